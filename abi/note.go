@@ -1,0 +1,86 @@
+package abi
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// The identity notes, in the section .note.ehasm and a PT_NOTE segment.
+const (
+	NoteSection  = ".note.ehasm"
+	NoteOwner    = "ehasm"
+	NoteIdentity = 1 // desc: Note
+	NoteBuild    = 2 // desc: how the file was made, "key=value" lines; informative
+)
+
+// Bits of Note.Flags.
+const (
+	FlagNoDeref uint32 = 1 << 0 // _eh_elf has no deref argument
+	FlagPacked  uint32 = 1 << 1 // packed dispatch
+)
+
+// ErrBadNote is wrapped by the errors of ParseNote.
+var ErrBadNote = errors.New("malformed identity note")
+
+// Note is the desc of the identity note.
+type Note struct {
+	Version  uint32
+	Flags    uint32
+	Low      uint64 // lowest pc covered, a link-time address
+	High     uint64 // one past the highest pc covered
+	Ranges   uint32 // number of row ranges
+	Rows     uint32 // number of distinct rows
+	BuildID  []byte // the object's NT_GNU_BUILD_ID; empty where it has none
+	FileSize uint64 // size of the object's file in bytes
+}
+
+const noteFixed = 4 + 4 + 8 + 8 + 4 + 4 + 4 // up to the bytes of the build-id
+
+// Bytes encodes the desc, little-endian, its length a multiple of 8.
+func (n Note) Bytes() []byte {
+	le := binary.LittleEndian
+	b := make([]byte, 0, noteFixed+len(n.BuildID)+16)
+	b = le.AppendUint32(b, n.Version)
+	b = le.AppendUint32(b, n.Flags)
+	b = le.AppendUint64(b, n.Low)
+	b = le.AppendUint64(b, n.High)
+	b = le.AppendUint32(b, n.Ranges)
+	b = le.AppendUint32(b, n.Rows)
+	b = le.AppendUint32(b, uint32(len(n.BuildID)))
+	b = append(b, n.BuildID...)
+	for len(b)%8 != 0 {
+		b = append(b, 0)
+	}
+	return le.AppendUint64(b, n.FileSize)
+}
+
+// ParseNote decodes the desc of an identity note. It refuses a version it does
+// not know.
+func ParseNote(b []byte) (Note, error) {
+	le := binary.LittleEndian
+	if len(b) < 4 {
+		return Note{}, fmt.Errorf("%w: %d bytes", ErrBadNote, len(b))
+	}
+	n := Note{Version: le.Uint32(b)}
+	if n.Version != Version {
+		return n, fmt.Errorf("%w: ABI version %d, want %d", ErrBadNote, n.Version, Version)
+	}
+	if len(b) < noteFixed {
+		return n, fmt.Errorf("%w: %d bytes", ErrBadNote, len(b))
+	}
+	n.Flags = le.Uint32(b[4:])
+	n.Low = le.Uint64(b[8:])
+	n.High = le.Uint64(b[16:])
+	n.Ranges = le.Uint32(b[24:])
+	n.Rows = le.Uint32(b[28:])
+	idLen := uint64(le.Uint32(b[32:]))
+	end := (noteFixed + idLen + 7) &^ 7
+	if uint64(len(b)) < end+8 {
+		return n, fmt.Errorf("%w: build-id of %d bytes in a desc of %d", ErrBadNote, idLen, len(b))
+	}
+	n.BuildID = bytes.Clone(b[noteFixed : noteFixed+idLen])
+	n.FileSize = le.Uint64(b[end:])
+	return n, nil
+}

@@ -1,0 +1,3 @@
+module ehasm
+
+go 1.26
