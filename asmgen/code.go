@@ -1,0 +1,55 @@
+package asmgen
+
+import "ehasm/dwarfcfa"
+
+// Code is the machine code and the read-only data of one eh_elf, before it has
+// addresses. Text is position-independent but for Fixups, which depend on the
+// distance between Text and Data.
+type Code struct {
+	Text    []byte // to be mapped R+X, 64-byte aligned
+	Data    []byte // to be mapped R, 64-byte aligned
+	Symbols []Symbol
+	Fixups  []Fixup
+	Frames  []Frame // unwind information of Text itself, in order of Start, covering all of it
+
+	Low, High dwarfcfa.Addr // pcs covered: [Low, High)
+	Ranges    int           // row ranges compiled
+	Rows      int           // distinct rows compiled
+	NoDeref   bool          // _eh_elf has no deref argument
+	Packed    bool          // packed dispatch
+}
+
+// Symbol is a function in Text.
+type Symbol struct {
+	Name     string
+	Start    uint32 // offset in Text
+	End      uint32
+	Exported bool // in .dynsym; others only in .symtab
+}
+
+// Fixup asks for the 4 bytes at Text[TextOff:] to be set to
+// address(Data)+DataOff-(address(Text)+TextOff+4), a rip-relative displacement.
+type Fixup struct {
+	TextOff uint32
+	DataOff uint32
+}
+
+// Frame is the unwind information of a stretch of Text (one FDE). The CFA is
+// rsp-based throughout; on entry it is rsp+8 and nothing is saved.
+type Frame struct {
+	Start, End uint32 // offsets in Text
+	Rows       []FrameRow
+}
+
+// FrameRow holds from Off on, up to the next row or the end of the frame.
+type FrameRow struct {
+	Off       uint32 // offset in Text
+	CFAOffset int32  // CFA = rsp + CFAOffset
+	Saved     []FrameSave
+}
+
+// FrameSave says where a register of the caller is saved.
+type FrameSave struct {
+	Reg uint8 // DWARF number
+	Off int32 // saved at CFA + Off
+}
