@@ -1,0 +1,30 @@
+// Package testtool lets a test ask for the programs it runs beside Go's own,
+// so that where one is missing the test is skipped by name and not failed.
+package testtool
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Need skips the test unless every one of the programs is on PATH. The message
+// is "needs gcc, gdb": the prefix is what CI looks for to tell such a skip from
+// one that is meant.
+func Need(t testing.TB, programs ...string) {
+	t.Helper()
+	if missing := Missing(programs...); len(missing) > 0 {
+		t.Skip("needs " + strings.Join(missing, ", "))
+	}
+}
+
+// Missing returns those of the programs that are not on PATH.
+func Missing(programs ...string) []string {
+	var missing []string
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			missing = append(missing, p)
+		}
+	}
+	return missing
+}
