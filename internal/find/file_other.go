@@ -1,0 +1,31 @@
+//go:build !unix
+
+package find
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// fileID is equal for two names of one file, hard links aside.
+type fileID struct {
+	dev, ino uint64
+	name     string
+}
+
+func idOf(path string, _ fs.FileInfo) fileID {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return fileID{name: path}
+}
+
+func openRegular(path string) (*os.File, error) { return os.Open(path) }
+
+func isLinkLoop(error) bool { return false }
+
+func inodeOf(fs.FileInfo) uint64 { return 0 }

@@ -1,0 +1,312 @@
+// Package find turns the arguments of a build into the list of objects to
+// compile: files, folders, what the dynamic loader would add, what a process
+// has mapped, and the kernel's vDSO. It reads file systems and /proc, runs
+// nothing, and opens only regular files.
+package find
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"ehasm/abi"
+)
+
+// Options says what to add to the paths.
+type Options struct {
+	Deps   bool   // every object that the dynamic loader would load for them
+	VDSO   bool   // the running kernel's vDSO
+	PIDs   []int  // everything that these processes have mapped executable
+	Loader Loader // for Deps
+}
+
+// Input is one object to compile. It has a name for each way it was found;
+// links of both kinds lead to one Input.
+type Input struct {
+	Path  string // to open; used where Data is nil
+	Data  []byte // the image, where it was read from memory
+	Size  int64
+	Names []Name // the first is the one to write, the others get links to it
+	Given bool   // named as a file by the caller, who wants to hear where it cannot be compiled
+}
+
+// Name is a name of an Input.
+type Name struct {
+	Path string // as it was found, for messages
+	Rel  string // under an output folder, without suffix
+	Next string // without an output folder, without suffix: as a rule Path
+	link bool   // a symbolic link
+}
+
+// Target returns the path of the eh_elf for this name. dir is the output
+// folder, "" for none.
+func (n Name) Target(dir string) string {
+	if dir == "" {
+		return n.Next + abi.Suffix
+	}
+	return filepath.Join(dir, n.Rel) + abi.Suffix
+}
+
+// Skip is a file that a folder holds and that is not an input.
+type Skip struct {
+	Path   string
+	Reason string
+}
+
+// Reasons of a Skip.
+const (
+	ReasonNotELF     = "not an ELF file"
+	ReasonEhElf      = "an eh_elf"
+	ReasonNotRegular = "not a regular file"
+	ReasonDangling   = "dangling symbolic link"
+	ReasonFolderLink = "symbolic link to a folder"
+)
+
+// Problem is something asked for that cannot be had; Err does not name Path.
+type Problem struct {
+	Path string
+	Err  error
+}
+
+// Result is what Find found.
+type Result struct {
+	Inputs   []*Input // in order of first mention
+	Skipped  []Skip
+	Problems []Problem
+	Notes    []Problem // worth a line, but no failure
+}
+
+// Open opens the object for reading. The file is checked to be a regular one.
+func (in *Input) Open() (r io.ReaderAt, size int64, closer func() error, err error) {
+	if in.Data != nil {
+		return bytes.NewReader(in.Data), int64(len(in.Data)), func() error { return nil }, nil
+	}
+	f, err := openRegular(in.Path)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, 0, nil, err
+	}
+	return f, info.Size(), f.Close, nil
+}
+
+// Find collects the inputs. It stops early, with what it has, when ctx ends.
+func Find(ctx context.Context, paths []string, opt Options) *Result {
+	f := &finder{ctx: ctx, inputs: make(map[fileID]*Input)}
+	for _, path := range paths {
+		f.argument(path)
+	}
+	if opt.Deps {
+		f.dependencies(opt.Loader)
+	}
+	for _, pid := range opt.PIDs {
+		f.process(pid)
+	}
+	if opt.VDSO {
+		f.ownVDSO()
+	}
+	for _, in := range f.res.Inputs {
+		in.chooseName()
+	}
+	return &f.res
+}
+
+// finder collects a Result.
+type finder struct {
+	ctx    context.Context
+	res    Result
+	inputs map[fileID]*Input
+}
+
+func (f *finder) problem(path string, err error) {
+	f.res.Problems = append(f.res.Problems, Problem{path, err})
+}
+
+func (f *finder) skip(path, reason string) {
+	f.res.Skipped = append(f.res.Skipped, Skip{path, reason})
+}
+
+// argument adds a file or what a folder holds. A symbolic link given as an
+// argument is followed.
+func (f *finder) argument(path string) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		f.problem(path, withoutPath(err))
+	case info.IsDir():
+		f.folder(path, path)
+	case strings.HasSuffix(path, abi.Suffix):
+		f.skip(path, ReasonEhElf)
+	case !info.Mode().IsRegular():
+		f.problem(path, errors.New(kind(info.Mode())))
+	default:
+		f.add(path, filepath.Base(path), info).Given = true
+	}
+}
+
+// folder adds the files below dir, an argument being the folder it was reached
+// from. Links to folders are not followed, so that the walk ends.
+func (f *finder) folder(argument, dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		f.problem(dir, withoutPath(err))
+	}
+	for _, e := range entries {
+		if f.ctx.Err() != nil {
+			return
+		}
+		path := filepath.Join(dir, e.Name())
+		switch mode := e.Type(); {
+		case mode.IsDir():
+			f.folder(argument, path)
+		case strings.HasSuffix(path, abi.Suffix):
+			f.skip(path, ReasonEhElf)
+		case mode.IsRegular() || mode&fs.ModeSymlink != 0:
+			f.folderFile(argument, path)
+		default:
+			f.skip(path, ReasonNotRegular)
+		}
+	}
+}
+
+// folderFile adds a file found in a folder if it begins like an ELF file.
+func (f *finder) folderFile(argument, path string) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || isLinkLoop(err):
+		f.skip(path, ReasonDangling)
+		return
+	case err != nil:
+		f.problem(path, withoutPath(err))
+		return
+	case info.IsDir():
+		f.skip(path, ReasonFolderLink)
+		return
+	case !info.Mode().IsRegular():
+		f.skip(path, ReasonNotRegular)
+		return
+	case info.Size() == 0: // also what /proc holds, where reading may block
+		f.skip(path, ReasonNotELF)
+		return
+	}
+	if f.inputs[idOf(path, info)] == nil {
+		is, err := hasMagic(path)
+		if err != nil {
+			f.problem(path, withoutPath(err))
+			return
+		}
+		if !is {
+			f.skip(path, ReasonNotELF)
+			return
+		}
+	}
+	rel, err := filepath.Rel(argument, path)
+	if err != nil {
+		f.problem(path, err)
+		return
+	}
+	f.add(path, rel, info)
+}
+
+// dependencies adds what the inputs found so far would be loaded with.
+func (f *finder) dependencies(l Loader) {
+	r := newResolver(l)
+	said := make(map[[2]string]bool)
+	for _, in := range f.res.Inputs { // Inputs grows, the range does not
+		if f.ctx.Err() != nil {
+			return
+		}
+		path := in.Names[0].Path
+		paths, err := r.closure(path, func(by, name string, err error) {
+			if !said[[2]string{by, name}] {
+				said[[2]string{by, name}] = true
+				f.problem(by, fmt.Errorf("%s: %w", name, err))
+			}
+		})
+		if err != nil && in.Given && !errors.Is(err, errNotCandidate) {
+			f.problem(path, err)
+		}
+		for _, path := range paths {
+			f.add(path, filepath.Base(path), r.files[path].info)
+		}
+	}
+}
+
+// add enters the regular file at path, or one more name of it.
+func (f *finder) add(path, rel string, info fs.FileInfo) *Input {
+	id := idOf(path, info)
+	in := f.inputs[id]
+	if in == nil {
+		in = &Input{Path: path, Size: info.Size()}
+		f.inputs[id] = in
+		f.res.Inputs = append(f.res.Inputs, in)
+	}
+	lst, err := os.Lstat(path)
+	in.addName(Name{Path: path, Rel: rel, Next: path, link: err == nil && lst.Mode()&fs.ModeSymlink != 0})
+	return in
+}
+
+func (in *Input) addName(name Name) {
+	for _, n := range in.Names {
+		if n.Rel == name.Rel && n.Next == name.Next {
+			return
+		}
+	}
+	in.Names = append(in.Names, name)
+}
+
+// chooseName puts the first name that is not a symbolic link in front.
+func (in *Input) chooseName() {
+	for i, n := range in.Names {
+		if !n.link {
+			copy(in.Names[1:i+1], in.Names[:i])
+			in.Names[0] = n
+			return
+		}
+	}
+}
+
+func hasMagic(path string) (bool, error) {
+	f, err := openRegular(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var b [4]byte
+	_, err = io.ReadFull(f, b[:])
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, nil
+	}
+	return string(b[:]) == "\x7fELF", err
+}
+
+// withoutPath drops the path from an error of package os, since the line that
+// tells it names it already.
+func withoutPath(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return fmt.Errorf("%s: %w", pe.Op, pe.Err)
+	}
+	return err
+}
+
+func kind(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeNamedPipe != 0:
+		return "is a FIFO"
+	case mode&fs.ModeSocket != 0:
+		return "is a socket"
+	case mode&fs.ModeDevice != 0:
+		return "is a device"
+	}
+	return ReasonNotRegular
+}

@@ -1,0 +1,321 @@
+package find
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/cpu"
+)
+
+// Loader describes the surroundings in which the dynamic loader looks for the
+// objects that an object needs: ld.so(8), "Searching for a library".
+type Loader struct {
+	LibraryPath string   // LD_LIBRARY_PATH
+	Cache       string   // file name of ld.so.cache
+	Folders     []string // searched last
+	Hwcaps      []string // glibc-hwcaps subfolders that this CPU can use, best first
+	Lib         string   // value of $LIB
+	Platform    string   // value of $PLATFORM
+}
+
+// HostLoader returns the surroundings on this machine. It runs nothing: $LIB
+// and the default folders, which are built into each ld.so, are those of Debian
+// where its multiarch folder exists and the usual ones elsewhere.
+func HostLoader(getenv func(string) string) Loader {
+	const multiarch = "lib/x86_64-linux-gnu"
+	l := Loader{
+		LibraryPath: getenv("LD_LIBRARY_PATH"),
+		Cache:       "/etc/ld.so.cache",
+		Folders: []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
+			"/lib64", "/usr/lib64", "/lib", "/usr/lib"},
+		Lib:      "lib64",
+		Platform: "x86_64",
+	}
+	if _, err := os.Stat("/" + multiarch); err == nil {
+		l.Lib = multiarch
+	}
+	x := &cpu.X86
+	v2 := x.HasCX16 && x.HasPOPCNT && x.HasSSE3 && x.HasSSSE3 && x.HasSSE41 && x.HasSSE42
+	v3 := v2 && x.HasAVX && x.HasAVX2 && x.HasBMI1 && x.HasBMI2 && x.HasFMA && x.HasOSXSAVE
+	v4 := v3 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512CD && x.HasAVX512DQ && x.HasAVX512VL
+	if v4 {
+		l.Hwcaps = append(l.Hwcaps, "x86-64-v4")
+	}
+	if v3 {
+		l.Hwcaps = append(l.Hwcaps, "x86-64-v3")
+	}
+	if v2 {
+		l.Hwcaps = append(l.Hwcaps, "x86-64-v2")
+	}
+	return l
+}
+
+// errNotFound is the cause of a needed object that no folder has.
+var errNotFound = errors.New("not found")
+
+// resolver answers what objects a file would be loaded with. It remembers what
+// it has read.
+type resolver struct {
+	Loader
+	cache map[string][]cacheEntry // nil: not read yet
+	files map[string]*objectFile
+}
+
+// objectFile is a file as the loader sees it; err says why it cannot be mapped.
+type objectFile struct {
+	info fs.FileInfo
+	dyn  *dynamic
+	err  error
+}
+
+// library is an object in the order of loading.
+type library struct {
+	path   string
+	origin string // value of $ORIGIN
+	file   *objectFile
+	by     *library // what needed it; nil for the root and its interpreter
+	names  []string // a DT_NEEDED that equals one of them means this library
+}
+
+func newResolver(l Loader) *resolver {
+	return &resolver{Loader: l, files: make(map[string]*objectFile)}
+}
+
+// closure returns the paths of the objects that the dynamic loader would map for
+// the file at path, breadth first, the file itself left out, the interpreter
+// first. Each object that could not be found is handed to missing together with
+// the path of the one that needs it.
+func (r *resolver) closure(path string, missing func(by, name string, err error)) ([]string, error) {
+	root := &library{path: path, file: r.open(path), names: []string{path}}
+	if root.file.err != nil {
+		return nil, root.file.err
+	}
+	root.origin = originOf(path, root.file.dyn.interp != "")
+	loaded := []*library{root}
+	search := r.Loader
+	if interp := root.file.dyn.interp; interp != "" {
+		search = r.loaderOf(interp)
+		if f := r.open(interp); f.err != nil {
+			missing(path, "PT_INTERP "+interp, cause(f.err))
+		} else {
+			loaded = append(loaded, &library{path: interp, origin: filepath.Dir(interp), file: f,
+				names: []string{interp, f.dyn.soname}})
+		}
+	}
+	env := search.list(search.LibraryPath, root.origin)
+	for i := 0; i < len(loaded); i++ {
+		lib := loaded[i]
+		for _, name := range lib.file.dyn.needed {
+			if named(loaded, name) {
+				continue
+			}
+			found, file := r.search(&search, lib, env, name)
+			if file == nil {
+				missing(lib.path, "DT_NEEDED "+name, errNotFound)
+				root.names = append(root.names, name) // said once
+				continue
+			}
+			if same := sameFile(loaded, file); same != nil {
+				same.names = append(same.names, name)
+				continue
+			}
+			loaded = append(loaded, &library{path: found, origin: originOf(found, false), file: file, by: lib,
+				names: []string{name, found, file.dyn.soname}})
+		}
+	}
+	paths := make([]string, 0, len(loaded)-1)
+	for _, lib := range loaded[1:] {
+		paths = append(paths, lib.path)
+	}
+	return paths, nil
+}
+
+// loaderOf returns where the interpreter looks: musl's has folders of its own
+// and no cache (musl, ldso/dynlink.c).
+func (r *resolver) loaderOf(interp string) Loader {
+	base := filepath.Base(interp)
+	if !strings.HasPrefix(base, "ld-musl-") {
+		return r.Loader
+	}
+	l := r.Loader
+	l.Cache, l.Hwcaps = "", nil
+	l.Folders = []string{"/lib", "/usr/local/lib", "/usr/lib"}
+	arch := strings.TrimSuffix(strings.TrimPrefix(base, "ld-musl-"), ".so.1")
+	if b, err := os.ReadFile(filepath.Join("/etc", "ld-musl-"+arch+".path")); err == nil {
+		l.Folders = strings.FieldsFunc(string(b), func(c rune) bool { return c == ':' || c == '\n' })
+	}
+	return l
+}
+
+// search finds the object that lib needs under name, or returns nil.
+func (r *resolver) search(l *Loader, lib *library, env []string, name string) (string, *objectFile) {
+	if strings.Contains(name, "/") {
+		path := l.expand(name, lib.origin)
+		if f := r.open(path); f.err == nil {
+			return path, f
+		}
+		return "", nil
+	}
+	var folders []string
+	if !lib.file.dyn.hasRun {
+		for by := lib; by != nil; by = by.by {
+			folders = append(folders, l.list(by.file.dyn.rpath, by.origin)...)
+		}
+	}
+	folders = append(folders, env...)
+	folders = append(folders, l.list(lib.file.dyn.runpath, lib.origin)...)
+	if path, f := r.inFolders(l, folders, name); f != nil {
+		return path, f
+	}
+	if lib.file.dyn.noDefLb {
+		return "", nil
+	}
+	if path, f := r.inCache(l, name); f != nil {
+		return path, f
+	}
+	return r.inFolders(l, l.Folders, name)
+}
+
+func (r *resolver) inFolders(l *Loader, folders []string, name string) (string, *objectFile) {
+	for _, dir := range folders {
+		for _, h := range l.Hwcaps {
+			path := filepath.Join(dir, "glibc-hwcaps", h, name)
+			if f := r.open(path); f.err == nil {
+				return path, f
+			}
+		}
+		path := filepath.Join(dir, name)
+		if f := r.open(path); f.err == nil {
+			return path, f
+		}
+	}
+	return "", nil
+}
+
+// inCache looks name up in ld.so.cache: the best glibc-hwcaps variant that this
+// CPU can use, else the plain one.
+func (r *resolver) inCache(l *Loader, name string) (string, *objectFile) {
+	if l.Cache == "" {
+		return "", nil
+	}
+	if r.cache == nil {
+		r.cache = make(map[string][]cacheEntry)
+		if b, err := os.ReadFile(l.Cache); err == nil { // without a cache, ld.so goes on to the folders
+			if entries, err := parseCache(b); err == nil {
+				r.cache = entries
+			}
+		}
+	}
+	variants := append(append([]string(nil), l.Hwcaps...), "")
+	for _, v := range variants {
+		for _, e := range r.cache[name] {
+			if e.hwcap != v {
+				continue
+			}
+			if f := r.open(e.path); f.err == nil {
+				return e.path, f
+			}
+		}
+	}
+	return "", nil
+}
+
+// open reads what the loader wants to know of the file at path. Only regular
+// files are opened.
+func (r *resolver) open(path string) *objectFile {
+	if f := r.files[path]; f != nil {
+		return f
+	}
+	f := &objectFile{}
+	r.files[path] = f
+	if f.info, f.err = os.Stat(path); f.err != nil {
+		return f
+	}
+	if !f.info.Mode().IsRegular() {
+		f.err = errNotCandidate
+		return f
+	}
+	h, err := os.Open(path)
+	if err != nil {
+		f.err = err
+		return f
+	}
+	defer h.Close()
+	f.dyn, f.err = readDynamic(h)
+	return f
+}
+
+// list splits a search path and expands its elements; an empty element is the
+// current folder.
+func (l *Loader) list(path, origin string) []string {
+	if path == "" {
+		return nil
+	}
+	var folders []string
+	for _, dir := range strings.Split(strings.ReplaceAll(path, ";", ":"), ":") {
+		if dir == "" {
+			dir = "."
+		}
+		folders = append(folders, l.expand(dir, origin))
+	}
+	return folders
+}
+
+// expand replaces the dynamic string tokens of ld.so(8).
+func (l *Loader) expand(s, origin string) string {
+	return strings.NewReplacer(
+		"${ORIGIN}", origin, "$ORIGIN", origin,
+		"${LIB}", l.Lib, "$LIB", l.Lib,
+		"${PLATFORM}", l.Platform, "$PLATFORM", l.Platform,
+	).Replace(s)
+}
+
+// originOf returns the folder that $ORIGIN stands for: the kernel resolves the
+// links of a program's name, the loader leaves those of a library.
+func originOf(path string, program bool) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if program {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+	}
+	return filepath.Dir(path)
+}
+
+func named(loaded []*library, name string) bool {
+	for _, lib := range loaded {
+		for _, n := range lib.names {
+			if n == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func sameFile(loaded []*library, f *objectFile) *library {
+	for _, lib := range loaded {
+		if os.SameFile(lib.file.info, f.info) {
+			return lib
+		}
+	}
+	return nil
+}
+
+// cause drops the operation and path from an error of package os.
+func cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		if errors.Is(pe.Err, fs.ErrNotExist) {
+			return errNotFound
+		}
+		return fmt.Errorf("%s: %w", pe.Op, pe.Err)
+	}
+	return err
+}
