@@ -1,0 +1,111 @@
+package elfout
+
+import "sort"
+
+// sysvHash is the hash function of DT_HASH (gABI figure 5-13).
+func sysvHash(name string) uint32 {
+	var h uint32
+	for i := 0; i < len(name); i++ {
+		h = h<<4 + uint32(name[i])
+		g := h & 0xf0000000
+		h ^= g >> 24
+		h &^= g
+	}
+	return h
+}
+
+// gnuHash is the hash function of DT_GNU_HASH, Bernstein's h*33+c.
+func gnuHash(name string) uint32 {
+	h := uint32(5381)
+	for i := 0; i < len(name); i++ {
+		h = h*33 + uint32(name[i])
+	}
+	return h
+}
+
+// numBuckets is the number of buckets of both tables for n symbols. There are
+// two symbols in an ordinary eh_elf.
+func numBuckets(n int) int { return n | 1 }
+
+// sortForGNUHash puts names in the order that DT_GNU_HASH asks of the dynamic
+// symbols: those of one bucket together, buckets ascending.
+func sortForGNUHash(n int, name func(int) string, swap func(i, j int)) {
+	buckets := uint32(numBuckets(n))
+	sort.Sort(byBucket{n, swap, func(i, j int) bool {
+		a, b := gnuHash(name(i))%buckets, gnuHash(name(j))%buckets
+		if a != b {
+			return a < b
+		}
+		return name(i) < name(j)
+	}})
+}
+
+type byBucket struct {
+	n    int
+	swap func(i, j int)
+	less func(i, j int) bool
+}
+
+func (s byBucket) Len() int           { return s.n }
+func (s byBucket) Swap(i, j int)      { s.swap(i, j) }
+func (s byBucket) Less(i, j int) bool { return s.less(i, j) }
+
+// sysvHashTable returns the section .hash: nbucket, nchain, the buckets and the
+// chains, of 4 bytes each (gABI figure 5-12). names are those of the dynamic
+// symbols from index 1 on.
+func sysvHashTable(names []string) []byte {
+	buckets := make([]uint32, numBuckets(len(names)))
+	chains := make([]uint32, len(names)+1)
+	for i := len(names); i >= 1; i-- {
+		b := sysvHash(names[i-1]) % uint32(len(buckets))
+		chains[i] = buckets[b]
+		buckets[b] = uint32(i)
+	}
+	table := le.AppendUint32(nil, uint32(len(buckets)))
+	table = le.AppendUint32(table, uint32(len(chains)))
+	for _, v := range append(buckets, chains...) {
+		table = le.AppendUint32(table, v)
+	}
+	return table
+}
+
+// gnuHashShift is the distance between the two bits a name sets in the filter.
+const gnuHashShift = 6
+
+// gnuHashTable returns the section .gnu.hash: a header of four words (nbuckets,
+// symoffset, bloom_size, bloom_shift), the Bloom filter of 8-byte words, the
+// buckets and the hash values, whose lowest bit ends a bucket. names are those
+// of the dynamic symbols from index 1 on, in the order of sortForGNUHash.
+func gnuHashTable(names []string) []byte {
+	const symOffset = 1 // the null symbol is not in the table
+	buckets := make([]uint32, numBuckets(len(names)))
+	values := make([]uint32, len(names))
+	bloom := make([]uint64, 1)
+	for len(bloom)*8 < len(names) {
+		bloom = make([]uint64, 2*len(bloom))
+	}
+	for i, name := range names {
+		h := gnuHash(name)
+		word := &bloom[h/64%uint32(len(bloom))]
+		*word |= 1<<(h%64) | 1<<((h>>gnuHashShift)%64)
+		b := h % uint32(len(buckets))
+		if buckets[b] == 0 {
+			buckets[b] = uint32(i + symOffset)
+		}
+		values[i] = h &^ 1
+		if i == len(names)-1 || gnuHash(names[i+1])%uint32(len(buckets)) != b {
+			values[i] |= 1
+		}
+	}
+	table := le.AppendUint32(nil, uint32(len(buckets)))
+	table = le.AppendUint32(table, symOffset)
+	table = le.AppendUint32(table, uint32(len(bloom)))
+	table = le.AppendUint32(table, gnuHashShift)
+	for _, v := range bloom {
+		table = le.AppendUint64(table, v)
+	}
+	for _, v := range append(buckets, values...) {
+		table = le.AppendUint32(table, v)
+	}
+	return table
+}
