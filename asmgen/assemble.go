@@ -1,0 +1,234 @@
+// Package asmgen turns a plan into x86-64 machine code, by way of golang-asm.
+//
+// The text begins with _eh_elf; all the rest is _eh_elf_walk: its entry, the
+// dispatch, the slow path, the row blocks and the pages' compare trees. The data
+// hold the table of pages and the descriptors that the slow path reads.
+package asmgen
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"ehasm/abi"
+	"ehasm/asmgen/plan"
+	"ehasm/dwarfcfa"
+)
+
+// Options are the choices of code generation.
+type Options struct {
+	NoDeref bool // _eh_elf has no deref argument and reads memory directly
+}
+
+// generator holds what is only needed while generating code.
+type generator struct {
+	asm  *assembler
+	plan *plan.Plan
+	opt  Options
+
+	data      []byte
+	dataRefs  []descRef
+	descs     map[string]uint32 // offsets of placed descriptors
+	exprs     []label           // by dwarfcfa.ExprID; 0: not used
+	pageTable uint32            // offset in data
+
+	text                              label // the text's begin
+	walk, walkWanted                  label // entries of the walk
+	dispatch, lookup, load            label
+	segmentEnd, exit                  label
+	noInfo, outermost                 label
+	notCompiled, badRegister          label
+	slowFast, slowRow                 label
+	spill, readWord                   label
+	exprInvalid, exprUnreadable       label
+	subroutines, textEnd, step, thunk label
+
+	block []label // by plan.Blocks: where a page leads to
+	tree  []label // by plan.Trees: where the page table leads to
+
+	stepFrame, thunkFrame, walkFrame, subFrame frameRows
+}
+
+// Assemble generates the code of a plan.
+func Assemble(p *plan.Plan, opt Options) (*Code, error) {
+	g := &generator{
+		asm: newAssembler(), plan: p, opt: opt,
+		descs: map[string]uint32{},
+		exprs: make([]label, len(p.Table.Exprs)),
+		block: make([]label, len(p.Blocks)),
+		tree:  make([]label, len(p.Trees)),
+	}
+	a := g.asm
+	a.newLabel() // no label is 0
+	for _, l := range []*label{&g.text, &g.walk, &g.walkWanted, &g.dispatch, &g.lookup, &g.load,
+		&g.segmentEnd, &g.exit, &g.noInfo, &g.outermost, &g.notCompiled, &g.badRegister,
+		&g.slowFast, &g.slowRow, &g.spill, &g.readWord, &g.exprInvalid, &g.exprUnreadable,
+		&g.subroutines, &g.textEnd, &g.step, &g.thunk} {
+		*l = a.newLabel()
+	}
+	g.data = make([]byte, 4*len(p.Pages)) // the page table comes first
+
+	a.bind(g.text)
+	g.stepEntry()
+	g.entry()
+	g.loadState()
+	g.slowPath()
+	g.dispatchCode()
+	if err := a.flush(); err != nil {
+		return nil, err
+	}
+	if err := g.blocks(); err != nil {
+		return nil, err
+	}
+	if err := g.pages(); err != nil {
+		return nil, err
+	}
+	if err := a.flush(); err != nil {
+		return nil, err
+	}
+	a.bind(g.subroutines)
+	g.spillState()
+	g.readWordCode()
+	if err := g.expressions(); err != nil {
+		return nil, err
+	}
+	a.bind(g.textEnd)
+	if err := a.finish(); err != nil {
+		return nil, err
+	}
+	return g.code(), nil
+}
+
+// exprLabel is the label of an expression's code; asking for it has it compiled.
+func (g *generator) exprLabel(id dwarfcfa.ExprID) label {
+	if g.exprs[id] == 0 {
+		g.exprs[id] = g.asm.newLabel()
+	}
+	return g.exprs[id]
+}
+
+// expressions emits the expressions that descriptors refer to.
+func (g *generator) expressions() error {
+	any := false
+	for id, at := range g.exprs {
+		if at == 0 {
+			continue
+		}
+		any = true
+		if err := g.expression(&g.plan.Table.Exprs[id], at); err != nil {
+			return err
+		}
+		if err := g.asm.breakChunk(); err != nil {
+			return err
+		}
+	}
+	if any {
+		g.exprFailures()
+	}
+	return nil
+}
+
+// code puts the result together once all labels are known.
+func (g *generator) code() *Code {
+	le := binary.LittleEndian
+	where := func(l label) uint32 { return uint32(g.asm.where[l]) }
+	for i, t := range g.plan.Pages {
+		le.PutUint32(g.data[4*i:], where(g.tree[t]))
+	}
+	for _, r := range g.dataRefs {
+		le.PutUint32(g.data[r.off:], where(r.to))
+	}
+	p := g.plan
+	c := &Code{
+		Text: g.asm.text, Data: g.data, Fixups: g.asm.fixups,
+		Low: p.Low, High: p.High,
+		Ranges: len(p.Table.Ranges), Rows: len(p.Table.Rows),
+		NoDeref: g.opt.NoDeref,
+		Symbols: []Symbol{
+			{Name: abi.SymbolStep, Start: where(g.step), End: where(g.walk), Exported: true},
+			{Name: abi.SymbolWalk, Start: where(g.walk), End: where(g.textEnd), Exported: true},
+		},
+	}
+	thunk := g.walk
+	if !g.opt.NoDeref {
+		thunk = g.thunk
+	}
+	add := func(from, to label, rows *frameRows) {
+		if from != to {
+			c.Frames = append(c.Frames, Frame{Start: where(from), End: where(to), Rows: rows.at(where(from), where)})
+		}
+	}
+	add(g.step, thunk, &g.stepFrame)
+	add(thunk, g.walk, &g.thunkFrame)
+	add(g.walk, g.subroutines, &g.walkFrame)
+	add(g.subroutines, g.textEnd, &g.subFrame)
+	return c
+}
+
+// frameRows collects the unwind information of a stretch of own code while it is
+// emitted.
+type frameRows struct {
+	rows  []labelRow
+	saved []labelRow // of save
+}
+
+type labelRow struct {
+	at  label
+	row FrameRow
+}
+
+// now is the row in force: a copy to be changed.
+func (f *frameRows) now() FrameRow {
+	if len(f.rows) == 0 {
+		return FrameRow{CFAOffset: 8}
+	}
+	r := f.rows[len(f.rows)-1].row
+	r.Saved = slices.Clone(r.Saved)
+	return r
+}
+
+func (f *frameRows) add(at label, r FrameRow) { f.rows = append(f.rows, labelRow{at, r}) }
+
+// push notes that a register was pushed: the CFA is now rsp+cfa.
+func (f *frameRows) push(at label, cfa int, dwarf uint8, off int) {
+	r := f.now()
+	r.CFAOffset = int32(cfa)
+	r.Saved = append(r.Saved, FrameSave{Reg: dwarf, Off: int32(off)})
+	f.add(at, r)
+}
+
+// pop notes that the last pushed register was popped.
+func (f *frameRows) pop(at label, dwarf uint8) {
+	r := f.now()
+	r.CFAOffset -= 8
+	r.Saved = slices.DeleteFunc(r.Saved, func(s FrameSave) bool { return s.Reg == dwarf })
+	f.add(at, r)
+}
+
+// grow notes that rsp went down by n bytes.
+func (f *frameRows) grow(at label, n int) {
+	r := f.now()
+	r.CFAOffset += int32(n)
+	f.add(at, r)
+}
+
+// save and restore bracket an epilogue that is followed by more of the body.
+func (f *frameRows) save(at label) { f.saved = append(f.saved, labelRow{at, f.now()}) }
+
+func (f *frameRows) restore(at label) {
+	last := len(f.saved) - 1
+	f.add(at, f.saved[last].row)
+	f.saved = f.saved[:last]
+}
+
+// at returns the rows with offsets in the text, the first at start.
+func (f *frameRows) at(start uint32, where func(label) uint32) []FrameRow {
+	out := []FrameRow{{Off: start, CFAOffset: 8}}
+	for _, r := range f.rows {
+		r.row.Off = where(r.at)
+		if r.row.Off == start {
+			out = out[:0]
+		}
+		out = append(out, r.row)
+	}
+	return out
+}

@@ -1,0 +1,105 @@
+package asmgen
+
+import (
+	"encoding/binary"
+
+	"ehasm/abi"
+	"ehasm/dwarfcfa"
+)
+
+// A row descriptor tells the slow path what a row means. It lies in the data:
+//
+//	byte   CFA kind, and descSignal
+//	...    operand of the CFA kind
+//	...    rules: byte op<<5 | register, operand; the return address first
+//	byte   0
+//
+// Registers without a rule here: callee-saved ones keep value and validity, rsp
+// becomes the CFA, all others become invalid.
+const (
+	descCFAGiven  = 0 // computed by the fast path, from rsp
+	descCFAFromBP = 1 // computed by the fast path, from rbp
+	descCFAReg    = 2 // byte register, int64 offset
+	descCFAExpr   = 3 // int32 offset of the code from the text's begin
+	descSignal    = 0x80
+
+	ruleEnd       = 0
+	ruleOffset8   = 1 // int8: saved at CFA + 8*operand
+	ruleOffset    = 2 // int64: saved at CFA + operand
+	ruleUndefined = 3
+	ruleSame      = 4
+	ruleValOffset = 5 // int64: is CFA + operand
+	ruleRegister  = 6 // byte: is that register's value
+	ruleExpr      = 7 // byte: 0 value, 1 saved there; int32 offset of the code
+)
+
+// descRef asks for the 32-bit offset of a label at a place in a descriptor.
+type descRef struct {
+	off int
+	to  label
+}
+
+// descriptor encodes a row. given is descCFAGiven or descCFAFromBP, or -1 where
+// the slow path computes the CFA.
+func descriptor(r *dwarfcfa.Row, given int, expr func(dwarfcfa.ExprID) label) ([]byte, []descRef) {
+	le := binary.LittleEndian
+	var refs []descRef
+	code := func(b []byte, id dwarfcfa.ExprID) []byte {
+		refs = append(refs, descRef{len(b), expr(id)})
+		return append(b, 0, 0, 0, 0)
+	}
+	var signal byte
+	if r.Flags&dwarfcfa.RowSignal != 0 {
+		signal = descSignal
+	}
+	var b []byte
+	switch {
+	case given >= 0:
+		b = append(b, byte(given)|signal)
+	case r.CFA.Kind == dwarfcfa.CFAExpr:
+		b = code(append(b, descCFAExpr|signal), r.CFA.Expr)
+	default:
+		b = le.AppendUint64(append(b, descCFAReg|signal, byte(r.CFA.Reg)), uint64(r.CFA.Offset))
+	}
+	rule := func(reg int, rule dwarfcfa.RegRule) {
+		op := func(op byte) { b = append(b, op<<5|byte(reg)) }
+		switch rule.Kind {
+		case dwarfcfa.RuleUndefined:
+			if abi.CalleeSaved&(1<<reg) != 0 || reg == abi.RSP {
+				op(ruleUndefined)
+			}
+		case dwarfcfa.RuleSameValue:
+			if abi.CalleeSaved&(1<<reg) == 0 {
+				op(ruleSame)
+			}
+		case dwarfcfa.RuleOffset:
+			if rule.Offset%8 == 0 && rule.Offset/8 >= -128 && rule.Offset/8 <= 127 {
+				op(ruleOffset8)
+				b = append(b, byte(rule.Offset/8))
+				return
+			}
+			op(ruleOffset)
+			b = le.AppendUint64(b, uint64(rule.Offset))
+		case dwarfcfa.RuleValOffset:
+			if reg == abi.RSP && rule.Offset == 0 {
+				return
+			}
+			op(ruleValOffset)
+			b = le.AppendUint64(b, uint64(rule.Offset))
+		case dwarfcfa.RuleRegister:
+			op(ruleRegister)
+			b = append(b, byte(rule.Reg))
+		case dwarfcfa.RuleValExpression:
+			op(ruleExpr)
+			b = code(append(b, 0), rule.Expr)
+		case dwarfcfa.RuleExpression:
+			op(ruleExpr)
+			b = code(append(b, 1), rule.Expr)
+		}
+	}
+	rule(abi.RIP, r.Regs[abi.RIP])
+	for reg := range abi.RIP {
+		rule(reg, r.Regs[reg])
+	}
+	return append(b, ruleEnd), refs
+}

@@ -1,0 +1,260 @@
+package plan
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"ehasm/abi"
+	"ehasm/dwarfcfa"
+)
+
+// Options are the choices of a plan.
+type Options struct{}
+
+// Build plans the code for a table. The table must be normalised.
+func Build(t *dwarfcfa.Table, _ Options) (*Plan, error) {
+	p := &Plan{Table: t, Low: t.Low(), High: t.High()}
+	p.Base = p.Low &^ (PageSize - 1)
+	if span := uint64(p.High - p.Base); span > MaxSpan {
+		return nil, fmt.Errorf("%w: %#x..%#x, at most %#x are supported", ErrSpan, p.Low, p.High, uint64(MaxSpan))
+	}
+	b := builder{plan: p, tails: map[Tail]uint32{}, trees: map[string]uint32{}}
+	b.blocks()
+	b.pages()
+	return p, nil
+}
+
+// builder holds what is only needed while planning.
+type builder struct {
+	plan  *Plan
+	tails map[Tail]uint32
+	trees map[string]uint32 // by encoded keys and targets
+	dp    treeBuilder
+}
+
+// blocks makes a block for every row; the block of row r is r+1.
+func (b *builder) blocks() {
+	rows := b.plan.Table.Rows
+	b.plan.Blocks = make([]Block, 1, len(rows)+1)
+	b.plan.Blocks[0] = Block{Kind: BlockStop, Status: int16(abi.StatusNoInfo)}
+	for i := range rows {
+		b.plan.Blocks = append(b.plan.Blocks, b.block(&rows[i], uint32(i)))
+	}
+}
+
+func (b *builder) block(r *dwarfcfa.Row, index uint32) Block {
+	switch {
+	case r.Flags&dwarfcfa.RowNotCompiled != 0:
+		return Block{Kind: BlockStop, Status: int16(abi.StatusNotCompiled)}
+	case r.Regs[abi.RIP].Kind == dwarfcfa.RuleUndefined:
+		return Block{Kind: BlockStop, Status: int16(abi.StatusOutermost)}
+	}
+	tail, ok := fastTail(r)
+	if !ok {
+		return Block{Kind: BlockSlow, Row: index}
+	}
+	n, known := b.tails[tail]
+	if !known {
+		n = uint32(len(b.plan.Tails))
+		b.tails[tail] = n
+		b.plan.Tails = append(b.plan.Tails, tail)
+	}
+	return Block{Kind: BlockFast, Base: uint8(r.CFA.Reg), Offset: int32(r.CFA.Offset), Tail: n, Row: index}
+}
+
+// maxFastOffset bounds the offsets of the fast path. With it, sums of a window
+// address and an offset do not wrap (see package asmgen's entry checks).
+const maxFastOffset = 1 << 30
+
+// fastTail returns the tail of a row that the fast path can do: CFA on rsp or
+// rbp, the return address and callee-saved registers saved below the CFA or
+// unchanged, everything else as the psABI has it without a rule.
+func fastTail(r *dwarfcfa.Row) (Tail, bool) {
+	var t Tail
+	if r.Flags != 0 || r.CFA.Kind != dwarfcfa.CFARegOffset {
+		return t, false
+	}
+	if r.CFA.Reg != abi.RSP && r.CFA.Reg != abi.RBP {
+		return t, false
+	}
+	if r.CFA.Offset < -maxFastOffset || r.CFA.Offset > maxFastOffset {
+		return t, false
+	}
+	lowest := int64(0)
+	slot := func(rule dwarfcfa.RegRule) (int32, bool) {
+		if rule.Kind != dwarfcfa.RuleOffset || rule.Offset > -8 || rule.Offset < -maxFastOffset {
+			return 0, false
+		}
+		lowest = min(lowest, rule.Offset)
+		return int32(rule.Offset), true
+	}
+	ok := false
+	if t.RA, ok = slot(r.Regs[abi.RIP]); !ok {
+		return t, false
+	}
+	fast := uint32(1<<abi.RSP | 1<<abi.RIP)
+	for i, reg := range FastRegs {
+		fast |= 1 << reg
+		if r.Regs[reg].Kind == dwarfcfa.RuleSameValue {
+			continue
+		}
+		if t.Saves[i], ok = slot(r.Regs[reg]); !ok {
+			return t, false
+		}
+	}
+	for reg, rule := range r.Regs {
+		if fast&(1<<reg) == 0 && rule.Kind != dwarfcfa.RuleUndefined {
+			return t, false
+		}
+	}
+	if rsp := r.Regs[abi.RSP]; rsp.Kind != dwarfcfa.RuleValOffset || rsp.Offset != 0 {
+		return t, false
+	}
+	t.Base = uint8(r.CFA.Reg)
+	// On rsp, slots at or above rsp need no lower check: rsp is in the window.
+	if t.Base != abi.RSP || -lowest > r.CFA.Offset {
+		t.Depth = int32(-lowest)
+	}
+	return t, true
+}
+
+// pages cuts the ranges at page borders and makes a tree for each distinct page.
+func (b *builder) pages() {
+	p := b.plan
+	if p.High == p.Base {
+		return
+	}
+	n := (uint64(p.High-p.Base) + PageSize - 1) / PageSize
+	p.Pages = make([]uint32, n)
+	var t Tree
+	ranges := p.Table.Ranges
+	next := 0 // first range that ends after the page's start
+	for page := range n {
+		start := p.Base + dwarfcfa.Addr(page*PageSize)
+		end := start + PageSize
+		t.Keys, t.Targets = t.Keys[:0], t.Targets[:0]
+		at := start // the page is described up to here
+		for next < len(ranges) && ranges[next].Start < end {
+			r := &ranges[next]
+			if r.Start > at {
+				t.extend(uint8(at), 0)
+				at = r.Start
+			}
+			t.extend(uint8(at), r.Row+1)
+			if r.End > end {
+				at = end
+				break
+			}
+			at = r.End
+			next++
+		}
+		if at < end {
+			t.extend(uint8(at), 0)
+		}
+		p.Pages[page] = b.tree(t)
+	}
+}
+
+// extend has block hold from key on.
+func (t *Tree) extend(key uint8, block uint32) {
+	if n := len(t.Targets); n == 0 {
+		t.Targets = append(t.Targets, block)
+	} else if t.Targets[n-1] != block {
+		t.Keys = append(t.Keys, key)
+		t.Targets = append(t.Targets, block)
+	}
+}
+
+// tree returns the number of the tree with t's keys and targets.
+func (b *builder) tree(t Tree) uint32 {
+	key := make([]byte, 0, 5*len(t.Targets))
+	for _, target := range t.Targets {
+		key = binary.LittleEndian.AppendUint32(key, target)
+	}
+	key = append(key, t.Keys...)
+	if n, ok := b.trees[string(key)]; ok {
+		return n
+	}
+	n := uint32(len(b.plan.Trees))
+	b.trees[string(key)] = n
+	own := Tree{Keys: append([]uint8(nil), t.Keys...), Targets: append([]uint32(nil), t.Targets...)}
+	own.Nodes = b.dp.nodes(own.Keys)
+	b.plan.Trees = append(b.plan.Trees, own)
+	return n
+}
+
+// treeBuilder finds the shape of a tree. It is reused from page to page.
+type treeBuilder struct {
+	cost []uint32
+	root []uint16
+	out  []Node
+}
+
+// nodes returns the tree over the keys with the least mean depth, each leaf
+// weighted with the bytes of text it covers: a return address lies anywhere in
+// a function, so wide ranges are asked for most. It is the classic dynamic
+// programme for optimal alphabetic trees with Knuth's bound on the roots (The
+// Art of Computer Programming, vol. 3, §6.2.2).
+func (b *treeBuilder) nodes(keys []uint8) []Node {
+	n := len(keys)
+	if n == 0 {
+		return nil
+	}
+	// Leaf i covers [bound(i), bound(i+1)). cost[i][j]: the best tree over
+	// leaves i to j; root[i][j]: the key that its root compares with.
+	bound := func(i int) uint32 {
+		switch i {
+		case 0:
+			return 0
+		case n + 1:
+			return PageSize
+		}
+		return uint32(keys[i-1])
+	}
+	w := n + 1
+	if len(b.cost) < w*w {
+		b.cost = make([]uint32, w*w)
+		b.root = make([]uint16, w*w)
+	}
+	cost, root := b.cost[:w*w], b.root[:w*w]
+	for i := range w {
+		cost[i*w+i] = 0
+		root[i*w+i] = uint16(i)
+	}
+	for span := 1; span < w; span++ {
+		for i := 0; i+span < w; i++ {
+			j := i + span
+			lo, hi := max(int(root[i*w+j-1]), i), min(int(root[(i+1)*w+j]), j-1)
+			if span == 1 {
+				lo, hi = i, i
+			}
+			best, at := uint32(math.MaxUint32), lo
+			for k := lo; k <= hi; k++ { // leaves i..k left, k+1..j right
+				if c := cost[i*w+k] + cost[(k+1)*w+j]; c < best {
+					best, at = c, k
+				}
+			}
+			// One for each leaf keeps narrow ranges from piling up.
+			cost[i*w+j] = best + (bound(j+1) - bound(i)) + uint32(j-i+1)
+			root[i*w+j] = uint16(at)
+		}
+	}
+	b.out = b.out[:0]
+	b.emit(keys, root, w, 0, w-1)
+	return append([]Node(nil), b.out...)
+}
+
+// emit appends the subtree over leaves i to j in preorder and returns it.
+func (b *treeBuilder) emit(keys []uint8, root []uint16, w, i, j int) Child {
+	if i == j {
+		return ^Child(i)
+	}
+	k := int(root[i*w+j])
+	at := len(b.out)
+	b.out = append(b.out, Node{Key: keys[k]})
+	left := b.emit(keys, root, w, i, k)
+	right := b.emit(keys, root, w, k+1, j)
+	b.out[at].Left, b.out[at].Right = left, right
+	return Child(at)
+}

@@ -1,0 +1,105 @@
+// Package plan decides what the machine code of an eh_elf looks like without
+// knowing any instruction: which rows are steps on the fast path, which code
+// they share, and how a pc finds its row.
+//
+// A pc is looked up in two stages. Its page (256 bytes of text) is an index into
+// a table; the page then tells the row from the low byte of the pc. Pages are
+// shared where they are equal, and a page that holds one row needs no code at all.
+package plan
+
+import (
+	"errors"
+
+	"ehasm/dwarfcfa"
+)
+
+// PageBits is the binary logarithm of the bytes of text that one page covers:
+// what is left of the pc inside a page is compared as one byte.
+const PageBits = 8
+
+// PageSize is the number of bytes of text that one page covers.
+const PageSize = 1 << PageBits
+
+// MaxSpan is the largest distance in bytes between the lowest and the highest
+// pc of one object that a plan covers; the x86-64 small code model allows 2 GiB
+// (psABI §3.5.1).
+const MaxSpan = 1<<31 - PageSize
+
+// ErrSpan is wrapped by errors about objects that span too many addresses.
+var ErrSpan = errors.New("the pcs span too many addresses")
+
+// Plan is the whole of what is to become code.
+type Plan struct {
+	Table *dwarfcfa.Table // what was planned, for its expressions and rows
+	Low   dwarfcfa.Addr   // lowest pc covered
+	High  dwarfcfa.Addr   // one past the highest pc covered
+	Base  dwarfcfa.Addr   // Low rounded down to a page
+
+	Pages  []uint32 // by page number from Base on: index into Trees
+	Trees  []Tree   // distinct pages, in order of first use
+	Blocks []Block  // what a page leads to; Blocks[0] stops with abi.StatusNoInfo
+	Tails  []Tail   // distinct, in order of first use
+}
+
+// Tree is the decision tree of a page. Keys[i] is the low byte at which
+// Targets[i+1] begins to hold; Targets[0] holds from the page's start.
+type Tree struct {
+	Keys    []uint8  // ascending
+	Targets []uint32 // block numbers; one more than Keys; neighbours differ
+	Nodes   []Node   // Nodes[0] is the root; empty where there are no Keys
+}
+
+// Node sends low bytes below Key to Left, others to Right.
+type Node struct {
+	Key         uint8
+	Left, Right Child
+}
+
+// Child is a node (its number) or, negative, a leaf: the complement of an index
+// into Targets.
+type Child int32
+
+// Leaf returns the index into Targets and whether c is a leaf.
+func (c Child) Leaf() (int, bool) { return int(^c), c < 0 }
+
+// BlockKind is what a row becomes.
+type BlockKind uint8
+
+const (
+	// BlockStop ends the walk with Status.
+	BlockStop BlockKind = iota
+	// BlockFast computes the CFA from Base and Offset and goes on in Tail.
+	BlockFast
+	// BlockSlow has the slow path do the row on all registers in memory.
+	BlockSlow
+)
+
+// Block is what becomes of one row of the table.
+type Block struct {
+	Kind   BlockKind
+	Status int16  // BlockStop: abi.Status
+	Base   uint8  // BlockFast: abi.RSP or abi.RBP
+	Offset int32  // BlockFast: the CFA is Base + Offset
+	Tail   uint32 // BlockFast: index into Plan.Tails
+	Row    uint32 // BlockFast, BlockSlow: index into Table.Rows
+}
+
+// FastRegs are the registers that a Tail restores, by DWARF number: the
+// callee-saved ones (psABI figure 3.4) without rsp.
+var FastRegs = [NumFast]uint8{3, 6, 12, 13, 14, 15}
+
+// NumFast is the number of FastRegs.
+const NumFast = 6
+
+// Tail restores registers from below the CFA once the CFA is known. Offsets are
+// relative to the CFA, in bytes, at most -8; 0 means the register keeps its value.
+type Tail struct {
+	// Depth is 0 where every slot lies between the frame's rsp and the CFA, so
+	// that only the CFA is compared with the window. Otherwise slots reach down
+	// to CFA-Depth, which is compared, too.
+	Depth int32
+	// Base is the register that the CFA was computed from, abi.RSP or abi.RBP.
+	Base  uint8
+	RA    int32
+	Saves [NumFast]int32
+}
