@@ -38,36 +38,14 @@ const flag1NoDefaultLib = 0x800
 // readDynamic reads r as the dynamic loader would. It returns an error that is
 // errNotCandidate where the file is of another class, order, machine or type.
 func readDynamic(r io.ReaderAt) (*dynamic, error) {
-	var head [64]byte
-	if n, err := r.ReadAt(head[:], 0); n < len(head) {
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
-		}
-		return nil, errNotCandidate
-	}
-	le := binary.LittleEndian
-	typ := elf.Type(le.Uint16(head[16:]))
-	if string(head[:4]) != elf.ELFMAG || elf.Class(head[4]) != elf.ELFCLASS64 || elf.Data(head[5]) != elf.ELFDATA2LSB ||
-		elf.Machine(le.Uint16(head[18:])) != elf.EM_X86_64 || typ != elf.ET_EXEC && typ != elf.ET_DYN {
-		return nil, errNotCandidate
-	}
-	phoff, phentsize, phnum := le.Uint64(head[32:]), le.Uint16(head[54:]), le.Uint16(head[56:])
-	if phnum > maxProgramHeaders || phnum > 0 && phentsize != 56 || phoff > 1<<62 {
-		return nil, fmt.Errorf("program headers: %d of %d bytes at %#x", phnum, phentsize, phoff)
-	}
-	table := make([]byte, int(phnum)*56)
-	if _, err := r.ReadAt(table, int64(phoff)); err != nil {
-		return nil, fmt.Errorf("program headers: %w", err)
+	progs, err := readProgs(r)
+	if err != nil {
+		return nil, err
 	}
 	d := &dynamic{}
 	var image loads
 	var dyn *elf.Prog64
-	for len(table) > 0 {
-		p := new(elf.Prog64)
-		if err := binary.Read(bytes.NewReader(table[:56]), le, p); err != nil {
-			return nil, err
-		}
-		table = table[56:]
+	for _, p := range progs {
 		switch elf.ProgType(p.Type) {
 		case elf.PT_LOAD:
 			image = append(image, p)
@@ -92,6 +70,57 @@ func readDynamic(r io.ReaderAt) (*dynamic, error) {
 		return nil, fmt.Errorf("PT_DYNAMIC: %w", err)
 	}
 	return d, d.readEntries(r, image, entries)
+}
+
+// readProgs reads the program headers of an object that the dynamic loader would
+// map (gABI chapter 5).
+func readProgs(r io.ReaderAt) ([]*elf.Prog64, error) {
+	const entSize = 56
+	var head [64]byte
+	if n, err := r.ReadAt(head[:], 0); n < len(head) {
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		return nil, errNotCandidate
+	}
+	le := binary.LittleEndian
+	typ := elf.Type(le.Uint16(head[16:]))
+	if string(head[:4]) != elf.ELFMAG || elf.Class(head[4]) != elf.ELFCLASS64 || elf.Data(head[5]) != elf.ELFDATA2LSB ||
+		elf.Machine(le.Uint16(head[18:])) != elf.EM_X86_64 || typ != elf.ET_EXEC && typ != elf.ET_DYN {
+		return nil, errNotCandidate
+	}
+	phoff, phentsize, phnum := le.Uint64(head[32:]), le.Uint16(head[54:]), le.Uint16(head[56:])
+	if phnum > maxProgramHeaders || phnum > 0 && phentsize != entSize || phoff > 1<<62 {
+		return nil, fmt.Errorf("program headers: %d of %d bytes at %#x", phnum, phentsize, phoff)
+	}
+	table := make([]byte, int(phnum)*entSize)
+	if _, err := r.ReadAt(table, int64(phoff)); err != nil {
+		return nil, fmt.Errorf("program headers: %w", err)
+	}
+	progs := make([]*elf.Prog64, phnum)
+	for i := range progs {
+		progs[i] = new(elf.Prog64)
+		if err := binary.Read(bytes.NewReader(table[i*entSize:]), le, progs[i]); err != nil {
+			return nil, fmt.Errorf("program headers: %w", err)
+		}
+	}
+	return progs, nil
+}
+
+// tableSize estimates the bytes of unwind tables in an object of size bytes.
+// .eh_frame_hdr has 8 bytes for each FDE, an FDE with its instructions some 40;
+// without it, the tables are taken to be a 16th of the file.
+func tableSize(r io.ReaderAt, size int64) int64 {
+	progs, err := readProgs(r)
+	if err != nil {
+		return 0
+	}
+	for _, p := range progs {
+		if elf.ProgType(p.Type) == elf.PT_GNU_EH_FRAME {
+			return int64(min(p.Filesz, uint64(size))) * 6
+		}
+	}
+	return size / 16
 }
 
 // readEntries fills in what the dynamic array says.

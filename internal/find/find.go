@@ -34,6 +34,9 @@ type Input struct {
 	Size  int64
 	Names []Name // the first is the one to write, the others get links to it
 	Given bool   // named as a file by the caller, who wants to hear where it cannot be compiled
+
+	// Weight estimates the bytes of unwind tables, so that the work can be planned.
+	Weight int64
 }
 
 // Name is a name of an Input.
@@ -199,12 +202,12 @@ func (f *finder) folderFile(argument, path string) {
 		return
 	}
 	if f.inputs[idOf(path, info)] == nil {
-		is, err := hasMagic(path)
-		if err != nil {
+		weight, err := weigh(path, info.Size())
+		switch {
+		case err != nil:
 			f.problem(path, withoutPath(err))
 			return
-		}
-		if !is {
+		case weight < 0:
 			f.skip(path, ReasonNotELF)
 			return
 		}
@@ -247,6 +250,9 @@ func (f *finder) add(path, rel string, info fs.FileInfo) *Input {
 	in := f.inputs[id]
 	if in == nil {
 		in = &Input{Path: path, Size: info.Size()}
+		if w, err := weigh(path, in.Size); err == nil {
+			in.Weight = max(w, 0)
+		}
 		f.inputs[id] = in
 		f.res.Inputs = append(f.res.Inputs, in)
 	}
@@ -275,18 +281,23 @@ func (in *Input) chooseName() {
 	}
 }
 
-func hasMagic(path string) (bool, error) {
+// weigh estimates the bytes of unwind tables in the file, or returns -1 where it
+// does not begin like an ELF file.
+func weigh(path string, size int64) (int64, error) {
 	f, err := openRegular(path)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	defer f.Close()
 	var b [4]byte
 	_, err = io.ReadFull(f, b[:])
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return false, nil
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), err == nil && string(b[:]) != "\x7fELF":
+		return -1, nil
+	case err != nil:
+		return 0, err
 	}
-	return string(b[:]) == "\x7fELF", err
+	return tableSize(f, size), nil
 }
 
 // withoutPath drops the path from an error of package os, since the line that

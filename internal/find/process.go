@@ -153,7 +153,9 @@ func (f *finder) ownVDSO() {
 	}
 	for _, m := range maps {
 		if m.path == "[vdso]" {
-			f.vdso(VDSOName, "/proc/self/mem", m)
+			if in := f.vdso(VDSOName, "/proc/self/mem", m); in != nil {
+				in.Given = true
+			}
 			return
 		}
 	}
@@ -162,10 +164,10 @@ func (f *finder) ownVDSO() {
 
 // vdso adds the vDSO that m maps, read from the memory file mem. Equal ones are
 // one input.
-func (f *finder) vdso(who, mem string, m mapping) {
+func (f *finder) vdso(who, mem string, m mapping) *Input {
 	if m.end <= m.start || m.end-m.start > maxVDSO {
 		f.problem(who, fmt.Errorf("vDSO of %d bytes", m.end-m.start))
-		return
+		return nil
 	}
 	data := make([]byte, m.end-m.start)
 	h, err := os.Open(mem)
@@ -175,13 +177,14 @@ func (f *finder) vdso(who, mem string, m mapping) {
 	}
 	if err != nil {
 		f.problem(who, fmt.Errorf("vDSO: %w", err))
-		return
+		return nil
 	}
 	id := fileID{name: fmt.Sprintf("%x", sha256.Sum256(data))}
-	if f.inputs[id] != nil {
-		return
+	if in := f.inputs[id]; in != nil {
+		return in
 	}
 	in := &Input{Data: data, Size: int64(len(data)), Names: []Name{{Path: VDSOName, Rel: VDSOName, Next: VDSOName}}}
 	f.inputs[id] = in
 	f.res.Inputs = append(f.res.Inputs, in)
+	return in
 }
