@@ -1,0 +1,7 @@
+package ehelf
+
+// ParseOnly runs the checks of FromBytes without mapping anything.
+func ParseOnly(image []byte) error {
+	_, err := parse(image)
+	return err
+}

@@ -1,0 +1,150 @@
+package ehelf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"ehasm/abi"
+)
+
+var (
+	// ErrNotEhElf is wrapped by errors about files that are not eh_elfs, or
+	// damaged ones.
+	ErrNotEhElf = errors.New("not an eh_elf")
+	// ErrVersion is wrapped where the ABI version of an eh_elf is unknown.
+	ErrVersion = errors.New("unknown eh_elf ABI version")
+	// ErrMismatch is wrapped where an eh_elf was made from another object.
+	ErrMismatch = errors.New("eh_elf of another object")
+	// ErrUnsupportedHost is returned where the code cannot run: on anything but
+	// linux/amd64.
+	ErrUnsupportedHost = errors.New("eh_elfs run on linux/amd64 only")
+)
+
+// PC is a run-time address of the target process: the link-time address of
+// the object plus its load bias.
+type PC uint64
+
+// maxFileSize bounds what Open reads into memory.
+const maxFileSize = 1 << 31
+
+// Object is a loaded eh_elf. Its methods may be called from several goroutines
+// at once; Close only when no other call is under way.
+type Object struct {
+	note    abi.Note
+	buildID []byte
+	mapping mapping
+	step    uintptr // run-time address of _eh_elf; 0 once closed
+	walk    uintptr // run-time address of _eh_elf_walk; 0 once closed
+}
+
+// Open loads the eh_elf in the file path.
+func Open(path string) (*Object, error) {
+	if !supportedHost {
+		return nil, ErrUnsupportedHost
+	}
+	image, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	o, err := FromBytes(image)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return o, nil
+}
+
+// readFile reads a regular file of bounded size.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !st.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: %w: not a regular file", path, ErrNotEhElf)
+	case st.Size() > maxFileSize:
+		return nil, fmt.Errorf("%s: %w: %d bytes", path, ErrNotEhElf, st.Size())
+	}
+	image := make([]byte, st.Size())
+	if _, err := io.ReadFull(f, image); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return image, nil
+}
+
+// FromBytes loads an eh_elf from the bytes of its file, which it copies.
+func FromBytes(image []byte) (*Object, error) {
+	if !supportedHost {
+		return nil, ErrUnsupportedHost
+	}
+	l, err := parse(image)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMapping(image, l)
+	if err != nil {
+		return nil, fmt.Errorf("cannot map the code: %w", err)
+	}
+	return &Object{
+		note:    l.note,
+		buildID: l.buildID,
+		mapping: m,
+		step:    m.base + uintptr(l.step),
+		walk:    m.base + uintptr(l.walk),
+	}, nil
+}
+
+// Close unmaps the code. Walk and Step answer abi.StatusNoInfo afterwards.
+func (o *Object) Close() error {
+	o.step, o.walk = 0, 0
+	return o.mapping.close()
+}
+
+// Note returns the identity note: what object the eh_elf is for. The build-id
+// in it is the object's.
+func (o *Object) Note() abi.Note {
+	n := o.note
+	n.BuildID = bytes.Clone(n.BuildID)
+	return n
+}
+
+// BuildID returns the eh_elf's own build-id, nil where it has none.
+func (o *Object) BuildID() []byte { return bytes.Clone(o.buildID) }
+
+// Covers tells whether pc lies between the lowest and the highest address that
+// the eh_elf has rows for. bias is the object's load bias.
+func (o *Object) Covers(pc PC, bias uint64) bool {
+	addr := uint64(pc) - bias
+	return addr >= o.note.Low && addr < o.note.High
+}
+
+// CheckObject tells whether the eh_elf was made from the object that has this
+// build-id (empty: none) and a file of size bytes. The size counts only where
+// neither side has a build-id: stripping a file changes the one, not the other.
+func (o *Object) CheckObject(buildID []byte, size int64) error {
+	return checkObject(&o.note, buildID, size)
+}
+
+func checkObject(n *abi.Note, buildID []byte, size int64) error {
+	switch {
+	case !bytes.Equal(n.BuildID, buildID):
+		return fmt.Errorf("%w: made from build-id %s, object has %s", ErrMismatch, idString(n.BuildID), idString(buildID))
+	case len(buildID) == 0 && (size < 0 || n.FileSize != uint64(size)):
+		return fmt.Errorf("%w: made from a file of %d bytes, object has %d", ErrMismatch, n.FileSize, size)
+	}
+	return nil
+}
+
+func idString(id []byte) string {
+	if len(id) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%x", id)
+}

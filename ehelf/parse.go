@@ -1,0 +1,299 @@
+package ehelf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"ehasm/abi"
+)
+
+// ELF64 numbers (gABI chapters 4 and 5). Package debug/elf is not used: an
+// eh_elf is read as a loader does, through program headers, from untrusted bytes.
+const (
+	ehdrSize = 64
+	phdrSize = 56
+	symSize  = 24
+	dynSize  = 16
+
+	typeDyn     = 3  // ET_DYN
+	machineX86  = 62 // EM_X86_64
+	ptLoad      = 1
+	ptDynamic   = 2
+	ptNote      = 4
+	pfX         = 1
+	pfW         = 2
+	pfR         = 4
+	sttFunc     = 2
+	ntBuildID   = 3 // NT_GNU_BUILD_ID
+	maxPhdrs    = 64
+	maxSpan     = 1 << 32 // bytes of address space
+	hostPage    = 0x1000
+	maxNameSize = 64 // longer than any name looked up
+)
+
+// Tags of the dynamic section (gABI figure 5-10).
+const (
+	dtNull     = 0
+	dtNeeded   = 1
+	dtHash     = 4
+	dtStrtab   = 5
+	dtSymtab   = 6
+	dtRela     = 7
+	dtStrsz    = 10
+	dtSyment   = 11
+	dtInit     = 12
+	dtRel      = 17
+	dtTextrel  = 22
+	dtJmprel   = 23
+	dtInitArr  = 25
+	dtRelr     = 36
+	dtFlags    = 30
+	flgTextrel = 4 // DF_TEXTREL
+)
+
+// segment is a PT_LOAD; all of it comes from the file.
+type segment struct {
+	addr, size uint64 // link-time address, bytes
+	off        uint64 // file offset
+	exec       bool
+}
+
+// layout is what parse learns of a file.
+type layout struct {
+	segments []segment // ascending, no two on one page
+	span     uint64    // bytes from address 0 to the end of the last, whole pages
+	note     abi.Note
+	buildID  []byte
+	step     uint64 // link-time address of _eh_elf
+	walk     uint64 // link-time address of _eh_elf_walk
+}
+
+type phdr struct {
+	typ, flags               uint32
+	off, addr, filesz, memsz uint64
+}
+
+// bad returns an error around ErrNotEhElf.
+func bad(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrNotEhElf, fmt.Sprintf(format, args...))
+}
+
+// parse checks image and finds in it what Object needs.
+func parse(image []byte) (*layout, error) {
+	phdrs, err := readPhdrs(image)
+	if err != nil {
+		return nil, err
+	}
+	l := &layout{}
+	var dynamic []byte
+	for i, p := range phdrs {
+		if p.typ != ptLoad && p.typ != ptDynamic && p.typ != ptNote {
+			continue
+		}
+		if p.off > uint64(len(image)) || p.filesz > uint64(len(image))-p.off {
+			return nil, bad("segment %d: %#x bytes at %#x in a file of %#x", i, p.filesz, p.off, len(image))
+		}
+		content := image[p.off : p.off+p.filesz]
+		switch p.typ {
+		case ptLoad:
+			err = l.addSegment(p)
+		case ptDynamic:
+			dynamic = content
+		case ptNote:
+			err = l.readNotes(content)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("segment %d: %w", i, err)
+		}
+	}
+	if l.note.Version == 0 {
+		return nil, bad("no identity note")
+	}
+	if len(l.segments) == 0 {
+		return nil, bad("no loadable segment")
+	}
+	if err := l.findFunctions(image, dynamic); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// readPhdrs reads the ELF header and the program headers.
+func readPhdrs(image []byte) ([]phdr, error) {
+	le := binary.LittleEndian
+	if len(image) < ehdrSize || string(image[:4]) != "\x7fELF" {
+		return nil, bad("no ELF header")
+	}
+	if image[4] != 2 || image[5] != 1 || le.Uint16(image[18:]) != machineX86 {
+		return nil, bad("not a little-endian ELF64 file for x86-64")
+	}
+	if le.Uint16(image[16:]) != typeDyn {
+		return nil, bad("not a shared object")
+	}
+	off, entsize, n := le.Uint64(image[32:]), le.Uint16(image[54:]), uint64(le.Uint16(image[56:]))
+	if entsize != phdrSize || n > maxPhdrs {
+		return nil, bad("%d program headers of %d bytes", n, entsize)
+	}
+	if off > uint64(len(image)) || n*phdrSize > uint64(len(image))-off {
+		return nil, bad("program headers at %#x in a file of %#x bytes", off, len(image))
+	}
+	phdrs := make([]phdr, n)
+	for i := range phdrs {
+		b := image[off+uint64(i)*phdrSize:]
+		phdrs[i] = phdr{
+			typ: le.Uint32(b), flags: le.Uint32(b[4:]), off: le.Uint64(b[8:]),
+			addr: le.Uint64(b[16:]), filesz: le.Uint64(b[32:]), memsz: le.Uint64(b[40:]),
+		}
+	}
+	return phdrs, nil
+}
+
+// addSegment checks a PT_LOAD whose file range is valid.
+func (l *layout) addSegment(p phdr) error {
+	switch {
+	case p.flags&pfW != 0:
+		return bad("writable")
+	case p.flags&pfR == 0:
+		return bad("not readable")
+	case p.memsz != p.filesz:
+		return bad("%#x bytes of memory for %#x of file", p.memsz, p.filesz)
+	case p.memsz == 0 || p.addr >= maxSpan || p.memsz > maxSpan-p.addr:
+		return bad("%#x bytes at %#x", p.memsz, p.addr)
+	case p.addr&^(hostPage-1) < l.span:
+		return bad("at %#x, on or below a page of the one before", p.addr)
+	}
+	l.segments = append(l.segments, segment{addr: p.addr, size: p.memsz, off: p.off, exec: p.flags&pfX != 0})
+	l.span = (p.addr + p.memsz + hostPage - 1) &^ (hostPage - 1)
+	return nil
+}
+
+// readNotes takes the identity and the build-id from a PT_NOTE segment.
+func (l *layout) readNotes(b []byte) error {
+	const header, align = 12, 4
+	le := binary.LittleEndian
+	for len(b) >= header {
+		nameSize, descSize, typ := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:])), le.Uint32(b[8:])
+		b = b[header:]
+		descOff := (nameSize + align - 1) &^ (align - 1)
+		if descOff+descSize > uint64(len(b)) {
+			return bad("note of %d+%d bytes in %d", nameSize, descSize, len(b))
+		}
+		owner, desc := string(bytes.TrimSuffix(b[:nameSize], []byte{0})), b[descOff:descOff+descSize]
+		switch {
+		case owner == abi.NoteOwner && typ == abi.NoteIdentity:
+			note, err := abi.ParseNote(desc)
+			if err != nil && len(desc) >= 4 && note.Version != abi.Version {
+				return fmt.Errorf("%w %d, want %d", ErrVersion, note.Version, abi.Version)
+			}
+			if err != nil {
+				return fmt.Errorf("%w: %w", ErrNotEhElf, err)
+			}
+			l.note = note
+		case owner == "GNU" && typ == ntBuildID:
+			l.buildID = bytes.Clone(desc)
+		}
+		b = b[min(descOff+(descSize+align-1)&^(align-1), uint64(len(b))):]
+	}
+	return nil
+}
+
+// at returns the size bytes of image that are mapped readable at addr.
+func (l *layout) at(image []byte, addr, size uint64) ([]byte, bool) {
+	for _, s := range l.segments {
+		if addr >= s.addr && addr-s.addr <= s.size && size <= s.size-(addr-s.addr) {
+			off := s.off + addr - s.addr
+			return image[off : off+size], true
+		}
+	}
+	return nil, false
+}
+
+// findFunctions looks the two exported functions up in the dynamic symbols.
+func (l *layout) findFunctions(image, dynamic []byte) error {
+	le := binary.LittleEndian
+	var hash, strtab, symtab, strsz uint64
+	syment := uint64(symSize)
+	for d := dynamic; len(d) >= dynSize; d = d[dynSize:] {
+		tag, val := le.Uint64(d), le.Uint64(d[8:])
+		switch tag {
+		case dtNull:
+			d = d[:dynSize]
+		case dtHash:
+			hash = val
+		case dtStrtab:
+			strtab = val
+		case dtSymtab:
+			symtab = val
+		case dtStrsz:
+			strsz = val
+		case dtSyment:
+			syment = val
+		case dtNeeded, dtRela, dtRel, dtRelr, dtJmprel, dtInit, dtInitArr, dtTextrel:
+			return bad("dynamic section: tag %d: needs a dynamic linker", tag)
+		case dtFlags:
+			if val&flgTextrel != 0 {
+				return bad("dynamic section: text relocations")
+			}
+		}
+	}
+	header, ok := l.at(image, hash, 8)
+	if hash == 0 || !ok || syment != symSize {
+		return bad("no usable symbol table")
+	}
+	count := uint64(le.Uint32(header[4:])) // nchain is the number of symbols
+	symbols, ok := l.at(image, symtab, count*symSize)
+	if !ok {
+		return bad("%d dynamic symbols at %#x", count, symtab)
+	}
+	names, ok := l.at(image, strtab, strsz)
+	if !ok {
+		return bad("dynamic strings: %#x bytes at %#x", strsz, strtab)
+	}
+	for ; len(symbols) > 0; symbols = symbols[symSize:] {
+		nameOff, info, shndx := uint64(le.Uint32(symbols)), symbols[4], le.Uint16(symbols[6:])
+		if nameOff >= uint64(len(names)) || info&0xf != sttFunc || shndx == 0 {
+			continue
+		}
+		name := names[nameOff:min(nameOff+maxNameSize, uint64(len(names)))]
+		if i := bytes.IndexByte(name, 0); i >= 0 {
+			name = name[:i]
+		}
+		addr := le.Uint64(symbols[8:])
+		switch string(name) {
+		case abi.SymbolStep:
+			l.step = addr
+		case abi.SymbolWalk:
+			l.walk = addr
+		default:
+			continue
+		}
+		if !l.executable(addr) {
+			return bad("%s at %#x is not in executable memory", name, addr)
+		}
+	}
+	var missing []string
+	for _, f := range []struct {
+		name string
+		addr uint64
+	}{{abi.SymbolStep, l.step}, {abi.SymbolWalk, l.walk}} {
+		if f.addr == 0 {
+			missing = append(missing, f.name)
+		}
+	}
+	if missing != nil {
+		return bad("does not export %s", strings.Join(missing, " and "))
+	}
+	return nil
+}
+
+// executable tells whether addr lies in an R+X segment.
+func (l *layout) executable(addr uint64) bool {
+	for _, s := range l.segments {
+		if s.exec && addr >= s.addr && addr-s.addr < s.size {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,115 @@
+package ehelf
+
+import "ehasm/abi"
+
+// Memory is what a walk may read of the target. A word is read from the window
+// where all its 8 bytes lie inside, else through Read where it is not nil, else
+// it is unreadable.
+type Memory struct {
+	Lo    uint64                                   // target address of Bytes[0]
+	Bytes []byte                                   // the window
+	Read  func(addr uint64) (word uint64, ok bool) // reads 8 bytes at addr, any alignment; may be nil
+}
+
+// Walk takes up to len(pcs) steps from the frame regs towards its callers, for
+// as long as the pc stays inside the object, and returns their number. The
+// caller's pc of step i goes to pcs[i]. regs holds the last frame reached
+// afterwards, and in Status why the walk stopped. bias is the object's load bias.
+//
+// mem.Read is called on this goroutine between runs of the code, once for each
+// word that the code asks for, in its order.
+func (o *Object) Walk(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) int {
+	if o.walk == 0 {
+		regs.Status = abi.StatusNoInfo
+		return 0
+	}
+	if mem.Read != nil {
+		return o.walkRead(regs, mem, bias, pcs)
+	}
+	return o.walkWindow(regs, mem, bias, pcs)
+}
+
+// Step takes one step. Its status is abi.StatusOK where regs now holds the
+// caller's frame; otherwise regs holds the frame as it was.
+func (o *Object) Step(regs *abi.Regs, mem *Memory, bias uint64) abi.Status {
+	var pc [1]uint64
+	o.Walk(regs, mem, bias, pc[:])
+	return regs.Status
+}
+
+// chunk sizes of walkRead, in steps.
+const (
+	firstChunk   = 16
+	smallChunk   = 2 // after one that needed Read
+	largestChunk = 256
+)
+
+// walkRead walks in chunks. The code runs a chunk with a callback that replays
+// the answers of earlier calls of mem.Read; the first question without an answer
+// is noted, Go answers it, and the chunk starts again from the same registers.
+// The code is deterministic, so it asks the same questions up to there.
+func (o *Object) walkRead(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) int {
+	var (
+		log   replay
+		buf   [32]answer
+		steps int
+		chunk = firstChunk
+	)
+	log.answers = buf[:0]
+	for {
+		todo := pcs[steps:]
+		todo = todo[:min(len(todo), chunk)]
+		start := *regs
+		log.answers = log.answers[:0]
+		var n int
+		for {
+			log.rewind()
+			n = o.walkReplay(regs, mem, bias, todo, &log)
+			if log.missed == 0 {
+				break
+			}
+			*regs = start
+			word, ok := mem.Read(log.miss)
+			log.add(word, ok)
+		}
+		steps += n
+		if regs.Status != abi.StatusOK || steps == len(pcs) {
+			return steps
+		}
+		if len(log.answers) > 0 {
+			chunk = smallChunk
+		} else {
+			chunk = min(2*chunk, largestChunk)
+		}
+	}
+}
+
+// answer is what mem.Read said about one address. The read thunk knows its
+// layout.
+type answer struct {
+	addr       uint64
+	word       uint64
+	unreadable uint64 // 1 or 0
+}
+
+// replay is the argument of the read thunk, which knows its layout. The thunk
+// answers the calls of one run from answers, in order.
+type replay struct {
+	answers []answer
+	next    uint64 // index of the next answer to give
+	missed  uint64 // 1: a question had no answer; the rest of the run is void
+	miss    uint64 // the address of that question
+}
+
+func (r *replay) rewind() { r.next, r.missed, r.miss = 0, 0, 0 }
+
+// add records the answer to r.miss. Where the run departed from an earlier one,
+// because window memory has changed meanwhile, the answers from there on are
+// dropped.
+func (r *replay) add(word uint64, ok bool) {
+	a := answer{addr: r.miss, word: word}
+	if !ok {
+		a.unreadable = 1
+	}
+	r.answers = append(r.answers[:r.next], a)
+}

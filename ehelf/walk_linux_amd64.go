@@ -1,0 +1,68 @@
+package ehelf
+
+import (
+	"unsafe"
+
+	"ehasm/abi"
+)
+
+// StackSize is the number of bytes of stack that the code and the C functions
+// it calls may use (the code itself: 512).
+const StackSize = 4096
+
+// The functions of walk_amd64.s. What their arguments point to may lie on the
+// goroutine's stack: they read the pointers after the check that may move it.
+
+// callWalk calls a function of type _eh_elf_walk.
+//
+//go:noescape
+func callWalk(fn uintptr, regs *abi.Regs, mem *abi.Memory, bias uint64, pcs *uint64, max uint64) uint64
+
+// callWindow is callWalk with an eh_elf_memory_t that it makes of its arguments.
+// log nil means no read callback, else one that replays log.
+//
+//go:noescape
+func callWindow(fn uintptr, regs *abi.Regs, lo, size uint64, bytes *byte, log *replay, bias uint64, pcs *uint64, max uint64) uint64
+
+// callStep calls a function of type _eh_elf.
+//
+//go:noescape
+func callStep(fn uintptr, ctx *abi.Context, pc uint64, deref uintptr, result *abi.Context)
+
+func (o *Object) walkWindow(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) int {
+	return o.walkReplay(regs, mem, bias, pcs, nil)
+}
+
+func (o *Object) walkReplay(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64, log *replay) int {
+	n := callWindow(o.walk, regs, mem.Lo, uint64(len(mem.Bytes)), unsafe.SliceData(mem.Bytes), log,
+		bias, unsafe.SliceData(pcs), uint64(len(pcs)))
+	return int(n)
+}
+
+// WalkRaw calls _eh_elf_walk with the arguments as they are; pcs may be nil and
+// otherwise has room for max values. The window and the callback of mem are
+// host addresses, which the caller keeps valid and in place: Go memory has to
+// be on the heap or pinned, and Read is a C function that uses at most StackSize
+// bytes, less the code's 512, and does not call into Go. A closed object
+// answers abi.StatusNoInfo.
+func (o *Object) WalkRaw(regs *abi.Regs, mem *abi.Memory, bias uint64, pcs *uint64, max uint64) uint64 {
+	if o.walk == 0 {
+		regs.Status = abi.StatusNoInfo
+		return 0
+	}
+	return callWalk(o.walk, regs, mem, bias, pcs, max)
+}
+
+// StepContext calls _eh_elf, the interface of the original eh_elfs. pc is a
+// link-time address, looked up as it is. deref is a C function under the terms
+// of WalkRaw, or 0 to read this process's memory directly; an eh_elf with
+// abi.FlagNoDeref ignores it. A closed object sets abi.ContextError.
+func (o *Object) StepContext(ctx abi.Context, pc uint64, deref uintptr) abi.Context {
+	if o.step == 0 {
+		ctx.Flags = abi.ContextError
+		return ctx
+	}
+	var result abi.Context
+	callStep(o.step, &ctx, pc, deref, &result)
+	return result
+}
