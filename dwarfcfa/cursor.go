@@ -1,0 +1,144 @@
+package dwarfcfa
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// cursor reads little-endian values from the front of data. The first failure
+// sticks: later reads return zero and leave err as it is. pos is an offset in
+// the section, so data starts where the section starts.
+type cursor struct {
+	data []byte // the section up to the end of what may be read
+	pos  int
+	err  error
+}
+
+func (c *cursor) done() bool { return c.err != nil || c.pos >= len(c.data) }
+
+func (c *cursor) remaining() int { return len(c.data) - c.pos }
+
+func (c *cursor) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+	c.pos = len(c.data)
+}
+
+func (c *cursor) truncated(what string) {
+	c.fail(cause(ErrTruncated, "truncated: %s runs past the end at +%#x", what, len(c.data)))
+}
+
+func (c *cursor) u8() uint8 {
+	if c.pos >= len(c.data) {
+		c.truncated("a byte")
+		return 0
+	}
+	b := c.data[c.pos]
+	c.pos++
+	return b
+}
+
+// bytes returns the next n bytes; it does not copy them.
+func (c *cursor) bytes(n uint64) []byte {
+	if n > uint64(c.remaining()) {
+		c.truncated("a block")
+		return nil
+	}
+	b := c.data[c.pos : c.pos+int(n) : c.pos+int(n)]
+	c.pos += int(n)
+	return b
+}
+
+func (c *cursor) u16() uint16 {
+	if b := c.bytes(2); b != nil {
+		return binary.LittleEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (c *cursor) u32() uint32 {
+	if b := c.bytes(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (c *cursor) u64() uint64 {
+	if b := c.bytes(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+// cstring returns the bytes up to the next NUL and steps over it.
+func (c *cursor) cstring() string {
+	n := bytes.IndexByte(c.data[c.pos:], 0)
+	if n < 0 {
+		c.truncated("a string")
+		return ""
+	}
+	s := string(c.data[c.pos : c.pos+n])
+	c.pos += n + 1
+	return s
+}
+
+// uleb reads an unsigned LEB128 number (DWARF 5 §7.6). Padding is allowed,
+// value bits above 64 are an error.
+func (c *cursor) uleb() uint64 {
+	if c.pos < len(c.data) && c.data[c.pos] < 0x80 {
+		c.pos++
+		return uint64(c.data[c.pos-1])
+	}
+	var v uint64
+	for shift := uint(0); ; shift += 7 {
+		b := c.u8()
+		if c.err != nil {
+			return 0
+		}
+		low := uint64(b & 0x7f)
+		if shift >= 64 && low != 0 || shift == 63 && low > 1 {
+			c.fail(cause(ErrBadEncoding, "LEB128 number over 64 bits"))
+			return 0
+		}
+		if shift < 64 {
+			v |= low << shift
+		}
+		if b < 0x80 {
+			return v
+		}
+	}
+}
+
+// sleb reads a signed LEB128 number (DWARF 5 §7.6). Padding with copies of the
+// sign is allowed, a value that needs more than 64 bits is an error.
+func (c *cursor) sleb() int64 {
+	var v int64
+	for shift := uint(0); ; shift += 7 {
+		b := c.u8()
+		if c.err != nil {
+			return 0
+		}
+		low := int64(b & 0x7f)
+		switch {
+		case shift < 63:
+			v |= low << shift
+		case shift == 63:
+			// Bit 63 and six copies of it.
+			if low != 0 && low != 0x7f {
+				c.fail(cause(ErrBadEncoding, "LEB128 number over 64 bits"))
+				return 0
+			}
+			v |= low << 63
+		case v < 0 && low != 0x7f, v >= 0 && low != 0:
+			c.fail(cause(ErrBadEncoding, "LEB128 number over 64 bits"))
+			return 0
+		}
+		if b < 0x80 {
+			if shift < 57 && b&0x40 != 0 {
+				v |= -1 << (shift + 7)
+			}
+			return v
+		}
+	}
+}

@@ -1,0 +1,410 @@
+package dwarfcfa
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+)
+
+// CIE is a common information entry (DWARF 5 §6.4.1, LSB 5.0 §10.6.1.1).
+type CIE struct {
+	Offset       uint64 // of the entry's length field in the section
+	Length       uint64 // value of the length field
+	Is64         bool   // 64-bit DWARF format
+	Version      uint8  // 1, 3 or 4
+	Augmentation string
+	CodeAlign    uint64 // code alignment factor, bytes
+	DataAlign    int64  // data alignment factor, bytes
+	RA           uint64 // return address column
+	AugData      []byte // augmentation data, where Augmentation starts with z
+
+	FDEEncoding         PointerEncoding // of pc ranges (R)
+	LSDAEncoding        PointerEncoding // L; PEOmit: FDEs have none
+	PersonalityEncoding PointerEncoding // P; PEOmit: none
+	Personality         Addr            // address of the routine, or of its pointer where the encoding is indirect
+	Signal              bool            // S: frames of this CIE are signal frames
+
+	Instructions []byte // initial instructions
+
+	section *Section
+	instPos int // offset of Instructions in the section
+	idSize  int // bytes of the CIE id and of the FDEs' CIE pointer
+}
+
+// FDE is a frame description entry (DWARF 5 §6.4.1, LSB 5.0 §10.6.1.2).
+type FDE struct {
+	Offset uint64 // of the entry's length field in the section
+	Length uint64 // value of the length field
+	Is64   bool   // 64-bit DWARF format
+	ID     uint64 // the CIE pointer as stored
+	CIE    *CIE
+
+	Start, End Addr // the pcs described, [Start, End)
+	HasLSDA    bool
+	LSDA       Addr // language-specific data area
+	AugData    []byte
+
+	Instructions []byte
+
+	instPos int // offset of Instructions in the section
+}
+
+// Entry is one entry of a section. Of CIE and FDE at most one is set: none for
+// a terminator (a zero length) and for an entry that could not be decoded.
+type Entry struct {
+	Offset uint64
+	IsCIE  bool // also for a CIE that could not be decoded
+	CIE    *CIE
+	FDE    *FDE
+}
+
+// Entries iterates over the entries in the order of the section. An entry that
+// cannot be decoded comes with a *DecodeError, and iteration goes on after it
+// unless its length is what is wrong.
+func (s *Section) Entries() iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		r := newEntryReader(s)
+		for {
+			var fde FDE
+			e, ok, err := r.next(&fde)
+			if !ok {
+				return
+			}
+			if err != nil {
+				if !yield(e, err) {
+					return
+				}
+				continue
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// maxCIEs bounds how many CIEs a reader remembers.
+const maxCIEs = 1 << 16
+
+// entryReader walks over a section.
+type entryReader struct {
+	s    *Section
+	pos  int
+	cies map[int]cieResult
+
+	lastPos int // the most recently used CIE
+	last    cieResult
+}
+
+type cieResult struct {
+	cie *CIE
+	err error
+}
+
+func newEntryReader(s *Section) *entryReader {
+	return &entryReader{s: s, cies: make(map[int]cieResult), lastPos: -1}
+}
+
+// entryHeader is what all entries begin with.
+type entryHeader struct {
+	pos    int    // of the length field
+	length uint64 // value of the length field; 0: a terminator
+	end    int    // one past the entry
+	is64   bool
+	idPos  int // of the CIE id or CIE pointer
+	idSize int
+	id     uint64
+	isCIE  bool
+}
+
+// header reads the header of the entry at pos. An error means that the length
+// cannot be trusted, or that the entry is too short to have an id.
+func (s *Section) header(pos int) (h entryHeader, err error) {
+	h.pos = pos
+	c := cursor{data: s.Data, pos: pos}
+	h.length = uint64(c.u32())
+	switch {
+	case c.err != nil:
+		return h, c.err
+	case h.length == 0xffffffff:
+		h.is64 = true
+		h.length = c.u64()
+	case h.length >= 0xfffffff0:
+		return h, cause(ErrBadEncoding, "reserved length %#x", h.length)
+	}
+	if c.err != nil {
+		return h, c.err
+	}
+	if h.length > uint64(c.remaining()) {
+		return h, cause(ErrTruncated, "truncated: an entry of %#x bytes with %#x left in the section", h.length, c.remaining())
+	}
+	h.idPos = c.pos
+	h.end = c.pos + int(h.length)
+	return h, nil
+}
+
+// readID completes a header with the entry's id.
+func (s *Section) readID(h *entryHeader) error {
+	c := cursor{data: s.Data[:h.end], pos: h.idPos}
+	h.idSize = 4
+	if h.is64 && s.debugFrame {
+		h.idSize = 8
+		h.id = c.u64()
+		h.isCIE = h.id == 1<<64-1
+	} else {
+		h.id = uint64(c.u32())
+		h.isCIE = h.id == 0
+		if s.debugFrame {
+			h.isCIE = h.id == 0xffffffff
+		}
+	}
+	return c.err
+}
+
+// next decodes the entry at the reader's position; an FDE is stored in fde. ok
+// is false at the end of the section.
+func (r *entryReader) next(fde *FDE) (e Entry, ok bool, err error) {
+	s := r.s
+	if r.pos >= len(s.Data) {
+		return Entry{}, false, nil
+	}
+	e.Offset = uint64(r.pos)
+	h, err := s.header(r.pos)
+	if err != nil {
+		rest := s.Data[r.pos:]
+		r.pos = len(s.Data)
+		if len(rest) < 4 && allZero(rest) {
+			return Entry{}, false, nil
+		}
+		return e, true, s.errorAt(h.pos, err)
+	}
+	r.pos = h.end
+	if h.length == 0 {
+		if s.stopAtZero {
+			r.pos = len(s.Data)
+		}
+		return e, true, nil
+	}
+	if err := s.readID(&h); err != nil {
+		return e, true, s.errorAt(h.pos, err)
+	}
+	if h.isCIE {
+		e.IsCIE = true
+		e.CIE, err = r.cie(h.pos)
+		if err != nil {
+			return e, true, s.errorAt(h.pos, err)
+		}
+		return e, true, nil
+	}
+	if err := r.readFDE(&h, fde); err != nil {
+		if fde.End != 0 {
+			return e, true, s.errorOf(fde, err)
+		}
+		return e, true, s.errorAt(h.pos, err)
+	}
+	e.FDE = fde
+	return e, true, nil
+}
+
+func allZero(b []byte) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// cie returns the CIE at an offset of the section, decoding it once.
+func (r *entryReader) cie(pos int) (*CIE, error) {
+	if pos == r.lastPos {
+		return r.last.cie, r.last.err
+	}
+	res, ok := r.cies[pos]
+	if !ok {
+		res.cie, res.err = r.s.readCIE(pos)
+		if len(r.cies) < maxCIEs {
+			r.cies[pos] = res
+		}
+	}
+	r.lastPos, r.last = pos, res
+	return res.cie, res.err
+}
+
+func (s *Section) readCIE(pos int) (*CIE, error) {
+	h, err := s.header(pos)
+	if err != nil {
+		return nil, err
+	}
+	if h.length == 0 {
+		return nil, cause(ErrBadEncoding, "a terminator where a CIE should be")
+	}
+	if err := s.readID(&h); err != nil {
+		return nil, err
+	}
+	if !h.isCIE {
+		return nil, cause(ErrBadEncoding, "an FDE where a CIE should be")
+	}
+	cie := &CIE{
+		Offset: uint64(pos), Length: h.length, Is64: h.is64, idSize: h.idSize, section: s,
+		LSDAEncoding: PEOmit, PersonalityEncoding: PEOmit,
+	}
+	c := &cursor{data: s.Data[:h.end], pos: h.idPos + h.idSize}
+	cie.Version = c.u8()
+	if h.is64 && !s.debugFrame && cie.Version == 0 {
+		// In the 64-bit format of .eh_frame the CIE id has 4 bytes in the LSB
+		// and 8 for binutils and LLVM. No version is 0, so the zero is the
+		// upper half of an 8-byte id.
+		cie.idSize = 8
+		c.bytes(3)
+		cie.Version = c.u8()
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	if v := cie.Version; v != 1 && v != 3 && v != 4 {
+		return nil, cause(ErrUnsupported, "unknown CIE version %d", v)
+	}
+	cie.Augmentation = c.cstring()
+	aug := cie.Augmentation
+	if strings.HasPrefix(aug, "eh") {
+		c.u64() // GCC 2.x: address of the exception table
+		aug = aug[2:]
+	}
+	if cie.Version == 4 {
+		if n := c.u8(); c.err == nil && n != 8 {
+			return nil, cause(ErrUnsupported, "CIE with an address size of %d", n)
+		}
+		if n := c.u8(); c.err == nil && n != 0 {
+			return nil, cause(ErrUnsupported, "CIE with a segment selector of %d bytes", n)
+		}
+	}
+	cie.CodeAlign = c.uleb()
+	cie.DataAlign = c.sleb()
+	if cie.Version == 1 {
+		cie.RA = uint64(c.u8())
+	} else {
+		cie.RA = c.uleb()
+	}
+	if err := s.augmentation(c, cie, aug); err != nil {
+		return nil, err
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	cie.instPos = c.pos
+	cie.Instructions = c.bytes(uint64(c.remaining()))
+	return cie, nil
+}
+
+// augmentation decodes what the letters of aug announce (LSB 5.0 §10.6.1.1.1).
+func (s *Section) augmentation(c *cursor, cie *CIE, aug string) error {
+	whole := c.data
+	end := -1
+	for i := range len(aug) {
+		switch aug[i] {
+		case 'z':
+			if i != 0 || end >= 0 {
+				return cause(ErrUnsupported, "unknown CIE augmentation %q", cie.Augmentation)
+			}
+			n := c.uleb()
+			start := c.pos
+			cie.AugData = c.bytes(n)
+			if c.err != nil {
+				return c.err
+			}
+			end = c.pos
+			c.pos, c.data = start, c.data[:end]
+		case 'R':
+			cie.FDEEncoding = PointerEncoding(c.u8())
+		case 'L':
+			cie.LSDAEncoding = PointerEncoding(c.u8())
+		case 'P':
+			cie.PersonalityEncoding = PointerEncoding(c.u8())
+			if cie.PersonalityEncoding != PEOmit {
+				cie.Personality = c.pointerSlot(cie.PersonalityEncoding, s, 0)
+			}
+		case 'S':
+			cie.Signal = true
+		case 'B': // AArch64: return addresses are signed with the B key
+		default:
+			return cause(ErrUnsupported, "unknown CIE augmentation %q", cie.Augmentation)
+		}
+		if c.err != nil {
+			return c.err
+		}
+	}
+	if end >= 0 {
+		c.pos, c.data = end, whole
+	}
+	return nil
+}
+
+// readFDE decodes the FDE whose header is h.
+func (r *entryReader) readFDE(h *entryHeader, f *FDE) error {
+	s := r.s
+	*f = FDE{Offset: uint64(h.pos), Length: h.length, Is64: h.is64, ID: h.id}
+	pos := h.id
+	if !s.debugFrame {
+		if h.id > uint64(h.idPos) {
+			return cause(ErrBadEncoding, "CIE pointer %#x leads before the section", h.id)
+		}
+		pos = uint64(h.idPos) - h.id
+	}
+	if pos >= uint64(len(s.Data)) {
+		return cause(ErrBadEncoding, "CIE pointer %#x leads past the section", h.id)
+	}
+	if pos == uint64(h.pos) {
+		return cause(ErrBadEncoding, "CIE pointer %#x leads to the FDE itself", h.id)
+	}
+	cie, err := r.cie(int(pos))
+	if err != nil {
+		return fmt.Errorf("its CIE at +%#x: %w", pos, err)
+	}
+	f.CIE = cie
+	idSize := h.idSize
+	if h.is64 && cie.Is64 {
+		idSize = cie.idSize
+	}
+	c := cursor{data: s.Data[:h.end], pos: h.idPos}
+	c.bytes(uint64(idSize))
+	f.Start = c.pointer(cie.FDEEncoding, s, 0)
+	size := c.value(cie.FDEEncoding & peFormatMask)
+	if c.err != nil {
+		return c.err
+	}
+	f.End = f.Start + Addr(size)
+	if f.End < f.Start {
+		f.End = 0
+		return cause(ErrBadEncoding, "pc range %#x+%#x wraps around", uint64(f.Start), size)
+	}
+	if strings.HasPrefix(strings.TrimPrefix(cie.Augmentation, "eh"), "z") {
+		n := c.uleb()
+		start := c.pos
+		f.AugData = c.bytes(n)
+		if c.err == nil && cie.LSDAEncoding != PEOmit && len(f.AugData) > 0 {
+			a := cursor{data: s.Data[:c.pos], pos: start}
+			f.LSDA, f.HasLSDA = a.lsda(cie.LSDAEncoding, s, f.Start)
+		}
+	} else if cie.LSDAEncoding != PEOmit {
+		f.LSDA, f.HasLSDA = c.lsda(cie.LSDAEncoding, s, f.Start)
+	}
+	if c.err != nil {
+		return c.err
+	}
+	f.instPos = c.pos
+	f.Instructions = c.bytes(uint64(c.remaining()))
+	return nil
+}
+
+// lsda reads the pointer to the language-specific data area; a stored 0 means
+// that there is none. It does not follow an indirect one.
+func (c *cursor) lsda(enc PointerEncoding, s *Section, function Addr) (Addr, bool) {
+	probe := *c
+	if enc&peRelMask != PEAligned && probe.value(enc) == 0 {
+		c.pos = probe.pos
+		return 0, false
+	}
+	p := c.pointerSlot(enc, s, function)
+	return p, c.err == nil
+}

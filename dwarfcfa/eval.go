@@ -1,0 +1,258 @@
+package dwarfcfa
+
+import (
+	"math"
+
+	"ehasm/abi"
+)
+
+// WordReader is the memory of a target: 8-byte little-endian words at any
+// address, aligned or not. ok is false where the word is unreadable.
+type WordReader interface {
+	ReadWord(addr uint64) (word uint64, ok bool)
+}
+
+// Step is the reference evaluator: it replaces the registers of a frame by
+// those of its caller, as one step of _eh_elf_walk does (abi.SymbolWalk). bias
+// is the object's load bias. With abi.StatusOK regs are the caller's; with any
+// other status only regs.Status has changed.
+func (t *Table) Step(regs *abi.Regs, bias uint64, mem WordReader) abi.Status {
+	next, status := t.step(regs, bias, mem)
+	if status == abi.StatusOK {
+		*regs = next
+	}
+	regs.Status = status
+	return status
+}
+
+func (t *Table) step(regs *abi.Regs, bias uint64, mem WordReader) (next abi.Regs, status abi.Status) {
+	const needed = 1<<abi.RIP | 1<<abi.RSP
+	if regs.Valid&needed != needed {
+		return next, abi.StatusBadRegister
+	}
+	pc := regs.Reg[abi.RIP] - bias
+	if regs.Exact == 0 {
+		pc--
+	}
+	r, ok := t.Lookup(Addr(pc))
+	if !ok {
+		return next, abi.StatusNoInfo
+	}
+	row := &t.Rows[r.Row]
+	switch {
+	case row.Regs[abi.RIP].Kind == RuleUndefined:
+		return next, abi.StatusOutermost
+	case row.Flags&RowNotCompiled != 0:
+		return next, abi.StatusNotCompiled
+	}
+	e := evaluator{t: t, regs: regs, bias: bias, mem: mem}
+	if status := e.setCFA(row.CFA); status != abi.StatusOK {
+		return next, status
+	}
+	pc, status = e.column(abi.RIP, row.Regs[abi.RIP])
+	if status != abi.StatusOK {
+		return next, status
+	}
+	next.Reg = regs.Reg
+	next.Reg[abi.RIP], next.Valid = pc, 1<<abi.RIP
+	for i := range abi.RIP {
+		if v, status := e.column(i, row.Regs[i]); status == abi.StatusOK {
+			next.Reg[i] = v
+			next.Valid |= 1 << i
+		}
+	}
+	if row.Flags&RowSignal != 0 {
+		next.Exact = 1
+	}
+	return next, abi.StatusOK
+}
+
+// evaluator holds what the rules of a row are evaluated on: the registers
+// before the step, and the CFA.
+type evaluator struct {
+	t    *Table
+	regs *abi.Regs
+	bias uint64
+	mem  WordReader
+	cfa  uint64
+}
+
+func (e *evaluator) setCFA(rule CFARule) (status abi.Status) {
+	switch rule.Kind {
+	case CFARegOffset:
+		e.cfa, status = e.reg(rule.Reg)
+		e.cfa += uint64(rule.Offset)
+		return status
+	case CFAExpr:
+		e.cfa, status = e.expr(rule.Expr)
+		return status
+	}
+	return abi.StatusNotCompiled
+}
+
+// reg returns a register; StatusBadRegister where it is not valid.
+func (e *evaluator) reg(reg uint16) (uint64, abi.Status) {
+	if e.regs.Valid&(1<<reg) == 0 {
+		return 0, abi.StatusBadRegister
+	}
+	return e.regs.Reg[reg], abi.StatusOK
+}
+
+// word returns a word of memory; StatusUnreadable where it is unreadable.
+func (e *evaluator) word(addr uint64) (uint64, abi.Status) {
+	if w, ok := e.mem.ReadWord(addr); ok {
+		return w, abi.StatusOK
+	}
+	return 0, abi.StatusUnreadable
+}
+
+// column evaluates the rule of register i. Any status but StatusOK means that
+// the caller's value is not known, and why.
+func (e *evaluator) column(i int, rule RegRule) (uint64, abi.Status) {
+	switch rule.Kind {
+	case RuleSameValue:
+		return e.reg(uint16(i))
+	case RuleRegister:
+		return e.reg(rule.Reg)
+	case RuleOffset:
+		return e.word(e.cfa + uint64(rule.Offset))
+	case RuleValOffset:
+		return e.cfa + uint64(rule.Offset), abi.StatusOK
+	case RuleExpression:
+		addr, status := e.expr(rule.Expr)
+		if status != abi.StatusOK {
+			return 0, status
+		}
+		return e.word(addr)
+	case RuleValExpression:
+		return e.expr(rule.Expr)
+	}
+	return 0, abi.StatusBadRegister // undefined
+}
+
+// expr evaluates an expression (DWARF 5 §2.5.1). The first operation that
+// fails decides the status; a division by zero has no value, which is
+// StatusUnreadable.
+func (e *evaluator) expr(id ExprID) (uint64, abi.Status) {
+	x := &e.t.Exprs[id]
+	var stack [MaxExprStack + 1]uint64
+	n := 0
+	if x.Pushed {
+		stack[0] = e.cfa
+		n = 1
+	}
+	for pc := 0; pc < len(x.Ops); pc++ {
+		op := &x.Ops[pc]
+		switch op.Code {
+		case OpConst:
+			stack[n] = uint64(op.Arg)
+			n++
+		case OpAddr:
+			stack[n] = uint64(op.Arg) + e.bias
+			n++
+		case OpReg:
+			v, status := e.reg(op.Reg)
+			if status != abi.StatusOK {
+				return 0, status
+			}
+			stack[n] = v + uint64(op.Arg)
+			n++
+		case OpDup:
+			stack[n] = stack[n-1]
+			n++
+		case OpPick:
+			stack[n] = stack[n-1-int(op.Arg)]
+			n++
+		case OpDrop:
+			n--
+		case OpSwap:
+			stack[n-1], stack[n-2] = stack[n-2], stack[n-1]
+		case OpRot:
+			stack[n-1], stack[n-2], stack[n-3] = stack[n-2], stack[n-3], stack[n-1]
+		case OpDeref:
+			w, status := e.word(stack[n-1])
+			if status != abi.StatusOK {
+				return 0, status
+			}
+			stack[n-1] = w & (math.MaxUint64 >> (64 - 8*uint(op.Arg)))
+		case OpAbs:
+			if int64(stack[n-1]) < 0 {
+				stack[n-1] = -stack[n-1]
+			}
+		case OpNeg:
+			stack[n-1] = -stack[n-1]
+		case OpNot:
+			stack[n-1] = ^stack[n-1]
+		case OpBranch:
+			n--
+			if stack[n] != 0 {
+				pc = op.Jump - 1
+			}
+		case OpSkip:
+			pc = op.Jump - 1
+		default:
+			v, ok := binary2(op.Code, stack[n-2], stack[n-1])
+			if !ok {
+				return 0, abi.StatusUnreadable
+			}
+			n--
+			stack[n-1] = v
+		}
+	}
+	return stack[n-1], abi.StatusOK
+}
+
+// binary2 computes an operation on the two topmost entries, b being the top.
+// ok is false where it has no value.
+func binary2(code ExprCode, a, b uint64) (v uint64, ok bool) {
+	switch code {
+	case OpAnd:
+		return a & b, true
+	case OpOr:
+		return a | b, true
+	case OpXor:
+		return a ^ b, true
+	case OpPlus:
+		return a + b, true
+	case OpMinus:
+		return a - b, true
+	case OpMul:
+		return a * b, true
+	case OpDiv:
+		if b == 0 {
+			return 0, false
+		}
+		return uint64(int64(a) / int64(b)), true // the most negative over -1 wraps
+	case OpMod:
+		if b == 0 {
+			return 0, false
+		}
+		return a % b, true
+	case OpShl:
+		return a << b, true
+	case OpShr:
+		return a >> b, true
+	case OpShra:
+		return uint64(int64(a) >> b), true
+	}
+	x, y := int64(a), int64(b)
+	var truth bool
+	switch code {
+	case OpEq:
+		truth = x == y
+	case OpNe:
+		truth = x != y
+	case OpLt:
+		truth = x < y
+	case OpLe:
+		truth = x <= y
+	case OpGt:
+		truth = x > y
+	case OpGe:
+		truth = x >= y
+	}
+	if truth {
+		return 1, true
+	}
+	return 0, true
+}

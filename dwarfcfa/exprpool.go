@@ -1,0 +1,51 @@
+package dwarfcfa
+
+import "bytes"
+
+// exprPool holds the expressions an Interp has met, each once.
+type exprPool struct {
+	ids     map[string]ExprID
+	entries []exprEntry
+	key     []byte // scratch
+}
+
+// exprEntry is an expression with what became of it.
+type exprEntry struct {
+	expr Expr
+	err  error   // why it cannot be compiled
+	cfa  CFARule // what it means as the CFA; only where it was interned as such
+}
+
+func newExprPool() exprPool {
+	return exprPool{ids: make(map[string]ExprID), entries: make([]exprEntry, 1)}
+}
+
+// intern returns the id of an expression, decoding it when it is new.
+func (p *exprPool) intern(raw []byte, pushed bool) ExprID {
+	p.key = append(p.key[:0], 0)
+	if pushed {
+		p.key[0] = 1
+	}
+	p.key = append(p.key, raw...)
+	if id, ok := p.ids[string(p.key)]; ok {
+		return id
+	}
+	id := ExprID(len(p.entries))
+	e := exprEntry{expr: Expr{Pushed: pushed, Raw: bytes.Clone(raw)}}
+	e.expr.Ops, e.err = decodeExpr(raw, pushed)
+	e.cfa = CFARule{Kind: CFAExpr, Expr: id}
+	if e.err == nil && !pushed {
+		e.cfa = asCFA(id, e.expr.Ops)
+	}
+	p.entries = append(p.entries, e)
+	p.ids[string(p.key)] = id
+	return id
+}
+
+// cfa returns a CFA rule with an expression replaced by what it amounts to.
+func (p *exprPool) cfa(rule CFARule) CFARule {
+	if rule.Kind == CFAExpr {
+		return p.entries[rule.Expr].cfa
+	}
+	return rule
+}

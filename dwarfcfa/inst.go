@@ -1,0 +1,176 @@
+package dwarfcfa
+
+import (
+	"fmt"
+)
+
+// Op is a call frame instruction: a DW_CFA_* encoding (DWARF 5 §7.24), with
+// the operand bits of the first three cleared.
+type Op uint8
+
+const (
+	CFAAdvanceLoc Op = 0x40
+	CFAOffset     Op = 0x80
+	CFARestore    Op = 0xc0
+
+	CFANop              Op = 0x00
+	CFASetLoc           Op = 0x01
+	CFAAdvanceLoc1      Op = 0x02
+	CFAAdvanceLoc2      Op = 0x03
+	CFAAdvanceLoc4      Op = 0x04
+	CFAOffsetExtended   Op = 0x05
+	CFARestoreExtended  Op = 0x06
+	CFAUndefinedReg     Op = 0x07
+	CFASameValue        Op = 0x08
+	CFARegister         Op = 0x09
+	CFARememberState    Op = 0x0a
+	CFARestoreState     Op = 0x0b
+	CFADefCFA           Op = 0x0c
+	CFADefCFARegister   Op = 0x0d
+	CFADefCFAOffset     Op = 0x0e
+	CFADefCFAExpression Op = 0x0f
+	CFAExpression       Op = 0x10
+	CFAOffsetExtendedSF Op = 0x11
+	CFADefCFASF         Op = 0x12
+	CFADefCFAOffsetSF   Op = 0x13
+	CFAValOffset        Op = 0x14
+	CFAValOffsetSF      Op = 0x15
+	CFAValExpression    Op = 0x16
+
+	CFAMIPSAdvanceLoc8           Op = 0x1d // GNU extension, used on 64-bit MIPS
+	CFAGNUArgsSize               Op = 0x2e
+	CFAGNUNegativeOffsetExtended Op = 0x2f
+)
+
+func (op Op) String() string {
+	switch op {
+	case CFAAdvanceLoc:
+		return "DW_CFA_advance_loc"
+	case CFAOffset:
+		return "DW_CFA_offset"
+	case CFARestore:
+		return "DW_CFA_restore"
+	case CFAMIPSAdvanceLoc8:
+		return "DW_CFA_MIPS_advance_loc8"
+	case CFAGNUArgsSize:
+		return "DW_CFA_GNU_args_size"
+	case CFAGNUNegativeOffsetExtended:
+		return "DW_CFA_GNU_negative_offset_extended"
+	}
+	names := [...]string{"nop", "set_loc", "advance_loc1", "advance_loc2", "advance_loc4", "offset_extended",
+		"restore_extended", "undefined", "same_value", "register", "remember_state", "restore_state", "def_cfa",
+		"def_cfa_register", "def_cfa_offset", "def_cfa_expression", "expression", "offset_extended_sf", "def_cfa_sf",
+		"def_cfa_offset_sf", "val_offset", "val_offset_sf", "val_expression"}
+	if int(op) < len(names) {
+		return "DW_CFA_" + names[op]
+	}
+	return fmt.Sprintf("DW_CFA_%#02x", uint8(op))
+}
+
+// Inst is a decoded call frame instruction. Operands that Op does not have are
+// zero; factored ones are already multiplied.
+type Inst struct {
+	Op     Op
+	Reg    uint64 // the register the instruction is about
+	Source uint64 // DW_CFA_register: where its value is
+	Offset int64  // bytes
+	Delta  uint64 // DW_CFA_advance_loc*: bytes
+	Loc    Addr   // DW_CFA_set_loc
+	Size   uint64 // DW_CFA_GNU_args_size: bytes
+	Block  []byte // expressions
+}
+
+// read decodes the instruction at c. function is the FDE's first pc.
+func (i *Inst) read(c *cursor, cie *CIE, function Addr) {
+	b := c.u8()
+	*i = Inst{}
+	switch Op(b & 0xc0) {
+	case CFAAdvanceLoc:
+		i.Op, i.Delta = CFAAdvanceLoc, uint64(b&0x3f)*cie.CodeAlign
+		return
+	case CFAOffset:
+		i.Op, i.Reg = CFAOffset, uint64(b&0x3f)
+		i.Offset = int64(c.uleb()) * cie.DataAlign
+		return
+	case CFARestore:
+		i.Op, i.Reg = CFARestore, uint64(b&0x3f)
+		return
+	}
+	i.Op = Op(b)
+	switch i.Op {
+	case CFANop, CFARememberState, CFARestoreState:
+	case CFASetLoc:
+		i.Loc = c.pointer(cie.FDEEncoding, cie.section, function)
+	case CFAAdvanceLoc1:
+		i.Delta = uint64(c.u8()) * cie.CodeAlign
+	case CFAAdvanceLoc2:
+		i.Delta = uint64(c.u16()) * cie.CodeAlign
+	case CFAAdvanceLoc4:
+		i.Delta = uint64(c.u32()) * cie.CodeAlign
+	case CFAMIPSAdvanceLoc8:
+		i.Delta = c.u64() * cie.CodeAlign
+	case CFAOffsetExtended, CFAValOffset:
+		i.Reg = c.uleb()
+		i.Offset = int64(c.uleb()) * cie.DataAlign
+	case CFAOffsetExtendedSF, CFAValOffsetSF:
+		i.Reg = c.uleb()
+		i.Offset = c.sleb() * cie.DataAlign
+	case CFAGNUNegativeOffsetExtended:
+		i.Reg = c.uleb()
+		i.Offset = -(int64(c.uleb()) * cie.DataAlign)
+	case CFARestoreExtended, CFAUndefinedReg, CFASameValue, CFADefCFARegister:
+		i.Reg = c.uleb()
+	case CFARegister:
+		i.Reg = c.uleb()
+		i.Source = c.uleb()
+	case CFADefCFA:
+		i.Reg = c.uleb()
+		i.Offset = int64(c.uleb())
+	case CFADefCFASF:
+		i.Reg = c.uleb()
+		i.Offset = c.sleb() * cie.DataAlign
+	case CFADefCFAOffset:
+		i.Offset = int64(c.uleb())
+	case CFADefCFAOffsetSF:
+		i.Offset = c.sleb() * cie.DataAlign
+	case CFADefCFAExpression:
+		i.Block = c.bytes(c.uleb())
+	case CFAExpression, CFAValExpression:
+		i.Reg = c.uleb()
+		i.Block = c.bytes(c.uleb())
+	case CFAGNUArgsSize:
+		i.Size = c.uleb()
+	default:
+		c.fail(cause(ErrUnsupported, "unknown call frame instruction %#02x", b))
+	}
+}
+
+// Text renders the instruction in readelf's notation. loc is the location
+// after it, which the advancing ones print.
+func (i *Inst) Text(loc Addr) string {
+	switch i.Op {
+	case CFASetLoc:
+		return fmt.Sprintf("%v: %016x", i.Op, uint64(i.Loc))
+	case CFAAdvanceLoc, CFAAdvanceLoc1, CFAAdvanceLoc2, CFAAdvanceLoc4, CFAMIPSAdvanceLoc8:
+		return fmt.Sprintf("%v: %d to %016x", i.Op, i.Delta, uint64(loc))
+	case CFAOffset, CFAOffsetExtended, CFAOffsetExtendedSF, CFAGNUNegativeOffsetExtended:
+		return fmt.Sprintf("%v: %s at cfa%+d", i.Op, regText(i.Reg), i.Offset)
+	case CFAValOffset, CFAValOffsetSF:
+		return fmt.Sprintf("%v: %s is cfa%+d", i.Op, regText(i.Reg), i.Offset)
+	case CFARestore, CFARestoreExtended, CFAUndefinedReg, CFASameValue, CFADefCFARegister:
+		return fmt.Sprintf("%v: %s", i.Op, regText(i.Reg))
+	case CFARegister:
+		return fmt.Sprintf("%v: %s in %s", i.Op, regText(i.Reg), regText(i.Source))
+	case CFADefCFA, CFADefCFASF:
+		return fmt.Sprintf("%v: %s ofs %d", i.Op, regText(i.Reg), i.Offset)
+	case CFADefCFAOffset, CFADefCFAOffsetSF:
+		return fmt.Sprintf("%v: %d", i.Op, i.Offset)
+	case CFADefCFAExpression:
+		return fmt.Sprintf("%v (%s)", i.Op, ExprText(i.Block))
+	case CFAExpression, CFAValExpression:
+		return fmt.Sprintf("%v: %s (%s)", i.Op, regText(i.Reg), ExprText(i.Block))
+	case CFAGNUArgsSize:
+		return fmt.Sprintf("%v: %d", i.Op, i.Size)
+	}
+	return i.Op.String()
+}

@@ -1,0 +1,235 @@
+package dwarfcfa
+
+import (
+	"bytes"
+	"compress/zlib"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// maxInflated bounds the decompressed size of a section: this many bytes for
+// each compressed one, and no more than the second constant in all. Real
+// .debug_frame sections shrink to a third.
+const (
+	maxInflatedRatio = 256
+	maxInflatedSize  = 1 << 30
+)
+
+// Section finds the object's unwind section. With SourceAuto it is .eh_frame
+// where that holds an FDE, else .debug_frame. The error wraps ErrNoUnwindInfo
+// where there is none.
+func (o *Object) Section(src Source) (*Section, error) {
+	s, err := o.locate(src)
+	if err != nil {
+		return nil, nameError(o.name, err)
+	}
+	return s, nil
+}
+
+func (o *Object) locate(src Source) (*Section, error) {
+	switch src {
+	case SourceEHFrame:
+		s, err := o.ehFrame()
+		if err == nil && s == nil {
+			err = fmt.Errorf("%w: no .eh_frame", ErrNoUnwindInfo)
+		}
+		return s, err
+	case SourceDebugFrame:
+		s, err := o.debugFrame()
+		if err == nil && s == nil {
+			err = fmt.Errorf("%w: no .debug_frame", ErrNoUnwindInfo)
+		}
+		return s, err
+	}
+	s, ehErr := o.ehFrame()
+	if s != nil && s.HasFDE() {
+		return s, nil
+	}
+	s, err := o.debugFrame()
+	if s != nil && s.HasFDE() {
+		return s, nil
+	}
+	if err := errors.Join(ehErr, err); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w: neither .eh_frame nor .debug_frame has an FDE", ErrNoUnwindInfo)
+}
+
+// ehFrame finds .eh_frame by its section header, or through PT_GNU_EH_FRAME.
+// It returns nil where the object has neither.
+func (o *Object) ehFrame() (*Section, error) {
+	hdr := o.ehFrameHdr()
+	for _, sec := range o.file.Sections {
+		if sec.Name != ".eh_frame" || sec.Type == elf.SHT_NOBITS || sec.Flags&elf.SHF_ALLOC == 0 {
+			continue
+		}
+		data, err := o.contents(sec)
+		if err != nil {
+			return nil, err
+		}
+		s := NewSection(o.name, SourceEHFrame, Addr(sec.Addr), data, o.bases())
+		if hdr != nil {
+			s.hdrSize = int64(hdr.Filesz)
+		}
+		return s, nil
+	}
+	if hdr == nil {
+		return nil, nil
+	}
+	return o.ehFrameThroughHdr(hdr)
+}
+
+func (o *Object) ehFrameHdr() *elf.Prog {
+	for _, p := range o.file.Progs {
+		if p.Type == elf.PT_GNU_EH_FRAME && p.Filesz > 0 {
+			return p
+		}
+	}
+	return nil
+}
+
+// ehFrameThroughHdr finds .eh_frame by the pointer in .eh_frame_hdr (LSB 5.0
+// §10.6.2). The section goes on to a terminator, or to the end of its segment.
+func (o *Object) ehFrameThroughHdr(hdr *elf.Prog) (*Section, error) {
+	const fixed = 4
+	buf := make([]byte, min(hdr.Filesz, fixed+16))
+	buf = buf[:o.readImage(Addr(hdr.Vaddr), buf)]
+	bases := o.bases()
+	h := NewSection(o.name, SourceEHFrame, Addr(hdr.Vaddr), buf, bases)
+	h.bases.Data = h.Addr // in .eh_frame_hdr, datarel is relative to the header itself
+	c := &cursor{data: h.Data}
+	version, enc := c.u8(), PointerEncoding(c.u8())
+	c.bytes(2)
+	if c.err == nil && version != 1 {
+		return nil, cause(ErrUnsupported, ".eh_frame_hdr: unknown version %d", version)
+	}
+	start := c.pointer(enc, h, 0)
+	if c.err != nil {
+		return nil, fmt.Errorf(".eh_frame_hdr: %w", c.err)
+	}
+	for _, p := range o.file.Progs {
+		if p.Type != elf.PT_LOAD || uint64(start) < p.Vaddr || uint64(start)-p.Vaddr >= p.Filesz {
+			continue
+		}
+		data, err := o.untilTerminator(p.Off+uint64(start)-p.Vaddr, p.Off+p.Filesz)
+		if err != nil {
+			return nil, err
+		}
+		s := NewSection(o.name, SourceEHFrame, start, data, bases)
+		s.stopAtZero = true
+		s.hdrSize = int64(hdr.Filesz)
+		return s, nil
+	}
+	return nil, cause(ErrBadEncoding, ".eh_frame_hdr: its .eh_frame pointer %#x leads outside the file", uint64(start))
+}
+
+// untilTerminator reads entries from the file offset start on, up to a zero
+// length or to end, and returns their bytes. What follows them in the segment
+// (.gcc_except_table, say) is not kept.
+func (o *Object) untilTerminator(start, end uint64) ([]byte, error) {
+	data := make([]byte, end-start)
+	if n, err := o.r.ReadAt(data, int64(start)); n < len(data) {
+		return nil, fmt.Errorf("reading .eh_frame: %w", err)
+	}
+	s := Section{Data: data}
+	for pos := 0; pos < len(data); {
+		h, err := s.header(pos)
+		if err != nil {
+			break // reported by whoever reads the entries
+		}
+		pos = h.end
+		if h.length == 0 {
+			return bytes.Clone(data[:pos]), nil
+		}
+	}
+	return data, nil
+}
+
+// debugFrame finds .debug_frame, as it is, compressed (SHF_COMPRESSED), or in
+// the older form .zdebug_frame. It returns nil where the object has none.
+func (o *Object) debugFrame() (*Section, error) {
+	for _, sec := range o.file.Sections {
+		if sec.Type == elf.SHT_NOBITS {
+			continue
+		}
+		var data []byte
+		var err error
+		switch sec.Name {
+		case ".debug_frame":
+			data, err = o.contents(sec)
+		case ".zdebug_frame":
+			data, err = o.contents(sec)
+			if err == nil {
+				data, err = inflateOld(data)
+			}
+		default:
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return NewSection(o.name, SourceDebugFrame, Addr(sec.Addr), data, o.bases()), nil
+	}
+	return nil, nil
+}
+
+// contents reads a section, decompressing it where it is compressed.
+func (o *Object) contents(sec *elf.Section) (data []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			data, err = nil, cause(ErrBadEncoding, "section %s: debug/elf: %v", sec.Name, p)
+		}
+	}()
+	if sec.Flags&elf.SHF_COMPRESSED == 0 {
+		data, err = sec.Data()
+	} else {
+		limit := min(maxInflatedRatio*sec.FileSize, maxInflatedSize)
+		data, err = readLimited(sec.Open(), sec.Size, limit)
+	}
+	if err != nil {
+		kind := ErrBadEncoding
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			kind = ErrTruncated
+		}
+		return nil, cause(kind, "section %s: %v", sec.Name, err)
+	}
+	return data, nil
+}
+
+// inflateOld undoes the compression of .zdebug_* sections: "ZLIB", the size as
+// a big-endian word, a zlib stream.
+func inflateOld(data []byte) ([]byte, error) {
+	if len(data) < 12 || string(data[:4]) != "ZLIB" {
+		return nil, cause(ErrBadEncoding, "section .zdebug_frame: no ZLIB header")
+	}
+	z, err := zlib.NewReader(bytes.NewReader(data[12:]))
+	if err != nil {
+		return nil, cause(ErrBadEncoding, "section .zdebug_frame: %v", err)
+	}
+	limit := min(maxInflatedRatio*uint64(len(data)), maxInflatedSize)
+	out, err := readLimited(z, binary.BigEndian.Uint64(data[4:]), limit)
+	if err != nil {
+		return nil, cause(ErrBadEncoding, "section .zdebug_frame: %v", err)
+	}
+	return out, nil
+}
+
+// readLimited reads exactly size bytes, but not more than limit, growing its
+// buffer as the bytes come.
+func readLimited(r io.Reader, size, limit uint64) ([]byte, error) {
+	if size > limit {
+		return nil, fmt.Errorf("a decompressed size of %#x bytes is absurd", size)
+	}
+	var buf bytes.Buffer
+	n, err := io.Copy(&buf, io.LimitReader(r, int64(size)))
+	if err != nil {
+		return nil, err
+	}
+	if uint64(n) < size {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return buf.Bytes(), nil
+}

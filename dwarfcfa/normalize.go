@@ -1,0 +1,202 @@
+package dwarfcfa
+
+import (
+	"cmp"
+	"slices"
+)
+
+// span is the part of an FDE that the table keeps.
+type span struct {
+	start, end Addr // [start, end)
+	fullEnd    Addr // the FDE's own end
+	offset     uint64
+	cie        *CIE
+	instPos    int
+	instLen    int
+}
+
+// fde gives back the FDE of a span, as far as interpreting it needs.
+func (sp *span) fde(s *Section) FDE {
+	return FDE{
+		Offset: sp.offset, CIE: sp.cie, Start: sp.start, End: sp.end,
+		instPos: sp.instPos, Instructions: s.Data[sp.instPos : sp.instPos+sp.instLen],
+	}
+}
+
+// dropEmpty removes FDEs that cover no pc.
+func dropEmpty(spans []span, rep *Report) []span {
+	return slices.DeleteFunc(spans, func(sp span) bool {
+		if sp.start == sp.end {
+			rep.EmptyFDEs++
+			return true
+		}
+		return false
+	})
+}
+
+// clipToCode removes FDEs that start outside the file-backed parts of
+// executable segments (debug information of functions that the linker
+// discarded is left at address 0), and cuts those that run past the end.
+func clipToCode(spans []span, code codeImage, rep *Report) []span {
+	var seg segment
+	kept := spans[:0]
+	for _, sp := range spans {
+		if sp.start < seg.start || sp.start >= seg.end {
+			s, ok := code.segmentOf(sp.start)
+			if !ok {
+				rep.OutsideCode++
+				continue
+			}
+			seg = s
+		}
+		if sp.end > seg.end {
+			sp.end = seg.end
+			rep.ClippedFDEs++
+		}
+		kept = append(kept, sp)
+	}
+	return kept
+}
+
+// resolveOverlaps orders spans by address and cuts each where the next one
+// starts, which is what a binary search over start addresses answers: past the
+// end of an inner FDE there is no information, even inside an outer one. Of
+// several FDEs with one start the first in the section counts.
+func resolveOverlaps(spans []span, rep *Report) []span {
+	order := func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.offset, b.offset))
+	}
+	if !slices.IsSortedFunc(spans, order) {
+		slices.SortFunc(spans, order)
+	}
+	all := len(spans)
+	spans = slices.CompactFunc(spans, func(a, b span) bool { return a.start == b.start })
+	rep.ShadowedFDEs += all - len(spans)
+	for i := 1; i < len(spans); i++ {
+		spans[i-1].end = min(spans[i-1].end, spans[i].start)
+	}
+	return spans
+}
+
+// maxPadding is the longest gap that can be padding: one less than the usual
+// alignment of functions.
+const maxPadding = 15
+
+// fillPadding lets the row before a gap between two functions hold for the gap
+// too, where that is at most maxPadding bytes long and holds nothing but
+// padding. Ranges and spans are ascending; ranges lie in spans.
+func fillPadding(spans []span, ranges []Range, code codeImage, rep *Report) {
+	var text textWindow
+	text.read = code.read
+	r := 0
+	for i := 1; i < len(spans); i++ {
+		start, end := spans[i-1].end, spans[i].start
+		if start == end || end-start > maxPadding {
+			continue
+		}
+		for r < len(ranges) && ranges[r].End < start {
+			r++
+		}
+		if r == len(ranges) || ranges[r].End != start {
+			continue // the FDE before the gap was lost
+		}
+		if b := text.at(start, int(end-start)); b != nil && isPadding(b) {
+			ranges[r].End = end
+			rep.FilledGaps++
+		}
+	}
+}
+
+// textWindow reads the image a stretch at a time, for ascending addresses.
+type textWindow struct {
+	read  func(at Addr, b []byte) int
+	start Addr
+	bytes []byte
+	buf   []byte
+}
+
+// at returns n bytes at an address, or nil where the image does not hold them.
+func (w *textWindow) at(a Addr, n int) []byte {
+	const size = 64 << 10
+	if a < w.start || a-w.start > Addr(len(w.bytes)) || len(w.bytes)-int(a-w.start) < n {
+		if w.read == nil {
+			return nil
+		}
+		if w.buf == nil {
+			w.buf = make([]byte, size)
+		}
+		w.start = a
+		w.bytes = w.buf[:w.read(a, w.buf)]
+		if len(w.bytes) < n {
+			return nil
+		}
+	}
+	return w.bytes[a-w.start:][:n]
+}
+
+// isPadding tells whether bytes of code are nothing but what assemblers and
+// linkers fill gaps with: zeros, int3, and the forms of nop (Intel SDM vol. 2B,
+// "NOP"): 90 and 0f 1f /0, with operand-size and segment prefixes.
+func isPadding(b []byte) bool {
+	for len(b) > 0 {
+		n := nopLength(b)
+		if n == 0 || n > len(b) {
+			return false
+		}
+		b = b[n:]
+	}
+	return true
+}
+
+// nopLength returns the length of the padding instruction b starts with, 0
+// where there is none. It may be larger than len(b).
+func nopLength(b []byte) int {
+	const (
+		zero    = 0x00
+		int3    = 0xcc
+		nop     = 0x90
+		prefix  = 0x66 // operand size
+		segment = 0x2e // cs
+	)
+	if b[0] == zero || b[0] == int3 {
+		return 1
+	}
+	n := 0
+	for n < len(b) && (b[n] == prefix || b[n] == segment) {
+		n++
+	}
+	switch rest := b[n:]; {
+	case len(rest) >= 1 && rest[0] == nop:
+		return n + 1
+	case len(rest) >= 3 && rest[0] == 0x0f && rest[1] == 0x1f && rest[2]&0x38 == 0:
+		mod, rm := rest[2]>>6, rest[2]&7
+		n += 3
+		sib := mod != 3 && rm == 4
+		if sib {
+			n++
+		}
+		switch {
+		case mod == 1:
+			n++
+		case mod == 2, mod == 0 && rm == 5:
+			n += 4
+		case mod == 0 && sib && len(rest) >= 4 && rest[3]&7 == 5:
+			n += 4
+		}
+		return n
+	}
+	return 0
+}
+
+// mergeEqual joins neighbours that touch and have the same row.
+func mergeEqual(ranges []Range) []Range {
+	merged := ranges[:0]
+	for _, r := range ranges {
+		if n := len(merged); n > 0 && merged[n-1].End == r.Start && merged[n-1].Row == r.Row {
+			merged[n-1].End = r.End
+			continue
+		}
+		merged = append(merged, r)
+	}
+	return merged
+}

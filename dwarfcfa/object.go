@@ -1,0 +1,247 @@
+package dwarfcfa
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+)
+
+// Object is an x86-64 executable or shared object, opened for its unwind
+// tables. It is safe for concurrent use.
+type Object struct {
+	name    string
+	r       io.ReaderAt
+	size    int64
+	closer  io.Closer
+	file    *elf.File
+	code    []segment // file-backed parts of executable segments, ascending, disjoint
+	buildID []byte
+}
+
+// Open opens the ELF file at path. The file stays open until Close. Errors
+// begin with the path.
+func Open(path string) (*Object, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nameError(path, err)
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = cause(ErrNotELF, "not a regular file")
+	}
+	if err != nil {
+		f.Close()
+		return nil, nameError(path, err)
+	}
+	o, err := NewObject(path, f, fi.Size())
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	o.closer = f
+	return o, nil
+}
+
+// nameError puts the name of a file before an error, once.
+func nameError(name string, err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return fmt.Errorf("%s: %w", PrintableName(name), err)
+}
+
+// NewObject reads the headers of an ELF image of size bytes. name is used in
+// error messages, all of which begin with it.
+func NewObject(name string, r io.ReaderAt, size int64) (*Object, error) {
+	o := &Object{name: name, r: r, size: size}
+	if err := o.readHeaders(); err != nil {
+		return nil, nameError(name, err)
+	}
+	return o, nil
+}
+
+func (o *Object) readHeaders() error {
+	if err := checkHeader(o.r, o.size); err != nil {
+		return err
+	}
+	f, err := newELF(o.r)
+	if err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return cause(ErrTruncated, "truncated: the section headers lead past the end of the file")
+		}
+		return cause(ErrBadEncoding, "malformed ELF headers: %v", err)
+	}
+	o.file = f
+	for i, p := range f.Progs {
+		if p.Type != elf.PT_LOAD {
+			continue
+		}
+		if !o.holds(p.Off, p.Filesz) {
+			return cause(ErrTruncated, "truncated: segment %d ends at %#x, the file at %#x", i, p.Off+p.Filesz, o.size)
+		}
+		if p.Filesz > p.Memsz || p.Vaddr+p.Filesz < p.Vaddr {
+			return cause(ErrBadEncoding, "malformed ELF headers: segment %d has an absurd size", i)
+		}
+	}
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_NOBITS && s.Type != elf.SHT_NULL && !o.holds(s.Offset, s.FileSize) {
+			return cause(ErrTruncated, "truncated: section %s ends at %#x, the file at %#x",
+				PrintableName(s.Name), s.Offset+s.FileSize, o.size)
+		}
+	}
+	o.code = codeSegments(f)
+	o.buildID = o.readBuildID()
+	return nil
+}
+
+// holds tells whether [off, off+n) lies in the file.
+func (o *Object) holds(off, n uint64) bool {
+	return off <= uint64(o.size) && n <= uint64(o.size)-off
+}
+
+// checkHeader tells apart the files that are not for us, and those cut off
+// within their headers (gABI chapter 4, "ELF Header").
+func checkHeader(r io.ReaderAt, size int64) error {
+	const (
+		headerSize = 64
+		minimum    = 20 // up to e_machine
+	)
+	var h [headerSize]byte
+	n := int(min(size, headerSize))
+	if n < 0 {
+		n = 0
+	}
+	if m, err := r.ReadAt(h[:n], 0); m < n && err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fmt.Errorf("reading the ELF header: %w", err)
+		}
+		n = m
+	}
+	if n < 4 || string(h[:4]) != elf.ELFMAG {
+		return ErrNotELF
+	}
+	if n < minimum {
+		return cause(ErrTruncated, "truncated: the file ends in the ELF header")
+	}
+	if elf.Data(h[elf.EI_DATA]) == elf.ELFDATA2MSB {
+		machine := elf.Machine(binary.BigEndian.Uint16(h[18:]))
+		return fmt.Errorf("%w: big-endian, for machine %v", ErrNotX86_64, machine)
+	}
+	machine := elf.Machine(binary.LittleEndian.Uint16(h[18:]))
+	switch {
+	case elf.Class(h[elf.EI_CLASS]) == elf.ELFCLASS32:
+		return fmt.Errorf("%w: ELF32, for machine %v", ErrNotX86_64, machine)
+	case elf.Class(h[elf.EI_CLASS]) != elf.ELFCLASS64 || elf.Data(h[elf.EI_DATA]) != elf.ELFDATA2LSB:
+		return cause(ErrBadEncoding, "malformed ELF header: unknown class or byte order")
+	case machine != elf.EM_X86_64:
+		return fmt.Errorf("%w: for machine %v", ErrNotX86_64, machine)
+	}
+	switch t := elf.Type(binary.LittleEndian.Uint16(h[16:])); t {
+	case elf.ET_EXEC, elf.ET_DYN:
+	case elf.ET_REL:
+		return fmt.Errorf("%w: a relocatable object", ErrNotLoadable)
+	case elf.ET_CORE:
+		return fmt.Errorf("%w: a core file", ErrNotLoadable)
+	default:
+		return fmt.Errorf("%w: ELF type %v", ErrNotLoadable, t)
+	}
+	if n < headerSize {
+		return cause(ErrTruncated, "truncated: the file ends in the ELF header")
+	}
+	tables := []struct {
+		what         string
+		off          uint64
+		count, entry uint16
+	}{
+		{"program headers", binary.LittleEndian.Uint64(h[32:]), binary.LittleEndian.Uint16(h[56:]), binary.LittleEndian.Uint16(h[54:])},
+		{"section headers", binary.LittleEndian.Uint64(h[40:]), binary.LittleEndian.Uint16(h[60:]), binary.LittleEndian.Uint16(h[58:])},
+	}
+	for _, t := range tables {
+		n := uint64(t.count) * uint64(t.entry)
+		if t.count > 0 && (t.off > uint64(size) || n > uint64(size)-t.off) {
+			return cause(ErrTruncated, "truncated: the %s at %#x lead past the end of the file at %#x", t.what, t.off, size)
+		}
+	}
+	return nil
+}
+
+// newELF is elf.NewFile, which may panic on rare malformed inputs.
+func newELF(r io.ReaderAt) (f *elf.File, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			f, err = nil, fmt.Errorf("debug/elf: %v", p)
+		}
+	}()
+	return elf.NewFile(r)
+}
+
+// Name returns the name the object was opened with.
+func (o *Object) Name() string { return o.name }
+
+// BuildID returns the desc of the object's NT_GNU_BUILD_ID note, nil where it
+// has none. The caller must not change it.
+func (o *Object) BuildID() []byte { return o.buildID }
+
+// FileSize returns the size of the file in bytes.
+func (o *Object) FileSize() int64 { return o.size }
+
+// Close closes the file that Open opened.
+func (o *Object) Close() error {
+	if o.closer == nil {
+		return nil
+	}
+	return o.closer.Close()
+}
+
+// ntGNUBuildID is the type of the build-id note, owner "GNU".
+const ntGNUBuildID = 3
+
+// readBuildID looks for the build-id in note segments, then in note sections.
+func (o *Object) readBuildID() []byte {
+	const maxNotes = 1 << 20
+	for _, p := range o.file.Progs {
+		if p.Type == elf.PT_NOTE && p.Filesz <= maxNotes && o.holds(p.Off, p.Filesz) {
+			if id := o.buildIDIn(p.Off, p.Filesz, p.Align); id != nil {
+				return id
+			}
+		}
+	}
+	for _, s := range o.file.Sections {
+		if s.Type == elf.SHT_NOTE && s.FileSize <= maxNotes {
+			if id := o.buildIDIn(s.Offset, s.FileSize, s.Addralign); id != nil {
+				return id
+			}
+		}
+	}
+	return nil
+}
+
+func (o *Object) buildIDIn(off, n, align uint64) []byte {
+	b := make([]byte, n)
+	if _, err := o.r.ReadAt(b, int64(off)); err != nil && !errors.Is(err, io.EOF) {
+		return nil
+	}
+	if align != 8 {
+		align = 4
+	}
+	c := cursor{data: b}
+	for !c.done() {
+		nameSize, descSize, typ := c.u32(), c.u32(), c.u32()
+		name := c.bytes(uint64(nameSize))
+		c.bytes(min(-uint64(c.pos)&(align-1), uint64(c.remaining())))
+		desc := c.bytes(uint64(descSize))
+		if c.err != nil {
+			return nil
+		}
+		if typ == ntGNUBuildID && string(name) == "GNU\x00" && len(desc) > 0 {
+			return slices.Clone(desc)
+		}
+		c.bytes(min(-uint64(c.pos)&(align-1), uint64(c.remaining())))
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package dwarfcfa
+
+import "fmt"
+
+// PointerEncoding is a DW_EH_PE_* byte: how a pointer in .eh_frame is stored,
+// and what it is relative to (LSB 5.0, "DWARF extensions", §10.5).
+type PointerEncoding uint8
+
+// The low four bits say how a value is stored, the next three what it is
+// relative to; the top bit, that it is the address of the pointer.
+const (
+	PEAbsPtr  PointerEncoding = 0x00
+	PEULEB128 PointerEncoding = 0x01
+	PEUData2  PointerEncoding = 0x02
+	PEUData4  PointerEncoding = 0x03
+	PEUData8  PointerEncoding = 0x04
+	PESigned  PointerEncoding = 0x08
+	PESLEB128 PointerEncoding = 0x09
+	PESData2  PointerEncoding = 0x0a
+	PESData4  PointerEncoding = 0x0b
+	PESData8  PointerEncoding = 0x0c
+
+	PEPCRel    PointerEncoding = 0x10
+	PETextRel  PointerEncoding = 0x20
+	PEDataRel  PointerEncoding = 0x30
+	PEFuncRel  PointerEncoding = 0x40
+	PEAligned  PointerEncoding = 0x50
+	PEIndirect PointerEncoding = 0x80
+
+	PEOmit PointerEncoding = 0xff
+
+	peFormatMask PointerEncoding = 0x0f
+	peRelMask    PointerEncoding = 0x70
+)
+
+func (e PointerEncoding) String() string {
+	if e == PEOmit {
+		return "omit"
+	}
+	s, ok := map[PointerEncoding]string{
+		PEAbsPtr: "absptr", PEULEB128: "uleb128", PEUData2: "udata2", PEUData4: "udata4", PEUData8: "udata8",
+		PESigned: "signed", PESLEB128: "sleb128", PESData2: "sdata2", PESData4: "sdata4", PESData8: "sdata8",
+	}[e&peFormatMask]
+	if !ok {
+		return fmt.Sprintf("%#02x", uint8(e))
+	}
+	switch e & peRelMask {
+	case 0:
+	case PEPCRel:
+		s = "pcrel " + s
+	case PETextRel:
+		s = "textrel " + s
+	case PEDataRel:
+		s = "datarel " + s
+	case PEFuncRel:
+		s = "funcrel " + s
+	case PEAligned:
+		s = "aligned " + s
+	default:
+		return fmt.Sprintf("%#02x", uint8(e))
+	}
+	if e&PEIndirect != 0 {
+		s = "indirect " + s
+	}
+	return s
+}
+
+// Bases is what encoded pointers of a section may be relative to, besides the
+// section itself.
+type Bases struct {
+	Text Addr                               // DW_EH_PE_textrel: start of .text
+	Data Addr                               // DW_EH_PE_datarel: the global offset table (DT_PLTGOT)
+	Word func(Addr) (value uint64, ok bool) // DW_EH_PE_indirect: a word of the object's image; may be nil
+}
+
+// value reads a value stored in the format of enc, sign-extended where the
+// format is signed.
+func (c *cursor) value(enc PointerEncoding) uint64 {
+	switch enc & peFormatMask {
+	case PEAbsPtr, PESigned, PEUData8, PESData8:
+		return c.u64()
+	case PEULEB128:
+		return c.uleb()
+	case PESLEB128:
+		return uint64(c.sleb())
+	case PEUData2:
+		return uint64(c.u16())
+	case PEUData4:
+		return uint64(c.u32())
+	case PESData2:
+		return uint64(int64(int16(c.u16())))
+	case PESData4:
+		return uint64(int64(int32(c.u32())))
+	}
+	c.fail(cause(ErrBadEncoding, "unknown pointer encoding %#02x", uint8(enc)))
+	return 0
+}
+
+// pointer reads an encoded pointer of s. function is the base of
+// DW_EH_PE_funcrel.
+func (c *cursor) pointer(enc PointerEncoding, s *Section, function Addr) Addr {
+	p := c.pointerSlot(enc, s, function)
+	if enc&PEIndirect == 0 || c.err != nil {
+		return p
+	}
+	if s.bases.Word != nil {
+		if word, ok := s.bases.Word(p); ok {
+			return Addr(word)
+		}
+	}
+	c.fail(cause(ErrBadEncoding, "indirect pointer to %#x, which the file does not hold", uint64(p)))
+	return 0
+}
+
+// pointerSlot is pointer without following DW_EH_PE_indirect.
+func (c *cursor) pointerSlot(enc PointerEncoding, s *Section, function Addr) Addr {
+	if enc == PEOmit {
+		c.fail(cause(ErrBadEncoding, "pointer encoded as omitted"))
+		return 0
+	}
+	if enc&peRelMask == PEAligned {
+		if enc&peFormatMask != PEAbsPtr {
+			c.fail(cause(ErrBadEncoding, "unknown pointer encoding %#02x", uint8(enc)))
+			return 0
+		}
+		c.bytes(-(uint64(s.Addr) + uint64(c.pos)) & 7)
+		return Addr(c.u64())
+	}
+	at := s.Addr + Addr(c.pos)
+	v := Addr(c.value(enc))
+	switch enc & peRelMask {
+	case 0:
+		return v
+	case PEPCRel:
+		return at + v
+	case PETextRel:
+		return s.bases.Text + v
+	case PEDataRel:
+		return s.bases.Data + v
+	case PEFuncRel:
+		return function + v
+	}
+	c.fail(cause(ErrBadEncoding, "unknown pointer encoding %#02x", uint8(enc)))
+	return 0
+}

@@ -1,0 +1,95 @@
+package dwarfcfa
+
+import "fmt"
+
+// Source says which section unwind tables are read from.
+type Source int
+
+const (
+	SourceAuto       Source = iota // .eh_frame where it has an FDE, else .debug_frame
+	SourceEHFrame                  // .eh_frame (LSB 5.0 §10.6)
+	SourceDebugFrame               // .debug_frame (DWARF 5 §6.4.1)
+)
+
+func (s Source) String() string {
+	switch s {
+	case SourceAuto:
+		return "auto"
+	case SourceEHFrame:
+		return "eh_frame"
+	case SourceDebugFrame:
+		return "debug_frame"
+	}
+	return fmt.Sprintf("source %d", int(s))
+}
+
+// ParseSource is the inverse of Source.String.
+func ParseSource(name string) (Source, error) {
+	for _, s := range []Source{SourceAuto, SourceEHFrame, SourceDebugFrame} {
+		if s.String() == name {
+			return s, nil
+		}
+	}
+	return SourceAuto, fmt.Errorf("unknown source %q: want auto, eh_frame or debug_frame", name)
+}
+
+// Section is a section of call frame information: a sequence of CIEs and FDEs.
+// It is not changed after it was made, and safe for concurrent use.
+type Section struct {
+	Name string // ".eh_frame" or ".debug_frame"
+	Addr Addr   // where the section lies in the object; 0 for .debug_frame
+	Data []byte // its bytes, decompressed
+
+	file       string // name of the object, for errors
+	debugFrame bool
+	// stopAtZero: the first zero length ends the section. It does where only
+	// the start of the section is known; where section headers give its size,
+	// entries after a terminator (left by linkers between the input sections)
+	// count too, as readelf has it.
+	stopAtZero bool
+	hdrSize    int64
+	bases      Bases
+}
+
+// NewSection makes a section from bytes. src is SourceEHFrame or
+// SourceDebugFrame, file the object's name for error messages.
+func NewSection(file string, src Source, addr Addr, data []byte, bases Bases) *Section {
+	s := &Section{Name: ".eh_frame", Addr: addr, Data: data, file: file, bases: bases}
+	if src == SourceDebugFrame {
+		s.Name, s.debugFrame = ".debug_frame", true
+	}
+	return s
+}
+
+// Source returns which kind of section s is.
+func (s *Section) Source() Source {
+	if s.debugFrame {
+		return SourceDebugFrame
+	}
+	return SourceEHFrame
+}
+
+// Size returns the size of the section's contents in bytes.
+func (s *Section) Size() int64 { return int64(len(s.Data)) }
+
+// HdrSize returns the size of the object's .eh_frame_hdr in bytes, 0 where it
+// has none or the section is .debug_frame.
+func (s *Section) HdrSize() int64 { return s.hdrSize }
+
+// HasFDE tells whether the section holds at least one FDE.
+func (s *Section) HasFDE() bool {
+	for e, err := range s.Entries() {
+		if e.FDE != nil || err != nil && !e.IsCIE {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Section) errorAt(offset int, err error) *DecodeError {
+	return &DecodeError{File: s.file, Section: s.Name, Offset: uint64(offset), Err: err}
+}
+
+func (s *Section) errorOf(f *FDE, err error) *DecodeError {
+	return &DecodeError{File: s.file, Section: s.Name, Offset: f.Offset, HasFDE: true, Start: f.Start, End: f.End, Err: err}
+}

@@ -1,0 +1,170 @@
+package dwarfcfa
+
+import (
+	"fmt"
+	"sort"
+)
+
+// BuildOptions says how a table is made.
+type BuildOptions struct {
+	Source Source // section to read
+	Strict bool   // an FDE lost or a row not compiled is an error
+}
+
+// maxListed bounds the lists of a Report; its counts have no bound.
+const maxListed = 10000
+
+// Report says what became of a section's entries.
+type Report struct {
+	Source      string // name of the section read
+	SectionSize int64  // its size in bytes, decompressed
+	HdrSize     int64  // size of .eh_frame_hdr in bytes
+
+	CIEs         int
+	FDEs         int // all, including those counted below
+	EmptyFDEs    int // cover no pc
+	ShadowedFDEs int // start where an earlier FDE of the section starts
+	OutsideCode  int // start outside the file-backed executable segments, as those of functions that the linker left out do
+	ClippedFDEs  int // start in code and run past its end
+
+	Lost     int            // FDEs left out because they, or their CIE, are malformed or unsupported
+	LostFDEs []*DecodeError // the first of them
+
+	NotCompiledRows int           // row ranges that hold a rule which cannot be compiled
+	NotCompiled     []NotCompiled // the first of them
+
+	Rows          int // row ranges before merging
+	FilledGaps    int // stretches of padding that took the row before them
+	PoppedRules   int // distinct rows in which a popped register became same value
+	MergedRanges  int // row ranges after merging: len(Table.Ranges)
+	DistinctRows  int // len(Table.Rows)
+	DistinctExprs int // expressions that Table.Rows use
+}
+
+// NotCompiled is a row range with a rule that cannot be compiled.
+type NotCompiled struct {
+	FDE        uint64 // offset of the FDE in the section
+	Start, End Addr
+	Reason     error
+}
+
+func (n NotCompiled) String() string {
+	return fmt.Sprintf("+%#x: row %#x..%#x: %v", n.FDE, uint64(n.Start), uint64(n.End), n.Reason)
+}
+
+// BuildTable reads the object's unwind section and makes its table. One bad
+// FDE does not cost the rest: it is left out and reported, and its range
+// answers nothing. The report is not nil whenever the section was read.
+func BuildTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
+	s, err := o.Section(opt.Source)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, rep, err := buildSection(s, codeImage{segments: o.code, read: o.readImage}, opt)
+	if err != nil {
+		return nil, rep, err
+	}
+	if len(t.Ranges) == 0 {
+		return nil, rep, nameError(o.name, noTable(s, rep))
+	}
+	return t, rep, nil
+}
+
+// noTable says why no range came out of a section.
+func noTable(s *Section, rep *Report) error {
+	if rep.Lost > 0 {
+		first := *rep.LostFDEs[0]
+		first.File = ""
+		return fmt.Errorf("%w: %d of the %d FDEs of %s are bad, the first: %w", ErrNoUnwindInfo, rep.Lost, rep.FDEs, s.Name, &first)
+	}
+	return fmt.Errorf("%w: no FDE of %s covers code of the file (%d FDEs, %d empty, %d outside)",
+		ErrNoUnwindInfo, s.Name, rep.FDEs, rep.EmptyFDEs, rep.OutsideCode)
+}
+
+// codeImage is what passes need to know of an object's code.
+type codeImage struct {
+	segments []segment                   // ascending, disjoint
+	read     func(at Addr, b []byte) int // reads up to len(b) bytes of the image
+}
+
+// segmentOf returns the segment that holds an address.
+func (c codeImage) segmentOf(a Addr) (segment, bool) {
+	i := sort.Search(len(c.segments), func(i int) bool { return c.segments[i].end > a })
+	if i == len(c.segments) || c.segments[i].start > a {
+		return segment{}, false
+	}
+	return c.segments[i], true
+}
+
+// buildSection runs the passes, in this order.
+func buildSection(s *Section, code codeImage, opt BuildOptions) (*Table, *Report, error) {
+	rep := &Report{Source: s.Name, SectionSize: s.Size(), HdrSize: s.HdrSize()}
+	spans := collect(s, rep)
+	spans = dropEmpty(spans, rep)
+	spans = clipToCode(spans, code, rep)
+	spans = resolveOverlaps(spans, rep)
+	// Spans are ascending and disjoint from here on.
+	b := newTableBuilder(s, rep)
+	b.interpret(spans) // normalises each row, popped registers included
+	fillPadding(spans, b.ranges, code, rep)
+	b.ranges = mergeEqual(b.ranges)
+	t := b.table()
+	if opt.Strict {
+		if err := strictError(s, rep); err != nil {
+			return nil, rep, err
+		}
+	}
+	return t, rep, nil
+}
+
+func strictError(s *Section, rep *Report) error {
+	if rep.Lost > 0 {
+		return rep.LostFDEs[0]
+	}
+	if rep.NotCompiledRows > 0 {
+		n := rep.NotCompiled[0]
+		return &DecodeError{File: s.file, Section: s.Name, Offset: n.FDE, HasFDE: true, Start: n.Start, End: n.End, Err: n.Reason}
+	}
+	return nil
+}
+
+func (r *Report) lose(err *DecodeError) {
+	r.Lost++
+	if len(r.LostFDEs) < maxListed {
+		r.LostFDEs = append(r.LostFDEs, err)
+	}
+}
+
+// collect decodes the entries of a section.
+func collect(s *Section, rep *Report) []span {
+	var spans []span
+	r := newEntryReader(s)
+	var f FDE
+	for {
+		e, ok, err := r.next(&f)
+		switch {
+		case !ok:
+			return spans
+		case e.IsCIE:
+			rep.CIEs++ // a bad one costs the FDEs that use it, each of which says so
+		case err != nil:
+			rep.FDEs++
+			rep.lose(err.(*DecodeError))
+		case e.FDE != nil:
+			rep.FDEs++
+			spans = append(spans, span{
+				start: f.Start, end: f.End, fullEnd: f.End,
+				offset: f.Offset, cie: f.CIE, instPos: f.instPos, instLen: len(f.Instructions),
+			})
+		}
+	}
+}
+
+// Lookup returns the range that holds pc.
+func (t *Table) Lookup(pc Addr) (Range, bool) {
+	i := sort.Search(len(t.Ranges), func(i int) bool { return t.Ranges[i].End > pc })
+	if i == len(t.Ranges) || t.Ranges[i].Start > pc {
+		return Range{}, false
+	}
+	return t.Ranges[i], true
+}

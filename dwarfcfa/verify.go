@@ -1,0 +1,193 @@
+package dwarfcfa
+
+import (
+	"fmt"
+
+	"ehasm/abi"
+)
+
+// Verify checks what Table documents about its parts. An error is a defect of
+// this package, whatever the input was.
+func (t *Table) Verify() error {
+	used := make([]bool, len(t.Rows))
+	next := uint32(0)
+	for i, r := range t.Ranges {
+		switch {
+		case r.Start >= r.End:
+			return fmt.Errorf("range %d: [%#x, %#x) is empty", i, uint64(r.Start), uint64(r.End))
+		case int(r.Row) >= len(t.Rows):
+			return fmt.Errorf("range %d: row %d of %d", i, r.Row, len(t.Rows))
+		case i > 0 && r.Start < t.Ranges[i-1].End:
+			return fmt.Errorf("range %d: starts at %#x, inside the one before", i, uint64(r.Start))
+		case i > 0 && r.Start == t.Ranges[i-1].End && r.Row == t.Ranges[i-1].Row:
+			return fmt.Errorf("range %d: continues the one before", i)
+		case !used[r.Row] && r.Row != next:
+			return fmt.Errorf("range %d: row %d is used before row %d", i, r.Row, next)
+		}
+		if !used[r.Row] {
+			used[r.Row] = true
+			next++
+		}
+	}
+	if int(next) != len(t.Rows) {
+		return fmt.Errorf("%d of %d rows are used", next, len(t.Rows))
+	}
+	seen := make(map[Row]int, len(t.Rows))
+	for i, row := range t.Rows {
+		if j, ok := seen[row]; ok {
+			return fmt.Errorf("rows %d and %d are equal", j, i)
+		}
+		seen[row] = i
+		if err := t.verifyRow(&row); err != nil {
+			return fmt.Errorf("row %d: %w", i, err)
+		}
+	}
+	for id := 1; id < len(t.Exprs); id++ {
+		if err := t.Exprs[id].verify(); err != nil {
+			return fmt.Errorf("expression %d: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func (t *Table) verifyRow(row *Row) error {
+	if row.Flags&RowNotCompiled != 0 {
+		if *row != (Row{Flags: RowNotCompiled}) {
+			return fmt.Errorf("not compiled, but not canonical")
+		}
+		return nil
+	}
+	if row.Regs[abi.RIP].Kind == RuleUndefined {
+		if *row != endOfStackRow() {
+			return fmt.Errorf("end of stack, but not canonical")
+		}
+		return nil
+	}
+	if row.Flags&^RowSignal != 0 {
+		return fmt.Errorf("unknown flags %#x", row.Flags)
+	}
+	want := CFARule{Kind: row.CFA.Kind}
+	switch row.CFA.Kind {
+	case CFARegOffset:
+		want.Reg, want.Offset = row.CFA.Reg, row.CFA.Offset
+	case CFAExpr:
+		want.Expr = row.CFA.Expr
+	default:
+		return fmt.Errorf("CFA of kind %d", row.CFA.Kind)
+	}
+	if row.CFA != want || want.Reg >= NumRegs {
+		return fmt.Errorf("CFA %+v", row.CFA)
+	}
+	if err := t.verifyExprID(row.CFA.Expr, row.CFA.Kind == CFAExpr, false); err != nil {
+		return fmt.Errorf("CFA: %w", err)
+	}
+	for r, rule := range row.Regs {
+		want := RegRule{Kind: rule.Kind}
+		isExpr := false
+		switch rule.Kind {
+		case RuleUndefined, RuleSameValue:
+		case RuleOffset, RuleValOffset:
+			want.Offset = rule.Offset
+		case RuleRegister:
+			want.Reg = rule.Reg
+		case RuleExpression, RuleValExpression:
+			want.Expr, isExpr = rule.Expr, true
+		default:
+			return fmt.Errorf("%s: rule of kind %d", abi.RegName(r), rule.Kind)
+		}
+		if rule != want || rule.Reg >= NumRegs {
+			return fmt.Errorf("%s: rule %+v", abi.RegName(r), rule)
+		}
+		if err := t.verifyExprID(rule.Expr, isExpr, true); err != nil {
+			return fmt.Errorf("%s: %w", abi.RegName(r), err)
+		}
+	}
+	return nil
+}
+
+func (t *Table) verifyExprID(id ExprID, want, pushed bool) error {
+	switch {
+	case want != (id != 0):
+		return fmt.Errorf("expression %d", id)
+	case int(id) >= len(t.Exprs):
+		return fmt.Errorf("expression %d of %d", id, len(t.Exprs))
+	case want && t.Exprs[id].Pushed != pushed:
+		return fmt.Errorf("expression %d: Pushed is %v", id, !pushed)
+	}
+	return nil
+}
+
+// verify checks what Expr documents.
+func (e *Expr) verify() error {
+	if len(e.Ops) > MaxExprOps {
+		return fmt.Errorf("%d operations", len(e.Ops))
+	}
+	const unreached = -1
+	depths := make([]int, len(e.Ops)+1)
+	for i := range depths {
+		depths[i] = unreached
+	}
+	depths[0] = 0
+	if e.Pushed {
+		depths[0] = 1
+	}
+	for i, op := range e.Ops {
+		if depths[i] == unreached {
+			return fmt.Errorf("operation %d is dead", i)
+		}
+		pops, pushes := op.effect()
+		after := depths[i] - pops + pushes
+		if depths[i] < pops || after > MaxExprStack {
+			return fmt.Errorf("operation %d: stack of %d", i, depths[i])
+		}
+		var targets []int
+		if op.Code != OpSkip {
+			targets = append(targets, i+1)
+		}
+		if op.Code == OpSkip || op.Code == OpBranch {
+			if op.Jump <= i || op.Jump > len(e.Ops) {
+				return fmt.Errorf("operation %d: jump to %d", i, op.Jump)
+			}
+			targets = append(targets, op.Jump)
+		}
+		for _, to := range targets {
+			if depths[to] != unreached && depths[to] != after {
+				return fmt.Errorf("operation %d: reached with stacks of %d and %d", to, depths[to], after)
+			}
+			depths[to] = after
+		}
+		if op.Code == OpReg && op.Reg >= NumRegs {
+			return fmt.Errorf("operation %d: register %d", i, op.Reg)
+		}
+		if a := op.Arg; op.Code == OpDeref && a != 1 && a != 2 && a != 4 && a != 8 {
+			return fmt.Errorf("operation %d: reads %d bytes", i, a)
+		}
+	}
+	if depths[len(e.Ops)] < 1 {
+		return fmt.Errorf("no result")
+	}
+	return nil
+}
+
+// effect returns how many entries an operation takes and how many it puts.
+func (op *ExprOp) effect() (pops, pushes int) {
+	switch op.Code {
+	case OpConst, OpAddr, OpReg:
+		return 0, 1
+	case OpDup:
+		return 1, 2
+	case OpDrop, OpBranch:
+		return 1, 0
+	case OpPick:
+		return int(op.Arg) + 1, int(op.Arg) + 2
+	case OpSwap:
+		return 2, 2
+	case OpRot:
+		return 3, 3
+	case OpDeref, OpAbs, OpNeg, OpNot:
+		return 1, 1
+	case OpSkip:
+		return 0, 0
+	}
+	return 2, 1
+}
