@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	"ehasm/asmgen"
+	"ehasm/asmgen/plan"
+	"ehasm/dwarfcfa"
+	"ehasm/elfout"
+	"ehasm/internal/find"
+	"ehasm/verify"
+
+	"github.com/spf13/pflag"
+)
+
+const buildHelp = `Compile the unwind tables of ELF files. For each NAME, NAME.eh_elf.so is written
+beside it or under -o DIR.
+
+Usage:
+  ehasm build [flags] PATH...
+
+A PATH is a file or a folder; folders are searched with all below them, links to
+folders in them are not followed. What a folder holds that is not an x86-64
+executable or shared object with unwind tables is skipped and counted; given as
+a file it is a failure. A file that is found under several names is compiled
+once; the other names get symbolic links. Under -o, what is in a folder keeps its
+path relative to the folder; files given singly, and what --deps, --pid and
+--vdso add, lie flat. Files that are up to date are left alone.
+`
+
+const buildMore = `--deps looks where ld.so looks, without running anything: PT_INTERP, DT_RPATH,
+LD_LIBRARY_PATH, DT_RUNPATH, /etc/ld.so.cache, default folders. It is not told of
+what a program opens later with dlopen.
+
+The vDSO, and files that a process has mapped but that are no longer found under
+their name, are written to the current folder where there is no -o.
+
+Examples:
+  ehasm build ./bin
+  ehasm build -o eh_elfs /usr/bin /usr/lib/x86_64-linux-gnu
+  ehasm build --deps --vdso -o eh_elfs /bin/ls
+  ehasm build --pid 1234 -o eh_elfs
+  ehasm build --strict --json libfoo.so
+`
+
+// buildOptions is what the flags of build say.
+type buildOptions struct {
+	find.Options
+	out      string
+	jobs     int
+	force    bool
+	strict   bool
+	noDeref  bool
+	noVerify bool
+	source   string
+	dispatch string
+	json     bool
+	quiet    bool
+	verbose  bool
+}
+
+func buildVerb() verb {
+	v := verb{name: "build", help: buildHelp, more: buildMore}
+	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
+		opt := &buildOptions{}
+		fs.StringVarP(&opt.out, "output", "o", "", "write below this `folder`, made if missing")
+		fs.BoolVar(&opt.Deps, "deps", false, "add every shared object that the files would load")
+		fs.BoolVar(&opt.VDSO, "vdso", false, "add the running kernel's vDSO")
+		fs.IntSliceVar(&opt.PIDs, "pid", nil, "add everything that process `N` has mapped executable")
+		fs.IntVarP(&opt.jobs, "jobs", "j", runtime.GOMAXPROCS(0), "compile `N` files at a time")
+		fs.BoolVar(&opt.force, "force", false, "write files that are up to date, too")
+		fs.BoolVar(&opt.strict, "strict", false, "fail where an FDE or a row cannot be compiled, instead of leaving it out")
+		fs.BoolVar(&opt.noDeref, "no-deref", false, "give _eh_elf no deref argument: it reads memory directly")
+		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
+		fs.StringVar(&opt.source, "source", "auto", "read `auto`, eh_frame or debug_frame")
+		fs.StringVar(&opt.dispatch, "dispatch", "tree", "look pcs up with a `tree`")
+		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
+		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "print nothing but failures")
+		fs.BoolVarP(&opt.verbose, "verbose", "v", false, "name what is skipped and left out, with the reason")
+		return func(ctx context.Context, paths []string, c *console) int {
+			if err := opt.check(paths); err != nil {
+				return v.misuse(c, err)
+			}
+			return build(ctx, paths, opt, c)
+		}
+	}
+	return v
+}
+
+// check refuses flags that make no sense.
+func (opt *buildOptions) check(paths []string) error {
+	if len(paths) == 0 && len(opt.PIDs) == 0 && !opt.VDSO {
+		return errors.New("no file, folder, --pid or --vdso given")
+	}
+	if opt.jobs < 1 {
+		return fmt.Errorf("-j %d: want at least 1", opt.jobs)
+	}
+	if i := slices.IndexFunc(opt.PIDs, func(pid int) bool { return pid < 1 }); i >= 0 {
+		return fmt.Errorf("--pid %d: not a process", opt.PIDs[i])
+	}
+	if opt.quiet && opt.verbose {
+		return errors.New("--quiet and --verbose exclude each other")
+	}
+	if _, err := dwarfcfa.ParseSource(opt.source); err != nil {
+		return fmt.Errorf("--source: %w", err)
+	}
+	if opt.dispatch != "tree" {
+		return fmt.Errorf("--dispatch: unknown dispatch %q: want tree", opt.dispatch)
+	}
+	return nil
+}
+
+// build is the verb: what is there, where it goes, compile each, tell.
+func build(ctx context.Context, paths []string, opt *buildOptions, c *console) int {
+	opt.Loader = find.HostLoader(os.Getenv)
+	found := find.Find(ctx, paths, opt.Options)
+	for _, p := range found.Problems {
+		c.fail(p.Path, p.Err)
+	}
+	for _, p := range found.Notes {
+		c.note(p.Path, p.Err)
+	}
+	if opt.out != "" {
+		if err := makeFolder(opt.out); err != nil {
+			c.fail(opt.out, err)
+			return exitFailed
+		}
+	}
+	jobs := newJobs(found.Inputs, opt.out, c)
+
+	if len(jobs) > 1 && !opt.quiet && !opt.json {
+		c.startBar(len(jobs))
+	}
+	var gate publisher
+	var done atomic.Int64
+	outcomes := make([]*outcome, len(jobs))
+	forEach(ctx, jobs, opt.jobs, func(i int) {
+		o := compileJob(ctx, jobs[i], opt, &gate)
+		if o.status == statusFailed && !errors.Is(o.err, context.Canceled) {
+			c.fail(o.job.name, o.err)
+		}
+		if n := o.stats.losses(); n > 0 && o.status == statusBuilt && !opt.quiet && !opt.verbose {
+			c.note(o.job.name, fmt.Errorf("%s, the first: %w", o.stats.leftOutText(), o.details[0]))
+		}
+		outcomes[i] = o
+		done.Add(1)
+		c.advance()
+	})
+	gate.close() // from here on nothing is written
+	c.stopBar()
+	if ctx.Err() != nil {
+		c.fail("interrupted", fmt.Errorf("%d of %d files done", done.Load(), len(jobs)))
+		return exitFailed
+	}
+
+	r := newReport(outcomes, found.Skipped)
+	if opt.verbose {
+		r.details(c)
+	}
+	switch {
+	case opt.json:
+		r.json(c)
+	case !opt.quiet:
+		r.table(c.out)
+	}
+	return exitDone // or failed, if c was told of a failure
+}
+
+// product is what compile makes.
+type product struct {
+	image   *elfout.Image
+	stats   stats
+	details []error // what stats.LeftOut counts, for those who ask
+}
+
+// compile is the way from an object to its eh_elf, a line per stage.
+func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *buildOptions) (*product, error) {
+	source, err := dwarfcfa.ParseSource(opt.source)
+	if err != nil {
+		return nil, err
+	}
+	// The FDEs of the object become one table: a row for each pc.
+	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: source, Strict: opt.strict})
+	if err = firstError(ctx, err); err != nil {
+		return nil, err
+	}
+	// The table becomes compare trees over shared blocks, still without instructions.
+	layout, err := plan.Build(table, plan.Options{})
+	if err = firstError(ctx, err); err != nil {
+		return nil, err
+	}
+	// The plan becomes machine code.
+	code, err := asmgen.Assemble(layout, asmgen.Options{NoDeref: opt.noDeref})
+	if err = firstError(ctx, err); err != nil {
+		return nil, err
+	}
+	// The code becomes an ELF file, in memory.
+	p := &product{stats: newStats(found, code, opt), details: newDetails(found)}
+	p.image, err = elfout.New(code, elfout.Source{
+		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
+	})
+	if err = firstError(ctx, err); err != nil {
+		return nil, err
+	}
+	// The file is run, and must answer as the table does.
+	if p.stats.Verified {
+		if _, err := verify.Image(p.image.Bytes(), table); err != nil {
+			return nil, fmt.Errorf("verification: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// firstError is err or, where there is none, that the build was interrupted.
+func firstError(ctx context.Context, err error) error {
+	if err != nil {
+		return err
+	}
+	return ctx.Err()
+}

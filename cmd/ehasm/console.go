@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// console is where a verb writes: results to out, everything else as lines on
+// stderr, around the progress bar if there is one. Its methods may be called
+// from several goroutines; out is for one.
+type console struct {
+	out    *output
+	stderr io.Writer
+
+	mu       sync.Mutex
+	failures []string // lines told by fail
+	closed   bool     // the verb has returned
+	bar      *progressbar.ProgressBar
+}
+
+// output is standard output; it remembers that writing failed.
+type output struct {
+	*bufio.Writer
+	err error
+	w   io.Writer
+}
+
+func (o *output) Flush() error {
+	if err := o.Writer.Flush(); err != nil {
+		o.err = err
+	}
+	return o.err
+}
+
+func newConsole(stdout, stderr io.Writer) *console {
+	return &console{out: &output{Writer: bufio.NewWriter(stdout), w: stdout}, stderr: stderr}
+}
+
+// fail tells of a failure in one line that names file, place and cause.
+func (c *console) fail(path string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.failures = append(c.failures, c.line(path, err))
+	}
+}
+
+// note tells of something that is no failure.
+func (c *console) note(path string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.line(path, err)
+	}
+}
+
+// close ends the console for workers that an interruption left behind, and tells
+// whether a failure was told.
+func (c *console) close() (failed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	return len(c.failures) > 0
+}
+
+func (c *console) line(path string, err error) string {
+	text := quote(path) + ": " + describe(path, err)
+	if c.bar != nil {
+		c.bar.Clear()
+	}
+	fmt.Fprintf(c.stderr, "ehasm: %s\n", text)
+	if c.bar != nil {
+		c.bar.RenderBlank()
+	}
+	return text
+}
+
+// startBar shows a progress bar for n files if stderr is a terminal.
+func (c *console) startBar(n int) {
+	f, ok := c.stderr.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bar = progressbar.NewOptions(n,
+		progressbar.OptionSetWriter(c.stderr),
+		progressbar.OptionSetDescription("compiling"),
+		progressbar.OptionShowCount(),
+		progressbar.OptionSetPredictTime(true),
+		progressbar.OptionThrottle(50*time.Millisecond),
+		progressbar.OptionFullWidth(),
+		progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetRenderBlankState(true),
+	)
+}
+
+// advance moves the bar by one file.
+func (c *console) advance() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bar != nil {
+		c.bar.Add(1)
+	}
+}
+
+// stopBar takes the bar off the screen.
+func (c *console) stopBar() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bar != nil {
+		c.bar.Clear()
+		c.bar.Exit()
+		c.bar = nil
+	}
+}
+
+// quote returns a file name as it is, or quoted where it holds anything that
+// would break a line or a terminal.
+func quote(name string) string {
+	if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(name)
+	}
+	return name
+}
+
+// printable escapes what is not printable in a message.
+func printable(s string) string {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return s
+	}
+	q := strconv.Quote(s)
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+}
+
+// describe is the text of err without the path, which the line names already.
+func describe(path string, err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) && pe.Path == path {
+		return printable(fmt.Sprintf("%s: %v", pe.Op, pe.Err))
+	}
+	text := err.Error()
+	for _, name := range []string{path, quote(path), strconv.Quote(path)} {
+		if name == "" {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(text, name+": "); ok {
+			text = rest
+			break
+		}
+	}
+	return printable(text)
+}

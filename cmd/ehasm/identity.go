@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"ehasm/abi"
+	"ehasm/asmgen"
+	"ehasm/dwarfcfa"
+	"ehasm/elfout"
+)
+
+// identity is what an eh_elf is made from and with. It is up to date while this
+// is what its notes say.
+type identity struct {
+	name    string // of the object: the eh_elf's file name without suffix
+	buildID []byte
+	size    int64
+	sha256  string // of the file; only where it has no build-id
+	options string
+	noDeref bool
+}
+
+func identify(j *job, object *dwarfcfa.Object, r io.ReaderAt, size int64, opt *buildOptions) (identity, error) {
+	id := identity{
+		name: strings.TrimSuffix(j.target, abi.Suffix), buildID: object.BuildID(), size: size,
+		options: opt.describe(), noDeref: opt.noDeref,
+	}
+	if len(id.buildID) == 0 {
+		h := sha256.New()
+		if _, err := io.Copy(h, io.NewSectionReader(r, 0, size)); err != nil {
+			return id, fmt.Errorf("reading: %w", bare(err))
+		}
+		id.sha256 = fmt.Sprintf("%x", h.Sum(nil))
+	}
+	return id, nil
+}
+
+// describe is the options that the bytes of an eh_elf depend on.
+func (opt *buildOptions) describe() string {
+	words := []string{"source=" + opt.source, "dispatch=" + opt.dispatch}
+	if opt.noDeref {
+		words = append(words, "no-deref")
+	}
+	return strings.Join(words, ",")
+}
+
+// canVerify tells whether generated code runs on this machine.
+func canVerify() bool { return runtime.GOOS == "linux" && runtime.GOARCH == "amd64" }
+
+// Keys of the lines in the build note.
+const (
+	keyTool       = "tool"
+	keyOptions    = "options"
+	keySHA256     = "sha256"
+	keyVerified   = "verified"
+	keySource     = "section"
+	keyFDEs       = "fdes"
+	keyTableBytes = "table-bytes"
+	keyLeftOut    = "left-out" // COUNT REASON; may occur more than once
+)
+
+func tool() string { return "ehasm " + toolVersion() }
+
+// buildLines is the build note: with what the file was made, and the figures
+// that a later build wants to show without making it again.
+func buildLines(id identity, s stats) []string {
+	lines := []string{keyTool + "=" + tool(), keyOptions + "=" + id.options}
+	if id.sha256 != "" {
+		lines = append(lines, keySHA256+"="+id.sha256)
+	}
+	lines = append(lines,
+		keyVerified+"="+strconv.FormatBool(s.Verified),
+		keySource+"="+s.Section,
+		keyFDEs+"="+strconv.Itoa(s.FDEs),
+		keyTableBytes+"="+strconv.FormatInt(s.TableBytes, 10))
+	for _, l := range s.LeftOut {
+		lines = append(lines, fmt.Sprintf("%s=%d %s", keyLeftOut, l.Count, l.Reason))
+	}
+	return lines
+}
+
+// upToDate reads the eh_elf at path and tells whether building it again would
+// change nothing.
+func upToDate(path string, id identity, opt *buildOptions) (stats, bool) {
+	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
+		return stats{}, false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return stats{}, false
+	}
+	defer f.Close()
+	info, err := elfout.ReadInfo(f)
+	if err != nil {
+		return stats{}, false
+	}
+	n := info.Note
+	if n.Version != abi.Version || n.FileSize != uint64(id.size) || !bytes.Equal(n.BuildID, id.buildID) ||
+		(n.Flags&abi.FlagNoDeref != 0) != id.noDeref {
+		return stats{}, false
+	}
+	if !slices.Contains(info.Build, keyTool+"="+tool()) || !slices.Contains(info.Build, keyOptions+"="+id.options) ||
+		id.sha256 != "" && !slices.Contains(info.Build, keySHA256+"="+id.sha256) {
+		return stats{}, false
+	}
+	s := statsOf(info)
+	if !s.Verified && !opt.noVerify && canVerify() || opt.strict && s.losses() > 0 {
+		return stats{}, false
+	}
+	return s, true
+}
+
+// statsOf reads back what buildLines wrote.
+func statsOf(info elfout.Info) stats {
+	s := stats{Rows: int(info.Note.Ranges), Distinct: int(info.Note.Rows), CodeBytes: info.TextSize + info.DataSize, LeftOut: []leftOut{}}
+	for _, line := range info.Build {
+		key, value, _ := strings.Cut(line, "=")
+		switch key {
+		case keyVerified:
+			s.Verified = value == "true"
+		case keySource:
+			s.Section = value
+		case keyFDEs:
+			s.FDEs, _ = strconv.Atoi(value)
+		case keyTableBytes:
+			s.TableBytes, _ = strconv.ParseInt(value, 10, 64)
+		case keyLeftOut:
+			count, reason, _ := strings.Cut(value, " ")
+			if n, err := strconv.Atoi(count); err == nil {
+				s.LeftOut = append(s.LeftOut, leftOut{reason, n})
+			}
+		}
+	}
+	return s
+}
+
+// newStats takes the figures from what the stages say.
+func newStats(found *dwarfcfa.Report, code *asmgen.Code, opt *buildOptions) stats {
+	s := stats{
+		Section: found.Source, FDEs: found.FDEs, Rows: code.Ranges, Distinct: code.Rows,
+		TableBytes: found.SectionSize + found.HdrSize,
+		CodeBytes:  int64(len(code.Text) + len(code.Data)),
+		Verified:   !opt.noVerify && canVerify(),
+		LeftOut:    []leftOut{},
+	}
+	add := func(reason string, n int) {
+		if n > 0 {
+			s.LeftOut = append(s.LeftOut, leftOut{reason, n})
+		}
+	}
+	listed := 0
+	for _, kind := range []error{dwarfcfa.ErrTruncated, dwarfcfa.ErrBadEncoding, dwarfcfa.ErrUnsupported} {
+		n := 0
+		for _, err := range found.LostFDEs {
+			if errors.Is(err, kind) {
+				n++
+			}
+		}
+		listed += n
+		add("FDEs "+lossPrefix+kind.Error(), n)
+	}
+	add("FDEs "+lossPrefix+"bad", found.Lost-listed) // beyond what the report lists
+	add(rowsNotCompiled, found.NotCompiledRows)
+	add("FDEs outside the code", found.OutsideCode)
+	add("FDEs shadowed by another", found.ShadowedFDEs)
+	add("FDEs empty", found.EmptyFDEs)
+	return s
+}
+
+const (
+	lossPrefix      = "lost: "
+	rowsNotCompiled = "rows not compiled"
+)
+
+// losses counts what --strict would not have let pass.
+func (s stats) losses() int {
+	n := 0
+	for _, l := range s.LeftOut {
+		if strings.Contains(l.Reason, lossPrefix) || l.Reason == rowsNotCompiled {
+			n += l.Count
+		}
+	}
+	return n
+}
+
+// newDetails lists what newStats counts as lost.
+func newDetails(found *dwarfcfa.Report) []error {
+	var all []error
+	for _, err := range found.LostFDEs {
+		e := *err
+		e.File = "" // the line begins with it
+		all = append(all, fmt.Errorf("left out: %w", &e))
+	}
+	for _, n := range found.NotCompiled {
+		all = append(all, fmt.Errorf("not compiled: %s%v", found.Source, n))
+	}
+	return all
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"ehasm/abi"
+	"ehasm/elfout"
+
+	"github.com/spf13/pflag"
+)
+
+const infoHelp = `Show what an eh_elf was made from, what it covers, and its sizes.
+
+Usage:
+  ehasm info [flags] FILE.eh_elf.so...
+`
+
+const infoMore = `Examples:
+  ehasm info libc.so.6.eh_elf.so
+  ehasm info --json eh_elfs/*.eh_elf.so
+`
+
+func infoVerb() verb {
+	v := verb{name: "info", help: infoHelp, more: infoMore}
+	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
+		asJSON := fs.Bool("json", false, "print JSON, an array with an object for each file")
+		return func(_ context.Context, paths []string, c *console) int {
+			if len(paths) == 0 {
+				return v.misuse(c, errors.New("no file given"))
+			}
+			infos := []infoJSON{}
+			for _, path := range paths {
+				info, err := readInfo(path)
+				if err != nil {
+					c.fail(path, err)
+					continue
+				}
+				infos = append(infos, info)
+			}
+			if *asJSON {
+				writeJSON(c.out, infos)
+				return exitDone
+			}
+			for i, info := range infos {
+				if i > 0 {
+					fmt.Fprintln(c.out)
+				}
+				info.print(c)
+			}
+			return exitDone
+		}
+	}
+	return v
+}
+
+// infoJSON is what info tells of a file.
+type infoJSON struct {
+	File          string            `json:"file"`
+	Soname        string            `json:"soname"`
+	ABIVersion    uint32            `json:"abi_version"`
+	Flags         []string          `json:"flags"`
+	ObjectBuildID string            `json:"object_build_id"`
+	ObjectSize    uint64            `json:"object_size"`
+	BuildID       string            `json:"build_id"`
+	Low           uint64            `json:"low"`
+	High          uint64            `json:"high"`
+	Ranges        uint32            `json:"ranges"`
+	Rows          uint32            `json:"distinct_rows"`
+	TextSize      int64             `json:"text_bytes"`
+	DataSize      int64             `json:"data_bytes"`
+	FileSize      int64             `json:"file_bytes"`
+	Exports       map[string]uint64 `json:"exports"` // offset by name
+	Build         []string          `json:"build"`
+	stats         stats
+}
+
+func readInfo(path string) (infoJSON, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return infoJSON{}, err
+	}
+	if !st.Mode().IsRegular() {
+		return infoJSON{}, errors.New("not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return infoJSON{}, err
+	}
+	defer f.Close()
+	info, err := elfout.ReadInfo(f)
+	if err != nil {
+		return infoJSON{}, err
+	}
+	n := info.Note
+	out := infoJSON{
+		File: path, Soname: info.Soname, ABIVersion: n.Version, Flags: []string{},
+		ObjectBuildID: fmt.Sprintf("%x", n.BuildID), ObjectSize: n.FileSize, BuildID: fmt.Sprintf("%x", info.BuildID),
+		Low: n.Low, High: n.High, Ranges: n.Ranges, Rows: n.Rows,
+		TextSize: info.TextSize, DataSize: info.DataSize, FileSize: st.Size(),
+		Exports: make(map[string]uint64), Build: info.Build, stats: statsOf(info),
+	}
+	if n.Flags&abi.FlagNoDeref != 0 {
+		out.Flags = append(out.Flags, "no-deref")
+	}
+	if n.Flags&abi.FlagPacked != 0 {
+		out.Flags = append(out.Flags, "packed")
+	}
+	if other := n.Flags &^ (abi.FlagNoDeref | abi.FlagPacked); other != 0 {
+		out.Flags = append(out.Flags, fmt.Sprintf("unknown %#x", other))
+	}
+	for _, s := range info.Symbols {
+		if s.Exported {
+			out.Exports[s.Name] = s.Addr
+		}
+	}
+	return out, nil
+}
+
+func (i infoJSON) print(c *console) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(c.out, "  %-16s %s\n", name, printable(fmt.Sprintf(format, args...)))
+	}
+	or := func(s, otherwise string) string {
+		if s == "" {
+			return otherwise
+		}
+		return s
+	}
+	fmt.Fprintf(c.out, "%s:\n", quote(i.File))
+	line("soname", "%s", i.Soname)
+	line("ABI version", "%d", i.ABIVersion)
+	line("flags", "%s", or(strings.Join(i.Flags, ", "), "none"))
+	line("object build-id", "%s", or(i.ObjectBuildID, "none"))
+	line("object size", "%d bytes", i.ObjectSize)
+	line("covers", "%#x..%#x", i.Low, i.High)
+	line("rows", "%d ranges, %d distinct", i.Ranges, i.Rows)
+	line("code", "%d bytes", i.TextSize)
+	line("data", "%d bytes", i.DataSize)
+	line("file", "%d bytes", i.FileSize)
+	if i.stats.TableBytes > 0 {
+		line("tables", "%s, %d bytes; code+data is %.2f of it", i.stats.Section, i.stats.TableBytes, i.stats.ratio())
+	}
+	line("build-id", "%s", or(i.BuildID, "none"))
+	for _, b := range i.Build {
+		key, value, _ := strings.Cut(b, "=")
+		switch key {
+		case keyTool, keyOptions, keyVerified, keyLeftOut, keySHA256:
+			line(key, "%s", value)
+		}
+	}
+}

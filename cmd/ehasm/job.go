@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"ehasm/dwarfcfa"
+)
+
+// compileJob makes the eh_elf of one input, unless it is there already, and the
+// links to it.
+func compileJob(ctx context.Context, j *job, opt *buildOptions, gate *publisher) (o *outcome) {
+	o = &outcome{job: j}
+	begin := time.Now()
+	defer func() {
+		if p := recover(); p != nil { // a fault of ours must not cost the other files
+			o.status, o.err = statusFailed, fmt.Errorf("internal error: %v", p)
+		}
+		o.time = time.Since(begin)
+	}()
+	r, size, done, err := j.Open()
+	if err != nil {
+		return o.failed(err)
+	}
+	defer done()
+	object, err := dwarfcfa.NewObject(j.name, r, size)
+	if err != nil {
+		return o.refused(err)
+	}
+	id, err := identify(j, object, r, size, opt)
+	if err != nil {
+		return o.failed(err)
+	}
+	if !opt.force {
+		if s, ok := upToDate(j.target, id, opt); ok {
+			o.status, o.stats = statusCurrent, s
+			return o.linked(gate)
+		}
+	}
+	p, err := compile(ctx, object, id, opt)
+	if err != nil {
+		return o.refused(err)
+	}
+	o.stats, o.details = p.stats, p.details
+	if err := gate.write(j, p.image); err != nil {
+		return o.failed(err)
+	}
+	o.status = statusBuilt
+	return o.linked(gate)
+}
+
+func (o *outcome) failed(err error) *outcome {
+	o.status, o.err = statusFailed, err
+	return o
+}
+
+func (o *outcome) linked(gate *publisher) *outcome {
+	if err := gate.link(o.job); err != nil {
+		return o.failed(err)
+	}
+	return o
+}
+
+// refused is for an object that cannot be compiled: a failure where it was
+// given, a file to skip where a folder just happens to hold it.
+func (o *outcome) refused(err error) *outcome {
+	if reason, ok := skipReason(err); ok && !o.Given {
+		o.status, o.skipped = statusSkipped, reason
+		return o
+	}
+	return o.failed(err)
+}
+
+// skipReason tells why a file is none of ours. Damage is not among the reasons.
+func skipReason(err error) (string, bool) {
+	var damage *dwarfcfa.DecodeError
+	if errors.As(err, &damage) {
+		return "", false
+	}
+	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo} {
+		if errors.Is(err, kind) {
+			return kind.Error(), true
+		}
+	}
+	return "", false
+}

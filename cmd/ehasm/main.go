@@ -1,0 +1,137 @@
+// Command ehasm compiles the unwind tables of x86-64 ELF objects into native
+// code: for libfoo.so it writes libfoo.so.eh_elf.so.
+//
+// There is a file per verb; build.go has the way from an object to its eh_elf,
+// a line per stage.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/spf13/pflag"
+)
+
+// Exit statuses.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := context.Background(), func() {}
+	if slices.Contains(os.Args[1:min(2, len(os.Args))], "build") { // the one verb that has something to clean up
+		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		context.AfterFunc(ctx, stop) // a second signal ends the process
+	}
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+const usage = `ehasm compiles the unwind tables of x86-64 ELF files into native code.
+
+Usage:
+  ehasm VERB [flags] [arguments]
+
+Verbs:
+  build    compile files, folders, what they load, or what a process has mapped
+  dump     show a stage on the way: entries, rows, table, plan, asm
+  info     show what an eh_elf was made from and what it covers
+  version  show the version
+  help     show help for a verb
+
+Examples:
+  ehasm build ./bin                         each ELF file in ./bin gets NAME.eh_elf.so beside it
+  ehasm build --deps -o eh_elfs /bin/ls     ls and all it loads, into eh_elfs
+  ehasm dump --stage=rows /bin/ls           the rows, as readelf -wF has them
+  ehasm info eh_elfs/ls.eh_elf.so           what the file covers
+
+'ehasm VERB --help' shows the flags of a verb. Exit status: 0 done, 1 something
+failed, 2 wrong usage.
+`
+
+// verb is one of ehasm's commands.
+type verb struct {
+	name string
+	help string // up to the flags
+	more string // after the flags
+	// flags declares the flags and returns what runs once they are parsed.
+	flags func(*pflag.FlagSet) func(ctx context.Context, args []string, c *console) int
+}
+
+func verbs() []verb {
+	return []verb{buildVerb(), infoVerb(), versionVerb()}
+}
+
+// run is the command without the process: it returns the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c := newConsole(stdout, stderr)
+	code := dispatch(ctx, args, c)
+	if err := c.out.Flush(); err != nil && !errors.Is(err, syscall.EPIPE) {
+		c.fail("standard output", err)
+	}
+	if failed := c.close(); failed || c.out.err != nil {
+		code = max(code, exitFailed)
+	}
+	return code
+}
+
+func dispatch(ctx context.Context, args []string, c *console) int {
+	if len(args) == 0 {
+		fmt.Fprint(c.stderr, usage)
+		return exitUsage
+	}
+	name, args := args[0], args[1:]
+	switch name {
+	case "help", "-h", "--help":
+		if len(args) == 0 || args[0] == "help" {
+			fmt.Fprint(c.out, usage)
+			return exitDone
+		}
+		name, args = args[0], []string{"--help"}
+	case "--version":
+		name = "version"
+	}
+	for _, v := range verbs() {
+		if v.name == name {
+			return v.run(ctx, args, c)
+		}
+	}
+	fmt.Fprintf(c.stderr, "ehasm: unknown verb %q\nRun 'ehasm help' for usage.\n", name)
+	return exitUsage
+}
+
+func (v verb) run(ctx context.Context, args []string, c *console) int {
+	fs := pflag.NewFlagSet("ehasm "+v.name, pflag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are told below
+	fs.SortFlags = false
+	fs.Usage = func() {}
+	do := v.flags(fs)
+	help := fs.BoolP("help", "h", false, "show this help")
+	err := fs.Parse(args)
+	switch {
+	case err != nil:
+		return v.misuse(c, err)
+	case *help:
+		fmt.Fprintf(c.out, "%s\nFlags:\n%s", v.help, fs.FlagUsages())
+		if v.more != "" {
+			fmt.Fprintf(c.out, "\n%s", v.more)
+		}
+		return exitDone
+	}
+	return do(ctx, fs.Args(), c)
+}
+
+// misuse says what is wrong with the arguments.
+func (v verb) misuse(c *console, err error) int {
+	fmt.Fprintf(c.stderr, "ehasm %s: %s\nRun 'ehasm %s --help' for usage.\n", v.name, printable(err.Error()), v.name)
+	return exitUsage
+}

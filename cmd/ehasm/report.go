@@ -1,0 +1,270 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"ehasm/internal/find"
+)
+
+// status is how it went with a file.
+type status string
+
+const (
+	statusBuilt   status = "built"
+	statusCurrent status = "up to date"
+	statusSkipped status = "skipped"
+	statusFailed  status = "failed"
+)
+
+// outcome is what became of a job.
+type outcome struct {
+	*job
+	status  status
+	stats   stats
+	time    time.Duration
+	skipped string // statusSkipped: the reason
+	err     error  // statusFailed
+	details []error
+}
+
+// stats are the figures of an eh_elf.
+type stats struct {
+	Section    string    `json:"section,omitempty"` // that the tables were read from
+	FDEs       int       `json:"fdes"`
+	Rows       int       `json:"rows"`
+	Distinct   int       `json:"distinct_rows"`
+	TableBytes int64     `json:"table_bytes"` // .eh_frame and .eh_frame_hdr, or .debug_frame
+	CodeBytes  int64     `json:"code_bytes"`  // code and its data
+	Verified   bool      `json:"verified"`
+	LeftOut    []leftOut `json:"left_out"`
+}
+
+// leftOut counts what an eh_elf does not answer for.
+type leftOut struct {
+	Reason string `json:"reason"`
+	Count  int    `json:"count"`
+}
+
+func (s stats) ratio() float64 {
+	if s.TableBytes == 0 {
+		return 0
+	}
+	return float64(s.CodeBytes) / float64(s.TableBytes)
+}
+
+func (s stats) leftOutText() string {
+	var parts []string
+	for _, l := range s.LeftOut {
+		parts = append(parts, fmt.Sprintf("%d %s", l.Count, l.Reason))
+	}
+	if !s.Verified {
+		parts = append(parts, "not verified")
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// report is the result of a build.
+type report struct {
+	done    []*outcome // built or up to date, in order of the inputs
+	failed  []*outcome
+	skipped []find.Skip
+}
+
+func newReport(outcomes []*outcome, skipped []find.Skip) *report {
+	r := &report{skipped: skipped}
+	for _, o := range outcomes {
+		switch o.status {
+		case statusFailed:
+			r.failed = append(r.failed, o)
+		case statusSkipped:
+			r.skipped = append(r.skipped, find.Skip{Path: o.name, Reason: o.skipped})
+		default:
+			r.done = append(r.done, o)
+		}
+	}
+	return r
+}
+
+// details names everything that the table only counts.
+func (r *report) details(c *console) {
+	for _, s := range r.skipped {
+		c.note(s.Path, fmt.Errorf("skipped: %s", s.Reason))
+	}
+	for _, o := range r.done {
+		for _, err := range o.details {
+			c.note(o.name, err)
+		}
+	}
+}
+
+// reasons counts the skipped files, the most frequent reason first.
+func (r *report) reasons() []leftOut {
+	counts := make(map[string]int)
+	for _, s := range r.skipped {
+		counts[s.Reason]++
+	}
+	var all []leftOut
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, leftOut{reason, counts[reason]})
+	}
+	slices.SortStableFunc(all, func(a, b leftOut) int { return cmp.Compare(b.Count, a.Count) })
+	return all
+}
+
+// total adds the figures up.
+func (r *report) total() (sum stats, elapsed time.Duration) {
+	sum.Verified, sum.LeftOut = true, []leftOut{}
+	counts := make(map[string]int)
+	for _, o := range r.done {
+		s := o.stats
+		sum.FDEs += s.FDEs
+		sum.Rows += s.Rows
+		sum.Distinct += s.Distinct
+		sum.TableBytes += s.TableBytes
+		sum.CodeBytes += s.CodeBytes
+		sum.Verified = sum.Verified && s.Verified
+		for _, l := range s.LeftOut {
+			counts[l.Reason] += l.Count
+		}
+		elapsed += o.time
+	}
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		sum.LeftOut = append(sum.LeftOut, leftOut{reason, counts[reason]})
+	}
+	return sum, elapsed
+}
+
+// table prints the result for people.
+func (r *report) table(w io.Writer) {
+	if len(r.done) > 0 {
+		rows := [][]string{{"file", "FDEs", "rows", "distinct", "eh_frame+hdr", "code+data", "ratio", "time", "left out"}}
+		for _, o := range r.done {
+			rows = append(rows, tableRow(quote(o.name), o.stats, o.timeText()))
+		}
+		if len(r.done) > 1 {
+			sum, elapsed := r.total()
+			rows = append(rows, tableRow(fmt.Sprintf("total (%d files)", len(r.done)), sum, seconds(elapsed)))
+		}
+		writeAligned(w, rows)
+	}
+	if len(r.skipped) > 0 {
+		var parts []string
+		for _, s := range r.reasons() {
+			parts = append(parts, fmt.Sprintf("%d %s", s.Count, s.Reason))
+		}
+		fmt.Fprintf(w, "skipped %s: %s\n", plural(len(r.skipped), "file"), strings.Join(parts, ", "))
+	}
+	if len(r.done) == 0 && len(r.failed) == 0 {
+		fmt.Fprintln(w, "nothing to compile")
+	}
+}
+
+func tableRow(name string, s stats, time string) []string {
+	return []string{name, fmt.Sprint(s.FDEs), fmt.Sprint(s.Rows), fmt.Sprint(s.Distinct), fmt.Sprint(s.TableBytes),
+		fmt.Sprint(s.CodeBytes), fmt.Sprintf("%.2f", s.ratio()), time, s.leftOutText()}
+}
+
+func (o *outcome) timeText() string {
+	if o.status == statusCurrent {
+		return string(statusCurrent)
+	}
+	return seconds(o.time)
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2fs", d.Seconds()) }
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// writeAligned prints columns: the first and the last to the left, the others
+// to the right.
+func writeAligned(w io.Writer, rows [][]string) {
+	width := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
+			switch {
+			case i == 0:
+				line.WriteString(cell + pad)
+			case i == len(row)-1:
+				line.WriteString("  " + cell)
+			default:
+				line.WriteString("  " + pad + cell)
+			}
+		}
+		fmt.Fprintln(w, line.String())
+	}
+}
+
+// The JSON form of a report.
+type (
+	reportJSON struct {
+		Files   []fileJSON     `json:"files"`
+		Skipped map[string]int `json:"skipped"` // by reason
+		Errors  []string       `json:"errors"`  // all failures, those before a file was opened included
+		Total   *totalJSON     `json:"total"`
+	}
+	fileJSON struct {
+		File   string   `json:"file"`
+		Status status   `json:"status"`
+		Output string   `json:"output,omitempty"`
+		Links  []string `json:"links,omitempty"`
+		*stats
+		Ratio   float64 `json:"ratio,omitempty"`
+		Seconds float64 `json:"seconds"`
+		Error   string  `json:"error,omitempty"`
+	}
+	totalJSON struct {
+		Files int `json:"files"`
+		stats
+		Ratio   float64 `json:"ratio"`
+		Seconds float64 `json:"seconds"`
+	}
+)
+
+// json prints the result for programs.
+func (r *report) json(c *console) {
+	doc := reportJSON{Files: []fileJSON{}, Skipped: make(map[string]int), Errors: append([]string{}, c.failures...)}
+	for _, o := range r.done {
+		doc.Files = append(doc.Files, fileJSON{File: o.name, Status: o.status, Output: o.target, Links: o.links,
+			stats: &o.stats, Ratio: o.stats.ratio(), Seconds: o.time.Seconds()})
+	}
+	for _, o := range r.failed {
+		doc.Files = append(doc.Files, fileJSON{File: o.name, Status: o.status, Seconds: o.time.Seconds(),
+			Error: describe(o.name, o.err)})
+	}
+	for _, s := range r.reasons() {
+		doc.Skipped[s.Reason] = s.Count
+	}
+	sum, elapsed := r.total()
+	doc.Total = &totalJSON{Files: len(r.done), stats: sum, Ratio: sum.ratio(), Seconds: elapsed.Seconds()}
+	writeJSON(c.out, doc)
+}
+
+func writeJSON(w io.Writer, v any) {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	enc.Encode(v) // the writer remembers its errors
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+)
+
+// Compiling takes memory in proportion to the unwind tables of the object.
+// maxInFlight bounds the bytes of tables compiled at one time, so that many
+// workers on large objects stay within the memory that one of them needs.
+const maxInFlight = 8 << 20
+
+// room hands out a limited amount of weight to those who ask, in the order in
+// which they ask.
+type room struct {
+	mu   sync.Mutex
+	cond *sync.Cond
+	free int64
+	size int64
+	next int // whose turn it is
+	last int // turns given out
+}
+
+func newRoom(size int64) *room {
+	r := &room{free: size, size: size}
+	r.cond = sync.NewCond(&r.mu)
+	return r
+}
+
+// enter waits for room and returns how to leave. What is larger than all the
+// room there is waits for all of it.
+func (r *room) enter(weight int64) (leave func()) {
+	weight = min(weight, r.size)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	turn := r.last
+	r.last++
+	for r.next != turn || r.free < weight {
+		r.cond.Wait()
+	}
+	r.next++
+	r.free -= weight
+	r.cond.Broadcast()
+	return func() {
+		r.mu.Lock()
+		r.free += weight
+		r.mu.Unlock()
+		r.cond.Broadcast()
+	}
+}
+
+// forEach calls do for every job, on as many goroutines as workers says, the
+// heaviest jobs first. It returns when all are done or, with calls still under
+// way, when ctx ends.
+func forEach(ctx context.Context, jobs []*job, workers int, do func(i int)) {
+	order := make([]int, len(jobs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(jobs[b].Weight, jobs[a].Weight) })
+	next := make(chan int)
+	go func() {
+		defer close(next)
+		for _, i := range order {
+			select {
+			case next <- i:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	room := newRoom(maxInFlight)
+	var group sync.WaitGroup
+	for range min(workers, len(jobs)) {
+		group.Go(func() {
+			for i := range next {
+				leave := room.enter(jobs[i].Weight)
+				if ctx.Err() == nil {
+					do(i)
+				}
+				leave()
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}

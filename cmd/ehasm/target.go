@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"ehasm/elfout"
+	"ehasm/internal/find"
+)
+
+// job is an input with the places its eh_elf goes to.
+type job struct {
+	*find.Input
+	name   string   // of the object, for messages
+	target string   // the file to write
+	links  []string // other names: symbolic links to target
+}
+
+// newJobs gives every input its target. Two inputs that would get one target
+// are failures, each told with the other's name, and neither becomes a job.
+func newJobs(inputs []*find.Input, dir string, c *console) []*job {
+	jobs := make([]*job, 0, len(inputs))
+	owner := make(map[string]*job)
+	clash := make(map[*job]bool)
+	for _, in := range inputs {
+		j := &job{Input: in, name: in.Names[0].Path}
+		for _, n := range in.Names {
+			target := n.Target(dir)
+			place := realPlace(target)
+			switch other := owner[place]; {
+			case other == nil:
+				owner[place] = j
+			case other == j:
+				continue // another way to the same name
+			default:
+				clash[j], clash[other] = true, true
+				c.fail(target, fmt.Errorf("two different files would get this name: %s and %s", quote(other.name), quote(j.name)))
+				continue
+			}
+			if j.target == "" {
+				j.target = target
+			} else {
+				j.links = append(j.links, target)
+			}
+		}
+		jobs = append(jobs, j)
+	}
+	kept := jobs[:0]
+	for _, j := range jobs {
+		if !clash[j] {
+			kept = append(kept, j)
+		}
+	}
+	return kept
+}
+
+// realPlace names the folder entry that path means: two paths are equal if they
+// lead through links to one entry of one folder.
+func realPlace(path string) string {
+	dir, base := filepath.Split(path)
+	dir = filepath.Clean(dir)
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	rest := "" // folders that do not exist yet
+	for {
+		real, err := filepath.EvalSymlinks(dir)
+		if err == nil {
+			return filepath.Join(real, rest, base)
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return filepath.Join(dir, rest, base)
+		}
+		dir, rest = up, filepath.Join(filepath.Base(dir), rest)
+	}
+}
+
+// publisher is the gate through which everything is written, so that a build
+// that is interrupted can end with no write under way.
+type publisher struct {
+	mu     sync.RWMutex
+	closed bool
+}
+
+// close waits for writes under way and lets no further one begin.
+func (p *publisher) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+}
+
+func (p *publisher) do(write func() error) error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.closed {
+		return context.Canceled
+	}
+	return write()
+}
+
+// write writes the image to the job's target.
+func (p *publisher) write(j *job, image *elfout.Image) error {
+	return p.do(func() error {
+		if err := makeFolder(filepath.Dir(j.target)); err != nil {
+			return err
+		}
+		return image.WriteFile(j.target)
+	})
+}
+
+// link makes the job's other names.
+func (p *publisher) link(j *job) error {
+	for _, name := range j.links {
+		if err := p.do(func() error { return linkTo(j.target, name) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkTo makes name a symbolic link to target, replacing a file or link.
+func linkTo(target, name string) error {
+	dir := filepath.Dir(name)
+	if err := makeFolder(dir); err != nil {
+		return err
+	}
+	to, err := filepath.Rel(filepath.Dir(realPlace(name)), realPlace(target))
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if now, err := os.Readlink(name); err == nil && now == to {
+		return nil
+	}
+	if st, err := os.Lstat(name); err == nil && st.IsDir() {
+		return fmt.Errorf("%s: %w", name, elfout.ErrIsFolder)
+	}
+	temp, err := os.MkdirTemp(dir, elfout.TempPrefix+"*.tmp") // rename from inside it: a symlink cannot replace
+	if err != nil {
+		return fmt.Errorf("%s: cannot make a link: %w", name, bare(err))
+	}
+	defer os.RemoveAll(temp)
+	entry := filepath.Join(temp, "link")
+	if err := os.Symlink(to, entry); err != nil {
+		return fmt.Errorf("%s: cannot make a link: %w", name, bare(err))
+	}
+	if err := os.Rename(entry, name); err != nil {
+		return fmt.Errorf("%s: cannot make a link: %w", name, bare(err))
+	}
+	return nil
+}
+
+func makeFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("%s: cannot make the folder: %w", dir, bare(err))
+	}
+	return nil
+}
+
+// bare drops operation and paths from an error of package os.
+func bare(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	var le *os.LinkError
+	if errors.As(err, &le) {
+		return le.Err
+	}
+	return err
+}

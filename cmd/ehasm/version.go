@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"ehasm/abi"
+
+	"github.com/spf13/pflag"
+)
+
+// release is the version of the sources. It goes into every eh_elf; raise it
+// with any change to what is generated, so that older files count as out of date.
+const release = "0.1.0"
+
+const versionHelp = `Show the version of ehasm and of the eh_elf interface it writes.
+
+Usage:
+  ehasm version
+
+Examples:
+  ehasm version
+`
+
+func versionVerb() verb {
+	v := verb{name: "version", help: versionHelp}
+	v.flags = func(*pflag.FlagSet) func(context.Context, []string, *console) int {
+		return func(_ context.Context, args []string, c *console) int {
+			if len(args) > 0 {
+				return v.misuse(c, fmt.Errorf("unexpected argument %q", args[0]))
+			}
+			fmt.Fprintf(c.out, "ehasm %s\neh_elf ABI version %d\n%s %s/%s\n", toolVersion(), abi.Version,
+				runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return exitDone
+		}
+	}
+	return v
+}
+
+// toolVersion is the version that the Go command stamped into the program (a
+// release, or a commit where it was built in a checkout), else that of the
+// sources.
+func toolVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return release
+}
