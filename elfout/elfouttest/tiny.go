@@ -43,7 +43,7 @@ func Tiny() *asmgen.Code {
 		Symbols: []asmgen.Symbol{
 			{Name: abi.SymbolStep, Start: 0, End: stepEnd, Exported: true},
 			{Name: abi.SymbolWalk, Start: walk, End: walkEnd, Exported: true},
-			{Name: "eh_elf.load", Start: load, End: loadEnd},
+			{Name: "eh_elf_load", Start: load, End: loadEnd},
 		},
 		Fixups: []asmgen.Fixup{{TextOff: 0x24}, {TextOff: 0xc4}},
 		Frames: []asmgen.Frame{

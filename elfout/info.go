@@ -1,0 +1,166 @@
+package elfout
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"ehasm/abi"
+)
+
+// ErrNotEhElf is wrapped by the errors of ReadInfo.
+var ErrNotEhElf = errors.New("not an eh_elf")
+
+// maxInfoSection bounds what ReadInfo reads of one section, in bytes.
+const maxInfoSection = 64 << 20
+
+// Info is what an eh_elf says about itself.
+type Info struct {
+	Note     abi.Note
+	Build    []string // "key=value" lines: how the file was made
+	BuildID  []byte   // the file's own, not the object's
+	Soname   string
+	TextSize int64 // bytes of generated code
+	DataSize int64 // bytes of data that the code reads
+	Symbols  []SymbolInfo
+}
+
+// SymbolInfo is a function of an eh_elf.
+type SymbolInfo struct {
+	Name     string
+	Addr     uint64 // link-time address in the eh_elf
+	Size     uint64 // bytes
+	Exported bool
+}
+
+// ReadInfo reads what an eh_elf says about itself. It needs section headers,
+// which New writes; it does not judge the code.
+func ReadInfo(r io.ReaderAt) (info Info, err error) {
+	defer func() {
+		// debug/elf is not hardened against hostile input.
+		if p := recover(); p != nil {
+			info, err = Info{}, fmt.Errorf("%w: damaged: %v", ErrNotEhElf, p)
+		}
+	}()
+	info, err = readInfo(r)
+	if err != nil {
+		return Info{}, fmt.Errorf("%w: %w", ErrNotEhElf, err)
+	}
+	return info, nil
+}
+
+func readInfo(r io.ReaderAt) (Info, error) {
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return Info{}, err
+	}
+	if f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB || f.Machine != elf.EM_X86_64 || f.Type != elf.ET_DYN {
+		return Info{}, fmt.Errorf("%v %v %v %v", f.Class, f.Data, f.Machine, f.Type)
+	}
+	var info Info
+	for _, s := range f.Sections {
+		if s.Type == elf.SHT_NOBITS || s.Type == elf.SHT_NULL {
+			continue
+		}
+		end := s.Offset + s.FileSize
+		if end < s.Offset || !readable(r, s.Offset, s.FileSize) {
+			return Info{}, fmt.Errorf("section %s: %#x bytes at %#x are not in the file", s.Name, s.FileSize, s.Offset)
+		}
+		if s.Type == elf.SHT_NOTE {
+			if err := info.addNotes(s); err != nil {
+				return Info{}, fmt.Errorf("section %s: %w", s.Name, err)
+			}
+		}
+		switch s.Name {
+		case ".text":
+			info.TextSize = int64(s.Size)
+		case ".rodata":
+			info.DataSize = int64(s.Size)
+		}
+	}
+	if info.Note.Version == 0 {
+		return Info{}, errors.New("no identity note")
+	}
+	sonames, err := f.DynString(elf.DT_SONAME)
+	if err != nil {
+		return Info{}, err
+	}
+	if len(sonames) > 0 {
+		info.Soname = sonames[0]
+	}
+	return info, info.addSymbols(f)
+}
+
+// readable tells whether the bytes [off, off+size) are in the file.
+func readable(r io.ReaderAt, off, size uint64) bool {
+	if off+size > 1<<62 {
+		return false
+	}
+	if size == 0 {
+		return true
+	}
+	n, _ := r.ReadAt(make([]byte, 1), int64(off+size-1))
+	return n == 1
+}
+
+// sectionBytes reads a section of bounded size as it is in the file.
+func sectionBytes(s *elf.Section) ([]byte, error) {
+	if s.Flags&elf.SHF_COMPRESSED != 0 || s.FileSize > maxInfoSection {
+		return nil, fmt.Errorf("%v of %d bytes, %v", s.Type, s.FileSize, s.Flags)
+	}
+	b := make([]byte, s.FileSize)
+	_, err := io.ReadFull(io.NewSectionReader(s, 0, int64(s.FileSize)), b)
+	return b, err
+}
+
+func (info *Info) addNotes(s *elf.Section) error {
+	b, err := sectionBytes(s)
+	if err != nil {
+		return err
+	}
+	var bad error
+	err = eachNote(b, func(owner string, typ uint32, desc []byte) bool {
+		switch {
+		case owner == "GNU" && typ == noteGNUBuildID:
+			info.BuildID = bytes.Clone(desc)
+		case owner == abi.NoteOwner && typ == abi.NoteIdentity:
+			info.Note, bad = abi.ParseNote(desc)
+		case owner == abi.NoteOwner && typ == abi.NoteBuild:
+			for line := range strings.Lines(string(desc)) {
+				if line = strings.TrimRight(line, "\n\x00"); line != "" {
+					info.Build = append(info.Build, line)
+				}
+			}
+		}
+		return bad == nil
+	})
+	return errors.Join(bad, err)
+}
+
+// addSymbols takes the functions of .symtab or, in a stripped file, .dynsym.
+func (info *Info) addSymbols(f *elf.File) error {
+	for _, s := range f.Sections {
+		if (s.Type == elf.SHT_SYMTAB || s.Type == elf.SHT_DYNSYM || s.Type == elf.SHT_STRTAB) &&
+			(s.FileSize > maxInfoSection || s.Flags&elf.SHF_COMPRESSED != 0) {
+			return fmt.Errorf("section %s: %d bytes, %v", s.Name, s.FileSize, s.Flags)
+		}
+	}
+	symbols, err := f.Symbols()
+	if errors.Is(err, elf.ErrNoSymbols) {
+		symbols, err = f.DynamicSymbols()
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC {
+			info.Symbols = append(info.Symbols, SymbolInfo{
+				Name: s.Name, Addr: s.Value, Size: s.Size, Exported: elf.ST_BIND(s.Info) == elf.STB_GLOBAL,
+			})
+		}
+	}
+	return nil
+}
