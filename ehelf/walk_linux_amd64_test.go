@@ -17,19 +17,8 @@ import (
 	"ehasm/abi"
 	"ehasm/ehelf"
 	"ehasm/ehelf/thunk"
-	"ehasm/elfout"
 	"ehasm/elfout/elfouttest"
 )
-
-// image returns the file of the hand-made eh_elf.
-func image(t testing.TB) []byte {
-	t.Helper()
-	im, err := elfout.New(elfouttest.Tiny(), elfout.Source{
-		Name: "libtiny.so", BuildID: []byte{1, 2, 3}, FileSize: 4711, Build: []string{"tool=test"},
-	})
-	require.NoError(t, err)
-	return im.Bytes()
-}
 
 func load(t testing.TB) *ehelf.Object {
 	t.Helper()

@@ -1,0 +1,91 @@
+package elfout
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"ehasm/abi"
+	"ehasm/elfout/elfouttest"
+)
+
+func TestReadInfo(t *testing.T) {
+	im := tiny(t)
+	info, err := ReadInfo(bytes.NewReader(im.Bytes()))
+	require.NoError(t, err)
+	require.Equal(t, Info{
+		Note: abi.Note{
+			Version: abi.Version, Low: elfouttest.Low, High: elfouttest.High, Ranges: 2, Rows: 2,
+			BuildID: []byte{1, 2, 3, 4, 5}, FileSize: 1234,
+		},
+		Build:    testSource.Build,
+		BuildID:  im.BuildID(),
+		Soname:   "libx.so.1.eh_elf.so",
+		TextSize: im.TextSize(),
+		DataSize: im.DataSize(),
+		Symbols: []SymbolInfo{
+			{"eh_elf_load", im.text.addr + 0x180, 0x49, false},
+			{abi.SymbolStep, im.text.addr, 0x56, true},
+			{abi.SymbolWalk, im.text.addr + 0x80, 0xf2, true},
+		},
+	}, info)
+
+	code := elfouttest.Tiny()
+	bare, err := New(code, Source{Name: "x"})
+	require.NoError(t, err)
+	info, err = ReadInfo(bytes.NewReader(bare.Bytes()))
+	require.NoError(t, err)
+	require.Empty(t, info.Build)
+	require.Empty(t, info.Note.BuildID)
+}
+
+// TestReadInfoTruncated cuts the file at every byte.
+func TestReadInfoTruncated(t *testing.T) {
+	b := tiny(t).Bytes()
+	for n := range b {
+		info, err := ReadInfo(bytes.NewReader(b[:n]))
+		require.ErrorIs(t, err, ErrNotEhElf, "cut at %d", n)
+		require.Equal(t, Info{}, info)
+	}
+}
+
+// TestReadInfoDamaged sets every byte to several values; no answer is wrong,
+// but none may be a panic.
+func TestReadInfoDamaged(t *testing.T) {
+	b := tiny(t).Bytes()
+	damaged := make([]byte, len(b))
+	for i := range b {
+		for _, v := range []byte{0, 1, 0x7f, 0x80, 0xff} {
+			copy(damaged, b)
+			damaged[i] = v
+			checkInfo(t, damaged)
+		}
+	}
+}
+
+// checkInfo wants an error or a value.
+func checkInfo(t *testing.T, b []byte) {
+	t.Helper()
+	info, err := ReadInfo(bytes.NewReader(b))
+	if err != nil {
+		require.ErrorIs(t, err, ErrNotEhElf)
+		require.Equal(t, Info{}, info)
+		return
+	}
+	require.Equal(t, uint32(abi.Version), info.Note.Version)
+}
+
+func TestReadInfoOthers(t *testing.T) {
+	for name, b := range map[string][]byte{"empty": nil, "text": []byte("#!/bin/sh\n")} {
+		_, err := ReadInfo(bytes.NewReader(b))
+		require.ErrorIs(t, err, ErrNotEhElf, name)
+	}
+}
+
+func FuzzReadInfo(f *testing.F) {
+	im, err := New(elfouttest.Tiny(), testSource)
+	require.NoError(f, err)
+	f.Add(im.Bytes())
+	f.Fuzz(checkInfo)
+}
