@@ -154,7 +154,7 @@ func (g *generator) tail(t *plan.Tail, heads []uint32) {
 		}
 	}
 	if mask != 0 {
-		a.op(x86.AORB, imm(int64(int8(mask))), reg(rMask))
+		a.op(x86.AORB, imm(int64(int8(mask))), reg(x86.REG_CL))
 	}
 	a.op(x86.AMOVQ, reg(rCFA), reg(rSP))
 	a.jump(obj.AJMP, g.dispatch)

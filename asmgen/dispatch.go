@@ -71,6 +71,7 @@ func (l *pageLayout) layOut(t *plan.Tree) {
 	l.items = l.items[:0]
 	l.node(t, 0)
 	l.addStubs()
+	l.firstJumps()
 	for l.place() {
 	}
 }
@@ -132,6 +133,23 @@ func (l *pageLayout) addStubs() {
 	}
 }
 
+// firstJumps makes the first unconditional jump to each block long, unless there
+// is one before the page: others may go through it.
+func (l *pageLayout) firstJumps() {
+	for i := range l.items {
+		it := &l.items[i]
+		if it.kind != itemLeave || it.as != obj.AJMP {
+			continue
+		}
+		_, before := l.anchors[it.block]
+		for j := range i {
+			o := &l.items[j]
+			before = before || o.long && o.block == it.block
+		}
+		it.long = !before
+	}
+}
+
 // place computes sizes and offsets, and reports whether a jump had to become
 // long, so that everything has to be placed again.
 func (l *pageLayout) place() bool {
@@ -182,12 +200,7 @@ func (l *pageLayout) through(i int) (int, bool) {
 		if o.kind != itemLeave || o.block != it.block || o.as != obj.AJMP || j == i {
 			continue
 		}
-		// An unconditional jump that may yet become short itself does not count,
-		// unless this is a conditional one.
-		if it.as == obj.AJMP && (!o.long || j > i) {
-			continue
-		}
-		if reaches(o.off) {
+		if o.long && reaches(o.off) {
 			return o.off, true
 		}
 	}
@@ -221,7 +234,7 @@ func (g *generator) emitPage(l *pageLayout) {
 		}
 		switch {
 		case it.kind == itemCompare:
-			a.op(x86.ACMPB, reg(x86.REG_AX), imm(int64(int8(it.key))))
+			a.op(x86.ACMPB, reg(x86.REG_AL), imm(int64(int8(it.key))))
 		case it.kind == itemJump && it.long:
 			a.jump(it.as, starts[it.to])
 		case it.kind == itemJump:

@@ -1,0 +1,28 @@
+//go:build !linux
+
+package verify
+
+import (
+	"math/rand/v2"
+
+	"ehasm/abi"
+	"ehasm/dwarfcfa"
+	"ehasm/ehelf"
+)
+
+// target is the memory of a made-up process. The code cannot run on this host.
+type target struct {
+	room, host, lo, size, bias uint64
+	seed                       *uint64
+}
+
+func newTarget(int64, *rand.Rand) (*target, error) { return nil, ehelf.ErrUnsupportedHost }
+
+func (*target) close()                                 {}
+func (*target) put(off, word uint64)                   {}
+func (*target) place(*rand.Rand)                       {}
+func (*target) open(off, size uint64)                  {}
+func (*target) fill(uint64, *dwarfcfa.Row, *rand.Rand) {}
+func (*target) raw() *abi.Memory                       { return nil }
+func (*target) ReadWord(uint64) (uint64, bool)         { return 0, false }
+func (*target) String() string                         { return "" }

@@ -1,0 +1,414 @@
+// Package verify proves that an eh_elf means what its table says: translation
+// validation. The finished file is loaded and its code run on this machine, at
+// the first and the last pc of every row range and of every gap between them, on
+// random registers and memory; every answer is compared with the reference
+// evaluator's. What is random is seeded from the file's content, so that a
+// disagreement can be had again.
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+
+	"ehasm/abi"
+	"ehasm/dwarfcfa"
+	"ehasm/ehelf"
+	"ehasm/ehelf/thunk"
+)
+
+// ErrDisagree is wrapped by errors about code that does not do what the table
+// says.
+var ErrDisagree = errors.New("the code disagrees with the table")
+
+// Result counts what was compared.
+type Result struct {
+	PCs   int // pcs at which single steps were compared
+	Steps int // single steps
+	Walks int // walks of several steps
+}
+
+// Image runs the code of an eh_elf against the table that it was made from. It
+// returns ehelf.ErrUnsupportedHost where the code cannot run.
+func Image(image []byte, t *dwarfcfa.Table) (Result, error) {
+	obj, err := ehelf.FromBytes(image)
+	if err != nil {
+		return Result{}, err
+	}
+	defer obj.Close()
+	c, err := newChecker(obj, t, seed(image))
+	if err != nil {
+		return Result{}, err
+	}
+	defer c.close()
+	if err := c.run(); err != nil {
+		return c.result, err
+	}
+	return c.result, nil
+}
+
+func seed(image []byte) uint64 {
+	h := fnv.New64a()
+	h.Write(image)
+	return h.Sum64()
+}
+
+// checker compares one object.
+type checker struct {
+	obj     *ehelf.Object
+	table   *dwarfcfa.Table
+	rng     *rand.Rand
+	noDeref bool
+	deref   uintptr
+	mem     *target
+	stack   *target
+	result  Result
+
+	start, got, want *abi.Regs
+	pcs, wantPCs     []uint64
+}
+
+const (
+	maxWalk = 40 // steps of a walk: more than two segments without pcs
+	// smallWindow bytes are filled with random words; a larger window, for rows
+	// with a larger frame, is filled where a step reads.
+	smallWindow = 64 << 10
+)
+
+func newChecker(obj *ehelf.Object, t *dwarfcfa.Table, seed uint64) (*checker, error) {
+	c := &checker{
+		obj: obj, table: t,
+		rng:     rand.New(rand.NewPCG(seed, uint64(len(t.Ranges)))),
+		noDeref: obj.Note().Flags&abi.FlagNoDeref != 0,
+		deref:   thunk.HashDerefThunk(),
+		start:   new(abi.Regs), got: new(abi.Regs), want: new(abi.Regs),
+		pcs: make([]uint64, maxWalk), wantPCs: make([]uint64, 0, maxWalk),
+	}
+	size := int64(0)
+	for i := range t.Rows {
+		cfa := t.Rows[i].CFA
+		if cfa.Kind == dwarfcfa.CFARegOffset && cfa.Reg == abi.RSP && cfa.Offset <= 1<<30 {
+			size = max(size, cfa.Offset)
+		}
+	}
+	var err error
+	if c.mem, err = newTarget(size+smallWindow, c.rng); err != nil {
+		return nil, err
+	}
+	if c.stack, err = newTarget(smallWindow, c.rng); err != nil {
+		c.mem.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *checker) close() {
+	c.mem.close()
+	c.stack.close()
+}
+
+func (c *checker) run() error {
+	ranges := c.table.Ranges
+	var gap dwarfcfa.Addr // end of the last range
+	for i := range ranges {
+		r := &ranges[i]
+		if r.Start > gap {
+			if err := c.both(gap, r.Start, nil); err != nil {
+				return err
+			}
+		}
+		if err := c.both(r.Start, r.End, &c.table.Rows[r.Row]); err != nil {
+			return err
+		}
+		gap = r.End
+	}
+	if err := c.both(gap, 0, nil); err != nil { // up to the last address
+		return err
+	}
+	for range len(ranges)/4 + 64 {
+		if err := c.walk(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// both checks the first and last pc of [from, to), where row holds, or nothing.
+func (c *checker) both(from, to dwarfcfa.Addr, row *dwarfcfa.Row) error {
+	if err := c.at(from, row); err != nil {
+		return err
+	}
+	if to-1 == from {
+		return nil
+	}
+	return c.at(to-1, row)
+}
+
+// at compares steps at one pc: with every word in the window; at the edges of a
+// window, with and without a read callback and with registers missing; through
+// the original interface.
+func (c *checker) at(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
+	c.result.PCs++
+	c.whole(pc, row)
+	if err := c.compare(pc, "window", c.mem, 1, true); err != nil {
+		return err
+	}
+	c.edge(pc, row)
+	if err := c.compare(pc, "edge", c.mem, 1, c.rng.Uint32()&1 == 0); err != nil {
+		return err
+	}
+	if c.noDeref {
+		return c.direct(pc, row)
+	}
+	return c.original(pc)
+}
+
+// frame fills start with random registers, all valid, at a pc.
+func (c *checker) frame(pc dwarfcfa.Addr, m *target) (bias uint64) {
+	bias = c.rng.Uint64() &^ 0xfff
+	s := c.start
+	for i := range s.Reg {
+		switch c.rng.Uint32() & 7 {
+		case 0:
+			s.Reg[i] = c.rng.Uint64()
+		case 1:
+			s.Reg[i] = uint64(c.rng.IntN(64)) // counts and flags
+		default:
+			s.Reg[i] = m.lo + c.rng.Uint64N(m.size+1)
+		}
+	}
+	s.Valid = abi.AllRegs
+	s.Exact = uint16(c.rng.Uint32() & 1)
+	s.Status = 99
+	s.Reg[abi.RIP] = uint64(pc) + bias
+	if s.Exact == 0 {
+		s.Reg[abi.RIP]++
+	}
+	m.bias = bias
+	return bias
+}
+
+// whole sets up a frame whose saved words lie in the window, where the row
+// allows it.
+func (c *checker) whole(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
+	m := c.mem
+	m.place(c.rng)
+	m.open(0, m.room)
+	m.seed = nil
+	c.frame(pc, m)
+	s := c.start
+	s.Reg[abi.RSP] = m.lo + c.rng.Uint64N(m.size)
+	if row == nil || row.CFA.Kind != dwarfcfa.CFARegOffset {
+		return
+	}
+	low, high := uint64(2048), m.size-8 // of the CFA in the window
+	if row.CFA.Reg == abi.RSP && row.CFA.Offset > 0 {
+		low = min(uint64(row.CFA.Offset), high-1)
+	}
+	if high > low+smallWindow/2 {
+		high = low + smallWindow/2
+	}
+	cfa := m.lo + low + c.rng.Uint64N(high-low)
+	if c.rng.Uint32()&3 != 0 {
+		cfa &^= 7
+		if cfa < m.lo+low {
+			cfa += 8
+		}
+	}
+	s.Reg[row.CFA.Reg] = cfa - uint64(row.CFA.Offset)
+	if m.size > smallWindow {
+		m.fill(cfa, row, c.rng)
+	}
+}
+
+// edge sets up a frame at the border of a small window, or off it.
+func (c *checker) edge(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
+	m := c.mem
+	m.place(c.rng)
+	from := c.rng.Uint64N(smallWindow / 2)
+	m.open(from, c.rng.Uint64N(256))
+	m.seed = nil
+	if c.rng.Uint32()&1 == 0 {
+		m.seed = new(uint64)
+		*m.seed = c.rng.Uint64()
+	}
+	c.frame(pc, m)
+	s := c.start
+	near := func(r int) { s.Reg[r] = m.lo + c.rng.Uint64N(m.size+64) - 32 }
+	near(abi.RSP)
+	near(abi.RBP)
+	if row != nil && row.CFA.Kind == dwarfcfa.CFARegOffset && c.rng.Uint32()&1 == 0 {
+		s.Reg[row.CFA.Reg] -= uint64(row.CFA.Offset)
+	}
+	if c.rng.Uint32()&3 == 0 {
+		s.Valid &= c.rng.Uint32()
+		if c.rng.Uint32()&7 != 0 {
+			s.Valid |= 1<<abi.RSP | 1<<abi.RIP
+		}
+	} else if c.rng.Uint32()&3 == 0 {
+		s.Valid &^= 1 << c.rng.IntN(abi.NumRegs-1)
+	}
+}
+
+// walk compares a walk of several steps on a stack that leads from row to row.
+func (c *checker) walk() error {
+	ranges := c.table.Ranges
+	if len(ranges) == 0 {
+		return nil
+	}
+	m := c.stack
+	m.place(c.rng)
+	m.open(0, m.room)
+	m.seed = nil
+	if c.rng.Uint32()&7 == 0 {
+		m.seed = new(uint64)
+	}
+	pc := func() dwarfcfa.Addr {
+		r := &ranges[c.rng.IntN(len(ranges))]
+		return r.Start + dwarfcfa.Addr(c.rng.Uint64N(uint64(r.End-r.Start)))
+	}
+	at := pc()
+	bias := c.frame(at, m)
+	c.start.Reg[abi.RSP] = m.lo + c.rng.Uint64N(m.size)&^7
+	// Only what a walk is likely to reach is made anew.
+	begin := (c.start.Reg[abi.RSP] - m.lo) &^ 7
+	for off := begin; off+8 <= m.size && off < begin+1024; off += 8 {
+		word := c.rng.Uint64()
+		switch c.rng.Uint32() & 3 {
+		case 0, 1:
+			word = uint64(pc()) + bias + 1
+		case 2:
+			word = m.lo + c.rng.Uint64N(m.size)
+		}
+		m.put(off, word)
+	}
+	c.result.Walks++
+	return c.compare(at, "walk", m, 1+c.rng.IntN(maxWalk), c.rng.Uint32()&3 != 0)
+}
+
+// compare takes up to max steps from start, by the code and by the evaluator.
+func (c *checker) compare(pc dwarfcfa.Addr, how string, m *target, max int, pcs bool) error {
+	c.result.Steps++
+	bias := m.bias
+	*c.got, *c.want = *c.start, *c.start
+	c.wantPCs = c.wantPCs[:0]
+	c.want.Status = abi.StatusOK
+	for len(c.wantPCs) < max {
+		if c.table.Step(c.want, bias, m) != abi.StatusOK {
+			break
+		}
+		c.wantPCs = append(c.wantPCs, c.want.Reg[abi.RIP])
+	}
+	var out *uint64
+	if pcs {
+		clear(c.pcs)
+		out = &c.pcs[0]
+	}
+	n := c.obj.WalkRaw(c.got, m.raw(), bias, out, uint64(max))
+	same := n == uint64(len(c.wantPCs)) && sameFrame(c.got, c.want)
+	if pcs && same {
+		for i, w := range c.wantPCs {
+			same = same && c.pcs[i] == w
+		}
+		same = same && (max == maxWalk || c.pcs[len(c.wantPCs)] == 0)
+	}
+	if same {
+		return nil
+	}
+	return fmt.Errorf("%w: pc %#x (%s): from %s: the code takes %d steps to %s, the table %d to %s; %s", ErrDisagree, uint64(pc), how,
+		regsString(c.start), n, regsString(c.got), len(c.wantPCs), regsString(c.want), m)
+}
+
+// original compares a step of _eh_elf with its callback.
+func (c *checker) original(pc dwarfcfa.Addr) error {
+	m := c.mem
+	c.frame(pc, m)
+	return c.context(pc, c.deref, derefMemory{})
+}
+
+// direct compares a step of an _eh_elf without callback, where its words can be
+// read.
+func (c *checker) direct(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
+	if row != nil && (row.CFA.Kind != dwarfcfa.CFARegOffset || row.CFA.Reg != abi.RSP && row.CFA.Reg != abi.RBP) {
+		return nil // reads where the expression says, which need not exist
+	}
+	c.whole(pc, row)
+	m := c.mem
+	move := m.host - m.lo // this interface reads this process's memory
+	for i := range abi.RIP {
+		c.start.Reg[i] += move
+	}
+	m.lo = m.host
+	if row != nil {
+		for _, rule := range row.Regs {
+			if rule.Kind == dwarfcfa.RuleExpression || rule.Kind == dwarfcfa.RuleOffset && (rule.Offset < -2048 || rule.Offset > -8) {
+				return nil
+			}
+		}
+	}
+	return c.context(pc, 0, m)
+}
+
+func (c *checker) context(pc dwarfcfa.Addr, deref uintptr, m dwarfcfa.WordReader) error {
+	c.result.Steps++
+	s := c.start
+	s.Exact = 1
+	s.Valid = 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX
+	s.Reg[abi.RIP] = uint64(pc) + c.mem.bias
+	in := abi.Context{Flags: uint8(c.rng.Uint32()), RIP: s.Reg[abi.RIP], RSP: s.Reg[abi.RSP], RBP: s.Reg[abi.RBP], RBX: s.Reg[abi.RBX]}
+	out := c.obj.StepContext(in, uint64(pc), deref)
+	*c.want = *s
+	var flags uint8
+	switch status := c.table.Step(c.want, c.mem.bias, m); status {
+	case abi.StatusOK:
+		flags = abi.ContextRIP
+		for reg, flag := range map[int]uint8{abi.RSP: abi.ContextRSP, abi.RBP: abi.ContextRBP, abi.RBX: abi.ContextRBX} {
+			if c.want.Valid&(1<<reg) != 0 {
+				flags |= flag
+			}
+		}
+	case abi.StatusOutermost:
+	default:
+		flags = abi.ContextError
+	}
+	w := c.want
+	if out.Flags != flags || flags&abi.ContextRIP != 0 && out.RIP != w.Reg[abi.RIP] ||
+		flags&abi.ContextRSP != 0 && out.RSP != w.Reg[abi.RSP] ||
+		flags&abi.ContextRBP != 0 && out.RBP != w.Reg[abi.RBP] ||
+		flags&abi.ContextRBX != 0 && out.RBX != w.Reg[abi.RBX] {
+		return fmt.Errorf("%w: pc %#x (%s): from %+v: %+v, the table says flags %#x, %s", ErrDisagree, uint64(pc), abi.SymbolStep, in, out, flags, regsString(w))
+	}
+	return nil
+}
+
+// derefMemory is the memory that the deref thunk reads.
+type derefMemory struct{}
+
+func (derefMemory) ReadWord(addr uint64) (uint64, bool) { return thunk.HashDeref(addr), true }
+
+// sameFrame compares what the interface defines: invalid registers have no value.
+func sameFrame(a, b *abi.Regs) bool {
+	if a.Valid != b.Valid || a.Exact != b.Exact || a.Status != b.Status {
+		return false
+	}
+	for i := range a.Reg {
+		if a.Valid&(1<<i) != 0 && a.Reg[i] != b.Reg[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func regsString(r *abi.Regs) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "{%s", r.Status)
+	for i, v := range r.Reg {
+		if r.Valid&(1<<i) != 0 {
+			fmt.Fprintf(&b, " %s=%#x", abi.RegName(i), v)
+		}
+	}
+	fmt.Fprintf(&b, " exact=%d}", r.Exact)
+	return b.String()
+}
