@@ -1,6 +1,8 @@
 package asmgen
 
 import (
+	"slices"
+
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
@@ -18,7 +20,7 @@ type pageItem struct {
 	long  bool   // itemJump, itemLeave: does not go through a short jump
 	size  int
 	off   int // from the page's begin
-	via   int // itemLeave, short: offset of the long jump that it takes
+	via   int // itemLeave, short: offset of the long jump that it takes, or -1
 	label label
 }
 
@@ -51,7 +53,7 @@ func (g *generator) pages() error {
 			clear(l.anchors)
 			l.at = 0
 		}
-		l.layOut(t)
+		l.layOut(t, g.plan.Trees[i+1:])
 		g.tree[i] = a.bindNew()
 		g.emitPage(&l)
 	}
@@ -66,13 +68,22 @@ type pageLayout struct {
 	labels  map[int]label  // by offset in the chunk: of long jumps that others go through
 }
 
-// layOut fills items with the code of a tree and places them.
-func (l *pageLayout) layOut(t *plan.Tree) {
+// layOut fills items with the code of a tree and places them. next are the trees
+// that follow.
+func (l *pageLayout) layOut(t *plan.Tree, next []plan.Tree) {
 	l.items = l.items[:0]
 	l.node(t, 0)
-	l.addStubs()
 	l.firstJumps()
-	for l.place() {
+	for most := 2 * len(l.items); ; {
+		l.place()
+		i := l.unreached()
+		if i < 0 {
+			return
+		}
+		// Stubs push each other apart; the bound ends that.
+		if l.items[i].kind == itemJump || len(l.items) >= most || !l.addStub(i, next) {
+			l.items[i].long = true
+		}
 	}
 }
 
@@ -105,33 +116,58 @@ func (l *pageLayout) leave(as obj.As, block uint32) {
 	l.items = append(l.items, pageItem{kind: itemLeave, as: as, block: block})
 }
 
-// addStubs appends an unconditional jump to every block that two or more
-// conditional leaves lead to while no unconditional one does.
-func (l *pageLayout) addStubs() {
-	n := len(l.items)
-	for i := range n {
-		it := &l.items[i]
-		if it.kind != itemLeave || it.as == obj.AJMP {
-			continue
-		}
-		uses, have := 0, false
-		for j := range l.items {
-			if o := &l.items[j]; o.kind == itemLeave && o.block == it.block {
-				if o.as == obj.AJMP {
-					have = true
-					break
-				}
-				uses++
-			}
-		}
-		if at, ok := l.anchors[it.block]; ok && l.at-at < reachBack/2 {
-			have = true
-		}
-		if !have && uses >= 2 {
-			l.leave(obj.AJMP, it.block)
+// addStub inserts an unconditional jump to the block of the conditional item
+// first, behind another unconditional one that it reaches, if one more jump of this
+// page or of those that follow can go through it, too: 5+2+2 bytes instead of 6+6.
+func (l *pageLayout) addStub(first int, next []plan.Tree) bool {
+	it := &l.items[first]
+	if it.as == obj.AJMP {
+		return false
+	}
+	limit := it.off + sizeShortJump + reach - stubSlack
+	at := -1 // insert before this item
+	for i := first + 1; i < len(l.items) && l.items[i].off <= limit; i++ {
+		if l.items[i].as == obj.AJMP && l.items[i].off+l.items[i].size <= limit {
+			at = i + 1
 		}
 	}
+	if at < 0 {
+		return false
+	}
+	pos := l.items[at-1].off + l.items[at-1].size
+	others := 0
+	for i := range l.items {
+		o := &l.items[i]
+		if i != first && o.kind == itemLeave && o.block == it.block && !o.long && o.via < 0 && o.off <= pos+reachBack-stubSlack {
+			others++
+		}
+	}
+	end := l.items[len(l.items)-1].off + sizeJump
+	for i := 0; others == 0 && i < len(next) && end < pos+reachBack-stubSlack; i++ {
+		for _, target := range next[i].Targets {
+			if target == it.block && len(next[i].Nodes) > 0 {
+				others++
+			}
+		}
+		end += len(next[i].Nodes) * sizePerNode
+	}
+	if others == 0 {
+		return false
+	}
+	stub := pageItem{kind: itemLeave, as: obj.AJMP, block: it.block, long: true}
+	l.items = slices.Insert(l.items, at, stub)
+	for i := range l.items {
+		if o := &l.items[i]; o.kind == itemJump && int(o.to) >= at {
+			o.to++
+		}
+	}
+	return true
 }
+
+const (
+	stubSlack   = 12 // bytes by which jumps that turn out long may move things apart
+	sizePerNode = 6  // of a compare tree, about
+)
 
 // firstJumps makes the first unconditional jump to each block long, unless there
 // is one before the page: others may go through it.
@@ -150,9 +186,8 @@ func (l *pageLayout) firstJumps() {
 	}
 }
 
-// place computes sizes and offsets, and reports whether a jump had to become
-// long, so that everything has to be placed again.
-func (l *pageLayout) place() bool {
+// place computes sizes and offsets, and finds what the short jumps go through.
+func (l *pageLayout) place() {
 	at := l.at
 	for i := range l.items {
 		it := &l.items[i]
@@ -168,32 +203,35 @@ func (l *pageLayout) place() bool {
 		}
 		at += it.size
 	}
-	again := false
 	for i := range l.items {
-		it := &l.items[i]
-		if it.kind == itemCompare || it.long {
-			continue
-		}
-		ok := false
-		if it.kind == itemJump {
-			ok = l.items[it.to].off-(it.off+sizeShortJump) <= reach
-		} else {
-			it.via, ok = l.through(i)
-		}
-		if !ok {
-			it.long, again = true, true
+		if it := &l.items[i]; it.kind == itemLeave && !it.long {
+			it.via = l.through(i)
 		}
 	}
-	return again
 }
 
-// through finds a long jump to the block of item i that a short one reaches.
-func (l *pageLayout) through(i int) (int, bool) {
+// unreached returns the first short jump that leads nowhere within its reach, or -1.
+func (l *pageLayout) unreached() int {
+	for i := range l.items {
+		it := &l.items[i]
+		switch {
+		case it.kind == itemCompare || it.long:
+		case it.kind == itemLeave && it.via < 0,
+			it.kind == itemJump && l.items[it.to].off-(it.off+sizeShortJump) > reach:
+			return i
+		}
+	}
+	return -1
+}
+
+// through finds a long jump to the block of item i that a short one reaches, and
+// returns its offset, or -1.
+func (l *pageLayout) through(i int) int {
 	it := &l.items[i]
 	from := it.off + sizeShortJump
 	reaches := func(to int) bool { return to-from <= reach && from-to <= reachBack }
 	if at, ok := l.anchors[it.block]; ok && reaches(at) {
-		return at, true
+		return at
 	}
 	for j := range l.items {
 		o := &l.items[j]
@@ -201,10 +239,10 @@ func (l *pageLayout) through(i int) (int, bool) {
 			continue
 		}
 		if o.long && reaches(o.off) {
-			return o.off, true
+			return o.off
 		}
 	}
-	return 0, false
+	return -1
 }
 
 // emitPage hands the placed items to the assembler.

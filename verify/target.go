@@ -5,7 +5,6 @@ package verify
 import (
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"syscall"
 	"unsafe"
 
@@ -33,7 +32,7 @@ type target struct {
 
 const guard = 4096 // bytes on either side; a page
 
-func newTarget(size int64, rng *rand.Rand) (*target, error) {
+func newTarget(size int64, r *rng) (*target, error) {
 	size = (size + guard - 1) &^ (guard - 1)
 	b, err := syscall.Mmap(-1, 0, int(size)+2*guard, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
@@ -49,7 +48,7 @@ func newTarget(size int64, rng *rand.Rand) (*target, error) {
 		}
 	}
 	for off := uint64(0); off < min(t.room, smallWindow); off += 8 {
-		t.put(off, rng.Uint64())
+		t.put(off, r.word())
 	}
 	return t, nil
 }
@@ -60,14 +59,14 @@ func (t *target) close() { syscall.Munmap(t.mapping) }
 func (t *target) put(off, word uint64) { binary.LittleEndian.PutUint64(t.area[off:], word) }
 
 // place moves the window's target address: this process's own, a low one, or any.
-func (t *target) place(rng *rand.Rand) {
-	switch rng.Uint32() & 3 {
+func (t *target) place(r *rng) {
+	switch r.word() & 3 {
 	case 0:
 		t.lo = t.host
 	case 1:
-		t.lo = rng.Uint64()
+		t.lo = r.word()
 	default:
-		t.lo = 0x7fff_0000_0000 + rng.Uint64N(1<<32)&^7
+		t.lo = 0x7fff_0000_0000 + r.below(1<<32)&^7
 	}
 	t.off, t.size = 0, t.room
 }
@@ -79,13 +78,13 @@ func (t *target) open(off, size uint64) {
 }
 
 // fill writes random words where a row's rules read.
-func (t *target) fill(cfa uint64, row *dwarfcfa.Row, rng *rand.Rand) {
+func (t *target) fill(cfa uint64, row *dwarfcfa.Row, r *rng) {
 	for _, rule := range row.Regs {
 		if rule.Kind != dwarfcfa.RuleOffset {
 			continue
 		}
 		if off := cfa + uint64(rule.Offset) - t.lo; off <= t.size-8 {
-			t.put(t.off+off, rng.Uint64())
+			t.put(t.off+off, r.word())
 		}
 	}
 }

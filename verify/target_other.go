@@ -3,8 +3,6 @@
 package verify
 
 import (
-	"math/rand/v2"
-
 	"ehasm/abi"
 	"ehasm/dwarfcfa"
 	"ehasm/ehelf"
@@ -16,13 +14,13 @@ type target struct {
 	seed                       *uint64
 }
 
-func newTarget(int64, *rand.Rand) (*target, error) { return nil, ehelf.ErrUnsupportedHost }
+func newTarget(int64, *rng) (*target, error) { return nil, ehelf.ErrUnsupportedHost }
 
-func (*target) close()                                 {}
-func (*target) put(off, word uint64)                   {}
-func (*target) place(*rand.Rand)                       {}
-func (*target) open(off, size uint64)                  {}
-func (*target) fill(uint64, *dwarfcfa.Row, *rand.Rand) {}
-func (*target) raw() *abi.Memory                       { return nil }
-func (*target) ReadWord(uint64) (uint64, bool)         { return 0, false }
-func (*target) String() string                         { return "" }
+func (*target) close()                           {}
+func (*target) put(off, word uint64)             {}
+func (*target) place(*rng)                       {}
+func (*target) open(off, size uint64)            {}
+func (*target) fill(uint64, *dwarfcfa.Row, *rng) {}
+func (*target) raw() *abi.Memory                 { return nil }
+func (*target) ReadWord(uint64) (uint64, bool)   { return 0, false }
+func (*target) String() string                   { return "" }

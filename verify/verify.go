@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"math/rand/v2"
 	"strings"
 
 	"ehasm/abi"
@@ -59,7 +58,7 @@ func seed(image []byte) uint64 {
 type checker struct {
 	obj     *ehelf.Object
 	table   *dwarfcfa.Table
-	rng     *rand.Rand
+	rng     rng
 	noDeref bool
 	deref   uintptr
 	mem     *target
@@ -80,7 +79,7 @@ const (
 func newChecker(obj *ehelf.Object, t *dwarfcfa.Table, seed uint64) (*checker, error) {
 	c := &checker{
 		obj: obj, table: t,
-		rng:     rand.New(rand.NewPCG(seed, uint64(len(t.Ranges)))),
+		rng:     rng{seed},
 		noDeref: obj.Note().Flags&abi.FlagNoDeref != 0,
 		deref:   thunk.HashDerefThunk(),
 		start:   new(abi.Regs), got: new(abi.Regs), want: new(abi.Regs),
@@ -94,10 +93,10 @@ func newChecker(obj *ehelf.Object, t *dwarfcfa.Table, seed uint64) (*checker, er
 		}
 	}
 	var err error
-	if c.mem, err = newTarget(size+smallWindow, c.rng); err != nil {
+	if c.mem, err = newTarget(size+smallWindow, &c.rng); err != nil {
 		return nil, err
 	}
-	if c.stack, err = newTarget(smallWindow, c.rng); err != nil {
+	if c.stack, err = newTarget(smallWindow, &c.rng); err != nil {
 		c.mem.close()
 		return nil, err
 	}
@@ -127,7 +126,7 @@ func (c *checker) run() error {
 	if err := c.both(gap, 0, nil); err != nil { // up to the last address
 		return err
 	}
-	for range len(ranges)/4 + 64 {
+	for range len(ranges)/8 + 64 {
 		if err := c.walk(); err != nil {
 			return err
 		}
@@ -156,7 +155,7 @@ func (c *checker) at(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
 		return err
 	}
 	c.edge(pc, row)
-	if err := c.compare(pc, "edge", c.mem, 1, c.rng.Uint32()&1 == 0); err != nil {
+	if err := c.compare(pc, "edge", c.mem, 1, c.rng.oneIn(2)); err != nil {
 		return err
 	}
 	if c.noDeref {
@@ -167,20 +166,21 @@ func (c *checker) at(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
 
 // frame fills start with random registers, all valid, at a pc.
 func (c *checker) frame(pc dwarfcfa.Addr, m *target) (bias uint64) {
-	bias = c.rng.Uint64() &^ 0xfff
+	bias = c.rng.word() &^ 0xfff
 	s := c.start
+	kinds := c.rng.word()
 	for i := range s.Reg {
-		switch c.rng.Uint32() & 7 {
+		switch kinds >> (3 * i) & 7 {
 		case 0:
-			s.Reg[i] = c.rng.Uint64()
+			s.Reg[i] = c.rng.word()
 		case 1:
-			s.Reg[i] = uint64(c.rng.IntN(64)) // counts and flags
+			s.Reg[i] = c.rng.word() & 63 // counts and flags
 		default:
-			s.Reg[i] = m.lo + c.rng.Uint64N(m.size+1)
+			s.Reg[i] = m.lo + c.rng.below(m.size+1)
 		}
 	}
 	s.Valid = abi.AllRegs
-	s.Exact = uint16(c.rng.Uint32() & 1)
+	s.Exact = uint16(kinds >> 63)
 	s.Status = 99
 	s.Reg[abi.RIP] = uint64(pc) + bias
 	if s.Exact == 0 {
@@ -194,12 +194,12 @@ func (c *checker) frame(pc dwarfcfa.Addr, m *target) (bias uint64) {
 // allows it.
 func (c *checker) whole(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
 	m := c.mem
-	m.place(c.rng)
+	m.place(&c.rng)
 	m.open(0, m.room)
 	m.seed = nil
 	c.frame(pc, m)
 	s := c.start
-	s.Reg[abi.RSP] = m.lo + c.rng.Uint64N(m.size)
+	s.Reg[abi.RSP] = m.lo + c.rng.below(m.size)
 	if row == nil || row.CFA.Kind != dwarfcfa.CFARegOffset {
 		return
 	}
@@ -210,8 +210,8 @@ func (c *checker) whole(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
 	if high > low+smallWindow/2 {
 		high = low + smallWindow/2
 	}
-	cfa := m.lo + low + c.rng.Uint64N(high-low)
-	if c.rng.Uint32()&3 != 0 {
+	cfa := m.lo + low + c.rng.below(high-low)
+	if !c.rng.oneIn(4) {
 		cfa &^= 7
 		if cfa < m.lo+low {
 			cfa += 8
@@ -219,36 +219,36 @@ func (c *checker) whole(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
 	}
 	s.Reg[row.CFA.Reg] = cfa - uint64(row.CFA.Offset)
 	if m.size > smallWindow {
-		m.fill(cfa, row, c.rng)
+		m.fill(cfa, row, &c.rng)
 	}
 }
 
 // edge sets up a frame at the border of a small window, or off it.
 func (c *checker) edge(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
 	m := c.mem
-	m.place(c.rng)
-	from := c.rng.Uint64N(smallWindow / 2)
-	m.open(from, c.rng.Uint64N(256))
+	m.place(&c.rng)
+	from := c.rng.below(smallWindow / 2)
+	m.open(from, c.rng.below(256))
 	m.seed = nil
-	if c.rng.Uint32()&1 == 0 {
+	if c.rng.oneIn(2) {
 		m.seed = new(uint64)
-		*m.seed = c.rng.Uint64()
+		*m.seed = c.rng.word()
 	}
 	c.frame(pc, m)
 	s := c.start
-	near := func(r int) { s.Reg[r] = m.lo + c.rng.Uint64N(m.size+64) - 32 }
+	near := func(r int) { s.Reg[r] = m.lo + c.rng.below(m.size+64) - 32 }
 	near(abi.RSP)
 	near(abi.RBP)
-	if row != nil && row.CFA.Kind == dwarfcfa.CFARegOffset && c.rng.Uint32()&1 == 0 {
+	if row != nil && row.CFA.Kind == dwarfcfa.CFARegOffset && c.rng.oneIn(2) {
 		s.Reg[row.CFA.Reg] -= uint64(row.CFA.Offset)
 	}
-	if c.rng.Uint32()&3 == 0 {
-		s.Valid &= c.rng.Uint32()
-		if c.rng.Uint32()&7 != 0 {
+	if c.rng.oneIn(4) {
+		s.Valid &= uint32(c.rng.word())
+		if !c.rng.oneIn(8) {
 			s.Valid |= 1<<abi.RSP | 1<<abi.RIP
 		}
-	} else if c.rng.Uint32()&3 == 0 {
-		s.Valid &^= 1 << c.rng.IntN(abi.NumRegs-1)
+	} else if c.rng.oneIn(4) {
+		s.Valid &^= 1 << c.rng.below(abi.NumRegs-1)
 	}
 }
 
@@ -259,33 +259,33 @@ func (c *checker) walk() error {
 		return nil
 	}
 	m := c.stack
-	m.place(c.rng)
+	m.place(&c.rng)
 	m.open(0, m.room)
 	m.seed = nil
-	if c.rng.Uint32()&7 == 0 {
+	if c.rng.oneIn(8) {
 		m.seed = new(uint64)
 	}
 	pc := func() dwarfcfa.Addr {
-		r := &ranges[c.rng.IntN(len(ranges))]
-		return r.Start + dwarfcfa.Addr(c.rng.Uint64N(uint64(r.End-r.Start)))
+		r := &ranges[c.rng.below(uint64(len(ranges)))]
+		return r.Start + dwarfcfa.Addr(c.rng.below(uint64(r.End-r.Start)))
 	}
 	at := pc()
 	bias := c.frame(at, m)
-	c.start.Reg[abi.RSP] = m.lo + c.rng.Uint64N(m.size)&^7
+	c.start.Reg[abi.RSP] = m.lo + c.rng.below(m.size)&^7
 	// Only what a walk is likely to reach is made anew.
 	begin := (c.start.Reg[abi.RSP] - m.lo) &^ 7
-	for off := begin; off+8 <= m.size && off < begin+1024; off += 8 {
-		word := c.rng.Uint64()
-		switch c.rng.Uint32() & 3 {
+	for off := begin; off+8 <= m.size && off < begin+256; off += 8 {
+		word := c.rng.word()
+		switch word & 3 {
 		case 0, 1:
 			word = uint64(pc()) + bias + 1
 		case 2:
-			word = m.lo + c.rng.Uint64N(m.size)
+			word = m.lo + c.rng.below(m.size)
 		}
 		m.put(off, word)
 	}
 	c.result.Walks++
-	return c.compare(at, "walk", m, 1+c.rng.IntN(maxWalk), c.rng.Uint32()&3 != 0)
+	return c.compare(at, "walk", m, 1+int(c.rng.below(maxWalk)), !c.rng.oneIn(4))
 }
 
 // compare takes up to max steps from start, by the code and by the evaluator.
@@ -357,16 +357,18 @@ func (c *checker) context(pc dwarfcfa.Addr, deref uintptr, m dwarfcfa.WordReader
 	s.Exact = 1
 	s.Valid = 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX
 	s.Reg[abi.RIP] = uint64(pc) + c.mem.bias
-	in := abi.Context{Flags: uint8(c.rng.Uint32()), RIP: s.Reg[abi.RIP], RSP: s.Reg[abi.RSP], RBP: s.Reg[abi.RBP], RBX: s.Reg[abi.RBX]}
+	in := abi.Context{Flags: uint8(c.rng.word()), RIP: s.Reg[abi.RIP], RSP: s.Reg[abi.RSP], RBP: s.Reg[abi.RBP], RBX: s.Reg[abi.RBX]}
 	out := c.obj.StepContext(in, uint64(pc), deref)
 	*c.want = *s
 	var flags uint8
 	switch status := c.table.Step(c.want, c.mem.bias, m); status {
 	case abi.StatusOK:
 		flags = abi.ContextRIP
-		for reg, flag := range map[int]uint8{abi.RSP: abi.ContextRSP, abi.RBP: abi.ContextRBP, abi.RBX: abi.ContextRBX} {
-			if c.want.Valid&(1<<reg) != 0 {
-				flags |= flag
+		for _, f := range [...]struct{ valid, flag uint32 }{
+			{1 << abi.RSP, abi.ContextRSP}, {1 << abi.RBP, abi.ContextRBP}, {1 << abi.RBX, abi.ContextRBX},
+		} {
+			if c.want.Valid&f.valid != 0 {
+				flags |= uint8(f.flag)
 			}
 		}
 	case abi.StatusOutermost:
