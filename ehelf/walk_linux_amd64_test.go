@@ -238,27 +238,36 @@ func TestStepContext(t *testing.T) {
 	require.NotZero(t, o.StepContext(ctx, elfouttest.High, 0).Flags&abi.ContextError)
 }
 
+// TestThunksEqualTwins has generated code call the C functions: a step of the
+// hand-made row reads rip at rsp and rbp at rsp+8.
 func TestThunksEqualTwins(t *testing.T) {
+	o := load(t)
 	rng := rand.New(rand.NewPCG(3, 4))
-	arg := new(struct{ seed, word uint64 })
+	seed := new(uint64)
 	var pin runtime.Pinner
-	pin.Pin(arg)
+	pin.Pin(seed)
 	defer pin.Unpin()
 	unreadable := 0
 	for range 20000 {
 		addr := rng.Uint64() >> (rng.Uint64() % 64)
-		arg.seed, arg.word = rng.Uint64(), 0x5555
-		want, ok := thunk.HashRead(arg.seed, addr)
-		ret := uint32(ehelf.CallC(thunk.HashReadThunk(), uintptr(unsafe.Pointer(&arg.seed)), uintptr(addr), uintptr(unsafe.Pointer(&arg.word)), 0))
-		if ok {
-			require.Equal(t, uint32(0), ret)
-			require.Equal(t, want, arg.word)
+		*seed = rng.Uint64()
+		regs := frame(addr)
+		n := o.WalkRaw(&regs, &abi.Memory{Read: thunk.HashReadThunk(), Arg: uintptr(unsafe.Pointer(seed))}, bias, nil, 1)
+		if rip, ok := thunk.HashRead(*seed, addr); ok {
+			require.Equal(t, uint64(1), n)
+			require.Equal(t, rip, regs.Reg[abi.RIP])
+			rbp, ok := thunk.HashRead(*seed, addr+8)
+			require.Equal(t, ok, regs.Valid>>abi.RBP&1 == 1)
+			if ok {
+				require.Equal(t, rbp, regs.Reg[abi.RBP])
+			}
 		} else {
 			unreadable++
-			require.Equal(t, uint32(1), ret)
-			require.Equal(t, uint64(0x5555), arg.word)
+			require.Equal(t, uint64(0), n)
+			require.Equal(t, abi.StatusUnreadable, regs.Status)
 		}
-		require.Equal(t, thunk.HashDeref(addr), ehelf.CallC(thunk.HashDerefThunk(), uintptr(addr), 0, 0, 0))
+		got := o.StepContext(abi.Context{RSP: addr}, elfouttest.Low+5, thunk.HashDerefThunk())
+		require.Equal(t, thunk.HashDeref(addr), got.RIP)
 	}
 	require.InDelta(t, 2500, unreadable, 250)
 }
