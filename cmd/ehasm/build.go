@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"ehasm/asmgen"
 	"ehasm/asmgen/plan"
@@ -119,6 +120,7 @@ func (opt *buildOptions) check(paths []string) error {
 
 // build is the verb: what is there, where it goes, compile each, tell.
 func build(ctx context.Context, paths []string, opt *buildOptions, c *console) int {
+	begin := time.Now()
 	opt.Loader = find.HostLoader(os.Getenv)
 	found := find.Find(ctx, paths, opt.Options)
 	for _, p := range found.Problems {
@@ -144,10 +146,10 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	forEach(ctx, jobs, opt.jobs, func(i int) {
 		o := compileJob(ctx, jobs[i], opt, &gate)
 		if o.status == statusFailed && !errors.Is(o.err, context.Canceled) {
-			c.fail(o.job.name, o.err)
+			c.fail(o.name, o.err)
 		}
-		if n := o.stats.losses(); n > 0 && o.status == statusBuilt && !opt.quiet && !opt.verbose {
-			c.note(o.job.name, fmt.Errorf("%s, the first: %w", o.stats.leftOutText(), o.details[0]))
+		if lost := o.stats.losses(); len(lost) > 0 && o.status == statusBuilt && !opt.quiet && !opt.verbose {
+			c.note(o.name, fmt.Errorf("left out: %s; the first: %w", countsText(lost), o.details[0]))
 		}
 		outcomes[i] = o
 		done.Add(1)
@@ -160,7 +162,7 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 		return exitFailed
 	}
 
-	r := newReport(outcomes, found.Skipped)
+	r := newReport(outcomes, found.Skipped, time.Since(begin))
 	if opt.verbose {
 		r.details(c)
 	}

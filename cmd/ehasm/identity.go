@@ -113,7 +113,7 @@ func upToDate(path string, id identity, opt *buildOptions) (stats, bool) {
 		return stats{}, false
 	}
 	s := statsOf(info)
-	if !s.Verified && !opt.noVerify && canVerify() || opt.strict && s.losses() > 0 {
+	if !s.Verified && !opt.noVerify && canVerify() || opt.strict && len(s.losses()) > 0 {
 		return stats{}, false
 	}
 	return s, true
@@ -166,30 +166,30 @@ func newStats(found *dwarfcfa.Report, code *asmgen.Code, opt *buildOptions) stat
 			}
 		}
 		listed += n
-		add("FDEs "+lossPrefix+kind.Error(), n)
+		add(lossPrefix+kind.Error(), n)
 	}
-	add("FDEs "+lossPrefix+"bad", found.Lost-listed) // beyond what the report lists
+	add(lossPrefix+"bad", found.Lost-listed) // beyond what the report lists
 	add(rowsNotCompiled, found.NotCompiledRows)
-	add("FDEs outside the code", found.OutsideCode)
-	add("FDEs shadowed by another", found.ShadowedFDEs)
-	add("FDEs empty", found.EmptyFDEs)
+	add("outside the code", found.OutsideCode)
+	add("shadowed", found.ShadowedFDEs)
+	add("empty", found.EmptyFDEs)
 	return s
 }
 
 const (
-	lossPrefix      = "lost: "
+	lossPrefix      = "FDEs "
 	rowsNotCompiled = "rows not compiled"
 )
 
-// losses counts what --strict would not have let pass.
-func (s stats) losses() int {
-	n := 0
+// losses is what --strict would not have let pass.
+func (s stats) losses() []leftOut {
+	var lost []leftOut
 	for _, l := range s.LeftOut {
-		if strings.Contains(l.Reason, lossPrefix) || l.Reason == rowsNotCompiled {
-			n += l.Count
+		if strings.HasPrefix(l.Reason, lossPrefix) || l.Reason == rowsNotCompiled {
+			lost = append(lost, l)
 		}
 	}
-	return n
+	return lost
 }
 
 // newDetails lists what newStats counts as lost.
@@ -198,10 +198,10 @@ func newDetails(found *dwarfcfa.Report) []error {
 	for _, err := range found.LostFDEs {
 		e := *err
 		e.File = "" // the line begins with it
-		all = append(all, fmt.Errorf("left out: %w", &e))
+		all = append(all, &e)
 	}
 	for _, n := range found.NotCompiled {
-		all = append(all, fmt.Errorf("not compiled: %s%v", found.Source, n))
+		all = append(all, fmt.Errorf("%s%v", found.Source, n))
 	}
 	return all
 }

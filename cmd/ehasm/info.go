@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"ehasm/abi"
 	"ehasm/elfout"
+	"ehasm/internal/find"
 
 	"github.com/spf13/pflag"
 )
@@ -79,18 +79,11 @@ type infoJSON struct {
 }
 
 func readInfo(path string) (infoJSON, error) {
-	st, err := os.Stat(path)
+	f, size, done, err := find.OpenFile(path)
 	if err != nil {
 		return infoJSON{}, err
 	}
-	if !st.Mode().IsRegular() {
-		return infoJSON{}, errors.New("not a regular file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return infoJSON{}, err
-	}
-	defer f.Close()
+	defer done()
 	info, err := elfout.ReadInfo(f)
 	if err != nil {
 		return infoJSON{}, err
@@ -100,7 +93,7 @@ func readInfo(path string) (infoJSON, error) {
 		File: path, Soname: info.Soname, ABIVersion: n.Version, Flags: []string{},
 		ObjectBuildID: fmt.Sprintf("%x", n.BuildID), ObjectSize: n.FileSize, BuildID: fmt.Sprintf("%x", info.BuildID),
 		Low: n.Low, High: n.High, Ranges: n.Ranges, Rows: n.Rows,
-		TextSize: info.TextSize, DataSize: info.DataSize, FileSize: st.Size(),
+		TextSize: info.TextSize, DataSize: info.DataSize, FileSize: size,
 		Exports: make(map[string]uint64), Build: info.Build, stats: statsOf(info),
 	}
 	if n.Flags&abi.FlagNoDeref != 0 {

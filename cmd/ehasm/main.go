@@ -68,7 +68,7 @@ type verb struct {
 }
 
 func verbs() []verb {
-	return []verb{buildVerb(), infoVerb(), versionVerb()}
+	return []verb{buildVerb(), dumpVerb(), infoVerb(), versionVerb()}
 }
 
 // run is the command without the process: it returns the exit status.

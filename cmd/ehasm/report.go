@@ -61,15 +61,23 @@ func (s stats) ratio() float64 {
 }
 
 func (s stats) leftOutText() string {
-	var parts []string
-	for _, l := range s.LeftOut {
-		parts = append(parts, fmt.Sprintf("%d %s", l.Count, l.Reason))
-	}
-	if !s.Verified {
-		parts = append(parts, "not verified")
-	}
-	if len(parts) == 0 {
+	all := countsText(s.LeftOut)
+	switch {
+	case s.Verified && all == "":
 		return "-"
+	case s.Verified:
+		return all
+	case all == "":
+		return "not verified"
+	}
+	return all + ", not verified"
+}
+
+// countsText is such as "empty (3), shadowed (1)".
+func countsText(counts []leftOut) string {
+	parts := make([]string, len(counts))
+	for i, l := range counts {
+		parts[i] = fmt.Sprintf("%s (%d)", l.Reason, l.Count)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -79,10 +87,11 @@ type report struct {
 	done    []*outcome // built or up to date, in order of the inputs
 	failed  []*outcome
 	skipped []find.Skip
+	elapsed time.Duration // of the whole build
 }
 
-func newReport(outcomes []*outcome, skipped []find.Skip) *report {
-	r := &report{skipped: skipped}
+func newReport(outcomes []*outcome, skipped []find.Skip, elapsed time.Duration) *report {
+	r := &report{skipped: skipped, elapsed: elapsed}
 	for _, o := range outcomes {
 		switch o.status {
 		case statusFailed:
@@ -103,7 +112,7 @@ func (r *report) details(c *console) {
 	}
 	for _, o := range r.done {
 		for _, err := range o.details {
-			c.note(o.name, err)
+			c.note(o.name, fmt.Errorf("left out: %w", err))
 		}
 	}
 }
@@ -123,7 +132,7 @@ func (r *report) reasons() []leftOut {
 }
 
 // total adds the figures up.
-func (r *report) total() (sum stats, elapsed time.Duration) {
+func (r *report) total() (sum stats) {
 	sum.Verified, sum.LeftOut = true, []leftOut{}
 	counts := make(map[string]int)
 	for _, o := range r.done {
@@ -137,12 +146,11 @@ func (r *report) total() (sum stats, elapsed time.Duration) {
 		for _, l := range s.LeftOut {
 			counts[l.Reason] += l.Count
 		}
-		elapsed += o.time
 	}
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
 		sum.LeftOut = append(sum.LeftOut, leftOut{reason, counts[reason]})
 	}
-	return sum, elapsed
+	return sum
 }
 
 // table prints the result for people.
@@ -153,17 +161,12 @@ func (r *report) table(w io.Writer) {
 			rows = append(rows, tableRow(quote(o.name), o.stats, o.timeText()))
 		}
 		if len(r.done) > 1 {
-			sum, elapsed := r.total()
-			rows = append(rows, tableRow(fmt.Sprintf("total (%d files)", len(r.done)), sum, seconds(elapsed)))
+			rows = append(rows, tableRow(fmt.Sprintf("total (%d files)", len(r.done)), r.total(), seconds(r.elapsed)))
 		}
 		writeAligned(w, rows)
 	}
 	if len(r.skipped) > 0 {
-		var parts []string
-		for _, s := range r.reasons() {
-			parts = append(parts, fmt.Sprintf("%d %s", s.Count, s.Reason))
-		}
-		fmt.Fprintf(w, "skipped %s: %s\n", plural(len(r.skipped), "file"), strings.Join(parts, ", "))
+		fmt.Fprintf(w, "skipped: %s\n", countsText(r.reasons()))
 	}
 	if len(r.done) == 0 && len(r.failed) == 0 {
 		fmt.Fprintln(w, "nothing to compile")
@@ -183,13 +186,6 @@ func (o *outcome) timeText() string {
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2fs", d.Seconds()) }
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
 
 // writeAligned prints columns: the first and the last to the left, the others
 // to the right.
@@ -257,8 +253,8 @@ func (r *report) json(c *console) {
 	for _, s := range r.reasons() {
 		doc.Skipped[s.Reason] = s.Count
 	}
-	sum, elapsed := r.total()
-	doc.Total = &totalJSON{Files: len(r.done), stats: sum, Ratio: sum.ratio(), Seconds: elapsed.Seconds()}
+	sum := r.total()
+	doc.Total = &totalJSON{Files: len(r.done), stats: sum, Ratio: sum.ratio(), Seconds: r.elapsed.Seconds()}
 	writeJSON(c.out, doc)
 }
 

@@ -90,7 +90,23 @@ func (in *Input) Open() (r io.ReaderAt, size int64, closer func() error, err err
 	if in.Data != nil {
 		return bytes.NewReader(in.Data), int64(len(in.Data)), func() error { return nil }, nil
 	}
-	f, err := openRegular(in.Path)
+	return OpenFile(in.Path)
+}
+
+// OpenFile opens a file for reading if it is a regular one. It opens nothing
+// else, since a FIFO would wait for its writer.
+func OpenFile(path string) (r io.ReaderAt, size int64, closer func() error, err error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	if st.IsDir() {
+		return nil, 0, nil, errors.New("is a folder")
+	}
+	if !st.Mode().IsRegular() {
+		return nil, 0, nil, errors.New(kind(st.Mode()))
+	}
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, 0, nil, err
 	}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"ehasm/dwarfcfa"
+	"ehasm/internal/find"
+
+	"github.com/spf13/pflag"
+)
+
+const dumpHelp = `Show a stage of the way from an ELF file's unwind tables to machine code.
+
+Usage:
+  ehasm dump --stage=STAGE [flags] FILE
+
+Stages:
+  entries  CIEs and FDEs with their instructions, as readelf -wf has them
+  rows     the rows of each FDE before any normalising, as readelf -wF has them
+  table    the normalised table of the object: pc ranges, each with its row
+  plan     pages, compare trees and row blocks
+  asm      the machine code
+`
+
+const dumpMore = `Examples:
+  ehasm dump --stage=rows /bin/ls
+  diff <(ehasm dump --stage=rows /bin/ls) <(readelf -wF /bin/ls)
+  ehasm dump --stage=table --pc 0x4010 libfoo.so
+  ehasm dump --stage=entries --json libfoo.so
+`
+
+// stages in the order of the way.
+func stages() []string { return []string{"entries", "rows", "table", "plan", "asm"} }
+
+// dumpOptions is what the flags of dump say.
+type dumpOptions struct {
+	stage   string
+	pc      *dwarfcfa.Addr
+	source  dwarfcfa.Source
+	noDeref bool
+	json    bool
+}
+
+func dumpVerb() verb {
+	v := verb{name: "dump", help: dumpHelp, more: dumpMore}
+	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
+		stage := fs.String("stage", "rows", "show `STAGE`: "+strings.Join(stages(), ", "))
+		pc := fs.String("pc", "", "only what concerns link-time address `ADDR`, such as 0x4010")
+		source := fs.String("source", "auto", "read `auto`, eh_frame or debug_frame")
+		noDeref := fs.Bool("no-deref", false, "stage asm: _eh_elf without deref argument")
+		asJSON := fs.Bool("json", false, "print JSON")
+		return func(_ context.Context, paths []string, c *console) int {
+			opt := dumpOptions{stage: *stage, noDeref: *noDeref, json: *asJSON}
+			if len(paths) != 1 {
+				return v.misuse(c, fmt.Errorf("want one file, got %d", len(paths)))
+			}
+			if !slices.Contains(stages(), opt.stage) {
+				return v.misuse(c, fmt.Errorf("--stage: unknown stage %q: want %s", opt.stage, strings.Join(stages(), ", ")))
+			}
+			var err error
+			if opt.source, err = dwarfcfa.ParseSource(*source); err != nil {
+				return v.misuse(c, fmt.Errorf("--source: %w", err))
+			}
+			if *pc != "" {
+				n, err := strconv.ParseUint(*pc, 0, 64)
+				if err != nil {
+					return v.misuse(c, fmt.Errorf("--pc: %q is not an address such as 0x4010", *pc))
+				}
+				addr := dwarfcfa.Addr(n)
+				opt.pc = &addr
+			}
+			if err := dump(paths[0], opt, c.out); err != nil {
+				c.fail(paths[0], err)
+			}
+			return exitDone
+		}
+	}
+	return v
+}
+
+// errNoInformation says that --pc names an address outside all tables.
+var errNoInformation = errors.New("no unwind information")
+
+func dump(path string, opt dumpOptions, w io.Writer) error {
+	r, size, done, err := find.OpenFile(path)
+	if err != nil {
+		return err
+	}
+	defer done()
+	object, err := dwarfcfa.NewObject(path, r, size)
+	if err != nil {
+		return err
+	}
+	if opt.stage == "entries" || opt.stage == "rows" {
+		return dumpSection(object, opt, w)
+	}
+	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source})
+	if err != nil {
+		return err
+	}
+	if opt.pc != nil {
+		if _, ok := table.Lookup(*opt.pc); !ok {
+			return fmt.Errorf("%#x: %w", uint64(*opt.pc), errNoInformation)
+		}
+	}
+	if opt.stage == "table" {
+		if opt.json {
+			writeJSON(w, table.DescribeRanges(opt.pc))
+			return nil
+		}
+		return dwarfcfa.DumpTable(w, table, opt.pc)
+	}
+	return dumpLines(w, opt, func(w io.Writer) error { return fmt.Errorf("stage %s: %w", opt.stage, errors.ErrUnsupported) })
+}
+
+// dumpSection shows the stages before the table.
+func dumpSection(object *dwarfcfa.Object, opt dumpOptions, w io.Writer) error {
+	section, err := object.Section(opt.source)
+	if err != nil {
+		return err
+	}
+	if opt.pc != nil {
+		found := false
+		for range section.DescribeEntries(opt.pc) {
+			found = true
+			break
+		}
+		if !found {
+			return fmt.Errorf("%#x: %w", uint64(*opt.pc), errNoInformation)
+		}
+	}
+	switch {
+	case opt.json && opt.stage == "rows":
+		return writeJSONSeq(w, section.DescribeRows(opt.pc))
+	case opt.json:
+		return writeJSONSeq(w, section.DescribeEntries(opt.pc))
+	case opt.stage == "rows":
+		return dwarfcfa.DumpRows(w, section, opt.pc)
+	}
+	return dwarfcfa.DumpEntries(w, section, opt.pc)
+}
+
+// dumpLines shows a text form or, as JSON, its lines.
+func dumpLines(w io.Writer, opt dumpOptions, text func(io.Writer) error) error {
+	if !opt.json {
+		return text(w)
+	}
+	var b strings.Builder
+	if err := text(&b); err != nil {
+		return err
+	}
+	lines := []string{}
+	for line := range strings.Lines(b.String()) {
+		lines = append(lines, strings.TrimSuffix(line, "\n"))
+	}
+	writeJSON(w, lines)
+	return nil
+}
+
+// writeJSONSeq writes an array with an element per line, without holding all.
+func writeJSONSeq[T any](w io.Writer, seq iter.Seq[T]) error {
+	before := "[\n  "
+	for v := range seq {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "%s%s", before, b); err != nil {
+			return err
+		}
+		before = ",\n  "
+	}
+	if before == "[\n  " {
+		_, err := io.WriteString(w, "[]\n")
+		return err
+	}
+	_, err := io.WriteString(w, "\n]\n")
+	return err
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"ehasm": main})
+}
+
+// TestScript runs the scripts of testdata/script at the top of the repository.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("..", "..", "testdata", "script"),
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			// smallelf FILE [SEED] writes a small x86-64 shared object.
+			"smallelf": func(ts *testscript.TestScript, _ bool, args []string) {
+				seed := byte(0)
+				if len(args) > 1 {
+					seed = args[1][0] - '0'
+				}
+				ts.Check(os.WriteFile(ts.MkAbs(args[0]), smallELF(t, seed), 0o755))
+			},
+		},
+	})
+}
+
+// result is what a call of the command came to.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// ehasm calls the command.
+func ehasm(t testing.TB, args ...string) result {
+	t.Helper()
+	return ehasmContext(t, context.Background(), args...)
+}
+
+func ehasmContext(t testing.TB, ctx context.Context, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, args, &stdout, &stderr)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// program is the built command; goBuild makes it once.
+type program struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+var built program
+
+func goBuild(t testing.TB) string {
+	t.Helper()
+	built.once.Do(func() {
+		dir, err := os.MkdirTemp("", "ehasm-test-")
+		if err != nil {
+			built.err = err
+			return
+		}
+		os.Chmod(dir, 0o755) // another user runs it, too
+		built.path = filepath.Join(dir, "ehasm")
+		out, err := exec.Command("go", "build", "-o", built.path, ".").CombinedOutput()
+		if err != nil {
+			built.err = assert.AnError
+			t.Logf("%s", out)
+		}
+	})
+	require.NoError(t, built.err)
+	return built.path
+}
+
+// files lists what is below a folder, sorted.
+func files(t testing.TB, dir string) []string {
+	t.Helper()
+	var names []string
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(dir, path)
+			names = append(names, rel)
+		}
+		return err
+	}))
+	sort.Strings(names)
+	return names
+}
+
+func writeFile(t testing.TB, path string, content []byte) string {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, content, 0o755))
+	return path
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{}, {"frobnicate"}, {"build"}, {"build", "--frobnicate", "x"}, {"build", "-j", "0", "x"}, {"build", "-j", "many", "x"},
+		{"build", "--pid", "0"}, {"build", "--source=stabs", "x"}, {"build", "--dispatch=hash", "x"}, {"build", "-q", "-v", "x"},
+		{"dump"}, {"dump", "a", "b"}, {"dump", "--stage=tea", "x"}, {"dump", "--pc", "main", "x"}, {"dump", "--source=stabs", "x"},
+		{"info"}, {"version", "x"}, {"help", "frobnicate"},
+	} {
+		r := ehasm(t, args...)
+		assert.Equal(t, exitUsage, r.code, "%q", args)
+		assert.Empty(t, r.stdout, "%q", args)
+		assert.NotEmpty(t, r.stderr, "%q", args)
+	}
+	assert.Equal(t, usage, ehasm(t).stderr)
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}, {"help", "help"}} {
+		assert.Equal(t, result{exitDone, usage, ""}, ehasm(t, args...), "%q", args)
+	}
+	for _, v := range verbs() {
+		r := ehasm(t, v.name, "--help")
+		assert.Equal(t, exitDone, r.code)
+		assert.Empty(t, r.stderr)
+		assert.Contains(t, r.stdout, "Examples:\n  ehasm "+v.name)
+		assert.Equal(t, r, ehasm(t, "help", v.name))
+		assert.Equal(t, r, ehasm(t, v.name, "x", "-h"), "flags may follow arguments")
+		for line := range strings.Lines(r.stdout) {
+			assert.LessOrEqual(t, len(line), 121, line)
+		}
+		assert.Contains(t, usage, "\n  "+v.name)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	r := ehasm(t, "version")
+	assert.Equal(t, exitDone, r.code)
+	assert.Contains(t, r.stdout, "ehasm "+toolVersion()+"\neh_elf ABI version 1\n")
+	assert.Equal(t, r, ehasm(t, "--version"))
+}
+
+// TestGoEnvironment: golang-asm's initialisation ends the process on values of
+// these that are newer than itself.
+func TestGoEnvironment(t *testing.T) {
+	prog := goBuild(t)
+	dir := t.TempDir()
+	file := writeFile(t, filepath.Join(dir, "a.so"), smallELF(t, 0))
+	for _, env := range []string{"GOARM=7,hardfloat", "GOARM=x", "GOMIPS=x", "GOMIPS64=x", "GOPPC64=power10", "GOPPC64=x", "GOWASM=x",
+		"GOAMD64=x", "GO386=x", "GOOS=darwin", "GOARCH=arm", "GOEXPERIMENT=x", "GOROOT=/nowhere"} {
+		cmd := exec.Command(prog, "build", "--force", file)
+		cmd.Env = append(os.Environ(), env)
+		out, err := cmd.CombinedOutput()
+		assert.NoError(t, err, "%s: %s", env, out)
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for name, want := range map[string]string{
+		"plain name.so": "plain name.so", "größe": "größe", "a\nb": `"a\nb"`, "\x1b[31m": `"\x1b[31m"`, "\xff": `"\xff"`, "": `""`,
+	} {
+		assert.Equal(t, want, quote(name))
+	}
+}
