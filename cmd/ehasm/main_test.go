@@ -17,7 +17,19 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"ehasm": main})
+	testscript.Main(cleaning{m}, map[string]func(){"ehasm": main})
+}
+
+// cleaning removes the built command after the tests.
+type cleaning struct{ *testing.M }
+
+func (m cleaning) Run() int {
+	defer func() {
+		if built.path != "" {
+			os.RemoveAll(filepath.Dir(built.path))
+		}
+	}()
+	return m.M.Run()
 }
 
 // TestScript runs the scripts of testdata/script at the top of the repository.
