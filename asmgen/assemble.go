@@ -6,7 +6,9 @@
 package asmgen
 
 import (
+	"cmp"
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"ehasm/abi"
@@ -44,6 +46,7 @@ type generator struct {
 
 	block []label // by plan.Blocks: where a page leads to
 	tree  []label // by plan.Trees: where the page table leads to
+	tails []label // by plan.Tails
 
 	stepFrame, thunkFrame, walkFrame, subFrame frameRows
 }
@@ -56,6 +59,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		exprs: make([]label, len(p.Table.Exprs)),
 		block: make([]label, len(p.Blocks)),
 		tree:  make([]label, len(p.Trees)),
+		tails: make([]label, len(p.Tails)),
 	}
 	a := g.asm
 	a.newLabel() // no label is 0
@@ -161,7 +165,55 @@ func (g *generator) code() *Code {
 	add(thunk, g.walk, &g.thunkFrame)
 	add(g.walk, g.subroutines, &g.walkFrame)
 	add(g.subroutines, g.textEnd, &g.subFrame)
+	c.Marks = g.marks(where)
+	c.locate = func(pc dwarfcfa.Addr) (uint32, uint32) {
+		block := where(g.block[p.Lookup(pc)])
+		if pc < p.Base || pc >= p.High {
+			return block, block
+		}
+		return where(g.tree[p.Pages[(pc-p.Base)/plan.PageSize]]), block
+	}
 	return c
+}
+
+// marks names the places of the text for listings.
+func (g *generator) marks(where func(label) uint32) []Mark {
+	var marks []Mark
+	add := func(l label, format string, args ...any) {
+		marks = append(marks, Mark{where(l), fmt.Sprintf(format, args...)})
+	}
+	for _, n := range []struct {
+		at   label
+		name string
+	}{
+		{g.step, abi.SymbolStep}, {g.walk, abi.SymbolWalk}, {g.walkWanted, "walk"},
+		{g.segmentEnd, "segment_end"}, {g.badRegister, "bad_register"}, {g.notCompiled, "not_compiled"},
+		{g.outermost, "outermost"}, {g.noInfo, "no_info"}, {g.exit, "exit"}, {g.load, "load"},
+		{g.slowFast, "slow_fast"}, {g.slowRow, "slow_row"}, {g.dispatch, "dispatch"}, {g.lookup, "lookup"},
+		{g.spill, "spill"}, {g.readWord, "read_word"},
+	} {
+		add(n.at, "%s", n.name)
+	}
+	for i, b := range g.plan.Blocks {
+		if b.Kind != plan.BlockStop {
+			add(g.block[i], "block_%d", i)
+		}
+	}
+	for i, at := range g.tails {
+		add(at, "tail_%d", i)
+	}
+	for i, t := range g.plan.Trees {
+		if len(t.Nodes) > 0 {
+			add(g.tree[i], "tree_%d", i)
+		}
+	}
+	for id, at := range g.exprs {
+		if at != 0 {
+			add(at, "expression_%d", id)
+		}
+	}
+	slices.SortStableFunc(marks, func(a, b Mark) int { return cmp.Compare(a.Off, b.Off) })
+	return marks
 }
 
 // frameRows collects the unwind information of a stretch of own code while it is

@@ -63,7 +63,8 @@ func (g *generator) blocks() error {
 		if err := a.breakChunk(); err != nil {
 			return err
 		}
-		g.tail(&p.Tails[i], heads)
+		g.tails[i] = a.newLabel()
+		g.tail(&p.Tails[i], heads, g.tails[i])
 	}
 	return nil
 }
@@ -105,9 +106,8 @@ func headSize(b *plan.Block) int {
 
 // tail emits the code of a tail behind the heads that lead to it: the last one
 // falls through, and those within reach take a short jump.
-func (g *generator) tail(t *plan.Tail, heads []uint32) {
+func (g *generator) tail(t *plan.Tail, heads []uint32, at label) {
 	a, p := g.asm, g.plan
-	at := a.newLabel()
 	// Distances are from the back: to the tail's begin.
 	short := len(heads) - 1
 	for behind := 0; short > 0; short-- {

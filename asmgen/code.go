@@ -17,6 +17,9 @@ type Code struct {
 	Rows      int           // distinct rows compiled
 	NoDeref   bool          // _eh_elf has no deref argument
 	Packed    bool          // packed dispatch
+
+	Marks  []Mark                                          // for listings, in order of Off
+	locate func(dwarfcfa.Addr) (page uint32, block uint32) // where the code of a pc is
 }
 
 // Symbol is a function in Text.

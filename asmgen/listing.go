@@ -1,0 +1,97 @@
+package asmgen
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"sort"
+
+	"golang.org/x/arch/x86/x86asm"
+
+	"ehasm/dwarfcfa"
+)
+
+// Mark names a place in Text for listings.
+type Mark struct {
+	Off  uint32
+	Name string
+}
+
+// Line is an instruction of a listing.
+type Line struct {
+	Off   uint32   `json:"offset"`
+	Bytes string   `json:"bytes"`
+	Text  string   `json:"text"`
+	Marks []string `json:"marks,omitempty"`
+}
+
+// Lines disassembles Text from one offset to another.
+func (c *Code) Lines(from, to uint32) []Line {
+	next := sort.Search(len(c.Marks), func(i int) bool { return c.Marks[i].Off >= from })
+	name := func(off uint64) (string, uint64) {
+		i := sort.Search(len(c.Marks), func(i int) bool { return uint64(c.Marks[i].Off) > off })
+		if i == 0 || uint64(c.Marks[i-1].Off) != off {
+			return "", 0
+		}
+		return c.Marks[i-1].Name, off
+	}
+	var lines []Line
+	for off := from; off < to; {
+		l := Line{Off: off}
+		for next < len(c.Marks) && c.Marks[next].Off <= off {
+			l.Marks = append(l.Marks, c.Marks[next].Name)
+			next++
+		}
+		size := 1
+		if inst, err := x86asm.Decode(c.Text[off:to], 64); err != nil {
+			l.Text = "(bad)"
+		} else {
+			size = inst.Len
+			l.Text = x86asm.IntelSyntax(inst, uint64(off), name)
+		}
+		l.Bytes = fmt.Sprintf("%x", c.Text[off:off+uint32(size)])
+		off += uint32(size)
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+// Part is a stretch of Text that concerns a pc.
+type Part struct{ From, To uint32 }
+
+// Parts returns the page and the row block that a pc leads to; all of Text where
+// pc is nil.
+func (c *Code) Parts(pc *dwarfcfa.Addr) []Part {
+	if pc == nil {
+		return []Part{{0, uint32(len(c.Text))}}
+	}
+	var parts []Part
+	add := func(off uint32) {
+		i := sort.Search(len(c.Marks), func(i int) bool { return c.Marks[i].Off > off })
+		to := uint32(len(c.Text))
+		if i < len(c.Marks) {
+			to = c.Marks[i].Off
+		}
+		parts = append(parts, Part{off, to})
+	}
+	page, block := c.locate(*pc)
+	if page != block {
+		add(page)
+	}
+	add(block)
+	return parts
+}
+
+// Listing writes the disassembly of Text, or of what concerns one pc.
+func (c *Code) Listing(w io.Writer, pc *dwarfcfa.Addr) error {
+	out := bufio.NewWriter(w)
+	for _, p := range c.Parts(pc) {
+		for _, l := range c.Lines(p.From, p.To) {
+			for _, m := range l.Marks {
+				fmt.Fprintf(out, "%s:\n", m)
+			}
+			fmt.Fprintf(out, "%8x:  %-20s  %s\n", l.Off, l.Bytes, l.Text)
+		}
+	}
+	return out.Flush()
+}

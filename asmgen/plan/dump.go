@@ -1,0 +1,169 @@
+package plan
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"ehasm/abi"
+	"ehasm/dwarfcfa"
+)
+
+// Lookup returns the number of the block that a pc leads to.
+func (p *Plan) Lookup(pc dwarfcfa.Addr) uint32 {
+	if pc < p.Base || pc >= p.High {
+		return 0
+	}
+	off := uint64(pc - p.Base)
+	return p.Trees[p.Pages[off/PageSize]].lookup(uint8(off))
+}
+
+// lookup follows the nodes, as the code does.
+func (t *Tree) lookup(low uint8) uint32 {
+	if len(t.Nodes) == 0 {
+		return t.Targets[0]
+	}
+	at := Child(0)
+	for {
+		leaf, ok := at.Leaf()
+		if ok {
+			return t.Targets[leaf]
+		}
+		if n := t.Nodes[at]; low < n.Key {
+			at = n.Left
+		} else {
+			at = n.Right
+		}
+	}
+}
+
+// BlockInfo is a block for dumps.
+type BlockInfo struct {
+	Block int    `json:"block"`
+	Kind  string `json:"kind"` // stop, fast or slow
+	Text  string `json:"text"`
+	Tail  *int   `json:"tail,omitempty"`
+}
+
+// PageInfo is a page for dumps.
+type PageInfo struct {
+	Page   string     `json:"page"` // address of its first byte
+	Tree   uint32     `json:"tree"`
+	Ranges []LeafInfo `json:"ranges"`
+}
+
+// LeafInfo is where a row block begins to hold in a page, and how many
+// comparisons lead to it.
+type LeafInfo struct {
+	Start       string `json:"start"`
+	Block       uint32 `json:"block"`
+	Comparisons int    `json:"comparisons"`
+}
+
+// Info is a plan for dumps.
+type Info struct {
+	Blocks []BlockInfo `json:"blocks"`
+	Tails  []string    `json:"tails"`
+	Pages  []PageInfo  `json:"pages"`
+}
+
+// Describe returns the plan, or what concerns one pc.
+func (p *Plan) Describe(pc *dwarfcfa.Addr) Info {
+	info := Info{Blocks: []BlockInfo{}, Tails: []string{}, Pages: []PageInfo{}}
+	only := uint32(0)
+	if pc != nil {
+		only = p.Lookup(*pc)
+	}
+	for i := range p.Blocks {
+		if pc != nil && uint32(i) != only {
+			continue
+		}
+		b := &p.Blocks[i]
+		bi := BlockInfo{Block: i, Kind: "stop", Text: abi.Status(b.Status).String()}
+		if b.Kind != BlockStop {
+			bi.Kind, bi.Text = "slow", p.Table.RowText(b.Row)
+		}
+		if b.Kind == BlockFast {
+			tail := int(b.Tail)
+			bi.Kind, bi.Tail = "fast", &tail
+		}
+		info.Blocks = append(info.Blocks, bi)
+	}
+	for i := range p.Tails {
+		if pc == nil || info.Blocks[0].Tail != nil && *info.Blocks[0].Tail == i {
+			info.Tails = append(info.Tails, fmt.Sprintf("tail %d: %s", i, p.Tails[i].String()))
+		}
+	}
+	for i := range p.Pages {
+		start := p.Base + dwarfcfa.Addr(i)*PageSize
+		if pc == nil || *pc >= start && *pc-start < PageSize {
+			info.Pages = append(info.Pages, p.page(start, p.Pages[i]))
+		}
+	}
+	return info
+}
+
+func (p *Plan) page(start dwarfcfa.Addr, tree uint32) PageInfo {
+	t := &p.Trees[tree]
+	out := PageInfo{Page: fmt.Sprintf("%#x", uint64(start)), Tree: tree}
+	depths := make([]int, len(t.Targets))
+	var down func(c Child, depth int)
+	down = func(c Child, depth int) {
+		if leaf, ok := c.Leaf(); ok {
+			depths[leaf] = depth
+			return
+		}
+		down(t.Nodes[c].Left, depth+1)
+		down(t.Nodes[c].Right, depth+1)
+	}
+	if len(t.Nodes) > 0 {
+		down(0, 0)
+	}
+	for i, target := range t.Targets {
+		at := start
+		if i > 0 {
+			at += dwarfcfa.Addr(t.Keys[i-1])
+		}
+		out.Ranges = append(out.Ranges, LeafInfo{fmt.Sprintf("%#x", uint64(at)), target, depths[i]})
+	}
+	return out
+}
+
+// String gives a tail as rules.
+func (t *Tail) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "from %s: rip=[c%+d]", abi.RegName(int(t.Base)), t.RA)
+	for i, off := range t.Saves {
+		if off != 0 {
+			fmt.Fprintf(&b, " %s=[c%+d]", abi.RegName(int(FastRegs[i])), off)
+		}
+	}
+	if t.Depth > 0 {
+		fmt.Fprintf(&b, ", window checked from c%+d", -t.Depth)
+	}
+	return b.String()
+}
+
+// Dump writes the plan as text, or what concerns one pc.
+func (p *Plan) Dump(w io.Writer, pc *dwarfcfa.Addr) error {
+	info := p.Describe(pc)
+	out := bufio.NewWriter(w)
+	for _, b := range info.Blocks {
+		fmt.Fprintf(out, "block %d: %s: %s", b.Block, b.Kind, b.Text)
+		if b.Tail != nil {
+			fmt.Fprintf(out, ", tail %d", *b.Tail)
+		}
+		fmt.Fprintln(out)
+	}
+	for _, t := range info.Tails {
+		fmt.Fprintln(out, t)
+	}
+	for _, page := range info.Pages {
+		fmt.Fprintf(out, "page %s: tree %d\n", page.Page, page.Tree)
+		for _, r := range page.Ranges {
+			fmt.Fprintf(out, "  %s: block %d after %d comparisons\n", r.Start, r.Block, r.Comparisons)
+		}
+	}
+	return out.Flush()
+}
