@@ -127,7 +127,9 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 		c.fail(p.Path, p.Err)
 	}
 	for _, p := range found.Notes {
-		c.note(p.Path, p.Err)
+		if !opt.quiet {
+			c.note(p.Path, p.Err)
+		}
 	}
 	if opt.out != "" {
 		if err := makeFolder(opt.out); err != nil {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"ehasm/asmgen"
+	"ehasm/asmgen/plan"
 	"ehasm/dwarfcfa"
 	"ehasm/internal/find"
 
@@ -34,6 +36,7 @@ const dumpMore = `Examples:
   ehasm dump --stage=rows /bin/ls
   diff <(ehasm dump --stage=rows /bin/ls) <(readelf -wF /bin/ls)
   ehasm dump --stage=table --pc 0x4010 libfoo.so
+  ehasm dump --stage=asm --pc 0x4010 libfoo.so
   ehasm dump --stage=entries --json libfoo.so
 `
 
@@ -118,7 +121,33 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 		}
 		return dwarfcfa.DumpTable(w, table, opt.pc)
 	}
-	return dumpLines(w, opt, func(w io.Writer) error { return fmt.Errorf("stage %s: %w", opt.stage, errors.ErrUnsupported) })
+	layout, err := plan.Build(table, plan.Options{})
+	if err != nil {
+		return err
+	}
+	if opt.stage == "plan" {
+		if opt.json {
+			writeJSON(w, layout.Describe(opt.pc))
+			return nil
+		}
+		return layout.Dump(w, opt.pc)
+	}
+	code, err := asmgen.Assemble(layout, asmgen.Options{NoDeref: opt.noDeref})
+	if err != nil {
+		return err
+	}
+	if opt.json {
+		return writeJSONSeq(w, func(yield func(asmgen.Line) bool) {
+			for _, part := range code.Parts(opt.pc) {
+				for _, line := range code.Lines(part.From, part.To) {
+					if !yield(line) {
+						return
+					}
+				}
+			}
+		})
+	}
+	return code.Listing(w, opt.pc)
 }
 
 // dumpSection shows the stages before the table.
@@ -146,23 +175,6 @@ func dumpSection(object *dwarfcfa.Object, opt dumpOptions, w io.Writer) error {
 		return dwarfcfa.DumpRows(w, section, opt.pc)
 	}
 	return dwarfcfa.DumpEntries(w, section, opt.pc)
-}
-
-// dumpLines shows a text form or, as JSON, its lines.
-func dumpLines(w io.Writer, opt dumpOptions, text func(io.Writer) error) error {
-	if !opt.json {
-		return text(w)
-	}
-	var b strings.Builder
-	if err := text(&b); err != nil {
-		return err
-	}
-	lines := []string{}
-	for line := range strings.Lines(b.String()) {
-		lines = append(lines, strings.TrimSuffix(line, "\n"))
-	}
-	writeJSON(w, lines)
-	return nil
 }
 
 // writeJSONSeq writes an array with an element per line, without holding all.

@@ -16,6 +16,7 @@ import (
 	"ehasm/asmgen"
 	"ehasm/dwarfcfa"
 	"ehasm/elfout"
+	"ehasm/internal/find"
 )
 
 // identity is what an eh_elf is made from and with. It is up to date while this
@@ -88,17 +89,19 @@ func buildLines(id identity, s stats) []string {
 	return lines
 }
 
-// upToDate reads the eh_elf at path and tells whether building it again would
-// change nothing.
-func upToDate(path string, id identity, opt *buildOptions) (stats, bool) {
-	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
+// upToDate reads the eh_elf that is there for a job and tells whether building
+// it again would change nothing.
+func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
+	// A target that is a link may lead to one of the names that are to become
+	// links to the target.
+	if st, err := os.Lstat(j.target); err != nil || len(j.links) > 0 && !st.Mode().IsRegular() {
 		return stats{}, false
 	}
-	f, err := os.Open(path)
+	f, _, done, err := find.OpenFile(j.target)
 	if err != nil {
 		return stats{}, false
 	}
-	defer f.Close()
+	defer done()
 	info, err := elfout.ReadInfo(f)
 	if err != nil {
 		return stats{}, false

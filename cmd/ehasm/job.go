@@ -34,7 +34,7 @@ func compileJob(ctx context.Context, j *job, opt *buildOptions, gate *publisher)
 		return o.failed(err)
 	}
 	if !opt.force {
-		if s, ok := upToDate(j.target, id, opt); ok {
+		if s, ok := upToDate(j, id, opt); ok {
 			o.status, o.stats = statusCurrent, s
 			return o.linked(gate)
 		}

@@ -10,7 +10,7 @@ import (
 // Compiling takes memory in proportion to the unwind tables of the object.
 // maxInFlight bounds the bytes of tables compiled at one time, so that many
 // workers on large objects stay within the memory that one of them needs.
-const maxInFlight = 8 << 20
+const maxInFlight = 20 << 20
 
 // room hands out a limited amount of weight to those who ask, in the order in
 // which they ask.
