@@ -7,12 +7,42 @@ import (
 	"ehasm/abi"
 )
 
-// regText names a register as readelf does: "r6 (rbp)".
-func regText(reg uint64) string {
-	if reg < NumRegs {
-		return fmt.Sprintf("r%d (%s)", reg, abi.RegName(int(reg)))
+// regName returns the name of a DWARF register (x86-64 psABI figure 3.36), ""
+// where it has none.
+func regName(reg uint64) string {
+	const (
+		xmm0, st0, mm0, rflags = 17, 33, 41, 49
+		xmm16, k0              = 67, 118
+	)
+	rest := [...]string{"rflags", "es", "cs", "ss", "ds", "fs", "gs", "", "", "fs.base", "gs.base", "", "", "tr", "ldtr",
+		"mxcsr", "fcw", "fsw"}
+	switch {
+	case reg < NumRegs:
+		return abi.RegName(int(reg))
+	case reg < st0:
+		return fmt.Sprintf("xmm%d", reg-xmm0)
+	case reg < mm0:
+		return fmt.Sprintf("st(%d)", reg-st0)
+	case reg < rflags:
+		return fmt.Sprintf("mm%d", reg-mm0)
+	case reg < rflags+uint64(len(rest)):
+		return rest[reg-rflags]
+	case reg >= xmm16 && reg < xmm16+16:
+		return fmt.Sprintf("xmm%d", reg-xmm16+16)
+	case reg >= k0 && reg < k0+8:
+		return fmt.Sprintf("k%d", reg-k0)
 	}
-	return fmt.Sprintf("r%d", reg)
+	return ""
+}
+
+// regText names a register as readelf does: "r6 (rbp)".
+func regText(reg uint64) string { return fmt.Sprintf("r%d%s", reg, regSuffix(reg)) }
+
+func regSuffix(reg uint64) string {
+	if name := regName(reg); name != "" {
+		return " (" + name + ")"
+	}
+	return ""
 }
 
 // exprOpName returns the DW_OP_* name of an encoding (DWARF 5 §7.7.1).
@@ -104,11 +134,4 @@ func ExprText(raw []byte) string {
 		parts = append(parts, s)
 	}
 	return strings.Join(parts, "; ")
-}
-
-func regSuffix(reg uint64) string {
-	if reg < NumRegs {
-		return " (" + abi.RegName(int(reg)) + ")"
-	}
-	return ""
 }

@@ -177,24 +177,31 @@ func (o *Object) debugFrame() (*Section, error) {
 }
 
 // contents reads a section, decompressing it where it is compressed.
-func (o *Object) contents(sec *elf.Section) (data []byte, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			data, err = nil, cause(ErrBadEncoding, "section %s: debug/elf: %v", sec.Name, p)
-		}
-	}()
-	if sec.Flags&elf.SHF_COMPRESSED == 0 {
-		data, err = sec.Data()
-	} else {
-		limit := min(maxInflatedRatio*sec.FileSize, maxInflatedSize)
-		data, err = readLimited(sec.Open(), sec.Size, limit)
-	}
+func (o *Object) contents(sec *elf.Section) ([]byte, error) {
+	data, err := o.readSection(sec)
 	if err != nil {
 		kind := ErrBadEncoding
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			kind = ErrTruncated
 		}
 		return nil, cause(kind, "section %s: %v", sec.Name, err)
+	}
+	return data, nil
+}
+
+func (o *Object) readSection(sec *elf.Section) (data []byte, err error) {
+	if sec.Flags&elf.SHF_COMPRESSED != 0 {
+		defer func() {
+			if p := recover(); p != nil { // a decompressor of debug/elf
+				data, err = nil, fmt.Errorf("debug/elf: %v", p)
+			}
+		}()
+		return readLimited(sec.Open(), sec.Size, min(maxInflatedRatio*sec.FileSize, maxInflatedSize))
+	}
+	// Not sec.Data: for .zdebug sections that changes sec.
+	data = make([]byte, sec.FileSize) // lies in the file, as readHeaders has checked
+	if n, err := o.r.ReadAt(data, int64(sec.Offset)); n < len(data) {
+		return nil, err
 	}
 	return data, nil
 }
