@@ -139,6 +139,13 @@ func (a *assembler) op(as obj.As, from, to obj.Addr) {
 	p.From, p.To = from, to
 }
 
+// op3 adds an instruction with a constant before source and destination.
+func (a *assembler) op3(as obj.As, c, from, to obj.Addr) {
+	p := a.add(as)
+	p.From, p.To = c, to
+	p.SetFrom3(from)
+}
+
 // op1 adds an instruction with a destination only.
 func (a *assembler) op1(as obj.As, to obj.Addr) { a.add(as).To = to }
 
@@ -197,6 +204,24 @@ func (a *assembler) leaLabel(l label, r int16) {
 // leaData loads the address of a place in the data.
 func (a *assembler) leaData(off uint32, r int16) {
 	a.op(x86.ALEAQ, obj.Addr{Type: obj.TYPE_MEM, Name: obj.NAME_EXTERN, Sym: a.dataSym, Offset: int64(off)}, reg(r))
+}
+
+// pad adds n bytes that trap.
+func (a *assembler) pad(n int) {
+	for range n {
+		a.add(x86.ABYTE).From = imm(0xcc)
+	}
+}
+
+// align assembles what there is and fills the text up to a multiple of n.
+func (a *assembler) align(n int) error {
+	if err := a.flush(); err != nil {
+		return err
+	}
+	for len(a.text)%n != 0 {
+		a.text = append(a.text, 0xcc)
+	}
+	return nil
 }
 
 // breakChunk assembles what there is when the chunk is full. Labels of short

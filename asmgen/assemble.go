@@ -27,11 +27,11 @@ type generator struct {
 	plan *plan.Plan
 	opt  Options
 
-	data      []byte
-	dataRefs  []descRef
-	descs     map[string]uint32 // offsets of placed descriptors
-	exprs     []label           // by dwarfcfa.ExprID; 0: not used
-	pageTable uint32            // offset in data
+	data     []byte
+	dataRefs []descRef
+	descs    map[string]uint32 // offsets of placed descriptors
+	exprs    []label           // by dwarfcfa.ExprID; 0: not used
+	layout   layout
 
 	text                              label // the text's begin
 	walk, walkWanted                  label // entries of the walk
@@ -61,6 +61,10 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		tree:  make([]label, len(p.Trees)),
 		tails: make([]label, len(p.Tails)),
 	}
+	g.layout = treeLayout{g}
+	if p.Dispatch == plan.DispatchPacked {
+		g.layout = &packedLayout{g: g}
+	}
 	a := g.asm
 	a.newLabel() // no label is 0
 	for _, l := range []*label{&g.text, &g.walk, &g.walkWanted, &g.dispatch, &g.lookup, &g.load,
@@ -83,7 +87,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	if err := g.blocks(); err != nil {
 		return nil, err
 	}
-	if err := g.pages(); err != nil {
+	if err := g.layout.pages(); err != nil {
 		return nil, err
 	}
 	if err := a.flush(); err != nil {
@@ -135,8 +139,8 @@ func (g *generator) expressions() error {
 func (g *generator) code() *Code {
 	le := binary.LittleEndian
 	where := func(l label) uint32 { return uint32(g.asm.where[l]) }
-	for i, t := range g.plan.Pages {
-		le.PutUint32(g.data[4*i:], where(g.tree[t]))
+	for i, entry := range g.layout.pageTable(where) {
+		le.PutUint32(g.data[4*i:], entry)
 	}
 	for _, r := range g.dataRefs {
 		le.PutUint32(g.data[r.off:], where(r.to))
@@ -147,6 +151,7 @@ func (g *generator) code() *Code {
 		Low: p.Low, High: p.High,
 		Ranges: len(p.Table.Ranges), Rows: len(p.Table.Rows),
 		NoDeref: g.opt.NoDeref,
+		Packed:  p.Dispatch == plan.DispatchPacked,
 		Symbols: []Symbol{
 			{Name: abi.SymbolStep, Start: where(g.step), End: where(g.walk), Exported: true},
 			{Name: abi.SymbolWalk, Start: where(g.walk), End: where(g.textEnd), Exported: true},
@@ -168,7 +173,7 @@ func (g *generator) code() *Code {
 	c.Marks = g.marks(where)
 	c.locate = func(pc dwarfcfa.Addr) (uint32, uint32) {
 		block := where(g.block[p.Lookup(pc)])
-		if pc < p.Base || pc >= p.High {
+		if pc < p.Base || pc >= p.High || p.Dispatch == plan.DispatchPacked {
 			return block, block
 		}
 		return where(g.tree[p.Pages[(pc-p.Base)/plan.PageSize]]), block

@@ -33,45 +33,72 @@ func (g *generator) descriptor(row uint32, given int) uint32 {
 	return off
 }
 
-// blocks emits all row blocks: the tails, each behind the heads that use it, and
-// the rows of the slow path.
+// blocks emits all row blocks: the tails, each behind the heads that use it
+// unless the layout has placed them, and the rows of the slow path.
 func (g *generator) blocks() error {
 	a, p := g.asm, g.plan
+	for i := range p.Tails {
+		g.tails[i] = a.newLabel()
+	}
+	if err := g.layout.heads(); err != nil {
+		return err
+	}
 	byTail := make([][]uint32, len(p.Tails))
 	for i := range p.Blocks {
 		b := &p.Blocks[i]
+		if b.Kind == plan.BlockFast {
+			byTail[b.Tail] = append(byTail[b.Tail], uint32(i))
+		}
+		if g.block[i] != 0 {
+			continue // the layout has placed it
+		}
 		switch b.Kind {
 		case plan.BlockStop:
-			at, err := g.stop(abi.Status(b.Status))
+			at, err := g.stopCode(b)
 			if err != nil {
 				return err
 			}
 			g.block[i] = at
 		case plan.BlockFast:
 			g.block[i] = a.newLabel()
-			byTail[b.Tail] = append(byTail[b.Tail], uint32(i))
 		case plan.BlockSlow:
 			g.block[i] = a.bindNew()
-			a.op(x86.AMOVL, imm(int64(g.descriptor(b.Row, -1))), reg(rTmp))
-			a.jump(obj.AJMP, g.slowRow)
+			g.slowHead(b)
 			if err := a.breakChunk(); err != nil {
 				return err
 			}
 		}
 	}
-	for i, heads := range byTail {
+	for i, users := range byTail {
 		if err := a.breakChunk(); err != nil {
 			return err
 		}
-		g.tails[i] = a.newLabel()
-		g.tail(&p.Tails[i], heads, g.tails[i])
+		if p.Dispatch == plan.DispatchTree {
+			g.headsBefore(users, g.tails[i])
+		}
+		g.tail(&p.Tails[i], p.Blocks[users[0]].Row, g.tails[i])
 	}
 	return nil
 }
 
-// stop returns the code that ends the walk with a status.
-func (g *generator) stop(s abi.Status) (label, error) {
-	switch s {
+// slowHead emits a row of the slow path.
+func (g *generator) slowHead(b *plan.Block) {
+	g.asm.op(x86.AMOVL, imm(int64(g.descriptor(b.Row, -1))), reg(rTmp))
+	g.asm.jump(obj.AJMP, g.slowRow)
+}
+
+// fastHead emits the computation of a row's CFA.
+func (g *generator) fastHead(b *plan.Block) {
+	if b.Base == abi.RBP {
+		g.asm.op(x86.ALEAQ, memIndex(x86.REG_BP, rDelta, 1, int64(b.Offset)), reg(rCFA))
+		return
+	}
+	g.asm.op(x86.ALEAQ, mem(rSP, int64(b.Offset)), reg(rCFA))
+}
+
+// stopCode returns the code that ends the walk as a block says.
+func (g *generator) stopCode(b *plan.Block) (label, error) {
+	switch abi.Status(b.Status) {
 	case abi.StatusNoInfo:
 		return g.noInfo, nil
 	case abi.StatusOutermost:
@@ -79,7 +106,7 @@ func (g *generator) stop(s abi.Status) (label, error) {
 	case abi.StatusNotCompiled:
 		return g.notCompiled, nil
 	}
-	return 0, fmt.Errorf("%w: a row that stops with status %d", ErrAssemble, s)
+	return 0, fmt.Errorf("%w: a row that stops with status %d", ErrAssemble, b.Status)
 }
 
 // Sizes of instructions in bytes that decide whether a head's jump is short.
@@ -88,6 +115,7 @@ const (
 	sizeJump      = 5
 	sizeLongJcc   = 6
 	sizeCompare   = 2
+	sizeMove      = 5   // of a constant to edi
 	reach         = 127 // of a short jump forward, from its end
 	reachBack     = 128 // and backward
 )
@@ -98,15 +126,18 @@ func headSize(b *plan.Block) int {
 	if b.Base == abi.RBP {
 		size = 5
 	}
-	if b.Offset < -128 || b.Offset > 127 {
+	switch {
+	case b.Offset < -128 || b.Offset > 127:
 		size += 3
+	case b.Offset == 0 && b.Base == abi.RSP:
+		size--
 	}
 	return size
 }
 
-// tail emits the code of a tail behind the heads that lead to it: the last one
-// falls through, and those within reach take a short jump.
-func (g *generator) tail(t *plan.Tail, heads []uint32, at label) {
+// headsBefore emits the heads of a tail straight before it: the last one falls
+// through, and those within reach take a short jump.
+func (g *generator) headsBefore(heads []uint32, tail label) {
 	a, p := g.asm, g.plan
 	// Distances are from the back: to the tail's begin.
 	short := len(heads) - 1
@@ -120,23 +151,22 @@ func (g *generator) tail(t *plan.Tail, heads []uint32, at label) {
 		}
 	}
 	for i, h := range heads {
-		b := &p.Blocks[h]
 		a.bind(g.block[h])
-		if b.Base == abi.RBP {
-			a.op(x86.ALEAQ, memIndex(x86.REG_BP, rDelta, 1, int64(b.Offset)), reg(rCFA))
-		} else {
-			a.op(x86.ALEAQ, mem(rSP, int64(b.Offset)), reg(rCFA))
-		}
+		g.fastHead(&p.Blocks[h])
 		switch {
 		case i == len(heads)-1:
 		case i >= short:
-			a.jumpShort(obj.AJMP, at)
+			a.jumpShort(obj.AJMP, tail)
 		default:
-			a.jump(obj.AJMP, at)
+			a.jump(obj.AJMP, tail)
 		}
 	}
-	a.bind(at)
+}
 
+// tail emits the code of a tail; row is one of those that use it.
+func (g *generator) tail(t *plan.Tail, row uint32, at label) {
+	a := g.asm
+	a.bind(at)
 	slow := a.newLabel()
 	if t.Depth > 0 {
 		a.op(x86.ALEAQ, mem(rCFA, -int64(t.Depth)), reg(rTmp))
@@ -163,6 +193,6 @@ func (g *generator) tail(t *plan.Tail, heads []uint32, at label) {
 	if t.Base == abi.RBP {
 		given = descCFAFromBP
 	}
-	a.op(x86.AMOVL, imm(int64(g.descriptor(p.Blocks[heads[0]].Row, given))), reg(rTmp))
+	a.op(x86.AMOVL, imm(int64(g.descriptor(row, given))), reg(rTmp))
 	a.jump(obj.AJMP, g.slowFast)
 }

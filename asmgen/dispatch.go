@@ -32,20 +32,62 @@ const (
 	itemLeave                   // to a row block, conditionally or not
 )
 
+// layout is the way from a pc to its row block. Row blocks are the same with every
+// layout.
+type layout interface {
+	// lookup emits the code that follows the check of the relative pc in rax, up to
+	// the jump to a row block. It may use rTmp, rCFA and what no fast row needs.
+	lookup()
+	// heads emits what leads to the tails, and sets generator.block.
+	heads() error
+	// pages emits or stores the pages.
+	pages() error
+	// pageTable returns the table of pages once all labels are known.
+	pageTable(where func(label) uint32) []uint32
+}
+
+// treeLayout has a compare tree for each distinct page. A table of 32-bit offsets
+// leads to them, or straight to the row block of a page that holds one row.
+type treeLayout struct{ g *generator }
+
+func (t treeLayout) lookup() {
+	a := t.g.asm
+	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
+	a.op(x86.ASHRL, imm(plan.PageBits), reg(rTmp))
+	a.leaData(0, rCFA)
+	a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))
+	a.leaLabel(t.g.text, rCFA)
+	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	a.op1(obj.AJMP, reg(rTmp))
+}
+
+// heads has nothing to do: they lie before their tail.
+func (t treeLayout) heads() error { return nil }
+
+func (t treeLayout) pageTable(where func(label) uint32) []uint32 {
+	g := t.g
+	table := make([]uint32, len(g.plan.Pages))
+	for i, p := range g.plan.Pages {
+		table[i] = where(g.tree[p])
+	}
+	return table
+}
+
 // pages emits the compare trees. A leaf of a tree is a jump to a row block. The
 // conditional ones take 6 bytes, the unconditional ones 5; a conditional leaf that
 // finds an unconditional jump to its block within the reach of a short jump,
 // in this page or one before, takes 2 and goes through that.
-func (g *generator) pages() error {
+func (t treeLayout) pages() error {
+	g := t.g
 	a := g.asm
 	l := pageLayout{anchors: map[uint32]int{}}
 	for i := range g.plan.Trees {
-		t := &g.plan.Trees[i]
-		if len(t.Nodes) == 0 {
-			g.tree[i] = g.block[t.Targets[0]]
+		page := &g.plan.Trees[i]
+		if len(page.Nodes) == 0 {
+			g.tree[i] = g.block[page.Targets[0]]
 			continue
 		}
-		if a.used+2*len(t.Nodes)+len(t.Targets) > chunkProgs {
+		if a.used+2*len(page.Nodes)+len(page.Targets) > chunkProgs {
 			// Short jumps stay inside a chunk.
 			if err := a.flush(); err != nil {
 				return err
@@ -53,7 +95,7 @@ func (g *generator) pages() error {
 			clear(l.anchors)
 			l.at = 0
 		}
-		l.layOut(t, g.plan.Trees[i+1:])
+		l.layOut(page, g.plan.Trees[i+1:])
 		g.tree[i] = a.bindNew()
 		g.emitPage(&l)
 	}

@@ -44,21 +44,23 @@ var maskBit = [plan.NumFast]uint8{1 << 3, 1 << 2, 1 << 4, 1 << 5, 1 << 6, 1 << 7
 // registers, the return addresses and readWord's frame it stays below the 512
 // bytes of the ABI; a test measures it.
 const (
-	slotEnd    = 0   // cursor at which the segment ends
-	slotLow    = 8   // lowest host address of the window, for signed comparison
-	slotRegs   = 16  // eh_elf_regs_t *
-	slotMem    = 24  // eh_elf_memory_t *
-	slotBias   = 32  // load bias
-	slotSync   = 40  // cursor at which *slotRegs was last up to date
-	slotBegin  = 48  // cursor at the segment's begin
-	slotDone   = 56  // steps of earlier segments
-	slotLeft   = 64  // steps of later segments
-	slotCursor = 72  // the cursor during the slow path
-	slotWant   = 80  // uint32: bit i: register i is asked for
-	slotExact  = 84  // uint32: exact of the caller, during the slow path
-	slotNew    = 88  // [17]uint64: the caller's registers; pcs of a caller that wants none
-	slotExpr   = 224 // [16]uint64: stack of an expression
-	frameSize  = 360 // 8 mod 16: with the return address and six pushes, rsp is aligned
+	slotEnd    = 0          // cursor at which the segment ends
+	slotLow    = 8          // lowest host address of the window, for signed comparison
+	slotRegs   = 16         // eh_elf_regs_t *
+	slotMem    = 24         // eh_elf_memory_t *
+	slotBias   = 32         // load bias
+	slotSync   = 40         // cursor at which *slotRegs was last up to date
+	slotBegin  = 48         // cursor at the segment's begin
+	slotDone   = 56         // steps of earlier segments
+	slotLeft   = 64         // steps of later segments
+	slotCursor = 72         // the cursor during the slow path
+	slotWant   = 80         // uint32: bit i: register i is asked for
+	slotExact  = 84         // uint32: exact of the caller, during the slow path
+	slotNew    = 88         // [17]uint64: the caller's registers; pcs of a caller that wants none
+	slotExpr   = 224        // [16]uint64: stack of an expression
+	slotPC     = slotCursor // packed lookup: rPC
+	slotKeys   = slotExpr   // packed lookup: the first key of a long record
+	frameSize  = 360        // 8 mod 16: with the return address and six pushes, rsp is aligned
 
 	pcsBuffer = abi.NumRegs // pcs in one segment where the caller wants none
 )

@@ -229,7 +229,7 @@ func (g *generator) spillState() {
 	a.op0(obj.ARET)
 }
 
-// dispatch emits the way from a step to the next row: dispatch, with the
+// dispatchCode emits the way from a step to the next row: dispatch, with the
 // caller's run-time pc in rax, and lookup, with the relative one.
 func (g *generator) dispatchCode() {
 	a := g.asm
@@ -242,13 +242,7 @@ func (g *generator) dispatchCode() {
 	a.bind(g.lookup)
 	a.op(x86.ACMPQ, reg(rPC), imm(int64(g.plan.High-g.plan.Base)))
 	a.jump(x86.AJCC, g.noInfo)
-	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
-	a.op(x86.ASHRL, imm(8), reg(rTmp))
-	a.leaData(g.pageTable, rCFA)
-	a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))
-	a.leaLabel(g.text, rCFA)
-	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
-	a.op1(obj.AJMP, reg(rTmp))
+	g.layout.lookup()
 }
 
 func (g *generator) store(r int16, slot int64) {

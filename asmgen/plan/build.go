@@ -4,17 +4,18 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"ehasm/abi"
 	"ehasm/dwarfcfa"
 )
 
 // Options are the choices of a plan.
-type Options struct{}
+type Options struct{ Dispatch Dispatch }
 
 // Build plans the code for a table. The table must be normalised.
-func Build(t *dwarfcfa.Table, _ Options) (*Plan, error) {
-	p := &Plan{Table: t, Low: t.Low(), High: t.High()}
+func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
+	p := &Plan{Table: t, Low: t.Low(), High: t.High(), Dispatch: opt.Dispatch}
 	p.Base = p.Low &^ (PageSize - 1)
 	if span := uint64(p.High - p.Base); span > MaxSpan {
 		return nil, fmt.Errorf("%w: %#x..%#x, at most %#x are supported", ErrSpan, p.Low, p.High, uint64(MaxSpan))
@@ -22,6 +23,9 @@ func Build(t *dwarfcfa.Table, _ Options) (*Plan, error) {
 	b := builder{plan: p, tails: map[Tail]uint32{}, trees: map[string]uint32{}}
 	b.blocks()
 	b.pages()
+	if opt.Dispatch == DispatchPacked {
+		p.number()
+	}
 	return p, nil
 }
 
@@ -156,6 +160,25 @@ func (b *builder) pages() {
 	}
 }
 
+// number gives ids to the blocks, by how many leaves lead to them.
+func (p *Plan) number() {
+	uses := make([]int, len(p.Blocks))
+	for i := range p.Trees {
+		for _, target := range p.Trees[i].Targets {
+			uses[target]++
+		}
+	}
+	p.IDs = make([]uint32, len(p.Blocks))
+	p.IDOf = make([]uint32, len(p.Blocks))
+	for i := range p.IDs {
+		p.IDs[i] = uint32(i)
+	}
+	slices.SortStableFunc(p.IDs, func(a, b uint32) int { return uses[b] - uses[a] })
+	for id, block := range p.IDs {
+		p.IDOf[block] = uint32(id)
+	}
+}
+
 // extend has block hold from key on.
 func (t *Tree) extend(key uint8, block uint32) {
 	if n := len(t.Targets); n == 0 {
@@ -179,7 +202,9 @@ func (b *builder) tree(t Tree) uint32 {
 	n := uint32(len(b.plan.Trees))
 	b.trees[string(key)] = n
 	own := Tree{Keys: append([]uint8(nil), t.Keys...), Targets: append([]uint32(nil), t.Targets...)}
-	own.Nodes = b.dp.nodes(own.Keys)
+	if b.plan.Dispatch == DispatchTree {
+		own.Nodes = b.dp.nodes(own.Keys)
+	}
 	b.plan.Trees = append(b.plan.Trees, own)
 	return n
 }

@@ -19,10 +19,14 @@ func (p *Plan) Lookup(pc dwarfcfa.Addr) uint32 {
 	return p.Trees[p.Pages[off/PageSize]].lookup(uint8(off))
 }
 
-// lookup follows the nodes, as the code does.
+// lookup does what the code does: it follows the nodes, or counts keys.
 func (t *Tree) lookup(low uint8) uint32 {
 	if len(t.Nodes) == 0 {
-		return t.Targets[0]
+		n := 0
+		for n < len(t.Keys) && t.Keys[n] <= low {
+			n++
+		}
+		return t.Targets[n]
 	}
 	at := Child(0)
 	for {
@@ -58,7 +62,7 @@ type PageInfo struct {
 type LeafInfo struct {
 	Start       string `json:"start"`
 	Block       uint32 `json:"block"`
-	Comparisons int    `json:"comparisons"`
+	Comparisons int    `json:"comparisons"` // 0 with packed dispatch
 }
 
 // Info is a plan for dumps.

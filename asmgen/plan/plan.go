@@ -9,6 +9,7 @@ package plan
 
 import (
 	"errors"
+	"fmt"
 
 	"ehasm/dwarfcfa"
 )
@@ -35,18 +36,55 @@ type Plan struct {
 	High  dwarfcfa.Addr   // one past the highest pc covered
 	Base  dwarfcfa.Addr   // Low rounded down to a page
 
+	Dispatch Dispatch
+
 	Pages  []uint32 // by page number from Base on: index into Trees
 	Trees  []Tree   // distinct pages, in order of first use
 	Blocks []Block  // what a page leads to; Blocks[0] stops with abi.StatusNoInfo
 	Tails  []Tail   // distinct, in order of first use
+
+	// Packed dispatch names blocks by ids: IDs[id] is the block, the most used ones
+	// first; id 0 to MaxShortID take a byte. IDOf is the inverse.
+	IDs  []uint32
+	IDOf []uint32
 }
 
-// Tree is the decision tree of a page. Keys[i] is the low byte at which
+// Dispatch is the way from a pc to its row block.
+type Dispatch uint8
+
+const (
+	// DispatchTree compares a page's keys by a tree of machine instructions.
+	DispatchTree Dispatch = iota
+	// DispatchPacked keeps a page's keys and ids as data, compared 16 at a time.
+	DispatchPacked
+)
+
+// MaxShortID is the highest id that fits a page's short form.
+const MaxShortID = 255
+
+func (d Dispatch) String() string {
+	if d == DispatchPacked {
+		return "packed"
+	}
+	return "tree"
+}
+
+// ParseDispatch is the inverse of String.
+func ParseDispatch(s string) (Dispatch, error) {
+	for _, d := range []Dispatch{DispatchTree, DispatchPacked} {
+		if s == d.String() {
+			return d, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown dispatch %q: want tree or packed", s)
+}
+
+// Tree is a distinct page. Keys[i] is the low byte at which
 // Targets[i+1] begins to hold; Targets[0] holds from the page's start.
 type Tree struct {
 	Keys    []uint8  // ascending
 	Targets []uint32 // block numbers; one more than Keys; neighbours differ
-	Nodes   []Node   // Nodes[0] is the root; empty where there are no Keys
+	Nodes   []Node   // of the decision tree, Nodes[0] the root; empty where there are no Keys or the dispatch has no trees
 }
 
 // Node sends low bytes below Key to Left, others to Right.

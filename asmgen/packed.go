@@ -1,0 +1,208 @@
+package asmgen
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/twitchyliquid64/golang-asm/obj"
+	"github.com/twitchyliquid64/golang-asm/obj/x86"
+
+	"ehasm/asmgen/plan"
+)
+
+// ErrTooLarge is wrapped where an object's pages do not fit the packed form.
+var ErrTooLarge = errors.New("too many pages for packed dispatch")
+
+// packedLayout keeps pages as records of data. An entry of the page table is the
+// offset of a record from the table's begin, with bit 31 set for a long record.
+//
+//	short record: byte n, n keys of a byte, n+1 ids of a byte; n at most 16
+//	long record:  byte n, n keys of a byte, n+1 ids of two bytes
+//
+// The number of keys that are at most the low byte of the pc is the index of the
+// id. Keys are compared 16 at a time with SSE2, which every x86-64 machine has.
+//
+// The heads of row blocks lie in slots of 16 bytes, so that an id gives the
+// address.
+type packedLayout struct {
+	g       *generator
+	slots   label    // of id 0
+	entries []uint32 // by plan.Trees
+}
+
+const (
+	slotBits   = 4
+	slotSize   = 1 << slotBits
+	packedKeys = 16 // in a short record at most
+	packedLong = 1 << 31
+)
+
+// Registers of the lookup besides rTmp and rCFA; rPC is kept in slotPC.
+const (
+	pCount = x86.REG_AX // keys in the record
+	pKeys  = rTmp       // address of the keys, or one before it
+	pMask  = rCFA
+)
+
+func (l *packedLayout) lookup() {
+	g := l.g
+	a := g.asm
+	l.slots = a.newLabel()
+	long, jump := a.newLabel(), a.newLabel()
+	g.store(rPC, slotPC)
+	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
+	a.op(x86.ASHRL, imm(plan.PageBits), reg(rTmp))
+	a.leaData(0, rCFA)
+	a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 0), reg(rTmp)) // the entry
+	// The pc's low byte in all bytes of xmm0.
+	a.op(x86.AMOVBLZX, reg(x86.REG_AL), reg(x86.REG_AX))
+	a.op3(x86.AIMUL3L, imm(0x01010101), reg(x86.REG_AX), reg(x86.REG_AX))
+	a.op(x86.AMOVL, reg(x86.REG_AX), reg(x86.REG_X0))
+	a.op3(x86.APSHUFD, imm(0), reg(x86.REG_X0), reg(x86.REG_X0))
+	a.op(x86.ATESTL, reg(rTmp), reg(rTmp))
+	a.branch(x86.AJMI, long)
+	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
+	l.compare(1)
+	a.op(x86.ABTSL, reg(pCount), reg(pMask)) // what follows the keys does not count
+	a.op(x86.ABSFL, reg(pMask), reg(pMask))
+	a.op(x86.AADDQ, reg(pCount), reg(pKeys))
+	a.op(x86.AMOVBLZX, memIndex(pKeys, pMask, 1, 1), reg(rTmp))
+	a.bind(jump) // to the block whose id is in edi
+	a.op(x86.ASHLL, imm(slotBits), reg(rTmp))
+	a.leaLabel(l.slots, rCFA)
+	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	g.loadSlot(slotPC, rPC)
+	a.op1(obj.AJMP, reg(rTmp))
+
+	next, last, found := a.newLabel(), a.newLabel(), a.newLabel()
+	a.bind(long)
+	a.op(x86.AANDL, imm(packedLong-1), reg(rTmp))
+	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
+	a.op1(x86.AINCQ, reg(pKeys))
+	g.store(pKeys, slotKeys)
+	a.bind(next)
+	l.compare(0)
+	a.op(x86.ABSFL, reg(pMask), reg(pMask)) // 16 if all are at most the pc
+	a.op(x86.ACMPL, reg(pCount), imm(packedKeys))
+	a.branch(x86.AJLS, last)
+	a.op(x86.ACMPL, reg(pMask), imm(packedKeys))
+	a.branch(x86.AJNE, found)
+	a.op(x86.AADDQ, imm(packedKeys), reg(pKeys))
+	a.op(x86.ASUBL, imm(packedKeys), reg(pCount))
+	a.branch(obj.AJMP, next)
+	a.bind(last)
+	a.op(x86.ACMPL, reg(pMask), reg(pCount))
+	a.op(x86.ACMOVLHI, reg(pCount), reg(pMask))
+	a.bind(found)
+	a.op(x86.AADDQ, reg(pKeys), reg(pCount)) // address of the ids
+	a.op(x86.AADDQ, reg(pKeys), reg(pMask))
+	a.op(x86.ASUBQ, mem(x86.REG_SP, slotKeys), reg(pMask)) // index of the id
+	a.op(x86.AMOVWLZX, memIndex(pCount, pMask, 2, 0), reg(rTmp))
+	a.branch(obj.AJMP, jump)
+}
+
+// compare emits the comparison of the 16 keys at pKeys+off with xmm0: bit i of
+// pMask says that key i is larger; bits 16 to 31 are set.
+func (l *packedLayout) compare(off int64) {
+	a := l.g.asm
+	x0, x1, x2 := reg(x86.REG_X0), reg(x86.REG_X1), reg(x86.REG_X2)
+	a.op(x86.AMOVOU, mem(pKeys, off), x1)
+	a.op(x86.AMOVO, x1, x2)
+	a.op(x86.APMINUB, x0, x2)
+	a.op(x86.APCMPEQB, x1, x2) // min(key, pc) == key
+	a.op(x86.APMOVMSKB, x2, reg(pMask))
+	a.op1(x86.ANOTL, reg(pMask))
+}
+
+// heads emits the slots, in order of ids.
+func (l *packedLayout) heads() error {
+	g := l.g
+	a := g.asm
+	if err := a.align(slotSize); err != nil {
+		return err
+	}
+	a.bind(l.slots)
+	for _, block := range g.plan.IDs {
+		b := &g.plan.Blocks[block]
+		g.block[block] = a.bindNew()
+		size := 0
+		switch b.Kind {
+		case plan.BlockStop:
+			at, err := g.stopCode(b)
+			if err != nil {
+				return err
+			}
+			a.jump(obj.AJMP, at)
+			size = sizeJump
+		case plan.BlockFast:
+			g.fastHead(b)
+			a.jump(obj.AJMP, g.tails[b.Tail])
+			size = headSize(b) + sizeJump
+		case plan.BlockSlow:
+			g.slowHead(b)
+			size = sizeMove + sizeJump
+		}
+		a.pad(slotSize - size)
+		if err := a.breakChunk(); err != nil {
+			return err
+		}
+	}
+	if err := a.flush(); err != nil {
+		return err
+	}
+	for id, block := range g.plan.IDs {
+		if at := a.where[g.block[block]]; at != a.where[l.slots]+int32(id)*slotSize {
+			return fmt.Errorf("%w: the head of row block %d is not in its slot", ErrAssemble, block)
+		}
+	}
+	return nil
+}
+
+// pages stores the records.
+func (l *packedLayout) pages() error {
+	g := l.g
+	le := binary.LittleEndian
+	l.entries = make([]uint32, len(g.plan.Trees))
+	for i := range g.plan.Trees {
+		t := &g.plan.Trees[i]
+		entry := uint32(len(g.data))
+		if len(g.data) >= packedLong-1<<16 {
+			return fmt.Errorf("%w: %d", ErrTooLarge, len(g.plan.Trees))
+		}
+		short := len(t.Keys) <= packedKeys
+		for _, target := range t.Targets {
+			short = short && g.plan.IDOf[target] <= plan.MaxShortID
+		}
+		g.data = append(g.data, byte(len(t.Keys)))
+		g.data = append(g.data, t.Keys...)
+		for _, target := range t.Targets {
+			id := g.plan.IDOf[target]
+			switch {
+			case short:
+				g.data = append(g.data, byte(id))
+			case id <= 0xffff:
+				g.data = le.AppendUint16(g.data, uint16(id))
+			default:
+				return fmt.Errorf("%w: %d distinct rows", ErrTooLarge, len(g.plan.IDs))
+			}
+		}
+		if !short {
+			entry |= packedLong
+		}
+		l.entries[i] = entry
+	}
+	// 16 keys may be read from the last record's begin on.
+	g.data = append(g.data, make([]byte, packedKeys)...)
+	return nil
+}
+
+func (l *packedLayout) pageTable(func(label) uint32) []uint32 {
+	table := make([]uint32, len(l.g.plan.Pages))
+	for i, p := range l.g.plan.Pages {
+		table[i] = l.entries[p]
+	}
+	return table
+}
