@@ -139,6 +139,9 @@ func (a *assembler) op(as obj.As, from, to obj.Addr) {
 	p.From, p.To = from, to
 }
 
+// divide adds a division of rdx:rax by a register, which golang-asm takes for a source.
+func (a *assembler) divide(as obj.As, r int16) { a.add(as).From = reg(r) }
+
 // op3 adds an instruction with a constant before source and destination.
 func (a *assembler) op3(as obj.As, c, from, to obj.Addr) {
 	p := a.add(as)

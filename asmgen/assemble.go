@@ -73,7 +73,12 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		&g.subroutines, &g.textEnd, &g.step, &g.thunk} {
 		*l = a.newLabel()
 	}
-	g.data = make([]byte, 4*len(p.Pages)) // the page table comes first
+	// The page table comes first. One entry more, so that there are data even for
+	// an object without a row.
+	g.data = make([]byte, 4*len(p.Pages), 4*len(p.Pages)+4)
+	if len(p.Pages) == 0 {
+		g.data = g.data[:4]
+	}
 
 	a.bind(g.text)
 	g.stepEntry()

@@ -239,14 +239,14 @@ func (c *exprCode) binary(op dwarfcfa.ExprOp, i int) error {
 		a.jump(x86.AJEQ, c.g.exprUnreadable)
 		if op.Code == dwarfcfa.OpMod {
 			a.op(x86.AXORL, dx, dx)
-			a.op1(x86.ADIVQ, cx)
+			a.divide(x86.ADIVQ, x86.REG_CX)
 			a.op(x86.AMOVQ, dx, ax)
 			break
 		}
 		a.op(x86.ACMPQ, cx, imm(-1)) // the quotient may overflow, which idiv traps
 		a.jump(x86.AJEQ, negate)
 		a.op0(x86.ACQO)
-		a.op1(x86.AIDIVQ, cx)
+		a.divide(x86.AIDIVQ, x86.REG_CX)
 		a.jump(obj.AJMP, done)
 		a.bind(negate)
 		a.op1(x86.ANEGQ, ax)

@@ -200,7 +200,7 @@ func (c *checker) whole(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
 	c.frame(pc, m)
 	s := c.start
 	s.Reg[abi.RSP] = m.lo + c.rng.below(m.size)
-	if row == nil || row.CFA.Kind != dwarfcfa.CFARegOffset {
+	if row == nil || row.CFA.Kind != dwarfcfa.CFARegOffset || row.CFA.Reg == abi.RIP {
 		return
 	}
 	low, high := uint64(2048), m.size-8 // of the CFA in the window
@@ -239,7 +239,7 @@ func (c *checker) edge(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
 	near := func(r int) { s.Reg[r] = m.lo + c.rng.below(m.size+64) - 32 }
 	near(abi.RSP)
 	near(abi.RBP)
-	if row != nil && row.CFA.Kind == dwarfcfa.CFARegOffset && c.rng.oneIn(2) {
+	if row != nil && row.CFA.Kind == dwarfcfa.CFARegOffset && row.CFA.Reg != abi.RIP && c.rng.oneIn(2) {
 		s.Reg[row.CFA.Reg] -= uint64(row.CFA.Offset)
 	}
 	if c.rng.oneIn(4) {
@@ -328,27 +328,41 @@ func (c *checker) original(pc dwarfcfa.Addr) error {
 	return c.context(pc, c.deref, derefMemory{})
 }
 
-// direct compares a step of an _eh_elf without callback, where its words can be
-// read.
+// direct compares a step of an _eh_elf without callback. It reads this process's
+// own memory, so only rows whose words can be placed in the window are run; what
+// the others mean has been compared through the full interface.
 func (c *checker) direct(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
-	if row != nil && (row.CFA.Kind != dwarfcfa.CFARegOffset || row.CFA.Reg != abi.RSP && row.CFA.Reg != abi.RBP) {
-		return nil // reads where the expression says, which need not exist
-	}
 	c.whole(pc, row)
 	m := c.mem
-	move := m.host - m.lo // this interface reads this process's memory
+	move := m.host - m.lo
 	for i := range abi.RIP {
 		c.start.Reg[i] += move
 	}
 	m.lo = m.host
-	if row != nil {
-		for _, rule := range row.Regs {
-			if rule.Kind == dwarfcfa.RuleExpression || rule.Kind == dwarfcfa.RuleOffset && (rule.Offset < -2048 || rule.Offset > -8) {
-				return nil
+	if row != nil && !c.placed(row) {
+		return nil
+	}
+	return c.context(pc, 0, m)
+}
+
+// placed reports whether a step from start by row reads nothing but the window.
+func (c *checker) placed(row *dwarfcfa.Row) bool {
+	if row.CFA.Kind == dwarfcfa.CFAExpr || row.CFA.Reg == abi.RIP {
+		return false
+	}
+	m := c.mem
+	cfa := c.start.Reg[row.CFA.Reg] + uint64(row.CFA.Offset)
+	for _, rule := range row.Regs {
+		switch rule.Kind {
+		case dwarfcfa.RuleExpression, dwarfcfa.RuleValExpression:
+			return false
+		case dwarfcfa.RuleOffset:
+			if cfa+uint64(rule.Offset)-m.lo > m.size-8 {
+				return false
 			}
 		}
 	}
-	return c.context(pc, 0, m)
+	return true
 }
 
 func (c *checker) context(pc dwarfcfa.Addr, deref uintptr, m dwarfcfa.WordReader) error {

@@ -1,0 +1,157 @@
+package verify
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"ehasm/abi"
+	"ehasm/asmgen"
+	"ehasm/asmgen/plan"
+	"ehasm/dwarfcfa"
+	"ehasm/elfout"
+)
+
+// variant is a way to compile a table.
+type variant struct {
+	name string
+	plan plan.Options
+	asm  asmgen.Options
+}
+
+func variants() []variant {
+	return []variant{
+		{name: "tree"},
+		{name: "packed", plan: plan.Options{Dispatch: plan.DispatchPacked}},
+		{name: "no-deref", asm: asmgen.Options{NoDeref: true}},
+	}
+}
+
+func compile(t testing.TB, table *dwarfcfa.Table, v variant) []byte {
+	t.Helper()
+	p, err := plan.Build(table, v.plan)
+	require.NoError(t, err)
+	code, err := asmgen.Assemble(p, v.asm)
+	require.NoError(t, err)
+	image, err := elfout.New(code, elfout.Source{Name: "test"})
+	require.NoError(t, err)
+	return image.Bytes()
+}
+
+// TestRandomTables compiles tables with every kind of rule and operation.
+func TestRandomTables(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, v := range variants() {
+		t.Run(v.name, func(t *testing.T) {
+			for range 150 {
+				data := make([]byte, 1+rng.IntN(6000))
+				for i := range data {
+					data[i] = byte(rng.Uint32())
+				}
+				s := source{data}
+				table := s.table(250)
+				_, err := Image(compile(t, table, v), table)
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+// FuzzNoDiff lets the fuzzer choose the table. The code runs between guard
+// pages: a read outside the window ends the process.
+func FuzzNoDiff(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{0, 0x10, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17})
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, n := range []int{64, 512, 4096} {
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 8192 {
+			return
+		}
+		s := source{data}
+		table := s.table(250)
+		for _, v := range variants() {
+			if _, err := Image(compile(t, table, v), table); err != nil {
+				t.Fatal(v.name, err)
+			}
+		}
+	})
+}
+
+// pushed is the row of a function that has pushed rbx and made a frame.
+func pushed() dwarfcfa.Row {
+	var r dwarfcfa.Row
+	for i := range r.Regs {
+		r.Regs[i].Kind = dwarfcfa.RuleUndefined
+		if abi.CalleeSaved&(1<<i) != 0 {
+			r.Regs[i].Kind = dwarfcfa.RuleSameValue
+		}
+	}
+	r.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: abi.RSP, Offset: 48}
+	r.Regs[abi.RSP].Kind = dwarfcfa.RuleValOffset
+	r.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
+	r.Regs[abi.RBX] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -16}
+	return r
+}
+
+// TestDisagreement compiles one table and verifies another: every difference
+// that a step can show has to be found.
+func TestDisagreement(t *testing.T) {
+	table := func() *dwarfcfa.Table {
+		other := pushed()
+		other.CFA.Offset = 16
+		return &dwarfcfa.Table{
+			Exprs: []dwarfcfa.Expr{{}, {Ops: []dwarfcfa.ExprOp{{Code: dwarfcfa.OpReg, Reg: abi.RSP, Arg: 8}}}},
+			Rows:  []dwarfcfa.Row{pushed(), other},
+			Ranges: []dwarfcfa.Range{
+				{Start: 0x1000, End: 0x1010, Row: 0}, {Start: 0x1010, End: 0x1020, Row: 1}, {Start: 0x1040, End: 0x2000, Row: 0},
+			},
+		}
+	}
+	changes := map[string]func(*dwarfcfa.Table){
+		"CFA offset":     func(t *dwarfcfa.Table) { t.Rows[0].CFA.Offset += 8 },
+		"CFA register":   func(t *dwarfcfa.Table) { t.Rows[0].CFA.Reg = abi.RBP },
+		"CFA expression": func(t *dwarfcfa.Table) { t.Rows[0].CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFAExpr, Expr: 1} },
+		"save slot":      func(t *dwarfcfa.Table) { t.Rows[0].Regs[abi.RBX].Offset -= 8 },
+		"lost save":      func(t *dwarfcfa.Table) { t.Rows[0].Regs[abi.RBX] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleSameValue} },
+		"undefined":      func(t *dwarfcfa.Table) { t.Rows[0].Regs[abi.R12].Kind = dwarfcfa.RuleUndefined },
+		"caller-saved":   func(t *dwarfcfa.Table) { t.Rows[0].Regs[abi.RAX].Kind = dwarfcfa.RuleSameValue },
+		"return address": func(t *dwarfcfa.Table) { t.Rows[0].Regs[abi.RIP].Offset -= 8 },
+		"end of stack": func(t *dwarfcfa.Table) {
+			t.Rows[0] = dwarfcfa.Row{}
+			t.Rows[0].Regs[abi.RIP].Kind = dwarfcfa.RuleUndefined
+		},
+		"not compiled": func(t *dwarfcfa.Table) { t.Rows[0] = dwarfcfa.Row{Flags: dwarfcfa.RowNotCompiled} },
+		"signal frame": func(t *dwarfcfa.Table) { t.Rows[0].Flags = dwarfcfa.RowSignal },
+		"start":        func(t *dwarfcfa.Table) { t.Ranges[0].Start-- },
+		"end":          func(t *dwarfcfa.Table) { t.Ranges[2].End++ },
+		"border":       func(t *dwarfcfa.Table) { t.Ranges[0].End++; t.Ranges[1].Start++ },
+		"gap":          func(t *dwarfcfa.Table) { t.Ranges[1].End++ },
+	}
+	for _, v := range variants() {
+		image := compile(t, table(), v)
+		_, err := Image(image, table())
+		require.NoError(t, err, v.name)
+		for name, change := range changes {
+			changed := table()
+			change(changed)
+			_, err := Image(image, changed)
+			require.ErrorIs(t, err, ErrDisagree, "%s: %s", v.name, name)
+		}
+	}
+}
+
+// TestEmptyTable has no pc covered.
+func TestEmptyTable(t *testing.T) {
+	for _, v := range variants() {
+		_, err := Image(compile(t, &dwarfcfa.Table{}, v), &dwarfcfa.Table{})
+		require.NoError(t, err, v.name)
+	}
+}
