@@ -49,6 +49,7 @@ Examples:
   ehasm build --deps --vdso -o eh_elfs /bin/ls
   ehasm build --pid 1234 -o eh_elfs
   ehasm build --strict --json libfoo.so
+  ehasm build --dispatch=packed -j1 libfoo.so
 `
 
 // buildOptions is what the flags of build say.
@@ -60,8 +61,8 @@ type buildOptions struct {
 	strict   bool
 	noDeref  bool
 	noVerify bool
-	source   string
-	dispatch string
+	source   dwarfcfa.Source
+	dispatch plan.Dispatch
 	json     bool
 	quiet    bool
 	verbose  bool
@@ -80,13 +81,15 @@ func buildVerb() verb {
 		fs.BoolVar(&opt.strict, "strict", false, "fail where an FDE or a row cannot be compiled, instead of leaving it out")
 		fs.BoolVar(&opt.noDeref, "no-deref", false, "give _eh_elf no deref argument: it reads memory directly")
 		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
-		fs.StringVar(&opt.source, "source", "auto", "read `auto`, eh_frame or debug_frame")
-		fs.StringVar(&opt.dispatch, "dispatch", "tree", "look pcs up with a `tree`")
+		tables := declareTables(fs)
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "print nothing but failures")
 		fs.BoolVarP(&opt.verbose, "verbose", "v", false, "name what is skipped and left out, with the reason")
 		return func(ctx context.Context, paths []string, c *console) int {
 			if err := opt.check(paths); err != nil {
+				return v.misuse(c, err)
+			}
+			if err := tables(&opt.source, &opt.dispatch); err != nil {
 				return v.misuse(c, err)
 			}
 			return build(ctx, paths, opt, c)
@@ -109,13 +112,23 @@ func (opt *buildOptions) check(paths []string) error {
 	if opt.quiet && opt.verbose {
 		return errors.New("--quiet and --verbose exclude each other")
 	}
-	if _, err := dwarfcfa.ParseSource(opt.source); err != nil {
-		return fmt.Errorf("--source: %w", err)
-	}
-	if opt.dispatch != "tree" {
-		return fmt.Errorf("--dispatch: unknown dispatch %q: want tree", opt.dispatch)
-	}
 	return nil
+}
+
+// declareTables declares the flags that say what is read and how pcs are looked
+// up, and returns what gets their values once they are parsed.
+func declareTables(fs *pflag.FlagSet) func(*dwarfcfa.Source, *plan.Dispatch) error {
+	source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, or auto, the first that has an FDE")
+	dispatch := fs.String("dispatch", "tree", "look pcs up by `WAY`: tree, or packed, which is smaller")
+	return func(s *dwarfcfa.Source, d *plan.Dispatch) (err error) {
+		if *s, err = dwarfcfa.ParseSource(*source); err != nil {
+			return fmt.Errorf("--source: %w", err)
+		}
+		if *d, err = plan.ParseDispatch(*dispatch); err != nil {
+			return fmt.Errorf("--dispatch: %w", err)
+		}
+		return nil
+	}
 }
 
 // build is the verb: what is there, where it goes, compile each, tell.
@@ -172,7 +185,7 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	case opt.json:
 		r.json(c)
 	case !opt.quiet:
-		r.table(c.out)
+		r.table(c.out, len(c.failures) > 0)
 	}
 	return exitDone // or failed, if c was told of a failure
 }
@@ -186,17 +199,13 @@ type product struct {
 
 // compile is the way from an object to its eh_elf, a line per stage.
 func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *buildOptions) (*product, error) {
-	source, err := dwarfcfa.ParseSource(opt.source)
-	if err != nil {
-		return nil, err
-	}
 	// The FDEs of the object become one table: a row for each pc.
-	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: source, Strict: opt.strict})
+	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source, Strict: opt.strict})
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
-	// The table becomes compare trees over shared blocks, still without instructions.
-	layout, err := plan.Build(table, plan.Options{})
+	// The table becomes pages over shared row blocks, still without instructions.
+	layout, err := plan.Build(table, plan.Options{Dispatch: opt.dispatch})
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}

@@ -45,11 +45,12 @@ func stages() []string { return []string{"entries", "rows", "table", "plan", "as
 
 // dumpOptions is what the flags of dump say.
 type dumpOptions struct {
-	stage   string
-	pc      *dwarfcfa.Addr
-	source  dwarfcfa.Source
-	noDeref bool
-	json    bool
+	stage    string
+	pc       *dwarfcfa.Addr
+	source   dwarfcfa.Source
+	dispatch plan.Dispatch
+	noDeref  bool
+	json     bool
 }
 
 func dumpVerb() verb {
@@ -57,7 +58,7 @@ func dumpVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		stage := fs.String("stage", "rows", "show `STAGE`: "+strings.Join(stages(), ", "))
 		pc := fs.String("pc", "", "only what concerns link-time address `ADDR`, such as 0x4010")
-		source := fs.String("source", "auto", "read `auto`, eh_frame or debug_frame")
+		tables := declareTables(fs)
 		noDeref := fs.Bool("no-deref", false, "stage asm: _eh_elf without deref argument")
 		asJSON := fs.Bool("json", false, "print JSON")
 		return func(_ context.Context, paths []string, c *console) int {
@@ -68,9 +69,8 @@ func dumpVerb() verb {
 			if !slices.Contains(stages(), opt.stage) {
 				return v.misuse(c, fmt.Errorf("--stage: unknown stage %q: want %s", opt.stage, strings.Join(stages(), ", ")))
 			}
-			var err error
-			if opt.source, err = dwarfcfa.ParseSource(*source); err != nil {
-				return v.misuse(c, fmt.Errorf("--source: %w", err))
+			if err := tables(&opt.source, &opt.dispatch); err != nil {
+				return v.misuse(c, err)
 			}
 			if *pc != "" {
 				n, err := strconv.ParseUint(*pc, 0, 64)
@@ -121,7 +121,7 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 		}
 		return dwarfcfa.DumpTable(w, table, opt.pc)
 	}
-	layout, err := plan.Build(table, plan.Options{})
+	layout, err := plan.Build(table, plan.Options{Dispatch: opt.dispatch})
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"ehasm/abi"
 	"ehasm/asmgen"
+	"ehasm/asmgen/plan"
 	"ehasm/dwarfcfa"
 	"ehasm/elfout"
 	"ehasm/internal/find"
@@ -27,13 +28,13 @@ type identity struct {
 	size    int64
 	sha256  string // of the file; only where it has no build-id
 	options string
-	noDeref bool
+	flags   uint32 // of the identity note
 }
 
 func identify(j *job, object *dwarfcfa.Object, r io.ReaderAt, size int64, opt *buildOptions) (identity, error) {
 	id := identity{
 		name: strings.TrimSuffix(j.target, abi.Suffix), buildID: object.BuildID(), size: size,
-		options: opt.describe(), noDeref: opt.noDeref,
+		options: opt.describe(), flags: opt.flags(),
 	}
 	if len(id.buildID) == 0 {
 		h := sha256.New()
@@ -47,11 +48,23 @@ func identify(j *job, object *dwarfcfa.Object, r io.ReaderAt, size int64, opt *b
 
 // describe is the options that the bytes of an eh_elf depend on.
 func (opt *buildOptions) describe() string {
-	words := []string{"source=" + opt.source, "dispatch=" + opt.dispatch}
+	words := []string{"source=" + opt.source.String(), "dispatch=" + opt.dispatch.String()}
 	if opt.noDeref {
 		words = append(words, "no-deref")
 	}
 	return strings.Join(words, ",")
+}
+
+// flags are what the identity note says of the options.
+func (opt *buildOptions) flags() uint32 {
+	var flags uint32
+	if opt.noDeref {
+		flags |= abi.FlagNoDeref
+	}
+	if opt.dispatch == plan.DispatchPacked {
+		flags |= abi.FlagPacked
+	}
+	return flags
 }
 
 // canVerify tells whether generated code runs on this machine.
@@ -108,7 +121,7 @@ func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
 	}
 	n := info.Note
 	if n.Version != abi.Version || n.FileSize != uint64(id.size) || !bytes.Equal(n.BuildID, id.buildID) ||
-		(n.Flags&abi.FlagNoDeref != 0) != id.noDeref {
+		n.Flags != id.flags {
 		return stats{}, false
 	}
 	if !slices.Contains(info.Build, keyTool+"="+tool()) || !slices.Contains(info.Build, keyOptions+"="+id.options) ||

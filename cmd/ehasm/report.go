@@ -153,8 +153,8 @@ func (r *report) total() (sum stats) {
 	return sum
 }
 
-// table prints the result for people.
-func (r *report) table(w io.Writer) {
+// table prints the result for people. failed tells that failures were told.
+func (r *report) table(w io.Writer, failed bool) {
 	if len(r.done) > 0 {
 		rows := [][]string{{"file", "FDEs", "rows", "distinct", "eh_frame+hdr", "code+data", "ratio", "time", "left out"}}
 		for _, o := range r.done {
@@ -168,7 +168,7 @@ func (r *report) table(w io.Writer) {
 	if len(r.skipped) > 0 {
 		fmt.Fprintf(w, "skipped: %s\n", countsText(r.reasons()))
 	}
-	if len(r.done) == 0 && len(r.failed) == 0 {
+	if len(r.done) == 0 && !failed {
 		fmt.Fprintln(w, "nothing to compile")
 	}
 }
