@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"ehasm/internal/find"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestForEach: every job is done once, and what is under way at one time stays
+// within the room, jobs larger than all of it aside.
+func TestForEach(t *testing.T) {
+	var jobs []*job
+	for i := range 200 {
+		jobs = append(jobs, &job{Input: &find.Input{Weight: int64(i%7) * maxInFlight / 4}})
+	}
+	var mu sync.Mutex
+	var now int64
+	done := make([]int, len(jobs))
+	forEach(context.Background(), jobs, 16, func(i int) {
+		weight := min(jobs[i].Weight, maxInFlight)
+		mu.Lock()
+		done[i]++
+		now += weight
+		assert.LessOrEqual(t, now, int64(maxInFlight))
+		mu.Unlock()
+		time.Sleep(time.Millisecond / 4)
+		mu.Lock()
+		now -= weight
+		mu.Unlock()
+	})
+	for i, n := range done {
+		assert.Equal(t, 1, n, "job %d", i)
+	}
+}
+
+// TestForEachEnds: it returns while a call is under way.
+func TestForEachEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	block := make(chan struct{})
+	defer close(block)
+	forEach(ctx, []*job{{Input: &find.Input{}}, {Input: &find.Input{}}}, 2, func(int) {
+		cancel()
+		<-block
+	})
+	assert.Error(t, ctx.Err())
+}
