@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	_ "ehasm/asmgen/goenv" // must be initialised before golang-asm
+	"ehasm/asmgen/goenv" // must be initialised before golang-asm
 
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
@@ -15,6 +15,8 @@ import (
 
 // This file is the only one that drives golang-asm; the others build its
 // instructions through it.
+
+func init() { goenv.Restore() }
 
 // ErrAssemble is wrapped by errors that golang-asm or the layout of jumps
 // raised. It means a defect in this package, never bad input.

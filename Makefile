@@ -1,0 +1,36 @@
+# Everything needs Go; the tests also need the Debian packages in scripts/deps.sh,
+# which installs them where it may.
+SHELL = /bin/bash -o pipefail
+GO ?= go
+
+.PHONY: build test lint race fuzz corpus bench deps generate
+
+build:
+	$(GO) build -o ehasm ./cmd/ehasm
+
+test: deps
+	scripts/test.sh
+
+deps:
+	scripts/deps.sh
+
+lint:
+	test -z "$$(gofmt -l $$(git ls-files '*.go'))"
+	$(GO) vet ./...
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@latest ./...
+
+race:
+	$(GO) test -race ./cmd/... ./ehelf/... ./verify/... ./asmgen/...
+
+# Long runs: make fuzz FUZZTIME=1h
+FUZZTIME ?= 10m
+fuzz:
+	scripts/fuzz.sh $(FUZZTIME)
+
+# Every ELF file of the machine: make corpus CORPUS="/usr/bin /opt"
+CORPUS ?= /usr /opt /lib /bin /sbin
+corpus: deps
+	$(GO) run ./corpus $(CORPUS)
+
+bench: deps
+	bench/run.sh

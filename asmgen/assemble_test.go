@@ -1,0 +1,153 @@
+package asmgen
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"ehasm/abi"
+	"ehasm/asmgen/plan"
+	"ehasm/dwarfcfa"
+)
+
+// sample has a row of every kind: fast on rsp and rbp, an expression, the end of
+// the stack, one that is not compiled, and a hole.
+func sample() *dwarfcfa.Table {
+	row := func(base uint16, offset int64, saves ...uint8) dwarfcfa.Row {
+		var r dwarfcfa.Row
+		for i := range r.Regs {
+			r.Regs[i].Kind = dwarfcfa.RuleUndefined
+			if abi.CalleeSaved&(1<<i) != 0 {
+				r.Regs[i].Kind = dwarfcfa.RuleSameValue
+			}
+		}
+		r.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: base, Offset: offset}
+		r.Regs[abi.RSP].Kind = dwarfcfa.RuleValOffset
+		r.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
+		for i, reg := range saves {
+			r.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -16 - 8*int64(i)}
+		}
+		return r
+	}
+	plt := row(abi.RSP, 0)
+	plt.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFAExpr, Expr: 1}
+	var end dwarfcfa.Row
+	end.Regs[abi.RIP].Kind = dwarfcfa.RuleUndefined
+	t := &dwarfcfa.Table{
+		Exprs: []dwarfcfa.Expr{{}, {Ops: []dwarfcfa.ExprOp{
+			{Code: dwarfcfa.OpReg, Reg: abi.RSP, Arg: 8}, {Code: dwarfcfa.OpReg, Reg: abi.RIP},
+			{Code: dwarfcfa.OpConst, Arg: 15}, {Code: dwarfcfa.OpAnd}, {Code: dwarfcfa.OpConst, Arg: 11},
+			{Code: dwarfcfa.OpGe}, {Code: dwarfcfa.OpConst, Arg: 3}, {Code: dwarfcfa.OpShl}, {Code: dwarfcfa.OpPlus},
+		}}},
+		Rows: []dwarfcfa.Row{row(abi.RSP, 8), row(abi.RSP, 16, abi.RBX), row(abi.RBP, 16, abi.RBP), plt, end,
+			{Flags: dwarfcfa.RowNotCompiled}, row(abi.RSP, 4096, abi.R15, abi.R14, abi.R13, abi.R12, abi.RBP, abi.RBX)},
+	}
+	at := dwarfcfa.Addr(0x401000)
+	for i := range 3000 { // pages of many rows and of one
+		length := dwarfcfa.Addr(1 + i*7%40)
+		if i%50 == 0 {
+			length = 1000
+		}
+		t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: at + length, Row: uint32(i % len(t.Rows))})
+		at += length
+		if i%11 == 0 {
+			at += 20
+		}
+	}
+	return t
+}
+
+func assemble(t *testing.T, d plan.Dispatch, opt Options) *Code {
+	t.Helper()
+	p, err := plan.Build(sample(), plan.Options{Dispatch: d})
+	require.NoError(t, err)
+	c, err := Assemble(p, opt)
+	require.NoError(t, err)
+	return c
+}
+
+func eachDispatch(t *testing.T, f func(t *testing.T, d plan.Dispatch)) {
+	for _, d := range []plan.Dispatch{plan.DispatchTree, plan.DispatchPacked} {
+		t.Run(d.String(), func(t *testing.T) { f(t, d) })
+	}
+}
+
+func TestDeterministic(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d plan.Dispatch) {
+		a, b := assemble(t, d, Options{}), assemble(t, d, Options{})
+		assert.True(t, bytes.Equal(a.Text, b.Text) && bytes.Equal(a.Data, b.Data))
+		assert.Equal(t, a.Fixups, b.Fixups)
+	})
+}
+
+// TestStackUse adds up the deepest frames: the interface promises at most 512
+// bytes beside what the read callback uses.
+func TestStackUse(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d plan.Dispatch) {
+		c := assemble(t, d, Options{})
+		walk := slices.IndexFunc(c.Symbols, func(s Symbol) bool { return s.Name == abi.SymbolWalk })
+		deepest := map[bool]int32{} // by whether it is the walk itself
+		for _, f := range c.Frames {
+			for _, r := range f.Rows {
+				if f.Start >= c.Symbols[walk].Start {
+					own := f.Start == c.Symbols[walk].Start
+					deepest[own] = max(deepest[own], r.CFAOffset)
+				}
+			}
+		}
+		// The walk, an expression (a return address) and readWord in turn.
+		total := deepest[true] + 8 + deepest[false] + 8
+		assert.Greater(t, total, int32(300), "the frames were found")
+		assert.LessOrEqual(t, total, int32(512))
+	})
+}
+
+// TestFrames checks that unwind information covers the text, in order.
+func TestFrames(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d plan.Dispatch) {
+		for _, opt := range []Options{{}, {NoDeref: true}} {
+			c := assemble(t, d, opt)
+			at := uint32(0)
+			for _, f := range c.Frames {
+				assert.Equal(t, at, f.Start)
+				require.NotEmpty(t, f.Rows)
+				assert.Equal(t, f.Start, f.Rows[0].Off)
+				assert.EqualValues(t, 8, f.Rows[0].CFAOffset)
+				assert.True(t, slices.IsSortedFunc(f.Rows, func(a, b FrameRow) int { return int(a.Off) - int(b.Off) }))
+				at = f.End
+			}
+			assert.Equal(t, uint32(len(c.Text)), at)
+			assert.Equal(t, at, c.Symbols[1].End)
+		}
+	})
+}
+
+// TestListing disassembles everything: no byte of the text is not an instruction.
+func TestListing(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d plan.Dispatch) {
+		c := assemble(t, d, Options{})
+		var marks []string
+		for _, l := range c.Lines(0, uint32(len(c.Text))) {
+			require.NotContains(t, l.Text, "(bad)", "%#x", l.Off)
+			marks = append(marks, l.Marks...)
+		}
+		for _, m := range []string{abi.SymbolStep, abi.SymbolWalk, "dispatch", "read_word", "expression_1", "tail_0", "block_1"} {
+			assert.Contains(t, marks, m)
+		}
+		pc := dwarfcfa.Addr(0x401000)
+		var out bytes.Buffer
+		require.NoError(t, c.Listing(&out, &pc))
+		assert.Contains(t, out.String(), "block_1:\n")
+	})
+}
+
+// TestCodeFields compares what the code says of itself with the table.
+func TestCodeFields(t *testing.T) {
+	table := sample()
+	c := assemble(t, plan.DispatchPacked, Options{NoDeref: true})
+	assert.Equal(t, []any{table.Low(), table.High(), len(table.Ranges), len(table.Rows), true, true},
+		[]any{c.Low, c.High, c.Ranges, c.Rows, c.NoDeref, c.Packed})
+}

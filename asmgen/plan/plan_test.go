@@ -1,0 +1,233 @@
+package plan
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"ehasm/abi"
+	"ehasm/dwarfcfa"
+)
+
+// row is what compilers make: CFA base+offset, registers saved below it.
+func row(base uint16, offset int64, saves map[int]int64) dwarfcfa.Row {
+	var r dwarfcfa.Row
+	for i := range r.Regs {
+		r.Regs[i].Kind = dwarfcfa.RuleUndefined
+		if abi.CalleeSaved&(1<<i) != 0 {
+			r.Regs[i].Kind = dwarfcfa.RuleSameValue
+		}
+	}
+	r.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: base, Offset: offset}
+	r.Regs[abi.RSP].Kind = dwarfcfa.RuleValOffset
+	r.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
+	for reg, off := range saves {
+		r.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: off}
+	}
+	return r
+}
+
+func change(f func(r *dwarfcfa.Row)) dwarfcfa.Row {
+	r := row(abi.RSP, 16, map[int]int64{abi.RBX: -16})
+	f(&r)
+	return r
+}
+
+func TestFastRows(t *testing.T) {
+	saves := [NumFast]int32{-16}
+	for _, c := range []struct {
+		name string
+		row  dwarfcfa.Row
+		want *Tail // nil: the slow path
+	}{
+		{"rsp", row(abi.RSP, 16, map[int]int64{abi.RBX: -16}), &Tail{Base: abi.RSP, RA: -8, Saves: saves}},
+		{"rbp", row(abi.RBP, 16, map[int]int64{abi.RBX: -16}), &Tail{Base: abi.RBP, RA: -8, Saves: saves, Depth: 16}},
+		{"red zone", row(abi.RSP, 8, map[int]int64{abi.RBX: -16}), &Tail{Base: abi.RSP, RA: -8, Saves: saves, Depth: 16}},
+		{"negative", row(abi.RSP, -8, nil), &Tail{Base: abi.RSP, RA: -8, Depth: 8}},
+		{"rbx", row(abi.RBX, 16, nil), nil},
+		{"huge", row(abi.RSP, maxFastOffset+1, nil), nil},
+		{"huge, negative", row(abi.RSP, -maxFastOffset-1, nil), nil},
+		{"signal", change(func(r *dwarfcfa.Row) { r.Flags = dwarfcfa.RowSignal }), nil},
+		{"slot above the CFA", change(func(r *dwarfcfa.Row) { r.Regs[abi.RBX].Offset = 0 }), nil},
+		{"slot across the CFA", change(func(r *dwarfcfa.Row) { r.Regs[abi.RBX].Offset = -7 }), nil},
+		{"slot far below", change(func(r *dwarfcfa.Row) { r.Regs[abi.RBX].Offset = -maxFastOffset - 8 }), nil},
+		{"value", change(func(r *dwarfcfa.Row) { r.Regs[abi.RBX].Kind = dwarfcfa.RuleValOffset }), nil},
+		{"undefined rbx", change(func(r *dwarfcfa.Row) { r.Regs[abi.RBX] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleUndefined} }), nil},
+		{"saved rax", change(func(r *dwarfcfa.Row) { r.Regs[abi.RAX] = r.Regs[abi.RBX] }), nil},
+		{"same rax", change(func(r *dwarfcfa.Row) { r.Regs[abi.RAX].Kind = dwarfcfa.RuleSameValue }), nil},
+		{"saved rsp", change(func(r *dwarfcfa.Row) { r.Regs[abi.RSP] = r.Regs[abi.RBX] }), nil},
+		{"rsp off the CFA", change(func(r *dwarfcfa.Row) { r.Regs[abi.RSP].Offset = 8 }), nil},
+		{"rip in a register", change(func(r *dwarfcfa.Row) {
+			r.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleRegister, Reg: abi.RAX}
+		}), nil},
+	} {
+		tail, ok := fastTail(&c.row)
+		if assert.Equal(t, c.want != nil, ok, c.name) && ok {
+			assert.Equal(t, *c.want, tail, c.name)
+		}
+	}
+}
+
+// randomTable has ranges of all lengths, holes, and few rows.
+func randomTable(rng *rand.Rand) *dwarfcfa.Table {
+	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
+	for i := range 20 {
+		t.Rows = append(t.Rows, row(abi.RSP, 8*int64(i+1), nil))
+	}
+	at := dwarfcfa.Addr(rng.Uint64N(5000))
+	last := uint32(99)
+	for range rng.IntN(400) {
+		if rng.IntN(5) == 0 {
+			at += dwarfcfa.Addr(1 + rng.IntN(1<<rng.IntN(12)))
+			last = 99
+		}
+		end := at + dwarfcfa.Addr(1+rng.IntN(1<<rng.IntN(10)))
+		if id := uint32(rng.IntN(len(t.Rows))); id != last {
+			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: id})
+			last = id
+		} else {
+			t.Ranges[len(t.Ranges)-1].End = end
+		}
+		at = end
+	}
+	return t
+}
+
+// TestLookup compares every pc, and some beyond, with the table.
+func TestLookup(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 60 {
+		table := randomTable(rng)
+		for _, d := range []Dispatch{DispatchTree, DispatchPacked} {
+			p, err := Build(table, Options{Dispatch: d})
+			require.NoError(t, err)
+			for pc := p.Base; pc < table.High()+600; pc++ {
+				want := uint32(0)
+				if r, ok := table.Lookup(pc); ok {
+					want = r.Row + 1
+				}
+				require.Equal(t, want, p.Lookup(pc), "%s: pc %#x", d, uint64(pc))
+			}
+			assert.Zero(t, p.Lookup(p.Base-1))
+		}
+	}
+}
+
+// TestIDs checks that ids are a permutation, the most used first.
+func TestIDs(t *testing.T) {
+	p, err := Build(randomTable(rand.New(rand.NewPCG(7, 8))), Options{Dispatch: DispatchPacked})
+	require.NoError(t, err)
+	require.Len(t, p.IDs, len(p.Blocks))
+	uses := map[uint32]int{}
+	for _, tree := range p.Trees {
+		assert.Empty(t, tree.Nodes)
+		for _, target := range tree.Targets {
+			uses[target]++
+		}
+	}
+	for id, block := range p.IDs {
+		assert.EqualValues(t, id, p.IDOf[block])
+		if id > 0 {
+			assert.GreaterOrEqual(t, uses[p.IDs[id-1]], uses[block])
+		}
+	}
+}
+
+// cost is the mean depth of a subtree, weighted as treeBuilder weighs, over
+// leaves from to to, the naive way.
+func cost(keys []uint8, from, to int, known map[[2]int]int) int {
+	if from == to {
+		return 0
+	}
+	if c, ok := known[[2]int{from, to}]; ok {
+		return c
+	}
+	bound := func(i int) int {
+		switch {
+		case i == 0:
+			return 0
+		case i > len(keys):
+			return PageSize
+		}
+		return int(keys[i-1])
+	}
+	best := 1 << 30
+	for k := from; k < to; k++ {
+		best = min(best, cost(keys, from, k, known)+cost(keys, k+1, to, known))
+	}
+	best += bound(to+1) - bound(from) + to - from + 1
+	known[[2]int{from, to}] = best
+	return best
+}
+
+// TestTreesAreBest compares the dynamic programme's trees with a plain search.
+func TestTreesAreBest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	var b treeBuilder
+	for range 200 {
+		var keys []uint8
+		for k := 1 + rng.IntN(30); k < PageSize; k += 1 + rng.IntN(40) {
+			keys = append(keys, uint8(k))
+		}
+		nodes := b.nodes(keys)
+		require.Len(t, nodes, len(keys))
+		weight := 0
+		var down func(c Child, lo, hi, depth int)
+		down = func(c Child, lo, hi, depth int) {
+			if _, leaf := c.Leaf(); leaf {
+				weight += depth * (hi - lo + 1)
+				return
+			}
+			down(nodes[c].Left, lo, int(nodes[c].Key), depth+1)
+			down(nodes[c].Right, int(nodes[c].Key), hi, depth+1)
+		}
+		down(0, 0, PageSize, 0)
+		assert.Equal(t, cost(keys, 0, len(keys), map[[2]int]int{}), weight)
+	}
+}
+
+func TestSpan(t *testing.T) {
+	table := randomTable(rand.New(rand.NewPCG(11, 12)))
+	table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: 1 << 40, End: 1<<40 + 1})
+	_, err := Build(table, Options{})
+	assert.ErrorIs(t, err, ErrSpan)
+}
+
+func TestParseDispatch(t *testing.T) {
+	for _, d := range []Dispatch{DispatchTree, DispatchPacked} {
+		got, err := ParseDispatch(d.String())
+		require.NoError(t, err)
+		assert.Equal(t, d, got)
+	}
+	_, err := ParseDispatch("hash")
+	assert.ErrorContains(t, err, "want tree or packed")
+}
+
+func TestDump(t *testing.T) {
+	p, err := Build(&dwarfcfa.Table{
+		Exprs:  make([]dwarfcfa.Expr, 1),
+		Rows:   []dwarfcfa.Row{row(abi.RSP, 8, nil), row(abi.RSP, 24, map[int]int64{abi.RBX: -16})},
+		Ranges: []dwarfcfa.Range{{Start: 0x1010, End: 0x1020, Row: 0}, {Start: 0x1020, End: 0x1100, Row: 1}},
+	}, Options{})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, p.Dump(&out, nil))
+	assert.Equal(t, `block 0: stop: no unwind information
+block 1: fast: rsp+8 ra=c-8, tail 0
+block 2: fast: rsp+24 rbx=c-16 ra=c-8, tail 1
+tail 0: from rsp: rip=[c-8]
+tail 1: from rsp: rip=[c-8] rbx=[c-16]
+page 0x1000: tree 0
+  0x1000: block 0 after 2 comparisons
+  0x1010: block 1 after 2 comparisons
+  0x1020: block 2 after 1 comparisons
+`, out.String())
+	pc := dwarfcfa.Addr(0x1011)
+	out.Reset()
+	require.NoError(t, p.Dump(&out, &pc))
+	assert.Contains(t, out.String(), "block 1: fast")
+	assert.NotContains(t, out.String(), "block 2: fast")
+}

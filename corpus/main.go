@@ -1,0 +1,265 @@
+// Command corpus sweeps all ELF files below some folders through the whole way:
+// each is compiled with both layouts, the code is run against the table, and the
+// rows are compared with readelf's. It prints a line for whatever is wrong and
+// one table of sums, and exits with 1 if anything was wrong.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"ehasm/asmgen"
+	"ehasm/asmgen/plan"
+	"ehasm/dwarfcfa"
+	"ehasm/dwarfcfa/readelfcmp"
+	"ehasm/elfout"
+	"ehasm/internal/find"
+	"ehasm/verify"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	fs := pflag.NewFlagSet("corpus", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
+	jobs := fs.IntP("jobs", "j", 2, "files at a time")
+	readelf := fs.Bool("readelf", true, "compare with readelf")
+	vdso := fs.Bool("vdso", true, "add the running kernel's vDSO")
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return 0
+		}
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	begin := time.Now()
+	found := find.Find(ctx, fs.Args(), find.Options{VDSO: *vdso})
+	s := sweep{readelf: *readelf, out: stdout, skipped: map[string]int{}}
+	for _, f := range found.Skipped {
+		s.skipped[f.Reason]++
+	}
+	for _, p := range found.Problems {
+		s.wrong("%q: %v", p.Path, p.Err)
+	}
+	var group sync.WaitGroup
+	work := make(chan *find.Input)
+	for range *jobs {
+		group.Go(func() {
+			for in := range work {
+				s.file(in)
+			}
+		})
+	}
+	slices.SortStableFunc(found.Inputs, func(a, b *find.Input) int { return cmp.Compare(b.Weight, a.Weight) })
+	for _, in := range found.Inputs {
+		if ctx.Err() != nil {
+			break
+		}
+		work <- in
+	}
+	close(work)
+	group.Wait()
+	s.table(time.Since(begin))
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(stderr, "corpus: interrupted")
+		return 1
+	case s.failures > 0 || s.built == 0:
+		return 1
+	}
+	return 0
+}
+
+// sweep sums up what the files came to.
+type sweep struct {
+	readelf bool
+	out     io.Writer
+
+	mu       sync.Mutex
+	failures int
+	skipped  map[string]int // by reason
+	built    int
+	sums     dwarfcfa.Report
+	ranges   int
+	layouts  [2]layoutSums
+	compared readelfcmp.Result
+	readers  int // files compared with readelf
+}
+
+type layoutSums struct {
+	text, data, steps, pcs, walks int
+}
+
+// wrong counts and prints a failure.
+func (s *sweep) wrong(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failures++
+	fmt.Fprintf(s.out, "WRONG: "+format+"\n", args...)
+}
+
+// skip counts a file that is not to be compiled.
+func (s *sweep) skip(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.skipped[reason]++
+}
+
+// file takes one object all the way.
+func (s *sweep) file(in *find.Input) {
+	name := in.Names[0].Path
+	r, size, closer, err := in.Open()
+	if err != nil {
+		s.wrong("%q: %v", name, err)
+		return
+	}
+	defer closer()
+	object, err := dwarfcfa.NewObject(name, r, size)
+	if err == nil {
+		var table *dwarfcfa.Table
+		var report *dwarfcfa.Report
+		if table, report, err = dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{}); err == nil {
+			s.compile(name, object, table, report)
+			if s.readelf && in.Data == nil {
+				s.compare(in.Path)
+			}
+			return
+		}
+	}
+	for _, reason := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo} {
+		if errors.Is(err, reason) {
+			s.skip(reason.Error())
+			return
+		}
+	}
+	s.wrong("%v", err)
+}
+
+// compile compiles and verifies one table with both layouts.
+func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Table, report *dwarfcfa.Report) {
+	for _, e := range report.LostFDEs {
+		s.wrong("%v", e)
+	}
+	for _, n := range report.NotCompiled {
+		s.wrong("%q: not compiled: %s", name, n)
+	}
+	var sums [2]layoutSums
+	for i, dispatch := range []plan.Dispatch{plan.DispatchTree, plan.DispatchPacked} {
+		l := &sums[i]
+		p, err := plan.Build(table, plan.Options{Dispatch: dispatch})
+		if err != nil {
+			s.wrong("%q: %v", name, err)
+			return
+		}
+		code, err := asmgen.Assemble(p, asmgen.Options{})
+		if err != nil {
+			s.wrong("%q: %v", name, err)
+			return
+		}
+		image, err := elfout.New(code, elfout.Source{Name: "corpus", BuildID: object.BuildID(), FileSize: object.FileSize()})
+		if err != nil {
+			s.wrong("%q: %v", name, err)
+			return
+		}
+		result, err := verify.Image(image.Bytes(), table)
+		if err != nil {
+			s.wrong("%q: %s: %v", name, dispatch, err)
+			return
+		}
+		*l = layoutSums{len(code.Text), len(code.Data), result.Steps, result.PCs, result.Walks}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.built++
+	s.ranges += len(table.Ranges)
+	s.sums.SectionSize += report.SectionSize
+	s.sums.HdrSize += report.HdrSize
+	s.sums.FDEs += report.FDEs
+	s.sums.Lost += report.Lost
+	s.sums.EmptyFDEs += report.EmptyFDEs
+	s.sums.ShadowedFDEs += report.ShadowedFDEs
+	s.sums.OutsideCode += report.OutsideCode
+	s.sums.ClippedFDEs += report.ClippedFDEs
+	s.sums.NotCompiledRows += report.NotCompiledRows
+	s.sums.Rows += report.Rows
+	s.sums.FilledGaps += report.FilledGaps
+	s.sums.PoppedRules += report.PoppedRules
+	for i, l := range sums {
+		t := &s.layouts[i]
+		t.text += l.text
+		t.data += l.data
+		t.steps += l.steps
+		t.pcs += l.pcs
+		t.walks += l.walks
+	}
+}
+
+// compare compares the entries and rows of one file with readelf's.
+func (s *sweep) compare(path string) {
+	r, err := readelfcmp.Compare(path)
+	if err != nil {
+		s.wrong("%q: readelf: %v", path, err)
+		return
+	}
+	for _, d := range r.Differences {
+		s.wrong("%q: readelf has it differently: %s", path, d)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.readers++
+	s.compared.Entries += r.Entries
+	s.compared.Rows += r.Rows
+	s.compared.Different += r.Different
+}
+
+// table prints the sums.
+func (s *sweep) table(took time.Duration) {
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	line := func(what string, n any) { fmt.Fprintf(w, "%s\t%v\n", what, n) }
+	line("files compiled and verified", s.built)
+	for _, reason := range slices.Sorted(maps.Keys(s.skipped)) {
+		line("files skipped: "+reason, s.skipped[reason])
+	}
+	line("bytes of unwind section and header", s.sums.SectionSize+s.sums.HdrSize)
+	line("FDEs", s.sums.FDEs)
+	line("  lost", s.sums.Lost)
+	line("  empty", s.sums.EmptyFDEs)
+	line("  outside code", s.sums.OutsideCode)
+	line("  starting where another starts", s.sums.ShadowedFDEs)
+	line("  running past the code", s.sums.ClippedFDEs)
+	line("rows", s.sums.Rows)
+	line("  not compiled", s.sums.NotCompiledRows)
+	line("row ranges", s.ranges)
+	line("stretches of padding filled", s.sums.FilledGaps)
+	line("distinct rows with a popped register", s.sums.PoppedRules)
+	for i, d := range []plan.Dispatch{plan.DispatchTree, plan.DispatchPacked} {
+		l := s.layouts[i]
+		line(d.String()+": bytes of code and data", l.text+l.data)
+		line("  ratio", fmt.Sprintf("%.3f", float64(l.text+l.data)/float64(max(1, s.sums.SectionSize+s.sums.HdrSize))))
+		line("  pcs verified", l.pcs)
+		line("  steps compared", l.steps)
+		line("  walks compared", l.walks)
+	}
+	if s.readelf {
+		line("files compared with readelf", s.readers)
+		line("  entries", s.compared.Entries)
+		line("  rows", s.compared.Rows)
+		line("  entries that differ", s.compared.Different)
+	}
+	line("wrong", s.failures)
+	line("time", took.Round(time.Second))
+	w.Flush()
+}

@@ -1,0 +1,29 @@
+#!/bin/bash
+# Installs what the tests need and this machine has not, if it may. Tests whose
+# programs are missing all the same are skipped, each by name.
+set -u
+
+# what shows that it is there, and the Debian package that brings it
+needs=(
+	gcc gcc  g++ g++  readelf binutils  gdb gdb  git git  ldd libc-bin
+	/usr/include/libunwind.h libunwind-dev
+	/usr/lib/x86_64-linux-musl/libc.so musl
+	/usr/include/c++ libstdc++-12-dev
+)
+missing=()
+for ((i = 0; i < ${#needs[@]}; i += 2)); do
+	what=${needs[i]}
+	case $what in
+	/*) [ -e "$what" ] || missing+=("${needs[i + 1]}") ;;
+	*) command -v "$what" >/dev/null || missing+=("${needs[i + 1]}") ;;
+	esac
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
+	echo "deps: not installed, and this is not a Debian root: ${missing[*]}; tests that need them are skipped" >&2
+	exit 0
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
+	echo "deps: could not install ${missing[*]}; tests that need them are skipped" >&2
+exit 0
