@@ -1,0 +1,64 @@
+package main
+
+// contender is one way to walk a stack.
+type contender struct {
+	Name string // as the driver knows it
+	What string
+	Real bool // only where its eh_elfs exist: stacks without Python
+	Slow bool // hundreds of ns per frame: fewer rounds on large sets
+}
+
+const goName = "go-ehelf" // runs in the harness, not in the driver
+
+// contenders returns all, in the order of the report.
+func contenders() []contender {
+	list := []contender{
+		{Name: "frame-pointers", What: "frame pointers, the same frames at the same distances (floor)"},
+	}
+	for _, v := range variants() {
+		list = append(list, contender{Name: "walk-" + v.Name, What: "`_eh_elf_walk`, " + v.Name + ", whole stacks"})
+	}
+	for _, v := range variants() {
+		list = append(list, contender{Name: "walk1-" + v.Name, What: "`_eh_elf_walk`, " + v.Name + ", `max` 1"})
+	}
+	for _, v := range variants() {
+		list = append(list, contender{Name: "step-" + v.Name, What: "`_eh_elf` with callback, " + v.Name})
+	}
+	return append(list,
+		contender{Name: goName, What: "Go package ehelf, tree, on captured registers and bytes"},
+		contender{Name: "unw-backtrace", What: "libunwind `unw_backtrace`"},
+		contender{Name: "original", What: "the original's method: C from the rows, gcc -O2", Real: true},
+		contender{Name: "framehop", What: "framehop, warm cache"},
+		contender{Name: "framehop-fresh", What: "framehop, fresh cache for each walk"},
+		contender{Name: "libgcc", What: "libgcc `_Unwind_Backtrace`", Slow: true},
+		contender{Name: "libdw", What: "elfutils `dwfl_getthread_frames`", Slow: true},
+		contender{Name: "unw-step-thread", What: "libunwind `unw_step`, per-thread cache", Slow: true},
+		contender{Name: "unw-step-global", What: "libunwind `unw_step`, global cache (default)", Slow: true},
+		contender{Name: "llvm-libunwind", What: "LLVM libunwind `unw_step`", Slow: true},
+		contender{Name: "unw-step-none", What: "libunwind `unw_step`, no cache", Slow: true},
+	)
+}
+
+// Patterns and sets that the step benchmark measures.
+type pattern struct {
+	Key  string // in the results
+	Set  string
+	Mode string // the driver's name: hot, turn, cold
+	What string
+}
+
+func stepPatterns() []pattern {
+	return []pattern{
+		{"hot", "all", "hot", "each real stack again and again"},
+		{"turn8", "turn8", "turn", "8 real stacks in turn"},
+		{"turn20", "turn20", "turn", "20 real stacks in turn"},
+		{"cold", "turn20", "cold", "20 real stacks, 48 MB touched before each walk"},
+		{"native-hot", "native", "hot", "20 real stacks without Python, each again and again"},
+		{"native-turn", "native", "turn", "the same in turn"},
+		{"rows2000", "rows2000", "turn", "2,000 synthetic stacks in turn, rows of libc drawn uniformly"},
+		{"bytes2000", "bytes2000", "turn", "2,000 synthetic stacks in turn, pcs of libc drawn uniformly"},
+	}
+}
+
+// isSynthetic tells whether a pattern walks stacks that the harness made.
+func (p pattern) isSynthetic() bool { return p.Set == "rows2000" || p.Set == "bytes2000" }

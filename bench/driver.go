@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// driver is the running C program that holds the stacks. It obeys one command
+// at a time.
+type driver struct {
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Reader
+	Skipped []string // chains that it could not make, with the reason
+	Modules []module
+	Stacks  []liveStack
+}
+
+// module is an object that the driver has loaded.
+type module struct {
+	Index            int
+	Start, End, Bias uint64 // run-time addresses of its code, and its load bias
+	Path             string
+}
+
+// liveStack is a real stack of the driver.
+type liveStack struct {
+	RSP, Hi uint64
+	Kind    string // the libraries that its chain goes through
+}
+
+// errRefused is wrapped where the driver answers a command with an error.
+var errRefused = errors.New("refused")
+
+// startDriver starts the driver, under a wrapper such as valgrind if one is given.
+func startDriver(wrapper []string, args ...string) (*driver, error) {
+	args = append(append([]string(nil), wrapper...), args...)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	d := &driver{cmd: cmd, in: in, out: bufio.NewReaderSize(out, 1<<20)}
+	if d.Skipped, err = d.answer(); err != nil {
+		return nil, fmt.Errorf("driver: %w", err)
+	}
+	return d, d.inventory()
+}
+
+// command sends one command and returns the lines of the answer.
+func (d *driver) command(format string, args ...any) ([]string, error) {
+	line := fmt.Sprintf(format, args...)
+	if _, err := io.WriteString(d.in, line+"\n"); err != nil {
+		return nil, err
+	}
+	lines, err := d.answer()
+	if err != nil {
+		if len(line) > 60 {
+			line = line[:60] + "..."
+		}
+		return nil, fmt.Errorf("driver: %s: %w", line, err)
+	}
+	return lines, nil
+}
+
+func (d *driver) answer() (lines []string, err error) {
+	for {
+		line, err := d.out.ReadString('\n')
+		if err != nil {
+			return nil, fmt.Errorf("%w, %v", err, d.cmd.Wait())
+		}
+		line = strings.TrimSuffix(line, "\n")
+		if line == "ok" {
+			return lines, nil
+		}
+		if why, ok := strings.CutPrefix(line, "error "); ok {
+			return nil, fmt.Errorf("%w: %s", errRefused, why)
+		}
+		lines = append(lines, line)
+	}
+}
+
+func (d *driver) close() error {
+	io.WriteString(d.in, "quit\n")
+	d.in.Close()
+	return d.cmd.Wait()
+}
+
+// inventory asks for modules and stacks.
+func (d *driver) inventory() error {
+	lines, err := d.command("modules")
+	if err != nil {
+		return err
+	}
+	for _, l := range lines {
+		var m module
+		if _, err := fmt.Sscanf(l, "module %d %v %v %v %s", &m.Index, &m.Start, &m.End, &m.Bias, &m.Path); err != nil {
+			return fmt.Errorf("%q: %w", l, err)
+		}
+		d.Modules = append(d.Modules, m)
+	}
+	if lines, err = d.command("stacks"); err != nil {
+		return err
+	}
+	for _, l := range lines {
+		var s liveStack
+		var i int
+		if _, err := fmt.Sscanf(l, "stack %d %v %v", &i, &s.RSP, &s.Hi); err != nil {
+			return fmt.Errorf("%q: %w", l, err)
+		}
+		s.Kind = strings.SplitN(l, " ", 5)[4]
+		d.Stacks = append(d.Stacks, s)
+	}
+	return nil
+}
+
+// pcs returns what a contender finds on each stack of a set.
+func (d *driver) pcs(contender, set string) ([][]uint64, error) {
+	lines, err := d.command("pcs %s %s", contender, set)
+	if err != nil {
+		return nil, err
+	}
+	all := make([][]uint64, 0, len(lines))
+	for _, l := range lines {
+		var pcs []uint64
+		for _, w := range strings.Fields(l)[2:] {
+			pc, err := strconv.ParseUint(w, 16, 64)
+			if err != nil {
+				return nil, err
+			}
+			pcs = append(pcs, pc)
+		}
+		all = append(all, pcs)
+	}
+	return all, nil
+}
+
+// measurement is the answer to a command that measures: one pass over a set.
+type measurement struct {
+	NS     float64
+	Frames uint64
+}
+
+func (m measurement) perFrame() float64 { return m.NS / float64(m.Frames) }
+
+func (d *driver) measure(format string, args ...any) (m measurement, err error) {
+	lines, err := d.command(format, args...)
+	if err != nil {
+		return m, err
+	}
+	if len(lines) != 1 {
+		return m, fmt.Errorf("driver: %d lines", len(lines))
+	}
+	_, err = fmt.Sscanf(lines[0], "result %g %d", &m.NS, &m.Frames)
+	return m, err
+}
+
+// sendSet names stacks as a set.
+func (d *driver) sendSet(name string, ids []int) error {
+	var b strings.Builder
+	for _, id := range ids {
+		fmt.Fprintf(&b, " %d", id)
+	}
+	_, err := d.command("set %s%s", name, b.String())
+	return err
+}

@@ -1,0 +1,114 @@
+/* What the files of the driver share. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../include/eh_elf.h"
+
+/* DWARF register numbers, short. */
+enum { DW_RBX = 3, DW_RBP = 6, DW_RSP = 7, DW_R12 = 12, DW_R13, DW_R14, DW_R15, DW_RIP };
+enum { CALLEE_SAVED = 1 << 3 | 1 << 6 | 0xf << 12 };
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { MAX_FRAMES = 512, STACK_BYTES = 1 << 20, MAX_STACKS = 128 };
+
+/* A stack to walk: the registers of its innermost frame, and its memory. */
+struct stack {
+	eh_elf_regs_t regs; /* first: switch.S knows the layout */
+	uint64_t hi;        /* one past the highest address of its memory */
+	const char *name;   /* the libraries that the chain goes through */
+	uint64_t *chain;    /* the frame-pointer chain of the same shape: its first pair */
+	uint64_t chain_lo, chain_hi;
+};
+
+/* switch.S. All of them use one place to keep the caller's stack pointer. */
+void bench_start(void *top, void (*fn)(void *), void *arg); /* fn(arg) on a new stack, until bench_capture */
+void bench_capture(struct stack *);                         /* note the caller's registers, go back to bench_start's caller */
+size_t bench_on(const struct stack *, size_t (*fn)(void *), void *arg); /* fn(arg), as if called from the stack's innermost frame */
+
+/* chains.c, chains.cc, python.c: real stacks. */
+struct chain {
+	unsigned rng;
+	int left; /* hops still to make */
+	unsigned kinds;
+	struct stack *out;
+};
+enum { KIND_C = 1, KIND_CXX = 2, KIND_PLUGIN = 4, KIND_PYTHON = 8, KIND_SIGNAL = 16 };
+extern struct chain *bench_chain; /* the one being built */
+void bench_hop(void);
+unsigned bench_roll(unsigned n); /* below n */
+void bench_hop_cxx(void);
+int bench_python_init(char *why, size_t n);
+void bench_python_hop(int levels);
+int bench_chains(struct stack *stacks, int max, const char *plugin); /* their number */
+
+/* modules.c: the loaded objects and their eh_elfs. */
+enum { MAX_VARIANTS = 4, MAX_MODULES = 64 };
+struct module {
+	uint64_t start, end, bias; /* of the executable segments */
+	eh_elf_walk_t *walk[MAX_VARIANTS];
+	eh_elf_step_t *step[MAX_VARIANTS];
+	eh_elf_step_t *original;
+	eh_elf_walk_t *onetree;
+	const char *path;
+};
+extern struct module bench_modules[MAX_MODULES];
+extern int bench_module_count;
+void bench_find_modules(void);
+
+/* find_module: a binary search over the sorted modules behind a cache of the last hit. */
+static inline const struct module *find_module(uint64_t pc, const struct module **last)
+{
+	const struct module *m = *last;
+	if (pc - m->start < m->end - m->start)
+		return m;
+	int lo = 0, hi = bench_module_count;
+	while (lo < hi) {
+		int mid = (lo + hi) / 2;
+		if (bench_modules[mid].end <= pc)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	m = &bench_modules[lo];
+	if (lo == bench_module_count || pc < m->start)
+		return NULL;
+	*last = m;
+	return m;
+}
+
+/* The contenders. walk returns the number of pcs; where it starts at its own
+ * frame, those of the harness come first. */
+struct contender {
+	const char *name;
+	size_t (*walk)(const struct stack *, uint64_t *pcs, size_t max);
+	const char *absent; /* why it cannot run here; null: it can */
+};
+extern struct contender bench_ehelf[], bench_system[]; /* ended by a null name */
+void bench_system_init(const char *libs, const char *llvm, const char *framehop);
+int bench_framehop_add(const struct module *); /* 1: added */
+
+/* measure.c */
+struct set {
+	char name[32];
+	struct stack **stack;
+	int count;
+};
+struct measure {
+	double ns;       /* for all walks of one pass over the set */
+	uint64_t frames; /* in one pass */
+};
+void bench_measure_init(void);
+int bench_measure(const struct contender *, const struct set *, const char *pattern, struct measure *);
+void bench_count(const struct contender *, const struct set *, const char *label, struct measure *);
+int bench_random(const char *what, int variant, const struct module *, const char *file, struct measure *);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,46 @@
+#!/bin/sh
+# Usage: bench/run.sh [--quick] [--only PART]. README.md tells what it measures.
+set -eu
+cd "$(dirname "$0")"
+out=$PWD/out
+mkdir -p "$out/lib"
+
+# What the benchmark needs of the machine. Nothing is installed where it is there.
+missing=
+need() { # PACKAGE FILE-OR-COMMAND
+	command -v "$2" >/dev/null 2>&1 || [ -e "$2" ] || missing="$missing $1"
+}
+need gcc gcc
+need g++ g++
+need valgrind valgrind
+need valgrind /usr/include/valgrind/callgrind.h
+need libunwind-dev /usr/include/x86_64-linux-gnu/libunwind.h
+need libdw-dev /usr/include/elfutils/libdwfl.h
+need libpython3-dev /usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0
+if [ -n "$missing" ]; then
+	echo "bench: installing$missing" >&2
+	apt-get -qq update && apt-get -qq install -y --no-install-recommends $missing >/dev/null
+fi
+
+# LLVM's libunwind conflicts with packages of other libunwinds, so it is unpacked, not installed.
+if [ ! -e "$out/lib/llvm-libunwind.so" ]; then
+	for v in 19 18 17 16 15 14; do
+		rm -rf "$out/lib/deb" && mkdir -p "$out/lib/deb"
+		(cd "$out/lib/deb" && apt-get -qq download "libunwind-$v" 2>/dev/null) || continue
+		dpkg -x "$out"/lib/deb/*.deb "$out/lib/deb/x"
+		cp "$(find "$out/lib/deb/x" -name 'libunwind.so.1.0' -type f | head -1)" "$out/lib/llvm-libunwind.so"
+		break
+	done
+	rm -rf "$out/lib/deb"
+fi
+
+# One copy of libunwind for each caching policy, which is a property of the library.
+libunwind=$(ldconfig -p | awk '$1 == "libunwind.so.8" {print $NF; exit}')
+for policy in global thread none; do
+	cp -L "$libunwind" "$out/lib/libunwind-$policy.so"
+done
+
+driver/build.sh "$out"
+go build -o "$out/bench" .
+(cd .. && go build -o bench/out/ehasm ./cmd/ehasm)
+exec "$out/bench" -out "$out" "$@"
