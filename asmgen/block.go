@@ -1,8 +1,10 @@
 package asmgen
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
@@ -69,6 +71,7 @@ func (g *generator) blocks() error {
 			}
 		}
 	}
+	hot := g.hotTails()
 	for i, users := range byTail {
 		if err := a.breakChunk(); err != nil {
 			return err
@@ -76,9 +79,37 @@ func (g *generator) blocks() error {
 		if p.Dispatch == plan.DispatchTree {
 			g.headsBefore(users, g.tails[i])
 		}
-		g.tail(&p.Tails[i], p.Blocks[users[0]].Row, g.tails[i])
+		g.tail(&p.Tails[i], p.Blocks[users[0]].Row, g.tails[i], hot[i])
 	}
 	return nil
+}
+
+// Bounds of the tails that have a dispatch of their own.
+const (
+	maxHotTails  = 16
+	rangesPerHot = 400 // some 60 bytes of code in 2,000 to 3,000 of pages
+)
+
+// hotTails marks the tails that most bytes of text lead to. They get a dispatch of
+// their own: it saves a jump, and each has its indirect jump predicted by itself.
+func (g *generator) hotTails() []bool {
+	p := g.plan
+	bytes := make([]uint64, len(p.Tails))
+	order := make([]int, len(p.Tails))
+	for _, r := range p.Table.Ranges {
+		if b := &p.Blocks[r.Row+1]; b.Kind == plan.BlockFast {
+			bytes[b.Tail] += uint64(r.End - r.Start)
+		}
+	}
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(bytes[b], bytes[a]) })
+	hot := make([]bool, len(p.Tails))
+	for _, i := range order[:min(len(order), maxHotTails, len(p.Table.Ranges)/rangesPerHot)] {
+		hot[i] = true
+	}
+	return hot
 }
 
 // slowHead emits a row of the slow path.
@@ -164,17 +195,20 @@ func (g *generator) headsBefore(heads []uint32, tail label) {
 }
 
 // tail emits the code of a tail; row is one of those that use it.
-func (g *generator) tail(t *plan.Tail, row uint32, at label) {
+func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 	a := g.asm
 	a.bind(at)
-	slow := a.newLabel()
+	slow, leave := a.newLabel(), a.jumpShort
+	if hot {
+		leave = a.jump
+	}
 	if t.Depth > 0 {
 		a.op(x86.ALEAQ, mem(rCFA, -int64(t.Depth)), reg(rTmp))
 		a.op(x86.ACMPQ, reg(rTmp), mem(x86.REG_SP, slotLow))
-		a.jumpShort(x86.AJLT, slow)
+		leave(x86.AJLT, slow)
 	}
 	a.op(x86.ACMPQ, reg(rCFA), reg(rEnd))
-	a.jumpShort(x86.AJHI, slow)
+	leave(x86.AJHI, slow)
 	a.op(x86.AMOVQ, mem(rCFA, int64(t.RA)), reg(rPC))
 	var mask uint8
 	for i, off := range t.Saves {
@@ -187,7 +221,12 @@ func (g *generator) tail(t *plan.Tail, row uint32, at label) {
 		a.op(x86.AORB, imm(int64(int8(mask))), reg(x86.REG_CL))
 	}
 	a.op(x86.AMOVQ, reg(rCFA), reg(rSP))
-	a.jump(obj.AJMP, g.dispatch)
+	if hot {
+		g.nextStep()
+		g.findRow()
+	} else {
+		a.jump(obj.AJMP, g.dispatch)
+	}
 	a.bind(slow)
 	given := descCFAGiven
 	if t.Base == abi.RBP {

@@ -28,6 +28,8 @@ var ErrTooLarge = errors.New("too many pages for packed dispatch")
 type packedLayout struct {
 	g       *generator
 	slots   label    // of id 0
+	long    label    // lookup in a long record
+	jump    label    // to the block whose id is in edi
 	entries []uint32 // by plan.Trees
 }
 
@@ -48,8 +50,10 @@ const (
 func (l *packedLayout) lookup() {
 	g := l.g
 	a := g.asm
-	l.slots = a.newLabel()
-	long, jump := a.newLabel(), a.newLabel()
+	first := l.slots == 0
+	if first {
+		l.slots, l.long, l.jump = a.newLabel(), a.newLabel(), a.newLabel()
+	}
 	g.store(rPC, slotPC)
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
 	a.op(x86.ASHRL, imm(plan.PageBits), reg(rTmp))
@@ -61,7 +65,7 @@ func (l *packedLayout) lookup() {
 	a.op(x86.AMOVL, reg(x86.REG_AX), reg(x86.REG_X0))
 	a.op3(x86.APSHUFD, imm(0), reg(x86.REG_X0), reg(x86.REG_X0))
 	a.op(x86.ATESTL, reg(rTmp), reg(rTmp))
-	a.branch(x86.AJMI, long)
+	a.jump(x86.AJMI, l.long)
 	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
 	a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
 	l.compare(1)
@@ -69,15 +73,26 @@ func (l *packedLayout) lookup() {
 	a.op(x86.ABSFL, reg(pMask), reg(pMask))
 	a.op(x86.AADDQ, reg(pCount), reg(pKeys))
 	a.op(x86.AMOVBLZX, memIndex(pKeys, pMask, 1, 1), reg(rTmp))
-	a.bind(jump) // to the block whose id is in edi
+	if first {
+		a.bind(l.jump) // to the block whose id is in edi
+	}
 	a.op(x86.ASHLL, imm(slotBits), reg(rTmp))
 	a.leaLabel(l.slots, rCFA)
 	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
 	g.loadSlot(slotPC, rPC)
 	a.op1(obj.AJMP, reg(rTmp))
 
+	if first {
+		l.longRecord()
+	}
+}
+
+// longRecord emits the lookup in a long record; edi is the entry.
+func (l *packedLayout) longRecord() {
+	g := l.g
+	a := g.asm
 	next, last, found := a.newLabel(), a.newLabel(), a.newLabel()
-	a.bind(long)
+	a.bind(l.long)
 	a.op(x86.AANDL, imm(packedLong-1), reg(rTmp))
 	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
 	a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
@@ -101,7 +116,7 @@ func (l *packedLayout) lookup() {
 	a.op(x86.AADDQ, reg(pKeys), reg(pMask))
 	a.op(x86.ASUBQ, mem(x86.REG_SP, slotKeys), reg(pMask)) // index of the id
 	a.op(x86.AMOVWLZX, memIndex(pCount, pMask, 2, 0), reg(rTmp))
-	a.branch(obj.AJMP, jump)
+	a.jump(obj.AJMP, l.jump)
 }
 
 // compare emits the comparison of the 16 keys at pKeys+off with xmm0: bit i of

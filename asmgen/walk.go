@@ -229,17 +229,28 @@ func (g *generator) spillState() {
 	a.op0(obj.ARET)
 }
 
-// dispatchCode emits the way from a step to the next row: dispatch, with the
-// caller's run-time pc in rax, and lookup, with the relative one.
+// dispatchCode emits dispatch, the way from a step to the next row, with the
+// caller's run-time pc in rax, and lookup, the same from the relative pc on.
 func (g *generator) dispatchCode() {
+	g.asm.bind(g.dispatch)
+	g.nextStep()
+	g.asm.bind(g.lookup)
+	g.findRow()
+}
+
+// nextStep notes the caller's pc and ends the segment if it is full.
+func (g *generator) nextStep() {
 	a := g.asm
-	a.bind(g.dispatch)
 	a.op(x86.AMOVQ, reg(rPC), mem(rCursor, 0))
 	a.op(x86.AADDQ, imm(8), reg(rCursor))
 	a.op(x86.ASUBQ, reg(rBase), reg(rPC))
 	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotEnd))
 	a.jump(x86.AJEQ, g.segmentEnd)
-	a.bind(g.lookup)
+}
+
+// findRow jumps to the row block of the relative pc.
+func (g *generator) findRow() {
+	a := g.asm
 	a.op(x86.ACMPQ, reg(rPC), imm(int64(g.plan.High-g.plan.Base)))
 	a.jump(x86.AJCC, g.noInfo)
 	g.layout.lookup()
