@@ -63,7 +63,7 @@ func (o *Object) locate(src Source) (*Section, error) {
 func (o *Object) ehFrame() (*Section, error) {
 	hdr := o.ehFrameHdr()
 	for _, sec := range o.file.Sections {
-		if sec.Name != ".eh_frame" || sec.Type == elf.SHT_NOBITS || sec.Flags&elf.SHF_ALLOC == 0 {
+		if sec.Name != ".eh_frame" || !hasBytes(sec) || sec.Flags&elf.SHF_ALLOC == 0 {
 			continue
 		}
 		data, err := o.contents(sec)
@@ -152,7 +152,7 @@ func (o *Object) untilTerminator(start, end uint64) ([]byte, error) {
 // the older form .zdebug_frame. It returns nil where the object has none.
 func (o *Object) debugFrame() (*Section, error) {
 	for _, sec := range o.file.Sections {
-		if sec.Type == elf.SHT_NOBITS {
+		if !hasBytes(sec) {
 			continue
 		}
 		var data []byte
@@ -174,6 +174,12 @@ func (o *Object) debugFrame() (*Section, error) {
 		return NewSection(o.name, SourceDebugFrame, Addr(sec.Addr), data, o.bases()), nil
 	}
 	return nil, nil
+}
+
+// hasBytes tells whether a section has its contents in the file. That those
+// lie within the file has been checked when it was opened.
+func hasBytes(sec *elf.Section) bool {
+	return sec.Type != elf.SHT_NOBITS && sec.Type != elf.SHT_NULL
 }
 
 // contents reads a section, decompressing it where it is compressed.
@@ -199,7 +205,7 @@ func (o *Object) readSection(sec *elf.Section) (data []byte, err error) {
 		return readLimited(sec.Open(), sec.Size, min(maxInflatedRatio*sec.FileSize, maxInflatedSize))
 	}
 	// Not sec.Data: for .zdebug sections that changes sec.
-	data = make([]byte, sec.FileSize) // lies in the file, as readHeaders has checked
+	data = make([]byte, sec.FileSize)
 	if n, err := o.r.ReadAt(data, int64(sec.Offset)); n < len(data) {
 		return nil, err
 	}

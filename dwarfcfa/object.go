@@ -89,7 +89,7 @@ func (o *Object) readHeaders() error {
 		}
 	}
 	for _, s := range f.Sections {
-		if s.Type != elf.SHT_NOBITS && s.Type != elf.SHT_NULL && !o.holds(s.Offset, s.FileSize) {
+		if hasBytes(s) && !o.holds(s.Offset, s.FileSize) {
 			return cause(ErrTruncated, "truncated: section %s ends at %#x, the file at %#x",
 				PrintableName(s.Name), s.Offset+s.FileSize, o.size)
 		}

@@ -24,10 +24,10 @@ type testELF struct {
 }
 
 const (
-	elfText    = 0x400 // offset and address of .text
-	elfHdr     = 0x600 // of .eh_frame_hdr
-	elfEHFrame = 0x620 // of .eh_frame
-	elfEnd     = 0xa00 // of the segment
+	elfText    = 0x140 // offset and address of .text
+	elfHdr     = 0x240 // of .eh_frame_hdr
+	elfEHFrame = 0x260 // of .eh_frame
+	elfEnd     = 0x300 // of the segment
 )
 
 var testBuildID = []byte("0123456789abcdefghij")
@@ -42,7 +42,7 @@ type elfSection struct {
 func (e testELF) bytes() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, elfEnd)
-	const notes = 0x200
+	const notes = 0x100
 	note := cat(le32(4), le32(uint32(len(testBuildID))), le32(3), []byte("GNU\x00"), testBuildID)
 	copy(b[notes:], note)
 	copy(b[elfEHFrame:], e.ehFrame)
@@ -62,7 +62,7 @@ func (e testELF) bytes() []byte {
 		Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: uint16(len(progs)),
 	}
 	if !e.noSections {
-		sections := []elfSection{{}, {".text", 1, 6, elfText, elfText, 0x200}}
+		sections := []elfSection{{}, {".text", 1, 6, elfText, elfText, elfHdr - elfText}}
 		if e.ehFrame != nil {
 			sections = append(sections,
 				elfSection{".eh_frame_hdr", 1, 2, elfHdr, elfHdr, 8},
@@ -100,7 +100,7 @@ func (e testELF) bytes() []byte {
 	return b
 }
 
-// smallFrame is an .eh_frame with one FDE over .text, [0x400, 0x420).
+// smallFrame is an .eh_frame with one FDE over the start of .text.
 func smallFrame() []byte {
 	var s sectionBuilder
 	s.fde(s.cie(), elfText, 0x20, advance(1), def(16))
@@ -274,7 +274,7 @@ func TestBadObjects(t *testing.T) {
 			s.fde(s.cie(), elfText, 0x20, inst(CFARestoreState))
 			return testELF{ehFrame: s.b}.bytes()
 		}, ErrNoUnwindInfo, "no unwind tables: 1 of the 1 FDEs of .eh_frame are bad, the first: " +
-			".eh_frame+0x12: FDE 0x400..0x420: DW_CFA_restore_state with an empty stack"},
+			".eh_frame+0x12: FDE 0x140..0x160: DW_CFA_restore_state with an empty stack"},
 		{"no FDE in the code", func([]byte) []byte {
 			var s sectionBuilder
 			s.fde(s.cie(), 0, 0x20)

@@ -65,6 +65,14 @@ func Compare(path string) (Result, error) {
 	return res, nil
 }
 
+func lookReadelf() (string, error) {
+	tool, err := exec.LookPath("readelf")
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNoReadelf, err)
+	}
+	return tool, nil
+}
+
 // comparison is one run of readelf against one of ours.
 type comparison struct {
 	o    *dwarfcfa.Object
@@ -75,9 +83,9 @@ type comparison struct {
 }
 
 func (c *comparison) run(path string) (err error) {
-	tool, err := exec.LookPath("readelf")
+	tool, err := lookReadelf()
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoReadelf, err)
+		return err
 	}
 	cmd := exec.Command(tool, c.flag, "--", path)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
