@@ -83,19 +83,24 @@ func (s *Section) Entries() iter.Seq2[Entry, error] {
 	}
 }
 
-// maxCIEs bounds how many CIEs a reader remembers.
-const maxCIEs = 1 << 16
+// maxCIEs bounds the CIEs of a section; FDEs that use further ones are bad.
+// Linkers keep one of each kind, which makes some ten.
+const maxCIEs = 1 << 18
 
 // entryReader walks over a section.
 type entryReader struct {
 	s    *Section
 	pos  int
-	cies map[int]cieResult
+	cies map[int]cieResult // by offset, those seen so far
+	// complete: cies holds all CIEs of the section, also those after pos.
+	complete bool
 
 	lastPos int // the most recently used CIE
 	last    cieResult
 }
 
+// cieResult is a CIE or what is wrong with it; neither is set before it is
+// decoded.
 type cieResult struct {
 	cie *CIE
 	err error
@@ -190,6 +195,7 @@ func (r *entryReader) next(fde *FDE) (e Entry, ok bool, err error) {
 	}
 	if h.isCIE {
 		e.IsCIE = true
+		r.note(h.pos)
 		e.CIE, err = r.cie(h.pos)
 		if err != nil {
 			return e, true, s.errorAt(h.pos, err)
@@ -215,35 +221,78 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// cie returns the CIE at an offset of the section, decoding it once.
+// cie returns the CIE at an offset of the section, decoding it once. The
+// offset must be that of an entry, so that CIEs never overlap.
 func (r *entryReader) cie(pos int) (*CIE, error) {
 	if pos == r.lastPos {
 		return r.last.cie, r.last.err
 	}
 	res, ok := r.cies[pos]
-	if !ok {
+	if !ok && !r.complete {
+		r.findCIEs()
+		res, ok = r.cies[pos]
+	}
+	switch {
+	case !ok && len(r.cies) >= maxCIEs:
+		res.err = cause(ErrUnsupported, "more than %d CIEs", maxCIEs)
+	case !ok:
+		return nil, r.s.notCIE(pos)
+	case res.cie == nil && res.err == nil:
 		res.cie, res.err = r.s.readCIE(pos)
-		if len(r.cies) < maxCIEs {
-			r.cies[pos] = res
-		}
+		r.cies[pos] = res
 	}
 	r.lastPos, r.last = pos, res
 	return res.cie, res.err
 }
 
+// notCIE says what is at an offset where no CIE begins.
+func (s *Section) notCIE(pos int) error {
+	h, err := s.header(pos)
+	switch {
+	case err == nil && h.length == 0:
+		return cause(ErrBadEncoding, "a terminator where a CIE should be")
+	case err == nil && s.readID(&h) == nil && !h.isCIE:
+		return cause(ErrBadEncoding, "an FDE where a CIE should be")
+	}
+	return cause(ErrBadEncoding, "the middle of an entry where a CIE should be")
+}
+
+// note adds the offset of a CIE to those known.
+func (r *entryReader) note(pos int) {
+	if _, ok := r.cies[pos]; !ok && len(r.cies) < maxCIEs {
+		r.cies[pos] = cieResult{}
+	}
+}
+
+// findCIEs looks for the CIEs from the reader's position on.
+func (r *entryReader) findCIEs() {
+	r.complete = true
+	for pos := r.pos; pos < len(r.s.Data); {
+		h, err := r.s.header(pos)
+		if err != nil {
+			return
+		}
+		pos = h.end
+		if h.length == 0 {
+			if r.s.stopAtZero {
+				return
+			}
+			continue
+		}
+		if r.s.readID(&h) == nil && h.isCIE {
+			r.note(h.pos)
+		}
+	}
+}
+
+// readCIE decodes the CIE at an offset where one begins.
 func (s *Section) readCIE(pos int) (*CIE, error) {
 	h, err := s.header(pos)
 	if err != nil {
 		return nil, err
 	}
-	if h.length == 0 {
-		return nil, cause(ErrBadEncoding, "a terminator where a CIE should be")
-	}
 	if err := s.readID(&h); err != nil {
 		return nil, err
-	}
-	if !h.isCIE {
-		return nil, cause(ErrBadEncoding, "an FDE where a CIE should be")
 	}
 	cie := &CIE{
 		Offset: uint64(pos), Length: h.length, Is64: h.is64, idSize: h.idSize, section: s,

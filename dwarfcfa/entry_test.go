@@ -264,7 +264,12 @@ func TestBadEntries(t *testing.T) {
 			s.b = append(s.b, 0, 0, 0, 0)
 			plain(s, at)
 		}, ErrBadEncoding, "a terminator where a CIE should be"},
-		{"CIE pointer into nowhere", func(s *sectionBuilder) { plain(s, 8) }, ErrTruncated, "truncated: an entry of"},
+		{"CIE pointer into nowhere", func(s *sectionBuilder) { plain(s, 8) }, ErrBadEncoding, "the middle of an entry where a CIE should be"},
+		{"CIE pointer to a CIE inside an entry", func(s *sectionBuilder) {
+			inner := cat(le32(uint32(4+len(good))), le32(0), good)
+			at := s.rawCIE(cat(good, inner)) + 8 + len(good)
+			plain(s, at)
+		}, ErrBadEncoding, "the middle of an entry where a CIE should be"},
 		{"FDE too short", func(s *sectionBuilder) { s.rawFDE(0, []byte{1, 2, 3}) }, ErrTruncated, "truncated: a block"},
 		{"FDE shorter than its id", func(s *sectionBuilder) { s.b = append(s.b, 2, 0, 0, 0, 1, 1) }, ErrTruncated, "truncated: a block"},
 		{"range wraps around", func(s *sectionBuilder) { s.fde(0, testCode, 1<<64-1) }, ErrBadEncoding, "pc range 0x10000+0xffffffffffffffff wraps around"},

@@ -6,11 +6,16 @@ import (
 	"ehasm/abi"
 )
 
-// Bounds of the interpreter. No program of a compiler comes near them; an FDE
-// beyond one is an error of that FDE.
+// Bounds of the interpreter, which keep memory within some multiple of a
+// section's size. No program of a compiler comes near them; an FDE beyond one
+// is bad.
 const (
 	MaxRememberDepth = 256     // nested DW_CFA_remember_state
 	MaxRowsPerFDE    = 1 << 20 // rows of one FDE
+	MaxRows          = 1 << 18 // distinct rows of an object; a large one has 1,100
+	MaxExprs         = 1 << 17 // distinct expressions of an object; glibc has 19
+	maxExprPoolOps   = 1 << 21 // operations of all of them
+	maxInitialStates = 1 << 16 // states that CIEs remember and do not restore
 )
 
 // RawRow is a row of an FDE as its program gives it, before normalising: rules
@@ -30,6 +35,7 @@ type Interp struct {
 	initials map[*CIE]*initial
 	last     *initial // the most recently used of initials
 	lastCIE  *CIE
+	held     int // states in the stacks of initials
 
 	state state
 	stack []state
@@ -46,7 +52,7 @@ type state struct {
 	cfaOffset int64
 	// fresh has the bit of each register whose rule was set since the current
 	// row began; above, of each whose RuleOffset was set in the FDE, in a row
-	// in which its slot lay at or above rsp (see DropPopped).
+	// in which its slot lay at or above rsp (see tableBuilder.popped).
 	fresh uint32
 	above uint32
 }
@@ -114,14 +120,16 @@ func (in *Interp) initial(cie *CIE) *initial {
 		}
 		ini.err = in.runCIE(cie)
 		ini.state = in.state
+		if in.held += len(in.stack); in.held > maxInitialStates {
+			in.held -= len(in.stack)
+			in.stack = in.stack[:0]
+			ini.err = cause(ErrUnsupported, "CIEs that remember more than %d states", maxInitialStates)
+		}
 		ini.stack = append([]state(nil), in.stack...)
 		// Rules of the CIE are not set "in the FDE".
 		ini.state.fresh = 0
 		for i := range ini.stack {
 			ini.stack[i].fresh = 0
-		}
-		if len(in.initials) >= maxCIEs {
-			clear(in.initials)
 		}
 		in.initials[cie] = ini
 	}
@@ -279,15 +287,25 @@ func (in *Interp) exec(i *Inst, cie *CIE, ini *initial) error {
 	case CFADefCFARegister:
 		st.setCFA(clampReg(i.Reg), st.cfaOffset)
 	case CFADefCFAExpression:
-		st.row.CFA = CFARule{Kind: CFAExpr, Expr: in.exprs.intern(i.Block, false)}
+		id, err := in.exprs.intern(i.Block, false)
+		if err != nil {
+			return err
+		}
+		st.row.CFA = CFARule{Kind: CFAExpr, Expr: id}
 	case CFAOffset, CFAOffsetExtended, CFAOffsetExtendedSF, CFAGNUNegativeOffsetExtended:
 		st.setRule(cie, i.Reg, RegRule{Kind: RuleOffset, Offset: i.Offset})
 	case CFAValOffset, CFAValOffsetSF:
 		st.setRule(cie, i.Reg, RegRule{Kind: RuleValOffset, Offset: i.Offset})
-	case CFAExpression:
-		st.setRule(cie, i.Reg, RegRule{Kind: RuleExpression, Expr: in.exprs.intern(i.Block, true)})
-	case CFAValExpression:
-		st.setRule(cie, i.Reg, RegRule{Kind: RuleValExpression, Expr: in.exprs.intern(i.Block, true)})
+	case CFAExpression, CFAValExpression:
+		id, err := in.exprs.intern(i.Block, true)
+		if err != nil {
+			return err
+		}
+		kind := RuleExpression
+		if i.Op == CFAValExpression {
+			kind = RuleValExpression
+		}
+		st.setRule(cie, i.Reg, RegRule{Kind: kind, Expr: id})
 	case CFARegister:
 		st.setRule(cie, i.Reg, RegRule{Kind: RuleRegister, Reg: clampReg(i.Source)})
 	case CFASameValue:

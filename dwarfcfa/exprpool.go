@@ -6,6 +6,7 @@ import "bytes"
 type exprPool struct {
 	ids     map[string]ExprID
 	entries []exprEntry
+	ops     int    // in all of entries
 	key     []byte // scratch
 }
 
@@ -20,15 +21,19 @@ func newExprPool() exprPool {
 	return exprPool{ids: make(map[string]ExprID), entries: make([]exprEntry, 1)}
 }
 
-// intern returns the id of an expression, decoding it when it is new.
-func (p *exprPool) intern(raw []byte, pushed bool) ExprID {
+// intern returns the id of an expression, decoding it when it is new. An error
+// means that the pool is full.
+func (p *exprPool) intern(raw []byte, pushed bool) (ExprID, error) {
 	p.key = append(p.key[:0], 0)
 	if pushed {
 		p.key[0] = 1
 	}
 	p.key = append(p.key, raw...)
 	if id, ok := p.ids[string(p.key)]; ok {
-		return id
+		return id, nil
+	}
+	if len(p.entries) > MaxExprs || p.ops > maxExprPoolOps {
+		return 0, cause(ErrUnsupported, "more than %d expressions, or %d operations of expressions", MaxExprs, maxExprPoolOps)
 	}
 	id := ExprID(len(p.entries))
 	e := exprEntry{expr: Expr{Pushed: pushed, Raw: bytes.Clone(raw)}}
@@ -38,8 +43,9 @@ func (p *exprPool) intern(raw []byte, pushed bool) ExprID {
 		e.cfa = asCFA(id, e.expr.Ops)
 	}
 	p.entries = append(p.entries, e)
+	p.ops += len(e.expr.Ops)
 	p.ids[string(p.key)] = id
-	return id
+	return id, nil
 }
 
 // cfa returns a CFA rule with an expression replaced by what it amounts to.

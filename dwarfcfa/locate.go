@@ -44,16 +44,14 @@ func (o *Object) locate(src Source) (*Section, error) {
 		}
 		return s, err
 	}
-	s, ehErr := o.ehFrame()
-	if s != nil && s.HasFDE() {
-		return s, nil
-	}
-	s, err := o.debugFrame()
-	if s != nil && s.HasFDE() {
-		return s, nil
-	}
-	if err := errors.Join(ehErr, err); err != nil {
-		return nil, err
+	for _, find := range []func() (*Section, error){o.ehFrame, o.debugFrame} {
+		s, err := find()
+		if err != nil {
+			return nil, err
+		}
+		if s != nil && s.HasFDE() {
+			return s, nil
+		}
 	}
 	return nil, fmt.Errorf("%w: neither .eh_frame nor .debug_frame has an FDE", ErrNoUnwindInfo)
 }

@@ -27,7 +27,11 @@ type tableBuilder struct {
 
 	span *span // being interpreted
 	ra   int   // its return address column
+	err  error // why it must be left out, beside what is wrong with its program
 }
+
+// maxKnown bounds tableBuilder.known, which is forgotten when it is full.
+const maxKnown = 1 << 17
 
 // normalRow is the outcome of normalising a raw row.
 type normalRow struct {
@@ -59,7 +63,12 @@ func (b *tableBuilder) interpret(spans []span) {
 			b.ra = int(sp.cie.RA)
 		}
 		fde := sp.fde(b.s)
-		if err := b.in.run(&fde, b); err != nil {
+		err := b.in.run(&fde, b)
+		if err == nil {
+			err = b.err
+		}
+		b.err = nil
+		if err != nil {
 			b.ranges, b.rep.Rows = b.ranges[:mark], rows
 			b.rep.NotCompiledRows, b.rep.NotCompiled = notCompiled, b.rep.NotCompiled[:listed]
 			fde.End = sp.fullEnd
@@ -76,7 +85,12 @@ func (b *tableBuilder) row(start, end Addr, st *state) {
 	n, ok := b.known[st.row]
 	if !ok {
 		n = b.normalise(st, flags)
-		b.known[st.row] = n
+		if len(b.known) >= maxKnown {
+			clear(b.known)
+		}
+		if b.err == nil {
+			b.known[st.row] = n
+		}
 	}
 	st.row.Flags = flags
 	if n.reason != nil {
@@ -215,10 +229,15 @@ type exprError struct {
 func (e *exprError) Error() string { return "rule of " + e.column + ": " + e.err.Error() }
 func (e *exprError) Unwrap() error { return e.err }
 
-// intern returns the index of a normalised row.
+// intern returns the index of a normalised row. It sets b.err where there are
+// too many.
 func (b *tableBuilder) intern(row Row) uint32 {
 	id, ok := b.index[row]
 	if !ok {
+		if len(b.rows) >= MaxRows {
+			b.err = cause(ErrUnsupported, "more than %d distinct rows", MaxRows)
+			return 0
+		}
 		id = uint32(len(b.rows))
 		b.rows = append(b.rows, row)
 		b.index[row] = id
