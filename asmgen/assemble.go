@@ -42,6 +42,8 @@ type generator struct {
 	slowFast, slowRow                 label
 	spill, readWord                   label
 	exprInvalid, exprUnreadable       label
+	stepTail, stepGeneral             label
+	stepDone, stepStop                label
 	subroutines, textEnd, step, thunk label
 
 	block []label // by plan.Blocks: where a page leads to
@@ -70,6 +72,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	for _, l := range []*label{&g.text, &g.walk, &g.walkWanted, &g.dispatch, &g.lookup, &g.load,
 		&g.segmentEnd, &g.exit, &g.noInfo, &g.outermost, &g.notCompiled, &g.badRegister,
 		&g.slowFast, &g.slowRow, &g.spill, &g.readWord, &g.exprInvalid, &g.exprUnreadable,
+		&g.stepTail, &g.stepGeneral, &g.stepDone, &g.stepStop,
 		&g.subroutines, &g.textEnd, &g.step, &g.thunk} {
 		*l = a.newLabel()
 	}
@@ -83,7 +86,6 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	a.bind(g.text)
 	g.stepEntry()
 	g.entry()
-	g.loadState()
 	g.slowPath()
 	g.dispatchCode()
 	if err := a.flush(); err != nil {
@@ -99,7 +101,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		return nil, err
 	}
 	a.bind(g.subroutines)
-	g.spillState()
+	g.spillCode()
 	g.readWordCode()
 	if err := g.expressions(); err != nil {
 		return nil, err
@@ -168,7 +170,7 @@ func (g *generator) code() *Code {
 	}
 	add := func(from, to label, rows *frameRows) {
 		if from != to {
-			c.Frames = append(c.Frames, Frame{Start: where(from), End: where(to), Rows: rows.at(where(from), where)})
+			c.Frames = append(c.Frames, Frame{Start: where(from), End: where(to), Rows: rows.within(where(from), where(to), where)})
 		}
 	}
 	add(g.step, thunk, &g.stepFrame)
@@ -199,7 +201,8 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 		{g.step, abi.SymbolStep}, {g.walk, abi.SymbolWalk}, {g.walkWanted, "walk"},
 		{g.segmentEnd, "segment_end"}, {g.badRegister, "bad_register"}, {g.notCompiled, "not_compiled"},
 		{g.outermost, "outermost"}, {g.noInfo, "no_info"}, {g.exit, "exit"}, {g.load, "load"},
-		{g.slowFast, "slow_fast"}, {g.slowRow, "slow_row"}, {g.dispatch, "dispatch"}, {g.lookup, "lookup"},
+		{g.stepTail, "step_tail"}, {g.stepGeneral, "step_general"},
+		{g.stepDone, "step_done"}, {g.stepStop, "step_stop"}, {g.slowFast, "slow_fast"}, {g.slowRow, "slow_row"}, {g.dispatch, "dispatch"}, {g.lookup, "lookup"},
 		{g.spill, "spill"}, {g.readWord, "read_word"},
 	} {
 		add(n.at, "%s", n.name)
@@ -282,11 +285,15 @@ func (f *frameRows) restore(at label) {
 	f.saved = f.saved[:last]
 }
 
-// at returns the rows with offsets in the text, the first at start.
-func (f *frameRows) at(start uint32, where func(label) uint32) []FrameRow {
+// within returns the rows of [start, end) with offsets in the text, the first at
+// start.
+func (f *frameRows) within(start, end uint32, where func(label) uint32) []FrameRow {
 	out := []FrameRow{{Off: start, CFAOffset: 8}}
 	for _, r := range f.rows {
 		r.row.Off = where(r.at)
+		if r.row.Off == end {
+			break // after the last epilogue
+		}
 		if r.row.Off == start {
 			out = out[:0]
 		}

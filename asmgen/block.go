@@ -16,9 +16,9 @@ import (
 // fastReg is the DWARF number of fast register i.
 func fastReg(i int) int { return int(plan.FastRegs[i]) }
 
-// data places a row descriptor, once, and returns its offset.
+// descriptor places a row descriptor, once, and returns its offset.
 func (g *generator) descriptor(row uint32, given int) uint32 {
-	d, refs := descriptor(&g.plan.Table.Rows[row], given, g.exprLabel)
+	d, head, refs := descriptor(&g.plan.Table.Rows[row], given, g.exprLabel)
 	key := string(d)
 	for _, r := range refs {
 		key += string(binary.LittleEndian.AppendUint32(nil, uint32(r.to)))
@@ -26,10 +26,10 @@ func (g *generator) descriptor(row uint32, given int) uint32 {
 	if off, ok := g.descs[key]; ok {
 		return off
 	}
-	off := uint32(len(g.data))
+	off := uint32(len(g.data) + head)
 	g.descs[key] = off
 	for _, r := range refs {
-		g.dataRefs = append(g.dataRefs, descRef{int(off) + r.off, r.to})
+		g.dataRefs = append(g.dataRefs, descRef{len(g.data) + r.off, r.to})
 	}
 	g.data = append(g.data, d...)
 	return off
@@ -210,15 +210,15 @@ func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 	a.op(x86.ACMPQ, reg(rCFA), reg(rEnd))
 	leave(x86.AJHI, slow)
 	a.op(x86.AMOVQ, mem(rCFA, int64(t.RA)), reg(rPC))
-	var mask uint8
+	var mask int64
 	for i, off := range t.Saves {
 		if off != 0 {
 			a.op(x86.AMOVQ, mem(rCFA, int64(off)), reg(machineReg[i]))
-			mask |= maskBit[i]
+			mask |= 1 << plan.FastRegs[i]
 		}
 	}
 	if mask != 0 {
-		a.op(x86.AORB, imm(int64(int8(mask))), reg(x86.REG_CL))
+		a.op(x86.AORL, imm(mask), reg(rMask))
 	}
 	a.op(x86.AMOVQ, reg(rCFA), reg(rSP))
 	if hot {

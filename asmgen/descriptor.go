@@ -14,6 +14,10 @@ import (
 //	...    rules: byte op<<5 | register, operand; the return address first
 //	byte   0
 //
+// Before the descriptor of a tail lie three bytes for _eh_elf: where the return
+// address, rbp and rbx are saved, as multiples of 8 from the CFA, 0 for a register
+// that keeps its value. A return address of 0 there means that they do not fit.
+//
 // Registers without a rule here: callee-saved ones keep value and validity, rsp
 // becomes the CFA, all others become invalid.
 const (
@@ -39,11 +43,35 @@ type descRef struct {
 	to  label
 }
 
-// descriptor encodes a row. given is descCFAGiven or descCFAFromBP, or -1 where
-// the slow path computes the CFA.
-func descriptor(r *dwarfcfa.Row, given int, expr func(dwarfcfa.ExprID) label) ([]byte, []descRef) {
+// Places of the bytes before the descriptor of a tail.
+const (
+	stepRA  = -3
+	stepBP  = -2
+	stepBX  = -1
+	stepLen = 3
+)
+
+// stepBytes encodes what _eh_elf needs of a tail.
+func stepBytes(r *dwarfcfa.Row) []byte {
+	b := make([]byte, stepLen)
+	for at, reg := range map[int]int{stepRA: abi.RIP, stepBP: abi.RBP, stepBX: abi.RBX} {
+		rule := r.Regs[reg]
+		switch {
+		case rule.Kind != dwarfcfa.RuleOffset:
+		case rule.Offset%8 != 0 || rule.Offset < -8*128:
+			return make([]byte, stepLen)
+		default:
+			b[stepLen+at] = byte(rule.Offset / 8)
+		}
+	}
+	return b
+}
+
+// descriptor encodes a row; head is where in the bytes the descriptor begins.
+// given is descCFAGiven or descCFAFromBP, or -1 where the slow path computes the
+// CFA.
+func descriptor(r *dwarfcfa.Row, given int, expr func(dwarfcfa.ExprID) label) (b []byte, head int, refs []descRef) {
 	le := binary.LittleEndian
-	var refs []descRef
 	code := func(b []byte, id dwarfcfa.ExprID) []byte {
 		refs = append(refs, descRef{len(b), expr(id)})
 		return append(b, 0, 0, 0, 0)
@@ -52,10 +80,10 @@ func descriptor(r *dwarfcfa.Row, given int, expr func(dwarfcfa.ExprID) label) ([
 	if r.Flags&dwarfcfa.RowSignal != 0 {
 		signal = descSignal
 	}
-	var b []byte
 	switch {
 	case given >= 0:
-		b = append(b, byte(given)|signal)
+		b = append(stepBytes(r), byte(given)|signal)
+		head = stepLen
 	case r.CFA.Kind == dwarfcfa.CFAExpr:
 		b = code(append(b, descCFAExpr|signal), r.CFA.Expr)
 	default:
@@ -101,5 +129,5 @@ func descriptor(r *dwarfcfa.Row, given int, expr func(dwarfcfa.ExprID) label) ([
 	for reg := range abi.RIP {
 		rule(reg, r.Regs[reg])
 	}
-	return append(b, ruleEnd), refs
+	return append(b, ruleEnd), head, refs
 }

@@ -11,7 +11,7 @@ import (
 // the machine's own; an invalid rbp holds a value that is in no window.
 const (
 	rPC     = x86.REG_AX  // lookup pc relative to the plan's base; on a way to dispatch: the run-time pc
-	rMask   = x86.REG_CX  // cl: validity of the callee-saved registers, see maskBit
+	rMask   = x86.REG_CX  // ecx: which of inRegisters are valid, as in abi.Regs
 	rCursor = x86.REG_DX  // where the next pc is written
 	rBase   = x86.REG_SI  // load bias + plan base + 1
 	rTmp    = x86.REG_DI  // scratch; descriptor offset on the way to the slow path
@@ -36,28 +36,26 @@ var machineReg = [plan.NumFast]int16{
 	x86.REG_BX, x86.REG_BP, x86.REG_R12, x86.REG_R13, x86.REG_R14, x86.REG_R15,
 }
 
-// maskBit gives the bit of cl for each of plan.FastRegs. r12 to r15 keep their
-// order, so that shifts take the mask to abi.Regs.Valid and back.
-var maskBit = [plan.NumFast]uint8{1 << 3, 1 << 2, 1 << 4, 1 << 5, 1 << 6, 1 << 7}
-
 // The stack frame of _eh_elf_walk: offsets from rsp in bytes. With the pushed
 // registers, the return addresses and readWord's frame it stays below the 512
 // bytes of the ABI; a test measures it.
 const (
 	slotEnd    = 0          // cursor at which the segment ends
 	slotLow    = 8          // lowest host address of the window, for signed comparison
-	slotRegs   = 16         // eh_elf_regs_t *
+	slotRegs   = 16         // eh_elf_regs_t *; null in _eh_elf's own step
 	slotMem    = 24         // eh_elf_memory_t *
 	slotBias   = 32         // load bias
 	slotSync   = 40         // cursor at which *slotRegs was last up to date
-	slotBegin  = 48         // cursor at the segment's begin
-	slotDone   = 56         // steps of earlier segments
-	slotLeft   = 64         // steps of later segments
+	slotBegin  = 48         // the cursor less 8 bytes for each step taken
+	slotLeft   = 56         // steps of later segments
+	slotResult = 64         // _eh_elf: where the result goes
 	slotCursor = 72         // the cursor during the slow path
 	slotWant   = 80         // uint32: bit i: register i is asked for
 	slotExact  = 84         // uint32: exact of the caller, during the slow path
 	slotNew    = 88         // [17]uint64: the caller's registers; pcs of a caller that wants none
 	slotExpr   = 224        // [16]uint64: stack of an expression
+	slotDeref  = slotMem    // _eh_elf: the callback
+	slotStepPC = slotBias   // _eh_elf: the pc
 	slotPC     = slotCursor // packed lookup: rPC
 	slotKeys   = slotExpr   // packed lookup: the first key of a long record
 	frameSize  = 360        // 8 mod 16: with the return address and six pushes, rsp is aligned
@@ -74,12 +72,9 @@ var pushed = [...]struct {
 	{x86.REG_R13, abi.R13}, {x86.REG_R14, abi.R14}, {x86.REG_R15, abi.R15},
 }
 
-// inWindow is a host address above every window of the fast path, and so far
+// outside is a host address above every window of the fast path, and so far
 // above that adding a row's offsets does not change that.
-const (
-	outside   = 1 << 62
-	maxWindow = 1 << 61 // end of the highest window that the fast path takes
-)
+const outside = 1 << 62
 
 // regOff is the offset of a register in eh_elf_regs_t.
 func regOff(dwarf int) int64 { return int64(abi.RegsReg) + 8*int64(dwarf) }

@@ -17,7 +17,11 @@ func (g *generator) slowPath() {
 	rules, fail := a.newLabel(), a.newLabel()
 	a.bind(g.slowFast)
 	a.op(x86.ASUBQ, reg(rDelta), reg(rCFA))
+	a.op(x86.ACMPQ, mem(x86.REG_SP, slotRegs), imm(0))
+	a.jump(x86.AJEQ, g.stepTail)
 	a.bind(g.slowRow)
+	a.op(x86.ACMPQ, mem(x86.REG_SP, slotRegs), imm(0))
+	a.jump(x86.AJEQ, g.stepGeneral)
 	a.call(g.spill)
 	g.store(rCursor, slotCursor)
 	a.op(x86.AMOVQ, reg(rCFA), reg(sCFA))
@@ -209,6 +213,8 @@ func (g *generator) slowDone() {
 	g.store(rCursor, slotSync)
 	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotEnd))
 	a.branch(x86.AJEQ, g.segmentEnd)
+	a.op(x86.AMOVQ, reg(sMem), reg(x86.REG_SI))
+	a.op(x86.AMOVQ, reg(sRegs), reg(x86.REG_DI))
 	a.branch(obj.AJMP, g.load)
 }
 

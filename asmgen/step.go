@@ -1,108 +1,85 @@
 package asmgen
 
 import (
+	"math"
+
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
 	"ehasm/abi"
 )
 
-// The stack frame of _eh_elf: offsets from rsp in bytes.
+// _eh_elf has the stack frame of the walk and goes through the same lookup and
+// heads, with slotRegs null to tell. With a callback its window fails every
+// check, so that a tail leads to stepTail; without, its window is all of memory
+// and the step ends in stepDone. A row of the slow path is done by a walk of one
+// step, on registers and memory described at these places of the frame:
 const (
-	stepRegs   = 0                              // eh_elf_regs_t
+	stepRegs   = slotNew                        // eh_elf_regs_t
 	stepMem    = stepRegs + int64(abi.RegsSize) // eh_elf_memory_t
 	stepPCs    = stepMem + int64(abi.MemoryLen) // one pc
-	stepResult = stepPCs + 8                    // where the result goes
-	stepFrame  = stepResult + 8                 // 8 mod 16
-	stepCtx    = stepFrame + 8                  // the context given by value
+	stepCtx    = frameSize + 48 + 8             // the context given by value: above the frame, six pushes, the return address
 	stepWanted = 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX
+	stepFlags  = abi.ContextRIP | abi.ContextRSP | abi.ContextRBP | abi.ContextRBX
 )
 
-// stepEntry emits _eh_elf: one step of the walk on four registers. Its arguments
-// are (rdi result, rsi pc, rdx deref) and the context on the stack.
+// context lists the registers of unwind_context_t.
+var context = [...]struct {
+	dwarf int
+	off   int64
+	flag  int64
+}{
+	{abi.RIP, int64(abi.ContextRIPOff), abi.ContextRIP},
+	{abi.RSP, int64(abi.ContextRSPOff), abi.ContextRSP},
+	{abi.RBP, int64(abi.ContextRBPOff), abi.ContextRBP},
+	{abi.RBX, int64(abi.ContextRBXOff), abi.ContextRBX},
+}
+
+func onStack(off int64) obj.Addr { return mem(x86.REG_SP, off) }
+
+// stepEntry emits _eh_elf. Its arguments are (rdi result, rsi pc, rdx deref) and
+// the context on the stack.
 func (g *generator) stepEntry() {
 	a := g.asm
+	direct, lookup := a.newLabel(), a.newLabel()
 	a.bind(g.step)
-	sp := func(off int64) obj.Addr { return mem(x86.REG_SP, off) }
-	ax, cx := reg(x86.REG_AX), reg(x86.REG_CX)
-	a.op(x86.ASUBQ, imm(stepFrame), reg(x86.REG_SP))
-	g.stepFrame.grow(a.bindNew(), int(stepFrame))
-	a.op(x86.AMOVQ, reg(x86.REG_DI), sp(stepResult))
-	copied := []struct {
-		reg int
-		off uintptr
-	}{{abi.RSP, abi.ContextRSPOff}, {abi.RBP, abi.ContextRBPOff}, {abi.RBX, abi.ContextRBXOff}, {abi.RIP, abi.ContextRIPOff}}
-	for _, c := range copied {
-		a.op(x86.AMOVQ, sp(stepCtx+int64(c.off)), ax)
-		a.op(x86.AMOVQ, ax, sp(stepRegs+regOff(c.reg)))
-	}
-	a.op(x86.AMOVL, imm(stepWanted), reg(x86.REG_R9))
-	a.op(x86.AMOVL, reg(x86.REG_R9), sp(stepRegs+int64(abi.RegsValid)))
-	a.op(x86.AMOVW, imm(1), sp(stepRegs+int64(abi.RegsExact)))
-
-	// Without deref all of memory is the window; with it, the window is empty.
-	const zero, size = x86.REG_CX, x86.REG_R8
-	a.op(x86.AXORL, cx, cx)
-	a.op(x86.AMOVQ, cx, sp(stepMem+int64(abi.MemoryLo)))
-	a.op(x86.AMOVQ, cx, sp(stepMem+int64(abi.MemoryBytes)))
-	if g.opt.NoDeref {
-		a.op(x86.AMOVQ, cx, sp(stepMem+int64(abi.MemoryRead)))
-		a.op(x86.AMOVQ, imm(-1), sp(stepMem+int64(abi.MemorySize)))
-	} else {
-		a.op(x86.AMOVQ, reg(x86.REG_DX), sp(stepMem+int64(abi.MemoryArg)))
-		a.leaLabel(g.thunk, x86.REG_R10)
-		a.op(x86.ACMPQ, reg(x86.REG_DX), imm(1)) // carry: null
-		a.op(x86.ASBBQ, reg(size), reg(size))    // all ones if null
+	g.prologue(&g.stepFrame)
+	g.store(x86.REG_DI, slotResult)
+	g.store(x86.REG_SI, slotStepPC)
+	a.op(x86.AMOVQ, imm(0), onStack(slotRegs))
+	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBXOff)), reg(x86.REG_BX))
+	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBPOff)), reg(x86.REG_BP))
+	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRSPOff)), reg(rSP))
+	if !g.opt.NoDeref {
+		g.store(x86.REG_DX, slotDeref)
 		a.op(x86.ATESTQ, reg(x86.REG_DX), reg(x86.REG_DX))
-		a.op(x86.ACMOVQEQ, cx, reg(x86.REG_R10))
-		a.op(x86.AMOVQ, reg(size), sp(stepMem+int64(abi.MemorySize)))
-		a.op(x86.AMOVQ, reg(x86.REG_R10), sp(stepMem+int64(abi.MemoryRead)))
+		a.branch(x86.AJEQ, direct)
+		g.noWindow()
+		a.branch(obj.AJMP, lookup)
 	}
-	a.op(x86.AMOVQ, ax, reg(x86.REG_DX)) // bias = rip - pc
-	a.op(x86.ASUBQ, reg(x86.REG_SI), reg(x86.REG_DX))
-	a.op(x86.ALEAQ, sp(stepRegs), reg(x86.REG_DI))
-	a.op(x86.ALEAQ, sp(stepMem), reg(x86.REG_SI))
-	a.op(x86.ALEAQ, sp(stepPCs), cx)
-	a.op(x86.AMOVL, imm(1), reg(x86.REG_R8))
-	a.call(g.walkWanted)
+	a.bind(direct) // see loadState
+	a.op(x86.AMOVQ, imm(math.MinInt64), reg(x86.REG_AX))
+	g.store(x86.REG_AX, slotLow)
+	a.op(x86.AMOVQ, imm(-1), reg(rEnd))
+	a.op(x86.AXORL, reg(rDelta), reg(rDelta))
+	a.bind(lookup)
+	a.op(x86.ALEAQ, onStack(slotNew), reg(rCursor))
+	g.store(rCursor, slotSync)
+	a.op(x86.ALEAQ, mem(rCursor, 8), reg(x86.REG_AX))
+	g.store(x86.REG_AX, slotEnd)
+	a.op(x86.AMOVQ, imm(int64(g.plan.Base)), reg(rBase))
+	a.op(x86.AMOVQ, onStack(slotStepPC), reg(rPC))
+	a.op(x86.ASUBQ, reg(rBase), reg(rPC))
+	a.op(x86.AXORL, reg(rBase), reg(rBase))
+	a.jump(obj.AJMP, g.lookup)
 
-	// flags: bit 0 rip, bit 1 rsp, bit 2 rbp, bit 3 rbx; or the error; or
-	// nothing at the end of the stack.
-	store := a.newLabel()
-	a.op(x86.AMOVQ, sp(stepResult), reg(x86.REG_DI))
-	a.op(x86.AMOVWLSX, sp(stepRegs+int64(abi.RegsStatus)), cx)
-	a.op(x86.AMOVL, cx, ax)
-	a.op(x86.ASARL, imm(31), ax)
-	a.op(x86.AANDL, imm(abi.ContextError), ax)
-	a.op(x86.ATESTL, cx, cx)
-	a.branch(x86.AJNE, store)
-	a.op(x86.AMOVL, sp(stepRegs+int64(abi.RegsValid)), cx)
-	a.op(x86.AMOVL, imm(abi.ContextRIP), ax)
-	for _, f := range []struct {
-		reg  int
-		flag int64
-	}{{abi.RSP, abi.ContextRSP}, {abi.RBP, abi.ContextRBP}, {abi.RBX, abi.ContextRBX}} {
-		skip := a.newLabel()
-		a.op(x86.ATESTB, imm(int64(int8(uint8(1<<f.reg)))), cx)
-		a.branch(x86.AJEQ, skip)
-		a.op(x86.AORL, imm(f.flag), ax)
-		a.bind(skip)
-	}
-	a.bind(store)
-	a.op(x86.AMOVQ, ax, mem(x86.REG_DI, int64(abi.ContextFlagsOff)))
-	for _, c := range copied {
-		a.op(x86.AMOVQ, sp(stepRegs+regOff(c.reg)), cx)
-		a.op(x86.AMOVQ, cx, mem(x86.REG_DI, int64(c.off)))
-	}
-	a.op(x86.AMOVQ, reg(x86.REG_DI), ax)
-	a.op(x86.AADDQ, imm(stepFrame), reg(x86.REG_SP))
-	g.stepFrame.grow(a.bindNew(), -int(stepFrame))
-	a.op0(obj.ARET)
+	g.stepEnds()
+	g.stepByWalk()
 	if g.opt.NoDeref {
 		return
 	}
-
 	// int read(void *deref, uint64_t addr, uint64_t *word), which never fails.
+	ax := reg(x86.REG_AX)
 	a.bind(g.thunk)
 	a.push(x86.REG_DX)
 	g.thunkFrame.grow(a.bindNew(), 8)
@@ -114,4 +91,148 @@ func (g *generator) stepEntry() {
 	a.op(x86.AMOVQ, ax, mem(x86.REG_DX, 0))
 	a.op(x86.AXORL, ax, ax)
 	a.op0(obj.ARET)
+}
+
+// stepEnds emits the ends of a step that needed no slow path.
+func (g *generator) stepEnds() {
+	a := g.asm
+	const result, cfa, desc = x86.REG_R15, x86.REG_R13, x86.REG_R12
+	to := func(off uintptr) obj.Addr { return mem(result, int64(off)) }
+	done := a.newLabel()
+
+	// The tail of a row, through the callback: edi is its descriptor, rCFA the CFA.
+	if !g.opt.NoDeref {
+		a.bind(g.stepTail)
+		a.leaData(0, desc)
+		a.op(x86.AADDQ, reg(rTmp), reg(desc))
+		a.op(x86.AMOVBQSX, mem(desc, stepRA), reg(rTmp))
+		a.op(x86.ATESTQ, reg(rTmp), reg(rTmp))
+		a.branch(x86.AJEQ, g.stepGeneral)
+		a.op(x86.AMOVQ, reg(rCFA), reg(cfa))
+		g.loadSlot(slotResult, result)
+		a.op(x86.ALEAQ, memIndex(rCFA, rTmp, 8, 0), reg(rTmp))
+		a.op1(obj.ACALL, onStack(slotDeref))
+		a.op(x86.AMOVQ, reg(x86.REG_AX), to(abi.ContextRIPOff))
+		for _, saved := range []struct {
+			at  int64
+			reg int16
+		}{{stepBP, x86.REG_BP}, {stepBX, x86.REG_BX}} {
+			same := a.newLabel()
+			a.op(x86.AMOVBQSX, mem(desc, saved.at), reg(rTmp))
+			a.op(x86.ATESTQ, reg(rTmp), reg(rTmp))
+			a.branch(x86.AJEQ, same)
+			a.op(x86.ALEAQ, memIndex(cfa, rTmp, 8, 0), reg(rTmp))
+			a.op1(obj.ACALL, onStack(slotDeref))
+			a.op(x86.AMOVQ, reg(x86.REG_AX), reg(saved.reg))
+			a.bind(same)
+		}
+		a.bind(done)
+		a.op(x86.AMOVQ, reg(cfa), to(abi.ContextRSPOff))
+		a.op(x86.AMOVQ, reg(x86.REG_BP), to(abi.ContextRBPOff))
+		a.op(x86.AMOVQ, reg(x86.REG_BX), to(abi.ContextRBXOff))
+		a.op(x86.AMOVQ, imm(stepFlags), to(abi.ContextFlagsOff))
+		a.op(x86.AMOVQ, reg(result), reg(x86.REG_AX))
+		g.epilogue(&g.stepFrame)
+	}
+
+	// A tail has read memory directly.
+	a.bind(g.stepDone)
+	g.loadSlot(slotResult, result)
+	a.op(x86.AMOVQ, reg(rPC), to(abi.ContextRIPOff)) // rBase is 0
+	if g.opt.NoDeref {
+		a.op(x86.AMOVQ, reg(rSP), to(abi.ContextRSPOff))
+		a.op(x86.AMOVQ, reg(x86.REG_BP), to(abi.ContextRBPOff))
+		a.op(x86.AMOVQ, reg(x86.REG_BX), to(abi.ContextRBXOff))
+		a.op(x86.AMOVQ, imm(stepFlags), to(abi.ContextFlagsOff))
+		a.op(x86.AMOVQ, reg(result), reg(x86.REG_AX))
+		g.epilogue(&g.stepFrame)
+	} else {
+		a.op(x86.AMOVQ, reg(rSP), reg(cfa)) // rDelta is 0
+		a.branch(obj.AJMP, done)
+	}
+
+	// No row, or the end of the stack: edi is the status.
+	a.bind(g.stepStop)
+	g.loadSlot(slotResult, result)
+	a.op(x86.ASARL, imm(31), reg(rTmp))
+	a.op(x86.AANDL, imm(abi.ContextError), reg(rTmp))
+	a.op(x86.AMOVQ, reg(rTmp), to(abi.ContextFlagsOff))
+	for _, c := range context {
+		a.op(x86.AMOVQ, onStack(stepCtx+c.off), reg(x86.REG_AX))
+		a.op(x86.AMOVQ, reg(x86.REG_AX), mem(result, c.off))
+	}
+	a.op(x86.AMOVQ, reg(result), reg(x86.REG_AX))
+	g.epilogue(&g.stepFrame)
+}
+
+// stepByWalk emits stepGeneral: a walk of one step on four registers.
+func (g *generator) stepByWalk() {
+	a := g.asm
+	ax, cx := reg(x86.REG_AX), reg(x86.REG_CX)
+	const size, read = x86.REG_R8, x86.REG_R10
+	a.bind(g.stepGeneral)
+	if g.opt.NoDeref {
+		a.bind(g.stepTail)
+	}
+	for _, c := range context {
+		a.op(x86.AMOVQ, onStack(stepCtx+c.off), ax)
+		a.op(x86.AMOVQ, ax, onStack(stepRegs+regOff(c.dwarf)))
+	}
+	a.op(x86.AMOVL, imm(stepWanted), reg(x86.REG_R9))
+	a.op(x86.AMOVL, reg(x86.REG_R9), onStack(stepRegs+int64(abi.RegsValid)))
+	a.op(x86.AMOVL, imm(1), onStack(stepRegs+int64(abi.RegsExact)))
+
+	// Without deref all of memory is the window; with it, the window is empty.
+	a.op(x86.AXORL, cx, cx)
+	a.op(x86.AMOVQ, cx, onStack(stepMem+int64(abi.MemoryLo)))
+	a.op(x86.AMOVQ, cx, onStack(stepMem+int64(abi.MemoryBytes)))
+	if g.opt.NoDeref {
+		a.op(x86.AMOVQ, cx, onStack(stepMem+int64(abi.MemoryRead)))
+		a.op(x86.AMOVQ, imm(-1), onStack(stepMem+int64(abi.MemorySize)))
+	} else {
+		g.loadSlot(slotDeref, x86.REG_DX)
+		a.op(x86.AMOVQ, reg(x86.REG_DX), onStack(stepMem+int64(abi.MemoryArg)))
+		a.leaLabel(g.thunk, read)
+		a.op(x86.ACMPQ, reg(x86.REG_DX), imm(1)) // carry: null
+		a.op(x86.ASBBQ, reg(size), reg(size))    // all ones if null
+		a.op(x86.ATESTQ, reg(x86.REG_DX), reg(x86.REG_DX))
+		a.op(x86.ACMOVQEQ, cx, reg(read))
+		a.op(x86.AMOVQ, reg(size), onStack(stepMem+int64(abi.MemorySize)))
+		a.op(x86.AMOVQ, reg(read), onStack(stepMem+int64(abi.MemoryRead)))
+	}
+	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRIPOff)), reg(x86.REG_DX))
+	a.op(x86.ASUBQ, onStack(slotStepPC), reg(x86.REG_DX)) // bias = rip - pc
+	a.op(x86.ALEAQ, onStack(stepRegs), reg(x86.REG_DI))
+	a.op(x86.ALEAQ, onStack(stepMem), reg(x86.REG_SI))
+	a.op(x86.ALEAQ, onStack(stepPCs), cx)
+	a.op(x86.AMOVL, imm(1), reg(x86.REG_R8))
+	a.call(g.walkWanted)
+
+	// The flags: the valid ones of four registers, or the error, or nothing at the
+	// end of the stack.
+	store := a.newLabel()
+	g.loadSlot(slotResult, x86.REG_DI)
+	a.op(x86.AMOVWLSX, onStack(stepRegs+int64(abi.RegsStatus)), cx)
+	a.op(x86.AMOVL, cx, ax)
+	a.op(x86.ASARL, imm(31), ax)
+	a.op(x86.AANDL, imm(abi.ContextError), ax)
+	a.op(x86.ATESTL, cx, cx)
+	a.branch(x86.AJNE, store)
+	a.op(x86.AMOVL, onStack(stepRegs+int64(abi.RegsValid)), cx)
+	a.op(x86.AMOVL, imm(abi.ContextRIP), ax)
+	for _, c := range context[1:] {
+		skip := a.newLabel()
+		a.op(x86.ATESTB, imm(int64(int8(uint8(1<<c.dwarf)))), cx)
+		a.branch(x86.AJEQ, skip)
+		a.op(x86.AORL, imm(c.flag), ax)
+		a.bind(skip)
+	}
+	a.bind(store)
+	a.op(x86.AMOVQ, ax, mem(x86.REG_DI, int64(abi.ContextFlagsOff)))
+	for _, c := range context {
+		a.op(x86.AMOVQ, onStack(stepRegs+regOff(c.dwarf)), cx)
+		a.op(x86.AMOVQ, cx, mem(x86.REG_DI, c.off))
+	}
+	a.op(x86.AMOVQ, reg(x86.REG_DI), ax)
+	g.epilogue(&g.stepFrame)
 }
