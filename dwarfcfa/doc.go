@@ -8,4 +8,23 @@
 //
 // A Table answers any pc of the object; Table.Step, the reference evaluator,
 // says what one step means on registers and memory.
+//
+// BuildTable runs these passes: collect (entries), dropEmpty, clipToCode,
+// resolveOverlaps, interpret (rows, each normalised, popped registers
+// included), fillPadding, mergeEqual, and numbers rows and expressions by
+// first use. Table.Verify checks the outcome.
+//
+// Where the standards leave a choice:
+//
+//   - of several FDEs with one start, the first in the section counts;
+//   - rows past the end of an FDE are cut off; a location that goes back or
+//     wraps around is an error of the FDE, and so is one that moves in the
+//     initial instructions of a CIE;
+//   - where section headers give the size of .eh_frame, entries after a
+//     terminator count;
+//   - the return address column is never taken for a popped register;
+//   - a rule of the CIE, or one that DW_CFA_restore brings back, is not "set in
+//     the FDE", so its register is never taken for popped either;
+//   - def_cfa_register after an expression takes up the offset there was
+//     before it, as in libgcc and readelf.
 package dwarfcfa

@@ -1,10 +1,6 @@
 package dwarfcfa
 
-import (
-	"slices"
-
-	"ehasm/abi"
-)
+import "slices"
 
 // Operation encodings, DWARF 5 §7.7.1. Ranges (lit, reg, breg) are named by
 // their first.
@@ -349,6 +345,3 @@ func offsetFromCFA(ops []ExprOp) (int64, bool) {
 	}
 	return 0, false
 }
-
-// validReg reports whether reg names a column that rows have.
-func validReg(reg uint16) bool { return reg < abi.NumRegs }

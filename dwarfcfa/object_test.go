@@ -150,6 +150,24 @@ func TestObject(t *testing.T) {
 	}
 }
 
+// DW_EH_PE_indirect: the FDE's start is a word of the file's image.
+func TestIndirectPointers(t *testing.T) {
+	var s sectionBuilder
+	cie := s.rawCIE(cat([]byte{1, 'z', 'R', 0}, uleb(1), sleb(-8), []byte{16, 1, byte(PEIndirect | PEUData4)}, usualCIE()))
+	const slot = elfText + 0x80
+	s.rawFDE(cie, cat(le32(slot), le32(0x20), uleb(0)))
+	s.rawFDE(cie, cat(le32(elfEnd-4), le32(0x20), uleb(0)))
+	b := testELF{ehFrame: s.b}.bytes()
+	copy(b[slot:], le64(elfText+0x10))
+	o, err := open(b)
+	require.NoError(t, err)
+	table, rep, err := BuildTable(o, BuildOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, Addr(elfText+0x10), table.Low())
+	require.Equal(t, 1, rep.Lost)
+	assert.Contains(t, rep.LostFDEs[0].Error(), "indirect pointer to 0x2fc, which the file does not hold")
+}
+
 func TestDebugFrame(t *testing.T) {
 	plain := smallDebugFrame()
 	var z bytes.Buffer
