@@ -1,0 +1,129 @@
+package perfdata
+
+import (
+	"errors"
+	"io"
+)
+
+const (
+	headerSize = 8 // struct perf_event_header
+	maxRecord  = 1<<16 - 1
+	blockSize  = 1 << 20
+)
+
+// block is a piece of memory that records lie in. It is used again once nothing
+// refers to it.
+type block struct {
+	buf  []byte
+	refs int
+}
+
+// pool keeps blocks for reuse.
+type pool struct{ free []*block }
+
+func (p *pool) get() *block {
+	if n := len(p.free); n > 0 {
+		b := p.free[n-1]
+		p.free = p.free[:n-1]
+		b.refs = 1
+		return b
+	}
+	return &block{buf: make([]byte, blockSize), refs: 1}
+}
+
+func (p *pool) release(b *block) {
+	if b.refs--; b.refs == 0 {
+		const keep = 8
+		if len(p.free) < keep {
+			p.free = append(p.free, b)
+		}
+	}
+}
+
+// stream is bytes that have been read and not yet taken: blk.buf[pos:end].
+type stream struct {
+	pool     *pool
+	blk      *block
+	pos, end int
+}
+
+func (s *stream) buffered() []byte {
+	if s.blk == nil {
+		return nil
+	}
+	return s.blk.buf[s.pos:s.end]
+}
+
+// room returns space behind the buffered bytes, for a record in all to lie in
+// one piece.
+func (s *stream) room() []byte {
+	if s.blk == nil {
+		s.blk, s.pos, s.end = s.pool.get(), 0, 0
+	}
+	if len(s.blk.buf)-s.pos <= maxRecord || s.end == len(s.blk.buf) {
+		next := s.pool.get()
+		n := copy(next.buf, s.blk.buf[s.pos:s.end])
+		s.pool.release(s.blk)
+		s.blk, s.pos, s.end = next, 0, n
+	}
+	return s.blk.buf[s.end:]
+}
+
+// source is the stream of the file's data.
+type source struct {
+	stream
+	r    io.Reader
+	left int64 // bytes of the data section that have not been read; -1: up to the end of the file
+	off  int64 // file offset of the first buffered byte
+}
+
+// fill sees to it that n bytes are buffered, n at most maxRecord; false: the
+// data ends before.
+func (s *source) fill(n int) (bool, error) {
+	for s.end-s.pos < n || s.blk == nil {
+		b := s.room()
+		if s.left >= 0 {
+			b = b[:min(int64(len(b)), s.left)]
+			if len(b) == 0 {
+				return false, nil
+			}
+		}
+		m, err := s.r.Read(b)
+		s.end += m
+		if s.left >= 0 {
+			s.left -= int64(m)
+		}
+		if m > 0 {
+			continue
+		}
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (s *source) advance(n int) {
+	s.pos += n
+	s.off += int64(n)
+}
+
+// skip drops n bytes that are no record.
+func (s *source) skip(n uint64) error {
+	for n > 0 {
+		m := min(n, uint64(s.end-s.pos))
+		s.advance(int(m))
+		if n -= m; n == 0 {
+			break
+		}
+		if ok, err := s.fill(1); err != nil {
+			return err
+		} else if !ok {
+			return ErrTruncated
+		}
+	}
+	return nil
+}

@@ -1,0 +1,14 @@
+// Package perfdata reads perf.data files, as perf record writes them, in file
+// and in pipe mode, plain and compressed with zstd.
+//
+// The layouts are those of include/uapi/linux/perf_event.h (attributes and
+// kernel records), tools/perf/Documentation/perf.data-file-format.txt (headers,
+// features, order) and tools/lib/perf/include/perf/event.h (records of perf
+// itself) in the Linux sources. Only little-endian files are read, which is
+// what x86-64 writes.
+//
+// A Reader delivers records one by one, ordered by time. What a record points to
+// is valid until the next call of Next. Memory is bounded: by the records
+// between two rounds that perf marks, and by Options.QueueBytes where a file has
+// no such marks.
+package perfdata

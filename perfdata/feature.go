@@ -1,0 +1,206 @@
+package perfdata
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+)
+
+// Header features: tools/perf/Documentation/perf.data-file-format.txt, "Flags
+// section".
+const (
+	featureBuildID    = 2
+	featureHostname   = 3
+	featureOSRelease  = 4
+	featureVersion    = 5
+	featureArch       = 6
+	featureNrCPUs     = 7
+	featureCPUDesc    = 8
+	featureCPUID      = 9
+	featureTotalMem   = 10
+	featureCmdline    = 11
+	featureEventDesc  = 12
+	featureSampleTime = 21
+	featureDirFormat  = 24
+	featureCompressed = 27
+)
+
+const (
+	maxFeature  = 64 << 20 // bytes
+	maxStrings  = 1 << 16
+	maxWarnings = 32
+)
+
+// BuildID is the build-id of a file that samples lie in.
+type BuildID struct {
+	Mode CPUMode
+	PID  int32
+	ID   []byte
+	Name string
+}
+
+// Info is what the header features say; what the file does not have is zero.
+type Info struct {
+	Hostname, OSRelease, Version string
+	Arch, CPUDesc, CPUID         string
+	CPUsOnline, CPUsAvailable    uint32
+	TotalMem                     uint64 // kB
+	Cmdline                      []string
+	BuildIDs                     []BuildID
+	FirstSample, LastSample      uint64 // ns
+	Compression                  string // "zstd level N", or ""
+	Warnings                     []error
+}
+
+func (i *Info) warn(err error) {
+	if len(i.Warnings) < maxWarnings {
+		i.Warnings = append(i.Warnings, err)
+	}
+}
+
+// readFeatures reads the sections that the flags announce; their places follow
+// the data. A feature that cannot be read is a warning.
+func (r *Reader) readFeatures(at io.ReaderAt, table int64, flags [4]uint64) {
+	const sectionSize = 16
+	for word, set := range flags {
+		for ; set != 0; set &= set - 1 {
+			bit := uint64(64*word + bits.TrailingZeros64(set))
+			var b [sectionSize]byte
+			if _, err := at.ReadAt(b[:], table); err != nil {
+				r.info.warn(&Error{table, fmt.Sprintf("feature %d and those after it", bit), ErrTruncated})
+				return
+			}
+			c := cursor{data: b[:]}
+			s := section{c.u64(), c.u64()}
+			table += sectionSize
+			if !wantsFeature(bit) {
+				continue
+			}
+			if s.size > maxFeature {
+				r.info.warn(&Error{int64(s.off), fmt.Sprintf("feature %d", bit), fmt.Errorf("%w: %d bytes", ErrFormat, s.size)})
+				continue
+			}
+			data, err := readSection(at, s)
+			if err != nil {
+				r.info.warn(&Error{int64(s.off), fmt.Sprintf("feature %d", bit), err})
+				continue
+			}
+			r.takeFeature(bit, int64(s.off), data)
+		}
+	}
+}
+
+func wantsFeature(bit uint64) bool {
+	return bit >= featureBuildID && bit <= featureEventDesc || bit == featureSampleTime ||
+		bit == featureDirFormat || bit == featureCompressed
+}
+
+func (r *Reader) takeFeature(bit uint64, off int64, data []byte) {
+	c := cursor{data: data}
+	i := &r.info
+	switch bit {
+	case featureBuildID:
+		r.takeBuildIDs(off, c)
+		return
+	case featureHostname:
+		i.Hostname = c.headerString()
+	case featureOSRelease:
+		i.OSRelease = c.headerString()
+	case featureVersion:
+		i.Version = c.headerString()
+	case featureArch:
+		i.Arch = c.headerString()
+	case featureNrCPUs:
+		i.CPUsOnline, i.CPUsAvailable = c.u32(), c.u32()
+	case featureCPUDesc:
+		i.CPUDesc = c.headerString()
+	case featureCPUID:
+		i.CPUID = c.headerString()
+	case featureTotalMem:
+		i.TotalMem = c.u64()
+	case featureCmdline:
+		i.Cmdline = nil
+		for range min(c.u32(), maxStrings) {
+			if i.Cmdline = append(i.Cmdline, c.headerString()); c.bad {
+				break
+			}
+		}
+	case featureEventDesc:
+		r.takeEventDesc(&c)
+	case featureSampleTime:
+		i.FirstSample, i.LastSample = c.u64(), c.u64()
+	case featureDirFormat:
+		i.warn(&Error{off, "feature DIR_FORMAT", errors.New("the recording is a folder; this file is but one of its parts")})
+	case featureCompressed:
+		c.u32() // version
+		const typeZstd = 1
+		if kind, level := c.u32(), c.u32(); kind == typeZstd {
+			i.Compression = fmt.Sprintf("zstd level %d", level)
+		} else {
+			i.Compression = fmt.Sprintf("type %d", kind)
+		}
+	}
+	if c.bad {
+		i.warn(&Error{off, fmt.Sprintf("feature %d", bit), ErrTruncated})
+	}
+}
+
+// takeBuildIDs reads the records of HEADER_BUILD_ID.
+func (r *Reader) takeBuildIDs(off int64, c cursor) {
+	for len(c.data) >= headerSize {
+		h := headerOf(c.data, off)
+		body := c.bytes(uint64(h.Size))
+		if h.Size < headerSize || c.bad {
+			r.info.warn(&Error{off, "build-ids", ErrTruncated})
+			return
+		}
+		off += int64(h.Size)
+		if id, ok := parseBuildID(h, cursor{data: body[headerSize:]}); ok {
+			r.info.BuildIDs = append(r.info.BuildIDs, id)
+		}
+	}
+}
+
+// parseBuildID reads struct build_id_event behind its header.
+func parseBuildID(h Header, c cursor) (BuildID, bool) {
+	const sizeAt, maxSize = 20, 20
+	b := BuildID{Mode: h.Mode(), PID: int32(c.u32())}
+	field := c.bytes(24)
+	if c.bad {
+		return b, false
+	}
+	size := maxSize
+	if h.Misc&miscBuildIDSize != 0 {
+		size = min(int(field[sizeAt]), maxSize)
+	}
+	b.ID = bytes.Clone(field[:size])
+	b.Name = string(c.text())
+	return b, true
+}
+
+// takeEventDesc reads the names of the events: the i-th description is that of
+// the event that has its ids, or else of the i-th event.
+func (r *Reader) takeEventDesc(c *cursor) {
+	n, attrSize := c.u32(), c.u32()
+	for i := range min(n, maxStrings) {
+		c.bytes(uint64(attrSize))
+		nIDs := c.u32()
+		name := c.headerString()
+		ids := c.words(nil, uint64(nIDs))
+		if c.bad {
+			return
+		}
+		var ev *Event
+		if len(ids) > 0 {
+			ev = r.byID[ids[0]]
+		}
+		if ev == nil && int(i) < len(r.events) {
+			ev = r.events[i]
+		}
+		if ev != nil {
+			ev.Name = name
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package perfdata
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// pull reads one record from the file, or from what a compressed one held, and
+// queues it or takes it in. io.EOF: the regular end.
+func (r *Reader) pull() error {
+	if r.inf != nil {
+		b := r.inf.buffered()
+		if len(b) >= headerSize {
+			h := headerOf(b, r.inOff)
+			if h.Size < headerSize {
+				return &Error{r.inOff, "compressed records", fmt.Errorf("%w of %d bytes", ErrBadRecord, h.Size)}
+			}
+			if n := int(h.Size); len(b) >= n {
+				r.inf.pos += n
+				r.stats.Uncompressed += uint64(n)
+				return r.take(h, b[:n:n], r.inf.blk)
+			}
+		}
+		if !r.inf.hungry {
+			if err := r.inf.more(); err != nil {
+				return &Error{r.inOff, "zstd data", err}
+			}
+			return nil
+		}
+	}
+	off := r.src.off
+	ok, err := r.src.fill(headerSize)
+	if err != nil {
+		return &Error{off, "reading", err}
+	}
+	if !ok {
+		return r.end(off)
+	}
+	h := headerOf(r.src.buffered(), off)
+	if h.Size < headerSize {
+		return &Error{off, fmt.Sprintf("record of type %d", h.Type), fmt.Errorf("%w of %d bytes", ErrBadRecord, h.Size)}
+	}
+	n := int(h.Size)
+	if ok, err = r.src.fill(n); err != nil {
+		return &Error{off, "reading", err}
+	} else if !ok {
+		return &Error{off, fmt.Sprintf("record of type %d", h.Type),
+			fmt.Errorf("%w: %d bytes of %d", ErrTruncated, len(r.src.buffered()), n)}
+	}
+	raw, blk := r.src.buffered()[:n:n], r.src.blk
+	r.src.advance(n)
+	return r.take(h, raw, blk)
+}
+
+// end tells whether the data ends where it may.
+func (r *Reader) end(off int64) error {
+	switch {
+	case len(r.src.buffered()) > 0:
+		return &Error{off, "data", fmt.Errorf("%w in a record's header", ErrTruncated)}
+	case r.src.left > 0:
+		return &Error{off, "data", fmt.Errorf("%w: %d bytes of the data section are missing", ErrTruncated, r.src.left)}
+	case r.inf != nil && len(r.inf.buffered()) > 0:
+		return &Error{r.inOff, "compressed records", fmt.Errorf("%w in a record", ErrTruncated)}
+	}
+	return io.EOF
+}
+
+// take queues a record, or does what it says where it is for the reader.
+func (r *Reader) take(h Header, raw []byte, blk *block) error {
+	if h.Type >= typeUser {
+		return r.takeUser(h, raw)
+	}
+	ev, err := r.eventOf(h, raw)
+	if err != nil {
+		r.bad(h.Offset, err)
+		return nil
+	}
+	blk.refs++
+	it := item{time: timeOf(h, raw, ev), off: h.Offset, blk: blk, raw: raw, ev: ev}
+	if it.time == 0 || it.time == ^uint64(0) {
+		it.time = 0
+		r.queue.deliver(it)
+		return nil
+	}
+	r.queue.add(it)
+	if r.queue.bytes > r.opt.QueueBytes {
+		r.stats.Forced++
+		r.queue.flushHalf()
+	}
+	return nil
+}
+
+// eventOf finds the event that wrote a record by the id in it. All events have
+// their ids in the same place, or there is but one event.
+func (r *Reader) eventOf(h Header, raw []byte) (*Event, error) {
+	if len(r.events) == 0 {
+		if h.Type == TypeSample {
+			return nil, fmt.Errorf("%w: the file has no events", ErrUnknownEvent)
+		}
+		return nil, nil
+	}
+	first := r.events[0]
+	if len(r.events) == 1 {
+		return first, nil
+	}
+	var id uint64
+	if h.Type == TypeSample {
+		at := first.idAt
+		if at < 0 {
+			return first, nil
+		}
+		if headerSize+at+8 > len(raw) {
+			return nil, ErrTruncated
+		}
+		id = binary.LittleEndian.Uint64(raw[headerSize+at:])
+	} else {
+		back := first.idBack
+		if back == 0 {
+			return first, nil
+		}
+		if headerSize+back > len(raw) {
+			return nil, ErrTruncated
+		}
+		id = binary.LittleEndian.Uint64(raw[len(raw)-back:])
+	}
+	if ev := r.byID[id]; ev != nil {
+		return ev, nil
+	}
+	if id == 0 || h.Type != TypeSample { // records that perf makes up have no id
+		return first, nil
+	}
+	return nil, fmt.Errorf("%w: id %d", ErrUnknownEvent, id)
+}
+
+// timeOf reads the time of a record, 0 where it has none.
+func timeOf(h Header, raw []byte, ev *Event) uint64 {
+	if ev == nil {
+		return 0
+	}
+	at := headerSize + ev.timeAt
+	if h.Type != TypeSample {
+		if ev.timeBack == 0 || headerSize+ev.timeBack > len(raw) {
+			return 0
+		}
+		at = len(raw) - ev.timeBack
+	} else if ev.timeAt < 0 || at+8 > len(raw) {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(raw[at:])
+}
+
+// takeUser does what a record of perf itself says.
+func (r *Reader) takeUser(h Header, raw []byte) error {
+	c := cursor{data: raw[headerSize:]}
+	switch h.Type {
+	case typeFinishedRound:
+		r.stats.Rounds++
+		r.queue.round()
+	case typeAttr:
+		r.takeAttr(h.Offset, c)
+	case typeEventUpdate:
+		const eventUpdateName = 2 // PERF_EVENT_UPDATE__NAME
+		kind, id := c.u64(), c.u64()
+		if ev := r.byID[id]; kind == eventUpdateName && ev != nil && !c.bad {
+			ev.Name = string(c.text())
+		}
+	case typeBuildID:
+		if id, ok := parseBuildID(h, c); ok {
+			r.info.BuildIDs = append(r.info.BuildIDs, id)
+		} else {
+			r.bad(h.Offset, ErrTruncated)
+		}
+	case typeFeature:
+		if bit := c.u64(); !c.bad {
+			r.takeFeature(bit, h.Offset, c.data)
+		}
+	case typeTracingData:
+		const align = 8
+		if size := uint64(c.u32()); !c.bad {
+			return r.skip(h, (size+align-1)&^(align-1))
+		}
+	case typeAuxtrace:
+		return r.skip(h, c.u64())
+	case typeCompressed:
+		return r.inflate(h, c.data)
+	case typeCompressed2:
+		size := c.u64()
+		payload := c.bytes(size)
+		if c.bad {
+			return &Error{h.Offset, "compressed record", fmt.Errorf("%w: %d bytes of payload announced", ErrTruncated, size)}
+		}
+		return r.inflate(h, payload)
+	}
+	return nil
+}
+
+// skip drops the data that follows a record.
+func (r *Reader) skip(h Header, n uint64) error {
+	if r.inf != nil && h.Offset == r.inOff {
+		return &Error{h.Offset, "compressed records", fmt.Errorf("%w: data that follows its record", ErrBadRecord)}
+	}
+	if err := r.src.skip(n); err != nil {
+		return &Error{h.Offset, fmt.Sprintf("the %d bytes after a record of type %d", n, h.Type), err}
+	}
+	return nil
+}
+
+func (r *Reader) inflate(h Header, payload []byte) error {
+	if r.inf != nil && h.Offset == r.inOff {
+		return &Error{h.Offset, "compressed records", fmt.Errorf("%w: one in another", ErrBadRecord)}
+	}
+	if r.inf == nil {
+		r.inf = newInflater(&r.pool)
+	}
+	r.stats.Compressed += uint64(len(payload))
+	r.inOff = h.Offset
+	r.inf.feed(payload)
+	return nil
+}
+
+// takeAttr adds the event of PERF_RECORD_HEADER_ATTR, which pipe mode has in
+// place of the attribute section.
+func (r *Reader) takeAttr(off int64, c cursor) {
+	const maxEvents = 1 << 12
+	if len(c.data) < attrSizeVer0 || len(r.events) >= maxEvents {
+		r.bad(off, ErrTruncated)
+		return
+	}
+	size := uint64(binary.LittleEndian.Uint32(c.data[4:]))
+	if size == 0 {
+		size = attrSizeVer0
+	}
+	body := c.bytes(size)
+	if c.bad || size < attrSizeVer0 {
+		r.bad(off, fmt.Errorf("%w: attribute of %d bytes", ErrBadRecord, size))
+		return
+	}
+	e := &Event{Attr: parseAttr(body)}
+	e.IDs = c.words(nil, uint64(len(c.data)/8))
+	r.addEvent(e)
+}

@@ -1,0 +1,294 @@
+package perfdata
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Options are settings of a Reader; the zero value is good.
+type Options struct {
+	// QueueBytes bounds the records that wait to be put in order; 0 means 64 MB.
+	// Where a file would need more, the earlier half goes on as it is, and
+	// Stats.Forced counts that.
+	QueueBytes int64
+}
+
+const defaultQueueBytes = 64 << 20
+
+// Stats counts what a Reader has met.
+type Stats struct {
+	Records      uint64 // given out
+	Rounds       uint64
+	Forced       uint64 // times the queue ran full: the order may be wrong there
+	OutOfOrder   uint64 // records earlier than one given out before
+	BadRecords   uint64 // left out; the first of them is FirstBad
+	FirstBad     error
+	Compressed   uint64 // bytes of compressed payloads
+	Uncompressed uint64 // bytes of records that came out of them
+}
+
+// Reader reads a perf.data file.
+type Reader struct {
+	opt     Options
+	closer  io.Closer
+	pipe    bool
+	info    Info
+	events  []*Event
+	byID    map[uint64]*Event
+	src     source
+	pool    pool
+	inf     *inflater
+	inOff   int64 // offset of the record that inf works on
+	queue   queue
+	current *block
+	rec     Record
+	recs    records
+	stats   Stats
+	err     error
+	done    bool
+	lastOut uint64
+}
+
+// Open opens the file at path.
+func Open(path string, opt Options) (*Reader, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := NewReader(f, opt)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	r.closer = f
+	return r, nil
+}
+
+// section is struct perf_file_section.
+type section struct{ off, size uint64 }
+
+// NewReader reads the headers of a perf.data file. A file in pipe mode is read
+// from one end to the other; any other kind needs an io.ReaderAt as well.
+func NewReader(in io.Reader, opt Options) (*Reader, error) {
+	if opt.QueueBytes <= 0 {
+		opt.QueueBytes = defaultQueueBytes
+	}
+	r := &Reader{opt: opt, byID: make(map[uint64]*Event)}
+	r.src = source{stream: stream{pool: &r.pool}, r: in, left: -1}
+	const (
+		magic      = "PERFILE2"
+		magicSwap  = "2ELIFREP"
+		magic1     = "PERFFILE"
+		pipeHeader = 16  // struct perf_pipe_file_header
+		fileHeader = 104 // struct perf_file_header
+	)
+	var b [fileHeader]byte
+	if n, err := io.ReadFull(in, b[:pipeHeader]); err != nil {
+		return nil, headerError(int64(n), err)
+	}
+	switch string(b[:8]) {
+	case magic:
+	case magicSwap:
+		return nil, &Error{0, "header", fmt.Errorf("%w: of a big-endian machine", ErrFormat)}
+	case magic1:
+		return nil, &Error{0, "header", fmt.Errorf("%w: version 1", ErrFormat)}
+	default:
+		return nil, &Error{0, "header", fmt.Errorf("%w: no magic number", ErrFormat)}
+	}
+	switch size := binary.LittleEndian.Uint64(b[8:]); size {
+	case pipeHeader:
+		r.pipe = true
+		r.src.off = pipeHeader
+		return r, nil
+	case fileHeader:
+	default:
+		return nil, &Error{8, "header", fmt.Errorf("%w: header of %d bytes", ErrFormat, size)}
+	}
+	if n, err := io.ReadFull(in, b[pipeHeader:]); err != nil {
+		return nil, headerError(int64(pipeHeader+n), err)
+	}
+	at, ok := in.(io.ReaderAt)
+	if !ok {
+		return nil, fmt.Errorf("%w: not in pipe mode, and the input cannot seek", ErrFormat)
+	}
+	return r, r.readFile(at, b[:])
+}
+
+func headerError(off int64, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = ErrTruncated
+	}
+	return &Error{off, "header", err}
+}
+
+// readFile reads what struct perf_file_header leads to.
+func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
+	c := cursor{data: header[16:]}
+	attrSize := c.u64()
+	attrs := section{c.u64(), c.u64()}
+	data := section{c.u64(), c.u64()}
+	c.bytes(16) // event_types
+	var flags [4]uint64
+	for i := range flags {
+		flags[i] = c.u64()
+	}
+	if err := r.readAttrs(at, attrs, attrSize); err != nil {
+		return err
+	}
+	if data.off > 1<<62 || data.size > 1<<62 {
+		return &Error{40, "header", fmt.Errorf("%w: data section at %#x of %#x bytes", ErrFormat, data.off, data.size)}
+	}
+	r.src.off, r.src.left = int64(data.off), int64(data.size)
+	if data.size == 0 { // perf record was killed: there are no features either
+		r.src.left = -1
+		r.info.warn(&Error{48, "header", fmt.Errorf("%w: the data section has no size; reading up to the end of the file", ErrTruncated)})
+	} else {
+		r.readFeatures(at, int64(data.off+data.size), flags)
+	}
+	r.src.r = io.NewSectionReader(at, int64(data.off), 1<<62)
+	return nil
+}
+
+// readAttrs reads the attributes and their ids.
+func (r *Reader) readAttrs(at io.ReaderAt, attrs section, size uint64) error {
+	const maxAttrs = 1 << 16
+	const sectionSize = 16
+	if size < attrSizeVer0+sectionSize || size > maxAttrSize || attrs.size/size > maxAttrs {
+		return &Error{16, "header", fmt.Errorf("%w: attributes of %d bytes, %d bytes in all", ErrFormat, size, attrs.size)}
+	}
+	b := make([]byte, size)
+	for i := range attrs.size / size {
+		off := int64(attrs.off + i*size)
+		if _, err := at.ReadAt(b, off); err != nil {
+			return headerError(off, err)
+		}
+		body := b[:size-sectionSize]
+		c := cursor{data: b[size-sectionSize:]}
+		ids := section{c.u64(), c.u64()}
+		e := &Event{Attr: parseAttr(body)}
+		if ids.size/8 > 1<<20 {
+			return &Error{off, "attribute", fmt.Errorf("%w: %d ids", ErrFormat, ids.size/8)}
+		}
+		idBytes, err := readSection(at, ids)
+		if err != nil {
+			return &Error{int64(ids.off), "ids of an attribute", err}
+		}
+		e.IDs = (&cursor{data: idBytes}).words(nil, ids.size/8)
+		r.addEvent(e)
+	}
+	return nil
+}
+
+// readSection reads a section whose size has been checked to be sane, without
+// taking more memory than the file has bytes.
+func readSection(at io.ReaderAt, s section) ([]byte, error) {
+	if s.off > 1<<62 || s.size > 1<<62 {
+		return nil, ErrTruncated
+	}
+	b, err := io.ReadAll(io.NewSectionReader(at, int64(s.off), int64(s.size)))
+	if err == nil && uint64(len(b)) < s.size {
+		err = ErrTruncated
+	}
+	return b, err
+}
+
+func (r *Reader) addEvent(e *Event) {
+	e.layout()
+	r.events = append(r.events, e)
+	for _, id := range e.IDs {
+		r.byID[id] = e
+	}
+}
+
+// Pipe tells whether the file is in pipe mode: then events, features and
+// build-ids come in with the records.
+func (r *Reader) Pipe() bool { return r.pipe }
+
+// Events returns the events met so far, in the order of the file.
+func (r *Reader) Events() []*Event { return r.events }
+
+// Info returns what the header features say, as far as they have been met.
+func (r *Reader) Info() *Info { return &r.info }
+
+// Stats returns what has been counted so far.
+func (r *Reader) Stats() Stats { return r.stats }
+
+// Offset returns how far the file has been read.
+func (r *Reader) Offset() int64 { return r.src.off }
+
+// Err returns the error that ended the records, nil at their regular end. All
+// records before it have been given out.
+func (r *Reader) Err() error { return r.err }
+
+// Record returns the record that Next has found. It is valid until the next
+// call of Next.
+func (r *Reader) Record() Record { return r.rec }
+
+// Close closes the file that Open opened.
+func (r *Reader) Close() error {
+	r.inf.close()
+	r.done = true
+	if r.closer == nil {
+		return nil
+	}
+	return r.closer.Close()
+}
+
+// Next finds the next record; false: there is none, or Err.
+func (r *Reader) Next() bool {
+	if r.current != nil {
+		r.pool.release(r.current)
+		r.current = nil
+	}
+	for {
+		it, ok := r.queue.pop()
+		if !ok {
+			if r.done {
+				return false
+			}
+			if err := r.pull(); err != nil {
+				if !errors.Is(err, io.EOF) {
+					r.err = err
+				}
+				r.done = true
+				r.inf.close()
+				r.queue.flush(^uint64(0))
+			}
+			continue
+		}
+		rec, err := r.recs.decode(headerOf(it.raw, it.off), it.raw, it.ev)
+		if err != nil {
+			r.bad(it.off, err)
+			r.pool.release(it.blk)
+			continue
+		}
+		if it.time != 0 {
+			if it.time < r.lastOut {
+				r.stats.OutOfOrder++
+			}
+			r.lastOut = it.time
+		}
+		r.current, r.rec = it.blk, rec
+		r.stats.Records++
+		return true
+	}
+}
+
+func headerOf(raw []byte, off int64) Header {
+	return Header{
+		Offset: off,
+		Type:   Type(binary.LittleEndian.Uint32(raw)),
+		Misc:   binary.LittleEndian.Uint16(raw[4:]),
+		Size:   binary.LittleEndian.Uint16(raw[6:]),
+	}
+}
+
+func (r *Reader) bad(off int64, err error) {
+	r.stats.BadRecords++
+	if r.stats.FirstBad == nil {
+		r.stats.FirstBad = &Error{off, "record", err}
+	}
+}
