@@ -5,6 +5,7 @@ type contender struct {
 	Name string // as the driver knows it
 	What string
 	Real bool // only where its eh_elfs exist: stacks without Python
+	Made bool // only on synthetic stacks
 	Slow bool // hundreds of ns per frame: fewer rounds on large sets
 }
 
@@ -28,8 +29,7 @@ func contenders() []contender {
 		contender{Name: goName, What: "Go package ehelf, tree, on captured registers and bytes"},
 		contender{Name: "unw-backtrace", What: "libunwind `unw_backtrace`"},
 		contender{Name: "original", What: "the original's method: C from the rows, gcc -O2", Real: true},
-		contender{Name: "framehop", What: "framehop, warm cache"},
-		contender{Name: "framehop-fresh", What: "framehop, fresh cache for each walk"},
+		contender{Name: "onetree", What: "one compare tree over the object, walked like an eh_elf", Made: true},
 		contender{Name: "libgcc", What: "libgcc `_Unwind_Backtrace`", Slow: true},
 		contender{Name: "libdw", What: "elfutils `dwfl_getthread_frames`", Slow: true},
 		contender{Name: "unw-step-thread", What: "libunwind `unw_step`, per-thread cache", Slow: true},
@@ -58,6 +58,19 @@ func stepPatterns() []pattern {
 		{"rows2000", "rows2000", "turn", "2,000 synthetic stacks in turn, rows of libc drawn uniformly"},
 		{"bytes2000", "bytes2000", "turn", "2,000 synthetic stacks in turn, pcs of libc drawn uniformly"},
 	}
+}
+
+// eligible tells whether a contender takes part in a pattern.
+func (c contender) eligible(p pattern) bool {
+	switch {
+	case c.Name == goName:
+		return !p.isSynthetic()
+	case c.Made:
+		return p.isSynthetic()
+	case c.Real:
+		return p.isSynthetic() || p.Set == "native"
+	}
+	return true
 }
 
 // isSynthetic tells whether a pattern walks stacks that the harness made.

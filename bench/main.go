@@ -3,75 +3,239 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
-// synthetic stacks lie at these addresses of the driver.
+// Addresses of the driver at which synthetic stacks lie: below what valgrind
+// leaves to programs.
 const (
-	rowsBase  = 0x1000_0000_0000
-	bytesBase = 0x1100_0000_0000
+	rowsBase   = 0x0600_0000_0000
+	bytesBase  = 0x0610_0000_0000
+	growthBase = 0x0620_0000_0000
 )
 
+// compileLimit bounds every compiler and every build.
+const compileLimit = 300 * time.Second
+
 type config struct {
-	dir   string
-	quick bool
-	only  string
+	dir, sources string
+	roots        []string
+	quick        bool
+	only         string
+	rounds       int
+	begin        time.Time
+}
+
+// wants tells whether a part is to run.
+func (c config) wants(part string) bool { return c.only == "" || c.only == part }
+
+func (c config) progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%6.1fs %s\n", time.Since(c.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
 func main() {
-	var cfg config
-	flag.StringVar(&cfg.dir, "out", "out", "folder for everything that is written")
-	flag.BoolVar(&cfg.quick, "quick", false, "fewer rounds and objects")
-	flag.StringVar(&cfg.only, "only", "", "one part: step, count, random, size, build, growth or original")
+	cfg := config{begin: time.Now()}
+	var roots string
+	flag.StringVar(&cfg.dir, "out", "out", "`folder` for everything that is written")
+	flag.StringVar(&cfg.sources, "driver", "driver", "`folder` of the driver's sources")
+	flag.StringVar(&roots, "roots", "/usr,/opt,/root", "`folders` to choose objects from")
+	flag.BoolVar(&cfg.quick, "quick", false, "fewer rounds and objects, no counting; gcc only on small objects")
+	flag.StringVar(&cfg.only, "only", "", "one `part`: step, random, growth, count, size or build")
+	flag.IntVar(&cfg.rounds, "rounds", 12, "rounds of the step benchmark")
 	flag.Parse()
+	cfg.roots = strings.Split(roots, ",")
+	if cfg.quick {
+		cfg.rounds = min(cfg.rounds, 5)
+	}
 	if err := run(cfg); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
+// results is everything that was measured: out/results.json.
+type results struct {
+	Machine  machine
+	Quick    bool
+	Seconds  float64
+	Notes    []string
+	Step     *stepResults
+	Original []compiledResult
+	Random   []randomResult
+	Growth   []growthResult
+	Count    *countResults
+	Size     []sizeResult
+	SFrame   *sframeResult
+	Build    []buildResult
+}
+
 func run(cfg config) error {
-	begin := time.Now()
-	progress := func(s string) { fmt.Fprintf(os.Stderr, "%6.1fs %s\n", time.Since(begin).Seconds(), s) }
+	r := &results{Machine: readMachine(), Quick: cfg.quick}
+	objects := findObjects(cfg.roots)
+	n := 20
+	if cfg.quick {
+		objects = slices.DeleteFunc(objects, func(o object) bool { return o.EHFrame > 4<<20 })
+		n = 8
+	}
+	chosen := choose(objects, n)
+	cfg.progress("%d objects found, %d chosen", len(objects), len(chosen))
+
+	if cfg.wants("step") || cfg.wants("random") || cfg.wants("growth") {
+		if err := measureSpeed(cfg, r, chosen); err != nil {
+			return err
+		}
+	}
+	if cfg.wants("count") && !cfg.quick {
+		c, err := measureCounts(cfg.dir, func(s *session) error {
+			_, _, err := s.setUp(cfg)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("count: %w", err)
+		}
+		r.Count = &c
+		cfg.progress("instructions counted")
+	}
+	if cfg.wants("size") {
+		for _, o := range chosen {
+			r.Size = append(r.Size, measureSize(o))
+			cfg.progress("size: %s", o.Path)
+		}
+		sf := measureSFrame(cfg.dir, cfg.sources)
+		r.SFrame = &sf
+	}
+	if cfg.wants("build") {
+		for _, o := range chosen {
+			b := measureBuild(cfg.dir, o)
+			r.Build = append(r.Build, b)
+			cfg.progress("build: %s %.2f s", o.Path, b.Wall)
+		}
+	}
+	r.Seconds = time.Since(cfg.begin).Seconds()
+	return writeResults(cfg, r)
+}
+
+func writeResults(cfg config, r *results) error {
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(cfg.dir, "results.json"), b, 0o666); err != nil {
+		return err
+	}
+	if err := writePlots(cfg.dir, r); err != nil {
+		return fmt.Errorf("plots: %w", err)
+	}
+	text := reportText(r)
+	if err := os.WriteFile(filepath.Join(cfg.dir, "report.md"), []byte(text), 0o666); err != nil {
+		return err
+	}
+	fmt.Print(text)
+	return nil
+}
+
+// setUp loads what contenders need beside eh_elfs and makes the synthetic
+// stacks. It returns what gcc made and which contenders cannot take part.
+func (s *session) setUp(cfg config) (made []compiledResult, absent map[string]string, err error) {
+	absent = map[string]string{}
+	limit := compileLimit
+	if cfg.quick {
+		limit = 2 * time.Second // what an earlier run made is there
+	}
+	made, why := s.loadCompiled(originalSource(), "native", limit)
+	if why != "" {
+		absent["original"] = why
+	}
+	if _, why := s.loadCompiled(onetreeSource(), "native", compileLimit); why != "" {
+		absent["onetree"] = why
+	}
+	if err := s.addSynthetic("rows2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: rowsBase, Seed: 1}); err != nil {
+		return nil, nil, err
+	}
+	err = s.addSynthetic("bytes2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: bytesBase, ByByte: true, Seed: 2})
+	return made, absent, err
+}
+
+// measureSpeed does the parts that need the driver.
+func measureSpeed(cfg config, r *results, chosen []object) error {
 	s, err := openSession(cfg.dir, nil)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	progress(fmt.Sprintf("%d stacks, %d objects", len(s.Stacks), len(s.Modules)))
-	for _, n := range s.notes {
-		progress("note: " + n)
-	}
-	if err := s.addSynthetic("rows2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: rowsBase, Seed: 1}); err != nil {
+	cfg.progress("%d stacks, %d objects loaded", len(s.Stacks), len(s.Modules))
+	made, absent, err := s.setUp(cfg)
+	if err != nil {
 		return err
 	}
-	if err := s.addSynthetic("bytes2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: bytesBase, ByByte: true, Seed: 2}); err != nil {
-		return err
+	r.Original = made
+	cfg.progress("synthetic stacks made, compilers done")
+	if cfg.wants("step") {
+		if err := measureSteps(cfg, r, s, absent); err != nil {
+			return err
+		}
 	}
+	rounds := min(cfg.rounds, 10)
+	// Objects of growing size; the largest up to 6 MB serves for random pcs, too.
+	var modules []int
+	for i, o := range chosen {
+		if o.EHFrame > 7<<20 || i%2 == 1 && (i+1 < len(chosen) && chosen[i+1].EHFrame <= 7<<20) {
+			continue
+		}
+		mi, err := s.fakeModule(o.Path)
+		if err != nil {
+			s.note("growth: %s left out: %v", o.Path, err)
+			continue
+		}
+		modules = append(modules, mi)
+	}
+	if cfg.wants("random") {
+		large := modules[len(modules)-1]
+		if _, why := s.loadCompiledModule(onetreeSource(), large, compileLimit); why != "" {
+			s.note("random pcs: no one tree: %s", why)
+		}
+		for _, mi := range []int{s.fast, large} {
+			res, err := s.measureRandom(mi, 100000, rounds)
+			if err != nil {
+				return fmt.Errorf("random: %w", err)
+			}
+			r.Random = append(r.Random, res)
+		}
+		cfg.progress("random pcs done")
+	}
+	if cfg.wants("growth") {
+		if r.Growth, err = s.measureGrowth(modules, rounds); err != nil {
+			return fmt.Errorf("growth: %w", err)
+		}
+		cfg.progress("growth done")
+	}
+	r.Notes = s.notes
+	return nil
+}
+
+// measureSteps does the step benchmark.
+func measureSteps(cfg config, r *results, s *session, absent map[string]string) error {
 	off, err := newOffline(s, "tree")
 	if err != nil {
 		return err
 	}
-	r := &stepResults{Absent: map[string]string{}}
-	if err := s.checkAll(r, off); err != nil {
+	r.Step = &stepResults{Absent: absent}
+	if err := s.checkAll(r.Step, off); err != nil {
 		return err
 	}
-	for _, f := range r.Failures {
-		progress(fmt.Sprintf("FAIL %+v", f))
+	for _, f := range r.Step.Failures {
+		cfg.progress("FAILS: %+v", f)
 	}
-	for c, why := range r.Absent {
-		progress("absent: " + c + ": " + why)
-	}
-	sc := stepConfig{Rounds: 12, SlowRounds: 3, Cold: 10}
+	sc := stepConfig{Rounds: cfg.rounds, SlowRounds: 3, Cold: 10}
 	if cfg.quick {
-		sc = stepConfig{Rounds: 5, SlowRounds: 1, Cold: 2}
+		sc.SlowRounds, sc.Cold = 1, 3
 	}
-	if err := s.runSteps(r, off, sc, progress); err != nil {
-		return err
-	}
-	printSteps(os.Stdout, r)
-	return nil
+	return s.runSteps(r.Step, off, sc, func(text string) { cfg.progress("%s", text) })
 }

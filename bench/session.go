@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"ehasm/abi"
 	"ehasm/dwarfcfa"
@@ -18,6 +21,7 @@ type session struct {
 	dir       string // bench/out
 	tables    tables
 	sections  []*dwarfcfa.Section // by module
+	objects   []*dwarfcfa.Object
 	snapshots []snapshot
 	frames    [][]frame            // of each real stack, by the reference evaluator
 	want      map[string][][]frame // by set
@@ -34,7 +38,7 @@ func (s *session) note(format string, args ...any) {
 func openSession(dir string, wrapper []string) (*session, error) {
 	lib := filepath.Join(dir, "lib")
 	d, err := startDriver(wrapper, filepath.Join(dir, "driver"), filepath.Join(dir, "plugin.so"), lib,
-		filepath.Join(lib, "llvm-libunwind.so"), filepath.Join(lib, "libbench_framehop.so"))
+		filepath.Join(lib, "llvm-libunwind.so"))
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +59,7 @@ func openSession(dir string, wrapper []string) (*session, error) {
 func (s *session) load() error {
 	s.tables = tables{modules: s.Modules, table: make([]*dwarfcfa.Table, len(s.Modules))}
 	s.sections = make([]*dwarfcfa.Section, len(s.Modules))
+	s.objects = make([]*dwarfcfa.Object, len(s.Modules))
 	for i := range s.Modules {
 		m := &s.Modules[i]
 		if m.Path == "/proc/self/exe" {
@@ -76,24 +81,79 @@ func (s *session) load() error {
 		if strings.HasPrefix(base, "libc.so") {
 			s.fast = i
 		}
-		for v, variant := range variants() {
-			path := filepath.Join(s.dir, "eh_elfs", variant.Name, base+abi.Suffix)
-			if err := writeEhElf(t, o, variant, base, path); err != nil {
-				return fmt.Errorf("%s: %w", m.Path, err)
-			}
-			if _, err := s.command("load eh_elf %d %d %s", v, i, path); err != nil {
-				return err
-			}
+		if err := s.loadVariants(i, o, t, base); err != nil {
+			return fmt.Errorf("%s: %w", m.Path, err)
 		}
+		s.objects[i] = o
 	}
 	if s.fast < 0 {
 		return errors.New("the driver has no libc")
 	}
-	lines, err := s.command("framehop")
-	for _, l := range lines {
-		s.note("%s", l)
+	return nil
+}
+
+// loadVariants writes and loads the eh_elfs of a module.
+func (s *session) loadVariants(i int, o *dwarfcfa.Object, t *dwarfcfa.Table, base string) error {
+	for v, variant := range variants() {
+		path := filepath.Join(s.dir, "eh_elfs", variant.Name, base+abi.Suffix)
+		if err := writeEhElf(t, o, variant, base, path); err != nil {
+			return err
+		}
+		if _, err := s.command("load eh_elf %d %d %s", v, i, path); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
+}
+
+// loadCompiled makes and loads the shared objects of a source for the modules
+// that the stacks of a set run through. It says what they cost, and why the
+// contender cannot take part.
+func (s *session) loadCompiled(src source, set string, limit time.Duration) (made []compiledResult, absent string) {
+	used := map[int]bool{}
+	for _, id := range s.sets[set] {
+		pcs := []uint64{s.snapshots[id].Regs.Reg[abi.RIP]}
+		for _, f := range s.frames[id] {
+			pcs = append(pcs, f.PC)
+		}
+		for _, pc := range pcs {
+			if i, ok := s.tables.find(pc - 1); ok {
+				used[i] = true
+			}
+		}
+	}
+	// One after the other: their time is reported.
+	for _, i := range slices.Sorted(maps.Keys(used)) {
+		r, why := s.loadCompiledModule(src, i, limit)
+		made = append(made, r)
+		if why != "" {
+			absent = why
+		}
+	}
+	return made, absent
+}
+
+// loadCompiledModule does so for one module.
+func (s *session) loadCompiledModule(src source, i int, limit time.Duration) (r compiledResult, absent string) {
+	r.object, _ = readObject(s.Modules[i].Path)
+	path, c, err := src.shared(s.dir, s.objects[i], s.tables.table[i], limit)
+	r.Shared, r.cost = path, c
+	if err == nil {
+		_, err = s.command("load %s 0 %d %s", src.kind, i, path)
+	}
+	if err != nil {
+		r.Error = firstLine(err.Error())
+		return r, fmt.Sprintf("%s: %s", filepath.Base(s.Modules[i].Path), r.Error)
+	}
+	return r, ""
+}
+
+// compiledResult is what a compiler made of the source of one object.
+type compiledResult struct {
+	object
+	cost
+	Shared string
+	Error  string `json:",omitempty"`
 }
 
 // reference evaluates the real stacks and tells the driver their shapes.

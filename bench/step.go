@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 )
 
 // stepResults are ns per frame by pattern, contender and round.
@@ -31,28 +30,17 @@ type stepConfig struct {
 	Cold       int // rounds with cold memory
 }
 
-// eligible tells whether a contender takes part in a pattern.
-func (c contender) eligible(p pattern) bool {
-	if c.Real {
-		return strings.HasPrefix(p.Key, "native") || p.isSynthetic()
-	}
-	return true
-}
-
 // checkAll has every contender walk every set once and compares with the reference.
 func (s *session) checkAll(r *stepResults, off *offline) error {
-	bad := map[string]bool{}
+	seen := map[string]bool{}
 	for _, p := range stepPatterns() {
 		for _, c := range contenders() {
-			if !c.eligible(p) || r.Absent[c.Name] != "" || bad[c.Name+p.Set] {
+			if !c.eligible(p) || r.Absent[c.Name] != "" || seen[c.Name+p.Set] {
 				continue
 			}
 			var got [][]uint64
 			var err error
 			if c.Name == goName {
-				if p.isSynthetic() {
-					continue
-				}
 				got = off.pcs(s.sets[p.Set])
 			} else {
 				got, err = s.pcs(c.Name, p.Set)
@@ -76,7 +64,7 @@ func (s *session) checkAll(r *stepResults, off *offline) error {
 			if f.Bad > 0 {
 				r.Failures = append(r.Failures, f)
 			}
-			bad[c.Name+p.Set] = true // seen
+			seen[c.Name+p.Set] = true
 		}
 	}
 	return nil
@@ -108,9 +96,6 @@ func (s *session) runSteps(r *stepResults, off *offline, cfg stepConfig, progres
 				var m measurement
 				var err error
 				if c.Name == goName {
-					if p.isSynthetic() {
-						continue
-					}
 					m = off.measure(s.sets[p.Set], p.Mode)
 				} else {
 					m, err = s.measure("run %s %s %s", c.Name, p.Set, p.Mode)

@@ -61,25 +61,17 @@ extern struct module bench_modules[MAX_MODULES];
 extern int bench_module_count;
 void bench_find_modules(void);
 
-/* find_module: a binary search over the sorted modules behind a cache of the last hit. */
-static inline const struct module *find_module(uint64_t pc, const struct module **last)
+/* find_module: a binary search over the sorted modules behind a direct-mapped cache
+ * by 64 KiB of text, since a stack goes to and fro between a few modules. */
+enum { MODULE_CACHE = 256 };
+extern const struct module *bench_module_cache[MODULE_CACHE];
+const struct module *bench_search_module(uint64_t pc, const struct module **slot);
+
+static inline const struct module *find_module(uint64_t pc)
 {
-	const struct module *m = *last;
-	if (pc - m->start < m->end - m->start)
-		return m;
-	int lo = 0, hi = bench_module_count;
-	while (lo < hi) {
-		int mid = (lo + hi) / 2;
-		if (bench_modules[mid].end <= pc)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	m = &bench_modules[lo];
-	if (lo == bench_module_count || pc < m->start)
-		return NULL;
-	*last = m;
-	return m;
+	const struct module **slot = &bench_module_cache[(pc >> 16 ^ pc >> 26) % MODULE_CACHE];
+	const struct module *m = *slot;
+	return m && pc - m->start < m->end - m->start ? m : bench_search_module(pc, slot);
 }
 
 /* The contenders. walk returns the number of pcs; where it starts at its own
@@ -90,8 +82,7 @@ struct contender {
 	const char *absent; /* why it cannot run here; null: it can */
 };
 extern struct contender bench_ehelf[], bench_system[]; /* ended by a null name */
-void bench_system_init(const char *libs, const char *llvm, const char *framehop);
-int bench_framehop_add(const struct module *); /* 1: added */
+void bench_system_init(const char *libs, const char *llvm);
 
 /* measure.c */
 struct set {

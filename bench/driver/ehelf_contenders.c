@@ -7,10 +7,9 @@ static inline size_t walk_with(const struct stack *s, uint64_t *pcs, size_t max,
 {
 	eh_elf_regs_t r = s->regs;
 	eh_elf_memory_t mem = {r.reg[DW_RSP], s->hi - r.reg[DW_RSP], (const void *)r.reg[DW_RSP], 0, 0};
-	const struct module *m = &bench_modules[0];
 	size_t n = 0;
 	while (n < max) {
-		const struct module *at = find_module(r.reg[DW_RIP] - !r.exact, &m);
+		const struct module *at = find_module(r.reg[DW_RIP] - !r.exact);
 		if (!at)
 			break;
 		eh_elf_walk_t *walk = onetree ? at->onetree : at->walk[variant];
@@ -30,10 +29,9 @@ static uintptr_t deref(uintptr_t addr) { return *(uintptr_t *)addr; }
 static inline size_t step_with(const struct stack *s, uint64_t *pcs, size_t max, int variant, deref_func_t fn)
 {
 	unwind_context_t c = {0, s->regs.reg[DW_RIP], s->regs.reg[DW_RSP], s->regs.reg[DW_RBP], s->regs.reg[DW_RBX]};
-	const struct module *m = &bench_modules[0];
 	size_t n = 0;
 	while (n < max) {
-		const struct module *at = find_module(c.rip - 1, &m);
+		const struct module *at = find_module(c.rip - 1);
 		if (!at)
 			break;
 		eh_elf_step_t *step = variant < 0 ? at->original : at->step[variant];

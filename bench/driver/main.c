@@ -138,6 +138,16 @@ static int cmd_load(char *args)
 	return walk ? 1 : fail("no _eh_elf_walk");
 }
 
+/* fake START END BIAS: an object that is not loaded, above all others. */
+static int cmd_fake(char *args)
+{
+	struct module m = {.path = "fake"};
+	if (sscanf(args, "%" SCNi64 " %" SCNi64 " %" SCNi64, &m.start, &m.end, &m.bias) != 3 || bench_module_count == MAX_MODULES)
+		return fail("usage: fake START END BIAS");
+	bench_modules[bench_module_count++] = m;
+	return 1;
+}
+
 static int cmd_set(char *args)
 {
 	char *name = strtok(args, " ");
@@ -289,12 +299,8 @@ static int obey(char *line)
 		return cmd_run(args, 1);
 	if (strcmp(line, "random") == 0)
 		return cmd_random(args);
-	if (strcmp(line, "framehop") == 0) {
-		for (int i = 0; i < bench_module_count; i++)
-			if (!bench_framehop_add(&bench_modules[i]))
-				printf("note framehop left out %s\n", bench_modules[i].path);
-		return 1;
-	}
+	if (strcmp(line, "fake") == 0)
+		return cmd_fake(args);
 	return fail("unknown command");
 }
 
@@ -302,14 +308,14 @@ int main(int argc, char **argv)
 {
 	char *line = NULL;
 	size_t size = 0;
-	if (argc != 5) {
-		fprintf(stderr, "usage: %s PLUGIN LIBUNWIND-FOLDER LLVM-LIBUNWIND FRAMEHOP\n", argv[0]);
+	if (argc != 4) {
+		fprintf(stderr, "usage: %s PLUGIN LIBUNWIND-FOLDER LLVM-LIBUNWIND\n", argv[0]);
 		return 2;
 	}
 	stack_count = bench_chains(stacks, MAX_STACKS, argv[1]);
 	for (int i = 0; i < stack_count; i++)
 		prepare(&stacks[i]);
-	bench_system_init(argv[2], argv[3], argv[4]);
+	bench_system_init(argv[2], argv[3]);
 	bench_measure_init();
 	bench_find_modules();
 	printf("ok\n");

@@ -182,6 +182,8 @@ struct sample {
 	uint64_t pc, rsp, rbp;
 };
 
+static uintptr_t read_word(uintptr_t addr) { return *(uintptr_t *)addr; }
+
 int bench_random(const char *what, int variant, const struct module *m, const char *file, struct measure *out)
 {
 	static uint64_t memory[RANDOM_MEMORY / 8];
@@ -209,7 +211,7 @@ int bench_random(const char *what, int variant, const struct module *m, const ch
 		for (size_t i = 0; i < count; i++) {
 			if (step || original) {
 				unwind_context_t c = {0, 0, v[i].rsp + base, v[i].rbp + base, 0};
-				c = fn(c, v[i].pc, 0);
+				c = fn(c, v[i].pc, read_word);
 				sink += c.flags;
 			} else {
 				eh_elf_regs_t r;

@@ -7,6 +7,23 @@
 #include "bench.h"
 
 struct module bench_modules[MAX_MODULES];
+const struct module *bench_module_cache[MODULE_CACHE];
+
+const struct module *bench_search_module(uint64_t pc, const struct module **slot)
+{
+	int lo = 0, hi = bench_module_count;
+	while (lo < hi) {
+		int mid = (lo + hi) / 2;
+		if (bench_modules[mid].end <= pc)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	const struct module *m = &bench_modules[lo];
+	if (lo == bench_module_count || pc < m->start)
+		return NULL;
+	return *slot = m;
+}
 int bench_module_count;
 
 static int add(struct dl_phdr_info *info, size_t size, void *arg)

@@ -55,7 +55,7 @@ static size_t unw_backtrace_(const struct stack *s, uint64_t *pcs, size_t max)
 	return (size_t)nongnu[GLOBAL].backtrace((void **)pcs, (int)max);
 }
 
-/* libgcc and LLVM's libunwind have the same interface. */
+/* libgcc calls back for each frame. */
 struct trace {
 	uint64_t *pcs;
 	size_t n, max;
@@ -78,7 +78,7 @@ static size_t libgcc(const struct stack *s, uint64_t *pcs, size_t max)
 	return t.n;
 }
 
-/* LLVM's libunwind: its cursor and context are larger than nongnu's are not. */
+/* LLVM's libunwind has no caching policies; contexts and cursors of its own size. */
 static struct {
 	int (*getcontext)(void *);
 	int (*init_local)(void *, void *);
@@ -163,26 +163,6 @@ static int libdw_init(void)
 	       dwfl_attach_state(dwfl, NULL, getpid(), &threads, NULL);
 }
 
-/* framehop, where the harness could build it. */
-static struct {
-	void *(*create)(void);
-	int (*add)(void *, const char *, uint64_t bias, uint64_t start, uint64_t end);
-	size_t (*walk)(void *, uint64_t pc, uint64_t sp, uint64_t bp, uint64_t hi, uint64_t *pcs, size_t max, int fresh);
-	void *unwinder;
-} framehop;
-
-static inline size_t framehop_with(const struct stack *s, uint64_t *pcs, size_t max, int fresh)
-{
-	return framehop.walk(framehop.unwinder, s->regs.reg[DW_RIP], s->regs.reg[DW_RSP], s->regs.reg[DW_RBP], s->hi, pcs, max, fresh);
-}
-static size_t framehop_warm(const struct stack *s, uint64_t *p, size_t max) { return framehop_with(s, p, max, 0); }
-static size_t framehop_fresh(const struct stack *s, uint64_t *p, size_t max) { return framehop_with(s, p, max, 1); }
-
-int bench_framehop_add(const struct module *m)
-{
-	return !framehop.unwinder || framehop.add(framehop.unwinder, m->path, m->bias, m->start, m->end) == 0;
-}
-
 struct contender bench_system[] = {
 	{"unw-backtrace", unw_backtrace_, 0},
 	{"unw-step-global", unw_step_global, 0},
@@ -191,8 +171,6 @@ struct contender bench_system[] = {
 	{"libgcc", libgcc, 0},
 	{"llvm-libunwind", llvm_step, 0},
 	{"libdw", libdw, 0},
-	{"framehop", framehop_warm, 0},
-	{"framehop-fresh", framehop_fresh, 0},
 	{0, 0, 0},
 };
 
@@ -225,20 +203,14 @@ static int nongnu_init(const char *folder)
 	return 1;
 }
 
-void bench_system_init(const char *libs, const char *llvm_path, const char *framehop_path)
+void bench_system_init(const char *libs, const char *llvm_path)
 {
 	if (!nongnu_init(libs))
-		absent("unw-", strdup(dlerror() ? "nongnu libunwind cannot be opened or lacks a function" : "no caching policy"));
+		absent("unw-", "nongnu libunwind cannot be opened or lacks a function");
 	void *h = dlopen(llvm_path, RTLD_NOW | RTLD_LOCAL);
 	if (!h || !GET(h, llvm.getcontext, "unw_getcontext") || !GET(h, llvm.init_local, "unw_init_local") ||
 	    !GET(h, llvm.step, "unw_step") || !GET(h, llvm.get_reg, "unw_get_reg"))
 		absent("llvm", "LLVM's libunwind cannot be opened");
-	h = dlopen(framehop_path, RTLD_NOW | RTLD_LOCAL);
-	if (!h || !GET(h, framehop.create, "bench_framehop_new") || !GET(h, framehop.add, "bench_framehop_add") ||
-	    !GET(h, framehop.walk, "bench_framehop_walk"))
-		absent("framehop", "no framehop: it takes cargo and the crates it needs");
-	else
-		framehop.unwinder = framehop.create();
 	if (!libdw_init())
 		absent("libdw", "elfutils refuses");
 }

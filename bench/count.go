@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// countResults are instructions per frame by pattern and contender.
+type countResults struct {
+	Skipped string                        `json:",omitempty"`
+	PerStep map[string]map[string]float64 // by set, then contender
+}
+
+// countSets are the sets that are counted; slow contenders only on real stacks.
+var countSets = []string{"all", "native", "rows2000", "bytes2000"}
+
+// measureCounts runs the driver under callgrind. The harness' own instructions,
+// counted with the contender that does nothing, are subtracted.
+func measureCounts(dir string, setUp func(*session) error) (r countResults, err error) {
+	out := filepath.Join(dir, "callgrind")
+	if err := os.RemoveAll(out); err != nil {
+		return r, err
+	}
+	if err := os.MkdirAll(out, 0o777); err != nil {
+		return r, err
+	}
+	file := filepath.Join(out, "cg")
+	s, err := openSession(dir, []string{"valgrind", "-q", "--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=" + file,
+		"--max-stackframe=1000000000"})
+	if err != nil {
+		return r, err
+	}
+	if err := setUp(s); err != nil {
+		return r, err
+	}
+	frames := map[string]uint64{}
+	for _, set := range countSets {
+		names := []string{"nothing"}
+		for _, c := range contenders() {
+			if c.Name == goName || !c.eligible(pattern{Set: set}) || c.Slow && set != "all" {
+				continue
+			}
+			names = append(names, c.Name)
+		}
+		for _, name := range names {
+			label := name + "/" + set
+			m, err := s.measure("count %s %s %s", name, set, label)
+			if errors.Is(err, errRefused) {
+				continue
+			}
+			if err != nil {
+				return r, err
+			}
+			frames[label] = m.Frames
+		}
+	}
+	if err := s.close(); err != nil {
+		return r, err
+	}
+	totals, err := readCallgrind(file)
+	if err != nil {
+		return r, err
+	}
+	r.PerStep = map[string]map[string]float64{}
+	for label, n := range frames {
+		name, set, _ := strings.Cut(label, "/")
+		if name == "nothing" {
+			continue
+		}
+		if r.PerStep[set] == nil {
+			r.PerStep[set] = map[string]float64{}
+		}
+		total, ok := totals[label]
+		if !ok {
+			return r, fmt.Errorf("callgrind: no dump for %s", label)
+		}
+		r.PerStep[set][name] = float64(total-totals["nothing/"+set]) / float64(n)
+	}
+	return r, nil
+}
+
+// readCallgrind returns the instructions of each dump by its label.
+func readCallgrind(file string) (map[string]int64, error) {
+	paths, err := filepath.Glob(file + ".*")
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(paths)
+	totals := map[string]int64{}
+	for _, p := range paths {
+		label, n, err := readCallgrindDump(p)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p, err)
+		}
+		totals[label] = n
+	}
+	return totals, nil
+}
+
+func readCallgrindDump(path string) (label string, total int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		line := sc.Text()
+		if v, ok := strings.CutPrefix(line, "desc: Trigger: Client Request: "); ok {
+			label = v
+		}
+		if v, ok := strings.CutPrefix(line, "summary: "); ok && total == 0 {
+			total, err = strconv.ParseInt(strings.Fields(v)[0], 10, 64)
+			if err != nil {
+				return "", 0, err
+			}
+		}
+		if v, ok := strings.CutPrefix(line, "totals: "); ok && total == 0 {
+			total, _ = strconv.ParseInt(strings.Fields(v)[0], 10, 64)
+		}
+	}
+	return label, total, sc.Err()
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+)
+
+// machine is where and with what the benchmark ran.
+type machine struct {
+	CPU, Kernel, System, Go, GCC, Commit, Load string
+	Cores                                      int
+}
+
+func readMachine() (m machine) {
+	m.Cores = runtime.NumCPU()
+	m.Go = runtime.Version()
+	m.CPU = field("/proc/cpuinfo", "model name", ":")
+	m.System = strings.Trim(field("/etc/os-release", "PRETTY_NAME", "="), `"`)
+	m.Kernel = firstLine(fileText("/proc/sys/kernel/osrelease"))
+	m.Load = firstLine(fileText("/proc/loadavg"))
+	m.GCC = output("gcc", "--version")
+	m.Commit = output("git", "rev-parse", "--short", "HEAD")
+	return m
+}
+
+func fileText(path string) string {
+	b, _ := os.ReadFile(path) // shown as empty where it is missing
+	return string(b)
+}
+
+// field returns what follows a name in a file of "name separator value" lines.
+func field(path, name, separator string) string {
+	for line := range strings.Lines(fileText(path)) {
+		k, v, ok := strings.Cut(line, separator)
+		if ok && strings.TrimSpace(k) == name {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
+
+func output(name string, args ...string) string {
+	b, _ := exec.Command(name, args...).Output()
+	return firstLine(string(b))
+}

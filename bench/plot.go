@@ -1,0 +1,228 @@
+package main
+
+import (
+	"fmt"
+	"image/color"
+	"math"
+	"path/filepath"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// writePlots draws what was measured, each as SVG and PNG.
+func writePlots(dir string, r *results) error {
+	if r.Step != nil {
+		if err := plotSpeed(dir, r.Step); err != nil {
+			return err
+		}
+	}
+	if len(r.Size) > 0 {
+		if err := plotSize(dir, r); err != nil {
+			return err
+		}
+	}
+	if len(r.Build) > 0 {
+		return plotBuild(dir, r)
+	}
+	return nil
+}
+
+func save(p *plot.Plot, w, h font.Length, dir, name string) error {
+	for _, ext := range []string{".svg", ".png"} {
+		if err := p.Save(w, h, filepath.Join(dir, name+ext)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newPlot(title, x, y string) *plot.Plot {
+	p := plot.New()
+	p.Title.Text = title
+	p.Title.Padding = vg.Points(8)
+	p.X.Label.Text, p.Y.Label.Text = x, y
+	p.Legend.Top = true
+	p.BackgroundColor = color.White
+	return p
+}
+
+// palette is Okabe and Ito's, which colour-blind readers can tell apart.
+var palette = [...]color.RGBA{
+	{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255},
+	{230, 159, 0, 255}, {86, 180, 233, 255}, {90, 90, 90, 255},
+}
+
+// speedPatterns are the series of the speed plot, hot to cold.
+var speedPatterns = [...]string{"hot", "turn8", "turn20", "rows2000", "cold"}
+
+// plotSpeed draws ns per frame: a row for each contender, a dot for each pattern,
+// a line from the least to the largest.
+func plotSpeed(dir string, s *stepResults) error {
+	p := newPlot("Nanoseconds per frame, hot to cold", "ns per frame (median; bar: min to max over the rounds)", "")
+	var names []string
+	var rows []contender
+	list := contenders()
+	for i := len(list) - 1; i >= 0; i-- {
+		if len(s.Samples["rows2000"][list[i].Name]) > 0 || len(s.Samples["hot"][list[i].Name]) > 0 {
+			rows = append(rows, list[i])
+			names = append(names, list[i].Name)
+		}
+	}
+	for k, key := range speedPatterns {
+		var pts plotter.XYs
+		for y, c := range rows {
+			samples := s.Samples[key][c.Name]
+			if len(samples) == 0 && key == "hot" {
+				samples = s.Samples["native-hot"][c.Name]
+			}
+			if len(samples) == 0 && key == "turn20" {
+				samples = s.Samples["native-turn"][c.Name]
+			}
+			v := newSpread(samples)
+			if !v.ok() || v.Min <= 0 || math.IsInf(v.Max, 0) {
+				continue
+			}
+			at := float64(y) + 0.3 - 0.15*float64(k)
+			pts = append(pts, plotter.XY{X: v.Median, Y: at})
+			bar, err := plotter.NewLine(plotter.XYs{{X: v.Min, Y: at}, {X: v.Max, Y: at}})
+			if err != nil {
+				return err
+			}
+			bar.Color, bar.Width = palette[k], vg.Points(1)
+			p.Add(bar)
+		}
+		dots, err := plotter.NewScatter(pts)
+		if err != nil {
+			return err
+		}
+		dots.GlyphStyle = draw.GlyphStyle{Color: palette[k], Radius: vg.Points(2.5), Shape: draw.CircleGlyph{}}
+		p.Add(dots)
+		p.Legend.Add(key, dots)
+	}
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, decades{}
+	p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4
+	p.NominalY(names...)
+	p.Legend.Top, p.Legend.Left = true, false
+	p.Add(grid())
+	return save(p, 18*vg.Centimeter, vg.Length(len(names))*0.9*vg.Centimeter+3*vg.Centimeter, dir, "speed")
+}
+
+func grid() *plotter.Grid {
+	g := plotter.NewGrid()
+	g.Horizontal.Color = color.RGBA{235, 235, 235, 255}
+	g.Vertical.Color = color.RGBA{225, 225, 225, 255}
+	return g
+}
+
+// decades marks 1, 2 and 5 of each power of ten.
+type decades struct{}
+
+func (decades) Ticks(lo, hi float64) []plot.Tick {
+	var t []plot.Tick
+	for e := math.Floor(math.Log10(lo)); e <= math.Ceil(math.Log10(hi)); e++ {
+		for _, m := range []float64{1, 2, 5} {
+			v := m * math.Pow(10, e)
+			if v < lo*0.999 || v > hi*1.001 {
+				continue
+			}
+			tick := plot.Tick{Value: v}
+			if m == 1 || hi/lo < 5000 {
+				tick.Label = tickText(v)
+			}
+			t = append(t, tick)
+		}
+	}
+	return t
+}
+
+func tickText(v float64) string {
+	if v >= 1e6 {
+		return fmt.Sprintf("%.0fM", v/1e6)
+	}
+	if v >= 1e3 {
+		return fmt.Sprintf("%.0fk", v/1e3)
+	}
+	return fmt.Sprintf("%.4g", v)
+}
+
+// plotSize draws size ratios by object.
+func plotSize(dir string, r *results) error {
+	p := newPlot("Size of eh_elfs by object", "code and data over .eh_frame + .eh_frame_hdr", "")
+	var names []string
+	series := make([]plotter.XYs, len(variants()))
+	for i := len(r.Size) - 1; i >= 0; i-- {
+		o := r.Size[i]
+		if o.Error != "" {
+			continue
+		}
+		for v := range series {
+			series[v] = append(series[v], plotter.XY{X: o.ratio(v), Y: float64(len(names))})
+		}
+		name := baseName(o.Path)
+		if len(name) > 32 {
+			name = name[:29] + "..."
+		}
+		names = append(names, fmt.Sprintf("%s (%s)", name, bytesText(o.EHFrame)))
+	}
+	for v, pts := range series {
+		dots, err := plotter.NewScatter(pts)
+		if err != nil {
+			return err
+		}
+		dots.GlyphStyle = draw.GlyphStyle{Color: palette[v], Radius: vg.Points(3.5), Shape: draw.CircleGlyph{}}
+		mean := geomean(r.sizeRatios(v))
+		line, err := plotter.NewLine(plotter.XYs{{X: mean, Y: -0.5}, {X: mean, Y: float64(len(names)) - 0.5}})
+		if err != nil {
+			return err
+		}
+		line.Color, line.Dashes = palette[v], []vg.Length{vg.Points(3), vg.Points(3)}
+		p.Add(line, dots)
+		p.Legend.Add(fmt.Sprintf("%s (geometric mean %.2f)", variants()[v].Name, mean), dots)
+	}
+	p.Add(grid())
+	p.X.Min = 0
+	p.X.Max = math.Max(p.X.Max, 1.2)
+	p.NominalY(names...)
+	p.Y.Min, p.Y.Max = -0.7, float64(len(names))+1.2
+	return save(p, 18*vg.Centimeter, vg.Length(len(names))*0.6*vg.Centimeter+4*vg.Centimeter, dir, "size")
+}
+
+// plotBuild draws build time by size of .eh_frame.
+func plotBuild(dir string, r *results) error {
+	p := newPlot("Build time by size of .eh_frame", ".eh_frame, bytes", "seconds")
+	var ours, gcc plotter.XYs
+	for _, o := range r.Build {
+		if o.Error == "" {
+			ours = append(ours, plotter.XY{X: float64(o.EHFrame), Y: math.Max(o.Wall, 1e-3)})
+		}
+	}
+	for _, o := range r.Original {
+		if o.Error == "" && o.EHFrame > 0 {
+			gcc = append(gcc, plotter.XY{X: float64(o.EHFrame), Y: math.Max(o.Wall, 1e-3)})
+		}
+	}
+	for i, s := range []struct {
+		name string
+		pts  plotter.XYs
+	}{{"ehasm build", ours}, {"the original's way: C and gcc -O2", gcc}} {
+		if len(s.pts) == 0 {
+			continue
+		}
+		dots, err := plotter.NewScatter(s.pts)
+		if err != nil {
+			return err
+		}
+		dots.GlyphStyle = draw.GlyphStyle{Color: palette[i], Radius: vg.Points(3.5), Shape: draw.CircleGlyph{}}
+		p.Add(dots)
+		p.Legend.Add(s.name, dots)
+	}
+	p.Add(grid())
+	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
+	p.X.Tick.Marker, p.Y.Tick.Marker = decades{}, decades{}
+	p.Legend.Left = true
+	return save(p, 16*vg.Centimeter, 11*vg.Centimeter, dir, "build")
+}

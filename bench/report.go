@@ -1,0 +1,166 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// reportText is out/report.md.
+func reportText(r *results) string {
+	var b strings.Builder
+	m := r.Machine
+	fmt.Fprintf(&b, "# Benchmark report\n\n%s, %d cores, %s, kernel %s; %s; %s; commit %s; load %s; %.0f s.\n\n",
+		m.CPU, m.Cores, m.System, m.Kernel, m.Go, m.GCC, m.Commit, m.Load, r.Seconds)
+	b.WriteString("Values are medians over the rounds, in parentheses the least and the largest. Ratios are taken within a round.\n")
+	if r.Quick {
+		b.WriteString("A quick run: few rounds, few objects.\n")
+	}
+	b.WriteString("\n## Targets\n\n| what | wanted | tree | packed | |\n| --- | --- | --- | --- | --- |\n")
+	for _, t := range r.targets() {
+		fmt.Fprintf(&b, "| %s | %s | %v | %v | %s |\n", t.What, t.wanted(), t.Tree, t.Other, t.verdict())
+	}
+	b.WriteString("\nframehop is not in this run: its crates are not among what the harness can count on.\n" +
+		"Its class, a cache of rules by pc, is here as libunwind's `unw_backtrace`.\n")
+	r.behind(&b)
+	if r.Step != nil {
+		r.stepText(&b)
+	}
+	r.countText(&b)
+	r.randomText(&b)
+	r.sizeText(&b)
+	r.growthText(&b)
+	r.buildText(&b)
+	if len(r.Notes) > 0 {
+		b.WriteString("\n## Notes\n\n")
+		for _, n := range r.Notes {
+			fmt.Fprintf(&b, "- %s\n", n)
+		}
+	}
+	return b.String()
+}
+
+// behind lists where something else is faster or smaller.
+func (r *results) behind(b *strings.Builder) {
+	b.WriteString("\n## Where ehasm is behind\n\n")
+	before := b.Len()
+	if r.Step != nil {
+		for _, p := range stepPatterns() {
+			for _, c := range contenders() {
+				ours := strings.HasSuffix(c.Name, "-tree") || strings.HasSuffix(c.Name, "-packed")
+				if v := r.ratioOf(p.Key, c.Name, "walk-tree"); v.ok() && v.Median < 1 && !ours && !r.Step.failed(c.Name) {
+					fmt.Fprintf(b, "- %s: %s takes %v of the tree's time\n", p.What, c.What, v)
+				}
+			}
+		}
+	}
+	for _, o := range r.Size {
+		if o.Error == "" && o.ratio(0) > 1 {
+			fmt.Fprintf(b, "- size: %s: the tree takes %.2f of `.eh_frame` and `.eh_frame_hdr`\n", o.Path, o.ratio(0))
+		}
+		if o.Error != "" {
+			fmt.Fprintf(b, "- size: %s: %s\n", o.Path, o.Error)
+		}
+	}
+	if b.Len() == before {
+		b.WriteString("Nowhere, in what was measured.\n")
+	}
+}
+
+func (s *stepResults) failed(contender string) bool {
+	return slices.ContainsFunc(s.Failures, func(f failure) bool { return f.Contender == contender })
+}
+
+func (r *results) stepText(b *strings.Builder) {
+	s := r.Step
+	frames := slices.Sorted(slices.Values(s.Frames))
+	fmt.Fprintf(b, "\n## Step\n\n%d real stacks of %d to %d frames; %d rounds, contenders in random order within a round.\n\n",
+		s.Stacks, frames[0], frames[len(frames)-1], s.Rounds)
+	for _, p := range stepPatterns() {
+		fmt.Fprintf(b, "- `%s`: %s\n", p.Key, p.What)
+	}
+	b.WriteString("\n### Nanoseconds per frame\n\n")
+	s.table(b, func(p, c string) spreadOf { return newSpread(s.Samples[p][c]) })
+	b.WriteString("\n### Ratio to `_eh_elf_walk`, tree\n\n")
+	s.table(b, func(p, c string) spreadOf { return newSpread(ratios(s.Samples[p][c], s.Samples[p]["walk-tree"])) })
+	b.WriteString("\n### Same answer?\n\nThe reference is the evaluator of package dwarfcfa; for synthetic stacks also what they were made from.\n\n")
+	for _, f := range s.Failures {
+		fmt.Fprintf(b, "- **%s fails** on %d of the %d stacks of %s; the first: %s\n", f.Contender, f.Bad, f.Of, f.Set, f.First)
+	}
+	for _, c := range contenders() {
+		if why := s.Absent[c.Name]; why != "" {
+			fmt.Fprintf(b, "- %s did not run: %s\n", c.Name, why)
+		}
+	}
+	if len(s.Failures) == 0 {
+		b.WriteString("All contenders that ran found the same frames on every stack.\n")
+	}
+}
+
+func (s *stepResults) table(b *strings.Builder, value func(pattern, contender string) spreadOf) {
+	b.WriteString("| |")
+	for _, p := range stepPatterns() {
+		fmt.Fprintf(b, " %s |", p.Key)
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(stepPatterns())) + "\n")
+	for _, c := range contenders() {
+		if s.Absent[c.Name] != "" {
+			continue
+		}
+		mark := ""
+		if s.failed(c.Name) {
+			mark = " **fails**"
+		}
+		fmt.Fprintf(b, "| %s%s |", c.What, mark)
+		for _, p := range stepPatterns() {
+			fmt.Fprintf(b, " %v |", value(p.Key, c.Name))
+		}
+		b.WriteString("\n")
+	}
+}
+
+func (r *results) countText(b *strings.Builder) {
+	if r.Count == nil {
+		return
+	}
+	b.WriteString("\n## Instructions per frame\n\nCounted by callgrind over one pass, after a pass that warms caches; " +
+		"`all`: the real stacks, `native`: 20 without Python. The harness' own are subtracted.\n\n| |")
+	for _, set := range countSets {
+		fmt.Fprintf(b, " %s |", set)
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(countSets)) + "\n")
+	for _, c := range contenders() {
+		line, any := fmt.Sprintf("| %s |", c.What), false
+		for _, set := range countSets {
+			v, ok := r.Count.PerStep[set][c.Name]
+			any = any || ok
+			if ok {
+				line += fmt.Sprintf(" %.1f |", v)
+			} else {
+				line += " - |"
+			}
+		}
+		if any {
+			b.WriteString(line + "\n")
+		}
+	}
+}
+
+func (r *results) randomText(b *strings.Builder) {
+	if len(r.Random) == 0 {
+		return
+	}
+	b.WriteString("\n## Single steps at random pcs\n\n100,000 pcs drawn uniformly over the bytes of code, one call each; " +
+		"nanoseconds per step, the harness included (`nothing`).\n\n| |")
+	for _, rr := range r.Random {
+		fmt.Fprintf(b, " %s (%s) |", baseName(rr.Path), bytesText(rr.EHFrame))
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(r.Random)) + "\n")
+	for _, subject := range randomSubjects() {
+		fmt.Fprintf(b, "| %s |", subject[0])
+		for _, rr := range r.Random {
+			fmt.Fprintf(b, " %v |", newSpread(rr.Samples[subject[0]]))
+		}
+		b.WriteString("\n")
+	}
+}
