@@ -1,0 +1,5 @@
+/* The program single-steps itself and knows every call that was made. */
+#ifndef STEPPED_H
+#define STEPPED_H
+void stepped(void);
+#endif
