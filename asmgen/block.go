@@ -71,12 +71,15 @@ func (g *generator) blocks() error {
 			}
 		}
 	}
-	hot := g.hotTails()
+	weights := g.weights()
+	hot := g.hotTails(weights)
 	for i, users := range byTail {
 		if err := a.breakChunk(); err != nil {
 			return err
 		}
 		if p.Dispatch == plan.DispatchTree {
+			// The one that most bytes of text lead to comes last, and falls through.
+			slices.SortStableFunc(users, func(a, b uint32) int { return cmp.Compare(weights[a], weights[b]) })
 			g.headsBefore(users, g.tails[i])
 		}
 		g.tail(&p.Tails[i], p.Blocks[users[0]].Row, g.tails[i], hot[i])
@@ -90,15 +93,24 @@ const (
 	rangesPerHot = 400 // some 60 bytes of code in 2,000 to 3,000 of pages
 )
 
+// weights returns the bytes of text that lead to each block.
+func (g *generator) weights() []uint64 {
+	w := make([]uint64, len(g.plan.Blocks))
+	for _, r := range g.plan.Table.Ranges {
+		w[r.Row+1] += uint64(r.End - r.Start)
+	}
+	return w
+}
+
 // hotTails marks the tails that most bytes of text lead to. They get a dispatch of
 // their own: it saves a jump, and each has its indirect jump predicted by itself.
-func (g *generator) hotTails() []bool {
+func (g *generator) hotTails(weights []uint64) []bool {
 	p := g.plan
 	bytes := make([]uint64, len(p.Tails))
 	order := make([]int, len(p.Tails))
-	for _, r := range p.Table.Ranges {
-		if b := &p.Blocks[r.Row+1]; b.Kind == plan.BlockFast {
-			bytes[b.Tail] += uint64(r.End - r.Start)
+	for i := range p.Blocks {
+		if b := &p.Blocks[i]; b.Kind == plan.BlockFast {
+			bytes[b.Tail] += weights[i]
 		}
 	}
 	for i := range order {
