@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,11 +25,41 @@ type cost struct {
 	TimedUp bool    // stopped at the limit
 }
 
-// runCosted runs a program to its end, or for limit.
-func runCosted(limit time.Duration, name string, args ...string) (cost, error) {
+// runCosted runs a program to its end, or for limit. A fresh process of this
+// program starts it: a child's peak memory begins with what its parent holds.
+func runCosted(limit time.Duration, name string, args ...string) (c cost, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return c, err
+	}
+	out, err := exec.Command(self, append([]string{costVerb, limit.String(), name}, args...)...).CombinedOutput()
+	line, text, _ := strings.Cut(string(out), "\n")
+	if jsonErr := json.Unmarshal([]byte(line), &c); jsonErr != nil {
+		return c, fmt.Errorf("%s: %w: %s", name, errors.Join(err, jsonErr), out)
+	}
+	if c.TimedUp {
+		return c, fmt.Errorf("%s: stopped after %v", name, limit)
+	}
+	if err != nil {
+		return c, fmt.Errorf("%s: %w: %s", name, err, text)
+	}
+	return c, nil
+}
+
+// costVerb as first argument has this program run another and print what it
+// took, as a line of JSON before the output.
+const costVerb = "cost"
+
+// costMain is the process between: its arguments are the limit and the program's.
+// It returns the exit status.
+func costMain(args []string) int {
+	limit, err := time.ParseDuration(args[0])
+	if err != nil {
+		return 2
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, args[1], args[2:]...)
 	// Its own process group, so that what it starts ends with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -40,13 +72,13 @@ func runCosted(limit time.Duration, name string, args ...string) (cost, error) {
 			c.Peak = u.Maxrss << 10
 		}
 	}
-	if c.TimedUp {
-		return c, fmt.Errorf("%s: stopped after %v", name, limit)
-	}
+	line, _ := json.Marshal(c)
+	fmt.Printf("%s\n%s", line, out)
 	if err != nil {
-		return c, fmt.Errorf("%s: %w\n%s", name, err, out)
+		fmt.Println(err)
+		return 1
 	}
-	return c, nil
+	return 0
 }
 
 // source is generated text that a compiler makes a shared object of.

@@ -41,6 +41,9 @@ func (c config) progress(format string, args ...any) {
 }
 
 func main() {
+	if len(os.Args) > 3 && os.Args[1] == costVerb {
+		os.Exit(costMain(os.Args[2:]))
+	}
 	cfg := config{begin: time.Now()}
 	var roots string
 	flag.StringVar(&cfg.dir, "out", "out", "`folder` for everything that is written")

@@ -1,9 +1,14 @@
 #!/bin/sh
 # Usage: bench/run.sh [--quick] [--only PART]. README.md tells what it measures.
+# Everything is written below bench/out, or below $BENCH_OUT.
 set -eu
 cd "$(dirname "$0")"
-out=$PWD/out
+out=${BENCH_OUT:-$PWD/out}
 mkdir -p "$out/lib"
+
+# Two runs in one folder would spoil each other.
+exec 9>"$out/.lock"
+flock -n 9 || { echo "bench: waiting for another run in $out" >&2; flock 9; }
 
 # What the benchmark needs of the machine. Nothing is installed where it is there.
 missing=
@@ -37,10 +42,10 @@ fi
 # One copy of libunwind for each caching policy, which is a property of the library.
 libunwind=$(ldconfig -p | awk '$1 == "libunwind.so.8" {print $NF; exit}')
 for policy in global thread none; do
-	cp -L "$libunwind" "$out/lib/libunwind-$policy.so"
+	cmp -s "$libunwind" "$out/lib/libunwind-$policy.so" || cp -L "$libunwind" "$out/lib/libunwind-$policy.so"
 done
 
 driver/build.sh "$out"
 go build -o "$out/bench" .
-(cd .. && go build -o bench/out/ehasm ./cmd/ehasm)
+(cd .. && go build -o "$out/ehasm" ./cmd/ehasm)
 exec "$out/bench" -out "$out" "$@"

@@ -57,15 +57,19 @@ type sframeResult struct {
 
 // measureSFrame builds the driver's own sources with as --gsframe.
 func measureSFrame(dir, sources string) (r sframeResult) {
-	path := filepath.Join(dir, "sframe.so")
-	args := []string{"-shared", "-fPIC", "-O2", "-Wa,--gsframe", "-x", "c", "-o", path}
-	for _, f := range []string{"main.c", "chains.c", "modules.c", "python.c", "measure.c", "ehelf_contenders.c", "system_contenders.c", "plugin.c"} {
-		args = append(args, filepath.Join(sources, f))
+	path, cxx := filepath.Join(dir, "sframe.so"), filepath.Join(dir, "sframe_cc.o")
+	r.Source = "the driver's C and C++ sources, -O2 -fPIC -Wa,--gsframe"
+	flags := []string{"-O2", "-fPIC", "-Wa,--gsframe"}
+	_, err := runCosted(compileLimit, "g++", append(flags, "-c", "-o", cxx, filepath.Join(sources, "chains.cc"))...)
+	if err == nil {
+		args := append(flags, "-shared", "-o", path, cxx)
+		for _, f := range []string{"main", "chains", "modules", "python", "measure", "ehelf_contenders", "system_contenders", "plugin"} {
+			args = append(args, filepath.Join(sources, f+".c"))
+		}
+		_, err = runCosted(compileLimit, "gcc", args...)
 	}
-	args = append(args, "-x", "c++", filepath.Join(sources, "chains.cc"))
-	r.Source = "the driver's C and C++ sources, g++ -O2 -fPIC -Wa,--gsframe"
-	if _, err := runCosted(compileLimit, "g++", args...); err != nil {
-		r.Skipped = firstLine(err.Error())
+	if err != nil {
+		r.Skipped = err.Error()
 		return r
 	}
 	f, err := elf.Open(path)

@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+
+	"ehasm/abi"
 )
 
 // stepResults are ns per frame by pattern, contender and round.
 type stepResults struct {
 	Rounds   int
 	Stacks   int
-	Frames   []int // of each real stack
+	Frames   []int   // of each real stack
+	Run      float64 // frames in one object before the stack goes to another, mean
 	Samples  map[string]map[string][]float64
 	Failures []failure
 	Absent   map[string]string // contenders that did not run, and why
@@ -77,6 +80,7 @@ func (s *session) runSteps(r *stepResults, off *offline, cfg stepConfig, progres
 	for _, f := range s.frames {
 		r.Frames = append(r.Frames, len(f))
 	}
+	r.Run = s.meanRun()
 	r.Samples = map[string]map[string][]float64{}
 	rng := rand.New(rand.NewPCG(7, 7))
 	for round := range cfg.Rounds {
@@ -109,4 +113,22 @@ func (s *session) runSteps(r *stepResults, off *offline, cfg stepConfig, progres
 		progress(fmt.Sprintf("step: round %d of %d", round+1, cfg.Rounds))
 	}
 	return nil
+}
+
+// meanRun is the mean number of frames that follow each other in one object.
+func (s *session) meanRun() float64 {
+	frames, runs := 0, 0
+	for i, stack := range s.frames {
+		last := -1
+		pc := s.snapshots[i].Regs.Reg[abi.RIP]
+		for _, f := range stack {
+			if m, _ := s.tables.find(pc - 1); m != last {
+				runs++
+				last = m
+			}
+			pc = f.PC
+		}
+		frames += len(stack)
+	}
+	return float64(frames) / float64(runs)
 }

@@ -37,7 +37,7 @@ func (t target) verdict() string {
 	if factor >= 1 {
 		return fmt.Sprintf("met, %.2fx better", factor)
 	}
-	return fmt.Sprintf("**missed by %.0f %%**", 100*(1/factor-1))
+	return fmt.Sprintf("**missed, %.2fx to go**", 1/factor)
 }
 
 func (t target) wanted() string {

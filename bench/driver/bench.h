@@ -31,6 +31,8 @@ void bench_start(void *top, void (*fn)(void *), void *arg); /* fn(arg) on a new 
 void bench_capture(struct stack *);                         /* note the caller's registers, go back to bench_start's caller */
 size_t bench_on(const struct stack *, size_t (*fn)(void *), void *arg); /* fn(arg), as if called from the stack's innermost frame */
 
+void bench_prepare(struct stack *);                         /* write what bench_on needs below the stack */
+
 /* chains.c, chains.cc, python.c: real stacks. */
 struct chain {
 	unsigned rng;
@@ -82,6 +84,7 @@ struct contender {
 	const char *absent; /* why it cannot run here; null: it can */
 };
 extern struct contender bench_ehelf[], bench_system[]; /* ended by a null name */
+size_t bench_frame_count(void); /* of the stack it is called on, by libgcc */
 void bench_system_init(const char *libs, const char *llvm);
 
 /* measure.c */

@@ -24,6 +24,9 @@ unsigned bench_roll(unsigned n)
 	return (c->rng >> 16) % n;
 }
 
+/* How deep the stacks are, frames of the harness included. */
+enum { MIN_DEPTH = 25, MAX_DEPTH = 63 };
+
 #define KEEP __attribute__((noinline, noclone))
 static volatile int sink;
 
@@ -162,8 +165,14 @@ static void begin(void *arg)
 	bench_hop();
 }
 
-/* capture builds one stack. */
-static void capture(struct stack *s, unsigned kinds, unsigned seed, const char *name)
+static size_t count_frames(void *arg)
+{
+	(void)arg;
+	return bench_frame_count();
+}
+
+/* capture builds one stack and returns its depth. */
+static size_t capture(struct stack *s, unsigned kinds, unsigned seed, const char *name)
 {
 	char *mem = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct chain c = {.rng = seed * 2654435761u + 1, .kinds = kinds, .out = s};
@@ -178,6 +187,8 @@ static void capture(struct stack *s, unsigned kinds, unsigned seed, const char *
 	s->hi = (uint64_t)(mem + STACK_BYTES - 64);
 	bench_start(mem + STACK_BYTES - 64, begin, &c);
 	s->regs.valid = CALLEE_SAVED | 1 << DW_RSP | 1 << DW_RIP;
+	bench_prepare(s);
+	return bench_on(s, count_frames, NULL);
 }
 
 int bench_chains(struct stack *stacks, int max, const char *plugin)
@@ -208,8 +219,11 @@ int bench_chains(struct stack *stacks, int max, const char *plugin)
 	for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
 		if ((plans[i].kinds & KIND_PLUGIN && !plugin_call) || (plans[i].kinds & KIND_PYTHON && !have_python))
 			continue;
-		for (int k = 0; k < plans[i].count && n < max; k++)
-			capture(&stacks[n++], plans[i].kinds, seed++, plans[i].name);
+		for (int k = 0; k < plans[i].count && n < max;) {
+			size_t depth = capture(&stacks[n], plans[i].kinds, seed++, plans[i].name);
+			if (depth >= MIN_DEPTH && depth <= MAX_DEPTH)
+				n++, k++;
+		}
 	}
 	return n;
 }

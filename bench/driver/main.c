@@ -24,9 +24,9 @@ static int fail(const char *why)
 	return 0;
 }
 
-/* prepare writes the pair that bench_on points rbp at. */
-static void prepare(struct stack *s)
+void bench_prepare(struct stack *s)
 {
+	/* The pair that bench_on points rbp at. */
 	uint64_t *top = (uint64_t *)s->regs.reg[DW_RSP];
 	top[-1] = s->regs.reg[DW_RIP];
 	top[-2] = s->regs.reg[DW_RBP];
@@ -203,7 +203,7 @@ static int cmd_synth(char *args)
 		s->name = name;
 		for (size_t k = 0; k < rec[i][19] && k < MAX_FRAMES; k++)
 			cfa[k] = frame[rec[i][18] + k][0], pc[k] = frame[rec[i][18] + k][1];
-		prepare(s);
+		bench_prepare(s);
 		chains = make_chain(s, cfa, pc, rec[i][19], chains);
 		set->stack[set->count++] = s;
 	}
@@ -313,8 +313,6 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	stack_count = bench_chains(stacks, MAX_STACKS, argv[1]);
-	for (int i = 0; i < stack_count; i++)
-		prepare(&stacks[i]);
 	bench_system_init(argv[2], argv[3]);
 	bench_measure_init();
 	bench_find_modules();

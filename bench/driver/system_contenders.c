@@ -78,6 +78,12 @@ static size_t libgcc(const struct stack *s, uint64_t *pcs, size_t max)
 	return t.n;
 }
 
+size_t bench_frame_count(void)
+{
+	uint64_t pcs[MAX_FRAMES];
+	return libgcc(NULL, pcs, MAX_FRAMES);
+}
+
 /* LLVM's libunwind has no caching policies; contexts and cursors of its own size. */
 static struct {
 	int (*getcontext)(void *);
