@@ -1,0 +1,130 @@
+/*
+ * libehunwind: stacks of the calling process, taken with eh_elfs.
+ *
+ * C11 and C++11, x86-64 Linux with glibc. Call ehu_init once; from then on the
+ * functions marked [signal] may be called anywhere, in signal handlers too: they
+ * take no lock, allocate nothing and leave errno alone. The others may not be
+ * called in a handler. docs/runtime.md has examples and the limits.
+ */
+#ifndef EHUNWIND_H
+#define EHUNWIND_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <ucontext.h>
+
+#include "eh_elf.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EHU_API __attribute__((visibility("default")))
+
+/* Why a walk stopped, beside the statuses of eh_elf.h. */
+enum {
+    EHU_NO_OBJECT = -16,  /* the return address lies in no known object */
+    EHU_NOT_RISING = -17, /* the caller's CFA is not above the frame's: the stack is corrupt */
+    EHU_TOO_DEEP = -18    /* a cursor has taken EHU_MAX_DEPTH steps */
+};
+
+enum { EHU_MAX_DEPTH = 1 << 20 };
+
+/* ------------------------------------------------------------------------ objects */
+
+/*
+ * Finds the objects of the process and their eh_elfs. A second call is a call of
+ * ehu_refresh. Returns 0, or -1 where there is no memory.
+ */
+EHU_API int ehu_init(void);
+
+/*
+ * Takes up objects loaded and unloaded since the last call: call it after dlopen
+ * and dlclose. Where nothing changed it costs one callback of dl_iterate_phdr.
+ * Returns 1 where something changed, 0 where not, -1 where there is no memory.
+ */
+EHU_API int ehu_refresh(void);
+
+/*
+ * Notes the bounds of the calling thread's stack. Optional: a thread that has not
+ * called it costs a few system calls at its first walk, and one whenever a walk
+ * begins deeper in its stack, by a page, than all before.
+ */
+EHU_API void ehu_thread_init(void);
+
+/* ----------------------------------------------------------------------- whole stacks */
+
+/*
+ * Writes the return addresses of the calling function and its callers, innermost
+ * first, at most n, and returns their number. [signal]
+ */
+EHU_API size_t ehu_backtrace(void **pcs, size_t n);
+
+/* The same from a context, as a signal handler gets it: pcs[0] is its pc. [signal] */
+EHU_API size_t ehu_backtrace_from(const ucontext_t *context, void **pcs, size_t n);
+
+/* ------------------------------------------------------------------------ frame by frame */
+
+/* A frame of the calling thread. It lives no longer than the function it began in. */
+typedef struct {
+    eh_elf_regs_t regs;     /* of the frame; to be read only */
+    eh_elf_memory_t memory; /* this and the rest: private */
+    uint32_t depth;
+    uint32_t flags;
+} ehu_cursor_t;
+
+/* Begins at the frame of the caller. [signal] */
+EHU_API void ehu_cursor_init(ehu_cursor_t *cursor);
+
+/* Begins at a context. [signal] */
+EHU_API void ehu_cursor_init_from(ehu_cursor_t *cursor, const ucontext_t *context);
+
+/*
+ * Goes to the caller's frame. Returns 1; or 0 at the outermost frame; or a
+ * negative status, which leaves the cursor where it is. [signal]
+ */
+EHU_API int ehu_step(ehu_cursor_t *cursor);
+
+/*
+ * Gets a register by DWARF number, EH_ELF_RIP for the pc. Returns 0, or -1 where
+ * the frame does not have it. [signal]
+ */
+EHU_API int ehu_get_reg(const ehu_cursor_t *cursor, int reg, uint64_t *value);
+
+/* 1 where a signal interrupted the frame: its pc was executing and is no return address. [signal] */
+EHU_API int ehu_is_signal_frame(const ehu_cursor_t *cursor);
+
+/* 1 where the frame, or one on the way to it, was found by frame pointer, without a table. [signal] */
+EHU_API int ehu_is_guessed(const ehu_cursor_t *cursor);
+
+/* The status of the last ehu_step: EH_ELF_* or EHU_*. [signal] */
+EHU_API int ehu_status(const ehu_cursor_t *cursor);
+
+/* ------------------------------------------------------------------------------ figures */
+
+/* Since ehu_init. EHASM_STATS=1 in the environment prints them to stderr at exit. */
+typedef struct {
+    uint64_t objects;      /* objects of the process, now */
+    uint64_t eh_elfs;      /* how many of them have an eh_elf */
+    uint64_t refreshes;    /* times they were looked up */
+    uint64_t walks;        /* ehu_backtrace*, ehu_cursor_init*; all but those below ended at the outermost frame */
+    uint64_t full;         /* ended since the array was full */
+    uint64_t no_info;      /* ended at a pc without unwind information */
+    uint64_t unreadable;   /* ended at memory that cannot be read */
+    uint64_t bad_register; /* ended for want of a register */
+    uint64_t not_compiled; /* ended at a rule that could not be compiled */
+    uint64_t no_object;    /* ended at a return address in no known object */
+    uint64_t not_rising;   /* ended at a CFA that does not rise */
+    uint64_t too_deep;     /* ended at EHU_MAX_DEPTH */
+    uint64_t guessed;      /* steps by frame pointer */
+    uint64_t other_stacks; /* times that a stack was not the thread's own, and its bounds had to be felt out */
+    uint64_t probes;       /* system calls made for want of bounds */
+} ehu_stats_t;
+
+EHU_API void ehu_stats(ehu_stats_t *stats); /* [signal] */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

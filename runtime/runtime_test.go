@@ -1,0 +1,202 @@
+// Package runtime_test builds libehunwind and runs C programs with it. The
+// programs compare what it says with libunwind, frame by frame.
+package runtime_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"ehasm/internal/testtool"
+)
+
+// kit is what the tests share: the library, the ehasm command, the programs and
+// their eh_elfs. It is made once.
+type kit struct {
+	once sync.Once
+	dir  string
+	err  string
+}
+
+var shared kit
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.dir != "" {
+		os.RemoveAll(shared.dir)
+	}
+	os.Exit(code)
+}
+
+// programs are those of testdata; each is linked with the library.
+var programs = map[string][]string{
+	"stacks":  {"stacks.c", "check.c", "-lunwind", "-pthread"},
+	"corrupt": {"corrupt.c"},
+	"objects": {"objects.c"},
+	"race":    {"race.c", "-pthread"},
+}
+
+const warnings = "-Wall -Wextra -Werror"
+
+func makeKit(t *testing.T) *kit {
+	t.Helper()
+	testtool.Need(t, "gcc", "make", "ar")
+	if _, err := os.Stat("/usr/include/libunwind.h"); err != nil {
+		if found, _ := filepath.Glob("/usr/include/*/libunwind.h"); len(found) == 0 {
+			t.Skip("needs libunwind-dev")
+		}
+	}
+	shared.once.Do(func() {
+		var err error
+		if shared.dir, err = os.MkdirTemp("", "ehasm-runtime-"); err != nil {
+			shared.err = err.Error()
+			return
+		}
+		shared.err = shared.make()
+	})
+	require.Empty(t, shared.err)
+	return &shared
+}
+
+func (k *kit) path(name string) string { return filepath.Join(k.dir, name) }
+
+// make returns what went wrong.
+func (k *kit) make() string {
+	steps := [][]string{
+		{"go", "build", "-o", k.path("ehasm"), "ehasm/cmd/ehasm"},
+		{"make", "-s", "OUT=" + k.dir, "all"},
+		{"gcc", "-O2", "-shared", "-fPIC", "-o", k.path("plugin.so"), "testdata/plugin.c"},
+		k.gcc("trust", "testdata/trust.c", k.path("libehunwind.a"), "-pthread"),
+		k.gcc("stacks-fp", "testdata/stacks.c", "testdata/check.c", "-lunwind", "-pthread", "-fno-omit-frame-pointer", k.path("libehunwind.so")),
+	}
+	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh"), k.path("plugin.so")}
+	for name, args := range programs {
+		steps = append(steps, k.gcc(name, append(inTestdata(args), k.path("libehunwind.so"))...))
+		build = append(build, k.path(name))
+	}
+	for _, step := range append(steps, build) {
+		if out, err := exec.Command(step[0], step[1:]...).CombinedOutput(); err != nil {
+			return strings.Join(step, " ") + ": " + err.Error() + "\n" + string(out)
+		}
+	}
+	return ""
+}
+
+func inTestdata(args []string) []string {
+	var out []string
+	for _, a := range args {
+		if strings.HasSuffix(a, ".c") {
+			a = filepath.Join("testdata", a)
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// gcc is the command that makes a program.
+func (k *kit) gcc(name string, args ...string) []string {
+	cmd := append([]string{"gcc", "-O2", "-g", "-D_GNU_SOURCE", "-I../include", "-Wl,-rpath," + k.dir, "-o", k.path(name)},
+		strings.Fields(warnings)...)
+	return append(cmd, args...)
+}
+
+// run runs a program of the kit with these eh_elfs, and returns what it printed.
+func (k *kit) run(t *testing.T, path string, env []string, command ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), "EHASM_PATH="+path, "XDG_CACHE_HOME="+t.TempDir(), "PLUGIN="+k.path("plugin.so"), "EHASM_STATS=")
+	cmd.Env = append(cmd.Env, env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// mustRun also requires that it ends well.
+func (k *kit) mustRun(t *testing.T, path string, env []string, command ...string) string {
+	t.Helper()
+	out, err := k.run(t, path, env, command...)
+	require.NoError(t, err, "%s", out)
+	return out
+}
+
+// TestStacks compares every frame of stacks of many sorts with libunwind's.
+func TestStacks(t *testing.T) {
+	k := makeKit(t)
+	for scenario, figures := range map[string]string{ // deterministic: as many as the program makes
+		"chains": "stacks=61", "callbacks": "stacks=", "signals": "stacks=194", "threads": "stacks=400", "deep": "stacks=40",
+		"coroutines": "stacks=62", "loading": "stacks=60",
+	} {
+		t.Run(scenario, func(t *testing.T) {
+			t.Parallel()
+			out := k.mustRun(t, k.path("eh"), nil, k.path("stacks"), scenario)
+			assert.Contains(t, out, scenario+" "+figures)
+			assert.Contains(t, out, " guessed=0 failures=0\n")
+		})
+	}
+}
+
+// TestCorrupt walks overwritten stacks that end in inaccessible pages.
+func TestCorrupt(t *testing.T) {
+	k := makeKit(t)
+	out := k.mustRun(t, k.path("eh"), nil, k.path("corrupt"))
+	assert.Contains(t, out, "no_object=1 not_rising=1 unreadable=1 guessed=1 failures=0")
+}
+
+// TestRace walks in three threads while objects come and go.
+func TestRace(t *testing.T) {
+	k := makeKit(t)
+	assert.Equal(t, "refreshes=61 odd=0\n", k.mustRun(t, k.path("eh"), nil, k.path("race"), "30"))
+}
+
+// TestThreadSanitizer runs the same, instrumented.
+func TestThreadSanitizer(t *testing.T) {
+	k := makeKit(t)
+	sources, err := filepath.Glob("src/*.[cS]")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	prog := filepath.Join(dir, "race-tsan")
+	args := append([]string{"-g", "-O1", "-fsanitize=thread", "-D_GNU_SOURCE", "-I../include", "-o", prog, "testdata/race.c", "-pthread"}, sources...)
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "libtsan") {
+			t.Skip("needs libtsan")
+		}
+		t.Fatalf("%s", out)
+	}
+	out, err := exec.Command(k.path("ehasm"), "build", "-q", "-o", dir, prog).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, "refreshes=11 odd=0\n", k.mustRun(t, dir+":"+k.path("eh"), nil, prog, "5"))
+}
+
+// TestValgrind looks for reads of what is not the program's, and for leaks.
+func TestValgrind(t *testing.T) {
+	k := makeKit(t)
+	testtool.Need(t, "valgrind")
+	for _, command := range [][]string{{k.path("objects")}, {k.path("race"), "2"}} {
+		valgrind := []string{"valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite,indirect,possible",
+			"--errors-for-leak-kinds=definite,indirect", "--fair-sched=yes"}
+		k.mustRun(t, k.path("eh"), nil, append(valgrind, command...)...)
+	}
+}
+
+// TestTrust tests the rules of what is believed.
+func TestTrust(t *testing.T) {
+	k := makeKit(t)
+	assert.Empty(t, k.mustRun(t, "", nil, k.path("trust")))
+}
+
+// TestHeaderCXX compiles the header as C++ and as strict C.
+func TestHeaderCXX(t *testing.T) {
+	testtool.Need(t, "gcc", "g++")
+	for _, command := range []string{
+		"g++ -std=c++11 -Wpedantic -x c++ ", "g++ -std=c++20 -Wpedantic -x c++ ", "gcc -std=c11 -Wpedantic -x c ",
+	} {
+		args := strings.Fields(command + warnings + " -fsyntax-only ../include/ehunwind.h")
+		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+		assert.NoError(t, err, "%s", out)
+	}
+}

@@ -1,0 +1,151 @@
+/*
+ * What the files of libehunwind share. Names that end in _ are not exported from
+ * the shared library; tests link the static one and may call them.
+ */
+#ifndef EHU_INTERNAL_H
+#define EHU_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "ehunwind.h"
+
+enum { PAGE = 4096, RED_ZONE = 128, MAX_BUILD_ID = 64 };
+
+/* ---------------------------------------------------------------- trust.c, search.c, load.c */
+
+/* What an eh_elf has to fit: the object that it is wanted for. */
+struct ehu_wanted {
+    const char *path; /* of the object */
+    const char *name; /* the last part of path */
+    uint8_t build_id[MAX_BUILD_ID];
+    size_t build_id_size; /* 0: the object has none */
+};
+
+/* A mapped eh_elf. */
+struct ehu_elf {
+    struct ehu_elf *next;
+    unsigned refs; /* objects of tables that use it */
+    dev_t dev;
+    ino_t ino;
+    char *base;
+    size_t size;
+    uint64_t low, high; /* its code, run-time addresses */
+    eh_elf_walk_t *walk;
+    uint8_t build_id[MAX_BUILD_ID]; /* of the object */
+    size_t build_id_size;
+    uint64_t file_size; /* of the object */
+};
+
+const char *ehu_getenv_(bool secure, const char *name);
+bool ehu_trusted_(const struct stat *st, uid_t self);
+int ehu_open_trusted_(const char *path, struct stat *st);
+size_t ehu_build_id_(const void *notes, size_t size, size_t align, uint8_t id[MAX_BUILD_ID]);
+struct ehu_elf *ehu_load_(int fd, const struct stat *st);
+void ehu_unload_(struct ehu_elf *elf);
+bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted);
+/* Calls take with each path where the eh_elf may be until it returns true. */
+void ehu_search_(const struct ehu_wanted *wanted, bool secure, bool (*take)(const char *path, void *arg), void *arg);
+
+/* ------------------------------------------------------------------------------ table.c */
+
+/* An executable range of an object. */
+struct ehu_object {
+    uint64_t low, high; /* run-time addresses, half-open */
+    uint64_t bias;
+    eh_elf_walk_t *walk; /* null: it has no eh_elf */
+    bool eh_elf;         /* the code of an eh_elf: its frame pointer is that of the stack it walks */
+};
+
+/* What a walk sees: the ranges sorted by address. It never changes once it is published. */
+struct ehu_table {
+    size_t n;
+    struct ehu_object *object;
+    /* The rest is the refresher's. */
+    struct ehu_loaded *loaded;
+    size_t num_loaded;
+    unsigned long long adds, subs; /* of dl_iterate_phdr */
+    struct ehu_table *next;        /* retired ones */
+    uint64_t idle;                 /* bit i: slot i was seen without a reader since this was retired */
+};
+
+extern _Atomic(struct ehu_table *) ehu_table_;
+void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *eh_elfs);
+
+static inline const struct ehu_object *ehu_find_(const struct ehu_table *t, uint64_t pc)
+{
+    size_t low = 0, n = t->n; /* the last range that begins at or below pc is in [low-1, low+n) */
+    while (n > 0) {
+        size_t half = n / 2;
+        if (t->object[low + half].low <= pc) {
+            low += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    if (low == 0 || pc >= t->object[low - 1].high)
+        return NULL;
+    return &t->object[low - 1];
+}
+
+/*
+ * A walk holds a slot while it uses the table, so that the refresher knows when a
+ * table that it replaced has no reader left. Threads are spread over the slots, each
+ * with a cache line of its own; sharing one is correct, only slower.
+ */
+enum { NUM_SLOTS = 64, ONE_WALK = 1 << 16 };
+struct ehu_slot {
+    _Alignas(64) _Atomic uint64_t state; /* readers now + ONE_WALK * walks so far */
+};
+extern struct ehu_slot ehu_slots_[NUM_SLOTS];
+
+static inline uint64_t ehu_thread_pointer_(void)
+{
+    uint64_t fs;
+    __asm__("mov %%fs:0, %0" : "=r"(fs));
+    return fs;
+}
+
+static inline struct ehu_slot *ehu_enter_(uint64_t walks)
+{
+    struct ehu_slot *s = &ehu_slots_[ehu_thread_pointer_() * 0x9e3779b97f4a7c15u >> 58];
+    atomic_fetch_add(&s->state, 1 + walks);
+    return s;
+}
+
+static inline void ehu_leave_(struct ehu_slot *s) { atomic_fetch_sub_explicit(&s->state, 1, memory_order_release); }
+
+/* ------------------------------------------------------------------------------ stack.c */
+
+void ehu_stack_init_(void);
+bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags);
+int ehu_probe_word_(void *arg, uint64_t addr, uint64_t *word);
+
+/* Bits of ehu_cursor_t.flags. */
+enum {
+    EHU_GUESSED = 1 << 0,
+    EHU_OTHER_STACK = 1 << 1 /* the window is not on the thread's own stack; it may end before the stack does */
+};
+
+/* ------------------------------------------------------------------------------ stats.c */
+
+enum ehu_counter {
+    COUNT_REFRESHES, COUNT_FULL, COUNT_NO_INFO, COUNT_UNREADABLE, COUNT_BAD_REGISTER, COUNT_NOT_COMPILED,
+    COUNT_NO_OBJECT, COUNT_NOT_RISING, COUNT_TOO_DEEP, COUNT_GUESSED, COUNT_OTHER_STACKS, COUNT_PROBES,
+    NUM_COUNTERS
+};
+extern _Atomic uint64_t ehu_counters_[NUM_COUNTERS];
+static inline void ehu_count_(enum ehu_counter c)
+{
+    atomic_fetch_add_explicit(&ehu_counters_[c], 1, memory_order_relaxed);
+}
+void ehu_stats_init_(bool secure);
+
+/* ------------------------------------------------------------------------------- walk.c */
+
+size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs); /* called by capture.S */
+void ehu_cursor_start_(ehu_cursor_t *cursor);                                /* called by capture.S */
+
+#endif

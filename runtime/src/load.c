@@ -1,0 +1,194 @@
+/*
+ * Mapping an eh_elf. This is done here and not by dlopen, so that what the program
+ * and its debugger see of loaded objects stays as it was: dl_iterate_phdr, the link
+ * map and gdb's list of libraries know nothing of eh_elfs, and no audit or dlopen
+ * hook of the program is run. It takes little: an eh_elf has no relocation, no
+ * initialiser, no dependency and no writable segment (the binary interface
+ * promises it), so mapping its PT_LOADs is all that loading is. The price: unwinders
+ * that go by dl_iterate_phdr find no table for the code of an eh_elf itself.
+ *
+ * Nothing a file says is believed unchecked; a file that breaks the promises is
+ * refused. That the generated code does what it should cannot be checked, hence
+ * the rules of trust.c.
+ */
+#include <elf.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum { MAX_SEGMENTS = 16, MAX_SPAN = 1 << 30 };
+
+static uint64_t page_down(uint64_t n) { return n & ~(uint64_t)(PAGE - 1); }
+
+/* at gives the n bytes at a link-time address, or null where they are not all mapped. */
+static const void *at(const struct ehu_elf *elf, uint64_t addr, uint64_t n)
+{
+    return addr <= elf->size && n <= elf->size - addr ? elf->base + addr : NULL;
+}
+
+/* loadable tells whether a PT_LOAD is one that an eh_elf may have. */
+static bool loadable(const Elf64_Phdr *p, uint64_t file_size)
+{
+    return (p->p_flags & PF_W) == 0 && p->p_flags & PF_R && p->p_filesz == p->p_memsz && p->p_filesz > 0 &&
+           p->p_offset <= file_size && p->p_filesz <= file_size - p->p_offset && p->p_vaddr < MAX_SPAN &&
+           p->p_memsz < MAX_SPAN && p->p_offset % PAGE == p->p_vaddr % PAGE;
+}
+
+static bool read_headers(int fd, uint64_t file_size, Elf64_Phdr ph[MAX_SEGMENTS], int *num, struct ehu_elf *elf)
+{
+    Elf64_Ehdr eh;
+    if (pread(fd, &eh, sizeof eh, 0) != sizeof eh || memcmp(eh.e_ident, ELFMAG, SELFMAG) != 0 ||
+        eh.e_ident[EI_CLASS] != ELFCLASS64 || eh.e_ident[EI_DATA] != ELFDATA2LSB || eh.e_type != ET_DYN ||
+        eh.e_machine != EM_X86_64 || eh.e_phentsize != sizeof *ph || eh.e_phnum > MAX_SEGMENTS)
+        return false;
+    ssize_t want = eh.e_phnum * (ssize_t)sizeof *ph;
+    if (eh.e_phoff > file_size || pread(fd, ph, (size_t)want, (off_t)eh.e_phoff) != want)
+        return false;
+    *num = eh.e_phnum;
+    uint64_t end = 0;
+    for (int i = 0; i < *num; i++) {
+        if (ph[i].p_type != PT_LOAD)
+            continue;
+        if (!loadable(&ph[i], file_size) || page_down(ph[i].p_vaddr) < end) /* ascending, no page shared */
+            return false;
+        end = page_down(ph[i].p_vaddr + ph[i].p_memsz + PAGE - 1);
+    }
+    elf->size = end;
+    return end > 0;
+}
+
+static bool map_segments(int fd, const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
+{
+    void *base = mmap(NULL, elf->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return false;
+    elf->base = base;
+    for (int i = 0; i < num; i++) {
+        const Elf64_Phdr *p = &ph[i];
+        if (p->p_type != PT_LOAD)
+            continue;
+        uint64_t lead = p->p_vaddr % PAGE;
+        int prot = PROT_READ | (p->p_flags & PF_X ? PROT_EXEC : 0);
+        void *to = elf->base + (p->p_vaddr - lead);
+        if (mmap(to, p->p_filesz + lead, prot, MAP_PRIVATE | MAP_FIXED, fd, (off_t)(p->p_offset - lead)) == MAP_FAILED)
+            return false;
+        if (p->p_flags & PF_X) {
+            elf->low = (uint64_t)(uintptr_t)elf->base + p->p_vaddr;
+            elf->high = elf->low + p->p_memsz;
+        }
+    }
+    return elf->high > 0;
+}
+
+/* in_segment tells whether an address range of the file is mapped, and not a hole between segments. */
+static bool in_segment(const Elf64_Phdr *ph, int num, uint64_t addr, uint64_t size)
+{
+    for (int i = 0; i < num; i++)
+        if (ph[i].p_type == PT_LOAD && addr >= ph[i].p_vaddr && addr - ph[i].p_vaddr <= ph[i].p_memsz &&
+            size <= ph[i].p_memsz - (addr - ph[i].p_vaddr))
+            return true;
+    return false;
+}
+
+/* read_identity reads the identity note. */
+static bool read_identity(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
+{
+    for (int i = 0; i < num; i++) {
+        if (ph[i].p_type != PT_NOTE || !in_segment(ph, num, ph[i].p_vaddr, ph[i].p_memsz))
+            continue;
+        const char *p = at(elf, ph[i].p_vaddr, ph[i].p_memsz);
+        uint64_t left = ph[i].p_memsz;
+        while (left >= sizeof(Elf64_Nhdr)) {
+            Elf64_Nhdr n;
+            memcpy(&n, p, sizeof n);
+            uint64_t desc = sizeof n + (((uint64_t)n.n_namesz + 3) & ~3u), end = desc + (((uint64_t)n.n_descsz + 3) & ~3u);
+            if (end > left)
+                return false;
+            if (n.n_type == EH_ELF_NOTE_IDENTITY && n.n_namesz == sizeof EH_ELF_NOTE_OWNER &&
+                memcmp(p + sizeof n, EH_ELF_NOTE_OWNER, sizeof EH_ELF_NOTE_OWNER) == 0) {
+                eh_elf_note_t note;
+                if (n.n_descsz < sizeof note)
+                    return false;
+                memcpy(&note, p + desc, sizeof note);
+                uint64_t size_at = (EH_ELF_NOTE_BUILD_ID + (uint64_t)note.build_id_size + 7) & ~7u;
+                if (note.version != EH_ELF_VERSION || note.build_id_size > MAX_BUILD_ID || size_at + 8 > n.n_descsz)
+                    return false;
+                memcpy(elf->build_id, p + desc + EH_ELF_NOTE_BUILD_ID, note.build_id_size);
+                elf->build_id_size = note.build_id_size;
+                memcpy(&elf->file_size, p + desc + size_at, 8);
+                return true;
+            }
+            p += end;
+            left -= end;
+        }
+    }
+    return false;
+}
+
+/* find_walk looks _eh_elf_walk up: DT_HASH says how many symbols there are. */
+static bool find_walk(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
+{
+    uint64_t symtab = 0, strtab = 0, strsz = 0, hash = 0;
+    for (int i = 0; i < num; i++) {
+        if (ph[i].p_type != PT_DYNAMIC || !in_segment(ph, num, ph[i].p_vaddr, ph[i].p_memsz))
+            continue;
+        const char *p = at(elf, ph[i].p_vaddr, ph[i].p_memsz);
+        for (uint64_t off = 0; off + sizeof(Elf64_Dyn) <= ph[i].p_memsz; off += sizeof(Elf64_Dyn)) {
+            Elf64_Dyn d;
+            memcpy(&d, p + off, sizeof d);
+            switch (d.d_tag) {
+            case DT_SYMTAB: symtab = d.d_un.d_ptr; break;
+            case DT_STRTAB: strtab = d.d_un.d_ptr; break;
+            case DT_STRSZ: strsz = d.d_un.d_val; break;
+            case DT_HASH: hash = d.d_un.d_ptr; break;
+            case DT_RELA: case DT_REL: case DT_JMPREL: case DT_NEEDED: case DT_INIT: case DT_INIT_ARRAY: return false;
+            default: break;
+            }
+        }
+    }
+    static const char name[] = "_eh_elf_walk";
+    uint32_t count;
+    if (!in_segment(ph, num, hash, 8) || !in_segment(ph, num, strtab, strsz))
+        return false;
+    memcpy(&count, elf->base + hash + 4, sizeof count);
+    if (!in_segment(ph, num, symtab, (uint64_t)count * sizeof(Elf64_Sym)))
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        Elf64_Sym s;
+        memcpy(&s, elf->base + symtab + i * sizeof s, sizeof s);
+        uint64_t entry = (uint64_t)(uintptr_t)elf->base + s.st_value;
+        if (s.st_shndx == SHN_UNDEF || s.st_name > strsz || sizeof name > strsz - s.st_name ||
+            memcmp(elf->base + strtab + s.st_name, name, sizeof name) != 0 || entry < elf->low || entry >= elf->high)
+            continue;
+        elf->walk = (eh_elf_walk_t *)(uintptr_t)entry;
+        return true;
+    }
+    return false;
+}
+
+/* ehu_load_ maps an eh_elf. It returns null for a file that is none, or no good one. */
+struct ehu_elf *ehu_load_(int fd, const struct stat *st)
+{
+    Elf64_Phdr ph[MAX_SEGMENTS];
+    int num;
+    struct ehu_elf *elf = calloc(1, sizeof *elf);
+    if (!elf)
+        return NULL;
+    elf->dev = st->st_dev;
+    elf->ino = st->st_ino;
+    if (read_headers(fd, (uint64_t)st->st_size, ph, &num, elf) && map_segments(fd, ph, num, elf) &&
+        read_identity(ph, num, elf) && find_walk(ph, num, elf))
+        return elf;
+    ehu_unload_(elf);
+    return NULL;
+}
+
+void ehu_unload_(struct ehu_elf *elf)
+{
+    if (elf->base)
+        munmap(elf->base, elf->size);
+    free(elf);
+}

@@ -1,0 +1,56 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+struct ehu_slot ehu_slots_[NUM_SLOTS];
+_Atomic uint64_t ehu_counters_[NUM_COUNTERS];
+
+static uint64_t counter(enum ehu_counter c) { return atomic_load_explicit(&ehu_counters_[c], memory_order_relaxed); }
+
+void ehu_stats(ehu_stats_t *s)
+{
+    memset(s, 0, sizeof *s);
+    for (int i = 0; i < NUM_SLOTS; i++)
+        s->walks += atomic_load_explicit(&ehu_slots_[i].state, memory_order_relaxed) / ONE_WALK;
+    s->refreshes = counter(COUNT_REFRESHES);
+    s->full = counter(COUNT_FULL);
+    s->no_info = counter(COUNT_NO_INFO);
+    s->unreadable = counter(COUNT_UNREADABLE);
+    s->bad_register = counter(COUNT_BAD_REGISTER);
+    s->not_compiled = counter(COUNT_NOT_COMPILED);
+    s->no_object = counter(COUNT_NO_OBJECT);
+    s->not_rising = counter(COUNT_NOT_RISING);
+    s->too_deep = counter(COUNT_TOO_DEEP);
+    s->guessed = counter(COUNT_GUESSED);
+    s->other_stacks = counter(COUNT_OTHER_STACKS);
+    s->probes = counter(COUNT_PROBES);
+    struct ehu_slot *slot = ehu_enter_(0);
+    const struct ehu_table *t = atomic_load(&ehu_table_);
+    if (t)
+        ehu_count_objects_(t, &s->objects, &s->eh_elfs);
+    ehu_leave_(slot);
+}
+
+static void print(void)
+{
+    ehu_stats_t s;
+    ehu_stats(&s);
+    fprintf(stderr,
+            "ehunwind: %" PRIu64 " walks; %" PRIu64 " of %" PRIu64 " objects have an eh_elf; looked up %" PRIu64 " times\n"
+            "ehunwind: ended early: array full %" PRIu64 ", no information %" PRIu64 ", unreadable %" PRIu64
+            ", register unknown %" PRIu64 ", not compiled %" PRIu64 ", unknown object %" PRIu64 ", not rising %" PRIu64
+            ", too deep %" PRIu64 "\n"
+            "ehunwind: guessed steps %" PRIu64 "; other stacks %" PRIu64 ", system calls for bounds %" PRIu64 "\n",
+            s.walks, s.eh_elfs, s.objects, s.refreshes, s.full, s.no_info, s.unreadable, s.bad_register, s.not_compiled,
+            s.no_object, s.not_rising, s.too_deep, s.guessed, s.other_stacks, s.probes);
+}
+
+void ehu_stats_init_(bool secure)
+{
+    const char *wanted = ehu_getenv_(secure, "EHASM_STATS");
+    if (wanted && strcmp(wanted, "1") == 0)
+        atexit(print);
+}

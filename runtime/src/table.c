@@ -1,0 +1,332 @@
+/* The objects of the process: the table that walks see, made anew when objects come and go. */
+#include <limits.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum { MAX_RANGES = 4 /* executable segments of an object; the rest is ignored */ };
+
+/* An object of the process and its eh_elf, if it has one. */
+struct ehu_loaded {
+    char *path;
+    uint64_t bias;
+    uint64_t low[MAX_RANGES], high[MAX_RANGES];
+    int num_ranges;
+    uint8_t build_id[MAX_BUILD_ID];
+    size_t build_id_size;
+    struct ehu_elf *elf;
+};
+
+_Atomic(struct ehu_table *) ehu_table_;
+
+/* What follows is the refresher's, under the lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool ready, secure;
+static struct ehu_elf *elfs;       /* the mapped ones */
+static struct ehu_table *retired;  /* replaced, and perhaps still read */
+
+static void lock_it(void) { pthread_mutex_lock(&lock); }
+static void unlock_it(void) { pthread_mutex_unlock(&lock); }
+
+/* ---------------------------------------------------------------------- what is loaded */
+
+struct listing {
+    struct ehu_loaded *loaded;
+    size_t num, room;
+    unsigned long long adds, subs;
+    bool failed; /* no memory */
+};
+
+static char *path_of(const struct dl_phdr_info *info, bool first)
+{
+    char self[PATH_MAX];
+    if (info->dlpi_name[0] != 0 || !first)
+        return strdup(info->dlpi_name);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = 0;
+    return strdup(self);
+}
+
+static int list_object(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct listing *l = arg;
+    (void)size;
+    if (l->num == l->room) {
+        size_t room = l->room ? 2 * l->room : 32;
+        struct ehu_loaded *more = realloc(l->loaded, room * sizeof *more);
+        if (!more) {
+            l->failed = true;
+            return 1;
+        }
+        l->loaded = more;
+        l->room = room;
+    }
+    struct ehu_loaded *o = &l->loaded[l->num];
+    memset(o, 0, sizeof *o);
+    o->bias = info->dlpi_addr;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        uint64_t start = info->dlpi_addr + p->p_vaddr;
+        if (p->p_type == PT_LOAD && p->p_flags & PF_X && o->num_ranges < MAX_RANGES) {
+            o->low[o->num_ranges] = start;
+            o->high[o->num_ranges++] = start + p->p_memsz;
+        } else if (p->p_type == PT_NOTE && o->build_id_size == 0) {
+            o->build_id_size = ehu_build_id_((const void *)(uintptr_t)start, p->p_memsz, p->p_align, o->build_id);
+        }
+    }
+    o->path = path_of(info, l->num == 0);
+    l->adds = info->dlpi_adds;
+    l->subs = info->dlpi_subs;
+    if (!o->path) {
+        l->failed = true;
+        return 1;
+    }
+    l->num++;
+    return 0;
+}
+
+static void free_listing(struct ehu_loaded *loaded, size_t num)
+{
+    for (size_t i = 0; i < num; i++)
+        free(loaded[i].path);
+    free(loaded);
+}
+
+/* ---------------------------------------------------------------------- their eh_elfs */
+
+struct search {
+    struct ehu_wanted wanted;
+    struct ehu_elf *found;
+};
+
+/* try_path is called with each path where the eh_elf may be. */
+static bool try_path(const char *path, void *arg)
+{
+    struct search *s = arg;
+    struct stat st;
+    int fd = ehu_open_trusted_(path, &st);
+    if (fd < 0)
+        return false;
+    struct ehu_elf *elf = elfs;
+    while (elf && !(elf->dev == st.st_dev && elf->ino == st.st_ino))
+        elf = elf->next;
+    bool known = elf != NULL; /* mapped, so the inode is in use and cannot be another file's */
+    if (!known)
+        elf = ehu_load_(fd, &st);
+    close(fd);
+    if (!elf)
+        return false;
+    if (!ehu_fits_(elf, &s->wanted)) {
+        if (!known)
+            ehu_unload_(elf);
+        return false;
+    }
+    if (!known) {
+        elf->next = elfs;
+        elfs = elf;
+    }
+    s->found = elf;
+    return true;
+}
+
+static struct ehu_elf *search(const struct ehu_loaded *o)
+{
+    struct search s;
+    memset(&s, 0, sizeof s);
+    const char *slash = strrchr(o->path, '/');
+    s.wanted.path = o->path;
+    s.wanted.name = slash ? slash + 1 : o->path;
+    memcpy(s.wanted.build_id, o->build_id, o->build_id_size);
+    s.wanted.build_id_size = o->build_id_size;
+    if (s.wanted.name[0] != 0)
+        ehu_search_(&s.wanted, secure, try_path, &s);
+    return s.found;
+}
+
+/* same tells whether an object is one that was there before, with the eh_elf that it had then. */
+static bool same(const struct ehu_loaded *a, const struct ehu_loaded *b)
+{
+    return a->bias == b->bias && a->num_ranges == b->num_ranges && a->build_id_size > 0 &&
+           a->build_id_size == b->build_id_size && memcmp(a->build_id, b->build_id, a->build_id_size) == 0;
+}
+
+static void find_eh_elf(struct ehu_loaded *o, const struct ehu_table *old)
+{
+    for (size_t i = 0; old && i < old->num_loaded; i++)
+        if (same(o, &old->loaded[i])) {
+            o->elf = old->loaded[i].elf;
+            break;
+        }
+    if (!o->elf)
+        o->elf = search(o);
+    if (o->elf)
+        o->elf->refs++;
+}
+
+/* ------------------------------------------------------------------------------ tables */
+
+static void free_table(struct ehu_table *t)
+{
+    for (size_t i = 0; i < t->num_loaded; i++) {
+        struct ehu_elf *elf = t->loaded[i].elf;
+        if (!elf || --elf->refs > 0)
+            continue;
+        struct ehu_elf **link = &elfs;
+        while (*link != elf)
+            link = &(*link)->next;
+        *link = elf->next;
+        ehu_unload_(elf);
+    }
+    free_listing(t->loaded, t->num_loaded);
+    free(t->object);
+    free(t);
+}
+
+static int by_low(const void *a, const void *b)
+{
+    const struct ehu_object *x = a, *y = b;
+    return x->low < y->low ? -1 : x->low > y->low;
+}
+
+static void add_range(struct ehu_table *t, struct ehu_object o)
+{
+    if (o.low < o.high)
+        t->object[t->n++] = o;
+}
+
+/* fill makes the sorted ranges of the objects, and of the code of their eh_elfs. */
+static void fill(struct ehu_table *t)
+{
+    for (size_t i = 0; i < t->num_loaded; i++) {
+        const struct ehu_loaded *l = &t->loaded[i];
+        for (int r = 0; r < l->num_ranges; r++)
+            add_range(t, (struct ehu_object){l->low[r], l->high[r], l->bias, l->elf ? l->elf->walk : NULL, false});
+    }
+    for (size_t i = 0; i < t->num_loaded; i++) {
+        const struct ehu_elf *elf = t->loaded[i].elf;
+        bool again = false; /* an object may be loaded twice, with dlmopen */
+        for (size_t j = 0; j < i && !again; j++)
+            again = t->loaded[j].elf == elf;
+        if (elf && !again)
+            add_range(t, (struct ehu_object){elf->low, elf->high, (uint64_t)(uintptr_t)elf->base, NULL, true});
+    }
+    qsort(t->object, t->n, sizeof *t->object, by_low);
+}
+
+/* new_table takes the listing over. */
+static struct ehu_table *new_table(struct listing *l, const struct ehu_table *old)
+{
+    struct ehu_table *t = calloc(1, sizeof *t);
+    struct ehu_object *ranges = calloc(l->num * (MAX_RANGES + 1) + 1, sizeof *ranges);
+    if (!t || !ranges) {
+        free(t);
+        free(ranges);
+        return NULL;
+    }
+    t->object = ranges;
+    t->loaded = l->loaded;
+    t->num_loaded = l->num;
+    t->adds = l->adds;
+    t->subs = l->subs;
+    for (size_t i = 0; i < l->num; i++)
+        find_eh_elf(&t->loaded[i], old);
+    fill(t);
+    return t;
+}
+
+/*
+ * reclaim frees the retired tables without readers. A walk that began before a
+ * table was replaced holds its slot until it ends; so once each slot was seen
+ * without a reader, none is left that can have the old table.
+ */
+static void reclaim(void)
+{
+    uint64_t idle = 0;
+    for (int i = 0; i < NUM_SLOTS; i++)
+        if (atomic_load(&ehu_slots_[i].state) % ONE_WALK == 0)
+            idle |= (uint64_t)1 << i;
+    struct ehu_table **link = &retired;
+    while (*link) {
+        struct ehu_table *t = *link;
+        t->idle |= idle;
+        if (t->idle != UINT64_MAX) {
+            link = &t->next;
+            continue;
+        }
+        *link = t->next;
+        free_table(t);
+    }
+}
+
+static int see_counts(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct listing *l = arg;
+    (void)size;
+    l->adds = info->dlpi_adds;
+    l->subs = info->dlpi_subs;
+    return 1;
+}
+
+/* refresh makes and publishes a table if there is none or objects came or went. */
+static int refresh(void)
+{
+    struct listing l;
+    memset(&l, 0, sizeof l);
+    struct ehu_table *old = atomic_load(&ehu_table_);
+    reclaim();
+    dl_iterate_phdr(see_counts, &l);
+    if (old && l.adds == old->adds && l.subs == old->subs)
+        return 0;
+    dl_iterate_phdr(list_object, &l); /* files are opened after it: it holds the loader's lock */
+    struct ehu_table *t = l.failed ? NULL : new_table(&l, old);
+    if (!t) {
+        free_listing(l.loaded, l.num);
+        return -1;
+    }
+    atomic_store(&ehu_table_, t);
+    if (old) {
+        old->next = retired;
+        retired = old;
+        reclaim();
+    }
+    ehu_count_(COUNT_REFRESHES);
+    return 1;
+}
+
+int ehu_init(void)
+{
+    lock_it();
+    if (!ready) {
+        ready = true;
+        secure = getauxval(AT_SECURE) != 0;
+        ehu_stack_init_();
+        ehu_stats_init_(secure);
+        /* a child must not inherit the lock held by a thread that it has not */
+        pthread_atfork(lock_it, unlock_it, unlock_it);
+    }
+    int changed = refresh();
+    unlock_it();
+    ehu_thread_init();
+    return changed < 0 ? -1 : 0;
+}
+
+int ehu_refresh(void)
+{
+    lock_it();
+    int changed = refresh();
+    unlock_it();
+    return changed;
+}
+
+void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *eh_elfs)
+{
+    *objects = t->num_loaded;
+    *eh_elfs = 0;
+    for (size_t i = 0; i < t->num_loaded; i++)
+        *eh_elfs += t->loaded[i].elf != NULL;
+}

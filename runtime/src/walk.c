@@ -1,0 +1,296 @@
+/*
+ * The walks. Nothing here or below it takes a lock, allocates, or enters a
+ * function of the C library but memcpy and those that make a system call.
+ */
+#include <string.h>
+#include <sys/ucontext.h>
+
+#include "internal.h"
+
+/*
+ * Frames taken by one call of an eh_elf. A call answers for many frames at once,
+ * so that a stack that was overwritten to lead in circles is noticed only after
+ * it: by the CFA, which must have risen, and since the next call does not read
+ * below the frame that this one reached.
+ */
+enum { RUN = 64 };
+
+enum { CALLER_SAVED_LOST = 1 << EH_ELF_RBP | 1 << EH_ELF_RSP | 1 << EH_ELF_RIP };
+
+static uint64_t pc_of(const eh_elf_regs_t *r) { return r->reg[EH_ELF_RIP] - !r->exact; }
+
+static bool in_window(const eh_elf_memory_t *m, uint64_t rsp) { return rsp - m->lo < m->size; }
+
+/* raise_floor ends the window's readable part below the frame. */
+static void raise_floor(ehu_cursor_t *c)
+{
+    eh_elf_memory_t *m = &c->memory;
+    uint64_t lo = c->regs.reg[EH_ELF_RSP] - RED_ZONE;
+    if (!in_window(m, lo))
+        return;
+    m->size -= lo - m->lo;
+    m->lo = lo;
+    m->bytes = (const void *)(uintptr_t)lo;
+}
+
+/* rose tells whether the CFA came up as k steps make it: each leaves a return address. */
+static bool rose(uint64_t before, uint64_t after, size_t k) { return after > before && after - before >= 8 * k; }
+
+/*
+ * one_step takes a step and undoes it where the CFA did not rise. Leaving a signal
+ * frame may lead anywhere: the handler may have had a stack of its own.
+ */
+static size_t one_step(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pc)
+{
+    eh_elf_regs_t before = c->regs;
+    size_t k = o->walk(&c->regs, &c->memory, o->bias, pc, 1);
+    if (k == 1 && !c->regs.exact && c->regs.reg[EH_ELF_RSP] <= before.reg[EH_ELF_RSP]) {
+        c->regs = before;
+        c->regs.status = EHU_NOT_RISING;
+        return 0;
+    }
+    return k;
+}
+
+static size_t careful_steps(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs, size_t max)
+{
+    size_t k = 0;
+    while (k < max && one_step(c, o, pcs ? pcs + k : NULL) == 1) {
+        k++;
+        uint64_t pc = pc_of(&c->regs);
+        if (pc < o->low || pc >= o->high || !in_window(&c->memory, c->regs.reg[EH_ELF_RSP]))
+            break;
+    }
+    return k;
+}
+
+/*
+ * beyond_window takes the step that the window is too small for: the stack may be
+ * longer than what is known of it, or an expression reads other memory.
+ */
+static size_t beyond_window(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs)
+{
+    uint64_t end = c->memory.lo + c->memory.size;
+    if (c->flags & EHU_OTHER_STACK && ehu_window_(c->regs.reg[EH_ELF_RSP], &c->memory, &c->flags) &&
+        c->memory.lo + c->memory.size > end) {
+        size_t k = one_step(c, o, pcs);
+        if (k == 1 || c->regs.status != EH_ELF_UNREADABLE)
+            return k;
+    }
+    c->memory.read = ehu_probe_word_;
+    size_t k = one_step(c, o, pcs);
+    c->memory.read = NULL;
+    return k;
+}
+
+/* steps takes up to max steps in an object; the status is that of the last. */
+static size_t steps(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs, size_t max)
+{
+    if (!in_window(&c->memory, c->regs.reg[EH_ELF_RSP]) &&
+        !ehu_window_(c->regs.reg[EH_ELF_RSP], &c->memory, &c->flags)) {
+        c->regs.status = EH_ELF_UNREADABLE;
+        return 0;
+    }
+    if (max == 1) {
+        size_t k = one_step(c, o, pcs);
+        return k == 0 && c->regs.status == EH_ELF_UNREADABLE ? beyond_window(c, o, pcs) : k;
+    }
+    eh_elf_regs_t before = c->regs;
+    size_t k = o->walk(&c->regs, &c->memory, o->bias, pcs, max < RUN ? max : RUN);
+    if (k == 0)
+        return c->regs.status == EH_ELF_UNREADABLE ? beyond_window(c, o, pcs) : 0;
+    if (!rose(before.reg[EH_ELF_RSP], c->regs.reg[EH_ELF_RSP], k)) { /* corrupt, or a signal frame among them */
+        c->regs = before;
+        return careful_steps(c, o, pcs, max < RUN ? max : RUN);
+    }
+    raise_floor(c);
+    return k;
+}
+
+/*
+ * guess takes a step by frame pointer, from code without a table. The two words
+ * have to look like a frame: above rsp, in the window, and a return address into an
+ * object that is known.
+ */
+static size_t guess(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)
+{
+    eh_elf_regs_t *r = &c->regs;
+    uint64_t rbp = r->reg[EH_ELF_RBP], rsp = r->reg[EH_ELF_RSP], frame[2];
+    if ((o && o->eh_elf) || !(r->valid & 1u << EH_ELF_RBP) || rbp < rsp || rbp % 8 != 0)
+        return 0;
+    if (!in_window(&c->memory, rsp) && !ehu_window_(rsp, &c->memory, &c->flags))
+        return 0;
+    const eh_elf_memory_t *m = &c->memory;
+    if (rbp < m->lo || rbp - m->lo >= m->size || m->size - (rbp - m->lo) < sizeof frame)
+        return 0;
+    memcpy(frame, (const void *)(uintptr_t)rbp, sizeof frame);
+    if (!ehu_find_(t, frame[1] - 1))
+        return 0;
+    r->reg[EH_ELF_RBP] = frame[0];
+    r->reg[EH_ELF_RSP] = rbp + sizeof frame;
+    r->reg[EH_ELF_RIP] = frame[1];
+    r->valid = CALLER_SAVED_LOST;
+    r->exact = 0;
+    r->status = EH_ELF_OK;
+    c->flags |= EHU_GUESSED;
+    if (pc)
+        *pc = frame[1];
+    ehu_count_(COUNT_GUESSED);
+    return 1;
+}
+
+static void count_end(int status)
+{
+    switch (status) {
+    case EH_ELF_OK: ehu_count_(COUNT_FULL); break;
+    case EH_ELF_NO_INFO: ehu_count_(COUNT_NO_INFO); break;
+    case EH_ELF_UNREADABLE: ehu_count_(COUNT_UNREADABLE); break;
+    case EH_ELF_BAD_REGISTER: ehu_count_(COUNT_BAD_REGISTER); break;
+    case EH_ELF_NOT_COMPILED: ehu_count_(COUNT_NOT_COMPILED); break;
+    case EHU_NO_OBJECT: ehu_count_(COUNT_NO_OBJECT); break;
+    case EHU_NOT_RISING: ehu_count_(COUNT_NOT_RISING); break;
+    case EHU_TOO_DEEP: ehu_count_(COUNT_TOO_DEEP); break;
+    default: break; /* the outermost frame is how a walk should end */
+    }
+}
+
+/*
+ * run takes up to max steps and leaves the reason for the last not taken in the
+ * status; 0 where all were. With max 1 a step not taken leaves the registers alone.
+ */
+static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
+{
+    const struct ehu_object *o = ehu_find_(t, pc_of(&c->regs));
+    size_t n = 0;
+    c->regs.status = EH_ELF_OK;
+    while (n < max) {
+        eh_elf_regs_t before;
+        if (max == 1)
+            before = c->regs;
+        uint64_t *to = pcs ? pcs + n : NULL;
+        size_t k = 0;
+        c->regs.status = EH_ELF_NO_INFO;
+        if (o && o->walk)
+            k = steps(c, o, to, max - n);
+        if (k == 0 && c->regs.status == EH_ELF_NO_INFO)
+            k = guess(c, t, o, to);
+        if (k == 0)
+            return n;
+        n += k;
+        int status = c->regs.status;
+        o = ehu_find_(t, pc_of(&c->regs));
+        if (!o) {
+            status = c->regs.reg[EH_ELF_RIP] == 0 ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
+            if (max == 1)
+                c->regs = before;
+            c->regs.status = (int16_t)status;
+            return n - 1;
+        }
+        if (status == EH_ELF_OUTERMOST)
+            return n;
+    }
+    c->regs.status = EH_ELF_OK;
+    return n;
+}
+
+static size_t backtrace(ehu_cursor_t *c, void **pcs, size_t n)
+{
+    if (n == 0)
+        return 0;
+    struct ehu_slot *slot = ehu_enter_(ONE_WALK);
+    const struct ehu_table *t = atomic_load(&ehu_table_);
+    pcs[0] = (void *)(uintptr_t)c->regs.reg[EH_ELF_RIP];
+    size_t k = 0;
+    if (t)
+        k = run(c, t, (uint64_t *)(void *)(pcs + 1), n - 1);
+    else
+        c->regs.status = EH_ELF_NO_INFO;
+    ehu_leave_(slot);
+    if (c->regs.status != EH_ELF_OUTERMOST)
+        count_end(c->regs.status);
+    return k + 1;
+}
+
+static void empty_window(ehu_cursor_t *c)
+{
+    memset(&c->memory, 0, sizeof c->memory);
+    c->depth = 0;
+    c->flags = 0;
+}
+
+size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs)
+{
+    ehu_cursor_t c;
+    c.regs = *regs;
+    empty_window(&c);
+    return backtrace(&c, pcs, n);
+}
+
+/* Places in gregset_t of the registers by DWARF number. */
+static const uint8_t place[EH_ELF_NUM_REGS] = {
+    REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP, REG_R8,
+    REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP,
+};
+
+static void from_context(ehu_cursor_t *c, const ucontext_t *context)
+{
+    for (int i = 0; i < EH_ELF_NUM_REGS; i++)
+        c->regs.reg[i] = (uint64_t)context->uc_mcontext.gregs[place[i]];
+    c->regs.valid = (1u << EH_ELF_NUM_REGS) - 1;
+    c->regs.exact = 1;
+    c->regs.status = EH_ELF_OK;
+    empty_window(c);
+}
+
+size_t ehu_backtrace_from(const ucontext_t *context, void **pcs, size_t n)
+{
+    ehu_cursor_t c;
+    from_context(&c, context);
+    return backtrace(&c, pcs, n);
+}
+
+void ehu_cursor_start_(ehu_cursor_t *c)
+{
+    empty_window(c);
+    ehu_leave_(ehu_enter_(ONE_WALK));
+}
+
+void ehu_cursor_init_from(ehu_cursor_t *c, const ucontext_t *context)
+{
+    from_context(c, context);
+    ehu_leave_(ehu_enter_(ONE_WALK));
+}
+
+int ehu_step(ehu_cursor_t *c)
+{
+    size_t k = 0;
+    struct ehu_slot *slot = ehu_enter_(0);
+    const struct ehu_table *t = atomic_load(&ehu_table_);
+    if (!t)
+        c->regs.status = EH_ELF_NO_INFO;
+    else if (c->depth == EHU_MAX_DEPTH)
+        c->regs.status = EHU_TOO_DEEP;
+    else
+        k = run(c, t, NULL, 1);
+    ehu_leave_(slot);
+    if (k == 1) {
+        c->depth++;
+        return 1;
+    }
+    count_end(c->regs.status);
+    return c->regs.status == EH_ELF_OUTERMOST ? 0 : c->regs.status;
+}
+
+int ehu_get_reg(const ehu_cursor_t *c, int reg, uint64_t *value)
+{
+    if (reg < 0 || reg >= EH_ELF_NUM_REGS || !(c->regs.valid & 1u << reg))
+        return -1;
+    *value = c->regs.reg[reg];
+    return 0;
+}
+
+int ehu_is_signal_frame(const ehu_cursor_t *c) { return c->regs.exact; }
+
+int ehu_is_guessed(const ehu_cursor_t *c) { return (c->flags & EHU_GUESSED) != 0; }
+
+int ehu_status(const ehu_cursor_t *c) { return c->regs.status; }

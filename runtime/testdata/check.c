@@ -1,0 +1,121 @@
+#define UNW_LOCAL_ONLY
+#include <libunwind.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "check.h"
+
+bool expect_guesses;
+int expected_end;
+_Atomic long num_stacks, num_frames, num_guessed;
+static _Atomic long num_registers, num_failed;
+
+static const int saved[] = {EH_ELF_RBX, EH_ELF_RBP, EH_ELF_R12, EH_ELF_R13, EH_ELF_R14, EH_ELF_R15};
+
+void check(bool ok, const char *format, ...)
+{
+    va_list args;
+    if (ok || num_failed++ > 5)
+        return;
+    va_start(args, format);
+    fprintf(stderr, "FAIL: ");
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+int summary(const char *name)
+{
+    printf("%s stacks=%ld frames=%ld registers=%ld guessed=%ld failures=%ld\n", name, num_stacks, num_frames,
+           num_registers, num_guessed, num_failed);
+    return num_failed ? 1 : 0;
+}
+
+/* same_frame compares the frame that both cursors are at. */
+static bool same_frame(const ehu_cursor_t *e, unw_cursor_t *u, int depth, bool first_pc)
+{
+    uint64_t mine, sp;
+    unw_word_t theirs;
+    unw_get_reg(u, UNW_REG_IP, &theirs);
+    if (ehu_get_reg(e, EH_ELF_RIP, &mine) != 0 || (mine != theirs && (depth > 0 || first_pc))) {
+        check(false, "frame %d: pc %#lx, libunwind %#lx", depth, (long)mine, (long)theirs);
+        return false;
+    }
+    unw_get_reg(u, UNW_REG_SP, &theirs);
+    if (ehu_get_reg(e, EH_ELF_RSP, &sp) != 0 || sp != theirs) {
+        check(false, "frame %d at %#lx: rsp %#lx, libunwind %#lx", depth, (long)mine, (long)sp, (long)theirs);
+        return false;
+    }
+    for (size_t i = 0; i < sizeof saved / sizeof *saved; i++) {
+        uint64_t value;
+        if (ehu_get_reg(e, saved[i], &value) != 0) {
+            check(expect_guesses, "frame %d at %#lx: register %d unknown", depth, (long)mine, saved[i]);
+            continue;
+        }
+        unw_get_reg(u, saved[i], &theirs);
+        check(value == theirs, "frame %d at %#lx: register %d is %#lx, libunwind %#lx", depth, (long)mine, saved[i],
+              (long)value, (long)theirs);
+        num_registers++;
+    }
+    if (depth > 0)
+        check(ehu_is_signal_frame(e) == (unw_is_signal_frame(u) > 0), "frame %d at %#lx: signal frame %d", depth,
+              (long)mine, ehu_is_signal_frame(e));
+    return true;
+}
+
+/* compare steps both cursors up; pcs are those of ehu_backtrace. */
+static void compare(ehu_cursor_t *e, unw_cursor_t *u, void **pcs, size_t n, bool first_pc)
+{
+    int depth = 0, mine, theirs;
+    for (;; depth++) {
+        if (!same_frame(e, u, depth, first_pc))
+            return;
+        num_frames++;
+        num_guessed += ehu_is_guessed(e);
+        if ((size_t)depth >= n || (depth > 0 && (uint64_t)(uintptr_t)pcs[depth] != e->regs.reg[EH_ELF_RIP])) {
+            check(false, "frame %d: not in the array of %zu", depth, n);
+            return;
+        }
+        mine = ehu_step(e);
+        theirs = unw_step(u);
+        if (mine <= 0 || theirs <= 0)
+            break;
+    }
+    num_stacks++;
+    check(mine <= 0 && theirs <= 0, "after frame %d at %#lx: step %d, libunwind %d", depth, (long)e->regs.reg[EH_ELF_RIP],
+          mine, theirs);
+    check(mine == 0 || mine == expected_end, "status %d at the end", mine);
+    check((size_t)depth + 1 == n, "%d frames, array of %zu", depth + 1, n);
+    check(expect_guesses || !ehu_is_guessed(e), "guessed");
+}
+
+__attribute__((noinline)) void check_here(void)
+{
+    void *pcs[MAX_FRAMES], *others[MAX_FRAMES];
+    ehu_cursor_t e;
+    unw_context_t context;
+    unw_cursor_t u;
+    size_t n = ehu_backtrace(pcs, MAX_FRAMES);
+    ehu_cursor_init(&e);
+    unw_getcontext(&context);
+    unw_init_local(&u, &context);
+    compare(&e, &u, pcs, n, false);
+    int m = unw_backtrace(others, MAX_FRAMES);
+    check((size_t)m == n, "%zu frames, unw_backtrace %d", n, m);
+    for (size_t i = 1; i < n && i < (size_t)m; i++)
+        check(pcs[i] == others[i], "pc %zu: %p, unw_backtrace %p", i, pcs[i], others[i]);
+}
+
+void check_context(const ucontext_t *context)
+{
+    void *pcs[MAX_FRAMES];
+    ehu_cursor_t e;
+    unw_context_t copy = *context;
+    unw_cursor_t u;
+    size_t n = ehu_backtrace_from(context, pcs, MAX_FRAMES);
+    ehu_cursor_init_from(&e, context);
+    check(ehu_is_signal_frame(&e), "a context is that of a signal");
+    unw_init_local2(&u, &copy, UNW_INIT_SIGNAL_FRAME);
+    compare(&e, &u, pcs, n, true);
+}

@@ -1,0 +1,25 @@
+/* Comparison of libehunwind's stacks with libunwind's, and counting what was compared. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <ucontext.h>
+
+#include "ehunwind.h"
+
+enum { MAX_FRAMES = 1024 };
+
+/* Both stacks of the caller, frame by frame with registers, and the whole arrays. */
+void check_here(void);
+/* The same from a context of a signal. */
+void check_context(const ucontext_t *context);
+
+void check(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int summary(const char *name); /* prints the figures; the exit status */
+
+extern bool expect_guesses; /* frames may be guessed: only pcs are compared */
+extern int expected_end;     /* what a step at the last frame may also say */
+extern _Atomic long num_stacks, num_frames, num_guessed;
+
+#endif

@@ -1,0 +1,359 @@
+/* Stacks of all sorts, each taken by libehunwind and by libunwind: stacks SCENARIO. */
+#define UNW_LOCAL_ONLY
+#include <alloca.h>
+#include <dlfcn.h>
+#include <libunwind.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#define NOINLINE __attribute__((noinline))
+
+static volatile long sink;
+static void (*bottom)(void); /* what the innermost function of a chain calls */
+
+/* ------------------------------------------------------------------------------ chains */
+
+static void chain(int depth);
+
+NOINLINE static long with_saved(int depth, long a, long b, long c)
+{
+    long x = a * 3, y = b ^ 5, z = c + a, w = a - b;
+    chain(depth - 1);
+    return x + y + z + w + sink;
+}
+
+NOINLINE static void with_alloca(int depth)
+{
+    char *p = alloca((size_t)(depth % 7 + 1) * 40);
+    memset(p, depth, (size_t)(depth % 7 + 1) * 40);
+    chain(depth - 1);
+    sink += p[3];
+}
+
+NOINLINE static void variadic(int depth, ...)
+{
+    va_list args;
+    va_start(args, depth);
+    chain(depth - 1);
+    sink += va_arg(args, long) + (long)va_arg(args, double);
+    va_end(args);
+}
+
+NOINLINE static void aligned(int depth)
+{
+    _Alignas(64) char buffer[128];
+    memset(buffer, depth, sizeof buffer);
+    chain(depth - 1);
+    sink += buffer[depth % 128];
+}
+
+NOINLINE static void large(int depth)
+{
+    char buffer[9000];
+    memset(buffer, depth, sizeof buffer);
+    chain(depth - 1);
+    sink += buffer[depth % 9000];
+}
+
+NOINLINE static void chain(int depth)
+{
+    if (depth <= 0) {
+        bottom();
+    } else {
+        switch (depth % 5) {
+        case 0: with_saved(depth, depth, sink, 7); break;
+        case 1: with_alloca(depth); break;
+        case 2: variadic(depth, 3L, 4.0); break;
+        case 3: aligned(depth); break;
+        default: large(depth); break;
+        }
+    }
+    sink++;
+}
+
+static void chains(void)
+{
+    bottom = check_here;
+    for (int depth = 0; depth < 60; depth++)
+        chain(depth);
+    chain(900 / 2);
+}
+
+static int chain_depth;
+static int compare_longs(const void *a, const void *b)
+{
+    static int calls;
+    if (calls++ % 16 == 0)
+        chain(chain_depth);
+    long x = *(const long *)a, y = *(const long *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void callbacks(void)
+{
+    long numbers[200];
+    bottom = check_here;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 200; i++)
+            numbers[i] = i * 7919 % 211;
+        chain_depth = round;
+        qsort(numbers, 200, sizeof *numbers, compare_longs);
+        long key = 5;
+        sink += bsearch(&key, numbers, 200, sizeof *numbers, compare_longs) != NULL;
+    }
+}
+
+/* ----------------------------------------------------------------------------- signals */
+
+static volatile int nested;
+
+static void on_signal(int sig, siginfo_t *info, void *context)
+{
+    (void)info;
+    check_context(context);
+    check_here();
+    if (nested > 0) {
+        nested--;
+        raise(sig);
+    }
+    uint8_t *pc = (uint8_t *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    if (sig == SIGILL && pc[0] == 0x0f && pc[1] == 0x0b)
+        ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] += 2; /* over the ud2 */
+}
+
+static void raise_it(void) { raise(SIGUSR1); }
+static void fault(void) { __asm__ volatile("ud2"); }
+
+static void handle(int flags)
+{
+    struct sigaction sa;
+    memset(&sa, 0, sizeof sa);
+    sa.sa_sigaction = on_signal;
+    sa.sa_flags = SA_SIGINFO | SA_NODEFER | flags;
+    sigaction(SIGUSR1, &sa, NULL);
+    sigaction(SIGILL, &sa, NULL);
+}
+
+static void all_signals(int flags)
+{
+    static void (*const ways[])(void) = {raise_it, fault};
+    handle(flags);
+    for (int i = 0; i < 20; i++) {
+        bottom = ways[i % 2];
+        nested = flags & SA_ONSTACK && i % 2 ? 0 : i % 3;
+        chain(i);
+    }
+}
+
+static void signals(void)
+{
+    all_signals(0);
+    size_t size = 1 << 18;
+    char *mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    stack_t alt = {.ss_sp = mapped, .ss_size = size};
+    sigaltstack(&alt, NULL);
+    all_signals(SA_ONSTACK);
+    static char inside[1 << 18]; /* an alternate stack in .bss */
+    alt.ss_sp = inside;
+    sigaltstack(&alt, NULL);
+    all_signals(SA_ONSTACK);
+    alt.ss_flags = SS_DISABLE;
+    sigaltstack(&alt, NULL);
+    munmap(mapped, size);
+}
+
+/* ----------------------------------------------------------------------------- threads */
+
+static pthread_barrier_t together;
+
+static void *thread(void *arg)
+{
+    long i = (long)arg;
+    pthread_barrier_wait(&together);
+    if (i % 2)
+        ehu_thread_init();
+    for (int k = 0; k < 10; k++) { /* the first walk of half of the threads is one in a handler */
+        raise(SIGUSR1);
+        check_here();
+        fault();
+    }
+    return NULL;
+}
+
+static void threads(void)
+{
+    enum { N = 8 };
+    pthread_t t[N];
+    handle(0);
+    pthread_barrier_init(&together, NULL, N);
+    for (long i = 0; i < N; i++) {
+        pthread_attr_t attr;
+        pthread_attr_init(&attr);
+        if (i >= N / 2)
+            pthread_attr_setstacksize(&attr, 128 << 10);
+        if (pthread_create(&t[i], &attr, thread, (void *)i) != 0)
+            abort();
+        pthread_attr_destroy(&attr);
+    }
+    for (int i = 0; i < N; i++)
+        pthread_join(t[i], NULL);
+}
+
+/* deep_thread has its known stack grow under it: each walk begins deeper than all before. */
+static void *deep_thread(void *arg)
+{
+    (void)arg;
+    ehu_stats_t before, after;
+    void *pcs[MAX_FRAMES];
+    bottom = check_here;
+    for (int depth = 0; depth < 100; depth += 5)
+        chain(depth);
+    ehu_stats(&before);
+    for (int i = 0; i < 100; i++)
+        sink += (long)ehu_backtrace(pcs, MAX_FRAMES);
+    ehu_stats(&after);
+    check(after.probes == before.probes, "%lu system calls in walks of a known stack",
+          (unsigned long)(after.probes - before.probes));
+    check(after.walks - before.walks == 100, "%lu walks counted", (unsigned long)(after.walks - before.walks));
+    return NULL;
+}
+
+static void deep(void)
+{
+    pthread_t t;
+    deep_thread(NULL);
+    if (pthread_create(&t, NULL, deep_thread, NULL) != 0)
+        abort();
+    pthread_join(t, NULL);
+}
+
+/* -------------------------------------------------------------------------- coroutines */
+
+static ucontext_t scheduler, coroutine[2];
+
+static void body(int self)
+{
+    for (int i = 0; i < 5; i++) {
+        bottom = check_here;
+        chain(i);
+        bottom = i % 2 ? raise_it : fault;
+        chain(i);
+        swapcontext(&coroutine[self], &scheduler);
+    }
+}
+
+static void coroutines(void)
+{
+    enum { SIZE = 1 << 18 };
+    handle(0);
+    char *stack[2] = {malloc(SIZE), mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)};
+    for (int i = 0; i < 2; i++) {
+        getcontext(&coroutine[i]);
+        coroutine[i].uc_stack.ss_sp = stack[i];
+        coroutine[i].uc_stack.ss_size = SIZE;
+        coroutine[i].uc_link = &scheduler;
+        makecontext(&coroutine[i], (void (*)(void))body, 1, i);
+    }
+    /*
+     * The return address of body is the first instruction of glibc's __start_context;
+     * minus 1 it lies in the padding before, where an eh_elf may answer with the row of
+     * the function before that. What it then takes for a return address is the pointer
+     * to the successor's context, which is no code.
+     */
+    expected_end = EHU_NO_OBJECT;
+    for (int round = 0; round < 6; round++)
+        for (int i = 0; i < 2; i++)
+            swapcontext(&scheduler, &coroutine[i]);
+    expected_end = 0;
+    munmap(stack[1], SIZE);
+    free(stack[0]);
+    bottom = check_here;
+    chain(5);
+}
+
+static void *coroutine_thread(void *arg)
+{
+    (void)arg;
+    coroutines();
+    return NULL;
+}
+
+static void coroutines_everywhere(void)
+{
+    pthread_t t;
+    coroutines();
+    if (pthread_create(&t, NULL, coroutine_thread, NULL) != 0)
+        abort();
+    pthread_join(t, NULL);
+}
+
+/* ---------------------------------------------------------------------- dlopen, dlclose */
+
+static int eh_elf_mappings(void)
+{
+    char line[1024];
+    int n = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        n += strstr(line, EH_ELF_SUFFIX) != NULL;
+    if (maps)
+        fclose(maps);
+    return n;
+}
+
+static void loading(void)
+{
+    const char *path = getenv("PLUGIN");
+    int mappings = 0;
+    ehu_stats_t stats;
+    bottom = check_here;
+    for (int i = 0; i < 20; i++) {
+        void *handle = dlopen(path, RTLD_NOW);
+        if (!handle) {
+            check(false, "%s", dlerror());
+            return;
+        }
+        check(ehu_refresh() == 1, "an object came");
+        check(ehu_refresh() == 0, "nothing changed");
+        void (*plugin)(void (*)(int), int);
+        *(void **)&plugin = dlsym(handle, "plugin");
+        plugin(chain, 3);
+        ehu_stats(&stats);
+        check(stats.objects == stats.eh_elfs, "%ld of %ld objects have an eh_elf", (long)stats.eh_elfs, (long)stats.objects);
+        dlclose(handle);
+        check(ehu_refresh() == 1, "an object went");
+        int now = eh_elf_mappings();
+        if (i == 0)
+            mappings = now;
+        check(now == mappings, "%d mappings of eh_elfs, %d after the first round", now, mappings);
+        chain(3);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct { const char *name; void (*run)(void); } scenarios[] = {
+        {"chains", chains}, {"callbacks", callbacks}, {"signals", signals}, {"threads", threads}, {"deep", deep},
+        {"coroutines", coroutines_everywhere}, {"loading", loading},
+    };
+    unw_set_caching_policy(unw_local_addr_space, UNW_CACHE_NONE); /* its cache mixes up a pc and a return address */
+    expect_guesses = getenv("GUESSES") != NULL;
+    if (expect_guesses)
+        expected_end = EH_ELF_NO_INFO; /* at _start, which has no frame pointer */
+    if (ehu_init() != 0)
+        return 2;
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
+        if (argc > 1 && strcmp(argv[1], scenarios[i].name) == 0) {
+            scenarios[i].run();
+            return summary(argv[1]);
+        }
+    return 2;
+}
