@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: build test lint race fuzz corpus bench deps generate
+.PHONY: build test lint race fuzz corpus bench deps generate runtime install
 
 build:
 	$(GO) build -o ehasm ./cmd/ehasm
@@ -34,3 +34,13 @@ corpus: deps
 
 bench: deps
 	bench/run.sh
+
+# libehunwind, for programs that unwind themselves: see docs/runtime.md
+runtime:
+	$(MAKE) -C runtime
+
+PREFIX ?= /usr/local
+install: build
+	$(MAKE) -C runtime install PREFIX=$(PREFIX)
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 ehasm $(DESTDIR)$(PREFIX)/bin
