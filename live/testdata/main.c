@@ -188,6 +188,10 @@ int main(int argc, char **argv)
             sampled();
         else if (strcmp(argv[i], "stepped") == 0)
             stepped();
+        else if (strcmp(argv[i], "traced") == 0)
+            traced();
+        else if (strcmp(argv[i], "walk") == 0)
+            walk_only();
         else if (strcmp(argv[i], "original") == 0)
             original(false);
         else if (strcmp(argv[i], "original-no-deref") == 0)

@@ -182,7 +182,8 @@ SHAPE through_bsearch(long depth)
     for (int i = 0; i < 8; i++)
         table[i] = i * 10;
     search_fn = chain;
-    sink += bsearch(&key, table, 8, sizeof table[0], found) != NULL;
+    void *(*volatile search)(const void *, const void *, size_t, size_t, int (*)(const void *, const void *)) = bsearch;
+    sink += search(&key, table, 8, sizeof table[0], found) != NULL;
 }
 
 static long moved_depth;

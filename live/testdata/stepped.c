@@ -68,6 +68,26 @@ static void follow(const eh_elf_regs_t *now)
     last.what = kind_of(last.pc);
 }
 
+/* count_step says where the steps were. */
+static void count_step(void)
+{
+    const struct object *o = object_of(last.pc);
+    const uint8_t *p = (const uint8_t *)(uintptr_t)last.pc;
+    count("steps", 1);
+    if (last.what == CALL)
+        count("calls", 1);
+    if (strncmp(o->name, "ld-linux", 8) == 0)
+        count("steps-in-loader", 1); /* binding lazily */
+    if (strncmp(o->name, "libc.so", 7) == 0)
+        count("steps-in-libc", 1);
+    if (strstr(o->name, "vdso"))
+        count("steps-in-vdso", 1);
+    if (p[0] == 0xff && p[1] == 0x25)
+        count("plt-jumps", 1);
+    if ((p[0] == 0x68 && p[5] == 0xe9) || p[0] == 0xe9)
+        count("plt-pushes-and-tail-calls", 1);
+}
+
 static void on_step(int sig, siginfo_t *info, void *context)
 {
     static eh_elf_regs_t now;
@@ -87,9 +107,7 @@ static void on_step(int sig, siginfo_t *info, void *context)
     for (int i = num_calls; i-- > 0;)
         known.frame[known.len++] = calls[i];
     check_stack(&now, &known, steps++ % 4 == 0);
-    count("steps", 1);
-    if (last.what == CALL)
-        count("calls", 1);
+    count_step();
 }
 
 /* step runs fn one instruction at a time. */
@@ -171,6 +189,47 @@ static void walk_work(void)
     c = o->step(c, c.rip - o->bias, deref_copy);
     if (!(c.flags & EH_ELF_FLAG_RIP))
         fail("stepped _eh_elf: flags %#x", c.flags);
+}
+
+/* Goes on in the single steps of a tracer, up to step_return. */
+static void traced_work(void)
+{
+    __asm__ volatile("int3");
+    stepped_work();
+}
+
+/* record prints the frames below the call that will be traced, as libunwind has them. */
+static void record(void)
+{
+    static struct stack s;
+    eh_elf_regs_t here;
+    capture(&here);
+    take_libunwind(&here, &s);
+    int i = 0;
+    while (i < s.len && s.frame[i].reg[EH_ELF_RIP] != (uintptr_t)step_return)
+        i++;
+    for (; i < s.len; i++) {
+        printf("frame %lx %lx", (unsigned long)s.frame[i].reg[EH_ELF_RIP], (unsigned long)s.frame[i].reg[EH_ELF_RSP]);
+        for (int r = 0; r < NUM_SAVED; r++)
+            printf(" %lx", (unsigned long)s.frame[i].reg[saved[r]]);
+        putchar('\n');
+    }
+    fflush(stdout);
+}
+
+/* traced makes one call twice, from the same place. */
+void traced(void)
+{
+    void (*volatile fns[])(void) = {record, traced_work};
+    for (volatile int i = 0; i < 2; i++)
+        quiet_call(fns[i]);
+}
+
+/* walk_only walks, for a debugger to look at. */
+void walk_only(void)
+{
+    take_walk_stack();
+    walk_work();
 }
 
 void stepped(void)

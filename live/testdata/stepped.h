@@ -2,4 +2,6 @@
 #ifndef STEPPED_H
 #define STEPPED_H
 void stepped(void);
+void traced(void);
+void walk_only(void);
 #endif
