@@ -24,6 +24,8 @@ func TestImports(t *testing.T) {
 		"ehelf/thunk":         {},
 		"verify":              {"abi", "dwarfcfa", "ehelf", "ehelf/thunk"},
 		"internal/find":       {"abi"},
+		"perfdata":            {},
+		"unwind":              {"abi", "ehelf"},
 	} {
 		out, err := exec.Command("go", "list", "-deps", "ehasm/"+pkg).Output()
 		require.NoError(t, err, pkg)

@@ -1,0 +1,63 @@
+package unwind
+
+import (
+	"slices"
+	"sort"
+)
+
+// Mapping is a stretch of an address space in which an object's bytes may be
+// executed: [Start, End), with the file's bytes from Offset on.
+type Mapping struct {
+	Start, End uint64
+	Offset     uint64 // file offset of Start
+	Object     *Object
+}
+
+// FileOffset returns the file offset of the byte at a run-time address.
+func (m *Mapping) FileOffset(addr uint64) uint64 { return addr - m.Start + m.Offset }
+
+// Maps is the executable mappings of a process at some moment. It does not
+// change; the zero value is an empty address space.
+type Maps struct{ list []Mapping } // ascending, disjoint
+
+// Find returns the mapping that holds addr, or nil.
+func (m *Maps) Find(addr uint64) *Mapping {
+	i := sort.Search(len(m.list), func(i int) bool { return m.list[i].End > addr })
+	if i < len(m.list) && m.list[i].Start <= addr {
+		return &m.list[i]
+	}
+	return nil
+}
+
+// All returns the mappings, ascending. The caller must not change them.
+func (m *Maps) All() []Mapping { return m.list }
+
+// insert cuts [start, end) out of the mappings, and puts add there if it is not
+// nil; list is changed in place.
+func insert(list []Mapping, start, end uint64, add *Mapping) []Mapping {
+	if start >= end {
+		return list
+	}
+	first := sort.Search(len(list), func(i int) bool { return list[i].End > start })
+	last := first
+	var middle [3]Mapping
+	n := 0
+	put := func(m Mapping) { middle[n] = m; n++ }
+	if first < len(list) && list[first].Start < start {
+		left := list[first]
+		left.End = start
+		put(left)
+	}
+	if add != nil {
+		put(*add)
+	}
+	for ; last < len(list) && list[last].Start < end; last++ {
+		if list[last].End > end {
+			right := list[last]
+			right.Offset += end - right.Start
+			right.Start = end
+			put(right)
+		}
+	}
+	return slices.Replace(list, first, last, middle[:n]...)
+}

@@ -1,0 +1,380 @@
+package unwind
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"ehasm/abi"
+	"ehasm/ehelf"
+)
+
+var (
+	// ErrNoFile is wrapped where an object has no file: it is anonymous memory,
+	// such as a compiler at run time makes.
+	ErrNoFile = errors.New("not of a file")
+	// ErrReplaced is wrapped where only a file with another build-id is found.
+	ErrReplaced = errors.New("the file has another build-id now")
+)
+
+// Image is an opened ELF file.
+type Image interface {
+	io.ReaderAt
+	io.Closer
+}
+
+// Options says where objects come from.
+type Options struct {
+	// Symfs is a folder that recorded paths are looked for in, instead of /.
+	Symfs string
+	// DebugDirs are folders with .build-id folders of perf or of gdb.
+	DebugDirs []string
+	// VDSO returns the image of the vDSO; nil: there is none.
+	VDSO func() ([]byte, error)
+	// Compile makes an eh_elf from an object's file.
+	Compile func(name string, file io.ReaderAt, size int64) ([]byte, error)
+}
+
+// DefaultDebugDirs are the folders in which perf and distributions keep files
+// by build-id.
+func DefaultDebugDirs() []string {
+	dirs := []string{"/usr/lib/debug"}
+	if home, err := os.UserHomeDir(); err == nil {
+		dirs = append([]string{filepath.Join(home, ".debug")}, dirs...)
+	}
+	return dirs
+}
+
+// Objects are the objects that processes have mapped, each once. Its methods
+// may be called from several goroutines at once.
+type Objects struct {
+	opt  Options
+	mu   sync.Mutex
+	all  map[key]*Object
+	list []*Object
+}
+
+type key struct{ name, buildID string }
+
+// NewObjects returns an empty set.
+func NewObjects(opt Options) *Objects {
+	return &Objects{opt: opt, all: make(map[key]*Object)}
+}
+
+// Object returns the object of this recorded name; buildID is nil where the
+// recording does not tell.
+func (s *Objects) Object(name string, buildID []byte) *Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := key{name, string(buildID)}
+	o := s.all[k]
+	if o == nil {
+		o = &Object{set: s, Name: name, recorded: bytes.Clone(buildID)}
+		s.all[k] = o
+		s.list = append(s.list, o)
+	}
+	return o
+}
+
+// All returns the objects in the order in which they were met.
+func (s *Objects) All() []*Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*Object(nil), s.list...)
+}
+
+// Close unloads the eh_elfs.
+func (s *Objects) Close() error {
+	var errs []error
+	for _, o := range s.All() {
+		if o.code != nil {
+			errs = append(errs, o.code.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// segment is a PT_LOAD program header.
+type segment struct{ off, size, vaddr uint64 }
+
+// Object is an executable, a shared object, or what else has code.
+type Object struct {
+	Name     string // as recorded
+	set      *Objects
+	recorded []byte // build-id
+
+	found   sync.Once
+	path    string // of the file that was found; "" for the vDSO
+	data    []byte // of the vDSO
+	buildID []byte
+	loads   []segment
+	fileErr error
+
+	compiled sync.Once
+	code     *ehelf.Object
+	codeErr  error
+}
+
+// IsFile tells whether the recorded name is one of a file. The kernel names
+// other memory //anon, [heap], anon_inode:..., /memfd:... (kernel/events/core.c,
+// perf_event_mmap_event).
+func (o *Object) IsFile() bool {
+	return strings.HasPrefix(o.Name, "/") && !strings.HasPrefix(o.Name, "//anon") &&
+		!strings.HasPrefix(o.Name, "/memfd:") && !strings.HasPrefix(o.Name, "/dev/") &&
+		!strings.HasPrefix(o.Name, "/SYSV") && !strings.HasPrefix(o.Name, "/anon_hugepage")
+}
+
+// VDSOName is the name that the kernel gives the vDSO's mapping.
+const VDSOName = "[vdso]"
+
+// Err returns why the object cannot be unwound through, nil where it can, or
+// nobody has tried.
+func (o *Object) Err() error {
+	if o.fileErr != nil {
+		return o.fileErr
+	}
+	return o.codeErr
+}
+
+// Open opens the object's file and tells its size.
+func (o *Object) Open() (Image, int64, error) {
+	o.find()
+	if o.fileErr != nil {
+		return nil, 0, o.fileErr
+	}
+	if o.data != nil {
+		return nopCloser{bytes.NewReader(o.data)}, int64(len(o.data)), nil
+	}
+	f, err := os.Open(o.path)
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, st.Size(), nil
+}
+
+type nopCloser struct{ io.ReaderAt }
+
+func (nopCloser) Close() error { return nil }
+
+// Path returns where the file was found, "" where it was not.
+func (o *Object) Path() string { o.find(); return o.path }
+
+// BuildID returns the build-id of the file, or that of the recording.
+func (o *Object) BuildID() []byte {
+	o.find()
+	if o.buildID != nil {
+		return o.buildID
+	}
+	return o.recorded
+}
+
+// Bias returns the load bias for a mapping of the object. It follows from the
+// program header that the mapped bytes belong to: gABI chapter 5, "Base
+// Address".
+func (o *Object) Bias(m *Mapping) (uint64, bool) {
+	o.find()
+	const page = 4096
+	for _, s := range o.loads {
+		if off := s.off &^ (page - 1); m.Offset >= off && m.Offset < s.off+s.size {
+			return m.Start - m.Offset + s.off - s.vaddr, true
+		}
+	}
+	return 0, false
+}
+
+// Code returns the object's eh_elf; it is made at the first call.
+func (o *Object) Code() (*ehelf.Object, error) {
+	o.compiled.Do(func() { o.code, o.codeErr = o.compile() })
+	return o.code, o.codeErr
+}
+
+func (o *Object) compile() (*ehelf.Object, error) {
+	file, size, err := o.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	image, err := o.set.opt.Compile(o.Name, file, size)
+	if err != nil {
+		return nil, err
+	}
+	return ehelf.FromBytes(image)
+}
+
+// find looks for the file: under its name, then by its build-id.
+func (o *Object) find() {
+	o.found.Do(func() {
+		opt := &o.set.opt
+		if o.Name == VDSOName {
+			o.fileErr = o.findVDSO(opt)
+			return
+		}
+		if !o.IsFile() {
+			o.fileErr = fmt.Errorf("%s: %w", o.Name, ErrNoFile)
+			return
+		}
+		var first error
+		for _, path := range opt.candidates(o.Name, o.recorded) {
+			err := o.take(path)
+			if err == nil {
+				o.path = path
+				return
+			}
+			if first == nil || errors.Is(first, os.ErrNotExist) && !errors.Is(err, os.ErrNotExist) {
+				first = err
+			}
+		}
+		o.fileErr = first
+	})
+}
+
+// candidates are the paths at which an object may be found.
+func (opt *Options) candidates(name string, buildID []byte) []string {
+	paths := []string{filepath.Join(opt.Symfs, name)}
+	if opt.Symfs == "" {
+		paths[0] = name
+	}
+	if plain, ok := strings.CutSuffix(name, " (deleted)"); ok && len(buildID) > 0 {
+		paths = append(paths, filepath.Join(opt.Symfs, plain))
+	}
+	if len(buildID) < 2 {
+		return paths
+	}
+	for _, dir := range opt.DebugDirs {
+		base := buildIDPath(dir, buildID)
+		// perf links .build-id/xx/yyyy to a folder, gdb's folders have yyyy.debug.
+		paths = append(paths, filepath.Join(base, "elf"), base, base+".debug")
+	}
+	return paths
+}
+
+// buildIDPath is where the folders of perf and gdb have what belongs to a build-id.
+func buildIDPath(dir string, buildID []byte) string {
+	id := hex.EncodeToString(trimID(buildID))
+	if len(id) < 4 {
+		id = hex.EncodeToString(buildID)
+	}
+	return filepath.Join(dir, ".build-id", id[:2], id[2:])
+}
+
+// take reads the headers of the file at path, if it is the right one.
+func (o *Object) take(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil {
+		return err
+	} else if !st.Mode().IsRegular() {
+		return fmt.Errorf("%s: not a regular file", path)
+	}
+	if err := o.readHeaders(f); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func (o *Object) findVDSO(opt *Options) error {
+	if opt.VDSO == nil {
+		return fmt.Errorf("%s: %w", o.Name, os.ErrNotExist)
+	}
+	data, err := opt.VDSO()
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.Name, err)
+	}
+	if err := o.readHeaders(bytes.NewReader(data)); err != nil {
+		return fmt.Errorf("%s: %w", o.Name, err)
+	}
+	o.data = data
+	return nil
+}
+
+func (o *Object) readHeaders(r io.ReaderAt) (err error) {
+	defer func() {
+		if p := recover(); p != nil { // debug/elf does that on rare malformed files
+			err = fmt.Errorf("debug/elf: %v", p)
+		}
+	}()
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return err
+	}
+	id := gnuBuildID(f)
+	if len(o.recorded) > 0 && len(id) > 0 && !bytes.Equal(trimID(o.recorded), trimID(id)) {
+		return fmt.Errorf("%w: %x, recorded was %x", ErrReplaced, id, o.recorded)
+	}
+	o.buildID = id
+	o.loads = nil
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			o.loads = append(o.loads, segment{p.Off, p.Filesz, p.Vaddr})
+		}
+	}
+	for _, p := range f.Progs { // a mapping made by hand may not begin in an executable one
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X == 0 {
+			o.loads = append(o.loads, segment{p.Off, p.Filesz, p.Vaddr})
+		}
+	}
+	return nil
+}
+
+// trimID drops zeros at the end: recordings of older perfs pad to 20 bytes.
+func trimID(id []byte) []byte { return bytes.TrimRight(id, "\x00") }
+
+// gnuBuildID finds the desc of the NT_GNU_BUILD_ID note.
+func gnuBuildID(f *elf.File) []byte {
+	const maxNotes, ntBuildID = 1 << 20, 3
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_NOTE || p.Filesz > maxNotes {
+			continue
+		}
+		b := make([]byte, p.Filesz)
+		if n, _ := p.ReadAt(b, 0); n < len(b) {
+			continue
+		}
+		for len(b) >= 12 {
+			nameLen, descLen, typ := f.ByteOrder.Uint32(b), f.ByteOrder.Uint32(b[4:]), f.ByteOrder.Uint32(b[8:])
+			b = b[12:]
+			nameEnd := (uint64(nameLen) + 3) &^ 3
+			if nameEnd+uint64(descLen) > uint64(len(b)) {
+				break
+			}
+			if typ == ntBuildID && string(b[:nameLen]) == "GNU\x00" {
+				return bytes.Clone(b[nameEnd : nameEnd+uint64(descLen)])
+			}
+			b = b[min(nameEnd+(uint64(descLen)+3)&^3, uint64(len(b))):]
+		}
+	}
+	return nil
+}
+
+// SignalFrame tells whether the row for the frame at addr, a link-time address
+// that is looked up as it is, is that of a signal frame, so that the frame's
+// caller was interrupted at its pc. It takes a step from made-up registers over
+// memory full of zeros.
+func (o *Object) SignalFrame(addr uint64) bool {
+	code, err := o.Code()
+	if err != nil {
+		return false
+	}
+	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+	for i := range regs.Reg {
+		regs.Reg[i] = 1 << 32
+	}
+	regs.Reg[abi.RIP] = addr
+	zeros := ehelf.Memory{Read: func(uint64) (uint64, bool) { return 0, true }}
+	return code.Step(&regs, &zeros, 0) == abi.StatusOK && regs.Exact == 1
+}

@@ -1,0 +1,123 @@
+package unwind
+
+// Processes follows what processes map, fork and execute, in the order of time.
+type Processes struct {
+	byPID  map[int32]*Process
+	byTID  map[int32]string // comms of threads
+	exited []int32          // in the order of their exits
+}
+
+// keepExited is how many processes are remembered after their exit: their last
+// samples may come later.
+const keepExited = 4096
+
+// Process is one address space.
+type Process struct {
+	maps   *Maps
+	shared bool // someone else holds maps
+	exited bool
+}
+
+// Maps returns the mappings as they are now; later changes do not touch it.
+func (p *Process) Maps() *Maps {
+	p.shared = true
+	return p.maps
+}
+
+// NewProcesses returns an empty set.
+func NewProcesses() *Processes {
+	return &Processes{byPID: make(map[int32]*Process), byTID: make(map[int32]string)}
+}
+
+// Process returns the process pid, a new one where it has not been met.
+func (ps *Processes) Process(pid int32) *Process {
+	p := ps.byPID[pid]
+	if p == nil {
+		p = &Process{maps: new(Maps)}
+		ps.byPID[pid] = p
+	}
+	return p
+}
+
+// Comm returns the name of a thread, "" where it is not known.
+func (ps *Processes) Comm(tid int32) string { return ps.byTID[tid] }
+
+// Map is a new mapping of size bytes. Where object is nil it is not executable,
+// and merely takes the place of others.
+func (ps *Processes) Map(pid int32, start, size, offset uint64, object *Object) {
+	p := ps.Process(pid)
+	end := start + size
+	if end < start {
+		end = ^uint64(0)
+	}
+	if object == nil && !overlaps(p.maps, start, end) {
+		return
+	}
+	if p.shared {
+		p.maps = &Maps{list: append(make([]Mapping, 0, len(p.maps.list)+2), p.maps.list...)}
+		p.shared = false
+	}
+	var add *Mapping
+	if object != nil {
+		add = &Mapping{Start: start, End: end, Offset: offset, Object: object}
+	}
+	p.maps.list = insert(p.maps.list, start, end, add)
+}
+
+func overlaps(m *Maps, start, end uint64) bool {
+	if start >= end {
+		return false
+	}
+	if m.Find(start) != nil {
+		return true
+	}
+	for _, o := range m.list {
+		if o.Start >= start && o.Start < end {
+			return true
+		}
+	}
+	return false
+}
+
+// SetComm gives a thread a name. After an exec the process has a new, empty
+// address space.
+func (ps *Processes) SetComm(pid, tid int32, comm string, exec bool) {
+	ps.byTID[tid] = comm
+	if exec {
+		p := ps.Process(pid)
+		p.maps, p.shared = new(Maps), false
+	}
+}
+
+// Fork is a new thread tid of process pid, made by the thread ptid of ppid. A
+// new process starts with the mappings of its parent.
+func (ps *Processes) Fork(pid, tid, ppid, ptid int32) {
+	if comm, ok := ps.byTID[ptid]; ok {
+		ps.byTID[tid] = comm
+	}
+	if pid == ppid {
+		return
+	}
+	parent := ps.Process(ppid)
+	ps.byPID[pid] = &Process{maps: parent.Maps(), shared: true}
+}
+
+// Exit is the end of a thread. What is known of it is kept for a while.
+func (ps *Processes) Exit(pid, tid int32) {
+	if pid != tid {
+		return
+	}
+	if p := ps.byPID[pid]; p != nil && !p.exited {
+		p.exited = true
+		ps.exited = append(ps.exited, pid)
+	}
+	if len(ps.exited) <= keepExited {
+		return
+	}
+	old := ps.exited[0]
+	ps.exited = ps.exited[1:]
+	if p := ps.byPID[old]; p != nil && p.exited { // else the number is in use again
+		delete(ps.byPID, old)
+		delete(ps.byTID, old)
+	}
+}

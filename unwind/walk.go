@@ -1,0 +1,88 @@
+package unwind
+
+import (
+	"ehasm/abi"
+	"ehasm/ehelf"
+)
+
+// Cause says why a walk ended.
+type Cause uint8
+
+// The causes. The statuses of eh_elfs keep their meaning; "no information" is
+// told apart by what there is none for.
+const (
+	Full        Cause = iota // no room for more frames
+	Outermost                // the end of the stack
+	NoMapping                // nothing executable is mapped at the pc
+	NoObject                 // the object's file is missing, replaced or cannot be compiled, or there is none
+	NoInfo                   // the object has no row for the pc
+	Unreadable               // the return address is not in the memory that is given
+	BadRegister              // the row needs a register that is not known
+	NotCompiled              // the row has a rule that could not be compiled
+	NumCauses
+)
+
+func (c Cause) String() string {
+	return [NumCauses]string{"no room for more frames", "outermost frame", "pc in no mapping", "object missing",
+		"no unwind information", "memory not readable", "register not known", "rule not compiled"}[c]
+}
+
+// Walk walks from the frame regs to its callers and writes their pcs, as they
+// stand in the frames, to pcs; the first is that of regs itself. It returns
+// their number, why it ended, and the object it ended in, nil where there is
+// none. The pcs after the first are return addresses but for those that
+// follow a signal frame.
+func (m *Maps) Walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause, *Object) {
+	if len(pcs) == 0 {
+		return 0, Full, nil
+	}
+	pcs[0] = regs.Reg[abi.RIP]
+	n := 1
+	for {
+		at := regs.Reg[abi.RIP]
+		if regs.Exact == 0 {
+			at--
+		}
+		mapping := m.Find(at)
+		if mapping == nil {
+			// A return address of zero is how hand-written starts of threads
+			// end their stacks.
+			if regs.Reg[abi.RIP] == 0 && n > 1 {
+				return n - 1, Outermost, nil
+			}
+			return n, NoMapping, nil
+		}
+		object := mapping.Object
+		if n == len(pcs) {
+			return n, Full, object
+		}
+		code, err := object.Code()
+		if err != nil {
+			return n, NoObject, object
+		}
+		bias, ok := object.Bias(mapping)
+		if !ok {
+			return n, NoInfo, object
+		}
+		steps := code.Walk(regs, mem, bias, pcs[n:])
+		n += steps
+		switch regs.Status {
+		case abi.StatusOK:
+			if steps == 0 {
+				return n, NoInfo, object
+			}
+		case abi.StatusOutermost:
+			return n, Outermost, object
+		case abi.StatusNoInfo:
+			if steps == 0 {
+				return n, NoInfo, object
+			}
+		case abi.StatusUnreadable:
+			return n, Unreadable, object
+		case abi.StatusBadRegister:
+			return n, BadRegister, object
+		default:
+			return n, NotCompiled, object
+		}
+	}
+}
