@@ -22,7 +22,8 @@ import (
 )
 
 const buildHelp = `Compile the unwind tables of ELF files. For each NAME, NAME.eh_elf.so is written
-beside it or under -o DIR.
+beside it or under -o DIR. With --cache it is written where libehunwind finds it by
+the object's build-id: $XDG_CACHE_HOME/ehasm/.build-id/xx/yyyy.eh_elf.so.
 
 Usage:
   ehasm build [flags] PATH...
@@ -48,6 +49,7 @@ Examples:
   ehasm build -o eh_elfs /usr/bin /usr/lib/x86_64-linux-gnu
   ehasm build --deps --vdso -o eh_elfs /bin/ls
   ehasm build --pid 1234 -o eh_elfs
+  ehasm build --cache --deps --vdso /bin/ls
   ehasm build --strict --json libfoo.so
   ehasm build --dispatch=packed -j1 libfoo.so
 `
@@ -56,6 +58,7 @@ Examples:
 type buildOptions struct {
 	find.Options
 	out      string
+	cache    string // the cache folder, where that is what is filled
 	jobs     int
 	force    bool
 	strict   bool
@@ -73,6 +76,7 @@ func buildVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &buildOptions{}
 		fs.StringVarP(&opt.out, "output", "o", "", "write below this `folder`, made if missing")
+		cache := fs.Bool("cache", false, "write into the user's cache, by build-id")
 		fs.BoolVar(&opt.Deps, "deps", false, "add every shared object that the files would load")
 		fs.BoolVar(&opt.VDSO, "vdso", false, "add the running kernel's vDSO")
 		fs.IntSliceVar(&opt.PIDs, "pid", nil, "add everything that process `N` has mapped executable")
@@ -88,6 +92,11 @@ func buildVerb() verb {
 		return func(ctx context.Context, paths []string, c *console) int {
 			if err := opt.check(paths); err != nil {
 				return v.misuse(c, err)
+			}
+			if *cache {
+				if err := opt.useCache(os.Getenv); err != nil {
+					return v.misuse(c, err)
+				}
 			}
 			if err := tables(&opt.source, &opt.dispatch); err != nil {
 				return v.misuse(c, err)
@@ -150,7 +159,12 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 			return exitFailed
 		}
 	}
-	jobs := newJobs(found.Inputs, opt.out, c)
+	var jobs []*job
+	if opt.cache != "" {
+		jobs = newCacheJobs(found.Inputs)
+	} else {
+		jobs = newJobs(found.Inputs, opt.out, c)
+	}
 
 	if len(jobs) > 1 && !opt.quiet && !opt.json {
 		c.startBar(len(jobs))

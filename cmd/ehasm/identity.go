@@ -120,7 +120,8 @@ func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
 		return stats{}, false
 	}
 	n := info.Note
-	if n.Version != abi.Version || n.FileSize != uint64(id.size) || !bytes.Equal(n.BuildID, id.buildID) ||
+	sameSize := n.FileSize == uint64(id.size) || opt.cache != "" // a build-id outlives strip
+	if n.Version != abi.Version || !sameSize || !bytes.Equal(n.BuildID, id.buildID) ||
 		n.Flags != id.flags {
 		return stats{}, false
 	}

@@ -29,6 +29,11 @@ func compileJob(ctx context.Context, j *job, opt *buildOptions, gate *publisher)
 	if err != nil {
 		return o.refused(err)
 	}
+	if opt.cache != "" {
+		if err := j.intoCache(opt.cache, object.BuildID()); err != nil {
+			return o.refused(err)
+		}
+	}
 	id, err := identify(j, object, r, size, opt)
 	if err != nil {
 		return o.failed(err)
@@ -79,7 +84,7 @@ func skipReason(err error) (string, bool) {
 	if errors.As(err, &damage) {
 		return "", false
 	}
-	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo} {
+	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo, errNoBuildID} {
 		if errors.Is(err, kind) {
 			return kind.Error(), true
 		}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"ehasm/abi"
+	"ehasm/internal/find"
+)
+
+// The cache holds an eh_elf per build-id, whatever the name of the object. It is
+// one of the places where libehunwind looks.
+
+// errNoBuildID is why an object cannot go into the cache.
+var errNoBuildID = errors.New("no build-id to find it by in the cache")
+
+// cacheFolder returns the user's cache of eh_elfs.
+func cacheFolder(getenv func(string) string) (string, error) {
+	base := getenv("XDG_CACHE_HOME")
+	if base == "" {
+		home := getenv("HOME")
+		if home == "" {
+			return "", errors.New("--cache: neither XDG_CACHE_HOME nor HOME is set")
+		}
+		base = filepath.Join(home, ".cache")
+	}
+	if !filepath.IsAbs(base) {
+		return "", fmt.Errorf("--cache: %s: not an absolute path", quote(base))
+	}
+	return filepath.Join(base, "ehasm", ".build-id"), nil
+}
+
+// useCache has the eh_elfs written into the cache.
+func (opt *buildOptions) useCache(getenv func(string) string) (err error) {
+	if opt.out != "" {
+		return errors.New("--cache and --output exclude each other")
+	}
+	opt.cache, err = cacheFolder(getenv)
+	return err
+}
+
+// cacheName is the place below the cache folder of the eh_elf for a build-id.
+func cacheName(buildID []byte) (string, error) {
+	if len(buildID) < 2 { // the first byte names a folder
+		return "", errNoBuildID
+	}
+	id := hex.EncodeToString(buildID)
+	return filepath.Join(id[:2], id[2:]+abi.Suffix), nil
+}
+
+// newCacheJobs makes a job of every input; where it goes is known once its
+// build-id is. Objects of one build-id share an eh_elf, so no two can clash.
+func newCacheJobs(inputs []*find.Input) []*job {
+	jobs := make([]*job, len(inputs))
+	for i, in := range inputs {
+		jobs[i] = &job{Input: in, name: in.Names[0].Path}
+	}
+	return jobs
+}
+
+// intoCache gives the job its target.
+func (j *job) intoCache(cache string, buildID []byte) error {
+	name, err := cacheName(buildID)
+	if err != nil {
+		return err
+	}
+	j.target = filepath.Join(cache, name)
+	return nil
+}

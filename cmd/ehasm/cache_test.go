@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"ehasm/elfout"
+)
+
+// withBuildID gives what smallELF made a note with a build-id, between its
+// headers and its code.
+func withBuildID(t testing.TB, elf []byte, id []byte) []byte {
+	t.Helper()
+	le := binary.LittleEndian
+	const header, noteOff = 64 + 56, 64 + 2*56
+	note := le.AppendUint32(nil, 4)
+	note = le.AppendUint32(note, uint32(len(id)))
+	note = le.AppendUint32(note, 3) // NT_GNU_BUILD_ID
+	note = append(append(note, "GNU\x00"...), id...)
+	require.LessOrEqual(t, noteOff+len(note), 0x100)
+	b := bytes.Clone(elf)
+	le.PutUint16(b[56:], 2)     // e_phnum
+	le.PutUint32(b[header:], 4) // PT_NOTE
+	le.PutUint32(b[header+4:], 4)
+	for _, field := range []int{8, 16, 24} { // p_offset, p_vaddr, p_paddr
+		le.PutUint64(b[header+field:], noteOff)
+	}
+	le.PutUint64(b[header+32:], uint64(len(note)))
+	le.PutUint64(b[header+40:], uint64(len(note)))
+	le.PutUint64(b[header+48:], 4)
+	copy(b[noteOff:], note)
+	return b
+}
+
+func TestCacheFolder(t *testing.T) {
+	for _, c := range []struct{ xdg, home, want string }{
+		{"/c", "/h", "/c/ehasm/.build-id"},
+		{"", "/h", "/h/.cache/ehasm/.build-id"},
+		{"", "", ""},
+		{"c", "/h", ""},
+		{"", "h", ""},
+	} {
+		got, err := cacheFolder(func(name string) string {
+			return map[string]string{"XDG_CACHE_HOME": c.xdg, "HOME": c.home}[name]
+		})
+		assert.Equal(t, c.want, got)
+		assert.Equal(t, c.want == "", err != nil)
+	}
+}
+
+func TestCacheName(t *testing.T) {
+	name, err := cacheName([]byte{0xab, 0x0c, 0xff})
+	require.NoError(t, err)
+	assert.Equal(t, "ab/0cff.eh_elf.so", name)
+	for _, id := range [][]byte{nil, {1}} {
+		_, err := cacheName(id)
+		assert.ErrorIs(t, err, errNoBuildID)
+	}
+}
+
+func TestBuildCache(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	dir := t.TempDir()
+	one, two := bytes.Repeat([]byte{0x11}, 20), bytes.Repeat([]byte{0x22}, 20)
+	a := writeFile(t, filepath.Join(dir, "a.so"), withBuildID(t, smallELF(t, 0), one))
+	writeFile(t, filepath.Join(dir, "copy", "a.so"), withBuildID(t, smallELF(t, 0), one))
+	b := writeFile(t, filepath.Join(dir, "b.so"), withBuildID(t, smallELF(t, 1), two))
+
+	const base = "ehasm/.build-id/"
+	want := []string{base + "11/" + string(bytes.Repeat([]byte("11"), 19)) + ".eh_elf.so", base + "22/" + string(bytes.Repeat([]byte("22"), 19)) + ".eh_elf.so"}
+	r := ehasm(t, "build", "--cache", dir)
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Equal(t, want, files(t, cache), "one for each build-id, no temporary file left")
+	assert.Equal(t, []string{"a.so", "b.so", "copy/a.so"}, files(t, dir), "nothing beside the objects")
+
+	f, err := os.Open(filepath.Join(cache, want[1]))
+	require.NoError(t, err)
+	defer f.Close()
+	info, err := elfout.ReadInfo(f)
+	require.NoError(t, err)
+	assert.Equal(t, two, info.Note.BuildID)
+
+	// Nothing is written that is up to date; a damaged file is made again.
+	stamp := time.Unix(1e9, 0)
+	for _, name := range want {
+		require.NoError(t, os.Chtimes(filepath.Join(cache, name), stamp, stamp))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(cache, want[0]), []byte("damaged"), 0o644))
+	r = ehasm(t, "build", "--cache", a, b)
+	require.Equal(t, exitDone, r.code, r.stderr)
+	st, err := os.Stat(filepath.Join(cache, want[1]))
+	require.NoError(t, err)
+	assert.True(t, st.ModTime().Equal(stamp), "up to date")
+	made, err := os.ReadFile(filepath.Join(cache, want[0]))
+	require.NoError(t, err)
+	assert.NotEqual(t, "damaged", string(made))
+	r = ehasm(t, "build", "--cache", a, b)
+	assert.Contains(t, r.stdout, "up to date")
+
+	// The same object at another size, as strip leaves it, has the same eh_elf.
+	longer := writeFile(t, filepath.Join(t.TempDir(), "a.so"), append(withBuildID(t, smallELF(t, 0), one), make([]byte, 100)...))
+	r = ehasm(t, "build", "--cache", longer)
+	assert.Contains(t, r.stdout, "up to date")
+}
+
+func TestBuildCacheRefusals(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	dir := t.TempDir()
+	file := writeFile(t, filepath.Join(dir, "a.so"), smallELF(t, 0))
+	r := ehasm(t, "build", "--cache", file)
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.stderr, errNoBuildID.Error(), "a file that was given")
+	r = ehasm(t, "build", "--cache", dir)
+	assert.Equal(t, exitDone, r.code)
+	assert.Contains(t, r.stdout, errNoBuildID.Error(), "a file that a folder holds")
+	assert.Equal(t, exitUsage, ehasm(t, "build", "--cache", "-o", dir, file).code)
+	t.Setenv("XDG_CACHE_HOME", "relative")
+	assert.Equal(t, exitUsage, ehasm(t, "build", "--cache", file).code)
+}
