@@ -67,9 +67,7 @@ func TestReadelfIsSilent(t *testing.T) {
 }
 
 func TestElflint(t *testing.T) {
-	if testtool.Missing("eu-elflint") != nil {
-		t.Skip("no eu-elflint; readelf has to do")
-	}
+	testtool.Need(t, "eu-elflint")
 	// It calls every note whose owner it does not know an error.
 	out, _ := exec.Command("eu-elflint", "--gnu-ld", written(t, tiny(t))).CombinedOutput()
 	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {

@@ -1,0 +1,183 @@
+package symbols
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// FromELF reads the functions of an ELF file: of .symtab where it has one, else
+// of .dynsym. debugPaths are where its separate debug file may be; the first
+// that has a .symtab is taken instead. dir is the folder of the file, for
+// .gnu_debuglink; empty where there is none. Addresses are link-time.
+func FromELF(r io.ReaderAt, dir string, debugPaths, debugDirs []string) (t *Table, err error) {
+	defer func() {
+		if p := recover(); p != nil { // debug/elf does that on rare malformed files
+			t, err = nil, fmt.Errorf("debug/elf: %v", p)
+		}
+	}()
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, err
+	}
+	if f.Machine != elf.EM_X86_64 || f.Class != elf.ELFCLASS64 {
+		return nil, fmt.Errorf("for machine %v", f.Machine)
+	}
+	list := fromSection(f, f, elf.SHT_SYMTAB)
+	if list == nil {
+		for _, path := range append(debugPaths, debugLink(f, dir, debugDirs)...) {
+			if list = fromDebugFile(f, path); list != nil {
+				break
+			}
+		}
+	}
+	if list == nil {
+		list = fromSection(f, f, elf.SHT_DYNSYM)
+	}
+	return newTable(append(list, plt(f)...)), nil
+}
+
+func fromDebugFile(main *elf.File, path string) (list []Symbol) {
+	defer func() {
+		if recover() != nil {
+			list = nil
+		}
+	}()
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	return fromSection(main, f, elf.SHT_SYMTAB)
+}
+
+// debugLink gives the paths that .gnu_debuglink may mean: gdb's manual,
+// "Debugging Information in Separate Files".
+func debugLink(f *elf.File, dir string, debugDirs []string) []string {
+	s := f.Section(".gnu_debuglink")
+	if s == nil || dir == "" || s.Size > 4096 {
+		return nil
+	}
+	b, err := s.Data()
+	if err != nil {
+		return nil
+	}
+	name, _, _ := bytes.Cut(b, []byte{0})
+	if len(name) == 0 || bytes.ContainsRune(name, '/') {
+		return nil
+	}
+	paths := []string{filepath.Join(dir, string(name)), filepath.Join(dir, ".debug", string(name))}
+	for _, d := range debugDirs {
+		paths = append(paths, filepath.Join(d, dir, string(name)))
+	}
+	return paths
+}
+
+// symbol table entry: gABI chapter 4, "Symbol Table".
+const symSize = 24
+
+// fromSection reads the functions, and the labels in executable sections. f may
+// be the debug file of main.
+func fromSection(main, f *elf.File, typ elf.SectionType) []Symbol {
+	s := f.SectionByType(typ)
+	if s == nil || int(s.Link) >= len(f.Sections) || s.Type == elf.SHT_NOBITS {
+		return nil
+	}
+	tab, err := s.Data()
+	if err != nil {
+		return nil
+	}
+	str, err := f.Sections[s.Link].Data()
+	if err != nil {
+		return nil
+	}
+	names := string(str)
+	list := make([]Symbol, 0, len(tab)/symSize/2)
+	for ; len(tab) >= symSize; tab = tab[symSize:] {
+		name := binary.LittleEndian.Uint32(tab)
+		info, shndx := tab[4], elf.SectionIndex(binary.LittleEndian.Uint16(tab[6:]))
+		value, size := binary.LittleEndian.Uint64(tab[8:]), binary.LittleEndian.Uint64(tab[16:])
+		if shndx == elf.SHN_UNDEF || uint64(name) >= uint64(len(names)) || value+size < value {
+			continue
+		}
+		switch elf.ST_TYPE(info) {
+		case elf.STT_FUNC, elf.STT_GNU_IFUNC:
+		case elf.STT_NOTYPE:
+			if int(shndx) >= len(f.Sections) || f.Sections[shndx].Flags&elf.SHF_EXECINSTR == 0 {
+				continue
+			}
+		default:
+			continue
+		}
+		n := names[name:]
+		if i := strings.IndexByte(n, 0); i >= 0 {
+			n = n[:i]
+		}
+		if n == "" {
+			continue
+		}
+		sym := Symbol{Start: value, End: value + size, Name: n}
+		switch elf.ST_BIND(info) {
+		case elf.STB_LOCAL:
+			sym.rank |= rankLocal
+		case elf.STB_WEAK:
+			sym.rank |= rankWeak
+		}
+		list = append(list, sym)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+// plt names the entries of the procedure linkage table after the functions that
+// their relocations name: the i-th entry of .plt, after the first, is for the
+// i-th relocation of .rela.plt (x86-64 psABI 5.2).
+func plt(f *elf.File) []Symbol {
+	const entry, relaSize = 16, 24
+	sec, rela := f.Section(".plt"), f.Section(".rela.plt")
+	if sec == nil || rela == nil || int(rela.Link) >= len(f.Sections) {
+		return nil
+	}
+	dyn := f.Sections[rela.Link]
+	if int(dyn.Link) >= len(f.Sections) {
+		return nil
+	}
+	relocs, err1 := rela.Data()
+	tab, err2 := dyn.Data()
+	str, err3 := f.Sections[dyn.Link].Data()
+	if err1 != nil || err2 != nil || err3 != nil {
+		return nil
+	}
+	var list []Symbol
+	addr := sec.Addr + entry
+	for ; len(relocs) >= relaSize && addr+entry <= sec.Addr+sec.Size; relocs, addr = relocs[relaSize:], addr+entry {
+		sym := uint64(binary.LittleEndian.Uint64(relocs[8:])>>32) * symSize
+		if sym == 0 || sym+symSize > uint64(len(tab)) {
+			continue
+		}
+		name := binary.LittleEndian.Uint32(tab[sym:])
+		if uint64(name) >= uint64(len(str)) {
+			continue
+		}
+		n, _, _ := bytes.Cut(str[name:], []byte{0})
+		list = append(list, Symbol{Start: addr, End: addr + entry, Name: string(n) + "@plt", rank: rankLocal})
+	}
+	return list
+}
+
+// readBounded reads a file of at most limit bytes.
+func readBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}

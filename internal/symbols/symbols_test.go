@@ -1,0 +1,88 @@
+package symbols
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"ehasm/unwind/unwindtest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func names(t *Table, addrs ...uint64) (out []string) {
+	for _, a := range addrs {
+		if s := t.Find(a); s != nil {
+			out = append(out, s.Name)
+		} else {
+			out = append(out, "-")
+		}
+	}
+	return out
+}
+
+func TestTable(t *testing.T) {
+	table := newTable([]Symbol{
+		{Start: 0x100, End: 0x100, Name: "label"},
+		{Start: 0x140, End: 0x150, Name: "__alias", rank: rankWeak},
+		{Start: 0x140, End: 0x150, Name: "_alias"},
+		{Start: 0x140, End: 0x150, Name: "alias"},
+		{Start: 0x140, End: 0x140, Name: "alias_without_size"},
+		{Start: 0x200, End: 0x300, Name: "outer"},
+		{Start: 0x210, End: 0x220, Name: "inner"},
+	})
+	assert.Equal(t, []string{"-", "label", "label", "alias", "alias", "-", "outer", "inner", "outer", "-"},
+		names(table, 0xff, 0x100, 0x13f, 0x140, 0x14f, 0x150, 0x20f, 0x21f, 0x220, 0x300))
+	assert.Nil(t, (*Table)(nil).Find(1))
+	assert.Zero(t, (*Table)(nil).Len())
+}
+
+func TestELF(t *testing.T) {
+	e := unwindtest.ELF{Off: 0x1000, VAddr: 0x5000, Size: 0x100, Funcs: []unwindtest.Func{
+		{Name: "_ZN3foo3barEi", Addr: 0x5000, Size: 0x10}, {Name: "plain", Addr: 0x5010, Size: 0x10}}}
+	table, err := FromELF(bytes.NewReader(e.Bytes()), "", nil, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"_ZN3foo3barEi", "plain", "-"}, names(table, 0x5000, 0x501f, 0x5020))
+	assert.Equal(t, "foo::bar", Demangle("_ZN3foo3barEi"))
+	assert.Equal(t, "plain", Demangle("plain"))
+	for cut := 0; cut < 0x1000; cut += 7 { // an error or some symbols, no panic
+		_, _ = FromELF(bytes.NewReader(e.Bytes()[:cut]), "", nil, nil)
+	}
+}
+
+func TestDebugFile(t *testing.T) {
+	dir := t.TempDir()
+	stripped := unwindtest.ELF{Off: 0x1000, VAddr: 0x5000, Size: 0x100}
+	full := stripped
+	full.Funcs = []unwindtest.Func{{Name: "f", Addr: 0x5000, Size: 0x10}}
+	path := filepath.Join(dir, "x.debug")
+	require.NoError(t, os.WriteFile(path, full.Bytes(), 0o666))
+	table, err := FromELF(bytes.NewReader(stripped.Bytes()), "", []string{filepath.Join(dir, "absent"), path}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"f"}, names(table, 0x5001))
+}
+
+func TestText(t *testing.T) {
+	dir := t.TempDir()
+	write := func(text string) string {
+		path := filepath.Join(dir, "file")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	table, err := Kallsyms(write("ffffffff81000000 T _text\nffffffff81000000 T startup\nffffffff81000100 t next\n" +
+		"ffffffff81000200 D data\nffffffffc0000000 t mod_f\t[mod]\n"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"startup", "next", "next", "mod_f"},
+		names(table, 0xffffffff810000ff, 0xffffffff81000100, 0xffffffff81000200, 0xffffffffc0000010))
+	assert.Equal(t, "[mod]", table.Find(0xffffffffc0000010).Module)
+	_, err = Kallsyms(write("0000000000000000 T _text\n"))
+	assert.ErrorIs(t, err, ErrHidden)
+
+	table, err = PerfMap(write("7f0000001000 20 LazyCompile:~f file.js:1\nnonsense\n0x7f0000002000 0x10 g\n"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"LazyCompile:~f file.js:1", "-", "g"}, names(table, 0x7f000000101f, 0x7f0000001020, 0x7f0000002000))
+	_, err = PerfMap(dir)
+	assert.Error(t, err)
+}

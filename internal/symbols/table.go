@@ -1,0 +1,98 @@
+// Package symbols names addresses: from the symbol tables of ELF objects and
+// their separate debug files, from /proc/kallsyms, and from the perf-PID.map
+// files that run-time compilers write.
+package symbols
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+)
+
+// Symbol is a named range [Start, End) of addresses.
+type Symbol struct {
+	Start, End uint64
+	Name       string // as the file has it
+	Module     string // of a kernel module's symbol
+	rank       uint8  // bits; less is better
+}
+
+// Bits of Symbol.rank.
+const (
+	rankLocal = 1 << iota
+	rankWeak
+	rankEmpty
+)
+
+// Table is symbols by address. It does not change.
+type Table struct{ list []Symbol }
+
+// newTable sorts symbols. Of several at one address the best is kept; one
+// without size extends to the next. Both is what perf does, in
+// symbols__fixup_duplicate and symbols__fixup_end of tools/perf/util/symbol.c.
+func newTable(list []Symbol) *Table {
+	for i := range list {
+		if list[i].End <= list[i].Start {
+			list[i].rank |= rankEmpty
+			list[i].End = list[i].Start
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Symbol) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), better(&a, &b))
+	})
+	list = slices.CompactFunc(list, func(a, b Symbol) bool { return a.Start == b.Start })
+	for i := range list {
+		if list[i].rank&rankEmpty == 0 {
+			continue
+		}
+		list[i].End = list[i].Start + 4096
+		if i+1 < len(list) {
+			list[i].End = list[i+1].Start
+		}
+	}
+	return &Table{list: list}
+}
+
+// better orders aliases: sized ones first, then those that are not weak, then
+// global ones, then those with fewer leading underscores, then longer names.
+func better(a, b *Symbol) int {
+	underscores := func(s string) int { return len(s) - len(strings.TrimLeft(s, "_")) }
+	return cmp.Or(
+		cmp.Compare(a.rank, b.rank),
+		cmp.Compare(underscores(a.Name), underscores(b.Name)),
+		cmp.Compare(len(b.Name), len(a.Name)),
+	)
+}
+
+// Find returns the symbol that holds addr, or nil. Where symbols lie in each
+// other it is the one that starts last.
+func (t *Table) Find(addr uint64) *Symbol {
+	if t == nil {
+		return nil
+	}
+	i := sort.Search(len(t.list), func(i int) bool { return t.list[i].Start > addr })
+	const nesting = 8
+	for k := i - 1; k >= 0 && k >= i-nesting; k-- {
+		if addr < t.list[k].End {
+			return &t.list[k]
+		}
+	}
+	return nil
+}
+
+// Len returns the number of symbols.
+func (t *Table) Len() int {
+	if t == nil {
+		return 0
+	}
+	return len(t.list)
+}
+
+// Demangle turns the mangled name of a C++, Rust or D function into the one in
+// the source, without parameters; other names stay as they are.
+func Demangle(name string) string {
+	return demangle.Filter(name, demangle.NoParams)
+}
