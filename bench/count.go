@@ -85,6 +85,18 @@ func measureCounts(dir string, setUp func(*session) error) (r countResults, err 
 	return r, nil
 }
 
+// split tells instructions for a call from those for a step. A synthetic stack of
+// 30 frames takes two calls, libc and the driver's outermost frame, or with max 1
+// one for each frame.
+func (r *countResults) split(variant string) (call, step float64, ok bool) {
+	counts := r.PerStep["bytes2000"]
+	whole, ok1 := counts["walk"+variant]
+	single, ok2 := counts["walk1"+variant]
+	const share = 2.0 / 30
+	call = (single - whole) / (1 - share)
+	return call, whole - share*call, ok1 && ok2
+}
+
 // readCallgrind returns the instructions of each dump by its label.
 func readCallgrind(file string) (map[string]int64, error) {
 	paths, err := filepath.Glob(file + ".*")

@@ -24,6 +24,9 @@ const (
 // compileLimit bounds every compiler and every build.
 const compileLimit = 300 * time.Second
 
+// largestGrowth bounds .eh_frame of the objects that growth is measured with.
+const largestGrowth = 8 << 20
+
 type config struct {
 	dir, sources string
 	roots        []string
@@ -186,10 +189,10 @@ func measureSpeed(cfg config, r *results, chosen []object) error {
 		}
 	}
 	rounds := min(cfg.rounds, 10)
-	// Objects of growing size; the largest up to 6 MB serves for random pcs, too.
+	// Every second object, by size; the largest serves for random pcs, too.
 	var modules []int
 	for i, o := range chosen {
-		if o.EHFrame > 7<<20 || i%2 == 1 && (i+1 < len(chosen) && chosen[i+1].EHFrame <= 7<<20) {
+		if o.EHFrame > largestGrowth || i%2 == 1 && (i+1 < len(chosen) && chosen[i+1].EHFrame <= largestGrowth) {
 			continue
 		}
 		mi, err := s.fakeModule(o.Path)

@@ -46,9 +46,13 @@ func newPlot(title, x, y string) *plot.Plot {
 	p.Title.Padding = vg.Points(8)
 	p.X.Label.Text, p.Y.Label.Text = x, y
 	p.Legend.Top = true
+	p.Legend.Padding = vg.Points(3)
 	p.BackgroundColor = color.White
 	return p
 }
+
+// margin keeps labels off the edge of the picture.
+const margin = "   "
 
 // palette is Okabe and Ito's, which colour-blind readers can tell apart.
 var palette = [...]color.RGBA{
@@ -56,8 +60,14 @@ var palette = [...]color.RGBA{
 	{230, 159, 0, 255}, {86, 180, 233, 255}, {90, 90, 90, 255},
 }
 
-// speedPatterns are the series of the speed plot, hot to cold.
-var speedPatterns = [...]string{"hot", "turn8", "turn20", "rows2000", "cold"}
+// speedPatterns are the series of the speed plot, hot to cold, and their names.
+var speedPatterns = [...][2]string{
+	{"hot", "one stack"}, {"turn8", "8 in turn"}, {"turn20", "20 in turn"},
+	{"bytes2000", "2,000 random"}, {"cold", "memory cold"},
+}
+
+// nativeOf names the pattern that stands in for contenders without Python.
+var nativeOf = map[string]string{"hot": "native-hot", "turn20": "native-turn"}
 
 // plotSpeed draws ns per frame: a row for each contender, a dot for each pattern,
 // a line from the least to the largest.
@@ -67,25 +77,25 @@ func plotSpeed(dir string, s *stepResults) error {
 	var rows []contender
 	list := contenders()
 	for i := len(list) - 1; i >= 0; i-- {
-		if len(s.Samples["rows2000"][list[i].Name]) > 0 || len(s.Samples["hot"][list[i].Name]) > 0 {
+		if len(s.Samples["bytes2000"][list[i].Name]) > 0 || len(s.Samples["hot"][list[i].Name]) > 0 {
 			rows = append(rows, list[i])
-			names = append(names, list[i].Name)
+			names = append(names, margin+list[i].Name)
 		}
 	}
-	for k, key := range speedPatterns {
+	p.Add(grid())
+	largest := 1.0
+	for k, series := range speedPatterns {
 		var pts plotter.XYs
 		for y, c := range rows {
-			samples := s.Samples[key][c.Name]
-			if len(samples) == 0 && key == "hot" {
-				samples = s.Samples["native-hot"][c.Name]
-			}
-			if len(samples) == 0 && key == "turn20" {
-				samples = s.Samples["native-turn"][c.Name]
+			samples := s.Samples[series[0]][c.Name]
+			if len(samples) == 0 {
+				samples = s.Samples[nativeOf[series[0]]][c.Name]
 			}
 			v := newSpread(samples)
 			if !v.ok() || v.Min <= 0 || math.IsInf(v.Max, 0) {
 				continue
 			}
+			largest = math.Max(largest, v.Max)
 			at := float64(y) + 0.3 - 0.15*float64(k)
 			pts = append(pts, plotter.XY{X: v.Median, Y: at})
 			bar, err := plotter.NewLine(plotter.XYs{{X: v.Min, Y: at}, {X: v.Max, Y: at}})
@@ -101,13 +111,12 @@ func plotSpeed(dir string, s *stepResults) error {
 		}
 		dots.GlyphStyle = draw.GlyphStyle{Color: palette[k], Radius: vg.Points(2.5), Shape: draw.CircleGlyph{}}
 		p.Add(dots)
-		p.Legend.Add(key, dots)
+		p.Legend.Add(series[1], dots)
 	}
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, decades{}
 	p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4
 	p.NominalY(names...)
-	p.Legend.Top, p.Legend.Left = true, false
-	p.Add(grid())
+	p.X.Min, p.X.Max = 0.8, largest*1.3
 	return save(p, 18*vg.Centimeter, vg.Length(len(names))*0.9*vg.Centimeter+3*vg.Centimeter, dir, "speed")
 }
 
@@ -154,6 +163,7 @@ func plotSize(dir string, r *results) error {
 	p := newPlot("Size of eh_elfs by object", "code and data over .eh_frame + .eh_frame_hdr", "")
 	var names []string
 	series := make([]plotter.XYs, len(variants()))
+	p.Add(grid())
 	for i := len(r.Size) - 1; i >= 0; i-- {
 		o := r.Size[i]
 		if o.Error != "" {
@@ -166,7 +176,7 @@ func plotSize(dir string, r *results) error {
 		if len(name) > 32 {
 			name = name[:29] + "..."
 		}
-		names = append(names, fmt.Sprintf("%s (%s)", name, bytesText(o.EHFrame)))
+		names = append(names, fmt.Sprintf("%s%s (%s)", margin, name, bytesText(o.EHFrame)))
 	}
 	for v, pts := range series {
 		dots, err := plotter.NewScatter(pts)
@@ -183,9 +193,7 @@ func plotSize(dir string, r *results) error {
 		p.Add(line, dots)
 		p.Legend.Add(fmt.Sprintf("%s (geometric mean %.2f)", variants()[v].Name, mean), dots)
 	}
-	p.Add(grid())
-	p.X.Min = 0
-	p.X.Max = math.Max(p.X.Max, 1.2)
+	p.X.Min, p.X.Max = 0, math.Max(p.X.Max+0.05, 1.2)
 	p.NominalY(names...)
 	p.Y.Min, p.Y.Max = -0.7, float64(len(names))+1.2
 	return save(p, 18*vg.Centimeter, vg.Length(len(names))*0.6*vg.Centimeter+4*vg.Centimeter, dir, "size")
@@ -194,6 +202,7 @@ func plotSize(dir string, r *results) error {
 // plotBuild draws build time by size of .eh_frame.
 func plotBuild(dir string, r *results) error {
 	p := newPlot("Build time by size of .eh_frame", ".eh_frame, bytes", "seconds")
+	p.Add(grid())
 	var ours, gcc plotter.XYs
 	for _, o := range r.Build {
 		if o.Error == "" {
@@ -220,7 +229,7 @@ func plotBuild(dir string, r *results) error {
 		p.Add(dots)
 		p.Legend.Add(s.name, dots)
 	}
-	p.Add(grid())
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = p.X.Min*0.7, p.X.Max*1.4, p.Y.Min*0.7, p.Y.Max*1.6
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = decades{}, decades{}
 	p.Legend.Left = true

@@ -158,6 +158,13 @@ func (r *results) countText(b *strings.Builder) {
 			b.WriteString(line + "\n")
 		}
 	}
+	b.WriteString("\n")
+	for _, v := range variants() {
+		if call, step, ok := r.Count.split("-" + v.Name); ok {
+			fmt.Fprintf(b, "%s: a step inside a call of `_eh_elf_walk` takes %.0f instructions, a call %.0f more, the driver's lookup of the object included.\n",
+				v.Name, step, call)
+		}
+	}
 }
 
 func (r *results) randomText(b *strings.Builder) {

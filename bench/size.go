@@ -55,19 +55,11 @@ type sframeResult struct {
 	Skipped string `json:",omitempty"`
 }
 
-// measureSFrame builds the driver's own sources with as --gsframe.
+// measureSFrame builds instantiations of C++ templates with as --gsframe.
 func measureSFrame(dir, sources string) (r sframeResult) {
-	path, cxx := filepath.Join(dir, "sframe.so"), filepath.Join(dir, "sframe_cc.o")
-	r.Source = "the driver's C and C++ sources, -O2 -fPIC -Wa,--gsframe"
-	flags := []string{"-O2", "-fPIC", "-Wa,--gsframe"}
-	_, err := runCosted(compileLimit, "g++", append(flags, "-c", "-o", cxx, filepath.Join(sources, "chains.cc"))...)
-	if err == nil {
-		args := append(flags, "-shared", "-o", path, cxx)
-		for _, f := range []string{"main", "chains", "modules", "python", "measure", "ehelf_contenders", "system_contenders", "plugin"} {
-			args = append(args, filepath.Join(sources, f+".c"))
-		}
-		_, err = runCosted(compileLimit, "gcc", args...)
-	}
+	path := filepath.Join(dir, "sframe.so")
+	r.Source = "bench/driver/sframe.cc, g++ -O2 -fPIC -shared -Wa,--gsframe"
+	_, err := runCosted(compileLimit, "g++", "-O2", "-fPIC", "-shared", "-Wa,--gsframe", "-o", path, filepath.Join(sources, "sframe.cc"))
 	if err != nil {
 		r.Skipped = err.Error()
 		return r
