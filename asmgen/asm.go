@@ -148,7 +148,7 @@ func (a *assembler) divide(as obj.As, r int16) { a.add(as).From = reg(r) }
 func (a *assembler) op3(as obj.As, c, from, to obj.Addr) {
 	p := a.add(as)
 	p.From, p.To = c, to
-	p.SetFrom3(from)
+	p.RestArgs = []obj.Addr{from}
 }
 
 // op1 adds an instruction with a destination only.

@@ -11,28 +11,13 @@ import (
 	"ehasm/abi"
 	"ehasm/asmgen/plan"
 	"ehasm/dwarfcfa"
+	"ehasm/internal/rowtest"
 )
 
 // sample has a row of every kind: fast on rsp and rbp, an expression, the end of
 // the stack, one that is not compiled, and a hole.
 func sample() *dwarfcfa.Table {
-	row := func(base uint16, offset int64, saves ...uint8) dwarfcfa.Row {
-		var r dwarfcfa.Row
-		for i := range r.Regs {
-			r.Regs[i].Kind = dwarfcfa.RuleUndefined
-			if abi.CalleeSaved&(1<<i) != 0 {
-				r.Regs[i].Kind = dwarfcfa.RuleSameValue
-			}
-		}
-		r.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: base, Offset: offset}
-		r.Regs[abi.RSP].Kind = dwarfcfa.RuleValOffset
-		r.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
-		for i, reg := range saves {
-			r.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -16 - 8*int64(i)}
-		}
-		return r
-	}
-	plt := row(abi.RSP, 0)
+	plt := rowtest.Row(abi.RSP, 0)
 	plt.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFAExpr, Expr: 1}
 	var end dwarfcfa.Row
 	end.Regs[abi.RIP].Kind = dwarfcfa.RuleUndefined
@@ -42,8 +27,8 @@ func sample() *dwarfcfa.Table {
 			{Code: dwarfcfa.OpConst, Arg: 15}, {Code: dwarfcfa.OpAnd}, {Code: dwarfcfa.OpConst, Arg: 11},
 			{Code: dwarfcfa.OpGe}, {Code: dwarfcfa.OpConst, Arg: 3}, {Code: dwarfcfa.OpShl}, {Code: dwarfcfa.OpPlus},
 		}}},
-		Rows: []dwarfcfa.Row{row(abi.RSP, 8), row(abi.RSP, 16, abi.RBX), row(abi.RBP, 16, abi.RBP), plt, end,
-			{Flags: dwarfcfa.RowNotCompiled}, row(abi.RSP, 4096, abi.R15, abi.R14, abi.R13, abi.R12, abi.RBP, abi.RBX)},
+		Rows: []dwarfcfa.Row{rowtest.Row(abi.RSP, 8), rowtest.Row(abi.RSP, 16, abi.RBX), rowtest.Row(abi.RBP, 16, abi.RBP), plt, end,
+			{Flags: dwarfcfa.RowNotCompiled}, rowtest.Row(abi.RSP, 4096, abi.R15, abi.R14, abi.R13, abi.R12, abi.RBP, abi.RBX)},
 	}
 	at := dwarfcfa.Addr(0x401000)
 	for i := range 3000 { // pages of many rows and of one

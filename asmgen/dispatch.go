@@ -21,7 +21,6 @@ type pageItem struct {
 	size  int
 	off   int // from the page's begin
 	via   int // itemLeave, short: offset of the long jump that it takes, or -1
-	label label
 }
 
 type itemKind uint8

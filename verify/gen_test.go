@@ -3,6 +3,7 @@ package verify
 import (
 	"ehasm/abi"
 	"ehasm/dwarfcfa"
+	"ehasm/internal/rowtest"
 )
 
 // source gives the numbers that a table is made from: the bytes of a fuzz input,
@@ -83,16 +84,10 @@ func (s *source) row(t *dwarfcfa.Table) dwarfcfa.Row {
 		r.Flags = dwarfcfa.RowSignal
 	}
 	plain := s.below(2) == 0 // such as compilers make
-	for i := range r.Regs {
-		r.Regs[i].Kind = dwarfcfa.RuleUndefined
-		if abi.CalleeSaved&(1<<i) != 0 {
-			r.Regs[i].Kind = dwarfcfa.RuleSameValue
-		}
-	}
-	r.Regs[abi.RSP].Kind = dwarfcfa.RuleValOffset
-	r.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
 	base := []uint16{abi.RSP, abi.RBP, abi.RSP, abi.RBX, abi.R10, abi.RIP, abi.RAX, abi.R15}[s.below(8)]
-	r.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: base, Offset: s.offset()}
+	flags := r.Flags
+	r = rowtest.Row(base, s.offset())
+	r.Flags = flags
 	if plain {
 		r.CFA.Reg = []uint16{abi.RSP, abi.RBP}[s.below(2)]
 		r.CFA.Offset = 8 + 8*int64(s.below(32))

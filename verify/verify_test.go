@@ -11,6 +11,7 @@ import (
 	"ehasm/asmgen/plan"
 	"ehasm/dwarfcfa"
 	"ehasm/elfout"
+	"ehasm/internal/rowtest"
 )
 
 // variant is a way to compile a table.
@@ -86,20 +87,7 @@ func FuzzNoDiff(f *testing.F) {
 }
 
 // pushed is the row of a function that has pushed rbx and made a frame.
-func pushed() dwarfcfa.Row {
-	var r dwarfcfa.Row
-	for i := range r.Regs {
-		r.Regs[i].Kind = dwarfcfa.RuleUndefined
-		if abi.CalleeSaved&(1<<i) != 0 {
-			r.Regs[i].Kind = dwarfcfa.RuleSameValue
-		}
-	}
-	r.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: abi.RSP, Offset: 48}
-	r.Regs[abi.RSP].Kind = dwarfcfa.RuleValOffset
-	r.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
-	r.Regs[abi.RBX] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -16}
-	return r
-}
+func pushed() dwarfcfa.Row { return rowtest.Row(abi.RSP, 48, abi.RBX) }
 
 // TestDisagreement compiles one table and verifies another: every difference
 // that a step can show has to be found.

@@ -10,28 +10,11 @@ import (
 
 	"ehasm/abi"
 	"ehasm/dwarfcfa"
+	"ehasm/internal/rowtest"
 )
 
-// row is what compilers make: CFA base+offset, registers saved below it.
-func row(base uint16, offset int64, saves map[int]int64) dwarfcfa.Row {
-	var r dwarfcfa.Row
-	for i := range r.Regs {
-		r.Regs[i].Kind = dwarfcfa.RuleUndefined
-		if abi.CalleeSaved&(1<<i) != 0 {
-			r.Regs[i].Kind = dwarfcfa.RuleSameValue
-		}
-	}
-	r.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: base, Offset: offset}
-	r.Regs[abi.RSP].Kind = dwarfcfa.RuleValOffset
-	r.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
-	for reg, off := range saves {
-		r.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: off}
-	}
-	return r
-}
-
 func change(f func(r *dwarfcfa.Row)) dwarfcfa.Row {
-	r := row(abi.RSP, 16, map[int]int64{abi.RBX: -16})
+	r := rowtest.Row(abi.RSP, 16, abi.RBX)
 	f(&r)
 	return r
 }
@@ -43,13 +26,13 @@ func TestFastRows(t *testing.T) {
 		row  dwarfcfa.Row
 		want *Tail // nil: the slow path
 	}{
-		{"rsp", row(abi.RSP, 16, map[int]int64{abi.RBX: -16}), &Tail{Base: abi.RSP, RA: -8, Saves: saves}},
-		{"rbp", row(abi.RBP, 16, map[int]int64{abi.RBX: -16}), &Tail{Base: abi.RBP, RA: -8, Saves: saves, Depth: 16}},
-		{"red zone", row(abi.RSP, 8, map[int]int64{abi.RBX: -16}), &Tail{Base: abi.RSP, RA: -8, Saves: saves, Depth: 16}},
-		{"negative", row(abi.RSP, -8, nil), &Tail{Base: abi.RSP, RA: -8, Depth: 8}},
-		{"rbx", row(abi.RBX, 16, nil), nil},
-		{"huge", row(abi.RSP, maxFastOffset+1, nil), nil},
-		{"huge, negative", row(abi.RSP, -maxFastOffset-1, nil), nil},
+		{"rsp", rowtest.Row(abi.RSP, 16, abi.RBX), &Tail{Base: abi.RSP, RA: -8, Saves: saves}},
+		{"rbp", rowtest.Row(abi.RBP, 16, abi.RBX), &Tail{Base: abi.RBP, RA: -8, Saves: saves, Depth: 16}},
+		{"red zone", rowtest.Row(abi.RSP, 8, abi.RBX), &Tail{Base: abi.RSP, RA: -8, Saves: saves, Depth: 16}},
+		{"negative", rowtest.Row(abi.RSP, -8), &Tail{Base: abi.RSP, RA: -8, Depth: 8}},
+		{"rbx", rowtest.Row(abi.RBX, 16), nil},
+		{"huge", rowtest.Row(abi.RSP, maxFastOffset+1), nil},
+		{"huge, negative", rowtest.Row(abi.RSP, -maxFastOffset-1), nil},
 		{"signal", change(func(r *dwarfcfa.Row) { r.Flags = dwarfcfa.RowSignal }), nil},
 		{"slot above the CFA", change(func(r *dwarfcfa.Row) { r.Regs[abi.RBX].Offset = 0 }), nil},
 		{"slot across the CFA", change(func(r *dwarfcfa.Row) { r.Regs[abi.RBX].Offset = -7 }), nil},
@@ -75,7 +58,7 @@ func TestFastRows(t *testing.T) {
 func randomTable(rng *rand.Rand) *dwarfcfa.Table {
 	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
 	for i := range 20 {
-		t.Rows = append(t.Rows, row(abi.RSP, 8*int64(i+1), nil))
+		t.Rows = append(t.Rows, rowtest.Row(abi.RSP, 8*int64(i+1)))
 	}
 	at := dwarfcfa.Addr(rng.Uint64N(5000))
 	last := uint32(99)
@@ -209,7 +192,7 @@ func TestParseDispatch(t *testing.T) {
 func TestDump(t *testing.T) {
 	p, err := Build(&dwarfcfa.Table{
 		Exprs:  make([]dwarfcfa.Expr, 1),
-		Rows:   []dwarfcfa.Row{row(abi.RSP, 8, nil), row(abi.RSP, 24, map[int]int64{abi.RBX: -16})},
+		Rows:   []dwarfcfa.Row{rowtest.Row(abi.RSP, 8), rowtest.Row(abi.RSP, 24, abi.RBX)},
 		Ranges: []dwarfcfa.Range{{Start: 0x1010, End: 0x1020, Row: 0}, {Start: 0x1020, End: 0x1100, Row: 1}},
 	}, Options{})
 	require.NoError(t, err)
