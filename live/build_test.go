@@ -85,7 +85,7 @@ func compile(t testing.TB, name string, r io.ReaderAt, size int64, opt asmgen.Op
 }
 
 // compileAll writes the eh_elfs of a program, of all that it loads and of the vDSO
-// to a new folder, by the name that dl_iterate_phdr gives an object.
+// to a new folder, by all names under which an object is found.
 func compileAll(t testing.TB, exe string, opt asmgen.Options) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,9 +101,15 @@ func compileAll(t testing.TB, exe string, opt asmgen.Options) string {
 		}
 		image := compile(t, name, r, size, opt)
 		require.NoError(t, done())
-		for _, n := range append(in.Names, find.Name{Path: name}) {
-			path := filepath.Join(dir, filepath.Base(n.Path)+abi.Suffix)
-			require.NoError(t, os.WriteFile(path, image, 0o644))
+		names := map[string]bool{name: true}
+		for _, n := range in.Names {
+			names[filepath.Base(n.Path)] = true
+			if target, err := filepath.EvalSymlinks(n.Path); err == nil {
+				names[filepath.Base(target)] = true // as /proc/PID/maps has it
+			}
+		}
+		for n := range names {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, n+abi.Suffix), image, 0o644))
 		}
 	}
 	return dir

@@ -110,8 +110,8 @@ on_stack:
  * void cfa_in_r11(void (*fn)(void)): what an unwinder seldom meets; the CFA on a
  * caller-saved register, registers saved in registers and as expressions, a
  * value that is an expression. rbx is kept in r12 and not r12 in rbx: libunwind
- * 1.6 and libgcc 12 apply the rules in the order of register numbers and would
- * read the rbx that they have just restored.
+ * (1.6) applies the rules in the order of register numbers and would read the rbx
+ * that it has just restored.
  */
 	.globl cfa_in_r11
 	.type cfa_in_r11, @function

@@ -93,7 +93,8 @@ extern void (*at_bottom)(void); /* called by the innermost frame */
 void chain(long depth);         /* every shape in turn, depth frames and more */
 void jumps(long depth);         /* the same through functions that do not return */
 void busywork(void);            /* library functions of many sorts */
-void stepped_work(void);        /* what is single-stepped: deterministic, no system calls of note */
+void stepped_work(void);        /* what is single-stepped */
+void stepped_calls(void);       /* the first part of it */
 
 /* lib.c */
 long lib_bounce(void (*fn)(long), long depth);

@@ -195,7 +195,7 @@ static void walk_work(void)
 static void traced_work(void)
 {
     __asm__ volatile("int3");
-    stepped_work();
+    stepped_calls();
 }
 
 /* record prints the frames below the call that will be traced, as libunwind has them. */
@@ -235,7 +235,7 @@ void walk_only(void)
 void stepped(void)
 {
     step("stepped-altstack", stepped_work, SA_ONSTACK); /* binds what is bound lazily */
-    step("stepped", stepped_work, 0);
+    step("stepped", stepped_calls, 0);
     take_walk_stack();
     step("stepped-walk", walk_work, SA_ONSTACK);
 }
