@@ -269,6 +269,12 @@ func (f *frameRows) pop(at label, dwarf uint8) {
 	f.add(at, r)
 }
 
+// unchanged notes, from the last row on, that a register need not be restored.
+func (f *frameRows) unchanged(dwarf uint8) {
+	r := &f.rows[len(f.rows)-1].row
+	r.Saved = slices.DeleteFunc(r.Saved, func(s FrameSave) bool { return s.Reg == dwarf })
+}
+
 // grow notes that rsp went down by n bytes.
 func (f *frameRows) grow(at label, n int) {
 	r := f.now()

@@ -41,13 +41,12 @@ func onStack(off int64) obj.Addr { return mem(x86.REG_SP, off) }
 // the context on the stack.
 func (g *generator) stepEntry() {
 	a := g.asm
-	direct, lookup := a.newLabel(), a.newLabel()
+	direct := a.newLabel()
 	a.bind(g.step)
 	g.prologue(&g.stepFrame)
 	g.store(x86.REG_DI, slotResult)
 	g.store(x86.REG_SI, slotStepPC)
 	a.op(x86.AMOVQ, imm(0), onStack(slotRegs))
-	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBXOff)), reg(x86.REG_BX))
 	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBPOff)), reg(x86.REG_BP))
 	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRSPOff)), reg(rSP))
 	if !g.opt.NoDeref {
@@ -55,22 +54,24 @@ func (g *generator) stepEntry() {
 		a.op(x86.ATESTQ, reg(x86.REG_DX), reg(x86.REG_DX))
 		a.branch(x86.AJEQ, direct)
 		g.noWindow()
-		a.branch(obj.AJMP, lookup)
+		a.op(x86.AMOVQ, reg(x86.REG_SI), reg(rPC))
+		a.op(x86.AMOVQ, imm(int64(g.plan.Base)), reg(rBase))
+		a.op(x86.ASUBQ, reg(rBase), reg(rPC))
+		a.jump(obj.AJMP, g.lookup)
 	}
 	a.bind(direct) // see loadState
+	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBXOff)), reg(x86.REG_BX))
 	a.op(x86.AMOVQ, imm(math.MinInt64), reg(x86.REG_AX))
 	g.store(x86.REG_AX, slotLow)
 	a.op(x86.AMOVQ, imm(-1), reg(rEnd))
 	a.op(x86.AXORL, reg(rDelta), reg(rDelta))
-	a.bind(lookup)
 	a.op(x86.ALEAQ, onStack(slotNew), reg(rCursor))
-	g.store(rCursor, slotSync)
 	a.op(x86.ALEAQ, mem(rCursor, 8), reg(x86.REG_AX))
 	g.store(x86.REG_AX, slotEnd)
+	a.op(x86.AMOVQ, reg(x86.REG_SI), reg(rPC))
 	a.op(x86.AMOVQ, imm(int64(g.plan.Base)), reg(rBase))
-	a.op(x86.AMOVQ, onStack(slotStepPC), reg(rPC))
 	a.op(x86.ASUBQ, reg(rBase), reg(rPC))
-	a.op(x86.AXORL, reg(rBase), reg(rBase))
+	a.op(x86.AXORL, reg(rBase), reg(rBase)) // the caller's pc is not made relative
 	a.jump(obj.AJMP, g.lookup)
 
 	g.stepEnds()
@@ -93,75 +94,79 @@ func (g *generator) stepEntry() {
 	a.op0(obj.ARET)
 }
 
+// stepResult is the register that holds the address of the result.
+const stepResult = x86.REG_BX
+
+// inResult is a place in the result.
+func inResult(off uintptr) obj.Addr { return mem(stepResult, int64(off)) }
+
+// stepThroughCallback emits stepTail, the tail of a row through the callback: edi
+// is its descriptor, rCFA the CFA, rbp the target's. It changes rbx and rbp alone.
+func (g *generator) stepThroughCallback() {
+	a := g.asm
+	const desc = x86.REG_BP
+	ax := reg(x86.REG_AX)
+	a.bind(g.stepTail)
+	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBXOff)), ax)
+	g.loadSlot(slotResult, stepResult)
+	a.op(x86.AMOVQ, ax, inResult(abi.ContextRBXOff))
+	a.op(x86.AMOVQ, reg(x86.REG_BP), inResult(abi.ContextRBPOff))
+	a.op(x86.AMOVQ, reg(rCFA), inResult(abi.ContextRSPOff))
+	a.leaData(0, desc)
+	a.op(x86.AADDQ, reg(rTmp), reg(desc))
+	a.op(x86.AMOVBQSX, mem(desc, stepRA), reg(rTmp))
+	a.op(x86.ATESTQ, reg(rTmp), reg(rTmp))
+	a.branch(x86.AJEQ, g.stepGeneral)
+	a.op(x86.ALEAQ, memIndex(rCFA, rTmp, 8, 0), reg(rTmp))
+	a.op1(obj.ACALL, onStack(slotDeref))
+	a.op(x86.AMOVQ, ax, inResult(abi.ContextRIPOff))
+	for _, saved := range []struct {
+		at  int64
+		off uintptr
+	}{{stepBP, abi.ContextRBPOff}, {stepBX, abi.ContextRBXOff}} {
+		same := a.newLabel()
+		a.op(x86.AMOVBQSX, mem(desc, saved.at), reg(rTmp))
+		a.op(x86.ASHLQ, imm(3), reg(rTmp))
+		a.branch(x86.AJEQ, same)
+		a.op(x86.AADDQ, inResult(abi.ContextRSPOff), reg(rTmp))
+		a.op1(obj.ACALL, onStack(slotDeref))
+		a.op(x86.AMOVQ, ax, inResult(saved.off))
+		a.bind(same)
+	}
+	a.op(x86.AMOVQ, imm(stepFlags), inResult(abi.ContextFlagsOff))
+	a.op(x86.AMOVQ, reg(stepResult), ax)
+	g.epilogueOf(&g.stepFrame, 2) // rbp and rbx
+}
+
 // stepEnds emits the ends of a step that needed no slow path.
 func (g *generator) stepEnds() {
 	a := g.asm
-	const result, cfa, desc = x86.REG_R15, x86.REG_R13, x86.REG_R12
-	to := func(off uintptr) obj.Addr { return mem(result, int64(off)) }
-	done := a.newLabel()
-
-	// The tail of a row, through the callback: edi is its descriptor, rCFA the CFA.
 	if !g.opt.NoDeref {
-		a.bind(g.stepTail)
-		a.leaData(0, desc)
-		a.op(x86.AADDQ, reg(rTmp), reg(desc))
-		a.op(x86.AMOVBQSX, mem(desc, stepRA), reg(rTmp))
-		a.op(x86.ATESTQ, reg(rTmp), reg(rTmp))
-		a.branch(x86.AJEQ, g.stepGeneral)
-		a.op(x86.AMOVQ, reg(rCFA), reg(cfa))
-		g.loadSlot(slotResult, result)
-		a.op(x86.ALEAQ, memIndex(rCFA, rTmp, 8, 0), reg(rTmp))
-		a.op1(obj.ACALL, onStack(slotDeref))
-		a.op(x86.AMOVQ, reg(x86.REG_AX), to(abi.ContextRIPOff))
-		for _, saved := range []struct {
-			at  int64
-			reg int16
-		}{{stepBP, x86.REG_BP}, {stepBX, x86.REG_BX}} {
-			same := a.newLabel()
-			a.op(x86.AMOVBQSX, mem(desc, saved.at), reg(rTmp))
-			a.op(x86.ATESTQ, reg(rTmp), reg(rTmp))
-			a.branch(x86.AJEQ, same)
-			a.op(x86.ALEAQ, memIndex(cfa, rTmp, 8, 0), reg(rTmp))
-			a.op1(obj.ACALL, onStack(slotDeref))
-			a.op(x86.AMOVQ, reg(x86.REG_AX), reg(saved.reg))
-			a.bind(same)
-		}
-		a.bind(done)
-		a.op(x86.AMOVQ, reg(cfa), to(abi.ContextRSPOff))
-		a.op(x86.AMOVQ, reg(x86.REG_BP), to(abi.ContextRBPOff))
-		a.op(x86.AMOVQ, reg(x86.REG_BX), to(abi.ContextRBXOff))
-		a.op(x86.AMOVQ, imm(stepFlags), to(abi.ContextFlagsOff))
-		a.op(x86.AMOVQ, reg(result), reg(x86.REG_AX))
-		g.epilogue(&g.stepFrame)
+		g.stepThroughCallback()
 	}
-
-	// A tail has read memory directly.
+	// A tail has read memory directly; rBase and rDelta are 0.
 	a.bind(g.stepDone)
-	g.loadSlot(slotResult, result)
-	a.op(x86.AMOVQ, reg(rPC), to(abi.ContextRIPOff)) // rBase is 0
-	if g.opt.NoDeref {
-		a.op(x86.AMOVQ, reg(rSP), to(abi.ContextRSPOff))
-		a.op(x86.AMOVQ, reg(x86.REG_BP), to(abi.ContextRBPOff))
-		a.op(x86.AMOVQ, reg(x86.REG_BX), to(abi.ContextRBXOff))
-		a.op(x86.AMOVQ, imm(stepFlags), to(abi.ContextFlagsOff))
-		a.op(x86.AMOVQ, reg(result), reg(x86.REG_AX))
-		g.epilogue(&g.stepFrame)
-	} else {
-		a.op(x86.AMOVQ, reg(rSP), reg(cfa)) // rDelta is 0
-		a.branch(obj.AJMP, done)
-	}
+	a.op(x86.AMOVQ, reg(x86.REG_BX), reg(x86.REG_CX))
+	g.loadSlot(slotResult, stepResult)
+	a.op(x86.AMOVQ, reg(rPC), inResult(abi.ContextRIPOff))
+	a.op(x86.AMOVQ, reg(rSP), inResult(abi.ContextRSPOff))
+	a.op(x86.AMOVQ, reg(x86.REG_BP), inResult(abi.ContextRBPOff))
+	a.op(x86.AMOVQ, reg(x86.REG_CX), inResult(abi.ContextRBXOff))
+	a.op(x86.AMOVQ, imm(stepFlags), inResult(abi.ContextFlagsOff))
+	a.op(x86.AMOVQ, reg(stepResult), reg(x86.REG_AX))
+	g.epilogue(&g.stepFrame)
 
 	// No row, or the end of the stack: edi is the status.
 	a.bind(g.stepStop)
-	g.loadSlot(slotResult, result)
+	g.loadSlot(slotResult, stepResult)
 	a.op(x86.ASARL, imm(31), reg(rTmp))
 	a.op(x86.AANDL, imm(abi.ContextError), reg(rTmp))
-	a.op(x86.AMOVQ, reg(rTmp), to(abi.ContextFlagsOff))
+	a.op(x86.AMOVQ, reg(rTmp), inResult(abi.ContextFlagsOff))
 	for _, c := range context {
 		a.op(x86.AMOVQ, onStack(stepCtx+c.off), reg(x86.REG_AX))
-		a.op(x86.AMOVQ, reg(x86.REG_AX), mem(result, c.off))
+		a.op(x86.AMOVQ, reg(x86.REG_AX), mem(stepResult, c.off))
 	}
-	a.op(x86.AMOVQ, reg(result), reg(x86.REG_AX))
+	a.op(x86.AMOVQ, reg(stepResult), reg(x86.REG_AX))
 	g.epilogue(&g.stepFrame)
 }
 

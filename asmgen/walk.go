@@ -93,10 +93,10 @@ func (g *generator) exits() {
 		}
 	}
 	a.bind(g.exit)
+	a.op(x86.ACMPQ, mem(x86.REG_SP, slotRegs), imm(0))
+	a.jump(x86.AJEQ, g.stepStop)
 	g.spillState(0)
 	g.loadSlot(slotRegs, x86.REG_CX)
-	a.op(x86.ATESTQ, reg(x86.REG_CX), reg(x86.REG_CX))
-	a.jump(x86.AJEQ, g.stepStop)
 	a.op(x86.AMOVW, reg(rTmp), mem(x86.REG_CX, int64(abi.RegsStatus)))
 	a.op(x86.AMOVQ, reg(rCursor), reg(x86.REG_AX))
 	a.op(x86.ASUBQ, mem(x86.REG_SP, slotBegin), reg(x86.REG_AX))
@@ -116,12 +116,20 @@ func (g *generator) prologue(f *frameRows) {
 }
 
 // epilogue emits its inverse and the return; code with the frame may follow.
-func (g *generator) epilogue(f *frameRows) {
+func (g *generator) epilogue(f *frameRows) { g.epilogueOf(f, len(pushed)) }
+
+// epilogueOf is epilogue where only the first n pushed registers have changed.
+func (g *generator) epilogueOf(f *frameRows, n int) {
 	a := g.asm
 	f.save(a.bindNew())
-	a.op(x86.AADDQ, imm(frameSize), reg(x86.REG_SP))
-	f.grow(a.bindNew(), -frameSize)
-	for i := len(pushed) - 1; i >= 0; i-- {
+	skip := frameSize + 8*(len(pushed)-n)
+	a.op(x86.AADDQ, imm(int64(skip)), reg(x86.REG_SP))
+	at := a.bindNew()
+	f.grow(at, -skip)
+	for _, p := range pushed[n:] {
+		f.unchanged(p.dwarf)
+	}
+	for i := n - 1; i >= 0; i-- {
 		a.op1(x86.APOPQ, reg(pushed[i].reg))
 		f.pop(a.bindNew(), pushed[i].dwarf)
 	}
@@ -204,17 +212,16 @@ func (g *generator) loadState() {
 	a.branch(obj.AJMP, ready)
 }
 
-// noWindow makes every comparison with the window fail; the difference of rSP
-// and rDelta is still the target's rsp, which comes in rSP.
+// noWindow makes every comparison with the window fail: the CFA is above the end
+// or, where it is 0, its slots are below the beginning. The difference of rSP and
+// rDelta is still the target's rsp, which comes in rSP.
 func (g *generator) noWindow() {
 	a := g.asm
-	a.op(x86.AMOVQ, imm(math.MaxInt64), reg(x86.REG_AX))
-	g.store(x86.REG_AX, slotLow)
+	a.op(x86.AMOVQ, imm(0), mem(x86.REG_SP, slotLow))
 	a.op(x86.AXORL, reg(rEnd), reg(rEnd))
 	a.op(x86.AMOVQ, imm(outside), reg(rDelta))
-	a.op(x86.AXCHGQ, reg(rSP), reg(rDelta))
-	a.op1(x86.ANEGQ, reg(rDelta))
-	a.op(x86.AADDQ, reg(rSP), reg(rDelta))
+	a.op(x86.ASUBQ, reg(rSP), reg(rDelta))
+	a.op(x86.AADDQ, reg(rDelta), reg(rSP))
 }
 
 // spillState brings the registers in memory up to date. It keeps edi, the cursor
