@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 )
@@ -11,9 +12,11 @@ import (
 type machine struct {
 	CPU, Kernel, System, Go, GCC, Commit, Load string
 	Cores                                      int
+	Packages                                   []string // versions of the unwinders and libraries, where dpkg knows them
 }
 
-func readMachine() (m machine) {
+// readMachine asks the system; dir is where run.sh noted what it unpacked.
+func readMachine(dir string) (m machine) {
 	m.Cores = runtime.NumCPU()
 	m.Go = runtime.Version()
 	m.CPU = field("/proc/cpuinfo", "model name", ":")
@@ -22,6 +25,14 @@ func readMachine() (m machine) {
 	m.Load = firstLine(fileText("/proc/loadavg"))
 	m.GCC = output("gcc", "--version")
 	m.Commit = output("git", "rev-parse", "--short", "HEAD")
+	for _, p := range []string{"libc6", "libgcc-s1", "libstdc++6", "libunwind8", "libdw1", "libpython3.11", "binutils", "valgrind"} {
+		if v := output("dpkg-query", "-W", "-f", "${Version}", p); v != "" {
+			m.Packages = append(m.Packages, p+" "+v)
+		}
+	}
+	if v := firstLine(fileText(filepath.Join(dir, "lib", "llvm-version"))); v != "" {
+		m.Packages = append(m.Packages, "LLVM's "+v)
+	}
 	return m
 }
 

@@ -83,7 +83,7 @@ type results struct {
 }
 
 func run(cfg config) error {
-	r := &results{Machine: readMachine(), Quick: cfg.quick}
+	r := &results{Machine: readMachine(cfg.dir), Quick: cfg.quick}
 	objects := findObjects(cfg.roots)
 	n := 20
 	if cfg.quick {

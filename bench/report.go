@@ -12,6 +12,9 @@ func reportText(r *results) string {
 	m := r.Machine
 	fmt.Fprintf(&b, "# Benchmark report\n\n%s, %d cores, %s, kernel %s; %s; %s; commit %s; load %s; %.0f s.\n\n",
 		m.CPU, m.Cores, m.System, m.Kernel, m.Go, m.GCC, m.Commit, m.Load, r.Seconds)
+	if len(m.Packages) > 0 {
+		fmt.Fprintf(&b, "%s.\n\n", strings.Join(m.Packages, ", "))
+	}
 	b.WriteString("Values are medians over the rounds, in parentheses the least and the largest. Ratios are taken within a round.\n")
 	if r.Quick {
 		b.WriteString("A quick run: few rounds, few objects.\n")

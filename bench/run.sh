@@ -21,20 +21,24 @@ need valgrind valgrind
 need valgrind /usr/include/valgrind/callgrind.h
 need libunwind-dev /usr/include/x86_64-linux-gnu/libunwind.h
 need libdw-dev /usr/include/elfutils/libdwfl.h
-need libpython3-dev /usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0
-if [ -n "$missing" ]; then
+need libpython3-dev "$(ls /usr/lib/x86_64-linux-gnu/libpython3.*.so.1.0 2>/dev/null | head -1)"
+if [ -n "$missing" ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
 	echo "bench: installing$missing" >&2
-	apt-get -qq update && apt-get -qq install -y --no-install-recommends $missing >/dev/null
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get -qq update && apt-get -qq install -y --no-install-recommends $missing >/dev/null ||
+		echo "bench: could not install$missing; what needs it is left out or fails" >&2
+elif [ -n "$missing" ]; then
+	echo "bench: missing:$missing; what needs it is left out or fails" >&2
 fi
 
 # LLVM's libunwind conflicts with packages of other libunwinds, so it is unpacked, not installed.
 if [ ! -e "$out/lib/llvm-libunwind.so" ]; then
-	for v in 19 18 17 16 15 14; do
+	for v in $(apt-cache search --names-only '^libunwind-[0-9]+$' 2>/dev/null | sed 's/libunwind-\([0-9]*\) .*/\1/' | sort -rn); do
 		rm -rf "$out/lib/deb" && mkdir -p "$out/lib/deb"
 		(cd "$out/lib/deb" && apt-get -qq download "libunwind-$v" 2>/dev/null) || continue
 		dpkg -x "$out"/lib/deb/*.deb "$out/lib/deb/x"
-		cp "$(find "$out/lib/deb/x" -name 'libunwind.so.1.0' -type f | head -1)" "$out/lib/llvm-libunwind.so"
-		break
+		so=$(find "$out/lib/deb/x" -name libunwind.so.1.0 -type f | head -1)
+		[ -n "$so" ] && ldd "$so" >/dev/null 2>&1 && cp "$so" "$out/lib/llvm-libunwind.so" && echo "libunwind-$v" >"$out/lib/llvm-version" && break
 	done
 	rm -rf "$out/lib/deb"
 fi
