@@ -52,7 +52,9 @@ func (n NotCompiled) String() string {
 	return fmt.Sprintf("+%#x: row %#x..%#x: %v", n.FDE, uint64(n.Start), uint64(n.End), n.Reason)
 }
 
-// BuildTable reads the object's unwind section and makes its table. One bad
+// BuildTable reads the object's unwind section and makes its table. With
+// SourceAuto that is .eh_frame, and .debug_frame for the pcs that .eh_frame has
+// nothing for. One bad
 // FDE does not cost the rest: it is left out and reported, and its range
 // answers nothing. The report is not nil whenever the section was read.
 func BuildTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
@@ -61,6 +63,9 @@ func BuildTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 		return nil, nil, err
 	}
 	t, rep, err := buildSection(s, codeImage{segments: o.code, read: o.readImage}, opt)
+	if err == nil && opt.Source == SourceAuto && s.Source() == SourceEHFrame {
+		t, rep, err = supplement(o, t, rep, opt)
+	}
 	if err != nil {
 		return nil, rep, err
 	}

@@ -1,0 +1,120 @@
+package dwarfcfa
+
+import "slices"
+
+// An object can have both sections: in a Go program that a C linker linked, the
+// C parts have .eh_frame and the Go parts .debug_frame alone. Where no section is
+// asked for, .debug_frame answers the pcs for which .eh_frame has nothing.
+
+// supplement adds to t, made from .eh_frame, what .debug_frame knows beyond it.
+func supplement(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Report, error) {
+	s, err := o.debugFrame()
+	if err != nil {
+		lost := &DecodeError{File: o.name, Section: ".debug_frame", Err: err}
+		if opt.Strict {
+			return nil, rep, lost
+		}
+		rep.lose(lost)
+		return t, rep, nil
+	}
+	if s == nil || !s.HasFDE() {
+		return t, rep, nil
+	}
+	more, moreRep, err := buildSection(s, codeImage{segments: o.code, read: o.readImage}, opt)
+	if err != nil {
+		return nil, moreRep, err
+	}
+	rest := subtract(more.Ranges, t.Ranges)
+	if len(rest) == 0 {
+		return t, rep, nil // it says nothing new
+	}
+	t = union(t, more, rest)
+	rep.add(moreRep)
+	rep.MergedRanges = len(t.Ranges)
+	rep.DistinctRows = len(t.Rows)
+	rep.DistinctExprs = len(t.Exprs) - 1
+	return t, rep, nil
+}
+
+// subtract returns the parts of ranges that no range of taken covers. Both are
+// ascending and disjoint, and so is the result.
+func subtract(ranges, taken []Range) []Range {
+	var rest []Range
+	i := 0
+	for _, r := range ranges {
+		for i < len(taken) && taken[i].End <= r.Start {
+			i++
+		}
+		for j := i; j < len(taken) && taken[j].Start < r.End; j++ {
+			if r.Start < taken[j].Start {
+				rest = append(rest, Range{r.Start, taken[j].Start, r.Row})
+			}
+			r.Start = max(r.Start, taken[j].End)
+		}
+		if r.Start < r.End {
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
+
+// union returns a's table with ranges of b in its gaps.
+func union(a, b *Table, ofB []Range) *Table {
+	t := &Table{Exprs: slices.Concat(a.Exprs, b.Exprs[1:])}
+	shift := ExprID(len(a.Exprs) - 1)
+	index := make(map[Row]uint32, len(a.Rows)+len(b.Rows))
+	add := func(r Range, rows []Row, shift ExprID) {
+		row := rows[r.Row]
+		moveExpr(&row.CFA.Expr, shift)
+		for i := range row.Regs {
+			moveExpr(&row.Regs[i].Expr, shift)
+		}
+		id, ok := index[row]
+		if !ok {
+			id = uint32(len(t.Rows))
+			index[row] = id
+			t.Rows = append(t.Rows, row)
+		}
+		t.Ranges = append(t.Ranges, Range{r.Start, r.End, id})
+	}
+	i := 0
+	for _, r := range a.Ranges {
+		for ; i < len(ofB) && ofB[i].Start < r.Start; i++ {
+			add(ofB[i], b.Rows, shift)
+		}
+		add(r, a.Rows, 0)
+	}
+	for ; i < len(ofB); i++ {
+		add(ofB[i], b.Rows, shift)
+	}
+	t.Ranges = mergeEqual(t.Ranges)
+	return t
+}
+
+func moveExpr(id *ExprID, shift ExprID) {
+	if *id != 0 {
+		*id += shift
+	}
+}
+
+// add sums up the reports of two sections.
+func (r *Report) add(o *Report) {
+	r.Source += "+" + o.Source
+	r.SectionSize += o.SectionSize
+	r.HdrSize += o.HdrSize
+	r.CIEs += o.CIEs
+	r.FDEs += o.FDEs
+	r.EmptyFDEs += o.EmptyFDEs
+	r.ShadowedFDEs += o.ShadowedFDEs
+	r.OutsideCode += o.OutsideCode
+	r.ClippedFDEs += o.ClippedFDEs
+	for _, e := range o.LostFDEs {
+		r.lose(e)
+	}
+	r.Lost += o.Lost - len(o.LostFDEs)
+	r.NotCompiledRows += o.NotCompiledRows
+	r.NotCompiled = append(r.NotCompiled, o.NotCompiled[:min(len(o.NotCompiled), maxListed-len(r.NotCompiled))]...)
+	r.Rows += o.Rows
+	r.FilledGaps += o.FilledGaps
+	r.PoppedRules += o.PoppedRules
+}
