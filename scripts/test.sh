@@ -9,6 +9,7 @@ unformatted=$(gofmt -l $(git ls-files '*.go'))
 [ -z "$unformatted" ] || { echo "gofmt would change: $unformatted" >&2; exit 1; }
 go test -v -timeout 20m ./... >build/test.log 2>&1
 status=$?
+(cd bench && go vet ./... && go test -v ./...) >>build/test.log 2>&1 || status=1
 if [ $status -eq 0 ]; then
 	grep -E '^(ok|\?|FAIL|panic)|--- (SKIP|FAIL)' build/test.log
 else
