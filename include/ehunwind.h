@@ -71,6 +71,8 @@ typedef struct {
     eh_elf_memory_t memory; /* this and the rest: private */
     uint32_t depth;
     uint32_t flags;
+    uint32_t kept_valid;
+    uint64_t kept[16];
 } ehu_cursor_t;
 
 /* Begins at the frame of the caller. [signal] */
@@ -94,7 +96,10 @@ EHU_API int ehu_get_reg(const ehu_cursor_t *cursor, int reg, uint64_t *value);
 /* 1 where a signal interrupted the frame: its pc was executing and is no return address. [signal] */
 EHU_API int ehu_is_signal_frame(const ehu_cursor_t *cursor);
 
-/* 1 where the frame, or one on the way to it, was found by frame pointer, without a table. [signal] */
+/*
+ * 1 where the frame, or one on the way to it, was found without a table to go by: by
+ * frame pointer, or by a register that a table needs and none says is kept. [signal]
+ */
 EHU_API int ehu_is_guessed(const ehu_cursor_t *cursor);
 
 /* The status of the last ehu_step: EH_ELF_* or EHU_*. [signal] */
@@ -116,7 +121,7 @@ typedef struct {
     uint64_t no_object;    /* ended at a return address in no known object */
     uint64_t not_rising;   /* ended at a CFA that does not rise */
     uint64_t too_deep;     /* ended at EHU_MAX_DEPTH */
-    uint64_t guessed;      /* steps by frame pointer */
+    uint64_t guessed;      /* steps without a table to go by */
     uint64_t other_stacks; /* times that a stack was not the thread's own, and its bounds had to be felt out */
     uint64_t probes;       /* system calls made for want of bounds */
 } ehu_stats_t;

@@ -33,8 +33,16 @@ static void raise_floor(ehu_cursor_t *c)
     m->bytes = (const void *)(uintptr_t)lo;
 }
 
-/* rose tells whether the CFA came up as k steps make it: each leaves a return address. */
-static bool rose(uint64_t before, uint64_t after, size_t k) { return after > before && after - before >= 8 * k; }
+/*
+ * rose tells whether the CFA came up as k steps make it. Each leaves a return address
+ * behind, but for the first from where a signal interrupted: vfork has taken its own
+ * off the stack, into a register.
+ */
+static bool rose(const eh_elf_regs_t *before, const eh_elf_regs_t *after, size_t k)
+{
+    uint64_t from = before->reg[EH_ELF_RSP], to = after->reg[EH_ELF_RSP];
+    return to >= from && to - from >= 8 * (k - before->exact);
+}
 
 /*
  * one_step takes a step and undoes it where the CFA did not rise. Leaving a signal
@@ -44,7 +52,7 @@ static size_t one_step(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pc
 {
     eh_elf_regs_t before = c->regs;
     size_t k = o->walk(&c->regs, &c->memory, o->bias, pc, 1);
-    if (k == 1 && !c->regs.exact && c->regs.reg[EH_ELF_RSP] <= before.reg[EH_ELF_RSP]) {
+    if (k == 1 && !c->regs.exact && !rose(&before, &c->regs, 1)) {
         c->regs = before;
         c->regs.status = EHU_NOT_RISING;
         return 0;
@@ -99,7 +107,7 @@ static size_t steps(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs, 
     size_t k = o->walk(&c->regs, &c->memory, o->bias, pcs, max < RUN ? max : RUN);
     if (k == 0)
         return c->regs.status == EH_ELF_UNREADABLE ? beyond_window(c, o, pcs) : 0;
-    if (!rose(before.reg[EH_ELF_RSP], c->regs.reg[EH_ELF_RSP], k)) { /* corrupt, or a signal frame among them */
+    if (!rose(&before, &c->regs, k)) { /* corrupt, or a signal frame among them */
         c->regs = before;
         return careful_steps(c, o, pcs, max < RUN ? max : RUN);
     }
@@ -139,6 +147,47 @@ static size_t guess(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu
     return 1;
 }
 
+enum {
+    CALLER_SAVED = 1 << EH_ELF_RAX | 1 << EH_ELF_RDX | 1 << EH_ELF_RCX | 1 << EH_ELF_RSI | 1 << EH_ELF_RDI | 1 << EH_ELF_R8 |
+                   1 << EH_ELF_R9 | 1 << EH_ELF_R10 | 1 << EH_ELF_R11
+};
+
+/*
+ * keep remembers the registers that no table says how to recover in a caller. They
+ * are known where a signal interrupted, and lost with the first step from there.
+ */
+static void keep(ehu_cursor_t *c)
+{
+    uint32_t known = c->regs.valid & CALLER_SAVED;
+    for (int i = 0; known != 0 && i < EH_ELF_RIP; i++)
+        if (known & 1u << i)
+            c->kept[i] = c->regs.reg[i];
+    c->kept_valid |= known;
+}
+
+/*
+ * guess_registers takes a step that needs such a register, on the assumption that
+ * the functions called from here left it alone. Assembly does that: it has helpers
+ * with conventions of their own, and may have its CFA in rax across a call of one.
+ */
+static size_t guess_registers(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o)
+{
+    eh_elf_regs_t before = c->regs;
+    uint32_t guessed = c->kept_valid & ~c->regs.valid;
+    for (int i = 0; i < EH_ELF_RIP; i++)
+        if (guessed & 1u << i)
+            c->regs.reg[i] = c->kept[i];
+    c->regs.valid |= guessed;
+    if (guessed != 0 && one_step(c, o, NULL) == 1 && ehu_find_(t, pc_of(&c->regs))) {
+        c->flags |= EHU_GUESSED;
+        ehu_count_(COUNT_GUESSED);
+        return 1;
+    }
+    c->regs = before;
+    c->regs.status = EH_ELF_BAD_REGISTER;
+    return 0;
+}
+
 static void count_end(int status)
 {
     switch (status) {
@@ -165,8 +214,10 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
     c->regs.status = EH_ELF_OK;
     while (n < max) {
         eh_elf_regs_t before;
-        if (max == 1)
+        if (max == 1) {
             before = c->regs;
+            keep(c);
+        }
         uint64_t *to = pcs ? pcs + n : NULL;
         size_t k = 0;
         c->regs.status = EH_ELF_NO_INFO;
@@ -174,6 +225,8 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
             k = steps(c, o, to, max - n);
         if (k == 0 && c->regs.status == EH_ELF_NO_INFO)
             k = guess(c, t, o, to);
+        if (k == 0 && c->regs.status == EH_ELF_BAD_REGISTER && max == 1)
+            k = guess_registers(c, t, o);
         if (k == 0)
             return n;
         n += k;
@@ -193,36 +246,55 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
     return n;
 }
 
+/* begin makes the cursor one that has its registers and nothing else. */
+static void begin(ehu_cursor_t *c)
+{
+    memset(&c->memory, 0, sizeof c->memory);
+    c->depth = 0;
+    c->flags = 0;
+    c->kept_valid = 0;
+}
+
+/* by_steps walks again from the start, with what only single steps keep track of. */
+static size_t by_steps(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
+{
+    size_t n = 0;
+    while (n < max && run(c, t, NULL, 1) == 1)
+        pcs[n++] = c->regs.reg[EH_ELF_RIP];
+    return n;
+}
+
 static size_t backtrace(ehu_cursor_t *c, void **pcs, size_t n)
 {
     if (n == 0)
         return 0;
+    eh_elf_regs_t start = c->regs;
     struct ehu_slot *slot = ehu_enter_(ONE_WALK);
     const struct ehu_table *t = atomic_load(&ehu_table_);
     pcs[0] = (void *)(uintptr_t)c->regs.reg[EH_ELF_RIP];
     size_t k = 0;
-    if (t)
-        k = run(c, t, (uint64_t *)(void *)(pcs + 1), n - 1);
-    else
+    if (t) {
+        uint64_t *to = (uint64_t *)(void *)(pcs + 1);
+        k = run(c, t, to, n - 1);
+        if (c->regs.status == EH_ELF_BAD_REGISTER) {
+            c->regs = start;
+            begin(c);
+            k = by_steps(c, t, to, n - 1);
+        }
+    } else {
         c->regs.status = EH_ELF_NO_INFO;
+    }
     ehu_leave_(slot);
     if (c->regs.status != EH_ELF_OUTERMOST)
         count_end(c->regs.status);
     return k + 1;
 }
 
-static void empty_window(ehu_cursor_t *c)
-{
-    memset(&c->memory, 0, sizeof c->memory);
-    c->depth = 0;
-    c->flags = 0;
-}
-
 size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs)
 {
     ehu_cursor_t c;
     c.regs = *regs;
-    empty_window(&c);
+    begin(&c);
     return backtrace(&c, pcs, n);
 }
 
@@ -239,7 +311,7 @@ static void from_context(ehu_cursor_t *c, const ucontext_t *context)
     c->regs.valid = (1u << EH_ELF_NUM_REGS) - 1;
     c->regs.exact = 1;
     c->regs.status = EH_ELF_OK;
-    empty_window(c);
+    begin(c);
 }
 
 size_t ehu_backtrace_from(const ucontext_t *context, void **pcs, size_t n)
@@ -251,7 +323,7 @@ size_t ehu_backtrace_from(const ucontext_t *context, void **pcs, size_t n)
 
 void ehu_cursor_start_(ehu_cursor_t *c)
 {
-    empty_window(c);
+    begin(c);
     ehu_leave_(ehu_enter_(ONE_WALK));
 }
 

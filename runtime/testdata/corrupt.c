@@ -49,17 +49,18 @@ static void walk(const ucontext_t *context)
     ehu_cursor_t c;
     size_t n = ehu_backtrace_from(context, pcs, 300);
     uint64_t below = 0, rsp;
-    int depth = 0;
+    int depth = 0, exact = 1;
     failures += n < 1 || n > 300;
     frames += (long)n;
     walks++;
     ehu_cursor_init_from(&c, context);
     do {
-        if (ehu_get_reg(&c, EH_ELF_RSP, &rsp) != 0 || (depth > 0 && rsp <= below && !ehu_is_signal_frame(&c))) {
+        if (ehu_get_reg(&c, EH_ELF_RSP, &rsp) != 0 || (depth > 0 && rsp < below + 8 * !exact && !ehu_is_signal_frame(&c))) {
             failures++;
             return;
         }
         below = rsp;
+        exact = ehu_is_signal_frame(&c);
         depth++;
     } while (depth < 10000 && ehu_step(&c) == 1);
     failures += depth == 10000;

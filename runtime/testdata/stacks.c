@@ -170,6 +170,65 @@ static void signals(void)
     munmap(mapped, size);
 }
 
+/*
+ * A function with its CFA in rax across a call, as cipher assembly has it: the
+ * psABI lets the callee change rax, and no table says that this one does not.
+ */
+void cfa_in_rax(void);
+__asm__(".text\n"
+        ".type cfa_in_rax, @function\n"
+        "cfa_in_rax:\n"
+        ".cfi_startproc\n"
+        "mov %rsp, %rax\n"
+        ".cfi_def_cfa_register %rax\n"
+        "push %rbx\n"
+        ".cfi_offset %rbx, -16\n"
+        "sub $100, %rsp\n"
+        "and $-64, %rsp\n"
+        "call 1f\n"
+        "mov -8(%rax), %rbx\n"
+        ".cfi_restore %rbx\n"
+        "mov %rax, %rsp\n"
+        ".cfi_def_cfa_register %rsp\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".size cfa_in_rax, .-cfa_in_rax\n"
+        "1:\n"
+        ".cfi_startproc\n"
+        "ud2\n"
+        "ret\n"
+        ".cfi_endproc\n");
+
+/* A function with its return address in a register, as vfork has it: its CFA is its rsp. */
+void return_in_rdi(void);
+__asm__(".text\n"
+        ".type return_in_rdi, @function\n"
+        "return_in_rdi:\n"
+        ".cfi_startproc\n"
+        "pop %rdi\n"
+        ".cfi_adjust_cfa_offset -8\n"
+        ".cfi_register %rip, %rdi\n"
+        "ud2\n"
+        "push %rdi\n"
+        ".cfi_adjust_cfa_offset 8\n"
+        ".cfi_rel_offset %rip, 0\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".size return_in_rdi, .-return_in_rdi\n");
+
+static void assembly(void)
+{
+    handle(0);
+    bottom = return_in_rdi;
+    for (int i = 0; i < 5; i++)
+        chain(i);
+    expect_guesses = true;
+    bottom = cfa_in_rax;
+    for (int i = 0; i < 5; i++)
+        chain(i);
+    check(num_guessed > 0, "nothing was guessed");
+}
+
 /* ----------------------------------------------------------------------------- threads */
 
 static pthread_barrier_t together;
@@ -342,7 +401,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } scenarios[] = {
         {"chains", chains}, {"callbacks", callbacks}, {"signals", signals}, {"threads", threads}, {"deep", deep},
-        {"coroutines", coroutines_everywhere}, {"loading", loading},
+        {"assembly", assembly}, {"coroutines", coroutines_everywhere}, {"loading", loading},
     };
     unw_set_caching_policy(unw_local_addr_space, UNW_CACHE_NONE); /* its cache mixes up a pc and a return address */
     expect_guesses = getenv("GUESSES") != NULL;
