@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: build test lint race fuzz corpus bench deps generate runtime install
+.PHONY: build test lint race fuzz corpus bench deps generate runtime install sample
 
 build:
 	$(GO) build -o ehasm ./cmd/ehasm
@@ -44,3 +44,7 @@ install: build
 	$(MAKE) -C runtime install PREFIX=$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 ehasm $(DESTDIR)$(PREFIX)/bin
+
+# Real programs, sampled: libehunwind against libunwind in every sample.
+sample: deps
+	runtime/sampler/run.sh

@@ -1,0 +1,52 @@
+package runtime_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"ehasm/internal/testtool"
+)
+
+// example returns the first code block of a language in docs/runtime.md.
+func example(t *testing.T, language string) []byte {
+	t.Helper()
+	_, rest, ok := strings.Cut(string(read(t, "../docs/runtime.md")), "```"+language+"\n")
+	require.True(t, ok)
+	code, _, ok := strings.Cut(rest, "```")
+	require.True(t, ok)
+	return []byte(code)
+}
+
+// TestExampleC builds and runs the example of the documentation.
+func TestExampleC(t *testing.T) {
+	k := makeKit(t)
+	dir := t.TempDir()
+	source, prog := filepath.Join(dir, "program.c"), filepath.Join(dir, "program")
+	require.NoError(t, os.WriteFile(source, example(t, "c"), 0o644))
+	args := k.gcc("example", source, k.path("libehunwind.so"))
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoError(t, os.Rename(k.path("example"), prog))
+	build := exec.Command(k.path("ehasm"), "build", "-q", "--cache", "--deps", "--vdso", prog)
+	build.Env = append(os.Environ(), "XDG_CACHE_HOME="+dir)
+	out, err = build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	lines := strings.Split(k.mustRun(t, "", []string{"XDG_CACHE_HOME=" + dir, "EHASM_STATS=1"}, prog), "\n")
+	assert.Contains(t, strings.Join(lines, "\n"), "1 walks; 5 of 5 objects have an eh_elf")
+	assert.Contains(t, strings.Join(lines, "\n"), "no information 0, unreadable 0")
+	assert.Greater(t, len(lines), 5)
+}
+
+// TestExamplePython runs the example for calls from other languages.
+func TestExamplePython(t *testing.T) {
+	k := makeKit(t)
+	testtool.Need(t, "python3")
+	out := k.mustRun(t, k.path("eh"), []string{"LD_LIBRARY_PATH=" + k.dir}, "python3", "-c", string(example(t, "python")))
+	assert.Contains(t, out, "['0x")
+}
