@@ -34,7 +34,7 @@ type generator struct {
 	layout   layout
 
 	text                              label // the text's begin
-	walk, walkWanted                  label // entries of the walk
+	walk                              label
 	dispatch, lookup, load            label
 	segmentEnd, exit                  label
 	noInfo, outermost                 label
@@ -69,7 +69,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	}
 	a := g.asm
 	a.newLabel() // no label is 0
-	for _, l := range []*label{&g.text, &g.walk, &g.walkWanted, &g.dispatch, &g.lookup, &g.load,
+	for _, l := range []*label{&g.text, &g.walk, &g.dispatch, &g.lookup, &g.load,
 		&g.segmentEnd, &g.exit, &g.noInfo, &g.outermost, &g.notCompiled, &g.badRegister,
 		&g.slowFast, &g.slowRow, &g.spill, &g.readWord, &g.exprInvalid, &g.exprUnreadable,
 		&g.stepTail, &g.stepGeneral, &g.stepDone, &g.stepStop,
@@ -198,7 +198,7 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 		at   label
 		name string
 	}{
-		{g.step, abi.SymbolStep}, {g.walk, abi.SymbolWalk}, {g.walkWanted, "walk"},
+		{g.step, abi.SymbolStep}, {g.walk, abi.SymbolWalk},
 		{g.segmentEnd, "segment_end"}, {g.badRegister, "bad_register"}, {g.notCompiled, "not_compiled"},
 		{g.outermost, "outermost"}, {g.noInfo, "no_info"}, {g.exit, "exit"}, {g.load, "load"},
 		{g.stepTail, "step_tail"}, {g.stepGeneral, "step_general"},
@@ -216,7 +216,7 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 		add(at, "tail_%d", i)
 	}
 	for i, t := range g.plan.Trees {
-		if len(t.Nodes) > 0 {
+		if len(t.Keys) > 0 && g.plan.Dispatch == plan.DispatchTree {
 			add(g.tree[i], "tree_%d", i)
 		}
 	}

@@ -1,6 +1,7 @@
 package asmgen
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/twitchyliquid64/golang-asm/obj"
@@ -46,7 +47,8 @@ type layout interface {
 }
 
 // treeLayout has a compare tree for each distinct page. A table of 32-bit offsets
-// leads to them, or straight to the row block of a page that holds one row.
+// leads to them, or straight to the row block of a page that holds one row. A dense
+// page is two instructions that lead to the search of its record.
 type treeLayout struct{ g *generator }
 
 func (t treeLayout) lookup() {
@@ -82,6 +84,9 @@ func (t treeLayout) pages() error {
 	l := pageLayout{anchors: map[uint32]int{}}
 	for i := range g.plan.Trees {
 		page := &g.plan.Trees[i]
+		if page.Dense {
+			continue
+		}
 		if len(page.Nodes) == 0 {
 			g.tree[i] = g.block[page.Targets[0]]
 			continue
@@ -97,6 +102,65 @@ func (t treeLayout) pages() error {
 		l.layOut(page, g.plan.Trees[i+1:])
 		g.tree[i] = a.bindNew()
 		g.emitPage(&l)
+	}
+	return g.densePages()
+}
+
+// densePages emits the pages whose keys and ids are data, and what they share. A
+// table of 32-bit offsets leads from ids to row blocks.
+func (g *generator) densePages() error {
+	if len(g.plan.IDs) == 0 {
+		return nil
+	}
+	if len(g.plan.IDs) > 1<<16 {
+		return fmt.Errorf("%w: %d distinct rows", ErrTooLarge, len(g.plan.IDs))
+	}
+	a := g.asm
+	var search [3]label // by size of an id
+	for i := range g.plan.Trees {
+		page := &g.plan.Trees[i]
+		if !page.Dense {
+			continue
+		}
+		size := int16(2)
+		if g.plan.ShortIDs(page) {
+			size = 1
+		}
+		if search[size] == 0 {
+			search[size] = a.newLabel()
+		}
+		g.tree[i] = a.bindNew()
+		a.op(x86.AMOVL, imm(int64(g.appendRecord(page, g.plan.IDOf, size))), reg(rTmp))
+		a.jump(obj.AJMP, search[size])
+		if err := a.breakChunk(); err != nil {
+			return err
+		}
+	}
+	g.data = append(g.data, make([]byte, packedKeys)...) // read behind the last record
+	blocks := uint32(len(g.data))
+	for _, block := range g.plan.IDs {
+		g.dataRefs = append(g.dataRefs, descRef{len(g.data), g.block[block]})
+		g.data = append(g.data, 0, 0, 0, 0)
+	}
+	if err := a.flush(); err != nil { // the search branches within its chunk
+		return err
+	}
+	for size, at := range search {
+		if at == 0 {
+			continue
+		}
+		a.bind(at)
+		g.store(rPC, slotPC)
+		g.spreadLowByte()
+		a.leaData(0, rCFA)
+		a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+		g.searchRecord(int16(size))
+		a.leaData(blocks, rCFA)
+		a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))
+		a.leaLabel(g.text, rCFA)
+		a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+		g.loadSlot(slotPC, rPC)
+		a.op1(obj.AJMP, reg(rTmp))
 	}
 	return nil
 }

@@ -50,8 +50,7 @@ const (
 	slotLeft   = 56         // steps of later segments
 	slotResult = 64         // _eh_elf: where the result goes
 	slotCursor = 72         // the cursor during the slow path
-	slotWant   = 80         // uint32: bit i: register i is asked for
-	slotExact  = 84         // uint32: exact of the caller, during the slow path
+	slotExact  = 80         // uint32: exact of the caller, during the slow path
 	slotNew    = 88         // [17]uint64: the caller's registers; pcs of a caller that wants none
 	slotExpr   = 224        // [16]uint64: stack of an expression
 	slotDeref  = slotMem    // _eh_elf: the callback

@@ -59,16 +59,12 @@ func (l *packedLayout) lookup() {
 	a.op(x86.ASHRL, imm(plan.PageBits), reg(rTmp))
 	a.leaData(0, rCFA)
 	a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 0), reg(rTmp)) // the entry
-	// The pc's low byte in all bytes of xmm0.
-	a.op(x86.AMOVBLZX, reg(x86.REG_AL), reg(x86.REG_AX))
-	a.op3(x86.AIMUL3L, imm(0x01010101), reg(x86.REG_AX), reg(x86.REG_AX))
-	a.op(x86.AMOVL, reg(x86.REG_AX), reg(x86.REG_X0))
-	a.op3(x86.APSHUFD, imm(0), reg(x86.REG_X0), reg(x86.REG_X0))
+	g.spreadLowByte()
 	a.op(x86.ATESTL, reg(rTmp), reg(rTmp))
 	a.jump(x86.AJMI, l.long)
 	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
 	a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
-	l.compare(1)
+	g.compareKeys(1)
 	a.op(x86.ABTSL, reg(pCount), reg(pMask)) // what follows the keys does not count
 	a.op(x86.ABSFL, reg(pMask), reg(pMask))
 	a.op(x86.AADDQ, reg(pCount), reg(pKeys))
@@ -89,17 +85,25 @@ func (l *packedLayout) lookup() {
 
 // longRecord emits the lookup in a long record; edi is the entry.
 func (l *packedLayout) longRecord() {
-	g := l.g
-	a := g.asm
-	next, last, found := a.newLabel(), a.newLabel(), a.newLabel()
+	a := l.g.asm
 	a.bind(l.long)
 	a.op(x86.AANDL, imm(packedLong-1), reg(rTmp))
 	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	l.g.searchRecord(2)
+	a.jump(obj.AJMP, l.jump)
+}
+
+// searchRecord emits the search of a record of any number of keys, with ids of
+// idSize bytes, at rTmp, for the low byte that fills xmm0. The id comes in edi;
+// rPC is lost.
+func (g *generator) searchRecord(idSize int16) {
+	a := g.asm
+	next, last, found := a.newLabel(), a.newLabel(), a.newLabel()
 	a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
 	a.op1(x86.AINCQ, reg(pKeys))
 	g.store(pKeys, slotKeys)
 	a.bind(next)
-	l.compare(0)
+	g.compareKeys(0)
 	a.op(x86.ABSFL, reg(pMask), reg(pMask)) // 16 if all are at most the pc
 	a.op(x86.ACMPL, reg(pCount), imm(packedKeys))
 	a.branch(x86.AJLS, last)
@@ -115,14 +119,26 @@ func (l *packedLayout) longRecord() {
 	a.op(x86.AADDQ, reg(pKeys), reg(pCount)) // address of the ids
 	a.op(x86.AADDQ, reg(pKeys), reg(pMask))
 	a.op(x86.ASUBQ, mem(x86.REG_SP, slotKeys), reg(pMask)) // index of the id
-	a.op(x86.AMOVWLZX, memIndex(pCount, pMask, 2, 0), reg(rTmp))
-	a.jump(obj.AJMP, l.jump)
+	if idSize == 1 {
+		a.op(x86.AMOVBLZX, memIndex(pCount, pMask, 1, 0), reg(rTmp))
+	} else {
+		a.op(x86.AMOVWLZX, memIndex(pCount, pMask, 2, 0), reg(rTmp))
+	}
 }
 
-// compare emits the comparison of the 16 keys at pKeys+off with xmm0: bit i of
-// pMask says that key i is larger; bits 16 to 31 are set.
-func (l *packedLayout) compare(off int64) {
-	a := l.g.asm
+// spreadLowByte fills xmm0 with the pc's low byte. rPC is lost.
+func (g *generator) spreadLowByte() {
+	a := g.asm
+	a.op(x86.AMOVBLZX, reg(x86.REG_AL), reg(x86.REG_AX))
+	a.op3(x86.AIMUL3L, imm(0x01010101), reg(x86.REG_AX), reg(x86.REG_AX))
+	a.op(x86.AMOVL, reg(x86.REG_AX), reg(x86.REG_X0))
+	a.op3(x86.APSHUFD, imm(0), reg(x86.REG_X0), reg(x86.REG_X0))
+}
+
+// compareKeys emits the comparison of the 16 keys at pKeys+off with xmm0: bit i
+// of pMask says that key i is larger; bits 16 to 31 are set.
+func (g *generator) compareKeys(off int64) {
+	a := g.asm
 	x0, x1, x2 := reg(x86.REG_X0), reg(x86.REG_X1), reg(x86.REG_X2)
 	a.op(x86.AMOVOU, mem(pKeys, off), x1)
 	a.op(x86.AMOVO, x1, x2)
@@ -130,6 +146,21 @@ func (l *packedLayout) compare(off int64) {
 	a.op(x86.APCMPEQB, x1, x2) // min(key, pc) == key
 	a.op(x86.APMOVMSKB, x2, reg(pMask))
 	a.op1(x86.ANOTL, reg(pMask))
+}
+
+// appendRecord appends the record of a page to the data and returns its offset.
+func (g *generator) appendRecord(t *plan.Tree, idOf []uint32, idSize int16) uint32 {
+	off := uint32(len(g.data))
+	g.data = append(g.data, byte(len(t.Keys)))
+	g.data = append(g.data, t.Keys...)
+	for _, target := range t.Targets {
+		if idSize == 1 {
+			g.data = append(g.data, byte(idOf[target]))
+		} else {
+			g.data = binary.LittleEndian.AppendUint16(g.data, uint16(idOf[target]))
+		}
+	}
+	return off
 }
 
 // heads emits the slots, in order of ids.
@@ -179,35 +210,20 @@ func (l *packedLayout) heads() error {
 // pages stores the records.
 func (l *packedLayout) pages() error {
 	g := l.g
-	le := binary.LittleEndian
+	if len(g.plan.IDs) > 1<<16 {
+		return fmt.Errorf("%w: %d distinct rows", ErrTooLarge, len(g.plan.IDs))
+	}
 	l.entries = make([]uint32, len(g.plan.Trees))
 	for i := range g.plan.Trees {
 		t := &g.plan.Trees[i]
-		entry := uint32(len(g.data))
 		if len(g.data) >= packedLong-1<<16 {
 			return fmt.Errorf("%w: %d", ErrTooLarge, len(g.plan.Trees))
 		}
-		short := len(t.Keys) <= packedKeys
-		for _, target := range t.Targets {
-			short = short && g.plan.IDOf[target] <= plan.MaxShortID
+		if len(t.Keys) <= packedKeys && g.plan.ShortIDs(t) {
+			l.entries[i] = g.appendRecord(t, g.plan.IDOf, 1)
+		} else {
+			l.entries[i] = g.appendRecord(t, g.plan.IDOf, 2) | packedLong
 		}
-		g.data = append(g.data, byte(len(t.Keys)))
-		g.data = append(g.data, t.Keys...)
-		for _, target := range t.Targets {
-			id := g.plan.IDOf[target]
-			switch {
-			case short:
-				g.data = append(g.data, byte(id))
-			case id <= 0xffff:
-				g.data = le.AppendUint16(g.data, uint16(id))
-			default:
-				return fmt.Errorf("%w: %d distinct rows", ErrTooLarge, len(g.plan.IDs))
-			}
-		}
-		if !short {
-			entry |= packedLong
-		}
-		l.entries[i] = entry
 	}
 	// 16 keys may be read from the last record's begin on.
 	g.data = append(g.data, make([]byte, packedKeys)...)

@@ -133,10 +133,7 @@ func (g *generator) slowRules(fail label) {
 
 	a.bind(saved) // saved at CFA + rsi
 	a.op(x86.AADDQ, reg(sCFA), reg(x86.REG_SI))
-	a.op(x86.AMOVL, mem(x86.REG_SP, slotWant), reg(val))
-	a.op(x86.ABTL, reg(sReg), reg(val))
-	a.branch(x86.AJCC, undefined) // not asked for
-	a.bind(unreadable)            // saved at rsi
+	a.bind(unreadable) // saved at rsi
 	a.call(g.readWord)
 	a.branch(x86.AJCC, set)
 	a.op(x86.AMOVL, imm(int64(abi.StatusUnreadable)), reg(x86.REG_DX))

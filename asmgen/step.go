@@ -15,12 +15,12 @@ import (
 // and the step ends in stepDone. A row of the slow path is done by a walk of one
 // step, on registers and memory described at these places of the frame:
 const (
-	stepRegs   = slotNew                        // eh_elf_regs_t
-	stepMem    = stepRegs + int64(abi.RegsSize) // eh_elf_memory_t
-	stepPCs    = stepMem + int64(abi.MemoryLen) // one pc
-	stepCtx    = frameSize + 48 + 8             // the context given by value: above the frame, six pushes, the return address
-	stepWanted = 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX
-	stepFlags  = abi.ContextRIP | abi.ContextRSP | abi.ContextRBP | abi.ContextRBX
+	stepRegs  = slotNew                        // eh_elf_regs_t
+	stepMem   = stepRegs + int64(abi.RegsSize) // eh_elf_memory_t
+	stepPCs   = stepMem + int64(abi.MemoryLen) // one pc
+	stepCtx   = frameSize + 48 + 8             // the context given by value: above the frame, six pushes, the return address
+	stepValid = 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX
+	stepFlags = abi.ContextRIP | abi.ContextRSP | abi.ContextRBP | abi.ContextRBX
 )
 
 // context lists the registers of unwind_context_t.
@@ -183,8 +183,7 @@ func (g *generator) stepByWalk() {
 		a.op(x86.AMOVQ, onStack(stepCtx+c.off), ax)
 		a.op(x86.AMOVQ, ax, onStack(stepRegs+regOff(c.dwarf)))
 	}
-	a.op(x86.AMOVL, imm(stepWanted), reg(x86.REG_R9))
-	a.op(x86.AMOVL, reg(x86.REG_R9), onStack(stepRegs+int64(abi.RegsValid)))
+	a.op(x86.AMOVL, imm(stepValid), onStack(stepRegs+int64(abi.RegsValid)))
 	a.op(x86.AMOVL, imm(1), onStack(stepRegs+int64(abi.RegsExact)))
 
 	// Without deref all of memory is the window; with it, the window is empty.
@@ -211,7 +210,7 @@ func (g *generator) stepByWalk() {
 	a.op(x86.ALEAQ, onStack(stepMem), reg(x86.REG_SI))
 	a.op(x86.ALEAQ, onStack(stepPCs), cx)
 	a.op(x86.AMOVL, imm(1), reg(x86.REG_R8))
-	a.call(g.walkWanted)
+	a.call(g.walk)
 
 	// The flags: the valid ones of four registers, or the error, or nothing at the
 	// end of the stack.

@@ -17,14 +17,10 @@ func (g *generator) entry() {
 	null, segment, setUp, zero := a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel()
 	const begin, end, left = x86.REG_CX, x86.REG_AX, x86.REG_R8
 	a.bind(g.walk)
-	a.op(x86.AMOVL, imm(int64(abi.AllRegs)), reg(x86.REG_R9))
-	// An entry of _eh_elf: r9d holds the registers that are asked for.
-	a.bind(g.walkWanted)
 	g.prologue(&g.walkFrame)
 	g.store(x86.REG_DI, slotRegs)
 	g.store(x86.REG_SI, slotMem)
 	g.store(x86.REG_DX, slotBias)
-	g.store(x86.REG_R9, slotWant)
 	a.op(x86.ATESTQ, reg(begin), reg(begin))
 	a.branch(x86.AJEQ, null)
 	a.op(x86.ALEAQ, memIndex(begin, left, 8, 0), reg(end))
@@ -93,11 +89,11 @@ func (g *generator) exits() {
 		}
 	}
 	a.bind(g.exit)
-	a.op(x86.ACMPQ, mem(x86.REG_SP, slotRegs), imm(0))
+	g.loadSlot(slotRegs, spillRegs)
+	a.op(x86.ATESTQ, reg(spillRegs), reg(spillRegs))
 	a.jump(x86.AJEQ, g.stepStop)
 	g.spillState(0)
-	g.loadSlot(slotRegs, x86.REG_CX)
-	a.op(x86.AMOVW, reg(rTmp), mem(x86.REG_CX, int64(abi.RegsStatus)))
+	a.op(x86.AMOVW, reg(rTmp), mem(spillRegs, int64(abi.RegsStatus)))
 	a.op(x86.AMOVQ, reg(rCursor), reg(x86.REG_AX))
 	a.op(x86.ASUBQ, mem(x86.REG_SP, slotBegin), reg(x86.REG_AX))
 	a.op(x86.ASHRQ, imm(3), reg(x86.REG_AX))
@@ -224,34 +220,38 @@ func (g *generator) noWindow() {
 	a.op(x86.AADDQ, reg(rDelta), reg(rSP))
 }
 
-// spillState brings the registers in memory up to date. It keeps edi, the cursor
-// and rCFA. frame is how much lower rsp is than in the walk.
+// spillRegs holds the address of the registers in memory while they are spilled.
+const spillRegs = x86.REG_R8
+
+// spillState brings the registers in memory, at spillRegs, up to date. It keeps
+// edi, the cursor and rCFA. frame is how much lower rsp is than in the walk.
 func (g *generator) spillState(frame int64) {
 	a := g.asm
 	done := a.newLabel()
 	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, frame+slotSync))
 	a.branch(x86.AJEQ, done)
 	a.op(x86.AADDQ, reg(rBase), reg(rPC))
-	a.op(x86.AMOVQ, mem(x86.REG_SP, frame+slotRegs), reg(rBase))
-	a.op(x86.AMOVQ, reg(rPC), mem(rBase, regOff(abi.RIP)))
+	a.op(x86.AMOVQ, reg(rPC), mem(spillRegs, regOff(abi.RIP)))
 	for i, m := range machineReg {
-		a.op(x86.AMOVQ, reg(m), mem(rBase, regOff(fastReg(i))))
+		a.op(x86.AMOVQ, reg(m), mem(spillRegs, regOff(fastReg(i))))
 	}
 	a.op(x86.ASUBQ, reg(rDelta), reg(rSP))
-	a.op(x86.AMOVQ, reg(rSP), mem(rBase, regOff(abi.RSP)))
-	a.op(x86.AMOVL, reg(rMask), mem(rBase, int64(abi.RegsValid)))
+	a.op(x86.AMOVQ, reg(rSP), mem(spillRegs, regOff(abi.RSP)))
+	a.op(x86.AMOVL, reg(rMask), mem(spillRegs, int64(abi.RegsValid)))
 	// exact is 0; status is written on the way out.
-	a.op(x86.AMOVL, imm(0), mem(rBase, int64(abi.RegsExact)))
-	a.op(x86.AMOVQ, reg(rCursor), mem(x86.REG_SP, frame+slotSync))
+	a.op(x86.AMOVL, imm(0), mem(spillRegs, int64(abi.RegsExact)))
 	a.bind(done)
 }
 
 // spillCode emits the subroutine spill.
 func (g *generator) spillCode() {
 	const returnAddress = 8
-	g.asm.bind(g.spill)
+	a := g.asm
+	a.bind(g.spill)
+	a.op(x86.AMOVQ, mem(x86.REG_SP, returnAddress+slotRegs), reg(spillRegs))
 	g.spillState(returnAddress)
-	g.asm.op0(obj.ARET)
+	a.op(x86.AMOVQ, reg(rCursor), mem(x86.REG_SP, returnAddress+slotSync))
+	a.op0(obj.ARET)
 }
 
 // dispatchCode emits dispatch, the way from a step to the next row, with the

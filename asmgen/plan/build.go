@@ -23,9 +23,7 @@ func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
 	b := builder{plan: p, tails: map[Tail]uint32{}, trees: map[string]uint32{}}
 	b.blocks()
 	b.pages()
-	if opt.Dispatch == DispatchPacked {
-		p.number()
-	}
+	p.number()
 	return p, nil
 }
 
@@ -160,23 +158,38 @@ func (b *builder) pages() {
 	}
 }
 
-// number gives ids to the blocks, by how many leaves lead to them.
+// number gives ids to the blocks of dense pages, by how many leaves lead to them.
 func (p *Plan) number() {
 	uses := make([]int, len(p.Blocks))
 	for i := range p.Trees {
+		if !p.Trees[i].Dense {
+			continue
+		}
 		for _, target := range p.Trees[i].Targets {
 			uses[target]++
 		}
 	}
-	p.IDs = make([]uint32, len(p.Blocks))
 	p.IDOf = make([]uint32, len(p.Blocks))
-	for i := range p.IDs {
-		p.IDs[i] = uint32(i)
+	for i := range p.Blocks {
+		p.IDOf[i] = NoID
+		if uses[i] > 0 {
+			p.IDs = append(p.IDs, uint32(i))
+		}
 	}
 	slices.SortStableFunc(p.IDs, func(a, b uint32) int { return uses[b] - uses[a] })
 	for id, block := range p.IDs {
 		p.IDOf[block] = uint32(id)
 	}
+}
+
+// ShortIDs reports whether all ids of a dense page fit a byte.
+func (p *Plan) ShortIDs(t *Tree) bool {
+	for _, target := range t.Targets {
+		if p.IDOf[target] > MaxShortID {
+			return false
+		}
+	}
+	return true
 }
 
 // extend has block hold from key on.
@@ -202,7 +215,8 @@ func (b *builder) tree(t Tree) uint32 {
 	n := uint32(len(b.plan.Trees))
 	b.trees[string(key)] = n
 	own := Tree{Keys: append([]uint8(nil), t.Keys...), Targets: append([]uint32(nil), t.Targets...)}
-	if b.plan.Dispatch == DispatchTree {
+	own.Dense = b.plan.Dispatch == DispatchPacked || len(own.Keys) >= DenseKeys
+	if !own.Dense {
 		own.Nodes = b.dp.nodes(own.Keys)
 	}
 	b.plan.Trees = append(b.plan.Trees, own)

@@ -62,7 +62,7 @@ type PageInfo struct {
 type LeafInfo struct {
 	Start       string `json:"start"`
 	Block       uint32 `json:"block"`
-	Comparisons int    `json:"comparisons"` // 0 with packed dispatch
+	Comparisons int    `json:"comparisons"` // 0 in a dense page
 }
 
 // Info is a plan for dumps.
@@ -164,9 +164,16 @@ func (p *Plan) Dump(w io.Writer, pc *dwarfcfa.Addr) error {
 		fmt.Fprintln(out, t)
 	}
 	for _, page := range info.Pages {
-		fmt.Fprintf(out, "page %s: tree %d\n", page.Page, page.Tree)
+		dense := p.Trees[page.Tree].Dense
+		if fmt.Fprintf(out, "page %s: tree %d", page.Page, page.Tree); dense {
+			fmt.Fprint(out, ", dense")
+		}
+		fmt.Fprintln(out)
 		for _, r := range page.Ranges {
-			fmt.Fprintf(out, "  %s: block %d after %d comparisons\n", r.Start, r.Block, r.Comparisons)
+			if fmt.Fprintf(out, "  %s: block %d", r.Start, r.Block); !dense {
+				fmt.Fprintf(out, " after %d comparisons", r.Comparisons)
+			}
+			fmt.Fprintln(out)
 		}
 	}
 	return out.Flush()

@@ -99,22 +99,33 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestIDs checks that ids are a permutation, the most used first.
+// TestIDs checks that the blocks of dense pages have ids, the most used first.
 func TestIDs(t *testing.T) {
-	p, err := Build(randomTable(rand.New(rand.NewPCG(7, 8))), Options{Dispatch: DispatchPacked})
-	require.NoError(t, err)
-	require.Len(t, p.IDs, len(p.Blocks))
-	uses := map[uint32]int{}
-	for _, tree := range p.Trees {
-		assert.Empty(t, tree.Nodes)
-		for _, target := range tree.Targets {
-			uses[target]++
+	for _, d := range []Dispatch{DispatchTree, DispatchPacked} {
+		p, err := Build(randomTable(rand.New(rand.NewPCG(7, 8))), Options{Dispatch: d})
+		require.NoError(t, err)
+		uses := map[uint32]int{}
+		for _, tree := range p.Trees {
+			assert.Equal(t, d == DispatchPacked || len(tree.Keys) >= DenseKeys, tree.Dense)
+			if !tree.Dense {
+				assert.Len(t, tree.Nodes, len(tree.Keys))
+				continue
+			}
+			assert.Empty(t, tree.Nodes)
+			for _, target := range tree.Targets {
+				uses[target]++
+			}
 		}
-	}
-	for id, block := range p.IDs {
-		assert.EqualValues(t, id, p.IDOf[block])
-		if id > 0 {
-			assert.GreaterOrEqual(t, uses[p.IDs[id-1]], uses[block])
+		require.Len(t, p.IDs, len(uses))
+		for id, block := range p.IDs {
+			assert.EqualValues(t, id, p.IDOf[block])
+			assert.Positive(t, uses[block])
+			if id > 0 {
+				assert.GreaterOrEqual(t, uses[p.IDs[id-1]], uses[block])
+			}
+		}
+		for block := range p.Blocks {
+			assert.Equal(t, uses[uint32(block)] == 0, p.IDOf[block] == NoID)
 		}
 	}
 }
