@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 // programs are those of testdata; each is linked with the library.
 var programs = map[string][]string{
-	"stacks":  {"stacks.c", "check.c", "-lunwind", "-pthread"},
+	"stacks":  {"stacks.c", "check.c", "trouble.c", "-lunwind", "-pthread"},
 	"corrupt": {"corrupt.c"},
 	"objects": {"objects.c"},
 	"race":    {"race.c", "-pthread"},
@@ -73,7 +73,7 @@ func (k *kit) make() string {
 		{"make", "-s", "OUT=" + k.dir, "all"},
 		{"gcc", "-O2", "-shared", "-fPIC", "-o", k.path("plugin.so"), "testdata/plugin.c"},
 		k.gcc("trust", "testdata/trust.c", k.path("libehunwind.a"), "-pthread"),
-		k.gcc("stacks-fp", "testdata/stacks.c", "testdata/check.c", "-lunwind", "-pthread", "-fno-omit-frame-pointer", k.path("libehunwind.so")),
+		k.gcc("stacks-fp", append(inTestdata(programs["stacks"]), "-fno-omit-frame-pointer", k.path("libehunwind.so"))...),
 	}
 	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh"), k.path("plugin.so")}
 	for name, args := range programs {
@@ -129,7 +129,7 @@ func TestStacks(t *testing.T) {
 	k := makeKit(t)
 	for scenario, figures := range map[string]string{ // deterministic: as many as the program makes
 		"chains": "stacks=61", "callbacks": "stacks=", "signals": "stacks=194", "threads": "stacks=400", "deep": "stacks=40",
-		"coroutines": "stacks=62", "assembly": "stacks=20", "loading": "stacks=60",
+		"overflow": "stacks=3", "forks": "stacks=2", "coroutines": "stacks=62", "assembly": "stacks=20", "loading": "stacks=60",
 	} {
 		t.Run(scenario, func(t *testing.T) {
 			t.Parallel()
@@ -140,6 +140,20 @@ func TestStacks(t *testing.T) {
 				assert.Contains(t, out, " guessed=0 ")
 			}
 		})
+	}
+}
+
+// TestForbidden runs where the system call for looking at unknown stacks is
+// forbidden, and another has to do.
+func TestForbidden(t *testing.T) {
+	k := makeKit(t)
+	for _, scenario := range []string{"chains", "signals", "threads", "coroutines"} {
+		out, err := k.run(t, k.path("eh"), []string{"NO_READV=1"}, k.path("stacks"), scenario)
+		if strings.HasPrefix(out, "cannot forbid") {
+			t.Skip("needs seccomp")
+		}
+		require.NoError(t, err, "%s", out)
+		assert.Contains(t, out, " guessed=0 failures=0\n")
 	}
 }
 

@@ -24,7 +24,10 @@
 
 #include "internal.h"
 
-enum { CHUNK = 32 /* pages asked for by one system call */ };
+enum {
+    CHUNK = 32,      /* pages asked for by one system call */
+    GUARD_PAGES = 16 /* how far above an unreadable rsp the stack may begin */
+};
 
 static uint64_t main_top;     /* where the main thread's stack ends */
 static uint64_t largest = 8 << 20; /* what a thread's own stack is not larger than, in a guess */
@@ -131,14 +134,28 @@ static uint64_t own_end(uint64_t rsp)
     return 0;
 }
 
+/*
+ * lowest_readable is the lowest page that a frame with this rsp may use and that can
+ * be read: that of its red zone, as a rule. A stack that overflowed has its rsp in the
+ * guard page or below, and its frames above that. It is 0 where there is none.
+ */
+static uint64_t lowest_readable(uint64_t rsp)
+{
+    uint64_t lo = (rsp - RED_ZONE) & ~(uint64_t)(PAGE - 1);
+    for (int i = 0; i < GUARD_PAGES; i++, lo += PAGE)
+        if (readable_until(lo, lo + PAGE) != lo)
+            return lo;
+    return 0;
+}
+
 /* feel_out finds a window by asking the kernel. */
 static bool feel_out(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
 {
     if (rsp < 2 * PAGE || rsp >= (uint64_t)1 << 47)
         return false;
-    uint64_t end = own_end(rsp), lo = (rsp - RED_ZONE) & ~(uint64_t)(PAGE - 1), page = rsp & ~(uint64_t)(PAGE - 1);
-    if (lo != page && readable_until(lo, page) != page)
-        lo = page; /* the red zone is outside */
+    uint64_t end = own_end(rsp), lo = lowest_readable(rsp);
+    if (lo == 0)
+        return false;
     if (end != 0 && end == own.hi && rsp < end) {
         uint64_t known = own.lo;
         if (lo >= known || readable_until(lo, known) == known) { /* deeper than before */
@@ -159,14 +176,14 @@ static bool feel_out(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
     ehu_count_(COUNT_OTHER_STACKS);
     uint64_t until = readable_until(lo, lo + CHUNK * PAGE);
     if (until <= rsp)
-        return false;
+        return false; /* the other side of a gap */
     *flags |= EHU_OTHER_STACK;
     return set_window(mem, lo, rsp, until);
 }
 
 /*
  * ehu_window_ makes the window of the stack that holds rsp: from the red zone up.
- * It returns false where rsp is in no readable memory.
+ * It returns false where there is none. Where a stack overflowed, it begins above rsp.
  */
 bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
 {

@@ -13,15 +13,12 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "stacks.h"
 
-#define NOINLINE __attribute__((noinline))
-
-static volatile long sink;
-static void (*bottom)(void); /* what the innermost function of a chain calls */
+volatile long sink;
+void (*bottom)(void);
 
 /* ------------------------------------------------------------------------------ chains */
-
-static void chain(int depth);
 
 NOINLINE static long with_saved(int depth, long a, long b, long c)
 {
@@ -63,7 +60,7 @@ NOINLINE static void large(int depth)
     sink += buffer[depth % 9000];
 }
 
-NOINLINE static void chain(int depth)
+NOINLINE void chain(int depth)
 {
     if (depth <= 0) {
         bottom();
@@ -257,7 +254,7 @@ static void threads(void)
         pthread_attr_t attr;
         pthread_attr_init(&attr);
         if (i >= N / 2)
-            pthread_attr_setstacksize(&attr, 128 << 10);
+            pthread_attr_setstacksize(&attr, 64 << 10);
         if (pthread_create(&t[i], &attr, thread, (void *)i) != 0)
             abort();
         pthread_attr_destroy(&attr);
@@ -401,12 +398,15 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } scenarios[] = {
         {"chains", chains}, {"callbacks", callbacks}, {"signals", signals}, {"threads", threads}, {"deep", deep},
-        {"assembly", assembly}, {"coroutines", coroutines_everywhere}, {"loading", loading},
+        {"assembly", assembly}, {"overflow", overflow}, {"forks", forks},
+        {"coroutines", coroutines_everywhere}, {"loading", loading},
     };
     unw_set_caching_policy(unw_local_addr_space, UNW_CACHE_NONE); /* its cache mixes up a pc and a return address */
     expect_guesses = getenv("GUESSES") != NULL;
     if (expect_guesses)
         expected_end = EH_ELF_NO_INFO; /* at _start, which has no frame pointer */
+    if (getenv("NO_READV"))
+        forbid_readv();
     if (ehu_init() != 0)
         return 2;
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
