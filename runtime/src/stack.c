@@ -29,7 +29,8 @@ enum {
     GUARD_PAGES = 16 /* how far above an unreadable rsp the stack may begin */
 };
 
-static uint64_t main_top;     /* where the main thread's stack ends */
+static uint64_t main_top; /* where the main thread's stack ends */
+static uint64_t main_tp;  /* the main thread's thread pointer, which is not on its stack; 0 if unknown */
 static uint64_t largest = 8 << 20; /* what a thread's own stack is not larger than, in a guess */
 static bool use_sigprocmask;  /* process_vm_readv is forbidden here */
 
@@ -129,7 +130,7 @@ static uint64_t own_end(uint64_t rsp)
     if (rsp < main_top && main_top - rsp <= largest)
         return main_top;
     uint64_t tp = ehu_thread_pointer_(); /* what is above are the thread's data */
-    if (rsp < tp && tp - rsp <= largest)
+    if (tp != main_tp && rsp < tp && tp - rsp <= largest)
         return tp;
     return 0;
 }
@@ -209,6 +210,8 @@ void ehu_stack_init_(void)
     }
     if (maps)
         fclose(maps);
+    if (syscall(SYS_gettid) == getpid())
+        main_tp = ehu_thread_pointer_();
     char here = 0, there = 1;
     struct iovec to = {&there, 1}, from = {&here, 1};
     use_sigprocmask = syscall(SYS_process_vm_readv, (long)getpid(), &to, 1L, &from, 1L, 0L) != 1;

@@ -52,6 +52,18 @@ static char *path_of(const struct dl_phdr_info *info, bool first)
     return strdup(self);
 }
 
+/* mapped tells whether a segment lies in one that is loaded, as a PT_NOTE need not. */
+static bool mapped(const struct dl_phdr_info *info, const ElfW(Phdr) *p)
+{
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *l = &info->dlpi_phdr[i];
+        if (l->p_type == PT_LOAD && l->p_flags & PF_R && p->p_vaddr >= l->p_vaddr &&
+            p->p_vaddr - l->p_vaddr <= l->p_filesz && p->p_memsz <= l->p_filesz - (p->p_vaddr - l->p_vaddr))
+            return true;
+    }
+    return false;
+}
+
 static int list_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct listing *l = arg;
@@ -75,7 +87,7 @@ static int list_object(struct dl_phdr_info *info, size_t size, void *arg)
         if (p->p_type == PT_LOAD && p->p_flags & PF_X && o->num_ranges < MAX_RANGES) {
             o->low[o->num_ranges] = start;
             o->high[o->num_ranges++] = start + p->p_memsz;
-        } else if (p->p_type == PT_NOTE && o->build_id_size == 0) {
+        } else if (p->p_type == PT_NOTE && o->build_id_size == 0 && mapped(info, p)) {
             o->build_id_size = ehu_build_id_((const void *)(uintptr_t)start, p->p_memsz, p->p_align, o->build_id);
         }
     }
