@@ -115,6 +115,7 @@ type Object struct {
 	data    []byte // of the vDSO
 	buildID []byte
 	loads   []segment
+	entry   uint64 // link-time; 0: none
 	fileErr error
 
 	compiled sync.Once
@@ -192,6 +193,14 @@ func (o *Object) Bias(m *Mapping) (uint64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// isEntry tells whether a link-time address lies where the object is entered
+// from the kernel: before the entry point there is no caller. The dynamic
+// loader's entry, which has no unwind information, is two dozen instructions.
+func (o *Object) isEntry(addr uint64) bool {
+	const size = 64
+	return o.entry != 0 && addr-o.entry < size
 }
 
 // Code returns the object's eh_elf; it is made at the first call.
@@ -316,7 +325,7 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 	if len(o.recorded) > 0 && len(id) > 0 && !bytes.Equal(trimID(o.recorded), trimID(id)) {
 		return fmt.Errorf("%w: %x, recorded was %x", ErrReplaced, id, o.recorded)
 	}
-	o.buildID = id
+	o.buildID, o.entry = id, f.Entry
 	o.loads = nil
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
@@ -377,4 +386,19 @@ func (o *Object) SignalFrame(addr uint64) bool {
 	regs.Reg[abi.RIP] = addr
 	zeros := ehelf.Memory{Read: func(uint64) (uint64, bool) { return 0, true }}
 	return code.Step(&regs, &zeros, 0) == abi.StatusOK && regs.Exact == 1
+}
+
+// DebugPaths are the paths at which the object's separate debug file may be,
+// by its build-id.
+func (o *Object) DebugPaths() []string {
+	id := o.BuildID()
+	if len(id) < 2 {
+		return nil
+	}
+	var paths []string
+	for _, dir := range o.set.opt.DebugDirs {
+		base := buildIDPath(dir, id)
+		paths = append(paths, filepath.Join(base, "debug"), base+".debug")
+	}
+	return paths
 }

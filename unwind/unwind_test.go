@@ -23,7 +23,7 @@ var (
 		{Name: "main", Addr: 0x401040, Size: 0x40},
 		{Name: "handler", Addr: 0x401100, Size: 0x40},
 	}}
-	lib = unwindtest.ELF{Off: 0x2000, VAddr: 0x3000, Size: 0x1000, BuildID: []byte("lib-build-id!"), Funcs: []unwindtest.Func{
+	lib = unwindtest.ELF{Entry: 0x3400, Off: 0x2000, VAddr: 0x3000, Size: 0x1000, BuildID: []byte("lib-build-id!"), Funcs: []unwindtest.Func{
 		{Name: "work", Addr: 0x3000, Size: 0x100},
 		{Name: "restore", Addr: 0x3200, Size: 0x10, Kind: unwindtest.Signal},
 	}}
@@ -85,6 +85,7 @@ func TestWalk(t *testing.T) {
 			[]uint64{0x401100, libBase + 0x3201, libBase + 0x3000, 0x401044, 0x401010}, Outermost, "prog"},
 		{"stack copy too short", libBase + 0x3010, []uint64{0x401050}, []uint64{libBase + 0x3010, 0x401050}, Unreadable, "prog"},
 		{"no row", 0x401050, []uint64{0x401f00, 0}, []uint64{0x401050, 0x401f00}, NoInfo, "prog"},
+		{"entry without row", libBase + 0x3010, []uint64{libBase + 0x3410, 0}, []uint64{libBase + 0x3010, libBase + 0x3410}, Outermost, "lib.so"},
 		{"no mapping", 0x401050, []uint64{0xdead}, []uint64{0x401050, 0xdead}, NoMapping, ""},
 		{"zero", 0x401050, []uint64{0}, []uint64{0x401050}, Outermost, ""},
 		{"anonymous", 0x401050, []uint64{0x10010}, []uint64{0x401050, 0x10010}, NoObject, "//anon"},

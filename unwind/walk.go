@@ -74,6 +74,9 @@ func (m *Maps) Walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause
 		case abi.StatusOutermost:
 			return n, Outermost, object
 		case abi.StatusNoInfo:
+			if steps == 0 && object.isEntry(at-bias) {
+				return n, Outermost, object
+			}
 			if steps == 0 {
 				return n, NoInfo, object
 			}

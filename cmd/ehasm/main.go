@@ -45,6 +45,7 @@ Verbs:
   build    compile files, folders, what they load, or what a process has mapped
   dump     show a stage on the way: entries, rows, table, plan, asm
   info     show what an eh_elf was made from and what it covers
+  script   unwind the samples of a perf.data file
   version  show the version
   help     show help for a verb
 
@@ -68,7 +69,7 @@ type verb struct {
 }
 
 func verbs() []verb {
-	return []verb{buildVerb(), dumpVerb(), infoVerb(), versionVerb()}
+	return []verb{buildVerb(), dumpVerb(), infoVerb(), scriptVerb(), versionVerb()}
 }
 
 // run is the command without the process: it returns the exit status.

@@ -74,7 +74,7 @@ func TestText(t *testing.T) {
 	table, err := Kallsyms(write("ffffffff81000000 T _text\nffffffff81000000 T startup\nffffffff81000100 t next\n" +
 		"ffffffff81000200 D data\nffffffffc0000000 t mod_f\t[mod]\n"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"startup", "next", "next", "mod_f"},
+	assert.Equal(t, []string{"startup", "next", "data", "mod_f"},
 		names(table, 0xffffffff810000ff, 0xffffffff81000100, 0xffffffff81000200, 0xffffffffc0000010))
 	assert.Equal(t, "[mod]", table.Find(0xffffffffc0000010).Module)
 	_, err = Kallsyms(write("0000000000000000 T _text\n"))

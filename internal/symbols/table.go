@@ -44,6 +44,11 @@ func newTable(list []Symbol) *Table {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), better(&a, &b))
 	})
 	list = slices.CompactFunc(list, func(a, b Symbol) bool { return a.Start == b.Start })
+	return extend(list)
+}
+
+// extend lets symbols without size end where the next begins.
+func extend(list []Symbol) *Table {
 	for i := range list {
 		if list[i].rank&rankEmpty == 0 {
 			continue

@@ -2,9 +2,11 @@ package symbols
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -14,7 +16,8 @@ const maxText = 512 << 20 // bytes of a text file of symbols
 // ErrHidden is returned where the kernel shows zeros for its addresses.
 var ErrHidden = errors.New("the kernel hides its addresses (kernel.kptr_restrict)")
 
-// Kallsyms reads the functions of the running kernel: proc(5), /proc/kallsyms.
+// Kallsyms reads the symbols of the running kernel: proc(5), /proc/kallsyms. Of
+// several at one address the last of the file is kept, as perf does.
 func Kallsyms(path string) (*Table, error) {
 	b, err := readBounded(path, maxText)
 	if err != nil {
@@ -27,14 +30,7 @@ func Kallsyms(path string) (*Table, error) {
 		if len(f) < 3 || len(f[1]) != 1 {
 			continue
 		}
-		var rank uint8
-		switch f[1][0] {
-		case 'T':
-		case 't':
-			rank = rankLocal
-		case 'W', 'w':
-			rank = rankWeak
-		default:
+		if bytes.IndexByte([]byte("TtWwDdBb"), f[1][0]) < 0 {
 			continue
 		}
 		addr, err := strconv.ParseUint(string(f[0]), 16, 64)
@@ -42,7 +38,7 @@ func Kallsyms(path string) (*Table, error) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		some = some || addr != 0
-		s := Symbol{Start: addr, End: addr, Name: string(f[2]), rank: rank}
+		s := Symbol{Start: addr, End: addr, Name: string(f[2]), rank: rankEmpty}
 		if len(f) > 3 {
 			s.Module = string(f[3])
 		}
@@ -51,7 +47,14 @@ func Kallsyms(path string) (*Table, error) {
 	if !some {
 		return nil, ErrHidden
 	}
-	return newTable(list), nil
+	slices.SortStableFunc(list, func(a, b Symbol) int { return cmp.Compare(a.Start, b.Start) })
+	kept := list[:0]
+	for i, s := range list {
+		if i+1 == len(list) || list[i+1].Start != s.Start {
+			kept = append(kept, s)
+		}
+	}
+	return extend(kept), nil
 }
 
 // PerfMap reads the symbols that a run-time compiler has written for perf:

@@ -35,6 +35,7 @@ type Func struct {
 // address VAddr.
 type ELF struct {
 	Off, VAddr, Size uint64
+	Entry            uint64
 	BuildID          []byte
 	Funcs            []Func
 }
@@ -104,7 +105,7 @@ func (e *ELF) Bytes() []byte {
 		panic("segment too early")
 	}
 	out := pack([]byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"), uint16(3), uint16(62), uint32(1),
-		uint64(0), uint64(ehdr), shAt, uint32(0), uint16(ehdr), uint16(phdr), uint16(2), uint16(shdr), uint16(6), uint16(2))
+		e.Entry, uint64(ehdr), shAt, uint32(0), uint16(ehdr), uint16(phdr), uint16(2), uint16(shdr), uint16(6), uint16(2))
 	out = append(out, pack(uint32(1), uint32(5), e.Off, e.VAddr, e.VAddr, e.Size, e.Size, uint64(4096))...)
 	out = append(out, pack(uint32(4), uint32(4), noteAt, noteAt, noteAt, uint64(len(note)), uint64(len(note)), uint64(4))...)
 	for _, b := range [][]byte{note, frame, symtab, strtab, []byte(names)} {

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"ehasm/internal/script"
+	"ehasm/perfdata"
+	"ehasm/unwind"
+
+	"github.com/spf13/pflag"
+)
+
+const scriptHelp = `Unwind the samples of a perf.data file through eh_elfs and write their stacks.
+The eh_elfs are those of the cache that 'ehasm build --cache' fills; others are
+compiled in memory when they are first needed.
+
+Usage:
+  ehasm script [flags]
+`
+
+const scriptMore = `Record with registers and a copy of the stack:
+
+  perf record --call-graph dwarf PROGRAM
+
+Formats: perf is what perf script writes; folded has a line per distinct stack
+and the number of its samples, for flamegraph.pl and the like, in which stacks
+that could not be unwound to their outermost frame begin with [truncated]; json
+has an object per sample.
+
+Objects are looked for under their recorded paths, then by build-id in ~/.debug
+and /usr/lib/debug; names also come from separate debug files there, from
+/tmp/perf-PID.map and, for the running kernel, from /proc/kallsyms.
+
+Examples:
+  ehasm script | less
+  ehasm script --format=folded | flamegraph.pl > flame.svg
+  perf record -o - --call-graph dwarf ls | ehasm script -i -
+`
+
+// scriptOptions is what the flags of script say.
+type scriptOptions struct {
+	script.Options
+	input  string
+	output string
+	stats  string
+	cache  bool
+	quiet  bool
+}
+
+func scriptVerb() verb {
+	v := verb{name: "script", help: scriptHelp, more: scriptMore}
+	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
+		opt := &scriptOptions{}
+		fs.StringVarP(&opt.input, "input", "i", "perf.data", "read this `FILE`; -: standard input")
+		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`")
+		format := fs.String("format", "perf", "`FORMAT` of the output: perf, folded, json")
+		fs.IntVarP(&opt.Workers, "jobs", "j", runtime.GOMAXPROCS(0), "unwind in `N` threads")
+		fs.IntVar(&opt.MaxStack, "max-stack", script.DefaultMaxStack, "at most `N` frames of user code per stack")
+		fs.StringVar(&opt.Objects.Symfs, "symfs", "", "look for recorded paths below this `folder`")
+		fs.BoolVar(&opt.Mangled, "no-demangle", false, "leave names as they are in the objects")
+		fs.StringVar(&opt.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`")
+		fs.BoolVar(&opt.cache, "cache", false, "keep new eh_elfs in the cache, as build --cache does")
+		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
+		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
+		return func(ctx context.Context, args []string, c *console) int {
+			var err error
+			opt.Format, err = script.ParseFormat(*format)
+			switch {
+			case err != nil:
+				return v.misuse(c, fmt.Errorf("--format: %w", err))
+			case len(args) > 0:
+				return v.misuse(c, fmt.Errorf("argument %q: the file is given with -i", args[0]))
+			case opt.Workers < 1:
+				return v.misuse(c, fmt.Errorf("-j %d: want at least 1", opt.Workers))
+			case opt.MaxStack < 1:
+				return v.misuse(c, fmt.Errorf("--max-stack %d: want at least 1", opt.MaxStack))
+			}
+			return runScript(ctx, opt, c)
+		}
+	}
+	return v
+}
+
+// runScript is the verb: open, go through, tell.
+func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
+	opt.MapDir = "/tmp"
+	opt.Objects.DebugDirs = unwind.DefaultDebugDirs()
+	opt.Objects.VDSO = func() ([]byte, error) { return hostVDSO(ctx) }
+	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
+		return ehElf(ctx, name, file, size, opt.cache)
+	}
+	r, err := openRecording(opt.input)
+	if err != nil {
+		c.fail(opt.input, err)
+		return exitFailed
+	}
+	defer r.Close()
+	out, err := newScriptOutput(opt.output, c)
+	if err != nil {
+		c.fail(opt.output, err)
+		return exitFailed
+	}
+	summary, err := script.Run(ctx, r, out, opt.Options)
+	if err != nil {
+		c.fail(opt.input, err)
+	}
+	if err := out.finish(); err != nil {
+		c.fail(opt.output, err)
+	}
+	if !opt.quiet {
+		for _, w := range summary.Warnings {
+			c.note(opt.input, errors.New(w))
+		}
+		summary.Text(c.stderr)
+	}
+	if opt.stats != "" {
+		if err := writeStats(opt.stats, summary, c); err != nil {
+			c.fail(opt.stats, err)
+		}
+	}
+	return exitDone // or failed, if c was told of a failure
+}
+
+func openRecording(path string) (*perfdata.Reader, error) {
+	if path == "-" {
+		return perfdata.NewReader(bufio.NewReaderSize(os.Stdin, 1<<20), perfdata.Options{})
+	}
+	return perfdata.Open(path, perfdata.Options{})
+}
+
+// scriptOutput is standard output or a temporary file that is renamed.
+type scriptOutput struct {
+	io.Writer
+	path string
+	file *os.File
+	c    *console
+}
+
+func newScriptOutput(path string, c *console) (*scriptOutput, error) {
+	if path == "" || path == "-" {
+		return &scriptOutput{Writer: c.out, c: c}, nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return nil, err
+	}
+	return &scriptOutput{Writer: f, path: path, file: f, c: c}, nil
+}
+
+func (o *scriptOutput) finish() error {
+	if o.file == nil {
+		return nil // the console flushes
+	}
+	const mode = 0o644
+	err := errors.Join(o.file.Chmod(mode), o.file.Close())
+	if err == nil {
+		err = os.Rename(o.file.Name(), o.path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(o.file.Name()))
+	}
+	return nil
+}
+
+func writeStats(path string, s *script.Summary, c *console) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	b = append(b, '\n')
+	if path == "-" {
+		_, err = c.stderr.Write(b)
+		return err
+	}
+	return os.WriteFile(path, b, 0o644)
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"ehasm/perfdata/perfdatatest"
+	"ehasm/unwind/unwindtest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// smallRecording writes a perf.data with one sample of two frames, and the
+// folder with its object.
+func smallRecording(t *testing.T) (perf, symfs string) {
+	t.Helper()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	dir := t.TempDir()
+	object := unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: []byte("a small object"), Funcs: []unwindtest.Func{
+		{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost}, {Name: "main", Addr: 0x401040, Size: 0x40}}}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "prog"), object.Bytes(), 0o666))
+	b := perfdatatest.Builder{Attrs: []perfdatatest.Attr{{Name: "cycles", RegsUser: 0x180, StackUser: 16,
+		SampleType: 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<8 | 1<<12 | 1<<13}}}
+	id := perfdatatest.ID{PID: 7, TID: 7, Time: 1}
+	b.Comm(id, "prog", true)
+	b.Mmap2(id, 0x401000, 0x1000, 0x1000, "/prog")
+	b.Add(perfdatatest.Record(9, 2, uint64(0x401050), int32(7), int32(7), uint64(2000), uint64(5), uint64(0),
+		uint64(2), uint64(0x7000), uint64(0x401050), uint64(16), uint64(0), uint64(0x401008), uint64(16)))
+	perf = filepath.Join(dir, "perf.data")
+	require.NoError(t, os.WriteFile(perf, b.File(), 0o666))
+	return perf, dir
+}
+
+func TestScriptVerb(t *testing.T) {
+	perf, symfs := smallRecording(t)
+	const want = "prog     7     0.000002:          5 cycles: \n\t            1050 main+0x10 (/prog)\n\t            1007 _start+0x7 (/prog)\n\n"
+	for _, more := range []string{"--kallsyms=", "--cache", "--cache"} { // compiled; compiled and kept; from the cache
+		r := ehasm(t, "script", "-i", perf, "--symfs", symfs, more)
+		assert.Equal(t, exitDone, r.code, r.stderr)
+		assert.Equal(t, want, r.stdout)
+		assert.Contains(t, r.stderr, "1 samples, 2 user and 0 kernel frames; 1 stacks unwound\n  outermost frame")
+	}
+	kept, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "ehasm/.build-id/61/*.eh_elf.so"))
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+	require.NoError(t, os.WriteFile(kept[0], []byte("damaged"), 0o666))
+
+	out, stats := filepath.Join(symfs, "out"), filepath.Join(symfs, "stats")
+	r := ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--format=folded", "-o", out, "--stats", stats)
+	assert.Equal(t, result{}, r)
+	b, err := os.ReadFile(out)
+	require.NoError(t, err)
+	assert.Equal(t, "prog;_start;main 1\n", string(b))
+	b, err = os.ReadFile(stats)
+	require.NoError(t, err)
+	assert.Contains(t, string(b), `"user_frames": 2`)
+}
+
+func TestScriptMistakes(t *testing.T) {
+	perf, _ := smallRecording(t)
+	for _, args := range [][]string{{"x"}, {"--format=xml"}, {"-j0"}, {"--max-stack=0"}} {
+		assert.Equal(t, exitUsage, ehasm(t, append([]string{"script"}, args...)...).code, args)
+	}
+	r := ehasm(t, "script", "-i", filepath.Join(t.TempDir(), "absent"))
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.stderr, "absent: open: no such file")
+	b, err := os.ReadFile(perf)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(perf, b[:150], 0o666))
+	r = ehasm(t, "script", "-i", perf)
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.stderr, "truncated")
+}

@@ -1,0 +1,89 @@
+package script
+
+import (
+	"os"
+
+	"ehasm/abi"
+	"ehasm/perfdata"
+	"ehasm/unwind"
+)
+
+// sample is what a worker needs of a sample.
+type sample struct {
+	comm         string
+	pid, tid     int32
+	time, period uint64
+	cpu          uint32
+	ip           uint64
+	mode         perfdata.CPUMode
+	event        *perfdata.Event
+	width        int // of the longest event name
+	maps         *unwind.Maps
+	chain        []uint64
+	abi          perfdata.ABI // ABINone: nothing to unwind from
+	regs         abi.Regs
+	stack        []byte
+}
+
+// Sizes of a batch.
+const (
+	batchSamples = 128
+	batchBytes   = 1 << 20
+	batchWords   = 1 << 14
+)
+
+// batch is samples with all they point to, and the text made of them.
+type batch struct {
+	samples []sample
+	bytes   []byte
+	words   []uint64
+	out     []byte
+	done    chan struct{}
+}
+
+// full tells whether s must go to the next batch.
+func (b *batch) full(s *perfdata.Sample) bool {
+	return len(b.samples) == batchSamples ||
+		len(b.samples) > 0 && (len(b.bytes)+len(s.Stack) > batchBytes || len(b.words)+len(s.Callchain) > batchWords)
+}
+
+func (b *batch) addBytes(p []byte) []byte {
+	at := len(b.bytes)
+	b.bytes = append(b.bytes, p...)
+	return b.bytes[at:]
+}
+
+func (b *batch) addWords(p []uint64) []uint64 {
+	at := len(b.words)
+	b.words = append(b.words, p...)
+	return b.words[at:]
+}
+
+// batchPool bounds how many batches there are.
+type batchPool struct{ free chan *batch }
+
+func newBatchPool(n int) *batchPool {
+	p := &batchPool{free: make(chan *batch, n)}
+	for range n {
+		p.free <- nil
+	}
+	return p
+}
+
+func (p *batchPool) get() *batch {
+	if b := <-p.free; b != nil {
+		return b
+	}
+	return &batch{
+		samples: make([]sample, 0, batchSamples), bytes: make([]byte, 0, batchBytes),
+		words: make([]uint64, 0, batchWords), done: make(chan struct{}, 1),
+	}
+}
+
+func (p *batchPool) put(b *batch) {
+	clear(b.samples)
+	b.samples, b.bytes, b.words, b.out = b.samples[:0], b.bytes[:0], b.words[:0], b.out[:0]
+	p.free <- b
+}
+
+func readProc(path string) ([]byte, error) { return os.ReadFile(path) }

@@ -1,0 +1,7 @@
+// Package script turns a recording of perf into text: it follows the processes,
+// unwinds the samples, names the frames and writes them in a Format.
+//
+// One goroutine reads records, in the order of time, and puts samples into
+// batches together with the address space of that moment; workers unwind,
+// name and format a batch each; one more writes the batches in their order.
+package script

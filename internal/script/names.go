@@ -1,0 +1,152 @@
+package script
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"ehasm/internal/symbols"
+	"ehasm/unwind"
+)
+
+// frame is a place in the code, and its text in the format.
+type frame struct {
+	ip     uint64 // as perf prints it: a file offset, or a run-time address
+	name   string // "" where unknown
+	offset uint64 // from the start of the function
+	dso    string
+	inKern bool
+	signal bool // a signal frame: its caller was interrupted, it did not call
+	object *unwind.Object
+	text   []byte
+	hits   uint64
+}
+
+// namer finds names. Its methods may be called from several goroutines.
+type namer struct {
+	opt     *Options
+	kern    once[*symbols.Table]
+	mu      sync.Mutex
+	objects map[*unwind.Object]*once[*symbols.Table]
+	jit     map[int32]*once[*symbols.Table]
+	errs    []error
+	hidden  bool
+}
+
+func newNamer(opt *Options) *namer {
+	return &namer{opt: opt, objects: make(map[*unwind.Object]*once[*symbols.Table]), jit: make(map[int32]*once[*symbols.Table])}
+}
+
+func (n *namer) warn(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.errs = append(n.errs, err)
+}
+
+// noKernel says that the running kernel's names are not those of the recording.
+func (n *namer) noKernel(err error) {
+	n.hidden = true
+	n.warn(fmt.Errorf("kernel frames have no names: %w", err))
+}
+
+func (n *namer) demangle(name string) string {
+	if n.opt.Mangled {
+		return name
+	}
+	return symbols.Demangle(name)
+}
+
+func (n *namer) kernel(ip uint64) *frame {
+	f := &frame{ip: ip, inKern: true, dso: "[kernel.kallsyms]"}
+	table := n.kern.get(func() *symbols.Table {
+		if n.hidden || n.opt.Kallsyms == "" {
+			return nil
+		}
+		t, err := symbols.Kallsyms(n.opt.Kallsyms)
+		if err != nil {
+			n.warn(fmt.Errorf("kernel frames have no names: %w", err))
+		}
+		return t
+	})
+	if s := table.Find(ip); s != nil {
+		f.name, f.offset = n.demangle(s.Name), ip-s.Start
+		if s.Module != "" {
+			f.dso = s.Module
+		}
+	}
+	return f
+}
+
+// user names the run-time address at, which m holds; m may be nil.
+func (n *namer) user(m *unwind.Mapping, key frameKey, at uint64) *frame {
+	f := &frame{ip: key.addr, object: key.object, dso: "[unknown]"}
+	if m == nil {
+		return f
+	}
+	if key.pid != 0 {
+		return n.anonymous(f, key.pid)
+	}
+	f.dso = m.Object.Name
+	bias, ok := m.Object.Bias(m)
+	if !ok {
+		return f
+	}
+	addr := at - bias
+	f.signal = m.Object.SignalFrame(addr)
+	if s := n.table(m.Object).Find(addr); s != nil {
+		f.name, f.offset = n.demangle(s.Name), addr-s.Start
+	}
+	return f
+}
+
+// anonymous names code that was made at run time.
+func (n *namer) anonymous(f *frame, pid int32) *frame {
+	path := filepath.Join(n.opt.MapDir, fmt.Sprintf("perf-%d.map", pid))
+	f.dso = f.object.Name
+	if n.opt.MapDir == "" {
+		return f
+	}
+	n.mu.Lock()
+	o := n.jit[pid]
+	if o == nil {
+		o = new(once[*symbols.Table])
+		n.jit[pid] = o
+	}
+	n.mu.Unlock()
+	table := o.get(func() *symbols.Table {
+		t, _ := symbols.PerfMap(path) // most processes have none
+		return t
+	})
+	f.dso = path
+	if s := table.Find(f.ip); s != nil {
+		f.name, f.offset = n.demangle(s.Name), f.ip-s.Start
+	}
+	return f
+}
+
+// table is the symbols of an object, nil where it has none.
+func (n *namer) table(o *unwind.Object) *symbols.Table {
+	n.mu.Lock()
+	e := n.objects[o]
+	if e == nil {
+		e = new(once[*symbols.Table])
+		n.objects[o] = e
+	}
+	n.mu.Unlock()
+	return e.get(func() *symbols.Table {
+		file, _, err := o.Open()
+		if err != nil {
+			return nil // the object's own error says it
+		}
+		defer file.Close()
+		dir := ""
+		if o.Path() != "" {
+			dir = filepath.Dir(o.Path())
+		}
+		t, err := symbols.FromELF(file, dir, o.DebugPaths(), n.opt.Objects.DebugDirs)
+		if err != nil {
+			n.warn(fmt.Errorf("%s: symbols: %w", o.Name, err))
+		}
+		return t
+	})
+}

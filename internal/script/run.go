@@ -1,0 +1,237 @@
+package script
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"ehasm/abi"
+	"ehasm/perfdata"
+	"ehasm/unwind"
+)
+
+// runner is one call of Run. Its fields do not change while workers are at
+// work, but for those with their own locks.
+type runner struct {
+	opt     Options
+	reader  *perfdata.Reader
+	procs   *unwind.Processes
+	objects *unwind.Objects
+	names   *namer
+	ids     map[string][]byte // build-ids of the header, by name
+	many    bool              // more than one event
+	width   int               // of the longest event name
+	lost    uint64
+	clean   *strings.Replacer // for folded stacks
+}
+
+// Run reads all records and writes to w. The summary is there with an error,
+// too; what came before the place of the error has been written.
+func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Summary, error) {
+	opt.fill()
+	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: unwind.NewObjects(opt.Objects),
+		clean: foldedReplacer()}
+	defer run.objects.Close()
+	run.names = newNamer(&run.opt)
+	run.takeInfo()
+
+	work := make(chan *batch, opt.Workers)
+	ordered := make(chan *batch, 2*opt.Workers)
+	pool := newBatchPool(3*opt.Workers + 2)
+	workers := make([]*worker, opt.Workers)
+	var busy, writing sync.WaitGroup
+	for i := range workers {
+		workers[i] = newWorker(run)
+		busy.Go(func() {
+			for b := range work {
+				workers[i].do(b)
+				b.done <- struct{}{}
+			}
+		})
+	}
+	var writeErr error
+	stop, cancel := context.WithCancel(ctx)
+	defer cancel()
+	writing.Go(func() {
+		for b := range ordered {
+			<-b.done
+			if writeErr == nil {
+				if _, writeErr = w.Write(b.out); writeErr != nil {
+					cancel()
+				}
+			}
+			pool.put(b)
+		}
+	})
+	run.read(stop, func(b *batch) {
+		work <- b
+		ordered <- b
+	}, pool)
+	close(work)
+	close(ordered)
+	busy.Wait()
+	writing.Wait()
+
+	if writeErr == nil && opt.Format == Folded {
+		writeErr = writeFolded(w, workers)
+	}
+	s := run.summary(workers)
+	if writeErr != nil {
+		return s, writeErr
+	}
+	if err := ctx.Err(); err != nil {
+		return s, err
+	}
+	return s, r.Err()
+}
+
+// takeInfo takes what the header says.
+func (run *runner) takeInfo() {
+	run.ids = make(map[string][]byte)
+	for _, id := range run.reader.Info().BuildIDs {
+		if id.Mode == perfdata.ModeUser {
+			run.ids[id.Name] = id.ID
+		}
+	}
+	run.takeEvents()
+	if rel := run.reader.Info().OSRelease; rel != "" && run.opt.Kallsyms != "" && rel != hostRelease() {
+		run.names.noKernel(fmt.Errorf("recorded on kernel %s", rel))
+	}
+}
+
+func (run *runner) takeEvents() {
+	for _, e := range run.reader.Events() {
+		run.width = max(run.width, len(eventName(e)))
+	}
+}
+
+// read follows the records up to their end and sends the samples on.
+func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool) {
+	const every = 4096
+	b := pool.get()
+	events := len(run.reader.Events())
+	for n := 0; run.reader.Next(); n++ {
+		if n%every == 0 {
+			if ctx.Err() != nil {
+				break
+			}
+			if run.opt.Progress != nil {
+				run.opt.Progress(run.reader.Offset())
+			}
+		}
+		s, ok := run.reader.Record().(*perfdata.Sample)
+		if !ok {
+			run.follow(run.reader.Record())
+			continue
+		}
+		if e := len(run.reader.Events()); e != events { // pipe mode
+			events = e
+			run.takeEvents()
+		}
+		if b.full(s) {
+			send(b)
+			b = pool.get()
+		}
+		run.add(b, s)
+	}
+	send(b)
+}
+
+// follow does what a record says about processes.
+func (run *runner) follow(rec perfdata.Record) {
+	switch r := rec.(type) {
+	case *perfdata.Mmap:
+		if r.Mode() == perfdata.ModeUser {
+			run.mapped(r)
+		}
+	case *perfdata.Comm:
+		run.procs.SetComm(r.PID, r.TID, string(r.Name), r.Exec)
+	case *perfdata.Task:
+		if r.Type == perfdata.TypeFork {
+			run.procs.Fork(r.PID, r.TID, r.PPID, r.PTID)
+		} else {
+			run.procs.Exit(r.PID, r.TID)
+		}
+	case *perfdata.Lost:
+		run.lost += r.Count
+	}
+}
+
+func (run *runner) mapped(r *perfdata.Mmap) {
+	var object *unwind.Object
+	if r.Exec {
+		id := r.BuildID
+		if id == nil {
+			id = run.ids[string(r.Name)]
+		}
+		object = run.objects.Object(string(r.Name), id)
+	}
+	run.procs.Map(r.PID, r.Addr, r.Len, r.PgOff, object)
+}
+
+// add copies a sample into a batch.
+func (run *runner) add(b *batch, s *perfdata.Sample) {
+	j := sample{
+		pid: s.PID, tid: s.TID, time: s.Time, period: s.Period, cpu: s.CPU, ip: s.IP, mode: s.Mode(), event: s.Event,
+		comm: run.procs.Comm(s.TID), width: run.width,
+	}
+	if j.comm == "" {
+		j.comm = ":" + fmt.Sprint(s.TID)
+		if s.TID == 0 {
+			j.comm = "swapper"
+		}
+	}
+	j.maps = run.procs.Process(s.PID).Maps()
+	j.chain = b.addWords(s.Callchain)
+	if len(s.Stack) > 0 && s.UserRegs.ABI != perfdata.ABINone {
+		j.abi = s.UserRegs.ABI
+		j.stack = b.addBytes(s.Stack)
+		setRegs(&j.regs, &s.UserRegs)
+	}
+	b.samples = append(b.samples, j)
+}
+
+// dwarfReg maps enum perf_event_x86_regs of
+// arch/x86/include/uapi/asm/perf_regs.h to DWARF numbers; -1: none.
+func dwarfReg(reg int) int {
+	table := [...]int{abi.RAX, abi.RBX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, abi.RBP, abi.RSP, abi.RIP,
+		-1, -1, -1, -1, -1, -1, -1, abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15}
+	if reg < len(table) {
+		return table[reg]
+	}
+	return -1
+}
+
+func setRegs(dst *abi.Regs, src *perfdata.Regs) {
+	dst.Exact = 1
+	i := 0
+	for reg := range 64 {
+		if src.Mask>>reg&1 == 0 || i >= len(src.Values) {
+			continue
+		}
+		if d := dwarfReg(reg); d >= 0 {
+			dst.Reg[d] = src.Values[i]
+			dst.Valid |= 1 << d
+		}
+		i++
+	}
+}
+
+func eventName(e *perfdata.Event) string {
+	if e.Name != "" {
+		return e.Name
+	}
+	return fmt.Sprintf("type %d config %#x", e.Type, e.Config)
+}
+
+// hostRelease is what uname -r prints.
+func hostRelease() string {
+	b, err := readProc("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(b))
+}

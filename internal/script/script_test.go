@@ -1,0 +1,286 @@
+package script
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ehasm/perfdata"
+	"ehasm/perfdata/perfdatatest"
+	"ehasm/unwind"
+	"ehasm/unwind/unwindtest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	prog = unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: []byte("prog"), Funcs: []unwindtest.Func{
+		{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost},
+		{Name: "main", Addr: 0x401040, Size: 0x40},
+		{Name: "_ZN2ns7handlerEi", Addr: 0x401100, Size: 0x40},
+		{Name: "restorer", Addr: 0x401200, Size: 0x10, Kind: unwindtest.Signal},
+	}}
+	lib = unwindtest.ELF{Off: 0x2000, VAddr: 0x3000, Size: 0x1000, BuildID: []byte("lib!"), Funcs: []unwindtest.Func{
+		{Name: "work", Addr: 0x3000, Size: 0x100},
+	}}
+)
+
+const (
+	libBase  = 0x7f0000000000
+	regsMask = 0xff0fff // what perf record --call-graph dwarf asks for
+	stackTop = 0x7ffc0000
+)
+
+// recording is a perf.data of two processes, and the folder with their objects.
+type recording struct {
+	perfdatatest.Builder
+	dir  string
+	time uint64
+}
+
+func newRecording(t testing.TB) *recording {
+	t.Helper()
+	r := &recording{dir: t.TempDir(), time: 5_000_000_123_456}
+	require.NoError(t, os.MkdirAll(filepath.Join(r.dir, "bin"), 0o777))
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "bin/prog"), prog.Bytes(), 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "bin/lib.so"), lib.Bytes(), 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "kallsyms"),
+		[]byte("ffffffff81000000 T do_syscall_64\nffffffff81001000 t vfs_read\nffffffffc0000000 t ext_read\t[ext9]\n"), 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "perf-10.map"), []byte("30000 100 JIT:loop\n"), 0o600))
+	const sampleType = 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<8 | 1<<12 | 1<<13
+	r.Attrs = []perfdatatest.Attr{{Name: "cpu-clock", SampleType: sampleType, RegsUser: regsMask, StackUser: 64, IDs: []uint64{1}}}
+	return r
+}
+
+func (r *recording) id(pid, tid int32) perfdatatest.ID {
+	r.time += 1000
+	return perfdatatest.ID{PID: pid, TID: tid, Time: r.time}
+}
+
+func (r *recording) start() {
+	r.Comm(r.id(10, 10), "prog", true)
+	r.Mmap2(r.id(10, 10), 0x401000, 0x1000, 0x1000, "/bin/prog")
+	r.Mmap2(r.id(10, 10), libBase+0x3000, 0x1000, 0x2000, "/bin/lib.so")
+	r.Mmap2(r.id(10, 10), 0x30000, 0x1000, 0, "//anon")
+	r.Mmap2(r.id(10, 10), 0x50000, 0x1000, 0, "/bin/gone.so")
+}
+
+// sample adds one whose kernel part is chain, and whose stack is frames of two
+// words with these return addresses.
+func (r *recording) sample(pid int32, pc uint64, chain []uint64, returns ...uint64) {
+	var stack []byte
+	for _, ret := range returns {
+		stack = binary.LittleEndian.AppendUint64(append(stack, make([]byte, 8)...), ret)
+	}
+	used := uint64(len(stack))
+	stack = append(stack, make([]byte, 64-len(stack))...)
+	regs := make([]uint64, 20)
+	regs[7], regs[8] = stackTop, pc
+	id := r.id(pid, pid)
+	r.Add(perfdatatest.Record(9, 2, pc, id.PID, id.TID, id.Time, uint64(250000), uint64(len(chain)), chain,
+		uint64(2), regs, uint64(64), stack, used))
+}
+
+func (r *recording) options(f Format) Options {
+	return Options{Format: f, Workers: 2, MapDir: r.dir, Kallsyms: filepath.Join(r.dir, "kallsyms"),
+		Objects: unwind.Options{Symfs: r.dir, Compile: unwindtest.Compile}}
+}
+
+func (r *recording) run(t testing.TB, opt Options) (string, *Summary) {
+	t.Helper()
+	in, err := perfdata.NewReader(bytes.NewReader(r.File()), perfdata.Options{})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	s, err := Run(context.Background(), in, &out, opt)
+	require.NoError(t, err)
+	return out.String(), s
+}
+
+func (r *recording) all() {
+	r.start()
+	kernel := []uint64{perfdata.ContextKernel, 0xffffffff81001010, 0xffffffff81000020, 0xffffffffc0000004}
+	r.sample(10, libBase+0x3010, kernel, 0x401050, 0x401010)
+	r.Fork(r.id(20, 20), 10, 10)
+	r.sample(20, 0x401104, nil, 0x401201, 0x401044, 0x401010)
+	r.sample(10, libBase+0x3010, nil, 0x401050) // stack too short
+	r.sample(10, 0x30010, nil, 0)
+	r.sample(10, libBase+0x3010, nil, 0x50010)
+	r.sample(99, 0x401050, nil, 0x401010) // never met
+	r.Comm(r.id(20, 20), "other one", true)
+	r.sample(20, 0x401104, nil, 0x401044)
+}
+
+func TestPerf(t *testing.T) {
+	r := newRecording(t)
+	r.all()
+	got, s := r.run(t, r.options(Perf))
+	want := `prog    10  5000.000129:     250000 cpu-clock: 
+	ffffffff81001010 vfs_read+0x10 ([kernel.kallsyms])
+	ffffffff81000020 do_syscall_64+0x20 ([kernel.kallsyms])
+	ffffffffc0000004 ext_read+0x4 ([ext9])
+	            2010 work+0x10 (/bin/lib.so)
+	            104f main+0xf (/bin/prog)
+	            100f _start+0xf (/bin/prog)
+
+prog    20  5000.000131:     250000 cpu-clock: 
+	            1104 ns::handler+0x4 (/bin/prog)
+	            1200 restorer+0x0 (/bin/prog)
+	            1044 main+0x4 (/bin/prog)
+	            100f _start+0xf (/bin/prog)
+
+prog    10  5000.000132:     250000 cpu-clock: 
+	            2010 work+0x10 (/bin/lib.so)
+	            104f main+0xf (/bin/prog)
+
+prog    10  5000.000133:     250000 cpu-clock: 
+	           30010 JIT:loop+0x10 (DIR/perf-10.map)
+
+prog    10  5000.000134:     250000 cpu-clock: 
+	            2010 work+0x10 (/bin/lib.so)
+	               f [unknown] (/bin/gone.so)
+
+:99    99  5000.000135:     250000 cpu-clock: 
+
+other one    20  5000.000137:     250000 cpu-clock: 
+
+`
+	assert.Equal(t, want, strings.ReplaceAll(got, r.dir, "DIR"))
+	assert.Equal(t, uint64(7), s.Samples)
+	assert.Equal(t, uint64(3), s.KernelFrames)
+	assert.Equal(t, uint64(12), s.UserFrames)
+	assert.Equal(t, map[string]uint64{"outermost frame": 2, "memory not readable": 1, "object missing": 2, "pc in no mapping": 2}, s.Ends)
+	var text bytes.Buffer
+	s.Text(&text)
+	assert.Contains(t, text.String(), "gone.so")
+	assert.Contains(t, text.String(), "7 samples, 12 user and 3 kernel frames; 7 stacks unwound\n")
+}
+
+func TestFoldedAndJSON(t *testing.T) {
+	r := newRecording(t)
+	r.all()
+	r.sample(10, 0x401050, nil, 0x401010)
+	got, _ := r.run(t, r.options(Folded))
+	assert.Equal(t, `:99;[truncated] 1
+other_one;[truncated] 1
+prog;[truncated];JIT:loop 1
+prog;[truncated];[gone.so];work 1
+prog;[truncated];main;work 1
+prog;_start;main 1
+prog;_start;main;restorer;ns::handler 1
+prog;_start;main;work;ext_read;do_syscall_64;vfs_read 1
+`, got)
+
+	opt := r.options(JSON)
+	opt.Mangled = true
+	got, _ = r.run(t, opt)
+	lines := strings.Split(strings.TrimSpace(got), "\n")
+	require.Len(t, lines, 8)
+	var s struct {
+		Comm, Event, End string
+		PID, TID         int
+		Frames           []struct {
+			IP, Sym, DSO string
+			Off          int
+			Kernel       bool
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(lines[1]), &s))
+	assert.Equal(t, "outermost frame", s.End)
+	assert.Equal(t, "_ZN2ns7handlerEi", s.Frames[0].Sym)
+	assert.Equal(t, "0x1104", s.Frames[0].IP)
+	require.NoError(t, json.Unmarshal([]byte(lines[0]), &s))
+	assert.True(t, s.Frames[0].Kernel)
+}
+
+// TestOrder wants the same output from any number of workers, over many batches.
+func TestOrder(t *testing.T) {
+	r := newRecording(t)
+	r.start()
+	for i := range uint64(3000) {
+		r.sample(10, libBase+0x3000+i%0x100, nil, 0x401050, 0x401010)
+	}
+	one := r.options(Perf)
+	one.Workers = 1
+	want, _ := r.run(t, one)
+	many := r.options(Perf)
+	many.Workers = 7
+	got, s := r.run(t, many)
+	assert.Equal(t, want, got)
+	assert.Equal(t, uint64(9000), s.UserFrames)
+	assert.Equal(t, 3000*3+3000*2, strings.Count(got, "\n"))
+	opt := r.options(Perf)
+	opt.MaxStack = 2
+	_, s = r.run(t, opt)
+	assert.Equal(t, map[string]uint64{"no room for more frames": 3000}, s.Ends)
+}
+
+func TestErrors(t *testing.T) {
+	r := newRecording(t)
+	r.start()
+	for range 1000 {
+		r.sample(10, 0x401050, nil, 0x401010)
+	}
+	broken := errors.New("disk full")
+	in, err := perfdata.NewReader(bytes.NewReader(r.File()), perfdata.Options{})
+	require.NoError(t, err)
+	_, err = Run(context.Background(), in, failing{broken}, r.options(Perf))
+	assert.ErrorIs(t, err, broken)
+
+	pipe := r.Pipe()
+	in, err = perfdata.NewReader(bytes.NewReader(pipe[:len(pipe)-10]), perfdata.Options{})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	s, err := Run(context.Background(), in, &out, r.options(Perf))
+	assert.ErrorIs(t, err, perfdata.ErrTruncated)
+	assert.Equal(t, uint64(999), s.Samples)
+	assert.Equal(t, 999, strings.Count(out.String(), "cpu-clock"))
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	in, err = perfdata.NewReader(bytes.NewReader(pipe), perfdata.Options{})
+	require.NoError(t, err)
+	_, err = Run(ctx, in, &out, r.options(Perf))
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// TestEventKinds has events without call chain, with frame pointers, and with a
+// cpu.
+func TestEventKinds(t *testing.T) {
+	r := newRecording(t)
+	r.Attrs = []perfdatatest.Attr{{SampleType: 1<<0 | 1<<1 | 1<<2 | 1<<7 | 1<<16, IDs: []uint64{1}},
+		{Name: "longer-name", SampleType: 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<16, IDs: []uint64{2}}}
+	r.start()
+	r.Add(perfdatatest.Record(9, 2, uint64(1), uint64(0x401050), int32(10), int32(10), uint64(6_000_000_000_000), uint32(3), uint32(0)))
+	r.Add(perfdatatest.Record(9, 2, uint64(2), uint64(0x401050), int32(10), int32(10), uint64(6_000_000_001_000),
+		uint64(3), uint64(perfdata.ContextUser), uint64(0x401050), uint64(0x401010)))
+	got, _ := r.run(t, r.options(Perf))
+	assert.Equal(t, fmt.Sprintf(`            prog    10 [003]  6000.000000: type 1 config 0x0:            401050 main+0x10 (/bin/prog)
+prog    10  6000.000001:       longer-name: 
+	            1050 main+0x10 (/bin/prog)
+	            1010 _start+0x10 (/bin/prog)
+
+`), got)
+}
+
+func TestParseFormat(t *testing.T) {
+	for f, name := range formatNames {
+		got, err := ParseFormat(name)
+		assert.NoError(t, err)
+		assert.Equal(t, name, got.String())
+		assert.Equal(t, Format(f), got)
+	}
+	_, err := ParseFormat("xml")
+	assert.Error(t, err)
+}

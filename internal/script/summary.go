@@ -1,0 +1,92 @@
+package script
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"ehasm/unwind"
+)
+
+// summary adds up what the workers have counted.
+func (run *runner) summary(workers []*worker) *Summary {
+	s := &Summary{Lost: run.lost, Ends: make(map[string]uint64)}
+	s.addReader(run.reader)
+	frames := make(map[*unwind.Object]uint64)
+	ends := make(map[*unwind.Object]map[string]uint64)
+	for _, w := range workers {
+		s.Samples += w.samples
+		s.KernelFrames += w.kernelFrames
+		s.UserFrames += w.userFrames
+		s.Unwound += w.unwound
+		s.Compat += w.compat
+		s.UnwindNS += w.unwindTime.Nanoseconds()
+		for c, n := range w.ends {
+			if n > 0 {
+				s.Ends[unwind.Cause(c).String()] += n
+			}
+		}
+		for _, f := range w.frames {
+			if f.object != nil {
+				frames[f.object] += f.hits
+			}
+		}
+		for o, counts := range w.endsIn {
+			for c, n := range counts {
+				if n == 0 {
+					continue
+				}
+				if ends[o] == nil {
+					ends[o] = make(map[string]uint64)
+				}
+				ends[o][unwind.Cause(c).String()] += n
+			}
+		}
+	}
+	for _, o := range run.objects.All() {
+		if frames[o] == 0 {
+			continue
+		}
+		os := ObjectSummary{Name: o.Name, Path: o.Path(), Frames: frames[o], Ends: ends[o]}
+		if e := run.names.objects[o]; e != nil {
+			os.Symbols = e.value.Len()
+		}
+		if err := o.Err(); err != nil {
+			os.Error = err.Error()
+		}
+		s.Objects = append(s.Objects, os)
+	}
+	slices.SortStableFunc(s.Objects, func(a, b ObjectSummary) int {
+		return cmp.Or(cmp.Compare(b.Frames, a.Frames), strings.Compare(a.Name, b.Name))
+	})
+	for _, err := range run.names.errs {
+		s.Warnings = append(s.Warnings, err.Error())
+	}
+	slices.Sort(s.Warnings[len(run.reader.Info().Warnings):])
+	return s
+}
+
+// Text writes the summary for people: a line on the whole, one per end of
+// stacks, and one per object that could not be used.
+func (s *Summary) Text(w io.Writer) {
+	fmt.Fprintf(w, "%d samples, %d user and %d kernel frames", s.Samples, s.UserFrames, s.KernelFrames)
+	if s.Lost > 0 {
+		fmt.Fprintf(w, ", %d lost by the kernel", s.Lost)
+	}
+	fmt.Fprintf(w, "; %d stacks unwound\n", s.Unwound)
+	for c := range unwind.NumCauses {
+		if n := s.Ends[c.String()]; n > 0 {
+			fmt.Fprintf(w, "  %-24s %9d  %5.1f%%\n", c.String(), n, 100*float64(n)/float64(s.Unwound))
+		}
+	}
+	if s.Compat > 0 {
+		fmt.Fprintf(w, "  %-24s %9d\n", "32-bit code", s.Compat)
+	}
+	for _, o := range s.Objects {
+		if o.Error != "" {
+			fmt.Fprintf(w, "  not unwound through: %s (%d frames)\n", o.Error, o.Frames)
+		}
+	}
+}

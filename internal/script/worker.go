@@ -1,0 +1,172 @@
+package script
+
+import (
+	"sync"
+	"time"
+
+	"ehasm/abi"
+	"ehasm/ehelf"
+	"ehasm/perfdata"
+	"ehasm/unwind"
+)
+
+// worker unwinds, names and formats batches. Its caches are its own.
+type worker struct {
+	run    *runner
+	frames map[frameKey]*frame
+	kernel map[uint64]*frame
+	pcs    []uint64
+	stack  []*frame // of the current sample, innermost first
+	end    unwind.Cause
+	folded map[string]uint64
+	buf    []byte
+
+	samples, kernelFrames, userFrames, unwound, compat uint64
+	unwindTime                                         time.Duration
+	ends                                               [unwind.NumCauses]uint64
+	endsIn                                             map[*unwind.Object]*[unwind.NumCauses]uint64
+}
+
+// frameKey says what frames are the same: an address in an object's file, or
+// for what is of no file, an address of a process.
+type frameKey struct {
+	object *unwind.Object
+	addr   uint64
+	pid    int32
+}
+
+func newWorker(run *runner) *worker {
+	return &worker{
+		run: run, frames: make(map[frameKey]*frame), kernel: make(map[uint64]*frame),
+		pcs: make([]uint64, run.opt.MaxStack), folded: make(map[string]uint64),
+		endsIn: make(map[*unwind.Object]*[unwind.NumCauses]uint64),
+	}
+}
+
+func (w *worker) do(b *batch) {
+	for i := range b.samples {
+		s := &b.samples[i]
+		w.samples++
+		w.collect(s)
+		switch w.run.opt.Format {
+		case Perf:
+			b.out = w.appendPerf(b.out, s)
+		case JSON:
+			b.out = w.appendJSON(b.out, s)
+		case Folded:
+			w.fold(s)
+		}
+	}
+}
+
+// Ends of stacks that are no cause of package unwind.
+const noUserStack = unwind.NumCauses
+
+// collect makes the frames of a sample: the kernel's and whatever else the call
+// chain has, then those that are unwound.
+func (w *worker) collect(s *sample) {
+	w.stack = w.stack[:0]
+	w.end = noUserStack
+	mode := s.mode
+	for _, ip := range s.chain {
+		switch ip {
+		case perfdata.ContextKernel:
+			mode = perfdata.ModeKernel
+			continue
+		case perfdata.ContextUser:
+			mode = perfdata.ModeUser
+			continue
+		}
+		switch {
+		case ip >= perfdata.ContextMax:
+			mode = perfdata.ModeUnknown
+		case mode == perfdata.ModeKernel:
+			w.stack = append(w.stack, w.kernelFrame(ip))
+			w.kernelFrames++
+		case mode == perfdata.ModeUser && s.abi == perfdata.ABINone:
+			w.stack = append(w.stack, w.userFrame(s, ip))
+			w.userFrames++
+		}
+	}
+	switch {
+	case s.abi == perfdata.ABI32:
+		w.compat++
+	case s.abi == perfdata.ABI64 && s.regs.Valid&(1<<abi.RIP|1<<abi.RSP) == 1<<abi.RIP|1<<abi.RSP:
+		w.unwind(s)
+	}
+}
+
+// unwind walks the user stack.
+func (w *worker) unwind(s *sample) {
+	mem := ehelf.Memory{Lo: s.regs.Reg[abi.RSP], Bytes: s.stack}
+	begin := time.Now()
+	n, cause, object := s.maps.Walk(&s.regs, &mem, w.pcs)
+	if len(s.maps.All()) == 0 {
+		n = 0 // a process that the recording does not know; perf leaves its frame out
+	}
+	w.unwindTime += time.Since(begin)
+	w.unwound++
+	w.userFrames += uint64(n)
+	w.end = cause
+	w.ends[cause]++
+	if object != nil {
+		in := w.endsIn[object]
+		if in == nil {
+			in = new([unwind.NumCauses]uint64)
+			w.endsIn[object] = in
+		}
+		in[cause]++
+	}
+	exact := true
+	for _, pc := range w.pcs[:n] {
+		if !exact {
+			pc-- // within the instruction that called
+		}
+		f := w.userFrame(s, pc)
+		exact = f.signal
+		w.stack = append(w.stack, f)
+	}
+}
+
+// userFrame names the instruction at a run-time address.
+func (w *worker) userFrame(s *sample, at uint64) *frame {
+	m := s.maps.Find(at)
+	key := frameKey{addr: at}
+	if m != nil {
+		key.object = m.Object
+		if m.Object.IsFile() || m.Object.Name == unwind.VDSOName {
+			key.addr = m.FileOffset(at)
+		} else {
+			key.pid = s.pid
+		}
+	}
+	f := w.frames[key]
+	if f == nil {
+		f = w.run.names.user(m, key, at)
+		w.run.render(f)
+		w.frames[key] = f
+	}
+	f.hits++
+	return f
+}
+
+func (w *worker) kernelFrame(ip uint64) *frame {
+	f := w.kernel[ip]
+	if f == nil {
+		f = w.run.names.kernel(ip)
+		w.run.render(f)
+		w.kernel[ip] = f
+	}
+	return f
+}
+
+// once is a value made at the first call.
+type once[T any] struct {
+	sync.Once
+	value T
+}
+
+func (o *once[T]) get(fill func() T) T {
+	o.Do(func() { o.value = fill() })
+	return o.value
+}
