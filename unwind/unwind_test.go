@@ -103,6 +103,24 @@ func TestWalk(t *testing.T) {
 			}
 		})
 	}
+	t.Run("by frame pointer", func(t *testing.T) {
+		for _, pc := range []uint64{0x401f00, 0x10010} { // no row; anonymous
+			var pcs [10]uint64
+			regs := start(pc)
+			regs.Reg[abi.RBP] = 0x7ffc0010
+			mem := stack(0, 0x401044, 0x401010)
+			binary.LittleEndian.PutUint64(mem.Bytes[16:], 0x7ffc0020)
+			n, cause, _ := maps.Walk(regs, mem, pcs[:])
+			assert.Equal(t, []uint64{pc, 0x401044, 0x401010}, pcs[:n])
+			assert.Equal(t, Outermost, cause)
+			for _, rbp := range []uint64{0x7ffb0000, 0x7ffc0028, 0x7ffc0030, ^uint64(7), 0x7ffc0001} {
+				regs = start(pc)
+				regs.Reg[abi.RBP] = rbp
+				n, _, _ = maps.Walk(regs, mem, pcs[:])
+				assert.Equal(t, 1, n, "rbp %#x", rbp)
+			}
+		}
+	})
 	var two [2]uint64
 	n, cause, _ := maps.Walk(start(libBase+0x3010), stack(0x401050, 0x401010), two[:])
 	assert.Equal(t, 2, n)

@@ -1,6 +1,8 @@
 package unwind
 
 import (
+	"encoding/binary"
+
 	"ehasm/abi"
 	"ehasm/ehelf"
 )
@@ -32,6 +34,10 @@ func (c Cause) String() string {
 // their number, why it ended, and the object it ended in, nil where there is
 // none. The pcs after the first are return addresses but for those that
 // follow a signal frame.
+//
+// Where code without unwind information keeps a frame pointer, the walk goes
+// through it: most such code is of the C run-time's own files, or is compiled
+// at run time.
 func (m *Maps) Walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause, *Object) {
 	if len(pcs) == 0 {
 		return 0, Full, nil
@@ -58,7 +64,12 @@ func (m *Maps) Walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause
 		}
 		code, err := object.Code()
 		if err != nil {
-			return n, NoObject, object
+			if !m.guess(regs, mem) {
+				return n, NoObject, object
+			}
+			pcs[n] = regs.Reg[abi.RIP]
+			n++
+			continue
 		}
 		bias, ok := object.Bias(mapping)
 		if !ok {
@@ -78,7 +89,11 @@ func (m *Maps) Walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause
 				return n, Outermost, object
 			}
 			if steps == 0 {
-				return n, NoInfo, object
+				if !m.guess(regs, mem) {
+					return n, NoInfo, object
+				}
+				pcs[n] = regs.Reg[abi.RIP]
+				n++
 			}
 		case abi.StatusUnreadable:
 			return n, Unreadable, object
@@ -88,4 +103,30 @@ func (m *Maps) Walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause
 			return n, NotCompiled, object
 		}
 	}
+}
+
+// guess steps over a frame by its frame pointer: rbp points to the caller's rbp,
+// above which is the return address (x86-64 psABI figure 3.3). It does so only
+// where both lie in the window above rsp, and the return address is mapped
+// executable.
+func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory) bool {
+	const need = 1<<abi.RBP | 1<<abi.RSP
+	const word = 8
+	rbp := regs.Reg[abi.RBP]
+	if regs.Valid&need != need || rbp < regs.Reg[abi.RSP] || rbp < mem.Lo {
+		return false
+	}
+	at := rbp - mem.Lo
+	if at+2*word < at || at+2*word > uint64(len(mem.Bytes)) {
+		return false
+	}
+	pc := binary.LittleEndian.Uint64(mem.Bytes[at+word:])
+	if m.Find(pc-1) == nil {
+		return false
+	}
+	rsp := rbp + 2*word
+	rbp = binary.LittleEndian.Uint64(mem.Bytes[at:])
+	*regs = abi.Regs{Valid: need | 1<<abi.RIP}
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, rsp, rbp
+	return true
 }
