@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // programs are those of testdata; each is linked with the library.
 var programs = map[string][]string{
 	"stacks":  {"stacks.c", "check.c", "trouble.c", "-lunwind", "-pthread"},
-	"corrupt": {"corrupt.c"},
+	"corrupt": {"corrupt.c", "-pthread"},
 	"objects": {"objects.c"},
 	"race":    {"race.c", "-pthread"},
 }

@@ -3,6 +3,7 @@
  * theirs to read. The fake stack lies between two inaccessible pages, so a word read
  * outside it is a crash.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static uint64_t some_pc(void)
 }
 
 static char *stack;
-enum { SIZE = 64 << 10, GUARD = 4096 };
+enum { SIZE = 64 << 10, GUARD = 4096, THREAD = 256 << 10 };
 
 static uint64_t some_word(void)
 {
@@ -66,16 +67,12 @@ static void walk(const ucontext_t *context)
     failures += depth == 10000;
 }
 
-int main(void)
+static void *walk_all(void *arg)
 {
-    ehu_stats_t stats;
     ucontext_t context;
+    (void)arg;
     memset(&context, 0, sizeof context);
-    char *area = mmap(NULL, SIZE + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (area == MAP_FAILED || mprotect(area + GUARD, SIZE, PROT_READ | PROT_WRITE) != 0 || ehu_init() != 0)
-        return 2;
-    stack = area + GUARD;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 100; round++) {
         for (size_t i = 0; i < SIZE; i += 8) {
             uint64_t word = some_word();
             memcpy(stack + i, &word, 8);
@@ -101,6 +98,30 @@ int main(void)
         context.uc_mcontext.gregs[REG_RIP] = (greg_t)some_pc();
         walk(&context);
     }
+    return NULL;
+}
+
+/*
+ * The walks are taken in the main thread, and in one whose own stack is above the
+ * fake one: there the fake one might pass for the deeper part of it.
+ */
+int main(void)
+{
+    ehu_stats_t stats;
+    pthread_t thread;
+    pthread_attr_t attr;
+    char *area = mmap(NULL, SIZE + 2 * GUARD + THREAD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (area == MAP_FAILED || mprotect(area + GUARD, SIZE, PROT_READ | PROT_WRITE) != 0 ||
+        mprotect(area + 2 * GUARD + SIZE, THREAD, PROT_READ | PROT_WRITE) != 0 || ehu_init() != 0)
+        return 2;
+    stack = area + GUARD;
+    walk_all(NULL);
+    pthread_attr_init(&attr);
+    pthread_attr_setstack(&attr, area + 2 * GUARD + SIZE, THREAD);
+    if (pthread_create(&thread, &attr, walk_all, NULL) != 0)
+        return 2;
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attr);
     ehu_stats(&stats);
     printf("corrupt walks=%ld frames=%ld no_object=%d not_rising=%d unreadable=%d guessed=%d failures=%ld\n", walks, frames,
            stats.no_object > 0, stats.not_rising > 0, stats.unreadable > 0, stats.guessed > 0, failures);
