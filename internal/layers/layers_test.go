@@ -26,6 +26,8 @@ func TestImports(t *testing.T) {
 		"internal/find":       {"abi"},
 		"perfdata":            {},
 		"unwind":              {"abi", "ehelf"},
+		"internal/symbols":    {},
+		"internal/script":     {"abi", "ehelf", "perfdata", "unwind", "internal/symbols"},
 	} {
 		out, err := exec.Command("go", "list", "-deps", "ehasm/"+pkg).Output()
 		require.NoError(t, err, pkg)
