@@ -65,6 +65,11 @@ func scriptVerb() verb {
 		fs.IntVarP(&opt.Workers, "jobs", "j", runtime.GOMAXPROCS(0), "unwind in `N` threads")
 		fs.IntVar(&opt.MaxStack, "max-stack", script.DefaultMaxStack, "at most `N` frames of user code per stack")
 		fs.StringVar(&opt.Objects.Symfs, "symfs", "", "look for recorded paths below this `folder`")
+		fs.StringSliceVar(&opt.Filter.Comms, "comm", nil, "only threads of this `name`")
+		fs.IntSliceVar(&opt.Filter.PIDs, "pid", nil, "only process `N`")
+		fs.IntSliceVar(&opt.Filter.TIDs, "tid", nil, "only thread `N`")
+		fs.StringSliceVar(&opt.Filter.Events, "event", nil, "only samples of this `event`")
+		span := fs.String("time", "", "only samples between `FROM,TO` in seconds; either may be left out")
 		fs.BoolVar(&opt.Mangled, "no-demangle", false, "leave names as they are in the objects")
 		fs.StringVar(&opt.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`")
 		fs.BoolVar(&opt.cache, "cache", false, "keep new eh_elfs in the cache, as build --cache does")
@@ -73,9 +78,15 @@ func scriptVerb() verb {
 		return func(ctx context.Context, args []string, c *console) int {
 			var err error
 			opt.Format, err = script.ParseFormat(*format)
+			if err != nil {
+				return v.misuse(c, fmt.Errorf("--format: %w", err))
+			}
+			if *span != "" {
+				err = opt.Filter.ParseTime(*span)
+			}
 			switch {
 			case err != nil:
-				return v.misuse(c, fmt.Errorf("--format: %w", err))
+				return v.misuse(c, fmt.Errorf("--time: %w", err))
 			case len(args) > 0:
 				return v.misuse(c, fmt.Errorf("argument %q: the file is given with -i", args[0]))
 			case opt.Workers < 1:

@@ -60,7 +60,7 @@ func TestScriptVerb(t *testing.T) {
 
 func TestScriptMistakes(t *testing.T) {
 	perf, _ := smallRecording(t)
-	for _, args := range [][]string{{"x"}, {"--format=xml"}, {"-j0"}, {"--max-stack=0"}} {
+	for _, args := range [][]string{{"x"}, {"--format=xml"}, {"-j0"}, {"--max-stack=0"}, {"--time=5"}} {
 		assert.Equal(t, exitUsage, ehasm(t, append([]string{"script"}, args...)...).code, args)
 	}
 	r := ehasm(t, "script", "-i", filepath.Join(t.TempDir(), "absent"))

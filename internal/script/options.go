@@ -34,7 +34,8 @@ func ParseFormat(s string) (Format, error) {
 type Options struct {
 	Format   Format
 	Workers  int
-	MaxStack int    // frames of a stack's user part
+	MaxStack int // frames of a stack's user part
+	Filter   Filter
 	Mangled  bool   // leave names as they are
 	Kallsyms string // path; empty: kernel frames get no names
 	MapDir   string // folder of perf-PID.map files; empty: none

@@ -131,11 +131,15 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 			events = e
 			run.takeEvents()
 		}
+		comm := run.comm(s)
+		if !run.opt.Filter.wants(s, comm) {
+			continue
+		}
 		if b.full(s) {
 			send(b)
 			b = pool.get()
 		}
-		run.add(b, s)
+		run.add(b, s, comm)
 	}
 	send(b)
 }
@@ -172,17 +176,22 @@ func (run *runner) mapped(r *perfdata.Mmap) {
 	run.procs.Map(r.PID, r.Addr, r.Len, r.PgOff, object)
 }
 
+// comm is the name of a sample's thread, as perf has it.
+func (run *runner) comm(s *perfdata.Sample) string {
+	switch comm := run.procs.Comm(s.TID); {
+	case comm != "":
+		return comm
+	case s.TID == 0:
+		return "swapper"
+	}
+	return ":" + fmt.Sprint(s.TID)
+}
+
 // add copies a sample into a batch.
-func (run *runner) add(b *batch, s *perfdata.Sample) {
+func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 	j := sample{
 		pid: s.PID, tid: s.TID, time: s.Time, period: s.Period, cpu: s.CPU, ip: s.IP, mode: s.Mode(), event: s.Event,
-		comm: run.procs.Comm(s.TID), width: run.width,
-	}
-	if j.comm == "" {
-		j.comm = ":" + fmt.Sprint(s.TID)
-		if s.TID == 0 {
-			j.comm = "swapper"
-		}
+		comm: comm, width: run.width,
 	}
 	j.maps = run.procs.Process(s.PID).Maps()
 	j.chain = b.addWords(s.Callchain)
