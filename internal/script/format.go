@@ -24,6 +24,8 @@ func (run *runner) render(f *frame) {
 		f.text = appendJSONFrame(nil, f)
 	case Folded:
 		f.text = []byte(run.clean.Replace(foldedName(f)))
+	case Pprof:
+		f.text = run.places.add(f)
 	}
 }
 
@@ -181,6 +183,14 @@ func foldedReplacer() *strings.Replacer {
 	return strings.NewReplacer(";", ":", "\n", " ", "\t", " ")
 }
 
+// wholeStack is the frames of a sample; of one without a call chain, its ip.
+func (w *worker) wholeStack(s *sample) []*frame {
+	if s.event.SampleType&perfdata.SampleCallchain == 0 && len(w.stack) == 0 {
+		return append(w.stack, w.leaf(s))
+	}
+	return w.stack
+}
+
 // fold counts the sample's stack, outermost frame first. One that ends before
 // the outermost frame says so.
 func (w *worker) fold(s *sample) {
@@ -188,11 +198,7 @@ func (w *worker) fold(s *sample) {
 	if w.end != noUserStack && w.end != unwind.Outermost {
 		b = append(b, ";[truncated]"...)
 	}
-	stack := w.stack
-	if s.event.SampleType&perfdata.SampleCallchain == 0 && len(stack) == 0 {
-		stack = append(stack, w.leaf(s))
-	}
-	for _, f := range slices.Backward(stack) {
+	for _, f := range slices.Backward(w.wholeStack(s)) {
 		b = append(append(b, ';'), f.text...)
 	}
 	w.buf = b

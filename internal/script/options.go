@@ -16,9 +16,10 @@ const (
 	Perf   Format = iota // as perf script writes it
 	Folded               // a line per distinct stack, outermost frame first, and its count
 	JSON                 // an object per sample
+	Pprof                // a profile for go tool pprof
 )
 
-var formatNames = []string{Perf: "perf", Folded: "folded", JSON: "json"}
+var formatNames = []string{Perf: "perf", Folded: "folded", JSON: "json", Pprof: "pprof"}
 
 func (f Format) String() string { return formatNames[f] }
 

@@ -26,6 +26,7 @@ type runner struct {
 	width   int               // of the longest event name
 	lost    uint64
 	clean   *strings.Replacer // for folded stacks
+	places  places
 }
 
 // Run reads all records and writes to w. The summary is there with an error,
@@ -33,7 +34,7 @@ type runner struct {
 func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Summary, error) {
 	opt.fill()
 	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: unwind.NewObjects(opt.Objects),
-		clean: foldedReplacer()}
+		clean: foldedReplacer(), places: places{ids: make(map[place]uint32)}}
 	defer run.objects.Close()
 	run.names = newNamer(&run.opt)
 	run.takeInfo()
@@ -77,6 +78,9 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 
 	if writeErr == nil && opt.Format == Folded {
 		writeErr = writeFolded(w, workers)
+	}
+	if writeErr == nil && opt.Format == Pprof {
+		writeErr = run.writeProfile(w, workers)
 	}
 	s := run.summary(workers)
 	if writeErr != nil {

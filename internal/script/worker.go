@@ -12,14 +12,15 @@ import (
 
 // worker unwinds, names and formats batches. Its caches are its own.
 type worker struct {
-	run    *runner
-	frames map[frameKey]*frame
-	kernel map[uint64]*frame
-	pcs    []uint64
-	stack  []*frame // of the current sample, innermost first
-	end    unwind.Cause
-	folded map[string]uint64
-	buf    []byte
+	run     *runner
+	frames  map[frameKey]*frame
+	kernel  map[uint64]*frame
+	pcs     []uint64
+	stack   []*frame // of the current sample, innermost first
+	end     unwind.Cause
+	folded  map[string]uint64
+	weights map[string]*weight
+	buf     []byte
 
 	samples, kernelFrames, userFrames, unwound, compat uint64
 	unwindTime                                         time.Duration
@@ -38,7 +39,7 @@ type frameKey struct {
 func newWorker(run *runner) *worker {
 	return &worker{
 		run: run, frames: make(map[frameKey]*frame), kernel: make(map[uint64]*frame),
-		pcs: make([]uint64, run.opt.MaxStack), folded: make(map[string]uint64),
+		pcs: make([]uint64, run.opt.MaxStack), folded: make(map[string]uint64), weights: make(map[string]*weight),
 		endsIn: make(map[*unwind.Object]*[unwind.NumCauses]uint64),
 	}
 }
@@ -55,6 +56,8 @@ func (w *worker) do(b *batch) {
 			b.out = w.appendJSON(b.out, s)
 		case Folded:
 			w.fold(s)
+		case Pprof:
+			w.count(s)
 		}
 	}
 }
