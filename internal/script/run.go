@@ -233,9 +233,18 @@ func setRegs(dst *abi.Regs, src *perfdata.Regs) {
 	}
 }
 
+// eventName is the name that the file gives an event, or else perf's name for
+// its type and config: enum perf_hw_id and perf_sw_ids of perf_event.h.
 func eventName(e *perfdata.Event) string {
 	if e.Name != "" {
 		return e.Name
+	}
+	known := [...][]string{
+		{"cycles", "instructions", "cache-references", "cache-misses", "branches", "branch-misses", "bus-cycles"},
+		{"cpu-clock", "task-clock", "faults", "context-switches", "cpu-migrations", "minor-faults", "major-faults"},
+	}
+	if e.Type < uint32(len(known)) && e.Config < uint64(len(known[e.Type])) {
+		return known[e.Type][e.Config]
 	}
 	return fmt.Sprintf("type %d config %#x", e.Type, e.Config)
 }
