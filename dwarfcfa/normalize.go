@@ -3,6 +3,8 @@ package dwarfcfa
 import (
 	"cmp"
 	"slices"
+
+	"ehasm/abi"
 )
 
 // span is the part of an FDE that the table keeps.
@@ -85,7 +87,11 @@ const maxPadding = 15
 // fillPadding lets the row before a gap between two functions hold for the gap
 // too, where that is at most maxPadding bytes long and holds nothing but
 // padding. Ranges and spans are ascending; ranges lie in spans.
-func fillPadding(spans []span, ranges []Range, code codeImage, rep *Report) {
+//
+// It is not done before code that is returned to without having called, such as
+// glibc's __start_context after the padding that its alignment takes: what is looked
+// up there is the address before it. Such code ends the stack or is a signal frame.
+func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *Report) {
 	var text textWindow
 	text.read = code.read
 	r := 0
@@ -100,11 +106,19 @@ func fillPadding(spans []span, ranges []Range, code codeImage, rep *Report) {
 		if r == len(ranges) || ranges[r].End != start {
 			continue // the FDE before the gap was lost
 		}
+		if r+1 < len(ranges) && ranges[r+1].Start == end && returnedTo(&rows[ranges[r+1].Row]) {
+			continue
+		}
 		if b := text.at(start, int(end-start)); b != nil && isPadding(b) {
 			ranges[r].End = end
 			rep.FilledGaps++
 		}
 	}
+}
+
+// returnedTo reports whether a row is one of code that no call precedes.
+func returnedTo(row *Row) bool {
+	return row.Flags&RowSignal != 0 || row.Flags == 0 && row.Regs[abi.RIP].Kind == RuleUndefined
 }
 
 // textWindow reads the image a stretch at a time, for ascending addresses.

@@ -227,6 +227,26 @@ func TestPadding(t *testing.T) {
 			assert.False(t, ok, "after the last function there is no gap")
 		})
 	}
+	// A function that is returned to without having called.
+	for name, signal := range map[string]bool{"before the end of the stack": false, "before a signal frame": true} {
+		t.Run(name, func(t *testing.T) {
+			var s sectionBuilder
+			cie := s.cie()
+			s.fde(cie, testCode, 8)
+			if signal {
+				zS := s.rawCIE(cat([]byte{1, 'z', 'S', 0}, uleb(1), sleb(-8), []byte{16}, uleb(0), usualCIE()))
+				s.rawFDE(zS, cat(le64(testCode+10), le64(8), uleb(0)))
+			} else {
+				s.fde(cie, testCode+10, 8, []byte{0x07, 16}) // DW_CFA_undefined rip
+			}
+			table, rep := buildOn(t, s.section(), testImage([]byte{0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0x90, 0x90}))
+			assert.Zero(t, rep.FilledGaps)
+			_, ok := table.Lookup(testCode + 9)
+			assert.False(t, ok)
+			_, ok = table.Lookup(testCode + 10)
+			assert.True(t, ok)
+		})
+	}
 	t.Run("unreadable text", func(t *testing.T) {
 		var s sectionBuilder
 		cie := s.cie()

@@ -111,7 +111,7 @@ func buildSection(s *Section, code codeImage, opt BuildOptions) (*Table, *Report
 	// Spans are ascending and disjoint from here on.
 	b := newTableBuilder(s, rep)
 	b.interpret(spans) // normalises each row, popped registers included
-	fillPadding(spans, b.ranges, code, rep)
+	fillPadding(spans, b.ranges, b.rows, code, rep)
 	b.ranges = mergeEqual(b.ranges)
 	t := b.table()
 	if opt.Strict {

@@ -24,7 +24,7 @@ if [ $# -eq 0 ]; then
 	record hackbench perf bench sched messaging -l 20 -g 2
 	record python3 python3 -c 'f=lambda n: n if n<2 else f(n-1)+f(n-2)
 f(25)'
-	record gcc gcc -O2 -c -o /dev/null -x c runtime/src/stack.c -Iinclude -Iruntime/include
+	record gcc gcc -O2 -c -o "$dir/stack.o" -x c runtime/src/stack.c -Iinclude -Iruntime/include
 	record git git log --stat -n 40
 	record xz xz -k -c /bin/bash
 	command -v node >/dev/null && record node node -e 'let s=0; for (let i=0;i<3e7;i++) s+=Math.sqrt(i)'
