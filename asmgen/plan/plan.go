@@ -65,8 +65,8 @@ const (
 // DispatchTree. A dense page takes half the bytes of a tree. But return addresses
 // lie in wide ranges, which a weighted tree finds with few comparisons, so that
 // real stacks are walked 20 % slower with 12 for this number and hardly slower with
-// 28, where the dense pages are those of functions that push arguments.
-const DenseKeys = 28
+// 24, where the dense pages are those of functions that push arguments.
+const DenseKeys = 24
 
 // NoID stands for no id in Plan.IDOf.
 const NoID = ^uint32(0)
