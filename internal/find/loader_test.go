@@ -207,7 +207,7 @@ func cacheBytes(old bool) []byte {
 	}
 	entries := []entry{
 		{0x0003, off("libx"), off("/lib/libx"), 0},
-		{cacheFlagX8664, off("libx"), off("/lib/glibc"), cacheHwcapExtension | 0},
+		{cacheFlagX8664, off("libx"), off("/lib/glibc"), cacheHwcapExtension},
 		{cacheFlagX8664, off("libx"), off("/lib/glibc"), cacheHwcapExtension | 1},
 		{cacheFlagX8664, off("libx"), off("/lib/glibc"), cacheHwcapExtension | 7},
 		{cacheFlagX8664, off("libx"), off("/lib/glibc"), 1 << 3},

@@ -22,7 +22,6 @@ type runner struct {
 	objects *unwind.Objects
 	names   *namer
 	ids     map[string][]byte // build-ids of the header, by name
-	many    bool              // more than one event
 	width   int               // of the longest event name
 	lost    uint64
 	clean   *strings.Replacer // for folded stacks
