@@ -47,7 +47,7 @@ type generator struct {
 	subroutines, textEnd, step, thunk label
 
 	block []label // by plan.Blocks: where a page leads to
-	tree  []label // by plan.Trees: where the page table leads to
+	tree  []label // by plan.Trees: where the page table leads to; 0 where a page is no code
 	tails []label // by plan.Tails
 
 	stepFrame, thunkFrame, walkFrame, subFrame frameRows
@@ -180,10 +180,14 @@ func (g *generator) code() *Code {
 	c.Marks = g.marks(where)
 	c.locate = func(pc dwarfcfa.Addr) (uint32, uint32) {
 		block := where(g.block[p.Lookup(pc)])
-		if pc < p.Base || pc >= p.High || p.Dispatch == plan.DispatchPacked {
+		if pc < p.Base || pc >= p.High {
 			return block, block
 		}
-		return where(g.tree[p.Pages[(pc-p.Base)/plan.PageSize]]), block
+		page := g.tree[p.Pages[(pc-p.Base)/plan.PageSize]]
+		if page == 0 {
+			return block, block // the page is no code
+		}
+		return where(page), block
 	}
 	return c
 }
@@ -216,7 +220,7 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 		add(at, "tail_%d", i)
 	}
 	for i, t := range g.plan.Trees {
-		if len(t.Keys) > 0 && g.plan.Dispatch == plan.DispatchTree {
+		if len(t.Keys) > 0 && g.tree[i] != 0 {
 			add(g.tree[i], "tree_%d", i)
 		}
 	}

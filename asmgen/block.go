@@ -77,11 +77,9 @@ func (g *generator) blocks() error {
 		if err := a.breakChunk(); err != nil {
 			return err
 		}
-		if p.Dispatch == plan.DispatchTree {
-			// The one that most bytes of text lead to comes last, and falls through.
-			slices.SortStableFunc(users, func(a, b uint32) int { return cmp.Compare(weights[a], weights[b]) })
-			g.headsBefore(users, g.tails[i])
-		}
+		// The one that most bytes of text lead to comes last, to fall through.
+		slices.SortStableFunc(users, func(a, b uint32) int { return cmp.Compare(weights[a], weights[b]) })
+		g.layout.beforeTail(users, g.tails[i])
 		g.tail(&p.Tails[i], p.Blocks[users[0]].Row, g.tails[i], hot[i])
 	}
 	return nil

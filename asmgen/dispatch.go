@@ -38,8 +38,11 @@ type layout interface {
 	// lookup emits the code that follows the check of the relative pc in rax, up to
 	// the jump to a row block. It may use rTmp, rCFA and what no fast row needs.
 	lookup()
-	// heads emits what leads to the tails, and sets generator.block.
+	// heads emits the row blocks that lie apart from the tails, and sets
+	// generator.block for them.
 	heads() error
+	// beforeTail emits the heads of a tail that lie straight before it.
+	beforeTail(heads []uint32, tail label)
 	// pages emits or stores the pages.
 	pages() error
 	// pageTable returns the table of pages once all labels are known.
@@ -57,13 +60,19 @@ func (t treeLayout) lookup() {
 	a.op(x86.ASHRL, imm(plan.PageBits), reg(rTmp))
 	a.leaData(0, rCFA)
 	a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))
-	a.leaLabel(t.g.text, rCFA)
-	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	t.g.addressOf(t.g.text)
 	a.op1(obj.AJMP, reg(rTmp))
 }
 
-// heads has nothing to do: they lie before their tail.
+// addressOf emits the addition of a label's address to the distance in rTmp.
+func (g *generator) addressOf(from label) {
+	g.asm.leaLabel(from, rCFA)
+	g.asm.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+}
+
 func (t treeLayout) heads() error { return nil }
+
+func (t treeLayout) beforeTail(heads []uint32, tail label) { t.g.headsBefore(heads, tail) }
 
 func (t treeLayout) pageTable(where func(label) uint32) []uint32 {
 	g := t.g
@@ -157,8 +166,7 @@ func (g *generator) densePages() error {
 		g.searchRecord(int16(size))
 		a.leaData(blocks, rCFA)
 		a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))
-		a.leaLabel(g.text, rCFA)
-		a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+		g.addressOf(g.text)
 		g.loadSlot(slotPC, rPC)
 		a.op1(obj.AJMP, reg(rTmp))
 	}

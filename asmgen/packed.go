@@ -73,8 +73,7 @@ func (l *packedLayout) lookup() {
 		a.bind(l.jump) // to the block whose id is in edi
 	}
 	a.op(x86.ASHLL, imm(slotBits), reg(rTmp))
-	a.leaLabel(l.slots, rCFA)
-	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	g.addressOf(l.slots)
 	g.loadSlot(slotPC, rPC)
 	a.op1(obj.AJMP, reg(rTmp))
 
@@ -206,6 +205,8 @@ func (l *packedLayout) heads() error {
 	}
 	return nil
 }
+
+func (l *packedLayout) beforeTail([]uint32, label) {}
 
 // pages stores the records.
 func (l *packedLayout) pages() error {

@@ -54,9 +54,7 @@ func (g *generator) stepEntry() {
 		a.op(x86.ATESTQ, reg(x86.REG_DX), reg(x86.REG_DX))
 		a.branch(x86.AJEQ, direct)
 		g.noWindow()
-		a.op(x86.AMOVQ, reg(x86.REG_SI), reg(rPC))
-		a.op(x86.AMOVQ, imm(int64(g.plan.Base)), reg(rBase))
-		a.op(x86.ASUBQ, reg(rBase), reg(rPC))
+		g.relativePC()
 		a.jump(obj.AJMP, g.lookup)
 	}
 	a.bind(direct) // see loadState
@@ -68,9 +66,7 @@ func (g *generator) stepEntry() {
 	a.op(x86.ALEAQ, onStack(slotNew), reg(rCursor))
 	a.op(x86.ALEAQ, mem(rCursor, 8), reg(x86.REG_AX))
 	g.store(x86.REG_AX, slotEnd)
-	a.op(x86.AMOVQ, reg(x86.REG_SI), reg(rPC))
-	a.op(x86.AMOVQ, imm(int64(g.plan.Base)), reg(rBase))
-	a.op(x86.ASUBQ, reg(rBase), reg(rPC))
+	g.relativePC()
 	a.op(x86.AXORL, reg(rBase), reg(rBase)) // the caller's pc is not made relative
 	a.jump(obj.AJMP, g.lookup)
 
@@ -92,6 +88,14 @@ func (g *generator) stepEntry() {
 	a.op(x86.AMOVQ, ax, mem(x86.REG_DX, 0))
 	a.op(x86.AXORL, ax, ax)
 	a.op0(obj.ARET)
+}
+
+// relativePC makes the pc in rsi relative to the plan's base.
+func (g *generator) relativePC() {
+	a := g.asm
+	a.op(x86.AMOVQ, reg(x86.REG_SI), reg(rPC))
+	a.op(x86.AMOVQ, imm(int64(g.plan.Base)), reg(rBase))
+	a.op(x86.ASUBQ, reg(rBase), reg(rPC))
 }
 
 // stepResult is the register that holds the address of the result.

@@ -185,18 +185,7 @@ func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Ta
 	defer s.mu.Unlock()
 	s.built++
 	s.ranges += len(table.Ranges)
-	s.sums.SectionSize += report.SectionSize
-	s.sums.HdrSize += report.HdrSize
-	s.sums.FDEs += report.FDEs
-	s.sums.Lost += report.Lost
-	s.sums.EmptyFDEs += report.EmptyFDEs
-	s.sums.ShadowedFDEs += report.ShadowedFDEs
-	s.sums.OutsideCode += report.OutsideCode
-	s.sums.ClippedFDEs += report.ClippedFDEs
-	s.sums.NotCompiledRows += report.NotCompiledRows
-	s.sums.Rows += report.Rows
-	s.sums.FilledGaps += report.FilledGaps
-	s.sums.PoppedRules += report.PoppedRules
+	s.sums.Add(report)
 	for i, l := range sums {
 		t := &s.layouts[i]
 		t.text += l.text

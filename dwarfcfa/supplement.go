@@ -29,7 +29,8 @@ func supplement(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Re
 		return t, rep, nil // it says nothing new
 	}
 	t = union(t, more, rest)
-	rep.add(moreRep)
+	rep.Add(moreRep)
+	rep.Source += "+" + moreRep.Source
 	rep.MergedRanges = len(t.Ranges)
 	rep.DistinctRows = len(t.Rows)
 	rep.DistinctExprs = len(t.Exprs) - 1
@@ -97,9 +98,9 @@ func moveExpr(id *ExprID, shift ExprID) {
 	}
 }
 
-// add sums up the reports of two sections.
-func (r *Report) add(o *Report) {
-	r.Source += "+" + o.Source
+// Add sums up the counts and sizes of two reports and joins their lists. Source
+// and what describes the table (MergedRanges, DistinctRows, DistinctExprs) stay.
+func (r *Report) Add(o *Report) {
 	r.SectionSize += o.SectionSize
 	r.HdrSize += o.HdrSize
 	r.CIEs += o.CIEs
