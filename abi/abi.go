@@ -4,10 +4,7 @@
 // package takes these numbers from here.
 package abi
 
-import (
-	"fmt"
-	"unsafe"
-)
+import "fmt"
 
 // Version is the number of the binary interface that this package describes.
 const Version = 1
@@ -88,28 +85,29 @@ const (
 	ContextError = 1 << 7
 )
 
-// Offsets and sizes of Regs, Memory and Context, in bytes, as generated code
-// uses them. The sizes are those of the C declarations.
+// Offsets and sizes of the three structures in bytes, as generated code uses
+// them. They are those of the C declarations on x86-64, whatever the host: on a
+// 32-bit one Go lays Regs, Memory and Context out otherwise.
 const (
-	RegsReg    = unsafe.Offsetof(Regs{}.Reg)
-	RegsValid  = unsafe.Offsetof(Regs{}.Valid)
-	RegsExact  = unsafe.Offsetof(Regs{}.Exact)
-	RegsStatus = unsafe.Offsetof(Regs{}.Status)
-	RegsSize   = unsafe.Sizeof(Regs{})
+	RegsReg    = 0
+	RegsValid  = 136
+	RegsExact  = 140
+	RegsStatus = 142
+	RegsSize   = 144
 
-	MemoryLo    = unsafe.Offsetof(Memory{}.Lo)
-	MemorySize  = unsafe.Offsetof(Memory{}.Size)
-	MemoryBytes = unsafe.Offsetof(Memory{}.Bytes)
-	MemoryRead  = unsafe.Offsetof(Memory{}.Read)
-	MemoryArg   = unsafe.Offsetof(Memory{}.Arg)
-	MemoryLen   = unsafe.Sizeof(Memory{})
+	MemoryLo    = 0
+	MemorySize  = 8
+	MemoryBytes = 16
+	MemoryRead  = 24
+	MemoryArg   = 32
+	MemoryLen   = 40
 
-	ContextFlagsOff = unsafe.Offsetof(Context{}.Flags)
-	ContextRIPOff   = unsafe.Offsetof(Context{}.RIP)
-	ContextRSPOff   = unsafe.Offsetof(Context{}.RSP)
-	ContextRBPOff   = unsafe.Offsetof(Context{}.RBP)
-	ContextRBXOff   = unsafe.Offsetof(Context{}.RBX)
-	ContextSize     = unsafe.Sizeof(Context{})
+	ContextFlagsOff = 0
+	ContextRIPOff   = 8
+	ContextRSPOff   = 16
+	ContextRBPOff   = 24
+	ContextRBXOff   = 32
+	ContextSize     = 40
 )
 
 // Status says why a walk stopped.

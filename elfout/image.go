@@ -122,7 +122,7 @@ func validate(code *asmgen.Code) error {
 		}
 		end = f.End
 	}
-	if code.Ranges < 0 || code.Ranges > math.MaxUint32 || code.Rows < 0 || code.Rows > math.MaxUint32 {
+	if code.Ranges < 0 || int64(code.Ranges) > math.MaxUint32 || code.Rows < 0 || int64(code.Rows) > math.MaxUint32 {
 		return fmt.Errorf("%w: %d ranges, %d rows", ErrBadCode, code.Ranges, code.Rows)
 	}
 	return nil
