@@ -166,6 +166,27 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 		jobs = newJobs(found.Inputs, opt.out, c)
 	}
 
+	outcomes := compileJobs(ctx, jobs, opt, c, c.fail)
+	if outcomes == nil {
+		return exitFailed
+	}
+	r := newReport(outcomes, found.Skipped, time.Since(begin))
+	if opt.verbose {
+		r.details(c)
+	}
+	switch {
+	case opt.json:
+		r.json(c)
+	case !opt.quiet:
+		r.table(c.out, len(c.failures) > 0)
+	}
+	return exitDone // or failed, if c was told of a failure
+}
+
+// compileJobs makes the eh_elfs, and tells failed of those that cannot be made.
+// It returns nil where ctx ended before all were done; from then on nothing is
+// written.
+func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console, failed func(name string, err error)) []*outcome {
 	if len(jobs) > 1 && !opt.quiet && !opt.json {
 		c.startBar(len(jobs))
 	}
@@ -175,7 +196,7 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	forEach(ctx, jobs, opt.jobs, func(i int) {
 		o := compileJob(ctx, jobs[i], opt, &gate)
 		if o.status == statusFailed && !errors.Is(o.err, context.Canceled) {
-			c.fail(o.name, o.err)
+			failed(o.name, o.err)
 		}
 		if lost := o.stats.losses(); len(lost) > 0 && o.status == statusBuilt && !opt.quiet && !opt.verbose {
 			c.note(o.name, fmt.Errorf("left out: %s; the first: %w", countsText(lost), o.details[0]))
@@ -188,20 +209,9 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	c.stopBar()
 	if ctx.Err() != nil {
 		c.fail("interrupted", fmt.Errorf("%d of %d files done", done.Load(), len(jobs)))
-		return exitFailed
+		return nil
 	}
-
-	r := newReport(outcomes, found.Skipped, time.Since(begin))
-	if opt.verbose {
-		r.details(c)
-	}
-	switch {
-	case opt.json:
-		r.json(c)
-	case !opt.quiet:
-		r.table(c.out, len(c.failures) > 0)
-	}
-	return exitDone // or failed, if c was told of a failure
+	return outcomes
 }
 
 // product is what compile makes.

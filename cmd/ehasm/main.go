@@ -45,6 +45,7 @@ Verbs:
   build    compile files, folders, what they load, or what a process has mapped
   dump     show a stage on the way: entries, rows, table, plan, asm
   info     show what an eh_elf was made from and what it covers
+  preload  run a program that unwinds itself, with libehunwind in place of its unwinder
   script   unwind the samples of a perf.data file
   version  show the version
   help     show help for a verb
@@ -54,6 +55,7 @@ Examples:
   ehasm build --deps -o eh_elfs /bin/ls     ls and all it loads, into eh_elfs
   ehasm dump --stage=rows /bin/ls           the rows, as readelf -wF has them
   ehasm info eh_elfs/ls.eh_elf.so           what the file covers
+  ehasm preload -- heaptrack ls             heaptrack, its stacks taken by libehunwind
 
 'ehasm VERB --help' shows the flags of a verb. Exit status: 0 done, 1 something
 failed, 2 wrong usage.
@@ -61,15 +63,16 @@ failed, 2 wrong usage.
 
 // verb is one of ehasm's commands.
 type verb struct {
-	name string
-	help string // up to the flags
-	more string // after the flags
+	name    string
+	help    string // up to the flags
+	more    string // after the flags
+	command bool   // the arguments are a command with flags of its own
 	// flags declares the flags and returns what runs once they are parsed.
 	flags func(*pflag.FlagSet) func(ctx context.Context, args []string, c *console) int
 }
 
 func verbs() []verb {
-	return []verb{buildVerb(), dumpVerb(), infoVerb(), scriptVerb(), versionVerb()}
+	return []verb{buildVerb(), dumpVerb(), infoVerb(), preloadVerb(), scriptVerb(), versionVerb()}
 }
 
 // run is the command without the process: it returns the exit status.
@@ -115,6 +118,7 @@ func (v verb) run(ctx context.Context, args []string, c *console) int {
 	fs.SetOutput(io.Discard) // errors are told below
 	fs.SortFlags = false
 	fs.Usage = func() {}
+	fs.SetInterspersed(!v.command)
 	do := v.flags(fs)
 	help := fs.BoolP("help", "h", false, "show this help")
 	err := fs.Parse(args)

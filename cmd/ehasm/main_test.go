@@ -125,6 +125,7 @@ func TestUsage(t *testing.T) {
 		{"build", "--pid", "0"}, {"build", "--source=stabs", "x"}, {"build", "--dispatch=hash", "x"}, {"build", "-q", "-v", "x"},
 		{"dump"}, {"dump", "a", "b"}, {"dump", "--stage=tea", "x"}, {"dump", "--pc", "main", "x"}, {"dump", "--source=stabs", "x"},
 		{"info"}, {"version", "x"}, {"help", "frobnicate"},
+		{"preload"}, {"preload", "--"}, {"preload", "--frobnicate", "x"}, {"preload", "-j", "0", "x"}, {"preload", "--dispatch=hash", "x"},
 	} {
 		r := ehasm(t, args...)
 		assert.Equal(t, exitUsage, r.code, "%q", args)
@@ -144,7 +145,11 @@ func TestHelp(t *testing.T) {
 		assert.Empty(t, r.stderr)
 		assert.Contains(t, r.stdout, "Examples:\n  ehasm "+v.name)
 		assert.Equal(t, r, ehasm(t, "help", v.name))
-		assert.Equal(t, r, ehasm(t, v.name, "x", "-h"), "flags may follow arguments")
+		if v.command {
+			assert.Equal(t, exitNotFound, ehasm(t, v.name, "no such command", "-h").code, "the command's flag")
+		} else {
+			assert.Equal(t, r, ehasm(t, v.name, "x", "-h"), "flags may follow arguments")
+		}
 		for line := range strings.Lines(r.stdout) {
 			assert.LessOrEqual(t, len(line), 121, line)
 		}

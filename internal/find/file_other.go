@@ -29,3 +29,9 @@ func openRegular(path string) (*os.File, error) { return os.Open(path) }
 func isLinkLoop(error) bool { return false }
 
 func inodeOf(fs.FileInfo) uint64 { return 0 }
+
+func isNotFolder(error) bool { return false }
+
+func mayExecute(string) bool { return true }
+
+func isPrivileged(string, fs.FileInfo) bool { return false }

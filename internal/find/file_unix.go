@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // fileID is equal for two names of one file.
@@ -48,4 +50,32 @@ func inodeOf(info fs.FileInfo) uint64 {
 		return uint64(st.Ino)
 	}
 	return 0
+}
+
+func isNotFolder(err error) bool { return errors.Is(err, syscall.ENOTDIR) }
+
+// mayExecute tells whether this process may execute the file at path.
+func mayExecute(path string) bool {
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS) == nil
+}
+
+// isPrivileged tells whether the kernel would execute the file in secure mode
+// (getauxval(3), AT_SECURE) for this user.
+func isPrivileged(path string, info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false
+	}
+	mode := info.Mode()
+	const groupExecutes = 0o010 // without it, set-gid means something else
+	switch {
+	case mode&fs.ModeSetuid != 0 && int(st.Uid) != os.Getuid():
+		return true
+	case mode&fs.ModeSetgid != 0 && mode&groupExecutes != 0 && int(st.Gid) != os.Getgid():
+		return true
+	case os.Getuid() == 0:
+		return false
+	}
+	n, err := unix.Getxattr(path, "security.capability", nil)
+	return err == nil && n > 0
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/cpu"
@@ -15,6 +16,7 @@ import (
 // objects that an object needs: ld.so(8), "Searching for a library".
 type Loader struct {
 	LibraryPath string   // LD_LIBRARY_PATH
+	Preload     []string // LD_PRELOAD, for programs; ld.so goes on without those it cannot find
 	Cache       string   // file name of ld.so.cache
 	Folders     []string // searched last
 	Hwcaps      []string // glibc-hwcaps subfolders that this CPU can use, best first
@@ -109,11 +111,20 @@ func (r *resolver) closure(path string, missing func(by, name string, err error)
 	env := search.list(search.LibraryPath, root.origin)
 	for i := 0; i < len(loaded); i++ {
 		lib := loaded[i]
-		for _, name := range lib.file.dyn.needed {
+		needed := lib.file.dyn.needed
+		preload := 0
+		if lib == root && root.file.dyn.interp != "" {
+			preload = len(search.Preload)
+			needed = slices.Concat(search.Preload, needed)
+		}
+		for n, name := range needed {
 			if named(loaded, name) {
 				continue
 			}
 			found, file := r.search(&search, lib, env, name)
+			if file == nil && n < preload {
+				continue
+			}
 			if file == nil {
 				missing(lib.path, "DT_NEEDED "+name, errNotFound)
 				root.names = append(root.names, name) // said once

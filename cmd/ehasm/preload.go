@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"ehasm/internal/find"
+
+	"github.com/spf13/pflag"
+)
+
+const preloadHelp = `Run a program that unwinds its own stack (a profiler, a heap tracer, backtrace())
+with libehunwind in place of its unwinder: eh_elfs that the cache lacks are built
+for the program, what it loads and the vDSO; then the program is executed with
+libehunwind-preload.so in LD_PRELOAD. It keeps the process, so that its exit
+status, signals and terminal are its own.
+
+Usage:
+  ehasm preload [flags] [--] COMMAND [ARGUMENT...]
+`
+
+const preloadMore = `An object whose eh_elf cannot be made is named and costs nothing but itself: where
+there is none, the program's own unwinder does the work. What the program opens
+later with dlopen, and programs that it starts, are named by --with to have them
+ready; processes that it starts inherit LD_PRELOAD. Signals that are ignored here
+are back at their default in it, SIGHUP and SIGINT apart.
+
+The library is looked for beside the ehasm command, in ../lib and ../lib/x86_64-linux-gnu
+from there, and in build/runtime, where 'make runtime' leaves it; EHASM_PRELOAD_LIBRARY
+and --library name another. EHASM_STATS=1 has the program print what was unwound.
+
+Exit status: 126 or 127 where COMMAND cannot be executed or found, as env(1) has
+it; else 1 where the preload is impossible; else that of COMMAND.
+
+Examples:
+  ehasm preload -- ./server --port 8080
+  ehasm preload --with /usr/lib/python3/dist-packages -- python3 work.py
+  LD_PRELOAD=libprofiler.so.0 CPUPROFILE=out.prof ehasm preload ./program
+`
+
+// Exit statuses where the command is not run, those of env(1).
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+const (
+	preloadName     = "libehunwind-preload.so"
+	preloadVariable = "EHASM_PRELOAD_LIBRARY"
+)
+
+// preloadOptions is what the flags of preload say.
+type preloadOptions struct {
+	buildOptions
+	library string
+	with    []string
+}
+
+func preloadVerb() verb {
+	v := verb{name: "preload", help: preloadHelp, more: preloadMore, command: true}
+	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
+		opt := &preloadOptions{}
+		fs.StringVar(&opt.library, "library", "", "preload this `FILE`")
+		fs.StringArrayVar(&opt.with, "with", nil, "build for this `PATH`, a file or folder, too; may be repeated")
+		fs.IntVarP(&opt.jobs, "jobs", "j", runtime.GOMAXPROCS(0), "compile `N` files at a time")
+		tables := declareTables(fs)
+		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "say nothing of objects whose eh_elf cannot be made")
+		return func(ctx context.Context, args []string, c *console) int {
+			if len(args) == 0 {
+				return v.misuse(c, errors.New("no command given"))
+			}
+			opt.VDSO = true
+			if err := opt.check(nil); err != nil {
+				return v.misuse(c, err)
+			}
+			if err := tables(&opt.source, &opt.dispatch); err != nil {
+				return v.misuse(c, err)
+			}
+			return preload(ctx, args, opt, c)
+		}
+	}
+	return v
+}
+
+// preload is the verb: find the program, build what is missing, become it.
+func preload(ctx context.Context, command []string, opt *preloadOptions, c *console) int {
+	path, err := find.Command(command[0], searchPath())
+	if err != nil {
+		c.fail(command[0], err)
+		return commandStatus(err)
+	}
+	programs, err := find.Programs(path, searchPath())
+	if err != nil {
+		c.fail(path, err)
+		return commandStatus(err)
+	}
+	program := programs[len(programs)-1]
+	if err := find.PreloadObstacle(program); err != nil {
+		c.fail(program, err)
+		return exitFailed
+	}
+	library, err := opt.findLibrary()
+	if err != nil {
+		c.fail(preloadName, err)
+		return exitFailed
+	}
+	if !opt.fillCache(ctx, append(programs, opt.with...), library, c) {
+		return exitFailed
+	}
+	err = syscall.Exec(path, command, withPreload(os.Environ(), library))
+	if errors.Is(err, syscall.ENOEXEC) { // as execvp(3) does
+		err = syscall.Exec(find.Shell, append([]string{find.Shell, path}, command[1:]...), withPreload(os.Environ(), library))
+	}
+	c.fail(path, fmt.Errorf("execve: %w", err))
+	return exitNotExecutable
+}
+
+// commandStatus is the exit status where a command cannot be run.
+func commandStatus(err error) int {
+	if errors.Is(err, find.ErrCommandNotFound) {
+		return exitNotFound
+	}
+	return exitNotExecutable
+}
+
+// searchPath is PATH, or where there is none that of execvp(3).
+func searchPath() string {
+	if path, ok := os.LookupEnv("PATH"); ok {
+		return path
+	}
+	return "/bin:/usr/bin"
+}
+
+// findLibrary returns the absolute path of the library to preload.
+func (opt *preloadOptions) findLibrary() (string, error) {
+	named := opt.library
+	if named == "" {
+		named = os.Getenv(preloadVariable)
+	}
+	if named != "" {
+		return usableLibrary(named)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(self); err == nil {
+		self = real
+	}
+	dir := filepath.Dir(self)
+	for _, place := range []string{".", "../lib", "../lib/x86_64-linux-gnu", "build/runtime"} {
+		path := filepath.Join(dir, place, preloadName)
+		if _, err := os.Stat(path); err == nil {
+			return usableLibrary(path)
+		}
+	}
+	return "", fmt.Errorf("not found beside %s, in ../lib or build/runtime from there: 'make runtime' or 'make install' makes it, --library names it",
+		quote(self))
+}
+
+// usableLibrary checks what would otherwise be told by the dynamic loader of
+// each program that is started.
+func usableLibrary(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if strings.ContainsAny(path, ": ") {
+		return "", fmt.Errorf("%s: LD_PRELOAD cannot name a path with a blank or colon", quote(path))
+	}
+	if err := find.SharedObject(path); err != nil {
+		return "", fmt.Errorf("%s: %w", quote(path), err)
+	}
+	return path, nil
+}
+
+// withPreload puts the library in front of LD_PRELOAD.
+func withPreload(environ []string, library string) []string {
+	const name = "LD_PRELOAD="
+	rest := ""
+	environ = slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		value, ok := strings.CutPrefix(entry, name)
+		if ok && rest == "" {
+			rest = value // the first counts
+		}
+		return ok
+	})
+	if rest != "" {
+		library += ":" + rest
+	}
+	return append(environ, name+library)
+}
+
+// preloaded splits a value of LD_PRELOAD: ld.so(8).
+func preloaded(value string) []string {
+	return strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' })
+}
+
+// fillCache builds the eh_elfs that the cache lacks. What cannot be built is told
+// and left out: the program runs all the same. It returns false where it was
+// interrupted.
+func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, library string, c *console) bool {
+	tell := c.note
+	if opt.quiet {
+		tell = func(string, error) {}
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	if err := opt.useCache(os.Getenv); err != nil {
+		tell("no eh_elf is built", err)
+		return true
+	}
+	opt.Deps = true
+	opt.Loader = find.HostLoader(os.Getenv)
+	opt.Loader.Preload = append([]string{library}, preloaded(os.Getenv("LD_PRELOAD"))...)
+	found := find.Find(ctx, paths, opt.Options)
+	for _, p := range slices.Concat(found.Problems, found.Notes) {
+		tell(p.Path, p.Err)
+	}
+	return compileJobs(ctx, newCacheJobs(found.Inputs), &opt.buildOptions, c, tell) != nil
+}
+
+// interruptible ends with the signals that would end the process, so that no half
+// a file is left behind. Those that are ignored stay so, in the program, too.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	signals := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
+	if len(signals) == 0 { // NotifyContext would take that for all
+		return context.WithCancel(ctx)
+	}
+	return signal.NotifyContext(ctx, signals...)
+}

@@ -1,0 +1,194 @@
+package find
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// What keeps a command from being run.
+var (
+	ErrCommandNotFound = errors.New("not found")
+	ErrNotExecutable   = errors.New("not executable")
+)
+
+// Command returns the file that execvp(3) would run for a command: the name
+// itself where it holds a slash, else the first executable file of that name in
+// the folders of searchPath, the value of PATH. The error is ErrCommandNotFound,
+// ErrNotExecutable, or one of the file system.
+func Command(name, searchPath string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, executable(name)
+	}
+	if name == "" {
+		return "", ErrCommandNotFound
+	}
+	failure := ErrCommandNotFound
+	for _, dir := range filepath.SplitList(searchPath) {
+		if dir == "" {
+			dir = "."
+		}
+		path := dir + string(filepath.Separator) + name
+		err := executable(path)
+		if err == nil {
+			return path, nil
+		}
+		if !errors.Is(err, ErrCommandNotFound) { // goes on, as execvp does
+			failure = err
+		}
+	}
+	return "", failure
+}
+
+// executable returns nil where the file at path may be executed.
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || isNotFolder(err):
+		return ErrCommandNotFound
+	case errors.Is(err, fs.ErrPermission):
+		return ErrNotExecutable
+	case err != nil:
+		return withoutPath(err)
+	case info.IsDir():
+		return fmt.Errorf("is a folder: %w", ErrNotExecutable)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s: %w", kind(info.Mode()), ErrNotExecutable)
+	case !mayExecute(path):
+		return ErrNotExecutable
+	}
+	return nil
+}
+
+// Shell runs executable files that are neither ELF nor begin with #!, as
+// execvp(3) has it.
+const Shell = "/bin/sh"
+
+// Bounds of execve(2), "Interpreter scripts".
+const (
+	maxScriptLine = 255
+	maxScripts    = 5
+)
+
+// Programs returns the files whose code runs when the file at path is executed:
+// for an ELF file, it; for a script, its interpreter, and what env(1) would run
+// where that is the interpreter. The last is the program that stays. The error
+// is ErrCommandNotFound or ErrNotExecutable where an interpreter is.
+func Programs(path, searchPath string) ([]string, error) {
+	var programs []string
+	for range maxScripts {
+		line, isELF, err := scriptLine(path)
+		if err != nil {
+			return nil, err
+		}
+		if isELF {
+			return append(programs, path), nil
+		}
+		interpreter, argument, _ := strings.Cut(line, " ")
+		if err := executable(interpreter); err != nil {
+			return nil, fmt.Errorf("its interpreter %s: %w", interpreter, err)
+		}
+		path = interpreter
+		if filepath.Base(interpreter) != "env" {
+			continue
+		}
+		if next, err := Command(envCommand(argument), searchPath); err == nil {
+			programs = append(programs, interpreter)
+			path = next
+		}
+	}
+	return nil, fmt.Errorf("more than %d interpreters lead to one another", maxScripts)
+}
+
+// scriptLine reads the interpreter line of a script: the interpreter, and after
+// a blank its argument.
+func scriptLine(path string) (line string, isELF bool, err error) {
+	f, err := openRegular(path)
+	if err != nil {
+		return "", false, withoutPath(err)
+	}
+	defer f.Close()
+	head := make([]byte, maxScriptLine)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return "", false, withoutPath(err)
+	}
+	head = head[:n]
+	if bytes.HasPrefix(head, []byte("\x7fELF")) {
+		return "", true, nil
+	}
+	rest, ok := bytes.CutPrefix(head, []byte("#!"))
+	if !ok {
+		return Shell, false, nil
+	}
+	rest, _, _ = bytes.Cut(rest, []byte("\n"))
+	name, argument, _ := strings.Cut(strings.ReplaceAll(strings.TrimSpace(string(rest)), "\t", " "), " ")
+	if name == "" {
+		return Shell, false, nil
+	}
+	return name + " " + strings.TrimSpace(argument), false, nil
+}
+
+// envCommand is the command among the words of env(1): what follows options and
+// assignments.
+func envCommand(argument string) string {
+	for word := range strings.FieldsSeq(argument) {
+		if rest, ok := strings.CutPrefix(word, "-S"); ok && rest != "" {
+			word = rest
+		}
+		if !strings.HasPrefix(word, "-") && !strings.Contains(word, "=") {
+			return word
+		}
+	}
+	return ""
+}
+
+// PreloadObstacle says why the dynamic loader would not preload a glibc library
+// into the program at path; nil where it would.
+func PreloadObstacle(path string) error {
+	f, err := openRegular(path)
+	if err != nil {
+		return withoutPath(err)
+	}
+	defer f.Close()
+	d, err := readDynamic(f)
+	switch {
+	case err != nil:
+		return fmt.Errorf("cannot preload: %w", err)
+	case d.interp == "":
+		return errors.New("cannot preload: statically linked, no dynamic loader would read LD_PRELOAD")
+	case strings.HasPrefix(filepath.Base(d.interp), "ld-musl-"):
+		return errors.New("cannot preload: linked with musl, and the library is for glibc")
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return withoutPath(err)
+	}
+	if isPrivileged(path, info) {
+		return errors.New("cannot preload: set-uid, set-gid or with capabilities, the dynamic loader would ignore LD_PRELOAD")
+	}
+	return nil
+}
+
+// SharedObject returns nil where the dynamic loader would map the file at path.
+func SharedObject(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return withoutPath(err)
+	}
+	if !info.Mode().IsRegular() {
+		return errors.New(kind(info.Mode()))
+	}
+	f, err := openRegular(path)
+	if err != nil {
+		return withoutPath(err)
+	}
+	defer f.Close()
+	_, err = readDynamic(f)
+	return err
+}
