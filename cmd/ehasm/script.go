@@ -32,8 +32,9 @@ const scriptMore = `Record with registers and a copy of the stack:
 
 Formats: perf is what perf script writes; folded has a line per distinct stack
 and the number of its samples, for flamegraph.pl and the like, in which stacks
-that could not be unwound to their outermost frame begin with [truncated]; json
-has an object per sample; pprof is a profile for go tool pprof.
+that could not be unwound to their outermost frame begin with [truncated]; svg
+is a flame graph of them for a browser; json has an object per sample; pprof is
+a profile for go tool pprof.
 
 Objects are looked for under their recorded paths, then by build-id in ~/.debug
 and /usr/lib/debug; names also come from separate debug files there, from
@@ -41,7 +42,7 @@ and /usr/lib/debug; names also come from separate debug files there, from
 
 Examples:
   ehasm script | less
-  ehasm script --format=folded | flamegraph.pl > flame.svg
+  ehasm script --format=svg -o flame.svg
   perf record -o - --call-graph dwarf ls | ehasm script -i -
 `
 
@@ -61,7 +62,7 @@ func scriptVerb() verb {
 		opt := &scriptOptions{}
 		fs.StringVarP(&opt.input, "input", "i", "perf.data", "read this `FILE`; -: standard input")
 		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`")
-		format := fs.String("format", "perf", "`FORMAT` of the output: perf, folded, json, pprof")
+		format := fs.String("format", "perf", "`FORMAT` of the output: perf, folded, json, pprof, svg")
 		fs.IntVarP(&opt.Workers, "jobs", "j", runtime.GOMAXPROCS(0), "unwind in `N` threads")
 		fs.IntVar(&opt.MaxStack, "max-stack", script.DefaultMaxStack, "at most `N` frames of user code per stack")
 		fs.StringVar(&opt.Objects.Symfs, "symfs", "", "look for recorded paths below this `folder`")

@@ -27,7 +27,8 @@ func TestImports(t *testing.T) {
 		"perfdata":            {},
 		"unwind":              {"abi", "ehelf"},
 		"internal/symbols":    {},
-		"internal/script":     {"abi", "ehelf", "perfdata", "unwind", "internal/symbols"},
+		"internal/flamegraph": {},
+		"internal/script":     {"abi", "ehelf", "perfdata", "unwind", "internal/symbols", "internal/flamegraph"},
 	} {
 		out, err := exec.Command("go", "list", "-deps", "ehasm/"+pkg).Output()
 		require.NoError(t, err, pkg)

@@ -26,6 +26,8 @@ func (run *runner) render(f *frame) {
 		f.text = []byte(run.clean.Replace(foldedName(f)))
 	case Pprof:
 		f.text = run.places.add(f)
+	case SVG:
+		f.text = run.flames.text(f)
 	}
 }
 

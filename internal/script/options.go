@@ -17,9 +17,10 @@ const (
 	Folded               // a line per distinct stack, outermost frame first, and its count
 	JSON                 // an object per sample
 	Pprof                // a profile for go tool pprof
+	SVG                  // a flame graph
 )
 
-var formatNames = []string{Perf: "perf", Folded: "folded", JSON: "json", Pprof: "pprof"}
+var formatNames = []string{Perf: "perf", Folded: "folded", JSON: "json", Pprof: "pprof", SVG: "svg"}
 
 func (f Format) String() string { return formatNames[f] }
 

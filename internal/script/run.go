@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"ehasm/abi"
+	"ehasm/internal/flamegraph"
 	"ehasm/perfdata"
 	"ehasm/unwind"
 )
@@ -26,6 +27,7 @@ type runner struct {
 	lost    uint64
 	clean   *strings.Replacer // for folded stacks
 	places  places
+	flames  flames
 }
 
 // Run reads all records and writes to w. The summary is there with an error,
@@ -33,7 +35,7 @@ type runner struct {
 func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Summary, error) {
 	opt.fill()
 	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: unwind.NewObjects(opt.Objects),
-		clean: foldedReplacer(), places: places{ids: make(map[place]uint32)}}
+		clean: foldedReplacer(), places: places{ids: make(map[place]uint32)}, flames: flames{ids: make(map[flamegraph.Frame]uint32)}}
 	defer run.objects.Close()
 	run.names = newNamer(&run.opt)
 	run.takeInfo()
@@ -80,6 +82,9 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 	}
 	if writeErr == nil && opt.Format == Pprof {
 		writeErr = run.writeProfile(w, workers)
+	}
+	if writeErr == nil && opt.Format == SVG {
+		writeErr = run.writeSVG(w, workers)
 	}
 	s := run.summary(workers)
 	if writeErr != nil {

@@ -58,6 +58,8 @@ func (w *worker) do(b *batch) {
 			w.fold(s)
 		case Pprof:
 			w.count(s)
+		case SVG:
+			w.flame(s)
 		}
 	}
 }

@@ -1,0 +1,45 @@
+package flamegraph
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+)
+
+// palette is the range that a kind's colours are taken from: hue in degrees,
+// saturation and lightness in percent. All are light enough for black text.
+type palette struct{ hue, hues, saturation, light, lights float64 }
+
+func (k Kind) palette() palette {
+	return [numKinds]palette{
+		User:      {15, 35, 90, 62, 12},
+		Inlined:   {95, 45, 50, 62, 12},
+		Kernel:    {200, 25, 70, 66, 12},
+		Unknown:   {0, 0, 0, 68, 12},
+		Truncated: {262, 16, 45, 76, 6},
+		Base:      {42, 12, 25, 76, 8},
+	}[k]
+}
+
+// color depends on nothing but the frame, so that a function has one colour in
+// all graphs.
+func (f Frame) color() string {
+	h := fnv.New32a()
+	h.Write([]byte(f.Name))
+	// FNV's low bits mix well, the high ones do not for short names.
+	v := h.Sum32()
+	p := f.Kind.palette()
+	const most = 255
+	return hsl(p.hue+p.hues*float64(v&most)/most, p.saturation, p.light+p.lights*float64(v>>8&most)/most)
+}
+
+// hsl is the #rrggbb of a colour: CSS Color Module Level 3, 4.2.4.
+func hsl(hue, saturation, light float64) string {
+	const percent, most, turn = 100, 255, 12
+	s, l := saturation/percent, light/percent
+	channel := func(n float64) int {
+		k := math.Mod(n+hue/30, turn)
+		return int(math.Round(most * (l - s*min(l, 1-l)*max(-1, min(k-3, 9-k, 1)))))
+	}
+	return fmt.Sprintf("#%02x%02x%02x", channel(0), channel(8), channel(4))
+}

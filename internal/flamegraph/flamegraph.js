@@ -1,0 +1,196 @@
+// Zooming, searching and the keyboard. Without this script the graph is a
+// picture whose boxes have titles.
+"use strict";
+(() => {
+	const ROW = 16, PAD = 3; // as in svg.go
+	const svg = document.currentScript.ownerSVGElement;
+	const alone = svg === document.documentElement;
+	const make = (name, attributes, parent, space = "http://www.w3.org/2000/svg") => {
+		const e = document.createElementNS(space, name);
+		for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v);
+		return parent.appendChild(e);
+	};
+
+	// The boxes, in preorder: those above frames[i] end before frames[i].end.
+	const frames = Array.from(svg.querySelectorAll("#frames > g"), (g, index) => {
+		const rect = g.querySelector("rect"), title = g.querySelector("title").textContent;
+		return {
+			g, rect, title, index, end: index + 1, text: g.querySelector("text"),
+			name: title.slice(0, title.lastIndexOf(" (")), y: +rect.getAttribute("y"),
+			x: parseFloat(rect.getAttribute("x")), width: parseFloat(rect.getAttribute("width")),
+		};
+	});
+	const all = frames[0];
+	const open = [];
+	for (const f of frames) {
+		f.depth = (all.y - f.y) / ROW;
+		open.length = f.depth;
+		f.parent = open[f.depth - 1];
+		open.push(f);
+	}
+	for (const f of [...frames].reverse()) {
+		if (f.parent) f.parent.end = Math.max(f.parent.end, f.end);
+	}
+	const byGroup = new Map(frames.map(f => [f.g, f]));
+	const frameOf = element => byGroup.get(element.closest("#frames > g"));
+	const above = (f, g) => g.index >= f.index && g.index < f.end;
+
+	// What the head has besides what is in the file.
+	const head = svg.querySelector("#head"), details = svg.querySelector("#details");
+	const summary = details.textContent;
+	const charWidth = details.getComputedTextLength() / summary.length;
+	const reset = make("text", { id: "reset", class: "ink", y: 20, "text-anchor": "end" }, head);
+	const matched = make("text", { class: "ink", y: 39, "text-anchor": "end" }, head);
+	const holder = make("foreignObject", { y: 4, width: 250, height: 24 }, head);
+	const input = make("input", { id: "search", type: "search", placeholder: "search: text or regexp" }, holder,
+		"http://www.w3.org/1999/xhtml");
+
+	const cut = (text, columns) => {
+		const runes = Array.from(text);
+		const size = r => r.codePointAt(0) < 0x1100 ? 1 : 2;
+		let used = 0, end = 0;
+		for (let i = 0; i < runes.length; i++) {
+			used += size(runes[i]);
+			if (used > columns) return columns < 3 ? "" : runes.slice(0, end).join("") + "…";
+			if (used < columns) end = i + 1;
+		}
+		return text;
+	};
+	const pixels = () => svg.getBoundingClientRect().width;
+
+	function label() {
+		const page = pixels();
+		for (const f of frames) {
+			if (!f.shown) continue;
+			const room = (page * f.shownWidth / 100 - 2 * PAD) / charWidth;
+			const text = room < 3 ? "" : cut(f.name, Math.floor(room));
+			if (!text && !f.text) continue;
+			f.text ??= make("text", { dx: PAD, y: f.y + ROW - 4 }, f.g);
+			f.text.setAttribute("x", f.left + "%");
+			f.text.textContent = text;
+		}
+		holder.setAttribute("x", page - 258);
+		matched.setAttribute("x", page - 8);
+		reset.setAttribute("x", page - 270);
+	}
+
+	let current = all;
+	function zoom(to) {
+		if (!(to.width > 0)) return;
+		for (const f of frames) {
+			const inside = above(to, f);
+			f.shown = inside || above(f, to);
+			f.g.style.display = f.shown ? "" : "none";
+			if (!f.shown) continue;
+			f.left = inside ? (f.x - to.x) * 100 / to.width : 0;
+			f.shownWidth = inside ? f.width * 100 / to.width : 100;
+			f.rect.setAttribute("x", f.left + "%");
+			f.rect.setAttribute("width", f.shownWidth + "%");
+			f.g.classList.toggle("below", !inside);
+		}
+		reset.textContent = to === all ? "" : "reset zoom";
+		label();
+	}
+
+	function show(f) {
+		const room = Math.floor((pixels() - 16) / charWidth) - (f ? f.title.length - f.name.length : 0);
+		details.textContent = f ? cut(f.name, room) + f.title.slice(f.name.length) : summary;
+	}
+
+	function search(query) {
+		let pattern;
+		const flags = /\p{Lu}/u.test(query) ? "" : "i";
+		try {
+			pattern = new RegExp(query, flags);
+		} catch { // then it is text
+			pattern = new RegExp(query.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), flags);
+		}
+		let share = 0, counted = 0; // boxes above a counted one are part of it
+		for (const f of frames) {
+			const hit = query !== "" && f !== all && pattern.test(f.name);
+			f.g.classList.toggle("hit", hit);
+			if (!hit || f.index < counted) continue;
+			share += f.width;
+			counted = f.end;
+		}
+		matched.textContent = query === "" ? "" : "matched " + share.toFixed(2) + " %";
+	}
+
+	function go(f) {
+		if (!f || !f.shown) return;
+		current.g.classList.remove("current");
+		current = f;
+		f.g.classList.add("current");
+		f.rect.scrollIntoView({ block: "nearest" });
+		show(f);
+	}
+
+	// near returns the closest box of the same parent in a direction.
+	function near(f, step) {
+		for (let i = f.index + step; f.parent && i > f.parent.index && i < f.parent.end; i += step) {
+			if (frames[i].depth === f.depth) return frames[i];
+		}
+	}
+
+	// widest returns the heaviest box on f.
+	function widest(f) {
+		let best;
+		for (let i = f.index + 1; i < f.end; i = frames[i].end) {
+			if (frames[i].shown && !(best && best.width >= frames[i].width)) best = frames[i];
+		}
+		return best;
+	}
+
+	function resetZoom() {
+		zoom(all);
+		go(all);
+		show(null);
+	}
+
+	const keys = {
+		ArrowUp: () => go(widest(current)),
+		ArrowDown: () => go(current.parent),
+		ArrowLeft: () => go(near(current, -1)),
+		ArrowRight: () => go(near(current, 1)),
+		Enter: () => zoom(current),
+		Escape: resetZoom,
+		"/": () => input.focus(),
+	};
+	document.addEventListener("keydown", e => {
+		if ((e.ctrlKey || e.metaKey) && e.key === "f" && document.activeElement !== input) {
+			e.preventDefault(); // a second time it is the browser's own
+			input.select();
+			return;
+		}
+		if (e.ctrlKey || e.metaKey || e.altKey || !alone && !svg.contains(document.activeElement)) return;
+		if (document.activeElement === input) {
+			if (e.key === "Escape") {
+				input.value = "";
+				search("");
+			}
+			if (e.key === "Escape" || e.key === "Enter") input.blur();
+			return;
+		}
+		if (!keys[e.key]) return;
+		e.preventDefault();
+		keys[e.key]();
+	});
+	input.addEventListener("input", () => search(input.value));
+	reset.addEventListener("click", resetZoom);
+	const picture = all.g.parentNode;
+	picture.addEventListener("click", e => {
+		const f = frameOf(e.target);
+		zoom(f);
+		go(f);
+	});
+	picture.addEventListener("pointerover", e => show(frameOf(e.target)));
+	picture.addEventListener("pointerout", () => show(current === all ? null : current));
+	window.addEventListener("resize", label);
+	if (alone) {
+		// The head stays in view; the bottom, where stacks begin, is shown first.
+		window.addEventListener("scroll", () => head.setAttribute("transform", `translate(0 ${window.scrollY})`));
+	}
+	svg.setAttribute("width", "100%");
+	zoom(all);
+	if (alone) window.scrollTo(0, svg.getBoundingClientRect().height);
+})();

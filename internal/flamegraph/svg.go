@@ -1,0 +1,223 @@
+package flamegraph
+
+import (
+	"bufio"
+	_ "embed"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"math/bits"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+//go:embed flamegraph.js
+var script string
+
+//go:embed flamegraph.css
+var style string
+
+// Sizes in CSS pixels. The script knows rowHeight and pad as well.
+const (
+	width     = 1200 // until the script fits it to the window
+	headSize  = 66   // title, legend, details
+	rowHeight = 16
+	pad       = 3   // between a box and its text
+	charWidth = 7.3 // upper bound of usual fixed-width fonts at 12 pixels
+	foot      = 4
+)
+
+// boxBytes is about what a box takes in the file beside its name.
+const boxBytes = 220
+
+// DefaultBytes is the default of Options.MaxBytes.
+const DefaultBytes = 4 << 20
+
+// Options are the settings of Write.
+type Options struct {
+	Title    string
+	Unit     string // of weights, plural
+	MaxBytes int    // about the largest size of the file: lighter boxes are left out; 0: DefaultBytes
+}
+
+// Write draws the graph.
+func (g *Graph) Write(w io.Writer, opt Options) (Left, error) {
+	if opt.MaxBytes == 0 {
+		opt.MaxBytes = DefaultBytes
+	}
+	all, left := g.prune(g.boxes(), opt.MaxBytes)
+	d := &drawing{Writer: bufio.NewWriter(w), g: g, opt: opt, total: all[0].weight()}
+	deepest := 0
+	for _, b := range all {
+		deepest = max(deepest, b.depth)
+		d.kinds[g.frame(b.frame).Kind] = true
+	}
+	height := headSize + (deepest+1)*rowHeight + foot
+	fmt.Fprintf(d, `<?xml version="1.0" encoding="UTF-8"?>
+<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-size="12" font-family="Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace">
+<title>%s</title>
+<style>
+%s</style>
+<rect class="paper" width="100%%" height="100%%"/>
+<g id="frames">
+`, width, height, text(opt.Title), style)
+	for i := range all {
+		d.box(&all[i], height-foot-(all[i].depth+1)*rowHeight)
+	}
+	d.WriteString("</g>\n")
+	d.head(left)
+	fmt.Fprintf(d, "<script><![CDATA[\n%s]]></script>\n</svg>\n", script)
+	return left, d.Flush()
+}
+
+func (g *Graph) frame(i uint32) Frame {
+	if i == rootFrame {
+		return Frame{"all", Base}
+	}
+	return g.frames[i]
+}
+
+// drawing is one call of Write. The bufio.Writer keeps the first error.
+type drawing struct {
+	*bufio.Writer
+	g     *Graph
+	opt   Options
+	total uint64
+	kinds [numKinds]bool // that occur
+}
+
+// box writes a box whose upper edge is at y.
+func (d *drawing) box(b *box, y int) {
+	f := d.g.frame(b.frame)
+	from, to := d.place(b.start), d.place(b.end)
+	if d.total == 0 {
+		to = whole
+	}
+	left := percent(from)
+	fmt.Fprintf(d, `<g><title>%s (%s)</title><rect x="%s" y="%d" width="%s" height="%d" fill="%s"/>`,
+		text(f.Name), d.amount(b.weight()), left, y, percent(to-from), rowHeight-1, f.color())
+	if t := label(clean(f.Name), float64(to-from)/whole*width-2*pad); t != "" {
+		fmt.Fprintf(d, `<text x="%s" dx="%d" y="%d">%s</text>`, left, pad, y+rowHeight-4, text(t))
+	}
+	d.WriteString("</g>\n")
+}
+
+// whole is the graph's width in the unit of place.
+const whole = 100_000_000
+
+// place is where in the graph's width a sample lies. Rounding places, and never
+// widths, keeps boxes within those they stand on.
+func (d *drawing) place(sample uint64) uint64 {
+	if d.total == 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(sample, whole)
+	q, _ := bits.Div64(hi, lo, d.total) // sample <= total, so it fits
+	return q
+}
+
+// percent writes a place as a percentage, exactly.
+func percent(place uint64) string {
+	const one, digits = whole / 100, 6
+	s := strconv.FormatUint(place/one, 10)
+	if rest := place % one; rest > 0 {
+		s += "." + strings.TrimRight(fmt.Sprintf("%0*d", digits, rest), "0")
+	}
+	return s + "%"
+}
+
+// amount is a weight with its unit and share. The script takes it off a title at
+// the last " (".
+func (d *drawing) amount(weight uint64) string {
+	return fmt.Sprintf("%s %s, %s", thousands(weight), d.opt.Unit, d.share(weight))
+}
+
+func (d *drawing) share(weight uint64) string {
+	if d.total == 0 {
+		return "0 %"
+	}
+	return fmt.Sprintf("%.2f %%", 100*float64(weight)/float64(d.total))
+}
+
+// head writes title, legend and the line of details, which says at first what
+// there is.
+func (d *drawing) head(left Left) {
+	const titleChars, line1, line2, line3 = 80, 20, 39, 58
+	fmt.Fprintf(d, `<g id="head"><rect class="paper" width="100%%" height="%d"/>
+<text class="ink" x="8" y="%d" font-size="14" font-weight="bold">%s</text>
+`, headSize-2, line1, text(cut(clean(d.opt.Title), titleChars)))
+	x := 8.0
+	for k, name := range [numKinds]string{"user", "inlined", "kernel", "no name", "cut off: callers not known", ""} {
+		if !d.kinds[k] || name == "" {
+			continue
+		}
+		p := Kind(k).palette()
+		fmt.Fprintf(d, `<rect x="%.0f" y="%d" width="11" height="11" fill="%s"/><text class="ink" x="%.0f" y="%d">%s</text>`+"\n",
+			x, line2-10, hsl(p.hue+p.hues/2, p.saturation, p.light+p.lights/2), x+16, line2, name)
+		x += 16 + charWidth*float64(len(name)+2)
+	}
+	fmt.Fprintf(d, `<text class="ink" id="details" x="8" y="%d">%s %s`, line3, thousands(d.total), text(d.opt.Unit))
+	if left.Boxes > 0 {
+		fmt.Fprintf(d, "; not drawn: %s boxes of fewer than %s %s, in which %s end",
+			thousands(uint64(left.Boxes)), thousands(left.Below), text(d.opt.Unit), d.share(left.Weight))
+	}
+	d.WriteString("</text>\n</g>\n")
+}
+
+func thousands(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// label is as much of a name as fits into so many pixels; nothing where that
+// would tell nothing.
+func label(name string, pixels float64) string {
+	const least = 3
+	if chars := int(pixels / charWidth); chars >= least {
+		return cut(name, chars)
+	}
+	return ""
+}
+
+// cut shortens s, which is valid UTF-8, to so many columns. Runes from U+1100 on
+// may be wide.
+func cut(s string, columns int) string {
+	end, used := 0, 0 // of what leaves room for the ellipsis
+	for i, r := range s {
+		w := 1
+		if r >= 0x1100 {
+			w = 2
+		}
+		if used+w > columns {
+			return s[:end] + "…"
+		}
+		used += w
+		if used < columns {
+			end = i + utf8.RuneLen(r)
+		}
+	}
+	return s
+}
+
+// clean replaces what is no text by U+FFFD: bytes that are not UTF-8, and
+// characters that are not printed, which could hide others.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+// text is s in XML.
+func text(s string) string {
+	var b strings.Builder
+	xml.EscapeText(&b, []byte(clean(s))) // a strings.Builder never fails
+	return b.String()
+}

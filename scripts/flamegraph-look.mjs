@@ -1,0 +1,82 @@
+// See flamegraph-look.sh.
+import assert from "node:assert/strict";
+import puppeteer from "puppeteer-core";
+
+const [svg, out, query] = process.argv.slice(2);
+const browser = await puppeteer.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
+const page = await browser.newPage();
+const wrong = [];
+page.on("pageerror", e => wrong.push(String(e)));
+page.on("console", m => wrong.push(m.text()));
+page.on("request", r => r.url().startsWith("file:") || wrong.push("request for " + r.url()));
+const picture = name => page.screenshot({ path: `${out}/${name}.png` });
+const text = selector => page.$eval(selector, e => e.textContent);
+const light = scheme => page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+// Boxes that are shown, as [name, left, width] in pixels.
+const boxes = () => page.$$eval("#frames > g", groups => groups.map(g => {
+	const r = g.querySelector("rect").getBoundingClientRect();
+	return { title: g.querySelector("title").textContent, label: g.querySelector("text")?.textContent ?? "",
+		x: r.x, y: r.y, width: r.width, hit: g.classList.contains("hit") };
+}).filter(b => b.width > 0));
+
+await page.setViewport({ width: 1400, height: 800 });
+await light("light");
+const begin = Date.now();
+await page.goto("file://" + svg);
+const before = await boxes();
+console.log(`${before.length} boxes, loaded in ${Date.now() - begin} ms`);
+assert.equal(Math.round(before[0].width), 1400, "the graph fills the window");
+assert.ok(before[0].y > 0 && before[0].y < 800, "the bottom is in view");
+const summary = await text("#details");
+await picture("1-initial");
+
+const narrow = before.filter(b => b.y > 70 && b.width < 1400 * .6).sort((a, b) => b.width - a.width)[0];
+await page.mouse.move(narrow.x + narrow.width / 2, narrow.y + 8);
+assert.equal(await text("#details"), narrow.title);
+await page.mouse.click(narrow.x + narrow.width / 2, narrow.y + 8);
+const zoomed = await boxes();
+assert.equal(Math.round(zoomed.find(b => b.title === narrow.title && b.y === narrow.y).width), 1400);
+assert.ok(zoomed.every(b => b.x >= -1 && b.x + b.width <= 1401));
+await picture("2-zoomed");
+await page.click("#reset");
+assert.deepEqual((await boxes()).map(b => b.title), before.map(b => b.title));
+assert.equal(await text("#details"), summary);
+
+await page.mouse.move(5, 300);
+await page.keyboard.down("Control");
+await page.keyboard.press("f");
+await page.keyboard.up("Control");
+await page.keyboard.type(query);
+const found = await boxes();
+assert.ok(found.some(b => b.hit));
+for (const b of found) {
+	const name = b.title.slice(0, b.title.lastIndexOf(" ("));
+	assert.equal(b.hit, b !== found[0] && new RegExp(query, /\p{Lu}/u.test(query) ? "" : "i").test(name), b.title);
+}
+console.log(await page.$$eval("#head text", all => all.at(-1).textContent), "by", query);
+await picture("3-searched");
+await page.keyboard.press("Escape");
+assert.ok((await boxes()).every(b => !b.hit));
+await page.keyboard.type("/((");
+assert.ok((await boxes()).every(b => b.hit === b.title.includes("((")), "no regexp: text");
+await page.keyboard.press("Escape");
+
+for (const key of ["ArrowUp", "ArrowUp", "ArrowRight", "ArrowLeft", "ArrowUp"]) await page.keyboard.press(key);
+const current = await text("#details");
+await page.keyboard.press("Enter");
+await picture("4-keyboard");
+assert.equal(Math.round((await boxes()).find(b => b.title === current).width), 1400);
+await page.keyboard.press("Escape");
+assert.equal(await text("#details"), summary);
+
+await page.setViewport({ width: 700, height: 500 });
+await light("dark");
+await page.waitForFunction(() => document.documentElement.getBoundingClientRect().width === 700);
+await picture("5-dark-narrow");
+await page.setJavaScriptEnabled(false);
+await page.setViewport({ width: 1400, height: before[0].y > 0 ? 1300 : 800 });
+await light("light");
+await page.goto("file://" + svg);
+await picture("6-without-script");
+assert.deepEqual(wrong, []);
+await browser.close();
