@@ -148,7 +148,8 @@ func openRecording(path string) (*perfdata.Reader, error) {
 	return perfdata.Open(path, perfdata.Options{})
 }
 
-// scriptOutput is standard output or a temporary file that is renamed.
+// scriptOutput is standard output, a temporary file that is renamed, or, where the
+// path is that of a device or a pipe, what is there.
 type scriptOutput struct {
 	io.Writer
 	path string
@@ -160,6 +161,10 @@ func newScriptOutput(path string, c *console) (*scriptOutput, error) {
 	if path == "" || path == "-" {
 		return &scriptOutput{Writer: c.out, c: c}, nil
 	}
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		return &scriptOutput{Writer: f, file: f, c: c}, err
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return nil, err
@@ -170,6 +175,9 @@ func newScriptOutput(path string, c *console) (*scriptOutput, error) {
 func (o *scriptOutput) finish() error {
 	if o.file == nil {
 		return nil // the console flushes
+	}
+	if o.path == "" {
+		return o.file.Close()
 	}
 	const mode = 0o644
 	err := errors.Join(o.file.Chmod(mode), o.file.Close())

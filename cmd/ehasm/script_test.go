@@ -56,6 +56,13 @@ func TestScriptVerb(t *testing.T) {
 	b, err = os.ReadFile(stats)
 	require.NoError(t, err)
 	assert.Contains(t, string(b), `"user_frames": 2`)
+
+	device := filepath.Join(symfs, "device")
+	require.NoError(t, os.Symlink(os.DevNull, device))
+	assert.Equal(t, result{}, ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "-o", device))
+	target, err := os.Readlink(device)
+	assert.NoError(t, err, "a device is written to, not replaced")
+	assert.Equal(t, os.DevNull, target)
 }
 
 func TestScriptMistakes(t *testing.T) {
