@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"ehasm/unwind"
+
 	"github.com/google/pprof/profile"
 )
 
@@ -89,6 +91,7 @@ func (run *runner) writeProfile(w io.Writer, workers []*worker) error {
 	}
 	b.p.SampleType = []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: kind, Unit: unit}}
 	b.p.DefaultSampleType = kind
+	b.mappingsOf(run.objects.All())
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		comm, rest, _ := strings.Cut(k, "\x00")
 		event, ids, _ := strings.Cut(rest, "\x00")
@@ -111,23 +114,36 @@ func (b *profileBuilder) location(id uint32) *profile.Location {
 	}
 	f := b.places[id]
 	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Mapping: b.mapping(f), Address: f.ip}
-	if f.name != "" {
-		l.Line = []profile.Line{{Function: b.function(f)}}
-	}
+	l.Line = []profile.Line{{Function: b.function(f)}}
 	b.locations[id] = l
 	b.p.Location = append(b.p.Location, l)
 	return l
 }
 
 func (b *profileBuilder) function(f *frame) *profile.Function {
-	k := [2]string{f.dso, f.name}
+	name := foldedName(f) // pprof's flame graph leaves out what has none
+	k := [2]string{f.dso, name}
 	fn := b.functions[k]
 	if fn == nil {
-		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: f.name, SystemName: f.name}
+		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: name, SystemName: name}
 		b.functions[k] = fn
 		b.p.Function = append(b.p.Function, fn)
 	}
 	return fn
+}
+
+// mappingsOf adds the mappings of those objects that have frames. They are in the
+// order in which they were mapped: pprof takes the first for the program.
+func (b *profileBuilder) mappingsOf(objects []*unwind.Object) {
+	used := make(map[*unwind.Object]*frame)
+	for _, f := range b.places {
+		used[f.object] = f
+	}
+	for _, o := range objects {
+		if f := used[o]; f != nil {
+			b.mapping(f)
+		}
+	}
 }
 
 func (b *profileBuilder) mapping(f *frame) *profile.Mapping {

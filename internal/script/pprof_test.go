@@ -18,6 +18,7 @@ func TestPprof(t *testing.T) {
 	p, err := profile.Parse(strings.NewReader(text))
 	require.NoError(t, err)
 	assert.Equal(t, "cpu", p.DefaultSampleType)
+	assert.Equal(t, "/bin/prog", p.Mapping[0].File, "what pprof calls the file")
 	var stacks []string
 	for _, s := range p.Sample {
 		line := s.Label["comm"][0]
@@ -39,5 +40,5 @@ func TestPprof(t *testing.T) {
 	assert.Len(t, stacks, 8)
 	assert.Contains(t, stacks, "prog main _start")
 	assert.Contains(t, stacks, "prog vfs_read do_syscall_64 ext_read work main _start")
-	assert.Contains(t, stacks, "prog work ?")
+	assert.Contains(t, stacks, "prog work [gone.so]")
 }
