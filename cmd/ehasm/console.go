@@ -88,24 +88,47 @@ func (c *console) line(path string, err error) string {
 	return text
 }
 
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
 // startBar shows a progress bar for n files if stderr is a terminal.
-func (c *console) startBar(n int) {
-	f, ok := c.stderr.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+func (c *console) startBar(n int) { c.newBar(int64(n), "compiling") }
+
+// startReading shows one for a file of size bytes, -1 where that is not known.
+func (c *console) startReading(size int64) {
+	c.newBar(size, reading(0), progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
+}
+
+func reading(samples uint64) string { return fmt.Sprintf("reading, %d samples", samples) }
+
+func (c *console) newBar(n int64, what string, more ...progressbar.Option) {
+	if !isTerminal(c.stderr) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bar = progressbar.NewOptions(n,
+	c.bar = progressbar.NewOptions64(n, append(more,
 		progressbar.OptionSetWriter(c.stderr),
-		progressbar.OptionSetDescription("compiling"),
+		progressbar.OptionSetDescription(what),
 		progressbar.OptionShowCount(),
 		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionThrottle(50*time.Millisecond),
 		progressbar.OptionFullWidth(),
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetRenderBlankState(true),
-	)
+	)...)
+}
+
+// hasRead moves the bar to where in the file the reader is.
+func (c *console) hasRead(offset int64, samples uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bar != nil {
+		c.bar.Describe(reading(samples))
+		c.bar.Set64(offset)
+	}
 }
 
 // advance moves the bar by one file.

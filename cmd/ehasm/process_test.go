@@ -230,24 +230,35 @@ func TestEverything(t *testing.T) {
 	assert.Contains(t, files(t, out), "linux-vdso.so.1.eh_elf.so")
 }
 
+// onTerminal runs a command whose standard error is a terminal, and what else it
+// has not set; it returns what is written there.
+func onTerminal(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	master, slave := openTerminal(t)
+	cmd.Stderr = slave
+	if cmd.Stdout == nil {
+		cmd.Stdout = slave
+	}
+	require.NoError(t, cmd.Start())
+	slave.Close()
+	screen, err := io.ReadAll(master)
+	if err != nil && !errors.Is(err, syscall.EIO) { // EIO: the other side is closed
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	return string(screen)
+}
+
 // TestProgressBar runs on a terminal.
 func TestProgressBar(t *testing.T) {
 	prog := goBuild(t)
 	in := manyFiles(t, 4)
 	writeFile(t, filepath.Join(in, "cut"), smallELF(t, 0)[:300])
 	call := func(args ...string) string {
-		master, slave := openTerminal(t)
 		cmd := exec.Command(prog, append([]string{"build", "-o", filepath.Join(t.TempDir(), "out"), in}, args...)...)
-		cmd.Stderr = slave
-		require.NoError(t, cmd.Start())
-		slave.Close()
-		screen, err := io.ReadAll(master)
-		if err != nil && !errors.Is(err, syscall.EIO) { // EIO: the other side is closed
-			t.Fatal(err)
-		}
-		cmd.Wait()
+		screen := onTerminal(t, cmd)
 		assert.Equal(t, exitFailed, cmd.ProcessState.ExitCode())
-		return string(screen)
+		return screen
 	}
 	screen := call()
 	assert.Contains(t, screen, "compiling")

@@ -120,7 +120,12 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		c.fail(opt.output, err)
 		return exitFailed
 	}
+	if !opt.quiet && !out.onTerminal() {
+		c.startReading(recordingSize(opt.input))
+		opt.Progress = c.hasRead
+	}
 	summary, err := script.Run(ctx, r, out, opt.Options)
+	c.stopBar()
 	if err != nil {
 		c.fail(opt.input, err)
 	}
@@ -148,6 +153,18 @@ func openRecording(path string) (*perfdata.Reader, error) {
 	return perfdata.Open(path, perfdata.Options{})
 }
 
+// recordingSize is the size of the file, -1 where there is no telling.
+func recordingSize(path string) int64 {
+	stat := func() (os.FileInfo, error) { return os.Stat(path) }
+	if path == "-" {
+		stat = os.Stdin.Stat
+	}
+	if st, err := stat(); err == nil && st.Mode().IsRegular() {
+		return st.Size()
+	}
+	return -1
+}
+
 // scriptOutput is standard output, a temporary file that is renamed, or, where the
 // path is that of a device or a pipe, what is there.
 type scriptOutput struct {
@@ -171,6 +188,10 @@ func newScriptOutput(path string, c *console) (*scriptOutput, error) {
 	}
 	return &scriptOutput{Writer: f, path: path, file: f, c: c}, nil
 }
+
+// onTerminal tells whether the output goes to a terminal, where a progress bar
+// would be in its way.
+func (o *scriptOutput) onTerminal() bool { return o.file == nil && isTerminal(o.c.out.w) }
 
 func (o *scriptOutput) finish() error {
 	if o.file == nil {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"ehasm/perfdata/perfdatatest"
@@ -63,6 +66,40 @@ func TestScriptVerb(t *testing.T) {
 	target, err := os.Readlink(device)
 	assert.NoError(t, err, "a device is written to, not replaced")
 	assert.Equal(t, os.DevNull, target)
+}
+
+// TestScriptProgress wants a bar on a terminal where nothing else is written.
+func TestScriptProgress(t *testing.T) {
+	perf, symfs := smallRecording(t)
+	prog := goBuild(t)
+	for _, c := range []struct {
+		bar    bool
+		stdout bool // to a file
+		args   []string
+	}{
+		{true, true, nil},
+		{true, false, []string{"-o", filepath.Join(symfs, "out")}},
+		{false, false, nil},
+		{false, true, []string{"-q"}},
+	} {
+		cmd := exec.Command(prog, append([]string{"script", "-i", perf, "--symfs", symfs}, c.args...)...)
+		var out bytes.Buffer
+		if c.stdout {
+			cmd.Stdout = &out
+		}
+		screen := onTerminal(t, cmd)
+		assert.Zero(t, cmd.ProcessState.ExitCode())
+		assert.Equal(t, c.bar, strings.Contains(screen, "reading, "), "%q", screen)
+		assert.NotContains(t, out.String(), "reading")
+		if c.bar {
+			assert.Regexp(t, `/744 B\)`, screen, "the file's size")
+			assert.Regexp(t, `\r1 samples, 2 user and 0 kernel frames`, screen, "where the bar was")
+		}
+	}
+	cmd := exec.Command(prog, "script", "-i", perf, "--symfs", symfs)
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), "reading", "no terminal")
 }
 
 func TestScriptMistakes(t *testing.T) {

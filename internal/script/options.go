@@ -42,7 +42,9 @@ type Options struct {
 	Kallsyms string // path; empty: kernel frames get no names
 	MapDir   string // folder of perf-PID.map files; empty: none
 	Objects  unwind.Options
-	Progress func(offset int64) // called from the reading goroutine, now and then; may be nil
+	// Progress is told where in the file the reader is and how many samples it has
+	// met; from the reading goroutine, now and then. It may be nil.
+	Progress func(offset int64, samples uint64)
 }
 
 // DefaultMaxStack is PERF_MAX_STACK_DEPTH, perf's own bound.

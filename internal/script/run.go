@@ -118,7 +118,8 @@ func (run *runner) takeEvents() {
 
 // read follows the records up to their end and sends the samples on.
 func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool) {
-	const every = 4096
+	const every = 256
+	samples := uint64(0)
 	b := pool.get()
 	events := len(run.reader.Events())
 	for n := 0; run.reader.Next(); n++ {
@@ -127,7 +128,7 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 				break
 			}
 			if run.opt.Progress != nil {
-				run.opt.Progress(run.reader.Offset())
+				run.opt.Progress(run.reader.Offset(), samples)
 			}
 		}
 		s, ok := run.reader.Record().(*perfdata.Sample)
@@ -135,6 +136,7 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 			run.follow(run.reader.Record())
 			continue
 		}
+		samples++
 		if e := len(run.reader.Events()); e != events { // pipe mode
 			events = e
 			run.takeEvents()
