@@ -23,7 +23,7 @@ extern "C" {
 
 /* Why a walk stopped, beside the statuses of eh_elf.h. */
 enum {
-    EHU_NO_OBJECT = -16,  /* the return address lies in no known object */
+    EHU_NO_OBJECT = -16,  /* the return address lies neither in a known object nor in code made at run time */
     EHU_NOT_RISING = -17, /* the caller's CFA is not above the frame's: the stack is corrupt */
     EHU_TOO_DEEP = -18    /* a cursor has taken EHU_MAX_DEPTH steps */
 };
@@ -73,6 +73,9 @@ typedef struct {
     uint32_t flags;
     uint32_t kept_valid;
     uint64_t kept[16];
+    struct {
+        uint64_t low, size, shift;
+    } code[2];
 } ehu_cursor_t;
 
 /* Begins at the frame of the caller. [signal] */
@@ -124,6 +127,7 @@ typedef struct {
     uint64_t guessed;      /* steps without a table to go by */
     uint64_t other_stacks; /* times that a stack was not the thread's own, and its bounds had to be felt out */
     uint64_t probes;       /* system calls made for want of bounds */
+    uint64_t looks;        /* times that /proc/self/maps was asked what memory is code */
 } ehu_stats_t;
 
 EHU_API void ehu_stats(ehu_stats_t *stats); /* [signal] */

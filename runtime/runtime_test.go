@@ -40,6 +40,7 @@ var programs = map[string][]string{
 	"corrupt": {"corrupt.c", "-pthread"},
 	"objects": {"objects.c"},
 	"race":    {"race.c", "-pthread"},
+	"jit":     {"jit.c", "copy.c", "check.c", "-lunwind", "-pthread"},
 }
 
 const warnings = "-Wall -Wextra -Werror"
@@ -157,6 +158,24 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
+// TestJIT walks through code in no object: made at run time or mapped a second
+// time. The kernel is asked what memory is code in each of two ways.
+func TestJIT(t *testing.T) {
+	k := makeKit(t)
+	for scenario, figures := range map[string]string{
+		"regions": "stacks=60", "file": "stacks=2", "instructions": "stacks=7", "copy": "stacks=2", "not-frames": "stacks=28", "vanishing": "stacks=",
+	} {
+		for _, env := range []string{"NO_QUERY=", "NO_QUERY=1"} {
+			t.Run(scenario+" "+env, func(t *testing.T) {
+				t.Parallel()
+				out := k.mustRun(t, k.path("eh"), []string{env}, k.path("jit"), scenario)
+				assert.Contains(t, out, scenario+" "+figures)
+				assert.Contains(t, out, " failures=0\n")
+			})
+		}
+	}
+}
+
 // TestCorrupt walks overwritten stacks that end in inaccessible pages.
 func TestCorrupt(t *testing.T) {
 	k := makeKit(t)
@@ -193,10 +212,12 @@ func TestThreadSanitizer(t *testing.T) {
 func TestValgrind(t *testing.T) {
 	k := makeKit(t)
 	testtool.Need(t, "valgrind")
-	for _, command := range [][]string{{k.path("objects")}, {k.path("race"), "2"}} {
+	for _, command := range [][]string{
+		{k.path("objects")}, {k.path("race"), "2"}, {k.path("jit"), "vanishing"}, {k.path("jit"), "not-frames"}, {k.path("jit"), "copy"},
+	} {
 		valgrind := []string{"valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite,indirect,possible",
 			"--errors-for-leak-kinds=definite,indirect", "--fair-sched=yes"}
-		k.mustRun(t, k.path("eh"), nil, append(valgrind, command...)...)
+		k.mustRun(t, k.path("eh"), []string{"VALGRIND=1"}, append(valgrind, command...)...)
 	}
 }
 

@@ -54,7 +54,7 @@ static struct place {
     _Atomic long count;
     enum class class;
     int depth, exact, mine, theirs; /* of the first sample: number of the frame, the two steps from it */
-    uint64_t my_pc, their_pc;
+    uint64_t my_pc, their_pc, my_rsp, their_rsp, rsp; /* rsp: at the frame from which the steps were taken */
 } places[MAX_PLACES];
 
 static void note(const struct place *p)
@@ -69,6 +69,9 @@ static void note(const struct place *p)
             places[i].theirs = p->theirs;
             places[i].my_pc = p->my_pc;
             places[i].their_pc = p->their_pc;
+            places[i].my_rsp = p->my_rsp;
+            places[i].their_rsp = p->their_rsp;
+            places[i].rsp = p->rsp;
         } else if (expected != p->pc) {
             continue;
         }
@@ -163,7 +166,9 @@ static enum class compare(const ucontext_t *context, struct place *at)
         unw_get_reg(&u, UNW_REG_IP, &ip);
         unw_get_reg(&u, UNW_REG_SP, &sp);
         at->my_pc = e.regs.reg[EH_ELF_RIP];
+        at->my_rsp = e.regs.reg[EH_ELF_RSP];
         at->their_pc = ip;
+        at->their_rsp = sp;
         if (at->my_pc != ip)
             return ehu_is_guessed(&e) ? GUESS_DIFFERS : OTHER_PC;
         if (e.regs.reg[EH_ELF_RSP] != sp && !ehu_is_guessed(&e)) /* after a guess libunwind's rsp is not the CFA */
@@ -175,6 +180,7 @@ static enum class compare(const ucontext_t *context, struct place *at)
             break;
         at->pc = ip;
         at->exact = e.regs.exact;
+        at->rsp = e.regs.reg[EH_ELF_RSP];
         at->mine = ehu_step(&e);
         at->theirs = unw_step(&u);
         if (at->theirs > 0) {
@@ -189,6 +195,7 @@ static enum class compare(const ucontext_t *context, struct place *at)
             return !known_code(at->pc) || !known_code(at->their_pc) ? NO_TABLE : SHORTER;
         if (at->theirs <= 0) {
             at->my_pc = e.regs.reg[EH_ELF_RIP];
+            at->my_rsp = e.regs.reg[EH_ELF_RSP];
             return LONGER;
         }
     }
@@ -295,8 +302,8 @@ static void report(void)
         symbol(at, sizeof at, p->pc);
         symbol(mine, sizeof mine, p->my_pc);
         symbol(theirs, sizeof theirs, p->their_pc);
-        fprintf(out, "differ %s %ld %s frame %d exact %d steps %d %d to %s %s\n", class_name[p->class], p->count, at, p->depth,
-                p->exact, p->mine, p->theirs, mine, theirs);
+        fprintf(out, "differ %s %ld %s frame %d exact %d steps %d %d to %s %s rsp %+ld %+ld\n", class_name[p->class], p->count, at,
+                p->depth, p->exact, p->mine, p->theirs, mine, theirs, (long)(p->my_rsp - p->rsp), (long)(p->their_rsp - p->rsp));
     }
     fclose(out);
 }

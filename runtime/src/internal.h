@@ -58,10 +58,17 @@ struct ehu_object {
     bool eh_elf;         /* the code of an eh_elf: its frame pointer is that of the stack it walks */
 };
 
+/* The file that an executable range is mapped from. */
+struct ehu_file {
+    uint64_t dev, ino;
+    uint64_t origin; /* where its first byte would be mapped */
+};
+
 /* What a walk sees: the ranges sorted by address. It never changes once it is published. */
 struct ehu_table {
     size_t n;
     struct ehu_object *object;
+    struct ehu_file *file; /* of each; ino is 0 where there is none */
     /* The rest is the refresher's. */
     struct ehu_loaded *loaded;
     size_t num_loaded;
@@ -117,6 +124,21 @@ static inline struct ehu_slot *ehu_enter_(uint64_t walks)
 
 static inline void ehu_leave_(struct ehu_slot *s) { atomic_fetch_sub_explicit(&s->state, 1, memory_order_release); }
 
+/* ----------------------------------------------------------------------- maps.c, code.c */
+
+/* An executable mapping. */
+struct ehu_mapping {
+    uint64_t low, high;
+    uint64_t dev, ino, origin; /* of the file, as in ehu_file */
+    bool file;                 /* it has one that is there still */
+};
+bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *arg);
+bool ehu_executable_(const struct ehu_table *t, uint64_t pc, struct ehu_mapping *m);
+void ehu_maps_init_(void);
+void ehu_maps_child_(void);
+void ehu_note_files_(struct ehu_table *t);
+const struct ehu_object *ehu_code_at_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code);
+
 /* ------------------------------------------------------------------------------ stack.c */
 
 void ehu_stack_init_(void);
@@ -133,7 +155,7 @@ enum {
 
 enum ehu_counter {
     COUNT_REFRESHES, COUNT_FULL, COUNT_NO_INFO, COUNT_UNREADABLE, COUNT_BAD_REGISTER, COUNT_NOT_COMPILED,
-    COUNT_NO_OBJECT, COUNT_NOT_RISING, COUNT_TOO_DEEP, COUNT_GUESSED, COUNT_OTHER_STACKS, COUNT_PROBES,
+    COUNT_NO_OBJECT, COUNT_NOT_RISING, COUNT_TOO_DEEP, COUNT_GUESSED, COUNT_OTHER_STACKS, COUNT_PROBES, COUNT_LOOKS,
     NUM_COUNTERS
 };
 extern _Atomic uint64_t ehu_counters_[NUM_COUNTERS];

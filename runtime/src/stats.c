@@ -27,6 +27,7 @@ void ehu_stats(ehu_stats_t *s)
     s->guessed = counter(COUNT_GUESSED);
     s->other_stacks = counter(COUNT_OTHER_STACKS);
     s->probes = counter(COUNT_PROBES);
+    s->looks = counter(COUNT_LOOKS);
     struct ehu_slot *slot = ehu_enter_(0);
     const struct ehu_table *t = atomic_load(&ehu_table_);
     if (t)
@@ -43,9 +44,10 @@ static void print(void)
             "ehunwind: ended early: array full %" PRIu64 ", no information %" PRIu64 ", unreadable %" PRIu64
             ", register unknown %" PRIu64 ", not compiled %" PRIu64 ", unknown object %" PRIu64 ", not rising %" PRIu64
             ", too deep %" PRIu64 "\n"
-            "ehunwind: guessed steps %" PRIu64 "; other stacks %" PRIu64 ", system calls for bounds %" PRIu64 "\n",
+            "ehunwind: guessed steps %" PRIu64 "; other stacks %" PRIu64 ", system calls for bounds %" PRIu64
+            "; looks for code %" PRIu64 "\n",
             s.walks, s.eh_elfs, s.objects, s.refreshes, s.full, s.no_info, s.unreadable, s.bad_register, s.not_compiled,
-            s.no_object, s.not_rising, s.too_deep, s.guessed, s.other_stacks, s.probes);
+            s.no_object, s.not_rising, s.too_deep, s.guessed, s.other_stacks, s.probes, s.looks);
 }
 
 void ehu_stats_init_(bool secure)

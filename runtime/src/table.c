@@ -33,6 +33,12 @@ static struct ehu_table *retired;  /* replaced, and perhaps still read */
 static void lock_it(void) { pthread_mutex_lock(&lock); }
 static void unlock_it(void) { pthread_mutex_unlock(&lock); }
 
+static void in_child(void)
+{
+    ehu_maps_child_();
+    unlock_it();
+}
+
 /* ---------------------------------------------------------------------- what is loaded */
 
 struct listing {
@@ -196,6 +202,7 @@ static void free_table(struct ehu_table *t)
     }
     free_listing(t->loaded, t->num_loaded);
     free(t->object);
+    free(t->file);
     free(t);
 }
 
@@ -234,13 +241,17 @@ static void fill(struct ehu_table *t)
 static struct ehu_table *new_table(struct listing *l, const struct ehu_table *old)
 {
     struct ehu_table *t = calloc(1, sizeof *t);
-    struct ehu_object *ranges = calloc(l->num * (MAX_RANGES + 1) + 1, sizeof *ranges);
-    if (!t || !ranges) {
+    size_t room = l->num * (MAX_RANGES + 1) + 1;
+    struct ehu_object *ranges = calloc(room, sizeof *ranges);
+    struct ehu_file *files = calloc(room, sizeof *files);
+    if (!t || !ranges || !files) {
         free(t);
         free(ranges);
+        free(files);
         return NULL;
     }
     t->object = ranges;
+    t->file = files;
     t->loaded = l->loaded;
     t->num_loaded = l->num;
     t->adds = l->adds;
@@ -248,6 +259,7 @@ static struct ehu_table *new_table(struct listing *l, const struct ehu_table *ol
     for (size_t i = 0; i < l->num; i++)
         find_eh_elf(&t->loaded[i], old);
     fill(t);
+    ehu_note_files_(t);
     return t;
 }
 
@@ -317,9 +329,10 @@ int ehu_init(void)
         ready = true;
         secure = getauxval(AT_SECURE) != 0;
         ehu_stack_init_();
+        ehu_maps_init_();
         ehu_stats_init_(secure);
         /* a child must not inherit the lock held by a thread that it has not */
-        pthread_atfork(lock_it, unlock_it, unlock_it);
+        pthread_atfork(lock_it, unlock_it, in_child);
     }
     int changed = refresh();
     unlock_it();

@@ -116,9 +116,25 @@ static size_t steps(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs, 
 }
 
 /*
+ * object_at finds the object that holds pc, or the code in no object, which it describes
+ * in *code. It is null where pc leads to no code that is known.
+ */
+static const struct ehu_object *object_at(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
+{
+    const struct ehu_object *o = ehu_find_(t, pc);
+    return o || pc == (uint64_t)-1 ? o : ehu_code_at_(c, t, pc, code);
+}
+
+static bool is_code(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
+{
+    struct ehu_object code;
+    return object_at(c, t, pc, &code) != NULL;
+}
+
+/*
  * guess takes a step by frame pointer, from code without a table. The two words
- * have to look like a frame: above rsp, in the window, and a return address into an
- * object that is known.
+ * have to look like a frame: above rsp, in the window, and a return address into
+ * code that is known.
  */
 static size_t guess(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)
 {
@@ -132,7 +148,7 @@ static size_t guess(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu
     if (rbp < m->lo || rbp - m->lo >= m->size || m->size - (rbp - m->lo) < sizeof frame)
         return 0;
     memcpy(frame, (const void *)(uintptr_t)rbp, sizeof frame);
-    if (!ehu_find_(t, frame[1] - 1))
+    if (!is_code(c, t, frame[1] - 1))
         return 0;
     r->reg[EH_ELF_RBP] = frame[0];
     r->reg[EH_ELF_RSP] = rbp + sizeof frame;
@@ -178,7 +194,7 @@ static size_t guess_registers(ehu_cursor_t *c, const struct ehu_table *t, const 
         if (guessed & 1u << i)
             c->regs.reg[i] = c->kept[i];
     c->regs.valid |= guessed;
-    if (guessed != 0 && one_step(c, o, NULL) == 1 && ehu_find_(t, pc_of(&c->regs))) {
+    if (guessed != 0 && one_step(c, o, NULL) == 1 && is_code(c, t, pc_of(&c->regs))) {
         c->flags |= EHU_GUESSED;
         ehu_count_(COUNT_GUESSED);
         return 1;
@@ -209,7 +225,8 @@ static void count_end(int status)
  */
 static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
-    const struct ehu_object *o = ehu_find_(t, pc_of(&c->regs));
+    struct ehu_object code;
+    const struct ehu_object *o = object_at(c, t, pc_of(&c->regs), &code);
     size_t n = 0;
     c->regs.status = EH_ELF_OK;
     while (n < max) {
@@ -231,7 +248,7 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
             return n;
         n += k;
         int status = c->regs.status;
-        o = ehu_find_(t, pc_of(&c->regs));
+        o = object_at(c, t, pc_of(&c->regs), &code);
         if (!o) {
             status = c->regs.reg[EH_ELF_RIP] == 0 ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
             if (max == 1)
@@ -253,6 +270,7 @@ static void begin(ehu_cursor_t *c)
     c->depth = 0;
     c->flags = 0;
     c->kept_valid = 0;
+    memset(c->code, 0, sizeof c->code);
 }
 
 /* by_steps walks again from the start, with what only single steps keep track of. */

@@ -1,0 +1,81 @@
+/*
+ * Code that is in no object: made at run time, or a second mapping of an object's file,
+ * as node has it of its builtins. That memory is executable is what makes it code; a
+ * word that leads anywhere else is data, whatever it is mapped to.
+ *
+ * Such regions come and go without notice, so nothing is remembered of them for longer
+ * than a walk lasts (but see maps.c): the cursor has the two found last. A return address
+ * that is on the stack keeps its region where it is; one that only looks like it may find
+ * what was there when the walk came by.
+ */
+#include <string.h>
+
+#include "internal.h"
+
+/* ------------------------------------------------------- the files of objects, for their copies */
+
+static bool note_file(const struct ehu_mapping *m, void *arg)
+{
+    struct ehu_table *t = arg;
+    for (size_t i = 0; m->file && i < t->n; i++)
+        if (t->object[i].low >= m->low && t->object[i].low < m->high)
+            t->file[i] = (struct ehu_file){m->dev, m->ino, m->origin};
+    return false;
+}
+
+/* ehu_note_files_ notes which file is mapped where, for each range of the table. */
+void ehu_note_files_(struct ehu_table *t) { ehu_mappings_(note_file, t); }
+
+/* original finds what m is a copy of: how far above pc in m the same code in an object is. */
+static bool original(const struct ehu_table *t, const struct ehu_mapping *m, uint64_t pc, uint64_t *shift)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        *shift = t->file[i].origin - m->origin;
+        if (t->file[i].ino == m->ino && t->file[i].dev == m->dev && ehu_find_(t, pc + *shift) == &t->object[i])
+            return true;
+    }
+    return false;
+}
+
+/* --------------------------------------------------------------------------------- walks */
+
+/* find asks the kernel, and puts what it finds first in the cursor. */
+static bool find(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
+{
+    struct ehu_mapping m;
+    uint64_t shift = 0;
+    if (!ehu_executable_(t, pc, &m) || (m.file && !original(t, &m, pc, &shift)))
+        return false; /* a file that is no object's as yet may be loaded by now, and have tables */
+    c->code[1] = c->code[0];
+    c->code[0].low = m.low;
+    c->code[0].size = m.high - m.low;
+    c->code[0].shift = shift;
+    return true;
+}
+
+static bool within(const ehu_cursor_t *c, int i, uint64_t addr) { return addr - c->code[i].low < c->code[i].size; }
+
+/*
+ * ehu_code_at_ finds the code in no object that holds pc, and describes it in *code as if it
+ * were an object. An executable stack is none: it is full of words that lead to it.
+ */
+const struct ehu_object *ehu_code_at_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
+{
+    int i = within(c, 0, pc) ? 0 : 1;
+    if (!within(c, i, pc)) {
+        if (!find(c, t, pc))
+            return NULL;
+        i = 0;
+    }
+    if (within(c, i, c->regs.reg[EH_ELF_RSP] - (c->regs.exact ? 0 : 8))) /* where the return address was */
+        return NULL;
+    uint64_t shift = c->code[i].shift;
+    const struct ehu_object *o = shift != 0 ? ehu_find_(t, pc + shift) : NULL;
+    if (shift != 0 && !o)
+        return NULL; /* in the mapping, but in none of the object's segments */
+    if (o)
+        *code = (struct ehu_object){o->low - shift, o->high - shift, o->bias - shift, o->walk, o->eh_elf};
+    else
+        *code = (struct ehu_object){c->code[i].low, c->code[i].low + c->code[i].size, 0, NULL, false};
+    return code;
+}
