@@ -54,7 +54,7 @@ static struct place {
     _Atomic long count;
     enum class class;
     int depth, exact, mine, theirs; /* of the first sample: number of the frame, the two steps from it */
-    uint64_t my_pc, their_pc, my_rsp, their_rsp, rsp; /* rsp: at the frame from which the steps were taken */
+    uint64_t first, my_pc, their_pc, my_rsp, their_rsp, rsp; /* first is frame 0's pc, rsp that of the frame of pc */
 } places[MAX_PLACES];
 
 static void note(const struct place *p)
@@ -67,6 +67,7 @@ static void note(const struct place *p)
             places[i].exact = p->exact;
             places[i].mine = p->mine;
             places[i].theirs = p->theirs;
+            places[i].first = p->first;
             places[i].my_pc = p->my_pc;
             places[i].their_pc = p->their_pc;
             places[i].my_rsp = p->my_rsp;
@@ -207,7 +208,7 @@ static enum class compare(const ucontext_t *context, struct place *at)
 static void on_timer(int sig, siginfo_t *info, void *context)
 {
     int saved = errno;
-    struct place at = {.pc = 0};
+    struct place at = {.first = (uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP]};
     (void)sig;
     (void)info;
     enum class class = compare(context, &at);
@@ -296,14 +297,16 @@ static void report(void)
         fprintf(out, "samples %s %ld\n", class_name[c], samples[c]);
     for (int i = 0; i < MAX_PLACES; i++) {
         const struct place *p = &places[i];
-        char at[512], mine[512], theirs[512];
+        char at[512], first[512], mine[512], theirs[512];
         if (!p->count)
             continue;
         symbol(at, sizeof at, p->pc);
+        symbol(first, sizeof first, p->first);
         symbol(mine, sizeof mine, p->my_pc);
         symbol(theirs, sizeof theirs, p->their_pc);
-        fprintf(out, "differ %s %ld %s frame %d exact %d steps %d %d to %s %s rsp %+ld %+ld\n", class_name[p->class], p->count, at,
-                p->depth, p->exact, p->mine, p->theirs, mine, theirs, (long)(p->my_rsp - p->rsp), (long)(p->their_rsp - p->rsp));
+        fprintf(out, "differ %s %ld %s frame %d exact %d steps %d %d to %s %s rsp %+ld %+ld from %s\n", class_name[p->class], p->count, at,
+                p->depth, p->exact, p->mine, p->theirs, mine, theirs, (long)(p->my_rsp - p->rsp),
+                (long)(p->their_rsp - p->rsp), first);
     }
     fclose(out);
 }
