@@ -75,6 +75,139 @@ noread:
 	MOVQ AX, ret+72(FP)
 	RET
 
+// Layout of type span, see spans.go, and of abi.Regs.
+#define span_start 0
+#define span_end 8
+#define span_bias 16
+#define span_walk 24
+#define span_shift 5
+#define regs_rip 128
+#define regs_exact 140
+#define regs_status 142
+#define NOINFO $-1 // abi.StatusNoInfo
+
+// func callSpans(list *span, n uint64, cache *uint16, regs *abi.Regs, lo, size uint64, bytes *byte, pcs *uint64, max uint64) (steps uint64, last int64)
+//
+// The callee preserves R12 to R15, which hold list, regs, the place of the next
+// pc, and how many may follow.
+TEXT ·callSpans(SB), 0, $4160-88
+	NO_LOCAL_POINTERS
+	// eh_elf_memory_t at 0(SP)
+	MOVQ lo+32(FP), AX
+	MOVQ AX, 0(SP)
+	MOVQ size+40(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ bytes+48(FP), AX
+	MOVQ AX, 16(SP)
+	XORL AX, AX
+	MOVQ AX, 24(SP)
+	MOVQ AX, 32(SP)
+	MOVQ list+0(FP), R12
+	MOVQ regs+24(FP), R13
+	MOVQ pcs+56(FP), R14
+	MOVQ max+64(FP), R15
+next:
+	// AX: the pc to look up
+	MOVQ regs_rip(R13), AX
+	CMPW regs_exact(R13), $1
+	SBBQ $0, AX
+	// CX: where the cache has the span of its page
+	MOVQ AX, CX
+	SHRQ $12, CX
+	MOVQ AX, DX
+	SHRQ $20, DX
+	XORQ DX, CX
+	ANDL $255, CX
+	MOVQ cache+16(FP), R9
+	LEAQ (R9)(CX*2), R9
+	MOVWLZX (R9), R10
+	MOVQ R10, R11
+	SHLQ $span_shift, R11
+	ADDQ R12, R11
+	CMPQ AX, span_start(R11)
+	JB   search
+	CMPQ AX, span_end(R11)
+	JAE  search
+found:
+	// R11: the span, R10: its index
+	MOVQ R10, last+80(FP)
+	MOVQ span_walk(R11), R9
+	TESTQ R9, R9
+	JZ   none
+	MOVQ R13, DI
+	MOVQ SP, SI
+	MOVQ span_bias(R11), DX
+	MOVQ R14, CX
+	MOVQ R15, R8
+	MOVQ SP, BX
+	LEAQ (STACK+LOCALS)(SP), SP
+	ANDQ $~15, SP
+	CALL R9
+	MOVQ BX, SP
+	LEAQ (R14)(AX*8), R14
+	SUBQ AX, R15
+	JZ   done
+	// It goes on where a step led out of the object.
+	TESTQ AX, AX
+	JZ   done
+	CMPW regs_status(R13), NOINFO
+	JEQ  next
+done:
+	MOVQ R14, AX
+	SUBQ pcs+56(FP), AX
+	SHRQ $3, AX
+	MOVQ AX, steps+72(FP)
+	RET
+search:
+	// The first span that ends above AX is among R8 from R10 on.
+	XORL R10, R10
+	MOVQ n+8(FP), R8
+half:
+	TESTQ R8, R8
+	JZ   ended
+	MOVQ R8, DX
+	SHRQ $1, DX
+	LEAQ (R10)(DX*1), R11
+	SHLQ $span_shift, R11
+	CMPQ AX, span_end(R12)(R11*1)
+	JB   lower
+	LEAQ 1(R10)(DX*1), R10
+	SUBQ DX, R8
+	DECQ R8
+	JMP  half
+lower:
+	MOVQ DX, R8
+	JMP  half
+ended:
+	CMPQ R10, n+8(FP)
+	JAE  outside
+	MOVQ R10, R11
+	SHLQ $span_shift, R11
+	ADDQ R12, R11
+	CMPQ AX, span_start(R11)
+	JB   outside
+	MOVW R10, (R9)
+	JMP  found
+outside:
+	MOVQ $-1, AX
+	MOVQ AX, last+80(FP)
+none:
+	MOVW NOINFO, regs_status(R13)
+	JMP  done
+
+// func prefetch(p *byte, n uint64)
+TEXT ·prefetch(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ n+8(FP), CX
+	ADDQ AX, CX
+	ANDQ $~63, AX
+line:
+	PREFETCHT0 (AX)
+	ADDQ $64, AX
+	CMPQ AX, CX
+	JB   line
+	RET
+
 // func callStep(fn uintptr, ctx *abi.Context, pc uint64, deref uintptr, result *abi.Context)
 TEXT ·callStep(SB), 0, $4160-40
 	NO_LOCAL_POINTERS

@@ -37,3 +37,11 @@ func (o *Object) StepContext(ctx abi.Context, _ uint64, _ uintptr) abi.Context {
 	ctx.Flags = abi.ContextError
 	return ctx
 }
+
+func (s *Spans) walk(regs *abi.Regs, _ *Memory, _ []uint64) (int, int) {
+	regs.Status = abi.StatusNoInfo
+	return 0, -1
+}
+
+// Prefetch does nothing on this host.
+func Prefetch([]byte, int) {}

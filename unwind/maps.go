@@ -18,7 +18,10 @@ func (m *Mapping) FileOffset(addr uint64) uint64 { return addr - m.Start + m.Off
 
 // Maps is the executable mappings of a process at some moment. It does not
 // change; the zero value is an empty address space.
-type Maps struct{ list []Mapping } // ascending, disjoint
+type Maps struct {
+	list []Mapping // ascending, disjoint
+	id   uint32    // tells apart those of one Processes
+}
 
 // Find returns the mapping that holds addr, or nil.
 func (m *Maps) Find(addr uint64) *Mapping {

@@ -5,6 +5,7 @@ type Processes struct {
 	byPID  map[int32]*Process
 	byTID  map[int32]string // comms of threads
 	exited []int32          // in the order of their exits
+	made   uint32           // Maps
 }
 
 // keepExited is how many processes are remembered after their exit: their last
@@ -29,11 +30,16 @@ func NewProcesses() *Processes {
 	return &Processes{byPID: make(map[int32]*Process), byTID: make(map[int32]string)}
 }
 
+func (ps *Processes) newMaps(list []Mapping) *Maps {
+	ps.made++
+	return &Maps{list: list, id: ps.made}
+}
+
 // Process returns the process pid, a new one where it has not been met.
 func (ps *Processes) Process(pid int32) *Process {
 	p := ps.byPID[pid]
 	if p == nil {
-		p = &Process{maps: new(Maps)}
+		p = &Process{maps: ps.newMaps(nil)}
 		ps.byPID[pid] = p
 	}
 	return p
@@ -54,7 +60,7 @@ func (ps *Processes) Map(pid int32, start, size, offset uint64, object *Object) 
 		return
 	}
 	if p.shared {
-		p.maps = &Maps{list: append(make([]Mapping, 0, len(p.maps.list)+2), p.maps.list...)}
+		p.maps = ps.newMaps(append(make([]Mapping, 0, len(p.maps.list)+2), p.maps.list...))
 		p.shared = false
 	}
 	var add *Mapping
@@ -85,7 +91,7 @@ func (ps *Processes) SetComm(pid, tid int32, comm string, exec bool) {
 	ps.byTID[tid] = comm
 	if exec {
 		p := ps.Process(pid)
-		p.maps, p.shared = new(Maps), false
+		p.maps, p.shared = ps.newMaps(nil), false
 	}
 }
 

@@ -70,6 +70,7 @@ func TestWalk(t *testing.T) {
 	missing := objects.Object("/nonexistent/x.so", nil)
 	ps.Map(1, 0x20000, 0x1000, 0, missing)
 	maps := ps.Process(1).Maps()
+	var walker Walker
 	for _, c := range []struct {
 		name   string
 		pc     uint64
@@ -93,7 +94,7 @@ func TestWalk(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var pcs [10]uint64
-			n, cause, object := maps.Walk(start(c.pc), stack(c.stack...), pcs[:])
+			n, cause, object := walker.Walk(maps, start(c.pc), stack(c.stack...), pcs[:])
 			assert.Equal(t, fmt.Sprintf("%#x", c.want), fmt.Sprintf("%#x", pcs[:n]))
 			assert.Equal(t, c.cause, cause, cause.String())
 			if c.object == "" {
@@ -110,24 +111,24 @@ func TestWalk(t *testing.T) {
 			regs.Reg[abi.RBP] = 0x7ffc0010
 			mem := stack(0, 0x401044, 0x401010)
 			binary.LittleEndian.PutUint64(mem.Bytes[16:], 0x7ffc0020)
-			n, cause, _ := maps.Walk(regs, mem, pcs[:])
+			n, cause, _ := walker.Walk(maps, regs, mem, pcs[:])
 			assert.Equal(t, []uint64{pc, 0x401044, 0x401010}, pcs[:n])
 			assert.Equal(t, Outermost, cause)
 			for _, rbp := range []uint64{0x7ffb0000, 0x7ffc0028, 0x7ffc0030, ^uint64(7), 0x7ffc0001} {
 				regs = start(pc)
 				regs.Reg[abi.RBP] = rbp
-				n, _, _ = maps.Walk(regs, mem, pcs[:])
+				n, _, _ = walker.Walk(maps, regs, mem, pcs[:])
 				assert.Equal(t, 1, n, "rbp %#x", rbp)
 			}
 		}
 	})
 	var two [2]uint64
-	n, cause, _ := maps.Walk(start(libBase+0x3010), stack(0x401050, 0x401010), two[:])
+	n, cause, _ := walker.Walk(maps, start(libBase+0x3010), stack(0x401050, 0x401010), two[:])
 	assert.Equal(t, 2, n)
 	assert.Equal(t, Full, cause)
 	regs := start(0x401050)
 	regs.Valid &^= 1 << abi.RSP
-	_, cause, _ = maps.Walk(regs, stack(0x401010), two[:])
+	_, cause, _ = walker.Walk(maps, regs, stack(0x401010), two[:])
 	assert.Equal(t, BadRegister, cause)
 	assert.ErrorIs(t, anon.Err(), ErrNoFile)
 	assert.ErrorIs(t, missing.Err(), fs.ErrNotExist)
@@ -238,7 +239,7 @@ func TestInsert(t *testing.T) {
 				pages[p] = add.FileOffset(p) + 1
 			}
 		}
-		maps := Maps{list}
+		maps := Maps{list: list}
 		for p, want := range pages {
 			got := uint64(0)
 			if m := maps.Find(uint64(p)); m != nil {
@@ -259,6 +260,7 @@ func BenchmarkWalk(b *testing.B) {
 	ps := NewProcesses()
 	ps.Map(1, 0x401000, 0x1000, 0x1000, objects.Object(filepath.Join(dir, "prog"), nil))
 	maps := ps.Process(1).Maps()
+	var walker Walker
 	const depth = 30
 	returns := make([]uint64, depth)
 	for i := range returns {
@@ -268,7 +270,7 @@ func BenchmarkWalk(b *testing.B) {
 	mem := stack(returns...)
 	var pcs [64]uint64
 	for b.Loop() {
-		if n, cause, _ := maps.Walk(start(0x401050), mem, pcs[:]); n != depth+1 || cause != Outermost {
+		if n, cause, _ := walker.Walk(maps, start(0x401050), mem, pcs[:]); n != depth+1 || cause != Outermost {
 			b.Fatal(n, cause)
 		}
 	}

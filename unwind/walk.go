@@ -33,24 +33,25 @@ func (c Cause) String() string {
 // stand in the frames, to pcs; the first is that of regs itself. It returns
 // their number, why it ended, and the object it ended in, nil where there is
 // none. The pcs after the first are return addresses but for those that
-// follow a signal frame.
+// follow a signal frame. mem.Read must be nil.
 //
 // Where code without unwind information keeps a frame pointer, the walk goes
 // through it: most such code is of the C run-time's own files, or is compiled
 // at run time.
-func (m *Maps) Walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause, *Object) {
+func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause, *Object) {
 	if len(pcs) == 0 {
 		return 0, Full, nil
 	}
+	v := w.view(m)
 	pcs[0] = regs.Reg[abi.RIP]
 	n := 1
-	for {
-		at := regs.Reg[abi.RIP]
-		if regs.Exact == 0 {
-			at--
+	for n < len(pcs) {
+		steps, i := v.spans.Walk(regs, mem, pcs[n:])
+		n += steps
+		if n == len(pcs) {
+			break
 		}
-		mapping := m.Find(at)
-		if mapping == nil {
+		if i < 0 {
 			// A return address of zero is how hand-written starts of threads
 			// end their stacks.
 			if regs.Reg[abi.RIP] == 0 && n > 1 {
@@ -58,51 +59,55 @@ func (m *Maps) Walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause
 			}
 			return n, NoMapping, nil
 		}
-		object := mapping.Object
-		if n == len(pcs) {
-			return n, Full, object
-		}
-		code, err := object.Code()
-		if err != nil {
-			if !m.guess(regs, mem) {
-				return n, NoObject, object
-			}
-			pcs[n] = regs.Reg[abi.RIP]
-			n++
-			continue
-		}
-		bias, ok := object.Bias(mapping)
-		if !ok {
-			return n, NoInfo, object
-		}
-		steps := code.Walk(regs, mem, bias, pcs[n:])
-		n += steps
+		object := m.list[i].Object
 		switch regs.Status {
-		case abi.StatusOK:
-			if steps == 0 {
-				return n, NoInfo, object
-			}
 		case abi.StatusOutermost:
 			return n, Outermost, object
-		case abi.StatusNoInfo:
-			if steps == 0 && object.isEntry(at-bias) {
-				return n, Outermost, object
-			}
-			if steps == 0 {
-				if !m.guess(regs, mem) {
-					return n, NoInfo, object
-				}
-				pcs[n] = regs.Reg[abi.RIP]
-				n++
-			}
 		case abi.StatusUnreadable:
 			return n, Unreadable, object
 		case abi.StatusBadRegister:
 			return n, BadRegister, object
+		case abi.StatusNoInfo:
 		default:
 			return n, NotCompiled, object
 		}
+		switch v.state[i] {
+		case unasked:
+			w.ask(v, i)
+			continue
+		case noBias:
+			return n, NoInfo, object
+		case loaded:
+			if bias, _ := object.Bias(&m.list[i]); object.isEntry(lookup(regs) - bias) {
+				return n, Outermost, object
+			}
+			if !m.guess(regs, mem) {
+				return n, NoInfo, object
+			}
+		case noCode:
+			if !m.guess(regs, mem) {
+				return n, NoObject, object
+			}
+		}
+		pcs[n] = regs.Reg[abi.RIP]
+		n++
 	}
+	mapping := m.Find(lookup(regs))
+	switch {
+	case mapping != nil:
+		return n, Full, mapping.Object
+	case regs.Reg[abi.RIP] == 0 && n > 1:
+		return n - 1, Outermost, nil
+	}
+	return n, NoMapping, nil
+}
+
+// lookup is the address by which the frame of regs is looked up.
+func lookup(regs *abi.Regs) uint64 {
+	if regs.Exact == 0 {
+		return regs.Reg[abi.RIP] - 1
+	}
+	return regs.Reg[abi.RIP]
 }
 
 // guess steps over a frame by its frame pointer: rbp points to the caller's rbp,

@@ -23,6 +23,7 @@ type sample struct {
 	abi          perfdata.ABI // ABINone: nothing to unwind from
 	regs         abi.Regs
 	stack        []byte
+	walked       walked // by a worker
 }
 
 // Sizes of a batch.
@@ -37,6 +38,7 @@ type batch struct {
 	samples []sample
 	bytes   []byte
 	words   []uint64
+	pcs     []uint64
 	out     []byte
 	done    chan struct{}
 }
@@ -57,6 +59,12 @@ func (b *batch) addWords(p []uint64) []uint64 {
 	at := len(b.words)
 	b.words = append(b.words, p...)
 	return b.words[at:]
+}
+
+func (b *batch) addPCs(p []uint64) []uint64 {
+	at := len(b.pcs)
+	b.pcs = append(b.pcs, p...)
+	return b.pcs[at:]
 }
 
 // batchPool bounds how many batches there are.
@@ -82,7 +90,7 @@ func (p *batchPool) get() *batch {
 
 func (p *batchPool) put(b *batch) {
 	clear(b.samples)
-	b.samples, b.bytes, b.words, b.out = b.samples[:0], b.bytes[:0], b.words[:0], b.out[:0]
+	b.samples, b.bytes, b.words, b.pcs, b.out = b.samples[:0], b.bytes[:0], b.words[:0], b.pcs[:0], b.out[:0]
 	p.free <- b
 }
 

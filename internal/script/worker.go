@@ -16,6 +16,7 @@ type worker struct {
 	frames  map[frameKey]*frame
 	kernel  map[uint64]*frame
 	pcs     []uint64
+	walker  unwind.Walker
 	stack   []*frame // of the current sample, innermost first
 	end     unwind.Cause
 	folded  map[string]uint64
@@ -45,6 +46,7 @@ func newWorker(run *runner) *worker {
 }
 
 func (w *worker) do(b *batch) {
+	w.unwind(b)
 	for i := range b.samples {
 		s := &b.samples[i]
 		w.samples++
@@ -96,34 +98,60 @@ func (w *worker) collect(s *sample) {
 	switch {
 	case s.abi == perfdata.ABI32:
 		w.compat++
-	case s.abi == perfdata.ABI64 && s.regs.Valid&(1<<abi.RIP|1<<abi.RSP) == 1<<abi.RIP|1<<abi.RSP:
-		w.unwind(s)
+	case s.unwindable():
+		w.name(s)
 	}
 }
 
-// unwind walks the user stack.
-func (w *worker) unwind(s *sample) {
-	mem := ehelf.Memory{Lo: s.regs.Reg[abi.RSP], Bytes: s.stack}
-	begin := time.Now()
-	n, cause, object := s.maps.Walk(&s.regs, &mem, w.pcs)
-	if len(s.maps.All()) == 0 {
-		n = 0 // a process that the recording does not know; perf leaves its frame out
+// walked is what became of a sample's user stack.
+type walked struct {
+	pcs    []uint64 // of batch.pcs
+	end    unwind.Cause
+	object *unwind.Object // in which it ended
+}
+
+// prefetched is how much of the next stack is fetched while one is unwound: most
+// of what is touched lies there.
+const prefetched = 1024
+
+// unwind walks the user stacks of a batch. It does nothing else, so that its
+// time can be taken without a clock call for each stack.
+func (w *worker) unwind(b *batch) {
+	begin, loading := time.Now(), w.walker.Loading
+	for i := range b.samples {
+		if i+1 < len(b.samples) {
+			ehelf.Prefetch(b.samples[i+1].stack, prefetched)
+		}
+		s := &b.samples[i]
+		if !s.unwindable() {
+			continue
+		}
+		mem := ehelf.Memory{Lo: s.regs.Reg[abi.RSP], Bytes: s.stack}
+		n, cause, object := w.walker.Walk(s.maps, &s.regs, &mem, w.pcs)
+		if len(s.maps.All()) == 0 {
+			n = 0 // a process that the recording does not know; perf leaves its frame out
+		}
+		s.walked = walked{pcs: b.addPCs(w.pcs[:n]), end: cause, object: object}
 	}
-	w.unwindTime += time.Since(begin)
+	w.unwindTime += time.Since(begin) - (w.walker.Loading - loading)
+}
+
+// name makes the frames of an unwound stack.
+func (w *worker) name(s *sample) {
 	w.unwound++
-	w.userFrames += uint64(n)
-	w.end = cause
-	w.ends[cause]++
-	if object != nil {
+	w.userFrames += uint64(len(s.walked.pcs))
+	w.end = s.walked.end
+	w.ends[w.end]++
+	if object := s.walked.object; object != nil {
 		in := w.endsIn[object]
 		if in == nil {
 			in = new([unwind.NumCauses]uint64)
 			w.endsIn[object] = in
 		}
-		in[cause]++
+		in[w.end]++
 	}
 	exact := true
-	for _, pc := range w.pcs[:n] {
+	for _, pc := range s.walked.pcs {
 		if !exact {
 			pc-- // within the instruction that called
 		}

@@ -1,0 +1,47 @@
+package ehelf
+
+import "ehasm/abi"
+
+// Spans is the stretches of a target's address space that eh_elfs are for. It
+// may be used by one goroutine at a time.
+type Spans struct {
+	list  []span // ascending, disjoint
+	cache [cacheSize]uint16
+}
+
+// cacheSize is the number of pages of code that a Spans remembers the span of.
+const cacheSize = 256
+
+// span is a stretch [start, end) of run-time addresses. The assembly knows its
+// layout.
+type span struct {
+	start, end uint64
+	bias       uint64
+	walk       uintptr // run-time address of _eh_elf_walk; 0: no eh_elf
+}
+
+// Add adds the stretch [start, end), which must lie above all others; it has no
+// eh_elf yet. Its index is the number of those added before.
+func (s *Spans) Add(start, end uint64) {
+	s.list = append(s.list, span{start: start, end: end})
+}
+
+// Set gives the stretch i an eh_elf; bias is the load bias of its object there.
+// The object must not be closed while s is in use.
+func (s *Spans) Set(i int, o *Object, bias uint64) {
+	s.list[i].bias, s.list[i].walk = bias, o.walk
+}
+
+// Walk is Object.Walk over several objects: it goes on for as long as the frame's
+// pc, less one where it is a return address, lies in a stretch that has an
+// eh_elf. It returns the number of steps and the stretch that the last pc was
+// looked up in, -1 where it lies in none. Where that has no eh_elf, or there
+// is none, or there are no pcs to fill, regs.Status is abi.StatusNoInfo. mem.Read
+// must be nil.
+func (s *Spans) Walk(regs *abi.Regs, mem *Memory, pcs []uint64) (steps, last int) {
+	if len(s.list) == 0 || len(pcs) == 0 {
+		regs.Status = abi.StatusNoInfo
+		return 0, -1
+	}
+	return s.walk(regs, mem, pcs)
+}

@@ -1,0 +1,42 @@
+package script
+
+import (
+	"context"
+
+	"ehasm/abi"
+	"ehasm/perfdata"
+	"ehasm/unwind"
+)
+
+// Stack is the user stack of a sample, as Run hands it to package unwind.
+type Stack struct {
+	PID    int32
+	Maps   *unwind.Maps // mappings of the process at that time
+	Regs   abi.Regs     // of the innermost frame
+	Memory []byte       // copy of the stack, from rsp on
+}
+
+// Stacks reads the samples of r in their order and calls take for each one that
+// Run would unwind. Objects are those of objects. Memory is valid during the
+// call; Maps does not change. It is for measuring package unwind by itself.
+func Stacks(r *perfdata.Reader, objects *unwind.Objects, take func(*Stack)) error {
+	run := &runner{reader: r, procs: unwind.NewProcesses(), objects: objects}
+	run.names = newNamer(&run.opt)
+	run.takeInfo()
+	pool := newBatchPool(1)
+	run.read(context.Background(), func(b *batch) {
+		for i := range b.samples {
+			if s := &b.samples[i]; s.unwindable() {
+				take(&Stack{PID: s.pid, Maps: s.maps, Regs: s.regs, Memory: s.stack})
+			}
+		}
+		pool.put(b)
+	}, pool)
+	return r.Err()
+}
+
+// unwindable tells whether the sample has what a walk starts from.
+func (s *sample) unwindable() bool {
+	const need = 1<<abi.RIP | 1<<abi.RSP
+	return s.abi == perfdata.ABI64 && s.regs.Valid&need == need
+}

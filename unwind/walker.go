@@ -1,0 +1,70 @@
+package unwind
+
+import (
+	"time"
+
+	"ehasm/ehelf"
+)
+
+// Walker walks stacks. It keeps what it has found out about the address spaces
+// that it met last. It may be used by one goroutine at a time; the zero value is
+// ready.
+type Walker struct {
+	// Loading is the time that went into making and loading eh_elfs, and into
+	// waiting for others that did.
+	Loading time.Duration
+	views   [viewCount]*view
+}
+
+// viewCount is the number of address spaces that a Walker remembers.
+const viewCount = 64
+
+// view is the address space of maps as package ehelf needs it. Its spans are
+// maps.list.
+type view struct {
+	maps  *Maps
+	spans ehelf.Spans
+	state []spanState
+}
+
+// spanState says what is known about the eh_elf of a span.
+type spanState uint8
+
+const (
+	unasked spanState = iota
+	loaded
+	noCode // there is none
+	noBias // no program header says where the object lies
+)
+
+func (w *Walker) view(m *Maps) *view {
+	place := &w.views[m.id%viewCount]
+	if v := *place; v != nil && v.maps == m {
+		return v
+	}
+	v := &view{maps: m, state: make([]spanState, len(m.list))}
+	for i := range m.list {
+		v.spans.Add(m.list[i].Start, m.list[i].End)
+	}
+	*place = v
+	return v
+}
+
+// ask looks for the eh_elf of the span i.
+func (w *Walker) ask(v *view, i int) {
+	begin := time.Now()
+	mapping := &v.maps.list[i]
+	code, err := mapping.Object.Code()
+	w.Loading += time.Since(begin)
+	if err != nil {
+		v.state[i] = noCode
+		return
+	}
+	bias, ok := mapping.Object.Bias(mapping)
+	if !ok {
+		v.state[i] = noBias
+		return
+	}
+	v.spans.Set(i, code, bias)
+	v.state[i] = loaded
+}
