@@ -249,7 +249,7 @@ func TestWeights(t *testing.T) {
 	g := graphOf(frames, stacks)
 	got := make(map[string]uint64)
 	path := []string{}
-	for _, b := range g.boxes() {
+	for _, b := range g.boxes(new(Left)) {
 		name := "/all"
 		if b.frame != rootFrame {
 			name = fmt.Sprintf("/%s %d", g.frames[b.frame].Name, g.frames[b.frame].Kind)
@@ -272,7 +272,7 @@ func TestWeights(t *testing.T) {
 func TestPrune(t *testing.T) {
 	frames, stacks := randomStacks(2)
 	g := graphOf(frames, stacks)
-	all := g.boxes()
+	all := g.boxes(new(Left))
 	for _, size := range []int{1, 3000, 20_000, 100_000, 300_000} {
 		svg, left := draw(t, g, Options{Unit: "samples", MaxBytes: size})
 		assert.Less(t, len(svg), size+len(script)+len(style)+3000)

@@ -8,6 +8,7 @@ package flamegraph
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -76,7 +77,7 @@ func (g *Graph) Add(frames []uint32, weight uint64) {
 // all samples, if these are put in the order of their stacks.
 type box struct {
 	frame      uint32 // rootFrame for the first
-	depth      int
+	depth      uint32
 	start, end uint64
 }
 
@@ -84,34 +85,31 @@ const rootFrame = ^uint32(0)
 
 func (b *box) weight() uint64 { return b.end - b.start }
 
-// boxes returns the boxes in preorder. The first is that of all stacks.
-func (g *Graph) boxes() []box {
+// walk goes through the stacks in their order. It calls open for each box, in
+// preorder, and shut where the box ends, for those that stand on it before it.
+func (g *Graph) walk(open func(box), shut func(end uint64)) {
 	slices.SortFunc(g.stacks, func(a, b stack) int { return slices.Compare(a.frames, b.frames) })
-	all := []box{{frame: rootFrame}}
-	open := []int{0} // the boxes of the last stack, by depth
 	var sum uint64
-	closeTo := func(depth int) {
-		for _, i := range open[depth:] {
-			all[i].end = sum
-		}
-		open = open[:depth]
-	}
 	var last []uint32
+	open(box{frame: rootFrame})
 	for _, s := range g.stacks {
 		same := 0
 		for same < len(last) && same < len(s.frames) && last[same] == s.frames[same] {
 			same++
 		}
-		closeTo(1 + same)
-		for _, f := range s.frames[same:] {
-			open = append(open, len(all))
-			all = append(all, box{frame: f, depth: len(open) - 1, start: sum})
+		for range last[same:] {
+			shut(sum)
+		}
+		for i, f := range s.frames[same:] {
+			open(box{frame: f, depth: uint32(1 + same + i), start: sum})
 		}
 		sum += s.weight
 		last = s.frames
 	}
-	closeTo(0)
-	return all
+	for range last {
+		shut(sum)
+	}
+	shut(sum)
 }
 
 // Left says what a drawing leaves out.
@@ -121,34 +119,55 @@ type Left struct {
 	Weight uint64 // of the stacks whose innermost boxes are among them
 }
 
-// prune takes out the lightest boxes, so that what drawing the others costs is
-// at most budget. Boxes of the same weight stay or go together; no box goes
-// before those that stand on it, which are no heavier.
-func (g *Graph) prune(all []box, budget int) ([]box, Left) {
-	byWeight := slices.Clone(all[1:])
-	slices.SortFunc(byWeight, func(a, b box) int { return cmp.Compare(b.weight(), a.weight()) })
+// choose finds the weight that boxes must have so that what drawing them costs is
+// at most budget. Boxes of the same weight stay or go together. The first box
+// stays.
+func (g *Graph) choose(budget int) Left {
+	type group struct{ boxes, cost int }
+	groups := make(map[uint64]group) // by weight, of which there are few
+	var open []box
+	g.walk(func(b box) { open = append(open, b) }, func(end uint64) {
+		b := open[len(open)-1]
+		open = open[:len(open)-1]
+		if b.frame != rootFrame {
+			sum := groups[end-b.start]
+			groups[end-b.start] = group{sum.boxes + 1, sum.cost + boxBytes + len(g.frames[b.frame].Name)}
+		}
+	})
 	var left Left
-	for i := 0; i < len(byWeight); {
-		w, cost, n := byWeight[i].weight(), 0, 0
-		for ; i+n < len(byWeight) && byWeight[i+n].weight() == w; n++ {
-			cost += boxBytes + len(g.frames[byWeight[i+n].frame].Name)
-		}
-		if cost > budget {
-			left.Boxes, left.Below = len(byWeight)-i, w+1
-			break
-		}
-		budget -= cost
-		i += n
-	}
-	kept := all[:1]
-	var until uint64 // the end of the last box that is left out and stands on a kept one
-	for _, b := range all[1:] {
-		if b.weight() >= left.Below {
-			kept = append(kept, b)
-		} else if b.start >= until {
-			left.Weight += b.weight()
-			until = b.end
+	for _, w := range slices.Backward(slices.Sorted(maps.Keys(groups))) {
+		if budget -= groups[w].cost; budget < 0 {
+			left.Boxes += groups[w].boxes
+			left.Below = max(left.Below, w+1)
 		}
 	}
-	return kept, left
+	return left
+}
+
+// boxes returns, in preorder, the boxes that stay, and completes left. The first
+// is that of all stacks. A box is at least as heavy as those that stand on it,
+// and so does not go without them.
+func (g *Graph) boxes(left *Left) []box {
+	var all []box
+	type level struct {
+		at   int    // the open box's place in all
+		left uint64 // the weight of boxes that stand on it and go
+	}
+	var open []level
+	g.walk(func(b box) {
+		open = append(open, level{at: len(all)})
+		all = append(all, b)
+	}, func(end uint64) {
+		last := len(open) - 1
+		l, b := open[last], &all[open[last].at]
+		open = open[:last]
+		b.end = end
+		if last > 0 && b.weight() < left.Below { // those on it are gone already
+			open[last-1].left += b.weight()
+			all = all[:l.at]
+			return
+		}
+		left.Weight += l.left
+	})
+	return all
 }

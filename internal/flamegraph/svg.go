@@ -47,11 +47,12 @@ func (g *Graph) Write(w io.Writer, opt Options) (Left, error) {
 	if opt.MaxBytes == 0 {
 		opt.MaxBytes = DefaultBytes
 	}
-	all, left := g.prune(g.boxes(), opt.MaxBytes)
+	left := g.choose(opt.MaxBytes)
+	all := g.boxes(&left)
 	d := &drawing{Writer: bufio.NewWriter(w), g: g, opt: opt, total: all[0].weight()}
 	deepest := 0
 	for _, b := range all {
-		deepest = max(deepest, b.depth)
+		deepest = max(deepest, int(b.depth))
 		d.kinds[g.frame(b.frame).Kind] = true
 	}
 	height := headSize + (deepest+1)*rowHeight + foot
@@ -64,7 +65,7 @@ func (g *Graph) Write(w io.Writer, opt Options) (Left, error) {
 <g id="frames">
 `, width, height, text(opt.Title), style)
 	for i := range all {
-		d.box(&all[i], height-foot-(all[i].depth+1)*rowHeight)
+		d.box(&all[i], height-foot-(int(all[i].depth)+1)*rowHeight)
 	}
 	d.WriteString("</g>\n")
 	d.head(left)
