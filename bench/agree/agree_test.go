@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// fake is a program that writes text for script, and for script --format=json
+// another.
+func fake(t *testing.T, path, text, json string) {
+	t.Helper()
+	body := "#!/bin/sh\ncase $* in *json*) cat <<'E'\n" + json + "E\n;; *) cat <<'E'\n" + text + "E\n;; esac\n"
+	require.NoError(t, os.WriteFile(path, []byte(body), 0o755))
+}
+
+func TestCompare(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	const kernel = "\tffffffff81000000 do_syscall_64+0x1 ([kernel.kallsyms])\n"
+	const f, g, start = "\t  10 f+0x1 (/a b)\n", "\t  20 g+0x1 (/a b)\n", "\t  30 [unknown] (/a b)\n"
+	head := func(time string) string { return "a b   1 " + time + ":  1 cycles: \n" }
+	perf := head("1.0") + kernel + f + g + start + "\tffffffffffffffff [unknown] ([unknown])\n\n" + // the same
+		head("2.0") + f + "\n" + // stops early
+		head("3.0") + f + g + "\n" + // goes on
+		head("4.0") + g + start + "\n" + // other
+		head("5.0") + kernel + "\n"
+	fake(t, filepath.Join(dir, "perf"), perf, "")
+	ours := head("1.0") + kernel + f + "\t  20 g@plt+0x1 (/a b)\n" + start + "\n" + head("2.0") + f + g + start + "\n" + head("3.0") + f + "\n" +
+		head("4.0") + f + g + "\n" + head("5.0") + kernel + "\n"
+	ehasm := filepath.Join(dir, "ehasm")
+	ends := `{"end":"outermost frame"}{"end":"outermost frame"}{"end":"memory not readable"}{"end":"memory not readable"}{}` + "\n"
+	fake(t, ehasm, ours, ends)
+	c := comparison{data: "x", ehasm: ehasm}
+	r, err := c.run()
+	require.NoError(t, err)
+	assert.Equal(t, &result{samples: 5, same: 2, deeper: 1, shallower: 1, other: 1, frames: 3, lines: 2, fixed: make([]int, len(repairs)),
+		perfOutermost: 2, ourOutermost: 2, onlyPerf: 1}, r)
+
+	fake(t, ehasm, head("7.0")+f+"\n", ends)
+	c = comparison{data: "x", ehasm: ehasm}
+	_, err = c.run()
+	assert.ErrorContains(t, err, "sample 0")
+	c = comparison{data: "x", ehasm: filepath.Join(dir, "absent")}
+	_, err = c.run()
+	assert.Error(t, err)
+
+	// A repaired perf and one with libdw that agree with ours.
+	c = comparison{data: "x", ehasm: ehasm, builds: dir}
+	fake(t, ehasm, ours, ends)
+	fake(t, filepath.Join(dir, "perf-fixed"), ours, "")
+	fake(t, filepath.Join(dir, "perf-libdw"), perf, "")
+	r, err = c.run()
+	require.NoError(t, err)
+	assert.Equal(t, []int{3, 0, 0, 0, 0}, r.fixed)
+	assert.Equal(t, 2, r.sameLibdw)
+	assert.Zero(t, r.left)
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// comparison is the programs that read one recording at the same time, sample by
+// sample.
+type comparison struct {
+	data, ehasm, builds string
+	show                int
+
+	stock, ours, libdw *tool
+	ladder             []*tool // perf with more and more repairs
+	ends               *ends
+
+	result
+	outermost map[string]bool   // places in which ehasm's walks end by the table
+	last      map[[2]string]int // samples by the last frames of perf's stack and ours
+}
+
+func (c *comparison) run() (r *result, err error) {
+	c.fixed = make([]int, len(repairs))
+	c.outermost, c.last = make(map[string]bool), make(map[[2]string]int)
+	err = c.start()
+	for err == nil {
+		err = c.step()
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	for _, t := range append(c.ladder, c.stock, c.ours, c.libdw) {
+		err = errors.Join(err, t.close())
+	}
+	err = errors.Join(err, c.ends.close())
+	for k, n := range c.last {
+		perf, our := isOutermost(k[0], c.outermost), isOutermost(k[1], c.outermost)
+		if perf {
+			c.perfOutermost += n
+		}
+		if our {
+			c.ourOutermost += n
+		}
+		if perf && !our {
+			c.onlyPerf += n
+		}
+	}
+	return &c.result, err
+}
+
+func (c *comparison) start() (err error) {
+	if c.stock, err = c.perf("perf"); err != nil {
+		return err
+	}
+	if c.ours, err = startTool(nil, c.ehasm, "script", "-q", "-i", c.data); err != nil {
+		return err
+	}
+	if c.ends, err = startEnds(c.ehasm, c.data); err != nil || c.builds == "" {
+		return err
+	}
+	var words []string
+	for _, f := range repairs {
+		words = append(words, f.word)
+		t, err := c.perf(filepath.Join(c.builds, "perf-fixed"), words...)
+		if err != nil {
+			return err
+		}
+		c.ladder = append(c.ladder, t)
+	}
+	c.libdw, err = c.perf(filepath.Join(c.builds, "perf-libdw"))
+	return err
+}
+
+// perf starts perf script; words are the repairs that are made.
+func (c *comparison) perf(path string, words ...string) (*tool, error) {
+	env := []string{"PERF_FIX=" + strings.Join(words, " ")}
+	if len(words) > 0 {
+		env = append(env, "LD_LIBRARY_PATH="+filepath.Join(c.builds, "libunwind/src/.libs"))
+	}
+	return startTool(env, path, "script", "--no-inline", "-i", c.data)
+}
+
+// step compares one sample; the error is io.EOF after the last.
+func (c *comparison) step() error {
+	our, err := c.ours.next()
+	if err != nil {
+		return err
+	}
+	perf, err := c.read(c.stock, our)
+	if err != nil {
+		return err
+	}
+	end, err := c.ends.next()
+	if err != nil {
+		return fmt.Errorf("sample %d: ehasm --format=json: %w", c.samples, err)
+	}
+	if end == "outermost frame" {
+		c.outermost[place(our.last())] = true
+	}
+	c.last[[2]string{perf.last(), our.last()}]++
+	done := slices.Equal(perf.ips, our.ips)
+	c.count(perf, our, done)
+	for i, t := range c.ladder {
+		repaired, err := c.read(t, our)
+		if err != nil {
+			return err
+		}
+		if !done && slices.Equal(repaired.ips, our.ips) {
+			c.fixed[i]++
+			done = true
+		}
+	}
+	c.samples++
+	if c.libdw == nil {
+		return nil
+	}
+	libdw, err := c.read(c.libdw, our)
+	if err != nil {
+		return err
+	}
+	if slices.Equal(libdw.ips, our.ips) {
+		c.sameLibdw++
+	}
+	if done {
+		return nil
+	}
+	if c.left++; c.left <= c.show {
+		fmt.Fprintf(os.Stderr, "%s\nperf:\n%s\nperf with libdw:\n%s\nehasm, %s:\n%s\n\n", our.head, strings.Join(perf.lines, "\n"),
+			strings.Join(libdw.lines, "\n"), end, strings.Join(our.lines, "\n"))
+	}
+	return nil
+}
+
+// read reads the sample that ours is from another program.
+func (c *comparison) read(t *tool, ours *sample) (*sample, error) {
+	s, err := t.next()
+	if err != nil {
+		return nil, fmt.Errorf("sample %d: %s: %w", c.samples, t.cmd.Path, err)
+	}
+	if s.key() != ours.key() {
+		return nil, fmt.Errorf("sample %d: %s has %q, ehasm %q", c.samples, t.cmd.Path, s.head, ours.head)
+	}
+	return s, nil
+}
+
+func (r *result) count(perf, our *sample, same bool) {
+	switch n, m := len(perf.ips), len(our.ips); {
+	case same:
+		r.same++
+		r.frames += n
+		for i := range perf.lines {
+			if perf.lines[i] == our.lines[i] {
+				r.lines++
+			}
+		}
+	case n < m && slices.Equal(perf.ips, our.ips[:n]):
+		r.deeper++
+	case m < n && slices.Equal(perf.ips[:m], our.ips):
+		r.shallower++
+	default:
+		r.other++
+	}
+}
+
+// isOutermost tells whether the frame, a line of perf script, is one that nobody
+// has called: one in which a walk ended by the tables, or by its name.
+func isOutermost(line string, known map[string]bool) bool {
+	if known[place(line)] {
+		return true
+	}
+	f := strings.Fields(line)
+	if len(f) < 2 {
+		return false
+	}
+	name, _, _ := strings.Cut(f[1], "+")
+	return slices.Contains([]string{"_start", "clone", "__clone", "clone3", "__clone3"}, name)
+}
+
+// place is the address and the file of a line, without the name between them.
+func place(line string) string {
+	ip, _, _ := strings.Cut(line, " ")
+	return ip + line[strings.LastIndex(line, " (")+1:]
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// sample is what a program says of a sample: its first line, and its user frames,
+// innermost first.
+type sample struct {
+	head  string
+	lines []string
+	ips   []string
+}
+
+// key is the part of the first line that all versions of perf write alike: up to
+// the time.
+func (s *sample) key() string {
+	before, _, _ := strings.Cut(s.head, ": ")
+	return strings.Join(strings.Fields(before), " ")
+}
+
+// last is the line of the outermost frame that was found.
+func (s *sample) last() string {
+	if len(s.lines) == 0 {
+		return ""
+	}
+	return s.lines[len(s.lines)-1]
+}
+
+// tool is a running program that writes the text of perf script.
+type tool struct {
+	cmd  *exec.Cmd
+	pipe io.ReadCloser
+	in   *bufio.Scanner
+}
+
+func startTool(env []string, name string, args ...string) (*tool, error) {
+	t := &tool{cmd: exec.Command(name, args...)}
+	t.cmd.Env = append(os.Environ(), env...)
+	pipe, err := t.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	t.pipe = pipe
+	t.in = bufio.NewScanner(pipe)
+	t.in.Buffer(nil, 1<<20)
+	return t, t.cmd.Start()
+}
+
+func (t *tool) close() error {
+	if t == nil {
+		return nil
+	}
+	_, _ = io.Copy(io.Discard, t.pipe)
+	if err := t.cmd.Wait(); err != nil {
+		return fmt.Errorf("%s: %w", t.cmd, err)
+	}
+	return nil
+}
+
+// next reads the next sample, io.EOF at the end.
+func (t *tool) next() (*sample, error) {
+	s := new(sample)
+	for t.in.Scan() {
+		line := t.in.Text()
+		switch {
+		case line == "":
+			if s.head != "" {
+				return s, nil
+			}
+		case line[0] != '\t':
+			s.head = line
+		default:
+			line = strings.TrimSpace(line)
+			ip, _, _ := strings.Cut(line, " ")
+			// Addresses of the kernel, and the ffffffffffffffff in which perf ends a
+			// stack whose return address is 0.
+			if len(ip) == 16 && ip >= "8000000000000000" {
+				continue
+			}
+			s.ips = append(s.ips, ip)
+			s.lines = append(s.lines, line)
+		}
+	}
+	if err := t.in.Err(); err != nil {
+		return nil, err
+	}
+	if s.head != "" {
+		return s, nil
+	}
+	return nil, io.EOF
+}
+
+// ends reads why ehasm's walks ended.
+type ends struct {
+	cmd  *exec.Cmd
+	pipe io.ReadCloser
+	in   *json.Decoder
+}
+
+func startEnds(ehasm, data string) (*ends, error) {
+	e := &ends{cmd: exec.Command(ehasm, "script", "-q", "--format=json", "-i", data)}
+	pipe, err := e.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	e.pipe, e.in = pipe, json.NewDecoder(bufio.NewReader(pipe))
+	return e, e.cmd.Start()
+}
+
+func (e *ends) next() (string, error) {
+	var v struct{ End string }
+	err := e.in.Decode(&v)
+	return v.End, err
+}
+
+func (e *ends) close() error {
+	if e == nil {
+		return nil
+	}
+	_, _ = io.Copy(io.Discard, e.pipe)
+	return e.cmd.Wait()
+}
