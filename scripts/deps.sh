@@ -6,7 +6,7 @@ set -u
 # what shows that it is there, and the Debian package that brings it
 needs=(
 	gcc gcc  g++ g++  readelf binutils  gdb gdb  git git  ldd libc-bin  eu-elflint elfutils
-	make make  valgrind valgrind  pkg-config pkg-config
+	dwz dwz  make make  valgrind valgrind  pkg-config pkg-config
 	/usr/include/x86_64-linux-gnu/libunwind.h libunwind-dev
 	/usr/lib/x86_64-linux-musl/libc.so musl
 	/usr/include/c++ libstdc++-12-dev

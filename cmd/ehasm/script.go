@@ -38,7 +38,8 @@ a profile for go tool pprof.
 
 Objects are looked for under their recorded paths, then by build-id in ~/.debug
 and /usr/lib/debug; names also come from separate debug files there, from
-/tmp/perf-PID.map and, for the running kernel, from /proc/kallsyms.
+/tmp/perf-PID.map and, for the running kernel, from /proc/kallsyms. --inline and
+--lines need DWARF, in the object or its debug file.
 
 Examples:
   ehasm script | less
@@ -72,6 +73,9 @@ func scriptVerb() verb {
 		fs.StringSliceVar(&opt.Filter.Events, "event", nil, "only samples of this `event`")
 		span := fs.String("time", "", "only samples between `FROM,TO` in seconds; either may be left out")
 		fs.BoolVar(&opt.Mangled, "no-demangle", false, "leave names as they are in the objects")
+		fs.BoolVar(&opt.Inline, "inline", false, "functions that are inlined are frames of their own")
+		fs.BoolVar(&opt.Lines, "lines", false, "frames have their file and line of the source")
+		fs.BoolVar(&opt.FullSourcePath, "full-source-path", false, "the file of --lines with its folder, in the format perf")
 		fs.StringVar(&opt.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`")
 		fs.BoolVar(&opt.cache, "cache", false, "keep new eh_elfs in the cache, as build --cache does")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")

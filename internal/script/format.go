@@ -19,11 +19,20 @@ import (
 func (run *runner) render(f *frame) {
 	switch run.opt.Format {
 	case Perf:
-		f.text = appendPerfFrame(nil, f)
+		for _, in := range f.inner {
+			f.text = appendPerfFrame(f.text, f, in.name, "inlined")
+			f.text = run.appendSource(f.text, in.source)
+		}
+		f.text = appendPerfFrame(f.text, f, f.name, f.dso)
+		f.text = run.appendSource(f.text, f.source)
 	case JSON:
 		f.text = appendJSONFrame(nil, f)
 	case Folded:
 		f.text = []byte(run.clean.Replace(foldedName(f)))
+		for _, in := range slices.Backward(f.inner) {
+			f.text = append(f.text, ';')
+			f.text = append(f.text, run.clean.Replace(in.name)...)
+		}
 	case Pprof:
 		f.text = run.places.add(f)
 	case SVG:
@@ -33,17 +42,21 @@ func (run *runner) render(f *frame) {
 
 // appendPerfFrame writes a line of a call chain as sample__fprintf_callchain in
 // tools/perf/util/evsel_fprintf.c does.
-func appendPerfFrame(b []byte, f *frame) []byte {
+func appendPerfFrame(b []byte, f *frame, name, object string) []byte {
 	b = append(b, '\t')
 	b = appendHex(b, f.ip, 16)
-	if f.name == "" {
+	return appendPerfName(b, f, name, object)
+}
+
+func appendPerfName(b []byte, f *frame, name, object string) []byte {
+	if name == "" {
 		b = append(b, " [unknown]"...)
 	} else {
-		b = append(append(b, ' '), f.name...)
+		b = append(append(b, ' '), name...)
 		b = append(b, "+0x"...)
 		b = strconv.AppendUint(b, f.offset, 16)
 	}
-	b = append(append(append(b, " ("...), f.dso...), ')')
+	b = append(append(append(b, " ("...), object...), ')')
 	return append(b, '\n')
 }
 
@@ -111,7 +124,11 @@ func (w *worker) appendPerf(b []byte, s *sample) []byte {
 		f := w.leaf(s)
 		b = append(b, ' ')
 		b = appendHex(b, s.ip, 16)
-		return append(b, f.text[17:]...)
+		b = appendPerfName(b, f, f.name, f.dso)
+		if len(f.inner) > 0 {
+			return w.run.appendSource(b, f.inner[0].source)
+		}
+		return w.run.appendSource(b, f.source)
 	}
 	b = append(b, '\n')
 	for _, f := range w.stack {
@@ -134,10 +151,21 @@ type jsonFrame struct {
 	Offset uint64 `json:"off,omitempty"`
 	DSO    string `json:"dso"`
 	Kernel bool   `json:"kernel,omitempty"`
+
+	Inlined bool   `json:"inlined,omitempty"` // into the next frame
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
 }
 
 func appendJSONFrame(b []byte, f *frame) []byte {
-	return appendJSONValue(b, jsonFrame{IP: "0x" + strconv.FormatUint(f.ip, 16), Symbol: f.name, Offset: f.offset, DSO: f.dso, Kernel: f.inKern})
+	j := jsonFrame{IP: "0x" + strconv.FormatUint(f.ip, 16), DSO: f.dso, Inlined: true}
+	for _, in := range f.inner {
+		j.Symbol, j.File, j.Line = in.name, in.file, in.line
+		b = append(appendJSONValue(b, j), ',')
+	}
+	j.Inlined = false
+	j.Symbol, j.Offset, j.Kernel, j.File, j.Line = f.name, f.offset, f.inKern, f.file, f.line
+	return appendJSONValue(b, j)
 }
 
 func appendJSONValue(b []byte, v any) []byte {

@@ -19,7 +19,9 @@ type frame struct {
 	signal bool // a signal frame: its caller was interrupted, it did not call
 	object *unwind.Object
 	text   []byte
-	hits   uint64
+	source
+	inner []inlined // at this address, innermost first
+	hits  uint64
 }
 
 // namer finds names. Its methods may be called from several goroutines.
@@ -29,12 +31,14 @@ type namer struct {
 	mu      sync.Mutex
 	objects map[*unwind.Object]*once[*symbols.Table]
 	jit     map[int32]*once[*symbols.Table]
+	debug   map[*unwind.Object]*once[*debugInfo]
 	errs    []error
 	hidden  bool
 }
 
 func newNamer(opt *Options) *namer {
-	return &namer{opt: opt, objects: make(map[*unwind.Object]*once[*symbols.Table]), jit: make(map[int32]*once[*symbols.Table])}
+	return &namer{opt: opt, objects: make(map[*unwind.Object]*once[*symbols.Table]), jit: make(map[int32]*once[*symbols.Table]),
+		debug: make(map[*unwind.Object]*once[*debugInfo])}
 }
 
 func (n *namer) warn(err error) {
@@ -96,6 +100,7 @@ func (n *namer) user(m *unwind.Mapping, key frameKey, at uint64) *frame {
 	if s := n.table(m.Object).Find(addr); s != nil {
 		f.name, f.offset = n.demangle(s.Name), addr-s.Start
 	}
+	n.locate(f, m.Object, addr)
 	return f
 }
 

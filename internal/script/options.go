@@ -38,10 +38,14 @@ type Options struct {
 	Workers  int
 	MaxStack int // frames of a stack's user part
 	Filter   Filter
-	Mangled  bool   // leave names as they are
-	Kallsyms string // path; empty: kernel frames get no names
-	MapDir   string // folder of perf-PID.map files; empty: none
-	Objects  unwind.Options
+	Mangled  bool // leave names as they are
+	Inline   bool // functions that are inlined are frames, too
+	Lines    bool // frames have their source's file and line
+	// FullSourcePath writes the whole path in the format Perf; others always do.
+	FullSourcePath bool
+	Kallsyms       string // path; empty: kernel frames get no names
+	MapDir         string // folder of perf-PID.map files; empty: none
+	Objects        unwind.Options
 	// Progress is told where in the file the reader is and how many samples it has
 	// met; from the reading goroutine, now and then. It may be nil.
 	Progress func(offset int64, samples uint64)

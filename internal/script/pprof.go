@@ -68,9 +68,13 @@ type profileBuilder struct {
 	p         profile.Profile
 	places    []*frame
 	locations []*profile.Location // by number of place
-	functions map[[2]string]*profile.Function
+	functions map[functionKey]*profile.Function
+	inline    bool
+	lines     bool
 	mappings  map[string]*profile.Mapping
 }
+
+type functionKey struct{ dso, name, file string }
 
 // writeProfile writes the counts of all workers, compressed.
 func (run *runner) writeProfile(w io.Writer, workers []*worker) error {
@@ -83,7 +87,7 @@ func (run *runner) writeProfile(w io.Writer, workers []*worker) error {
 	}
 	b := &profileBuilder{
 		places: run.places.list, locations: make([]*profile.Location, len(run.places.list)),
-		functions: make(map[[2]string]*profile.Function), mappings: make(map[string]*profile.Mapping),
+		functions: make(map[functionKey]*profile.Function), inline: run.opt.Inline, lines: run.opt.Lines, mappings: make(map[string]*profile.Mapping),
 	}
 	unit, kind := "count", "period"
 	if events := run.reader.Events(); len(events) == 1 && strings.HasSuffix(eventName(events[0]), "-clock") {
@@ -114,22 +118,25 @@ func (b *profileBuilder) location(id uint32) *profile.Location {
 	}
 	f := b.places[id]
 	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Mapping: b.mapping(f), Address: f.ip}
-	l.Line = []profile.Line{{Function: b.function(f)}}
+	for _, in := range f.inner {
+		l.Line = append(l.Line, b.line(f.dso, in.name, in.source))
+	}
+	// pprof's flame graph leaves out what has no name.
+	l.Line = append(l.Line, b.line(f.dso, foldedName(f), f.source))
 	b.locations[id] = l
 	b.p.Location = append(b.p.Location, l)
 	return l
 }
 
-func (b *profileBuilder) function(f *frame) *profile.Function {
-	name := foldedName(f) // pprof's flame graph leaves out what has none
-	k := [2]string{f.dso, name}
+func (b *profileBuilder) line(dso, name string, s source) profile.Line {
+	k := functionKey{dso, name, s.file}
 	fn := b.functions[k]
 	if fn == nil {
-		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: name, SystemName: name}
+		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: name, SystemName: name, Filename: s.file}
 		b.functions[k] = fn
 		b.p.Function = append(b.p.Function, fn)
 	}
-	return fn
+	return profile.Line{Function: fn, Line: int64(s.line)}
 }
 
 // mappingsOf adds the mappings of those objects that have frames. They are in the
@@ -149,7 +156,8 @@ func (b *profileBuilder) mappingsOf(objects []*unwind.Object) {
 func (b *profileBuilder) mapping(f *frame) *profile.Mapping {
 	m := b.mappings[f.dso]
 	if m == nil {
-		m = &profile.Mapping{ID: uint64(len(b.p.Mapping) + 1), Limit: ^uint64(0), File: f.dso, HasFunctions: true}
+		m = &profile.Mapping{ID: uint64(len(b.p.Mapping) + 1), Limit: ^uint64(0), File: f.dso, HasFunctions: true,
+			HasInlineFrames: b.inline, HasFilenames: b.lines, HasLineNumbers: b.lines}
 		if f.object != nil {
 			m.BuildID = hex.EncodeToString(f.object.BuildID())
 		}

@@ -86,6 +86,7 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 	if writeErr == nil && opt.Format == SVG {
 		writeErr = run.writeSVG(w, workers)
 	}
+	run.names.closeDebugInfo()
 	s := run.summary(workers)
 	if writeErr != nil {
 		return s, writeErr

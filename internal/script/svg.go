@@ -42,7 +42,11 @@ func (t *flames) text(f *frame) []byte {
 	case f.name == "":
 		kind = flamegraph.Unknown
 	}
-	return t.append(nil, kind, foldedName(f))
+	b := t.append(nil, kind, foldedName(f))
+	for _, in := range slices.Backward(f.inner) {
+		b = t.append(b, flamegraph.Inlined, in.name)
+	}
+	return b
 }
 
 // flame counts the sample's stack as fold does.

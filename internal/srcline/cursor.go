@@ -1,0 +1,131 @@
+package srcline
+
+import "encoding/binary"
+
+// cursor reads little-endian data. Beyond the end it gives zeros and becomes
+// bad.
+type cursor struct {
+	b   []byte
+	off uint64
+	bad bool
+}
+
+func (c *cursor) take(n uint64) []byte {
+	if c.bad || n > uint64(len(c.b))-c.off {
+		c.bad = true
+		return nil
+	}
+	at := c.off
+	c.off += n
+	return c.b[at:c.off]
+}
+
+func (c *cursor) skip(n uint64) { c.take(n) }
+
+func (c *cursor) u8() uint8 {
+	if b := c.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+// uint reads n bytes, at most 8.
+func (c *cursor) uint(n uint64) uint64 {
+	var v uint64
+	for i, x := range c.take(n) {
+		v |= uint64(x) << (8 * i)
+	}
+	return v
+}
+
+func (c *cursor) u16() uint16 { return uint16(c.uint(2)) }
+
+func (c *cursor) u32() uint32 {
+	if b := c.take(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (c *cursor) u64() uint64 {
+	if b := c.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+// offset reads an offset into a section: 4 bytes, or 8 in the 64-bit format.
+func (c *cursor) offset(wide bool) uint64 {
+	if wide {
+		return c.u64()
+	}
+	return uint64(c.u32())
+}
+
+func (c *cursor) uleb() uint64 {
+	var v uint64
+	for shift := 0; ; shift += 7 {
+		if c.bad || c.off >= uint64(len(c.b)) {
+			c.bad = true
+			return 0
+		}
+		x := c.b[c.off]
+		c.off++
+		v |= uint64(x&0x7f) << shift // a shift of 64 and more gives 0
+		if x < 0x80 {
+			return v
+		}
+	}
+}
+
+func (c *cursor) sleb() int64 {
+	var v int64
+	for shift := 0; ; shift += 7 {
+		x := c.u8()
+		v |= int64(x&0x7f) << shift
+		if x < 0x80 {
+			if shift < 57 && x&0x40 != 0 {
+				v |= -1 << (shift + 7)
+			}
+			return v
+		}
+	}
+}
+
+// cstr reads up to and including a zero byte.
+func (c *cursor) cstr() []byte {
+	at := c.off
+	for !c.bad {
+		if c.off >= uint64(len(c.b)) {
+			c.bad = true
+			break
+		}
+		c.off++
+		if c.b[c.off-1] == 0 {
+			return c.b[at : c.off-1]
+		}
+	}
+	return nil
+}
+
+// stringAt is the string at an offset of a section, "" beyond its end.
+func stringAt(section []byte, off uint64) string {
+	if off >= uint64(len(section)) {
+		return ""
+	}
+	c := cursor{b: section, off: off}
+	return string(c.cstr())
+}
+
+// initialLength reads the length that a unit or table begins with (DWARF 5,
+// 7.4), which does not count itself.
+func (c *cursor) initialLength() (n uint64, wide bool) {
+	n = uint64(c.u32())
+	switch {
+	case n == 0xffffffff:
+		return c.u64(), true
+	case n >= 0xfffffff0:
+		c.bad = true
+	}
+	return n, false
+}

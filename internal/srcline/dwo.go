@@ -1,0 +1,129 @@
+package srcline
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// dwoFiles are the .dwo files that split DWARF (DWARF 5, 7.3.2, and GNU's
+// extension of version 4) puts the functions of units in.
+type dwoFiles struct {
+	dir       string // of the object
+	skeletons map[*unit]top
+
+	mu    sync.Mutex
+	units map[*unit]*dwoUnit
+}
+
+type dwoUnit struct {
+	once sync.Once
+	unit *unit
+	err  error
+}
+
+// unit returns the unit of a skeleton, and how many bytes were read; nil where
+// u is whole itself.
+func (d *dwoFiles) unit(u *unit) (in *unit, size int, err error) {
+	t, ok := d.skeletons[u]
+	if !ok {
+		return nil, 0, nil
+	}
+	d.mu.Lock()
+	e := d.units[u]
+	if e == nil {
+		e = &dwoUnit{}
+		d.units[u] = e
+	}
+	d.mu.Unlock()
+	e.once.Do(func() {
+		e.unit, e.err = d.open(u, t)
+		if e.unit != nil {
+			size = len(e.unit.sec.info) + len(e.unit.sec.str)
+		}
+	})
+	return e.unit, size, e.err
+}
+
+func (d *dwoFiles) forget() {
+	d.mu.Lock()
+	d.units = make(map[*unit]*dwoUnit)
+	d.mu.Unlock()
+}
+
+func (d *dwoFiles) open(u *unit, t top) (*unit, error) {
+	name := u.str(t.dwoName)
+	paths := []string{name}
+	if !filepath.IsAbs(name) {
+		paths = []string{filepath.Join(u.str(t.compDir), name), filepath.Join(d.dir, name)}
+	}
+	paths = append(paths, filepath.Join(d.dir, filepath.Base(name)))
+	for _, p := range paths {
+		in, err := openDwo(p, u, t)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p, err)
+		}
+		return in, nil
+	}
+	return nil, fmt.Errorf("split debug information: %s not found, .dwp files are not read: no inlined functions of its unit", name)
+}
+
+func openDwo(path string, skeleton *unit, t top) (*unit, error) {
+	file, f, err := openELF(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	// A reader that is no *os.File is read, not mapped: there may be thousands.
+	s, err := loadSections(f, io.NewSectionReader(file, 0, 1<<62), ".dwo")
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return nil, ErrNone
+	}
+	if err := s.parseUnits(); err != nil {
+		return nil, err
+	}
+	for _, u := range s.units {
+		own, err := u.top()
+		if err != nil {
+			return nil, err
+		}
+		if own.dwoID != t.dwoID {
+			continue
+		}
+		u.low, u.addr, u.addrBase = skeleton.low, skeleton.addr, skeleton.addrBase
+		u.ranges, u.rangesBase = skeleton.ranges, t.rangesBase
+		if u.version >= 5 { // the tables' headers are skipped: DWARF 5, 7.26 and 7.28
+			u.strOffsetsBase, u.rnglistsBase = 8, 12
+			if u.wide {
+				u.strOffsetsBase, u.rnglistsBase = 16, 20
+			}
+		}
+		return u, nil
+	}
+	return nil, fmt.Errorf("no unit with the id %#x", t.dwoID)
+}
+
+// buildID is the contents of the NT_GNU_BUILD_ID note, nil where there is none.
+func buildID(f *elf.File) []byte {
+	s := f.Section(".note.gnu.build-id")
+	const head, limit = 16, 4096
+	if s == nil || s.Type != elf.SHT_NOTE || s.Size > limit {
+		return nil
+	}
+	b, err := s.Data()
+	if err != nil || len(b) <= head {
+		return nil
+	}
+	size := f.ByteOrder.Uint32(b[4:])
+	return b[head:min(head+uint64(size), uint64(len(b)))]
+}

@@ -1,0 +1,155 @@
+package srcline
+
+import "encoding/binary"
+
+// value is an attribute's value as it stands; what it means follows from form.
+type value struct {
+	form uint16
+	u    uint64 // of a string in place: its offset in .debug_info
+}
+
+// read reads a value.
+func read(c *cursor, a attr, f format) value {
+	v := value{form: a.form}
+	if n, fixed := formSize(a.form, f); fixed {
+		switch {
+		case a.form == formImplicitConst:
+			v.u = uint64(a.implicit)
+		case a.form == formFlagPresent:
+			v.u = 1
+		case n <= 8:
+			v.u = c.uint(n)
+		default:
+			c.skip(n)
+		}
+		return v
+	}
+	switch a.form {
+	case formUdata, formRefUdata, formStrx, formAddrx, formRnglistx, formLoclistx, formGNUAddrIndex, formGNUStrIndex:
+		v.u = c.uleb()
+	case formSdata:
+		v.u = uint64(c.sleb())
+	case formString:
+		v.u = c.off
+		c.cstr()
+	case formIndirect:
+		inner := attr{name: a.name, form: uint16(c.uleb())}
+		if inner.form == formIndirect || inner.form == formImplicitConst {
+			c.bad = true
+			return v
+		}
+		return read(c, inner, f)
+	default:
+		skipForm(c, a.form, f)
+	}
+	return v
+}
+
+// skipForm skips a value of a form without fixed size.
+func skipForm(c *cursor, form uint16, f format) {
+	switch form {
+	case formUdata, formSdata, formRefUdata, formStrx, formAddrx, formRnglistx, formLoclistx, formGNUAddrIndex, formGNUStrIndex:
+		for c.u8() >= 0x80 {
+		}
+	case formString:
+		c.cstr()
+	case formExprloc, formBlock:
+		c.skip(c.uleb())
+	case formBlock1:
+		c.skip(uint64(c.u8()))
+	case formBlock2:
+		c.skip(uint64(c.u16()))
+	case formBlock4:
+		c.skip(uint64(c.u32()))
+	case formIndirect:
+		read(c, attr{form: formIndirect}, f)
+	default:
+		c.bad = true // a form that is not known has no known size
+	}
+}
+
+// skipEntry skips the values of an entry.
+func skipEntry(c *cursor, a *abbrev, f format) {
+	for _, s := range a.skip {
+		c.skip(uint64(s.n))
+		if s.form != 0 {
+			skipForm(c, s.form, f)
+		}
+	}
+}
+
+// ref is an offset in .debug_info; refAlt: in that of the supplementary file.
+type ref uint64
+
+const (
+	refAlt  ref = 1 << 63
+	refNone ref = ^ref(0)
+)
+
+// ref is the entry that a value refers to.
+func (u *unit) ref(v value) ref {
+	switch v.form {
+	case formRef1, formRef2, formRef4, formRef8, formRefUdata:
+		return ref(u.off+v.u) &^ refAlt
+	case formRefAddr:
+		return ref(v.u) &^ refAlt
+	case formGNURefAlt, formRefSup4, formRefSup8:
+		return ref(v.u) | refAlt
+	}
+	return refNone // in a type unit: it has declarations only
+}
+
+// address is the value of a class address, or false.
+func (u *unit) address(v value) (uint64, bool) {
+	switch v.form {
+	case formAddr:
+		return v.u, true
+	case formAddrx, formAddrx1, formAddrx2, formAddrx3, formAddrx4, formGNUAddrIndex:
+		return u.indexed(v.u)
+	}
+	return 0, false
+}
+
+// indexed is an address of .debug_addr.
+func (u *unit) indexed(i uint64) (uint64, bool) {
+	const size = 8
+	if i > uint64(len(u.addr)) || u.addrBase > uint64(len(u.addr)) {
+		return 0, false
+	}
+	at := u.addrBase + i*size
+	if at+size > uint64(len(u.addr)) {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(u.addr[at:]), true
+}
+
+// str is the value of a class string, "" for another.
+func (u *unit) str(v value) string {
+	s := u.sec
+	switch v.form {
+	case formString:
+		return stringAt(s.info, v.u)
+	case formStrp:
+		return stringAt(s.str, v.u)
+	case formLineStrp:
+		return stringAt(s.lineStr, v.u)
+	case formGNUStrpAlt, formStrpSup:
+		if s.alt != nil {
+			return stringAt(s.alt.str, v.u)
+		}
+	case formStrx, formStrx1, formStrx2, formStrx3, formStrx4, formGNUStrIndex:
+		size := uint64(4)
+		if u.wide {
+			size = 8
+		}
+		if v.u > uint64(len(s.strOffsets)) || u.strOffsetsBase > uint64(len(s.strOffsets)) {
+			return ""
+		}
+		c := cursor{b: s.strOffsets, off: u.strOffsetsBase}
+		c.skip(v.u * size)
+		if off := c.offset(u.wide); !c.bad {
+			return stringAt(s.str, off)
+		}
+	}
+	return ""
+}

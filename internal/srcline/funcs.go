@@ -1,0 +1,241 @@
+package srcline
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+)
+
+// none is the index of no function.
+const none = -1
+
+// function is a function or an inlined copy of one.
+type function struct {
+	entry    ref   // whose name it has
+	parent   int32 // what it is inlined into, or none
+	callFile uint32
+	callLine uint32
+}
+
+// funcTable is the functions of a unit, and which is the innermost from each
+// address in starts on.
+type funcTable struct {
+	funcs  []function
+	starts []uint64
+	which  []int32
+}
+
+// find returns the innermost function at addr, or none.
+func (t *funcTable) find(addr uint64) int32 {
+	i := sort.Search(len(t.starts), func(i int) bool { return t.starts[i] > addr })
+	if i == 0 {
+		return none
+	}
+	return t.which[i-1]
+}
+
+// size is about the memory that t takes.
+func (t *funcTable) size() int { return 24*cap(t.funcs) + 12*cap(t.starts) }
+
+// extent is a part of a function's addresses.
+type extent struct {
+	span
+	depth int32
+	fn    int32
+}
+
+// parseFuncs goes through the entries of a unit. What was found before an error
+// is in t.
+func (u *unit) parseFuncs(t *funcTable) error {
+	var extents []extent
+	err := u.walk(t, &extents)
+	t.flatten(extents)
+	return err
+}
+
+// level is an entry that has children.
+type level struct {
+	fn    int32
+	depth int32
+}
+
+func (u *unit) walk(t *funcTable, extents *[]extent) error {
+	abbrevs := u.sec.table(u)
+	c := cursor{b: u.sec.info[:u.end], off: u.entries}
+	here := level{fn: none}
+	var up []level
+	var spans []span
+	for c.off < u.end && !c.bad {
+		at := c.off
+		code := c.uleb()
+		if code == 0 {
+			if len(up) > 0 {
+				here, up = up[len(up)-1], up[:len(up)-1]
+			}
+			continue
+		}
+		a := abbrevs.find(code)
+		if a == nil {
+			return fmt.Errorf("entry at %#x of .debug_info: no abbreviation %d", at, code)
+		}
+		next := here
+		if a.tag == tagSubprogram || a.tag == tagInlinedSubroutine {
+			f := function{entry: ref(at), parent: none}
+			spans = u.function(&c, a, &f, spans[:0])
+			inlined := a.tag == tagInlinedSubroutine
+			switch {
+			case inlined && len(spans) > 0:
+				f.parent = here.fn
+				next = level{int32(len(t.funcs)), here.depth + 1}
+			case !inlined:
+				next = level{none, here.depth + 1} // an abstract one has no addresses
+				if len(spans) > 0 {
+					next.fn = int32(len(t.funcs))
+				}
+			}
+			if len(spans) > 0 && len(t.funcs) < math.MaxInt32 {
+				t.funcs = append(t.funcs, f)
+				// Lists that are shared by very many are no compiler's.
+				if len(*extents)+len(spans) > len(u.ranges)+len(u.sec.rnglists)+len(u.sec.info) {
+					return fmt.Errorf("unit at %#x of .debug_info: too many ranges", u.off)
+				}
+				for _, s := range spans {
+					*extents = append(*extents, extent{s, next.depth, next.fn})
+				}
+			}
+		} else {
+			skipEntry(&c, a, u.format)
+		}
+		if a.children {
+			up = append(up, here)
+			here = next
+		}
+	}
+	if c.bad {
+		return fmt.Errorf("unit at %#x of .debug_info: an entry goes beyond the end", u.off)
+	}
+	return nil
+}
+
+// function reads the entry of a function.
+func (u *unit) function(c *cursor, a *abbrev, f *function, spans []span) []span {
+	var low, high, ranges value
+	for _, at := range a.attrs {
+		v := read(c, at, u.format)
+		switch at.name {
+		case atLowPC:
+			low = v
+		case atHighPC:
+			high = v
+		case atRanges:
+			ranges = v
+		case atCallFile:
+			f.callFile = uint32(v.u)
+		case atCallLine:
+			f.callLine = uint32(v.u)
+		}
+	}
+	if c.bad {
+		return spans
+	}
+	return u.spans(spans, low, high, ranges)
+}
+
+// flatten makes the sorted arrays: of the functions that hold an address, the
+// one that starts last and is deepest has it.
+func (t *funcTable) flatten(all []extent) {
+	slices.SortFunc(all, func(a, b extent) int {
+		return cmp.Or(cmp.Compare(a.lo, b.lo), cmp.Compare(a.depth, b.depth), cmp.Compare(b.hi, a.hi))
+	})
+	var open []extent
+	closeUntil := func(addr uint64) {
+		for len(open) > 0 && open[len(open)-1].hi <= addr {
+			end := open[len(open)-1].hi
+			for len(open) > 0 && open[len(open)-1].hi <= end {
+				open = open[:len(open)-1]
+			}
+			fn := int32(none)
+			if len(open) > 0 {
+				fn = open[len(open)-1].fn
+			}
+			t.emit(end, fn)
+		}
+	}
+	for _, e := range all {
+		closeUntil(e.lo)
+		open = append(open, e)
+		t.emit(e.lo, e.fn)
+	}
+	closeUntil(^uint64(0))
+	t.funcs, t.starts, t.which = slices.Clip(t.funcs), slices.Clip(t.starts), slices.Clip(t.which)
+}
+
+func (t *funcTable) emit(addr uint64, fn int32) {
+	n := len(t.starts)
+	switch {
+	case n > 0 && t.starts[n-1] == addr:
+		t.which[n-1] = fn
+	case n > 0 && t.which[n-1] == fn:
+	default:
+		t.starts, t.which = append(t.starts, addr), append(t.which, fn)
+	}
+}
+
+// name finds the name of a function's entry: the linkage name where there is
+// one, of the entry or what it is an instance of.
+func (u *unit) name(r ref) string {
+	s := u.sec
+	var name string
+	const chain = 8 // concrete, abstract, declaration; more is a loop
+	for range chain {
+		if r == refNone {
+			return name
+		}
+		if r&refAlt != 0 {
+			if s = s.alt; s == nil {
+				return name
+			}
+			r &^= refAlt
+		}
+		in := s.find(uint64(r))
+		if in == nil {
+			return name
+		}
+		plain, linkage, next := in.names(uint64(r))
+		if linkage != "" {
+			return linkage
+		}
+		if name == "" {
+			name = plain
+		}
+		r = next
+	}
+	return name
+}
+
+// names reads the names at an entry, and what it refers to for more.
+func (u *unit) names(off uint64) (plain, linkage string, next ref) {
+	next = refNone
+	c := cursor{b: u.sec.info[:u.end], off: off}
+	a := u.sec.table(u).find(c.uleb())
+	if a == nil {
+		return
+	}
+	for _, at := range a.attrs {
+		v := read(&c, at, u.format)
+		if c.bad {
+			return
+		}
+		switch at.name {
+		case atName:
+			plain = u.str(v)
+		case atLinkageName, atMIPSLinkage:
+			linkage = u.str(v)
+		case atAbstractOrigin, atSpecification:
+			next = u.ref(v)
+		}
+	}
+	return
+}

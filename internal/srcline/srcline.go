@@ -1,0 +1,184 @@
+package srcline
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+)
+
+// Want says what Lookup is to find.
+type Want struct {
+	Inline bool // functions: that at the address, and those it is inlined into
+	Lines  bool // files and lines
+}
+
+// Frame is a function, at a place in it. What is not known, or not wanted, is
+// empty.
+type Frame struct {
+	Func    string // the linkage name, or else the name
+	Inlined bool   // into the next frame
+	File    string // with the folder it was compiled in, if that is recorded
+	Line    int    // from 1 on; 0: the compiler gives no line
+}
+
+// Object is the debug information of an object. Its methods may be called from
+// several goroutines, Close only after all of them.
+type Object struct {
+	sec   *sections
+	index index
+	files []*os.File
+	dwos  *dwoFiles
+	err   atomic.Pointer[error]
+	used  atomic.Int64 // bytes in tables of units
+	limit int64
+	drop  sync.Mutex
+}
+
+// DefaultLimit is how many bytes of tables an object keeps if nothing else is
+// said; beyond it all are dropped, and read again when they are wanted.
+const DefaultLimit = 128 << 20
+
+// Err returns the first error met while the debug information was read; what
+// could be read all the same is used.
+func (o *Object) Err() error {
+	if p := o.err.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (o *Object) note(err error) {
+	if err != nil {
+		o.err.CompareAndSwap(nil, &err)
+	}
+}
+
+// Lookup returns the frames at a link-time address, innermost first: the
+// functions inlined there, then the one they are inlined into. With Lines only,
+// it is one frame without a name. There is none where nothing is known.
+func (o *Object) Lookup(addr uint64, want Want) (frames []Frame) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	o.note(try(func() error {
+		o.index.units(addr, func(u *unit) bool {
+			frames = o.lookup(u, addr, want)
+			return frames != nil
+		})
+		return nil
+	}))
+	return frames
+}
+
+func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
+	var place Frame
+	var lines *lineTable
+	known := false
+	if want.Lines {
+		lines = o.lines(u)
+		place.File, place.Line, known = lines.find(addr)
+	}
+	if !want.Inline {
+		if !known {
+			return nil
+		}
+		return []Frame{place}
+	}
+	in, funcs := o.funcs(u)
+	var frames []Frame
+	for fn := funcs.find(addr); fn != none; {
+		f := &funcs.funcs[fn]
+		place.Func, place.Inlined = in.name(f.entry), f.parent != none
+		frames = append(frames, place)
+		place = Frame{}
+		if want.Lines {
+			place.File, place.Line = lines.file(f.callFile), int(f.callLine)
+		}
+		fn = f.parent
+	}
+	if frames == nil && known {
+		frames = []Frame{place}
+	}
+	return frames
+}
+
+// lines returns the line table of a unit.
+func (o *Object) lines(u *unit) *lineTable {
+	u.mu.Lock()
+	t := u.lines
+	fresh := t == nil
+	if fresh {
+		t = &lineTable{}
+		o.note(try(func() error { return u.parseLines(t) }))
+		u.lines = t
+	}
+	u.mu.Unlock()
+	if fresh {
+		o.count(t.size())
+	}
+	return t
+}
+
+// funcs returns the functions of a unit, and the unit that their entries are in:
+// another one where the unit is the skeleton of a .dwo file.
+func (o *Object) funcs(u *unit) (*unit, *funcTable) {
+	if o.dwos != nil {
+		in, size, err := o.dwos.unit(u)
+		o.note(err)
+		o.count(size)
+		if in != nil {
+			u = in
+		}
+	}
+	u.mu.Lock()
+	t := u.funcs
+	fresh := t == nil
+	if fresh {
+		t = &funcTable{}
+		o.note(try(func() error { return u.parseFuncs(t) }))
+		u.funcs = t
+	}
+	u.mu.Unlock()
+	if fresh {
+		o.count(t.size())
+	}
+	return u, t
+}
+
+// try makes panics errors: a file that shrinks while it is mapped faults, and
+// debug/dwarf and debug/elf may not be proof against all there is.
+func try(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("reading debug information: %v", p)
+		}
+	}()
+	return f()
+}
+
+// count drops all tables when there are too many bytes of them.
+func (o *Object) count(n int) {
+	if o.used.Add(int64(n)) <= o.limit || !o.drop.TryLock() {
+		return
+	}
+	defer o.drop.Unlock()
+	o.used.Store(0)
+	for _, u := range o.sec.units {
+		u.mu.Lock()
+		u.funcs, u.lines = nil, nil
+		u.mu.Unlock()
+	}
+	o.sec.forget()
+	if o.dwos != nil {
+		o.dwos.forget()
+	}
+}
+
+// Close frees what was opened.
+func (o *Object) Close() error {
+	o.sec.close()
+	for _, f := range o.files {
+		f.Close()
+	}
+	return nil
+}
