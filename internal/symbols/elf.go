@@ -136,42 +136,6 @@ func fromSection(main, f *elf.File, typ elf.SectionType) []Symbol {
 	return list
 }
 
-// plt names the entries of the procedure linkage table after the functions that
-// their relocations name: the i-th entry of .plt, after the first, is for the
-// i-th relocation of .rela.plt (x86-64 psABI 5.2).
-func plt(f *elf.File) []Symbol {
-	const entry, relaSize = 16, 24
-	sec, rela := f.Section(".plt"), f.Section(".rela.plt")
-	if sec == nil || rela == nil || int(rela.Link) >= len(f.Sections) {
-		return nil
-	}
-	dyn := f.Sections[rela.Link]
-	if int(dyn.Link) >= len(f.Sections) {
-		return nil
-	}
-	relocs, err1 := rela.Data()
-	tab, err2 := dyn.Data()
-	str, err3 := f.Sections[dyn.Link].Data()
-	if err1 != nil || err2 != nil || err3 != nil {
-		return nil
-	}
-	var list []Symbol
-	addr := sec.Addr + entry
-	for ; len(relocs) >= relaSize && addr+entry <= sec.Addr+sec.Size; relocs, addr = relocs[relaSize:], addr+entry {
-		sym := uint64(binary.LittleEndian.Uint64(relocs[8:])>>32) * symSize
-		if sym == 0 || sym+symSize > uint64(len(tab)) {
-			continue
-		}
-		name := binary.LittleEndian.Uint32(tab[sym:])
-		if uint64(name) >= uint64(len(str)) {
-			continue
-		}
-		n, _, _ := bytes.Cut(str[name:], []byte{0})
-		list = append(list, Symbol{Start: addr, End: addr + entry, Name: string(n) + "@plt", rank: rankLocal})
-	}
-	return list
-}
-
 // readBounded reads a file of at most limit bytes.
 func readBounded(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
