@@ -121,6 +121,8 @@ func TestWalk(t *testing.T) {
 				assert.Equal(t, 1, n, "rbp %#x", rbp)
 			}
 		}
+		assert.Equal(t, uint64(2), walker.Guessed)
+		assert.Equal(t, uint64(2), walker.GuessedStacks)
 	})
 	var two [2]uint64
 	n, cause, _ := walker.Walk(maps, start(libBase+0x3010), stack(0x401050, 0x401010), two[:])

@@ -44,6 +44,7 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 	}
 	v := w.view(m)
 	pcs[0] = regs.Reg[abi.RIP]
+	guessed := false
 	n := 1
 	for n < len(pcs) {
 		steps, i := v.spans.Walk(regs, mem, pcs[n:])
@@ -89,6 +90,10 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 				return n, NoObject, object
 			}
 		}
+		if w.Guessed++; !guessed {
+			w.GuessedStacks++
+		}
+		guessed = true
 		pcs[n] = regs.Reg[abi.RIP]
 		n++
 	}

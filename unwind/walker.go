@@ -13,7 +13,11 @@ type Walker struct {
 	// Loading is the time that went into making and loading eh_elfs, and into
 	// waiting for others that did.
 	Loading time.Duration
-	views   [viewCount]*view
+	// Guessed is the frames that were found by the frame pointer, GuessedStacks the
+	// stacks with such frames.
+	Guessed, GuessedStacks uint64
+
+	views [viewCount]*view
 }
 
 // viewCount is the number of address spaces that a Walker remembers.

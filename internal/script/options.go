@@ -69,7 +69,9 @@ type Summary struct {
 	KernelFrames uint64            `json:"kernel_frames"`
 	UserFrames   uint64            `json:"user_frames"`
 	Unwound      uint64            `json:"stacks_unwound"` // samples with registers and stack
-	UnwindNS     int64             `json:"unwind_ns"`      // in all workers, beside compiling
+	Guessed      uint64            `json:"user_frames_by_frame_pointer"`
+	GuessedIn    uint64            `json:"stacks_by_frame_pointer"` // with at least one such frame
+	UnwindNS     int64             `json:"unwind_ns"`               // in all workers, beside compiling
 	Ends         map[string]uint64 `json:"stacks_by_end"`
 	Compat       uint64            `json:"samples_of_32_bit_code"`
 	Lost         uint64            `json:"lost"`

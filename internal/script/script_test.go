@@ -160,6 +160,9 @@ other one    20  5000.000137:     250000 cpu-clock:
 	s.Text(&text)
 	assert.Contains(t, text.String(), "gone.so")
 	assert.Contains(t, text.String(), "7 samples, 12 user and 3 kernel frames; 7 stacks unwound\n")
+	assert.NotContains(t, text.String(), "frame pointer")
+	(&Summary{Unwound: 8, Guessed: 3, GuessedIn: 2}).Text(&text)
+	assert.Contains(t, text.String(), "  went by frame pointer            2   25.0%  (3 frames)\n")
 }
 
 func TestFoldedAndJSON(t *testing.T) {

@@ -22,6 +22,8 @@ func (run *runner) summary(workers []*worker) *Summary {
 		s.UserFrames += w.userFrames
 		s.Unwound += w.unwound
 		s.Compat += w.compat
+		s.Guessed += w.walker.Guessed
+		s.GuessedIn += w.walker.GuessedStacks
 		s.UnwindNS += w.unwindTime.Nanoseconds()
 		for c, n := range w.ends {
 			if n > 0 {
@@ -80,6 +82,9 @@ func (s *Summary) Text(w io.Writer) {
 		if n := s.Ends[c.String()]; n > 0 {
 			fmt.Fprintf(w, "  %-24s %9d  %5.1f%%\n", c.String(), n, 100*float64(n)/float64(s.Unwound))
 		}
+	}
+	if s.Guessed > 0 {
+		fmt.Fprintf(w, "  %-24s %9d  %5.1f%%  (%d frames)\n", "went by frame pointer", s.GuessedIn, 100*float64(s.GuessedIn)/float64(s.Unwound), s.Guessed)
 	}
 	if s.Compat > 0 {
 		fmt.Fprintf(w, "  %-24s %9d\n", "32-bit code", s.Compat)
