@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: build test lint race fuzz corpus bench deps generate runtime install sample
+.PHONY: build test lint race fuzz corpus bench bench-perf deps generate runtime install sample
 
 build:
 	$(GO) build -o ehasm ./cmd/ehasm
@@ -34,6 +34,10 @@ corpus: deps
 
 bench: deps
 	bench/run.sh
+
+# Unwinding perf recordings beside libunwind, libdw and perf script.
+bench-perf: deps
+	bench/run.sh --only perf
 
 # libehunwind, for programs that unwind themselves: see docs/runtime.md
 runtime:

@@ -37,7 +37,10 @@ type config struct {
 }
 
 // wants tells whether a part is to run.
-func (c config) wants(part string) bool { return c.only == "" || c.only == part }
+func (c config) wants(part string) bool { return c.only == "" && part != partPerf || c.only == part }
+
+// partPerf is the part about recordings, which runs only by itself.
+const partPerf = "perf"
 
 func (c config) progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%6.1fs %s\n", time.Since(c.begin).Seconds(), fmt.Sprintf(format, args...))
@@ -53,7 +56,7 @@ func main() {
 	flag.StringVar(&cfg.sources, "driver", "driver", "`folder` of the driver's sources")
 	flag.StringVar(&roots, "roots", "/usr,/opt,/root", "`folders` to choose objects from")
 	flag.BoolVar(&cfg.quick, "quick", false, "fewer rounds and objects, no counting; gcc only on small objects")
-	flag.StringVar(&cfg.only, "only", "", "one `part`: step, random, growth, count, size or build")
+	flag.StringVar(&cfg.only, "only", "", "one `part`: step, random, growth, count, size, build or perf")
 	flag.IntVar(&cfg.rounds, "rounds", 12, "rounds of the step benchmark")
 	flag.Parse()
 	cfg.roots = strings.Split(roots, ",")
@@ -80,10 +83,19 @@ type results struct {
 	Size     []sizeResult
 	SFrame   *sframeResult
 	Build    []buildResult
+	Perf     *perfResults
 }
 
 func run(cfg config) error {
 	r := &results{Machine: readMachine(cfg.dir), Quick: cfg.quick}
+	if cfg.wants(partPerf) {
+		var err error
+		if r.Perf, err = measurePerf(cfg); err != nil {
+			return err
+		}
+		r.Seconds = time.Since(cfg.begin).Seconds()
+		return writePerf(cfg, r)
+	}
 	objects := findObjects(cfg.roots)
 	n := 20
 	if cfg.quick {
@@ -145,6 +157,20 @@ func writeResults(cfg config, r *results) error {
 	}
 	fmt.Print(text)
 	return nil
+}
+
+// writePerf writes the results about recordings beside those of other parts.
+func writePerf(cfg config, r *results) error {
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(cfg.dir, "perf.json"), b, 0o666); err != nil {
+		return err
+	}
+	text := reportText(r)
+	fmt.Print(text)
+	return os.WriteFile(filepath.Join(cfg.dir, "perf.md"), []byte(text), 0o666)
 }
 
 // setUp loads what contenders need beside eh_elfs and makes the synthetic

@@ -20,8 +20,16 @@ func reportText(r *results) string {
 		b.WriteString("A quick run: few rounds, few objects.\n")
 	}
 	b.WriteString("\n## Targets\n\n| what | wanted | tree | packed | |\n| --- | --- | --- | --- | --- |\n")
-	for _, t := range r.targets() {
+	targets := r.targets
+	if r.Perf != nil {
+		targets = r.Perf.targets
+	}
+	for _, t := range targets() {
 		fmt.Fprintf(&b, "| %s | %s | %v | %v | %s |\n", t.What, t.wanted(), t.Tree, t.Other, t.verdict())
+	}
+	if r.Perf != nil {
+		r.Perf.text(&b)
+		return b.String()
 	}
 	b.WriteString("\nframehop is not in this run: its crates are not among what the harness can count on.\n" +
 		"Its class, a cache of rules by pc, is here as libunwind's `unw_backtrace`.\n")

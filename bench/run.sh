@@ -21,6 +21,7 @@ need valgrind valgrind
 need valgrind /usr/include/valgrind/callgrind.h
 need libunwind-dev /usr/include/x86_64-linux-gnu/libunwind.h
 need libdw-dev /usr/include/elfutils/libdwfl.h
+case " $* " in *" perf "*) need linux-perf perf; need libunwind-dev /usr/lib/x86_64-linux-gnu/libunwind-x86_64.so ;; esac
 need libpython3-dev "$(ls /usr/lib/x86_64-linux-gnu/libpython3.*.so.1.0 2>/dev/null | head -1)"
 if [ -n "$missing" ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
 	echo "bench: installing$missing" >&2
@@ -50,6 +51,7 @@ for policy in global thread none; do
 done
 
 driver/build.sh "$out"
+perf/build.sh "$out/perf"
 go build -o "$out/bench" .
 (cd .. && go build -o "$out/ehasm" ./cmd/ehasm)
 exec "$out/bench" -out "$out" "$@"

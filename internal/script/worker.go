@@ -110,9 +110,9 @@ type walked struct {
 	object *unwind.Object // in which it ended
 }
 
-// prefetched is how much of the next stack is fetched while one is unwound: most
-// of what is touched lies there.
-const prefetched = 1024
+// prefetched is how many bytes of the next stack are fetched while one is unwound;
+// more takes longer to fetch than it saves.
+const prefetched = 512
 
 // unwind walks the user stacks of a batch. It does nothing else, so that its
 // time can be taken without a clock call for each stack.

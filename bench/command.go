@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// scriptCommands are the ways to print a recording, by name; the first is what
+// targets are about, the last what it is compared with.
+var scriptCommands = []string{"ehasm", "ehasm, eh_elfs cached", "perf"}
+
+// commandResult is the wall and processor time of each of them, by round, in
+// seconds.
+type commandResult struct {
+	Name      string
+	Bytes     int64
+	Wall, CPU map[string][]float64
+}
+
+// measureCommand prints a recording with perf script and with ehasm script.
+func measureCommand(cfg config, rec recording, rounds int) (*commandResult, error) {
+	res := &commandResult{Name: rec.Name, Wall: map[string][]float64{}, CPU: map[string][]float64{}}
+	st, err := os.Stat(rec.path)
+	if err != nil {
+		return nil, err
+	}
+	res.Bytes = st.Size()
+	cache, empty := filepath.Join(cfg.dir, "perf", "cache"), filepath.Join(cfg.dir, "perf", "empty")
+	ehasm := filepath.Join(cfg.dir, "ehasm")
+	if _, _, err := timeCommand(cfg, cache, ehasm, "script", "--cache", "-q", "-i", rec.path); err != nil {
+		return nil, err
+	}
+	for range rounds {
+		for _, i := range rand.Perm(len(scriptCommands)) {
+			home, args := empty, []string{ehasm, "script", "-q", "-i", rec.path}
+			switch i {
+			case 1:
+				home = cache
+			case 2:
+				args = []string{"perf", "script", "--no-inline", "-i", rec.path}
+			}
+			wall, cpu, err := timeCommand(cfg, home, args...)
+			if err != nil {
+				return nil, err
+			}
+			n := scriptCommands[i]
+			res.Wall[n] = append(res.Wall[n], wall.Seconds())
+			res.CPU[n] = append(res.CPU[n], cpu.Seconds())
+		}
+	}
+	cfg.progress("%s: %d rounds of the commands", rec.Name, rounds)
+	return res, nil
+}
+
+// timeCommand runs a command whose output goes to a file; home is the cache of
+// ehasm.
+func timeCommand(cfg config, home string, args ...string) (wall, cpu time.Duration, err error) {
+	out, err := os.Create(filepath.Join(cfg.dir, "perf", "output"))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout = out
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home)
+	begin := time.Now()
+	if err := cmd.Run(); err != nil {
+		return 0, 0, fmt.Errorf("%v: %w", args, err)
+	}
+	return time.Since(begin), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"ehasm/abi"
+	"ehasm/asmgen/plan"
+	"ehasm/dwarfcfa"
+	"ehasm/ehelf"
+	"ehasm/elfout"
+	"ehasm/internal/find"
+	"ehasm/internal/script"
+	"ehasm/unwind"
+)
+
+// ours is package unwind, as 'ehasm script' uses it.
+type ours struct {
+	dispatch plan.Dispatch
+	objects  *unwind.Objects
+	flat     *flat
+	walker   unwind.Walker
+	batch    []byte
+	pcs      []uint64
+	compile  int64 // ns that went into it
+}
+
+// newOurs flattens a recording; nothing has been compiled yet.
+func newOurs(dispatch plan.Dispatch, recording, path string) (*ours, error) {
+	c := &ours{dispatch: dispatch, batch: make([]byte, 0, batchBytes), pcs: make([]uint64, script.DefaultMaxStack)}
+	c.objects = unwind.NewObjects(unwind.Options{
+		DebugDirs: unwind.DefaultDebugDirs(),
+		VDSO:      hostVDSO,
+		Compile:   c.compileObject,
+	})
+	var err error
+	c.flat, err = flatten(recording, path, c.objects)
+	return c, err
+}
+
+// compileObject does what 'ehasm script' does on first need.
+func (c *ours) compileObject(name string, file io.ReaderAt, size int64) ([]byte, error) {
+	begin := threadTime()
+	defer func() { c.compile += threadTime() - begin }()
+	o, err := dwarfcfa.NewObject(name, file, size)
+	if err != nil {
+		return nil, err
+	}
+	table, _, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{})
+	if err != nil {
+		return nil, err
+	}
+	code, err := compileTable(table, variant{Plan: plan.Options{Dispatch: c.dispatch}})
+	if err != nil {
+		return nil, err
+	}
+	image, err := elfout.New(code, elfout.Source{Name: filepath.Base(name), BuildID: o.BuildID(), FileSize: o.FileSize()})
+	if err != nil {
+		return nil, err
+	}
+	return image.Bytes(), nil
+}
+
+func hostVDSO() ([]byte, error) {
+	for _, in := range find.Find(context.Background(), nil, find.Options{VDSO: true}).Inputs {
+		if in.Data != nil {
+			return bytes.Clone(in.Data), nil
+		}
+	}
+	return nil, io.ErrUnexpectedEOF
+}
+
+// Sizes of a batch, as in internal/script and in perf/main.c.
+const (
+	batchSamples = 128
+	batchBytes   = 1 << 20
+)
+
+// threadTime is the processor time of this thread in ns, as perf/main.c takes it:
+// what else runs on the machine takes no part.
+func threadTime() int64 {
+	const clockThreadCPUTime = 3 // CLOCK_THREAD_CPUTIME_ID
+	var t syscall.Timespec
+	syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockThreadCPUTime, uintptr(unsafe.Pointer(&t)), 0)
+	return t.Nano()
+}
+
+// pass unwinds all samples once.
+func (c *ours) pass(mode string) (timing, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var t timing
+	samples := c.flat.samples
+	if mode == "file" {
+		begin := threadTime()
+		t.Frames = c.unwind(samples)
+		t.NS = threadTime() - begin
+		return t, nil
+	}
+	batch := make([]sample, 0, batchSamples)
+	for i := 0; i < len(samples); {
+		batch = batch[:0]
+		buf := c.batch[:0]
+		for len(batch) < batchSamples && i < len(samples) && len(buf)+len(samples[i].memory) <= batchBytes {
+			at := len(buf)
+			buf = append(buf, samples[i].memory...)
+			batch = append(batch, samples[i])
+			batch[len(batch)-1].memory = buf[at:]
+			i++
+		}
+		begin := threadTime()
+		t.Frames += c.unwind(batch)
+		t.NS += threadTime() - begin
+	}
+	return t, nil
+}
+
+func (c *ours) unwind(samples []sample) (frames int64) {
+	const prefetched = 512 // as in internal/script
+	for i := range samples {
+		if i+1 < len(samples) {
+			ehelf.Prefetch(samples[i+1].memory, prefetched)
+		}
+		frames += int64(c.one(&samples[i]))
+	}
+	return frames
+}
+
+// one unwinds a sample into c.pcs.
+func (c *ours) one(s *sample) int {
+	regs := s.regs
+	mem := ehelf.Memory{Lo: regs.Reg[abi.RSP], Bytes: s.memory}
+	n, _, _ := c.walker.Walk(s.maps, &regs, &mem, c.pcs)
+	return n
+}
+
+func (c *ours) answers() ([][]uint64, error) {
+	var all [][]uint64
+	for i := range c.flat.samples {
+		n := c.one(&c.flat.samples[i])
+		all = append(all, append([]uint64(nil), c.pcs[:n]...))
+	}
+	return all, nil
+}
+
+func (c *ours) close() error { return c.objects.Close() }

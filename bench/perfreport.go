@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// perfText is the part of the report about recordings.
+func (r *perfResults) text(b *strings.Builder) {
+	fmt.Fprintf(b, "\n## Recordings\n\nUnwinding alone, one thread, ns per frame; %d rounds. "+
+		"*Batch*: in batches of 1 MB, copied from the file just before, as `ehasm script` has them; copying is not timed. "+
+		"*File*: where the stacks lie in the file, as perf has them. *First*: the first pass over the file, with empty caches, "+
+		"less compiling, whose seconds follow. *Same*: samples with the frames of the first line; more, fewer, other frames.\n", r.Rounds)
+	for _, u := range r.Unwind {
+		fmt.Fprintf(b, "\n### %s\n\n%s: %d samples, %d MB of stack, %.1f frames per sample.\n\n"+
+			"| | batch | over ehasm | file | over ehasm | first | same |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+			u.Name, u.What, u.Samples, u.StackBytes>>20, float64(u.Frames)/float64(max(u.Samples, 1)))
+		for _, n := range unwinderNames {
+			c := u.Unwinders[n]
+			first := short(c.Cold)
+			if c.Compile > 0 {
+				first += fmt.Sprintf(" + %.2f s", c.Compile)
+			}
+			same := fmt.Sprintf("%d", c.Agreement.Same)
+			if a := c.Agreement; a.Longer+a.Shorter+a.Other > 0 {
+				same += fmt.Sprintf("; %d, %d, %d", a.Longer, a.Shorter, a.Other)
+			}
+			fmt.Fprintf(b, "| %s | %v | %v | %v | %v | %s | %s |\n", n, newSpread(c.PerFrame[inBatch]), u.over(n, inBatch),
+				newSpread(c.PerFrame[inFile]), u.over(n, inFile), first, same)
+		}
+	}
+	b.WriteString("\n### The whole command\n\nSeconds of wall time, and in brackets of processor time, for the default fields; output to a file.\n\n" +
+		"| | MB |")
+	for _, n := range scriptCommands {
+		fmt.Fprintf(b, " %s |", n)
+	}
+	b.WriteString(" perf over ehasm |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, c := range r.Command {
+		fmt.Fprintf(b, "| %s | %.0f |", c.Name, float64(c.Bytes)/1e6)
+		for _, n := range scriptCommands {
+			fmt.Fprintf(b, " %v [%s] |", newSpread(c.Wall[n]), short(newSpread(c.CPU[n]).Median))
+		}
+		fmt.Fprintf(b, " %v |\n", c.over())
+	}
+}
+
+// over is the time of an unwinder over that of the first, round by round.
+func (u *unwindResult) over(name, mode string) spreadOf {
+	return newSpread(ratios(u.Unwinders[name].PerFrame[mode], u.Unwinders[unwinderNames[0]].PerFrame[mode]))
+}
+
+func (c *commandResult) over() spreadOf {
+	return newSpread(ratios(c.Wall["perf"], c.Wall["ehasm"]))
+}
+
+// perfTargets says what recordings must show.
+func (r *perfResults) targets() []target {
+	var list []target
+	for _, u := range r.Unwind {
+		if u.Samples < 1000 {
+			continue
+		}
+		for _, t := range []struct {
+			name, what string
+			limit      float64
+		}{
+			{"libunwind", "libunwind as perf uses it", 40},
+			{"libunwind-nosig", "libunwind without its calls of sigprocmask", 10},
+			{"libdw", "libdw with one Dwfl for each process", 20},
+		} {
+			for _, mode := range []string{inBatch, inFile} {
+				v := u.over(t.name, mode)
+				list = append(list, target{What: fmt.Sprintf("%s over ehasm, %s, %s", t.what, u.Name, mode),
+					Limit: t.limit, AtLeast: true, Packed: true, Tree: newSpread(nil), Other: v})
+			}
+		}
+	}
+	for _, c := range r.Command {
+		list = append(list, target{What: "`perf script --no-inline` over `ehasm script`, " + c.Name, Limit: 2, AtLeast: true,
+			Packed: true, Tree: newSpread(nil), Other: c.over()})
+	}
+	return list
+}
