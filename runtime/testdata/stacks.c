@@ -111,12 +111,27 @@ static void callbacks(void)
 /* ----------------------------------------------------------------------------- signals */
 
 static volatile int nested;
+static bool forbid_probes;
+
+/* without_probes takes the stack of the handler and the one that it interrupted, in what is known of the memory. */
+static void without_probes(const ucontext_t *context)
+{
+    void *pcs[MAX_FRAMES];
+    ehu_stats_t before, after;
+    ehu_stats(&before);
+    sink += (long)ehu_backtrace_from(context, pcs, MAX_FRAMES);
+    sink += (long)ehu_backtrace(pcs, MAX_FRAMES);
+    ehu_stats(&after);
+    check(after.probes == before.probes, "%lu system calls", (unsigned long)(after.probes - before.probes));
+}
 
 static void on_signal(int sig, siginfo_t *info, void *context)
 {
     (void)info;
     check_context(context);
     check_here();
+    if (forbid_probes)
+        without_probes(context);
     if (nested > 0) {
         nested--;
         raise(sig);
@@ -213,12 +228,48 @@ __asm__(".text\n"
         ".cfi_endproc\n"
         ".size return_in_rdi, .-return_in_rdi\n");
 
+/* A leaf with its caller's registers below its rsp, down to the end of the red zone. */
+void in_red_zone(void);
+__asm__(".text\n"
+        ".type in_red_zone, @function\n"
+        "in_red_zone:\n"
+        ".cfi_startproc\n"
+        "mov %rbx, -8(%rsp)\n"
+        ".cfi_offset %rbx, -16\n"
+        "mov %r12, -128(%rsp)\n"
+        ".cfi_offset %r12, -136\n"
+        "mov $1, %ebx\n"
+        "mov $2, %r12d\n"
+        "ud2\n"
+        "mov -8(%rsp), %rbx\n"
+        ".cfi_restore %rbx\n"
+        "mov -128(%rsp), %r12\n"
+        ".cfi_restore %r12\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".size in_red_zone, .-in_red_zone\n");
+
 static void assembly(void)
 {
     handle(0);
     bottom = return_in_rdi;
     for (int i = 0; i < 5; i++)
         chain(i);
+    bottom = in_red_zone;
+    chain(9); /* the stack is known so far down */
+    forbid_probes = true;
+    for (int i = 0; i < 5; i++)
+        chain(i);
+    forbid_probes = false;
+    static char space[1 << 16]; /* the same from a stack of the handler's own */
+    stack_t alt = {.ss_sp = space, .ss_size = sizeof space};
+    sigaltstack(&alt, NULL);
+    handle(SA_ONSTACK);
+    for (int i = 0; i < 5; i++)
+        chain(i);
+    alt.ss_flags = SS_DISABLE;
+    sigaltstack(&alt, NULL);
+    handle(0);
     expect_guesses = true;
     bottom = cfa_in_rax;
     for (int i = 0; i < 5; i++)
