@@ -1,11 +1,14 @@
 package main
 
+import "slices"
+
 // contender is one way to walk a stack.
 type contender struct {
 	Name string // as the driver knows it
 	What string
 	Real bool // only where its eh_elfs exist: stacks without Python
 	Made bool // only on synthetic stacks
+	Live bool // only on real stacks: it runs on the stack that it walks
 	Slow bool // hundreds of ns per frame: fewer rounds on large sets
 }
 
@@ -26,11 +29,14 @@ func contenders() []contender {
 		list = append(list, contender{Name: "step-" + v.Name, What: "`_eh_elf` with callback, " + v.Name})
 	}
 	return append(list,
+		contender{Name: "ehu-backtrace", What: "libehunwind `ehu_backtrace`, tree", Live: true},
+		contender{Name: "ehu-step", What: "libehunwind `ehu_step`, tree", Live: true},
 		contender{Name: goName, What: "Go package ehelf, tree, on captured registers and bytes"},
 		contender{Name: "unw-backtrace", What: "libunwind `unw_backtrace`"},
 		contender{Name: "original", What: "the original's method: C from the rows, gcc -O2", Real: true},
 		contender{Name: "onetree", What: "one compare tree over the object, walked like an eh_elf", Made: true},
 		contender{Name: "libgcc", What: "libgcc `_Unwind_Backtrace`", Slow: true},
+		contender{Name: "glibc-backtrace", What: "glibc `backtrace`", Slow: true},
 		contender{Name: "libdw", What: "elfutils `dwfl_getthread_frames`", Slow: true},
 		contender{Name: "unw-step-thread", What: "libunwind `unw_step`, per-thread cache", Slow: true},
 		contender{Name: "unw-step-global", What: "libunwind `unw_step`, global cache (default)", Slow: true},
@@ -63,7 +69,7 @@ func stepPatterns() []pattern {
 // eligible tells whether a contender takes part in a pattern.
 func (c contender) eligible(p pattern) bool {
 	switch {
-	case c.Name == goName:
+	case c.Name == goName || c.Live:
 		return !p.isSynthetic()
 	case c.Made:
 		return p.isSynthetic()
@@ -71,6 +77,23 @@ func (c contender) eligible(p pattern) bool {
 		return p.isSynthetic() || p.Set == "native"
 	}
 	return true
+}
+
+// livePatterns are those that contenders on the stack itself take part in, the kinds
+// without Python left out: they all walk it.
+func livePatterns() []pattern {
+	return slices.DeleteFunc(stepPatterns(), func(p pattern) bool { return p.isSynthetic() || p.Set == "native" })
+}
+
+// liveContenders are what a program can call to get its own stack.
+func liveContenders() []contender {
+	return slices.DeleteFunc(contenders(), func(c contender) bool {
+		switch c.Name {
+		case "unw-backtrace", "unw-step-thread", "unw-step-global", "unw-step-none", "llvm-libunwind", "libgcc", "glibc-backtrace":
+			return false
+		}
+		return !c.Live
+	})
 }
 
 // isSynthetic tells whether a pattern walks stacks that the harness made.

@@ -70,6 +70,20 @@ func TestAgree(t *testing.T) {
 	require.Error(t, agree(nil, want))
 }
 
+func TestLive(t *testing.T) {
+	names := func() (all []string) {
+		for _, c := range liveContenders() {
+			all = append(all, c.Name)
+			for _, p := range livePatterns() {
+				require.True(t, c.eligible(p), "%s in %s", c.Name, p.Key)
+			}
+		}
+		return all
+	}()
+	require.Subset(t, names, []string{"ehu-backtrace", "ehu-step", "glibc-backtrace", "unw-backtrace", "unw-step-global"})
+	require.False(t, contender{Name: "ehu-step", Live: true}.eligible(pattern{Set: "rows2000"}))
+}
+
 func TestSpread(t *testing.T) {
 	require.Equal(t, spreadOf{1, 2.5, 4}, newSpread([]float64{4, 1, 2, 3}))
 	require.Equal(t, spreadOf{1, 2, 3}, newSpread([]float64{3, 1, 2}))

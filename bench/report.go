@@ -56,6 +56,9 @@ var rivals = [...]struct{ ours, theirs, what string }{
 	{"walk-tree", "unw-backtrace", "`_eh_elf_walk`, tree, is slower than libunwind's `unw_backtrace`"},
 	{"walk-packed", "unw-backtrace", "`_eh_elf_walk`, packed, is slower than libunwind's `unw_backtrace`"},
 	{"walk1-tree", "unw-backtrace", "`_eh_elf_walk` with `max` 1, tree, is slower than libunwind's `unw_backtrace`"},
+	{"ehu-backtrace", "unw-backtrace", "libehunwind's `ehu_backtrace` is slower than libunwind's `unw_backtrace`"},
+	{"ehu-backtrace", "walk-tree", "`ehu_backtrace` is slower than `_eh_elf_walk`, which it calls"},
+	{"ehu-step", "unw-backtrace", "`ehu_step` is slower than libunwind's `unw_backtrace`"},
 	{"go-ehelf", "unw-backtrace", "Go's ehelf is slower than libunwind's `unw_backtrace`"},
 	{"step-tree", "original", "`_eh_elf`, tree, is slower than the original's method"},
 	{"step-packed", "original", "`_eh_elf`, packed, is slower than the original's method"},
@@ -105,9 +108,15 @@ func (r *results) stepText(b *strings.Builder) {
 		fmt.Fprintf(b, "- `%s`: %s\n", p.Key, p.What)
 	}
 	b.WriteString("\n### Nanoseconds per frame\n\n")
-	s.table(b, func(p, c string) spreadOf { return newSpread(s.Samples[p][c]) })
+	s.table(b, stepPatterns(), contenders(), func(p, c string) spreadOf { return newSpread(s.Samples[p][c]) })
 	b.WriteString("\n### Ratio to `_eh_elf_walk`, tree\n\n")
-	s.table(b, func(p, c string) spreadOf { return newSpread(ratios(s.Samples[p][c], s.Samples[p]["walk-tree"])) })
+	s.table(b, stepPatterns(), contenders(), func(p, c string) spreadOf { return newSpread(ratios(s.Samples[p][c], s.Samples[p]["walk-tree"])) })
+	if s.Absent["ehu-backtrace"] == "" {
+		b.WriteString("\n### Ratio to `ehu_backtrace`\n\nWhat a program that takes its own stack can call, hot to cold.\n\n")
+		s.table(b, livePatterns(), liveContenders(), func(p, c string) spreadOf {
+			return newSpread(ratios(s.Samples[p][c], s.Samples[p]["ehu-backtrace"]))
+		})
+	}
 	b.WriteString("\n### Same answer?\n\nThe reference is the evaluator of package dwarfcfa; for synthetic stacks also what they were made from.\n\n")
 	for _, f := range s.Failures {
 		fmt.Fprintf(b, "- **%s fails** on %d of the %d stacks of %s; the first: %s\n", f.Contender, f.Bad, f.Of, f.Set, f.First)
@@ -122,13 +131,14 @@ func (r *results) stepText(b *strings.Builder) {
 	}
 }
 
-func (s *stepResults) table(b *strings.Builder, value func(pattern, contender string) spreadOf) {
+// table writes a row for each contender and a column for each pattern.
+func (s *stepResults) table(b *strings.Builder, patterns []pattern, list []contender, value func(pattern, contender string) spreadOf) {
 	b.WriteString("| |")
-	for _, p := range stepPatterns() {
+	for _, p := range patterns {
 		fmt.Fprintf(b, " %s |", p.Key)
 	}
-	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(stepPatterns())) + "\n")
-	for _, c := range contenders() {
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(patterns)) + "\n")
+	for _, c := range list {
 		if s.Absent[c.Name] != "" {
 			continue
 		}
@@ -137,7 +147,7 @@ func (s *stepResults) table(b *strings.Builder, value func(pattern, contender st
 			mark = " **fails**"
 		}
 		fmt.Fprintf(b, "| %s%s |", c.What, mark)
-		for _, p := range stepPatterns() {
+		for _, p := range patterns {
 			fmt.Fprintf(b, " %v |", value(p.Key, c.Name))
 		}
 		b.WriteString("\n")

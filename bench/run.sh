@@ -17,6 +17,7 @@ need() { # PACKAGE FILE-OR-COMMAND
 }
 need gcc gcc
 need g++ g++
+need make make
 need valgrind valgrind
 need valgrind /usr/include/valgrind/callgrind.h
 need libunwind-dev /usr/include/x86_64-linux-gnu/libunwind.h
@@ -50,6 +51,8 @@ for policy in global thread none; do
 	cmp -s "$libunwind" "$out/lib/libunwind-$policy.so" || cp -L "$libunwind" "$out/lib/libunwind-$policy.so"
 done
 
+make -s -C ../runtime OUT="$out/runtime"
+cp -L "$out/runtime/libehunwind.so" "$out/lib/libehunwind.so"
 driver/build.sh "$out"
 perf/build.sh "$out/perf"
 go build -o "$out/bench" .

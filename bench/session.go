@@ -89,7 +89,8 @@ func (s *session) load() error {
 	if s.fast < 0 {
 		return errors.New("the driver has no libc")
 	}
-	return nil
+	_, err := s.command("ehunwind %s", filepath.Join(s.dir, "eh_elfs", variants()[0].Name))
+	return err
 }
 
 // loadVariants writes and loads the eh_elfs of a module.

@@ -26,10 +26,11 @@ struct stack {
 	uint64_t chain_lo, chain_hi;
 };
 
-/* switch.S. All of them use one place to keep the caller's stack pointer. */
+/* switch.S. The first three use one place to keep the caller's stack pointer, bench_on_stack another. */
 void bench_start(void *top, void (*fn)(void *), void *arg); /* fn(arg) on a new stack, until bench_capture */
 void bench_capture(struct stack *);                         /* note the caller's registers, go back to bench_start's caller */
 size_t bench_on(const struct stack *, size_t (*fn)(void *), void *arg); /* fn(arg), as if called from the stack's innermost frame */
+size_t bench_on_stack(const struct stack *, size_t (*fn)(void *), void *arg); /* the same, on that stack; a real one only */
 
 void bench_prepare(struct stack *);                         /* write what bench_on needs below the stack */
 
@@ -48,6 +49,7 @@ void bench_hop_cxx(void);
 int bench_python_init(char *why, size_t n);
 void bench_python_hop(int levels);
 int bench_chains(struct stack *stacks, int max, const char *plugin); /* their number */
+char *bench_stack_memory(void); /* STACK_BYTES of the thread's stack, which it does not use */
 
 /* modules.c: the loaded objects and their eh_elfs. */
 enum { MAX_VARIANTS = 4, MAX_MODULES = 64 };
@@ -83,9 +85,11 @@ struct contender {
 	size_t (*walk)(const struct stack *, uint64_t *pcs, size_t max);
 	const char *absent; /* why it cannot run here; null: it can */
 };
-extern struct contender bench_ehelf[], bench_system[]; /* ended by a null name */
+extern struct contender bench_ehelf[], bench_system[], bench_ehunwind[]; /* ended by a null name */
 size_t bench_frame_count(void); /* of the stack it is called on, by libgcc */
 void bench_system_init(const char *libs, const char *llvm);
+void bench_ehunwind_open(const char *libs);
+void bench_ehunwind_init(const char *eh_elfs); /* the folder with the eh_elfs of the modules */
 
 /* measure.c */
 struct set {

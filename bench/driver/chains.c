@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "bench.h"
 
@@ -174,12 +173,8 @@ static size_t count_frames(void *arg)
 /* capture builds one stack and returns its depth. */
 static size_t capture(struct stack *s, unsigned kinds, unsigned seed, const char *name)
 {
-	char *mem = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *mem = bench_stack_memory();
 	struct chain c = {.rng = seed * 2654435761u + 1, .kinds = kinds, .out = s};
-	if (mem == MAP_FAILED) {
-		perror("mmap");
-		exit(1);
-	}
 	c.left = 5 + (int)(seed * 7 % 8);
 	if (kinds & KIND_PYTHON)
 		c.left = 2 + (int)(seed % 5);

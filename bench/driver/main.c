@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,12 +56,11 @@ static char *make_chain(struct stack *s, const uint64_t *cfa, const uint64_t *pc
 
 static const struct contender *find_contender(const char *name)
 {
-	for (const struct contender *c = bench_ehelf; c->name; c++)
-		if (strcmp(c->name, name) == 0)
-			return c;
-	for (const struct contender *c = bench_system; c->name; c++)
-		if (strcmp(c->name, name) == 0)
-			return c;
+	const struct contender *all[] = {bench_ehelf, bench_system, bench_ehunwind};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		for (const struct contender *c = all[i]; c->name; c++)
+			if (strcmp(c->name, name) == 0)
+				return c;
 	return NULL;
 }
 
@@ -301,19 +301,23 @@ static int obey(char *line)
 		return cmd_random(args);
 	if (strcmp(line, "fake") == 0)
 		return cmd_fake(args);
+	if (strcmp(line, "ehunwind") == 0) {
+		bench_ehunwind_init(args);
+		return 1;
+	}
 	return fail("unknown command");
 }
 
-int main(int argc, char **argv)
+static char **arguments;
+
+/* work is all that the driver does. */
+static void *work(void *arg)
 {
 	char *line = NULL;
 	size_t size = 0;
-	if (argc != 4) {
-		fprintf(stderr, "usage: %s PLUGIN LIBUNWIND-FOLDER LLVM-LIBUNWIND\n", argv[0]);
-		return 2;
-	}
-	stack_count = bench_chains(stacks, MAX_STACKS, argv[1]);
-	bench_system_init(argv[2], argv[3]);
+	stack_count = bench_chains(stacks, MAX_STACKS, arguments[1]);
+	bench_system_init(arguments[2], arguments[3]);
+	bench_ehunwind_open(arguments[2]);
 	bench_measure_init();
 	bench_find_modules();
 	printf("ok\n");
@@ -327,4 +331,45 @@ int main(int argc, char **argv)
 		fflush(stdout);
 	}
 	_exit(0); /* the stacks hold locks that destructors would wait for */
+	return arg;
+}
+
+/*
+ * The work is done by a thread with a large stack. It needs the upper end; the lower
+ * one is given out to the real stacks, so that they are deeper parts of its own to
+ * whoever looks at the bounds of a stack.
+ */
+enum { ALL_STACKS = 512 << 20 };
+static char *lowest, *highest;
+
+char *bench_stack_memory(void)
+{
+	char *mem = lowest;
+	lowest += STACK_BYTES;
+	if (lowest + 16 * STACK_BYTES > highest) {
+		fprintf(stderr, "driver: no room for more stacks\n");
+		exit(1);
+	}
+	return mem;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t thread;
+	pthread_attr_t attr;
+	if (argc != 4) {
+		fprintf(stderr, "usage: %s PLUGIN LIBUNWIND-FOLDER LLVM-LIBUNWIND\n", argv[0]);
+		return 2;
+	}
+	arguments = argv;
+	lowest = mmap(NULL, ALL_STACKS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	highest = lowest + ALL_STACKS;
+	pthread_attr_init(&attr);
+	if (lowest == MAP_FAILED || pthread_attr_setstack(&attr, lowest, ALL_STACKS) != 0 ||
+	    pthread_create(&thread, &attr, work, NULL) != 0) {
+		perror("driver: thread");
+		return 1;
+	}
+	pthread_join(thread, NULL);
+	return 1;
 }

@@ -9,7 +9,7 @@
 	.set	R15, 8*15
 	.set	RIP, 8*16
 
-	.macro	save
+	.macro	save home=home
 	push	%rbp
 	push	%rbx
 	push	%r12
@@ -17,11 +17,11 @@
 	push	%r14
 	push	%r15
 	sub	$8, %rsp
-	mov	%rsp, home(%rip)
+	mov	%rsp, \home(%rip)
 	.endm
 
-	.macro	return_home
-	mov	home(%rip), %rsp
+	.macro	return_home home=home
+	mov	\home(%rip), %rsp
 	add	$8, %rsp
 	pop	%r15
 	pop	%r14
@@ -99,6 +99,30 @@ bench_on:
 	.cfi_endproc
 	.size	bench_on, .-bench_on
 
-	.local	home
+# bench_on_stack does run on the stack: what it calls may look at rsp. Below the
+# stack's rsp it leaves the pair of bench_on alone, whose first half is the return
+# address here, too.
+	.globl	bench_on_stack
+	.type	bench_on_stack, @function
+bench_on_stack:
+	.cfi_startproc
+	save	away
+	mov	RSP(%rdi), %rax
+	mov	RBX(%rdi), %rbx
+	mov	RBP(%rdi), %rbp
+	mov	R12(%rdi), %r12
+	mov	R13(%rdi), %r13
+	mov	R14(%rdi), %r14
+	mov	R15(%rdi), %r15
+	lea	-32(%rax), %rsp
+	.cfi_def_cfa rsp, 32
+	mov	%rdx, %rdi
+	call	*%rsi
+	return_home away
+	.cfi_endproc
+	.size	bench_on_stack, .-bench_on_stack
+
+	.local	home, away
+	.comm	away, 8, 8
 	.comm	home, 8, 8
 	.section	.note.GNU-stack,"",@progbits

@@ -4,6 +4,7 @@
 #define UNW_LOCAL_ONLY
 #include <dlfcn.h>
 #include <elfutils/libdwfl.h>
+#include <execinfo.h>
 #include <libunwind.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,6 +77,12 @@ static size_t libgcc(const struct stack *s, uint64_t *pcs, size_t max)
 	(void)s;
 	_Unwind_Backtrace(libgcc_frame, &t);
 	return t.n;
+}
+
+static size_t glibc_backtrace(const struct stack *s, uint64_t *pcs, size_t max)
+{
+	(void)s;
+	return (size_t)backtrace((void **)pcs, (int)max);
 }
 
 size_t bench_frame_count(void)
@@ -175,6 +182,7 @@ struct contender bench_system[] = {
 	{"unw-step-thread", unw_step_thread, 0},
 	{"unw-step-none", unw_step_none, 0},
 	{"libgcc", libgcc, 0},
+	{"glibc-backtrace", glibc_backtrace, 0},
 	{"llvm-libunwind", llvm_step, 0},
 	{"libdw", libdw, 0},
 	{0, 0, 0},
