@@ -2,7 +2,6 @@ package perfdata
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"math/bits"
@@ -132,7 +131,7 @@ func (r *Reader) takeFeature(bit uint64, off int64, data []byte) {
 	case featureSampleTime:
 		i.FirstSample, i.LastSample = c.u64(), c.u64()
 	case featureDirFormat:
-		i.warn(&Error{off, "feature DIR_FORMAT", errors.New("the recording is a folder; this file is but one of its parts")})
+		i.warn(&Error{off, "feature DIR_FORMAT", errPart})
 	case featureCompressed:
 		c.u32() // version
 		const typeZstd = 1

@@ -84,8 +84,11 @@ func (r *Reader) take(h Header, raw []byte, blk *block) error {
 		return nil
 	}
 	r.queue.add(it)
+	r.last = max(r.last, it.time)
 	if r.queue.bytes > r.opt.QueueBytes {
-		r.stats.Forced++
+		if !r.folder() { // where the queue lets go in no other way
+			r.stats.Forced++
+		}
 		r.queue.flushHalf()
 	}
 	return nil
@@ -156,7 +159,9 @@ func (r *Reader) takeUser(h Header, raw []byte) error {
 	switch h.Type {
 	case typeFinishedRound:
 		r.stats.Rounds++
-		r.queue.round()
+		if !r.folder() { // a round of one file says nothing about the others
+			r.queue.round()
+		}
 	case typeAttr:
 		r.takeAttr(h.Offset, c)
 	case typeEventUpdate:

@@ -30,18 +30,18 @@ type Stats struct {
 	Uncompressed uint64 // bytes of records that came out of them
 }
 
-// Reader reads a perf.data file.
+// Reader reads a perf.data file, or a folder of them.
 type Reader struct {
 	opt     Options
-	closer  io.Closer
+	closers []io.Closer
 	pipe    bool
 	info    Info
 	events  []*Event
 	byID    map[uint64]*Event
-	src     source
+	*input  // that is being read
+	inputs  []*input
+	until   uint64 // the time up to which it is to be read before another
 	pool    pool
-	inf     *inflater
-	inOff   int64 // offset of the record that inf works on
 	queue   queue
 	current *block
 	rec     Record
@@ -52,18 +52,23 @@ type Reader struct {
 	lastOut uint64
 }
 
-// Open opens the file at path.
+// Open opens the file at path, or the folder that perf record --threads has made
+// there.
 func Open(path string, opt Options) (*Reader, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
+	}
+	if st, err := f.Stat(); err == nil && st.IsDir() {
+		f.Close()
+		return openFolder(path, opt)
 	}
 	r, err := NewReader(f, opt)
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	r.closer = f
+	r.closers = append(r.closers, f)
 	return r, nil
 }
 
@@ -77,7 +82,8 @@ func NewReader(in io.Reader, opt Options) (*Reader, error) {
 		opt.QueueBytes = defaultQueueBytes
 	}
 	r := &Reader{opt: opt, byID: make(map[uint64]*Event)}
-	r.src = source{stream: stream{pool: &r.pool}, r: in, left: -1}
+	r.addInput("", in)
+	r.input = r.inputs[0]
 	const (
 		magic      = "PERFILE2"
 		magicSwap  = "2ELIFREP"
@@ -216,8 +222,14 @@ func (r *Reader) Info() *Info { return &r.info }
 // Stats returns what has been counted so far.
 func (r *Reader) Stats() Stats { return r.stats }
 
-// Offset returns how far the file has been read.
-func (r *Reader) Offset() int64 { return r.src.off }
+// Offset returns how far the file has been read; of a folder, the sum over its
+// files.
+func (r *Reader) Offset() (sum int64) {
+	for _, in := range r.inputs {
+		sum += in.src.off
+	}
+	return sum
+}
 
 // Err returns the error that ended the records, nil at their regular end. All
 // records before it have been given out.
@@ -227,14 +239,17 @@ func (r *Reader) Err() error { return r.err }
 // call of Next.
 func (r *Reader) Record() Record { return r.rec }
 
-// Close closes the file that Open opened.
+// Close closes what Open opened.
 func (r *Reader) Close() error {
-	r.inf.close()
 	r.done = true
-	if r.closer == nil {
-		return nil
+	var errs []error
+	for _, in := range r.inputs {
+		in.inf.close()
 	}
-	return r.closer.Close()
+	for _, c := range r.closers {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Next finds the next record; false: there is none, or Err.
@@ -250,12 +265,10 @@ func (r *Reader) Next() bool {
 				return false
 			}
 			if err := r.pull(); err != nil {
-				if !errors.Is(err, io.EOF) {
-					r.err = err
-				}
-				r.done = true
-				r.inf.close()
-				r.queue.flush(^uint64(0))
+				r.endInput(err)
+			}
+			if r.last > r.until {
+				r.choose()
 			}
 			continue
 		}

@@ -157,8 +157,18 @@ func openRecording(path string) (*perfdata.Reader, error) {
 	return perfdata.Open(path, perfdata.Options{})
 }
 
-// recordingSize is the size of the file, -1 where there is no telling.
+// recordingSize is the size of the file, or of those in the folder; -1 where there
+// is no telling.
 func recordingSize(path string) int64 {
+	if parts, err := os.ReadDir(path); err == nil {
+		sum := int64(0)
+		for _, p := range parts {
+			if info, err := p.Info(); err == nil && info.Mode().IsRegular() {
+				sum += info.Size()
+			}
+		}
+		return sum
+	}
 	stat := func() (os.FileInfo, error) { return os.Stat(path) }
 	if path == "-" {
 		stat = os.Stdin.Stat

@@ -1,0 +1,101 @@
+package perfdata
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+)
+
+// input is a stream of records: the data section of a file, or one of the files
+// data.0, data.1, ... of a folder.
+type input struct {
+	name  string // in the folder; "" for the file with the header
+	src   source
+	inf   *inflater
+	inOff int64  // offset of the record that inf works on
+	last  uint64 // latest time seen
+	ended bool
+}
+
+func (r *Reader) addInput(name string, in io.Reader) {
+	r.inputs = append(r.inputs, &input{name: name, src: source{stream: stream{pool: &r.pool}, r: in, left: -1}})
+}
+
+// folder tells whether records come from several files.
+func (r *Reader) folder() bool { return len(r.inputs) > 1 }
+
+// errPart is a warning about a file of a folder that is opened on its own.
+var errPart = errors.New("the recording is a folder; this file is but one of its parts")
+
+// openFolder opens what perf record --threads writes: data, a file with a header
+// and the records that perf itself makes, and data.N, bare records, one file per
+// thread of perf (tools/perf/util/data.c, perf_data__open_dir). The end of a
+// thread's round is written nowhere, so the records go through the queue at
+// its full length; the files are read side by side in the order of time.
+func openFolder(path string, opt Options) (*Reader, error) {
+	name := filepath.Join(path, "data")
+	if _, err := os.Stat(name); err != nil {
+		return nil, fmt.Errorf("%s: a folder, and not one of perf record: %w", path, err)
+	}
+	r, err := Open(name, opt)
+	if err != nil {
+		return nil, err
+	}
+	r.info.Warnings = slices.DeleteFunc(r.info.Warnings, func(w error) bool { return errors.Is(w, errPart) })
+	for i := 0; ; i++ {
+		base := "data." + strconv.Itoa(i)
+		f, err := os.Open(filepath.Join(path, base))
+		if errors.Is(err, os.ErrNotExist) {
+			return r, nil
+		}
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		r.closers = append(r.closers, f)
+		r.addInput(base, f)
+	}
+}
+
+// endInput closes the input that pull has come to the end of. err is io.EOF where
+// that is its regular end.
+func (r *Reader) endInput(err error) {
+	if !errors.Is(err, io.EOF) {
+		if r.name != "" {
+			err = fmt.Errorf("%s: %w", r.name, err)
+		}
+		if r.err != nil {
+			err = errors.Join(r.err, err)
+		}
+		r.err = err
+	}
+	r.inf.close()
+	r.ended = true
+	r.choose()
+}
+
+// choose goes on with the input that is behind the others in time.
+func (r *Reader) choose() {
+	var first *input
+	r.until = ^uint64(0)
+	for _, in := range r.inputs {
+		switch {
+		case in.ended:
+		case first == nil:
+			first = in
+		case in.last < first.last:
+			first, r.until = in, first.last
+		default:
+			r.until = min(r.until, in.last)
+		}
+	}
+	if first == nil {
+		r.done = true
+		r.queue.flush(^uint64(0))
+		return
+	}
+	r.input = first
+}
