@@ -24,7 +24,7 @@ func ehElf(ctx context.Context, name string, file io.ReaderAt, size int64, keep 
 		return nil, err
 	}
 	cached := cachePath(object.BuildID())
-	if image, ok := readCached(cached, object.BuildID()); ok {
+	if image, ok := readCached(cached, object.BuildID(), keep && canVerify()); ok {
 		return image, nil
 	}
 	keep = keep && cached != ""
@@ -62,8 +62,9 @@ func cachePath(buildID []byte) string {
 	return filepath.Join(folder, name)
 }
 
-// readCached reads an eh_elf of the cache, if it is what its name says.
-func readCached(path string, buildID []byte) ([]byte, bool) {
+// readCached reads an eh_elf of the cache, if it is what its name says, and where
+// verified is set, if it has been proven against its table.
+func readCached(path string, buildID []byte, verified bool) ([]byte, bool) {
 	if path == "" {
 		return nil, false
 	}
@@ -74,6 +75,9 @@ func readCached(path string, buildID []byte) ([]byte, bool) {
 	defer done()
 	info, err := elfout.ReadInfo(f)
 	if err != nil || info.Note.Version != abi.Version || !bytes.Equal(info.Note.BuildID, buildID) {
+		return nil, false
+	}
+	if verified && !statsOf(info).Verified {
 		return nil, false
 	}
 	image := make([]byte, size)

@@ -48,6 +48,19 @@ func TestScriptVerb(t *testing.T) {
 	kept, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "ehasm/.build-id/61/*.eh_elf.so"))
 	require.NoError(t, err)
 	require.Len(t, kept, 1)
+	built := ehasm(t, "build", "--cache", "--no-verify", "--force", filepath.Join(symfs, "prog"))
+	require.Equal(t, exitDone, built.code, built.stderr)
+	proven := func() bool {
+		b, err := os.ReadFile(kept[0])
+		require.NoError(t, err)
+		return bytes.Contains(b, []byte(keyVerified+"=true"))
+	}
+	assert.False(t, proven())
+	ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs)
+	assert.False(t, proven(), "used as it is")
+	ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--cache")
+	assert.Equal(t, canVerify(), proven(), "made again, as build --cache would")
+
 	require.NoError(t, os.WriteFile(kept[0], []byte("damaged"), 0o666))
 
 	out, stats := filepath.Join(symfs, "out"), filepath.Join(symfs, "stats")
