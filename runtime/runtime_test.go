@@ -130,7 +130,7 @@ func TestStacks(t *testing.T) {
 	k := makeKit(t)
 	for scenario, figures := range map[string]string{ // deterministic: as many as the program makes
 		"chains": "stacks=61", "callbacks": "stacks=", "signals": "stacks=194", "threads": "stacks=400", "deep": "stacks=40",
-		"overflow": "stacks=3", "forks": "stacks=2", "coroutines": "stacks=62", "assembly": "stacks=42", "loading": "stacks=60",
+		"overflow": "stacks=3", "forks": "stacks=2", "coroutines": "stacks=70", "assembly": "stacks=42", "loading": "stacks=60",
 	} {
 		t.Run(scenario, func(t *testing.T) {
 			t.Parallel()

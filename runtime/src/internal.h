@@ -142,6 +142,7 @@ const struct ehu_object *ehu_code_at_(ehu_cursor_t *c, const struct ehu_table *t
 /* ------------------------------------------------------------------------------ stack.c */
 
 void ehu_stack_init_(void);
+extern uint64_t ehu_context_start_; /* where the function of a makecontext returns to: the outermost frame */
 bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags);
 int ehu_probe_word_(void *arg, uint64_t addr, uint64_t *word);
 

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/ucontext.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -195,7 +196,27 @@ bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
     return feel_out(rsp, mem, flags);
 }
 
-/* ehu_stack_init_ notes where the main thread's stack ends. */
+uint64_t ehu_context_start_;
+
+/*
+ * note_context_start finds the return address that makecontext gives its function. No
+ * call precedes it, so no table describes it as a return address; in glibc's tables a
+ * stack goes on from there to whatever lies above.
+ */
+static void note_context_start(void)
+{
+    static ucontext_t made;
+    static char space[4096];
+    if (getcontext(&made) != 0)
+        return;
+    made.uc_stack.ss_sp = space;
+    made.uc_stack.ss_size = sizeof space;
+    made.uc_link = NULL;
+    makecontext(&made, ehu_stack_init_, 0); /* never entered */
+    memcpy(&ehu_context_start_, (const void *)(uintptr_t)made.uc_mcontext.gregs[REG_RSP], sizeof ehu_context_start_);
+}
+
+/* ehu_stack_init_ notes where stacks end. */
 void ehu_stack_init_(void)
 {
     struct rlimit limit;
@@ -210,6 +231,7 @@ void ehu_stack_init_(void)
     }
     if (maps)
         fclose(maps);
+    note_context_start();
     if (syscall(SYS_gettid) == getpid())
         main_tp = ehu_thread_pointer_();
     char here = 0, there = 1;

@@ -219,6 +219,11 @@ static void count_end(int status)
     }
 }
 
+static bool is_context_start(const ehu_cursor_t *c)
+{
+    return c->regs.reg[EH_ELF_RIP] == ehu_context_start_ && !c->regs.exact;
+}
+
 /*
  * run takes up to max steps and leaves the reason for the last not taken in the
  * status; 0 where all were. With max 1 a step not taken leaves the registers alone.
@@ -235,6 +240,10 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
             before = c->regs;
             keep(c);
         }
+        if (is_context_start(c)) {
+            c->regs.status = EH_ELF_OUTERMOST;
+            return n;
+        }
         uint64_t *to = pcs ? pcs + n : NULL;
         size_t k = 0;
         c->regs.status = EH_ELF_NO_INFO;
@@ -250,7 +259,9 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
         int status = c->regs.status;
         o = object_at(c, t, pc_of(&c->regs), &code);
         if (!o) {
-            status = c->regs.reg[EH_ELF_RIP] == 0 ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
+            /* libc's eh_elf does not stop at the start of a context that began in libc */
+            bool outermost = c->regs.reg[EH_ELF_RIP] == 0 || (pcs && n > 1 && pcs[n - 2] == ehu_context_start_);
+            status = outermost ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
             if (max == 1)
                 c->regs = before;
             c->regs.status = (int16_t)status;

@@ -8,6 +8,7 @@
 
 bool expect_guesses;
 int expected_end;
+bool theirs_may_go_on;
 _Atomic long num_stacks, num_frames, num_guessed;
 static _Atomic long num_registers, num_failed;
 
@@ -85,7 +86,7 @@ static void compare(ehu_cursor_t *e, unw_cursor_t *u, void **pcs, size_t n, bool
             break;
     }
     num_stacks++;
-    check(mine <= 0 && theirs <= 0, "after frame %d at %#lx: step %d, libunwind %d", depth, (long)e->regs.reg[EH_ELF_RIP],
+    check(mine <= 0 && (theirs <= 0 || theirs_may_go_on), "after frame %d at %#lx: step %d, libunwind %d", depth, (long)e->regs.reg[EH_ELF_RIP],
           mine, theirs);
     check(mine == 0 || mine == expected_end, "status %d at the end", mine);
     check((size_t)depth + 1 == n, "%d frames, array of %zu", depth + 1, n);
@@ -104,7 +105,7 @@ __attribute__((noinline)) void check_here(void)
     unw_init_local(&u, &context);
     compare(&e, &u, pcs, n, false);
     int m = unw_backtrace(others, MAX_FRAMES);
-    check((size_t)m == n, "%zu frames, unw_backtrace %d", n, m);
+    check((size_t)m == n || (theirs_may_go_on && (size_t)m > n), "%zu frames, unw_backtrace %d", n, m);
     for (size_t i = 1; i < n && i < (size_t)m; i++)
         check(pcs[i] == others[i], "pc %zu: %p, unw_backtrace %p", i, pcs[i], others[i]);
 }

@@ -20,6 +20,7 @@ int summary(const char *name); /* prints the figures; the exit status */
 
 extern bool expect_guesses; /* frames may be guessed: only pcs are compared */
 extern int expected_end;     /* what a step at the last frame may also say */
+extern bool theirs_may_go_on; /* libunwind may not notice the outermost frame */
 extern _Atomic long num_stacks, num_frames, num_guessed;
 
 #endif
