@@ -107,8 +107,12 @@ func scriptVerb() verb {
 
 // runScript is the verb: open, go through, tell.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
-	opt.MapDir = "/tmp"
+	opt.MapDirs = []string{"/tmp"}
 	opt.Objects.DebugDirs = unwind.DefaultDebugDirs()
+	if root := opt.Objects.Symfs; root != "" {
+		opt.MapDirs = append([]string{filepath.Join(root, "tmp")}, opt.MapDirs...)
+		opt.Objects.DebugDirs = append([]string{filepath.Join(root, "usr/lib/debug")}, opt.Objects.DebugDirs...)
+	}
 	opt.Objects.VDSO = func() ([]byte, error) { return hostVDSO(ctx) }
 	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
 		return ehElf(ctx, name, file, size, opt.cache)

@@ -83,8 +83,8 @@ func TestScriptVerb(t *testing.T) {
 
 // TestScriptProgress wants a bar on a terminal where nothing else is written.
 func TestScriptProgress(t *testing.T) {
+	prog := goBuild(t) // before Go's cache is out of sight
 	perf, symfs := smallRecording(t)
-	prog := goBuild(t)
 	for _, c := range []struct {
 		bar    bool
 		stdout bool // to a file

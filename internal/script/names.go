@@ -30,14 +30,14 @@ type namer struct {
 	kern    once[*symbols.Table]
 	mu      sync.Mutex
 	objects map[*unwind.Object]*once[*symbols.Table]
-	jit     map[int32]*once[*symbols.Table]
+	jit     map[int32]*once[jitMap]
 	debug   map[*unwind.Object]*once[*debugInfo]
 	errs    []error
 	hidden  bool
 }
 
 func newNamer(opt *Options) *namer {
-	return &namer{opt: opt, objects: make(map[*unwind.Object]*once[*symbols.Table]), jit: make(map[int32]*once[*symbols.Table]),
+	return &namer{opt: opt, objects: make(map[*unwind.Object]*once[*symbols.Table]), jit: make(map[int32]*once[jitMap]),
 		debug: make(map[*unwind.Object]*once[*debugInfo])}
 }
 
@@ -104,26 +104,37 @@ func (n *namer) user(m *unwind.Mapping, key frameKey, at uint64) *frame {
 	return f
 }
 
+// jitMap is what perf-PID.map says.
+type jitMap struct {
+	path  string
+	table *symbols.Table
+}
+
 // anonymous names code that was made at run time.
 func (n *namer) anonymous(f *frame, pid int32) *frame {
-	path := filepath.Join(n.opt.MapDir, fmt.Sprintf("perf-%d.map", pid))
 	f.dso = f.object.Name
-	if n.opt.MapDir == "" {
+	if len(n.opt.MapDirs) == 0 {
 		return f
 	}
 	n.mu.Lock()
 	o := n.jit[pid]
 	if o == nil {
-		o = new(once[*symbols.Table])
+		o = new(once[jitMap])
 		n.jit[pid] = o
 	}
 	n.mu.Unlock()
-	table := o.get(func() *symbols.Table {
-		t, _ := symbols.PerfMap(path) // most processes have none
-		return t
+	m := o.get(func() (m jitMap) {
+		for _, dir := range n.opt.MapDirs {
+			m.path = filepath.Join(dir, fmt.Sprintf("perf-%d.map", pid))
+			var err error
+			if m.table, err = symbols.PerfMap(m.path); err == nil {
+				break // most processes have none
+			}
+		}
+		return m
 	})
-	f.dso = path
-	if s := table.Find(f.ip); s != nil {
+	f.dso = m.path
+	if s := m.table.Find(f.ip); s != nil {
 		f.name, f.offset = n.demangle(s.Name), f.ip-s.Start
 	}
 	return f

@@ -43,8 +43,8 @@ type Options struct {
 	Lines    bool // frames have their source's file and line
 	// FullSourcePath writes the whole path in the format Perf; others always do.
 	FullSourcePath bool
-	Kallsyms       string // path; empty: kernel frames get no names
-	MapDir         string // folder of perf-PID.map files; empty: none
+	Kallsyms       string   // path; empty: kernel frames get no names
+	MapDirs        []string // folders of perf-PID.map files, the first to be asked first
 	Objects        unwind.Options
 	// Progress is told where in the file the reader is and how many samples it has
 	// met; from the reading goroutine, now and then. It may be nil.

@@ -89,7 +89,7 @@ func (r *recording) sample(pid int32, pc uint64, chain []uint64, returns ...uint
 }
 
 func (r *recording) options(f Format) Options {
-	return Options{Format: f, Workers: 2, MapDir: r.dir, Kallsyms: filepath.Join(r.dir, "kallsyms"),
+	return Options{Format: f, Workers: 2, MapDirs: []string{r.dir}, Kallsyms: filepath.Join(r.dir, "kallsyms"),
 		Objects: unwind.Options{Symfs: r.dir, Compile: unwindtest.Compile}}
 }
 

@@ -89,9 +89,24 @@ func (s *Summary) Text(w io.Writer) {
 	if s.Compat > 0 {
 		fmt.Fprintf(w, "  %-24s %9d\n", "32-bit code", s.Compat)
 	}
+	const most = 20
+	n := 0
 	for _, o := range s.Objects {
-		if o.Error != "" {
-			fmt.Fprintf(w, "  not unwound through: %s (%d frames)\n", o.Error, o.Frames)
+		if o.Error == "" {
+			continue
 		}
+		if n++; n > most {
+			continue
+		}
+		var ended uint64
+		for cause, n := range o.Ends {
+			if cause != unwind.Outermost.String() {
+				ended += n
+			}
+		}
+		fmt.Fprintf(w, "  no eh_elf: %s (%d frames, in which %d stacks end)\n", o.Error, o.Frames, ended)
+	}
+	if n > most {
+		fmt.Fprintf(w, "  and %d more objects without an eh_elf\n", n-most)
 	}
 }
