@@ -121,8 +121,21 @@ func TestWalk(t *testing.T) {
 				assert.Equal(t, 1, n, "rbp %#x", rbp)
 			}
 		}
-		assert.Equal(t, uint64(2), walker.Guessed)
-		assert.Equal(t, uint64(2), walker.GuessedStacks)
+		for last, want := range map[uint64]Cause{0: Outermost, 1: NoInfo} { // at the end of a chain
+			var pcs [10]uint64
+			regs, mem := start(0x10010), stack(0x401f10)
+			regs.Reg[abi.RBP] = mem.Lo
+			binary.LittleEndian.PutUint64(mem.Bytes, last)
+			n, cause, _ := walker.Walk(maps, regs, mem, pcs[:])
+			assert.Equal(t, []uint64{0x10010, 0x401f10}, pcs[:n])
+			assert.Equal(t, want, cause)
+			regs = start(0x10010)
+			regs.Reg[abi.RBP] = last
+			_, cause, _ = walker.Walk(maps, regs, mem, pcs[:])
+			assert.Equal(t, NoObject, cause, "what rbp holds in the innermost frame may be anything")
+		}
+		assert.Equal(t, uint64(4), walker.Guessed)
+		assert.Equal(t, uint64(4), walker.GuessedStacks)
 	})
 	var two [2]uint64
 	n, cause, _ := walker.Walk(maps, start(libBase+0x3010), stack(0x401050, 0x401010), two[:])

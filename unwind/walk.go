@@ -44,7 +44,7 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 	}
 	v := w.view(m)
 	pcs[0] = regs.Reg[abi.RIP]
-	guessed := false
+	guessed := 0 // the frame that was found last by the frame pointer
 	n := 1
 	for n < len(pcs) {
 		steps, i := v.spans.Walk(regs, mem, pcs[n:])
@@ -83,19 +83,19 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 				return n, Outermost, object
 			}
 			if !m.guess(regs, mem) {
-				return n, NoInfo, object
+				return n, chainEnd(guessed == n, regs, NoInfo), object
 			}
 		case noCode:
 			if !m.guess(regs, mem) {
-				return n, NoObject, object
+				return n, chainEnd(guessed == n, regs, NoObject), object
 			}
 		}
-		if w.Guessed++; !guessed {
+		if w.Guessed++; guessed == 0 {
 			w.GuessedStacks++
 		}
-		guessed = true
 		pcs[n] = regs.Reg[abi.RIP]
 		n++
+		guessed = n
 	}
 	mapping := m.Find(lookup(regs))
 	switch {
@@ -105,6 +105,15 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 		return n - 1, Outermost, nil
 	}
 	return n, NoMapping, nil
+}
+
+// chainEnd is Outermost where a chain of frame pointers has led to a zero, which
+// is how it ends (x86-64 psABI 3.4.1), else otherwise.
+func chainEnd(guessed bool, regs *abi.Regs, otherwise Cause) Cause {
+	if guessed && regs.Reg[abi.RBP] == 0 {
+		return Outermost
+	}
+	return otherwise
 }
 
 // lookup is the address by which the frame of regs is looked up.
