@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unsafe"
 )
 
 // FromELF reads the functions of an ELF file: of .symtab where it has one, else
@@ -96,7 +97,7 @@ func fromSection(main, f *elf.File, typ elf.SectionType) []Symbol {
 	if err != nil {
 		return nil
 	}
-	names := string(str)
+	names := unsafe.String(unsafe.SliceData(str), len(str)) // nothing writes to str
 	list := make([]Symbol, 0, len(tab)/symSize/2)
 	for ; len(tab) >= symSize; tab = tab[symSize:] {
 		name := binary.LittleEndian.Uint32(tab)

@@ -5,10 +5,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
+	"unsafe"
 )
 
 const maxText = 512 << 20 // bytes of a text file of symbols
@@ -19,35 +22,34 @@ var ErrHidden = errors.New("the kernel hides its addresses (kernel.kptr_restrict
 // Kallsyms reads the symbols of the running kernel: proc(5), /proc/kallsyms. Of
 // several at one address the last of the file is kept, as perf does.
 func Kallsyms(path string) (*Table, error) {
-	b, err := readBounded(path, maxText)
+	text, err := readText(path)
 	if err != nil {
 		return nil, err
 	}
-	var list []Symbol
+	// The names are parts of the text: there are hundreds of thousands.
+	list := make([]Symbol, 0, strings.Count(text, "\n")+1)
 	some := false
-	for line := range bytes.Lines(b) {
-		f := bytes.Fields(line)
-		if len(f) < 3 || len(f[1]) != 1 {
+	for line := range strings.Lines(text) {
+		start, rest, _ := strings.Cut(strings.TrimRight(line, "\n"), " ")
+		kind, rest, ok := strings.Cut(rest, " ")
+		if !ok || len(kind) != 1 || !strings.Contains("TtWwDdBb", kind) {
 			continue
 		}
-		if bytes.IndexByte([]byte("TtWwDdBb"), f[1][0]) < 0 {
-			continue
-		}
-		addr, err := strconv.ParseUint(string(f[0]), 16, 64)
+		addr, err := strconv.ParseUint(start, 16, 64)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		some = some || addr != 0
-		s := Symbol{Start: addr, End: addr, Name: string(f[2]), rank: rankEmpty}
-		if len(f) > 3 {
-			s.Module = string(f[3])
-		}
-		list = append(list, s)
+		name, module, _ := strings.Cut(rest, "\t")
+		list = append(list, Symbol{Start: addr, End: addr, Name: name, Module: module, rank: rankEmpty})
 	}
 	if !some {
 		return nil, ErrHidden
 	}
-	slices.SortStableFunc(list, func(a, b Symbol) int { return cmp.Compare(a.Start, b.Start) })
+	byStart := func(a, b Symbol) int { return cmp.Compare(a.Start, b.Start) }
+	if !slices.IsSortedFunc(list, byStart) { // with modules it is not
+		slices.SortStableFunc(list, byStart)
+	}
 	kept := list[:0]
 	for i, s := range list {
 		if i+1 == len(list) || list[i+1].Start != s.Start {
@@ -55,6 +57,21 @@ func Kallsyms(path string) (*Table, error) {
 		}
 	}
 	return extend(kept), nil
+}
+
+// readText reads a file of symbols.
+func readText(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	const room = 16 << 20 // of /proc/kallsyms, whose size is 0; what is not used costs nothing
+	var b bytes.Buffer
+	b.Grow(room)
+	_, err = b.ReadFrom(io.LimitReader(f, maxText))
+	// Nothing writes to the buffer any more.
+	return unsafe.String(unsafe.SliceData(b.Bytes()), b.Len()), err
 }
 
 // PerfMap reads the symbols that a run-time compiler has written for perf:
