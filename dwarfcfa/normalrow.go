@@ -55,6 +55,7 @@ func newTableBuilder(s *Section, rep *Report) *tableBuilder {
 
 // interpret appends the ranges of spans, which are ascending and disjoint.
 func (b *tableBuilder) interpret(spans []span) {
+	b.ranges = make([]Range, 0, rangesOf(spans))
 	for i := range spans {
 		sp := &spans[i]
 		mark, rows, notCompiled, listed := len(b.ranges), b.rep.Rows, b.rep.NotCompiledRows, len(b.rep.NotCompiled)
@@ -75,6 +76,16 @@ func (b *tableBuilder) interpret(spans []span) {
 			b.rep.lose(b.s.errorOf(&fde, err))
 		}
 	}
+}
+
+// rangesOf guesses how many rows spans have: seldom less than needed.
+func rangesOf(spans []span) int {
+	const perRow = 4 // bytes of instructions: an advance and a new CFA or a rule
+	n := len(spans)
+	for i := range spans {
+		n += spans[i].instLen / perRow
+	}
+	return n
 }
 
 // row takes a raw row of the current span.

@@ -142,7 +142,8 @@ func (r *Report) lose(err *DecodeError) {
 
 // collect decodes the entries of a section.
 func collect(s *Section, rep *Report) []span {
-	var spans []span
+	const typical = 48 // bytes of a CIE or FDE; most are larger
+	spans := make([]span, 0, s.Size()/typical)
 	r := newEntryReader(s)
 	var f FDE
 	for {

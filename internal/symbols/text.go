@@ -66,12 +66,22 @@ func readText(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	const room = 16 << 20 // of /proc/kallsyms, whose size is 0; what is not used costs nothing
-	var b bytes.Buffer
-	b.Grow(room)
-	_, err = b.ReadFrom(io.LimitReader(f, maxText))
-	// Nothing writes to the buffer any more.
-	return unsafe.String(unsafe.SliceData(b.Bytes()), b.Len()), err
+	// /proc/kallsyms has no size, and 5 to 15 MB. What is not used of this costs
+	// nothing; growing would cost as much as parsing.
+	b := make([]byte, 0, 16<<20)
+	for r := io.LimitReader(f, maxText); ; {
+		if len(b) == cap(b) {
+			b = slices.Grow(b, len(b))
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if errors.Is(err, io.EOF) {
+			return unsafe.String(unsafe.SliceData(b), len(b)), nil // nothing writes to b any more
+		}
+		if err != nil {
+			return "", err
+		}
+	}
 }
 
 // PerfMap reads the symbols that a run-time compiler has written for perf:
