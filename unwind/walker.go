@@ -17,6 +17,10 @@ type Walker struct {
 	// stacks with such frames.
 	Guessed, GuessedStacks uint64
 
+	// Met is called before the eh_elf of an object is asked for, maybe more than
+	// once; nil: nobody is to know.
+	Met func(*Object)
+
 	views [viewCount]*view
 }
 
@@ -58,6 +62,9 @@ func (w *Walker) view(m *Maps) *view {
 func (w *Walker) ask(v *view, i int) {
 	begin := time.Now()
 	mapping := &v.maps.list[i]
+	if w.Met != nil {
+		w.Met(mapping.Object)
+	}
 	code, err := mapping.Object.Code()
 	w.Loading += time.Since(begin)
 	if err != nil {

@@ -34,6 +34,8 @@ type namer struct {
 	debug   map[*unwind.Object]*once[*debugInfo]
 	errs    []error
 	hidden  bool
+
+	background sync.WaitGroup // reads symbols while eh_elfs are compiled
 }
 
 func newNamer(opt *Options) *namer {
@@ -60,9 +62,9 @@ func (n *namer) demangle(name string) string {
 	return symbols.Demangle(name)
 }
 
-func (n *namer) kernel(ip uint64) *frame {
-	f := &frame{ip: ip, inKern: true, dso: "[kernel.kallsyms]"}
-	table := n.kern.get(func() *symbols.Table {
+// kernelTable is the symbols of the kernel, nil where they are not to be had.
+func (n *namer) kernelTable() *symbols.Table {
+	return n.kern.get(func() *symbols.Table {
 		if n.hidden || n.opt.Kallsyms == "" {
 			return nil
 		}
@@ -72,7 +74,11 @@ func (n *namer) kernel(ip uint64) *frame {
 		}
 		return t
 	})
-	if s := table.Find(ip); s != nil {
+}
+
+func (n *namer) kernel(ip uint64) *frame {
+	f := &frame{ip: ip, inKern: true, dso: "[kernel.kallsyms]"}
+	if s := n.kernelTable().Find(ip); s != nil {
 		f.name, f.offset = n.demangle(s.Name), ip-s.Start
 		if s.Module != "" {
 			f.dso = s.Module
@@ -140,15 +146,32 @@ func (n *namer) anonymous(f *frame, pid int32) *frame {
 	return f
 }
 
-// table is the symbols of an object, nil where it has none.
-func (n *namer) table(o *unwind.Object) *symbols.Table {
+// entry is where the symbols of an object are kept; first tells that nobody has
+// asked for them.
+func (n *namer) entry(o *unwind.Object) (e *once[*symbols.Table], first bool) {
 	n.mu.Lock()
-	e := n.objects[o]
+	defer n.mu.Unlock()
+	e = n.objects[o]
 	if e == nil {
-		e = new(once[*symbols.Table])
+		e, first = new(once[*symbols.Table]), true
 		n.objects[o] = e
 	}
-	n.mu.Unlock()
+	return e, first
+}
+
+// foresee reads the symbols of an object in the background.
+func (n *namer) foresee(o *unwind.Object) {
+	if _, first := n.entry(o); first {
+		n.background.Go(func() { n.table(o) })
+	}
+}
+
+// foreseeKernel does so for the kernel.
+func (n *namer) foreseeKernel() { n.background.Go(func() { n.kernelTable() }) }
+
+// table is the symbols of an object, nil where it has none.
+func (n *namer) table(o *unwind.Object) *symbols.Table {
+	e, _ := n.entry(o)
 	return e.get(func() *symbols.Table {
 		file, _, err := o.Open()
 		if err != nil {

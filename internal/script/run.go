@@ -17,17 +17,18 @@ import (
 // runner is one call of Run. Its fields do not change while workers are at
 // work, but for those with their own locks.
 type runner struct {
-	opt     Options
-	reader  *perfdata.Reader
-	procs   *unwind.Processes
-	objects *unwind.Objects
-	names   *namer
-	ids     map[string][]byte // build-ids of the header, by name
-	width   int               // of the longest event name
-	lost    uint64
-	clean   *strings.Replacer // for folded stacks
-	places  places
-	flames  flames
+	opt        Options
+	reader     *perfdata.Reader
+	procs      *unwind.Processes
+	objects    *unwind.Objects
+	names      *namer
+	ids        map[string][]byte // build-ids of the header, by name
+	width      int               // of the longest event name
+	lost       uint64
+	kernelSeen bool              // by the reading goroutine
+	clean      *strings.Replacer // for folded stacks
+	places     places
+	flames     flames
 }
 
 // Run reads all records and writes to w. The summary is there with an error,
@@ -76,6 +77,7 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 	close(ordered)
 	busy.Wait()
 	writing.Wait()
+	run.names.background.Wait()
 
 	if writeErr == nil && opt.Format == Folded {
 		writeErr = writeFolded(w, workers)
@@ -206,6 +208,10 @@ func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 	}
 	j.maps = run.procs.Process(s.PID).Maps()
 	j.chain = b.addWords(s.Callchain)
+	if !run.kernelSeen && (j.mode == perfdata.ModeKernel || len(j.chain) > 0 && j.chain[0] == perfdata.ContextKernel) {
+		run.kernelSeen = true
+		run.names.foreseeKernel()
+	}
 	if len(s.Stack) > 0 && s.UserRegs.ABI != perfdata.ABINone {
 		j.abi = s.UserRegs.ABI
 		j.stack = b.addBytes(s.Stack)
