@@ -18,6 +18,7 @@ type Symbol struct {
 	Name       string // as the file has it
 	Module     string // of a kernel module's symbol
 	rank       uint8  // bits; less is better
+	pos        uint32 // in the list that newTable was given
 }
 
 // Bits of Symbol.rank.
@@ -35,13 +36,17 @@ type Table struct{ list []Symbol }
 // symbols__fixup_duplicate and symbols__fixup_end of tools/perf/util/symbol.c.
 func newTable(list []Symbol) *Table {
 	for i := range list {
+		list[i].pos = uint32(i)
 		if list[i].End <= list[i].Start {
 			list[i].rank |= rankEmpty
 			list[i].End = list[i].Start
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Symbol) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), better(&a, &b))
+	slices.SortFunc(list, func(a, b Symbol) int { // a stable sort takes twice the time
+		if c := cmp.Compare(a.Start, b.Start); c != 0 {
+			return c
+		}
+		return cmp.Or(better(&a, &b), cmp.Compare(a.pos, b.pos))
 	})
 	list = slices.CompactFunc(list, func(a, b Symbol) bool { return a.Start == b.Start })
 	return extend(list)
