@@ -45,15 +45,15 @@ static bool rose(const eh_elf_regs_t *before, const eh_elf_regs_t *after, size_t
 }
 
 /*
- * one_step takes a step and undoes it where the CFA did not rise. Leaving a signal
- * frame may lead anywhere: the handler may have had a stack of its own.
+ * one_step takes a step from the registers *before, which are the cursor's, and undoes
+ * it where the CFA did not rise. Leaving a signal frame may lead anywhere: the handler
+ * may have had a stack of its own.
  */
-static size_t one_step(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pc)
+static size_t one_step(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pc, const eh_elf_regs_t *before)
 {
-    eh_elf_regs_t before = c->regs;
     size_t k = o->walk(&c->regs, &c->memory, o->bias, pc, 1);
-    if (k == 1 && !c->regs.exact && !rose(&before, &c->regs, 1)) {
-        c->regs = before;
+    if (k == 1 && !c->regs.exact && !rose(before, &c->regs, 1)) {
+        c->regs = *before;
         c->regs.status = EHU_NOT_RISING;
         return 0;
     }
@@ -62,14 +62,15 @@ static size_t one_step(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pc
 
 static size_t careful_steps(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs, size_t max)
 {
-    size_t k = 0;
-    while (k < max && one_step(c, o, pcs ? pcs + k : NULL) == 1) {
-        k++;
-        uint64_t pc = pc_of(&c->regs);
-        if (pc < o->low || pc >= o->high || !in_window(&c->memory, c->regs.reg[EH_ELF_RSP]))
-            break;
+    for (size_t k = 0; k < max; k++) {
+        eh_elf_regs_t before = c->regs;
+        uint64_t pc = pc_of(&before);
+        if (k > 0 && (pc < o->low || pc >= o->high || !in_window(&c->memory, before.reg[EH_ELF_RSP])))
+            return k;
+        if (one_step(c, o, pcs + k, &before) == 0)
+            return k;
     }
-    return k;
+    return max;
 }
 
 /*
@@ -79,30 +80,34 @@ static size_t careful_steps(ehu_cursor_t *c, const struct ehu_object *o, uint64_
 static size_t beyond_window(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs)
 {
     uint64_t end = c->memory.lo + c->memory.size;
+    eh_elf_regs_t before = c->regs;
     if (c->flags & EHU_OTHER_STACK && ehu_window_(c->regs.reg[EH_ELF_RSP], &c->memory, &c->flags) &&
         c->memory.lo + c->memory.size > end) {
-        size_t k = one_step(c, o, pcs);
+        size_t k = one_step(c, o, pcs, &before);
         if (k == 1 || c->regs.status != EH_ELF_UNREADABLE)
             return k;
     }
     c->memory.read = ehu_probe_word_;
-    size_t k = one_step(c, o, pcs);
+    size_t k = one_step(c, o, pcs, &before);
     c->memory.read = NULL;
     return k;
+}
+
+/* has_window tells whether the window is that of the frame, or makes it so. */
+static bool has_window(ehu_cursor_t *c)
+{
+    uint64_t rsp = c->regs.reg[EH_ELF_RSP];
+    if (in_window(&c->memory, rsp) || ehu_window_(rsp, &c->memory, &c->flags))
+        return true;
+    c->regs.status = EH_ELF_UNREADABLE;
+    return false;
 }
 
 /* steps takes up to max steps in an object; the status is that of the last. */
 static size_t steps(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs, size_t max)
 {
-    if (!in_window(&c->memory, c->regs.reg[EH_ELF_RSP]) &&
-        !ehu_window_(c->regs.reg[EH_ELF_RSP], &c->memory, &c->flags)) {
-        c->regs.status = EH_ELF_UNREADABLE;
+    if (!has_window(c))
         return 0;
-    }
-    if (max == 1) {
-        size_t k = one_step(c, o, pcs);
-        return k == 0 && c->regs.status == EH_ELF_UNREADABLE ? beyond_window(c, o, pcs) : k;
-    }
     eh_elf_regs_t before = c->regs;
     size_t k = o->walk(&c->regs, &c->memory, o->bias, pcs, max < RUN ? max : RUN);
     if (k == 0)
@@ -116,12 +121,31 @@ static size_t steps(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs, 
 }
 
 /*
+ * find is ehu_find_ for a walk, which as a rule stays in an object or goes to and fro
+ * between two. The cursor has their places in some table, in this one perhaps.
+ */
+static const struct ehu_object *find(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
+{
+    uint16_t first = c->hint[0], second = c->hint[1];
+    if (first < t->n && pc - t->object[first].low < t->object[first].high - t->object[first].low)
+        return &t->object[first];
+    c->hint[1] = first;
+    c->hint[0] = second;
+    if (second < t->n && pc - t->object[second].low < t->object[second].high - t->object[second].low)
+        return &t->object[second];
+    const struct ehu_object *o = ehu_find_(t, pc);
+    if (o)
+        c->hint[0] = (uint16_t)(o - t->object);
+    return o;
+}
+
+/*
  * object_at finds the object that holds pc, or the code in no object, which it describes
  * in *code. It is null where pc leads to no code that is known.
  */
 static const struct ehu_object *object_at(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
 {
-    const struct ehu_object *o = ehu_find_(t, pc);
+    const struct ehu_object *o = find(c, t, pc);
     return o || pc == (uint64_t)-1 ? o : ehu_code_at_(c, t, pc, code);
 }
 
@@ -175,7 +199,9 @@ enum {
 static void keep(ehu_cursor_t *c)
 {
     uint32_t known = c->regs.valid & CALLER_SAVED;
-    for (int i = 0; known != 0 && i < EH_ELF_RIP; i++)
+    if (known == 0)
+        return;
+    for (int i = 0; i < EH_ELF_RIP; i++)
         if (known & 1u << i)
             c->kept[i] = c->regs.reg[i];
     c->kept_valid |= known;
@@ -194,7 +220,7 @@ static size_t guess_registers(ehu_cursor_t *c, const struct ehu_table *t, const 
         if (guessed & 1u << i)
             c->regs.reg[i] = c->kept[i];
     c->regs.valid |= guessed;
-    if (guessed != 0 && one_step(c, o, NULL) == 1 && is_code(c, t, pc_of(&c->regs))) {
+    if (guessed != 0 && one_step(c, o, NULL, &before) == 1 && is_code(c, t, pc_of(&c->regs))) {
         c->flags |= EHU_GUESSED;
         ehu_count_(COUNT_GUESSED);
         return 1;
@@ -225,34 +251,61 @@ static bool is_context_start(const ehu_cursor_t *c)
 }
 
 /*
- * run takes up to max steps and leaves the reason for the last not taken in the
- * status; 0 where all were. With max 1 a step not taken leaves the registers alone.
+ * run_one takes a step. It returns 1; or 0 and leaves the registers alone, with the
+ * reason in the status.
+ */
+static size_t run_one(ehu_cursor_t *c, const struct ehu_table *t)
+{
+    struct ehu_object code;
+    if (is_context_start(c)) {
+        c->regs.status = EH_ELF_OUTERMOST;
+        return 0;
+    }
+    const struct ehu_object *o = object_at(c, t, pc_of(&c->regs), &code);
+    eh_elf_regs_t before = c->regs;
+    size_t k = 0;
+    keep(c);
+    c->regs.status = EH_ELF_NO_INFO;
+    if (o && o->walk && has_window(c)) {
+        k = one_step(c, o, NULL, &before);
+        if (k == 0 && c->regs.status == EH_ELF_UNREADABLE)
+            k = beyond_window(c, o, NULL);
+    }
+    if (k == 0 && c->regs.status == EH_ELF_NO_INFO)
+        k = guess(c, t, o, NULL);
+    if (k == 0 && c->regs.status == EH_ELF_BAD_REGISTER)
+        k = guess_registers(c, t, o);
+    if (k == 1 && !is_code(c, t, pc_of(&c->regs))) {
+        int status = c->regs.reg[EH_ELF_RIP] == 0 ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
+        c->regs = before;
+        c->regs.status = (int16_t)status;
+        return 0;
+    }
+    if (k == 1)
+        c->regs.status = EH_ELF_OK;
+    return k;
+}
+
+/*
+ * run takes up to max steps, as many as it can with each call of an eh_elf, and leaves
+ * the reason for the last not taken in the status; 0 where all were.
  */
 static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
     struct ehu_object code;
     const struct ehu_object *o = object_at(c, t, pc_of(&c->regs), &code);
     size_t n = 0;
-    c->regs.status = EH_ELF_OK;
     while (n < max) {
-        eh_elf_regs_t before;
-        if (max == 1) {
-            before = c->regs;
-            keep(c);
-        }
         if (is_context_start(c)) {
             c->regs.status = EH_ELF_OUTERMOST;
             return n;
         }
-        uint64_t *to = pcs ? pcs + n : NULL;
         size_t k = 0;
         c->regs.status = EH_ELF_NO_INFO;
         if (o && o->walk)
-            k = steps(c, o, to, max - n);
+            k = steps(c, o, pcs + n, max - n);
         if (k == 0 && c->regs.status == EH_ELF_NO_INFO)
-            k = guess(c, t, o, to);
-        if (k == 0 && c->regs.status == EH_ELF_BAD_REGISTER && max == 1)
-            k = guess_registers(c, t, o);
+            k = guess(c, t, o, pcs + n);
         if (k == 0)
             return n;
         n += k;
@@ -260,11 +313,8 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
         o = object_at(c, t, pc_of(&c->regs), &code);
         if (!o) {
             /* libc's eh_elf does not stop at the start of a context that began in libc */
-            bool outermost = c->regs.reg[EH_ELF_RIP] == 0 || (pcs && n > 1 && pcs[n - 2] == ehu_context_start_);
-            status = outermost ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
-            if (max == 1)
-                c->regs = before;
-            c->regs.status = (int16_t)status;
+            bool outermost = c->regs.reg[EH_ELF_RIP] == 0 || (n > 1 && pcs[n - 2] == ehu_context_start_);
+            c->regs.status = outermost ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
             return n - 1;
         }
         if (status == EH_ELF_OUTERMOST)
@@ -281,6 +331,7 @@ static void begin(ehu_cursor_t *c)
     c->depth = 0;
     c->flags = 0;
     c->kept_valid = 0;
+    c->hint[0] = c->hint[1] = 0;
     memset(c->code, 0, sizeof c->code);
 }
 
@@ -288,7 +339,7 @@ static void begin(ehu_cursor_t *c)
 static size_t by_steps(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
     size_t n = 0;
-    while (n < max && run(c, t, NULL, 1) == 1)
+    while (n < max && run_one(c, t) == 1)
         pcs[n++] = c->regs.reg[EH_ELF_RIP];
     return n;
 }
@@ -372,7 +423,7 @@ int ehu_step(ehu_cursor_t *c)
     else if (c->depth == EHU_MAX_DEPTH)
         c->regs.status = EHU_TOO_DEEP;
     else
-        k = run(c, t, NULL, 1);
+        k = run_one(c, t);
     ehu_leave_(slot);
     if (k == 1) {
         c->depth++;
