@@ -34,14 +34,14 @@ static void raise_floor(ehu_cursor_t *c)
 }
 
 /*
- * rose tells whether the CFA came up as k steps make it. Each leaves a return address
- * behind, but for the first from where a signal interrupted: vfork has taken its own
- * off the stack, into a register.
+ * rose tells whether the CFA came up, from rsp on, as k steps make it. Each leaves a
+ * return address behind, but for the first from where a signal interrupted (exact):
+ * vfork has taken its own off the stack, into a register.
  */
-static bool rose(const eh_elf_regs_t *before, const eh_elf_regs_t *after, size_t k)
+static bool rose(uint64_t from, uint64_t exact, const eh_elf_regs_t *after, size_t k)
 {
-    uint64_t from = before->reg[EH_ELF_RSP], to = after->reg[EH_ELF_RSP];
-    return to >= from && to - from >= 8 * (k - before->exact);
+    uint64_t to = after->reg[EH_ELF_RSP];
+    return to >= from && to - from >= 8 * (k - exact);
 }
 
 /*
@@ -52,25 +52,12 @@ static bool rose(const eh_elf_regs_t *before, const eh_elf_regs_t *after, size_t
 static size_t one_step(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pc, const eh_elf_regs_t *before)
 {
     size_t k = o->walk(&c->regs, &c->memory, o->bias, pc, 1);
-    if (k == 1 && !c->regs.exact && !rose(before, &c->regs, 1)) {
+    if (k == 1 && !c->regs.exact && !rose(before->reg[EH_ELF_RSP], before->exact, &c->regs, 1)) {
         c->regs = *before;
         c->regs.status = EHU_NOT_RISING;
         return 0;
     }
     return k;
-}
-
-static size_t careful_steps(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs, size_t max)
-{
-    for (size_t k = 0; k < max; k++) {
-        eh_elf_regs_t before = c->regs;
-        uint64_t pc = pc_of(&before);
-        if (k > 0 && (pc < o->low || pc >= o->high || !in_window(&c->memory, before.reg[EH_ELF_RSP])))
-            return k;
-        if (one_step(c, o, pcs + k, &before) == 0)
-            return k;
-    }
-    return max;
 }
 
 /*
@@ -103,18 +90,22 @@ static bool has_window(ehu_cursor_t *c)
     return false;
 }
 
-/* steps takes up to max steps in an object; the status is that of the last. */
+/*
+ * steps takes up to max steps in an object; the status is that of the last. Where the
+ * CFA did not rise over them, the registers are lost and the status is EHU_NOT_RISING:
+ * the stack is corrupt, or a signal frame is among them.
+ */
 static size_t steps(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs, size_t max)
 {
     if (!has_window(c))
         return 0;
-    eh_elf_regs_t before = c->regs;
+    uint64_t rsp = c->regs.reg[EH_ELF_RSP], exact = c->regs.exact;
     size_t k = o->walk(&c->regs, &c->memory, o->bias, pcs, max < RUN ? max : RUN);
     if (k == 0)
         return c->regs.status == EH_ELF_UNREADABLE ? beyond_window(c, o, pcs) : 0;
-    if (!rose(&before, &c->regs, k)) { /* corrupt, or a signal frame among them */
-        c->regs = before;
-        return careful_steps(c, o, pcs, max < RUN ? max : RUN);
+    if (!rose(rsp, exact, &c->regs, k)) {
+        c->regs.status = EHU_NOT_RISING;
+        return 0;
     }
     raise_floor(c);
     return k;
@@ -335,7 +326,7 @@ static void begin(ehu_cursor_t *c)
     memset(c->code, 0, sizeof c->code);
 }
 
-/* by_steps walks again from the start, with what only single steps keep track of. */
+/* by_steps walks again from the start, with what only single steps keep track of and check. */
 static size_t by_steps(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
     size_t n = 0;
@@ -356,7 +347,7 @@ static size_t backtrace(ehu_cursor_t *c, void **pcs, size_t n)
     if (t) {
         uint64_t *to = (uint64_t *)(void *)(pcs + 1);
         k = run(c, t, to, n - 1);
-        if (c->regs.status == EH_ELF_BAD_REGISTER) {
+        if (c->regs.status == EH_ELF_BAD_REGISTER || c->regs.status == EHU_NOT_RISING) {
             c->regs = start;
             begin(c);
             k = by_steps(c, t, to, n - 1);
