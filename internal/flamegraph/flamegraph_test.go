@@ -273,7 +273,7 @@ func TestPrune(t *testing.T) {
 	frames, stacks := randomStacks(2)
 	g := graphOf(frames, stacks)
 	all := g.boxes(new(Left))
-	for _, size := range []int{1, 3000, 20_000, 100_000, 300_000} {
+	for _, size := range []int{1, 3000, 20_000, 100_000, 200_000} {
 		svg, left := draw(t, g, Options{Unit: "samples", MaxBytes: size})
 		assert.Less(t, len(svg), size+len(script)+len(style)+3000)
 		p := parse(t, svg)

@@ -30,7 +30,7 @@ const (
 )
 
 // boxBytes is about what a box takes in the file beside its name.
-const boxBytes = 220
+const boxBytes = 140
 
 // DefaultBytes is the default of Options.MaxBytes.
 const DefaultBytes = 4 << 20
