@@ -39,8 +39,8 @@ var programs = map[string][]string{
 	"stacks":  {"stacks.c", "check.c", "trouble.c", "-lunwind", "-pthread"},
 	"corrupt": {"corrupt.c", "-pthread"},
 	"objects": {"objects.c"},
-	"race":    {"race.c", "-pthread"},
-	"jit":     {"jit.c", "copy.c", "check.c", "-lunwind", "-pthread"},
+	"race":    {"race.c", "forbid.c", "-pthread"},
+	"jit":     {"jit.c", "copy.c", "forbid.c", "check.c", "-lunwind", "-pthread"},
 }
 
 const warnings = "-Wall -Wextra -Werror"
@@ -183,10 +183,12 @@ func TestCorrupt(t *testing.T) {
 	assert.Contains(t, out, "no_object=1 not_rising=1 unreadable=1 guessed=1 failures=0")
 }
 
-// TestRace walks in three threads while objects come and go.
+// TestRace walks in three threads while objects and regions of code come and go.
 func TestRace(t *testing.T) {
 	k := makeKit(t)
-	assert.Equal(t, "refreshes=61 odd=0\n", k.mustRun(t, k.path("eh"), nil, k.path("race"), "30"))
+	for _, env := range []string{"NO_QUERY=", "NO_QUERY=1"} {
+		assert.Equal(t, "refreshes=61 odd=0\n", k.mustRun(t, k.path("eh"), []string{env}, k.path("race"), "30"), env)
+	}
 }
 
 // TestThreadSanitizer runs the same, instrumented.
@@ -196,7 +198,7 @@ func TestThreadSanitizer(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	prog := filepath.Join(dir, "race-tsan")
-	args := append([]string{"-g", "-O1", "-fsanitize=thread", "-D_GNU_SOURCE", "-I../include", "-o", prog, "testdata/race.c", "-pthread"}, sources...)
+	args := append([]string{"-g", "-O1", "-fsanitize=thread", "-D_GNU_SOURCE", "-I../include", "-o", prog, "testdata/race.c", "testdata/forbid.c", "-pthread"}, sources...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "libtsan") {
 			t.Skip("needs libtsan")
@@ -205,7 +207,9 @@ func TestThreadSanitizer(t *testing.T) {
 	}
 	out, err := exec.Command(k.path("ehasm"), "build", "-q", "-o", dir, prog).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	assert.Equal(t, "refreshes=11 odd=0\n", k.mustRun(t, dir+":"+k.path("eh"), nil, prog, "5"))
+	for _, env := range []string{"NO_QUERY=", "NO_QUERY=1"} {
+		assert.Equal(t, "refreshes=11 odd=0\n", k.mustRun(t, dir+":"+k.path("eh"), []string{env}, prog, "5"), env)
+	}
 }
 
 // TestValgrind looks for reads of what is not the program's, and for leaks.

@@ -4,17 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libunwind.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -109,12 +104,6 @@ static void call(int depth, int through)
 {
     depth_wanted = through;
     down(depth);
-}
-
-static bool no_query(void)
-{
-    const char *value = getenv("NO_QUERY");
-    return value && *value;
 }
 
 /* settle waits until what a list that is read now and then says has been read again. */
@@ -375,26 +364,6 @@ static void vanishing(void)
 
 /* ------------------------------------------------------------------------------------- all */
 
-/* forbid_query makes the kernel one that has no PROCMAP_QUERY. */
-static void forbid_query(void)
-{
-    enum { IOCTL_NUMBER = 17 << 0 | 'f' << 8 };
-    struct sock_filter rules[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
-        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffff),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IOCTL_NUMBER, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog filter = {sizeof rules / sizeof *rules, rules};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
-        printf("cannot forbid\n");
-        exit(3);
-    }
-}
-
 static int open_files(void)
 {
     int n = 0;
@@ -419,8 +388,7 @@ WITH_FRAME_POINTER int main(int argc, char **argv)
     int files = open_files();
     if (ehu_init() != 0)
         return 2;
-    if (no_query())
-        forbid_query();
+    forbid_query();
     ehu_stats(&before);
     ehu_backtrace(pcs, 16);
     ehu_stats(&after);
