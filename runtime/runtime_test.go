@@ -81,7 +81,12 @@ func (k *kit) make() string {
 		steps = append(steps, k.gcc(name, append(inTestdata(args), k.path("libehunwind.so"))...))
 		build = append(build, k.path(name))
 	}
-	for _, step := range append(steps, build) {
+	return runAll(append(steps, build))
+}
+
+// runAll runs commands and returns what went wrong.
+func runAll(steps [][]string) string {
+	for _, step := range steps {
 		if out, err := exec.Command(step[0], step[1:]...).CombinedOutput(); err != nil {
 			return strings.Join(step, " ") + ": " + err.Error() + "\n" + string(out)
 		}

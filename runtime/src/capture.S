@@ -1,27 +1,8 @@
 /*
  * The two functions that begin at their caller's frame. They note its registers
- * before a compiler can change any: those that a call preserves, rsp as it is
- * after the return, and the return address. Offsets are those of eh_elf_regs_t.
+ * before a compiler can change any.
  */
-#define REG(n) (8 * (n))
-#define VALID 136
-#define EXACT 140
-#define CALLER 0x1f0c8 /* 3 rbx, 6 rbp, 7 rsp, 12-15, 16 the pc */
-
-.macro save base, entry /* entry: rsp at the function's entry, from rsp now */
-	mov	%rbx, REG(3)(\base)
-	mov	%rbp, REG(6)(\base)
-	lea	8+\entry(%rsp), %rax
-	mov	%rax, REG(7)(\base)
-	mov	%r12, REG(12)(\base)
-	mov	%r13, REG(13)(\base)
-	mov	%r14, REG(14)(\base)
-	mov	%r15, REG(15)(\base)
-	mov	\entry(%rsp), %rax
-	mov	%rax, REG(16)(\base)
-	movl	$CALLER, VALID(\base)
-	movl	$0, EXACT(\base) /* and the status */
-.endm
+#include "save.h"
 
 	.text
 	.globl	ehu_backtrace

@@ -149,7 +149,8 @@ int ehu_probe_word_(void *arg, uint64_t addr, uint64_t *word);
 /* Bits of ehu_cursor_t.flags. */
 enum {
     EHU_GUESSED = 1 << 0,
-    EHU_OTHER_STACK = 1 << 1 /* the window is not on the thread's own stack; it may end before the stack does */
+    EHU_OTHER_STACK = 1 << 1, /* the window is not on the thread's own stack; it may end before the stack does */
+    EHU_NOT_BY_TABLE = 1 << 2  /* what ended the stack is not a table: a return address of 0, or makecontext's */
 };
 
 /* ------------------------------------------------------------------------------ stats.c */
@@ -170,5 +171,13 @@ void ehu_stats_init_(bool secure);
 
 size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs); /* called by capture.S */
 void ehu_cursor_start_(ehu_cursor_t *cursor);                                /* called by capture.S */
+
+/* What a walk by tables alone came to. */
+enum ehu_worth {
+    EHU_PARTIAL, /* it ended, or was helped, where another unwinder may find more */
+    EHU_WHOLE,   /* to the frame whose table says that it is the outermost, or of the length asked for */
+    EHU_ASTRAY   /* the tables led to a word or a return address in memory that cannot be read */
+};
+size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth);
 
 #endif

@@ -249,6 +249,7 @@ static size_t run_one(ehu_cursor_t *c, const struct ehu_table *t)
 {
     struct ehu_object code;
     if (is_context_start(c)) {
+        c->flags |= EHU_NOT_BY_TABLE;
         c->regs.status = EH_ELF_OUTERMOST;
         return 0;
     }
@@ -268,6 +269,7 @@ static size_t run_one(ehu_cursor_t *c, const struct ehu_table *t)
         k = guess_registers(c, t, o);
     if (k == 1 && !is_code(c, t, pc_of(&c->regs))) {
         int status = c->regs.reg[EH_ELF_RIP] == 0 ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
+        c->flags |= status == EH_ELF_OUTERMOST ? EHU_NOT_BY_TABLE : 0;
         c->regs = before;
         c->regs.status = (int16_t)status;
         return 0;
@@ -288,6 +290,7 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
     size_t n = 0;
     while (n < max) {
         if (is_context_start(c)) {
+            c->flags |= EHU_NOT_BY_TABLE;
             c->regs.status = EH_ELF_OUTERMOST;
             return n;
         }
@@ -305,6 +308,7 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
         if (!o) {
             /* libc's eh_elf does not stop at the start of a context that began in libc */
             bool outermost = c->regs.reg[EH_ELF_RIP] == 0 || (n > 1 && pcs[n - 2] == ehu_context_start_);
+            c->flags |= outermost ? EHU_NOT_BY_TABLE : 0;
             c->regs.status = outermost ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
             return n - 1;
         }
@@ -367,6 +371,59 @@ size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs)
     c.regs = *regs;
     begin(&c);
     return backtrace(&c, pcs, n);
+}
+
+typedef size_t walk_fn(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max);
+
+/* in_parts walks like how, if need be without an array for all the pcs. */
+static size_t in_parts(walk_fn *how, ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
+{
+    uint64_t part[RUN];
+    size_t n = 0;
+    if (pcs)
+        return how(c, t, pcs, max);
+    do
+        n += how(c, t, part, RUN);
+    while (c->regs.status == EH_ELF_OK && n < max);
+    return n;
+}
+
+/*
+ * ehu_try_ takes up to max steps from regs, for who has another unwinder to ask, and says
+ * how good they are. Without pcs it is no walk that counts.
+ */
+size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth)
+{
+    ehu_cursor_t c;
+    c.regs = *regs;
+    begin(&c);
+    size_t k = 0;
+    struct ehu_slot *slot = ehu_enter_(pcs ? ONE_WALK : 0);
+    const struct ehu_table *t = atomic_load(&ehu_table_);
+    c.regs.status = EH_ELF_NO_INFO;
+    if (t) {
+        k = in_parts(run, &c, t, pcs, max);
+        if (c.regs.status == EHU_NOT_RISING) {
+            c.regs = *regs;
+            begin(&c);
+            c.regs.status = EH_ELF_OK;
+            k = in_parts(by_steps, &c, t, pcs, max);
+        }
+    }
+    ehu_leave_(slot);
+    int status = c.regs.status;
+    uint64_t word;
+    if (status != EH_ELF_OUTERMOST)
+        count_end(status);
+    if (c.flags & (EHU_GUESSED | EHU_NOT_BY_TABLE))
+        *worth = EHU_PARTIAL;
+    else if (status == EH_ELF_OUTERMOST || (status == EH_ELF_OK && pcs))
+        *worth = EHU_WHOLE;
+    else if (status == EH_ELF_UNREADABLE || (status == EHU_NO_OBJECT && ehu_probe_word_(NULL, c.regs.reg[EH_ELF_RIP], &word) != 0))
+        *worth = EHU_ASTRAY;
+    else
+        *worth = EHU_PARTIAL;
+    return k;
 }
 
 /* Places in gregset_t of the registers by DWARF number. */

@@ -1,0 +1,62 @@
+/* The functions that fill an array: glibc's backtrace and libunwind's unw_backtrace. */
+#include <string.h>
+
+#include "preload.h"
+
+/*
+ * fill fills the array if that can be done without the original. Where the tables lead to
+ * memory that cannot be read, glibc's backtrace would follow them and crash: libgcc reads
+ * what they say, and looks at the code at a return address that it does not know. That
+ * happens where a signal meets the few instructions at the end of libgcc's own
+ * _Unwind_Resume that its tables do not describe right. The frames before are all there
+ * is to be had. libunwind asks the kernel before it reads, and so it is asked.
+ */
+static bool fill(enum ehp_kind kind, void **pcs, int n, const eh_elf_regs_t *regs, struct ehp_answer *answer)
+{
+    enum ehu_worth worth = EHU_PARTIAL;
+    size_t k = 0;
+    if (atomic_load_explicit(&ehp_ready_, memory_order_acquire) && n > 0)
+        k = ehu_try_(regs, (uint64_t *)(void *)(pcs + 1), (size_t)n - 1, &worth);
+    if (worth == EHU_PARTIAL || (worth == EHU_ASTRAY && kind == KIND_UNW_BACKTRACE)) {
+        ehp_add_(&ehp_handed_[kind]);
+        return false;
+    }
+    ehp_add_(&ehp_taken_[kind]);
+    pcs[0] = (void *)(uintptr_t)regs->reg[EH_ELF_RIP];
+    *answer = (struct ehp_answer){(long)k + 1, NULL};
+    return true;
+}
+
+/*
+ * The first call of glibc's backtrace loads libgcc, which is why programs that want to
+ * call it in a signal handler call it once before. That has to have its effect: a later
+ * call may be one that is handed on.
+ */
+static void warm_up(int (*original)(void **, int))
+{
+    static _Atomic bool warm;
+    void *pc;
+    if (!atomic_load_explicit(&warm, memory_order_relaxed) && !atomic_exchange(&warm, true))
+        original(&pc, 1);
+}
+
+struct ehp_answer ehp_backtrace_(void **pcs, int n, const eh_elf_regs_t *regs)
+{
+    struct ehp_answer answer = {0, NULL};
+    int (*original)(void **, int) = EHP_ORIGINAL(backtrace);
+    if (original && n > 0)
+        warm_up(original);
+    if (!fill(KIND_BACKTRACE, pcs, n, regs, &answer))
+        memcpy(&answer.original, &original, sizeof original);
+    return answer;
+}
+
+struct ehp_answer ehp_unw_backtrace_(void **pcs, int n, const eh_elf_regs_t *regs)
+{
+    struct ehp_answer answer = {0, NULL};
+    if (!fill(KIND_UNW_BACKTRACE, pcs, n, regs, &answer)) {
+        int (*original)(void **, int) = EHP_ORIGINAL(unw_backtrace);
+        memcpy(&answer.original, &original, sizeof original);
+    }
+    return answer;
+}

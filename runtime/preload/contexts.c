@@ -1,0 +1,185 @@
+/*
+ * libgcc's _Unwind_Backtrace, and the functions that take an _Unwind_Context. Contexts
+ * of two makers meet in the latter: ours, which _Unwind_Backtrace gives to its callback,
+ * and those that libgcc gives to the personality routines of an exception.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "preload.h"
+
+/*
+ * A context of ours begins with two words that are no addresses; one of libgcc's or of
+ * libunwind's begins with two that are null or addresses.
+ */
+static const uint64_t magic[2] = {0xe4e1f0c0de0001c7u, 0x9be5c0a1e5ced001u};
+
+struct _Unwind_Context {
+    uint64_t magic[2];
+    uint64_t ip; /* the frame's pc */
+    ehu_cursor_t cursor;
+    bool at_end; /* beyond the outermost frame, where libgcc calls back once more */
+};
+
+static bool ours(const struct _Unwind_Context *c) { return c->magic[0] == magic[0] && c->magic[1] == magic[1]; }
+
+static _Unwind_Reason_Code call_back(_Unwind_Trace_Fn trace, void *arg, const eh_elf_regs_t *regs)
+{
+    struct _Unwind_Context c;
+    memcpy(c.magic, magic, sizeof magic);
+    c.at_end = false;
+    c.cursor.regs = *regs;
+    ehu_cursor_start_(&c.cursor);
+    for (;;) {
+        c.ip = c.cursor.regs.reg[EH_ELF_RIP];
+        if (trace(&c, arg) != _URC_NO_REASON)
+            return _URC_FATAL_PHASE1_ERROR;
+        int status = ehu_step(&c.cursor);
+        if (status == 0)
+            break;
+        if (status < 0)
+            return _URC_FATAL_PHASE1_ERROR;
+    }
+    c.at_end = true;
+    c.ip = 0;
+    if (ehp_style_ == STYLE_LIBGCC && trace(&c, arg) != _URC_NO_REASON)
+        return _URC_FATAL_PHASE1_ERROR;
+    return _URC_END_OF_STACK;
+}
+
+/*
+ * The stack is walked once without calling back, to see whether it can be done to its end;
+ * or to memory that cannot be read, where libgcc would crash: see arrays.c.
+ */
+struct ehp_answer ehp_unwind_backtrace_(_Unwind_Trace_Fn trace, void *arg, const eh_elf_regs_t *regs)
+{
+    struct ehp_answer answer = {_URC_FATAL_PHASE1_ERROR, NULL};
+    _Unwind_Reason_Code (*original)(_Unwind_Trace_Fn, void *) = EHP_ORIGINAL(unwind_backtrace);
+    enum ehu_worth worth = EHU_PARTIAL;
+    if (atomic_load_explicit(&ehp_ready_, memory_order_acquire) && ehp_style_ != STYLE_OTHER)
+        ehu_try_(regs, NULL, EHU_MAX_DEPTH, &worth);
+    if (worth == EHU_WHOLE || (worth == EHU_ASTRAY && ehp_style_ == STYLE_LIBGCC)) {
+        ehp_add_(&ehp_taken_[KIND_UNWIND_BACKTRACE]);
+        answer.value = call_back(trace, arg, regs);
+        return answer;
+    }
+    ehp_add_(&ehp_handed_[KIND_UNWIND_BACKTRACE]);
+    memcpy(&answer.original, &original, sizeof original);
+    return answer;
+}
+
+/* ------------------------------------------------------------- what a frame does not have */
+
+struct question {
+    const struct _Unwind_Context *context;
+    uint64_t (*ask)(struct _Unwind_Context *, int);
+    int index;
+    uint64_t answer;
+};
+
+static _Unwind_Reason_Code is_it(struct _Unwind_Context *c, void *arg)
+{
+    struct question *q = arg;
+    const uint64_t *reg = q->context->cursor.regs.reg;
+    _Unwind_Ptr ip = ehp_original_.get_ip(c);
+    if (q->context->at_end ? ip != 0 : ip != reg[EH_ELF_RIP] || ehp_original_.get_cfa(c) != reg[EH_ELF_RSP])
+        return _URC_NO_REASON;
+    q->answer = q->ask(c, q->index);
+    return _URC_END_OF_STACK;
+}
+
+/*
+ * ask_original has the original walk up to the same frame, which is still on the stack,
+ * and asks there. It takes as long as the original takes for the walk.
+ */
+static uint64_t ask_original(const struct _Unwind_Context *c, uint64_t (*ask)(struct _Unwind_Context *, int), int index)
+{
+    struct question q = {c, ask, index, 0};
+    if (EHP_ORIGINAL(unwind_backtrace))
+        ehp_original_.unwind_backtrace(is_it, &q);
+    return q.answer;
+}
+
+static uint64_t ask_gr(struct _Unwind_Context *c, int index) { return ehp_original_.get_gr(c, index); }
+static uint64_t ask_cfa(struct _Unwind_Context *c, int index) { return (void)index, ehp_original_.get_cfa(c); }
+static uint64_t ask_lsda(struct _Unwind_Context *c, int index)
+{
+    return (void)index, (uint64_t)(uintptr_t)ehp_original_.get_lsda(c);
+}
+static uint64_t ask_region(struct _Unwind_Context *c, int index) { return (void)index, ehp_original_.get_region_start(c); }
+static uint64_t ask_data(struct _Unwind_Context *c, int index) { return (void)index, ehp_original_.get_data_rel_base(c); }
+static uint64_t ask_text(struct _Unwind_Context *c, int index) { return (void)index, ehp_original_.get_text_rel_base(c); }
+
+/* ------------------------------------------------------------------------------ questions */
+
+EHP_EXPORT _Unwind_Ptr _Unwind_GetIP(struct _Unwind_Context *c)
+{
+    if (!ours(c))
+        return EHP_ORIGINAL(get_ip)(c);
+    return c->ip;
+}
+
+EHP_EXPORT _Unwind_Ptr _Unwind_GetIPInfo(struct _Unwind_Context *c, int *ip_before_insn)
+{
+    if (!ours(c))
+        return EHP_ORIGINAL(get_ip_info)(c, ip_before_insn);
+    *ip_before_insn = !c->at_end && c->cursor.regs.exact;
+    return c->ip;
+}
+
+EHP_EXPORT _Unwind_Word _Unwind_GetCFA(struct _Unwind_Context *c)
+{
+    if (!ours(c))
+        return EHP_ORIGINAL(get_cfa)(c);
+    return c->at_end ? ask_original(c, ask_cfa, 0) : c->cursor.regs.reg[EH_ELF_RSP];
+}
+
+/* libgcc has a place of rsp only where a table names one; elsewhere asking for it is an error there. */
+EHP_EXPORT _Unwind_Word _Unwind_GetGR(struct _Unwind_Context *c, int index)
+{
+    uint64_t value;
+    if (!ours(c))
+        return EHP_ORIGINAL(get_gr)(c, index);
+    if (!c->at_end && ehu_get_reg(&c->cursor, index, &value) == 0)
+        return value;
+    return ask_original(c, ask_gr, index);
+}
+
+EHP_EXPORT void *_Unwind_GetLanguageSpecificData(struct _Unwind_Context *c)
+{
+    return ours(c) ? (void *)(uintptr_t)ask_original(c, ask_lsda, 0) : EHP_ORIGINAL(get_lsda)(c);
+}
+
+EHP_EXPORT _Unwind_Ptr _Unwind_GetRegionStart(struct _Unwind_Context *c)
+{
+    return ours(c) ? ask_original(c, ask_region, 0) : EHP_ORIGINAL(get_region_start)(c);
+}
+
+EHP_EXPORT _Unwind_Ptr _Unwind_GetDataRelBase(struct _Unwind_Context *c)
+{
+    return ours(c) ? ask_original(c, ask_data, 0) : EHP_ORIGINAL(get_data_rel_base)(c);
+}
+
+EHP_EXPORT _Unwind_Ptr _Unwind_GetTextRelBase(struct _Unwind_Context *c)
+{
+    return ours(c) ? ask_original(c, ask_text, 0) : EHP_ORIGINAL(get_text_rel_base)(c);
+}
+
+/*
+ * Setting serves exceptions, where contexts are installed; those of a backtrace are not.
+ * The pc that is set is got from then on; a register is not set: libgcc would change it
+ * on the stack, in the frame that saved it.
+ */
+EHP_EXPORT void _Unwind_SetIP(struct _Unwind_Context *c, _Unwind_Ptr value)
+{
+    if (!ours(c))
+        EHP_ORIGINAL(set_ip)(c, value);
+    else
+        c->ip = value;
+}
+
+EHP_EXPORT void _Unwind_SetGR(struct _Unwind_Context *c, int index, _Unwind_Word value)
+{
+    if (!ours(c))
+        EHP_ORIGINAL(set_gr)(c, index, value);
+}

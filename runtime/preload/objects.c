@@ -1,0 +1,96 @@
+/*
+ * Objects that come and go. Walks may run in signal handlers, where nothing can be
+ * looked up, so new objects are noticed where the program loads them: in dlopen and
+ * dlclose.
+ *
+ * The loader looks at who called dlopen: by the return address it finds the object whose
+ * DT_RUNPATH and DT_RPATH apply to a name without a slash, and whose folder $ORIGIN is. A
+ * call of ours would be one by this library. So where the outcome may depend on the
+ * caller, the call is not followed: the entry jumps to the original, and what it loads is
+ * unknown until the next call that is followed; stacks through it are handed on until then.
+ */
+#include <link.h>
+#include <string.h>
+
+#include "preload.h"
+
+struct dependence {
+    uint64_t caller;
+    bool first; /* object: the program itself, whose DT_RPATH applies to all */
+    bool found;
+};
+
+static bool contains(const struct dl_phdr_info *info, uint64_t address)
+{
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_LOAD &&
+            address - (info->dlpi_addr + info->dlpi_phdr[i].p_vaddr) < info->dlpi_phdr[i].p_memsz)
+            return true;
+    return false;
+}
+
+/* look finds paths that would apply to a call by one object and not to one by another. */
+static int look(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct dependence *d = arg;
+    bool rpath = false, runpath = false;
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        if (info->dlpi_phdr[i].p_type != PT_DYNAMIC)
+            continue;
+        const ElfW(Dyn) *dyn = (const void *)(uintptr_t)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+        for (; dyn->d_tag != DT_NULL; dyn++) {
+            rpath |= dyn->d_tag == DT_RPATH;
+            runpath |= dyn->d_tag == DT_RUNPATH;
+        }
+    }
+    /* DT_RPATH applies also to calls by what the object has loaded; DT_RUNPATH does not */
+    d->found = runpath ? contains(info, d->caller) : rpath && !d->first;
+    d->first = false;
+    return d->found;
+}
+
+static bool depends_on_caller(const char *path, const void *caller)
+{
+    struct dependence d = {(uint64_t)(uintptr_t)caller, true, false};
+    if (strchr(path, '$'))
+        return true;
+    if (strchr(path, '/'))
+        return false;
+    dl_iterate_phdr(look, &d);
+    return d.found;
+}
+
+static void *followed(const char *path, int mode)
+{
+    void *handle = ehp_original_.dlopen(path, mode);
+    if (handle) { /* else dlerror has something to say, and is left alone */
+        ehu_refresh();
+        ehp_resolve_(false);
+    }
+    ehp_add_(&ehp_followed_);
+    return handle;
+}
+
+void *ehp_dlopen_(const char *path, int mode, const void *caller)
+{
+    void *(*target)(const char *, int) = EHP_ORIGINAL(dlopen);
+    void *address;
+    (void)mode;
+    if (path && path[0] != 0) { /* else it is the program, which is loaded */
+        if (atomic_load(&ehp_ready_) && !depends_on_caller(path, caller))
+            target = followed;
+        else
+            ehp_add_(&ehp_not_followed_);
+    }
+    memcpy(&address, &target, sizeof address);
+    return address;
+}
+
+EHP_EXPORT int dlclose(void *handle)
+{
+    int result = EHP_ORIGINAL(dlclose)(handle);
+    if (result == 0 && atomic_load(&ehp_ready_))
+        ehu_refresh();
+    return result;
+}

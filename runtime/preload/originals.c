@@ -1,0 +1,169 @@
+/*
+ * Finding the originals: by RTLD_NEXT, which is what the program's own calls would have
+ * been bound to without us. It does not see libraries that came by dlopen, so where
+ * there is nothing, a libgcc or libunwind that is loaded is asked by name.
+ *
+ * This is done in the constructor and after each dlopen that is followed, since looking
+ * a symbol up takes the loader's locks. What is still missing when it is needed is looked
+ * up then, even in a signal handler: it belongs to a library that was loaded unseen.
+ */
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <string.h>
+
+#include "preload.h"
+
+#define LIBGCC "libgcc_s.so"
+#define LIBUNWIND "libunwind.so.8"
+
+struct ehp_originals ehp_original_;
+enum ehp_style ehp_style_;
+_Atomic bool ehp_ready_;
+
+static uint64_t libunwind_low, libunwind_high; /* its code */
+static _Thread_local bool resolving __attribute__((tls_model("initial-exec")));
+
+bool ehp_in_libunwind_(const void *address)
+{
+    uint64_t a = (uint64_t)(uintptr_t)address;
+    return a >= libunwind_low && a < libunwind_high;
+}
+
+/* open_loaded gives a handle of a library that is loaded already, and keeps it loaded. */
+static void *open_loaded(const char *path) { return ehp_original_.dlopen(path, RTLD_LAZY | RTLD_NOLOAD); }
+
+struct named {
+    const char *prefix; /* of the file's name */
+    char path[PATH_MAX];
+};
+
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int find_named(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct named *n = arg;
+    (void)size;
+    if (strncmp(file_name(info->dlpi_name), n->prefix, strlen(n->prefix)) != 0 || strlen(info->dlpi_name) >= sizeof n->path)
+        return 0;
+    strcpy(n->path, info->dlpi_name);
+    return 1;
+}
+
+/* home gives where to look for the functions of the library that has this symbol; null if none has. */
+static void *home(const char *symbol, const char *prefix, bool in_scope)
+{
+    Dl_info info;
+    struct named n = {.prefix = prefix};
+    void *found = in_scope ? dlsym(RTLD_NEXT, symbol) : NULL;
+    if (found) {
+        if (dladdr(found, &info) != 0 && info.dli_fname)
+            open_loaded(info.dli_fname);
+        return RTLD_NEXT;
+    }
+    return dl_iterate_phdr(find_named, &n) ? open_loaded(n.path) : NULL;
+}
+
+struct range {
+    uint64_t inside, low, high;
+};
+
+static int find_range(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct range *r = arg;
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        uint64_t low = info->dlpi_addr + p->p_vaddr;
+        if (p->p_type == PT_LOAD && p->p_flags & PF_X && r->inside - low < p->p_memsz) {
+            r->low = low;
+            r->high = low + p->p_memsz;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* style_of tells whose an _Unwind_Backtrace is. */
+static enum ehp_style style_of(void *function)
+{
+    Dl_info info;
+    if (ehp_in_libunwind_(function))
+        return STYLE_LIBUNWIND;
+    if (dladdr(function, &info) == 0 || !info.dli_fname)
+        return STYLE_OTHER;
+    return strncmp(file_name(info.dli_fname), LIBGCC, strlen(LIBGCC)) == 0 ? STYLE_LIBGCC : STYLE_OTHER;
+}
+
+#define LOOK_UP(member, symbol, result, parameters) *(void **)&found.member = dlsym(where, symbol);
+#define COPY(member, symbol, result, parameters) ehp_original_.member = found.member;
+
+static void resolve_libc(void)
+{
+    struct ehp_originals found;
+    void *where = RTLD_NEXT;
+    ORIGINALS_LIBC(LOOK_UP)
+    ORIGINALS_LIBC(COPY)
+}
+
+static void resolve_libunwind(bool in_scope)
+{
+    struct ehp_originals found;
+    void *where = home("_ULx86_64_init_local", LIBUNWIND, in_scope);
+    if (!where)
+        return;
+    ORIGINALS_LIBUNWIND(LOOK_UP)
+    struct range r = {.inside = (uint64_t)(uintptr_t)found.init_local};
+    if (!found.init_local || dl_iterate_phdr(find_range, &r) == 0)
+        return;
+    libunwind_low = r.low;
+    libunwind_high = r.high;
+    ORIGINALS_LIBUNWIND(COPY)
+}
+
+static void resolve_unwind(bool in_scope)
+{
+    struct ehp_originals found;
+    void *where = home("_Unwind_Backtrace", LIBGCC, in_scope);
+    if (!where)
+        where = home("_Unwind_Backtrace", "libunwind.so", false);
+    if (!where)
+        return;
+    ORIGINALS_UNWIND(LOOK_UP)
+    if (!found.unwind_backtrace)
+        return;
+    ehp_style_ = style_of(*(void **)&found.unwind_backtrace);
+    ORIGINALS_UNWIND(COPY)
+}
+
+/*
+ * What runs below may allocate, and a malloc of the program's may ask for a stack: such
+ * a call meets null originals and gets none.
+ */
+void ehp_resolve_(bool in_scope)
+{
+    if (resolving)
+        return;
+    resolving = true;
+    if (!ehp_original_.dlopen)
+        resolve_libc();
+    if (!ehp_original_.init_local)
+        resolve_libunwind(in_scope);
+    if (!ehp_original_.unwind_backtrace)
+        resolve_unwind(in_scope);
+    dlerror(); /* a failed search is not the program's */
+    resolving = false;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    ehp_resolve_(true);
+    if (ehu_init() != 0)
+        return;
+    ehp_stats_init_();
+    atomic_store(&ehp_ready_, true);
+}
