@@ -146,7 +146,8 @@ func (g *generator) expressions() error {
 func (g *generator) code() *Code {
 	le := binary.LittleEndian
 	where := func(l label) uint32 { return uint32(g.asm.where[l]) }
-	for i, entry := range g.layout.pageTable(where) {
+	table, inText := g.layout.pageTable(where)
+	for i, entry := range table {
 		le.PutUint32(g.data[4*i:], entry)
 	}
 	for _, r := range g.dataRefs {
@@ -163,6 +164,9 @@ func (g *generator) code() *Code {
 			{Name: abi.SymbolStep, Start: where(g.step), End: where(g.walk), Exported: true},
 			{Name: abi.SymbolWalk, Start: where(g.walk), End: where(g.textEnd), Exported: true},
 		},
+	}
+	if inText {
+		c.TextWords = len(table)
 	}
 	thunk := g.walk
 	if !g.opt.NoDeref {
@@ -257,11 +261,11 @@ func (f *frameRows) now() FrameRow {
 
 func (f *frameRows) add(at label, r FrameRow) { f.rows = append(f.rows, labelRow{at, r}) }
 
-// push notes that a register was pushed: the CFA is now rsp+cfa.
-func (f *frameRows) push(at label, cfa int, dwarf uint8, off int) {
+// push notes that a register was pushed.
+func (f *frameRows) push(at label, dwarf uint8) {
 	r := f.now()
-	r.CFAOffset = int32(cfa)
-	r.Saved = append(r.Saved, FrameSave{Reg: dwarf, Off: int32(off)})
+	r.CFAOffset += 8
+	r.Saved = append(r.Saved, FrameSave{Reg: dwarf, Off: -r.CFAOffset})
 	f.add(at, r)
 }
 
@@ -273,10 +277,13 @@ func (f *frameRows) pop(at label, dwarf uint8) {
 	f.add(at, r)
 }
 
-// unchanged notes, from the last row on, that a register need not be restored.
-func (f *frameRows) unchanged(dwarf uint8) {
-	r := &f.rows[len(f.rows)-1].row
-	r.Saved = slices.DeleteFunc(r.Saved, func(s FrameSave) bool { return s.Reg == dwarf })
+// keep notes that registers were stored to slots from rsp+slot on, in order.
+func (f *frameRows) keep(at label, regs []machineSave, slot int) {
+	r := f.now()
+	for i, m := range regs {
+		r.Saved = append(r.Saved, FrameSave{Reg: m.dwarf, Off: int32(slot+8*i) - r.CFAOffset})
+	}
+	f.add(at, r)
 }
 
 // grow notes that rsp went down by n bytes.
@@ -286,7 +293,7 @@ func (f *frameRows) grow(at label, n int) {
 	f.add(at, r)
 }
 
-// save and restore bracket an epilogue that is followed by more of the body.
+// save and restore bracket a stretch that is followed by code with the row of before.
 func (f *frameRows) save(at label) { f.saved = append(f.saved, labelRow{at, f.now()}) }
 
 func (f *frameRows) restore(at label) {

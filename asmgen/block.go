@@ -87,8 +87,8 @@ func (g *generator) blocks() error {
 
 // Bounds of the tails that have a dispatch of their own.
 const (
-	maxHotTails  = 16
-	rangesPerHot = 400 // some 60 bytes of code in 2,000 to 3,000 of pages
+	maxHotTails  = 64
+	rangesPerHot = 100 // some 60 bytes of code in 2,000 to 3,000 of pages
 )
 
 // weights returns the bytes of text that lead to each block.
@@ -124,14 +124,14 @@ func (g *generator) hotTails(weights []uint64) []bool {
 
 // slowHead emits a row of the slow path.
 func (g *generator) slowHead(b *plan.Block) {
-	g.asm.op(x86.AMOVL, imm(int64(g.descriptor(b.Row, -1))), reg(rTmp))
+	g.asm.leaData(g.descriptor(b.Row, -1), rTmp)
 	g.asm.jump(obj.AJMP, g.slowRow)
 }
 
 // fastHead emits the computation of a row's CFA.
 func (g *generator) fastHead(b *plan.Block) {
 	if b.Base == abi.RBP {
-		g.asm.op(x86.ALEAQ, memIndex(x86.REG_BP, rDelta, 1, int64(b.Offset)), reg(rCFA))
+		g.asm.op(x86.ALEAQ, memIndex(rBP, rDelta, 1, int64(b.Offset)), reg(rCFA))
 		return
 	}
 	g.asm.op(x86.ALEAQ, mem(rSP, int64(b.Offset)), reg(rCFA))
@@ -156,7 +156,7 @@ const (
 	sizeJump      = 5
 	sizeLongJcc   = 6
 	sizeCompare   = 2
-	sizeMove      = 5   // of a constant to edi
+	sizeLea       = 7   // of a place in the data to rdi
 	reach         = 127 // of a short jump forward, from its end
 	reachBack     = 128 // and backward
 )
@@ -217,14 +217,28 @@ func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 		a.op(x86.ACMPQ, reg(rTmp), mem(x86.REG_SP, slotLow))
 		leave(x86.AJLT, slow)
 	}
-	a.op(x86.ACMPQ, reg(rCFA), reg(rEnd))
-	leave(x86.AJHI, slow)
+	a.op(x86.ACMPQ, reg(rCFA), mem(x86.REG_SP, slotHigh))
+	leave(x86.AJCC, slow)
 	a.op(x86.AMOVQ, mem(rCFA, int64(t.RA)), reg(rPC))
 	var mask int64
-	for i, off := range t.Saves {
-		if off != 0 {
-			a.op(x86.AMOVQ, mem(rCFA, int64(off)), reg(machineReg[i]))
+	for i := 0; i < plan.NumFast; i++ {
+		off := t.Saves[i]
+		if off == 0 {
+			continue
+		}
+		mask |= 1 << plan.FastRegs[i]
+		from, p := mem(rCFA, int64(off)), places[i]
+		switch {
+		case i == fastBP:
+			a.op(x86.AMOVQ, from, reg(rBP))
+		case p.high:
+			a.op(x86.AMOVHPS, from, reg(p.xmm))
+		case i+1 < plan.NumFast && places[i+1] == (place{p.xmm, true}) && t.Saves[i+1] == off+8:
+			a.op(x86.AMOVUPS, from, reg(p.xmm))
+			i++
 			mask |= 1 << plan.FastRegs[i]
+		default:
+			a.op(x86.AMOVLPS, from, reg(p.xmm))
 		}
 	}
 	if mask != 0 {
@@ -242,6 +256,6 @@ func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 	if t.Base == abi.RBP {
 		given = descCFAFromBP
 	}
-	a.op(x86.AMOVL, imm(int64(g.descriptor(row, given))), reg(rTmp))
+	a.leaData(g.descriptor(row, given), rTmp)
 	a.jump(obj.AJMP, g.slowFast)
 }

@@ -3,14 +3,18 @@ package asmgen
 import "ehasm/dwarfcfa"
 
 // Code is the machine code and the read-only data of one eh_elf, before it has
-// addresses. Text is position-independent but for Fixups, which depend on the
-// distance between Text and Data.
+// addresses. Text is position-independent but for Fixups, and Data but for TextWords, which depend on
+// the distance between Text and Data.
 type Code struct {
 	Text    []byte // to be mapped R+X, 64-byte aligned
 	Data    []byte // to be mapped R, 64-byte aligned
 	Symbols []Symbol
 	Fixups  []Fixup
-	Frames  []Frame // unwind information of Text itself, in order of Start, covering all of it
+	// TextWords is the number of 4-byte words at the begin of Data that are offsets in
+	// Text and become distances from the begin of Data: address(Text)-address(Data)
+	// has to be added to each.
+	TextWords int
+	Frames    []Frame // unwind information of Text itself, in order of Start, covering all of it
 
 	Low, High dwarfcfa.Addr // pcs covered: [Low, High)
 	Ranges    int           // row ranges compiled

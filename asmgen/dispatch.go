@@ -45,12 +45,13 @@ type layout interface {
 	beforeTail(heads []uint32, tail label)
 	// pages emits or stores the pages.
 	pages() error
-	// pageTable returns the table of pages once all labels are known.
-	pageTable(where func(label) uint32) []uint32
+	// pageTable returns the table of pages once all labels are known, and whether
+	// its entries are offsets in the text, to be made distances from the table.
+	pageTable(where func(label) uint32) (table []uint32, inText bool)
 }
 
-// treeLayout has a compare tree for each distinct page. A table of 32-bit offsets
-// leads to them, or straight to the row block of a page that holds one row. A dense
+// treeLayout has a compare tree for each distinct page. A table of 32-bit distances
+// from its own begin leads to them, or straight to the row block of a page that holds one row. A dense
 // page is two instructions that lead to the search of its record.
 type treeLayout struct{ g *generator }
 
@@ -59,8 +60,8 @@ func (t treeLayout) lookup() {
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
 	a.op(x86.ASHRL, imm(plan.PageBits), reg(rTmp))
 	a.leaData(0, rCFA)
-	a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))
-	t.g.addressOf(t.g.text)
+	a.op(x86.AMOVLQSX, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))
+	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
 	a.op1(obj.AJMP, reg(rTmp))
 }
 
@@ -74,13 +75,13 @@ func (t treeLayout) heads() error { return nil }
 
 func (t treeLayout) beforeTail(heads []uint32, tail label) { t.g.headsBefore(heads, tail) }
 
-func (t treeLayout) pageTable(where func(label) uint32) []uint32 {
+func (t treeLayout) pageTable(where func(label) uint32) ([]uint32, bool) {
 	g := t.g
 	table := make([]uint32, len(g.plan.Pages))
 	for i, p := range g.plan.Pages {
 		table[i] = where(g.tree[p])
 	}
-	return table
+	return table, true
 }
 
 // pages emits the compare trees. A leaf of a tree is a jump to a row block. The

@@ -114,8 +114,8 @@ func (c *exprCode) op(op dwarfcfa.ExprOp, i int) error {
 		a.op(x86.AMOVQ, imm(op.Arg), ax)
 	case dwarfcfa.OpAddr:
 		c.push()
-		a.op(x86.AMOVQ, imm(op.Arg), ax)
-		a.op(x86.AADDQ, mem(x86.REG_SP, 8+exprPad+slotBias), ax)
+		a.op(x86.AMOVQ, imm(op.Arg-int64(c.g.plan.Base)-1), ax)
+		a.op(x86.AADDQ, mem(x86.REG_SP, 8+exprPad+slotBase), ax)
 	case dwarfcfa.OpReg:
 		c.push()
 		c.register(op)

@@ -7,21 +7,24 @@ import (
 	"ehasm/asmgen/plan"
 )
 
-// Registers of the walk's fast path. The target's rbx, rbp and r12 to r15 live in
-// the machine's own; an invalid rbp holds a value that is in no window.
+// Registers of the walk's fast path. The target's rbp lives in the machine's own;
+// an invalid one holds a value that is in no window. The other callee-saved
+// registers live in places, so that the machine's need not be kept.
 const (
 	rPC     = x86.REG_AX  // lookup pc relative to the plan's base; on a way to dispatch: the run-time pc
 	rMask   = x86.REG_CX  // ecx: which of inRegisters are valid, as in abi.Regs
-	rCursor = x86.REG_DX  // where the next pc is written
+	rCursor = x86.REG_DX  // less the number of steps left in the segment
 	rBase   = x86.REG_SI  // load bias + plan base + 1
-	rTmp    = x86.REG_DI  // scratch; descriptor offset on the way to the slow path
-	rEnd    = x86.REG_R8  // host address of the window's end
+	rTmp    = x86.REG_DI  // scratch; a descriptor's address on the way to the slow path
+	rPCs    = x86.REG_R8  // where the segment's pcs end: the next one goes to rPCs + 8*rCursor
 	rSP     = x86.REG_R9  // the target's rsp as a host address
 	rCFA    = x86.REG_R10 // the row's CFA as a host address; scratch in dispatch
 	rDelta  = x86.REG_R11 // host address - target address
+	rBP     = x86.REG_BP
 )
 
-// Registers of the slow path, all of them kept by whatever it calls.
+// Registers of the slow path, all of them kept by whatever it calls. It saves the
+// caller's in slotSaved, but for rbp, which every walk pushes.
 const (
 	sRegs  = x86.REG_BX  // the target's registers: eh_elf_regs_t
 	sDesc  = x86.REG_BP  // next byte of the row's descriptor
@@ -31,49 +34,83 @@ const (
 	sReg   = x86.REG_R15 // DWARF number of the register of the current rule
 )
 
-// machineReg gives the machine register that holds each of plan.FastRegs.
-var machineReg = [plan.NumFast]int16{
-	x86.REG_BX, x86.REG_BP, x86.REG_R12, x86.REG_R13, x86.REG_R14, x86.REG_R15,
+// place is half of an SSE register. Two registers that follow each other in
+// eh_elf_regs_t share one, since functions push them one after the other: then one
+// instruction restores both. The lookup of packed pages uses xmm0 to xmm2.
+type place struct {
+	xmm  int16
+	high bool
 }
 
+// places tells where each of plan.FastRegs but rbp lives.
+var places = [plan.NumFast]place{
+	{x86.REG_X5, false}, {}, {x86.REG_X3, false}, {x86.REG_X3, true}, {x86.REG_X4, false}, {x86.REG_X4, true},
+}
+
+// Indices of plan.FastRegs.
+const (
+	fastBX = 0
+	fastBP = 1
+)
+
 // The stack frame of _eh_elf_walk: offsets from rsp in bytes. With the pushed
-// registers, the return addresses and readWord's frame it stays below the 512
+// register, the return addresses and readWord's frame it stays below the 512
 // bytes of the ABI; a test measures it.
 const (
-	slotEnd    = 0          // cursor at which the segment ends
+	slotFirst  = 0          // the cursor less the number of steps taken
 	slotLow    = 8          // lowest host address of the window, for signed comparison
 	slotRegs   = 16         // eh_elf_regs_t *; null in _eh_elf's own step
 	slotMem    = 24         // eh_elf_memory_t *
-	slotBias   = 32         // load bias
+	slotBase   = 32         // rBase
 	slotSync   = 40         // cursor at which *slotRegs was last up to date
-	slotBegin  = 48         // the cursor less 8 bytes for each step taken
-	slotLeft   = 56         // steps of later segments
+	slotHigh   = 48         // host address of the window's end
+	slotLeft   = 56         // steps of later segments, where the caller wants no pcs
 	slotResult = 64         // _eh_elf: where the result goes
 	slotCursor = 72         // the cursor during the slow path
 	slotExact  = 80         // uint32: exact of the caller, during the slow path
 	slotNew    = 88         // [17]uint64: the caller's registers; pcs of a caller that wants none
 	slotExpr   = 224        // [16]uint64: stack of an expression
+	slotPCs    = 352        // rPCs during the slow path
+	slotSaved  = 360        // [5]uint64: the machine's registers during the slow path or _eh_elf's callback
 	slotDeref  = slotMem    // _eh_elf: the callback
-	slotStepPC = slotBias   // _eh_elf: the pc
+	slotStepPC = slotBase   // _eh_elf: the pc
 	slotPC     = slotCursor // packed lookup: rPC
 	slotKeys   = slotExpr   // packed lookup: the first key of a long record
-	frameSize  = 360        // 8 mod 16: with the return address and six pushes, rsp is aligned
+	frameSize  = 400        // 0 mod 16: with the return address and the pushed rbp, rsp is aligned
 
 	pcsBuffer = abi.NumRegs // pcs in one segment where the caller wants none
 )
 
-// pushed are the registers that _eh_elf_walk saves on entry, in order.
-var pushed = [...]struct {
+// machineSave is a callee-saved register of the machine.
+type machineSave struct {
 	reg   int16
 	dwarf uint8
-}{
-	{x86.REG_BP, abi.RBP}, {x86.REG_BX, abi.RBX}, {x86.REG_R12, abi.R12},
-	{x86.REG_R13, abi.R13}, {x86.REG_R14, abi.R14}, {x86.REG_R15, abi.R15},
 }
 
-// outside is a host address above every window of the fast path, and so far
-// above that adding a row's offsets does not change that.
-const outside = 1 << 62
+// slowSaved are the registers in slotSaved, in order.
+var slowSaved = [...]machineSave{
+	{x86.REG_BX, abi.RBX}, {x86.REG_R12, abi.R12}, {x86.REG_R13, abi.R13},
+	{x86.REG_R14, abi.R14}, {x86.REG_R15, abi.R15},
+}
+
+// saveMachine emits the saving of some of them; frame notes it. loadMachine emits the
+// inverse.
+func (g *generator) saveMachine(regs []machineSave, frame *frameRows) {
+	for i, r := range regs {
+		g.store(r.reg, slotSaved+8*int64(i))
+	}
+	frame.keep(g.asm.bindNew(), regs, slotSaved)
+}
+
+func (g *generator) loadMachine(regs []machineSave) {
+	for i, r := range regs {
+		g.loadSlot(slotSaved+8*int64(i), r.reg)
+	}
+}
+
+// outside is a host address above every window of the fast path, which end below
+// 2^63, and negative; adding a row's offsets changes neither.
+const outside = -1 << 62
 
 // regOff is the offset of a register in eh_elf_regs_t.
 func regOff(dwarf int) int64 { return int64(abi.RegsReg) + 8*int64(dwarf) }

@@ -188,7 +188,7 @@ func (l *packedLayout) heads() error {
 			size = headSize(b) + sizeJump
 		case plan.BlockSlow:
 			g.slowHead(b)
-			size = sizeMove + sizeJump
+			size = sizeLea + sizeJump
 		}
 		a.pad(slotSize - size)
 		if err := a.breakChunk(); err != nil {
@@ -231,10 +231,10 @@ func (l *packedLayout) pages() error {
 	return nil
 }
 
-func (l *packedLayout) pageTable(func(label) uint32) []uint32 {
+func (l *packedLayout) pageTable(func(label) uint32) ([]uint32, bool) {
 	table := make([]uint32, len(l.g.plan.Pages))
 	for i, p := range l.g.plan.Pages {
 		table[i] = l.entries[p]
 	}
-	return table
+	return table, false
 }

@@ -11,14 +11,14 @@ import (
 
 // _eh_elf has the stack frame of the walk and goes through the same lookup and
 // heads, with slotRegs null to tell. With a callback its window fails every
-// check, so that a tail leads to stepTail; without, its window is all of memory
-// and the step ends in stepDone. A row of the slow path is done by a walk of one
+// check and rDelta is 0, so that a tail leads to stepTail with the CFA; without, its
+// window is all of memory and the step ends in stepDone. A row of the slow path is done by a walk of one
 // step, on registers and memory described at these places of the frame:
 const (
 	stepRegs  = slotNew                        // eh_elf_regs_t
 	stepMem   = stepRegs + int64(abi.RegsSize) // eh_elf_memory_t
 	stepPCs   = stepMem + int64(abi.MemoryLen) // one pc
-	stepCtx   = frameSize + 48 + 8             // the context given by value: above the frame, six pushes, the return address
+	stepCtx   = frameSize + 8 + 8              // the context given by value: above the frame, rbp, the return address
 	stepValid = 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX
 	stepFlags = abi.ContextRIP | abi.ContextRSP | abi.ContextRBP | abi.ContextRBX
 )
@@ -47,26 +47,27 @@ func (g *generator) stepEntry() {
 	g.store(x86.REG_DI, slotResult)
 	g.store(x86.REG_SI, slotStepPC)
 	a.op(x86.AMOVQ, imm(0), onStack(slotRegs))
-	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBPOff)), reg(x86.REG_BP))
+	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBPOff)), reg(rBP))
 	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRSPOff)), reg(rSP))
 	if !g.opt.NoDeref {
 		g.store(x86.REG_DX, slotDeref)
+		g.store(rCursor, slotSync) // the cursor will not move, see exits
 		a.op(x86.ATESTQ, reg(x86.REG_DX), reg(x86.REG_DX))
 		a.branch(x86.AJEQ, direct)
 		g.noWindow()
-		g.relativePC()
+		g.addConst(-int64(g.plan.Base), x86.REG_SI, rPC)
 		a.jump(obj.AJMP, g.lookup)
 	}
 	a.bind(direct) // see loadState
-	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBXOff)), reg(x86.REG_BX))
+	a.op(x86.AMOVLPS, onStack(stepCtx+int64(abi.ContextRBXOff)), reg(places[fastBX].xmm))
 	a.op(x86.AMOVQ, imm(math.MinInt64), reg(x86.REG_AX))
 	g.store(x86.REG_AX, slotLow)
-	a.op(x86.AMOVQ, imm(-1), reg(rEnd))
+	a.op(x86.AMOVQ, imm(-1), reg(rCursor)) // one step
+	g.store(rCursor, slotHigh)
+	g.store(rCursor, slotSync)
 	a.op(x86.AXORL, reg(rDelta), reg(rDelta))
-	a.op(x86.ALEAQ, onStack(slotNew), reg(rCursor))
-	a.op(x86.ALEAQ, mem(rCursor, 8), reg(x86.REG_AX))
-	g.store(x86.REG_AX, slotEnd)
-	g.relativePC()
+	a.op(x86.ALEAQ, onStack(slotNew+8), reg(rPCs))
+	g.addConst(-int64(g.plan.Base), x86.REG_SI, rPC)
 	a.op(x86.AXORL, reg(rBase), reg(rBase)) // the caller's pc is not made relative
 	a.jump(obj.AJMP, g.lookup)
 
@@ -90,56 +91,73 @@ func (g *generator) stepEntry() {
 	a.op0(obj.ARET)
 }
 
-// relativePC makes the pc in rsi relative to the plan's base.
-func (g *generator) relativePC() {
-	a := g.asm
-	a.op(x86.AMOVQ, reg(x86.REG_SI), reg(rPC))
-	a.op(x86.AMOVQ, imm(int64(g.plan.Base)), reg(rBase))
-	a.op(x86.ASUBQ, reg(rBase), reg(rPC))
-}
-
 // stepResult is the register that holds the address of the result.
-const stepResult = x86.REG_BX
+const stepResult = x86.REG_AX
 
 // inResult is a place in the result.
 func inResult(off uintptr) obj.Addr { return mem(stepResult, int64(off)) }
 
-// stepThroughCallback emits stepTail, the tail of a row through the callback: edi
-// is its descriptor, rCFA the CFA, rbp the target's. It changes rbx and rbp alone.
+// storeResult emits the storing of a caller's context but for its rbx. Words that
+// follow each other go as one, since the client copies the result 16 bytes at a
+// time: a load of two words that were stored apart waits until both have left the
+// store buffer.
+func (g *generator) storeResult(rip, rsp, rbp int16) {
+	a := g.asm
+	x0, x1 := reg(x86.REG_X0), reg(x86.REG_X1)
+	pair := func(off uintptr, low, high int16) {
+		a.op(x86.AMOVQ, reg(low), x0)
+		a.op(x86.AMOVQ, reg(high), x1)
+		a.op(x86.APUNPCKLQDQ, x1, x0)
+		a.op(x86.AMOVUPS, x0, inResult(off))
+	}
+	pair(abi.ContextRSPOff, rsp, rbp)
+	a.op(x86.AMOVL, imm(stepFlags), reg(rTmp))
+	pair(abi.ContextFlagsOff, rTmp, rip)
+}
+
+// stepThroughCallback emits stepTail, the tail of a row through the callback: rdi
+// is its descriptor, rCFA the CFA, rbp the target's. What the next step waits for
+// stays in registers that the callback keeps.
 func (g *generator) stepThroughCallback() {
 	a := g.asm
-	const desc = x86.REG_BP
-	ax := reg(x86.REG_AX)
-	a.bind(g.stepTail)
-	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBXOff)), ax)
-	g.loadSlot(slotResult, stepResult)
-	a.op(x86.AMOVQ, ax, inResult(abi.ContextRBXOff))
-	a.op(x86.AMOVQ, reg(x86.REG_BP), inResult(abi.ContextRBPOff))
-	a.op(x86.AMOVQ, reg(rCFA), inResult(abi.ContextRSPOff))
-	a.leaData(0, desc)
-	a.op(x86.AADDQ, reg(rTmp), reg(desc))
-	a.op(x86.AMOVBQSX, mem(desc, stepRA), reg(rTmp))
-	a.op(x86.ATESTQ, reg(rTmp), reg(rTmp))
-	a.branch(x86.AJEQ, g.stepGeneral)
-	a.op(x86.ALEAQ, memIndex(rCFA, rTmp, 8, 0), reg(rTmp))
-	a.op1(obj.ACALL, onStack(slotDeref))
-	a.op(x86.AMOVQ, ax, inResult(abi.ContextRIPOff))
-	for _, saved := range []struct {
-		at  int64
-		off uintptr
-	}{{stepBP, abi.ContextRBPOff}, {stepBX, abi.ContextRBXOff}} {
-		same := a.newLabel()
-		a.op(x86.AMOVBQSX, mem(desc, saved.at), reg(rTmp))
-		a.op(x86.ASHLQ, imm(3), reg(rTmp))
-		a.branch(x86.AJEQ, same)
-		a.op(x86.AADDQ, inResult(abi.ContextRSPOff), reg(rTmp))
+	const cfa, desc, rip = x86.REG_BX, x86.REG_R12, x86.REG_R13
+	ax, tmp := reg(x86.REG_AX), reg(rTmp)
+	saved := slowSaved[:3]
+	// value leaves in to what the callback says of a slot.
+	value := func(to int16) {
+		a.op(x86.ALEAQ, memIndex(cfa, rTmp, 8, 0), tmp)
 		a.op1(obj.ACALL, onStack(slotDeref))
-		a.op(x86.AMOVQ, ax, inResult(saved.off))
+		if to != x86.REG_AX {
+			a.op(x86.AMOVQ, ax, reg(to))
+		}
+	}
+	ifSaved := func(at int64, to int16) {
+		same := a.newLabel()
+		a.op(x86.AMOVBQSX, mem(desc, at), tmp)
+		a.op(x86.ATESTQ, tmp, tmp)
+		a.branch(x86.AJEQ, same)
+		value(to)
 		a.bind(same)
 	}
-	a.op(x86.AMOVQ, imm(stepFlags), inResult(abi.ContextFlagsOff))
-	a.op(x86.AMOVQ, reg(stepResult), ax)
-	g.epilogueOf(&g.stepFrame, 2) // rbp and rbx
+	a.bind(g.stepTail)
+	a.op(x86.ACMPB, mem(rTmp, stepRA), imm(0))
+	a.branch(x86.AJEQ, g.stepGeneral)
+	g.stepFrame.save(a.bindNew())
+	g.saveMachine(saved, &g.stepFrame)
+	a.op(x86.AMOVQ, tmp, reg(desc))
+	a.op(x86.AMOVQ, reg(rCFA), reg(cfa))
+	a.op(x86.AMOVBQSX, mem(desc, stepRA), tmp)
+	value(rip)
+	ifSaved(stepBP, rBP)
+	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBXOff)), ax)
+	ifSaved(stepBX, x86.REG_AX)
+	a.op(x86.AMOVQ, ax, reg(x86.REG_CX))
+	g.loadSlot(slotResult, stepResult)
+	a.op(x86.AMOVQ, reg(x86.REG_CX), inResult(abi.ContextRBXOff))
+	g.storeResult(rip, cfa, rBP)
+	g.loadMachine(saved)
+	g.stepFrame.restore(a.bindNew())
+	g.epilogue(&g.stepFrame)
 }
 
 // stepEnds emits the ends of a step that needed no slow path.
@@ -150,14 +168,10 @@ func (g *generator) stepEnds() {
 	}
 	// A tail has read memory directly; rBase and rDelta are 0.
 	a.bind(g.stepDone)
-	a.op(x86.AMOVQ, reg(x86.REG_BX), reg(x86.REG_CX))
+	a.op(x86.AMOVQ, reg(rPC), reg(x86.REG_CX))
 	g.loadSlot(slotResult, stepResult)
-	a.op(x86.AMOVQ, reg(rPC), inResult(abi.ContextRIPOff))
-	a.op(x86.AMOVQ, reg(rSP), inResult(abi.ContextRSPOff))
-	a.op(x86.AMOVQ, reg(x86.REG_BP), inResult(abi.ContextRBPOff))
-	a.op(x86.AMOVQ, reg(x86.REG_CX), inResult(abi.ContextRBXOff))
-	a.op(x86.AMOVQ, imm(stepFlags), inResult(abi.ContextFlagsOff))
-	a.op(x86.AMOVQ, reg(stepResult), reg(x86.REG_AX))
+	a.op(x86.AMOVLPS, reg(places[fastBX].xmm), inResult(abi.ContextRBXOff))
+	g.storeResult(x86.REG_CX, rSP, rBP)
 	g.epilogue(&g.stepFrame)
 
 	// No row, or the end of the stack: edi is the status.
@@ -167,10 +181,9 @@ func (g *generator) stepEnds() {
 	a.op(x86.AANDL, imm(abi.ContextError), reg(rTmp))
 	a.op(x86.AMOVQ, reg(rTmp), inResult(abi.ContextFlagsOff))
 	for _, c := range context {
-		a.op(x86.AMOVQ, onStack(stepCtx+c.off), reg(x86.REG_AX))
-		a.op(x86.AMOVQ, reg(x86.REG_AX), mem(stepResult, c.off))
+		a.op(x86.AMOVQ, onStack(stepCtx+c.off), reg(x86.REG_CX))
+		a.op(x86.AMOVQ, reg(x86.REG_CX), mem(stepResult, c.off))
 	}
-	a.op(x86.AMOVQ, reg(stepResult), reg(x86.REG_AX))
 	g.epilogue(&g.stepFrame)
 }
 

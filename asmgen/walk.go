@@ -7,6 +7,7 @@ import (
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
 	"ehasm/abi"
+	"ehasm/asmgen/plan"
 )
 
 // entry emits _eh_elf_walk up to the first lookup, its end, and what leads from
@@ -15,22 +16,21 @@ import (
 func (g *generator) entry() {
 	a := g.asm
 	null, segment, setUp, zero := a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel()
-	const begin, end, left = x86.REG_CX, x86.REG_AX, x86.REG_R8
+	const pcs, steps, left = x86.REG_CX, x86.REG_AX, x86.REG_R8
 	a.bind(g.walk)
 	g.prologue(&g.walkFrame)
 	g.store(x86.REG_DI, slotRegs)
 	g.store(x86.REG_SI, slotMem)
-	g.store(x86.REG_DX, slotBias)
-	a.op(x86.ATESTQ, reg(begin), reg(begin))
+	g.addConst(int64(g.plan.Base)+1, x86.REG_DX, x86.REG_AX)
+	g.store(x86.REG_AX, slotBase)
+	a.op(x86.ATESTQ, reg(pcs), reg(pcs))
 	a.branch(x86.AJEQ, null)
-	a.op(x86.ALEAQ, memIndex(begin, left, 8, 0), reg(end))
-	g.store(begin, slotBegin)
-	a.op(x86.AMOVQ, imm(0), mem(x86.REG_SP, slotLeft))
-	a.bind(setUp)
-	g.store(end, slotEnd)
-	g.store(begin, slotSync)
-	a.op(x86.ACMPQ, reg(begin), reg(end))
-	a.op(x86.AMOVQ, reg(begin), reg(rCursor))
+	a.op(x86.AMOVQ, reg(left), reg(rCursor))
+	a.op(x86.ALEAQ, memIndex(pcs, left, 8, 0), reg(rPCs))
+	a.op1(x86.ANEGQ, reg(rCursor))
+	g.store(rCursor, slotFirst)
+	a.bind(setUp) // with the flags of the cursor
+	g.store(rCursor, slotSync)
 	a.branch(x86.AJEQ, zero)
 	g.loadState()
 
@@ -39,37 +39,49 @@ func (g *generator) entry() {
 	a.branch(obj.AJMP, g.exit)
 
 	// The caller wants no pcs: they are written to slotNew, a segment of
-	// pcsBuffer steps after the other. slotBegin moves so that its distance from
-	// the cursor remains 8 bytes for each step taken; rdx holds the bytes so far.
+	// pcsBuffer steps after the other.
 	a.bind(null)
-	a.op(x86.AXORL, reg(x86.REG_DX), reg(x86.REG_DX))
+	a.op(x86.AMOVQ, imm(0), mem(x86.REG_SP, slotFirst))
 	a.bind(segment)
-	a.op(x86.ALEAQ, mem(x86.REG_SP, slotNew), reg(begin))
-	a.op(x86.AMOVL, imm(pcsBuffer), reg(end))
-	a.op(x86.ACMPQ, reg(left), reg(end))
-	a.op(x86.ACMOVQCS, reg(left), reg(end))
-	a.op(x86.ASUBQ, reg(end), reg(left))
+	a.op(x86.AMOVL, imm(pcsBuffer), reg(steps))
+	a.op(x86.ACMPQ, reg(left), reg(steps))
+	a.op(x86.ACMOVQCS, reg(left), reg(steps))
+	a.op(x86.ASUBQ, reg(steps), reg(left))
 	g.store(left, slotLeft)
-	a.op(x86.ALEAQ, memIndex(begin, end, 8, 0), reg(end))
-	a.op(x86.AMOVQ, reg(begin), reg(left))
-	a.op(x86.ASUBQ, reg(x86.REG_DX), reg(left))
-	g.store(left, slotBegin)
+	a.op(x86.ALEAQ, memIndex(x86.REG_SP, steps, 8, slotNew), reg(rPCs))
+	a.op(x86.ASUBQ, reg(steps), mem(x86.REG_SP, slotFirst))
+	a.op(x86.AMOVQ, reg(steps), reg(rCursor))
+	a.op1(x86.ANEGQ, reg(rCursor))
 	a.branch(obj.AJMP, setUp)
 
-	// The segment is full: the end, or the next one.
+	// The segment is full: the end, or the next one if pcs go to this frame, where
+	// no caller's can be.
 	a.bind(g.segmentEnd)
 	a.op(x86.ACMPQ, mem(x86.REG_SP, slotRegs), imm(0))
 	a.jump(x86.AJEQ, g.stepDone)
+	a.op(x86.AMOVQ, reg(rPCs), reg(rTmp))
+	a.op(x86.ASUBQ, reg(x86.REG_SP), reg(rTmp))
+	a.op(x86.ACMPQ, reg(rTmp), imm(frameSize))
+	a.branch(x86.AJCC, zero)
 	a.op(x86.ACMPQ, mem(x86.REG_SP, slotLeft), imm(0))
 	a.branch(x86.AJEQ, zero)
 	a.call(g.spill)
 	g.loadSlot(slotRegs, x86.REG_DI)
 	g.loadSlot(slotMem, x86.REG_SI)
 	g.loadSlot(slotLeft, left)
-	a.op(x86.ASUBQ, mem(x86.REG_SP, slotBegin), reg(x86.REG_DX))
 	a.branch(obj.AJMP, segment)
 
 	g.exits()
+}
+
+// addConst sets to to from plus a constant.
+func (g *generator) addConst(c int64, from, to int16) {
+	if c == int64(int32(c)) {
+		g.asm.op(x86.ALEAQ, mem(from, c), reg(to))
+		return
+	}
+	g.asm.op(x86.AMOVQ, imm(c), reg(to))
+	g.asm.op(x86.AADDQ, reg(from), reg(to))
 }
 
 // exits emits the stops, and the one way out: edi is the status.
@@ -88,47 +100,44 @@ func (g *generator) exits() {
 			a.branch(obj.AJMP, g.exit)
 		}
 	}
+	// In _eh_elf's own step, which has no registers in memory, the cursor has not
+	// moved when it comes here.
+	same := a.newLabel()
+	done := a.newLabel()
 	a.bind(g.exit)
 	g.loadSlot(slotRegs, spillRegs)
-	a.op(x86.ATESTQ, reg(spillRegs), reg(spillRegs))
-	a.jump(x86.AJEQ, g.stepStop)
-	g.spillState(0)
+	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotSync))
+	a.branch(x86.AJEQ, same)
+	g.spillState()
+	a.bind(done)
 	a.op(x86.AMOVW, reg(rTmp), mem(spillRegs, int64(abi.RegsStatus)))
 	a.op(x86.AMOVQ, reg(rCursor), reg(x86.REG_AX))
-	a.op(x86.ASUBQ, mem(x86.REG_SP, slotBegin), reg(x86.REG_AX))
-	a.op(x86.ASHRQ, imm(3), reg(x86.REG_AX))
+	a.op(x86.ASUBQ, mem(x86.REG_SP, slotFirst), reg(x86.REG_AX))
 	g.epilogue(&g.walkFrame)
+	a.bind(same)
+	a.op(x86.ATESTQ, reg(spillRegs), reg(spillRegs))
+	a.branch(x86.AJNE, done)
+	a.jump(obj.AJMP, g.stepStop)
 }
 
-// prologue emits the set-up of the walk's stack frame.
+// prologue emits the set-up of the stack frame. Both functions have the same, since
+// they share code.
 func (g *generator) prologue(f *frameRows) {
 	a := g.asm
-	for i, p := range pushed {
-		a.push(p.reg)
-		f.push(a.bindNew(), 16+8*i, p.dwarf, -16-8*i)
-	}
+	a.push(rBP)
+	f.push(a.bindNew(), abi.RBP)
 	a.op(x86.ASUBQ, imm(frameSize), reg(x86.REG_SP))
 	f.grow(a.bindNew(), frameSize)
 }
 
 // epilogue emits its inverse and the return; code with the frame may follow.
-func (g *generator) epilogue(f *frameRows) { g.epilogueOf(f, len(pushed)) }
-
-// epilogueOf is epilogue where only the first n pushed registers have changed.
-func (g *generator) epilogueOf(f *frameRows, n int) {
+func (g *generator) epilogue(f *frameRows) {
 	a := g.asm
 	f.save(a.bindNew())
-	skip := frameSize + 8*(len(pushed)-n)
-	a.op(x86.AADDQ, imm(int64(skip)), reg(x86.REG_SP))
-	at := a.bindNew()
-	f.grow(at, -skip)
-	for _, p := range pushed[n:] {
-		f.unchanged(p.dwarf)
-	}
-	for i := n - 1; i >= 0; i-- {
-		a.op1(x86.APOPQ, reg(pushed[i].reg))
-		f.pop(a.bindNew(), pushed[i].dwarf)
-	}
+	a.op(x86.AADDQ, imm(frameSize), reg(x86.REG_SP))
+	f.grow(a.bindNew(), -frameSize)
+	a.op1(x86.APOPQ, reg(rBP))
+	f.pop(a.bindNew(), abi.RBP)
 	a.op0(obj.ARET)
 	f.restore(a.bindNew())
 }
@@ -136,50 +145,70 @@ func (g *generator) epilogueOf(f *frameRows, n int) {
 // inRegisters are the registers whose validity is kept in ecx on the fast path.
 const inRegisters = int64(abi.CalleeSaved | 1<<abi.RSP | 1<<abi.RIP)
 
+// movePairs emits the moves between registers in memory, at base, and their places.
+func (g *generator) movePairs(base int16, load bool) {
+	for i := 0; i < plan.NumFast; i++ {
+		if i == fastBP {
+			continue
+		}
+		as, at := x86.AMOVLPS, reg(places[i].xmm)
+		if i+1 < plan.NumFast && places[i+1] == (place{places[i].xmm, true}) {
+			as = x86.AMOVUPS
+		}
+		if m := mem(base, regOff(fastReg(i))); load {
+			g.asm.op(as, m, at)
+		} else {
+			g.asm.op(as, at, m)
+		}
+		if as == x86.AMOVUPS {
+			i++
+		}
+	}
+}
+
 // loadState emits load: from the registers in memory, at rdi, and the memory's
 // description, at rsi, to the fast path and the first lookup. The cursor equals
 // slotSync.
 func (g *generator) loadState() {
 	a := g.asm
 	const needed = 1<<abi.RSP | 1<<abi.RIP
-	slow, ready, rare, window, noBP := a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel()
-	const regs, memory, lo, size = x86.REG_DI, x86.REG_SI, x86.REG_R10, x86.REG_R8
+	const usual = needed | 1<<abi.RBP
+	slow, ready, rare, window, unusual := a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel()
+	const regs, memory, lo = x86.REG_DI, x86.REG_SI, x86.REG_R10
+	const end = memory // it takes the place of the size, and that of memory
 	ax := reg(x86.REG_AX)
 	a.bind(g.load)
-	a.op(x86.AMOVL, mem(regs, int64(abi.RegsValid)), reg(rMask))
-	a.op(x86.AMOVL, reg(rMask), ax)
-	a.op(x86.AANDL, imm(needed), ax)
-	a.op(x86.ACMPL, ax, imm(needed))
-	a.branch(x86.AJNE, g.badRegister)
-	a.op(x86.AANDL, imm(inRegisters), reg(rMask))
-	for i, m := range machineReg {
-		a.op(x86.AMOVQ, mem(regs, regOff(fastReg(i))), reg(m))
-	}
+	g.movePairs(regs, true)
+	a.op(x86.AMOVQ, mem(regs, regOff(abi.RBP)), reg(rBP))
 	a.op(x86.AMOVQ, mem(regs, regOff(abi.RSP)), reg(rSP))
 
-	// Is rsp in a window that the fast path can take? bytes and size have to be
-	// below 2^60 each, and so their sum far from wrapping.
+	// Is rsp in a window that the fast path can take? Its end has to be below 2^63.
+	// A window that wraps is as readable as its giver says.
 	a.op(x86.AMOVQ, mem(memory, int64(abi.MemoryLo)), reg(lo))
-	a.op(x86.AMOVQ, mem(memory, int64(abi.MemorySize)), reg(size))
 	a.op(x86.AMOVQ, mem(memory, int64(abi.MemoryBytes)), reg(rDelta))
+	a.op(x86.AMOVQ, mem(memory, int64(abi.MemorySize)), reg(end))
 	a.op(x86.AMOVQ, reg(rSP), ax)
 	a.op(x86.ASUBQ, reg(lo), ax)
-	a.op(x86.ACMPQ, ax, reg(size))
+	a.op(x86.ACMPQ, ax, reg(end))
 	a.branch(x86.AJHI, slow)
-	a.op(x86.AMOVQ, reg(rDelta), ax)
-	a.op(x86.AORQ, reg(size), ax)
-	a.op(x86.ASHRQ, imm(60), ax)
-	a.branch(x86.AJNE, rare)
-	a.op(x86.AADDQ, reg(rDelta), reg(rEnd)) // rEnd is size
 	g.store(rDelta, slotLow)
+	a.op(x86.AADDQ, reg(rDelta), reg(end))
+	a.branch(x86.AJMI, rare)
+	a.op1(x86.AINCQ, reg(end)) // a CFA at the end is right: its frame lies below
 	a.bind(window)
+	g.store(end, slotHigh)
 	a.op(x86.ASUBQ, reg(lo), reg(rDelta))
 	a.op(x86.AADDQ, reg(rDelta), reg(rSP))
-	a.op(x86.ATESTB, imm(1<<abi.RBP), reg(rMask))
-	a.branch(x86.AJEQ, noBP)
 	a.bind(ready)
-	a.op(x86.AMOVQ, imm(int64(uint64(g.plan.Base)+1)), reg(rBase))
-	a.op(x86.AADDQ, mem(x86.REG_SP, slotBias), reg(rBase))
+	// Are rsp, rip and rbp valid? If one is not, the subtraction borrows from bits
+	// that are not in the mask.
+	a.op(x86.AMOVL, mem(regs, int64(abi.RegsValid)), reg(rMask))
+	a.op(x86.AANDL, imm(inRegisters), reg(rMask))
+	a.op(x86.ALEAL, mem(rMask, -usual), ax)
+	a.op(x86.ATESTL, imm(^(inRegisters &^ usual)), ax)
+	a.branch(x86.AJNE, unusual)
+	located := a.bindNew()
+	g.loadSlot(slotBase, rBase)
 	a.op(x86.ACMPW, mem(regs, int64(abi.RegsExact)), imm(1)) // carry: not exact
 	a.op(x86.AMOVQ, mem(regs, regOff(abi.RIP)), reg(rPC))
 	a.op(x86.ASBBQ, reg(rBase), reg(rPC)) // pc - base - 1, less one if not exact
@@ -187,17 +216,23 @@ func (g *generator) loadState() {
 	a.bind(g.lookup)
 	g.findRow()
 
-	a.bind(noBP)
-	a.op(x86.AMOVQ, imm(outside), reg(x86.REG_BP))
-	a.op(x86.ASUBQ, reg(rDelta), reg(x86.REG_BP))
-	a.branch(obj.AJMP, ready)
+	a.bind(unusual)
+	a.op(x86.AMOVL, reg(rMask), ax)
+	a.op(x86.AANDL, imm(needed), ax)
+	a.op(x86.ACMPL, ax, imm(needed))
+	a.branch(x86.AJNE, g.badRegister)
+	a.op(x86.AMOVQ, imm(outside), reg(rBP))
+	a.op(x86.ASUBQ, reg(rDelta), reg(rBP))
+	a.branch(obj.AJMP, located)
 
-	// All of memory is readable: no comparison may fail. Without a valid rbp
-	// that would be wrong.
+	// All of memory is readable: the lower end is below all others, and the upper one,
+	// all ones, above all but the last address. Without a valid rbp that would be wrong.
 	a.bind(rare)
-	a.op(x86.ACMPQ, reg(size), imm(-1))
+	a.op(x86.AMOVQ, reg(end), ax)
+	a.op(x86.ASUBQ, reg(rDelta), ax) // the size
+	a.op(x86.ACMPQ, ax, imm(-1))
 	a.branch(x86.AJNE, slow)
-	a.op(x86.ATESTB, imm(1<<abi.RBP), reg(rMask))
+	a.op(x86.ATESTB, imm(1<<abi.RBP), mem(regs, int64(abi.RegsValid)))
 	a.branch(x86.AJEQ, slow)
 	a.op(x86.AMOVQ, imm(math.MinInt64), ax)
 	g.store(x86.REG_AX, slotLow)
@@ -208,49 +243,43 @@ func (g *generator) loadState() {
 	a.branch(obj.AJMP, ready)
 }
 
-// noWindow makes every comparison with the window fail: the CFA is above the end
-// or, where it is 0, its slots are below the beginning. The difference of rSP and
-// rDelta is still the target's rsp, which comes in rSP.
+// noWindow makes every comparison with the window's end fail.
 func (g *generator) noWindow() {
 	a := g.asm
-	a.op(x86.AMOVQ, imm(0), mem(x86.REG_SP, slotLow))
-	a.op(x86.AXORL, reg(rEnd), reg(rEnd))
-	a.op(x86.AMOVQ, imm(outside), reg(rDelta))
-	a.op(x86.ASUBQ, reg(rSP), reg(rDelta))
-	a.op(x86.AADDQ, reg(rDelta), reg(rSP))
+	a.op(x86.AXORL, reg(rDelta), reg(rDelta))
+	g.store(rDelta, slotHigh)
 }
 
 // spillRegs holds the address of the registers in memory while they are spilled.
 const spillRegs = x86.REG_R8
 
 // spillState brings the registers in memory, at spillRegs, up to date. It keeps
-// edi, the cursor and rCFA. frame is how much lower rsp is than in the walk.
-func (g *generator) spillState(frame int64) {
+// edi, the cursor and rCFA.
+func (g *generator) spillState() {
 	a := g.asm
-	done := a.newLabel()
-	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, frame+slotSync))
-	a.branch(x86.AJEQ, done)
 	a.op(x86.AADDQ, reg(rBase), reg(rPC))
 	a.op(x86.AMOVQ, reg(rPC), mem(spillRegs, regOff(abi.RIP)))
-	for i, m := range machineReg {
-		a.op(x86.AMOVQ, reg(m), mem(spillRegs, regOff(fastReg(i))))
-	}
+	g.movePairs(spillRegs, false)
+	a.op(x86.AMOVQ, reg(rBP), mem(spillRegs, regOff(abi.RBP)))
 	a.op(x86.ASUBQ, reg(rDelta), reg(rSP))
 	a.op(x86.AMOVQ, reg(rSP), mem(spillRegs, regOff(abi.RSP)))
 	a.op(x86.AMOVL, reg(rMask), mem(spillRegs, int64(abi.RegsValid)))
 	// exact is 0; status is written on the way out.
 	a.op(x86.AMOVL, imm(0), mem(spillRegs, int64(abi.RegsExact)))
-	a.bind(done)
 }
 
 // spillCode emits the subroutine spill.
 func (g *generator) spillCode() {
 	const returnAddress = 8
 	a := g.asm
+	done := a.newLabel()
 	a.bind(g.spill)
-	a.op(x86.AMOVQ, mem(x86.REG_SP, returnAddress+slotRegs), reg(spillRegs))
-	g.spillState(returnAddress)
+	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, returnAddress+slotSync))
+	a.branch(x86.AJEQ, done)
 	a.op(x86.AMOVQ, reg(rCursor), mem(x86.REG_SP, returnAddress+slotSync))
+	a.op(x86.AMOVQ, mem(x86.REG_SP, returnAddress+slotRegs), reg(spillRegs))
+	g.spillState()
+	a.bind(done)
 	a.op0(obj.ARET)
 }
 
@@ -265,10 +294,9 @@ func (g *generator) dispatchCode() {
 // nextStep notes the caller's pc and ends the segment if it is full.
 func (g *generator) nextStep() {
 	a := g.asm
-	a.op(x86.AMOVQ, reg(rPC), mem(rCursor, 0))
-	a.op(x86.AADDQ, imm(8), reg(rCursor))
+	a.op(x86.AMOVQ, reg(rPC), memIndex(rPCs, rCursor, 8, 0))
 	a.op(x86.ASUBQ, reg(rBase), reg(rPC))
-	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotEnd))
+	a.op1(x86.AINCQ, reg(rCursor))
 	a.jump(x86.AJEQ, g.segmentEnd)
 }
 

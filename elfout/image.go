@@ -289,13 +289,13 @@ func (im *Image) writePhdrs(b []byte) {
 	}
 }
 
-// fixup writes the distances from Text to Data.
+// fixup writes the distances between Text and Data.
 func (im *Image) fixup() error {
-	if len(im.code.Fixups) == 0 {
+	if len(im.code.Fixups) == 0 && im.code.TextWords == 0 {
 		return nil
 	}
-	if len(im.code.Data) == 0 {
-		return fmt.Errorf("%w: %d fixups and no data", ErrBadCode, len(im.code.Fixups))
+	if len(im.code.Data) < 4*im.code.TextWords || len(im.code.Data) == 0 {
+		return fmt.Errorf("%w: %d fixups, %d words, and %d bytes of data", ErrBadCode, len(im.code.Fixups), im.code.TextWords, len(im.code.Data))
 	}
 	data := im.loaded[len(im.loaded)-1]
 	text := im.bytes[im.text.off:im.text.end()]
@@ -305,6 +305,15 @@ func (im *Image) fixup() error {
 		}
 		from := im.text.addr + uint64(f.TextOff) + 4
 		le.PutUint32(text[f.TextOff:], uint32(data.addr+uint64(f.DataOff)-from))
+	}
+	words := im.bytes[data.off:data.end()]
+	for i := range im.code.TextWords {
+		w := words[4*i:]
+		off := le.Uint32(w)
+		if uint64(off) >= im.text.size {
+			return fmt.Errorf("%w: word %d of the data leads to text+%#x", ErrBadCode, i, off)
+		}
+		le.PutUint32(w, uint32(im.text.addr+uint64(off)-data.addr))
 	}
 	return nil
 }

@@ -111,6 +111,22 @@ func TestFixups(t *testing.T) {
 	require.Equal(t, before, text)
 }
 
+func TestTextWords(t *testing.T) {
+	code := elfouttest.Tiny()
+	code.Data = []byte{8, 0, 0, 0, 0x10, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}
+	code.TextWords = 2
+	im, err := New(code, testSource)
+	require.NoError(t, err)
+	f := open(t, im)
+	data, err := f.Section(".rodata").Data()
+	require.NoError(t, err)
+	for i, off := range []uint64{8, 0x10} {
+		distance := int32(binary.LittleEndian.Uint32(data[4*i:]))
+		require.Equal(t, f.Section(".text").Addr+off, f.Section(".rodata").Addr+uint64(int64(distance)))
+	}
+	require.Equal(t, code.Data[8:], data[8:], "the rest")
+}
+
 func TestDeterministic(t *testing.T) {
 	a, b := tiny(t), tiny(t)
 	require.Equal(t, a.Bytes(), b.Bytes())
@@ -201,6 +217,8 @@ func TestNewRefuses(t *testing.T) {
 		"column":            {func(c *asmgen.Code, _ *Source) { c.Frames[0].Rows[1].Saved[0].Reg = 17 }, ErrBadCode},
 		"fixup in text":     {func(c *asmgen.Code, _ *Source) { c.Fixups[0].TextOff = uint32(len(c.Text)) - 3 }, ErrBadCode},
 		"fixup to data":     {func(c *asmgen.Code, _ *Source) { c.Fixups[0].DataOff = 999 }, ErrBadCode},
+		"words, no data":    {func(c *asmgen.Code, _ *Source) { c.TextWords = len(c.Data)/4 + 1 }, ErrBadCode},
+		"word outside":      {func(c *asmgen.Code, _ *Source) { c.Data = []byte{0xff, 0xff, 0, 0}; c.Fixups = nil; c.TextWords = 1 }, ErrBadCode},
 		"fixup, no data":    {func(c *asmgen.Code, _ *Source) { c.Data = nil }, ErrBadCode},
 	} {
 		t.Run(name, func(t *testing.T) {
