@@ -55,6 +55,7 @@ char *bench_stack_memory(void); /* STACK_BYTES of the thread's stack, which it d
 enum { MAX_VARIANTS = 4, MAX_MODULES = 64 };
 struct module {
 	uint64_t start, end, bias; /* of the executable segments */
+	uint64_t size;             /* end - start */
 	eh_elf_walk_t *walk[MAX_VARIANTS];
 	eh_elf_step_t *step[MAX_VARIANTS];
 	eh_elf_step_t *original;
@@ -66,7 +67,8 @@ extern int bench_module_count;
 void bench_find_modules(void);
 
 /* find_module: a binary search over the sorted modules behind a direct-mapped cache
- * by 64 KiB of text, since a stack goes to and fro between a few modules. */
+ * by 64 KiB of text, since a stack goes to and fro between a few modules. An
+ * unused place holds a module of no size. */
 enum { MODULE_CACHE = 256 };
 extern const struct module *bench_module_cache[MODULE_CACHE];
 const struct module *bench_search_module(uint64_t pc, const struct module **slot);
@@ -75,7 +77,7 @@ static inline const struct module *find_module(uint64_t pc)
 {
 	const struct module **slot = &bench_module_cache[(pc >> 16 ^ pc >> 26) % MODULE_CACHE];
 	const struct module *m = *slot;
-	return m && pc - m->start < m->end - m->start ? m : bench_search_module(pc, slot);
+	return pc - m->start < m->size ? m : bench_search_module(pc, slot);
 }
 
 /* The contenders. walk returns the number of pcs; where it starts at its own

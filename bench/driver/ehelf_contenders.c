@@ -2,7 +2,8 @@
  * them start at the stack's innermost frame. */
 #include "bench.h"
 
-/* Whole stacks: a call for each change of object. */
+/* Whole stacks, at most step frames with a call: a call for each change of object
+ * where step is MAX_FRAMES. */
 static inline size_t walk_with(const struct stack *s, uint64_t *pcs, size_t max, int variant, size_t step, int onetree)
 {
 	eh_elf_regs_t r = s->regs;
@@ -15,7 +16,7 @@ static inline size_t walk_with(const struct stack *s, uint64_t *pcs, size_t max,
 		eh_elf_walk_t *walk = onetree ? at->onetree : at->walk[variant];
 		if (!walk)
 			break;
-		size_t left = max - n, k = walk(&r, &mem, at->bias, pcs + n, left < step ? left : step);
+		size_t k = walk(&r, &mem, at->bias, pcs + n, step < MAX_FRAMES ? step : max - n);
 		n += k;
 		if (k == 0 || (r.status != 0 && r.status != -1))
 			break;

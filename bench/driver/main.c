@@ -144,6 +144,7 @@ static int cmd_fake(char *args)
 	struct module m = {.path = "fake"};
 	if (sscanf(args, "%" SCNi64 " %" SCNi64 " %" SCNi64, &m.start, &m.end, &m.bias) != 3 || bench_module_count == MAX_MODULES)
 		return fail("usage: fake START END BIAS");
+	m.size = m.end - m.start;
 	bench_modules[bench_module_count++] = m;
 	return 1;
 }

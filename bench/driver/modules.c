@@ -46,7 +46,7 @@ static int add(struct dl_phdr_info *info, size_t size, void *arg)
 	if (!hi)
 		return 0;
 	memset(m, 0, sizeof *m);
-	m->start = lo, m->end = hi, m->bias = info->dlpi_addr;
+	m->start = lo, m->end = hi, m->size = hi - lo, m->bias = info->dlpi_addr;
 	m->path = strdup(bench_module_count == 0 && !*info->dlpi_name ? "/proc/self/exe" : info->dlpi_name);
 	bench_module_count++;
 	return 0;
@@ -60,6 +60,9 @@ static int by_start(const void *a, const void *b)
 
 void bench_find_modules(void)
 {
+	static const struct module none;
+	for (int i = 0; i < MODULE_CACHE; i++)
+		bench_module_cache[i] = &none;
 	bench_module_count = 0;
 	dl_iterate_phdr(add, NULL);
 	qsort(bench_modules, (size_t)bench_module_count, sizeof *bench_modules, by_start);
