@@ -90,28 +90,24 @@ func threadTime() int64 {
 	return t.Nano()
 }
 
-// pass unwinds all samples once.
+// pass unwinds all samples once. The registers are copied into the batch in both
+// modes.
 func (c *ours) pass(mode string) (timing, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var t timing
 	samples := c.flat.samples
-	if mode == "file" {
-		begin := threadTime()
-		t.Frames = c.unwind(samples)
-		t.NS = threadTime() - begin
-		return t, nil
-	}
 	batch := make([]sample, 0, batchSamples)
 	for i := 0; i < len(samples); {
 		batch = batch[:0]
 		buf := c.batch[:0]
-		for len(batch) < batchSamples && i < len(samples) && len(buf)+len(samples[i].memory) <= batchBytes {
-			at := len(buf)
-			buf = append(buf, samples[i].memory...)
+		for ; len(batch) < batchSamples && i < len(samples) && len(buf)+len(samples[i].memory) <= batchBytes; i++ {
 			batch = append(batch, samples[i])
-			batch[len(batch)-1].memory = buf[at:]
-			i++
+			if mode == inBatch {
+				at := len(buf)
+				buf = append(buf, samples[i].memory...)
+				batch[len(batch)-1].memory = buf[at:]
+			}
 		}
 		begin := threadTime()
 		t.Frames += c.unwind(batch)
@@ -131,18 +127,19 @@ func (c *ours) unwind(samples []sample) (frames int64) {
 	return frames
 }
 
-// one unwinds a sample into c.pcs.
+// one unwinds a sample into c.pcs; afterwards its registers are those of the last
+// frame.
 func (c *ours) one(s *sample) int {
-	regs := s.regs
-	mem := ehelf.Memory{Lo: regs.Reg[abi.RSP], Bytes: s.memory}
-	n, _, _ := c.walker.Walk(s.maps, &regs, &mem, c.pcs)
+	mem := ehelf.Memory{Lo: s.regs.Reg[abi.RSP], Bytes: s.memory}
+	n, _, _ := c.walker.Walk(s.maps, &s.regs, &mem, c.pcs)
 	return n
 }
 
 func (c *ours) answers() ([][]uint64, error) {
 	var all [][]uint64
 	for i := range c.flat.samples {
-		n := c.one(&c.flat.samples[i])
+		s := c.flat.samples[i]
+		n := c.one(&s)
 		all = append(all, append([]uint64(nil), c.pcs[:n]...))
 	}
 	return all, nil

@@ -20,7 +20,7 @@ func (t timing) perFrame() float64 { return float64(t.NS) / float64(max(t.Frames
 
 // unwinder unwinds the samples of a flat file.
 type unwinder interface {
-	// pass unwinds all samples once; mode is "file" or "copy".
+	// pass unwinds all samples once; mode is inFile or inBatch.
 	pass(mode string) (timing, error)
 	// answers returns the pcs of each sample.
 	answers() ([][]uint64, error)

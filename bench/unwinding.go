@@ -21,7 +21,7 @@ const slowUnwinder = "libdw-per-sample"
 // copied from the file, as ehasm script has them, or in the file, as perf has
 // them.
 const (
-	inBatch = "copy"
+	inBatch = "batch"
 	inFile  = "file"
 )
 

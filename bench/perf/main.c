@@ -2,7 +2,7 @@
  * input:
  *
  *     pass file       unwinds all samples where they lie; prints ns, frames
- *     pass copy       copies batches of samples, and times only the unwinding
+ *     pass batch       copies batches of samples, and times only the unwinding
  *     answers PATH    writes for each sample the number of pcs, and these
  */
 #define _GNU_SOURCE
@@ -148,7 +148,7 @@ static void pass_file(void)
 	printf("%lu %lu\n", now() - begin, frames);
 }
 
-static void pass_copy(void)
+static void pass_batch(void)
 {
 	static unsigned char bytes[BATCH_BYTES];
 	uint64_t pcs[MAX_FRAMES], frames = 0, ns = 0;
@@ -196,8 +196,8 @@ int main(int argc, char **argv)
 		line[strcspn(line, "\n")] = '\0';
 		if (strcmp(line, "pass file") == 0)
 			pass_file();
-		else if (strcmp(line, "pass copy") == 0)
-			pass_copy();
+		else if (strcmp(line, "pass batch") == 0)
+			pass_batch();
 		else if (strncmp(line, "answers ", 8) == 0)
 			answers(line + 8);
 		else {
