@@ -30,6 +30,7 @@ static _Unwind_Reason_Code call_back(_Unwind_Trace_Fn trace, void *arg, const eh
     c.at_end = false;
     c.cursor.regs = *regs;
     ehu_cursor_start_(&c.cursor);
+    c.cursor.flags |= EHU_ONLY_TABLES;
     for (;;) {
         c.ip = c.cursor.regs.reg[EH_ELF_RIP];
         if (trace(&c, arg) != _URC_NO_REASON)

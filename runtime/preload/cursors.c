@@ -85,6 +85,7 @@ static int begin(ehp_unw_cursor_t *u, ucontext_t *context, int flags, const void
     c->at_end = false;
     ehu_cursor_init_from(&c->at, context);
     c->at.regs.exact = flags == UNW_SIGNAL_FRAME;
+    c->at.flags |= EHU_ONLY_TABLES;
     ehp_add_(&ehp_taken_[KIND_UNW_CURSOR]);
     return 0;
 }
@@ -106,13 +107,12 @@ EHP_EXPORT int _ULx86_64_step(ehp_unw_cursor_t *u)
     struct cursor *c = ours(u);
     if (c && !c->at_end) {
         int status = ehu_step(&c->at);
-        bool guessed = c->at.flags & EHU_GUESSED;
         /* to libunwind a frame whose rbp is undefined is the end of the stack */
-        if (status == 1 && !guessed && c->at.regs.valid & 1u << EH_ELF_RBP) {
+        if (status == 1 && c->at.regs.valid & 1u << EH_ELF_RBP) {
             c->steps++;
             return 1;
         }
-        if (status == 0 && !guessed && !(c->at.flags & EHU_NOT_BY_TABLE)) {
+        if (status == 0 && !(c->at.flags & EHU_NOT_BY_TABLE)) {
             c->at_end = true;
             return 0;
         }

@@ -150,7 +150,8 @@ int ehu_probe_word_(void *arg, uint64_t addr, uint64_t *word);
 enum {
     EHU_GUESSED = 1 << 0,
     EHU_OTHER_STACK = 1 << 1, /* the window is not on the thread's own stack; it may end before the stack does */
-    EHU_NOT_BY_TABLE = 1 << 2  /* what ended the stack is not a table: a return address of 0, or makecontext's */
+    EHU_NOT_BY_TABLE = 1 << 2, /* what ended the stack is not a table: a return address of 0, or makecontext's */
+    EHU_ONLY_TABLES = 1 << 3   /* take no step without a table, and do not look for code in no object */
 };
 
 /* ------------------------------------------------------------------------------ stats.c */
@@ -174,7 +175,7 @@ void ehu_cursor_start_(ehu_cursor_t *cursor);                                /* 
 
 /* What a walk by tables alone came to. */
 enum ehu_worth {
-    EHU_PARTIAL, /* it ended, or was helped, where another unwinder may find more */
+    EHU_PARTIAL, /* it ended where another unwinder may find more */
     EHU_WHOLE,   /* to the frame whose table says that it is the outermost, or of the length asked for */
     EHU_ASTRAY   /* the tables led to a word or a return address in memory that cannot be read */
 };

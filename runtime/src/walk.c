@@ -137,7 +137,7 @@ static const struct ehu_object *find(ehu_cursor_t *c, const struct ehu_table *t,
 static const struct ehu_object *object_at(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
 {
     const struct ehu_object *o = find(c, t, pc);
-    return o || pc == (uint64_t)-1 ? o : ehu_code_at_(c, t, pc, code);
+    return o || pc == (uint64_t)-1 || c->flags & EHU_ONLY_TABLES ? o : ehu_code_at_(c, t, pc, code);
 }
 
 static bool is_code(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
@@ -155,7 +155,7 @@ static size_t guess(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu
 {
     eh_elf_regs_t *r = &c->regs;
     uint64_t rbp = r->reg[EH_ELF_RBP], rsp = r->reg[EH_ELF_RSP], frame[2];
-    if ((o && o->eh_elf) || !(r->valid & 1u << EH_ELF_RBP) || rbp < rsp || rbp % 8 != 0)
+    if (c->flags & EHU_ONLY_TABLES || (o && o->eh_elf) || !(r->valid & 1u << EH_ELF_RBP) || rbp < rsp || rbp % 8 != 0)
         return 0;
     if (!in_window(&c->memory, rsp) && !ehu_window_(rsp, &c->memory, &c->flags))
         return 0;
@@ -206,7 +206,7 @@ static void keep(ehu_cursor_t *c)
 static size_t guess_registers(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o)
 {
     eh_elf_regs_t before = c->regs;
-    uint32_t guessed = c->kept_valid & ~c->regs.valid;
+    uint32_t guessed = c->flags & EHU_ONLY_TABLES ? 0 : c->kept_valid & ~c->regs.valid;
     for (int i = 0; i < EH_ELF_RIP; i++)
         if (guessed & 1u << i)
             c->regs.reg[i] = c->kept[i];
@@ -389,14 +389,15 @@ static size_t in_parts(walk_fn *how, ehu_cursor_t *c, const struct ehu_table *t,
 }
 
 /*
- * ehu_try_ takes up to max steps from regs, for who has another unwinder to ask, and says
- * how good they are. Without pcs it is no walk that counts.
+ * ehu_try_ takes up to max steps from regs, by tables alone, for who has another unwinder to
+ * ask, and says how good they are. Without pcs it is no walk that counts.
  */
 size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth)
 {
     ehu_cursor_t c;
     c.regs = *regs;
     begin(&c);
+    c.flags = EHU_ONLY_TABLES;
     size_t k = 0;
     struct ehu_slot *slot = ehu_enter_(pcs ? ONE_WALK : 0);
     const struct ehu_table *t = atomic_load(&ehu_table_);
@@ -406,6 +407,7 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_w
         if (c.regs.status == EHU_NOT_RISING) {
             c.regs = *regs;
             begin(&c);
+            c.flags = EHU_ONLY_TABLES;
             c.regs.status = EH_ELF_OK;
             k = in_parts(by_steps, &c, t, pcs, max);
         }
@@ -415,7 +417,7 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_w
     uint64_t word;
     if (status != EH_ELF_OUTERMOST)
         count_end(status);
-    if (c.flags & (EHU_GUESSED | EHU_NOT_BY_TABLE))
+    if (c.flags & EHU_NOT_BY_TABLE)
         *worth = EHU_PARTIAL;
     else if (status == EH_ELF_OUTERMOST || (status == EH_ELF_OK && pcs))
         *worth = EHU_WHOLE;
