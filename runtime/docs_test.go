@@ -13,10 +13,12 @@ import (
 	"ehasm/internal/testtool"
 )
 
-// example returns the first code block of a language in docs/runtime.md.
-func example(t *testing.T, language string) []byte {
+// example returns the first code block of a language in a section of docs/runtime.md.
+func example(t *testing.T, section, language string) []byte {
 	t.Helper()
-	_, rest, ok := strings.Cut(string(read(t, "../docs/runtime.md")), "```"+language+"\n")
+	_, rest, ok := strings.Cut(string(read(t, "../docs/runtime.md")), "\n## "+section+"\n")
+	require.True(t, ok)
+	_, rest, ok = strings.Cut(rest, "```"+language+"\n")
 	require.True(t, ok)
 	code, _, ok := strings.Cut(rest, "```")
 	require.True(t, ok)
@@ -28,7 +30,7 @@ func TestExampleC(t *testing.T) {
 	k := makeKit(t)
 	dir := t.TempDir()
 	source, prog := filepath.Join(dir, "program.c"), filepath.Join(dir, "program")
-	require.NoError(t, os.WriteFile(source, example(t, "c"), 0o644))
+	require.NoError(t, os.WriteFile(source, example(t, "From C", "c"), 0o644))
 	args := k.gcc("example", source, k.path("libehunwind.so"))
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -47,6 +49,25 @@ func TestExampleC(t *testing.T) {
 func TestExamplePython(t *testing.T) {
 	k := makeKit(t)
 	testtool.Need(t, "python3")
-	out := k.mustRun(t, k.path("eh"), []string{"LD_LIBRARY_PATH=" + k.dir}, "python3", "-c", string(example(t, "python")))
+	out := k.mustRun(t, k.path("eh"), []string{"LD_LIBRARY_PATH=" + k.dir}, "python3", "-c", string(example(t, "From other languages", "python")))
 	assert.Contains(t, out, "['0x")
+}
+
+// TestExamplePreload runs the example for programs that exist.
+func TestExamplePreload(t *testing.T) {
+	k := makeKit(t)
+	dir := t.TempDir()
+	source, prog := filepath.Join(dir, "program.c"), filepath.Join(dir, "program")
+	require.NoError(t, os.WriteFile(source, example(t, "Programs that exist", "c"), 0o644))
+	out, err := exec.Command("gcc", "-rdynamic", "-o", prog, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	build := exec.Command(k.path("ehasm"), "build", "-q", "--cache", "--deps", "--vdso", prog, k.path("libehunwind-preload.so"))
+	build.Env = append(os.Environ(), "XDG_CACHE_HOME="+dir)
+	out, err = build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	got, err := k.run(t, "", []string{"XDG_CACHE_HOME=" + dir, "EHASM_STATS=1", "LD_PRELOAD=" + k.path("libehunwind-preload.so")}, prog)
+	require.NoError(t, err, "%s", got)
+	for _, part := range []string{"libc.so.6(qsort_r+0x", "program(main+0x", "program(_start+0x", "backtrace 1/0,", "5 of 5 objects"} {
+		assert.Contains(t, got, part)
+	}
 }
