@@ -3,10 +3,11 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: build test lint race fuzz corpus bench bench-perf deps generate runtime install sample
+.PHONY: build test lint race fuzz corpus bench bench-perf deps generate runtime install sample clients
 
+# Without cgo: a library in LD_PRELOAD is meant for the program that preload runs.
 build:
-	$(GO) build -o ehasm ./cmd/ehasm
+	CGO_ENABLED=0 $(GO) build -o ehasm ./cmd/ehasm
 
 test: deps
 	scripts/test.sh
@@ -52,3 +53,7 @@ install: build
 # Real programs, sampled: libehunwind against libunwind in every sample.
 sample: deps
 	runtime/sampler/run.sh
+
+# Debian's profilers and tracers, with and without the preload.
+clients:
+	runtime/clients/run.sh
