@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -111,7 +112,10 @@ func TestPreload(t *testing.T) {
 	// Signals that nohup has ignored.
 	out, err := exec.Command("sh", "-c", "trap '' HUP; exec "+p.prog+" preload --library "+p.library+" grep SigIgn /proc/self/status").Output()
 	require.NoError(t, err)
-	assert.Equal(t, "SigIgn:\t0000000000000001\n", string(out))
+	ignored, err := strconv.ParseUint(strings.TrimSpace(strings.TrimPrefix(string(out), "SigIgn:")), 16, 64)
+	require.NoError(t, err, "%s", out)
+	const own = 1<<31 - 1 // glibc's posix_spawn, by which make starts the tests, ignores 32 and 33
+	assert.EqualValues(t, 1, ignored&own)
 }
 
 func TestPreloadScripts(t *testing.T) {
