@@ -262,15 +262,16 @@ func (opt *Options) candidates(name string, buildID []byte) []string {
 		return paths
 	}
 	for _, dir := range opt.DebugDirs {
-		base := buildIDPath(dir, buildID)
+		base := BuildIDPath(dir, buildID)
 		// perf links .build-id/xx/yyyy to a folder, gdb's folders have yyyy.debug.
 		paths = append(paths, filepath.Join(base, "elf"), base, base+".debug")
 	}
 	return paths
 }
 
-// buildIDPath is where the folders of perf and gdb have what belongs to a build-id.
-func buildIDPath(dir string, buildID []byte) string {
+// BuildIDPath is where the folders of perf and gdb have what belongs to a build-id
+// of at least 2 bytes.
+func BuildIDPath(dir string, buildID []byte) string {
 	id := hex.EncodeToString(trimID(buildID))
 	if len(id) < 4 {
 		id = hex.EncodeToString(buildID)
@@ -397,7 +398,7 @@ func (o *Object) DebugPaths() []string {
 	}
 	var paths []string
 	for _, dir := range o.set.opt.DebugDirs {
-		base := buildIDPath(dir, id)
+		base := BuildIDPath(dir, id)
 		paths = append(paths, filepath.Join(base, "debug"), base+".debug")
 	}
 	return paths

@@ -38,8 +38,9 @@ a profile for go tool pprof.
 
 Objects are looked for under their recorded paths, then by build-id in ~/.debug
 and /usr/lib/debug; names also come from separate debug files there, from
-/tmp/perf-PID.map and, for the running kernel, from /proc/kallsyms. --inline and
---lines need DWARF, in the object or its debug file.
+/tmp/perf-PID.map and, for the kernel, from the copy of kallsyms in ~/.debug or,
+if it is the running one, from /proc/kallsyms. --inline and --lines need DWARF,
+in the object or its debug file.
 
 Examples:
   ehasm script | less
@@ -76,11 +77,12 @@ func scriptVerb() verb {
 		fs.BoolVar(&opt.Inline, "inline", false, "functions that are inlined are frames of their own")
 		fs.BoolVar(&opt.Lines, "lines", false, "frames have their file and line of the source")
 		fs.BoolVar(&opt.FullSourcePath, "full-source-path", false, "the file of --lines with its folder, in the format perf")
-		fs.StringVar(&opt.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`")
+		fs.StringVar(&opt.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`, not from perf's copy")
 		fs.BoolVar(&opt.cache, "cache", false, "keep new eh_elfs in the cache, as build --cache does")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
 		return func(ctx context.Context, args []string, c *console) int {
+			opt.HostKernel = !fs.Changed("kallsyms")
 			var err error
 			opt.Format, err = script.ParseFormat(*format)
 			if err != nil {

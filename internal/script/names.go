@@ -33,7 +33,7 @@ type namer struct {
 	jit     map[int32]*once[jitMap]
 	debug   map[*unwind.Object]*once[*debugInfo]
 	errs    []error
-	hidden  bool
+	running kernelID // of the kernel that ran; not changed once kernelTable is called
 
 	background sync.WaitGroup // reads symbols while eh_elfs are compiled
 }
@@ -49,31 +49,11 @@ func (n *namer) warn(err error) {
 	n.errs = append(n.errs, err)
 }
 
-// noKernel says that the running kernel's names are not those of the recording.
-func (n *namer) noKernel(err error) {
-	n.hidden = true
-	n.warn(fmt.Errorf("kernel frames have no names: %w", err))
-}
-
 func (n *namer) demangle(name string) string {
 	if n.opt.Mangled {
 		return name
 	}
 	return symbols.Demangle(name)
-}
-
-// kernelTable is the symbols of the kernel, nil where they are not to be had.
-func (n *namer) kernelTable() *symbols.Table {
-	return n.kern.get(func() *symbols.Table {
-		if n.hidden || n.opt.Kallsyms == "" {
-			return nil
-		}
-		t, err := symbols.Kallsyms(n.opt.Kallsyms)
-		if err != nil {
-			n.warn(fmt.Errorf("kernel frames have no names: %w", err))
-		}
-		return t
-	})
 }
 
 func (n *namer) kernel(ip uint64) *frame {
@@ -165,9 +145,6 @@ func (n *namer) foresee(o *unwind.Object) {
 		n.background.Go(func() { n.table(o) })
 	}
 }
-
-// foreseeKernel does so for the kernel.
-func (n *namer) foreseeKernel() { n.background.Go(func() { n.kernelTable() }) }
 
 // table is the symbols of an object, nil where it has none.
 func (n *namer) table(o *unwind.Object) *symbols.Table {

@@ -44,6 +44,7 @@ type Options struct {
 	// FullSourcePath writes the whole path in the format Perf; others always do.
 	FullSourcePath bool
 	Kallsyms       string   // path; empty: kernel frames get no names
+	HostKernel     bool     // Kallsyms is of this machine's kernel: perf's copy, below Objects.DebugDirs, goes before it
 	MapDirs        []string // folders of perf-PID.map files, the first to be asked first
 	Objects        unwind.Options
 	// Progress is told where in the file the reader is and how many samples it has

@@ -109,7 +109,7 @@ func (run *runner) takeInfo() {
 	}
 	run.takeEvents()
 	if rel := run.reader.Info().OSRelease; rel != "" && run.opt.Kallsyms != "" && rel != hostRelease() {
-		run.names.noKernel(fmt.Errorf("recorded on kernel %s", rel))
+		run.names.running.other = fmt.Errorf("recorded on kernel %s", rel)
 	}
 }
 
@@ -161,8 +161,11 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 func (run *runner) follow(rec perfdata.Record) {
 	switch r := rec.(type) {
 	case *perfdata.Mmap:
-		if r.Mode() == perfdata.ModeUser {
+		switch r.Mode() {
+		case perfdata.ModeUser:
 			run.mapped(r)
+		case perfdata.ModeKernel:
+			run.followKernel(r)
 		}
 	case *perfdata.Comm:
 		run.procs.SetComm(r.PID, r.TID, string(r.Name), r.Exec)
@@ -208,10 +211,7 @@ func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 	}
 	j.maps = run.procs.Process(s.PID).Maps()
 	j.chain = b.addWords(s.Callchain)
-	if !run.kernelSeen && (j.mode == perfdata.ModeKernel || len(j.chain) > 0 && j.chain[0] == perfdata.ContextKernel) {
-		run.kernelSeen = true
-		run.names.foreseeKernel()
-	}
+	run.foreseeKernel(&j)
 	if len(s.Stack) > 0 && s.UserRegs.ABI != perfdata.ABINone {
 		j.abi = s.UserRegs.ABI
 		j.stack = b.addBytes(s.Stack)

@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -57,6 +58,27 @@ func Kallsyms(path string) (*Table, error) {
 		}
 	}
 	return extend(kept), nil
+}
+
+// KallsymsAddress returns the address of a symbol in a file like /proc/kallsyms.
+// It reads up to its first appearance.
+func KallsymsAddress(path, name string) (uint64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(io.LimitReader(f, maxText))
+	for lines.Scan() {
+		if start, ok := strings.CutSuffix(lines.Text(), " "+name); ok {
+			start, _, _ = strings.Cut(start, " ")
+			return strconv.ParseUint(start, 16, 64)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return 0, err
+	}
+	return 0, fmt.Errorf("%s: no symbol %s", path, name)
 }
 
 // readText reads a file of symbols.

@@ -59,8 +59,9 @@ type Builder struct {
 
 // BuildID is an entry of HEADER_BUILD_ID.
 type BuildID struct {
-	Name string
-	ID   []byte
+	Name   string
+	ID     []byte
+	Kernel bool // of the kernel, not of a user's file
 }
 
 // Bytes joins fields: integers little-endian, strings as they are.
@@ -176,7 +177,11 @@ func (b *Builder) buildIDs() []byte {
 		field := make([]byte, 24)
 		copy(field, id.ID)
 		field[20] = byte(len(id.ID))
-		out = append(out, Record(0, 1<<15|2, int32(-1), field, Name(id.Name))...)
+		mode := uint16(2)
+		if id.Kernel {
+			mode = 1
+		}
+		out = append(out, Record(0, 1<<15|mode, int32(-1), field, Name(id.Name))...)
 	}
 	return out
 }
