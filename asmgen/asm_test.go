@@ -33,8 +33,6 @@ func TestEncodings(t *testing.T) {
 		{"410f105ad8", "movups xmm3, xmmword ptr [r10-0x28]", func(a *assembler) { a.op(x86.AMOVUPS, mem(rCFA, -40), reg(x86.REG_X3)) }},
 		{"410f165ae0", "movhps xmm3, qword ptr [r10-0x20]", func(a *assembler) { a.op(x86.AMOVHPS, mem(rCFA, -32), reg(x86.REG_X3)) }},
 		{"410f136818", "movlps qword ptr [r8+0x18], xmm5", func(a *assembler) { a.op(x86.AMOVLPS, reg(x86.REG_X5), mem(rPCs, 24)) }},
-		{"66480f6ec0", "movq xmm0, rax", func(a *assembler) { a.op(x86.AMOVQ, ax, reg(x86.REG_X0)) }},
-		{"660f6cc1", "punpcklqdq xmm0, xmm1", func(a *assembler) { a.op(x86.APUNPCKLQDQ, reg(x86.REG_X1), reg(x86.REG_X0)) }},
 		{"bf10000000", "mov edi, 0x10", func(a *assembler) { a.op(x86.AMOVL, imm(16), reg(rTmp)) }},
 		{"55", "push rbp", func(a *assembler) { a.push(x86.REG_BP) }},
 		{"4157", "push r15", func(a *assembler) { a.push(x86.REG_R15) }},

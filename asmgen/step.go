@@ -97,22 +97,13 @@ const stepResult = x86.REG_AX
 // inResult is a place in the result.
 func inResult(off uintptr) obj.Addr { return mem(stepResult, int64(off)) }
 
-// storeResult emits the storing of a caller's context but for its rbx. Words that
-// follow each other go as one, since the client copies the result 16 bytes at a
-// time: a load of two words that were stored apart waits until both have left the
-// store buffer.
+// storeResult emits the storing of a caller's context but for its rbx.
 func (g *generator) storeResult(rip, rsp, rbp int16) {
 	a := g.asm
-	x0, x1 := reg(x86.REG_X0), reg(x86.REG_X1)
-	pair := func(off uintptr, low, high int16) {
-		a.op(x86.AMOVQ, reg(low), x0)
-		a.op(x86.AMOVQ, reg(high), x1)
-		a.op(x86.APUNPCKLQDQ, x1, x0)
-		a.op(x86.AMOVUPS, x0, inResult(off))
-	}
-	pair(abi.ContextRSPOff, rsp, rbp)
-	a.op(x86.AMOVL, imm(stepFlags), reg(rTmp))
-	pair(abi.ContextFlagsOff, rTmp, rip)
+	a.op(x86.AMOVQ, reg(rip), inResult(abi.ContextRIPOff))
+	a.op(x86.AMOVQ, reg(rsp), inResult(abi.ContextRSPOff))
+	a.op(x86.AMOVQ, reg(rbp), inResult(abi.ContextRBPOff))
+	a.op(x86.AMOVQ, imm(stepFlags), inResult(abi.ContextFlagsOff))
 }
 
 // stepThroughCallback emits stepTail, the tail of a row through the callback: rdi
