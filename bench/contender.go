@@ -18,6 +18,8 @@ const goName = "go-ehelf" // runs in the harness, not in the driver
 func contenders() []contender {
 	list := []contender{
 		{Name: "frame-pointers", What: "frame pointers, the same frames at the same distances (floor)"},
+		{Name: "walk-floor", What: "frame pointers behind `_eh_elf_walk`'s interface: a call for each change of object"},
+		{Name: "step-floor", What: "frame pointers behind `_eh_elf`'s interface, with callback"},
 	}
 	for _, v := range variants() {
 		list = append(list, contender{Name: "walk-" + v.Name, What: "`_eh_elf_walk`, " + v.Name + ", whole stacks"})

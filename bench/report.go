@@ -34,6 +34,7 @@ func reportText(r *results) string {
 	b.WriteString("\nframehop is not in this run: its crates are not among what the harness can count on.\n" +
 		"Its class, a cache of rules by pc, is here as libunwind's `unw_backtrace`.\n")
 	r.behind(&b)
+	r.bounds(&b)
 	if r.Step != nil {
 		r.stepText(&b)
 	}
