@@ -20,7 +20,7 @@ func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
 	if span := uint64(p.High - p.Base); span > MaxSpan {
 		return nil, fmt.Errorf("%w: %#x..%#x, at most %#x are supported", ErrSpan, p.Low, p.High, uint64(MaxSpan))
 	}
-	b := builder{plan: p, tails: map[Tail]uint32{}, trees: map[string]uint32{}}
+	b := builder{plan: p, tails: map[Tail]uint32{}}
 	b.blocks()
 	b.pages()
 	p.number()
@@ -32,6 +32,7 @@ type builder struct {
 	plan  *Plan
 	tails map[Tail]uint32
 	trees map[string]uint32 // by encoded keys and targets
+	key   []byte            // scratch
 	dp    treeBuilder
 }
 
@@ -129,6 +130,8 @@ func (b *builder) pages() {
 	}
 	n := (uint64(p.High-p.Base) + PageSize - 1) / PageSize
 	p.Pages = make([]uint32, n)
+	p.Trees = make([]Tree, 0, n) // most pages are distinct
+	b.trees = make(map[string]uint32, n)
 	var t Tree
 	ranges := p.Table.Ranges
 	next := 0 // first range that ends after the page's start
@@ -204,11 +207,12 @@ func (t *Tree) extend(key uint8, block uint32) {
 
 // tree returns the number of the tree with t's keys and targets.
 func (b *builder) tree(t Tree) uint32 {
-	key := make([]byte, 0, 5*len(t.Targets))
+	key := b.key[:0]
 	for _, target := range t.Targets {
 		key = binary.LittleEndian.AppendUint32(key, target)
 	}
 	key = append(key, t.Keys...)
+	b.key = key
 	if n, ok := b.trees[string(key)]; ok {
 		return n
 	}
