@@ -1,16 +1,19 @@
 package srcline
 
 import (
+	"bufio"
 	"bytes"
-	"compress/zlib"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
 
+	"github.com/klauspost/compress/zlib"
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 )
 
@@ -73,6 +76,9 @@ func (s *sections) close() {
 // headers are f. The result is nil where there is no .debug_info.
 func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, error) {
 	s := &sections{}
+	var busy sync.WaitGroup
+	var mu sync.Mutex
+	var first error
 	for name, dst := range map[string]*[]byte{
 		"info": &s.info, "abbrev": &s.abbrev, "str": &s.str, "line_str": &s.lineStr, "str_offsets": &s.strOffsets,
 		"addr": &s.addr, "ranges": &s.ranges, "rnglists": &s.rnglists, "line": &s.line, "aranges": &s.aranges,
@@ -84,70 +90,103 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 		if sec == nil || sec.Type == elf.SHT_NOBITS {
 			continue
 		}
-		b, err := s.data(sec, file)
-		if err != nil {
-			s.close()
-			return nil, fmt.Errorf("section %s: %w", sec.Name, err)
+		load := func() {
+			b, err := sectionData(sec, file)
+			*dst = b
+			if err != nil {
+				mu.Lock()
+				first = fmt.Errorf("section %s: %w", sec.Name, err)
+				mu.Unlock()
+			}
 		}
-		*dst = b
+		if m := mapSection(sec, file); m.data != nil {
+			*dst = m.data
+			s.mapped = append(s.mapped, m.pages)
+		} else {
+			busy.Go(load) // inflating is most of the time that opening takes
+		}
 	}
-	if len(s.info) == 0 {
+	busy.Wait()
+	if first != nil || len(s.info) == 0 {
 		s.close()
-		return nil, nil
+		return nil, first
 	}
 	return s, nil
 }
 
-// data gives the contents of a section: mapped where the file can be, or else
-// in memory.
-func (s *sections) data(sec *elf.Section, file io.ReaderAt) ([]byte, error) {
-	if sec.Flags&elf.SHF_COMPRESSED != 0 {
+// mapping is the data of a section in pages of memory.
+type mapping struct{ data, pages []byte }
+
+// mapSection maps a section, if file is one that can be mapped and the section
+// is not compressed.
+func mapSection(sec *elf.Section, file io.ReaderAt) mapping {
+	f, ok := file.(*os.File)
+	if !ok || sec.Flags&elf.SHF_COMPRESSED != 0 || strings.HasPrefix(sec.Name, ".z") || sec.FileSize == 0 {
+		return mapping{}
+	}
+	st, err := f.Stat()
+	if err != nil || sec.Offset > uint64(st.Size()) || sec.FileSize > uint64(st.Size())-sec.Offset {
+		return mapping{}
+	}
+	lead := sec.Offset % uint64(os.Getpagesize())
+	m, err := unix.Mmap(int(f.Fd()), int64(sec.Offset-lead), int(sec.FileSize+lead), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return mapping{}
+	}
+	return mapping{m[lead:], m}
+}
+
+// sectionData reads a section, and inflates it where it is compressed: gABI
+// chapter 4, "Section Compression", or GNU's older form, "ZLIB" and the size as a
+// big-endian number before the stream.
+func sectionData(sec *elf.Section, file io.ReaderAt) (b []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	raw := io.NewSectionReader(file, int64(sec.Offset), int64(sec.FileSize))
+	old := strings.HasPrefix(sec.Name, ".z")
+	if !old && sec.Flags&elf.SHF_COMPRESSED == 0 {
 		return sec.Data()
 	}
-	b, err := s.raw(sec, file)
-	if err != nil || !strings.HasPrefix(sec.Name, ".z") {
-		return b, err
+	var head [24]byte // Elf64_Chdr
+	n := len(head)
+	if old {
+		n = 12
 	}
-	// GNU's older form: "ZLIB", the size as a big-endian number, the stream.
-	const head = 12
-	if len(b) < head || string(b[:4]) != "ZLIB" {
-		return nil, fmt.Errorf("not compressed as its name says")
+	if _, err := io.ReadFull(raw, head[:n]); err != nil {
+		return nil, err
 	}
-	r, err := zlib.NewReader(bytes.NewReader(b[head:]))
+	kind, size := elf.CompressionType(binary.LittleEndian.Uint32(head[:])), binary.LittleEndian.Uint64(head[8:])
+	if old {
+		kind, size = elf.COMPRESS_ZLIB, binary.BigEndian.Uint64(head[4:])
+	}
+	var r io.Reader
+	switch in := bufio.NewReaderSize(raw, 1<<16); {
+	case old && string(head[:4]) != "ZLIB":
+		return nil, errors.New("not compressed as its name says")
+	case kind == elf.COMPRESS_ZLIB:
+		r, err = zlib.NewReader(in)
+	case kind == elf.COMPRESS_ZSTD:
+		var d *zstd.Decoder
+		if d, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1)); err == nil {
+			defer d.Close()
+			r = d
+		}
+	default:
+		err = fmt.Errorf("compression type %d", kind)
+	}
 	if err != nil {
 		return nil, err
 	}
-	// The size is a claim of the file: memory is taken as the data come.
-	size := binary.BigEndian.Uint64(b[4:])
-	var out bytes.Buffer
-	n, err := io.Copy(&out, io.LimitReader(r, int64(min(size, 1<<40))))
-	if err == nil && uint64(n) != size {
+	// The size is a claim of the file: for more than the usual, memory is taken
+	// as the data come.
+	const usual, most = 16, 1 << 40
+	out := bytes.NewBuffer(make([]byte, 0, min(size, usual*sec.FileSize)+bytes.MinRead))
+	got, err := io.Copy(out, io.LimitReader(r, int64(min(size, most))))
+	if err == nil && uint64(got) != size {
 		err = io.ErrUnexpectedEOF
 	}
 	return out.Bytes(), err
-}
-
-func (s *sections) raw(sec *elf.Section, file io.ReaderAt) ([]byte, error) {
-	f, ok := file.(*os.File)
-	if !ok {
-		return sec.Data()
-	}
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if sec.Offset > uint64(st.Size()) || sec.FileSize > uint64(st.Size())-sec.Offset {
-		return nil, io.ErrUnexpectedEOF
-	}
-	if sec.FileSize == 0 {
-		return nil, nil
-	}
-	page := uint64(os.Getpagesize())
-	lead := sec.Offset % page
-	m, err := unix.Mmap(int(f.Fd()), int64(sec.Offset-lead), int(sec.FileSize+lead), unix.PROT_READ, unix.MAP_PRIVATE)
-	if err != nil {
-		return sec.Data()
-	}
-	s.mapped = append(s.mapped, m)
-	return m[lead:], nil
 }
