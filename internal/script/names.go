@@ -3,6 +3,7 @@ package script
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"ehasm/internal/symbols"
@@ -32,6 +33,7 @@ type namer struct {
 	objects map[*unwind.Object]*once[*symbols.Table]
 	jit     map[int32]*once[jitMap]
 	debug   map[*unwind.Object]*once[*debugInfo]
+	plain   map[string]string // demangled
 	errs    []error
 	running kernelID // of the kernel that ran; not changed once kernelTable is called
 
@@ -40,7 +42,7 @@ type namer struct {
 
 func newNamer(opt *Options) *namer {
 	return &namer{opt: opt, objects: make(map[*unwind.Object]*once[*symbols.Table]), jit: make(map[int32]*once[jitMap]),
-		debug: make(map[*unwind.Object]*once[*debugInfo])}
+		debug: make(map[*unwind.Object]*once[*debugInfo]), plain: make(map[string]string)}
 }
 
 func (n *namer) warn(err error) {
@@ -49,11 +51,22 @@ func (n *namer) warn(err error) {
 	n.errs = append(n.errs, err)
 }
 
+// demangle turns a name into the source's. What is inlined is met at many
+// addresses: names are kept.
 func (n *namer) demangle(name string) string {
-	if n.opt.Mangled {
+	if n.opt.Mangled || !strings.HasPrefix(name, "_") {
 		return name
 	}
-	return symbols.Demangle(name)
+	n.mu.Lock()
+	d, ok := n.plain[name]
+	n.mu.Unlock()
+	if !ok {
+		d = symbols.Demangle(name)
+		n.mu.Lock()
+		n.plain[name] = d
+		n.mu.Unlock()
+	}
+	return d
 }
 
 func (n *namer) kernel(ip uint64) *frame {
@@ -139,10 +152,14 @@ func (n *namer) entry(o *unwind.Object) (e *once[*symbols.Table], first bool) {
 	return e, first
 }
 
-// foresee reads the symbols of an object in the background.
+// foresee reads the symbols and the debug information of an object in the
+// background.
 func (n *namer) foresee(o *unwind.Object) {
 	if _, first := n.entry(o); first {
 		n.background.Go(func() { n.table(o) })
+		if n.opt.Inline || n.opt.Lines {
+			n.background.Go(func() { n.debugInfo(o) })
+		}
 	}
 }
 
