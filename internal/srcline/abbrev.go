@@ -158,7 +158,7 @@ func (t *abbrevTable) find(code uint64) *abbrev {
 // parseAbbrevs reads the declarations at an offset of .debug_abbrev; with only
 // not 0, up to the one of that code.
 func parseAbbrevs(section []byte, off uint64, f format, only uint64) *abbrevTable {
-	t := &abbrevTable{sparse: make(map[uint64]*abbrev)}
+	t := &abbrevTable{}
 	if off > uint64(len(section)) {
 		return t
 	}
@@ -176,6 +176,9 @@ func parseAbbrevs(section []byte, off uint64, f format, only uint64) *abbrevTabl
 		if code == uint64(len(t.dense))+1 {
 			t.dense = append(t.dense, a)
 		} else {
+			if t.sparse == nil {
+				t.sparse = make(map[uint64]*abbrev)
+			}
 			t.sparse[code] = &a
 		}
 		if code == only {

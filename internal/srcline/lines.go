@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"sort"
+	"strings"
 )
 
 // row is where a line's code begins.
@@ -126,9 +128,10 @@ func (u *unit) parseLines(t *lineTable) error {
 	if err := u.sec.checkProgram(top.stmtList.u); err != nil {
 		return fmt.Errorf("unit at %#x of .debug_info: lines: %w", u.off, err)
 	}
-	r, err := u.sec.newProgram(top.stmtList.u, u.str(top.compDir))
+	dir := u.str(top.compDir)
+	r, err := u.sec.newProgram(top.stmtList.u, dir)
 	if err == nil {
-		err = t.run(r)
+		err = t.run(r, dir)
 	}
 	if err != nil {
 		return fmt.Errorf("unit at %#x of .debug_info: lines: %w", u.off, err)
@@ -136,8 +139,9 @@ func (u *unit) parseLines(t *lineTable) error {
 	return nil
 }
 
-// run collects the rows. The reader's files may grow with the program.
-func (t *lineTable) run(r *dwarf.LineReader) error {
+// run collects the rows. The reader's files may grow with the program; those of
+// version 5 it leaves relative to dir, the folder of the compilation.
+func (t *lineTable) run(r *dwarf.LineReader, dir string) error {
 	numbers := make(map[*dwarf.LineFile]uint32)
 	number := func(f *dwarf.LineFile) uint32 {
 		if f == nil {
@@ -189,6 +193,9 @@ func (t *lineTable) run(r *dwarf.LineReader) error {
 		name := ""
 		if f != nil {
 			name = f.Name
+		}
+		if name != "" && dir != "" && !path.IsAbs(name) && !strings.HasPrefix(name, path.Clean(dir)+"/") {
+			name = path.Join(dir, name)
 		}
 		t.files = append(t.files, name)
 	}

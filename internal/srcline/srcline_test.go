@@ -173,6 +173,19 @@ func TestAddr2line(t *testing.T) {
 	}
 }
 
+// TestRelative is compiled in another folder than its source, by relative paths.
+func TestRelative(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "src"), os.DirFS("testdata")))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "build"), 0o777))
+	for _, flags := range [][]string{{"-gdwarf-4"}, {"-gdwarf-5"}, {"-gdwarf-5", "-fdebug-prefix-map=" + dir + "=."}} {
+		run(t, filepath.Join(dir, "build"), "g++", append(flags, "-O2", "-o", "prog", "../src/shapes.cc")...)
+		p := filepath.Join(dir, "build/prog")
+		addrs := text(t, p)
+		agree(t, open(t, p, Options{}), addrs, addr2line(t, p, addrs), symbolNames(t, p))
+	}
+}
+
 // TestSameCode has forms of debug information that addr2line does not read, for
 // code that is the same as in a form that it does.
 func TestSameCode(t *testing.T) {
