@@ -87,8 +87,8 @@ func (g *generator) blocks() error {
 
 // Bounds of the tails that have a dispatch of their own.
 const (
-	maxHotTails  = 64
-	rangesPerHot = 100 // some 60 bytes of code in 2,000 to 3,000 of pages
+	maxHotTails  = 16
+	rangesPerHot = 400 // some 60 bytes of code in 2,000 to 3,000 of pages
 )
 
 // weights returns the bytes of text that lead to each block.
