@@ -226,6 +226,9 @@ func TestPreloadLife(t *testing.T) {
 	}
 	said, _ := k.preload(t, k.path("eh-preload"), nil, k.path("life"), "exec")
 	assert.Equal(t, "exec failures=0\n", said)
+	said, f := k.preload(t, k.path("eh-preload"), nil, k.path("life"), "resume")
+	assert.Equal(t, "resume failures=0\n", said)
+	assert.Contains(t, f.text, "unw_init_local 10/10")
 }
 
 // TestPreloadStack: on a stack of 64 KiB; and it uses no more of it than the

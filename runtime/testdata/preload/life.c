@@ -235,6 +235,25 @@ static void stack(void)
     pthread_attr_destroy(&attr);
 }
 
+/* resume: what changes the program goes through a cursor of libunwind's own. */
+__attribute__((noinline)) static int by_resume(int value)
+{
+    unw_context_t context;
+    unw_cursor_t cursor;
+    unw_getcontext(&context);
+    unw_init_local(&cursor, &context);
+    if (unw_step(&cursor) <= 0 || unw_set_reg(&cursor, UNW_X86_64_RAX, (unw_word_t)value) != 0)
+        return -1;
+    unw_resume(&cursor);
+    return -2;
+}
+
+static void resume(void)
+{
+    for (int i = 0; i < 10; i++)
+        check(by_resume(i) == i, "returned by unw_resume", i);
+}
+
 /*
  * Functions whose tables lead to an address that cannot be read, and to a return address
  * that is none: what a signal may meet in the last instructions of libgcc's _Unwind_Resume.
@@ -279,7 +298,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } scenarios[] = {
         {"threads", threads}, {"forks", forks}, {"exec", after_exec}, {"loading", loading}, {"stack", stack},
-        {"astray", astray},
+        {"astray", astray}, {"resume", resume},
     };
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         if (argc > 1 && strcmp(argv[1], scenarios[i].name) == 0) {
