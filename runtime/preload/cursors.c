@@ -58,20 +58,20 @@ static int become_theirs(struct cursor *c)
 }
 
 /* THEIRS hands a call on to libunwind, with a cursor of its own. */
-#define THEIRS(u, call)                                      \
-    do {                                                     \
-        struct cursor *mine = ours(u);                       \
-        int status = mine ? become_theirs(mine) : 0;         \
-        return status < 0 ? status : ehp_original_.call;     \
+#define THEIRS(u, call)                                                                       \
+    do {                                                                                      \
+        struct cursor *mine = ours(u);                                                        \
+        int status = mine ? become_theirs(mine) : EHP_ORIGINAL(init_local) ? 0 : UNW_NO_INFO; \
+        return status < 0 ? status : ehp_original_.call;                                      \
     } while (0)
 
 /* ---------------------------------------------------------------------------- beginning */
 
 static int begin(ehp_unw_cursor_t *u, ucontext_t *context, int flags, const void *caller)
 {
-    /* libunwind itself calls by these names, and then looks into its cursor */
+    /* libunwind itself calls by these names, and then looks into its cursor; where it is, is known with the originals */
     bool known = flags == 0 || flags == UNW_SIGNAL_FRAME;
-    if (!known || ehp_in_libunwind_(caller))
+    if (!EHP_ORIGINAL(init_local) || !known || ehp_in_libunwind_(caller))
         return their_init(u, context, flags);
     if (!atomic_load_explicit(&ehp_ready_, memory_order_acquire)) {
         ehp_add_(&ehp_handed_[KIND_UNW_CURSOR]);

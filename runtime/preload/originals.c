@@ -100,7 +100,7 @@ static enum ehp_style style_of(void *function)
 }
 
 #define LOOK_UP(member, symbol, result, parameters) *(void **)&found.member = dlsym(where, symbol);
-#define COPY(member, symbol, result, parameters) ehp_original_.member = found.member;
+#define COPY(member, symbol, result, parameters) __atomic_store_n(&ehp_original_.member, found.member, __ATOMIC_RELEASE);
 
 static void resolve_libc(void)
 {

@@ -86,7 +86,10 @@ extern enum ehp_style ehp_style_;
  */
 void ehp_resolve_(bool in_scope);
 /* An original, looked up if it is missing; null if there is none. */
-#define EHP_ORIGINAL(member) (ehp_original_.member ? ehp_original_.member : (ehp_resolve_(true), ehp_original_.member))
+#define EHP_ORIGINAL(member)                                    \
+    (__atomic_load_n(&ehp_original_.member, __ATOMIC_ACQUIRE)   \
+         ? ehp_original_.member                                 \
+         : (ehp_resolve_(true), __atomic_load_n(&ehp_original_.member, __ATOMIC_ACQUIRE)))
 
 /* Whether an address lies in the code of the original libunwind. */
 bool ehp_in_libunwind_(const void *address);
