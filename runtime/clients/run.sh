@@ -75,16 +75,23 @@ run_backtrace() {
 	for ((r = 0; r < rounds; r++)); do "${preload[@]}" ./trace 2000 2>&1 >/dev/null; done | sort -t, -k2n | head -1 | sed 's/^/preload: /'
 }
 
-work_cpu() { ./work cpu 2500; }
-cpu_plain() { CPUPROFILE=cpu.plain CPUPROFILE_FREQUENCY=4000 CPUPROFILE_REALTIME=1 LD_PRELOAD=libprofiler.so.0 ./work cpu 2500; }
-cpu_with() { CPUPROFILE=cpu.with CPUPROFILE_FREQUENCY=4000 CPUPROFILE_REALTIME=1 LD_PRELOAD=libprofiler.so.0 "${preload[@]}" ./work cpu 2500; }
+# The time of a sample is taken at 4000 Hz. What is sampled is compared at 500 Hz: a
+# timer that expires in the handler delivers its sample at the same place, so that
+# an unwinder that takes long counts deep stacks more often.
+work_cpu() { ./work cpu "$loops"; }
+cpu_plain() { CPUPROFILE=cpu.plain CPUPROFILE_FREQUENCY=$hz CPUPROFILE_REALTIME=1 LD_PRELOAD=libprofiler.so.0 ./work cpu "$loops"; }
+cpu_with() { CPUPROFILE=cpu.with CPUPROFILE_FREQUENCY=$hz CPUPROFILE_REALTIME=1 LD_PRELOAD=$LIBRARY:libprofiler.so.0 ./work cpu "$loops"; }
 cpu_profiler() {
 	export TCMALLOC_STACKTRACE_METHOD=$1
+	local loops=12000 hz=500
+	LD_PRELOAD=libprofiler.so.0 "${preload[@]}" --with ./work true
 	cpu_plain >/dev/null 2>&1
 	mv cpu.plain cpu.first
 	cpu_plain >/dev/null 2>&1
 	taken_over cpu_with
 	./stacks shares cpu.first cpu.plain cpu.with
+	loops=2500 hz=4000
+	taken_over cpu_with >/dev/null
 	compare work_cpu cpu_plain cpu_with
 	unset TCMALLOC_STACKTRACE_METHOD
 }
