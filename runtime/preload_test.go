@@ -48,7 +48,7 @@ func (k *kit) preloadSteps() [][]string {
 	}
 	both := []string{"testdata/stacks.c", "testdata/trouble.c", dir + "both.c", "-I../include", "-Wl,-rpath," + k.dir,
 		k.path("libehunwind.so"), "-pthread", "-Wl,--no-as-needed"}
-	programs := []string{"both", "both-libunwind", "life", "early", "throws", "host", "host-rpath"}
+	programs := []string{"both", "both-libunwind", "life", "early", "locked", "throws", "host", "host-rpath"}
 	libraries := []string{"thrower.so", "guest.so", "hidden/concealed.so", "libehunwind-preload.so"}
 	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-preload"), k.path("plugin.so")}
 	for _, name := range append(programs, libraries...) {
@@ -57,6 +57,7 @@ func (k *kit) preloadSteps() [][]string {
 	return [][]string{
 		compile("gcc -O2 -g ", "both", append(both, "-lgcc_s", "-lc", "-lunwind")...),
 		compile("gcc -O2 -g ", "both-libunwind", append(both, "-DLIBUNWIND_FIRST", "-lunwind", "-lgcc_s")...),
+		compile("gcc -O2 -g ", "locked", dir+"locked.c", "-rdynamic", "-Wl,--no-as-needed", "-lstdc++", "-lgcc_s"),
 		compile("gcc -O2 -g ", "life", dir+"life.c", "-lgcc_s", "-lc", "-lunwind", "-pthread"),
 		compile("gcc -O2 -g -shared -fPIC ", "libearly.so", dir+"early.c", "-lgcc_s", "-lunwind"),
 		compile("gcc -O2 -g ", "early", dir+"early_main.c", "-L"+k.dir, "-learly", "-Wl,-rpath,"+k.dir),
@@ -255,6 +256,17 @@ func TestPreloadEarly(t *testing.T) {
 	said, f := k.preload(t, k.path("eh-preload"), nil, k.path("early"))
 	assert.Equal(t, k.mustRun(t, "", nil, k.path("early")), said)
 	assert.Contains(t, f.text, "backtrace 0/1, _Unwind_Backtrace 0/1, unw_backtrace 0/0, unw_init_local 0/1; dlopen followed 0, not followed 1")
+}
+
+// TestPreloadLocked: a malloc that takes stacks while it holds its lock, as heap
+// profilers do, is not called for them.
+func TestPreloadLocked(t *testing.T) {
+	k := makePreload(t)
+	said, f := k.preload(t, k.path("eh-preload"), nil, k.path("locked"))
+	assert.Equal(t, "stacks taken\n", said)
+	taken, handed := f.of(t, "_Unwind_Backtrace")
+	assert.Positive(t, taken, "after the constructor")
+	assert.Positive(t, handed, "before it")
 }
 
 // TestPreloadCaller: dlopen finds what it finds for the object that calls it; and

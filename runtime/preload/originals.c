@@ -5,7 +5,9 @@
  *
  * This is done in the constructor and after each dlopen that is followed, since looking
  * a symbol up takes the loader's locks. What is still missing when it is needed is looked
- * up then, even in a signal handler: it belongs to a library that was loaded unseen.
+ * up then, even in a signal handler: it belongs to a library that was loaded unseen. But
+ * then nothing is looked for that may not be there, since a search that fails allocates,
+ * and the caller may be a malloc that holds its lock.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -22,6 +24,7 @@ enum ehp_style ehp_style_;
 _Atomic bool ehp_ready_;
 
 static uint64_t libunwind_low, libunwind_high; /* its code */
+static bool starting;                          /* in the constructor */
 static _Thread_local bool resolving __attribute__((tls_model("initial-exec")));
 
 bool ehp_in_libunwind_(const void *address)
@@ -59,13 +62,15 @@ static void *home(const char *symbol, const char *prefix, bool in_scope)
 {
     Dl_info info;
     struct named n = {.prefix = prefix};
-    void *found = in_scope ? dlsym(RTLD_NEXT, symbol) : NULL;
+    bool loaded = dl_iterate_phdr(find_named, &n) != 0;
+    void *found = in_scope && (loaded || starting) ? dlsym(RTLD_NEXT, symbol) : NULL;
     if (found) {
-        if (dladdr(found, &info) != 0 && info.dli_fname)
+        /* Before the constructor it is a library that the program was linked with, which stays; opening allocates. */
+        if ((starting || atomic_load(&ehp_ready_)) && dladdr(found, &info) != 0 && info.dli_fname)
             open_loaded(info.dli_fname);
         return RTLD_NEXT;
     }
-    return dl_iterate_phdr(find_named, &n) ? open_loaded(n.path) : NULL;
+    return loaded ? open_loaded(n.path) : NULL;
 }
 
 struct range {
@@ -155,13 +160,16 @@ void ehp_resolve_(bool in_scope)
         resolve_libunwind(in_scope);
     if (!ehp_original_.unwind_backtrace)
         resolve_unwind(in_scope);
-    dlerror(); /* a failed search is not the program's */
+    if (starting)
+        dlerror(); /* a failed search is not the program's */
     resolving = false;
 }
 
 __attribute__((constructor)) static void start(void)
 {
+    starting = true;
     ehp_resolve_(true);
+    starting = false;
     if (ehu_init() != 0)
         return;
     ehp_stats_init_();
