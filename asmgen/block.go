@@ -79,6 +79,12 @@ func (g *generator) blocks() error {
 		}
 		// The one that most bytes of text lead to comes last, to fall through.
 		slices.SortStableFunc(users, func(a, b uint32) int { return cmp.Compare(weights[a], weights[b]) })
+		if hot[i] {
+			var err error
+			if users, err = g.layout.alignTail(users, g.tails[i]); err != nil {
+				return err
+			}
+		}
 		g.layout.beforeTail(users, g.tails[i])
 		g.tail(&p.Tails[i], p.Blocks[users[0]].Row, g.tails[i], hot[i])
 	}
@@ -89,6 +95,7 @@ func (g *generator) blocks() error {
 const (
 	maxHotTails  = 16
 	rangesPerHot = 400 // some 60 bytes of code in 2,000 to 3,000 of pages
+	hotAlign     = 32  // bytes; without it, walks differ by 5 % with where the code happens to lie
 )
 
 // weights returns the bytes of text that lead to each block.

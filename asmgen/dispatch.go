@@ -41,6 +41,10 @@ type layout interface {
 	// heads emits the row blocks that lie apart from the tails, and sets
 	// generator.block for them.
 	heads() error
+	// alignTail emits the heads of a tail but for the last, and fills the text up
+	// so that the last one, which falls through to the tail, begins aligned. It
+	// returns the heads that are left to beforeTail.
+	alignTail(heads []uint32, tail label) ([]uint32, error)
 	// beforeTail emits the heads of a tail that lie straight before it.
 	beforeTail(heads []uint32, tail label)
 	// pages emits or stores the pages.
@@ -72,6 +76,16 @@ func (g *generator) addressOf(from label) {
 }
 
 func (t treeLayout) heads() error { return nil }
+
+func (t treeLayout) alignTail(heads []uint32, tail label) ([]uint32, error) {
+	g, last := t.g, len(heads)-1
+	for _, h := range heads[:last] {
+		g.asm.bind(g.block[h])
+		g.fastHead(&g.plan.Blocks[h])
+		g.asm.jump(obj.AJMP, tail)
+	}
+	return heads[last:], g.asm.align(hotAlign)
+}
 
 func (t treeLayout) beforeTail(heads []uint32, tail label) { t.g.headsBefore(heads, tail) }
 

@@ -160,8 +160,8 @@ void ehp_resolve_(bool in_scope)
         resolve_libunwind(in_scope);
     if (!ehp_original_.unwind_backtrace)
         resolve_unwind(in_scope);
-    if (starting)
-        dlerror(); /* a failed search is not the program's */
+    if (starting || !in_scope)
+        dlerror(); /* a failed search is not the program's; elsewhere none fails */
     resolving = false;
 }
 
