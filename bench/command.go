@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -31,15 +32,15 @@ func measureCommand(cfg config, rec recording, rounds int) (*commandResult, erro
 	res.Bytes = st.Size()
 	cache, empty := filepath.Join(cfg.dir, "perf", "cache"), filepath.Join(cfg.dir, "perf", "empty")
 	ehasm := filepath.Join(cfg.dir, "ehasm")
-	if _, _, err := timeCommand(cfg, cache, ehasm, "script", "--cache", "-q", "-i", rec.path); err != nil {
+	if _, _, err := timeCommand(cfg, cache, ehasm, "script", "-q", "-i", rec.path); err != nil {
 		return nil, err
 	}
 	for range rounds {
 		for _, i := range rand.Perm(len(scriptCommands)) {
-			home, args := empty, []string{ehasm, "script", "-q", "-i", rec.path}
+			home, args := empty, []string{ehasm, "script", "-q", "--cache=false", "-i", rec.path}
 			switch i {
 			case 1:
-				home = cache
+				home, args = cache, slices.Delete(args, 3, 4)
 			case 2:
 				args = []string{"perf", "script", "--no-inline", "-i", rec.path}
 			}

@@ -7,45 +7,72 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"ehasm/abi"
 	"ehasm/asmgen/plan"
 	"ehasm/dwarfcfa"
 	"ehasm/elfout"
 	"ehasm/internal/find"
+	"ehasm/unwind"
 )
 
-// ehElf is the eh_elf of an object: that of the cache, or a new one. keep has new
-// ones written to the cache; else they are made the quick way, with packed
-// dispatch and without a proof against the table.
-func ehElf(ctx context.Context, name string, file io.ReaderAt, size int64, keep bool) ([]byte, error) {
+// onDemand makes the eh_elfs that a recording needs.
+type onDemand struct {
+	keep bool // fill the cache
+
+	mu   sync.Mutex
+	made find.Options // what is not in the cache yet
+	path []string
+}
+
+// ehElf is the eh_elf of an object: that of the cache, or a new one, made the quick
+// way, with packed dispatch and without a proof against the table.
+func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, size int64) ([]byte, error) {
 	object, err := dwarfcfa.NewObject(name, file, size)
 	if err != nil {
 		return nil, err
 	}
-	cached := cachePath(object.BuildID())
-	if image, ok := readCached(cached, object.BuildID(), keep && canVerify()); ok {
+	if image, ok := readCached(cachePath(object.BuildID()), object.BuildID(), d.keep && canVerify()); ok {
 		return image, nil
 	}
-	keep = keep && cached != ""
-	opt := &buildOptions{noVerify: !keep, dispatch: plan.DispatchPacked}
-	if keep {
-		opt.dispatch = plan.DispatchTree
-	}
+	opt := &buildOptions{noVerify: true, dispatch: plan.DispatchPacked}
 	id := identity{name: filepath.Base(name), buildID: object.BuildID(), size: size, options: opt.describe(), flags: opt.flags()}
 	p, err := compile(ctx, object, id, opt)
 	if err != nil {
 		return nil, err
 	}
-	if keep {
-		if err := os.MkdirAll(filepath.Dir(cached), 0o777); err != nil {
-			return nil, err
-		}
-		if err := p.image.WriteFile(cached); err != nil {
-			return nil, err
-		}
+	if _, err := cacheName(object.BuildID()); d.keep && err == nil {
+		d.note(name, file)
 	}
 	return p.image.Bytes(), nil
+}
+
+// note remembers what was made.
+func (d *onDemand) note(name string, file io.ReaderAt) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f, ok := file.(*os.File); ok {
+		d.path = append(d.path, f.Name())
+	} else if name == unwind.VDSOName {
+		d.made.VDSO = true
+	}
+}
+
+// fillCache writes what was made to the cache, as build --cache does: with the tree
+// and proven. It is done when the output is written, which need not wait for it. What
+// cannot be kept is told and made again the next time.
+func (d *onDemand) fillCache(ctx context.Context, workers int, quiet bool, c *console) {
+	opt := &buildOptions{jobs: workers, quiet: quiet}
+	if len(d.path) == 0 && !d.made.VDSO || opt.useCache(os.Getenv) != nil {
+		return
+	}
+	tell := c.note
+	if quiet {
+		tell = func(string, error) {}
+	}
+	found := find.Find(ctx, d.path, d.made)
+	compileJobs(ctx, newCacheJobs(found.Inputs), opt, c, tell)
 }
 
 // cachePath is where the cache has the eh_elf for a build-id, "" where it cannot

@@ -20,7 +20,8 @@ import (
 
 const scriptHelp = `Unwind the samples of a perf.data file through eh_elfs and write their stacks.
 The eh_elfs are those of the cache that 'ehasm build --cache' fills; others are
-compiled in memory when they are first needed.
+compiled in memory when they are first needed, and built into the cache when the
+output is written (--cache=false: not).
 
 Usage:
   ehasm script [flags]
@@ -78,7 +79,7 @@ func scriptVerb() verb {
 		fs.BoolVar(&opt.Lines, "lines", false, "frames have their file and line of the source")
 		fs.BoolVar(&opt.FullSourcePath, "full-source-path", false, "the file of --lines with its folder, in the format perf")
 		fs.StringVar(&opt.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`, not from perf's copy")
-		fs.BoolVar(&opt.cache, "cache", false, "keep new eh_elfs in the cache, as build --cache does")
+		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
 		return func(ctx context.Context, args []string, c *console) int {
@@ -116,8 +117,9 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		opt.Objects.DebugDirs = append([]string{filepath.Join(root, "usr/lib/debug")}, opt.Objects.DebugDirs...)
 	}
 	opt.Objects.VDSO = func() ([]byte, error) { return hostVDSO(ctx) }
+	made := onDemand{keep: opt.cache}
 	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
-		return ehElf(ctx, name, file, size, opt.cache)
+		return made.ehElf(ctx, name, file, size)
 	}
 	r, err := openRecording(opt.input)
 	if err != nil {
@@ -136,11 +138,13 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	}
 	summary, err := script.Run(ctx, r, out, opt.Options)
 	c.stopBar()
+	whole := err == nil
 	if err != nil {
 		c.fail(opt.input, err)
 	}
 	if err := out.finish(); err != nil {
 		c.fail(opt.output, err)
+		whole = false
 	}
 	if !opt.quiet {
 		for _, w := range summary.Warnings {
@@ -152,6 +156,9 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		if err := writeStats(opt.stats, summary, c); err != nil {
 			c.fail(opt.stats, err)
 		}
+	}
+	if whole && ctx.Err() == nil {
+		made.fillCache(ctx, opt.Workers, opt.quiet, c)
 	}
 	return exitDone // or failed, if c was told of a failure
 }

@@ -39,7 +39,7 @@ func smallRecording(t *testing.T) (perf, symfs string) {
 func TestScriptVerb(t *testing.T) {
 	perf, symfs := smallRecording(t)
 	const want = "prog     7     0.000002:          5 cycles: \n\t            1050 main+0x10 (/prog)\n\t            1007 _start+0x7 (/prog)\n\n"
-	for _, more := range []string{"--kallsyms=", "--cache", "--cache"} { // compiled; compiled and kept; from the cache
+	for _, more := range []string{"--cache=false", "--kallsyms=", "--kallsyms="} { // compiled; compiled and kept; from the cache
 		r := ehasm(t, "script", "-i", perf, "--symfs", symfs, more)
 		assert.Equal(t, exitDone, r.code, r.stderr)
 		assert.Equal(t, want, r.stdout)
@@ -56,9 +56,9 @@ func TestScriptVerb(t *testing.T) {
 		return bytes.Contains(b, []byte(keyVerified+"=true"))
 	}
 	assert.False(t, proven())
-	ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs)
+	ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--cache=false")
 	assert.False(t, proven(), "used as it is")
-	ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--cache")
+	ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs)
 	assert.Equal(t, canVerify(), proven(), "made again, as build --cache would")
 
 	require.NoError(t, os.WriteFile(kept[0], []byte("damaged"), 0o666))
