@@ -27,7 +27,7 @@ import (
 )
 
 func main() {
-	err := errors.New("usage: stacks list PROFILE | equal A B | shares A B...")
+	err := errors.New("usage: stacks list PROFILE, or equal A B, or shares A B with more of them")
 	if len(os.Args) > 2 {
 		err = run(os.Args[1], os.Args[2:], os.Stdout)
 	}
