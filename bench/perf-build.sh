@@ -67,8 +67,15 @@ fi
 
 if [ ! -e libunwind/src/.libs/libunwind-x86_64.so.8 ]; then
 	mkdir -p lists/partial
-	echo "deb-src http://deb.debian.org/debian $(. /etc/os-release && echo "$VERSION_CODENAME") main" >src.list
-	apt() { apt-get -qq -o Dir::Etc::sourcelist="$dir/src.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$dir/lists" "$@"; }
+	# The machine's own sources of packages, but for source code.
+	mkdir -p sources
+	for f in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+		[ -e "$f" ] && sed -n 's/^deb /deb-src /p' "$f" >"sources/$(basename "$f" .list).list"
+	done
+	for f in /etc/apt/sources.list.d/*.sources; do
+		[ -e "$f" ] && sed 's/^Types:.*/Types: deb-src/' "$f" >"sources/$(basename "$f")"
+	done
+	apt() { apt-get -qq -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$dir/sources" -o Dir::State::lists="$dir/lists" "$@"; }
 	apt update
 	apt source --download-only libunwind >/dev/null
 	tar xf libunwind_*.orig.tar.gz --strip-components=1 --one-top-level=libunwind
