@@ -71,8 +71,24 @@ func (d *onDemand) fillCache(ctx context.Context, workers int, quiet bool, c *co
 	if quiet {
 		tell = func(string, error) {}
 	}
+	if err := writableFolder(opt.cache); err != nil {
+		tell("no eh_elf is kept", err) // once, not for each object
+		return
+	}
 	found := find.Find(ctx, d.path, d.made)
 	compileJobs(ctx, newCacheJobs(found.Inputs), opt, c, tell)
+}
+
+// writableFolder makes a folder and tells whether files can be made in it.
+func writableFolder(path string) error {
+	if err := os.MkdirAll(path, 0o777); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(path, ".try")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // cachePath is where the cache has the eh_elf for a build-id, "" where it cannot

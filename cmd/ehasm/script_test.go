@@ -61,10 +61,18 @@ func TestScriptVerb(t *testing.T) {
 	ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs)
 	assert.Equal(t, canVerify(), proven(), "made again, as build --cache would")
 
+	cache := os.Getenv("XDG_CACHE_HOME")
+	t.Setenv("XDG_CACHE_HOME", "/proc/none")
+	r := ehasm(t, "script", "-i", perf, "--symfs", symfs)
+	assert.Equal(t, exitDone, r.code)
+	assert.Equal(t, want, r.stdout)
+	assert.Equal(t, 1, strings.Count(r.stderr, "no eh_elf is kept"), r.stderr)
+	t.Setenv("XDG_CACHE_HOME", cache)
+
 	require.NoError(t, os.WriteFile(kept[0], []byte("damaged"), 0o666))
 
 	out, stats := filepath.Join(symfs, "out"), filepath.Join(symfs, "stats")
-	r := ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--format=folded", "-o", out, "--stats", stats)
+	r = ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--format=folded", "-o", out, "--stats", stats)
 	assert.Equal(t, result{}, r)
 	b, err := os.ReadFile(out)
 	require.NoError(t, err)
