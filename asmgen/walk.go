@@ -152,7 +152,7 @@ func (g *generator) movePairs(base int16, load bool) {
 			continue
 		}
 		as, at := x86.AMOVLPS, reg(places[i].xmm)
-		if i+1 < plan.NumFast && places[i+1] == (place{places[i].xmm, true}) {
+		if pairs(i) {
 			as = x86.AMOVUPS
 		}
 		if m := mem(base, regOff(fastReg(i))); load {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"ehasm/abi"
 	"ehasm/internal/find"
@@ -39,6 +41,25 @@ func (opt *buildOptions) useCache(getenv func(string) string) (err error) {
 	}
 	opt.cache, err = cacheFolder(getenv)
 	return err
+}
+
+// teller is how a verb that does more than fill the cache tells what could not be
+// built: it is no failure.
+func (opt *buildOptions) teller(c *console) func(name string, err error) {
+	if opt.quiet {
+		return func(string, error) {}
+	}
+	return c.note
+}
+
+// fillCache builds what the cache lacks of the paths and of what opt adds to them. It
+// returns false where it was interrupted.
+func (opt *buildOptions) fillCache(ctx context.Context, paths []string, c *console, tell func(name string, err error)) bool {
+	found := find.Find(ctx, paths, opt.Options)
+	for _, p := range slices.Concat(found.Problems, found.Notes) {
+		tell(p.Path, p.Err)
+	}
+	return compileJobs(ctx, newCacheJobs(found.Inputs), opt, c, tell) != nil
 }
 
 // cacheName is the place below the cache folder of the eh_elf for a build-id.

@@ -21,9 +21,9 @@ import (
 type onDemand struct {
 	keep bool // fill the cache
 
-	mu   sync.Mutex
-	made find.Options // what is not in the cache yet
-	path []string
+	mu    sync.Mutex
+	paths []string // objects that the cache lacks
+	vdso  bool     // so is the vDSO
 }
 
 // ehElf is the eh_elf of an object: that of the cache, or a new one, made the quick
@@ -33,7 +33,8 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 	if err != nil {
 		return nil, err
 	}
-	if image, ok := readCached(cachePath(object.BuildID()), object.BuildID(), d.keep && canVerify()); ok {
+	cached := cachePath(object.BuildID())
+	if image, ok := readCached(cached, object.BuildID(), d.keep && canVerify()); ok {
 		return image, nil
 	}
 	opt := &buildOptions{noVerify: true, dispatch: plan.DispatchPacked}
@@ -42,7 +43,7 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 	if err != nil {
 		return nil, err
 	}
-	if _, err := cacheName(object.BuildID()); d.keep && err == nil {
+	if d.keep && cached != "" {
 		d.note(name, file)
 	}
 	return p.image.Bytes(), nil
@@ -53,9 +54,9 @@ func (d *onDemand) note(name string, file io.ReaderAt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if f, ok := file.(*os.File); ok {
-		d.path = append(d.path, f.Name())
+		d.paths = append(d.paths, f.Name())
 	} else if name == unwind.VDSOName {
-		d.made.VDSO = true
+		d.vdso = true
 	}
 }
 
@@ -63,20 +64,20 @@ func (d *onDemand) note(name string, file io.ReaderAt) {
 // and proven. It is done when the output is written, which need not wait for it. What
 // cannot be kept is told and made again the next time.
 func (d *onDemand) fillCache(ctx context.Context, workers int, quiet bool, c *console) {
-	opt := &buildOptions{jobs: workers, quiet: quiet}
-	if len(d.path) == 0 && !d.made.VDSO || opt.useCache(os.Getenv) != nil {
+	opt := &buildOptions{Options: find.Options{VDSO: d.vdso}, jobs: workers, quiet: quiet}
+	if len(d.paths) == 0 && !d.vdso {
 		return
 	}
-	tell := c.note
-	if quiet {
-		tell = func(string, error) {}
+	tell := opt.teller(c)
+	err := opt.useCache(os.Getenv)
+	if err == nil {
+		err = writableFolder(opt.cache)
 	}
-	if err := writableFolder(opt.cache); err != nil {
+	if err != nil {
 		tell("no eh_elf is kept", err) // once, not for each object
 		return
 	}
-	found := find.Find(ctx, d.path, d.made)
-	compileJobs(ctx, newCacheJobs(found.Inputs), opt, c, tell)
+	opt.fillCache(ctx, d.paths, c, tell)
 }
 
 // writableFolder makes a folder and tells whether files can be made in it.

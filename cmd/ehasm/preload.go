@@ -208,10 +208,7 @@ func preloaded(value string) []string {
 // and left out: the program runs all the same. It returns false where it was
 // interrupted.
 func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, library string, c *console) bool {
-	tell := c.note
-	if opt.quiet {
-		tell = func(string, error) {}
-	}
+	tell := opt.teller(c)
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	if err := opt.useCache(os.Getenv); err != nil {
@@ -221,11 +218,7 @@ func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, librar
 	opt.Deps = true
 	opt.Loader = find.HostLoader(os.Getenv)
 	opt.Loader.Preload = append([]string{library}, preloaded(os.Getenv("LD_PRELOAD"))...)
-	found := find.Find(ctx, paths, opt.Options)
-	for _, p := range slices.Concat(found.Problems, found.Notes) {
-		tell(p.Path, p.Err)
-	}
-	return compileJobs(ctx, newCacheJobs(found.Inputs), &opt.buildOptions, c, tell) != nil
+	return opt.buildOptions.fillCache(ctx, paths, c, tell)
 }
 
 // interruptible ends with the signals that would end the process, so that no half
