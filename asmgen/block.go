@@ -240,7 +240,7 @@ func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 			a.op(x86.AMOVQ, from, reg(rBP))
 		case p.high:
 			a.op(x86.AMOVHPS, from, reg(p.xmm))
-		case pairs(i) && t.Saves[i+1] == off+8:
+		case pairs(i) && t.Saves[i+1] != 0 && t.Saves[i+1] == off+8: // 0: not saved
 			a.op(x86.AMOVUPS, from, reg(p.xmm))
 			i++
 			mask |= 1 << plan.FastRegs[i]

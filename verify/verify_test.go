@@ -86,6 +86,37 @@ func FuzzNoDiff(f *testing.F) {
 	})
 }
 
+// TestSaveSlots saves registers in every order, side by side, apart, in one slot and
+// in that of the return address: some share a place in the code.
+func TestSaveSlots(t *testing.T) {
+	slots := []int64{0, -8, -16, -24, -32} // 0: not saved
+	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
+	add := func(saves map[int]int64) {
+		row := rowtest.Row(abi.RSP, 48)
+		for reg, at := range saves {
+			if at != 0 {
+				row.Regs[reg] = rowtest.Saved(at)
+			}
+		}
+		start := dwarfcfa.Addr(0x1000 + 8*len(table.Rows))
+		table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: start, End: start + 8, Row: uint32(len(table.Rows))})
+		table.Rows = append(table.Rows, row)
+	}
+	for _, regs := range [][3]int{{abi.R12, abi.R13, abi.R14}, {abi.R13, abi.R14, abi.R15}, {abi.RBX, abi.RBP, abi.R12}} {
+		for _, a := range slots {
+			for _, b := range slots {
+				for _, c := range slots {
+					add(map[int]int64{regs[0]: a, regs[1]: b, regs[2]: c})
+				}
+			}
+		}
+	}
+	for _, v := range variants() {
+		_, err := Image(compile(t, table, v), table)
+		require.NoError(t, err, v.name)
+	}
+}
+
 // pushed is the row of a function that has pushed rbx and made a frame.
 func pushed() dwarfcfa.Row { return rowtest.Row(abi.RSP, 48, abi.RBX) }
 
