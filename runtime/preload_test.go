@@ -48,7 +48,7 @@ func (k *kit) preloadSteps() [][]string {
 	}
 	both := []string{"testdata/stacks.c", "testdata/trouble.c", dir + "both.c", "-I../include", "-Wl,-rpath," + k.dir,
 		k.path("libehunwind.so"), "-pthread", "-Wl,--no-as-needed"}
-	programs := []string{"both", "both-libunwind", "life", "early", "locked", "throws", "host", "host-rpath"}
+	programs := []string{"both", "both-libunwind", "life", "early", "locked", "counted", "counted-linked", "throws", "host", "host-rpath"}
 	libraries := []string{"thrower.so", "guest.so", "hidden/concealed.so", "libehunwind-preload.so"}
 	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-preload"), k.path("plugin.so")}
 	for _, name := range append(programs, libraries...) {
@@ -58,6 +58,8 @@ func (k *kit) preloadSteps() [][]string {
 		compile("gcc -O2 -g ", "both", append(both, "-lgcc_s", "-lc", "-lunwind")...),
 		compile("gcc -O2 -g ", "both-libunwind", append(both, "-DLIBUNWIND_FIRST", "-lunwind", "-lgcc_s")...),
 		compile("gcc -O2 -g ", "locked", dir+"locked.c", "-rdynamic", "-Wl,--no-as-needed", "-lstdc++", "-lgcc_s"),
+		compile("gcc -O2 -g ", "counted", dir+"counted.c", "-rdynamic"),
+		compile("gcc -O2 -g ", "counted-linked", dir+"counted.c", "-rdynamic", "-Wl,--no-as-needed", "-lgcc_s", "-lunwind"),
 		compile("gcc -O2 -g ", "life", dir+"life.c", "-lgcc_s", "-lc", "-lunwind", "-pthread"),
 		compile("gcc -O2 -g -shared -fPIC ", "libearly.so", dir+"early.c", "-lgcc_s", "-lunwind"),
 		compile("gcc -O2 -g ", "early", dir+"early_main.c", "-L"+k.dir, "-learly", "-Wl,-rpath,"+k.dir),
@@ -267,6 +269,18 @@ func TestPreloadLocked(t *testing.T) {
 	taken, handed := f.of(t, "_Unwind_Backtrace")
 	assert.Positive(t, taken, "after the constructor")
 	assert.Positive(t, handed, "before it")
+}
+
+// TestPreloadCounted: a malloc that counts its calls, as heap profilers do, counts none of
+// the preload's; and what the preload has mapped for objects that went is given back.
+func TestPreloadCounted(t *testing.T) {
+	k := makePreload(t)
+	for _, program := range []string{"counted", "counted-linked"} {
+		said, f := k.preload(t, k.path("eh-preload"), nil, k.path(program), k.path("plugin.so"))
+		assert.Contains(t, f.text, "dlopen followed 110, not followed 0")
+		assert.Contains(t, said, "pages +0\n")
+		assert.Equal(t, k.mustRun(t, "", nil, k.path(program), k.path("plugin.so")), said, program)
+	}
 }
 
 // TestPreloadCaller: dlopen finds what it finds for the object that calls it; and

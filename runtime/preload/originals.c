@@ -6,8 +6,8 @@
  * This is done in the constructor and after each dlopen that is followed, since looking
  * a symbol up takes the loader's locks. What is still missing when it is needed is looked
  * up then, even in a signal handler: it belongs to a library that was loaded unseen. But
- * then nothing is looked for that may not be there, since a search that fails allocates,
- * and the caller may be a malloc that holds its lock.
+ * nothing is looked for that may not be there, since a search that fails allocates: the
+ * caller may be a malloc that holds its lock, or one that counts.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -25,6 +25,13 @@ _Atomic bool ehp_ready_;
 
 static uint64_t libunwind_low, libunwind_high; /* its code */
 static bool starting;                          /* in the constructor */
+
+/*
+ * Functions that are not ours and stand in the files that have the originals: not null
+ * where the program was loaded with such a library, whatever its name.
+ */
+extern char has_libunwind[] __asm__("_Ux86_64_getcontext") __attribute__((weak, visibility("default")));
+extern char has_unwind[] __asm__("_Unwind_RaiseException") __attribute__((weak, visibility("default")));
 static _Thread_local bool resolving __attribute__((tls_model("initial-exec")));
 
 bool ehp_in_libunwind_(const void *address)
@@ -57,16 +64,22 @@ static int find_named(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-/* home gives where to look for the functions of the library that has this symbol; null if none has. */
-static void *home(const char *symbol, const char *prefix, bool in_scope)
+/*
+ * home gives where to look for the functions of the library that has this symbol; null if
+ * none has. linked is what the program was loaded with of such a library.
+ */
+static void *home(const char *symbol, const char *prefix, bool in_scope, const void *linked)
 {
-    Dl_info info;
+    Dl_info info, stays = {0};
     struct named n = {.prefix = prefix};
     bool loaded = dl_iterate_phdr(find_named, &n) != 0;
-    void *found = in_scope && (loaded || starting) ? dlsym(RTLD_NEXT, symbol) : NULL;
+    void *found = in_scope && (loaded || (starting && linked)) ? dlsym(RTLD_NEXT, symbol) : NULL;
     if (found) {
-        /* Before the constructor it is a library that the program was linked with, which stays; opening allocates. */
-        if ((starting || atomic_load(&ehp_ready_)) && dladdr(found, &info) != 0 && info.dli_fname)
+        /* What the program was loaded with stays, as does all that is there before the constructor; opening allocates. */
+        if (linked)
+            dladdr(linked, &stays);
+        if ((starting || atomic_load(&ehp_ready_)) && dladdr(found, &info) != 0 && info.dli_fname &&
+            info.dli_fbase != stays.dli_fbase)
             open_loaded(info.dli_fname);
         return RTLD_NEXT;
     }
@@ -118,7 +131,7 @@ static void resolve_libc(void)
 static void resolve_libunwind(bool in_scope)
 {
     struct ehp_originals found;
-    void *where = home("_ULx86_64_init_local", LIBUNWIND, in_scope);
+    void *where = home("_ULx86_64_init_local", LIBUNWIND, in_scope, has_libunwind);
     if (!where)
         return;
     ORIGINALS_LIBUNWIND(LOOK_UP)
@@ -133,9 +146,9 @@ static void resolve_libunwind(bool in_scope)
 static void resolve_unwind(bool in_scope)
 {
     struct ehp_originals found;
-    void *where = home("_Unwind_Backtrace", LIBGCC, in_scope);
+    void *where = home("_Unwind_Backtrace", LIBGCC, in_scope, has_unwind);
     if (!where)
-        where = home("_Unwind_Backtrace", "libunwind.so", false);
+        where = home("_Unwind_Backtrace", "libunwind.so", false, NULL);
     if (!where)
         return;
     ORIGINALS_UNWIND(LOOK_UP)

@@ -48,6 +48,15 @@ bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted);
 /* Calls take with each path where the eh_elf may be until it returns true. */
 void ehu_search_(const struct ehu_wanted *wanted, bool secure, bool (*take)(const char *path, void *arg), void *arg);
 
+/* ----------------------------------------------------------------------------- memory.c */
+
+/*
+ * Memory of the kernel's, all zeros; null where there is none. What is kept does not come from malloc, whose calls
+ * may be what the program's profiler counts.
+ */
+void *ehu_map_(size_t size);
+void ehu_unmap_(void *memory, size_t size);
+
 /* ------------------------------------------------------------------------------ table.c */
 
 /* An executable range of an object. */
@@ -70,6 +79,7 @@ struct ehu_table {
     struct ehu_object *object;
     struct ehu_file *file; /* of each; ino is 0 where there is none */
     /* The rest is the refresher's. */
+    size_t size; /* bytes of memory that this and all it points to are in */
     struct ehu_loaded *loaded;
     size_t num_loaded;
     unsigned long long adds, subs; /* of dl_iterate_phdr */
@@ -132,6 +142,7 @@ struct ehu_mapping {
     uint64_t dev, ino, origin; /* of the file, as in ehu_file */
     bool file;                 /* it has one that is there still */
 };
+bool ehu_map_lines_(bool (*take)(const char *line, size_t len, void *arg), void *arg);
 bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *arg);
 bool ehu_executable_(const struct ehu_table *t, uint64_t pc, struct ehu_mapping *m);
 void ehu_maps_init_(void);

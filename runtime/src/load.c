@@ -12,7 +12,6 @@
  * the rules of trust.c.
  */
 #include <elf.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -169,12 +168,31 @@ static bool find_walk(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
     return false;
 }
 
+static struct ehu_elf *spare; /* a list; under the lock of table.c, as all of this */
+
+static struct ehu_elf *new_elf(void)
+{
+    if (!spare) {
+        struct ehu_elf *page = ehu_map_(PAGE);
+        for (size_t i = 0; page && i < PAGE / sizeof *page; i++) {
+            page[i].next = spare;
+            spare = &page[i];
+        }
+    }
+    struct ehu_elf *elf = spare;
+    if (elf) {
+        spare = elf->next;
+        memset(elf, 0, sizeof *elf);
+    }
+    return elf;
+}
+
 /* ehu_load_ maps an eh_elf. It returns null for a file that is none, or no good one. */
 struct ehu_elf *ehu_load_(int fd, const struct stat *st)
 {
     Elf64_Phdr ph[MAX_SEGMENTS];
     int num;
-    struct ehu_elf *elf = calloc(1, sizeof *elf);
+    struct ehu_elf *elf = new_elf();
     if (!elf)
         return NULL;
     elf->dev = st->st_dev;
@@ -190,5 +208,6 @@ void ehu_unload_(struct ehu_elf *elf)
 {
     if (elf->base)
         munmap(elf->base, elf->size);
-    free(elf);
+    elf->next = spare;
+    spare = elf;
 }

@@ -31,11 +31,7 @@ static void block(uint64_t *before)
 
 static void unblock(const uint64_t *before) { syscall(SYS_rt_sigprocmask, 2L /* SIG_SETMASK */, before, NULL, 8L); }
 
-static int open_maps(void)
-{
-    ehu_count_(COUNT_LOOKS);
-    return (int)syscall(SYS_open, "/proc/self/maps", (long)(O_RDONLY | O_CLOEXEC), 0L);
-}
+static int open_maps(void) { return (int)syscall(SYS_open, "/proc/self/maps", (long)(O_RDONLY | O_CLOEXEC), 0L); }
 
 /* nameless tells from a mapping's name whether there is no file any more, or never was one, that could be an object's. */
 static bool nameless(const char *name, size_t len)
@@ -91,8 +87,11 @@ static bool parse(const char *line, size_t len, struct ehu_mapping *m)
     return m->ino != 0 || !special(p, (size_t)(end - p));
 }
 
-/* ehu_mappings_ calls take with each executable mapping until it returns true. It returns false where the list cannot be read. */
-bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *arg)
+/*
+ * ehu_map_lines_ calls take with each line of the list until it returns true; of a long one the middle of the
+ * name is left out. It returns false where the list cannot be read.
+ */
+bool ehu_map_lines_(bool (*take)(const char *line, size_t len, void *arg), void *arg)
 {
     enum { HEAD = 100, TAIL = 16 }; /* the fields before the name are at most 73 characters and 20 digits */
     char buffer[1024], line[HEAD + TAIL + 1];
@@ -112,15 +111,33 @@ bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *a
                 line[len++] = buffer[i];
                 continue;
             }
-            struct ehu_mapping m;
             line[len] = 0;
-            if (parse(line, len, &m))
-                done = take(&m, arg);
+            done = take(line, len, arg);
             len = 0;
         }
     }
     syscall(SYS_close, (long)fd);
     return n >= 0;
+}
+
+struct taker {
+    bool (*take)(const struct ehu_mapping *m, void *arg);
+    void *arg;
+};
+
+static bool take_line(const char *line, size_t len, void *arg)
+{
+    const struct taker *t = arg;
+    struct ehu_mapping m;
+    return parse(line, len, &m) && t->take(&m, t->arg);
+}
+
+/* ehu_mappings_ calls take with each executable mapping until it returns true. It returns false where the list cannot be read. */
+bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *arg)
+{
+    struct taker t = {take, arg};
+    ehu_count_(COUNT_LOOKS);
+    return ehu_map_lines_(take_line, &t);
 }
 
 /* ---------------------------------------------------------------- what is kept of it */
@@ -227,6 +244,7 @@ static int query(uint64_t pc, struct ehu_mapping *m)
     uint64_t before;
     struct procmap_query q = {.size = sizeof q, .query_addr = pc, .query_flags = VMA_EXECUTABLE,
                               .vma_name_addr = (uintptr_t)name, .vma_name_size = sizeof name};
+    ehu_count_(COUNT_LOOKS);
     block(&before);
     int fd = open_maps(), error = 0;
     if (fd < 0) {

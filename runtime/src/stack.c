@@ -14,7 +14,6 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -216,21 +215,25 @@ static void note_context_start(void)
     memcpy(&ehu_context_start_, (const void *)(uintptr_t)made.uc_mcontext.gregs[REG_RSP], sizeof ehu_context_start_);
 }
 
+/* note_main_top finds the end of the main thread's stack in a line of /proc/self/maps. */
+static bool note_main_top(const char *line, size_t len, void *arg)
+{
+    static const char name[] = "[stack]";
+    size_t n = sizeof name - 1;
+    (void)arg;
+    if (len < n || memcmp(line + len - n, name, n) != 0)
+        return false;
+    main_top = strtoull(strchr(line, '-') + 1, NULL, 16);
+    return true;
+}
+
 /* ehu_stack_init_ notes where stacks end. */
 void ehu_stack_init_(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur > largest)
         largest = limit.rlim_cur < 1u << 30 ? limit.rlim_cur : 1u << 30;
-    FILE *maps = fopen("/proc/self/maps", "re");
-    char line[512];
-    while (maps && fgets(line, sizeof line, maps)) {
-        unsigned long lo, hi;
-        if (strstr(line, "[stack]") && sscanf(line, "%lx-%lx", &lo, &hi) == 2)
-            main_top = hi;
-    }
-    if (maps)
-        fclose(maps);
+    ehu_map_lines_(note_main_top, NULL);
     note_context_start();
     if (syscall(SYS_gettid) == getpid())
         main_tp = ehu_thread_pointer_();

@@ -2,7 +2,6 @@
 #include <limits.h>
 #include <link.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -13,7 +12,7 @@ enum { MAX_RANGES = 4 /* executable segments of an object; the rest is ignored *
 
 /* An object of the process and its eh_elf, if it has one. */
 struct ehu_loaded {
-    char *path;
+    const char *path;
     uint64_t bias;
     uint64_t low[MAX_RANGES], high[MAX_RANGES];
     int num_ranges;
@@ -41,21 +40,43 @@ static void in_child(void)
 
 /* ---------------------------------------------------------------------- what is loaded */
 
+/* What there is: counted first, so that a table and all it points to are one piece of memory. */
 struct listing {
-    struct ehu_loaded *loaded;
-    size_t num, room;
+    size_t num, chars; /* objects, bytes of their paths */
     unsigned long long adds, subs;
-    bool failed; /* no memory */
+    struct ehu_table *table; /* to be filled; it has room for num and chars */
+    char *path;              /* where the next path goes, of what is left of chars */
+    bool more;               /* than was counted: an object was loaded since */
 };
 
-static char *path_of(const struct dl_phdr_info *info, bool first)
+/* own_name tells whether the object is the program, which has no name in the list. */
+static bool own_name(const struct dl_phdr_info *info, size_t index) { return index == 0 && info->dlpi_name[0] == 0; }
+
+static int count_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
-    char self[PATH_MAX];
-    if (info->dlpi_name[0] != 0 || !first)
-        return strdup(info->dlpi_name);
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = 0;
-    return strdup(self);
+    struct listing *l = arg;
+    (void)size;
+    l->chars += own_name(info, l->num) ? PATH_MAX : strlen(info->dlpi_name) + 1;
+    l->num++;
+    return 0;
+}
+
+/* take_path copies the path of an object; it returns null where there is no room. */
+static const char *take_path(struct listing *l, const struct dl_phdr_info *info)
+{
+    char *path = l->path;
+    size_t need = strlen(info->dlpi_name) + 1;
+    if (own_name(info, l->table->num_loaded)) {
+        ssize_t n = l->chars < PATH_MAX ? 0 : readlink("/proc/self/exe", path, PATH_MAX - 1);
+        need = n > 0 ? (size_t)n + 1 : 1; /* the zero is there */
+    }
+    if (need > l->chars)
+        return NULL;
+    if (info->dlpi_name[0] != 0)
+        memcpy(path, info->dlpi_name, need);
+    l->path += need;
+    l->chars -= need;
+    return path;
 }
 
 /* mapped tells whether a segment lies in one that is loaded, as a PT_NOTE need not. */
@@ -73,19 +94,17 @@ static bool mapped(const struct dl_phdr_info *info, const ElfW(Phdr) *p)
 static int list_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct listing *l = arg;
+    struct ehu_table *t = l->table;
     (void)size;
-    if (l->num == l->room) {
-        size_t room = l->room ? 2 * l->room : 32;
-        struct ehu_loaded *more = realloc(l->loaded, room * sizeof *more);
-        if (!more) {
-            l->failed = true;
-            return 1;
-        }
-        l->loaded = more;
-        l->room = room;
+    l->adds = info->dlpi_adds;
+    l->subs = info->dlpi_subs;
+    const char *path = t->num_loaded < l->num ? take_path(l, info) : NULL;
+    if (!path) {
+        l->more = true;
+        return 1;
     }
-    struct ehu_loaded *o = &l->loaded[l->num];
-    memset(o, 0, sizeof *o);
+    struct ehu_loaded *o = &t->loaded[t->num_loaded++];
+    o->path = path;
     o->bias = info->dlpi_addr;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
@@ -97,22 +116,42 @@ static int list_object(struct dl_phdr_info *info, size_t size, void *arg)
             o->build_id_size = ehu_build_id_((const void *)(uintptr_t)start, p->p_memsz, p->p_align, o->build_id);
         }
     }
-    o->path = path_of(info, l->num == 0);
-    l->adds = info->dlpi_adds;
-    l->subs = info->dlpi_subs;
-    if (!o->path) {
-        l->failed = true;
-        return 1;
-    }
-    l->num++;
     return 0;
 }
 
-static void free_listing(struct ehu_loaded *loaded, size_t num)
+/* place takes n elements of a size out of the memory at *next; all sizes are multiples of 8. */
+static void *place(char **next, size_t n, size_t size)
 {
-    for (size_t i = 0; i < num; i++)
-        free(loaded[i].path);
-    free(loaded);
+    void *p = *next;
+    *next += n * size;
+    return p;
+}
+
+/* list makes a table of the objects that are loaded, without their ranges. It returns null where there is no memory. */
+static struct ehu_table *list(void)
+{
+    for (;;) {
+        struct listing l = {0};
+        dl_iterate_phdr(count_object, &l);
+        size_t ranges = l.num * (MAX_RANGES + 1);
+        size_t size = sizeof *l.table + l.num * sizeof *l.table->loaded +
+                      ranges * (sizeof *l.table->object + sizeof *l.table->file) + l.chars;
+        char *next = ehu_map_(size);
+        if (!next)
+            return NULL;
+        l.table = place(&next, 1, sizeof *l.table);
+        l.table->size = size;
+        l.table->loaded = place(&next, l.num, sizeof *l.table->loaded);
+        l.table->object = place(&next, ranges, sizeof *l.table->object);
+        l.table->file = place(&next, ranges, sizeof *l.table->file);
+        l.path = next;
+        dl_iterate_phdr(list_object, &l); /* files are opened after it: it holds the loader's lock */
+        l.table->adds = l.adds;
+        l.table->subs = l.subs;
+        if (!l.more)
+            return l.table;
+        ehu_unmap_(l.table, size);
+    }
 }
 
 /* ---------------------------------------------------------------------- their eh_elfs */
@@ -200,16 +239,20 @@ static void free_table(struct ehu_table *t)
         *link = elf->next;
         ehu_unload_(elf);
     }
-    free_listing(t->loaded, t->num_loaded);
-    free(t->object);
-    free(t->file);
-    free(t);
+    ehu_unmap_(t, t->size);
 }
 
-static int by_low(const void *a, const void *b)
+/* sort orders ranges by address, a shell sort: glibc's qsort allocates for more than a few. */
+static void sort(struct ehu_object *o, size_t n)
 {
-    const struct ehu_object *x = a, *y = b;
-    return x->low < y->low ? -1 : x->low > y->low;
+    for (size_t gap = n / 2; gap > 0; gap = gap > 2 ? gap * 5 / 11 : gap - 1)
+        for (size_t i = gap; i < n; i++) {
+            struct ehu_object moved = o[i];
+            size_t to = i;
+            for (; to >= gap && o[to - gap].low > moved.low; to -= gap)
+                o[to] = o[to - gap];
+            o[to] = moved;
+        }
 }
 
 static void add_range(struct ehu_table *t, struct ehu_object o)
@@ -234,29 +277,15 @@ static void fill(struct ehu_table *t)
         if (elf && !again)
             add_range(t, (struct ehu_object){elf->low, elf->high, (uint64_t)(uintptr_t)elf->base, NULL, true});
     }
-    qsort(t->object, t->n, sizeof *t->object, by_low);
+    sort(t->object, t->n);
 }
 
-/* new_table takes the listing over. */
-static struct ehu_table *new_table(struct listing *l, const struct ehu_table *old)
+static struct ehu_table *new_table(const struct ehu_table *old)
 {
-    struct ehu_table *t = calloc(1, sizeof *t);
-    size_t room = l->num * (MAX_RANGES + 1) + 1;
-    struct ehu_object *ranges = calloc(room, sizeof *ranges);
-    struct ehu_file *files = calloc(room, sizeof *files);
-    if (!t || !ranges || !files) {
-        free(t);
-        free(ranges);
-        free(files);
+    struct ehu_table *t = list();
+    if (!t)
         return NULL;
-    }
-    t->object = ranges;
-    t->file = files;
-    t->loaded = l->loaded;
-    t->num_loaded = l->num;
-    t->adds = l->adds;
-    t->subs = l->subs;
-    for (size_t i = 0; i < l->num; i++)
+    for (size_t i = 0; i < t->num_loaded; i++)
         find_eh_elf(&t->loaded[i], old);
     fill(t);
     ehu_note_files_(t);
@@ -299,19 +328,15 @@ static int see_counts(struct dl_phdr_info *info, size_t size, void *arg)
 /* refresh makes and publishes a table if there is none or objects came or went. */
 static int refresh(void)
 {
-    struct listing l;
-    memset(&l, 0, sizeof l);
+    struct listing l = {0};
     struct ehu_table *old = atomic_load(&ehu_table_);
     reclaim();
     dl_iterate_phdr(see_counts, &l);
     if (old && l.adds == old->adds && l.subs == old->subs)
         return 0;
-    dl_iterate_phdr(list_object, &l); /* files are opened after it: it holds the loader's lock */
-    struct ehu_table *t = l.failed ? NULL : new_table(&l, old);
-    if (!t) {
-        free_listing(l.loaded, l.num);
+    struct ehu_table *t = new_table(old);
+    if (!t)
         return -1;
-    }
     atomic_store(&ehu_table_, t);
     if (old) {
         old->next = retired;

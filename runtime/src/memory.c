@@ -1,0 +1,12 @@
+/* Memory that the program's malloc knows nothing of. */
+#include <sys/mman.h>
+
+#include "internal.h"
+
+void *ehu_map_(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void ehu_unmap_(void *memory, size_t size) { munmap(memory, size); }
