@@ -46,7 +46,7 @@ func (k *kit) preloadSteps() [][]string {
 	compile := func(command, out string, args ...string) []string {
 		return append(strings.Fields(command+warnings+" -D_GNU_SOURCE -o "+k.path(out)), args...)
 	}
-	both := []string{"testdata/stacks.c", "testdata/trouble.c", dir + "both.c", "-I../include", "-Wl,-rpath," + k.dir,
+	both := []string{"testdata/stacks.c", "testdata/trouble.c", "testdata/verdict.c", dir + "both.c", "-I../include", "-Wl,-rpath," + k.dir,
 		k.path("libehunwind.so"), "-pthread", "-Wl,--no-as-needed"}
 	programs := []string{"both", "both-libunwind", "life", "early", "locked", "counted", "counted-linked", "throws", "host", "host-rpath"}
 	libraries := []string{"thrower.so", "guest.so", "hidden/concealed.so", "libehunwind-preload.so"}

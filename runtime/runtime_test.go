@@ -36,11 +36,11 @@ func TestMain(m *testing.M) {
 
 // programs are those of testdata; each is linked with the library.
 var programs = map[string][]string{
-	"stacks":  {"stacks.c", "check.c", "trouble.c", "-lunwind", "-pthread"},
+	"stacks":  {"stacks.c", "check.c", "verdict.c", "trouble.c", "-lunwind", "-pthread"},
 	"corrupt": {"corrupt.c", "-pthread"},
 	"objects": {"objects.c"},
 	"race":    {"race.c", "forbid.c", "-pthread"},
-	"jit":     {"jit.c", "copy.c", "forbid.c", "check.c", "-lunwind", "-pthread"},
+	"jit":     {"jit.c", "copy.c", "forbid.c", "check.c", "verdict.c", "-lunwind", "-pthread"},
 }
 
 const warnings = "-Wall -Wextra -Werror"

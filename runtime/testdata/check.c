@@ -1,37 +1,9 @@
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "check.h"
 
-bool expect_guesses;
-int expected_end;
-bool theirs_may_go_on;
-_Atomic long num_stacks, num_frames, num_guessed;
-static _Atomic long num_registers, num_failed;
-
 static const int saved[] = {EH_ELF_RBX, EH_ELF_RBP, EH_ELF_R12, EH_ELF_R13, EH_ELF_R14, EH_ELF_R15};
-
-void check(bool ok, const char *format, ...)
-{
-    va_list args;
-    if (ok || num_failed++ > 5)
-        return;
-    va_start(args, format);
-    fprintf(stderr, "FAIL: ");
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-}
-
-int summary(const char *name)
-{
-    printf("%s stacks=%ld frames=%ld registers=%ld guessed=%ld failures=%ld\n", name, num_stacks, num_frames,
-           num_registers, num_guessed, num_failed);
-    return num_failed ? 1 : 0;
-}
 
 /* same_frame compares the frame that both cursors are at. */
 static bool same_frame(const ehu_cursor_t *e, unw_cursor_t *u, int depth, bool first_pc)

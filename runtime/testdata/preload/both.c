@@ -7,7 +7,6 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <libunwind.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,29 +20,6 @@ static const char backtrace_of[] = "libunwind.so.8", unwind_of[] = "libunwind.so
 #else
 static const char backtrace_of[] = "libc.so.6", unwind_of[] = "libgcc_s.so.1";
 #endif
-
-bool expect_guesses, theirs_may_go_on;
-int expected_end;
-_Atomic long num_stacks, num_frames, num_guessed;
-static _Atomic long num_failed;
-
-void check(bool ok, const char *format, ...)
-{
-    va_list args;
-    if (ok || num_failed++ > 5)
-        return;
-    va_start(args, format);
-    fprintf(stderr, "FAIL: ");
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-}
-
-int summary(const char *name)
-{
-    printf("%s stacks=%ld frames=%ld failures=%ld\n", name, num_stacks, num_frames, num_failed);
-    return num_failed ? 1 : 0;
-}
 
 /* ---------------------------------------------------------------------------- functions */
 
