@@ -134,6 +134,23 @@ func TestWalk(t *testing.T) {
 			_, cause, _ = walker.Walk(maps, regs, mem, pcs[:])
 			assert.Equal(t, NoObject, cause, "what rbp holds in the innermost frame may be anything")
 		}
+		for _, c := range []struct {
+			pointers FramePointers
+			ends     [2]Cause // in code without row, in anonymous memory
+		}{{Gaps, [2]Cause{Outermost, NoObject}}, {Never, [2]Cause{NoInfo, NoObject}}} {
+			for i, pc := range []uint64{0x401f00, 0x10010} {
+				var pcs [10]uint64
+				regs, mem := start(pc), stack(0x401010)
+				regs.Reg[abi.RBP] = mem.Lo
+				w := Walker{FramePointers: c.pointers}
+				n, cause, _ := w.Walk(maps, regs, mem, pcs[:])
+				assert.Equal(t, c.ends[i], cause, "%v %#x", c.pointers, pc)
+				assert.Equal(t, w.Guessed, uint64(n-1))
+			}
+			parsed, err := ParseFramePointers(c.pointers.String())
+			assert.NoError(t, err)
+			assert.Equal(t, c.pointers, parsed)
+		}
 		assert.Equal(t, uint64(4), walker.Guessed)
 		assert.Equal(t, uint64(4), walker.GuessedStacks)
 	})

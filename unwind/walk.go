@@ -1,8 +1,6 @@
 package unwind
 
 import (
-	"encoding/binary"
-
 	"ehasm/abi"
 	"ehasm/ehelf"
 )
@@ -36,8 +34,8 @@ func (c Cause) String() string {
 // follow a signal frame. mem.Read must be nil.
 //
 // Where code without unwind information keeps a frame pointer, the walk goes
-// through it: most such code is of the C run-time's own files, or is compiled
-// at run time.
+// through it, if w.FramePointers says so: most such code is of the C run-time's
+// own files, or is compiled at run time.
 func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause, *Object) {
 	if len(pcs) == 0 {
 		return 0, Full, nil
@@ -82,11 +80,11 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 			if bias, _ := object.Bias(&m.list[i]); object.isEntry(lookup(regs) - bias) {
 				return n, Outermost, object
 			}
-			if !m.guess(regs, mem) {
+			if w.FramePointers == Never || !m.guess(regs, mem) {
 				return n, chainEnd(guessed == n, regs, NoInfo), object
 			}
 		case noCode:
-			if !m.guess(regs, mem) {
+			if w.FramePointers != Always || !m.guess(regs, mem) {
 				return n, chainEnd(guessed == n, regs, NoObject), object
 			}
 		}
@@ -107,45 +105,10 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 	return n, NoMapping, nil
 }
 
-// chainEnd is Outermost where a chain of frame pointers has led to a zero, which
-// is how it ends (x86-64 psABI 3.4.1), else otherwise.
-func chainEnd(guessed bool, regs *abi.Regs, otherwise Cause) Cause {
-	if guessed && regs.Reg[abi.RBP] == 0 {
-		return Outermost
-	}
-	return otherwise
-}
-
 // lookup is the address by which the frame of regs is looked up.
 func lookup(regs *abi.Regs) uint64 {
 	if regs.Exact == 0 {
 		return regs.Reg[abi.RIP] - 1
 	}
 	return regs.Reg[abi.RIP]
-}
-
-// guess steps over a frame by its frame pointer: rbp points to the caller's rbp,
-// above which is the return address (x86-64 psABI figure 3.3). It does so only
-// where both lie in the window above rsp, and the return address is mapped
-// executable.
-func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory) bool {
-	const need = 1<<abi.RBP | 1<<abi.RSP
-	const word = 8
-	rbp := regs.Reg[abi.RBP]
-	if regs.Valid&need != need || rbp < regs.Reg[abi.RSP] || rbp < mem.Lo {
-		return false
-	}
-	at := rbp - mem.Lo
-	if at+2*word < at || at+2*word > uint64(len(mem.Bytes)) {
-		return false
-	}
-	pc := binary.LittleEndian.Uint64(mem.Bytes[at+word:])
-	if m.Find(pc-1) == nil {
-		return false
-	}
-	rsp := rbp + 2*word
-	rbp = binary.LittleEndian.Uint64(mem.Bytes[at:])
-	*regs = abi.Regs{Valid: need | 1<<abi.RIP}
-	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, rsp, rbp
-	return true
 }

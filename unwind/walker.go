@@ -10,6 +10,9 @@ import (
 // that it met last. It may be used by one goroutine at a time; the zero value is
 // ready.
 type Walker struct {
+	// FramePointers is where frame pointers are followed.
+	FramePointers FramePointers
+
 	// Loading is the time that went into making and loading eh_elfs, and into
 	// waiting for others that did.
 	Loading time.Duration

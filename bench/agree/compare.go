@@ -17,6 +17,7 @@ type comparison struct {
 	show                int
 
 	stock, ours, libdw *tool
+	gaps               *tool   // ours that stops at code of no file, as perf does
 	ladder             []*tool // perf with more and more repairs
 	ends               *ends
 
@@ -35,7 +36,7 @@ func (c *comparison) run() (r *result, err error) {
 	if err == io.EOF {
 		err = nil
 	}
-	for _, t := range append(c.ladder, c.stock, c.ours, c.libdw) {
+	for _, t := range append(c.ladder, c.stock, c.ours, c.gaps, c.libdw) {
 		err = errors.Join(err, t.close())
 	}
 	err = errors.Join(err, c.ends.close())
@@ -59,6 +60,9 @@ func (c *comparison) start() (err error) {
 		return err
 	}
 	if c.ours, err = startTool(nil, c.ehasm, "script", "-q", "-i", c.data); err != nil {
+		return err
+	}
+	if c.gaps, err = startTool(nil, c.ehasm, "script", "-q", "--frame-pointers=gaps", "-i", c.data); err != nil {
 		return err
 	}
 	if c.ends, err = startEnds(c.ehasm, c.data); err != nil || c.builds == "" {
@@ -95,6 +99,13 @@ func (c *comparison) step() error {
 	perf, err := c.read(c.stock, our)
 	if err != nil {
 		return err
+	}
+	gaps, err := c.read(c.gaps, our)
+	if err != nil {
+		return err
+	}
+	if slices.Equal(perf.ips, gaps.ips) {
+		c.sameGaps++
 	}
 	end, err := c.ends.next()
 	if err != nil {

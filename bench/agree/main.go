@@ -32,6 +32,7 @@ var repairs = []repair{
 type result struct {
 	name                     string
 	samples, same            int
+	sameGaps                 int // samples that agree with --frame-pointers=gaps
 	deeper, shallower, other int
 	frames, lines            int   // frames of the samples that agree; those whose line is the same
 	fixed                    []int // samples that agree with the repairs up to this one, and not before
@@ -71,11 +72,11 @@ func percent(n, of int) string {
 }
 
 func report(all []*result, builds bool) {
-	fmt.Println("| recording | samples | same frames | ehasm deeper | shallower | other | lines of these that are the same |")
-	fmt.Println("| --- | --- | --- | --- | --- | --- | --- |")
+	fmt.Println("| recording | samples | same frames | ehasm deeper | shallower | other | lines of these that are the same | same with --frame-pointers=gaps |")
+	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, r := range all {
-		fmt.Printf("| %s | %d | %s | %d | %d | %d | %s |\n", r.name, r.samples, percent(r.same, r.samples), r.deeper, r.shallower, r.other,
-			percent(r.lines, r.frames))
+		fmt.Printf("| %s | %d | %s | %d | %d | %d | %s | %s |\n", r.name, r.samples, percent(r.same, r.samples), r.deeper, r.shallower, r.other,
+			percent(r.lines, r.frames), percent(r.sameGaps, r.samples))
 	}
 	fmt.Print("\nStacks that end in an outermost frame:\n\n")
 	fmt.Println("| recording | perf | ehasm | in perf alone |")

@@ -43,6 +43,12 @@ and /usr/lib/debug; names also come from separate debug files there, from
 if it is the running one, from /proc/kallsyms. --inline and --lines need DWARF,
 in the object or its debug file.
 
+Some code has no unwind information: what is compiled at run time, the C run-time's
+start files, some assembler code. There the walk goes on by the frame pointer, which
+may leave a caller out. With --frame-pointers=gaps it does so only in files that have
+unwind information for other code, as perf script does, and otherwise ends there; with
+never, stacks have only frames that unwind information proves.
+
 Examples:
   ehasm script | less
   ehasm script --format=svg -o flame.svg
@@ -68,6 +74,7 @@ func scriptVerb() verb {
 		format := fs.String("format", "perf", "`FORMAT` of the output: perf, folded, json, pprof, svg")
 		fs.IntVarP(&opt.Workers, "jobs", "j", runtime.GOMAXPROCS(0), "unwind in `N` threads")
 		fs.IntVar(&opt.MaxStack, "max-stack", script.DefaultMaxStack, "at most `N` frames of user code per stack")
+		pointers := fs.String("frame-pointers", "always", "in code without unwind information, go on by the frame pointer `WHEN`: always, gaps, never")
 		fs.StringVar(&opt.Objects.Symfs, "symfs", "", "look for recorded paths below this `folder`")
 		fs.StringSliceVar(&opt.Filter.Comms, "comm", nil, "only threads of this `name`")
 		fs.IntSliceVar(&opt.Filter.PIDs, "pid", nil, "only process `N`")
@@ -88,6 +95,10 @@ func scriptVerb() verb {
 			opt.Format, err = script.ParseFormat(*format)
 			if err != nil {
 				return v.misuse(c, fmt.Errorf("--format: %w", err))
+			}
+			opt.FramePointers, err = unwind.ParseFramePointers(*pointers)
+			if err != nil {
+				return v.misuse(c, fmt.Errorf("--frame-pointers: %w", err))
 			}
 			if *span != "" {
 				err = opt.Filter.ParseTime(*span)

@@ -125,7 +125,7 @@ func TestScriptProgress(t *testing.T) {
 
 func TestScriptMistakes(t *testing.T) {
 	perf, _ := smallRecording(t)
-	for _, args := range [][]string{{"x"}, {"--format=xml"}, {"-j0"}, {"--max-stack=0"}, {"--time=5"}} {
+	for _, args := range [][]string{{"x"}, {"--format=xml"}, {"-j0"}, {"--max-stack=0"}, {"--frame-pointers=yes"}, {"--time=5"}} {
 		assert.Equal(t, exitUsage, ehasm(t, append([]string{"script"}, args...)...).code, args)
 	}
 	r := ehasm(t, "script", "-i", filepath.Join(t.TempDir(), "absent"))

@@ -37,10 +37,12 @@ type Options struct {
 	Format   Format
 	Workers  int
 	MaxStack int // frames of a stack's user part
-	Filter   Filter
-	Mangled  bool // leave names as they are
-	Inline   bool // functions that are inlined are frames, too
-	Lines    bool // frames have their source's file and line
+	// FramePointers is where frame pointers are followed for want of unwind information.
+	FramePointers unwind.FramePointers
+	Filter        Filter
+	Mangled       bool // leave names as they are
+	Inline        bool // functions that are inlined are frames, too
+	Lines         bool // frames have their source's file and line
 	// FullSourcePath writes the whole path in the format Perf; others always do.
 	FullSourcePath bool
 	Kallsyms       string   // path; empty: kernel frames get no names

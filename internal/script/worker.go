@@ -42,7 +42,7 @@ func newWorker(run *runner) *worker {
 		run: run, frames: make(map[frameKey]*frame), kernel: make(map[uint64]*frame),
 		pcs: make([]uint64, run.opt.MaxStack), folded: make(map[string]uint64), weights: make(map[string]*weight),
 		endsIn: make(map[*unwind.Object]*[unwind.NumCauses]uint64),
-		walker: unwind.Walker{Met: run.names.foresee},
+		walker: unwind.Walker{FramePointers: run.opt.FramePointers, Met: run.names.foresee},
 	}
 }
 

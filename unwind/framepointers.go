@@ -1,0 +1,68 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"ehasm/abi"
+	"ehasm/ehelf"
+)
+
+// FramePointers says in which code without unwind information a walk goes on by
+// the frame pointer, where that looks like one.
+type FramePointers uint8
+
+// The values.
+const (
+	Always FramePointers = iota // in all
+	Gaps                        // in that of objects that have unwind information for other code
+	Never                       // in none: all frames are those that tables tell of
+)
+
+var framePointersNames = []string{Always: "always", Gaps: "gaps", Never: "never"}
+
+func (f FramePointers) String() string { return framePointersNames[f] }
+
+// ParseFramePointers is the inverse of String.
+func ParseFramePointers(s string) (FramePointers, error) {
+	if i := slices.Index(framePointersNames, s); i >= 0 {
+		return FramePointers(i), nil
+	}
+	return 0, fmt.Errorf("unknown value %q: want one of %q", s, framePointersNames)
+}
+
+// chainEnd is Outermost where a chain of frame pointers has led to a zero, which
+// is how it ends (x86-64 psABI 3.4.1), else otherwise.
+func chainEnd(guessed bool, regs *abi.Regs, otherwise Cause) Cause {
+	if guessed && regs.Reg[abi.RBP] == 0 {
+		return Outermost
+	}
+	return otherwise
+}
+
+// guess steps over a frame by its frame pointer: rbp points to the caller's rbp,
+// above which is the return address (x86-64 psABI figure 3.3). It does so only
+// where both lie in the window above rsp, and the return address is mapped
+// executable.
+func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory) bool {
+	const need = 1<<abi.RBP | 1<<abi.RSP
+	const word = 8
+	rbp := regs.Reg[abi.RBP]
+	if regs.Valid&need != need || rbp < regs.Reg[abi.RSP] || rbp < mem.Lo {
+		return false
+	}
+	at := rbp - mem.Lo
+	if at+2*word < at || at+2*word > uint64(len(mem.Bytes)) {
+		return false
+	}
+	pc := binary.LittleEndian.Uint64(mem.Bytes[at+word:])
+	if m.Find(pc-1) == nil {
+		return false
+	}
+	rsp := rbp + 2*word
+	rbp = binary.LittleEndian.Uint64(mem.Bytes[at:])
+	*regs = abi.Regs{Valid: need | 1<<abi.RIP}
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, rsp, rbp
+	return true
+}
