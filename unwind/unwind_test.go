@@ -22,6 +22,7 @@ var (
 		{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost},
 		{Name: "main", Addr: 0x401040, Size: 0x40},
 		{Name: "handler", Addr: 0x401100, Size: 0x40},
+		{Name: "assembler", Addr: 0x401140, Size: 0x40, Kind: unwindtest.ByRAX},
 	}}
 	lib = unwindtest.ELF{Entry: 0x3400, Off: 0x2000, VAddr: 0x3000, Size: 0x1000, BuildID: []byte("lib-build-id!"), Funcs: []unwindtest.Func{
 		{Name: "work", Addr: 0x3000, Size: 0x100},
@@ -153,6 +154,40 @@ func TestWalk(t *testing.T) {
 		}
 		assert.Equal(t, uint64(4), walker.Guessed)
 		assert.Equal(t, uint64(4), walker.GuessedStacks)
+	})
+	t.Run("by a caller-saved register", func(t *testing.T) {
+		// work called by main called by assembler, which keeps a word on top of its frame.
+		mem := stack(0x401044, 0x401144, 0, 0x401010)
+		for valid, want := range map[uint32]Cause{abi.AllRegs: Outermost, abi.AllRegs &^ (1 << abi.RAX): BadRegister} {
+			var pcs [10]uint64
+			regs := start(libBase + 0x3010)
+			regs.Reg[abi.RAX] = mem.Lo + 48
+			regs.Valid = valid
+			var w Walker
+			n, cause, _ := w.Walk(maps, regs, mem, pcs[:])
+			assert.Equal(t, want, cause)
+			frames := []uint64{libBase + 0x3010, 0x401044, 0x401144, 0x401010}
+			if want == BadRegister {
+				frames = frames[:3]
+			}
+			assert.Equal(t, frames, pcs[:n])
+		}
+		// Before the second walk the count of the first is taken back.
+		var pcs [4]uint64
+		regs := start(0x10010)
+		regs.Reg[abi.RBP], regs.Reg[abi.RAX] = mem.Lo, 0
+		w := Walker{}
+		n, cause, _ := w.Walk(maps, regs, stack(0x401144), pcs[:])
+		assert.Equal(t, BadRegister, cause, "a frame pointer says nothing about other registers")
+		assert.Equal(t, 2, n)
+		assert.Equal(t, uint64(1), w.Guessed)
+		assert.Equal(t, uint64(1), w.GuessedStacks)
+		// No room for the last frame.
+		regs = start(libBase + 0x3010)
+		regs.Reg[abi.RAX] = mem.Lo + 48
+		n, cause, _ = w.Walk(maps, regs, mem, pcs[:])
+		assert.Equal(t, 4, n)
+		assert.Equal(t, Full, cause)
 	})
 	var two [2]uint64
 	n, cause, _ := walker.Walk(maps, start(libBase+0x3010), stack(0x401050, 0x401010), two[:])

@@ -40,15 +40,35 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 	if len(pcs) == 0 {
 		return 0, Full, nil
 	}
+	first, guessed, stacks := *regs, w.Guessed, w.GuessedStacks
+	n, cause, object := w.walk(m, regs, mem, pcs, false)
+	if cause != BadRegister || n == 1 {
+		return n, cause, object
+	}
+	*regs, w.Guessed, w.GuessedStacks = first, guessed, stacks
+	return w.walk(m, regs, mem, pcs, true)
+}
+
+// walk walks; with keep it leaves all registers as they are that the rows have no
+// rule for, which takes a call for each step.
+func (w *Walker) walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, keep bool) (int, Cause, *Object) {
 	v := w.view(m)
 	pcs[0] = regs.Reg[abi.RIP]
 	guessed := 0 // the frame that was found last by the frame pointer
 	n := 1
 	for n < len(pcs) {
-		steps, i := v.spans.Walk(regs, mem, pcs[n:])
+		var steps, i int
+		if keep {
+			steps, i = stepKeeping(&v.spans, regs, mem, pcs[n:])
+		} else {
+			steps, i = v.spans.Walk(regs, mem, pcs[n:])
+		}
 		n += steps
 		if n == len(pcs) {
 			break
+		}
+		if keep && steps > 0 {
+			continue
 		}
 		if i < 0 {
 			// A return address of zero is how hand-written starts of threads
@@ -103,6 +123,30 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 		return n - 1, Outermost, nil
 	}
 	return n, NoMapping, nil
+}
+
+// stepKeeping takes one step, after which caller-saved registers without a rule have
+// the values that they had before.
+//
+// By the psABI a call loses them, and eh_elfs take them for lost. But assembler code
+// that calls its own subroutines may rely on one of them meanwhile, and say so: in
+// OpenSSL's aesni_gcm_encrypt the CFA is rax+8, also where it calls a subroutine that
+// leaves rax alone. libgcc, libunwind, libdw and gdb keep such registers.
+func stepKeeping(spans *ehelf.Spans, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, last int) {
+	const callerSaved = abi.AllRegs &^ (abi.CalleeSaved | 1<<abi.RSP | 1<<abi.RIP)
+	before := *regs
+	steps, last = spans.Walk(regs, mem, pcs[:1])
+	if steps == 0 {
+		return steps, last
+	}
+	lost := before.Valid &^ regs.Valid & callerSaved
+	for i := range regs.Reg {
+		if lost>>i&1 != 0 {
+			regs.Reg[i] = before.Reg[i]
+		}
+	}
+	regs.Valid |= lost
+	return steps, last
 }
 
 // lookup is the address by which the frame of regs is looked up.

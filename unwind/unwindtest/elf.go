@@ -21,6 +21,7 @@ const (
 	Plain     Kind = iota // two words: the caller's rbp, the return address
 	Signal                // the same, as a signal frame
 	Outermost             // the return address is undefined
+	ByRAX                 // as Plain, but rax points to the two words
 )
 
 // Func is a function [Addr, Addr+Size), link-time addresses.
@@ -75,6 +76,9 @@ func (e *ELF) ehFrame() []byte {
 		insts := []byte{0}
 		if f.Kind == Outermost {
 			insts = []byte{0x07, 16} // DW_CFA_undefined
+		}
+		if f.Kind == ByRAX {
+			insts = []byte{0x0c, 0, 16} // DW_CFA_def_cfa
 		}
 		entry(pack(uint32(len(out)+4-cie), f.Addr, f.Size, uint8(0), insts))
 	}
