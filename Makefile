@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: build test lint race fuzz corpus bench bench-perf deps generate runtime install sample clients
+.PHONY: build test lint race fuzz corpus bench bench-perf deps runtime install sample clients
 
 # Without cgo: a library in LD_PRELOAD is meant for the program that preload runs.
 build:

@@ -122,6 +122,9 @@ func checkHeader(r io.ReaderAt, size int64) error {
 		}
 		n = m
 	}
+	if n >= 8 && (string(h[:8]) == "!<arch>\n" || string(h[:8]) == "!<thin>\n") { // ar(5)
+		return fmt.Errorf("%w: a static archive", ErrNotELF)
+	}
 	if n < 4 || string(h[:4]) != elf.ELFMAG {
 		return ErrNotELF
 	}

@@ -257,6 +257,7 @@ func TestBadObjects(t *testing.T) {
 	}{
 		{"empty file", func([]byte) []byte { return nil }, ErrNotELF, "not an ELF file"},
 		{"text", func([]byte) []byte { return []byte("#!/bin/sh\n") }, ErrNotELF, "not an ELF file"},
+		{"archive", func([]byte) []byte { return []byte("!<arch>\n/               0") }, ErrNotELF, "not an ELF file: a static archive"},
 		{"ELF32", change(eClass, 1), ErrNotX86_64, "not an x86-64 ELF file: ELF32, for machine EM_X86_64"},
 		{"big-endian", func(b []byte) []byte { return change(eMachine, 0, 21)(change(eData, 2)(b)) }, ErrNotX86_64,
 			"not an x86-64 ELF file: big-endian, for machine EM_PPC64"},

@@ -53,12 +53,22 @@ func ReadInfo(r io.ReaderAt) (info Info, err error) {
 }
 
 func readInfo(r io.ReaderAt) (Info, error) {
+	var magic [len(elf.ELFMAG)]byte
+	if n, err := r.ReadAt(magic[:], 0); n < len(magic) && !errors.Is(err, io.EOF) {
+		return Info{}, err
+	}
+	if string(magic[:]) != elf.ELFMAG {
+		return Info{}, errors.New("not an ELF file")
+	}
 	f, err := elf.NewFile(r)
-	if err != nil {
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return Info{}, errors.New("the file is truncated")
+	case err != nil:
 		return Info{}, err
 	}
 	if f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB || f.Machine != elf.EM_X86_64 || f.Type != elf.ET_DYN {
-		return Info{}, fmt.Errorf("%v %v %v %v", f.Class, f.Data, f.Machine, f.Type)
+		return Info{}, fmt.Errorf("not an x86-64 shared object, but %v %v %v %v", f.Class, f.Data, f.Machine, f.Type)
 	}
 	var info Info
 	for _, s := range f.Sections {

@@ -2,6 +2,7 @@ package elfout
 
 import (
 	"bytes"
+	"debug/elf"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,10 +78,20 @@ func checkInfo(t *testing.T, b []byte) {
 }
 
 func TestReadInfoOthers(t *testing.T) {
-	for name, b := range map[string][]byte{"empty": nil, "text": []byte("#!/bin/sh\n")} {
+	whole := tiny(t).Bytes()
+	core := bytes.Clone(whole)
+	core[16] = byte(elf.ET_CORE)
+	for name, b := range map[string][]byte{
+		"not an ELF file":                          []byte("!<arch>\n"),
+		"the file is truncated":                    whole[:len(whole)-1],
+		"ELFCLASS64 ELFDATA2LSB EM_X86_64 ET_CORE": core,
+	} {
 		_, err := ReadInfo(bytes.NewReader(b))
 		require.ErrorIs(t, err, ErrNotEhElf, name)
+		require.ErrorContains(t, err, name)
 	}
+	_, err := ReadInfo(bytes.NewReader(nil))
+	require.ErrorContains(t, err, "not an ELF file")
 }
 
 func FuzzReadInfo(f *testing.F) {

@@ -31,7 +31,7 @@ Usage:
 A PATH is a file or a folder; folders are searched with all below them, links to
 folders in them are not followed. What a folder holds that is not an x86-64
 executable or shared object with unwind tables is skipped and counted; given as
-a file it is a failure. A file that is found under several names is compiled
+a file it is a failure, unless it is named *.eh_elf.so. A file that is found under several names is compiled
 once; the other names get symbolic links. Under -o, what is in a folder keeps its
 path relative to the folder; files given singly, and what --deps, --pid and
 --vdso add, lie flat. Files that are up to date are left alone.
@@ -92,6 +92,9 @@ func buildVerb() verb {
 		return func(ctx context.Context, paths []string, c *console) int {
 			if err := opt.check(paths); err != nil {
 				return v.misuse(c, err)
+			}
+			if opt.out == "" && fs.Changed("output") { // a shell variable that is not set: not the object's own folder
+				return v.misuse(c, errors.New("--output: the name of the folder is empty"))
 			}
 			if *cache {
 				if err := opt.useCache(os.Getenv); err != nil {

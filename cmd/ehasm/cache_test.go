@@ -87,6 +87,7 @@ func TestBuildCache(t *testing.T) {
 	info, err := elfout.ReadInfo(f)
 	require.NoError(t, err)
 	assert.Equal(t, two, info.Note.BuildID)
+	assert.Contains(t, info.Build, "object=b.so", "the name there does not tell")
 
 	// Nothing is written that is up to date; a damaged file is made again.
 	stamp := time.Unix(1e9, 0)

@@ -72,7 +72,7 @@ func dumpVerb() verb {
 			if err := tables(&opt.source, &opt.dispatch); err != nil {
 				return v.misuse(c, err)
 			}
-			if *pc != "" {
+			if fs.Changed("pc") {
 				n, err := strconv.ParseUint(*pc, 0, 64)
 				if err != nil {
 					return v.misuse(c, fmt.Errorf("--pc: %q is not an address such as 0x4010", *pc))
@@ -80,7 +80,7 @@ func dumpVerb() verb {
 				addr := dwarfcfa.Addr(n)
 				opt.pc = &addr
 			}
-			if err := dump(paths[0], opt, c.out); err != nil {
+			if err := dump(paths[0], opt, c.out); err != nil && c.out.Flush() == nil { // else run tells of it
 				c.fail(paths[0], err)
 			}
 			return exitDone

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -24,6 +25,7 @@ import (
 // is what its notes say.
 type identity struct {
 	name    string // of the object: the eh_elf's file name without suffix
+	object  string // the object's own, where that is another: in the cache
 	buildID []byte
 	size    int64
 	sha256  string // of the file; only where it has no build-id
@@ -35,6 +37,9 @@ func identify(j *job, object *dwarfcfa.Object, r io.ReaderAt, size int64, opt *b
 	id := identity{
 		name: strings.TrimSuffix(j.target, abi.Suffix), buildID: object.BuildID(), size: size,
 		options: opt.describe(), flags: opt.flags(),
+	}
+	if opt.cache != "" {
+		id.object = quote(filepath.Base(j.name))
 	}
 	if len(id.buildID) == 0 {
 		h := sha256.New()
@@ -73,6 +78,7 @@ func canVerify() bool { return runtime.GOOS == "linux" && runtime.GOARCH == "amd
 // Keys of the lines in the build note.
 const (
 	keyTool       = "tool"
+	keyObject     = "object"
 	keyOptions    = "options"
 	keySHA256     = "sha256"
 	keyVerified   = "verified"
@@ -88,6 +94,9 @@ func tool() string { return "ehasm " + toolVersion() }
 // that a later build wants to show without making it again.
 func buildLines(id identity, s stats) []string {
 	lines := []string{keyTool + "=" + tool(), keyOptions + "=" + id.options}
+	if id.object != "" {
+		lines = append(lines, keyObject+"="+id.object)
+	}
 	if id.sha256 != "" {
 		lines = append(lines, keySHA256+"="+id.sha256)
 	}

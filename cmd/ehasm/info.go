@@ -134,6 +134,9 @@ func (i infoJSON) print(c *console) {
 	line("code", "%d bytes", i.TextSize)
 	line("data", "%d bytes", i.DataSize)
 	line("file", "%d bytes", i.FileSize)
+	if i.stats.FDEs > 0 {
+		line("FDEs", "%d", i.stats.FDEs)
+	}
 	if i.stats.TableBytes > 0 {
 		line("tables", "%s, %d bytes; code+data is %.2f of it", i.stats.Section, i.stats.TableBytes, i.stats.ratio())
 	}
@@ -141,7 +144,7 @@ func (i infoJSON) print(c *console) {
 	for _, b := range i.Build {
 		key, value, _ := strings.Cut(b, "=")
 		switch key {
-		case keyTool, keyOptions, keyVerified, keyLeftOut, keySHA256:
+		case keyObject, keyTool, keyOptions, keyVerified, keyLeftOut, keySHA256:
 			line(key, "%s", value)
 		}
 	}

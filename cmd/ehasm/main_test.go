@@ -123,6 +123,7 @@ func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"frobnicate"}, {"build"}, {"build", "--frobnicate", "x"}, {"build", "-j", "0", "x"}, {"build", "-j", "many", "x"},
 		{"build", "--pid", "0"}, {"build", "--source=stabs", "x"}, {"build", "--dispatch=hash", "x"}, {"build", "-q", "-v", "x"},
+		{"build", "-o", "", "x"}, {"dump", "--pc", "", "x"},
 		{"dump"}, {"dump", "a", "b"}, {"dump", "--stage=tea", "x"}, {"dump", "--pc", "main", "x"}, {"dump", "--source=stabs", "x"},
 		{"info"}, {"version", "x"}, {"help", "frobnicate"},
 		{"preload"}, {"preload", "--"}, {"preload", "--frobnicate", "x"}, {"preload", "-j", "0", "x"}, {"preload", "--dispatch=hash", "x"},

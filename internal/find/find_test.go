@@ -226,6 +226,7 @@ func TestNoProcess(t *testing.T) {
 	res := Find(context.Background(), nil, Options{PIDs: []int{1 << 30}})
 	require.Len(t, res.Problems, 1)
 	assert.Equal(t, "process 1073741824", res.Problems[0].Path)
+	assert.EqualError(t, res.Problems[0].Err, "no such process")
 }
 
 func TestParseMapping(t *testing.T) {

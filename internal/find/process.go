@@ -73,7 +73,11 @@ func (f *finder) process(pid int) {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	who := "process " + strconv.Itoa(pid)
 	maps, err := readMaps(proc)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.problem(who, errors.New("no such process"))
+		return
+	case err != nil:
 		f.problem(who, withoutPath(err))
 		return
 	}
