@@ -15,6 +15,21 @@ const (
 	SymbolWalk = "_eh_elf_walk" // the full interface
 )
 
+// SymbolChain is a third function, by which the walkers of this project lead a
+// walk from one object to the next with the registers in place. It is no part of
+// the interface: a file may lack it, and its name changes with what it does.
+//
+// It is called as _eh_elf_walk is, with an address in r9. When the walk leaves the
+// object, its code jumps there: rax is the address to look up, plus one; rsi and rdi
+// are free; rbx and r12 to r15 are the caller's; r10 is where the walk can be ended
+// by a jump, with rsi 0; all else, the stack frame included, is the walk's. It goes on in another
+// object by a jump to ChainNext bytes behind that one's SymbolChain, with rax as it
+// is and the object's load bias in r10.
+const (
+	SymbolChain = "_eh_elf_chain_1"
+	ChainNext   = 2
+)
+
 // Suffix is appended to an object's file name to get the name of its eh_elf.
 const Suffix = ".eh_elf.so"
 

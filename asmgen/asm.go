@@ -154,8 +154,8 @@ func (a *assembler) op3(as obj.As, c, from, to obj.Addr) {
 // op1 adds an instruction with a destination only.
 func (a *assembler) op1(as obj.As, to obj.Addr) { a.add(as).To = to }
 
-// push adds the push of a register, which golang-asm takes for a source.
-func (a *assembler) push(r int16) { a.add(x86.APUSHQ).From = reg(r) }
+// push adds the push of a register or constant, which golang-asm takes for a source.
+func (a *assembler) push(v obj.Addr) { a.add(x86.APUSHQ).From = v }
 
 // op0 adds an instruction without operands.
 func (a *assembler) op0(as obj.As) { a.add(as) }

@@ -34,6 +34,7 @@ type generator struct {
 	layout   layout
 
 	text                              label // the text's begin
+	chain, begin                      label
 	walk                              label
 	dispatch, lookup, load            label
 	segmentEnd, exit                  label
@@ -50,7 +51,7 @@ type generator struct {
 	tree  []label // by plan.Trees: where the page table leads to; 0 where a page is no code
 	tails []label // by plan.Tails
 
-	stepFrame, thunkFrame, walkFrame, subFrame frameRows
+	stepFrame, thunkFrame, chainFrame, walkFrame, subFrame frameRows
 }
 
 // Assemble generates the code of a plan.
@@ -69,7 +70,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	}
 	a := g.asm
 	a.newLabel() // no label is 0
-	for _, l := range []*label{&g.text, &g.walk, &g.dispatch, &g.lookup, &g.load,
+	for _, l := range []*label{&g.text, &g.chain, &g.begin, &g.walk, &g.dispatch, &g.lookup, &g.load,
 		&g.segmentEnd, &g.exit, &g.noInfo, &g.outermost, &g.notCompiled, &g.badRegister,
 		&g.slowFast, &g.slowRow, &g.spill, &g.readWord, &g.exprInvalid, &g.exprUnreadable,
 		&g.stepTail, &g.stepGeneral, &g.stepDone, &g.stepStop,
@@ -85,6 +86,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 
 	a.bind(g.text)
 	g.stepEntry()
+	g.chainEntry()
 	g.entry()
 	g.slowPath()
 	g.dispatchCode()
@@ -161,14 +163,15 @@ func (g *generator) code() *Code {
 		NoDeref: g.opt.NoDeref,
 		Packed:  p.Dispatch == plan.DispatchPacked,
 		Symbols: []Symbol{
-			{Name: abi.SymbolStep, Start: where(g.step), End: where(g.walk), Exported: true},
+			{Name: abi.SymbolStep, Start: where(g.step), End: where(g.chain), Exported: true},
+			{Name: abi.SymbolChain, Start: where(g.chain), End: where(g.walk), Exported: true},
 			{Name: abi.SymbolWalk, Start: where(g.walk), End: where(g.textEnd), Exported: true},
 		},
 	}
 	if inText {
 		c.TextWords = len(table)
 	}
-	thunk := g.walk
+	thunk := g.chain
 	if !g.opt.NoDeref {
 		thunk = g.thunk
 	}
@@ -178,7 +181,8 @@ func (g *generator) code() *Code {
 		}
 	}
 	add(g.step, thunk, &g.stepFrame)
-	add(thunk, g.walk, &g.thunkFrame)
+	add(thunk, g.chain, &g.thunkFrame)
+	add(g.chain, g.walk, &g.chainFrame)
 	add(g.walk, g.subroutines, &g.walkFrame)
 	add(g.subroutines, g.textEnd, &g.subFrame)
 	c.Marks = g.marks(where)
@@ -206,7 +210,7 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 		at   label
 		name string
 	}{
-		{g.step, abi.SymbolStep}, {g.walk, abi.SymbolWalk},
+		{g.step, abi.SymbolStep}, {g.chain, abi.SymbolChain}, {g.walk, abi.SymbolWalk},
 		{g.segmentEnd, "segment_end"}, {g.badRegister, "bad_register"}, {g.notCompiled, "not_compiled"},
 		{g.outermost, "outermost"}, {g.noInfo, "no_info"}, {g.exit, "exit"}, {g.load, "load"},
 		{g.stepTail, "step_tail"}, {g.stepGeneral, "step_general"},

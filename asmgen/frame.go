@@ -81,7 +81,8 @@ const (
 	slotStepPC = slotBase   // _eh_elf: the pc
 	slotPC     = slotCursor // packed lookup: rPC
 	slotKeys   = slotExpr   // packed lookup: the first key of a long record
-	frameSize  = 400        // 0 mod 16: with the return address and the pushed rbp, rsp is aligned
+	slotNext   = 408        // pushed: where the walk goes on when it leaves the object; 0: nowhere
+	frameSize  = 416        // 0 mod 16: with the return address and the pushed rbp, rsp is aligned
 
 	pcsBuffer = abi.NumRegs // pcs in one segment where the caller wants none
 )

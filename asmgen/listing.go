@@ -29,6 +29,9 @@ type Line struct {
 func (c *Code) Lines(from, to uint32) []Line {
 	next := sort.Search(len(c.Marks), func(i int) bool { return c.Marks[i].Off >= from })
 	name := func(off uint64) (string, uint64) {
+		if off == 0 {
+			return "", 0 // a constant: no code leads to the begin
+		}
 		i := sort.Search(len(c.Marks), func(i int) bool { return uint64(c.Marks[i].Off) > off })
 		if i == 0 || uint64(c.Marks[i-1].Off) != off {
 			return "", 0

@@ -43,7 +43,7 @@ func (g *generator) stepEntry() {
 	a := g.asm
 	direct := a.newLabel()
 	a.bind(g.step)
-	g.prologue(&g.stepFrame)
+	g.prologue(&g.stepFrame, imm(0), a.newLabel())
 	g.store(x86.REG_DI, slotResult)
 	g.store(x86.REG_SI, slotStepPC)
 	a.op(x86.AMOVQ, imm(0), onStack(slotRegs))
@@ -79,7 +79,7 @@ func (g *generator) stepEntry() {
 	// int read(void *deref, uint64_t addr, uint64_t *word), which never fails.
 	ax := reg(x86.REG_AX)
 	a.bind(g.thunk)
-	a.push(x86.REG_DX)
+	a.push(reg(x86.REG_DX))
 	g.thunkFrame.grow(a.bindNew(), 8)
 	a.op(x86.AMOVQ, reg(x86.REG_DI), ax)
 	a.op(x86.AMOVQ, reg(x86.REG_SI), reg(x86.REG_DI))

@@ -18,7 +18,7 @@ func (g *generator) entry() {
 	null, segment, setUp, zero := a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel()
 	const pcs, steps, left = x86.REG_CX, x86.REG_AX, x86.REG_R8
 	a.bind(g.walk)
-	g.prologue(&g.walkFrame)
+	g.prologue(&g.walkFrame, imm(0), g.begin)
 	g.store(x86.REG_DI, slotRegs)
 	g.store(x86.REG_SI, slotMem)
 	g.addConst(int64(g.plan.Base)+1, x86.REG_DX, x86.REG_AX)
@@ -92,14 +92,18 @@ func (g *generator) exits() {
 		status abi.Status
 	}{
 		{g.badRegister, abi.StatusBadRegister}, {g.notCompiled, abi.StatusNotCompiled},
-		{g.outermost, abi.StatusOutermost}, {g.noInfo, abi.StatusNoInfo},
+		{g.outermost, abi.StatusOutermost},
 	} {
 		a.bind(stop.at)
 		a.op(x86.AMOVL, imm(int64(stop.status)), reg(rTmp))
-		if stop.at != g.noInfo { // the most frequent one: the walk leaves the object
-			a.branch(obj.AJMP, g.exit)
-		}
+		a.branch(obj.AJMP, g.exit)
 	}
+	chained, leave := a.newLabel(), a.newLabel()
+	a.bind(g.noInfo) // mostly: the walk leaves the object
+	a.op(x86.ACMPQ, mem(x86.REG_SP, slotNext), imm(0))
+	a.branch(x86.AJNE, chained)
+	a.bind(leave)
+	a.op(x86.AMOVL, imm(int64(abi.StatusNoInfo)), reg(rTmp))
 	// In _eh_elf's own step, which has no registers in memory, the cursor has not
 	// moved when it comes here.
 	same := a.newLabel()
@@ -118,16 +122,26 @@ func (g *generator) exits() {
 	a.op(x86.ATESTQ, reg(spillRegs), reg(spillRegs))
 	a.branch(x86.AJNE, done)
 	a.jump(obj.AJMP, g.stepStop)
+	g.chained(chained, leave)
 }
 
-// prologue emits the set-up of the stack frame. Both functions have the same, since
-// they share code.
-func (g *generator) prologue(f *frameRows) {
+// prologue emits the set-up of the stack frame, with next in slotNext. All functions
+// have the same, since they share code. From common on nothing depends on next.
+func (g *generator) prologue(f *frameRows, next obj.Addr, common label) {
 	a := g.asm
-	a.push(rBP)
+	g.pushes(f, next)
+	a.bind(common)
+	a.op(x86.ASUBQ, imm(slotNext), reg(x86.REG_SP))
+	f.grow(a.bindNew(), slotNext)
+}
+
+// pushes emits the part of the prologue before common.
+func (g *generator) pushes(f *frameRows, next obj.Addr) {
+	a := g.asm
+	a.push(reg(rBP))
 	f.push(a.bindNew(), abi.RBP)
-	a.op(x86.ASUBQ, imm(frameSize), reg(x86.REG_SP))
-	f.grow(a.bindNew(), frameSize)
+	a.push(next)
+	f.grow(a.bindNew(), frameSize-slotNext)
 }
 
 // epilogue emits its inverse and the return; code with the frame may follow.

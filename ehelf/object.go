@@ -38,6 +38,7 @@ type Object struct {
 	mapping mapping
 	step    uintptr // run-time address of _eh_elf; 0 once closed
 	walk    uintptr // run-time address of _eh_elf_walk; 0 once closed
+	chain   uintptr // run-time address of abi.SymbolChain; 0: none
 }
 
 // Open loads the eh_elf in the file path.
@@ -92,18 +93,22 @@ func FromBytes(image []byte) (*Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot map the code: %w", err)
 	}
-	return &Object{
+	o := &Object{
 		note:    l.note,
 		buildID: l.buildID,
 		mapping: m,
 		step:    m.base + uintptr(l.step),
 		walk:    m.base + uintptr(l.walk),
-	}, nil
+	}
+	if l.chain != 0 {
+		o.chain = m.base + uintptr(l.chain)
+	}
+	return o, nil
 }
 
 // Close unmaps the code. Walk and Step answer abi.StatusNoInfo afterwards.
 func (o *Object) Close() error {
-	o.step, o.walk = 0, 0
+	o.step, o.walk, o.chain = 0, 0, 0
 	return o.mapping.close()
 }
 

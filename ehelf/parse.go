@@ -68,6 +68,7 @@ type layout struct {
 	buildID  []byte
 	step     uint64 // link-time address of _eh_elf
 	walk     uint64 // link-time address of _eh_elf_walk
+	chain    uint64 // link-time address of abi.SymbolChain, 0: none
 }
 
 type phdr struct {
@@ -266,6 +267,8 @@ func (l *layout) findFunctions(image, dynamic []byte) error {
 			l.step = addr
 		case abi.SymbolWalk:
 			l.walk = addr
+		case abi.SymbolChain:
+			l.chain = addr
 		default:
 			continue
 		}

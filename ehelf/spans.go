@@ -1,23 +1,40 @@
 package ehelf
 
-import "ehasm/abi"
+import (
+	"unsafe"
+
+	"ehasm/abi"
+)
 
 // Spans is the stretches of a target's address space that eh_elfs are for. It
 // may be used by one goroutine at a time.
 type Spans struct {
 	list  []span // ascending, disjoint
-	cache [cacheSize]uint16
+	cache [cacheSize]uint32
 }
 
-// cacheSize is the number of pages of code that a Spans remembers the span of.
+// cacheSize is the number of pages of code that a Spans remembers the span of: the
+// span's offset in the list.
 const cacheSize = 256
 
-// span is a stretch [start, end) of run-time addresses. The assembly knows its
-// layout.
+// What the assembly takes from here, with the fields of span and Spans.
+const (
+	pageBits   = 12
+	spanShift  = 6 // of the size of span
+	regsRIP    = abi.RegsReg + 8*abi.RIP
+	regsExact  = abi.RegsExact
+	regsStatus = abi.RegsStatus
+	noInfo     = abi.StatusNoInfo
+)
+
+// span is a stretch [start, end) of run-time addresses.
 type span struct {
 	start, end uint64
 	bias       uint64
 	walk       uintptr // run-time address of _eh_elf_walk; 0: no eh_elf
+	chain      uintptr // run-time address of abi.SymbolChain; 0: none
+	enter      uintptr // of its second entry; 0: none
+	_          [2]uint64
 }
 
 // Add adds the stretch [start, end), which must lie above all others; it has no
@@ -29,7 +46,11 @@ func (s *Spans) Add(start, end uint64) {
 // Set gives the stretch i an eh_elf; bias is the load bias of its object there.
 // The object must not be closed while s is in use.
 func (s *Spans) Set(i int, o *Object, bias uint64) {
-	s.list[i].bias, s.list[i].walk = bias, o.walk
+	to := &s.list[i]
+	to.bias, to.walk = bias, o.walk
+	if o.chain != 0 {
+		to.chain, to.enter = o.chain, o.chain+abi.ChainNext
+	}
 }
 
 // Walk is Object.Walk over several objects: it goes on for as long as the frame's
@@ -43,5 +64,5 @@ func (s *Spans) Walk(regs *abi.Regs, mem *Memory, pcs []uint64) (steps, last int
 		regs.Status = abi.StatusNoInfo
 		return 0, -1
 	}
-	return s.walk(regs, mem, pcs)
+	return callSpans(s, regs, mem, unsafe.SliceData(pcs), len(pcs))
 }

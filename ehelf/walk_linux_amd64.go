@@ -70,13 +70,7 @@ func (o *Object) StepContext(ctx abi.Context, pc uint64, deref uintptr) abi.Cont
 // callSpans calls functions of type _eh_elf_walk in turn, see Spans.Walk.
 //
 //go:noescape
-func callSpans(list *span, n uint64, cache *uint16, regs *abi.Regs, lo, size uint64, bytes *byte, pcs *uint64, max uint64) (steps uint64, last int64)
-
-func (s *Spans) walk(regs *abi.Regs, mem *Memory, pcs []uint64) (int, int) {
-	steps, last := callSpans(unsafe.SliceData(s.list), uint64(len(s.list)), &s.cache[0], regs,
-		mem.Lo, uint64(len(mem.Bytes)), unsafe.SliceData(mem.Bytes), unsafe.SliceData(pcs), uint64(len(pcs)))
-	return int(steps), int(last)
-}
+func callSpans(s *Spans, regs *abi.Regs, mem *Memory, pcs *uint64, max int) (steps, last int)
 
 // Prefetch asks the processor to fetch the first n bytes of b, as far as it has
 // that many.

@@ -38,7 +38,7 @@ func (o *Object) StepContext(ctx abi.Context, _ uint64, _ uintptr) abi.Context {
 	return ctx
 }
 
-func (s *Spans) walk(regs *abi.Regs, _ *Memory, _ []uint64) (int, int) {
+func callSpans(_ *Spans, regs *abi.Regs, _ *Memory, _ *uint64, _ int) (int, int) {
 	regs.Status = abi.StatusNoInfo
 	return 0, -1
 }

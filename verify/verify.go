@@ -63,6 +63,7 @@ type checker struct {
 	deref   uintptr
 	mem     *target
 	stack   *target
+	chains  *chains
 	result  Result
 
 	start, got, want *abi.Regs
@@ -126,8 +127,15 @@ func (c *checker) run() error {
 	if err := c.both(gap, 0, nil); err != nil { // up to the last address
 		return err
 	}
+	if len(ranges) == 0 {
+		return nil
+	}
+	c.chains = newChains(c.obj, c.table, &c.rng)
 	for range len(ranges)/8 + 64 {
 		if err := c.walk(); err != nil {
+			return err
+		}
+		if err := c.chain(); err != nil {
 			return err
 		}
 	}
@@ -164,9 +172,10 @@ func (c *checker) at(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
 	return c.original(pc)
 }
 
-// frame fills start with random registers, all valid, at a pc.
-func (c *checker) frame(pc dwarfcfa.Addr, m *target) (bias uint64) {
-	bias = c.rng.word() &^ 0xfff
+// frame fills start with random registers, all valid, at a pc of any bias.
+func (c *checker) frame(pc dwarfcfa.Addr, m *target) { c.frameAt(pc, c.rng.word()&^0xfff, m) }
+
+func (c *checker) frameAt(pc dwarfcfa.Addr, bias uint64, m *target) {
 	s := c.start
 	kinds := c.rng.word()
 	for i := range s.Reg {
@@ -187,7 +196,6 @@ func (c *checker) frame(pc dwarfcfa.Addr, m *target) (bias uint64) {
 		s.Reg[abi.RIP]++
 	}
 	m.bias = bias
-	return bias
 }
 
 // whole sets up a frame whose saved words lie in the window, where the row
@@ -254,23 +262,31 @@ func (c *checker) edge(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
 
 // walk compares a walk of several steps on a stack that leads from row to row.
 func (c *checker) walk() error {
-	ranges := c.table.Ranges
-	if len(ranges) == 0 {
-		return nil
-	}
 	m := c.stack
-	m.place(&c.rng)
-	m.open(0, m.room)
+	at := c.anyPC()
+	bias := c.rng.word() &^ 0xfff
+	c.deepStack(at, bias, func() uint64 { return uint64(c.anyPC()) + bias })
 	m.seed = nil
 	if c.rng.oneIn(8) {
 		m.seed = new(uint64)
 	}
-	pc := func() dwarfcfa.Addr {
-		r := &ranges[c.rng.below(uint64(len(ranges)))]
-		return r.Start + dwarfcfa.Addr(c.rng.below(uint64(r.End-r.Start)))
-	}
-	at := pc()
-	bias := c.frame(at, m)
+	c.result.Walks++
+	return c.compare(at, "walk", m, 1+int(c.rng.below(maxWalk)), !c.rng.oneIn(4))
+}
+
+// anyPC returns a pc of any range.
+func (c *checker) anyPC() dwarfcfa.Addr {
+	r := &c.table.Ranges[c.rng.below(uint64(len(c.table.Ranges)))]
+	return r.Start + dwarfcfa.Addr(c.rng.below(uint64(r.End-r.Start)))
+}
+
+// deepStack fills the stack with what pc returns, run-time addresses to look up, and
+// what points into it, and sets start to a frame there.
+func (c *checker) deepStack(at dwarfcfa.Addr, bias uint64, pc func() uint64) {
+	m := c.stack
+	m.place(&c.rng)
+	m.open(0, m.room)
+	c.frameAt(at, bias, m)
 	c.start.Reg[abi.RSP] = m.lo + c.rng.below(m.size)&^7
 	// Only what a walk is likely to reach is made anew.
 	begin := (c.start.Reg[abi.RSP] - m.lo) &^ 7
@@ -278,14 +294,12 @@ func (c *checker) walk() error {
 		word := c.rng.word()
 		switch word & 3 {
 		case 0, 1:
-			word = uint64(pc()) + bias + 1
+			word = pc() + 1
 		case 2:
 			word = m.lo + c.rng.below(m.size)
 		}
 		m.put(off, word)
 	}
-	c.result.Walks++
-	return c.compare(at, "walk", m, 1+int(c.rng.below(maxWalk)), !c.rng.oneIn(4))
 }
 
 // compare takes up to max steps from start, by the code and by the evaluator.

@@ -1,0 +1,52 @@
+package asmgen
+
+import (
+	"github.com/twitchyliquid64/golang-asm/obj"
+	"github.com/twitchyliquid64/golang-asm/obj/x86"
+
+	"ehasm/abi"
+)
+
+// The code that a walk goes on at, outside of the object, finds in rNextPC the address
+// to look up, plus one, and in rLeave where to jump to end the walk, with rBase 0.
+// The second entry of the next object takes the same rNextPC, and its load bias in
+// rBias.
+const (
+	rNextPC = rPC
+	rBias   = rCFA
+	rLeave  = rCFA
+)
+
+// chainEntry emits abi.SymbolChain, which is _eh_elf_walk with the address to go on at
+// in r9, and straight after its first jump the entry from another object's walk,
+// which is jumped to with the walk's stack frame in place and its registers as the
+// fast path has them. What is in memory stays as it is but for slotBase.
+func (g *generator) chainEntry() {
+	a := g.asm
+	f := &g.chainFrame
+	first, second := a.newLabel(), a.newLabel()
+	a.bind(g.chain)
+	a.jumpShort(obj.AJMP, first)
+	f.save(g.chain)
+	a.bind(second)
+	f.push(second, abi.RBP)
+	f.grow(second, frameSize)
+	g.addConst(int64(g.plan.Base)+1, rBias, rBase)
+	g.store(rBase, slotBase)
+	a.op(x86.ASUBQ, reg(rBase), reg(rPC))
+	a.jump(obj.AJMP, g.lookup)
+	a.bind(first)
+	f.restore(first)
+	g.pushes(f, reg(x86.REG_R9))
+	a.branch(obj.AJMP, g.begin)
+}
+
+// chained emits the way out of the object where others may follow. Where none does,
+// the walk ends at leave, with a base of 0: the pc is not relative to one.
+func (g *generator) chained(at, leave label) {
+	a := g.asm
+	a.bind(at)
+	a.op(x86.AADDQ, reg(rBase), reg(rNextPC))
+	a.leaLabel(leave, rLeave)
+	a.op1(obj.AJMP, mem(x86.REG_SP, slotNext))
+}
