@@ -16,7 +16,7 @@ type ExprCode uint8
 // All arithmetic is on 64-bit words and wraps (DWARF 5 §2.5.1.4). "a" is the
 // entry below the top, "b" the top.
 const (
-	OpConst ExprCode = iota // push Arg (DW_OP_lit*, const*, )
+	OpConst ExprCode = iota // push Arg (DW_OP_lit*, const*)
 	OpAddr                  // push Arg + load bias (DW_OP_addr)
 	OpReg                   // push Reg + Arg (DW_OP_breg*, bregx; DW_OP_reg*, regx as libgcc reads them)
 	OpDup                   // push a copy of the top
