@@ -347,30 +347,34 @@ static int refresh(void)
     return 1;
 }
 
-int ehu_init(void)
+/* get_ready comes before the first refresh, whichever function makes it: what may be believed depends on secure. */
+static void get_ready(void)
 {
-    lock_it();
-    if (!ready) {
-        ready = true;
-        secure = getauxval(AT_SECURE) != 0;
-        ehu_stack_init_();
-        ehu_maps_init_();
-        ehu_stats_init_(secure);
-        /* a child must not inherit the lock held by a thread that it has not */
-        pthread_atfork(lock_it, unlock_it, in_child);
-    }
-    int changed = refresh();
-    unlock_it();
-    ehu_thread_init();
-    return changed < 0 ? -1 : 0;
+    if (ready)
+        return;
+    ready = true;
+    secure = getauxval(AT_SECURE) != 0;
+    ehu_stack_init_();
+    ehu_maps_init_();
+    ehu_stats_init_(secure);
+    /* a child must not inherit the lock held by a thread that it has not */
+    pthread_atfork(lock_it, unlock_it, in_child);
 }
 
 int ehu_refresh(void)
 {
     lock_it();
+    get_ready();
     int changed = refresh();
     unlock_it();
     return changed;
+}
+
+int ehu_init(void)
+{
+    int changed = ehu_refresh();
+    ehu_thread_init();
+    return changed < 0 ? -1 : 0;
 }
 
 void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *eh_elfs)

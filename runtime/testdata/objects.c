@@ -8,7 +8,7 @@ int main(void)
     ehu_stats_t s;
     ehu_cursor_t c;
     int n = 0;
-    if (ehu_init() != 0)
+    if (ehu_refresh() != 1 || ehu_init() != 0) /* the first may come first, and has to obey the same rules */
         return 2;
     ehu_cursor_init(&c);
     while (ehu_step(&c) == 1)
