@@ -25,16 +25,15 @@ type Object struct {
 // Open opens the ELF file at path. The file stays open until Close. Errors
 // begin with the path.
 func Open(path string) (*Object, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nameError(path, err)
-	}
-	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() {
+	fi, err := os.Stat(path)
+	if err == nil && !fi.Mode().IsRegular() { // opening a FIFO would wait for its writer
 		err = cause(ErrNotELF, "not a regular file")
 	}
 	if err != nil {
-		f.Close()
+		return nil, nameError(path, err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
 		return nil, nameError(path, err)
 	}
 	o, err := NewObject(path, f, fi.Size())

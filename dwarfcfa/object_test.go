@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -356,6 +357,11 @@ func TestOpen(t *testing.T) {
 	_, err = Open(dir)
 	assert.EqualError(t, err, dir+": not a regular file")
 	assert.ErrorIs(t, err, ErrNotELF)
+
+	fifo := filepath.Join(dir, "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	_, err = Open(fifo)
+	assert.ErrorIs(t, err, ErrNotELF, "it is not waited for")
 
 	_, err = Open(filepath.Join(dir, "none"))
 	assert.ErrorIs(t, err, os.ErrNotExist)

@@ -59,20 +59,20 @@ func Open(path string) (*Object, error) {
 
 // readFile reads a regular file of bounded size.
 func readFile(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !st.Mode().IsRegular(): // opening a FIFO would wait for its writer
+		return nil, fmt.Errorf("%s: %w: not a regular file", path, ErrNotEhElf)
+	case st.Size() > maxFileSize:
+		return nil, fmt.Errorf("%s: %w: %d bytes", path, ErrNotEhElf, st.Size())
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !st.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: %w: not a regular file", path, ErrNotEhElf)
-	case st.Size() > maxFileSize:
-		return nil, fmt.Errorf("%s: %w: %d bytes", path, ErrNotEhElf, st.Size())
-	}
 	image := make([]byte, st.Size())
 	if _, err := io.ReadFull(f, image); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -179,7 +180,8 @@ func TestOpen(t *testing.T) {
 	require.ErrorIs(t, o.CheckObject([]byte{1, 2, 4}, 4711), ehelf.ErrMismatch)
 	require.ErrorIs(t, o.CheckObject(nil, 4711), ehelf.ErrMismatch)
 
-	for name, want := range map[string]error{"none": os.ErrNotExist, ".": ehelf.ErrNotEhElf} {
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
+	for name, want := range map[string]error{"none": os.ErrNotExist, ".": ehelf.ErrNotEhElf, "fifo": ehelf.ErrNotEhElf} {
 		_, err := ehelf.Open(filepath.Join(dir, name))
 		require.ErrorIs(t, err, want)
 	}
