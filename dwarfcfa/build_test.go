@@ -154,6 +154,9 @@ func buildOn(t testing.TB, s *Section, code codeImage) (*Table, *Report) {
 	table, rep, err := buildSection(s, code, BuildOptions{})
 	require.NoError(t, err)
 	require.NoError(t, table.Verify())
+	if !rep.Bounded {
+		requireLazy(t, table, newLazySection(s, code))
+	}
 	return table, rep
 }
 

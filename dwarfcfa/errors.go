@@ -20,6 +20,10 @@ var (
 	ErrUnsupported  = errors.New("unsupported")
 )
 
+// errBound is wrapped where a bound of a whole object is reached (MaxRows, MaxExprs
+// and others), so that which FDEs are left out depends on their order.
+var errBound = fmt.Errorf("bound of an object: %w", ErrUnsupported)
+
 // DecodeError says where in which section decoding failed. Its text is one
 // line, such as
 //

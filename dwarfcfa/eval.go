@@ -17,7 +17,27 @@ type WordReader interface {
 // is the object's load bias. With abi.StatusOK regs are the caller's; with any
 // other status only regs.Status has changed.
 func (t *Table) Step(regs *abi.Regs, bias uint64, mem WordReader) abi.Status {
-	next, status := t.step(regs, bias, mem)
+	return takeStep(t, regs, bias, mem)
+}
+
+// rowAt returns the row for a pc, nil where there is none, and the pool of its
+// expressions.
+func (t *Table) rowAt(pc Addr) (*Row, []Expr) {
+	r, ok := t.Lookup(pc)
+	if !ok {
+		return nil, nil
+	}
+	return &t.Rows[r.Row], t.Exprs
+}
+
+// rowSource is Table or LazyTable.
+type rowSource interface {
+	rowAt(pc Addr) (*Row, []Expr)
+}
+
+func takeStep(t rowSource, regs *abi.Regs, bias uint64, mem WordReader) abi.Status {
+	var next abi.Regs
+	status := stepTo(&next, t, regs, bias, mem)
 	if status == abi.StatusOK {
 		*regs = next
 	}
@@ -25,33 +45,32 @@ func (t *Table) Step(regs *abi.Regs, bias uint64, mem WordReader) abi.Status {
 	return status
 }
 
-func (t *Table) step(regs *abi.Regs, bias uint64, mem WordReader) (next abi.Regs, status abi.Status) {
+// stepTo leaves the caller's registers in next, which is zero before.
+func stepTo(next *abi.Regs, t rowSource, regs *abi.Regs, bias uint64, mem WordReader) abi.Status {
 	const needed = 1<<abi.RIP | 1<<abi.RSP
 	if regs.Valid&needed != needed {
-		return next, abi.StatusBadRegister
+		return abi.StatusBadRegister
 	}
 	pc := regs.Reg[abi.RIP] - bias
 	if regs.Exact == 0 {
 		pc--
 	}
-	r, ok := t.Lookup(Addr(pc))
-	if !ok {
-		return next, abi.StatusNoInfo
-	}
-	row := &t.Rows[r.Row]
+	row, exprs := t.rowAt(Addr(pc))
 	switch {
+	case row == nil:
+		return abi.StatusNoInfo
 	case row.Regs[abi.RIP].Kind == RuleUndefined:
-		return next, abi.StatusOutermost
+		return abi.StatusOutermost
 	case row.Flags&RowNotCompiled != 0:
-		return next, abi.StatusNotCompiled
+		return abi.StatusNotCompiled
 	}
-	e := evaluator{t: t, regs: regs, bias: bias, mem: mem}
+	e := evaluator{exprs: exprs, regs: regs, bias: bias, mem: mem}
 	if status := e.setCFA(row.CFA); status != abi.StatusOK {
-		return next, status
+		return status
 	}
-	pc, status = e.column(abi.RIP, row.Regs[abi.RIP])
+	pc, status := e.column(abi.RIP, row.Regs[abi.RIP])
 	if status != abi.StatusOK {
-		return next, status
+		return status
 	}
 	next.Reg = regs.Reg
 	next.Reg[abi.RIP], next.Valid = pc, 1<<abi.RIP
@@ -64,17 +83,17 @@ func (t *Table) step(regs *abi.Regs, bias uint64, mem WordReader) (next abi.Regs
 	if row.Flags&RowSignal != 0 {
 		next.Exact = 1
 	}
-	return next, abi.StatusOK
+	return abi.StatusOK
 }
 
 // evaluator holds what the rules of a row are evaluated on: the registers
 // before the step, and the CFA.
 type evaluator struct {
-	t    *Table
-	regs *abi.Regs
-	bias uint64
-	mem  WordReader
-	cfa  uint64
+	exprs []Expr
+	regs  *abi.Regs
+	bias  uint64
+	mem   WordReader
+	cfa   uint64
 }
 
 func (e *evaluator) setCFA(rule CFARule) (status abi.Status) {
@@ -134,7 +153,7 @@ func (e *evaluator) column(i int, rule RegRule) (uint64, abi.Status) {
 // fails decides the status; a division by zero has no value, which is
 // StatusUnreadable.
 func (e *evaluator) expr(id ExprID) (uint64, abi.Status) {
-	x := &e.t.Exprs[id]
+	x := &e.exprs[id]
 	var stack [MaxExprStack + 1]uint64
 	n := 0
 	if x.Pushed {

@@ -123,7 +123,7 @@ func (in *Interp) initial(cie *CIE) *initial {
 		if in.held += len(in.stack); in.held > maxInitialStates {
 			in.held -= len(in.stack)
 			in.stack = in.stack[:0]
-			ini.err = cause(ErrUnsupported, "CIEs that remember more than %d states", maxInitialStates)
+			ini.err = cause(errBound, "CIEs that remember more than %d states", maxInitialStates)
 		}
 		ini.stack = append([]state(nil), in.stack...)
 		// Rules of the CIE are not set "in the FDE".

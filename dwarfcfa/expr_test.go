@@ -133,7 +133,7 @@ func TestExpressionOperations(t *testing.T) {
 			regs := abi.Regs{Valid: 1<<abi.RBX | 1<<abi.RSP | 1<<abi.RIP}
 			regs.Reg[abi.RBX], regs.Reg[abi.RSP], regs.Reg[abi.RIP] = 0x100, 0x200, 0x300
 			e := evaluator{
-				t: &Table{Exprs: []Expr{{}, x}}, regs: &regs, bias: 0x1000, cfa: 0x400,
+				exprs: []Expr{{}, x}, regs: &regs, bias: 0x1000, cfa: 0x400,
 				mem: wordMap{0x100: 0x8877665544332211},
 			}
 			got, status := e.expr(1)

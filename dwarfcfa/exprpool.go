@@ -33,7 +33,7 @@ func (p *exprPool) intern(raw []byte, pushed bool) (ExprID, error) {
 		return id, nil
 	}
 	if len(p.entries) > MaxExprs || p.ops > maxExprPoolOps {
-		return 0, cause(ErrUnsupported, "more than %d expressions, or %d operations of expressions", MaxExprs, maxExprPoolOps)
+		return 0, cause(errBound, "more than %d expressions, or %d operations of expressions", MaxExprs, maxExprPoolOps)
 	}
 	id := ExprID(len(p.entries))
 	e := exprEntry{expr: Expr{Pushed: pushed, Raw: bytes.Clone(raw)}}

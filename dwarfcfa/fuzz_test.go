@@ -42,6 +42,7 @@ func FuzzSections(f *testing.F) {
 		require.NoError(t, err)
 		require.NoError(t, table.Verify())
 		require.LessOrEqual(t, rep.Lost+rep.EmptyFDEs+rep.OutsideCode+rep.ShadowedFDEs, rep.FDEs)
+		requireLazy(t, table, newLazySection(s, code))
 		if len(table.Ranges) > 0 {
 			require.GreaterOrEqual(t, table.Low(), Addr(testCode))
 			require.LessOrEqual(t, table.High(), Addr(testCode+testCodeSize))
@@ -84,8 +85,11 @@ func FuzzObject(f *testing.F) {
 		for _, src := range []Source{SourceAuto, SourceEHFrame, SourceDebugFrame} {
 			table, _, err := BuildTable(o, BuildOptions{Source: src})
 			require.True(t, (table == nil) == (err != nil), "a table or an error")
+			lazy, lazyErr := NewLazyTable(o, src)
+			require.Equal(t, err, lazyErr)
 			if err == nil {
 				require.NoError(t, table.Verify())
+				requireLazy(t, table, lazy)
 			}
 		}
 	})

@@ -65,11 +65,8 @@ func clipToCode(spans []span, code codeImage, rep *Report) []span {
 // end of an inner FDE there is no information, even inside an outer one. Of
 // several FDEs with one start the first in the section counts.
 func resolveOverlaps(spans []span, rep *Report) []span {
-	order := func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.offset, b.offset))
-	}
-	if !slices.IsSortedFunc(spans, order) {
-		slices.SortFunc(spans, order)
+	if !slices.IsSortedFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) }) {
+		spans = sortSpans(spans)
 	}
 	all := len(spans)
 	spans = slices.CompactFunc(spans, func(a, b span) bool { return a.start == b.start })
@@ -78,6 +75,31 @@ func resolveOverlaps(spans []span, rep *Report) []span {
 		spans[i-1].end = min(spans[i-1].end, spans[i].start)
 	}
 	return spans
+}
+
+// sortSpans returns spans, which are in the order of the section, by their starts;
+// those with one start stay in their order. It is the starts that are sorted: spans
+// are large.
+func sortSpans(spans []span) []span {
+	type key struct {
+		start Addr
+		i     int
+	}
+	keys := make([]key, len(spans))
+	for i := range spans {
+		keys[i] = key{spans[i].start, i}
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		if a.start != b.start {
+			return cmp.Compare(a.start, b.start)
+		}
+		return a.i - b.i
+	})
+	sorted := make([]span, len(spans))
+	for to, k := range keys {
+		sorted[to] = spans[k.i]
+	}
+	return sorted
 }
 
 // maxPadding is the longest gap that can be padding: one less than the usual

@@ -57,25 +57,31 @@ func newTableBuilder(s *Section, rep *Report) *tableBuilder {
 func (b *tableBuilder) interpret(spans []span) {
 	b.ranges = make([]Range, 0, rangesOf(spans))
 	for i := range spans {
-		sp := &spans[i]
-		mark, rows, notCompiled, listed := len(b.ranges), b.rep.Rows, b.rep.NotCompiledRows, len(b.rep.NotCompiled)
-		b.span, b.ra = sp, abi.RIP
-		if sp.cie.RA < NumRegs {
-			b.ra = int(sp.cie.RA)
-		}
-		fde := sp.fde(b.s)
-		err := b.in.run(&fde, b)
-		if err == nil {
-			err = b.err
-		}
-		b.err = nil
-		if err != nil {
-			b.ranges, b.rep.Rows = b.ranges[:mark], rows
-			b.rep.NotCompiledRows, b.rep.NotCompiled = notCompiled, b.rep.NotCompiled[:listed]
-			fde.End = sp.fullEnd
-			b.rep.lose(b.s.errorOf(&fde, err))
-		}
+		b.interpretOne(&spans[i])
 	}
+}
+
+// interpretOne appends the ranges of a span: all of it, or none where it returns
+// why the FDE is left out.
+func (b *tableBuilder) interpretOne(sp *span) error {
+	mark, rows, notCompiled, listed := len(b.ranges), b.rep.Rows, b.rep.NotCompiledRows, len(b.rep.NotCompiled)
+	b.span, b.ra = sp, abi.RIP
+	if sp.cie.RA < NumRegs {
+		b.ra = int(sp.cie.RA)
+	}
+	fde := sp.fde(b.s)
+	err := b.in.run(&fde, b)
+	if err == nil {
+		err = b.err
+	}
+	b.err = nil
+	if err != nil {
+		b.ranges, b.rep.Rows = b.ranges[:mark], rows
+		b.rep.NotCompiledRows, b.rep.NotCompiled = notCompiled, b.rep.NotCompiled[:listed]
+		fde.End = sp.fullEnd
+		b.rep.lose(b.s.errorOf(&fde, err))
+	}
+	return err
 }
 
 // rangesOf guesses how many rows spans have: seldom less than needed.
@@ -246,7 +252,7 @@ func (b *tableBuilder) intern(row Row) uint32 {
 	id, ok := b.index[row]
 	if !ok {
 		if len(b.rows) >= MaxRows {
-			b.err = cause(ErrUnsupported, "more than %d distinct rows", MaxRows)
+			b.err = cause(errBound, "more than %d distinct rows", MaxRows)
 			return 0
 		}
 		id = uint32(len(b.rows))

@@ -113,6 +113,7 @@ func (r *Report) Add(o *Report) {
 		r.lose(e)
 	}
 	r.Lost += o.Lost - len(o.LostFDEs)
+	r.Bounded = r.Bounded || o.Bounded
 	r.NotCompiledRows += o.NotCompiledRows
 	r.NotCompiled = append(r.NotCompiled, o.NotCompiled[:min(len(o.NotCompiled), maxListed-len(r.NotCompiled))]...)
 	r.Rows += o.Rows

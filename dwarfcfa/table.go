@@ -1,6 +1,7 @@
 package dwarfcfa
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 )
@@ -29,6 +30,7 @@ type Report struct {
 
 	Lost     int            // FDEs left out because they, or their CIE, are malformed or unsupported
 	LostFDEs []*DecodeError // the first of them
+	Bounded  bool           // some of them for bounds of the whole object, such as MaxRows
 
 	NotCompiledRows int           // row ranges that hold a rule which cannot be compiled
 	NotCompiled     []NotCompiled // the first of them
@@ -104,11 +106,7 @@ func (c codeImage) segmentOf(a Addr) (segment, bool) {
 // buildSection runs the passes, in this order.
 func buildSection(s *Section, code codeImage, opt BuildOptions) (*Table, *Report, error) {
 	rep := &Report{Source: s.Name, SectionSize: s.Size(), HdrSize: s.HdrSize()}
-	spans := collect(s, rep)
-	spans = dropEmpty(spans, rep)
-	spans = clipToCode(spans, code, rep)
-	spans = resolveOverlaps(spans, rep)
-	// Spans are ascending and disjoint from here on.
+	spans := findSpans(s, code, rep)
 	b := newTableBuilder(s, rep)
 	b.interpret(spans) // normalises each row, popped registers included
 	fillPadding(spans, b.ranges, b.rows, code, rep)
@@ -120,6 +118,15 @@ func buildSection(s *Section, code codeImage, opt BuildOptions) (*Table, *Report
 		}
 	}
 	return t, rep, nil
+}
+
+// findSpans runs the passes before the programs of FDEs are looked at. Its spans are
+// ascending and disjoint.
+func findSpans(s *Section, code codeImage, rep *Report) []span {
+	spans := collect(s, rep)
+	spans = dropEmpty(spans, rep)
+	spans = clipToCode(spans, code, rep)
+	return resolveOverlaps(spans, rep)
 }
 
 func strictError(s *Section, rep *Report) error {
@@ -135,6 +142,7 @@ func strictError(s *Section, rep *Report) error {
 
 func (r *Report) lose(err *DecodeError) {
 	r.Lost++
+	r.Bounded = r.Bounded || errors.Is(err, errBound)
 	if len(r.LostFDEs) < maxListed {
 		r.LostFDEs = append(r.LostFDEs, err)
 	}
