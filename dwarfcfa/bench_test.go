@@ -1,6 +1,7 @@
 package dwarfcfa
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -138,5 +139,40 @@ func BenchmarkStep(b *testing.B) {
 		i = (i + 7919) % len(table.Ranges)
 		regs.Reg[16] = uint64(table.Ranges[i].Start) + 1
 		table.Step(&regs, 0, stack{})
+	}
+}
+
+// BenchmarkLazy times making the table on demand, and a step by it.
+func BenchmarkLazy(b *testing.B) {
+	for name, path := range benchFiles() {
+		o, err := Open(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name+"/make", func(b *testing.B) {
+			for b.Loop() {
+				if _, err := NewLazyTable(o, SourceAuto); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		table, err := NewLazyTable(o, SourceAuto)
+		if err != nil {
+			b.Fatal(err)
+		}
+		spans := table.section.spans
+		for _, count := range []int{100, 10000} {
+			b.Run(fmt.Sprintf("%s/step, %d pcs", name, count), func(b *testing.B) {
+				i := 0
+				for b.Loop() {
+					regs := frame(0)
+					i = (i + 7919) % count
+					sp := &spans[i*31%len(spans)]
+					regs.Reg[16] = uint64(sp.start+sp.end) / 2
+					table.Step(&regs, 0, stack{})
+				}
+			})
+		}
+		o.Close()
 	}
 }
