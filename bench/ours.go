@@ -43,7 +43,7 @@ func newOurs(dispatch plan.Dispatch, recording, path string) (*ours, error) {
 	return c, err
 }
 
-// compileObject does what 'ehasm script' does on first need.
+// compileObject does what 'ehasm script' does where it is worth it.
 func (c *ours) compileObject(name string, file io.ReaderAt, size int64) ([]byte, error) {
 	begin := threadTime()
 	defer func() { c.compile += threadTime() - begin }()

@@ -1,6 +1,10 @@
 package ehelf
 
-import "ehasm/abi"
+import (
+	"encoding/binary"
+
+	"ehasm/abi"
+)
 
 // Memory is what a walk may read of the target. A word is read from the window
 // where all its 8 bytes lie inside, else through Read where it is not nil, else
@@ -9,6 +13,18 @@ type Memory struct {
 	Lo    uint64                                   // target address of Bytes[0]
 	Bytes []byte                                   // the window
 	Read  func(addr uint64) (word uint64, ok bool) // reads 8 bytes at addr, any alignment; may be nil
+}
+
+// ReadWord reads the word at addr as a walk does.
+func (m *Memory) ReadWord(addr uint64) (word uint64, ok bool) {
+	const size = 8
+	if at := addr - m.Lo; addr >= m.Lo && at < uint64(len(m.Bytes)) && uint64(len(m.Bytes))-at >= size {
+		return binary.LittleEndian.Uint64(m.Bytes[at:]), true
+	}
+	if m.Read != nil {
+		return m.Read(addr)
+	}
+	return 0, false
 }
 
 // Walk takes up to len(pcs) steps from the frame regs towards its callers, for

@@ -2,7 +2,8 @@
 // eh_elfs. It knows what a process has mapped where (Processes, Maps), finds
 // the files of the objects and their load biases (Objects, Object), and walks
 // from object to object (Walker.Walk). It does not know where registers and
-// memory come from, nor how an eh_elf is made: Options.Compile does that.
+// memory come from, nor how an eh_elf is made: Options.Compile does that, and what
+// takes the steps until one is there comes from Options.Prepare.
 //
 // Addresses of the target are run-time addresses unless a comment says
 // link-time; the difference is the load bias.

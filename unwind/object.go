@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
-	"ehasm/abi"
 	"ehasm/ehelf"
 )
 
@@ -40,6 +40,11 @@ type Options struct {
 	VDSO func() ([]byte, error)
 	// Compile makes an eh_elf from an object's file.
 	Compile func(name string, file io.ReaderAt, size int64) ([]byte, error)
+	// Prepare returns an object's eh_elf where that is at hand, else what takes steps
+	// in the object until compiling it is worth it. It may go on reading the file,
+	// whose method Name, if it has one, returns its path.
+	// nil: objects are compiled when they are first needed.
+	Prepare func(name string, file io.ReaderAt, size int64) ([]byte, Stepper, error)
 }
 
 // DefaultDebugDirs are the folders in which perf and distributions keep files
@@ -55,10 +60,13 @@ func DefaultDebugDirs() []string {
 // Objects are the objects that processes have mapped, each once. Its methods
 // may be called from several goroutines at once.
 type Objects struct {
-	opt  Options
-	mu   sync.Mutex
-	all  map[key]*Object
-	list []*Object
+	opt    Options
+	mu     sync.Mutex
+	all    map[key]*Object
+	list   []*Object
+	closed bool
+
+	compiling sync.Mutex // in the background, one at a time
 }
 
 type key struct{ name, buildID string }
@@ -90,12 +98,16 @@ func (s *Objects) All() []*Object {
 	return append([]*Object(nil), s.list...)
 }
 
-// Close unloads the eh_elfs.
+// Close unloads the eh_elfs. What is being compiled in the background goes when it
+// is done.
 func (s *Objects) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 	var errs []error
-	for _, o := range s.All() {
-		if o.code != nil {
-			errs = append(errs, o.code.Close())
+	for _, o := range s.list {
+		if code := o.code.Load(); code != nil {
+			errs = append(errs, code.Close())
 		}
 	}
 	return errors.Join(errs...)
@@ -118,9 +130,10 @@ type Object struct {
 	entry   uint64 // link-time; 0: none
 	fileErr error
 
-	compiled sync.Once
-	code     *ehelf.Object
-	codeErr  error
+	prepared sync.Once
+	code     atomic.Pointer[ehelf.Object] // nil: none, or not yet
+	codeErr  error                        // why there will be neither code nor stepper
+	stepper  Stepper                      // steps without code; nil: none
 }
 
 // IsFile tells whether the recorded name is one of a file. The kernel names
@@ -201,25 +214,6 @@ func (o *Object) Bias(m *Mapping) (uint64, bool) {
 func (o *Object) isEntry(addr uint64) bool {
 	const size = 64
 	return o.entry != 0 && addr-o.entry < size
-}
-
-// Code returns the object's eh_elf; it is made at the first call.
-func (o *Object) Code() (*ehelf.Object, error) {
-	o.compiled.Do(func() { o.code, o.codeErr = o.compile() })
-	return o.code, o.codeErr
-}
-
-func (o *Object) compile() (*ehelf.Object, error) {
-	file, size, err := o.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	image, err := o.set.opt.Compile(o.Name, file, size)
-	if err != nil {
-		return nil, err
-	}
-	return ehelf.FromBytes(image)
 }
 
 // find looks for the file: under its name, then by its build-id.
@@ -369,24 +363,6 @@ func gnuBuildID(f *elf.File) []byte {
 		}
 	}
 	return nil
-}
-
-// SignalFrame tells whether the row for the frame at addr, a link-time address
-// that is looked up as it is, is that of a signal frame, so that the frame's
-// caller was interrupted at its pc. It takes a step from made-up registers over
-// memory full of zeros.
-func (o *Object) SignalFrame(addr uint64) bool {
-	code, err := o.Code()
-	if err != nil {
-		return false
-	}
-	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
-	for i := range regs.Reg {
-		regs.Reg[i] = 1 << 32
-	}
-	regs.Reg[abi.RIP] = addr
-	zeros := ehelf.Memory{Read: func(uint64) (uint64, bool) { return 0, true }}
-	return code.Step(&regs, &zeros, 0) == abi.StatusOK && regs.Exact == 1
 }
 
 // DebugPaths are the paths at which the object's separate debug file may be,

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -64,8 +65,16 @@ func start(pc uint64) *abi.Regs {
 	return r
 }
 
+// TestWalk walks through eh_elfs, by rows on demand, and by the one until there is
+// the other.
 func TestWalk(t *testing.T) {
-	ps, objects, _ := world(t, Options{})
+	t.Run("compiled", func(t *testing.T) { testWalk(t, Options{}) })
+	t.Run("on demand", func(t *testing.T) { testWalk(t, onDemand(math.MaxInt64)) })
+	t.Run("on demand at first", func(t *testing.T) { testWalk(t, onDemand(10)) })
+}
+
+func testWalk(t *testing.T, opt Options) {
+	ps, objects, _ := world(t, opt)
 	anon := objects.Object("//anon", nil)
 	ps.Map(1, 0x10000, 0x1000, 0x10000, anon)
 	missing := objects.Object("/nonexistent/x.so", nil)
@@ -239,13 +248,11 @@ func TestResolve(t *testing.T) {
 
 	vdso := NewObjects(Options{VDSO: func() ([]byte, error) { return lib.Bytes(), nil }, Compile: unwindtest.Compile})
 	o = vdso.Object(VDSOName, nil)
-	_, err := o.Code()
-	assert.NoError(t, err)
+	assert.NoError(t, o.Ready())
 	bias, ok := o.Bias(&Mapping{Start: 0x7fff00002000, End: 0x7fff00003000, Offset: 0x2000})
 	assert.True(t, ok)
 	assert.Equal(t, uint64(0x7fff00002000-0x3000), bias)
-	_, err = objects.Object(VDSOName, nil).Code()
-	assert.ErrorIs(t, err, fs.ErrNotExist)
+	assert.ErrorIs(t, objects.Object(VDSOName, nil).Ready(), fs.ErrNotExist)
 }
 
 func TestProcesses(t *testing.T) {

@@ -59,9 +59,9 @@ func (w *Walker) walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 	for n < len(pcs) {
 		var steps, i int
 		if keep {
-			steps, i = stepKeeping(&v.spans, regs, mem, pcs[n:])
+			steps, i = stepKeeping(v, regs, mem, pcs[n:])
 		} else {
-			steps, i = v.spans.Walk(regs, mem, pcs[n:])
+			steps, i = v.walk(regs, mem, pcs[n:])
 		}
 		n += steps
 		if n == len(pcs) {
@@ -96,8 +96,8 @@ func (w *Walker) walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 			continue
 		case noBias:
 			return n, NoInfo, object
-		case loaded:
-			if bias, _ := object.Bias(&m.list[i]); object.isEntry(lookup(regs) - bias) {
+		case loaded, stepping:
+			if object.isEntry(lookup(regs) - v.bias[i]) {
 				return n, Outermost, object
 			}
 			if w.FramePointers == Never || !m.guess(regs, mem) {
@@ -132,10 +132,10 @@ func (w *Walker) walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 // that calls its own subroutines may rely on one of them meanwhile, and say so: in
 // OpenSSL's aesni_gcm_encrypt the CFA is rax+8, also where it calls a subroutine that
 // leaves rax alone. libgcc, libunwind, libdw and gdb keep such registers.
-func stepKeeping(spans *ehelf.Spans, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, last int) {
+func stepKeeping(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, last int) {
 	const callerSaved = abi.AllRegs &^ (abi.CalleeSaved | 1<<abi.RSP | 1<<abi.RIP)
 	before := *regs
-	steps, last = spans.Walk(regs, mem, pcs[:1])
+	steps, last = v.walk(regs, mem, pcs[:1])
 	if steps == 0 {
 		return steps, last
 	}

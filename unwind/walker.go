@@ -36,6 +36,7 @@ type view struct {
 	maps  *Maps
 	spans ehelf.Spans
 	state []spanState
+	bias  []uint64 // of spans whose state is loaded or stepping
 }
 
 // spanState says what is known about the eh_elf of a span.
@@ -44,8 +45,9 @@ type spanState uint8
 const (
 	unasked spanState = iota
 	loaded
-	noCode // there is none
-	noBias // no program header says where the object lies
+	stepping // there is none yet, but a Stepper
+	noCode   // there is none
+	noBias   // no program header says where the object lies
 )
 
 func (w *Walker) view(m *Maps) *view {
@@ -53,7 +55,7 @@ func (w *Walker) view(m *Maps) *view {
 	if v := *place; v != nil && v.maps == m {
 		return v
 	}
-	v := &view{maps: m, state: make([]spanState, len(m.list))}
+	v := &view{maps: m, state: make([]spanState, len(m.list)), bias: make([]uint64, len(m.list))}
 	for i := range m.list {
 		v.spans.Add(m.list[i].Start, m.list[i].End)
 	}
@@ -68,7 +70,7 @@ func (w *Walker) ask(v *view, i int) {
 	if w.Met != nil {
 		w.Met(mapping.Object)
 	}
-	code, err := mapping.Object.Code()
+	err := mapping.Object.Ready()
 	w.Loading += time.Since(begin)
 	if err != nil {
 		v.state[i] = noCode
@@ -79,6 +81,17 @@ func (w *Walker) ask(v *view, i int) {
 		v.state[i] = noBias
 		return
 	}
-	v.spans.Set(i, code, bias)
+	v.bias[i], v.state[i] = bias, stepping
+	v.load(i)
+}
+
+// load takes the eh_elf of the span i into use, if there is one by now.
+func (v *view) load(i int) bool {
+	code := v.maps.list[i].Object.code.Load()
+	if code == nil {
+		return false
+	}
+	v.spans.Set(i, code, v.bias[i])
 	v.state[i] = loaded
+	return true
 }

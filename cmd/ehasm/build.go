@@ -222,6 +222,7 @@ type product struct {
 	image   *elfout.Image
 	stats   stats
 	details []error // what stats.LeftOut counts, for those who ask
+	bounded bool    // see dwarfcfa.Report
 }
 
 // compile is the way from an object to its eh_elf, a line per stage.
@@ -242,7 +243,7 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 		return nil, err
 	}
 	// The code becomes an ELF file, in memory.
-	p := &product{stats: newStats(found, code, opt), details: newDetails(found)}
+	p := &product{stats: newStats(found, code, opt), details: newDetails(found), bounded: found.Bounded}
 	p.image, err = elfout.New(code, elfout.Source{
 		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
 	})

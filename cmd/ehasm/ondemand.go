@@ -8,34 +8,80 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"ehasm/abi"
 	"ehasm/asmgen/plan"
 	"ehasm/dwarfcfa"
+	"ehasm/ehelf"
 	"ehasm/elfout"
 	"ehasm/internal/find"
 	"ehasm/unwind"
 )
 
-// onDemand makes the eh_elfs that a recording needs.
+// onDemand gives script what the objects of a recording are unwound by: the eh_elf of
+// the cache where it has one, else their rows on demand, and where many steps are taken
+// in an object, an eh_elf that is compiled meanwhile.
 type onDemand struct {
 	keep bool // fill the cache
 
 	mu    sync.Mutex
-	paths []string // objects that the cache lacks
-	vdso  bool     // so is the vDSO
+	paths []string // objects that were worth compiling
+	vdso  bool     // so was the vDSO
 }
 
-// ehElf is the eh_elf of an object: that of the cache, or a new one, made the quick
-// way, with packed dispatch and without a proof against the table.
+// prepare is unwind.Options.Prepare.
+func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, unwind.Stepper, error) {
+	object, err := dwarfcfa.NewObject(name, file, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	if image, ok := readCached(cachePath(object.BuildID()), object.BuildID(), d.keep && canVerify()); ok {
+		return image, nil, nil
+	}
+	rows, err := dwarfcfa.NewLazyTable(object, dwarfcfa.SourceAuto)
+	if err != nil {
+		return nil, nil, err
+	}
+	worth := stepsPerRow * int64(rows.EstimatedRows())
+	return nil, &rowStepper{rows: rows, worth: worth, note: func() { d.note(object, file) }}, nil
+}
+
+// stepsPerRow is how many steps by rows on demand (70 to 100 ns each) take the time in
+// which a row is compiled (200 to 300).
+const stepsPerRow = 3
+
+// rowStepper takes steps by rows on demand.
+type rowStepper struct {
+	rows  *dwarfcfa.LazyTable
+	worth int64  // steps
+	note  func() // called when it has taken as many
+	taken atomic.Int64
+}
+
+func (s *rowStepper) Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.Status {
+	return s.rows.Step(regs, bias, mem)
+}
+
+func (s *rowStepper) Took(steps int) bool {
+	n := s.taken.Add(int64(steps))
+	if n < s.worth || n-int64(steps) >= s.worth {
+		return false
+	}
+	s.note()
+	return true
+}
+
+// errBounded is why an object is not compiled: its eh_elf would have no rows where
+// the rows on demand are.
+var errBounded = errors.New("too many rows for one eh_elf")
+
+// ehElf compiles an object the quick way, with packed dispatch and without a proof
+// against the table.
 func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, size int64) ([]byte, error) {
 	object, err := dwarfcfa.NewObject(name, file, size)
 	if err != nil {
 		return nil, err
-	}
-	cached := cachePath(object.BuildID())
-	if image, ok := readCached(cached, object.BuildID(), d.keep && canVerify()); ok {
-		return image, nil
 	}
 	opt := &buildOptions{noVerify: true, dispatch: plan.DispatchPacked}
 	id := identity{name: filepath.Base(name), buildID: object.BuildID(), size: size, options: opt.describe(), flags: opt.flags()}
@@ -43,25 +89,28 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 	if err != nil {
 		return nil, err
 	}
-	if d.keep && cached != "" {
-		d.note(name, file)
+	if p.bounded {
+		return nil, errBounded
 	}
 	return p.image.Bytes(), nil
 }
 
-// note remembers what was made.
-func (d *onDemand) note(name string, file io.ReaderAt) {
+// note remembers what was worth compiling, if the cache can have it.
+func (d *onDemand) note(object *dwarfcfa.Object, file io.ReaderAt) {
+	if !d.keep || cachePath(object.BuildID()) == "" {
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if f, ok := file.(*os.File); ok {
+	if f, ok := file.(interface{ Name() string }); ok {
 		d.paths = append(d.paths, f.Name())
-	} else if name == unwind.VDSOName {
+	} else if object.Name() == unwind.VDSOName {
 		d.vdso = true
 	}
 }
 
-// fillCache writes what was made to the cache, as build --cache does: with the tree
-// and proven. It is done when the output is written, which need not wait for it. What
+// fillCache writes what was worth compiling to the cache, as build --cache does: with
+// the tree and proven. It is done when the output is written, which need not wait for it. What
 // cannot be kept is told and made again the next time.
 func (d *onDemand) fillCache(ctx context.Context, workers int, quiet bool, c *console) {
 	opt := &buildOptions{Options: find.Options{VDSO: d.vdso}, jobs: workers, quiet: quiet}

@@ -19,9 +19,10 @@ import (
 )
 
 const scriptHelp = `Unwind the samples of a perf.data file through eh_elfs and write their stacks.
-The eh_elfs are those of the cache that 'ehasm build --cache' fills; others are
-compiled in memory when they are first needed, and built into the cache when the
-output is written (--cache=false: not).
+The eh_elfs are those of the cache that 'ehasm build --cache' fills. For other
+objects, FDEs are interpreted as frames fall into them; those that many frames fall
+into are compiled in memory meanwhile, and built into the cache when the output is
+written (--cache=false: not).
 
 Usage:
   ehasm script [flags]
@@ -129,8 +130,11 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	}
 	opt.Objects.VDSO = func() ([]byte, error) { return hostVDSO(ctx) }
 	made := onDemand{keep: opt.cache}
+	compiling, stopCompiling := context.WithCancel(ctx)
+	defer stopCompiling()
+	opt.Objects.Prepare = made.prepare
 	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
-		return made.ehElf(ctx, name, file, size)
+		return made.ehElf(compiling, name, file, size)
 	}
 	r, err := openRecording(opt.input)
 	if err != nil {
@@ -148,6 +152,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		opt.Progress = c.hasRead
 	}
 	summary, err := script.Run(ctx, r, out, opt.Options)
+	stopCompiling()
 	c.stopBar()
 	whole := err == nil
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,15 @@ import (
 // folder with its object.
 func smallRecording(t *testing.T) (perf, symfs string) {
 	t.Helper()
+	return recordingOf(t, 1)
+}
+
+// manySamples are so many that the object of a small recording is worth compiling.
+const manySamples = 100
+
+// recordingOf is smallRecording with that sample several times.
+func recordingOf(t *testing.T, samples int) (perf, symfs string) {
+	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dir := t.TempDir()
 	object := unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: []byte("a small object"), Funcs: []unwindtest.Func{
@@ -29,25 +39,42 @@ func smallRecording(t *testing.T) (perf, symfs string) {
 	id := perfdatatest.ID{PID: 7, TID: 7, Time: 1}
 	b.Comm(id, "prog", true)
 	b.Mmap2(id, 0x401000, 0x1000, 0x1000, "/prog")
-	b.Add(perfdatatest.Record(9, 2, uint64(0x401050), int32(7), int32(7), uint64(2000), uint64(5), uint64(0),
-		uint64(2), uint64(0x7000), uint64(0x401050), uint64(16), uint64(0), uint64(0x401008), uint64(16)))
+	for range samples {
+		b.Add(perfdatatest.Record(9, 2, uint64(0x401050), int32(7), int32(7), uint64(2000), uint64(5), uint64(0),
+			uint64(2), uint64(0x7000), uint64(0x401050), uint64(16), uint64(0), uint64(0x401008), uint64(16)))
+	}
 	perf = filepath.Join(dir, "perf.data")
 	require.NoError(t, os.WriteFile(perf, b.File(), 0o666))
 	return perf, dir
 }
 
 func TestScriptVerb(t *testing.T) {
+	cached := func() []string {
+		paths, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "ehasm/.build-id/61/*.eh_elf.so"))
+		require.NoError(t, err)
+		return paths
+	}
+	const sample = "prog     7     0.000002:          5 cycles: \n\t            1050 main+0x10 (/prog)\n\t            1007 _start+0x7 (/prog)\n\n"
 	perf, symfs := smallRecording(t)
-	const want = "prog     7     0.000002:          5 cycles: \n\t            1050 main+0x10 (/prog)\n\t            1007 _start+0x7 (/prog)\n\n"
-	for _, more := range []string{"--cache=false", "--kallsyms=", "--kallsyms="} { // compiled; compiled and kept; from the cache
-		r := ehasm(t, "script", "-i", perf, "--symfs", symfs, more)
+	r := ehasm(t, "script", "-i", perf, "--symfs", symfs)
+	assert.Equal(t, exitDone, r.code, r.stderr)
+	assert.Equal(t, sample, r.stdout)
+	assert.Contains(t, r.stderr, "1 samples, 2 user and 0 kernel frames; 1 stacks unwound\n  outermost frame")
+	assert.Empty(t, cached(), "one sample is not worth an eh_elf")
+
+	perf, symfs = recordingOf(t, manySamples)
+	want := strings.Repeat(sample, manySamples)
+	for _, keep := range []bool{false, true} {
+		assert.Empty(t, cached())
+		r = ehasm(t, "script", "-i", perf, "--symfs", symfs, fmt.Sprintf("--cache=%v", keep))
 		assert.Equal(t, exitDone, r.code, r.stderr)
 		assert.Equal(t, want, r.stdout)
-		assert.Contains(t, r.stderr, "1 samples, 2 user and 0 kernel frames; 1 stacks unwound\n  outermost frame")
+		assert.Contains(t, r.stderr, "100 samples, 200 user and 0 kernel frames; 100 stacks unwound\n  outermost frame")
 	}
-	kept, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "ehasm/.build-id/61/*.eh_elf.so"))
-	require.NoError(t, err)
+	kept := cached()
 	require.Len(t, kept, 1)
+	r = ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs)
+	assert.Equal(t, result{stdout: want}, r)
 	built := ehasm(t, "build", "--cache", "--no-verify", "--force", filepath.Join(symfs, "prog"))
 	require.Equal(t, exitDone, built.code, built.stderr)
 	proven := func() bool {
@@ -63,7 +90,7 @@ func TestScriptVerb(t *testing.T) {
 
 	cache := os.Getenv("XDG_CACHE_HOME")
 	t.Setenv("XDG_CACHE_HOME", "/proc/none")
-	r := ehasm(t, "script", "-i", perf, "--symfs", symfs)
+	r = ehasm(t, "script", "-i", perf, "--symfs", symfs)
 	assert.Equal(t, exitDone, r.code)
 	assert.Equal(t, want, r.stdout)
 	assert.Equal(t, 1, strings.Count(r.stderr, "no eh_elf is kept"), r.stderr)
@@ -76,10 +103,10 @@ func TestScriptVerb(t *testing.T) {
 	assert.Equal(t, result{}, r)
 	b, err := os.ReadFile(out)
 	require.NoError(t, err)
-	assert.Equal(t, "prog;_start;main 1\n", string(b))
+	assert.Equal(t, "prog;_start;main 100\n", string(b))
 	b, err = os.ReadFile(stats)
 	require.NoError(t, err)
-	assert.Contains(t, string(b), `"user_frames": 2`)
+	assert.Contains(t, string(b), `"user_frames": 200`)
 
 	device := filepath.Join(symfs, "device")
 	require.NoError(t, os.Symlink(os.DevNull, device))

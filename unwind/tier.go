@@ -1,0 +1,175 @@
+package unwind
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"ehasm/abi"
+	"ehasm/ehelf"
+)
+
+// Stepper takes steps in an object that has no eh_elf yet, slower than one, but at
+// once. Its methods may be called from several goroutines at once.
+type Stepper interface {
+	// Step answers as the object's eh_elf would, see ehelf.Object.Step.
+	Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.Status
+	// Took counts steps, those that had no result among them, and returns true
+	// once: when all of them have taken as long as compiling the object would.
+	Took(steps int) bool
+}
+
+// Ready finds out by what the object's frames are unwound, once: its eh_elf, or a
+// Stepper. It returns why there is neither.
+func (o *Object) Ready() error {
+	o.prepared.Do(func() { o.codeErr = o.prepare() })
+	return o.codeErr
+}
+
+func (o *Object) prepare() error {
+	from := o.set.opt.Compile
+	if o.set.opt.Prepare != nil {
+		from = o.prepareFile
+	}
+	code, err := o.load(from)
+	o.set.keep(o, code)
+	return err
+}
+
+// prepareFile returns the eh_elf that Prepare has, or sets the Stepper.
+func (o *Object) prepareFile(name string, file io.ReaderAt, size int64) (image []byte, err error) {
+	if f, ok := file.(*os.File); ok {
+		kept, err := keepFile(f)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { kept.open = nil }()
+		file = kept
+	}
+	image, o.stepper, err = o.set.opt.Prepare(name, file, size)
+	return image, err
+}
+
+// load loads the eh_elf that a function makes from the object's file; nil: it makes
+// none.
+func (o *Object) load(from func(name string, file io.ReaderAt, size int64) ([]byte, error)) (*ehelf.Object, error) {
+	file, size, err := o.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	image, err := from(o.Name, file, size)
+	if err != nil || image == nil {
+		return nil, err
+	}
+	return ehelf.FromBytes(image)
+}
+
+// keep sets the eh_elf of an object, nil where there is none.
+func (s *Objects) keep(o *Object, code *ehelf.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed && code != nil {
+		code.Close()
+		return
+	}
+	o.code.Store(code)
+}
+
+// walk is ehelf.Spans.Walk that goes on in objects with a Stepper. There must be room
+// for a pc.
+func (v *view) walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, last int) {
+	for {
+		n, i := v.spans.Walk(regs, mem, pcs[steps:])
+		steps += n
+		if steps == len(pcs) || i < 0 || v.state[i] != stepping {
+			return steps, i
+		}
+		if v.load(i) {
+			continue
+		}
+		n = v.maps.list[i].Object.step(regs, mem, v.bias[i], pcs[steps:])
+		steps += n
+		if steps == len(pcs) || n == 0 || regs.Status != abi.StatusNoInfo {
+			return steps, i
+		}
+	}
+}
+
+// step takes steps in the object for as long as its Stepper has rows, and returns their
+// number; see ehelf.Object.Walk. Once it is worth it, the object is compiled in the
+// background; where that is not possible, the Stepper goes on. Which of the two takes a
+// step makes no difference to what comes out.
+func (o *Object) step(regs *abi.Regs, mem *ehelf.Memory, bias uint64, pcs []uint64) int {
+	n := 0
+	for n < len(pcs) && o.stepper.Step(regs, mem, bias) == abi.StatusOK {
+		pcs[n] = regs.Reg[abi.RIP]
+		n++
+	}
+	if o.stepper.Took(n + 1) {
+		go func() {
+			o.set.compiling.Lock()
+			defer o.set.compiling.Unlock()
+			if code, err := o.load(o.set.opt.Compile); err == nil {
+				o.set.keep(o, code)
+			}
+		}()
+	}
+	return n
+}
+
+// SignalFrame tells whether the row for the frame at addr, a link-time address
+// that is looked up as it is, is that of a signal frame, so that the frame's
+// caller was interrupted at its pc. It takes a step from made-up registers over
+// memory full of zeros.
+func (o *Object) SignalFrame(addr uint64) bool {
+	if o.Ready() != nil {
+		return false
+	}
+	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+	for i := range regs.Reg {
+		regs.Reg[i] = 1 << 32
+	}
+	regs.Reg[abi.RIP] = addr
+	zeros := ehelf.Memory{Read: func(uint64) (uint64, bool) { return 0, true }}
+	var status abi.Status
+	if o.stepper != nil {
+		status = o.stepper.Step(&regs, &zeros, 0)
+	} else {
+		status = o.code.Load().Step(&regs, &zeros, 0)
+	}
+	return status == abi.StatusOK && regs.Exact == 1
+}
+
+// keptFile is the file of an object that may be read at any time. It is open only
+// while the object is prepared: there may be more objects than files may be open.
+type keptFile struct {
+	open *os.File // nil: as path
+	path string
+	info os.FileInfo
+}
+
+func keepFile(f *os.File) (*keptFile, error) {
+	info, err := f.Stat()
+	return &keptFile{open: f, path: f.Name(), info: info}, err
+}
+
+// Name is where the file was found.
+func (k *keptFile) Name() string { return k.path }
+
+func (k *keptFile) ReadAt(b []byte, off int64) (int, error) {
+	if k.open != nil {
+		return k.open.ReadAt(b, off)
+	}
+	f, err := os.Open(k.path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return 0, err
+	} else if !os.SameFile(info, k.info) || info.Size() != k.info.Size() || !info.ModTime().Equal(k.info.ModTime()) {
+		return 0, fmt.Errorf("%s: %w", k.path, ErrReplaced)
+	}
+	return f.ReadAt(b, off)
+}
