@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: build test lint race fuzz corpus bench bench-perf deps runtime install sample clients
+.PHONY: build test lint race fuzz corpus bench bench-perf deps runtime install clean sample clients
 
 # Without cgo: a library in LD_PRELOAD is meant for the program that preload runs.
 build:
@@ -49,6 +49,9 @@ install: build
 	$(MAKE) -C runtime install PREFIX=$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 ehasm $(DESTDIR)$(PREFIX)/bin
+
+clean:
+	rm -rf ehasm build bench/out
 
 # Real programs, sampled: libehunwind against libunwind in every sample.
 sample: deps

@@ -19,13 +19,14 @@ const versionHelp = `Show the version of ehasm and of the eh_elf interface it wr
 
 Usage:
   ehasm version
+`
 
-Examples:
+const versionMore = `Examples:
   ehasm version
 `
 
 func versionVerb() verb {
-	v := verb{name: "version", help: versionHelp}
+	v := verb{name: "version", help: versionHelp, more: versionMore}
 	v.flags = func(*pflag.FlagSet) func(context.Context, []string, *console) int {
 		return func(_ context.Context, args []string, c *console) int {
 			if len(args) > 0 {

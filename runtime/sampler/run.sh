@@ -70,7 +70,11 @@ run_node() {
 	sampled node node "$here/work.js"
 }
 
-if [ $# -gt 0 ]; then programs=("$@"); else programs=(python openssl gcc perl sqlite3 git node); fi
+programs=(python openssl gcc perl sqlite3 git node)
+for p in "$@"; do
+	declare -F "run_$p" >/dev/null || { echo "no program $p: there are ${programs[*]}" >&2; exit 2; }
+done
+[ $# -gt 0 ] && programs=("$@")
 for p in "${programs[@]}"; do
 	rm -f "$out/$p.txt"
 	"run_$p"
