@@ -57,6 +57,7 @@ func TestGDB(t *testing.T) {
 
 	for _, c := range []struct{ name, breakpoint, steps string }{
 		{"walk", "_eh_elf_walk", "600"},
+		{"chain", "_eh_elf_chain_1", "400"},
 		{"callback", "read_copy", "1500"},
 		{"step", "_eh_elf", "300"},
 	} {
@@ -83,9 +84,9 @@ func TestGDB(t *testing.T) {
 					continue
 				}
 				// gdb knows the function and the file, and who called it.
-				require.Contains(t, []string{"_eh_elf_walk", "_eh_elf"}, at[1], text)
+				require.Contains(t, []string{"_eh_elf_walk", "_eh_elf_chain_1", "_eh_elf"}, at[1], text)
 				require.Equal(t, at[1], names[0], text)
-				require.Regexp(t, `^(_eh_elf )?(_eh_elf_walk )*(_eh_elf )?(walk_with )?walk_work (walk_only )?main$`, stack, text)
+				require.Regexp(t, `^(_eh_elf )?(_eh_elf_walk |_eh_elf_chain_1 )*(_eh_elf )?(walk_with |chain_call walk_chain )?walk_work (walk_only )?main$`, stack, text)
 				if !seen[at[0]] {
 					seen[at[0]] = true
 					places[file]++
@@ -97,7 +98,11 @@ func TestGDB(t *testing.T) {
 			if c.breakpoint != "_eh_elf" {
 				require.Greater(t, places["libc.so.6.eh_elf.so"], 20)
 			}
-			if c.breakpoint != "_eh_elf_walk" {
+			if c.name == "chain" {
+				require.Equal(t, 8, inside["_eh_elf_chain_1"]) // four for each entry
+				require.Positive(t, inside["chain_next"])
+			}
+			if c.name != "walk" && c.name != "chain" {
 				require.Positive(t, inside["read_copy"]) // called by the generated code
 			}
 		})

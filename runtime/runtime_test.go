@@ -74,9 +74,10 @@ func (k *kit) make() string {
 		{"make", "-s", "OUT=" + k.dir, "all"},
 		{"gcc", "-O2", "-shared", "-fPIC", "-o", k.path("plugin.so"), "testdata/plugin.c"},
 		k.gcc("trust", "testdata/trust.c", k.path("libehunwind.a"), "-pthread"),
+		k.gcc("chain", "testdata/chain.c", k.path("libehunwind.a"), "-pthread"),
 		k.gcc("stacks-fp", append(inTestdata(programs["stacks"]), "-fno-omit-frame-pointer", k.path("libehunwind.so"))...),
 	}
-	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh"), k.path("plugin.so")}
+	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh"), k.path("plugin.so"), k.path("chain")}
 	for name, args := range programs {
 		steps = append(steps, k.gcc(name, append(inTestdata(args), k.path("libehunwind.so"))...))
 		build = append(build, k.path(name))
@@ -228,6 +229,14 @@ func TestValgrind(t *testing.T) {
 			"--errors-for-leak-kinds=definite,indirect", "--fair-sched=yes"}
 		k.mustRun(t, k.path("eh"), []string{"VALGRIND=1"}, append(valgrind, command...)...)
 	}
+}
+
+// TestChain compares walks that go from object to object in one call with calls for
+// each.
+func TestChain(t *testing.T) {
+	k := makeKit(t)
+	out := k.mustRun(t, k.path("eh"), nil, k.path("chain"))
+	assert.Regexp(t, `^walks=\d{4,} full=\d{3,} outermost=\d{2,} others=\d{3,} changes=many failures=0\n$`, out)
 }
 
 // TestTrust tests the rules of what is believed.

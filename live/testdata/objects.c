@@ -70,7 +70,8 @@ void load_eh_elfs(const char *dir)
             }
             *(void **)&o->walk = dlsym(handle, "_eh_elf_walk");
             *(void **)&o->step = dlsym(handle, "_eh_elf");
-            if (!o->walk || !o->step)
+            o->chain = dlsym(handle, "_eh_elf_chain_1");
+            if (!o->walk || !o->step || !o->chain)
                 fail("%s: %s", path, dlerror());
         }
     } while (before != num_objects);

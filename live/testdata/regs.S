@@ -152,6 +152,41 @@ cfa_in_r11:
 	.cfi_endproc
 	.size cfa_in_r11, .-cfa_in_r11
 
+/*
+ * size_t chain_call(eh_elf_regs_t *, const eh_elf_memory_t *, uint64_t bias, uint64_t *pcs, size_t max,
+ *                   void *place[3]): calls place[0], the chain function of an eh_elf,
+ * and when the walk leaves the object goes on once, at place[1], with the bias place[2].
+ * A tracer knows r12: it stays as it is.
+ */
+	.globl chain_call
+	.type chain_call, @function
+chain_call:
+	.cfi_startproc
+	SAVE %r12
+	mov %r9, %r12
+	lea chain_next(%rip), %r9
+	call *(%r12)
+	RESTORE %r12
+	ret
+	.cfi_endproc
+	.size chain_call, .-chain_call
+
+	.type chain_next, @function
+chain_next:
+	.cfi_startproc
+	.cfi_def_cfa %rsp, 432 /* in the walk's frame */
+	.cfi_offset %rbp, -16
+	mov 8(%r12), %rsi
+	test %rsi, %rsi
+	jz 1f
+	mov 16(%r12), %r10
+	movq $0, 8(%r12)
+	jmp *%rsi
+1:	xor %esi, %esi
+	jmp *%r10
+	.cfi_endproc
+	.size chain_next, .-chain_next
+
 	.section .rodata
 	.balign 8
 	.globl step_saved

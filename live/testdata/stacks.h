@@ -32,6 +32,7 @@ struct object {
     uint64_t bias, low, high; /* run-time addresses */
     eh_elf_walk_t *walk;
     eh_elf_step_t *step;
+    char *chain; /* _eh_elf_chain_1, see package abi */
 };
 void load_eh_elfs(const char *dir);
 const struct object *object_of(uint64_t pc);

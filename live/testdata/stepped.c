@@ -174,8 +174,32 @@ static void walk_with(const eh_elf_memory_t *mem, uint64_t *pcs)
         fail("stepped walk: status %d", regs.status);
 }
 
-/* walk_work walks with eh_elfs: on the fast path, through the callback, and by
- * way of the original interface. */
+size_t chain_call(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, uint64_t bias, uint64_t *pcs, size_t max, void *place[3]);
+
+/* walk_chain walks through two objects in one call. */
+static void walk_chain(const eh_elf_memory_t *mem)
+{
+    enum { CHAIN_NEXT = 2 };
+    eh_elf_regs_t regs = walk_start, want = walk_start;
+    uint64_t pcs[40], want_pcs[40];
+    const struct object *first = object_of(regs.reg[EH_ELF_RIP] - 1);
+    size_t n = first->walk(&want, mem, first->bias, want_pcs, 20);
+    const struct object *second = object_of(want.reg[EH_ELF_RIP] - 1);
+    n += second->walk(&want, mem, second->bias, want_pcs + n, 20);
+    void *place[] = {first->chain, second->chain + CHAIN_NEXT, (void *)(uintptr_t)second->bias};
+    size_t k = chain_call(&regs, mem, first->bias, pcs, 40, place);
+    size_t same = 0; /* memcmp is bound at its first call, which takes a debugger long */
+    while (same < n && pcs[same] == want_pcs[same])
+        same++;
+    if (first == second || k != n || same != n || regs.status != want.status || regs.valid != want.valid || regs.exact != want.exact)
+        fail("chain: %zu steps to status %d, not %zu to %d", k, regs.status, n, want.status);
+    for (int i = 0; i < EH_ELF_NUM_REGS; i++)
+        if (regs.valid & 1u << i && regs.reg[i] != want.reg[i])
+            fail("chain: register %d is %lx, not %lx", i, (unsigned long)regs.reg[i], (unsigned long)want.reg[i]);
+}
+
+/* walk_work walks with eh_elfs: on the fast path, through the callback, in a chain of
+ * two, and by way of the original interface. */
 static void walk_work(void)
 {
     uint64_t pcs[20];
@@ -183,6 +207,8 @@ static void walk_work(void)
     eh_elf_memory_t callback = {0, 0, NULL, read_copy, NULL};
     walk_with(&window, pcs);
     walk_with(&callback, NULL);
+    walk_chain(&window);
+    walk_chain(&callback);
     const struct object *o = object_of(walk_start.reg[EH_ELF_RIP]);
     unwind_context_t c = {0, walk_start.reg[EH_ELF_RIP], walk_start.reg[EH_ELF_RSP], walk_start.reg[EH_ELF_RBP],
                           walk_start.reg[EH_ELF_RBX]};

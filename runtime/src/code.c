@@ -74,8 +74,9 @@ const struct ehu_object *ehu_code_at_(ehu_cursor_t *c, const struct ehu_table *t
     if (shift != 0 && !o)
         return NULL; /* in the mapping, but in none of the object's segments */
     if (o)
-        *code = (struct ehu_object){o->low - shift, o->high - shift, o->bias - shift, o->walk, o->eh_elf};
+        *code = (struct ehu_object){.low = o->low - shift, .high = o->high - shift, .bias = o->bias - shift,
+                                    .walk = o->walk, .chain = o->chain, .eh_elf = o->eh_elf};
     else
-        *code = (struct ehu_object){c->code[i].low, c->code[i].low + c->code[i].size, 0, NULL, false};
+        *code = (struct ehu_object){.low = c->code[i].low, .high = c->code[i].low + c->code[i].size};
     return code;
 }

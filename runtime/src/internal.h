@@ -7,8 +7,10 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/stat.h>
 
+#include "chain.h"
 #include "ehunwind.h"
 
 enum { PAGE = 4096, RED_ZONE = 128, MAX_BUILD_ID = 64 };
@@ -33,6 +35,7 @@ struct ehu_elf {
     size_t size;
     uint64_t low, high; /* its code, run-time addresses */
     eh_elf_walk_t *walk;
+    const char *chain; /* null: it lacks it */
     uint8_t build_id[MAX_BUILD_ID]; /* of the object */
     size_t build_id_size;
     uint64_t file_size; /* of the object */
@@ -64,8 +67,14 @@ struct ehu_object {
     uint64_t low, high; /* run-time addresses, half-open */
     uint64_t bias;
     eh_elf_walk_t *walk; /* null: it has no eh_elf */
+    const char *chain;   /* null: it has none, or an eh_elf that lacks it */
     bool eh_elf;         /* the code of an eh_elf: its frame pointer is that of the stack it walks */
+    char unused[23];
 };
+_Static_assert(sizeof(struct ehu_object) == 1 << OBJECT_SHIFT && offsetof(struct ehu_object, low) == OBJECT_LOW &&
+                   offsetof(struct ehu_object, high) == OBJECT_HIGH && offsetof(struct ehu_object, bias) == OBJECT_BIAS &&
+                   offsetof(struct ehu_object, chain) == OBJECT_CHAIN,
+               "chain.h");
 
 /* The file that an executable range is mapped from. */
 struct ehu_file {
@@ -73,10 +82,11 @@ struct ehu_file {
     uint64_t origin; /* where its first byte would be mapped */
 };
 
-/* What a walk sees: the ranges sorted by address. It never changes once it is published. */
+/* What a walk sees: the ranges sorted by address. It never changes once it is published, but for the cache. */
 struct ehu_table {
     size_t n;
     struct ehu_object *object;
+    uint32_t cache[CACHED_PAGES]; /* chain.S: the object of a page of code, as its distance from the first one */
     struct ehu_file *file; /* of each; ino is 0 where there is none */
     /* The rest is the refresher's. */
     size_t size; /* bytes of memory that this and all it points to are in */
@@ -86,6 +96,9 @@ struct ehu_table {
     struct ehu_table *next;        /* retired ones */
     uint64_t idle;                 /* bit i: slot i was seen without a reader since this was retired */
 };
+_Static_assert(offsetof(struct ehu_table, n) == TABLE_N && offsetof(struct ehu_table, object) == TABLE_OBJECT &&
+                   offsetof(struct ehu_table, cache) == TABLE_CACHE,
+               "chain.h");
 
 extern _Atomic(struct ehu_table *) ehu_table_;
 void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *eh_elfs);
@@ -178,6 +191,12 @@ static inline void ehu_count_(enum ehu_counter c)
     atomic_fetch_add_explicit(&ehu_counters_[c], 1, memory_order_relaxed);
 }
 void ehu_stats_init_(bool secure);
+
+/* ------------------------------------------------------------------------------ chain.S */
+
+/* Takes up to max steps from a frame in o, as far as eh_elfs lead without a look at what they found. */
+size_t ehu_chain_(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, const struct ehu_object *o, uint64_t *pcs, size_t max,
+                  const struct ehu_table *t);
 
 /* ------------------------------------------------------------------------------- walk.c */
 

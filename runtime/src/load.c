@@ -127,8 +127,15 @@ static bool read_identity(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
     return false;
 }
 
-/* find_walk looks _eh_elf_walk up: DT_HASH says how many symbols there are. */
-static bool find_walk(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
+/* is_name compares a name in room bytes of a string table. */
+static bool is_name(const char *name, uint64_t room, const char *with)
+{
+    size_t n = strlen(with) + 1;
+    return n <= room && memcmp(name, with, n) == 0;
+}
+
+/* find_code looks the functions up: DT_HASH says how many symbols there are. */
+static bool find_code(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
 {
     uint64_t symtab = 0, strtab = 0, strsz = 0, hash = 0;
     for (int i = 0; i < num; i++) {
@@ -148,7 +155,6 @@ static bool find_walk(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
             }
         }
     }
-    static const char name[] = "_eh_elf_walk";
     uint32_t count;
     if (!in_segment(ph, num, hash, 8) || !in_segment(ph, num, strtab, strsz))
         return false;
@@ -159,13 +165,15 @@ static bool find_walk(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
         Elf64_Sym s;
         memcpy(&s, elf->base + symtab + i * sizeof s, sizeof s);
         uint64_t entry = (uint64_t)(uintptr_t)elf->base + s.st_value;
-        if (s.st_shndx == SHN_UNDEF || s.st_name > strsz || sizeof name > strsz - s.st_name ||
-            memcmp(elf->base + strtab + s.st_name, name, sizeof name) != 0 || entry < elf->low || entry >= elf->high)
+        if (s.st_shndx == SHN_UNDEF || s.st_name > strsz || entry < elf->low || entry >= elf->high)
             continue;
-        elf->walk = (eh_elf_walk_t *)(uintptr_t)entry;
-        return true;
+        const char *name = elf->base + strtab + s.st_name;
+        if (is_name(name, strsz - s.st_name, "_eh_elf_walk"))
+            elf->walk = (eh_elf_walk_t *)(uintptr_t)entry;
+        else if (is_name(name, strsz - s.st_name, CHAIN_SYMBOL))
+            elf->chain = (const char *)(uintptr_t)entry;
     }
-    return false;
+    return elf->walk != NULL;
 }
 
 static struct ehu_elf *spare; /* a list; under the lock of table.c, as all of this */
@@ -198,7 +206,7 @@ struct ehu_elf *ehu_load_(int fd, const struct stat *st)
     elf->dev = st->st_dev;
     elf->ino = st->st_ino;
     if (read_headers(fd, (uint64_t)st->st_size, ph, &num, elf) && map_segments(fd, ph, num, elf) &&
-        read_identity(ph, num, elf) && find_walk(ph, num, elf))
+        read_identity(ph, num, elf) && find_code(ph, num, elf))
         return elf;
     ehu_unload_(elf);
     return NULL;

@@ -267,7 +267,8 @@ static void fill(struct ehu_table *t)
     for (size_t i = 0; i < t->num_loaded; i++) {
         const struct ehu_loaded *l = &t->loaded[i];
         for (int r = 0; r < l->num_ranges; r++)
-            add_range(t, (struct ehu_object){l->low[r], l->high[r], l->bias, l->elf ? l->elf->walk : NULL, false});
+            add_range(t, (struct ehu_object){.low = l->low[r], .high = l->high[r], .bias = l->bias,
+                                             .walk = l->elf ? l->elf->walk : NULL, .chain = l->elf ? l->elf->chain : NULL});
     }
     for (size_t i = 0; i < t->num_loaded; i++) {
         const struct ehu_elf *elf = t->loaded[i].elf;
@@ -275,7 +276,7 @@ static void fill(struct ehu_table *t)
         for (size_t j = 0; j < i && !again; j++)
             again = t->loaded[j].elf == elf;
         if (elf && !again)
-            add_range(t, (struct ehu_object){elf->low, elf->high, (uint64_t)(uintptr_t)elf->base, NULL, true});
+            add_range(t, (struct ehu_object){.low = elf->low, .high = elf->high, .bias = (uint64_t)(uintptr_t)elf->base, .eh_elf = true});
     }
     sort(t->object, t->n);
 }

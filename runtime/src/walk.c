@@ -91,16 +91,18 @@ static bool has_window(ehu_cursor_t *c)
 }
 
 /*
- * steps takes up to max steps in an object; the status is that of the last. Where the
+ * steps takes up to max steps from an object; the status is that of the last. Where the
  * CFA did not rise over them, the registers are lost and the status is EHU_NOT_RISING:
  * the stack is corrupt, or a signal frame is among them.
  */
-static size_t steps(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs, size_t max)
+static size_t steps(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pcs, size_t max)
 {
     if (!has_window(c))
         return 0;
     uint64_t rsp = c->regs.reg[EH_ELF_RSP], exact = c->regs.exact;
-    size_t k = o->walk(&c->regs, &c->memory, o->bias, pcs, max < RUN ? max : RUN);
+    if (max > RUN)
+        max = RUN;
+    size_t k = o->chain ? ehu_chain_(&c->regs, &c->memory, o, pcs, max, t) : o->walk(&c->regs, &c->memory, o->bias, pcs, max);
     if (k == 0)
         return c->regs.status == EH_ELF_UNREADABLE ? beyond_window(c, o, pcs) : 0;
     if (!rose(rsp, exact, &c->regs, k)) {
@@ -297,7 +299,7 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
         size_t k = 0;
         c->regs.status = EH_ELF_NO_INFO;
         if (o && o->walk)
-            k = steps(c, o, pcs + n, max - n);
+            k = steps(c, t, o, pcs + n, max - n);
         if (k == 0 && c->regs.status == EH_ELF_NO_INFO)
             k = guess(c, t, o, pcs + n);
         if (k == 0)
