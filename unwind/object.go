@@ -129,6 +129,7 @@ type Object struct {
 	loads   []segment
 	entry   uint64 // link-time; 0: none
 	fileErr error
+	plt     plt
 
 	prepared sync.Once
 	code     atomic.Pointer[ehelf.Object] // nil: none, or not yet

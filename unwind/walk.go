@@ -100,6 +100,11 @@ func (w *Walker) walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 			if object.isEntry(lookup(regs) - v.bias[i]) {
 				return n, Outermost, object
 			}
+			if object.stepPLT(regs.Reg[abi.RIP]-v.bias[i], regs, mem) {
+				pcs[n] = regs.Reg[abi.RIP]
+				n++
+				continue
+			}
 			if w.FramePointers == Never || !m.guess(regs, mem) {
 				return n, chainEnd(guessed == n, regs, NoInfo), object
 			}

@@ -1,0 +1,120 @@
+package unwind
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+
+	"ehasm/abi"
+	"ehasm/ehelf"
+)
+
+// lld writes no unwind information for procedure linkage tables, and GNU ld none with
+// --no-ld-generated-unwind-info. Frame pointers say nothing there: the entries have no
+// frame of their own, and whose rbp it is depends on the caller.
+
+// plt is an object's procedure linkage tables, read when they are first needed.
+type plt struct {
+	once     sync.Once
+	sections []pltSection
+}
+
+// pltSection is the code of a section at a link-time address.
+type pltSection struct {
+	addr uint64
+	code []byte
+}
+
+// maxPLT bounds the bytes of a section that are read. libLLVM has 200 KB.
+const maxPLT = 64 << 20
+
+// stepPLT steps over a frame whose pc, link-time, is in a procedure linkage table. It
+// reports false, and changes nothing, where the pc is elsewhere or the stack is not
+// readable.
+func (o *Object) stepPLT(pc uint64, regs *abi.Regs, mem *ehelf.Memory) bool {
+	const word = 8
+	if regs.Exact == 0 || regs.Valid>>abi.RSP&1 == 0 {
+		return false // nothing in such a table calls
+	}
+	o.plt.once.Do(o.readPLT)
+	for _, s := range o.plt.sections {
+		if pc-s.addr >= uint64(len(s.code)) {
+			continue
+		}
+		cfa, ok := pltCFA(s.code, int(pc-s.addr))
+		at := regs.Reg[abi.RSP] + cfa - word - mem.Lo
+		if !ok || at+word < at || at+word > uint64(len(mem.Bytes)) {
+			return false
+		}
+		regs.Reg[abi.RIP] = binary.LittleEndian.Uint64(mem.Bytes[at:])
+		regs.Reg[abi.RSP] += cfa
+		regs.Exact = 0
+		return true
+	}
+	return false
+}
+
+func (o *Object) readPLT() {
+	image, _, err := o.Open()
+	if err != nil {
+		return
+	}
+	defer image.Close()
+	o.plt.sections, _ = readPLT(image) // without them there is no information
+}
+
+func readPLT(image Image) (sections []pltSection, err error) {
+	defer func() {
+		if p := recover(); p != nil { // debug/elf does that on rare malformed files
+			err = fmt.Errorf("debug/elf: %v", p)
+		}
+	}()
+	f, err := elf.NewFile(image)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range f.Sections {
+		named := s.Name == ".plt" || s.Name == ".iplt" || strings.HasPrefix(s.Name, ".plt.")
+		if !named || s.Flags&elf.SHF_EXECINSTR == 0 || s.Type != elf.SHT_PROGBITS || s.Size > maxPLT {
+			continue
+		}
+		code, err := s.Data()
+		if err != nil {
+			return nil, err
+		}
+		sections = append(sections, pltSection{s.Addr, code})
+	}
+	return sections, nil
+}
+
+// pltCFA returns what the CFA is above rsp at the instruction at an offset of a
+// procedure linkage table's code. The tables of ld, lld and mold (x86-64 psABI 5.2, and
+// 13.2 for those with endbr64) jump, and before that push a number, or what the
+// dynamic linker wants to know.
+func pltCFA(code []byte, at int) (cfa uint64, ok bool) {
+	is := func(at int, insn ...byte) bool { return at >= 0 && at <= len(code) && bytes.HasPrefix(code[at:], insn) }
+	const first = 32 // the first entry, which others jump to, is at most as long
+	jump := at
+	if is(at, 0xf2) { // bnd
+		jump++
+	}
+	switch {
+	case is(at, 0xff, 0x35): // push of memory: in the first entry, behind the number
+		return 16, true
+	case is(jump, 0xff, 0x25): // jmp to what is in the GOT
+		if at < first && is(at-6, 0xff, 0x35) {
+			return 24, true
+		}
+		return 8, true
+	case is(jump, 0xe9) && is(at-5, 0x68): // push of a number, jmp to the first entry
+		return 16, true
+	case is(at, 0x68), is(at, 0xf3, 0x0f, 0x1e, 0xfa): // push of a number; endbr64
+		return 8, true
+	case is(at, 0x41, 0xbb), is(at, 0x41, 0x53): // mold has the number in r11, and pushes that
+		return 8, true
+	}
+	return 0, false
+}
