@@ -120,7 +120,7 @@ func TestDescriptions(t *testing.T) {
 	for e := range s.DescribeEntries(&pc) {
 		entries = append(entries, e)
 	}
-	assert.JSONEq(t, `[{"offset":18,"kind":"FDE","cie":0,"start":"0x10000","end":"0x10020","instructions":[
+	assert.JSONEq(t, `[{"section":".eh_frame","offset":18,"kind":"FDE","cie":0,"start":"0x10000","end":"0x10020","instructions":[
 		"DW_CFA_advance_loc: 1 to 0000000000010001","DW_CFA_def_cfa_offset: 16","DW_CFA_offset: r3 (rbx) at cfa-16",
 		"DW_CFA_advance_loc: 4 to 0000000000010005","DW_CFA_def_cfa_expression (DW_OP_breg6 (rbp): 0; DW_OP_deref)"]}]`, toJSON(entries))
 

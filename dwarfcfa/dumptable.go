@@ -74,8 +74,9 @@ type RowInfo struct {
 
 // EntryInfo is an entry of a section for JSON.
 type EntryInfo struct {
-	Offset       uint64    `json:"offset"`
-	Kind         string    `json:"kind"` // "CIE", "FDE", "terminator", "error"
+	Section      string    `json:"section"`
+	Offset       uint64    `json:"offset"` // in the section
+	Kind         string    `json:"kind"`   // "CIE", "FDE", "terminator", "error"
 	Error        string    `json:"error,omitempty"`
 	CIE          *uint64   `json:"cie,omitempty"` // of an FDE: offset of its CIE
 	Start        string    `json:"start,omitempty"`
@@ -200,7 +201,7 @@ func (s *Section) DescribeRows(pc *Addr) iter.Seq[EntryInfo] {
 func (s *Section) describe(pc *Addr, more func(cie *CIE, fde *FDE, info *EntryInfo) error) iter.Seq[EntryInfo] {
 	return func(yield func(EntryInfo) bool) {
 		for e, err := range s.Entries() {
-			info := EntryInfo{Offset: e.Offset}
+			info := EntryInfo{Section: s.Name, Offset: e.Offset}
 			switch {
 			case err != nil:
 				info.Kind = "error"

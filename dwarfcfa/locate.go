@@ -29,6 +29,28 @@ func (o *Object) Section(src Source) (*Section, error) {
 	return s, nil
 }
 
+// Sections finds all sections that BuildTable reads: with SourceAuto .debug_frame
+// follows .eh_frame where both hold FDEs. An error may come with the first of
+// them, where the second cannot be read.
+func (o *Object) Sections(src Source) ([]*Section, error) {
+	s, err := o.Section(src)
+	if err != nil {
+		return nil, err
+	}
+	all := []*Section{s}
+	if src != SourceAuto || s.Source() != SourceEHFrame {
+		return all, nil
+	}
+	more, err := o.debugFrame()
+	if err != nil {
+		return all, &DecodeError{File: o.name, Section: ".debug_frame", Err: err}
+	}
+	if more != nil && more.HasFDE() {
+		all = append(all, more)
+	}
+	return all, nil
+}
+
 func (o *Object) locate(src Source) (*Section, error) {
 	switch src {
 	case SourceEHFrame:

@@ -367,3 +367,38 @@ func TestOpen(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	assert.EqualError(t, err, filepath.Join(dir, "none")+": no such file or directory")
 }
+
+// TestSections: with SourceAuto, both sections where both hold FDEs.
+func TestSections(t *testing.T) {
+	plain, first := smallDebugFrame(), smallFrame()
+	names := func(sections []*Section) (all []string) {
+		for _, s := range sections {
+			all = append(all, s.Name)
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		elf  testELF
+		src  Source
+		want []string
+	}{
+		{testELF{ehFrame: first}, SourceAuto, []string{".eh_frame"}},
+		{testELF{ehFrame: first, debugName: ".debug_frame", debugFrame: plain}, SourceAuto, []string{".eh_frame", ".debug_frame"}},
+		{testELF{ehFrame: first, debugName: ".debug_frame", debugFrame: plain}, SourceEHFrame, []string{".eh_frame"}},
+		{testELF{ehFrame: first, debugName: ".debug_frame", debugFrame: plain}, SourceDebugFrame, []string{".debug_frame"}},
+		{testELF{ehFrame: make([]byte, 4), debugName: ".debug_frame", debugFrame: plain}, SourceAuto, []string{".debug_frame"}},
+	} {
+		o, err := open(tc.elf.bytes())
+		require.NoError(t, err)
+		sections, err := o.Sections(tc.src)
+		require.NoError(t, err)
+		assert.Equal(t, tc.want, names(sections))
+	}
+	o, err := open(testELF{ehFrame: first, debugName: ".zdebug_frame", debugFrame: plain}.bytes())
+	require.NoError(t, err)
+	sections, err := o.Sections(SourceAuto)
+	assert.Equal(t, []string{".eh_frame"}, names(sections), "beside the error")
+	var damage *DecodeError
+	assert.ErrorAs(t, err, &damage)
+	assert.ErrorContains(t, err, "libfoo.so: .debug_frame+0x0: ")
+}

@@ -6,7 +6,7 @@ import "fmt"
 type Source int
 
 const (
-	SourceAuto       Source = iota // .eh_frame where it has an FDE, else .debug_frame
+	SourceAuto       Source = iota // .eh_frame, and .debug_frame for what it has not
 	SourceEHFrame                  // .eh_frame (LSB 5.0 §10.6)
 	SourceDebugFrame               // .debug_frame (DWARF 5 §6.4.1)
 )

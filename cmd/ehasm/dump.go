@@ -26,7 +26,8 @@ Usage:
 
 Stages:
   entries  CIEs and FDEs with their instructions, as readelf -wf has them
-  rows     the rows of each FDE before any normalising, as readelf -wF has them
+  rows     the rows of each FDE before any normalising, as readelf -wF has them, but
+           for rows that end where they start
   table    the normalised table of the object: pc ranges, each with its row
   plan     pages, compare trees and row blocks
   asm      the machine code
@@ -103,7 +104,7 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 		return err
 	}
 	if opt.stage == "entries" || opt.stage == "rows" {
-		return dumpSection(object, opt, w)
+		return dumpSections(object, opt, w)
 	}
 	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source})
 	if err != nil {
@@ -150,31 +151,52 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 	return code.Listing(w, opt.pc)
 }
 
-// dumpSection shows the stages before the table.
-func dumpSection(object *dwarfcfa.Object, opt dumpOptions, w io.Writer) error {
-	section, err := object.Section(opt.source)
-	if err != nil {
-		return err
-	}
+// dumpSections shows the stages before the table. Where one of two sections cannot
+// be read, the other is shown.
+func dumpSections(object *dwarfcfa.Object, opt dumpOptions, w io.Writer) error {
+	sections, unread := object.Sections(opt.source)
 	if opt.pc != nil {
-		found := false
-		for range section.DescribeEntries(opt.pc) {
-			found = true
-			break
-		}
-		if !found {
+		sections = slices.DeleteFunc(sections, func(s *dwarfcfa.Section) bool {
+			for range s.DescribeEntries(opt.pc) {
+				return false
+			}
+			return true
+		})
+		if len(sections) == 0 && unread == nil {
 			return fmt.Errorf("%#x: %w", uint64(*opt.pc), errNoInformation)
 		}
 	}
-	switch {
-	case opt.json && opt.stage == "rows":
-		return writeJSONSeq(w, section.DescribeRows(opt.pc))
-	case opt.json:
-		return writeJSONSeq(w, section.DescribeEntries(opt.pc))
-	case opt.stage == "rows":
-		return dwarfcfa.DumpRows(w, section, opt.pc)
+	if len(sections) == 0 {
+		return unread
 	}
-	return dwarfcfa.DumpEntries(w, section, opt.pc)
+	if opt.json {
+		if err := writeJSONSeq(w, func(yield func(dwarfcfa.EntryInfo) bool) {
+			for _, s := range sections {
+				entries := s.DescribeEntries(opt.pc)
+				if opt.stage == "rows" {
+					entries = s.DescribeRows(opt.pc)
+				}
+				for e := range entries {
+					if !yield(e) {
+						return
+					}
+				}
+			}
+		}); err != nil {
+			return err
+		}
+		return unread
+	}
+	write := dwarfcfa.DumpEntries
+	if opt.stage == "rows" {
+		write = dwarfcfa.DumpRows
+	}
+	for _, s := range sections {
+		if err := write(w, s, opt.pc); err != nil {
+			return err
+		}
+	}
+	return unread
 }
 
 // writeJSONSeq writes an array with an element per line, without holding all.
