@@ -1,0 +1,47 @@
+package elfout_test
+
+import (
+	"fmt"
+	"log"
+	"path/filepath"
+
+	"ehasm/asmgen"
+	"ehasm/asmgen/plan"
+	"ehasm/dwarfcfa"
+	"ehasm/elfout"
+	"ehasm/verify"
+)
+
+// The whole way from an ELF file to its eh_elf, as ehasm build takes it.
+func Example() {
+	const path = "/bin/sh"
+	object, err := dwarfcfa.Open(path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer object.Close()
+	table, report, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	pages, err := plan.Build(table, plan.Options{Dispatch: plan.DispatchPacked})
+	if err != nil {
+		log.Fatal(err)
+	}
+	code, err := asmgen.Assemble(pages, asmgen.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	image, err := elfout.New(code, elfout.Source{
+		Name: filepath.Base(path), BuildID: object.BuildID(), FileSize: object.FileSize(),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := verify.Image(image.Bytes(), table); err != nil { // runs the code
+		log.Fatal(err)
+	}
+	fmt.Println(report.Lost, "FDEs lost")
+	// image.WriteFile(path + abi.Suffix), or ehelf.FromBytes(image.Bytes()) to walk with it
+	// Output: 0 FDEs lost
+}
