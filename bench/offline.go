@@ -12,8 +12,7 @@ import (
 
 // offline walks captured stacks with package ehelf.
 type offline struct {
-	tables    *tables
-	objects   []*ehelf.Object // by module; nil: none
+	spans     ehelf.Spans
 	snapshots []snapshot
 	buf       []uint64
 	flush     []byte
@@ -21,17 +20,17 @@ type offline struct {
 
 // newOffline loads the eh_elfs of one variant.
 func newOffline(s *session, variant string) (*offline, error) {
-	o := &offline{tables: &s.tables, snapshots: s.snapshots, buf: make([]uint64, 4096), flush: make([]byte, 48<<20)}
+	o := &offline{snapshots: s.snapshots, buf: make([]uint64, 4096), flush: make([]byte, 48<<20)}
 	for i, m := range s.Modules {
+		o.spans.Add(m.Start, m.End)
 		if s.tables.table[i] == nil {
-			o.objects = append(o.objects, nil)
 			continue
 		}
 		obj, err := ehelf.Open(filepath.Join(s.dir, "eh_elfs", variant, filepath.Base(m.Path)+abi.Suffix))
 		if err != nil {
 			return nil, fmt.Errorf("ehelf: %w", err)
 		}
-		o.objects = append(o.objects, obj)
+		o.spans.Set(i, obj, m.Bias)
 	}
 	return o, nil
 }
@@ -40,28 +39,7 @@ func newOffline(s *session, variant string) (*offline, error) {
 func (o *offline) walk(s *snapshot) int {
 	regs := s.Regs
 	mem := ehelf.Memory{Lo: regs.Reg[abi.RSP], Bytes: s.Memory}
-	n, last := 0, 0
-	for n < len(o.buf) {
-		pc := regs.Reg[abi.RIP]
-		if regs.Exact == 0 {
-			pc--
-		}
-		if m := &o.tables.modules[last]; pc < m.Start || pc >= m.End {
-			i, ok := o.tables.find(pc)
-			if !ok {
-				break
-			}
-			last = i
-		}
-		if o.objects[last] == nil {
-			break
-		}
-		k := o.objects[last].Walk(&regs, &mem, o.tables.modules[last].Bias, o.buf[n:])
-		n += k
-		if k == 0 || regs.Status != abi.StatusNoInfo && regs.Status != abi.StatusOK {
-			break
-		}
-	}
+	n, _ := o.spans.Walk(&regs, &mem, o.buf)
 	return n
 }
 
