@@ -41,7 +41,7 @@ func Example() {
 	if _, err := verify.Image(image.Bytes(), table); err != nil { // runs the code
 		log.Fatal(err)
 	}
+	// Then image.WriteFile(path + abi.Suffix), or ehelf.FromBytes(image.Bytes()) to walk with it.
 	fmt.Println(report.Lost, "FDEs lost")
-	// image.WriteFile(path + abi.Suffix), or ehelf.FromBytes(image.Bytes()) to walk with it
 	// Output: 0 FDEs lost
 }
