@@ -77,27 +77,42 @@ func resolveOverlaps(spans []span, rep *Report) []span {
 	return spans
 }
 
-// sortSpans returns spans, which are in the order of the section, by their starts;
-// those with one start stay in their order. It is the starts that are sorted: spans
-// are large.
+// sortSpans returns spans ordered by their starts; those with one start stay in their
+// order. It is a radix sort of the starts: spans are large, and objects have up to
+// 100,000 of them.
 func sortSpans(spans []span) []span {
+	const digit = 11 // bits
 	type key struct {
-		start Addr
+		start Addr // less the lowest
 		i     int
 	}
-	keys := make([]key, len(spans))
+	low, high := ^Addr(0), Addr(0)
 	for i := range spans {
-		keys[i] = key{spans[i].start, i}
+		low, high = min(low, spans[i].start), max(high, spans[i].start)
 	}
-	slices.SortFunc(keys, func(a, b key) int {
-		if a.start != b.start {
-			return cmp.Compare(a.start, b.start)
+	keys, to := make([]key, len(spans)), make([]key, len(spans))
+	for i := range spans {
+		keys[i] = key{spans[i].start - low, i}
+	}
+	for shift := 0; shift < 64 && (high-low)>>shift > 0; shift += digit {
+		var next [1 << digit]int // where the next key with this digit goes
+		for i := range keys {
+			next[keys[i].start>>shift%(1<<digit)]++
 		}
-		return a.i - b.i
-	})
+		place := 0
+		for d := range next {
+			next[d], place = place, place+next[d]
+		}
+		for _, k := range keys {
+			at := &next[k.start>>shift%(1<<digit)]
+			to[*at] = k
+			*at++
+		}
+		keys, to = to, keys
+	}
 	sorted := make([]span, len(spans))
-	for to, k := range keys {
-		sorted[to] = spans[k.i]
+	for i, k := range keys {
+		sorted[i] = spans[k.i]
 	}
 	return sorted
 }
