@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"ehasm/internal/script"
 )
 
 // scriptCommands are the ways to print a recording, by name; the first is what
@@ -32,7 +35,7 @@ func measureCommand(cfg config, rec recording, rounds int) (*commandResult, erro
 	res.Bytes = st.Size()
 	cache, empty := filepath.Join(cfg.dir, "perf", "cache"), filepath.Join(cfg.dir, "perf", "empty")
 	ehasm := filepath.Join(cfg.dir, "ehasm")
-	if _, _, err := timeCommand(cfg, cache, ehasm, "script", "-q", "-i", rec.path); err != nil {
+	if err := fillCache(cfg, cache, ehasm, rec.path); err != nil {
 		return nil, err
 	}
 	for range rounds {
@@ -55,6 +58,32 @@ func measureCommand(cfg config, rec recording, rounds int) (*commandResult, erro
 	}
 	cfg.progress("%s: %d rounds of the commands", rec.Name, rounds)
 	return res, nil
+}
+
+// fillCache builds the eh_elfs of all objects in which a recording has frames; script
+// itself does so only for those that are worth it.
+func fillCache(cfg config, home, ehasm, path string) error {
+	stats := filepath.Join(cfg.dir, "perf", "stats")
+	if _, _, err := timeCommand(cfg, home, ehasm, "script", "-q", "--cache=false", "--stats="+stats, "-i", path); err != nil {
+		return err
+	}
+	defer os.Remove(stats)
+	text, err := os.ReadFile(stats)
+	if err != nil {
+		return err
+	}
+	var summary script.Summary
+	if err := json.Unmarshal(text, &summary); err != nil {
+		return err
+	}
+	args := []string{ehasm, "build", "-q", "--cache", "--vdso"}
+	for _, o := range summary.Objects {
+		if o.Path != "" && o.Error == "" {
+			args = append(args, o.Path)
+		}
+	}
+	_, _, err = timeCommand(cfg, home, args...)
+	return err
 }
 
 // timeCommand runs a command whose output goes to a file; home is the cache of

@@ -47,8 +47,8 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	return nil, &rowStepper{rows: rows, worth: worth, note: func() { d.note(object, file) }}, nil
 }
 
-// stepsPerRow is how many steps by rows on demand (70 to 100 ns each) take the time in
-// which a row is compiled (200 to 300).
+// stepsPerRow is how many steps by rows on demand (some 100 ns) take the time in which
+// a row is compiled (some 250 ns).
 const stepsPerRow = 3
 
 // rowStepper takes steps by rows on demand.
