@@ -12,33 +12,54 @@ import (
 // every cut of the file takes something away. It has no build-id.
 func smallELF(t testing.TB, seed byte) []byte {
 	t.Helper()
-	le := binary.LittleEndian
-	const (
-		textOff  = 0x100
-		textSize = 0x40
-		frameOff = textOff + textSize
-	)
-	var frame []byte
-	entry := func(body []byte) {
-		for (len(body)+4)%8 != 0 {
-			body = append(body, 0) // DW_CFA_nop
-		}
-		frame = append(le.AppendUint32(frame, uint32(len(body))), body...)
-	}
-	// CIE: version 1, "zR", code alignment 1, data alignment -8, return address 16,
-	// pcrel|sdata4, DW_CFA_def_cfa rsp 8, DW_CFA_offset rip 1
-	entry([]byte{0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1})
+	f := frames{text: 0x40}
+	f.cie()
 	for i := range uint32(2) {
-		at := uint32(len(frame))
-		body := le.AppendUint32(nil, at+4)
-		body = le.AppendUint32(body, textOff+i*0x20-(frameOff+at+8)) // start, relative to its own place
-		body = le.AppendUint32(body, 0x20)
 		// push %rbp; mov %rsp,%rbp; ...; ret
-		body = append(body, 0, 0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x40|(8+seed%8), 0x0c, 7, 8)
-		entry(body)
+		f.fde(0, i*0x20, 0x20, 0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x40|(8+seed%8), 0x0c, 7, 8)
 	}
-	frame = append(frame, 0, 0, 0, 0)
+	return f.elf()
+}
 
+// frames is the .eh_frame of a shared object without build-id.
+type frames struct {
+	text  uint32 // its size, in bytes
+	frame []byte
+}
+
+const textOff = 0x100
+
+func (f *frames) entry(body []byte) {
+	for (len(body)+4)%8 != 0 {
+		body = append(body, 0) // DW_CFA_nop
+	}
+	f.frame = append(binary.LittleEndian.AppendUint32(f.frame, uint32(len(body))), body...)
+}
+
+// cie adds a CIE and returns where: version 1, "zR", code alignment 1, data alignment
+// -8, return address 16, pcrel|sdata4, DW_CFA_def_cfa rsp 8, DW_CFA_offset rip 1, and
+// what is given.
+func (f *frames) cie(more ...byte) uint32 {
+	at := uint32(len(f.frame))
+	f.entry(append([]byte{0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1}, more...))
+	return at
+}
+
+// fde adds an FDE for a stretch of the text.
+func (f *frames) fde(cie, start, size uint32, insts ...byte) {
+	le := binary.LittleEndian
+	at := uint32(len(f.frame))
+	body := le.AppendUint32(nil, at+4-cie)
+	body = le.AppendUint32(body, start-f.text-(at+8)) // relative to its own place
+	body = le.AppendUint32(body, size)
+	f.entry(append(append(body, 0), insts...))
+}
+
+func (f *frames) elf() []byte {
+	le := binary.LittleEndian
+	frame := append(f.frame, 0, 0, 0, 0)
+	textSize := int(f.text)
+	frameOff := textOff + textSize
 	names := "\x00.text\x00.eh_frame\x00.shstrtab\x00"
 	namesOff := frameOff + len(frame)
 	shoff := (namesOff + len(names) + 7) &^ 7
@@ -80,8 +101,8 @@ func smallELF(t testing.TB, seed byte) []byte {
 		le.PutUint64(s[32:], size)
 		le.PutUint64(s[48:], 1)
 	}
-	section(1, 1, 1, 6, textOff, textSize)
-	section(2, 7, 1, 2, frameOff, uint64(len(frame)))
+	section(1, 1, 1, 6, textOff, uint64(textSize))
+	section(2, 7, 1, 2, uint64(frameOff), uint64(len(frame)))
 	section(3, 17, 3, 0, uint64(namesOff), uint64(len(names)))
 	return b
 }
