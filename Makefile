@@ -21,7 +21,7 @@ lint:
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@latest ./...
 
 race:
-	$(GO) test -race ./cmd/... ./ehelf/... ./verify/... ./asmgen/...
+	$(GO) test -race ./cmd/... ./ehelf/... ./verify/... ./asmgen/... ./unwind/... ./internal/script ./internal/srcline
 
 # Long runs: make fuzz FUZZTIME=1h
 FUZZTIME ?= 10m
