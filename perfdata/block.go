@@ -14,12 +14,16 @@ const (
 // block is a piece of memory that records lie in. It is used again once nothing
 // refers to it.
 type block struct {
-	buf  []byte
-	refs int
+	buf   []byte
+	refs  int
+	pages []byte // that buf lies in, where it is a part of a file that is mapped
 }
 
 // pool keeps blocks for reuse.
-type pool struct{ free []*block }
+type pool struct {
+	free   []*block
+	mapped map[*block]bool
+}
 
 func (p *pool) get() *block {
 	if n := len(p.free); n > 0 {
@@ -33,6 +37,11 @@ func (p *pool) get() *block {
 
 func (p *pool) release(b *block) {
 	if b.refs--; b.refs == 0 {
+		if b.pages != nil {
+			delete(p.mapped, b)
+			unmapPages(b.pages)
+			return
+		}
 		const keep = 8
 		if len(p.free) < keep {
 			p.free = append(p.free, b)
@@ -75,12 +84,17 @@ type source struct {
 	r    io.Reader
 	left int64 // bytes of the data section that have not been read; -1: up to the end of the file
 	off  int64 // file offset of the first buffered byte
+
+	mapping *mapping // nil: r is read
 }
 
 // fill sees to it that n bytes are buffered, n at most maxRecord; false: the
 // data ends before.
 func (s *source) fill(n int) (bool, error) {
 	for s.end-s.pos < n || s.blk == nil {
+		if s.mapping != nil && s.more() {
+			continue
+		}
 		b := s.room()
 		if s.left >= 0 {
 			b = b[:min(int64(len(b)), s.left)]

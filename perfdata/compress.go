@@ -3,6 +3,7 @@ package perfdata
 import (
 	"io"
 	"iter"
+	"runtime/debug"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -28,6 +29,7 @@ const maxWindow = 128 << 20 // bytes; perf's levels use up to 8 MB, --ultra ones
 func newInflater(p *pool) *inflater {
 	f := &inflater{stream: stream{pool: p}, hungry: true}
 	f.resume, f.stop = iter.Pull(func(yield func(struct{}) bool) {
+		debug.SetPanicOnFault(true) // the payload may be mapped; iter.Pull hands a panic on
 		in := readerFunc(func(p []byte) (int, error) {
 			for len(f.in) == 0 {
 				f.hungry = true

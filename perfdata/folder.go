@@ -22,7 +22,11 @@ type input struct {
 }
 
 func (r *Reader) addInput(name string, in io.Reader) {
-	r.inputs = append(r.inputs, &input{name: name, src: source{stream: stream{pool: &r.pool}, r: in, left: -1}})
+	src := source{stream: stream{pool: &r.pool}, r: in, left: -1}
+	if r.opt.Map {
+		src.mapping = newMapping(in)
+	}
+	r.inputs = append(r.inputs, &input{name: name, src: src})
 }
 
 // folder tells whether records come from several files.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -352,4 +354,61 @@ func FuzzReader(f *testing.F) {
 			r.Close()
 		}
 	})
+}
+
+// TestMap reads a file mapped: the records, and what is missing, are the same. Windows
+// end in the middle of records.
+func TestMap(t *testing.T) {
+	b := twoEvents()
+	recording(b)
+	for range windowSize/maxRecord + 9 {
+		b.Add(perfdatatest.Record(70, 0, make([]byte, maxRecord-8))) // of a type not known
+	}
+	b.Add(dwarfSample(5, 0x400123, 100_000))
+	whole := b.File()
+	begin := int(binary.LittleEndian.Uint64(whole[40:]))
+	for _, n := range []int{len(whole), len(whole) - 100, windowSize + 1000, begin + 20, begin} {
+		file := whole[:n]
+		want, plain := readAll(t, file, Options{})
+		path := filepath.Join(t.TempDir(), "perf.data")
+		require.NoError(t, os.WriteFile(path, file, 0o666))
+		r, err := Open(path, Options{Map: true})
+		require.NoError(t, err)
+		var got []string
+		for r.Next() {
+			got = append(got, describe(r.Record()))
+		}
+		assert.Equal(t, want, got)
+		assert.Equal(t, fmt.Sprint(plain.Err()), fmt.Sprint(r.Err()))
+		assert.Equal(t, plain.Stats(), r.Stats())
+		assert.LessOrEqual(t, len(r.pool.mapped), 2)
+		require.NoError(t, r.Close())
+		assert.Empty(t, r.pool.mapped)
+	}
+}
+
+// TestMapGrows appends to a file that is being read, as perf record does.
+func TestMapGrows(t *testing.T) {
+	b := twoEvents()
+	b.Comm(perfdatatest.ID{PID: 10, TID: 11, ID: 5, Time: 100}, "first", true)
+	file := b.File()
+	clear(file[48:56]) // the data section has no size yet
+	path := filepath.Join(t.TempDir(), "perf.data")
+	cut := binary.LittleEndian.Uint64(file[40:])
+	n := int(cut) + int(binary.LittleEndian.Uint16(file[cut+6:]))
+	require.NoError(t, os.WriteFile(path, file[:n], 0o666))
+	r, err := Open(path, Options{Map: true})
+	require.NoError(t, err)
+	defer r.Close()
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.Write(dwarfSample(5, 0x400123, 130))
+	require.NoError(t, errors.Join(err, f.Close()))
+	var got []string
+	for r.Next() {
+		got = append(got, describe(r.Record()))
+	}
+	require.NoError(t, r.Err())
+	require.Len(t, got, 2)
+	assert.Contains(t, got[1], "ip=0x400123")
 }

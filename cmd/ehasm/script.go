@@ -183,7 +183,7 @@ func openRecording(path string) (*perfdata.Reader, error) {
 	if path == "-" {
 		return perfdata.NewReader(bufio.NewReaderSize(os.Stdin, 1<<20), perfdata.Options{})
 	}
-	return perfdata.Open(path, perfdata.Options{})
+	return perfdata.Open(path, perfdata.Options{Map: true})
 }
 
 // recordingSize is the size of the file, or of those in the folder; -1 where there

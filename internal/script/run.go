@@ -3,8 +3,10 @@ package script
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -25,6 +27,7 @@ type runner struct {
 	ids        map[string][]byte // build-ids of the header, by name
 	width      int               // of the longest event name
 	lost       uint64
+	shrunk     error             // what became of a recording that is mapped
 	kernelSeen bool              // by the reading goroutine
 	clean      *strings.Replacer // for folded stacks
 	places     places
@@ -96,7 +99,7 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 	if err := ctx.Err(); err != nil {
 		return s, err
 	}
-	return s, r.Err()
+	return s, errors.Join(run.shrunk, r.Err())
 }
 
 // takeInfo takes what the header says.
@@ -124,6 +127,8 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 	const every = 256
 	samples := uint64(0)
 	b := pool.get()
+	defer func() { send(b) }()
+	defer run.recoverShrunk(debug.SetPanicOnFault(true))
 	events := len(run.reader.Events())
 	for n := 0; run.reader.Next(); n++ {
 		if n%every == 0 {
@@ -154,7 +159,20 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 		}
 		run.add(b, s, comm)
 	}
-	send(b)
+}
+
+// recoverShrunk ends the reading of a recording that has become shorter: its
+// memory, if it is mapped, faults.
+func (run *runner) recoverShrunk(old bool) {
+	debug.SetPanicOnFault(old)
+	p := recover()
+	if p == nil {
+		return
+	}
+	if _, fault := p.(interface{ Addr() uintptr }); !fault {
+		panic(p)
+	}
+	run.shrunk = fmt.Errorf("%w: the file became shorter while it was read", perfdata.ErrTruncated)
 }
 
 // follow does what a record says about processes.

@@ -286,3 +286,23 @@ func TestParseFormat(t *testing.T) {
 	_, err := ParseFormat("xml")
 	assert.Error(t, err)
 }
+
+// TestShrunk truncates a recording that is mapped.
+func TestShrunk(t *testing.T) {
+	r := newRecording(t)
+	r.all()
+	for range 200 {
+		r.sample(10, libBase+0x3010, nil, 0x401050, 0x401010)
+	}
+	path := filepath.Join(r.dir, "perf.data")
+	require.NoError(t, os.WriteFile(path, r.File(), 0o666))
+	in, err := perfdata.Open(path, perfdata.Options{Map: true})
+	require.NoError(t, err)
+	defer in.Close()
+	require.True(t, in.Next()) // the window is mapped
+	require.NoError(t, os.Truncate(path, 2*int64(os.Getpagesize())))
+	var out bytes.Buffer
+	_, err = Run(context.Background(), in, &out, r.options(Perf))
+	assert.ErrorIs(t, err, perfdata.ErrTruncated)
+	assert.ErrorContains(t, err, "shorter")
+}

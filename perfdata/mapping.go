@@ -1,0 +1,80 @@
+package perfdata
+
+import (
+	"io"
+	"os"
+)
+
+// windowSize is how much of a file is mapped at once, in bytes.
+const windowSize = 8 << 20
+
+// mapping is a file that is mapped window by window instead of being read.
+type mapping struct {
+	file *os.File
+	size int64 // of the file when it was opened
+}
+
+// newMapping returns nil for what cannot be mapped, or is not read from its
+// beginning on.
+func newMapping(in io.Reader) *mapping {
+	f, ok := in.(*os.File)
+	if !ok {
+		return nil
+	}
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return nil
+	}
+	if pos, err := f.Seek(0, io.SeekCurrent); err != nil || pos != 0 {
+		return nil
+	}
+	return &mapping{f, st.Size()}
+}
+
+// more maps the window that begins with the first buffered byte. Where that
+// brings nothing, false, the rest is read: the file may have grown.
+func (s *source) more() bool {
+	buffered := int64(s.end - s.pos)
+	n := min(windowSize, s.mapping.size-s.off)
+	if s.left >= 0 {
+		n = min(n, s.left+buffered)
+	}
+	if n > buffered {
+		if blk := s.pool.mapFile(s.mapping.file, s.off, int(n)); blk != nil {
+			if s.blk != nil {
+				s.pool.release(s.blk)
+			}
+			s.blk, s.pos, s.end = blk, 0, int(n)
+			if s.left >= 0 {
+				s.left -= n - buffered
+			}
+			return true
+		}
+	}
+	s.r = io.NewSectionReader(s.mapping.file, s.off+buffered, 1<<62)
+	s.mapping = nil
+	return false
+}
+
+// mapFile makes a block of n bytes of a file, nil if it cannot be mapped.
+func (p *pool) mapFile(f *os.File, off int64, n int) *block {
+	lead := int(off % int64(os.Getpagesize()))
+	pages, err := mapPages(f, off-int64(lead), n+lead)
+	if err != nil {
+		return nil
+	}
+	b := &block{buf: pages[lead:], pages: pages, refs: 1}
+	if p.mapped == nil {
+		p.mapped = make(map[*block]bool)
+	}
+	p.mapped[b] = true
+	return b
+}
+
+// unmap frees all blocks that are mapped.
+func (p *pool) unmap() {
+	for b := range p.mapped {
+		unmapPages(b.pages)
+	}
+	p.mapped = nil
+}
