@@ -156,22 +156,23 @@ func (t *abbrevTable) find(code uint64) *abbrev {
 }
 
 // parseAbbrevs reads the declarations at an offset of .debug_abbrev; with only
-// not 0, up to the one of that code.
-func parseAbbrevs(section []byte, off uint64, f format, only uint64) *abbrevTable {
-	t := &abbrevTable{}
+// not 0, up to the one of that code. It tells whether it came so far before the end of
+// the section.
+func parseAbbrevs(section []byte, off uint64, f format, only uint64) (t *abbrevTable, whole bool) {
+	t = &abbrevTable{}
 	if off > uint64(len(section)) {
-		return t
+		return t, false
 	}
 	c := cursor{b: section, off: off}
 	for {
 		code := c.uleb()
 		if code == 0 || c.bad {
-			return t
+			return t, !c.bad
 		}
 		a := abbrev{tag: uint16(c.uleb()), children: c.u8() != 0, known: true}
 		a.parse(&c, f)
 		if c.bad {
-			return t
+			return t, false
 		}
 		if code == uint64(len(t.dense))+1 {
 			t.dense = append(t.dense, a)
@@ -182,7 +183,7 @@ func parseAbbrevs(section []byte, off uint64, f format, only uint64) *abbrevTabl
 			t.sparse[code] = &a
 		}
 		if code == only {
-			return t
+			return t, true
 		}
 	}
 }

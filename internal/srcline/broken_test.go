@@ -45,13 +45,15 @@ func FuzzSections(f *testing.F) {
 
 // askAll reads the index and asks for something in every part of it.
 func askAll(o *Object) {
-	idx, skeletons, err := o.sec.buildIndex()
-	o.index = idx
-	o.note(err)
-	if len(skeletons) > 0 {
-		o.dwos = &dwoFiles{dir: "/nonexistent", skeletons: skeletons, units: make(map[*unit]*dwoUnit)}
+	o.dir = "/nonexistent"
+	q := newQuick(o.sec, nil)
+	for _, a := range q.list {
+		if u, _ := q.unit(o.sec, a.lo); u != nil {
+			o.lookup(u, a.lo, both)
+		}
 	}
-	for _, p := range idx {
+	o.whole()
+	for _, p := range o.index {
 		for _, a := range []uint64{p.lo, p.lo + (p.hi-p.lo)/2, p.hi} {
 			o.lookup(p.unit, a, both)
 		}
@@ -68,7 +70,7 @@ func TestBroken(t *testing.T) {
 		for range 1500 {
 			s := &sections{info: whole.info, abbrev: whole.abbrev, str: whole.str, lineStr: whole.lineStr,
 				ranges: whole.ranges, rnglists: whole.rnglists, line: whole.line, aranges: whole.aranges}
-			all := []*[]byte{&s.info, &s.abbrev, &s.ranges, &s.rnglists, &s.line}
+			all := []*[]byte{&s.info, &s.abbrev, &s.ranges, &s.rnglists, &s.line, &s.aranges}
 			p := all[rnd.IntN(len(all))]
 			if len(*p) == 0 {
 				continue

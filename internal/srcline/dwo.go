@@ -89,7 +89,7 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 	if s == nil {
 		return nil, ErrNone
 	}
-	if err := s.parseUnits(); err != nil {
+	if err := s.parseUnits(toEnd); err != nil {
 		return nil, err
 	}
 	for _, u := range s.units {
@@ -101,6 +101,7 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 			continue
 		}
 		u.low, u.addr, u.addrBase = skeleton.low, skeleton.addr, skeleton.addrBase
+		u.opened.Do(func() {})
 		u.ranges, u.rangesBase = skeleton.ranges, t.rangesBase
 		if u.version >= 5 { // the tables' headers are skipped: DWARF 5, 7.26 and 7.28
 			u.strOffsetsBase, u.rnglistsBase = 8, 12

@@ -63,7 +63,7 @@ type level struct {
 
 func (u *unit) walk(t *funcTable, extents *[]extent) error {
 	abbrevs := u.sec.table(u)
-	c := cursor{b: u.sec.info[:u.end], off: u.entries}
+	c := cursor{b: u.data(), off: u.entries}
 	here := level{fn: none}
 	var up []level
 	var spans []span
@@ -218,7 +218,7 @@ func (u *unit) name(r ref) string {
 // names reads the names at an entry, and what it refers to for more.
 func (u *unit) names(off uint64) (plain, linkage string, next ref) {
 	next = refNone
-	c := cursor{b: u.sec.info[:u.end], off: off}
+	c := cursor{b: u.data(), off: off}
 	a := u.sec.table(u).find(c.uleb())
 	if a == nil {
 		return

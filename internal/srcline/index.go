@@ -26,7 +26,7 @@ func (s *sections) buildIndex() (idx index, skeletons map[*unit]top, first error
 			first = err
 		}
 	}
-	note(s.parseUnits())
+	note(s.parseUnits(toEnd))
 	skeletons = make(map[*unit]top)
 	var spans []span
 	var orphans []*unit
@@ -89,9 +89,15 @@ func (s *sections) adopt(orphans []*unit, note func(error)) (idx index) {
 	return idx
 }
 
-// arangesByUnit reads .debug_aranges (DWARF 5, 6.1.2).
+// arangesByUnit is what .debug_aranges says, by unit.
 func (s *sections) arangesByUnit() map[uint64][]span {
 	all := make(map[uint64][]span)
+	s.readAranges(func(off uint64, sp span) { all[off] = append(all[off], sp) })
+	return all
+}
+
+// readAranges reads .debug_aranges (DWARF 5, 6.1.2).
+func (s *sections) readAranges(f func(off uint64, sp span)) {
 	c := cursor{b: s.aranges}
 	for c.off < uint64(len(s.aranges)) && !c.bad {
 		begin := c.off
@@ -109,13 +115,12 @@ func (s *sections) arangesByUnit() map[uint64][]span {
 			for c.off+tuple <= end {
 				lo := c.u64()
 				if sp := (span{lo, lo + c.u64()}); sp.live() {
-					all[off] = append(all[off], sp)
+					f(off, sp)
 				}
 			}
 		}
 		c.off = end
 	}
-	return all
 }
 
 // units calls f for the units that may hold addr, the smallest span first,

@@ -77,11 +77,14 @@ func (s *sections) newProgram(off uint64, compDir string) (*dwarf.LineReader, er
 // folders and files in a header of version 5 (DWARF 5, 6.2.4), for which it takes
 // memory at once.
 func (s *sections) checkProgram(off uint64) error {
+	const lengths = 12 // of the 64-bit format
+	s.packed.line.upTo(off + lengths)
 	c := cursor{b: s.line, off: off}
 	n, wide := c.initialLength()
 	if c.bad || n > uint64(len(s.line))-c.off {
 		return fmt.Errorf("length %#x goes beyond the end", n)
 	}
+	s.packed.line.upTo(c.off + n)
 	c.b = c.b[:c.off+n]
 	version := c.u16()
 	if version != 5 {

@@ -54,7 +54,7 @@ func (o *Object) open(file io.ReaderAt, opt *Options) error {
 	if f.Machine != elf.EM_X86_64 || f.Class != elf.ELFCLASS64 {
 		return fmt.Errorf("for machine %v", f.Machine)
 	}
-	path := opt.Path
+	path, main := opt.Path, f
 	if o.sec, err = loadSections(f, file, ""); err != nil {
 		return err
 	}
@@ -72,11 +72,11 @@ func (o *Object) open(file io.ReaderAt, opt *Options) error {
 	if err := o.openAlt(f, path, opt); err != nil {
 		o.note(err)
 	}
-	idx, skeletons, err := o.sec.buildIndex()
-	o.note(err)
-	o.index = idx
-	if len(skeletons) > 0 {
-		o.dwos = &dwoFiles{skeletons: skeletons, units: make(map[*unit]*dwoUnit), dir: filepath.Dir(path)}
+	o.dir = filepath.Dir(path)
+	if o.sec.packed.info != nil && len(o.sec.aranges) > 0 {
+		o.quick = newQuick(o.sec, linkageTables(main))
+	} else {
+		o.whole()
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (o *Object) openAlt(f *elf.File, path string, opt *Options) error {
 		}
 		o.files = append(o.files, file)
 		o.sec.alt = s
-		err = s.parseUnits()
+		err = s.parseUnits(toEnd)
 		for _, u := range s.units {
 			if _, e := u.open(); err == nil {
 				err = e

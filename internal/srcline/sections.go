@@ -1,19 +1,14 @@
 package srcline
 
 import (
-	"bufio"
-	"bytes"
 	"debug/elf"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 
-	"github.com/klauspost/compress/zlib"
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,12 +17,17 @@ import (
 type sections struct {
 	info, abbrev, str, lineStr, strOffsets, addr []byte
 	ranges, rnglists, line, aranges              []byte
-	units                                        []*unit // by offset
 	alt                                          *sections
 	mapped                                       [][]byte
 
-	mu      sync.Mutex
-	abbrevs map[abbrevKey]*abbrevTable
+	// What is still to be inflated of them; nil: nothing.
+	packed struct{ info, abbrev, line *packed }
+
+	mu       sync.Mutex
+	abbrevs  map[abbrevKey]*abbrevTable
+	units    []*unit // by offset, up to parsed
+	parsed   uint64  // in .debug_info
+	unitsErr error   // why it is no further
 }
 
 type abbrevKey struct {
@@ -42,12 +42,28 @@ func (s *sections) table(u *unit) *abbrevTable {
 	defer s.mu.Unlock()
 	t := s.abbrevs[k]
 	if t == nil {
-		t = parseAbbrevs(s.abbrev, k.off, k.f, 0)
+		t = s.parseAbbrevs(k.off, k.f, 0)
 		if s.abbrevs == nil {
 			s.abbrevs = make(map[abbrevKey]*abbrevTable)
 		}
 		s.abbrevs[k] = t
 	}
+	return t
+}
+
+// parseAbbrevs reads the declarations at an offset; with only not 0, up to the one of
+// that code.
+func (s *sections) parseAbbrevs(off uint64, f format, only uint64) *abbrevTable {
+	p := s.packed.abbrev
+	const usual = 1 << 13
+	for n := off + usual; p != nil && n < uint64(len(s.abbrev)); n += n - off {
+		p.upTo(n)
+		if t, whole := parseAbbrevs(s.abbrev[:n], off, f, only); whole {
+			return t
+		}
+	}
+	p.upTo(uint64(len(s.abbrev)))
+	t, _ := parseAbbrevs(s.abbrev, off, f, only)
 	return t
 }
 
@@ -90,20 +106,24 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 		if sec == nil || sec.Type == elf.SHT_NOBITS {
 			continue
 		}
+		later := map[string]**packed{"info": &s.packed.info, "abbrev": &s.packed.abbrev, "line": &s.packed.line}[name]
 		load := func() {
-			b, err := sectionData(sec, file)
-			*dst = b
+			l, err := loadSection(sec, file, later != nil)
+			mu.Lock()
+			defer mu.Unlock()
+			*dst = l.data
+			if later != nil {
+				*later = l.packed
+			}
+			s.mapped = append(s.mapped, l.pages...)
 			if err != nil {
-				mu.Lock()
 				first = fmt.Errorf("section %s: %w", sec.Name, err)
-				mu.Unlock()
 			}
 		}
-		if m := mapSection(sec, file); m.data != nil {
-			*dst = m.data
-			s.mapped = append(s.mapped, m.pages)
+		if later == nil && isPacked(sec) {
+			busy.Go(load) // they are inflated now
 		} else {
-			busy.Go(load) // inflating is most of the time that opening takes
+			load()
 		}
 	}
 	busy.Wait()
@@ -114,14 +134,68 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 	return s, nil
 }
 
+// isPacked tells whether a section is compressed.
+func isPacked(sec *elf.Section) bool {
+	return sec.Flags&elf.SHF_COMPRESSED != 0 || strings.HasPrefix(sec.Name, ".z")
+}
+
+// loaded is a section.
+type loaded struct {
+	data   []byte
+	packed *packed // what is still to be inflated of data; nil: nothing
+	pages  [][]byte
+}
+
+// loadSection maps or reads a section. A compressed one may be inflated later, where it is
+// mapped.
+func loadSection(sec *elf.Section, file io.ReaderAt, later bool) (l loaded, err error) {
+	defer func() {
+		if p := recover(); p != nil { // the file shrinks
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of this goroutine
+	m := mapSection(sec, file)
+	raw := m.data
+	if m.data != nil {
+		l.pages = append(l.pages, m.pages)
+	} else {
+		raw, err = io.ReadAll(io.NewSectionReader(file, int64(sec.Offset), int64(sec.FileSize)))
+		if err != nil {
+			return l, err
+		}
+		if uint64(len(raw)) < sec.FileSize {
+			return l, io.ErrUnexpectedEOF
+		}
+	}
+	if !isPacked(sec) {
+		l.data = raw
+		return l, nil
+	}
+	p, err := newPacked(sec.Name, raw)
+	if err != nil {
+		return l, err
+	}
+	if m.data != nil && p.reserve() {
+		l.pages = append(l.pages, p.data)
+		l.data = p.data[:p.size]
+		if l.packed = p; !later {
+			l.packed = nil
+			err = p.inflate(p.size)
+		}
+		return l, err
+	}
+	l.data, err = p.all()
+	return l, err
+}
+
 // mapping is the data of a section in pages of memory.
 type mapping struct{ data, pages []byte }
 
-// mapSection maps a section, if file is one that can be mapped and the section
-// is not compressed.
+// mapSection maps a section, if file is one that can be mapped.
 func mapSection(sec *elf.Section, file io.ReaderAt) mapping {
 	f, ok := file.(*os.File)
-	if !ok || sec.Flags&elf.SHF_COMPRESSED != 0 || strings.HasPrefix(sec.Name, ".z") || sec.FileSize == 0 {
+	if !ok || sec.FileSize == 0 {
 		return mapping{}
 	}
 	st, err := f.Stat()
@@ -134,59 +208,4 @@ func mapSection(sec *elf.Section, file io.ReaderAt) mapping {
 		return mapping{}
 	}
 	return mapping{m[lead:], m}
-}
-
-// sectionData reads a section, and inflates it where it is compressed: gABI
-// chapter 4, "Section Compression", or GNU's older form, "ZLIB" and the size as a
-// big-endian number before the stream.
-func sectionData(sec *elf.Section, file io.ReaderAt) (b []byte, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%v", p)
-		}
-	}()
-	raw := io.NewSectionReader(file, int64(sec.Offset), int64(sec.FileSize))
-	old := strings.HasPrefix(sec.Name, ".z")
-	if !old && sec.Flags&elf.SHF_COMPRESSED == 0 {
-		return sec.Data()
-	}
-	var head [24]byte // Elf64_Chdr
-	n := len(head)
-	if old {
-		n = 12
-	}
-	if _, err := io.ReadFull(raw, head[:n]); err != nil {
-		return nil, err
-	}
-	kind, size := elf.CompressionType(binary.LittleEndian.Uint32(head[:])), binary.LittleEndian.Uint64(head[8:])
-	if old {
-		kind, size = elf.COMPRESS_ZLIB, binary.BigEndian.Uint64(head[4:])
-	}
-	var r io.Reader
-	switch in := bufio.NewReaderSize(raw, 1<<16); {
-	case old && string(head[:4]) != "ZLIB":
-		return nil, errors.New("not compressed as its name says")
-	case kind == elf.COMPRESS_ZLIB:
-		r, err = zlib.NewReader(in)
-	case kind == elf.COMPRESS_ZSTD:
-		var d *zstd.Decoder
-		if d, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1)); err == nil {
-			defer d.Close()
-			r = d
-		}
-	default:
-		err = fmt.Errorf("compression type %d", kind)
-	}
-	if err != nil {
-		return nil, err
-	}
-	// The size is a claim of the file: for more than the usual, memory is taken
-	// as the data come.
-	const usual, most = 16, 1 << 40
-	out := bytes.NewBuffer(make([]byte, 0, min(size, usual*sec.FileSize)+bytes.MinRead))
-	got, err := io.Copy(out, io.LimitReader(r, int64(min(size, most))))
-	if err == nil && uint64(got) != size {
-		err = io.ErrUnexpectedEOF
-	}
-	return out.Bytes(), err
 }

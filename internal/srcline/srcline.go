@@ -27,9 +27,12 @@ type Frame struct {
 // several goroutines, Close only after all of them.
 type Object struct {
 	sec   *sections
-	index index
+	quick *quick
+	dir   string // for .dwo files
+	once  sync.Once
+	index index // after once
+	dwos  atomic.Pointer[dwoFiles]
 	files []*os.File
-	dwos  *dwoFiles
 	err   atomic.Pointer[error]
 	used  atomic.Int64 // bytes in tables of units
 	limit int64
@@ -61,6 +64,14 @@ func (o *Object) note(err error) {
 func (o *Object) Lookup(addr uint64, want Want) (frames []Frame) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	o.note(try(func() error {
+		u, found := o.quick.unit(o.sec, addr)
+		if u != nil {
+			frames = o.lookup(u, addr, want)
+		}
+		if found {
+			return nil
+		}
+		o.whole()
 		o.index.units(addr, func(u *unit) bool {
 			frames = o.lookup(u, addr, want)
 			return frames != nil
@@ -68,6 +79,18 @@ func (o *Object) Lookup(addr uint64, want Want) (frames []Frame) {
 		return nil
 	}))
 	return frames
+}
+
+// whole reads the index.
+func (o *Object) whole() {
+	o.once.Do(func() {
+		idx, skeletons, err := o.sec.buildIndex()
+		o.note(err)
+		o.index = idx
+		if len(skeletons) > 0 {
+			o.dwos.Store(&dwoFiles{skeletons: skeletons, units: make(map[*unit]*dwoUnit), dir: o.dir})
+		}
+	})
 }
 
 func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
@@ -122,8 +145,8 @@ func (o *Object) lines(u *unit) *lineTable {
 // funcs returns the functions of a unit, and the unit that their entries are in:
 // another one where the unit is the skeleton of a .dwo file.
 func (o *Object) funcs(u *unit) (*unit, *funcTable) {
-	if o.dwos != nil {
-		in, size, err := o.dwos.unit(u)
+	if d := o.dwos.Load(); d != nil {
+		in, size, err := d.unit(u)
 		o.note(err)
 		o.count(size)
 		if in != nil {
@@ -149,7 +172,11 @@ func (o *Object) funcs(u *unit) (*unit, *funcTable) {
 // debug/dwarf and debug/elf may not be proof against all there is.
 func try(f func() error) (err error) {
 	defer func() {
-		if p := recover(); p != nil {
+		switch p := recover().(type) {
+		case nil:
+		case *sectionError:
+			err = p
+		default:
 			err = fmt.Errorf("reading debug information: %v", p)
 		}
 	}()
@@ -163,14 +190,14 @@ func (o *Object) count(n int) {
 	}
 	defer o.drop.Unlock()
 	o.used.Store(0)
-	for _, u := range o.sec.units {
+	for _, u := range o.sec.unitList() {
 		u.mu.Lock()
 		u.funcs, u.lines = nil, nil
 		u.mu.Unlock()
 	}
 	o.sec.forget()
-	if o.dwos != nil {
-		o.dwos.forget()
+	if d := o.dwos.Load(); d != nil {
+		d.forget()
 	}
 }
 

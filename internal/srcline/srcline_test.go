@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path"
@@ -322,4 +324,39 @@ func TestWant(t *testing.T) {
 		}
 	}
 	assert.Nil(t, o.Lookup(1<<40, both))
+}
+
+// TestQuick has several units, compressed: an address brings in what is before the end
+// of its unit, and no index; all of them give what the index gives.
+func TestQuick(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"-g", "-O2", "-gz=zlib", "-shared", "-fPIC", "-o", "lib.so"}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 8 {
+		name := fmt.Sprintf("f%d.c", i)
+		text := fmt.Sprintf("static int twice(int x) { return 2 * x; }\nint f%d(int x) {\n\treturn twice(x * x) + %d;\n}\n", i, i)
+		for k := range 600 {
+			text += fmt.Sprintf("struct s%x { int m%x; };\nstruct s%[1]x v%d_%d;\n", random.Uint64(), random.Uint64(), i, k)
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
+		args = append(args, name)
+	}
+	run(t, dir, "gcc", args...)
+	p := filepath.Join(dir, "lib.so")
+	whole := open(t, p, Options{})
+	whole.whole()
+	whole.quick = nil
+	o := open(t, p, Options{})
+	require.NotNil(t, o.quick)
+	first := whole.index[0].lo
+	require.NotEmpty(t, o.Lookup(first, both))
+	assert.Nil(t, o.index)
+	assert.Less(t, o.sec.packed.info.have.Load(), uint64(len(o.sec.info)))
+	assert.Len(t, o.sec.unitList(), 1)
+	for _, part := range whole.index {
+		for a := part.lo - 1; a <= part.hi; a++ {
+			require.Equal(t, whole.Lookup(a, both), o.Lookup(a, both), "%#x", a)
+		}
+	}
+	require.NoError(t, errors.Join(o.Err(), whole.Err()))
 }

@@ -16,7 +16,8 @@ type unit struct {
 	skeleton  bool
 	dwoID     uint64
 
-	// Set from the unit's entry by open.
+	// Set from the unit's entry by open, once.
+	opened         sync.Once
 	low            uint64 // base of range lists
 	addr           []byte // .debug_addr; of a .dwo, that of the object
 	addrBase       uint64
@@ -40,26 +41,53 @@ const (
 	utSplitType    = 6
 )
 
-// parseUnits reads the headers of all units.
-func (s *sections) parseUnits() error {
-	c := cursor{b: s.info}
-	for c.off < uint64(len(s.info)) {
-		u := &unit{sec: s, off: c.off, addr: s.addr, ranges: s.ranges}
-		n, wide := c.initialLength()
-		if c.bad || n > uint64(len(s.info))-c.off {
-			return fmt.Errorf("unit at %#x of .debug_info: its length %#x goes beyond the end", u.off, n)
-		}
-		u.wide, u.end = wide, c.off+n
-		code, err := u.header(&c)
-		if err != nil {
-			return fmt.Errorf("unit at %#x of .debug_info: %w", u.off, err)
-		}
-		if code {
-			s.units = append(s.units, u)
-		}
-		c.off = u.end
+// toEnd is beyond every offset.
+const toEnd = ^uint64(0)
+
+// unitList returns the units met so far.
+func (s *sections) unitList() []*unit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.units[:len(s.units):len(s.units)]
+}
+
+// parseUnits reads the headers of all units up to the one that the offset upTo of
+// .debug_info lies in.
+func (s *sections) parseUnits(upTo uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.unitsErr == nil && s.parsed < uint64(len(s.info)) && s.parsed <= upTo {
+		s.unitsErr = s.parseUnit()
 	}
+	return s.unitsErr
+}
+
+// parseUnit reads the next header.
+func (s *sections) parseUnit() error {
+	const longest = 40 // of the headers
+	s.packed.info.upTo(s.parsed + longest)
+	c := cursor{b: s.info, off: s.parsed}
+	u := &unit{sec: s, off: c.off, addr: s.addr, ranges: s.ranges}
+	n, wide := c.initialLength()
+	if c.bad || n > uint64(len(s.info))-c.off {
+		return fmt.Errorf("unit at %#x of .debug_info: its length %#x goes beyond the end", u.off, n)
+	}
+	u.wide, u.end = wide, c.off+n
+	code, err := u.header(&c)
+	if err != nil {
+		return fmt.Errorf("unit at %#x of .debug_info: %w", u.off, err)
+	}
+	if code {
+		s.units = append(s.units, u)
+	}
+	s.parsed = u.end
 	return nil
+}
+
+// data is .debug_info up to the end of the unit.
+func (u *unit) data() []byte {
+	u.sec.packed.info.upTo(u.end)
+	return u.sec.info[:u.end]
 }
 
 // header reads what follows the length; false: nothing of it is needed.
@@ -94,13 +122,20 @@ func (u *unit) header(c *cursor) (bool, error) {
 	return true, nil
 }
 
-// find returns the unit that an offset lies in.
+// find returns the unit that an offset lies in, opened.
 func (s *sections) find(off uint64) *unit {
+	s.parseUnits(off) // its error has been told, or will be
+	s.mu.Lock()
 	i := sort.Search(len(s.units), func(i int) bool { return s.units[i].end > off })
+	var u *unit
 	if i < len(s.units) && off >= s.units[i].entries {
-		return s.units[i]
+		u = s.units[i]
 	}
-	return nil
+	s.mu.Unlock()
+	if u != nil {
+		u.ready()
+	}
+	return u
 }
 
 // top is what the entry of a unit says.
@@ -114,16 +149,17 @@ type top struct {
 	dwoID             uint64
 	strBase, rngBase  value
 	rangesBase        uint64 // for the .dwo file only
+	addrBase          uint64
 }
 
 // top reads the entry of the unit.
 func (u *unit) top() (t top, err error) {
-	c := cursor{b: u.sec.info[:u.end], off: u.entries}
+	c := cursor{b: u.data(), off: u.entries}
 	code := c.uleb()
 	if code == 0 {
 		return t, nil // an empty unit
 	}
-	a := parseAbbrevs(u.sec.abbrev, u.abbrevOff, u.format, code).find(code)
+	a := u.sec.parseAbbrevs(u.abbrevOff, u.format, code).find(code)
 	if a == nil {
 		return t, fmt.Errorf("unit at %#x of .debug_info: no abbreviation %d", u.off, code)
 	}
@@ -152,7 +188,7 @@ func (u *unit) top() (t top, err error) {
 		case atRnglistsBase:
 			t.rngBase = v
 		case atAddrBase, atGNUAddrBase:
-			u.addrBase = v.u
+			t.addrBase = v.u
 		case atGNURangesBase:
 			t.rangesBase = v.u
 		}
@@ -163,14 +199,25 @@ func (u *unit) top() (t top, err error) {
 	return t, nil
 }
 
-// open takes from the unit's entry what its other entries need. It is called
-// once, before the unit is shared.
+// open reads the unit's entry, and takes from it what the other entries need.
 func (u *unit) open() (top, error) {
 	t, err := u.top()
-	if err != nil {
-		return t, err
+	if err == nil {
+		u.opened.Do(func() { u.take(t) })
 	}
-	u.strOffsetsBase, u.rnglistsBase = t.strBase.u, t.rngBase.u
+	return t, err
+}
+
+// ready does it where nobody has.
+func (u *unit) ready() {
+	u.opened.Do(func() {
+		if t, err := u.top(); err == nil {
+			u.take(t)
+		}
+	})
+}
+
+func (u *unit) take(t top) {
+	u.addrBase, u.strOffsetsBase, u.rnglistsBase = t.addrBase, t.strBase.u, t.rngBase.u
 	u.low, _ = u.address(t.low)
-	return t, nil
 }

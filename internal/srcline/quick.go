@@ -1,0 +1,76 @@
+package srcline
+
+import (
+	"cmp"
+	"debug/elf"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// quick finds the unit of an address by .debug_aranges: where .debug_info is
+// compressed, it then need not be inflated to its end for the index. What it
+// finds, the unit's own entry must confirm; for the rest there is the index.
+type quick struct {
+	list []arange
+	plt  []span // linkage tables: no compiler's code
+}
+
+type arange struct {
+	span
+	off uint64 // of the unit
+}
+
+func newQuick(s *sections, plt []span) *quick {
+	q := &quick{plt: plt}
+	s.readAranges(func(off uint64, sp span) { q.list = append(q.list, arange{sp, off}) })
+	slices.SortStableFunc(q.list, func(a, b arange) int { return cmp.Compare(a.lo, b.lo) })
+	return q
+}
+
+// linkageTables are the addresses of sections that the linker makes.
+func linkageTables(f *elf.File) (list []span) {
+	for _, sec := range f.Sections {
+		if strings.HasPrefix(sec.Name, ".plt") && sec.Flags&elf.SHF_EXECINSTR != 0 {
+			list = append(list, span{sec.Addr, sec.Addr + sec.Size})
+		}
+	}
+	return list
+}
+
+// unit returns the unit of an address, or nil with found where there is none. Where it
+// is not found, the index knows.
+func (q *quick) unit(s *sections, addr uint64) (u *unit, found bool) {
+	if q == nil {
+		return nil, false
+	}
+	for _, sp := range q.plt {
+		if addr >= sp.lo && addr < sp.hi {
+			return nil, true
+		}
+	}
+	i := sort.Search(len(q.list), func(i int) bool { return q.list[i].lo > addr })
+	if i == 0 || addr >= q.list[i-1].hi {
+		return nil, false
+	}
+	off := q.list[i-1].off
+	const header = 24 // the longest up to the entries, but for what units with an id have
+	u = s.find(off + header)
+	if u == nil || u.off != off {
+		return nil, false
+	}
+	t, err := u.open()
+	if err != nil || t.dwoName.form != 0 || t.tag != tagCompileUnit {
+		return nil, false
+	}
+	spans := u.spans(nil, t.low, t.high, t.ranges)
+	if t.ranges.form == 0 && t.high.form == 0 {
+		return u, true // it does not say: see adopt
+	}
+	for _, sp := range spans {
+		if addr >= sp.lo && addr < sp.hi {
+			return u, true
+		}
+	}
+	return nil, false
+}
