@@ -2,8 +2,8 @@
 # Compares the user frames of 'ehasm script' with those of 'perf script':
 #   bench/perf-agree.sh [perf.data...]
 # Without arguments it records hackbench, python3, gcc (also cc1plus alone), git, xz,
-# and node (also without its run-time compiler) with perf record -e cpu-clock
-# --call-graph dwarf, half a minute, below $BENCH_OUT/perf (default bench/out/perf). With
+# and node (several loads, also without its run-time compiler) with perf record
+# -e cpu-clock --call-graph dwarf, a minute, below $BENCH_OUT/perf (default bench/out/perf). With
 #   bench/perf-build.sh DIR && PERF_BUILDS=DIR bench/perf-agree.sh
 # it also says for each sample that differs what in perf is the cause. SHOW=N prints
 # N samples of each recording that differ for no known cause.
@@ -34,6 +34,11 @@ if [ $# -eq 0 ]; then
 	if command -v node >/dev/null; then
 		record node node perf-load/load.js
 		record node-jitless node --jitless perf-load/load.js
+		for load in server text crypto; do
+			record "node-$load" node "perf-load/$load.js"
+		done
+		npm=$(readlink -f "$(command -v npm)") &&
+			record node-parse node --expose-internals perf-load/parse.js "${npm%/bin/*}"
 		# As perf wants to have it: perf inject makes a file of each compiled function.
 		rm -rf "$out/jit" && mkdir "$out/jit"
 		(cd "$out/jit" && perf record -q -k 1 -m 16M -e cpu-clock --call-graph dwarf -- node --perf-prof \
@@ -41,7 +46,7 @@ if [ $# -eq 0 ]; then
 			echo "perf-agree: node --perf-prof: $(tail -n 1 "$out/jit.log")" >&2
 	fi
 	set --
-	for name in hackbench python3 gcc cc1plus git xz node-jitless node-inject node; do
+	for name in hackbench python3 gcc cc1plus git xz node node-{jitless,inject,server,text,crypto,parse}; do
 		[ ! -e "$out/$name.data" ] || set -- "$@" "$out/$name.data"
 	done
 fi

@@ -16,7 +16,7 @@ type FramePointers uint8
 // The values.
 const (
 	Always FramePointers = iota // in all
-	Gaps                        // in that of objects that have unwind information for other code
+	Gaps                        // in that of objects that have a table, be it an empty one
 	Never                       // in none: all frames are those that tables tell of
 )
 

@@ -128,6 +128,7 @@ type Object struct {
 	buildID []byte
 	loads   []segment
 	entry   uint64 // link-time; 0: none
+	table   bool   // it has an index of unwind information, maybe an empty one
 	fileErr error
 	plt     plt
 
@@ -322,6 +323,7 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 		return fmt.Errorf("%w: %x, recorded was %x", ErrReplaced, id, o.recorded)
 	}
 	o.buildID, o.entry = id, f.Entry
+	o.table = f.Section(".eh_frame_hdr") != nil
 	o.loads = nil
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {

@@ -161,6 +161,25 @@ func testWalk(t *testing.T, opt Options) {
 			assert.NoError(t, err)
 			assert.Equal(t, c.pointers, parsed)
 		}
+		for i, hdr := range []bool{false, true} { // an object without rows
+			made := unwindtest.ELF{Off: 0x1000, VAddr: 0x1000, Size: 0x1000, EmptyHdr: hdr}
+			path := filepath.Join(t.TempDir(), "made.so")
+			require.NoError(t, os.WriteFile(path, made.Bytes(), 0o666))
+			at := 0x30000 + 0x1000*uint64(i)
+			ps.Map(1, at, 0x1000, 0x1000, objects.Object(path, nil))
+			for _, pointers := range []FramePointers{Always, Gaps, Never} {
+				var pcs [10]uint64
+				regs, mem := start(at+8), stack(0x401010)
+				regs.Reg[abi.RBP] = mem.Lo
+				w := Walker{FramePointers: pointers}
+				_, cause, _ := w.Walk(ps.Process(1).Maps(), regs, mem, pcs[:])
+				want := NoObject
+				if pointers == Always || pointers == Gaps && hdr {
+					want = Outermost
+				}
+				assert.Equal(t, want, cause, "%v, table: %v", pointers, hdr)
+			}
+		}
 		assert.Equal(t, uint64(4), walker.Guessed)
 		assert.Equal(t, uint64(4), walker.GuessedStacks)
 	})

@@ -109,7 +109,10 @@ func (w *Walker) walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 				return n, chainEnd(guessed == n, regs, NoInfo), object
 			}
 		case noCode:
-			if w.FramePointers != Always || !m.guess(regs, mem) {
+			// perf inject makes files of code compiled at run time: with a table, but
+			// not always with something in it.
+			follow := w.FramePointers == Always || w.FramePointers == Gaps && object.table
+			if !follow || !m.guess(regs, mem) {
 				return n, chainEnd(guessed == n, regs, NoObject), object
 			}
 		}

@@ -46,8 +46,8 @@ in the object or its debug file.
 
 Some code has no unwind information: what is compiled at run time, the C run-time's
 start files, some assembler code. There the walk goes on by the frame pointer, which
-may leave a caller out. With --frame-pointers=gaps it does so only in files that have
-unwind information for other code, as perf script does, and otherwise ends there; with
+may leave a caller out. With --frame-pointers=gaps it does so only in files that have a
+table without a row for this code, as perf script does, and otherwise ends there; with
 never, stacks have only frames that unwind information proves.
 
 Examples:

@@ -39,6 +39,7 @@ type ELF struct {
 	Entry            uint64
 	BuildID          []byte
 	Funcs            []Func
+	EmptyHdr         bool // there is an .eh_frame_hdr, of no bytes
 }
 
 func pack(fields ...any) []byte {
@@ -88,7 +89,11 @@ func (e *ELF) ehFrame() []byte {
 // Bytes returns the file.
 func (e *ELF) Bytes() []byte {
 	const ehdr, phdr, shdr = 64, 56, 64
-	names := "\x00.eh_frame\x00.shstrtab\x00.symtab\x00.strtab\x00.text\x00"
+	names := "\x00.eh_frame\x00.shstrtab\x00.symtab\x00.strtab\x00.text\x00.eh_frame_hdr\x00"
+	sections := uint16(6)
+	if e.EmptyHdr {
+		sections++
+	}
 	note := pack(uint32(4), uint32(len(e.BuildID)), uint32(3), []byte("GNU\x00"), e.BuildID)
 	if len(e.BuildID) == 0 {
 		note = nil
@@ -104,12 +109,12 @@ func (e *ELF) Bytes() []byte {
 	place := func(b []byte) uint64 { p := at; at += uint64(len(b)+7) &^ 7; return p }
 	noteAt, frameAt, symAt, strAt, namesAt := place(note), place(frame), place(symtab), place(strtab), place([]byte(names))
 	shAt := at
-	at += 6 * shdr
+	at += uint64(sections) * shdr
 	if at > e.Off {
 		panic("segment too early")
 	}
 	out := pack([]byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"), uint16(3), uint16(62), uint32(1),
-		e.Entry, uint64(ehdr), shAt, uint32(0), uint16(ehdr), uint16(phdr), uint16(2), uint16(shdr), uint16(6), uint16(2))
+		e.Entry, uint64(ehdr), shAt, uint32(0), uint16(ehdr), uint16(phdr), uint16(2), uint16(shdr), sections, uint16(2))
 	out = append(out, pack(uint32(1), uint32(5), e.Off, e.VAddr, e.VAddr, e.Size, e.Size, uint64(4096))...)
 	out = append(out, pack(uint32(4), uint32(4), noteAt, noteAt, noteAt, uint64(len(note)), uint64(len(note)), uint64(4))...)
 	for _, b := range [][]byte{note, frame, symtab, strtab, []byte(names)} {
@@ -124,6 +129,9 @@ func (e *ELF) Bytes() []byte {
 	section(21, 2, 0, 0, symAt, uint64(len(symtab)), 4, 1, 24)
 	section(29, 3, 0, 0, strAt, uint64(len(strtab)), 0, 0, 0)
 	section(37, 1, 6, e.VAddr, e.Off, e.Size, 0, 0, 0)
+	if e.EmptyHdr {
+		section(43, 1, 2, frameAt, frameAt, 0, 0, 0, 0)
+	}
 	out = append(out, make([]byte, e.Off-uint64(len(out)))...)
 	return append(out, bytes.Repeat([]byte{0x90}, int(e.Size))...)
 }
