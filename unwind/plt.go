@@ -12,8 +12,8 @@ import (
 	"ehasm/ehelf"
 )
 
-// lld writes no unwind information for procedure linkage tables, and GNU ld none with
-// --no-ld-generated-unwind-info. Frame pointers say nothing there: the entries have no
+// lld and mold write no unwind information for procedure linkage tables, and GNU ld none
+// with --no-ld-generated-unwind-info. Frame pointers say nothing there: the entries have no
 // frame of their own, and whose rbp it is depends on the caller.
 
 // plt is an object's procedure linkage tables, read when they are first needed.
