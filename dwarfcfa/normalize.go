@@ -66,7 +66,7 @@ func clipToCode(spans []span, code codeImage, rep *Report) []span {
 // several FDEs with one start the first in the section counts.
 func resolveOverlaps(spans []span, rep *Report) []span {
 	if !slices.IsSortedFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) }) {
-		spans = sortSpans(spans)
+		sortSpans(spans)
 	}
 	all := len(spans)
 	spans = slices.CompactFunc(spans, func(a, b span) bool { return a.start == b.start })
@@ -77,10 +77,10 @@ func resolveOverlaps(spans []span, rep *Report) []span {
 	return spans
 }
 
-// sortSpans returns spans ordered by their starts; those with one start stay in their
+// sortSpans orders spans by their starts; those with one start stay in their
 // order. It is a radix sort of the starts: spans are large, and objects have up to
 // 100,000 of them.
-func sortSpans(spans []span) []span {
+func sortSpans(spans []span) {
 	const digit = 11 // bits
 	type key struct {
 		start Addr // less the lowest
@@ -110,11 +110,16 @@ func sortSpans(spans []span) []span {
 		}
 		keys, to = to, keys
 	}
-	sorted := make([]span, len(spans))
-	for i, k := range keys {
-		sorted[i] = spans[k.i]
+	// keys[i].i is where the span for i is. Each cycle is moved by one place.
+	for i := range keys {
+		first, to := spans[i], i
+		for keys[to].i != i {
+			from := keys[to].i
+			spans[to], keys[to].i = spans[from], to
+			to = from
+		}
+		spans[to], keys[to].i = first, to
 	}
-	return sorted
 }
 
 // maxPadding is the longest gap that can be padding: one less than the usual
