@@ -74,6 +74,7 @@ func (k *kit) make() string {
 		{"make", "-s", "OUT=" + k.dir, "all"},
 		{"gcc", "-O2", "-shared", "-fPIC", "-o", k.path("plugin.so"), "testdata/plugin.c"},
 		k.gcc("trust", "testdata/trust.c", k.path("libehunwind.a"), "-pthread"),
+		k.gcc("abandoned", "testdata/abandoned.c", k.path("libehunwind.a"), "-pthread"),
 		k.gcc("chain", "testdata/chain.c", k.path("libehunwind.a"), "-pthread"),
 		k.gcc("stacks-fp", append(inTestdata(programs["stacks"]), "-fno-omit-frame-pointer", k.path("libehunwind.so"))...),
 	}
@@ -237,6 +238,13 @@ func TestChain(t *testing.T) {
 	k := makeKit(t)
 	out := k.mustRun(t, k.path("eh"), nil, k.path("chain"))
 	assert.Regexp(t, `^walks=\d{4,} full=\d{3,} outermost=\d{2,} others=\d{3,} changes=many failures=0\n$`, out)
+}
+
+// TestAbandoned: a handler that interrupts a walk and does not return keeps one table,
+// and not all that are made later.
+func TestAbandoned(t *testing.T) {
+	k := makeKit(t)
+	assert.Equal(t, "pages +0\n", k.mustRun(t, k.path("eh"), nil, k.path("abandoned"), k.path("plugin.so")))
 }
 
 // TestTrust tests the rules of what is believed.

@@ -93,6 +93,7 @@ struct ehu_table {
     struct ehu_loaded *loaded;
     size_t num_loaded;
     unsigned long long adds, subs; /* of dl_iterate_phdr */
+    unsigned column;               /* of ehu_slot.count */
     struct ehu_table *next;        /* retired ones */
     uint64_t idle;                 /* bit i: slot i was seen without a reader since this was retired */
 };
@@ -100,7 +101,6 @@ _Static_assert(offsetof(struct ehu_table, n) == TABLE_N && offsetof(struct ehu_t
                    offsetof(struct ehu_table, cache) == TABLE_CACHE,
                "chain.h");
 
-extern _Atomic(struct ehu_table *) ehu_table_;
 void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *eh_elfs);
 
 static inline const struct ehu_object *ehu_find_(const struct ehu_table *t, uint64_t pc)
@@ -121,15 +121,24 @@ static inline const struct ehu_object *ehu_find_(const struct ehu_table *t, uint
 }
 
 /*
- * A walk holds a slot while it uses the table, so that the refresher knows when a
- * table that it replaced has no reader left. Threads are spread over the slots, each
- * with a cache line of its own; sharing one is correct, only slower.
+ * A walk is counted while it uses a table, so that the refresher knows when one that it
+ * replaced has no reader left. Threads are spread over slots, each with a cache line of its
+ * own; sharing one is correct, only slower. Each table has a column of the counts to itself,
+ * if one is left: a walk that never ends, since a handler that interrupted it did not return,
+ * keeps its table, and those that have to share its column.
  */
-enum { NUM_SLOTS = 64, ONE_WALK = 1 << 16 };
+enum { NUM_SLOTS = 64, NUM_COLUMNS = 8, ONE_WALK = 1 << 16 };
 struct ehu_slot {
-    _Alignas(64) _Atomic uint64_t state; /* readers now + ONE_WALK * walks so far */
+    _Alignas(64) _Atomic uint64_t count[NUM_COLUMNS]; /* readers now + ONE_WALK * walks so far */
 };
 extern struct ehu_slot ehu_slots_[NUM_SLOTS];
+
+/* The table that walks see, which begins a page, plus its column. */
+extern _Atomic uintptr_t ehu_current_;
+static inline const struct ehu_table *ehu_table_of_(uintptr_t current)
+{
+    return (const struct ehu_table *)(current & ~(uintptr_t)(NUM_COLUMNS - 1));
+}
 
 static inline uint64_t ehu_thread_pointer_(void)
 {
@@ -138,14 +147,26 @@ static inline uint64_t ehu_thread_pointer_(void)
     return fs;
 }
 
-static inline struct ehu_slot *ehu_enter_(uint64_t walks)
+struct ehu_reading {
+    const struct ehu_table *table; /* null before ehu_init */
+    _Atomic uint64_t *count;
+};
+
+/* ehu_enter_ counts a reader, and then sees that it is one of the table that is still there. */
+static inline struct ehu_reading ehu_enter_(uint64_t walks)
 {
     struct ehu_slot *s = &ehu_slots_[ehu_thread_pointer_() * 0x9e3779b97f4a7c15u >> 58];
-    atomic_fetch_add(&s->state, 1 + walks);
-    return s;
+    for (;;) {
+        uintptr_t current = atomic_load(&ehu_current_);
+        _Atomic uint64_t *count = &s->count[current % NUM_COLUMNS];
+        atomic_fetch_add(count, 1 + walks);
+        if (atomic_load(&ehu_current_) == current)
+            return (struct ehu_reading){ehu_table_of_(current), count};
+        atomic_fetch_sub(count, 1 + walks);
+    }
 }
 
-static inline void ehu_leave_(struct ehu_slot *s) { atomic_fetch_sub_explicit(&s->state, 1, memory_order_release); }
+static inline void ehu_leave_(struct ehu_reading r) { atomic_fetch_sub_explicit(r.count, 1, memory_order_release); }
 
 /* ----------------------------------------------------------------------- maps.c, code.c */
 

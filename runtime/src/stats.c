@@ -14,7 +14,8 @@ void ehu_stats(ehu_stats_t *s)
 {
     memset(s, 0, sizeof *s);
     for (int i = 0; i < NUM_SLOTS; i++)
-        s->walks += atomic_load_explicit(&ehu_slots_[i].state, memory_order_relaxed) / ONE_WALK;
+        for (int c = 0; c < NUM_COLUMNS; c++)
+            s->walks += atomic_load_explicit(&ehu_slots_[i].count[c], memory_order_relaxed) / ONE_WALK;
     s->refreshes = counter(COUNT_REFRESHES);
     s->full = counter(COUNT_FULL);
     s->no_info = counter(COUNT_NO_INFO);
@@ -28,11 +29,10 @@ void ehu_stats(ehu_stats_t *s)
     s->other_stacks = counter(COUNT_OTHER_STACKS);
     s->probes = counter(COUNT_PROBES);
     s->looks = counter(COUNT_LOOKS);
-    struct ehu_slot *slot = ehu_enter_(0);
-    const struct ehu_table *t = atomic_load(&ehu_table_);
-    if (t)
-        ehu_count_objects_(t, &s->objects, &s->eh_elfs);
-    ehu_leave_(slot);
+    struct ehu_reading reading = ehu_enter_(0);
+    if (reading.table)
+        ehu_count_objects_(reading.table, &s->objects, &s->eh_elfs);
+    ehu_leave_(reading);
 }
 
 static void print(void)

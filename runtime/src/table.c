@@ -21,7 +21,7 @@ struct ehu_loaded {
     struct ehu_elf *elf;
 };
 
-_Atomic(struct ehu_table *) ehu_table_;
+_Atomic uintptr_t ehu_current_;
 
 /* What follows is the refresher's, under the lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -293,21 +293,27 @@ static struct ehu_table *new_table(const struct ehu_table *old)
     return t;
 }
 
-/*
- * reclaim frees the retired tables without readers. A walk that began before a
- * table was replaced holds its slot until it ends; so once each slot was seen
- * without a reader, none is left that can have the old table.
- */
-static void reclaim(void)
+/* idle_slots has a bit for each slot without a reader in a column. */
+static uint64_t idle_slots(unsigned column)
 {
     uint64_t idle = 0;
     for (int i = 0; i < NUM_SLOTS; i++)
-        if (atomic_load(&ehu_slots_[i].state) % ONE_WALK == 0)
+        if (atomic_load(&ehu_slots_[i].count[column]) % ONE_WALK == 0)
             idle |= (uint64_t)1 << i;
+    return idle;
+}
+
+/*
+ * reclaim frees the retired tables without readers. A walk that began before a
+ * table was replaced is counted in the table's column until it ends; so once that
+ * was seen at 0 in each slot, none is left that can have the old table.
+ */
+static void reclaim(void)
+{
     struct ehu_table **link = &retired;
     while (*link) {
         struct ehu_table *t = *link;
-        t->idle |= idle;
+        t->idle |= idle_slots(t->column);
         if (t->idle != UINT64_MAX) {
             link = &t->next;
             continue;
@@ -315,6 +321,19 @@ static void reclaim(void)
         *link = t->next;
         free_table(t);
     }
+}
+
+/* choose_column takes one that neither a reader nor another table has; or else one without a reader now. */
+static unsigned choose_column(const struct ehu_table *old)
+{
+    unsigned used = old ? 1u << old->column : 0, quiet = 0;
+    for (const struct ehu_table *t = retired; t; t = t->next)
+        used |= 1u << t->column;
+    for (unsigned c = 0; c < NUM_COLUMNS; c++)
+        if (idle_slots(c) == UINT64_MAX)
+            quiet |= 1u << c;
+    unsigned best = quiet & ~used ? quiet & ~used : quiet;
+    return best ? (unsigned)__builtin_ctz(best) : 0;
 }
 
 static int see_counts(struct dl_phdr_info *info, size_t size, void *arg)
@@ -330,7 +349,7 @@ static int see_counts(struct dl_phdr_info *info, size_t size, void *arg)
 static int refresh(void)
 {
     struct listing l = {0};
-    struct ehu_table *old = atomic_load(&ehu_table_);
+    struct ehu_table *old = (struct ehu_table *)(uintptr_t)ehu_table_of_(atomic_load(&ehu_current_));
     reclaim();
     dl_iterate_phdr(see_counts, &l);
     if (old && l.adds == old->adds && l.subs == old->subs)
@@ -338,7 +357,8 @@ static int refresh(void)
     struct ehu_table *t = new_table(old);
     if (!t)
         return -1;
-    atomic_store(&ehu_table_, t);
+    t->column = choose_column(old);
+    atomic_store(&ehu_current_, (uintptr_t)t + t->column);
     if (old) {
         old->next = retired;
         retired = old;

@@ -346,8 +346,8 @@ static size_t backtrace(ehu_cursor_t *c, void **pcs, size_t n)
     if (n == 0)
         return 0;
     eh_elf_regs_t start = c->regs;
-    struct ehu_slot *slot = ehu_enter_(ONE_WALK);
-    const struct ehu_table *t = atomic_load(&ehu_table_);
+    struct ehu_reading reading = ehu_enter_(ONE_WALK);
+    const struct ehu_table *t = reading.table;
     pcs[0] = (void *)(uintptr_t)c->regs.reg[EH_ELF_RIP];
     size_t k = 0;
     if (t) {
@@ -361,7 +361,7 @@ static size_t backtrace(ehu_cursor_t *c, void **pcs, size_t n)
     } else {
         c->regs.status = EH_ELF_NO_INFO;
     }
-    ehu_leave_(slot);
+    ehu_leave_(reading);
     if (c->regs.status != EH_ELF_OUTERMOST)
         count_end(c->regs.status);
     return k + 1;
@@ -401,8 +401,8 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_w
     begin(&c);
     c.flags = EHU_ONLY_TABLES;
     size_t k = 0;
-    struct ehu_slot *slot = ehu_enter_(pcs ? ONE_WALK : 0);
-    const struct ehu_table *t = atomic_load(&ehu_table_);
+    struct ehu_reading reading = ehu_enter_(pcs ? ONE_WALK : 0);
+    const struct ehu_table *t = reading.table;
     c.regs.status = EH_ELF_NO_INFO;
     if (t) {
         k = in_parts(run, &c, t, pcs, max);
@@ -414,7 +414,7 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_w
             k = in_parts(by_steps, &c, t, pcs, max);
         }
     }
-    ehu_leave_(slot);
+    ehu_leave_(reading);
     int status = c.regs.status;
     uint64_t word;
     if (status != EH_ELF_OUTERMOST)
@@ -468,15 +468,15 @@ void ehu_cursor_init_from(ehu_cursor_t *c, const ucontext_t *context)
 int ehu_step(ehu_cursor_t *c)
 {
     size_t k = 0;
-    struct ehu_slot *slot = ehu_enter_(0);
-    const struct ehu_table *t = atomic_load(&ehu_table_);
+    struct ehu_reading reading = ehu_enter_(0);
+    const struct ehu_table *t = reading.table;
     if (!t)
         c->regs.status = EH_ELF_NO_INFO;
     else if (c->depth == EHU_MAX_DEPTH)
         c->regs.status = EHU_TOO_DEEP;
     else
         k = run_one(c, t);
-    ehu_leave_(slot);
+    ehu_leave_(reading);
     if (k == 1) {
         c->depth++;
         return 1;

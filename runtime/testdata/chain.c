@@ -65,7 +65,7 @@ __attribute__((noinline)) static void look(void)
     static uint64_t copy[WORDS];
     ehu_cursor_t c;
     ehu_cursor_init(&c);
-    const struct ehu_table *t = atomic_load(&ehu_table_);
+    const struct ehu_table *t = ehu_table_of_(atomic_load(&ehu_current_));
     uint64_t rsp = c.regs.reg[EH_ELF_RSP];
     if (!ehu_window_(rsp, &c.memory, &c.flags) || !object_of(t, &c.regs)->chain) {
         printf("FAIL no chain\n");
