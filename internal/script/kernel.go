@@ -47,15 +47,15 @@ func (run *runner) foreseeKernel(s *sample) {
 }
 
 // kernelTable is the symbols of the kernel, nil where they are not to be had.
-func (n *namer) kernelTable() *symbols.Table {
-	return n.kern.get(func() *symbols.Table {
+func (n *namer) kernelTable() *symbols.Kernel {
+	return n.kern.get(func() *symbols.Kernel {
 		if n.opt.Kallsyms == "" {
 			return nil
 		}
 		if t := n.kernelCopy(); t != nil {
 			return t
 		}
-		t, err := (*symbols.Table)(nil), n.running.other
+		t, err := (*symbols.Kernel)(nil), n.running.other
 		if err == nil {
 			err = n.otherBoot()
 		}
@@ -85,7 +85,7 @@ func (n *namer) otherBoot() error {
 // kernelCopy is the symbols of the copy that perf record keeps of kallsyms: those
 // of the recording, whatever kernel runs now, and read in a tenth of the time
 // that the kernel takes to print its own. A copy of another boot is not used.
-func (n *namer) kernelCopy() *symbols.Table {
+func (n *namer) kernelCopy() *symbols.Kernel {
 	k := &n.running
 	if !n.opt.HostKernel || len(k.buildID) < 2 || k.addr == 0 {
 		return nil

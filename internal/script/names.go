@@ -28,7 +28,7 @@ type frame struct {
 // namer finds names. Its methods may be called from several goroutines.
 type namer struct {
 	opt     *Options
-	kern    once[*symbols.Table]
+	kern    once[*symbols.Kernel]
 	mu      sync.Mutex
 	objects map[*unwind.Object]*once[*symbols.Table]
 	jit     map[int32]*once[jitMap]
