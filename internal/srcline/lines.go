@@ -3,9 +3,7 @@ package srcline
 import (
 	"cmp"
 	"debug/dwarf"
-	"errors"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"sort"
@@ -53,11 +51,11 @@ func (t *lineTable) size() int {
 	return n
 }
 
-// newProgram opens the line number program at an offset of .debug_line. The
+// newReader opens the line number program at an offset of .debug_line, for its files. The
 // reader of debug/dwarf wants a unit, of which it uses the byte order and the
 // size of addresses: one without entries will do, so that it does not read the
 // whole of .debug_info and its abbreviations.
-func (s *sections) newProgram(off uint64, compDir string) (*dwarf.LineReader, error) {
+func (s *sections) newReader(off uint64, compDir string) (*dwarf.LineReader, error) {
 	emptyUnit := []byte{8, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8, 0} // 7.5.1.1, and an empty entry
 	const entry = 11
 	d, err := dwarf.New([]byte{0}, nil, nil, emptyUnit, s.line, nil, nil, s.str)
@@ -73,51 +71,6 @@ func (s *sections) newProgram(off uint64, compDir string) (*dwarf.LineReader, er
 	}})
 }
 
-// checkProgram looks at what the reader of debug/dwarf trusts: the numbers of
-// folders and files in a header of version 5 (DWARF 5, 6.2.4), for which it takes
-// memory at once.
-func (s *sections) checkProgram(off uint64) error {
-	const lengths = 12 // of the 64-bit format
-	s.packed.line.upTo(off + lengths)
-	c := cursor{b: s.line, off: off}
-	n, wide := c.initialLength()
-	if c.bad || n > uint64(len(s.line))-c.off {
-		return fmt.Errorf("length %#x goes beyond the end", n)
-	}
-	s.packed.line.upTo(c.off + n)
-	c.b = c.b[:c.off+n]
-	version := c.u16()
-	if version != 5 {
-		return nil
-	}
-	c.skip(2) // address and segment selector sizes
-	c.offset(wide)
-	c.skip(5) // up to line_range
-	if opcodes := c.u8(); opcodes > 0 {
-		c.skip(uint64(opcodes) - 1)
-	}
-	for range 2 { // folders, files
-		forms := make([]uint16, c.u8())
-		for i := range forms {
-			c.uleb()
-			forms[i] = uint16(c.uleb())
-		}
-		count := c.uleb()
-		if c.bad || count > uint64(len(c.b))-c.off {
-			return fmt.Errorf("header names %d files", count)
-		}
-		for range count {
-			for _, form := range forms {
-				read(&c, attr{form: form}, format{wide, version})
-			}
-		}
-	}
-	if c.bad {
-		return fmt.Errorf("header goes beyond the end")
-	}
-	return nil
-}
-
 // parseLines runs the unit's line number program. What was found before an error
 // is in t.
 func (u *unit) parseLines(t *lineTable) error {
@@ -128,13 +81,15 @@ func (u *unit) parseLines(t *lineTable) error {
 	if top.stmtList.u > uint64(len(u.sec.line)) {
 		return fmt.Errorf("unit at %#x of .debug_info: its lines are beyond the end of .debug_line", u.off)
 	}
-	if err := u.sec.checkProgram(top.stmtList.u); err != nil {
-		return fmt.Errorf("unit at %#x of .debug_info: lines: %w", u.off, err)
-	}
+	p, err := u.sec.newProgram(top.stmtList.u)
 	dir := u.str(top.compDir)
-	r, err := u.sec.newProgram(top.stmtList.u, dir)
+	var r *dwarf.LineReader
 	if err == nil {
-		err = t.run(r, dir)
+		r, err = u.sec.newReader(top.stmtList.u, dir)
+	}
+	if err == nil {
+		err = t.run(p, u.sec.line)
+		t.takeFiles(r, dir, p.definesFiles)
 	}
 	if err != nil {
 		return fmt.Errorf("unit at %#x of .debug_info: lines: %w", u.off, err)
@@ -142,56 +97,11 @@ func (u *unit) parseLines(t *lineTable) error {
 	return nil
 }
 
-// run collects the rows. The reader's files may grow with the program; those of
-// version 5 it leaves relative to dir, the folder of the compilation.
-func (t *lineTable) run(r *dwarf.LineReader, dir string) error {
-	numbers := make(map[*dwarf.LineFile]uint32)
-	number := func(f *dwarf.LineFile) uint32 {
-		if f == nil {
-			return noFile - 1 // unknown, but there is code
-		}
-		n, ok := numbers[f]
-		if !ok {
-			files := r.Files()
-			n = noFile - 1
-			if i := slices.Index(files, f); i >= 0 {
-				n = uint32(i)
-			}
-			numbers[f] = n
-		}
-		return n
+// takeFiles takes the names of files. Those of version 5 the reader leaves relative to
+// dir, the folder of the compilation. Further ones the program may define.
+func (t *lineTable) takeFiles(r *dwarf.LineReader, dir string, further bool) {
+	for e := (dwarf.LineEntry{}); further && r.Next(&e) == nil; {
 	}
-	var sequences [][]row
-	var seq []row
-	var err error
-	for {
-		var e dwarf.LineEntry
-		if err = r.Next(&e); err != nil {
-			break
-		}
-		n := len(seq)
-		if e.EndSequence {
-			if n > 0 && (span{seq[0].addr, e.Address}).live() {
-				sequences = append(sequences, append(seq, row{e.Address, noFile, 0}))
-			}
-			seq = nil
-			continue
-		}
-		if n > 0 && e.Address < seq[n-1].addr {
-			continue // goes back, which no compiler does
-		}
-		x := row{e.Address, number(e.File), uint32(e.Line)}
-		if n > 0 && seq[n-1].addr == x.addr {
-			seq[n-1] = x // the later one covers instructions
-			n--
-			seq = seq[:n]
-		}
-		if n > 0 && seq[n-1].file == x.file && seq[n-1].line == x.line {
-			continue
-		}
-		seq = append(seq, x)
-	}
-	t.join(sequences)
 	for _, f := range r.Files() {
 		name := ""
 		if f != nil {
@@ -202,10 +112,6 @@ func (t *lineTable) run(r *dwarf.LineReader, dir string) error {
 		}
 		t.files = append(t.files, name)
 	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }
 
 // join puts sequences together. Where one begins in another, the latter ends.

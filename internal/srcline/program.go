@@ -1,0 +1,214 @@
+package srcline
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// program is a line number program: DWARF 5, 6.2.4.
+type program struct {
+	begin, end          uint64 // in .debug_line
+	addrSize            uint8
+	minLength           int // of instructions
+	maxOps              int // per instruction
+	lineBase, lineRange int
+	opcodeBase          uint8
+	lengths             []byte // numbers of operands of the opcodes from 1 on
+	definesFiles        bool   // found by run
+}
+
+// newProgram reads the header of the program at an offset of .debug_line. The reader of
+// debug/dwarf reads it, too; it trusts the numbers of folders and files in a header
+// of version 5, for which it takes memory at once.
+func (s *sections) newProgram(off uint64) (*program, error) {
+	const lengths = 12 // of the 64-bit format
+	s.packed.line.upTo(off + lengths)
+	c := cursor{b: s.line, off: off}
+	n, wide := c.initialLength()
+	if c.bad || n > uint64(len(s.line))-c.off {
+		return nil, fmt.Errorf("length %#x goes beyond the end", n)
+	}
+	s.packed.line.upTo(c.off + n)
+	c.b = c.b[:c.off+n]
+	p := &program{end: c.off + n, addrSize: 8, maxOps: 1}
+	version := c.u16()
+	if version >= 5 {
+		p.addrSize = c.u8()
+		c.skip(1) // segment selector size
+	}
+	size := c.offset(wide)
+	if size > p.end-c.off {
+		return nil, errors.New("header goes beyond the end")
+	}
+	p.begin = c.off + size
+	p.minLength = int(c.u8())
+	if version >= 4 {
+		p.maxOps = int(c.u8())
+	}
+	c.skip(1) // default_is_stmt
+	p.lineBase, p.lineRange = int(int8(c.u8())), int(c.u8())
+	p.opcodeBase = c.u8()
+	p.lengths = c.take(uint64(max(p.opcodeBase, 1) - 1))
+	if version == 5 {
+		if err := checkFiles(&c, format{wide, version}); err != nil {
+			return nil, err
+		}
+	}
+	if c.bad {
+		return nil, errors.New("header goes beyond the end")
+	}
+	return p, nil
+}
+
+// checkFiles goes through the folders and files of version 5.
+func checkFiles(c *cursor, f format) error {
+	for range 2 { // folders, files
+		forms := make([]uint16, c.u8())
+		for i := range forms {
+			c.uleb()
+			forms[i] = uint16(c.uleb())
+		}
+		count := c.uleb()
+		if c.bad || count > uint64(len(c.b))-c.off {
+			return fmt.Errorf("header names %d files", count)
+		}
+		for range count {
+			for _, form := range forms {
+				read(c, attr{form: form}, f)
+			}
+		}
+	}
+	return nil
+}
+
+// Opcodes: DWARF 5, 7.22.
+const (
+	lnsCopy           = 1
+	lnsAdvancePC      = 2
+	lnsAdvanceLine    = 3
+	lnsSetFile        = 4
+	lnsConstAddPC     = 8
+	lnsFixedAdvancePC = 9
+
+	lneEndSequence = 1
+	lneSetAddress  = 2
+	lneDefineFile  = 3
+)
+
+// machine is the state that matters of DWARF 5, 6.2.2.
+type machine struct {
+	addr    uint64
+	opIndex int
+	file    uint64
+	line    int
+}
+
+// advance moves the machine on by operations.
+func (m *machine) advance(p *program, ops int) {
+	if p.maxOps == 1 {
+		m.addr += uint64(p.minLength * ops)
+		return
+	}
+	ops += m.opIndex
+	m.addr += uint64(p.minLength * (ops / p.maxOps))
+	m.opIndex = ops % p.maxOps
+}
+
+// run collects the rows. What was found before an error is in t.
+func (t *lineTable) run(p *program, section []byte) error {
+	const rowBytes = 4 // of the program, for a row, about
+	rows := make([]row, 0, (p.end-p.begin)/rowBytes)
+	var sequences [][]row
+	first := 0 // row of the sequence
+	m := machine{file: 1, line: 1}
+	constAdd := int(255-p.opcodeBase) / max(p.lineRange, 1)
+	c := cursor{b: section[:p.end], off: p.begin}
+	for c.off < p.end && !c.bad {
+		op := c.b[c.off]
+		c.off++
+		switch {
+		case op >= p.opcodeBase: // special: DWARF 5, 6.2.5.1
+			adjusted := int(op - p.opcodeBase)
+			m.advance(p, adjusted/p.lineRange)
+			m.line += p.lineBase + adjusted%p.lineRange
+			rows = addRow(rows, first, &m)
+			continue
+		case op == lnsCopy:
+			rows = addRow(rows, first, &m)
+		case op == 0: // extended
+			size := c.uleb()
+			from := c.off
+			kind := c.u8()
+			switch kind {
+			case lneSetAddress:
+				m.addr = 0
+				if p.addrSize > 8 {
+					c.bad = true
+				} else {
+					m.addr = c.uint(uint64(p.addrSize))
+				}
+			case lneDefineFile:
+				p.definesFiles = true
+			}
+			if size > p.end-from || from+size < c.off {
+				c.bad = true
+			}
+			if c.off = from + size; c.bad {
+				break
+			}
+			if kind == lneEndSequence {
+				if n := len(rows); n > first && (span{rows[first].addr, m.addr}).live() {
+					rows = append(rows, row{m.addr, noFile, 0})
+					sequences = append(sequences, rows[first:len(rows):len(rows)])
+				}
+				first = len(rows)
+				m = machine{file: 1, line: 1}
+			}
+		case op == lnsAdvancePC:
+			m.advance(p, int(c.uleb()))
+		case op == lnsAdvanceLine:
+			m.line += int(c.sleb())
+		case op == lnsSetFile:
+			m.file = c.uleb()
+		case op == lnsConstAddPC:
+			m.advance(p, constAdd)
+		case op == lnsFixedAdvancePC:
+			if b := c.take(2); b != nil {
+				m.addr += uint64(binary.LittleEndian.Uint16(b))
+			}
+		default: // nothing that is wanted
+			for range p.lengths[op-1] {
+				c.uleb()
+			}
+		}
+	}
+	t.join(sequences)
+	if c.bad {
+		return errors.New("the program goes beyond its end")
+	}
+	return nil
+}
+
+// addRow adds what the machine stands at to the rows of a sequence, which begin at
+// first.
+func addRow(rows []row, first int, m *machine) []row {
+	x := row{m.addr, uint32(min(m.file, uint64(noFile-1))), uint32(m.line)}
+	if n := len(rows); n > first {
+		last := &rows[n-1]
+		if x.addr < last.addr {
+			return rows // goes back, which no compiler does
+		}
+		if last.addr == x.addr { // the later one covers instructions
+			rows = rows[:n-1]
+			if n--; n == first {
+				return append(rows, x)
+			}
+			last = &rows[n-1]
+		}
+		if last.file == x.file && last.line == x.line {
+			return rows
+		}
+	}
+	return append(rows, x)
+}
