@@ -2,6 +2,7 @@ package script
 
 import (
 	"os"
+	"sync"
 
 	"ehasm/abi"
 	"ehasm/perfdata"
@@ -26,11 +27,12 @@ type sample struct {
 	walked       walked // by a worker
 }
 
-// Sizes of a batch.
+// Sizes of a batch. Page faults are most of what a short recording costs: the
+// memory of all batches is touched, whatever there is to put into it.
 const (
-	batchSamples = 128
-	batchBytes   = 1 << 20
-	batchWords   = 1 << 14
+	batchSamples = 32
+	batchBytes   = 1 << 18
+	batchWords   = 1 << 12
 )
 
 // batch is samples with all they point to, and the text made of them.
@@ -67,19 +69,29 @@ func (b *batch) addPCs(p []uint64) []uint64 {
 	return b.pcs[at:]
 }
 
-// batchPool bounds how many batches there are.
-type batchPool struct{ free chan *batch }
+// batchPool bounds how many batches there are. The one that was put back last, whose
+// memory is in the caches, goes out first.
+type batchPool struct {
+	tokens chan struct{}
+	mu     sync.Mutex
+	free   []*batch
+}
 
 func newBatchPool(n int) *batchPool {
-	p := &batchPool{free: make(chan *batch, n)}
+	p := &batchPool{tokens: make(chan struct{}, n)}
 	for range n {
-		p.free <- nil
+		p.tokens <- struct{}{}
 	}
 	return p
 }
 
 func (p *batchPool) get() *batch {
-	if b := <-p.free; b != nil {
+	<-p.tokens
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free); n > 0 {
+		b := p.free[n-1]
+		p.free = p.free[:n-1]
 		return b
 	}
 	return &batch{
@@ -91,7 +103,10 @@ func (p *batchPool) get() *batch {
 func (p *batchPool) put(b *batch) {
 	clear(b.samples)
 	b.samples, b.bytes, b.words, b.pcs, b.out = b.samples[:0], b.bytes[:0], b.words[:0], b.pcs[:0], b.out[:0]
-	p.free <- b
+	p.mu.Lock()
+	p.free = append(p.free, b)
+	p.mu.Unlock()
+	p.tokens <- struct{}{}
 }
 
 func readProc(path string) ([]byte, error) { return os.ReadFile(path) }
