@@ -92,6 +92,7 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 		writeErr = run.writeSVG(w, workers)
 	}
 	run.names.closeDebugInfo()
+	run.names.kern.value.Close()
 	s := run.summary(workers)
 	if writeErr != nil {
 		return s, writeErr

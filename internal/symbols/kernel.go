@@ -3,80 +3,153 @@ package symbols
 import (
 	"bufio"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrHidden is returned where the kernel shows zeros for its addresses.
 var ErrHidden = errors.New("the kernel hides its addresses (kernel.kptr_restrict)")
 
 // Kernel is the kernel's symbols by address. A symbol ends where the next one begins. It
-// does not change.
+// does not change. There are more than 100,000, of which a recording needs a few: they
+// are looked for in the text.
 type Kernel struct {
 	text  string
+	pages []byte // that text lies in, where it is mapped
 	lines []kernelLine
+	step  int // how many symbols there are from one of lines to the next
 }
 
-// kernelLine is a line of the text. There are more than 100,000, of which a recording
-// needs a few: no more is made of them before they are asked for.
+// kernelLine is a line of the text.
 type kernelLine struct {
 	addr uint64
-	at   uint32 // of the symbol's type in the text
+	at   uint32
 }
 
 // Kallsyms reads the symbols of the running kernel: proc(5), /proc/kallsyms. Of
 // several at one address the last of the file is kept, as perf does.
-func Kallsyms(path string) (*Kernel, error) {
-	text, err := readText(path)
-	if err != nil {
+func Kallsyms(path string) (k *Kernel, err error) {
+	defer func() {
+		if p := recover(); p != nil { // the file has become shorter
+			k, err = nil, fmt.Errorf("%s: %v", path, p)
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	k = &Kernel{}
+	if k.text, k.pages, err = mapText(path); err != nil {
 		return nil, err
 	}
-	const usual = 40 // bytes of a line, at least
-	k := &Kernel{text: text, lines: make([]kernelLine, 0, len(text)/usual)}
-	some, sorted := false, true
-	last := kernelLine{}
-	for at := 0; at < len(text); {
-		end := strings.IndexByte(text[at:], '\n') + at
-		if end < at {
-			end = len(text)
-		}
-		digits := strings.IndexByte(text[at:end], ' ')
-		kind := at + digits + 1
-		if digits < 0 || kind+1 >= end || text[kind+1] != ' ' || !isCodeOrData[text[kind]] {
-			at = end + 1
-			continue
-		}
-		addr, err := parseHex(text[at : at+digits])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		at = end + 1
-		some = some || addr != 0
-		line := kernelLine{addr, uint32(kind)}
-		switch n := len(k.lines); {
-		case n > 0 && last.addr == addr:
-			k.lines[n-1] = line
-		default:
-			sorted = sorted && last.addr <= addr
-			k.lines = append(k.lines, line)
-		}
-		last = line
+	sorted, err := k.sample()
+	if err == nil && !sorted {
+		err = k.sort()
 	}
-	if !some {
-		return nil, ErrHidden
-	}
-	if !sorted { // with modules it is not
-		slices.SortFunc(k.lines, func(a, b kernelLine) int { return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.at, a.at)) })
-		k.lines = slices.CompactFunc(k.lines, func(a, b kernelLine) bool { return a.addr == b.addr })
+	if err != nil {
+		k.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return k, nil
+}
+
+// Close frees the text. There must be no Find after it.
+func (k *Kernel) Close() {
+	if k != nil && k.pages != nil {
+		unix.Munmap(k.pages)
+	}
+}
+
+// zeros is 8 digits.
+const zeros = 0x3030303030303030
+
+// sample keeps one of many lines. It reports whether the lines are as they usually are:
+// sorted, with addresses of 16 digits.
+func (k *Kernel) sample() (bool, error) {
+	k.step = 16
+	const usual = 40 // bytes of a line, at least
+	k.lines = make([]kernelLine, 0, len(k.text)/usual/k.step)
+	text := unsafe.Slice(unsafe.StringData(k.text), len(k.text))
+	last := [2]uint64{}
+	n := 0
+	for at, next := 0, 0; at < len(text); at = next {
+		var kind int
+		kind, next = splitLine(k.text, at)
+		if kind < 0 {
+			continue
+		}
+		if kind != at+17 {
+			return false, nil
+		}
+		// Digits are in the order of their characters.
+		addr := [2]uint64{binary.BigEndian.Uint64(text[at:]), binary.BigEndian.Uint64(text[at+8:])}
+		if addr[0] < last[0] || addr[0] == last[0] && addr[1] < last[1] {
+			return false, nil // with modules
+		}
+		last = addr
+		if n%k.step == 0 {
+			v, err := parseHex(k.text[at : kind-1])
+			if err != nil {
+				return false, err
+			}
+			k.lines = append(k.lines, kernelLine{v, uint32(at)})
+		}
+		n++
+	}
+	if n == 0 || last == [2]uint64{zeros, zeros} {
+		return false, ErrHidden
+	}
+	return true, nil
+}
+
+// sort keeps all lines.
+func (k *Kernel) sort() error {
+	k.step, k.lines = 1, nil
+	some := false
+	for at, next := 0, 0; at < len(k.text); at = next {
+		var kind int
+		kind, next = splitLine(k.text, at)
+		if kind < 0 {
+			continue
+		}
+		addr, err := parseHex(k.text[at : kind-1])
+		if err != nil {
+			return err
+		}
+		some = some || addr != 0
+		k.lines = append(k.lines, kernelLine{addr, uint32(at)})
+	}
+	if !some {
+		return ErrHidden
+	}
+	slices.SortFunc(k.lines, func(a, b kernelLine) int { return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.at, a.at)) })
+	k.lines = slices.CompactFunc(k.lines, func(a, b kernelLine) bool { return a.addr == b.addr })
+	return nil
+}
+
+// splitLine returns where the type of the symbol is in the line that begins at at, -1 if the
+// line has none that is kept, and where the next line begins.
+func splitLine(text string, at int) (kind, next int) {
+	kind = at + 17
+	if kind+2 > len(text) || text[kind-1] != ' ' { // no 16 digits
+		kind = at + strings.IndexByte(text[at:], ' ') + 1
+	}
+	next = len(text)
+	if n := strings.IndexByte(text[at:], '\n'); n >= 0 {
+		next = at + n + 1
+	}
+	if kind == at || kind+1 >= next || text[kind+1] != ' ' || !isCodeOrData[text[kind]] {
+		return -1, next
+	}
+	return kind, next
 }
 
 // isCodeOrData is the types of symbols that are kept: nm(1).
@@ -110,7 +183,7 @@ func parseHex(s string) (uint64, error) {
 }
 
 // Find returns the symbol that holds addr, or nil.
-func (k *Kernel) Find(addr uint64) *Symbol {
+func (k *Kernel) Find(addr uint64) (s *Symbol) {
 	if k == nil {
 		return nil
 	}
@@ -118,17 +191,57 @@ func (k *Kernel) Find(addr uint64) *Symbol {
 	if i < 0 {
 		return nil
 	}
-	const lastOne = 4096 // how long the last symbol is taken to be
-	s := &Symbol{Start: k.lines[i].addr, End: k.lines[i].addr + lastOne}
-	if i+1 < len(k.lines) {
+	defer func() {
+		if recover() != nil { // the file has become shorter
+			s = nil
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	at := int(k.lines[i].at)
+	s = &Symbol{Start: k.lines[i].addr}
+	if k.step == 1 && i+1 < len(k.lines) {
 		s.End = k.lines[i+1].addr
+	}
+	for p := at; k.step > 1 && s.End == 0 && p < len(k.text); {
+		kind, next := splitLine(k.text, p)
+		if kind >= 0 {
+			switch a, err := parseHex(k.text[p : kind-1]); {
+			case err != nil:
+			case a > addr:
+				s.End = a
+			default:
+				at, s.Start = p, a
+			}
+		}
+		p = next
+	}
+	if s.End == 0 {
+		s.End = s.Start + 4096 // the last one
 	}
 	if addr >= s.End {
 		return nil
 	}
-	name, _, _ := strings.Cut(k.text[k.lines[i].at+2:], "\n")
-	s.Name, s.Module, _ = strings.Cut(name, "\t")
+	kind, next := splitLine(k.text, at)
+	name, _, _ := strings.Cut(k.text[kind+2:next], "\n")
+	s.Name, s.Module, _ = strings.Cut(strings.Clone(name), "\t")
 	return s
+}
+
+// mapText maps a file of symbols, or reads it.
+func mapText(path string) (string, []byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() && st.Size() > 0 && st.Size() <= maxText {
+		b, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
+		if err == nil {
+			return unsafe.String(unsafe.SliceData(b), len(b)), b, nil
+		}
+	}
+	text, err := readText(f)
+	return text, nil, err
 }
 
 // KallsymsAddress returns the address of a symbol in a file like /proc/kallsyms.
@@ -153,19 +266,10 @@ func KallsymsAddress(path, name string) (uint64, error) {
 }
 
 // readText reads a file of symbols.
-func readText(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
+func readText(f *os.File) (string, error) {
 	// /proc/kallsyms has no size, and 5 to 15 MB. What is not used of this costs
 	// nothing; growing would cost as much as parsing.
-	size := int64(16 << 20)
-	if st, err := f.Stat(); err == nil && st.Size() > 0 {
-		size = min(st.Size(), maxText) + 1
-	}
-	b := make([]byte, 0, size)
+	b := make([]byte, 0, 16<<20)
 	for r := io.LimitReader(f, maxText); ; {
 		if len(b) == cap(b) {
 			b = slices.Grow(b, len(b))

@@ -2,6 +2,8 @@ package symbols
 
 import (
 	"bytes"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -94,4 +96,55 @@ func TestText(t *testing.T) {
 	assert.Equal(t, []string{"LazyCompile:~f file.js:1", "-", "g"}, names(table, 0x7f000000101f, 0x7f0000001020, 0x7f0000002000))
 	_, err = PerfMap(dir)
 	assert.Error(t, err)
+}
+
+// TestKallsyms compares with a search of all lines, in files that are sorted and in
+// others.
+func TestKallsyms(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, sorted := range []bool{true, false} {
+		var text bytes.Buffer
+		type line struct {
+			addr uint64
+			name string
+		}
+		var want []line
+		addr := uint64(0xffffffff81000000)
+		for i := range 1000 {
+			addr += 16 * random.Uint64N(3)
+			kind := "tTdrA"[random.IntN(5)]
+			fmt.Fprintf(&text, "%016x %c f%d\n", addr, kind, i)
+			if kind == 't' || kind == 'T' || kind == 'd' {
+				want = append(want, line{addr, fmt.Sprint("f", i)})
+			}
+		}
+		if !sorted {
+			fmt.Fprintf(&text, "%016x t first\n", want[0].addr-16)
+			want = append([]line{{want[0].addr - 16, "first"}}, want...)
+		}
+		path := filepath.Join(t.TempDir(), "kallsyms")
+		require.NoError(t, os.WriteFile(path, text.Bytes(), 0o666))
+		k, err := Kallsyms(path)
+		require.NoError(t, err)
+		assert.Equal(t, sorted, k.step > 1)
+		for a := want[0].addr - 8; a < want[len(want)-1].addr+4097; a += 8 {
+			name := "-"
+			for _, l := range want {
+				if l.addr <= a {
+					name = l.name
+				}
+			}
+			if a >= want[len(want)-1].addr+4096 {
+				name = "-"
+			}
+			require.Equal(t, []string{name}, names(k, a), "%#x", a)
+		}
+		s := k.Find(want[500].addr)
+		assert.Equal(t, want[500].addr, s.Start)
+		if sorted { // a file that becomes shorter
+			require.NoError(t, os.Truncate(path, 0))
+			assert.Nil(t, k.Find(want[500].addr))
+		}
+		k.Close()
+	}
 }
