@@ -111,6 +111,7 @@ const headerStubs = "void _eh_elf(void);\nvoid _eh_elf(void) {}\nvoid _eh_elf_wa
 
 func TestHeader(t *testing.T) {
 	testtool.Need(t, "gcc", "g++")
+	testtool.DependsOn(t, "../include")
 	include, err := filepath.Abs("../include")
 	require.NoError(t, err)
 	dir := t.TempDir()

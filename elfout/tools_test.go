@@ -39,6 +39,7 @@ func written(t *testing.T, im *Image) string {
 func compiled(t *testing.T, args ...string) string {
 	t.Helper()
 	testtool.Need(t, "gcc")
+	testtool.DependsOn(t, "testdata", "../include")
 	exe := filepath.Join(t.TempDir(), "load")
 	output(t, "gcc", append([]string{"-O1", "-fno-omit-frame-pointer", "-o", exe, "testdata/load.c"}, args...)...)
 	return exe

@@ -42,6 +42,7 @@ func gccFlags(more ...string) []string {
 func program(t testing.TB, dir string, variant ...string) string {
 	t.Helper()
 	testtool.Need(t, "gcc")
+	testtool.DependsOn(t, "testdata", "../include")
 	needLibunwind(t)
 	run(t, nil, "gcc", gccFlags(append(variant, "-fPIC", "-shared", "-o", filepath.Join(dir, "liblive.so"), "testdata/lib.c")...)...)
 	exe := filepath.Join(dir, "live")
@@ -59,7 +60,7 @@ func program(t testing.TB, dir string, variant ...string) string {
 // needLibunwind skips the test where libunwind's header and library are missing.
 func needLibunwind(t testing.TB) {
 	t.Helper()
-	cmd := exec.Command("gcc", "-x", "c", "-", "-o", os.DevNull, "-lunwind")
+	cmd := exec.Command("gcc", "-x", "c", "-", "-o", filepath.Join(t.TempDir(), "out"), "-lunwind")
 	cmd.Stdin = strings.NewReader("#define UNW_LOCAL_ONLY\n#include <libunwind.h>\n" +
 		"int main(void) { unw_context_t c; return unw_getcontext(&c); }\n")
 	if err := cmd.Run(); err != nil {

@@ -48,6 +48,7 @@ const warnings = "-Wall -Wextra -Werror"
 func makeKit(t *testing.T) *kit {
 	t.Helper()
 	testtool.Need(t, "gcc", "make", "ar")
+	testtool.DependsOn(t, "..")
 	if _, err := os.Stat("/usr/include/libunwind.h"); err != nil {
 		if found, _ := filepath.Glob("/usr/include/*/libunwind.h"); len(found) == 0 {
 			t.Skip("needs libunwind-dev")
