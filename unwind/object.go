@@ -277,16 +277,14 @@ func BuildIDPath(dir string, buildID []byte) string {
 
 // take reads the headers of the file at path, if it is the right one.
 func (o *Object) take(path string) error {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() { // opening a FIFO would wait for its writer
+		return fmt.Errorf("%s: not a regular file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err != nil {
-		return err
-	} else if !st.Mode().IsRegular() {
-		return fmt.Errorf("%s: not a regular file", path)
-	}
 	if err := o.readHeaders(f); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"ehasm/abi"
@@ -258,9 +259,12 @@ func TestResolve(t *testing.T) {
 	o = objects.Object(filepath.Join(dir, "replaced.so"), []byte("nowhere"))
 	assert.Empty(t, o.Path())
 	assert.ErrorIs(t, o.Err(), ErrReplaced)
-	o = objects.Object(dir, nil)
-	assert.Empty(t, o.Path())
-	assert.Error(t, o.Err())
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
+	for _, path := range []string{dir, filepath.Join(dir, "fifo")} {
+		o = objects.Object(path, nil)
+		assert.Empty(t, o.Path())
+		assert.EqualError(t, o.Err(), path+": not a regular file")
+	}
 
 	inRoot := NewObjects(Options{Symfs: filepath.Join(dir, "root"), Compile: unwindtest.Compile})
 	assert.Equal(t, filepath.Join(dir, "root/lib/inside.so"), inRoot.Object("/lib/inside.so", nil).Path())

@@ -162,18 +162,14 @@ func (o *Object) tryDebugFile(main *elf.File, c candidate) (*elf.File, error) {
 }
 
 func openELF(path string) (*os.File, *elf.File, error) {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() { // opening a FIFO would wait for its writer
+		return nil, nil, fmt.Errorf("%s: not a regular file", path)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	st, err := file.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%s: not a regular file", path)
-	}
-	var f *elf.File
-	if err == nil {
-		f, err = elf.NewFile(file)
-	}
+	f, err := elf.NewFile(file)
 	if err != nil {
 		file.Close()
 		return nil, nil, err
