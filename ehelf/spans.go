@@ -60,9 +60,5 @@ func (s *Spans) Set(i int, o *Object, bias uint64) {
 // is none, or there are no pcs to fill, regs.Status is abi.StatusNoInfo. mem.Read
 // must be nil.
 func (s *Spans) Walk(regs *abi.Regs, mem *Memory, pcs []uint64) (steps, last int) {
-	if len(s.list) == 0 || len(pcs) == 0 {
-		regs.Status = abi.StatusNoInfo
-		return 0, -1
-	}
 	return callSpans(s, regs, mem, unsafe.SliceData(pcs), len(pcs))
 }

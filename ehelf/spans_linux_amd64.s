@@ -52,6 +52,10 @@ TEXT ·callSpans(SB), 0, $4160-56
 	MOVQ regs+8(FP), DI
 	MOVQ pcs+24(FP), CX
 	MOVQ max+32(FP), R8
+	TESTQ R8, R8
+	JZ   nowhere
+	CMPQ FIRST, END
+	JEQ  nowhere
 next:
 	// DI: the registers; CX and R8: where pcs go to, and how many
 	CMPW const_regsExact(DI), $1 // carry: not exact
@@ -110,6 +114,7 @@ search:
 	MOVQ BX, CX
 	TESTQ R10, R10
 	JNZ  found
+nowhere:
 	MOVQ $-1, AX
 	MOVQ AX, last+48(FP)
 	MOVW $const_noInfo, const_regsStatus(DI)

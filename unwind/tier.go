@@ -88,7 +88,11 @@ func (v *view) walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, las
 		if v.load(i) {
 			continue
 		}
-		n = v.maps.list[i].Object.step(regs, mem, v.bias[i], pcs[steps:])
+		// A Stepper may keep what it is given: were it the caller's, each walk would
+		// allocate it.
+		v.regs, v.mem = *regs, *mem
+		n = v.maps.list[i].Object.step(&v.regs, &v.mem, v.bias[i], pcs[steps:])
+		*regs, v.mem = v.regs, ehelf.Memory{}
 		steps += n
 		if steps == len(pcs) || n == 0 || regs.Status != abi.StatusNoInfo {
 			return steps, i

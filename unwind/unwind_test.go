@@ -347,27 +347,45 @@ func TestInsert(t *testing.T) {
 	}
 }
 
-func BenchmarkWalk(b *testing.B) {
-	dir := b.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "prog"), prog.Bytes(), 0o666); err != nil {
-		b.Fatal(err)
-	}
+// deepProgram is a program of a loaded object, and the memory of a stack with depth callers.
+func deepProgram(t testing.TB, depth int) (*Maps, *ehelf.Memory) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "prog"), prog.Bytes(), 0o666))
 	objects := NewObjects(Options{Compile: unwindtest.Compile})
-	defer objects.Close()
+	t.Cleanup(func() { objects.Close() })
 	ps := NewProcesses()
 	ps.Map(1, 0x401000, 0x1000, 0x1000, objects.Object(filepath.Join(dir, "prog"), nil))
-	maps := ps.Process(1).Maps()
-	var walker Walker
-	const depth = 30
 	returns := make([]uint64, depth)
 	for i := range returns {
 		returns[i] = 0x401050
 	}
 	returns[depth-1] = 0x401010
-	mem := stack(returns...)
+	return ps.Process(1).Maps(), stack(returns...)
+}
+
+// TestAllocations has what Walk is given on the goroutine's stack.
+func TestAllocations(t *testing.T) {
+	maps, memory := deepProgram(t, 5)
+	var walker Walker
 	var pcs [64]uint64
+	first := *start(0x401050)
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		regs, mem := first, *memory
+		if n, cause, _ := walker.Walk(maps, &regs, &mem, pcs[:]); n != 6 || cause != Outermost {
+			t.Error(n, cause)
+		}
+	}))
+}
+
+func BenchmarkWalk(b *testing.B) {
+	const depth = 30
+	maps, memory := deepProgram(b, depth)
+	var walker Walker
+	var pcs [64]uint64
+	first := *start(0x401050)
 	for b.Loop() {
-		if n, cause, _ := walker.Walk(maps, start(0x401050), mem, pcs[:]); n != depth+1 || cause != Outermost {
+		regs, mem := first, *memory
+		if n, cause, _ := walker.Walk(maps, &regs, &mem, pcs[:]); n != depth+1 || cause != Outermost {
 			b.Fatal(n, cause)
 		}
 	}

@@ -40,22 +40,28 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 	if len(pcs) == 0 {
 		return 0, Full, nil
 	}
-	first, guessed, stacks := *regs, w.Guessed, w.GuessedStacks
-	n, cause, object := w.walk(m, regs, mem, pcs, false)
+	first := *regs
+	v := w.view(m)
+	pcs[0] = regs.Reg[abi.RIP]
+	// Most stacks end here; the rest takes as long as some frames.
+	steps, i := v.spans.Walk(regs, mem, pcs[1:])
+	if regs.Status == abi.StatusOutermost {
+		return 1 + steps, Outermost, m.list[i].Object
+	}
+	guessed, stacks := w.Guessed, w.GuessedStacks
+	n, cause, object := w.walk(v, regs, mem, pcs, 1+steps, false)
 	if cause != BadRegister || n == 1 {
 		return n, cause, object
 	}
 	*regs, w.Guessed, w.GuessedStacks = first, guessed, stacks
-	return w.walk(m, regs, mem, pcs, true)
+	return w.walk(v, regs, mem, pcs, 1, true)
 }
 
-// walk walks; with keep it leaves all registers as they are that the rows have no
-// rule for, which takes a call for each step.
-func (w *Walker) walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, keep bool) (int, Cause, *Object) {
-	v := w.view(m)
-	pcs[0] = regs.Reg[abi.RIP]
+// walk walks on from the last of n frames; with keep it leaves all registers as they
+// are that the rows have no rule for, which takes a call for each step.
+func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, n int, keep bool) (int, Cause, *Object) {
+	m := v.maps
 	guessed := 0 // the frame that was found last by the frame pointer
-	n := 1
 	for n < len(pcs) {
 		var steps, i int
 		if keep {

@@ -3,6 +3,7 @@ package unwind
 import (
 	"time"
 
+	"ehasm/abi"
 	"ehasm/ehelf"
 )
 
@@ -37,6 +38,9 @@ type view struct {
 	spans ehelf.Spans
 	state []spanState
 	bias  []uint64 // of spans whose state is loaded or stepping
+
+	regs abi.Regs // see walk
+	mem  ehelf.Memory
 }
 
 // spanState says what is known about the eh_elf of a span.
