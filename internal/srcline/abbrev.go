@@ -156,7 +156,7 @@ func (t *abbrevTable) find(code uint64) *abbrev {
 }
 
 // parseAbbrevs reads the declarations at an offset of .debug_abbrev; with only
-// not 0, up to the one of that code. It tells whether it came so far before the end of
+// not 0, the one of that code. It tells whether it came so far before the end of
 // the section.
 func parseAbbrevs(section []byte, off uint64, f format, only uint64) (t *abbrevTable, whole bool) {
 	t = &abbrevTable{}
@@ -170,6 +170,10 @@ func parseAbbrevs(section []byte, off uint64, f format, only uint64) (t *abbrevT
 			return t, !c.bad
 		}
 		a := abbrev{tag: uint16(c.uleb()), children: c.u8() != 0, known: true}
+		if only != 0 && code != only {
+			skipAttrs(&c)
+			continue
+		}
 		a.parse(&c, f)
 		if c.bad {
 			return t, false
@@ -184,6 +188,19 @@ func parseAbbrevs(section []byte, off uint64, f format, only uint64) (t *abbrevT
 		}
 		if code == only {
 			return t, true
+		}
+	}
+}
+
+// skipAttrs skips the attributes of a declaration.
+func skipAttrs(c *cursor) {
+	for !c.bad {
+		name, form := c.uleb(), c.uleb()
+		if form == formImplicitConst {
+			c.sleb()
+		}
+		if name == 0 && form == 0 {
+			return
 		}
 	}
 }

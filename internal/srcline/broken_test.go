@@ -46,10 +46,11 @@ func FuzzSections(f *testing.F) {
 // askAll reads the index and asks for something in every part of it.
 func askAll(o *Object) {
 	o.dir = "/nonexistent"
-	q := newQuick(o.sec, nil)
-	for _, a := range q.list {
-		if u, _ := q.unit(o.sec, a.lo); u != nil {
-			o.lookup(u, a.lo, both)
+	if q := newQuick(o.sec, nil); q != nil {
+		for _, a := range q.list {
+			if u, _ := q.unit(o.sec, a.lo); u != nil {
+				o.lookup(u, a.lo, both)
+			}
 		}
 	}
 	o.whole()

@@ -49,7 +49,10 @@ type extent struct {
 // parseFuncs goes through the entries of a unit. What was found before an error
 // is in t.
 func (u *unit) parseFuncs(t *funcTable) error {
-	var extents []extent
+	const funcBytes, extentBytes = 128, 64 // of .debug_info, for each, about
+	size := u.end - u.entries
+	t.funcs = make([]function, 0, size/funcBytes)
+	extents := make([]extent, 0, size/extentBytes)
 	err := u.walk(t, &extents)
 	t.flatten(extents)
 	return err
@@ -149,6 +152,7 @@ func (t *funcTable) flatten(all []extent) {
 	slices.SortFunc(all, func(a, b extent) int {
 		return cmp.Or(cmp.Compare(a.lo, b.lo), cmp.Compare(a.depth, b.depth), cmp.Compare(b.hi, a.hi))
 	})
+	t.starts, t.which = make([]uint64, 0, 3*len(all)/2), make([]int32, 0, 3*len(all)/2)
 	var open []extent
 	closeUntil := func(addr uint64) {
 		for len(open) > 0 && open[len(open)-1].hi <= addr {

@@ -117,6 +117,10 @@ func (t *lineTable) takeFiles(r *dwarf.LineReader, dir string, further bool) {
 // join puts sequences together. Where one begins in another, the latter ends.
 func (t *lineTable) join(sequences [][]row) {
 	slices.SortStableFunc(sequences, func(a, b []row) int { return cmp.Compare(a[0].addr, b[0].addr) })
+	if len(sequences) == 1 {
+		t.rows = slices.Clip(sequences[0])
+		return
+	}
 	var total int
 	for _, s := range sequences {
 		total += len(s)

@@ -73,9 +73,10 @@ func (o *Object) open(file io.ReaderAt, opt *Options) error {
 		o.note(err)
 	}
 	o.dir = filepath.Dir(path)
-	if o.sec.packed.info != nil && len(o.sec.aranges) > 0 {
+	if o.sec.packed.info != nil {
 		o.quick = newQuick(o.sec, linkageTables(main))
-	} else {
+	}
+	if o.quick == nil {
 		o.whole()
 	}
 	return nil

@@ -117,7 +117,7 @@ func (m *machine) advance(p *program, ops int) {
 
 // run collects the rows. What was found before an error is in t.
 func (t *lineTable) run(p *program, section []byte) error {
-	const rowBytes = 4 // of the program, for a row, about
+	const rowBytes = 8 // of the program, for a row, about
 	rows := make([]row, 0, (p.end-p.begin)/rowBytes)
 	var sequences [][]row
 	first := 0 // row of the sequence

@@ -21,10 +21,19 @@ type arange struct {
 	off uint64 // of the unit
 }
 
+// newQuick returns nil where there is no .debug_aranges, or units overlap in it.
 func newQuick(s *sections, plt []span) *quick {
 	q := &quick{plt: plt}
 	s.readAranges(func(off uint64, sp span) { q.list = append(q.list, arange{sp, off}) })
-	slices.SortStableFunc(q.list, func(a, b arange) int { return cmp.Compare(a.lo, b.lo) })
+	slices.SortFunc(q.list, func(a, b arange) int { return cmp.Or(cmp.Compare(a.lo, b.lo), cmp.Compare(a.off, b.off)) })
+	for i := 1; i < len(q.list); i++ {
+		if a, b := &q.list[i-1], &q.list[i]; a.hi > b.lo && a.off != b.off {
+			return nil
+		}
+	}
+	if len(q.list) == 0 {
+		return nil
+	}
 	return q
 }
 

@@ -93,10 +93,22 @@ func (o *Object) whole() {
 	})
 }
 
+// large is the size of a unit in .debug_info whose functions and lines are read at the
+// same time. Most are a tenth of it.
+const large = 1 << 19
+
 func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 	var place Frame
 	var lines *lineTable
 	known := false
+	if want.Lines && want.Inline && u.end-u.off > large && !u.begun.Swap(true) {
+		var busy sync.WaitGroup
+		defer busy.Wait()
+		busy.Go(func() {
+			debug.SetPanicOnFault(true) // of this goroutine
+			o.note(try(func() error { o.funcs(u); return nil }))
+		})
+	}
 	if want.Lines {
 		lines = o.lines(u)
 		place.File, place.Line, known = lines.find(addr)
@@ -127,7 +139,7 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 
 // lines returns the line table of a unit.
 func (o *Object) lines(u *unit) *lineTable {
-	u.mu.Lock()
+	u.lineMu.Lock()
 	t := u.lines
 	fresh := t == nil
 	if fresh {
@@ -135,7 +147,7 @@ func (o *Object) lines(u *unit) *lineTable {
 		o.note(try(func() error { return u.parseLines(t) }))
 		u.lines = t
 	}
-	u.mu.Unlock()
+	u.lineMu.Unlock()
 	if fresh {
 		o.count(t.size())
 	}
@@ -192,8 +204,11 @@ func (o *Object) count(n int) {
 	o.used.Store(0)
 	for _, u := range o.sec.unitList() {
 		u.mu.Lock()
-		u.funcs, u.lines = nil, nil
+		u.funcs = nil
 		u.mu.Unlock()
+		u.lineMu.Lock()
+		u.lines = nil
+		u.lineMu.Unlock()
 	}
 	o.sec.forget()
 	if d := o.dwos.Load(); d != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sort"
 	"sync"
+	"sync/atomic"
 )
 
 // unit is a unit of .debug_info (DWARF 5, 7.5.1).
@@ -26,9 +27,11 @@ type unit struct {
 	rangesBase     uint64 // in a .dwo of DWARF 4
 	ranges         []byte // .debug_ranges
 
-	mu    sync.Mutex
-	funcs *funcTable
-	lines *lineTable
+	begun  atomic.Bool // reading both
+	mu     sync.Mutex  // of funcs
+	funcs  *funcTable
+	lineMu sync.Mutex
+	lines  *lineTable
 }
 
 // Unit types: DWARF 5, table 7.2.
