@@ -51,6 +51,47 @@ func (n *namer) locate(f *frame, o *unwind.Object, addr uint64) {
 	}
 }
 
+// foreseePlaces looks the addresses of a batch up in the background, each object's on its
+// own: the workers all come to the same object first.
+func (n *namer) foreseePlaces(b *batch) {
+	if !n.opt.Inline && !n.opt.Lines {
+		return
+	}
+	addrs := make(map[*unwind.Object]map[uint64]bool)
+	for i := range b.samples {
+		s := &b.samples[i]
+		for k, pc := range s.walked.pcs {
+			if k > 0 {
+				pc--
+			}
+			m := s.maps.Find(pc)
+			if m == nil || !m.Object.IsFile() {
+				continue
+			}
+			if bias, ok := m.Object.Bias(m); ok {
+				if addrs[m.Object] == nil {
+					addrs[m.Object] = make(map[uint64]bool)
+				}
+				addrs[m.Object][pc-bias] = true
+			}
+		}
+	}
+	if len(addrs) < 2 {
+		return
+	}
+	for o, list := range addrs {
+		n.background.Go(func() {
+			info := n.debugInfo(o)
+			if info == nil {
+				return
+			}
+			for addr := range list {
+				info.Lookup(addr, srcline.Want{Inline: n.opt.Inline, Lines: n.opt.Lines})
+			}
+		})
+	}
+}
+
 // debugInfo opens an object's, nil where it has none. Its file stays open up to
 // closeDebugInfo.
 func (n *namer) debugInfo(o *unwind.Object) *debugInfo {

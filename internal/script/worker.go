@@ -22,6 +22,7 @@ type worker struct {
 	folded  map[string]uint64
 	weights map[string]*weight
 	buf     []byte
+	begun   bool // a batch
 
 	samples, kernelFrames, userFrames, unwound, compat uint64
 	unwindTime                                         time.Duration
@@ -48,6 +49,10 @@ func newWorker(run *runner) *worker {
 
 func (w *worker) do(b *batch) {
 	w.unwind(b)
+	if !w.begun {
+		w.begun = true
+		w.run.names.foreseePlaces(b)
+	}
 	for i := range b.samples {
 		s := &b.samples[i]
 		w.samples++
