@@ -35,7 +35,12 @@ func bytesChunk(name string, typ elf.SectionType, flags elf.SectionFlag, align u
 }
 
 // end returns the file offset of the first byte after c.
-func (c *chunk) end() uint64 { return c.off + c.size }
+func (c *chunk) end() uint64 {
+	if c.typ == elf.SHT_NOBITS {
+		return c.off
+	}
+	return c.off + c.size
+}
 
 // header writes the section header (gABI figure 4-8).
 func (c *chunk) header(dst []byte) {

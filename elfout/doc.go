@@ -22,5 +22,7 @@
 // The dynamic section is in the read-only segment and PT_DYNAMIC lacks PF_W.
 // musl, and glibc from 2.35 on, then leave it unwritten; glibc before 2.35
 // relocates the section in place, whatever its flags, and cannot load such a
-// file.
+// file. Source.Relro is for it: .dynamic then lies behind .text, in a segment of
+// its own that is writable, and that PT_GNU_RELRO makes read-only once the
+// loader has relocated it.
 package elfout

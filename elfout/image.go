@@ -30,7 +30,6 @@ const (
 	phdrSize     = 56 // Elf64_Phdr
 	shdrSize     = 64 // Elf64_Shdr
 	sectionAlign = 8  // of the section header table
-	numPhdrs     = 6
 )
 
 // Source describes the object whose unwind tables were compiled, and how.
@@ -39,6 +38,7 @@ type Source struct {
 	BuildID  []byte   // NT_GNU_BUILD_ID; empty where it has none
 	FileSize int64    // bytes
 	Build    []string // "key=value" lines for the note abi.NoteBuild
+	Relro    bool     // .dynamic in a writable segment under PT_GNU_RELRO: see the package comment
 }
 
 // Image is a finished eh_elf.
@@ -49,8 +49,10 @@ type Image struct {
 	chunks []*chunk // all sections, in file order
 	loaded []*chunk // of those, the ones of the R segment
 	notes  []*chunk // of those, the notes, which are adjacent
+	others []*chunk // the sections behind the segments
 
-	text, dynamic, ehFrameHdr, shstrtab *chunk
+	text, dynamic, ehFrameHdr, rodata, shstrtab *chunk
+	padding                                     *chunk // Source.Relro: the rest of the page of .dynamic
 
 	readEnd uint64 // file offset of the end of the R segment
 	shoff   uint64 // file offset of the section header table
@@ -168,10 +170,21 @@ func (im *Image) makeChunks() error {
 	hdr, frame := unwind.chunks(im.text)
 	im.ehFrameHdr = hdr
 	im.dynamic = dynamicSection(soname, gnu, sysv, dynsym, dynstr)
+	if im.src.Relro {
+		im.dynamic.flags |= elf.SHF_WRITE
+		im.dynamic.align = im.dynamic.size // a power of two: it lies on one page
+		// Without a section, strip would take the rest of the page out of the segment.
+		// (lld calls its own .relro_padding; to eu-elflint what begins with .rel is SHT_REL.)
+		im.padding = bytesChunk(".padding", elf.SHT_NOBITS, alloc|elf.SHF_WRITE, 1, nil)
+	}
 
-	im.loaded = []*chunk{ownID, note, gnu, sysv, dynsym, dynstr, hdr, frame, im.dynamic}
+	im.loaded = []*chunk{ownID, note, gnu, sysv, dynsym, dynstr, hdr, frame}
+	if !im.src.Relro {
+		im.loaded = append(im.loaded, im.dynamic)
+	}
 	if len(im.code.Data) > 0 {
-		im.loaded = append(im.loaded, bytesChunk(".rodata", elf.SHT_PROGBITS, alloc, codeAlign, im.code.Data))
+		im.rodata = bytesChunk(".rodata", elf.SHT_PROGBITS, alloc, codeAlign, im.code.Data)
+		im.loaded = append(im.loaded, im.rodata)
 	}
 
 	strs := newStrtab()
@@ -180,7 +193,13 @@ func (im *Image) makeChunks() error {
 	symtab.link = strtab
 	im.shstrtab = &chunk{name: ".shstrtab", typ: elf.SHT_STRTAB, align: 1}
 
-	im.chunks = append(append([]*chunk{}, im.loaded...), im.text, symtab, strtab, im.shstrtab)
+	im.others = []*chunk{symtab, strtab, im.shstrtab}
+
+	im.chunks = append(append([]*chunk{}, im.loaded...), im.text)
+	if im.src.Relro {
+		im.chunks = append(im.chunks, im.dynamic, im.padding)
+	}
+	im.chunks = append(im.chunks, im.others...)
 	sectionNames := newStrtab()
 	for i, c := range im.chunks {
 		c.index = uint16(i + 1) // section 0 is the null section
@@ -205,38 +224,6 @@ func localsFirst(symbols []asmgen.Symbol) []asmgen.Symbol {
 	return out
 }
 
-// layout gives every chunk its offset and address.
-//
-// No page of the file is padded: .text follows the read-only sections directly,
-// and its address is congruent to its offset modulo the page size, one page
-// further on (as ld lays out with -z noseparate-code). The page of the file in
-// which both meet is therefore mapped twice: once readable, where its tail shows
-// the first instructions, and once executable, where its head shows the last
-// read-only data. Neither is writable, and no jump of the code leads there.
-func (im *Image) layout() error {
-	off := uint64(ehdrSize + numPhdrs*phdrSize)
-	for _, c := range im.loaded {
-		c.off = alignUp(off, c.align)
-		c.addr = c.off
-		off = c.end()
-	}
-	im.readEnd = off
-	im.text.off = alignUp(off, codeAlign)
-	im.text.addr = alignUp(im.readEnd, pageSize) + im.text.off%pageSize
-	off = im.text.end()
-	for _, c := range im.chunks[len(im.loaded)+1:] {
-		c.off = alignUp(off, c.align)
-		off = c.end()
-	}
-	im.shoff = alignUp(off, sectionAlign)
-	size := im.shoff + uint64(len(im.chunks)+1)*shdrSize
-	if size > math.MaxInt32 || im.text.addr+im.text.size > math.MaxInt32 {
-		return ErrTooLarge
-	}
-	im.bytes = make([]byte, size)
-	return nil
-}
-
 // render writes headers and sections.
 func (im *Image) render() {
 	im.writeEhdr(im.bytes)
@@ -247,57 +234,15 @@ func (im *Image) render() {
 	}
 }
 
-// writeEhdr writes the ELF header (gABI figure 4-3).
-func (im *Image) writeEhdr(b []byte) {
-	copy(b, elf.ELFMAG)
-	b[elf.EI_CLASS] = byte(elf.ELFCLASS64)
-	b[elf.EI_DATA] = byte(elf.ELFDATA2LSB)
-	b[elf.EI_VERSION] = byte(elf.EV_CURRENT)
-	le.PutUint16(b[16:], uint16(elf.ET_DYN))
-	le.PutUint16(b[18:], uint16(elf.EM_X86_64))
-	le.PutUint32(b[20:], uint32(elf.EV_CURRENT))
-	le.PutUint64(b[32:], ehdrSize) // e_phoff; e_entry stays 0
-	le.PutUint64(b[40:], im.shoff)
-	le.PutUint16(b[52:], ehdrSize)
-	le.PutUint16(b[54:], phdrSize)
-	le.PutUint16(b[56:], numPhdrs)
-	le.PutUint16(b[58:], shdrSize)
-	le.PutUint16(b[60:], uint16(len(im.chunks)+1))
-	le.PutUint16(b[62:], im.shstrtab.index)
-}
-
-// writePhdrs writes the program headers (gABI figure 5-1).
-func (im *Image) writePhdrs(b []byte) {
-	noteEnd := im.notes[len(im.notes)-1].end()
-	for i, p := range [numPhdrs]elf.Prog64{
-		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Filesz: im.readEnd, Align: pageSize},
-		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: im.text.off, Vaddr: im.text.addr, Filesz: im.text.size, Align: pageSize},
-		{Type: uint32(elf.PT_DYNAMIC), Flags: uint32(elf.PF_R), Off: im.dynamic.off, Vaddr: im.dynamic.addr, Filesz: im.dynamic.size, Align: 8},
-		{Type: uint32(elf.PT_NOTE), Flags: uint32(elf.PF_R), Off: im.notes[0].off, Vaddr: im.notes[0].addr, Filesz: noteEnd - im.notes[0].off, Align: noteAlign},
-		{Type: uint32(elf.PT_GNU_EH_FRAME), Flags: uint32(elf.PF_R), Off: im.ehFrameHdr.off, Vaddr: im.ehFrameHdr.addr, Filesz: im.ehFrameHdr.size, Align: 4},
-		{Type: uint32(elf.PT_GNU_STACK), Flags: uint32(elf.PF_R | elf.PF_W), Align: 16},
-	} {
-		e := b[i*phdrSize:]
-		le.PutUint32(e[0:], p.Type)
-		le.PutUint32(e[4:], p.Flags)
-		le.PutUint64(e[8:], p.Off)
-		le.PutUint64(e[16:], p.Vaddr)
-		le.PutUint64(e[24:], p.Vaddr) // p_paddr
-		le.PutUint64(e[32:], p.Filesz)
-		le.PutUint64(e[40:], p.Filesz) // p_memsz
-		le.PutUint64(e[48:], p.Align)
-	}
-}
-
 // fixup writes the distances between Text and Data.
 func (im *Image) fixup() error {
 	if len(im.code.Fixups) == 0 && im.code.TextWords == 0 {
 		return nil
 	}
-	if len(im.code.Data) < 4*im.code.TextWords || len(im.code.Data) == 0 {
+	if len(im.code.Data) < 4*im.code.TextWords || im.rodata == nil {
 		return fmt.Errorf("%w: %d fixups, %d words, and %d bytes of data", ErrBadCode, len(im.code.Fixups), im.code.TextWords, len(im.code.Data))
 	}
-	data := im.loaded[len(im.loaded)-1]
+	data := im.rodata
 	text := im.bytes[im.text.off:im.text.end()]
 	for _, f := range im.code.Fixups {
 		if uint64(f.TextOff)+4 > im.text.size || uint64(f.DataOff) > data.size {

@@ -25,6 +25,7 @@ type Info struct {
 	Soname   string
 	TextSize int64 // bytes of generated code
 	DataSize int64 // bytes of data that the code reads
+	Relro    bool  // made with Source.Relro
 	Symbols  []SymbolInfo
 }
 
@@ -90,6 +91,9 @@ func readInfo(r io.ReaderAt) (Info, error) {
 		case ".rodata":
 			info.DataSize = int64(s.Size)
 		}
+	}
+	for _, p := range f.Progs {
+		info.Relro = info.Relro || p.Type == elf.PT_GNU_RELRO
 	}
 	if info.Note.Version == 0 {
 		return Info{}, errors.New("no identity note")

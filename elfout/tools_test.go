@@ -100,16 +100,21 @@ func hideTag(im *Image, tag elf.DynTag) {
 	}
 }
 
-// TestDlopenMusl loads with musl's dynamic linker.
-func TestDlopenMusl(t *testing.T) {
+// compiledMusl is compiled, against musl.
+func compiledMusl(t *testing.T) string {
+	t.Helper()
 	const libc, loader = "/usr/lib/x86_64-linux-musl/libc.so", "/lib/ld-musl-x86_64.so.1"
 	for _, path := range []string{libc, loader} {
 		if _, err := os.Stat(path); err != nil {
 			t.Skip("needs musl")
 		}
 	}
-	exe := compiled(t, "-DSTART", "-nostdlib", "-fno-stack-protector", "-Wl,--dynamic-linker="+loader, libc)
-	requireLoads(t, output(t, exe, written(t, tiny(t))))
+	return compiled(t, "-DSTART", "-nostdlib", "-fno-stack-protector", "-Wl,--dynamic-linker="+loader, libc)
+}
+
+// TestDlopenMusl loads with musl's dynamic linker.
+func TestDlopenMusl(t *testing.T) {
+	requireLoads(t, output(t, compiledMusl(t), written(t, tiny(t))))
 }
 
 // TestStripped loads and reads a file whose .symtab is gone.

@@ -1,4 +1,5 @@
-/* Loads the eh_elf argv[1] and unwinds a made-up stack with it. Built against
+/* Loads the eh_elf argv[1] and unwinds a made-up stack with it; with a second
+   argument, also prints the lines of /proc/self/maps that name the file. Built against
    any libc, so it declares what it needs itself; -DSTART adds the entry point
    where the compiler has no start files for that libc. */
 typedef unsigned long word;
@@ -11,6 +12,10 @@ void *dlsym(void *, const char *);
 char *dlerror(void);
 int dlclose(void *);
 int printf(const char *, ...);
+void *fopen(const char *, const char *);
+char *fgets(char *, int, void *);
+int fclose(void *);
+char *strstr(const char *, const char *);
 
 static word stack[] = {0x1100, 7, 0x1002, 8, 0x9999, 9};
 
@@ -21,6 +26,16 @@ __attribute__((noinline)) int read_word(void *arg, word addr, word *out) {
 }
 
 __attribute__((noinline)) void loaded(void) { __asm__ volatile(""); }
+
+static void print_maps(const char *name) {
+	static char line[8192];
+	void *f = fopen("/proc/self/maps", "r");
+	while (f && fgets(line, sizeof line, f))
+		if (strstr(line, name))
+			printf("%s", line);
+	if (f)
+		fclose(f);
+}
 
 int main(int argc, char **argv) {
 	void *h = argc > 1 ? dlopen(argv[1], 2) : 0;
@@ -46,6 +61,8 @@ int main(int argc, char **argv) {
 	context_t c = {0, 0x1234, (word)stack, 3, 4};
 	c = step(c, 0x1234, 0);
 	printf("step %x rip %lx rsp+%ld rbp %lx rbx %lx\n", c.flags, c.rip, c.rsp - (word)stack, c.rbp, c.rbx);
+	if (argc > 2)
+		print_maps(argv[1]);
 	return dlclose(h);
 }
 
