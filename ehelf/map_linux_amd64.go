@@ -28,7 +28,7 @@ func newMapping(image []byte, l *layout) (mapping, error) {
 	for _, s := range l.segments {
 		copy(mem[s.addr:], image[s.off:s.off+s.size])
 		start := s.addr &^ (hostPage - 1)
-		end := (s.addr + s.size + hostPage - 1) &^ (hostPage - 1)
+		end := pageUp(s.addr + s.size)
 		prot := syscall.PROT_READ
 		if s.exec {
 			prot |= syscall.PROT_EXEC

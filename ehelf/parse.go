@@ -22,6 +22,7 @@ const (
 	ptLoad      = 1
 	ptDynamic   = 2
 	ptNote      = 4
+	ptRelro     = 0x6474e552 // PT_GNU_RELRO (LSB 5.0 Core, 12.1.3)
 	pfX         = 1
 	pfW         = 2
 	pfR         = 4
@@ -89,6 +90,12 @@ func parse(image []byte) (*layout, error) {
 	}
 	l := &layout{}
 	var dynamic []byte
+	var relro phdr
+	for _, p := range phdrs {
+		if p.typ == ptRelro {
+			relro = p
+		}
+	}
 	for i, p := range phdrs {
 		if p.typ != ptLoad && p.typ != ptDynamic && p.typ != ptNote {
 			continue
@@ -99,7 +106,7 @@ func parse(image []byte) (*layout, error) {
 		content := image[p.off : p.off+p.filesz]
 		switch p.typ {
 		case ptLoad:
-			err = l.addSegment(p)
+			err = l.addSegment(p, relro)
 		case ptDynamic:
 			dynamic = content
 		case ptNote:
@@ -151,24 +158,34 @@ func readPhdrs(image []byte) ([]phdr, error) {
 	return phdrs, nil
 }
 
-// addSegment checks a PT_LOAD whose file range is valid.
-func (l *layout) addSegment(p phdr) error {
+// addSegment checks a PT_LOAD whose file range is valid. A writable one has to
+// lie in relro, as that of a file does which was made for dlopen of glibc before
+// 2.35: it is writable for the loader alone, which need not write to it.
+func (l *layout) addSegment(p, relro phdr) error {
+	writable := p.flags&pfW != 0
 	switch {
-	case p.flags&pfW != 0:
-		return bad("writable")
 	case p.flags&pfR == 0:
 		return bad("not readable")
-	case p.memsz != p.filesz:
-		return bad("%#x bytes of memory for %#x of file", p.memsz, p.filesz)
-	case p.memsz == 0 || p.addr >= maxSpan || p.memsz > maxSpan-p.addr:
+	case p.filesz == 0 || p.addr >= maxSpan || p.memsz > maxSpan-p.addr:
 		return bad("%#x bytes at %#x", p.memsz, p.addr)
+	case writable && (p.flags&pfX != 0 || !p.within(relro)):
+		return bad("writable")
+	case p.memsz != p.filesz && !(writable && p.memsz > p.filesz && pageUp(p.addr+p.memsz) == pageUp(p.addr+p.filesz)):
+		return bad("%#x bytes of memory for %#x of file", p.memsz, p.filesz)
 	case p.addr&^(hostPage-1) < l.span:
 		return bad("at %#x, on or below a page of the one before", p.addr)
 	}
-	l.segments = append(l.segments, segment{addr: p.addr, size: p.memsz, off: p.off, exec: p.flags&pfX != 0})
-	l.span = (p.addr + p.memsz + hostPage - 1) &^ (hostPage - 1)
+	l.segments = append(l.segments, segment{addr: p.addr, size: p.filesz, off: p.off, exec: p.flags&pfX != 0})
+	l.span = pageUp(p.addr + p.memsz)
 	return nil
 }
+
+// within tells whether the memory of p is part of that of q.
+func (p phdr) within(q phdr) bool {
+	return p.addr >= q.addr && p.addr-q.addr <= q.memsz && p.memsz <= q.memsz-(p.addr-q.addr)
+}
+
+func pageUp(addr uint64) uint64 { return (addr + hostPage - 1) &^ (hostPage - 1) }
 
 // readNotes takes the identity and the build-id from a PT_NOTE segment.
 func (l *layout) readNotes(b []byte) error {

@@ -208,5 +208,6 @@ func TestCheckObjectWithoutBuildID(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(image(f))
+	f.Add(relro(f))
 	f.Fuzz(checkParse)
 }

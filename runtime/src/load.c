@@ -4,8 +4,10 @@
  * map and gdb's list of libraries know nothing of eh_elfs, and no audit or dlopen
  * hook of the program is run. It takes little: an eh_elf has no relocation, no
  * initialiser, no dependency and no writable segment (the binary interface
- * promises it), so mapping its PT_LOADs is all that loading is. The price: unwinders
- * that go by dl_iterate_phdr find no table for the code of an eh_elf itself.
+ * promises it), so mapping its PT_LOADs is all that loading is. (One made for dlopen
+ * of old glibc has a segment that is writable, but for the loader alone: PT_GNU_RELRO
+ * covers it. It is mapped read-only.) The price: unwinders that go by dl_iterate_phdr
+ * find no table for the code of an eh_elf itself.
  *
  * Nothing a file says is believed unchecked; a file that breaks the promises is
  * refused. That the generated code does what it should cannot be checked, hence
@@ -21,6 +23,7 @@
 enum { MAX_SEGMENTS = 16, MAX_SPAN = 1 << 30 };
 
 static uint64_t page_down(uint64_t n) { return n & ~(uint64_t)(PAGE - 1); }
+static uint64_t page_up(uint64_t n) { return page_down(n + PAGE - 1); }
 
 /* at gives the n bytes at a link-time address, or null where they are not all mapped. */
 static const void *at(const struct ehu_elf *elf, uint64_t addr, uint64_t n)
@@ -28,12 +31,23 @@ static const void *at(const struct ehu_elf *elf, uint64_t addr, uint64_t n)
     return addr <= elf->size && n <= elf->size - addr ? elf->base + addr : NULL;
 }
 
-/* loadable tells whether a PT_LOAD is one that an eh_elf may have. */
-static bool loadable(const Elf64_Phdr *p, uint64_t file_size)
+/* relro_only tells whether a PT_LOAD is writable until it is relocated, and no longer. */
+static bool relro_only(const Elf64_Phdr *p, const Elf64_Phdr *relro)
 {
-    return (p->p_flags & PF_W) == 0 && p->p_flags & PF_R && p->p_filesz == p->p_memsz && p->p_filesz > 0 &&
-           p->p_offset <= file_size && p->p_filesz <= file_size - p->p_offset && p->p_vaddr < MAX_SPAN &&
-           p->p_memsz < MAX_SPAN && p->p_offset % PAGE == p->p_vaddr % PAGE;
+    return relro && (p->p_flags & PF_X) == 0 && p->p_vaddr >= relro->p_vaddr && p->p_memsz <= relro->p_memsz &&
+           p->p_vaddr - relro->p_vaddr <= relro->p_memsz - p->p_memsz;
+}
+
+/* loadable tells whether a PT_LOAD is one that an eh_elf may have. */
+static bool loadable(const Elf64_Phdr *p, const Elf64_Phdr *relro, uint64_t file_size)
+{
+    if ((p->p_flags & PF_R) == 0 || p->p_filesz == 0 || p->p_offset > file_size || p->p_filesz > file_size - p->p_offset ||
+        p->p_vaddr >= MAX_SPAN || p->p_memsz >= MAX_SPAN || p->p_offset % PAGE != p->p_vaddr % PAGE)
+        return false;
+    if ((p->p_flags & PF_W) == 0)
+        return p->p_memsz == p->p_filesz;
+    return relro_only(p, relro) && p->p_memsz >= p->p_filesz &&
+           page_up(p->p_vaddr + p->p_memsz) == page_up(p->p_vaddr + p->p_filesz);
 }
 
 static bool read_headers(int fd, uint64_t file_size, Elf64_Phdr ph[MAX_SEGMENTS], int *num, struct ehu_elf *elf)
@@ -47,13 +61,17 @@ static bool read_headers(int fd, uint64_t file_size, Elf64_Phdr ph[MAX_SEGMENTS]
     if (eh.e_phoff > file_size || pread(fd, ph, (size_t)want, (off_t)eh.e_phoff) != want)
         return false;
     *num = eh.e_phnum;
+    const Elf64_Phdr *relro = NULL;
+    for (int i = 0; i < *num; i++)
+        if (ph[i].p_type == PT_GNU_RELRO)
+            relro = &ph[i];
     uint64_t end = 0;
     for (int i = 0; i < *num; i++) {
         if (ph[i].p_type != PT_LOAD)
             continue;
-        if (!loadable(&ph[i], file_size) || page_down(ph[i].p_vaddr) < end) /* ascending, no page shared */
+        if (!loadable(&ph[i], relro, file_size) || page_down(ph[i].p_vaddr) < end) /* ascending, no page shared */
             return false;
-        end = page_down(ph[i].p_vaddr + ph[i].p_memsz + PAGE - 1);
+        end = page_up(ph[i].p_vaddr + ph[i].p_memsz);
     }
     elf->size = end;
     return end > 0;
@@ -86,8 +104,8 @@ static bool map_segments(int fd, const Elf64_Phdr *ph, int num, struct ehu_elf *
 static bool in_segment(const Elf64_Phdr *ph, int num, uint64_t addr, uint64_t size)
 {
     for (int i = 0; i < num; i++)
-        if (ph[i].p_type == PT_LOAD && addr >= ph[i].p_vaddr && addr - ph[i].p_vaddr <= ph[i].p_memsz &&
-            size <= ph[i].p_memsz - (addr - ph[i].p_vaddr))
+        if (ph[i].p_type == PT_LOAD && addr >= ph[i].p_vaddr && addr - ph[i].p_vaddr <= ph[i].p_filesz &&
+            size <= ph[i].p_filesz - (addr - ph[i].p_vaddr))
             return true;
     return false;
 }
