@@ -63,6 +63,7 @@ type buildOptions struct {
 	force    bool
 	strict   bool
 	noDeref  bool
+	relro    bool
 	noVerify bool
 	source   dwarfcfa.Source
 	dispatch plan.Dispatch
@@ -84,6 +85,7 @@ func buildVerb() verb {
 		fs.BoolVar(&opt.force, "force", false, "write files that are up to date, too")
 		fs.BoolVar(&opt.strict, "strict", false, "fail where an FDE or a row cannot be compiled, instead of leaving it out")
 		fs.BoolVar(&opt.noDeref, "no-deref", false, "give _eh_elf no deref argument: it reads memory directly")
+		fs.BoolVar(&opt.relro, "relro", false, "for dlopen with glibc before 2.35: .dynamic is writable until relocated")
 		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
 		tables := declareTables(fs)
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
@@ -246,6 +248,7 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 	p := &product{stats: newStats(found, code, opt), details: newDetails(found), bounded: found.Bounded}
 	p.image, err = elfout.New(code, elfout.Source{
 		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
+		Relro: opt.relro,
 	})
 	if err = firstError(ctx, err); err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func TestOtherHost(t *testing.T) {
 	out, err = exec.Command(other, "build", "-o", filepath.Join(dir, "said"), "/bin/ls").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Contains(t, string(out), "not verified")
-	for _, flag := range []string{"--dispatch=tree", "--dispatch=packed", "--no-deref"} {
+	for _, flag := range []string{"--dispatch=tree", "--dispatch=packed", "--no-deref", "--relro"} {
 		var images [2][]byte
 		for i, program := range []string{goBuild(t), other} {
 			to := filepath.Join(dir, "out", flag, strconv.Itoa(i))

@@ -57,6 +57,9 @@ func (opt *buildOptions) describe() string {
 	if opt.noDeref {
 		words = append(words, "no-deref")
 	}
+	if opt.relro {
+		words = append(words, "relro")
+	}
 	return strings.Join(words, ",")
 }
 

@@ -105,6 +105,9 @@ func readInfo(path string) (infoJSON, error) {
 	if other := n.Flags &^ (abi.FlagNoDeref | abi.FlagPacked); other != 0 {
 		out.Flags = append(out.Flags, fmt.Sprintf("unknown %#x", other))
 	}
+	if info.Relro { // not of the note: the program headers say so
+		out.Flags = append(out.Flags, "relro")
+	}
 	for _, s := range info.Symbols {
 		if s.Exported {
 			out.Exports[s.Name] = s.Addr
