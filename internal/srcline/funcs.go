@@ -150,7 +150,13 @@ func (u *unit) function(c *cursor, a *abbrev, f *function, spans []span) []span 
 // one that starts last and is deepest has it.
 func (t *funcTable) flatten(all []extent) {
 	slices.SortFunc(all, func(a, b extent) int {
-		return cmp.Or(cmp.Compare(a.lo, b.lo), cmp.Compare(a.depth, b.depth), cmp.Compare(b.hi, a.hi))
+		switch { // cmp.Or would compare all
+		case a.lo != b.lo:
+			return cmp.Compare(a.lo, b.lo)
+		case a.depth != b.depth:
+			return cmp.Compare(a.depth, b.depth)
+		}
+		return cmp.Compare(b.hi, a.hi)
 	})
 	t.starts, t.which = make([]uint64, 0, 3*len(all)/2), make([]int32, 0, 3*len(all)/2)
 	var open []extent

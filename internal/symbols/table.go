@@ -18,7 +18,6 @@ type Symbol struct {
 	Name       string // as the file has it
 	Module     string // of a kernel module's symbol
 	rank       uint8  // bits; less is better
-	pos        uint32 // in the list that newTable was given
 }
 
 // Bits of Symbol.rank.
@@ -35,20 +34,31 @@ type Table struct{ list []Symbol }
 // without size extends to the next. Both is what perf does, in
 // symbols__fixup_duplicate and symbols__fixup_end of tools/perf/util/symbol.c.
 func newTable(list []Symbol) *Table {
+	// Keys are a fifth of the size of symbols, which are moved once.
+	type key struct {
+		start uint64
+		pos   uint32
+	}
+	keys := make([]key, len(list))
 	for i := range list {
-		list[i].pos = uint32(i)
 		if list[i].End <= list[i].Start {
 			list[i].rank |= rankEmpty
 			list[i].End = list[i].Start
 		}
+		keys[i] = key{list[i].Start, uint32(i)}
 	}
-	slices.SortFunc(list, func(a, b Symbol) int { // a stable sort takes twice the time
-		if c := cmp.Compare(a.Start, b.Start); c != 0 {
-			return c
+	slices.SortFunc(keys, func(a, b key) int { // a stable sort takes twice the time
+		if a.start != b.start {
+			return cmp.Compare(a.start, b.start)
 		}
-		return cmp.Or(better(&a, &b), cmp.Compare(a.pos, b.pos))
+		return cmp.Or(better(&list[a.pos], &list[b.pos]), cmp.Compare(a.pos, b.pos))
 	})
-	list = slices.CompactFunc(list, func(a, b Symbol) bool { return a.Start == b.Start })
+	keys = slices.CompactFunc(keys, func(a, b key) bool { return a.start == b.start })
+	sorted := make([]Symbol, len(keys))
+	for i, k := range keys {
+		sorted[i] = list[k.pos]
+	}
+	list = sorted
 	return extend(list)
 }
 
