@@ -158,9 +158,10 @@ func (l *lazySection) isFilled(i int) bool {
 	if next := l.fde(i + 1); len(next.ranges) > 0 && returnedTo(&next.rows[next.ranges[0].Row]) {
 		return false
 	}
-	var buf [maxPadding]byte
-	b := buf[:end-start]
-	return l.code.read(start, b) == len(b) && isPadding(b)
+	var buf [maxPadding + maxSigreturn]byte
+	gap := int(end - start)
+	b := buf[:l.code.read(start, buf[:gap+maxSigreturn])]
+	return len(b) >= gap && isPadding(b[:gap]) && !isSigreturn(b[gap:])
 }
 
 // fde interprets the FDE of a span, once.

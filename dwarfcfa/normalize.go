@@ -1,6 +1,7 @@
 package dwarfcfa
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 
@@ -132,7 +133,8 @@ const maxPadding = 15
 //
 // It is not done before code that is returned to without having called, such as
 // glibc's __start_context after the padding that its alignment takes: what is looked
-// up there is the address before it. Such code ends the stack or is a signal frame.
+// up there is the address before it. Such code ends the stack or is a signal frame;
+// that of Go programs has a row as if it were a function, but is known by its bytes.
 func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *Report) {
 	var text textWindow
 	text.read = code.read
@@ -152,6 +154,9 @@ func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *
 			continue
 		}
 		if b := text.at(start, int(end-start)); b != nil && isPadding(b) {
+			if isSigreturn(text.at(end, maxSigreturn)) {
+				continue
+			}
 			ranges[r].End = end
 			rep.FilledGaps++
 		}
@@ -161,6 +166,17 @@ func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *
 // returnedTo reports whether a row is one of code that no call precedes.
 func returnedTo(row *Row) bool {
 	return row.Flags&RowSignal != 0 || row.Flags == 0 && row.Regs[abi.RIP].Kind == RuleUndefined
+}
+
+// maxSigreturn is the length of the longest code that isSigreturn knows.
+const maxSigreturn = 9
+
+// isSigreturn reports whether code is that by which a signal handler returns to the
+// kernel, mov $15,%rax or mov $15,%eax and syscall: 15 is rt_sigreturn
+// (arch/x86/entry/syscalls/syscall_64.tbl).
+func isSigreturn(code []byte) bool {
+	return bytes.HasPrefix(code, []byte{0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}) ||
+		bytes.HasPrefix(code, []byte{0xb8, 15, 0, 0, 0, 0x0f, 0x05})
 }
 
 // textWindow reads the image a stretch at a time, for ascending addresses.

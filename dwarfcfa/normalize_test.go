@@ -247,6 +247,23 @@ func TestPadding(t *testing.T) {
 			assert.True(t, ok)
 		})
 	}
+	for name, code := range map[string][]byte{
+		"before Go's sigreturn": {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05},
+		"before the short form": {0xb8, 15, 0, 0, 0, 0x0f, 0x05, 0xcd, 0x03},
+		"other system call":     {0x48, 0xc7, 0xc0, 14, 0, 0, 0, 0x0f, 0x05},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s sectionBuilder
+			cie := s.cie()
+			s.fde(cie, testCode, 2)
+			s.fde(cie, testCode+4, 16)
+			table, _ := buildOn(t, s.section(), testImage(append([]byte{0xf4, 0xf4, 0xcc, 0xcc}, code...)))
+			_, ok := table.Lookup(testCode + 3)
+			assert.Equal(t, name == "other system call", ok)
+			_, ok = table.Lookup(testCode + 4)
+			assert.True(t, ok)
+		})
+	}
 	t.Run("unreadable text", func(t *testing.T) {
 		var s sectionBuilder
 		cie := s.cie()

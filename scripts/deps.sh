@@ -8,7 +8,7 @@ needs=(
 	gcc gcc  g++ g++  readelf binutils  gdb gdb  git git  ldd libc-bin  eu-elflint elfutils
 	dwz dwz  make make  valgrind valgrind  pkg-config pkg-config
 	/usr/include/x86_64-linux-gnu/libunwind.h libunwind-dev
-	/usr/lib/x86_64-linux-musl/libc.so musl
+	/usr/lib/x86_64-linux-musl/libc.so musl  musl-gcc musl-tools
 	/usr/include/c++ libstdc++-12-dev
 )
 missing=()

@@ -122,15 +122,16 @@ type Object struct {
 	set      *Objects
 	recorded []byte // build-id
 
-	found   sync.Once
-	path    string // of the file that was found; "" for the vDSO
-	data    []byte // of the vDSO
-	buildID []byte
-	loads   []segment
-	entry   uint64 // link-time; 0: none
-	table   bool   // it has an index of unwind information, maybe an empty one
-	fileErr error
-	plt     plt
+	found      sync.Once
+	path       string // of the file that was found; "" for the vDSO
+	data       []byte // of the vDSO
+	buildID    []byte
+	loads      []segment
+	entry      uint64 // link-time; 0: none
+	table      bool   // it has an index of unwind information, maybe an empty one
+	fileErr    error
+	plt        plt
+	sigreturns sigreturns
 
 	prepared sync.Once
 	code     atomic.Pointer[ehelf.Object] // nil: none, or not yet

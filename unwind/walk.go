@@ -84,7 +84,8 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 			}
 			return n, NoMapping, nil
 		}
-		object := m.list[i].Object
+		mapping := &m.list[i]
+		object := mapping.Object
 		switch regs.Status {
 		case abi.StatusOutermost:
 			return n, Outermost, object
@@ -96,10 +97,18 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 		default:
 			return n, NotCompiled, object
 		}
-		switch v.state[i] {
-		case unasked:
+		if v.state[i] == unasked {
 			w.ask(v, i)
 			continue
+		}
+		if is, ok := object.stepSigreturn(mapping.FileOffset(regs.Reg[abi.RIP]), regs, mem); ok {
+			pcs[n] = regs.Reg[abi.RIP]
+			n++
+			continue
+		} else if is {
+			return n, Unreadable, object
+		}
+		switch v.state[i] {
 		case noBias:
 			return n, NoInfo, object
 		case loaded, stepping:

@@ -1,0 +1,110 @@
+package unwind
+
+import (
+	"bytes"
+	"encoding/binary"
+	"sync"
+
+	"ehasm/abi"
+	"ehasm/ehelf"
+)
+
+// A signal handler returns to code that asks the kernel to go on where the signal came.
+// glibc has unwind information for it; musl has none, and Go's says that it is a function
+// like others. It is known by its bytes, as gdb, libgcc and libunwind know it. What the
+// kernel goes on with is above it on the stack: uc of struct rt_sigframe in
+// arch/x86/include/asm/sigframe.h.
+
+// Offsets in struct ucontext, which rsp points to in such code.
+const (
+	ucFlags  = 0  // a few bits
+	ucLink   = 8  // 0
+	ucGregs  = 40 // struct sigcontext_64 in arch/x86/include/uapi/asm/sigcontext.h
+	maxFlags = 15 // arch/x86/include/uapi/asm/ucontext.h has three bits
+)
+
+// gregs are the registers that struct sigcontext_64 begins with.
+var gregs = [...]uint8{abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15,
+	abi.RDI, abi.RSI, abi.RBP, abi.RBX, abi.RDX, abi.RAX, abi.RCX, abi.RSP, abi.RIP}
+
+// sigreturns remembers which places in an object's file are such code.
+type sigreturns struct {
+	mu sync.Mutex
+	at map[uint64]bool // by file offset
+}
+
+// stepSigreturn steps from the code by which a signal handler returns, at a file offset,
+// to where the signal came. It reports whether this is such code; regs change only if
+// the stack is readable, which ok says.
+func (o *Object) stepSigreturn(offset uint64, regs *abi.Regs, mem *ehelf.Memory) (is, ok bool) {
+	const word = 8
+	if regs.Valid>>abi.RSP&1 == 0 {
+		return false, false
+	}
+	var stack []byte // from rsp on
+	if at := regs.Reg[abi.RSP] - mem.Lo; at <= uint64(len(mem.Bytes)) {
+		stack = mem.Bytes[at:]
+	}
+	// Most stacks say that there is no need to look at the file.
+	if len(stack) >= ucLink+word && (binary.LittleEndian.Uint64(stack[ucFlags:]) > maxFlags || binary.LittleEndian.Uint64(stack[ucLink:]) != 0) {
+		return false, false
+	}
+	if !o.isSigreturn(offset) {
+		return false, false
+	}
+	if len(stack) < ucGregs+len(gregs)*word {
+		return true, false
+	}
+	for i, reg := range gregs {
+		regs.Reg[reg] = binary.LittleEndian.Uint64(stack[ucGregs+i*word:])
+	}
+	regs.Valid, regs.Exact = abi.AllRegs, 1
+	return true, true
+}
+
+func (o *Object) isSigreturn(offset uint64) bool {
+	s := &o.sigreturns
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is, known := s.at[offset]
+	if !known {
+		if s.at == nil {
+			s.at = make(map[uint64]bool)
+		}
+		is = o.readSigreturn(offset)
+		s.at[offset] = is
+	}
+	return is
+}
+
+func (o *Object) readSigreturn(offset uint64) bool {
+	image, _, err := o.Open()
+	if err != nil {
+		return false
+	}
+	defer image.Close()
+	var buf [sigreturnBefore + len(sigreturnLong)]byte
+	before := min(offset, uint64(sigreturnBefore))
+	n, _ := image.ReadAt(buf[:before+uint64(len(sigreturnLong))], int64(offset-before))
+	return sigreturnAt(buf[:n], int(before))
+}
+
+// The instructions mov $15,%rax and mov $15,%eax, each with syscall: 15 is rt_sigreturn
+// (arch/x86/entry/syscalls/syscall_64.tbl).
+const (
+	sigreturnLong   = "\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
+	sigreturnShort  = "\xb8\x0f\x00\x00\x00\x0f\x05"
+	sigreturnBefore = len(sigreturnLong) - len("\x0f\x05") // of the syscall
+)
+
+// sigreturnAt reports whether the instruction at an offset of code is one of those.
+func sigreturnAt(code []byte, at int) bool {
+	for _, insns := range []string{sigreturnLong, sigreturnShort} {
+		for _, back := range []int{0, len(insns) - len("\x0f\x05")} {
+			if at >= back && at <= len(code) && bytes.HasPrefix(code[at-back:], []byte(insns)) {
+				return true
+			}
+		}
+	}
+	return false
+}
