@@ -28,9 +28,8 @@ func TestImports(t *testing.T) {
 		"unwind":              {"abi", "ehelf"},
 		"internal/symbols":    {},
 		"internal/flamegraph": {},
-		"internal/inflate":    {},
-		"internal/srcline":    {"internal/inflate"},
-		"internal/script":     {"abi", "ehelf", "perfdata", "unwind", "internal/symbols", "internal/srcline", "internal/flamegraph", "internal/inflate"},
+		"internal/srcline":    {},
+		"internal/script":     {"abi", "ehelf", "perfdata", "unwind", "internal/symbols", "internal/srcline", "internal/flamegraph"},
 	} {
 		out, err := exec.Command("go", "list", "-deps", "ehasm/"+pkg).Output()
 		require.NoError(t, err, pkg)

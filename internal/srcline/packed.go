@@ -10,8 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"ehasm/internal/inflate"
-
+	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 )
@@ -22,14 +21,13 @@ import (
 type packed struct {
 	name string
 	size uint64 // of the data, as the file has it
-	data []byte // inflate.Slack longer
+	raw  uint64 // size of the stream
+	data []byte // of size bytes; see reserve
 	have atomic.Uint64
 
-	mu   sync.Mutex
-	raw  []byte
-	zlib *inflate.Reader // or
-	zstd *zstd.Decoder
-	err  error
+	mu     sync.Mutex
+	stream io.ReadCloser
+	err    error
 }
 
 // sectionError is what upTo panics with.
@@ -53,31 +51,32 @@ func newPacked(name string, raw []byte) (*packed, error) {
 		if len(raw) < old || string(raw[:4]) != "ZLIB" {
 			return nil, errors.New("not compressed as its name says")
 		}
-		p.size, p.raw = binary.BigEndian.Uint64(raw[4:]), raw[old:]
+		p.size, raw = binary.BigEndian.Uint64(raw[4:]), raw[old:]
 	case len(raw) < chdr:
 		return nil, io.ErrUnexpectedEOF
 	default:
 		kind = elf.CompressionType(binary.LittleEndian.Uint32(raw))
-		p.size, p.raw = binary.LittleEndian.Uint64(raw[8:]), raw[chdr:]
+		p.size, raw = binary.LittleEndian.Uint64(raw[8:]), raw[chdr:]
 	}
-	switch kind {
-	case elf.COMPRESS_ZLIB: // RFC 1950, 2.2
-		const deflate, dict = 8, 0x20
-		if len(p.raw) < 2 || p.raw[0]&0xf != deflate || p.raw[1]&dict != 0 || binary.BigEndian.Uint16(p.raw)%31 != 0 {
-			return nil, errors.New("zlib: invalid header")
-		}
-		if p.raw = p.raw[2:]; p.size/inflate.MaxRatio > uint64(len(p.raw)) {
+	switch p.raw = uint64(len(raw)); kind {
+	case elf.COMPRESS_ZLIB:
+		const maxRatio = 1032 // a code of one bit for a length of 258, and one for its distance: RFC 1951, 3.2.5
+		if p.size/maxRatio > p.raw {
 			return nil, errSize
 		}
-		p.zlib = &inflate.Reader{}
-		return p, nil
+		var err error
+		p.stream, err = zlib.NewReader(bytes.NewReader(raw))
+		return p, err
 	case elf.COMPRESS_ZSTD:
 		if p.size > 1<<40 {
 			return nil, errSize
 		}
-		d, err := zstd.NewReader(bytes.NewReader(p.raw), zstd.WithDecoderConcurrency(1))
-		p.zstd = d
-		return p, err
+		d, err := zstd.NewReader(bytes.NewReader(raw), zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, err
+		}
+		p.stream = d.IOReadCloser()
+		return p, nil
 	}
 	return nil, fmt.Errorf("compression type %d", kind)
 }
@@ -86,43 +85,24 @@ func newPacked(name string, raw []byte) (*packed, error) {
 // many more than is usual, or there are none. The memory comes as it is used.
 func (p *packed) reserve() bool {
 	const usual = 64
-	if p.size > usual*uint64(len(p.raw))+1<<20 {
+	if p.size == 0 || p.size > usual*p.raw+1<<20 {
 		return false
 	}
-	b, err := unix.Mmap(-1, 0, int(p.size)+inflate.Slack, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		return false
-	}
-	p.setData(b)
-	return true
-}
-
-func (p *packed) setData(b []byte) {
+	b, err := unix.Mmap(-1, 0, int(p.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	p.data = b
-	if p.zlib != nil {
-		p.zlib.Reset(p.raw, b)
-	}
+	return err == nil
 }
 
 // all inflates into memory that is taken as the data come.
 func (p *packed) all() ([]byte, error) {
 	const usual = 16
-	if p.zstd != nil {
-		defer p.zstd.Close()
-		out := bytes.NewBuffer(make([]byte, 0, min(p.size, usual*uint64(len(p.raw)))+bytes.MinRead))
-		n, err := io.Copy(out, io.LimitReader(p.zstd, int64(p.size)))
-		if err == nil && uint64(n) != p.size {
-			err = errSize
-		}
-		return out.Bytes(), err
+	defer p.stream.Close()
+	out := bytes.NewBuffer(make([]byte, 0, min(p.size, usual*p.raw)+bytes.MinRead))
+	n, err := io.Copy(out, io.LimitReader(p.stream, int64(p.size)))
+	if err == nil && uint64(n) != p.size {
+		err = errSize
 	}
-	for n := min(p.size, usual*uint64(len(p.raw))+1<<10); ; n = min(2*n, p.size) {
-		p.setData(make([]byte, n+inflate.Slack))
-		err := p.inflate(n)
-		if err != nil || n == p.size {
-			return p.data[:n], err
-		}
-	}
+	return out.Bytes(), err
 }
 
 // upTo sees to it that the first n bytes of the data are there. It panics with a
@@ -141,30 +121,24 @@ func (p *packed) upTo(n uint64) {
 func (p *packed) inflate(n uint64) error {
 	const step = 1 << 16
 	n = min(n, p.size)
-	if p.err != nil || n <= p.have.Load() {
+	at := p.have.Load()
+	if p.err != nil || n <= at {
 		return p.err
 	}
 	n = min(n+step, p.size)
 	p.err = io.ErrUnexpectedEOF // stays where what follows faults
-	var have uint64
-	var err error
-	if p.zstd != nil {
-		var m int
-		at := p.have.Load()
-		m, err = io.ReadFull(p.zstd, p.data[at:n])
-		have = at + uint64(m)
-		if have == p.size || err != nil {
-			p.zstd.Close()
-		}
-	} else {
-		err = p.zlib.UpTo(int(n))
-		have = min(uint64(p.zlib.Written()), p.size)
-		if err == nil && have < n {
+	if _, err := io.ReadFull(p.stream, p.data[at:n]); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = errSize
 		}
+		p.err = err
+		p.stream.Close()
+		return err
 	}
-	if p.err = err; err == nil {
-		p.have.Store(have)
+	p.err = nil
+	p.have.Store(n)
+	if n == p.size {
+		p.stream.Close()
 	}
-	return err
+	return nil
 }
