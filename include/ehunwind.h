@@ -125,7 +125,7 @@ typedef struct {
     uint64_t no_object;    /* ended at a return address in no known object */
     uint64_t not_rising;   /* ended at a CFA that does not rise */
     uint64_t too_deep;     /* ended at EHU_MAX_DEPTH */
-    uint64_t guessed;      /* steps without a table to go by */
+    uint64_t guessed;      /* steps that were guesses */
     uint64_t other_stacks; /* times that a stack was not the thread's own, and its bounds had to be felt out */
     uint64_t probes;       /* system calls made for want of bounds */
     uint64_t looks;        /* times that /proc/self/maps was asked what memory is code */

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/stat.h>
+#include <sys/ucontext.h>
 
 #include "chain.h"
 #include "ehunwind.h"
@@ -196,7 +197,7 @@ enum {
     EHU_GUESSED = 1 << 0,
     EHU_OTHER_STACK = 1 << 1, /* the window is not on the thread's own stack; it may end before the stack does */
     EHU_NOT_BY_TABLE = 1 << 2, /* what ended the stack is not a table: a return address of 0, or makecontext's */
-    EHU_ONLY_TABLES = 1 << 3   /* take no step without a table, and do not look for code in no object */
+    EHU_ONLY_TABLES = 1 << 3   /* guess no step, and do not look for code in no object */
 };
 
 /* ------------------------------------------------------------------------------ stats.c */
@@ -219,7 +220,17 @@ void ehu_stats_init_(bool secure);
 size_t ehu_chain_(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, const struct ehu_object *o, uint64_t *pcs, size_t max,
                   const struct ehu_table *t);
 
-/* ------------------------------------------------------------------------------- walk.c */
+/* ----------------------------------------------------------------------- norow.c, walk.c */
+
+/* The registers that functions may change. */
+enum {
+    CALLER_SAVED = 1 << EH_ELF_RAX | 1 << EH_ELF_RDX | 1 << EH_ELF_RCX | 1 << EH_ELF_RSI | 1 << EH_ELF_RDI | 1 << EH_ELF_R8 |
+                   1 << EH_ELF_R9 | 1 << EH_ELF_R10 | 1 << EH_ELF_R11
+};
+
+size_t ehu_without_row_(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc);
+bool ehu_is_code_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc);
+void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context);
 
 size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs); /* called by capture.S */
 void ehu_cursor_start_(ehu_cursor_t *cursor);                                /* called by capture.S */

@@ -15,8 +15,6 @@
  */
 enum { RUN = 64 };
 
-enum { CALLER_SAVED_LOST = 1 << EH_ELF_RBP | 1 << EH_ELF_RSP | 1 << EH_ELF_RIP };
-
 static uint64_t pc_of(const eh_elf_regs_t *r) { return r->reg[EH_ELF_RIP] - !r->exact; }
 
 static bool in_window(const eh_elf_memory_t *m, uint64_t rsp) { return rsp - m->lo < m->size; }
@@ -142,48 +140,11 @@ static const struct ehu_object *object_at(ehu_cursor_t *c, const struct ehu_tabl
     return o || pc == (uint64_t)-1 || c->flags & EHU_ONLY_TABLES ? o : ehu_code_at_(c, t, pc, code);
 }
 
-static bool is_code(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
+bool ehu_is_code_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
 {
     struct ehu_object code;
     return object_at(c, t, pc, &code) != NULL;
 }
-
-/*
- * guess takes a step by frame pointer, from code without a table. The two words
- * have to look like a frame: above rsp, in the window, and a return address into
- * code that is known.
- */
-static size_t guess(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)
-{
-    eh_elf_regs_t *r = &c->regs;
-    uint64_t rbp = r->reg[EH_ELF_RBP], rsp = r->reg[EH_ELF_RSP], frame[2];
-    if (c->flags & EHU_ONLY_TABLES || (o && o->eh_elf) || !(r->valid & 1u << EH_ELF_RBP) || rbp < rsp || rbp % 8 != 0)
-        return 0;
-    if (!in_window(&c->memory, rsp) && !ehu_window_(rsp, &c->memory, &c->flags))
-        return 0;
-    const eh_elf_memory_t *m = &c->memory;
-    if (rbp < m->lo || rbp - m->lo >= m->size || m->size - (rbp - m->lo) < sizeof frame)
-        return 0;
-    memcpy(frame, (const void *)(uintptr_t)rbp, sizeof frame);
-    if (!is_code(c, t, frame[1] - 1))
-        return 0;
-    r->reg[EH_ELF_RBP] = frame[0];
-    r->reg[EH_ELF_RSP] = rbp + sizeof frame;
-    r->reg[EH_ELF_RIP] = frame[1];
-    r->valid = CALLER_SAVED_LOST;
-    r->exact = 0;
-    r->status = EH_ELF_OK;
-    c->flags |= EHU_GUESSED;
-    if (pc)
-        *pc = frame[1];
-    ehu_count_(COUNT_GUESSED);
-    return 1;
-}
-
-enum {
-    CALLER_SAVED = 1 << EH_ELF_RAX | 1 << EH_ELF_RDX | 1 << EH_ELF_RCX | 1 << EH_ELF_RSI | 1 << EH_ELF_RDI | 1 << EH_ELF_R8 |
-                   1 << EH_ELF_R9 | 1 << EH_ELF_R10 | 1 << EH_ELF_R11
-};
 
 /*
  * keep remembers the registers that no table says how to recover in a caller. They
@@ -213,7 +174,7 @@ static size_t guess_registers(ehu_cursor_t *c, const struct ehu_table *t, const 
         if (guessed & 1u << i)
             c->regs.reg[i] = c->kept[i];
     c->regs.valid |= guessed;
-    if (guessed != 0 && one_step(c, o, NULL, &before) == 1 && is_code(c, t, pc_of(&c->regs))) {
+    if (guessed != 0 && one_step(c, o, NULL, &before) == 1 && ehu_is_code_(c, t, pc_of(&c->regs))) {
         c->flags |= EHU_GUESSED;
         ehu_count_(COUNT_GUESSED);
         return 1;
@@ -266,10 +227,10 @@ static size_t run_one(ehu_cursor_t *c, const struct ehu_table *t)
             k = beyond_window(c, o, NULL);
     }
     if (k == 0 && c->regs.status == EH_ELF_NO_INFO)
-        k = guess(c, t, o, NULL);
+        k = ehu_without_row_(c, t, o, NULL);
     if (k == 0 && c->regs.status == EH_ELF_BAD_REGISTER)
         k = guess_registers(c, t, o);
-    if (k == 1 && !is_code(c, t, pc_of(&c->regs))) {
+    if (k == 1 && !ehu_is_code_(c, t, pc_of(&c->regs))) {
         int status = c->regs.reg[EH_ELF_RIP] == 0 ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
         c->flags |= status == EH_ELF_OUTERMOST ? EHU_NOT_BY_TABLE : 0;
         c->regs = before;
@@ -301,7 +262,7 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
         if (o && o->walk)
             k = steps(c, t, o, pcs + n, max - n);
         if (k == 0 && c->regs.status == EH_ELF_NO_INFO)
-            k = guess(c, t, o, pcs + n);
+            k = ehu_without_row_(c, t, o, pcs + n);
         if (k == 0)
             return n;
         n += k;
@@ -391,8 +352,10 @@ static size_t in_parts(walk_fn *how, ehu_cursor_t *c, const struct ehu_table *t,
 }
 
 /*
- * ehu_try_ takes up to max steps from regs, by tables alone, for who has another unwinder to
- * ask, and says how good they are. Without pcs it is no walk that counts.
+ * ehu_try_ takes up to max steps from regs, without a guess, for who has another unwinder to
+ * ask, and says how good they are. Without pcs it is no walk that counts. What is known by its
+ * instructions is as good as a row: libgcc and libunwind know signal frames by them, too, and
+ * libunwind procedure linkage tables, at which libgcc ends.
  */
 size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth)
 {
@@ -436,13 +399,19 @@ static const uint8_t place[EH_ELF_NUM_REGS] = {
     REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP,
 };
 
-static void from_context(ehu_cursor_t *c, const ucontext_t *context)
+/* ehu_regs_of_ has a frame be where a signal interrupted. */
+void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context)
 {
     for (int i = 0; i < EH_ELF_NUM_REGS; i++)
-        c->regs.reg[i] = (uint64_t)context->uc_mcontext.gregs[place[i]];
-    c->regs.valid = (1u << EH_ELF_NUM_REGS) - 1;
-    c->regs.exact = 1;
-    c->regs.status = EH_ELF_OK;
+        regs->reg[i] = (uint64_t)context->uc_mcontext.gregs[place[i]];
+    regs->valid = (1u << EH_ELF_NUM_REGS) - 1;
+    regs->exact = 1;
+    regs->status = EH_ELF_OK;
+}
+
+static void from_context(ehu_cursor_t *c, const ucontext_t *context)
+{
+    ehu_regs_of_(&c->regs, context);
     begin(c);
 }
 
