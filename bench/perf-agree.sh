@@ -8,14 +8,20 @@
 # it also says for each sample that differs what in perf is the cause. SHOW=N prints
 # N samples of each recording that differ for no known cause.
 set -eu
+if [ $# -gt 0 ]; then
+	mapfile -t files < <(realpath -- "$@")
+	set -- "${files[@]}"
+fi
 cd "$(dirname "$0")"
 out=${BENCH_OUT:-$PWD/out}/perf
 mkdir -p "$out"
 (cd .. && go build -o "$out/ehasm" ./cmd/ehasm)
 go build -o "$out/agree" ./agree
 
+stack=8192 # perf's default
+personality=
 record() { # NAME COMMAND...
-	perf record -q -m 16M -e cpu-clock --call-graph dwarf -o "$out/$1.data" -- "${@:2}" 2>"$out/$1.log" >/dev/null ||
+	$personality perf record -q -m 16M -e cpu-clock --call-graph dwarf,$stack -o "$out/$1.data" -- "${@:2}" 2>"$out/$1.log" >/dev/null ||
 		{ echo "perf-agree: $1: $(tail -n 1 "$out/$1.log")" >&2; rm -f "$out/$1.data"; }
 }
 
@@ -25,8 +31,10 @@ if [ $# -eq 0 ]; then
 	python=$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')
 	record hackbench perf bench sched messaging -l 400 -g 5
 	record python3 "$python" perf-load/load.py
-	record gcc g++ -O2 -g -c -o "$out/load.o" perf-load/load.cc
-	# Without the driver, whose processes exec; perf does not take that well.
+	stack=65528 record python3-64k "$python" perf-load/load.py
+	# Where libraries lie decides whether perf takes an exec well; by chance, without -R.
+	personality='setarch -R' record gcc g++ -O2 -g -c -o "$out/load.o" perf-load/load.cc
+	# Without the driver, whose processes exec.
 	g++ -O2 -g -E -o "$out/load.ii" perf-load/load.cc
 	record cc1plus "$(g++ -print-prog-name=cc1plus)" -quiet -O2 -g -fpreprocessed -o "$out/load.s" "$out/load.ii"
 	record git git log -p --stat -M -C --find-copies-harder
@@ -46,7 +54,7 @@ if [ $# -eq 0 ]; then
 			echo "perf-agree: node --perf-prof: $(tail -n 1 "$out/jit.log")" >&2
 	fi
 	set --
-	for name in hackbench python3 gcc cc1plus git xz node node-{jitless,inject,server,text,crypto,parse}; do
+	for name in hackbench python3 python3-64k gcc cc1plus git xz node node-{jitless,inject,server,text,crypto,parse}; do
 		[ ! -e "$out/$name.data" ] || set -- "$@" "$out/$name.data"
 	done
 fi

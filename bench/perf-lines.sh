@@ -9,6 +9,10 @@
 # there. Both commands take turns, ROUNDS=N times (default 5). The floor is ehasm script
 # without --inline --lines. perf's CPU time is without that of addr2line.
 set -eu
+if [ $# -gt 0 ]; then
+	mapfile -t files < <(realpath -- "$@")
+	set -- "${files[@]}"
+fi
 cd "$(dirname "$0")"
 out=${BENCH_OUT:-$PWD/out}/lines
 rounds=${ROUNDS:-5}
