@@ -1,5 +1,7 @@
 package ehelf
 
+//lint:file-ignore U1000 What is not used in Go is used in assembly.
+
 import (
 	"unsafe"
 

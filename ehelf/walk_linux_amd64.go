@@ -67,6 +67,9 @@ func (o *Object) StepContext(ctx abi.Context, pc uint64, deref uintptr) abi.Cont
 	return result
 }
 
+// The assembly computes the address of a span by a shift.
+var _ [1 << spanShift]struct{} = [unsafe.Sizeof(span{})]struct{}{}
+
 // callSpans calls functions of type _eh_elf_walk in turn, see Spans.Walk.
 //
 //go:noescape
