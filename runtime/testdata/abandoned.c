@@ -8,18 +8,9 @@
 #include <stdlib.h>
 
 #include "../src/internal.h"
+#include "pages.h"
 
 enum { ABANDONED = NUM_COLUMNS - 1 };
-
-static long pages(void)
-{
-    FILE *f = fopen("/proc/self/statm", "r");
-    long n;
-    if (!f || fscanf(f, "%ld", &n) != 1)
-        exit(2);
-    fclose(f);
-    return n;
-}
 
 static void come_and_go(const char *path, int rounds)
 {

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../pages.h"
+
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t size);
@@ -29,16 +31,6 @@ void *realloc(void *p, size_t size)
 {
     calls++;
     return __libc_realloc(p, size);
-}
-
-static long pages(void)
-{
-    FILE *f = fopen("/proc/self/statm", "r");
-    long n;
-    if (!f || fscanf(f, "%ld", &n) != 1)
-        exit(2);
-    fclose(f);
-    return n;
 }
 
 static void come_and_go(const char *path, int rounds)
