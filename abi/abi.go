@@ -73,6 +73,15 @@ type Regs struct {
 	Status Status          // out: why the walk stopped
 }
 
+// LookupPC is the run-time address by which the frame is looked up: a return address
+// may lie behind the function that called.
+func (r *Regs) LookupPC() uint64 {
+	if r.Exact == 0 {
+		return r.Reg[RIP] - 1
+	}
+	return r.Reg[RIP]
+}
+
 // Memory is eh_elf_memory_t: what a walk may read of the target.
 type Memory struct {
 	Lo    uint64  // lowest readable target address of the window

@@ -74,11 +74,7 @@ func (t *tables) walk(s *snapshot) ([]frame, abi.Status) {
 	regs := s.Regs
 	var frames []frame
 	for len(frames) < 10000 {
-		pc := regs.Reg[abi.RIP]
-		if regs.Exact == 0 {
-			pc--
-		}
-		i, ok := t.find(pc)
+		i, ok := t.find(regs.LookupPC())
 		if !ok || t.table[i] == nil {
 			return frames, abi.StatusNoInfo
 		}

@@ -51,11 +51,7 @@ func stepTo(next *abi.Regs, t rowSource, regs *abi.Regs, bias uint64, mem WordRe
 	if regs.Valid&needed != needed {
 		return abi.StatusBadRegister
 	}
-	pc := regs.Reg[abi.RIP] - bias
-	if regs.Exact == 0 {
-		pc--
-	}
-	row, exprs := t.rowAt(Addr(pc))
+	row, exprs := t.rowAt(Addr(regs.LookupPC() - bias))
 	switch {
 	case row == nil:
 		return abi.StatusNoInfo

@@ -18,7 +18,7 @@ type Memory struct {
 // ReadWord reads the word at addr as a walk does.
 func (m *Memory) ReadWord(addr uint64) (word uint64, ok bool) {
 	const size = 8
-	if at := addr - m.Lo; addr >= m.Lo && at < uint64(len(m.Bytes)) && uint64(len(m.Bytes))-at >= size {
+	if at := addr - m.Lo; at < uint64(len(m.Bytes)) && uint64(len(m.Bytes))-at >= size {
 		return binary.LittleEndian.Uint64(m.Bytes[at:]), true
 	}
 	if m.Read != nil {

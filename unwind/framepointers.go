@@ -1,7 +1,6 @@
 package unwind
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -48,21 +47,19 @@ func chainEnd(guessed bool, regs *abi.Regs, otherwise Cause) Cause {
 func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory) bool {
 	const need = 1<<abi.RBP | 1<<abi.RSP
 	const word = 8
-	rbp := regs.Reg[abi.RBP]
-	if regs.Valid&need != need || rbp < regs.Reg[abi.RSP] || rbp < mem.Lo {
+	at := regs.Reg[abi.RBP]
+	if regs.Valid&need != need || at < regs.Reg[abi.RSP] {
 		return false
 	}
-	at := rbp - mem.Lo
-	if at+2*word < at || at+2*word > uint64(len(mem.Bytes)) {
+	rbp, ok := mem.ReadWord(at)
+	if !ok {
 		return false
 	}
-	pc := binary.LittleEndian.Uint64(mem.Bytes[at+word:])
-	if m.Find(pc-1) == nil {
+	pc, ok := mem.ReadWord(at + word)
+	if !ok || m.Find(pc-1) == nil {
 		return false
 	}
-	rsp := rbp + 2*word
-	rbp = binary.LittleEndian.Uint64(mem.Bytes[at:])
 	*regs = abi.Regs{Valid: need | 1<<abi.RIP}
-	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, rsp, rbp
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, at+2*word, rbp
 	return true
 }

@@ -3,7 +3,6 @@ package unwind
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 	"fmt"
 	"strings"
 	"sync"
@@ -45,11 +44,14 @@ func (o *Object) stepPLT(pc uint64, regs *abi.Regs, mem *ehelf.Memory) bool {
 			continue
 		}
 		cfa, ok := pltCFA(s.code, int(pc-s.addr))
-		at := regs.Reg[abi.RSP] + cfa - word - mem.Lo
-		if !ok || at+word < at || at+word > uint64(len(mem.Bytes)) {
+		if !ok {
 			return false
 		}
-		regs.Reg[abi.RIP] = binary.LittleEndian.Uint64(mem.Bytes[at:])
+		caller, ok := mem.ReadWord(regs.Reg[abi.RSP] + cfa - word)
+		if !ok {
+			return false
+		}
+		regs.Reg[abi.RIP] = caller
 		regs.Reg[abi.RSP] += cfa
 		regs.Exact = 0
 		return true

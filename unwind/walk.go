@@ -112,7 +112,7 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 		case noBias:
 			return n, NoInfo, object
 		case loaded, stepping:
-			if object.isEntry(lookup(regs) - v.bias[i]) {
+			if object.isEntry(regs.LookupPC() - v.bias[i]) {
 				return n, Outermost, object
 			}
 			if object.stepPLT(regs.Reg[abi.RIP]-v.bias[i], regs, mem) {
@@ -138,7 +138,7 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 		n++
 		guessed = n
 	}
-	mapping := m.Find(lookup(regs))
+	mapping := m.Find(regs.LookupPC())
 	switch {
 	case mapping != nil:
 		return n, Full, mapping.Object
@@ -170,12 +170,4 @@ func stepKeeping(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (step
 	}
 	regs.Valid |= lost
 	return steps, last
-}
-
-// lookup is the address by which the frame of regs is looked up.
-func lookup(regs *abi.Regs) uint64 {
-	if regs.Exact == 0 {
-		return regs.Reg[abi.RIP] - 1
-	}
-	return regs.Reg[abi.RIP]
 }

@@ -57,7 +57,7 @@ func (c *checker) chain() error {
 	place := -1
 	for c.want.Status = abi.StatusOK; c.want.Status == abi.StatusOK && len(c.wantPCs) < max; {
 		// The code sees that rsp is lost before it looks where the pc lies.
-		if at := ch.place(lookedUp(c.want)); place < 0 || c.want.Valid&(1<<abi.RSP) != 0 {
+		if at := ch.place(c.want.LookupPC()); place < 0 || c.want.Valid&(1<<abi.RSP) != 0 {
 			place = at
 		}
 		if place < 0 {
@@ -77,12 +77,4 @@ func (c *checker) chain() error {
 	}
 	return fmt.Errorf("%w: pc %#x (chain at %#x): from %s: the code takes %d steps to %s in %d, the table %d to %s in %d; %s", ErrDisagree,
 		uint64(from), ch.bias, regsString(c.start), n, regsString(c.got), last, len(c.wantPCs), regsString(c.want), place, m)
-}
-
-// lookedUp is the address by which a frame is looked up.
-func lookedUp(r *abi.Regs) uint64 {
-	if r.Exact == 0 {
-		return r.Reg[abi.RIP] - 1
-	}
-	return r.Reg[abi.RIP]
 }
