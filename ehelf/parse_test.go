@@ -57,8 +57,9 @@ func TestParseTruncated(t *testing.T) {
 
 // TestParseDamaged sets every byte to several values: an error or not, but no
 // panic.
-func TestParseDamaged(t *testing.T) {
-	b := image(t)
+func TestParseDamaged(t *testing.T) { checkDamaged(t, image(t)) }
+
+func checkDamaged(t *testing.T, b []byte) {
 	damaged := make([]byte, len(b))
 	for i := range b {
 		for _, v := range []byte{0, 1, 0x7f, 0x80, 0xff} {

@@ -31,10 +31,11 @@ Usage:
 A PATH is a file or a folder; folders are searched with all below them, links to
 folders in them are not followed. What a folder holds that is not an x86-64
 executable or shared object with unwind tables is skipped and counted; given as
-a file it is a failure, unless it is named *.eh_elf.so. A file that is found under several names is compiled
-once; the other names get symbolic links. Under -o, what is in a folder keeps its
-path relative to the folder; files given singly, and what --deps, --pid and
---vdso add, lie flat. Files that are up to date are left alone.
+a file it is a failure, unless it is named *.eh_elf.so. A file that is found
+under several names is compiled once; the other names get symbolic links. Under
+-o, what is in a folder keeps its path relative to the folder; files given
+singly, and what --deps, --pid and --vdso add, lie flat. Files that are up to
+date are left alone.
 `
 
 const buildMore = `--deps looks where ld.so looks, without running anything: PT_INTERP, DT_RPATH,

@@ -53,13 +53,12 @@ func (q *quick) unit(s *sections, addr uint64) (u *unit, found bool) {
 	if q == nil {
 		return nil, false
 	}
-	for _, sp := range q.plt {
-		if addr >= sp.lo && addr < sp.hi {
-			return nil, true
-		}
+	has := func(sp span) bool { return sp.has(addr) }
+	if slices.ContainsFunc(q.plt, has) {
+		return nil, true
 	}
 	i := sort.Search(len(q.list), func(i int) bool { return q.list[i].lo > addr })
-	if i == 0 || addr >= q.list[i-1].hi {
+	if i == 0 || !q.list[i-1].has(addr) {
 		return nil, false
 	}
 	off := q.list[i-1].off
@@ -72,14 +71,9 @@ func (q *quick) unit(s *sections, addr uint64) (u *unit, found bool) {
 	if err != nil || t.dwoName.form != 0 || t.tag != tagCompileUnit {
 		return nil, false
 	}
-	spans := u.spans(nil, t.low, t.high, t.ranges)
-	if t.ranges.form == 0 && t.high.form == 0 {
-		return u, true // it does not say: see adopt
+	unsaid := t.ranges.form == 0 && t.high.form == 0 // see adopt
+	if !unsaid && !slices.ContainsFunc(u.spans(nil, t.low, t.high, t.ranges), has) {
+		return nil, false
 	}
-	for _, sp := range spans {
-		if addr >= sp.lo && addr < sp.hi {
-			return u, true
-		}
-	}
-	return nil, false
+	return u, true
 }
