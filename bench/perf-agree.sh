@@ -3,7 +3,7 @@
 #   bench/perf-agree.sh [perf.data...]
 # Without arguments it records hackbench, python3, gcc (also cc1plus alone), git, xz,
 # and node (several loads, also without its run-time compiler) with perf record
-# -e cpu-clock --call-graph dwarf, a minute, below $BENCH_OUT/perf (default bench/out/perf). With
+# -e cpu-clock --call-graph dwarf, a minute, below $BENCH_OUT/agree (default bench/out/agree). With
 #   bench/perf-build.sh DIR && PERF_BUILDS=DIR bench/perf-agree.sh
 # it also says for each sample that differs what in perf is the cause. SHOW=N prints
 # N samples of each recording that differ for no known cause.
@@ -13,7 +13,7 @@ if [ $# -gt 0 ]; then
 	set -- "${files[@]}"
 fi
 cd "$(dirname "$0")"
-out=${BENCH_OUT:-$PWD/out}/perf
+out=${BENCH_OUT:-$PWD/out}/agree
 mkdir -p "$out"
 (cd .. && go build -o "$out/ehasm" ./cmd/ehasm)
 go build -o "$out/agree" ./agree
