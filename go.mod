@@ -1,4 +1,4 @@
-module ehasm
+module github.com/ehasm/ehasm
 
 go 1.26.0
 

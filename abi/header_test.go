@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 // headerValues are C expressions over include/eh_elf.h and what this package

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // TestGoLayout compares the written offsets with Go's own structures, where the

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"ehasm/asmgen/goenv" // must be initialised before golang-asm
+	"github.com/ehasm/ehasm/asmgen/goenv" // must be initialised before golang-asm
 
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"

@@ -11,9 +11,9 @@ import (
 	"fmt"
 	"slices"
 
-	"ehasm/abi"
-	"ehasm/asmgen/plan"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // Options are the choices of code generation.

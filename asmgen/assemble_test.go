@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
-	"ehasm/asmgen/plan"
-	"ehasm/dwarfcfa"
-	"ehasm/internal/rowtest"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/rowtest"
 )
 
 // sample has a row of every kind: fast on rsp and rbp, an expression, the end of

@@ -9,8 +9,8 @@ import (
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
-	"ehasm/abi"
-	"ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
 // fastReg is the DWARF number of fast register i.

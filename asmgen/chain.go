@@ -4,7 +4,7 @@ import (
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // The code that a walk goes on at, outside of the object, finds in rNextPC the address

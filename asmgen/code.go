@@ -1,6 +1,6 @@
 package asmgen
 
-import "ehasm/dwarfcfa"
+import "github.com/ehasm/ehasm/dwarfcfa"
 
 // Code is the machine code and the read-only data of one eh_elf, before it has
 // addresses. Text is position-independent but for Fixups, and Data but for TextWords, which depend on

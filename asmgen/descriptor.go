@@ -3,8 +3,8 @@ package asmgen
 import (
 	"encoding/binary"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // A row descriptor tells the slow path what a row means. It lies in the data:

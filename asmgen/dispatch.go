@@ -7,7 +7,7 @@ import (
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
-	"ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
 // pageItem is an instruction of a page's compare tree. Sizes are worked out

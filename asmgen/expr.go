@@ -7,8 +7,8 @@ import (
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // exprPad keeps readWord's view of the stack the same whether the slow path or

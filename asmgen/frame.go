@@ -3,8 +3,8 @@ package asmgen
 import (
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
-	"ehasm/abi"
-	"ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
 // Registers of the walk's fast path. The target's rbp lives in the machine's own;

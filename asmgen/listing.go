@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/arch/x86/x86asm"
 
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // Mark names a place in Text for listings.

@@ -8,7 +8,7 @@ import (
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
-	"ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
 // ErrTooLarge is wrapped where an object's pages do not fit the packed form.

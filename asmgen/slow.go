@@ -4,7 +4,7 @@ import (
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // slowPath emits the step on all registers in memory, which reads a row's

@@ -6,7 +6,7 @@ import (
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // _eh_elf has the stack frame of the walk and goes through the same lookup and

@@ -6,8 +6,8 @@ import (
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
-	"ehasm/abi"
-	"ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
 // entry emits _eh_elf_walk up to the first lookup, its end, and what leads from

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // cost is what a program took.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 
 	"github.com/stretchr/testify/require"
 )

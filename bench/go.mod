@@ -1,11 +1,11 @@
-module ehasm/bench
+module github.com/ehasm/ehasm/bench
 
 go 1.26.0
 
-replace ehasm => ../
+replace github.com/ehasm/ehasm => ../
 
 require (
-	ehasm v0.0.0
+	github.com/ehasm/ehasm v0.0.0
 	github.com/stretchr/testify v1.12.1
 	gonum.org/v1/plot v0.17.0
 )

@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 
 	"github.com/stretchr/testify/require"
 )

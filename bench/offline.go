@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"ehasm/abi"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 // offline walks captured stacks with package ehelf.

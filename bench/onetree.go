@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // One compare tree over the object with 32-bit immediates, the original's shape,

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // The original project's method: the rows of a table as C, a function that looks

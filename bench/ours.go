@@ -9,14 +9,14 @@ import (
 	"syscall"
 	"unsafe"
 
-	"ehasm/abi"
-	"ehasm/asmgen/plan"
-	"ehasm/dwarfcfa"
-	"ehasm/ehelf"
-	"ehasm/elfout"
-	"ehasm/internal/find"
-	"ehasm/internal/script"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/script"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // ours is package unwind, as 'ehasm script' uses it.

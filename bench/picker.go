@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"sort"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // maxSynthFrame bounds the size of one synthetic frame, in bytes.

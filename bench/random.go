@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // fakeBase is where the addresses of objects begin that the driver does not

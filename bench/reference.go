@@ -7,8 +7,8 @@ import (
 	"os"
 	"sort"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // snapshot is a stack captured as registers and bytes.

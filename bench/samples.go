@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"ehasm/abi"
-	"ehasm/internal/script"
-	"ehasm/perfdata"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/script"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // sample is a stack to unwind. Its bytes are those of the mapped flat file.

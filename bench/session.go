@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // session is a running driver with everything loaded that contenders need.

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"ehasm/asmgen"
+	"github.com/ehasm/ehasm/asmgen"
 )
 
 // sizeResult is one object compiled with every variant.

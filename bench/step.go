@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // stepResults are ns per frame by pattern, contender and round.

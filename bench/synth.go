@@ -3,8 +3,8 @@ package main
 import (
 	"encoding/binary"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // synthOptions say what synthetic stacks look like.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
 // unwinderNames are in the order of the report; the first is what targets are

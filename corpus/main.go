@@ -20,13 +20,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"ehasm/asmgen"
-	"ehasm/asmgen/plan"
-	"ehasm/dwarfcfa"
-	"ehasm/dwarfcfa/readelfcmp"
-	"ehasm/elfout"
-	"ehasm/internal/find"
-	"ehasm/verify"
+	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/dwarfcfa/readelfcmp"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/verify"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -7,7 +7,7 @@ import (
 	"iter"
 	"strconv"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // DumpEntries writes the entries of a section in the form of

@@ -7,7 +7,7 @@ import (
 	"iter"
 	"strings"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // DumpTable writes the normalised table, a line per range: its pcs, the number

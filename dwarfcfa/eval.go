@@ -3,7 +3,7 @@ package dwarfcfa
 import (
 	"math"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // WordReader is the memory of a target: 8-byte little-endian words at any

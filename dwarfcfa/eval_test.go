@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // frame is a frame at testCode+4 with all registers valid: register i holds

@@ -3,7 +3,7 @@ package dwarfcfa
 import (
 	"math"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // Bounds of the interpreter, which keep memory within some multiple of a

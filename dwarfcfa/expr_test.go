@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // wordMap is a memory of the words it lists.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // regName returns the name of a DWARF register (x86-64 psABI figure 3.36), ""

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // LazyTable answers for every pc what the object's Table does, but interprets an

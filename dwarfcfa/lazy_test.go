@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 // requireLazy compares a table with what answers on demand, around each border and
@@ -72,7 +72,7 @@ func TestLazyTable(t *testing.T) {
 	cgo := exec.Command("go", "build", "-ldflags=-linkmode=external", "-o", filepath.Join(dir, "cgo"), "./testdata/cgo")
 	cgo.Env = append(cgo.Environ(), "CGO_ENABLED=1")
 	build("both sections", cgo)
-	build("ehasm, .debug_frame alone", exec.Command("go", "build", "-o", filepath.Join(dir, "ehasm"), "ehasm/cmd/ehasm"))
+	build("ehasm, .debug_frame alone", exec.Command("go", "build", "-o", filepath.Join(dir, "ehasm"), "github.com/ehasm/ehasm/cmd/ehasm"))
 	for name, path := range paths {
 		t.Run(name, func(t *testing.T) {
 			o, err := Open(path)

@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"slices"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // span is the part of an FDE that the table keeps.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // tableBuilder turns the raw rows of FDEs into ranges of normalised rows, each

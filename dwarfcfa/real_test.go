@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // The table of a real object says at each raw row's start what the raw row

@@ -1,6 +1,6 @@
 package dwarfcfa
 
-import "ehasm/abi"
+import "github.com/ehasm/ehasm/abi"
 
 // Addr is an address of the object as it was linked: a run-time address minus
 // the object's load bias.

@@ -3,7 +3,7 @@ package dwarfcfa
 import (
 	"fmt"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // Verify checks what Table documents about its parts. An error is a defect of

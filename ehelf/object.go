@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 var (

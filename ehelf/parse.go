@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // ELF64 numbers (gABI chapters 4 and 5). Package debug/elf is not used: an

@@ -12,11 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
-	"ehasm/asmgen"
-	"ehasm/ehelf"
-	"ehasm/elfout"
-	"ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/elfout/elfouttest"
 )
 
 var source = elfout.Source{Name: "libtiny.so", BuildID: []byte{1, 2, 3}, FileSize: 4711, Build: []string{"tool=test"}}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"ehasm/ehelf"
-	"ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/elfout/elfouttest"
 )
 
 // relro returns the hand-made eh_elf as it is made for old glibc: its third

@@ -5,7 +5,7 @@ package ehelf
 import (
 	"unsafe"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // Spans is the stretches of a target's address space that eh_elfs are for. It

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
-	"ehasm/ehelf"
-	"ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/elfout/elfouttest"
 )
 
 // place is a stretch of an address space, and the eh_elf there, if any.

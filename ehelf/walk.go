@@ -3,7 +3,7 @@ package ehelf
 import (
 	"encoding/binary"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // Memory is what a walk may read of the target. A word is read from the window

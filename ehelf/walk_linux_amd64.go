@@ -3,7 +3,7 @@ package ehelf
 import (
 	"unsafe"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // StackSize is the number of bytes of stack that the code and the C functions

@@ -14,10 +14,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
-	"ehasm/ehelf"
-	"ehasm/ehelf/thunk"
-	"ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/ehelf/thunk"
+	"github.com/ehasm/ehasm/elfout/elfouttest"
 )
 
 func load(t testing.TB) *ehelf.Object {

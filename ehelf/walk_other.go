@@ -2,7 +2,7 @@
 
 package ehelf
 
-import "ehasm/abi"
+import "github.com/ehasm/ehasm/abi"
 
 const supportedHost = false
 

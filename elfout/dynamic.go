@@ -3,7 +3,7 @@ package elfout
 import (
 	"debug/elf"
 
-	"ehasm/asmgen"
+	"github.com/ehasm/ehasm/asmgen"
 )
 
 const (

@@ -4,8 +4,8 @@ import (
 	"debug/elf"
 	"fmt"
 
-	"ehasm/abi"
-	"ehasm/asmgen"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen"
 )
 
 // Pointer encodings (LSB 5.0 Core §10.5.1).

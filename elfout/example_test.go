@@ -5,11 +5,11 @@ import (
 	"log"
 	"path/filepath"
 
-	"ehasm/asmgen"
-	"ehasm/asmgen/plan"
-	"ehasm/dwarfcfa"
-	"ehasm/elfout"
-	"ehasm/verify"
+	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/verify"
 )
 
 // The whole way from an ELF file to its eh_elf, as ehasm build takes it.

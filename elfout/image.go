@@ -9,8 +9,8 @@ import (
 	"sort"
 	"strings"
 
-	"ehasm/abi"
-	"ehasm/asmgen"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen"
 )
 
 var (

@@ -8,7 +8,7 @@ import (
 	"io"
 	"strings"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // ErrNotEhElf is wrapped by the errors of ReadInfo.

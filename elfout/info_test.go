@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
-	"ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/elfout/elfouttest"
 )
 
 func TestReadInfo(t *testing.T) {

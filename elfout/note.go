@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 const (

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
-	"ehasm/asmgen"
-	"ehasm/elfout/elfouttest"
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 func relro(t testing.TB, code *asmgen.Code) *Image {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"ehasm/elfout/elfouttest"
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 // output runs a program in the C locale and returns both its outputs.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"ehasm/asmgen"
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 // steppedByGDB has gdb run the program to a breakpoint in walk_work and print, for

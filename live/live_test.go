@@ -12,11 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
-	"ehasm/asmgen"
-	"ehasm/asmgen/plan"
-	"ehasm/dwarfcfa"
-	"ehasm/elfout"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/elfout"
 )
 
 // scenarios runs the program and returns the figures of each of its scenarios.

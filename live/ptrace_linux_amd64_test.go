@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
-	"ehasm/asmgen"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 // follower knows the frames of the child from the calls it makes.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 // kit is what the tests share: the library, the ehasm command, the programs and
@@ -71,7 +71,7 @@ func (k *kit) path(name string) string { return filepath.Join(k.dir, name) }
 // make returns what went wrong.
 func (k *kit) make() string {
 	steps := [][]string{
-		{"go", "build", "-o", k.path("ehasm"), "ehasm/cmd/ehasm"},
+		{"go", "build", "-o", k.path("ehasm"), "github.com/ehasm/ehasm/cmd/ehasm"},
 		{"make", "-s", "OUT=" + k.dir, "all"},
 		{"gcc", "-O2", "-shared", "-fPIC", "-o", k.path("plugin.so"), "testdata/plugin.c"},
 		k.gcc("trust", "testdata/trust.c", k.path("libehunwind.a"), "-pthread"),

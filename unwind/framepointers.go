@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"ehasm/abi"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 // FramePointers says in which code without unwind information a walk goes on by

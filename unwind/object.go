@@ -13,7 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 var (

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
-	"ehasm/abi"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 // lld and mold write no unwind information for procedure linkage tables, and GNU ld none

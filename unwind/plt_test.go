@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
-	"ehasm/ehelf"
-	"ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/unwind/unwindtest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

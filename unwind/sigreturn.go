@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"sync"
 
-	"ehasm/abi"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 // A signal handler returns to code that asks the kernel to go on where the signal came.

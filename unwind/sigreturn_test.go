@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
-	"ehasm/ehelf"
-	"ehasm/internal/testtool"
-	"ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/unwind/unwindtest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -5,8 +5,8 @@ import (
 	"io"
 	"os"
 
-	"ehasm/abi"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 // Stepper takes steps in an object that has no eh_elf yet, slower than one, but at

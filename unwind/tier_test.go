@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"ehasm/abi"
-	"ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/unwind/unwindtest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"ehasm/abi"
-	"ehasm/ehelf"
-	"ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/unwind/unwindtest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

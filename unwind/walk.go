@@ -1,8 +1,8 @@
 package unwind
 
 import (
-	"ehasm/abi"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 // Cause says why a walk ended.

@@ -3,8 +3,8 @@ package unwind
 import (
 	"time"
 
-	"ehasm/abi"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 // Walker walks stacks. It keeps what it has found out about the address spaces

@@ -3,9 +3,9 @@ package verify
 import (
 	"fmt"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 // chains are the places at which the object lies for walks that lead from object to

@@ -1,9 +1,9 @@
 package verify
 
 import (
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
-	"ehasm/internal/rowtest"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/rowtest"
 )
 
 // source gives the numbers that a table is made from: the bytes of a fuzz input,

@@ -3,7 +3,7 @@ package verify
 import (
 	"math/bits"
 
-	"ehasm/ehelf/thunk"
+	"github.com/ehasm/ehasm/ehelf/thunk"
 )
 
 // rng is the SplitMix64 generator. Verification draws some forty numbers a step,

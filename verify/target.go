@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"unsafe"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
-	"ehasm/ehelf/thunk"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf/thunk"
 )
 
 // target is the memory of a made-up process: a window of real memory, between

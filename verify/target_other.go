@@ -3,9 +3,9 @@
 package verify
 
 import (
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 // target is the memory of a made-up process. The code cannot run on this host.

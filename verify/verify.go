@@ -12,10 +12,10 @@ import (
 	"hash/fnv"
 	"strings"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
-	"ehasm/ehelf"
-	"ehasm/ehelf/thunk"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/ehelf/thunk"
 )
 
 // ErrDisagree is wrapped by errors about code that does not do what the table

@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // Options are the choices of a plan.

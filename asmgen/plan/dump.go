@@ -6,8 +6,8 @@ import (
 	"io"
 	"strings"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // Lookup returns the number of the block that a pc leads to.

@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // PageBits is the binary logarithm of the bytes of text that one page covers:

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
-	"ehasm/internal/rowtest"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/rowtest"
 )
 
 func change(f func(r *dwarfcfa.Row)) dwarfcfa.Row {

@@ -11,12 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ehasm/asmgen"
-	"ehasm/asmgen/plan"
-	"ehasm/dwarfcfa"
-	"ehasm/elfout"
-	"ehasm/internal/find"
-	"ehasm/verify"
+	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/verify"
 
 	"github.com/spf13/pflag"
 )

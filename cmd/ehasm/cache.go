@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"ehasm/abi"
-	"ehasm/internal/find"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/find"
 )
 
 // The cache holds an eh_elf per build-id, whatever the name of the object. It is

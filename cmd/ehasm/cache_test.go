@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/elfout"
+	"github.com/ehasm/ehasm/elfout"
 )
 
 // withBuildID gives what smallELF made a note with a build-id, between its

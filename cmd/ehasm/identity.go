@@ -13,12 +13,12 @@ import (
 	"strconv"
 	"strings"
 
-	"ehasm/abi"
-	"ehasm/asmgen"
-	"ehasm/asmgen/plan"
-	"ehasm/dwarfcfa"
-	"ehasm/elfout"
-	"ehasm/internal/find"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/find"
 )
 
 // identity is what an eh_elf is made from and with. It is up to date while this

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"ehasm/abi"
-	"ehasm/elfout"
-	"ehasm/internal/find"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/find"
 
 	"github.com/spf13/pflag"
 )

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // compileJob makes the eh_elf of one input, unless it is there already, and the

@@ -10,13 +10,13 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"ehasm/abi"
-	"ehasm/asmgen/plan"
-	"ehasm/dwarfcfa"
-	"ehasm/ehelf"
-	"ehasm/elfout"
-	"ehasm/internal/find"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // onDemand gives script what the objects of a recording are unwound by: the eh_elf of

@@ -5,8 +5,8 @@ import (
 	"context"
 	"testing"
 
-	"ehasm/abi"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

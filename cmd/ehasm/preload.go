@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/find"
 
 	"github.com/spf13/pflag"
 )

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/dwarfcfa"
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 // preloading runs the command with a library that announces itself.

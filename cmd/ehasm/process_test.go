@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"ehasm/elfout"
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/testtool"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

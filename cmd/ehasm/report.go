@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/find"
 )
 
 // status is how it went with a file.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/find"
 
 	"github.com/stretchr/testify/assert"
 )

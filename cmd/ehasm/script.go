@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"ehasm/internal/script"
-	"ehasm/perfdata"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/internal/script"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/spf13/pflag"
 )

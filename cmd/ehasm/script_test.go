@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"ehasm/perfdata/perfdatatest"
-	"ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/perfdata/perfdatatest"
+	"github.com/ehasm/ehasm/unwind/unwindtest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 
-	"ehasm/elfout"
-	"ehasm/internal/find"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/find"
 )
 
 // job is an input with the places its eh_elf goes to.

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 
 	"github.com/spf13/pflag"
 )

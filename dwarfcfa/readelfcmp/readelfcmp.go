@@ -25,7 +25,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // maxDifferences bounds Result.Differences.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 // The entries and rows of the machine's own objects are those that readelf
@@ -33,7 +33,7 @@ func TestRowsAgainstReadelf(t *testing.T) {
 		"/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
 	}
 	program := filepath.Join(t.TempDir(), "program") // a Go program has a .debug_frame
-	out, err := exec.Command("go", "build", "-o", program, "ehasm/cmd/ehasm").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", program, "github.com/ehasm/ehasm/cmd/ehasm").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, path := range append(paths, program) {
 		t.Run(filepath.Base(path), func(t *testing.T) {

@@ -3,8 +3,8 @@
 package elfouttest
 
 import (
-	"ehasm/abi"
-	"ehasm/asmgen"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen"
 )
 
 // The pcs that Tiny covers.

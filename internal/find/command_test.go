@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 func script(t *testing.T, path, content string, mode os.FileMode) string {

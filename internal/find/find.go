@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"ehasm/abi"
+	"github.com/ehasm/ehasm/abi"
 )
 
 // Options says what to add to the paths.

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testtool"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

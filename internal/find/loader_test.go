@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testtool"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

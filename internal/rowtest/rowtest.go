@@ -2,8 +2,8 @@
 package rowtest
 
 import (
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // Row is what compilers make: the CFA is base+offset, the return address lies

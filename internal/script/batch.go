@@ -4,9 +4,9 @@ import (
 	"os"
 	"sync"
 
-	"ehasm/abi"
-	"ehasm/perfdata"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // sample is what a worker needs of a sample.

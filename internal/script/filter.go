@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"ehasm/perfdata"
+	"github.com/ehasm/ehasm/perfdata"
 )
 
 // Filter says which samples are wanted. An empty list lets everything pass.

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"ehasm/perfdata"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // render makes the text of a frame in the format of the run.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"ehasm/internal/symbols"
-	"ehasm/perfdata"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/internal/symbols"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // kernelID is what a recording says about its kernel.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"ehasm/perfdata"
-	"ehasm/perfdata/perfdatatest"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/perfdata/perfdatatest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"sync"
 
-	"ehasm/internal/symbols"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/internal/symbols"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // frame is a place in the code, and its text in the format.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"ehasm/perfdata"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // Format is the form of the output.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/google/pprof/profile"
 )

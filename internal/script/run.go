@@ -10,10 +10,10 @@ import (
 	"strings"
 	"sync"
 
-	"ehasm/abi"
-	"ehasm/internal/flamegraph"
-	"ehasm/perfdata"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/flamegraph"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // runner is one call of Run. Its fields do not change while workers are at

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"ehasm/perfdata"
-	"ehasm/perfdata/perfdatatest"
-	"ehasm/unwind"
-	"ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/perfdata/perfdatatest"
+	"github.com/ehasm/ehasm/unwind"
+	"github.com/ehasm/ehasm/unwind/unwindtest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

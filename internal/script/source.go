@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"ehasm/internal/srcline"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/internal/srcline"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // source is a place in the source; a file of "" is not known.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testtool"
 
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"

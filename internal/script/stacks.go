@@ -3,9 +3,9 @@ package script
 import (
 	"context"
 
-	"ehasm/abi"
-	"ehasm/perfdata"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // Stack is the user stack of a sample, as Run hands it to package unwind.

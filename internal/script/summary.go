@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // summary adds up what the workers have counted.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
-	"ehasm/internal/flamegraph"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/internal/flamegraph"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // flames numbers the frames of a flame graph, so that a stack is a string of

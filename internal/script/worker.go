@@ -4,10 +4,10 @@ import (
 	"sync"
 	"time"
 
-	"ehasm/abi"
-	"ehasm/ehelf"
-	"ehasm/perfdata"
-	"ehasm/unwind"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // worker unwinds, names and formats batches. Its caches are its own.

@@ -18,7 +18,7 @@ import (
 	"sync"
 	"testing"
 
-	"ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testtool"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/unwind/unwindtest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -7,10 +7,10 @@ import (
 	"encoding/binary"
 	"io"
 
-	"ehasm/asmgen"
-	"ehasm/asmgen/plan"
-	"ehasm/dwarfcfa"
-	"ehasm/elfout"
+	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/elfout"
 )
 
 // Kind is what the frames of a function look like.

@@ -4,9 +4,9 @@ import (
 	"io"
 	"sync/atomic"
 
-	"ehasm/abi"
-	"ehasm/dwarfcfa"
-	"ehasm/ehelf"
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
 )
 
 // Stepper takes steps by an object's rows on demand.

@@ -22,8 +22,8 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"ehasm/dwarfcfa"
-	"ehasm/internal/symbols"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/symbols"
 )
 
 func main() {
