@@ -104,7 +104,7 @@ func stepReference(table *dwarfcfa.Table, f [8]uint64, valid uint32) (abi.Regs, 
 	regs := abi.Regs{Valid: valid, Exact: 1}
 	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP], regs.Reg[abi.RBX] = f[0], testBase+f[1], testBase+f[2], f[3]
 	copy(regs.Reg[abi.R12:], f[4:])
-	status := table.Step(&regs, 0, words{})
+	status := table.Step(&regs, words{}, 0)
 	return regs, status
 }
 

@@ -34,7 +34,7 @@ func TestSyntheticStacksUnwindAsPlanned(t *testing.T) {
 			regs := st.Regs
 			require.Zero(t, regs.Reg[abi.RSP]%16)
 			for k, want := range st.Frames {
-				require.Equal(t, abi.StatusOK, table.Step(&regs, bias, set), "stack %d frame %d", i, k)
+				require.Equal(t, abi.StatusOK, table.Step(&regs, set, bias), "stack %d frame %d", i, k)
 				require.Equal(t, want, frame{regs.Reg[abi.RIP], regs.Reg[abi.RSP]}, "stack %d frame %d", i, k)
 			}
 			require.EqualValues(t, bottom, regs.Reg[abi.RIP])

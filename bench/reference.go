@@ -79,7 +79,7 @@ func (t *tables) walk(s *snapshot) ([]frame, abi.Status) {
 			return frames, abi.StatusNoInfo
 		}
 		rsp := regs.Reg[abi.RSP]
-		if status := t.table[i].Step(&regs, t.modules[i].Bias, s); status != abi.StatusOK {
+		if status := t.table[i].Step(&regs, s, t.modules[i].Bias); status != abi.StatusOK {
 			return frames, status
 		}
 		if regs.Reg[abi.RSP] <= rsp && len(frames) > 0 {

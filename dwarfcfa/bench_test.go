@@ -138,7 +138,7 @@ func BenchmarkStep(b *testing.B) {
 		regs := frame(0)
 		i = (i + 7919) % len(table.Ranges)
 		regs.Reg[16] = uint64(table.Ranges[i].Start) + 1
-		table.Step(&regs, 0, stack{})
+		table.Step(&regs, stack{}, 0)
 	}
 }
 
@@ -169,7 +169,7 @@ func BenchmarkLazy(b *testing.B) {
 					i = (i + 7919) % count
 					sp := &spans[i*31%len(spans)]
 					regs.Reg[16] = uint64(sp.start+sp.end) / 2
-					table.Step(&regs, 0, stack{})
+					table.Step(&regs, stack{}, 0)
 				}
 			})
 		}

@@ -16,7 +16,7 @@ type WordReader interface {
 // those of its caller, as one step of _eh_elf_walk does (abi.SymbolWalk). bias
 // is the object's load bias. With abi.StatusOK regs are the caller's; with any
 // other status only regs.Status has changed.
-func (t *Table) Step(regs *abi.Regs, bias uint64, mem WordReader) abi.Status {
+func (t *Table) Step(regs *abi.Regs, mem WordReader, bias uint64) abi.Status {
 	return takeStep(t, regs, bias, mem)
 }
 

@@ -49,7 +49,7 @@ func TestStep(t *testing.T) {
 		regs.Exact = exact
 		regs.Reg[abi.RIP] -= uint64(exact) * 5 // the first pc itself
 		regs.Status = abi.StatusNotCompiled
-		require.Equal(t, abi.StatusOK, table.Step(&regs, bias, stack{holes: []uint64{cfa - 24}}))
+		require.Equal(t, abi.StatusOK, table.Step(&regs, stack{holes: []uint64{cfa - 24}}, bias))
 		want := abi.Regs{}
 		want.Reg = old.Reg
 		set := func(r int, v uint64) {
@@ -124,7 +124,7 @@ func TestStepStatuses(t *testing.T) {
 				tc.regs(&regs)
 			}
 			old := regs
-			assert.Equal(t, tc.want, table.Step(&regs, 0, stack{tc.holes}))
+			assert.Equal(t, tc.want, table.Step(&regs, stack{tc.holes}, 0))
 			if tc.want != abi.StatusOK {
 				old.Status = tc.want
 				assert.Equal(t, old, regs, "only the status has changed")
@@ -142,7 +142,7 @@ func TestStepOverSignalFrame(t *testing.T) {
 	s.rawFDE(cie, cat(le64(testCode), le64(0x10), uleb(0)))
 	table, _ := build(t, s.section())
 	regs := frame(0)
-	require.Equal(t, abi.StatusOK, table.Step(&regs, 0, stack{}))
+	require.Equal(t, abi.StatusOK, table.Step(&regs, stack{}, 0))
 	assert.Equal(t, uint16(1), regs.Exact)
 }
 
@@ -150,7 +150,7 @@ func TestStepOverSignalFrame(t *testing.T) {
 func TestStepAddsTheBias(t *testing.T) {
 	table, _ := fdeTable(t, inst(CFADefCFAExpression, block(append([]byte{dwOpAddr}, le64(0x40)...)...)))
 	regs := frame(0x100000)
-	require.Equal(t, abi.StatusOK, table.Step(&regs, 0x100000, stack{}))
+	require.Equal(t, abi.StatusOK, table.Step(&regs, stack{}, 0x100000))
 	assert.Equal(t, uint64(0x100040), regs.Reg[abi.RSP])
 	assert.Equal(t, uint64(0x100040-8+1), regs.Reg[abi.RIP])
 }

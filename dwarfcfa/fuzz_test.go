@@ -55,7 +55,7 @@ func FuzzSections(f *testing.F) {
 			for _, pc := range []Addr{r.Start, r.End - 1, r.End} {
 				regs := randomRegs(rnd, pc)
 				old := regs
-				status := table.Step(&regs, 0, randomMemory{rnd.Uint64()})
+				status := table.Step(&regs, randomMemory{rnd.Uint64()}, 0)
 				require.Equal(t, status, regs.Status)
 				if status != 0 {
 					old.Status = status

@@ -70,7 +70,7 @@ func NewLazyTable(o *Object, src Source) (*LazyTable, error) {
 func (t *LazyTable) EstimatedRows() int { return rangesOf(t.section.spans) }
 
 // Step is Table.Step.
-func (t *LazyTable) Step(regs *abi.Regs, bias uint64, mem WordReader) abi.Status {
+func (t *LazyTable) Step(regs *abi.Regs, mem WordReader, bias uint64) abi.Status {
 	return takeStep(t, regs, bias, mem)
 }
 

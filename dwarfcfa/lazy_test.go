@@ -112,8 +112,8 @@ func TestLazySteps(t *testing.T) {
 				regs := randomRegs(rnd, r.Start+Addr(rnd.Uint64N(uint64(r.End-r.Start))))
 				mem := randomMemory{rnd.Uint64()}
 				want := regs
-				table.Step(&want, 0, mem)
-				lazy.Step(&regs, 0, mem)
+				table.Step(&want, mem, 0)
+				lazy.Step(&regs, mem, 0)
 				if want != regs {
 					assert.Equal(t, want, regs)
 					return

@@ -48,7 +48,7 @@ func TestPLTofLD(t *testing.T) {
 					insns++
 					mem := stack(1, 2, 3)
 					regs := start(s.addr + uint64(at))
-					require.Equal(t, abi.StatusOK, table.Step(regs, 0, mem), "%#x", s.addr+uint64(at))
+					require.Equal(t, abi.StatusOK, table.Step(regs, mem, 0), "%#x", s.addr+uint64(at))
 					cfa, ok := pltCFA(s.code, at)
 					if assert.Equal(t, !nop, ok, "%#x", s.addr+uint64(at)) && ok {
 						assert.Equal(t, regs.Reg[abi.RSP]-mem.Lo, cfa, "%#x", s.addr+uint64(at))

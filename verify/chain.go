@@ -62,7 +62,7 @@ func (c *checker) chain() error {
 		}
 		if place < 0 {
 			c.want.Status = abi.StatusNoInfo
-		} else if c.table.Step(c.want, ch.bias[place], m) == abi.StatusOK {
+		} else if c.table.Step(c.want, m, ch.bias[place]) == abi.StatusOK {
 			c.wantPCs = append(c.wantPCs, c.want.Reg[abi.RIP])
 		}
 	}

@@ -310,7 +310,7 @@ func (c *checker) compare(pc dwarfcfa.Addr, how string, m *target, max int, pcs 
 	c.wantPCs = c.wantPCs[:0]
 	c.want.Status = abi.StatusOK
 	for len(c.wantPCs) < max {
-		if c.table.Step(c.want, bias, m) != abi.StatusOK {
+		if c.table.Step(c.want, m, bias) != abi.StatusOK {
 			break
 		}
 		c.wantPCs = append(c.wantPCs, c.want.Reg[abi.RIP])
@@ -389,7 +389,7 @@ func (c *checker) context(pc dwarfcfa.Addr, deref uintptr, m dwarfcfa.WordReader
 	out := c.obj.StepContext(in, uint64(pc), deref)
 	*c.want = *s
 	var flags uint8
-	switch status := c.table.Step(c.want, c.mem.bias, m); status {
+	switch status := c.table.Step(c.want, m, c.mem.bias); status {
 	case abi.StatusOK:
 		flags = abi.ContextRIP
 		for _, f := range [...]struct{ valid, flag uint32 }{

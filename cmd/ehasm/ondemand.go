@@ -60,7 +60,7 @@ type rowStepper struct {
 }
 
 func (s *rowStepper) Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.Status {
-	return s.rows.Step(regs, bias, mem)
+	return s.rows.Step(regs, mem, bias)
 }
 
 func (s *rowStepper) Took(steps int) bool {

@@ -31,7 +31,7 @@ func NewStepper(name string, file io.ReaderAt, size, worth int64) (*Stepper, err
 
 // Step takes a step.
 func (s *Stepper) Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.Status {
-	return s.rows.Step(regs, bias, mem)
+	return s.rows.Step(regs, mem, bias)
 }
 
 // Took counts steps.
