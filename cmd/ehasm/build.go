@@ -74,7 +74,7 @@ type buildOptions struct {
 }
 
 func buildVerb() verb {
-	v := verb{name: "build", help: buildHelp, more: buildMore}
+	v := verb{name: "build", brief: "compile files, folders, what they load, or what a process has mapped", help: buildHelp, more: buildMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &buildOptions{}
 		fs.StringVarP(&opt.out, "output", "o", "", "write below this `folder`, made if missing")
@@ -83,6 +83,7 @@ func buildVerb() verb {
 		fs.BoolVar(&opt.VDSO, "vdso", false, "add the running kernel's vDSO")
 		fs.IntSliceVar(&opt.PIDs, "pid", nil, "add everything that process `N` has mapped executable")
 		fs.IntVarP(&opt.jobs, "jobs", "j", runtime.GOMAXPROCS(0), "compile `N` files at a time")
+		fs.Lookup("jobs").DefValue = "one per processor" // the same text on every machine
 		fs.BoolVar(&opt.force, "force", false, "write files that are up to date, too")
 		fs.BoolVar(&opt.strict, "strict", false, "fail where an FDE or a row cannot be compiled, instead of leaving it out")
 		fs.BoolVar(&opt.noDeref, "no-deref", false, "give _eh_elf no deref argument: it reads memory directly")

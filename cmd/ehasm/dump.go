@@ -55,7 +55,7 @@ type dumpOptions struct {
 }
 
 func dumpVerb() verb {
-	v := verb{name: "dump", help: dumpHelp, more: dumpMore}
+	v := verb{name: "dump", brief: "show a stage on the way: entries, rows, table, plan, asm", help: dumpHelp, more: dumpMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		stage := fs.String("stage", "rows", "show `STAGE`: "+strings.Join(stages(), ", "))
 		pc := fs.String("pc", "", "only what concerns link-time address `ADDR`, such as 0x4010")

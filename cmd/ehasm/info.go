@@ -25,7 +25,7 @@ const infoMore = `Examples:
 `
 
 func infoVerb() verb {
-	v := verb{name: "info", help: infoHelp, more: infoMore}
+	v := verb{name: "info", brief: "show what an eh_elf was made from and what it covers", help: infoHelp, more: infoMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		asJSON := fs.Bool("json", false, "print JSON, an array with an object for each file")
 		return func(_ context.Context, paths []string, c *console) int {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -36,20 +37,16 @@ func main() {
 	os.Exit(code)
 }
 
-const usage = `ehasm compiles the unwind tables of x86-64 ELF files into native code.
+const (
+	brief      = "compile the unwind tables of x86-64 ELF files into native code"
+	usageBegin = `ehasm compiles the unwind tables of x86-64 ELF files into native code.
 
 Usage:
   ehasm VERB [flags] [arguments]
 
 Verbs:
-  build    compile files, folders, what they load, or what a process has mapped
-  dump     show a stage on the way: entries, rows, table, plan, asm
-  info     show what an eh_elf was made from and what it covers
-  preload  run a program that unwinds itself, with libehunwind in place of its unwinder
-  script   unwind the samples of a perf.data file
-  version  show the version
-  help     show help for a verb
-
+`
+	usageEnd = `
 Examples:
   ehasm build ./bin                         each ELF file in ./bin gets NAME.eh_elf.so beside it
   ehasm build --deps -o eh_elfs /bin/ls     ls and all it loads, into eh_elfs
@@ -60,10 +57,24 @@ Examples:
 'ehasm VERB --help' shows the flags of a verb. Exit status: 0 done, 1 something
 failed, 2 wrong usage.
 `
+)
+
+// usage is the help of the command as a whole.
+func usage() string {
+	var text strings.Builder
+	text.WriteString(usageBegin)
+	for _, v := range verbs() {
+		fmt.Fprintf(&text, "  %-10s  %s\n", v.name, v.brief)
+	}
+	fmt.Fprintf(&text, "  %-10s  %s\n", "help", "show help for a verb")
+	text.WriteString(usageEnd)
+	return text.String()
+}
 
 // verb is one of ehasm's commands.
 type verb struct {
 	name    string
+	brief   string // one line, for lists of verbs
 	help    string // up to the flags
 	more    string // after the flags
 	command bool   // the arguments are a command with flags of its own
@@ -72,7 +83,8 @@ type verb struct {
 }
 
 func verbs() []verb {
-	return []verb{buildVerb(), dumpVerb(), infoVerb(), preloadVerb(), scriptVerb(), versionVerb()}
+	return []verb{buildVerb(), dumpVerb(), infoVerb(), preloadVerb(), scriptVerb(),
+		completionVerb(), manVerb(), versionVerb()}
 }
 
 // run is the command without the process: it returns the exit status.
@@ -90,14 +102,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 func dispatch(ctx context.Context, args []string, c *console) int {
 	if len(args) == 0 {
-		fmt.Fprint(c.stderr, usage)
+		fmt.Fprint(c.stderr, usage())
 		return exitUsage
 	}
 	name, args := args[0], args[1:]
 	switch name {
 	case "help", "-h", "--help":
 		if len(args) == 0 || args[0] == "help" {
-			fmt.Fprint(c.out, usage)
+			fmt.Fprint(c.out, usage())
 			return exitDone
 		}
 		name, args = args[0], []string{"--help"}
@@ -113,19 +125,25 @@ func dispatch(ctx context.Context, args []string, c *console) int {
 	return exitUsage
 }
 
-func (v verb) run(ctx context.Context, args []string, c *console) int {
+// declare returns the flags of the verb, and what runs once they are parsed.
+func (v verb) declare() (*pflag.FlagSet, func(context.Context, []string, *console) int) {
 	fs := pflag.NewFlagSet("ehasm "+v.name, pflag.ContinueOnError)
-	fs.SetOutput(io.Discard) // errors are told below
+	fs.SetOutput(io.Discard) // errors are told by run
 	fs.SortFlags = false
 	fs.Usage = func() {}
 	fs.SetInterspersed(!v.command)
 	do := v.flags(fs)
-	help := fs.BoolP("help", "h", false, "show this help")
+	fs.BoolP("help", "h", false, "show this help")
+	return fs, do
+}
+
+func (v verb) run(ctx context.Context, args []string, c *console) int {
+	fs, do := v.declare()
 	err := fs.Parse(args)
 	switch {
 	case err != nil:
 		return v.misuse(c, err)
-	case *help:
+	case fs.Lookup("help").Changed:
 		fmt.Fprintf(c.out, "%s\nFlags:\n%s", v.help, fs.FlagUsages())
 		if v.more != "" {
 			fmt.Fprintf(c.out, "\n%s", v.more)

@@ -133,12 +133,12 @@ func TestUsage(t *testing.T) {
 		assert.Empty(t, r.stdout, "%q", args)
 		assert.NotEmpty(t, r.stderr, "%q", args)
 	}
-	assert.Equal(t, usage, ehasm(t).stderr)
+	assert.Equal(t, usage(), ehasm(t).stderr)
 }
 
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}, {"help", "help"}} {
-		assert.Equal(t, result{exitDone, usage, ""}, ehasm(t, args...), "%q", args)
+		assert.Equal(t, result{exitDone, usage(), ""}, ehasm(t, args...), "%q", args)
 	}
 	for _, v := range verbs() {
 		r := ehasm(t, v.name, "--help")
@@ -154,7 +154,7 @@ func TestHelp(t *testing.T) {
 		for line := range strings.Lines(r.stdout) {
 			assert.LessOrEqual(t, len(line), 121, line)
 		}
-		assert.Contains(t, usage, "\n  "+v.name)
+		assert.Contains(t, usage(), "\n  "+v.name)
 	}
 }
 

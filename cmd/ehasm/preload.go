@@ -65,7 +65,7 @@ type preloadOptions struct {
 }
 
 func preloadVerb() verb {
-	v := verb{name: "preload", help: preloadHelp, more: preloadMore, command: true}
+	v := verb{name: "preload", brief: "run a program that unwinds itself, with libehunwind in place of its unwinder", help: preloadHelp, more: preloadMore, command: true}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &preloadOptions{}
 		fs.StringVar(&opt.library, "library", "", "preload this `FILE`")

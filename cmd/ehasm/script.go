@@ -67,7 +67,7 @@ type scriptOptions struct {
 }
 
 func scriptVerb() verb {
-	v := verb{name: "script", help: scriptHelp, more: scriptMore}
+	v := verb{name: "script", brief: "unwind the samples of a perf.data file", help: scriptHelp, more: scriptMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &scriptOptions{}
 		fs.StringVarP(&opt.input, "input", "i", "perf.data", "read this `FILE`; -: standard input")

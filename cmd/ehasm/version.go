@@ -26,7 +26,7 @@ const versionMore = `Examples:
 `
 
 func versionVerb() verb {
-	v := verb{name: "version", help: versionHelp, more: versionMore}
+	v := verb{name: "version", brief: "show the version", help: versionHelp, more: versionMore}
 	v.flags = func(*pflag.FlagSet) func(context.Context, []string, *console) int {
 		return func(_ context.Context, args []string, c *console) int {
 			if len(args) > 0 {

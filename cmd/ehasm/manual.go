@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/manual"
+
+	"github.com/spf13/pflag"
+)
+
+const manHelp = `Print a man page, in man(7) macros: that of ehasm, or of a verb. The pages are
+made from the same texts and flags as --help.
+
+Usage:
+  ehasm man [VERB]
+`
+
+const manMore = `Examples:
+  ehasm man build | man -l -
+  ehasm man >/usr/local/share/man/man1/ehasm.1
+`
+
+func manVerb() verb {
+	v := verb{name: "man", brief: "print a man page", help: manHelp, more: manMore}
+	v.flags = func(*pflag.FlagSet) func(context.Context, []string, *console) int {
+		return func(_ context.Context, args []string, c *console) int {
+			command := describeCommand()
+			switch len(args) {
+			case 0:
+				fmt.Fprint(c.out, command.Page())
+				return exitDone
+			case 1:
+				for _, verb := range command.Verbs {
+					if verb.Name == args[0] {
+						fmt.Fprint(c.out, command.VerbPage(verb))
+						return exitDone
+					}
+				}
+				return v.misuse(c, fmt.Errorf("no verb %q", args[0]))
+			}
+			return v.misuse(c, fmt.Errorf("unexpected argument %q", args[1]))
+		}
+	}
+	return v
+}
+
+const completionHelp = `Print the script that completes verbs and flags of ehasm in a shell: bash, zsh or
+fish.
+
+Usage:
+  ehasm completion SHELL
+`
+
+const completionMore = `Examples:
+  ehasm completion bash >~/.local/share/bash-completion/completions/ehasm
+  ehasm completion zsh >/usr/local/share/zsh/site-functions/_ehasm
+  ehasm completion fish >~/.config/fish/completions/ehasm.fish
+`
+
+func completionVerb() verb {
+	v := verb{name: "completion", brief: "print a shell's completion script", help: completionHelp, more: completionMore}
+	v.flags = func(*pflag.FlagSet) func(context.Context, []string, *console) int {
+		return func(_ context.Context, args []string, c *console) int {
+			if len(args) != 1 {
+				return v.misuse(c, fmt.Errorf("want one shell: %s", strings.Join(manual.Shells(), ", ")))
+			}
+			script, ok := describeCommand().Completion(args[0])
+			if !ok {
+				return v.misuse(c, fmt.Errorf("no completion for %q: want %s", args[0], strings.Join(manual.Shells(), ", ")))
+			}
+			fmt.Fprint(c.out, script)
+			return exitDone
+		}
+	}
+	return v
+}
+
+// describeCommand is ehasm as its help has it.
+func describeCommand() manual.Command {
+	command := manual.Command{Name: "ehasm", Version: release, Brief: brief, Help: usage()}
+	for _, v := range verbs() {
+		fs, _ := v.declare()
+		command.Verbs = append(command.Verbs, manual.Verb{
+			Name: v.name, Brief: v.brief, Help: v.help, More: v.more, Flags: fs, Command: v.command,
+		})
+	}
+	return command
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestManPages has groff render every page without a warning, and looks for
+// each flag and example in the result.
+func TestManPages(t *testing.T) {
+	groff, err := exec.LookPath("groff")
+	require.NoError(t, err, "groff: see scripts/deps.sh")
+	render := func(args ...string) string {
+		page := ehasm(t, append([]string{"man"}, args...)...)
+		require.Equal(t, exitDone, page.code, page.stderr)
+		cmd := exec.Command(groff, "-man", "-Tascii", "-P-cbou", "-ww", "-rLL=200n", "-z")
+		cmd.Stdin = strings.NewReader(page.stdout)
+		warnings, err := cmd.CombinedOutput()
+		require.NoError(t, err)
+		assert.Empty(t, string(warnings), "%v", args)
+		cmd = exec.Command(groff, "-man", "-Tascii", "-P-cbou", "-rLL=200n")
+		cmd.Stdin = strings.NewReader(page.stdout)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		text, err := cmd.Output()
+		require.NoError(t, err, stderr.String())
+		return string(text)
+	}
+	whole := render()
+	for _, v := range verbs() {
+		assert.Contains(t, whole, "ehasm-"+v.name+"(1)")
+		page := render(v.name)
+		assert.Contains(t, page, "ehasm-"+v.name+" - "+v.brief[:10])
+		fs, _ := v.declare()
+		fs.VisitAll(func(f *pflag.Flag) {
+			assert.Contains(t, page, "--"+f.Name, v.name)
+		})
+		_, examples, found := strings.Cut(v.more, "Examples:\n")
+		require.True(t, found, "%s: help without examples", v.name)
+		for line := range strings.Lines(examples) {
+			if line = strings.TrimSpace(line); line != "" {
+				assert.Contains(t, page, line, v.name)
+			}
+		}
+	}
+}
+
+// TestCompletion has each shell complete a verb and a flag, or, where a shell
+// cannot be asked without a terminal, check the script.
+func TestCompletion(t *testing.T) {
+	dir := t.TempDir()
+	script := func(shell string) string {
+		out := ehasm(t, "completion", shell)
+		require.Equal(t, exitDone, out.code, out.stderr)
+		return writeFile(t, filepath.Join(dir, shell), []byte(out.stdout))
+	}
+	ask := func(name string, args ...string) string {
+		cmd := exec.Command(name, args...)
+		cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", name, out)
+		return string(out)
+	}
+	bash := func(words string) []string {
+		return strings.Fields(ask("bash", "-c", `source `+script("bash")+`; COMP_WORDS=(`+words+`)
+			COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _ehasm; printf '%s\n' "${COMPREPLY[@]}"`))
+	}
+	assert.Equal(t, []string{"build"}, bash("ehasm bu"))
+	assert.Equal(t, []string{"--dispatch"}, bash("ehasm build --disp"))
+	assert.Equal(t, []string{"preload"}, bash("ehasm help pre"))
+	assert.Empty(t, bash("ehasm preload ls --"), "flags of the command that is run are not ours")
+
+	fish := script("fish")
+	assert.Contains(t, ask("fish", "-c", "source "+fish+"; complete -C 'ehasm bu'"), "build\t")
+	assert.Contains(t, ask("fish", "-c", "source "+fish+"; complete -C 'ehasm build --disp'"), "--dispatch")
+
+	ask("zsh", "-f", "-n", script("zsh"))
+	assert.Contains(t, ask("zsh", "-f", "-c", "autoload -U compinit; compinit -u -D; source "+filepath.Join(dir, "zsh")+"; print $_comps[ehasm]"), "_ehasm")
+
+	assert.Equal(t, exitUsage, ehasm(t, "completion", "tcsh").code)
+	assert.Equal(t, exitUsage, ehasm(t, "completion").code)
+	assert.Equal(t, exitUsage, ehasm(t, "man", "nonsense").code)
+}

@@ -1,0 +1,39 @@
+// Package manual makes the man pages and shell completions of a command from
+// what its --help prints, so that nothing about a flag stands twice.
+package manual
+
+import "github.com/spf13/pflag"
+
+// Command is a program with verbs, as its help describes it.
+type Command struct {
+	Name    string
+	Version string
+	Brief   string // one line, for NAME
+	Help    string // what help prints for the program
+	Verbs   []Verb
+}
+
+// Verb is one of a program's commands.
+type Verb struct {
+	Name  string
+	Brief string // one line, for NAME and for lists of verbs
+	// Help is the text before the flags: what the verb does, a line "Usage:" with
+	// indented lines below it, and more. More is what follows the flags; a line
+	// "Examples:" with indented lines below it makes a section of its own.
+	Help, More string
+	Flags      *pflag.FlagSet
+	// Command reports that the arguments are a command with flags of its own.
+	Command bool
+}
+
+// flags calls visit for each flag that help shows, in the order of help.
+func (v Verb) flags(visit func(*pflag.Flag)) {
+	v.Flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			visit(f)
+		}
+	})
+}
+
+// takesValue reports whether a flag wants a value behind it.
+func takesValue(f *pflag.Flag) bool { return f.NoOptDefVal == "" }
