@@ -12,6 +12,7 @@ import (
 	"runtime"
 
 	"github.com/ehasm/ehasm/internal/script"
+	"github.com/ehasm/ehasm/internal/stackfmt"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -59,11 +60,13 @@ Examples:
 // scriptOptions is what the flags of script say.
 type scriptOptions struct {
 	script.Options
-	input  string
-	output string
-	stats  string
-	cache  bool
-	quiet  bool
+	input    string
+	output   string
+	stats    string
+	format   *stackfmt.Spec
+	fullPath bool // in the format perf
+	cache    bool
+	quiet    bool
 }
 
 func scriptVerb() verb {
@@ -82,18 +85,18 @@ func scriptVerb() verb {
 		fs.IntSliceVar(&opt.Filter.TIDs, "tid", nil, "only thread `N`")
 		fs.StringSliceVar(&opt.Filter.Events, "event", nil, "only samples of this `event`")
 		span := fs.String("time", "", "only samples between `FROM,TO` in seconds; either may be left out")
-		fs.BoolVar(&opt.Mangled, "no-demangle", false, "leave names as they are in the objects")
-		fs.BoolVar(&opt.Inline, "inline", false, "functions that are inlined are frames of their own")
-		fs.BoolVar(&opt.Lines, "lines", false, "frames have their file and line of the source")
-		fs.BoolVar(&opt.FullSourcePath, "full-source-path", false, "the file of --lines with its folder, in the format perf")
-		fs.StringVar(&opt.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`, not perf's copy")
+		fs.BoolVar(&opt.Names.Mangled, "no-demangle", false, "leave names as they are in the objects")
+		fs.BoolVar(&opt.Names.Inline, "inline", false, "functions that are inlined are frames of their own")
+		fs.BoolVar(&opt.Names.Lines, "lines", false, "frames have their file and line of the source")
+		fs.BoolVar(&opt.fullPath, "full-source-path", false, "the file of --lines with its folder, in the format perf")
+		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`, not perf's copy")
 		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
 		return func(ctx context.Context, args []string, c *console) int {
-			opt.HostKernel = !fs.Changed("kallsyms")
+			opt.Names.HostKernel = !fs.Changed("kallsyms")
 			var err error
-			opt.Format, err = script.ParseFormat(*format)
+			opt.format, err = stackfmt.ByName(*format)
 			if err != nil {
 				return v.misuse(c, fmt.Errorf("--format: %w", err))
 			}
@@ -122,10 +125,10 @@ func scriptVerb() verb {
 
 // runScript is the verb: open, go through, tell.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
-	opt.MapDirs = []string{"/tmp"}
+	opt.Names.MapDirs = []string{"/tmp"}
 	opt.Objects.DebugDirs = unwind.DefaultDebugDirs()
 	if root := opt.Objects.Symfs; root != "" {
-		opt.MapDirs = append([]string{filepath.Join(root, "tmp")}, opt.MapDirs...)
+		opt.Names.MapDirs = append([]string{filepath.Join(root, "tmp")}, opt.Names.MapDirs...)
 		opt.Objects.DebugDirs = append([]string{filepath.Join(root, "usr/lib/debug")}, opt.Objects.DebugDirs...)
 	}
 	opt.Objects.VDSO = func() ([]byte, error) { return hostVDSO(ctx) }
@@ -151,6 +154,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		c.startReading(recordingSize(opt.input))
 		opt.Progress = c.hasRead
 	}
+	opt.Format = opt.format.New(stackfmt.Options{Inline: opt.Names.Inline, Lines: opt.Names.Lines, FullSourcePath: opt.fullPath})
 	summary, err := script.Run(ctx, r, out, opt.Options)
 	stopCompiling()
 	c.stopBar()

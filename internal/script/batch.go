@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/stackfmt"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -17,7 +18,7 @@ type sample struct {
 	cpu          uint32
 	ip           uint64
 	mode         perfdata.CPUMode
-	event        *perfdata.Event
+	event        *stackfmt.Event
 	width        int // of the longest event name
 	maps         *unwind.Maps
 	chain        []uint64

@@ -24,7 +24,7 @@ func TestFilter(t *testing.T) {
 		{Filter{From: r.time}, 1},
 		{Filter{To: r.time - 1}, 6},
 	} {
-		opt := r.options(Perf)
+		opt := r.options("perf")
 		opt.Filter = c.filter
 		_, s := r.run(t, opt)
 		assert.Equal(t, c.want, s.Samples, "%+v", c.filter)

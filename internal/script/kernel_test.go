@@ -44,8 +44,8 @@ func TestKernelCopy(t *testing.T) {
 			r.start()
 			r.kernelAt(text)
 			r.sample(10, libBase+0x3010, []uint64{perfdata.ContextKernel, text + 0x10}, 0x401010)
-			opt := r.options(Perf)
-			opt.HostKernel = c.host
+			opt := r.options("perf")
+			opt.Names.HostKernel = c.host
 			debug := t.TempDir()
 			opt.Objects.DebugDirs = []string{"/nonexistent", debug}
 			write := func(path, addr, name string) {
@@ -56,7 +56,7 @@ func TestKernelCopy(t *testing.T) {
 				require.NoError(t, os.WriteFile(path, []byte(addr+" T _text\n"+addr+" T "+name+"\n"), 0o666))
 			}
 			write(filepath.Join(debug, ".build-id/6b/65726e656c206275696c642d69642031323334/kallsyms"), c.copyAt, "copied")
-			write(opt.Kallsyms, c.hostAt, "running")
+			write(opt.Names.Kallsyms, c.hostAt, "running")
 			out, s := r.run(t, opt)
 			assert.Contains(t, out, " "+c.symbol+" (")
 			warned := strings.Join(s.Warnings, "\n")

@@ -2,53 +2,24 @@ package script
 
 import (
 	"fmt"
-	"slices"
+	"io"
 
+	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/symbolize"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Format is the form of the output.
-type Format int
-
-// The formats.
-const (
-	Perf   Format = iota // as perf script writes it
-	Folded               // a line per distinct stack, outermost frame first, and its count
-	JSON                 // an object per sample
-	Pprof                // a profile for go tool pprof
-	SVG                  // a flame graph
-)
-
-var formatNames = []string{Perf: "perf", Folded: "folded", JSON: "json", Pprof: "pprof", SVG: "svg"}
-
-func (f Format) String() string { return formatNames[f] }
-
-// ParseFormat is the inverse of String.
-func ParseFormat(s string) (Format, error) {
-	if i := slices.Index(formatNames, s); i >= 0 {
-		return Format(i), nil
-	}
-	return 0, fmt.Errorf("unknown format %q: want one of %q", s, formatNames)
-}
-
 // Options are the settings of Run.
 type Options struct {
-	Format   Format
+	Format   stackfmt.Format // a new one; nil: stacks are unwound and counted, nothing is written
 	Workers  int
 	MaxStack int // frames of a stack's user part
 	// FramePointers is where frame pointers are followed for want of unwind information.
 	FramePointers unwind.FramePointers
 	Filter        Filter
-	Mangled       bool // leave names as they are
-	Inline        bool // functions that are inlined are frames, too
-	Lines         bool // frames have their source's file and line
-	// FullSourcePath writes the whole path in the format Perf; others always do.
-	FullSourcePath bool
-	Kallsyms       string   // path; empty: kernel frames get no names
-	HostKernel     bool     // Kallsyms is of this machine's kernel: perf's copy, below Objects.DebugDirs, goes before it
-	MapDirs        []string // folders of perf-PID.map files, the first to be asked first
-	Objects        unwind.Options
+	Names         symbolize.Options // DebugDirs is that of Objects
+	Objects       unwind.Options
 	// Progress is told where in the file the reader is and how many samples it has
 	// met; from the reading goroutine, now and then. It may be nil.
 	Progress func(offset int64, samples uint64)
@@ -64,7 +35,22 @@ func (o *Options) fill() {
 	if o.MaxStack < 1 {
 		o.MaxStack = DefaultMaxStack
 	}
+	if o.Format == nil {
+		o.Format = nothing{}
+	}
+	o.Names.DebugDirs = o.Objects.DebugDirs
 }
+
+// nothing is the format of runs that are only to be counted.
+type nothing struct{}
+
+func (nothing) Worker() stackfmt.Worker { return nothing{} }
+
+func (nothing) Render(*stackfmt.Frame) {}
+
+func (nothing) Add(b []byte, _ *stackfmt.Sample) []byte { return b }
+
+func (nothing) Finish(io.Writer, *stackfmt.Recording) error { return nil }
 
 // Summary counts what Run has met.
 type Summary struct {

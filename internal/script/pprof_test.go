@@ -14,7 +14,7 @@ func TestPprof(t *testing.T) {
 	r.all()
 	r.sample(10, 0x401050, nil, 0x401010)
 	r.sample(10, 0x401050, nil, 0x401010)
-	text, _ := r.run(t, r.options(Pprof))
+	text, _ := r.run(t, r.options("pprof"))
 	p, err := profile.Parse(strings.NewReader(text))
 	require.NoError(t, err)
 	assert.Equal(t, "cpu", p.DefaultSampleType)

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/flamegraph"
+	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/symbolize"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -23,26 +25,29 @@ type runner struct {
 	reader     *perfdata.Reader
 	procs      *unwind.Processes
 	objects    *unwind.Objects
-	names      *namer
-	ids        map[string][]byte // build-ids of the header, by name
-	width      int               // of the longest event name
+	names      *symbolize.Namer
+	kernel     symbolize.KernelID
+	events     map[*perfdata.Event]*stackfmt.Event // by the reading goroutine
+	ids        map[string][]byte                   // build-ids of the header, by name
+	width      int                                 // of the longest event name
 	lost       uint64
-	shrunk     error             // what became of a recording that is mapped
-	kernelSeen bool              // by the reading goroutine
-	clean      *strings.Replacer // for folded stacks
-	places     places
-	flames     flames
+	shrunk     error // what became of a recording that is mapped
+	kernelSeen bool  // by the reading goroutine
+}
+
+func newRunner(r *perfdata.Reader, objects *unwind.Objects, opt Options) *runner {
+	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: objects,
+		names: symbolize.New(opt.Names), events: make(map[*perfdata.Event]*stackfmt.Event)}
+	run.takeInfo()
+	return run
 }
 
 // Run reads all records and writes to w. The summary is there with an error,
 // too; what came before the place of the error has been written.
 func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Summary, error) {
 	opt.fill()
-	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: unwind.NewObjects(opt.Objects),
-		clean: foldedReplacer(), places: places{ids: make(map[place]uint32)}, flames: flames{ids: make(map[flamegraph.Frame]uint32)}}
+	run := newRunner(r, unwind.NewObjects(opt.Objects), opt)
 	defer run.objects.Close()
-	run.names = newNamer(&run.opt)
-	run.takeInfo()
 
 	work := make(chan *batch, opt.Workers)
 	ordered := make(chan *batch, 2*opt.Workers)
@@ -80,20 +85,11 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 	close(ordered)
 	busy.Wait()
 	writing.Wait()
-	run.names.background.Wait()
-
-	if writeErr == nil && opt.Format == Folded {
-		writeErr = writeFolded(w, workers)
+	if writeErr == nil {
+		writeErr = opt.Format.Finish(w, run.recording())
 	}
-	if writeErr == nil && opt.Format == Pprof {
-		writeErr = run.writeProfile(w, workers)
-	}
-	if writeErr == nil && opt.Format == SVG {
-		writeErr = run.writeSVG(w, workers)
-	}
-	run.names.closeDebugInfo()
-	run.names.kern.value.Close()
-	s := run.summary(workers)
+	warnings := run.names.Close()
+	s := run.summary(workers, warnings)
 	if writeErr != nil {
 		return s, writeErr
 	}
@@ -112,9 +108,31 @@ func (run *runner) takeInfo() {
 		}
 	}
 	run.takeEvents()
-	if rel := run.reader.Info().OSRelease; rel != "" && run.opt.Kallsyms != "" && rel != hostRelease() {
-		run.names.running.other = fmt.Errorf("recorded on kernel %s", rel)
+	if rel := run.reader.Info().OSRelease; rel != "" && run.opt.Names.Kallsyms != "" && rel != hostRelease() {
+		run.kernel.Other = fmt.Errorf("recorded on kernel %s", rel)
 	}
+}
+
+// recording is what formats are told of it.
+func (run *runner) recording() *stackfmt.Recording {
+	rec := &stackfmt.Recording{Command: run.reader.Info().Cmdline, Objects: run.objects.All()}
+	for _, e := range run.reader.Events() {
+		rec.Events = append(rec.Events, run.event(e))
+	}
+	return rec
+}
+
+// event is what formats are told of an event. In pipe mode its name may come late.
+func (run *runner) event(e *perfdata.Event) *stackfmt.Event {
+	name := eventName(e)
+	known := run.events[e]
+	if known == nil || known.Name != name {
+		t := e.SampleType
+		known = &stackfmt.Event{Name: name, TID: t&perfdata.SampleTID != 0, CPU: t&perfdata.SampleCPU != 0,
+			Time: t&perfdata.SampleTime != 0, Period: t&perfdata.SamplePeriod != 0, Callchain: t&perfdata.SampleCallchain != 0}
+		run.events[e] = known
+	}
+	return known
 }
 
 func (run *runner) takeEvents() {
@@ -211,6 +229,29 @@ func (run *runner) mapped(r *perfdata.Mmap) {
 	run.procs.Map(r.PID, r.Addr, r.Len, r.PgOff, object)
 }
 
+// followKernel takes what a mapping says about the kernel.
+func (run *runner) followKernel(r *perfdata.Mmap) {
+	if symbol, ok := strings.CutPrefix(string(r.Name), symbolize.KernelMapName); ok && symbol != "" && !run.kernelSeen {
+		run.kernel.Symbol, run.kernel.Addr = symbol, r.PgOff
+	}
+}
+
+// foreseeKernel has the kernel's symbols read in the background at its first
+// frame.
+func (run *runner) foreseeKernel(s *sample) {
+	if run.kernelSeen || s.mode != perfdata.ModeKernel && !slices.Contains(s.chain, perfdata.ContextKernel) {
+		return
+	}
+	run.kernelSeen = true
+	for _, id := range run.reader.Info().BuildIDs {
+		if id.Mode == perfdata.ModeKernel && id.Name == symbolize.KernelMapName {
+			run.kernel.BuildID = id.ID
+		}
+	}
+	run.names.SetKernel(run.kernel)
+	run.names.ForeseeKernel()
+}
+
 // comm is the name of a sample's thread, as perf has it.
 func (run *runner) comm(s *perfdata.Sample) string {
 	switch comm := run.procs.Comm(s.TID); {
@@ -225,7 +266,7 @@ func (run *runner) comm(s *perfdata.Sample) string {
 // add copies a sample into a batch.
 func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 	j := sample{
-		pid: s.PID, tid: s.TID, time: s.Time, period: s.Period, cpu: s.CPU, ip: s.IP, mode: s.Mode(), event: s.Event,
+		pid: s.PID, tid: s.TID, time: s.Time, period: s.Period, cpu: s.CPU, ip: s.IP, mode: s.Mode(), event: run.event(s.Event),
 		comm: comm, width: run.width,
 	}
 	j.maps = run.procs.Process(s.PID).Maps()

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/symbolize"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/perfdata/perfdatatest"
 	"github.com/ehasm/ehasm/unwind"
@@ -88,17 +90,32 @@ func (r *recording) sample(pid int32, pc uint64, chain []uint64, returns ...uint
 		uint64(2), regs, uint64(64), stack, used))
 }
 
-func (r *recording) options(f Format) Options {
-	return Options{Format: f, Workers: 2, MapDirs: []string{r.dir}, Kallsyms: filepath.Join(r.dir, "kallsyms"),
-		Objects: unwind.Options{Symfs: r.dir, Compile: unwindtest.Compile}}
+// settings are those of a run, which makes its format.
+type settings struct {
+	Options
+	format   string
+	fullPath bool
 }
 
-func (r *recording) run(t testing.TB, opt Options) (string, *Summary) {
+func (o settings) made(t testing.TB) Options {
+	spec, err := stackfmt.ByName(o.format)
+	require.NoError(t, err)
+	o.Format = spec.New(stackfmt.Options{Inline: o.Names.Inline, Lines: o.Names.Lines, FullSourcePath: o.fullPath})
+	return o.Options
+}
+
+func (r *recording) options(format string) settings {
+	return settings{Options: Options{Workers: 2,
+		Names:   symbolize.Options{MapDirs: []string{r.dir}, Kallsyms: filepath.Join(r.dir, "kallsyms")},
+		Objects: unwind.Options{Symfs: r.dir, Compile: unwindtest.Compile}}, format: format}
+}
+
+func (r *recording) run(t testing.TB, opt settings) (string, *Summary) {
 	t.Helper()
 	in, err := perfdata.NewReader(bytes.NewReader(r.File()), perfdata.Options{})
 	require.NoError(t, err)
 	var out bytes.Buffer
-	s, err := Run(context.Background(), in, &out, opt)
+	s, err := Run(context.Background(), in, &out, opt.made(t))
 	require.NoError(t, err)
 	return out.String(), s
 }
@@ -120,7 +137,7 @@ func (r *recording) all() {
 func TestPerf(t *testing.T) {
 	r := newRecording(t)
 	r.all()
-	got, s := r.run(t, r.options(Perf))
+	got, s := r.run(t, r.options("perf"))
 	want := `prog    10  5000.000129:     250000 cpu-clock: 
 	ffffffff81001010 vfs_read+0x10 ([kernel.kallsyms])
 	ffffffff81000020 do_syscall_64+0x20 ([kernel.kallsyms])
@@ -169,7 +186,7 @@ func TestFoldedAndJSON(t *testing.T) {
 	r := newRecording(t)
 	r.all()
 	r.sample(10, 0x401050, nil, 0x401010)
-	got, _ := r.run(t, r.options(Folded))
+	got, _ := r.run(t, r.options("folded"))
 	assert.Equal(t, `:99;[truncated] 1
 other_one;[truncated] 1
 prog;[truncated];JIT:loop 1
@@ -180,8 +197,8 @@ prog;_start;main;restorer;ns::handler 1
 prog;_start;main;work;ext_read;do_syscall_64;vfs_read 1
 `, got)
 
-	opt := r.options(JSON)
-	opt.Mangled = true
+	opt := r.options("json")
+	opt.Names.Mangled = true
 	got, _ = r.run(t, opt)
 	lines := strings.Split(strings.TrimSpace(got), "\n")
 	require.Len(t, lines, 8)
@@ -209,16 +226,16 @@ func TestOrder(t *testing.T) {
 	for i := range uint64(3000) {
 		r.sample(10, libBase+0x3000+i%0x100, nil, 0x401050, 0x401010)
 	}
-	one := r.options(Perf)
+	one := r.options("perf")
 	one.Workers = 1
 	want, _ := r.run(t, one)
-	many := r.options(Perf)
+	many := r.options("perf")
 	many.Workers = 7
 	got, s := r.run(t, many)
 	assert.Equal(t, want, got)
 	assert.Equal(t, uint64(9000), s.UserFrames)
 	assert.Equal(t, 3000*3+3000*2, strings.Count(got, "\n"))
-	opt := r.options(Perf)
+	opt := r.options("perf")
 	opt.MaxStack = 2
 	_, s = r.run(t, opt)
 	assert.Equal(t, map[string]uint64{"no room for more frames": 3000}, s.Ends)
@@ -233,14 +250,14 @@ func TestErrors(t *testing.T) {
 	broken := errors.New("disk full")
 	in, err := perfdata.NewReader(bytes.NewReader(r.File()), perfdata.Options{})
 	require.NoError(t, err)
-	_, err = Run(context.Background(), in, failing{broken}, r.options(Perf))
+	_, err = Run(context.Background(), in, failing{broken}, r.options("perf").made(t))
 	assert.ErrorIs(t, err, broken)
 
 	pipe := r.Pipe()
 	in, err = perfdata.NewReader(bytes.NewReader(pipe[:len(pipe)-10]), perfdata.Options{})
 	require.NoError(t, err)
 	var out bytes.Buffer
-	s, err := Run(context.Background(), in, &out, r.options(Perf))
+	s, err := Run(context.Background(), in, &out, r.options("perf").made(t))
 	assert.ErrorIs(t, err, perfdata.ErrTruncated)
 	assert.Equal(t, uint64(999), s.Samples)
 	assert.Equal(t, 999, strings.Count(out.String(), "cpu-clock"))
@@ -249,7 +266,7 @@ func TestErrors(t *testing.T) {
 	cancel()
 	in, err = perfdata.NewReader(bytes.NewReader(pipe), perfdata.Options{})
 	require.NoError(t, err)
-	_, err = Run(ctx, in, &out, r.options(Perf))
+	_, err = Run(ctx, in, &out, r.options("perf").made(t))
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
@@ -267,24 +284,13 @@ func TestEventKinds(t *testing.T) {
 	r.Add(perfdatatest.Record(9, 2, uint64(1), uint64(0x401050), int32(10), int32(10), uint64(6_000_000_000_000), uint32(3), uint32(0)))
 	r.Add(perfdatatest.Record(9, 2, uint64(2), uint64(0x401050), int32(10), int32(10), uint64(6_000_000_001_000),
 		uint64(3), uint64(perfdata.ContextUser), uint64(0x401050), uint64(0x401010)))
-	got, _ := r.run(t, r.options(Perf))
+	got, _ := r.run(t, r.options("perf"))
 	assert.Equal(t, `            prog    10 [003]  6000.000000:   cpu-clock:            401050 main+0x10 (/bin/prog)
 prog    10  6000.000001: longer-name: 
 	            1050 main+0x10 (/bin/prog)
 	            1010 _start+0x10 (/bin/prog)
 
 `, got)
-}
-
-func TestParseFormat(t *testing.T) {
-	for f, name := range formatNames {
-		got, err := ParseFormat(name)
-		assert.NoError(t, err)
-		assert.Equal(t, name, got.String())
-		assert.Equal(t, Format(f), got)
-	}
-	_, err := ParseFormat("xml")
-	assert.Error(t, err)
 }
 
 // TestShrunk truncates a recording that is mapped.
@@ -302,7 +308,7 @@ func TestShrunk(t *testing.T) {
 	require.True(t, in.Next()) // the window is mapped
 	require.NoError(t, os.Truncate(path, 2*int64(os.Getpagesize())))
 	var out bytes.Buffer
-	_, err = Run(context.Background(), in, &out, r.options(Perf))
+	_, err = Run(context.Background(), in, &out, r.options("perf").made(t))
 	assert.ErrorIs(t, err, perfdata.ErrTruncated)
 	assert.ErrorContains(t, err, "shorter")
 }

@@ -79,52 +79,63 @@ func inlinedRecording(t *testing.T) (r *recording, call uint64) {
 
 func TestInlineAndLines(t *testing.T) {
 	r, call := inlinedRecording(t)
-	opt := r.options(Perf)
+	opt := r.options("perf")
 	plain, _ := r.run(t, opt)
 	assert.NotContains(t, plain, "inlined)")
-	opt.Inline = true
+	opt.Names.Inline = true
 	got, _ := r.run(t, opt)
 	at := fmt.Sprintf("\t%16x ", call)
 	offset := got[strings.LastIndex(got, "outer+")+len("outer") : strings.LastIndex(got, " (/bin/inlined.so)")]
 	assert.Contains(t, got, at+"inner"+offset+" (inlined)\n"+at+"middle"+offset+" (inlined)\n"+at+"outer"+offset+" (/bin/inlined.so)\n")
-	opt.Lines = true
+	opt.Names.Lines = true
 	got, s := r.run(t, opt)
 	assert.Contains(t, got, at+"inner"+offset+" (inlined)\n  inlined.c:6\n"+at+"middle"+offset+
 		" (inlined)\n  inlined.c:11\n"+at+"outer"+offset+" (/bin/inlined.so)\n  inlined.c:15\n")
 	assert.Empty(t, s.Warnings)
-	opt.FullSourcePath = true
+	opt.fullPath = true
 	got, _ = r.run(t, opt)
 	assert.Contains(t, got, "  "+r.dir+"/inlined.c:6\n")
-	opt.Inline = false
+	opt.Names.Inline = false
 	got, _ = r.run(t, opt)
 	assert.Contains(t, got, at+"outer"+offset+" (/bin/inlined.so)\n  "+r.dir+"/inlined.c:6\n")
 
-	opt = r.options(Folded)
-	opt.Inline = true
+	opt = r.options("folded")
+	opt.Names.Inline = true
 	got, _ = r.run(t, opt)
 	assert.Contains(t, got, ";outer;middle;inner;work 1\n")
 }
 
+// textFrame is a frame of the format json.
+type textFrame struct {
+	IP      string
+	Symbol  string `json:"sym"`
+	Offset  uint64 `json:"off"`
+	DSO     string
+	Inlined bool
+	File    string
+	Line    int
+}
+
 func TestInlineJSON(t *testing.T) {
 	r, call := inlinedRecording(t)
-	opt := r.options(JSON)
-	opt.Inline, opt.Lines = true, true
+	opt := r.options("json")
+	opt.Names.Inline, opt.Names.Lines = true, true
 	got, _ := r.run(t, opt)
-	var s struct{ Frames []jsonFrame }
+	var s struct{ Frames []textFrame }
 	require.NoError(t, json.Unmarshal([]byte(got), &s))
 	require.Len(t, s.Frames, 4)
 	file := filepath.Join(r.dir, "inlined.c")
 	ip := fmt.Sprintf("%#x", call)
-	assert.Equal(t, jsonFrame{IP: ip, Symbol: "inner", DSO: "/bin/inlined.so", Inlined: true, File: file, Line: 6}, s.Frames[1])
+	assert.Equal(t, textFrame{IP: ip, Symbol: "inner", DSO: "/bin/inlined.so", Inlined: true, File: file, Line: 6}, s.Frames[1])
 	assert.Equal(t, "middle", s.Frames[2].Symbol)
 	s.Frames[3].Offset = 0
-	assert.Equal(t, jsonFrame{IP: ip, Symbol: "outer", DSO: "/bin/inlined.so", File: file, Line: 15}, s.Frames[3])
+	assert.Equal(t, textFrame{IP: ip, Symbol: "outer", DSO: "/bin/inlined.so", File: file, Line: 15}, s.Frames[3])
 }
 
 func TestInlinePprof(t *testing.T) {
 	r, call := inlinedRecording(t)
-	opt := r.options(Pprof)
-	opt.Inline, opt.Lines = true, true
+	opt := r.options("pprof")
+	opt.Names.Inline, opt.Names.Lines = true, true
 	got, _ := r.run(t, opt)
 	p, err := profile.Parse(bytes.NewReader([]byte(got)))
 	require.NoError(t, err)
@@ -152,8 +163,8 @@ func TestBrokenDebugInfo(t *testing.T) {
 	f.Close()
 	b[at+4] = 77 // version
 	require.NoError(t, os.WriteFile(object, b, 0o666))
-	opt := r.options(Perf)
-	opt.Inline, opt.Lines = true, true
+	opt := r.options("perf")
+	opt.Names.Inline, opt.Names.Lines = true, true
 	got, s := r.run(t, opt)
 	assert.Contains(t, got, " outer+")
 	assert.NotContains(t, got, "inlined)")

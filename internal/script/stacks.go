@@ -20,9 +20,7 @@ type Stack struct {
 // Run would unwind. Objects are those of objects. Memory is valid during the
 // call; Maps does not change. It is for measuring package unwind by itself.
 func Stacks(r *perfdata.Reader, objects *unwind.Objects, take func(*Stack)) error {
-	run := &runner{reader: r, procs: unwind.NewProcesses(), objects: objects}
-	run.names = newNamer(&run.opt)
-	run.takeInfo()
+	run := newRunner(r, objects, Options{})
 	pool := newBatchPool(1)
 	run.read(context.Background(), func(b *batch) {
 		for i := range b.samples {

@@ -11,7 +11,7 @@ import (
 )
 
 // summary adds up what the workers have counted.
-func (run *runner) summary(workers []*worker) *Summary {
+func (run *runner) summary(workers []*worker, warnings []error) *Summary {
 	s := &Summary{Lost: run.lost, Ends: make(map[string]uint64)}
 	s.addReader(run.reader)
 	frames := make(map[*unwind.Object]uint64)
@@ -30,11 +30,7 @@ func (run *runner) summary(workers []*worker) *Summary {
 				s.Ends[unwind.Cause(c).String()] += n
 			}
 		}
-		for _, f := range w.frames {
-			if f.object != nil {
-				frames[f.object] += f.hits
-			}
-		}
+		w.names.Hits(frames)
 		for o, counts := range w.endsIn {
 			for c, n := range counts {
 				if n == 0 {
@@ -51,10 +47,7 @@ func (run *runner) summary(workers []*worker) *Summary {
 		if frames[o] == 0 {
 			continue
 		}
-		os := ObjectSummary{Name: o.Name, Path: o.Path(), Frames: frames[o], Ends: ends[o]}
-		if e := run.names.objects[o]; e != nil {
-			os.Symbols = e.value.Len()
-		}
+		os := ObjectSummary{Name: o.Name, Path: o.Path(), Frames: frames[o], Symbols: run.names.Symbols(o), Ends: ends[o]}
 		if err := o.Err(); err != nil {
 			os.Error = err.Error()
 		}
@@ -63,7 +56,7 @@ func (run *runner) summary(workers []*worker) *Summary {
 	slices.SortStableFunc(s.Objects, func(a, b ObjectSummary) int {
 		return cmp.Or(cmp.Compare(b.Frames, a.Frames), strings.Compare(a.Name, b.Name))
 	})
-	for _, err := range run.names.errs {
+	for _, err := range warnings {
 		s.Warnings = append(s.Warnings, err.Error())
 	}
 	slices.Sort(s.Warnings[len(run.reader.Info().Warnings):])

@@ -19,7 +19,7 @@ func TestSVG(t *testing.T) {
 	r.all()
 	r.sample(10, 0x401050, nil, 0x401010)
 	r.sample(10, 0x401050, nil, 0x401010)
-	folded, _ := r.run(t, r.options(Folded))
+	folded, _ := r.run(t, r.options("folded"))
 	want := map[string]int{"all (9 samples)": 1}
 	sums := make(map[string]int)
 	for line := range strings.Lines(strings.ReplaceAll(folded, "other_one", "other one")) {
@@ -37,7 +37,7 @@ func TestSVG(t *testing.T) {
 		want[fmt.Sprintf("%s (%d samples)", path[strings.LastIndex(path, ";")+1:], n)]++
 	}
 
-	text, s := r.run(t, r.options(SVG))
+	text, s := r.run(t, r.options("svg"))
 	assert.Equal(t, uint64(9), s.Samples)
 	var p struct {
 		Title string `xml:"title"`
@@ -56,7 +56,7 @@ func TestSVG(t *testing.T) {
 	}
 	assert.Equal(t, want, got)
 
-	opt := r.options(SVG)
+	opt := r.options("svg")
 	opt.Workers = 5
 	again, _ := r.run(t, opt)
 	assert.Equal(t, text, again)

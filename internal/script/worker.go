@@ -1,28 +1,26 @@
 package script
 
 import (
-	"sync"
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/symbolize"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 )
 
 // worker unwinds, names and formats batches. Its caches are its own.
 type worker struct {
-	run     *runner
-	frames  map[frameKey]*frame
-	kernel  map[uint64]*frame
-	pcs     []uint64
-	walker  unwind.Walker
-	stack   []*frame // of the current sample, innermost first
-	end     unwind.Cause
-	folded  map[string]uint64
-	weights map[string]*weight
-	buf     []byte
-	begun   bool // a batch
+	run    *runner
+	names  *symbolize.Cache
+	format stackfmt.Worker
+	pcs    []uint64
+	walker unwind.Walker
+	stack  []*stackfmt.Frame // of the current sample, innermost first
+	end    unwind.Cause
+	begun  bool // a batch
 
 	samples, kernelFrames, userFrames, unwound, compat uint64
 	unwindTime                                         time.Duration
@@ -30,20 +28,13 @@ type worker struct {
 	endsIn                                             map[*unwind.Object]*[unwind.NumCauses]uint64
 }
 
-// frameKey says what frames are the same: an address in an object's file, or
-// for what is of no file, an address of a process.
-type frameKey struct {
-	object *unwind.Object
-	addr   uint64
-	pid    int32
-}
-
 func newWorker(run *runner) *worker {
+	format := run.opt.Format.Worker()
 	return &worker{
-		run: run, frames: make(map[frameKey]*frame), kernel: make(map[uint64]*frame),
-		pcs: make([]uint64, run.opt.MaxStack), folded: make(map[string]uint64), weights: make(map[string]*weight),
+		run: run, names: run.names.NewCache(format.Render), format: format,
+		pcs:    make([]uint64, run.opt.MaxStack),
 		endsIn: make(map[*unwind.Object]*[unwind.NumCauses]uint64),
-		walker: unwind.Walker{FramePointers: run.opt.FramePointers, Met: run.names.foresee},
+		walker: unwind.Walker{FramePointers: run.opt.FramePointers, Met: run.names.Foresee},
 	}
 }
 
@@ -51,35 +42,47 @@ func (w *worker) do(b *batch) {
 	w.unwind(b)
 	if !w.begun {
 		w.begun = true
-		w.run.names.foreseePlaces(b)
+		w.foreseePlaces(b)
 	}
 	for i := range b.samples {
 		s := &b.samples[i]
 		w.samples++
 		w.collect(s)
-		switch w.run.opt.Format {
-		case Perf:
-			b.out = w.appendPerf(b.out, s)
-		case JSON:
-			b.out = w.appendJSON(b.out, s)
-		case Folded:
-			w.fold(s)
-		case Pprof:
-			w.count(s)
-		case SVG:
-			w.flame(s)
+		out := stackfmt.Sample{Comm: s.comm, PID: s.pid, TID: s.tid, CPU: s.cpu, Time: s.time, Period: s.period,
+			Event: s.event, Width: s.width, End: w.end, PC: s.ip}
+		if !s.event.Callchain {
+			out.Leaf = w.leaf(s)
+			if len(w.stack) == 0 {
+				w.stack = append(w.stack, out.Leaf)
+			}
 		}
+		out.Frames = w.stack
+		b.out = w.format.Add(b.out, &out)
 	}
 }
 
-// Ends of stacks that are no cause of package unwind.
-const noUserStack = unwind.NumCauses
+// foreseePlaces tells of the addresses of a batch.
+func (w *worker) foreseePlaces(b *batch) {
+	stacks := make([]symbolize.Stack, len(b.samples))
+	for i := range b.samples {
+		stacks[i] = symbolize.Stack{Maps: b.samples[i].maps, PCs: b.samples[i].walked.pcs}
+	}
+	w.run.names.ForeseePlaces(stacks)
+}
+
+// leaf is the frame of the sample's own ip.
+func (w *worker) leaf(s *sample) *stackfmt.Frame {
+	if s.mode == perfdata.ModeKernel {
+		return w.names.Kernel(s.ip)
+	}
+	return w.names.User(s.maps, s.pid, s.ip)
+}
 
 // collect makes the frames of a sample: the kernel's and whatever else the call
 // chain has, then those that are unwound.
 func (w *worker) collect(s *sample) {
 	w.stack = w.stack[:0]
-	w.end = noUserStack
+	w.end = stackfmt.NoUserStack
 	mode := s.mode
 	for _, ip := range s.chain {
 		switch ip {
@@ -94,10 +97,10 @@ func (w *worker) collect(s *sample) {
 		case ip >= perfdata.ContextMax:
 			mode = perfdata.ModeUnknown
 		case mode == perfdata.ModeKernel:
-			w.stack = append(w.stack, w.kernelFrame(ip))
+			w.stack = append(w.stack, w.names.Kernel(ip))
 			w.kernelFrames++
 		case mode == perfdata.ModeUser && s.abi == perfdata.ABINone:
-			w.stack = append(w.stack, w.userFrame(s, ip))
+			w.stack = append(w.stack, w.names.User(s.maps, s.pid, ip))
 			w.userFrames++
 		}
 	}
@@ -156,56 +159,5 @@ func (w *worker) name(s *sample) {
 		}
 		in[w.end]++
 	}
-	exact := true
-	for _, pc := range s.walked.pcs {
-		if !exact {
-			pc-- // within the instruction that called
-		}
-		f := w.userFrame(s, pc)
-		exact = f.signal
-		w.stack = append(w.stack, f)
-	}
-}
-
-// userFrame names the instruction at a run-time address.
-func (w *worker) userFrame(s *sample, at uint64) *frame {
-	m := s.maps.Find(at)
-	key := frameKey{addr: at}
-	if m != nil {
-		key.object = m.Object
-		if m.Object.IsFile() || m.Object.Name == unwind.VDSOName {
-			key.addr = m.FileOffset(at)
-		} else {
-			key.pid = s.pid
-		}
-	}
-	f := w.frames[key]
-	if f == nil {
-		f = w.run.names.user(m, key, at)
-		w.run.render(f)
-		w.frames[key] = f
-	}
-	f.hits++
-	return f
-}
-
-func (w *worker) kernelFrame(ip uint64) *frame {
-	f := w.kernel[ip]
-	if f == nil {
-		f = w.run.names.kernel(ip)
-		w.run.render(f)
-		w.kernel[ip] = f
-	}
-	return f
-}
-
-// once is a value made at the first call.
-type once[T any] struct {
-	sync.Once
-	value T
-}
-
-func (o *once[T]) get(fill func() T) T {
-	o.Do(func() { o.value = fill() })
-	return o.value
+	w.stack = w.names.Stack(w.stack, s.maps, s.pid, s.walked.pcs)
 }

@@ -1,25 +1,13 @@
-package script
+package symbolize
 
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/ehasm/ehasm/internal/srcline"
+	"github.com/ehasm/ehasm/internal/stackfmt"
 	"github.com/ehasm/ehasm/unwind"
 )
-
-// source is a place in the source; a file of "" is not known.
-type source struct {
-	file string
-	line int
-}
-
-// inlined is a function that is inlined at a frame's address.
-type inlined struct {
-	name string
-	source
-}
 
 // debugInfo is an object's, with the file that it is read from.
 type debugInfo struct {
@@ -29,7 +17,7 @@ type debugInfo struct {
 
 // locate adds to a frame what is inlined there, innermost first, and the lines.
 // addr is a link-time address.
-func (n *namer) locate(f *frame, o *unwind.Object, addr uint64) {
+func (n *Namer) locate(f *stackfmt.Frame, o *unwind.Object, addr uint64) {
 	if !n.opt.Inline && !n.opt.Lines {
 		return
 	}
@@ -39,32 +27,38 @@ func (n *namer) locate(f *frame, o *unwind.Object, addr uint64) {
 	}
 	chain := info.Lookup(addr, srcline.Want{Inline: n.opt.Inline, Lines: n.opt.Lines})
 	for i, c := range chain {
-		place := source{c.File, c.Line}
+		place := stackfmt.Source{File: c.File, Line: c.Line}
 		if i < len(chain)-1 {
-			f.inner = append(f.inner, inlined{n.demangle(c.Func), place})
+			f.Inlined = append(f.Inlined, stackfmt.Inlined{Name: n.demangle(c.Func), Source: place})
 			continue
 		}
-		f.source = place
-		if f.name == "" {
-			f.name = n.demangle(c.Func) // an object without symbol table
+		f.Source = place
+		if f.Name == "" {
+			f.Name = n.demangle(c.Func) // an object without symbol table
 		}
 	}
 }
 
-// foreseePlaces looks the addresses of a batch up in the background, each object's on its
+// Stack is what a walk over a process's stack found: pcs as unwind.Walker.Walk has
+// them.
+type Stack struct {
+	Maps *unwind.Maps
+	PCs  []uint64
+}
+
+// ForeseePlaces looks the addresses of stacks up in the background, each object's on its
 // own: the workers all come to the same object first.
-func (n *namer) foreseePlaces(b *batch) {
+func (n *Namer) ForeseePlaces(stacks []Stack) {
 	if !n.opt.Inline && !n.opt.Lines {
 		return
 	}
 	addrs := make(map[*unwind.Object]map[uint64]bool)
-	for i := range b.samples {
-		s := &b.samples[i]
-		for k, pc := range s.walked.pcs {
+	for _, s := range stacks {
+		for k, pc := range s.PCs {
 			if k > 0 {
 				pc--
 			}
-			m := s.maps.Find(pc)
+			m := s.Maps.Find(pc)
 			if m == nil || !m.Object.IsFile() {
 				continue
 			}
@@ -94,7 +88,7 @@ func (n *namer) foreseePlaces(b *batch) {
 
 // debugInfo opens an object's, nil where it has none. Its file stays open up to
 // closeDebugInfo.
-func (n *namer) debugInfo(o *unwind.Object) *debugInfo {
+func (n *Namer) debugInfo(o *unwind.Object) *debugInfo {
 	n.mu.Lock()
 	e := n.debug[o]
 	if e == nil {
@@ -108,7 +102,7 @@ func (n *namer) debugInfo(o *unwind.Object) *debugInfo {
 			return nil // the object's own error says it
 		}
 		info, err := srcline.Open(file, srcline.Options{
-			Path: o.Path(), DebugPaths: o.DebugPaths(), DebugDirs: n.opt.Objects.DebugDirs,
+			Path: o.Path(), DebugPaths: o.DebugPaths(), DebugDirs: n.opt.DebugDirs,
 		})
 		if err != nil {
 			file.Close()
@@ -122,7 +116,7 @@ func (n *namer) debugInfo(o *unwind.Object) *debugInfo {
 }
 
 // closeDebugInfo warns of what could not be read of it, and closes it.
-func (n *namer) closeDebugInfo() {
+func (n *Namer) closeDebugInfo() {
 	for o, e := range n.debug {
 		if e.value == nil {
 			continue
@@ -133,15 +127,4 @@ func (n *namer) closeDebugInfo() {
 		e.value.Close()
 		e.value.file.Close()
 	}
-}
-
-// appendSource writes a place as perf script does with the field srcline.
-func (run *runner) appendSource(b []byte, s source) []byte {
-	if s.file == "" {
-		return b
-	}
-	if !run.opt.FullSourcePath {
-		s.file = filepath.Base(s.file)
-	}
-	return fmt.Appendf(b, "  %s:%d\n", s.file, s.line)
 }

@@ -1,0 +1,75 @@
+package stackfmt
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// jsonLines is an object per sample, each on its line.
+type jsonLines struct{}
+
+func jsonSpec() *Spec {
+	return &Spec{Name: "json", Suffixes: []string{".json"}, New: func(Options) Format { return jsonLines{} }}
+}
+
+type jsonFrame struct {
+	IP     string `json:"ip"`
+	Symbol string `json:"sym,omitempty"`
+	Offset uint64 `json:"off,omitempty"`
+	DSO    string `json:"dso"`
+	Kernel bool   `json:"kernel,omitempty"`
+
+	Inlined bool   `json:"inlined,omitempty"` // into the next frame
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+}
+
+func (jsonLines) Worker() Worker { return jsonLines{} }
+
+func (jsonLines) Finish(io.Writer, *Recording) error { return nil }
+
+func (jsonLines) Render(f *Frame) {
+	j := jsonFrame{IP: "0x" + strconv.FormatUint(f.IP, 16), DSO: f.DSO, Inlined: true}
+	for _, in := range f.Inlined {
+		j.Symbol, j.File, j.Line = in.Name, in.File, in.Line
+		f.Text = append(appendJSONValue(f.Text, j), ',')
+	}
+	j.Inlined = false
+	j.Symbol, j.Offset, j.Kernel, j.File, j.Line = f.Name, f.Offset, f.Kernel, f.File, f.Line
+	f.Text = appendJSONValue(f.Text, j)
+}
+
+func appendJSONValue(b []byte, v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return append(b, "null"...)
+	}
+	return append(b, text...)
+}
+
+func (jsonLines) Add(b []byte, s *Sample) []byte {
+	b = append(b, `{"comm":`...)
+	b = appendJSONValue(b, s.Comm)
+	b = fmt.Appendf(b, `,"pid":%d,"tid":%d`, s.PID, s.TID)
+	if s.Event.CPU {
+		b = fmt.Appendf(b, `,"cpu":%d`, s.CPU)
+	}
+	b = fmt.Appendf(b, `,"time":%d,"period":%d,"event":`, s.Time, s.Period)
+	b = appendJSONValue(b, s.Event.Name)
+	if s.Count > 1 {
+		b = fmt.Appendf(b, `,"count":%d`, s.Count)
+	}
+	if s.End != NoUserStack {
+		b = appendJSONValue(append(b, `,"end":`...), s.End.String())
+	}
+	b = append(b, `,"frames":[`...)
+	for i, f := range s.Frames {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, f.Text...)
+	}
+	return append(b, "]}\n"...)
+}

@@ -1,0 +1,191 @@
+package stackfmt
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/google/pprof/profile"
+)
+
+// pprof is a profile for go tool pprof. It numbers frames, so that a stack is a
+// string of numbers of four bytes.
+type pprof struct {
+	opt     Options
+	mu      sync.Mutex
+	ids     map[place]uint32
+	list    []*Frame // by number
+	workers []*pprofWorker
+}
+
+func pprofSpec() *Spec {
+	return &Spec{Name: "pprof", Suffixes: []string{".pb.gz", ".pprof"}, Binary: true, New: func(opt Options) Format {
+		return &pprof{opt: opt, ids: make(map[place]uint32)}
+	}}
+}
+
+// place is what makes two frames one.
+type place struct {
+	dso, name  string
+	ip, offset uint64
+}
+
+// number returns the number of a frame. It may be called from several goroutines.
+func (p *pprof) number(f *Frame) uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := place{f.DSO, f.Name, f.IP, f.Offset}
+	id, ok := p.ids[k]
+	if !ok {
+		id = uint32(len(p.list))
+		p.ids[k] = id
+		p.list = append(p.list, f)
+	}
+	return id
+}
+
+func (p *pprof) Worker() Worker {
+	w := &pprofWorker{pprof: p, weights: make(map[string]*weight)}
+	p.workers = append(p.workers, w)
+	return w
+}
+
+type pprofWorker struct {
+	pprof   *pprof
+	weights map[string]*weight
+	buf     []byte
+}
+
+// weight is what stacks that are equal add up to.
+type weight struct{ samples, period int64 }
+
+func (w *pprofWorker) Render(f *Frame) {
+	f.Text = binary.LittleEndian.AppendUint32(nil, w.pprof.number(f))
+}
+
+// Add adds the sample to its stack: comm, event and frames, innermost first.
+func (w *pprofWorker) Add(b []byte, s *Sample) []byte {
+	k := append(append(w.buf[:0], s.Comm...), 0)
+	k = append(append(k, s.Event.Name...), 0)
+	for _, f := range s.Frames {
+		k = append(k, f.Text...)
+	}
+	w.buf = k
+	c := w.weights[string(k)]
+	if c == nil {
+		c = new(weight)
+		w.weights[string(k)] = c
+	}
+	c.samples += int64(s.count())
+	c.period += int64(s.Period)
+	return b
+}
+
+// profileBuilder puts a profile together: profile.proto of google/pprof.
+type profileBuilder struct {
+	p         profile.Profile
+	opt       Options
+	places    []*Frame
+	locations []*profile.Location // by number of place
+	functions map[functionKey]*profile.Function
+	mappings  map[string]*profile.Mapping
+}
+
+type functionKey struct{ dso, name, file string }
+
+// Finish writes the counts of all workers, compressed.
+func (p *pprof) Finish(w io.Writer, r *Recording) error {
+	all := make(map[string]weight)
+	for _, wk := range p.workers {
+		for k, c := range wk.weights {
+			sum := all[k]
+			all[k] = weight{sum.samples + c.samples, sum.period + c.period}
+		}
+	}
+	b := &profileBuilder{
+		opt: p.opt, places: p.list, locations: make([]*profile.Location, len(p.list)),
+		functions: make(map[functionKey]*profile.Function), mappings: make(map[string]*profile.Mapping),
+	}
+	unit, kind := "count", "period"
+	if len(r.Events) == 1 && strings.HasSuffix(r.Events[0].Name, "-clock") {
+		unit, kind = "nanoseconds", "cpu" // the period of cpu-clock and task-clock is a time
+	}
+	b.p.SampleType = []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: kind, Unit: unit}}
+	b.p.DefaultSampleType = kind
+	b.mappingsOf(r.Objects)
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		comm, rest, _ := strings.Cut(k, "\x00")
+		event, ids, _ := strings.Cut(rest, "\x00")
+		s := &profile.Sample{Value: []int64{all[k].samples, all[k].period},
+			Label: map[string][]string{"comm": {comm}, "event": {event}}}
+		for ; len(ids) >= 4; ids = ids[4:] {
+			s.Location = append(s.Location, b.location(binary.LittleEndian.Uint32([]byte(ids))))
+		}
+		b.p.Sample = append(b.p.Sample, s)
+	}
+	if err := b.p.CheckValid(); err != nil {
+		return err
+	}
+	return b.p.Write(w)
+}
+
+func (b *profileBuilder) location(id uint32) *profile.Location {
+	if l := b.locations[id]; l != nil {
+		return l
+	}
+	f := b.places[id]
+	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Mapping: b.mapping(f), Address: f.IP}
+	for _, in := range f.Inlined {
+		l.Line = append(l.Line, b.line(f.DSO, in.Name, in.Source))
+	}
+	// pprof's flame graph leaves out what has no name.
+	l.Line = append(l.Line, b.line(f.DSO, foldedName(f), f.Source))
+	b.locations[id] = l
+	b.p.Location = append(b.p.Location, l)
+	return l
+}
+
+func (b *profileBuilder) line(dso, name string, s Source) profile.Line {
+	k := functionKey{dso, name, s.File}
+	fn := b.functions[k]
+	if fn == nil {
+		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: name, SystemName: name, Filename: s.File}
+		b.functions[k] = fn
+		b.p.Function = append(b.p.Function, fn)
+	}
+	return profile.Line{Function: fn, Line: int64(s.Line)}
+}
+
+// mappingsOf adds the mappings of those objects that have frames. They are in the
+// order in which they were mapped: pprof takes the first for the program.
+func (b *profileBuilder) mappingsOf(objects []*unwind.Object) {
+	used := make(map[*unwind.Object]*Frame)
+	for _, f := range b.places {
+		used[f.Object] = f
+	}
+	for _, o := range objects {
+		if f := used[o]; f != nil {
+			b.mapping(f)
+		}
+	}
+}
+
+func (b *profileBuilder) mapping(f *Frame) *profile.Mapping {
+	m := b.mappings[f.DSO]
+	if m == nil {
+		m = &profile.Mapping{ID: uint64(len(b.p.Mapping) + 1), Limit: ^uint64(0), File: f.DSO, HasFunctions: true,
+			HasInlineFrames: b.opt.Inline, HasFilenames: b.opt.Lines, HasLineNumbers: b.opt.Lines}
+		if f.Object != nil {
+			m.BuildID = hex.EncodeToString(f.Object.BuildID())
+		}
+		b.mappings[f.DSO] = m
+		b.p.Mapping = append(b.p.Mapping, m)
+	}
+	return m
+}

@@ -1,0 +1,153 @@
+// Package stackfmt writes stacks whose frames have names: as perf script does,
+// folded, as JSON, as a profile for pprof, as a flame graph. Where the samples come
+// from does not matter: a recording that is read, or one that is being made.
+//
+// A format is one type in one file, behind the interface Format; Specs lists them.
+// A caller makes a Format, takes a Worker of it for each goroutine, renders every
+// Frame once for the worker it is used with, adds samples and calls Finish:
+//
+//	f := spec.New(stackfmt.Options{})
+//	w := f.Worker()
+//	w.Render(frame)             // once per frame
+//	out = w.Add(out[:0], sample) // to be written in the order of samples
+//	f.Finish(file, &recording)  // after the last sample
+package stackfmt
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Source is a place in the source; a File of "" is not known.
+type Source struct {
+	File string
+	Line int
+}
+
+// Inlined is a function that is inlined at a frame's address.
+type Inlined struct {
+	Name string
+	Source
+}
+
+// Frame is a place in the code. A worker's frames do not change after Render.
+type Frame struct {
+	IP     uint64 // as perf prints it: a file offset, or a run-time address
+	Name   string // "" where unknown
+	Offset uint64 // from the start of the function
+	DSO    string
+	Kernel bool
+	Object *unwind.Object // nil for the kernel's, and where nothing is mapped
+	Source
+	Inlined []Inlined // at this address, innermost first
+
+	Text []byte // what Worker.Render made, for that worker's Add
+}
+
+// Event is what samples were taken at. It says which fields they have.
+type Event struct {
+	Name                              string
+	TID, CPU, Time, Period, Callchain bool
+}
+
+// Sample is a stack, or several that are equal.
+type Sample struct {
+	Comm     string
+	PID, TID int32
+	CPU      uint32
+	Time     uint64 // ns
+	Period   uint64 // in the event's unit, of all that Count says
+	Count    uint64 // how many samples this is; 0: one
+	Event    *Event
+	Width    int      // of the longest event name
+	Frames   []*Frame // innermost first
+	Leaf     *Frame   // of PC, for an event without call chain; else nil
+	PC       uint64   // run-time
+	// End is why the user part of the stack ends; NoUserStack: there was nothing to
+	// unwind.
+	End unwind.Cause
+}
+
+// NoUserStack is the End of samples that have no user stack to unwind.
+const NoUserStack = unwind.NumCauses
+
+// cut reports whether the stack's outermost frames are not known.
+func (s *Sample) cut() bool { return s.End != NoUserStack && s.End != unwind.Outermost }
+
+func (s *Sample) count() uint64 { return max(s.Count, 1) }
+
+// Recording is what Finish is told of all samples.
+type Recording struct {
+	Command []string // that was recorded; may be nil
+	Events  []*Event
+	Objects []*unwind.Object // in the order in which they were mapped
+}
+
+// Worker takes samples in one goroutine.
+type Worker interface {
+	// Render sets f.Text. It is called once for each frame of this worker's samples,
+	// before the first Add with it.
+	Render(f *Frame)
+	// Add takes a sample and appends to b what is written for it at once, which for
+	// formats that add samples up is nothing.
+	Add(b []byte, s *Sample) []byte
+}
+
+// Format is one output.
+type Format interface {
+	// Worker returns a worker. It may be called before the first Add only.
+	Worker() Worker
+	// Finish writes what comes after the text of all samples. No worker may be in
+	// use any more.
+	Finish(w io.Writer, r *Recording) error
+}
+
+// Options are the settings of formats.
+type Options struct {
+	Inline bool // frames may have inlined functions
+	Lines  bool // frames may have files and lines
+	// FullSourcePath writes the whole path in the format perf; others always do.
+	FullSourcePath bool
+}
+
+// Spec says what there is to know of a format before there is output.
+type Spec struct {
+	Name     string
+	Suffixes []string // of files that hold it
+	Binary   bool     // not for a terminal
+	New      func(Options) Format
+}
+
+// Specs returns all formats. The first is the default.
+func Specs() []*Spec {
+	return []*Spec{perfSpec(), foldedSpec(), jsonSpec(), pprofSpec(), svgSpec()}
+}
+
+// ByName returns the format of this name.
+func ByName(name string) (*Spec, error) {
+	var names []string
+	for _, s := range Specs() {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return nil, fmt.Errorf("unknown format %q: want one of %s", name, strings.Join(names, ", "))
+}
+
+// ByPath returns the format that a file's name says, nil if it says none.
+func ByPath(path string) *Spec {
+	base := filepath.Base(path)
+	for _, s := range Specs() {
+		for _, suffix := range s.Suffixes {
+			if strings.HasSuffix(base, suffix) {
+				return s
+			}
+		}
+	}
+	return nil
+}

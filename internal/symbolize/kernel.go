@@ -1,0 +1,84 @@
+package symbolize
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/ehasm/ehasm/internal/symbols"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// KernelID is what is known of the kernel that ran.
+type KernelID struct {
+	BuildID []byte // nil where unknown
+	// Symbol is _text or _stext, and lay at Addr: it moves from boot to boot. 0: unknown.
+	Symbol string
+	Addr   uint64
+	Other  error // why Options.Kallsyms is not that of this kernel; nil: it is
+}
+
+// KernelMapName is the name of the kernel's mapping in MMAP records, before that of
+// the symbol whose address its file offset is.
+const KernelMapName = "[kernel.kallsyms]"
+
+// SetKernel says which kernel's frames are to be named, before the first of them is.
+func (n *Namer) SetKernel(id KernelID) { n.running = id }
+
+// ForeseeKernel reads the kernel's symbols in the background.
+func (n *Namer) ForeseeKernel() { n.background.Go(func() { n.kernelTable() }) }
+
+// kernelTable is the symbols of the kernel, nil where they are not to be had.
+func (n *Namer) kernelTable() *symbols.Kernel {
+	return n.kern.get(func() *symbols.Kernel {
+		if n.opt.Kallsyms == "" {
+			return nil
+		}
+		if t := n.kernelCopy(); t != nil {
+			return t
+		}
+		t, err := (*symbols.Kernel)(nil), n.running.Other
+		if err == nil {
+			err = n.otherBoot()
+		}
+		if err == nil {
+			t, err = symbols.Kallsyms(n.opt.Kallsyms)
+		}
+		if err != nil {
+			n.warn(fmt.Errorf("kernel frames have no names: %w", err))
+		}
+		return t
+	})
+}
+
+// otherBoot is an error where the kernel of this machine lies elsewhere than the
+// recorded one did.
+func (n *Namer) otherBoot() error {
+	k := &n.running
+	if !n.opt.HostKernel || k.Addr == 0 {
+		return nil
+	}
+	if addr, err := symbols.KallsymsAddress(n.opt.Kallsyms, k.Symbol); err == nil && addr != 0 && addr != k.Addr {
+		return fmt.Errorf("recorded in another boot: %s lay at %#x, lies at %#x", k.Symbol, k.Addr, addr)
+	}
+	return nil
+}
+
+// kernelCopy is the symbols of the copy that perf record keeps of kallsyms: those
+// of the recording, whatever kernel runs now, and read in a tenth of the time
+// that the kernel takes to print its own. A copy of another boot is not used.
+func (n *Namer) kernelCopy() *symbols.Kernel {
+	k := &n.running
+	if !n.opt.HostKernel || len(k.BuildID) < 2 || k.Addr == 0 {
+		return nil
+	}
+	for _, dir := range n.opt.DebugDirs {
+		path := filepath.Join(unwind.BuildIDPath(dir, k.BuildID), "kallsyms")
+		if addr, err := symbols.KallsymsAddress(path, k.Symbol); err != nil || addr != k.Addr {
+			continue
+		}
+		if t, err := symbols.Kallsyms(path); err == nil {
+			return t
+		}
+	}
+	return nil
+}

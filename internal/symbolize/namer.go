@@ -1,0 +1,206 @@
+// Package symbolize gives the frames of unwound stacks their names: from symbol
+// tables, debug information, perf-PID.map files and the kernel's symbols.
+package symbolize
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/symbols"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Options say where names come from.
+type Options struct {
+	Mangled    bool     // leave names as they are
+	Inline     bool     // functions that are inlined are named, too
+	Lines      bool     // frames have their source's file and line
+	Kallsyms   string   // path; empty: kernel frames get no names
+	HostKernel bool     // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
+	MapDirs    []string // folders of perf-PID.map files, the first to be asked first
+	DebugDirs  []string // folders with .build-id folders of perf or of gdb
+}
+
+// Namer finds names. Its methods may be called from several goroutines, but for
+// SetKernel and Close.
+type Namer struct {
+	opt     Options
+	kern    once[*symbols.Kernel]
+	mu      sync.Mutex
+	objects map[*unwind.Object]*once[*symbols.Table]
+	jit     map[int32]*once[jitMap]
+	debug   map[*unwind.Object]*once[*debugInfo]
+	plain   map[string]string // demangled
+	errs    []error
+	running KernelID // not changed once kernelTable is called
+
+	background sync.WaitGroup // reads symbols while eh_elfs are compiled
+}
+
+// New returns a Namer.
+func New(opt Options) *Namer {
+	return &Namer{opt: opt, objects: make(map[*unwind.Object]*once[*symbols.Table]), jit: make(map[int32]*once[jitMap]),
+		debug: make(map[*unwind.Object]*once[*debugInfo]), plain: make(map[string]string)}
+}
+
+func (n *Namer) warn(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.errs = append(n.errs, err)
+}
+
+// demangle turns a name into the source's. What is inlined is met at many
+// addresses: names are kept.
+func (n *Namer) demangle(name string) string {
+	if n.opt.Mangled || !strings.HasPrefix(name, "_") {
+		return name
+	}
+	n.mu.Lock()
+	d, ok := n.plain[name]
+	n.mu.Unlock()
+	if !ok {
+		d = symbols.Demangle(name)
+		n.mu.Lock()
+		n.plain[name] = d
+		n.mu.Unlock()
+	}
+	return d
+}
+
+func (n *Namer) kernel(ip uint64) *stackfmt.Frame {
+	f := &stackfmt.Frame{IP: ip, Kernel: true, DSO: "[kernel.kallsyms]"}
+	if s := n.kernelTable().Find(ip); s != nil {
+		f.Name, f.Offset = n.demangle(s.Name), ip-s.Start
+		if s.Module != "" {
+			f.DSO = s.Module
+		}
+	}
+	return f
+}
+
+// user names the run-time address at, which m holds; m may be nil.
+// signal reports whether it is a signal frame: its caller was interrupted, it did
+// not call.
+func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Frame, signal bool) {
+	f = &stackfmt.Frame{IP: key.addr, Object: key.object, DSO: "[unknown]"}
+	if m == nil {
+		return f, false
+	}
+	if key.pid != 0 {
+		return n.anonymous(f, key.pid), false
+	}
+	f.DSO = m.Object.Name
+	bias, ok := m.Object.Bias(m)
+	if !ok {
+		return f, false
+	}
+	addr := at - bias
+	if s := n.table(m.Object).Find(addr); s != nil {
+		f.Name, f.Offset = n.demangle(s.Name), addr-s.Start
+	}
+	n.locate(f, m.Object, addr)
+	return f, m.Object.SignalFrame(addr)
+}
+
+// jitMap is what perf-PID.map says.
+type jitMap struct {
+	path  string
+	table *symbols.Table
+}
+
+// anonymous names code that was made at run time.
+func (n *Namer) anonymous(f *stackfmt.Frame, pid int32) *stackfmt.Frame {
+	f.DSO = f.Object.Name
+	if len(n.opt.MapDirs) == 0 {
+		return f
+	}
+	n.mu.Lock()
+	o := n.jit[pid]
+	if o == nil {
+		o = new(once[jitMap])
+		n.jit[pid] = o
+	}
+	n.mu.Unlock()
+	m := o.get(func() (m jitMap) {
+		for _, dir := range n.opt.MapDirs {
+			m.path = filepath.Join(dir, fmt.Sprintf("perf-%d.map", pid))
+			var err error
+			if m.table, err = symbols.PerfMap(m.path); err == nil {
+				break // most processes have none
+			}
+		}
+		return m
+	})
+	f.DSO = m.path
+	if s := m.table.Find(f.IP); s != nil {
+		f.Name, f.Offset = n.demangle(s.Name), f.IP-s.Start
+	}
+	return f
+}
+
+// entry is where the symbols of an object are kept; first tells that nobody has
+// asked for them.
+func (n *Namer) entry(o *unwind.Object) (e *once[*symbols.Table], first bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e = n.objects[o]
+	if e == nil {
+		e, first = new(once[*symbols.Table]), true
+		n.objects[o] = e
+	}
+	return e, first
+}
+
+// Foresee reads the symbols and the debug information of an object in the
+// background.
+func (n *Namer) Foresee(o *unwind.Object) {
+	if _, first := n.entry(o); first {
+		n.background.Go(func() { n.table(o) })
+		if n.opt.Inline || n.opt.Lines {
+			n.background.Go(func() { n.debugInfo(o) })
+		}
+	}
+}
+
+// table is the symbols of an object, nil where it has none.
+func (n *Namer) table(o *unwind.Object) *symbols.Table {
+	e, _ := n.entry(o)
+	return e.get(func() *symbols.Table {
+		file, _, err := o.Open()
+		if err != nil {
+			return nil // the object's own error says it
+		}
+		defer file.Close()
+		dir := ""
+		if o.Path() != "" {
+			dir = filepath.Dir(o.Path())
+		}
+		t, err := symbols.FromELF(file, dir, o.DebugPaths(), n.opt.DebugDirs)
+		if err != nil {
+			n.warn(fmt.Errorf("%s: symbols: %w", o.Name, err))
+		}
+		return t
+	})
+}
+
+// Symbols returns how many symbols have been read for an object.
+func (n *Namer) Symbols(o *unwind.Object) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e := n.objects[o]; e != nil {
+		return e.value.Len()
+	}
+	return 0
+}
+
+// Close waits for what is read in the background, frees what is kept, and returns
+// why names were not to be had. There must be no other call then, but for Symbols.
+func (n *Namer) Close() []error {
+	n.background.Wait()
+	n.closeDebugInfo()
+	n.kern.value.Close()
+	return n.errs
+}
