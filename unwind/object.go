@@ -91,6 +91,21 @@ func (s *Objects) Object(name string, buildID []byte) *Object {
 	return o
 }
 
+// At is Object where the file is to be had at a path alone, another than the recorded
+// name: that of another mount namespace, say.
+func (s *Objects) At(name string, buildID []byte, path string) *Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := key{name, string(buildID) + "\x00" + path}
+	o := s.all[k]
+	if o == nil {
+		o = &Object{set: s, Name: name, recorded: bytes.Clone(buildID), at: path}
+		s.all[k] = o
+		s.list = append(s.list, o)
+	}
+	return o
+}
+
 // All returns the objects in the order in which they were met.
 func (s *Objects) All() []*Object {
 	s.mu.Lock()
@@ -121,6 +136,7 @@ type Object struct {
 	Name     string // as recorded
 	set      *Objects
 	recorded []byte // build-id
+	at       string // the path at which alone it is; "": see candidates
 
 	found      sync.Once
 	path       string // of the file that was found; "" for the vDSO
@@ -232,7 +248,11 @@ func (o *Object) find() {
 			return
 		}
 		var first error
-		for _, path := range opt.candidates(o.Name, o.recorded) {
+		paths := []string{o.at}
+		if o.at == "" {
+			paths = opt.candidates(o.Name, o.recorded)
+		}
+		for _, path := range paths {
 			err := o.take(path)
 			if err == nil {
 				o.path = path

@@ -266,6 +266,14 @@ func TestResolve(t *testing.T) {
 		assert.EqualError(t, o.Err(), path+": not a regular file")
 	}
 
+	elsewhere := objects.At("/lib/inside.so", lib.BuildID, filepath.Join(dir, "root/lib/inside.so"))
+	assert.Equal(t, filepath.Join(dir, "root/lib/inside.so"), elsewhere.Path())
+	assert.NotSame(t, elsewhere, objects.Object("/lib/inside.so", lib.BuildID))
+	assert.Same(t, elsewhere, objects.At("/lib/inside.so", lib.BuildID, filepath.Join(dir, "root/lib/inside.so")))
+	o = objects.At("/lib/inside.so", lib.BuildID, filepath.Join(dir, "replaced.so"))
+	assert.Empty(t, o.Path())
+	assert.ErrorIs(t, o.Err(), ErrReplaced)
+
 	inRoot := NewObjects(Options{Symfs: filepath.Join(dir, "root"), Compile: unwindtest.Compile})
 	assert.Equal(t, filepath.Join(dir, "root/lib/inside.so"), inRoot.Object("/lib/inside.so", nil).Path())
 

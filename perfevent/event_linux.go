@@ -1,0 +1,160 @@
+package perfevent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bits of perf_event_attr that golang.org/x/sys/unix has no names for.
+const (
+	BitNamespaces uint64 = 1 << 28
+	BitKSymbol    uint64 = 1 << 29
+	BitCgroup     uint64 = 1 << 32
+	BitBuildID    uint64 = 1 << 34 // since Linux 5.12
+)
+
+// Attr is struct perf_event_attr.
+type Attr = unix.PerfEventAttr
+
+// Limits of the kernel.
+const (
+	// MaxStackUser is the largest copy of a user stack: the record's 16-bit size has to
+	// hold it, and it is a multiple of 8 (kernel/events/core.c, perf_copy_attr).
+	MaxStackUser = 65528
+	// RegsUser is the registers of x86-64 in enum perf_event_x86_regs that take part in
+	// unwinding: ax to ip, and r8 to r15.
+	RegsUser uint64 = 0xff01ff
+)
+
+// Event is an open performance event.
+type Event struct {
+	fd  int
+	cpu int
+}
+
+// AnyCPU and ThisThread are arguments of Open.
+const (
+	AnyCPU     = -1
+	AllThreads = -1 // with a CPU: all that runs there
+	ThisThread = 0
+)
+
+// Open opens an event for a thread, or for all of a CPU. attr.Size is set. The error
+// is a *Refusal that says what helps.
+func Open(attr *Attr, tid, cpu int) (*Event, error) { return open(attr, tid, cpu, 0) }
+
+// OpenCgroup opens an event for the threads of a control group on one CPU; dir is the
+// group's folder.
+func OpenCgroup(attr *Attr, dir *os.File, cpu int) (*Event, error) {
+	return open(attr, int(dir.Fd()), cpu, unix.PERF_FLAG_PID_CGROUP)
+}
+
+func open(attr *Attr, tid, cpu, flags int) (*Event, error) {
+	attr.Size = uint32(unsafe.Sizeof(*attr))
+	fd, err := unix.PerfEventOpen(attr, tid, cpu, -1, flags|unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return nil, refused("perf_event_open", err)
+	}
+	return &Event{fd: fd, cpu: cpu}, nil
+}
+
+// CPU is the one that the event was opened for, AnyCPU where it follows a thread.
+func (e *Event) CPU() int { return e.cpu }
+
+// FD is the event's file, for poll(2).
+func (e *Event) FD() int { return e.fd }
+
+// Redirect has the event write to the ring of another one of its CPU, instead of one of
+// its own.
+func (e *Event) Redirect(to *Event) error {
+	return os.NewSyscallError("PERF_EVENT_IOC_SET_OUTPUT", unix.IoctlSetInt(e.fd, unix.PERF_EVENT_IOC_SET_OUTPUT, to.fd))
+}
+
+// Enable starts an event that was opened with unix.PerfBitDisabled.
+func (e *Event) Enable() error { return e.ioctl("PERF_EVENT_IOC_ENABLE", unix.PERF_EVENT_IOC_ENABLE) }
+
+// Disable stops it, and those that were inherited from it.
+func (e *Event) Disable() error {
+	return e.ioctl("PERF_EVENT_IOC_DISABLE", unix.PERF_EVENT_IOC_DISABLE)
+}
+
+func (e *Event) ioctl(name string, request uint) error {
+	return os.NewSyscallError(name, unix.IoctlSetInt(e.fd, request, 0))
+}
+
+// SetFilter gives a tracepoint a filter on its fields (Documentation/trace/events.rst).
+func (e *Event) SetFilter(filter string) error {
+	b := append([]byte(filter), 0)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(e.fd), unix.PERF_EVENT_IOC_SET_FILTER, uintptr(unsafe.Pointer(&b[0])))
+	if errno != 0 {
+		return os.NewSyscallError("PERF_EVENT_IOC_SET_FILTER", errno)
+	}
+	return nil
+}
+
+// ID is the number by which records name the event.
+func (e *Event) ID() (uint64, error) {
+	var id uint64
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(e.fd), unix.PERF_EVENT_IOC_ID, uintptr(unsafe.Pointer(&id)))
+	if errno != 0 {
+		return 0, os.NewSyscallError("PERF_EVENT_IOC_ID", errno)
+	}
+	return id, nil
+}
+
+// Count is what read(2) says of an event that was opened with ReadLost alone as its
+// read_format.
+type Count struct {
+	Value uint64
+	Lost  uint64 // records for which its ring had no room
+}
+
+// ReadLost is the read_format of events that Read is used with: PERF_FORMAT_LOST,
+// since Linux 6.0.
+const ReadLost = unix.PERF_FORMAT_LOST
+
+// Read reads the counter.
+func (e *Event) Read() (Count, error) {
+	var b [16]byte
+	n, err := unix.Read(e.fd, b[:])
+	if err != nil {
+		return Count{}, os.NewSyscallError("read", err)
+	}
+	if n < len(b) {
+		return Count{}, fmt.Errorf("read of an event: %d bytes, want %d", n, len(b))
+	}
+	return Count{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}, nil
+}
+
+// Close closes the event. Its ring stays mapped.
+func (e *Event) Close() error {
+	if e.fd < 0 {
+		return nil
+	}
+	err := unix.Close(e.fd)
+	e.fd = -1
+	return os.NewSyscallError("close", err)
+}
+
+// Unsupported reports whether Open has failed because the kernel does not know a field
+// or bit of the attributes.
+func Unsupported(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.E2BIG)
+}
+
+// HasPMU reports whether the processor's cycles can be counted here.
+func HasPMU() bool {
+	attr := Attr{Type: unix.PERF_TYPE_HARDWARE, Config: unix.PERF_COUNT_HW_CPU_CYCLES,
+		Bits: unix.PerfBitDisabled | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv}
+	e, err := Open(&attr, ThisThread, AnyCPU)
+	if err != nil {
+		return false
+	}
+	e.Close()
+	return true
+}

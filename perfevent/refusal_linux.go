@@ -1,0 +1,105 @@
+package perfevent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Refusal is why the kernel does not do what it is asked, and what helps.
+type Refusal struct {
+	Call   string // what was refused
+	Err    error
+	Reason string // "" where Err says it all
+	Remedy string // "" where nothing is known to help
+}
+
+func (r *Refusal) Error() string {
+	text := fmt.Sprintf("%s: %v", r.Call, r.Err)
+	if r.Reason != "" {
+		text += ": " + r.Reason
+	}
+	if r.Remedy != "" {
+		text += "; " + r.Remedy
+	}
+	return text
+}
+
+func (r *Refusal) Unwrap() error { return r.Err }
+
+// host is what a refusal is explained from.
+type host struct {
+	paranoid  int // kernel.perf_event_paranoid; -1 allows everything
+	readable  bool
+	seccomp   bool // a filter is at work on this process
+	mlockKB   string
+	available bool // the kernel has performance events
+}
+
+func thisHost() host {
+	h := host{mlockKB: "?"}
+	if b, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err == nil {
+		h.available = true
+		h.paranoid, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		h.readable = err == nil
+	}
+	if b, err := os.ReadFile("/proc/sys/kernel/perf_event_mlock_kb"); err == nil {
+		h.mlockKB = strings.TrimSpace(string(b))
+	}
+	if b, err := os.ReadFile("/proc/self/status"); err == nil {
+		h.seccomp = strings.Contains(string(b), "\nSeccomp:\t2\n")
+	}
+	return h
+}
+
+func refused(call string, err error) error {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return err
+	}
+	return thisHost().explain(call, errno)
+}
+
+// explain turns an error number into a Refusal. The numbers are those of
+// kernel/events/core.c.
+func (h host) explain(call string, errno unix.Errno) *Refusal {
+	r := &Refusal{Call: call, Err: errno}
+	switch errno {
+	case unix.EACCES, unix.EPERM:
+		switch {
+		case strings.HasPrefix(call, "mmap"):
+			r.Reason = fmt.Sprintf("more memory than may be locked (kernel.perf_event_mlock_kb=%s, and ulimit -l)", h.mlockKB)
+			r.Remedy = "a smaller --ring, or as root sysctl kernel.perf_event_mlock_kb=8192"
+		case !h.available:
+			r.Reason, r.Remedy = "/proc/sys/kernel/perf_event_paranoid is not there", "a kernel with CONFIG_PERF_EVENTS"
+		case h.readable && h.paranoid > 2:
+			r.Reason = fmt.Sprintf("kernel.perf_event_paranoid=%d keeps performance events for root", h.paranoid)
+			r.Remedy = "as root sysctl kernel.perf_event_paranoid=2, or give ehasm CAP_PERFMON"
+		case h.seccomp:
+			r.Reason = "a seccomp filter is at work here, as containers have it"
+			r.Remedy = "run the container with --cap-add=PERFMON and a seccomp profile that allows perf_event_open"
+		default:
+			r.Reason = fmt.Sprintf("not allowed to this user (kernel.perf_event_paranoid=%d)", h.paranoid)
+			r.Remedy = "programs of one's own may be recorded at 2; for others and the whole system be root, have CAP_PERFMON, or as root sysctl kernel.perf_event_paranoid=-1"
+		}
+	case unix.ENOSYS:
+		if h.available {
+			r.Reason, r.Remedy = "the call is filtered, as containers do it", "run the container with --cap-add=PERFMON and a seccomp profile that allows perf_event_open"
+		} else {
+			r.Reason, r.Remedy = "this kernel has no performance events", "a kernel with CONFIG_PERF_EVENTS"
+		}
+	case unix.ENOENT, unix.EOPNOTSUPP:
+		r.Reason, r.Remedy = "the processor, or the virtual machine, does not have this event", "--event cpu-clock works everywhere"
+	case unix.EMFILE, unix.ENFILE:
+		r.Reason, r.Remedy = "too many open files: there are two events for each thread and CPU", "ulimit -n with more, or record the whole system with -a"
+	case unix.ESRCH:
+		r.Reason = "there is no such process"
+	case unix.EINVAL, unix.E2BIG:
+		r.Reason = "this kernel does not know what is asked for"
+	}
+	return r
+}

@@ -1,0 +1,131 @@
+package perfevent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxRecord is what a record's 16-bit size can say.
+const maxRecord = 1 << 16
+
+// headerSize is that of struct perf_event_header.
+const headerSize = 8
+
+// Ring is the records of the events that write to it, where the kernel has put them. It
+// may be used by one goroutine at a time.
+type Ring struct {
+	event   *Event
+	mem     []byte
+	data    []byte
+	control *unix.PerfEventMmapPage
+	head    uint64 // as of Refresh
+	tail    uint64 // of what has been read
+	freed   uint64 // tail as the kernel knows it
+	joined  []byte // a record that runs over the ring's end
+	current []byte
+	damaged error
+}
+
+// Map makes a ring of size bytes, a power of two of pages, for an event.
+func (e *Event) Map(size int) (*Ring, error) {
+	page := os.Getpagesize()
+	if size < page || bits.OnesCount(uint(size)) != 1 {
+		return nil, fmt.Errorf("ring of %d bytes: want a power of two of at least a page", size)
+	}
+	mem, err := unix.Mmap(e.fd, 0, page+size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, refused("mmap of a ring", err)
+	}
+	return &Ring{event: e, mem: mem, data: mem[page:], control: (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0]))}, nil
+}
+
+// MapUpTo makes a ring of at most size bytes, halved until the kernel takes it, but of
+// at least least bytes.
+func (e *Event) MapUpTo(size, least int) (*Ring, error) {
+	for {
+		r, err := e.Map(size)
+		if err == nil || size/2 < least || !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOMEM) {
+			return r, err
+		}
+		size /= 2
+	}
+}
+
+// Size is the bytes that it holds.
+func (r *Ring) Size() int { return len(r.data) }
+
+// Event is the one that it was made for.
+func (r *Ring) Event() *Event { return r.event }
+
+// Refresh takes notice of what the kernel has written, and returns how many bytes there
+// are to be read.
+func (r *Ring) Refresh() int {
+	if r.damaged == nil {
+		r.head = atomic.LoadUint64(&r.control.Data_head)
+	}
+	return int(r.head - r.tail)
+}
+
+// Peek returns the next record, header and all, nil where there is none up to the last
+// Refresh. It is valid up to Free, or where it runs over the ring's end, up to the next
+// Peek.
+func (r *Ring) Peek() []byte {
+	if r.current != nil || r.tail == r.head {
+		return r.current
+	}
+	at := r.tail & uint64(len(r.data)-1)
+	size := uint64(binary.LittleEndian.Uint16(r.data[at+6:])) // records are aligned to 8 bytes
+	if size < headerSize || size > r.head-r.tail {
+		r.damaged = fmt.Errorf("record of %d bytes, %d are left", size, r.head-r.tail)
+		r.tail = r.head
+		return nil
+	}
+	if at+size <= uint64(len(r.data)) {
+		r.current = r.data[at : at+size : at+size]
+		return r.current
+	}
+	if r.joined == nil {
+		r.joined = make([]byte, maxRecord)
+	}
+	n := copy(r.joined, r.data[at:])
+	copy(r.joined[n:size], r.data)
+	r.current = r.joined[:size]
+	return r.current
+}
+
+// Next goes on to the record after the one that Peek has returned.
+func (r *Ring) Next() {
+	r.tail += uint64(len(r.current))
+	r.current = nil
+}
+
+// Unfreed is the bytes that were read and are not free yet.
+func (r *Ring) Unfreed() int { return int(r.tail - r.freed) }
+
+// Free gives the kernel back what has been read.
+func (r *Ring) Free() {
+	if r.freed != r.tail {
+		r.freed = r.tail
+		atomic.StoreUint64(&r.control.Data_tail, r.tail)
+	}
+}
+
+// Err is why there are no more records, where what the kernel has written is no record.
+func (r *Ring) Err() error { return r.damaged }
+
+// Close takes the memory away.
+func (r *Ring) Close() error {
+	if r.mem == nil {
+		return nil
+	}
+	err := unix.Munmap(r.mem)
+	r.mem, r.data, r.current, r.control = nil, nil, nil, nil
+	return os.NewSyscallError("munmap", err)
+}
