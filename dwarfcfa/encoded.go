@@ -1,0 +1,199 @@
+package dwarfcfa
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+)
+
+// Encoded reads the encodings of .eh_frame where other tables use them
+// (.gcc_except_table, LSB 5.0 §10.5). The first failure sticks: later reads
+// return zero. Err tells of it.
+type Encoded struct {
+	c cursor
+	s *Section
+}
+
+// NewEncoded reads data, whose first byte is at addr of the object. section
+// names it in errors.
+func NewEncoded(section string, addr Addr, data []byte, bases Bases) *Encoded {
+	return &Encoded{c: cursor{data: data}, s: &Section{Name: section, Addr: addr, Data: data, bases: bases}}
+}
+
+// At returns a reader of the same bytes that starts at addr and reads nothing
+// from end on. Addresses outside the bytes make it fail.
+func (e *Encoded) At(addr, end Addr) *Encoded {
+	n := &Encoded{s: e.s}
+	first, last := e.s.Addr, e.s.Addr+Addr(len(e.s.Data))
+	if addr < first || addr > end || end > last {
+		n.c.fail(cause(ErrTruncated, "truncated: %#x..%#x of %#x..%#x", uint64(addr), uint64(end), uint64(first), uint64(last)))
+		return n
+	}
+	n.c.data, n.c.pos = e.s.Data[:end-first], int(addr-first)
+	return n
+}
+
+// Addr returns the address of the next byte.
+func (e *Encoded) Addr() Addr { return e.s.Addr + Addr(e.c.pos) }
+
+// End returns the address after the last byte.
+func (e *Encoded) End() Addr { return e.s.Addr + Addr(len(e.c.data)) }
+
+// Err returns the first failure, nil where there was none. It wraps
+// ErrTruncated or ErrBadEncoding.
+func (e *Encoded) Err() error { return e.c.err }
+
+// U8 reads a byte.
+func (e *Encoded) U8() uint8 { return e.c.u8() }
+
+// ULEB reads an unsigned LEB128 number.
+func (e *Encoded) ULEB() uint64 { return e.c.uleb() }
+
+// SLEB reads a signed LEB128 number.
+func (e *Encoded) SLEB() int64 { return e.c.sleb() }
+
+// Value reads what enc stores, without a base and without following an
+// indirect pointer.
+func (e *Encoded) Value(enc PointerEncoding) uint64 {
+	if enc == PEOmit {
+		e.c.fail(cause(ErrBadEncoding, "pointer encoded as omitted"))
+		return 0
+	}
+	return e.c.value(enc)
+}
+
+// Pointer reads an encoded pointer; an indirect one is not followed. null
+// reports that what is stored is 0, which stands for no pointer whatever it is
+// relative to.
+func (e *Encoded) Pointer(enc PointerEncoding, function Addr) (p Addr, null bool) {
+	probe := e.c
+	if enc != PEOmit && enc&peRelMask != PEAligned && probe.value(enc) == 0 && probe.err == nil {
+		e.c.pos = probe.pos
+		return 0, true
+	}
+	p = e.c.pointerSlot(enc, e.s, function)
+	return p, e.c.err == nil && p == 0
+}
+
+// PointerSize returns how many bytes a value in the format of enc takes, 0
+// where that varies or the format is unknown.
+func (e PointerEncoding) PointerSize() int {
+	if e == PEOmit {
+		return 0
+	}
+	switch e & peFormatMask {
+	case PEAbsPtr, PESigned, PEUData8, PESData8:
+		return 8
+	case PEUData4, PESData4:
+		return 4
+	case PEUData2, PESData2:
+		return 2
+	}
+	return 0
+}
+
+// Contents returns the section of the object's image that holds addr, or where
+// no section does the segment, with the address of its first byte. Only bytes
+// of the file count. data has as many bytes as the file has for it.
+func (o *Object) Contents(addr Addr) (name string, start Addr, data []byte, err error) {
+	for _, s := range o.file.Sections {
+		if s.Flags&elf.SHF_ALLOC != 0 && s.Flags&elf.SHF_COMPRESSED == 0 && hasBytes(s) &&
+			uint64(addr) >= s.Addr && uint64(addr)-s.Addr < s.FileSize {
+			data, err = o.contents(s)
+			return s.Name, Addr(s.Addr), data, err
+		}
+	}
+	for i, p := range o.file.Progs {
+		if p.Type == elf.PT_LOAD && uint64(addr) >= p.Vaddr && uint64(addr)-p.Vaddr < p.Filesz {
+			data = make([]byte, p.Filesz)
+			if n, err := o.r.ReadAt(data, int64(p.Off)); n < len(data) {
+				return "", 0, nil, fmt.Errorf("reading segment %d: %w", i, err)
+			}
+			return fmt.Sprintf("segment %d", i), Addr(p.Vaddr), data, nil
+		}
+	}
+	return "", 0, nil, cause(ErrBadEncoding, "address %#x, of which the file has no bytes", uint64(addr))
+}
+
+// Bases returns what encoded pointers of the object's tables may be relative to.
+func (o *Object) Bases() Bases { return o.bases() }
+
+// pointerTo says what the loader stores in a word of the image: the address of
+// a named symbol, or an address of the object.
+func (o *Object) pointerTo(slot Addr) (symbol string, addr Addr, ok bool) {
+	const entry = 24 // Elf64_Rela
+	for _, s := range o.file.Sections {
+		if s.Type != elf.SHT_RELA || s.Flags&elf.SHF_ALLOC == 0 {
+			continue
+		}
+		data, err := o.contents(s)
+		if err != nil {
+			continue
+		}
+		for ; len(data) >= entry; data = data[entry:] {
+			if Addr(binary.LittleEndian.Uint64(data)) != slot {
+				continue
+			}
+			info, addend := binary.LittleEndian.Uint64(data[8:]), binary.LittleEndian.Uint64(data[16:])
+			switch elf.R_X86_64(uint32(info)) {
+			case elf.R_X86_64_RELATIVE:
+				return "", Addr(addend), true
+			case elf.R_X86_64_64, elf.R_X86_64_GLOB_DAT:
+				if n := int(info >> 32); n > 0 && addend == 0 {
+					if syms := o.symbols(true); n <= len(syms) {
+						return syms[n-1].Name, 0, true
+					}
+				}
+			}
+			return "", 0, false
+		}
+	}
+	word, ok := o.word(slot)
+	return "", Addr(word), ok && word != 0
+}
+
+// symbols returns the dynamic or the static symbols without the null symbol,
+// none where they cannot be read.
+func (o *Object) symbols(dynamic bool) (syms []elf.Symbol) {
+	defer func() {
+		if recover() != nil { // debug/elf on rare malformed inputs
+			syms = nil
+		}
+	}()
+	read := o.file.Symbols
+	if dynamic {
+		read = o.file.DynamicSymbols
+	}
+	syms, err := read()
+	if err != nil {
+		return nil
+	}
+	return syms
+}
+
+// PersonalityName returns the name of a CIE's personality routine: of the symbol
+// that the loader binds its pointer to, or of a symbol at its address. It is
+// empty where the CIE has no routine or no name is known, as in a stripped
+// program that was linked statically. A call reads relocations and symbols of
+// the whole object.
+func (o *Object) PersonalityName(c *CIE) string {
+	if c.PersonalityEncoding == PEOmit {
+		return ""
+	}
+	addr := c.Personality
+	if c.PersonalityEncoding&PEIndirect != 0 {
+		name, target, ok := o.pointerTo(addr)
+		if !ok || name != "" {
+			return name
+		}
+		addr = target
+	}
+	for _, dynamic := range []bool{true, false} {
+		for _, s := range o.symbols(dynamic) {
+			if Addr(s.Value) == addr && addr != 0 && elf.ST_TYPE(s.Info) == elf.STT_FUNC {
+				return s.Name
+			}
+		}
+	}
+	return ""
+}

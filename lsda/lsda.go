@@ -1,0 +1,254 @@
+package lsda
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// Addr is a link-time address of the object.
+type Addr = dwarfcfa.Addr
+
+// Table is one decoded LSDA. It is not changed after it was made.
+type Table struct {
+	Addr     Addr // of its first byte
+	Function Addr // first pc of its FDE, to which call sites are relative
+	PadBase  Addr // LPStart: what landing pads are relative to; Function where it is omitted
+
+	PadEncoding  dwarfcfa.PointerEncoding // of LPStart; PEOmit: as Function
+	TypeEncoding dwarfcfa.PointerEncoding // of the type table; PEOmit: there is none
+	SiteEncoding dwarfcfa.PointerEncoding // of call sites
+
+	HasTypes bool
+	TypeBase Addr // where the type table ends and exception specifications begin
+	Actions  Addr // the action table, which follows the call sites
+
+	Sites []Site
+
+	bytes *dwarfcfa.Encoded
+}
+
+// Site is a call-site record: calls in [Start, End), as it is stored. Records of
+// real compilers ascend and are disjoint; Effective gives what a personality
+// routine makes of others.
+type Site struct {
+	Start, End Addr
+	Pad        Addr   // landing pad; 0: an exception passes through the frame
+	Action     uint64 // 1 + offset of the first action record; 0: none, the pad is a cleanup
+}
+
+// Action is a record of an action chain.
+type Action struct {
+	Filter int64 // 0: cleanup; above 0: index of a type to catch; below 0: an exception specification
+	Type   Type  // Filter > 0
+}
+
+// Type is an entry of the type table.
+type Type struct {
+	Any  bool // stored as 0: catch (...)
+	Addr Addr // of the type's description, or of its pointer where the encoding is indirect
+}
+
+// ErrLimit is wrapped where an area is longer than any real one.
+var ErrLimit = errors.New("limit of exception tables")
+
+const (
+	maxSites   = 1 << 20 // of an area; librustc_driver has 5,231 at most
+	maxActions = 1 << 12 // of a chain
+)
+
+// Reader reads the areas of one object. It keeps the section that it read last,
+// and is not for concurrent use.
+type Reader struct {
+	object *dwarfcfa.Object
+	bases  dwarfcfa.Bases
+	bytes  *dwarfcfa.Encoded // of one section
+	names  map[Addr]string   // personality routines by where their pointer is
+}
+
+// NewReader makes a reader for o, which must stay open.
+func NewReader(o *dwarfcfa.Object) *Reader {
+	return &Reader{object: o, bases: o.Bases(), names: make(map[Addr]string)}
+}
+
+// Personality returns the name of the CIE's personality routine, empty where it
+// has none or the object does not tell; see dwarfcfa.Object.PersonalityName.
+func (r *Reader) Personality(c *dwarfcfa.CIE) string {
+	if c.PersonalityEncoding == dwarfcfa.PEOmit {
+		return ""
+	}
+	key := c.Personality<<1 | Addr(c.PersonalityEncoding>>7)
+	name, ok := r.names[key]
+	if !ok {
+		name = r.object.PersonalityName(c)
+		r.names[key] = name
+	}
+	return name
+}
+
+// Table reads the LSDA of an FDE. It returns nil without an error where the FDE
+// has none. Errors name the FDE, and wrap dwarfcfa.ErrTruncated,
+// dwarfcfa.ErrBadEncoding or ErrLimit.
+func (r *Reader) Table(f *dwarfcfa.FDE) (*Table, error) {
+	if !f.HasLSDA {
+		return nil, nil
+	}
+	t, err := r.table(f)
+	if err != nil {
+		return nil, fmt.Errorf("FDE %#x..%#x: LSDA at %#x: %w", uint64(f.Start), uint64(f.End), uint64(f.LSDA), err)
+	}
+	return t, nil
+}
+
+func (r *Reader) table(f *dwarfcfa.FDE) (*Table, error) {
+	addr := f.LSDA
+	if f.CIE.LSDAEncoding&dwarfcfa.PEIndirect != 0 {
+		return nil, fmt.Errorf("%w: an indirect pointer", dwarfcfa.ErrUnsupported)
+	}
+	if r.bytes == nil || addr < r.bytes.Addr() || addr >= r.bytes.End() {
+		name, start, data, err := r.object.Contents(addr)
+		if err != nil {
+			return nil, err
+		}
+		r.bytes = dwarfcfa.NewEncoded(name, start, data, r.bases)
+	}
+	return Parse(r.bytes, addr, f.Start)
+}
+
+// Parse reads the area at addr among bytes; function is the first pc of its FDE.
+func Parse(bytes *dwarfcfa.Encoded, addr, function Addr) (*Table, error) {
+	t := &Table{Addr: addr, Function: function, PadBase: function, bytes: bytes}
+	e := bytes.At(addr, bytes.End())
+	t.PadEncoding = dwarfcfa.PointerEncoding(e.U8())
+	if t.PadEncoding != dwarfcfa.PEOmit && e.Err() == nil {
+		t.PadBase, _ = e.Pointer(t.PadEncoding, function)
+	}
+	t.TypeEncoding = dwarfcfa.PointerEncoding(e.U8())
+	if t.TypeEncoding != dwarfcfa.PEOmit && e.Err() == nil {
+		n := e.ULEB()
+		t.HasTypes, t.TypeBase = true, e.Addr()+Addr(n)
+		if e.Err() == nil && (t.TypeBase < e.Addr() || t.TypeBase > e.End()) {
+			return nil, fmt.Errorf("%w: type table ends %#x bytes on", dwarfcfa.ErrTruncated, n)
+		}
+	}
+	t.SiteEncoding = dwarfcfa.PointerEncoding(e.U8())
+	n := e.ULEB()
+	if e.Err() != nil {
+		return nil, e.Err()
+	}
+	t.Actions = e.Addr() + Addr(n)
+	if t.Actions < e.Addr() || t.Actions > e.End() {
+		return nil, fmt.Errorf("%w: call sites of %#x bytes", dwarfcfa.ErrTruncated, n)
+	}
+	sites := bytes.At(e.Addr(), t.Actions)
+	for sites.Addr() < t.Actions {
+		start, length, pad := sites.Value(t.SiteEncoding), sites.Value(t.SiteEncoding), sites.Value(t.SiteEncoding)
+		s := Site{Start: function + Addr(start), Action: sites.ULEB()}
+		s.End = s.Start + Addr(length)
+		if sites.Err() != nil {
+			return nil, sites.Err()
+		}
+		if s.Start < function || s.End < s.Start {
+			return nil, fmt.Errorf("%w: call site %d, %#x bytes from %#x on, wraps around", dwarfcfa.ErrBadEncoding, len(t.Sites), length, start)
+		}
+		if pad != 0 {
+			s.Pad = t.PadBase + Addr(pad)
+		}
+		if len(t.Sites) == maxSites {
+			return nil, fmt.Errorf("%w: more than %d call sites", ErrLimit, maxSites)
+		}
+		t.Sites = append(t.Sites, s)
+	}
+	return t, nil
+}
+
+// Effective returns the ranges in which a personality routine finds each call
+// site: it takes the first record that holds the pc, and gives up at the first
+// one that begins behind it. They ascend and are disjoint.
+func (t *Table) Effective() []Site {
+	out := make([]Site, 0, len(t.Sites))
+	var reached Addr // a pc below this finds an earlier record, or none
+	for _, s := range t.Sites {
+		e := s
+		e.Start = max(s.Start, reached)
+		if e.Start < e.End {
+			out = append(out, e)
+		}
+		reached = max(reached, s.End, s.Start)
+	}
+	return out
+}
+
+// Chain returns the action records of a site, in the order in which they are
+// tried; none where the site has no action.
+func (t *Table) Chain(s Site) ([]Action, error) {
+	var chain []Action
+	if s.Action == 0 {
+		return nil, nil
+	}
+	at := t.Actions + Addr(s.Action-1)
+	if at < t.Actions {
+		return nil, fmt.Errorf("%w: action %#x", dwarfcfa.ErrTruncated, s.Action)
+	}
+	for len(chain) < maxActions {
+		e := t.bytes.At(at, t.bytes.End())
+		a := Action{Filter: e.SLEB()}
+		link := e.Addr()
+		next := e.SLEB()
+		if e.Err() != nil {
+			return nil, e.Err()
+		}
+		if a.Filter > 0 {
+			var err error
+			if a.Type, err = t.typeAt(a.Filter); err != nil {
+				return nil, err
+			}
+		}
+		chain = append(chain, a)
+		if next == 0 {
+			return chain, nil
+		}
+		at = link + Addr(next)
+	}
+	return nil, fmt.Errorf("%w: a chain of more than %d actions", ErrLimit, maxActions)
+}
+
+// typeAt reads entry n of the type table, which grows downwards.
+func (t *Table) typeAt(n int64) (Type, error) {
+	size := t.TypeEncoding.PointerSize()
+	if !t.HasTypes || size == 0 {
+		return Type{}, fmt.Errorf("%w: type %d of a table with encoding %v", dwarfcfa.ErrBadEncoding, n, t.TypeEncoding)
+	}
+	if n > int64(t.TypeBase)/int64(size) {
+		return Type{}, fmt.Errorf("%w: type %d", dwarfcfa.ErrTruncated, n)
+	}
+	e := t.bytes.At(t.TypeBase-Addr(n)*Addr(size), t.TypeBase)
+	p, null := e.Pointer(t.TypeEncoding, t.Function)
+	return Type{Any: null, Addr: p}, e.Err()
+}
+
+// Specification returns the types of the exception specification that a negative
+// filter names: what the function may throw.
+func (t *Table) Specification(filter int64) ([]Type, error) {
+	if filter >= 0 || !t.HasTypes {
+		return nil, fmt.Errorf("%w: filter %d", dwarfcfa.ErrBadEncoding, filter)
+	}
+	e := t.bytes.At(t.TypeBase+Addr(-(filter+1)), t.bytes.End())
+	var types []Type
+	for len(types) < maxActions {
+		n := e.ULEB()
+		if e.Err() != nil || n == 0 {
+			return types, e.Err()
+		}
+		if n > 1<<32 {
+			return nil, fmt.Errorf("%w: type %d", dwarfcfa.ErrTruncated, n)
+		}
+		typ, err := t.typeAt(int64(n))
+		if err != nil {
+			return nil, err
+		}
+		types = append(types, typ)
+	}
+	return nil, fmt.Errorf("%w: a specification of more than %d types", ErrLimit, maxActions)
+}
