@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// memory reads words of a process. The words from a thread's rsp on, where nearly
+// all that rows name lies, are read at once.
+type memory struct {
+	pid    int
+	low    uint64 // address of window
+	window []byte // what was read there
+	buf    [512]byte
+}
+
+// at moves the window, whose words are read when one is asked for.
+func (m *memory) at(rsp uint64) {
+	m.low, m.window = rsp, nil
+}
+
+// ReadWord implements dwarfcfa.WordReader.
+func (m *memory) ReadWord(addr uint64) (uint64, bool) {
+	if off := addr - m.low; off <= uint64(len(m.buf)-8) {
+		if m.window == nil {
+			m.window = m.buf[:m.read(m.low, m.buf[:])]
+		}
+		if off+8 <= uint64(len(m.window)) {
+			return binary.LittleEndian.Uint64(m.window[off:]), true
+		}
+	}
+	var b [8]byte
+	n := m.read(addr, b[:])
+	return binary.LittleEndian.Uint64(b[:]), n == len(b)
+}
+
+// read fills b with memory at addr as far as it is mapped, and returns how much.
+func (m *memory) read(addr uint64, b []byte) int {
+	local := unix.Iovec{Base: &b[0], Len: uint64(len(b))}
+	remote := unix.RemoteIovec{Base: uintptr(addr), Len: len(b)}
+	n, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(m.pid),
+		uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+	if errno == 0 && int(n) == len(b) {
+		return int(n)
+	}
+	// Up to the end of a page, if what follows is not mapped.
+	if rest := int(pageSize - addr%pageSize); rest < len(b) {
+		return m.read(addr, b[:rest])
+	}
+	return 0
+}
+
+const pageSize = 4096
+
+// isRestorer reports whether the code at addr is what signal handlers return to:
+// mov $15,%eax or %rax; syscall.
+func (m *memory) isRestorer(addr uint64) bool {
+	var b [9]byte
+	code := b[:m.read(addr, b[:])]
+	return bytes.HasPrefix(code, []byte{0x48, 0xc7, 0xc0, sigreturn, 0, 0, 0, 0x0f, 0x05}) ||
+		bytes.HasPrefix(code, []byte{0xb8, sigreturn, 0, 0, 0, 0x0f, 0x05})
+}

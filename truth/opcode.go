@@ -1,0 +1,50 @@
+package main
+
+// kind is what an instruction does to the frames.
+type kind uint8
+
+const (
+	unread       kind = iota // not looked at yet
+	ordinary                 // nothing
+	call                     // pushes a return address
+	callNext                 // call .+5: pushes its own end, which is data
+	ret                      // pops a return address, or an address that was pushed to go there
+	indirectJump             // as longjmp ends
+	systemCall
+)
+
+// kindOf tells the kind of the instruction that b begins with (Intel SDM vol. 2).
+func kindOf(b []byte) kind {
+	for len(b) > 2 && isPrefix(b[0]) {
+		b = b[1:]
+	}
+	if len(b) < 2 {
+		return ordinary
+	}
+	switch {
+	case b[0] == 0xe8:
+		if len(b) >= 5 && b[1]|b[2]|b[3]|b[4] == 0 {
+			return callNext
+		}
+		return call
+	case b[0] == 0xff && b[1]>>3&7 == 2:
+		return call
+	case b[0] == 0xff && b[1]>>3&7 == 4:
+		return indirectJump
+	case b[0] == 0xc3, b[0] == 0xc2:
+		return ret
+	case b[0] == 0x0f && b[1] == 0x05:
+		return systemCall
+	}
+	return ordinary
+}
+
+// isPrefix reports whether b is a legacy or REX prefix that may stand before a
+// call, a jump or a return.
+func isPrefix(b byte) bool {
+	switch b {
+	case 0x66, 0x67, 0xf2, 0xf3, 0x2e, 0x3e:
+		return true
+	}
+	return b&0xf0 == 0x40
+}

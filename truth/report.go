@@ -1,0 +1,120 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// report is what a run came to.
+type report struct {
+	Command []string       `json:"command"`
+	Steps   int            `json:"steps"`  // instructions executed
+	Judged  int            `json:"judged"` // with a known frame, in the objects compared
+	PCs     int            `json:"pcs"`    // distinct ones among them
+	Seconds float64        `json:"seconds"`
+	Ended   string         `json:"ended,omitempty"` // how the program ended, if it did
+	Objects []objectReport `json:"objects"`
+}
+
+type objectReport struct {
+	Path   string        `json:"path"`
+	Steps  int           `json:"steps"`
+	PCs    int           `json:"pcs"`
+	Tables []tableReport `json:"tables"`
+}
+
+type tableReport struct {
+	Table string         `json:"table"`
+	Steps map[string]int `json:"steps"` // by verdict
+	Lost  int            `json:"lost"`  // steps whose row gives up a callee-saved register
+	Wrong []wrongReport  `json:"wrong,omitempty"`
+}
+
+type wrongReport struct {
+	PC      uint64 `json:"pc"` // link-time
+	Place   string `json:"place"`
+	Verdict string `json:"verdict"`
+	Steps   int    `json:"steps"`
+	Text    string `json:"text"`
+}
+
+func newReport(command []string, t *tracer) *report {
+	r := &report{Command: command, Steps: t.steps, Judged: t.judged, Seconds: time.Since(t.began).Seconds(), Ended: t.ended}
+	for _, path := range slices.Sorted(maps.Keys(t.space.objects)) {
+		o := t.space.objects[path]
+		if o.steps == 0 {
+			continue
+		}
+		r.PCs += len(o.pcs)
+		or := objectReport{Path: o.path, Steps: o.steps, PCs: len(o.pcs)}
+		for i, name := range t.opt.source.names {
+			s := &o.sums[i]
+			tr := tableReport{Table: name, Steps: map[string]int{}, Lost: s.lost}
+			for v, n := range s.steps {
+				if n > 0 {
+					tr.Steps[verdict(v).String()] = n
+				}
+			}
+			for _, pc := range slices.Sorted(maps.Keys(s.wrong)) {
+				w := s.wrong[pc]
+				tr.Wrong = append(tr.Wrong, wrongReport{pc, o.place(pc), w.verdict.String(), w.steps, w.text})
+			}
+			or.Tables = append(or.Tables, tr)
+		}
+		r.Objects = append(r.Objects, or)
+	}
+	slices.SortStableFunc(r.Objects, func(a, b objectReport) int { return cmp.Compare(b.Steps, a.Steps) })
+	return r
+}
+
+func (r *report) json(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(r)
+}
+
+// text writes a line per object and table, and the first wrong instructions of each.
+func (r *report) text(w io.Writer, listed int) error {
+	fmt.Fprintf(w, "%d instructions executed, %d compared at %d addresses, %.0f a second\n",
+		r.Steps, r.Judged, r.PCs, float64(r.Steps)/r.Seconds)
+	if r.Ended != "" {
+		fmt.Fprintf(w, "the program ended: %s\n", r.Ended)
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(tw, "object\ttable\tsteps\taddresses")
+	for v := range verdicts {
+		fmt.Fprintf(tw, "\t%v", v)
+	}
+	fmt.Fprintln(tw, "\tlost")
+	for _, o := range r.Objects {
+		for _, t := range o.Tables {
+			fmt.Fprintf(tw, "%s\t%s\t%d\t%d", filepath.Base(o.Path), t.Table, o.Steps, o.PCs)
+			for v := range verdicts {
+				fmt.Fprintf(tw, "\t%d", t.Steps[v.String()])
+			}
+			fmt.Fprintf(tw, "\t%d\n", t.Lost)
+		}
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, o := range r.Objects {
+		for _, t := range o.Tables {
+			for i, x := range t.Wrong {
+				if i == listed {
+					fmt.Fprintf(w, "%s: %d more in %s\n", t.Table, len(t.Wrong)-listed, filepath.Base(o.Path))
+					break
+				}
+				fmt.Fprintf(w, "%s: %s: %s, %d steps: %s\n", t.Table, x.Place, x.Verdict, x.Steps, x.Text)
+			}
+		}
+	}
+	return nil
+}

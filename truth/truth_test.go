@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// compiled compiles a program of testdata.
+func compiled(t *testing.T, args ...string) string {
+	t.Helper()
+	exe := filepath.Join(t.TempDir(), "program")
+	for i, a := range args {
+		if strings.HasSuffix(a, ".c") || strings.HasSuffix(a, ".s") {
+			args[i] = filepath.Join("testdata", a)
+		}
+	}
+	out, err := exec.Command("gcc", append(args, "-o", exe)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return exe
+}
+
+// traced runs the command.
+func traced(t *testing.T, args ...string) report {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code := run(append([]string{"--json"}, args...), &out, &errs)
+	require.Zero(t, code, "%s", errs.String())
+	var r report
+	require.NoError(t, json.Unmarshal(out.Bytes(), &r))
+	return r
+}
+
+func (r *report) object(part string) objectReport {
+	for _, o := range r.Objects {
+		if strings.Contains(filepath.Base(o.Path), part) {
+			return o
+		}
+	}
+	return objectReport{}
+}
+
+// TestFrames follows threads, signal handlers on both stacks, longjmp and callbacks
+// out of libc; the tables of both objects are right, and so must the truth be.
+func TestFrames(t *testing.T) {
+	exe := compiled(t, "-O2", "frames.c")
+	r := traced(t, "--in", "libc.so,program", "--steps", "1000000", "--", exe)
+	assert.Equal(t, "exit status 0", r.Ended, "the program sees that its signals came")
+	for _, o := range []objectReport{r.object("libc.so"), r.object("program")} {
+		s := o.Tables[0]
+		assert.Empty(t, s.Wrong, o.Path)
+		assert.Greater(t, s.Steps["right"], 3000, o.Path)
+		assert.Equal(t, o.Steps, s.Steps["right"]+s.Steps["no row"], o.Path) // .plt.sec has rows, .init has none
+		assert.Less(t, s.Steps["no row"], 50, o.Path)
+	}
+	assert.Greater(t, r.object("libc.so").Steps, 40_000) // of the six threads, too
+}
+
+// TestWrong has rows that are known to be wrong: just these are found.
+func TestWrong(t *testing.T) {
+	exe := compiled(t, "-O1", "wrong.c", "wrong.s")
+	r := traced(t, "--in", "program", "--", exe)
+	require.Equal(t, "exit status 0", r.Ended)
+	found := map[string]string{}
+	for _, w := range r.object("program").Tables[0].Wrong {
+		name := w.Place[strings.Index(w.Place, "(")+1 : len(w.Place)-1]
+		found[name] = w.Verdict
+		assert.Positive(t, w.Steps, name)
+		if w.Verdict == "wrong CFA" {
+			assert.Equal(t, 3, w.Steps, name)
+			assert.Equal(t, "CFA -8 bytes from the true one", w.Text, name)
+		}
+	}
+	assert.Equal(t, map[string]string{
+		"bad_cfa+0x0": "wrong CFA", "bad_cfa+0x2": "wrong CFA", "bad_cfa+0x5": "wrong CFA",
+		"bad_reg+0x0": "wrong register", "bad_reg+0x5": "wrong register", "bad_reg+0x9": "wrong register",
+	}, found)
+	assert.GreaterOrEqual(t, r.object("program").Tables[0].Steps["no row"], 6, "no_row is called three times; .init and .fini have no rows either")
+}
