@@ -71,7 +71,7 @@ func judge(t answerer, bias uint64, now *abi.Regs, f *frame, mem *memory) (v ver
 		return noRow, nil, false
 	}
 	got := *now
-	switch status := t.Step(&got, bias, mem); status {
+	switch status := t.Step(&got, mem, bias); status {
 	case abi.StatusOK:
 	case abi.StatusNoInfo:
 		return noRow, nil, false

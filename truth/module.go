@@ -15,7 +15,7 @@ import (
 
 // answerer is a table that can be asked for a step.
 type answerer interface {
-	Step(regs *abi.Regs, bias uint64, mem dwarfcfa.WordReader) abi.Status
+	Step(regs *abi.Regs, mem dwarfcfa.WordReader, bias uint64) abi.Status
 }
 
 // source makes the tables that are compared, in the order of its names.
