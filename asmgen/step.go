@@ -1,8 +1,6 @@
 package asmgen
 
 import (
-	"math"
-
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
@@ -12,7 +10,8 @@ import (
 // _eh_elf has the stack frame of the walk and goes through the same lookup and
 // heads, with slotRegs null to tell. With a callback its window fails every
 // check and rDelta is 0, so that a tail leads to stepTail with the CFA; without, its
-// window is all of memory and the step ends in stepDone. A row of the slow path is done by a walk of one
+// window is the lower half of memory and the step ends in stepDone. A row of the slow
+// path, and one without a callback outside the lower half, is done by a walk of one
 // step, on registers and memory described at these places of the frame:
 const (
 	stepRegs  = slotNew                        // eh_elf_regs_t
@@ -60,10 +59,11 @@ func (g *generator) stepEntry() {
 	}
 	a.bind(direct) // see loadState
 	a.op(x86.AMOVLPS, onStack(stepCtx+int64(abi.ContextRBXOff)), reg(places[fastBX].xmm))
-	a.op(x86.AMOVQ, imm(math.MinInt64), reg(x86.REG_AX))
-	g.store(x86.REG_AX, slotLow)
+	a.op(x86.AMOVQ, imm(0), onStack(slotLow))
+	a.op(x86.AMOVQ, reg(rSP), reg(x86.REG_AX))
+	g.lowerHalf(x86.REG_AX)
+	g.store(x86.REG_AX, slotHigh)
 	a.op(x86.AMOVQ, imm(-1), reg(rCursor)) // one step
-	g.store(rCursor, slotHigh)
 	g.store(rCursor, slotSync)
 	a.op(x86.AXORL, reg(rDelta), reg(rDelta))
 	a.op(x86.ALEAQ, onStack(slotNew+8), reg(rPCs))
@@ -131,6 +131,8 @@ func (g *generator) stepThroughCallback() {
 		a.bind(same)
 	}
 	a.bind(g.stepTail)
+	a.op(x86.ACMPQ, onStack(slotDeref), imm(0))
+	a.branch(x86.AJEQ, g.stepGeneral)
 	a.op(x86.ACMPB, mem(rTmp, stepRA), imm(0))
 	a.branch(x86.AJEQ, g.stepGeneral)
 	g.stepFrame.save(a.bindNew())

@@ -1,8 +1,6 @@
 package asmgen
 
 import (
-	"math"
-
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
 
@@ -239,22 +237,27 @@ func (g *generator) loadState() {
 	a.op(x86.ASUBQ, reg(rDelta), reg(rBP))
 	a.branch(obj.AJMP, located)
 
-	// All of memory is readable: the lower end is below all others, and the upper one,
-	// all ones, above all but the last address. Without a valid rbp that would be wrong.
+	// A window from the host's address 0 over at least its lower half, such as all of
+	// memory: the fast path takes the lower half, in which no sum with an offset wraps.
 	a.bind(rare)
-	a.op(x86.AMOVQ, reg(end), ax)
-	a.op(x86.ASUBQ, reg(rDelta), ax) // the size
-	a.op(x86.ACMPQ, ax, imm(-1))
+	a.op(x86.ATESTQ, reg(rDelta), reg(rDelta))
 	a.branch(x86.AJNE, slow)
-	a.op(x86.ATESTB, imm(1<<abi.RBP), mem(regs, int64(abi.RegsValid)))
-	a.branch(x86.AJEQ, slow)
-	a.op(x86.AMOVQ, imm(math.MinInt64), ax)
-	g.store(x86.REG_AX, slotLow)
+	a.op(x86.AMOVQ, reg(rSP), reg(end))
+	a.op(x86.ASUBQ, reg(lo), reg(end))
+	g.lowerHalf(end)
 	a.branch(obj.AJMP, window)
 
 	a.bind(slow)
 	g.noWindow()
 	a.branch(obj.AJMP, ready)
+}
+
+// lowerHalf turns the frame's rsp, a host address, into the end of the lower half of
+// memory, or 0, which fails every comparison, if rsp is not in it.
+func (g *generator) lowerHalf(r int16) {
+	g.asm.op1(x86.ANOTQ, reg(r))
+	g.asm.op(x86.ASHRQ, imm(63), reg(r))
+	g.asm.op(x86.ASHLQ, imm(63), reg(r))
 }
 
 // noWindow makes every comparison with the window's end fail.
