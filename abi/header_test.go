@@ -79,6 +79,11 @@ func headerValues() []struct {
 		offset("eh_elf_note_t", "ranges", 24),
 		offset("eh_elf_note_t", "rows", 28),
 		offset("eh_elf_note_t", "build_id_size", 32),
+
+		size("eh_elf_content_t", unsafe.Sizeof(abi.Content{})),
+		offset("eh_elf_content_t", "low", unsafe.Offsetof(abi.Content{}.Low)),
+		offset("eh_elf_content_t", "size", unsafe.Offsetof(abi.Content{}.Size)),
+		offset("eh_elf_content_t", "hash", unsafe.Offsetof(abi.Content{}.Hash)),
 	}
 	for i := range abi.NumRegs {
 		values = append(values, value{"EH_ELF_" + strings.ToUpper(abi.RegName(i)), int64(i)})

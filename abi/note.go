@@ -28,12 +28,13 @@ var ErrBadNote = errors.New("malformed identity note")
 type Note struct {
 	Version  uint32
 	Flags    uint32
-	Low      uint64 // lowest pc covered, a link-time address
-	High     uint64 // one past the highest pc covered
-	Ranges   uint32 // number of row ranges
-	Rows     uint32 // number of distinct rows
-	BuildID  []byte // the object's NT_GNU_BUILD_ID; empty where it has none
-	FileSize uint64 // size of the object's file in bytes
+	Low      uint64  // lowest pc covered, a link-time address
+	High     uint64  // one past the highest pc covered
+	Ranges   uint32  // number of row ranges
+	Rows     uint32  // number of distinct rows
+	BuildID  []byte  // the object's NT_GNU_BUILD_ID; empty where it has none
+	FileSize uint64  // size of the object's file in bytes
+	Content  Content // of an object without a build-id; zero in files made before ehasm 0.6.0
 }
 
 const noteFixed = 4 + 4 + 8 + 8 + 4 + 4 + 4 // up to the bytes of the build-id
@@ -41,7 +42,7 @@ const noteFixed = 4 + 4 + 8 + 8 + 4 + 4 + 4 // up to the bytes of the build-id
 // Bytes encodes the desc, little-endian, its length a multiple of 8.
 func (n Note) Bytes() []byte {
 	le := binary.LittleEndian
-	b := make([]byte, 0, noteFixed+len(n.BuildID)+16)
+	b := make([]byte, 0, noteFixed+len(n.BuildID)+40)
 	b = le.AppendUint32(b, n.Version)
 	b = le.AppendUint32(b, n.Flags)
 	b = le.AppendUint64(b, n.Low)
@@ -53,7 +54,10 @@ func (n Note) Bytes() []byte {
 	for len(b)%8 != 0 {
 		b = append(b, 0)
 	}
-	return le.AppendUint64(b, n.FileSize)
+	b = le.AppendUint64(b, n.FileSize)
+	b = le.AppendUint64(b, n.Content.Low)
+	b = le.AppendUint64(b, n.Content.Size)
+	return le.AppendUint64(b, n.Content.Hash)
 }
 
 // ParseNote decodes the desc of an identity note. It refuses a version it does
@@ -82,5 +86,8 @@ func ParseNote(b []byte) (Note, error) {
 	}
 	n.BuildID = bytes.Clone(b[noteFixed : noteFixed+idLen])
 	n.FileSize = le.Uint64(b[end:])
+	if b = b[end+8:]; len(b) >= 24 {
+		n.Content = Content{Low: le.Uint64(b), Size: le.Uint64(b[8:]), Hash: le.Uint64(b[16:])}
+	}
 	return n, nil
 }

@@ -131,18 +131,30 @@ func (o *Object) Covers(pc PC, bias uint64) bool {
 }
 
 // CheckObject tells whether the eh_elf was made from the object that has this
-// build-id (empty: none) and a file of size bytes. The size counts only where
-// neither side has a build-id: stripping a file changes the one, not the other.
-func (o *Object) CheckObject(buildID []byte, size int64) error {
-	return checkObject(&o.note, buildID, size)
+// build-id (empty: none) and is read by object. The latter is read only where neither
+// side has a build-id; then null is an object of which nothing is known. An eh_elf that
+// says nothing of its object but the size of the file (ehasm before 0.6.0) is none of an
+// object without build-id: a program that is compiled again may keep its size.
+func (o *Object) CheckObject(buildID []byte, object io.ReaderAt) error {
+	return checkObject(&o.note, buildID, object)
 }
 
-func checkObject(n *abi.Note, buildID []byte, size int64) error {
+func checkObject(n *abi.Note, buildID []byte, object io.ReaderAt) error {
 	switch {
 	case !bytes.Equal(n.BuildID, buildID):
 		return fmt.Errorf("%w: made from build-id %s, object has %s", ErrMismatch, idString(n.BuildID), idString(buildID))
-	case len(buildID) == 0 && (size < 0 || n.FileSize != uint64(size)):
-		return fmt.Errorf("%w: made from a file of %d bytes, object has %d", ErrMismatch, n.FileSize, size)
+	case len(buildID) > 0:
+		return nil
+	case n.Content.Size == 0 || object == nil:
+		return fmt.Errorf("%w: no build-id, and nothing known of the content", ErrMismatch)
+	}
+	content, err := n.Content.Of(object)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrMismatch, err)
+	}
+	if content != n.Content {
+		return fmt.Errorf("%w: no build-id, and other content: XXH64 of %#x bytes at %#x is %#x, of the object it was made from %#x",
+			ErrMismatch, content.Size, content.Low, content.Hash, n.Content.Hash)
 	}
 	return nil
 }

@@ -5,8 +5,10 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -176,10 +178,9 @@ func TestOpen(t *testing.T) {
 	require.False(t, o.Covers(0x50fff, 0x50000))
 	require.False(t, o.Covers(0x1000, 0x50000))
 
-	require.NoError(t, o.CheckObject([]byte{1, 2, 3}, 4711))
-	require.NoError(t, o.CheckObject([]byte{1, 2, 3}, 1), "stripped")
-	require.ErrorIs(t, o.CheckObject([]byte{1, 2, 4}, 4711), ehelf.ErrMismatch)
-	require.ErrorIs(t, o.CheckObject(nil, 4711), ehelf.ErrMismatch)
+	require.NoError(t, o.CheckObject([]byte{1, 2, 3}, nil), "the build-id is enough")
+	require.ErrorIs(t, o.CheckObject([]byte{1, 2, 4}, nil), ehelf.ErrMismatch)
+	require.ErrorIs(t, o.CheckObject(nil, nil), ehelf.ErrMismatch)
 
 	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
 	for name, want := range map[string]error{"none": os.ErrNotExist, ".": ehelf.ErrNotEhElf, "fifo": ehelf.ErrNotEhElf} {
@@ -193,18 +194,36 @@ func TestOpen(t *testing.T) {
 	require.ErrorContains(t, err, other)
 }
 
+// TestCheckObjectWithoutBuildID: the object is told by its content, whatever its size.
 func TestCheckObjectWithoutBuildID(t *testing.T) {
+	object := image(t) // any ELF file will do
+	other := bytes.Clone(object)
+	content, err := abi.Content{Low: 0x100, Size: 77}.Of(bytes.NewReader(object))
+	require.NoError(t, err)
+	other[0x100+76]++
 	src := source
-	src.BuildID = nil
-	o, err := ehelf.FromBytes(imageOf(t, elfouttest.Tiny(), src))
-	if err != nil {
-		require.ErrorIs(t, err, ehelf.ErrUnsupportedHost)
-		t.Skip(err)
+	src.BuildID, src.Content = nil, content
+	open := func(src elfout.Source) *ehelf.Object {
+		o, err := ehelf.FromBytes(imageOf(t, elfouttest.Tiny(), src))
+		if err != nil {
+			require.ErrorIs(t, err, ehelf.ErrUnsupportedHost)
+			t.Skip(err)
+		}
+		t.Cleanup(func() { o.Close() })
+		return o
 	}
-	defer o.Close()
-	require.NoError(t, o.CheckObject(nil, 4711))
-	require.ErrorIs(t, o.CheckObject(nil, 4712), ehelf.ErrMismatch)
-	require.ErrorIs(t, o.CheckObject([]byte{1}, 4711), ehelf.ErrMismatch)
+	o := open(src)
+	require.Equal(t, content, o.Note().Content)
+	require.NoError(t, o.CheckObject(nil, bytes.NewReader(object)))
+	for name, r := range map[string]io.ReaderAt{
+		"of the same size": bytes.NewReader(other), "cut": bytes.NewReader(object[:0x140]), "none": nil,
+		"empty": strings.NewReader(""), "no ELF file": strings.NewReader(strings.Repeat("x", 5000)),
+	} {
+		require.ErrorIs(t, o.CheckObject(nil, r), ehelf.ErrMismatch, name)
+	}
+	require.ErrorIs(t, o.CheckObject([]byte{1}, bytes.NewReader(object)), ehelf.ErrMismatch)
+	src.Content = abi.Content{}
+	require.ErrorIs(t, open(src).CheckObject(nil, bytes.NewReader(object)), ehelf.ErrMismatch, "nothing is known of the content")
 }
 
 func FuzzParse(f *testing.F) {

@@ -34,11 +34,12 @@ const (
 
 // Source describes the object whose unwind tables were compiled, and how.
 type Source struct {
-	Name     string   // file name without folders
-	BuildID  []byte   // NT_GNU_BUILD_ID; empty where it has none
-	FileSize int64    // bytes
-	Build    []string // "key=value" lines for the note abi.NoteBuild
-	Relro    bool     // .dynamic in a writable segment under PT_GNU_RELRO: see the package comment
+	Name     string      // file name without folders
+	BuildID  []byte      // NT_GNU_BUILD_ID; empty where it has none
+	FileSize int64       // bytes
+	Content  abi.Content // by which it is known where it has no build-id
+	Build    []string    // "key=value" lines for the note abi.NoteBuild
+	Relro    bool        // .dynamic in a writable segment under PT_GNU_RELRO: see the package comment
 }
 
 // Image is a finished eh_elf.

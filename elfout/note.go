@@ -75,7 +75,7 @@ func (im *Image) identity() []byte {
 		Version: abi.Version,
 		Low:     uint64(code.Low), High: uint64(code.High),
 		Ranges: uint32(code.Ranges), Rows: uint32(code.Rows),
-		BuildID: src.BuildID, FileSize: uint64(src.FileSize),
+		BuildID: src.BuildID, FileSize: uint64(src.FileSize), Content: src.Content,
 	}
 	if code.NoDeref {
 		note.Flags |= abi.FlagNoDeref

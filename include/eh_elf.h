@@ -116,7 +116,7 @@ eh_elf_step_t _eh_elf;
  * EH_ELF_NOTE_OWNER, type EH_ELF_NOTE_IDENTITY, in a PT_NOTE segment. At
  * EH_ELF_NOTE_BUILD_ID in the desc begin the build_id_size bytes of the object's
  * NT_GNU_BUILD_ID; at the next multiple of 8 the size of the object's file, a
- * uint64_t.
+ * uint64_t, and behind it an eh_elf_content_t, which files made before ehasm 0.6.0 lack.
  */
 #define EH_ELF_NOTE_OWNER "ehasm"
 
@@ -136,6 +136,16 @@ typedef struct {
     uint32_t rows;    /* distinct rows */
     uint32_t build_id_size;
 } eh_elf_note_t;
+
+/*
+ * What tells an object without a build-id from others: bytes of its image that its
+ * tables come from, in a segment that is not writable. size 0: nothing is known.
+ */
+typedef struct {
+    uint64_t low;  /* link-time address */
+    uint64_t size; /* bytes */
+    uint64_t hash; /* XXH64 of them, seed 0 */
+} eh_elf_content_t;
 
 #ifdef __cplusplus
 }

@@ -248,10 +248,17 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 	}
 	// The code becomes an ELF file, in memory.
 	p := &product{stats: newStats(found, code, opt), details: newDetails(found), bounded: found.Bounded}
-	p.image, err = elfout.New(code, elfout.Source{
+	source := elfout.Source{
 		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
 		Relro: opt.relro,
-	})
+	}
+	if len(id.buildID) == 0 {
+		source.Content, err = object.Content(found.Source)
+		if err = firstError(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+	p.image, err = elfout.New(code, source)
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}

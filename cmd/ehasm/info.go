@@ -65,6 +65,7 @@ type infoJSON struct {
 	Flags         []string          `json:"flags"`
 	ObjectBuildID string            `json:"object_build_id"`
 	ObjectSize    uint64            `json:"object_size"`
+	Content       *contentJSON      `json:"object_content,omitempty"`
 	BuildID       string            `json:"build_id"`
 	Low           uint64            `json:"low"`
 	High          uint64            `json:"high"`
@@ -76,6 +77,13 @@ type infoJSON struct {
 	Exports       map[string]uint64 `json:"exports"` // offset by name
 	Build         []string          `json:"build"`
 	stats         stats
+}
+
+// contentJSON is an abi.Content; the hash is text, since JSON's numbers lose its low bits.
+type contentJSON struct {
+	Low  uint64 `json:"low"`
+	Size uint64 `json:"bytes"`
+	Hash string `json:"xxh64"`
 }
 
 func readInfo(path string) (infoJSON, error) {
@@ -95,6 +103,9 @@ func readInfo(path string) (infoJSON, error) {
 		Low: n.Low, High: n.High, Ranges: n.Ranges, Rows: n.Rows,
 		TextSize: info.TextSize, DataSize: info.DataSize, FileSize: size,
 		Exports: make(map[string]uint64), Build: info.Build, stats: statsOf(info),
+	}
+	if c := n.Content; c.Size > 0 {
+		out.Content = &contentJSON{Low: c.Low, Size: c.Size, Hash: fmt.Sprintf("%016x", c.Hash)}
 	}
 	if n.Flags&abi.FlagNoDeref != 0 {
 		out.Flags = append(out.Flags, "no-deref")
@@ -132,6 +143,9 @@ func (i infoJSON) print(c *console) {
 	line("flags", "%s", or(strings.Join(i.Flags, ", "), "none"))
 	line("object build-id", "%s", or(i.ObjectBuildID, "none"))
 	line("object size", "%d bytes", i.ObjectSize)
+	if i.Content != nil {
+		line("object content", "XXH64 %s of %d bytes at %#x", i.Content.Hash, i.Content.Size, i.Content.Low)
+	}
 	line("covers", "%#x..%#x", i.Low, i.High)
 	line("rows", "%d ranges, %d distinct", i.Ranges, i.Rows)
 	line("code", "%d bytes", i.TextSize)

@@ -16,10 +16,18 @@
 
 enum { PAGE = 4096, RED_ZONE = 128, MAX_BUILD_ID = 64 };
 
-/* ---------------------------------------------------------------- trust.c, search.c, load.c */
+/* ---------------------------------------------------------------- trust.c, search.c, content.c, load.c */
+
+/* By what of an object without a build-id its eh_elf knows it: abi.Content. Size 0: by nothing. */
+struct ehu_content {
+    uint64_t low, size; /* a range of link-time addresses */
+    uint64_t hash;      /* ehu_xxh64_ of the bytes there */
+};
 
 /* What an eh_elf has to fit: the object that it is wanted for. */
 struct ehu_wanted {
+    uint64_t bias;
+    const void *headers; /* its program headers, as dl_iterate_phdr has them; to know it by, they may be gone */
     const char *path; /* of the object */
     const char *name; /* the last part of path */
     uint8_t build_id[MAX_BUILD_ID];
@@ -39,7 +47,7 @@ struct ehu_elf {
     const char *chain; /* null: it lacks it */
     uint8_t build_id[MAX_BUILD_ID]; /* of the object */
     size_t build_id_size;
-    uint64_t file_size; /* of the object */
+    struct ehu_content content; /* of the object */
 };
 
 const char *ehu_getenv_(bool secure, const char *name);
@@ -49,6 +57,8 @@ size_t ehu_build_id_(const void *notes, size_t size, size_t align, uint8_t id[MA
 struct ehu_elf *ehu_load_(int fd, const struct stat *st);
 void ehu_unload_(struct ehu_elf *elf);
 bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted);
+uint64_t ehu_xxh64_(const void *bytes, size_t n);
+bool ehu_same_content_(const struct ehu_content *c, uint64_t bias, const void *headers);
 /* Calls take with each path where the eh_elf may be until it returns true. */
 void ehu_search_(const struct ehu_wanted *wanted, bool secure, bool (*take)(const char *path, void *arg), void *arg);
 

@@ -130,12 +130,14 @@ static bool read_identity(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
                 if (n.n_descsz < sizeof note)
                     return false;
                 memcpy(&note, p + desc, sizeof note);
-                uint64_t size_at = (EH_ELF_NOTE_BUILD_ID + (uint64_t)note.build_id_size + 7) & ~7u;
-                if (note.version != EH_ELF_VERSION || note.build_id_size > MAX_BUILD_ID || size_at + 8 > n.n_descsz)
+                uint64_t size_at = (EH_ELF_NOTE_BUILD_ID + (uint64_t)note.build_id_size + 7) & ~(uint64_t)7;
+                uint64_t content_at = size_at + 8;
+                if (note.version != EH_ELF_VERSION || note.build_id_size > MAX_BUILD_ID || content_at > n.n_descsz)
                     return false;
                 memcpy(elf->build_id, p + desc + EH_ELF_NOTE_BUILD_ID, note.build_id_size);
                 elf->build_id_size = note.build_id_size;
-                memcpy(&elf->file_size, p + desc + size_at, 8);
+                if (n.n_descsz - content_at >= sizeof elf->content) /* ehasm before 0.6.0 did not write it */
+                    memcpy(&elf->content, p + desc + content_at, sizeof elf->content);
                 return true;
             }
             p += end;

@@ -14,6 +14,7 @@ enum { MAX_RANGES = 4 /* executable segments of an object; the rest is ignored *
 struct ehu_loaded {
     const char *path;
     uint64_t bias;
+    const void *headers;
     uint64_t low[MAX_RANGES], high[MAX_RANGES];
     int num_ranges;
     uint8_t build_id[MAX_BUILD_ID];
@@ -106,6 +107,7 @@ static int list_object(struct dl_phdr_info *info, size_t size, void *arg)
     struct ehu_loaded *o = &t->loaded[t->num_loaded++];
     o->path = path;
     o->bias = info->dlpi_addr;
+    o->headers = info->dlpi_phdr;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         uint64_t start = info->dlpi_addr + p->p_vaddr;
@@ -197,6 +199,8 @@ static struct ehu_elf *search(const struct ehu_loaded *o)
     memset(&s, 0, sizeof s);
     const char *slash = strrchr(o->path, '/');
     s.wanted.path = o->path;
+    s.wanted.bias = o->bias;
+    s.wanted.headers = o->headers;
     s.wanted.name = slash ? slash + 1 : o->path;
     memcpy(s.wanted.build_id, o->build_id, o->build_id_size);
     s.wanted.build_id_size = o->build_id_size;

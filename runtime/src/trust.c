@@ -71,14 +71,12 @@ size_t ehu_build_id_(const void *notes, size_t size, size_t align, uint8_t id[MA
 
 /*
  * ehu_fits_ tells whether an eh_elf was made from the object. Objects without a
- * build-id are told apart by the size of their file, which is all that is left.
+ * build-id are told apart by what their tables are made from.
  */
 bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted)
 {
-    struct stat st;
     if (elf->build_id_size != wanted->build_id_size ||
         memcmp(elf->build_id, wanted->build_id, wanted->build_id_size) != 0)
         return false;
-    return wanted->build_id_size > 0 ||
-           (stat(wanted->path, &st) == 0 && st.st_size >= 0 && (uint64_t)st.st_size == elf->file_size);
+    return wanted->build_id_size > 0 || ehu_same_content_(&elf->content, wanted->bias, wanted->headers);
 }

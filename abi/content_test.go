@@ -1,0 +1,89 @@
+package abi_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/abi"
+)
+
+// TestNote: what is written is read back, and files made before there was a content are
+// read as ones that say nothing of it.
+func TestNote(t *testing.T) {
+	note := abi.Note{
+		Version: abi.Version, Flags: abi.FlagPacked, Low: 1, High: 2, Ranges: 3, Rows: 4,
+		BuildID: []byte{}, FileSize: 5, Content: abi.Content{Low: 6, Size: 7, Hash: 1<<63 + 8},
+	}
+	b := note.Bytes()
+	require.Zero(t, len(b)%8)
+	for _, more := range []string{"", "later versions may say more"} {
+		got, err := abi.ParseNote(append(bytes.Clone(b), more...))
+		require.NoError(t, err)
+		require.Equal(t, note, got)
+	}
+	note.Content = abi.Content{}
+	for cut := range 24 {
+		got, err := abi.ParseNote(b[:len(b)-1-cut])
+		require.NoError(t, err)
+		require.Equal(t, note, got, "without %d bytes", cut+1)
+	}
+	_, err := abi.ParseNote(b[:len(b)-25])
+	require.ErrorIs(t, err, abi.ErrBadNote)
+}
+
+// elf64 is a file with two segments: 0x100 bytes at 0x1000 that may be read, and as
+// many behind them at 0x2000 that may be written.
+func elf64() []byte {
+	le := binary.LittleEndian
+	b := make([]byte, 0x400)
+	for i := range b {
+		b[i] = byte(i * 7)
+	}
+	copy(b, "\x7fELF\x02\x01\x01")
+	le.PutUint64(b[32:], 64) // e_phoff
+	le.PutUint16(b[54:], 56)
+	le.PutUint16(b[56:], 2)
+	for i, p := range [][4]uint64{{4, 0x200, 0x1000, 0x100}, {6, 0x300, 0x2000, 0x100}} {
+		h := b[64+56*i:]
+		le.PutUint32(h, 1) // PT_LOAD
+		le.PutUint32(h[4:], uint32(p[0]))
+		le.PutUint64(h[8:], p[1])
+		le.PutUint64(h[16:], p[2])
+		le.PutUint64(h[32:], p[3])
+		le.PutUint64(h[40:], p[3])
+	}
+	return b
+}
+
+func TestContent(t *testing.T) {
+	file := elf64()
+	for _, c := range []abi.Content{{Low: 0x1000, Size: 0x100}, {Low: 0x1003, Size: 1}, {Low: 0x10ff, Size: 1}} {
+		got, err := c.Of(bytes.NewReader(file))
+		require.NoError(t, err)
+		off := 0x200 + c.Low - 0x1000
+		c.Hash = xxhash.Sum64(file[off : off+c.Size])
+		require.Equal(t, c, got)
+		again, err := got.Of(bytes.NewReader(file))
+		require.NoError(t, err)
+		require.Equal(t, got, again)
+	}
+	for name, c := range map[string]abi.Content{
+		"nothing": {Low: 0x1000}, "before": {Low: 0xfff, Size: 2}, "behind": {Low: 0x1000, Size: 0x101}, "elsewhere": {Low: 0x5000, Size: 1},
+		"wraps": {Low: 0x1001, Size: 1<<64 - 1}, "may be written": {Low: 0x2000, Size: 1}, "end": {Low: 0x1100, Size: 1},
+	} {
+		_, err := c.Of(bytes.NewReader(file))
+		require.ErrorIs(t, err, abi.ErrNoContent, name)
+	}
+	whole := abi.Content{Low: 0x1000, Size: 0x100}
+	for n := range 0x300 { // cut anywhere
+		_, err := whole.Of(bytes.NewReader(file[:n]))
+		require.Error(t, err, "%#x bytes", n)
+	}
+	_, err := whole.Of(strings.NewReader(strings.Repeat("x", 5000)))
+	require.ErrorIs(t, err, abi.ErrNoContent)
+}

@@ -1,0 +1,52 @@
+package dwarfcfa
+
+import (
+	"debug/elf"
+	"fmt"
+
+	"github.com/ehasm/ehasm/abi"
+)
+
+// Content returns what tells the object from others where it has no build-id. source is
+// Report.Source. Rows from .eh_frame alone are told by that section, which they are a
+// function of. .debug_frame is not in memory, where an unwinder would look; objects whose
+// rows come from it are told by their code, the largest executable segment of it. The
+// zero Content is returned where the object has neither in read-only memory.
+func (o *Object) Content(source string) (abi.Content, error) {
+	var c abi.Content
+	if source == ".eh_frame" {
+		s, err := o.Section(SourceEHFrame)
+		if err != nil {
+			return c, err
+		}
+		c = abi.Content{Low: uint64(s.Addr), Size: uint64(s.Size())}
+	}
+	if c.Size == 0 || !o.readOnly(c) {
+		c = abi.Content{}
+		for _, p := range o.file.Progs {
+			code := abi.Content{Low: p.Vaddr, Size: p.Filesz}
+			if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && code.Size > c.Size && o.readOnly(code) {
+				c = code
+			}
+		}
+	}
+	if c.Size == 0 {
+		return c, nil
+	}
+	c, err := c.Of(o.r)
+	if err != nil {
+		return c, nameError(o.name, fmt.Errorf("content: %w", err))
+	}
+	return c, nil
+}
+
+// readOnly tells whether a range is what one PT_LOAD maps of the file, and not writable.
+func (o *Object) readOnly(c abi.Content) bool {
+	for _, p := range o.file.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&(elf.PF_R|elf.PF_W) == elf.PF_R && c.Low >= p.Vaddr &&
+			c.Low-p.Vaddr <= p.Filesz && c.Size <= p.Filesz-(c.Low-p.Vaddr) {
+			return true
+		}
+	}
+	return false
+}

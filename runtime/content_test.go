@@ -1,0 +1,128 @@
+package runtime_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+)
+
+// stale compiles testdata/stale.c without a build-id, frames of room bytes, into dir.
+func stale(t *testing.T, k *kit, dir string, room int, args ...string) string {
+	t.Helper()
+	path := filepath.Join(dir, "stale")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	command := k.gcc("stale", append([]string{"testdata/stale.c", "-Wl,--build-id=none", fmt.Sprintf("-DROOM=%d", room)}, args...)...)
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoError(t, os.Rename(k.path("stale"), path))
+	return path
+}
+
+func buildFor(t *testing.T, k *kit, dir string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(k.path("ehasm"), append([]string{"build", "-q", "-o", dir}, args...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+// TestStale: the eh_elf of a program without build-id is not taken for one that was
+// compiled anew and has the same size.
+func TestStale(t *testing.T) {
+	k := makeKit(t)
+	for name, compile := range map[string]struct{ gcc, build []string }{
+		"eh_frame":    {},
+		"debug_frame": {[]string{"-fno-asynchronous-unwind-tables", "-fno-exceptions", "-Wl,--no-eh-frame-hdr"}, []string{"--source=debug_frame"}},
+		"packed":      {nil, []string{"--dispatch=packed"}},
+		"static":      {[]string{"-static"}, nil},
+		"not pie":     {[]string{"-no-pie"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			args := append([]string{k.path("libehunwind.a"), "-pthread"}, compile.gcc...)
+			before, after := stale(t, k, filepath.Join(dir, "a"), 200, args...), stale(t, k, filepath.Join(dir, "b"), 232, args...)
+			size := func(path string) int64 {
+				st, err := os.Stat(path)
+				require.NoError(t, err)
+				return st.Size()
+			}
+			require.Equal(t, size(before), size(after), "the case that this is about")
+			eh := buildFor(t, k, filepath.Join(dir, "eh"), append(compile.build, before)...)
+			made := read(t, filepath.Join(eh, "stale.eh_elf.so"))
+
+			with := k.mustRun(t, eh, nil, before)
+			assert.Contains(t, with, " eh_elfs=1\n", "the program it was made for")
+			assert.Contains(t, k.mustRun(t, eh, nil, after), " eh_elfs=0\n", "the one that has its place")
+			anew := buildFor(t, k, filepath.Join(dir, "anew"), append(compile.build, after)...)
+			assert.Contains(t, k.mustRun(t, anew, nil, after), " eh_elfs=1\n")
+
+			// The Go side judges by the file as the C side does by memory.
+			o, err := ehelf.FromBytes(made)
+			require.NoError(t, err)
+			defer o.Close()
+			assert.NoError(t, o.CheckObject(nil, bytes.NewReader(read(t, before))))
+			assert.ErrorIs(t, o.CheckObject(nil, bytes.NewReader(read(t, after))), ehelf.ErrMismatch)
+
+			// In place of another program: refused. Without the content, as older versions wrote it: refused.
+			require.NoError(t, os.WriteFile(filepath.Join(eh, "stale.eh_elf.so"), withoutContent(t, made), 0o644))
+			assert.Contains(t, k.mustRun(t, eh, nil, before), " eh_elfs=0\n")
+		})
+	}
+}
+
+// withoutContent cuts an identity note to what versions before 0.6.0 wrote, in an eh_elf
+// without another note behind it in its way: the rest becomes a note that nobody reads.
+func withoutContent(t *testing.T, eh []byte) []byte {
+	t.Helper()
+	const noteHeader, name, content = 12, 8, 24
+	b := bytes.Clone(eh)
+	i := bytes.Index(b, []byte("ehasm\x00\x00\x00\x01\x00\x00\x00"))
+	require.Positive(t, i)
+	size := int(b[i-8])
+	require.Equal(t, len(abi.Note{}.Bytes()), size)
+	b[i-8] -= content
+	tail := b[i+name+size-content:]
+	copy(tail, []byte{4, 0, 0, 0, content - noteHeader - 4, 0, 0, 0, 99, 0, 0, 0, 'a', 'b', 'c', 0})
+	return b
+}
+
+// TestContentHash compares the C side's XXH64 with another's.
+func TestContentHash(t *testing.T) {
+	k := makeKit(t)
+	path := stale(t, k, t.TempDir(), 200, "-DHASHES", k.path("libehunwind.a"), "-pthread")
+	lines := strings.Fields(k.mustRun(t, "", nil, path))
+	var data []byte
+	for n := range 100 {
+		assert.Equal(t, fmt.Sprintf("%x", xxhash.Sum64(data)), lines[n], "%d bytes", n)
+		data = append(data, byte(n))
+	}
+}
+
+// TestContentRange: what tells an object is its .eh_frame where its rows come from there.
+func TestContentRange(t *testing.T) {
+	k := makeKit(t)
+	dir := t.TempDir()
+	path := stale(t, k, dir, 200, k.path("libehunwind.a"), "-pthread")
+	eh := buildFor(t, k, filepath.Join(dir, "eh"), path)
+	o, err := ehelf.Open(filepath.Join(eh, "stale.eh_elf.so"))
+	require.NoError(t, err)
+	defer o.Close()
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	s := f.Section(".eh_frame")
+	data, err := s.Data()
+	require.NoError(t, err)
+	assert.Equal(t, abi.Content{Low: s.Addr, Size: s.Size, Hash: xxhash.Sum64(data)}, o.Note().Content)
+}

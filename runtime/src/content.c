@@ -1,0 +1,100 @@
+/*
+ * The content of an object that has no build-id. It is looked at in memory: the file may
+ * have been replaced since it was mapped. What is hashed lies in a segment that is not
+ * writable, so that memory is what the file was, unless the object has text relocations or
+ * was patched; then it is refused.
+ */
+#include <link.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* ----------------------------------------------------------------- XXH64, seed 0 */
+
+/* github.com/Cyan4973/xxHash, doc/xxhash_spec.md; package abi uses github.com/cespare/xxhash. */
+#define PRIME_1 0x9E3779B185EBCA87u
+#define PRIME_2 0xC2B2AE3D27D4EB4Fu
+#define PRIME_3 0x165667B19E3779F9u
+#define PRIME_4 0x85EBCA77C2B2AE63u
+#define PRIME_5 0x27D4EB2F165667C5u
+
+static uint64_t rotate(uint64_t x, int by) { return x << by | x >> (64 - by); }
+
+static uint64_t word(const uint8_t *p)
+{
+    uint64_t w;
+    memcpy(&w, p, sizeof w);
+    return w;
+}
+
+static uint64_t mix(uint64_t lane, uint64_t w) { return rotate(lane + w * PRIME_2, 31) * PRIME_1; }
+
+uint64_t ehu_xxh64_(const void *bytes, size_t n)
+{
+    const uint8_t *p = bytes, *end = p + n;
+    uint64_t h = PRIME_5, lane[4] = {PRIME_1 + PRIME_2, PRIME_2, 0, 0 - PRIME_1};
+    if (n >= 32) {
+        for (; end - p >= 32; p += 32)
+            for (int i = 0; i < 4; i++)
+                lane[i] = mix(lane[i], word(p + 8 * i));
+        h = rotate(lane[0], 1) + rotate(lane[1], 7) + rotate(lane[2], 12) + rotate(lane[3], 18);
+        for (int i = 0; i < 4; i++)
+            h = (h ^ mix(0, lane[i])) * PRIME_1 + PRIME_4;
+    }
+    h += n;
+    for (; end - p >= 8; p += 8)
+        h = rotate(h ^ mix(0, word(p)), 27) * PRIME_1 + PRIME_4;
+    if (end - p >= 4) {
+        uint32_t w;
+        memcpy(&w, p, sizeof w);
+        h = rotate(h ^ w * PRIME_1, 23) * PRIME_2 + PRIME_3;
+        p += 4;
+    }
+    for (; p < end; p++)
+        h = rotate(h ^ *p * PRIME_5, 11) * PRIME_1;
+    h = (h ^ h >> 33) * PRIME_2;
+    h = (h ^ h >> 29) * PRIME_3;
+    return h ^ h >> 32;
+}
+
+/* ------------------------------------------------------------------- the object */
+
+struct look {
+    const struct ehu_content *content;
+    uint64_t bias;
+    const void *headers;
+    bool same;
+};
+
+/* read_only tells whether a range is mapped from the file by a segment that is not writable. */
+static bool read_only(const struct dl_phdr_info *info, uint64_t low, uint64_t size)
+{
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        if (p->p_type == PT_LOAD && (p->p_flags & (PF_R | PF_W)) == PF_R && low >= p->p_vaddr &&
+            low - p->p_vaddr <= p->p_filesz && size <= p->p_filesz - (low - p->p_vaddr))
+            return true;
+    }
+    return false;
+}
+
+static int look(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct look *l = arg;
+    const struct ehu_content *c = l->content;
+    (void)size;
+    if (info->dlpi_addr != l->bias || info->dlpi_phdr != l->headers)
+        return 0;
+    l->same = read_only(info, c->low, c->size) &&
+              ehu_xxh64_((const void *)(uintptr_t)(l->bias + c->low), c->size) == c->hash;
+    return 1;
+}
+
+/* ehu_same_content_ looks while the loader's lock keeps the object in place. */
+bool ehu_same_content_(const struct ehu_content *c, uint64_t bias, const void *headers)
+{
+    struct look l = {.content = c, .bias = bias, .headers = headers};
+    if (c->size > 0)
+        dl_iterate_phdr(look, &l);
+    return l.same;
+}
