@@ -7,11 +7,12 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 // testELF describes a small ELF file: one segment that holds the headers, a
@@ -359,7 +360,7 @@ func TestOpen(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNotELF)
 
 	fifo := filepath.Join(dir, "fifo")
-	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	testtool.MakeFIFO(t, fifo)
 	_, err = Open(fifo)
 	assert.ErrorIs(t, err, ErrNotELF, "it is not waited for")
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +18,7 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 var source = elfout.Source{Name: "libtiny.so", BuildID: []byte{1, 2, 3}, FileSize: 4711, Build: []string{"tool=test"}}
@@ -182,7 +182,7 @@ func TestOpen(t *testing.T) {
 	require.ErrorIs(t, o.CheckObject([]byte{1, 2, 4}, nil), ehelf.ErrMismatch)
 	require.ErrorIs(t, o.CheckObject(nil, nil), ehelf.ErrMismatch)
 
-	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
+	testtool.MakeFIFO(t, filepath.Join(dir, "fifo"))
 	for name, want := range map[string]error{"none": os.ErrNotExist, ".": ehelf.ErrNotEhElf, "fifo": ehelf.ErrNotEhElf} {
 		_, err := ehelf.Open(filepath.Join(dir, name))
 		require.ErrorIs(t, err, want)

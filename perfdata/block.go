@@ -3,6 +3,8 @@ package perfdata
 import (
 	"errors"
 	"io"
+
+	"github.com/ehasm/ehasm/internal/pages"
 )
 
 const (
@@ -39,7 +41,7 @@ func (p *pool) release(b *block) {
 	if b.refs--; b.refs == 0 {
 		if b.pages != nil {
 			delete(p.mapped, b)
-			unmapPages(b.pages)
+			pages.Unmap(b.pages)
 			return
 		}
 		const keep = 8

@@ -3,6 +3,8 @@ package perfdata
 import (
 	"io"
 	"os"
+
+	"github.com/ehasm/ehasm/internal/pages"
 )
 
 // windowSize is how much of a file is mapped at once, in bytes.
@@ -59,11 +61,11 @@ func (s *source) more() bool {
 // mapFile makes a block of n bytes of a file, nil if it cannot be mapped.
 func (p *pool) mapFile(f *os.File, off int64, n int) *block {
 	lead := int(off % int64(os.Getpagesize()))
-	pages, err := mapPages(f, off-int64(lead), n+lead)
+	mapped, err := pages.Map(f, off-int64(lead), n+lead)
 	if err != nil {
 		return nil
 	}
-	b := &block{buf: pages[lead:], pages: pages, refs: 1}
+	b := &block{buf: mapped[lead:], pages: mapped, refs: 1}
 	if p.mapped == nil {
 		p.mapped = make(map[*block]bool)
 	}
@@ -74,7 +76,7 @@ func (p *pool) mapFile(f *os.File, off int64, n int) *block {
 // unmap frees all blocks that are mapped.
 func (p *pool) unmap() {
 	for b := range p.mapped {
-		unmapPages(b.pages)
+		pages.Unmap(b.pages)
 	}
 	p.mapped = nil
 }

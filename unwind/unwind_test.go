@@ -8,11 +8,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/ehasm/ehasm/unwind/unwindtest"
 
 	"github.com/stretchr/testify/assert"
@@ -259,7 +259,7 @@ func TestResolve(t *testing.T) {
 	o = objects.Object(filepath.Join(dir, "replaced.so"), []byte("nowhere"))
 	assert.Empty(t, o.Path())
 	assert.ErrorIs(t, o.Err(), ErrReplaced)
-	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
+	testtool.MakeFIFO(t, filepath.Join(dir, "fifo"))
 	for _, path := range []string{dir, filepath.Join(dir, "fifo")} {
 		o = objects.Object(path, nil)
 		assert.Empty(t, o.Path())

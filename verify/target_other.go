@@ -10,8 +10,9 @@ import (
 
 // target is the memory of a made-up process. The code cannot run on this host.
 type target struct {
-	room, host, lo, size, bias uint64
-	seed                       *uint64
+	area                            []byte
+	room, host, lo, off, size, bias uint64
+	seed                            *uint64
 }
 
 func newTarget(int64, *rng) (*target, error) { return nil, ehelf.ErrUnsupportedHost }

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ehasm/ehasm/internal/pages"
 	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sys/unix"
 )
 
 // packed is a compressed section: gABI chapter 4, "Section Compression", or GNU's older
@@ -88,7 +88,7 @@ func (p *packed) reserve() bool {
 	if p.size == 0 || p.size > usual*p.raw+1<<20 {
 		return false
 	}
-	b, err := unix.Mmap(-1, 0, int(p.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	b, err := pages.Reserve(int(p.size))
 	p.data = b
 	return err == nil
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
+	"github.com/ehasm/ehasm/internal/pages"
 )
 
 // sections are the DWARF sections of a file. Those of another file are alt, the
@@ -83,7 +83,7 @@ func (s *sections) close() {
 		return
 	}
 	for _, m := range s.mapped {
-		unix.Munmap(m)
+		pages.Unmap(m)
 	}
 	s.alt.close()
 }
@@ -203,7 +203,7 @@ func mapSection(sec *elf.Section, file io.ReaderAt) mapping {
 		return mapping{}
 	}
 	lead := sec.Offset % uint64(os.Getpagesize())
-	m, err := unix.Mmap(int(f.Fd()), int64(sec.Offset-lead), int(sec.FileSize+lead), unix.PROT_READ, unix.MAP_PRIVATE)
+	m, err := pages.Map(f, int64(sec.Offset-lead), int(sec.FileSize+lead))
 	if err != nil {
 		return mapping{}
 	}

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"github.com/ehasm/ehasm/internal/pages"
 )
 
 // ErrHidden is returned where the kernel shows zeros for its addresses.
@@ -63,8 +63,8 @@ func Kallsyms(path string) (k *Kernel, err error) {
 
 // Close frees the text. There must be no Find after it.
 func (k *Kernel) Close() {
-	if k != nil && k.pages != nil {
-		unix.Munmap(k.pages)
+	if k != nil {
+		pages.Unmap(k.pages)
 	}
 }
 
@@ -235,7 +235,7 @@ func mapText(path string) (string, []byte, error) {
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() && st.Size() > 0 && st.Size() <= maxText {
-		b, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
+		b, err := pages.Map(f, 0, int(st.Size()))
 		if err == nil {
 			return unsafe.String(unsafe.SliceData(b), len(b)), b, nil
 		}

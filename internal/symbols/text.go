@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"syscall"
 )
 
 const maxText = 512 << 20 // bytes of a text file of symbols
@@ -18,7 +17,7 @@ func PerfMap(path string) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || !st.Mode().IsRegular() || sys.Uid != 0 && sys.Uid != uint32(os.Geteuid()) && os.Geteuid() != 0 {
+	if !st.Mode().IsRegular() || !isOwn(st) {
 		return nil, fmt.Errorf("%s: not a file of this user", path)
 	}
 	b, err := readBounded(path, maxText)
