@@ -55,7 +55,7 @@ func (n *Namer) warn(err error) {
 // demangle turns a name into the source's. What is inlined is met at many
 // addresses: names are kept.
 func (n *Namer) demangle(name string) string {
-	if n.opt.Mangled || !strings.HasPrefix(name, "_") {
+	if n.opt.Mangled || !strings.HasPrefix(name, "_") && !strings.HasPrefix(name, "caml") {
 		return name
 	}
 	n.mu.Lock()

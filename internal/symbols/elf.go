@@ -82,7 +82,7 @@ func debugLink(f *elf.File, dir string, debugDirs []string) []string {
 // symbol table entry: gABI chapter 4, "Symbol Table".
 const symSize = 24
 
-// fromSection reads the functions, and the labels in executable sections. f may
+// fromSection reads the functions, and the labels and objects in executable sections. f may
 // be the debug file of main.
 func fromSection(main, f *elf.File, typ elf.SectionType) []Symbol {
 	s := f.SectionByType(typ)
@@ -108,7 +108,7 @@ func fromSection(main, f *elf.File, typ elf.SectionType) []Symbol {
 		}
 		switch elf.ST_TYPE(info) {
 		case elf.STT_FUNC, elf.STT_GNU_IFUNC:
-		case elf.STT_NOTYPE:
+		case elf.STT_NOTYPE, elf.STT_OBJECT: // GHC's code and some assembler code is of the latter
 			if int(shndx) >= len(f.Sections) || f.Sections[shndx].Flags&elf.SHF_EXECINSTR == 0 {
 				continue
 			}

@@ -2,12 +2,15 @@ package symbols
 
 import (
 	"bytes"
+	"debug/elf"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/ehasm/ehasm/unwind/unwindtest"
 
 	"github.com/stretchr/testify/assert"
@@ -37,6 +40,15 @@ func TestTable(t *testing.T) {
 	})
 	assert.Equal(t, []string{"-", "label", "label", "alias", "alias", "-", "outer", "inner", "outer", "-"},
 		names(table, 0xff, 0x100, 0x13f, 0x140, 0x14f, 0x150, 0x20f, 0x21f, 0x220, 0x300))
+	table = newTable([]Symbol{
+		{Start: 0x100, End: 0x200, Name: "sized"},
+		{Start: 0x120, End: 0x120, Name: "label_within"},
+		{Start: 0x200, End: 0x200, Name: "label_behind"},
+		{Start: 0x240, End: 0x280, Name: "second"},
+		{Start: 0x250, End: 0x250, Name: "last_within"},
+	})
+	assert.Equal(t, []string{"sized", "sized", "sized", "label_behind", "label_behind", "second", "second", "-"},
+		names(table, 0x11f, 0x120, 0x1ff, 0x200, 0x23f, 0x240, 0x27f, 0x280))
 	assert.Nil(t, (*Table)(nil).Find(1))
 	assert.Zero(t, (*Table)(nil).Len())
 }
@@ -47,11 +59,48 @@ func TestELF(t *testing.T) {
 	table, err := FromELF(bytes.NewReader(e.Bytes()), "", nil, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"_ZN3foo3barEi", "plain", "-"}, names(table, 0x5000, 0x501f, 0x5020))
-	assert.Equal(t, "foo::bar", Demangle("_ZN3foo3barEi"))
-	assert.Equal(t, "plain", Demangle("plain"))
 	for cut := 0; cut < 0x1000; cut += 7 { // an error or some symbols, no panic
 		_, _ = FromELF(bytes.NewReader(e.Bytes()[:cut]), "", nil, nil)
 	}
+}
+
+// TestCodeObject wants the name of code whose symbol says that it is an object, and that
+// no label before it reaches over it.
+func TestCodeObject(t *testing.T) {
+	testtool.Need(t, "gcc")
+	dir := t.TempDir()
+	src, obj := filepath.Join(dir, "o.s"), filepath.Join(dir, "o")
+	require.NoError(t, os.WriteFile(src, []byte(`.text
+before: nop
+.globl hot
+.type hot,@object
+hot: mov $5,%eax
+inside: dec %eax
+ jnz inside
+ ret
+.size hot,.-hot
+.section .rodata
+.type data,@object
+data: .quad 1
+.size data,8
+.section .note.GNU-stack
+`), 0o666))
+	out, err := exec.Command("gcc", "-nostdlib", "-shared", src, "-o", obj).CombinedOutput()
+	require.NoError(t, err, string(out))
+	f, err := elf.Open(obj)
+	require.NoError(t, err)
+	defer f.Close()
+	list, err := f.Symbols()
+	require.NoError(t, err)
+	at := make(map[string]uint64)
+	for _, s := range list {
+		at[s.Name] = s.Value
+	}
+	b, err := os.ReadFile(obj)
+	require.NoError(t, err)
+	table, err := FromELF(bytes.NewReader(b), "", nil, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"before", "hot", "hot", "-"}, names(table, at["before"], at["hot"], at["inside"], at["data"]))
 }
 
 func TestDebugFile(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-
-	"github.com/ianlancetaylor/demangle"
 )
 
 // Symbol is a named range [Start, End) of addresses.
@@ -62,18 +60,28 @@ func newTable(list []Symbol) *Table {
 	return extend(list)
 }
 
-// extend lets symbols without size end where the next begins.
+// extend lets symbols without size end where the next one begins. One that lies in a
+// symbol with a size goes: it is a label in that function, and says neither where that
+// goes on nor where it ends.
 func extend(list []Symbol) *Table {
+	kept := list[:0]
+	covered := uint64(0) // the end of what symbols with a size hold so far
 	for i := range list {
-		if list[i].rank&rankEmpty == 0 {
-			continue
+		s := list[i]
+		if s.rank&rankEmpty == 0 {
+			covered = max(covered, s.End)
+		} else {
+			if s.Start < covered {
+				continue
+			}
+			s.End = s.Start + 4096
+			if i+1 < len(list) {
+				s.End = list[i+1].Start
+			}
 		}
-		list[i].End = list[i].Start + 4096
-		if i+1 < len(list) {
-			list[i].End = list[i+1].Start
-		}
+		kept = append(kept, s)
 	}
-	return &Table{list: list}
+	return &Table{list: kept}
 }
 
 // better orders aliases: sized ones first, then those that are not weak, then
@@ -109,10 +117,4 @@ func (t *Table) Len() int {
 		return 0
 	}
 	return len(t.list)
-}
-
-// Demangle turns the mangled name of a C++, Rust or D function into the one in
-// the source, without parameters; other names stay as they are.
-func Demangle(name string) string {
-	return demangle.Filter(name, demangle.NoParams)
 }

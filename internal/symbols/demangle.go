@@ -1,0 +1,96 @@
+package symbols
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+)
+
+// Demangle turns the mangled name of a C++, Rust, D or OCaml function into the one
+// in the source, without parameters, as perf prints it; other names stay as they are.
+func Demangle(name string) string {
+	if plain, ok := demangleOCaml(name); ok {
+		return plain
+	}
+	if !strings.HasPrefix(name, "_") {
+		return name
+	}
+	return plainShift(demangle.Filter(name, demangle.NoParams))
+}
+
+// demangleOCaml does what ocamlopt's symbols need: Emitaux.emit_symbol and
+// Compilenv.symbol_separator of OCaml 4.14 write caml, the module, __ where the source
+// has a dot, and $ with two hexadecimal digits for what assemblers do not take.
+func demangleOCaml(name string) (string, bool) {
+	rest, ok := strings.CutPrefix(name, "caml")
+	if !ok || rest == "" || rest[0] < 'A' || rest[0] > 'Z' {
+		return "", false
+	}
+	var b strings.Builder
+	for i := 0; i < len(rest); i++ {
+		if strings.HasPrefix(rest[i:], "__") {
+			b.WriteByte('.')
+			i++
+			continue
+		}
+		if rest[i] == '$' && i+2 < len(rest) {
+			if c, err := strconv.ParseUint(rest[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(rest[i])
+	}
+	return b.String(), true
+}
+
+// plainShift takes off the parentheses that package demangle puts around a shift to the
+// right in template arguments, and libiberty, and so perf, does not: <((3)>>(1))>.
+func plainShift(name string) string {
+	const shift = ")>>("
+	for from := 0; ; {
+		at := strings.Index(name[from:], shift)
+		if at < 0 {
+			return name
+		}
+		at += from
+		left, right := openedBefore(name, at), closedAfter(name, at+len(shift)-1)
+		if left > 0 && right > 0 && right+1 < len(name) && name[left-1] == '(' && name[right+1] == ')' {
+			name = name[:left-1] + name[left:right+1] + name[right+2:]
+			at--
+		}
+		from = at + len(shift)
+	}
+}
+
+// openedBefore is where the parenthesis opens that closes at an index, -1 if nowhere.
+func openedBefore(s string, at int) int {
+	for depth := 0; at >= 0; at-- {
+		switch s[at] {
+		case ')':
+			depth++
+		case '(':
+			if depth--; depth == 0 {
+				return at
+			}
+		}
+	}
+	return -1
+}
+
+// closedAfter is where the parenthesis closes that opens at an index, -1 if nowhere.
+func closedAfter(s string, at int) int {
+	for depth := 0; at < len(s); at++ {
+		switch s[at] {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return at
+			}
+		}
+	}
+	return -1
+}
