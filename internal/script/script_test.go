@@ -182,6 +182,20 @@ other one    20  5000.000137:     250000 cpu-clock:
 	assert.Contains(t, text.String(), "  went by frame pointer            2   25.0%  (3 frames)\n")
 }
 
+// TestMemfd wants code in a memfd to be of the file that is mapped, as perf has it, with
+// the names of perf-PID.map, which perf does not look for there.
+func TestMemfd(t *testing.T) {
+	r := newRecording(t)
+	r.start()
+	r.Mmap2(r.id(10, 10), 0x60000, 0x1000, 0x3000, "/memfd:code (deleted)")
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "perf-10.map"), []byte("60000 20 jitted\n"), 0o600))
+	r.sample(10, 0x60010, nil, 0)
+	r.sample(10, 0x60030, nil, 0)
+	got, _ := r.run(t, r.options("perf"))
+	assert.Contains(t, got, "\t            3010 jitted+0x10 (/memfd:code (deleted))\n")
+	assert.Contains(t, got, "\t            3030 [unknown] (/memfd:code (deleted))\n")
+}
+
 func TestFoldedAndJSON(t *testing.T) {
 	r := newRecording(t)
 	r.all()

@@ -90,7 +90,10 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Fr
 		return f, false
 	}
 	if key.pid != 0 {
-		return n.anonymous(f, key.pid), false
+		if strings.HasPrefix(f.Object.Name, memfdPrefix) { // for perf, a file like others
+			f.IP = m.FileOffset(at)
+		}
+		return n.anonymous(f, at, key.pid), false
 	}
 	f.DSO = m.Object.Name
 	bias, ok := m.Object.Bias(m)
@@ -111,8 +114,12 @@ type jitMap struct {
 	table *symbols.Table
 }
 
-// anonymous names code that was made at run time.
-func (n *Namer) anonymous(f *stackfmt.Frame, pid int32) *stackfmt.Frame {
+// memfdPrefix begins the names of files that are memory alone: memfd_create(2).
+const memfdPrefix = "/memfd:"
+
+// anonymous names code that was made at run time. Its object is called as it is mapped
+// where that is a name, else after the map that names its functions.
+func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Frame {
 	f.DSO = f.Object.Name
 	if len(n.opt.MapDirs) == 0 {
 		return f
@@ -134,9 +141,11 @@ func (n *Namer) anonymous(f *stackfmt.Frame, pid int32) *stackfmt.Frame {
 		}
 		return m
 	})
-	f.DSO = m.path
-	if s := m.table.Find(f.IP); s != nil {
-		f.Name, f.Offset = n.demangle(s.Name), f.IP-s.Start
+	if !strings.HasPrefix(f.Object.Name, memfdPrefix) {
+		f.DSO = m.path
+	}
+	if s := m.table.Find(at); s != nil {
+		f.Name, f.Offset = n.demangle(s.Name), at-s.Start
 	}
 	return f
 }
