@@ -188,7 +188,7 @@ func (d *dumper) cieRows(c *CIE) {
 		fmt.Fprintf(d.w, "  error: %v\n", err)
 	case others:
 		d.header(c, cols)
-		d.row(c, cols, 0, &row)
+		d.row(cols, 0, &row)
 	}
 }
 
@@ -207,7 +207,7 @@ func (d *dumper) fdeRows(f *FDE) {
 	}
 	d.header(f.CIE, cols)
 	for i := range d.rows {
-		d.row(f.CIE, cols, d.rows[i].Start, &d.rows[i].Row)
+		d.row(cols, d.rows[i].Start, &d.rows[i].Row)
 	}
 }
 
@@ -230,7 +230,7 @@ func columnName(cie *CIE, col int) string {
 	return abi.RegName(col)
 }
 
-func (d *dumper) row(cie *CIE, cols columnSet, loc Addr, row *Row) {
+func (d *dumper) row(cols columnSet, loc Addr, row *Row) {
 	b := appendHex16(d.buf[:0], uint64(loc))
 	b = append(b, ' ')
 	start := len(b)

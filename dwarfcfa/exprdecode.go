@@ -144,7 +144,6 @@ func decodeExpr(raw []byte, pushed bool) ([]ExprOp, error) {
 			}
 			next := slices.MinFunc(d.pending, func(a, b pendingJump) int { return a.target - b.target })
 			d.c.pos, d.depth = next.target, next.depth
-			reachable = true
 		}
 		if err := d.join(); err != nil {
 			return nil, err

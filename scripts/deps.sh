@@ -22,10 +22,12 @@ for ((i = 0; i < ${#needs[@]}; i += 2)); do
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
-	echo "deps: not installed, and this is not a Debian root: ${missing[*]}; tests that need them are skipped" >&2
+	echo "deps: missing, by their Debian names: ${missing[*]}" >&2
+	echo "deps: they are installed by root where there is apt-get; here, tests that need them fail or are skipped" >&2
 	exit 0
 fi
+echo "deps: installing with apt-get: ${missing[*]}" >&2
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
-	echo "deps: could not install ${missing[*]}; tests that need them are skipped" >&2
+	echo "deps: could not install ${missing[*]}; tests that need them fail or are skipped" >&2
 exit 0

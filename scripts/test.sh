@@ -1,23 +1,37 @@
 #!/bin/bash
-# All tests, then each fuzz target for a short while. Prints packages, failures
-# and skips; the whole output goes to build/test.log.
+# All tests, then each fuzz target for a number of inputs. Prints what runs, packages as they
+# end, failures and skips; the whole output goes to build/test.log.
 set -u -o pipefail
 cd "$(dirname "$0")/.."
 mkdir -p build
+sources() { find . -name "$1" -not -path './build/*' -not -path './.git/*'; } # also without git
+
+echo "== vet and gofmt"
 go vet ./... || exit 1
-unformatted=$(gofmt -l $(git ls-files '*.go'))
+unformatted=$(sources '*.go' | xargs gofmt -l)
 [ -z "$unformatted" ] || { echo "gofmt would change: $unformatted" >&2; exit 1; }
-go test -v -timeout 20m ./... >build/test.log 2>&1
-status=$?
-(cd bench && go vet ./... && go test -v ./...) >>build/test.log 2>&1 || status=1
-if [ $status -eq 0 ]; then
-	grep -E '^(ok|\?|FAIL|panic)|--- (SKIP|FAIL)' build/test.log
-else
-	grep -E '^(ok|FAIL|panic)|--- (SKIP|FAIL)' build/test.log
-	grep -n -A40 -E -- '--- FAIL|^panic|^fatal|^# ' build/test.log | head -200
-fi
-scripts/fuzz.sh "${FUZZTIME:-2000x}" >build/fuzz.log 2>&1 || { tail -40 build/fuzz.log; status=1; }
-grep -hE '^(fuzz|ok|FAIL)' build/fuzz.log
+
+echo "== other hosts: the command, and its tests compile"
+for host in darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64; do
+	GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go build -o /dev/null ./cmd/ehasm &&
+		GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go vet ./... || { echo "does not build for $host" >&2; exit 1; }
+done
+
+echo "== tests (each package as it ends; all output in build/test.log)"
+: >build/test.log
+run() { # run FOLDER: its module's tests
+	(cd "$1" && go test -v -timeout 20m ./... 2>&1) | tee -a build/test.log | grep --line-buffered -E '^(ok|FAIL|panic)|--- (SKIP|FAIL)'
+	return "${PIPESTATUS[0]}"
+}
+status=0
+run . || status=1
+run bench || status=1
+[ $status -eq 0 ] || grep -n -A40 -E -- '--- FAIL|^panic|^fatal|^# ' build/test.log | head -200
+
+echo "== fuzz targets, ${FUZZTIME:=2000x} inputs each"
+scripts/fuzz.sh "$FUZZTIME" 2>&1 | tee build/fuzz.log | grep --line-buffered -E '^(ok|FAIL|---|fuzz: [a-z.])' | grep --line-buffered -v elapsed
+[ "${PIPESTATUS[0]}" -eq 0 ] || { tail -40 build/fuzz.log; status=1; }
+
 passed=$(grep -cE '^ *--- PASS' build/test.log)
 failed=$(grep -cE '^ *--- FAIL' build/test.log)
 skipped=$(grep -cE '^ *--- SKIP' build/test.log)
