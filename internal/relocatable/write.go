@@ -1,0 +1,126 @@
+package relocatable
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+)
+
+// stringTable collects names.
+type stringTable struct{ bytes.Buffer }
+
+func (t *stringTable) add(s string) uint32 {
+	if t.Len() == 0 {
+		t.WriteByte(0)
+	}
+	at := t.Len()
+	t.WriteString(s)
+	t.WriteByte(0)
+	return uint32(at)
+}
+
+// write adds headers and symbols: the program headers lie before the first section,
+// the section headers behind the last.
+func (l *linker) write() []byte {
+	var names, symNames stringTable
+	names.add("")
+	symNames.add("")
+	headers := []elf.Section64{{}}
+	index := make([]int, len(l.addrs)) // of a section in headers
+	add := func(name string, h elf.Section64) {
+		h.Name = names.add(name)
+		headers = append(headers, h)
+	}
+	undefined := 0
+	for _, seg := range l.segments {
+		for _, i := range seg.sections {
+			s := l.file.Sections[i]
+			index[i] = len(headers)
+			add(s.Name, elf.Section64{
+				Type: uint32(s.Type), Flags: uint64(s.Flags &^ (elf.SHF_GROUP | elf.SHF_LINK_ORDER | elf.SHF_INFO_LINK)), Addr: l.addrs[i], Off: min(l.addrs[i], l.end),
+				Size: s.Size, Addralign: s.Addralign, Entsize: s.Entsize,
+			})
+		}
+		if seg.addedUndefined {
+			undefined = len(headers)
+			add(UndefinedSection, elf.Section64{
+				Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR),
+				Addr: l.undefined, Off: l.undefined, Size: uint64(len(l.names)) * standIn, Addralign: standIn,
+			})
+		}
+		if seg.addedGOT {
+			add(gotSection, elf.Section64{
+				Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_WRITE),
+				Addr: l.got, Off: l.got, Size: uint64(len(l.symbols)+1) * slot, Addralign: slot,
+			})
+		}
+	}
+	symbols := []elf.Sym64{{}}
+	var globals []elf.Sym64
+	for k := range l.symbols {
+		s := &l.symbols[k]
+		if int(s.Section) >= len(index) || index[s.Section] == 0 || s.Section == elf.SHN_UNDEF {
+			continue
+		}
+		sym := elf.Sym64{
+			Name: symNames.add(s.Name), Info: s.Info, Other: s.Other, Shndx: uint16(index[s.Section]),
+			Value: l.addrs[s.Section] + s.Value, Size: s.Size,
+		}
+		if elf.ST_BIND(s.Info) == elf.STB_LOCAL {
+			symbols = append(symbols, sym)
+		} else {
+			globals = append(globals, sym)
+		}
+	}
+	for k, name := range l.names {
+		globals = append(globals, elf.Sym64{
+			Name: symNames.add(name), Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC), Shndx: uint16(undefined),
+			Value: l.undefined + uint64(k)*standIn, Size: 1,
+		})
+	}
+	locals := len(symbols)
+	symbols = append(symbols, globals...)
+
+	var tail bytes.Buffer // what follows the image
+	tail.Write(make([]byte, -len(l.image)&7))
+	at := func() uint64 { return uint64(len(l.image) + tail.Len()) }
+	symtab := elf.Section64{Type: uint32(elf.SHT_SYMTAB), Off: at(), Size: uint64(len(symbols)) * 24,
+		Link: uint32(len(headers) + 1), Info: uint32(locals), Addralign: 8, Entsize: 24}
+	put(&tail, symbols)
+	add(".symtab", symtab)
+	add(".strtab", elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(symNames.Len()), Addralign: 1})
+	tail.Write(symNames.Bytes())
+	shstr := names.add(".shstrtab")
+	headers = append(headers, elf.Section64{Name: shstr, Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(names.Len()), Addralign: 1})
+	tail.Write(names.Bytes())
+	tail.Write(make([]byte, -int(at())&7))
+	shoff := at()
+	put(&tail, headers)
+
+	var progs []elf.Prog64
+	for _, seg := range l.segments {
+		if seg.memEnd > seg.start {
+			progs = append(progs, elf.Prog64{
+				Type: uint32(elf.PT_LOAD), Flags: uint32(seg.flags), Off: seg.start, Vaddr: seg.start, Paddr: seg.start,
+				Filesz: seg.end - seg.start, Memsz: seg.memEnd - seg.start, Align: 0x1000,
+			})
+		}
+	}
+	var head bytes.Buffer
+	put(&head, elf.Header64{
+		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+		Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT),
+		Phoff: 64, Shoff: shoff, Ehsize: 64, Phentsize: 56, Phnum: uint16(len(progs)),
+		Shentsize: 64, Shnum: uint16(len(headers)), Shstrndx: uint16(len(headers) - 1),
+	})
+	put(&head, progs)
+	copy(l.image, head.Bytes())
+	return append(l.image, tail.Bytes()...)
+}
+
+// put writes fixed-size data.
+func put(w *bytes.Buffer, data any) {
+	if err := binary.Write(w, binary.LittleEndian, data); err != nil {
+		panic(err) // not of fixed size
+	}
+}
