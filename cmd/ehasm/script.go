@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -144,9 +143,12 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		c.fail(opt.input, err)
 		return exitFailed
 	}
-	defer r.Close()
-	out, err := newScriptOutput(opt.output, c)
+	perm := permLike(opt.input)
+	ctx, stop := guardOutput(ctx, opt.output)
+	defer stop()
+	out, err := newVerbOutput(opt.output, perm, c)
 	if err != nil {
+		r.Close()
 		c.fail(opt.output, err)
 		return exitFailed
 	}
@@ -155,11 +157,17 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		opt.Progress = c.hasRead
 	}
 	opt.Format = opt.format.New(stackfmt.Options{Inline: opt.Names.Inline, Lines: opt.Names.Lines, FullSourcePath: opt.fullPath})
-	summary, err := script.Run(ctx, r, out, opt.Options)
+	var summary *script.Summary
+	if !out.run(ctx, func() {
+		summary, err = script.Run(ctx, r, out, opt.Options)
+		r.Close()
+	}) {
+		return exitFailed
+	}
 	stopCompiling()
 	c.stopBar()
 	whole := err == nil
-	if err != nil {
+	if err != nil && !out.failed() { // else finish tells
 		c.fail(opt.input, err)
 	}
 	if err := out.finish(); err != nil {
@@ -173,11 +181,13 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		summary.Text(c.stderr)
 	}
 	if opt.stats != "" {
-		if err := writeStats(opt.stats, summary, c); err != nil {
+		if err := writeStats(opt.stats, perm, summary, c); err != nil {
 			c.fail(opt.stats, err)
 		}
 	}
 	if whole && ctx.Err() == nil {
+		ctx, stop := interruptible(ctx)
+		defer stop()
 		made.fillCache(ctx, opt.Workers, opt.quiet, c)
 	}
 	return exitDone // or failed, if c was told of a failure
@@ -210,63 +220,4 @@ func recordingSize(path string) int64 {
 		return st.Size()
 	}
 	return -1
-}
-
-// scriptOutput is standard output, a temporary file that is renamed, or, where the
-// path is that of a device or a pipe, what is there.
-type scriptOutput struct {
-	io.Writer
-	path string
-	file *os.File
-	c    *console
-}
-
-func newScriptOutput(path string, c *console) (*scriptOutput, error) {
-	if path == "" || path == "-" {
-		return &scriptOutput{Writer: c.out, c: c}, nil
-	}
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		return &scriptOutput{Writer: f, file: f, c: c}, err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return nil, err
-	}
-	return &scriptOutput{Writer: f, path: path, file: f, c: c}, nil
-}
-
-// onTerminal tells whether the output goes to a terminal, where a progress bar
-// would be in its way.
-func (o *scriptOutput) onTerminal() bool { return o.file == nil && isTerminal(o.c.out.w) }
-
-func (o *scriptOutput) finish() error {
-	if o.file == nil {
-		return nil // the console flushes
-	}
-	if o.path == "" {
-		return o.file.Close()
-	}
-	const mode = 0o644
-	err := errors.Join(o.file.Chmod(mode), o.file.Close())
-	if err == nil {
-		err = os.Rename(o.file.Name(), o.path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(o.file.Name()))
-	}
-	return nil
-}
-
-func writeStats(path string, s *script.Summary, c *console) error {
-	b, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	b = append(b, '\n')
-	if path == "-" {
-		_, err = c.stderr.Write(b)
-		return err
-	}
-	return os.WriteFile(path, b, 0o644)
 }

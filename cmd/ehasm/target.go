@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/atomicfile"
 	"github.com/ehasm/ehasm/internal/find"
 )
 
@@ -137,22 +138,7 @@ func linkTo(target, name string) error {
 	if now, err := os.Readlink(name); err == nil && now == to {
 		return nil
 	}
-	if st, err := os.Lstat(name); err == nil && st.IsDir() {
-		return fmt.Errorf("%s: %w", name, elfout.ErrIsFolder)
-	}
-	temp, err := os.MkdirTemp(dir, elfout.TempPrefix+"*.tmp") // rename from inside it: a symlink cannot replace
-	if err != nil {
-		return fmt.Errorf("%s: cannot make a link: %w", name, bare(err))
-	}
-	defer os.RemoveAll(temp)
-	entry := filepath.Join(temp, "link")
-	if err := os.Symlink(to, entry); err != nil {
-		return fmt.Errorf("%s: cannot make a link: %w", name, bare(err))
-	}
-	if err := os.Rename(entry, name); err != nil {
-		return fmt.Errorf("%s: cannot make a link: %w", name, bare(err))
-	}
-	return nil
+	return atomicfile.Symlink(to, name)
 }
 
 func makeFolder(dir string) error {

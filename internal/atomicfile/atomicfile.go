@@ -1,0 +1,265 @@
+// Package atomicfile writes files that are whole or not there: the bytes go to a
+// temporary file in the same folder, which takes its name when all are on the disk.
+// All verbs write by it.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// ErrIsFolder and ErrNotRegular say why a target is left alone.
+var (
+	ErrIsFolder   = errors.New("is a folder")
+	ErrNotRegular = errors.New("exists and is not a regular file")
+)
+
+// TempPrefix begins the names of temporary files.
+const TempPrefix = ".ehasm-"
+
+// Modes of new files, which the umask narrows.
+const (
+	// PermText is for what a verb tells.
+	PermText fs.FileMode = 0o666
+	// PermCode is for files that are loaded: what a group may write, no loader takes.
+	PermCode fs.FileMode = 0o644
+)
+
+// File is a file that is being written. Abort may be called from any goroutine; the
+// other methods are for one.
+type File struct {
+	path string // for messages
+	f    *os.File
+	temp string // "": what is there is written to as it is
+	dest string // what temp becomes
+
+	mu   sync.Mutex
+	err  error // the first of Write
+	done bool
+}
+
+// Create begins the file at path. It is to replace a regular file or a symbolic
+// link; anything else is refused. The errors of this package begin with path.
+func Create(path string, perm fs.FileMode) (*File, error) { return create(path, path, perm) }
+
+// create begins the file at dest, which messages name path.
+func create(path, dest string, perm fs.FileMode) (*File, error) {
+	if err := checkTarget(dest); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	f, err := createTemp(filepath.Dir(dest), perm)
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot create a temporary file beside it: %w", path, bare(err))
+	}
+	return &File{path: path, f: f, temp: f.Name(), dest: dest}, nil
+}
+
+// CreateOutput begins the file that a user has named for the output: where path is a
+// symbolic link, what it leads to is replaced, and a device, a pipe, or what is open
+// already (/dev/stdout, /proc/self/fd/3) is written to as it is.
+func CreateOutput(path string, perm fs.FileMode) (*File, error) {
+	st, err := os.Stat(path)
+	switch {
+	case err == nil && st.IsDir():
+		return nil, fmt.Errorf("%s: %w", path, ErrIsFolder)
+	case err == nil && (!st.Mode().IsRegular() || isDescriptor(path)):
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return nil, fmt.Errorf("%s: cannot open: %w", path, bare(err))
+		}
+		return &File{path: path, f: f}, nil
+	}
+	dest := path
+	if err == nil { // a dangling link is replaced itself
+		if dest, err = filepath.EvalSymlinks(path); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, bare(err))
+		}
+	}
+	return create(path, dest, perm)
+}
+
+// isDescriptor reports whether path is, by way of links, a name of an open file.
+func isDescriptor(path string) bool {
+	for range 40 { // as many links as Linux follows
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return false
+		}
+		if dir == "/dev/fd" || strings.HasPrefix(dir, "/proc/") && filepath.Base(dir) == "fd" {
+			return true
+		}
+		to, err := os.Readlink(filepath.Join(dir, filepath.Base(path)))
+		if err != nil {
+			return false
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(dir, to)
+		}
+		path = to
+	}
+	return false
+}
+
+// WriteFile writes the file at path as Create does.
+func WriteFile(path string, b []byte, perm fs.FileMode) error {
+	f, err := Create(path, perm)
+	return f.finish(b, err)
+}
+
+// WriteOutput writes the file at path as CreateOutput does.
+func WriteOutput(path string, b []byte, perm fs.FileMode) error {
+	f, err := CreateOutput(path, perm)
+	return f.finish(b, err)
+}
+
+func (f *File) finish(b []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	f.Write(b) // Commit tells
+	return f.Commit()
+}
+
+// InPlace reports whether the bytes go to a device, a pipe or an open file as they
+// come, so that Abort takes nothing back.
+func (f *File) InPlace() bool { return f.temp == "" }
+
+// Write writes to the file. After an error there is no way to Commit.
+func (f *File) Write(p []byte) (int, error) {
+	n, err := f.f.Write(p)
+	if err != nil {
+		err = f.cannot("write", err)
+		f.mu.Lock()
+		if f.err == nil {
+			f.err = err
+		}
+		f.mu.Unlock()
+	}
+	return n, err
+}
+
+// Err returns the first error of Write, for those whose own writer wraps it.
+func (f *File) Err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// Commit gives the file its name once all of it is on the disk. Where anything went
+// wrong, at any Write, what had the name before keeps it, and the error is returned.
+// After Abort it does nothing and returns fs.ErrClosed.
+func (f *File) Commit() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.done {
+		return fmt.Errorf("%s: %w", f.path, fs.ErrClosed)
+	}
+	f.done = true
+	err := f.err
+	if err == nil && f.temp != "" {
+		if sync := f.f.Sync(); sync != nil {
+			err = f.cannot("write", sync)
+		}
+	}
+	if closed := f.f.Close(); closed != nil && err == nil {
+		err = f.cannot("write", closed)
+	}
+	if f.temp == "" {
+		return err
+	}
+	if err == nil {
+		if err = os.Rename(f.temp, f.dest); err == nil {
+			return nil
+		}
+		err = f.cannot("rename the finished file", err)
+	}
+	os.Remove(f.temp)
+	return err
+}
+
+// Abort gives up: the temporary file is removed and the name keeps what it had.
+// After Commit it does nothing. A Write under way may still end well.
+func (f *File) Abort() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.done {
+		return
+	}
+	f.done = true
+	if f.temp != "" {
+		os.Remove(f.temp)
+	}
+	f.f.Close()
+}
+
+func (f *File) cannot(do string, err error) error {
+	return fmt.Errorf("%s: cannot %s: %w", f.path, do, bare(err))
+}
+
+// Symlink makes name a symbolic link to target, replacing a file or link at once.
+func Symlink(target, name string) error {
+	if st, err := os.Lstat(name); err == nil && st.IsDir() {
+		return fmt.Errorf("%s: %w", name, ErrIsFolder)
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(name), TempPrefix+"*.tmp") // rename from inside it: a symlink cannot replace
+	if err == nil {
+		defer os.RemoveAll(temp)
+		entry := filepath.Join(temp, "link")
+		if err = os.Symlink(target, entry); err == nil {
+			err = os.Rename(entry, name)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: cannot make a link: %w", name, bare(err))
+	}
+	return nil
+}
+
+// checkTarget refuses what a rename must not or cannot replace.
+func checkTarget(path string) error {
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return bare(err)
+	case st.IsDir():
+		return ErrIsFolder
+	case !st.Mode().IsRegular() && st.Mode()&fs.ModeSymlink == 0:
+		return ErrNotRegular
+	}
+	return nil
+}
+
+// createTemp creates a new file in dir. os.CreateTemp gives mode 0600, and the
+// umask that a later chmod would need cannot be read without changing it. The
+// name does not derive from the target's, which may be as long as names can be.
+func createTemp(dir string, perm fs.FileMode) (*os.File, error) {
+	for tries := 0; ; tries++ {
+		name := filepath.Join(dir, fmt.Sprintf("%s%016x.tmp", TempPrefix, rand.Uint64()))
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+		if !errors.Is(err, fs.ErrExist) || tries == 100 {
+			return f, err
+		}
+	}
+}
+
+// bare drops operation and paths, which would name the temporary file, from an
+// error of package os.
+func bare(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	var link *os.LinkError
+	if errors.As(err, &link) {
+		return link.Err
+	}
+	return err
+}
