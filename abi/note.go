@@ -13,12 +13,14 @@ const (
 	NoteOwner    = "ehasm"
 	NoteIdentity = 1 // desc: Note
 	NoteBuild    = 2 // desc: how the file was made, "key=value" lines; informative
+	NoteSites    = 3 // desc: SitesNote; only with FlagSites
 )
 
 // Bits of Note.Flags.
 const (
 	FlagNoDeref uint32 = 1 << 0 // _eh_elf has no deref argument
 	FlagPacked  uint32 = 1 << 1 // packed dispatch
+	FlagSites   uint32 = 1 << 2 // there is a table of sites, for exceptions
 )
 
 // ErrBadNote is wrapped by the errors of ParseNote.

@@ -40,6 +40,7 @@ type Source struct {
 	Content  abi.Content // by which it is known where it has no build-id
 	Build    []string    // "key=value" lines for the note abi.NoteBuild
 	Relro    bool        // .dynamic in a writable segment under PT_GNU_RELRO: see the package comment
+	Sites    []byte      // table of sites, for exceptions; empty: none
 }
 
 // Image is a finished eh_elf.
@@ -52,8 +53,8 @@ type Image struct {
 	notes  []*chunk // of those, the notes, which are adjacent
 	others []*chunk // the sections behind the segments
 
-	text, dynamic, ehFrameHdr, rodata, shstrtab *chunk
-	padding                                     *chunk // Source.Relro: the rest of the page of .dynamic
+	text, dynamic, ehFrameHdr, rodata, sites, shstrtab *chunk
+	padding                                            *chunk // Source.Relro: the rest of the page of .dynamic
 
 	readEnd uint64 // file offset of the end of the R segment
 	shoff   uint64 // file offset of the section header table
@@ -151,7 +152,7 @@ func (im *Image) makeChunks() error {
 	if len(lines) > 0 {
 		identity = appendNote(identity, abi.NoteOwner, abi.NoteBuild, lines)
 	}
-	note := bytesChunk(abi.NoteSection, elf.SHT_NOTE, alloc, noteAlign, identity)
+	note := im.noteChunk(identity)
 	im.notes = []*chunk{ownID, note}
 
 	dynStrings := newStrtab()
@@ -186,6 +187,11 @@ func (im *Image) makeChunks() error {
 	if len(im.code.Data) > 0 {
 		im.rodata = bytesChunk(".rodata", elf.SHT_PROGBITS, alloc, codeAlign, im.code.Data)
 		im.loaded = append(im.loaded, im.rodata)
+	}
+
+	if len(im.src.Sites) > 0 {
+		im.sites = bytesChunk(abi.SitesSection, elf.SHT_PROGBITS, alloc, 8, im.src.Sites)
+		im.loaded = append(im.loaded, im.sites)
 	}
 
 	strs := newStrtab()

@@ -25,6 +25,7 @@ type Info struct {
 	Soname   string
 	TextSize int64 // bytes of generated code
 	DataSize int64 // bytes of data that the code reads
+	SiteSize int64 // bytes of the table of sites
 	Relro    bool  // made with Source.Relro
 	Symbols  []SymbolInfo
 }
@@ -90,6 +91,8 @@ func readInfo(r io.ReaderAt) (Info, error) {
 			info.TextSize = int64(s.Size)
 		case ".rodata":
 			info.DataSize = int64(s.Size)
+		case abi.SitesSection:
+			info.SiteSize = int64(s.Size)
 		}
 	}
 	for _, p := range f.Progs {

@@ -1,6 +1,7 @@
 package elfout
 
 import (
+	"debug/elf"
 	"fmt"
 	"strings"
 
@@ -68,6 +69,21 @@ func eachNote(b []byte, f func(owner string, typ uint32, desc []byte) bool) erro
 	return nil
 }
 
+// noteChunk is the section of the identity notes. Where there is a table of
+// sites, a note of its own says where it lies.
+func (im *Image) noteChunk(notes []byte) *chunk {
+	if len(im.src.Sites) == 0 {
+		return bytesChunk(abi.NoteSection, elf.SHT_NOTE, elf.SHF_ALLOC, noteAlign, notes)
+	}
+	notes = appendNote(notes, abi.NoteOwner, abi.NoteSites, make([]byte, abi.SitesNoteSize))
+	c := bytesChunk(abi.NoteSection, elf.SHT_NOTE, elf.SHF_ALLOC, noteAlign, notes)
+	c.write = func(dst []byte) {
+		note := abi.SitesNote{Version: abi.SitesVersion, Addr: im.sites.addr, Size: im.sites.size}
+		copy(dst[copy(dst, notes)-abi.SitesNoteSize:], note.Bytes())
+	}
+	return c
+}
+
 // identity returns the desc of the identity note.
 func (im *Image) identity() []byte {
 	code, src := im.code, im.src
@@ -82,6 +98,9 @@ func (im *Image) identity() []byte {
 	}
 	if code.Packed {
 		note.Flags |= abi.FlagPacked
+	}
+	if len(src.Sites) > 0 {
+		note.Flags |= abi.FlagSites
 	}
 	return note.Bytes()
 }

@@ -124,7 +124,8 @@ enum { EH_ELF_NOTE_IDENTITY = 1, EH_ELF_NOTE_BUILD_ID = 36 };
 
 enum {
     EH_ELF_NOTE_NO_DEREF = 1 << 0, /* _eh_elf is an eh_elf_step_direct_t */
-    EH_ELF_NOTE_PACKED = 1 << 1    /* packed dispatch */
+    EH_ELF_NOTE_PACKED = 1 << 1,   /* packed dispatch */
+    EH_ELF_NOTE_SITES = 1 << 2     /* it has a table of sites, for exceptions */
 };
 
 typedef struct {
@@ -146,6 +147,19 @@ typedef struct {
     uint64_t size; /* bytes */
     uint64_t hash; /* XXH64 of them, seed 0 */
 } eh_elf_content_t;
+
+/*
+ * The desc of the note that says where the table of sites is, type
+ * EH_ELF_NOTE_SITES_TYPE; its format is in docs/abi.md, section 6.
+ */
+enum { EH_ELF_NOTE_SITES_TYPE = 3, EH_ELF_SITES_VERSION = 1 };
+
+typedef struct {
+    uint32_t version; /* EH_ELF_SITES_VERSION */
+    uint32_t zero;
+    uint64_t addr; /* link-time address in the eh_elf */
+    uint64_t size; /* bytes */
+} eh_elf_sites_note_t;
 
 #ifdef __cplusplus
 }

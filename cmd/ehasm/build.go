@@ -16,6 +16,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/sites"
 	"github.com/ehasm/ehasm/verify"
 
 	"github.com/spf13/pflag"
@@ -65,6 +66,7 @@ type buildOptions struct {
 	strict   bool
 	noDeref  bool
 	relro    bool
+	noSites  bool // no table of sites
 	noVerify bool
 	source   dwarfcfa.Source
 	dispatch plan.Dispatch
@@ -88,6 +90,7 @@ func buildVerb() verb {
 		fs.BoolVar(&opt.strict, "strict", false, "fail where an FDE or a row cannot be compiled, instead of leaving it out")
 		fs.BoolVar(&opt.noDeref, "no-deref", false, "give _eh_elf no deref argument: it reads memory directly")
 		fs.BoolVar(&opt.relro, "relro", false, "for dlopen with glibc before 2.35: .dynamic is writable until relocated")
+		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave out what C++ exceptions are unwound by")
 		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
 		tables := declareTables(fs)
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
@@ -246,11 +249,16 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
-	// The code becomes an ELF file, in memory.
+	// What exceptions need beside it becomes data.
+	exceptions, err := compileSites(object, opt)
+	if err = firstError(ctx, err); err != nil {
+		return nil, err
+	}
+	// Both become an ELF file, in memory.
 	p := &product{stats: newStats(found, code, opt), details: newDetails(found), bounded: found.Bounded}
 	source := elfout.Source{
 		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
-		Relro: opt.relro,
+		Relro: opt.relro, Sites: exceptions,
 	}
 	if len(id.buildID) == 0 {
 		source.Content, err = object.Content(found.Source)
@@ -269,6 +277,22 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 		}
 	}
 	return p, nil
+}
+
+// compileSites makes the table of sites; it is empty where no function needs one.
+func compileSites(object *dwarfcfa.Object, opt *buildOptions) ([]byte, error) {
+	if opt.noSites {
+		return nil, nil
+	}
+	sections, err := object.Sections(opt.source)
+	if len(sections) == 0 {
+		return nil, err
+	}
+	table, _, err := sites.Build(object, sections)
+	if err != nil {
+		return nil, err
+	}
+	return table.Encode()
 }
 
 // firstError is err or, where there is none, that the build was interrupted.

@@ -15,6 +15,7 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/sites"
 
 	"github.com/spf13/pflag"
 )
@@ -31,6 +32,8 @@ Stages:
   table    the normalised table of the object: pc ranges, each with its row
   plan     pages, compare trees and row blocks
   asm      the machine code
+  sites    for exceptions: what is done with a frame by the call it is in, from
+           .gcc_except_table
 `
 
 const dumpMore = `Examples:
@@ -42,7 +45,7 @@ const dumpMore = `Examples:
 `
 
 // stages in the order of the way.
-func stages() []string { return []string{"entries", "rows", "table", "plan", "asm"} }
+func stages() []string { return []string{"entries", "rows", "table", "plan", "asm", "sites"} }
 
 // dumpOptions is what the flags of dump say.
 type dumpOptions struct {
@@ -106,6 +109,9 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 	if opt.stage == "entries" || opt.stage == "rows" {
 		return dumpSections(object, opt, w)
 	}
+	if opt.stage == "sites" {
+		return dumpSites(object, opt, w)
+	}
 	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source})
 	if err != nil {
 		return err
@@ -149,6 +155,33 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 		})
 	}
 	return code.Listing(w, opt.pc)
+}
+
+// dumpSites shows the table of sites as it is read back from its encoding.
+func dumpSites(object *dwarfcfa.Object, opt dumpOptions, w io.Writer) error {
+	sections, err := object.Sections(opt.source)
+	if len(sections) == 0 {
+		return err
+	}
+	table, report, err := sites.Build(object, sections)
+	if err != nil {
+		return err
+	}
+	b, err := table.Encode()
+	if err != nil {
+		return err
+	}
+	decoded, err := sites.Decode(b)
+	if err != nil {
+		return err
+	}
+	copy(decoded.Personalities, table.Personalities) // with their names
+	if opt.json {
+		err = writeJSONSeq(w, decoded.Describe(opt.pc))
+	} else {
+		err = decoded.Dump(w, opt.pc)
+	}
+	return errors.Join(append([]error{err}, report.Details...)...)
 }
 
 // dumpSections shows the stages before the table. Where one of two sections cannot

@@ -57,6 +57,9 @@ func (opt *buildOptions) describe() string {
 	if opt.noDeref {
 		words = append(words, "no-deref")
 	}
+	if opt.noSites {
+		words = append(words, "no-exceptions")
+	}
 	if opt.relro {
 		words = append(words, "relro")
 	}
@@ -134,7 +137,7 @@ func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
 	n := info.Note
 	sameSize := n.FileSize == uint64(id.size) || opt.cache != "" // a build-id outlives strip
 	if n.Version != abi.Version || !sameSize || !bytes.Equal(n.BuildID, id.buildID) ||
-		n.Flags != id.flags {
+		n.Flags&^abi.FlagSites != id.flags { // sites: the options say
 		return stats{}, false
 	}
 	if !slices.Contains(info.Build, keyTool+"="+tool()) || !slices.Contains(info.Build, keyOptions+"="+id.options) ||

@@ -73,6 +73,7 @@ type infoJSON struct {
 	Rows          uint32            `json:"distinct_rows"`
 	TextSize      int64             `json:"text_bytes"`
 	DataSize      int64             `json:"data_bytes"`
+	SiteSize      int64             `json:"site_bytes"`
 	FileSize      int64             `json:"file_bytes"`
 	Exports       map[string]uint64 `json:"exports"` // offset by name
 	Build         []string          `json:"build"`
@@ -101,7 +102,7 @@ func readInfo(path string) (infoJSON, error) {
 		File: path, Soname: info.Soname, ABIVersion: n.Version, Flags: []string{},
 		ObjectBuildID: fmt.Sprintf("%x", n.BuildID), ObjectSize: n.FileSize, BuildID: fmt.Sprintf("%x", info.BuildID),
 		Low: n.Low, High: n.High, Ranges: n.Ranges, Rows: n.Rows,
-		TextSize: info.TextSize, DataSize: info.DataSize, FileSize: size,
+		TextSize: info.TextSize, DataSize: info.DataSize, SiteSize: info.SiteSize, FileSize: size,
 		Exports: make(map[string]uint64), Build: info.Build, stats: statsOf(info),
 	}
 	if c := n.Content; c.Size > 0 {
@@ -113,7 +114,10 @@ func readInfo(path string) (infoJSON, error) {
 	if n.Flags&abi.FlagPacked != 0 {
 		out.Flags = append(out.Flags, "packed")
 	}
-	if other := n.Flags &^ (abi.FlagNoDeref | abi.FlagPacked); other != 0 {
+	if n.Flags&abi.FlagSites != 0 {
+		out.Flags = append(out.Flags, "sites")
+	}
+	if other := n.Flags &^ (abi.FlagNoDeref | abi.FlagPacked | abi.FlagSites); other != 0 {
 		out.Flags = append(out.Flags, fmt.Sprintf("unknown %#x", other))
 	}
 	if info.Relro { // not of the note: the program headers say so
@@ -150,6 +154,9 @@ func (i infoJSON) print(c *console) {
 	line("rows", "%d ranges, %d distinct", i.Ranges, i.Rows)
 	line("code", "%d bytes", i.TextSize)
 	line("data", "%d bytes", i.DataSize)
+	if i.SiteSize > 0 {
+		line("sites", "%d bytes", i.SiteSize)
+	}
 	line("file", "%d bytes", i.FileSize)
 	if i.stats.FDEs > 0 {
 		line("FDEs", "%d", i.stats.FDEs)

@@ -1,0 +1,39 @@
+package dwarfcfa
+
+import "bytes"
+
+// ArgsSize says that from Start on Size bytes of arguments are on the stack,
+// which an unwinder pops before it enters a landing pad of the frame.
+type ArgsSize struct {
+	Start Addr
+	Size  uint64
+}
+
+// ArgsSizes returns where DW_CFA_GNU_args_size changes that number, ascending;
+// none where it is 0 throughout. Remembering and restoring rows do not concern
+// it (libgcc's execute_cfa_program). Functions with landing pads that pass
+// arguments on the stack have it.
+func (f *FDE) ArgsSizes() ([]ArgsSize, error) {
+	if bytes.IndexByte(f.Instructions, byte(CFAGNUArgsSize)) < 0 {
+		return nil, nil
+	}
+	var sizes []ArgsSize
+	c := cursor{data: f.CIE.section.Data[:f.instPos+len(f.Instructions)], pos: f.instPos}
+	loc := f.Start
+	for !c.done() {
+		var i Inst
+		i.read(&c, f.CIE, f.Start)
+		if c.err != nil {
+			return nil, c.err
+		}
+		switch i.Op {
+		case CFASetLoc:
+			loc = i.Loc
+		case CFAGNUArgsSize:
+			sizes = append(sizes, ArgsSize{loc, i.Size})
+		default:
+			loc += Addr(i.Delta)
+		}
+	}
+	return sizes, nil
+}

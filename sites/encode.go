@@ -1,0 +1,211 @@
+package sites
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Version is the number of the format that Encode writes.
+const Version = 1
+
+// Numbers of the format, docs/abi.md section 6.
+const (
+	headerSize      = 24
+	personalitySize = 16
+	groupSize       = 8
+	perGroup        = 8 // functions in a group
+
+	personalityIndirect = 1 << 0
+)
+
+// ErrFormat is wrapped by the errors of Encode and Decode.
+var ErrFormat = errors.New("malformed table of sites")
+
+// Encode returns the table's bytes; none where there is no function.
+func (t *Table) Encode() ([]byte, error) {
+	if len(t.Functions) == 0 {
+		return nil, nil
+	}
+	base := t.Functions[0].Start
+	if last := t.Functions[len(t.Functions)-1]; last.End-base > 1<<32-1 {
+		return nil, fmt.Errorf("%w: functions %#x bytes apart", ErrFormat, uint64(last.End-base))
+	}
+	le := binary.LittleEndian
+	var groups, stream []byte
+	var at, lsda Addr
+	for i, f := range t.Functions {
+		if i%perGroup == 0 {
+			at, lsda = f.Start, base
+			groups = le.AppendUint32(groups, uint32(f.Start-base))
+			groups = le.AppendUint32(groups, uint32(len(stream)))
+		}
+		var body []byte
+		body = binary.AppendUvarint(body, uint64(f.Personality+1))
+		if f.Personality >= 0 {
+			body = appendSLEB(body, int64(f.LSDA-lsda))
+			lsda = f.LSDA
+			site := f.Start
+			for _, s := range f.Sites {
+				body = binary.AppendUvarint(body, uint64(s.Start-site)<<3|uint64(s.Kind))
+				body = binary.AppendUvarint(body, uint64(s.End-s.Start))
+				site = s.End
+				if s.Kind.HasPad() {
+					body = binary.AppendUvarint(body, uint64(s.Pad-f.Start))
+				}
+			}
+		}
+		stream = binary.AppendUvarint(stream, uint64(f.Start-at))
+		stream = binary.AppendUvarint(stream, uint64(f.End-f.Start))
+		stream = binary.AppendUvarint(stream, uint64(len(body)))
+		stream = append(stream, body...)
+		at = f.End
+	}
+	var b []byte
+	b = le.AppendUint64(b, uint64(base))
+	b = le.AppendUint32(b, uint32(len(t.Functions)))
+	b = le.AppendUint32(b, uint32(len(groups)/groupSize))
+	b = le.AppendUint32(b, uint32(len(t.Personalities)))
+	b = le.AppendUint32(b, uint32(len(stream)))
+	for _, p := range t.Personalities {
+		b = le.AppendUint64(b, uint64(p.Addr))
+		flags := uint64(0)
+		if p.Indirect {
+			flags |= personalityIndirect
+		}
+		b = le.AppendUint64(b, flags)
+	}
+	b = append(b, groups...)
+	return append(b, stream...), nil
+}
+
+func appendSLEB(b []byte, v int64) []byte {
+	for {
+		low := byte(v & 0x7f)
+		v >>= 7
+		if v == 0 && low&0x40 == 0 || v == -1 && low&0x40 != 0 {
+			return append(b, low)
+		}
+		b = append(b, low|0x80)
+	}
+}
+
+// Decode reads what Encode wrote. Names of personality routines are not in it.
+// Any bytes give a table that keeps what Table documents, or an error.
+func Decode(b []byte) (*Table, error) {
+	t := &Table{}
+	if len(b) == 0 {
+		return t, nil
+	}
+	bad := func(format string, args ...any) (*Table, error) {
+		return nil, fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(format, args...))
+	}
+	if len(b) < headerSize {
+		return bad("%d bytes", len(b))
+	}
+	le := binary.LittleEndian
+	base := Addr(le.Uint64(b))
+	functions, groups, personalities, size := uint64(le.Uint32(b[8:])), uint64(le.Uint32(b[12:])), uint64(le.Uint32(b[16:])), uint64(le.Uint32(b[20:]))
+	b = b[headerSize:]
+	if uint64(len(b)) != personalities*personalitySize+groups*groupSize+size || groups != (functions+perGroup-1)/perGroup || functions > size {
+		return bad("%d functions, %d groups, %d personalities and %d bytes in %d", functions, groups, personalities, size, len(b))
+	}
+	for range personalities {
+		t.Personalities = append(t.Personalities, Personality{Addr: Addr(le.Uint64(b)), Indirect: b[8]&personalityIndirect != 0})
+		b = b[personalitySize:]
+	}
+	index, stream := b[:groups*groupSize], b[groups*groupSize:]
+	r := reader{b: stream}
+	var at, lsda, end Addr
+	for i := range functions {
+		if i%perGroup == 0 {
+			g := index[i/perGroup*groupSize:]
+			if uint64(le.Uint32(g[4:])) != uint64(r.pos) {
+				return bad("group %d", i/perGroup)
+			}
+			at, lsda = base+Addr(le.Uint32(g)), base
+		}
+		f := Function{Personality: -1}
+		f.Start = at + Addr(r.uleb())
+		f.End = f.Start + Addr(r.uleb())
+		body := reader{b: r.bytes(r.uleb())}
+		if r.bad || f.Start < end || f.End <= f.Start {
+			return bad("function %d", i)
+		}
+		f.Personality = int(min(body.uleb(), personalities+1)) - 1
+		if f.Personality >= int(personalities) {
+			return bad("function %d: personality %d of %d", i, f.Personality, personalities)
+		}
+		if f.Personality >= 0 {
+			f.LSDA = lsda + Addr(body.sleb())
+			lsda = f.LSDA
+			for site := f.Start; !body.bad && body.pos < len(body.b); {
+				gap, n := body.uleb(), body.uleb()
+				s := Site{Start: site + Addr(gap>>3), Kind: Kind(gap & 7)}
+				s.End = s.Start + Addr(n)
+				if s.Kind.HasPad() {
+					s.Pad = f.Start + Addr(body.uleb())
+				}
+				if body.bad || s.Kind > Ask || s.Start < site || s.End <= s.Start || s.End > f.End ||
+					s.Kind.HasPad() && (s.Pad < f.Start || s.Pad >= f.End) {
+					return bad("function %d: site %d", i, len(f.Sites))
+				}
+				f.Sites = append(f.Sites, s)
+				site = s.End
+			}
+		}
+		if body.bad || body.pos != len(body.b) {
+			return bad("function %d", i)
+		}
+		t.Functions = append(t.Functions, f)
+		at, end = f.End, f.End
+	}
+	if r.pos != len(stream) {
+		return bad("%d bytes too many", len(stream)-r.pos)
+	}
+	return t, nil
+}
+
+// reader reads LEB128 numbers of at most 64 bits.
+type reader struct {
+	b   []byte
+	pos int
+	bad bool
+}
+
+func (r *reader) uleb() uint64 {
+	v, n := binary.Uvarint(r.b[r.pos:])
+	if n <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.pos += n
+	return v
+}
+
+func (r *reader) sleb() int64 {
+	var v int64
+	for shift := 0; shift < 64 && r.pos < len(r.b); shift += 7 {
+		c := r.b[r.pos]
+		r.pos++
+		v |= int64(c&0x7f) << shift
+		if c < 0x80 {
+			if shift < 57 && c&0x40 != 0 {
+				v |= -1 << (shift + 7)
+			}
+			return v
+		}
+	}
+	r.bad = true
+	return 0
+}
+
+func (r *reader) bytes(n uint64) []byte {
+	if r.bad || n > uint64(len(r.b)-r.pos) {
+		r.bad = true
+		return nil
+	}
+	b := r.b[r.pos : r.pos+int(n)]
+	r.pos += int(n)
+	return b
+}
