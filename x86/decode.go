@@ -1,0 +1,356 @@
+package x86
+
+import "encoding/binary"
+
+// state is what decoding needs besides the result.
+type state struct {
+	code []byte
+	in   *Inst
+	at   int // next byte
+	r, x, b,
+	rHi, vHi uint8 // register-number extensions
+	vvvv uint8
+}
+
+const maxLen = 15
+
+// Decode decodes the instruction that code begins with; more than 15 bytes are not looked at. It allocates nothing. With an
+// error *in holds nothing of use. A nil error with OpUnknown means that the length is right by the encoding's rules
+// and the effects are not known.
+func Decode(code []byte, in *Inst) error {
+	*in = Inst{OpSize: 4}
+	in.Mem.Base, in.Mem.Index = None, None
+	if len(code) > maxLen {
+		code = code[:maxLen]
+	}
+	s := state{code: code, in: in}
+	if err := s.prefixes(); err != nil {
+		return err
+	}
+	slot, err := s.opcode()
+	if err != nil {
+		return err
+	}
+	return s.body(slot)
+}
+
+func (s *state) prefixes() error {
+	in := s.in
+	for ; s.at < len(s.code); s.at++ {
+		var p Prefix
+		switch b := s.code[s.at]; b {
+		case 0xf0:
+			p = PrefixLock
+		case 0xf3:
+			p = PrefixF3
+			in.PP = 2
+		case 0xf2:
+			p = PrefixF2
+			in.PP = 3
+		case 0x66:
+			p = PrefixOpSize
+		case 0x67:
+			p = PrefixAddrSize
+		case 0x2e, 0x36, 0x26:
+			p = PrefixSeg
+		case 0x3e:
+			p = PrefixNotrack | PrefixSeg
+		case 0x64:
+			p = PrefixFS
+			in.Mem.Seg = 4
+		case 0x65:
+			p = PrefixGS
+			in.Mem.Seg = 5
+		default:
+			if b&0xf0 == 0x40 {
+				if in.Rex != 0 {
+					in.Prefix |= PrefixLateRex
+				}
+				in.Rex = b
+				continue
+			}
+			if in.PP == 0 && in.Prefix&PrefixOpSize != 0 {
+				in.PP = 1
+			}
+			if in.Rex != 0 {
+				s.r, s.x, s.b = in.Rex<<1&8, in.Rex<<2&8, in.Rex<<3&8
+				in.W = in.Rex&8 != 0
+			}
+			return nil
+		}
+		if in.Prefix&p&^PrefixSeg != 0 || in.Prefix&p == PrefixSeg && p == PrefixSeg {
+			in.Prefix |= PrefixDup
+		}
+		in.Prefix |= p
+		in.Prefixes++
+		if in.Rex != 0 {
+			in.Rex = 0
+			in.Prefix |= PrefixLateRex
+		}
+	}
+	return ErrTruncated
+}
+
+// opcode reads the opcode with its VEX, EVEX or XOP prefix and returns the index in spans.
+func (s *state) opcode() (int, error) {
+	in, c := s.in, s.code[s.at:]
+	op := c[0]
+	vector := func(n int, enc Enc) error {
+		if len(c) < n {
+			return ErrTruncated
+		}
+		if in.Rex != 0 || in.Prefix&(PrefixOpSize|PrefixF3|PrefixF2|PrefixLock) != 0 {
+			return ErrInvalid
+		}
+		in.Enc = enc
+		s.at += n
+		return nil
+	}
+	switch {
+	case op == 0x0f:
+		if len(c) < 2 {
+			return 0, ErrTruncated
+		}
+		in.Map, in.Opcode = 1, c[1]
+		s.at += 2
+		if c[1] == 0x38 || c[1] == 0x3a {
+			if len(c) < 3 {
+				return 0, ErrTruncated
+			}
+			in.Map, in.Opcode = 2+c[1]>>1&1, c[2]
+			s.at++
+		}
+		return int(in.Map)<<8 | int(in.Opcode), nil
+	case op == 0xc5:
+		if err := vector(3, EncVEX); err != nil {
+			return 0, err
+		}
+		v := c[1]
+		s.r, s.vvvv, in.L, in.PP = ^v>>4&8, ^v>>3&15, v>>2&1, v&3
+		in.Map, in.Opcode = 1, c[2]
+		return 4<<8 | int(c[2]), nil
+	case op == 0xc4 || op == 0x8f && len(c) > 1 && c[1]&31 >= 8:
+		enc, lo, hi, base := EncVEX, uint8(1), uint8(3), 3
+		if op == 0x8f {
+			enc, lo, hi, base = EncXOP, 8, 10, 5
+		}
+		if err := vector(4, enc); err != nil {
+			return 0, err
+		}
+		v, w := c[1], c[2]
+		s.r, s.x, s.b = ^v>>4&8, ^v>>3&8, ^v>>2&8
+		in.W, s.vvvv, in.L, in.PP = w&0x80 != 0, ^w>>3&15, w>>2&1, w&3
+		in.Map, in.Opcode = v&31, c[3]
+		if in.Map < lo || in.Map > hi {
+			return 0, ErrInvalid
+		}
+		return (base+int(in.Map))<<8 | int(c[3]), nil
+	case op == 0x62:
+		if err := vector(5, EncEVEX); err != nil {
+			return 0, err
+		}
+		v, w, x := c[1], c[2], c[3]
+		s.r, s.x, s.b = ^v>>4&8, ^v>>3&8, ^v>>2&8
+		s.rHi, s.vHi = ^v&0x10, ^x<<1&0x10
+		in.W, s.vvvv, in.PP = w&0x80 != 0, ^w>>3&15, w&3
+		in.L, in.Broadcast = x>>5&3, x&0x10 != 0
+		in.Map, in.Opcode = v&7, c[4]
+		if v&8 != 0 || w&4 == 0 || in.Map == 0 || in.Map == 4 || in.Map == 7 {
+			return 0, ErrInvalid
+		}
+		return (6+int(in.Map))<<8 | int(c[4]), nil
+	}
+	in.Opcode = op
+	s.at++
+	return int(op), nil
+}
+
+// body reads what follows the opcode.
+func (s *state) body(slot int) error {
+	in := s.in
+	if in.W {
+		in.OpSize = 8
+	} else if in.Prefix&PrefixOpSize != 0 {
+		in.OpSize = 2
+	}
+	sp := spans[slot]
+	if s.hasModRM() {
+		if s.at >= len(s.code) {
+			return ErrTruncated
+		}
+		in.HasModRM = true
+		in.ModRM = s.code[s.at]
+		s.at++
+	}
+	if in.Enc == EncLegacy && in.Map == 1 && in.Opcode >= 0x20 && in.Opcode <= 0x23 {
+		in.ModRM |= 0xc0 // moves of control and debug registers know no memory form
+	}
+	f := s.match(forms[sp.first : int(sp.first)+int(sp.n)])
+	if in.HasModRM && (in.ModRM < 0xc0) {
+		if err := s.memory(f); err != nil {
+			return err
+		}
+	}
+	if f == nil {
+		if in.Enc == EncLegacy && (in.Map == 0 || in.Map == 1 && sp.n == 0) {
+			return ErrInvalid
+		}
+		return s.unknown()
+	}
+	in.Op = f.op
+	if err := s.immediates(f); err != nil {
+		return err
+	}
+	in.Len = uint8(s.at)
+	s.operands(f)
+	s.effects(f)
+	return nil
+}
+
+// match picks the form that the prefixes and ModRM choose, nil if none does.
+func (s *state) match(fs []form) *form {
+	in := s.in
+	w := uint8(1)
+	if in.W {
+		w = 2
+	}
+	mod := uint8(2)
+	if in.ModRM >= 0xc0 {
+		mod = 1
+	}
+	l := uint8(1) << in.L
+	if in.Enc == EncEVEX && in.Broadcast && mod == 1 {
+		l = 7 // rounding in place of a length
+	}
+	for i := range fs {
+		f := &fs[i]
+		if f.pp&(1<<in.PP) == 0 || f.w&w == 0 || f.l&l == 0 {
+			continue
+		}
+		if in.HasModRM && (f.mod&mod == 0 || f.reg&(1<<(in.ModRM>>3&7)) == 0 || f.modrm != 0 && f.modrm != in.ModRM) {
+			continue
+		}
+		return f
+	}
+	return nil
+}
+
+// unknown gives an instruction without a form its length: VEX, EVEX and the three-byte maps are regular.
+func (s *state) unknown() error {
+	in := s.in
+	in.Op = OpUnknown
+	n := 0
+	switch {
+	case in.Enc == EncXOP && in.Map == 8, in.Enc != EncXOP && in.Map == 3:
+		n = 1
+	case in.Enc == EncXOP && in.Map == 10:
+		n = 4
+	case in.Map == 1 && hasImm0F(in.Opcode):
+		n = 1
+	}
+	s.at += n
+	if s.at > len(s.code) {
+		return ErrTruncated
+	}
+	in.ImmLen = uint8(n)
+	in.Len = uint8(s.at)
+	return nil
+}
+
+// hasImm0F reports whether the opcode takes a byte in map 0f whatever its prefixes.
+func hasImm0F(op byte) bool {
+	return op >= 0x70 && op <= 0x73 || op == 0xa4 || op == 0xac || op == 0xba || op == 0xc2 || op >= 0xc4 && op <= 0xc6
+}
+
+// memory reads SIB and displacement. f may be nil.
+func (s *state) memory(f *form) error {
+	in := s.in
+	m := &in.Mem
+	mod, rm := in.ModRM>>6, in.ModRM&7
+	m.Scale = 1
+	m.Addr32 = in.Prefix&PrefixAddrSize != 0
+	d := 0
+	switch {
+	case rm == 4:
+		if s.at >= len(s.code) {
+			return ErrTruncated
+		}
+		b := s.code[s.at]
+		s.at++
+		in.SIB = b
+		m.VSIB = f != nil && isVSIB(in)
+		if x := b>>3&7 | s.x; x != 4 || m.VSIB {
+			m.Index = Reg(x)
+			m.Scale = 1 << (b >> 6)
+			if m.VSIB {
+				m.Index = Reg(x | s.vHi)
+			}
+		}
+		if b&7 == 5 && mod == 0 {
+			d = 4
+		} else {
+			m.Base = Reg(b&7 | s.b)
+		}
+	case rm == 5 && mod == 0:
+		d = 4
+		m.Base = RIP
+	default:
+		m.Base = Reg(rm | s.b)
+	}
+	switch mod {
+	case 1:
+		d = 1
+	case 2:
+		d = 4
+	}
+	if s.at+d > len(s.code) {
+		return ErrTruncated
+	}
+	switch d {
+	case 1:
+		m.Disp = int64(int8(s.code[s.at]))
+		if in.Enc == EncEVEX && f != nil {
+			n := f.n
+			if in.Broadcast && f.nb != 0 {
+				n = f.nb
+			}
+			m.Disp *= int64(n)
+		}
+	case 4:
+		m.Disp = int64(int32(binary.LittleEndian.Uint32(s.code[s.at:])))
+	}
+	in.DispLen = uint8(d)
+	s.at += d
+	return nil
+}
+
+// isVSIB reports whether the index is a vector register: gathers and scatters.
+func isVSIB(in *Inst) bool {
+	if in.Map != 2 {
+		return false
+	}
+	op := in.Opcode
+	return in.Enc == EncVEX && op >= 0x90 && op <= 0x93 ||
+		in.Enc == EncEVEX && (op >= 0x90 && op <= 0x93 || op >= 0xa0 && op <= 0xa3 || op == 0xc6 || op == 0xc7)
+}
+
+func (s *state) hasModRM() bool {
+	in := s.in
+	switch {
+	case in.Enc == EncVEX:
+		return in.Map != 1 || in.Opcode != 0x77
+	case in.Enc != EncLegacy:
+		return true
+	case in.Map == 0:
+		return modRM0[in.Opcode>>6]>>(in.Opcode&63)&1 != 0
+	case in.Map == 1:
+		return modRM1[in.Opcode>>6]>>(in.Opcode&63)&1 != 0
+	}
+	return true
+}
+
+// The opcodes with a ModRM byte, a bit each (SDM Vol. 2 tables ).
+var (
+	modRM0 = [4]uint64{0xf0f0f0f0f0f0f0f, 0xa0c00000000, 0xffff, 0xc0c00000ff0f00f3}
+	modRM1 = [4]uint64{0xff0fffffa00f, 0xff7fffffffffffff, 0xfffff8f8ffff0000, 0xffffffffffff00ff}
+)

@@ -1,0 +1,269 @@
+package x86
+
+import "encoding/binary"
+
+// immediates reads the bytes behind ModRM and the displacement.
+func (s *state) immediates(f *form) error {
+	in := s.in
+	got := 0 // bytes of a register-and-immediate byte shared by two operands
+	for i := range f.args {
+		a := &f.args[i]
+		n := 0
+		switch a.kind {
+		case argNone:
+			return nil
+		case argImm, argImmU, argRel:
+			n = int(s.size(a.size))
+			if a.kind == argRel && n == 4 && in.OpSize == 2 {
+				return ErrInvalid // AMD's processors take two bytes, Intel's four
+			}
+		case argAbs:
+			n = 8
+			if in.Prefix&PrefixAddrSize != 0 {
+				n = 4
+			}
+		case argVec, argMask, argGPR:
+			if a.field != fieldImm {
+				continue
+			}
+			n = 1
+		default:
+			continue
+		}
+		if got > 0 && hasImmReg(f) {
+			continue
+		}
+		if s.at+n > len(s.code) {
+			return ErrTruncated
+		}
+		var v int64
+		b := s.code[s.at:]
+		switch n {
+		case 1:
+			v = int64(int8(b[0]))
+			if a.kind != argImm && a.kind != argRel {
+				v = int64(b[0])
+			}
+		case 2:
+			v = int64(int16(binary.LittleEndian.Uint16(b)))
+			if a.kind == argImmU {
+				v = int64(uint16(v))
+			}
+		case 4:
+			v = int64(int32(binary.LittleEndian.Uint32(b)))
+		case 8:
+			v = int64(binary.LittleEndian.Uint64(b))
+		}
+		s.at += n
+		in.ImmLen += uint8(n)
+		switch {
+		case a.kind == argAbs:
+			if n == 4 {
+				v = int64(uint32(v))
+			}
+			in.Mem.Disp, in.Mem.Scale = v, 1
+		case got > 0:
+			in.Imm2 = v
+		default:
+			in.Imm = v
+		}
+		if a.kind != argAbs {
+			got++
+		}
+	}
+	return nil
+}
+
+// hasImmReg reports whether one byte holds a register and an immediate.
+func hasImmReg(f *form) bool {
+	for i := range f.args {
+		if f.args[i].kind == argVec && f.args[i].field == fieldImm {
+			return true
+		}
+	}
+	return false
+}
+
+// size turns a table's size into bytes.
+func (s *state) size(n uint8) uint8 {
+	switch n {
+	case sizeV:
+		return s.in.OpSize
+	case sizeZ:
+		return min(s.in.OpSize, 4)
+	case sizeY:
+		if s.in.W {
+			return 8
+		}
+		return 4
+	case sizeL:
+		if s.in.Enc == EncEVEX && s.in.Broadcast && s.in.ModRM >= 0xc0 {
+			return 64
+		}
+		return 16 << s.in.L
+	case sizeCX:
+		if s.in.W {
+			return 16
+		}
+		return 8
+	case size512:
+		return 255
+	}
+	return n
+}
+
+// stackOp reports whether the operand size is 8 unless 66 makes it 2.
+func stackOp(op Op) bool {
+	switch op {
+	case OpPUSH, OpPOP, OpPUSHF, OpPOPF, OpENTER, OpLEAVE:
+		return true
+	}
+	return false
+}
+
+// operands fills in Args and the registers that they read and write.
+func (s *state) operands(f *form) {
+	in := s.in
+	if stackOp(f.op) {
+		in.OpSize = 8
+		if in.Prefix&PrefixOpSize != 0 && !in.W {
+			in.OpSize = 2
+		}
+	}
+	in.Reads |= in.Mem.Base.Mask()
+	if !in.Mem.VSIB {
+		in.Reads |= in.Mem.Index.Mask()
+	}
+	imms := 0
+	for i := range f.args {
+		a := &f.args[i]
+		if a.kind == argNone {
+			break
+		}
+		o := &in.Args[i]
+		in.NArgs++
+		o.Access = Access(f.acc >> (2 * i) & 3)
+		o.Size = s.size(a.size)
+		switch a.kind {
+		case argGPR, argRM, argFixed:
+			if a.kind == argRM && in.ModRM < 0xc0 {
+				if stackOp(f.op) {
+					o.Size = in.OpSize
+				}
+				s.mem(o)
+				continue
+			}
+			if stackOp(f.op) {
+				o.Size = in.OpSize
+			}
+			s.gpr(o, a)
+		case argMem:
+			s.mem(o)
+		case argAbs:
+			s.mem(o)
+		case argVec:
+			o.Kind, o.Reg = KVec, s.number(a.field)|s.high(a.field)
+		case argMMX:
+			o.Kind, o.Reg = KMMX, s.number(a.field)&7
+		case argMask:
+			o.Kind, o.Reg = KMask, s.number(a.field)&7
+		case argTile:
+			o.Kind, o.Reg = KTile, s.number(a.field)&7
+		case argBnd:
+			o.Kind, o.Reg = KBnd, s.number(a.field)&7
+		case argSeg:
+			o.Kind, o.Reg = KSeg, s.number(a.field)&7
+		case argSegFixed:
+			o.Kind, o.Reg = KSeg, uint8(a.field)
+		case argCtl:
+			o.Kind, o.Reg = KCtl, s.number(a.field)
+		case argDbg:
+			o.Kind, o.Reg = KDbg, s.number(a.field)
+		case argImm, argImmU:
+			o.Kind = KImm
+			if imms > 0 && !hasImmReg(f) {
+				o.Kind = KImm2
+			}
+			imms++
+		case argOne:
+			o.Kind = KImm
+			in.Imm = 1
+		case argRel:
+			o.Kind = KRel
+		}
+	}
+}
+
+// number is the register that a field holds.
+func (s *state) number(f field) uint8 {
+	in := s.in
+	switch f {
+	case fieldReg:
+		return in.ModRM>>3&7 | s.r
+	case fieldRM:
+		return in.ModRM&7 | s.b
+	case fieldV:
+		return s.vvvv
+	case fieldImm:
+		return uint8(in.Imm) >> 4 & 15
+	case fieldOp:
+		return in.Opcode&7 | s.b
+	}
+	return 0
+}
+
+// high is bit 4 of a vector register's number.
+func (s *state) high(f field) uint8 {
+	if s.in.Enc != EncEVEX {
+		return 0
+	}
+	switch f {
+	case fieldReg:
+		return s.rHi
+	case fieldRM:
+		return s.x << 1
+	case fieldV:
+		return s.vHi
+	}
+	return 0
+}
+
+func (s *state) gpr(o *Arg, a *argSpec) {
+	in := s.in
+	o.Kind = KGPR
+	if a.kind == argFixed {
+		o.Reg = uint8(a.field)
+	} else {
+		o.Reg = s.number(a.field) & 15
+		if o.Size == 1 && in.Rex == 0 && in.Enc == EncLegacy && o.Reg >= 4 && o.Reg < 8 {
+			o.Reg -= 4
+			o.High = true
+		}
+	}
+	m := uint16(1) << o.Reg
+	if o.Access&Read != 0 {
+		in.Reads |= m
+	}
+	if o.Access&Write != 0 {
+		in.Writes |= m
+		if o.Size < 4 {
+			in.Partial |= m
+		}
+	}
+}
+
+func (s *state) mem(o *Arg) {
+	in := s.in
+	o.Kind = KMem
+	if o.Size == 0 {
+		// lea, prefetch, xsave
+		in.MemWrite = o.Access&Write != 0
+		return
+	}
+	in.MemSize = uint16(o.Size)
+	if o.Size == 255 {
+		in.MemSize = 512
+	}
+	in.MemRead = o.Access&Read != 0
+	in.MemWrite = o.Access&Write != 0
+}

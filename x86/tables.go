@@ -1,0 +1,72 @@
+package x86
+
+// argSpec says how an operand is encoded.
+type argSpec struct {
+	kind  argKind
+	field field
+	size  uint8
+}
+
+type argKind uint8
+
+const (
+	argNone  argKind = iota
+	argGPR           // general register
+	argRM            // general register or memory
+	argFixed         // the general register with the number in field
+	argMem
+	argAbs // an address of 8 bytes
+	argVec
+	argMMX
+	argMask
+	argTile
+	argBnd
+	argSeg
+	argSegFixed
+	argCtl
+	argDbg
+	argImm  // sign-extended
+	argImmU // zero-extended
+	argOne  // 1, not encoded
+	argRel
+)
+
+type field uint8
+
+const (
+	fieldReg field = iota
+	fieldRM
+	fieldV    // VEX.vvvv
+	fieldImm  // the immediate's high bits
+	fieldZero // register 0
+	fieldOp   // the opcode's low bits
+)
+
+// Sizes that depend on the prefixes; others are bytes.
+const (
+	sizeV   = 200 + iota // operand size: 2, 4 or 8
+	sizeZ                // 2 or 4
+	sizeY                // 4 or 8
+	sizeL                // vector length
+	sizeCX               // 8 or 16, cmpxchg8b
+	size512              // fxsave
+)
+
+// form is one instruction form: which prefixes and ModRM bytes choose it, and what it does. pp, w, l, mod and reg are masks
+// of accepted values (mod: 1 register, 2 memory).
+type form struct {
+	op              Op
+	pp, w, l, mod   uint8
+	reg             uint8
+	modrm           uint8 // if not 0, exactly this byte
+	args            [5]argSpec
+	acc             uint16 // Access, two bits for each operand
+	read, write     uint16 // implicit registers, whole
+	readOp, writeOp uint16 // implicit registers, as wide as the operand
+	n, nb           uint8  // EVEX: factor of disp8 without and with broadcast
+}
+
+type span struct {
+	first uint16
+	n     uint8
+}
