@@ -1,3 +1,5 @@
+//go:build linux && amd64
+
 package main
 
 import (
@@ -37,6 +39,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	out := fs.StringP("output", "o", "", "write the program's output to this `FILE`")
 	list := fs.Int("list", 20, "name so many wrong instructions of an object")
 	asJSON := fs.Bool("json", false, "write the result as JSON, with all wrong instructions")
+	sums := fs.Bool("sum", false, "sum up the results of --json in the files that are the arguments")
 	same := fs.Bool("pin", true, "keep program and tracer on one processor, where a switch between them is fast")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
@@ -49,6 +52,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if fs.NArg() == 0 || opt.steps < 1 || opt.window < 1 {
 		fmt.Fprintln(stderr, "truth: want a program, and at least one step")
 		return 2
+	}
+	if *sums {
+		if err := sum(stdout, fs.Args(), *list); err != nil {
+			fmt.Fprintf(stderr, "truth: %v\n", err)
+			return 1
+		}
+		return 0
 	}
 	opt.source = fileTables()
 	if *out != "" {

@@ -1,8 +1,11 @@
+//go:build linux && amd64
+
 package main
 
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -35,6 +38,20 @@ func traced(t *testing.T, args ...string) report {
 	var r report
 	require.NoError(t, json.Unmarshal(out.Bytes(), &r))
 	return r
+}
+
+// TestSum adds a report to itself.
+func TestSum(t *testing.T) {
+	exe := compiled(t, "-O1", "wrong.c", "wrong.s")
+	var out, errs, sums bytes.Buffer
+	require.Zero(t, run([]string{"--json", "--in", "program", "--", exe}, &out, &errs), errs.String())
+	path := filepath.Join(t.TempDir(), "a.json")
+	require.NoError(t, os.WriteFile(path, out.Bytes(), 0o666))
+	require.Zero(t, run([]string{"--sum", path, path}, &sums, &errs), errs.String())
+	assert.Contains(t, sums.String(), "2 programs")
+	assert.Regexp(t, `wrong_cfa\+0x1\): wrong CFA, 6 steps: CFA -8 bytes`, sums.String())
+	require.Equal(t, 1, run([]string{"--sum", exe}, &sums, &errs))
+	require.Equal(t, 2, run(nil, &sums, &errs))
 }
 
 func (r *report) object(part string) objectReport {
@@ -78,8 +95,8 @@ func TestWrong(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]string{
-		"bad_cfa+0x0": "wrong CFA", "bad_cfa+0x2": "wrong CFA", "bad_cfa+0x5": "wrong CFA",
-		"bad_reg+0x0": "wrong register", "bad_reg+0x5": "wrong register", "bad_reg+0x9": "wrong register",
+		"wrong_cfa+0x1": "wrong CFA", "wrong_cfa+0x3": "wrong CFA", "wrong_cfa+0x6": "wrong CFA",
+		"wrong_register+0x1": "wrong register", "wrong_register+0x6": "wrong register", "wrong_register+0xa": "wrong register",
 	}, found)
 	assert.GreaterOrEqual(t, r.object("program").Tables[0].Steps["no row"], 6, "no_row is called three times; .init and .fini have no rows either")
 }

@@ -5,7 +5,7 @@
 wrong_cfa:			# a push without its row
 	.cfi_startproc
 	push	%rbx
-bad_cfa:	mov	%edi, %ebx
+	mov	%edi, %ebx
 	lea	(%rbx,%rbx), %eax
 	pop	%rbx
 	ret
@@ -19,7 +19,7 @@ wrong_register:			# r12 is said to lie where rbp does
 	push	%rbp
 	.cfi_adjust_cfa_offset 8
 	.cfi_offset 12, -16
-bad_reg: mov	$5, %ebp
+	mov	$5, %ebp
 	lea	(%rbp,%rbp), %eax
 	pop	%rbp
 	.cfi_adjust_cfa_offset -8
