@@ -76,10 +76,11 @@ func (k *kit) make() string {
 		{"gcc", "-O2", "-shared", "-fPIC", "-o", k.path("plugin.so"), "testdata/plugin.c"},
 		k.gcc("trust", "testdata/trust.c", k.path("libehunwind.a"), "-pthread"),
 		k.gcc("abandoned", "testdata/abandoned.c", k.path("libehunwind.a"), "-pthread"),
+		k.gcc("forks", "testdata/forks.c", k.path("libehunwind.a"), "-pthread", "-Wl,--wrap=dl_iterate_phdr"),
 		k.gcc("chain", "testdata/chain.c", k.path("libehunwind.a"), "-pthread"),
 		k.gcc("stacks-fp", append(inTestdata(programs["stacks"]), "-fno-omit-frame-pointer", k.path("libehunwind.so"))...),
 	}
-	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh"), k.path("plugin.so"), k.path("chain")}
+	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh"), k.path("plugin.so"), k.path("chain"), k.path("forks")}
 	for name, args := range programs {
 		steps = append(steps, k.gcc(name, append(inTestdata(args), k.path("libehunwind.so"))...))
 		build = append(build, k.path(name))
@@ -246,6 +247,17 @@ func TestChain(t *testing.T) {
 func TestAbandoned(t *testing.T) {
 	k := makeKit(t)
 	assert.Equal(t, "pages +0\n", k.mustRun(t, k.path("eh"), nil, k.path("abandoned"), k.path("plugin.so")))
+}
+
+// TestForks: a fork never waits for a refresh that it interrupts, nor does the child for one
+// that it has lost; and a refresh is not cut short by the end of its thread.
+func TestForks(t *testing.T) {
+	k := makeKit(t)
+	for _, scenario := range []string{"handler", "raw", "returns", "thread", "cancel"} {
+		out, err := k.run(t, k.path("eh"), nil, k.path("forks"), scenario)
+		assert.NoError(t, err, scenario)
+		assert.Equal(t, scenario+" failures=0\n", out)
+	}
 }
 
 // TestTrust tests the rules of what is believed.

@@ -52,10 +52,12 @@ struct ehu_elf {
 
 const char *ehu_getenv_(bool secure, const char *name);
 bool ehu_trusted_(const struct stat *st, uid_t self);
-int ehu_open_trusted_(const char *path, struct stat *st);
+int ehu_open_trusted_(const char *path, uid_t self, struct stat *st);
+bool ehu_secure_(void);
 size_t ehu_build_id_(const void *notes, size_t size, size_t align, uint8_t id[MAX_BUILD_ID]);
 struct ehu_elf *ehu_load_(int fd, const struct stat *st);
 void ehu_unload_(struct ehu_elf *elf);
+void ehu_abandon_elfs_(void);
 bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted);
 uint64_t ehu_xxh64_(const void *bytes, size_t n);
 bool ehu_same_content_(const struct ehu_content *c, uint64_t bias, const void *headers);
@@ -111,6 +113,9 @@ struct ehu_table {
 _Static_assert(offsetof(struct ehu_table, n) == TABLE_N && offsetof(struct ehu_table, object) == TABLE_OBJECT &&
                    offsetof(struct ehu_table, cache) == TABLE_CACHE,
                "chain.h");
+
+/* Tells whether a thread that held a lock is none of this process's: a child of fork has one thread. */
+bool ehu_gone_(uint32_t thread);
 
 void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *eh_elfs);
 
@@ -191,7 +196,6 @@ bool ehu_map_lines_(bool (*take)(const char *line, size_t len, void *arg), void 
 bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *arg);
 bool ehu_executable_(const struct ehu_table *t, uint64_t pc, struct ehu_mapping *m);
 void ehu_maps_init_(void);
-void ehu_maps_child_(void);
 void ehu_note_files_(struct ehu_table *t);
 const struct ehu_object *ehu_code_at_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code);
 

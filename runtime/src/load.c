@@ -215,6 +215,8 @@ static struct ehu_elf *new_elf(void)
     return elf;
 }
 
+void ehu_abandon_elfs_(void) { spare = NULL; }
+
 /* ehu_load_ maps an eh_elf. It returns null for a file that is none, or no good one. */
 struct ehu_elf *ehu_load_(int fd, const struct stat *st)
 {

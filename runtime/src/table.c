@@ -1,9 +1,12 @@
 /* The objects of the process: the table that walks see, made anew when objects come and go. */
+#include <errno.h>
 #include <limits.h>
 #include <link.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -25,18 +28,63 @@ struct ehu_loaded {
 _Atomic uintptr_t ehu_current_;
 
 /* What follows is the refresher's, under the lock. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool ready, secure;
+static _Atomic uint32_t holder; /* the lock: a thread id, or 0 */
+static bool ready, secure;      /* secure: see ehu_secure_ */
+static uid_t self;              /* whose files are believed, beside root's */
 static struct ehu_elf *elfs;       /* the mapped ones */
 static struct ehu_table *retired;  /* replaced, and perhaps still read */
 
-static void lock_it(void) { pthread_mutex_lock(&lock); }
-static void unlock_it(void) { pthread_mutex_unlock(&lock); }
+/*
+ * Nothing is locked at fork: a handler may fork that interrupted a refresh. So a child may
+ * find that the lock is held by a thread that it has not, and takes it from it. What that
+ * thread was about to change is left alone: of the lists new ones are begun, and what was in
+ * them stays mapped, as does the table that is there, since the child may yet return from the
+ * handler into that refresh. The table that walks see is whole at any time.
+ */
+static bool forsaken; /* the present table is not to be retired */
 
-static void in_child(void)
+static void abandon(void)
 {
-    ehu_maps_child_();
-    unlock_it();
+    forsaken = true;
+    elfs = NULL;
+    retired = NULL;
+    ehu_abandon_elfs_();
+}
+
+bool ehu_gone_(uint32_t thread)
+{
+    int saved = errno;
+    bool gone = syscall(SYS_tgkill, (long)getpid(), (long)thread, 0L) != 0 && errno == ESRCH;
+    errno = saved;
+    return gone;
+}
+
+/* lock_it returns false in a handler that interrupted the thread that holds the lock. */
+static bool lock_it(void)
+{
+    uint32_t me = (uint32_t)syscall(SYS_gettid);
+    for (;;) {
+        uint32_t by = 0;
+        if (atomic_compare_exchange_strong(&holder, &by, me))
+            return true;
+        if (by == me)
+            return false;
+        if (ehu_gone_(by)) {
+            if (atomic_compare_exchange_strong(&holder, &by, me)) {
+                abandon();
+                return true;
+            }
+            continue;
+        }
+        static const struct timespec look_again = {.tv_nsec = 10000000}; /* it may go while this waits */
+        syscall(SYS_futex, &holder, FUTEX_WAIT_PRIVATE, by, &look_again, NULL, 0);
+    }
+}
+
+static void unlock_it(void)
+{
+    atomic_store(&holder, 0);
+    syscall(SYS_futex, &holder, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 /* ---------------------------------------------------------------------- what is loaded */
@@ -168,7 +216,7 @@ static bool try_path(const char *path, void *arg)
 {
     struct search *s = arg;
     struct stat st;
-    int fd = ehu_open_trusted_(path, &st);
+    int fd = ehu_open_trusted_(path, self, &st);
     if (fd < 0)
         return false;
     struct ehu_elf *elf = elfs;
@@ -238,9 +286,10 @@ static void free_table(struct ehu_table *t)
         if (!elf || --elf->refs > 0)
             continue;
         struct ehu_elf **link = &elfs;
-        while (*link != elf)
+        while (*link && *link != elf)
             link = &(*link)->next;
-        *link = elf->next;
+        if (*link) /* else it is from before a fork: see abandon */
+            *link = elf->next;
         ehu_unload_(elf);
     }
     ehu_unmap_(t, t->size);
@@ -363,35 +412,43 @@ static int refresh(void)
         return -1;
     t->column = choose_column(old);
     atomic_store(&ehu_current_, (uintptr_t)t + t->column);
-    if (old) {
+    if (old && !forsaken) {
         old->next = retired;
         retired = old;
         reclaim();
     }
+    forsaken = false;
     ehu_count_(COUNT_REFRESHES);
     return 1;
 }
 
-/* get_ready comes before the first refresh, whichever function makes it: what may be believed depends on secure. */
+/* get_ready comes before a refresh, whichever function makes it: what may be believed depends on secure. */
 static void get_ready(void)
 {
+    secure = ehu_secure_();
+    self = secure ? 0 : geteuid();
     if (ready)
         return;
-    ready = true;
-    secure = getauxval(AT_SECURE) != 0;
     ehu_stack_init_();
     ehu_maps_init_();
+    ready = true;
     ehu_stats_init_(secure);
-    /* a child must not inherit the lock held by a thread that it has not */
-    pthread_atfork(lock_it, unlock_it, in_child);
 }
 
+/*
+ * A thread that is cancelled in here would leave the lock behind, and the program what it
+ * was loading: dlopen is no place where threads are cancelled, and files are opened here.
+ */
 int ehu_refresh(void)
 {
-    lock_it();
-    get_ready();
-    int changed = refresh();
-    unlock_it();
+    int state, changed = 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    if (lock_it()) {
+        get_ready();
+        changed = refresh();
+        unlock_it();
+    }
+    pthread_setcancelstate(state, NULL);
     return changed;
 }
 

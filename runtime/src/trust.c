@@ -1,12 +1,30 @@
 /* What may be believed: environment, files, identity notes. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "internal.h"
+
+/*
+ * ehu_secure_ tells whether the process has rights that who started it has not: those of a
+ * set-uid or set-gid program, of file capabilities, or put aside for later (a saved user).
+ * Neither that user's environment nor that user's files are believed then, whoever the
+ * effective user is.
+ */
+bool ehu_secure_(void)
+{
+    uid_t real, effective, saved;
+    gid_t group, effective_group, saved_group;
+    if (getauxval(AT_SECURE) != 0 || getresuid(&real, &effective, &saved) != 0 ||
+        getresgid(&group, &effective_group, &saved_group) != 0)
+        return true;
+    return real != effective || saved != effective || group != effective_group || saved_group != effective_group;
+}
 
 /*
  * In a set-uid program the environment is that of a user with fewer rights, who
@@ -18,23 +36,130 @@ const char *ehu_getenv_(bool secure, const char *name)
     return value && *value ? value : NULL;
 }
 
-/* ehu_trusted_ tells whether nobody but root and this user could have written a file. */
+/*
+ * ehu_trusted_ tells whether nobody but root and this user could have written a file, or put
+ * another in a folder, or made a link. Whoever may write to a sticky folder cannot touch what
+ * is another's in it.
+ */
 bool ehu_trusted_(const struct stat *st, uid_t self)
 {
-    return S_ISREG(st->st_mode) && (st->st_uid == 0 || st->st_uid == self) && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
+    if (st->st_uid != 0 && st->st_uid != self)
+        return false;
+    if (S_ISLNK(st->st_mode)) /* its mode says nothing */
+        return true;
+    if (S_ISDIR(st->st_mode) && (st->st_mode & S_ISVTX))
+        return true;
+    return (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode)) && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* ehu_open_trusted_ opens a file that ehu_trusted_ believes, else returns -1. */
-int ehu_open_trusted_(const char *path, struct stat *st)
+/* A path on the way from the root to a file, with what is left of it. */
+struct way {
+    uid_t self;
+    int folder;          /* opened with O_PATH; all above it are trusted */
+    char left[PATH_MAX]; /* to be walked from there */
+    int links;           /* followed so far */
+};
+
+enum { MAX_LINKS = 40 /* as path_resolution(7) */ };
+
+static bool fail(struct way *w)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* of a FIFO it must not wait for the writer */
-    if (fd < 0)
-        return -1;
-    if (fstat(fd, st) != 0 || !ehu_trusted_(st, geteuid())) {
-        close(fd);
-        return -1;
+    if (w->folder >= 0)
+        close(w->folder);
+    w->folder = -1;
+    return false;
+}
+
+/* enter goes to a folder or, if it is an absolute path, to the root. */
+static bool enter(struct way *w, const char *name)
+{
+    struct stat st;
+    int fd = openat(w->folder, name, O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
+    fail(w);
+    w->folder = fd;
+    return fd >= 0 && fstat(fd, &st) == 0 && ehu_trusted_(&st, w->self) ? true : fail(w);
+}
+
+/* follow puts where a link leads in front of what is left. link is opened with O_PATH. */
+static bool follow(struct way *w, int link, const char *rest)
+{
+    static char to[PATH_MAX]; /* under the lock of table.c, as is *w: they would be half of a small stack */
+    ssize_t n = readlinkat(link, "", to, sizeof to - 1);
+    size_t more = strlen(rest);
+    if (n <= 0 || ++w->links > MAX_LINKS || (size_t)n + 1 + more >= sizeof w->left)
+        return fail(w);
+    memmove(w->left + n + 1, rest, more + 1);
+    memcpy(w->left, to, (size_t)n);
+    w->left[n] = more > 0 ? '/' : 0;
+    return w->left[0] == '/' ? enter(w, "/") : true;
+}
+
+/* absolute has the way begin at the root, whatever the path. */
+static bool absolute(struct way *w, const char *path)
+{
+    size_t n = 0, more = strlen(path);
+    if (path[0] != '/') {
+        if (!getcwd(w->left, sizeof w->left) || w->left[0] != '/') /* "(unreachable)" in front of it */
+            return false;
+        n = strlen(w->left);
+        w->left[n++] = '/';
     }
-    return fd;
+    if (more >= sizeof w->left - n)
+        return false;
+    memcpy(w->left + n, path, more + 1);
+    return enter(w, "/");
+}
+
+/*
+ * ehu_open_trusted_ opens a regular file if nobody but root and self can have put it there:
+ * it, the folders above it and the links on the way are trusted. What was looked at is what
+ * is opened: it goes from folder to folder by descriptor and follows links itself. It returns
+ * -1 where there is none.
+ */
+int ehu_open_trusted_(const char *path, uid_t self, struct stat *st)
+{
+    static struct way w;
+    w.self = self;
+    w.folder = -1;
+    w.links = 0;
+    if (!absolute(&w, path))
+        return -1;
+    for (;;) {
+        char name[NAME_MAX + 1], *from = w.left + strspn(w.left, "/"), *rest = from + strcspn(from, "/");
+        size_t len = (size_t)(rest - from);
+        if (len == 0 || len > NAME_MAX) {
+            fail(&w);
+            return -1;
+        }
+        memcpy(name, from, len);
+        name[len] = 0;
+        bool last = *rest == 0;
+        rest += strspn(rest, "/");
+        int fd = openat(w.folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        bool good = fd >= 0 && fstat(fd, st) == 0 && ehu_trusted_(st, self);
+        if (good && S_ISLNK(st->st_mode)) {
+            good = follow(&w, fd, rest);
+        } else if (good && last) {
+            close(fd);
+            /* a FIFO in its place by now must not have it wait */
+            fd = openat(w.folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+            fail(&w);
+            if (fd >= 0 && fstat(fd, st) == 0 && S_ISREG(st->st_mode) && ehu_trusted_(st, self))
+                return fd;
+            good = false;
+        } else if (good) {
+            memmove(w.left, rest, strlen(rest) + 1);
+            close(w.folder);
+            w.folder = fd;
+            continue;
+        }
+        if (fd >= 0)
+            close(fd);
+        if (!good) {
+            fail(&w);
+            return -1;
+        }
+    }
 }
 
 static size_t align_up(size_t n, size_t align) { return (n + align - 1) & ~(align - 1); }

@@ -1,7 +1,9 @@
 /* The rules of what is believed, which a test cannot reach from outside in every environment. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../src/internal.h"
 
@@ -41,8 +43,23 @@ static void environment(const char *path, const char *cache, const char *home)
     setenv("HOME", home, 1);
 }
 
-int main(void)
+/* trust open UID PATH... says of each path whether it is opened for that user. */
+static int open_each(int argc, char **argv)
 {
+    for (int i = 3; i < argc; i++) {
+        struct stat st;
+        int fd = ehu_open_trusted_(argv[i], (uid_t)atoi(argv[2]), &st);
+        puts(fd < 0 ? "refused" : "opened");
+        if (fd >= 0 && close(fd) != 0)
+            return 2;
+    }
+    return open("/", O_RDONLY) != 3; /* no descriptor was left open */
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        return open_each(argc, argv);
     struct stat st = {.st_mode = S_IFREG | 0644, .st_uid = 1000};
     expect(ehu_trusted_(&st, 1000), "own file");
     expect(!ehu_trusted_(&st, 1001), "another user's file");
@@ -55,6 +72,18 @@ int main(void)
     expect(!ehu_trusted_(&st, 0), "writable by all");
     st.st_mode = S_IFIFO | 0600;
     expect(!ehu_trusted_(&st, 0), "a FIFO");
+    st.st_mode = S_IFDIR | 0755;
+    expect(ehu_trusted_(&st, 0), "a folder");
+    st.st_mode = S_IFDIR | 0777;
+    expect(!ehu_trusted_(&st, 0), "a folder that all may write to");
+    st.st_mode = S_IFDIR | S_ISVTX | 0777;
+    expect(ehu_trusted_(&st, 0), "a sticky folder");
+    st.st_mode = S_IFREG | S_ISVTX | 0777;
+    expect(!ehu_trusted_(&st, 0), "a sticky file");
+    st.st_mode = S_IFLNK | 0777;
+    expect(ehu_trusted_(&st, 0), "a link");
+    st.st_uid = 1000;
+    expect(!ehu_trusted_(&st, 0), "another's link");
 
     static const char *const by_xdg[] = {"/opt/lib/libx.so.1.eh_elf.so", "/a/libx.so.1.eh_elf.so", "b/libx.so.1.eh_elf.so",
         "/cache/ehasm/.build-id/ab/cd01.eh_elf.so", "/usr/lib/ehasm/.build-id/ab/cd01.eh_elf.so", NULL};
