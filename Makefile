@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: build test lint race fuzz corpus bench bench-perf deps runtime install clean sample clients
+.PHONY: build test lint race fuzz corpus bench bench-perf deps runtime install clean sample clients dist deb
 
 # Without cgo: a library in LD_PRELOAD is meant for the program that preload runs.
 build:
@@ -47,10 +47,15 @@ runtime:
 	$(MAKE) -C runtime
 
 PREFIX ?= /usr/local
-install: build
+install:
 	$(MAKE) -C runtime install PREFIX=$(PREFIX)
-	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 ehasm $(DESTDIR)$(PREFIX)/bin
+	scripts/stage.sh "$(DESTDIR)" $(PREFIX)
+
+# Release tarballs with checksums, and Debian packages; both reproducible.
+dist:
+	scripts/dist.sh
+deb:
+	scripts/deb.sh
 
 clean:
 	rm -rf ehasm build bench/out

@@ -1,0 +1,67 @@
+#!/bin/bash
+# Makes Debian packages in build/deb: ehasm, libehunwind, libehunwind-dev. Needs dpkg-deb,
+# gcc and Go. The same sources and compiler give the same bytes.
+set -eu -o pipefail
+cd "$(dirname "$0")/.."
+version=$(scripts/version.sh)
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}
+triplet=x86_64-linux-gnu
+out=${OUT:-$PWD/build/deb}
+rm -rf "$out"
+mkdir -p "$out"
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+
+# needs FILE...: the oldest glibc that has all versioned symbols of the files
+needs() {
+	echo "libc6 (>= $(objdump -T "$@" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1 | sed s/GLIBC_//))"
+}
+
+package() { # package NAME SECTION DEPENDS DESCRIPTION, of what lies below $stage/NAME
+	local dir=$stage/$1
+	mkdir -p "$dir/DEBIAN" "$dir/usr/share/doc/$1"
+	cp LICENSE "$dir/usr/share/doc/$1/copyright"
+	gzip -9nc CHANGELOG.md >"$dir/usr/share/doc/$1/changelog.gz"
+	{
+		echo "Package: $1"
+		echo "Version: $version"
+		echo "Architecture: amd64"
+		echo "Section: $2"
+		echo "Priority: optional"
+		echo "Maintainer: the ehasm authors"
+		echo "Installed-Size: $(du -sk --exclude=DEBIAN "$dir" | cut -f1)"
+		[ -z "$3" ] || echo "Depends: $3"
+		echo "Description: $4"
+	} >"$dir/DEBIAN/control"
+	(cd "$dir" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+	find "$dir" -type d -exec chmod 755 {} +
+	find "$dir" -type f -perm /111 -exec chmod 755 {} +
+	find "$dir" -type f ! -perm /111 -exec chmod 644 {} +
+	find "$dir" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
+	dpkg-deb --root-owner-group -Zxz --build "$dir" "$out/${1}_${version}_amd64.deb" >/dev/null
+}
+
+scripts/stage.sh "$stage/ehasm" /usr
+mkdir -p "$stage/ehasm/usr/share/zsh/vendor-completions" "$stage/ehasm/usr/share/doc/ehasm"
+mv "$stage/ehasm/usr/share/zsh/site-functions/_ehasm" "$stage/ehasm/usr/share/zsh/vendor-completions"
+rmdir "$stage/ehasm/usr/share/zsh/site-functions"
+cp -r README.md docs "$stage/ehasm/usr/share/doc/ehasm"
+
+# Paths of the build folder do not go into the libraries.
+make -s -C runtime OUT="$stage/build" PREFIX=/usr LIBDIR="lib/$triplet" CFLAGS="-O2 -g0 -ffile-prefix-map=$stage=." DESTDIR="$stage/all" install
+lib=usr/lib/$triplet
+mkdir -p "$stage/libehunwind/$lib" "$stage/libehunwind-dev/$lib/pkgconfig" "$stage/libehunwind-dev/usr"
+(cd "$stage/all/$lib" && for f in *.so.* *-preload.so; do strip --strip-unneeded -o "$stage/libehunwind/$lib/$f" "$f"; done)
+cp -a "$stage/all/$lib"/libehunwind.so "$stage/all/$lib"/libehunwind.a "$stage/libehunwind-dev/$lib"
+cp -a "$stage/all/$lib"/pkgconfig/ehunwind.pc "$stage/libehunwind-dev/$lib/pkgconfig"
+cp -a "$stage/all/usr/include" "$stage/libehunwind-dev/usr"
+
+package ehasm devel "" "compile unwind tables ahead of time into native code
+ Turns the .eh_frame of ELF programs into loadable x86-64 code that unwinds a
+ frame in a few nanoseconds; unwinds profiles with it, and checks tables."
+package libehunwind libs "$(needs "$stage/libehunwind/$lib"/*.so*)" "stacks of the calling process, taken with compiled unwind tables
+ The C library, and the library that 'ehasm preload' puts into programs."
+package libehunwind-dev libdevel "libehunwind (= $version)" "headers of libehunwind, and the library to link statically
+ eh_elf.h is the interface of compiled unwind tables, ehunwind.h that of the
+ unwinder of the calling process."
+(cd "$out" && sha256sum ./*.deb >SHA256SUMS && cat SHA256SUMS)

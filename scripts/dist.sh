@@ -1,0 +1,35 @@
+#!/bin/bash
+# Makes build/dist: the sources and a linux/amd64 build of the command, as tarballs, with
+# checksums. The same sources give the same bytes.
+set -eu -o pipefail
+cd "$(dirname "$0")/.."
+version=$(scripts/version.sh)
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}
+out=${OUT:-$PWD/build/dist}
+rm -rf "$out"
+mkdir -p "$out"
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+
+pack() { # pack NAME: the folder NAME of the stage, as NAME.tar.gz
+	find "$stage/$1" -type d -exec chmod 755 {} +
+	find "$stage/$1" -type f -perm /111 -exec chmod 755 {} +
+	find "$stage/$1" -type f ! -perm /111 -exec chmod 644 {} +
+	tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --format=gnu -cf - "$1" | gzip -9n >"$out/$1.tar.gz"
+}
+
+sources=ehasm-$version
+mkdir "$stage/$sources"
+if git rev-parse --git-dir >/dev/null 2>&1; then
+	git archive HEAD | tar -C "$stage/$sources" -xf -
+else
+	tar --exclude=./build --exclude=./ehasm -cf - . | tar -C "$stage/$sources" -xf -
+fi
+pack "$sources"
+
+binary=ehasm-$version-linux-amd64
+scripts/stage.sh "$stage/$binary" ""
+cp README.md CHANGELOG.md LICENSE "$stage/$binary"
+pack "$binary"
+
+(cd "$out" && sha256sum ./*.tar.gz >SHA256SUMS && cat SHA256SUMS)

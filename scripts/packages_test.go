@@ -1,0 +1,111 @@
+//go:build linux
+
+// Package scripts holds the tests of what scripts make.
+package scripts
+
+import (
+	"crypto/sha256"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDebianPackages makes the packages, installs them into a folder, uses them
+// there as root of the file system, and removes them.
+func TestDebianPackages(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("installing packages and chroot need root")
+	}
+	out, root := t.TempDir(), t.TempDir()
+	call(t, []string{"OUT=" + out}, "./deb.sh")
+	packages, err := filepath.Glob(filepath.Join(out, "*.deb"))
+	require.NoError(t, err)
+	require.Len(t, packages, 3)
+
+	// What dpkg knows of this machine satisfies the dependency on libc6.
+	admin := filepath.Join(root, "var/lib/dpkg")
+	for _, dir := range []string{"info", "updates", "triggers"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(admin, dir), 0o755))
+	}
+	status, err := exec.Command("dpkg-query", "-s", "libc6").Output()
+	require.NoError(t, err)
+	// Alone: nothing that libc6 itself depends on is in the folder.
+	var kept []string
+	for line := range strings.Lines(string(status)) {
+		if !strings.HasPrefix(line, "Depends:") {
+			kept = append(kept, line)
+		}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(admin, "status"), []byte(strings.Join(kept, "")+"\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(admin, "info/libc6:amd64.list"), nil, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(admin, "info/format"), []byte("1\n"), 0o644))
+	call(t, nil, "dpkg", append([]string{"--root=" + root, "--log=/dev/null", "-i"}, packages...)...)
+
+	version := strings.TrimSpace(call(t, nil, "./version.sh"))
+	assert.Contains(t, call(t, nil, "chroot", root, "/usr/bin/ehasm", "version"), "ehasm "+version)
+	for _, page := range []string{"ehasm.1.gz", "ehasm-build.1.gz", "ehasm-script.1.gz"} {
+		assert.FileExists(t, filepath.Join(root, "usr/share/man/man1", page))
+	}
+
+	// A program built with the development package, run with the libraries of the other.
+	env := []string{"PKG_CONFIG_SYSROOT_DIR=" + root, "PKG_CONFIG_LIBDIR=" + filepath.Join(root, "usr/lib/x86_64-linux-gnu/pkgconfig")}
+	assert.Equal(t, version, strings.TrimSpace(call(t, env, "pkg-config", "--modversion", "ehunwind")))
+	source := filepath.Join(t.TempDir(), "use.c")
+	require.NoError(t, os.WriteFile(source, []byte(`#include <ehunwind.h>
+int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0 : 1; } /* main, libc, _start */
+`), 0o644))
+	flags := strings.Fields(call(t, env, "pkg-config", "--cflags", "--libs", "ehunwind"))
+	call(t, nil, "gcc", append([]string{"-o", filepath.Join(root, "use"), source}, flags...)...)
+	for _, lib := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(lib)), 0o755))
+		content, err := os.ReadFile(lib)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(root, lib), content, 0o755))
+	}
+	cache := []string{"XDG_CACHE_HOME=/cache"}
+	call(t, cache, "chroot", root, "/usr/bin/ehasm", "build", "--cache", "--deps", "--quiet", "/use")
+	call(t, cache, "chroot", root, "/use")
+
+	call(t, nil, "dpkg", "--root="+root, "--log=/dev/null", "--purge", "ehasm", "libehunwind-dev", "libehunwind")
+	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		assert.False(t, strings.Contains(filepath.Base(path), "ehasm") || strings.Contains(filepath.Base(path), "ehunwind") ||
+			strings.Contains(filepath.Base(path), "eh_elf"), "left behind: %s", path)
+		return err
+	}))
+}
+
+// TestDistReproducible makes the tarballs in two folders and compares them.
+func TestDistReproducible(t *testing.T) {
+	sums := func() map[string][32]byte {
+		out := t.TempDir()
+		call(t, []string{"OUT=" + out, "SOURCE_DATE_EPOCH=1700000000"}, "./dist.sh")
+		found, err := filepath.Glob(filepath.Join(out, "*.tar.gz"))
+		require.NoError(t, err)
+		require.Len(t, found, 2)
+		m := map[string][32]byte{}
+		for _, path := range found {
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			m[filepath.Base(path)] = sha256.Sum256(content)
+		}
+		return m
+	}
+	assert.Equal(t, sums(), sums())
+}
+
+// call runs a command, which must succeed, and returns its standard output.
+func call(t *testing.T, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s %q: %s%s", name, args, out, stderr.String())
+	return string(out)
+}

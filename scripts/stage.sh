@@ -1,0 +1,17 @@
+#!/bin/bash
+# Lays the command, its man pages and completions below a folder: scripts/stage.sh DIR PREFIX
+set -eu -o pipefail
+cd "$(dirname "$0")/.."
+dir=$1$2
+mkdir -p "$dir/bin"
+CGO_ENABLED=0 GOOS=linux GOARCH=amd64 ${GO:-go} build -trimpath -buildvcs=false -ldflags='-s -w -buildid=' -o "$dir/bin/ehasm" ./cmd/ehasm
+ehasm=$dir/bin/ehasm
+mkdir -p "$dir/share/man/man1" "$dir/share/bash-completion/completions" "$dir/share/zsh/site-functions" "$dir/share/fish/vendor_completions.d"
+"$ehasm" man >"$dir/share/man/man1/ehasm.1"
+"$ehasm" help | sed -n '/^Verbs:/,/^$/s/^  \([a-z]*\) .*/\1/p' | while read -r verb; do
+	[ "$verb" = help ] || "$ehasm" man "$verb" >"$dir/share/man/man1/ehasm-$verb.1"
+done
+gzip -9nf "$dir"/share/man/man1/*.1
+"$ehasm" completion bash >"$dir/share/bash-completion/completions/ehasm"
+"$ehasm" completion zsh >"$dir/share/zsh/site-functions/_ehasm"
+"$ehasm" completion fish >"$dir/share/fish/vendor_completions.d/ehasm.fish"
