@@ -70,6 +70,7 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 	cache := []string{"XDG_CACHE_HOME=/cache"}
 	call(t, cache, "chroot", root, "/usr/bin/ehasm", "build", "--cache", "--deps", "--quiet", "/use")
 	call(t, cache, "chroot", root, "/use")
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "cache")))
 
 	call(t, nil, "dpkg", "--root="+root, "--log=/dev/null", "--purge", "ehasm", "libehunwind-dev", "libehunwind")
 	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
