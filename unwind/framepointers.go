@@ -42,8 +42,7 @@ func chainEnd(guessed bool, regs *abi.Regs, otherwise Cause) Cause {
 
 // guess steps over a frame by its frame pointer: rbp points to the caller's rbp,
 // above which is the return address (x86-64 psABI figure 3.3). It does so only
-// where both lie in the window above rsp, and the return address is mapped
-// executable.
+// where both lie in the window above rsp, and the return address may be one.
 func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory) bool {
 	const need = 1<<abi.RBP | 1<<abi.RSP
 	const word = 8
@@ -56,7 +55,7 @@ func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory) bool {
 		return false
 	}
 	pc, ok := mem.ReadWord(at + word)
-	if !ok || m.Find(pc-1) == nil {
+	if !ok || !m.returnsTo(pc) {
 		return false
 	}
 	*regs = abi.Regs{Valid: need | 1<<abi.RIP}

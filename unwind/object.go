@@ -148,6 +148,7 @@ type Object struct {
 	fileErr    error
 	plt        plt
 	sigreturns sigreturns
+	calls      calls
 
 	prepared sync.Once
 	code     atomic.Pointer[ehelf.Object] // nil: none, or not yet

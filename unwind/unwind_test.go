@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/arch/x86/x86asm"
 )
 
 var (
@@ -25,6 +26,7 @@ var (
 		{Name: "main", Addr: 0x401040, Size: 0x40},
 		{Name: "handler", Addr: 0x401100, Size: 0x40},
 		{Name: "assembler", Addr: 0x401140, Size: 0x40, Kind: unwindtest.ByRAX},
+		{Name: "vector", Addr: 0x401180, Size: 0x40, Kind: unwindtest.BelowRSP},
 	}}
 	lib = unwindtest.ELF{Entry: 0x3400, Off: 0x2000, VAddr: 0x3000, Size: 0x1000, BuildID: []byte("lib-build-id!"), Funcs: []unwindtest.Func{
 		{Name: "work", Addr: 0x3000, Size: 0x100},
@@ -98,7 +100,7 @@ func testWalk(t *testing.T, opt Options) {
 		{"stack copy too short", libBase + 0x3010, []uint64{0x401050}, []uint64{libBase + 0x3010, 0x401050}, Unreadable, "prog"},
 		{"no row", 0x401050, []uint64{0x401f00, 0}, []uint64{0x401050, 0x401f00}, NoInfo, "prog"},
 		{"entry without row", libBase + 0x3010, []uint64{libBase + 0x3410, 0}, []uint64{libBase + 0x3010, libBase + 0x3410}, Outermost, "lib.so"},
-		{"no mapping", 0x401050, []uint64{0xdead}, []uint64{0x401050, 0xdead}, NoMapping, ""},
+		{"no mapping", 0x401050, []uint64{0xdead}, []uint64{0x401050}, NoMapping, ""},
 		{"zero", 0x401050, []uint64{0}, []uint64{0x401050}, Outermost, ""},
 		{"anonymous", 0x401050, []uint64{0x10010}, []uint64{0x401050, 0x10010}, NoObject, "//anon"},
 		{"missing", 0x401050, []uint64{0x20010}, []uint64{0x401050, 0x20010}, NoObject, "x.so"},
@@ -124,7 +126,8 @@ func testWalk(t *testing.T, opt Options) {
 			binary.LittleEndian.PutUint64(mem.Bytes[16:], 0x7ffc0020)
 			n, cause, _ := walker.Walk(maps, regs, mem, pcs[:])
 			assert.Equal(t, []uint64{pc, 0x401044, 0x401010}, pcs[:n])
-			assert.Equal(t, Outermost, cause)
+			assert.Equal(t, OutermostGuessed, cause)
+			assert.Equal(t, []int{1}, walker.Guesses)
 			for _, rbp := range []uint64{0x7ffb0000, 0x7ffc0028, 0x7ffc0030, ^uint64(7), 0x7ffc0001} {
 				regs = start(pc)
 				regs.Reg[abi.RBP] = rbp
@@ -132,7 +135,7 @@ func testWalk(t *testing.T, opt Options) {
 				assert.Equal(t, 1, n, "rbp %#x", rbp)
 			}
 		}
-		for last, want := range map[uint64]Cause{0: Outermost, 1: NoInfo} { // at the end of a chain
+		for last, want := range map[uint64]Cause{0: OutermostGuessed, 1: NoInfo} { // at the end of a chain
 			var pcs [10]uint64
 			regs, mem := start(0x10010), stack(0x401f10)
 			regs.Reg[abi.RBP] = mem.Lo
@@ -148,7 +151,7 @@ func testWalk(t *testing.T, opt Options) {
 		for _, c := range []struct {
 			pointers FramePointers
 			ends     [2]Cause // in code without row, in anonymous memory
-		}{{Gaps, [2]Cause{Outermost, NoObject}}, {Never, [2]Cause{NoInfo, NoObject}}} {
+		}{{Gaps, [2]Cause{OutermostGuessed, NoObject}}, {Never, [2]Cause{NoInfo, NoObject}}} {
 			for i, pc := range []uint64{0x401f00, 0x10010} {
 				var pcs [10]uint64
 				regs, mem := start(pc), stack(0x401010)
@@ -176,7 +179,7 @@ func testWalk(t *testing.T, opt Options) {
 				_, cause, _ := w.Walk(ps.Process(1).Maps(), regs, mem, pcs[:])
 				want := NoObject
 				if pointers == Always || pointers == Gaps && hdr {
-					want = Outermost
+					want = OutermostGuessed
 				}
 				assert.Equal(t, want, cause, "%v, table: %v", pointers, hdr)
 			}
@@ -234,6 +237,93 @@ func testWalk(t *testing.T, opt Options) {
 	assert.False(t, libObject.SignalFrame(0x3010))
 	assert.False(t, libObject.SignalFrame(0x9999))
 	assert.False(t, anon.SignalFrame(1))
+}
+
+// TestInvented has what frame pointers lead to that are none, as rbp in assembler code
+// that uses it for something else.
+func TestInvented(t *testing.T) {
+	for name, opt := range map[string]Options{"compiled": {}, "on demand": onDemand(math.MaxInt64)} {
+		t.Run(name, func(t *testing.T) {
+			ps, objects, _ := world(t, opt)
+			ps.Map(1, 0x10000, 0x1000, 0x10000, objects.Object("//anon", nil))
+			maps := ps.Process(1).Maps()
+			const gap = 0x401f00 // code without a row
+			for _, c := range []struct {
+				name    string
+				words   []uint64 // from rsp = rbp on
+				want    []uint64
+				cause   Cause
+				guesses []int
+			}{
+				{"whole", []uint64{0, 0x401044, 0, 0x401010}, []uint64{gap, 0x401044, 0x401010}, OutermostGuessed, []int{1}},
+				{"not behind a call", []uint64{0, 0x401045, 0, 0x401010}, []uint64{gap}, NoInfo, nil},
+				{"in no mapping", []uint64{0, 0x99999, 0, 0x401010}, []uint64{gap}, NoInfo, nil},
+				{"small numbers", []uint64{0, 0x401044, 0, 2}, []uint64{gap}, NoInfo, nil},
+				{"then not behind a call", []uint64{0, 0x401044, 0, 0x401043, 0, 0x401010}, []uint64{gap}, NoInfo, nil},
+				{"much later", []uint64{0, 0x401044, 0, 0x401046, 0, 0x401043, 0, 0x401010}, []uint64{gap}, NoInfo, nil},
+				{"code without a file", []uint64{5, 0x10011, 0, 0x401010}, []uint64{gap, 0x10011}, NoObject, []int{1}},
+				{"to where a handler returns", []uint64{0, libBase + 0x3201, 0, 0x401041, 0, 0x401010},
+					[]uint64{gap, libBase + 0x3201, 0x401041, 0x401010}, OutermostGuessed, []int{1}},
+			} {
+				t.Run(c.name, func(t *testing.T) {
+					var mem ehelf.Memory
+					mem.Lo = 0x7ffc0000
+					for _, w := range c.words {
+						mem.Bytes = binary.LittleEndian.AppendUint64(mem.Bytes, w)
+					}
+					regs := start(gap)
+					regs.Reg[abi.RBP] = mem.Lo
+					var w Walker
+					var pcs [10]uint64
+					n, cause, _ := w.Walk(maps, regs, &mem, pcs[:])
+					assert.Equal(t, fmt.Sprintf("%#x", c.want), fmt.Sprintf("%#x", pcs[:n]))
+					assert.Equal(t, c.cause, cause, cause.String())
+					assert.Equal(t, len(c.guesses), len(w.Guesses))
+					assert.Equal(t, append([]int{}, c.guesses...), append([]int{}, w.Guesses...))
+					assert.EqualValues(t, len(c.guesses), w.Guessed)
+				})
+			}
+			t.Run("below rsp", func(t *testing.T) {
+				var w Walker
+				var pcs [10]uint64
+				n, cause, _ := w.Walk(maps, start(0x401184), stack(0x401044, 0x401010), pcs[:])
+				assert.Equal(t, 1, n)
+				assert.Equal(t, BelowStack, cause)
+				n, cause, _ = w.Walk(maps, start(0x401044), stack(0x401184), pcs[:])
+				assert.Equal(t, 2, n)
+				assert.Equal(t, Unreadable, cause, "a frame that has called has nothing there")
+			})
+		})
+	}
+}
+
+// TestEndsInCall compares with the decoder of golang.org/x/arch: each call it finds is
+// known, and what is before the length of one is not looked at.
+func TestEndsInCall(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	found := make(map[int]int)
+	for range 50_000 {
+		code := binary.LittleEndian.AppendUint64([]byte{0xff}, random.Uint64())
+		code[1] = code[1]&^0x38 | 2<<3 // most random bytes are no call
+		if random.IntN(8) == 0 {
+			code[0] = 0xe8
+		}
+		if random.IntN(2) == 0 {
+			code = append([]byte{0x40 | byte(random.IntN(16))}, code...)
+		}
+		insn, err := x86asm.Decode(code, 64)
+		if err != nil || insn.Op != x86asm.CALL {
+			continue
+		}
+		found[insn.Len]++
+		require.True(t, endsInCall(code[:insn.Len]), "% x", code[:insn.Len])
+	}
+	for length := 2; length <= 8; length++ {
+		assert.NotZero(t, found[length], "no call of %d bytes was drawn", length)
+	}
+	for _, none := range []string{"", "\xe8", "\x90\x90\x90\x90\x90\x90\x90\x90", "\xff\xe0", "\xff\x10\x90", "\x00\x00\xff\x25\x00\x00\x00\x00", "\x0f\x05"} {
+		assert.False(t, endsInCall([]byte(none)), "% x", none)
+	}
 }
 
 func TestResolve(t *testing.T) {

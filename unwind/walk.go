@@ -19,12 +19,19 @@ const (
 	Unreadable               // the return address is not in the memory that is given
 	BadRegister              // the row needs a register that is not known
 	NotCompiled              // the row has a rule that could not be compiled
+	// OutermostGuessed is Outermost by way of frames that were found by the frame
+	// pointer: some may be missing.
+	OutermostGuessed
+	// BelowStack is Unreadable where the innermost frame's row reads below rsp: the
+	// copy of a stack begins at rsp.
+	BelowStack
 	NumCauses
 )
 
 func (c Cause) String() string {
 	return [NumCauses]string{"no room for more frames", "outermost frame", "pc in no mapping", "object missing",
-		"no unwind information", "memory not readable", "register not known", "rule not compiled"}[c]
+		"no unwind information", "memory not readable", "register not known", "rule not compiled",
+		"outermost frame by guesses", "value below rsp not copied"}[c]
 }
 
 // Walk walks from the frame regs to its callers and writes their pcs, as they
@@ -35,12 +42,16 @@ func (c Cause) String() string {
 //
 // Where code without unwind information keeps a frame pointer, the walk goes
 // through it, if w.FramePointers says so: most such code is of the C run-time's
-// own files, or is compiled at run time.
+// own files, or is compiled at run time. w.Guesses says which frames it found so.
+//
+// All frames but the first lie in executable memory, and those from the first
+// guess on, where the object's file is there, behind a call or a signal frame.
 func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause, *Object) {
 	if len(pcs) == 0 {
 		return 0, Full, nil
 	}
 	first := *regs
+	w.Guesses = w.Guesses[:0]
 	v := w.view(m)
 	pcs[0] = regs.Reg[abi.RIP]
 	// Most stacks end here; the rest takes as long as some frames.
@@ -48,13 +59,20 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 	if regs.Status == abi.StatusOutermost {
 		return 1 + steps, Outermost, m.list[i].Object
 	}
-	guessed, stacks := w.Guessed, w.GuessedStacks
 	n, cause, object := w.walk(v, regs, mem, pcs, 1+steps, false)
-	if cause != BadRegister || n == 1 {
+	if cause == BadRegister && n > 1 {
+		*regs, w.Guesses = first, w.Guesses[:0]
+		n, cause, object = w.walk(v, regs, mem, pcs, 1, true)
+	}
+	if len(w.Guesses) == 0 {
 		return n, cause, object
 	}
-	*regs, w.Guessed, w.GuessedStacks = first, guessed, stacks
-	return w.walk(v, regs, mem, pcs, 1, true)
+	n, cause, object = w.settle(m, pcs[:n], cause, object)
+	if guessed := len(w.Guesses); guessed > 0 {
+		w.Guessed += uint64(guessed)
+		w.GuessedStacks++
+	}
+	return n, cause, object
 }
 
 // walk walks on from the last of n frames; with keep it leaves all registers as they
@@ -82,7 +100,7 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 			if regs.Reg[abi.RIP] == 0 && n > 1 {
 				return n - 1, Outermost, nil
 			}
-			return n, NoMapping, nil
+			return max(1, n-1), NoMapping, nil
 		}
 		mapping := &m.list[i]
 		object := mapping.Object
@@ -90,6 +108,9 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 		case abi.StatusOutermost:
 			return n, Outermost, object
 		case abi.StatusUnreadable:
+			if n == 1 && v.readsBelow(i, regs, mem) {
+				return n, BelowStack, object
+			}
 			return n, Unreadable, object
 		case abi.StatusBadRegister:
 			return n, BadRegister, object
@@ -131,10 +152,8 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 				return n, chainEnd(guessed == n, regs, NoObject), object
 			}
 		}
-		if w.Guessed++; guessed == 0 {
-			w.GuessedStacks++
-		}
 		pcs[n] = regs.Reg[abi.RIP]
+		w.Guesses = append(w.Guesses, n)
 		n++
 		guessed = n
 	}
@@ -145,7 +164,7 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 	case regs.Reg[abi.RIP] == 0 && n > 1:
 		return n - 1, Outermost, nil
 	}
-	return n, NoMapping, nil
+	return max(1, n-1), NoMapping, nil
 }
 
 // stepKeeping takes one step, after which caller-saved registers without a rule have

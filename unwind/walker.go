@@ -21,6 +21,10 @@ type Walker struct {
 	// stacks with such frames.
 	Guessed, GuessedStacks uint64
 
+	// Guesses is which of the frames of the last walk were found by the frame pointer,
+	// by their index, ascending. What follows them rests on them.
+	Guesses []int
+
 	// Met is called before the eh_elf of an object is asked for, maybe more than
 	// once; nil: nobody is to know.
 	Met func(*Object)

@@ -42,6 +42,7 @@ type batch struct {
 	bytes   []byte
 	words   []uint64
 	pcs     []uint64
+	guesses []int
 	out     []byte
 	done    chan struct{}
 }
@@ -68,6 +69,12 @@ func (b *batch) addPCs(p []uint64) []uint64 {
 	at := len(b.pcs)
 	b.pcs = append(b.pcs, p...)
 	return b.pcs[at:]
+}
+
+func (b *batch) addGuesses(p []int) []int {
+	at := len(b.guesses)
+	b.guesses = append(b.guesses, p...)
+	return b.guesses[at:]
 }
 
 // batchPool bounds how many batches there are. The one that was put back last, whose
@@ -103,7 +110,8 @@ func (p *batchPool) get() *batch {
 
 func (p *batchPool) put(b *batch) {
 	clear(b.samples)
-	b.samples, b.bytes, b.words, b.pcs, b.out = b.samples[:0], b.bytes[:0], b.words[:0], b.pcs[:0], b.out[:0]
+	b.samples, b.bytes, b.words, b.pcs = b.samples[:0], b.bytes[:0], b.words[:0], b.pcs[:0]
+	b.guesses, b.out = b.guesses[:0], b.out[:0]
 	p.mu.Lock()
 	p.free = append(p.free, b)
 	p.mu.Unlock()

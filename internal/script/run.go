@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/stackfmt"
@@ -115,7 +116,11 @@ func (run *runner) takeInfo() {
 
 // recording is what formats are told of it.
 func (run *runner) recording() *stackfmt.Recording {
-	rec := &stackfmt.Recording{Command: run.reader.Info().Cmdline, Objects: run.objects.All()}
+	info := run.reader.Info()
+	rec := &stackfmt.Recording{Command: info.Cmdline, Objects: run.objects.All()}
+	if info.LastSample > info.FirstSample {
+		rec.Duration = time.Duration(info.LastSample - info.FirstSample)
+	}
 	for _, e := range run.reader.Events() {
 		rec.Events = append(rec.Events, run.event(e))
 	}
@@ -130,6 +135,18 @@ func (run *runner) event(e *perfdata.Event) *stackfmt.Event {
 		t := e.SampleType
 		known = &stackfmt.Event{Name: name, TID: t&perfdata.SampleTID != 0, CPU: t&perfdata.SampleCPU != 0,
 			Time: t&perfdata.SampleTime != 0, Period: t&perfdata.SamplePeriod != 0, Callchain: t&perfdata.SampleCallchain != 0}
+		known.Every = e.PeriodOrFreq
+		const typeSoftware, taskClock, flagFreq = 1, 1, 1 << 10
+		clock := e.Type == typeSoftware && e.Config <= taskClock // their periods are times
+		if clock {
+			known.Kind, known.Unit = "cpu", "nanoseconds"
+		}
+		if e.Flags&flagFreq != 0 { // as often a second
+			known.Every = 0
+			if clock && e.PeriodOrFreq > 0 {
+				known.Every = uint64(time.Second) / e.PeriodOrFreq
+			}
+		}
 		run.events[e] = known
 	}
 	return known

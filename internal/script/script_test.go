@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/ehasm/ehasm/internal/stackfmt"
 	"github.com/ehasm/ehasm/internal/symbolize"
@@ -18,6 +19,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 	"github.com/ehasm/ehasm/unwind/unwindtest"
 
+	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -77,6 +79,15 @@ func (r *recording) start() {
 // sample adds one whose kernel part is chain, and whose stack is frames of two
 // words with these return addresses.
 func (r *recording) sample(pid int32, pc uint64, chain []uint64, returns ...uint64) {
+	r.sampleWith(pid, pc, 0, chain, returns)
+}
+
+// byFramePointer adds a sample whose rbp points to its first frame.
+func (r *recording) byFramePointer(pid int32, pc uint64, chain []uint64, returns ...uint64) {
+	r.sampleWith(pid, pc, stackTop, chain, returns)
+}
+
+func (r *recording) sampleWith(pid int32, pc, rbp uint64, chain, returns []uint64) {
 	var stack []byte
 	for _, ret := range returns {
 		stack = binary.LittleEndian.AppendUint64(append(stack, make([]byte, 8)...), ret)
@@ -84,7 +95,7 @@ func (r *recording) sample(pid int32, pc uint64, chain []uint64, returns ...uint
 	used := uint64(len(stack))
 	stack = append(stack, make([]byte, 64-len(stack))...)
 	regs := make([]uint64, 20)
-	regs[7], regs[8] = stackTop, pc
+	regs[6], regs[7], regs[8] = rbp, stackTop, pc
 	id := r.id(pid, pid)
 	r.Add(perfdatatest.Record(9, 2, pc, id.PID, id.TID, id.Time, uint64(250000), uint64(len(chain)), chain,
 		uint64(2), regs, uint64(64), stack, used))
@@ -203,12 +214,12 @@ func TestFoldedAndJSON(t *testing.T) {
 	got, _ := r.run(t, r.options("folded"))
 	assert.Equal(t, `:99;[truncated] 1
 other_one;[truncated] 1
-prog;[truncated];JIT:loop 1
+prog;[truncated];JIT:loop_[j] 1
 prog;[truncated];[gone.so];work 1
 prog;[truncated];main;work 1
 prog;_start;main 1
 prog;_start;main;restorer;ns::handler 1
-prog;_start;main;work;ext_read;do_syscall_64;vfs_read 1
+prog;_start;main;work;ext_read_[k];do_syscall_64_[k];vfs_read_[k] 1
 `, got)
 
 	opt := r.options("json")
@@ -231,6 +242,78 @@ prog;_start;main;work;ext_read;do_syscall_64;vfs_read 1
 	assert.Equal(t, "0x1104", s.Frames[0].IP)
 	require.NoError(t, json.Unmarshal([]byte(lines[0]), &s))
 	assert.True(t, s.Frames[0].Kernel)
+}
+
+// TestControlCharacters has names that any process can choose: no format writes what is
+// not printable, or a line that is not its own.
+func TestControlCharacters(t *testing.T) {
+	r := newRecording(t)
+	r.start()
+	r.Comm(r.id(10, 10), "e\x1b[2J\nprog;x\u009b\u202e\xff", false)
+	r.Mmap2(r.id(10, 10), 0x50000, 0x1000, 0, "/bin/x\n\tforged 1\x1b]0;title\a")
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "perf-10.map"), []byte("30000 100 j\x1b[1m\u2028it\r\n"), 0o600))
+	r.sample(10, libBase+0x3010, nil, 0x50010)
+	r.sample(10, 0x30010, nil, 0)
+	for format, want := range map[string][]string{
+		"perf": {`e\x1b[2J\nprog;x\u009b\u202e\xff    10 `, ` j\x1b[1m\u2028it+0x10 (`, ` [unknown] (/bin/x\n\tforged 1\x1b]0;title\a)`},
+		"folded": {`e\x1b[2J\nprog:x\u009b\u202e\xff;[truncated];[x\n\tforged 1\x1b]0:title\a];work 1`,
+			`e\x1b[2J\nprog:x\u009b\u202e\xff;[truncated];j\x1b[1m\u2028it_[j] 1`},
+		"json": {`{"comm":"e\u001b[2J\nprog;x\u009b\u202e\ufffd",`, `"sym":"j\u001b[1m\u2028it"`, `"dso":"/bin/x\n\tforged 1\u001b]0;title\u0007"`},
+		"svg":  nil,
+	} {
+		got, s := r.run(t, r.options(format))
+		lines := strings.Count(got, "\n")
+		assert.Equal(t, -1, strings.IndexFunc(got, func(c rune) bool { return c != '\n' && c != '\t' && !unicode.IsPrint(c) }), "%s: %q", format, got)
+		for _, text := range want {
+			assert.Contains(t, got, text)
+		}
+		switch format {
+		case "perf":
+			assert.Equal(t, 2*3+1, lines, got)
+		case "folded", "json":
+			assert.Equal(t, 2, lines, got)
+		}
+		var text bytes.Buffer
+		s.Text(&text)
+		assert.Equal(t, -1, strings.IndexFunc(text.String(), func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }), "%q", text.String())
+	}
+}
+
+// TestGuessed has a stack that is found by the frame pointer, through code without a row:
+// every format that can says so, and the summary does not count it as others.
+func TestGuessed(t *testing.T) {
+	r := newRecording(t)
+	r.start()
+	kernel := []uint64{perfdata.ContextKernel, 0xffffffff81001010}
+	r.sample(10, libBase+0x3010, nil, 0x401050, 0x401010)
+	r.byFramePointer(10, 0x401f00, kernel, 0x401050, 0x401010)
+	r.byFramePointer(10, 0x401f00, nil, 0x99999)
+	got, s := r.run(t, r.options("json"))
+	lines := strings.Split(got, "\n")
+	assert.NotContains(t, lines[0], "guessed")
+	assert.Contains(t, lines[1], `"end":"outermost frame by guesses"`)
+	assert.Contains(t, lines[1], `{"ip":"0x104f","sym":"main","off":15,"dso":"/bin/prog","guessed":true},{"ip":"0x100f","sym":"_start"`)
+	assert.Equal(t, 1, strings.Count(lines[1], "guessed\":"))
+	assert.NotContains(t, lines[2], "guessed", "a frame in no mapping is none")
+	assert.Contains(t, lines[2], `"end":"no unwind information"`)
+	assert.Equal(t, map[string]uint64{"outermost frame": 1, "outermost frame by guesses": 1, "no unwind information": 1}, s.Ends)
+	assert.EqualValues(t, 1, s.Guessed)
+	assert.EqualValues(t, 1, s.GuessedIn)
+
+	got, _ = r.run(t, r.options("pprof"))
+	p, err := profile.Parse(strings.NewReader(got))
+	require.NoError(t, err)
+	labels := make(map[string]int)
+	for _, s := range p.Sample {
+		labels[strings.Join(s.Label["guessed"], "")+"/"+strings.Join(s.Label["end"], "")]++
+	}
+	assert.Equal(t, map[string]int{"/": 1, "frame pointer/": 1, "/no unwind information": 1}, labels)
+
+	_, s = r.run(t, r.options("perf"))
+	var text bytes.Buffer
+	s.Text(&text)
+	assert.Contains(t, text.String(), "outermost frame by guesses")
+	assert.Contains(t, text.String(), "went by frame pointer            1   33.3%  (1 frames)\n")
 }
 
 // TestOrder wants the same output from any number of workers, over many batches.

@@ -102,7 +102,7 @@ func TestInlineAndLines(t *testing.T) {
 	opt = r.options("folded")
 	opt.Names.Inline = true
 	got, _ = r.run(t, opt)
-	assert.Contains(t, got, ";outer;middle;inner;work 1\n")
+	assert.Contains(t, got, ";outer;middle_[i];inner_[i];work 1\n")
 }
 
 // textFrame is a frame of the format json.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ehasm/ehasm/internal/stackfmt"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -97,7 +98,7 @@ func (s *Summary) Text(w io.Writer) {
 				ended += n
 			}
 		}
-		fmt.Fprintf(w, "  no eh_elf: %s (%d frames, in which %d stacks end)\n", o.Error, o.Frames, ended)
+		fmt.Fprintf(w, "  no eh_elf: %s (%d frames, in which %d stacks end)\n", stackfmt.Escape(o.Error), o.Frames, ended)
 	}
 	if n > most {
 		fmt.Fprintf(w, "  and %d more objects without an eh_elf\n", n-most)

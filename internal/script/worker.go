@@ -56,7 +56,7 @@ func (w *worker) do(b *batch) {
 				w.stack = append(w.stack, out.Leaf)
 			}
 		}
-		out.Frames = w.stack
+		out.Frames, out.Guessed = w.stack, s.walked.guesses
 		b.out = w.format.Add(b.out, &out)
 	}
 }
@@ -114,9 +114,10 @@ func (w *worker) collect(s *sample) {
 
 // walked is what became of a sample's user stack.
 type walked struct {
-	pcs    []uint64 // of batch.pcs
-	end    unwind.Cause
-	object *unwind.Object // in which it ended
+	pcs     []uint64 // of batch.pcs
+	guesses []int    // of batch.guesses: which pcs
+	end     unwind.Cause
+	object  *unwind.Object // in which it ended
 }
 
 // prefetched is how many bytes of the next stack are fetched while one is unwound;
@@ -141,6 +142,9 @@ func (w *worker) unwind(b *batch) {
 			n = 0 // a process that the recording does not know; perf leaves its frame out
 		}
 		s.walked = walked{pcs: b.addPCs(w.pcs[:n]), end: cause, object: object}
+		if n > 0 && len(w.walker.Guesses) > 0 {
+			s.walked.guesses = b.addGuesses(w.walker.Guesses)
+		}
 	}
 	w.unwindTime += time.Since(begin) - (w.walker.Loading - loading)
 }
@@ -158,6 +162,9 @@ func (w *worker) name(s *sample) {
 			w.endsIn[object] = in
 		}
 		in[w.end]++
+	}
+	for i := range s.walked.guesses { // behind what the kernel's part has
+		s.walked.guesses[i] += len(w.stack)
 	}
 	w.stack = w.names.Stack(w.stack, s.maps, s.pid, s.walked.pcs)
 }

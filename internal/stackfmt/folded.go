@@ -11,26 +11,20 @@ import (
 )
 
 // folded is a line per distinct stack, outermost frame first, and its count: what
-// stackcollapse-perf.pl makes.
-type folded struct {
-	clean   *strings.Replacer // takes out what has a meaning
-	workers []*foldedWorker
-}
+// stackcollapse-perf.pl --all makes.
+type folded struct{ workers []*foldedWorker }
 
 func foldedSpec() *Spec {
-	return &Spec{Name: "folded", Suffixes: []string{".folded"}, New: func(Options) Format {
-		return &folded{clean: strings.NewReplacer(";", ":", "\n", " ", "\t", " ")}
-	}}
+	return &Spec{Name: "folded", Suffixes: []string{".folded"}, New: func(Options) Format { return new(folded) }}
 }
 
 func (f *folded) Worker() Worker {
-	w := &foldedWorker{clean: f.clean, counts: make(map[string]uint64)}
+	w := &foldedWorker{counts: make(map[string]uint64)}
 	f.workers = append(f.workers, w)
 	return w
 }
 
 type foldedWorker struct {
-	clean  *strings.Replacer
 	counts map[string]uint64
 	buf    []byte
 }
@@ -44,16 +38,31 @@ func foldedName(f *Frame) string {
 	return "[" + strings.Trim(filepath.Base(f.DSO), "[]") + "]"
 }
 
+// clean takes out of a name what has a meaning in folded stacks.
+func clean(name string) string { return strings.ReplaceAll(Escape(name), ";", ":") }
+
+// annotation is what flamegraph.pl tells kernel code, code compiled at run time and
+// inlined functions by.
+func annotation(f *Frame) string {
+	switch {
+	case f.Kernel:
+		return "_[k]"
+	case strings.HasPrefix(filepath.Base(f.DSO), "perf-") && strings.HasSuffix(f.DSO, ".map"):
+		return "_[j]"
+	}
+	return ""
+}
+
 func (w *foldedWorker) Render(f *Frame) {
-	f.Text = []byte(w.clean.Replace(foldedName(f)))
+	f.Text = append([]byte(clean(foldedName(f))), annotation(f)...)
 	for _, in := range slices.Backward(f.Inlined) {
-		f.Text = append(append(f.Text, ';'), w.clean.Replace(in.Name)...)
+		f.Text = append(append(append(f.Text, ';'), clean(in.Name)...), "_[i]"...)
 	}
 }
 
 // Add counts the stack. One that ends before the outermost frame says so.
 func (w *foldedWorker) Add(b []byte, s *Sample) []byte {
-	k := append(w.buf[:0], strings.ReplaceAll(w.clean.Replace(s.Comm), " ", "_")...)
+	k := append(w.buf[:0], strings.ReplaceAll(clean(s.Comm), " ", "_")...)
 	if s.cut() {
 		k = append(k, ";[truncated]"...)
 	}

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // jsonLines is an object per sample, each on its line.
@@ -46,7 +49,24 @@ func appendJSONValue(b []byte, v any) []byte {
 	if err != nil {
 		return append(b, "null"...)
 	}
-	return append(b, text...)
+	// Control characters above ASCII are text to package json, and may be commands to a
+	// terminal.
+	for _, r := range string(text) {
+		if r >= 0x7f && !unicode.IsPrint(r) {
+			b = appendEscaped(b, r)
+		} else {
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return b
+}
+
+// appendEscaped writes a character as JSON escapes it: RFC 8259, section 7.
+func appendEscaped(b []byte, r rune) []byte {
+	if hi, lo := utf16.EncodeRune(r); hi != unicode.ReplacementChar {
+		return fmt.Appendf(b, `\u%04x\u%04x`, hi, lo)
+	}
+	return fmt.Appendf(b, `\u%04x`, r)
 }
 
 func (jsonLines) Add(b []byte, s *Sample) []byte {
@@ -65,11 +85,16 @@ func (jsonLines) Add(b []byte, s *Sample) []byte {
 		b = appendJSONValue(append(b, `,"end":`...), s.End.String())
 	}
 	b = append(b, `,"frames":[`...)
+	guessed := s.Guessed
 	for i, f := range s.Frames {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, f.Text...)
+		if len(guessed) > 0 && guessed[0] == i {
+			b = append(b[:len(b)-1], `,"guessed":true}`...) // the frame that others are inlined into comes last
+			guessed = guessed[1:]
+		}
 	}
 	return append(b, "]}\n"...)
 }

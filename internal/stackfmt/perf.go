@@ -39,11 +39,11 @@ func appendPerfName(b []byte, f *Frame, name, object string) []byte {
 	if name == "" {
 		b = append(b, " [unknown]"...)
 	} else {
-		b = append(append(b, ' '), name...)
+		b = append(append(b, ' '), Escape(name)...)
 		b = append(b, "+0x"...)
 		b = strconv.AppendUint(b, f.Offset, 16)
 	}
-	b = append(append(append(b, " ("...), object...), ')')
+	b = append(append(append(b, " ("...), Escape(object)...), ')')
 	return append(b, '\n')
 }
 
@@ -55,7 +55,7 @@ func (p *perfText) appendSource(b []byte, s Source) []byte {
 	if !p.opt.FullSourcePath {
 		s.File = filepath.Base(s.File)
 	}
-	return fmt.Appendf(b, "  %s:%d\n", s.File, s.Line)
+	return fmt.Appendf(b, "  %s:%d\n", Escape(s.File), s.Line)
 }
 
 func appendHex(b []byte, v uint64, width int) []byte {
@@ -81,13 +81,13 @@ func appendPadded(b []byte, v uint64, width int) []byte {
 // period, event, ip, sym, dso; what the event does not have is left out
 // (perf_sample__fprintf_start in tools/perf/builtin-script.c).
 func (p *perfText) Add(b []byte, s *Sample) []byte {
-	e := s.Event
+	e, comm := s.Event, Escape(s.Comm)
 	if !e.Callchain {
-		for range 16 - len(s.Comm) {
+		for range 16 - len(comm) {
 			b = append(b, ' ')
 		}
 	}
-	b = append(append(b, s.Comm...), ' ')
+	b = append(append(b, comm...), ' ')
 	if e.TID {
 		if s.TID < 0 {
 			b = fmt.Appendf(b, "%5d ", s.TID)
@@ -115,7 +115,7 @@ func (p *perfText) Add(b []byte, s *Sample) []byte {
 	for range s.Width - len(e.Name) {
 		b = append(b, ' ')
 	}
-	b = append(append(b, e.Name...), ": "...)
+	b = append(append(b, Escape(e.Name)...), ": "...)
 	if f := s.Leaf; f != nil {
 		b = append(b, ' ')
 		b = appendHex(b, s.PC, 16)

@@ -69,10 +69,20 @@ func (w *pprofWorker) Render(f *Frame) {
 	f.Text = binary.LittleEndian.AppendUint32(nil, w.pprof.number(f))
 }
 
-// Add adds the sample to its stack: comm, event and frames, innermost first.
+// Add adds the sample to its stack: labels, and frames, innermost first.
 func (w *pprofWorker) Add(b []byte, s *Sample) []byte {
-	k := append(append(w.buf[:0], s.Comm...), 0)
-	k = append(append(k, s.Event.Name...), 0)
+	k := appendLabel(w.buf[:0], "comm", s.Comm)
+	k = appendLabel(k, "event", s.Event.Name)
+	if len(s.Guessed) > 0 {
+		k = appendLabel(k, "guessed", "frame pointer")
+	}
+	if s.cut() {
+		k = appendLabel(k, "end", s.End.String())
+	}
+	for _, l := range s.Labels {
+		k = appendLabel(k, l.Key, l.Value)
+	}
+	k = append(k, 0)
 	for _, f := range s.Frames {
 		k = append(k, f.Text...)
 	}
@@ -85,6 +95,25 @@ func (w *pprofWorker) Add(b []byte, s *Sample) []byte {
 	c.samples += int64(s.count())
 	c.period += int64(s.Period)
 	return b
+}
+
+func appendLabel(k []byte, name, value string) []byte {
+	k = append(append(k, Escape(name)...), 0)
+	return append(append(k, Escape(value)...), 0)
+}
+
+// splitLabels reads what appendLabel wrote, up to an empty name.
+func splitLabels(k string) (labels map[string][]string, ids string) {
+	labels = make(map[string][]string)
+	for {
+		name, rest, _ := strings.Cut(k, "\x00")
+		if name == "" {
+			return labels, rest
+		}
+		value, rest, _ := strings.Cut(rest, "\x00")
+		labels[name] = append(labels[name], value)
+		k = rest
+	}
 }
 
 // profileBuilder puts a profile together: profile.proto of google/pprof.
@@ -112,18 +141,17 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 		opt: p.opt, places: p.list, locations: make([]*profile.Location, len(p.list)),
 		functions: make(map[functionKey]*profile.Function), mappings: make(map[string]*profile.Mapping),
 	}
-	unit, kind := "count", "period"
-	if len(r.Events) == 1 && strings.HasSuffix(r.Events[0].Name, "-clock") {
-		unit, kind = "nanoseconds", "cpu" // the period of cpu-clock and task-clock is a time
+	at := b.sampleTypes(r.Events)
+	if !r.Start.IsZero() {
+		b.p.TimeNanos = r.Start.UnixNano()
 	}
-	b.p.SampleType = []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: kind, Unit: unit}}
-	b.p.DefaultSampleType = kind
+	b.p.DurationNanos, b.p.Comments = r.Duration.Nanoseconds(), r.Comments
 	b.mappingsOf(r.Objects)
 	for _, k := range slices.Sorted(maps.Keys(all)) {
-		comm, rest, _ := strings.Cut(k, "\x00")
-		event, ids, _ := strings.Cut(rest, "\x00")
-		s := &profile.Sample{Value: []int64{all[k].samples, all[k].period},
-			Label: map[string][]string{"comm": {comm}, "event": {event}}}
+		labels, ids := splitLabels(k)
+		s := &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: labels}
+		first := at[labels["event"][0]]
+		s.Value[first], s.Value[first+1] = all[k].samples, all[k].period
 		for ; len(ids) >= 4; ids = ids[4:] {
 			s.Location = append(s.Location, b.location(binary.LittleEndian.Uint32([]byte(ids))))
 		}
@@ -133,6 +161,32 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 		return err
 	}
 	return b.p.Write(w)
+}
+
+// sampleTypes gives each event two values, the number of its samples and the sum of
+// their periods, and returns where the two of an event are, by its name.
+func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
+	at := make(map[string]int)
+	for _, e := range events {
+		if _, ok := at[Escape(e.Name)]; ok {
+			continue
+		}
+		at[Escape(e.Name)] = len(b.p.SampleType)
+		samples, kind := "samples", e.kind()
+		if len(events) > 1 { // each type is there once
+			samples, kind = "samples of "+e.Name, e.Name
+		}
+		b.p.SampleType = append(b.p.SampleType, &profile.ValueType{Type: Escape(samples), Unit: "count"},
+			&profile.ValueType{Type: Escape(kind), Unit: e.unit()})
+	}
+	if len(events) == 0 { // there are no samples either
+		b.p.SampleType = []*profile.ValueType{{Type: "samples", Unit: "count"}}
+		return at
+	}
+	b.p.DefaultSampleType = b.p.SampleType[1].Type
+	b.p.PeriodType = &profile.ValueType{Type: b.p.SampleType[1].Type, Unit: b.p.SampleType[1].Unit}
+	b.p.Period = int64(events[0].Every)
+	return at
 }
 
 func (b *profileBuilder) location(id uint32) *profile.Location {
@@ -155,7 +209,7 @@ func (b *profileBuilder) line(dso, name string, s Source) profile.Line {
 	k := functionKey{dso, name, s.File}
 	fn := b.functions[k]
 	if fn == nil {
-		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: name, SystemName: name, Filename: s.File}
+		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: Escape(name), SystemName: Escape(name), Filename: Escape(s.File)}
 		b.functions[k] = fn
 		b.p.Function = append(b.p.Function, fn)
 	}
@@ -179,7 +233,7 @@ func (b *profileBuilder) mappingsOf(objects []*unwind.Object) {
 func (b *profileBuilder) mapping(f *Frame) *profile.Mapping {
 	m := b.mappings[f.DSO]
 	if m == nil {
-		m = &profile.Mapping{ID: uint64(len(b.p.Mapping) + 1), Limit: ^uint64(0), File: f.DSO, HasFunctions: true,
+		m = &profile.Mapping{ID: uint64(len(b.p.Mapping) + 1), Limit: ^uint64(0), File: Escape(f.DSO), HasFunctions: true,
 			HasInlineFrames: b.opt.Inline, HasFilenames: b.opt.Lines, HasLineNumbers: b.opt.Lines}
 		if f.Object != nil {
 			m.BuildID = hex.EncodeToString(f.Object.BuildID())

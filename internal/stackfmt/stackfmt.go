@@ -14,10 +14,12 @@
 package stackfmt
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -52,7 +54,22 @@ type Frame struct {
 type Event struct {
 	Name                              string
 	TID, CPU, Time, Period, Callchain bool
+
+	// Kind and Unit say what periods count, as pprof has it: "cpu" and "nanoseconds"
+	// for clocks; else "" for the name without modifiers, and for "count".
+	Kind, Unit string
+	Every      uint64 // the period that was asked for; 0: it varies
 }
+
+func (e *Event) kind() string {
+	if e.Kind != "" {
+		return e.Kind
+	}
+	name, _, _ := strings.Cut(e.Name, ":")
+	return name
+}
+
+func (e *Event) unit() string { return cmp.Or(e.Unit, "count") }
 
 // Sample is a stack, or several that are equal.
 type Sample struct {
@@ -65,26 +82,36 @@ type Sample struct {
 	Event    *Event
 	Width    int      // of the longest event name
 	Frames   []*Frame // innermost first
+	Guessed  []int    // which of Frames were found by the frame pointer, ascending
 	Leaf     *Frame   // of PC, for an event without call chain; else nil
 	PC       uint64   // run-time
+	Labels   []Label  // more labels, for the format pprof
 	// End is why the user part of the stack ends; NoUserStack: there was nothing to
 	// unwind.
 	End unwind.Cause
 }
 
+// Label is a name with a value.
+type Label struct{ Key, Value string }
+
 // NoUserStack is the End of samples that have no user stack to unwind.
 const NoUserStack = unwind.NumCauses
 
 // cut reports whether the stack's outermost frames are not known.
-func (s *Sample) cut() bool { return s.End != NoUserStack && s.End != unwind.Outermost }
+func (s *Sample) cut() bool {
+	return s.End != NoUserStack && s.End != unwind.Outermost && s.End != unwind.OutermostGuessed
+}
 
 func (s *Sample) count() uint64 { return max(s.Count, 1) }
 
 // Recording is what Finish is told of all samples.
 type Recording struct {
-	Command []string // that was recorded; may be nil
-	Events  []*Event
-	Objects []*unwind.Object // in the order in which they were mapped
+	Command  []string // that was recorded; may be nil
+	Events   []*Event
+	Objects  []*unwind.Object // in the order in which they were mapped
+	Start    time.Time        // zero: unknown
+	Duration time.Duration    // 0: unknown
+	Comments []string         // for the format pprof
 }
 
 // Worker takes samples in one goroutine.

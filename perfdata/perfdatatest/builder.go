@@ -11,6 +11,10 @@ import (
 // Attr is an event to put into a file.
 type Attr struct {
 	Name       string
+	Hardware   bool // of PERF_TYPE_HARDWARE, else of PERF_TYPE_SOFTWARE
+	Config     uint64
+	Rate       uint64 // sample_period, or with flag 1<<10 of Flags sample_freq
+	Flags      uint64 // more bits of struct perf_event_attr behind read_format
 	SampleType uint64
 	ReadFormat uint64
 	BranchType uint64
@@ -28,11 +32,15 @@ const (
 func (a *Attr) bytes() []byte {
 	b := make([]byte, attrSize)
 	le := binary.LittleEndian
-	le.PutUint32(b[0:], 1)
+	if !a.Hardware {
+		le.PutUint32(b[0:], 1)
+	}
 	le.PutUint32(b[4:], attrSize)
+	le.PutUint64(b[8:], a.Config)
+	le.PutUint64(b[16:], a.Rate)
 	le.PutUint64(b[24:], a.SampleType)
 	le.PutUint64(b[32:], a.ReadFormat)
-	le.PutUint64(b[40:], flagSampleIDAll)
+	le.PutUint64(b[40:], flagSampleIDAll|a.Flags)
 	le.PutUint64(b[72:], a.BranchType)
 	le.PutUint64(b[80:], a.RegsUser)
 	le.PutUint32(b[88:], a.StackUser)

@@ -22,6 +22,7 @@ const (
 	Signal                // the same, as a signal frame
 	Outermost             // the return address is undefined
 	ByRAX                 // as Plain, but rax points to the two words
+	BelowRSP              // as Plain, but the word below rsp points to the two words
 )
 
 // Func is a function [Addr, Addr+Size), link-time addresses.
@@ -81,12 +82,16 @@ func (e *ELF) ehFrame() []byte {
 		if f.Kind == ByRAX {
 			insts = []byte{0x0c, 0, 16} // DW_CFA_def_cfa
 		}
+		if f.Kind == BelowRSP {
+			insts = []byte{0x0f, 5, 0x77, 0x78, 0x06, 0x23, 16} // DW_CFA_def_cfa_expression: breg7 -8, deref, plus_uconst 16
+		}
 		entry(pack(uint32(len(out)+4-cie), f.Addr, f.Size, uint8(0), insts))
 	}
 	return append(out, 0, 0, 0, 0)
 }
 
-// Bytes returns the file.
+// Bytes returns the file. Its code is call *%rax throughout, so that each even address
+// lies behind a call, and no odd one does.
 func (e *ELF) Bytes() []byte {
 	const ehdr, phdr, shdr = 64, 56, 64
 	names := "\x00.eh_frame\x00.shstrtab\x00.symtab\x00.strtab\x00.text\x00.eh_frame_hdr\x00"
@@ -133,7 +138,7 @@ func (e *ELF) Bytes() []byte {
 		section(43, 1, 2, frameAt, frameAt, 0, 0, 0, 0)
 	}
 	out = append(out, make([]byte, e.Off-uint64(len(out)))...)
-	return append(out, bytes.Repeat([]byte{0x90}, int(e.Size))...)
+	return append(out, bytes.Repeat([]byte{0xff, 0xd0}, int(e.Size)/2)...)
 }
 
 // Compile makes an eh_elf.
