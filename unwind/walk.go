@@ -11,27 +11,26 @@ type Cause uint8
 // The causes. The statuses of eh_elfs keep their meaning; "no information" is
 // told apart by what there is none for.
 const (
-	Full        Cause = iota // no room for more frames
-	Outermost                // the end of the stack
-	NoMapping                // nothing executable is mapped at the pc
-	NoObject                 // the object's file is missing, replaced or cannot be compiled, or there is none
-	NoInfo                   // the object has no row for the pc
-	Unreadable               // the return address is not in the memory that is given
-	BadRegister              // the row needs a register that is not known
-	NotCompiled              // the row has a rule that could not be compiled
+	Full      Cause = iota // no room for more frames
+	Outermost              // the end of the stack
 	// OutermostGuessed is Outermost by way of frames that were found by the frame
 	// pointer: some may be missing.
 	OutermostGuessed
+	NoMapping  // nothing executable is mapped at the pc
+	NoObject   // the object's file is missing, replaced or cannot be compiled, or there is none
+	NoInfo     // the object has no row for the pc
+	Unreadable // the return address is not in the memory that is given
 	// BelowStack is Unreadable where the innermost frame's row reads below rsp: the
 	// copy of a stack begins at rsp.
 	BelowStack
+	BadRegister // the row needs a register that is not known
+	NotCompiled // the row has a rule that could not be compiled
 	NumCauses
 )
 
 func (c Cause) String() string {
-	return [NumCauses]string{"no room for more frames", "outermost frame", "pc in no mapping", "object missing",
-		"no unwind information", "memory not readable", "register not known", "rule not compiled",
-		"outermost frame by guesses", "value below rsp not copied"}[c]
+	return [NumCauses]string{"no room for more frames", "outermost frame", "outermost frame by guesses", "pc in no mapping", "object missing",
+		"no unwind information", "memory not readable", "value below rsp not copied", "register not known", "rule not compiled"}[c]
 }
 
 // Walk walks from the frame regs to its callers and writes their pcs, as they

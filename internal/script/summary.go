@@ -74,14 +74,14 @@ func (s *Summary) Text(w io.Writer) {
 	fmt.Fprintf(w, "; %d stacks unwound\n", s.Unwound)
 	for c := range unwind.NumCauses {
 		if n := s.Ends[c.String()]; n > 0 {
-			fmt.Fprintf(w, "  %-24s %9d  %5.1f%%\n", c.String(), n, 100*float64(n)/float64(s.Unwound))
+			fmt.Fprintf(w, "  %-28s %9d  %5.1f%%\n", c.String(), n, 100*float64(n)/float64(s.Unwound))
 		}
 	}
 	if s.Guessed > 0 {
-		fmt.Fprintf(w, "  %-24s %9d  %5.1f%%  (%d frames)\n", "went by frame pointer", s.GuessedIn, 100*float64(s.GuessedIn)/float64(s.Unwound), s.Guessed)
+		fmt.Fprintf(w, "  %-28s %9d  %5.1f%%  (%d frames)\n", "went by frame pointer", s.GuessedIn, 100*float64(s.GuessedIn)/float64(s.Unwound), s.Guessed)
 	}
 	if s.Compat > 0 {
-		fmt.Fprintf(w, "  %-24s %9d\n", "32-bit code", s.Compat)
+		fmt.Fprintf(w, "  %-28s %9d\n", "32-bit code", s.Compat)
 	}
 	const most = 20
 	n := 0

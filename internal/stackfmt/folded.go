@@ -47,7 +47,7 @@ func annotation(f *Frame) string {
 	switch {
 	case f.Kernel:
 		return "_[k]"
-	case strings.HasPrefix(filepath.Base(f.DSO), "perf-") && strings.HasSuffix(f.DSO, ".map"):
+	case f.JIT:
 		return "_[j]"
 	}
 	return ""

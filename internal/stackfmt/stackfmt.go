@@ -43,6 +43,7 @@ type Frame struct {
 	Offset uint64 // from the start of the function
 	DSO    string
 	Kernel bool
+	JIT    bool           // of no file: compiled at run time
 	Object *unwind.Object // nil for the kernel's, and where nothing is mapped
 	Source
 	Inlined []Inlined // at this address, innermost first

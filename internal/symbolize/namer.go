@@ -120,7 +120,7 @@ const memfdPrefix = "/memfd:"
 // anonymous names code that was made at run time. Its object is called as it is mapped
 // where that is a name, else after the map that names its functions.
 func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Frame {
-	f.DSO = f.Object.Name
+	f.DSO, f.JIT = f.Object.Name, true
 	if len(n.opt.MapDirs) == 0 {
 		return f
 	}
