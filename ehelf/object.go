@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/trust"
 )
 
 var (
@@ -41,12 +42,20 @@ type Object struct {
 	chain   uintptr // run-time address of abi.SymbolChain; 0: none
 }
 
-// Open loads the eh_elf in the file path.
-func Open(path string) (*Object, error) {
+// Open loads the eh_elf in the file path. Its code will be run: whoever can write the
+// file decides what it does. Where the caller has not made sure of that, OpenTrusted does.
+func Open(path string) (*Object, error) { return open(path, os.Open) }
+
+// OpenTrusted loads the eh_elf in the file path if only root and the effective user can have
+// written it: the file, each folder above it and each symbolic link on the way is theirs, and
+// neither file nor folders may be written by others, sticky folders apart.
+func OpenTrusted(path string) (*Object, error) { return open(path, trust.Open) }
+
+func open(path string, openFile func(string) (*os.File, error)) (*Object, error) {
 	if !supportedHost {
 		return nil, ErrUnsupportedHost
 	}
-	image, err := readFile(path)
+	image, err := readFile(path, openFile)
 	if err != nil {
 		return nil, err
 	}
@@ -58,21 +67,25 @@ func Open(path string) (*Object, error) {
 }
 
 // readFile reads a regular file of bounded size.
-func readFile(path string) ([]byte, error) {
+func readFile(path string, open func(string) (*os.File, error)) ([]byte, error) {
 	st, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return nil, err
 	case !st.Mode().IsRegular(): // opening a FIFO would wait for its writer
 		return nil, fmt.Errorf("%s: %w: not a regular file", path, ErrNotEhElf)
-	case st.Size() > maxFileSize:
-		return nil, fmt.Errorf("%s: %w: %d bytes", path, ErrNotEhElf, st.Size())
 	}
-	f, err := os.Open(path)
+	f, err := open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if st, err = f.Stat(); err != nil {
+		return nil, err
+	}
+	if st.Size() > maxFileSize {
+		return nil, fmt.Errorf("%s: %w: %d bytes", path, ErrNotEhElf, st.Size())
+	}
 	image := make([]byte, st.Size())
 	if _, err := io.ReadFull(f, image); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

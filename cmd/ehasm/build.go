@@ -16,6 +16,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/trust"
 	"github.com/ehasm/ehasm/sites"
 	"github.com/ehasm/ehasm/verify"
 
@@ -171,6 +172,10 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	}
 	var jobs []*job
 	if opt.cache != "" {
+		if err := trust.MkdirAll(opt.cache); err != nil {
+			c.fail(opt.cache, err)
+			return exitFailed
+		}
 		jobs = newCacheJobs(found.Inputs)
 	} else {
 		jobs = newJobs(found.Inputs, opt.out, c)

@@ -87,6 +87,6 @@ func (j *job) intoCache(cache string, buildID []byte) error {
 	if err != nil {
 		return err
 	}
-	j.target = filepath.Join(cache, name)
+	j.target, j.cached = filepath.Join(cache, name), true
 	return nil
 }

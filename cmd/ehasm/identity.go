@@ -19,6 +19,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/trust"
 )
 
 // identity is what an eh_elf is made from and with. It is up to date while this
@@ -121,11 +122,24 @@ func buildLines(id identity, s stats) []string {
 // it again would change nothing.
 func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
 	// A target that is a link may lead to one of the names that are to become
-	// links to the target.
-	if st, err := os.Lstat(j.target); err != nil || len(j.links) > 0 && !st.Mode().IsRegular() {
+	// links to the target; in the cache none is made by a build.
+	if st, err := os.Lstat(j.target); err != nil || (len(j.links) > 0 || opt.cache != "") && !st.Mode().IsRegular() {
 		return stats{}, false
 	}
-	f, _, done, err := find.OpenFile(j.target)
+	open := func() (io.ReaderAt, func() error, error) {
+		f, _, done, err := find.OpenFile(j.target)
+		return f, done, err
+	}
+	if opt.cache != "" { // of the cache, only what those who load it would take
+		open = func() (io.ReaderAt, func() error, error) {
+			f, err := trust.Open(j.target)
+			if err != nil {
+				return nil, nil, err
+			}
+			return f, f.Close, nil
+		}
+	}
+	f, done, err := open()
 	if err != nil {
 		return stats{}, false
 	}

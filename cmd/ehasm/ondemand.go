@@ -16,6 +16,7 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/trust"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -129,9 +130,10 @@ func (d *onDemand) fillCache(ctx context.Context, workers int, quiet bool, c *co
 	opt.fillCache(ctx, d.paths, c, tell)
 }
 
-// writableFolder makes a folder and tells whether files can be made in it.
+// writableFolder makes a folder for this user alone and tells whether files can be
+// made in it.
 func writableFolder(path string) error {
-	if err := os.MkdirAll(path, 0o777); err != nil {
+	if err := trust.MkdirAll(path); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(path, ".try")
@@ -155,17 +157,22 @@ func cachePath(buildID []byte) string {
 	return filepath.Join(folder, name)
 }
 
-// readCached reads an eh_elf of the cache, if it is what its name says, and where
-// verified is set, if it has been proven against its table.
+// readCached reads an eh_elf of the cache if nobody else can have written it, if it is
+// what its name says, and where verified is set, if it says that it has been verified
+// against its table.
 func readCached(path string, buildID []byte, verified bool) ([]byte, bool) {
 	if path == "" {
 		return nil, false
 	}
-	f, size, done, err := find.OpenFile(path)
+	f, err := trust.Open(path) // its code is run
 	if err != nil {
 		return nil, false
 	}
-	defer done()
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Size() > maxCached {
+		return nil, false
+	}
 	info, err := elfout.ReadInfo(f)
 	if err != nil || info.Note.Version != abi.Version || !bytes.Equal(info.Note.BuildID, buildID) {
 		return nil, false
@@ -173,12 +180,15 @@ func readCached(path string, buildID []byte, verified bool) ([]byte, bool) {
 	if verified && !statsOf(info).Verified {
 		return nil, false
 	}
-	image := make([]byte, size)
-	if _, err := f.ReadAt(image, 0); err != nil && !errors.Is(err, io.EOF) {
+	image := make([]byte, st.Size())
+	if n, err := f.ReadAt(image, 0); n < len(image) && err != nil {
 		return nil, false
 	}
 	return image, true
 }
+
+// maxCached bounds what readCached reads, in bytes.
+const maxCached = 1 << 31
 
 // hostVDSO is the vDSO of the running kernel.
 func hostVDSO(ctx context.Context) ([]byte, error) {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/trust"
 
 	"github.com/spf13/pflag"
 )
@@ -211,7 +212,11 @@ func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, librar
 	tell := opt.teller(c)
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	if err := opt.useCache(os.Getenv); err != nil {
+	err := opt.useCache(os.Getenv)
+	if err == nil {
+		err = trust.MkdirAll(opt.cache)
+	}
+	if err != nil {
 		tell("no eh_elf is built", err)
 		return true
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/atomicfile"
 	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/trust"
 )
 
 // job is an input with the places its eh_elf goes to.
@@ -20,6 +21,7 @@ type job struct {
 	name   string   // of the object, for messages
 	target string   // the file to write
 	links  []string // other names: symbolic links to target
+	cached bool     // target is in the cache
 }
 
 // newJobs gives every input its target. Two inputs that would get one target
@@ -108,7 +110,7 @@ func (p *publisher) do(write func() error) error {
 // write writes the image to the job's target.
 func (p *publisher) write(j *job, image *elfout.Image) error {
 	return p.do(func() error {
-		if err := makeFolder(filepath.Dir(j.target)); err != nil {
+		if err := j.makeFolder(); err != nil {
 			return err
 		}
 		return image.WriteFile(j.target)
@@ -141,8 +143,19 @@ func linkTo(target, name string) error {
 	return atomicfile.Symlink(to, name)
 }
 
+// makeFolder makes the folder of the target.
+func (j *job) makeFolder() error {
+	dir := filepath.Dir(j.target)
+	if j.cached {
+		return trust.MkdirAll(dir)
+	}
+	return makeFolder(dir)
+}
+
+// makeFolder makes a folder in which eh_elfs are to lie. A group that may write there
+// could put others in their place.
 func makeFolder(dir string) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("%s: cannot make the folder: %w", dir, bare(err))
 	}
 	return nil

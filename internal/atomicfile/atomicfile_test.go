@@ -205,10 +205,15 @@ func TestNoSpace(t *testing.T) {
 	var was syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
 	const pieces, size = 16, 64
-	for limit := uint64(0); limit <= pieces*size; limit += size / 2 {
+	for limit := 0; limit <= pieces*size; limit += size / 2 {
 		f, err := Create(path, PermText)
 		require.NoError(t, err)
-		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: was.Max}))
+		now := was
+		now.Cur = 0
+		for range limit { // the type of Cur depends on the system
+			now.Cur++
+		}
+		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &now))
 		for range pieces {
 			f.Write(bytes.Repeat([]byte("x"), size)) // as one that forgets to look
 		}

@@ -1,0 +1,211 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/elfout"
+)
+
+const poisoned = 66 // exit status of a process that runs what poison writes
+
+// poison has every function of the eh_elf at path end the process, and changes nothing else.
+func poison(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	f, err := elf.NewFile(bytes.NewReader(b))
+	require.NoError(t, err)
+	info, err := elfout.ReadInfo(bytes.NewReader(b))
+	require.NoError(t, err)
+	text := f.Section(".text")
+	n := 0
+	for _, s := range info.Symbols {
+		if s.Exported {
+			code := []byte{0xbf, poisoned, 0, 0, 0, 0xb8, 231, 0, 0, 0, 0x0f, 0x05} // mov $66, %edi; mov $SYS_exit_group, %eax; syscall
+			copy(b[s.Addr-text.Addr+text.Offset:], code)
+			n++
+		}
+	}
+	require.GreaterOrEqual(t, n, 2)
+	require.NoError(t, os.WriteFile(path, b, 0o644))
+}
+
+// poisonedCache makes a recording, and a home with a cache that has a poisoned eh_elf for
+// its program. It returns the home, the eh_elf, and how script runs.
+func poisonedCache(t *testing.T) (home, eh string, script func(environ ...string) result) {
+	t.Helper()
+	r, in := recording(t, 10)
+	home = t.TempDir()
+	require.NoError(t, os.Chmod(home, 0o755))
+	require.NoError(t, os.Chmod(filepath.Dir(home), 0o755))
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", home)
+	got := ehasm(t, "build", "-q", "--cache", filepath.Join(r.root, "bin/prog"))
+	require.Equal(t, result{}, got)
+	for _, name := range files(t, home) {
+		if strings.HasSuffix(name, abi.Suffix) {
+			eh = filepath.Join(home, name)
+		}
+	}
+	require.NotEmpty(t, eh)
+	poison(t, eh)
+	return home, eh, func(environ ...string) result {
+		cmd := exec.Command(goBuild(t), "script", "-q", "--cache=false", "--kallsyms=", "--format=folded", "--symfs", r.root, "-i", in)
+		cmd.Env = append(os.Environ(), environ...)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		cmd.Run()
+		return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	}
+}
+
+// TestCacheOfOthers: script runs no code that somebody else may have put there, and
+// build --cache does not take it for up to date.
+func TestCacheOfOthers(t *testing.T) {
+	whole := result{exitDone, "prog;_start;main 10\n", ""}
+	own := func(t *testing.T, path string) {
+		if os.Geteuid() != 0 {
+			t.Skip("only root can give a file away")
+		}
+		require.NoError(t, os.Lchown(path, 65534, 65534))
+	}
+	// Where nothing is wrong, the code of the cache is what runs: the test can fail.
+	_, _, script := poisonedCache(t)
+	require.Equal(t, poisoned, script().code)
+
+	for _, c := range []struct {
+		name string
+		do   func(t *testing.T, home, eh string) []string // what is added to the environment
+	}{
+		{"group may write the file", func(t *testing.T, home, eh string) []string {
+			require.NoError(t, os.Chmod(eh, 0o664))
+			return nil
+		}},
+		{"others may write the file", func(t *testing.T, home, eh string) []string {
+			require.NoError(t, os.Chmod(eh, 0o666))
+			return nil
+		}},
+		{"others may write the folder", func(t *testing.T, home, eh string) []string {
+			require.NoError(t, os.Chmod(filepath.Dir(eh), 0o777))
+			return nil
+		}},
+		{"shared XDG_CACHE_HOME", func(t *testing.T, home, eh string) []string {
+			require.NoError(t, os.Chmod(filepath.Join(home, ".cache"), 0o777))
+			return []string{"XDG_CACHE_HOME=" + filepath.Join(home, ".cache")}
+		}},
+		{"another's file", func(t *testing.T, home, eh string) []string {
+			own(t, eh)
+			return nil
+		}},
+		{"link to another's file", func(t *testing.T, home, eh string) []string {
+			moved := filepath.Join(home, "moved")
+			require.NoError(t, os.Rename(eh, moved))
+			require.NoError(t, os.Symlink(moved, eh))
+			own(t, moved)
+			return nil
+		}},
+		{"link to a folder that others may write", func(t *testing.T, home, eh string) []string {
+			moved := filepath.Join(home, "moved")
+			require.NoError(t, os.Rename(filepath.Dir(eh), moved))
+			require.NoError(t, os.Chmod(moved, 0o777))
+			require.NoError(t, os.Symlink(moved, filepath.Dir(eh)))
+			return nil
+		}},
+		{"another's home", func(t *testing.T, home, eh string) []string {
+			require.NoError(t, filepath.WalkDir(home, func(path string, _ fs.DirEntry, err error) error {
+				require.NoError(t, err)
+				own(t, path)
+				return nil
+			}))
+			return nil
+		}},
+		{"another's home with files of this user", func(t *testing.T, home, eh string) []string {
+			own(t, home)
+			return nil
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			home, eh, script := poisonedCache(t)
+			environ := c.do(t, home, eh)
+			assert.Equal(t, whole, script(environ...))
+			before, err := os.ReadFile(eh)
+			require.NoError(t, err)
+
+			// A file that is not trusted is made again if the folder is this user's.
+			for _, e := range environ {
+				name, value, _ := strings.Cut(e, "=")
+				t.Setenv(name, value)
+			}
+			got := ehasm(t, "build", "--cache", objectOf(t, eh))
+			if got.code != exitDone {
+				assert.Contains(t, got.stderr, "not trusted: ")
+				after, err := os.ReadFile(eh)
+				require.NoError(t, err)
+				assert.Equal(t, before, after)
+				return
+			}
+			assert.NotContains(t, got.stdout, "up to date")
+			st, err := os.Lstat(eh)
+			require.NoError(t, err)
+			assert.Equal(t, fs.FileMode(0o644), st.Mode())
+			assert.Equal(t, whole, script(environ...))
+		})
+	}
+}
+
+// objectOf writes the program that an eh_elf of the recording is for.
+func objectOf(t *testing.T, eh string) string {
+	path := filepath.Join(t.TempDir(), "prog")
+	write(t, programOf("main"), path)
+	return path
+}
+
+// TestCacheFolders: they are for one user, whatever the umask.
+func TestCacheFolders(t *testing.T) {
+	object := objectOf(t, "")
+	goBuild(t)
+	for _, verb := range []string{"build", "script"} {
+		home := t.TempDir()
+		r, in := recording(t, 1000)
+		t.Setenv("XDG_CACHE_HOME", "")
+		t.Setenv("HOME", home)
+		args := []string{"build", "-q", "--cache", object}
+		if verb == "script" {
+			args = []string{"script", "-q", "--kallsyms=", "--symfs", r.root, "-i", in, "-o", "/dev/null"}
+		}
+		require.Equal(t, result{}, shell(t, "umask 0", args...))
+		n := 0
+		require.NoError(t, filepath.WalkDir(home, func(path string, d fs.DirEntry, err error) error {
+			require.NoError(t, err)
+			st, err := os.Stat(path)
+			require.NoError(t, err)
+			switch {
+			case path == home:
+			case d.IsDir():
+				n++
+				assert.Equal(t, fs.FileMode(0o700), st.Mode().Perm(), path)
+			default:
+				n++
+				assert.Equal(t, fs.FileMode(0o644), st.Mode().Perm(), path)
+			}
+			return nil
+		}))
+		assert.GreaterOrEqual(t, n, 4, verb)
+		if verb == "build" {
+			assert.Equal(t, 5, n, "folders and an eh_elf")
+		}
+	}
+}

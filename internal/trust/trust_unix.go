@@ -1,0 +1,255 @@
+//go:build unix
+
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Open opens the file at path for reading if it can be trusted. An error wraps
+// ErrUntrusted where it cannot, or is that of the operation that failed.
+func Open(path string) (*os.File, error) { return openFor(os.Geteuid(), path) }
+
+// MkdirAll makes the folder at path and what is missing above it, each for this user
+// alone, whatever the umask. What is there must be trusted: else files in it would not be.
+func MkdirAll(path string) error { return mkdirAllFor(os.Geteuid(), path) }
+
+func openFor(self int, path string) (*os.File, error) {
+	w, err := newWalk(self, path)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	for w.more() {
+		if err := w.next(); err != nil {
+			return nil, err
+		}
+		if w.file >= 0 {
+			return os.NewFile(uintptr(w.file), path), nil
+		}
+	}
+	return nil, w.untrusted("is a folder")
+}
+
+func mkdirAllFor(self int, path string) error {
+	w, err := newWalk(self, path)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	for w.more() {
+		name := w.rest[0]
+		err := w.next()
+		if errors.Is(err, fs.ErrNotExist) && name != ".." {
+			w.rest = append([]string{name}, w.rest...)
+			if err = w.mkdir(name); err == nil {
+				err = w.next()
+			}
+		}
+		if err == nil && w.file >= 0 {
+			unix.Close(w.file)
+			err = w.failed("mkdir", unix.ENOTDIR)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walk is the way from the root folder to a file.
+type walk struct {
+	self  int
+	dir   int      // the folder that was reached
+	place string   // its name, and then that of what is looked at, for errors
+	rest  []string // of the path
+	links int
+	file  int // a regular file that was reached; -1: none
+}
+
+func newWalk(self int, path string) (*walk, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	w := &walk{self: self, dir: -1, file: -1}
+	w.push(path)
+	if err := w.root(); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *walk) close() {
+	if w.dir >= 0 {
+		unix.Close(w.dir)
+	}
+}
+
+// openat is openat(2), again where a signal interrupted it.
+func openat(at int, name string, flags int) (int, error) {
+	for {
+		fd, err := unix.Openat(at, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+func (w *walk) more() bool { return len(w.rest) > 0 }
+
+// push puts the parts of a path in front of the rest.
+func (w *walk) push(path string) {
+	var parts []string
+	for _, p := range strings.Split(path, "/") {
+		if p != "" && p != "." {
+			parts = append(parts, p)
+		}
+	}
+	w.rest = append(parts, w.rest...)
+}
+
+func (w *walk) root() error {
+	w.place = "/"
+	return w.enter(unix.AT_FDCWD, "/")
+}
+
+// enter opens a folder, if it can be trusted, in place of the one before.
+func (w *walk) enter(at int, name string) error {
+	fd, err := openat(at, name, openFolder|unix.O_DIRECTORY)
+	if err != nil {
+		return w.failed("open", err)
+	}
+	if w.dir >= 0 {
+		unix.Close(w.dir)
+	}
+	w.dir = fd
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return w.failed("fstat", err)
+	}
+	return w.check(&st, st.Mode&unix.S_ISVTX != 0)
+}
+
+// next takes one part of the path.
+func (w *walk) next() error {
+	name := w.rest[0]
+	w.rest = w.rest[1:]
+	w.place = filepath.Join(w.place, name)
+	var st unix.Stat_t
+	if err := unix.Fstatat(w.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return w.failed("open", err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return w.follow(name, &st)
+	case unix.S_IFDIR:
+		return w.enter(w.dir, name)
+	case unix.S_IFREG:
+		if len(w.rest) > 0 {
+			return w.failed("open", unix.ENOTDIR)
+		}
+		return w.open(name)
+	}
+	return w.untrusted("is no regular file")
+}
+
+// open opens the file at the end of the way.
+func (w *walk) open(name string) error {
+	// Should it have become a FIFO or device since, the open does not wait for it.
+	fd, err := openat(w.dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return w.failed("open", err)
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err != nil {
+		err = w.failed("fstat", err)
+	} else if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = w.untrusted("is no regular file")
+	} else {
+		err = w.check(&st, false)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	w.file = fd
+	return nil
+}
+
+// follow goes where a symbolic link leads. Who may write a link's folder may replace it; in a
+// sticky one it is the link's owner who may. Both have been asked for.
+func (w *walk) follow(name string, st *unix.Stat_t) error {
+	if w.links++; w.links > maxLinks {
+		return w.failed("open", unix.ELOOP)
+	}
+	if err := w.owner(st); err != nil {
+		return err
+	}
+	to := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(w.dir, name, to)
+	if err != nil {
+		return w.failed("readlink", err)
+	}
+	if n == len(to) {
+		return w.failed("readlink", unix.ENAMETOOLONG)
+	}
+	w.push(string(to[:n]))
+	if strings.HasPrefix(string(to[:n]), "/") {
+		return w.root()
+	}
+	w.place = filepath.Dir(w.place)
+	return nil
+}
+
+// check tells whether others than root and the user may write what st is of.
+func (w *walk) check(st *unix.Stat_t, sticky bool) error {
+	if err := w.owner(st); err != nil {
+		return err
+	}
+	const othersWrite = 0o022
+	if st.Mode&othersWrite != 0 && !sticky {
+		return w.untrusted(fmt.Sprintf("others may write it, mode %04o", st.Mode&0o7777))
+	}
+	return nil
+}
+
+func (w *walk) owner(st *unix.Stat_t) error {
+	if uid := int(st.Uid); uid != 0 && uid != w.self {
+		return w.untrusted(fmt.Sprintf("it is user %d's, this is user %d", uid, w.self))
+	}
+	return nil
+}
+
+func (w *walk) mkdir(name string) error {
+	const private = 0o700
+	w.place = filepath.Dir(w.place)
+	err := unix.Mkdirat(w.dir, name, private)
+	if err == unix.EEXIST { // made by another process meanwhile: next looks at it
+		return nil
+	}
+	if err == nil {
+		err = unix.Fchmodat(w.dir, name, private, 0) // an umask may take from the user, too
+	}
+	if err != nil {
+		w.place = filepath.Join(w.place, name)
+		return w.failed("mkdir", err)
+	}
+	return nil
+}
+
+func (w *walk) untrusted(why string) error {
+	return fmt.Errorf("%s: %w: %s", w.place, ErrUntrusted, why)
+}
+
+func (w *walk) failed(op string, err error) error {
+	return &fs.PathError{Op: op, Path: w.place, Err: err}
+}
