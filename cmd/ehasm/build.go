@@ -183,7 +183,7 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 
 	outcomes := compileJobs(ctx, jobs, opt, c, c.fail)
 	if outcomes == nil {
-		return exitFailed
+		return exitInterrupted(ctx)
 	}
 	r := newReport(outcomes, found.Skipped, time.Since(begin))
 	if opt.verbose {
@@ -206,7 +206,7 @@ func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console
 		c.startBar(len(jobs))
 	}
 	var gate publisher
-	var done atomic.Int64
+	var current atomic.Int64
 	outcomes := make([]*outcome, len(jobs))
 	forEach(ctx, jobs, opt.jobs, func(i int) {
 		o := compileJob(ctx, jobs[i], opt, &gate)
@@ -217,13 +217,15 @@ func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console
 			c.note(o.name, fmt.Errorf("left out: %s; the first: %w", countsText(lost), o.details[0]))
 		}
 		outcomes[i] = o
-		done.Add(1)
+		if o.status == statusCurrent {
+			current.Add(1)
+		}
 		c.advance()
 	})
 	gate.close() // from here on nothing is written
 	c.stopBar()
 	if ctx.Err() != nil {
-		c.fail("interrupted", fmt.Errorf("%d of %d files done", done.Load(), len(jobs)))
+		c.fail("interrupted", fmt.Errorf("%d of %d files are built", gate.written.Load()+current.Load(), len(jobs)))
 		return nil
 	}
 	return outcomes

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -29,8 +28,7 @@ const (
 func main() {
 	ctx, stop := context.Background(), func() {}
 	if slices.Contains(os.Args[1:min(2, len(os.Args))], "build") { // the one verb that has something to clean up
-		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-		context.AfterFunc(ctx, stop) // a second signal ends the process
+		ctx, stop = interruptible(ctx)
 	}
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

@@ -73,9 +73,7 @@ func guardOutput(ctx context.Context, path string) (context.Context, context.Can
 	if path == "" || path == "-" || err == nil && !st.Mode().IsRegular() {
 		return ctx, func() {}
 	}
-	ctx, stop := interruptible(ctx)
-	context.AfterFunc(ctx, stop) // a second signal ends the process
-	return ctx, stop
+	return interruptible(ctx)
 }
 
 // run calls work. Where ctx, which is guardOutput's, ends before, the output is given up

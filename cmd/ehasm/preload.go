@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -113,9 +112,12 @@ func preload(ctx context.Context, command []string, opt *preloadOptions, c *cons
 		c.fail(preloadName, err)
 		return exitFailed
 	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
 	if !opt.fillCache(ctx, append(programs, opt.with...), library, c) {
-		return exitFailed
+		return exitInterrupted(ctx)
 	}
+	stop()
 	err = syscall.Exec(path, command, withPreload(os.Environ(), library))
 	if errors.Is(err, syscall.ENOEXEC) { // as execvp(3) does
 		err = syscall.Exec(find.Shell, append([]string{find.Shell, path}, command[1:]...), withPreload(os.Environ(), library))
@@ -210,8 +212,6 @@ func preloaded(value string) []string {
 // interrupted.
 func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, library string, c *console) bool {
 	tell := opt.teller(c)
-	ctx, stop := interruptible(ctx)
-	defer stop()
 	err := opt.useCache(os.Getenv)
 	if err == nil {
 		err = trust.MkdirAll(opt.cache)
@@ -224,14 +224,4 @@ func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, librar
 	opt.Loader = find.HostLoader(os.Getenv)
 	opt.Loader.Preload = append([]string{library}, preloaded(os.Getenv("LD_PRELOAD"))...)
 	return opt.buildOptions.fillCache(ctx, paths, c, tell)
-}
-
-// interruptible ends with the signals that would end the process, so that no half
-// a file is left behind. Those that are ignored stay so, in the program, too.
-func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	signals := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
-	if len(signals) == 0 { // NotifyContext would take that for all
-		return context.WithCancel(ctx)
-	}
-	return signal.NotifyContext(ctx, signals...)
 }

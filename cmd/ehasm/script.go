@@ -162,7 +162,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		summary, err = script.Run(ctx, r, out, opt.Options)
 		r.Close()
 	}) {
-		return exitFailed
+		return exitInterrupted(ctx)
 	}
 	stopCompiling()
 	c.stopBar()

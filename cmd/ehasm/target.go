@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/atomicfile"
@@ -87,8 +88,9 @@ func realPlace(path string) string {
 // publisher is the gate through which everything is written, so that a build
 // that is interrupted can end with no write under way.
 type publisher struct {
-	mu     sync.RWMutex
-	closed bool
+	mu      sync.RWMutex
+	closed  bool
+	written atomic.Int64 // images
 }
 
 // close waits for writes under way and lets no further one begin.
@@ -113,7 +115,11 @@ func (p *publisher) write(j *job, image *elfout.Image) error {
 		if err := j.makeFolder(); err != nil {
 			return err
 		}
-		return image.WriteFile(j.target)
+		if err := image.WriteFile(j.target); err != nil {
+			return err
+		}
+		p.written.Add(1)
+		return nil
 	})
 }
 

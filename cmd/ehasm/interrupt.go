@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+)
+
+// interruption is the cause of a context that a signal ended.
+type interruption struct{ signal os.Signal }
+
+func (i interruption) Error() string { return "interrupted: " + i.signal.String() }
+
+// interruptible returns a context that ends with the signals that would end the
+// process, so that no half a file is left behind; a second signal then does end
+// it. Signals that are ignored stay so, in programs that are executed, too.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
+	if len(signals) > 0 { // Notify would take none for all
+		arrived := make(chan os.Signal, 1)
+		signal.Notify(arrived, signals...)
+		go func() {
+			select {
+			case s := <-arrived:
+				signal.Stop(arrived)
+				cancel(interruption{s})
+			case <-ctx.Done():
+				signal.Stop(arrived)
+			}
+		}()
+	}
+	return ctx, func() { cancel(nil) }
+}
+
+// exitInterrupted is the exit status of work that ctx ended: as a shell has it for
+// a process that a signal ended, 130 for ^C.
+func exitInterrupted(ctx context.Context) int {
+	var i interruption
+	if errors.As(context.Cause(ctx), &i) {
+		if n, ok := i.signal.(syscall.Signal); ok {
+			return 128 + int(n)
+		}
+	}
+	return exitFailed
+}
