@@ -11,6 +11,7 @@ const (
 	TypeLost        Type = 2
 	TypeComm        Type = 3
 	TypeExit        Type = 4
+	TypeThrottle    Type = 5
 	TypeFork        Type = 7
 	TypeSample      Type = 9
 	TypeMmap2       Type = 10

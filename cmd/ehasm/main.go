@@ -81,7 +81,7 @@ type verb struct {
 }
 
 func verbs() []verb {
-	return []verb{buildVerb(), dumpVerb(), infoVerb(), preloadVerb(), scriptVerb(),
+	return []verb{buildVerb(), dumpVerb(), infoVerb(), preloadVerb(), recordVerb(), scriptVerb(),
 		completionVerb(), manVerb(), versionVerb()}
 }
 

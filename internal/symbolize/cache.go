@@ -60,7 +60,18 @@ func (c *Cache) User(maps *unwind.Maps, pid int32, at uint64) *stackfmt.Frame {
 }
 
 func (c *Cache) user(maps *unwind.Maps, pid int32, at uint64) *entry {
-	m := maps.Find(at)
+	return c.mapped(maps.Find(at), pid, at)
+}
+
+// Frame returns the frame of the instruction at a run-time address that m holds; m is
+// nil where nothing is mapped. signal reports whether it is a signal frame, so that the pc of
+// its caller is no return address.
+func (c *Cache) Frame(m *unwind.Mapping, pid int32, at uint64) (f *stackfmt.Frame, signal bool) {
+	e := c.mapped(m, pid, at)
+	return e.Frame, e.signal
+}
+
+func (c *Cache) mapped(m *unwind.Mapping, pid int32, at uint64) *entry {
 	key := frameKey{addr: at}
 	if m != nil {
 		key.object = m.Object

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/symbolize"
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/spf13/pflag"
+)
+
+const recordHelp = `Profile a program while it runs. Stacks are unwound where the kernel puts them, in
+memory, through eh_elfs and rows on demand; what is written at the end is the profile,
+with names. There is no perf.data, and stacks are whole: where the kernel's copy of a
+stack is too short, the rest is read from the program and used if the two still fit.
+
+Usage:
+  ehasm record [flags] [--] COMMAND [ARGUMENT...]
+  ehasm record [flags] -p PID
+  ehasm record [flags] -a
+`
+
+const recordMore = `The name of the output says its form: .pb.gz for go tool pprof, .svg is a flame graph
+for a browser, .folded for flamegraph.pl and the like, .json and .perf.txt have every
+sample. Samples that the kernel lost are a box of their own in it, and stacks that are
+not whole begin with [truncated].
+
+COMMAND keeps its terminal, its signals and its exit status; ^C ends it and the profile
+is written all the same. The recording ends with the command, with the processes of -p,
+after --duration, or with ^C.
+
+Without privileges one's own programs can be recorded, without the time that they spend
+in the kernel; for that, for others' programs and for -a be root, have CAP_PERFMON, or
+lower kernel.perf_event_paranoid.
+
+Examples:
+  ehasm record -- ./server --port 8080
+  ehasm record -o flame.svg -- make -j2
+  ehasm record -p 1234 --duration 30s -o profile.pb.gz
+  ehasm record -a --duration 10s -o system.svg
+`
+
+// recordOptions is what the flags of record say.
+type recordOptions struct {
+	names     symbolize.Options
+	pids      []int
+	all       bool
+	cgroup    string
+	event     string
+	frequency uint64
+	duration  time.Duration
+	output    string
+	format    *stackfmt.Spec
+	copied    int
+	maxStack  int
+	ring      int
+	refill    bool
+	realtime  bool
+	pointers  unwind.FramePointers
+	raw       string
+	truth     int
+	stats     string
+	cache     bool
+	fullPath  bool
+	quiet     bool
+}
+
+// Defaults of record.
+const (
+	defaultOutput    = "profile.pb.gz"
+	defaultFrequency = 999
+	defaultCopy      = 16 << 10
+	defaultRecordMax = 1024
+	defaultRing      = 8 << 20
+)
+
+func recordVerb() verb {
+	v := verb{name: "record", brief: "profile a program, or the system, while it runs", help: recordHelp, more: recordMore, command: true}
+	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
+		opt := &recordOptions{}
+		fs.StringVarP(&opt.output, "output", "o", defaultOutput, "write to this `FILE`, in the form that its name says")
+		format := fs.String("format", "", "`FORMAT` of the output, whatever its name: perf, folded, json, pprof, svg")
+		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "record process `PID` and what it starts")
+		fs.BoolVarP(&opt.all, "all", "a", false, "record the whole system")
+		fs.StringVar(&opt.cgroup, "cgroup", "", "with -a: only this control group, a `folder` of /sys/fs/cgroup")
+		fs.DurationVar(&opt.duration, "duration", 0, "end the recording after this `TIME`, such as 30s")
+		fs.Uint64VarP(&opt.frequency, "frequency", "F", defaultFrequency, "take `N` samples a second of each running CPU")
+		fs.StringVar(&opt.event, "event", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults (default cycles where the processor counts them, else cpu-clock)")
+		fs.IntVar(&opt.copied, "stack-copy", defaultCopy, "`BYTES` of each stack that the kernel copies")
+		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
+		fs.IntVar(&opt.maxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
+		fs.IntVar(&opt.ring, "ring", defaultRing, "`BYTES` of memory for the samples of a CPU; less where that may not be locked")
+		fs.BoolVar(&opt.realtime, "realtime", false, "read samples at real-time priority (root): none are lost on a busy machine")
+		pointers := fs.String("frame-pointers", "always", "`WHEN` to go by rbp for want of unwind information: always, gaps, never")
+		fs.StringVar(&opt.raw, "raw", "", "write the samples as they are, too, to this perf.data `FILE`")
+		fs.BoolVar(&opt.names.Mangled, "no-demangle", false, "leave names as they are in the objects")
+		fs.BoolVar(&opt.names.Inline, "inline", false, "functions that are inlined are frames of their own")
+		fs.BoolVar(&opt.names.Lines, "lines", false, "frames have their file and line of the source")
+		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
+		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
+		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
+		fs.IntVar(&opt.truth, "truth", 0, "compare walks of copies of `BYTES`, refilled, with those of the whole copy")
+		fs.MarkHidden("truth") // for docs/validation/record.md
+		return func(ctx context.Context, args []string, c *console) int {
+			err := opt.parse(*format, *refill, *pointers, args)
+			if err != nil {
+				return v.misuse(c, err)
+			}
+			return runRecord(ctx, args, opt, c)
+		}
+	}
+	return v
+}
+
+// parse checks the flags and arguments.
+func (opt *recordOptions) parse(format, refill, pointers string, args []string) (err error) {
+	targets := 0
+	for _, is := range []bool{len(args) > 0, len(opt.pids) > 0, opt.all} {
+		if is {
+			targets++
+		}
+	}
+	switch {
+	case targets == 0:
+		return errors.New("nothing to record: give a command, -p PID or -a")
+	case targets > 1:
+		return errors.New("a command, -p and -a exclude each other")
+	case opt.cgroup != "" && !opt.all:
+		return errors.New("--cgroup goes with -a")
+	case opt.frequency < 1:
+		return errors.New("-F 0: want at least 1")
+	case opt.duration < 0:
+		return fmt.Errorf("--duration %v: want a time", opt.duration)
+	case opt.ring < 1 || opt.ring&(opt.ring-1) != 0:
+		return fmt.Errorf("--ring %d: want a power of two", opt.ring)
+	}
+	for _, pid := range opt.pids {
+		if pid < 1 {
+			return fmt.Errorf("-p %d: not a process", pid)
+		}
+	}
+	switch refill {
+	case "auto":
+		opt.refill = true
+	case "never":
+	default:
+		return fmt.Errorf("--refill %q: want auto or never", refill)
+	}
+	if opt.pointers, err = unwind.ParseFramePointers(pointers); err != nil {
+		return fmt.Errorf("--frame-pointers: %w", err)
+	}
+	if format != "" {
+		if opt.format, err = stackfmt.ByName(format); err != nil {
+			return fmt.Errorf("--format: %w", err)
+		}
+		return nil
+	}
+	if opt.format = stackfmt.ByPath(opt.output); opt.format == nil {
+		return fmt.Errorf("-o %s: its name says no form: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", quote(opt.output))
+	}
+	return nil
+}

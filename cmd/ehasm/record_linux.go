@@ -1,0 +1,405 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/atomicfile"
+	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/record"
+	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/symbolize"
+	"github.com/ehasm/ehasm/unwind"
+
+	"golang.org/x/sys/unix"
+)
+
+// recordRun is a run of the verb.
+type recordRun struct {
+	opt     *recordOptions
+	c       *console
+	made    *onDemand
+	objects *unwind.Objects
+	names   *symbolize.Namer
+	session *record.Session
+	command []string
+	raw     *record.RawWriter
+	rawFile *os.File
+}
+
+// runRecord is the verb: open, run, write.
+func runRecord(ctx context.Context, args []string, opt *recordOptions, c *console) int {
+	if opt.format.Binary && opt.output == "-" && isTerminal(c.out.w) {
+		c.fail("standard output", errors.New("the profile is binary and this is a terminal: name a file with -o"))
+		return exitFailed
+	}
+	if err := canWrite(opt.output, c); err != nil { // before anything runs
+		c.fail(opt.output, err)
+		return exitFailed
+	}
+	r := &recordRun{opt: opt, c: c, command: args}
+	compiling, stopCompiling := context.WithCancel(ctx)
+	defer stopCompiling()
+	r.prepare(ctx, compiling)
+	status, err := r.run(ctx)
+	if err != nil {
+		var named *commandError
+		if errors.As(err, &named) {
+			c.fail(named.name, named.err)
+		} else {
+			c.fail("record", err)
+		}
+		return max(status, exitFailed)
+	}
+	stopCompiling()
+	if r.write() && ctx.Err() == nil {
+		r.made.fillCache(ctx, runtime.GOMAXPROCS(0), true, c)
+	}
+	return status
+}
+
+// prepare makes what stacks are unwound and named by.
+func (r *recordRun) prepare(ctx, compiling context.Context) {
+	r.made = &onDemand{keep: r.opt.cache}
+	dirs := unwind.DefaultDebugDirs()
+	r.objects = unwind.NewObjects(unwind.Options{
+		DebugDirs: dirs,
+		VDSO:      func() ([]byte, error) { return hostVDSO(ctx) },
+		Prepare:   r.made.prepare,
+		Compile: func(name string, file io.ReaderAt, size int64) ([]byte, error) {
+			return r.made.ehElf(compiling, name, file, size)
+		},
+	})
+	names := r.opt.names
+	names.Kallsyms, names.HostKernel, names.MapDirs, names.DebugDirs = "/proc/kallsyms", true, []string{"/tmp"}, dirs
+	r.names = symbolize.New(names)
+}
+
+// commandError is why a command, or what else has a name, could not be used.
+type commandError struct {
+	name string
+	err  error
+}
+
+func (e *commandError) Error() string { return e.name + ": " + e.err.Error() }
+
+// each reports whether the format wants each sample, and not their counts.
+func (opt *recordOptions) each() bool { return opt.format.Name == "perf" || opt.format.Name == "json" }
+
+// run records, and returns the command's exit status.
+func (r *recordRun) run(ctx context.Context) (int, error) {
+	opt := record.Options{
+		Frequency: r.opt.frequency, Copy: r.opt.copied, MaxStack: r.opt.maxStack, Ring: r.opt.ring, Refill: r.opt.refill,
+		Samples: r.opt.each(), Realtime: r.opt.realtime, Pointers: r.opt.pointers, Objects: r.objects, Met: r.names.Foresee, Truth: r.opt.truth,
+		Target: record.Target{PIDs: r.opt.pids, All: r.opt.all},
+	}
+	opt.Event = record.DefaultEvent()
+	if r.opt.event != "" {
+		var err error
+		if opt.Event, err = record.EventByName(r.opt.event); err != nil {
+			return exitFailed, err
+		}
+	}
+	if r.opt.cgroup != "" {
+		dir, err := os.Open(r.opt.cgroup)
+		if err != nil {
+			return exitFailed, &commandError{r.opt.cgroup, err}
+		}
+		defer dir.Close()
+		opt.Target.Cgroup = dir
+	}
+	path := ""
+	if len(r.command) > 0 {
+		var err error
+		if path, err = find.Command(r.command[0], searchPath()); err != nil {
+			return commandStatus(err), &commandError{r.command[0], err}
+		}
+	}
+	if r.opt.raw != "" {
+		var err error
+		if r.rawFile, err = os.OpenFile(r.opt.raw, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
+			return exitFailed, &commandError{r.opt.raw, err}
+		}
+		r.raw = record.NewRawWriter(r.rawFile, r.title())
+		opt.Raw = r.raw
+	}
+	runtime.LockOSThread() // its children are what is recorded
+	defer runtime.UnlockOSThread()
+	session, err := record.Open(opt)
+	if err != nil {
+		return exitFailed, err
+	}
+	r.session = session
+	r.tellLimits()
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer signal.Stop(signals)
+	status, ended := 0, make(chan struct{})
+	var process *os.Process
+	if path != "" {
+		cmd := exec.Command(path, r.command[1:]...)
+		cmd.Args[0] = r.command[0]
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		if err := startCommand(cmd); err != nil {
+			return exitNotExecutable, &commandError{path, err}
+		}
+		process = cmd.Process
+		go func() {
+			status = exitStatus(cmd)
+			close(ended)
+		}()
+	}
+	if err := session.Start(); err != nil {
+		return exitFailed, err
+	}
+	for _, pid := range r.opt.pids {
+		if err := waitFor(pid, ended, len(r.opt.pids)); err != nil {
+			return exitFailed, &commandError{fmt.Sprintf("process %d", pid), err}
+		}
+	}
+	done := make(chan struct{})
+	var failed error
+	var reading sync.WaitGroup
+	reading.Go(func() { failed = session.Run(done, nil) })
+	recording := r.wait(ctx, signals, ended, process)
+	close(done)
+	reading.Wait()
+	if failed != nil {
+		r.c.fail("record", failed) // what has come before is written
+	}
+	if !recording && process != nil { // the command goes on without
+		r.forward(signals, ended, process)
+	}
+	if process == nil {
+		status = exitDone
+	}
+	return status, nil
+}
+
+// title is the command line that the profile is of.
+func (r *recordRun) title() []string {
+	if len(r.command) > 0 {
+		return r.command
+	}
+	return os.Args
+}
+
+// tellLimits says what this user's recording leaves out.
+func (r *recordRun) tellLimits() {
+	if r.opt.quiet {
+		return
+	}
+	if r.session.UserOnly() {
+		r.c.note("record", errors.New("time in the kernel is not seen: that needs root, CAP_PERFMON or kernel.perf_event_paranoid of at most 1"))
+	}
+	if got := r.session.RingBytes(); got < r.opt.ring {
+		r.c.note("record", fmt.Errorf("%d KB of memory for the samples of a CPU instead of %d: more may not be locked (kernel.perf_event_mlock_kb, ulimit -l)", got>>10, r.opt.ring>>10))
+	}
+}
+
+// wait returns when the recording is to end; true: what is recorded has ended.
+func (r *recordRun) wait(ctx context.Context, signals <-chan os.Signal, ended <-chan struct{}, process *os.Process) bool {
+	var timeout <-chan time.Time
+	if r.opt.duration > 0 {
+		timeout = time.After(r.opt.duration)
+	}
+	interrupts := 0
+	for {
+		select {
+		case <-ended:
+			return true
+		case <-timeout:
+			return false
+		case <-ctx.Done():
+			return false
+		case s := <-signals:
+			if process == nil {
+				return true
+			}
+			if interrupts++; interrupts > 1 && s == os.Interrupt {
+				return true // it does not end by it
+			}
+			passOn(s, process)
+		}
+	}
+}
+
+// forward waits for the command's end.
+func (r *recordRun) forward(signals <-chan os.Signal, ended <-chan struct{}, process *os.Process) {
+	for {
+		select {
+		case <-ended:
+			return
+		case s := <-signals:
+			passOn(s, process)
+		}
+	}
+}
+
+// passOn gives the command a signal, if it has not got it itself: what is typed on a
+// terminal goes to all processes in its foreground.
+func passOn(s os.Signal, process *os.Process) {
+	if s == os.Interrupt || s == syscall.SIGQUIT {
+		if tty, err := os.Open("/dev/tty"); err == nil {
+			defer tty.Close()
+			if group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP); err == nil && group == unix.Getpgrp() {
+				return
+			}
+		}
+	}
+	process.Signal(s)
+}
+
+// startCommand starts a command; a script without an interpreter line is one for the
+// shell, as execvp(3) has it.
+func startCommand(cmd *exec.Cmd) error {
+	err := cmd.Start()
+	if !errors.Is(err, syscall.ENOEXEC) {
+		return err
+	}
+	args := append([]string{find.Shell, cmd.Path}, cmd.Args[1:]...)
+	stdin, stdout, stderr := cmd.Stdin, cmd.Stdout, cmd.Stderr
+	*cmd = *exec.Command(find.Shell, args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
+	return cmd.Start()
+}
+
+// exitStatus waits for a command. That of one that a signal has ended is as shells have it.
+func exitStatus(cmd *exec.Cmd) int {
+	cmd.Wait()
+	state, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	switch {
+	case !ok:
+		return exitFailed
+	case state.Signaled():
+		const bySignal = 128
+		return bySignal + int(state.Signal())
+	}
+	return state.ExitStatus()
+}
+
+// waitFor closes ended when the last of n processes has ended.
+func waitFor(pid int, ended chan struct{}, n int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer unix.Close(fd)
+		for {
+			_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+			if !errors.Is(err, unix.EINTR) {
+				break
+			}
+		}
+		if n == 1 {
+			close(ended)
+		}
+	}()
+	return nil
+}
+
+// write writes the profile and what goes with it; true: all is well.
+func (r *recordRun) write() bool {
+	begin := time.Now()
+	c, opt := r.c, r.opt
+	if r.raw != nil {
+		err := errors.Join(r.raw.Finish(), r.rawFile.Close())
+		if err != nil {
+			c.fail(opt.raw, err)
+		}
+	}
+	p := r.session.Take()
+	p.Command = r.title()
+	defer r.session.Close()
+	defer r.objects.Close()
+	whole := r.writeProfile(p)
+	took := time.Since(begin)
+	if !opt.quiet {
+		p.Text(c.stderr)
+	}
+	for _, w := range r.names.Close() {
+		if !opt.quiet {
+			c.note("record", w)
+		}
+	}
+	if opt.stats != "" {
+		if err := writeStats(opt.stats, atomicfile.PermText, p.Stats(took), c); err != nil {
+			c.fail(opt.stats, err)
+		}
+	}
+	return whole
+}
+
+// canWrite tries whether a file can be made, or written, at a path.
+func canWrite(path string, c *console) error {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return nil // opening a pipe may wait for its reader
+	}
+	out, err := newVerbOutput(path, atomicfile.PermText, c)
+	if err == nil && out.file != nil {
+		out.file.Abort()
+	}
+	return err
+}
+
+// writeProfile writes the profile to where it was wanted, or if that fails, to the folder
+// for temporary files, so that it is not lost.
+func (r *recordRun) writeProfile(p *record.Profile) bool {
+	c, path := r.c, r.opt.output
+	err := r.writeTo(p, path)
+	if err == nil {
+		if !r.opt.quiet && path != "-" {
+			c.note(path, errors.New(r.opt.howToLook(path)))
+		}
+		return true
+	}
+	c.fail(path, err)
+	if path == "-" {
+		return false
+	}
+	spare := filepath.Join(os.TempDir(), fmt.Sprintf("ehasm-%d-%s", os.Getpid(), filepath.Base(path)))
+	if err := r.writeTo(p, spare); err != nil {
+		c.fail(spare, err)
+	} else {
+		c.note(spare, errors.New("the profile is here instead"))
+	}
+	return false
+}
+
+func (r *recordRun) writeTo(p *record.Profile, path string) error {
+	out, err := newVerbOutput(path, atomicfile.PermText, r.c)
+	if err != nil {
+		return err
+	}
+	names := &r.opt.names
+	format := r.opt.format.New(stackfmt.Options{Inline: names.Inline, Lines: names.Lines, FullSourcePath: r.opt.fullPath})
+	if err := p.Write(out, format, r.opt.each(), r.names); err != nil {
+		if out.file != nil {
+			out.file.Abort()
+		}
+		return err
+	}
+	return out.finish()
+}
+
+// howToLook says what can be done with the profile.
+func (opt *recordOptions) howToLook(path string) string {
+	switch opt.format.Name {
+	case "pprof":
+		return "look at it with: go tool pprof -http=: " + quote(path)
+	case "svg":
+		return "a flame graph: open it in a browser"
+	}
+	return "written"
+}

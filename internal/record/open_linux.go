@@ -1,0 +1,192 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/perfevent"
+
+	"golang.org/x/sys/unix"
+)
+
+// stream is the rings of a kind, one per CPU, and the event that their records are of.
+type stream struct {
+	attr  *perfevent.Attr
+	event *perfdata.Event
+	first []*perfevent.Event // by CPU, those that the rings belong to
+	all   []*perfevent.Event
+	rings []*perfevent.Ring
+}
+
+// opened is all that a Session reads from.
+type opened struct {
+	samples, side stream
+	user          bool // the kernel may not be looked at
+	rings         int  // bytes of a CPU's, as the kernel gave them
+}
+
+// attrBytes is the attributes as the kernel has them.
+func attrBytes(a *perfevent.Attr) []byte {
+	a.Size = uint32(unsafe.Sizeof(*a))
+	return append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(a)), unsafe.Sizeof(*a))...)
+}
+
+// open opens the events of the target. Nothing is counted until they are enabled, or the
+// command is executed.
+func (o *Options) open() (*opened, error) {
+	cpus, err := onlineCPUs()
+	if err != nil {
+		return nil, err
+	}
+	raiseFileLimit()
+	op := &opened{}
+	op.user = o.kernelForbidden()
+	op.samples.attr = o.sampleAttr(op.user, o.Ring)
+	op.side.attr = o.sideAttr(op.user)
+	if err := op.side.open(o, cpus, sideRing); err != nil {
+		op.close()
+		return nil, err
+	}
+	if err := op.samples.open(o, cpus, o.Ring); err != nil {
+		op.close()
+		return nil, err
+	}
+	op.rings = o.Ring
+	for _, r := range op.samples.rings {
+		op.rings = min(op.rings, r.Size())
+	}
+	for _, s := range []*stream{&op.samples, &op.side} {
+		s.event = perfdata.NewEvent(attrBytes(s.attr))
+	}
+	return op, nil
+}
+
+// kernelForbidden reports whether this user may record user code alone. It is tried with the event
+// itself, as the rules are the kernel's.
+func (o *Options) kernelForbidden() bool {
+	a := o.sampleAttr(false, o.Ring)
+	a.Bits &^= unix.PerfBitEnableOnExec
+	e, err := perfevent.Open(a, perfevent.ThisThread, perfevent.AnyCPU)
+	if err != nil {
+		return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)
+	}
+	e.Close()
+	return false
+}
+
+// open opens the events of a kind: one per CPU, and where there are threads already, one
+// for each of them and CPU.
+func (s *stream) open(o *Options, cpus []int, ring int) error {
+	tids := []int{perfevent.ThisThread}
+	if o.Target.All {
+		tids = []int{perfevent.AllThreads}
+	}
+	if len(o.Target.PIDs) > 0 {
+		tids = nil
+		for _, pid := range o.Target.PIDs {
+			list, err := listThreads(int32(pid))
+			if err != nil {
+				return fmt.Errorf("process %d: %w", pid, noProcess(err))
+			}
+			for _, tid := range list {
+				tids = append(tids, int(tid))
+			}
+		}
+	}
+	for _, cpu := range cpus {
+		var first *perfevent.Event
+		for _, tid := range tids {
+			e, err := s.openOne(o, tid, cpu)
+			if errors.Is(err, unix.ESRCH) && len(tids) > 1 {
+				continue // the thread has ended meanwhile
+			}
+			if err != nil {
+				return err
+			}
+			s.all = append(s.all, e)
+			if first != nil {
+				if err := e.Redirect(first); err != nil {
+					return err
+				}
+				continue
+			}
+			first = e
+			const least = 1 << 16
+			r, err := e.MapUpTo(ring, least)
+			if err != nil {
+				return err
+			}
+			ring = r.Size() // what is left for one CPU is left for the next
+			s.first, s.rings = append(s.first, e), append(s.rings, r)
+		}
+		if first == nil {
+			return unix.ESRCH
+		}
+	}
+	return nil
+}
+
+func (s *stream) openOne(o *Options, tid, cpu int) (*perfevent.Event, error) {
+	if o.Target.Cgroup != nil && s.attr.Config != unix.PERF_COUNT_SW_DUMMY { // what all processes map is followed
+		return perfevent.OpenCgroup(s.attr, o.Target.Cgroup, cpu)
+	}
+	e, err := perfevent.Open(s.attr, tid, cpu)
+	if err != nil && perfevent.Unsupported(err) && s.attr.Bits&perfevent.BitBuildID != 0 {
+		s.attr.Bits &^= perfevent.BitBuildID // before Linux 5.12
+		e, err = perfevent.Open(s.attr, tid, cpu)
+	}
+	return e, err
+}
+
+// noProcess is what it means that a folder of /proc is not there.
+func noProcess(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return unix.ESRCH
+	}
+	return err
+}
+
+// each calls f for all events and returns the first error.
+func (op *opened) each(f func(*perfevent.Event) error) error {
+	var first error
+	for _, s := range []*stream{&op.side, &op.samples} {
+		for _, e := range s.all {
+			if err := f(e); err != nil && first == nil {
+				first = err
+			}
+		}
+	}
+	return first
+}
+
+// lost is how many records the kernel had no room for.
+func (s *stream) lost() (n uint64) {
+	for _, e := range s.all {
+		if c, err := e.Read(); err == nil {
+			n += c.Lost
+		}
+	}
+	return n
+}
+
+func (op *opened) close() {
+	op.each((*perfevent.Event).Close)
+	for _, s := range []*stream{&op.samples, &op.side} {
+		for _, r := range s.rings {
+			r.Close()
+		}
+	}
+}
+
+// raiseFileLimit allows as many open files as may be: there are two events for each CPU
+// and thread.
+func raiseFileLimit() {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) == nil && l.Cur < l.Max {
+		l.Cur = l.Max
+		unix.Setrlimit(unix.RLIMIT_NOFILE, &l)
+	}
+}

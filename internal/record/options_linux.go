@@ -1,0 +1,197 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/perfevent"
+	"github.com/ehasm/ehasm/unwind"
+
+	"golang.org/x/sys/unix"
+)
+
+// Target is what is recorded.
+type Target struct {
+	PIDs   []int    // processes, with what they start
+	All    bool     // the whole system
+	Cgroup *os.File // with All: this control group alone
+	// Otherwise the programs that the calling thread executes after Open, with what
+	// they start.
+}
+
+// Options are the settings of a Session.
+type Options struct {
+	Target    Target
+	Event     *Event
+	Frequency uint64 // samples per second and CPU
+	Copy      int    // bytes of each stack that the kernel copies; a multiple of 8
+	MaxStack  int    // frames of a stack's user part
+	Ring      int    // bytes of a CPU's ring; a power of two
+	Refill    bool   // stacks that the copy has not all of are made whole
+	Samples   bool   // the profile has each sample, not only the counts
+	Realtime  bool   // the thread that reads the rings goes before all others
+	Pointers  unwind.FramePointers
+	Objects   *unwind.Objects
+	Met       func(*unwind.Object) // see unwind.Walker; may be nil
+	Raw       *RawWriter           // gets all records; may be nil
+	// Truth, where it is not zero, has stacks walked a second time, from the first so many
+	// bytes of the copy alone with what Refill adds, and the two compared.
+	Truth int
+}
+
+// DefaultMaxStack is enough for 85 in 100 stacks of node that 127 frames would cut.
+const DefaultMaxStack = 1024
+
+// Event is what samples are taken at.
+type Event struct {
+	Name   string
+	typ    uint32
+	config uint64
+	every  uint64 // fixed period; 0: Options.Frequency
+}
+
+// Events returns the events by which programs can be recorded; the first that can be
+// opened is the default.
+func Events() []*Event {
+	return []*Event{
+		{Name: "cycles", typ: unix.PERF_TYPE_HARDWARE, config: unix.PERF_COUNT_HW_CPU_CYCLES},
+		{Name: "cpu-clock", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_CLOCK},
+		{Name: "page-faults", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS, every: 1},
+	}
+}
+
+// DefaultEvent is cycles where the processor counts them, else cpu-clock.
+func DefaultEvent() *Event {
+	all := Events()
+	if perfevent.HasPMU() {
+		return all[0]
+	}
+	return all[1]
+}
+
+// EventByName returns the event of this name.
+func EventByName(name string) (*Event, error) {
+	var names []string
+	for _, e := range Events() {
+		if e.Name == name {
+			return e, nil
+		}
+		names = append(names, e.Name)
+	}
+	return nil, fmt.Errorf("unknown event %q: want one of %s", name, strings.Join(names, ", "))
+}
+
+func (e *Event) stackfmt() *stackfmt.Event {
+	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true}
+}
+
+// Errors in options.
+var (
+	ErrCopy = fmt.Errorf("want a multiple of 8 up to %d", perfevent.MaxStackUser)
+	ErrRing = errors.New("want a power of two of at least 64 KB")
+)
+
+// Check finds what is wrong with the options.
+func (o *Options) Check() error {
+	const minRing = 1 << 16
+	switch {
+	case o.Copy < 0 || o.Copy > perfevent.MaxStackUser || o.Copy%8 != 0:
+		return fmt.Errorf("copy of %d bytes: %w", o.Copy, ErrCopy)
+	case o.Ring < minRing || o.Ring&(o.Ring-1) != 0:
+		return fmt.Errorf("ring of %d bytes: %w", o.Ring, ErrRing)
+	case o.MaxStack < 1:
+		return fmt.Errorf("at most %d frames: want at least 1", o.MaxStack)
+	}
+	return nil
+}
+
+// sampleType is the fields of samples.
+const sampleType = perfdata.SampleIdentifier | perfdata.SampleIP | perfdata.SampleTID | perfdata.SampleTime | perfdata.SampleCPU | perfdata.SamplePeriod
+
+// sampleAttr is the attributes of the event that samples are taken at. user is set where
+// the kernel may not be looked at.
+func (o *Options) sampleAttr(user bool, ring int) *perfevent.Attr {
+	a := o.baseAttr(user)
+	a.Type, a.Config, a.Sample = o.Event.typ, o.Event.config, o.Frequency
+	a.Bits |= unix.PerfBitFreq
+	if o.Event.every > 0 {
+		a.Sample = o.Event.every
+		a.Bits &^= unix.PerfBitFreq
+	}
+	if !user {
+		a.Sample_type |= uint64(perfdata.SampleCallchain)
+		a.Bits |= unix.PerfBitExcludeCallchainUser
+	}
+	a.Sample_type |= uint64(perfdata.SampleRegsUser)
+	a.Sample_regs_user = perfevent.RegsUser
+	if o.Copy > 0 {
+		a.Sample_type |= uint64(perfdata.SampleStackUser)
+		a.Sample_stack_user = uint32(o.Copy)
+	}
+	const parts = 4
+	a.Wakeup = uint32(ring / parts)
+	return a
+}
+
+// sideAttr is the attributes of the event that tells what processes do.
+func (o *Options) sideAttr(user bool) *perfevent.Attr {
+	a := o.baseAttr(user)
+	a.Type, a.Config = unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY
+	a.Bits |= unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitTask | perfevent.BitBuildID
+	if o.Raw != nil {
+		a.Bits |= unix.PerfBitMmapData // perf script reads unwind tables through the mappings that hold them
+	}
+	a.Wakeup = sideRing / 2
+	return a
+}
+
+// sideRing is the bytes of a ring for what processes do.
+const sideRing = 1 << 20
+
+func (o *Options) baseAttr(user bool) *perfevent.Attr {
+	a := &perfevent.Attr{Sample_type: uint64(sampleType), Read_format: perfevent.ReadLost, Clockid: unix.CLOCK_MONOTONIC,
+		Bits: unix.PerfBitDisabled | unix.PerfBitWatermark | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitExcludeHv}
+	if user {
+		a.Bits |= unix.PerfBitExcludeKernel
+	}
+	if !o.Target.All {
+		a.Bits |= unix.PerfBitInherit
+	}
+	if !o.Target.All && len(o.Target.PIDs) == 0 {
+		a.Bits |= unix.PerfBitEnableOnExec
+	}
+	return a
+}
+
+// onlineCPUs returns the numbers of the CPUs: Documentation/admin-guide/cputopology.rst.
+func onlineCPUs() ([]int, error) {
+	b, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		return nil, err
+	}
+	return parseCPUs(strings.TrimSpace(string(b)))
+}
+
+func parseCPUs(list string) (cpus []int, err error) {
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		first, err := strconv.Atoi(from)
+		last := first
+		if err == nil && isRange {
+			last, err = strconv.Atoi(to)
+		}
+		const most = 1 << 16
+		if err != nil || first < 0 || last < first || last > most {
+			return nil, fmt.Errorf("list of CPUs %q", list)
+		}
+		for cpu := first; cpu <= last; cpu++ {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}

@@ -1,0 +1,368 @@
+package record
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// process is an address space, and what the table of stacks needs of it. The same
+// addresses mean the same code for as long as space is the same.
+type process struct {
+	space  uint32
+	maps   *unwind.Maps // as of the last change; nil: to be asked for
+	met    *unwind.Maps // of the last sample; nil: no sample of this space yet
+	known  bool         // its mappings are: it was seen to begin, or they were read
+	exited bool
+}
+
+// thread is one of a process.
+type thread struct {
+	comm uint32 // index of tracker.comms
+	last []place
+}
+
+// tracker follows what processes do, in the order of time.
+type tracker struct {
+	objects   *unwind.Objects
+	all       *unwind.Processes
+	processes map[int32]*process
+	threads   map[int32]*thread
+	spaces    uint32
+	comms     []string
+	commIDs   map[string]uint32
+	gone      []int32 // threads and processes, in the order of their exits
+	known     map[objectKey]*unwind.Object
+	files     []*os.File // of objects that this mount namespace does not have
+	ids       map[fileKey][]byte
+	onMap     func(pid int32, m procMapping, buildID []byte) // told of what is read from /proc; may be nil
+	onComm    func(pid, tid int32, comm string)
+}
+
+type objectKey struct {
+	name, buildID string
+	inode         uint64
+}
+
+type fileKey struct{ dev, inode uint64 }
+
+// keepGone is how many threads are remembered after their exit: samples of their last
+// moments may come later.
+const keepGone = 4096
+
+func newTracker(objects *unwind.Objects) *tracker {
+	return &tracker{objects: objects, all: unwind.NewProcesses(), processes: make(map[int32]*process), threads: make(map[int32]*thread),
+		commIDs: make(map[string]uint32), known: make(map[objectKey]*unwind.Object), ids: make(map[fileKey][]byte)}
+}
+
+func (t *tracker) commID(name string) uint32 {
+	id, ok := t.commIDs[name]
+	if !ok {
+		id = uint32(len(t.comms))
+		t.comms = append(t.comms, name)
+		t.commIDs[name] = id
+	}
+	return id
+}
+
+func (t *tracker) newSpace() uint32 {
+	t.spaces++
+	return t.spaces
+}
+
+func (t *tracker) process(pid int32) *process {
+	p := t.processes[pid]
+	if p == nil {
+		p = &process{space: t.newSpace()}
+		t.processes[pid] = p
+	}
+	return p
+}
+
+// thread returns a thread, whose name is looked up where it has not been told.
+func (t *tracker) thread(pid, tid int32) *thread {
+	th := t.threads[tid]
+	if th == nil {
+		comm, ok := readComm(pid, tid)
+		switch {
+		case tid == 0:
+			comm = "swapper"
+		case !ok:
+			comm = ":" + fmt.Sprint(tid) // as perf has it
+		case t.onComm != nil:
+			t.onComm(pid, tid, comm)
+		}
+		th = &thread{comm: t.commID(comm)}
+		t.threads[tid] = th
+	}
+	return th
+}
+
+// sampled returns the address space of a process at this moment.
+func (t *tracker) sampled(pid int32) (*process, *unwind.Maps) {
+	p := t.process(pid)
+	if !p.known {
+		t.readProcess(pid)
+		p.known = true // or not to be had
+	}
+	if p.maps == nil {
+		p.maps = t.all.Process(pid).Maps()
+	}
+	p.met = p.maps
+	return p, p.maps
+}
+
+// comm is PERF_RECORD_COMM.
+func (t *tracker) comm(r *perfdata.Comm) {
+	name := string(r.Name)
+	th := t.threads[r.TID]
+	if th == nil {
+		th = new(thread)
+		t.threads[r.TID] = th
+	}
+	th.comm = t.commID(name)
+	if !r.Exec {
+		return
+	}
+	th.last = nil
+	t.all.SetComm(r.PID, r.TID, name, true)
+	t.processes[r.PID] = &process{space: t.newSpace(), known: true}
+}
+
+// task is PERF_RECORD_FORK or PERF_RECORD_EXIT.
+func (t *tracker) task(r *perfdata.Task) {
+	if r.Type == perfdata.TypeExit {
+		t.exit(r.PID, r.TID)
+		return
+	}
+	th := new(thread)
+	if parent := t.threads[r.PTID]; parent != nil {
+		th.comm = parent.comm
+	} else {
+		th.comm = t.thread(r.PPID, r.PTID).comm
+	}
+	t.threads[r.TID] = th
+	if r.PID == r.PPID {
+		return
+	}
+	parent := t.process(r.PPID)
+	if !parent.known {
+		t.readProcess(r.PPID)
+		parent.known = true
+	}
+	t.all.Fork(r.PID, r.TID, r.PPID, r.PTID)
+	parent.maps = nil // Fork shares them
+	t.processes[r.PID] = &process{space: t.newSpace(), known: true}
+}
+
+func (t *tracker) exit(pid, tid int32) {
+	t.gone = append(t.gone, tid)
+	if pid == tid {
+		t.all.Exit(pid, tid)
+		if p := t.processes[pid]; p != nil {
+			p.exited = true
+		}
+	}
+	if len(t.gone) <= keepGone {
+		return
+	}
+	old := t.gone[0]
+	t.gone = t.gone[1:]
+	if p := t.processes[old]; p != nil && !p.exited {
+		return // the number is in use again
+	}
+	delete(t.threads, old)
+	delete(t.processes, old)
+}
+
+// mapped is PERF_RECORD_MMAP2.
+func (t *tracker) mapped(r *perfdata.Mmap) {
+	var o *unwind.Object
+	if r.Exec {
+		o = t.object(r.PID, string(r.Name), r.BuildID, r.Inode, r.Addr, r.Addr+r.Len)
+	}
+	t.place(r.PID, r.Addr, r.Len, r.PgOff, o)
+}
+
+// place puts an object into an address space. What is there already stays as it is:
+// compilers at run time change the protection of their memory all the time.
+func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object) {
+	p := t.process(pid)
+	if p.maps != nil {
+		if m := p.maps.Find(start); m != nil && o != nil && m.Object == o && m.End >= start+size && m.FileOffset(start) == offset {
+			return
+		}
+	}
+	t.all.Map(pid, start, size, offset, o)
+	p.maps = nil
+	if p.met == nil {
+		return
+	}
+	for _, m := range p.met.All() {
+		if m.Start < start+size && start < m.End && (m.Object != o || m.FileOffset(start) != offset) {
+			p.space, p.met = t.newSpace(), nil // addresses that were met mean something else now
+			return
+		}
+	}
+}
+
+// readProcess reads the mappings and threads of a process that was there before, or of
+// which records were lost. That of one that is gone leaves what is known.
+func (t *tracker) readProcess(pid int32) {
+	list, err := readMaps(pid)
+	if err != nil || len(list) == 0 {
+		return
+	}
+	for _, m := range list {
+		if !m.exec && t.onMap == nil {
+			continue
+		}
+		id := t.fileID(pid, m)
+		if m.exec {
+			o := t.object(pid, m.name, id, m.inode, m.start, m.end)
+			t.place(pid, m.start, m.end-m.start, m.offset, o)
+		}
+		if t.onMap != nil {
+			t.onMap(pid, m, id)
+		}
+	}
+	t.process(pid).known = true
+}
+
+// readThreads reads the names of a process's threads.
+func (t *tracker) readThreads(pid int32) {
+	list, err := listThreads(pid)
+	if err != nil {
+		return
+	}
+	for _, tid := range list {
+		t.thread(pid, tid)
+	}
+}
+
+// readAgain reads the mappings of all processes that are there: records of some were
+// lost.
+func (t *tracker) readAgain() {
+	for pid, p := range t.processes {
+		if !p.exited {
+			t.readProcess(pid)
+		}
+	}
+}
+
+// object returns the object of a mapping. It is of the mount namespace, and below the root
+// folder, of its process: where this process finds another file under its name, or none,
+// the right one is opened while it can be.
+func (t *tracker) object(pid int32, name string, buildID []byte, inode, start, end uint64) *unwind.Object {
+	if len(buildID) > 0 {
+		inode = 0 // then it does not matter
+	}
+	k := objectKey{name, string(buildID), inode}
+	o := t.known[k]
+	if o == nil {
+		o = t.findObject(pid, name, buildID, inode, start, end)
+		t.known[k] = o
+	}
+	return o
+}
+
+func (t *tracker) findObject(pid int32, name string, buildID []byte, inode, start, end uint64) *unwind.Object {
+	o := t.objects.Object(name, buildID)
+	if !o.IsFile() {
+		return o
+	}
+	here := o.Path() != ""
+	if here && len(buildID) == 0 && inode != 0 {
+		st, err := os.Stat(o.Path())
+		here = err == nil && st.Sys().(*syscall.Stat_t).Ino == inode
+	}
+	if here {
+		return o
+	}
+	proc := fmt.Sprintf("/proc/%d", pid)
+	for _, path := range []string{proc + "/root" + name, fmt.Sprintf("%s/map_files/%x-%x", proc, start, end), proc + "/exe"} {
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		there := t.objects.At(name, buildID, fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		st, err := f.Stat()
+		if err == nil && st.Mode().IsRegular() && there.Path() != "" && (inode == 0 || st.Sys().(*syscall.Stat_t).Ino == inode) {
+			t.files = append(t.files, f)
+			return there
+		}
+		f.Close()
+	}
+	return o
+}
+
+// fileID is the build-id of a mapped file, nil where there is none. It is read from the
+// file as the process sees it.
+func (t *tracker) fileID(pid int32, m procMapping) []byte {
+	if m.inode == 0 || !strings.HasPrefix(m.name, "/") {
+		return nil
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/root%s", pid, m.name))
+	if err != nil {
+		f, err = os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.start, m.end))
+	}
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return nil
+	}
+	sys := st.Sys().(*syscall.Stat_t)
+	if sys.Ino != m.inode {
+		return nil
+	}
+	k := fileKey{sys.Dev, sys.Ino}
+	id, ok := t.ids[k]
+	if !ok {
+		id = buildID(f)
+		t.ids[k] = id
+	}
+	return id
+}
+
+// buildID reads the NT_GNU_BUILD_ID note of an ELF file.
+func buildID(f *os.File) (id []byte) {
+	defer func() {
+		if recover() != nil { // debug/elf does that on rare malformed files
+			id = nil
+		}
+	}()
+	e, err := elf.NewFile(f)
+	if err != nil {
+		return nil
+	}
+	s := e.Section(".note.gnu.build-id")
+	if s == nil {
+		return nil
+	}
+	b, err := s.Data()
+	const header, ntBuildID = 16, 3
+	if err != nil || len(b) < header || e.ByteOrder.Uint32(b[8:]) != ntBuildID {
+		return nil
+	}
+	n := e.ByteOrder.Uint32(b[4:])
+	if uint64(header)+uint64(n) > uint64(len(b)) {
+		return nil
+	}
+	return bytes.Clone(b[header : header+n])
+}
+
+// close closes the files that were kept open.
+func (t *tracker) close() {
+	for _, f := range t.files {
+		f.Close()
+	}
+}

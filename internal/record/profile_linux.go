@@ -1,0 +1,176 @@
+package record
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/symbolize"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Profile is what a Session has counted in some time.
+type Profile struct {
+	*Table
+	Counts   Counts
+	Samples  []Sample // with Options.Samples
+	Comms    []string
+	Event    *stackfmt.Event
+	Duration time.Duration
+	Objects  *unwind.Objects
+	Command  []string
+	Truth    Truth
+}
+
+// Write names the frames of all stacks and writes them in a format. each says that the
+// format wants the samples themselves, which Options.Samples has kept.
+func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *symbolize.Namer) error {
+	worker := format.Worker()
+	cache := names.NewCache(worker.Render)
+	out := &writer{p: p, cache: cache}
+	var buf []byte
+	put := func(s *stackfmt.Sample) error {
+		buf = worker.Add(buf[:0], s)
+		if len(buf) == 0 {
+			return nil
+		}
+		_, err := w.Write(buf)
+		return err
+	}
+	if each {
+		for i := range p.Samples {
+			s := &p.Samples[i]
+			o := out.stack(&p.Stacks[s.Stack])
+			o.TID, o.CPU, o.Time, o.Period = s.TID, s.CPU, s.Time, s.Period
+			if err := put(o); err != nil {
+				return err
+			}
+		}
+	} else {
+		for i := range p.Stacks {
+			s := &p.Stacks[i]
+			o := out.stack(s)
+			o.TID, o.Count, o.Period = s.PID, s.Count, s.Period
+			if err := put(o); err != nil {
+				return err
+			}
+		}
+		if p.Counts.Lost > 0 {
+			if err := put(p.lost(worker)); err != nil {
+				return err
+			}
+		}
+	}
+	return format.Finish(w, &stackfmt.Recording{Command: p.Command, Events: []*stackfmt.Event{p.Event}, Objects: p.Objects.All()})
+}
+
+// lost is a stack that stands for the samples that the kernel had no room for, so that
+// the profile itself shows them.
+func (p *Profile) lost(worker stackfmt.Worker) *stackfmt.Sample {
+	f := &stackfmt.Frame{Name: "[samples lost by the kernel]", DSO: "[lost]"}
+	worker.Render(f)
+	period := uint64(0)
+	if p.Counts.Samples > 0 {
+		sum := uint64(0)
+		for i := range p.Stacks {
+			sum += p.Stacks[i].Period
+		}
+		period = sum / p.Counts.Samples * p.Counts.Lost
+	}
+	return &stackfmt.Sample{Comm: "[lost]", Count: p.Counts.Lost, Period: period, Event: p.Event,
+		Frames: []*stackfmt.Frame{f}, End: stackfmt.NoUserStack}
+}
+
+// writer turns stacks of a table into those of package stackfmt.
+type writer struct {
+	p      *Profile
+	cache  *symbolize.Cache
+	list   []*Frame
+	frames []*stackfmt.Frame
+	sample stackfmt.Sample
+}
+
+func (o *writer) stack(s *Stack) *stackfmt.Sample {
+	o.list = o.p.Table.Frames(o.list[:0], s)
+	o.frames = o.frames[:0]
+	exact := true
+	for _, f := range o.list {
+		if f.Kernel {
+			o.frames = append(o.frames, o.cache.Kernel(f.PC))
+			continue
+		}
+		pc := f.PC
+		if !exact {
+			pc-- // within the instruction that called
+		}
+		var named *stackfmt.Frame
+		m := &f.Mapping
+		if m.Object == nil {
+			m = nil
+		}
+		named, exact = o.cache.Frame(m, s.PID, pc)
+		o.frames = append(o.frames, named)
+	}
+	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.Event, Width: len(o.p.Event.Name), Frames: o.frames, End: s.End}
+	return &o.sample
+}
+
+// Text says in a few lines what has been recorded, and how much of it is not whole.
+func (p *Profile) Text(w io.Writer) {
+	c := &p.Counts
+	fmt.Fprintf(w, "%d samples in %.1f s, %d distinct stacks", c.Samples, p.Duration.Seconds(), len(p.Stacks))
+	if c.Unwound > 0 {
+		fmt.Fprintf(w, "; %d stacks unwound, %.1f frames each", c.Unwound, float64(c.Frames)/float64(c.Unwound))
+	}
+	fmt.Fprintln(w)
+	line := func(name string, n, of uint64) {
+		if n > 0 {
+			fmt.Fprintf(w, "  %-32s %9d  %6.2f%%\n", name, n, 100*float64(n)/float64(max(of, 1)))
+		}
+	}
+	for cause := range unwind.NumCauses {
+		line(cause.String(), c.Ends[cause], c.Unwound)
+	}
+	line("completed from the last stack", c.FromLast, c.Unwound)
+	line("completed from memory", c.FromLater, c.Unwound)
+	line("went by frame pointer", c.Guessed, c.Unwound)
+	line("without a stack (exec, exit)", c.NoCopy, c.Samples)
+	line("of kernel threads", c.Kernel, c.Samples)
+	line("32-bit code", c.Compat, c.Samples)
+	line("lost by the kernel", c.Lost, c.Samples+c.Lost)
+	if c.Throttled > 0 {
+		fmt.Fprintf(w, "  sampling was stopped by the kernel %d times for a while: kernel.perf_event_max_sample_rate, or a lower -F\n", c.Throttled)
+	}
+	if c.LostSide > 0 {
+		fmt.Fprintf(w, "  %d records of what processes map were lost; /proc/PID/maps was read again %d times\n", c.LostSide, c.Reread)
+	}
+	if c.Bad > 0 {
+		fmt.Fprintf(w, "  %d records could not be read\n", c.Bad)
+	}
+}
+
+// Stats is what there is to be said of a profile in numbers.
+type Stats struct {
+	Counts
+	Seconds float64           `json:"seconds"`
+	Stacks  int               `json:"distinct_stacks"`
+	Nodes   int               `json:"distinct_frames_with_callers"`
+	Ends    map[string]uint64 `json:"stacks_by_end"`
+	Writing int64             `json:"writing_ns"`
+	Truth   *Truth            `json:"truth,omitempty"`
+}
+
+// Stats returns the numbers; writing is how long it took to write the profile.
+func (p *Profile) Stats(writing time.Duration) *Stats {
+	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: len(p.Stacks), Nodes: len(p.nodes), Ends: make(map[string]uint64), Writing: writing.Nanoseconds()}
+	for cause := range unwind.NumCauses {
+		if n := p.Counts.Ends[cause]; n > 0 {
+			s.Ends[cause.String()] = n
+		}
+	}
+	if p.Truth != (Truth{}) {
+		s.Truth = &p.Truth
+	}
+	return s
+}

@@ -1,0 +1,127 @@
+package record
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/unwind"
+
+	"golang.org/x/sys/unix"
+)
+
+// place is a frame of a stack: two frames with the same pc and stack pointer are most
+// likely the same call.
+type place struct{ pc, sp uint64 }
+
+// refiller makes stacks whole that are longer than the kernel's copy of them.
+type refiller struct {
+	memory []byte // the copy, and after it what was read later
+	again  [proof]byte
+	pcs    []uint64
+}
+
+// proof is how many bytes at the end of the copy have to be the same still when the rest
+// is read. Without that, up to half of what is read has nothing to do with the copy.
+const proof = 256
+
+// restSizes is how much of a stack is read after the copy, one after the other until that
+// has all of it.
+var restSizes = [...]int{16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20}
+
+// complete goes on where the copy of a stack has ended: with the memory itself, if the
+// end of the copy is still there, else with the callers that the same frame had in the
+// thread's last stack. at is the registers of the last of its frames. It
+// returns what Walk would have.
+func (f *refiller) complete(s *Session, pid int32, th *thread, maps *unwind.Maps, first, at abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, unwind.Cause, How) {
+	if m, ok := f.readRest(s, pid, th, maps, first, mem, pcs); ok {
+		return m, unwind.Outermost, FromLater
+	}
+	// The first walk's frames are overwritten by that of more memory.
+	regs := first
+	n, cause, _ := s.walker.Walk(maps, &regs, mem, pcs)
+	key := place{at.Reg[abi.RIP], at.Reg[abi.RSP]}
+	i := slices.Index(th.last, key)
+	if i < 0 {
+		th.last = th.last[:0]
+		return n, cause, 0
+	}
+	outer := th.last[i+1:]
+	if n+len(outer) > len(pcs) {
+		th.last = th.last[:0]
+		return n, cause, 0
+	}
+	for _, p := range outer {
+		pcs[n] = p.pc
+		n++
+	}
+	th.last = th.last[i:]
+	return n, unwind.Outermost, FromLast
+}
+
+// readRest walks again with memory that is read now.
+func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, bool) {
+	have := len(mem.Bytes)
+	if have < proof {
+		return 0, false
+	}
+	f.memory = append(f.memory[:0], mem.Bytes...)
+	end := mem.Lo + uint64(have)
+	for _, size := range restSizes {
+		f.memory = slices.Grow(f.memory[:have], size)[:have+size]
+		rest := f.memory[have:]
+		local := []unix.Iovec{{Base: &f.again[0], Len: proof}, {Base: &rest[0], Len: uint64(size)}}
+		remote := []unix.RemoteIovec{{Base: uintptr(end - proof), Len: proof + size}}
+		got, err := unix.ProcessVMReadv(int(pid), local, remote, 0)
+		if err != nil || got <= proof {
+			return 0, false
+		}
+		if !bytes.Equal(f.again[:], mem.Bytes[have-proof:]) {
+			s.counts.Changed++
+			return 0, false
+		}
+		whole := ehelf.Memory{Lo: mem.Lo, Bytes: f.memory[:have+got-proof]}
+		regs := first
+		n, cause, _ := s.walker.Walk(maps, &regs, &whole, pcs)
+		if cause == unwind.Outermost {
+			f.remember(s, th, maps, first, regs, &whole, pcs[:n], cause)
+			return n, true
+		}
+		if cause != unwind.Unreadable || got < proof+size {
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// remember keeps the outer frames of a whole stack for the thread's next one. Where the
+// stack is short, the next one will hardly be longer than its copy and share frames with it.
+func (f *refiller) remember(s *Session, th *thread, maps *unwind.Maps, first, end abi.Regs, mem *ehelf.Memory, pcs []uint64, cause unwind.Cause) {
+	th.last = th.last[:0]
+	near := s.copied() / 2
+	if cause != unwind.Outermost || end.Reg[abi.RSP]-first.Reg[abi.RSP] < uint64(near) || len(mem.Bytes) <= near {
+		return
+	}
+	guessed, stacks := s.walker.Guessed, s.walker.GuessedStacks
+	defer func() { s.walker.Guessed, s.walker.GuessedStacks = guessed, stacks }()
+	if len(f.pcs) < len(pcs) {
+		f.pcs = make([]uint64, len(pcs))
+	}
+	regs, part := first, ehelf.Memory{Lo: mem.Lo, Bytes: mem.Bytes[:near]}
+	n, cause, _ := s.walker.Walk(maps, &regs, &part, f.pcs)
+	if cause != unwind.Unreadable {
+		return
+	}
+	for i := n - 1; i < len(pcs) && regs.Reg[abi.RIP] == pcs[i]; i++ {
+		th.last = append(th.last, place{pcs[i], regs.Reg[abi.RSP]})
+		var two [2]uint64
+		if n, _, _ := s.walker.Walk(maps, &regs, mem, two[:]); n < 2 {
+			if i == len(pcs)-1 {
+				return
+			}
+			break
+		}
+	}
+	th.last = th.last[:0] // not the same walk, as far as can be told
+}

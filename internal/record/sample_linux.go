@@ -1,0 +1,132 @@
+package record
+
+import (
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// sample unwinds a sample and counts its stack.
+func (s *Session) sample(r *perfdata.Sample) {
+	s.counts.Samples++
+	th := s.tracker.thread(r.PID, r.TID)
+	p, maps := s.tracker.sampled(r.PID)
+	stack := Stack{Comm: th.comm, PID: r.PID, End: stackfmt.NoUserStack}
+	s.kernelPart(r)
+	n := 0
+	switch {
+	case r.UserRegs.ABI == perfdata.ABI32:
+		stack.How |= Is32
+		s.counts.Compat++
+	case r.UserRegs.ABI == perfdata.ABINone:
+		s.counts.Kernel++
+	case len(r.Stack) == 0 && s.opt.Copy > 0:
+		stack.How |= NoCopy
+		s.counts.NoCopy++
+	default:
+		n = s.userPart(r, th, maps, &stack)
+	}
+	words := append(s.words[:0], uint64(p.space), uint64(stack.Comm)<<32|uint64(stack.End)<<8|uint64(stack.How), uint64(len(s.kernel)))
+	words = append(append(words, s.kernel...), s.pcs[:n]...)
+	s.words = words
+	h := s.table.hash(words)
+	id, ok := s.table.index[h]
+	if !ok {
+		id = s.table.insert(h, stack, maps, s.kernel, s.pcs[:n])
+	}
+	s.table.count(id, r.Period)
+	if s.opt.Samples {
+		s.samples = append(s.samples, Sample{Time: r.Time, Period: r.Period, Stack: id, TID: r.TID, CPU: r.CPU})
+	}
+}
+
+// kernelPart sets s.kernel to the kernel's addresses of the call chain.
+func (s *Session) kernelPart(r *perfdata.Sample) {
+	s.kernel = s.kernel[:0]
+	mode := r.Mode()
+	for _, ip := range r.Callchain {
+		switch {
+		case ip == perfdata.ContextKernel:
+			mode = perfdata.ModeKernel
+		case ip == perfdata.ContextUser:
+			mode = perfdata.ModeUser
+		case ip >= perfdata.ContextMax:
+			mode = perfdata.ModeUnknown
+		case mode == perfdata.ModeKernel:
+			s.kernel = append(s.kernel, ip)
+		}
+	}
+}
+
+// dwarfRegs is the registers of a sample, in the order in which the mask
+// perfevent.RegsUser has them, by their DWARF numbers.
+var dwarfRegs = [...]int{abi.RAX, abi.RBX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, abi.RBP, abi.RSP, abi.RIP,
+	abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15}
+
+// userPart walks the user stack into s.pcs and returns the number of frames.
+func (s *Session) userPart(r *perfdata.Sample, th *thread, maps *unwind.Maps, stack *Stack) int {
+	if len(maps.All()) == 0 || len(r.UserRegs.Values) != len(dwarfRegs) {
+		stack.End = unwind.NoMapping
+		s.counts.Unwound++
+		s.counts.Ends[unwind.NoMapping]++
+		return 0
+	}
+	first := abi.Regs{Exact: 1}
+	for i, v := range r.UserRegs.Values {
+		first.Reg[dwarfRegs[i]] = v
+		first.Valid |= 1 << dwarfRegs[i]
+	}
+	mem := ehelf.Memory{Lo: first.Reg[abi.RSP], Bytes: r.Stack}
+	if s.opt.Truth > 0 {
+		return s.walkBoth(r, th, maps, first, &mem, stack)
+	}
+	n, cause, how := s.walk(r.PID, th, maps, first, &mem, s.pcs)
+	stack.End, stack.How = cause, how
+	s.note(n, cause, how)
+	return n
+}
+
+// note counts a walk.
+func (s *Session) note(n int, cause unwind.Cause, how How) {
+	c := &s.counts
+	c.Unwound++
+	c.Frames += uint64(n)
+	c.Ends[cause]++
+	if how&Guessed != 0 {
+		c.Guessed++
+	}
+	if how&FromLast != 0 {
+		c.FromLast++
+	}
+	if how&FromLater != 0 {
+		c.FromLater++
+	}
+}
+
+// walk walks a stack, and where the copy has not all of it, makes it whole if that is
+// wanted and possible.
+func (s *Session) walk(pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, unwind.Cause, How) {
+	regs, guessed := first, s.walker.GuessedStacks
+	n, cause, _ := s.walker.Walk(maps, &regs, mem, pcs)
+	var how How
+	if s.opt.Refill && cause == unwind.Unreadable && len(mem.Bytes)+8 > s.copied() {
+		s.counts.Cut++
+		n, cause, how = s.refill.complete(s, pid, th, maps, first, regs, mem, pcs)
+	} else if s.opt.Refill {
+		s.refill.remember(s, th, maps, first, regs, mem, pcs[:n], cause)
+	}
+	if s.walker.GuessedStacks != guessed {
+		how |= Guessed
+	}
+	return n, cause, how
+}
+
+// copied is the bytes of a copy that has not all of a stack.
+func (s *Session) copied() int {
+	if s.opt.Truth > 0 {
+		return s.opt.Truth
+	}
+	return s.opt.Copy
+}

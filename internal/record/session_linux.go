@@ -1,0 +1,264 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/perfevent"
+	"github.com/ehasm/ehasm/unwind"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sample is one sample of a profile.
+type Sample struct {
+	Time   uint64 // ns, of CLOCK_MONOTONIC
+	Period uint64
+	Stack  uint32 // index of Table.Stacks
+	TID    int32
+	CPU    uint32
+}
+
+// Session records. Open makes one, Run is its work, Take hands out what it has counted.
+type Session struct {
+	opt     Options
+	open    *opened
+	order   *perfevent.Order
+	streams []*stream // by ring of order
+	polled  []unix.PollFd
+	tracker *tracker
+	decoder perfdata.Decoder
+	walker  unwind.Walker
+	pcs     []uint64
+	kernel  []uint64
+	words   []uint64 // see Table.hash
+	refill  refiller
+	truth   truth
+
+	table   *Table
+	samples []Sample
+	counts  Counts
+	began   time.Time
+	again   bool // mappings were lost
+}
+
+// Counts is what a Session counts beside stacks.
+type Counts struct {
+	Samples   uint64                   `json:"samples"`
+	Lost      uint64                   `json:"lost"`         // samples that the kernel had no room for
+	LostSide  uint64                   `json:"lost_records"` // records of what processes do
+	Throttled uint64                   `json:"throttled"`    // times that the kernel stopped sampling for a while
+	Bad       uint64                   `json:"bad_records"`
+	Unwound   uint64                   `json:"stacks_unwound"`
+	Frames    uint64                   `json:"user_frames"`
+	Ends      [unwind.NumCauses]uint64 `json:"-"`
+	Kernel    uint64                   `json:"samples_of_kernel_threads"`
+	NoCopy    uint64                   `json:"samples_without_stack"` // in execve, or exiting
+	Compat    uint64                   `json:"samples_of_32_bit_code"`
+	Guessed   uint64                   `json:"stacks_by_frame_pointer"`
+	Cut       uint64                   `json:"stacks_longer_than_their_copy"`
+	FromLast  uint64                   `json:"refilled_from_last_stack"`
+	FromLater uint64                   `json:"refilled_from_memory"`
+	Changed   uint64                   `json:"not_refilled_memory_changed"`
+	Reread    uint64                   `json:"mappings_read_again"`
+	Handling  time.Duration            `json:"handling_ns"` // wall time spent on records
+	Rounds    uint64                   `json:"rounds"`
+}
+
+// Open opens the events. Where the target is a command, it has to be executed by the
+// calling thread: see runtime.LockOSThread.
+func Open(opt Options) (*Session, error) {
+	if err := opt.Check(); err != nil {
+		return nil, err
+	}
+	op, err := opt.open()
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{opt: opt, open: op, tracker: newTracker(opt.Objects), pcs: make([]uint64, opt.MaxStack), table: NewTable()}
+	s.walker.FramePointers, s.walker.Met = opt.Pointers, opt.Met
+	var rings []*perfevent.Ring
+	for _, st := range []*stream{&op.side, &op.samples} {
+		for _, r := range st.rings {
+			rings, s.streams = append(rings, r), append(s.streams, st)
+			s.polled = append(s.polled, unix.PollFd{Fd: int32(r.Event().FD()), Events: unix.POLLIN})
+		}
+	}
+	s.order = perfevent.NewOrder(rings, func(ring int, rec []byte) uint64 { return s.streams[ring].event.Time(rec) })
+	if opt.Raw != nil {
+		if err := opt.Raw.start(op, opt.Event.Name); err != nil {
+			op.close()
+			return nil, err
+		}
+		s.tracker.onMap, s.tracker.onComm = opt.Raw.mapping, opt.Raw.comm
+	}
+	if opt.Truth > 0 {
+		s.truth.pcs = make([]uint64, opt.MaxStack)
+	}
+	return s, nil
+}
+
+// UserOnly reports whether the kernel may not be looked at: its code has no samples.
+func (s *Session) UserOnly() bool { return s.open.user }
+
+// RingBytes is the size of a CPU's ring, which may be less than was asked for.
+func (s *Session) RingBytes() int { return s.open.rings }
+
+// Start enables the events, where that is not left to the command's execution, and reads
+// what the processes have mapped already.
+func (s *Session) Start() error {
+	s.began = time.Now()
+	t := &s.opt.Target
+	if !t.All && len(t.PIDs) == 0 {
+		return nil
+	}
+	if err := s.open.each((*perfevent.Event).Enable); err != nil {
+		return err
+	}
+	var list []int32
+	for _, pid := range t.PIDs {
+		list = append(list, int32(pid))
+	}
+	if t.All {
+		var err error
+		if list, err = listProcesses(); err != nil {
+			return err
+		}
+	}
+	for _, pid := range list {
+		s.tracker.readProcess(pid)
+		s.tracker.readThreads(pid)
+	}
+	return nil
+}
+
+// Intervals at which rings are read: while samples come in, so that stacks can be read
+// again before they change; while none do.
+const (
+	busyWait = 10 * time.Millisecond
+	idleWait = 100 * time.Millisecond
+)
+
+// Run counts samples until done is closed. It keeps its thread for itself. each, which may
+// be nil, is called after each round.
+func (s *Session) Run(done <-chan struct{}, each func()) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if s.opt.Realtime {
+		a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+		if err := unix.SchedSetAttr(0, &a, 0); err != nil {
+			return fmt.Errorf("real-time priority: %w (it needs CAP_SYS_NICE)", err)
+		}
+	}
+	wait := busyWait
+	for {
+		select {
+		case <-done:
+			err := s.open.each((*perfevent.Event).Disable)
+			if errors.Is(err, unix.ESRCH) {
+				err = nil
+			}
+			return errors.Join(err, s.round(^uint64(0)))
+		default:
+		}
+		if _, err := unix.Poll(s.polled, int(wait.Milliseconds())); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("poll: %w", err)
+		}
+		before := s.counts.Samples
+		// What has happened before another thing is in a ring by now if that is: the clock is
+		// read first.
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			return fmt.Errorf("clock_gettime: %w", err)
+		}
+		if err := s.round(uint64(now.Nano())); err != nil {
+			return err
+		}
+		wait = busyWait
+		if s.counts.Samples == before {
+			wait = idleWait
+		}
+		if each != nil {
+			each()
+		}
+	}
+}
+
+// round handles all records that are earlier than limit.
+func (s *Session) round(limit uint64) error {
+	begin := time.Now()
+	s.order.Refresh()
+	for {
+		ring, raw := s.order.Next(limit)
+		if raw == nil {
+			break
+		}
+		s.handle(raw, s.streams[ring])
+		s.order.Done(ring)
+	}
+	s.order.Free()
+	if s.again {
+		s.again = false
+		s.counts.Reread++
+		s.tracker.readAgain()
+	}
+	s.counts.Rounds++
+	s.counts.Handling += time.Since(begin)
+	if s.opt.Raw != nil {
+		s.opt.Raw.round()
+		return s.opt.Raw.err
+	}
+	return nil
+}
+
+// handle takes a record.
+func (s *Session) handle(raw []byte, from *stream) {
+	rec, err := s.decoder.Decode(raw, from.event)
+	if err != nil {
+		s.counts.Bad++
+		return
+	}
+	if w := s.opt.Raw; w != nil {
+		w.time = from.event.Time(raw) - 1 // of what is made up because of this record
+		w.record(raw)
+	}
+	switch r := rec.(type) {
+	case *perfdata.Sample:
+		s.sample(r)
+	case *perfdata.Mmap:
+		if r.Mode() == perfdata.ModeUser {
+			s.tracker.mapped(r)
+		}
+	case *perfdata.Comm:
+		s.tracker.comm(r)
+	case *perfdata.Task:
+		s.tracker.task(r)
+	case *perfdata.Lost:
+		if from == &s.open.side {
+			s.again = true
+		}
+	case *perfdata.Other:
+		if r.Type == perfdata.TypeThrottle {
+			s.counts.Throttled++
+		}
+	}
+}
+
+// Take returns what has been counted since the last call.
+func (s *Session) Take() *Profile {
+	c := s.counts
+	c.Lost, c.LostSide = s.open.samples.lost(), s.open.side.lost()
+	p := &Profile{Truth: s.truth.Truth, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.comms, Event: s.opt.Event.stackfmt(),
+		Duration: time.Since(s.began), Objects: s.opt.Objects}
+	s.table, s.samples = NewTable(), nil
+	return p
+}
+
+// Close closes the events and rings.
+func (s *Session) Close() {
+	s.open.close()
+	s.tracker.close()
+}

@@ -1,0 +1,154 @@
+package record
+
+import (
+	"hash/maphash"
+	"unsafe"
+
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Frame is a place in the code: of the kernel, of an object, or of memory that is of no
+// file.
+type Frame struct {
+	Mapping unwind.Mapping // one of those that PC was met in; no Object: nothing was mapped
+	PC      uint64         // run-time; of user code as it stands in the frame
+	PID     int32          // of memory that is of no file; else 0
+	Kernel  bool
+}
+
+// frameKey is what makes two frames one.
+type frameKey struct {
+	object *unwind.Object
+	addr   uint64 // in the file, or where there is none, in the process
+	pid    int32
+	kernel bool
+}
+
+// node is a frame with those that called it.
+type node struct {
+	parent uint32 // 0: none
+	frame  uint32
+}
+
+// How is what there is to say of how a stack was found.
+type How uint8
+
+// The bits of How.
+const (
+	Guessed   How = 1 << iota // some frames were found by the frame pointer
+	FromLast                  // the outer frames are those of the thread's stack before
+	FromLater                 // the outer part of the stack was read later, and was proven unchanged
+	NoCopy                    // the kernel could not copy the stack: the program was in execve or exiting
+	Is32                      // 32-bit code, which is not unwound
+)
+
+// Stack is a distinct stack of a process, and how often it was met.
+type Stack struct {
+	node   uint32
+	Comm   uint32 // index of Profile.Comms
+	PID    int32
+	End    unwind.Cause // why the user part ends; noUserStack: there is none
+	How    How
+	Count  uint64
+	Period uint64 // sum over the samples, in the event's unit
+}
+
+// Table is distinct stacks. A stack is kept as its innermost frame's node, and its callers
+// are shared with other stacks, of other processes, too.
+type Table struct {
+	Stacks []Stack
+
+	frames   []Frame
+	frameIDs map[frameKey]uint32
+	nodes    []node
+	children map[node]uint32
+	index    map[hash]uint32 // of Stacks
+	seeds    [2]maphash.Seed
+}
+
+// hash is of 128 bits: it stands for a stack without a look at the stack itself. The seeds
+// are random, so that no program can choose its stacks to collide.
+type hash [2]uint64
+
+// NewTable returns an empty table.
+func NewTable() *Table {
+	return &Table{frameIDs: make(map[frameKey]uint32), children: make(map[node]uint32),
+		index: make(map[hash]uint32), nodes: make([]node, 1), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+}
+
+// Hash is that of a stack, given as whatever words make it distinct.
+func (t *Table) hash(words []uint64) hash {
+	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
+	return hash{maphash.Bytes(t.seeds[0], b), maphash.Bytes(t.seeds[1], b)}
+}
+
+// count counts a stack that has been inserted.
+func (t *Table) count(id uint32, period uint64) {
+	t.Stacks[id].Count++
+	t.Stacks[id].Period += period
+}
+
+// insert adds a stack that has not been counted yet: the addresses of its kernel and user
+// parts, innermost first.
+func (t *Table) insert(h hash, s Stack, maps *unwind.Maps, kernel, user []uint64) uint32 {
+	at := uint32(0)
+	for i := len(user) - 1; i >= 0; i-- {
+		at = t.child(at, t.userFrame(maps, s.PID, user[i], i > 0))
+	}
+	for i := len(kernel) - 1; i >= 0; i-- {
+		at = t.child(at, t.frame(frameKey{addr: kernel[i], kernel: true}, Frame{PC: kernel[i], Kernel: true}))
+	}
+	s.node = at
+	id := uint32(len(t.Stacks))
+	t.Stacks = append(t.Stacks, s)
+	t.index[h] = id
+	return id
+}
+
+func (t *Table) child(parent, frame uint32) uint32 {
+	n := node{parent, frame}
+	id, ok := t.children[n]
+	if !ok {
+		id = uint32(len(t.nodes))
+		t.nodes = append(t.nodes, n)
+		t.children[n] = id
+	}
+	return id
+}
+
+// userFrame is the frame of a pc. A return address belongs to the instruction before it,
+// which may be the last of its mapping.
+func (t *Table) userFrame(maps *unwind.Maps, pid int32, pc uint64, returns bool) uint32 {
+	at := pc
+	if returns {
+		at--
+	}
+	m := maps.Find(at)
+	if m == nil {
+		return t.frame(frameKey{addr: pc, pid: pid}, Frame{PC: pc, PID: pid})
+	}
+	f := Frame{Mapping: *m, PC: pc}
+	k := frameKey{object: m.Object, addr: m.FileOffset(pc)}
+	if !m.Object.IsFile() && m.Object.Name != unwind.VDSOName {
+		f.PID, k.addr, k.pid = pid, pc, pid
+	}
+	return t.frame(k, f)
+}
+
+func (t *Table) frame(k frameKey, f Frame) uint32 {
+	id, ok := t.frameIDs[k]
+	if !ok {
+		id = uint32(len(t.frames))
+		t.frames = append(t.frames, f)
+		t.frameIDs[k] = id
+	}
+	return id
+}
+
+// Frames appends the frames of a stack, innermost first.
+func (t *Table) Frames(list []*Frame, s *Stack) []*Frame {
+	for at := s.node; at != 0; at = t.nodes[at].parent {
+		list = append(list, &t.frames[t.nodes[at].frame])
+	}
+	return list
+}
