@@ -3,6 +3,6 @@
 //
 // An Event is opened for a thread, a control group or a CPU; a Ring is the memory that
 // the kernel writes its records to. Order reads several rings in the order of time. What
-// the records mean is for package perfdata to say. On other systems than Linux the package
-// is empty.
+// the records mean is for package perfdata to say. The package is empty but on Linux on
+// x86-64.
 package perfevent

@@ -7,5 +7,5 @@
 //
 // A Session opens the events, follows what processes map and counts. A Profile is
 // what it has counted, from which names are found and output is written. The package works
-// on Linux and is empty elsewhere.
+// on Linux on x86-64 and is empty elsewhere.
 package record

@@ -1,3 +1,5 @@
+//go:build linux && amd64
+
 package perfevent
 
 // Order reads several rings as one, in the order of their records' times.

@@ -1,3 +1,5 @@
+//go:build linux && amd64
+
 package record
 
 import (
@@ -135,11 +137,14 @@ func (s *Session) Start() error {
 	return nil
 }
 
-// Intervals at which rings are read: while samples come in, so that stacks can be read
-// again before they change; while none do.
+// Intervals at which rings are read: while some stacks are longer than their copies, and
+// the rest is to be read before they change; while samples come in; while none do.
 const (
+	cutWait  = 2 * time.Millisecond
 	busyWait = 10 * time.Millisecond
 	idleWait = 100 * time.Millisecond
+	// cutRounds is how many rounds after a stack that was cut the next one is expected.
+	cutRounds = 250
 )
 
 // Run counts samples until done is closed. It keeps its thread for itself. each, which may
@@ -153,7 +158,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 			return fmt.Errorf("real-time priority: %w (it needs CAP_SYS_NICE)", err)
 		}
 	}
-	wait := busyWait
+	wait, lastCut := busyWait, uint64(0)
 	for {
 		select {
 		case <-done:
@@ -167,7 +172,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 		if _, err := unix.Poll(s.polled, int(wait.Milliseconds())); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("poll: %w", err)
 		}
-		before := s.counts.Samples
+		before, cut := s.counts.Samples, s.counts.Cut
 		// What has happened before another thing is in a ring by now if that is: the clock is
 		// read first.
 		var now unix.Timespec
@@ -177,9 +182,16 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 		if err := s.round(uint64(now.Nano())); err != nil {
 			return err
 		}
-		wait = busyWait
-		if s.counts.Samples == before {
+		if s.counts.Cut != cut {
+			lastCut = s.counts.Rounds
+		}
+		switch {
+		case s.counts.Samples == before:
 			wait = idleWait
+		case lastCut > 0 && s.counts.Rounds-lastCut < cutRounds:
+			wait = cutWait
+		default:
+			wait = busyWait
 		}
 		if each != nil {
 			each()

@@ -1,0 +1,230 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// busy is some 0.1 s of a shell's time.
+const busy = `i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; `
+
+// recordIn runs the built command's record in a folder, where nothing is cached.
+func recordIn(t *testing.T, dir string, args ...string) result {
+	t.Helper()
+	cmd := recordCommand(t, dir, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Run()
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+func recordCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(goBuild(t), append([]string{"record"}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+dir, "HOME="+dir)
+	return cmd
+}
+
+// TestRecordForms writes each form of output, and the command's own output passes.
+func TestRecordForms(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"profile.pb.gz", "p.svg", "p.folded", "p.json", "p.perf.txt"} {
+		r := recordIn(t, dir, "-o", name, "--stats", "stats.json", "sh", "-c", busy+"echo done; exit 3")
+		assert.Equal(t, 3, r.code, r.stderr)
+		assert.Equal(t, "done\n", r.stdout)
+		assert.Contains(t, r.stderr, " samples in ")
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		if name == "profile.pb.gz" {
+			assert.Contains(t, r.stderr, "go tool pprof -http=: profile.pb.gz")
+			p, err := profile.ParseData(b)
+			require.NoError(t, err)
+			require.NoError(t, p.CheckValid())
+			assert.Equal(t, "cpu", p.SampleType[1].Type)
+			continue
+		}
+		assert.Contains(t, string(b), "__libc_start_main", name)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "stats.json"))
+	require.NoError(t, err)
+	assert.Contains(t, string(b), `"lost": 0`)
+}
+
+// TestRecordStatus: the exit status is the command's, also where there is none.
+func TestRecordStatus(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "plain"), []byte("exit 5\n"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "text"), nil, 0o644))
+	for _, c := range []struct {
+		code int
+		text string
+		args []string
+	}{
+		{0, "", []string{"true"}},
+		{128 + 9, "", []string{"sh", "-c", "kill -9 $$"}},
+		{128 + 11, "", []string{"sh", "-c", "kill -SEGV $$"}},
+		{5, "", []string{"./plain"}},
+		{126, "text: ", []string{"./text"}},
+		{127, "no-such-command: ", []string{"no-such-command"}},
+		{2, "nothing to record", nil},
+		{2, "exclude each other", []string{"-a", "true"}},
+		{2, "its name says no form", []string{"-o", "x.txt", "true"}},
+		{2, "--refill \"x\"", []string{"--refill", "x", "true"}},
+		{2, "want a power of two", []string{"--ring", "5", "true"}},
+		{2, "--cgroup goes with -a", []string{"--cgroup", "/", "true"}},
+		{1, "want a multiple of 8", []string{"--stack-copy", "13", "true"}},
+		{1, "unknown event", []string{"--event", "x", "true"}},
+		{1, "no such process", []string{"-p", "1073741824"}},
+		{1, "no such file", []string{"-o", "none/p.svg", "touch", "ran"}},
+	} {
+		r := recordIn(t, dir, c.args...)
+		assert.Equal(t, c.code, r.code, "%q: %s", c.args, r.stderr)
+		assert.Contains(t, r.stderr, c.text)
+		assert.NotContains(t, r.stderr, "goroutine")
+	}
+	assert.NoFileExists(t, filepath.Join(dir, "ran"), "what cannot be written is told before the command runs")
+}
+
+// TestRecordInterrupt: an interrupt goes to the command, and what it has done up to then is
+// written.
+func TestRecordInterrupt(t *testing.T) {
+	dir := t.TempDir()
+	cmd := recordCommand(t, dir, "-o", "p.folded", "sh", "-c", busy+"touch ready; "+`while :; do :; done`)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	require.NoError(t, cmd.Start())
+	waitForFile(t, filepath.Join(dir, "ready"))
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	cmd.Wait()
+	assert.Equal(t, 128+int(syscall.SIGINT), cmd.ProcessState.ExitCode())
+	b, err := os.ReadFile(filepath.Join(dir, "p.folded"))
+	require.NoError(t, err)
+	assert.Contains(t, string(b), "sh;")
+}
+
+func waitForFile(t *testing.T, path string) {
+	t.Helper()
+	require.Eventually(t, func() bool { _, err := os.Stat(path); return err == nil }, time.Minute, 5*time.Millisecond)
+}
+
+// TestRecordProcess records one that is running, all its threads, up to its end.
+func TestRecordProcess(t *testing.T) {
+	dir := t.TempDir()
+	target := exec.Command("sh", "-c", "touch ready; read x; "+busy+busy)
+	target.Dir = dir
+	stdin, err := target.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, target.Start())
+	waitForFile(t, filepath.Join(dir, "ready"))
+	cmd := recordCommand(t, dir, "-p", strconv.Itoa(target.Process.Pid), "-o", "p.folded")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	require.NoError(t, cmd.Start())
+	// Its rings are there when it is recording.
+	require.Eventually(t, func() bool {
+		maps, _ := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/maps")
+		return strings.Contains(string(maps), "[perf_event]")
+	}, time.Minute, 5*time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // and they are enabled a moment later
+	stdin.Close()
+	require.NoError(t, target.Wait())
+	cmd.Wait()
+	assert.Zero(t, cmd.ProcessState.ExitCode(), stderr.String())
+	b, err := os.ReadFile(filepath.Join(dir, "p.folded"))
+	require.NoError(t, err)
+	assert.Contains(t, string(b), ";__libc_start_main")
+	assert.Equal(t, len(strings.Split(string(b), "\n")), len(strings.Split("\n"+string(b), "\nsh;")))
+}
+
+// TestRecordDuration: the recording ends, the command does not.
+func TestRecordDuration(t *testing.T) {
+	dir := t.TempDir()
+	r := recordIn(t, dir, "--duration", "50ms", "-o", "p.folded", "sh", "-c", busy+busy+busy+"exit 4")
+	assert.Equal(t, 4, r.code, r.stderr)
+}
+
+// TestRecordSystem records everything: this test is in it.
+func TestRecordSystem(t *testing.T) {
+	dir := t.TempDir()
+	cmd := recordCommand(t, dir, "-a", "--duration", "500ms", "-o", "p.folded")
+	require.NoError(t, cmd.Start())
+	done := make(chan error)
+	go func() { done <- cmd.Wait() }()
+	for waiting := true; waiting; {
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+			waiting = false
+		default:
+			bytes.Count(make([]byte, 1<<16), []byte("x"))
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "p.folded"))
+	require.NoError(t, err)
+	assert.True(t, strings.Contains(string(b), "ehasm.test;"), "this test is not in the profile of the system")
+}
+
+// TestRecordUnprivileged: another user may record own programs, and is told why the
+// rest is refused.
+func TestRecordUnprivileged(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root, to become another user")
+	}
+	const nobody = 65534
+	dir := t.TempDir()
+	for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
+		require.NoError(t, os.Chmod(path, 0o777))
+	}
+	as := func(args ...string) result {
+		cmd := recordCommand(t, dir, args...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		cmd.Run()
+		return result{cmd.ProcessState.ExitCode(), "", stderr.String()}
+	}
+	r := as("-o", "p.folded", "sh", "-c", busy)
+	assert.Zero(t, r.code, r.stderr)
+	assert.Contains(t, r.stderr, "time in the kernel is not seen")
+	b, err := os.ReadFile(filepath.Join(dir, "p.folded"))
+	require.NoError(t, err)
+	assert.Contains(t, string(b), "sh;")
+	assert.NotContains(t, string(b), "do_syscall_64")
+	for _, args := range [][]string{{"-a"}, {"-p", "1"}} {
+		r = as(append([]string{"-o", "q.folded"}, args...)...)
+		assert.Equal(t, 1, r.code)
+		assert.Contains(t, r.stderr, "perf_event_open: permission denied: not allowed to this user (kernel.perf_event_paranoid=")
+		assert.Contains(t, r.stderr, "CAP_PERFMON")
+		assert.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
+	}
+}
+
+// TestRecordDiskFull: a profile that cannot be written where it is wanted is not lost.
+func TestRecordDiskFull(t *testing.T) {
+	dir := t.TempDir()
+	cmd := recordCommand(t, dir, "-o", "/dev/full", "--format", "folded", "sh", "-c", busy)
+	cmd.Env = append(cmd.Env, "TMPDIR="+dir)
+	out, _ := cmd.CombinedOutput()
+	assert.Equal(t, 1, cmd.ProcessState.ExitCode())
+	assert.Contains(t, string(out), "no space left on device")
+	assert.Contains(t, string(out), "the profile is here instead")
+	found, err := filepath.Glob(filepath.Join(dir, "ehasm-*-full"))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	b, err := os.ReadFile(found[0])
+	require.NoError(t, err)
+	assert.Contains(t, string(b), "sh;")
+}

@@ -1,0 +1,137 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseMapping(t *testing.T) {
+	for _, c := range []struct {
+		line string
+		want procMapping
+		ok   bool
+	}{
+		{"7f00-7f10 r-xp 00001000 08:01 42                       /usr/lib/a b.so", procMapping{0x7f00, 0x7f10, 0x1000, "/usr/lib/a b.so", 42, true}, true},
+		{"7f00-7f10 r--p 00001000 08:01 42 /x (deleted)", procMapping{0x7f00, 0x7f10, 0x1000, "/x (deleted)", 42, false}, true},
+		{"7f00-7f10 rwxp 00000000 00:00 0 ", procMapping{0x7f00, 0x7f10, 0x7f00, "//anon", 0, true}, true},
+		{"7f00-7f10 r-xp 00000000 00:00 0                          [vdso]", procMapping{0x7f00, 0x7f10, 0, "[vdso]", 0, true}, true},
+		{"", procMapping{}, false},
+		{"7f00 r-xp", procMapping{}, false},
+		{"7f10-7f00 r-xp 0 0 0", procMapping{}, false},
+		{"zz-7f00 r-xp 0 0 0", procMapping{}, false},
+	} {
+		m, ok := parseMapping(c.line)
+		assert.Equal(t, c.ok, ok, "%q", c.line)
+		if c.ok {
+			assert.Equal(t, c.want, m, "%q", c.line)
+		}
+	}
+	list, err := readMaps(int32(os.Getpid()))
+	require.NoError(t, err)
+	names := fmt.Sprint(list)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	assert.Contains(t, names, self)
+	assert.Contains(t, names, "[vdso]")
+}
+
+func TestParseCPUs(t *testing.T) {
+	for text, want := range map[string][]int{"0": {0}, "0-2": {0, 1, 2}, "1,3-4": {1, 3, 4}} {
+		cpus, err := parseCPUs(text)
+		require.NoError(t, err)
+		assert.Equal(t, want, cpus)
+	}
+	for _, text := range []string{"", "a", "2-1", "0-99999999", "-1"} {
+		_, err := parseCPUs(text)
+		assert.Error(t, err, "%q", text)
+	}
+}
+
+// TestSpaces: the same addresses are the same code until an exec, or until another
+// object lies there.
+func TestSpaces(t *testing.T) {
+	objects := unwind.NewObjects(unwind.Options{})
+	tr := newTracker(objects)
+	a, b := objects.Object("/a", []byte("aa")), objects.Object("/b", []byte("bb"))
+	const pid = 1 << 30 // there is none
+	exec := func() {
+		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
+	}
+	space := func() uint32 { p, _ := tr.sampled(pid); return p.space }
+	exec()
+	tr.place(pid, 0x1000, 0x1000, 0, a)
+	first := space()
+	tr.place(pid, 0x1000, 0x1000, 0, a)
+	assert.Equal(t, first, space(), "the same again")
+	tr.place(pid, 0x5000, 0x1000, 0, b)
+	assert.Equal(t, first, space(), "where there was nothing")
+	_, maps := tr.sampled(pid)
+	assert.Equal(t, b, maps.Find(0x5800).Object)
+	tr.place(pid, 0x1800, 0x100, 0x800, b)
+	second := space()
+	assert.NotEqual(t, first, second, "over what was sampled")
+	exec()
+	third := space()
+	assert.NotEqual(t, second, third)
+	_, maps = tr.sampled(pid)
+	assert.Empty(t, maps.All())
+
+	tr.place(pid, 0x1000, 0x1000, 0, a)
+	tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeFork}, PID: pid + 1, TID: pid + 1, PPID: pid, PTID: pid})
+	child, maps := tr.sampled(pid + 1)
+	assert.Equal(t, a, maps.Find(0x1000).Object)
+	assert.NotEqual(t, space(), child.space)
+	tr.place(pid, 0x9000, 0x1000, 0, b)
+	_, maps = tr.sampled(pid + 1)
+	assert.Nil(t, maps.Find(0x9000))
+	assert.Equal(t, "x", tr.comms[tr.thread(pid+1, pid+1).comm])
+
+	// What has exited is forgotten after a while, but not a process that has its number now.
+	for i := range int32(keepGone + 10) {
+		tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeExit}, PID: pid + 100 + i, TID: pid + 100 + i})
+	}
+	assert.LessOrEqual(t, len(tr.gone), keepGone)
+}
+
+// TestTable: stacks that differ in one word are two, and share the frames that they have
+// in common.
+func TestTable(t *testing.T) {
+	objects := unwind.NewObjects(unwind.Options{})
+	ps := unwind.NewProcesses()
+	ps.Map(7, 0x1000, 0x1000, 0x4000, objects.Object("/a", nil))
+	ps.Map(7, 0x8000, 0x1000, 0, objects.Object("//anon", nil))
+	maps := ps.Process(7).Maps()
+	table := NewTable()
+	add := func(kernel, user []uint64) uint32 {
+		h := table.hash(append(append([]uint64{uint64(len(kernel))}, kernel...), user...))
+		id, ok := table.index[h]
+		if !ok {
+			id = table.insert(h, Stack{PID: 7}, maps, kernel, user)
+		}
+		table.count(id, 10)
+		return id
+	}
+	first := add([]uint64{1 << 63}, []uint64{0x1010, 0x1020, 0x2000, 0x8010, 0x99999})
+	second := add([]uint64{1 << 63}, []uint64{0x1011, 0x1020, 0x2000, 0x8010, 0x99999})
+	assert.NotEqual(t, first, second)
+	assert.Equal(t, first, add([]uint64{1 << 63}, []uint64{0x1010, 0x1020, 0x2000, 0x8010, 0x99999}))
+	assert.Equal(t, uint64(2), table.Stacks[first].Count)
+	assert.Equal(t, uint64(20), table.Stacks[first].Period)
+	assert.Len(t, table.nodes, 1+6+2, "the second has two of its own")
+	frames := table.Frames(nil, &table.Stacks[first])
+	require.Len(t, frames, 6)
+	assert.True(t, frames[0].Kernel)
+	assert.Equal(t, uint64(0x4010), frames[1].Mapping.FileOffset(frames[1].PC))
+	assert.Equal(t, "/a", frames[3].Mapping.Object.Name, "a return address at the end of a mapping")
+	assert.Equal(t, int32(7), frames[4].PID)
+	assert.Nil(t, frames[5].Mapping.Object)
+}

@@ -1,0 +1,195 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/ehasm/ehasm/internal/script"
+	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/symbolize"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+	"github.com/ehasm/ehasm/unwind/unwindtest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// work is a program that takes some 0.2 s of processor time, in itself and in others.
+const work = `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; for f in 1 2 3 4 5 6; do /bin/ls -R /usr/share/doc/base-files >/dev/null; done`
+
+func options(t *testing.T) Options {
+	return Options{Event: Events()[1], Frequency: 2999, Copy: 16 << 10, MaxStack: 200, Ring: 8 << 20, Refill: true,
+		Objects: unwind.NewObjects(unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), Compile: unwindtest.Compile})}
+}
+
+// recordCommand records a shell command.
+func recordCommand(t *testing.T, opt Options, text string) *Profile {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s, err := Open(opt)
+	require.NoError(t, err)
+	cmd := exec.Command("/bin/sh", "-c", text)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	require.NoError(t, s.Start())
+	done := make(chan struct{})
+	result := make(chan error)
+	go func() { result <- s.Run(done, nil) }()
+	require.NoError(t, cmd.Wait())
+	close(done)
+	require.NoError(t, <-result)
+	t.Cleanup(s.Close)
+	return s.Take()
+}
+
+func namer() *symbolize.Namer { return symbolize.New(symbolize.Options{Kallsyms: "/proc/kallsyms"}) }
+
+// text is a profile in a format.
+func text(t *testing.T, p *Profile, format string) string {
+	spec, err := stackfmt.ByName(format)
+	require.NoError(t, err)
+	var b strings.Builder
+	names := namer()
+	require.NoError(t, p.Write(&b, spec.New(stackfmt.Options{}), p.Samples != nil, names))
+	names.Close()
+	return b.String()
+}
+
+// TestAsScript writes the samples of a recording to a perf.data file, too: script makes
+// the same text of it, stack for stack.
+func TestAsScript(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perf.data")
+	file, err := os.Create(path)
+	require.NoError(t, err)
+	defer file.Close()
+	opt := options(t)
+	opt.Refill, opt.Samples, opt.Raw = false, true, NewRawWriter(file, []string{"sh", "-c", work})
+	p := recordCommand(t, opt, work)
+	require.NoError(t, opt.Raw.Finish())
+	require.Greater(t, p.Counts.Samples, uint64(50))
+	assert.EqualValues(t, len(p.Samples), p.Counts.Samples)
+	assert.Zero(t, p.Counts.Bad)
+
+	r, err := perfdata.Open(path, perfdata.Options{})
+	require.NoError(t, err)
+	defer r.Close()
+	spec, err := stackfmt.ByName("perf")
+	require.NoError(t, err)
+	var b strings.Builder
+	summary, err := script.Run(context.Background(), r, &b, script.Options{Format: spec.New(stackfmt.Options{}), Workers: 1, MaxStack: opt.MaxStack,
+		Names:   symbolize.Options{Kallsyms: "/proc/kallsyms"},
+		Objects: unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), Compile: unwindtest.Compile}})
+	require.NoError(t, err)
+	assert.Equal(t, p.Counts.Samples, summary.Samples)
+	assert.Empty(t, summary.Warnings)
+	assert.Equal(t, []string{"cpu-clock", "dummy"}, summary.Events)
+	require.True(t, b.String() == text(t, p, "perf"), "the texts differ")
+	assert.Contains(t, b.String(), "/libc.so.6)")
+}
+
+// TestCounts: what distinct stacks count adds up to the samples, each one's frames lead
+// to the start of its program, and one thread's time is the sum of its periods.
+func TestCounts(t *testing.T) {
+	p := recordCommand(t, options(t), work)
+	c := &p.Counts
+	samples, period := uint64(0), uint64(0)
+	for _, s := range p.Stacks {
+		samples += s.Count
+		period += s.Period
+	}
+	assert.Equal(t, c.Samples, samples)
+	assert.Equal(t, c.Samples, c.Unwound+c.NoCopy+c.Kernel+c.Compat)
+	assert.Less(t, len(p.Stacks), int(c.Samples)+1)
+	const perSecond = 1_000_000_000
+	assert.Equal(t, c.Samples*(perSecond/2999), period)
+	assert.GreaterOrEqual(t, float64(c.Ends[unwind.Outermost]), 0.98*float64(c.Unwound), "%v", c.Ends)
+	folded := text(t, p, "folded")
+	for _, want := range []string{"\nsh;", "\nls;", ";__libc_start_main"} {
+		assert.True(t, strings.Contains("\n"+folded, want), "%q is not in the profile", want)
+	}
+}
+
+// TestRefill: stacks of 100 KB are whole with copies of 1 KB, and are those of copies
+// that have all of them.
+func TestRefill(t *testing.T) {
+	dir := t.TempDir()
+	src, bin := filepath.Join(dir, "deep.c"), filepath.Join(dir, "deep")
+	require.NoError(t, os.WriteFile(src, []byte(deep), 0o666))
+	out, err := exec.Command("gcc", "-O1", "-fno-optimize-sibling-calls", "-o", bin, src).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	opt := options(t)
+	opt.Copy, opt.Truth = 32<<10, 4<<10
+	p := recordCommand(t, opt, bin)
+	c := &p.Counts
+	assert.Greater(t, c.FromLater+c.FromLast, c.Samples/2, "%+v", c)
+	assert.Zero(t, p.Truth.Whole.Wrong)
+	assert.Zero(t, p.Truth.Later.Wrong, "%+v", p.Truth)
+	assert.Zero(t, p.Truth.Last.Wrong, "%+v", p.Truth)
+	assert.Greater(t, p.Truth.Later.Same, uint64(0))
+}
+
+const deep = `
+#include <string.h>
+volatile unsigned long sink;
+__attribute__((noinline)) int work(void) { for (unsigned long i = 0; i < 100000000; i++) sink += i; return 0; }
+__attribute__((noinline)) int down(int n) {
+	volatile char pad[400]; memset((char *)pad, n, sizeof pad);
+	return n ? down(n - 1) + pad[n % 400] : work() + pad[0];
+}
+int main(void) { return down(40) == 12345; }
+`
+
+// TestNothing: a recording of nothing is an empty profile.
+func TestNothing(t *testing.T) {
+	opt := options(t)
+	opt.Frequency = 1
+	p := recordCommand(t, opt, ":")
+	assert.Empty(t, text(t, p, "folded"))
+	var b strings.Builder
+	p.Text(&b)
+	assert.Contains(t, b.String(), "0 samples")
+}
+
+func TestCheck(t *testing.T) {
+	for _, change := range []func(*Options){
+		func(o *Options) { o.Copy = 12 }, func(o *Options) { o.Copy = 65536 }, func(o *Options) { o.Copy = -8 },
+		func(o *Options) { o.Ring = 100000 }, func(o *Options) { o.Ring = 4096 }, func(o *Options) { o.MaxStack = 0 },
+	} {
+		opt := options(t)
+		change(&opt)
+		_, err := Open(opt)
+		assert.Error(t, err)
+	}
+	opt := options(t)
+	opt.Target.PIDs = []int{1 << 30}
+	_, err := Open(opt)
+	assert.ErrorContains(t, err, "no such process")
+}
+
+// TestRawFails: a file that cannot be written ends the recording with an error.
+func TestRawFails(t *testing.T) {
+	opt := options(t)
+	opt.Raw = NewRawWriter(failing{}, nil)
+	assert.Error(t, func() error {
+		s, err := Open(opt)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return opt.Raw.Finish()
+	}())
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error)      { return 0, io.ErrShortWrite }
+func (failing) Seek(int64, int) (int64, error) { return 0, nil }
