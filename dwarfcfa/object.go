@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 )
 
 // Object is an x86-64 executable or shared object, opened for its unwind
@@ -132,16 +133,16 @@ func checkHeader(r io.ReaderAt, size int64) error {
 	}
 	if elf.Data(h[elf.EI_DATA]) == elf.ELFDATA2MSB {
 		machine := elf.Machine(binary.BigEndian.Uint16(h[18:]))
-		return fmt.Errorf("%w: big-endian, for machine %v", ErrNotX86_64, machine)
+		return fmt.Errorf("%w: big-endian, for %s", ErrNotX86_64, machineText(machine))
 	}
 	machine := elf.Machine(binary.LittleEndian.Uint16(h[18:]))
 	switch {
 	case elf.Class(h[elf.EI_CLASS]) == elf.ELFCLASS32:
-		return fmt.Errorf("%w: ELF32, for machine %v", ErrNotX86_64, machine)
+		return fmt.Errorf("%w: ELF32, for %s", ErrNotX86_64, machineText(machine))
 	case elf.Class(h[elf.EI_CLASS]) != elf.ELFCLASS64 || elf.Data(h[elf.EI_DATA]) != elf.ELFDATA2LSB:
 		return cause(ErrBadEncoding, "malformed ELF header: unknown class or byte order")
 	case machine != elf.EM_X86_64:
-		return fmt.Errorf("%w: for machine %v", ErrNotX86_64, machine)
+		return fmt.Errorf("%w: for %s", ErrNotX86_64, machineText(machine))
 	}
 	switch t := elf.Type(binary.LittleEndian.Uint16(h[16:])); t {
 	case elf.ET_EXEC, elf.ET_DYN:
@@ -246,4 +247,12 @@ func (o *Object) buildIDIn(off, n, align uint64) []byte {
 		c.bytes(min(-uint64(c.pos)&(align-1), uint64(c.remaining())))
 	}
 	return nil
+}
+
+// machineText names a machine as <elf.h> does, or by number where it does not.
+func machineText(m elf.Machine) string {
+	if name := m.String(); strings.HasPrefix(name, "EM_") && !strings.Contains(name, "+") {
+		return "machine " + name
+	}
+	return fmt.Sprintf("machine %#x", uint16(m))
 }

@@ -90,8 +90,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestBadFolder: in a folder, what is none of ours is skipped, what is damaged
-// is a failure.
+// TestBadFolder: in a folder, what is none of ours is skipped; what is damaged
+// is skipped, counted and named, and with --strict a failure.
 func TestBadFolder(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "core"), patched(t, 16, byte(elf.ET_CORE)))
@@ -106,9 +106,15 @@ func TestBadFolder(t *testing.T) {
 
 	writeFile(t, filepath.Join(dir, "cut.so"), smallELF(t, 0)[:400])
 	r = ehasm(t, "build", dir)
-	assert.Equal(t, exitFailed, r.code)
-	assert.Contains(t, r.stderr, "cut.so: truncated")
+	assert.Equal(t, exitDone, r.code)
+	assert.Regexp(t, `^ehasm: .*cut\.so: truncated.*\n$`, r.stderr)
 	assert.Contains(t, r.stdout, "good.so")
+	assert.Contains(t, r.stdout, "damaged (1)")
+	r = ehasm(t, "build", "--strict", dir)
+	assert.Equal(t, exitFailed, r.code)
+	assert.Regexp(t, `^ehasm: .*cut\.so: truncated.*\n$`, r.stderr)
+	r = ehasm(t, "build", filepath.Join(dir, "cut.so"))
+	assert.Equal(t, exitFailed, r.code, "named by the user")
 }
 
 // TestSomeFDEsBad: the rest of the object is compiled, and it is said; --strict

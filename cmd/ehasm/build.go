@@ -203,7 +203,11 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 // written.
 func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console, failed func(name string, err error)) []*outcome {
 	if len(jobs) > 1 && !opt.quiet && !opt.json {
-		c.startBar(len(jobs))
+		work := int64(0)
+		for _, j := range jobs {
+			work += j.work()
+		}
+		c.startBuilding(len(jobs), work)
 	}
 	var gate publisher
 	var current atomic.Int64
@@ -213,6 +217,9 @@ func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console
 		if o.status == statusFailed && !errors.Is(o.err, context.Canceled) {
 			failed(o.name, o.err)
 		}
+		if o.status == statusSkipped && o.err != nil && !opt.quiet {
+			c.note(o.name, o.err)
+		}
 		if lost := o.stats.losses(); len(lost) > 0 && o.status == statusBuilt && !opt.quiet && !opt.verbose {
 			c.note(o.name, fmt.Errorf("left out: %s; the first: %w", countsText(lost), o.details[0]))
 		}
@@ -220,7 +227,7 @@ func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console
 		if o.status == statusCurrent {
 			current.Add(1)
 		}
-		c.advance()
+		c.advance(jobs[i].work())
 	})
 	gate.close() // from here on nothing is written
 	c.stopBar()

@@ -29,6 +29,8 @@ type console struct {
 	failures []string // lines told by fail
 	closed   bool     // the verb has returned
 	bar      *progressbar.ProgressBar
+
+	files, done int // of the bar of build
 }
 
 // output is standard output; it remembers that writing failed.
@@ -93,18 +95,24 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// startBar shows a progress bar for n files if stderr is a terminal.
-func (c *console) startBar(n int) { c.newBar(int64(n), "compiling") }
+// startBuilding shows a progress bar for n files if stderr is a terminal. The work
+// they are is the sum of what advance is told.
+func (c *console) startBuilding(n int, work int64) {
+	c.files, c.done = n, 0
+	c.newBar(work, c.building())
+}
+
+func (c *console) building() string { return fmt.Sprintf("compiling, %d/%d files", c.done, c.files) }
 
 // startReading shows one for a file of size bytes, -1 where that is not known.
 func (c *console) startReading(size int64) {
-	c.newBar(size, reading(0), progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
+	c.newBar(size, reading(0), progressbar.OptionShowCount(), progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
 }
 
 func reading(samples uint64) string { return fmt.Sprintf("reading, %d samples", samples) }
 
 func (c *console) newBar(n int64, what string, more ...progressbar.Option) {
-	if !isTerminal(c.stderr) {
+	if !isTerminal(c.stderr) || os.Getenv("TERM") == "dumb" { // which cannot go back in a line
 		return
 	}
 	c.mu.Lock()
@@ -112,7 +120,6 @@ func (c *console) newBar(n int64, what string, more ...progressbar.Option) {
 	c.bar = progressbar.NewOptions64(n, append(more,
 		progressbar.OptionSetWriter(c.stderr),
 		progressbar.OptionSetDescription(what),
-		progressbar.OptionShowCount(),
 		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionThrottle(50*time.Millisecond),
 		progressbar.OptionFullWidth(),
@@ -131,12 +138,14 @@ func (c *console) hasRead(offset int64, samples uint64) {
 	}
 }
 
-// advance moves the bar by one file.
-func (c *console) advance() {
+// advance moves the bar by one file, whose work is what startBuilding's sum has it as.
+func (c *console) advance(work int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bar != nil {
-		c.bar.Add(1)
+		c.done++
+		c.bar.Describe(c.building())
+		c.bar.Add64(work)
 	}
 }
 

@@ -27,11 +27,11 @@ func compileJob(ctx context.Context, j *job, opt *buildOptions, gate *publisher)
 	defer done()
 	object, err := dwarfcfa.NewObject(j.name, r, size)
 	if err != nil {
-		return o.refused(err)
+		return o.refused(err, opt.strict)
 	}
 	if opt.cache != "" {
 		if err := j.intoCache(opt.cache, object.BuildID()); err != nil {
-			return o.refused(err)
+			return o.refused(err, opt.strict)
 		}
 	}
 	id, err := identify(j, object, r, size, opt)
@@ -46,7 +46,7 @@ func compileJob(ctx context.Context, j *job, opt *buildOptions, gate *publisher)
 	}
 	p, err := compile(ctx, object, id, opt)
 	if err != nil {
-		return o.refused(err)
+		return o.refused(err, opt.strict)
 	}
 	o.stats, o.details = p.stats, p.details
 	if err := gate.write(j, p.image); err != nil {
@@ -55,6 +55,10 @@ func compileJob(ctx context.Context, j *job, opt *buildOptions, gate *publisher)
 	o.status = statusBuilt
 	return o.linked(gate)
 }
+
+// work is how much of a build the job is: bytes of unwind tables, and something
+// for each file.
+func (j *job) work() int64 { return j.Weight + 1<<10 }
 
 func (o *outcome) failed(err error) *outcome {
 	o.status, o.err = statusFailed, err
@@ -68,21 +72,27 @@ func (o *outcome) linked(gate *publisher) *outcome {
 	return o
 }
 
-// refused is for an object that cannot be compiled: a failure where it was
-// given, a file to skip where a folder just happens to hold it.
-func (o *outcome) refused(err error) *outcome {
-	if reason, ok := skipReason(err); ok && !o.Given {
-		o.status, o.skipped = statusSkipped, reason
-		return o
+// refused is for an object that cannot be compiled: a failure where it was given,
+// or where strict asks for all, else a file to skip, which a folder just happens to
+// hold. A damaged one is named all the same: err says what is wrong with it.
+func (o *outcome) refused(err error, strict bool) *outcome {
+	reason, none := skipReason(err)
+	switch {
+	case o.Given || reason == "" || strict && !none:
+		return o.failed(err)
+	case !none:
+		o.err = err
 	}
-	return o.failed(err)
+	o.status, o.skipped = statusSkipped, reason
+	return o
 }
 
-// skipReason tells why a file is none of ours. Damage is not among the reasons.
-func skipReason(err error) (string, bool) {
+// skipReason is why a file of a folder is skipped, "" for what is a failure
+// everywhere. none reports that it is none of ours, else it is damaged.
+func skipReason(err error) (reason string, none bool) {
 	var damage *dwarfcfa.DecodeError
-	if errors.As(err, &damage) {
-		return "", false
+	if errors.As(err, &damage) || errors.Is(err, dwarfcfa.ErrTruncated) || errors.Is(err, dwarfcfa.ErrBadEncoding) {
+		return "damaged", false
 	}
 	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo, errNoBuildID} {
 		if errors.Is(err, kind) {

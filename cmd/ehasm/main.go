@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -137,7 +138,7 @@ func (v verb) declare() (*pflag.FlagSet, func(context.Context, []string, *consol
 
 func (v verb) run(ctx context.Context, args []string, c *console) int {
 	fs, do := v.declare()
-	err := fs.Parse(args)
+	err := plainly(fs.Parse(args))
 	switch {
 	case err != nil:
 		return v.misuse(c, err)
@@ -149,6 +150,30 @@ func (v verb) run(ctx context.Context, args []string, c *console) int {
 		return exitDone
 	}
 	return do(ctx, fs.Args(), c)
+}
+
+// plainly says what is wrong with a flag's value in a user's words.
+func plainly(err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	f := bad.GetFlag()
+	what := "is not a valid " + f.Value.Type()
+	switch f.Value.Type() {
+	case "int", "int64", "uint", "uint64", "intSlice", "uint32", "int32":
+		what = "is not a number"
+		if errors.Is(bad, strconv.ErrRange) {
+			what = "is out of range"
+		}
+	case "float64":
+		what = "is not a number"
+	case "duration":
+		what = "is not a duration such as 30s or 5m"
+	case "bool":
+		what = "is neither true nor false"
+	}
+	return fmt.Errorf("--%s: %q %s", f.Name, bad.GetValue(), what)
 }
 
 // misuse says what is wrong with the arguments.

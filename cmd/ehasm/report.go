@@ -31,7 +31,7 @@ type outcome struct {
 	stats   stats
 	time    time.Duration
 	skipped string // statusSkipped: the reason
-	err     error  // statusFailed
+	err     error  // statusFailed, and statusSkipped for damage
 	details []error
 }
 
