@@ -10,6 +10,10 @@ import (
 type BuildOptions struct {
 	Source Source // section to read
 	Strict bool   // an FDE lost or a row not compiled is an error
+
+	// AllowEmpty has an object without FDEs give an empty table, which answers no pc;
+	// else that is an error. Where FDEs are there and all bad, it is one all the same.
+	AllowEmpty bool
 }
 
 // maxListed bounds the lists of a Report; its counts have no bound.
@@ -61,6 +65,9 @@ func (n NotCompiled) String() string {
 // answers nothing. The report is not nil whenever the section was read.
 func BuildTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 	s, err := o.Section(opt.Source)
+	if opt.AllowEmpty && errors.Is(err, ErrNoUnwindInfo) {
+		return &Table{}, &Report{}, nil
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,7 +78,7 @@ func BuildTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 	if err != nil {
 		return nil, rep, err
 	}
-	if len(t.Ranges) == 0 {
+	if len(t.Ranges) == 0 && (!opt.AllowEmpty || rep.Lost > 0) {
 		return nil, rep, nameError(o.name, noTable(s, rep))
 	}
 	return t, rep, nil

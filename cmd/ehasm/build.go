@@ -38,6 +38,10 @@ under several names is compiled once; the other names get symbolic links. Under
 -o, what is in a folder keeps its path relative to the folder; files given
 singly, and what --deps, --pid and --vdso add, lie flat. Files that are up to
 date are left alone.
+
+What --deps and --pid find is there for those who walk through all that a process
+maps: it also gets links by the names to which symbolic links lead, as in
+/proc/PID/maps, or by its DT_SONAME; and without unwind tables, an eh_elf without rows.
 `
 
 const buildMore = `--deps looks where ld.so looks, without running anything: PT_INTERP, DT_RPATH,
@@ -249,7 +253,7 @@ type product struct {
 // compile is the way from an object to its eh_elf, a line per stage.
 func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *buildOptions) (*product, error) {
 	// The FDEs of the object become one table: a row for each pc.
-	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source, Strict: opt.strict})
+	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source, Strict: opt.strict, AllowEmpty: id.mapped})
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
@@ -264,7 +268,7 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 		return nil, err
 	}
 	// What exceptions need beside it becomes data.
-	exceptions, err := compileSites(object, opt)
+	exceptions, err := compileSites(object, table, opt)
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
@@ -294,8 +298,8 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 }
 
 // compileSites makes the table of sites; it is empty where no function needs one.
-func compileSites(object *dwarfcfa.Object, opt *buildOptions) ([]byte, error) {
-	if opt.noSites {
+func compileSites(object *dwarfcfa.Object, rows *dwarfcfa.Table, opt *buildOptions) ([]byte, error) {
+	if opt.noSites || len(rows.Ranges) == 0 {
 		return nil, nil
 	}
 	sections, err := object.Sections(opt.source)

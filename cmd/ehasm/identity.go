@@ -32,12 +32,13 @@ type identity struct {
 	sha256  string // of the file; only where it has no build-id
 	options string
 	flags   uint32 // of the identity note
+	mapped  bool   // by a process: there is to be an eh_elf, be it one without rows
 }
 
 func identify(j *job, object *dwarfcfa.Object, r io.ReaderAt, size int64, opt *buildOptions) (identity, error) {
 	id := identity{
 		name: strings.TrimSuffix(j.target, abi.Suffix), buildID: object.BuildID(), size: size,
-		options: opt.describe(), flags: opt.flags(),
+		options: opt.describe(), flags: opt.flags(), mapped: j.Mapped && opt.cache == "",
 	}
 	if opt.cache != "" {
 		id.object = quote(filepath.Base(j.name))

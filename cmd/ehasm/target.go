@@ -26,7 +26,8 @@ type job struct {
 }
 
 // newJobs gives every input its target. Two inputs that would get one target
-// are failures, each told with the other's name, and neither becomes a job.
+// are failures, each told with the other's name, and neither becomes a job. Names that
+// nobody asked for are given where they are free.
 func newJobs(inputs []*find.Input, dir string, c *console) []*job {
 	jobs := make([]*job, 0, len(inputs))
 	owner := make(map[string]*job)
@@ -34,33 +35,46 @@ func newJobs(inputs []*find.Input, dir string, c *console) []*job {
 	for _, in := range inputs {
 		j := &job{Input: in, name: in.Names[0].Path}
 		for _, n := range in.Names {
-			target := n.Target(dir)
-			place := realPlace(target)
-			switch other := owner[place]; {
-			case other == nil:
-				owner[place] = j
-			case other == j:
-				continue // another way to the same name
-			default:
-				clash[j], clash[other] = true, true
-				c.fail(target, fmt.Errorf("two different files would get this name: %s and %s", quote(other.name), quote(j.name)))
+			if n.Also {
 				continue
 			}
-			if j.target == "" {
-				j.target = target
-			} else {
-				j.links = append(j.links, target)
+			target := n.Target(dir)
+			if other := j.take(target, owner); other != j {
+				clash[j], clash[other] = true, true
+				c.fail(target, fmt.Errorf("two different files would get this name: %s and %s", quote(other.name), quote(j.name)))
 			}
 		}
 		jobs = append(jobs, j)
 	}
 	kept := jobs[:0]
 	for _, j := range jobs {
-		if !clash[j] {
-			kept = append(kept, j)
+		if clash[j] {
+			continue
 		}
+		for _, n := range j.Names {
+			if n.Also {
+				j.take(n.Target(dir), owner)
+			}
+		}
+		kept = append(kept, j)
 	}
 	return kept
+}
+
+// take gives the job one more target, unless it is another's, which is returned.
+func (j *job) take(target string, owner map[string]*job) *job {
+	place := realPlace(target)
+	switch other := owner[place]; {
+	case other == j: // another way to the same name
+	case other != nil:
+		return other
+	case j.target == "":
+		owner[place], j.target = j, target
+	default:
+		owner[place] = j
+		j.links = append(j.links, target)
+	}
+	return j
 }
 
 // realPlace names the folder entry that path means: two paths are equal if they

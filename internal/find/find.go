@@ -34,6 +34,9 @@ type Input struct {
 	Size  int64
 	Names []Name // the first is the one to write, the others get links to it
 	Given bool   // named as a file by the caller, who wants to hear where it cannot be compiled
+	// Mapped is what a process maps, or would: found by Options.Deps, which counts what
+	// was asked for, too, or Options.PIDs.
+	Mapped bool
 
 	// Weight estimates the bytes of unwind tables, so that the work can be planned.
 	Weight int64
@@ -44,7 +47,10 @@ type Name struct {
 	Path string // as it was found, for messages
 	Rel  string // under an output folder, without suffix
 	Next string // without an output folder, without suffix: as a rule Path
-	link bool   // a symbolic link
+	// Also is set where nobody asked for this name: where links from the one that was
+	// asked for lead, which is what /proc/PID/maps has, or DT_SONAME.
+	Also bool
+	link bool // a symbolic link
 }
 
 // Target returns the path of the eh_elf for this name. dir is the output
@@ -254,8 +260,16 @@ func (f *finder) dependencies(l Loader) {
 		if err != nil && in.Given && !errors.Is(err, errNotCandidate) {
 			f.problem(path, err)
 		}
+		if err == nil {
+			in.Mapped = true
+			if in.Given {
+				in.addChain(path)
+			}
+		}
 		for _, path := range paths {
-			f.add(path, filepath.Base(path), r.files[path].info)
+			dep := f.add(path, filepath.Base(path), r.files[path].info)
+			dep.Mapped = true
+			dep.addChain(path)
 		}
 	}
 }
@@ -278,18 +292,60 @@ func (f *finder) add(path, rel string, info fs.FileInfo) *Input {
 }
 
 func (in *Input) addName(name Name) {
-	for _, n := range in.Names {
-		if n.Rel == name.Rel && n.Next == name.Next {
+	for i := range in.Names {
+		if n := &in.Names[i]; n.Rel == name.Rel && n.Next == name.Next {
+			n.Also = n.Also && name.Also
 			return
 		}
 	}
 	in.Names = append(in.Names, name)
 }
 
+// addChain adds the names to which path leads, link by link.
+func (in *Input) addChain(path string) {
+	also := func(path string) { in.addName(Name{Path: path, Rel: filepath.Base(path), Next: path, Also: true}) }
+	at := path
+	for range maxLinks {
+		to, err := os.Readlink(at)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(at), to)
+		}
+		at = to
+		also(at)
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil && filepath.Base(real) != filepath.Base(path) {
+		also(real)
+	}
+}
+
+// maxLinks is how many symbolic links Linux follows.
+const maxLinks = 40
+
+// addSoname adds the name by which the dynamic loader would have found the file at path,
+// if it is there.
+func (in *Input) addSoname(path string, info fs.FileInfo) {
+	h, err := openRegular(path)
+	if err != nil {
+		return
+	}
+	defer h.Close()
+	dyn, err := readDynamic(h)
+	if err != nil || dyn.soname == "" || strings.Contains(dyn.soname, "/") {
+		return
+	}
+	other := filepath.Join(filepath.Dir(path), dyn.soname)
+	if st, err := os.Stat(other); err == nil && os.SameFile(st, info) {
+		in.addName(Name{Path: other, Rel: dyn.soname, Next: other, Also: true})
+	}
+}
+
 // chooseName puts the first name that is not a symbolic link in front.
 func (in *Input) chooseName() {
 	for i, n := range in.Names {
-		if !n.link {
+		if !n.link && !n.Also {
 			copy(in.Names[1:i+1], in.Names[:i])
 			in.Names[0] = n
 			return

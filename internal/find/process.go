@@ -124,7 +124,9 @@ func (f *finder) mapped(who, proc string, m mapping) {
 	if !m.deleted {
 		for _, path := range []string{m.path, filepath.Join(proc, "root") + m.path} {
 			if info := is(path); info != nil {
-				f.add(path, filepath.Base(m.path), info)
+				in := f.add(path, filepath.Base(m.path), info)
+				in.Mapped = true
+				in.addSoname(path, info)
 				return
 			}
 		}
@@ -145,6 +147,7 @@ func (f *finder) mapped(who, proc string, m mapping) {
 		f.res.Inputs = append(f.res.Inputs, in)
 	}
 	base := filepath.Base(m.path)
+	f.inputs[id].Mapped = true
 	f.inputs[id].addName(Name{Path: m.path, Rel: base, Next: base})
 }
 
