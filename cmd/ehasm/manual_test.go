@@ -41,7 +41,7 @@ func TestManPages(t *testing.T) {
 		assert.Contains(t, page, "ehasm-"+v.name+" - "+v.brief[:10])
 		fs, _ := v.declare()
 		fs.VisitAll(func(f *pflag.Flag) {
-			assert.Contains(t, page, "--"+f.Name, v.name)
+			assert.Equal(t, !f.Hidden, strings.Contains(page, "--"+f.Name), "%s --%s", v.name, f.Name)
 		})
 		_, examples, found := strings.Cut(v.more, "Examples:\n")
 		require.True(t, found, "%s: help without examples", v.name)

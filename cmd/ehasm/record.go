@@ -33,6 +33,7 @@ COMMAND keeps its terminal, its signals and its exit status; ^C ends it and the 
 is written all the same. The recording ends with the command, with the processes of -p,
 after --duration, or with ^C.
 
+Samples are taken at the processor's cycles where they can be counted, else at cpu-clock.
 Without privileges one's own programs can be recorded, without the time that they spend
 in the kernel; for that, for others' programs and for -a be root, have CAP_PERFMON, or
 lower kernel.perf_event_paranoid.
@@ -89,11 +90,11 @@ func recordVerb() verb {
 		fs.StringVar(&opt.cgroup, "cgroup", "", "with -a: only this control group, a `folder` of /sys/fs/cgroup")
 		fs.DurationVar(&opt.duration, "duration", 0, "end the recording after this `TIME`, such as 30s")
 		fs.Uint64VarP(&opt.frequency, "frequency", "F", defaultFrequency, "take `N` samples a second of each running CPU")
-		fs.StringVar(&opt.event, "event", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults (default cycles where the processor counts them, else cpu-clock)")
+		fs.StringVar(&opt.event, "event", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults")
 		fs.IntVar(&opt.copied, "stack-copy", defaultCopy, "`BYTES` of each stack that the kernel copies")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
 		fs.IntVar(&opt.maxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
-		fs.IntVar(&opt.ring, "ring", defaultRing, "`BYTES` of memory for the samples of a CPU; less where that may not be locked")
+		fs.IntVar(&opt.ring, "ring", defaultRing, "`BYTES` of memory for the samples of a CPU")
 		fs.BoolVar(&opt.realtime, "realtime", false, "read samples at real-time priority (root): none are lost on a busy machine")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to go by rbp for want of unwind information: always, gaps, never")
 		fs.StringVar(&opt.raw, "raw", "", "write the samples as they are, too, to this perf.data `FILE`")
