@@ -54,7 +54,7 @@ func TestRecordForms(t *testing.T) {
 			p, err := profile.ParseData(b)
 			require.NoError(t, err)
 			require.NoError(t, p.CheckValid())
-			assert.Equal(t, "nanoseconds", p.SampleType[1].Unit)
+			assert.Equal(t, "cpu", p.SampleType[1].Type)
 			continue
 		}
 		assert.Contains(t, string(b), "__libc_start_main", name)

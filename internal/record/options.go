@@ -55,6 +55,8 @@ type Event struct {
 	typ    uint32
 	config uint64
 	every  uint64 // fixed period; 0: Options.Frequency
+	kind   string // what periods count: see stackfmt.Event
+	unit   string
 }
 
 // Events returns the events by which programs can be recorded; the first that can be
@@ -62,7 +64,7 @@ type Event struct {
 func Events() []*Event {
 	return []*Event{
 		{Name: "cycles", typ: unix.PERF_TYPE_HARDWARE, config: unix.PERF_COUNT_HW_CPU_CYCLES},
-		{Name: "cpu-clock", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_CLOCK},
+		{Name: "cpu-clock", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_CLOCK, kind: "cpu", unit: "nanoseconds"},
 		{Name: "page-faults", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS, every: 1},
 	}
 }
@@ -89,7 +91,7 @@ func EventByName(name string) (*Event, error) {
 }
 
 func (e *Event) stackfmt() *stackfmt.Event {
-	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true}
+	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind, Unit: e.unit}
 }
 
 // Errors in options.

@@ -115,7 +115,7 @@ func TestTable(t *testing.T) {
 		h := table.hash(append(append([]uint64{uint64(len(kernel))}, kernel...), user...))
 		id, ok := table.index[h]
 		if !ok {
-			id = table.insert(h, Stack{PID: 7}, maps, kernel, user)
+			id = table.insert(h, Stack{PID: 7}, maps, kernel, user, nil)
 		}
 		table.count(id, 10)
 		return id

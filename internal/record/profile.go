@@ -5,6 +5,7 @@ package record
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/ehasm/ehasm/internal/stackfmt"
@@ -19,6 +20,7 @@ type Profile struct {
 	Samples  []Sample // with Options.Samples
 	Comms    []string
 	Event    *stackfmt.Event
+	Start    time.Time
 	Duration time.Duration
 	Objects  *unwind.Objects
 	Command  []string
@@ -64,7 +66,8 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 			}
 		}
 	}
-	return format.Finish(w, &stackfmt.Recording{Command: p.Command, Events: []*stackfmt.Event{p.Event}, Objects: p.Objects.All()})
+	return format.Finish(w, &stackfmt.Recording{Command: p.Command, Events: []*stackfmt.Event{p.Event}, Objects: p.Objects.All(),
+		Start: p.Start, Duration: p.Duration, Comments: p.comments()})
 }
 
 // lost is a stack that stands for the samples that the kernel had no room for, so that
@@ -86,16 +89,17 @@ func (p *Profile) lost(worker stackfmt.Worker) *stackfmt.Sample {
 
 // writer turns stacks of a table into those of package stackfmt.
 type writer struct {
-	p      *Profile
-	cache  *symbolize.Cache
-	list   []*Frame
-	frames []*stackfmt.Frame
-	sample stackfmt.Sample
+	p       *Profile
+	cache   *symbolize.Cache
+	list    []*Frame
+	frames  []*stackfmt.Frame
+	guessed []int
+	sample  stackfmt.Sample
 }
 
 func (o *writer) stack(s *Stack) *stackfmt.Sample {
 	o.list = o.p.Table.Frames(o.list[:0], s)
-	o.frames = o.frames[:0]
+	o.frames, o.guessed = o.frames[:0], o.guessed[:0]
 	exact := true
 	for _, f := range o.list {
 		if f.Kernel {
@@ -106,6 +110,9 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 		if !exact {
 			pc-- // within the instruction that called
 		}
+		if f.Guessed {
+			o.guessed = append(o.guessed, len(o.frames))
+		}
 		var named *stackfmt.Frame
 		m := &f.Mapping
 		if m.Object == nil {
@@ -114,8 +121,24 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 		named, exact = o.cache.Frame(m, s.PID, pc)
 		o.frames = append(o.frames, named)
 	}
-	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.Event, Width: len(o.p.Event.Name), Frames: o.frames, End: s.End}
+	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.Event, Width: len(o.p.Event.Name), Frames: o.frames, Guessed: o.guessed,
+		Labels: howLabels[s.How], End: s.End}
 	return &o.sample
+}
+
+// howLabels says how a stack was found, for the format pprof.
+var howLabels = [...][]stackfmt.Label{
+	FromLast:  {{Key: "stack", Value: "completed from the last one"}},
+	FromLater: {{Key: "stack", Value: "completed from memory"}},
+	NoCopy:    {{Key: "stack", Value: "none, in exec or exit"}},
+	Is32:      {{Key: "stack", Value: "none, 32-bit code"}},
+}
+
+// comments is the text of the summary, for formats that can hold it.
+func (p *Profile) comments() []string {
+	var b strings.Builder
+	p.Text(&b)
+	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 }
 
 // Text says in a few lines what has been recorded, and how much of it is not whole.
@@ -136,7 +159,7 @@ func (p *Profile) Text(w io.Writer) {
 	}
 	line("completed from the last stack", c.FromLast, c.Unwound)
 	line("completed from memory", c.FromLater, c.Unwound)
-	line("went by frame pointer", c.Guessed, c.Unwound)
+	line("frames found by frame pointer", c.Guessed, c.Unwound)
 	line("without a stack (exec, exit)", c.NoCopy, c.Samples)
 	line("of kernel threads", c.Kernel, c.Samples)
 	line("32-bit code", c.Compat, c.Samples)

@@ -15,7 +15,10 @@ import (
 
 // place is a frame of a stack: two frames with the same pc and stack pointer are most
 // likely the same call.
-type place struct{ pc, sp uint64 }
+type place struct {
+	pc, sp  uint64
+	guessed bool // found by the frame pointer
+}
 
 // refiller makes stacks whole that are longer than the kernel's copy of them.
 type refiller struct {
@@ -37,14 +40,14 @@ var restSizes = [...]int{16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20}
 // thread's last stack. at is the registers of the last of its frames. It
 // returns what Walk would have.
 func (f *refiller) complete(s *Session, pid int32, th *thread, maps *unwind.Maps, first, at abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, unwind.Cause, How) {
-	if m, ok := f.readRest(s, pid, th, maps, first, mem, pcs); ok {
-		return m, unwind.Outermost, FromLater
+	if m, cause := f.readRest(s, pid, th, maps, first, mem, pcs); cause != unwind.Unreadable {
+		return m, cause, FromLater
 	}
 	// The first walk's frames are overwritten by that of more memory.
 	regs := first
 	n, cause, _ := s.walker.Walk(maps, &regs, mem, pcs)
-	key := place{at.Reg[abi.RIP], at.Reg[abi.RSP]}
-	i := slices.Index(th.last, key)
+	s.guesses = append(s.guesses[:0], s.walker.Guesses...)
+	i := slices.IndexFunc(th.last, func(p place) bool { return p.pc == at.Reg[abi.RIP] && p.sp == at.Reg[abi.RSP] })
 	if i < 0 {
 		th.last = th.last[:0]
 		return n, cause, 0
@@ -55,18 +58,26 @@ func (f *refiller) complete(s *Session, pid int32, th *thread, maps *unwind.Maps
 		return n, cause, 0
 	}
 	for _, p := range outer {
+		if p.guessed {
+			s.guesses = append(s.guesses, n)
+		}
 		pcs[n] = p.pc
 		n++
 	}
 	th.last = th.last[i:]
-	return n, unwind.Outermost, FromLast
+	cause = unwind.Outermost
+	if len(s.guesses) > 0 {
+		cause = unwind.OutermostGuessed
+	}
+	return n, cause, FromLast
 }
 
-// readRest walks again with memory that is read now.
-func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, bool) {
+// readRest walks again with memory that is read now. It returns unwind.Unreadable where
+// that is not to be had, or does not fit the copy.
+func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, unwind.Cause) {
 	have := len(mem.Bytes)
 	if have < proof {
-		return 0, false
+		return 0, unwind.Unreadable
 	}
 	f.memory = append(f.memory[:0], mem.Bytes...)
 	end := mem.Lo + uint64(have)
@@ -77,24 +88,25 @@ func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps
 		remote := []unix.RemoteIovec{{Base: uintptr(end - proof), Len: proof + size}}
 		got, err := unix.ProcessVMReadv(int(pid), local, remote, 0)
 		if err != nil || got <= proof {
-			return 0, false
+			return 0, unwind.Unreadable
 		}
 		if !bytes.Equal(f.again[:], mem.Bytes[have-proof:]) {
 			s.counts.Changed++
-			return 0, false
+			return 0, unwind.Unreadable
 		}
 		whole := ehelf.Memory{Lo: mem.Lo, Bytes: f.memory[:have+got-proof]}
 		regs := first
 		n, cause, _ := s.walker.Walk(maps, &regs, &whole, pcs)
-		if cause == unwind.Outermost {
+		if isWhole(cause) {
+			s.guesses = append(s.guesses[:0], s.walker.Guesses...)
 			f.remember(s, th, maps, first, regs, &whole, pcs[:n], cause)
-			return n, true
+			return n, cause
 		}
 		if cause != unwind.Unreadable || got < proof+size {
-			return 0, false
+			break
 		}
 	}
-	return 0, false
+	return 0, unwind.Unreadable
 }
 
 // remember keeps the outer frames of a whole stack for the thread's next one. Where the
@@ -102,11 +114,9 @@ func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps
 func (f *refiller) remember(s *Session, th *thread, maps *unwind.Maps, first, end abi.Regs, mem *ehelf.Memory, pcs []uint64, cause unwind.Cause) {
 	th.last = th.last[:0]
 	near := s.copied() / 2
-	if cause != unwind.Outermost || end.Reg[abi.RSP]-first.Reg[abi.RSP] < uint64(near) || len(mem.Bytes) <= near {
+	if !isWhole(cause) || end.Reg[abi.RSP]-first.Reg[abi.RSP] < uint64(near) || len(mem.Bytes) <= near {
 		return
 	}
-	guessed, stacks := s.walker.Guessed, s.walker.GuessedStacks
-	defer func() { s.walker.Guessed, s.walker.GuessedStacks = guessed, stacks }()
 	if len(f.pcs) < len(pcs) {
 		f.pcs = make([]uint64, len(pcs))
 	}
@@ -116,7 +126,7 @@ func (f *refiller) remember(s *Session, th *thread, maps *unwind.Maps, first, en
 		return
 	}
 	for i := n - 1; i < len(pcs) && regs.Reg[abi.RIP] == pcs[i]; i++ {
-		th.last = append(th.last, place{pcs[i], regs.Reg[abi.RSP]})
+		th.last = append(th.last, place{pcs[i], regs.Reg[abi.RSP], slices.Contains(s.guesses, i)})
 		var two [2]uint64
 		if n, _, _ := s.walker.Walk(maps, &regs, mem, two[:]); n < 2 {
 			if i == len(pcs)-1 {
@@ -126,4 +136,9 @@ func (f *refiller) remember(s *Session, th *thread, maps *unwind.Maps, first, en
 		}
 	}
 	th.last = th.last[:0] // not the same walk, as far as can be told
+}
+
+// isWhole reports whether a walk that ended so has all frames.
+func isWhole(cause unwind.Cause) bool {
+	return cause == unwind.Outermost || cause == unwind.OutermostGuessed
 }

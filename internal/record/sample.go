@@ -17,6 +17,7 @@ func (s *Session) sample(r *perfdata.Sample) {
 	p, maps := s.tracker.sampled(r.PID)
 	stack := Stack{Comm: th.comm, PID: r.PID, End: stackfmt.NoUserStack}
 	s.kernelPart(r)
+	s.guesses = s.guesses[:0]
 	n := 0
 	switch {
 	case r.UserRegs.ABI == perfdata.ABI32:
@@ -30,13 +31,16 @@ func (s *Session) sample(r *perfdata.Sample) {
 	default:
 		n = s.userPart(r, th, maps, &stack)
 	}
-	words := append(s.words[:0], uint64(p.space), uint64(stack.Comm)<<32|uint64(stack.End)<<8|uint64(stack.How), uint64(len(s.kernel)))
+	words := append(s.words[:0], uint64(p.space), uint64(stack.Comm)<<32|uint64(stack.End)<<8|uint64(stack.How), uint64(len(s.kernel))<<32|uint64(len(s.guesses)))
+	for _, i := range s.guesses {
+		words = append(words, uint64(i))
+	}
 	words = append(append(words, s.kernel...), s.pcs[:n]...)
 	s.words = words
 	h := s.table.hash(words)
 	id, ok := s.table.index[h]
 	if !ok {
-		id = s.table.insert(h, stack, maps, s.kernel, s.pcs[:n])
+		id = s.table.insert(h, stack, maps, s.kernel, s.pcs[:n], s.guesses)
 	}
 	s.table.count(id, r.Period)
 	if s.opt.Samples {
@@ -96,7 +100,7 @@ func (s *Session) note(n int, cause unwind.Cause, how How) {
 	c.Unwound++
 	c.Frames += uint64(n)
 	c.Ends[cause]++
-	if how&Guessed != 0 {
+	if len(s.guesses) > 0 {
 		c.Guessed++
 	}
 	if how&FromLast != 0 {
@@ -110,17 +114,15 @@ func (s *Session) note(n int, cause unwind.Cause, how How) {
 // walk walks a stack, and where the copy has not all of it, makes it whole if that is
 // wanted and possible.
 func (s *Session) walk(pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, unwind.Cause, How) {
-	regs, guessed := first, s.walker.GuessedStacks
+	regs := first
 	n, cause, _ := s.walker.Walk(maps, &regs, mem, pcs)
+	s.guesses = append(s.guesses[:0], s.walker.Guesses...)
 	var how How
 	if s.opt.Refill && cause == unwind.Unreadable && len(mem.Bytes)+8 > s.copied() {
 		s.counts.Cut++
 		n, cause, how = s.refill.complete(s, pid, th, maps, first, regs, mem, pcs)
 	} else if s.opt.Refill {
 		s.refill.remember(s, th, maps, first, regs, mem, pcs[:n], cause)
-	}
-	if s.walker.GuessedStacks != guessed {
-		how |= Guessed
 	}
 	return n, cause, how
 }

@@ -36,6 +36,7 @@ type Session struct {
 	walker  unwind.Walker
 	pcs     []uint64
 	kernel  []uint64
+	guesses []int    // which of pcs were found by the frame pointer
 	words   []uint64 // see Table.hash
 	refill  refiller
 	truth   truth
@@ -264,7 +265,7 @@ func (s *Session) Take() *Profile {
 	c := s.counts
 	c.Lost, c.LostSide = s.open.samples.lost(), s.open.side.lost()
 	p := &Profile{Truth: s.truth.Truth, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.comms, Event: s.opt.Event.stackfmt(),
-		Duration: time.Since(s.began), Objects: s.opt.Objects}
+		Start: s.began, Duration: time.Since(s.began), Objects: s.opt.Objects}
 	s.table, s.samples = NewTable(), nil
 	return p
 }

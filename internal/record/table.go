@@ -4,6 +4,7 @@ package record
 
 import (
 	"hash/maphash"
+	"slices"
 	"unsafe"
 
 	"github.com/ehasm/ehasm/unwind"
@@ -16,6 +17,7 @@ type Frame struct {
 	PC      uint64         // run-time; of user code as it stands in the frame
 	PID     int32          // of memory that is of no file; else 0
 	Kernel  bool
+	Guessed bool // found by the frame pointer
 }
 
 // frameKey is what makes two frames one.
@@ -24,6 +26,7 @@ type frameKey struct {
 	addr   uint64 // in the file, or where there is none, in the process
 	pid    int32
 	kernel bool
+	guess  bool
 }
 
 // node is a frame with those that called it.
@@ -37,8 +40,7 @@ type How uint8
 
 // The bits of How.
 const (
-	Guessed   How = 1 << iota // some frames were found by the frame pointer
-	FromLast                  // the outer frames are those of the thread's stack before
+	FromLast  How = 1 << iota // the outer frames are those of the thread's stack before
 	FromLater                 // the outer part of the stack was read later, and was proven unchanged
 	NoCopy                    // the kernel could not copy the stack: the program was in execve or exiting
 	Is32                      // 32-bit code, which is not unwound
@@ -49,7 +51,7 @@ type Stack struct {
 	node   uint32
 	Comm   uint32 // index of Profile.Comms
 	PID    int32
-	End    unwind.Cause // why the user part ends; noUserStack: there is none
+	End    unwind.Cause // why the user part ends; stackfmt.NoUserStack: there is none
 	How    How
 	Count  uint64
 	Period uint64 // sum over the samples, in the event's unit
@@ -91,11 +93,12 @@ func (t *Table) count(id uint32, period uint64) {
 }
 
 // insert adds a stack that has not been counted yet: the addresses of its kernel and user
-// parts, innermost first.
-func (t *Table) insert(h hash, s Stack, maps *unwind.Maps, kernel, user []uint64) uint32 {
+// parts, innermost first. guesses says
+// which of user were found by the frame pointer.
+func (t *Table) insert(h hash, s Stack, maps *unwind.Maps, kernel, user []uint64, guesses []int) uint32 {
 	at := uint32(0)
 	for i := len(user) - 1; i >= 0; i-- {
-		at = t.child(at, t.userFrame(maps, s.PID, user[i], i > 0))
+		at = t.child(at, t.userFrame(maps, s.PID, user[i], i > 0, slices.Contains(guesses, i)))
 	}
 	for i := len(kernel) - 1; i >= 0; i-- {
 		at = t.child(at, t.frame(frameKey{addr: kernel[i], kernel: true}, Frame{PC: kernel[i], Kernel: true}))
@@ -120,17 +123,17 @@ func (t *Table) child(parent, frame uint32) uint32 {
 
 // userFrame is the frame of a pc. A return address belongs to the instruction before it,
 // which may be the last of its mapping.
-func (t *Table) userFrame(maps *unwind.Maps, pid int32, pc uint64, returns bool) uint32 {
+func (t *Table) userFrame(maps *unwind.Maps, pid int32, pc uint64, returns, guess bool) uint32 {
 	at := pc
 	if returns {
 		at--
 	}
 	m := maps.Find(at)
 	if m == nil {
-		return t.frame(frameKey{addr: pc, pid: pid}, Frame{PC: pc, PID: pid})
+		return t.frame(frameKey{addr: pc, pid: pid, guess: guess}, Frame{PC: pc, PID: pid, Guessed: guess})
 	}
-	f := Frame{Mapping: *m, PC: pc}
-	k := frameKey{object: m.Object, addr: m.FileOffset(pc)}
+	f := Frame{Mapping: *m, PC: pc, Guessed: guess}
+	k := frameKey{object: m.Object, addr: m.FileOffset(pc), guess: guess}
 	if !m.Object.IsFile() && m.Object.Name != unwind.VDSOName {
 		f.PID, k.addr, k.pid = pid, pc, pid
 	}

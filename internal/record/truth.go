@@ -52,7 +52,7 @@ func (s *Session) walkBoth(r *perfdata.Sample, th *thread, maps *unwind.Maps, fi
 	s.note(n, cause, how)
 	same := slices.Equal(t.pcs[:m], s.pcs[:n])
 	switch {
-	case whole != unwind.Outermost:
+	case !isWhole(whole):
 		t.Unknown++
 	case how&FromLater != 0:
 		t.Later.add(same)
