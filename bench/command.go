@@ -40,10 +40,10 @@ func measureCommand(cfg config, rec recording, rounds int) (*commandResult, erro
 	}
 	for range rounds {
 		for _, i := range rand.Perm(len(scriptCommands)) {
-			home, args := empty, []string{ehasm, "script", "-q", "--cache=false", "-i", rec.path}
+			home, args := empty, []string{ehasm, "script", "-q", "--max-stack=127", "--cache=false", "-i", rec.path}
 			switch i {
 			case 1:
-				home, args = cache, slices.Delete(args, 3, 4)
+				home, args = cache, slices.Delete(args, 4, 5)
 			case 2:
 				args = []string{"perf", "script", "--no-inline", "-i", rec.path}
 			}
@@ -64,7 +64,7 @@ func measureCommand(cfg config, rec recording, rounds int) (*commandResult, erro
 // itself does so only for those that are worth it.
 func fillCache(cfg config, home, ehasm, path string) error {
 	stats := filepath.Join(cfg.dir, "perf", "stats")
-	if _, _, err := timeCommand(cfg, home, ehasm, "script", "-q", "--cache=false", "--stats="+stats, "-i", path); err != nil {
+	if _, _, err := timeCommand(cfg, home, ehasm, "script", "-q", "--max-stack=127", "--cache=false", "--stats="+stats, "-i", path); err != nil {
 		return err
 	}
 	defer os.Remove(stats)

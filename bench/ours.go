@@ -15,7 +15,6 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
-	"github.com/ehasm/ehasm/internal/script"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -30,9 +29,12 @@ type ours struct {
 	compile  int64 // ns that went into it
 }
 
+// perfMaxStack is PERF_MAX_STACK_DEPTH, at which perf script ends.
+const perfMaxStack = 127
+
 // newOurs flattens a recording; nothing has been compiled yet.
 func newOurs(dispatch plan.Dispatch, recording, path string) (*ours, error) {
-	c := &ours{dispatch: dispatch, batch: make([]byte, 0, batchBytes), pcs: make([]uint64, script.DefaultMaxStack)}
+	c := &ours{dispatch: dispatch, batch: make([]byte, 0, batchBytes), pcs: make([]uint64, perfMaxStack)}
 	c.objects = unwind.NewObjects(unwind.Options{
 		DebugDirs: unwind.DefaultDebugDirs(),
 		VDSO:      hostVDSO,

@@ -59,10 +59,10 @@ func (c *comparison) start() (err error) {
 	if c.stock, err = c.perf("perf"); err != nil {
 		return err
 	}
-	if c.ours, err = startTool(nil, c.ehasm, "script", "-q", "-i", c.data); err != nil {
+	if c.ours, err = startTool(nil, c.ehasm, "script", "-q", perfDepth, "-i", c.data); err != nil {
 		return err
 	}
-	if c.gaps, err = startTool(nil, c.ehasm, "script", "-q", "--frame-pointers=gaps", "-i", c.data); err != nil {
+	if c.gaps, err = startTool(nil, c.ehasm, "script", "-q", perfDepth, "--frame-pointers=gaps", "-i", c.data); err != nil {
 		return err
 	}
 	if c.ends, err = startEnds(c.ehasm, c.data); err != nil || c.builds == "" {
@@ -111,7 +111,7 @@ func (c *comparison) step() error {
 	if err != nil {
 		return fmt.Errorf("sample %d: ehasm --format=json: %w", c.samples, err)
 	}
-	if end == "outermost frame" {
+	if strings.HasPrefix(end, "outermost frame") {
 		c.outermost[place(our.last())] = true
 	}
 	c.last[[2]string{perf.last(), our.last()}]++

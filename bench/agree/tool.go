@@ -97,6 +97,9 @@ func (t *tool) next() (*sample, error) {
 	return nil, io.EOF
 }
 
+// perfDepth is perf's own bound, PERF_MAX_STACK_DEPTH.
+const perfDepth = "--max-stack=127"
+
 // ends reads why ehasm's walks ended.
 type ends struct {
 	cmd  *exec.Cmd
@@ -105,7 +108,7 @@ type ends struct {
 }
 
 func startEnds(ehasm, data string) (*ends, error) {
-	e := &ends{cmd: exec.Command(ehasm, "script", "-q", "--format=json", "-i", data)}
+	e := &ends{cmd: exec.Command(ehasm, "script", "-q", perfDepth, "--format=json", "-i", data)}
 	pipe, err := e.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

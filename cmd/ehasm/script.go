@@ -34,25 +34,36 @@ const scriptMore = `Record with registers and a copy of the stack:
 
 Formats: perf is what perf script writes; folded has a line per distinct stack
 and the number of its samples, for flamegraph.pl and the like, in which stacks
-that could not be unwound to their outermost frame begin with [truncated]; svg
+that could not be unwound to their outermost frame begin with [truncated], and
+kernel, run-time compiled and inlined functions end in _[k], _[j] and _[i]; svg
 is a flame graph of them for a browser; json has an object per sample; pprof is
-a profile for go tool pprof.
+a profile for go tool pprof. Without --format the name of -o's FILE says it:
+.svg, .folded, .json, .pb.gz, .perf.txt.
+
+With --before a flame graph shows how the shares of functions differ from those of
+another recording: red for more, blue for less.
 
 Objects are looked for under their recorded paths, then by build-id in ~/.debug
 and /usr/lib/debug; names also come from separate debug files there, from
 /tmp/perf-PID.map and, for the kernel, from the copy of kallsyms in ~/.debug or,
 if it is the running one, from /proc/kallsyms. --inline and --lines need DWARF,
-in the object or its debug file.
+in the object or its debug file. What is missing is asked of the debuginfod servers in
+DEBUGINFOD_URLS, if that is set, and kept where gdb and perf keep it.
 
 Some code has no unwind information: what is compiled at run time, the C run-time's
 start files, some assembler code. There the walk goes on by the frame pointer, which
 may leave a caller out. With --frame-pointers=gaps it does so only in files that have a
 table without a row for this code, as perf script does, and otherwise ends there; with
-never, stacks have only frames that unwind information proves.
+never, stacks have only frames that unwind information proves. Where an object's file is
+there, such a frame must lie behind a call; json and pprof mark it, and the summary counts
+stacks that needed one apart.
 
 Examples:
   ehasm script | less
-  ehasm script --format=svg -o flame.svg
+  ehasm script -o flame.svg
+  ehasm script -o callers.svg --reversed --inverted --comm nginx
+  ehasm script -i after.data --before before.data -o difference.svg
+  ehasm script -o prof.pb.gz && go tool pprof -http=: prof.pb.gz
   perf record -o - --call-graph dwarf ls | ehasm script -i -
 `
 
@@ -62,8 +73,9 @@ type scriptOptions struct {
 	input    string
 	output   string
 	stats    string
+	before   string // a recording to compare with
 	format   *stackfmt.Spec
-	fullPath bool // in the format perf
+	settings *stackfmt.Options
 	cache    bool
 	quiet    bool
 }
@@ -74,7 +86,9 @@ func scriptVerb() verb {
 		opt := &scriptOptions{}
 		fs.StringVarP(&opt.input, "input", "i", "perf.data", "read this `FILE`; -: standard input")
 		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`")
-		format := fs.String("format", "perf", "`FORMAT` of the output: perf, folded, json, pprof, svg")
+		format := newFormatFlags(fs)
+		opt.settings = &format.settings
+		fs.StringVar(&opt.before, "before", "", "show how shares differ from those of this recording, `FILE` (svg)")
 		fs.IntVarP(&opt.Workers, "jobs", "j", runtime.GOMAXPROCS(0), "unwind in `N` threads")
 		fs.IntVar(&opt.MaxStack, "max-stack", script.DefaultMaxStack, "at most `N` frames of user code per stack")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to go by rbp for want of unwind information: always, gaps, never")
@@ -86,8 +100,6 @@ func scriptVerb() verb {
 		span := fs.String("time", "", "only samples between `FROM,TO` in seconds; either may be left out")
 		fs.BoolVar(&opt.Names.Mangled, "no-demangle", false, "leave names as they are in the objects")
 		fs.BoolVar(&opt.Names.Inline, "inline", false, "functions that are inlined are frames of their own")
-		fs.BoolVar(&opt.Names.Lines, "lines", false, "frames have their file and line of the source")
-		fs.BoolVar(&opt.fullPath, "full-source-path", false, "the file of --lines with its folder, in the format perf")
 		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`, not perf's copy")
 		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
@@ -95,10 +107,13 @@ func scriptVerb() verb {
 		return func(ctx context.Context, args []string, c *console) int {
 			opt.Names.HostKernel = !fs.Changed("kallsyms")
 			var err error
-			opt.format, err = stackfmt.ByName(*format)
-			if err != nil {
-				return v.misuse(c, fmt.Errorf("--format: %w", err))
+			if opt.format, err = format.choose(opt.output); err != nil {
+				return v.misuse(c, err)
 			}
+			if err := refuseTerminal(opt.format, opt.output, c); err != nil {
+				return v.misuse(c, err)
+			}
+			opt.settings.Inline, opt.Names.Lines = opt.Names.Inline, opt.settings.Lines
 			opt.FramePointers, err = unwind.ParseFramePointers(*pointers)
 			if err != nil {
 				return v.misuse(c, fmt.Errorf("--frame-pointers: %w", err))
@@ -113,6 +128,8 @@ func scriptVerb() verb {
 				return v.misuse(c, fmt.Errorf("argument %q: the file is given with -i", args[0]))
 			case opt.Workers < 1:
 				return v.misuse(c, fmt.Errorf("-j %d: want at least 1", opt.Workers))
+			case opt.before == "-":
+				return v.misuse(c, errors.New("--before -: want a file"))
 			case opt.MaxStack < 1:
 				return v.misuse(c, fmt.Errorf("--max-stack %d: want at least 1", opt.MaxStack))
 			}
@@ -156,9 +173,12 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		c.startReading(recordingSize(opt.input))
 		opt.Progress = c.hasRead
 	}
-	opt.Format = opt.format.New(stackfmt.Options{Inline: opt.Names.Inline, Lines: opt.Names.Lines, FullSourcePath: opt.fullPath})
 	var summary *script.Summary
 	if !out.run(ctx, func() {
+		if opt.before != "" {
+			opt.settings.Graph.Before = readBefore(ctx, opt, c)
+		}
+		opt.Format = opt.format.New(*opt.settings)
 		summary, err = script.Run(ctx, r, out, opt.Options)
 		r.Close()
 	}) {
@@ -173,6 +193,10 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	if err := out.finish(); err != nil {
 		c.fail(opt.output, err)
 		whole = false
+	}
+	if summary.Read > 0 && summary.Samples == 0 {
+		c.fail(opt.input, errors.New(summary.Hints[0])) // an empty output is not what was asked for
+		summary.Hints = nil
 	}
 	if !opt.quiet {
 		for _, w := range summary.Warnings {
@@ -191,6 +215,27 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		made.fillCache(ctx, opt.Workers, opt.quiet, c)
 	}
 	return exitDone // or failed, if c was told of a failure
+}
+
+// readBefore reads the samples to compare with, and tells why there are none.
+func readBefore(ctx context.Context, opt *scriptOptions, c *console) stackfmt.Format {
+	r, err := openRecording(opt.before)
+	if err != nil {
+		c.fail(opt.before, err)
+		return nil
+	}
+	defer r.Close()
+	before := opt.Options
+	before.Progress = nil
+	before.Format = opt.format.New(*opt.settings)
+	summary, err := script.Run(ctx, r, io.Discard, before)
+	switch {
+	case err != nil:
+		c.fail(opt.before, err)
+	case summary.Samples == 0:
+		c.fail(opt.before, errors.New(summary.Hints[0]))
+	}
+	return before.Format
 }
 
 func openRecording(path string) (*perfdata.Reader, error) {

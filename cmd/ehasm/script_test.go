@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -150,6 +151,96 @@ func TestScriptProgress(t *testing.T) {
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err)
 	assert.NotContains(t, string(text), "reading", "no terminal")
+}
+
+// TestScriptFormats has the format that the output's name says, and none of the flags that
+// it does not know.
+func TestScriptFormats(t *testing.T) {
+	perf, symfs := smallRecording(t)
+	for name, begin := range map[string]string{"a.svg": "<?xml", "a.folded": "prog;_start;main 1\n", "a.json": `{"comm":"prog"`,
+		"a.pb.gz": "\x1f\x8b", "a.perf.txt": "prog     7     0.000002:", "a.txt": "prog     7     0.000002:", "a.v2.svg": "<?xml"} {
+		out := filepath.Join(symfs, name)
+		assert.Equal(t, result{}, ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "-o", out))
+		b, err := os.ReadFile(out)
+		require.NoError(t, err)
+		assert.True(t, bytes.HasPrefix(b, []byte(begin)), "%s: %.40q", name, b)
+	}
+	out := filepath.Join(symfs, "b.svg")
+	assert.Equal(t, result{}, ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "-o", out, "--format=folded"))
+	b, err := os.ReadFile(out)
+	require.NoError(t, err)
+	assert.Equal(t, "prog;_start;main 1\n", string(b), "--format goes before the name")
+
+	for flags, want := range map[string]string{
+		"--format=svg --lines":          "--lines has no effect in the format svg",
+		"--format=folded --lines":       "--lines has no effect in the format folded",
+		"-o x.pb.gz --full-source-path": "--full-source-path has no effect in the format pprof",
+		"--full-source-path":            "--full-source-path has no effect without --lines",
+		"--title=x":                     "--title has no effect in the format perf",
+		"--format=json --width=800":     "--width has no effect in the format json",
+		"-o x.folded --inverted":        "--inverted has no effect in the format folded",
+		"-o x.folded --reversed":        "--reversed has no effect in the format folded",
+		"--format=pprof --before=old":   "--before has no effect in the format pprof",
+		"--max-size=5":                  "--max-size has no effect in the format perf",
+		"--format=svg --max-size=0":     "--max-size 0: want 1 to 1024",
+		"--format=svg --width=-1":       "--width -1: want at least 300",
+		"--format=svg --before=-":       "--before -: want a file",
+	} {
+		r := ehasm(t, append([]string{"script", "-i", perf}, strings.Fields(flags)...)...)
+		assert.Equal(t, exitUsage, r.code, flags)
+		assert.Contains(t, r.stderr, want)
+		assert.Empty(t, r.stdout)
+	}
+
+	svg := func(flags ...string) string {
+		r := ehasm(t, append([]string{"script", "-q", "-i", perf, "--symfs", symfs, "--format=svg"}, flags...)...)
+		assert.Equal(t, exitDone, r.code, r.stderr)
+		return r.stdout
+	}
+	assert.Contains(t, svg("--title=a <title>", "--width=777"), `<svg xmlns="http://www.w3.org/2000/svg" width="777"`)
+	assert.Contains(t, svg("--title=a <title>"), "<title>a &lt;title&gt;</title>")
+	order := func(text string) string {
+		var names []string
+		for _, m := range regexp.MustCompile(`<g><title>(\S+) `).FindAllStringSubmatch(text, -1) {
+			names = append(names, m[1])
+		}
+		return strings.Join(names, " ")
+	}
+	assert.Equal(t, "all prog _start main", order(svg()))
+	assert.Equal(t, "all main _start prog", order(svg("--reversed", "--inverted")))
+	assert.Contains(t, svg("--before="+perf), "main (1 samples, 100.00 %, before 100.00 %)")
+	r := ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--format=svg", "--before", filepath.Join(symfs, "absent"))
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.stderr, "absent: open: no such file")
+}
+
+// TestScriptTerminal wants no binary output there.
+func TestScriptTerminal(t *testing.T) {
+	prog := goBuild(t)
+	perf, symfs := smallRecording(t)
+	cmd := exec.Command(prog, "script", "-i", perf, "--symfs", symfs, "--format=pprof")
+	screen := onTerminal(t, cmd)
+	assert.Equal(t, exitUsage, cmd.ProcessState.ExitCode())
+	assert.Contains(t, screen, "the format pprof is binary, and standard output is a terminal: give -o FILE")
+	out, err := exec.Command(prog, "script", "-q", "-i", perf, "--symfs", symfs, "--format=pprof").Output()
+	require.NoError(t, err)
+	assert.True(t, bytes.HasPrefix(out, []byte("\x1f\x8b")))
+}
+
+// TestScriptEmpty wants to know why there is nothing.
+func TestScriptEmpty(t *testing.T) {
+	perf, symfs := smallRecording(t)
+	for flags, want := range map[string]string{
+		"--comm zzz,y":            "none of the 1 samples is chosen by --comm zzz,y (there are: prog)",
+		"--pid 8 --tid 9":         "none of the 1 samples is chosen by --pid 8 (there are: 7), --tid 9 (there are: 7)",
+		"--event cycle":           "none of the 1 samples is chosen by --event cycle (there are: cycles)",
+		"--time 5,":               "none of the 1 samples is chosen by --time 5.000000000, (samples are of 0.000002000,0.000002000)",
+		"--comm zzz --format=svg": "--comm zzz (there are: prog)",
+	} {
+		r := ehasm(t, append([]string{"script", "-q", "-i", perf, "--symfs", symfs}, strings.Fields(flags)...)...)
+		assert.Equal(t, exitFailed, r.code, flags)
+		assert.Contains(t, r.stderr, want)
+	}
 }
 
 func TestScriptMistakes(t *testing.T) {

@@ -33,6 +33,20 @@ func (f Frame) color() string {
 	return hsl(p.hue+p.hues*float64(v&most)/most, p.saturation, p.light+p.lights*float64(v>>8&most)/most)
 }
 
+// changed is the colour of a box whose share differs from that of before: red where it is
+// more, blue where it is less, the stronger the closer to the largest difference.
+func changed(difference, largest float64) string {
+	const red, blue, saturation, none, most = 8, 216, 88, 92, 58
+	if largest == 0 {
+		return hsl(0, 0, none)
+	}
+	hue := float64(red)
+	if difference < 0 {
+		hue = blue
+	}
+	return hsl(hue, saturation, none-(none-most)*math.Sqrt(math.Abs(difference)/largest))
+}
+
 // hsl is the #rrggbb of a colour: CSS Color Module Level 3, 4.2.4.
 func hsl(hue, saturation, light float64) string {
 	const percent, most, turn = 100, 255, 12

@@ -21,9 +21,10 @@
 		};
 	});
 	const all = frames[0];
+	const inverted = frames.length > 1 && frames[1].y > all.y; // boxes hang below their callers
 	const open = [];
 	for (const f of frames) {
-		f.depth = (all.y - f.y) / ROW;
+		f.depth = Math.abs(all.y - f.y) / ROW;
 		open.length = f.depth;
 		f.parent = open[f.depth - 1];
 		open.push(f);
@@ -148,8 +149,8 @@
 	}
 
 	const keys = {
-		ArrowUp: () => go(widest(current)),
-		ArrowDown: () => go(current.parent),
+		ArrowUp: () => go(inverted ? current.parent : widest(current)),
+		ArrowDown: () => go(inverted ? widest(current) : current.parent),
 		ArrowLeft: () => go(near(current, -1)),
 		ArrowRight: () => go(near(current, 1)),
 		Enter: () => zoom(current),
@@ -187,10 +188,10 @@
 	picture.addEventListener("pointerout", () => show(current === all ? null : current));
 	window.addEventListener("resize", label);
 	if (alone) {
-		// The head stays in view; the bottom, where stacks begin, is shown first.
+		// The head stays in view; where stacks begin is shown first.
 		window.addEventListener("scroll", () => head.setAttribute("transform", `translate(0 ${window.scrollY})`));
 	}
-	svg.setAttribute("width", "100%");
+	if (!svg.dataset.fixed) svg.setAttribute("width", "100%");
 	zoom(all);
-	if (alone) window.scrollTo(0, svg.getBoundingClientRect().height);
+	if (alone && !inverted) window.scrollTo(0, svg.getBoundingClientRect().height);
 })();

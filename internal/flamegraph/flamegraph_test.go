@@ -86,6 +86,9 @@ func parse(t *testing.T, svg []byte) picture {
 		b := &boxes[i]
 		require.Zero(t, (boxes[0].Rect.Y-b.Rect.Y)%rowHeight)
 		b.depth = (boxes[0].Rect.Y - b.Rect.Y) / rowHeight
+		if boxes[0].Rect.Y == headSize { // inverted, or no more than this
+			b.depth = -b.depth
+		}
 		require.LessOrEqual(t, b.depth, len(open), "a box in the air")
 		require.GreaterOrEqual(t, b.Rect.Y, headSize)
 		open = open[:b.depth]
@@ -327,6 +330,63 @@ func TestColors(t *testing.T) {
 	}{{0, 100, 50, "#ff0000"}, {120, 100, 25, "#008000"}, {240, 100, 50, "#0000ff"}, {0, 0, 50, "#808080"}, {210, 50, 40, "#336699"}} {
 		assert.Equal(t, c.want, hsl(c.h, c.s, c.l))
 	}
+}
+
+// TestInverted wants the same boxes, the other way up.
+func TestInverted(t *testing.T) {
+	up, _ := draw(t, small(), Options{Title: "a", Unit: "samples"})
+	down, _ := draw(t, small(), Options{Title: "a", Unit: "samples", Inverted: true, Width: 800})
+	a, b := parse(t, up), parse(t, down)
+	assert.Equal(t, 800, b.Width)
+	assert.Contains(t, string(down[:300]), ` data-fixed="1"`)
+	assert.NotContains(t, string(up[:300]), `data-fixed`)
+	assert.Equal(t, a.Height, b.Height)
+	assert.Len(t, b.Groups[0].Boxes, len(a.Groups[0].Boxes))
+	for i := range a.Groups[0].Boxes {
+		x, y := a.Groups[0].Boxes[i], b.Groups[0].Boxes[i]
+		assert.Equal(t, x.depth, y.depth)
+		assert.Equal(t, x.Title, y.Title)
+		assert.Equal(t, x.Rect.X+x.Rect.Width+x.Rect.Fill, y.Rect.X+y.Rect.Width+y.Rect.Fill)
+		assert.Equal(t, a.Height-foot-rowHeight-x.Rect.Y, y.Rect.Y-headSize)
+	}
+}
+
+// TestCompared has the shares of before, and colours by the difference.
+func TestCompared(t *testing.T) {
+	g := New([]Frame{{"main", User}, {"slower", User}, {"faster", User}, {"same", User}, {"gone", User}, {"new", User}})
+	g.Add([]uint32{0, 1}, 50)
+	g.Add([]uint32{0, 2}, 10)
+	g.Add([]uint32{0, 3}, 30)
+	g.Add([]uint32{0, 5}, 10)
+	g.AddBefore([]uint32{0, 1}, 40) // twice as many samples in all
+	g.AddBefore([]uint32{0, 2}, 80)
+	g.AddBefore([]uint32{0, 3}, 60)
+	g.AddBefore([]uint32{0, 4}, 20)
+	svg, left := draw(t, g, Options{Unit: "samples"})
+	assert.Zero(t, left)
+	p := parse(t, svg)
+	fills := make(map[string]string)
+	var titles []string
+	for _, b := range p.Groups[0].Boxes {
+		titles = append(titles, b.Title)
+		fills[strings.Fields(b.Title)[0]] = b.Rect.Fill
+	}
+	assert.Equal(t, []string{
+		"all (100 samples, 100.00 %, before 100.00 %)", "main (100 samples, 100.00 %, before 100.00 %)",
+		"faster (10 samples, 10.00 %, before 40.00 %)", "new (10 samples, 10.00 %, before 0.00 %)",
+		"same (30 samples, 30.00 %, before 30.00 %)", "slower (50 samples, 50.00 %, before 20.00 %)",
+	}, titles)
+	assert.Equal(t, fills["all"], fills["same"])
+	assert.Equal(t, changed(-0.3, 0.3), fills["faster"])
+	assert.Equal(t, changed(0.3, 0.3), fills["slower"])
+	assert.Equal(t, changed(0.1, 0.3), fills["new"])
+	assert.Len(t, map[string]bool{fills["same"]: true, fills["faster"]: true, fills["slower"]: true, fills["new"]: true}, 4)
+	assert.Equal(t, "100 samples; before: 200", p.Groups[1].Text[len(p.Groups[1].Text)-1])
+
+	g = New([]Frame{{"a", User}})
+	g.AddBefore([]uint32{0}, 5)
+	svg, _ = draw(t, g, Options{Unit: "samples"})
+	assert.Equal(t, "all (0 samples, 0 %, before 100.00 %)", parse(t, svg).Groups[0].Boxes[0].Title)
 }
 
 type failing struct{}

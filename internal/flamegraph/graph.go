@@ -39,14 +39,15 @@ func (f Frame) compare(g Frame) int {
 
 // Graph collects stacks.
 type Graph struct {
-	frames []Frame  // sorted, each once
-	rank   []uint32 // from the caller's numbers to those of frames
-	stacks []stack
+	frames   []Frame  // sorted, each once
+	rank     []uint32 // from the caller's numbers to those of frames
+	stacks   []stack
+	compared bool // there may be stacks of before
 }
 
 type stack struct {
-	frames []uint32
-	weight uint64
+	frames         []uint32
+	weight, before uint64
 }
 
 // New returns an empty graph for stacks of these frames. A frame may be among
@@ -62,11 +63,21 @@ func New(frames []Frame) *Graph {
 
 // Add counts a stack weight times. Its frames, outermost first, are given by
 // their index in what New was given. The sum of all weights must fit 64 bits.
-func (g *Graph) Add(frames []uint32, weight uint64) {
-	if weight == 0 {
+func (g *Graph) Add(frames []uint32, weight uint64) { g.add(frames, weight, 0) }
+
+// AddBefore counts a stack of the recording that the graph's is compared with. Once
+// there is one, boxes have the colours of how much their shares differ. What there is
+// before only is not drawn.
+func (g *Graph) AddBefore(frames []uint32, weight uint64) {
+	g.compared = true
+	g.add(frames, 0, weight)
+}
+
+func (g *Graph) add(frames []uint32, weight, before uint64) {
+	if weight == 0 && before == 0 {
 		return
 	}
-	s := stack{frames: make([]uint32, len(frames)), weight: weight}
+	s := stack{frames: make([]uint32, len(frames)), weight: weight, before: before}
 	for i, f := range frames {
 		s.frames[i] = g.rank[f]
 	}
@@ -79,6 +90,7 @@ type box struct {
 	frame      uint32 // rootFrame for the first
 	depth      uint32
 	start, end uint64
+	before     uint64 // at first where it starts among the samples of before, then their number
 }
 
 const rootFrame = ^uint32(0)
@@ -87,9 +99,9 @@ func (b *box) weight() uint64 { return b.end - b.start }
 
 // walk goes through the stacks in their order. It calls open for each box, in
 // preorder, and shut where the box ends, for those that stand on it before it.
-func (g *Graph) walk(open func(box), shut func(end uint64)) {
+func (g *Graph) walk(open func(box), shut func(end, before uint64)) {
 	slices.SortFunc(g.stacks, func(a, b stack) int { return slices.Compare(a.frames, b.frames) })
-	var sum uint64
+	var sum, before uint64
 	var last []uint32
 	open(box{frame: rootFrame})
 	for _, s := range g.stacks {
@@ -98,18 +110,19 @@ func (g *Graph) walk(open func(box), shut func(end uint64)) {
 			same++
 		}
 		for range last[same:] {
-			shut(sum)
+			shut(sum, before)
 		}
 		for i, f := range s.frames[same:] {
-			open(box{frame: f, depth: uint32(1 + same + i), start: sum})
+			open(box{frame: f, depth: uint32(1 + same + i), start: sum, before: before})
 		}
 		sum += s.weight
+		before += s.before
 		last = s.frames
 	}
 	for range last {
-		shut(sum)
+		shut(sum, before)
 	}
-	shut(sum)
+	shut(sum, before)
 }
 
 // Left says what a drawing leaves out.
@@ -126,10 +139,10 @@ func (g *Graph) choose(budget int) Left {
 	type group struct{ boxes, cost int }
 	groups := make(map[uint64]group) // by weight, of which there are few
 	var open []box
-	g.walk(func(b box) { open = append(open, b) }, func(end uint64) {
+	g.walk(func(b box) { open = append(open, b) }, func(end, _ uint64) {
 		b := open[len(open)-1]
 		open = open[:len(open)-1]
-		if b.frame != rootFrame {
+		if b.frame != rootFrame && end > b.start {
 			sum := groups[end-b.start]
 			groups[end-b.start] = group{sum.boxes + 1, sum.cost + boxBytes + len(g.frames[b.frame].Name)}
 		}
@@ -157,12 +170,12 @@ func (g *Graph) boxes(left *Left) []box {
 	g.walk(func(b box) {
 		open = append(open, level{at: len(all)})
 		all = append(all, b)
-	}, func(end uint64) {
+	}, func(end, before uint64) {
 		last := len(open) - 1
 		l, b := open[last], &all[open[last].at]
 		open = open[:last]
-		b.end = end
-		if last > 0 && b.weight() < left.Below { // those on it are gone already
+		b.end, b.before = end, before-b.before
+		if last > 0 && b.weight() < max(left.Below, 1) { // those on it are gone already
 			open[last-1].left += b.weight()
 			all = all[:l.at]
 			return

@@ -2,10 +2,12 @@ package flamegraph
 
 import (
 	"bufio"
+	"cmp"
 	_ "embed"
 	"encoding/xml"
 	"fmt"
 	"io"
+	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -21,7 +23,7 @@ var style string
 
 // Sizes in CSS pixels. The script knows rowHeight and pad as well.
 const (
-	width     = 1200 // until the script fits it to the window
+	width     = 1200 // until the script fits it to the window, unless Options.Width is given
 	headSize  = 66   // title, legend, details
 	rowHeight = 16
 	pad       = 3   // between a box and its text
@@ -40,6 +42,8 @@ type Options struct {
 	Title    string
 	Unit     string // of weights, plural
 	MaxBytes int    // about the largest size of the file: lighter boxes are left out; 0: DefaultBytes
+	Width    int    // in CSS pixels; 0: that of the window
+	Inverted bool   // boxes hang below their callers
 }
 
 // Write draws the graph.
@@ -49,23 +53,32 @@ func (g *Graph) Write(w io.Writer, opt Options) (Left, error) {
 	}
 	left := g.choose(opt.MaxBytes)
 	all := g.boxes(&left)
-	d := &drawing{Writer: bufio.NewWriter(w), g: g, opt: opt, total: all[0].weight()}
+	d := &drawing{Writer: bufio.NewWriter(w), g: g, opt: opt, total: all[0].weight(), before: all[0].before, width: cmp.Or(opt.Width, width)}
 	deepest := 0
 	for _, b := range all {
 		deepest = max(deepest, int(b.depth))
 		d.kinds[g.frame(b.frame).Kind] = true
+		d.largest = max(d.largest, math.Abs(d.difference(&b)))
 	}
 	height := headSize + (deepest+1)*rowHeight + foot
+	fixed := ""
+	if opt.Width > 0 {
+		fixed = ` data-fixed="1"`
+	}
 	fmt.Fprintf(d, `<?xml version="1.0" encoding="UTF-8"?>
-<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-size="12" font-family="Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace">
+<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d"%s font-size="12" font-family="Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace">
 <title>%s</title>
 <style>
 %s</style>
 <rect class="paper" width="100%%" height="100%%"/>
 <g id="frames">
-`, width, height, text(opt.Title), style)
+`, d.width, height, fixed, text(opt.Title), style)
 	for i := range all {
-		d.box(&all[i], height-foot-(int(all[i].depth)+1)*rowHeight)
+		y := height - foot - (int(all[i].depth)+1)*rowHeight
+		if opt.Inverted {
+			y = headSize + int(all[i].depth)*rowHeight
+		}
+		d.box(&all[i], y)
 	}
 	d.WriteString("</g>\n")
 	d.head(left)
@@ -83,10 +96,33 @@ func (g *Graph) frame(i uint32) Frame {
 // drawing is one call of Write. The bufio.Writer keeps the first error.
 type drawing struct {
 	*bufio.Writer
-	g     *Graph
-	opt   Options
-	total uint64
-	kinds [numKinds]bool // that occur
+	g      *Graph
+	opt    Options
+	total  uint64
+	before uint64 // in all
+	width  int
+	kinds  [numKinds]bool // that occur
+	// largest is the largest difference between a box's share and that of before.
+	largest float64
+}
+
+// difference is how much more a box's share is than that of before, at most 1.
+func (d *drawing) difference(b *box) float64 {
+	if !d.g.compared || d.total == 0 {
+		return 0
+	}
+	before := 0.0
+	if d.before > 0 {
+		before = float64(b.before) / float64(d.before)
+	}
+	return float64(b.weight())/float64(d.total) - before
+}
+
+func (d *drawing) color(f Frame, b *box) string {
+	if d.g.compared {
+		return changed(d.difference(b), d.largest)
+	}
+	return f.color()
 }
 
 // box writes a box whose upper edge is at y.
@@ -98,8 +134,8 @@ func (d *drawing) box(b *box, y int) {
 	}
 	left := percent(from)
 	fmt.Fprintf(d, `<g><title>%s (%s)</title><rect x="%s" y="%d" width="%s" height="%d" fill="%s"/>`,
-		text(f.Name), d.amount(b.weight()), left, y, percent(to-from), rowHeight-1, f.color())
-	if t := label(clean(f.Name), float64(to-from)/whole*width-2*pad); t != "" {
+		text(f.Name), d.amount(b), left, y, percent(to-from), rowHeight-1, d.color(f, b))
+	if t := label(clean(f.Name), float64(to-from)/whole*float64(d.width)-2*pad); t != "" {
 		fmt.Fprintf(d, `<text x="%s" dx="%d" y="%d">%s</text>`, left, pad, y+rowHeight-4, text(t))
 	}
 	d.WriteString("</g>\n")
@@ -129,17 +165,21 @@ func percent(place uint64) string {
 	return s + "%"
 }
 
-// amount is a weight with its unit and share. The script takes it off a title at
+// amount is a box's weight with its unit and share. The script takes it off a title at
 // the last " (".
-func (d *drawing) amount(weight uint64) string {
-	return fmt.Sprintf("%s %s, %s", thousands(weight), d.opt.Unit, d.share(weight))
+func (d *drawing) amount(b *box) string {
+	a := fmt.Sprintf("%s %s, %s", thousands(b.weight()), d.opt.Unit, share(b.weight(), d.total))
+	if d.g.compared {
+		a += ", before " + share(b.before, d.before)
+	}
+	return a
 }
 
-func (d *drawing) share(weight uint64) string {
-	if d.total == 0 {
+func share(weight, total uint64) string {
+	if total == 0 {
 		return "0 %"
 	}
-	return fmt.Sprintf("%.2f %%", 100*float64(weight)/float64(d.total))
+	return fmt.Sprintf("%.2f %%", 100*float64(weight)/float64(total))
 }
 
 // head writes title, legend and the line of details, which says at first what
@@ -150,19 +190,30 @@ func (d *drawing) head(left Left) {
 <text class="ink" x="8" y="%d" font-size="14" font-weight="bold">%s</text>
 `, headSize-2, line1, text(cut(clean(d.opt.Title), titleChars)))
 	x := 8.0
+	legend := func(color, name string) {
+		fmt.Fprintf(d, `<rect x="%.0f" y="%d" width="11" height="11" fill="%s"/><text class="ink" x="%.0f" y="%d">%s</text>`+"\n",
+			x, line2-10, color, x+16, line2, name)
+		x += 16 + charWidth*float64(len(name)+2)
+	}
+	if d.g.compared {
+		legend(changed(1, 1), "larger share than before")
+		legend(changed(0, 1), "the same")
+		legend(changed(-1, 1), "smaller")
+	}
 	for k, name := range [numKinds]string{"user", "inlined", "kernel", "no name", "cut off: callers not known", ""} {
-		if !d.kinds[k] || name == "" {
+		if d.g.compared || !d.kinds[k] || name == "" {
 			continue
 		}
 		p := Kind(k).palette()
-		fmt.Fprintf(d, `<rect x="%.0f" y="%d" width="11" height="11" fill="%s"/><text class="ink" x="%.0f" y="%d">%s</text>`+"\n",
-			x, line2-10, hsl(p.hue+p.hues/2, p.saturation, p.light+p.lights/2), x+16, line2, name)
-		x += 16 + charWidth*float64(len(name)+2)
+		legend(hsl(p.hue+p.hues/2, p.saturation, p.light+p.lights/2), name)
 	}
 	fmt.Fprintf(d, `<text class="ink" id="details" x="8" y="%d">%s %s`, line3, thousands(d.total), text(d.opt.Unit))
+	if d.g.compared {
+		fmt.Fprintf(d, "; before: %s", thousands(d.before))
+	}
 	if left.Boxes > 0 {
 		fmt.Fprintf(d, "; not drawn: %s boxes of fewer than %s %s, in which %s end",
-			thousands(uint64(left.Boxes)), thousands(left.Below), text(d.opt.Unit), d.share(left.Weight))
+			thousands(uint64(left.Boxes)), thousands(left.Below), text(d.opt.Unit), share(left.Weight, d.total))
 	}
 	d.WriteString("</text>\n</g>\n")
 }

@@ -25,8 +25,9 @@ type Options struct {
 	Progress func(offset int64, samples uint64)
 }
 
-// DefaultMaxStack is PERF_MAX_STACK_DEPTH, perf's own bound.
-const DefaultMaxStack = 127
+// DefaultMaxStack is enough for all but stacks that recurse without end. perf's own bound,
+// PERF_MAX_STACK_DEPTH, is 127, which cuts one in seven of node's.
+const DefaultMaxStack = 1024
 
 func (o *Options) fill() {
 	if o.Workers < 1 {
@@ -54,7 +55,8 @@ func (nothing) Finish(io.Writer, *stackfmt.Recording) error { return nil }
 
 // Summary counts what Run has met.
 type Summary struct {
-	Samples      uint64            `json:"samples"`
+	Read         uint64            `json:"samples_read"`
+	Samples      uint64            `json:"samples"` // that the filter chose
 	KernelFrames uint64            `json:"kernel_frames"`
 	UserFrames   uint64            `json:"user_frames"`
 	Unwound      uint64            `json:"stacks_unwound"` // samples with registers and stack
@@ -68,6 +70,7 @@ type Summary struct {
 	OutOfOrder   uint64            `json:"out_of_order"`
 	Objects      []ObjectSummary   `json:"objects"`
 	Warnings     []string          `json:"warnings,omitempty"`
+	Hints        []string          `json:"hints,omitempty"` // what would make the result better
 	Events       []string          `json:"events"`
 }
 
@@ -77,6 +80,8 @@ type ObjectSummary struct {
 	Path    string            `json:"path,omitempty"`
 	Frames  uint64            `json:"frames"`
 	Symbols int               `json:"symbols"`
+	Unnamed uint64            `json:"frames_without_name"`
+	BuildID string            `json:"build_id,omitempty"`
 	Ends    map[string]uint64 `json:"stacks_ended,omitempty"`
 	Error   string            `json:"error,omitempty"`
 }

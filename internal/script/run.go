@@ -32,6 +32,7 @@ type runner struct {
 	ids        map[string][]byte                   // build-ids of the header, by name
 	width      int                                 // of the longest event name
 	lost       uint64
+	met        met   // by the reading goroutine
 	shrunk     error // what became of a recording that is mapped
 	kernelSeen bool  // by the reading goroutine
 }
@@ -161,7 +162,6 @@ func (run *runner) takeEvents() {
 // read follows the records up to their end and sends the samples on.
 func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool) {
 	const every = 256
-	samples := uint64(0)
 	b := pool.get()
 	defer func() { send(b) }()
 	defer run.recoverShrunk(debug.SetPanicOnFault(true))
@@ -172,7 +172,7 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 				break
 			}
 			if run.opt.Progress != nil {
-				run.opt.Progress(run.reader.Offset(), samples)
+				run.opt.Progress(run.reader.Offset(), run.met.samples)
 			}
 		}
 		s, ok := run.reader.Record().(*perfdata.Sample)
@@ -180,12 +180,12 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 			run.follow(run.reader.Record())
 			continue
 		}
-		samples++
 		if e := len(run.reader.Events()); e != events { // pipe mode
 			events = e
 			run.takeEvents()
 		}
 		comm := run.comm(s)
+		run.met.add(&run.opt.Filter, s, comm)
 		if !run.opt.Filter.wants(s, comm) {
 			continue
 		}

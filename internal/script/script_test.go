@@ -316,6 +316,59 @@ func TestGuessed(t *testing.T) {
 	assert.Contains(t, text.String(), "went by frame pointer                1   33.3%  (1 frames)\n")
 }
 
+// TestHints has recordings that could have been made better.
+func TestHints(t *testing.T) {
+	hints := func(r *recording) []string {
+		_, s := r.run(t, r.options("perf"))
+		var text bytes.Buffer
+		s.Text(&text)
+		for _, h := range s.Hints {
+			assert.Contains(t, text.String(), "  hint: "+h+"\n")
+		}
+		return s.Hints
+	}
+	r := newRecording(t)
+	r.start()
+	assert.Equal(t, []string{"the recording has no samples"}, hints(r))
+	r.sample(10, libBase+0x3010, nil, 0x401050, 0x401010)
+	assert.Empty(t, hints(r))
+	r.sample(10, libBase+0x3010, nil, 0x401050)
+	assert.Equal(t, []string{"50.0 % of the stacks are cut, since they are larger than the 64 bytes copied: record with perf record --call-graph dwarf,256"}, hints(r))
+	r.Attrs[0].StackUser = 32768
+	assert.Contains(t, hints(r)[0], "dwarf,65528")
+	r.Attrs[0].StackUser = 65528
+	assert.Contains(t, hints(r)[0], "as large as the kernel makes them")
+
+	r = newRecording(t)
+	r.Attrs = []perfdatatest.Attr{{SampleType: 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<16, IDs: []uint64{1}}}
+	r.start()
+	r.Add(perfdatatest.Record(9, 2, uint64(1), uint64(0x401050), int32(10), int32(10), uint64(6_000_000_001_000),
+		uint64(3), uint64(perfdata.ContextUser), uint64(0x401050), uint64(0x401010)))
+	assert.Equal(t, []string{"the recording has no copies of stacks, so there is nothing to unwind: record with perf record --call-graph dwarf"}, hints(r))
+
+	r = newRecording(t)
+	stripped := prog
+	stripped.Stripped = true
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "bin/prog"), stripped.Bytes(), 0o666))
+	r.start()
+	r.sample(10, libBase+0x3010, nil, 0x401050, 0x401010)
+	assert.Equal(t, []string{"/bin/prog has no symbols for 2 of its 2 frames: install its debug symbols, " +
+		"or set DEBUGINFOD_URLS to a server that knows build-id 70726f67"}, hints(r))
+
+	opt := r.options("perf")
+	opt.MaxStack = 2
+	_, s := r.run(t, opt)
+	assert.Contains(t, s.Hints, "100.0 % of the stacks are cut after 2 frames: --max-stack=16")
+
+	r = newRecording(t)
+	below := lib
+	below.Funcs = []unwindtest.Func{{Name: "vector", Addr: 0x3000, Size: 0x100, Kind: unwindtest.BelowRSP}}
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "bin/lib.so"), below.Bytes(), 0o666))
+	r.start()
+	r.sample(10, libBase+0x3010, nil, 0x401050, 0x401010)
+	assert.Equal(t, []string{"100.0 % of the stacks end in functions that keep their caller's frame below the stack pointer, which perf does not copy"}, hints(r))
+}
+
 // TestOrder wants the same output from any number of workers, over many batches.
 func TestOrder(t *testing.T) {
 	r := newRecording(t)

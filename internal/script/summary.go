@@ -2,20 +2,22 @@ package script
 
 import (
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/symbolize"
 	"github.com/ehasm/ehasm/unwind"
 )
 
 // summary adds up what the workers have counted.
 func (run *runner) summary(workers []*worker, warnings []error) *Summary {
-	s := &Summary{Lost: run.lost, Ends: make(map[string]uint64)}
+	s := &Summary{Read: run.met.samples, Lost: run.lost, Ends: make(map[string]uint64)}
 	s.addReader(run.reader)
-	frames := make(map[*unwind.Object]uint64)
+	frames := make(map[*unwind.Object]symbolize.Hits)
 	ends := make(map[*unwind.Object]map[string]uint64)
 	for _, w := range workers {
 		s.Samples += w.samples
@@ -45,10 +47,12 @@ func (run *runner) summary(workers []*worker, warnings []error) *Summary {
 		}
 	}
 	for _, o := range run.objects.All() {
-		if frames[o] == 0 {
+		hits := frames[o]
+		if hits.All == 0 {
 			continue
 		}
-		os := ObjectSummary{Name: o.Name, Path: o.Path(), Frames: frames[o], Symbols: run.names.Symbols(o), Ends: ends[o]}
+		os := ObjectSummary{Name: o.Name, Path: o.Path(), Frames: hits.All, Unnamed: hits.Unnamed, Symbols: run.names.Symbols(o),
+			BuildID: hex.EncodeToString(o.BuildID()), Ends: ends[o]}
 		if err := o.Err(); err != nil {
 			os.Error = err.Error()
 		}
@@ -61,6 +65,7 @@ func (run *runner) summary(workers []*worker, warnings []error) *Summary {
 		s.Warnings = append(s.Warnings, err.Error())
 	}
 	slices.Sort(s.Warnings[len(run.reader.Info().Warnings):])
+	s.Hints = run.hints(s)
 	return s
 }
 
@@ -79,6 +84,9 @@ func (s *Summary) Text(w io.Writer) {
 	}
 	if s.Guessed > 0 {
 		fmt.Fprintf(w, "  %-28s %9d  %5.1f%%  (%d frames)\n", "went by frame pointer", s.GuessedIn, 100*float64(s.GuessedIn)/float64(s.Unwound), s.Guessed)
+	}
+	for _, h := range s.Hints {
+		fmt.Fprintf(w, "  hint: %s\n", stackfmt.Escape(h))
 	}
 	if s.Compat > 0 {
 		fmt.Fprintf(w, "  %-28s %9d\n", "32-bit code", s.Compat)

@@ -14,7 +14,8 @@ import (
 type jsonLines struct{}
 
 func jsonSpec() *Spec {
-	return &Spec{Name: "json", Suffixes: []string{".json"}, New: func(Options) Format { return jsonLines{} }}
+	return &Spec{Name: "json", Suffixes: []string{".json"}, Settings: []string{"lines"},
+		New: func(Options) Format { return jsonLines{} }}
 }
 
 type jsonFrame struct {

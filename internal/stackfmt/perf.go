@@ -11,7 +11,8 @@ import (
 type perfText struct{ opt Options }
 
 func perfSpec() *Spec {
-	return &Spec{Name: "perf", Suffixes: []string{".perf.txt"}, New: func(opt Options) Format { return &perfText{opt} }}
+	return &Spec{Name: "perf", Suffixes: []string{".perf.txt"}, Settings: []string{"lines", "full-source-path"},
+		New: func(opt Options) Format { return &perfText{opt} }}
 }
 
 func (p *perfText) Worker() Worker { return p }

@@ -25,9 +25,10 @@ type pprof struct {
 }
 
 func pprofSpec() *Spec {
-	return &Spec{Name: "pprof", Suffixes: []string{".pb.gz", ".pprof"}, Binary: true, New: func(opt Options) Format {
-		return &pprof{opt: opt, ids: make(map[place]uint32)}
-	}}
+	return &Spec{Name: "pprof", Suffixes: []string{".pb.gz", ".pprof"}, Settings: []string{"lines"}, Binary: true,
+		New: func(opt Options) Format {
+			return &pprof{opt: opt, ids: make(map[place]uint32)}
+		}}
 }
 
 // place is what makes two frames one.

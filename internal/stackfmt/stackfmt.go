@@ -140,6 +140,19 @@ type Options struct {
 	Lines  bool // frames may have files and lines
 	// FullSourcePath writes the whole path in the format perf; others always do.
 	FullSourcePath bool
+	Graph          GraphOptions // for the format svg
+}
+
+// GraphOptions are the settings of flame graphs.
+type GraphOptions struct {
+	Title    string // "": the recorded command and the events
+	Width    int    // in CSS pixels; 0: that of the window
+	MaxBytes int    // about the largest size of the file; 0: flamegraph.DefaultBytes
+	Inverted bool   // boxes hang below their callers
+	Reversed bool   // stacks begin with the innermost frame
+	// Before is a Format svg that was given the samples to compare with; nil: there are
+	// none.
+	Before Format
 }
 
 // Spec says what there is to know of a format before there is output.
@@ -147,6 +160,9 @@ type Spec struct {
 	Name     string
 	Suffixes []string // of files that hold it
 	Binary   bool     // not for a terminal
+	// Settings are the flags of a command that make a difference in this format, of those
+	// that do not in all.
+	Settings []string
 	New      func(Options) Format
 }
 

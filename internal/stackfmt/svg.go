@@ -1,6 +1,7 @@
 package stackfmt
 
 import (
+	"cmp"
 	"encoding/binary"
 	"io"
 	"slices"
@@ -13,6 +14,7 @@ import (
 // flames is a flame graph. It numbers frames, so that a stack is a string of
 // numbers of four bytes.
 type flames struct {
+	opt     GraphOptions
 	mu      sync.Mutex
 	ids     map[flamegraph.Frame]uint32
 	list    []flamegraph.Frame // by number
@@ -20,9 +22,10 @@ type flames struct {
 }
 
 func svgSpec() *Spec {
-	return &Spec{Name: "svg", Suffixes: []string{".svg"}, New: func(Options) Format {
-		return &flames{ids: make(map[flamegraph.Frame]uint32)}
-	}}
+	return &Spec{Name: "svg", Suffixes: []string{".svg"}, Settings: []string{"title", "width", "max-size", "inverted", "reversed", "before"},
+		New: func(opt Options) Format {
+			return &flames{opt: opt.Graph, ids: make(map[flamegraph.Frame]uint32)}
+		}}
 }
 
 func (t *flames) Worker() Worker {
@@ -53,28 +56,51 @@ func (t *flames) append(b []byte, kind flamegraph.Kind, name string) []byte {
 	return binary.LittleEndian.AppendUint32(b, id)
 }
 
-func (w *flameWorker) Render(f *Frame) {
-	kind := flamegraph.User
+// kind is what a frame's colours are chosen by.
+func kind(f *Frame) flamegraph.Kind {
 	switch {
 	case f.Kernel:
-		kind = flamegraph.Kernel
+		return flamegraph.Kernel
 	case f.Name == "":
-		kind = flamegraph.Unknown
+		return flamegraph.Unknown
 	}
-	f.Text = w.flames.append(f.Text, kind, foldedName(f))
+	return flamegraph.User
+}
+
+func (w *flameWorker) Render(f *Frame) {
+	t := w.flames
+	if t.opt.Reversed {
+		for _, in := range f.Inlined {
+			f.Text = t.append(f.Text, flamegraph.Inlined, in.Name)
+		}
+		f.Text = t.append(f.Text, kind(f), foldedName(f))
+		return
+	}
+	f.Text = t.append(f.Text, kind(f), foldedName(f))
 	for _, in := range slices.Backward(f.Inlined) {
-		f.Text = w.flames.append(f.Text, flamegraph.Inlined, in.Name)
+		f.Text = t.append(f.Text, flamegraph.Inlined, in.Name)
 	}
 }
 
 // Add counts the stack as folded does.
 func (w *flameWorker) Add(b []byte, s *Sample) []byte {
-	k := w.flames.append(w.buf[:0], flamegraph.Base, s.Comm)
-	if s.cut() {
-		k = w.flames.append(k, flamegraph.Truncated, "[truncated]")
-	}
-	for _, f := range slices.Backward(s.Frames) {
-		k = append(k, f.Text...)
+	t, k := w.flames, w.buf[:0]
+	if t.opt.Reversed {
+		for _, f := range s.Frames {
+			k = append(k, f.Text...)
+		}
+		if s.cut() {
+			k = t.append(k, flamegraph.Truncated, "[truncated]")
+		}
+		k = t.append(k, flamegraph.Base, s.Comm)
+	} else {
+		k = t.append(k, flamegraph.Base, s.Comm)
+		if s.cut() {
+			k = t.append(k, flamegraph.Truncated, "[truncated]")
+		}
+		for _, f := range slices.Backward(s.Frames) {
+			k = append(k, f.Text...)
+		}
 	}
 	w.buf = k
 	w.counts[string(k)] += s.count()
@@ -83,19 +109,33 @@ func (w *flameWorker) Add(b []byte, s *Sample) []byte {
 
 // Finish draws the counts of all workers.
 func (t *flames) Finish(w io.Writer, r *Recording) error {
-	g := flamegraph.New(t.list)
+	before, _ := t.opt.Before.(*flames)
+	list := t.list
+	if before != nil {
+		list = append(slices.Clone(list), before.list...)
+	}
+	g := flamegraph.New(list)
+	t.each(0, g.Add)
+	if before != nil {
+		before.each(uint32(len(t.list)), g.AddBefore)
+	}
+	_, err := g.Write(w, flamegraph.Options{Title: cmp.Or(t.opt.Title, r.title()), Unit: "samples",
+		Width: t.opt.Width, MaxBytes: t.opt.MaxBytes, Inverted: t.opt.Inverted})
+	return err
+}
+
+// each gives all counts away, with numbers that begin at first.
+func (t *flames) each(first uint32, add func([]uint32, uint64)) {
 	var stack []uint32
 	for _, wk := range t.workers {
 		for ids, n := range wk.counts {
 			stack = stack[:0]
 			for ; len(ids) >= 4; ids = ids[4:] {
-				stack = append(stack, binary.LittleEndian.Uint32([]byte(ids[:4])))
+				stack = append(stack, first+binary.LittleEndian.Uint32([]byte(ids[:4])))
 			}
-			g.Add(stack, n)
+			add(stack, n)
 		}
 	}
-	_, err := g.Write(w, flamegraph.Options{Title: r.title(), Unit: "samples"})
-	return err
 }
 
 // title is the recorded command, and which events its samples are of.

@@ -103,12 +103,21 @@ func (c *Cache) Kernel(ip uint64) *stackfmt.Frame {
 	return f
 }
 
-// Hits adds to counts how often frames of each object were asked for.
-func (c *Cache) Hits(counts map[*unwind.Object]uint64) {
+// Hits is how often frames of an object were asked for.
+type Hits struct{ All, Unnamed uint64 }
+
+// Hits adds to counts what was asked of each object.
+func (c *Cache) Hits(counts map[*unwind.Object]Hits) {
 	for _, e := range c.frames {
-		if e.Object != nil {
-			counts[e.Object] += e.hits
+		if e.Object == nil {
+			continue
 		}
+		h := counts[e.Object]
+		h.All += e.hits
+		if e.Name == "" {
+			h.Unnamed += e.hits
+		}
+		counts[e.Object] = h
 	}
 }
 

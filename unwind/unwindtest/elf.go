@@ -41,6 +41,7 @@ type ELF struct {
 	BuildID          []byte
 	Funcs            []Func
 	EmptyHdr         bool // there is an .eh_frame_hdr, of no bytes
+	Stripped         bool // functions have no symbols
 }
 
 func pack(fields ...any) []byte {
@@ -106,6 +107,9 @@ func (e *ELF) Bytes() []byte {
 	strtab := []byte{0}
 	symtab := make([]byte, 24)
 	for _, f := range e.Funcs {
+		if e.Stripped {
+			break
+		}
 		symtab = append(symtab, pack(uint32(len(strtab)), uint8(0x12), uint8(0), uint16(5), f.Addr, f.Size)...)
 		strtab = append(append(strtab, f.Name...), 0)
 	}

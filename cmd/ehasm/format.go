@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/flamegraph"
+	"github.com/ehasm/ehasm/internal/stackfmt"
+
+	"github.com/spf13/pflag"
+)
+
+// formatFlags are the flags of verbs that write stacks.
+type formatFlags struct {
+	fs       *pflag.FlagSet
+	name     string
+	maxSize  int // MB
+	settings stackfmt.Options
+}
+
+func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
+	f := &formatFlags{fs: fs}
+	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames()+"; else that of -o's name, or perf")
+	fs.BoolVar(&f.settings.Lines, "lines", false, "frames have their file and line of the source (perf, json, pprof)")
+	fs.BoolVar(&f.settings.FullSourcePath, "full-source-path", false, "the file of --lines with its folder (perf)")
+	g := &f.settings.Graph
+	fs.StringVar(&g.Title, "title", "", "`TEXT` above the flame graph, instead of the command (svg)")
+	fs.IntVar(&g.Width, "width", 0, "a flame graph of `N` pixels, instead of as wide as the window (svg)")
+	fs.IntVar(&f.maxSize, "max-size", flamegraph.DefaultBytes>>20, "draw the widest boxes that fit into about `N` MB (svg)")
+	fs.BoolVar(&g.Inverted, "inverted", false, "an icicle graph: boxes hang below their callers (svg)")
+	fs.BoolVar(&g.Reversed, "reversed", false, "stacks begin with the innermost frame: who calls it (svg)")
+	return f
+}
+
+func formatNames() string {
+	var names []string
+	for _, s := range stackfmt.Specs() {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// choose returns the format that the flags and the name of the output ask for. What has
+// no effect in it is a mistake.
+func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
+	spec := stackfmt.ByPath(output)
+	if f.fs.Changed("format") {
+		var err error
+		if spec, err = stackfmt.ByName(f.name); err != nil {
+			return nil, fmt.Errorf("--format: %w", err)
+		}
+	}
+	if spec == nil {
+		spec = stackfmt.Specs()[0]
+	}
+	for _, other := range stackfmt.Specs() {
+		for _, name := range other.Settings {
+			if f.fs.Changed(name) && !slices.Contains(spec.Settings, name) {
+				return nil, fmt.Errorf("--%s has no effect in the format %s", name, spec.Name)
+			}
+		}
+	}
+	switch g := &f.settings.Graph; {
+	case f.settings.FullSourcePath && !f.settings.Lines:
+		return nil, errors.New("--full-source-path has no effect without --lines")
+	case g.Width < 0 || f.fs.Changed("width") && g.Width < minWidth:
+		return nil, fmt.Errorf("--width %d: want at least %d", g.Width, minWidth)
+	case f.maxSize < 1 || f.maxSize > maxGraphSize:
+		return nil, fmt.Errorf("--max-size %d: want 1 to %d", f.maxSize, maxGraphSize)
+	default:
+		g.MaxBytes = f.maxSize << 20
+	}
+	return spec, nil
+}
+
+// Bounds of --width, in pixels, and --max-size, in MB.
+const (
+	minWidth     = 300
+	maxGraphSize = 1024
+)
+
+// errBinary is what refuseTerminal answers.
+var errBinary = errors.New("is binary, and standard output is a terminal: give -o FILE")
+
+// refuseTerminal is an error where the format would go to a terminal and is not for one.
+func refuseTerminal(spec *stackfmt.Spec, output string, c *console) error {
+	if spec.Binary && (output == "" || output == "-") && isTerminal(c.out.w) {
+		return fmt.Errorf("the format %s %w", spec.Name, errBinary)
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package script
+
+import (
+	"fmt"
+
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// maxStackCopy is the largest copy of a stack that the kernel makes, in bytes: a sample's
+// size has 16 bits, and the copy's a multiple of 8 (perf_event_open(2), sample_stack_user).
+const maxStackCopy = 65528
+
+// hints says what would give better stacks than these.
+func (run *runner) hints(s *Summary) (hints []string) {
+	if s.Read == 0 {
+		return []string{"the recording has no samples"}
+	}
+	if s.Samples == 0 {
+		return []string{run.met.nothing(&run.opt.Filter)}
+	}
+	copied := uint32(0) // bytes of stacks, at most
+	for _, e := range run.reader.Events() {
+		if e.SampleType&perfdata.SampleStackUser != 0 && e.SampleType&perfdata.SampleRegsUser != 0 {
+			copied = max(copied, e.StackUser)
+		}
+	}
+	if copied == 0 {
+		hints = append(hints, "the recording has no copies of stacks, so there is nothing to unwind: record with perf record --call-graph dwarf")
+	}
+	if cut := s.Ends[unwind.Unreadable.String()]; cut > 0 {
+		remedy := fmt.Sprintf("record with perf record --call-graph dwarf,%d", min(4*copied, maxStackCopy))
+		if copied >= maxStackCopy {
+			remedy = "the copies are as large as the kernel makes them"
+		}
+		hints = append(hints, fmt.Sprintf("%.1f %% of the stacks are cut, since they are larger than the %d bytes copied: %s",
+			share(cut, s.Unwound), copied, remedy))
+	}
+	if full := s.Ends[unwind.Full.String()]; full > 0 {
+		hints = append(hints, fmt.Sprintf("%.1f %% of the stacks are cut after %d frames: --max-stack=%d",
+			share(full, s.Unwound), run.opt.MaxStack, 8*run.opt.MaxStack))
+	}
+	if below := s.Ends[unwind.BelowStack.String()]; below > 0 {
+		hints = append(hints, fmt.Sprintf("%.1f %% of the stacks end in functions that keep their caller's frame below the stack pointer, "+
+			"which perf does not copy", share(below, s.Unwound)))
+	}
+	return append(hints, stripped(s)...)
+}
+
+// stripped names the objects that most frames without a name are of.
+func stripped(s *Summary) (hints []string) {
+	const most, worthIt = 3, 100 // of objects; one in so many frames
+	for _, o := range s.Objects {
+		if o.Path == "" || o.Unnamed == 0 || o.Unnamed*worthIt < s.UserFrames || len(hints) == most {
+			continue
+		}
+		hint := fmt.Sprintf("%s has no symbols for %d of its %d frames: install its debug symbols", o.Name, o.Unnamed, o.Frames)
+		if o.BuildID != "" {
+			hint += fmt.Sprintf(", or set DEBUGINFOD_URLS to a server that knows build-id %s", o.BuildID)
+		}
+		hints = append(hints, hint)
+	}
+	return hints
+}
+
+func share(part, all uint64) float64 { return 100 * float64(part) / float64(max(all, 1)) }
