@@ -23,12 +23,13 @@ type place struct {
 // refiller makes stacks whole that are longer than the kernel's copy of them.
 type refiller struct {
 	memory []byte // the copy, and after it what was read later
-	again  [proof]byte
+	again  [8 + proof]byte
 	pcs    []uint64
 }
 
 // proof is how many bytes at the end of the copy have to be the same still when the rest
-// is read. Without that, up to half of what is read has nothing to do with the copy.
+// is read, and so has the return address to the last frame. Without that, up to half of
+// what is read has nothing to do with the copy.
 const proof = 256
 
 // restSizes is how much of a stack is read after the copy, one after the other until that
@@ -40,7 +41,7 @@ var restSizes = [...]int{16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20}
 // thread's last stack. at is the registers of the last of its frames. It
 // returns what Walk would have.
 func (f *refiller) complete(s *Session, pid int32, th *thread, maps *unwind.Maps, first, at abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, unwind.Cause, How) {
-	if m, cause := f.readRest(s, pid, th, maps, first, mem, pcs); cause != unwind.Unreadable {
+	if m, cause := f.readRest(s, pid, th, maps, first, at, mem, pcs); cause != unwind.Unreadable {
 		return m, cause, FromLater
 	}
 	// The first walk's frames are overwritten by that of more memory.
@@ -74,8 +75,13 @@ func (f *refiller) complete(s *Session, pid int32, th *thread, maps *unwind.Maps
 
 // readRest walks again with memory that is read now. It returns unwind.Unreadable where
 // that is not to be had, or does not fit the copy.
-func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, unwind.Cause) {
+func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps, first, at abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, unwind.Cause) {
 	have := len(mem.Bytes)
+	const word = 8
+	returns := at.Reg[abi.RSP] - word // where the return address to the last frame is
+	if have < proof || returns < mem.Lo || returns+word > mem.Lo+uint64(have) {
+		returns = mem.Lo + uint64(max(have, proof)-proof) // the last frame is the first
+	}
 	if have < proof {
 		return 0, unwind.Unreadable
 	}
@@ -84,13 +90,14 @@ func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps
 	for _, size := range restSizes {
 		f.memory = slices.Grow(f.memory[:have], size)[:have+size]
 		rest := f.memory[have:]
-		local := []unix.Iovec{{Base: &f.again[0], Len: proof}, {Base: &rest[0], Len: uint64(size)}}
-		remote := []unix.RemoteIovec{{Base: uintptr(end - proof), Len: proof + size}}
+		local := []unix.Iovec{{Base: &f.again[0], Len: word + proof}, {Base: &rest[0], Len: uint64(size)}}
+		remote := []unix.RemoteIovec{{Base: uintptr(returns), Len: word}, {Base: uintptr(end - proof), Len: proof + size}}
 		got, err := unix.ProcessVMReadv(int(pid), local, remote, 0)
-		if err != nil || got <= proof {
+		if err != nil || got <= word+proof {
 			return 0, unwind.Unreadable
 		}
-		if !bytes.Equal(f.again[:], mem.Bytes[have-proof:]) {
+		got -= word
+		if !bytes.Equal(f.again[:word], mem.Bytes[returns-mem.Lo:][:word]) || !bytes.Equal(f.again[word:], mem.Bytes[have-proof:]) {
 			s.counts.Changed++
 			return 0, unwind.Unreadable
 		}
@@ -102,7 +109,7 @@ func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps
 			f.remember(s, th, maps, first, regs, &whole, pcs[:n], cause)
 			return n, cause
 		}
-		if cause != unwind.Unreadable || got < proof+size {
+		if got < proof+size || !s.isCut(cause, &regs, &whole) {
 			break
 		}
 	}

@@ -118,13 +118,27 @@ func (s *Session) walk(pid int32, th *thread, maps *unwind.Maps, first abi.Regs,
 	n, cause, _ := s.walker.Walk(maps, &regs, mem, pcs)
 	s.guesses = append(s.guesses[:0], s.walker.Guesses...)
 	var how How
-	if s.opt.Refill && cause == unwind.Unreadable && len(mem.Bytes)+8 > s.copied() {
+	if s.opt.Refill && len(mem.Bytes)+8 > s.copied() && s.isCut(cause, &regs, mem) {
 		s.counts.Cut++
 		n, cause, how = s.refill.complete(s, pid, th, maps, first, regs, mem, pcs)
 	} else if s.opt.Refill {
 		s.refill.remember(s, th, maps, first, regs, mem, pcs[:n], cause)
 	}
 	return n, cause, how
+}
+
+// isCut reports whether a walk has ended at the end of the copy: the return address is
+// not in it, or the frame that a frame pointer leads to.
+func (s *Session) isCut(cause unwind.Cause, at *abi.Regs, mem *ehelf.Memory) bool {
+	switch cause {
+	case unwind.Unreadable:
+		return true
+	case unwind.NoInfo, unwind.NoObject:
+		const frame, most = 16, 8 << 20
+		over := at.Reg[abi.RBP] + frame - (mem.Lo + uint64(len(mem.Bytes)))
+		return s.opt.Pointers != unwind.Never && at.Valid>>abi.RBP&1 != 0 && over-1 < most
+	}
+	return false
 }
 
 // copied is the bytes of a copy that has not all of a stack.

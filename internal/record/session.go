@@ -67,7 +67,7 @@ type Counts struct {
 	FromLater uint64                   `json:"refilled_from_memory"`
 	Changed   uint64                   `json:"not_refilled_memory_changed"`
 	Reread    uint64                   `json:"mappings_read_again"`
-	Handling  time.Duration            `json:"handling_ns"` // wall time spent on records
+	Handling  time.Duration            `json:"handling_ns"` // processor time spent on records
 	Rounds    uint64                   `json:"rounds"`
 }
 
@@ -141,7 +141,7 @@ func (s *Session) Start() error {
 // Intervals at which rings are read: while some stacks are longer than their copies, and
 // the rest is to be read before they change; while samples come in; while none do.
 const (
-	cutWait  = 2 * time.Millisecond
+	cutWait  = time.Millisecond
 	busyWait = 10 * time.Millisecond
 	idleWait = 100 * time.Millisecond
 	// cutRounds is how many rounds after a stack that was cut the next one is expected.
@@ -170,7 +170,8 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 			return errors.Join(err, s.round(^uint64(0)))
 		default:
 		}
-		if _, err := unix.Poll(s.polled, int(wait.Milliseconds())); err != nil && !errors.Is(err, unix.EINTR) {
+		timeout := unix.NsecToTimespec(wait.Nanoseconds())
+		if _, err := unix.Ppoll(s.polled, &timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("poll: %w", err)
 		}
 		before, cut := s.counts.Samples, s.counts.Cut
@@ -202,7 +203,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 
 // round handles all records that are earlier than limit.
 func (s *Session) round(limit uint64) error {
-	begin := time.Now()
+	begin := threadTime()
 	s.order.Refresh()
 	for {
 		ring, raw := s.order.Next(limit)
@@ -219,12 +220,21 @@ func (s *Session) round(limit uint64) error {
 		s.tracker.readAgain()
 	}
 	s.counts.Rounds++
-	s.counts.Handling += time.Since(begin)
+	s.counts.Handling += threadTime() - begin
 	if s.opt.Raw != nil {
 		s.opt.Raw.round()
 		return s.opt.Raw.err
 	}
 	return nil
+}
+
+// threadTime is the processor time that this thread has taken.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 // handle takes a record.
