@@ -10,6 +10,7 @@ needs=(
 	/usr/include/x86_64-linux-gnu/libunwind.h libunwind-dev
 	/usr/lib/x86_64-linux-musl/libc.so musl  musl-gcc musl-tools
 	/usr/include/c++ libstdc++-12-dev
+	debuginfod debuginfod  debuginfod-find debuginfod
 	python3 python3  groff groff-base  zsh zsh  fish fish
 )
 missing=()

@@ -36,6 +36,9 @@ type Options struct {
 	Symfs string
 	// DebugDirs are folders with .build-id folders of perf or of gdb.
 	DebugDirs []string
+	// Fetch returns the path of an executable that is in none of these places, by its
+	// build-id. nil: there is nobody to ask.
+	Fetch func(buildID []byte) (path string, err error)
 	// VDSO returns the image of the vDSO; nil: there is none.
 	VDSO func() ([]byte, error)
 	// Compile makes an eh_elf from an object's file.
@@ -264,7 +267,22 @@ func (o *Object) find() {
 			}
 		}
 		o.fileErr = first
+		if path, err := opt.fetch(o.recorded); err != nil {
+			o.fileErr = errors.Join(first, err)
+		} else if path != "" {
+			if o.fileErr = o.take(path); o.fileErr == nil {
+				o.path = path
+			}
+		}
 	})
+}
+
+// fetch asks Fetch, if there is something to ask for.
+func (opt *Options) fetch(buildID []byte) (string, error) {
+	if opt.Fetch == nil || len(buildID) == 0 {
+		return "", nil
+	}
+	return opt.Fetch(trimID(buildID))
 }
 
 // candidates are the paths at which an object may be found.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/ehasm/ehasm/internal/debuginfod"
 	"github.com/ehasm/ehasm/internal/script"
 	"github.com/ehasm/ehasm/internal/stackfmt"
 	"github.com/ehasm/ehasm/perfdata"
@@ -155,6 +156,10 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
 		return made.ehElf(compiling, name, file, size)
 	}
+	if fetch := fetcher(ctx, opt.quiet, c); fetch != nil {
+		opt.Objects.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }
+		opt.Names.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.DebugInfo) }
+	}
 	r, err := openRecording(opt.input)
 	if err != nil {
 		c.fail(opt.input, err)
@@ -215,6 +220,31 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		made.fillCache(ctx, opt.Workers, opt.quiet, c)
 	}
 	return exitDone // or failed, if c was told of a failure
+}
+
+// fetcher asks the debuginfod servers of the environment for files, nil where there are
+// none. It returns "" for what they do not have.
+func fetcher(ctx context.Context, quiet bool, c *console) func(buildID []byte, kind debuginfod.Kind) (string, error) {
+	client := debuginfod.New(os.Getenv)
+	if client == nil {
+		return nil
+	}
+	if !quiet {
+		client.Begin = func(from string, kind debuginfod.Kind, size int64) {
+			text := "downloading"
+			if size >= 0 {
+				text = fmt.Sprintf("downloading %.1f MB", float64(size)/1e6)
+			}
+			c.note(from, errors.New(text))
+		}
+	}
+	return func(buildID []byte, kind debuginfod.Kind) (string, error) {
+		path, err := client.Find(ctx, buildID, kind)
+		if errors.Is(err, debuginfod.ErrNotFound) {
+			return "", nil
+		}
+		return path, err
+	}
 }
 
 // readBefore reads the samples to compare with, and tells why there are none.

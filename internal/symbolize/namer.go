@@ -22,6 +22,9 @@ type Options struct {
 	HostKernel bool     // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
 	MapDirs    []string // folders of perf-PID.map files, the first to be asked first
 	DebugDirs  []string // folders with .build-id folders of perf or of gdb
+	// Fetch returns the path of a debug file that is in none of these places, by its
+	// build-id, or "". nil: there is nobody to ask.
+	Fetch func(buildID []byte) (path string, err error)
 }
 
 // Namer finds names. Its methods may be called from several goroutines, but for
@@ -35,7 +38,9 @@ type Namer struct {
 	debug   map[*unwind.Object]*once[*debugInfo]
 	plain   map[string]string // demangled
 	errs    []error
-	running KernelID // not changed once kernelTable is called
+	// unfetched are the objects whose debug files could not be had, as was told.
+	unfetched map[*unwind.Object]bool
+	running   KernelID // not changed once kernelTable is called
 
 	background sync.WaitGroup // reads symbols while eh_elfs are compiled
 }
@@ -43,7 +48,7 @@ type Namer struct {
 // New returns a Namer.
 func New(opt Options) *Namer {
 	return &Namer{opt: opt, objects: make(map[*unwind.Object]*once[*symbols.Table]), jit: make(map[int32]*once[jitMap]),
-		debug: make(map[*unwind.Object]*once[*debugInfo]), plain: make(map[string]string)}
+		debug: make(map[*unwind.Object]*once[*debugInfo]), plain: make(map[string]string), unfetched: make(map[*unwind.Object]bool)}
 }
 
 func (n *Namer) warn(err error) {
@@ -187,12 +192,33 @@ func (n *Namer) table(o *unwind.Object) *symbols.Table {
 		if o.Path() != "" {
 			dir = filepath.Dir(o.Path())
 		}
-		t, err := symbols.FromELF(file, dir, o.DebugPaths(), n.opt.DebugDirs)
+		t, err := symbols.FromFiles(file, &symbols.Files{Dir: dir, DebugPaths: o.DebugPaths(), DebugDirs: n.opt.DebugDirs,
+			Fetch: func() string { return n.fetch(o) }})
 		if err != nil {
 			n.warn(fmt.Errorf("%s: symbols: %w", o.Name, err))
 		}
 		return t
 	})
+}
+
+// fetch asks for an object's debug file, and returns "" where there is none.
+func (n *Namer) fetch(o *unwind.Object) string {
+	id := o.BuildID()
+	if n.opt.Fetch == nil || len(id) == 0 || o.Path() == "" {
+		return ""
+	}
+	path, err := n.opt.Fetch(id)
+	if err != nil {
+		n.mu.Lock()
+		told := n.unfetched[o]
+		n.unfetched[o] = true
+		n.mu.Unlock()
+		if !told { // symbols and lines come from one file
+			n.warn(fmt.Errorf("%s: debug symbols: %w", o.Name, err))
+		}
+		return ""
+	}
+	return path
 }
 
 // Symbols returns how many symbols have been read for an object.

@@ -101,9 +101,14 @@ func (n *Namer) debugInfo(o *unwind.Object) *debugInfo {
 		if err != nil {
 			return nil // the object's own error says it
 		}
-		info, err := srcline.Open(file, srcline.Options{
-			Path: o.Path(), DebugPaths: o.DebugPaths(), DebugDirs: n.opt.DebugDirs,
-		})
+		opt := srcline.Options{Path: o.Path(), DebugPaths: o.DebugPaths(), DebugDirs: n.opt.DebugDirs}
+		info, err := srcline.Open(file, opt)
+		if errors.Is(err, srcline.ErrNone) {
+			if path := n.fetch(o); path != "" {
+				opt.DebugPaths = []string{path}
+				info, err = srcline.Open(file, opt)
+			}
+		}
 		if err != nil {
 			file.Close()
 			if !errors.Is(err, srcline.ErrNone) {

@@ -12,11 +12,26 @@ import (
 	"unsafe"
 )
 
+// Files says where the symbols of an ELF file may be, beside in itself.
+type Files struct {
+	Dir        string   // of the file, for .gnu_debuglink; "" where there is none
+	DebugPaths []string // of what may be its debug file
+	DebugDirs  []string // folders like /usr/lib/debug
+	// Fetch returns the path of its debug file where none of these has a .symtab, or "".
+	// It may be nil.
+	Fetch func() string
+}
+
 // FromELF reads the functions of an ELF file: of .symtab where it has one, else
 // of .dynsym. debugPaths are where its separate debug file may be; the first
 // that has a .symtab is taken instead. dir is the folder of the file, for
 // .gnu_debuglink; empty where there is none. Addresses are link-time.
-func FromELF(r io.ReaderAt, dir string, debugPaths, debugDirs []string) (t *Table, err error) {
+func FromELF(r io.ReaderAt, dir string, debugPaths, debugDirs []string) (*Table, error) {
+	return FromFiles(r, &Files{Dir: dir, DebugPaths: debugPaths, DebugDirs: debugDirs})
+}
+
+// FromFiles is FromELF with all there is to say.
+func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf does that on rare malformed files
 			t, err = nil, fmt.Errorf("debug/elf: %v", p)
@@ -31,10 +46,15 @@ func FromELF(r io.ReaderAt, dir string, debugPaths, debugDirs []string) (t *Tabl
 	}
 	list := fromSection(f, f, elf.SHT_SYMTAB)
 	if list == nil {
-		for _, path := range append(debugPaths, debugLink(f, dir, debugDirs)...) {
+		for _, path := range append(files.DebugPaths, debugLink(f, files.Dir, files.DebugDirs)...) {
 			if list = fromDebugFile(f, path); list != nil {
 				break
 			}
+		}
+	}
+	if list == nil && files.Fetch != nil {
+		if path := files.Fetch(); path != "" {
+			list = fromDebugFile(f, path)
 		}
 	}
 	if list == nil {

@@ -1,0 +1,314 @@
+// Package debuginfod gets executables and debug files by their build-ids from
+// debuginfod servers, and keeps them where the clients of elfutils, gdb and perf keep
+// theirs: debuginfod(8), debuginfod-find(1), debuginfod_find_debuginfo(3).
+package debuginfod
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ErrNotFound is wrapped where no server has a file.
+var ErrNotFound = errors.New("no debuginfod server has it")
+
+// Kind is what is asked for of a build-id.
+type Kind string
+
+// The kinds: the last part of the path in webapi of debuginfod(8).
+const (
+	Executable Kind = "executable"
+	DebugInfo  Kind = "debuginfo"
+)
+
+// Client asks servers. Its methods may be called from several goroutines.
+type Client struct {
+	URLs    []string
+	Folder  string        // the cache
+	Timeout time.Duration // without a byte from a server
+	MaxSize int64         // bytes of a file; 0: any
+	// Begin is called before the bytes of a file come; size is -1 where the server does
+	// not tell. nil: nobody is told.
+	Begin func(from string, kind Kind, size int64)
+
+	http  http.Client
+	mu    sync.Mutex
+	calls map[string]*call
+}
+
+// call is the one answer to all that ask for a file.
+type call struct {
+	sync.Once
+	path string
+	err  error
+}
+
+// defaultTimeout is elfutils'.
+const defaultTimeout = 90 * time.Second
+
+// missFor is how long a miss is remembered: elfutils' cache_miss_s.
+const missFor = 10 * time.Minute
+
+// New returns a client as the environment asks for it, nil where DEBUGINFOD_URLS names no
+// server. getenv is os.Getenv.
+func New(getenv func(string) string) *Client {
+	c := &Client{URLs: strings.Fields(getenv("DEBUGINFOD_URLS")), Timeout: defaultTimeout, calls: make(map[string]*call)}
+	c.Folder = folder(getenv)
+	if len(c.URLs) == 0 || c.Folder == "" {
+		return nil
+	}
+	if s, err := strconv.Atoi(getenv("DEBUGINFOD_TIMEOUT")); err == nil && s > 0 {
+		c.Timeout = time.Duration(s) * time.Second
+	}
+	if n, err := strconv.ParseInt(getenv("DEBUGINFOD_MAXSIZE"), 10, 64); err == nil && n > 0 {
+		c.MaxSize = n
+	}
+	return c
+}
+
+// folder is the cache's, by the rules of debuginfod_find_debuginfo(3).
+func folder(getenv func(string) string) string {
+	if path := getenv("DEBUGINFOD_CACHE_PATH"); path != "" {
+		return path
+	}
+	home := getenv("HOME")
+	if home != "" {
+		if old := filepath.Join(home, ".debuginfod_client_cache"); isFolder(old) {
+			return old
+		}
+	}
+	if xdg := getenv("XDG_CACHE_HOME"); xdg != "" {
+		return filepath.Join(xdg, "debuginfod_client")
+	}
+	if home == "" {
+		return ""
+	}
+	return filepath.Join(home, ".cache", "debuginfod_client")
+}
+
+func isFolder(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}
+
+// Find returns the path of a file in the cache, into which it is downloaded if need be. A
+// file whose build-id is not the one that was asked for is an error. The error wraps
+// ErrNotFound where all servers have answered that they do not have it.
+func (c *Client) Find(ctx context.Context, buildID []byte, kind Kind) (string, error) {
+	const least = 2
+	if len(buildID) < least {
+		return "", fmt.Errorf("%w: no build-id", ErrNotFound)
+	}
+	path := filepath.Join(c.Folder, hex.EncodeToString(buildID), string(kind))
+	c.mu.Lock()
+	one := c.calls[path]
+	if one == nil {
+		one = new(call)
+		c.calls[path] = one
+	}
+	c.mu.Unlock()
+	one.Do(func() {
+		if one.err = c.find(ctx, path, buildID, kind); one.err == nil {
+			one.path = path
+		}
+	})
+	return one.path, one.err
+}
+
+func (c *Client) find(ctx context.Context, path string, buildID []byte, kind Kind) error {
+	if st, err := os.Stat(path); err == nil {
+		switch miss := st.Size() == 0 && st.Mode().Perm() == 0; {
+		case miss && time.Since(st.ModTime()) < missFor:
+			return ErrNotFound
+		case miss:
+		case st.Mode().IsRegular():
+			if err := checkFile(path, buildID); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			return nil
+		default:
+			return fmt.Errorf("%s: not a regular file", path)
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	var failed error // of servers that may have it
+	for _, base := range c.URLs {
+		err := c.download(ctx, base, path, buildID, kind)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, ErrNotFound) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	remember(path)
+	return ErrNotFound
+}
+
+// remember writes down that no server has the file. What cannot be written is asked
+// for again.
+func remember(path string) {
+	_ = os.Remove(path)
+	if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0); err == nil {
+		_ = f.Close()
+	}
+}
+
+// download gets a file from one server. The cache has it when it is whole and the right
+// one.
+func (c *Client) download(ctx context.Context, base, path string, buildID []byte, kind Kind) error {
+	from := strings.TrimRight(base, "/") + "/buildid/" + hex.EncodeToString(buildID) + "/" + string(kind)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	idle := time.AfterFunc(c.Timeout, cancel)
+	defer idle.Stop()
+	body, size, err := c.open(ctx, from)
+	if err == nil {
+		defer body.Close()
+		err = c.keep(&watched{body, idle, c.Timeout}, size, from, path, buildID, kind)
+	}
+	if err != nil && ctx.Err() != nil && !idle.Stop() {
+		return fmt.Errorf("%s: no answer in %v", from, c.Timeout)
+	}
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err // the rest is from
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	return err
+}
+
+// open asks one server; file: URLs are folders that are laid out as its answers.
+func (c *Client) open(ctx context.Context, from string) (io.ReadCloser, int64, error) {
+	if path, ok := strings.CutPrefix(from, "file://"); ok {
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = ErrNotFound
+		}
+		return f, -1, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	request.Header.Set("User-Agent", "ehasm")
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return nil, 0, err
+	}
+	switch answer.StatusCode {
+	case http.StatusOK:
+		return answer.Body, answer.ContentLength, nil
+	case http.StatusNotFound, http.StatusGone:
+		err = ErrNotFound
+	default:
+		err = errors.New(answer.Status)
+	}
+	answer.Body.Close()
+	return nil, 0, err
+}
+
+// watched puts off a timer at each Read.
+type watched struct {
+	io.Reader
+	idle  *time.Timer
+	after time.Duration
+}
+
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.Reader.Read(b)
+	w.idle.Reset(w.after)
+	return n, err
+}
+
+// keep writes body to the cache.
+func (c *Client) keep(body io.Reader, size int64, from, path string, buildID []byte, kind Kind) error {
+	if c.MaxSize > 0 && size > c.MaxSize {
+		return fmt.Errorf("%d bytes, more than DEBUGINFOD_MAXSIZE", size)
+	}
+	if c.Begin != nil {
+		c.Begin(from, kind, size)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), string(kind)+".")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // nothing where it has been renamed
+	if c.MaxSize > 0 {
+		body = io.LimitReader(body, c.MaxSize+1)
+	}
+	n, err := io.Copy(f, body)
+	if c.MaxSize > 0 && n > c.MaxSize {
+		err = errors.New("more bytes than DEBUGINFOD_MAXSIZE")
+	}
+	const readOnly = 0o400 // as elfutils
+	if err = errors.Join(err, f.Chmod(readOnly), f.Close()); err != nil {
+		return err
+	}
+	if err := checkFile(f.Name(), buildID); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// checkFile is an error where the file at path is not an ELF file of this build-id.
+func checkFile(path string, buildID []byte) error {
+	id, err := readBuildID(path)
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("not an ELF file")
+	case err != nil:
+		return err
+	case !bytes.Equal(id, buildID):
+		return fmt.Errorf("has build-id %x", id)
+	}
+	return nil
+}
+
+// readBuildID reads the desc of the NT_GNU_BUILD_ID note, which debug files have in a
+// section alone: their segments are those of the file that they were made of.
+func readBuildID(path string) (id []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil { // debug/elf does that on rare malformed files
+			id, err = nil, fmt.Errorf("debug/elf: %v", p)
+		}
+	}()
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	s := f.Section(".note.gnu.build-id")
+	const header, longest = 16, 1 << 10 // sizes, type and "GNU"
+	if s == nil || s.Type != elf.SHT_NOTE || s.Size < header || s.Size > longest {
+		return nil, errors.New("no build-id")
+	}
+	b, err := s.Data()
+	if err != nil {
+		return nil, err
+	}
+	if n := f.ByteOrder.Uint32(b[4:]); uint64(n) <= uint64(len(b)-header) {
+		return b[header : header+n], nil
+	}
+	return nil, errors.New("no build-id")
+}

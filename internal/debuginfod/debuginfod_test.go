@@ -1,0 +1,217 @@
+package debuginfod
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/testtool"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// object compiles a program, and returns it with its build-id, and the two files that it is
+// for debuginfod: stripped, and what was stripped off.
+func object(t *testing.T) (full, executable, debug string, buildID []byte) {
+	testtool.Need(t, "gcc", "objcopy", "strip")
+	dir := t.TempDir()
+	full, executable, debug = filepath.Join(dir, "full"), filepath.Join(dir, "stripped"), filepath.Join(dir, "x.debug")
+	src := filepath.Join(dir, "x.c")
+	require.NoError(t, os.WriteFile(src, []byte("static int hidden(int x) { return x + 1; }\nint main(int n, char **v) { return hidden(n) + (v == 0); }\n"), 0o666))
+	for _, args := range [][]string{
+		{"gcc", "-g", "-O0", "-Wl,--build-id=0x00112233445566778899aabbccddeeff00112233", src, "-o", full},
+		{"objcopy", "--only-keep-debug", full, debug}, {"strip", "-o", executable, full},
+	} {
+		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	buildID, err := hex.DecodeString("00112233445566778899aabbccddeeff00112233")
+	require.NoError(t, err)
+	return full, executable, debug, buildID
+}
+
+func env(pairs ...string) func(string) string {
+	return func(name string) string {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+func TestFind(t *testing.T) {
+	_, executable, debug, id := object(t)
+	want, err := os.ReadFile(debug)
+	require.NoError(t, err)
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		switch r.URL.Path {
+		case "/sub/buildid/" + hex.EncodeToString(id) + "/debuginfo":
+			http.ServeFile(w, r, debug)
+		case "/sub/buildid/0102030405/debuginfo":
+			http.ServeFile(w, r, executable) // of another build-id
+		case "/sub/buildid/0102/debuginfo":
+			http.Error(w, "out of order", http.StatusInternalServerError)
+		case "/sub/buildid/0103/debuginfo":
+			fmt.Fprint(w, "no ELF file")
+		case "/sub/buildid/0104/debuginfo": // ends early
+			w.Header().Set("Content-Length", fmt.Sprint(len(want)))
+			_, _ = w.Write(want[:len(want)/2])
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer server.Close()
+	cache := filepath.Join(t.TempDir(), "cache")
+	made := func() *Client {
+		return New(env("DEBUGINFOD_URLS", "  "+server.URL+"/none "+server.URL+"/sub/ ", "DEBUGINFOD_CACHE_PATH", cache))
+	}
+	c := made()
+	var begun []string
+	c.Begin = func(from string, kind Kind, size int64) { begun = append(begun, fmt.Sprint(kind, " ", size)) }
+	var all sync.WaitGroup
+	for range 5 { // at once
+		all.Go(func() {
+			path, err := c.Find(context.Background(), id, DebugInfo)
+			assert.NoError(t, err)
+			assert.Equal(t, filepath.Join(cache, hex.EncodeToString(id), "debuginfo"), path)
+		})
+	}
+	all.Wait()
+	assert.Equal(t, []string{fmt.Sprint("debuginfo ", len(want))}, begun)
+	assert.EqualValues(t, 2, asked.Load(), "one server, then the other")
+	path, err := made().Find(context.Background(), id, DebugInfo)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, asked.Load(), "from the cache")
+	got, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(want, got))
+	st, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o400), st.Mode())
+
+	_, err = c.Find(context.Background(), id, Executable)
+	assert.ErrorIs(t, err, ErrNotFound)
+	assert.EqualValues(t, 4, asked.Load())
+	_, err = made().Find(context.Background(), id, Executable)
+	assert.ErrorIs(t, err, ErrNotFound)
+	assert.EqualValues(t, 4, asked.Load(), "a miss is remembered")
+	miss := filepath.Join(cache, hex.EncodeToString(id), "executable")
+	old := time.Now().Add(-missFor - time.Second)
+	require.NoError(t, os.Chtimes(miss, old, old))
+	_, err = made().Find(context.Background(), id, Executable)
+	assert.ErrorIs(t, err, ErrNotFound)
+	assert.EqualValues(t, 6, asked.Load(), "for a while")
+
+	for name, part := range map[string]string{"0102030405": "has build-id 0011", "0102": "500 Internal", "0103": "not an ELF file", "0104": "unexpected EOF"} {
+		other, err := hex.DecodeString(name)
+		require.NoError(t, err)
+		_, err = c.Find(context.Background(), other, DebugInfo)
+		assert.ErrorContains(t, err, part)
+		assert.NotErrorIs(t, err, ErrNotFound)
+		left, err := os.ReadDir(filepath.Join(cache, name))
+		require.NoError(t, err)
+		assert.Empty(t, left, "neither a file nor a miss")
+	}
+	_, err = c.Find(context.Background(), nil, DebugInfo)
+	assert.ErrorIs(t, err, ErrNotFound)
+
+	small := made()
+	small.MaxSize, small.Folder = 100, t.TempDir()
+	_, err = small.Find(context.Background(), id, DebugInfo)
+	assert.ErrorContains(t, err, "DEBUGINFOD_MAXSIZE")
+}
+
+// TestSilent has a server that does not answer, and one that is not there.
+func TestSilent(t *testing.T) {
+	done := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-done:
+		case <-r.Context().Done():
+		}
+	}))
+	defer server.Close()
+	defer close(done)
+	c := New(env("DEBUGINFOD_URLS", server.URL, "DEBUGINFOD_CACHE_PATH", t.TempDir()))
+	c.Timeout = 10 * time.Millisecond
+	_, err := c.Find(context.Background(), []byte("1234"), DebugInfo)
+	assert.ErrorContains(t, err, "no answer in 10ms")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	c.Timeout = time.Hour
+	_, err = c.Find(ctx, []byte("5678"), DebugInfo)
+	assert.ErrorIs(t, err, context.Canceled)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l.Close()
+	c = New(env("DEBUGINFOD_URLS", "http://"+l.Addr().String(), "DEBUGINFOD_CACHE_PATH", t.TempDir()))
+	_, err = c.Find(context.Background(), []byte("1234"), DebugInfo)
+	assert.ErrorContains(t, err, "connection refused")
+}
+
+func TestFolder(t *testing.T) {
+	home := t.TempDir()
+	assert.Equal(t, "/c", folder(env("DEBUGINFOD_CACHE_PATH", "/c", "HOME", home)))
+	assert.Equal(t, "/x/debuginfod_client", folder(env("XDG_CACHE_HOME", "/x", "HOME", home)))
+	assert.Equal(t, home+"/.cache/debuginfod_client", folder(env("HOME", home)))
+	assert.Empty(t, folder(env()))
+	require.NoError(t, os.Mkdir(home+"/.debuginfod_client_cache", 0o777))
+	assert.Equal(t, home+"/.debuginfod_client_cache", folder(env("XDG_CACHE_HOME", "/x", "HOME", home)))
+	assert.Nil(t, New(env("HOME", home)))
+	assert.Nil(t, New(env("DEBUGINFOD_URLS", " ", "HOME", home)))
+	c := New(env("DEBUGINFOD_URLS", "a b", "HOME", home, "DEBUGINFOD_TIMEOUT", "5", "DEBUGINFOD_MAXSIZE", "77"))
+	assert.Equal(t, []string{"a", "b"}, c.URLs)
+	assert.Equal(t, 5*time.Second, c.Timeout)
+	assert.EqualValues(t, 77, c.MaxSize)
+}
+
+// TestServer asks Debian's server, and leaves what its client finds, and finds what it leaves.
+func TestServer(t *testing.T) {
+	testtool.Need(t, "debuginfod", "debuginfod-find")
+	full, _, _, id := object(t)
+	url := testtool.Debuginfod(t, filepath.Dir(full))
+	name := hex.EncodeToString(id)
+	ours, theirs := t.TempDir(), t.TempDir()
+	find := func(cache, urls, kind string) string {
+		cmd := exec.Command("debuginfod-find", kind, name)
+		cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS="+urls, "DEBUGINFOD_CACHE_PATH="+cache)
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		return strings.TrimSpace(string(out))
+	}
+	c := New(env("DEBUGINFOD_URLS", url, "DEBUGINFOD_CACHE_PATH", ours))
+	for _, kind := range []Kind{DebugInfo, Executable} {
+		path, err := c.Find(context.Background(), id, kind)
+		require.NoError(t, err)
+		a, err := os.ReadFile(path)
+		require.NoError(t, err)
+		b, err := os.ReadFile(find(theirs, url, string(kind)))
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(a, b))
+		assert.Equal(t, path, find(ours, "http://127.0.0.1:1", string(kind)), "their client, our cache")
+		other := New(env("DEBUGINFOD_URLS", "http://127.0.0.1:1", "DEBUGINFOD_CACHE_PATH", theirs))
+		path, err = other.Find(context.Background(), id, kind)
+		assert.NoError(t, err, "our client, their cache")
+		assert.Equal(t, filepath.Join(theirs, name, string(kind)), path)
+	}
+	_, err := c.Find(context.Background(), []byte("another"), DebugInfo)
+	assert.True(t, errors.Is(err, ErrNotFound), err)
+}
