@@ -50,7 +50,7 @@ func (k *kit) preloadSteps() [][]string {
 	}
 	both := []string{"testdata/stacks.c", "testdata/trouble.c", "testdata/verdict.c", dir + "both.c", "-I../include", "-Wl,-rpath," + k.dir,
 		k.path("libehunwind.so"), "-pthread", "-Wl,--no-as-needed"}
-	programs := []string{"both", "both-libunwind", "life", "early", "locked", "counted", "counted-linked", "throws", "host", "host-rpath"}
+	programs := []string{"both", "both-libunwind", "life", "early", "locked", "counted", "counted-linked", "throws", "host", "host-rpath", "sandbox", "circle", "second"}
 	libraries := []string{"thrower.so", "guest.so", "hidden/concealed.so", "libehunwind-preload.so"}
 	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-preload"), k.path("plugin.so")}
 	for _, name := range append(programs, libraries...) {
@@ -62,6 +62,9 @@ func (k *kit) preloadSteps() [][]string {
 		compile("gcc -O2 -g ", "locked", dir+"locked.c", "-rdynamic", "-Wl,--no-as-needed", "-lstdc++", "-lgcc_s"),
 		compile("gcc -O2 -g ", "counted", dir+"counted.c", "-rdynamic"),
 		compile("gcc -O2 -g ", "counted-linked", dir+"counted.c", "-rdynamic", "-Wl,--no-as-needed", "-lgcc_s", "-lunwind"),
+		compile("gcc -O2 -g ", "sandbox", dir+"sandbox.c", "-pthread", "-lgcc_s"),
+		compile("gcc -O2 -g ", "circle", dir+"circle.c", "-lgcc_s"),
+		compile("gcc -O2 -g ", "second", dir+"second.c"),
 		compile("gcc -O2 -g ", "life", dir+"life.c", "-lgcc_s", "-lc", "-lunwind", "-pthread"),
 		compile("gcc -O2 -g -shared -fPIC ", "libearly.so", dir+"early.c", "-lgcc_s", "-lunwind"),
 		compile("gcc -O2 -g ", "early", dir+"early_main.c", "-L"+k.dir, "-learly", "-Wl,-rpath,"+k.dir),
@@ -334,7 +337,7 @@ func TestPreloadExports(t *testing.T) {
 		}
 	}
 	ours := exports(t, lib)
-	assert.Len(t, ours, 29)
+	assert.Len(t, ours, 30)
 	for symbol := range ours {
 		assert.True(t, known[symbol], symbol)
 	}

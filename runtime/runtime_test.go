@@ -39,6 +39,7 @@ var programs = map[string][]string{
 	"stacks":  {"stacks.c", "check.c", "verdict.c", "trouble.c", "-lunwind", "-pthread"},
 	"corrupt": {"corrupt.c", "-pthread"},
 	"objects": {"objects.c"},
+	"below":   {"below.c"},
 	"race":    {"race.c", "forbid.c", "-pthread"},
 	"jit":     {"jit.c", "copy.c", "forbid.c", "check.c", "verdict.c", "-lunwind", "-pthread"},
 }

@@ -10,7 +10,9 @@
  * unknown until the next call that is followed; stacks through it are handed on until then.
  */
 #include <link.h>
+#include <stdarg.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "preload.h"
 
@@ -93,4 +95,21 @@ EHP_EXPORT int dlclose(void *handle)
     if (result == 0 && atomic_load(&ehp_ready_))
         ehu_refresh();
     return result;
+}
+
+/*
+ * A thread that enters strict mode of seccomp may no longer ask what of its stack can be read: it
+ * is told here, while it may. The main thread need not ask, and others may have done so.
+ */
+EHP_EXPORT int prctl(int option, ...)
+{
+    unsigned long a[4];
+    va_list args;
+    va_start(args, option);
+    for (int i = 0; i < 4; i++)
+        a[i] = va_arg(args, unsigned long); /* those that were not passed are whatever was in the registers, here as there */
+    va_end(args);
+    if (option == PR_SET_SECCOMP && atomic_load(&ehp_ready_))
+        ehu_thread_init();
+    return EHP_ORIGINAL(prctl)(option, a[0], a[1], a[2], a[3]);
 }

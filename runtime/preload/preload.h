@@ -34,7 +34,8 @@ enum { UNW_BAD_VALUE = -8, UNW_NO_INFO = -10 }; /* what libunwind's functions re
 #define ORIGINALS_LIBC(X)                                   \
     X(backtrace, "backtrace", int, (void **, int))          \
     X(dlopen, "dlopen", void *, (const char *, int))        \
-    X(dlclose, "dlclose", int, (void *))
+    X(dlclose, "dlclose", int, (void *))                    \
+    X(prctl, "prctl", int, (int, ...))
 #define ORIGINALS_UNWIND(X)                                                                       \
     X(unwind_backtrace, "_Unwind_Backtrace", _Unwind_Reason_Code, (_Unwind_Trace_Fn, void *))     \
     X(get_gr, "_Unwind_GetGR", _Unwind_Word, (struct _Unwind_Context *, int))                     \

@@ -12,10 +12,13 @@ _Atomic uint64_t ehp_followed_, ehp_not_followed_;
 static void print(void)
 {
     static const char *const names[NUM_KINDS] = {"backtrace", "_Unwind_Backtrace", "unw_backtrace", "unw_init_local"};
+    char text[512];
+    int n = 0;
     for (int i = 0; i < NUM_KINDS; i++)
-        fprintf(stderr, "%s %s %" PRIu64 "/%" PRIu64, i == 0 ? "ehunwind: taken over/handed on:" : ",", names[i],
-                ehp_taken_[i], ehp_handed_[i]);
-    fprintf(stderr, "; dlopen followed %" PRIu64 ", not followed %" PRIu64 "\n", ehp_followed_, ehp_not_followed_);
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s %s %" PRIu64 "/%" PRIu64, i > 0 ? "," : "", names[i],
+                      ehp_taken_[i], ehp_handed_[i]);
+    ehu_say_("ehunwind: taken over/handed on:%s; dlopen followed %" PRIu64 ", not followed %" PRIu64 "\n", text, ehp_followed_,
+             ehp_not_followed_);
 }
 
 void ehp_stats_init_(void)

@@ -204,6 +204,7 @@ const struct ehu_object *ehu_code_at_(ehu_cursor_t *c, const struct ehu_table *t
 void ehu_stack_init_(void);
 extern uint64_t ehu_context_start_; /* where the function of a makecontext returns to: the outermost frame */
 bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags);
+bool ehu_answers_(void); /* whether the kernel says what memory can be read */
 int ehu_probe_word_(void *arg, uint64_t addr, uint64_t *word);
 
 /* Bits of ehu_cursor_t.flags. */
@@ -211,7 +212,8 @@ enum {
     EHU_GUESSED = 1 << 0,
     EHU_OTHER_STACK = 1 << 1, /* the window is not on the thread's own stack; it may end before the stack does */
     EHU_NOT_BY_TABLE = 1 << 2, /* what ended the stack is not a table: a return address of 0, or makecontext's */
-    EHU_ONLY_TABLES = 1 << 3   /* guess no step, and do not look for code in no object */
+    EHU_ONLY_TABLES = 1 << 3,  /* guess no step, and do not look for code in no object */
+    EHU_DESCENTS_SHIFT = 16    /* from here on: how many steps led down */
 };
 
 /* ------------------------------------------------------------------------------ stats.c */
@@ -227,6 +229,8 @@ static inline void ehu_count_(enum ehu_counter c)
     atomic_fetch_add_explicit(&ehu_counters_[c], 1, memory_order_relaxed);
 }
 void ehu_stats_init_(bool secure);
+/* Writes to stderr, if that is what it was when the program started. */
+__attribute__((format(printf, 1, 2))) void ehu_say_(const char *format, ...);
 
 /* ------------------------------------------------------------------------------ chain.S */
 

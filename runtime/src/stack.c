@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/ucontext.h>
@@ -26,13 +27,27 @@
 
 enum {
     CHUNK = 32,      /* pages asked for by one system call */
+    AHEAD = 8,       /* pages of a stack that is not the thread's own which are asked for at a time */
     GUARD_PAGES = 16 /* how far above an unreadable rsp the stack may begin */
 };
 
 static uint64_t main_top; /* where the main thread's stack ends */
+static uint64_t main_floor; /* what is between the two and below a frame that is being executed is that stack */
 static uint64_t main_tp;  /* the main thread's thread pointer, which is not on its stack; 0 if unknown */
 static uint64_t largest = 8 << 20; /* what a thread's own stack is not larger than, in a guess */
-static bool use_sigprocmask;  /* process_vm_readv is forbidden here */
+
+/*
+ * How the kernel is asked whether memory can be read. RATIONALE.md has the figures and what
+ * else was tried. BY_SIGPROCMASK survives where a process has forbidden itself all but what
+ * it needs: rt_sigprocmask reads the set before it finds that the operation is none, and
+ * the C library cannot do without that call. BY_READV is for where it does not do that
+ * (DynamoRIO), or does it with a complaint (valgrind). NOT_AT_ALL: neither is allowed, or no
+ * longer: only what is known already is read.
+ */
+enum asking { BY_SIGPROCMASK, BY_READV, NOT_AT_ALL };
+static _Atomic enum asking asking;
+
+bool ehu_answers_(void) { return atomic_load_explicit(&asking, memory_order_relaxed) != NOT_AT_ALL; }
 
 /*
  * The thread's own stack, as far as it is known to be readable, and a range below
@@ -51,11 +66,22 @@ static void set_own(uint64_t lo, uint64_t hi)
     own.hi = hi;
 }
 
+/* by_sigprocmask tells whether 8 bytes, or those up to the end of the page, can be read. */
+static bool by_sigprocmask(uint64_t addr)
+{
+    long got = syscall(SYS_rt_sigprocmask, ~0L, addr, NULL, 8L);
+    if (got == 0 || errno == EINVAL)
+        return true;
+    if (errno != EFAULT) /* a filter came since: it is no answer */
+        atomic_store(&asking, NOT_AT_ALL);
+    return false;
+}
+
 /*
- * read_pages tells how many of n pages, the first of them at addr, are readable:
+ * by_readv tells how many of n pages, the first of them at addr, are readable:
  * a byte of each is read through the kernel, which reports what would be a crash.
  */
-static size_t read_pages(uint64_t addr, size_t n)
+static size_t by_readv(uint64_t addr, size_t n)
 {
     char sink[CHUNK];
     struct iovec to = {sink, n}, from[CHUNK];
@@ -63,17 +89,26 @@ static size_t read_pages(uint64_t addr, size_t n)
         from[i] = (struct iovec){(void *)(uintptr_t)(addr + i * PAGE), 1};
     ehu_count_(COUNT_PROBES);
     long got = syscall(SYS_process_vm_readv, (long)getpid(), &to, 1L, from, (long)n, 0L);
+    if (got < 0 && errno != EFAULT)
+        atomic_store(&asking, NOT_AT_ALL);
     return got < 0 ? 0 : (size_t)got;
 }
 
-/*
- * The way round where process_vm_readv is forbidden, as in some containers:
- * rt_sigprocmask reads the set before it finds that the operation is none.
- */
-static bool readable_by_sigprocmask(uint64_t addr)
+/* readable_pages tells how many of n pages, at most CHUNK, are readable. */
+static size_t readable_pages(uint64_t addr, size_t n)
 {
-    ehu_count_(COUNT_PROBES);
-    return syscall(SYS_rt_sigprocmask, ~0L, addr, NULL, 8L) == 0 || errno != EFAULT;
+    size_t got = 0;
+    switch (atomic_load_explicit(&asking, memory_order_relaxed)) {
+    case BY_SIGPROCMASK:
+        for (; got < n; got++) {
+            ehu_count_(COUNT_PROBES);
+            if (!by_sigprocmask(addr + got * PAGE))
+                break;
+        }
+        return got;
+    case BY_READV: return by_readv(addr, n);
+    default: return 0;
+    }
 }
 
 /* readable_until returns where in [lo, hi), both multiples of the page size, the first unreadable page is. */
@@ -81,12 +116,7 @@ static uint64_t readable_until(uint64_t lo, uint64_t hi)
 {
     int saved = errno;
     while (lo < hi) {
-        size_t n = (hi - lo) / PAGE < CHUNK ? (hi - lo) / PAGE : CHUNK, got = 0;
-        if (!use_sigprocmask)
-            got = read_pages(lo, n);
-        else
-            while (got < n && readable_by_sigprocmask(lo + got * PAGE))
-                got++;
+        size_t n = (hi - lo) / PAGE < CHUNK ? (hi - lo) / PAGE : CHUNK, got = readable_pages(lo, n);
         lo += got * PAGE;
         if (got < n)
             break;
@@ -95,20 +125,37 @@ static uint64_t readable_until(uint64_t lo, uint64_t hi)
     return lo;
 }
 
+/* copy_word reads a word that the kernel has just said can be read; sanitizers are not to look. */
+static uint64_t copy_word(uint64_t addr)
+{
+    uint64_t word;
+    __asm__ volatile("mov (%1), %0" : "=r"(word) : "r"(addr) : "memory");
+    return word;
+}
+
 /* ehu_probe_word_ is the read function of a walk that needs a word outside its window. */
 int ehu_probe_word_(void *arg, uint64_t addr, uint64_t *word)
 {
     (void)arg;
     int saved = errno;
-    bool ok;
-    if (!use_sigprocmask) {
+    bool ok = false;
+    switch (atomic_load_explicit(&asking, memory_order_relaxed)) {
+    case BY_SIGPROCMASK:
+        ehu_count_(COUNT_PROBES);
+        ok = addr <= UINT64_MAX - 7 && by_sigprocmask(addr);
+        if (ok)
+            *word = copy_word(addr);
+        break;
+    case BY_READV: {
         struct iovec to = {word, 8}, from = {(void *)(uintptr_t)addr, 8};
         ehu_count_(COUNT_PROBES);
-        ok = syscall(SYS_process_vm_readv, (long)getpid(), &to, 1L, &from, 1L, 0L) == 8;
-    } else {
-        ok = readable_by_sigprocmask(addr);
-        if (ok)
-            memcpy(word, (const void *)(uintptr_t)addr, 8);
+        long got = syscall(SYS_process_vm_readv, (long)getpid(), &to, 1L, &from, 1L, 0L);
+        ok = got == 8;
+        if (got < 0 && errno != EFAULT)
+            atomic_store(&asking, NOT_AT_ALL);
+        break;
+    }
+    default: break;
     }
     errno = saved;
     return ok ? 0 : -1;
@@ -149,11 +196,29 @@ static uint64_t lowest_readable(uint64_t rsp)
     return 0;
 }
 
-/* feel_out finds a window by asking the kernel. */
+/*
+ * above_here tells whether rsp is in the main thread's stack, above the frame that is being
+ * executed. Nothing else is where that stack may grow, so all from here to its end is
+ * readable, and nobody is asked: in strict mode of seccomp asking would be the end.
+ */
+static bool above_here(uint64_t rsp)
+{
+    uint64_t here = (uint64_t)(uintptr_t)__builtin_frame_address(0);
+    if (here < main_floor || here >= main_top || rsp < here || rsp >= main_top)
+        return false;
+    uint64_t lo = here & ~(uint64_t)(PAGE - 1);
+    if (own.hi != main_top || lo < own.lo)
+        set_own(lo, main_top);
+    return true;
+}
+
+/* feel_out finds a window, by asking the kernel if it must. */
 static bool feel_out(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
 {
     if (rsp < 2 * PAGE || rsp >= (uint64_t)1 << 47)
         return false;
+    if (above_here(rsp))
+        return set_window(mem, own.lo, rsp, main_top);
     uint64_t end = own_end(rsp), lo = lowest_readable(rsp);
     if (lo == 0)
         return false;
@@ -175,7 +240,7 @@ static bool feel_out(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
         own.not_hi = until;
     }
     ehu_count_(COUNT_OTHER_STACKS);
-    uint64_t until = readable_until(lo, lo + CHUNK * PAGE);
+    uint64_t until = readable_until(lo, lo + (atomic_load(&asking) == BY_READV ? CHUNK : AHEAD) * PAGE);
     if (until <= rsp)
         return false; /* the other side of a gap */
     *flags |= EHU_OTHER_STACK;
@@ -215,31 +280,67 @@ static void note_context_start(void)
     memcpy(&ehu_context_start_, (const void *)(uintptr_t)made.uc_mcontext.gregs[REG_RSP], sizeof ehu_context_start_);
 }
 
-/* note_main_top finds the end of the main thread's stack in a line of /proc/self/maps. */
-static bool note_main_top(const char *line, size_t len, void *arg)
+/* What is looked for in /proc/self/maps: the mapping that holds what the kernel puts on the first stack. */
+struct stack_look {
+    uint64_t inside, below; /* below: where the mapping before it ends */
+};
+
+static bool note_main_stack(const char *line, size_t len, void *arg)
 {
-    static const char name[] = "[stack]";
-    size_t n = sizeof name - 1;
-    (void)arg;
-    if (len < n || memcmp(line + len - n, name, n) != 0)
+    struct stack_look *l = arg;
+    char *end;
+    (void)len;
+    uint64_t low = strtoull(line, &end, 16), high = *end == '-' ? strtoull(end + 1, NULL, 16) : 0;
+    if (l->inside >= high) {
+        l->below = high;
         return false;
-    main_top = strtoull(strchr(line, '-') + 1, NULL, 16);
+    }
+    if (l->inside >= low) {
+        main_top = high;
+        main_floor = high > largest ? high - largest : 0;
+        if (main_floor < l->below + GUARD_PAGES * PAGE)
+            main_floor = l->below + GUARD_PAGES * PAGE;
+    }
     return true;
+}
+
+/* In a program that valgrind runs rdx becomes 1 by these instructions, which do nothing otherwise (valgrind/valgrind.h). */
+static bool in_valgrind(void)
+{
+    enum { RUNNING_ON_VALGRIND = 0x1001 };
+    volatile uint64_t request[6] = {RUNNING_ON_VALGRIND};
+    uint64_t result = 0;
+    __asm__ volatile("rolq $3, %%rdi; rolq $13, %%rdi; rolq $61, %%rdi; rolq $51, %%rdi; xchgq %%rbx, %%rbx"
+                     : "+d"(result)
+                     : "a"(&request)
+                     : "cc", "memory");
+    return result != 0;
+}
+
+/* choose_asking finds a way to ask that answers right. */
+static void choose_asking(void)
+{
+    static const uint64_t nowhere = 8; /* an address in the first page, which nobody has */
+    char here = 0, there = 1;
+    struct iovec to = {&there, 1}, from = {&here, 1};
+    if (!in_valgrind() && by_sigprocmask((uint64_t)(uintptr_t)&to) && !by_sigprocmask(nowhere) && ehu_answers_())
+        return;
+    bool can = syscall(SYS_process_vm_readv, (long)getpid(), &to, 1L, &from, 1L, 0L) == 1;
+    atomic_store(&asking, can ? BY_READV : NOT_AT_ALL);
 }
 
 /* ehu_stack_init_ notes where stacks end. */
 void ehu_stack_init_(void)
 {
     struct rlimit limit;
+    struct stack_look look = {.inside = getauxval(AT_RANDOM)};
     if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur > largest)
         largest = limit.rlim_cur < 1u << 30 ? limit.rlim_cur : 1u << 30;
-    ehu_map_lines_(note_main_top, NULL);
+    ehu_map_lines_(note_main_stack, &look);
     note_context_start();
     if (syscall(SYS_gettid) == getpid())
         main_tp = ehu_thread_pointer_();
-    char here = 0, there = 1;
-    struct iovec to = {&there, 1}, from = {&here, 1};
-    use_sigprocmask = syscall(SYS_process_vm_readv, (long)getpid(), &to, 1L, &from, 1L, 0L) != 1;
+    choose_asking();
 }
 
 void ehu_thread_init(void)

@@ -1,7 +1,10 @@
+#include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -35,19 +38,61 @@ void ehu_stats(ehu_stats_t *s)
     ehu_leave_(reading);
 }
 
+/* ---------------------------------------------------------------------- at exit */
+
+/* What stderr was when the program started. Figures go nowhere else: a closed one may be any file by now. */
+static struct {
+    bool open;
+    dev_t dev, device;
+    ino_t ino;
+} start;
+
+__attribute__((constructor)) static void note_stderr(void)
+{
+    struct stat st;
+    start.open = fstat(STDERR_FILENO, &st) == 0;
+    if (start.open) {
+        start.dev = st.st_dev;
+        start.device = st.st_rdev;
+        start.ino = st.st_ino;
+    }
+}
+
+void ehu_say_(const char *format, ...)
+{
+    char text[1024], *p = text;
+    struct stat st;
+    va_list args;
+    if (!start.open || fstat(STDERR_FILENO, &st) != 0 || st.st_dev != start.dev || st.st_rdev != start.device || st.st_ino != start.ino)
+        return;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    ssize_t left = n < 0 ? 0 : (size_t)n < sizeof text ? n : (ssize_t)sizeof text - 1;
+    while (left > 0) {
+        ssize_t wrote = write(STDERR_FILENO, p, (size_t)left);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return;
+        p += wrote;
+        left -= wrote;
+    }
+}
+
 static void print(void)
 {
     ehu_stats_t s;
     ehu_stats(&s);
-    fprintf(stderr,
-            "ehunwind: %" PRIu64 " walks; %" PRIu64 " of %" PRIu64 " objects have an eh_elf; looked up %" PRIu64 " times\n"
-            "ehunwind: ended early: array full %" PRIu64 ", no information %" PRIu64 ", unreadable %" PRIu64
-            ", register unknown %" PRIu64 ", not compiled %" PRIu64 ", unknown object %" PRIu64 ", not rising %" PRIu64
-            ", too deep %" PRIu64 "\n"
-            "ehunwind: guessed steps %" PRIu64 "; other stacks %" PRIu64 ", system calls for bounds %" PRIu64
-            "; looks for code %" PRIu64 "\n",
-            s.walks, s.eh_elfs, s.objects, s.refreshes, s.full, s.no_info, s.unreadable, s.bad_register, s.not_compiled,
-            s.no_object, s.not_rising, s.too_deep, s.guessed, s.other_stacks, s.probes, s.looks);
+    ehu_say_("ehunwind: %" PRIu64 " walks; %" PRIu64 " of %" PRIu64 " objects have an eh_elf; looked up %" PRIu64 " times\n"
+             "ehunwind: ended early: array full %" PRIu64 ", no information %" PRIu64 ", unreadable %" PRIu64
+             ", register unknown %" PRIu64 ", not compiled %" PRIu64 ", unknown object %" PRIu64 ", not rising %" PRIu64
+             ", too deep %" PRIu64 "\n"
+             "ehunwind: guessed steps %" PRIu64 "; other stacks %" PRIu64 ", system calls for bounds %" PRIu64
+             "; looks for code %" PRIu64 "%s\n",
+             s.walks, s.eh_elfs, s.objects, s.refreshes, s.full, s.no_info, s.unreadable, s.bad_register, s.not_compiled,
+             s.no_object, s.not_rising, s.too_deep, s.guessed, s.other_stacks, s.probes, s.looks,
+             ehu_answers_() ? "" : "; the kernel may no longer be asked");
 }
 
 void ehu_stats_init_(bool secure)

@@ -43,19 +43,43 @@ static bool rose(uint64_t from, uint64_t exact, const eh_elf_regs_t *after, size
 }
 
 /*
- * one_step takes a step from the registers *before, which are the cursor's, and undoes
- * it where the CFA did not rise. Leaving a signal frame may lead anywhere: the handler
- * may have had a stack of its own.
+ * lawful tells whether a step from *before is one that a stack can have. The CFA rises, but
+ * where a signal frame is left: the handler may have had a stack of its own. A stack that
+ * leads in a circle can do so by signal frames alone, so not many of them may lead down, and
+ * none to itself. That bounds a walk by the size of the stacks that it meets.
  */
+static bool lawful(ehu_cursor_t *c, const eh_elf_regs_t *before)
+{
+    enum { MOST = 16, ONE = 1 << EHU_DESCENTS_SHIFT };
+    const eh_elf_regs_t *after = &c->regs;
+    if (rose(before->reg[EH_ELF_RSP], before->exact, after, 1))
+        return !after->exact || !before->exact || after->reg[EH_ELF_RSP] != before->reg[EH_ELF_RSP] ||
+               after->reg[EH_ELF_RIP] != before->reg[EH_ELF_RIP];
+    c->flags += ONE;
+    return after->exact && c->flags < MOST * ONE;
+}
+
+/* undo has a cursor be where it was: the CFA did not rise. */
+static size_t undo(ehu_cursor_t *c, const eh_elf_regs_t *before)
+{
+    c->regs = *before;
+    c->regs.status = EHU_NOT_RISING;
+    return 0;
+}
+
+/* one_step takes a step from the registers *before, which are the cursor's, and undoes it if it is none. */
 static size_t one_step(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pc, const eh_elf_regs_t *before)
 {
     size_t k = o->walk(&c->regs, &c->memory, o->bias, pc, 1);
-    if (k == 1 && !c->regs.exact && !rose(before->reg[EH_ELF_RSP], before->exact, &c->regs, 1)) {
-        c->regs = *before;
-        c->regs.status = EHU_NOT_RISING;
-        return 0;
-    }
-    return k;
+    return k == 1 && !lawful(c, before) ? undo(c, before) : k;
+}
+
+/* without_row is the same where there is no row; see ehu_without_row_. */
+static size_t without_row(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)
+{
+    eh_elf_regs_t before = c->regs;
+    size_t k = ehu_without_row_(c, t, o, pc);
+    return k == 1 && !lawful(c, &before) ? undo(c, &before) : k;
 }
 
 /*
@@ -227,7 +251,7 @@ static size_t run_one(ehu_cursor_t *c, const struct ehu_table *t)
             k = beyond_window(c, o, NULL);
     }
     if (k == 0 && c->regs.status == EH_ELF_NO_INFO)
-        k = ehu_without_row_(c, t, o, NULL);
+        k = without_row(c, t, o, NULL);
     if (k == 0 && c->regs.status == EH_ELF_BAD_REGISTER)
         k = guess_registers(c, t, o);
     if (k == 1 && !ehu_is_code_(c, t, pc_of(&c->regs))) {
@@ -262,7 +286,7 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
         if (o && o->walk)
             k = steps(c, t, o, pcs + n, max - n);
         if (k == 0 && c->regs.status == EH_ELF_NO_INFO)
-            k = ehu_without_row_(c, t, o, pcs + n);
+            k = without_row(c, t, o, pcs + n);
         if (k == 0)
             return n;
         n += k;
@@ -386,6 +410,8 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_w
         *worth = EHU_PARTIAL;
     else if (status == EH_ELF_OUTERMOST || (status == EH_ELF_OK && pcs))
         *worth = EHU_WHOLE;
+    else if (!ehu_answers_())
+        *worth = EHU_PARTIAL; /* "unreadable" is that nobody says */
     else if (status == EH_ELF_UNREADABLE || (status == EHU_NO_OBJECT && ehu_probe_word_(NULL, c.regs.reg[EH_ELF_RIP], &word) != 0))
         *worth = EHU_ASTRAY;
     else
