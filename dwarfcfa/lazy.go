@@ -139,29 +139,36 @@ func (l *lazySection) rowAt(pc Addr) (*Row, []Expr) {
 	switch {
 	case pc < r.End:
 		r = f.ranges[sort.Search(len(f.ranges), func(i int) bool { return f.ranges[i].End > pc })]
-	case !l.isFilled(i):
+	case pc-r.End >= l.filled(i):
 		return nil, nil
 	}
 	return &f.rows[r.Row], f.exprs
 }
 
-// isFilled tells whether the span i, which is good, holds for the gap behind it,
-// too: see fillPadding.
-func (l *lazySection) isFilled(i int) bool {
+// filled returns how many bytes of the gap behind the span i, which is good, its last
+// row holds for, too: see fillPadding.
+func (l *lazySection) filled(i int) Addr {
 	if i+1 == len(l.spans) {
-		return false
+		return 0
 	}
 	start, end := l.spans[i].end, l.spans[i+1].start
-	if end-start > maxPadding || l.code.read == nil {
-		return false
+	if start == end || end-start > maxGap || l.code.read == nil {
+		return 0
 	}
-	if next := l.fde(i + 1); len(next.ranges) > 0 && returnedTo(&next.rows[next.ranges[0].Row]) {
-		return false
-	}
-	var buf [maxPadding + maxSigreturn]byte
+	var buf [maxGap + maxSigreturn]byte
 	gap := int(end - start)
 	b := buf[:l.code.read(start, buf[:gap+maxSigreturn])]
-	return len(b) >= gap && isPadding(b[:gap]) && !isSigreturn(b[gap:])
+	if len(b) < gap {
+		return 0
+	}
+	n := padding(b[:gap])
+	if n < gap {
+		return Addr(n)
+	}
+	if next := l.fde(i + 1); len(next.ranges) > 0 && returnedTo(&next.rows[next.ranges[0].Row]) || isSigreturn(b[gap:]) {
+		n--
+	}
+	return Addr(n)
 }
 
 // fde interprets the FDE of a span, once.

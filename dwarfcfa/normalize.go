@@ -123,25 +123,27 @@ func sortSpans(spans []span) {
 	}
 }
 
-// maxPadding is the longest gap that can be padding: one less than the usual
-// alignment of functions.
-const maxPadding = 15
+// maxPadding is how much of a gap takes the row before it: one less than the usual
+// alignment of functions. maxGap is the longest gap that is looked at.
+const (
+	maxPadding = 15
+	maxGap     = 255
+)
 
-// fillPadding lets the row before a gap between two functions hold for the gap
-// too, where that is at most maxPadding bytes long and holds nothing but
-// padding. Ranges and spans are ascending; ranges lie in spans.
+// fillPadding lets the row before a gap between two functions hold for the padding in
+// the gap, too: see padding. Ranges and spans are ascending; ranges lie in spans.
 //
-// It is not done before code that is returned to without having called, such as
-// glibc's __start_context after the padding that its alignment takes: what is looked
-// up there is the address before it. Such code ends the stack or is a signal frame;
-// that of Go programs has a row as if it were a function, but is known by its bytes.
+// The last byte before code that is returned to without having called, such as glibc's
+// __start_context after the padding that its alignment takes, stays as it is: what is looked
+// up there is the address before the code. Such code ends the stack or is a signal frame; that
+// of Go programs has a row as if it were a function, but is known by its bytes.
 func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *Report) {
 	var text textWindow
 	text.read = code.read
 	r := 0
 	for i := 1; i < len(spans); i++ {
 		start, end := spans[i-1].end, spans[i].start
-		if start == end || end-start > maxPadding {
+		if start == end || end-start > maxGap {
 			continue
 		}
 		for r < len(ranges) && ranges[r].End < start {
@@ -150,17 +152,29 @@ func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *
 		if r == len(ranges) || ranges[r].End != start {
 			continue // the FDE before the gap was lost
 		}
-		if r+1 < len(ranges) && ranges[r+1].Start == end && returnedTo(&rows[ranges[r+1].Row]) {
-			continue
+		n := padding(text.at(start, int(end-start)))
+		if start+Addr(n) == end && (r+1 < len(ranges) && ranges[r+1].Start == end && returnedTo(&rows[ranges[r+1].Row]) ||
+			isSigreturn(text.at(end, maxSigreturn))) {
+			n--
 		}
-		if b := text.at(start, int(end-start)); b != nil && isPadding(b) {
-			if isSigreturn(text.at(end, maxSigreturn)) {
-				continue
-			}
-			ranges[r].End = end
+		if n > 0 {
+			ranges[r].End = start + Addr(n)
 			rep.FilledGaps++
 		}
 	}
+}
+
+// padding returns how many bytes of a gap take the row before it; gap is what lies there.
+//
+// A gap counts if it holds nothing but padding. No control flow leads there; but where a
+// call that never returns is the last instruction of an FDE, its return address is the first
+// byte of the gap, and there are unwinders that look up the address itself, not the one
+// before it.
+func padding(gap []byte) int {
+	if !isPadding(gap) {
+		return 0
+	}
+	return min(len(gap), maxPadding)
 }
 
 // returnedTo reports whether a row is one of code that no call precedes.

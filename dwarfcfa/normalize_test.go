@@ -201,7 +201,10 @@ func TestPadding(t *testing.T) {
 		{"cut off", []byte{0x0f, 0x1f, 0x84, 0, 0, 0, 0}, false},
 		{"a prefix alone", []byte{0x66}, false},
 		{"code after padding", []byte{0x90, 0xf4}, false},
-		{"too long", make([]byte, 16), false},
+		{"wider alignment", make([]byte, 16), true},
+		{"the widest", make([]byte, 255), true},
+		{"too long", make([]byte, 256), false},
+		{"code after much padding", append(make([]byte, 40), 0xf4), false},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -220,7 +223,7 @@ func TestPadding(t *testing.T) {
 			assert.Equal(t, tc.want, ok)
 			if tc.want {
 				assert.Equal(t, "rsp+16 ra=c-8", table.RowText(r.Row))
-				assert.Equal(t, Addr(next), r.End)
+				assert.Equal(t, Addr(testCode+0x10+min(len(tc.gap), 15)), r.End)
 				assert.Equal(t, 1, rep.FilledGaps)
 			}
 			_, ok = table.Lookup(Addr(next) + 0x10)
@@ -240,8 +243,11 @@ func TestPadding(t *testing.T) {
 				s.fde(cie, testCode+10, 8, []byte{0x07, 16}) // DW_CFA_undefined rip
 			}
 			table, rep := buildOn(t, s.section(), testImage([]byte{0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0x90, 0x90}))
-			assert.Zero(t, rep.FilledGaps)
-			_, ok := table.Lookup(testCode + 9)
+			assert.Equal(t, 1, rep.FilledGaps)
+			r, ok := table.Lookup(testCode + 8) // where a call returns to that never does
+			assert.True(t, ok)
+			assert.Equal(t, Addr(testCode), r.Start)
+			_, ok = table.Lookup(testCode + 9) // the address before that of the code
 			assert.False(t, ok)
 			_, ok = table.Lookup(testCode + 10)
 			assert.True(t, ok)
