@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package runtime_test builds libehunwind and runs C programs with it. The
 // programs compare what it says with libunwind, frame by frame.
 package runtime_test
