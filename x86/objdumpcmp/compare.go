@@ -175,7 +175,7 @@ func sameName(name string, in *x86.Inst) bool {
 
 // sameOperands compares the operands of instructions without vector registers.
 func sameOperands(want string, pc uint64, in *x86.Inst) bool {
-	if in.Enc != x86.EncLegacy || in.NArgs == 0 || in.Op == x86.OpCALLF || in.Op == x86.OpLSS || in.Op == x86.OpLFS || in.Op == x86.OpLGS || in.Op == x86.OpMOVDIR64B || in.Op == x86.OpJMPF || in.Op == x86.OpFOTHER || in.Op == x86.OpNOP {
+	if in.Enc != x86.EncLegacy || in.NArgs == 0 || in.Op == x86.OpCALLF || in.Op == x86.OpLSS || in.Op == x86.OpLFS || in.Op == x86.OpLGS || in.Op == x86.OpMOVDIR64B || in.Op == x86.OpWRSS || in.Op == x86.OpWRUSS || in.Op == x86.OpENQCMD || in.Op == x86.OpENQCMDS || in.Op == x86.OpJMPF || in.Op == x86.OpFOTHER || in.Op == x86.OpNOP {
 		return true
 	}
 	if in.Prefix&x86.PrefixOpSize != 0 && (in.Op == x86.OpCALL || in.Op == x86.OpJMP) {
