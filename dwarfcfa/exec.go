@@ -76,6 +76,12 @@ func (in *Interp) Expr(id ExprID) (raw []byte, err error) {
 	return e.expr.Raw, e.err
 }
 
+// Decoded returns an expression of a raw row, and why it cannot be compiled.
+func (in *Interp) Decoded(id ExprID) (Expr, error) {
+	e := &in.exprs.entries[id]
+	return e.expr, e.err
+}
+
 // rowSink receives the rows of an FDE in ascending order. st is valid during
 // the call.
 type rowSink interface {

@@ -149,6 +149,15 @@ func (c *console) advance(work int64) {
 	}
 }
 
+// advanceBy moves the bar by n.
+func (c *console) advanceBy(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bar != nil {
+		c.bar.Add(n)
+	}
+}
+
 // stopBar takes the bar off the screen.
 func (c *console) stopBar() {
 	c.mu.Lock()

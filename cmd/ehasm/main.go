@@ -82,7 +82,7 @@ type verb struct {
 }
 
 func verbs() []verb {
-	return []verb{buildVerb(), dumpVerb(), infoVerb(), preloadVerb(), recordVerb(), scriptVerb(),
+	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), preloadVerb(), recordVerb(), scriptVerb(),
 		completionVerb(), manVerb(), versionVerb()}
 }
 

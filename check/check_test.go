@@ -1,0 +1,32 @@
+package check_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/check"
+)
+
+func run(t *testing.T, path string) *check.Report {
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	info, err := f.Stat()
+	require.NoError(t, err)
+	s, err := check.Open(path, f, info.Size())
+	require.NoError(t, err)
+	return s.Run(check.Options{})
+}
+
+// TestLibstdcxx: compiled code of GCC's with landing pads; its table is right throughout.
+func TestLibstdcxx(t *testing.T) {
+	r := run(t, "/usr/lib/x86_64-linux-gnu/libstdc++.so.6")
+	assert.Greater(t, r.Instructions, 100_000)
+	assert.GreaterOrEqual(t, float64(r.Judged), 0.999*float64(r.Instructions))
+	for _, f := range r.Findings {
+		assert.Equal(t, check.SeverityNote, f.Severity, "%+v", f)
+	}
+}

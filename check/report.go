@@ -1,0 +1,88 @@
+package check
+
+import "strconv"
+
+// Kind says what is wrong with a row.
+type Kind string
+
+// The kinds of findings.
+const (
+	KindCFA       Kind = "cfa"       // the CFA is elsewhere
+	KindSaved     Kind = "saved"     // the slot does not hold the register
+	KindClobbered Kind = "clobbered" // the row says same value, the register holds another
+	KindReturn    Kind = "return"    // the return address is not where the row says
+	KindRet       Kind = "ret"       // a ret with the stack pointer elsewhere than at the return address
+	KindBorder    Kind = "border"    // a row begins inside an instruction
+	KindNoRow     Kind = "no-row"    // code that other code calls or jumps to has no row
+)
+
+// Severity says what a finding means for stacks.
+type Severity string
+
+// The severities. SeverityNote: rows off by one instruction in a prologue or epilogue, and saved words below rsp, which only
+// a stack sampled from outside or a signal handler misses.
+const (
+	SeverityError   Severity = "error"   // stacks end or go on wrongly
+	SeverityWarning Severity = "warning" // a caller's register is wrong, which matters if a CFA rests on it
+	SeverityNote    Severity = "note"
+)
+
+// Class says where a finding comes from.
+type Class string
+
+// The classes.
+const (
+	ClassTable    Class = "table"   // the table is wrong
+	ClassPrivate  Class = "private" // the function has a private calling convention and gives the register back to no one
+	ClassContext  Class = "context" // a change of context, such as longjmp's end: right by intent
+	ClassOffByOne Class = "off-by-one"
+	ClassBelow    Class = "below-rsp"
+)
+
+// Finding is a stretch of instructions at which a row is wrong for one reason.
+type Finding struct {
+	Kind     Kind     `json:"kind"`
+	Severity Severity `json:"severity"`
+	Class    Class    `json:"class"`
+	Function string   `json:"function,omitempty"` // symbol, if any
+	Start    uint64   `json:"start"`              // of the FDE
+	PC       uint64   `json:"pc"`                 // first wrong instruction
+	End      uint64   `json:"end"`                // behind the last one
+	Count    int      `json:"instructions"`       // how many
+	Register string   `json:"register,omitempty"`
+	Is       string   `json:"is"`                // what the code did
+	Says     string   `json:"says"`              // what the row says
+	Assumed  bool     `json:"assumed,omitempty"` // rests on a row of the same table further up
+	Never    bool     `json:"never,omitempty"`   // the row is true at no instruction that it covers
+}
+
+// Report is what checking an object gives.
+type Report struct {
+	FDEs         int            `json:"fdes"`
+	Instructions int            `json:"instructions"` // in FDEs, padding apart
+	Judged       int            `json:"judged"`
+	Agree        int            `json:"agree"` // with all columns
+	CFADiffer    int            `json:"cfa_differ"`
+	Assumed      int            `json:"assumed"`    // of the judged: what they rest on began with a row
+	NotJudged    map[string]int `json:"not_judged"` // instructions by reason
+	Notes        map[string]int `json:"notes"`      // instructions with rows that are right but for a note
+	LostFDEs     int            `json:"lost_fdes"`
+	BadLSDAs     int            `json:"bad_lsdas"`
+	Findings     []Finding      `json:"findings"`
+}
+
+// Reasons why instructions are not judged.
+const (
+	ReasonUnreached  = "not reached, and the row there gives no state"
+	ReasonNoRow      = "no row"
+	ReasonBadRow     = "the FDE's program is not valid"
+	ReasonSignal     = "signal frame"
+	ReasonCFAUnknown = "the code's stack pointer is not known"
+	ReasonExpression = "expression on values that are not known"
+	ReasonGuess      = "two paths contradict each other"
+	ReasonEnd        = "the row ends the stack"
+	ReasonUndecoded  = "no instruction"
+	ReasonLimit      = "bound on the analysis of a function"
+)
+
+func hex(v uint64) string { return "0x" + strconv.FormatUint(v, 16) }

@@ -1,0 +1,326 @@
+package check
+
+import (
+	"sort"
+
+	"github.com/ehasm/ehasm/codeflow"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/x86"
+)
+
+// Options are options of Run.
+type Options struct {
+	Workers  int // 0: one a processor
+	Progress func(done, all int)
+	// Only limits the findings to the function that holds this address; 0: all.
+	Only uint64
+	// Listing, if not nil, gets each instruction of the functions with findings.
+	Listing func(i int, lines []Line)
+}
+
+// Line is an instruction with what the code did and what the row says before it.
+type Line struct {
+	PC        uint64
+	Text      string
+	Is, Says  string
+	Wrong     bool
+	Unreached bool
+}
+
+// function is one function being compared.
+type function struct {
+	s     *Subject
+	rows  *rows
+	r     *codeflow.Result
+	i     int
+	rep   partial
+	open  []*run
+	lines []Line
+	list  bool
+	truly map[*dwarfcfa.RawRow]int // instructions at which a row with a finding was true
+}
+
+// run is a finding that grows.
+type run struct {
+	f    Finding
+	w    wrong
+	live bool
+	row  *dwarfcfa.RawRow
+	prev uint64
+}
+
+// partial is a function's share of the report.
+type partial struct {
+	instructions, judged, agree, cfaDiffer, assumed, below int
+	reasons                                                map[string]int
+	findings                                               []Finding
+	lines                                                  []Line
+}
+
+// Run checks the object.
+func (s *Subject) Run(opt Options) *Report {
+	parts := make([]partial, len(s.Functions))
+	var progress func(done, all int)
+	if opt.Progress != nil {
+		progress = opt.Progress
+	}
+	p := codeflow.New(s.Image, s.Functions, codeflow.Options{
+		Begin:    func() codeflow.Beginner { return s.newRows() },
+		Workers:  opt.Workers,
+		Progress: progress,
+	})
+	p.Run(func(i int, r *codeflow.Result) {
+		c := &function{s: s, rows: r.Beginner().(*rows), r: r, i: i, list: opt.Listing != nil}
+		c.compare()
+		parts[i] = c.rep
+	})
+	rep := &Report{FDEs: len(s.Functions), NotJudged: map[string]int{}, Notes: map[string]int{}, LostFDEs: s.lost, BadLSDAs: s.badLSDA}
+	for i := range parts {
+		q := &parts[i]
+		rep.Instructions += q.instructions
+		rep.Judged += q.judged
+		rep.Agree += q.agree
+		rep.CFADiffer += q.cfaDiffer
+		rep.Assumed += q.assumed
+		if q.below > 0 {
+			rep.Notes["a saved word below rsp, whose register is restored already"] += q.below
+		}
+		for k, n := range q.reasons {
+			rep.NotJudged[k] += n
+		}
+		for _, f := range q.findings {
+			s.classify(&f, p)
+			rep.Findings = append(rep.Findings, f)
+		}
+		if opt.Listing != nil && len(q.findings) > 0 {
+			opt.Listing(i, q.lines)
+		}
+	}
+	s.noRows(p, rep)
+	return rep
+}
+
+// noRows notes calls and jumps to code without any row.
+func (s *Subject) noRows(p *codeflow.Program, rep *Report) {
+	for _, t := range p.Targets() {
+		f := Finding{Kind: KindNoRow, Severity: SeverityNote, Class: ClassTable, Start: t, PC: t, End: t, Is: "called or jumped to", Says: "nothing"}
+		if sym, ok := s.Image.Symbol(t); ok {
+			f.Function = sym.Name
+		}
+		rep.Findings = append(rep.Findings, f)
+	}
+}
+
+func (c *function) reason(why string, n int) {
+	if c.rep.reasons == nil {
+		c.rep.reasons = map[string]int{}
+	}
+	c.rep.reasons[why] += n
+}
+
+func (c *function) compare() {
+	c.rows.load(c.i)
+	fn := c.r.Func()
+	if fn.Signal {
+		n := c.gaps()
+		c.rep.instructions = n
+		c.reason(ReasonSignal, n)
+		return
+	}
+	if c.rows.err != nil {
+		c.rep.instructions = c.gaps()
+		c.reason(ReasonBadRow, c.rep.instructions)
+		return
+	}
+	var buf [8]wrong
+	var row *dwarfcfa.RawRow
+	c.truly = map[*dwarfcfa.RawRow]int{}
+	c.r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, how codeflow.How) {
+		if codeflow.IsPadding(in) && in.Op != x86.OpNOP {
+			return
+		}
+		c.rep.instructions++
+		if row == nil || pc < uint64(row.Start) || pc >= uint64(row.End) {
+			row = c.rows.at(pc)
+		}
+		if row == nil {
+			c.reason(ReasonNoRow, 1)
+			return
+		}
+		if how == codeflow.Guessed {
+			c.reason(ReasonGuess, 1)
+			return
+		}
+		ws, why := c.judge(pc, &row.Row, s, buf[:0])
+		if why != "" {
+			c.reason(why, 1)
+			c.line(pc, in, s, row, false)
+			return
+		}
+		c.rep.judged++
+		if how == codeflow.Assumed {
+			c.rep.assumed++
+		}
+		if in.Op == x86.OpRET && len(ws) == 0 {
+			if r := s.Regs[x86.RSP]; r.Kind == codeflow.Base && r.Reg == 0 && r.Off != -8 {
+				ws = append(ws, wrong{kind: KindRet, is: "rsp is " + cfaOffset(int64(r.Off)), says: "CFA-8 at a ret"})
+			}
+		}
+		if len(ws) == 0 {
+			c.rep.agree++
+			if belowStack(&row.Row, s) {
+				c.rep.below++
+			}
+		} else if ws[0].kind == KindCFA {
+			c.rep.cfaDiffer++
+		}
+		c.note(pc, in, row, ws, how)
+		c.line(pc, in, s, row, len(ws) > 0)
+	})
+	for _, r := range c.open {
+		c.close(r)
+	}
+	n := c.gaps()
+	c.rep.instructions += n
+	if n > 0 {
+		c.reason(ReasonUnreached, n)
+	}
+	c.borders()
+	sort.SliceStable(c.rep.findings, func(i, j int) bool { return c.rep.findings[i].PC < c.rep.findings[j].PC })
+	c.rep.lines = c.lines
+	if len(c.rep.findings) == 0 {
+		c.rep.lines = nil
+	}
+}
+
+// note adds the mismatches at an instruction to the findings that are open, and closes those that it does not continue.
+func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wrong, how codeflow.How) {
+	for _, r := range c.open {
+		r.live = false
+	}
+	for _, w := range ws {
+		found := false
+		for _, r := range c.open {
+			if r.w.kind == w.kind && r.w.reg == w.reg {
+				r.f.Count++
+				r.f.End = pc + uint64(in.Len)
+				r.live = true
+				found = true
+				break
+			}
+		}
+		if found {
+			continue
+		}
+		f := Finding{Kind: w.kind, PC: pc, End: pc + uint64(in.Len), Count: 1, Is: w.is, Says: w.says, Start: c.r.Func().Lo, Assumed: how == codeflow.Assumed, Class: ClassTable}
+		if w.context {
+			f.Class = ClassContext
+		}
+		if w.kind == KindSaved || w.kind == KindClobbered {
+			f.Register = regName(w.reg)
+		}
+		c.open = append(c.open, &run{f: f, w: w, live: true, row: row})
+	}
+	if len(ws) == 0 {
+		c.truly[row]++
+	}
+	k := 0
+	for _, r := range c.open {
+		if r.live {
+			c.open[k] = r
+			k++
+		} else {
+			c.close(r)
+		}
+	}
+	c.open = c.open[:k]
+}
+
+func (c *function) close(r *run) {
+	f := r.f
+	f.Never = c.truly[r.row] == 0 && uint64(r.row.Start) >= f.PC && uint64(r.row.End) <= f.End
+	switch {
+	case f.Class == ClassContext:
+		f.Severity = SeverityNote
+	case f.Kind == KindCFA || f.Kind == KindReturn || f.Kind == KindRet:
+		f.Severity = SeverityError
+	default:
+		f.Severity = SeverityWarning
+	}
+	if f.Class == ClassTable && f.Count == 1 && f.Kind != KindRet && c.neighbourFits(&f) {
+		f.Class, f.Severity = ClassOffByOne, SeverityNote
+	}
+	c.rep.findings = append(c.rep.findings, f)
+}
+
+// neighbourFits reports whether a row border is one instruction away: the row before or behind the wrong instruction would be
+// what the code did.
+func (c *function) neighbourFits(f *Finding) bool {
+	row := c.rows.at(f.PC)
+	if row == nil {
+		return false
+	}
+	return uint64(row.Start) == f.PC || uint64(row.End) == f.End
+}
+
+// gaps counts the instructions that were not reached, padding apart.
+func (c *function) gaps() (n int) {
+	fn := c.r.Func()
+	code := c.s.Image.Code(fn.Lo)
+	if uint64(len(code)) > fn.Hi-fn.Lo {
+		code = code[:fn.Hi-fn.Lo]
+	}
+	var in x86.Inst
+	for at := 0; at < len(code); {
+		pc := fn.Lo + uint64(at)
+		if q := c.r.Inst(pc); q != nil {
+			at += int(q.Len)
+			continue
+		}
+		if x86.Decode(code[at:], &in) != nil {
+			at++
+			n++
+			continue
+		}
+		if !codeflow.IsPadding(&in) {
+			n++
+		}
+		at += int(in.Len)
+	}
+	return n
+}
+
+// borders finds rows that begin inside an instruction.
+func (c *function) borders() {
+	fn := c.r.Func()
+	for k := range c.rows.rows {
+		pc := uint64(c.rows.rows[k].Start)
+		if pc <= fn.Lo || pc >= fn.Hi {
+			continue
+		}
+		if at, ok := c.r.Within(pc); ok {
+			c.rep.findings = append(c.rep.findings, Finding{Kind: KindBorder, Severity: SeverityNote, Class: ClassTable, Start: fn.Lo, PC: pc, End: pc, Count: 1,
+				Is: "inside the instruction at " + hex(at), Says: "a row begins"})
+		}
+	}
+}
+
+func (c *function) line(pc uint64, in *x86.Inst, s *codeflow.State, row *dwarfcfa.RawRow, wrong bool) {
+	if c.list {
+		c.lines = append(c.lines, Line{PC: pc, Text: in.Text(pc), Is: stateText(s), Says: c.rowText(&row.Row), Wrong: wrong})
+	}
+}
+
+// classify names the function, and tells registers that a private calling convention loses from wrong tables.
+func (s *Subject) classify(f *Finding, p *codeflow.Program) {
+	if sym, ok := s.Image.Symbol(f.PC); ok {
+		f.Function = sym.Name
+	}
+	if f.Kind == KindClobbered && f.Class == ClassTable {
+		for h := range uint8(16) {
+			if codeflow.CalleeSaved>>h&1 != 0 && regName(h) == f.Register && p.Broken(f.Start)>>h&1 != 0 {
+				f.Class = ClassPrivate
+			}
+		}
+	}
+}

@@ -1,0 +1,320 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/ehasm/ehasm/check"
+	"github.com/ehasm/ehasm/internal/find"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/pflag"
+)
+
+const checkHelp = `Hold the unwind tables of ELF files against their code.
+
+Usage:
+  ehasm check [flags] FILE...
+
+Executables, shared objects and relocatable files (.o). Each function is interpreted; at each instruction the row of
+.eh_frame or .debug_frame is compared with where the CFA, the return address and the caller's registers are. A finding
+stands for the instructions in a row that are wrong for one reason:
+
+  cfa        the CFA is elsewhere: stacks end or go on wrongly (error)
+  return     the return address is not where the row says (error)
+  ret        a ret with the stack pointer elsewhere than at the return address (error)
+  saved      the slot does not hold the register (warning)
+  clobbered  the row says that the register is unchanged, and it is not (warning)
+  border     a row begins inside an instruction (note)
+  no-row     code that is called or jumped to has no row (note)
+
+Notes are also: a row off by one instruction, and rows of a change of context such as longjmp's, which are meant so.
+What cannot be judged is counted with its reason. Exit status: 0 nothing found, 1 findings or failures, 2 wrong usage.
+`
+
+const checkMore = `Examples:
+  ehasm check /lib/x86_64-linux-gnu/libc.so.6
+  ehasm check -v foo.o                        with the instructions, the computed and the stated row
+  ehasm check --sarif *.o > check.sarif       for services that show findings of analyses
+  ehasm check --write-baseline known libfoo.so && ehasm check --baseline known libfoo.so
+`
+
+type checkOptions struct {
+	verbose, json, sarif, notes bool
+	workers                     int
+	failOn                      check.Severity
+	baseline                    map[string]bool
+}
+
+func checkVerb() verb {
+	v := verb{name: "check", brief: "hold unwind tables against the code", help: checkHelp, more: checkMore}
+	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
+		var opt checkOptions
+		fs.BoolVarP(&opt.verbose, "verbose", "v", false, "show the instructions around each finding, with the computed and the stated row")
+		fs.BoolVar(&opt.json, "json", false, "print JSON, an array with an object for each file")
+		fs.BoolVar(&opt.sarif, "sarif", false, "print SARIF 2.1.0")
+		fs.BoolVar(&opt.notes, "notes", false, "show notes too")
+		fs.IntVarP(&opt.workers, "jobs", "j", 0, "analyse `N` functions at a time; 0: one a processor")
+		failOn := fs.String("fail-on", "warning", "exit with status 1 from `SEVERITY` on: error, warning or note")
+		baseline := fs.String("baseline", "", "leave out the findings listed in `FILE`")
+		write := fs.String("write-baseline", "", "list the findings in `FILE`, to be given to --baseline later")
+		return func(ctx context.Context, paths []string, c *console) int {
+			if len(paths) == 0 {
+				return v.misuse(c, errors.New("no file given"))
+			}
+			if opt.json && opt.sarif {
+				return v.misuse(c, errors.New("--json and --sarif exclude each other"))
+			}
+			if opt.workers < 0 {
+				return v.misuse(c, fmt.Errorf("--jobs: %d is less than 0", opt.workers))
+			}
+			opt.failOn = check.Severity(*failOn)
+			if !slices.Contains([]check.Severity{check.SeverityError, check.SeverityWarning, check.SeverityNote}, opt.failOn) {
+				return v.misuse(c, fmt.Errorf("--fail-on: unknown severity %q: want error, warning or note", *failOn))
+			}
+			if *baseline != "" {
+				known, err := readBaseline(*baseline)
+				if err != nil {
+					c.fail(*baseline, err)
+					return exitFailed
+				}
+				opt.baseline = known
+			}
+			return runCheck(paths, opt, *write, c)
+		}
+	}
+	return v
+}
+
+// checked is what check tells of a file.
+type checked struct {
+	File string `json:"file"`
+	*check.Report
+	Accepted int `json:"accepted,omitempty"` // findings of the baseline
+	lines    map[uint64][]check.Line
+}
+
+func runCheck(paths []string, opt checkOptions, write string, c *console) int {
+	var all []checked
+	code := exitDone
+	for _, path := range paths {
+		r, err := checkFile(path, opt, c)
+		if err != nil {
+			c.fail(path, err)
+			continue
+		}
+		for i := range r.Findings {
+			if rank(r.Findings[i].Severity) >= rank(opt.failOn) {
+				code = exitFailed
+			}
+		}
+		if !opt.json && !opt.sarif {
+			r.print(c, opt)
+			r.Report, r.lines = &check.Report{Findings: r.Findings}, nil
+		}
+		all = append(all, r)
+	}
+	if write != "" {
+		if err := writeBaseline(write, all); err != nil {
+			c.fail(write, err)
+		}
+	}
+	switch {
+	case opt.json:
+		if all == nil {
+			all = []checked{}
+		}
+		writeJSON(c.out, all)
+	case opt.sarif:
+		writeJSON(c.out, sarifOf(all))
+	}
+	return code
+}
+
+func rank(s check.Severity) int {
+	switch s {
+	case check.SeverityError:
+		return 2
+	case check.SeverityWarning:
+		return 1
+	}
+	return 0
+}
+
+func checkFile(path string, opt checkOptions, c *console) (checked, error) {
+	r, size, done, err := find.OpenFile(path)
+	if err != nil {
+		return checked{}, err
+	}
+	defer done()
+	s, err := check.Open(path, r, size)
+	if err != nil {
+		return checked{}, err
+	}
+	res := checked{File: path, lines: map[uint64][]check.Line{}}
+	run := check.Options{Workers: opt.workers, Progress: func(int, int) { c.advanceBy(16) }}
+	if opt.verbose {
+		run.Listing = func(_ int, lines []check.Line) {
+			if len(lines) > 0 {
+				res.lines[lines[0].PC] = lines
+			}
+		}
+	}
+	c.newBar(int64(2*len(s.Functions)), "checking "+filepath.Base(path), progressbar.OptionSetItsString("functions"))
+	res.Report = s.Run(run)
+	c.stopBar()
+	res.Findings = slices.DeleteFunc(res.Findings, func(f check.Finding) bool {
+		if opt.baseline[findingID(path, &f)] {
+			res.Accepted++
+			return true
+		}
+		return false
+	})
+	if res.Findings == nil {
+		res.Findings = []check.Finding{}
+	}
+	return res, nil
+}
+
+// place names an instruction: function plus offset and address.
+func place(f *check.Finding) string {
+	if f.Function == "" {
+		return fmt.Sprintf("%#x", f.PC)
+	}
+	return fmt.Sprintf("%s+%#x (%#x)", f.Function, f.PC-f.Start, f.PC)
+}
+
+func message(f *check.Finding) string {
+	var b strings.Builder
+	switch f.Kind {
+	case check.KindCFA:
+		fmt.Fprintf(&b, "CFA is %s, the table says %s", f.Is, f.Says)
+	case check.KindReturn:
+		fmt.Fprintf(&b, "the return address is %s, the table says %s", f.Is, f.Says)
+	case check.KindSaved, check.KindClobbered:
+		fmt.Fprintf(&b, "%s is %s, the table says %s", f.Register, f.Is, f.Says)
+	case check.KindRet:
+		fmt.Fprintf(&b, "ret where %s", f.Is)
+	case check.KindBorder:
+		fmt.Fprintf(&b, "a row begins %s", f.Is)
+	case check.KindNoRow:
+		b.WriteString("called or jumped to, and no row covers it")
+	}
+	if f.Count > 1 {
+		fmt.Fprintf(&b, ", at %d instructions to %#x", f.Count, f.End)
+	}
+	switch f.Class {
+	case check.ClassPrivate:
+		b.WriteString(" (private calling convention)")
+	case check.ClassContext:
+		b.WriteString(" (change of context)")
+	case check.ClassOffByOne:
+		b.WriteString(" (off by one instruction)")
+	}
+	if f.Never {
+		b.WriteString("; this row is never true")
+	}
+	return b.String()
+}
+
+func (r *checked) print(c *console, opt checkOptions) {
+	name := quote(filepath.Base(r.File))
+	shown := map[check.Severity]int{}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		shown[f.Severity]++
+		if f.Severity == check.SeverityNote && !opt.notes {
+			continue
+		}
+		fmt.Fprintf(c.out, "%s: %s: %s: %s\n", name, f.Severity, printable(place(f)), printable(message(f)))
+		if opt.verbose {
+			r.listing(c, f)
+		}
+	}
+	pct := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
+	fmt.Fprintf(c.out, "%s: %d FDEs, %d instructions, %.2f %% judged (%.2f %% beginning from a row), of these %.4f %% agree; %d errors, %d warnings, %d notes",
+		name, r.FDEs, r.Instructions, pct(r.Judged, r.Instructions), pct(r.Report.Assumed, r.Judged), pct(r.Agree, r.Judged), shown[check.SeverityError], shown[check.SeverityWarning], shown[check.SeverityNote])
+	if r.Accepted > 0 {
+		fmt.Fprintf(c.out, ", %d accepted by the baseline", r.Accepted)
+	}
+	fmt.Fprintln(c.out)
+	reasons := make([]string, 0, len(r.NotJudged))
+	for k := range r.NotJudged {
+		reasons = append(reasons, k)
+	}
+	sort.Slice(reasons, func(i, j int) bool {
+		return r.NotJudged[reasons[i]] > r.NotJudged[reasons[j]] || r.NotJudged[reasons[i]] == r.NotJudged[reasons[j]] && reasons[i] < reasons[j]
+	})
+	for _, k := range reasons {
+		fmt.Fprintf(c.out, "  not judged: %d, %s\n", r.NotJudged[k], k)
+	}
+	if r.LostFDEs > 0 {
+		fmt.Fprintf(c.out, "  %d FDEs can't be read\n", r.LostFDEs)
+	}
+	if r.BadLSDAs > 0 {
+		fmt.Fprintf(c.out, "  %d language-specific data areas can't be read; their landing pads begin from their rows\n", r.BadLSDAs)
+	}
+}
+
+// around is how many instructions are shown before and behind the first wrong one.
+const around = 6
+
+func (r *checked) listing(c *console, f *check.Finding) {
+	for _, lines := range r.lines {
+		k := slices.IndexFunc(lines, func(l check.Line) bool { return l.PC == f.PC })
+		if k < 0 {
+			continue
+		}
+		for _, l := range lines[max(0, k-around):min(len(lines), k+around)] {
+			mark := " "
+			if l.Wrong {
+				mark = "!"
+			}
+			text := l.Text
+			if len(text) > 40 {
+				text = text[:37] + "..."
+			}
+			fmt.Fprintf(c.out, "  %s %8x  %-40s  %-48s | %s\n", mark, l.PC, text, l.Is, l.Says)
+		}
+		return
+	}
+}
+
+// findingID names a finding so that it is the same after the file was built again with other addresses.
+func findingID(path string, f *check.Finding) string {
+	return strings.Join([]string{filepath.Base(path), string(f.Kind), fmt.Sprintf("%s+%#x", f.Function, f.PC-f.Start), f.Register, f.Is, f.Says}, "\t")
+}
+
+func readBaseline(path string) (map[string]bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	known := map[string]bool{}
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		if t := sc.Text(); t != "" && t[0] != '#' {
+			known[t] = true
+		}
+	}
+	return known, sc.Err()
+}
+
+func writeBaseline(path string, all []checked) error {
+	var b strings.Builder
+	b.WriteString("# findings of ehasm check that are accepted: file, kind, place, register, what the code does, what the table says\n")
+	for i := range all {
+		for k := range all[i].Findings {
+			b.WriteString(findingID(all[i].File, &all[i].Findings[k]) + "\n")
+		}
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o644)
+}

@@ -1,0 +1,240 @@
+package codeflow
+
+import "github.com/ehasm/ehasm/x86"
+
+const (
+	rsp = uint8(x86.RSP)
+	rbp = uint8(x86.RBP)
+)
+
+// callClobbers are the registers that a call may change (x86-64 psABI figure 3.4).
+const callClobbers = 1<<x86.RAX | 1<<x86.RCX | 1<<x86.RDX | 1<<x86.RSI | 1<<x86.RDI | 0x0f00
+
+// addr is the memory operand's address on the stack, as base and offset.
+func (s *State) addr(in *x86.Inst) (base uint8, off int32, ok bool) {
+	m := &in.Mem
+	if m.Base > x86.R15 || m.Index != x86.None || m.Seg != 0 || m.Addr32 {
+		return 0, 0, false
+	}
+	v := s.Regs[m.Base]
+	if v.Kind != Base {
+		return 0, 0, false
+	}
+	return v.Reg, v.Off + int32(m.Disp), true
+}
+
+func (s *State) setReg(h uint8, v Value) {
+	if v.Kind == Entry && v.Reg == RA {
+		v = Value{}
+	}
+	s.Regs[h] = v
+}
+
+// base makes rsp a new base: it moved by an unknown amount.
+func (f *flow) base(pc uint64, s *State) {
+	s.Regs[rsp] = Value{Base, f.baseID(pc), 0}
+	s.dropBase(s.Regs[rsp].Reg)
+}
+
+func (s *State) push(size int32, v Value) {
+	if r := &s.Regs[rsp]; r.Kind == Base {
+		r.Off -= size
+		s.store(r.Reg, r.Off, size, v)
+	}
+}
+
+func (s *State) top() Value {
+	if r := s.Regs[rsp]; r.Kind == Base {
+		return s.Slot(r.Reg, r.Off)
+	}
+	return Value{}
+}
+
+func gpr64(a *x86.Arg) bool { return a.Kind == x86.KGPR && a.Size == 8 }
+
+// exec executes an instruction that goes on to the next one.
+func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
+	a, b := &in.Args[0], &in.Args[1]
+	switch in.Op {
+	case x86.OpPUSH:
+		v := Value{}
+		switch {
+		case gpr64(a):
+			v = s.Regs[a.Reg]
+		case a.Kind == x86.KMem && a.Size == 8:
+			if base, off, ok := s.addr(in); ok {
+				v = s.Slot(base, off)
+			}
+		}
+		s.push(int32(in.OpSize), v)
+	case x86.OpPUSHF:
+		s.push(int32(in.OpSize), Value{})
+	case x86.OpPOP:
+		v := s.top()
+		if r := &s.Regs[rsp]; r.Kind == Base {
+			r.Off += int32(in.OpSize)
+		}
+		switch {
+		case a.Kind == x86.KMem:
+			if base, off, ok := s.addr(in); ok {
+				s.store(base, off, int32(in.OpSize), Value{})
+			}
+		case gpr64(a):
+			s.setReg(a.Reg, v)
+		case a.Kind == x86.KGPR:
+			s.Regs[a.Reg] = Value{}
+		}
+	case x86.OpPOPF:
+		if r := &s.Regs[rsp]; r.Kind == Base {
+			r.Off += int32(in.OpSize)
+		}
+	case x86.OpLEAVE:
+		s.Regs[rsp] = s.Regs[rbp]
+		v := s.top()
+		if r := &s.Regs[rsp]; r.Kind == Base {
+			r.Off += 8
+		} else {
+			*r = Value{}
+		}
+		s.setReg(rbp, v)
+	case x86.OpENTER:
+		s.push(8, s.Regs[rbp])
+		s.Regs[rbp] = s.Regs[rsp]
+		if in.Imm2 != 0 {
+			s.Regs[rbp] = Value{}
+			f.base(pc, s)
+		} else if r := &s.Regs[rsp]; r.Kind == Base {
+			r.Off -= int32(in.Imm)
+		}
+	case x86.OpMOV:
+		f.mov(in, s)
+		if in.Writes&x86.RSP.Mask() != 0 && s.Regs[rsp].Kind == Unknown {
+			f.base(pc, s)
+		}
+	case x86.OpLEA:
+		v := Value{}
+		if base, off, ok := s.addr(in); ok && a.Size == 8 {
+			v = Value{Base, base, off}
+		}
+		f.set(pc, s, a, v)
+	case x86.OpADD, x86.OpSUB:
+		if !gpr64(a) {
+			f.other(pc, in, s)
+			break
+		}
+		v := s.Regs[a.Reg]
+		switch {
+		case v.Kind == Base && b.Kind == x86.KImm && in.Op == x86.OpADD:
+			v.Off += int32(in.Imm)
+		case v.Kind == Base && b.Kind == x86.KImm:
+			v.Off -= int32(in.Imm)
+		default:
+			v = Value{}
+		}
+		f.set(pc, s, a, v)
+	case x86.OpINC, x86.OpDEC:
+		if !gpr64(a) || s.Regs[a.Reg].Kind != Base {
+			f.other(pc, in, s)
+			break
+		}
+		if in.Op == x86.OpINC {
+			s.Regs[a.Reg].Off++
+		} else {
+			s.Regs[a.Reg].Off--
+		}
+	case x86.OpAND:
+		if gpr64(a) && a.Reg == rsp && s.Regs[rsp].Kind == Base {
+			f.base(pc, s)
+			break
+		}
+		f.other(pc, in, s)
+	case x86.OpXCHG:
+		if gpr64(a) && gpr64(b) {
+			s.Regs[a.Reg], s.Regs[b.Reg] = s.Regs[b.Reg], s.Regs[a.Reg]
+			if s.Regs[rsp].Kind == Unknown {
+				f.base(pc, s)
+			}
+			break
+		}
+		f.other(pc, in, s)
+	case x86.OpCALL:
+		f.call(pc, in, s)
+	default:
+		f.other(pc, in, s)
+	}
+}
+
+// set writes a 64-bit register operand; an rsp of which nothing is known is a new base.
+func (f *flow) set(pc uint64, s *State, a *x86.Arg, v Value) {
+	s.Regs[a.Reg] = v
+	if a.Reg == rsp && v.Kind == Unknown && a.Size == 8 {
+		f.base(pc, s)
+	}
+}
+
+func (f *flow) mov(in *x86.Inst, s *State) {
+	a, b := &in.Args[0], &in.Args[1]
+	switch {
+	case a.Kind == x86.KMem:
+		v := Value{}
+		if gpr64(b) {
+			v = s.Regs[b.Reg]
+		}
+		f.memStore(in, s, v)
+	case gpr64(a) && gpr64(b):
+		s.Regs[a.Reg] = s.Regs[b.Reg]
+	case gpr64(a) && b.Kind == x86.KMem:
+		v := Value{}
+		if base, off, ok := s.addr(in); ok {
+			v = s.Slot(base, off)
+		}
+		s.setReg(a.Reg, v)
+	default:
+		s.clobber(in.Writes)
+	}
+}
+
+func (f *flow) memStore(in *x86.Inst, s *State, v Value) {
+	base, off, ok := s.addr(in)
+	if !ok {
+		return
+	}
+	size := int32(in.MemSize)
+	if size == 0 {
+		size = 64
+	}
+	if in.Mem.Base == x86.RSP || in.Mem.Base == x86.RBP {
+		s.store(base, off, size, v)
+	} else {
+		s.storeThrough(base, off, size, v)
+	}
+}
+
+// other is an instruction of which only the registers and the memory that it writes count.
+func (f *flow) other(pc uint64, in *x86.Inst, s *State) {
+	if in.Op == x86.OpUnknown {
+		// of the vector maps: no general register that unwinding needs is taken to change
+		return
+	}
+	if in.MemWrite {
+		f.memStore(in, s, Value{})
+	}
+	w := in.Writes
+	moved := w&x86.RSP.Mask() != 0
+	s.clobber(w)
+	if moved && in.OpSize == 8 && in.Partial&x86.RSP.Mask() == 0 {
+		f.base(pc, s)
+	}
+}
+
+func (f *flow) call(pc uint64, in *x86.Inst, s *State) {
+	if in.Args[0].Kind == x86.KRel && in.Imm == 0 { // call to the next instruction: pushes its address
+		s.push(8, Value{})
+		return
+	}
+	s.clobber(callClobbers)
+	if in.Args[0].Kind == x86.KRel {
+		s.clobber(f.p.broken(in.Target(pc)))
+	}
+	s.dropBelow()
+}

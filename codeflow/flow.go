@@ -1,0 +1,475 @@
+package codeflow
+
+import "github.com/ehasm/ehasm/x86"
+
+// flow is what one worker needs to interpret a function; it is used again for the next.
+type flow struct {
+	p  *Program
+	i  int // the function
+	fn *Function
+
+	beginner Beginner // may be nil
+
+	code  []byte
+	ins   []x86.Inst
+	pcs   []uint64
+	at    []int32 // by offset: index in ins plus 1, 0 none
+	lead  []int32 // by offset: index in states plus 1, -1 a leader without state, 0 none
+	st    []State
+	how   []How
+	bases []uint64
+	todo  []uint64 // to decode
+	work  []uint32 // leaders to interpret: a heap of offsets
+	jumps []int32  // indirect jumps not looked at yet
+	table map[uint64][]uint64
+
+	never   map[uint64]bool // calls taken not to return: what follows contradicts
+	newly   int
+	guess   bool // the function rests on a contradiction resolved
+	bad     bool // bytes that are no instruction were reached
+	unknown int  // indirect jumps without a table
+	out     []delivery
+	broken  uint16
+	onward  []uint64
+	steps   int
+	limit   bool
+}
+
+// delivery is a state that flows into another function.
+type delivery struct {
+	to   uint64
+	s    State
+	how  How
+	kind edge
+}
+
+type edge uint8
+
+const (
+	edgeJump edge = iota
+	edgePad
+	edgeFall
+)
+
+func (f *flow) begin(i int) {
+	f.i, f.fn = i, &f.p.fns[i]
+	n := int(f.fn.Hi - f.fn.Lo)
+	f.code = f.p.img.Code(f.fn.Lo)
+	if len(f.code) > n {
+		f.code = f.code[:n]
+	}
+	n = len(f.code)
+	if cap(f.at) < n+1 {
+		f.at, f.lead = make([]int32, n+n/2+64), make([]int32, n+n/2+64)
+	}
+	f.at, f.lead = f.at[:n+1], f.lead[:n+1]
+	clear(f.at)
+	clear(f.lead)
+	f.ins, f.pcs, f.st, f.how = f.ins[:0], f.pcs[:0], f.st[:0], f.how[:0]
+	f.bases, f.work, f.jumps = f.bases[:0], f.work[:0], f.jumps[:0]
+	f.out, f.onward = f.out[:0], f.onward[:0]
+	f.bad, f.unknown, f.broken, f.steps, f.limit = false, 0, 0, 0, false
+	if f.table == nil {
+		f.table = map[uint64][]uint64{}
+	}
+	clear(f.table)
+}
+
+func (f *flow) inside(pc uint64) bool { return pc >= f.fn.Lo && pc-f.fn.Lo < uint64(len(f.code)) }
+
+// baseID numbers the bases that arise at pc; past 250 they share one that nothing is known of.
+func (f *flow) baseID(pc uint64) uint8 {
+	for i, b := range f.bases {
+		if b == pc {
+			return uint8(i + 1)
+		}
+	}
+	if len(f.bases) < 250 {
+		f.bases = append(f.bases, pc)
+		return uint8(len(f.bases))
+	}
+	f.limit = true
+	return 251
+}
+
+// callNever reports whether the call at pc does not come back.
+func (f *flow) callNever(pc uint64, in *x86.Inst) bool {
+	if f.never[pc] {
+		return true
+	}
+	if in.Args[0].Kind == x86.KRel {
+		return f.p.noReturn[in.Target(pc)]
+	}
+	if in.Args[0].Kind == x86.KMem && in.Mem.Base == x86.RIP {
+		a, _ := in.MemAddr(pc)
+		return f.p.img.noRetGOT[a]
+	}
+	return false
+}
+
+// ends reports whether control does not go on to the next instruction, calls apart.
+func ends(op x86.Op) bool {
+	switch op {
+	case x86.OpRET, x86.OpRETF, x86.OpIRET, x86.OpUD2, x86.OpUD1, x86.OpUD0, x86.OpHLT, x86.OpINT3, x86.OpSYSRET, x86.OpSYSEXIT, x86.OpJMPF, x86.OpUIRET:
+		return true
+	}
+	return false
+}
+
+// discover decodes what is reached from pc.
+func (f *flow) discover(pc uint64) {
+	f.leader(pc)
+	f.todo = append(f.todo[:0], pc)
+	for {
+		for len(f.todo) > 0 {
+			pc := f.todo[len(f.todo)-1]
+			f.todo = f.todo[:len(f.todo)-1]
+			f.run(pc)
+		}
+		if len(f.jumps) == 0 {
+			return
+		}
+		k := f.jumps[0]
+		f.jumps = f.jumps[1:]
+		f.indirect(k)
+	}
+}
+
+// run decodes in a straight line.
+func (f *flow) run(pc uint64) {
+	for f.inside(pc) && f.at[pc-f.fn.Lo] == 0 {
+		if len(f.ins) < cap(f.ins) {
+			f.ins = f.ins[:len(f.ins)+1]
+		} else {
+			f.ins = append(f.ins, x86.Inst{})
+		}
+		in := &f.ins[len(f.ins)-1]
+		if x86.Decode(f.code[pc-f.fn.Lo:], in) != nil {
+			f.ins = f.ins[:len(f.ins)-1]
+			f.bad = true
+			return
+		}
+		f.pcs = append(f.pcs, pc)
+		f.at[pc-f.fn.Lo] = int32(len(f.ins))
+		switch in.Op {
+		case x86.OpJMP:
+			if in.Args[0].Kind == x86.KRel {
+				f.target(in.Target(pc))
+			} else {
+				f.jumps = append(f.jumps, int32(len(f.ins)-1))
+			}
+			return
+		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ, x86.OpXBEGIN:
+			f.target(in.Target(pc))
+		case x86.OpCALL:
+			for i := range f.fn.Sites {
+				if s := &f.fn.Sites[i]; pc >= s.Lo && pc < s.Hi {
+					f.target(s.Pad)
+				}
+			}
+			if f.callNever(pc, in) {
+				return
+			}
+		default:
+			if ends(in.Op) {
+				return
+			}
+		}
+		pc += uint64(in.Len)
+	}
+}
+
+func (f *flow) leader(pc uint64) {
+	if f.inside(pc) && f.lead[pc-f.fn.Lo] == 0 {
+		f.lead[pc-f.fn.Lo] = -1
+	}
+}
+
+func (f *flow) target(pc uint64) {
+	if !f.inside(pc) {
+		return
+	}
+	f.leader(pc)
+	if f.at[pc-f.fn.Lo] == 0 {
+		f.todo = append(f.todo, pc)
+	}
+}
+
+// indirect looks for the table of an indirect jump.
+func (f *flow) indirect(k int32) {
+	pc, in := f.pcs[k], f.ins[k]
+	ts := f.jumpTable(pc, &in)
+	if ts == nil {
+		f.unknown++
+		return
+	}
+	f.table[pc] = ts
+	for _, t := range ts {
+		f.target(t)
+	}
+}
+
+// prev is the index of the instruction that ends where pc begins, among those decoded.
+func (f *flow) prev(pc uint64) (int32, bool) {
+	for d := uint64(1); d <= 15 && pc-d >= f.fn.Lo && d <= pc; d++ {
+		if i := f.at[pc-d-f.fn.Lo]; i > 0 && uint64(f.ins[i-1].Len) == d {
+			return i - 1, true
+		}
+	}
+	return 0, false
+}
+
+// flowTo brings a state to a leader of this function.
+func (f *flow) flowTo(pc uint64, s *State, how How) {
+	o := pc - f.fn.Lo
+	l := f.lead[o]
+	if l <= 0 {
+		f.st = append(f.st, *s)
+		f.how = append(f.how, how)
+		f.lead[o] = int32(len(f.st))
+		f.enqueue(uint32(o))
+		return
+	}
+	old := &f.st[l-1]
+	weaker := how > f.how[l-1]
+	if weaker {
+		f.how[l-1] = how
+	}
+	x, y := old.Regs[rsp], s.Regs[rsp]
+	if x != y && x.Kind == Base && y.Kind == Base {
+		f.conflict(pc, old, s)
+		nv := Value{Base, f.baseID(pc), 0}
+		t := *s
+		changed := x != nv
+		old.Regs[rsp], t.Regs[rsp] = nv, nv
+		if changed {
+			old.dropBase(nv.Reg)
+		}
+		t.dropBase(nv.Reg)
+		if old.meet(&t) || changed || weaker {
+			f.enqueue(uint32(o))
+		}
+		return
+	}
+	if old.meet(s) || weaker {
+		f.enqueue(uint32(o))
+	}
+}
+
+// conflict looks at two stack pointers that meet, both at a known distance from the CFA, where the frame pointer does not explain it: the
+// call before does not return, or the code is not what it seems.
+func (f *flow) conflict(pc uint64, old, s *State) {
+	x, y := old.Regs[rsp], s.Regs[rsp]
+	if x.Reg != 0 || y.Reg != 0 {
+		return
+	}
+	if p, q := old.Regs[rbp], s.Regs[rbp]; p == q && p.Kind == Base && p.Reg == 0 {
+		return // calls may leave arguments on the stack
+	}
+	k, ok := f.prev(pc)
+	if !ok || f.ins[k].Op != x86.OpCALL || f.callNever(f.pcs[k], &f.ins[k]) || f.newly >= 8 {
+		return
+	}
+	if f.never == nil {
+		f.never = map[uint64]bool{}
+	}
+	f.never[f.pcs[k]] = true
+	f.newly++
+}
+
+// flowPad brings a state to a landing pad: of two stack pointers the higher is the one without arguments.
+func (f *flow) flowPad(pc uint64, s *State, how How) {
+	if l := f.lead[pc-f.fn.Lo]; l > 0 && padMeet(&f.st[l-1], s) {
+		f.enqueue(uint32(pc - f.fn.Lo))
+	}
+	f.flowTo(pc, s, how)
+}
+
+func padMeet(old, s *State) (changed bool) {
+	x, y := &old.Regs[rsp], &s.Regs[rsp]
+	if x.Kind != Base || y.Kind != Base || x.Reg != y.Reg {
+		return false
+	}
+	if x.Off > y.Off {
+		y.Off = x.Off
+		return false
+	}
+	changed = x.Off < y.Off
+	x.Off = y.Off
+	return changed
+}
+
+func (f *flow) enqueue(o uint32) {
+	f.work = append(f.work, o)
+	h := f.work
+	for i := len(h) - 1; i > 0; {
+		p := (i - 1) / 2
+		if h[p] <= h[i] {
+			break
+		}
+		h[p], h[i] = h[i], h[p]
+		i = p
+	}
+}
+
+func (f *flow) dequeue() uint32 {
+	h := f.work
+	o := h[0]
+	for len(h) > 0 && h[0] == o {
+		h[0] = h[len(h)-1]
+		h = h[:len(h)-1]
+		for i := 0; ; {
+			c := 2*i + 1
+			if c >= len(h) {
+				break
+			}
+			if c+1 < len(h) && h[c+1] < h[c] {
+				c++
+			}
+			if h[i] <= h[c] {
+				break
+			}
+			h[i], h[c] = h[c], h[i]
+			i = c
+		}
+	}
+	f.work = h
+	return o
+}
+
+// interpret runs the data flow until nothing changes. Every change takes knowledge away from one of the function's leaders, so it
+// ends; the bound is for code made to take long.
+func (f *flow) interpret() {
+	bound := 64*len(f.ins) + 1<<16
+	for len(f.work) > 0 {
+		o := f.dequeue()
+		l := f.lead[o] - 1
+		s := f.st[l]
+		f.block(f.fn.Lo+uint64(o), &s, f.how[l], nil)
+		if f.steps > bound {
+			f.limit = true
+			f.work = f.work[:0]
+		}
+	}
+}
+
+// Visit is called for each instruction with the state before it.
+type Visit func(pc uint64, in *x86.Inst, s *State, how How)
+
+// block goes from a leader to the end of its block and hands the state on; with visit it only shows it.
+func (f *flow) block(pc uint64, s *State, how How, visit Visit) {
+	for first := true; f.inside(pc); first = false {
+		o := pc - f.fn.Lo
+		if !first && f.lead[o] != 0 {
+			if visit == nil {
+				f.flowTo(pc, s, how)
+			}
+			return
+		}
+		i := f.at[o]
+		if i == 0 {
+			return
+		}
+		in := &f.ins[i-1]
+		f.steps++
+		if visit != nil {
+			visit(pc, in, s, how)
+		}
+		switch in.Op {
+		case x86.OpRET:
+			if visit != nil && s.Regs[rsp] == (Value{Base, 0, -8}) && how != Guessed {
+				f.broken |= s.lost()
+			}
+			return
+		case x86.OpJMP:
+			if in.Args[0].Kind == x86.KRel {
+				f.edge(in.Target(pc), s, how, visit)
+				return
+			}
+			for _, t := range f.table[pc] {
+				f.edge(t, s, how, visit)
+			}
+			return
+		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ:
+			s.clobber(in.Writes)
+			f.edge(in.Target(pc), s, how, visit)
+			if in.Op == x86.OpJCC && in.Cond == x86.CondNE {
+				f.equal(pc, s)
+			}
+		case x86.OpXBEGIN:
+			f.edge(in.Target(pc), s, how, visit)
+			f.exec(pc, in, s)
+		case x86.OpCALL:
+			never := f.callNever(pc, in)
+			f.exec(pc, in, s)
+			if visit == nil {
+				f.pads(pc, pc+uint64(in.Len), s, how)
+			}
+			if never {
+				return
+			}
+		default:
+			if ends(in.Op) {
+				return
+			}
+			f.exec(pc, in, s)
+		}
+		pc += uint64(in.Len)
+	}
+	if pc == f.fn.Hi {
+		f.onward = append(f.onward, pc)
+		if visit == nil {
+			f.out = append(f.out, delivery{pc, *s, how, edgeFall})
+		}
+	}
+}
+
+func (f *flow) edge(t uint64, s *State, how How, visit Visit) {
+	if !f.inside(t) {
+		if visit != nil {
+			f.onward = append(f.onward, t)
+		} else {
+			f.out = append(f.out, delivery{t, *s, how, edgeJump})
+		}
+		return
+	}
+	if visit == nil && f.lead[t-f.fn.Lo] != 0 {
+		f.flowTo(t, s, how)
+	}
+}
+
+// equal: behind cmp %r,%rsp; jne the stack pointer is what r is.
+func (f *flow) equal(pc uint64, s *State) {
+	k, ok := f.prev(pc)
+	if !ok || f.ins[k].Op != x86.OpCMP {
+		return
+	}
+	a, b := &f.ins[k].Args[0], &f.ins[k].Args[1]
+	if !gpr64(a) || !gpr64(b) {
+		return
+	}
+	if b.Reg == rsp {
+		a, b = b, a
+	}
+	if a.Reg == rsp && s.Regs[b.Reg].Kind == Base {
+		s.Regs[rsp] = s.Regs[b.Reg]
+	}
+}
+
+func (f *flow) pads(pc, next uint64, s *State, how How) {
+	for i := range f.fn.Sites {
+		c := &f.fn.Sites[i]
+		if pc < c.Lo || pc >= c.Hi {
+			continue
+		}
+		t := *s
+		if r := &t.Regs[rsp]; r.Kind == Base {
+			r.Off += f.argsAt(pc, next)
+		}
+		if f.inside(c.Pad) {
+			f.flowPad(c.Pad, &t, how)
+		} else {
+			f.out = append(f.out, delivery{c.Pad, t, how, edgePad})
+		}
+	}
+}

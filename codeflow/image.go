@@ -1,0 +1,329 @@
+package codeflow
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+)
+
+// Image is an ELF file as it is loaded at bias 0: its segments with relative relocations applied, and what names say of its
+// code.
+type Image struct {
+	segs     []segment
+	sections []section         // executable ones
+	starts   map[uint64]bool   // function symbols
+	relText  map[uint64]bool   // addresses of code that relative relocations store
+	gotNames map[uint64]string // symbols whose address a word of data gets
+	noReturn map[uint64]bool   // functions that never return, by name
+	noRetGOT map[uint64]bool   // words that get the address of one
+	symbols  []Symbol
+	entry    uint64
+	lo, hi   uint64 // of executable segments
+}
+
+// Symbol is a function symbol.
+type Symbol struct {
+	Addr, Size uint64
+	Name       string
+}
+
+type segment struct {
+	lo, hi uint64
+	data   []byte
+	exec   bool
+}
+
+type section struct {
+	name   string
+	lo, hi uint64
+}
+
+// maxSpan bounds the address range of an image's code, and maxLoad the bytes read.
+const (
+	maxSpan = 4 << 30
+	maxLoad = 4 << 30
+)
+
+// NewImage reads an ELF file. Symbols and relocations that can't be read count as none.
+func NewImage(r io.ReaderAt) (img *Image, err error) {
+	defer func() {
+		if p := recover(); p != nil { // debug/elf on hostile headers
+			err = fmt.Errorf("codeflow: %v", p)
+		}
+	}()
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, err
+	}
+	img = &Image{starts: map[uint64]bool{}, relText: map[uint64]bool{}, gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0)}
+	if err := img.load(f, r); err != nil {
+		return nil, err
+	}
+	for _, s := range f.Sections {
+		if s.Flags&elf.SHF_EXECINSTR != 0 && s.Type == elf.SHT_PROGBITS && s.Size > 0 {
+			img.sections = append(img.sections, section{s.Name, s.Addr, s.Addr + s.Size})
+		}
+	}
+	sort.Slice(img.sections, func(i, j int) bool { return img.sections[i].lo < img.sections[j].lo })
+	dyn, _ := f.DynamicSymbols()
+	img.addSymbols(dyn)
+	if st, err := f.Symbols(); err == nil {
+		img.addSymbols(st)
+	}
+	sort.SliceStable(img.symbols, func(i, j int) bool { return img.symbols[i].Addr < img.symbols[j].Addr })
+	for _, s := range f.Sections {
+		if s.Type == elf.SHT_RELA && s.Flags&elf.SHF_ALLOC != 0 && s.Size <= maxLoad {
+			if d, err := s.Data(); err == nil {
+				img.relocate(d, dyn)
+			}
+		}
+		if s.Type == 19 { // SHT_RELR
+			if d, err := s.Data(); err == nil {
+				img.relr(d)
+			}
+		}
+	}
+	img.plts()
+	return img, nil
+}
+
+func (img *Image) load(f *elf.File, r io.ReaderAt) error {
+	var total uint64
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_LOAD || p.Filesz == 0 {
+			continue
+		}
+		total += p.Filesz
+		if total > maxLoad || p.Vaddr+p.Filesz < p.Vaddr {
+			return fmt.Errorf("segments of %d bytes and more", total)
+		}
+		data, err := readAll(r, p.Off, p.Filesz)
+		if err != nil {
+			return fmt.Errorf("segment at %#x: %w", p.Vaddr, err)
+		}
+		s := segment{p.Vaddr, p.Vaddr + uint64(len(data)), data, p.Flags&elf.PF_X != 0}
+		img.segs = append(img.segs, s)
+		if s.exec {
+			img.lo, img.hi = min(img.lo, s.lo), max(img.hi, s.hi)
+		}
+	}
+	if img.hi > img.lo && img.hi-img.lo > maxSpan {
+		return fmt.Errorf("code spans %d bytes", img.hi-img.lo)
+	}
+	if img.hi == 0 {
+		img.lo = 0
+	}
+	return nil
+}
+
+// readAll reads n bytes, in pieces so that a size that the file does not have costs nothing.
+func readAll(r io.ReaderAt, off, n uint64) ([]byte, error) {
+	const piece = 16 << 20
+	var out []byte
+	for n > 0 {
+		k := min(n, piece)
+		at := len(out)
+		if out == nil {
+			out = make([]byte, 0, min(n, 1<<30))
+		}
+		out = append(out, make([]byte, k)...)
+		got, err := r.ReadAt(out[at:], int64(off)+int64(at))
+		if got < int(k) {
+			if err == io.EOF {
+				return out[:at+got], nil
+			}
+			return nil, err
+		}
+		n -= k
+	}
+	return out, nil
+}
+
+func (img *Image) addSymbols(ss []elf.Symbol) {
+	for _, s := range ss {
+		t := elf.ST_TYPE(s.Info)
+		if s.Value == 0 || s.Section == elf.SHN_UNDEF || t != elf.STT_FUNC && t != elf.STT_GNU_IFUNC {
+			continue
+		}
+		img.symbols = append(img.symbols, Symbol{s.Value, s.Size, s.Name})
+		if img.Code(s.Value) != nil && !strings.Contains(s.Name, ".cold") {
+			img.starts[s.Value] = true
+		}
+		if neverReturns(s.Name) {
+			img.noReturn[s.Value] = true
+		}
+	}
+}
+
+func (img *Image) relocate(d []byte, dyn []elf.Symbol) {
+	for ; len(d) >= 24; d = d[24:] {
+		off := binary.LittleEndian.Uint64(d)
+		info := binary.LittleEndian.Uint64(d[8:])
+		sym, typ := info>>32, elf.R_X86_64(info&0xffffffff)
+		if sym > 0 && sym <= uint64(len(dyn)) {
+			if neverReturns(dyn[sym-1].Name) {
+				img.noRetGOT[off] = true
+			}
+			continue
+		}
+		if typ == elf.R_X86_64_RELATIVE || typ == elf.R_X86_64_IRELATIVE {
+			add := binary.LittleEndian.Uint64(d[16:])
+			if img.Code(add) != nil {
+				img.relText[add] = true
+			}
+			if b := img.at(off, 8); b != nil {
+				binary.LittleEndian.PutUint64(b, add)
+			}
+		}
+	}
+}
+
+// relr notes the addresses of code among the words of a RELR section (gABI, "Relative relocation table"); their values are in place.
+func (img *Image) relr(d []byte) {
+	note := func(at uint64) {
+		if v, ok := img.word(at); ok && img.Code(v) != nil {
+			img.relText[v] = true
+		}
+	}
+	var where uint64
+	for ; len(d) >= 8; d = d[8:] {
+		e := binary.LittleEndian.Uint64(d)
+		if e&1 == 0 {
+			note(e)
+			where = e + 8
+			continue
+		}
+		for i := uint64(0); i < 63; i++ {
+			if e>>(i+1)&1 != 0 {
+				note(where + 8*i)
+			}
+		}
+		where += 63 * 8
+	}
+}
+
+// plts finds the PLT entries that jump through a word which gets the address of a function that never returns.
+func (img *Image) plts() {
+	for _, s := range img.sections {
+		if !strings.HasPrefix(s.name, ".plt") {
+			continue
+		}
+		for a := s.lo; a+6 <= s.hi; a++ {
+			b := img.Code(a)
+			if len(b) < 6 {
+				break
+			}
+			if b[0] == 0xff && b[1] == 0x25 {
+				t := a + 6 + uint64(int64(int32(binary.LittleEndian.Uint32(b[2:]))))
+				if img.noRetGOT[t] {
+					img.noReturn[a] = true
+					img.noReturn[s.lo+(a-s.lo)&^15] = true
+					if s.name == ".plt.got" {
+						img.noReturn[a&^7] = true
+					}
+				}
+			}
+		}
+	}
+}
+
+// Code is the bytes of executable segments from a on, nil if a is in none.
+func (img *Image) Code(a uint64) []byte {
+	for i := range img.segs {
+		if s := &img.segs[i]; s.exec && a >= s.lo && a < s.hi {
+			return s.data[a-s.lo:]
+		}
+	}
+	return nil
+}
+
+func (img *Image) at(a, n uint64) []byte {
+	for i := range img.segs {
+		if s := &img.segs[i]; a >= s.lo && a < s.hi && s.hi-a >= n {
+			return s.data[a-s.lo:]
+		}
+	}
+	return nil
+}
+
+func (img *Image) word(a uint64) (uint64, bool) {
+	b := img.at(a, 8)
+	if b == nil {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(b), true
+}
+
+func (img *Image) half(a uint64) (int32, bool) {
+	b := img.at(a, 4)
+	if b == nil {
+		return 0, false
+	}
+	return int32(binary.LittleEndian.Uint32(b)), true
+}
+
+// SectionOf is the name of the executable section that holds a, empty if none does.
+func (img *Image) SectionOf(a uint64) string {
+	i := sort.Search(len(img.sections), func(i int) bool { return img.sections[i].hi > a })
+	if i < len(img.sections) && img.sections[i].lo <= a {
+		return img.sections[i].name
+	}
+	return ""
+}
+
+// Symbol is the function symbol that holds a.
+func (img *Image) Symbol(a uint64) (Symbol, bool) {
+	i := sort.Search(len(img.symbols), func(i int) bool { return img.symbols[i].Addr > a })
+	for k := i - 1; k >= 0 && k > i-8; k-- {
+		if s := img.symbols[k]; a < s.Addr+s.Size || s.Size == 0 && k == i-1 {
+			return s, true
+		}
+	}
+	return Symbol{}, false
+}
+
+// Executable calls yield with each executable section's range, or segment's where there are no sections.
+func (img *Image) Executable(yield func(name string, lo, hi uint64)) {
+	for _, s := range img.sections {
+		yield(s.name, s.lo, s.hi)
+	}
+	if len(img.sections) == 0 {
+		for _, s := range img.segs {
+			if s.exec {
+				yield("", s.lo, s.hi)
+			}
+		}
+	}
+}
+
+// Starts calls yield with addresses at which functions are known to begin: symbols, code that relative relocations store (init arrays
+// among it), the entry point. In no order; some may be given twice.
+func (img *Image) Starts(yield func(addr uint64)) {
+	for a := range img.starts {
+		yield(a)
+	}
+	for a := range img.relText {
+		yield(a)
+	}
+	if img.Code(img.entry) != nil {
+		yield(img.entry)
+	}
+}
+
+// neverReturns reports whether a function of that name ends the process, throws or jumps away.
+func neverReturns(name string) bool {
+	name, _, _ = strings.Cut(name, "@")
+	switch name {
+	case "abort", "exit", "_exit", "_Exit", "quick_exit", "thrd_exit", "pthread_exit", "__stack_chk_fail", "__fortify_fail", "__chk_fail", "__libc_fatal",
+		"__assert_fail", "__assert", "__assert_perror_fail", "err", "errx", "verr", "verrx", "longjmp", "_longjmp", "siglongjmp", "__longjmp_chk",
+		"__libc_start_main", "__libc_start_call_main", "_dl_signal_error", "_dl_fatal_printf",
+		"__cxa_throw", "__cxa_rethrow", "__cxa_bad_cast", "__cxa_bad_typeid", "__cxa_throw_bad_array_new_length", "__cxa_pure_virtual", "__cxa_deleted_virtual",
+		"__cxa_call_unexpected", "__cxa_call_terminate", "__clang_call_terminate", "_ZSt9terminatev", "_ZSt10unexpectedv", "_Unwind_Resume",
+		"rust_begin_unwind", "g_assertion_message", "g_assertion_message_expr", "g_assertion_message_cmpnum", "_ZN2v88internal8V8_FatalEPKcz", "_Z8V8_FatalPKcz":
+		return true
+	}
+	return strings.HasPrefix(name, "_ZSt") && strings.Contains(name, "__throw_")
+}

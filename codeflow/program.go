@@ -1,0 +1,307 @@
+package codeflow
+
+import (
+	"runtime"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ehasm/ehasm/x86"
+)
+
+// Function is a range of code with one beginning, such as an FDE describes.
+type Function struct {
+	Lo, Hi   uint64
+	Sites    []Site    // calls with landing pads
+	ArgSizes []ArgSize // ascending
+	Signal   bool      // a signal frame: not analysed
+}
+
+// Site says that an exception from a call in [Lo, Hi) goes on at Pad.
+type Site struct{ Lo, Hi, Pad uint64 }
+
+// ArgSize is DW_CFA_GNU_args_size: from PC on, calls have Bytes of arguments on the stack, which a landing pad does not.
+type ArgSize struct {
+	PC    uint64
+	Bytes int32
+}
+
+// How says what a state rests on.
+type How uint8
+
+// The grounds, each weaker than the one before.
+const (
+	Flow    How = iota // follows from the function's entry
+	Assumed            // follows from a state that Options.Begin gave
+	Guessed            // follows from a choice that the code does not prove
+)
+
+// Options are options of New.
+type Options struct {
+	// Begin, if not nil, makes what a worker asks for the state at an address to which no flow leads: what the table says there.
+	Begin func() Beginner
+	// Workers bounds the goroutines; 0: one a processor.
+	Workers int
+	// Progress, if not nil, is called now and then with the number of functions done in this step; also concurrently.
+	Progress func(done, all int)
+}
+
+// Beginner gives the states at addresses to which no flow leads. One worker uses it.
+type Beginner interface {
+	Begin(pc uint64) (State, bool)
+}
+
+// Program is the functions of an image and what is known across them.
+type Program struct {
+	img *Image
+	fns []Function
+	opt Options
+
+	sum      []summary
+	boundary *bits // instruction starts, in executable segments
+	called   *bits
+	lea      *bits           // addresses that lea takes, in the whole image
+	noReturn map[uint64]bool // functions that never return
+	tailIn   map[uint64]bool // jumped to in entry state
+	ext      map[uint64]*external
+	extOf    [][]uint64 // by function: the addresses in ext, ascending
+	breaks   map[uint64]uint16
+}
+
+// external is what flows into a function from others.
+type external struct {
+	s   State
+	how How
+}
+
+// summary is what a linear pass finds in a function.
+type summary struct {
+	calls, outs []uint64 // targets of calls; of jumps that leave
+	endCall     uint64   // target of a direct call that ends the range; 0 if none
+	ret         bool     // may return: has ret, an indirect jump, undecodable bytes, or runs on past its end
+	falls       bool
+}
+
+// New prepares functions, which must be sorted by Lo and disjoint, for Run.
+func New(img *Image, fns []Function, opt Options) *Program {
+	if opt.Workers <= 0 {
+		opt.Workers = runtime.GOMAXPROCS(0)
+	}
+	p := &Program{img: img, fns: fns, opt: opt, noReturn: map[uint64]bool{}, tailIn: map[uint64]bool{}, ext: map[uint64]*external{}, breaks: map[uint64]uint16{}}
+	p.sum = make([]summary, len(fns))
+	p.extOf = make([][]uint64, len(fns))
+	p.boundary, p.called = newBits(img.lo, img.hi), newBits(img.lo, img.hi)
+	lo, hi := ^uint64(0), uint64(0)
+	for _, s := range img.segs {
+		lo, hi = min(lo, s.lo), max(hi, s.hi)
+	}
+	if hi < lo || hi-lo > maxSpan {
+		lo, hi = img.lo, img.hi
+	}
+	p.lea = newBits(lo, hi)
+	p.called.set(img.entry)
+	p.each(nil, func(_ *flow, i int) { p.sum[i] = p.sweep(&p.fns[i]) })
+	p.findNoReturn()
+	return p
+}
+
+// each runs do for the functions of list, all if nil, on the workers.
+func (p *Program) each(list []int, do func(f *flow, i int)) {
+	n := len(list)
+	if list == nil {
+		n = len(p.fns)
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	const step = 16
+	for range min(p.opt.Workers, n/step+1) {
+		wg.Go(func() {
+			f := &flow{p: p}
+			if p.opt.Begin != nil {
+				f.beginner = p.opt.Begin()
+			}
+			for {
+				at := int(next.Add(step)) - step
+				if at >= n {
+					return
+				}
+				for k := at; k < min(at+step, n); k++ {
+					i := k
+					if list != nil {
+						i = list[k]
+					}
+					do(f, i)
+				}
+				if p.opt.Progress != nil {
+					p.opt.Progress(min(at+step, n), n)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// sweep decodes a function from first byte to last.
+func (p *Program) sweep(fn *Function) (sm summary) {
+	code := p.img.Code(fn.Lo)
+	if uint64(len(code)) > fn.Hi-fn.Lo {
+		code = code[:fn.Hi-fn.Lo]
+	}
+	var in x86.Inst
+	last := x86.OpUnknown
+	for at := 0; at < len(code); {
+		pc := fn.Lo + uint64(at)
+		if x86.Decode(code[at:], &in) != nil {
+			sm.ret = true
+			at++
+			last = x86.OpUnknown
+			continue
+		}
+		p.boundary.set(pc)
+		at += int(in.Len)
+		if in.Op != x86.OpNOP || last != x86.OpCALL {
+			last = in.Op
+		}
+		if in.Op != x86.OpNOP {
+			sm.endCall = 0
+		}
+		switch in.Op {
+		case x86.OpRET, x86.OpIRET, x86.OpRETF:
+			sm.ret = true
+		case x86.OpJMP, x86.OpJCC:
+			if in.Args[0].Kind != x86.KRel {
+				sm.ret = true
+				break
+			}
+			if t := in.Target(pc); t < fn.Lo || t >= fn.Hi {
+				sm.outs = append(sm.outs, t)
+			}
+		case x86.OpCALL:
+			if in.Args[0].Kind == x86.KRel && in.Imm != 0 {
+				t := in.Target(pc)
+				p.called.set(t)
+				sm.calls = append(sm.calls, t)
+				sm.endCall = t
+			}
+		case x86.OpLEA:
+			if in.Mem.Base == x86.RIP {
+				a, _ := in.MemAddr(pc)
+				p.lea.set(a)
+			}
+		}
+	}
+	switch last {
+	case x86.OpCALL, x86.OpRET, x86.OpJMP, x86.OpUD2, x86.OpHLT, x86.OpINT3, x86.OpUD0, x86.OpUD1, x86.OpNOP:
+	default:
+		sm.ret, sm.falls = true, true
+	}
+	sort.Slice(sm.outs, func(i, j int) bool { return sm.outs[i] < sm.outs[j] })
+	return sm
+}
+
+// find returns the function that holds pc, -1 if none does.
+func (p *Program) find(pc uint64) int {
+	i := sort.Search(len(p.fns), func(i int) bool { return p.fns[i].Hi > pc })
+	if i < len(p.fns) && p.fns[i].Lo <= pc {
+		return i
+	}
+	return -1
+}
+
+// findNoReturn is the fixed point: a function without a way to return whose jumps out all go to such functions never returns.
+func (p *Program) findNoReturn() {
+	for a := range p.img.noReturn {
+		p.noReturn[a] = true
+	}
+	for i := range p.fns {
+		// a call that ends a function: the callee does not return, unless the function is split
+		if t := p.sum[i].endCall; t != 0 {
+			g := p.find(t)
+			if strings.HasPrefix(p.img.SectionOf(t), ".plt") || g >= 0 && g != i && p.fns[g].Lo == t && !p.sum[g].ret {
+				p.noReturn[t] = true
+			}
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for i := range p.fns {
+			lo := p.fns[i].Lo
+			if p.sum[i].ret || p.noReturn[lo] || strings.HasPrefix(p.img.SectionOf(lo), ".plt") {
+				continue
+			}
+			all := true
+			for _, t := range p.sum[i].outs {
+				if !p.noReturn[t] && !p.coldOf(i, t) {
+					all = false
+					break
+				}
+			}
+			if all {
+				p.noReturn[lo] = true
+				changed = true
+			}
+		}
+	}
+}
+
+// coldOf reports whether t is in a part of function i that itself never returns.
+func (p *Program) coldOf(i int, t uint64) bool {
+	g := p.find(t)
+	return g >= 0 && g != i && p.noReturn[p.fns[g].Lo]
+}
+
+// broken is the mask of callee-saved registers that the function at pc does not keep.
+func (p *Program) broken(pc uint64) uint16 { return p.breaks[pc] }
+
+// referred reports whether something takes or calls this address.
+func (p *Program) referred(pc uint64) bool {
+	return p.called.has(pc) || p.img.starts[pc] || p.img.relText[pc] || p.lea.has(pc)
+}
+
+// Targets lists the calls and jumps to code that is in no function, ascending.
+func (p *Program) Targets() []uint64 {
+	seen := map[uint64]bool{}
+	var out []uint64
+	for i := range p.sum {
+		for _, l := range [][]uint64{p.sum[i].calls, p.sum[i].outs} {
+			for _, t := range l {
+				if !seen[t] && p.find(t) < 0 && p.img.Code(t) != nil {
+					seen[t] = true
+					out = append(out, t)
+				}
+			}
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
+	return out
+}
+
+// Broken is the mask of callee-saved registers that the function at pc does not give back, a private calling convention.
+func (p *Program) Broken(pc uint64) uint16 { return p.breaks[pc] }
+
+// IsBoundary reports whether an instruction of a linear pass begins at pc.
+func (p *Program) IsBoundary(pc uint64) bool { return p.boundary.has(pc) }
+
+// bits is a set of addresses; set may be called concurrently.
+type bits struct {
+	lo, hi uint64
+	w      []uint64
+}
+
+func newBits(lo, hi uint64) *bits { return &bits{lo, hi, make([]uint64, (hi-lo+63)/64)} }
+
+func (b *bits) set(a uint64) {
+	if a >= b.lo && a < b.hi {
+		k := a - b.lo
+		atomic.OrUint64(&b.w[k/64], 1<<(k%64))
+	}
+}
+
+func (b *bits) has(a uint64) bool {
+	if a < b.lo || a >= b.hi {
+		return false
+	}
+	k := a - b.lo
+	return b.w[k/64]>>(k%64)&1 != 0
+}

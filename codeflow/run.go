@@ -1,0 +1,507 @@
+package codeflow
+
+import (
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/ehasm/ehasm/x86"
+)
+
+// Result is a function interpreted. It is valid only while Run's callback has it.
+type Result struct {
+	f *flow
+}
+
+// Beginner is the worker's own, as Options.Begin made it.
+func (r *Result) Beginner() Beginner { return r.f.beginner }
+
+// Func is the function.
+func (r *Result) Func() *Function { return r.f.fn }
+
+// Guessed reports whether the function's states rest on the choice which of two contradicting paths is real.
+func (r *Result) Guessed() bool { return r.f.guess }
+
+// Incomplete says why some of the function's code may not have been reached or judged; empty if nothing stood in the way.
+func (r *Result) Incomplete() string {
+	switch {
+	case r.f.limit:
+		return "limit"
+	case r.f.bad:
+		return "undecodable"
+	case r.f.unknown > 0:
+		return "indirect jump"
+	}
+	return ""
+}
+
+// Each shows the reached instructions in address order, each with the state before it. The state may be read until visit
+// returns.
+func (r *Result) Each(visit Visit) {
+	f := r.f
+	for o, l := range f.lead {
+		if l > 0 {
+			s := f.st[l-1]
+			how := f.how[l-1]
+			if f.guess {
+				how = Guessed
+			}
+			f.block(f.fn.Lo+uint64(o), &s, how, visit)
+		}
+	}
+}
+
+// Reached reports whether an instruction that was reached begins at pc.
+func (r *Result) Reached(pc uint64) bool {
+	return r.f.inside(pc) && r.f.at[pc-r.f.fn.Lo] > 0
+}
+
+// Inst returns the reached instruction at pc, nil if there is none. It may be read while the Result is valid.
+func (r *Result) Inst(pc uint64) *x86.Inst {
+	if !r.Reached(pc) {
+		return nil
+	}
+	return &r.f.ins[r.f.at[pc-r.f.fn.Lo]-1]
+}
+
+// Within returns the start of the reached instruction that pc is inside of, but not at the start of.
+func (r *Result) Within(pc uint64) (uint64, bool) {
+	if r.Reached(pc) {
+		return 0, false
+	}
+	for d := uint64(1); d < 15; d++ {
+		if in := r.Inst(pc - d); in != nil {
+			return pc - d, uint64(in.Len) > d
+		}
+	}
+	return 0, false
+}
+
+// rounds bounds how often a function is looked at again because of what flows into it from others.
+const rounds = 8
+
+// Run interprets every function and calls each with its Result, concurrently, on the worker that made it. each may be called again
+// for the same function when other functions turn out to matter for it; the last call counts.
+func (p *Program) Run(each func(i int, r *Result)) {
+	outs := make([][]delivery, len(p.fns))
+	broken := make([]uint16, len(p.fns))
+	onward := make([][]uint64, len(p.fns))
+	do := func(f *flow, i int) {
+		f.process(i)
+		outs[i] = f.keep()
+		r := &Result{f}
+		f.broken, f.onward = 0, f.onward[:0]
+		if each != nil {
+			each(i, r)
+		}
+		// what returns and leaves: shown by a pass of its own, since each need not look
+		f.broken, f.onward = 0, f.onward[:0]
+		r.Each(func(uint64, *x86.Inst, *State, How) {})
+		broken[i] = f.broken
+		onward[i] = append([]uint64(nil), f.onward...)
+	}
+	first, late := p.split()
+	p.each(first, do)
+	dirty := p.merge(first, outs)
+	for _, i := range late {
+		dirty[i] = true
+	}
+	for range rounds {
+		list := sortedKeys(dirty)
+		if len(list) == 0 {
+			break
+		}
+		p.each(list, do)
+		dirty = p.merge(list, outs)
+	}
+	for range 4 {
+		list := p.private(broken, onward)
+		if len(list) == 0 {
+			break
+		}
+		p.each(list, do)
+		p.merge(list, outs)
+	}
+}
+
+func sortedKeys(m map[int]bool) []int {
+	out := make([]int, 0, len(m))
+	for i := range m {
+		out = append(out, i)
+	}
+	sort.Ints(out)
+	return out
+}
+
+// split parts the functions into those that begin at an entry and those that others flow into, which come after.
+func (p *Program) split() (first, late []int) {
+	isLate := make([]bool, len(p.fns))
+	for i := range p.fns {
+		for _, t := range p.sum[i].outs {
+			if g := p.find(t); g >= 0 && g != i && !p.referred(p.fns[g].Lo) {
+				isLate[g] = true
+			}
+		}
+		for _, s := range p.fns[i].Sites {
+			if g := p.find(s.Pad); g >= 0 && g != i {
+				isLate[g] = true
+			}
+		}
+	}
+	first, late = []int{}, []int{}
+	for i := range p.fns {
+		if isLate[i] {
+			late = append(late, i)
+		} else {
+			first = append(first, i)
+		}
+	}
+	return first, late
+}
+
+// keep copies the deliveries that may matter.
+func (f *flow) keep() []delivery {
+	var out []delivery
+	p := f.p
+	for k := range f.out {
+		d := &f.out[k]
+		g := p.find(d.to)
+		if g < 0 || g == f.i || d.kind == edgeFall {
+			continue
+		}
+		if d.s.Regs[rsp].Kind != Base && d.s.Regs[rbp].Kind != Base {
+			continue
+		}
+		if f.guess {
+			d.how = Guessed
+		}
+		// the numbers of bases are the function's own
+		d.s.dropForeign()
+		out = append(out, *d)
+	}
+	return out
+}
+
+// Bases that came with a state from another function: what its rbp and what its rsp referred to.
+const (
+	foreignFrame = 252 + iota
+	foreignStack
+)
+
+// dropForeign keeps of the bases the CFA and those of rbp and rsp: the numbers are one function's own.
+func (s *State) dropForeign() {
+	fp, sp := uint8(0), uint8(0)
+	if v := s.Regs[rbp]; v.Kind == Base {
+		fp = v.Reg
+	}
+	if v := s.Regs[rsp]; v.Kind == Base && v.Reg != fp {
+		sp = v.Reg
+	}
+	rename := func(b uint8) (uint8, bool) {
+		switch {
+		case b == 0:
+			return 0, true
+		case b == fp:
+			return foreignFrame, true
+		case b == sp:
+			return foreignStack, true
+		}
+		return 0, false
+	}
+	for i := 0; i < int(s.n); {
+		x := &s.slots[i]
+		b, ok := rename(x.base)
+		if ok && x.v.Kind == Base {
+			x.v.Reg, ok = rename(x.v.Reg)
+		}
+		if !ok {
+			s.del(i)
+			continue
+		}
+		x.base = b
+		i++
+	}
+	for i := range s.Regs {
+		if v := &s.Regs[i]; v.Kind == Base {
+			b, ok := rename(v.Reg)
+			v.Reg = b
+			if !ok {
+				*v = Value{}
+			}
+		}
+	}
+}
+
+// merge takes deliveries of the functions in list and returns those that get something new.
+func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
+	dirty := map[int]bool{}
+	for _, i := range list {
+		for k := range outs[i] {
+			d := &outs[i][k]
+			g := p.find(d.to)
+			lo := p.fns[g].Lo
+			if d.s.IsInitial() && d.kind == edgeJump && !p.tailIn[d.to] {
+				p.tailIn[d.to] = true
+				dirty[g] = true
+			}
+			if lo == d.to && d.kind == edgeJump && (d.s.IsInitial() || p.called.has(d.to) || p.img.starts[d.to]) {
+				continue
+			}
+			e := p.ext[d.to]
+			if e == nil {
+				p.ext[d.to] = &external{d.s, d.how}
+				at, _ := slices.BinarySearch(p.extOf[g], d.to)
+				p.extOf[g] = slices.Insert(p.extOf[g], at, d.to)
+				dirty[g] = true
+				continue
+			}
+			if d.kind == edgePad && padMeet(&e.s, &d.s) {
+				dirty[g] = true
+			}
+			if e.s.meet(&d.s) {
+				dirty[g] = true
+			}
+			if d.how > e.how {
+				e.how = d.how
+				dirty[g] = true
+			}
+		}
+		outs[i] = nil
+	}
+	return dirty
+}
+
+// private finds the functions that do not give back callee-saved registers, and returns the callers that this is news for.
+func (p *Program) private(broken []uint16, onward [][]uint64) []int {
+	now := map[uint64]uint16{}
+	for i, m := range broken {
+		if m != 0 {
+			now[p.fns[i].Lo] = m
+		}
+	}
+	if len(now) > 0 {
+		for changed := true; changed; {
+			changed = false
+			for i := range p.fns {
+				for _, t := range onward[i] {
+					if m := now[t] &^ now[p.fns[i].Lo]; m != 0 {
+						now[p.fns[i].Lo] |= m
+						changed = true
+					}
+				}
+			}
+		}
+	}
+	news := map[uint64]bool{}
+	for a, m := range now {
+		if p.breaks[a] != m {
+			news[a] = true
+		}
+	}
+	for a := range p.breaks {
+		if _, ok := now[a]; !ok {
+			news[a] = true
+		}
+	}
+	p.breaks = now
+	var list []int
+	if len(news) == 0 {
+		return nil
+	}
+	for i := range p.fns {
+		for _, t := range p.sum[i].calls {
+			if news[t] {
+				list = append(list, i)
+				break
+			}
+		}
+	}
+	return list
+}
+
+// process interprets function i with what is known to flow into it.
+func (f *flow) process(i int) {
+	f.never, f.guess = nil, false
+	for restart := 0; ; restart++ {
+		f.begin(i)
+		f.newly = 0
+		if restart >= 8 {
+			f.newly = 8
+		}
+		if f.fn.Signal || len(f.code) == 0 {
+			return
+		}
+		if strings.HasPrefix(f.p.img.SectionOf(f.fn.Lo), ".plt") {
+			f.plt()
+		} else {
+			f.enter()
+		}
+		f.interpret()
+		f.guess = len(f.never) > 0
+		if f.newly == 0 || restart >= 8 {
+			break
+		}
+	}
+	f.rest()
+}
+
+func (f *flow) plt() {
+	name := f.p.img.SectionOf(f.fn.Lo)
+	step := uint64(16)
+	if name == ".plt.got" {
+		step = 8
+	}
+	s := Initial()
+	for pc := f.fn.Lo; pc < f.fn.Hi; pc += step {
+		if pc == f.fn.Lo && name == ".plt" {
+			continue
+		}
+		f.discover(pc)
+		f.flowTo(pc, &s, Flow)
+		// lazy binding comes back behind the jump
+		if k := f.at[pc-f.fn.Lo]; k > 0 && f.ins[k-1].Op == x86.OpJMP && f.ins[k-1].Mem.Base == x86.RIP {
+			if next := pc + uint64(f.ins[k-1].Len); f.inside(next) && next < pc+step {
+				f.discover(next)
+				f.flowTo(next, &s, Flow)
+			}
+		}
+	}
+}
+
+// enter begins the function where control comes in.
+func (f *flow) enter() {
+	p, lo := f.p, f.fn.Lo
+	s, how, ok := Initial(), Flow, true
+	e := p.ext[lo]
+	if f.beginner != nil {
+		if b, known := f.beginner.Begin(lo); !known || b.Regs[rsp] != s.Regs[rsp] {
+			s, ok, how = b, known, Assumed
+		}
+	}
+	if e != nil {
+		s, ok, how = e.s, true, e.how
+	}
+	others := p.extOf[f.i]
+	if e == nil && !p.referred(lo) {
+		// a cold part: nothing comes to its first instruction
+		switch {
+		case f.code[0] == 0x90 && (p.ext[lo+1] != nil || f.isPad(lo+1)):
+			ok = false
+		case f.beginner == nil && !p.tailIn[lo]:
+			ok = false
+		case len(others) > 0 && how != Assumed:
+			ok = false
+		}
+	}
+	if ok {
+		f.discover(lo)
+		f.flowTo(lo, &s, how)
+	}
+	for _, t := range others {
+		if t != lo {
+			f.discover(t)
+		}
+	}
+	for _, t := range others {
+		if t != lo && f.inside(t) {
+			e := p.ext[t]
+			f.flowTo(t, &e.s, e.how)
+		}
+	}
+}
+
+func (f *flow) isPad(pc uint64) bool {
+	for i := range f.fn.Sites {
+		if f.fn.Sites[i].Pad == pc {
+			return true
+		}
+	}
+	return false
+}
+
+// rest looks at the code that nothing led to.
+func (f *flow) rest() {
+	var in x86.Inst
+	last := ^uint64(0)
+	for pos := f.fn.Lo; f.inside(pos); {
+		if k := f.at[pos-f.fn.Lo]; k > 0 {
+			pos += uint64(f.ins[k-1].Len)
+			continue
+		}
+		if x86.Decode(f.code[pos-f.fn.Lo:], &in) != nil {
+			pos++
+			continue
+		}
+		if padding(&in) || pos == last {
+			pos += uint64(in.Len)
+			continue
+		}
+		last = pos
+		s, how, ok := f.assume(pos)
+		if !ok {
+			pos += uint64(in.Len)
+			continue
+		}
+		f.discover(pos)
+		f.flowTo(pos, &s, how)
+		f.interpret()
+	}
+}
+
+// padding reports whether an instruction is what linkers and assemblers fill with.
+func padding(in *x86.Inst) bool {
+	return in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Opcode == 0 && in.ModRM == 0
+}
+
+// IsPadding reports whether an instruction is what linkers and assemblers fill with.
+func IsPadding(in *x86.Inst) bool { return padding(in) }
+
+// assume gives a state for code that nothing known leads to.
+func (f *flow) assume(pos uint64) (State, How, bool) {
+	if f.beginner != nil {
+		s, ok := f.beginner.Begin(pos)
+		return s, Assumed, ok
+	}
+	// behind an indirect jump that was not resolved: its state
+	best := -1
+	for k := range f.ins {
+		in := &f.ins[k]
+		if in.Op != x86.OpJMP || in.Args[0].Kind == x86.KRel || f.table[f.pcs[k]] != nil || in.Args[0].Kind == x86.KMem && in.Mem.Base == x86.RIP {
+			continue
+		}
+		if best < 0 || f.pcs[k] < pos && (f.pcs[best] > pos || f.pcs[k] > f.pcs[best]) {
+			best = k
+		}
+	}
+	if best >= 0 {
+		if s, ok := f.stateAt(f.pcs[best]); ok {
+			return s, Guessed, true
+		}
+	}
+	// behind a call taken not to return
+	if k, ok := f.prev(pos); ok && f.ins[k].Op == x86.OpCALL {
+		if s, ok := f.stateAt(f.pcs[k]); ok {
+			f.exec(f.pcs[k], &f.ins[k], &s)
+			return s, Guessed, true
+		}
+	}
+	return State{}, Guessed, false
+}
+
+// stateAt is the state before the reached instruction at pc.
+func (f *flow) stateAt(pc uint64) (out State, ok bool) {
+	for o := int(pc - f.fn.Lo); o >= 0; o-- {
+		l := f.lead[o]
+		if l <= 0 {
+			continue
+		}
+		s := f.st[l-1]
+		f.block(f.fn.Lo+uint64(o), &s, Flow, func(p uint64, _ *x86.Inst, s *State, _ How) {
+			if p == pc {
+				out, ok = *s, true
+			}
+		})
+		return out, ok
+	}
+	return out, false
+}

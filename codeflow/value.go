@@ -1,0 +1,289 @@
+package codeflow
+
+import "github.com/ehasm/ehasm/x86"
+
+// Kind is the kind of an abstract value.
+type Kind uint8
+
+// The kinds of values.
+const (
+	Unknown Kind = iota
+	Entry        // what register Reg held at the function's entry; RA: the return address
+	Base         // base Reg plus Off; base 0 is the CFA, others are fixed but unknown addresses
+)
+
+// RA stands for the return address as an entry value.
+const RA = 16
+
+// Value is an abstract 64-bit value.
+type Value struct {
+	Kind Kind
+	Reg  uint8
+	Off  int32 // bytes
+}
+
+// slot is a word of the stack: at base plus off lies value.
+type slot struct {
+	off  int32
+	base uint8
+	v    Value
+}
+
+const maxSlots = 16
+
+// State is what is known before an instruction.
+type State struct {
+	Regs  [16]Value // by the processor's numbers
+	slots [maxSlots]slot
+	n     int8
+}
+
+// CalleeSaved is the mask of rbx, rbp and r12 to r15 (x86-64 psABI figure 3.4).
+const CalleeSaved = 1<<x86.RBX | 1<<x86.RBP | 0xf000
+
+// Initial is the state at a function's entry: the CFA is rsp+8, where the return address lies below it.
+func Initial() State {
+	var s State
+	for i := range s.Regs {
+		s.Regs[i] = Value{Entry, uint8(i), 0}
+	}
+	s.Regs[x86.RSP] = Value{Base, 0, -8}
+	s.put(0, -8, Value{Entry, RA, 0})
+	return s
+}
+
+// IsInitial reports whether rsp, the return address and the callee-saved registers are as at an entry.
+func (s *State) IsInitial() bool {
+	if s.Regs[x86.RSP] != (Value{Base, 0, -8}) || s.Slot(0, -8) != (Value{Entry, RA, 0}) {
+		return false
+	}
+	return s.lost() == 0
+}
+
+// lost is the mask of callee-saved registers that do not hold their entry values.
+func (s *State) lost() (m uint16) {
+	for h := range uint8(16) {
+		if CalleeSaved>>h&1 != 0 && s.Regs[h] != (Value{Entry, h, 0}) {
+			m |= 1 << h
+		}
+	}
+	return m
+}
+
+// Slot is the value of the word at base plus off, Unknown if nothing is known of it.
+func (s *State) Slot(base uint8, off int32) Value {
+	for i := range s.slots[:s.n] {
+		if x := &s.slots[i]; x.off == off && x.base == base {
+			return x.v
+		}
+	}
+	return Value{}
+}
+
+// Put says that the word at base plus off holds v.
+func (s *State) Put(base uint8, off int32, v Value) { s.store(base, off, 8, v) }
+
+func (s *State) put(base uint8, off int32, v Value) {
+	if s.n < maxSlots {
+		s.slots[s.n] = slot{off, base, v}
+		s.n++
+		return
+	}
+	if v.Kind != Entry {
+		return
+	}
+	for i := range s.slots {
+		if s.slots[i].v.Kind == Base {
+			s.slots[i] = slot{off, base, v}
+			return
+		}
+	}
+}
+
+func (s *State) del(i int) {
+	s.n--
+	s.slots[i] = s.slots[s.n]
+}
+
+// keeps reports whether a slot with v is worth a place: registers that unwinding restores, and addresses.
+func keeps(v Value) bool {
+	return v.Kind == Base || v.Kind == Entry && (v.Reg == RA || CalleeSaved>>v.Reg&1 != 0)
+}
+
+// store writes size bytes at base plus off; v counts only for whole words.
+func (s *State) store(base uint8, off, size int32, v Value) {
+	for i := 0; i < int(s.n); {
+		if x := &s.slots[i]; x.base == base && x.off < off+size && off < x.off+8 {
+			s.del(i)
+		} else {
+			i++
+		}
+	}
+	if size == 8 && keeps(v) {
+		s.put(base, off, v)
+	}
+}
+
+// storeThrough is a store through a register that is neither rsp nor rbp. An unknown value is taken not to hit a saved
+// register: such pointers go to locals, whose bounds are not known.
+func (s *State) storeThrough(base uint8, off, size int32, v Value) {
+	if v.Kind != Unknown {
+		s.store(base, off, size, v)
+		return
+	}
+	for i := 0; i < int(s.n); {
+		if x := &s.slots[i]; x.v.Kind != Entry && x.base == base && x.off < off+size && off < x.off+8 {
+			s.del(i)
+		} else {
+			i++
+		}
+	}
+}
+
+// meet keeps what o knows as well, and reports whether s lost something.
+func (s *State) meet(o *State) (changed bool) {
+	for i := range s.Regs {
+		if s.Regs[i] != o.Regs[i] && s.Regs[i].Kind != Unknown {
+			s.Regs[i] = Value{}
+			changed = true
+		}
+	}
+	for i := 0; i < int(s.n); {
+		if x := &s.slots[i]; o.Slot(x.base, x.off) != x.v {
+			s.del(i)
+			changed = true
+		} else {
+			i++
+		}
+	}
+	return changed
+}
+
+// dropBase forgets all that refers to base b but rsp.
+func (s *State) dropBase(b uint8) {
+	for i := 0; i < int(s.n); {
+		if x := &s.slots[i]; x.base == b || x.v.Kind == Base && x.v.Reg == b {
+			s.del(i)
+		} else {
+			i++
+		}
+	}
+	for i := range s.Regs {
+		if i != int(x86.RSP) && s.Regs[i].Kind == Base && s.Regs[i].Reg == b {
+			s.Regs[i] = Value{}
+		}
+	}
+}
+
+// dropBelow forgets the slots below rsp: a call overwrites them.
+func (s *State) dropBelow() {
+	r := s.Regs[x86.RSP]
+	if r.Kind != Base {
+		return
+	}
+	for i := 0; i < int(s.n); {
+		if x := &s.slots[i]; x.base == r.Reg && x.off < r.Off {
+			s.del(i)
+		} else {
+			i++
+		}
+	}
+}
+
+// clobber forgets registers.
+func (s *State) clobber(m uint16) {
+	for i := 0; m != 0; i, m = i+1, m>>1 {
+		if m&1 != 0 {
+			s.Regs[i] = Value{}
+		}
+	}
+}
+
+// CFA is the CFA as a register plus an offset: by rsp if that is known, else by rbp, else by any other.
+func (s *State) CFA() (reg uint8, off int64, ok bool) {
+	try := func(h uint8) bool {
+		v := s.Regs[h]
+		if v.Kind != Base || v.Reg != 0 {
+			return false
+		}
+		reg, off = h, -int64(v.Off)
+		return true
+	}
+	if try(uint8(x86.RSP)) || try(uint8(x86.RBP)) {
+		return reg, off, true
+	}
+	for h := range uint8(16) {
+		if try(h) {
+			return reg, off, true
+		}
+	}
+	return 0, 0, false
+}
+
+// CFASlot is a stack word that holds the CFA: CFA = [reg+disp]+off. It answers where CFA does not, as in a function that
+// realigned its stack.
+func (s *State) CFASlot() (reg uint8, disp, off int64, ok bool) {
+	for i := range s.slots[:s.n] {
+		x := &s.slots[i]
+		if x.v.Kind != Base || x.v.Reg != 0 {
+			continue
+		}
+		for _, h := range []uint8{uint8(x86.RBP), uint8(x86.RSP)} {
+			if b := s.Regs[h]; b.Kind == Base && b.Reg == x.base {
+				return h, int64(x.off) - int64(b.Off), -int64(x.v.Off), true
+			}
+		}
+	}
+	return 0, 0, 0, false
+}
+
+// WhereKind says how a caller's register is found.
+type WhereKind uint8
+
+// The ways.
+const (
+	Lost  WhereKind = iota // it is not known to be anywhere
+	Same                   // in its register
+	AtCFA                  // at CFA+Off
+	AtReg                  // at Reg+Off
+	InReg                  // in register Reg
+)
+
+// Where is the place of a caller's register.
+type Where struct {
+	Kind WhereKind
+	Reg  uint8
+	Off  int64
+}
+
+// Saved is where the entry value of register h, or of the return address (RA), is.
+func (s *State) Saved(h uint8) Where {
+	want := Value{Entry, h, 0}
+	if h < 16 && s.Regs[h] == want {
+		return Where{Kind: Same, Reg: h}
+	}
+	w := Where{}
+	for i := range s.slots[:s.n] {
+		x := &s.slots[i]
+		if x.v != want {
+			continue
+		}
+		if x.base == 0 {
+			return Where{Kind: AtCFA, Off: int64(x.off)}
+		}
+		for _, r := range []uint8{uint8(x86.RBP), uint8(x86.RSP)} {
+			if b := s.Regs[r]; b.Kind == Base && b.Reg == x.base {
+				w = Where{Kind: AtReg, Reg: r, Off: int64(x.off) - int64(b.Off)}
+			}
+		}
+	}
+	if w.Kind != Lost {
+		return w
+	}
+	for r := range uint8(16) {
+		if s.Regs[r] == want {
+			return Where{Kind: InReg, Reg: r}
+		}
+	}
+	return w
+}
