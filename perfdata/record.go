@@ -16,6 +16,7 @@ const (
 	TypeSample      Type = 9
 	TypeMmap2       Type = 10
 	TypeLostSamples Type = 13
+	TypeSwitch      Type = 14
 	TypeKSymbol     Type = 17
 
 	typeUser          Type = 64

@@ -57,6 +57,9 @@ type Event struct {
 	every  uint64 // fixed period; 0: Options.Frequency
 	kind   string // what periods count: see stackfmt.Event
 	unit   string
+	// blocked says that samples are taken where threads leave the processor, and count the
+	// time up to when they are back.
+	blocked bool
 }
 
 // Events returns the events by which programs can be recorded; the first that can be
@@ -66,6 +69,7 @@ func Events() []*Event {
 		{Name: "cycles", typ: unix.PERF_TYPE_HARDWARE, config: unix.PERF_COUNT_HW_CPU_CYCLES},
 		{Name: "cpu-clock", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_CLOCK, kind: "cpu", unit: "nanoseconds"},
 		{Name: "page-faults", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS, every: 1},
+		{Name: "off-cpu", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CONTEXT_SWITCHES, every: 1, blocked: true, kind: "blocked", unit: "nanoseconds"},
 	}
 }
 
@@ -149,6 +153,9 @@ func (o *Options) sideAttr(user bool) *perfevent.Attr {
 	a.Bits |= unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitTask | perfevent.BitBuildID
 	if o.Raw != nil {
 		a.Bits |= unix.PerfBitMmapData // perf script reads unwind tables through the mappings that hold them
+	}
+	if o.Event.blocked {
+		a.Bits |= unix.PerfBitContextSwitch
 	}
 	a.Wakeup = sideRing / 2
 	return a

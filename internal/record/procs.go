@@ -28,6 +28,7 @@ type process struct {
 type thread struct {
 	comm uint32 // index of tracker.comms
 	last []place
+	off  away
 }
 
 // tracker follows what processes do, in the order of time.

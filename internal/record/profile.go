@@ -5,6 +5,7 @@ package record
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,19 +21,34 @@ type Profile struct {
 	Samples  []Sample // with Options.Samples
 	Comms    []string
 	Event    *stackfmt.Event
+	Weigh    uint64 // stacks count for so many of their period as one; 0: for their samples
 	Start    time.Time
 	Duration time.Duration
 	Objects  *unwind.Objects
 	Command  []string
 	Truth    Truth
+	Older    []*Profile // of the time before, that is part of it: see Join
 }
+
+// Join returns one profile of several of one Session, which are in the order of time.
+func Join(list []*Profile) *Profile {
+	p := *list[len(list)-1]
+	p.Older, p.Start, p.Duration, p.Counts = list[:len(list)-1], list[0].Start, 0, Counts{}
+	for _, part := range list {
+		p.Duration += part.Duration
+		p.Counts.add(&part.Counts)
+	}
+	return &p
+}
+
+// parts are the profiles that hold the stacks.
+func (p *Profile) parts() []*Profile { return append(slices.Clone(p.Older), p) }
 
 // Write names the frames of all stacks and writes them in a format. each says that the
 // format wants the samples themselves, which Options.Samples has kept.
 func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *symbolize.Namer) error {
 	worker := format.Worker()
 	cache := names.NewCache(worker.Render)
-	out := &writer{p: p, cache: cache}
 	var buf []byte
 	put := func(s *stackfmt.Sample) error {
 		buf = worker.Add(buf[:0], s)
@@ -42,28 +58,37 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 		_, err := w.Write(buf)
 		return err
 	}
-	if each {
-		for i := range p.Samples {
-			s := &p.Samples[i]
-			o := out.stack(&p.Stacks[s.Stack])
+	for _, part := range p.parts() {
+		out := &writer{p: part, cache: cache}
+		for i := range part.Samples {
+			s := &part.Samples[i]
+			if !each {
+				break
+			}
+			o := out.stack(&part.Stacks[s.Stack])
 			o.TID, o.CPU, o.Time, o.Period = s.TID, s.CPU, s.Time, s.Period
 			if err := put(o); err != nil {
 				return err
 			}
 		}
-	} else {
-		for i := range p.Stacks {
-			s := &p.Stacks[i]
+		for i := range part.Stacks {
+			s := &part.Stacks[i]
+			if each || s.Count == 0 { // as those are that have not gone on yet
+				continue
+			}
 			o := out.stack(s)
 			o.TID, o.Count, o.Period = s.PID, s.Count, s.Period
+			if p.Weigh > 0 {
+				o.Count = s.Period / p.Weigh
+			}
 			if err := put(o); err != nil {
 				return err
 			}
 		}
-		if p.Counts.Lost > 0 {
-			if err := put(p.lost(worker)); err != nil {
-				return err
-			}
+	}
+	if !each && p.Counts.Lost > 0 {
+		if err := put(p.lost(worker)); err != nil {
+			return err
 		}
 	}
 	return format.Finish(w, &stackfmt.Recording{Command: p.Command, Events: []*stackfmt.Event{p.Event}, Objects: p.Objects.All(),
@@ -78,8 +103,10 @@ func (p *Profile) lost(worker stackfmt.Worker) *stackfmt.Sample {
 	period := uint64(0)
 	if p.Counts.Samples > 0 {
 		sum := uint64(0)
-		for i := range p.Stacks {
-			sum += p.Stacks[i].Period
+		for _, part := range p.parts() {
+			for i := range part.Stacks {
+				sum += part.Stacks[i].Period
+			}
 		}
 		period = sum / p.Counts.Samples * p.Counts.Lost
 	}
@@ -144,7 +171,7 @@ func (p *Profile) comments() []string {
 // Text says in a few lines what has been recorded, and how much of it is not whole.
 func (p *Profile) Text(w io.Writer) {
 	c := &p.Counts
-	fmt.Fprintf(w, "%d samples in %.1f s, %d distinct stacks", c.Samples, p.Duration.Seconds(), len(p.Stacks))
+	fmt.Fprintf(w, "%d samples in %.1f s, %d distinct stacks", c.Samples, p.Duration.Seconds(), p.distinct())
 	if c.Unwound > 0 {
 		fmt.Fprintf(w, "; %d stacks unwound, %.1f frames each", c.Unwound, float64(c.Frames)/float64(c.Unwound))
 	}
@@ -175,6 +202,14 @@ func (p *Profile) Text(w io.Writer) {
 	}
 }
 
+// distinct is how many stacks there are; those of several parts count several times.
+func (p *Profile) distinct() (n int) {
+	for _, part := range p.parts() {
+		n += len(part.Stacks)
+	}
+	return n
+}
+
 // Stats is what there is to be said of a profile in numbers.
 type Stats struct {
 	Counts
@@ -188,7 +223,7 @@ type Stats struct {
 
 // Stats returns the numbers; writing is how long it took to write the profile.
 func (p *Profile) Stats(writing time.Duration) *Stats {
-	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: len(p.Stacks), Nodes: len(p.nodes), Ends: make(map[string]uint64), Writing: writing.Nanoseconds()}
+	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: p.distinct(), Nodes: len(p.nodes), Ends: make(map[string]uint64), Writing: writing.Nanoseconds()}
 	for cause := range unwind.NumCauses {
 		if n := p.Counts.Ends[cause]; n > 0 {
 			s.Ends[cause.String()] = n

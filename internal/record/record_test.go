@@ -4,11 +4,13 @@ package record
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -146,6 +148,60 @@ __attribute__((noinline)) int down(int n) {
 	return n ? down(n - 1) + pad[n % 400] : work() + pad[0];
 }
 int main(void) { return down(40) == 12345; }
+`
+
+// TestOffCPU: the time blocked below a function that sleeps is at least what it has asked
+// for, and at most what it has measured. The time of a child that waits is its own.
+func TestOffCPU(t *testing.T) {
+	dir := t.TempDir()
+	src, bin, told := filepath.Join(dir, "sleep.c"), filepath.Join(dir, "sleep"), filepath.Join(dir, "told")
+	require.NoError(t, os.WriteFile(src, []byte(sleeper), 0o666))
+	out, err := exec.Command("gcc", "-O0", "-o", bin, src).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	opt := options(t)
+	opt.Event, err = EventByName("off-cpu")
+	require.NoError(t, err)
+	p := recordCommand(t, opt, bin+" > "+told)
+	b, err := os.ReadFile(told)
+	require.NoError(t, err)
+	var nap, wait int
+	_, err = fmt.Sscan(string(b), &nap, &wait)
+	require.NoError(t, err)
+	got := map[string]int{}
+	for line := range strings.Lines(text(t, p, "folded")) {
+		stack, count, _ := strings.Cut(strings.TrimSpace(line), " ")
+		n, err := strconv.Atoi(count)
+		require.NoError(t, err)
+		for _, name := range []string{"nap", "hold"} {
+			if strings.Contains(stack, ";"+name+";") {
+				got[name] += n
+			}
+		}
+	}
+	const asked = 10 * 5000 // us
+	assert.GreaterOrEqual(t, got["nap"], asked-10)
+	assert.LessOrEqual(t, got["nap"], nap)
+	assert.GreaterOrEqual(t, got["hold"], asked-10)
+	assert.LessOrEqual(t, got["hold"], wait)
+}
+
+const sleeper = `
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+#include <sys/wait.h>
+static long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000 + t.tv_nsec / 1000; }
+static void rest(void) { struct timespec t = {0, 5000000}; nanosleep(&t, 0); }
+void nap(void) { for (int i = 0; i < 10; i++) rest(); }
+void hold(int fd) { char c; while (read(fd, &c, 1) == 1); }
+int main(void) {
+	long a = now(); nap(); long b = now();
+	int p[2]; if (pipe(p)) return 1;
+	long c = now();
+	if (fork() == 0) { for (int i = 0; i < 10; i++) { rest(); write(p[1], "x", 1); } _exit(0); }
+	close(p[1]); hold(p[0]); long d = now();
+	wait(0); printf("%ld %ld\n", b - a + 1, d - c + 1);
+}
 `
 
 // TestNothing: a recording of nothing is an empty profile.

@@ -42,6 +42,12 @@ func (s *Session) sample(r *perfdata.Sample) {
 	if !ok {
 		id = s.table.insert(h, stack, maps, s.kernel, s.pcs[:n], s.guesses)
 	}
+	if s.opt.Event.blocked {
+		if r.TID != 0 { // not the idle thread
+			th.off = away{since: r.Time, stack: id, is: true}
+		}
+		return
+	}
 	s.table.count(id, r.Period)
 	if s.opt.Samples {
 		s.samples = append(s.samples, Sample{Time: r.Time, Period: r.Period, Stack: id, TID: r.TID, CPU: r.CPU})

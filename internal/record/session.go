@@ -41,11 +41,13 @@ type Session struct {
 	refill  refiller
 	truth   truth
 
-	table   *Table
-	samples []Sample
-	counts  Counts
-	began   time.Time
-	again   bool // mappings were lost
+	table    *Table
+	samples  []Sample
+	counts   Counts
+	lost     uint64 // up to the last Take
+	lostSide uint64
+	began    time.Time
+	again    bool // mappings were lost
 }
 
 // Counts is what a Session counts beside stacks.
@@ -67,8 +69,28 @@ type Counts struct {
 	FromLater uint64                   `json:"refilled_from_memory"`
 	Changed   uint64                   `json:"not_refilled_memory_changed"`
 	Reread    uint64                   `json:"mappings_read_again"`
-	Handling  time.Duration            `json:"handling_ns"` // processor time spent on records
+	Waited    uint64                   `json:"preempted_ns,omitempty"` // off the processor, but not blocked
+	Handling  time.Duration            `json:"handling_ns"`            // processor time spent on records
 	Rounds    uint64                   `json:"rounds"`
+}
+
+// add adds what another part of a recording has counted.
+func (c *Counts) add(d *Counts) {
+	for _, f := range []struct {
+		to   *uint64
+		from uint64
+	}{
+		{&c.Samples, d.Samples}, {&c.Lost, d.Lost}, {&c.LostSide, d.LostSide}, {&c.Throttled, d.Throttled}, {&c.Bad, d.Bad},
+		{&c.Unwound, d.Unwound}, {&c.Frames, d.Frames}, {&c.Kernel, d.Kernel}, {&c.NoCopy, d.NoCopy}, {&c.Compat, d.Compat},
+		{&c.Guessed, d.Guessed}, {&c.Cut, d.Cut}, {&c.FromLast, d.FromLast}, {&c.FromLater, d.FromLater}, {&c.Changed, d.Changed},
+		{&c.Reread, d.Reread}, {&c.Rounds, d.Rounds}, {&c.Waited, d.Waited},
+	} {
+		*f.to += f.from
+	}
+	for i, n := range d.Ends {
+		c.Ends[i] += n
+	}
+	c.Handling += d.Handling
 }
 
 // Open opens the events. Where the target is a command, it has to be executed by the
@@ -159,7 +181,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 			return fmt.Errorf("real-time priority: %w (it needs CAP_SYS_NICE)", err)
 		}
 	}
-	wait, lastCut := busyWait, uint64(0)
+	wait, lastCut, rounds := busyWait, uint64(0), uint64(0)
 	for {
 		select {
 		case <-done:
@@ -167,30 +189,35 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 			if errors.Is(err, unix.ESRCH) {
 				err = nil
 			}
-			return errors.Join(err, s.round(^uint64(0)))
+			err = errors.Join(err, s.round(^uint64(0)))
+			if now, clockErr := monotonic(); s.opt.Event.blocked && clockErr == nil {
+				s.allBack(now)
+			}
+			return err
 		default:
 		}
 		timeout := unix.NsecToTimespec(wait.Nanoseconds())
 		if _, err := unix.Ppoll(s.polled, &timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("poll: %w", err)
 		}
-		before, cut := s.counts.Samples, s.counts.Cut
+		samples, cut := s.counts.Samples, s.counts.Cut
+		rounds++
 		// What has happened before another thing is in a ring by now if that is: the clock is
 		// read first.
-		var now unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-			return fmt.Errorf("clock_gettime: %w", err)
+		now, err := monotonic()
+		if err != nil {
+			return err
 		}
-		if err := s.round(uint64(now.Nano())); err != nil {
+		if err := s.round(now); err != nil {
 			return err
 		}
 		if s.counts.Cut != cut {
-			lastCut = s.counts.Rounds
+			lastCut = rounds
 		}
 		switch {
-		case s.counts.Samples == before:
+		case s.counts.Samples == samples:
 			wait = idleWait
-		case lastCut > 0 && s.counts.Rounds-lastCut < cutRounds:
+		case lastCut > 0 && rounds-lastCut < cutRounds:
 			wait = cutWait
 		default:
 			wait = busyWait
@@ -226,6 +253,15 @@ func (s *Session) round(limit uint64) error {
 		return s.opt.Raw.err
 	}
 	return nil
+}
+
+// monotonic is the time of CLOCK_MONOTONIC, in ns.
+func monotonic() (uint64, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0, fmt.Errorf("clock_gettime: %w", err)
+	}
+	return uint64(t.Nano()), nil
 }
 
 // threadTime is the processor time that this thread has taken.
@@ -264,19 +300,29 @@ func (s *Session) handle(raw []byte, from *stream) {
 			s.again = true
 		}
 	case *perfdata.Other:
-		if r.Type == perfdata.TypeThrottle {
+		switch r.Type {
+		case perfdata.TypeThrottle:
 			s.counts.Throttled++
+		case perfdata.TypeSwitch:
+			s.switched(raw, r.Misc)
 		}
 	}
 }
 
-// Take returns what has been counted since the last call.
+// Take returns what has been counted since the last call. It is to be called by what Run
+// calls, or when Run has returned.
 func (s *Session) Take() *Profile {
 	c := s.counts
-	c.Lost, c.LostSide = s.open.samples.lost(), s.open.side.lost()
-	p := &Profile{Truth: s.truth.Truth, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.comms, Event: s.opt.Event.stackfmt(),
+	lost, side := s.open.samples.lost(), s.open.side.lost()
+	c.Lost, c.LostSide = lost-s.lost, side-s.lostSide
+	s.lost, s.lostSide, s.counts = lost, side, Counts{}
+	weigh := uint64(0)
+	if s.opt.Event.blocked {
+		weigh = 1000 // a microsecond
+	}
+	p := &Profile{Weigh: weigh, Truth: s.truth.Truth, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.comms, Event: s.opt.Event.stackfmt(),
 		Start: s.began, Duration: time.Since(s.began), Objects: s.opt.Objects}
-	s.table, s.samples = NewTable(), nil
+	s.table, s.samples, s.began = NewTable(), nil, time.Now()
 	return p
 }
 

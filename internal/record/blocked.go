@@ -1,0 +1,61 @@
+//go:build linux && amd64
+
+package record
+
+import "encoding/binary"
+
+// away is a thread's time off the processor.
+type away struct {
+	since uint64 // ns
+	stack uint32 // index of Table.Stacks
+	is    bool   // it is away
+	ready bool   // it could go on: it was another's turn
+}
+
+// Bits of a PERF_RECORD_SWITCH's misc field.
+const (
+	switchOut     = 1 << 13 // PERF_RECORD_MISC_SWITCH_OUT
+	switchPreempt = 1 << 14 // PERF_RECORD_MISC_SWITCH_OUT_PREEMPT
+)
+
+// switched is PERF_RECORD_SWITCH: a thread leaves the processor, right after its
+// sample, or is back.
+func (s *Session) switched(raw []byte, misc uint16) {
+	const sampleID = 32 // TID, TIME, CPU, IDENTIFIER: see sampleType
+	if len(raw) < sampleID {
+		s.counts.Bad++
+		return
+	}
+	id := raw[len(raw)-sampleID:]
+	th := s.tracker.threads[int32(binary.LittleEndian.Uint32(id[4:]))]
+	if th == nil || !th.off.is {
+		return
+	}
+	if misc&switchOut != 0 {
+		th.off.ready = misc&switchPreempt != 0
+		return
+	}
+	s.back(th, binary.LittleEndian.Uint64(id[8:]))
+}
+
+// back counts the time that a thread was away.
+func (s *Session) back(th *thread, now uint64) {
+	off := th.off
+	th.off = away{}
+	switch {
+	case now < off.since:
+	case off.ready:
+		s.counts.Waited += now - off.since
+	default:
+		s.table.count(off.stack, now-off.since)
+	}
+}
+
+// allBack counts the time of all threads that are still away.
+func (s *Session) allBack(now uint64) {
+	for _, th := range s.tracker.threads {
+		if th.off.is {
+			s.back(th, now)
+		}
+	}
+}
