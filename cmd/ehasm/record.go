@@ -22,6 +22,7 @@ Usage:
   ehasm record [flags] [--] COMMAND [ARGUMENT...]
   ehasm record [flags] -p PID
   ehasm record [flags] -a
+  ehasm record --dump PID
 `
 
 const recordMore = `The name of the output says its form: .pb.gz for go tool pprof, .svg is a flame graph
@@ -34,6 +35,14 @@ is written all the same. The recording ends with the command, with the processes
 after --duration, or with ^C.
 
 Samples are taken at the processor's cycles where they can be counted, else at cpu-clock.
+--off-cpu counts the time that threads are blocked, by the stack that blocks them: in
+.pb.gz nanoseconds, in .svg and .folded microseconds. It needs to see the kernel.
+
+With --every a profile is written into a folder each time, for as long as the recording
+goes on. With --flight only the last minutes are kept, in memory; SIGUSR2, or
+'ehasm record --dump PID' from elsewhere, has them written, with the time in the name,
+and so are those before the end.
+
 Without privileges one's own programs can be recorded, without the time that they spend
 in the kernel; for that, for others' programs and for -a be root, have CAP_PERFMON, or
 lower kernel.perf_event_paranoid.
@@ -43,6 +52,9 @@ Examples:
   ehasm record -o flame.svg -- make -j2
   ehasm record -p 1234 --duration 30s -o profile.pb.gz
   ehasm record -a --duration 10s -o system.svg
+  ehasm record --off-cpu -p 1234 --duration 10s -o blocked.svg
+  ehasm record -a --every 60s -o profiles
+  ehasm record --flight 10m -o server.pb.gz -- ./server
 `
 
 // recordOptions is what the flags of record say.
@@ -54,7 +66,13 @@ type recordOptions struct {
 	event     string
 	frequency uint64
 	duration  time.Duration
+	offCPU    bool
+	faults    bool
+	flight    time.Duration
+	every     time.Duration
+	dump      int
 	output    string
+	outputSet bool
 	format    *stackfmt.Spec
 	copied    int
 	maxStack  int
@@ -90,6 +108,11 @@ func recordVerb() verb {
 		fs.StringVar(&opt.cgroup, "cgroup", "", "with -a: only this control group, a `folder` of /sys/fs/cgroup")
 		fs.DurationVar(&opt.duration, "duration", 0, "end the recording after this `TIME`, such as 30s")
 		fs.Uint64VarP(&opt.frequency, "frequency", "F", defaultFrequency, "take `N` samples a second of each running CPU")
+		fs.BoolVar(&opt.offCPU, "off-cpu", false, "count the time that threads are blocked")
+		fs.BoolVar(&opt.faults, "faults", false, "count page faults")
+		fs.DurationVar(&opt.every, "every", 0, "write a profile each `TIME` into the folder -o")
+		fs.DurationVar(&opt.flight, "flight", 0, "keep the last `TIME` in memory, and write it when asked to")
+		fs.IntVar(&opt.dump, "dump", 0, "have process `PID`, a recording with --flight, write what it keeps")
 		fs.StringVar(&opt.event, "event", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults")
 		fs.IntVar(&opt.copied, "stack-copy", defaultCopy, "`BYTES` of each stack that the kernel copies")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
@@ -107,6 +130,7 @@ func recordVerb() verb {
 		fs.IntVar(&opt.truth, "truth", 0, "compare walks of copies of `BYTES`, refilled, with those of the whole copy")
 		fs.MarkHidden("truth") // for docs/validation/record.md
 		return func(ctx context.Context, args []string, c *console) int {
+			opt.outputSet = fs.Changed("output")
 			err := opt.parse(*format, *refill, *pointers, args)
 			if err != nil {
 				return v.misuse(c, err)
@@ -120,7 +144,7 @@ func recordVerb() verb {
 // parse checks the flags and arguments.
 func (opt *recordOptions) parse(format, refill, pointers string, args []string) (err error) {
 	targets := 0
-	for _, is := range []bool{len(args) > 0, len(opt.pids) > 0, opt.all} {
+	for _, is := range []bool{len(args) > 0, len(opt.pids) > 0, opt.all, opt.dump != 0} {
 		if is {
 			targets++
 		}
@@ -129,7 +153,9 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	case targets == 0:
 		return errors.New("nothing to record: give a command, -p PID or -a")
 	case targets > 1:
-		return errors.New("a command, -p and -a exclude each other")
+		return errors.New("a command, -p, -a and --dump exclude each other")
+	case opt.dump < 0:
+		return fmt.Errorf("--dump %d: not a process", opt.dump)
 	case opt.cgroup != "" && !opt.all:
 		return errors.New("--cgroup goes with -a")
 	case opt.frequency < 1:
@@ -138,6 +164,9 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 		return fmt.Errorf("--duration %v: want a time", opt.duration)
 	case opt.ring < 1 || opt.ring&(opt.ring-1) != 0:
 		return fmt.Errorf("--ring %d: want a power of two", opt.ring)
+	}
+	if err := opt.parseContinuous(); err != nil {
+		return err
 	}
 	for _, pid := range opt.pids {
 		if pid < 1 {
@@ -154,6 +183,9 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	if opt.pointers, err = unwind.ParseFramePointers(pointers); err != nil {
 		return fmt.Errorf("--frame-pointers: %w", err)
 	}
+	if opt.every > 0 && format == "" {
+		format = "pprof"
+	}
 	if format != "" {
 		if opt.format, err = stackfmt.ByName(format); err != nil {
 			return fmt.Errorf("--format: %w", err)
@@ -162,6 +194,38 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	}
 	if opt.format = stackfmt.ByPath(opt.output); opt.format == nil {
 		return fmt.Errorf("-o %s: its name says no form: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", quote(opt.output))
+	}
+	return nil
+}
+
+// parseContinuous checks what goes with --every, --flight and the events that have flags of
+// their own.
+func (opt *recordOptions) parseContinuous() error {
+	const least = time.Second
+	given := 0
+	for name, is := range map[string]bool{"page-faults": opt.faults, "off-cpu": opt.offCPU, opt.event: opt.event != ""} {
+		if is {
+			given++
+			opt.event = name
+		}
+	}
+	switch {
+	case given > 1:
+		return errors.New("--off-cpu, --faults and --event exclude each other")
+	case opt.every != 0 && opt.flight != 0:
+		return errors.New("--every and --flight exclude each other")
+	case opt.every < 0 || opt.every > 0 && opt.every < least:
+		return fmt.Errorf("--every %v: want at least %v", opt.every, least)
+	case opt.flight < 0 || opt.flight > 0 && opt.flight < least:
+		return fmt.Errorf("--flight %v: want at least %v", opt.flight, least)
+	case opt.event == "off-cpu" && opt.every+opt.flight > 0:
+		return errors.New("--off-cpu goes with neither --every nor --flight: what is blocked goes on from one to the next")
+	case opt.every+opt.flight > 0 && opt.raw != "":
+		return errors.New("--raw goes with neither --every nor --flight")
+	case opt.every+opt.flight > 0 && opt.output == "-":
+		return errors.New("-o -: --every and --flight write files")
+	case opt.every > 0 && !opt.outputSet:
+		return errors.New("--every: name a folder with -o")
 	}
 	return nil
 }

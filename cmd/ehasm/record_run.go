@@ -37,15 +37,19 @@ type recordRun struct {
 	command []string
 	raw     *record.RawWriter
 	rawFile *os.File
+	parts   *recordParts // with --every and --flight; else nil
 }
 
 // runRecord is the verb: open, run, write.
 func runRecord(ctx context.Context, args []string, opt *recordOptions, c *console) int {
+	if opt.dump != 0 {
+		return dumpFlight(opt.dump, c)
+	}
 	if opt.format.Binary && opt.output == "-" && isTerminal(c.out.w) {
 		c.fail("standard output", errors.New("the profile is binary and this is a terminal: name a file with -o"))
 		return exitFailed
 	}
-	if err := canWrite(opt.output, c); err != nil { // before anything runs
+	if err := opt.canWrite(c); err != nil { // before anything runs
 		c.fail(opt.output, err)
 		return exitFailed
 	}
@@ -82,9 +86,14 @@ func (r *recordRun) prepare(ctx, compiling context.Context) {
 			return r.made.ehElf(compiling, name, file, size)
 		},
 	})
-	names := r.opt.names
+	r.names = symbolize.New(r.nameOptions())
+}
+
+// nameOptions says where names come from.
+func (r *recordRun) nameOptions() symbolize.Options {
+	names, dirs := r.opt.names, unwind.DefaultDebugDirs()
 	names.Kallsyms, names.HostKernel, names.MapDirs, names.DebugDirs = "/proc/kallsyms", true, []string{"/tmp"}, dirs
-	r.names = symbolize.New(names)
+	return names
 }
 
 // commandError is why a command, or what else has a name, could not be used.
@@ -145,6 +154,10 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	r.tellLimits()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	if r.opt.every+r.opt.flight > 0 {
+		r.parts = newParts(r)
+		defer r.parts.listen()()
+	}
 	defer signal.Stop(signals)
 	status, ended := 0, make(chan struct{})
 	var process *os.Process
@@ -172,7 +185,7 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	done := make(chan struct{})
 	var failed error
 	var reading sync.WaitGroup
-	reading.Go(func() { failed = session.Run(done, nil) })
+	reading.Go(func() { failed = session.Run(done, r.parts.each()) })
 	recording := r.wait(ctx, signals, ended, process)
 	close(done)
 	reading.Wait()
@@ -321,10 +334,17 @@ func (r *recordRun) write() bool {
 			c.fail(opt.raw, err)
 		}
 	}
-	p := r.session.Take()
-	p.Command = r.title()
 	defer r.session.Close()
 	defer r.objects.Close()
+	if opt.every > 0 {
+		r.parts.finish()
+		return true // it is told where that is not so
+	}
+	p := r.session.Take()
+	if r.parts != nil {
+		p = r.parts.last(p)
+	}
+	p.Command = r.title()
 	whole := r.writeProfile(p)
 	took := time.Since(begin)
 	if !opt.quiet {
@@ -341,6 +361,14 @@ func (r *recordRun) write() bool {
 		}
 	}
 	return whole
+}
+
+// canWrite tries whether the output can be written, before anything runs.
+func (opt *recordOptions) canWrite(c *console) error {
+	if opt.every > 0 {
+		return writableFolder(opt.output)
+	}
+	return canWrite(opt.output, c)
 }
 
 // canWrite tries whether a file can be made, or written, at a path.
@@ -380,13 +408,17 @@ func (r *recordRun) writeProfile(p *record.Profile) bool {
 }
 
 func (r *recordRun) writeTo(p *record.Profile, path string) error {
+	return r.writeNamed(p, path, r.names)
+}
+
+func (r *recordRun) writeNamed(p *record.Profile, path string, namer *symbolize.Namer) error {
 	out, err := newVerbOutput(path, atomicfile.PermText, r.c)
 	if err != nil {
 		return err
 	}
 	names := &r.opt.names
 	format := r.opt.format.New(stackfmt.Options{Inline: names.Inline, Lines: names.Lines, FullSourcePath: r.opt.fullPath})
-	if err := p.Write(out, format, r.opt.each(), r.names); err != nil {
+	if err := p.Write(out, format, r.opt.each(), namer); err != nil {
 		if out.file != nil {
 			out.file.Abort()
 		}

@@ -1,0 +1,191 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/record"
+	"github.com/ehasm/ehasm/internal/symbolize"
+)
+
+// recordParts is a recording in parts: each is written, with --every, or the last ones are
+// kept, with --flight.
+type recordParts struct {
+	r      *recordRun
+	length time.Duration
+	asked  chan os.Signal
+	todo   chan *record.Profile
+	done   sync.WaitGroup
+
+	// Of the goroutine that records.
+	begun time.Time
+	kept  []*record.Profile
+}
+
+// flightParts is in how many parts what --flight keeps is forgotten.
+const flightParts = 20
+
+func newParts(r *recordRun) *recordParts {
+	s := &recordParts{r: r, length: r.opt.every, asked: make(chan os.Signal, 1), todo: make(chan *record.Profile, 4), begun: time.Now()}
+	if r.opt.flight > 0 {
+		s.length = r.opt.flight / flightParts
+	}
+	s.done.Go(func() {
+		for p := range s.todo {
+			s.write(p)
+		}
+	})
+	return s
+}
+
+// listen takes SIGUSR2 with --flight, up to when the function is called that it returns.
+func (s *recordParts) listen() func() {
+	if s.r.opt.flight == 0 {
+		return func() {}
+	}
+	signal.Notify(s.asked, syscall.SIGUSR2)
+	return func() { signal.Stop(s.asked) }
+}
+
+// each is what the recording calls again and again; nil where it is not in parts.
+func (s *recordParts) each() func() {
+	if s == nil {
+		return nil
+	}
+	return func() {
+		select {
+		case <-s.asked:
+			s.cut()
+			s.send(record.Join(s.kept))
+		default:
+		}
+		if time.Since(s.begun) < s.length {
+			return
+		}
+		s.cut()
+		if s.r.opt.every > 0 {
+			s.send(s.kept[0])
+			s.kept = nil
+		}
+	}
+}
+
+// cut ends a part.
+func (s *recordParts) cut() {
+	p := s.r.session.Take()
+	p.Command = s.r.title()
+	s.kept, s.begun = append(s.kept, p), time.Now()
+	kept := time.Duration(0)
+	for i := len(s.kept) - 1; i >= 0; i-- {
+		if kept += s.kept[i].Duration; kept > s.r.opt.flight && i > 0 {
+			s.kept = append([]*record.Profile(nil), s.kept[i:]...)
+			return
+		}
+	}
+}
+
+// send has a profile written while the recording goes on; if writing cannot keep up, it
+// is told and dropped.
+func (s *recordParts) send(p *record.Profile) {
+	select {
+	case s.todo <- p:
+	default:
+		s.r.c.fail(s.r.opt.output, errors.New("a profile is dropped: writing takes longer than recording"))
+	}
+}
+
+// write writes a profile under a name with its time.
+func (s *recordParts) write(p *record.Profile) {
+	names := symbolize.New(s.r.nameOptions()) // what is compiled at run time has other names by now
+	path := s.path(p.Start)
+	err := s.r.writeNamed(p, path, names)
+	names.Close()
+	if err != nil {
+		s.r.c.fail(path, err)
+	} else if !s.r.opt.quiet {
+		s.r.c.note(path, fmt.Errorf("%d samples of %.1f s", p.Counts.Samples, p.Duration.Seconds()))
+	}
+}
+
+// path is the name of a profile that begins at a time.
+func (s *recordParts) path(start time.Time) string {
+	const layout = "20060102-150405.000"
+	at := start.UTC().Format(layout)
+	if s.r.opt.every > 0 {
+		return filepath.Join(s.r.opt.output, "ehasm-"+at+s.r.opt.suffix())
+	}
+	suffix := s.r.opt.suffix()
+	return strings.TrimSuffix(s.r.opt.output, suffix) + "-" + at + suffix
+}
+
+// suffix is that of the output's form.
+func (opt *recordOptions) suffix() string {
+	for _, suffix := range opt.format.Suffixes {
+		if strings.HasSuffix(opt.output, suffix) {
+			return suffix
+		}
+	}
+	if len(opt.format.Suffixes) > 0 {
+		return opt.format.Suffixes[0]
+	}
+	return ""
+}
+
+// last adds what is kept to the last part.
+func (s *recordParts) last(p *record.Profile) *record.Profile {
+	close(s.todo)
+	s.done.Wait()
+	return record.Join(append(s.kept, p))
+}
+
+// finish writes the last part of --every.
+func (s *recordParts) finish() {
+	p := s.r.session.Take()
+	p.Command = s.r.title()
+	if p.Counts.Samples > 0 {
+		s.todo <- p
+	}
+	close(s.todo)
+	s.done.Wait()
+}
+
+// dumpFlight asks another recording for what it keeps. A process that does not expect the
+// signal would be ended by it.
+func dumpFlight(pid int, c *console) int {
+	name := fmt.Sprintf("process %d", pid)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		c.fail(name, err)
+		return exitFailed
+	}
+	caught := uint64(0)
+	ours := false
+	for line := range strings.Lines(string(status)) {
+		if v, ok := strings.CutPrefix(line, "SigCgt:"); ok {
+			caught, _ = strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+		}
+		if v, ok := strings.CutPrefix(line, "Name:"); ok {
+			ours = strings.HasPrefix(strings.TrimSpace(v), "ehasm")
+		}
+	}
+	args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if !ours || caught>>(syscall.SIGUSR2-1)&1 == 0 || !strings.Contains(string(args), "--flight") {
+		c.fail(name, errors.New("not a recording with --flight"))
+		return exitFailed
+	}
+	if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
+		c.fail(name, err)
+		return exitFailed
+	}
+	return exitDone
+}

@@ -1,0 +1,108 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRecordEvery writes profiles while the recording goes on; together they have all
+// samples.
+func TestRecordEvery(t *testing.T) {
+	dir := t.TempDir()
+	r := recordIn(t, dir, "--every", "1s", "-o", "out", "sh", "-c", busy+"sleep 1.1; "+busy+"exit 3")
+	assert.Equal(t, 3, r.code, r.stderr)
+	found, err := filepath.Glob(filepath.Join(dir, "out", "ehasm-*.pb.gz"))
+	require.NoError(t, err)
+	require.Greater(t, len(found), 1)
+	told, got := 0, 0
+	for line := range strings.Lines(r.stderr) {
+		_, rest, _ := strings.Cut(line, ".pb.gz: ")
+		n := 0
+		_, err := fmt.Sscanf(rest, "%d samples of", &n)
+		require.NoError(t, err, line)
+		told += n
+	}
+	for _, path := range found {
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		p, err := profile.ParseData(b)
+		require.NoError(t, err)
+		for _, s := range p.Sample {
+			got += int(s.Value[0])
+		}
+	}
+	assert.Equal(t, told, got)
+	assert.Greater(t, got, 50)
+}
+
+// TestRecordFlight has what is kept written while the recording goes on, and again at its
+// end.
+func TestRecordFlight(t *testing.T) {
+	dir := t.TempDir()
+	cmd := recordCommand(t, dir, "--flight", "1m", "-o", "f.folded", "sh", "-c", busy+"touch ready; until [ -e go ]; do sleep 0.01; done")
+	require.NoError(t, cmd.Start())
+	waitForFile(t, filepath.Join(dir, "ready"))
+	r := ehasm(t, "record", "--dump", strconv.Itoa(cmd.Process.Pid))
+	assert.Equal(t, exitDone, r.code, r.stderr)
+	var found []string
+	require.Eventually(t, func() bool {
+		found, _ = filepath.Glob(filepath.Join(dir, "f-*.folded"))
+		return len(found) == 1
+	}, time.Minute, 5*time.Millisecond)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o666))
+	require.NoError(t, cmd.Wait())
+	for _, path := range append(found, filepath.Join(dir, "f.folded")) {
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.Contains(t, string(b), "sh;")
+	}
+	r = ehasm(t, "record", "--dump", strconv.Itoa(os.Getpid()))
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.stderr, "not a recording with --flight")
+}
+
+func TestRecordContinuousMisuse(t *testing.T) {
+	for text, args := range map[string][]string{
+		"exclude each other":              {"--every", "1s", "--flight", "1s", "-o", "x", "true"},
+		"want at least 1s":                {"--every", "1ms", "-o", "x", "true"},
+		"name a folder":                   {"--every", "1s", "true"},
+		"goes with neither":               {"--off-cpu", "--flight", "1m", "true"},
+		"--raw goes with neither":         {"--raw", "x", "--flight", "1m", "true"},
+		"--off-cpu, --faults and --event": {"--off-cpu", "--faults", "true"},
+		"-p, -a and --dump exclude":       {"--dump", "1", "true"},
+	} {
+		r := ehasm(t, append([]string{"record"}, args...)...)
+		assert.Equal(t, exitUsage, r.code, "%q", args)
+		assert.Contains(t, r.stderr, text)
+	}
+}
+
+// TestRecordOffCPU: the time of a program that sleeps is below what sleeps.
+func TestRecordOffCPU(t *testing.T) {
+	dir := t.TempDir()
+	r := recordIn(t, dir, "--off-cpu", "-o", "p.folded", "sleep", "0.2")
+	require.Zero(t, r.code, r.stderr)
+	b, err := os.ReadFile(filepath.Join(dir, "p.folded"))
+	require.NoError(t, err)
+	slept := 0
+	for line := range strings.Lines(string(b)) {
+		at := strings.LastIndexByte(line, ' ')
+		n, err := strconv.Atoi(strings.TrimSpace(line[at:]))
+		require.NoError(t, err)
+		if strings.Contains(line, "nanosleep") {
+			slept += n
+		}
+	}
+	assert.GreaterOrEqual(t, slept, 200_000)
+}
