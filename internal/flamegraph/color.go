@@ -37,14 +37,15 @@ func (f Frame) color() string {
 // more, blue where it is less, the stronger the closer to the largest difference.
 func changed(difference, largest float64) string {
 	const red, blue, saturation, none, most = 8, 216, 88, 92, 58
-	if largest == 0 {
-		return hsl(0, 0, none)
+	strength := 0.0
+	if largest > 0 {
+		strength = math.Sqrt(math.Abs(difference) / largest)
 	}
 	hue := float64(red)
 	if difference < 0 {
 		hue = blue
 	}
-	return hsl(hue, saturation, none-(none-most)*math.Sqrt(math.Abs(difference)/largest))
+	return hsl(hue, saturation*strength, none-(none-most)*strength)
 }
 
 // hsl is the #rrggbb of a colour: CSS Color Module Level 3, 4.2.4.

@@ -44,6 +44,9 @@ func (run *runner) hints(s *Summary) (hints []string) {
 		hints = append(hints, fmt.Sprintf("%.1f %% of the stacks end in functions that keep their caller's frame below the stack pointer, "+
 			"which perf does not copy", share(below, s.Unwound)))
 	}
+	if s.Lost > 0 {
+		hints = append(hints, "what the kernel has lost may be mappings, too: record with perf record -m 16M, at a lower rate or with smaller copies")
+	}
 	return append(hints, stripped(s)...)
 }
 
