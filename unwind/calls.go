@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"encoding/binary"
 	"sync"
 
 	"github.com/ehasm/ehasm/abi"
@@ -53,41 +54,57 @@ func indirectLength(insn []byte) int {
 	return length
 }
 
-// calls remembers which places in an object's file are behind a call.
+// calls remembers what is before places in an object's file.
 type calls struct {
 	mu sync.Mutex
-	at map[uint64]bool // by file offset
+	at map[uint64]callSite // by file offset
 }
 
-// behindCall reports whether the code at a file offset may be what a call returns to. It
-// does where the file cannot be read.
-func (o *Object) behindCall(offset uint64) bool {
+// callSite is what is before a place in the code.
+type callSite struct {
+	call     bool // maybe a call; true where the file cannot be read
+	direct   bool // maybe one of a place at distance
+	distance uint64
+}
+
+// before returns what is before a file offset.
+func (o *Object) before(offset uint64) callSite {
 	c := &o.calls
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	is, known := c.at[offset]
+	site, known := c.at[offset]
 	if !known {
 		if c.at == nil {
-			c.at = make(map[uint64]bool)
+			c.at = make(map[uint64]callSite)
 		}
-		is = o.readCall(offset)
-		c.at[offset] = is
+		site = siteOf(o.codeBefore(offset, maxCall))
+		c.at[offset] = site
 	}
-	return is
+	return site
 }
 
-func (o *Object) readCall(offset uint64) bool {
+func siteOf(code []byte) callSite {
+	site := callSite{call: code == nil || endsInCall(code)}
+	const direct = 5 // bytes
+	if n := len(code); n >= direct && code[n-direct] == 0xe8 {
+		site.direct, site.distance = true, uint64(int64(int32(binary.LittleEndian.Uint32(code[n-direct+1:]))))
+	}
+	return site
+}
+
+// codeBefore reads up to size bytes of the object's file that end at an offset, nil where
+// that is not possible.
+func (o *Object) codeBefore(offset, size uint64) []byte {
 	image, _, err := o.Open()
 	if err != nil {
-		return true
+		return nil
 	}
 	defer image.Close()
-	var buf [maxCall]byte
-	code := buf[:min(offset, maxCall)]
+	code := make([]byte, min(offset, size))
 	if n, _ := image.ReadAt(code, int64(offset-uint64(len(code)))); n < len(code) {
-		return true
+		return nil
 	}
-	return endsInCall(code)
+	return code
 }
 
 // returnsTo reports whether a return address that was found on the stack can be one: it
@@ -95,7 +112,7 @@ func (o *Object) readCall(offset uint64) bool {
 // returns.
 func (m *Maps) returnsTo(pc uint64) bool {
 	caller := m.Find(pc - 1)
-	if caller != nil && caller.Object.behindCall(caller.FileOffset(pc-1)+1) {
+	if caller != nil && caller.Object.before(caller.FileOffset(pc-1)+1).call {
 		return true
 	}
 	return m.restorer(pc)
@@ -112,6 +129,45 @@ func (m *Maps) restorer(pc uint64) bool {
 	}
 	bias, ok := at.Object.Bias(at)
 	return ok && at.Object.SignalFrame(pc-bias)
+}
+
+// maxLeaf bounds the bytes from a function's start to the pc in it, for guessLeaf.
+const maxLeaf = 1 << 16
+
+// guessLeaf steps over an innermost frame that has pushed nothing yet: the word at rsp is a
+// return address behind a call of a place shortly before the pc. rbp is still the caller's
+// then, and going by it would leave the caller out.
+func (m *Maps) guessLeaf(regs *abi.Regs, mem *ehelf.Memory) bool {
+	const word = 8
+	sp, pc := regs.Reg[abi.RSP], regs.Reg[abi.RIP]
+	if regs.Exact == 0 || regs.Valid>>abi.RSP&1 == 0 {
+		return false
+	}
+	back, ok := mem.ReadWord(sp)
+	if !ok {
+		return false
+	}
+	caller, callee := m.Find(back-1), m.Find(pc)
+	if caller == nil || callee == nil {
+		return false
+	}
+	site := caller.Object.before(caller.FileOffset(back-1) + 1)
+	start := back + site.distance
+	if !site.direct {
+		return false
+	}
+	if start > pc || pc-start >= maxLeaf || m.Find(start) != callee || callee.Object.hasRow(callee, start) {
+		return false
+	}
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Exact = back, sp+word, 0
+	regs.Valid &= abi.CalleeSaved | 1<<abi.RSP | 1<<abi.RIP
+	return true
+}
+
+// hasRow reports whether the object has a row for a run-time address.
+func (o *Object) hasRow(m *Mapping, addr uint64) bool {
+	bias, ok := o.Bias(m)
+	return ok && o.probe(addr-bias).status != abi.StatusNoInfo
 }
 
 // settle takes back what a wrong guess has led to. Behind a frame that was found by the

@@ -43,7 +43,12 @@ func chainEnd(guessed bool, regs *abi.Regs, otherwise Cause) Cause {
 // guess steps over a frame by its frame pointer: rbp points to the caller's rbp,
 // above which is the return address (x86-64 psABI figure 3.3). It does so only
 // where both lie in the window above rsp, and the return address may be one.
-func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory) bool {
+//
+// The innermost frame may be that of a function without a frame of its own: see guessLeaf.
+func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory, innermost bool) bool {
+	if innermost && m.guessLeaf(regs, mem) {
+		return true
+	}
 	const need = 1<<abi.RBP | 1<<abi.RSP
 	const word = 8
 	at := regs.Reg[abi.RBP]

@@ -124,11 +124,22 @@ func (o *Object) step(regs *abi.Regs, mem *ehelf.Memory, bias uint64, pcs []uint
 
 // SignalFrame tells whether the row for the frame at addr, a link-time address
 // that is looked up as it is, is that of a signal frame, so that the frame's
-// caller was interrupted at its pc. It takes a step from made-up registers over
-// memory full of zeros.
+// caller was interrupted at its pc.
 func (o *Object) SignalFrame(addr uint64) bool {
+	p := o.probe(addr)
+	return p.status == abi.StatusOK && p.exact
+}
+
+// probed is what a step from made-up registers over memory full of zeros came to.
+type probed struct {
+	status abi.Status
+	exact  bool // the caller was interrupted
+}
+
+// probe takes such a step at a link-time address.
+func (o *Object) probe(addr uint64) probed {
 	if o.Ready() != nil {
-		return false
+		return probed{status: abi.StatusNoInfo}
 	}
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
 	for i := range regs.Reg {
@@ -142,7 +153,7 @@ func (o *Object) SignalFrame(addr uint64) bool {
 	} else {
 		status = o.code.Load().Step(&regs, &zeros, 0)
 	}
-	return status == abi.StatusOK && regs.Exact == 1
+	return probed{status, regs.Exact == 1}
 }
 
 // keptFile is the file of an object that may be read at any time. It is open only

@@ -1,12 +1,14 @@
 package unwind
 
 import (
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -295,6 +297,80 @@ func TestInvented(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestGuessLeaf has a function without rows and without a frame of its own, called by one
+// with a frame pointer: going by rbp would leave that one out.
+func TestGuessLeaf(t *testing.T) {
+	testtool.Need(t, "gcc")
+	dir := t.TempDir()
+	src, path := filepath.Join(dir, "leaf.s"), filepath.Join(dir, "leaf")
+	require.NoError(t, os.WriteFile(src, []byte(`.text
+.globl leaf, between, caller, outer
+leaf: nop
+ ret
+between: push %rbp
+ nop
+.type outer,@function
+caller: .cfi_startproc
+ push %rbp
+ .cfi_def_cfa_offset 16
+ .cfi_offset 6,-16
+ mov %rsp,%rbp
+ .cfi_def_cfa_register 6
+ call leaf
+back: nop
+ .cfi_endproc
+outer: .cfi_startproc
+ .cfi_undefined 16
+ call caller
+last: nop
+ .cfi_endproc
+.globl back, last
+.section .note.GNU-stack
+`), 0o666))
+	out, err := exec.Command("gcc", "-nostdlib", "-static", "-Wl,-e,outer", src, "-o", path).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.Symbols()
+	require.NoError(t, err)
+	at := make(map[string]uint64)
+	for _, s := range symbols {
+		at[s.Name] = s.Value
+	}
+	objects := NewObjects(Options{Compile: unwindtest.Compile})
+	defer objects.Close()
+	ps := NewProcesses()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			ps.Map(1, p.Vaddr, p.Filesz, p.Off, objects.Object(path, nil))
+		}
+	}
+	words := func(w ...uint64) *ehelf.Memory {
+		mem := ehelf.Memory{Lo: 0x7ffc0000}
+		for _, v := range w {
+			mem.Bytes = binary.LittleEndian.AppendUint64(mem.Bytes, v)
+		}
+		return &mem
+	}
+	walk := func(pc, rbp uint64, mem *ehelf.Memory) ([]uint64, Cause) {
+		regs := start(pc)
+		regs.Reg[abi.RBP] = rbp
+		var w Walker
+		var pcs [5]uint64
+		n, cause, _ := w.Walk(ps.Process(1).Maps(), regs, mem, pcs[:])
+		assert.Len(t, w.Guesses, 1)
+		return pcs[:n], cause
+	}
+	// In leaf, rbp is that of caller, whose frame begins above the return address.
+	got, cause := walk(at["leaf"]+1, 0x7ffc0008, words(at["back"], 0, at["last"]))
+	assert.Equal(t, []uint64{at["leaf"] + 1, at["back"], at["last"]}, got)
+	assert.Equal(t, OutermostGuessed, cause)
+	// In between, which nobody is seen to call, and which has a frame, rbp is all there is.
+	got, _ = walk(at["between"]+1, 0x7ffc0000, words(0, at["last"]))
+	assert.Equal(t, []uint64{at["between"] + 1, at["last"]}, got)
 }
 
 // TestEndsInCall compares with the decoder of golang.org/x/arch: each call it finds is

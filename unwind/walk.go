@@ -140,14 +140,14 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 				n++
 				continue
 			}
-			if w.FramePointers == Never || !m.guess(regs, mem) {
+			if w.FramePointers == Never || !m.guess(regs, mem, n == 1) {
 				return n, chainEnd(guessed == n, regs, NoInfo), object
 			}
 		case noCode:
 			// perf inject makes files of code compiled at run time: with a table, but
 			// not always with something in it.
 			follow := w.FramePointers == Always || w.FramePointers == Gaps && object.table
-			if !follow || !m.guess(regs, mem) {
+			if !follow || !m.guess(regs, mem, n == 1) {
 				return n, chainEnd(guessed == n, regs, NoObject), object
 			}
 		}
