@@ -17,8 +17,9 @@ import (
 // It is bounded by what it has interpreted since it last was full, so it has rows
 // where a Table leaves out FDEs for MaxRows and the like (Report.Bounded).
 type LazyTable struct {
-	section *lazySection
+	section *lazySection        // nil: the file has no rows
 	more    func() *lazySection // .debug_frame, where it has what section has not; nil: none
+	made    func() *lazySection // rows made from code; nil: none
 	recent  []atomic.Pointer[recentPC]
 }
 
@@ -35,12 +36,43 @@ const maxRecent = 1024
 // NewLazyTable is BuildTable for a LazyTable. It fails where BuildTable does. The
 // object must not be closed while the table is in use.
 func NewLazyTable(o *Object, src Source) (*LazyTable, error) {
+	t, err := newLazyTable(o, src)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// NewLazyTableMade is NewLazyTable with rows made from code, as Made has them, for the
+// pcs that the file has none for. made is called once, when such a pc comes first; it may
+// return nil. Where the file has no rows at all, they are all there is.
+func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, error) {
+	t, err := newLazyTable(o, src)
+	if errors.Is(err, ErrNoUnwindInfo) {
+		none := func() *lazySection { return nil }
+		t, err = &LazyTable{more: none, recent: make([]atomic.Pointer[recentPC], maxRecent)}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.made = sync.OnceValue(func() *lazySection {
+		s := made()
+		if s == nil {
+			return nil
+		}
+		return newLazySection(s, codeImage{segments: o.code, read: o.readImage})
+	})
+	return t, nil
+}
+
+func newLazyTable(o *Object, src Source) (*LazyTable, error) {
 	s, err := o.Section(src)
 	if err != nil {
 		return nil, err
 	}
 	code := codeImage{segments: o.code, read: o.readImage}
-	t := &LazyTable{section: newLazySection(s, code), more: func() *lazySection { return nil }}
+	none := func() *lazySection { return nil }
+	t := &LazyTable{section: newLazySection(s, code), more: none, made: none}
 	if src == SourceAuto && s.Source() == SourceEHFrame {
 		t.more = sync.OnceValue(func() *lazySection {
 			s, err := o.debugFrame()
@@ -67,7 +99,12 @@ func NewLazyTable(o *Object, src Source) (*LazyTable, error) {
 
 // EstimatedRows is about the number of rows that the FDEs have, without those that
 // .debug_frame adds to .eh_frame. It follows from the lengths of their programs.
-func (t *LazyTable) EstimatedRows() int { return rangesOf(t.section.spans) }
+func (t *LazyTable) EstimatedRows() int {
+	if t.section == nil {
+		return 0
+	}
+	return rangesOf(t.section.spans)
+}
 
 // Step is Table.Step.
 func (t *LazyTable) Step(regs *abi.Regs, mem WordReader, bias uint64) abi.Status {
@@ -80,10 +117,17 @@ func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 	if r := place.Load(); r != nil && r.pc == pc {
 		return r.row, r.exprs
 	}
-	row, exprs := t.section.rowAt(pc)
-	if row == nil {
-		if more := t.more(); more != nil {
-			row, exprs = more.rowAt(pc)
+	var row *Row
+	var exprs []Expr
+	if t.section != nil {
+		row, exprs = t.section.rowAt(pc)
+	}
+	for _, further := range [...]func() *lazySection{t.more, t.made} {
+		if row != nil {
+			break
+		}
+		if s := further(); s != nil {
+			row, exprs = s.rowAt(pc)
 		}
 	}
 	place.Store(&recentPC{pc, row, exprs})

@@ -61,7 +61,7 @@ func subtract(ranges, taken []Range) []Range {
 
 // union returns a's table with ranges of b in its gaps.
 func union(a, b *Table, ofB []Range) *Table {
-	t := &Table{Exprs: slices.Concat(a.Exprs, b.Exprs[1:])}
+	t := &Table{Exprs: slices.Concat(a.Exprs, b.Exprs[1:])} // maybe more than Ranges use
 	shift := ExprID(len(a.Exprs) - 1)
 	index := make(map[Row]uint32, len(a.Rows)+len(b.Rows))
 	add := func(r Range, rows []Row, shift ExprID) {

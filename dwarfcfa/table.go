@@ -10,10 +10,19 @@ import (
 type BuildOptions struct {
 	Source Source // section to read
 	Strict bool   // an FDE lost or a row not compiled is an error
+	Made   Made   // rows that are not the file's
 
 	// AllowEmpty has an object without FDEs give an empty table, which answers no pc;
 	// else that is an error. Where FDEs are there and all bad, it is one all the same.
 	AllowEmpty bool
+}
+
+// Made is rows that were made from the code of an object: a section of their own, and
+// the pcs for which they are to stand in place of the file's rows.
+type Made struct {
+	Section *Section // nil: none
+	Replace []Range  // ascending, disjoint; Row is not looked at. The file's rows there do not count
+	All     bool     // none of the file's rows counts
 }
 
 // maxListed bounds the lists of a Report; its counts have no bound.
@@ -38,6 +47,9 @@ type Report struct {
 
 	NotCompiledRows int           // row ranges that hold a rule which cannot be compiled
 	NotCompiled     []NotCompiled // the first of them
+
+	MadeRanges int   // row ranges that were made from code, and
+	MadeBytes  int64 // the bytes of code that they hold for; see Made
 
 	Rows          int // row ranges before merging
 	FilledGaps    int // stretches of padding that took the row before them
@@ -64,6 +76,24 @@ func (n NotCompiled) String() string {
 // FDE does not cost the rest: it is left out and reported, and its range
 // answers nothing. The report is not nil whenever the section was read.
 func BuildTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
+	t, rep, err := fileTable(o, opt)
+	if opt.Made.Section == nil || err != nil && (!errors.Is(err, ErrNoUnwindInfo) || opt.Strict && rep != nil) {
+		return t, rep, err
+	}
+	t, rep, more := addMade(o, t, rep, opt)
+	switch {
+	case more != nil:
+		return nil, rep, more
+	case len(t.Ranges) == 0 && err != nil:
+		return nil, rep, err
+	case len(t.Ranges) == 0 && !opt.AllowEmpty:
+		return nil, rep, nameError(o.name, fmt.Errorf("%w: no row is left", ErrNoUnwindInfo))
+	}
+	return t, rep, nil
+}
+
+// fileTable makes the table of the file's own rows.
+func fileTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 	s, err := o.Section(opt.Source)
 	if opt.AllowEmpty && errors.Is(err, ErrNoUnwindInfo) {
 		return &Table{}, &Report{}, nil

@@ -35,7 +35,7 @@ run libc-date --in libc.so,date -n 100000 -- date -d 'last monday +3 days' '+%c 
 
 # libgmp, libstdc++
 run libgmp --in libgmp -n 1500000 -- "$out/gmp"
-run libstdcxx --in libstdc++,std -n 1500000 -- "$out/std"
+run libstdcxx --in libstdc++,/std -n 1500000 -- "$out/std"
 
 # libcrypto: what openssl speed runs, on this processor, without AES-NI, PCLMULQDQ, AVX
 # and SHA instructions, and on the oldest
@@ -61,16 +61,16 @@ done
 
 # Video codecs: assembly without tables
 clip=$out/clip.y4m
-[ -e "$clip" ] || ffmpeg -v error -f lavfi -i testsrc2=size=640x360:rate=25 -frames:v 60 -pix_fmt yuv420p "$clip"
+[ -e "$clip" ] || ffmpeg -v error -f lavfi -i testsrc2=size=640x360:rate=25 -frames:v 200 -pix_fmt yuv420p "$clip"
 [ -e "$out/clip.ivf" ] || SvtAv1EncApp -i "$clip" --preset 8 -b "$out/clip.ivf" >/dev/null 2>&1
-run x264 --in libx264 -n 1500000 --skip 500ms --every 300ms --window 150000 -- x264 --threads 2 --preset slow -o /dev/null "$clip"
-run dav1d --in libdav1d -n 1500000 --skip 100ms --every 50ms --window 150000 -- dav1d --threads 2 -q -i "$out/clip.ivf" -o /dev/null --muxer null
+run x264 --in libx264 -n 1500000 --skip 300ms --every 100ms --window 200000 -- x264 --threads 2 --preset slow -o /dev/null "$clip"
+run dav1d --in libdav1d -n 1500000 --skip 100ms --every 10ms --window 200000 -- dav1d --threads 2 -q -i "$out/clip.ivf" -o /dev/null --muxer null
 
 # Compilers
 printf 'int f(int *a, int n) { int s = 0; for (int i = 0; i < n; i++) s += a[i] * i; return s; }\n' >"$out/a.c"
 printf 'fn main() { let v: Vec<u32> = (0..9).map(|x| x * x).collect(); println!("{:?}", v); }\n' >"$out/a.rs"
-run clang --in libLLVM,libclang -n 1000000 --skip 200ms --every 20ms --window 100000 -- "$(clang -print-prog-name=clang)" -cc1 -O2 -emit-obj -o /dev/null "$out/a.c"
-run rustc --in librustc_driver,libstd -n 1000000 --skip 200ms --every 50ms --window 100000 -- "$(rustc --print sysroot)/bin/rustc" -O --out-dir "$out" "$out/a.rs"
+run clang --in libLLVM,libclang -n 1000000 -- "$(clang -print-prog-name=clang)" -cc1 -O2 -emit-obj -o /dev/null "$out/a.c"
+run rustc --in librustc_driver,libstd -n 1000000 --skip 100ms --every 20ms --window 200000 -- "$(rustc --print sysroot)/bin/rustc" -O --out-dir "$out" "$out/a.rs"
 
 "$out/truth" --sum "$out"/*.json || exit 1
 [ ${#missing[@]} -eq 0 ] || { printf 'not run: %s\n' "${missing[@]}" >&2; exit 1; }

@@ -77,6 +77,7 @@ func (m *mapping) page(pc uint64) *page {
 // space is what a process has mapped.
 type space struct {
 	pid      int
+	program  string // path of the executable
 	source   source
 	wanted   []string // parts of paths; none: all
 	objects  map[string]*object

@@ -76,8 +76,9 @@ func (t *tracer) advance(th *thread, now *abi.Regs) {
 func (t *tracer) compare(th *thread, m *mapping, now *abi.Regs) {
 	f := th.shadow.top()
 	if m.object == nil || !m.object.chosen {
-		// Not the outermost call: it is what calls main.
-		if len(t.opt.wanted) > 0 && len(th.shadow.frames) > 1 && !f.signal && f.ra != 0 && t.isWanted(f.ra) {
+		// Not the outermost call, which is what calls main, nor the program itself.
+		if len(t.opt.wanted) > 0 && len(th.shadow.frames) > 1 && !f.signal && f.ra != 0 && t.isWanted(f.ra) &&
+			(m.object == nil || m.object.path != t.space.program) {
 			t.runTo(th, f.ra)
 		}
 		return

@@ -86,6 +86,7 @@ func follow(command []string, opt options) (*tracer, error) {
 		space:   &space{pid: pid, source: opt.source, wanted: opt.wanted, objects: map[string]*object{}},
 		threads: map[int]*thread{pid: {tid: pid, stopped: true}},
 	}
+	t.space.program, _ = os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	err := t.loop()
 	if errors.Is(err, errEnded) {
 		err = nil

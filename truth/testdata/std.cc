@@ -20,7 +20,7 @@ static int deep(int n) {
 
 static void work(int seed) {
 	std::mt19937 r(seed);
-	for (int i = 0; i < 30; i++) {
+	for (int i = 0; i < 400; i++) {
 		std::ostringstream o;
 		o << i << ' ' << i / 3.0 << ' ' << std::hex << i * 77 << std::fixed << i * 1.5L << '\n';
 		std::istringstream in(o.str());

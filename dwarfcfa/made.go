@@ -1,0 +1,34 @@
+package dwarfcfa
+
+// addMade puts rows that were made from code into the table of the file's own: in its
+// gaps, and in place of what opt.Made says. t and rep are nil where the file has no
+// rows.
+func addMade(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Report, error) {
+	if rep == nil {
+		rep = &Report{}
+	}
+	if t == nil || len(t.Exprs) == 0 || opt.Made.All {
+		t = &Table{Exprs: make([]Expr, 1)}
+	}
+	made, madeRep, err := buildSection(opt.Made.Section, codeImage{segments: o.code, read: o.readImage}, opt)
+	if err != nil {
+		return nil, madeRep, err
+	}
+	kept := &Table{Ranges: subtract(t.Ranges, opt.Made.Replace), Rows: t.Rows, Exprs: t.Exprs}
+	rest := subtract(made.Ranges, kept.Ranges)
+	if opt.Made.All {
+		*rep = Report{}
+	}
+	if len(rest) == 0 && len(opt.Made.Replace) == 0 {
+		return t, rep, nil
+	}
+	t = union(kept, made, rest)
+	rep.MadeRanges, rep.MadeBytes = len(rest), 0
+	for _, r := range rest {
+		rep.MadeBytes += int64(r.End - r.Start)
+	}
+	rep.MergedRanges = len(t.Ranges)
+	rep.DistinctRows = len(t.Rows)
+	rep.DistinctExprs = len(t.Exprs) - 1
+	return t, rep, nil
+}

@@ -1,0 +1,100 @@
+package synth
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// WriteCFI writes the rows of a function as directives of the GNU assembler (its
+// manual, "CFI directives"), each group under the offset of the instruction before which
+// it is to stand. .cfi_startproc implies the row at a function's first instruction.
+func WriteCFI(w io.Writer, f *Function) error {
+	out := bufio.NewWriter(w)
+	name := f.Name
+	if name == "" {
+		name = fmt.Sprintf("function at %#x", uint64(f.Start()))
+	}
+	fmt.Fprintf(out, "# %s, %d bytes\n\t.cfi_startproc\n", name, uint64(f.End()-f.Start()))
+	row := Entry
+	for i := range f.Ranges {
+		r := &f.Ranges[i]
+		lines := directives(&row, &r.Row)
+		if len(lines) > 0 && r.Start > f.Start() {
+			fmt.Fprintf(out, "# before +%#x\n", uint64(r.Start-f.Start()))
+		}
+		for _, line := range lines {
+			fmt.Fprintf(out, "\t%s\n", line)
+		}
+		row = r.Row
+	}
+	fmt.Fprint(out, "\t.cfi_endproc\n")
+	return out.Flush()
+}
+
+// Directives are the directives that lead from one row to the next of a function, by
+// the address before which they are to stand. What is at its start is relative to the
+// row that .cfi_startproc implies.
+func Directives(f *Function) map[dwarfcfa.Addr][]string {
+	all := map[dwarfcfa.Addr][]string{}
+	row := Entry
+	for i := range f.Ranges {
+		r := &f.Ranges[i]
+		if lines := directives(&row, &r.Row); len(lines) > 0 {
+			all[r.Start] = lines
+		}
+		row = r.Row
+	}
+	return all
+}
+
+func directives(was, is *Row) (lines []string) {
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	c, old := is.CFA, was.CFA
+	switch {
+	case c == old:
+	case c.Stored:
+		add(".cfi_escape %s", escape(byte(dwarfcfa.CFADefCFAExpression), nil, c.expression()))
+	case !old.Stored && c.Reg == old.Reg:
+		add(".cfi_def_cfa_offset %d", c.Offset)
+	case !old.Stored && c.Offset == old.Offset:
+		add(".cfi_def_cfa_register %%%s", abi.RegName(int(c.Reg)))
+	default:
+		add(".cfi_def_cfa %%%s, %d", abi.RegName(int(c.Reg)), c.Offset)
+	}
+	for k, rule := range is.Regs {
+		if rule == was.Regs[k] {
+			continue
+		}
+		name := abi.RegName(int(Saved[k]))
+		switch {
+		case rule.Where == Same:
+			add(".cfi_restore %%%s", name)
+		case rule.Where == Unknown:
+			add(".cfi_undefined %%%s", name)
+		case rule.Where == AtCFA && rule.Offset%dataAlign == 0:
+			add(".cfi_offset %%%s, %d", name, rule.Offset)
+		default:
+			b := appendRule(nil, Saved[k], rule)
+			add(".cfi_escape %s", escape(b[0], b[1:], nil))
+		}
+	}
+	return lines
+}
+
+// escape is the operand of .cfi_escape: an operation, its operands and a block.
+func escape(op byte, operands, block []byte) string {
+	b := append([]byte{op}, operands...)
+	if block != nil {
+		b = appendBlock(b, block)
+	}
+	text := make([]string, len(b))
+	for i, x := range b {
+		text[i] = fmt.Sprintf("%#02x", x)
+	}
+	return strings.Join(text, ",")
+}

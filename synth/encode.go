@@ -1,0 +1,162 @@
+package synth
+
+import (
+	"encoding/binary"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// Constants of the encoding (DWARF 5 §6.4.1, §7.7.1, §7.24).
+const (
+	dataAlign  = -8
+	frameAlign = 8 // entries are padded to it with DW_CFA_nop
+
+	opDeref      = 0x06
+	opPlusUconst = 0x23
+	opConst4s    = 0x0d
+	opPlus       = 0x22
+	opBreg0      = 0x70
+)
+
+var le = binary.LittleEndian
+
+// Section encodes functions as .debug_frame: one CIE, an FDE per function.
+func Section(list []Function) []byte {
+	cie := []byte{
+		0xff, 0xff, 0xff, 0xff, // CIE id
+		3,                      // version: that of DWARF 3, which all readers know
+		0,                      // no augmentation
+		1,                      // code alignment factor
+		byte(dataAlign & 0x7f), // data alignment factor, SLEB128
+		abi.RIP,                // return address register, ULEB128
+		byte(dwarfcfa.CFADefCFA), abi.RSP, 8,
+		byte(dwarfcfa.CFAOffset) | abi.RIP, 1, // at CFA-8
+	}
+	out := appendEntry(nil, cie)
+	for i := range list {
+		f := &list[i]
+		body := le.AppendUint32(nil, 0) // the CIE is at offset 0
+		body = le.AppendUint64(body, uint64(f.Start()))
+		body = le.AppendUint64(body, uint64(f.End()-f.Start()))
+		out = appendEntry(out, appendProgram(body, f))
+	}
+	return out
+}
+
+// appendEntry appends a CIE or FDE with its length.
+func appendEntry(b, body []byte) []byte {
+	for len(body)%frameAlign != 4 {
+		body = append(body, byte(dwarfcfa.CFANop))
+	}
+	return append(le.AppendUint32(b, uint32(len(body))), body...)
+}
+
+// appendProgram encodes the rows of a function.
+func appendProgram(b []byte, f *Function) []byte {
+	at, row := f.Start(), Entry
+	for i := range f.Ranges {
+		r := &f.Ranges[i]
+		b = appendAdvance(b, uint64(r.Start-at))
+		at = r.Start
+		b = appendCFA(b, row.CFA, r.Row.CFA)
+		for k, rule := range r.Row.Regs {
+			if rule != row.Regs[k] {
+				b = appendRule(b, Saved[k], rule)
+			}
+		}
+		row = r.Row
+	}
+	return b
+}
+
+func appendAdvance(b []byte, delta uint64) []byte {
+	switch {
+	case delta == 0:
+		return b
+	case delta < 0x40:
+		return append(b, byte(dwarfcfa.CFAAdvanceLoc)|byte(delta))
+	case delta < 1<<8:
+		return append(b, byte(dwarfcfa.CFAAdvanceLoc1), byte(delta))
+	case delta < 1<<16:
+		return le.AppendUint16(append(b, byte(dwarfcfa.CFAAdvanceLoc2)), uint16(delta))
+	}
+	return le.AppendUint32(append(b, byte(dwarfcfa.CFAAdvanceLoc4)), uint32(delta))
+}
+
+func appendCFA(b []byte, was, is CFA) []byte {
+	switch {
+	case was == is:
+		return b
+	case is.Stored:
+		return appendBlock(append(b, byte(dwarfcfa.CFADefCFAExpression)), is.expression())
+	case is.Offset < 0:
+		b = append(b, byte(dwarfcfa.CFADefCFASF), is.Reg)
+		if is.Offset%dataAlign != 0 { // cannot be factored
+			b = b[:len(b)-2]
+			return appendBlock(append(b, byte(dwarfcfa.CFADefCFAExpression)), is.expression())
+		}
+		return appendSLEB(b, int64(is.Offset/dataAlign))
+	case !was.Stored && was.Offset >= 0 && was.Reg == is.Reg:
+		return appendULEB(append(b, byte(dwarfcfa.CFADefCFAOffset)), uint64(is.Offset))
+	case !was.Stored && was.Offset == is.Offset:
+		return append(b, byte(dwarfcfa.CFADefCFARegister), is.Reg)
+	}
+	return appendULEB(append(b, byte(dwarfcfa.CFADefCFA), is.Reg), uint64(is.Offset))
+}
+
+// expression is the CFA as a DWARF expression (DWARF 5 §2.5).
+func (c CFA) expression() []byte {
+	e := []byte{opBreg0 + c.Reg}
+	if !c.Stored {
+		return appendSLEB(e, int64(c.Offset))
+	}
+	e = append(appendSLEB(e, int64(c.Slot)), opDeref)
+	switch {
+	case c.Offset > 0:
+		return appendULEB(append(e, opPlusUconst), uint64(c.Offset))
+	case c.Offset < 0:
+		return append(le.AppendUint32(append(e, opConst4s), uint32(c.Offset)), opPlus)
+	}
+	return e
+}
+
+func appendRule(b []byte, reg uint8, rule Rule) []byte {
+	switch rule.Where {
+	case Same:
+		return append(b, byte(dwarfcfa.CFARestore)|reg) // the CIE has no rule
+	case Unknown:
+		return append(b, byte(dwarfcfa.CFAUndefinedReg), reg)
+	case AtReg:
+		b = append(b, byte(dwarfcfa.CFAExpression), reg)
+		return appendBlock(b, appendSLEB([]byte{opBreg0 + rule.Reg}, int64(rule.Offset)))
+	}
+	switch {
+	case rule.Offset%dataAlign != 0: // at CFA + offset; the CFA is on the expression's stack
+		b = append(b, byte(dwarfcfa.CFAExpression), reg)
+		return appendBlock(b, append(le.AppendUint32([]byte{opConst4s}, uint32(rule.Offset)), opPlus))
+	case rule.Offset <= 0:
+		return appendULEB(append(b, byte(dwarfcfa.CFAOffset)|reg), uint64(rule.Offset/dataAlign))
+	}
+	return appendSLEB(append(b, byte(dwarfcfa.CFAOffsetExtendedSF), reg), int64(rule.Offset/dataAlign))
+}
+
+func appendBlock(b, block []byte) []byte {
+	return append(appendULEB(b, uint64(len(block))), block...)
+}
+
+func appendULEB(b []byte, v uint64) []byte {
+	for v >= 0x80 {
+		b = append(b, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(b, byte(v))
+}
+
+func appendSLEB(b []byte, v int64) []byte {
+	for v < -0x40 || v >= 0x40 {
+		b = append(b, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(b, byte(v)&0x7f)
+}

@@ -1,0 +1,81 @@
+// Package synth makes unwind rows from code, for functions whose file has none, or has
+// wrong ones: rows per function, as a .debug_frame section, as a table, as a separate
+// debug file, and as .cfi directives.
+package synth
+
+import (
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// Saved are the registers whose caller's values a row can give, by DWARF number: those
+// that are callee-saved (x86-64 psABI figure 3.4).
+var Saved = [...]uint8{abi.RBX, abi.RBP, abi.R12, abi.R13, abi.R14, abi.R15}
+
+// CFA says where the canonical frame address is: Reg + Offset, or, where it was stored,
+// the word at Reg + Slot, plus Offset.
+type CFA struct {
+	Reg    uint8 // DWARF number
+	Stored bool
+	Slot   int32
+	Offset int32
+}
+
+// Where tells where the caller's value of a register is.
+type Where uint8
+
+const (
+	Same    Where = iota // in the register
+	AtCFA                // in memory at CFA + Offset
+	AtReg                // in memory at Reg + Offset
+	Unknown              // not known: the row gives it up
+)
+
+// Rule says where the caller's value of a register is.
+type Rule struct {
+	Where  Where
+	Reg    uint8 // AtReg: DWARF number
+	Offset int32 // AtCFA, AtReg
+}
+
+// Row is what holds from an instruction on. The return address is at CFA - 8. It is
+// comparable.
+type Row struct {
+	CFA  CFA
+	Regs [len(Saved)]Rule // in the order of Saved
+}
+
+// Entry is the row at a function's first instruction.
+var Entry = Row{CFA: CFA{Reg: abi.RSP, Offset: 8}}
+
+// Range is a stretch of a function with one row.
+type Range struct {
+	Start, End dwarfcfa.Addr // [Start, End)
+	Row        Row
+}
+
+// Function is a run of ranges that follow each other, all of one function. Where a
+// function has instructions without a row, it is several of them.
+type Function struct {
+	Name   string  // of its symbol, "" where there is none
+	Ranges []Range // ascending, touching, neighbours differ in Row
+}
+
+// Start is the function's first address with a row, End the one past its last.
+func (f *Function) Start() dwarfcfa.Addr { return f.Ranges[0].Start }
+func (f *Function) End() dwarfcfa.Addr   { return f.Ranges[len(f.Ranges)-1].End }
+
+// Add appends an instruction to functions: to the last one, if it follows it and is of
+// the same function, else as a new one. Addresses must ascend.
+func Add(list []Function, name string, first bool, start, end dwarfcfa.Addr, row Row) []Function {
+	if n := len(list) - 1; n >= 0 && !first && list[n].End() == start {
+		f := &list[n]
+		if last := &f.Ranges[len(f.Ranges)-1]; last.Row == row {
+			last.End = end
+		} else {
+			f.Ranges = append(f.Ranges, Range{start, end, row})
+		}
+		return list
+	}
+	return append(list, Function{Name: name, Ranges: []Range{{start, end, row}}})
+}
