@@ -193,6 +193,10 @@ func (o *Object) BuildID() []byte { return o.buildID }
 // FileSize returns the size of the file in bytes.
 func (o *Object) FileSize() int64 { return o.size }
 
+// File is the file that the object was made from, valid for as long as the object is
+// open.
+func (o *Object) File() io.ReaderAt { return o.r }
+
 // Close closes the file that Open opened.
 func (o *Object) Close() error {
 	if o.closer == nil {

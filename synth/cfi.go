@@ -23,7 +23,7 @@ func WriteCFI(w io.Writer, f *Function) error {
 	row := Entry
 	for i := range f.Ranges {
 		r := &f.Ranges[i]
-		lines := directives(&row, &r.Row)
+		lines := directives(&row, &r.Row, &f.Ranges[0].Row)
 		if len(lines) > 0 && r.Start > f.Start() {
 			fmt.Fprintf(out, "# before +%#x\n", uint64(r.Start-f.Start()))
 		}
@@ -44,7 +44,7 @@ func Directives(f *Function) map[dwarfcfa.Addr][]string {
 	row := Entry
 	for i := range f.Ranges {
 		r := &f.Ranges[i]
-		if lines := directives(&row, &r.Row); len(lines) > 0 {
+		if lines := directives(&row, &r.Row, &f.Ranges[0].Row); len(lines) > 0 {
 			all[r.Start] = lines
 		}
 		row = r.Row
@@ -52,16 +52,18 @@ func Directives(f *Function) map[dwarfcfa.Addr][]string {
 	return all
 }
 
-func directives(was, is *Row) (lines []string) {
+// directives lead from one row to another. Rules that a function begins with may go into the
+// CIE, where .cfi_restore would find them again.
+func directives(was, is, first *Row) (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	c, old := is.CFA, was.CFA
 	switch {
 	case c == old:
-	case c.Stored:
+	case !c.plain():
 		add(".cfi_escape %s", escape(byte(dwarfcfa.CFADefCFAExpression), nil, c.expression()))
-	case !old.Stored && c.Reg == old.Reg:
+	case old.plain() && c.Reg == old.Reg:
 		add(".cfi_def_cfa_offset %d", c.Offset)
-	case !old.Stored && c.Offset == old.Offset:
+	case old.plain() && c.Offset == old.Offset:
 		add(".cfi_def_cfa_register %%%s", abi.RegName(int(c.Reg)))
 	default:
 		add(".cfi_def_cfa %%%s, %d", abi.RegName(int(c.Reg)), c.Offset)
@@ -72,10 +74,14 @@ func directives(was, is *Row) (lines []string) {
 		}
 		name := abi.RegName(int(Saved[k]))
 		switch {
+		case rule.Where == Same && first.Regs[k].Where != Same:
+			add(".cfi_same_value %%%s", name)
 		case rule.Where == Same:
 			add(".cfi_restore %%%s", name)
 		case rule.Where == Unknown:
 			add(".cfi_undefined %%%s", name)
+		case rule.Where == InReg:
+			add(".cfi_register %%%s, %%%s", name, abi.RegName(int(rule.Reg)))
 		case rule.Where == AtCFA && rule.Offset%dataAlign == 0:
 			add(".cfi_offset %%%s, %d", name, rule.Offset)
 		default:

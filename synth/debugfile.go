@@ -34,7 +34,13 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 		names.WriteString(s + "\x00")
 		return uint32(at)
 	}
-	body := make([]byte, headerSize+progSize*len(f.Progs))
+	var loads []elf.ProgHeader // they say where the object begins
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD {
+			loads = append(loads, p.ProgHeader)
+		}
+	}
+	body := make([]byte, headerSize+progSize*len(loads))
 	place := func(data []byte, align int) uint64 {
 		body = append(body, make([]byte, -len(body)&(align-1))...)
 		at := len(body)
@@ -77,13 +83,11 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 	put(&head, elf.Header64{
 		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT), byte(f.OSABI)},
 		Type:  uint16(f.Type), Machine: uint16(f.Machine), Version: uint32(elf.EV_CURRENT), Entry: f.Entry,
-		Phoff: headerSize, Shoff: shoff, Ehsize: headerSize, Phentsize: progSize, Phnum: uint16(len(f.Progs)),
+		Phoff: headerSize, Shoff: shoff, Ehsize: headerSize, Phentsize: progSize, Phnum: uint16(len(loads)),
 		Shentsize: sectionSize, Shnum: uint16(len(headers)), Shstrndx: uint16(len(headers) - 1),
 	})
-	for _, p := range f.Progs {
-		put(&head, elf.Prog64{ // the bytes are in the object
-			Type: uint32(p.Type), Flags: uint32(p.Flags), Off: p.Off, Vaddr: p.Vaddr, Paddr: p.Paddr, Memsz: p.Memsz, Align: p.Align,
-		})
+	for _, p := range loads { // the bytes are in the object
+		put(&head, elf.Prog64{Type: uint32(p.Type), Flags: uint32(p.Flags), Vaddr: p.Vaddr, Paddr: p.Paddr, Memsz: p.Memsz, Align: p.Align})
 	}
 	copy(body, head.Bytes())
 	return append(body, tables.Bytes()...), nil

@@ -88,21 +88,22 @@ func appendCFA(b []byte, was, is CFA) []byte {
 	switch {
 	case was == is:
 		return b
-	case is.Stored:
+	case !is.plain():
 		return appendBlock(append(b, byte(dwarfcfa.CFADefCFAExpression)), is.expression())
-	case is.Offset < 0:
-		b = append(b, byte(dwarfcfa.CFADefCFASF), is.Reg)
-		if is.Offset%dataAlign != 0 { // cannot be factored
-			b = b[:len(b)-2]
-			return appendBlock(append(b, byte(dwarfcfa.CFADefCFAExpression)), is.expression())
-		}
-		return appendSLEB(b, int64(is.Offset/dataAlign))
-	case !was.Stored && was.Offset >= 0 && was.Reg == is.Reg:
-		return appendULEB(append(b, byte(dwarfcfa.CFADefCFAOffset)), uint64(is.Offset))
-	case !was.Stored && was.Offset == is.Offset:
+	case was.plain() && was.Offset == is.Offset:
 		return append(b, byte(dwarfcfa.CFADefCFARegister), is.Reg)
+	case is.Offset < 0:
+		return appendSLEB(append(b, byte(dwarfcfa.CFADefCFASF), is.Reg), int64(is.Offset/dataAlign))
+	case was.plain() && was.Reg == is.Reg:
+		return appendULEB(append(b, byte(dwarfcfa.CFADefCFAOffset)), uint64(is.Offset))
 	}
 	return appendULEB(append(b, byte(dwarfcfa.CFADefCFA), is.Reg), uint64(is.Offset))
+}
+
+// plain reports whether a register and an offset can say the CFA: a negative offset is
+// factored.
+func (c CFA) plain() bool {
+	return !c.Stored && (c.Offset >= 0 || c.Offset%dataAlign == 0)
 }
 
 // expression is the CFA as a DWARF expression (DWARF 5 §2.5).
@@ -127,6 +128,8 @@ func appendRule(b []byte, reg uint8, rule Rule) []byte {
 		return append(b, byte(dwarfcfa.CFARestore)|reg) // the CIE has no rule
 	case Unknown:
 		return append(b, byte(dwarfcfa.CFAUndefinedReg), reg)
+	case InReg:
+		return append(b, byte(dwarfcfa.CFARegister), reg, rule.Reg)
 	case AtReg:
 		b = append(b, byte(dwarfcfa.CFAExpression), reg)
 		return appendBlock(b, appendSLEB([]byte{opBreg0 + rule.Reg}, int64(rule.Offset)))

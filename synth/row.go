@@ -28,13 +28,14 @@ const (
 	Same    Where = iota // in the register
 	AtCFA                // in memory at CFA + Offset
 	AtReg                // in memory at Reg + Offset
+	InReg                // in register Reg
 	Unknown              // not known: the row gives it up
 )
 
 // Rule says where the caller's value of a register is.
 type Rule struct {
 	Where  Where
-	Reg    uint8 // AtReg: DWARF number
+	Reg    uint8 // AtReg, InReg: DWARF number
 	Offset int32 // AtCFA, AtReg
 }
 

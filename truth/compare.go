@@ -30,7 +30,7 @@ type sums struct {
 	steps   [verdicts]int
 	lost    int // steps in which the row gives up a callee-saved register
 	wrong   map[uint64]*wrong
-	unknown map[uint64]struct{} // pcs without a row
+	unknown map[uint64]int // steps at pcs without a row
 }
 
 // wrong is an instruction at which a table was wrong, by link-time pc.
@@ -51,9 +51,9 @@ func (s *sums) step(t answerer, m *mapping, now *abi.Regs, f *frame, mem *memory
 	switch v {
 	case noRow:
 		if s.unknown == nil {
-			s.unknown = map[uint64]struct{}{}
+			s.unknown = map[uint64]int{}
 		}
-		s.unknown[pc] = struct{}{}
+		s.unknown[pc]++
 	case wrongCFA, wrongReg, outmost:
 		w := s.wrong[pc]
 		if w == nil {

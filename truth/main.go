@@ -39,6 +39,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	out := fs.StringP("output", "o", "", "write the program's output to this `FILE`")
 	list := fs.Int("list", 20, "name so many wrong instructions of an object")
 	asJSON := fs.Bool("json", false, "write the result as JSON, with all wrong instructions")
+	made := fs.Bool("made", false, "compare rows made from the code alone, too")
 	sums := fs.Bool("sum", false, "sum up the results of --json in the files that are the arguments")
 	same := fs.Bool("pin", true, "keep program and tracer on one processor, where a switch between them is fast")
 	if err := fs.Parse(args); err != nil {
@@ -61,6 +62,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	opt.source = fileTables()
+	if *made {
+		opt.source = madeTables()
+	}
 	if *out != "" {
 		f, err := os.Create(*out)
 		if err != nil {

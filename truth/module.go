@@ -13,6 +13,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/symbols"
+	"github.com/ehasm/ehasm/synth"
 )
 
 // answerer is a table that can be asked for a step.
@@ -30,12 +31,33 @@ type source struct {
 func fileTables() source {
 	return source{
 		names: []string{"table"},
+		make:  func(o *dwarfcfa.Object) []answerer { return []answerer{fileTable(o)} },
+	}
+}
+
+func fileTable(o *dwarfcfa.Object) answerer {
+	t, err := dwarfcfa.NewLazyTable(o, dwarfcfa.SourceAuto)
+	if err != nil {
+		return nil
+	}
+	return t
+}
+
+// madeTables has beside them the rows made from the code alone.
+func madeTables() source {
+	return source{
+		names: []string{"table", "made"},
 		make: func(o *dwarfcfa.Object) []answerer {
-			t, err := dwarfcfa.NewLazyTable(o, dwarfcfa.SourceAuto)
+			tables := []answerer{fileTable(o), nil}
+			result, err := synth.Of(o, synth.Options{All: true})
 			if err != nil {
-				return []answerer{nil}
+				return tables
 			}
-			return []answerer{t}
+			t, _, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{Made: dwarfcfa.Made{Section: result.Section(o.Name()), All: true}})
+			if err == nil {
+				tables[1] = t
+			}
+			return tables
 		},
 	}
 }

@@ -37,6 +37,7 @@ type tableReport struct {
 	Steps map[string]int `json:"steps"` // by verdict
 	Lost  int            `json:"lost"`  // steps whose row gives up a callee-saved register
 	Wrong []wrongReport  `json:"wrong,omitempty"`
+	NoRow []wrongReport  `json:"no_row,omitempty"`
 }
 
 type wrongReport struct {
@@ -67,6 +68,9 @@ func newReport(command []string, t *tracer) *report {
 			for _, pc := range slices.Sorted(maps.Keys(s.wrong)) {
 				w := s.wrong[pc]
 				tr.Wrong = append(tr.Wrong, wrongReport{pc, o.place(pc), w.verdict.String(), w.steps, w.text})
+			}
+			for _, pc := range slices.Sorted(maps.Keys(s.unknown)) {
+				tr.NoRow = append(tr.NoRow, wrongReport{PC: pc, Place: o.place(pc), Verdict: noRow.String(), Steps: s.unknown[pc]})
 			}
 			or.Tables = append(or.Tables, tr)
 		}

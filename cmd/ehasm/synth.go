@@ -1,0 +1,257 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/atomicfile"
+	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/relocatable"
+	"github.com/ehasm/ehasm/synth"
+
+	"github.com/spf13/pflag"
+)
+
+const synthHelp = `Make unwind rows from code: for what a file has none for, such as hand-written
+assembly, or for all of it. Nothing is run. Rows are made only where all paths to an
+instruction agree; what is left out is counted.
+
+Usage:
+  ehasm synth [flags] FILE
+`
+
+const synthMore = `Without a flag that says what to write, synth tells what it can make. With -o it writes
+a separate debug file with the rows as .debug_frame, which gdb and elfutils find by
+the object's build-id, in a folder such as .build-id/xx/yyyy.debug.
+
+--cfi is for authors of assembly: the directives of each function, to stand before the
+instructions at these offsets. It also takes .o files.
+
+'ehasm build --synth=missing' compiles the same rows into an eh_elf.
+
+Examples:
+  ehasm synth /usr/lib/x86_64-linux-gnu/libx264.so.164
+  ehasm synth -o libfoo.debug libfoo.so
+  ehasm synth --cfi --function=my_memcpy mem.o
+  ehasm synth --list --json libfoo.so
+`
+
+// synthOptions is what the flags of synth say.
+type synthOptions struct {
+	output   string
+	all      bool
+	cfi      bool
+	list     bool
+	json     bool
+	function string
+	jobs     int
+}
+
+func synthVerb() verb {
+	v := verb{name: "synth", brief: "make unwind rows from code", help: synthHelp, more: synthMore}
+	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
+		opt := &synthOptions{}
+		fs.StringVarP(&opt.output, "output", "o", "", "write a debug file `FILE` with the rows")
+		fs.BoolVar(&opt.all, "all", false, "make rows for all code, as if the file had none")
+		fs.BoolVar(&opt.cfi, "cfi", false, "print .cfi_* directives, for the GNU assembler")
+		fs.BoolVar(&opt.list, "list", false, "print a line for each function that gets rows")
+		fs.StringVar(&opt.function, "function", "", "print no function but the one of this `NAME`, or at this address")
+		fs.IntVarP(&opt.jobs, "jobs", "j", 0, "look at `N` functions at a time (default: one a processor)")
+		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
+		return func(ctx context.Context, paths []string, c *console) int {
+			switch {
+			case len(paths) != 1:
+				return v.misuse(c, errors.New("want one file"))
+			case opt.output == "" && fs.Changed("output"):
+				return v.misuse(c, errors.New("--output: the name of the file is empty"))
+			case opt.cfi && (opt.json || opt.list):
+				return v.misuse(c, errors.New("--cfi goes with neither --json nor --list"))
+			case opt.jobs < 0:
+				return v.misuse(c, fmt.Errorf("-j %d: want at least 1", opt.jobs))
+			}
+			return synthesise(paths[0], opt, c)
+		}
+	}
+	return v
+}
+
+// synthesise is the verb.
+func synthesise(path string, opt *synthOptions, c *console) int {
+	r, err := makeRows(path, opt, c)
+	if err != nil {
+		c.fail(path, err)
+		return exitFailed
+	}
+	shown := r.rows.Functions
+	if opt.function != "" {
+		shown = selectFunctions(shown, opt.function)
+		if len(shown) == 0 {
+			c.fail(path, fmt.Errorf("no row was made for a function %s", quote(opt.function)))
+			return exitFailed
+		}
+	}
+	if opt.output != "" {
+		if err := r.writeDebugFile(opt.output); err != nil {
+			c.fail(opt.output, err)
+			return exitFailed
+		}
+	}
+	switch {
+	case opt.cfi:
+		for i := range shown {
+			if i > 0 {
+				fmt.Fprintln(c.out)
+			}
+			if err := synth.WriteCFI(c.out, &shown[i]); err != nil {
+				return exitFailed // the console tells
+			}
+		}
+	case opt.json:
+		writeJSON(c.out, newSynthJSON(path, r.rows, shown, opt.list))
+	default:
+		printSynth(c.out, path, r.rows)
+		if opt.list {
+			printFunctions(c.out, shown)
+		}
+	}
+	return exitDone
+}
+
+// made is rows and the file that they are of.
+type made struct {
+	rows        *synth.Result
+	file        []byte // of the object, where it was laid out in memory; else nil
+	path        string
+	relocatable bool
+}
+
+// makeRows reads the file and makes the rows.
+func makeRows(path string, opt *synthOptions, c *console) (*made, error) {
+	f, size, done, err := find.OpenFile(path)
+	if err != nil {
+		return nil, bare(err)
+	}
+	defer done()
+	m := &made{path: path}
+	var from io.ReaderAt = f
+	if relocatable.IsRelocatable(f) {
+		image, err := relocatable.Link(f, size)
+		if err != nil {
+			return nil, err
+		}
+		from, size = bytes.NewReader(image), int64(len(image))
+		m.file, m.relocatable = image, true
+	}
+	object, err := dwarfcfa.NewObject(path, from, size)
+	if err != nil {
+		return nil, err
+	}
+	bar := c.startFunctions()
+	m.rows, err = synth.Of(object, synth.Options{All: opt.all, Workers: opt.jobs, Progress: bar})
+	c.stopBar()
+	return m, err
+}
+
+var errRelocatable = errors.New("no debug file for a relocatable object; see --cfi")
+
+func (m *made) writeDebugFile(path string) error {
+	if m.relocatable {
+		return errRelocatable
+	}
+	f, _, done, err := find.OpenFile(m.path)
+	if err != nil {
+		return err
+	}
+	defer done()
+	image, err := synth.DebugFile(f, synth.Section(m.rows.Functions))
+	if err != nil {
+		return fmt.Errorf("%s: %w", quote(m.path), err)
+	}
+	return atomicfile.Write(path, image, atomicfile.PermText)
+}
+
+// selectFunctions are those of a name, or the one that holds an address.
+func selectFunctions(list []synth.Function, name string) (out []synth.Function) {
+	addr, err := strconv.ParseUint(name, 0, 64)
+	for i := range list {
+		f := &list[i]
+		if f.Name == name || err == nil && dwarfcfa.Addr(addr) >= f.Start() && dwarfcfa.Addr(addr) < f.End() {
+			out = append(out, *f)
+		}
+	}
+	return out
+}
+
+// synthJSON is what --json prints.
+type synthJSON struct {
+	File      string              `json:"file"`
+	Wanted    uint64              `json:"wanted_bytes"`   // of code without rows, or of all code
+	Answered  uint64              `json:"answered_bytes"` // of them have a row now
+	Functions int                 `json:"functions"`
+	Rows      int                 `json:"rows"`
+	Declined  map[string]int      `json:"declined_instructions"` // by reason
+	List      []synthFunctionJSON `json:"list,omitempty"`
+}
+
+type synthFunctionJSON struct {
+	Name  string `json:"name,omitempty"`
+	Start string `json:"start"`
+	End   string `json:"end"`
+	Rows  int    `json:"rows"`
+}
+
+func newSynthJSON(path string, r *synth.Result, shown []synth.Function, list bool) synthJSON {
+	j := synthJSON{
+		File: path, Wanted: r.Wanted, Answered: r.Answered, Functions: len(r.Functions), Rows: r.Rows(),
+		Declined: map[string]int{"guessed": r.Declined.Guessed, "no CFA": r.Declined.NoCFA, "return address popped": r.Declined.Popped},
+	}
+	if list {
+		for i := range shown {
+			f := &shown[i]
+			j.List = append(j.List, synthFunctionJSON{
+				f.Name, fmt.Sprintf("%#x", uint64(f.Start())), fmt.Sprintf("%#x", uint64(f.End())), len(f.Ranges),
+			})
+		}
+	}
+	return j
+}
+
+// printSynth tells what was made.
+func printSynth(w io.Writer, path string, r *synth.Result) {
+	name := quote(filepath.Base(path))
+	if r.Wanted == 0 {
+		fmt.Fprintf(w, "%s: all code has rows\n", name)
+		return
+	}
+	fmt.Fprintf(w, "%s: %d rows in %d functions made, for %d of %d bytes (%.1f %%)\n",
+		name, r.Rows(), len(r.Functions), r.Answered, r.Wanted, 100*float64(r.Answered)/float64(r.Wanted))
+	for _, d := range []struct {
+		n    int
+		text string
+	}{
+		{r.Declined.NoCFA, "where paths do not agree on the CFA, or it is in no place that a row can name"},
+		{r.Declined.Guessed, "that a choice leads to which the code does not prove"},
+		{r.Declined.Popped, "whose return address is no longer on the stack"},
+	} {
+		if d.n > 0 {
+			fmt.Fprintf(w, "  no row for %d instructions %s\n", d.n, d.text)
+		}
+	}
+}
+
+// printFunctions writes a line per function.
+func printFunctions(w io.Writer, list []synth.Function) {
+	var b strings.Builder
+	for i := range list {
+		f := &list[i]
+		fmt.Fprintf(&b, "%#x..%#x  %d rows  %s\n", uint64(f.Start()), uint64(f.End()), len(f.Ranges), quote(f.Name))
+	}
+	io.WriteString(w, b.String())
+}

@@ -1,0 +1,159 @@
+package synth
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/codeflow"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/x86"
+)
+
+// Options say what rows are made for.
+type Options struct {
+	// All makes rows for all code; else for code that no FDE covers.
+	All bool
+	// Workers bounds the goroutines; 0: one a processor.
+	Workers int
+	// Progress, if not nil, is called now and then; also concurrently.
+	Progress func(done, all int)
+}
+
+// Result is the rows of an object and what they cover.
+type Result struct {
+	Functions []Function // ascending, disjoint
+	// Bytes of code that were to get rows: those without padding, and what became of them.
+	Wanted   uint64
+	Answered uint64 // have a row
+	Declined Declined
+}
+
+// Declined counts instructions that were reached and got no row, by reason.
+type Declined struct {
+	Guessed int // what is known rests on a choice that the code does not prove
+	NoCFA   int // the paths do not agree on the CFA, or it is in no place that a row can name
+	Popped  int // the return address is no longer on the stack
+}
+
+// Make makes rows. described are the functions that have FDEs, sorted and disjoint: they
+// tell where functions begin and end, and their rows are not used.
+func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
+	code, plts := gaps(img, described)
+	starts := startSet{img: img, certain: map[uint64]bool{}, taken: map[uint64]bool{}}
+	starts.inside = func(pc uint64) bool {
+		f, ok := img.Symbol(pc)
+		return ok && f.Size > 0 && f.Addr < pc
+	}
+	img.Starts(func(a uint64) { starts.certain[a] = true })
+	for i := range described {
+		starts.sweep(span{described[i].Lo, described[i].Hi}, true)
+	}
+	for _, g := range code {
+		starts.sweep(g, false)
+	}
+	fresh := starts.undescribed(code)
+	isFresh := make(map[uint64]bool, len(fresh))
+	for i := range fresh {
+		isFresh[fresh[i].Lo] = true
+	}
+	fns := slices.Concat(described, fresh)
+	slices.SortFunc(fns, func(a, b codeflow.Function) int { return cmp.Compare(a.Lo, b.Lo) })
+
+	made := make([][]Function, len(fns))
+	declined := make([]Declined, len(fns))
+	p := codeflow.New(img, fns, codeflow.Options{Workers: opt.Workers, Progress: opt.Progress})
+	var mu sync.Mutex
+	p.Run(func(i int, r *codeflow.Result) {
+		if !opt.All && !isFresh[fns[i].Lo] {
+			return
+		}
+		list, d := rowsOf(r)
+		mu.Lock()
+		defer mu.Unlock()
+		made[i], declined[i] = list, d
+	})
+
+	res := &Result{}
+	for i := range fns {
+		if opt.All || isFresh[fns[i].Lo] {
+			res.Wanted += fns[i].Hi - fns[i].Lo
+		}
+		name := ""
+		if s, ok := img.Symbol(fns[i].Lo); ok && s.Addr == fns[i].Lo {
+			name = s.Name
+		}
+		for k := range made[i] {
+			made[i][k].Name = name
+		}
+		res.Functions = append(res.Functions, made[i]...)
+		d := &declined[i]
+		res.Declined.Guessed += d.Guessed
+		res.Declined.NoCFA += d.NoCFA
+		res.Declined.Popped += d.Popped
+	}
+	for _, g := range plts {
+		res.Wanted += g.hi - g.lo
+		res.Functions = append(res.Functions, pltRows(img, g)...)
+	}
+	slices.SortFunc(res.Functions, func(a, b Function) int { return cmp.Compare(a.Start(), b.Start()) })
+	for i := range res.Functions {
+		f := &res.Functions[i]
+		res.Answered += uint64(f.End() - f.Start())
+	}
+	return res
+}
+
+// rowsOf makes the rows of one function.
+func rowsOf(r *codeflow.Result) (list []Function, d Declined) {
+	r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, how codeflow.How) {
+		row, ok := rowAt(s)
+		switch {
+		case how != codeflow.Flow:
+			d.Guessed++
+		case !ok:
+			d.NoCFA++
+		case row.CFA.Reg == abi.RSP && !row.CFA.Stored && row.CFA.Offset < 8:
+			d.Popped++
+		default:
+			start := dwarfcfa.Addr(pc)
+			list = Add(list, "", false, start, start+dwarfcfa.Addr(in.Len), row)
+		}
+	})
+	return list, d
+}
+
+// rowAt is the row that a state means; ok is false where it has no CFA.
+func rowAt(s *codeflow.State) (row Row, ok bool) {
+	if reg, off, ok := s.CFA(); ok {
+		row.CFA = CFA{Reg: dwarfOf[reg], Offset: int32(off)}
+	} else if reg, disp, off, ok := s.CFASlot(); ok {
+		row.CFA = CFA{Reg: dwarfOf[reg], Stored: true, Slot: int32(disp), Offset: int32(off)}
+	} else {
+		return Row{}, false
+	}
+	for k, reg := range Saved {
+		row.Regs[k] = ruleOf(s.Saved(hardware(reg)))
+	}
+	return row, true
+}
+
+func ruleOf(w codeflow.Where) Rule {
+	switch w.Kind {
+	case codeflow.Same:
+		return Rule{Where: Same}
+	case codeflow.AtCFA:
+		return Rule{Where: AtCFA, Offset: int32(w.Off)}
+	case codeflow.AtReg:
+		return Rule{Where: AtReg, Reg: dwarfOf[w.Reg], Offset: int32(w.Off)}
+	case codeflow.InReg:
+		return Rule{Where: InReg, Reg: dwarfOf[w.Reg]}
+	}
+	return Rule{Where: Unknown}
+}
+
+// hardware is the processor's number of a callee-saved register.
+func hardware(dwarf uint8) uint8 {
+	return uint8(slices.Index(dwarfOf[:], dwarf))
+}
