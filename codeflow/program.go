@@ -16,6 +16,11 @@ type Function struct {
 	Sites    []Site    // calls with landing pads
 	ArgSizes []ArgSize // ascending
 	Signal   bool      // a signal frame: not analysed
+	// Shared: other code may jump, or run on, to Lo with a state that is not an entry's. What then holds at Lo is what
+	// is true of both.
+	Shared bool
+	// Entry: it is called, or its address is taken, by code that is not among the functions.
+	Entry bool
 }
 
 // Site says that an exception from a call in [Lo, Hi) goes on at Pad.
@@ -101,6 +106,11 @@ func New(img *Image, fns []Function, opt Options) *Program {
 	}
 	p.lea = newBits(lo, hi)
 	p.called.set(img.entry)
+	for i := range fns {
+		if fns[i].Entry {
+			p.called.set(fns[i].Lo)
+		}
+	}
 	p.each(nil, func(_ *flow, i int) { p.sum[i] = p.sweep(&p.fns[i]) })
 	p.findNoReturn()
 	return p

@@ -166,7 +166,7 @@ func (f *flow) keep() []delivery {
 	for k := range f.out {
 		d := &f.out[k]
 		g := p.find(d.to)
-		if g < 0 || g == f.i || d.kind == edgeFall {
+		if g < 0 || g == f.i || d.kind == edgeFall && (!p.fns[g].Shared || f.endsInCall()) {
 			continue
 		}
 		if d.s.Regs[rsp].Kind != Base && d.s.Regs[rbp].Kind != Base {
@@ -180,6 +180,12 @@ func (f *flow) keep() []delivery {
 		out = append(out, *d)
 	}
 	return out
+}
+
+// endsInCall reports whether the function's last instruction is a call, which may be one that does not come back.
+func (f *flow) endsInCall() bool {
+	k, ok := f.prev(f.fn.Hi)
+	return ok && f.ins[k].Op == x86.OpCALL
 }
 
 // Bases that came with a state from another function: what its rbp and what its rsp referred to.
@@ -244,7 +250,7 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 				p.tailIn[d.to] = true
 				dirty[g] = true
 			}
-			if lo == d.to && d.kind == edgeJump && (d.s.IsInitial() || p.called.has(d.to) || p.img.starts[d.to]) {
+			if lo == d.to && d.kind == edgeJump && !p.fns[g].Shared && (d.s.IsInitial() || p.called.has(d.to) || p.img.starts[d.to]) {
 				continue
 			}
 			e := p.ext[d.to]
@@ -396,6 +402,10 @@ func (f *flow) enter() {
 	if ok {
 		f.discover(lo)
 		f.flowTo(lo, &s, how)
+		if e != nil && f.fn.Shared && p.referred(lo) {
+			entry := Initial()
+			f.flowTo(lo, &entry, Flow)
+		}
 	}
 	for _, t := range others {
 		if t != lo {

@@ -13,8 +13,7 @@ import (
 
 // Options say what rows are made for.
 type Options struct {
-	// All makes rows for all code; else for code that no FDE covers.
-	All bool
+	Mode Mode
 	// Workers bounds the goroutines; 0: one a processor.
 	Workers int
 	// Progress, if not nil, is called now and then; also concurrently.
@@ -23,11 +22,14 @@ type Options struct {
 
 // Result is the rows of an object and what they cover.
 type Result struct {
-	Functions []Function // ascending, disjoint
+	Functions []Function       // ascending, disjoint
+	Replace   []dwarfcfa.Range // with Wrong: where the file's rows are not to count; ascending, disjoint
 	// Bytes of code that were to get rows: those without padding, and what became of them.
 	Wanted   uint64
 	Answered uint64 // have a row
 	Declined Declined
+
+	all bool // Mode is All
 }
 
 // Declined counts instructions that were reached and got no row, by reason.
@@ -40,15 +42,13 @@ type Declined struct {
 // Make makes rows. described are the functions that have FDEs, sorted and disjoint: they
 // tell where functions begin and end, and their rows are not used.
 func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
+	every := opt.Mode == All || opt.Mode == Wrong
 	code, plts := gaps(img, described)
-	starts := startSet{img: img, certain: map[uint64]bool{}, taken: map[uint64]bool{}}
-	starts.inside = func(pc uint64) bool {
-		f, ok := img.Symbol(pc)
-		return ok && f.Size > 0 && f.Addr < pc
-	}
-	img.Starts(func(a uint64) { starts.certain[a] = true })
-	for i := range described {
-		starts.sweep(span{described[i].Lo, described[i].Hi}, true)
+	code = trimAll(img, code)
+	starts := newStartSet(img, code)
+	fns := starts.contributors(described)
+	if every {
+		fns = described
 	}
 	for _, g := range code {
 		starts.sweep(g, false)
@@ -58,7 +58,7 @@ func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Resu
 	for i := range fresh {
 		isFresh[fresh[i].Lo] = true
 	}
-	fns := slices.Concat(described, fresh)
+	fns = slices.Concat(fns, fresh)
 	slices.SortFunc(fns, func(a, b codeflow.Function) int { return cmp.Compare(a.Lo, b.Lo) })
 
 	made := make([][]Function, len(fns))
@@ -66,7 +66,7 @@ func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Resu
 	p := codeflow.New(img, fns, codeflow.Options{Workers: opt.Workers, Progress: opt.Progress})
 	var mu sync.Mutex
 	p.Run(func(i int, r *codeflow.Result) {
-		if !opt.All && !isFresh[fns[i].Lo] {
+		if !every && !isFresh[fns[i].Lo] {
 			return
 		}
 		list, d := rowsOf(r)
@@ -75,9 +75,9 @@ func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Resu
 		made[i], declined[i] = list, d
 	})
 
-	res := &Result{}
+	res := &Result{all: opt.Mode == All}
 	for i := range fns {
-		if opt.All || isFresh[fns[i].Lo] {
+		if opt.Mode == All || isFresh[fns[i].Lo] {
 			res.Wanted += fns[i].Hi - fns[i].Lo
 		}
 		name := ""
@@ -98,11 +98,17 @@ func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Resu
 		res.Functions = append(res.Functions, pltRows(img, g)...)
 	}
 	slices.SortFunc(res.Functions, func(a, b Function) int { return cmp.Compare(a.Start(), b.Start()) })
-	for i := range res.Functions {
-		f := &res.Functions[i]
-		res.Answered += uint64(f.End() - f.Start())
-	}
+	res.count()
 	return res
+}
+
+// count sets Answered.
+func (r *Result) count() {
+	r.Answered = 0
+	for i := range r.Functions {
+		f := &r.Functions[i]
+		r.Answered += uint64(f.End() - f.Start())
+	}
 }
 
 // rowsOf makes the rows of one function.

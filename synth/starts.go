@@ -73,12 +73,87 @@ func stops(op x86.Op) bool {
 	return false
 }
 
+// trimAll drops the padding at the starts of gaps, and those that are nothing else.
+func trimAll(img *codeflow.Image, list []span) (out []span) {
+	for _, g := range list {
+		if g, ok := trim(img, g); ok {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
 // startSet collects the addresses at which functions begin.
 type startSet struct {
 	img     *codeflow.Image
-	certain map[uint64]bool      // symbols, relocations, targets of calls, and what described code takes the address of
-	taken   map[uint64]bool      // addresses that lea takes in code that nothing describes: functions, labels or data
-	inside  func(pc uint64) bool // a symbol's function holds pc, and does not begin there
+	certain map[uint64]bool // symbols, relocations, targets of calls, and what described code takes the address of
+	taken   map[uint64]bool // addresses that lea takes in code that nothing describes: functions, labels or data
+	gaps    []span          // the code in question, ascending
+	refers  map[uint64]bool // starts of described functions that are called, or whose address is taken
+
+	jumped bool // the last sweep met a jump into a gap
+}
+
+func newStartSet(img *codeflow.Image, gaps []span) *startSet {
+	s := &startSet{img: img, certain: map[uint64]bool{}, taken: map[uint64]bool{}, refers: map[uint64]bool{}, gaps: gaps}
+	img.Starts(func(a uint64) { s.certain[a] = true })
+	img.Executable(func(name string, lo, _ uint64) {
+		if name == ".init" || name == ".fini" {
+			s.certain[lo] = true
+		}
+	})
+	return s
+}
+
+// inside reports whether a symbol's function holds pc and does not begin there.
+func (s *startSet) inside(pc uint64) bool {
+	f, ok := s.img.Symbol(pc)
+	return ok && f.Size > 0 && f.Addr < pc
+}
+
+// inGap reports whether an address lies in the code in question.
+func (s *startSet) inGap(pc uint64) bool {
+	i := sort.Search(len(s.gaps), func(i int) bool { return s.gaps[i].hi > pc })
+	return i < len(s.gaps) && s.gaps[i].lo <= pc
+}
+
+// contributors looks through the described functions for starts in gaps, and returns those
+// that control can leave for a gap otherwise than by a call: only they have a say in what holds
+// there.
+func (s *startSet) contributors(described []codeflow.Function) (out []codeflow.Function) {
+	known := !slices.ContainsFunc(s.gaps, func(g span) bool {
+		name := s.img.SectionOf(g.lo)
+		return name != ".init" && name != ".fini" // those are one function, which the loader calls
+	})
+	if known {
+		return nil
+	}
+	for i := range described {
+		s.refers[described[i].Lo] = false
+	}
+	next := 0
+	for i := range described {
+		f := &described[i]
+		s.jumped = false
+		s.sweep(span{f.Lo, f.Hi}, true)
+		for next < len(s.gaps) && s.gaps[next].lo < f.Hi {
+			next++
+		}
+		if s.jumped || next < len(s.gaps) && s.gaps[next].lo == f.Hi {
+			out = append(out, *f)
+		}
+	}
+	for i := range out {
+		out[i].Entry = s.refers[out[i].Lo] || s.certain[out[i].Lo]
+	}
+	return out
+}
+
+// refer notes that a described function is called, or its address taken.
+func (s *startSet) refer(pc uint64) {
+	if _, ok := s.refers[pc]; ok {
+		s.refers[pc] = true
+	}
 }
 
 // sweep decodes a stretch of code from its first byte to its last. Compilers' code, which is
@@ -97,15 +172,26 @@ func (s *startSet) sweep(g span, described bool) {
 		switch in.Op {
 		case x86.OpCALL:
 			if in.Args[0].Kind == x86.KRel && in.Imm != 0 {
-				s.certain[in.Target(pc)] = true
+				if t := in.Target(pc); s.inGap(t) {
+					s.certain[t] = true
+				} else {
+					s.refer(t)
+				}
+			}
+		case x86.OpJMP, x86.OpJCC:
+			if in.Args[0].Kind == x86.KRel && s.inGap(in.Target(pc)) {
+				s.jumped = true
 			}
 		case x86.OpLEA:
-			if a, ok := in.MemAddr(pc); ok && in.Mem.Base == x86.RIP {
-				if described {
-					s.certain[a] = true
-				} else {
-					s.taken[a] = true
-				}
+			a, ok := in.MemAddr(pc)
+			switch {
+			case !ok || in.Mem.Base != x86.RIP:
+			case !s.inGap(a):
+				s.refer(a)
+			case described:
+				s.certain[a] = true
+			default:
+				s.taken[a] = true
 			}
 		}
 	}
@@ -115,16 +201,11 @@ func (s *startSet) sweep(g span, described bool) {
 // flows on from one to the next is one only for the analysis.
 func (s *startSet) undescribed(list []span) (out []codeflow.Function) {
 	for _, g := range list {
-		g, ok := trim(s.img, g)
-		if !ok {
-			continue
-		}
 		at := g.lo
-		for _, cut := range s.cuts(g) {
-			out = append(out, codeflow.Function{Lo: at, Hi: cut, Shared: true})
+		for _, cut := range append(s.cuts(g), g.hi) {
+			out = append(out, codeflow.Function{Lo: at, Hi: cut, Shared: true, Entry: s.certain[at] || s.taken[at]})
 			at = cut
 		}
-		out = append(out, codeflow.Function{Lo: at, Hi: g.hi, Shared: true})
 	}
 	return out
 }

@@ -49,11 +49,11 @@ func madeTables() source {
 		names: []string{"table", "made"},
 		make: func(o *dwarfcfa.Object) []answerer {
 			tables := []answerer{fileTable(o), nil}
-			result, err := synth.Of(o, synth.Options{All: true})
+			result, err := synth.Of(o, synth.Options{Mode: synth.All})
 			if err != nil {
 				return tables
 			}
-			t, _, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{Made: dwarfcfa.Made{Section: result.Section(o.Name()), All: true}})
+			t, _, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{Made: result.Made(o.Name())})
 			if err == nil {
 				tables[1] = t
 			}

@@ -82,7 +82,7 @@ type verb struct {
 }
 
 func verbs() []verb {
-	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), preloadVerb(), recordVerb(), scriptVerb(),
+	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), preloadVerb(), recordVerb(), scriptVerb(), synthVerb(),
 		completionVerb(), manVerb(), versionVerb()}
 }
 

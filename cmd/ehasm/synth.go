@@ -16,6 +16,7 @@ import (
 	"github.com/ehasm/ehasm/internal/relocatable"
 	"github.com/ehasm/ehasm/synth"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
 )
 
@@ -34,6 +35,10 @@ the object's build-id, in a folder such as .build-id/xx/yyyy.debug.
 --cfi is for authors of assembly: the directives of each function, to stand before the
 instructions at these offsets. It also takes .o files.
 
+Functions are found by symbols, relocations, calls, and addresses that code takes. With
+--synth=wrong, the rows of the file are judged as by 'ehasm check'; with all, of the
+file's unwind tables only the beginnings and ends of functions and their landing pads are used.
+
 'ehasm build --synth=missing' compiles the same rows into an eh_elf.
 
 Examples:
@@ -46,7 +51,7 @@ Examples:
 // synthOptions is what the flags of synth say.
 type synthOptions struct {
 	output   string
-	all      bool
+	mode     synth.Mode
 	cfi      bool
 	list     bool
 	json     bool
@@ -59,14 +64,18 @@ func synthVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &synthOptions{}
 		fs.StringVarP(&opt.output, "output", "o", "", "write a debug file `FILE` with the rows")
-		fs.BoolVar(&opt.all, "all", false, "make rows for all code, as if the file had none")
+		mode := declareSynth(fs, "missing")
 		fs.BoolVar(&opt.cfi, "cfi", false, "print .cfi_* directives, for the GNU assembler")
 		fs.BoolVar(&opt.list, "list", false, "print a line for each function that gets rows")
 		fs.StringVar(&opt.function, "function", "", "print no function but the one of this `NAME`, or at this address")
 		fs.IntVarP(&opt.jobs, "jobs", "j", 0, "look at `N` functions at a time (default: one a processor)")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
 		return func(ctx context.Context, paths []string, c *console) int {
+			var err error
+			opt.mode, err = mode()
 			switch {
+			case err != nil:
+				return v.misuse(c, err)
 			case len(paths) != 1:
 				return v.misuse(c, errors.New("want one file"))
 			case opt.output == "" && fs.Changed("output"):
@@ -80,6 +89,19 @@ func synthVerb() verb {
 		}
 	}
 	return v
+}
+
+// declareSynth declares the flag that says what rows are made for, and returns what
+// gets its value once it is parsed.
+func declareSynth(fs *pflag.FlagSet, standard string) func() (synth.Mode, error) {
+	name := fs.String("synth", standard, "make rows from code by `MODE`: off, missing (code without rows), wrong (and rows that check finds wrong), all")
+	return func() (synth.Mode, error) {
+		m, err := synth.ParseMode(*name)
+		if err != nil {
+			err = fmt.Errorf("--synth: %w", err)
+		}
+		return m, err
+	}
 }
 
 // synthesise is the verb.
@@ -127,7 +149,6 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 // made is rows and the file that they are of.
 type made struct {
 	rows        *synth.Result
-	file        []byte // of the object, where it was laid out in memory; else nil
 	path        string
 	relocatable bool
 }
@@ -147,14 +168,14 @@ func makeRows(path string, opt *synthOptions, c *console) (*made, error) {
 			return nil, err
 		}
 		from, size = bytes.NewReader(image), int64(len(image))
-		m.file, m.relocatable = image, true
+		m.relocatable = true
 	}
 	object, err := dwarfcfa.NewObject(path, from, size)
 	if err != nil {
 		return nil, err
 	}
-	bar := c.startFunctions()
-	m.rows, err = synth.Of(object, synth.Options{All: opt.all, Workers: opt.jobs, Progress: bar})
+	c.newBar(-1, "reading code", progressbar.OptionSetItsString("functions"))
+	m.rows, err = synth.Of(object, synth.Options{Mode: opt.mode, Workers: opt.jobs, Progress: func(int, int) { c.advanceBy(16) }})
 	c.stopBar()
 	return m, err
 }
@@ -174,7 +195,7 @@ func (m *made) writeDebugFile(path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", quote(m.path), err)
 	}
-	return atomicfile.Write(path, image, atomicfile.PermText)
+	return atomicfile.WriteOutput(path, image, atomicfile.PermText)
 }
 
 // selectFunctions are those of a name, or the one that holds an address.

@@ -1,0 +1,221 @@
+package synth
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// assembled links assembly into a shared object.
+func assembled(t *testing.T, source string, flags ...string) *dwarfcfa.Object {
+	t.Helper()
+	dir := t.TempDir()
+	src, out := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.so")
+	require.NoError(t, os.WriteFile(src, []byte(source), 0o666))
+	text, err := exec.Command("gcc", append([]string{"-shared", "-nostdlib", "-o", out, src}, flags...)...).CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	o, err := dwarfcfa.Open(out)
+	require.NoError(t, err)
+	t.Cleanup(func() { o.Close() })
+	return o
+}
+
+// function finds the rows of a function.
+func function(t *testing.T, r *Result, name string) *Function {
+	t.Helper()
+	for i := range r.Functions {
+		if r.Functions[i].Name == name {
+			return &r.Functions[i]
+		}
+	}
+	require.Fail(t, "no function "+name)
+	return nil
+}
+
+// at is the row at an offset.
+func (f *Function) at(off dwarfcfa.Addr) *Row {
+	for i := range f.Ranges {
+		if x := &f.Ranges[i]; f.Start()+off >= x.Start && f.Start()+off < x.End {
+			return &x.Row
+		}
+	}
+	return nil
+}
+
+const shapes = `
+	.text
+	.globl	saves, aligned, shared, tail, unknown
+	.type	saves, @function
+saves:	push	%rbx
+	sub	$16, %rsp
+	mov	%r12, 8(%rsp)
+	mov	%edi, %ebx
+	mov	%esi, %r12d
+	mov	8(%rsp), %r12
+	add	$16, %rsp
+	pop	%rbx
+	ret
+	.size	saves, .-saves
+
+	.type	aligned, @function
+aligned: push	%rbp
+	mov	%rsp, %rbp
+	and	$-64, %rsp
+	sub	$128, %rsp
+	mov	%rbx, (%rsp)
+	xor	%ebx, %ebx
+	mov	(%rsp), %rbx
+	leave
+	ret
+	.size	aligned, .-aligned
+
+	.type	shared, @function
+shared:	xor	%ebx, %ebx		# runs on into tail, which is called as well
+	.size	shared, .-shared
+	.type	tail, @function
+tail:	nop
+	ret
+	.size	tail, .-tail
+
+	.type	unknown, @function
+unknown: test	%edi, %edi
+	je	1f
+	push	%rax
+1:	nop				# with and without a word more
+	ret
+	.size	unknown, .-unknown
+`
+
+// TestShapes has the rows of small functions that no FDE describes.
+func TestShapes(t *testing.T) {
+	r, err := Of(assembled(t, shapes), Options{Mode: Missing})
+	require.NoError(t, err)
+	f := function(t, r, "saves")
+	assert.Equal(t, Entry, *f.at(0))
+	assert.Equal(t, CFA{Reg: abi.RSP, Offset: 16}, f.at(1).CFA)
+	body := f.at(15) // both changed
+	assert.Equal(t, CFA{Reg: abi.RSP, Offset: 32}, body.CFA)
+	assert.Equal(t, Rule{Where: AtCFA, Offset: -16}, body.Regs[0])
+	assert.Equal(t, Rule{Where: AtCFA, Offset: -24}, body.Regs[2])
+	assert.Equal(t, Entry, *f.at(f.End() - f.Start() - 1))
+
+	f = function(t, r, "aligned")
+	body = f.at(21)
+	assert.Equal(t, CFA{Reg: abi.RBP, Offset: 16}, body.CFA)
+	assert.Equal(t, Rule{Where: AtReg, Reg: abi.RSP}, body.Regs[0])
+	assert.Equal(t, Rule{Where: AtCFA, Offset: -16}, body.Regs[1])
+
+	f = function(t, r, "tail")
+	assert.Equal(t, CFA{Reg: abi.RSP, Offset: 8}, f.at(0).CFA)
+	assert.Equal(t, Rule{Where: Unknown}, f.at(0).Regs[0], "not what all paths agree on")
+
+	f = function(t, r, "unknown")
+	assert.Nil(t, f.at(5), "two heights of the stack meet")
+	assert.Positive(t, r.Declined.NoCFA)
+}
+
+// TestModes makes rows for a function without any, for one with wrong ones, and for one
+// with right ones.
+func TestModes(t *testing.T) {
+	o := assembled(t, `
+	.text
+	.globl	bare, bad, good
+	.type	bare, @function
+bare:	push	%rbx
+	pop	%rbx
+	ret
+	.size	bare, .-bare
+	.type	bad, @function
+bad:	.cfi_startproc
+	push	%rbp
+	mov	$1, %ebp
+	pop	%rbp
+	ret
+	.cfi_endproc
+	.size	bad, .-bad
+	.type	good, @function
+good:	.cfi_startproc
+	push	%rbx
+	.cfi_adjust_cfa_offset 8
+	.cfi_offset %rbx, -16
+	xor	%ebx, %ebx
+	pop	%rbx
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore %rbx
+	ret
+	.cfi_endproc
+	.size	good, .-good
+`)
+	names := map[Mode][]string{}
+	for _, m := range []Mode{Off, Missing, Wrong, All} {
+		r, err := Of(o, Options{Mode: m})
+		require.NoError(t, err)
+		for i := range r.Functions {
+			names[m] = append(names[m], r.Functions[i].Name)
+		}
+		table, rep, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{Made: r.Made("a.so")})
+		require.NoError(t, err)
+		require.NoError(t, table.Verify())
+		if m != Off {
+			bad := function(t, mustMake(t, o), "bad")
+			bare := function(t, mustMake(t, o), "bare")
+			x, ok := table.Lookup(bare.Start() + 1)
+			require.True(t, ok)
+			assert.EqualValues(t, 16, table.Rows[x.Row].CFA.Offset)
+			x, ok = table.Lookup(bad.Start() + 1)
+			require.True(t, ok)
+			want := map[Mode]int64{Missing: 8, Wrong: 16, All: 16}[m]
+			assert.Equal(t, want, table.Rows[x.Row].CFA.Offset, m)
+			assert.Positive(t, rep.MadeBytes)
+		}
+	}
+	assert.Empty(t, names[Off])
+	assert.Equal(t, []string{"bare"}, names[Missing])
+	assert.Equal(t, []string{"bare", "bad"}, names[Wrong])
+	assert.Equal(t, []string{"bare", "bad", "good"}, names[All])
+
+	_, err := ParseMode("some")
+	require.Error(t, err)
+}
+
+func mustMake(t *testing.T, o *dwarfcfa.Object) *Result {
+	r, err := Of(o, Options{Mode: All})
+	require.NoError(t, err)
+	return r
+}
+
+// TestStripped makes rows for an object without any section that describes code.
+func TestStripped(t *testing.T) {
+	o := assembled(t, shapes, "-Wl,--build-id")
+	_, _, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{})
+	require.ErrorIs(t, err, dwarfcfa.ErrNoUnwindInfo)
+	r, err := Of(o, Options{Mode: Missing})
+	require.NoError(t, err)
+	table, _, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{Made: r.Made("a.so")})
+	require.NoError(t, err)
+	lazy, err := dwarfcfa.NewLazyTableMade(o, dwarfcfa.SourceAuto, func() *dwarfcfa.Section { return r.Section("a.so") })
+	require.NoError(t, err)
+	f := function(t, r, "saves")
+	for pc := f.Start() - 4; pc < f.End()+40; pc++ {
+		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+		for i := range regs.Reg {
+			regs.Reg[i] = 0x1000 * uint64(i+1)
+		}
+		regs.Reg[abi.RIP] = uint64(pc)
+		other := regs
+		require.Equal(t, table.Step(&regs, echo{}, 0), lazy.Step(&other, echo{}, 0))
+		require.Equal(t, regs, other)
+	}
+}
+
+// echo is memory in which each word holds its address.
+type echo struct{}
+
+func (echo) ReadWord(addr uint64) (uint64, bool) { return addr, true }
