@@ -40,7 +40,8 @@ type Source struct {
 	Content  abi.Content // by which it is known where it has no build-id
 	Build    []string    // "key=value" lines for the note abi.NoteBuild
 	Relro    bool        // .dynamic in a writable segment under PT_GNU_RELRO: see the package comment
-	Sites    []byte      // table of sites, for exceptions; empty: none
+	HasSites bool        // what an exception does with frames is known: by Sites, or that it passes over all
+	Sites    []byte      // table of sites; empty: no frame needs more than being passed over
 }
 
 // Image is a finished eh_elf.

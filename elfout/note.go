@@ -99,7 +99,7 @@ func (im *Image) identity() []byte {
 	if code.Packed {
 		note.Flags |= abi.FlagPacked
 	}
-	if len(src.Sites) > 0 {
+	if src.HasSites {
 		note.Flags |= abi.FlagSites
 	}
 	return note.Bytes()

@@ -125,7 +125,7 @@ enum { EH_ELF_NOTE_IDENTITY = 1, EH_ELF_NOTE_BUILD_ID = 36 };
 enum {
     EH_ELF_NOTE_NO_DEREF = 1 << 0, /* _eh_elf is an eh_elf_step_direct_t */
     EH_ELF_NOTE_PACKED = 1 << 1,   /* packed dispatch */
-    EH_ELF_NOTE_SITES = 1 << 2     /* it has a table of sites, for exceptions */
+    EH_ELF_NOTE_SITES = 1 << 2     /* what exceptions need is in it: docs/abi.md, section 6 */
 };
 
 typedef struct {

@@ -276,7 +276,7 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 	p := &product{stats: newStats(found, code, opt), details: newDetails(found), bounded: found.Bounded}
 	source := elfout.Source{
 		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
-		Relro: opt.relro, Sites: exceptions,
+		Relro: opt.relro, HasSites: !opt.noSites, Sites: exceptions,
 	}
 	if len(id.buildID) == 0 {
 		source.Content, err = object.Content(found.Source)

@@ -20,7 +20,8 @@ import (
 const preloadHelp = `Run a program that unwinds its own stack (a profiler, a heap tracer, backtrace())
 with libehunwind in place of its unwinder: eh_elfs that the cache lacks are built
 for the program, what it loads and the vDSO; then the program is executed with
-libehunwind-preload.so in LD_PRELOAD. It keeps the process, so that its exit
+libehunwind-preload.so in LD_PRELOAD, and with ehasm's libgcc_s.so.1, by which C++
+exceptions take less time, if that is there. It keeps the process, so that its exit
 status, signals and terminal are its own.
 
 Usage:
@@ -35,7 +36,8 @@ are back at their default in it, SIGHUP and SIGINT apart.
 
 The library is looked for beside the ehasm command, in ../lib and ../lib/x86_64-linux-gnu
 from there, and in build/runtime, where 'make runtime' leaves it; EHASM_PRELOAD_LIBRARY
-and --library name another. EHASM_STATS=1 has the program print what was unwound.
+and --library name another. libgcc/libgcc_s.so.1 is looked for beside it.
+EHASM_STATS=1 has the program print what was unwound.
 
 Exit status: 126 or 127 where COMMAND cannot be executed or found, as env(1) has
 it; else 1 where the preload is impossible; else that of COMMAND.
@@ -43,6 +45,7 @@ it; else 1 where the preload is impossible; else that of COMMAND.
 Examples:
   ehasm preload -- ./server --port 8080
   ehasm preload --with /usr/lib/python3/dist-packages -- python3 work.py
+  ehasm preload --no-exceptions ./program
   LD_PRELOAD=libprofiler.so.0 CPUPROFILE=out.prof ehasm preload ./program
 `
 
@@ -55,6 +58,7 @@ const (
 const (
 	preloadName     = "libehunwind-preload.so"
 	preloadVariable = "EHASM_PRELOAD_LIBRARY"
+	exceptionsName  = "libgcc/libgcc_s.so.1" // beside the preload library
 )
 
 // preloadOptions is what the flags of preload say.
@@ -71,6 +75,7 @@ func preloadVerb() verb {
 		fs.StringVar(&opt.library, "library", "", "preload this `FILE`")
 		fs.StringArrayVar(&opt.with, "with", nil, "build for this `PATH`, a file or folder, too; may be repeated")
 		fs.IntVarP(&opt.jobs, "jobs", "j", runtime.GOMAXPROCS(0), "compile `N` files at a time")
+		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave C++ exceptions to the system's libgcc")
 		tables := declareTables(fs)
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "say nothing of objects whose eh_elf cannot be made")
 		return func(ctx context.Context, args []string, c *console) int {
@@ -112,15 +117,16 @@ func preload(ctx context.Context, command []string, opt *preloadOptions, c *cons
 		c.fail(preloadName, err)
 		return exitFailed
 	}
+	libraries := opt.withExceptions(library)
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	if !opt.fillCache(ctx, append(programs, opt.with...), library, c) {
+	if !opt.fillCache(ctx, append(programs, opt.with...), libraries, c) {
 		return exitInterrupted(ctx)
 	}
 	stop()
-	err = syscall.Exec(path, command, withPreload(os.Environ(), library))
+	err = syscall.Exec(path, command, withPreload(os.Environ(), strings.Join(libraries, ":")))
 	if errors.Is(err, syscall.ENOEXEC) { // as execvp(3) does
-		err = syscall.Exec(find.Shell, append([]string{find.Shell, path}, command[1:]...), withPreload(os.Environ(), library))
+		err = syscall.Exec(find.Shell, append([]string{find.Shell, path}, command[1:]...), withPreload(os.Environ(), strings.Join(libraries, ":")))
 	}
 	c.fail(path, fmt.Errorf("execve: %w", err))
 	return exitNotExecutable
@@ -169,6 +175,18 @@ func (opt *preloadOptions) findLibrary() (string, error) {
 		quote(self))
 }
 
+// withExceptions adds the libgcc_s that lies beside the preload library, if it does.
+// The eh_elfs have what it needs in any case: others may want it.
+func (opt *preloadOptions) withExceptions(library string) []string {
+	path := filepath.Join(filepath.Dir(library), exceptionsName)
+	leave := opt.noSites
+	opt.noSites = false
+	if _, err := usableLibrary(path); err != nil || leave {
+		return []string{library}
+	}
+	return []string{library, path}
+}
+
 // usableLibrary checks what would otherwise be told by the dynamic loader of
 // each program that is started.
 func usableLibrary(path string) (string, error) {
@@ -210,7 +228,7 @@ func preloaded(value string) []string {
 // fillCache builds the eh_elfs that the cache lacks. What cannot be built is told
 // and left out: the program runs all the same. It returns false where it was
 // interrupted.
-func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, library string, c *console) bool {
+func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, libraries []string, c *console) bool {
 	tell := opt.teller(c)
 	err := opt.useCache(os.Getenv)
 	if err == nil {
@@ -222,6 +240,6 @@ func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, librar
 	}
 	opt.Deps = true
 	opt.Loader = find.HostLoader(os.Getenv)
-	opt.Loader.Preload = append([]string{library}, preloaded(os.Getenv("LD_PRELOAD"))...)
+	opt.Loader.Preload = append(libraries, preloaded(os.Getenv("LD_PRELOAD"))...)
 	return opt.buildOptions.fillCache(ctx, paths, c, tell)
 }

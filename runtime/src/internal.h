@@ -45,6 +45,9 @@ struct ehu_elf {
     uint64_t low, high; /* its code, run-time addresses */
     eh_elf_walk_t *walk;
     const char *chain; /* null: it lacks it */
+    bool exceptions;   /* as in ehu_object */
+    uint32_t sites_size;
+    const uint8_t *sites;
     uint8_t build_id[MAX_BUILD_ID]; /* of the object */
     size_t build_id_size;
     struct ehu_content content; /* of the object */
@@ -82,7 +85,10 @@ struct ehu_object {
     eh_elf_walk_t *walk; /* null: it has no eh_elf */
     const char *chain;   /* null: it has none, or an eh_elf that lacks it */
     bool eh_elf;         /* the code of an eh_elf: its frame pointer is that of the stack it walks */
-    char unused[23];
+    bool exceptions;     /* its eh_elf says what an exception does with its frames */
+    uint32_t sites_size; /* bytes; 0: it passes over all of them */
+    const uint8_t *sites;
+    char unused[8];
 };
 _Static_assert(sizeof(struct ehu_object) == 1 << OBJECT_SHIFT && offsetof(struct ehu_object, low) == OBJECT_LOW &&
                    offsetof(struct ehu_object, high) == OBJECT_HIGH && offsetof(struct ehu_object, bias) == OBJECT_BIAS &&

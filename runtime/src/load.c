@@ -110,9 +110,25 @@ static bool in_segment(const Elf64_Phdr *ph, int num, uint64_t addr, uint64_t si
     return false;
 }
 
-/* read_identity reads the identity note. */
+/* take_sites notes where the table of sites is; a bad note or an unknown version leaves the eh_elf without. */
+static void take_sites(const Elf64_Phdr *ph, int num, struct ehu_elf *elf, const char *desc, uint64_t size)
+{
+    eh_elf_sites_note_t note;
+    if (size >= sizeof note) {
+        memcpy(&note, desc, sizeof note);
+        if (note.version == EH_ELF_SITES_VERSION && note.size <= UINT32_MAX && in_segment(ph, num, note.addr, note.size)) {
+            elf->sites = (const uint8_t *)elf->base + note.addr;
+            elf->sites_size = (uint32_t)note.size;
+            return;
+        }
+    }
+    elf->exceptions = false;
+}
+
+/* read_identity reads the identity note, and where the table of sites is. */
 static bool read_identity(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
 {
+    bool found = false;
     for (int i = 0; i < num; i++) {
         if (ph[i].p_type != PT_NOTE || !in_segment(ph, num, ph[i].p_vaddr, ph[i].p_memsz))
             continue;
@@ -124,8 +140,10 @@ static bool read_identity(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
             uint64_t desc = sizeof n + (((uint64_t)n.n_namesz + 3) & ~3u), end = desc + (((uint64_t)n.n_descsz + 3) & ~3u);
             if (end > left)
                 return false;
-            if (n.n_type == EH_ELF_NOTE_IDENTITY && n.n_namesz == sizeof EH_ELF_NOTE_OWNER &&
-                memcmp(p + sizeof n, EH_ELF_NOTE_OWNER, sizeof EH_ELF_NOTE_OWNER) == 0) {
+            bool ours = n.n_namesz == sizeof EH_ELF_NOTE_OWNER && memcmp(p + sizeof n, EH_ELF_NOTE_OWNER, sizeof EH_ELF_NOTE_OWNER) == 0;
+            if (ours && found && n.n_type == EH_ELF_NOTE_SITES_TYPE && elf->exceptions)
+                take_sites(ph, num, elf, p + desc, n.n_descsz);
+            if (ours && !found && n.n_type == EH_ELF_NOTE_IDENTITY) {
                 eh_elf_note_t note;
                 if (n.n_descsz < sizeof note)
                     return false;
@@ -138,13 +156,14 @@ static bool read_identity(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
                 elf->build_id_size = note.build_id_size;
                 if (n.n_descsz - content_at >= sizeof elf->content) /* ehasm before 0.6.0 did not write it */
                     memcpy(&elf->content, p + desc + content_at, sizeof elf->content);
-                return true;
+                elf->exceptions = (note.flags & EH_ELF_NOTE_SITES) != 0;
+                found = true;
             }
             p += end;
             left -= end;
         }
     }
-    return false;
+    return found;
 }
 
 /* is_name compares a name in room bytes of a string table. */

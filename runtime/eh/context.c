@@ -1,0 +1,69 @@
+/* What personality routines ask of a context: one of ours, or one of the real libgcc's or of a static one. */
+#include "eh.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+static inline bool ours(const struct ehx_context *c) { return likely(c->magic == EHX_MAGIC); }
+
+EXPORT uint64_t _Unwind_GetIP(struct ehx_context *c) { return ours(c) ? c->frame->pc : ehx_real_.get_ip(c); }
+
+EXPORT uint64_t _Unwind_GetIPInfo(struct ehx_context *c, int *before)
+{
+    if (!ours(c))
+        return ehx_real_.get_ip_info(c, before);
+    *before = c->exact;
+    return c->frame->pc;
+}
+
+EXPORT void _Unwind_SetIP(struct ehx_context *c, uint64_t pc)
+{
+    if (ours(c))
+        c->frame->pc = pc;
+    else
+        ehx_real_.set_ip(c, pc);
+}
+
+EXPORT uint64_t _Unwind_GetCFA(struct ehx_context *c) { return ours(c) ? c->frame->rsp : ehx_real_.get_cfa(c); }
+
+/* A register that functions may change is known only if a routine has set it. */
+static uint64_t *place(struct ehx_context *c, int reg)
+{
+    static __thread uint64_t none __attribute__((tls_model("initial-exec")));
+    switch (reg) {
+    case EH_ELF_RAX: return &c->rax;
+    case EH_ELF_RDX: return &c->rdx;
+    case EH_ELF_RBX: return &c->frame->rbx;
+    case EH_ELF_RBP: return &c->frame->rbp;
+    case EH_ELF_RSP: return &c->frame->rsp;
+    case EH_ELF_R12: return &c->frame->r12;
+    case EH_ELF_R13: return &c->frame->r13;
+    case EH_ELF_R14: return &c->frame->r14;
+    case EH_ELF_R15: return &c->frame->r15;
+    default: return &none;
+    }
+}
+
+EXPORT uint64_t _Unwind_GetGR(struct ehx_context *c, int reg) { return ours(c) ? *place(c, reg) : ehx_real_.get_gr(c, reg); }
+
+EXPORT void _Unwind_SetGR(struct ehx_context *c, int reg, uint64_t value)
+{
+    if (ours(c))
+        *place(c, reg) = value;
+    else
+        ehx_real_.set_gr(c, reg, value);
+}
+
+EXPORT uint64_t _Unwind_GetLanguageSpecificData(struct ehx_context *c) { return ours(c) ? c->lsda : ehx_real_.get_lsda(c); }
+
+EXPORT uint64_t _Unwind_GetRegionStart(struct ehx_context *c) { return ours(c) ? c->function : ehx_real_.get_start(c); }
+
+/* On x86-64 nothing is relative to these. */
+EXPORT uint64_t _Unwind_GetTextRelBase(struct ehx_context *c) { return ours(c) ? 0 : ehx_real_.get_text(c); }
+EXPORT uint64_t _Unwind_GetDataRelBase(struct ehx_context *c) { return ours(c) ? 0 : ehx_real_.get_data(c); }
+
+EXPORT void _Unwind_DeleteException(struct ehx_exception *e)
+{
+    enum { FOREIGN_EXCEPTION_CAUGHT = 1 };
+    if (e->cleanup)
+        e->cleanup(FOREIGN_EXCEPTION_CAUGHT, e);
+}

@@ -1,0 +1,346 @@
+/*
+ * Exceptions by eh_elfs: a libgcc_s.so.1 that throws through frames whose rows and sites are
+ * known, and hands everything else to the real one. docs/exceptions.md.
+ *
+ * Nothing here takes a lock, allocates, or writes memory that other threads use, once the
+ * return addresses that a throw meets are known and as long as no object is loaded.
+ */
+#ifndef EHX_H
+#define EHX_H
+
+/* Offsets in struct ehx_frame, for entry.S. */
+#define FRAME_RSP 0
+#define FRAME_RBP 8
+#define FRAME_PC 16
+#define FRAME_RBX 24
+#define FRAME_R12 32
+#define FRAME_R13 40
+#define FRAME_R14 48
+#define FRAME_R15 56
+#define FRAME_SIZE 64
+#define LANDING_RAX 64
+#define LANDING_RDX 72
+
+/* struct ehx_answer.what, for entry.S. */
+#define ANSWER_RETURN 0
+#define ANSWER_LAND 1
+#define ANSWER_JUMP 2
+
+#ifndef __ASSEMBLER__
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "../src/internal.h"
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+#pragma GCC visibility push(hidden)
+
+/* ------------------------------------------------ the unwinder's ABI: Itanium C++ ABI, Exception Handling, level I */
+
+typedef int ehx_reason;
+enum {
+    NO_REASON = 0, FATAL_PHASE2_ERROR = 2, FATAL_PHASE1_ERROR = 3, END_OF_STACK = 5, HANDLER_FOUND = 6, INSTALL_CONTEXT = 7,
+    CONTINUE_UNWIND = 8
+};
+enum { SEARCH_PHASE = 1, CLEANUP_PHASE = 2, HANDLER_FRAME = 4, FORCE_UNWIND = 8, AT_END_OF_STACK = 16 };
+
+/* private_1 and private_2 hold what libgcc has in them, so that a throw can go over to it: the stop function and its
+ * argument of a forced unwinding, or 0 and what identifies the frame of the handler. */
+struct ehx_exception {
+    uint64_t class;
+    void (*cleanup)(ehx_reason, struct ehx_exception *);
+    uint64_t private_1, private_2;
+};
+
+/* The registers of a frame that survive calls, and its pc. A value may be one that is not the frame's any more: after
+ * functions that end the stack. */
+struct ehx_frame {
+    uint64_t rsp, rbp, pc, rbx, r12, r13, r14, r15;
+};
+_Static_assert(sizeof(struct ehx_frame) == FRAME_SIZE && offsetof(struct ehx_frame, r15) == FRAME_R15, "entry.S");
+
+/* Where a call came from, which becomes where it goes to. */
+struct ehx_landing {
+    struct ehx_frame frame;
+    uint64_t rax, rdx;
+};
+_Static_assert(offsetof(struct ehx_landing, rax) == LANDING_RAX && offsetof(struct ehx_landing, rdx) == LANDING_RDX, "entry.S");
+
+struct ehx_answer {
+    uint64_t what; /* ANSWER_RETURN: value is the result; ANSWER_LAND: at frame.pc, with rax and rdx; ANSWER_JUMP: to value */
+    uint64_t value;
+};
+
+/* What a personality routine gets; the first word tells it from libgcc's, where it is a pointer. */
+struct ehx_context {
+    uint64_t magic;
+    struct ehx_frame *frame;
+    uint64_t rax, rdx; /* for the landing pad */
+    uint64_t function, lsda;
+    bool exact;
+};
+#define EHX_MAGIC 0x8ea15f6c5d04b7e3u /* no address */
+
+typedef ehx_reason ehx_personality(int version, int actions, uint64_t class, struct ehx_exception *e, struct ehx_context *c);
+typedef ehx_reason ehx_stop(int version, int actions, uint64_t class, struct ehx_exception *e, struct ehx_context *c, void *arg);
+
+/* ------------------------------------------------------------------------------- known.c */
+
+/* abi.md, section 6. */
+enum ehx_kind { KIND_SKIP, KIND_CLEANUP, KIND_ACTION, KIND_ACTION_CLEANUP, KIND_HAND_OVER, KIND_ASK };
+
+enum ehx_base { BASE_RSP, BASE_RBP, BASE_WALK };
+
+/*
+ * A return address, or with exact another pc: what its frame means to an exception, and the step to its
+ * caller where that is a plain one: the CFA is rsp or rbp plus an offset, the return address is below the
+ * CFA, and registers are the same or in words below that.
+ */
+struct ehx_what {
+    struct ehx_step {
+        int32_t cfa;
+        uint8_t base, kind;
+        uint8_t rbp, rbx;  /* words below the CFA where the register is saved; 0: it is the same */
+        uint8_t others[4]; /* r12 to r15 */
+        uint16_t next[2];  /* see below */
+    } step;
+    uint64_t pad, function, lsda;
+    ehx_personality *personality;
+};
+
+struct ehx_known {
+    _Atomic uint64_t key;   /* pc * 2 + exact; 0: none; 1: it is being written */
+    _Atomic uint64_t loads; /* of loads.c, when it was noted */
+    struct ehx_what is;
+};
+_Static_assert(sizeof(struct ehx_known) == 64, "a cache line");
+
+/*
+ * Slots are shared by all threads. One is written with key 1 in between; who reads takes a copy, and then sees that
+ * the key is still what it was: of a frame that is on the stack, the same key always goes with the same contents.
+ * A slot also has the numbers of two others, in which callers were found: looking there first, the processor need not
+ * wait for the return address to go on. They are written where they are 0, and once in a while.
+ */
+enum { KNOWN_SLOTS = 2048 };
+extern struct ehx_known ehx_known_[KNOWN_SLOTS];
+
+static inline size_t ehx_slot_(uint64_t key) { return (key * 0x9e3779b97f4a7c15u) >> 53; }
+static inline struct ehx_known *ehx_next_(uint64_t rest, int i) { return &ehx_known_[(rest >> (32 + 16 * i)) % KNOWN_SLOTS]; }
+
+/* What a lookup gives of a slot. */
+struct ehx_seen {
+    struct ehx_step step;
+    uint64_t pad;
+    struct ehx_known *slot; /* null: it is in none */
+};
+
+void ehx_learn_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads);
+void ehx_look_again_(struct ehx_seen *s, uint64_t pc, bool exact, uint64_t loads);
+void ehx_all_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads); /* that is known of a pc */
+
+static inline __attribute__((always_inline)) bool ehx_in_slot_(struct ehx_seen *s, struct ehx_known *k, uint64_t key, uint64_t loads)
+{
+    if (atomic_load_explicit(&k->key, memory_order_acquire) != key)
+        return false;
+    bool now = atomic_load_explicit(&k->loads, memory_order_relaxed) == loads;
+    s->step = k->is.step;
+    s->pad = k->is.pad;
+    s->slot = k;
+    atomic_thread_fence(memory_order_acquire);
+    return now && atomic_load_explicit(&k->key, memory_order_relaxed) == key;
+}
+
+/* ehx_look_ finds a frame whose callee was found in s->slot. */
+static inline __attribute__((always_inline)) void ehx_look_(struct ehx_seen *s, uint64_t pc, bool exact, uint64_t loads)
+{
+    uint64_t key = pc * 2 + exact;
+    if (s->slot && (ehx_in_slot_(s, &ehx_known_[s->slot->is.step.next[0] % KNOWN_SLOTS], key, loads)))
+        return;
+    ehx_look_again_(s, pc, exact, loads);
+}
+
+/* ehx_step_ goes from a frame to its caller. It returns EH_ELF_OK, EH_ELF_OUTERMOST, or less than 0. */
+int ehx_walk_(struct ehx_frame *f, bool *exact);
+
+static inline uint64_t ehx_word_(uint64_t address) { return *(const uint64_t *)(uintptr_t)address; }
+
+static inline __attribute__((always_inline)) int ehx_step_(struct ehx_frame *f, bool *exact, const struct ehx_step *s)
+{
+    if (unlikely(s->base == BASE_WALK))
+        return ehx_walk_(f, exact);
+    uint64_t cfa = (s->base == BASE_RSP ? f->rsp : f->rbp) + (uint64_t)(int64_t)s->cfa;
+    if (unlikely(cfa <= f->rsp))
+        return EHU_NOT_RISING;
+    if (s->rbp)
+        f->rbp = ehx_word_(cfa - 8 * (uint64_t)s->rbp);
+    if (s->rbx)
+        f->rbx = ehx_word_(cfa - 8 * (uint64_t)s->rbx);
+    uint32_t others;
+    memcpy(&others, s->others, sizeof others);
+    if (others) {
+        if (s->others[0])
+            f->r12 = ehx_word_(cfa - 8 * (uint64_t)s->others[0]);
+        if (s->others[1])
+            f->r13 = ehx_word_(cfa - 8 * (uint64_t)s->others[1]);
+        if (s->others[2])
+            f->r14 = ehx_word_(cfa - 8 * (uint64_t)s->others[2]);
+        if (s->others[3])
+            f->r15 = ehx_word_(cfa - 8 * (uint64_t)s->others[3]);
+    }
+    f->pc = ehx_word_(cfa - 8);
+    f->rsp = cfa;
+    *exact = false;
+    return EH_ELF_OK;
+}
+
+/*
+ * ehx_run_ takes plain steps from a frame that s describes, over frames whose kind is one of kinds, as long as each
+ * is found by its callee. It returns 1 at a frame that s describes and that is not passed over so, 0 at one that is yet
+ * to be looked up, less than 0 where the stack does not rise. s->slot must not be null, and the step a plain one.
+ */
+static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads, unsigned kinds)
+{
+    struct ehx_known *k = s->slot;
+    uint64_t step, rest; /* struct ehx_step: cfa, base, kind, rbp, rbx from bit 0, 32, 40, 48, 56 on; r12 to r15, next */
+    uint64_t rsp = f->rsp, rbp = f->rbp, rbx = f->rbx, r12 = f->r12, r13 = f->r13, r14 = f->r14, r15 = f->r15, pc;
+    int found = 0;
+    memcpy(&step, &s->step, sizeof step);
+    memcpy(&rest, s->step.others, sizeof rest);
+    for (;;) {
+        uint64_t cfa = (step >> 32 & 1 ? rbp : rsp) + (uint64_t)(int64_t)(int32_t)step;
+        if (unlikely(cfa <= rsp)) {
+            found = -1;
+            pc = f->pc;
+            break;
+        }
+        if (step >> 48) {
+            if (step >> 48 & 0xff)
+                rbp = ehx_word_(cfa - 8 * (step >> 48 & 0xff));
+            if (step >> 56)
+                rbx = ehx_word_(cfa - 8 * (step >> 56));
+        }
+        if ((uint32_t)rest) {
+            if (rest & 0xff)
+                r12 = ehx_word_(cfa - 8 * (rest & 0xff));
+            if (rest >> 8 & 0xff)
+                r13 = ehx_word_(cfa - 8 * (rest >> 8 & 0xff));
+            if (rest >> 16 & 0xff)
+                r14 = ehx_word_(cfa - 8 * (rest >> 16 & 0xff));
+            if (rest >> 24 & 0xff)
+                r15 = ehx_word_(cfa - 8 * (rest >> 24 & 0xff));
+        }
+        pc = ehx_word_(cfa - 8);
+        rsp = cfa;
+        struct ehx_known *n = ehx_next_(rest, 0);
+        if (atomic_load_explicit(&n->key, memory_order_acquire) != pc * 2) {
+            n = ehx_next_(rest, 1);
+            if (atomic_load_explicit(&n->key, memory_order_acquire) != pc * 2)
+                break;
+        }
+        if (unlikely(atomic_load_explicit(&n->loads, memory_order_relaxed) != loads))
+            break;
+        memcpy(&step, &n->is.step, sizeof step);
+        rest = __atomic_load_n((const uint64_t *)(const void *)n->is.step.others, __ATOMIC_RELAXED);
+        uint64_t pad = n->is.pad;
+        atomic_thread_fence(memory_order_acquire);
+        if (unlikely(atomic_load_explicit(&n->key, memory_order_relaxed) != pc * 2))
+            break;
+        k = n;
+        if (unlikely(!(kinds >> (step >> 40 & 7) & 1) || (step >> 32 & 3) == BASE_WALK)) {
+            memcpy(&s->step, &step, sizeof step);
+            memcpy(s->step.others, &rest, sizeof rest);
+            s->pad = pad;
+            found = 1;
+            break;
+        }
+    }
+    s->slot = k;
+    *f = (struct ehx_frame){.rsp = rsp, .rbp = rbp, .pc = pc, .rbx = rbx, .r12 = r12, .r13 = r13, .r14 = r14, .r15 = r15};
+    return found;
+}
+
+/* ehx_go_ goes on to the next frame that is not of kinds, and describes it in s; less than 0 where that cannot be done. */
+static inline __attribute__((always_inline)) int ehx_go_(struct ehx_frame *f, struct ehx_seen *s, bool *exact, uint64_t loads, unsigned kinds)
+{
+    do {
+        if (likely(s->slot && s->step.base != BASE_WALK)) {
+            int found = ehx_run_(f, s, loads, kinds);
+            *exact = false;
+            if (found > 0)
+                continue;
+            if (unlikely(found < 0))
+                return EHU_NOT_RISING;
+            ehx_look_again_(s, f->pc, false, loads);
+        } else {
+            int status = ehx_step_(f, exact, &s->step);
+            if (status != EH_ELF_OK)
+                return status;
+            ehx_look_(s, f->pc, *exact, loads);
+        }
+    } while (kinds >> s->step.kind & 1);
+    return EH_ELF_OK;
+}
+
+/* ------------------------------------------------------------------------------- sites.c */
+
+/* ehx_site_ finds what an object's table of sites says of a lookup pc; an ill-formed table says hand over. */
+void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is);
+
+/* ------------------------------------------------------------------------------- types.c */
+
+/* What a personality routine said of an exception of a type at a place. */
+enum ehx_verdict { VERDICT_UNKNOWN, VERDICT_PASSES, VERDICT_CATCHES };
+
+uint64_t ehx_type_(const struct ehx_exception *e);
+enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_t loads, const struct ehx_what *is);
+void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_t loads, const struct ehx_what *is, bool catches);
+bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is, uint64_t *pad, uint64_t *selector);
+void ehx_types_init_(void);
+extern ehx_personality *ehx_gxx_; /* libstdc++'s, else null */
+
+/* ------------------------------------------------------------------------------- loads.c */
+
+/*
+ * How many objects the loader has ever loaded. What is remembered of an address holds for one such number: another
+ * object can only come to an address by being loaded. ehx_loads_ is the loader's own word, or null where that was not
+ * found and the loader has to be asked, which takes its lock.
+ */
+extern const uint64_t *ehx_loads_;
+uint64_t ehx_ask_loads_(void);
+void ehx_loads_before_(void);
+void ehx_loads_after_(void);
+
+/* ------------------------------------------------------------------------------- real.c */
+
+extern struct ehx_real {
+    void *raise, *resume, *rethrow, *forced;
+    uint64_t (*get_gr)(void *, int);
+    void (*set_gr)(void *, int, uint64_t);
+    uint64_t (*get_ip)(void *);
+    uint64_t (*get_ip_info)(void *, int *);
+    void (*set_ip)(void *, uint64_t);
+    uint64_t (*get_cfa)(void *);
+    uint64_t (*get_lsda)(void *);
+    uint64_t (*get_start)(void *);
+    uint64_t (*get_text)(void *);
+    uint64_t (*get_data)(void *);
+} ehx_real_;
+extern bool ehx_active_; /* false: everything goes to the real libgcc */
+void ehx_no_real_(void) __attribute__((noreturn));
+
+/* ------------------------------------------------------------------------------- stats.c */
+
+enum ehx_counter { COUNT_LEARNED, COUNT_HANDED_OVER, COUNT_ASKED, NUM_EHX_COUNTERS };
+void ehx_stats_init_(bool secure);
+extern _Atomic uint64_t ehx_counters_[NUM_EHX_COUNTERS];
+/* Not for what every throw does: the word is shared. */
+static inline void ehx_count_(enum ehx_counter c) { atomic_fetch_add_explicit(&ehx_counters_[c], 1, memory_order_relaxed); }
+
+#pragma GCC visibility pop
+#endif
+#endif

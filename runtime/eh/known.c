@@ -1,0 +1,201 @@
+/* What return addresses are known to mean, learnt from eh_elfs. */
+#include "eh.h"
+
+struct ehx_known ehx_known_[KNOWN_SLOTS];
+
+/* ------------------------------------------------------------------------------- plain steps */
+
+/*
+ * Whether the step from a pc is a plain one is seen by taking it in a made-up frame, all of whose memory is asked for
+ * through a callback: each word tells its address. It is taken twice, with other registers, so that what the CFA and
+ * the registers come from is not mistaken.
+ */
+static const uint64_t word_mark[2] = {0x5a5a000000000000, 0x2b2b000000000000};
+
+static int marked_word(void *arg, uint64_t address, uint64_t *word)
+{
+    *word = *(const uint64_t *)arg ^ address;
+    return 0;
+}
+
+static const uint8_t regs_kept[] = {EH_ELF_RBP, EH_ELF_RBX, EH_ELF_R12, EH_ELF_R13, EH_ELF_R14, EH_ELF_R15};
+enum {
+    NUM_KEPT = sizeof regs_kept,
+    KEPT_MASK = 1 << EH_ELF_RBP | 1 << EH_ELF_RBX | 1 << EH_ELF_R12 | 1 << EH_ELF_R13 | 1 << EH_ELF_R14 | 1 << EH_ELF_R15,
+    FRAME_MASK = KEPT_MASK | 1 << EH_ELF_RSP | 1 << EH_ELF_RIP
+};
+
+struct plain {
+    int32_t cfa;
+    uint8_t base, at[NUM_KEPT];
+};
+
+/* try_step tells whether the step is a plain one with made-up registers of number i. */
+static bool try_step(const struct ehu_object *o, uint64_t pc, bool exact, int i, struct plain *p)
+{
+    eh_elf_regs_t r = {.valid = FRAME_MASK, .exact = exact};
+    uint64_t mark = word_mark[i], rsp = i ? 0x7600000000 : 0x1200000000, rbp = i ? 0x340000000000 : 0x2100000000000;
+    for (int k = 0; k < NUM_KEPT; k++)
+        r.reg[regs_kept[k]] = 0x1111000000000001 * (uint64_t)(k + 2 + i);
+    r.reg[EH_ELF_RSP] = rsp;
+    r.reg[EH_ELF_RBP] = rbp;
+    r.reg[EH_ELF_RIP] = pc;
+    eh_elf_regs_t before = r;
+    eh_elf_memory_t m = {.read = marked_word, .arg = &mark};
+    if (o->walk(&r, &m, o->bias, NULL, 1) != 1 || r.exact || (r.valid & FRAME_MASK) != FRAME_MASK)
+        return false;
+    uint64_t cfa = r.reg[EH_ELF_RSP];
+    int64_t by_rsp = (int64_t)(cfa - rsp), by_rbp = (int64_t)(cfa - rbp);
+    if (by_rsp > 0 && by_rsp < 1 << 30)
+        *p = (struct plain){.base = BASE_RSP, .cfa = (int32_t)by_rsp};
+    else if (by_rbp > -(1 << 30) && by_rbp < 1 << 30)
+        *p = (struct plain){.base = BASE_RBP, .cfa = (int32_t)by_rbp};
+    else
+        return false;
+    if (r.reg[EH_ELF_RIP] != (mark ^ (cfa - 8)))
+        return false;
+    for (int k = 0; k < NUM_KEPT; k++) {
+        uint64_t now = r.reg[regs_kept[k]], below = cfa - (now ^ mark);
+        if (now == before.reg[regs_kept[k]])
+            continue;
+        if (below % 8 != 0 || below / 8 < 2 || below / 8 > 255)
+            return false;
+        p->at[k] = (uint8_t)(below / 8);
+    }
+    return true;
+}
+
+static void learn_step(struct ehx_what *is, const struct ehu_object *o, uint64_t pc, bool exact)
+{
+    struct plain p = {0}, again = {0};
+    if (!try_step(o, pc, exact, 0, &p) || !try_step(o, pc, exact, 1, &again) || memcmp(&p, &again, sizeof p) != 0)
+        return;
+    is->step.base = p.base;
+    is->step.cfa = p.cfa;
+    is->step.rbp = p.at[0];
+    is->step.rbx = p.at[1];
+    memcpy(is->step.others, p.at + 2, sizeof is->step.others);
+}
+
+/* ------------------------------------------------------------------------------- other steps */
+
+int ehx_walk_(struct ehx_frame *f, bool *exact)
+{
+    static const eh_elf_memory_t all = {.lo = 4096, .size = ((uint64_t)1 << 47) - 8192, .bytes = (const void *)4096};
+    eh_elf_regs_t r = {.valid = FRAME_MASK, .exact = *exact};
+    int status = EHU_NO_OBJECT;
+    r.reg[EH_ELF_RSP] = f->rsp;
+    r.reg[EH_ELF_RBP] = f->rbp;
+    r.reg[EH_ELF_RBX] = f->rbx;
+    r.reg[EH_ELF_R12] = f->r12;
+    r.reg[EH_ELF_R13] = f->r13;
+    r.reg[EH_ELF_R14] = f->r14;
+    r.reg[EH_ELF_R15] = f->r15;
+    r.reg[EH_ELF_RIP] = f->pc;
+    struct ehu_reading reading = ehu_enter_(0);
+    const struct ehu_object *o = reading.table ? ehu_find_(reading.table, f->pc - !*exact) : NULL;
+    if (o && o->walk)
+        status = o->walk(&r, &all, o->bias, NULL, 1) == 1 ? EH_ELF_OK : r.status;
+    ehu_leave_(reading);
+    if (status != EH_ELF_OK)
+        return status;
+    if ((r.valid & FRAME_MASK) != FRAME_MASK)
+        return EH_ELF_BAD_REGISTER;
+    *f = (struct ehx_frame){.rsp = r.reg[EH_ELF_RSP], .rbp = r.reg[EH_ELF_RBP], .pc = r.reg[EH_ELF_RIP],
+                            .rbx = r.reg[EH_ELF_RBX], .r12 = r.reg[EH_ELF_R12], .r13 = r.reg[EH_ELF_R13],
+                            .r14 = r.reg[EH_ELF_R14], .r15 = r.reg[EH_ELF_R15]};
+    *exact = r.exact != 0;
+    return EH_ELF_OK;
+}
+
+/* ------------------------------------------------------------------------------- learning */
+
+/* covered tells whether there is a row for the pc, without which an exception finds the end of the stack. */
+static int row_at(const struct ehu_object *o, uint64_t pc, bool exact)
+{
+    uint64_t mark = word_mark[0];
+    eh_elf_regs_t r = {.valid = FRAME_MASK, .exact = exact};
+    eh_elf_memory_t m = {.read = marked_word, .arg = &mark};
+    r.reg[EH_ELF_RIP] = pc;
+    return o->walk(&r, &m, o->bias, NULL, 1) == 1 ? EH_ELF_OK : r.status;
+}
+
+/*
+ * note puts what was learnt into one of the two slots for it, unless another thread is about to write there: an empty one
+ * or one of the past, else the one whose turn it is by the address.
+ */
+static void note(const struct ehx_what *is, uint64_t key, uint64_t loads)
+{
+    size_t i = ehx_slot_(key);
+    struct ehx_known *k = &ehx_known_[i], *other = &ehx_known_[i ^ 1];
+    if (atomic_load(&k->key) != 0 && atomic_load(&k->loads) == loads &&
+        (atomic_load(&other->key) == 0 || atomic_load(&other->loads) != loads || (key >> 5) % 2))
+        k = other;
+    uint64_t old = atomic_load_explicit(&k->key, memory_order_relaxed);
+    if (old == 1 || !atomic_compare_exchange_strong(&k->key, &old, 1))
+        return;
+    atomic_store_explicit(&k->loads, loads, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    k->is = *is;
+    atomic_store_explicit(&k->key, key, memory_order_release);
+}
+
+__attribute__((noinline, cold)) void ehx_learn_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads)
+{
+    memset(is, 0, sizeof *is);
+    is->step.kind = KIND_HAND_OVER;
+    is->step.base = BASE_WALK;
+    struct ehu_reading reading = ehu_enter_(0);
+    const struct ehu_object *o = reading.table ? ehu_find_(reading.table, pc - !exact) : NULL;
+    if (o && o->walk && o->exceptions) {
+        ehx_site_(o, pc - !exact, is);
+        int status = row_at(o, pc, exact);
+        if (status == EH_ELF_NO_INFO || status == EH_ELF_NOT_COMPILED)
+            is->step.kind = KIND_HAND_OVER;
+        else
+            learn_step(is, o, pc, exact);
+    }
+    ehu_leave_(reading);
+    ehx_count_(COUNT_LEARNED);
+    if (o) /* code made at run time may be registered at any time */
+        note(is, pc * 2 + exact, loads);
+}
+
+/* ehx_look_again_ looks where the address says, and notes for the callee where that was, the first time. */
+__attribute__((noinline)) void ehx_look_again_(struct ehx_seen *s, uint64_t pc, bool exact, uint64_t loads)
+{
+    struct ehx_known *callee = s->slot;
+    uint64_t key = pc * 2 + exact;
+    size_t i = ehx_slot_(key);
+    if (!ehx_in_slot_(s, &ehx_known_[i], key, loads) && !ehx_in_slot_(s, &ehx_known_[i ^ 1], key, loads)) {
+        struct ehx_what is;
+        ehx_learn_(&is, pc, exact, loads);
+        s->step = is.step;
+        s->pad = is.pad;
+        s->slot = NULL;
+        return;
+    }
+    if (!callee)
+        return;
+    uint16_t *next = callee->is.step.next;
+    int which = __atomic_load_n(&next[0], __ATOMIC_RELAXED) == 0 ? 0 : 1;
+    if (__atomic_load_n(&next[which], __ATOMIC_RELAXED) == 0 || __builtin_ia32_rdtsc() % 64 == 0)
+        __atomic_store_n(&next[which], (uint16_t)(s->slot - ehx_known_), __ATOMIC_RELAXED);
+}
+
+static bool all_in(struct ehx_what *is, const struct ehx_known *k, uint64_t key, uint64_t loads)
+{
+    if (atomic_load_explicit(&k->key, memory_order_acquire) != key || atomic_load_explicit(&k->loads, memory_order_relaxed) != loads)
+        return false;
+    *is = k->is;
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&k->key, memory_order_relaxed) == key;
+}
+
+void ehx_all_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads)
+{
+    uint64_t key = pc * 2 + exact;
+    size_t i = ehx_slot_(key);
+    if (!all_in(is, &ehx_known_[i], key, loads) && !all_in(is, &ehx_known_[i ^ 1], key, loads))
+        ehx_learn_(is, pc, exact, loads);
+}

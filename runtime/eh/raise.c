@@ -1,0 +1,348 @@
+/*
+ * The two phases. They do what libgcc's do, in the same order, with the same results in the exception; whatever
+ * a frame asks for that is not known here makes the call a call of libgcc's function instead, as long as no code of the
+ * program has run that would run again.
+ */
+#include <stdlib.h>
+
+#include "eh.h"
+
+static inline struct ehx_answer result(ehx_reason r) { return (struct ehx_answer){ANSWER_RETURN, (uint64_t)(int64_t)r}; }
+static struct ehx_answer hand_over(void *to)
+{
+    ehx_count_(COUNT_HANDED_OVER);
+    return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)to};
+}
+
+/* How many objects were loaded so far; the table is of all of them. */
+static inline uint64_t loads_now(void) { return likely(ehx_loads_ != NULL) ? __atomic_load_n(ehx_loads_, __ATOMIC_RELAXED) : ehx_ask_loads_(); }
+
+static _Atomic uint64_t table_loads; /* those that the table was seen to be of */
+
+static __attribute__((noinline, cold)) void refresh(uint64_t loads)
+{
+    if (ehu_refresh() >= 0)
+        atomic_store(&table_loads, loads);
+}
+
+static inline uint64_t begin(void)
+{
+    uint64_t loads = loads_now();
+    if (unlikely(atomic_load_explicit(&table_loads, memory_order_relaxed) != loads))
+        refresh(loads);
+    return loads;
+}
+
+/* What libgcc puts into private_2 for the frame of the handler (uw_identify_context). */
+static inline uint64_t identity(const struct ehx_frame *f, bool exact) { return f->rsp - exact; }
+
+static __attribute__((noinline)) ehx_reason ask(int actions, struct ehx_exception *e, struct ehx_frame *f, bool exact,
+                                                const struct ehx_what *is, struct ehx_context *c)
+{
+    *c = (struct ehx_context){.magic = EHX_MAGIC, .frame = f, .function = is->function, .lsda = is->lsda, .exact = exact};
+    return is->personality(1, actions, e->class, e, c);
+}
+
+/* land makes a frame that of a landing pad. */
+static inline struct ehx_answer land(struct ehx_landing *to, struct ehx_frame *f, uint64_t pad, uint64_t rax, uint64_t rdx)
+{
+    f->pc = pad;
+    to->rax = rax;
+    to->rdx = rdx;
+    return (struct ehx_answer){ANSWER_LAND, 0};
+}
+
+static inline struct ehx_answer land_cleanup(struct ehx_landing *to, struct ehx_frame *f, uint64_t pad, struct ehx_exception *e)
+{
+    return land(to, f, pad, (uint64_t)(uintptr_t)e, 0);
+}
+
+/* install lands where a personality routine has said. */
+static struct ehx_answer install(struct ehx_landing *to, struct ehx_frame *f, const struct ehx_context *c)
+{
+    return land(to, f, f->pc, c->rax, c->rdx);
+}
+
+/* handler enters the handler that the search phase has found in this frame. */
+static struct ehx_answer handler(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact, const struct ehx_what *is)
+{
+    uint64_t pad, selector;
+    if (likely(ehx_caught_(e, is, &pad, &selector)))
+        return land(to, f, pad, (uint64_t)(uintptr_t)e, selector);
+    struct ehx_context c;
+    if (!is->personality || ask(CLEANUP_PHASE | HANDLER_FRAME, e, f, exact, is, &c) != INSTALL_CONTEXT)
+        return result(FATAL_PHASE2_ERROR);
+    return install(to, f, &c);
+}
+
+/*
+ * cleanup is the cleanup phase from a frame on, up to the first landing pad. What it cannot do goes to libgcc by way of
+ * to_real: its phase goes on from where the call came, and asks routines that have said to go on once more.
+ */
+static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact, uint64_t loads,
+                                 void *to_real)
+{
+    struct ehx_seen s = {.slot = NULL};
+    int status = EH_ELF_OK;
+    for (ehx_look_again_(&s, f->pc, exact, loads); status == EH_ELF_OK; status = ehx_go_(f, &s, &exact, loads, 1 << KIND_SKIP)) {
+        if (s.step.kind == KIND_SKIP)
+            continue;
+        if (s.step.kind == KIND_CLEANUP)
+            return land_cleanup(to, f, s.pad, e);
+        if (s.step.kind == KIND_HAND_OVER)
+            return hand_over(to_real);
+        struct ehx_what is;
+        ehx_all_(&is, f->pc, exact, loads);
+        if (identity(f, exact) == e->private_2)
+            return handler(to, e, f, exact, &is);
+        enum ehx_verdict said = VERDICT_UNKNOWN;
+        if (is.step.kind != KIND_ASK)
+            said = ehx_recall_(e, ehx_type_(e), f->pc * 2 + exact, loads, &is);
+        if (said == VERDICT_PASSES && is.step.kind == KIND_ACTION_CLEANUP)
+            return land_cleanup(to, f, is.pad, e);
+        if (said != VERDICT_PASSES && is.personality) {
+            struct ehx_context c;
+            ehx_count_(COUNT_ASKED);
+            ehx_reason r = ask(CLEANUP_PHASE, e, f, exact, &is, &c);
+            if (r == INSTALL_CONTEXT)
+                return install(to, f, &c);
+            if (r != CONTINUE_UNWIND)
+                return result(FATAL_PHASE2_ERROR);
+        }
+    }
+    return hand_over(to_real);
+}
+
+struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
+{
+    if (unlikely(!ehx_active_))
+        return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.raise};
+    uint64_t loads = begin();
+    struct ehx_seen s = {.slot = NULL};
+    struct ehx_frame f = to->frame, first = f; /* first: where the cleanup phase stops first, if stops */
+    bool exact = false, first_exact = false, stops = false;
+    uint64_t first_pad = 0; /* of the first stop, if it needs no more than landing */
+    unsigned passed = 1 << KIND_SKIP;
+    for (ehx_look_again_(&s, f.pc, false, loads);; ) {
+        if (s.step.kind != KIND_SKIP) {
+            if (unlikely(s.step.kind == KIND_HAND_OVER))
+                return hand_over(ehx_real_.raise);
+            bool stop = true;
+            uint64_t pad = s.step.kind == KIND_ASK ? 0 : s.pad;
+            struct ehx_what is;
+            if (s.step.kind != KIND_CLEANUP && (ehx_all_(&is, f.pc, exact, loads), is.personality)) {
+                uint64_t place = f.pc * 2 + exact, type = ehx_type_(e);
+                enum ehx_verdict said = s.step.kind == KIND_ASK ? VERDICT_UNKNOWN : ehx_recall_(e, type, place, loads, &is);
+                if (said == VERDICT_UNKNOWN) {
+                    struct ehx_context c;
+                    struct ehx_frame copy = f;
+                    ehx_reason r = ask(SEARCH_PHASE, e, &copy, exact, &is, &c);
+                    if (r != HANDLER_FOUND && r != CONTINUE_UNWIND)
+                        return result(FATAL_PHASE1_ERROR);
+                    said = r == HANDLER_FOUND ? VERDICT_CATCHES : VERDICT_PASSES;
+                    if (s.step.kind != KIND_ASK)
+                        ehx_remember_(e, type, place, loads, &is, r == HANDLER_FOUND);
+                    if (type == 0 || is.personality != ehx_gxx_)
+                        pad = 0; /* the cleanup phase asks again */
+                }
+                if (said == VERDICT_CATCHES) {
+                    e->private_1 = 0;
+                    e->private_2 = identity(&f, exact);
+                    if (!stops) {
+                        to->frame = f;
+                        return handler(to, e, &to->frame, exact, &is);
+                    }
+                    break;
+                }
+                stop = s.step.kind != KIND_ACTION || pad == 0;
+            }
+            if (stop && !stops) {
+                stops = true;
+                passed |= 1 << KIND_CLEANUP;
+                first = f;
+                first_exact = exact;
+                first_pad = pad;
+            }
+        }
+        if (unlikely(ehx_go_(&f, &s, &exact, loads, passed) != EH_ELF_OK))
+            return hand_over(ehx_real_.raise);
+    }
+    to->frame = first;
+    if (first_pad != 0)
+        return land_cleanup(to, &to->frame, first_pad, e);
+    return cleanup(to, e, &to->frame, first_exact, loads, ehx_real_.raise);
+}
+
+/* ---------------------------------------------------------------------------------- forced unwinding */
+
+/*
+ * reaches tells whether the frames up to the first that may have a landing pad are known, or up to the end of the
+ * stack: once a stop function has run, libgcc cannot begin anew.
+ */
+static bool reaches(struct ehx_frame f, uint64_t loads)
+{
+    bool exact = false;
+    struct ehx_seen s = {.slot = NULL};
+    int status = EH_ELF_OK;
+    for (ehx_look_again_(&s, f.pc, false, loads); status == EH_ELF_OK; status = ehx_go_(&f, &s, &exact, loads, 1 << KIND_SKIP)) {
+        if (s.step.kind == KIND_HAND_OVER)
+            return false;
+        if (s.step.kind == KIND_CLEANUP)
+            return true;
+    }
+    return status == EH_ELF_OUTERMOST;
+}
+
+static struct ehx_answer forced(struct ehx_landing *to, struct ehx_exception *e, uint64_t loads)
+{
+    ehx_stop *stop = (ehx_stop *)(uintptr_t)e->private_1;
+    void *arg = (void *)(uintptr_t)e->private_2;
+    struct ehx_frame *f = &to->frame;
+    bool exact = false;
+    struct ehx_seen s = {.slot = NULL};
+    for (;;) {
+        struct ehx_what is = {.function = 0};
+        ehx_look_(&s, f->pc, exact, loads);
+        if (s.step.kind == KIND_HAND_OVER)
+            return result(FATAL_PHASE2_ERROR);
+        struct ehx_context c = {.magic = EHX_MAGIC, .frame = f, .exact = exact};
+        if (stop(1, FORCE_UNWIND | CLEANUP_PHASE, e->class, e, &c, arg) != NO_REASON)
+            return result(FATAL_PHASE2_ERROR);
+        if (s.step.kind == KIND_CLEANUP)
+            return land_cleanup(to, f, s.pad, e);
+        if (s.step.kind != KIND_SKIP && (ehx_all_(&is, f->pc, exact, loads), is.personality)) {
+            ehx_reason r = ask(FORCE_UNWIND | CLEANUP_PHASE, e, f, exact, &is, &c);
+            if (r == INSTALL_CONTEXT)
+                return install(to, f, &c);
+            if (r != CONTINUE_UNWIND)
+                return result(FATAL_PHASE2_ERROR);
+        }
+        int status = ehx_step_(f, &exact, &s.step);
+        if (status == EH_ELF_OUTERMOST) { /* libgcc: its caller has a pc of 0, of which there is no FDE */
+            f->rsp += 8;
+            f->pc = 0;
+            struct ehx_context end = {.magic = EHX_MAGIC, .frame = f};
+            ehx_reason r = stop(1, FORCE_UNWIND | CLEANUP_PHASE | AT_END_OF_STACK, e->class, e, &end, arg);
+            return result(r != NO_REASON ? FATAL_PHASE2_ERROR : END_OF_STACK);
+        }
+        if (status != EH_ELF_OK)
+            return result(FATAL_PHASE2_ERROR);
+    }
+}
+
+struct ehx_answer ehx_forced_(struct ehx_exception *e, struct ehx_landing *to, ehx_stop *stop, void *arg)
+{
+    if (!ehx_active_)
+        return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.forced};
+    uint64_t loads = begin();
+    if (!reaches(to->frame, loads))
+        return hand_over(ehx_real_.forced);
+    e->private_1 = (uint64_t)(uintptr_t)stop;
+    e->private_2 = (uint64_t)(uintptr_t)arg;
+    return forced(to, e, loads);
+}
+
+/* ---------------------------------------------------------------------------------- going on */
+
+/*
+ * next_cleanup is the usual case at once: the caller passes over its call of _Unwind_Resume, and a frame with a cleanup is
+ * next. It changes the frame only if that is so.
+ */
+static inline __attribute__((always_inline)) bool next_cleanup(struct ehx_exception *e, struct ehx_landing *to, uint64_t loads)
+{
+    struct ehx_frame *f = &to->frame;
+    uint64_t key = f->pc * 2, step, rest;
+    size_t slot = ehx_slot_(key);
+    struct ehx_known *k = &ehx_known_[slot];
+    if (atomic_load_explicit(&k->key, memory_order_acquire) != key) {
+        k = &ehx_known_[slot ^ 1];
+        if (atomic_load_explicit(&k->key, memory_order_acquire) != key)
+            return false;
+    }
+    if (atomic_load_explicit(&k->loads, memory_order_relaxed) != loads)
+        return false;
+    memcpy(&step, &k->is.step, sizeof step);
+    memcpy(&rest, k->is.step.others, sizeof rest);
+    uint64_t cfa = (step >> 32 & 1 ? f->rbp : f->rsp) + (uint64_t)(int64_t)(int32_t)step;
+    if (step >> 40 & 0xff || (step >> 32 & 0xff) == BASE_WALK || cfa <= f->rsp)
+        return false;
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&k->key, memory_order_relaxed) != key)
+        return false;
+    uint64_t pc = ehx_word_(cfa - 8);
+    struct ehx_known *n = ehx_next_(rest, 0);
+    if (atomic_load_explicit(&n->key, memory_order_acquire) != pc * 2) {
+        n = ehx_next_(rest, 1);
+        if (atomic_load_explicit(&n->key, memory_order_acquire) != pc * 2)
+            return false;
+    }
+    if (atomic_load_explicit(&n->loads, memory_order_relaxed) != loads || n->is.step.kind != KIND_CLEANUP)
+        return false;
+    uint64_t pad = n->is.pad;
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&n->key, memory_order_relaxed) != pc * 2)
+        return false;
+    if (step >> 48 & 0xff)
+        f->rbp = ehx_word_(cfa - 8 * (step >> 48 & 0xff));
+    if (step >> 56)
+        f->rbx = ehx_word_(cfa - 8 * (step >> 56));
+    if ((uint32_t)rest) {
+        if (rest & 0xff)
+            f->r12 = ehx_word_(cfa - 8 * (rest & 0xff));
+        if (rest >> 8 & 0xff)
+            f->r13 = ehx_word_(cfa - 8 * (rest >> 8 & 0xff));
+        if (rest >> 16 & 0xff)
+            f->r14 = ehx_word_(cfa - 8 * (rest >> 16 & 0xff));
+        if (rest >> 24 & 0xff)
+            f->r15 = ehx_word_(cfa - 8 * (rest >> 24 & 0xff));
+    }
+    f->rsp = cfa;
+    f->pc = pad;
+    to->rax = (uint64_t)(uintptr_t)e;
+    to->rdx = 0;
+    return true;
+}
+
+static __attribute__((noinline)) struct ehx_answer resume(struct ehx_exception *e, struct ehx_landing *to)
+{
+    if (unlikely(!ehx_active_))
+        return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.resume};
+    uint64_t loads = begin();
+    struct ehx_answer a;
+    if (likely(e->private_1 == 0)) {
+        a = cleanup(to, e, &to->frame, false, loads, ehx_real_.resume);
+    } else {
+        if (!reaches(to->frame, loads))
+            return hand_over(ehx_real_.resume);
+        a = forced(to, e, loads);
+    }
+    if (unlikely(a.what == ANSWER_RETURN))
+        abort();
+    return a;
+}
+
+struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
+{
+    if (likely(ehx_active_ && e->private_1 == 0 && ehx_loads_)) {
+        uint64_t loads = __atomic_load_n(ehx_loads_, __ATOMIC_RELAXED);
+        if (likely(atomic_load_explicit(&table_loads, memory_order_relaxed) == loads && next_cleanup(e, to, loads)))
+            return (struct ehx_answer){ANSWER_LAND, 0};
+    }
+    return resume(e, to);
+}
+
+struct ehx_answer ehx_rethrow_(struct ehx_exception *e, struct ehx_landing *to)
+{
+    if (!ehx_active_)
+        return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.rethrow};
+    if (e->private_1 == 0) {
+        struct ehx_answer a = ehx_raise_(e, to);
+        if (a.what == ANSWER_JUMP)
+            a.value = (uint64_t)(uintptr_t)ehx_real_.rethrow;
+        return a;
+    }
+    uint64_t loads = begin();
+    if (!reaches(to->frame, loads))
+        return hand_over(ehx_real_.rethrow);
+    return forced(to, e, loads);
+}

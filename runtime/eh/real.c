@@ -1,0 +1,155 @@
+/*
+ * The real libgcc, whose name this library has. It is opened by its path, and gets whatever is not done here: the
+ * stubs of forward.S jump to it.
+ */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "eh.h"
+#include "forward.h"
+
+struct ehx_real ehx_real_;
+bool ehx_active_;
+
+/* Programs of gcc 4.8 to 5 read this one; the rest have a hidden copy of their own. */
+__attribute__((visibility("default"))) uint32_t ehx_cpu_model[4];
+__asm__(".symver ehx_cpu_model, __cpu_model@GCC_4.8.0, remove");
+
+void *ehx_forward_[NUM_FORWARDS]; /* forward.S */
+static void *real;
+static bool opening;
+
+static const char *const places[] = {
+#ifdef EHX_REAL
+    EHX_REAL,
+#endif
+    "/lib/x86_64-linux-gnu/libgcc_s.so.1", "/usr/lib/x86_64-linux-gnu/libgcc_s.so.1", "/lib64/libgcc_s.so.1",
+    "/usr/lib64/libgcc_s.so.1", "/usr/lib/libgcc_s.so.1"};
+
+void ehx_no_real_(void)
+{
+    static const char text[] = "ehasm: libgcc_s.so.1: the real one cannot be opened; EHASM_LIBGCC names it\n";
+    if (write(2, text, sizeof text - 1) < 0)
+        _exit(127);
+    abort();
+}
+
+static bool itself(const char *path)
+{
+    Dl_info info;
+    struct stat a, b;
+    return dladdr((const void *)(uintptr_t)&itself, &info) != 0 && info.dli_fname && stat(info.dli_fname, &a) == 0 &&
+           stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+static void *try_open(const char *path)
+{
+    void *h = path && path[0] == '/' && !itself(path) ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    return h && dlsym(h, "_Unwind_RaiseException") ? h : NULL;
+}
+
+static void open_real(void)
+{
+    opening = true;
+    real = try_open(ehu_getenv_(getauxval(AT_SECURE) != 0, "EHASM_LIBGCC"));
+    for (size_t i = 0; !real && i < sizeof places / sizeof *places; i++)
+        real = try_open(places[i]);
+    opening = false;
+    if (!real)
+        return;
+    for (int i = 0; i < NUM_FORWARDS; i++)
+        ehx_forward_[i] = dlvsym(real, ehx_names_[i].name, ehx_names_[i].version);
+    const void *model = dlvsym(real, "__cpu_model", "GCC_4.8.0");
+    if (model)
+        memcpy(ehx_cpu_model, model, sizeof ehx_cpu_model);
+#define TAKE(member, name) *(void **)&ehx_real_.member = dlsym(real, name)
+    TAKE(raise, "_Unwind_RaiseException");
+    TAKE(resume, "_Unwind_Resume");
+    TAKE(rethrow, "_Unwind_Resume_or_Rethrow");
+    TAKE(forced, "_Unwind_ForcedUnwind");
+    TAKE(get_gr, "_Unwind_GetGR");
+    TAKE(set_gr, "_Unwind_SetGR");
+    TAKE(get_ip, "_Unwind_GetIP");
+    TAKE(get_ip_info, "_Unwind_GetIPInfo");
+    TAKE(set_ip, "_Unwind_SetIP");
+    TAKE(get_cfa, "_Unwind_GetCFA");
+    TAKE(get_lsda, "_Unwind_GetLanguageSpecificData");
+    TAKE(get_start, "_Unwind_GetRegionStart");
+    TAKE(get_text, "_Unwind_GetTextRelBase");
+    TAKE(get_data, "_Unwind_GetDataRelBase");
+}
+
+static int nothing(void) { return 0; }
+
+/*
+ * ehx_resolve_ is where a stub goes that has no function yet: the constructor has not run, since that of another
+ * library or a resolver of indirect functions came first, or the real libgcc has no such function. While that one is
+ * opened, its own constructor calls __cpu_indicator_init, which is to have no effect until it has been resolved.
+ */
+void *ehx_resolve_(int i)
+{
+    if (opening)
+        return (void *)(uintptr_t)nothing;
+    if (!real)
+        open_real();
+    if (!ehx_forward_[i])
+        ehx_no_real_();
+    return ehx_forward_[i];
+}
+
+/* A shadow stack would have to be popped, too. */
+static bool has_shadow_stack(void)
+{
+    uint64_t ssp = 0;
+    __asm__("rdsspq %0" : "+r"(ssp));
+    return ssp != 0;
+}
+
+static int stop_at_once(void *context, void *arg)
+{
+    (void)context;
+    (void)arg;
+    return END_OF_STACK;
+}
+
+static bool has_sites(void)
+{
+    struct ehu_reading r = ehu_enter_(0);
+    bool found = false;
+    for (size_t i = 0; r.table && i < r.table->n && !found; i++)
+        found = r.table->object[i].exceptions;
+    ehu_leave_(r);
+    return found;
+}
+
+__attribute__((constructor(101))) static void start(void)
+{
+    bool secure = getauxval(AT_SECURE) != 0;
+    ehx_stats_init_(secure);
+    ehx_loads_before_();
+    if (!real)
+        open_real();
+    if (!real)
+        ehx_no_real_();
+    ehx_loads_after_();
+    dlerror(); /* what failed here is not the program's */
+    /* libgcc's sizes of registers are set by its first walk; a static part of libgcc in the program may call its
+     * accessors before it walks. */
+    int (*backtrace)(int (*)(void *, void *), void *);
+    *(void **)&backtrace = dlsym(real, "_Unwind_Backtrace");
+    backtrace(stop_at_once, NULL);
+    const char *off = ehu_getenv_(secure, "EHASM_EXCEPTIONS");
+    if ((off && strcmp(off, "0") == 0) || has_shadow_stack() || ehu_init() != 0)
+        return;
+    void *find = dlsym(RTLD_DEFAULT, "_Unwind_Find_FDE");
+    Dl_info a, b;
+    if (!find || dladdr(find, &a) == 0 || dladdr((const void *)(uintptr_t)&itself, &b) == 0 || a.dli_fbase != b.dli_fbase)
+        return; /* the program finds tables in its own way */
+    ehx_types_init_();
+    memset(ehx_known_, 0, sizeof ehx_known_); /* a page that is there when it is needed */
+    ehx_active_ = has_sites();
+}

@@ -1,0 +1,143 @@
+/* The table of sites of an eh_elf: docs/abi.md, section 6. Every number is checked before it is used. */
+#include "eh.h"
+
+enum { HEADER = 24, PERSONALITY = 16, GROUP = 8, PER_GROUP = 8, INDIRECT = 1 };
+
+struct reader {
+    const uint8_t *p, *end;
+    bool bad;
+};
+
+static uint64_t uleb(struct reader *r)
+{
+    uint64_t v = 0;
+    for (unsigned shift = 0; shift < 64 && r->p < r->end; shift += 7) {
+        uint8_t b = *r->p++;
+        v |= (uint64_t)(b & 0x7f) << shift;
+        if (b < 0x80)
+            return v;
+    }
+    r->bad = true;
+    return 0;
+}
+
+static uint64_t sleb(struct reader *r)
+{
+    uint64_t v = 0;
+    for (unsigned shift = 0; shift < 64 && r->p < r->end; shift += 7) {
+        uint8_t b = *r->p++;
+        v |= (uint64_t)(b & 0x7f) << shift;
+        if (b < 0x80)
+            return shift < 57 && b & 0x40 ? v | (uint64_t)-1 << (shift + 7) : v;
+    }
+    r->bad = true;
+    return 0;
+}
+
+static uint32_t u32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static uint64_t u64(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* in_function reads the sites of the function from start on, of size bytes, until pc is found. */
+static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t size, uint64_t bias, struct ehx_what *is)
+{
+    is->step.kind = KIND_ASK;
+    for (uint64_t at = start; r->p < r->end;) {
+        uint64_t gap = uleb(r), n = uleb(r), kind = gap & 7, pad = 0;
+        at += gap >> 3;
+        if (kind == KIND_CLEANUP || kind == KIND_ACTION || kind == KIND_ACTION_CLEANUP)
+            pad = uleb(r);
+        if (r->bad || kind > KIND_ASK || pad >= size) {
+            is->step.kind = KIND_HAND_OVER;
+            return;
+        }
+        if (pc < at)
+            return;
+        if (pc - at < n) {
+            is->step.kind = (uint8_t)kind;
+            is->pad = bias + start + pad;
+            return;
+        }
+        at += n;
+    }
+}
+
+void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is)
+{
+    uint64_t pc = lookup_pc - o->bias;
+    const uint8_t *t = o->sites;
+    is->step.kind = KIND_HAND_OVER;
+    if (!o->exceptions)
+        return;
+    if (o->sites_size == 0) {
+        is->step.kind = KIND_SKIP;
+        return;
+    }
+    if (o->sites_size < HEADER)
+        return;
+    uint64_t base = u64(t), groups = u32(t + 12), personalities = u32(t + 16), size = u32(t + 20);
+    if (HEADER + personalities * PERSONALITY + groups * GROUP + size > o->sites_size)
+        return;
+    const uint8_t *routine = t + HEADER, *group = routine + personalities * PERSONALITY, *stream = group + groups * GROUP;
+    is->step.kind = KIND_SKIP;
+    if (groups == 0 || pc < base || pc - base > UINT32_MAX)
+        return;
+    size_t low = 0, n = groups; /* the last group that begins at or below pc is in [low-1, low+n) */
+    while (n > 0) {
+        size_t half = n / 2;
+        if (u32(group + (low + half) * GROUP) <= pc - base) {
+            low += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    if (low == 0)
+        return;
+    group += (low - 1) * GROUP;
+    uint64_t at = base + u32(group), lsda = base, offset = u32(group + 4);
+    if (offset > size)
+        goto bad;
+    struct reader r = {stream + offset, stream + size, false};
+    for (int i = 0; i < PER_GROUP && r.p < r.end; i++) {
+        uint64_t start = at + uleb(&r), length = uleb(&r), body = uleb(&r);
+        if (r.bad || body > (uint64_t)(r.end - r.p))
+            goto bad;
+        struct reader b = {r.p, r.p + body, false};
+        r.p += body;
+        if (pc < start)
+            return;
+        uint64_t which = uleb(&b);
+        if (which != 0)
+            lsda += sleb(&b);
+        if (b.bad || which > personalities)
+            goto bad;
+        at = start + length;
+        if (pc >= at)
+            continue;
+        if (which == 0)
+            goto bad; /* all of it is to be handed over */
+        const uint8_t *p = routine + (which - 1) * PERSONALITY;
+        uint64_t address = o->bias + u64(p);
+        if (u64(p + 8) & INDIRECT)
+            address = ehx_word_(address);
+        is->personality = (ehx_personality *)(uintptr_t)address;
+        is->function = o->bias + start;
+        is->lsda = lsda != 0 ? o->bias + lsda : 0;
+        in_function(&b, pc, start, length, o->bias, is);
+        return;
+    }
+    return;
+bad:
+    is->step.kind = KIND_HAND_OVER;
+}

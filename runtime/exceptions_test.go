@@ -1,0 +1,149 @@
+//go:build unix
+
+package runtime_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/internal/testtool"
+)
+
+// thrown is what the tests of exceptions add to the kit.
+var thrown struct {
+	once sync.Once
+	err  string
+}
+
+// throwing are the programs below eh/testdata. The output of each is to be the
+// same with the system's libgcc and with ours.
+var throwing = map[string]string{
+	"eh-shapes-O0":  "g++ -O0 -fnon-call-exceptions -pthread shapes.cc",
+	"eh-shapes-O2":  "g++ -O2 -fnon-call-exceptions -pthread shapes.cc",
+	"eh-shapes-fp":  "g++ -O1 -fno-omit-frame-pointer -mno-accumulate-outgoing-args -fnon-call-exceptions -pthread shapes.cc",
+	"eh-static-gcc": "g++ -O2 -static-libgcc -fnon-call-exceptions -pthread shapes.cc",
+	"eh-static-cxx": "g++ -O2 -static-libstdc++ -fnon-call-exceptions -pthread shapes.cc",
+	"eh-no-pie":     "g++ -O2 -no-pie -fno-pie -fnon-call-exceptions -pthread shapes.cc",
+	"eh-noalloc":    "g++ -O2 -pthread noalloc.cc",
+	"eh-registered": "g++ -O1 registered.cc",
+	"eh-nested":     "gcc -O1 -fexceptions -pthread nested.c",
+	"eh-replace":    "g++ -O2 -rdynamic -pthread replace.cc",
+}
+
+func makeThrowing(t *testing.T) *kit {
+	t.Helper()
+	k := makeKit(t)
+	testtool.Need(t, "g++", "readelf")
+	thrown.once.Do(func() {
+		compile := func(command, out string) []string {
+			args := strings.Fields(command)
+			for i, a := range args {
+				if strings.HasSuffix(a, ".cc") || strings.HasSuffix(a, ".c") {
+					args[i] = filepath.Join("eh/testdata", a)
+				}
+			}
+			return append(args, "-w", "-o", k.path(out))
+		}
+		steps := [][]string{
+			compile("g++ -O2 -shared -fPIC -DPARENT=Base -DPLUS=1 plugin.cc", "one.so"),
+			compile("g++ -O2 -shared -fPIC -DPARENT=Other -DPLUS=2 -DMORE plugin.cc", "two.so"),
+		}
+		build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-throwing"), k.path("one.so"), k.path("two.so")}
+		for name, command := range throwing {
+			steps = append(steps, compile(command, name))
+			build = append(build, k.path(name))
+		}
+		packed := append([]string{}, build...)
+		packed[6] = k.path("eh-throwing-packed")
+		thrown.err = runAll(append(steps, build, append(packed, "--dispatch=packed")))
+	})
+	require.Empty(t, thrown.err)
+	return k
+}
+
+// inKit runs a program in the kit's folder.
+func (k *kit) inKit(t *testing.T, eh string, env []string, name string) (string, int) {
+	t.Helper()
+	cmd := exec.Command(k.path(name))
+	cmd.Dir = k.dir
+	cmd.Env = append(os.Environ(), "EHASM_PATH="+eh, "XDG_CACHE_HOME="+t.TempDir())
+	cmd.Env = append(cmd.Env, env...)
+	out, _ := cmd.CombinedOutput()
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+var exceptionFigures = regexp.MustCompile(`ehasm: exceptions: (on|off), (\d+) frames learnt, (\d+) calls handed over, \d+ cleanups asked for\n`)
+
+// TestExceptionsSame: programs do the same with our libgcc_s in the place of the
+// system's, preloaded or found by the loader, with either dispatch, with
+// eh_elfs and without.
+func TestExceptionsSame(t *testing.T) {
+	k := makeThrowing(t)
+	lib := k.path("libgcc/libgcc_s.so.1")
+	for name := range throwing {
+		want, code := k.inKit(t, "", nil, name)
+		require.NotEmpty(t, want)
+		for _, way := range []struct{ eh, env string }{
+			{"eh-throwing", "LD_PRELOAD=" + lib},
+			{"eh-throwing-packed", "LD_LIBRARY_PATH=" + filepath.Dir(lib)},
+			{"none", "LD_PRELOAD=" + lib},
+			{"eh-throwing", "LD_PRELOAD=" + k.path("libehunwind-preload.so") + ":" + lib},
+		} {
+			got, gotCode := k.inKit(t, k.path(way.eh), []string{way.env}, name)
+			assert.Equal(t, want, got, "%s %v", name, way)
+			assert.Equal(t, code, gotCode, "%s %v", name, way)
+		}
+		if strings.HasPrefix(name, "eh-static") { // of the throw, the static part begins nothing
+			continue
+		}
+		got, _ := k.inKit(t, k.path("eh-throwing"), []string{"LD_PRELOAD=" + lib, "EHASM_STATS=1"}, name)
+		all := exceptionFigures.FindAllStringSubmatch(got, -1)
+		require.NotEmpty(t, all, got)
+		learnt, err := strconv.Atoi(all[len(all)-1][2])
+		require.NoError(t, err)
+		assert.Equal(t, "on", all[0][1])
+		assert.Positive(t, learnt, name)
+	}
+}
+
+// TestExceptionsOff: without eh_elfs, or where the environment says so, nothing
+// is taken over.
+func TestExceptionsOff(t *testing.T) {
+	k := makeThrowing(t)
+	for _, env := range [][]string{{"EHASM_EXCEPTIONS=0"}, {"EHASM_PATH="}} {
+		got, _ := k.inKit(t, k.path("eh-throwing"), append(env, "LD_PRELOAD="+k.path("libgcc/libgcc_s.so.1"), "EHASM_STATS=1"), "eh-replace")
+		assert.Contains(t, got, "exceptions: off, 0 frames learnt, 0 calls handed over")
+	}
+}
+
+// TestExceptionsExports: our libgcc_s has all names and versions of the system's.
+func TestExceptionsExports(t *testing.T) {
+	k := makeThrowing(t)
+	names := func(path string) []string {
+		var out []string
+		for line := range strings.Lines(mustOutput(t, "readelf", "--dyn-syms", "-W", path)) {
+			f := strings.Fields(line)
+			if len(f) >= 8 && f[6] != "UND" && (f[3] == "FUNC" || f[3] == "OBJECT") {
+				out = append(out, f[3]+" "+f[7])
+			}
+		}
+		return out
+	}
+	theirs := names(strings.TrimSpace(mustOutput(t, "gcc", "-print-file-name=libgcc_s.so.1")))
+	assert.Greater(t, len(theirs), 150)
+	assert.Subset(t, names(k.path("libgcc/libgcc_s.so.1")), theirs)
+	dynamic := mustOutput(t, "readelf", "-dW", k.path("libgcc/libgcc_s.so.1"))
+	assert.Contains(t, dynamic, "Library soname: [libgcc_s.so.1]")
+	assert.Equal(t, 2, strings.Count(dynamic, "(NEEDED)"))
+	assert.Contains(t, dynamic, "[libc.so.6]")
+	assert.Contains(t, dynamic, "[ld-linux-x86-64.so.2]")
+}
