@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: build test lint race fuzz corpus bench bench-perf deps runtime install clean sample clients dist deb
+.PHONY: build test lint race fuzz adversary corpus bench bench-perf deps runtime install clean sample clients dist deb
 
 # Without cgo: a library in LD_PRELOAD is meant for the program that preload runs.
 build:
@@ -29,6 +29,12 @@ race:
 FUZZTIME ?= 10m
 fuzz:
 	scripts/fuzz.sh $(FUZZTIME)
+
+# Mutated inputs for every verb, kills at random moments, full disks: make adversary INPUTS=1000
+INPUTS ?= 100000
+KILLS ?= 500
+adversary: deps
+	$(GO) test -tags adversary ./cmd/ehasm -run TestAdversary -v -timeout 24h -inputs $(INPUTS) -kills $(KILLS)
 
 # Every ELF file of the machine: make corpus CORPUS="/usr/bin /opt"
 CORPUS ?= /usr /opt /lib /bin /sbin

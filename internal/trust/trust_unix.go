@@ -15,11 +15,21 @@ import (
 
 // Open opens the file at path for reading if it can be trusted. An error wraps
 // ErrUntrusted where it cannot, or is that of the operation that failed.
-func Open(path string) (*os.File, error) { return openFor(os.Geteuid(), path) }
+func Open(path string) (*os.File, error) { return openFor(self(), path) }
 
 // MkdirAll makes the folder at path and what is missing above it, each for this user
 // alone, whatever the umask. What is there must be trusted: else files in it would not be.
-func MkdirAll(path string) error { return mkdirAllFor(os.Geteuid(), path) }
+func MkdirAll(path string) error { return mkdirAllFor(self(), path) }
+
+// self is the user whose files count beside root's: the effective user, unless the process
+// runs with the rights of another than who started it. Then it is root alone: the environment,
+// and with it the path, may be the other's choice.
+func self() int {
+	if os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() {
+		return 0
+	}
+	return os.Geteuid()
+}
 
 func openFor(self int, path string) (*os.File, error) {
 	w, err := newWalk(self, path)
