@@ -170,9 +170,11 @@ func (o *Object) hasRow(m *Mapping, addr uint64) bool {
 	return ok && o.probe(addr-bias).status != abi.StatusNoInfo
 }
 
-// settle takes back what a wrong guess has led to. Behind a frame that was found by the
-// frame pointer all others depend on it: one that cannot be a frame shows that it is none,
-// and the stack ends before the last guess.
+// settle takes back what a wrong guess has led to. What follows a frame that was found by
+// the frame pointer depends on the rsp that was guessed with it: a frame that cannot be one
+// shows that it was wrong, and the stack ends with the last guess. That one lies behind a
+// call and is often right all the same: code that aligns its stack pushes the return address
+// a second time, beside rbp.
 func (w *Walker) settle(m *Maps, pcs []uint64, cause Cause, object *Object) (int, Cause, *Object) {
 	guesses := w.Guesses
 	for len(guesses) > 0 && guesses[len(guesses)-1] >= len(pcs) {
@@ -184,9 +186,9 @@ func (w *Walker) settle(m *Maps, pcs []uint64, cause Cause, object *Object) (int
 			for guesses[len(guesses)-1] > k {
 				guesses = guesses[:len(guesses)-1]
 			}
-			n, guesses = guesses[len(guesses)-1], guesses[:len(guesses)-1]
+			n = guesses[len(guesses)-1] + 1
 			cause, object = NoInfo, nil
-			if at := m.Find(pcs[n-1]); at != nil {
+			if at := m.Find(pcs[n-2]); at != nil { // where there was nothing but to guess
 				object = at.Object
 				if object.Err() != nil {
 					cause = NoObject

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -212,6 +213,40 @@ func TestScriptFormats(t *testing.T) {
 	r := ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--format=svg", "--before", filepath.Join(symfs, "absent"))
 	assert.Equal(t, exitFailed, r.code)
 	assert.Contains(t, r.stderr, "absent: open: no such file")
+}
+
+// TestScriptGuide runs the commands of the guide.
+func TestScriptGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/script.md")
+	require.NoError(t, err)
+	perf, dir := smallRecording(t)
+	t.Setenv("DEBUGINFOD_URLS", "")
+	t.Chdir(dir)
+	b, err := os.ReadFile(perf)
+	require.NoError(t, err)
+	for _, name := range []string{"before.data", "after.data"} {
+		require.NoError(t, os.WriteFile(name, b, 0o666))
+	}
+	n := 0
+	for line := range strings.Lines(string(guide)) {
+		command, ok := strings.CutPrefix(line, "    ehasm ")
+		if !ok {
+			continue
+		}
+		n++
+		// A shell splits it: one has a title of several words.
+		words, err := exec.Command("sh", "-c", `printf '%s\n' `+command).Output()
+		require.NoError(t, err)
+		args := strings.Split(strings.TrimSpace(string(words)), "\n")
+		r := ehasm(t, append(args, "--symfs", ".")...)
+		assert.Equal(t, exitDone, r.code, "%s%s", line, r.stderr)
+		if i := slices.Index(args, "-o"); i >= 0 {
+			assert.FileExists(t, args[i+1])
+		} else {
+			assert.NotEmpty(t, r.stdout)
+		}
+	}
+	assert.GreaterOrEqual(t, n, 5)
 }
 
 // TestScriptTerminal wants no binary output there.
