@@ -29,6 +29,7 @@ type flow struct {
 	bad     bool // bytes that are no instruction were reached
 	unknown int  // indirect jumps without a table
 	out     []delivery
+	shown   bool
 	broken  uint16
 	onward  []uint64
 	steps   int
@@ -98,7 +99,7 @@ func (f *flow) callNever(pc uint64, in *x86.Inst) bool {
 		return true
 	}
 	if in.Args[0].Kind == x86.KRel {
-		return f.p.noReturn[in.Target(pc)]
+		return f.p.noReturn.has(in.Target(pc))
 	}
 	if in.Args[0].Kind == x86.KMem && in.Mem.Base == x86.RIP {
 		a, _ := in.MemAddr(pc)
@@ -231,10 +232,6 @@ func (f *flow) flowTo(pc uint64, s *State, how How) {
 		return
 	}
 	old := &f.st[l-1]
-	weaker := how > f.how[l-1]
-	if weaker {
-		f.how[l-1] = how
-	}
 	x, y := old.Regs[rsp], s.Regs[rsp]
 	if x != y && x.Kind == Base && y.Kind == Base {
 		f.conflict(pc, old, s)
@@ -246,13 +243,22 @@ func (f *flow) flowTo(pc uint64, s *State, how How) {
 			old.dropBase(nv.Reg)
 		}
 		t.dropBase(nv.Reg)
-		if old.meet(&t) || changed || weaker {
+		if old.meet(&t) || changed {
+			f.weaken(l-1, how)
 			f.enqueue(uint32(o))
 		}
 		return
 	}
-	if old.meet(s) || weaker {
+	if old.meet(s) {
+		f.weaken(l-1, how)
 		f.enqueue(uint32(o))
+	}
+}
+
+// weaken notes the ground of a state that took knowledge away. One that agrees changes nothing: the other paths say the same.
+func (f *flow) weaken(l int32, how How) {
+	if how > f.how[l] {
+		f.how[l] = how
 	}
 }
 

@@ -67,7 +67,7 @@ type Program struct {
 	boundary *bits // instruction starts, in executable segments
 	called   *bits
 	lea      *bits           // addresses that lea takes, in the whole image
-	noReturn map[uint64]bool // functions that never return
+	noReturn *bits           // functions that never return
 	tailIn   map[uint64]bool // jumped to in entry state
 	ext      map[uint64]*external
 	extOf    [][]uint64 // by function: the addresses in ext, ascending
@@ -93,10 +93,10 @@ func New(img *Image, fns []Function, opt Options) *Program {
 	if opt.Workers <= 0 {
 		opt.Workers = runtime.GOMAXPROCS(0)
 	}
-	p := &Program{img: img, fns: fns, opt: opt, noReturn: map[uint64]bool{}, tailIn: map[uint64]bool{}, ext: map[uint64]*external{}, breaks: map[uint64]uint16{}}
+	p := &Program{img: img, fns: fns, opt: opt, tailIn: map[uint64]bool{}, ext: map[uint64]*external{}, breaks: map[uint64]uint16{}}
 	p.sum = make([]summary, len(fns))
 	p.extOf = make([][]uint64, len(fns))
-	p.boundary, p.called = newBits(img.lo, img.hi), newBits(img.lo, img.hi)
+	p.boundary, p.called, p.noReturn = newBits(img.lo, img.hi), newBits(img.lo, img.hi), newBits(img.lo, img.hi)
 	lo, hi := ^uint64(0), uint64(0)
 	for _, s := range img.segs {
 		lo, hi = min(lo, s.lo), max(hi, s.hi)
@@ -222,14 +222,14 @@ func (p *Program) find(pc uint64) int {
 // findNoReturn is the fixed point: a function without a way to return whose jumps out all go to such functions never returns.
 func (p *Program) findNoReturn() {
 	for a := range p.img.noReturn {
-		p.noReturn[a] = true
+		p.noReturn.set(a)
 	}
 	for i := range p.fns {
 		// a call that ends a function: the callee does not return, unless the function is split
 		if t := p.sum[i].endCall; t != 0 {
 			g := p.find(t)
 			if strings.HasPrefix(p.img.SectionOf(t), ".plt") || g >= 0 && g != i && p.fns[g].Lo == t && !p.sum[g].ret {
-				p.noReturn[t] = true
+				p.noReturn.set(t)
 			}
 		}
 	}
@@ -237,18 +237,18 @@ func (p *Program) findNoReturn() {
 		changed = false
 		for i := range p.fns {
 			lo := p.fns[i].Lo
-			if p.sum[i].ret || p.noReturn[lo] || strings.HasPrefix(p.img.SectionOf(lo), ".plt") {
+			if p.sum[i].ret || p.noReturn.has(lo) || strings.HasPrefix(p.img.SectionOf(lo), ".plt") {
 				continue
 			}
 			all := true
 			for _, t := range p.sum[i].outs {
-				if !p.noReturn[t] && !p.coldOf(i, t) {
+				if !p.noReturn.has(t) && !p.coldOf(i, t) {
 					all = false
 					break
 				}
 			}
 			if all {
-				p.noReturn[lo] = true
+				p.noReturn.set(lo)
 				changed = true
 			}
 		}
@@ -258,11 +258,16 @@ func (p *Program) findNoReturn() {
 // coldOf reports whether t is in a part of function i that itself never returns.
 func (p *Program) coldOf(i int, t uint64) bool {
 	g := p.find(t)
-	return g >= 0 && g != i && p.noReturn[p.fns[g].Lo]
+	return g >= 0 && g != i && p.noReturn.has(p.fns[g].Lo)
 }
 
 // broken is the mask of callee-saved registers that the function at pc does not keep.
-func (p *Program) broken(pc uint64) uint16 { return p.breaks[pc] }
+func (p *Program) broken(pc uint64) uint16 {
+	if len(p.breaks) == 0 {
+		return 0
+	}
+	return p.breaks[pc]
+}
 
 // referred reports whether something takes or calls this address.
 func (p *Program) referred(pc uint64) bool {

@@ -39,6 +39,8 @@ func (r *Result) Incomplete() string {
 // returns.
 func (r *Result) Each(visit Visit) {
 	f := r.f
+	f.shown = true
+	f.broken, f.onward = 0, f.onward[:0]
 	for o, l := range f.lead {
 		if l > 0 {
 			s := f.st[l-1]
@@ -90,13 +92,13 @@ func (p *Program) Run(each func(i int, r *Result)) {
 		f.process(i)
 		outs[i] = f.keep()
 		r := &Result{f}
-		f.broken, f.onward = 0, f.onward[:0]
+		f.shown = false
 		if each != nil {
 			each(i, r)
 		}
-		// what returns and leaves: shown by a pass of its own, since each need not look
-		f.broken, f.onward = 0, f.onward[:0]
-		r.Each(func(uint64, *x86.Inst, *State, How) {})
+		if !f.shown { // the pass that shows also notes how the function returns and leaves
+			r.Each(func(uint64, *x86.Inst, *State, How) {})
+		}
 		broken[i] = f.broken
 		onward[i] = append([]uint64(nil), f.onward...)
 	}
@@ -171,6 +173,9 @@ func (f *flow) keep() []delivery {
 		}
 		if d.s.Regs[rsp].Kind != Base && d.s.Regs[rbp].Kind != Base {
 			continue
+		}
+		if d.kind == edgeJump && d.to == p.fns[g].Lo && (p.called.has(d.to) || p.img.starts[d.to]) && !d.s.IsInitial() {
+			continue // merge has no use for it
 		}
 		if f.guess {
 			d.how = Guessed
