@@ -46,7 +46,8 @@ type run struct {
 	w    wrong
 	live bool
 	row  *dwarfcfa.RawRow
-	prev uint64
+	// shifted: the row before or behind, which begins or ends at this instruction, is what the code did
+	shifted bool
 }
 
 // partial is a function's share of the report.
@@ -174,7 +175,7 @@ func (c *function) compare() {
 		} else if ws[0].kind == KindCFA {
 			c.rep.cfaDiffer++
 		}
-		c.note(pc, in, row, ws, how)
+		c.note(pc, in, row, ws, how, s)
 		c.line(pc, in, s, row, len(ws) > 0)
 	})
 	for _, r := range c.open {
@@ -194,7 +195,7 @@ func (c *function) compare() {
 }
 
 // note adds the mismatches at an instruction to the findings that are open, and closes those that it does not continue.
-func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wrong, how codeflow.How) {
+func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wrong, how codeflow.How, s *codeflow.State) {
 	for _, r := range c.open {
 		r.live = false
 	}
@@ -219,7 +220,7 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		if w.kind == KindSaved || w.kind == KindClobbered {
 			f.Register = regName(w.reg)
 		}
-		c.open = append(c.open, &run{f: f, w: w, live: true, row: row})
+		c.open = append(c.open, &run{f: f, w: w, live: true, row: row, shifted: c.neighbourFits(pc, in, row, w.kind, s)})
 	}
 	if len(ws) == 0 {
 		c.truly[row]++
@@ -247,20 +248,34 @@ func (c *function) close(r *run) {
 	default:
 		f.Severity = SeverityWarning
 	}
-	if f.Class == ClassTable && f.Count == 1 && f.Kind != KindRet && c.neighbourFits(&f) {
+	if f.Class == ClassTable && f.Count == 1 && r.shifted {
 		f.Class, f.Severity = ClassOffByOne, SeverityNote
 	}
 	c.rep.findings = append(c.rep.findings, f)
 }
 
-// neighbourFits reports whether a row border is one instruction away: the row before or behind the wrong instruction would be
-// what the code did.
-func (c *function) neighbourFits(f *Finding) bool {
-	row := c.rows.at(f.PC)
-	if row == nil {
+// neighbourFits reports whether a row border is off by the instruction at pc: the row before it, or behind it, is what the code
+// did as far as the kind of mismatch goes.
+//
+// A call is never so: all stacks through it are looked up inside it.
+func (c *function) neighbourFits(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, kind Kind, s *codeflow.State) bool {
+	if in.Op == x86.OpCALL {
 		return false
 	}
-	return uint64(row.Start) == f.PC || uint64(row.End) == f.End
+	fits := func(at uint64) bool {
+		n := c.rows.at(at)
+		if n == nil || n == row {
+			return false
+		}
+		ws, why := c.judge(pc, &n.Row, s, nil)
+		for _, w := range ws {
+			if w.kind == kind || w.kind == KindCFA {
+				return false
+			}
+		}
+		return why == ""
+	}
+	return uint64(row.Start) == pc && fits(pc-1) || uint64(row.End) == pc+uint64(in.Len) && fits(uint64(row.End))
 }
 
 // gaps counts the instructions that were not reached, padding apart.

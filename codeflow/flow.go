@@ -49,6 +49,7 @@ type edge uint8
 const (
 	edgeJump edge = iota
 	edgePad
+	edgeTable // an entry of a jump table that leads out of the function
 	edgeFall
 )
 
@@ -232,6 +233,11 @@ func (f *flow) flowTo(pc uint64, s *State, how How) {
 		return
 	}
 	old := &f.st[l-1]
+	// a state with a weaker ground counts only if it says something else of the frame
+	if how > f.how[l-1] && !old.sameFrame(s) {
+		f.how[l-1] = how
+		f.enqueue(uint32(o))
+	}
 	x, y := old.Regs[rsp], s.Regs[rsp]
 	if x != y && x.Kind == Base && y.Kind == Base {
 		f.conflict(pc, old, s)
@@ -244,21 +250,12 @@ func (f *flow) flowTo(pc uint64, s *State, how How) {
 		}
 		t.dropBase(nv.Reg)
 		if old.meet(&t) || changed {
-			f.weaken(l-1, how)
 			f.enqueue(uint32(o))
 		}
 		return
 	}
 	if old.meet(s) {
-		f.weaken(l-1, how)
 		f.enqueue(uint32(o))
-	}
-}
-
-// weaken notes the ground of a state that took knowledge away. One that agrees changes nothing: the other paths say the same.
-func (f *flow) weaken(l int32, how How) {
-	if how > f.how[l] {
-		f.how[l] = how
 	}
 }
 
@@ -389,21 +386,21 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit) {
 			return
 		case x86.OpJMP:
 			if in.Args[0].Kind == x86.KRel {
-				f.edge(in.Target(pc), s, how, visit)
+				f.edge(in.Target(pc), s, how, edgeJump, visit)
 				return
 			}
 			for _, t := range f.table[pc] {
-				f.edge(t, s, how, visit)
+				f.edge(t, s, how, edgeTable, visit)
 			}
 			return
 		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ:
 			s.clobber(in.Writes)
-			f.edge(in.Target(pc), s, how, visit)
+			f.edge(in.Target(pc), s, how, edgeJump, visit)
 			if in.Op == x86.OpJCC && in.Cond == x86.CondNE {
 				f.equal(pc, s)
 			}
 		case x86.OpXBEGIN:
-			f.edge(in.Target(pc), s, how, visit)
+			f.edge(in.Target(pc), s, how, edgeJump, visit)
 			f.exec(pc, in, s)
 		case x86.OpCALL:
 			never := f.callNever(pc, in)
@@ -430,12 +427,12 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit) {
 	}
 }
 
-func (f *flow) edge(t uint64, s *State, how How, visit Visit) {
+func (f *flow) edge(t uint64, s *State, how How, kind edge, visit Visit) {
 	if !f.inside(t) {
 		if visit != nil {
 			f.onward = append(f.onward, t)
 		} else {
-			f.out = append(f.out, delivery{t, *s, how, edgeJump})
+			f.out = append(f.out, delivery{t, *s, how, kind})
 		}
 		return
 	}

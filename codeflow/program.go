@@ -76,8 +76,10 @@ type Program struct {
 
 // external is what flows into a function from others.
 type external struct {
-	s   State
-	how How
+	s         State
+	how       How
+	from      int  // the function that it came from first
+	contested bool // other functions jump here with another frame: a cold label without code, behind which the next part lies
 }
 
 // summary is what a linear pass finds in a function.

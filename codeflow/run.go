@@ -180,6 +180,9 @@ func (f *flow) keep() []delivery {
 		if f.guess {
 			d.how = Guessed
 		}
+		if d.kind == edgeTable && !f.plausible(d) {
+			continue
+		}
 		// the numbers of bases are the function's own
 		d.s.dropForeign()
 		out = append(out, *d)
@@ -193,11 +196,43 @@ func (f *flow) endsInCall() bool {
 	return ok && f.ins[k].Op == x86.OpCALL
 }
 
+// plausible reports whether a jump-table entry that leads out of its function is one: the end of a table without a sure bound may be read
+// from the next. With rows it is held against them; without, the state is marked.
+func (f *flow) plausible(d *delivery) bool {
+	if f.beginner == nil {
+		d.how = Guessed
+		return true
+	}
+	b, ok := f.beginner.Begin(d.to)
+	if !ok {
+		return false
+	}
+	for h := range b.Regs {
+		if v := b.Regs[h]; v.Kind != Unknown && v != d.s.Regs[h] {
+			return false
+		}
+	}
+	return true
+}
+
 // Bases that came with a state from another function: what its rbp and what its rsp referred to.
 const (
 	foreignFrame = 252 + iota
 	foreignStack
 )
+
+// sameFrame reports whether the CFA and the caller's registers are in the same places.
+func (s *State) sameFrame(o *State) bool {
+	if s.Regs[rsp] != o.Regs[rsp] {
+		return false
+	}
+	for h := range uint8(16) {
+		if CalleeSaved>>h&1 != 0 && s.Saved(h) != o.Saved(h) {
+			return false
+		}
+	}
+	return true
+}
 
 // dropForeign keeps of the bases the CFA and those of rbp and rsp: the numbers are one function's own.
 func (s *State) dropForeign() {
@@ -251,19 +286,32 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 			d := &outs[i][k]
 			g := p.find(d.to)
 			lo := p.fns[g].Lo
-			if d.s.IsInitial() && d.kind == edgeJump && !p.tailIn[d.to] {
-				p.tailIn[d.to] = true
-				dirty[g] = true
+			if d.s.IsInitial() && d.kind == edgeJump {
+				if !p.tailIn[d.to] {
+					p.tailIn[d.to] = true
+					dirty[g] = true
+				}
+				if e := p.ext[d.to]; e != nil && lo == d.to && !e.contested && !p.fns[g].Shared {
+					e.contested = true
+					dirty[g] = true
+				}
 			}
 			if lo == d.to && d.kind == edgeJump && !p.fns[g].Shared && (d.s.IsInitial() || p.called.has(d.to) || p.img.starts[d.to]) {
 				continue
 			}
 			e := p.ext[d.to]
 			if e == nil {
-				p.ext[d.to] = &external{d.s, d.how}
+				p.ext[d.to] = &external{s: d.s, how: d.how, from: i, contested: d.kind == edgeJump && d.to == lo && p.tailIn[lo] && !p.fns[g].Shared}
 				at, _ := slices.BinarySearch(p.extOf[g], d.to)
 				p.extOf[g] = slices.Insert(p.extOf[g], at, d.to)
 				dirty[g] = true
+				continue
+			}
+			if d.kind == edgeJump && d.to == lo && e.from != i && !p.fns[g].Shared && !e.s.sameFrame(&d.s) {
+				if !e.contested {
+					e.contested = true
+					dirty[g] = true
+				}
 				continue
 			}
 			if d.kind == edgePad && padMeet(&e.s, &d.s) {
@@ -384,8 +432,12 @@ func (f *flow) enter() {
 	p, lo := f.p, f.fn.Lo
 	s, how, ok := Initial(), Flow, true
 	e := p.ext[lo]
+	contested := e != nil && e.contested
+	if contested {
+		e, ok = nil, false
+	}
 	if f.beginner != nil {
-		if b, known := f.beginner.Begin(lo); !known || b.Regs[rsp] != s.Regs[rsp] {
+		if b, known := f.beginner.Begin(lo); contested || !known || b.Regs[rsp] != s.Regs[rsp] {
 			s, ok, how = b, known, Assumed
 		}
 	}
