@@ -174,7 +174,7 @@ func (f *flow) keep() []delivery {
 		if d.s.Regs[rsp].Kind != Base && d.s.Regs[rbp].Kind != Base {
 			continue
 		}
-		if d.kind == edgeJump && d.to == p.fns[g].Lo && (p.called.has(d.to) || p.img.starts[d.to]) && !d.s.IsInitial() {
+		if d.kind == edgeJump && !p.fns[g].Shared && d.to == p.fns[g].Lo && (p.called.has(d.to) || p.img.starts[d.to]) && !d.s.IsInitial() {
 			continue // merge has no use for it
 		}
 		if f.guess {
