@@ -43,6 +43,11 @@ goes on. With --flight only the last minutes are kept, in memory; SIGUSR2, or
 'ehasm record --dump PID' from elsewhere, has them written, with the time in the name,
 and so are those before the end.
 
+--push sends profiles to Grafana Pyroscope, to an OpenTelemetry Collector (otlp) or to
+any server that takes pprof files by POST. While the server cannot be reached each is tried
+again, for a minute or so; those that could not be sent are counted, and written
+to the folder -o if there is one.
+
 Without privileges one's own programs can be recorded, without the time that they spend
 in the kernel; for that, for others' programs and for -a be root, have CAP_PERFMON, or
 lower kernel.perf_event_paranoid.
@@ -54,6 +59,7 @@ Examples:
   ehasm record -a --duration 10s -o system.svg
   ehasm record --off-cpu -p 1234 --duration 10s -o blocked.svg
   ehasm record -a --every 60s -o profiles
+  ehasm record -a --push http://pyroscope:4040 --push-name shop
   ehasm record --flight 10m -o server.pb.gz -- ./server
 `
 
@@ -71,6 +77,7 @@ type recordOptions struct {
 	flight    time.Duration
 	every     time.Duration
 	dump      int
+	push      pushOptions
 	output    string
 	outputSet bool
 	format    *stackfmt.Spec
@@ -88,6 +95,12 @@ type recordOptions struct {
 	quiet     bool
 }
 
+// pushOptions says where profiles are sent.
+type pushOptions struct {
+	url, protocol, name string
+	headers, labels     []string
+}
+
 // Defaults of record.
 const (
 	defaultOutput    = "profile.pb.gz"
@@ -95,6 +108,7 @@ const (
 	defaultCopy      = 16 << 10
 	defaultRecordMax = 1024
 	defaultRing      = 8 << 20
+	defaultPush      = 15 * time.Second
 )
 
 func recordVerb() verb {
@@ -113,6 +127,11 @@ func recordVerb() verb {
 		fs.DurationVar(&opt.every, "every", 0, "write a profile each `TIME` into the folder -o")
 		fs.DurationVar(&opt.flight, "flight", 0, "keep the last `TIME` in memory, and write it when asked to")
 		fs.IntVar(&opt.dump, "dump", 0, "have process `PID`, a recording with --flight, write what it keeps")
+		fs.StringVar(&opt.push.url, "push", "", "send a profile each --every (15s) to the server at `URL`")
+		fs.StringVar(&opt.push.protocol, "push-as", "pyroscope", "send as `PROTOCOL`: pyroscope, otlp, pprof")
+		fs.StringVar(&opt.push.name, "push-name", "", "`NAME` of the service there; default the command's, or ehasm")
+		fs.StringArrayVar(&opt.push.labels, "push-label", nil, "more that is known of it: `PAIR` is NAME=VALUE; may be repeated")
+		fs.StringArrayVar(&opt.push.headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE'; may be repeated")
 		fs.StringVar(&opt.event, "event", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults")
 		fs.IntVar(&opt.copied, "stack-copy", defaultCopy, "`BYTES` of each stack that the kernel copies")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
@@ -130,6 +149,9 @@ func recordVerb() verb {
 		fs.IntVar(&opt.truth, "truth", 0, "compare walks of copies of `BYTES`, refilled, with those of the whole copy")
 		fs.MarkHidden("truth") // for docs/validation/record.md
 		return func(ctx context.Context, args []string, c *console) int {
+			if opt.push.url != "" && opt.every == 0 {
+				opt.every = defaultPush
+			}
 			opt.outputSet = fs.Changed("output")
 			err := opt.parse(*format, *refill, *pointers, args)
 			if err != nil {
@@ -186,6 +208,9 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	if opt.every > 0 && format == "" {
 		format = "pprof"
 	}
+	if opt.push.url != "" && format != "pprof" {
+		return errors.New("--push: profiles are sent as pprof")
+	}
 	if format != "" {
 		if opt.format, err = stackfmt.ByName(format); err != nil {
 			return fmt.Errorf("--format: %w", err)
@@ -224,7 +249,9 @@ func (opt *recordOptions) parseContinuous() error {
 		return errors.New("--raw goes with neither --every nor --flight")
 	case opt.every+opt.flight > 0 && opt.output == "-":
 		return errors.New("-o -: --every and --flight write files")
-	case opt.every > 0 && !opt.outputSet:
+	case opt.push.url == "" && len(opt.push.labels)+len(opt.push.headers)+len(opt.push.name) > 0:
+		return errors.New("--push-name, --push-label and --push-header go with --push")
+	case opt.every > 0 && !opt.outputSet && opt.push.url == "":
 		return errors.New("--every: name a folder with -o")
 	}
 	return nil

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,7 +16,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/atomicfile"
+	"github.com/ehasm/ehasm/internal/push"
 	"github.com/ehasm/ehasm/internal/record"
+	"github.com/ehasm/ehasm/internal/stackfmt"
 	"github.com/ehasm/ehasm/internal/symbolize"
 )
 
@@ -25,6 +30,7 @@ type recordParts struct {
 	length time.Duration
 	asked  chan os.Signal
 	todo   chan *record.Profile
+	pusher *push.Pusher // nil: they are written
 	done   sync.WaitGroup
 
 	// Of the goroutine that records.
@@ -35,8 +41,8 @@ type recordParts struct {
 // flightParts is in how many parts what --flight keeps is forgotten.
 const flightParts = 20
 
-func newParts(r *recordRun) *recordParts {
-	s := &recordParts{r: r, length: r.opt.every, asked: make(chan os.Signal, 1), todo: make(chan *record.Profile, 4), begun: time.Now()}
+func newParts(r *recordRun, pusher *push.Pusher) *recordParts {
+	s := &recordParts{r: r, length: r.opt.every, asked: make(chan os.Signal, 1), todo: make(chan *record.Profile, 4), pusher: pusher, begun: time.Now()}
 	if r.opt.flight > 0 {
 		s.length = r.opt.flight / flightParts
 	}
@@ -107,6 +113,10 @@ func (s *recordParts) send(p *record.Profile) {
 // write writes a profile under a name with its time.
 func (s *recordParts) write(p *record.Profile) {
 	names := symbolize.New(s.r.nameOptions()) // what is compiled at run time has other names by now
+	if s.pusher != nil {
+		s.push(p, names)
+		return
+	}
 	path := s.path(p.Start)
 	err := s.r.writeNamed(p, path, names)
 	names.Close()
@@ -157,6 +167,84 @@ func (s *recordParts) finish() {
 	}
 	close(s.todo)
 	s.done.Wait()
+	if s.pusher == nil {
+		return
+	}
+	const patience = 20 * time.Second
+	counts := s.pusher.Close(patience)
+	if counts.Failed > 0 || !s.r.opt.quiet {
+		s.r.c.note("--push", fmt.Errorf("%d profiles sent, %d not, %d tries again", counts.Sent, counts.Failed, counts.Retries))
+	}
+}
+
+// push gives a profile to the Pusher.
+func (s *recordParts) push(p *record.Profile, names *symbolize.Namer) {
+	var b bytes.Buffer
+	err := p.Write(&b, s.r.opt.format.New(stackfmt.Options{Inline: s.r.opt.names.Inline, Lines: s.r.opt.names.Lines}), false, names)
+	names.Close()
+	if err != nil {
+		s.r.c.fail("--push", err)
+		return
+	}
+	kind := p.Event.Kind
+	if kind == "" {
+		kind = p.Event.Name
+	}
+	s.pusher.Push(&push.Profile{Pprof: b.Bytes(), Start: p.Start, End: p.Start.Add(p.Duration), Name: s.r.serviceName(), Labels: s.r.labels, Kind: kind})
+}
+
+// newPusher makes what sends profiles, nil where none are sent.
+func (r *recordRun) newPusher() (*push.Pusher, error) {
+	o := &r.opt.push
+	if o.url == "" {
+		return nil, nil
+	}
+	protocol, err := push.ProtocolByName(o.protocol)
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{}
+	for _, h := range o.headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return nil, fmt.Errorf("header %q: want NAME: VALUE", h)
+		}
+		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	r.labels = make(map[string]string)
+	for _, l := range o.labels {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("label %q: want NAME=VALUE", l)
+		}
+		r.labels[name] = value
+	}
+	return push.New(push.Options{URL: o.url, Protocol: protocol, Header: header, Failed: r.notSent})
+}
+
+// serviceName is the name under which profiles are sent.
+func (r *recordRun) serviceName() string {
+	switch {
+	case r.opt.push.name != "":
+		return r.opt.push.name
+	case len(r.command) > 0:
+		return filepath.Base(r.command[0])
+	}
+	return "ehasm"
+}
+
+// notSent keeps a profile that could not be sent, if there is a folder for it.
+func (r *recordRun) notSent(p *push.Profile, err error) {
+	if !r.opt.outputSet {
+		r.c.fail("--push", fmt.Errorf("a profile is not sent: %w", err))
+		return
+	}
+	path := r.parts.path(p.Start)
+	if writeErr := atomicfile.WriteOutput(path, p.Pprof, atomicfile.PermText); writeErr != nil {
+		r.c.fail(path, writeErr)
+		return
+	}
+	r.c.fail(path, fmt.Errorf("kept here, not sent: %w", err))
 }
 
 // dumpFlight asks another recording for what it keeps. A process that does not expect the

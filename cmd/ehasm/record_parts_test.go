@@ -4,10 +4,13 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,6 +87,53 @@ func TestRecordContinuousMisuse(t *testing.T) {
 	} {
 		r := ehasm(t, append([]string{"record"}, args...)...)
 		assert.Equal(t, exitUsage, r.code, "%q", args)
+		assert.Contains(t, r.stderr, text)
+	}
+}
+
+// TestRecordPush sends profiles to a server that is not there at first, and keeps what it
+// cannot send.
+func TestRecordPush(t *testing.T) {
+	var mu sync.Mutex
+	samples, calls := 0, 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if calls++; calls == 1 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		assert.Equal(t, "shop", r.URL.Query().Get("name"))
+		assert.Equal(t, "b", r.URL.Query().Get("zone"))
+		assert.Equal(t, "Bearer x", r.Header.Get("Authorization"))
+		p, err := profile.Parse(r.Body)
+		assert.NoError(t, err)
+		for _, s := range p.Sample {
+			samples += int(s.Value[0])
+		}
+	}))
+	dir := t.TempDir()
+	args := []string{"--push", server.URL, "--push-as", "pprof", "--push-name", "shop", "--push-label", "zone=b", "--push-header", "Authorization: Bearer x", "--every", "1s"}
+	r := recordIn(t, dir, append(args, "sh", "-c", busy+"exit 3")...)
+	assert.Equal(t, 3, r.code, r.stderr)
+	assert.Regexp(t, `--push: [1-9]\d* profiles sent, 0 not, 1 tries again`, r.stderr)
+	assert.Greater(t, samples, 50)
+	assert.NoFileExists(t, filepath.Join(dir, "profile.pb.gz"))
+
+	server.Config.Handler = http.NotFoundHandler()
+	r = recordIn(t, dir, append(args, "-o", "kept", "sh", "-c", busy)...)
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.stderr, "kept here, not sent: refused: 404")
+	found, err := filepath.Glob(filepath.Join(dir, "kept", "*.pb.gz"))
+	require.NoError(t, err)
+	assert.NotEmpty(t, found)
+	server.Close()
+	for text, args := range map[string][]string{
+		"want http://": {"--push", "host:1", "true"}, "unknown protocol": {"--push", "http://h", "--push-as", "x", "true"},
+		"want NAME=VALUE": {"--push", "http://h", "--push-label", "x", "true"}, "want NAME: VALUE": {"--push", "http://h", "--push-header", "x", "true"},
+	} {
+		r := recordIn(t, dir, args...)
+		assert.Equal(t, exitFailed, r.code)
 		assert.Contains(t, r.stderr, text)
 	}
 }

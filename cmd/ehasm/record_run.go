@@ -38,6 +38,7 @@ type recordRun struct {
 	raw     *record.RawWriter
 	rawFile *os.File
 	parts   *recordParts // with --every and --flight; else nil
+	labels  map[string]string
 }
 
 // runRecord is the verb: open, run, write.
@@ -144,6 +145,10 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 		r.raw = record.NewRawWriter(r.rawFile, r.title())
 		opt.Raw = r.raw
 	}
+	pusher, err := r.newPusher()
+	if err != nil {
+		return exitFailed, &commandError{"--push", err}
+	}
 	runtime.LockOSThread() // its children are what is recorded
 	defer runtime.UnlockOSThread()
 	session, err := record.Open(opt)
@@ -155,7 +160,7 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	if r.opt.every+r.opt.flight > 0 {
-		r.parts = newParts(r)
+		r.parts = newParts(r, pusher)
 		defer r.parts.listen()()
 	}
 	defer signal.Stop(signals)
@@ -365,6 +370,9 @@ func (r *recordRun) write() bool {
 
 // canWrite tries whether the output can be written, before anything runs.
 func (opt *recordOptions) canWrite(c *console) error {
+	if opt.every > 0 && !opt.outputSet {
+		return nil // they are sent
+	}
 	if opt.every > 0 {
 		return writableFolder(opt.output)
 	}

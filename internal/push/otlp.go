@@ -1,0 +1,179 @@
+package push
+
+import (
+	"crypto/rand"
+	"maps"
+	"slices"
+
+	"github.com/google/pprof/profile"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// otlpBody is an ExportProfilesServiceRequest: opentelemetry/proto/collector/profiles of
+// OpenTelemetry's protocol, whose fields are those of ProfilesData.
+func otlpBody(p *Profile) ([]byte, error) {
+	in, err := p.parse()
+	if err != nil {
+		return nil, err
+	}
+	return (&pprofile.ProtoMarshaler{}).MarshalProfiles(otlpProfiles(p, in))
+}
+
+// otlp turns a profile of pprof into one of OpenTelemetry. In its tables the first
+// entry stands for none.
+type otlp struct {
+	dictionary pprofile.ProfilesDictionary
+	strings    map[string]int32
+	functions  map[uint64]int32
+	mappings   map[uint64]int32
+	locations  map[uint64]int32
+	attributes map[[2]string]int32
+}
+
+func otlpProfiles(p *Profile, in *profile.Profile) pprofile.Profiles {
+	out := pprofile.NewProfiles()
+	o := &otlp{dictionary: out.Dictionary(), strings: make(map[string]int32), functions: make(map[uint64]int32),
+		mappings: make(map[uint64]int32), locations: make(map[uint64]int32), attributes: make(map[[2]string]int32)}
+	o.text("")
+	o.dictionary.MappingTable().AppendEmpty()
+	o.dictionary.LocationTable().AppendEmpty()
+	o.dictionary.FunctionTable().AppendEmpty()
+	o.dictionary.LinkTable().AppendEmpty()
+	o.dictionary.StackTable().AppendEmpty()
+	o.dictionary.AttributeTable().AppendEmpty()
+	resource := out.ResourceProfiles().AppendEmpty()
+	resource.Resource().Attributes().PutStr("service.name", p.Name)
+	for _, k := range slices.Sorted(maps.Keys(p.Labels)) {
+		resource.Resource().Attributes().PutStr(k, p.Labels[k])
+	}
+	scope := resource.ScopeProfiles().AppendEmpty()
+	scope.Scope().SetName("ehasm")
+	stacks := make([]int32, len(in.Sample))
+	for i, s := range in.Sample {
+		stacks[i] = o.stack(s)
+	}
+	for i, kind := range in.SampleType {
+		profile := scope.Profiles().AppendEmpty()
+		var id pprofile.ProfileID
+		rand.Read(id[:])
+		profile.SetProfileID(id)
+		profile.SetTime(pcommon.NewTimestampFromTime(p.Start))
+		profile.SetDurationNano(uint64(max(0, p.End.Sub(p.Start))))
+		o.valueType(profile.SampleType(), kind)
+		if in.PeriodType != nil {
+			o.valueType(profile.PeriodType(), in.PeriodType)
+			profile.SetPeriod(in.Period)
+		}
+		for j, s := range in.Sample {
+			sample := profile.Samples().AppendEmpty()
+			sample.SetStackIndex(stacks[j])
+			sample.Values().Append(s.Value[i])
+			for _, k := range slices.Sorted(maps.Keys(s.Label)) {
+				for _, v := range s.Label[k] {
+					sample.AttributeIndices().Append(o.attribute(k, v))
+				}
+			}
+		}
+	}
+	return out
+}
+
+func (o *otlp) valueType(to pprofile.ValueType, from *profile.ValueType) {
+	to.SetTypeStrindex(o.text(from.Type))
+	to.SetUnitStrindex(o.text(from.Unit))
+}
+
+func (o *otlp) text(s string) int32 {
+	i, ok := o.strings[s]
+	if !ok {
+		i = int32(o.dictionary.StringTable().Len())
+		o.dictionary.StringTable().Append(s)
+		o.strings[s] = i
+	}
+	return i
+}
+
+func (o *otlp) attribute(key, value string) int32 {
+	k := [2]string{key, value}
+	i, ok := o.attributes[k]
+	if !ok {
+		i = int32(o.dictionary.AttributeTable().Len())
+		a := o.dictionary.AttributeTable().AppendEmpty()
+		a.SetKeyStrindex(o.text(key))
+		a.Value().SetStr(value)
+		o.attributes[k] = i
+	}
+	return i
+}
+
+func (o *otlp) stack(s *profile.Sample) int32 {
+	i := int32(o.dictionary.StackTable().Len())
+	stack := o.dictionary.StackTable().AppendEmpty()
+	for _, l := range s.Location {
+		stack.LocationIndices().Append(o.location(l))
+	}
+	return i
+}
+
+func (o *otlp) location(l *profile.Location) int32 {
+	if i, ok := o.locations[l.ID]; ok {
+		return i
+	}
+	mapping := o.mapping(l.Mapping)
+	var functions []int32
+	for _, line := range l.Line {
+		functions = append(functions, o.function(line.Function))
+	}
+	i := int32(o.dictionary.LocationTable().Len())
+	to := o.dictionary.LocationTable().AppendEmpty()
+	to.SetAddress(l.Address)
+	to.SetMappingIndex(mapping)
+	for k, line := range l.Line {
+		at := to.Lines().AppendEmpty()
+		at.SetFunctionIndex(functions[k])
+		at.SetLine(line.Line)
+	}
+	o.locations[l.ID] = i
+	return i
+}
+
+func (o *otlp) function(f *profile.Function) int32 {
+	if f == nil {
+		return 0
+	}
+	if i, ok := o.functions[f.ID]; ok {
+		return i
+	}
+	i := int32(o.dictionary.FunctionTable().Len())
+	to := o.dictionary.FunctionTable().AppendEmpty()
+	to.SetNameStrindex(o.text(f.Name))
+	to.SetSystemNameStrindex(o.text(f.SystemName))
+	to.SetFilenameStrindex(o.text(f.Filename))
+	to.SetStartLine(f.StartLine)
+	o.functions[f.ID] = i
+	return i
+}
+
+// buildID is the attribute that OpenTelemetry's conventions have for the note of GNU ld.
+const buildID = "process.executable.build_id.gnu"
+
+func (o *otlp) mapping(m *profile.Mapping) int32 {
+	if m == nil {
+		return 0
+	}
+	if i, ok := o.mappings[m.ID]; ok {
+		return i
+	}
+	i := int32(o.dictionary.MappingTable().Len())
+	to := o.dictionary.MappingTable().AppendEmpty()
+	to.SetMemoryStart(m.Start)
+	to.SetMemoryLimit(m.Limit)
+	to.SetFileOffset(m.Offset)
+	to.SetFilenameStrindex(o.text(m.File))
+	if m.BuildID != "" {
+		to.AttributeIndices().Append(o.attribute(buildID, m.BuildID))
+	}
+	o.mappings[m.ID] = i
+	return i
+}

@@ -1,0 +1,99 @@
+package push
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Profile is one to be sent.
+type Profile struct {
+	Pprof      []byte // a compressed profile.proto
+	Start, End time.Time
+	Name       string            // of the service that it is of
+	Labels     map[string]string // more that is known of it
+	Kind       string            // what it counts, such as "cpu"
+}
+
+// Protocol puts profiles into requests.
+type Protocol struct {
+	Name string
+	// path is put behind a URL that has none.
+	path        string
+	contentType string
+	// query is what the URL is given, nil: nothing.
+	query func(p *Profile) url.Values
+	body  func(p *Profile) ([]byte, error)
+}
+
+// Protocols returns all; the first is the default.
+func Protocols() []*Protocol {
+	return []*Protocol{
+		{Name: "pyroscope", path: "/push.v1.PusherService/Push", contentType: "application/proto", body: pyroscopeBody},
+		{Name: "otlp", path: "/v1development/profiles", contentType: "application/x-protobuf", body: otlpBody},
+		{Name: "pprof", contentType: "application/octet-stream", query: pprofQuery, body: func(p *Profile) ([]byte, error) { return p.Pprof, nil }},
+	}
+}
+
+// ProtocolByName returns the protocol of this name.
+func ProtocolByName(name string) (*Protocol, error) {
+	var names []string
+	for _, p := range Protocols() {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	return nil, fmt.Errorf("unknown protocol %q: want one of %s", name, strings.Join(names, ", "))
+}
+
+// pprofQuery says what a pprof file does not: of what and when it is, as Pyroscope's
+// older interface and others have it.
+func pprofQuery(p *Profile) url.Values {
+	q := url.Values{}
+	q.Set("name", p.Name)
+	q.Set("from", strconv.FormatInt(p.Start.Unix(), 10))
+	q.Set("until", strconv.FormatInt(p.End.Unix(), 10))
+	q.Set("format", "pprof")
+	for k, v := range p.Labels {
+		q.Set(k, v)
+	}
+	return q
+}
+
+// Names of labels that Pyroscope gives a meaning.
+const (
+	labelMetric  = "__name__" // of the profile's kind
+	labelService = "service_name"
+)
+
+// pyroscopeBody is a push.v1.PushRequest with one series of one profile, for the Connect
+// protocol's unary call: push/v1/push.proto and types/v1/types.proto of Pyroscope's API.
+func pyroscopeBody(p *Profile) ([]byte, error) {
+	kind := "process_" + p.Kind
+	labels := map[string]string{labelMetric: kind, labelService: p.Name}
+	maps.Copy(labels, p.Labels)
+	var series []byte
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		pair := appendText(appendText(nil, 1, k), 2, labels[k]) // types.v1.LabelPair
+		series = appendText(series, 1, string(pair))            // RawProfileSeries.labels
+	}
+	sample := appendText(nil, 1, string(p.Pprof)) // RawSample.raw_profile
+	series = appendText(series, 2, string(sample))
+	return appendText(nil, 1, string(series)), nil // PushRequest.series
+}
+
+func appendText(b []byte, field protowire.Number, text string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), text)
+}
+
+// parse reads a profile's pprof.
+func (p *Profile) parse() (*profile.Profile, error) { return profile.Parse(bytes.NewReader(p.Pprof)) }

@@ -1,0 +1,207 @@
+package push
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/pprof/profile"
+	pushv1 "github.com/grafana/pyroscope/api/gen/proto/go/push/v1"
+	"github.com/grafana/pyroscope/api/gen/proto/go/push/v1/pushv1connect"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// sample is a profile of two stacks, one of which has a function inlined.
+func sample(t *testing.T) *Profile {
+	main, work, in := &profile.Function{ID: 1, Name: "main"}, &profile.Function{ID: 2, Name: "work", Filename: "w.c"}, &profile.Function{ID: 3, Name: "in"}
+	m := &profile.Mapping{ID: 1, File: "/bin/x", BuildID: "abcd", Limit: 100}
+	l1 := &profile.Location{ID: 1, Mapping: m, Address: 16, Line: []profile.Line{{Function: main}}}
+	l2 := &profile.Location{ID: 2, Mapping: m, Address: 32, Line: []profile.Line{{Function: in, Line: 4}, {Function: work, Line: 9}}}
+	p := &profile.Profile{
+		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
+		PeriodType: &profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 1001001,
+		Sample: []*profile.Sample{
+			{Location: []*profile.Location{l2, l1}, Value: []int64{3, 3003003}, Label: map[string][]string{"comm": {"x"}}},
+			{Location: []*profile.Location{l1}, Value: []int64{1, 1001001}},
+		},
+		Location: []*profile.Location{l1, l2}, Function: []*profile.Function{main, work, in}, Mapping: []*profile.Mapping{m},
+	}
+	require.NoError(t, p.CheckValid())
+	var b bytes.Buffer
+	require.NoError(t, p.Write(&b))
+	start := time.Unix(1700000000, 0)
+	return &Profile{Pprof: b.Bytes(), Start: start, End: start.Add(15 * time.Second), Name: "shop", Labels: map[string]string{"zone": "b"}, Kind: "cpu"}
+}
+
+func protocol(t *testing.T, name string) *Protocol {
+	p, err := ProtocolByName(name)
+	require.NoError(t, err)
+	return p
+}
+
+// pyroscope is a server made from Pyroscope's own definition of its interface.
+type pyroscope struct {
+	mu  sync.Mutex
+	got []*pushv1.PushRequest
+}
+
+func (s *pyroscope) Push(_ context.Context, r *connect.Request[pushv1.PushRequest]) (*connect.Response[pushv1.PushResponse], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got = append(s.got, r.Msg)
+	return connect.NewResponse(&pushv1.PushResponse{}), nil
+}
+
+func TestPyroscope(t *testing.T) {
+	s := &pyroscope{}
+	mux := http.NewServeMux()
+	mux.Handle(pushv1connect.NewPusherServiceHandler(s))
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	p, err := New(Options{URL: server.URL, Protocol: protocol(t, "pyroscope")})
+	require.NoError(t, err)
+	want := sample(t)
+	p.Push(want)
+	assert.Equal(t, Counts{Sent: 1}, p.Close(time.Minute))
+	require.Len(t, s.got, 1)
+	require.Len(t, s.got[0].Series, 1)
+	series := s.got[0].Series[0]
+	labels := map[string]string{}
+	for _, l := range series.Labels {
+		labels[l.Name] = l.Value
+	}
+	assert.Equal(t, map[string]string{"__name__": "process_cpu", "service_name": "shop", "zone": "b"}, labels)
+	require.Len(t, series.Samples, 1)
+	assert.Equal(t, want.Pprof, series.Samples[0].RawProfile)
+}
+
+// TestOTLP reads the request by OpenTelemetry's own package.
+func TestOTLP(t *testing.T) {
+	var body []byte
+	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "/v1development/profiles", r.URL.Path)
+		assert.Equal(t, "application/x-protobuf", r.Header.Get("Content-Type"))
+		assert.Equal(t, "Bearer t", r.Header.Get("Authorization"))
+		body, _ = io.ReadAll(r.Body)
+	}))
+	defer server.Close()
+	p, err := New(Options{URL: server.URL, Protocol: protocol(t, "otlp"), Client: server.Client(), Header: http.Header{"Authorization": {"Bearer t"}}})
+	require.NoError(t, err)
+	p.Push(sample(t))
+	assert.Equal(t, Counts{Sent: 1}, p.Close(time.Minute))
+
+	got, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(body)
+	require.NoError(t, err)
+	require.Equal(t, 1, got.ResourceProfiles().Len())
+	name, _ := got.ResourceProfiles().At(0).Resource().Attributes().Get("service.name")
+	assert.Equal(t, "shop", name.Str())
+	d := got.Dictionary()
+	text := func(i int32) string { return d.StringTable().At(int(i)) }
+	profiles := got.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles()
+	require.Equal(t, 2, profiles.Len())
+	cpu := profiles.At(1)
+	assert.Equal(t, "cpu", text(cpu.SampleType().TypeStrindex()))
+	assert.Equal(t, uint64(15e9), cpu.DurationNano())
+	require.Equal(t, 2, cpu.Samples().Len())
+	s := cpu.Samples().At(0)
+	assert.Equal(t, int64(3003003), s.Values().At(0))
+	attributes, err := pprofile.FromAttributeIndices(d.AttributeTable(), s, d)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]any{"comm": "x"}, attributes.AsRaw())
+	var names []string
+	stack := d.StackTable().At(int(s.StackIndex()))
+	for i := range stack.LocationIndices().Len() {
+		l := d.LocationTable().At(int(stack.LocationIndices().At(i)))
+		assert.Equal(t, "/bin/x", text(d.MappingTable().At(int(l.MappingIndex())).FilenameStrindex()))
+		for k := range l.Lines().Len() {
+			names = append(names, text(d.FunctionTable().At(int(l.Lines().At(k).FunctionIndex())).NameStrindex()))
+		}
+	}
+	assert.Equal(t, []string{"in", "work", "main"}, names)
+	for what, index := range map[string]int{"stack": d.StackTable().At(0).LocationIndices().Len(), "location": int(d.LocationTable().At(0).Address())} {
+		assert.Zero(t, index, "the first %s stands for none", what)
+	}
+}
+
+// TestPprof: the file is sent as it is, and tried again while the server has troubles.
+func TestPprof(t *testing.T) {
+	calls := 0
+	want := sample(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls++
+		if calls < 3 {
+			http.Error(w, "not now", http.StatusServiceUnavailable)
+			return
+		}
+		assert.Equal(t, "/ingest", r.URL.Path)
+		assert.Equal(t, "shop", r.URL.Query().Get("name"))
+		assert.Equal(t, "1700000015", r.URL.Query().Get("until"))
+		assert.Equal(t, "k", r.URL.Query().Get("key"))
+		b, _ := io.ReadAll(r.Body)
+		assert.Equal(t, want.Pprof, b)
+	}))
+	defer server.Close()
+	p, err := New(Options{URL: server.URL + "/ingest?key=k", Protocol: protocol(t, "pprof"), First: time.Millisecond})
+	require.NoError(t, err)
+	p.Push(want)
+	assert.Equal(t, Counts{Sent: 1, Retries: 2}, p.Close(time.Minute))
+}
+
+// TestGivenUp: what is refused is not tried again, what finds no place in the queue or is not
+// sent at the end is told.
+func TestGivenUp(t *testing.T) {
+	status := http.StatusUnauthorized
+	calls := 0
+	hold := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls++
+		<-hold
+		http.Error(w, "who are you?", status)
+	}))
+	defer server.Close()
+	var errs []error
+	var mu sync.Mutex
+	opt := Options{URL: server.URL, Protocol: protocol(t, "pprof"), Queue: 1, First: time.Hour,
+		Failed: func(_ *Profile, err error) { mu.Lock(); errs = append(errs, err); mu.Unlock() }}
+	p, err := New(opt)
+	require.NoError(t, err)
+	for range 5 {
+		p.Push(sample(t))
+	}
+	full := p.Counts().Failed
+	assert.GreaterOrEqual(t, full, 3, "one is being sent, one waits")
+	close(hold)
+	c := p.Close(time.Minute)
+	assert.Equal(t, Counts{Failed: 5}, c)
+	assert.Equal(t, 5-full, calls)
+	assert.ErrorIs(t, errs[0], ErrQueueFull)
+	assert.ErrorIs(t, errs[4], ErrRefused)
+	assert.ErrorContains(t, errs[4], "who are you?")
+
+	status = http.StatusInternalServerError
+	errs = nil
+	p, err = New(opt)
+	require.NoError(t, err)
+	p.Push(sample(t))
+	assert.Equal(t, Counts{Failed: 1}, p.Close(10*time.Millisecond), "the second try would come in an hour")
+	assert.Len(t, errs, 1)
+}
+
+func TestMisuse(t *testing.T) {
+	for _, url := range []string{"", "host:4040", "ftp://x", "http://", "http://a b"} {
+		_, err := New(Options{URL: url, Protocol: Protocols()[0]})
+		assert.Error(t, err, "%q", url)
+	}
+	_, err := ProtocolByName("x")
+	assert.ErrorContains(t, err, "want one of pyroscope, otlp, pprof")
+	_, err = otlpBody(&Profile{Pprof: []byte("no profile")})
+	assert.Error(t, err)
+}
