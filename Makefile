@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: build test lint race fuzz adversary corpus bench bench-perf deps runtime install clean sample clients dist deb
+.PHONY: build test lint race fuzz adversary corpus bench bench-perf deps runtime install clean sample clients dist deb bench-record
 
 # Without cgo: a library in LD_PRELOAD is meant for the program that preload runs.
 build:
@@ -47,6 +47,10 @@ bench: deps
 # Unwinding perf recordings beside libunwind, libdw and perf script.
 bench-perf: deps
 	bench/run.sh --only perf
+
+# What record finds and loses, beside perf record: docs/validation/record.md
+bench-record: deps
+	bench/record.sh
 
 # libehunwind, for programs that unwind themselves: see docs/runtime.md
 runtime:

@@ -228,3 +228,26 @@ func TestRecordDiskFull(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(b), "sh;")
 }
+
+// TestRecordGuide: the guide's commands have flags that there are, and its picture is what
+// the command draws.
+func TestRecordGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/record.md")
+	require.NoError(t, err)
+	commands := 0
+	for line := range strings.Lines(string(guide)) {
+		command, ok := strings.CutPrefix(line, "    ehasm record ")
+		if !ok {
+			continue
+		}
+		command, _, _ = strings.Cut(command, "   ") // what it does
+		command = strings.NewReplacer(" PID", " 1", "GROUP", "g").Replace(command)
+		fs, _ := recordVerb().declare()
+		assert.NoError(t, fs.Parse(strings.Fields(command)), line)
+		commands++
+	}
+	assert.Greater(t, commands, 8)
+	picture, err := os.ReadFile("../../docs/record.svg")
+	require.NoError(t, err)
+	assert.Contains(t, string(picture), "fib.py 27 (cpu-clock)")
+}
