@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/internal/trust"
 	"github.com/ehasm/ehasm/sites"
+	"github.com/ehasm/ehasm/synth"
 	"github.com/ehasm/ehasm/verify"
 
 	"github.com/spf13/pflag"
@@ -59,6 +61,7 @@ Examples:
   ehasm build --cache --deps --vdso /bin/ls
   ehasm build --strict --json libfoo.so
   ehasm build --dispatch=packed -j1 libfoo.so
+  ehasm build --synth=missing libx264.so.164
 `
 
 // buildOptions is what the flags of build say.
@@ -75,6 +78,7 @@ type buildOptions struct {
 	noVerify bool
 	source   dwarfcfa.Source
 	dispatch plan.Dispatch
+	synth    synth.Mode
 	json     bool
 	quiet    bool
 	verbose  bool
@@ -98,6 +102,7 @@ func buildVerb() verb {
 		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave out what C++ exceptions are unwound by")
 		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
 		tables := declareTables(fs)
+		mode := declareSynth(fs, "off")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "print nothing but failures")
 		fs.BoolVarP(&opt.verbose, "verbose", "v", false, "name what is skipped and left out, with the reason")
@@ -114,6 +119,10 @@ func buildVerb() verb {
 				}
 			}
 			if err := tables(&opt.source, &opt.dispatch); err != nil {
+				return v.misuse(c, err)
+			}
+			var err error
+			if opt.synth, err = mode(); err != nil {
 				return v.misuse(c, err)
 			}
 			return build(ctx, paths, opt, c)
@@ -252,8 +261,15 @@ type product struct {
 
 // compile is the way from an object to its eh_elf, a line per stage.
 func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *buildOptions) (*product, error) {
-	// The FDEs of the object become one table: a row for each pc.
-	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source, Strict: opt.strict, AllowEmpty: id.mapped})
+	// Rows are made from the code, if they are asked for.
+	rows, err := synth.Of(object, synth.Options{Mode: opt.synth})
+	if err = firstError(ctx, err); err != nil {
+		return nil, err
+	}
+	// They and the FDEs of the object become one table: a row for each pc.
+	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{
+		Source: opt.source, Strict: opt.strict, AllowEmpty: id.mapped, Made: rows.Made(object.Name()),
+	})
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
@@ -279,7 +295,7 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 		Relro: opt.relro, HasSites: !opt.noSites, Sites: exceptions,
 	}
 	if len(id.buildID) == 0 {
-		source.Content, err = object.Content(found.Source)
+		source.Content, err = object.Content(cmp.Or(found.Source, ".debug_frame")) // rows that are all made follow from the code
 		if err = firstError(ctx, err); err != nil {
 			return nil, err
 		}
@@ -304,6 +320,9 @@ func compileSites(object *dwarfcfa.Object, rows *dwarfcfa.Table, opt *buildOptio
 	}
 	sections, err := object.Sections(opt.source)
 	if len(sections) == 0 {
+		if errors.Is(err, dwarfcfa.ErrNoUnwindInfo) { // all rows are made
+			err = nil
+		}
 		return nil, err
 	}
 	table, _, err := sites.Build(object, sections)

@@ -20,6 +20,7 @@ import (
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/internal/trust"
+	"github.com/ehasm/ehasm/synth"
 )
 
 // identity is what an eh_elf is made from and with. It is up to date while this
@@ -64,6 +65,9 @@ func (opt *buildOptions) describe() string {
 	}
 	if opt.relro {
 		words = append(words, "relro")
+	}
+	if opt.synth != synth.Off {
+		words = append(words, "synth="+opt.synth.String())
 	}
 	return strings.Join(words, ",")
 }
@@ -196,8 +200,9 @@ func newStats(found *dwarfcfa.Report, code *asmgen.Code, opt *buildOptions) stat
 		Section: found.Source, FDEs: found.FDEs, Rows: code.Ranges, Distinct: code.Rows,
 		TableBytes: found.SectionSize + found.HdrSize,
 		CodeBytes:  int64(len(code.Text) + len(code.Data)),
-		Verified:   !opt.noVerify && canVerify(),
-		LeftOut:    []leftOut{},
+		MadeRows:   found.MadeRanges, MadeBytes: found.MadeBytes,
+		Verified: !opt.noVerify && canVerify(),
+		LeftOut:  []leftOut{},
 	}
 	add := func(reason string, n int) {
 		if n > 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/internal/trust"
+	"github.com/ehasm/ehasm/synth"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -40,17 +41,31 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	if image, ok := readCached(cachePath(object.BuildID()), object.BuildID(), d.keep && canVerify()); ok {
 		return image, nil, nil
 	}
-	rows, err := dwarfcfa.NewLazyTable(object, dwarfcfa.SourceAuto)
+	rows, err := dwarfcfa.NewLazyTableMade(object, dwarfcfa.SourceAuto, func() *dwarfcfa.Section { return madeSection(object) })
 	if err != nil {
 		return nil, nil, err
 	}
-	worth := stepsPerRow * int64(rows.EstimatedRows())
+	worth := stepsPerRow * max(int64(rows.EstimatedRows()), fewestRows)
 	return nil, &rowStepper{rows: rows, worth: worth, note: func() { d.note(object, file) }}, nil
+}
+
+// madeSection makes rows for the code of an object that has none; nil where none can be
+// made, which leaves the object's own.
+func madeSection(object *dwarfcfa.Object) *dwarfcfa.Section {
+	made, err := synth.Of(object, synth.Options{Mode: synth.Missing})
+	if err != nil {
+		return nil
+	}
+	return made.Section(object.Name())
 }
 
 // stepsPerRow is how many steps by rows on demand (some 100 ns) take the time in which
 // a row is compiled (some 250 ns).
 const stepsPerRow = 3
+
+// fewestRows is what an object is taken to have at least; of rows made from code it is not
+// known how many there will be.
+const fewestRows = 300
 
 // rowStepper takes steps by rows on demand.
 type rowStepper struct {
@@ -84,7 +99,7 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 	if err != nil {
 		return nil, err
 	}
-	opt := &buildOptions{noVerify: true, dispatch: plan.DispatchPacked}
+	opt := &buildOptions{noVerify: true, dispatch: plan.DispatchPacked, synth: synth.Missing}
 	id := identity{name: filepath.Base(name), buildID: object.BuildID(), size: size, options: opt.describe(), flags: opt.flags()}
 	p, err := compile(ctx, object, id, opt)
 	if err != nil {
@@ -114,7 +129,7 @@ func (d *onDemand) note(object *dwarfcfa.Object, file io.ReaderAt) {
 // the tree and proven. It is done when the output is written, which need not wait for it. What
 // cannot be kept is told and made again the next time.
 func (d *onDemand) fillCache(ctx context.Context, workers int, quiet bool, c *console) {
-	opt := &buildOptions{Options: find.Options{VDSO: d.vdso}, jobs: workers, quiet: quiet}
+	opt := &buildOptions{Options: find.Options{VDSO: d.vdso}, jobs: workers, quiet: quiet, synth: synth.Missing}
 	if len(d.paths) == 0 && !d.vdso {
 		return
 	}

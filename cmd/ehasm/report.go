@@ -41,8 +41,10 @@ type stats struct {
 	FDEs       int       `json:"fdes"`
 	Rows       int       `json:"rows"`
 	Distinct   int       `json:"distinct_rows"`
-	TableBytes int64     `json:"table_bytes"` // .eh_frame and .eh_frame_hdr, or .debug_frame
-	CodeBytes  int64     `json:"code_bytes"`  // code and its data
+	TableBytes int64     `json:"table_bytes"`          // .eh_frame and .eh_frame_hdr, or .debug_frame
+	CodeBytes  int64     `json:"code_bytes"`           // code and its data
+	MadeRows   int       `json:"made_rows,omitempty"`  // of Rows: made from code
+	MadeBytes  int64     `json:"made_bytes,omitempty"` // of code that these hold for
 	Verified   bool      `json:"verified"`
 	LeftOut    []leftOut `json:"left_out"`
 }
