@@ -313,6 +313,9 @@ func (img *Image) Starts(yield func(addr uint64)) {
 	}
 }
 
+// Entry is the address at which the kernel or the loader enters the file, 0 if at none.
+func (img *Image) Entry() uint64 { return img.entry }
+
 // neverReturns reports whether a function of that name ends the process, throws or jumps away.
 func neverReturns(name string) bool {
 	name, _, _ = strings.Cut(name, "@")

@@ -56,6 +56,9 @@ func Directives(f *Function) map[dwarfcfa.Addr][]string {
 // CIE, where .cfi_restore would find them again.
 func directives(was, is, first *Row) (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	if is.Outermost {
+		return []string{".cfi_undefined %rip"}
+	}
 	c, old := is.CFA, was.CFA
 	switch {
 	case c == old:

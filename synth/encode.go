@@ -59,6 +59,9 @@ func appendProgram(b []byte, f *Function) []byte {
 		r := &f.Ranges[i]
 		b = appendAdvance(b, uint64(r.Start-at))
 		at = r.Start
+		if r.Row.Outermost { // all of the function
+			return append(b, byte(dwarfcfa.CFAUndefinedReg), abi.RIP)
+		}
 		b = appendCFA(b, row.CFA, r.Row.CFA)
 		for k, rule := range r.Row.Regs {
 			if rule != row.Regs[k] {

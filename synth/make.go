@@ -70,6 +70,11 @@ func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Resu
 			return
 		}
 		list, d := rowsOf(r)
+		if isFresh[fns[i].Lo] && fns[i].Lo == img.Entry() {
+			for k := range list { // the kernel puts the arguments where a caller puts the return address
+				list[k].Ranges = []Range{{list[k].Start(), list[k].End(), Row{Outermost: true, CFA: Entry.CFA}}}
+			}
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		made[i], declined[i] = list, d

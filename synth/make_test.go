@@ -219,3 +219,26 @@ func TestStripped(t *testing.T) {
 type echo struct{}
 
 func (echo) ReadWord(addr uint64) (uint64, bool) { return addr, true }
+
+// TestEntry has the code that the kernel enters: its stack ends there.
+func TestEntry(t *testing.T) {
+	o := assembled(t, `
+	.text
+	.globl	_start
+	.type	_start, @function
+_start:	xor	%ebp, %ebp
+	mov	%rsp, %rdi
+	call	1f
+	hlt
+	.size	_start, .-_start
+1:	ret
+`, "-Wl,-e,_start")
+	r, err := Of(o, Options{Mode: Missing})
+	require.NoError(t, err)
+	assert.True(t, function(t, r, "_start").at(0).Outermost)
+	table, _, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{Made: r.Made("a.so")})
+	require.NoError(t, err)
+	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+	regs.Reg[abi.RIP] = uint64(function(t, r, "_start").Start()) + 2
+	assert.Equal(t, abi.StatusOutermost, table.Step(&regs, echo{}, 0))
+}

@@ -42,8 +42,9 @@ type Rule struct {
 // Row is what holds from an instruction on. The return address is at CFA - 8. It is
 // comparable.
 type Row struct {
-	CFA  CFA
-	Regs [len(Saved)]Rule // in the order of Saved
+	Outermost bool // nothing called the function: there is no return address; nothing else counts
+	CFA       CFA
+	Regs      [len(Saved)]Rule // in the order of Saved
 }
 
 // Entry is the row at a function's first instruction.

@@ -50,6 +50,9 @@ const buildMore = `--deps looks where ld.so looks, without running anything: PT_
 LD_LIBRARY_PATH, DT_RUNPATH, /etc/ld.so.cache, default folders. It is not told of
 what a program opens later with dlopen.
 
+--synth makes rows from code, as 'ehasm synth' shows them: missing, for code without
+any; wrong, in addition, in place of rows that 'ehasm check' finds wrong; all, for all code.
+
 The vDSO, and files that a process has mapped but that are no longer found under
 their name, are written to the current folder where there is no -o.
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -45,7 +46,7 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	if err != nil {
 		return nil, nil, err
 	}
-	worth := stepsPerRow * max(int64(rows.EstimatedRows()), fewestRows)
+	worth := stepsPerRow * int64(cmp.Or(rows.EstimatedRows(), madeRows))
 	return nil, &rowStepper{rows: rows, worth: worth, note: func() { d.note(object, file) }}, nil
 }
 
@@ -63,9 +64,9 @@ func madeSection(object *dwarfcfa.Object) *dwarfcfa.Section {
 // a row is compiled (some 250 ns).
 const stepsPerRow = 3
 
-// fewestRows is what an object is taken to have at least; of rows made from code it is not
-// known how many there will be.
-const fewestRows = 300
+// madeRows is how many rows an object without any of its own is taken to get: that is not known
+// before they are made.
+const madeRows = 1000
 
 // rowStepper takes steps by rows on demand.
 type rowStepper struct {

@@ -35,6 +35,9 @@ the object's build-id, in a folder such as .build-id/xx/yyyy.debug.
 --cfi is for authors of assembly: the directives of each function, to stand before the
 instructions at these offsets. It also takes .o files.
 
+--synth=missing makes rows for code without any; wrong, in addition, in place of rows that
+'ehasm check' finds wrong; all, for all code.
+
 Functions are found by symbols, relocations, calls, and addresses that code takes. With
 --synth=wrong, the rows of the file are judged as by 'ehasm check'; with all, of the
 file's unwind tables only the beginnings and ends of functions and their landing pads are used.
@@ -94,7 +97,7 @@ func synthVerb() verb {
 // declareSynth declares the flag that says what rows are made for, and returns what
 // gets its value once it is parsed.
 func declareSynth(fs *pflag.FlagSet, standard string) func() (synth.Mode, error) {
-	name := fs.String("synth", standard, "make rows from code by `MODE`: off, missing (code without rows), wrong (and rows that check finds wrong), all")
+	name := fs.String("synth", standard, "make rows from code; `MODE`: off, missing, wrong or all; see below")
 	return func() (synth.Mode, error) {
 		m, err := synth.ParseMode(*name)
 		if err != nil {
