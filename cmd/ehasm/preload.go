@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -31,7 +32,11 @@ Usage:
 const preloadMore = `An object whose eh_elf cannot be made is named and costs nothing but itself: where
 there is none, the program's own unwinder does the work. What the program opens
 later with dlopen, and programs that it starts, are named by --with to have them
-ready; processes that it starts inherit LD_PRELOAD. Signals that are ignored here
+ready; processes that it starts inherit LD_PRELOAD. Where COMMAND is a script, or
+starts what its arguments name (env, time, heaptrack), eh_elfs are built for that
+program and for the libraries in ../lib/COMMAND, too. The runtime of a program that is linked
+with AddressSanitizer is put in front. A process that takes stacks of which none
+could be taken over says so at exit, and why. Signals that are ignored here
 are back at their default in it, SIGHUP and SIGINT apart.
 
 The library is looked for beside the ehasm command, in ../lib and ../lib/x86_64-linux-gnu
@@ -44,6 +49,7 @@ it; else 1 where the preload is impossible; else that of COMMAND.
 
 Examples:
   ehasm preload -- ./server --port 8080
+  ehasm preload heaptrack ./server
   ehasm preload --with /usr/lib/python3/dist-packages -- python3 work.py
   ehasm preload --no-exceptions ./program
   LD_PRELOAD=libprofiler.so.0 CPUPROFILE=out.prof ehasm preload ./program
@@ -77,7 +83,7 @@ func preloadVerb() verb {
 		fs.IntVarP(&opt.jobs, "jobs", "j", runtime.GOMAXPROCS(0), "compile `N` files at a time")
 		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave C++ exceptions to the system's libgcc")
 		tables := declareTables(fs)
-		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "say nothing of objects whose eh_elf cannot be made")
+		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "say nothing of objects whose eh_elf cannot be made, nor at exit")
 		return func(ctx context.Context, args []string, c *console) int {
 			if len(args) == 0 {
 				return v.misuse(c, errors.New("no command given"))
@@ -108,6 +114,7 @@ func preload(ctx context.Context, command []string, opt *preloadOptions, c *cons
 		return commandStatus(err)
 	}
 	program := programs[len(programs)-1]
+	launched, launches := find.Launched(path, command[1:], searchPath())
 	if err := find.PreloadObstacle(program); err != nil {
 		c.fail(program, err)
 		return exitFailed
@@ -120,13 +127,17 @@ func preload(ctx context.Context, command []string, opt *preloadOptions, c *cons
 	libraries := opt.withExceptions(library)
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	if !opt.fillCache(ctx, append(programs, opt.with...), libraries, c) {
+	if !opt.fillCache(ctx, slices.Concat(programs, launched, opt.with), libraries, c) {
 		return exitInterrupted(ctx)
 	}
 	stop()
-	err = syscall.Exec(path, command, withPreload(os.Environ(), strings.Join(libraries, ":")))
+	environ := withPreload(os.Environ(), strings.Join(libraries, ":"), find.AddressSanitizer(program))
+	if !opt.quiet {
+		environ = explaining(environ, launches)
+	}
+	err = syscall.Exec(path, command, environ)
 	if errors.Is(err, syscall.ENOEXEC) { // as execvp(3) does
-		err = syscall.Exec(find.Shell, append([]string{find.Shell, path}, command[1:]...), withPreload(os.Environ(), strings.Join(libraries, ":")))
+		err = syscall.Exec(find.Shell, append([]string{find.Shell, path}, command[1:]...), environ)
 	}
 	c.fail(path, fmt.Errorf("execve: %w", err))
 	return exitNotExecutable
@@ -203,8 +214,10 @@ func usableLibrary(path string) (string, error) {
 	return path, nil
 }
 
-// withPreload puts the library in front of LD_PRELOAD.
-func withPreload(environ []string, library string) []string {
+// withPreload puts the library in front of LD_PRELOAD. The runtime of AddressSanitizer comes
+// before it: it refuses to start a program where another object precedes it. It is there
+// already, or the program is linked with it, by the name sanitizer.
+func withPreload(environ []string, library, sanitizer string) []string {
 	const name = "LD_PRELOAD="
 	rest := ""
 	environ = slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
@@ -214,10 +227,29 @@ func withPreload(environ []string, library string) []string {
 		}
 		return ok
 	})
-	if rest != "" {
-		library += ":" + rest
+	before, behind := []string{}, preloaded(rest)
+	for _, entry := range behind {
+		if find.IsAddressSanitizer(entry) {
+			before = append(before, entry)
+		}
 	}
-	return append(environ, name+library)
+	behind = slices.DeleteFunc(behind, find.IsAddressSanitizer)
+	if len(before) == 0 && sanitizer != "" {
+		before = append(before, sanitizer)
+	}
+	return append(environ, name+strings.Join(slices.Concat(before, []string{library}, behind), ":"))
+}
+
+// explaining has the library say at exit if it took nothing over, and why. It is the process
+// that this one becomes that is to have taken something, unless it launches another.
+func explaining(environ []string, launches bool) []string {
+	const name = "EHASM_PRELOADED="
+	pid := os.Getpid()
+	if launches {
+		pid = 0
+	}
+	environ = slices.DeleteFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, name) })
+	return append(environ, name+strconv.Itoa(pid))
 }
 
 // preloaded splits a value of LD_PRELOAD: ld.so(8).

@@ -57,14 +57,15 @@ struct ehp_answer ehp_unwind_backtrace_(_Unwind_Trace_Fn trace, void *arg, const
     struct ehp_answer answer = {_URC_FATAL_PHASE1_ERROR, NULL};
     _Unwind_Reason_Code (*original)(_Unwind_Trace_Fn, void *) = EHP_ORIGINAL(unwind_backtrace);
     enum ehu_worth worth = EHU_PARTIAL;
+    uint64_t stopped = 0;
     if (atomic_load_explicit(&ehp_ready_, memory_order_acquire) && ehp_style_ != STYLE_OTHER)
-        ehu_try_(regs, NULL, EHU_MAX_DEPTH, &worth);
+        ehu_try_(regs, NULL, EHU_MAX_DEPTH, &worth, &stopped);
     if (worth == EHU_WHOLE || (worth == EHU_ASTRAY && ehp_style_ == STYLE_LIBGCC)) {
         ehp_add_(&ehp_taken_[KIND_UNWIND_BACKTRACE]);
         answer.value = call_back(trace, arg, regs);
         return answer;
     }
-    ehp_add_(&ehp_handed_[KIND_UNWIND_BACKTRACE]);
+    ehp_hand_on_(KIND_UNWIND_BACKTRACE, stopped);
     memcpy(&answer.original, &original, sizeof original);
     return answer;
 }

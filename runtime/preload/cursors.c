@@ -48,7 +48,7 @@ static int become_theirs(struct cursor *c)
     ehp_unw_cursor_t *u = (ehp_unw_cursor_t *)(void *)c;
     ucontext_t *context = c->context;
     uint32_t steps = c->steps + c->at_end;
-    ehp_add_(&ehp_handed_[KIND_UNW_CURSOR]);
+    ehp_hand_on_(KIND_UNW_CURSOR, c->at.regs.reg[EH_ELF_RIP] - !c->at.regs.exact);
     int status = their_init(u, context, c->flags);
     if (status < 0)
         return status;
@@ -74,7 +74,7 @@ static int begin(ehp_unw_cursor_t *u, ucontext_t *context, int flags, const void
     if (!EHP_ORIGINAL(init_local) || !known || ehp_in_libunwind_(caller))
         return their_init(u, context, flags);
     if (!atomic_load_explicit(&ehp_ready_, memory_order_acquire)) {
-        ehp_add_(&ehp_handed_[KIND_UNW_CURSOR]);
+        ehp_hand_on_(KIND_UNW_CURSOR, 0);
         return their_init(u, context, flags);
     }
     struct cursor *c = (struct cursor *)(void *)u;

@@ -183,8 +183,7 @@ __attribute__((constructor)) static void start(void)
     starting = true;
     ehp_resolve_(true);
     starting = false;
-    if (ehu_init() != 0)
-        return;
+    bool good = ehu_init() == 0;
     ehp_stats_init_();
-    atomic_store(&ehp_ready_, true);
+    atomic_store(&ehp_ready_, good);
 }

@@ -101,6 +101,12 @@ enum ehp_kind { KIND_BACKTRACE, KIND_UNWIND_BACKTRACE, KIND_UNW_BACKTRACE, KIND_
 extern _Atomic uint64_t ehp_taken_[NUM_KINDS], ehp_handed_[NUM_KINDS];
 extern _Atomic uint64_t ehp_followed_, ehp_not_followed_; /* calls of dlopen */
 static inline void ehp_add_(_Atomic uint64_t *n) { atomic_fetch_add_explicit(n, 1, memory_order_relaxed); }
+extern _Atomic uint64_t ehp_stopped_; /* where the walk of the last call that was handed on had ended; 0: nowhere */
+static inline void ehp_hand_on_(enum ehp_kind kind, uint64_t stopped)
+{
+    ehp_add_(&ehp_handed_[kind]);
+    atomic_store_explicit(&ehp_stopped_, stopped, memory_order_relaxed);
+}
 void ehp_stats_init_(void);
 
 /* Set once the table of objects is there; until then each call is handed on. */

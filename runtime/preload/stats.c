@@ -1,8 +1,10 @@
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
+#include <unistd.h>
 
 #include "preload.h"
 
@@ -21,9 +23,56 @@ static void print(void)
              ehp_not_followed_);
 }
 
+/* ----------------------------------------------------------- when nothing was taken over */
+
+_Atomic uint64_t ehp_stopped_;
+
+/* say_why tells what the last call lacked. */
+static void say_why(uint64_t calls)
+{
+    char why[PATH_MAX + 100];
+    uint64_t stopped = atomic_load(&ehp_stopped_);
+    bool eh_elf = false;
+    const char *path = stopped != 0 ? ehu_object_path_(stopped, &eh_elf) : NULL;
+    if (!ehp_ready_)
+        strcpy(why, "there is no memory for a table of objects");
+    else if (stopped == 0)
+        strcpy(why, "they were asked for before the library was ready");
+    else if (!path)
+        strcpy(why, "the last leads through code of no object");
+    else if (!eh_elf)
+        snprintf(why, sizeof why, "there is no eh_elf for %s; 'ehasm preload --with PATH' makes one", path);
+    else
+        snprintf(why, sizeof why, "the last leads through %s, whose table ends at %#" PRIx64, path, stopped);
+    ehu_say_("ehunwind: %s: none of %" PRIu64 " stacks was taken over: %s\n", program_invocation_short_name, calls, why);
+}
+
+static pid_t wanted_of; /* the process that ehasm preload has become; 0 where that is another's launcher */
+
+static void explain(void)
+{
+    uint64_t handed = 0;
+    for (int i = 0; i < NUM_KINDS; i++) {
+        /* libunwind's cursors are counted when they begin, and again when they become its own */
+        if (ehp_taken_[i] > (i == KIND_UNW_CURSOR ? ehp_handed_[i] : 0))
+            return;
+        handed += ehp_handed_[i];
+    }
+    if (handed > 0)
+        say_why(handed);
+    else if (wanted_of == getpid())
+        ehu_say_("ehunwind: %s: nothing was taken over: it called neither backtrace, _Unwind_Backtrace, unw_backtrace nor unw_step\n",
+                 program_invocation_short_name);
+}
+
 void ehp_stats_init_(void)
 {
-    const char *wanted = ehu_getenv_(getauxval(AT_SECURE) != 0, "EHASM_STATS");
+    bool secure = ehu_secure_();
+    const char *wanted = ehu_getenv_(secure, "EHASM_STATS"), *pid = ehu_getenv_(secure, "EHASM_PRELOADED");
     if (wanted && strcmp(wanted, "1") == 0)
         atexit(print);
+    if (pid) {
+        wanted_of = (pid_t)strtol(pid, NULL, 10);
+        atexit(explain);
+    }
 }

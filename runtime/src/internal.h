@@ -120,6 +120,9 @@ _Static_assert(offsetof(struct ehu_table, n) == TABLE_N && offsetof(struct ehu_t
                    offsetof(struct ehu_table, cache) == TABLE_CACHE,
                "chain.h");
 
+/* The path of the object that holds pc, and whether it has an eh_elf; null where none does. Not for handlers. */
+const char *ehu_object_path_(uint64_t pc, bool *eh_elf);
+
 /* Tells whether a thread that held a lock is none of this process's: a child of fork has one thread. */
 bool ehu_gone_(uint32_t thread);
 
@@ -265,6 +268,6 @@ enum ehu_worth {
     EHU_WHOLE,   /* to the frame whose table says that it is the outermost, or of the length asked for */
     EHU_ASTRAY   /* the tables led to a word or a return address in memory that cannot be read */
 };
-size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth);
+size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth, uint64_t *stopped);
 
 #endif

@@ -379,9 +379,10 @@ static size_t in_parts(walk_fn *how, ehu_cursor_t *c, const struct ehu_table *t,
  * ehu_try_ takes up to max steps from regs, without a guess, for who has another unwinder to
  * ask, and says how good they are. Without pcs it is no walk that counts. What is known by its
  * instructions is as good as a row: libgcc and libunwind know signal frames by them, too, and
- * libunwind procedure linkage tables, at which libgcc ends.
+ * libunwind procedure linkage tables, at which libgcc ends. *stopped is the address at which it
+ * ended.
  */
-size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth)
+size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth, uint64_t *stopped)
 {
     ehu_cursor_t c;
     c.regs = *regs;
@@ -404,6 +405,7 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_w
     ehu_leave_(reading);
     int status = c.regs.status;
     uint64_t word;
+    *stopped = pc_of(&c.regs);
     if (status != EH_ELF_OUTERMOST)
         count_end(status);
     if (c.flags & EHU_NOT_BY_TABLE)

@@ -67,12 +67,14 @@ static void walk(const ucontext_t *context)
     failures += depth == 10000;
 }
 
+static long rounds = 100;
+
 static void *walk_all(void *arg)
 {
     ucontext_t context;
     (void)arg;
     memset(&context, 0, sizeof context);
-    for (int round = 0; round < 100; round++) {
+    for (long round = 0; round < rounds; round++) {
         for (size_t i = 0; i < SIZE; i += 8) {
             uint64_t word = some_word();
             memcpy(stack + i, &word, 8);
@@ -105,9 +107,11 @@ static void *walk_all(void *arg)
  * The walks are taken in the main thread, and in one whose own stack is above the
  * fake one: there the fake one might pass for the deeper part of it.
  */
-int main(void)
+int main(int argc, char **argv)
 {
     ehu_stats_t stats;
+    if (argc > 1)
+        rounds = atol(argv[1]);
     pthread_t thread;
     pthread_attr_t attr;
     char *area = mmap(NULL, SIZE + 2 * GUARD + THREAD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,0 +1,86 @@
+package runtime_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// ehasmPreload runs 'ehasm preload' with the kit's library and an empty cache. It returns what
+// was said on stdout and on stderr; the figures are left out of the latter unless wanted.
+func ehasmPreload(t *testing.T, k *kit, env []string, args ...string) (stdout, stderr string) {
+	t.Helper()
+	cmd := exec.Command(k.path("ehasm"), append([]string{"preload", "--library", k.path("libehunwind-preload.so")}, args...)...)
+	cmd.Env = append(os.Environ(), append([]string{"XDG_CACHE_HOME=" + t.TempDir(), "EHASM_PATH=", "EHASM_STATS="}, env...)...)
+	var out, errors strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errors
+	require.NoError(t, cmd.Run(), "%s%s", &out, &errors)
+	return out.String(), errors.String()
+}
+
+func compileTo(t *testing.T, path, command string) string {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	args := append(strings.Fields(command), "-o", path)
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
+
+// TestPreloadLauncher: a command that puts a library of its own into the program that its
+// arguments name has eh_elfs for both.
+func TestPreloadLauncher(t *testing.T) {
+	k := makePreload(t)
+	dir := t.TempDir()
+	library := compileTo(t, filepath.Join(dir, "lib", "tracer", "libtracer.so"), "gcc -O2 -shared -fPIC -D_GNU_SOURCE testdata/preload/tracer.c")
+	program := compileTo(t, filepath.Join(dir, "traced"), "gcc -O2 testdata/preload/traced.c")
+	script := filepath.Join(dir, "bin", "tracer")
+	require.NoError(t, os.MkdirAll(filepath.Dir(script), 0o755))
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nLD_PRELOAD="+library+"${LD_PRELOAD:+:$LD_PRELOAD} exec \"$@\"\n"), 0o755))
+	stats := []string{"EHASM_STATS=1"}
+
+	out, figures := ehasmPreload(t, k, stats, script, program, "x")
+	assert.Equal(t, "with an argument\n", out)
+	assert.Contains(t, figures, "backtrace 1/0")
+
+	// Where the library cannot be known, that is said.
+	other := compileTo(t, filepath.Join(dir, "hidden", "libtracer.so"), "gcc -O2 -shared -fPIC -D_GNU_SOURCE testdata/preload/tracer.c -Wl,-soname,other")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nLD_PRELOAD="+other+"${LD_PRELOAD:+:$LD_PRELOAD} exec \"$@\"\n"), 0o755))
+	want := "ehunwind: traced: none of 1 stacks was taken over: there is no eh_elf for " + other + "; 'ehasm preload --with PATH' makes one\n"
+	_, said := ehasmPreload(t, k, nil, script, program)
+	assert.Equal(t, want, said)
+	_, said = ehasmPreload(t, k, nil, "-q", script, program)
+	assert.Empty(t, said)
+	_, figures = ehasmPreload(t, k, stats, "--with", other, script, program)
+	assert.Contains(t, figures, "backtrace 1/0")
+}
+
+// TestPreloadNothing: a program that takes no stacks says so, if it is not one that starts others.
+func TestPreloadNothing(t *testing.T) {
+	k := makePreload(t)
+	program := compileTo(t, filepath.Join(t.TempDir(), "traced"), "gcc -O2 testdata/preload/traced.c")
+	out, said := ehasmPreload(t, k, nil, program)
+	assert.Equal(t, "without\n", out)
+	assert.Equal(t, "ehunwind: traced: nothing was taken over: it called neither backtrace, _Unwind_Backtrace, unw_backtrace nor unw_step\n", said)
+	_, said = ehasmPreload(t, k, nil, "env", program)
+	assert.Empty(t, said)
+}
+
+// TestPreloadAddressSanitizer: its runtime refuses to start a program where it is not the
+// first object.
+func TestPreloadAddressSanitizer(t *testing.T) {
+	k := makePreload(t)
+	program := compileTo(t, filepath.Join(t.TempDir(), "sanitized"), "gcc -O1 -fsanitize=address -D_GNU_SOURCE testdata/preload/traced.c testdata/preload/tracer.c")
+	for _, env := range [][]string{{"EHASM_STATS=1"}, {"EHASM_STATS=1", "LD_PRELOAD=libasan.so.8"}} {
+		env = append(env, "ASAN_OPTIONS=detect_leaks=0")
+		out, figures := ehasmPreload(t, k, env, program)
+		assert.Equal(t, "without\n", out)
+		assert.Regexp(t, `backtrace [1-9]\d*/0`, figures)
+		assert.NotContains(t, figures, "does not come first")
+	}
+}
