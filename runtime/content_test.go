@@ -44,11 +44,11 @@ func buildFor(t *testing.T, k *kit, dir string, args ...string) string {
 func TestStale(t *testing.T) {
 	k := makeKit(t)
 	for name, compile := range map[string]struct{ gcc, build []string }{
-		"eh_frame":    {},
-		"debug_frame": {[]string{"-fno-asynchronous-unwind-tables", "-fno-exceptions", "-Wl,--no-eh-frame-hdr"}, []string{"--source=debug_frame"}},
-		"packed":      {nil, []string{"--dispatch=packed"}},
-		"static":      {[]string{"-static"}, nil},
-		"not pie":     {[]string{"-no-pie"}, nil},
+		"eh_frame":    {[]string{"-s"}, nil},
+		"debug_frame": {[]string{"-fno-asynchronous-unwind-tables", "-fno-exceptions", "-g1", "-Wl,--no-eh-frame-hdr"}, []string{"--source=debug_frame"}},
+		"packed":      {[]string{"-s"}, []string{"--dispatch=packed"}},
+		"static":      {[]string{"-s", "-static"}, nil},
+		"not pie":     {[]string{"-s", "-no-pie"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

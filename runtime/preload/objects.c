@@ -13,6 +13,8 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "preload.h"
 
@@ -111,5 +113,7 @@ EHP_EXPORT int prctl(int option, ...)
     va_end(args);
     if (option == PR_SET_SECCOMP && atomic_load(&ehp_ready_))
         ehu_thread_init();
-    return EHP_ORIGINAL(prctl)(option, a[0], a[1], a[2], a[3]);
+    /* It is not looked up here: an allocator may call this (jemalloc names its memory) while something is. */
+    int (*original)(int, ...) = __atomic_load_n(&ehp_original_.prctl, __ATOMIC_ACQUIRE);
+    return original ? original(option, a[0], a[1], a[2], a[3]) : (int)syscall(SYS_prctl, (long)option, a[0], a[1], a[2], a[3]);
 }

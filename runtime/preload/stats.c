@@ -47,11 +47,14 @@ static void say_why(uint64_t calls)
     ehu_say_("ehunwind: %s: none of %" PRIu64 " stacks was taken over: %s\n", program_invocation_short_name, calls, why);
 }
 
+static pid_t began; /* this process, and not a child of its: that has the same calls counted */
 static pid_t wanted_of; /* the process that ehasm preload has become; 0 where that is another's launcher */
 
 static void explain(void)
 {
     uint64_t handed = 0;
+    if (getpid() != began)
+        return;
     for (int i = 0; i < NUM_KINDS; i++) {
         /* libunwind's cursors are counted when they begin, and again when they become its own */
         if (ehp_taken_[i] > (i == KIND_UNW_CURSOR ? ehp_handed_[i] : 0))
@@ -72,6 +75,7 @@ void ehp_stats_init_(void)
     if (wanted && strcmp(wanted, "1") == 0)
         atexit(print);
     if (pid) {
+        began = getpid();
         wanted_of = (pid_t)strtol(pid, NULL, 10);
         atexit(explain);
     }

@@ -257,17 +257,22 @@ static struct ehu_elf *search(const struct ehu_loaded *o)
     return s.found;
 }
 
-/* same tells whether an object is one that was there before, with the eh_elf that it had then. */
-static bool same(const struct ehu_loaded *a, const struct ehu_loaded *b)
+/*
+ * same tells whether an object is one that was there before, with the eh_elf that it had then.
+ * Where none has gone since, what is in the same place is the same; else the build-id says so.
+ */
+static bool same(const struct ehu_loaded *a, const struct ehu_loaded *b, bool all_stayed)
 {
+    if (all_stayed && a->bias == b->bias && a->headers == b->headers && a->num_ranges == b->num_ranges)
+        return true;
     return a->bias == b->bias && a->num_ranges == b->num_ranges && a->build_id_size > 0 &&
            a->build_id_size == b->build_id_size && memcmp(a->build_id, b->build_id, a->build_id_size) == 0;
 }
 
-static void find_eh_elf(struct ehu_loaded *o, const struct ehu_table *old)
+static void find_eh_elf(struct ehu_loaded *o, const struct ehu_table *old, unsigned long long subs)
 {
     for (size_t i = 0; old && i < old->num_loaded; i++)
-        if (same(o, &old->loaded[i])) {
+        if (same(o, &old->loaded[i], subs == old->subs)) {
             o->elf = old->loaded[i].elf;
             break;
         }
@@ -341,7 +346,7 @@ static struct ehu_table *new_table(const struct ehu_table *old)
     if (!t)
         return NULL;
     for (size_t i = 0; i < t->num_loaded; i++)
-        find_eh_elf(&t->loaded[i], old);
+        find_eh_elf(&t->loaded[i], old, t->subs);
     fill(t);
     ehu_note_files_(t);
     return t;
@@ -442,7 +447,7 @@ static void get_ready(void)
  */
 int ehu_refresh(void)
 {
-    int state, changed = 0;
+    int state, changed = 0, saved = errno;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     if (lock_it()) {
         get_ready();
@@ -450,6 +455,7 @@ int ehu_refresh(void)
         unlock_it();
     }
     pthread_setcancelstate(state, NULL);
+    errno = saved;
     return changed;
 }
 
