@@ -5,9 +5,12 @@ GO ?= go
 
 .PHONY: build test lint race fuzz adversary corpus bench bench-perf deps runtime install clean sample clients dist deb bench-record
 
+# Where the process begins: see cmd/ehasm/entry_linux_amd64.s
+ENTRY = $(if $(filter linux/amd64,$(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)),-ldflags '-E main.entry')
+
 # Without cgo: a library in LD_PRELOAD is meant for the program that preload runs.
 build:
-	CGO_ENABLED=0 $(GO) build -o ehasm ./cmd/ehasm
+	CGO_ENABLED=0 $(GO) build $(ENTRY) -o ehasm ./cmd/ehasm
 
 test: deps
 	scripts/test.sh

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sort"
 	"strings"
 	"sync"
@@ -69,6 +70,9 @@ func ehasmContext(t testing.TB, ctx context.Context, args ...string) result {
 	return result{code, stdout.String(), stderr.String()}
 }
 
+// entryFlag is what make build has the linker do.
+const entryFlag = "-E main.entry"
+
 // program is the built command; goBuild makes it once.
 type program struct {
 	once sync.Once
@@ -88,7 +92,13 @@ func goBuild(t testing.TB) string {
 		}
 		os.Chmod(dir, 0o755) // another user runs it, too
 		built.path = filepath.Join(dir, "ehasm")
-		out, err := exec.Command("go", "build", "-o", built.path, ".").CombinedOutput()
+		args := []string{"build", "-o", built.path}
+		if runtime.GOOS == "linux" && runtime.GOARCH == "amd64" {
+			args = append(args, "-ldflags", entryFlag)
+		}
+		cmd := exec.Command("go", append(args, ".")...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			built.err = assert.AnError
 			t.Logf("%s", out)

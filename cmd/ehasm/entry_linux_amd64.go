@@ -1,0 +1,6 @@
+package main
+
+// entry is in entry_linux_amd64.s; no Go code calls it.
+func entry()
+
+var _ = entry
