@@ -1,0 +1,49 @@
+package stackfmt
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestSpecs wants each name and suffix to mean one format.
+func TestSpecs(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, s := range Specs() {
+		got, err := ByName(s.Name)
+		require.NoError(t, err)
+		assert.Equal(t, s.Name, got.Name)
+		for _, suffix := range s.Suffixes {
+			assert.False(t, seen[suffix], suffix)
+			seen[suffix] = true
+			require.NotNil(t, ByPath("/x.y/a"+suffix))
+			assert.Equal(t, s.Name, ByPath("/x.y/a"+suffix).Name)
+		}
+	}
+	assert.Nil(t, ByPath("/x.svg/a"))
+	assert.Nil(t, ByPath(""))
+	_, err := ByName("xml")
+	assert.ErrorContains(t, err, "want one of perf, folded, json, pprof, svg")
+}
+
+// TestAggregated has samples that stand for several, and a frame that is of no code, as
+// what records without perf has them.
+func TestAggregated(t *testing.T) {
+	event := &Event{Name: "off-cpu", Kind: "off-cpu", Unit: "nanoseconds"}
+	for format, want := range map[string]string{"folded": "a_b;[lost] 7\n", "svg": "<title>[lost] (7 samples, 100.00 %)</title>",
+		"json": `"count":7,"end":"outermost frame","frames":[{"ip":"0x0","sym":"[lost]","dso":""}]}`} {
+		spec, err := ByName(format)
+		require.NoError(t, err)
+		f := spec.New(Options{})
+		w := f.Worker()
+		lost := &Frame{Name: "[lost]"}
+		w.Render(lost)
+		out := bytes.NewBuffer(w.Add(nil, &Sample{Comm: "a b", Count: 7, Period: 700, Event: event, Frames: []*Frame{lost}, End: unwind.Outermost}))
+		require.NoError(t, f.Finish(out, &Recording{Events: []*Event{event}}))
+		assert.Contains(t, out.String(), want)
+	}
+}
