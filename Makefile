@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: build test lint race fuzz adversary corpus bench bench-perf deps runtime install clean sample clients dist deb bench-record
+.PHONY: truth build test lint race fuzz adversary corpus bench bench-perf deps runtime install clean sample clients dist deb bench-record
 
 # Where the process begins: see cmd/ehasm/entry_linux_amd64.s
 ENTRY = $(if $(filter linux/amd64,$(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)),-ldflags '-E main.entry')
@@ -80,3 +80,8 @@ sample: deps
 # Debian's profilers and tracers, with and without the preload.
 clients:
 	runtime/clients/run.sh
+
+# Programs run step by step, and what tables say of their frames: docs/validation/truth.md.
+# Needs x264, dav1d, svt-av1, ffmpeg, libgmp-dev, clang, rustc and openssl.
+truth:
+	nice -n 19 truth/long.sh build/truth --made

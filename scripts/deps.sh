@@ -9,7 +9,7 @@ needs=(
 	dwz dwz  make make  valgrind valgrind  pkg-config pkg-config
 	/usr/include/x86_64-linux-gnu/libunwind.h libunwind-dev
 	/usr/lib/x86_64-linux-musl/libc.so musl  musl-gcc musl-tools
-	/usr/include/c++ libstdc++-12-dev
+	/usr/include/c++ libstdc++-12-dev  clang++ clang
 	debuginfod debuginfod  debuginfod-find debuginfod
 	python3 python3  groff groff-base  zsh zsh  fish fish
 )
