@@ -233,42 +233,40 @@ func (c *exprCode) binary(op dwarfcfa.ExprOp, i int) error {
 		operands()
 		a.op(x86.ASUBQ, cx, ax)
 	case dwarfcfa.OpDiv, dwarfcfa.OpMod:
-		done, negate := a.newLabel(), a.newLabel()
 		operands()
 		a.op(x86.ATESTQ, cx, cx)
 		a.jump(x86.AJEQ, c.g.exprUnreadable)
+		a.op(x86.AXORL, dx, dx)
 		if op.Code == dwarfcfa.OpMod {
-			a.op(x86.AXORL, dx, dx)
 			a.divide(x86.ADIVQ, x86.REG_CX)
 			a.op(x86.AMOVQ, dx, ax)
 			break
 		}
-		a.op(x86.ACMPQ, cx, imm(-1)) // the quotient may overflow, which idiv traps
-		a.jump(x86.AJEQ, negate)
+		// The quotient may overflow, which idiv traps, if b is -1: then both are negated.
+		a.op(x86.ACMPQ, cx, imm(-1))
+		a.op1(x86.ASETEQ, reg(x86.REG_DX))
+		a.op1(x86.ANEGQ, dx)
+		a.op(x86.AXORQ, dx, ax)
+		a.op(x86.ASUBQ, dx, ax)
+		a.op(x86.AXORQ, dx, cx)
+		a.op(x86.ASUBQ, dx, cx)
 		a.op0(x86.ACQO)
 		a.divide(x86.AIDIVQ, x86.REG_CX)
-		a.jump(obj.AJMP, done)
-		a.bind(negate)
-		a.op1(x86.ANEGQ, ax)
-		a.bind(done)
 	case dwarfcfa.OpShl, dwarfcfa.OpShr:
-		shift, within := x86.ASHLQ, a.newLabel()
+		shift := x86.ASHLQ
 		if op.Code == dwarfcfa.OpShr {
 			shift = x86.ASHRQ
 		}
 		operands()
+		a.op(obj.As(shift), cx, ax) // by the low six bits
 		a.op(x86.ACMPQ, cx, imm(64))
-		a.jump(x86.AJCS, within)
-		a.op(x86.AXORL, ax, ax)
-		a.bind(within) // by 64 and more: of zero, by whatever the machine takes
-		a.op(obj.As(shift), cx, ax)
+		a.op(x86.ASBBQ, cx, cx) // all ones below 64
+		a.op(x86.AANDQ, cx, ax)
 	case dwarfcfa.OpShra:
-		within := a.newLabel()
 		operands()
-		a.op(x86.ACMPQ, cx, imm(64))
-		a.jump(x86.AJCS, within)
-		a.op(x86.AMOVL, imm(63), cx)
-		a.bind(within)
+		a.op(x86.AMOVL, imm(63), dx)
+		a.op(x86.ACMPQ, cx, dx)
+		a.op(x86.ACMOVQHI, dx, cx)
 		a.op(x86.ASARQ, cx, ax)
 	case dwarfcfa.OpEq:
 		compare(x86.ASETEQ)

@@ -1,0 +1,433 @@
+package prove
+
+import (
+	"fmt"
+)
+
+// exec runs the file's instructions on terms. It follows every path and refuses
+// what it cannot follow: an unknown instruction, a condition that is not a
+// comparison, a store to anything but the objects below.
+type exec struct {
+	t    *terms
+	code func(pc uint64) []byte        // bytes of the text from pc on; nil outside
+	data func(at uint64, n int) []byte // n bytes of the read-only data; nil outside
+	sp   term                          // rsp at the entry of the exported function
+	base map[term]object               // variables that are addresses of objects
+	max  map[term]uint64               // largest values of variables that are indices
+
+	regsField func(off int64, size uint8) term // what eh_elf_regs_t held before
+	ownRows   func(pc uint64) (ownRow, bool)   // unwind information of the code itself
+
+	// call is asked before a call: ok means that it has done what the callee does.
+	call   func(s *state, to uint64) (ends []*state, ok bool, err error)
+	callTo func(s *state, to term) ([]*state, error)
+
+	first  term // what the first byte of a descriptor is taken to be, or noTerm
+	pcSlot term // address of the pcs' next element
+	steps  int
+}
+
+// object is what a variable points to.
+type object uint8
+
+const (
+	objNone   object = iota
+	objRegs          // eh_elf_regs_t, written and read
+	objMemory        // eh_elf_memory_t, read
+	objDesc          // descriptor of a row, read
+	objResult        // unwind_context_t to be returned, written
+	objWord          // where a callback leaves a word, written
+)
+
+// The stack below rsp at the entry that own code may use, and the argument above it.
+const (
+	stackLimit = 512
+	stackArgs  = 8 + 40
+)
+
+type endKind uint8
+
+const (
+	endStop endKind = iota // at an address asked for
+	endRet                 // returns from the function
+	endJump                // jumps through a register or memory
+)
+
+// ending is the end of a path.
+type ending struct {
+	*state
+	kind   endKind
+	target term
+}
+
+const (
+	maxPathSteps = 4000
+	maxPaths     = 256
+)
+
+type pathError struct {
+	pc  uint64
+	err error
+}
+
+func (e *pathError) Error() string { return fmt.Sprintf("at %#x: %v", e.pc, e.err) }
+func (e *pathError) Unwrap() error { return e.err }
+
+// run follows all paths from s up to the addresses that stop names. The first
+// instruction is run in any case.
+func (x *exec) run(s *state, stop func(pc uint64) bool) ([]ending, error) {
+	var ends []ending
+	work := []*state{s}
+	first := true
+	for len(work) > 0 {
+		s := work[len(work)-1]
+		work = work[:len(work)-1]
+		for n := 0; ; n++ {
+			if !first && stop != nil && stop(s.pc) {
+				ends = append(ends, ending{s, endStop, 0})
+				break
+			}
+			first = false
+			if n > maxPathSteps || len(work)+len(ends) > maxPaths {
+				return nil, &pathError{s.pc, fmt.Errorf("the paths do not end")}
+			}
+			at := s.pc
+			more, end, err := x.step(s)
+			if err != nil {
+				return nil, &pathError{at, err}
+			}
+			if end != nil {
+				ends = append(ends, *end)
+				break
+			}
+			if more != nil {
+				s = more[0]
+				work = append(work, more[1:]...)
+			}
+		}
+	}
+	return ends, nil
+}
+
+// step runs one instruction. more, if not nil, are the states that take the place of s.
+func (x *exec) step(s *state) (more []*state, end *ending, err error) {
+	x.steps++
+	i, ok := decode(x.code(s.pc))
+	if !ok {
+		return nil, nil, fmt.Errorf("no instruction of generated code")
+	}
+	if err := x.checkOwnRow(s); err != nil {
+		return nil, nil, err
+	}
+	next := s.pc + uint64(i.n)
+	switch i.op {
+	case iJmp:
+		s.pc = next + uint64(i.imm)
+		return nil, nil, nil
+	case iJcc:
+		l, ok := x.condition(s.fl, i.cc)
+		if !ok {
+			return nil, nil, fmt.Errorf("a jump on a condition that is not known")
+		}
+		taken := next + uint64(i.imm)
+		if truth, known := x.decide(s, l.t); known {
+			if s.pc = next; truth != l.neg {
+				s.pc = taken
+			}
+			return nil, nil, nil
+		}
+		other := s.fork()
+		s.pc, other.pc = next, taken
+		s.assume(l.t, !l.neg)
+		other.assume(l.t, l.neg)
+		return []*state{s, other}, nil, nil
+	case iCall:
+		s.pc = next
+		to := next + uint64(i.imm)
+		if x.call != nil {
+			if more, done, err := x.call(s, to); done || err != nil {
+				return more, nil, err
+			}
+		}
+		if err := x.push(s, x.t.con(next)); err != nil {
+			return nil, nil, err
+		}
+		ret, err := x.stackOff(s)
+		if err != nil {
+			return nil, nil, err
+		}
+		s.outer = append(s.outer, s.frame)
+		s.frame = callFrame{ret: ret, keep: s.reg}
+		s.pc = to
+		return nil, nil, nil
+	case iCallTo:
+		to, err := x.read(s, &i, i.dst, 8)
+		if err != nil {
+			return nil, nil, err
+		}
+		if x.callTo == nil {
+			return nil, nil, fmt.Errorf("a call of %s", x.t.text(to))
+		}
+		s.pc = next
+		more, err := x.callTo(s, to)
+		return more, nil, err
+	case iRet:
+		if len(s.outer) == 0 {
+			return nil, &ending{s, endRet, 0}, x.checkReturn(s)
+		}
+		to, err := x.pop(s)
+		if err != nil {
+			return nil, nil, err
+		}
+		pc, ok := x.t.value(to)
+		if !ok {
+			return nil, nil, fmt.Errorf("a return to %s", x.t.text(to))
+		}
+		for _, r := range calleeSaved {
+			if s.reg[r] != s.frame.keep[r] {
+				return nil, nil, fmt.Errorf("a subroutine changes register %d", r)
+			}
+		}
+		s.frame = s.outer[len(s.outer)-1]
+		s.outer = s.outer[:len(s.outer)-1]
+		s.pc = pc
+		return nil, nil, nil
+	case iJmpTo:
+		to, err := x.read(s, &i, i.dst, 8)
+		return nil, &ending{s, endJump, to}, err
+	}
+	s.pc = next
+	return nil, nil, x.effect(s, &i)
+}
+
+// stackOff is rsp less rsp at the entry.
+func (x *exec) stackOff(s *state) (int64, error) {
+	d, ok := x.t.value(x.t.sub(s.reg[rSP], x.sp))
+	if !ok || int64(d) < -stackLimit || int64(d) > 8 {
+		return 0, fmt.Errorf("rsp is %s", x.t.text(s.reg[rSP]))
+	}
+	return int64(d), nil
+}
+
+func (x *exec) push(s *state, v term) error {
+	s.reg[rSP] = x.t.plus(s.reg[rSP], -8)
+	if _, err := x.stackOff(s); err != nil {
+		return err
+	}
+	return x.store(s, s.reg[rSP], 8, v)
+}
+
+func (x *exec) pop(s *state) (term, error) {
+	v, err := x.load(s, s.reg[rSP], 8)
+	s.reg[rSP] = x.t.plus(s.reg[rSP], 8)
+	return v, err
+}
+
+// checkReturn checks what a function owes its caller. Its return address is where it
+// was: nothing at or above rsp at the entry is written.
+func (x *exec) checkReturn(s *state) error {
+	if s.reg[rSP] != x.t.plus(x.sp, s.frame.ret) {
+		return fmt.Errorf("returns with rsp %s", x.t.text(s.reg[rSP]))
+	}
+	for _, r := range calleeSaved {
+		if s.reg[r] != s.frame.keep[r] {
+			return fmt.Errorf("returns with register %d changed to %s", r, x.t.text(s.reg[r]))
+		}
+	}
+	return nil
+}
+
+// address computes the address of an operand in memory.
+func (x *exec) address(s *state, o operand) term {
+	if o.kind == opRIP {
+		return x.t.con(s.pc + uint64(o.disp)) // s.pc is past the instruction already
+	}
+	a := x.t.plus(s.reg[o.reg], o.disp)
+	if o.scale > 0 {
+		a = x.t.scaled(a, s.reg[o.index], uint64(o.scale))
+	}
+	return a
+}
+
+// split takes an address apart: a known object or 0, an offset, and an index times 8,
+// or noTerm.
+func (x *exec) split(addr term) (base term, off int64, index term, ok bool) {
+	var sm sum
+	if !x.t.addTo(&sm, addr, 1) {
+		return 0, 0, 0, false
+	}
+	base, index = noTerm, noTerm
+	for i := range sm.n {
+		p := &sm.part[i]
+		switch {
+		case p.k == 0:
+		case p.k == 1 && base == noTerm && (p.a == x.sp || x.base[p.a] != objNone):
+			base = p.a
+		case p.k == 8 && index == noTerm:
+			index = p.a
+		default:
+			return 0, 0, 0, false
+		}
+	}
+	return base, int64(sm.c), index, base != noTerm
+}
+
+// largest is the largest value of an index.
+func (x *exec) largest(i term) uint64 {
+	if m, ok := x.max[i]; ok {
+		return m
+	}
+	n := x.t.nodes[i]
+	if n.op == tBsf { // the number of a bit that may be set
+		for b := uint64(63); ; b-- {
+			if x.t.mask[n.a]>>b&1 != 0 || b == 0 {
+				return b
+			}
+		}
+	}
+	return x.t.mask[i]
+}
+
+// load reads memory that own code may read; anything else is the target's, and noted.
+func (x *exec) load(s *state, addr term, size uint8) (term, error) {
+	if at, ok := x.t.value(addr); ok {
+		b := x.data(at, int(size))
+		if b == nil {
+			return 0, fmt.Errorf("a read at %#x, outside of the file's data", at)
+		}
+		v := uint64(0)
+		for i := range b {
+			v |= uint64(b[i]) << (8 * i)
+		}
+		return x.t.con(v), nil
+	}
+	base, off, index, ok := x.split(addr)
+	if !ok {
+		s.event = append(s.event, event{evRead, addr, size, 0})
+		return x.t.load(addr, size), nil
+	}
+	if base == x.sp {
+		if index != noTerm {
+			if off != frameBase+slotNew || size != 8 || x.largest(index) >= numRegs || s.wrote(evNew) || s.wrote(evPC) {
+				return 0, fmt.Errorf("a read of the stack at %s", x.t.text(addr))
+			}
+			return x.t.load(addr, size), nil
+		}
+		rsp, err := x.stackOff(s)
+		if err != nil {
+			return 0, err
+		}
+		if off < rsp || off+int64(size) > stackArgs {
+			return 0, fmt.Errorf("a read of the stack at %+d", off)
+		}
+		v, found, err := x.readCell(s.stack, off, size)
+		if !found && err == nil {
+			if off < frameBase+slotNew+8*numRegs && off+int64(size) > frameBase+slotNew && (s.wrote(evNew) || s.wrote(evPC)) {
+				return 0, fmt.Errorf("a read of the stack at %+d, after a store with an index", off)
+			}
+			v = x.t.load(addr, size) // what happens to lie there
+			s.stack = append(s.stack, cell{off, size, v})
+		}
+		return v, err
+	}
+	end := off + int64(size)
+	switch x.base[base] {
+	case objRegs:
+		if index != noTerm {
+			if off != 0 || size != 8 || x.largest(index) >= numRegs || s.wrote(evReg) || len(s.regs) > 0 {
+				return 0, fmt.Errorf("a read of the registers at %s", x.t.text(addr))
+			}
+			return x.t.load(addr, size), nil
+		}
+		if off < 0 || end > 144 || s.wrote(evReg) {
+			return 0, fmt.Errorf("a read of the registers at %+d", off)
+		}
+		v, found, err := x.readCell(s.regs, off, size)
+		if !found && err == nil {
+			v = x.regsField(off, size)
+		}
+		return v, err
+	case objMemory:
+		if index == noTerm && off >= 0 && off%8 == 0 && end <= 40 && size == 8 {
+			return x.t.load(addr, size), nil
+		}
+	case objDesc:
+		if x.first != noTerm && index == noTerm && off == 0 && size == 1 {
+			return x.first, nil
+		}
+		if index == noTerm && off >= descFirst && end <= descLast {
+			return x.t.load(addr, size), nil
+		}
+	}
+	return 0, fmt.Errorf("a read at %s", x.t.text(addr))
+}
+
+func (s *state) wrote(kind eventKind) bool {
+	for _, e := range s.event {
+		if e.kind == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// store writes memory that own code may write.
+func (x *exec) store(s *state, addr term, size uint8, v term) error {
+	note := func(kind eventKind) error {
+		s.event = append(s.event, event{kind, addr, size, v})
+		return nil
+	}
+	if addr == x.pcSlot && x.pcSlot != noTerm && size == 8 {
+		return note(evPC)
+	}
+	base, off, index, ok := x.split(addr)
+	if !ok {
+		return fmt.Errorf("a store at %s", x.t.text(addr))
+	}
+	end := off + int64(size)
+	if base == x.sp {
+		if index != noTerm {
+			if off != frameBase+slotNew || size != 8 || x.largest(index) >= numRegs {
+				return fmt.Errorf("a store to the stack at %s", x.t.text(addr))
+			}
+			for i := 0; i < len(s.stack); i++ { // it may be any of them
+				if c := s.stack[i]; c.off < off+8*numRegs && c.off+int64(c.size) > off {
+					s.stack = append(s.stack[:i], s.stack[i+1:]...)
+					i--
+				}
+			}
+			return note(evNew)
+		}
+		rsp, err := x.stackOff(s)
+		if err != nil {
+			return err
+		}
+		if off < rsp || end > 0 {
+			return fmt.Errorf("a store to the stack at %+d", off)
+		}
+		s.stack = x.writeCell(s.stack, off, size, v)
+		return nil
+	}
+	switch x.base[base] {
+	case objRegs:
+		if index != noTerm {
+			if off != 0 || size != 8 || x.largest(index) >= numRegs {
+				return fmt.Errorf("a store to the registers at %s", x.t.text(addr))
+			}
+			return note(evReg)
+		}
+		if off >= 0 && end <= 144 {
+			s.regs = x.writeCell(s.regs, off, size, v)
+			return nil
+		}
+	case objResult:
+		if index == noTerm && off >= 0 && end <= 40 {
+			return note(evResult)
+		}
+	case objWord:
+		if index == noTerm && off == 0 && size == 8 {
+			return note(evWord)
+		}
+	}
+	return fmt.Errorf("a store at %s", x.t.text(addr))
+}

@@ -1,0 +1,468 @@
+package prove
+
+import (
+	"fmt"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// exprJob is an expression whose code is to be proven.
+type exprJob struct {
+	at uint64
+	id dwarfcfa.ExprID
+}
+
+// exprAt notes that a descriptor names code for an expression, by its distance from
+// _eh_elf.
+func (p *prover) exprAt(off uint64, id dwarfcfa.ExprID) error {
+	at := p.im.symbols[abi.SymbolStep].Value + off
+	if off >= 1<<31 {
+		return fmt.Errorf("an expression at %#x", at)
+	}
+	if before, ok := p.exprs[at]; ok && before == id {
+		return nil
+	}
+	p.exprs[at] = id
+	p.exprWork = append(p.exprWork, exprJob{at, id})
+	return nil
+}
+
+func (p *prover) expressions() error {
+	for i := 0; i < len(p.exprWork); i++ {
+		job := p.exprWork[i]
+		x := exprProof{p: p, e: &p.table.Exprs[job.id], at: map[int]joint{}}
+		if err := x.prove(job.at); err != nil {
+			return fmt.Errorf("expression %d at %#x: %w", job.id, job.at, err)
+		}
+		p.result.Expressions++
+	}
+	return nil
+}
+
+// exprProof runs an expression and its code side by side. Both are straight between
+// the operations that branches lead to; there, both go on with new variables for the
+// stack, so that a proof is as long as the expression. The top of the stack is in rax,
+// entry i below it in slotExpr+8*i.
+type exprProof struct {
+	p     *prover
+	e     *dwarfcfa.Expr
+	at    map[int]joint // by the operation that a branch leads to
+	s     *state
+	stack []term
+	ended bool // what is known leads away from here
+}
+
+// joint is a place that branches lead to.
+type joint struct {
+	pc    uint64
+	depth int
+}
+
+// exprEvent is what the code does next that the expression must do, too.
+type exprEvent uint8
+
+const (
+	exprFork   exprEvent = iota // a conditional jump: other is the state behind it
+	exprJump                    // an unconditional one
+	exprRead                    // a word is read: other is the state where it cannot be
+	exprReturn                  // a return
+	exprReach                   // the place where a branch leads to
+	exprKnown                   // a conditional jump that is decided
+)
+
+func (x *exprProof) prove(pc uint64) error {
+	p := x.p
+	x.s = x.enter(pc)
+	if x.e.Pushed {
+		x.stack = append(x.stack, p.v.cfa)
+	}
+	reached := true
+	for i := 0; i <= len(x.e.Ops); i++ {
+		if j, ok := x.at[i]; ok {
+			if reached {
+				if err := x.reach(i, j); err != nil {
+					return err
+				}
+			}
+			x.begin(j)
+			reached, x.ended = true, false
+		}
+		if !reached {
+			continue
+		}
+		if i == len(x.e.Ops) {
+			return x.finish()
+		}
+		op := &x.e.Ops[i]
+		if err := x.op(op, i); err != nil {
+			return fmt.Errorf("operation %d: %w", i, err)
+		}
+		reached = op.Code != dwarfcfa.OpSkip && !x.ended
+	}
+	return nil
+}
+
+// enter is the state at an expression's first instruction, or at a joint.
+func (x *exprProof) enter(pc uint64) *state {
+	p := x.p
+	t := p.t
+	s := p.newState(pc)
+	s.reg[rSP] = t.plus(p.x.sp, frameBase-exprPad-8)
+	s.frame.ret = frameBase - exprPad - 8
+	s.reg[rBX], s.reg[r14], s.reg[r12] = p.v.regs, p.v.mem, p.v.cfa
+	s.frame.keep = s.reg
+	s.stack = append(s.stack, cell{frameBase + slotBase, 8, p.v.walk.base})
+	return s
+}
+
+// begin goes on at a joint with new variables.
+func (x *exprProof) begin(j joint) {
+	p := x.p
+	x.s = x.enter(j.pc)
+	x.stack = x.stack[:0]
+	for i := range j.depth {
+		v := p.t.variable("entry", ^uint64(0))
+		x.stack = append(x.stack, v)
+		if i == j.depth-1 {
+			x.s.reg[rAX] = v
+		} else {
+			p.setSlot(x.s, slotExpr+8*int64(i), v)
+		}
+	}
+}
+
+// holdsStack checks that a state has the stack of the expression.
+func (x *exprProof) holdsStack(s *state, stack []term) error {
+	p := x.p
+	list := []want{{"rbx", s.reg[rBX], p.v.regs}, {"r14", s.reg[r14], p.v.mem}, {"r12", s.reg[r12], p.v.cfa},
+		{"rsp", s.reg[rSP], p.t.plus(p.x.sp, s.frame.ret)}, {"the base", p.slot(s, slotBase), p.v.walk.base}}
+	for i, v := range stack {
+		if i == len(stack)-1 {
+			list = append(list, want{"the top of the stack", s.reg[rAX], v})
+		} else {
+			list = append(list, want{fmt.Sprintf("entry %d of the stack", i), p.slot(s, slotExpr+8*int64(i)), v})
+		}
+	}
+	for _, r := range calleeSaved {
+		list = append(list, want{fmt.Sprintf("register %d", r), s.reg[r], s.frame.keep[r]})
+	}
+	if err := x.onlyStack(s); err != nil {
+		return err
+	}
+	return p.require(s, list...)
+}
+
+// onlyStack checks that the code has written nothing but the stack of expressions.
+func (x *exprProof) onlyStack(s *state) error {
+	if len(s.event) > 0 || len(s.regs) > 0 {
+		return fmt.Errorf("%#x: an expression writes", s.pc)
+	}
+	for _, c := range s.stack {
+		if slot := c.off - frameBase; c.off >= s.frame.ret && slot != slotBase && (slot < slotExpr || slot+int64(c.size) > slotExpr+8*dwarfcfa.MaxExprStack) {
+			return fmt.Errorf("%#x: an expression writes slot %d of the frame", s.pc, slot)
+		}
+	}
+	return nil
+}
+
+// next runs the code up to the next event. stop is a place that branches lead to, or 0.
+func (x *exprProof) next(stop uint64) (ev exprEvent, cond lit, other *state, err error) {
+	p := x.p
+	for n := 0; n < maxPathSteps; n++ {
+		s := x.s
+		if stop != 0 && s.pc == stop {
+			return exprReach, lit{}, nil, nil
+		}
+		i, ok := decode(p.im.text(s.pc))
+		if !ok {
+			return 0, lit{}, nil, fmt.Errorf("%#x: no instruction of generated code", s.pc)
+		}
+		before := len(s.conds)
+		pc, fl := s.pc, s.fl
+		p.x.call = p.callRead
+		more, end, err := p.x.step(s)
+		p.x.call = nil
+		switch {
+		case err != nil:
+			return 0, lit{}, nil, &pathError{pc, err}
+		case end != nil:
+			if end.kind == endRet {
+				return exprReturn, lit{}, nil, nil
+			}
+			return 0, lit{}, nil, fmt.Errorf("%#x: a jump to %s", pc, p.t.text(end.target))
+		case i.op == iJmp:
+			return exprJump, lit{}, nil, nil
+		case len(more) == 2:
+			x.s = more[0]
+			ev := exprFork
+			if i.op == iCall {
+				ev = exprRead
+			}
+			return ev, more[1].conds[before], more[1], nil
+		case i.op == iJcc:
+			l, _ := p.x.condition(fl, i.cc)
+			truth, _ := p.x.decide(s, l.t)
+			if truth == l.neg { // not taken
+				return exprKnown, lit{l.t, !l.neg}, nil, nil
+			}
+			return exprKnown, l, nil, nil
+		}
+	}
+	return 0, lit{}, nil, fmt.Errorf("%#x: code without end", x.s.pc)
+}
+
+// fork takes the next event, which must be a conditional jump on a condition. holds is
+// the state of the jump where the condition holds, nil where it is known not to; where
+// it is known to, that is the only state, and the operations that follow are skipped.
+func (x *exprProof) fork(c term, neg bool) (holds *state, err error) {
+	l := x.p.x.literal(c, neg)
+	truth, known := x.p.x.decide(x.s, l.t)
+	ev, got, other, err := x.next(0)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case known && ev == exprKnown && (truth != l.neg) && got == l:
+		x.ended = true
+		return x.s, nil
+	case known && ev == exprKnown && (truth == l.neg) && got == (lit{l.t, !l.neg}):
+		return nil, nil
+	case !known && ev == exprFork && got == l:
+		return other, nil
+	}
+	return nil, fmt.Errorf("%#x: not a jump on %s", x.s.pc, x.p.t.text(c))
+}
+
+// failing checks that a state leads to the end without a value.
+func (x *exprProof) failing(s *state, status abi.Status) error {
+	p := x.p
+	if s == nil {
+		return nil
+	}
+	ends, err := p.x.run(s, nil)
+	if err != nil {
+		return err
+	}
+	for i := range ends {
+		e := &ends[i]
+		carry, ok := p.x.condition(e.fl, 2)
+		if e.kind != endRet || !ok || carry != (lit{p.t.con(1), false}) {
+			return fmt.Errorf("%#x: an expression without a value has one", e.pc)
+		}
+		if err := x.onlyStack(e.state); err != nil {
+			return err
+		}
+		if err := p.require(e.state, want{"the status", e.reg[rDX], p.statusTerm(status)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *exprProof) finish() error {
+	ev, _, _, err := x.next(0)
+	if err != nil {
+		return err
+	}
+	carry, ok := x.p.x.condition(x.s.fl, 2)
+	if ev != exprReturn || !ok || carry != (lit{x.p.t.con(0), false}) {
+		return fmt.Errorf("%#x: not a return with a value", x.s.pc)
+	}
+	return x.holdsStack(x.s, x.stack[len(x.stack)-1:])
+}
+
+// reach runs up to the place of operation i.
+func (x *exprProof) reach(i int, j joint) error {
+	ev, _, _, err := x.next(j.pc)
+	if err != nil {
+		return err
+	}
+	if ev != exprReach || j.depth != len(x.stack) {
+		return fmt.Errorf("%#x: does not reach operation %d", x.s.pc, i)
+	}
+	return x.holdsStack(x.s, x.stack)
+}
+
+// branch notes that a state goes on at operation i.
+func (x *exprProof) branch(s *state, i int, stack []term) error {
+	j, ok := x.at[i]
+	if !ok {
+		j = joint{s.pc, len(stack)}
+		x.at[i] = j
+	}
+	if j.pc != s.pc || j.depth != len(stack) {
+		return fmt.Errorf("%#x: a branch to another place than %#x", s.pc, j.pc)
+	}
+	return x.holdsStack(s, stack)
+}
+
+func (x *exprProof) push(v term) { x.stack = append(x.stack, v) }
+
+func (x *exprProof) pop() term {
+	v := x.stack[len(x.stack)-1]
+	x.stack = x.stack[:len(x.stack)-1]
+	return v
+}
+
+// op does one operation on the expression's side, and takes the code along where it
+// has to decide something.
+func (x *exprProof) op(op *dwarfcfa.ExprOp, i int) error {
+	p := x.p
+	t := p.t
+	n := len(x.stack)
+	switch op.Code {
+	case dwarfcfa.OpConst:
+		x.push(t.con(uint64(op.Arg)))
+	case dwarfcfa.OpAddr: // the load bias is base less what base is made of
+		x.push(t.plus(p.v.walk.base, op.Arg-int64(p.base)-1))
+	case dwarfcfa.OpReg:
+		if op.Reg != abi.RSP && op.Reg != abi.RIP { // those two are valid in every step
+			invalid, err := x.fork(t.bit(p.v.valid, t.con(uint64(op.Reg))), true)
+			if err != nil {
+				return err
+			}
+			if err := x.failing(invalid, abi.StatusBadRegister); err != nil {
+				return err
+			}
+		}
+		x.push(t.plus(p.v.regOf[op.Reg], op.Arg))
+	case dwarfcfa.OpDup:
+		x.push(x.stack[n-1])
+	case dwarfcfa.OpPick:
+		x.push(x.stack[n-1-int(op.Arg)])
+	case dwarfcfa.OpDrop:
+		x.pop()
+	case dwarfcfa.OpSwap:
+		x.stack[n-1], x.stack[n-2] = x.stack[n-2], x.stack[n-1]
+	case dwarfcfa.OpRot:
+		x.stack[n-1], x.stack[n-2], x.stack[n-3] = x.stack[n-2], x.stack[n-3], x.stack[n-1]
+	case dwarfcfa.OpDeref:
+		at := x.pop()
+		ev, cond, other, err := x.next(0)
+		if err != nil {
+			return err
+		}
+		if ev != exprRead || cond != (lit{p.readable(at), true}) {
+			return fmt.Errorf("%#x: not a read at %s", x.s.pc, t.text(at))
+		}
+		// The caller tells by the carry.
+		unreadable, err := x.afterRead(other)
+		if err != nil {
+			return err
+		}
+		if err := x.failing(unreadable, abi.StatusUnreadable); err != nil {
+			return err
+		}
+		x.push(t.low(p.wordAt(at), uint8(op.Arg)))
+	case dwarfcfa.OpAbs:
+		v := x.pop()
+		m := t.shift(tSar, v, t.con(63))
+		x.push(t.sub(t.xor(v, m), m))
+	case dwarfcfa.OpNeg:
+		x.push(t.neg(x.pop()))
+	case dwarfcfa.OpNot:
+		x.push(t.not(x.pop()))
+	case dwarfcfa.OpBranch:
+		v := x.pop()
+		taken, err := x.fork(t.eq(v, t.con(0)), true)
+		if err != nil || taken == nil {
+			return err
+		}
+		return x.branch(taken, op.Jump, x.stack)
+	case dwarfcfa.OpSkip:
+		ev, _, _, err := x.next(0)
+		if err != nil || ev != exprJump {
+			return fmt.Errorf("%#x: not a jump: %v", x.s.pc, err)
+		}
+		return x.branch(x.s, op.Jump, x.stack)
+	default:
+		b := x.pop()
+		a := x.pop()
+		v, err := x.binary(op.Code, a, b)
+		x.push(v)
+		return err
+	}
+	return nil
+}
+
+// afterRead runs the jump on carry behind a read for the state in which the word is
+// not readable; the other state is x.s, which runs it, too.
+func (x *exprProof) afterRead(other *state) (*state, error) {
+	p := x.p
+	for _, s := range []*state{x.s, other} {
+		pc := s.pc
+		i, ok := decode(p.im.text(pc))
+		if !ok || i.op != iJcc {
+			return nil, fmt.Errorf("%#x: the carry of a read is not looked at", pc)
+		}
+		if more, end, err := p.x.step(s); err != nil || end != nil || more != nil {
+			return nil, fmt.Errorf("%#x: the carry of a read is not looked at: %v", pc, err)
+		}
+	}
+	return other, nil
+}
+
+// binary computes an operation on a and b, b being the top.
+func (x *exprProof) binary(code dwarfcfa.ExprCode, a, b term) (term, error) {
+	p := x.p
+	t := p.t
+	switch code {
+	case dwarfcfa.OpAnd:
+		return t.and(a, b), nil
+	case dwarfcfa.OpOr:
+		return t.or(a, b), nil
+	case dwarfcfa.OpXor:
+		return t.xor(a, b), nil
+	case dwarfcfa.OpPlus:
+		return t.add(a, b), nil
+	case dwarfcfa.OpMinus:
+		return t.sub(a, b), nil
+	case dwarfcfa.OpMul:
+		return t.mul(a, b), nil
+	case dwarfcfa.OpDiv, dwarfcfa.OpMod:
+		return x.division(code, a, b)
+	case dwarfcfa.OpShl, dwarfcfa.OpShr: // 0 from 64 on
+		op := tShl
+		if code == dwarfcfa.OpShr {
+			op = tShr
+		}
+		return t.and(t.shift(op, a, t.and(b, t.con(63))), t.neg(t.ult(b, t.con(64)))), nil
+	case dwarfcfa.OpShra: // by 63 from 64 on
+		count := t.ite(t.ult(t.con(63), b), t.con(63), b)
+		return t.shift(tSar, a, t.and(count, t.con(63))), nil
+	case dwarfcfa.OpEq:
+		return t.eq(a, b), nil
+	case dwarfcfa.OpNe:
+		return p.x.asTerm(p.x.literal(t.eq(a, b), true)), nil
+	case dwarfcfa.OpLt:
+		return t.slt(a, b), nil
+	case dwarfcfa.OpGe:
+		return p.x.asTerm(p.x.literal(t.slt(a, b), true)), nil
+	case dwarfcfa.OpGt:
+		return t.slt(b, a), nil
+	case dwarfcfa.OpLe:
+		return p.x.asTerm(p.x.literal(t.slt(b, a), true)), nil
+	}
+	return 0, fmt.Errorf("an operation %d that is not known", code)
+}
+
+// division is OpDiv or OpMod: without a value for a divisor of 0.
+func (x *exprProof) division(code dwarfcfa.ExprCode, a, b term) (term, error) {
+	p := x.p
+	t := p.t
+	zero, err := x.fork(t.eq(b, t.con(0)), false)
+	if err != nil {
+		return 0, err
+	}
+	if err := x.failing(zero, abi.StatusUnreadable); err != nil {
+		return 0, err
+	}
+	if x.ended {
+		return t.con(0), nil
+	}
+	if code == dwarfcfa.OpMod {
+		return t.umod(a, b), nil
+	}
+	return t.sdiv(p.x.negated(a, b), p.x.divisor(b)), nil
+}

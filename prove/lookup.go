@@ -1,0 +1,415 @@
+package prove
+
+import (
+	"fmt"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+const (
+	pcPage   = 256 // pcs that an entry of the page table is for
+	pageBits = 8
+)
+
+// noRow stands for no row: no unwind information.
+const noRow int32 = -1
+
+// leafPair says that a lookup leads from pcs of a row to an address.
+type leafPair struct {
+	at  uint64
+	row int32
+}
+
+// leafOf is where the low byte of a pc leads, from start on.
+type leafOf struct {
+	start uint8
+	at    uint64
+}
+
+// lookup proves a lookup at pc: every pc leads to the head of its row, with the
+// state of the loop intact.
+func (p *prover) lookup(pc uint64) error {
+	t := p.t
+	w := p.v.walk
+	s := p.stateOf(&w, pc)
+	if _, _, err := p.x.step(s); err != nil {
+		return &pathError{pc, err}
+	}
+	at := s.pc
+	states, _, err := p.x.step(s)
+	if err != nil {
+		return &pathError{at, err}
+	}
+	if states == nil {
+		states = []*state{s}
+	}
+	within := t.ult(w.rel, t.con(uint64(p.table.High())-p.base))
+	for _, s := range states {
+		inside, err := p.holds(s, within)
+		if err != nil {
+			return err
+		}
+		if !inside {
+			if err := p.matches(s, &w); err != nil {
+				return err
+			}
+			if err := p.leads(s.pc, noRow); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := p.pageLookup(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fast notes code of lookups that is not run on terms; see fastRows.
+func (p *prover) fast(from, to uint64) {
+	p.fastLow, p.fastHigh = min(p.fastLow, from), max(p.fastHigh, to)
+}
+
+// pageLookup proves the way from the pc's page on. For a pc below 2^31, the page is
+// the number of the table's entry.
+func (p *prover) pageLookup(s *state) error {
+	t := p.t
+	w := p.v.walk
+	page := t.shrConst(t.low(w.rel, 4), pageBits)
+	if span := uint64(p.table.High()) - p.base; span > 1<<31 {
+		return fmt.Errorf("%#x: the pcs span %#x bytes", s.pc, span)
+	}
+	return p.run(s, p.stops(cutKeys), func(e *ending) error {
+		if len(e.event) == 0 || e.event[0].kind != evRead || e.event[0].size != 4 {
+			return fmt.Errorf("%#x: no entry of the page table is read", e.pc)
+		}
+		data, ok := t.value(t.scaled(e.event[0].at, page, ^uint64(3)))
+		if !ok {
+			return fmt.Errorf("%#x: reads the page table at %s", e.pc, t.text(e.event[0].at))
+		}
+		entry := t.load(e.event[0].at, 4)
+		if !p.packed {
+			if err := p.intact(e, 1, t.plus(t.sext(entry, 4), int64(data))); err != nil {
+				return err
+			}
+			return p.pages(data, 0)
+		}
+		long, err := p.holds(e.state, t.bit(entry, t.con(31)))
+		if err != nil {
+			return err
+		}
+		if long {
+			rec := t.plus(t.and(entry, t.con(1<<31-1)), int64(data))
+			return p.searchLong(e, rec, 2)
+		}
+		rec := t.plus(entry, int64(data))
+		n := t.load(rec, 1)
+		larger := t.low(t.setBit(p.larger(t.plus(rec, 1), w.rel), t.and(n, t.con(31))), 4)
+		id := t.load(t.plus(t.add(t.add(rec, n), t.firstBit(larger)), 1), 1)
+		slots, err := p.slotsOf(e, id)
+		if err != nil {
+			return err
+		}
+		if err := p.intact(e, 4, t.plus(t.shlConst(id, 4), int64(slots))); err != nil {
+			return err
+		}
+		return p.pages(data, slots)
+	})
+}
+
+// slotsOf is the address of head 0, from a jump to that of id.
+func (p *prover) slotsOf(e *ending, id term) (uint64, error) {
+	slots, ok := p.t.value(p.t.sub(e.target, p.t.shlConst(id, 4)))
+	if e.kind != endJump || !ok {
+		return 0, fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))
+	}
+	return slots, nil
+}
+
+// intact checks a jump to a row's head, which so many reads of the data lead to.
+func (p *prover) intact(e *ending, reads int, target term) error {
+	if e.kind != endJump || len(e.event) != reads || len(e.regs) > 0 {
+		return fmt.Errorf("%#x: not a jump to a head", e.pc)
+	}
+	if err := p.only(e.state, evRead); err != nil {
+		return err
+	}
+	if err := p.require(e.state, want{"where a lookup leads", e.target, target}); err != nil {
+		return err
+	}
+	w := p.v.walk
+	return p.matches(e.state, &w)
+}
+
+// pages goes through the page table, once for each table that a lookup uses, and
+// compares every border with the table's ranges.
+func (p *prover) pages(data, slots uint64) error {
+	key := searchKey{data, slots}
+	if p.searches[key] {
+		return nil
+	}
+	p.searches[key] = true
+	high, ranges := uint64(p.table.High()), p.table.Ranges
+	count := (high - p.base + pcPage - 1) / pcPage
+	entries := p.im.at(data, 4*count)
+	if entries == nil {
+		return fmt.Errorf("a page table of %d entries at %#x is not in the data", count, data)
+	}
+	g := pageReader{p: p, data: data, slots: slots, seen: make(map[uint64]span, count)}
+	next := 0
+	for page := range count {
+		leaves, err := g.page(entries[4*page:])
+		if err != nil {
+			return fmt.Errorf("pcs from %#x on: %w", p.base+page*pcPage, err)
+		}
+		start := p.base + page*pcPage
+		p.result.Borders += len(leaves)
+		for i, leaf := range leaves {
+			at, end := start+uint64(leaf.start), start+pcPage
+			if i+1 < len(leaves) {
+				end = start + uint64(leaves[i+1].start)
+			}
+			for end = min(end, high); at < end; {
+				for next < len(ranges) && uint64(ranges[next].End) <= at {
+					next++
+				}
+				row, until := noRow, end
+				if r := &ranges[next]; uint64(r.Start) <= at {
+					row, until = int32(r.Row), min(end, uint64(r.End))
+				} else {
+					until = min(end, uint64(r.Start))
+				}
+				if err := p.leads(leaf.at, row); err != nil {
+					return fmt.Errorf("pc %#x: %w", at, err)
+				}
+				at = until
+			}
+		}
+	}
+	p.result.Pages += int(count)
+	return nil
+}
+
+type searchKey struct{ data, slots uint64 }
+
+// leads proves that what a lookup leads to is what a row means.
+func (p *prover) leads(at uint64, row int32) error {
+	if last, ok := p.leaf[at]; ok && last == row {
+		return nil
+	}
+	if p.pairs[leafPair{at, row}] {
+		return nil
+	}
+	if err := p.head(at, row); err != nil {
+		if row == noRow {
+			return fmt.Errorf("no row: %w", err)
+		}
+		return fmt.Errorf("row %d (%s): %w", row, p.table.RowText(uint32(row)), err)
+	}
+	p.leaf[at] = row
+	p.pairs[leafPair{at, row}] = true
+	p.result.Rows++
+	return nil
+}
+
+// head proves the code of one row.
+func (p *prover) head(at uint64, row int32) error {
+	if row == noRow {
+		return p.stop(at, abi.StatusNoInfo)
+	}
+	r := &p.table.Rows[row]
+	switch {
+	case r.Regs[abi.RIP].Kind == dwarfcfa.RuleUndefined:
+		return p.stop(at, abi.StatusOutermost)
+	case r.Flags&dwarfcfa.RowNotCompiled != 0:
+		return p.stop(at, abi.StatusNotCompiled)
+	}
+	return p.row(at, r)
+}
+
+// stop proves a head that ends the walk.
+func (p *prover) stop(at uint64, status abi.Status) error {
+	return p.stopped(at, status)
+}
+
+// span is a stretch of pageReader.leaves.
+type span struct{ from, to int32 }
+
+// pageReader decodes pages: compare trees, or records.
+type pageReader struct {
+	p      *prover
+	data   uint64
+	slots  uint64
+	seen   map[uint64]span // by entry
+	leaves []leafOf
+	steps  int
+	search map[uint64]*denseSearch
+}
+
+func (g *pageReader) page(entry []byte) ([]leafOf, error) {
+	e := le.Uint32(entry)
+	sp, ok := g.seen[uint64(e)]
+	if !ok {
+		sp.from = int32(len(g.leaves))
+		var err error
+		if g.p.packed {
+			err = g.packedPage(e)
+		} else {
+			g.steps = 0
+			err = g.tree(g.data+uint64(int64(int32(e))), 0, pcPage-1)
+		}
+		if err != nil {
+			return nil, err
+		}
+		sp.to = int32(len(g.leaves))
+		own := g.leaves[sp.from:sp.to]
+		for i := 1; i < len(own); i++ { // nearly sorted
+			for j := i; j > 0 && own[j].start < own[j-1].start; j-- {
+				own[j], own[j-1] = own[j-1], own[j]
+			}
+		}
+		g.seen[uint64(e)] = sp
+	}
+	return g.leaves[sp.from:sp.to], nil
+}
+
+// tree follows the comparisons of al at an address for the low bytes lo to hi: every
+// byte takes one way. What is neither a comparison nor a jump is a head.
+func (g *pageReader) tree(at uint64, lo, hi int) error {
+	key := -1 // of the comparison before
+	code := g.p.im.text(at)
+	base := at
+	for {
+		if g.steps++; g.steps > 1<<14 {
+			return fmt.Errorf("%#x: comparisons without end", at)
+		}
+		off := at - base
+		if off+6 > uint64(len(code)) {
+			return fmt.Errorf("%#x: not in the code", at)
+		}
+		b := code[off:]
+		jump, to := uint8(0), uint64(0)
+		switch {
+		case b[0] == 0x3c: // cmp $imm8, %al
+			key = int(b[1])
+			g.p.fast(at, at+2)
+			at += 2
+			continue
+		case b[0] == 0x72 || b[0] == 0x73: // jb, jae
+			jump, to = b[0]&1, at+2+uint64(int64(int8(b[1])))
+			g.p.fast(at, at+2)
+			at += 2
+		case b[0] == 0x0f && (b[1] == 0x82 || b[1] == 0x83):
+			jump, to = b[1]&1, at+6+uint64(int64(int32(le.Uint32(b[2:]))))
+			g.p.fast(at, at+6)
+			at += 6
+		case b[0] == 0xeb || b[0] == 0xe9:
+			n := uint64(2)
+			to = at + n + uint64(int64(int8(b[1])))
+			if b[0] == 0xe9 {
+				n = 5
+				to = at + n + uint64(int64(int32(le.Uint32(b[1:]))))
+			}
+			g.p.fast(at, at+n)
+			at, base, code = to, to, g.p.im.text(to)
+			continue
+		default:
+			return g.end(at, lo, hi)
+		}
+		if key < 0 {
+			return fmt.Errorf("%#x: a jump without a comparison", at)
+		}
+		// Below key the carry is set.
+		below, above := [2]int{lo, min(hi, key-1)}, [2]int{max(lo, key), hi}
+		taken, stays := below, above
+		if jump == 1 {
+			taken, stays = above, below
+		}
+		if taken[0] <= taken[1] {
+			if err := g.tree(to, taken[0], taken[1]); err != nil {
+				return err
+			}
+		}
+		if stays[0] > stays[1] {
+			return nil
+		}
+		lo, hi = stays[0], stays[1]
+	}
+}
+
+// end notes where bytes lead. A dense page names a record and jumps to its search.
+func (g *pageReader) end(at uint64, lo, hi int) error {
+	b := g.p.im.text(at)
+	if len(b) < 10 || b[0] != 0xbf || b[5] != 0xe9 { // mov $imm32, %edi; jmp
+		g.leaves = append(g.leaves, leafOf{uint8(lo), at})
+		return nil
+	}
+	g.p.fast(at, at+10)
+	search := at + 10 + uint64(int64(int32(le.Uint32(b[6:]))))
+	d := g.search[search]
+	if d == nil {
+		var err error
+		if d, err = g.p.denseSearch(search); err != nil {
+			return err
+		}
+		if g.search == nil {
+			g.search = map[uint64]*denseSearch{}
+		}
+		g.search[search] = d
+	}
+	return g.record(d.data+uint64(le.Uint32(b[1:])), d.idSize, lo, hi, func(id uint64) (uint64, error) {
+		w := g.p.im.at(d.blocks+4*id, 4)
+		if w == nil {
+			return 0, fmt.Errorf("row %d of a dense page is not in the data", id)
+		}
+		return d.text + uint64(le.Uint32(w)), nil
+	})
+}
+
+// packedPage reads the record of an entry of a packed table.
+func (g *pageReader) packedPage(e uint32) error {
+	size := uint64(1)
+	if e>>31 != 0 {
+		size = 2
+	}
+	return g.record(g.data+uint64(e&(1<<31-1)), size, 0, pcPage-1, func(id uint64) (uint64, error) { return g.slots + id<<4, nil })
+}
+
+// record appends the leaves of a record: byte n, n keys, n+1 ids. The id of a low byte
+// is that of the first key above it. 16 keys are read at a time.
+func (g *pageReader) record(at, idSize uint64, lo, hi int, target func(id uint64) (uint64, error)) error {
+	head := g.p.im.at(at, 1)
+	if head == nil {
+		return fmt.Errorf("a record at %#x is not in the data", at)
+	}
+	n := uint64(head[0])
+	if g.p.packed && idSize == 1 && n > 16 {
+		return fmt.Errorf("a record of %d keys is searched as a short one", n)
+	}
+	b := g.p.im.at(at+1, max(n+(n+1)*idSize, (max(n, 1)+15)&^15))
+	if b == nil {
+		return fmt.Errorf("a record at %#x is not in the data", at)
+	}
+	from := lo
+	for i := uint64(0); i <= n; i++ {
+		until := hi // the largest low byte of id i
+		if i < n {
+			until = min(hi, int(b[i])-1)
+		}
+		if until < from {
+			continue
+		}
+		id := uint64(b[n+i*idSize])
+		if idSize == 2 {
+			id |= uint64(b[n+i*2+1]) << 8
+		}
+		leaf, err := target(id)
+		if err != nil {
+			return err
+		}
+		g.leaves = append(g.leaves, leafOf{uint8(from), leaf})
+		from = until + 1
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package prove
+
+import "fmt"
+
+// cutKeys is where 16 keys of a record are read: movdqu (%rdi), %xmm1.
+var cutKeys = []byte{0xf3, 0x0f, 0x6f, 0x0f}
+
+// denseSearch is a search of records that has been proven: the code leads from the
+// offset of a record to where text + blocks[id] is.
+type denseSearch struct {
+	data, blocks, text uint64
+	idSize             uint64
+}
+
+// spread is the low byte of a word in all bytes.
+func (p *prover) spread(x term) term {
+	t := p.t
+	four := t.low(t.mul(t.low(x, 1), t.con(0x01010101)), 4)
+	return t.or(four, t.shlConst(four, 32))
+}
+
+// larger is the mask of which of the 16 keys at an address are above the low byte of
+// x; bits 16 to 31 are set.
+func (p *prover) larger(at, x term) term {
+	t := p.t
+	low := p.spread(x)
+	var mask [2]term
+	for k := range mask {
+		keys := t.load(t.plus(at, int64(8*k)), 8)
+		mask[k] = p.x.bytewise(iPmovmskb, p.x.bytewise(iPcmpeqb, p.x.bytewise(iPminub, keys, low), keys), 0)
+	}
+	return t.low(t.not(t.or(mask[0], t.shlConst(mask[1], 8))), 4)
+}
+
+// denseSearch proves the search of a dense page of a tree: edi is the record's offset.
+func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
+	w := p.v.walk
+	rec := p.t.variable("record", 0xffffffff)
+	s := p.stateOf(&w, pc)
+	s.reg[rDI] = rec
+	var d *denseSearch
+	err := p.run(s, p.stops(cutKeys), func(e *ending) error {
+		data, ok := p.t.value(p.t.plus(p.t.sub(e.reg[rDI], rec), -1))
+		if e.kind != endStop || !ok {
+			return fmt.Errorf("%#x: not the search of a record", e.pc)
+		}
+		d = &denseSearch{data: data}
+		return p.searchBegins(e, p.t.plus(rec, int64(data)))
+	})
+	if err != nil || d == nil {
+		return nil, fmt.Errorf("%#x: %w", pc, err)
+	}
+	return d, p.searchLoop(p.searchAt(pc), func(e *ending, at func(size uint64) term) error {
+		for _, size := range []uint64{1, 2} {
+			id := at(size)
+			if id == noTerm {
+				continue
+			}
+			block := e.event[len(e.event)-1]
+			blocks, ok1 := p.t.value(p.t.scaled(block.at, id, ^uint64(3)))
+			text, ok2 := p.t.value(p.t.sub(e.target, p.t.load(block.at, 4)))
+			if !ok1 || !ok2 || d.idSize != 0 && (*d != denseSearch{d.data, blocks, text, size}) {
+				return fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))
+			}
+			d.blocks, d.text, d.idSize = blocks, text, size
+			return p.intact(e, 3, e.target)
+		}
+		return fmt.Errorf("%#x: no id is read", e.pc)
+	})
+}
+
+// searchAt is the address of the loop that the last search went to.
+func (p *prover) searchAt(uint64) uint64 { return p.blocks }
+
+// searchLong proves the search of a long record of a packed table.
+func (p *prover) searchLong(e *ending, rec term, size uint64) error {
+	if e.kind != endStop {
+		return fmt.Errorf("%#x: not the search of a record", e.pc)
+	}
+	if err := p.searchBegins(e, rec); err != nil {
+		return err
+	}
+	data := e.event[0].at
+	key := searchKey{p.blocks, 1}
+	if p.searches[key] {
+		return nil
+	}
+	p.searches[key] = true
+	return p.searchLoop(p.blocks, func(e *ending, at func(size uint64) term) error {
+		id := at(size)
+		if id == noTerm {
+			return fmt.Errorf("%#x: no id is read", e.pc)
+		}
+		slots, err := p.slotsOf(e, id)
+		if err != nil {
+			return err
+		}
+		if err := p.intact(e, 2, e.target); err != nil {
+			return err
+		}
+		var sm sum
+		p.t.addTo(&sm, data, 1)
+		return p.pages(sm.c, slots)
+	})
+}
+
+// searchBegins checks what the loop of a search begins with.
+func (p *prover) searchBegins(e *ending, rec term) error {
+	t := p.t
+	p.blocks = e.pc
+	w := p.v.walk
+	w.rel = noTerm
+	spread := p.spread(p.v.walk.rel)
+	keys := t.plus(rec, 1)
+	if err := p.require(e.state, want{"the keys", e.reg[rDI], keys}, want{"the first key", p.slot(e.state, slotExpr), keys},
+		want{"the number of keys", e.reg[rAX], t.load(rec, 1)}, want{"the pc", p.slot(e.state, slotCursor), p.v.walk.rel},
+		want{"the low byte", e.xmm[0][0], spread}, want{"the low byte", e.xmm[0][1], spread}); err != nil {
+		return err
+	}
+	if err := p.only(e.state, evRead); err != nil || len(e.regs) > 0 {
+		return fmt.Errorf("%#x: a search that writes: %v", e.pc, err)
+	}
+	return p.matches(e.state, &w)
+}
+
+// searchLoop proves the loop over 16 keys at a time. Its invariant: rdi is the next
+// key, eax how many keys are left, and all before are at most the low byte. It hands
+// endings to found, with a function that gives the id's term if ids have that size.
+func (p *prover) searchLoop(pc uint64, found func(e *ending, id func(size uint64) term) error) error {
+	t := p.t
+	w := p.v.walk
+	keys, first := t.variable("keys", ^uint64(0)), t.variable("firstKey", ^uint64(0))
+	count := t.variable("count", 0xff)
+	w.rel = noTerm
+	s := p.stateOf(&w, pc)
+	spread := p.spread(p.v.walk.rel)
+	s.reg[rDI], s.reg[rAX] = keys, count
+	s.xmm[0] = [2]term{spread, spread}
+	p.setSlot(s, slotExpr, first)
+	p.setSlot(s, slotCursor, p.v.walk.rel)
+	index := t.firstBit(p.larger(keys, p.v.walk.rel)) // 16 if none is larger
+	return p.run(s, p.stops(cutKeys), func(e *ending) error {
+		more, err := p.holds(e.state, t.ult(t.con(16), count))
+		if err != nil {
+			return err
+		}
+		at := index
+		if !more {
+			at = t.ite(t.ult(count, index), count, index)
+		} else {
+			none, err := p.holds(e.state, t.eq(index, t.con(16)))
+			if err != nil {
+				return err
+			}
+			if none {
+				if e.kind != endStop || e.pc != pc || len(e.event) != 1 {
+					return fmt.Errorf("%#x: the search ends too early", e.pc)
+				}
+				if err := p.require(e.state, want{"the keys", e.reg[rDI], t.plus(keys, 16)}, want{"the number of keys", e.reg[rAX], t.low(t.plus(count, -16), 4)},
+					want{"the first key", p.slot(e.state, slotExpr), first}, want{"the pc", p.slot(e.state, slotCursor), p.v.walk.rel},
+					want{"the low byte", e.xmm[0][0], spread}, want{"the low byte", e.xmm[0][1], spread}); err != nil {
+					return err
+				}
+				return p.matches(e.state, &w)
+			}
+		}
+		if e.kind != endJump || len(e.event) < 2 {
+			return fmt.Errorf("%#x: the search goes on", e.pc)
+		}
+		return found(e, func(size uint64) term {
+			id := t.scaled(t.add(keys, count), t.sub(t.add(at, keys), first), size)
+			if ev := e.event[1]; ev.at != id || uint64(ev.size) != size {
+				return noTerm
+			}
+			return t.load(id, uint8(size))
+		})
+	})
+}

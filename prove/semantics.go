@@ -1,0 +1,410 @@
+package prove
+
+import "fmt"
+
+// effect is the meaning of the instructions that are no jumps (Intel SDM volume 2):
+// the whole of what this package takes the processor to do. TestSemantics compares
+// it with the processor.
+func (x *exec) effect(s *state, i *inst) error {
+	t := x.t
+	switch i.op {
+	case iMov, iMovzx, iMovsx:
+		size := i.w
+		if i.op != iMov {
+			size = i.sw
+		}
+		v, err := x.read(s, i, i.src, size)
+		if err != nil {
+			return err
+		}
+		if i.op == iMovsx {
+			v = t.low(t.sext(v, size), i.w)
+		}
+		return x.write(s, i, i.dst, i.w, v)
+	case iLea:
+		return x.write(s, i, i.dst, i.w, t.low(x.address(s, i.src), i.w))
+	case iPush:
+		v, err := x.read(s, i, i.src, 8)
+		if err != nil {
+			return err
+		}
+		return x.push(s, v)
+	case iPop:
+		v, err := x.pop(s)
+		if err != nil {
+			return err
+		}
+		return x.write(s, i, i.dst, 8, v)
+	case iClc, iStc:
+		s.fl = flags{kind: flCarry, cf: t.bool(i.op == iStc)}
+		return nil
+	case iCqo:
+		s.reg[rDX] = t.shift(tSar, s.reg[rAX], t.con(63))
+		return nil
+	case iDiv, iIdiv:
+		return x.divide(s, i)
+	case iCmov, iSet:
+		return x.conditional(s, i)
+	case iMovups, iMovlps, iMovhps, iMovd, iMovdq, iPshufd0, iPminub, iPcmpeqb, iPmovmskb:
+		return x.vector(s, i)
+	}
+	return x.arithmetic(s, i)
+}
+
+// arithmetic is the meaning of the instructions that set flags.
+func (x *exec) arithmetic(s *state, i *inst) error {
+	t := x.t
+	a, err := x.read(s, i, i.dst, i.w)
+	if err != nil {
+		return err
+	}
+	b := noTerm
+	switch i.op {
+	case iNot, iNeg, iInc, iDec:
+	default:
+		if b, err = x.read(s, i, i.src, i.w); err != nil {
+			return err
+		}
+	}
+	old := s.fl
+	result := func(v, carry term) error {
+		v = t.low(v, i.w)
+		s.fl = flags{kind: flValue, w: i.w, a: v, cf: carry}
+		return x.write(s, i, i.dst, i.w, v)
+	}
+	zero := t.con(0)
+	switch i.op {
+	case iAdd:
+		v := t.low(t.add(a, b), i.w)
+		return result(v, t.ult(v, a))
+	case iSub, iCmp:
+		v := t.low(t.sub(a, b), i.w)
+		if i.op == iSub {
+			err = x.write(s, i, i.dst, i.w, v)
+		}
+		s.fl = flags{kind: flCmp, w: i.w, a: a, b: b, cf: noTerm}
+		return err
+	case iSbb:
+		carry, ok := x.condition(old, 2)
+		if !ok || i.w < 4 {
+			return fmt.Errorf("sbb with a carry that is not known")
+		}
+		v := t.sub(t.sub(a, b), x.asTerm(carry))
+		err := result(v, noTerm)
+		s.fl = flags{}
+		return err
+	case iAnd:
+		return result(t.and(a, b), zero)
+	case iOr:
+		return result(t.or(a, b), zero)
+	case iXor:
+		return result(t.xor(a, b), zero)
+	case iTest:
+		s.fl = flags{kind: flValue, w: i.w, a: t.and(a, b), cf: zero}
+		return nil
+	case iNot:
+		return x.write(s, i, i.dst, i.w, t.low(t.not(a), i.w))
+	case iNeg:
+		return result(t.neg(a), x.asTerm(x.literal(t.eq(a, zero), true)))
+	case iInc, iDec:
+		by := int64(1)
+		if i.op == iDec {
+			by = -1
+		}
+		carry := noTerm
+		if l, ok := x.condition(old, 2); ok {
+			carry = x.asTerm(l)
+		}
+		return result(t.plus(a, by), carry)
+	case iMul, iMul3:
+		if i.op == iMul3 {
+			a, b = b, t.low(t.con(uint64(i.imm)), i.w)
+		}
+		err := x.write(s, i, i.dst, i.w, t.low(t.mul(a, b), i.w))
+		s.fl = flags{}
+		return err
+	case iShl, iShr, iSar:
+		return x.shift(s, i, a, b)
+	case iBt, iBts, iBtr:
+		if i.w == 4 {
+			b = t.and(b, t.con(31))
+		} else if i.w != 8 {
+			return fmt.Errorf("a bit of %d bytes", i.w)
+		}
+		s.fl = flags{kind: flCarry, cf: t.bit(a, b)}
+		switch i.op {
+		case iBts:
+			return x.write(s, i, i.dst, i.w, t.low(t.setBit(a, b), i.w))
+		case iBtr:
+			return x.write(s, i, i.dst, i.w, t.low(t.clearBit(a, b), i.w))
+		}
+		return nil
+	case iBsf:
+		// The result for 0 is not defined.
+		if truth, known := x.decide(s, t.eq(b, zero)); !known || truth {
+			return fmt.Errorf("bsf of %s, which may be 0", t.text(b))
+		}
+		s.fl = flags{}
+		return x.write(s, i, i.dst, i.w, t.firstBit(b))
+	}
+	return fmt.Errorf("an instruction without a meaning here")
+}
+
+// shift is the meaning of shl, shr and sar. By cl, a shift by 0 keeps the flags, so
+// that nothing is known of them.
+func (x *exec) shift(s *state, i *inst, a, b term) error {
+	t := x.t
+	op := map[instOp]termOp{iShl: tShl, iShr: tShr, iSar: tSar}[i.op]
+	constant := i.src.kind == opImm
+	if !constant {
+		// Counts are taken modulo 64, or 32, which the terms have no operation for.
+		if i.w != 8 {
+			return fmt.Errorf("a shift of %d bytes by cl", i.w)
+		}
+		b = t.and(b, t.con(63))
+	}
+	if op == tSar && i.w < 8 {
+		a = t.sext(a, i.w)
+	}
+	v := t.low(t.shift(op, a, b), i.w)
+	s.fl = flags{}
+	if constant {
+		s.fl = flags{kind: flValue, w: i.w, a: v, cf: noTerm}
+	}
+	return x.write(s, i, i.dst, i.w, v)
+}
+
+// conditional is the meaning of cmov and set.
+func (x *exec) conditional(s *state, i *inst) error {
+	l, ok := x.condition(s.fl, i.cc)
+	if !ok {
+		return fmt.Errorf("a condition that is not known")
+	}
+	if truth, known := x.decide(s, l.t); known {
+		l = lit{x.t.bool(truth), l.neg}
+	}
+	if i.op == iSet {
+		return x.write(s, i, i.dst, 1, x.asTerm(l))
+	}
+	a, err := x.read(s, i, i.src, i.w)
+	if err != nil {
+		return err
+	}
+	b, err := x.read(s, i, i.dst, i.w)
+	if err != nil {
+		return err
+	}
+	if l.neg {
+		a, b = b, a
+	}
+	return x.write(s, i, i.dst, i.w, x.t.ite(l.t, a, b))
+}
+
+// divide is the meaning of div and idiv where they cannot trap: the dividend is a
+// word extended to two, the divisor is not 0, and for idiv, it is a value that
+// cannot be -1 (see divisor).
+func (x *exec) divide(s *state, i *inst) error {
+	t := x.t
+	d, err := x.read(s, i, i.dst, i.w)
+	if err != nil {
+		return err
+	}
+	if i.w != 8 {
+		return fmt.Errorf("a division of %d bytes", i.w)
+	}
+	a := s.reg[rAX]
+	s.fl = flags{}
+	if i.op == iDiv {
+		if zero, known := x.decide(s, t.eq(d, t.con(0))); !known || zero {
+			return fmt.Errorf("a division by %s, which may be 0", t.text(d))
+		}
+		if !t.isConst(s.reg[rDX], 0) {
+			return fmt.Errorf("a division of %s", t.text(s.reg[rDX]))
+		}
+		s.reg[rAX] = t.variable("quotient", ^uint64(0))
+		s.reg[rDX] = t.umod(a, d)
+		return nil
+	}
+	if s.reg[rDX] != t.shift(tSar, a, t.con(63)) {
+		return fmt.Errorf("a division of %s", t.text(s.reg[rDX]))
+	}
+	if cd, ok := t.value(d); ok && cd != 0 && cd != ^uint64(0) {
+		s.reg[rAX], s.reg[rDX] = t.sdiv(a, d), t.variable("remainder", ^uint64(0))
+		return nil
+	}
+	b, ok := x.guarded(d)
+	if !ok {
+		return fmt.Errorf("a division by %s, which may overflow", t.text(d))
+	}
+	if zero, known := x.decide(s, t.eq(b, t.con(0))); !known || zero {
+		return fmt.Errorf("a division by %s, which may be 0", t.text(b))
+	}
+	s.reg[rAX] = t.sdiv(a, d)
+	s.reg[rDX] = t.variable("remainder", ^uint64(0))
+	return nil
+}
+
+// guarded reports whether d is divisor(b) of some b.
+func (x *exec) guarded(d term) (term, bool) {
+	// divisor(b) is a sum of (b ^ m) and (b == -1): find b in it.
+	for y := d; x.t.nodes[y].op == tAdd; y = x.t.nodes[y].b {
+		n := x.t.nodes[x.t.nodes[y].a]
+		if n.op != tEq {
+			continue
+		}
+		for _, b := range [2]term{n.a, n.b} {
+			if x.divisor(b) == d {
+				return b, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// sign is -1 if b is -1, else 0; a divided by b is then negated(a) divided by
+// divisor(b), which is never -1 and 0 only if b is (TestLemmas).
+func (x *exec) sign(b term) term { return x.t.neg(x.t.eq(b, x.t.con(^uint64(0)))) }
+
+func (x *exec) negated(a, b term) term {
+	m := x.sign(b)
+	return x.t.sub(x.t.xor(a, m), m)
+}
+
+func (x *exec) divisor(b term) term { return x.negated(b, b) }
+
+// vector is the meaning of the SSE instructions.
+func (x *exec) vector(s *state, i *inst) error {
+	t := x.t
+	half := func(o operand) *term {
+		if o.high {
+			return &s.xmm[o.reg][1]
+		}
+		return &s.xmm[o.reg][0]
+	}
+	for _, o := range []operand{i.dst, i.src} {
+		if o.kind == opXMM && int(o.reg) >= len(s.xmm) {
+			return fmt.Errorf("register xmm%d", o.reg)
+		}
+	}
+	switch i.op {
+	case iMovlps, iMovhps:
+		if i.dst.kind == opXMM {
+			v, err := x.load(s, x.address(s, i.src), 8)
+			*half(i.dst) = v
+			return err
+		}
+		return x.store(s, x.address(s, i.dst), 8, *half(i.src))
+	case iMovups, iMovdq:
+		var v [2]term
+		if i.src.kind == opXMM {
+			v = s.xmm[i.src.reg]
+		} else {
+			at := x.address(s, i.src)
+			if i.op == iMovdq { // the keys of a record
+				v = [2]term{t.load(at, 8), t.load(t.plus(at, 8), 8)}
+				s.event = append(s.event, event{evRead, at, 16, 0})
+			} else {
+				for k := range v {
+					var err error
+					if v[k], err = x.load(s, t.plus(at, int64(8*k)), 8); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		if i.dst.kind == opXMM {
+			s.xmm[i.dst.reg] = v
+			return nil
+		}
+		at := x.address(s, i.dst)
+		for k := range v {
+			if err := x.store(s, t.plus(at, int64(8*k)), 8, v[k]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case iMovd:
+		v, err := x.read(s, i, i.src, 4)
+		s.xmm[i.dst.reg] = [2]term{v, t.con(0)}
+		return err
+	case iPshufd0:
+		low := t.low(s.xmm[i.src.reg][0], 4)
+		both := t.or(low, t.shlConst(low, 32))
+		s.xmm[i.dst.reg] = [2]term{both, both}
+	case iPminub, iPcmpeqb:
+		for k := range 2 {
+			s.xmm[i.dst.reg][k] = x.bytewise(i.op, s.xmm[i.dst.reg][k], s.xmm[i.src.reg][k])
+		}
+	case iPmovmskb:
+		v := s.xmm[i.src.reg]
+		lo, hi := x.bytewise(i.op, v[0], 0), x.bytewise(i.op, v[1], 0)
+		return x.write(s, i, i.dst, 4, t.or(lo, t.shlConst(hi, 8)))
+	}
+	return nil
+}
+
+// bytewise is an operation on the 8 bytes of words.
+func (x *exec) bytewise(op instOp, a, b term) term {
+	mask := ^uint64(0)
+	if op == iPmovmskb {
+		mask = 255
+	}
+	va, ca := x.t.value(a)
+	vb, cb := x.t.value(b)
+	if op == iPmovmskb {
+		vb, cb = 0, true
+	}
+	if ca && cb {
+		return x.t.con(bytes8(op, va, vb))
+	}
+	if op != iPmovmskb && a > b {
+		a, b = b, a
+	}
+	return x.t.make(termNode{op: tVec, a: a, b: b, k: uint64(op)}, mask)
+}
+
+func bytes8(op instOp, a, b uint64) (v uint64) {
+	for k := 0; k < 64; k += 8 {
+		p, q := byte(a>>k), byte(b>>k)
+		switch op {
+		case iPminub:
+			v |= uint64(min(p, q)) << k
+		case iPcmpeqb:
+			if p == q {
+				v |= 255 << k
+			}
+		case iPmovmskb:
+			v |= uint64(p>>7) << (k / 8)
+		}
+	}
+	return v
+}
+
+// read returns the value of an operand, zero-extended.
+func (x *exec) read(s *state, i *inst, o operand, size uint8) (term, error) {
+	switch o.kind {
+	case opReg:
+		return x.t.low(s.reg[o.reg], size), nil
+	case opImm:
+		return x.t.low(x.t.con(uint64(i.imm)), size), nil
+	case opMem, opRIP:
+		return x.load(s, x.address(s, o), size)
+	}
+	return 0, fmt.Errorf("an operand that is not read here")
+}
+
+// write sets an operand: 4 bytes of a register clear the upper half, fewer keep what
+// is above them.
+func (x *exec) write(s *state, i *inst, o operand, size uint8, v term) error {
+	switch o.kind {
+	case opReg:
+		if size < 4 {
+			v = x.t.or(x.t.and(s.reg[o.reg], x.t.con(^sizeMask(size))), x.t.low(v, size))
+		}
+		s.reg[o.reg] = v
+		return nil
+	case opMem, opRIP:
+		return x.store(s, x.address(s, o), size, x.t.low(v, size))
+	}
+	return fmt.Errorf("an operand that is not written here")
+}

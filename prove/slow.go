@@ -1,0 +1,583 @@
+package prove
+
+import (
+	"fmt"
+
+	"github.com/ehasm/ehasm/abi"
+)
+
+// A descriptor of a row, as the slow path reads it.
+const (
+	descCFAGiven  = 0 // the CFA is in r10, from rsp
+	descCFAFromBP = 1 // the same, from rbp
+	descCFAReg    = 2 // byte register, int64 offset
+	descCFAExpr   = 3 // int32 offset of the code from _eh_elf
+	descSignal    = 0x80
+
+	ruleEnd       = 0
+	ruleOffset8   = 1 // int8: saved at CFA + 8*operand
+	ruleOffset    = 2 // int64: saved at CFA + operand
+	ruleUndefined = 3
+	ruleSame      = 4
+	ruleValOffset = 5 // int64: is CFA + operand
+	ruleRegister  = 6 // byte: is that register's value
+	ruleExpr      = 7 // byte: 0 value, 1 saved there; int32 offset of the code
+)
+
+// slowLoop is the invariant of the slow path's parts: rbx and r14 hold the pointers,
+// r12 the CFA, r13 what is valid in the caller and, from bit 32 on, what has a value
+// in slotNew; the frame has what the end needs. eh_elf_regs_t has this frame's
+// registers, all of them, until the end.
+func (p *prover) slowState(pc uint64) *state {
+	v := &p.v
+	s := p.stateOf(p.slowFrame(), pc)
+	s.reg[rBX], s.reg[r14], s.reg[r12], s.reg[rBP], s.reg[r13] = v.regs, v.mem, v.cfa, v.desc, v.state
+	p.setSlot(s, slotCursor, v.walk.cursor)
+	p.setSlot(s, slotPCs, v.walk.pcs)
+	s.assume(p.t.eq(v.regs, p.t.con(0)), true)
+	for i, r := range slowSaved {
+		p.setSlot(s, slotSaved+8*int64(i), p.any[r])
+	}
+	return s
+}
+
+var slowSaved = [5]uint8{rBX, r12, r13, r14, r15}
+
+// slowFrame is what stays as it is in the slow path.
+func (p *prover) slowFrame() *loop {
+	w := p.v.walk
+	return &loop{
+		rel: noTerm, mask: noTerm, cursor: noTerm, base: noTerm, pcs: noTerm, rsp: noTerm, delta: noTerm, rbp: noTerm, low: noTerm, high: noTerm, result: noTerm,
+		place: [5]term{noTerm, noTerm, noTerm, noTerm, noTerm},
+		first: w.first, regs: w.regs, mem: w.mem, slotBase: w.slotBase, sync: w.cursor, left: w.left, next: w.next,
+	}
+}
+
+// keepsSlow checks the invariant but for r12, r13 and rbp.
+func (p *prover) keepsSlow(s *state) error {
+	v := &p.v
+	list := []want{{"rbx of the machine", s.reg[rBX], v.regs}, {"r14 of the machine", s.reg[r14], v.mem},
+		{"rsp of the machine", s.reg[rSP], p.t.plus(p.x.sp, frameBase)},
+		{"the cursor", p.slot(s, slotCursor), v.walk.cursor}, {"the end of the pcs", p.slot(s, slotPCs), v.walk.pcs}}
+	for i, r := range slowSaved {
+		list = append(list, want{fmt.Sprintf("saved register %d", r), p.slot(s, slotSaved+8*int64(i)), p.any[r]})
+	}
+	for _, slot := range p.slowFrame().slots() {
+		if slot.v != noTerm {
+			list = append(list, want{fmt.Sprintf("slot %d of the frame", slot.off), p.slot(s, slot.off), slot.v})
+		}
+	}
+	list = append(list, want{"the caller's rbp", p.cellAt(s, -8), v.callerRBP})
+	if len(s.outer) > 0 {
+		return fmt.Errorf("%#x: inside a subroutine", s.pc)
+	}
+	return p.require(s, list...)
+}
+
+func (p *prover) cellAt(s *state, off int64) term {
+	if v, ok, _ := p.x.readCell(s.stack, off, 8); ok {
+		return v
+	}
+	return noTerm
+}
+
+// fails checks a step that fails in the slow path.
+func (p *prover) fails(e *ending, status term) error {
+	if e.kind != endRet {
+		return fmt.Errorf("%#x: not a return", e.pc)
+	}
+	v, _, _ := p.x.readCell(e.regs, abi.RegsStatus, 2)
+	if len(e.regs) != 1 {
+		return fmt.Errorf("%#x: a step that fails writes registers", e.pc)
+	}
+	return p.require(e.state, want{"the status", v, p.t.low(status, 2)},
+		want{"the number of steps", e.reg[rAX], p.t.sub(p.v.walk.cursor, p.v.walk.first)})
+}
+
+func (p *prover) statusTerm(s abi.Status) term { return p.t.con(uint64(uint32(int32(s)))) }
+
+// slowFromFast proves the way from a tail whose words are not all in the window to
+// the descriptor, slowFromRow that from a row that is not fast: the registers go to
+// memory unless they are there.
+func (p *prover) slowFromFast(pc uint64) error { return p.slowFrom(pc, true) }
+func (p *prover) slowFromRow(pc uint64) error  { return p.slowFrom(pc, false) }
+
+func (p *prover) slowFrom(pc uint64, fast bool) error {
+	t, v := p.t, &p.v
+	w := v.walk
+	s := p.stateOf(&w, pc)
+	s.reg[rDI], s.reg[r10] = v.desc, v.cfaHost
+	s.assume(t.eq(v.regs, t.con(0)), true)
+	err := p.run(s, p.stops(cutCFA), func(e *ending) error {
+		if e.kind != endStop {
+			return fmt.Errorf("%#x: no descriptor is read", e.pc)
+		}
+		p.cfas.add(e.pc)
+		synced, err := p.holds(e.state, t.eq(w.cursor, w.sync))
+		if err != nil {
+			return err
+		}
+		if synced {
+			if len(e.regs) > 0 {
+				return fmt.Errorf("%#x: registers are written twice", e.pc)
+			}
+		} else if err := p.require(e.state, p.inMemory(e.state, &w, noTerm)...); err != nil {
+			return err
+		}
+		if err := p.only(e.state); err != nil {
+			return err
+		}
+		list := []want{{"the descriptor", e.reg[rBP], v.desc}}
+		if fast {
+			list = append(list, want{"the CFA", e.reg[r12], t.sub(v.cfaHost, w.delta)})
+		}
+		// What is valid: in memory.
+		valid, found, _ := p.x.readCell(e.regs, abi.RegsValid, 4)
+		if !found {
+			valid = v.valid
+		}
+		list = append(list, want{"the callee-saved registers that are valid", e.reg[r13], t.and(valid, t.con(uint64(abi.CalleeSaved)))})
+		if err := p.require(e.state, list...); err != nil {
+			return err
+		}
+		return p.keepsSlow(e.state)
+	})
+	if err != nil {
+		return err
+	}
+	return p.stepFrom(pc, fast)
+}
+
+// slowCFA proves the reading of a descriptor's head: the CFA, or the step's failure.
+func (p *prover) slowCFA(pc uint64) error {
+	t, v := p.t, &p.v
+	d := func(off int64, size uint8) term { return t.load(t.plus(v.desc, off), size) }
+	s := p.slowState(pc)
+	saved := t.and(v.valid, t.con(uint64(abi.CalleeSaved)))
+	s.reg[r13] = saved
+	reg := d(1, 1)
+	p.x.max[reg] = numRegs - 1
+	p.x.callTo, p.x.call = p.callExpr(d(1, 4)), nil
+	defer func() { p.x.callTo = nil }()
+	kind := t.and(d(0, 1), t.con(descSignal-1))
+	return p.run(s, p.stops(cutRule), func(e *ending) error {
+		is := func(k uint64) bool {
+			truth, known := p.x.decide(e.state, t.eq(kind, t.con(k)))
+			return known && truth
+		}
+		isNot := func(k uint64) bool {
+			truth, known := p.x.decide(e.state, t.eq(kind, t.con(k)))
+			return known && !truth
+		}
+		above, known := p.x.decide(e.state, t.ult(t.con(descCFAReg), kind))
+		cfa, n, fail := v.cfa, int64(1), noTerm
+		validBit := func(r term) (bool, error) { return p.holds(e.state, t.bit(v.valid, r)) }
+		switch {
+		case is(descCFAGiven):
+		case is(descCFAReg):
+			ok, err := validBit(t.and(reg, t.con(31)))
+			if err != nil {
+				return err
+			}
+			cfa, n = t.add(t.load(t.scaled(v.regs, reg, 8), 8), d(2, 8)), 10
+			if !ok {
+				fail = p.statusTerm(abi.StatusBadRegister)
+			}
+		case known && above && isNot(descCFAGiven) && isNot(descCFAReg): // descCFAExpr
+			cfa, n = v.exprValue, 5
+			if lost, err := p.holds(e.state, p.exprFails()); err != nil {
+				return err
+			} else if lost {
+				fail = v.exprStatus
+			}
+		case known && !above && isNot(descCFAGiven) && isNot(descCFAReg): // descCFAFromBP
+			ok, err := validBit(t.con(abi.RBP))
+			if err != nil {
+				return err
+			}
+			if !ok {
+				fail = p.statusTerm(abi.StatusBadRegister)
+			}
+		default:
+			return fmt.Errorf("%#x: reached by several kinds of CFA", e.pc)
+		}
+		if err := p.only(e.state); err != nil {
+			return err
+		}
+		if fail != noTerm {
+			return p.fails(e, fail)
+		}
+		if e.kind != endStop || len(e.regs) > 0 {
+			return fmt.Errorf("%#x: not a rule", e.pc)
+		}
+		p.nexts.add(e.pc)
+		exact, _, _ := p.x.readCell(e.stack, frameBase+slotExact, 4)
+		state := t.or(saved, t.con(1<<abi.RSP|1<<(32+abi.RSP)))
+		err := p.require(e.state, want{"the CFA", e.reg[r12], cfa}, want{"the descriptor", e.reg[rBP], t.plus(v.desc, n)},
+			want{"exact", exact, t.shrConst(d(0, 1), 7)}, want{"the registers that are valid", e.reg[r13], state},
+			want{"rsp of the caller", p.slot(e.state, slotNew+8*abi.RSP), cfa})
+		if err != nil {
+			return err
+		}
+		return p.keepsSlow(e.state)
+	})
+}
+
+// exprFails is the condition that an expression has no value.
+func (p *prover) exprFails() term { return p.t.bit(p.v.exprStatus, p.t.con(31)) }
+
+// callExpr does what the call of an expression's code does: the code is where the
+// descriptor says, the value comes in rax, or carry set and a status, which is
+// negative, in edx. Each code that a descriptor names is proven to do so.
+func (p *prover) callExpr(off term) func(s *state, to term) ([]*state, error) {
+	return func(s *state, to term) ([]*state, error) {
+		if to != p.t.plus(off, int64(p.im.symbols[abi.SymbolStep].Value)) {
+			return nil, fmt.Errorf("a call of %s", p.t.text(to))
+		}
+		err := p.require(s, want{"rbx", s.reg[rBX], p.v.regs}, want{"r14", s.reg[r14], p.v.mem},
+			want{"rsp in an expression", s.reg[rSP], p.t.plus(p.x.sp, frameBase-exprPad)})
+		if err != nil {
+			return nil, err
+		}
+		p.clobber(s)
+		failed := s.fork()
+		s.assume(p.exprFails(), true)
+		failed.assume(p.exprFails(), false)
+		s.reg[rAX], s.fl = p.v.exprValue, flags{kind: flCarry, cf: p.t.con(0)}
+		failed.reg[rDX], failed.fl = p.v.exprStatus, flags{kind: flCarry, cf: p.t.con(1)}
+		return []*state{s, failed}, nil
+	}
+}
+
+// exprPad is by how much an expression's code runs further down.
+const exprPad = 8
+
+// clobber forgets what a callee need not keep (psABI figure 3.4): registers, flags
+// and the stack below rsp.
+func (p *prover) clobber(s *state) {
+	for _, r := range [...]uint8{rAX, rCX, rDX, rSI, rDI, r8, r9, r10, r11} {
+		s.reg[r] = p.any[r]
+	}
+	s.xmm = p.anyXMM
+	s.fl = flags{}
+}
+
+// callRead does what readWord does, which readWord's proof shows: the word at rsi
+// comes in rax, or carry is set.
+func (p *prover) callRead(s *state, to uint64) ([]*state, bool, error) {
+	if !p.begins(to, cutRead) {
+		return nil, false, nil
+	}
+	p.reads.add(to)
+	t := p.t
+	if err := p.require(s, want{"r14", s.reg[r14], p.v.mem}); err != nil {
+		return nil, true, err
+	}
+	if off, err := p.x.stackOff(s); err != nil || off&15 != 8 {
+		return nil, true, fmt.Errorf("a call with the stack at %+d: %v", off, err)
+	}
+	at := s.reg[rSI]
+	p.clobber(s)
+	failed := s.fork()
+	ok := p.readable(at)
+	s.assume(ok, false)
+	failed.assume(ok, true)
+	s.reg[rAX], s.fl = p.wordAt(at), flags{kind: flCarry, cf: t.con(0)}
+	failed.fl = flags{kind: flCarry, cf: t.con(1)}
+	return []*state{s, failed}, true, nil
+}
+
+// readable and wordAt are the target's memory, by the interface.
+func (p *prover) readable(at term) term {
+	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecReadable}, 1)
+}
+
+func (p *prover) wordAt(at term) term {
+	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecWord}, ^uint64(0))
+}
+
+const (
+	vecReadable = 1000 + iota
+	vecWord
+)
+
+// slowRules proves the loop over the rules: each operation takes the loop from one
+// rule to the next one with what the rule says of its register in slotNew and r13, or
+// ends the step. The register is a variable, below 17.
+func (p *prover) slowRules(pc uint64) error {
+	for op := uint64(ruleEnd); op <= ruleExpr; op++ {
+		if err := p.slowRule(pc, op); err != nil {
+			return fmt.Errorf("rule operation %d: %w", op, err)
+		}
+	}
+	return nil
+}
+
+func (p *prover) slowRule(pc uint64, op uint64) error {
+	t, v := p.t, &p.v
+	d := func(off int64, size uint8) term { return t.load(t.plus(v.desc, off), size) }
+	s := p.slowState(pc)
+	p.x.first = t.or(t.con(op<<5), v.rule)
+	operand := d(1, 1)
+	p.x.max[operand] = numRegs - 1
+	p.x.callTo, p.x.call = p.callExpr(d(2, 4)), p.callRead
+	defer func() { p.x.first, p.x.callTo, p.x.call = noTerm, nil, nil }()
+	return p.run(s, p.stops(cutRule, cutFinal), func(e *ending) error {
+		if op == ruleEnd {
+			return p.beginFinal(e)
+		}
+		value, status, n, err := p.ruleValue(e.state, op, d)
+		if err != nil {
+			return err
+		}
+		if value == noTerm && op != ruleUndefined {
+			fatal, err := p.holds(e.state, t.eq(v.rule, t.con(abi.RIP)))
+			if err != nil {
+				return err
+			}
+			if fatal {
+				if err := p.only(e.state); err != nil {
+					return err
+				}
+				return p.fails(e, status)
+			}
+		}
+		if e.kind != endStop || !p.begins(e.pc, cutRule) || len(e.regs) > 0 {
+			return fmt.Errorf("%#x: not the next rule", e.pc)
+		}
+		p.nexts.add(e.pc)
+		list := []want{{"the CFA", e.reg[r12], v.cfa}, {"the descriptor", e.reg[rBP], t.plus(v.desc, n)}}
+		if value == noTerm {
+			list = append(list, want{"the registers that are valid", e.reg[r13], t.clearBit(v.state, v.rule)})
+			if len(e.event) > 0 {
+				return fmt.Errorf("%#x: a value for a register that has none", e.pc)
+			}
+		} else {
+			if len(e.event) != 1 || e.event[0].kind != evNew {
+				return fmt.Errorf("%#x: %d values for one register", e.pc, len(e.event))
+			}
+			list = append(list, want{"the registers that are valid", e.reg[r13], t.setBit(t.setBit(v.state, v.rule), t.plus(v.rule, 32))},
+				want{"the place of the value", e.event[0].at, t.scaled(t.plus(p.x.sp, frameBase+slotNew), v.rule, 8)},
+				want{"the value", e.event[0].v, value})
+		}
+		if err := p.require(e.state, list...); err != nil {
+			return err
+		}
+		return p.keepsSlow(e.state)
+	})
+}
+
+// ruleValue is what a rule says on a path: the register's value, or noTerm and the
+// status for which the step fails if it is the return address; and how many bytes the
+// rule takes.
+func (p *prover) ruleValue(s *state, op uint64, d func(int64, uint8) term) (value, status term, n int64, err error) {
+	t, v := p.t, &p.v
+	saved := func(at term, n int64) (term, term, int64, error) {
+		ok, err := p.holds(s, p.readable(at))
+		if !ok {
+			return noTerm, p.statusTerm(abi.StatusUnreadable), n, err
+		}
+		return p.wordAt(at), noTerm, n, err
+	}
+	register := func(r term, n int64) (term, term, int64, error) {
+		ok, err := p.holds(s, t.bit(v.valid, t.and(r, t.con(31))))
+		if !ok {
+			return noTerm, p.statusTerm(abi.StatusBadRegister), n, err
+		}
+		return t.load(t.scaled(v.regs, r, 8), 8), noTerm, n, err
+	}
+	switch op {
+	case ruleOffset8:
+		return saved(t.scaled(v.cfa, t.sext(d(1, 1), 1), 8), 2)
+	case ruleOffset:
+		return saved(t.add(v.cfa, d(1, 8)), 9)
+	case ruleUndefined:
+		return noTerm, noTerm, 1, nil
+	case ruleSame:
+		return register(v.rule, 1)
+	case ruleValOffset:
+		return t.add(v.cfa, d(1, 8)), noTerm, 9, nil
+	case ruleRegister:
+		return register(d(1, 1), 2)
+	}
+	lost, err := p.holds(s, p.exprFails())
+	if err != nil || lost {
+		return noTerm, v.exprStatus, 6, err
+	}
+	isValue, err := p.holds(s, t.eq(d(1, 1), t.con(0)))
+	if err != nil || isValue {
+		return v.exprValue, noTerm, 6, err
+	}
+	return saved(v.exprValue, 6)
+}
+
+// beginFinal checks where the rules end: the mask of the caller goes to memory, and
+// r13 has the registers to be copied.
+func (p *prover) beginFinal(e *ending) error {
+	if e.kind != endStop || !p.begins(e.pc, cutFinal) {
+		return fmt.Errorf("%#x: not the end of the rules", e.pc)
+	}
+	p.finals.add(e.pc)
+	valid, ok, _ := p.x.readCell(e.regs, abi.RegsValid, 4)
+	if !ok || len(e.regs) != 1 || len(e.event) > 0 {
+		return fmt.Errorf("%#x: registers are written before they are all known", e.pc)
+	}
+	if err := p.require(e.state, want{"the mask of valid registers", valid, p.t.low(p.v.state, 4)},
+		want{"the registers that have a value", e.reg[r13], p.t.shrConst(p.v.state, 32)}); err != nil {
+		return err
+	}
+	return p.keepsSlow(e.state)
+}
+
+// slowFinal proves a round of the loop that copies: one register of r13, the lowest,
+// and r13 loses it. The first r13 has rsp (see slowCFA: no rule clears bit 39).
+func (p *prover) slowFinal(pc uint64) error {
+	t, v := p.t, &p.v
+	s := p.slowState(pc)
+	s.reg[r13] = v.w
+	s.assume(t.eq(v.w, t.con(0)), true)
+	rest := t.and(v.w, t.low(t.plus(v.w, -1), 4))
+	return p.run(s, p.stops(cutFinal, cutEnd), func(e *ending) error {
+		if e.kind != endStop || len(e.regs) > 0 || len(e.event) != 1 || e.event[0].kind != evReg {
+			return fmt.Errorf("%#x: not a copy of a register", e.pc)
+		}
+		i := t.firstBit(v.w)
+		if err := p.require(e.state, want{"the register copied", e.event[0].at, t.scaled(v.regs, i, 8)},
+			want{"its value", e.event[0].v, t.load(t.scaled(t.plus(p.x.sp, frameBase+slotNew), i, 8), 8)},
+			want{"the registers left", e.reg[r13], rest}); err != nil {
+			return err
+		}
+		done, err := p.holds(e.state, t.eq(rest, t.con(0)))
+		if err != nil {
+			return err
+		}
+		if done == p.begins(e.pc, cutFinal) {
+			return fmt.Errorf("%#x: the copying of registers goes on too long or ends too early", e.pc)
+		}
+		if done {
+			p.ends.add(e.pc)
+		} else {
+			p.finals.add(e.pc)
+		}
+		return p.keepsSlow(e.state)
+	})
+}
+
+// slowEnd proves the end of a step of the slow path: exact, the pc, the next step.
+func (p *prover) slowEnd(pc uint64) error {
+	t, v := p.t, &p.v
+	s := p.slowState(pc)
+	s.stack = append(s.stack, cell{frameBase + slotExact, 4, v.exact})
+	p.x.pcSlot = t.scaled(v.walk.pcs, v.walk.cursor, 8)
+	defer func() { p.x.pcSlot = noTerm }()
+	return p.run(s, p.stops(cutLoad, cutSlot), func(e *ending) error {
+		exact, _, _ := p.x.readCell(e.regs, abi.RegsExact, 2)
+		if e.kind != endStop || len(e.regs) != 1 || len(e.event) != 1 {
+			return fmt.Errorf("%#x: not the end of a step", e.pc)
+		}
+		if err := p.require(e.state, want{"exact", exact, v.exact}, want{"the pc for the caller", e.event[0].v, v.regOf[abi.RIP]}); err != nil {
+			return err
+		}
+		l := *p.slowFrame()
+		l.cursor = t.plus(v.walk.cursor, 1)
+		l.sync, l.pcs = l.cursor, v.walk.pcs
+		if last, err := p.holds(e.state, t.eq(l.cursor, t.con(0))); err != nil {
+			return err
+		} else if !last {
+			return p.atLoad(e, &l)
+		}
+		if !p.begins(e.pc, cutSlot) {
+			return fmt.Errorf("%#x: not the end of a segment", e.pc)
+		}
+		p.segmentEnds.add(e.pc)
+		return p.matches(e.state, &l)
+	})
+}
+
+// readWord proves the reading of a word of the target: from the window if all its
+// bytes are inside, else by the callback, else not at all.
+func (p *prover) readWord(pc uint64) error {
+	t, v := p.t, &p.v
+	s := p.newState(pc)
+	s.reg[rSP] = p.x.sp
+	s.frame.keep = p.any
+	s.reg[r14] = v.mem
+	s.frame.keep[r14] = v.mem
+	s.stack = append(s.stack, cell{0, 8, v.ret})
+	at := s.reg[rSI]
+	field := func(off int64) term { return t.load(t.plus(v.mem, off), 8) }
+	size, off := field(abi.MemorySize), t.sub(at, field(abi.MemoryLo))
+	fn := field(abi.MemoryRead)
+	result := t.variable("status of read", 0xffffffff)
+	p.x.callTo = func(s *state, to term) ([]*state, error) {
+		place := t.sub(s.reg[rDX], p.x.sp)
+		k, ok := t.value(place)
+		rsp, err := p.x.stackOff(s)
+		if err != nil || !ok || int64(k) < rsp || int64(k) > -8 || (rsp-8)&15 != 0 {
+			return nil, fmt.Errorf("the callback gets a place at %s, rsp is %+d", t.text(place), rsp)
+		}
+		if err := p.require(s, want{"the callback", to, fn}, want{"its first argument", s.reg[rDI], field(abi.MemoryArg)},
+			want{"its address", s.reg[rSI], at}); err != nil {
+			return nil, err
+		}
+		p.clobber(s)
+		s.reg[rAX] = t.or(result, t.shlConst(t.variable("upper half", 0xffffffff), 32)) // an int
+		s.stack = p.x.writeCell(s.stack, int64(k), 8, v.word)
+		return []*state{s}, nil
+	}
+	defer func() { p.x.callTo = nil }()
+	return p.run(s, nil, func(e *ending) error {
+		if e.kind != endRet || len(e.regs) > 0 {
+			return fmt.Errorf("%#x: not a return", e.pc)
+		}
+		carry, ok := p.x.condition(e.fl, 2)
+		if !ok {
+			return fmt.Errorf("%#x: returns with a carry that is not known", e.pc)
+		}
+		small, err := p.holds(e.state, t.ult(size, t.con(8)))
+		if err != nil {
+			return err
+		}
+		inside := false
+		if !small {
+			out, err := p.holds(e.state, t.ult(t.plus(size, -8), off))
+			if err != nil {
+				return err
+			}
+			inside = !out
+		}
+		carryIs := func(want bool) error {
+			if got, known := p.x.decide(e.state, carry.t); !known || (got != carry.neg) != want {
+				return fmt.Errorf("%#x: carry is not %v", e.pc, want)
+			}
+			return nil
+		}
+		if inside {
+			host := t.add(off, field(abi.MemoryBytes))
+			if len(e.event) != 1 || e.event[0].kind != evRead || e.event[0].size != 8 {
+				return fmt.Errorf("%#x: not one read", e.pc)
+			}
+			if err := p.require(e.state, want{"the word", e.reg[rAX], t.load(host, 8)}, want{"where it is read", e.event[0].at, host}); err != nil {
+				return err
+			}
+			return carryIs(false)
+		}
+		if len(e.event) > 0 {
+			return fmt.Errorf("%#x: a read outside of the window", e.pc)
+		}
+		none, err := p.holds(e.state, t.eq(fn, t.con(0)))
+		if err != nil {
+			return err
+		}
+		if none {
+			return carryIs(true)
+		}
+		if err := p.require(e.state, want{"the word", e.reg[rAX], v.word}); err != nil {
+			return err
+		}
+		if fails := p.x.literal(t.eq(result, t.con(0)), true); fails != carry {
+			return p.mismatch(e.state, want{"carry", p.x.asTerm(carry), p.x.asTerm(fails)})
+		}
+		return nil
+	})
+}

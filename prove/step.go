@@ -1,0 +1,369 @@
+package prove
+
+import (
+	"fmt"
+
+	"github.com/ehasm/ehasm/abi"
+)
+
+// stepRegs is where _eh_elf describes registers and memory for a walk of one step.
+const (
+	stepRegs  = frameBase + slotNew
+	stepMem   = stepRegs + abi.RegsSize
+	stepPCs   = stepMem + abi.MemoryLen
+	stepFlags = abi.ContextRIP | abi.ContextRSP | abi.ContextRBP | abi.ContextRBX
+)
+
+// context is a field of the context given by value.
+func (p *prover) context(off int64) term { return p.t.load(p.t.plus(p.x.sp, 8+off), 8) }
+
+// derefAt is what the callback of _eh_elf says of an address.
+func (p *prover) derefAt(at term) term {
+	return p.t.make(termNode{op: tVec, a: at, b: p.v.deref, k: vecDeref}, ^uint64(0))
+}
+
+const vecDeref = 2000
+
+// aligned checks that rsp is a multiple of 16 at a call (psABI 3.2.2).
+func (p *prover) aligned(s *state) error {
+	if off, err := p.x.stackOff(s); err != nil || off&15 != 8 {
+		return fmt.Errorf("a call with the stack at %+d: %v", off, err)
+	}
+	return nil
+}
+
+// callDeref does what the callback does.
+func (p *prover) callDeref(s *state, to term) ([]*state, error) {
+	if to != p.v.deref {
+		return nil, fmt.Errorf("a call of %s", p.t.text(to))
+	}
+	if null, known := p.x.decide(s, p.t.eq(p.v.deref, p.t.con(0))); !known || null {
+		return nil, fmt.Errorf("a call of a callback that may be null")
+	}
+	if err := p.aligned(s); err != nil {
+		return nil, err
+	}
+	v := p.derefAt(s.reg[rDI])
+	p.clobber(s)
+	s.reg[rAX] = v
+	return []*state{s}, nil
+}
+
+// stepLoop is the loop of _eh_elf at its one lookup: the pointer to registers is null,
+// the cursor has not moved, and host addresses are the target's.
+func (p *prover) stepLoop() loop {
+	w := p.v.walk
+	zero := p.t.con(0)
+	w.regs, w.mem, w.delta, w.next, w.slotBase, w.result = zero, p.v.deref, zero, zero, p.v.pc, p.v.result
+	w.first, w.left, w.mask = noTerm, noTerm, noTerm
+	w.sync = w.cursor
+	for i := range w.place[1:] {
+		w.place[i+1] = noTerm
+	}
+	return w
+}
+
+// stepEntry proves _eh_elf up to its lookup.
+func (p *prover) stepEntry() error {
+	t, v := p.t, &p.v
+	s := p.entered(p.im.symbols[abi.SymbolStep].Value)
+	s.reg[rDI], s.reg[rSI], s.reg[rDX] = v.result, v.pc, v.deref
+	return p.run(s, p.stops(cutLookup, cutNear), func(e *ending) error {
+		if e.kind != endStop {
+			return fmt.Errorf("%#x: not a lookup", e.pc)
+		}
+		if err := p.only(e.state); err != nil {
+			return err
+		}
+		p.lookups.add(e.pc)
+		l := p.stepLoop()
+		l.rel = t.plus(v.pc, -int64(p.base))
+		l.rsp, l.rbp = p.context(int64(abi.ContextRSPOff)), p.context(int64(abi.ContextRBPOff))
+		l.low, l.pcs, l.base = noTerm, noTerm, noTerm
+		direct := p.noDeref
+		if direct {
+			l.mem = noTerm
+		} else {
+			var err error
+			if direct, err = p.holds(e.state, t.eq(v.deref, t.con(0))); err != nil {
+				return err
+			}
+		}
+		if direct {
+			l.cursor = t.con(^uint64(0)) // one step
+			l.low, l.high, l.base = t.con(0), lowerHalf(t, l.rsp), t.con(0)
+			l.pcs = p.ownPCs(t.con(1))
+			l.place[0] = p.context(int64(abi.ContextRBXOff))
+		} else {
+			l.high, l.place[0] = t.con(0), noTerm
+			l.cursor = e.reg[rDX]
+		}
+		l.sync = l.cursor
+		return p.matches(e.state, &l)
+	})
+}
+
+// results gathers what was stored to the result.
+func (p *prover) results(e *ending) (map[int64]term, error) {
+	if e.kind != endRet || e.reg[rAX] != p.v.result || len(e.regs) > 0 {
+		return nil, fmt.Errorf("%#x: not a return with the result's address", e.pc)
+	}
+	out := map[int64]term{}
+	for _, ev := range e.event {
+		if ev.kind != evResult || ev.size != 8 {
+			return nil, fmt.Errorf("%#x: an access at %s", e.pc, p.t.text(ev.at))
+		}
+		off, _ := p.t.value(p.t.sub(ev.at, p.v.result))
+		out[int64(off)] = ev.v
+	}
+	return out, nil
+}
+
+func (p *prover) result8(got map[int64]term, off uintptr) term {
+	if v, ok := got[int64(off)]; ok {
+		return v
+	}
+	return noTerm
+}
+
+// context requires the result to be a caller's context.
+func (p *prover) returns(e *ending, flags, rip, rsp, rbp, rbx term) error {
+	got, err := p.results(e)
+	if err != nil {
+		return err
+	}
+	return p.require(e.state, want{"flags", p.result8(got, abi.ContextFlagsOff), flags}, want{"rip", p.result8(got, abi.ContextRIPOff), rip},
+		want{"rsp", p.result8(got, abi.ContextRSPOff), rsp}, want{"rbp", p.result8(got, abi.ContextRBPOff), rbp},
+		want{"rbx", p.result8(got, abi.ContextRBXOff), rbx})
+}
+
+// stepStop proves what _eh_elf answers where a lookup leads to a stop.
+func (p *prover) stepStop(pc uint64, status abi.Status) error {
+	l := p.stepLoop()
+	flags := p.t.con(0)
+	if status < 0 {
+		flags = p.t.con(abi.ContextError)
+	}
+	return p.run(p.stateOf(&l, pc), nil, func(e *ending) error {
+		return p.returns(e, flags, noTerm, noTerm, noTerm, noTerm)
+	})
+}
+
+// stepDone proves what _eh_elf answers when a tail has read the words directly.
+func (p *prover) stepDone(pc uint64) error {
+	l := p.stepLoop()
+	l.cursor, l.sync = p.t.con(0), p.t.con(^uint64(0))
+	return p.run(p.stateOf(&l, pc), nil, func(e *ending) error {
+		return p.returns(e, p.t.con(stepFlags), l.rel, l.rsp, l.rbp, l.place[0])
+	})
+}
+
+// stepFrom proves what _eh_elf does where a walk goes to the slow path.
+func (p *prover) stepFrom(pc uint64, fast bool) error {
+	t, v := p.t, &p.v
+	l := p.stepLoop()
+	s := p.stateOf(&l, pc)
+	s.reg[rDI], s.reg[r10] = v.desc, v.cfaHost
+	n := &nested{p: p}
+	p.x.callTo, p.x.call = p.callDeref, n.call
+	defer func() { p.x.callTo, p.x.call = nil, nil }()
+	zero := t.con(0)
+	return p.run(s, nil, func(e *ending) error {
+		if i := stepOf(e.state, n); i >= 0 {
+			return n.check(e, i)
+		}
+		// Through the callback, by the bytes before the descriptor.
+		at := func(off int64) term { return t.load(t.plus(v.desc, off), 1) }
+		slot := func(off int64) term { return p.derefAt(t.scaled(v.cfaHost, t.sext(at(off), 1), 8)) }
+		if !fast {
+			return fmt.Errorf("%#x: a row that is not fast, without a walk", e.pc)
+		}
+		if unfit, err := p.holds(e.state, t.eq(at(-3), zero)); err != nil || unfit {
+			return fmt.Errorf("%#x: goes by bytes that do not fit: %v", e.pc, err)
+		}
+		value := func(off int64, same term) (term, error) {
+			kept, err := p.holds(e.state, t.eq(t.sext(at(off), 1), zero))
+			if err != nil || kept {
+				return same, err
+			}
+			return slot(off), nil
+		}
+		rbp, err := value(-2, l.rbp)
+		if err != nil {
+			return err
+		}
+		rbx, err := value(-1, p.context(int64(abi.ContextRBXOff)))
+		if err != nil {
+			return err
+		}
+		return p.returns(e, t.con(stepFlags), slot(-3), v.cfaHost, rbp, rbx)
+	})
+}
+
+// nested is the walk of one step that _eh_elf calls.
+type nested struct {
+	p      *prover
+	valid  []term
+	status []term
+	regs   [][numRegs]term
+	thunk  uint64
+}
+
+// mark is the variable in rax by which a path is known to have done walk i.
+func stepOf(s *state, n *nested) int {
+	for _, ev := range s.event {
+		if ev.kind == evNested {
+			return int(ev.v)
+		}
+	}
+	return -1
+}
+
+const evNested eventKind = 100
+
+// call does what _eh_elf_walk does, having checked its arguments.
+func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
+	p := n.p
+	t, v := p.t, &p.v
+	if to != p.im.symbols[abi.SymbolWalk].Value {
+		return nil, false, nil
+	}
+	at := func(off int64) term { return t.plus(p.x.sp, off) }
+	get := func(off int64, size uint8) term {
+		if v, ok, err := p.x.readCell(s.stack, off, size); ok && err == nil {
+			return v
+		}
+		return noTerm
+	}
+	rip := p.context(int64(abi.ContextRIPOff))
+	zero, size, read, arg := t.con(0), t.con(^uint64(0)), t.con(0), noTerm
+	if !p.noDeref {
+		null := t.eq(v.deref, zero)
+		size, arg = t.neg(t.ult(v.deref, t.con(1))), v.deref
+		if truth, known := p.x.decide(s, null); known && truth {
+			size = t.con(^uint64(0))
+		} else if known {
+			size = zero
+		}
+		read = get(stepMem+abi.MemoryRead, 8)
+		if n.thunk == 0 {
+			n.thunk = n.thunkIn(read)
+			if err := p.thunk(n.thunk); err != nil {
+				return nil, true, err
+			}
+		}
+		if truth, known := p.x.decide(s, null); known {
+			if want := t.con(n.thunk); truth && read != zero || !truth && read != want {
+				return nil, true, fmt.Errorf("the callback of the walk is %s", t.text(read))
+			}
+			size2 := get(stepMem+abi.MemorySize, 8)
+			if size2 == t.neg(t.ult(v.deref, t.con(1))) {
+				size = size2
+			}
+		} else if read != t.ite(null, zero, t.con(n.thunk)) {
+			return nil, true, fmt.Errorf("the callback of the walk is %s", t.text(read))
+		}
+	}
+	list := []want{
+		{"rdi", s.reg[rDI], at(stepRegs)}, {"rsi", s.reg[rSI], at(stepMem)}, {"the bias", s.reg[rDX], t.sub(rip, v.pc)},
+		{"the pcs", s.reg[rCX], at(stepPCs)}, {"the number of steps", s.reg[r8], t.con(1)},
+		{"rip", get(stepRegs+8*abi.RIP, 8), rip}, {"rsp", get(stepRegs+8*abi.RSP, 8), p.context(int64(abi.ContextRSPOff))},
+		{"rbp", get(stepRegs+8*abi.RBP, 8), p.context(int64(abi.ContextRBPOff))},
+		{"rbx", get(stepRegs+8*abi.RBX, 8), p.context(int64(abi.ContextRBXOff))},
+		{"valid", get(stepRegs+abi.RegsValid, 4), t.con(1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX)},
+		{"lo", get(stepMem+abi.MemoryLo, 8), zero}, {"bytes", get(stepMem+abi.MemoryBytes, 8), zero},
+		{"size", get(stepMem+abi.MemorySize, 8), size}, {"read", get(stepMem+abi.MemoryRead, 8), read},
+		{"arg", get(stepMem+abi.MemoryArg, 8), arg},
+		{"exact", t.low(get4(get, stepRegs+abi.RegsExact), 2), t.con(1)},
+	}
+	if err := p.require(s, list...); err != nil {
+		return nil, true, err
+	}
+	if err := p.aligned(s); err != nil {
+		return nil, true, err
+	}
+	i := len(n.valid)
+	n.valid = append(n.valid, t.variable("valid after the walk", uint64(abi.AllRegs)))
+	n.status = append(n.status, t.variable("status of the walk", 0xffff))
+	n.regs = append(n.regs, [numRegs]term{})
+	p.clobber(s)
+	for r := range numRegs {
+		n.regs[i][r] = t.variable(abi.RegName(r)+" after the walk", ^uint64(0))
+		s.stack = p.x.writeCell(s.stack, stepRegs+8*int64(r), 8, n.regs[i][r])
+	}
+	s.stack = p.x.writeCell(s.stack, stepRegs+abi.RegsValid, 4, n.valid[i])
+	s.stack = p.x.writeCell(s.stack, stepRegs+abi.RegsExact, 2, t.variable("exact after the walk", 0xffff))
+	s.stack = p.x.writeCell(s.stack, stepRegs+abi.RegsStatus, 2, n.status[i])
+	s.stack = p.x.writeCell(s.stack, stepPCs, 8, t.variable("pc after the walk", ^uint64(0)))
+	s.event = append(s.event, event{evNested, 0, 0, term(i)})
+	return []*state{s}, true, nil
+}
+
+func get4(get func(int64, uint8) term, off int64) term {
+	if v := get(off, 4); v != noTerm {
+		return v
+	}
+	return get(off, 2)
+}
+
+// thunkIn finds the address of the thunk in the callback's term.
+func (n *nested) thunkIn(read term) uint64 {
+	for _, x := range []term{read, n.p.t.nodes[max(read, 0)].b, n.p.t.nodes[max(read, 0)].c} {
+		if v, ok := n.p.t.value(max(x, 0)); ok && v != 0 {
+			return v
+		}
+	}
+	return 1 // no code
+}
+
+// check checks the answer of _eh_elf after walk i.
+func (n *nested) check(e *ending, i int) error {
+	p := n.p
+	t := p.t
+	status := t.low(t.sext(n.status[i], 2), 4)
+	ok, err := p.holds(e.state, t.eq(status, t.con(0)))
+	if err != nil {
+		return err
+	}
+	kept := e.event[:0:0]
+	for _, ev := range e.event {
+		if ev.kind != evNested {
+			kept = append(kept, ev)
+		}
+	}
+	e.event = kept
+	if !ok {
+		sign := t.low(t.shift(tSar, t.sext(status, 4), t.con(31)), 4)
+		return p.returns(e, t.and(sign, t.con(abi.ContextError)), noTerm, noTerm, noTerm, noTerm)
+	}
+	flags := uint64(abi.ContextRIP)
+	for _, f := range [...]struct{ reg, flag uint64 }{{abi.RSP, abi.ContextRSP}, {abi.RBP, abi.ContextRBP}, {abi.RBX, abi.ContextRBX}} {
+		valid, err := p.holds(e.state, t.bit(n.valid[i], t.con(f.reg)))
+		if err != nil {
+			return err
+		}
+		if valid {
+			flags |= f.flag
+		}
+	}
+	r := n.regs[i]
+	return p.returns(e, t.con(flags), r[abi.RIP], r[abi.RSP], r[abi.RBP], r[abi.RBX])
+}
+
+// thunk proves the read callback that calls deref: it never fails.
+func (p *prover) thunk(pc uint64) error {
+	t, v := p.t, &p.v
+	saved := p.x.call
+	p.x.call = nil
+	defer func() { p.x.call = saved }()
+	s := p.entered(pc)
+	at := s.reg[rSI]
+	s.reg[rDI], s.reg[rDX] = v.deref, v.word
+	s.assume(t.eq(v.deref, t.con(0)), true)
+	return p.run(s, nil, func(e *ending) error {
+		if e.kind != endRet || len(e.event) != 1 || e.event[0].kind != evWord {
+			return fmt.Errorf("%#x: not the end of a read", e.pc)
+		}
+		return p.require(e.state, want{"the status", t.low(e.reg[rAX], 4), t.con(0)}, want{"the word", e.event[0].v, p.derefAt(at)})
+	})
+}

@@ -1,0 +1,702 @@
+package prove
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// term is a value of 64 bits as an expression over variables: an index into
+// terms.nodes. Equal expressions are one term, so that == compares them. All
+// arithmetic wraps. What is said of a term holds for every value of its variables.
+type term int32
+
+// Operations of terms. Boolean ones are 0 or 1.
+type termOp uint8
+
+const (
+	tConst termOp = iota // k
+	tVar                 // variable k
+	tAdd                 // k*a + b; b is tAdd with a smaller a, or tConst
+	tAnd
+	tOr
+	tXor
+	tMul
+	tShl // a << (b & 63); so the next two
+	tShr
+	tSar
+	tSext // the low k bytes of a, sign extended
+	tBts  // a with bit b & 63 set
+	tBtr  // a with bit b & 63 cleared
+	tBsf  // number of the lowest bit set of a, which is not 0
+	tUlt  // a < b, unsigned
+	tSlt  // a < b, signed
+	tEq   // a == b
+	tBit  // bit b & 63 of a
+	tIte  // b if a, else c
+	tSdiv // quotient of a and b, signed
+	tUmod // remainder of a and b, unsigned
+	tLoad // k bytes at address a, zero extended, of memory that a step does not change
+	tVec  // operation k on the SSE operands a and b
+)
+
+type termNode struct {
+	op      termOp
+	a, b, c term
+	k       uint64
+}
+
+// terms makes terms. It simplifies only by identities of 64-bit words, each of
+// which TestTermsMean evaluates.
+type terms struct {
+	nodes []termNode
+	mask  []uint64 // bits that may be set
+	index map[termNode]term
+	names []string // of variables
+}
+
+func newTerms() *terms {
+	return &terms{index: make(map[termNode]term, 2048), nodes: make([]termNode, 0, 2048), mask: make([]uint64, 0, 2048)}
+}
+
+func (t *terms) make(n termNode, mask uint64) term {
+	if x, ok := t.index[n]; ok {
+		return x
+	}
+	x := term(len(t.nodes))
+	t.nodes = append(t.nodes, n)
+	t.mask = append(t.mask, mask)
+	t.index[n] = x
+	return x
+}
+
+func (t *terms) con(v uint64) term { return t.make(termNode{op: tConst, k: v}, v) }
+
+// variable makes a new variable of which only the bits of mask may be set.
+func (t *terms) variable(name string, mask uint64) term {
+	t.names = append(t.names, name)
+	return t.make(termNode{op: tVar, k: uint64(len(t.names) - 1)}, mask)
+}
+
+// value returns the value of a constant.
+func (t *terms) value(x term) (uint64, bool) {
+	n := &t.nodes[x]
+	return n.k, n.op == tConst
+}
+
+func (t *terms) isConst(x term, v uint64) bool {
+	k, ok := t.value(x)
+	return ok && k == v
+}
+
+// sum is a linear combination while it is worked on.
+type sum struct {
+	n    int
+	part [12]struct {
+		a term
+		k uint64
+	}
+	c uint64
+}
+
+// addTo adds k*x to a sum. It reports whether there was room.
+func (t *terms) addTo(s *sum, x term, k uint64) bool {
+	for {
+		n := &t.nodes[x]
+		switch n.op {
+		case tConst:
+			s.c += k * n.k
+			return true
+		case tAdd:
+			if !t.addPart(s, n.a, k*n.k) {
+				return false
+			}
+			x = n.b
+		default:
+			return t.addPart(s, x, k)
+		}
+	}
+}
+
+func (t *terms) addPart(s *sum, a term, k uint64) bool {
+	i := 0
+	for ; i < s.n && s.part[i].a < a; i++ {
+	}
+	if i < s.n && s.part[i].a == a {
+		s.part[i].k += k
+		return true
+	}
+	if s.n == len(s.part) {
+		return false
+	}
+	copy(s.part[i+1:s.n+1], s.part[i:s.n])
+	s.part[i].a, s.part[i].k = a, k
+	s.n++
+	return true
+}
+
+func (t *terms) build(s *sum) term {
+	x := t.con(s.c)
+	for i := range s.n {
+		p := &s.part[i]
+		if p.k == 0 {
+			continue
+		}
+		if p.k == 1 && t.isConst(x, 0) {
+			x = p.a
+			continue
+		}
+		// The sum of what may be set does not pass the power of two above it.
+		mask := ^uint64(0)
+		hi, over := bits.Mul64(t.mask[p.a], p.k)
+		if sum, carry := bits.Add64(over, t.mask[x], 0); hi == 0 && carry == 0 && sum < 1<<63 {
+			mask = 1<<bits.Len64(sum) - 1
+		}
+		// A sum of one term without a factor is that term: it has to be wrapped to
+		// stand in a list.
+		x = t.make(termNode{op: tAdd, a: p.a, b: t.listed(x), k: p.k}, mask)
+	}
+	return x
+}
+
+// listed gives a term the form that the b of a tAdd has.
+func (t *terms) listed(x term) term {
+	if op := t.nodes[x].op; op == tConst || op == tAdd {
+		return x
+	}
+	return t.make(termNode{op: tAdd, a: x, b: t.con(0), k: 1}, t.mask[x])
+}
+
+// tooLong ends a proof from the depths of term making; Image recovers it.
+type tooLong struct{}
+
+// scaled returns x + k*y.
+func (t *terms) scaled(x, y term, k uint64) term {
+	if a, ok := t.value(x); ok {
+		if b, ok := t.value(y); ok {
+			return t.con(a + k*b)
+		}
+	}
+	var s sum
+	if !t.addTo(&s, x, 1) || !t.addTo(&s, y, k) {
+		panic(tooLong{})
+	}
+	return t.build(&s)
+}
+
+func (t *terms) add(x, y term) term            { return t.scaled(x, y, 1) }
+func (t *terms) sub(x, y term) term            { return t.scaled(x, y, ^uint64(0)) }
+func (t *terms) plus(x term, c int64) term     { return t.scaled(x, t.con(uint64(c)), 1) }
+func (t *terms) neg(x term) term               { return t.sub(t.con(0), x) }
+func (t *terms) not(x term) term               { return t.xor(x, t.con(^uint64(0))) }
+func (t *terms) low(x term, bytes uint8) term  { return t.and(x, t.con(sizeMask(bytes))) }
+func (t *terms) shrConst(x term, by uint) term { return t.shift(tShr, x, t.con(uint64(by))) }
+func (t *terms) shlConst(x term, by uint) term { return t.shift(tShl, x, t.con(uint64(by))) }
+func sizeMask(bytes uint8) uint64              { return ^uint64(0) >> (64 - 8*uint(bytes)) }
+func (t *terms) bool(truth bool) term {
+	if truth {
+		return t.con(1)
+	}
+	return t.con(0)
+}
+
+func (t *terms) commuted(op termOp, a, b term, mask uint64) term {
+	if a > b {
+		a, b = b, a
+	}
+	return t.make(termNode{op: op, a: a, b: b}, mask)
+}
+
+func (t *terms) and(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	switch {
+	case ca && cb:
+		return t.con(va & vb)
+	case ca:
+		return t.and(b, a)
+	case a == b:
+		return a
+	case t.mask[a]&t.mask[b] == 0:
+		return t.con(0)
+	case cb:
+		if t.mask[a]&^vb == 0 {
+			return a
+		}
+		switch n := t.nodes[a]; n.op {
+		case tAnd:
+			if k, ok := t.value(n.a); ok {
+				return t.and(n.b, t.con(k&vb))
+			}
+			if k, ok := t.value(n.b); ok {
+				return t.and(n.a, t.con(k&vb))
+			}
+		case tOr:
+			return t.or(t.and(n.a, b), t.and(n.b, b))
+		}
+		if vb&(vb+1) == 0 { // the low bits: those of a sum depend on the low bits of its parts
+			if low := t.lowBits(a, vb); low != a {
+				return t.and(low, b)
+			}
+		}
+	}
+	return t.commuted(tAnd, a, b, t.mask[a]&t.mask[b])
+}
+
+// lowBits drops from a sum what does not matter to its low bits.
+func (t *terms) lowBits(x term, mask uint64) term {
+	n := t.nodes[x]
+	if n.op != tAdd {
+		return x
+	}
+	var s sum
+	if !t.addTo(&s, x, 1) {
+		return x
+	}
+	s.c &= mask
+	for i := range s.n {
+		p := &s.part[i]
+		p.k &= mask
+		for { // and(y, mask) counts as y
+			in := t.nodes[p.a]
+			if in.op != tAnd {
+				break
+			}
+			if k, ok := t.value(in.a); ok && k&mask == mask {
+				p.a = in.b
+			} else if k, ok := t.value(in.b); ok && k&mask == mask {
+				p.a = in.a
+			} else {
+				break
+			}
+		}
+	}
+	var again sum // parts may have become equal
+	again.c = s.c
+	for i := range s.n {
+		if !t.addTo(&again, s.part[i].a, s.part[i].k) {
+			return x
+		}
+	}
+	again.c &= mask
+	for i := range again.n {
+		again.part[i].k &= mask
+	}
+	return t.build(&again)
+}
+
+func (t *terms) or(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	switch {
+	case ca && cb:
+		return t.con(va | vb)
+	case ca:
+		return t.or(b, a)
+	case cb && vb == 0, a == b:
+		return a
+	case cb:
+		if n := t.nodes[a]; n.op == tOr {
+			if k, ok := t.value(n.a); ok {
+				return t.or(n.b, t.con(k|vb))
+			}
+			if k, ok := t.value(n.b); ok {
+				return t.or(n.a, t.con(k|vb))
+			}
+		}
+	}
+	return t.commuted(tOr, a, b, t.mask[a]|t.mask[b])
+}
+
+func (t *terms) xor(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	switch {
+	case ca && cb:
+		return t.con(va ^ vb)
+	case a == b:
+		return t.con(0)
+	case ca && va == 0:
+		return b
+	case cb && vb == 0:
+		return a
+	case cb && vb&^t.mask[a] != 0:
+		return t.or(t.xor(a, t.con(vb&t.mask[a])), t.con(vb&^t.mask[a]))
+	case ca:
+		return t.xor(b, a)
+	}
+	return t.commuted(tXor, a, b, t.mask[a]|t.mask[b])
+}
+
+func (t *terms) mul(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	switch {
+	case ca && cb:
+		return t.con(va * vb)
+	case cb:
+		return t.scaled(t.con(0), a, vb)
+	case ca:
+		return t.scaled(t.con(0), b, va)
+	}
+	return t.commuted(tMul, a, b, ^uint64(0))
+}
+
+// shift makes tShl, tShr or tSar.
+func (t *terms) shift(op termOp, a, b term) term {
+	by, cb := t.value(b)
+	by &= 63
+	if va, ca := t.value(a); ca && cb {
+		switch op {
+		case tShl:
+			return t.con(va << by)
+		case tShr:
+			return t.con(va >> by)
+		}
+		return t.con(uint64(int64(va) >> by))
+	}
+	if !cb {
+		b = t.and(b, t.con(63))
+		return t.make(termNode{op: op, a: a, b: b}, ^uint64(0))
+	}
+	if by == 0 {
+		return a
+	}
+	mask := t.mask[a]
+	switch op {
+	case tShl:
+		return t.scaled(t.con(0), a, 1<<by)
+	case tSar:
+		if mask>>63 == 0 {
+			return t.shift(tShr, a, b)
+		}
+		mask = ^uint64(0)
+	case tShr:
+		mask >>= by
+		if mask == 0 {
+			return t.con(0)
+		}
+		if n := t.nodes[a]; n.op == tOr {
+			return t.or(t.shift(tShr, n.a, b), t.shift(tShr, n.b, b))
+		}
+	}
+	return t.make(termNode{op: op, a: a, b: t.con(by)}, mask)
+}
+
+// sext sign-extends the low bytes of a term.
+func (t *terms) sext(x term, bytes uint8) term {
+	if bytes == 8 {
+		return x
+	}
+	if v, ok := t.value(x); ok {
+		by := 64 - 8*uint(bytes)
+		return t.con(uint64(int64(v<<by) >> by))
+	}
+	return t.make(termNode{op: tSext, a: t.low(x, bytes), k: uint64(bytes)}, ^uint64(0))
+}
+
+func (t *terms) setBit(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	if ca && cb {
+		return t.con(va | 1<<(vb&63))
+	}
+	if cb {
+		return t.or(a, t.con(1<<(vb&63)))
+	}
+	return t.make(termNode{op: tBts, a: a, b: b}, ^uint64(0))
+}
+
+func (t *terms) clearBit(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	if ca && cb {
+		return t.con(va &^ (1 << (vb & 63)))
+	}
+	if cb {
+		return t.and(a, t.con(^(1 << (vb & 63))))
+	}
+	return t.make(termNode{op: tBtr, a: a, b: b}, t.mask[a])
+}
+
+// firstBit is tBsf; the caller knows that x is not 0.
+func (t *terms) firstBit(x term) term {
+	if v, ok := t.value(x); ok {
+		return t.con(uint64(bits.TrailingZeros64(v)) & 63)
+	}
+	most := uint64(63)
+	if n := bits.Len64(t.mask[x]); n > 0 {
+		most = uint64(n - 1)
+	}
+	return t.make(termNode{op: tBsf, a: x}, 1<<bits.Len64(most)-1)
+}
+
+func (t *terms) ult(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	switch {
+	case ca && cb:
+		return t.bool(va < vb)
+	case a == b, cb && vb == 0, ca && va == ^uint64(0):
+		return t.con(0)
+	case cb && t.mask[a] < vb:
+		return t.con(1)
+	case ca && va >= t.mask[b]:
+		return t.con(0)
+	}
+	return t.make(termNode{op: tUlt, a: a, b: b}, 1)
+}
+
+func (t *terms) slt(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	switch {
+	case ca && cb:
+		return t.bool(int64(va) < int64(vb))
+	case a == b:
+		return t.con(0)
+	}
+	return t.make(termNode{op: tSlt, a: a, b: b}, 1)
+}
+
+// eq compares: a sum is split, so that equal parts on both sides go.
+func (t *terms) eq(a, b term) term {
+	if a == b {
+		return t.con(1)
+	}
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	switch {
+	case ca && cb:
+		return t.bool(va == vb)
+	case cb && vb&^t.mask[a] != 0, ca && va&^t.mask[b] != 0:
+		return t.con(0)
+	}
+	if ca {
+		return t.eq(b, a)
+	}
+	if cb && vb == 0 && t.ones(a) != 0 {
+		return t.con(0)
+	}
+	if n := t.nodes[a]; cb && vb == 0 && n.op == tAnd { // of one bit
+		for _, s := range [2][2]term{{n.a, n.b}, {n.b, n.a}} {
+			if k, ok := t.value(s[0]); ok && k&(k-1) == 0 {
+				if bit := t.bit(s[1], t.con(uint64(bits.TrailingZeros64(k)))); t.mask[bit] == 1 {
+					return t.eqParts(bit, b)
+				}
+			}
+		}
+	}
+	if t.nodes[a].op == tAdd || t.nodes[b].op == tAdd {
+		var s sum
+		if t.addTo(&s, a, 1) && t.addTo(&s, b, ^uint64(0)) {
+			parts, at := 0, 0
+			for i := range s.n {
+				if s.part[i].k != 0 {
+					parts, at = parts+1, i
+				}
+			}
+			switch {
+			case parts == 0:
+				return t.bool(s.c == 0)
+			case parts == 1 && s.part[at].k == 1:
+				return t.eqParts(s.part[at].a, t.con(-s.c))
+			case parts == 1 && s.part[at].k == ^uint64(0):
+				return t.eqParts(s.part[at].a, t.con(s.c))
+			}
+		}
+	}
+	return t.eqParts(a, b)
+}
+
+// ones are bits that are set in any case.
+func (t *terms) ones(x term) uint64 {
+	n := &t.nodes[x]
+	switch n.op {
+	case tConst:
+		return n.k
+	case tOr:
+		return t.ones(n.a) | t.ones(n.b)
+	case tAnd:
+		return t.ones(n.a) & t.ones(n.b)
+	case tBts:
+		return t.ones(n.a)
+	}
+	return 0
+}
+
+func (t *terms) eqParts(a, b term) term {
+	if v, ok := t.value(b); ok && v&^t.mask[a] != 0 {
+		return t.con(0)
+	}
+	if v, ok := t.value(b); ok && t.mask[a] == 1 && t.nodes[a].op >= tUlt && t.nodes[a].op <= tBit && v == 1 {
+		return a
+	}
+	return t.commuted(tEq, a, b, 1)
+}
+
+// bit is bit b of a.
+func (t *terms) bit(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	vb &= 63
+	if ca && cb {
+		return t.con(va >> vb & 1)
+	}
+	if cb {
+		if t.mask[a]>>vb&1 == 0 {
+			return t.con(0)
+		}
+		switch n := t.nodes[a]; n.op {
+		case tOr:
+			for _, s := range [][2]term{{n.a, n.b}, {n.b, n.a}} {
+				if k, ok := t.value(s[0]); ok {
+					if k>>vb&1 != 0 {
+						return t.con(1)
+					}
+					return t.bit(s[1], b)
+				}
+			}
+		case tAnd:
+			for _, s := range [][2]term{{n.a, n.b}, {n.b, n.a}} {
+				if _, ok := t.value(s[0]); ok { // it has the bit, or the mask would not
+					return t.bit(s[1], b)
+				}
+			}
+		}
+		return t.make(termNode{op: tBit, a: a, b: t.con(vb)}, 1)
+	}
+	return t.make(termNode{op: tBit, a: a, b: b}, 1)
+}
+
+func (t *terms) ite(cond, a, b term) term {
+	if v, ok := t.value(cond); ok {
+		if v != 0 {
+			return a
+		}
+		return b
+	}
+	if a == b {
+		return a
+	}
+	return t.make(termNode{op: tIte, a: cond, b: a, c: b}, t.mask[a]|t.mask[b])
+}
+
+// sdiv is the quotient, signed; b is not 0, nor is it the most negative over -1.
+func (t *terms) sdiv(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	if ca && cb && vb != 0 {
+		return t.con(uint64(int64(va) / int64(vb)))
+	}
+	return t.make(termNode{op: tSdiv, a: a, b: b}, ^uint64(0))
+}
+
+// umod is the remainder, unsigned; b is not 0.
+func (t *terms) umod(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	if ca && cb && vb != 0 {
+		return t.con(va % vb)
+	}
+	return t.make(termNode{op: tUmod, a: a, b: b}, t.mask[a])
+}
+
+// load is a word of memory that does not change in a step.
+func (t *terms) load(addr term, bytes uint8) term {
+	return t.make(termNode{op: tLoad, a: addr, k: uint64(bytes)}, sizeMask(bytes))
+}
+
+// eval evaluates a term. of gives variables and loads.
+func (t *terms) eval(x term, of func(x term) uint64) uint64 {
+	n := &t.nodes[x]
+	ev := func(y term) uint64 { return t.eval(y, of) }
+	truth := func(b bool) uint64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	switch n.op {
+	case tConst:
+		return n.k
+	case tAdd:
+		return n.k*ev(n.a) + ev(n.b)
+	case tAnd:
+		return ev(n.a) & ev(n.b)
+	case tOr:
+		return ev(n.a) | ev(n.b)
+	case tXor:
+		return ev(n.a) ^ ev(n.b)
+	case tMul:
+		return ev(n.a) * ev(n.b)
+	case tShl:
+		return ev(n.a) << (ev(n.b) & 63)
+	case tShr:
+		return ev(n.a) >> (ev(n.b) & 63)
+	case tSar:
+		return uint64(int64(ev(n.a)) >> (ev(n.b) & 63))
+	case tSext:
+		by := 64 - 8*n.k
+		return uint64(int64(ev(n.a)<<by) >> by)
+	case tBts:
+		return ev(n.a) | 1<<(ev(n.b)&63)
+	case tBtr:
+		return ev(n.a) &^ (1 << (ev(n.b) & 63))
+	case tBsf:
+		return uint64(bits.TrailingZeros64(ev(n.a))) & 63
+	case tUlt:
+		return truth(ev(n.a) < ev(n.b))
+	case tSlt:
+		return truth(int64(ev(n.a)) < int64(ev(n.b)))
+	case tEq:
+		return truth(ev(n.a) == ev(n.b))
+	case tBit:
+		return ev(n.a) >> (ev(n.b) & 63) & 1
+	case tIte:
+		if ev(n.a) != 0 {
+			return ev(n.b)
+		}
+		return ev(n.c)
+	case tSdiv:
+		return uint64(int64(ev(n.a)) / int64(ev(n.b)))
+	case tUmod:
+		return ev(n.a) % ev(n.b)
+	}
+	return of(x)
+}
+
+// text writes a term for a message.
+func (t *terms) text(x term) string {
+	n := &t.nodes[x]
+	switch n.op {
+	case tConst:
+		if n.k>>63 != 0 || n.k < 10 {
+			return fmt.Sprint(int64(n.k))
+		}
+		return fmt.Sprintf("%#x", n.k)
+	case tVar:
+		return t.names[n.k]
+	case tAdd:
+		s := t.text(n.a)
+		if n.k != 1 {
+			s = fmt.Sprintf("%d*%s", int64(n.k), s)
+		}
+		if t.isConst(n.b, 0) {
+			return s
+		}
+		return "(" + s + " + " + t.text(n.b) + ")"
+	case tSext:
+		return fmt.Sprintf("sext%d(%s)", 8*n.k, t.text(n.a))
+	case tLoad:
+		return fmt.Sprintf("word%d[%s]", 8*n.k, t.text(n.a))
+	case tBsf:
+		return "first(" + t.text(n.a) + ")"
+	case tIte:
+		return fmt.Sprintf("(%s ? %s : %s)", t.text(n.a), t.text(n.b), t.text(n.c))
+	case tVec:
+		return fmt.Sprintf("vec%d(%s, %s)", n.k, t.text(n.a), t.text(n.b))
+	}
+	names := map[termOp]string{tAnd: "&", tOr: "|", tXor: "^", tMul: "*", tShl: "<<", tShr: ">>", tSar: ">>s",
+		tBts: "bts", tBtr: "btr", tUlt: "<", tSlt: "<s", tEq: "==", tBit: "bit", tSdiv: "/s", tUmod: "%"}
+	return "(" + t.text(n.a) + " " + names[n.op] + " " + t.text(n.b) + ")"
+}
