@@ -286,11 +286,13 @@ func (p *prover) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 		return fmt.Errorf("no return address")
 	}
 	for i := range rules {
-		want := r.Regs[i]
-		if want.Kind == dwarfcfa.RuleRegister && int(want.Reg) == i {
-			want = dwarfcfa.RegRule{Kind: dwarfcfa.RuleSameValue}
+		got, want := rules[i], r.Regs[i]
+		for _, rule := range []*dwarfcfa.RegRule{&got, &want} {
+			if rule.Kind == dwarfcfa.RuleRegister && int(rule.Reg) == i {
+				*rule = dwarfcfa.RegRule{Kind: dwarfcfa.RuleSameValue}
+			}
 		}
-		if rules[i] != want {
+		if got != want {
 			return fmt.Errorf("the rule of %s", abi.RegName(i))
 		}
 	}

@@ -246,10 +246,10 @@ func (x *exec) divide(s *state, i *inst) error {
 
 // guarded reports whether d is divisor(b) of some b.
 func (x *exec) guarded(d term) (term, bool) {
-	// divisor(b) is a sum of (b ^ m) and (b == -1): find b in it.
+	// divisor(b) is (b ^ m) - m: find b in it.
 	for y := d; x.t.nodes[y].op == tAdd; y = x.t.nodes[y].b {
 		n := x.t.nodes[x.t.nodes[y].a]
-		if n.op != tEq {
+		if n.op != tXor {
 			continue
 		}
 		for _, b := range [2]term{n.a, n.b} {

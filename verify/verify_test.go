@@ -12,6 +12,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/rowtest"
+	"github.com/ehasm/ehasm/prove"
 )
 
 // variant is a way to compile a table.
@@ -52,7 +53,10 @@ func TestRandomTables(t *testing.T) {
 				}
 				s := source{data}
 				table := s.table(250)
-				_, err := Image(compile(t, table, v), table)
+				image := compile(t, table, v)
+				_, err := Image(image, table)
+				require.NoError(t, err)
+				_, err = prove.Image(image, table)
 				require.NoError(t, err)
 			}
 		})
@@ -79,7 +83,11 @@ func FuzzNoDiff(f *testing.F) {
 		s := source{data}
 		table := s.table(250)
 		for _, v := range variants() {
-			if _, err := Image(compile(t, table, v), table); err != nil {
+			image := compile(t, table, v)
+			if _, err := Image(image, table); err != nil {
+				t.Fatal(v.name, err)
+			}
+			if _, err := prove.Image(image, table); err != nil {
 				t.Fatal(v.name, err)
 			}
 		}
@@ -112,7 +120,10 @@ func TestSaveSlots(t *testing.T) {
 		}
 	}
 	for _, v := range variants() {
-		_, err := Image(compile(t, table, v), table)
+		image := compile(t, table, v)
+		_, err := Image(image, table)
+		require.NoError(t, err, v.name)
+		_, err = prove.Image(image, table)
 		require.NoError(t, err, v.name)
 	}
 }
@@ -158,11 +169,15 @@ func TestDisagreement(t *testing.T) {
 		image := compile(t, table(), v)
 		_, err := Image(image, table())
 		require.NoError(t, err, v.name)
+		_, err = prove.Image(image, table())
+		require.NoError(t, err, v.name)
 		for name, change := range changes {
 			changed := table()
 			change(changed)
 			_, err := Image(image, changed)
 			require.ErrorIs(t, err, ErrDisagree, "%s: %s", v.name, name)
+			_, err = prove.Image(image, changed)
+			require.ErrorIs(t, err, prove.ErrNotProven, "%s: %s", v.name, name)
 		}
 	}
 }
@@ -170,7 +185,10 @@ func TestDisagreement(t *testing.T) {
 // TestEmptyTable has no pc covered.
 func TestEmptyTable(t *testing.T) {
 	for _, v := range variants() {
-		_, err := Image(compile(t, &dwarfcfa.Table{}, v), &dwarfcfa.Table{})
+		image := compile(t, &dwarfcfa.Table{}, v)
+		_, err := Image(image, &dwarfcfa.Table{})
+		require.NoError(t, err, v.name)
+		_, err = prove.Image(image, &dwarfcfa.Table{})
 		require.NoError(t, err, v.name)
 	}
 }
