@@ -230,6 +230,7 @@ func (im *image) noteSegment(b []byte) error {
 		switch {
 		case name == "GNU\x00" && typ == 3 && len(desc) == 20:
 		case name == abi.NoteOwner+"\x00" && typ == abi.NoteBuild:
+		case name == abi.NoteOwner+"\x00" && typ == abi.NoteSites: // of the sites nothing is claimed
 		case name == abi.NoteOwner+"\x00" && typ == abi.NoteIdentity && !found:
 			note, err := abi.ParseNote(desc)
 			if err != nil {
@@ -247,7 +248,7 @@ func (im *image) noteSegment(b []byte) error {
 }
 
 func (im *image) notes() error {
-	if im.note.Flags&^(abi.FlagNoDeref|abi.FlagPacked) != 0 {
+	if im.note.Flags&^(abi.FlagNoDeref|abi.FlagPacked|abi.FlagSites) != 0 {
 		return imageError("flags %#x of the note, which are not known here", im.note.Flags)
 	}
 	return nil

@@ -6,6 +6,7 @@ package prove
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -87,6 +88,8 @@ func Image(file []byte, table *dwarfcfa.Table) (result Result, err error) {
 		case nil:
 		case tooLong:
 			err = fmt.Errorf("%w: a value of the code grows too long to follow", ErrNotProven)
+		case runtime.Error: // a fault of this package refuses a file; it never accepts one
+			err = fmt.Errorf("%w: internal error: %v", ErrNotProven, e)
 		default:
 			panic(e)
 		}

@@ -180,9 +180,6 @@ func (x *exec) conditional(s *state, i *inst) error {
 	if !ok {
 		return fmt.Errorf("a condition that is not known")
 	}
-	if truth, known := x.decide(s, l.t); known {
-		l = lit{x.t.bool(truth), l.neg}
-	}
 	if i.op == iSet {
 		return x.write(s, i, i.dst, 1, x.asTerm(l))
 	}
@@ -246,6 +243,9 @@ func (x *exec) divide(s *state, i *inst) error {
 
 // guarded reports whether d is divisor(b) of some b.
 func (x *exec) guarded(d term) (term, bool) {
+	if x.t.isConst(x.t.eq(d, x.t.con(^uint64(0))), 0) { // it cannot be -1: divisor(d) is d
+		return d, true
+	}
 	// divisor(b) is (b ^ m) - m: find b in it.
 	for y := d; x.t.nodes[y].op == tAdd; y = x.t.nodes[y].b {
 		n := x.t.nodes[x.t.nodes[y].a]

@@ -240,11 +240,6 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 	if !p.noDeref {
 		null := t.eq(v.deref, zero)
 		size, arg = t.neg(t.ult(v.deref, t.con(1))), v.deref
-		if truth, known := p.x.decide(s, null); known && truth {
-			size = t.con(^uint64(0))
-		} else if known {
-			size = zero
-		}
 		read = get(stepMem+abi.MemoryRead, 8)
 		if n.thunk == 0 {
 			n.thunk = n.thunkIn(read)
@@ -252,16 +247,8 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 				return nil, true, err
 			}
 		}
-		if truth, known := p.x.decide(s, null); known {
-			if want := t.con(n.thunk); truth && read != zero || !truth && read != want {
-				return nil, true, fmt.Errorf("the callback of the walk is %s", t.text(read))
-			}
-			size2 := get(stepMem+abi.MemorySize, 8)
-			if size2 == t.neg(t.ult(v.deref, t.con(1))) {
-				size = size2
-			}
-		} else if read != t.ite(null, zero, t.con(n.thunk)) {
-			return nil, true, fmt.Errorf("the callback of the walk is %s", t.text(read))
+		if want := t.ite(null, zero, t.con(n.thunk)); read != want {
+			return nil, true, p.mismatch(s, newWant("the callback of the walk", read, want))
 		}
 	}
 	list := []want{
@@ -298,6 +285,8 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 	s.event = append(s.event, event{evNested, 0, 0, term(i)})
 	return []*state{s}, true, nil
 }
+
+func newWant(what string, got, expected term) want { return want{what, got, expected} }
 
 func get4(get func(int64, uint8) term, off int64) term {
 	if v := get(off, 4); v != noTerm {

@@ -59,6 +59,9 @@ func newTerms() *terms {
 }
 
 func (t *terms) make(n termNode, mask uint64) term {
+	if mask == 0 {
+		n = termNode{op: tConst}
+	}
 	if x, ok := t.index[n]; ok {
 		return x
 	}
@@ -530,6 +533,13 @@ func (t *terms) eqParts(a, b term) term {
 	}
 	if v, ok := t.value(b); ok && t.mask[a] == 1 && t.nodes[a].op >= tUlt && t.nodes[a].op <= tBit && v == 1 {
 		return a
+	}
+	if n := t.nodes[a]; t.isConst(b, 0) && n.op == tEq { // not not
+		for _, s := range [2][2]term{{n.a, n.b}, {n.b, n.a}} {
+			if t.isConst(s[1], 0) && t.mask[s[0]] == 1 {
+				return s[0]
+			}
+		}
 	}
 	return t.commuted(tEq, a, b, 1)
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/ehasm/ehasm/internal/trust"
 	"github.com/ehasm/ehasm/sites"
 	"github.com/ehasm/ehasm/synth"
-	"github.com/ehasm/ehasm/verify"
 
 	"github.com/spf13/pflag"
 )
@@ -79,6 +78,7 @@ type buildOptions struct {
 	relro    bool
 	noSites  bool // no table of sites
 	noVerify bool
+	verify   string // prove, run or both
 	source   dwarfcfa.Source
 	dispatch plan.Dispatch
 	synth    synth.Mode
@@ -104,6 +104,7 @@ func buildVerb() verb {
 		fs.BoolVar(&opt.relro, "relro", false, "for dlopen with glibc before 2.35: .dynamic is writable until relocated")
 		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave out what C++ exceptions are unwound by")
 		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
+		fs.StringVar(&opt.verify, "verify", verifyProve, "`HOW` the code is held against the tables: prove, run (samples, on linux/amd64) or both")
 		tables := declareTables(fs)
 		mode := declareSynth(fs, "off")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
@@ -144,6 +145,15 @@ func (opt *buildOptions) check(paths []string) error {
 	}
 	if i := slices.IndexFunc(opt.PIDs, func(pid int) bool { return pid < 1 }); i >= 0 {
 		return fmt.Errorf("--pid %d: not a process", opt.PIDs[i])
+	}
+	switch opt.verify {
+	case verifyProve, "":
+	case verifyRun, verifyBoth:
+		if !canRun() {
+			return fmt.Errorf("--verify=%s: generated code runs on linux/amd64 only", opt.verify)
+		}
+	default:
+		return fmt.Errorf("--verify %q: want prove, run or both", opt.verify)
 	}
 	if opt.quiet && opt.verbose {
 		return errors.New("--quiet and --verbose exclude each other")
@@ -310,10 +320,10 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
-	// The file is run, and must answer as the table does.
+	// The file is proven to answer as the table does.
 	if p.stats.Verified {
-		if _, err := verify.Image(p.image.Bytes(), table); err != nil {
-			return nil, fmt.Errorf("verification: %w", err)
+		if err := verifyImage(p.image.Bytes(), table, opt.verify); err != nil {
+			return nil, err
 		}
 	}
 	return p, nil

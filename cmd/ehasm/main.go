@@ -86,7 +86,7 @@ type verb struct {
 }
 
 func verbs() []verb {
-	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), preloadVerb(), recordVerb(), scriptVerb(), synthVerb(),
+	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), preloadVerb(), proveVerb(), recordVerb(), scriptVerb(), synthVerb(),
 		completionVerb(), manVerb(), versionVerb()}
 }
 

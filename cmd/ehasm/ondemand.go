@@ -39,7 +39,7 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	if err != nil {
 		return nil, nil, err
 	}
-	if image, ok := readCached(cachePath(object.BuildID()), object.BuildID(), d.keep && canVerify()); ok {
+	if image, ok := readCached(cachePath(object.BuildID()), object.BuildID(), d.keep); ok {
 		return image, nil, nil
 	}
 	rows, err := dwarfcfa.NewLazyTableMade(object, dwarfcfa.SourceAuto, func() *dwarfcfa.Section { return madeSection(object) })

@@ -90,7 +90,7 @@ func TestScriptVerb(t *testing.T) {
 	ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--cache=false")
 	assert.False(t, proven(), "used as it is")
 	ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs)
-	assert.Equal(t, canVerify(), proven(), "made again, as build --cache would")
+	assert.True(t, proven(), "made again, as build --cache would")
 
 	cache := os.Getenv("XDG_CACHE_HOME")
 	t.Setenv("XDG_CACHE_HOME", "/proc/none")
