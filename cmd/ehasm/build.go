@@ -104,7 +104,7 @@ func buildVerb() verb {
 		fs.BoolVar(&opt.relro, "relro", false, "for dlopen with glibc before 2.35: .dynamic is writable until relocated")
 		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave out what C++ exceptions are unwound by")
 		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
-		fs.StringVar(&opt.verify, "verify", verifyProve, "`HOW` the code is held against the tables: prove, run (samples, on linux/amd64) or both")
+		fs.StringVar(&opt.verify, "verify", verifyProve, "hold the code against the tables by `WAY`: prove, run (samples), both")
 		tables := declareTables(fs)
 		mode := declareSynth(fs, "off")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
