@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +22,10 @@ import (
 	"github.com/ehasm/ehasm/internal/atomicfile"
 )
 
-var adversaryKills = flag.Int("kills", 500, "moments at which each command is ended")
+var (
+	adversaryKills   = flag.Int("kills", 500, "moments at which each command is ended")
+	adversaryWriters = flag.String("writers", "", "only commands whose names begin so")
+)
 
 // writer is a command that writes files below a folder.
 type writer struct {
@@ -54,7 +58,7 @@ func writers(t *testing.T) []writer {
 			return []string{"script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "--format", format, "-i", rec, "-o", filepath.Join(dir, "out")}
 		}, cache, map[string]string{"out": "old"}}
 	}
-	return []writer{
+	all := []writer{
 		{"build", func(dir string) []string {
 			return append([]string{"build", "-q", "--force", "-o", dir}, inputs...)
 		}, cache, nil},
@@ -66,6 +70,7 @@ func writers(t *testing.T) []writer {
 			return []string{"script", "-q", "--kallsyms=", "--symfs", r.root, "-i", rec, "-o", filepath.Join(dir, "out")}
 		}, cache, map[string]string{"out": "old"}},
 	}
+	return slices.DeleteFunc(all, func(w writer) bool { return !strings.HasPrefix(w.name, *adversaryWriters) })
 }
 
 func (w *writer) command(dir string, before ...string) *exec.Cmd {
