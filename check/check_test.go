@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,5 +29,30 @@ func TestLibstdcxx(t *testing.T) {
 	assert.GreaterOrEqual(t, float64(r.Judged), 0.999*float64(r.Instructions))
 	for _, f := range r.Findings {
 		assert.Equal(t, check.SeverityNote, f.Severity, "%+v", f)
+	}
+}
+
+func errorsIn(r *check.Report) (out []check.Finding) {
+	for _, f := range r.Findings {
+		if f.Severity != check.SeverityNote {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func replace(s, from, to string) string { return strings.ReplaceAll(s, from, to) }
+
+// TestLibc: the two functions of glibc 2.36 that push without rows; other releases have none.
+func TestLibc(t *testing.T) {
+	r := run(t, "/lib/x86_64-linux-gnu/libc.so.6")
+	assert.GreaterOrEqual(t, float64(r.Judged), 0.999*float64(r.Instructions))
+	for _, f := range r.Findings {
+		if f.Severity == check.SeverityError {
+			assert.Equal(t, check.KindCFA, f.Kind, "%+v", f)
+			assert.Equal(t, "rsp+16", f.Is, "%+v", f)
+			assert.Equal(t, "rsp+8", f.Says, "%+v", f)
+			assert.Equal(t, f.Start+1, f.PC, "%+v", f) // behind the first push
+		}
 	}
 }

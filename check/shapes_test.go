@@ -1,0 +1,132 @@
+package check_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/check"
+	"github.com/ehasm/ehasm/internal/testtool"
+)
+
+// assemble makes a relocatable file of assembly, or of C with the compiler's flags.
+func assemble(t *testing.T, name, source string, flags ...string) string {
+	testtool.Need(t, "gcc")
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, name), filepath.Join(dir, "out.o")
+	require.NoError(t, os.WriteFile(in, []byte(source), 0o600))
+	msg, err := exec.Command("gcc", append(flags, "-c", "-o", out, in)...).CombinedOutput()
+	require.NoError(t, err, "%s", msg)
+	return out
+}
+
+type expected struct {
+	kind  check.Kind
+	sev   check.Severity
+	at    uint64 // from the function's start
+	is    string
+	says  string
+	count int
+}
+
+// TestShapes: small functions, each with one kind of wrong row, or none.
+func TestShapes(t *testing.T) {
+	for _, c := range []struct {
+		name, body string
+		want       []expected
+	}{
+		{"right", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		// llvm-project issue 220720: a push for a call that does not return, without a row
+		{"push before abort", "test %edi,%edi\nje 1f\nret\n1: push %rax\ncall abort", []expected{{check.KindCFA, check.SeverityError, 6, "rsp+16", "rsp+8", 1}}},
+		// glibc's inline-assembly lock: the stack pointer moves around a system call
+		{"sub around syscall", "sub $128,%rsp\nmov $202,%eax\nsyscall\nadd $128,%rsp\nret", []expected{{check.KindCFA, check.SeverityError, 7, "rsp+136", "rsp+8", 3}}},
+		{"epilogue", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\nmov $1,%eax\nret", []expected{{check.KindCFA, check.SeverityError, 7, "rsp+8", "rsp+16", 2}}},
+		{"one late", "push %rbx\nmov %edi,%ebx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",
+			[]expected{{check.KindCFA, check.SeverityNote, 1, "rsp+16", "rsp+8", 1}}},
+		{"wrong slot", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-24\nxor %ebx,%ebx\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",
+			[]expected{{check.KindSaved, check.SeverityWarning, 1, "unchanged", "at CFA-24", 3}}},
+		{"clobbered", "mov %rbx,%rdx\nxor %ebx,%ebx\nmov %rdx,%rbx\nret", []expected{{check.KindClobbered, check.SeverityWarning, 5, "in rdx", "unchanged", 1}}},
+		{"ret elsewhere", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nret", []expected{{check.KindRet, check.SeverityError, 1, "rsp is CFA-16", "CFA-8 at a ret", 1}}},
+		{"inside an instruction", "mov $1,%eax\n.cfi_adjust_cfa_offset 0\nret\n", nil},
+		{"frame pointer and alloca", "push %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset 6,-16\nmov %rsp,%rbp\n.cfi_def_cfa_register 6\nsub %rdi,%rsp\nand $-32,%rsp\ncall g\nleave\n.cfi_def_cfa 7,8\nret", nil},
+		{"call to the next instruction", "call 1f\n1: .cfi_adjust_cfa_offset 8\npop %rax\n.cfi_adjust_cfa_offset -8\nret", nil},
+		{"enter", "enter $16,$0\n.cfi_def_cfa 6,16\n.cfi_offset 6,-16\ncall g\nleave\n.cfi_def_cfa 7,8\nret", nil},
+		{"pushed flags", "pushf\ncld\npopf\nret", []expected{{check.KindCFA, check.SeverityError, 1, "rsp+16", "rsp+8", 2}}},
+		{"exchanged", "xchg %rsp,%rax\n.cfi_def_cfa_register 0\nnop\nxchg %rsp,%rax\n.cfi_def_cfa_register 7\nret", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+c.body+"\n.cfi_endproc\n.size f,.-f\n"))
+			got := []expected{}
+			for _, f := range r.Findings {
+				if f.Kind != check.KindNoRow {
+					got = append(got, expected{f.Kind, f.Severity, f.PC - f.Start, f.Is, f.Says, f.Count})
+				}
+			}
+			assert.Equal(t, append([]expected{}, c.want...), got)
+		})
+	}
+}
+
+// TestCold: a cold part jumped to with a frame, whose FDE says that there is none.
+func TestCold(t *testing.T) {
+	const part = `
+.text
+f: .cfi_startproc
+push %rbx
+.cfi_def_cfa_offset 16
+.cfi_offset 3,-16
+test %edi,%edi
+jne f.cold
+call g
+pop %rbx
+.cfi_def_cfa_offset 8
+.cfi_restore 3
+ret
+.cfi_endproc
+.section .text.unlikely,"ax"
+f.cold: .cfi_startproc
+ROWS
+call g
+mov $1,%eax
+call abort
+.cfi_endproc
+`
+	const rows = ".cfi_def_cfa_offset 16\n.cfi_offset 3,-16"
+	r := run(t, assemble(t, "f.s", replace(part, "ROWS", rows)))
+	assert.Empty(t, errorsIn(r))
+	r = run(t, assemble(t, "f.s", replace(part, "ROWS", "")))
+	require.Len(t, errorsIn(r), 1)
+	f := errorsIn(r)[0]
+	assert.Equal(t, check.KindCFA, f.Kind)
+	assert.Equal(t, "rsp+16", f.Is)
+	assert.Equal(t, f.Start, f.PC)
+}
+
+const switches = `
+int g(int); void h(void); void *volatile p;
+int f(int n, int m) {
+	char *a = __builtin_alloca(m);
+	p = a;
+	switch (n) {
+	case 0: return g(1); case 1: return g(m) + 2; case 2: h(); return 3; case 3: return m; case 4: h(); h(); return g(5);
+	case 5: return g(m) * 3; case 6: return g(g(m)); case 7: h(); return a[m / 2];
+	}
+	return g(n);
+}
+int drap(int n) { _Alignas(64) char buf[256]; p = buf; h(); return g(n) + buf[n]; }
+int fact(int n) { return n < 2 ? 1 : n * fact(n - 1) + g(n); }
+`
+
+// TestCompiled: what a compiler emits is right, with frame pointers and without.
+func TestCompiled(t *testing.T) {
+	for _, flags := range [][]string{{"-O0"}, {"-O2"}, {"-O2", "-fno-omit-frame-pointer"}, {"-O2", "-fno-pic", "-fno-pie"}, {"-Os"}, {"-O2", "-fPIC"}} {
+		r := run(t, assemble(t, "f.c", switches, append(flags, "-fasynchronous-unwind-tables")...))
+		assert.Empty(t, errorsIn(r), "%v", flags)
+		assert.Equal(t, r.Instructions, r.Judged, "%v: %v", flags, r.NotJudged)
+		assert.Zero(t, r.Assumed, "%v: jump tables", flags)
+	}
+}
