@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: truth build test lint race fuzz adversary corpus bench bench-perf deps runtime install clean sample clients dist deb bench-record
+.PHONY: truth decoder build test lint race fuzz adversary corpus bench bench-perf deps runtime install clean sample clients dist deb bench-record
 
 # Where the process begins: see cmd/ehasm/entry_linux_amd64.s
 ENTRY = $(if $(filter linux/amd64,$(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)),-ldflags '-E main.entry')
@@ -85,3 +85,7 @@ clients:
 # Needs x264, dav1d, svt-av1, ffmpeg, libgmp-dev, clang, rustc and openssl.
 truth:
 	nice -n 19 truth/long.sh build/truth --made
+
+# decoder compares package x86 with objdump over the code that the FDEs of FILES cover; see docs/validation/check.md
+decoder:
+	go run ./x86/objdumpcmp/cmd $(FILES)

@@ -104,6 +104,9 @@ func (s *Subject) Run(opt Options) *Report {
 // noRows notes calls and jumps to code without any row.
 func (s *Subject) noRows(p *codeflow.Program, rep *Report) {
 	for _, t := range p.Targets() {
+		if s.Image.SectionOf(t) == ".undefined" {
+			continue // of a relocatable file: in another one
+		}
 		f := Finding{Kind: KindNoRow, Severity: SeverityNote, Class: ClassTable, Start: t, PC: t, End: t, Is: "called or jumped to", Says: "nothing"}
 		if sym, ok := s.Image.Symbol(t); ok {
 			f.Function = sym.Name

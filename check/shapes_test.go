@@ -14,7 +14,7 @@ import (
 )
 
 // assemble makes a relocatable file of assembly, or of C with the compiler's flags.
-func assemble(t *testing.T, name, source string, flags ...string) string {
+func assemble(t testing.TB, name, source string, flags ...string) string {
 	testtool.Need(t, "gcc")
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, name), filepath.Join(dir, "out.o")
@@ -117,7 +117,7 @@ int f(int n, int m) {
 	}
 	return g(n);
 }
-int drap(int n) { _Alignas(64) char buf[256]; p = buf; h(); return g(n) + buf[n]; }
+int drap(int n) { char buf[256] __attribute__((aligned(64))); p = buf; h(); return g(n) + buf[n]; }
 int fact(int n) { return n < 2 ? 1 : n * fact(n - 1) + g(n); }
 `
 

@@ -29,6 +29,7 @@ type flow struct {
 	bad     bool // bytes that are no instruction were reached
 	unknown int  // indirect jumps without a table
 	out     []delivery
+	kept    map[deliveryKey]int // index in what keep returns
 	shown   bool
 	broken  uint16
 	onward  []uint64

@@ -161,10 +161,21 @@ func (p *Program) split() (first, late []int) {
 	return first, late
 }
 
+// deliveryKey tells the deliveries of a function apart; those of one key meet.
+type deliveryKey struct {
+	to      uint64
+	kind    edge
+	initial bool
+}
+
 // keep copies the deliveries that may matter.
 func (f *flow) keep() []delivery {
 	var out []delivery
 	p := f.p
+	if f.kept == nil {
+		f.kept = map[deliveryKey]int{}
+	}
+	clear(f.kept)
 	for k := range f.out {
 		d := &f.out[k]
 		g := p.find(d.to)
@@ -185,6 +196,17 @@ func (f *flow) keep() []delivery {
 		}
 		// the numbers of bases are the function's own
 		d.s.dropForeign()
+		k := deliveryKey{d.to, d.kind, d.s.IsInitial()}
+		if j, ok := f.kept[k]; ok {
+			e := &out[j]
+			if d.kind == edgePad {
+				padMeet(&e.s, &d.s)
+			}
+			e.s.meet(&d.s)
+			e.how = max(e.how, d.how)
+			continue
+		}
+		f.kept[k] = len(out)
 		out = append(out, *d)
 	}
 	return out
@@ -452,7 +474,7 @@ func (f *flow) enter() {
 			ok = false
 		case f.beginner == nil && !p.tailIn[lo]:
 			ok = false
-		case len(others) > 0 && how != Assumed:
+		case len(others) > 0 && how != Assumed && !p.tailIn[lo]:
 			ok = false
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ehasm/ehasm/check"
 	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/symbols"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
@@ -170,6 +172,7 @@ func checkFile(path string, opt checkOptions, c *console) (checked, error) {
 	c.newBar(int64(2*len(s.Functions)), "checking "+filepath.Base(path), progressbar.OptionSetItsString("functions"))
 	res.Report = s.Run(run)
 	c.stopBar()
+	nameFindings(res.Findings, path, r)
 	res.Findings = slices.DeleteFunc(res.Findings, func(f check.Finding) bool {
 		if opt.baseline[findingID(path, &f)] {
 			res.Accepted++
@@ -181,6 +184,22 @@ func checkFile(path string, opt checkOptions, c *console) (checked, error) {
 		res.Findings = []check.Finding{}
 	}
 	return res, nil
+}
+
+// nameFindings names what the file's own symbols do not, from its debug file.
+func nameFindings(fs []check.Finding, path string, r io.ReaderAt) {
+	if !slices.ContainsFunc(fs, func(f check.Finding) bool { return f.Function == "" }) {
+		return
+	}
+	table, err := symbols.FromELF(r, filepath.Dir(path), nil, []string{"/usr/lib/debug"})
+	if err != nil {
+		return // without symbols findings have addresses
+	}
+	for i := range fs {
+		if s := table.Find(fs[i].PC); s != nil && fs[i].Function == "" {
+			fs[i].Function = s.Name
+		}
+	}
 }
 
 // place names an instruction: function plus offset and address.
