@@ -89,3 +89,13 @@ truth:
 # decoder compares package x86 with objdump over the code that the FDEs of FILES cover; see docs/validation/check.md
 decoder:
 	go run ./x86/objdumpcmp/cmd $(FILES)
+
+# Mutants of finished files: every bit of three small images (PROVE_MUTANTS=bits), or N random ones of PROVE_FILES, for
+# at most PROVE_TIME each; accepted ones are written to PROVE_ACCEPTED.
+.PHONY: prove-mutants
+prove-mutants: export PROVE_MUTANTS ?= bits
+prove-mutants: export PROVE_FILES ?= /bin/ls
+prove-mutants: export PROVE_TIME ?= 30m
+prove-mutants: export PROVE_ACCEPTED ?= /tmp/prove-accepted.txt
+prove-mutants:
+	go test ./prove -v -timeout 0 -run TestManyMutants
