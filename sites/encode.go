@@ -14,9 +14,14 @@ const (
 	headerSize      = 24
 	personalitySize = 16
 	groupSize       = 8
-	perGroup        = 8 // functions in a group
+	perGroup        = 16 // functions in a group
 
 	personalityIndirect = 1 << 0
+
+	// Most calls have a displacement of 32 bits, and most sites are one call.
+	callSize     = 5
+	shortCleanup = 6 // a cleanup of callSize
+	shortSkip    = 7 // a skip of callSize
 )
 
 // ErrFormat is wrapped by the errors of Encode and Decode.
@@ -34,21 +39,36 @@ func (t *Table) Encode() ([]byte, error) {
 	le := binary.LittleEndian
 	var groups, stream []byte
 	var at, lsda Addr
+	personality := -2 // of the function before
 	for i, f := range t.Functions {
 		if i%perGroup == 0 {
-			at, lsda = f.Start, base
+			at, lsda, personality = f.Start, base, -2
 			groups = le.AppendUint32(groups, uint32(f.Start-base))
 			groups = le.AppendUint32(groups, uint32(len(stream)))
 		}
 		var body []byte
-		body = binary.AppendUvarint(body, uint64(f.Personality+1))
+		size := uint64(f.End-f.Start) << 1
+		if f.Personality != personality {
+			size |= 1
+			body = binary.AppendUvarint(body, uint64(f.Personality+1))
+			personality = f.Personality
+		}
 		if f.Personality >= 0 {
-			body = appendSLEB(body, int64(f.LSDA-lsda))
+			body = binary.AppendUvarint(body, uint64(f.LSDA-lsda))
 			lsda = f.LSDA
 			site := f.Start
 			for _, s := range f.Sites {
-				body = binary.AppendUvarint(body, uint64(s.Start-site)<<3|uint64(s.Kind))
-				body = binary.AppendUvarint(body, uint64(s.End-s.Start))
+				kind := uint64(s.Kind)
+				switch {
+				case s.End-s.Start == callSize && s.Kind == Cleanup:
+					kind = shortCleanup
+				case s.End-s.Start == callSize && s.Kind == Skip:
+					kind = shortSkip
+				}
+				body = binary.AppendUvarint(body, uint64(s.Start-site)<<3|kind)
+				if kind < shortCleanup {
+					body = binary.AppendUvarint(body, uint64(s.End-s.Start))
+				}
 				site = s.End
 				if s.Kind.HasPad() {
 					body = binary.AppendUvarint(body, uint64(s.Pad-f.Start))
@@ -56,7 +76,7 @@ func (t *Table) Encode() ([]byte, error) {
 			}
 		}
 		stream = binary.AppendUvarint(stream, uint64(f.Start-at))
-		stream = binary.AppendUvarint(stream, uint64(f.End-f.Start))
+		stream = binary.AppendUvarint(stream, size)
 		stream = binary.AppendUvarint(stream, uint64(len(body)))
 		stream = append(stream, body...)
 		at = f.End
@@ -77,17 +97,6 @@ func (t *Table) Encode() ([]byte, error) {
 	}
 	b = append(b, groups...)
 	return append(b, stream...), nil
-}
-
-func appendSLEB(b []byte, v int64) []byte {
-	for {
-		low := byte(v & 0x7f)
-		v >>= 7
-		if v == 0 && low&0x40 == 0 || v == -1 && low&0x40 != 0 {
-			return append(b, low)
-		}
-		b = append(b, low|0x80)
-	}
 }
 
 // Decode reads what Encode wrote. Names of personality routines are not in it.
@@ -117,32 +126,45 @@ func Decode(b []byte) (*Table, error) {
 	index, stream := b[:groups*groupSize], b[groups*groupSize:]
 	r := reader{b: stream}
 	var at, lsda, end Addr
+	var personality int
 	for i := range functions {
 		if i%perGroup == 0 {
 			g := index[i/perGroup*groupSize:]
 			if uint64(le.Uint32(g[4:])) != uint64(r.pos) {
 				return bad("group %d", i/perGroup)
 			}
-			at, lsda = base+Addr(le.Uint32(g)), base
+			at, lsda, personality = base+Addr(le.Uint32(g)), base, -2
 		}
 		f := Function{Personality: -1}
 		f.Start = at + Addr(r.uleb())
-		f.End = f.Start + Addr(r.uleb())
+		size := r.uleb()
+		f.End = f.Start + Addr(size>>1)
 		body := reader{b: r.bytes(r.uleb())}
-		if r.bad || f.Start < end || f.End <= f.Start {
+		if r.bad || size>>1 > 1<<32 || f.Start < end || f.End <= f.Start {
 			return bad("function %d", i)
 		}
-		f.Personality = int(min(body.uleb(), personalities+1)) - 1
-		if f.Personality >= int(personalities) {
+		if size&1 != 0 {
+			personality = int(min(body.uleb(), personalities+1)) - 1
+		}
+		f.Personality = personality
+		if f.Personality < -1 || f.Personality >= int(personalities) {
 			return bad("function %d: personality %d of %d", i, f.Personality, personalities)
 		}
 		if f.Personality >= 0 {
-			f.LSDA = lsda + Addr(body.sleb())
+			f.LSDA = lsda + Addr(body.uleb())
 			lsda = f.LSDA
 			for site := f.Start; !body.bad && body.pos < len(body.b); {
-				gap, n := body.uleb(), body.uleb()
+				gap := body.uleb()
 				s := Site{Start: site + Addr(gap>>3), Kind: Kind(gap & 7)}
-				s.End = s.Start + Addr(n)
+				s.End = s.Start + callSize
+				switch gap & 7 {
+				case shortCleanup:
+					s.Kind = Cleanup
+				case shortSkip:
+					s.Kind = Skip
+				default:
+					s.End = s.Start + Addr(body.uleb())
+				}
 				if s.Kind.HasPad() {
 					s.Pad = f.Start + Addr(body.uleb())
 				}
@@ -181,23 +203,6 @@ func (r *reader) uleb() uint64 {
 	}
 	r.pos += n
 	return v
-}
-
-func (r *reader) sleb() int64 {
-	var v int64
-	for shift := 0; shift < 64 && r.pos < len(r.b); shift += 7 {
-		c := r.b[r.pos]
-		r.pos++
-		v |= int64(c&0x7f) << shift
-		if c < 0x80 {
-			if shift < 57 && c&0x40 != 0 {
-				v |= -1 << (shift + 7)
-			}
-			return v
-		}
-	}
-	r.bad = true
-	return 0
 }
 
 func (r *reader) bytes(n uint64) []byte {

@@ -1,7 +1,7 @@
 /* The table of sites of an eh_elf: docs/abi.md, section 6. Every number is checked before it is used. */
 #include "eh.h"
 
-enum { HEADER = 24, PERSONALITY = 16, GROUP = 8, PER_GROUP = 8, INDIRECT = 1 };
+enum { HEADER = 24, PERSONALITY = 16, GROUP = 8, PER_GROUP = 16, INDIRECT = 1, CALL_SIZE = 5, SHORT_CLEANUP = 6, SHORT_SKIP = 7 };
 
 struct reader {
     const uint8_t *p, *end;
@@ -16,19 +16,6 @@ static uint64_t uleb(struct reader *r)
         v |= (uint64_t)(b & 0x7f) << shift;
         if (b < 0x80)
             return v;
-    }
-    r->bad = true;
-    return 0;
-}
-
-static uint64_t sleb(struct reader *r)
-{
-    uint64_t v = 0;
-    for (unsigned shift = 0; shift < 64 && r->p < r->end; shift += 7) {
-        uint8_t b = *r->p++;
-        v |= (uint64_t)(b & 0x7f) << shift;
-        if (b < 0x80)
-            return shift < 57 && b & 0x40 ? v | (uint64_t)-1 << (shift + 7) : v;
     }
     r->bad = true;
     return 0;
@@ -53,8 +40,14 @@ static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t 
 {
     is->step.kind = KIND_ASK;
     for (uint64_t at = start; r->p < r->end;) {
-        uint64_t gap = uleb(r), n = uleb(r), kind = gap & 7, pad = 0;
+        uint64_t gap = uleb(r), n = CALL_SIZE, kind = gap & 7, pad = 0;
         at += gap >> 3;
+        if (kind == SHORT_CLEANUP)
+            kind = KIND_CLEANUP;
+        else if (kind == SHORT_SKIP)
+            kind = KIND_SKIP;
+        else
+            n = uleb(r);
         if (kind == KIND_CLEANUP || kind == KIND_ACTION || kind == KIND_ACTION_CLEANUP)
             pad = uleb(r);
         if (r->bad || kind > KIND_ASK || pad >= size) {
@@ -109,17 +102,19 @@ void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *
     if (offset > size)
         goto bad;
     struct reader r = {stream + offset, stream + size, false};
+    uint64_t which = personalities + 1; /* the first of a group says which */
     for (int i = 0; i < PER_GROUP && r.p < r.end; i++) {
-        uint64_t start = at + uleb(&r), length = uleb(&r), body = uleb(&r);
+        uint64_t start = at + uleb(&r), size_and_flag = uleb(&r), length = size_and_flag >> 1, body = uleb(&r);
         if (r.bad || body > (uint64_t)(r.end - r.p))
             goto bad;
         struct reader b = {r.p, r.p + body, false};
         r.p += body;
         if (pc < start)
             return;
-        uint64_t which = uleb(&b);
+        if (size_and_flag & 1)
+            which = uleb(&b);
         if (which != 0)
-            lsda += sleb(&b);
+            lsda += uleb(&b);
         if (b.bad || which > personalities)
             goto bad;
         at = start + length;
