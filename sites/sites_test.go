@@ -2,11 +2,13 @@ package sites_test
 
 import (
 	"bytes"
+	"cmp"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -194,7 +196,9 @@ func TestHostile(t *testing.T) {
 	at := bytes.Index(file, data)
 	require.Positive(t, at, "exception table at %#x", start)
 	changed := 0
-	for seed := range uint64(600) {
+	cases, err := strconv.ParseUint(cmp.Or(os.Getenv("EHASM_HOSTILE"), "600"), 10, 32)
+	require.NoError(t, err)
+	for seed := range cases {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		b := bytes.Clone(file)
 		for range 1 + rnd.IntN(4) {
