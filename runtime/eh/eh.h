@@ -338,8 +338,13 @@ void ehx_no_real_(void) __attribute__((noreturn));
 enum ehx_counter { COUNT_LEARNED, COUNT_HANDED_OVER, COUNT_ASKED, NUM_EHX_COUNTERS };
 void ehx_stats_init_(bool secure);
 extern _Atomic uint64_t ehx_counters_[NUM_EHX_COUNTERS];
-/* Not for what every throw does: the word is shared. */
-static inline void ehx_count_(enum ehx_counter c) { atomic_fetch_add_explicit(&ehx_counters_[c], 1, memory_order_relaxed); }
+/* Only where the figures are asked for: threads share the words. */
+extern bool ehx_counting_;
+static inline void ehx_count_(enum ehx_counter c)
+{
+    if (unlikely(ehx_counting_))
+        atomic_fetch_add_explicit(&ehx_counters_[c], 1, memory_order_relaxed);
+}
 
 #pragma GCC visibility pop
 #endif

@@ -19,17 +19,20 @@ static inline uint64_t loads_now(void) { return likely(ehx_loads_ != NULL) ? __a
 
 static _Atomic uint64_t table_loads; /* those that the table was seen to be of */
 
-static __attribute__((noinline, cold)) void refresh(uint64_t loads)
+static __attribute__((noinline, cold)) uint64_t refresh(uint64_t loads)
 {
-    if (ehu_refresh() >= 0)
-        atomic_store(&table_loads, loads);
+    if (ehu_refresh() < 0)
+        return 0; /* no memory for a table */
+    atomic_store(&table_loads, loads);
+    return loads;
 }
 
+/* begin returns the number of objects loaded so far, and 0 where the table may be one of the past. */
 static inline uint64_t begin(void)
 {
     uint64_t loads = loads_now();
     if (unlikely(atomic_load_explicit(&table_loads, memory_order_relaxed) != loads))
-        refresh(loads);
+        return refresh(loads);
     return loads;
 }
 
@@ -118,6 +121,8 @@ struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
     if (unlikely(!ehx_active_))
         return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.raise};
     uint64_t loads = begin();
+    if (unlikely(loads == 0))
+        return hand_over(ehx_real_.raise);
     struct ehx_seen s = {.slot = NULL};
     struct ehx_frame f = to->frame, first = f; /* first: where the cleanup phase stops first, if stops */
     bool exact = false, first_exact = false, stops = false;
@@ -235,7 +240,7 @@ struct ehx_answer ehx_forced_(struct ehx_exception *e, struct ehx_landing *to, e
     if (!ehx_active_)
         return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.forced};
     uint64_t loads = begin();
-    if (!reaches(to->frame, loads))
+    if (loads == 0 || !reaches(to->frame, loads))
         return hand_over(ehx_real_.forced);
     e->private_1 = (uint64_t)(uintptr_t)stop;
     e->private_2 = (uint64_t)(uintptr_t)arg;
@@ -308,6 +313,8 @@ static __attribute__((noinline)) struct ehx_answer resume(struct ehx_exception *
     if (unlikely(!ehx_active_))
         return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.resume};
     uint64_t loads = begin();
+    if (loads == 0)
+        return hand_over(ehx_real_.resume);
     struct ehx_answer a;
     if (likely(e->private_1 == 0)) {
         a = cleanup(to, e, &to->frame, false, loads, ehx_real_.resume);
@@ -342,7 +349,7 @@ struct ehx_answer ehx_rethrow_(struct ehx_exception *e, struct ehx_landing *to)
         return a;
     }
     uint64_t loads = begin();
-    if (!reaches(to->frame, loads))
+    if (loads == 0 || !reaches(to->frame, loads))
         return hand_over(ehx_real_.rethrow);
     return forced(to, e, loads);
 }

@@ -8,6 +8,7 @@
 struct ehu_slot ehu_slots_[NUM_SLOTS];
 _Atomic uint64_t ehu_counters_[NUM_COUNTERS];
 _Atomic uint64_t ehx_counters_[NUM_EHX_COUNTERS];
+bool ehx_counting_;
 
 static uint64_t count(enum ehx_counter c) { return atomic_load_explicit(&ehx_counters_[c], memory_order_relaxed); }
 
@@ -23,7 +24,8 @@ static void print(void)
 void ehx_stats_init_(bool secure)
 {
     const char *value = ehu_getenv_(secure, "EHASM_STATS");
-    if (value && strcmp(value, "1") == 0)
+    ehx_counting_ = value && strcmp(value, "1") == 0;
+    if (ehx_counting_)
         atexit(print);
 }
 
