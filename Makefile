@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: truth decoder build test lint race fuzz adversary corpus bench bench-perf deps runtime install clean sample clients dist deb bench-record
+.PHONY: truth decoder build test lint race fuzz adversary corpus bench bench-perf bench-exceptions exceptions deps runtime install clean sample clients dist deb bench-record
 
 # Where the process begins: see cmd/ehasm/entry_linux_amd64.s
 ENTRY = $(if $(filter linux/amd64,$(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)),-ldflags '-E main.entry')
@@ -54,6 +54,16 @@ bench-perf: deps
 # What record finds and loses, beside perf record: docs/validation/record.md
 bench-record: deps
 	bench/record.sh
+
+# What throws cost with the system's libgcc and with ours, in turn.
+bench-exceptions: build runtime
+	runtime/eh/bench/run.sh ./ehasm $(CURDIR)/build/runtime/libgcc/libgcc_s.so.1
+
+# Programs that throw with either libgcc: 10,000 random ones, and with GCC=FOLDER the tests of an unpacked GCC.
+exceptions: build runtime
+	$(GO) build -o build/random ./runtime/eh/suite/random
+	runtime/eh/suite/random.sh ./ehasm $(CURDIR)/build/runtime/libgcc/libgcc_s.so.1 build/random build/exceptions 1 100
+	test -z "$(GCC)" || runtime/eh/suite/gcc.sh ./ehasm $(CURDIR)/build/runtime/libgcc/libgcc_s.so.1 $(GCC) build/exceptions
 
 # libehunwind, for programs that unwind themselves: see docs/runtime.md
 runtime:

@@ -5,6 +5,7 @@
 set -u
 ehasm=$1 library=$2 source=$3 out=$4 levels=${5:--O0 -O1 -O2}
 mkdir -p "$out/cache"
+out=$(realpath "$out")
 XDG_CACHE_HOME=$out/cache
 export XDG_CACHE_HOME
 run() { # NAME COMMAND...: output to NAME

@@ -4,6 +4,7 @@
 set -u
 ehasm=$1 library=$2 random=$3 out=$4 first=$5 last=$6 programs=${7:-100}
 mkdir -p "$out/cache"
+out=$(realpath "$out")
 export XDG_CACHE_HOME="$out/cache"
 total=0 different=0 seed=$first
 while [ "$seed" -le "$last" ]; do
