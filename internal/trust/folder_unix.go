@@ -2,6 +2,14 @@
 
 package trust
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 const openFolder = unix.O_RDONLY
+
+// privileged reports whether the process has the rights of another user or group than who
+// started it.
+func privileged() bool { return os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() }

@@ -22,10 +22,10 @@ func Open(path string) (*os.File, error) { return openFor(self(), path) }
 func MkdirAll(path string) error { return mkdirAllFor(self(), path) }
 
 // self is the user whose files count beside root's: the effective user, unless the process
-// runs with the rights of another than who started it. Then it is root alone: the environment,
-// and with it the path, may be the other's choice.
+// has rights that who started it has not. Then it is root alone: the environment, and with it
+// the path, may be the other's choice, and so may be what lies there.
 func self() int {
-	if os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() {
+	if privileged() {
 		return 0
 	}
 	return os.Geteuid()
