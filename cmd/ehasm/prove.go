@@ -16,6 +16,7 @@ import (
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/prove"
+	"github.com/ehasm/ehasm/synth"
 
 	"github.com/spf13/pflag"
 )
@@ -151,16 +152,15 @@ func (p *proofJSON) prove() error {
 	if !bytes.Equal(object.BuildID(), info.Note.BuildID) || len(info.Note.BuildID) == 0 && info.Note.FileSize != uint64(size) {
 		return fmt.Errorf("it was made from another file than %s", p.Object)
 	}
-	source := dwarfcfa.SourceAuto
-	for _, line := range info.Build {
-		if options, ok := strings.CutPrefix(line, keyOptions+"="); ok {
-			name, _, _ := strings.Cut(strings.TrimPrefix(options, "source="), ",")
-			if source, err = dwarfcfa.ParseSource(name); err != nil {
-				return err
-			}
-		}
+	opt, err := madeWith(info.Build)
+	if err != nil {
+		return err
 	}
-	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: source, AllowEmpty: true})
+	rows, err := synth.Of(object, synth.Options{Mode: opt.synth})
+	if err != nil {
+		return err
+	}
+	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source, AllowEmpty: true, Made: rows.Made(object.Name())})
 	if err != nil {
 		return err
 	}
@@ -168,4 +168,29 @@ func (p *proofJSON) prove() error {
 	p.Result, err = prove.Image(image, table)
 	p.Seconds = time.Since(begin).Seconds()
 	return err
+}
+
+// madeWith reads back the options that the table of an eh_elf depends on, as describe
+// wrote them: from where its rows come, and which are made from code.
+func madeWith(lines []string) (opt buildOptions, err error) {
+	opt.source, opt.synth = dwarfcfa.SourceAuto, synth.Off
+	for _, line := range lines {
+		options, ok := strings.CutPrefix(line, keyOptions+"=")
+		if !ok {
+			continue
+		}
+		for _, word := range strings.Split(options, ",") {
+			key, value, _ := strings.Cut(word, "=")
+			switch key {
+			case "source":
+				opt.source, err = dwarfcfa.ParseSource(value)
+			case "synth":
+				opt.synth, err = synth.ParseMode(value)
+			}
+			if err != nil {
+				return opt, fmt.Errorf("the options in its build note: %w", err)
+			}
+		}
+	}
+	return opt, nil
 }
