@@ -2,18 +2,33 @@
 
 // entry is where the process begins in builds with -ldflags '-E main.entry', as make build has
 // them; others begin where Go does. The Go run-time reserves some 600 MB of addresses before
-// any Go code runs, and ends with a page of registers where RLIMIT_AS does not allow it; so it
-// is looked at before. The stack is as the kernel has left it (x86-64 psABI 3.4.1).
+// any Go code runs, and ends with a page of registers where RLIMIT_AS does not allow it; and
+// packages that open a file as they are initialised have it do so where descriptors are
+// short (RLIMIT_NOFILE). So both are looked at before. The stack is as the kernel has left it
+// (x86-64 psABI 3.4.1); the 64 bytes below it are used.
 
 #define SYS_write 1
+#define SYS_open 2
+#define SYS_close 3
 #define SYS_getrlimit 97
 #define SYS_exit_group 231
 #define RLIMIT_AS 9
 #define NEEDED (768 << 20) // bytes
+#define DESCRIPTORS 6 // two of the run-time, two of packages, one to read, one to write
+#define O_CLOEXEC 0x80000
+#define EMFILE 24
+#define ENFILE 23
 
 DATA entrymessage<>+0(SB)/64, $"ehasm: the limit on addresses (ulimit -v, RLIMIT_AS) is too low:"
 DATA entrymessage<>+64(SB)/26, $" 768 MiB and more, please\n"
 GLOBL entrymessage<>(SB), RODATA, $90
+
+DATA fewmessage<>+0(SB)/64, $"ehasm: the limit on open files (ulimit -n, RLIMIT_NOFILE) is too"
+DATA fewmessage<>+64(SB)/39, $" low: 6 more than are open now, please\n"
+GLOBL fewmessage<>(SB), RODATA, $103
+
+DATA devnull<>+0(SB)/10, $"/dev/null\x00"
+GLOBL devnull<>(SB), RODATA, $10
 
 TEXT ·entry(SB), NOSPLIT|NOFRAME|TOPFRAME, $0
 	MOVL $SYS_getrlimit, AX
@@ -34,4 +49,39 @@ TEXT ·entry(SB), NOSPLIT|NOFRAME|TOPFRAME, $0
 	MOVL $1, DI
 	SYSCALL
 enough:
+	XORL R12, R12 // descriptors opened
+more:
+	MOVL $SYS_open, AX
+	LEAQ devnull<>(SB), DI
+	MOVL $O_CLOEXEC, SI
+	XORL DX, DX
+	SYSCALL
+	CMPQ AX, $-EMFILE
+	JEQ  few
+	CMPQ AX, $-ENFILE
+	JEQ  few
+	TESTQ AX, AX
+	JLT  closing // no /dev here
+	MOVL AX, -64(SP)(R12*4)
+	INCL R12
+	CMPL R12, $DESCRIPTORS
+	JLT  more
+closing:
+	TESTL R12, R12
+	JEQ  begin
+	DECL R12
+	MOVL -64(SP)(R12*4), DI
+	MOVL $SYS_close, AX
+	SYSCALL
+	JMP  closing
+few:
+	MOVL $SYS_write, AX
+	MOVL $2, DI
+	LEAQ fewmessage<>(SB), SI
+	MOVL $103, DX
+	SYSCALL
+	MOVL $SYS_exit_group, AX
+	MOVL $1, DI
+	SYSCALL
+begin:
 	JMP _rt0_amd64_linux(SB)

@@ -16,7 +16,7 @@ func (c Command) Page() string {
 	p.sections(c.Help, "Description")
 	p.section("See also")
 	for i, v := range c.Verbs {
-		p.line(fmt.Sprintf(`.BR %s-%s (1)%s`, c.Name, v.Name, comma(i, len(c.Verbs))))
+		p.line(fmt.Sprintf(`.BR %s\-%s (1)%s`, c.Name, v.Name, comma(i, len(c.Verbs))))
 	}
 	return p.String()
 }
