@@ -2,6 +2,7 @@ package prove
 
 import (
 	"fmt"
+	"slices"
 )
 
 // exec runs the file's instructions on terms. It follows every path and refuses
@@ -22,8 +23,9 @@ type exec struct {
 	call   func(s *state, to uint64) (ends []*state, ok bool, err error)
 	callTo func(s *state, to term) ([]*state, error)
 
-	first  term // what the first byte of a descriptor is taken to be, or noTerm
-	pcSlot term // address of the pcs' next element
+	first  term  // what the first byte of a descriptor is taken to be, or noTerm
+	pcSlot term  // address of the pcs' next element
+	limit  int64 // bytes of stack below rsp at the entry
 	steps  int
 }
 
@@ -120,6 +122,9 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 		return nil, nil, err
 	}
 	next := s.pc + uint64(i.n)
+	if i.op == iJmpTo || i.op == iCallTo {
+		s.pc = next // what an address relative to rip counts from
+	}
 	switch i.op {
 	case iJmp:
 		s.pc = next + uint64(i.imm)
@@ -203,7 +208,7 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 // stackOff is rsp less rsp at the entry.
 func (x *exec) stackOff(s *state) (int64, error) {
 	d, ok := x.t.value(x.t.sub(s.reg[rSP], x.sp))
-	if !ok || int64(d) < -stackLimit || int64(d) > 8 {
+	if !ok || int64(d) < -x.limit || int64(d) > 8 {
 		return 0, fmt.Errorf("rsp is %s", x.t.text(s.reg[rSP]))
 	}
 	return int64(d), nil
@@ -377,7 +382,12 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 		s.event = append(s.event, event{kind, addr, size, v})
 		return nil
 	}
+	forgetNew := func() { // any of them may have been written
+		const off = frameBase + slotNew
+		s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return c.off < off+8*numRegs && c.off+int64(c.size) > off })
+	}
 	if addr == x.pcSlot && x.pcSlot != noTerm && size == 8 {
+		forgetNew() // the pcs may be there
 		return note(evPC)
 	}
 	base, off, index, ok := x.split(addr)
@@ -390,12 +400,7 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 			if off != frameBase+slotNew || size != 8 || x.largest(index) >= numRegs {
 				return fmt.Errorf("a store to the stack at %s", x.t.text(addr))
 			}
-			for i := 0; i < len(s.stack); i++ { // it may be any of them
-				if c := s.stack[i]; c.off < off+8*numRegs && c.off+int64(c.size) > off {
-					s.stack = append(s.stack[:i], s.stack[i+1:]...)
-					i--
-				}
-			}
+			forgetNew()
 			return note(evNew)
 		}
 		rsp, err := x.stackOff(s)

@@ -51,6 +51,7 @@ type exprProof struct {
 	s     *state
 	stack []term
 	ended bool // what is known leads away from here
+	now   int  // the operation being proven
 }
 
 // joint is a place that branches lead to.
@@ -95,6 +96,7 @@ func (x *exprProof) prove(pc uint64) error {
 			return x.finish()
 		}
 		op := &x.e.Ops[i]
+		x.now = i
 		if err := x.op(op, i); err != nil {
 			return fmt.Errorf("operation %d: %w", i, err)
 		}
@@ -159,7 +161,7 @@ func (x *exprProof) onlyStack(s *state) error {
 		return fmt.Errorf("%#x: an expression writes", s.pc)
 	}
 	for _, c := range s.stack {
-		if slot := c.off - frameBase; c.off >= s.frame.ret && slot != slotBase && (slot < slotExpr || slot+int64(c.size) > slotExpr+8*dwarfcfa.MaxExprStack) {
+		if slot := c.off - frameBase; c.off+int64(c.size) > s.frame.ret && slot != slotBase && (slot < slotExpr || slot+int64(c.size) > slotExpr+8*dwarfcfa.MaxExprStack) {
 			return fmt.Errorf("%#x: an expression writes slot %d of the frame", s.pc, slot)
 		}
 	}
@@ -253,7 +255,7 @@ func (x *exprProof) failing(s *state, status abi.Status) error {
 		if err := x.onlyStack(e.state); err != nil {
 			return err
 		}
-		if err := p.require(e.state, want{"the status", e.reg[rDX], p.statusTerm(status)}); err != nil {
+		if err := p.require(e.state, want{"the status", e.reg[rDX], p.statusTerm(status)}, want{"the base", p.slot(e.state, slotBase), p.v.walk.base}); err != nil {
 			return err
 		}
 	}
@@ -287,6 +289,9 @@ func (x *exprProof) reach(i int, j joint) error {
 // branch notes that a state goes on at operation i.
 func (x *exprProof) branch(s *state, i int, stack []term) error {
 	j, ok := x.at[i]
+	if i <= x.now {
+		return fmt.Errorf("a branch back to operation %d", i)
+	}
 	if !ok {
 		j = joint{s.pc, len(stack)}
 		x.at[i] = j

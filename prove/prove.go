@@ -52,6 +52,7 @@ type prover struct {
 	descs                          map[descKey]bool
 	fastLow, fastHigh              uint64 // code that runs with the target's registers in place
 	searches                       map[searchKey]bool
+	longs                          map[longKey]bool
 	blocks                         uint64
 }
 
@@ -112,13 +113,13 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 		t: t, im: im, table: table, base: uint64(table.Low()) &^ (pcPage - 1),
 		noDeref: im.note.Flags&abi.FlagNoDeref != 0, packed: im.note.Flags&abi.FlagPacked != 0,
 		leaf: map[uint64]int32{}, pairs: map[leafPair]bool{}, exprs: map[uint64]dwarfcfa.ExprID{},
-		descs: map[descKey]bool{}, searches: map[searchKey]bool{}, fastLow: ^uint64(0),
+		descs: map[descKey]bool{}, searches: map[searchKey]bool{}, longs: map[longKey]bool{}, fastLow: ^uint64(0),
 	}
 	all := ^uint64(0)
 	v := func(name string, mask uint64) term { return t.variable(name, mask) }
 	p.x = &exec{
 		t: t, code: im.text, data: func(at uint64, n int) []byte { return im.at(at, uint64(n)) },
-		sp: v("sp", all), pcSlot: noTerm, max: map[term]uint64{}, first: noTerm,
+		sp: v("sp", all), pcSlot: noTerm, limit: stackLimit, max: map[term]uint64{}, first: noTerm,
 	}
 	for i := range p.any {
 		p.any[i] = v(fmt.Sprintf("reg%d", i), all)

@@ -81,11 +81,13 @@ func (p *prover) searchLong(e *ending, rec term, size uint64) error {
 		return err
 	}
 	data := e.event[0].at
-	key := searchKey{p.blocks, 1}
-	if p.searches[key] {
+	var sm sum
+	p.t.addTo(&sm, data, 1)
+	key := longKey{p.blocks, sm.c}
+	if p.longs[key] {
 		return nil
 	}
-	p.searches[key] = true
+	p.longs[key] = true
 	return p.searchLoop(p.blocks, func(e *ending, at func(size uint64) term) error {
 		id := at(size)
 		if id == noTerm {
@@ -98,11 +100,12 @@ func (p *prover) searchLong(e *ending, rec term, size uint64) error {
 		if err := p.intact(e, 2, e.target); err != nil {
 			return err
 		}
-		var sm sum
-		p.t.addTo(&sm, data, 1)
 		return p.pages(sm.c, slots)
 	})
 }
+
+// longKey is a search's loop, and the table whose pages it has been compared for.
+type longKey struct{ loop, data uint64 }
 
 // searchBegins checks what the loop of a search begins with.
 func (p *prover) searchBegins(e *ending, rec term) error {

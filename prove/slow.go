@@ -2,6 +2,7 @@ package prove
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ehasm/ehasm/abi"
 )
@@ -86,8 +87,8 @@ func (p *prover) fails(e *ending, status term) error {
 	if e.kind != endRet {
 		return fmt.Errorf("%#x: not a return", e.pc)
 	}
-	v, _, _ := p.x.readCell(e.regs, abi.RegsStatus, 2)
-	if len(e.regs) != 1 {
+	v, ok := onlyCell(e.regs, abi.RegsStatus, 2)
+	if !ok {
 		return fmt.Errorf("%#x: a step that fails writes registers", e.pc)
 	}
 	return p.require(e.state, want{"the status", v, p.t.low(status, 2)},
@@ -249,12 +250,18 @@ func (p *prover) callExpr(off term) func(s *state, to term) ([]*state, error) {
 	}
 }
 
+// readDepth is how deep the stack may be where readWord begins, its return address
+// included: it is called in the frame, or in an expression. The rest is its own.
+const readDepth = -(frameBase - exprPad - 8 - 8)
+
 // exprPad is by how much an expression's code runs further down.
 const exprPad = 8
 
 // clobber forgets what a callee need not keep (psABI figure 3.4): registers, flags
-// and the stack below rsp.
+// and the stack below rsp, where there may have been values.
 func (p *prover) clobber(s *state) {
+	rsp, err := p.x.stackOff(s)
+	s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return err != nil || c.off < rsp })
 	for _, r := range [...]uint8{rAX, rCX, rDX, rSI, rDI, r8, r9, r10, r11} {
 		s.reg[r] = p.any[r]
 	}
@@ -273,7 +280,7 @@ func (p *prover) callRead(s *state, to uint64) ([]*state, bool, error) {
 	if err := p.require(s, want{"r14", s.reg[r14], p.v.mem}); err != nil {
 		return nil, true, err
 	}
-	if off, err := p.x.stackOff(s); err != nil || off&15 != 8 {
+	if off, err := p.x.stackOff(s); err != nil || off&15 != 8 || off < 8-readDepth {
 		return nil, true, fmt.Errorf("a call with the stack at %+d: %v", off, err)
 	}
 	at := s.reg[rSI]
@@ -418,8 +425,8 @@ func (p *prover) beginFinal(e *ending) error {
 		return fmt.Errorf("%#x: not the end of the rules", e.pc)
 	}
 	p.finals.add(e.pc)
-	valid, ok, _ := p.x.readCell(e.regs, abi.RegsValid, 4)
-	if !ok || len(e.regs) != 1 || len(e.event) > 0 {
+	valid, ok := onlyCell(e.regs, abi.RegsValid, 4)
+	if !ok || len(e.event) > 0 {
 		return fmt.Errorf("%#x: registers are written before they are all known", e.pc)
 	}
 	if err := p.require(e.state, want{"the mask of valid registers", valid, p.t.low(p.v.state, 4)},
@@ -471,8 +478,8 @@ func (p *prover) slowEnd(pc uint64) error {
 	p.x.pcSlot = t.scaled(v.walk.pcs, v.walk.cursor, 8)
 	defer func() { p.x.pcSlot = noTerm }()
 	return p.run(s, p.stops(cutLoad, cutSlot), func(e *ending) error {
-		exact, _, _ := p.x.readCell(e.regs, abi.RegsExact, 2)
-		if e.kind != endStop || len(e.regs) != 1 || len(e.event) != 1 {
+		exact, ok := onlyCell(e.regs, abi.RegsExact, 2)
+		if e.kind != endStop || !ok || len(e.event) != 1 || e.event[0].kind != evPC {
 			return fmt.Errorf("%#x: not the end of a step", e.pc)
 		}
 		if err := p.require(e.state, want{"exact", exact, v.exact}, want{"the pc for the caller", e.event[0].v, v.regOf[abi.RIP]}); err != nil {
@@ -500,6 +507,8 @@ func (p *prover) readWord(pc uint64) error {
 	t, v := p.t, &p.v
 	s := p.newState(pc)
 	s.reg[rSP] = p.x.sp
+	p.x.limit = stackLimit - readDepth
+	defer func() { p.x.limit = stackLimit }()
 	s.frame.keep = p.any
 	s.reg[r14] = v.mem
 	s.frame.keep[r14] = v.mem

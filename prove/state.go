@@ -242,3 +242,12 @@ func (x *exec) writeCell(cells []cell, off int64, size uint8, v term) []cell {
 	}
 	return append(cells, cell{off, size, v})
 }
+
+// onlyCell is the value of a place of an object if that place, as it is, is all that
+// was written.
+func onlyCell(cells []cell, off int64, size uint8) (term, bool) {
+	if len(cells) != 1 || cells[0].off != off || cells[0].size != size {
+		return noTerm, false
+	}
+	return cells[0].v, true
+}

@@ -44,6 +44,7 @@ func (p *prover) callDeref(s *state, to term) ([]*state, error) {
 		return nil, err
 	}
 	v := p.derefAt(s.reg[rDI])
+	s.event = append(s.event, event{evDeref, s.reg[rDI], 8, v})
 	p.clobber(s)
 	s.reg[rAX] = v
 	return []*state{s}, nil
@@ -114,6 +115,9 @@ func (p *prover) results(e *ending) (map[int64]term, error) {
 			return nil, fmt.Errorf("%#x: an access at %s", e.pc, p.t.text(ev.at))
 		}
 		off, _ := p.t.value(p.t.sub(ev.at, p.v.result))
+		if off%8 != 0 {
+			return nil, fmt.Errorf("%#x: results overlap at %+d", e.pc, off)
+		}
 		out[int64(off)] = ev.v
 	}
 	return out, nil
@@ -196,6 +200,15 @@ func (p *prover) stepFrom(pc uint64, fast bool) error {
 		if err != nil {
 			return err
 		}
+		results := e.event[:0:0]
+		for _, ev := range e.event {
+			if ev.kind != evDeref {
+				results = append(results, ev)
+			} else if ev.v != slot(-3) && ev.v != rbp && ev.v != rbx {
+				return fmt.Errorf("%#x: the callback is asked for %s", e.pc, t.text(ev.at))
+			}
+		}
+		e.event = results
 		return p.returns(e, t.con(stepFlags), slot(-3), v.cfaHost, rbp, rbx)
 	})
 }
@@ -219,7 +232,10 @@ func stepOf(s *state, n *nested) int {
 	return -1
 }
 
-const evNested eventKind = 100
+const (
+	evNested eventKind = 100 + iota
+	evDeref            // the callback of _eh_elf is called
+)
 
 // call does what _eh_elf_walk does, having checked its arguments.
 func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
@@ -268,6 +284,9 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 	}
 	if err := p.aligned(s); err != nil {
 		return nil, true, err
+	}
+	if off, err := p.x.stackOff(s); err != nil || off > stepRegs {
+		return nil, true, fmt.Errorf("a walk with what it gets below the stack: %+d, %v", off, err)
 	}
 	i := len(n.valid)
 	n.valid = append(n.valid, t.variable("valid after the walk", uint64(abi.AllRegs)))
@@ -350,9 +369,10 @@ func (p *prover) thunk(pc uint64) error {
 	s.reg[rDI], s.reg[rDX] = v.deref, v.word
 	s.assume(t.eq(v.deref, t.con(0)), true)
 	return p.run(s, nil, func(e *ending) error {
-		if e.kind != endRet || len(e.event) != 1 || e.event[0].kind != evWord {
+		if e.kind != endRet || len(e.event) != 2 || e.event[0].kind != evDeref || e.event[1].kind != evWord {
 			return fmt.Errorf("%#x: not the end of a read", e.pc)
 		}
-		return p.require(e.state, want{"the status", t.low(e.reg[rAX], 4), t.con(0)}, want{"the word", e.event[0].v, p.derefAt(at)})
+		return p.require(e.state, want{"the status", t.low(e.reg[rAX], 4), t.con(0)}, want{"the address", e.event[0].at, at},
+			want{"the word", e.event[1].v, p.derefAt(at)})
 	})
 }

@@ -1,0 +1,143 @@
+package prove
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/abi"
+)
+
+// change replaces bytes of the text that occur once.
+type change struct{ old, new []byte }
+
+// withCave moves a change to code behind the text: the bytes at the place of old become
+// a jump there, and new is followed by a jump back.
+func withCave(t *testing.T, image, old, new []byte) []byte {
+	t.Helper()
+	im, err := openImage(image)
+	require.NoError(t, err)
+	const room = 256
+	end := im.exec.Off + im.exec.Filesz
+	out := append(bytes.Clone(image[:end]), make([]byte, room)...)
+	out = append(out, image[end:]...)
+	for i := range uint64(le.Uint16(out[56:])) {
+		if ph := out[ehdrSize+i*phdrSize:]; le.Uint64(ph[8:]) == im.exec.Off && elf.ProgType(le.Uint32(ph)) == elf.PT_LOAD {
+			le.PutUint64(ph[32:], im.exec.Filesz+room)
+			le.PutUint64(ph[40:], im.exec.Filesz+room)
+		}
+	}
+	shoff := le.Uint64(out[40:]) + room
+	le.PutUint64(out[40:], shoff)
+	for i := range uint64(le.Uint16(out[60:])) {
+		if sh := out[shoff+i*shdrSize:]; le.Uint64(sh[24:]) >= end {
+			le.PutUint64(sh[24:], le.Uint64(sh[24:])+room)
+		}
+	}
+	text := out[im.exec.Off:end]
+	require.Equal(t, 1, bytes.Count(text, old), "% x", old)
+	at := bytes.Index(text, old)
+	require.GreaterOrEqual(t, len(old), 5)
+	jump := func(b []byte, from, to int) []byte {
+		return binary.LittleEndian.AppendUint32(append(b, 0xe9), uint32(int32(to-from-5)))
+	}
+	code := jump(bytes.Clone(new), len(text)+len(new), at+len(old))
+	copy(out[end:], code)
+	copy(text[at:], jump(nil, at, len(text)))
+	return out
+}
+
+// TestHandMadeMutants proves that code is refused which does something beside its row:
+// each mutant is right but for what its name says.
+func TestHandMadeMutants(t *testing.T) {
+	table := small()
+	image := compile(t, table, variants()[0])
+	im, err := openImage(image)
+	require.NoError(t, err)
+	proof := func(file []byte) error {
+		im, err := openImage(file)
+		require.NoError(t, err)
+		p := newProver(im, table)
+		p.x.ownRows = nil // code behind the text has none
+		return p.prove()
+	}
+	require.NoError(t, proof(image))
+	for _, m := range []struct {
+		name     string
+		why      string
+		changes  []change
+		old, new []byte
+	}{
+		{name: "a step that goes the slow way writes its pc to a register of the caller", why: "not the end of a step", changes: []change{
+			{old: []byte{0x48, 0x8b, 0x83, 0x80, 0, 0, 0, 0x49, 0x89, 0x04, 0xd0}, new: []byte{0x48, 0x8b, 0x8b, 0x80, 0, 0, 0, 0x48, 0x89, 0x0c, 0xc3}}}},
+		{name: "the reading of words takes 120 bytes of stack", why: "rsp is", changes: []change{
+			{old: []byte{0x48, 0x83, 0xec, 0x18}, new: []byte{0x48, 0x83, 0xec, 0x78}}, {old: []byte{0x48, 0x83, 0xc4, 0x18}, new: []byte{0x48, 0x83, 0xc4, 0x78}}}},
+		{name: "a result is overwritten by one that overlaps it", why: "results overlap",
+			old: []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18},
+			new: []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18, 0x48, 0x89, 0x48, 0x0c}},
+		{name: "deref is asked for address 0, too", why: "the callback is asked for 0",
+			old: []byte{0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd},
+			new: []byte{0x31, 0xff, 0xff, 0x54, 0x24, 0x18, 0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd}},
+	} {
+		file := bytes.Clone(image)
+		if m.old != nil {
+			file = withCave(t, image, m.old, m.new)
+		}
+		text := file[im.exec.Off : im.exec.Off+im.exec.Filesz]
+		for _, c := range m.changes {
+			require.Equal(t, 1, bytes.Count(text, c.old), m.name)
+			copy(text, bytes.ReplaceAll(text, c.old, c.new))
+		}
+		assert.ErrorContains(t, proof(file), m.why, m.name)
+	}
+}
+
+// TestStaleStack proves that what lay below rsp is forgotten in a call, and where a pc
+// may have been written over it.
+func TestStaleStack(t *testing.T) {
+	p := newProver(&image{}, small())
+	s := p.stateOf(&p.v.walk, 0)
+	below, above := p.t.plus(p.x.sp, frameBase-8), p.t.plus(p.x.sp, frameBase+slotExpr)
+	s.stack = append(s.stack, cell{frameBase - 8, 8, p.v.pc}, cell{frameBase + slotExpr, 8, p.v.pc}, cell{frameBase + slotNew, 8, p.v.pc})
+	p.clobber(s)
+	s.reg[rSP] = p.t.plus(s.reg[rSP], -8)
+	got, err := p.x.load(s, below, 8)
+	require.NoError(t, err)
+	assert.NotEqual(t, p.v.pc, got)
+	got, err = p.x.load(s, above, 8)
+	require.NoError(t, err)
+	assert.Equal(t, p.v.pc, got)
+
+	p.x.pcSlot = p.t.scaled(p.v.walk.pcs, p.v.walk.cursor, 8)
+	require.NoError(t, p.x.store(s, p.x.pcSlot, 8, p.v.pc))
+	_, err = p.x.load(s, p.t.plus(p.x.sp, frameBase+slotNew), 8)
+	assert.Error(t, err)
+}
+
+// TestJumpFromRIP: an address relative to rip counts from the instruction's end.
+func TestJumpFromRIP(t *testing.T) {
+	p := newProver(&image{}, small())
+	var at uint64
+	p.x.ownRows = nil
+	p.x.code = func(uint64) []byte { return []byte{0xff, 0x25, 0x10, 0, 0, 0} } // jmp *16(%rip)
+	p.x.data = func(from uint64, n int) []byte { at = from; return make([]byte, n) }
+	_, end, err := p.x.step(p.stateOf(&p.v.walk, 0x1000))
+	require.NoError(t, err)
+	require.NotNil(t, end)
+	assert.EqualValues(t, 0x1016, at)
+}
+
+// TestOnlyCell: a store that covers more than a field is not one of the field.
+func TestOnlyCell(t *testing.T) {
+	p := newProver(&image{}, small())
+	for _, cells := range [][]cell{nil, {{abi.RegsExact, 4, p.v.pc}}, {{abi.RegsStatus, 2, p.v.pc}, {0, 8, p.v.pc}}} {
+		_, ok := onlyCell(cells, abi.RegsStatus, 2)
+		assert.False(t, ok)
+	}
+	v, ok := onlyCell([]cell{{abi.RegsStatus, 2, p.v.pc}}, abi.RegsStatus, 2)
+	assert.True(t, ok && v == p.v.pc)
+}
