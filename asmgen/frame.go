@@ -47,7 +47,7 @@ var places = [plan.NumFast]place{
 	{x86.REG_X5, false}, {}, {x86.REG_X3, false}, {x86.REG_X3, true}, {x86.REG_X4, false}, {x86.REG_X4, true},
 }
 
-// pairs tells whether register i and the next one are the halves of one place.
+// pairs reports whether register i and the next one are the halves of one place.
 func pairs(i int) bool {
 	return i+1 < plan.NumFast && places[i+1] == place{places[i].xmm, true}
 }

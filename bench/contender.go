@@ -68,7 +68,7 @@ func stepPatterns() []pattern {
 	}
 }
 
-// eligible tells whether a contender takes part in a pattern.
+// eligible reports whether a contender takes part in a pattern.
 func (c contender) eligible(p pattern) bool {
 	switch {
 	case c.Name == goName || c.Live:
@@ -98,5 +98,5 @@ func liveContenders() []contender {
 	})
 }
 
-// isSynthetic tells whether a pattern walks stacks that the harness made.
+// isSynthetic reports whether a pattern walks stacks that the harness made.
 func (p pattern) isSynthetic() bool { return p.Set == "rows2000" || p.Set == "bytes2000" }

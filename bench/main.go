@@ -36,7 +36,7 @@ type config struct {
 	begin        time.Time
 }
 
-// wants tells whether a part is to run.
+// wants reports whether a part is to run.
 func (c config) wants(part string) bool { return c.only == "" && part != partPerf || c.only == part }
 
 // partPerf is the part about recordings, which runs only by itself.

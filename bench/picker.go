@@ -12,7 +12,7 @@ import (
 // maxSynthFrame bounds the size of one synthetic frame, in bytes.
 const maxSynthFrame = 1024
 
-// usable tells whether a row can be a frame of a synthetic stack: the CFA on rsp
+// usable reports whether a row can be a frame of a synthetic stack: the CFA on rsp
 // or rbp, the return address and callee-saved registers saved below it, not
 // below rsp, everything else without a rule.
 func usable(r *dwarfcfa.Row) bool {

@@ -40,7 +40,7 @@ func (o *Object) Content(source string) (abi.Content, error) {
 	return c, nil
 }
 
-// readOnly tells whether a range is what one PT_LOAD maps of the file, and not writable.
+// readOnly reports whether a range is what one PT_LOAD maps of the file, and not writable.
 func (o *Object) readOnly(c abi.Content) bool {
 	for _, p := range o.file.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&(elf.PF_R|elf.PF_W) == elf.PF_R && c.Low >= p.Vaddr &&

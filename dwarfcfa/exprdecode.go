@@ -333,7 +333,7 @@ func asRule(rule RegRule, ops []ExprOp) RegRule {
 	return rule
 }
 
-// offsetFromCFA tells whether an expression that starts with the CFA on the
+// offsetFromCFA reports whether an expression that starts with the CFA on the
 // stack is the CFA plus a constant.
 func offsetFromCFA(ops []ExprOp) (int64, bool) {
 	switch {

@@ -159,7 +159,7 @@ func newLazySection(s *Section, code codeImage) *lazySection {
 	return &lazySection{s: s, code: code, spans: spans, fdes: make([]atomic.Pointer[lazyFDE], len(spans))}
 }
 
-// hasRow tells whether any FDE is good.
+// hasRow reports whether any FDE is good.
 func (l *lazySection) hasRow() bool {
 	for i := range l.spans {
 		if len(l.fde(i).ranges) > 0 {

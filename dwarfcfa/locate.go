@@ -196,7 +196,7 @@ func (o *Object) debugFrame() (*Section, error) {
 	return nil, nil
 }
 
-// hasBytes tells whether a section has its contents in the file. That those
+// hasBytes reports whether a section has its contents in the file. That those
 // lie within the file has been checked when it was opened.
 func hasBytes(sec *elf.Section) bool {
 	return sec.Type != elf.SHT_NOBITS && sec.Type != elf.SHT_NULL

@@ -220,7 +220,7 @@ func (w *textWindow) at(a Addr, n int) []byte {
 	return w.bytes[a-w.start:][:n]
 }
 
-// isPadding tells whether bytes of code are nothing but what assemblers and
+// isPadding reports whether bytes of code are nothing but what assemblers and
 // linkers fill gaps with: zeros, int3, and the forms of nop (Intel SDM vol. 2B,
 // "NOP"): 90 and 0f 1f /0, with operand-size and segment prefixes.
 func isPadding(b []byte) bool {

@@ -99,7 +99,7 @@ func (o *Object) readHeaders() error {
 	return nil
 }
 
-// holds tells whether [off, off+n) lies in the file.
+// holds reports whether [off, off+n) lies in the file.
 func (o *Object) holds(off, n uint64) bool {
 	return off <= uint64(o.size) && n <= uint64(o.size)-off
 }

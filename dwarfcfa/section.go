@@ -76,7 +76,7 @@ func (s *Section) Size() int64 { return int64(len(s.Data)) }
 // has none or the section is .debug_frame.
 func (s *Section) HdrSize() int64 { return s.hdrSize }
 
-// HasFDE tells whether the section holds at least one FDE.
+// HasFDE reports whether the section holds at least one FDE.
 func (s *Section) HasFDE() bool {
 	for e, err := range s.Entries() {
 		if e.FDE != nil || err != nil && !e.IsCIE {

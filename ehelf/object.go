@@ -136,14 +136,14 @@ func (o *Object) Note() abi.Note {
 // BuildID returns the eh_elf's own build-id, nil where it has none.
 func (o *Object) BuildID() []byte { return bytes.Clone(o.buildID) }
 
-// Covers tells whether pc lies between the lowest and the highest address that
+// Covers reports whether pc lies between the lowest and the highest address that
 // the eh_elf has rows for. bias is the object's load bias.
 func (o *Object) Covers(pc PC, bias uint64) bool {
 	addr := uint64(pc) - bias
 	return addr >= o.note.Low && addr < o.note.High
 }
 
-// CheckObject tells whether the eh_elf was made from the object that has this
+// CheckObject reports whether the eh_elf was made from the object that has this
 // build-id (empty: none) and is read by object. The latter is read only where neither
 // side has a build-id; then null is an object of which nothing is known. An eh_elf that
 // says nothing of its object but the size of the file (ehasm before 0.6.0) is none of an

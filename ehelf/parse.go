@@ -180,7 +180,7 @@ func (l *layout) addSegment(p, relro phdr) error {
 	return nil
 }
 
-// within tells whether the memory of p is part of that of q.
+// within reports whether the memory of p is part of that of q.
 func (p phdr) within(q phdr) bool {
 	return p.addr >= q.addr && p.addr-q.addr <= q.memsz && p.memsz <= q.memsz-(p.addr-q.addr)
 }
@@ -308,7 +308,7 @@ func (l *layout) findFunctions(image, dynamic []byte) error {
 	return nil
 }
 
-// executable tells whether addr lies in an R+X segment.
+// executable reports whether addr lies in an R+X segment.
 func (l *layout) executable(addr uint64) bool {
 	for _, s := range l.segments {
 		if s.exec && addr >= s.addr && addr-s.addr < s.size {

@@ -8,8 +8,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// Spans is the stretches of a target's address space that eh_elfs are for. It
-// may be used by one goroutine at a time.
+// Spans lists which parts of a target's address space have eh_elfs. It is not safe
+// for concurrent use.
 type Spans struct {
 	list  []span // ascending, disjoint
 	cache [cacheSize]uint32

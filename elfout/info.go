@@ -111,7 +111,7 @@ func readInfo(r io.ReaderAt) (Info, error) {
 	return info, info.addSymbols(f)
 }
 
-// readable tells whether the bytes [off, off+size) are in the file.
+// readable reports whether the bytes [off, off+size) are in the file.
 func readable(r io.ReaderAt, off, size uint64) bool {
 	if off+size > 1<<62 {
 		return false

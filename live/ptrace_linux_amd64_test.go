@@ -47,7 +47,7 @@ func (f *follower) step() abi.Regs {
 	return now
 }
 
-// sameKnown tells whether got has all that is valid in want.
+// sameKnown reports whether got has all that is valid in want.
 func sameKnown(want, got *abi.Regs) bool {
 	if want.Valid&^got.Valid != 0 {
 		return false

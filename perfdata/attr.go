@@ -106,7 +106,7 @@ func parseAttr(b []byte) Attr {
 	return a
 }
 
-// HasSampleID tells whether records other than samples end in struct sample_id.
+// HasSampleID reports whether records other than samples end in struct sample_id.
 func (a *Attr) HasSampleID() bool { return a.Flags&attrFlagSampleIDAll != 0 }
 
 // layout computes where time and id are found without decoding a record.

@@ -29,7 +29,7 @@ func (r *Reader) addInput(name string, in io.Reader) {
 	r.inputs = append(r.inputs, &input{name: name, src: src})
 }
 
-// folder tells whether records come from several files.
+// folder reports whether records come from several files.
 func (r *Reader) folder() bool { return len(r.inputs) > 1 }
 
 // errPart is a warning about a file of a folder that is opened on its own.

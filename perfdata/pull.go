@@ -53,7 +53,7 @@ func (r *Reader) pull() error {
 	return r.take(h, raw, blk)
 }
 
-// end tells whether the data ends where it may.
+// end reports whether the data ends where it may.
 func (r *Reader) end(off int64) error {
 	switch {
 	case len(r.src.buffered()) > 0:

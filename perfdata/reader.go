@@ -213,7 +213,7 @@ func (r *Reader) addEvent(e *Event) {
 	}
 }
 
-// Pipe tells whether the file is in pipe mode: then events, features and
+// Pipe reports whether the file is in pipe mode: then events, features and
 // build-ids come in with the records.
 func (r *Reader) Pipe() bool { return r.pipe }
 

@@ -159,7 +159,7 @@ type Object struct {
 	stepper  Stepper                      // steps without code; nil: none
 }
 
-// IsFile tells whether the recorded name is one of a file. The kernel names
+// IsFile reports whether the recorded name is one of a file. The kernel names
 // other memory //anon, [heap], anon_inode:..., /memfd:... (kernel/events/core.c,
 // perf_event_mmap_event).
 func (o *Object) IsFile() bool {
@@ -231,7 +231,7 @@ func (o *Object) Bias(m *Mapping) (uint64, bool) {
 	return 0, false
 }
 
-// isEntry tells whether a link-time address lies where the object is entered
+// isEntry reports whether a link-time address lies where the object is entered
 // from the kernel: before the entry point there is no caller. The dynamic
 // loader's entry, which has no unwind information, is two dozen instructions.
 func (o *Object) isEntry(addr uint64) bool {

@@ -122,9 +122,9 @@ func (o *Object) step(regs *abi.Regs, mem *ehelf.Memory, bias uint64, pcs []uint
 	return n
 }
 
-// SignalFrame tells whether the row for the frame at addr, a link-time address
-// that is looked up as it is, is that of a signal frame, so that the frame's
-// caller was interrupted at its pc.
+// SignalFrame reports whether the row at addr is that of a signal frame: then the
+// frame's caller was interrupted at its pc. addr is a link-time address; one is not
+// subtracted from it.
 func (o *Object) SignalFrame(addr uint64) bool {
 	p := o.probe(addr)
 	return p.status == abi.StatusOK && p.exact

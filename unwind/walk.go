@@ -8,8 +8,8 @@ import (
 // Cause says why a walk ended.
 type Cause uint8
 
-// The causes. The statuses of eh_elfs keep their meaning; "no information" is
-// told apart by what there is none for.
+// The causes. The statuses of eh_elfs keep their meaning. "No information" is
+// split: nothing mapped at the pc, no file, no row.
 const (
 	Full      Cause = iota // no room for more frames
 	Outermost              // the end of the stack

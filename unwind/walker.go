@@ -25,8 +25,8 @@ type Walker struct {
 	// by their index, ascending. What follows them rests on them.
 	Guesses []int
 
-	// Met is called before the eh_elf of an object is asked for, maybe more than
-	// once; nil: nobody is to know.
+	// Met, if not nil, is called before the eh_elf of an object is asked for. It may
+	// be called more than once for an object.
 	Met func(*Object)
 
 	views [viewCount]*view

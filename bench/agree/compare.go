@@ -179,7 +179,7 @@ func (r *result) count(perf, our *sample, same bool) {
 	}
 }
 
-// isOutermost tells whether the frame, a line of perf script, is one that nobody
+// isOutermost reports whether the frame, a line of perf script, is one that nobody
 // has called: one in which a walk ended by the tables, or by its name.
 func isOutermost(line string, known map[string]bool) bool {
 	if known[place(line)] {

@@ -84,7 +84,7 @@ func (opt *buildOptions) flags() uint32 {
 	return flags
 }
 
-// canRun tells whether generated code runs on this machine.
+// canRun reports whether generated code runs on this machine.
 func canRun() bool { return runtime.GOOS == "linux" && runtime.GOARCH == "amd64" }
 
 // Keys of the lines in the build note.
@@ -123,7 +123,7 @@ func buildLines(id identity, s stats) []string {
 	return lines
 }
 
-// upToDate reads the eh_elf that is there for a job and tells whether building
+// upToDate reads the eh_elf that is there for a job and reports whether building
 // it again would change nothing.
 func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
 	// A target that is a link may lead to one of the names that are to become

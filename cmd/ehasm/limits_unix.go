@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// checkDescriptors tells whether the process may open the files that the Go run-time opens
+// checkDescriptors reports whether the process may open the files that the Go run-time opens
 // as it needs them, two of its own, beside one to read and one to write: without its own it
 // ends with a page of registers. It uses none of the run-time's.
 func checkDescriptors() error {

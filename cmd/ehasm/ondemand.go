@@ -146,7 +146,7 @@ func (d *onDemand) fillCache(ctx context.Context, workers int, quiet bool, c *co
 	opt.fillCache(ctx, d.paths, c, tell)
 }
 
-// writableFolder makes a folder for this user alone and tells whether files can be
+// writableFolder makes a folder for this user alone and reports whether files can be
 // made in it.
 func writableFolder(path string) error {
 	if err := trust.MkdirAll(path); err != nil {

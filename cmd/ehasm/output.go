@@ -61,7 +61,7 @@ func (o *verbOutput) failed() bool {
 	return o.err != nil
 }
 
-// onTerminal tells whether the output goes to a terminal, where a progress bar
+// onTerminal reports whether the output goes to a terminal, where a progress bar
 // would be in its way.
 func (o *verbOutput) onTerminal() bool { return o.file == nil && isTerminal(o.c.out.w) }
 

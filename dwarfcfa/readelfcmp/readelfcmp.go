@@ -287,7 +287,7 @@ func (e *entryScanner) section() bool {
 	return false
 }
 
-// isHead tells whether a line is the first of an entry: it begins with the
+// isHead reports whether a line is the first of an entry: it begins with the
 // offset in 8 digits, rows with a location in 16, instructions with spaces.
 func isHead(line string) bool {
 	return strings.IndexByte(line, ' ') == 8

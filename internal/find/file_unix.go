@@ -54,12 +54,12 @@ func inodeOf(info fs.FileInfo) uint64 {
 
 func isNotFolder(err error) bool { return errors.Is(err, syscall.ENOTDIR) }
 
-// mayExecute tells whether this process may execute the file at path.
+// mayExecute reports whether this process may execute the file at path.
 func mayExecute(path string) bool {
 	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS) == nil
 }
 
-// isPrivileged tells whether the kernel would execute the file in secure mode
+// isPrivileged reports whether the kernel would execute the file in secure mode
 // (getauxval(3), AT_SECURE) for this user.
 func isPrivileged(path string, info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)

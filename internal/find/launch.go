@@ -52,7 +52,7 @@ func quoteGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// IsAddressSanitizer tells whether an entry of LD_PRELOAD or DT_NEEDED is the runtime of
+// IsAddressSanitizer reports whether an entry of LD_PRELOAD or DT_NEEDED is the runtime of
 // AddressSanitizer, GCC's or clang's.
 func IsAddressSanitizer(name string) bool {
 	name = filepath.Base(name)

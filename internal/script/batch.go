@@ -47,7 +47,7 @@ type batch struct {
 	done    chan struct{}
 }
 
-// full tells whether s must go to the next batch.
+// full reports whether s must go to the next batch.
 func (b *batch) full(s *perfdata.Sample) bool {
 	return len(b.samples) == batchSamples ||
 		len(b.samples) > 0 && (len(b.bytes)+len(s.Stack) > batchBytes || len(b.words)+len(s.Callchain) > batchWords)

@@ -33,7 +33,7 @@ func Stacks(r *perfdata.Reader, objects *unwind.Objects, take func(*Stack)) erro
 	return r.Err()
 }
 
-// unwindable tells whether the sample has what a walk starts from.
+// unwindable reports whether the sample has what a walk starts from.
 func (s *sample) unwindable() bool {
 	const need = 1<<abi.RIP | 1<<abi.RSP
 	return s.abi == perfdata.ABI64 && s.regs.Valid&need == need

@@ -156,7 +156,7 @@ func (t *abbrevTable) find(code uint64) *abbrev {
 }
 
 // parseAbbrevs reads the declarations at an offset of .debug_abbrev; with only
-// not 0, the one of that code. It tells whether it came so far before the end of
+// not 0, the one of that code. It reports whether it came so far before the end of
 // the section.
 func parseAbbrevs(section []byte, off uint64, f format, only uint64) (t *abbrevTable, whole bool) {
 	t = &abbrevTable{}

@@ -5,7 +5,7 @@ type span struct{ lo, hi uint64 }
 
 func (s span) has(addr uint64) bool { return addr >= s.lo && addr < s.hi }
 
-// live tells whether a span can have code. Linkers leave zero, or the highest
+// live reports whether a span can have code. Linkers leave zero, or the highest
 // addresses, for functions that they have thrown away.
 func (s span) live() bool { return s.lo != 0 && s.lo < s.hi && s.lo < ^uint64(1) }
 

@@ -134,7 +134,7 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 	return s, nil
 }
 
-// isPacked tells whether a section is compressed.
+// isPacked reports whether a section is compressed.
 func isPacked(sec *elf.Section) bool {
 	return sec.Flags&elf.SHF_COMPRESSED != 0 || strings.HasPrefix(sec.Name, ".z")
 }

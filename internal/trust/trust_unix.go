@@ -220,7 +220,7 @@ func (w *walk) follow(name string, st *unix.Stat_t) error {
 	return nil
 }
 
-// check tells whether others than root and the user may write what st is of.
+// check reports whether others than root and the user may write what st is of.
 func (w *walk) check(st *unix.Stat_t, sticky bool) error {
 	if err := w.owner(st); err != nil {
 		return err

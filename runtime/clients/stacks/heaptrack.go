@@ -29,7 +29,7 @@ type loaded struct {
 	base, last uint64
 }
 
-// isTraceFile tells whether b begins like one.
+// isTraceFile reports whether b begins like one.
 func isTraceFile(b []byte) bool {
 	return bytes.HasPrefix(b, []byte("v ")) && bytes.Contains(b[:min(len(b), 4096)], []byte("\nX "))
 }

@@ -210,7 +210,7 @@ func (s *stacks) lines() []string {
 	return lines
 }
 
-// equal tells whether two profiles hold the same, and the first differences.
+// equal reports whether two profiles hold the same, and the first differences.
 func equal(w io.Writer, a, b *stacks) error {
 	x, y := a.lines(), b.lines()
 	if slices.Equal(x, y) {
