@@ -20,10 +20,6 @@ func (r *results) bounds(b *strings.Builder) {
 	for _, p := range []string{"hot", "turn8", "turn20", "cold"} {
 		r.boundLine(b, p, "`_eh_elf_walk`", "walk-floor", "walk-tree", []string{"frame-pointers", "unw-backtrace"})
 	}
-	for _, p := range []string{"native-hot", "native-turn"} {
-		r.boundLine(b, p, "`_eh_elf_walk`", "walk-floor", "walk-tree", []string{"original"})
-		r.boundLine(b, p, "`_eh_elf`", "step-floor", "step-tree", []string{"original"})
-	}
 	b.WriteString("\nA floor is the same interface, driver and calls with a frame-pointer walk inside. It looks up no pc, and of the registers " +
 		"it restores rbp alone.\n")
 	if r.Count == nil || r.Count.PerStep["all"] == nil {
@@ -32,19 +28,12 @@ func (r *results) bounds(b *strings.Builder) {
 	c := r.Count.PerStep
 	if call, one, ok := r.Count.split("-tree"); ok {
 		fmt.Fprintf(b, "\nInstructions per frame of the real stacks: frame pointers %.0f, floor of the walk %.0f, walk %.0f, of which a step takes %.0f "+
-			"and %.0f are the call of %.0f shared by %.1f frames; `unw_backtrace` %.0f. Stacks without Python: floor of `_eh_elf` %.0f, `_eh_elf` %.0f, "+
-			"the original's method %.0f.\n",
+			"and %.0f are the call of %.0f shared by %.1f frames; `unw_backtrace` %.0f. floor of `_eh_elf` %.0f, `_eh_elf` %.0f.\n",
 			c["all"]["frame-pointers"], c["all"]["walk-floor"], c["all"]["walk-tree"], one, c["all"]["walk-tree"]-one, call, r.Step.Run,
-			c["all"]["unw-backtrace"], c["native"]["step-floor"], c["native"]["step-tree"], c["native"]["original"])
+			c["all"]["unw-backtrace"], c["all"]["step-floor"], c["all"]["step-tree"])
 	}
-	fmt.Fprintf(b, "\nRandom pcs: a step takes %.0f instructions in a tree, %.0f packed and %.0f in one compare tree over the object (`bytes2000`)",
-		c["bytes2000"]["walk-tree"], c["bytes2000"]["walk-packed"], c["bytes2000"]["onetree"])
-	tree, packed := r.ratioOf("bytes2000", "walk-tree", "onetree"), r.ratioOf("bytes2000", "walk-packed", "onetree")
-	if tree.ok() && packed.ok() {
-		fmt.Fprintf(b, "; the tree takes %.2f of that one's time, which leaves packed to be compared with a fast tree: %.2f",
-			tree.Median, packed.Median)
-	}
-	b.WriteString(".\n")
+	fmt.Fprintf(b, "\nRandom pcs: a step takes %.0f instructions in a tree and %.0f packed (`bytes2000`).\n",
+		c["bytes2000"]["walk-tree"], c["bytes2000"]["walk-packed"])
 }
 
 // boundLine compares the floor of an interface and an eh_elf with others.

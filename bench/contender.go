@@ -6,8 +6,6 @@ import "slices"
 type contender struct {
 	Name string // as the driver knows it
 	What string
-	Real bool // only where its eh_elfs exist: stacks without Python
-	Made bool // only on synthetic stacks
 	Live bool // only on real stacks: it runs on the stack that it walks
 	Slow bool // hundreds of ns per frame: fewer rounds on large sets
 }
@@ -35,8 +33,6 @@ func contenders() []contender {
 		contender{Name: "ehu-step", What: "libehunwind `ehu_step`, tree", Live: true},
 		contender{Name: goName, What: "Go package ehelf, tree, on captured registers and bytes"},
 		contender{Name: "unw-backtrace", What: "libunwind `unw_backtrace`"},
-		contender{Name: "original", What: "the original's method: C from the rows, gcc -O2", Real: true},
-		contender{Name: "onetree", What: "one compare tree over the object, walked like an eh_elf", Made: true},
 		contender{Name: "libgcc", What: "libgcc `_Unwind_Backtrace`", Slow: true},
 		contender{Name: "glibc-backtrace", What: "glibc `backtrace`", Slow: true},
 		contender{Name: "libdw", What: "elfutils `dwfl_getthread_frames`", Slow: true},
@@ -60,9 +56,7 @@ func stepPatterns() []pattern {
 		{"hot", "all", "hot", "each real stack again and again"},
 		{"turn8", "turn8", "turn", "8 real stacks in turn"},
 		{"turn20", "turn20", "turn", "20 real stacks in turn"},
-		{"cold", "turn20", "cold", "20 real stacks, 48 MB touched before each walk"},
-		{"native-hot", "native", "hot", "20 real stacks without Python, each again and again"},
-		{"native-turn", "native", "turn", "the same in turn"},
+		{"cold", "turn20", "cold", "20 real stacks, more memory than the last-level cache holds written before each walk"},
 		{"rows2000", "rows2000", "turn", "2,000 synthetic stacks in turn, rows of libc drawn uniformly"},
 		{"bytes2000", "bytes2000", "turn", "2,000 synthetic stacks in turn, pcs of libc drawn uniformly"},
 	}
@@ -70,21 +64,12 @@ func stepPatterns() []pattern {
 
 // eligible reports whether a contender takes part in a pattern.
 func (c contender) eligible(p pattern) bool {
-	switch {
-	case c.Name == goName || c.Live:
-		return !p.isSynthetic()
-	case c.Made:
-		return p.isSynthetic()
-	case c.Real:
-		return p.isSynthetic() || p.Set == "native"
-	}
-	return true
+	return !p.isSynthetic() || c.Name != goName && !c.Live
 }
 
-// livePatterns are those that contenders on the stack itself take part in, the kinds
-// without Python left out: they all walk it.
+// livePatterns are those that contenders on the stack itself take part in.
 func livePatterns() []pattern {
-	return slices.DeleteFunc(stepPatterns(), func(p pattern) bool { return p.isSynthetic() || p.Set == "native" })
+	return slices.DeleteFunc(stepPatterns(), pattern.isSynthetic)
 }
 
 // liveContenders are what a program can call to get its own stack.

@@ -18,11 +18,11 @@ type countResults struct {
 }
 
 // countSets are the sets that are counted; slow contenders only on real stacks.
-var countSets = []string{"all", "native", "rows2000", "bytes2000"}
+var countSets = []string{"all", "rows2000", "bytes2000"}
 
 // measureCounts runs the driver under callgrind. The harness' own instructions,
 // counted with the contender that does nothing, are subtracted.
-func measureCounts(dir string, setUp func(*session) error) (r countResults, err error) {
+func measureCounts(dir string) (r countResults, err error) {
 	out := filepath.Join(dir, "callgrind")
 	if err := os.RemoveAll(out); err != nil {
 		return r, err
@@ -36,7 +36,7 @@ func measureCounts(dir string, setUp func(*session) error) (r countResults, err 
 	if err != nil {
 		return r, err
 	}
-	if err := setUp(s); err != nil {
+	if err := s.setUp(); err != nil {
 		return r, err
 	}
 	frames := map[string]uint64{}

@@ -20,6 +20,8 @@ type driver struct {
 	Skipped []string // chains that it could not make, with the reason
 	Modules []module
 	Stacks  []liveStack
+	Cache   int64 // bytes of the last-level cache
+	Flush   int64 // bytes that are written before each cold walk
 }
 
 // module is an object that the driver has loaded.
@@ -112,6 +114,12 @@ func (d *driver) inventory() error {
 			return fmt.Errorf("%q: %w", l, err)
 		}
 		d.Modules = append(d.Modules, m)
+	}
+	if lines, err = d.command("cache"); err != nil {
+		return err
+	}
+	if _, err := fmt.Sscanf(strings.Join(lines, "\n"), "cache %d %d", &d.Cache, &d.Flush); err != nil {
+		return fmt.Errorf("cache: %w", err)
 	}
 	if lines, err = d.command("stacks"); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	"github.com/ehasm/ehasm/abi"
@@ -8,6 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+// needs skips a test by name where a file is missing.
+func needs(t *testing.T, name string) {
+	t.Helper()
+	if _, err := os.Stat(name); err != nil {
+		t.Skipf("no %s", name)
+	}
+}
 
 // synthTable is the table of libc, where there is one, for stacks with many
 // kinds of rows.
@@ -119,9 +128,4 @@ func TestChoose(t *testing.T) {
 	}
 	require.Empty(t, choose(nil, 5))
 	require.Len(t, choose(all[:3], 5), 3)
-}
-
-func TestLeavesCoverGaps(t *testing.T) {
-	table := &dwarfcfa.Table{Ranges: []dwarfcfa.Range{{Start: 16, End: 32, Row: 0}, {Start: 32, End: 40, Row: 1}, {Start: 64, End: 80, Row: 0}}}
-	require.Equal(t, []leaf{{0, -1}, {16, 0}, {32, 1}, {40, -1}, {64, 0}, {80, -1}}, leaves(table))
 }

@@ -55,8 +55,8 @@ func main() {
 	flag.StringVar(&cfg.dir, "out", "out", "`folder` for everything that is written")
 	flag.StringVar(&cfg.sources, "driver", "driver", "`folder` of the driver's sources")
 	flag.StringVar(&roots, "roots", "/usr,/opt,/root", "`folders` to choose objects from")
-	flag.BoolVar(&cfg.quick, "quick", false, "fewer rounds and objects, no counting; gcc only on small objects")
-	flag.StringVar(&cfg.only, "only", "", "one `part`: step, random, growth, count, size, build or perf")
+	flag.BoolVar(&cfg.quick, "quick", false, "fewer rounds and objects, no counting")
+	flag.StringVar(&cfg.only, "only", "", "one `part`: step, growth, count, size, build or perf")
 	flag.IntVar(&cfg.rounds, "rounds", 12, "rounds of the step benchmark")
 	flag.Parse()
 	cfg.roots = strings.Split(roots, ",")
@@ -71,19 +71,17 @@ func main() {
 
 // results is everything that was measured: out/results.json.
 type results struct {
-	Machine  machine
-	Quick    bool
-	Seconds  float64
-	Notes    []string
-	Step     *stepResults
-	Original []compiledResult
-	Random   []randomResult
-	Growth   []growthResult
-	Count    *countResults
-	Size     []sizeResult
-	SFrame   *sframeResult
-	Build    []buildResult
-	Perf     *perfResults
+	Machine machine
+	Quick   bool
+	Seconds float64
+	Notes   []string
+	Step    *stepResults
+	Growth  []growthResult
+	Count   *countResults
+	Size    []sizeResult
+	SFrame  *sframeResult
+	Build   []buildResult
+	Perf    *perfResults
 }
 
 func run(cfg config) error {
@@ -105,16 +103,13 @@ func run(cfg config) error {
 	chosen := choose(objects, n)
 	cfg.progress("%d objects found, %d chosen", len(objects), len(chosen))
 
-	if cfg.wants("step") || cfg.wants("random") || cfg.wants("growth") {
+	if cfg.wants("step") || cfg.wants("growth") {
 		if err := measureSpeed(cfg, r, chosen); err != nil {
 			return err
 		}
 	}
 	if cfg.wants("count") && !cfg.quick {
-		c, err := measureCounts(cfg.dir, func(s *session) error {
-			_, _, err := s.setUp(cfg)
-			return err
-		})
+		c, err := measureCounts(cfg.dir)
 		if err != nil {
 			return fmt.Errorf("count: %w", err)
 		}
@@ -173,26 +168,12 @@ func writePerf(cfg config, r *results) error {
 	return os.WriteFile(filepath.Join(cfg.dir, "perf.md"), []byte(text), 0o666)
 }
 
-// setUp loads what contenders need beside eh_elfs and makes the synthetic
-// stacks. It returns what gcc made and which contenders cannot take part.
-func (s *session) setUp(cfg config) (made []compiledResult, absent map[string]string, err error) {
-	absent = map[string]string{}
-	limit := compileLimit
-	if cfg.quick {
-		limit = 2 * time.Second // what an earlier run made is there
-	}
-	made, why := s.loadCompiled(originalSource(), "native", limit)
-	if why != "" {
-		absent["original"] = why
-	}
-	if _, why := s.loadCompiled(onetreeSource(), "native", compileLimit); why != "" {
-		absent["onetree"] = why
-	}
+// setUp makes the synthetic stacks.
+func (s *session) setUp() error {
 	if err := s.addSynthetic("rows2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: rowsBase, Seed: 1}); err != nil {
-		return nil, nil, err
+		return err
 	}
-	err = s.addSynthetic("bytes2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: bytesBase, ByByte: true, Seed: 2})
-	return made, absent, err
+	return s.addSynthetic("bytes2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: bytesBase, ByByte: true, Seed: 2})
 }
 
 // measureSpeed does the parts that need the driver.
@@ -203,19 +184,27 @@ func measureSpeed(cfg config, r *results, chosen []object) error {
 	}
 	defer s.close()
 	cfg.progress("%d stacks, %d objects loaded", len(s.Stacks), len(s.Modules))
-	made, absent, err := s.setUp(cfg)
-	if err != nil {
+	if err := s.setUp(); err != nil {
 		return err
 	}
-	r.Original = made
-	cfg.progress("synthetic stacks made, compilers done")
+	cfg.progress("synthetic stacks made")
 	if cfg.wants("step") {
-		if err := measureSteps(cfg, r, s, absent); err != nil {
+		if err := measureSteps(cfg, r, s); err != nil {
 			return err
 		}
 	}
-	rounds := min(cfg.rounds, 10)
-	// Every second object, by size; the largest serves for random pcs, too.
+	if cfg.wants("growth") {
+		if err := measureGrowth(cfg, r, s, chosen); err != nil {
+			return fmt.Errorf("growth: %w", err)
+		}
+		cfg.progress("growth done")
+	}
+	r.Notes = s.notes
+	return nil
+}
+
+// measureGrowth takes every second object, by size.
+func measureGrowth(cfg config, r *results, s *session, chosen []object) (err error) {
 	var modules []int
 	for i, o := range chosen {
 		if o.EHFrame > largestGrowth || i%2 == 1 && (i+1 < len(chosen) && chosen[i+1].EHFrame <= largestGrowth) {
@@ -228,37 +217,17 @@ func measureSpeed(cfg config, r *results, chosen []object) error {
 		}
 		modules = append(modules, mi)
 	}
-	if cfg.wants("random") {
-		large := modules[len(modules)-1]
-		if _, why := s.loadCompiledModule(onetreeSource(), large, compileLimit); why != "" {
-			s.note("random pcs: no one tree: %s", why)
-		}
-		for _, mi := range []int{s.fast, large} {
-			res, err := s.measureRandom(mi, 100000, rounds)
-			if err != nil {
-				return fmt.Errorf("random: %w", err)
-			}
-			r.Random = append(r.Random, res)
-		}
-		cfg.progress("random pcs done")
-	}
-	if cfg.wants("growth") {
-		if r.Growth, err = s.measureGrowth(modules, rounds); err != nil {
-			return fmt.Errorf("growth: %w", err)
-		}
-		cfg.progress("growth done")
-	}
-	r.Notes = s.notes
-	return nil
+	r.Growth, err = s.measureGrowth(modules, min(cfg.rounds, 10))
+	return err
 }
 
 // measureSteps does the step benchmark.
-func measureSteps(cfg config, r *results, s *session, absent map[string]string) error {
+func measureSteps(cfg config, r *results, s *session) error {
 	off, err := newOffline(s, "tree")
 	if err != nil {
 		return err
 	}
-	r.Step = &stepResults{Absent: absent}
+	r.Step = &stepResults{Absent: map[string]string{}, Cache: s.Cache, Flush: s.Flush}
 	if err := s.checkAll(r.Step, off); err != nil {
 		return err
 	}

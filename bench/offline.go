@@ -20,7 +20,7 @@ type offline struct {
 
 // newOffline loads the eh_elfs of one variant.
 func newOffline(s *session, variant string) (*offline, error) {
-	o := &offline{snapshots: s.snapshots, buf: make([]uint64, 4096), flush: make([]byte, 48<<20)}
+	o := &offline{snapshots: s.snapshots, buf: make([]uint64, 4096), flush: make([]byte, s.Flush)}
 	for i, m := range s.Modules {
 		o.spans.Add(m.Start, m.End)
 		if s.tables.table[i] == nil {

@@ -3,10 +3,8 @@
 #   bench/perf-agree.sh [perf.data...]
 # Without arguments it records hackbench, python3, gcc (also cc1plus alone), git, xz,
 # and node (several loads, also without its run-time compiler) with perf record
-# -e cpu-clock --call-graph dwarf, a minute, below $BENCH_OUT/agree (default bench/out/agree). With
-#   bench/perf-build.sh DIR && PERF_BUILDS=DIR bench/perf-agree.sh
-# it also says for each sample that differs what in perf is the cause. SHOW=N prints
-# N samples of each recording that differ for no known cause.
+# -e cpu-clock --call-graph dwarf, a minute, below $BENCH_OUT/agree (default bench/out/agree).
+# SHOW=N prints N samples of each recording that differ.
 set -eu
 if [ $# -gt 0 ]; then
 	mapfile -t files < <(realpath -- "$@")
@@ -58,4 +56,4 @@ if [ $# -eq 0 ]; then
 		[ ! -e "$out/$name.data" ] || set -- "$@" "$out/$name.data"
 	done
 fi
-"$out/agree" -ehasm "$out/ehasm" ${PERF_BUILDS:+-builds "$PERF_BUILDS"} -show "${SHOW:-0}" "$@"
+"$out/agree" -ehasm "$out/ehasm" -show "${SHOW:-0}" "$@"

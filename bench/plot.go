@@ -66,9 +66,6 @@ var speedPatterns = [...][2]string{
 	{"bytes2000", "2,000 random"}, {"cold", "memory cold"},
 }
 
-// nativeOf names the pattern that stands in for contenders without Python.
-var nativeOf = map[string]string{"hot": "native-hot", "turn20": "native-turn"}
-
 // plotSpeed draws ns per frame: a row for each contender, a dot for each pattern,
 // a line from the least to the largest.
 func plotSpeed(dir string, s *stepResults) error {
@@ -87,11 +84,7 @@ func plotSpeed(dir string, s *stepResults) error {
 	for k, series := range speedPatterns {
 		var pts plotter.XYs
 		for y, c := range rows {
-			samples := s.Samples[series[0]][c.Name]
-			if len(samples) == 0 {
-				samples = s.Samples[nativeOf[series[0]]][c.Name]
-			}
-			v := newSpread(samples)
+			v := newSpread(s.Samples[series[0]][c.Name])
 			if !v.ok() || v.Min <= 0 || math.IsInf(v.Max, 0) {
 				continue
 			}
@@ -203,32 +196,22 @@ func plotSize(dir string, r *results) error {
 func plotBuild(dir string, r *results) error {
 	p := newPlot("Build time by size of .eh_frame", ".eh_frame, bytes", "seconds")
 	p.Add(grid())
-	var ours, gcc plotter.XYs
+	var pts plotter.XYs
 	for _, o := range r.Build {
 		if o.Error == "" {
-			ours = append(ours, plotter.XY{X: float64(o.EHFrame), Y: math.Max(o.Wall, 1e-3)})
+			pts = append(pts, plotter.XY{X: float64(o.EHFrame), Y: math.Max(o.Wall, 1e-3)})
 		}
 	}
-	for _, o := range r.Original {
-		if o.Error == "" && o.EHFrame > 0 {
-			gcc = append(gcc, plotter.XY{X: float64(o.EHFrame), Y: math.Max(o.Wall, 1e-3)})
-		}
+	if len(pts) == 0 {
+		return nil
 	}
-	for i, s := range []struct {
-		name string
-		pts  plotter.XYs
-	}{{"ehasm build", ours}, {"the original's way: C and gcc -O2", gcc}} {
-		if len(s.pts) == 0 {
-			continue
-		}
-		dots, err := plotter.NewScatter(s.pts)
-		if err != nil {
-			return err
-		}
-		dots.GlyphStyle = draw.GlyphStyle{Color: palette[i], Radius: vg.Points(3.5), Shape: draw.CircleGlyph{}}
-		p.Add(dots)
-		p.Legend.Add(s.name, dots)
+	dots, err := plotter.NewScatter(pts)
+	if err != nil {
+		return err
 	}
+	dots.GlyphStyle = draw.GlyphStyle{Color: palette[0], Radius: vg.Points(3.5), Shape: draw.CircleGlyph{}}
+	p.Add(dots)
+	p.Legend.Add("ehasm build", dots)
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = p.X.Min*0.7, p.X.Max*1.4, p.Y.Min*0.7, p.Y.Max*1.6
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = decades{}, decades{}

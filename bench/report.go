@@ -39,7 +39,6 @@ func reportText(r *results) string {
 		r.stepText(&b)
 	}
 	r.countText(&b)
-	r.randomText(&b)
 	r.sizeText(&b)
 	r.growthText(&b)
 	r.buildText(&b)
@@ -61,8 +60,6 @@ var rivals = [...]struct{ ours, theirs, what string }{
 	{"ehu-backtrace", "walk-tree", "`ehu_backtrace` is slower than `_eh_elf_walk`, which it calls"},
 	{"ehu-step", "unw-backtrace", "`ehu_step` is slower than libunwind's `unw_backtrace`"},
 	{"go-ehelf", "unw-backtrace", "Go's ehelf is slower than libunwind's `unw_backtrace`"},
-	{"step-tree", "original", "`_eh_elf`, tree, is slower than the original's method"},
-	{"step-packed", "original", "`_eh_elf`, packed, is slower than the original's method"},
 	{"walk-packed", "walk-tree", "packed dispatch is slower than the tree"},
 	{"walk-tree", "walk-packed", "the tree is slower than packed dispatch"},
 	{"walk-tree", "frame-pointers", "`_eh_elf_walk`, tree, is slower than frame pointers (the floor)"},
@@ -108,6 +105,7 @@ func (r *results) stepText(b *strings.Builder) {
 	for _, p := range stepPatterns() {
 		fmt.Fprintf(b, "- `%s`: %s\n", p.Key, p.What)
 	}
+	fmt.Fprintf(b, "\nThe last-level cache holds %s; cold writes every line of %s before each walk.\n", bytesText(s.Cache), bytesText(s.Flush))
 	b.WriteString("\n### Nanoseconds per frame\n\n")
 	s.table(b, stepPatterns(), contenders(), func(p, c string) spreadOf { return newSpread(s.Samples[p][c]) })
 	b.WriteString("\n### Ratio to `_eh_elf_walk`, tree\n\n")
@@ -160,7 +158,7 @@ func (r *results) countText(b *strings.Builder) {
 		return
 	}
 	b.WriteString("\n## Instructions per frame\n\nCounted by callgrind over one pass, after a pass that warms caches; " +
-		"`all`: the real stacks, `native`: 20 without Python. The harness' own are subtracted.\n\n| |")
+		"`all`: the real stacks. The harness' own are subtracted.\n\n| |")
 	for _, set := range countSets {
 		fmt.Fprintf(b, " %s |", set)
 	}
@@ -186,24 +184,5 @@ func (r *results) countText(b *strings.Builder) {
 			fmt.Fprintf(b, "%s: a step inside a call of `_eh_elf_walk` takes %.0f instructions, a call %.0f more, the driver's lookup of the object included.\n",
 				v.Name, step, call)
 		}
-	}
-}
-
-func (r *results) randomText(b *strings.Builder) {
-	if len(r.Random) == 0 {
-		return
-	}
-	b.WriteString("\n## Single steps at random pcs\n\n100,000 pcs drawn uniformly over the bytes of code, one call each; " +
-		"nanoseconds per step, the harness included (`nothing`).\n\n| |")
-	for _, rr := range r.Random {
-		fmt.Fprintf(b, " %s (%s) |", baseName(rr.Path), bytesText(rr.EHFrame))
-	}
-	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(r.Random)) + "\n")
-	for _, subject := range randomSubjects() {
-		fmt.Fprintf(b, "| %s |", subject[0])
-		for _, rr := range r.Random {
-			fmt.Fprintf(b, " %v |", newSpread(rr.Samples[subject[0]]))
-		}
-		b.WriteString("\n")
 	}
 }

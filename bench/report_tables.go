@@ -82,17 +82,6 @@ func (r *results) buildText(b *strings.Builder) {
 			costRow(b, o.object, o.cost)
 		}
 	}
-	if len(r.Original) > 0 {
-		b.WriteString("\n### The original's way\n\nC from the rows, `gcc -O2 -fPIC -shared`; kept from run to run, so the time may be an earlier run's.\n\n" +
-			"| object | .eh_frame | seconds | CPU seconds | peak memory |\n| --- | --- | --- | --- | --- |\n")
-		for _, o := range r.Original {
-			if o.Error != "" {
-				fmt.Fprintf(b, "| %s | %s | **%s** |\n", o.Path, bytesText(o.EHFrame), o.Error)
-				continue
-			}
-			costRow(b, o.object, o.cost)
-		}
-	}
 }
 
 func costRow(b *strings.Builder, o object, c cost) {

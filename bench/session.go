@@ -4,12 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -21,7 +18,6 @@ type session struct {
 	dir       string // bench/out
 	tables    tables
 	sections  []*dwarfcfa.Section // by module
-	objects   []*dwarfcfa.Object
 	snapshots []snapshot
 	frames    [][]frame            // of each real stack, by the reference evaluator
 	want      map[string][][]frame // by set
@@ -59,7 +55,6 @@ func openSession(dir string, wrapper []string) (*session, error) {
 func (s *session) load() error {
 	s.tables = tables{modules: s.Modules, table: make([]*dwarfcfa.Table, len(s.Modules))}
 	s.sections = make([]*dwarfcfa.Section, len(s.Modules))
-	s.objects = make([]*dwarfcfa.Object, len(s.Modules))
 	for i := range s.Modules {
 		m := &s.Modules[i]
 		if m.Path == "/proc/self/exe" {
@@ -84,7 +79,6 @@ func (s *session) load() error {
 		if err := s.loadVariants(i, o, t, base); err != nil {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
-		s.objects[i] = o
 	}
 	if s.fast < 0 {
 		return errors.New("the driver has no libc")
@@ -100,61 +94,11 @@ func (s *session) loadVariants(i int, o *dwarfcfa.Object, t *dwarfcfa.Table, bas
 		if err := writeEhElf(t, o, variant, base, path); err != nil {
 			return err
 		}
-		if _, err := s.command("load eh_elf %d %d %s", v, i, path); err != nil {
+		if _, err := s.command("load %d %d %s", v, i, path); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// loadCompiled makes and loads the shared objects of a source for the modules
-// that the stacks of a set run through. It says what they cost, and why the
-// contender cannot take part.
-func (s *session) loadCompiled(src source, set string, limit time.Duration) (made []compiledResult, absent string) {
-	used := map[int]bool{}
-	for _, id := range s.sets[set] {
-		pcs := []uint64{s.snapshots[id].Regs.Reg[abi.RIP]}
-		for _, f := range s.frames[id] {
-			pcs = append(pcs, f.PC)
-		}
-		for _, pc := range pcs {
-			if i, ok := s.tables.find(pc - 1); ok {
-				used[i] = true
-			}
-		}
-	}
-	// One after the other: their time is reported.
-	for _, i := range slices.Sorted(maps.Keys(used)) {
-		r, why := s.loadCompiledModule(src, i, limit)
-		made = append(made, r)
-		if why != "" {
-			absent = why
-		}
-	}
-	return made, absent
-}
-
-// loadCompiledModule does so for one module.
-func (s *session) loadCompiledModule(src source, i int, limit time.Duration) (r compiledResult, absent string) {
-	r.object, _ = readObject(s.Modules[i].Path)
-	path, c, err := src.shared(s.dir, s.objects[i], s.tables.table[i], limit)
-	r.Shared, r.cost = path, c
-	if err == nil {
-		_, err = s.command("load %s 0 %d %s", src.kind, i, path)
-	}
-	if err != nil {
-		r.Error = firstLine(err.Error())
-		return r, fmt.Sprintf("%s: %s", filepath.Base(s.Modules[i].Path), r.Error)
-	}
-	return r, ""
-}
-
-// compiledResult is what a compiler made of the source of one object.
-type compiledResult struct {
-	object
-	cost
-	Shared string
-	Error  string `json:",omitempty"`
 }
 
 // reference evaluates the real stacks and tells the driver their shapes.
@@ -189,17 +133,13 @@ func (s *session) reference() error {
 //	all     every stack
 //	turn8   8 and
 //	turn20  20 stacks spread over all kinds, to be walked in turn
-//	native  20 stacks without Python, for contenders that lack an eh_elf of it
 func (s *session) makeSets() error {
-	var all, native []int
-	for i, st := range s.Stacks {
+	var all []int
+	for i := range s.Stacks {
 		all = append(all, i)
-		if !strings.Contains(st.Kind, "python") {
-			native = append(native, i)
-		}
 	}
 	for name, ids := range map[string][]int{
-		"all": all, "turn8": spread(all, 8), "turn20": spread(all, 20), "native": spread(native, 20),
+		"all": all, "turn8": spread(all, 8), "turn20": spread(all, 20),
 	} {
 		if err := s.sendSet(name, ids); err != nil {
 			return err

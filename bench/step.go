@@ -12,6 +12,8 @@ import (
 type stepResults struct {
 	Rounds   int
 	Stacks   int
+	Cache    int64   // bytes of the last-level cache
+	Flush    int64   // bytes written before each cold walk
 	Frames   []int   // of each real stack
 	Run      float64 // frames in one object before the stack goes to another, mean
 	Samples  map[string]map[string][]float64

@@ -78,18 +78,12 @@ func (r *results) targets() []target {
 			r.speedup("`unw_step` with its default cache over `_eh_elf_walk`, "+p[1], p[0], "unw-step-global", 150))
 	}
 	list = append(list,
-		r.speedup("the original's method over `_eh_elf_walk`, hot (no Python)", "native-hot", "original", 5),
-		r.speedup("the original's method over `_eh_elf_walk`, 20 in turn (no Python)", "native-turn", "original", 5),
 		target{What: "framehop over `_eh_elf_walk`", Limit: 5, AtLeast: true, Tree: none, Other: none},
 		r.over("`_eh_elf_walk` over a frame-pointer walk, hot", "hot", "walk", "frame-pointers", 2.5),
 		r.over("`_eh_elf_walk` over a frame-pointer walk, 8 stacks in turn", "turn8", "walk", "frame-pointers", 1.5),
 		r.over("`_eh_elf_walk` over a frame-pointer walk, 20 stacks in turn", "turn20", "walk", "frame-pointers", 1.5),
 		r.over("`max` 1 over `unw_backtrace` (9 ns where it takes 6), hot", "hot", "walk1", "unw-backtrace", 1.5),
 		r.over("`max` 1 over `unw_backtrace`, 20 stacks in turn", "turn20", "walk1", "unw-backtrace", 1.5),
-		target{What: "the original's method over `_eh_elf`, both with callback, hot", Limit: 1.4, AtLeast: true,
-			Tree: r.ratioOf("native-hot", "original", "step-tree"), Other: r.ratioOf("native-hot", "original", "step-packed")},
-		target{What: "the same, 20 stacks in turn", Limit: 1.4, AtLeast: true,
-			Tree: r.ratioOf("native-turn", "original", "step-tree"), Other: r.ratioOf("native-turn", "original", "step-packed")},
 		r.speedup("`unw_backtrace` over `_eh_elf_walk`, memory cold", "cold", "unw-backtrace", 1),
 		r.over("`_eh_elf_walk` over a frame-pointer walk, memory cold", "cold", "walk", "frame-pointers", 2),
 	)
@@ -103,17 +97,7 @@ func (r *results) randomTargets() []target {
 	var list []target
 	for _, p := range [][2]string{{"bytes2000", "2,000 stacks of uniformly random pcs"}, {"rows2000", "2,000 stacks of random rows"}} {
 		list = append(list,
-			target{What: "packed over tree, " + p[1], Limit: 0.75, Packed: true, Tree: none, Other: r.ratioOf(p[0], "walk-packed", "walk-tree")},
-			r.over("one compare tree as the base, "+p[1], p[0], "walk", "onetree", 0.7))
-	}
-	for _, rr := range r.Random {
-		name := baseName(rr.Path)
-		s := rr.Samples
-		list = append(list,
-			target{What: "packed over tree, single steps, " + name, Limit: 0.75, Packed: true, Tree: none,
-				Other: newSpread(ratios(s["walk1-packed"], s["walk1-tree"]))},
-			target{What: "one compare tree as the base, single steps, " + name, Limit: 0.7,
-				Tree: newSpread(ratios(s["walk1-tree"], s["onetree"])), Other: newSpread(ratios(s["walk1-packed"], s["onetree"]))})
+			target{What: "packed over tree, " + p[1], Limit: 0.75, Packed: true, Tree: none, Other: r.ratioOf(p[0], "walk-packed", "walk-tree")})
 	}
 	return list
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -13,13 +12,12 @@ import (
 // comparison is the programs that read one recording at the same time, sample by
 // sample.
 type comparison struct {
-	data, ehasm, builds string
-	show                int
+	data, ehasm string
+	show        int
 
-	stock, ours, libdw *tool
-	gaps               *tool   // ours that stops at code of no file, as perf does
-	ladder             []*tool // perf with more and more repairs
-	ends               *ends
+	perf, ours *tool
+	gaps       *tool // ours that stops at code of no file, as perf does
+	ends       *ends
 
 	result
 	outermost map[string]bool   // places in which ehasm's walks end by the table
@@ -27,7 +25,6 @@ type comparison struct {
 }
 
 func (c *comparison) run() (r *result, err error) {
-	c.fixed = make([]int, len(repairs))
 	c.outermost, c.last = make(map[string]bool), make(map[[2]string]int)
 	err = c.start()
 	for err == nil {
@@ -36,7 +33,7 @@ func (c *comparison) run() (r *result, err error) {
 	if err == io.EOF {
 		err = nil
 	}
-	for _, t := range append(c.ladder, c.stock, c.ours, c.gaps, c.libdw) {
+	for _, t := range []*tool{c.perf, c.ours, c.gaps} {
 		err = errors.Join(err, t.close())
 	}
 	err = errors.Join(err, c.ends.close())
@@ -56,38 +53,17 @@ func (c *comparison) run() (r *result, err error) {
 }
 
 func (c *comparison) start() (err error) {
-	if c.stock, err = c.perf("perf"); err != nil {
+	if c.perf, err = startTool("perf", "script", "--no-inline", "-i", c.data); err != nil {
 		return err
 	}
-	if c.ours, err = startTool(nil, c.ehasm, "script", "-q", perfDepth, "-i", c.data); err != nil {
+	if c.ours, err = startTool(c.ehasm, "script", "-q", perfDepth, "-i", c.data); err != nil {
 		return err
 	}
-	if c.gaps, err = startTool(nil, c.ehasm, "script", "-q", perfDepth, "--frame-pointers=gaps", "-i", c.data); err != nil {
+	if c.gaps, err = startTool(c.ehasm, "script", "-q", perfDepth, "--frame-pointers=gaps", "-i", c.data); err != nil {
 		return err
 	}
-	if c.ends, err = startEnds(c.ehasm, c.data); err != nil || c.builds == "" {
-		return err
-	}
-	var words []string
-	for _, f := range repairs {
-		words = append(words, f.word)
-		t, err := c.perf(filepath.Join(c.builds, "perf-fixed"), words...)
-		if err != nil {
-			return err
-		}
-		c.ladder = append(c.ladder, t)
-	}
-	c.libdw, err = c.perf(filepath.Join(c.builds, "perf-libdw"))
+	c.ends, err = startEnds(c.ehasm, c.data)
 	return err
-}
-
-// perf starts perf script; words are the repairs that are made.
-func (c *comparison) perf(path string, words ...string) (*tool, error) {
-	env := []string{"PERF_FIX=" + strings.Join(words, " ")}
-	if len(words) > 0 {
-		env = append(env, "LD_LIBRARY_PATH="+filepath.Join(c.builds, "libunwind/src/.libs"))
-	}
-	return startTool(env, path, "script", "--no-inline", "-i", c.data)
 }
 
 // step compares one sample; the error is io.EOF after the last.
@@ -96,7 +72,7 @@ func (c *comparison) step() error {
 	if err != nil {
 		return err
 	}
-	perf, err := c.read(c.stock, our)
+	perf, err := c.read(c.perf, our)
 	if err != nil {
 		return err
 	}
@@ -115,36 +91,13 @@ func (c *comparison) step() error {
 		c.outermost[place(our.last())] = true
 	}
 	c.last[[2]string{perf.last(), our.last()}]++
-	done := slices.Equal(perf.ips, our.ips)
-	c.count(perf, our, done)
-	for i, t := range c.ladder {
-		repaired, err := c.read(t, our)
-		if err != nil {
-			return err
-		}
-		if !done && slices.Equal(repaired.ips, our.ips) {
-			c.fixed[i]++
-			done = true
-		}
-	}
+	same := slices.Equal(perf.ips, our.ips)
+	c.count(perf, our, same)
 	c.samples++
-	if c.libdw == nil {
+	if same || c.samples-c.same > c.show {
 		return nil
 	}
-	libdw, err := c.read(c.libdw, our)
-	if err != nil {
-		return err
-	}
-	if slices.Equal(libdw.ips, our.ips) {
-		c.sameLibdw++
-	}
-	if done {
-		return nil
-	}
-	if c.left++; c.left <= c.show {
-		fmt.Fprintf(os.Stderr, "%s\nperf:\n%s\nperf with libdw:\n%s\nehasm, %s:\n%s\n\n", our.head, strings.Join(perf.lines, "\n"),
-			strings.Join(libdw.lines, "\n"), end, strings.Join(our.lines, "\n"))
-	}
+	fmt.Fprintf(os.Stderr, "%s\nperf:\n%s\nehasm, %s:\n%s\n\n", our.head, strings.Join(perf.lines, "\n"), end, strings.Join(our.lines, "\n"))
 	return nil
 }
 

@@ -1,11 +1,7 @@
 // Command agree compares the user frames that ehasm script and perf script find
 // for the samples of recordings:
 //
-//	agree -ehasm PATH [-builds DIR] [-show N] perf.data...
-//
-// With the perfs that perf-build.sh makes in DIR it says of each sample in which
-// the installed perf differs which repair of perf makes it agree, and how many
-// samples agree with perf's other unwinder, libdw.
+//	agree -ehasm PATH [-show N] perf.data...
 package main
 
 import (
@@ -16,40 +12,24 @@ import (
 	"strings"
 )
 
-// repair is a thing that goes wrong in perf with libunwind: a word that
-// perf-build.sh explains.
-type repair struct{ word, what string }
-
-var repairs = []repair{
-	{"word", "last word of the stack copy"},
-	{"exec", "stale mappings after exec"},
-	{"popped", "popped registers"},
-	{"guess", "stack pointer after a guess"},
-	{"jit", "code of no file"},
-}
-
 // result is the counts of one recording.
 type result struct {
 	name                     string
 	samples, same            int
 	sameGaps                 int // samples that agree with --frame-pointers=gaps
 	deeper, shallower, other int
-	frames, lines            int   // frames of the samples that agree; those whose line is the same
-	fixed                    []int // samples that agree with the repairs up to this one, and not before
-	left                     int   // samples that still differ with all repairs
-	sameLibdw                int   // samples that agree with perf's libdw
-	perfOutermost            int   // stacks that end in an outermost frame
+	frames, lines            int // frames of the samples that agree; those whose line is the same
+	perfOutermost            int // stacks that end in an outermost frame
 	ourOutermost, onlyPerf   int
 }
 
 func main() {
 	ehasm := flag.String("ehasm", "ehasm", "path of ehasm")
-	builds := flag.String("builds", "", "folder of perf-build.sh")
-	show := flag.Int("show", 0, "print this many samples that no repair explains")
+	show := flag.Int("show", 0, "print this many samples of each recording that differ")
 	flag.Parse()
 	var all []*result
 	for _, path := range flag.Args() {
-		c := comparison{data: path, ehasm: *ehasm, builds: *builds, show: *show}
+		c := comparison{data: path, ehasm: *ehasm, show: *show}
 		r, err := c.run()
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "agree: %s: %v\n", path, err)
@@ -58,7 +38,7 @@ func main() {
 		r.name = strings.TrimSuffix(filepath.Base(path), ".data")
 		all = append(all, r)
 	}
-	report(all, *builds != "")
+	report(all)
 }
 
 func percent(n, of int) string {
@@ -71,7 +51,7 @@ func percent(n, of int) string {
 	return fmt.Sprintf("%.2f %%", float64(100*n)/float64(of))
 }
 
-func report(all []*result, builds bool) {
+func report(all []*result) {
 	fmt.Println("| recording | samples | same frames | ehasm deeper | shallower | other | lines of these that are the same | same with --frame-pointers=gaps |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, r := range all {
@@ -83,20 +63,5 @@ func report(all []*result, builds bool) {
 	fmt.Println("| --- | --- | --- | --- |")
 	for _, r := range all {
 		fmt.Printf("| %s | %d | %d | %d |\n", r.name, r.perfOutermost, r.ourOutermost, r.onlyPerf)
-	}
-	if !builds {
-		return
-	}
-	fmt.Print("\nSamples that differ, by the repair of perf that makes them agree:\n\n| recording | differ |")
-	for _, f := range repairs {
-		fmt.Printf(" %s |", f.what)
-	}
-	fmt.Print(" left | same, repaired | same, perf with libdw |\n| --- | --- |" + strings.Repeat(" --- |", len(repairs)) + " --- | --- | --- |\n")
-	for _, r := range all {
-		fmt.Printf("| %s | %d |", r.name, r.samples-r.same)
-		for _, n := range r.fixed {
-			fmt.Printf(" %d |", n)
-		}
-		fmt.Printf(" %d | %s | %s |\n", r.left, percent(r.samples-r.left, r.samples), percent(r.sameLibdw, r.samples))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 )
@@ -40,9 +39,8 @@ type tool struct {
 	in   *bufio.Scanner
 }
 
-func startTool(env []string, name string, args ...string) (*tool, error) {
+func startTool(name string, args ...string) (*tool, error) {
 	t := &tool{cmd: exec.Command(name, args...)}
-	t.cmd.Env = append(os.Environ(), env...)
 	pipe, err := t.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

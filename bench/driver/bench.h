@@ -58,8 +58,6 @@ struct module {
 	uint64_t size;             /* end - start */
 	eh_elf_walk_t *walk[MAX_VARIANTS];
 	eh_elf_step_t *step[MAX_VARIANTS];
-	eh_elf_step_t *original;
-	eh_elf_walk_t *onetree;
 	const char *path;
 };
 extern struct module bench_modules[MAX_MODULES];
@@ -106,7 +104,8 @@ struct measure {
 void bench_measure_init(void);
 int bench_measure(const struct contender *, const struct set *, const char *pattern, struct measure *);
 void bench_count(const struct contender *, const struct set *, const char *label, struct measure *);
-int bench_random(const char *what, int variant, const struct module *, const char *file, struct measure *);
+size_t bench_cache_bytes(void); /* of the last-level cache */
+size_t bench_flush_bytes(void); /* what is written before each cold walk */
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
 
 /* Whole stacks, at most step frames with a call: a call for each change of object
  * where step is MAX_FRAMES. */
-static inline size_t walk_with(const struct stack *s, uint64_t *pcs, size_t max, int variant, size_t step, int onetree)
+static inline size_t walk_with(const struct stack *s, uint64_t *pcs, size_t max, int variant, size_t step)
 {
 	eh_elf_regs_t r = s->regs;
 	eh_elf_memory_t mem = {r.reg[DW_RSP], s->hi - r.reg[DW_RSP], (const void *)r.reg[DW_RSP], 0, 0};
@@ -13,7 +13,7 @@ static inline size_t walk_with(const struct stack *s, uint64_t *pcs, size_t max,
 		const struct module *at = find_module(r.reg[DW_RIP] - !r.exact);
 		if (!at)
 			break;
-		eh_elf_walk_t *walk = onetree ? at->onetree : at->walk[variant];
+		eh_elf_walk_t *walk = at->walk[variant];
 		if (!walk)
 			break;
 		size_t k = walk(&r, &mem, at->bias, pcs + n, step < MAX_FRAMES ? step : max - n);
@@ -35,7 +35,7 @@ static inline size_t step_with(const struct stack *s, uint64_t *pcs, size_t max,
 		const struct module *at = find_module(c.rip - 1);
 		if (!at)
 			break;
-		eh_elf_step_t *step = variant < 0 ? at->original : at->step[variant];
+		eh_elf_step_t *step = at->step[variant];
 		if (!step)
 			break;
 		c = step(c, c.rip - 1 - at->bias, fn);
@@ -47,14 +47,11 @@ static inline size_t step_with(const struct stack *s, uint64_t *pcs, size_t max,
 }
 
 #define VARIANT(i) \
-	static size_t walk_##i(const struct stack *s, uint64_t *p, size_t max) { return walk_with(s, p, max, i, MAX_FRAMES, 0); } \
-	static size_t single_##i(const struct stack *s, uint64_t *p, size_t max) { return walk_with(s, p, max, i, 1, 0); } \
+	static size_t walk_##i(const struct stack *s, uint64_t *p, size_t max) { return walk_with(s, p, max, i, MAX_FRAMES); } \
+	static size_t single_##i(const struct stack *s, uint64_t *p, size_t max) { return walk_with(s, p, max, i, 1); } \
 	static size_t step_##i(const struct stack *s, uint64_t *p, size_t max) { return step_with(s, p, max, i, deref); }
 VARIANT(0)
 VARIANT(1)
-
-static size_t original(const struct stack *s, uint64_t *p, size_t max) { return step_with(s, p, max, -1, deref); }
-static size_t onetree(const struct stack *s, uint64_t *p, size_t max) { return walk_with(s, p, max, 0, MAX_FRAMES, 1); }
 
 /* The floor: the same number of frames at the same distances, linked by frame
  * pointers, with the checks that a walk needs to be safe. */
@@ -169,7 +166,5 @@ struct contender bench_ehelf[] = {
 	{"walk-packed", walk_1, 0},
 	{"walk1-packed", single_1, 0},
 	{"step-packed", step_1, 0},
-	{"original", original, 0},
-	{"onetree", onetree, 0},
 	{0, 0, 0},
 };

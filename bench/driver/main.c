@@ -115,27 +115,19 @@ static int cmd_dump(const char *path)
 
 static int cmd_load(char *args)
 {
-	char kind[32], path[1024];
+	char path[1024];
 	int variant, index;
-	if (sscanf(args, "%31s %d %d %1023s", kind, &variant, &index, path) != 4 || index < 0 || index >= bench_module_count ||
+	if (sscanf(args, "%d %d %1023s", &variant, &index, path) != 3 || index < 0 || index >= bench_module_count ||
 	    variant < 0 || variant >= MAX_VARIANTS)
-		return fail("usage: load KIND VARIANT MODULE PATH");
+		return fail("usage: load VARIANT MODULE PATH");
 	struct module *m = &bench_modules[index];
 	void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!h)
 		return fail(dlerror());
 	void *walk = dlsym(h, "_eh_elf_walk"), *step = dlsym(h, "_eh_elf");
-	if (strcmp(kind, "eh_elf") == 0) {
-		m->walk[variant] = (eh_elf_walk_t *)walk;
-		m->step[variant] = (eh_elf_step_t *)step;
-		return walk && step ? 1 : fail("a function is missing");
-	}
-	if (strcmp(kind, "original") == 0) {
-		m->original = (eh_elf_step_t *)step;
-		return step ? 1 : fail("no _eh_elf");
-	}
-	m->onetree = (eh_elf_walk_t *)walk;
-	return walk ? 1 : fail("no _eh_elf_walk");
+	m->walk[variant] = (eh_elf_walk_t *)walk;
+	m->step[variant] = (eh_elf_step_t *)step;
+	return walk && step ? 1 : fail("a function is missing");
 }
 
 /* fake START END BIAS: an object that is not loaded, above all others. */
@@ -258,19 +250,6 @@ static int cmd_run(char *args, int count)
 	return 1;
 }
 
-static int cmd_random(char *args)
-{
-	char what[32], path[1024];
-	int variant, index;
-	struct measure m;
-	if (sscanf(args, "%31s %d %d %1023s", what, &variant, &index, path) != 4 || index < 0 || index >= bench_module_count)
-		return fail("usage: random WHAT VARIANT MODULE FILE");
-	if (!bench_random(what, variant, &bench_modules[index], path, &m))
-		return fail("not loaded");
-	printf("result %.1f %" PRIu64 "\n", m.ns, m.frames);
-	return 1;
-}
-
 static int obey(char *line)
 {
 	char *args = strchr(line, ' ');
@@ -280,6 +259,10 @@ static int obey(char *line)
 		args = line + strlen(line);
 	if (strcmp(line, "modules") == 0)
 		return cmd_modules();
+	if (strcmp(line, "cache") == 0) {
+		printf("cache %zu %zu\n", bench_cache_bytes(), bench_flush_bytes());
+		return 1;
+	}
 	if (strcmp(line, "stacks") == 0)
 		return cmd_stacks();
 	if (strcmp(line, "dump") == 0)
@@ -298,8 +281,6 @@ static int obey(char *line)
 		return cmd_run(args, 0);
 	if (strcmp(line, "count") == 0)
 		return cmd_run(args, 1);
-	if (strcmp(line, "random") == 0)
-		return cmd_random(args);
 	if (strcmp(line, "fake") == 0)
 		return cmd_fake(args);
 	if (strcmp(line, "ehunwind") == 0) {

@@ -9,10 +9,10 @@
 
 #include "bench.h"
 
-enum { BATCHES = 5, FLUSH_BYTES = 48 << 20, BATCH_NS = 20000 };
+enum { BATCHES = 5, BATCH_NS = 20000 };
 static double ns_per_tick;
 static char *flush_area;
-static volatile uint64_t sink;
+static size_t cache_bytes, flush_bytes;
 
 static inline uint64_t now(void)
 {
@@ -29,21 +29,52 @@ static double clock_ns(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
+/* The kernel's figure for the largest cache of the first processor; glibc's
+ * sysconf has 0 under some hypervisors. The unit is K, or M. */
+static size_t read_cache_bytes(void)
+{
+	size_t largest = 0;
+	for (int i = 0; i < 8; i++) {
+		char path[80], unit = 0;
+		size_t n = 0;
+		snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+		FILE *f = fopen(path, "r");
+		if (!f)
+			continue;
+		if (fscanf(f, "%zu%c", &n, &unit) >= 1)
+			n <<= unit == 'K' ? 10 : unit == 'M' ? 20 : 0;
+		fclose(f);
+		largest = n > largest ? n : largest;
+	}
+	return largest;
+}
+
+size_t bench_cache_bytes(void) { return cache_bytes; }
+size_t bench_flush_bytes(void) { return flush_bytes; }
+
 void bench_measure_init(void)
 {
+	/* Twice the cache, since what replaces lines is not exactly least recent use. */
+	enum { LEAST_FLUSH = 48 << 20 }; /* where the kernel says nothing of caches */
+	cache_bytes = read_cache_bytes();
+	flush_bytes = 2 * cache_bytes > LEAST_FLUSH ? 2 * cache_bytes : LEAST_FLUSH;
 	double a = clock_ns(), b;
 	uint64_t t = now();
 	while ((b = clock_ns()) - a < 2e7)
 		;
 	ns_per_tick = (b - a) / (double)(now() - t);
-	flush_area = malloc(FLUSH_BYTES);
-	memset(flush_area, 1, FLUSH_BYTES);
+	flush_area = malloc(flush_bytes);
+	if (!flush_area) {
+		fprintf(stderr, "driver: no memory to flush the caches with\n");
+		exit(1);
+	}
+	memset(flush_area, 1, flush_bytes);
 }
 
 /* flush writes to every line of more memory than the caches hold. */
 static void flush(void)
 {
-	for (size_t i = 0; i < FLUSH_BYTES; i += 64)
+	for (size_t i = 0; i < flush_bytes; i += 64)
 		flush_area[i]++;
 }
 
@@ -172,65 +203,4 @@ void bench_count(const struct contender *c, const struct set *set, const char *l
 	m->frames = pass(&j, set);
 	CALLGRIND_TOGGLE_COLLECT;
 	CALLGRIND_DUMP_STATS_AT(label);
-}
-
-/* Single steps at random pcs. The file holds records of three words: pc (a
- * link-time address, looked up as it is), rsp and rbp as offsets into a block
- * of readable memory. */
-enum { RANDOM_MEMORY = 1 << 16 };
-struct sample {
-	uint64_t pc, rsp, rbp;
-};
-
-static uintptr_t read_word(uintptr_t addr) { return *(uintptr_t *)addr; }
-
-int bench_random(const char *what, int variant, const struct module *m, const char *file, struct measure *out)
-{
-	static uint64_t memory[RANDOM_MEMORY / 8];
-	FILE *f = fopen(file, "rb");
-	if (!f)
-		return 0;
-	fseek(f, 0, SEEK_END);
-	long size = ftell(f);
-	rewind(f);
-	struct sample *v = malloc((size_t)size);
-	size_t count = fread(v, sizeof *v, (size_t)size / sizeof *v, f);
-	fclose(f);
-	int onetree = strcmp(what, "onetree") == 0, step = strcmp(what, "step") == 0, original = strcmp(what, "original") == 0;
-	eh_elf_walk_t *walk = onetree ? m->onetree : m->walk[variant];
-	eh_elf_step_t *fn = original ? m->original : m->step[variant];
-	int nothing = strcmp(what, "nothing") == 0;
-	if (!nothing && ((step || original) ? !fn : !walk)) {
-		free(v);
-		return 0;
-	}
-	uint64_t base = (uint64_t)memory;
-	eh_elf_memory_t mem = {base, sizeof memory, memory, 0, 0};
-	for (int round = 0; round < 2; round++) { /* the first warms what fits */
-		uint64_t begin = now();
-		for (size_t i = 0; i < count; i++) {
-			if (step || original) {
-				unwind_context_t c = {0, 0, v[i].rsp + base, v[i].rbp + base, 0};
-				c = fn(c, v[i].pc, read_word);
-				sink += c.flags;
-			} else {
-				eh_elf_regs_t r;
-				uint64_t pcs[1];
-				r.reg[DW_RBX] = r.reg[DW_R12] = r.reg[DW_R13] = r.reg[DW_R14] = r.reg[DW_R15] = 0;
-				r.reg[DW_RSP] = v[i].rsp + base;
-				r.reg[DW_RBP] = v[i].rbp + base;
-				r.reg[DW_RIP] = v[i].pc + m->bias;
-				r.valid = CALLEE_SAVED | 1 << DW_RSP | 1 << DW_RIP;
-				r.exact = 1;
-				if (!nothing)
-					sink += walk(&r, &mem, m->bias, pcs, 1);
-				else
-					sink += ((volatile eh_elf_regs_t *)&r)->valid;
-			}
-		}
-		out->ns = (double)(now() - begin) * ns_per_tick;
-	}
-	out->frames = count;
-	free(v);
-	return 1;
 }

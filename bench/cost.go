@@ -2,19 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // cost is what a program took.
@@ -79,50 +74,4 @@ func costMain(args []string) int {
 		return 1
 	}
 	return 0
-}
-
-// source is generated text that a compiler makes a shared object of.
-type source struct {
-	kind  string // the folder, and the driver's name for it
-	ext   string
-	flags []string
-	write func(io.Writer, *dwarfcfa.Table) error
-}
-
-func originalSource() source {
-	return source{"original", ".c", []string{"-O2", "-fPIC", "-shared"}, writeOriginal}
-}
-
-func onetreeSource() source {
-	return source{"onetree", ".s", []string{"-shared", "-nostdlib"}, writeOnetree}
-}
-
-// shared returns the shared object of a source for an object, which it makes if
-// it is not there from an earlier run. Files are named after the build-id.
-func (s source) shared(dir string, o *dwarfcfa.Object, t *dwarfcfa.Table, limit time.Duration) (path string, c cost, err error) {
-	base := fmt.Sprintf("%s-%s", filepath.Base(o.Name()), hex.EncodeToString(o.BuildID()))
-	folder := filepath.Join(dir, s.kind)
-	path = filepath.Join(folder, base+".so")
-	text := filepath.Join(folder, base+s.ext)
-	if old, err := os.ReadFile(path + ".cost"); err == nil && len(o.BuildID()) > 0 {
-		if _, err := fmt.Sscan(string(old), &c.Wall, &c.CPU, &c.Peak); err == nil {
-			return path, c, nil
-		}
-	}
-	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return "", c, err
-	}
-	f, err := os.Create(text)
-	if err != nil {
-		return "", c, err
-	}
-	if err := errors.Join(s.write(f, t), f.Close()); err != nil {
-		return "", c, err
-	}
-	args := append(append([]string(nil), s.flags...), "-o", path, text)
-	if c, err = runCosted(limit, "gcc", args...); err != nil {
-		return "", c, err
-	}
-	line := fmt.Sprintln(c.Wall, c.CPU, c.Peak)
-	return path, c, os.WriteFile(path+".cost", []byte(line), 0o666)
 }
