@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/check"
+	"github.com/ehasm/ehasm/internal/atomicfile"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/internal/symbols"
 
@@ -335,5 +336,5 @@ func writeBaseline(path string, all []checked) error {
 			b.WriteString(findingID(all[i].File, &all[i].Findings[k]) + "\n")
 		}
 	}
-	return os.WriteFile(path, []byte(b.String()), 0o644)
+	return atomicfile.WriteOutput(path, []byte(b.String()), atomicfile.PermText)
 }

@@ -36,13 +36,16 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(nil) }
 }
 
+// exitBySignal and the signal's number are, as shells have it, the exit status of what a signal ended.
+const exitBySignal = 128
+
 // exitInterrupted is the exit status of work that ctx ended: as a shell has it for
 // a process that a signal ended, 130 for ^C.
 func exitInterrupted(ctx context.Context) int {
 	var i interruption
 	if errors.As(context.Cause(ctx), &i) {
 		if n, ok := i.signal.(syscall.Signal); ok {
-			return 128 + int(n)
+			return exitBySignal + int(n)
 		}
 	}
 	return exitFailed

@@ -36,7 +36,8 @@ type recordRun struct {
 	session *record.Session
 	command []string
 	raw     *record.RawWriter
-	rawFile *os.File
+	rawFile *atomicfile.File
+	signals *writeSignals
 	parts   *recordParts // with --every and --flight; else nil
 	labels  map[string]string
 }
@@ -58,8 +59,13 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
 	r.prepare(ctx, compiling)
+	r.signals = catchWriteSignals(c)
 	status, err := r.run(ctx)
 	if err != nil {
+		r.signals.stop()
+		if r.rawFile != nil {
+			r.rawFile.Abort()
+		}
 		var named *commandError
 		if errors.As(err, &named) {
 			c.fail(named.name, named.err)
@@ -69,7 +75,13 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 		return max(status, exitFailed)
 	}
 	stopCompiling()
-	if r.write() && ctx.Err() == nil {
+	r.signals.writing()
+	if r.rawFile != nil {
+		defer r.signals.guard(r.rawFile)()
+	}
+	whole := r.write()
+	r.signals.stop()
+	if whole && ctx.Err() == nil {
 		r.made.fillCache(ctx, runtime.GOMAXPROCS(0), true, c)
 	}
 	return status
@@ -139,7 +151,7 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	}
 	if r.opt.raw != "" {
 		var err error
-		if r.rawFile, err = os.OpenFile(r.opt.raw, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
+		if r.rawFile, err = atomicfile.CreateOutput(r.opt.raw, 0o600); err != nil {
 			return exitFailed, &commandError{r.opt.raw, err}
 		}
 		r.raw = record.NewRawWriter(r.rawFile, r.title())
@@ -302,8 +314,7 @@ func exitStatus(cmd *exec.Cmd) int {
 	case !ok:
 		return exitFailed
 	case state.Signaled():
-		const bySignal = 128
-		return bySignal + int(state.Signal())
+		return exitBySignal + int(state.Signal())
 	}
 	return state.ExitStatus()
 }
@@ -329,13 +340,21 @@ func waitFor(pid int, ended chan struct{}, n int) error {
 	return nil
 }
 
+// finishRaw ends the file of --raw. Where something went wrong the name keeps what it had.
+func (r *recordRun) finishRaw() error {
+	if err := r.raw.Finish(); err != nil {
+		r.rawFile.Abort()
+		return err
+	}
+	return r.rawFile.Commit()
+}
+
 // write writes the profile and what goes with it; true: all is well.
 func (r *recordRun) write() bool {
 	begin := time.Now()
 	c, opt := r.c, r.opt
 	if r.raw != nil {
-		err := errors.Join(r.raw.Finish(), r.rawFile.Close())
-		if err != nil {
+		if err := r.finishRaw(); err != nil {
 			c.fail(opt.raw, err)
 		}
 	}
@@ -406,9 +425,16 @@ func (r *recordRun) writeProfile(p *record.Profile) bool {
 	if path == "-" {
 		return false
 	}
-	spare := filepath.Join(os.TempDir(), fmt.Sprintf("ehasm-%d-%s", os.Getpid(), filepath.Base(path)))
+	// In a folder of its own: at a name that others can foresee they could have put a link.
+	dir, err := os.MkdirTemp("", "ehasm-")
+	if err != nil {
+		c.fail(os.TempDir(), err)
+		return false
+	}
+	spare := filepath.Join(dir, filepath.Base(path))
 	if err := r.writeTo(p, spare); err != nil {
 		c.fail(spare, err)
+		os.Remove(dir)
 	} else {
 		c.note(spare, errors.New("the profile is here instead"))
 	}
@@ -423,6 +449,9 @@ func (r *recordRun) writeNamed(p *record.Profile, path string, namer *symbolize.
 	out, err := newVerbOutput(path, atomicfile.PermText, r.c)
 	if err != nil {
 		return err
+	}
+	if out.file != nil {
+		defer r.signals.guard(out.file)()
 	}
 	names := &r.opt.names
 	format := r.opt.format.New(stackfmt.Options{Inline: names.Inline, Lines: names.Lines, FullSourcePath: r.opt.fullPath})

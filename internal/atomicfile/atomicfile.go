@@ -144,6 +144,15 @@ func (f *File) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Seek moves to where the next Write writes.
+func (f *File) Seek(offset int64, whence int) (int64, error) {
+	n, err := f.f.Seek(offset, whence)
+	if err != nil {
+		err = f.cannot("seek", err)
+	}
+	return n, err
+}
+
 // Err returns the first error of Write, for those whose own writer wraps it.
 func (f *File) Err() error {
 	f.mu.Lock()
