@@ -141,3 +141,30 @@ func TestOnlyCell(t *testing.T) {
 	v, ok := onlyCell([]cell{{abi.RegsStatus, 2, p.v.pc}}, abi.RegsStatus, 2)
 	assert.True(t, ok && v == p.v.pc)
 }
+
+// TestTables tries every bit of the tables that loaders and unwinders search, but for
+// the head of .gnu.hash with its filter. What is accepted leads names that are no
+// exports elsewhere inside of the tables.
+func TestTables(t *testing.T) {
+	image := compile(t, small(), variants()[0])
+	_, err := openImage(image)
+	require.NoError(t, err)
+	accepted := map[string]int{".gnu.hash": 0, ".hash": 0, ".eh_frame_hdr": 0}
+	for _, a := range areas(t, image) {
+		if _, ok := accepted[a.name]; !ok {
+			continue
+		}
+		from := a.from
+		if a.name == ".gnu.hash" {
+			from += 24
+		}
+		for bit := 8 * from; bit < 8*a.to; bit++ {
+			image[bit/8] ^= 1 << (bit % 8)
+			if _, err := openImage(image); err == nil {
+				accepted[a.name]++
+			}
+			image[bit/8] ^= 1 << (bit % 8)
+		}
+	}
+	assert.Equal(t, map[string]int{".gnu.hash": 2, ".hash": 5, ".eh_frame_hdr": 0}, accepted)
+}

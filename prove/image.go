@@ -46,7 +46,7 @@ const (
 // openImage reads and checks the ELF file.
 func openImage(file []byte) (*image, error) {
 	im := &image{file: file}
-	for _, check := range []func() error{im.header, im.programHeaders, im.dynamic, im.dynamicSymbols, im.notes, im.sections} {
+	for _, check := range []func() error{im.header, im.programHeaders, im.dynamic, im.dynamicSymbols, im.hashes, im.notes, im.unwindHeader} {
 		if err := check(); err != nil {
 			return nil, err
 		}
@@ -383,6 +383,3 @@ func (im *image) gnuLookup(name string) (uint32, error) {
 	}
 	return 0, bad
 }
-
-// sections checks the section headers as far as tools take addresses from them.
-func (im *image) sections() error { return nil }
