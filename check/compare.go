@@ -14,7 +14,6 @@ type wrong struct {
 	reg      uint8 // register of saved and clobbered
 	is, says string
 	context  bool
-	below    bool
 }
 
 // judge compares a row with the state before the instruction at pc. reason is why it cannot be judged, empty if it was.
@@ -211,11 +210,9 @@ func (c *function) rowText(row *dwarfcfa.Row) string {
 		if d == 16 && rule.Kind == dwarfcfa.RuleOffset && rule.Offset == -8 {
 			continue
 		}
-		h := uint8(codeflow.RA)
 		name := "ra"
 		if d < 16 {
-			h = hardware[d]
-			name = regName(h)
+			name = regName(hardware[d])
 		}
 		switch rule.Kind {
 		case dwarfcfa.RuleOffset:

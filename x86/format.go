@@ -144,7 +144,7 @@ func (in *Inst) argText(a *Arg, pc uint64) string {
 		if in.ImmLen == 0 {
 			return "1"
 		}
-		return hex(in.cut(in.Imm, a))
+		return hex(in.cut(in.Imm))
 	case KImm2:
 		return hex(in.Imm2)
 	case KMem:
@@ -154,7 +154,7 @@ func (in *Inst) argText(a *Arg, pc uint64) string {
 }
 
 // cut is an immediate in as many bits as the operand that it meets.
-func (in *Inst) cut(v int64, a *Arg) int64 {
+func (in *Inst) cut(v int64) int64 {
 	n := in.OpSize
 	if in.Args[0].Size == 1 && in.Enc == EncLegacy && in.Args[0].Kind != KImm {
 		n = 1

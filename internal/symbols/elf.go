@@ -44,26 +44,26 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	if f.Machine != elf.EM_X86_64 || f.Class != elf.ELFCLASS64 {
 		return nil, fmt.Errorf("for machine %v", f.Machine)
 	}
-	list := fromSection(f, f, elf.SHT_SYMTAB)
+	list := fromSection(f, elf.SHT_SYMTAB)
 	if list == nil {
 		for _, path := range append(files.DebugPaths, debugLink(f, files.Dir, files.DebugDirs)...) {
-			if list = fromDebugFile(f, path); list != nil {
+			if list = fromDebugFile(path); list != nil {
 				break
 			}
 		}
 	}
 	if list == nil && files.Fetch != nil {
 		if path := files.Fetch(); path != "" {
-			list = fromDebugFile(f, path)
+			list = fromDebugFile(path)
 		}
 	}
 	if list == nil {
-		list = fromSection(f, f, elf.SHT_DYNSYM)
+		list = fromSection(f, elf.SHT_DYNSYM)
 	}
 	return newTable(append(list, plt(f)...)), nil
 }
 
-func fromDebugFile(main *elf.File, path string) (list []Symbol) {
+func fromDebugFile(path string) (list []Symbol) {
 	defer func() {
 		if recover() != nil {
 			list = nil
@@ -74,7 +74,7 @@ func fromDebugFile(main *elf.File, path string) (list []Symbol) {
 		return nil
 	}
 	defer f.Close()
-	return fromSection(main, f, elf.SHT_SYMTAB)
+	return fromSection(f, elf.SHT_SYMTAB)
 }
 
 // debugLink gives the paths that .gnu_debuglink may mean: gdb's manual,
@@ -102,9 +102,8 @@ func debugLink(f *elf.File, dir string, debugDirs []string) []string {
 // symbol table entry: gABI chapter 4, "Symbol Table".
 const symSize = 24
 
-// fromSection reads the functions, and the labels and objects in executable sections. f may
-// be the debug file of main.
-func fromSection(main, f *elf.File, typ elf.SectionType) []Symbol {
+// fromSection reads the functions, and the labels and objects in executable sections.
+func fromSection(f *elf.File, typ elf.SectionType) []Symbol {
 	s := f.SectionByType(typ)
 	if s == nil || int(s.Link) >= len(f.Sections) || s.Type == elf.SHT_NOBITS {
 		return nil

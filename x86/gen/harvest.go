@@ -31,11 +31,9 @@ type shape struct {
 }
 
 func (p probe) bytes() []byte {
-	inv := func(v int) byte {
-		if p.vvvv {
-			return byte(^9&15) << 3
-		}
-		return 15 << 3
+	vvvv := byte(15 << 3)
+	if p.vvvv {
+		vvvv = ^9 & 15 << 3
 	}
 	var b []byte
 	switch p.space {
@@ -46,15 +44,15 @@ func (p probe) bytes() []byte {
 		}
 		b = append(b, [][]byte{nil, {0x0f}, {0x0f, 0x38}, {0x0f, 0x3a}}[p.m]...)
 	case 'v':
-		b = append(b, 0xc4, 0xe0|byte(p.m), byte(p.w)<<7|inv(0)|byte(p.l)<<2|byte(p.pp))
+		b = append(b, 0xc4, 0xe0|byte(p.m), byte(p.w)<<7|vvvv|byte(p.l)<<2|byte(p.pp))
 	case 'x':
-		b = append(b, 0x8f, 0xe0|byte(p.m), byte(p.w)<<7|inv(0)|byte(p.l)<<2|byte(p.pp))
+		b = append(b, 0x8f, 0xe0|byte(p.m), byte(p.w)<<7|vvvv|byte(p.l)<<2|byte(p.pp))
 	case 'e':
 		k := byte(0)
 		if p.mask {
 			k = 1
 		}
-		b = append(b, 0x62, 0xf0|byte(p.m), byte(p.w)<<7|inv(0)|4|byte(p.pp), byte(p.l)<<5|byte(p.b)<<4|8|k)
+		b = append(b, 0x62, 0xf0|byte(p.m), byte(p.w)<<7|vvvv|4|byte(p.pp), byte(p.l)<<5|byte(p.b)<<4|8|k)
 	}
 	b = append(b, byte(p.op))
 	switch {

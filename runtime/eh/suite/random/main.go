@@ -132,12 +132,8 @@ func (w *writer) statement(depth int) {
 	case k < 11 && depth < 3:
 		w.WriteString("try {\n")
 		w.block(depth + 1)
-		any := false
 		for range 1 + w.r.IntN(3) {
 			c := w.catchType()
-			if c == "..." && any {
-				continue
-			}
 			fmt.Fprintf(w, "} catch (%s) {\nnote(%d);\n", c, w.next())
 			if w.r.IntN(4) == 0 {
 				w.block(depth + 1)
@@ -151,7 +147,6 @@ func (w *writer) statement(depth int) {
 				w.WriteString("auto p = std::current_exception(); std::exception_ptr q; std::thread([&] { try { if (p) std::rethrow_exception(p); } catch (...) { q = std::current_exception(); } }).join(); if (q && draw(2)) std::rethrow_exception(q);\n")
 			}
 			if c == "..." {
-				any = true
 				// Without this a forced unwinding that is swallowed ends the process, the same everywhere.
 				break
 			}
