@@ -242,6 +242,10 @@ func TestNames(t *testing.T) {
 		assert.Equal(t, 2, strings.Count(r.stdout, "\n"), r.stdout)
 		assert.Contains(t, r.stdout, quote(path))
 		assert.FileExists(t, path+".eh_elf.so")
+		r = ehasm(t, "prove", path+".eh_elf.so")
+		assert.Equal(t, exitDone, r.code, r.stderr)
+		assert.True(t, strings.HasPrefix(r.stdout, quote(path+".eh_elf.so")+": proven: "), r.stdout)
+		assert.Equal(t, 1, strings.Count(r.stdout, "\n"), r.stdout)
 
 		bad := writeFile(t, filepath.Join(dir, "bad", fmt.Sprint(i), name), []byte("text"))
 		r = ehasm(t, "build", bad)

@@ -121,7 +121,7 @@ func proveFiles(ctx context.Context, paths []string, object string, asJSON bool,
 	}
 	for _, p := range proofs {
 		if p.Proven {
-			fmt.Fprintf(c.out, "%s: proven: %d borders, %d rows, %d expressions, %.1f ms\n", p.File, p.Borders, p.Rows, p.Expressions, 1e3*p.Seconds)
+			fmt.Fprintf(c.out, "%s: proven: %d borders, %d rows, %d expressions, %.1f ms\n", quote(p.File), p.Borders, p.Rows, p.Expressions, 1e3*p.Seconds)
 		}
 	}
 	if len(proofs) != 1 {
