@@ -4,7 +4,7 @@ set -eu -o pipefail
 cd "$(dirname "$0")/.."
 dir=$1$2
 mkdir -p "$dir/bin"
-CGO_ENABLED=0 GOOS=linux GOARCH=amd64 ${GO:-go} build -trimpath -buildvcs=false -ldflags='-s -w -buildid=' -o "$dir/bin/ehasm" ./cmd/ehasm
+CGO_ENABLED=0 GOOS=linux GOARCH=amd64 ${GO:-go} build -trimpath -buildvcs=false -ldflags='-s -w -buildid= -E main.entry' -o "$dir/bin/ehasm" ./cmd/ehasm
 ehasm=$dir/bin/ehasm
 mkdir -p "$dir/share/man/man1" "$dir/share/bash-completion/completions" "$dir/share/zsh/site-functions" "$dir/share/fish/vendor_completions.d"
 "$ehasm" man >"$dir/share/man/man1/ehasm.1"

@@ -37,6 +37,10 @@ func TestLimits(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
 	require.NoError(t, err)
 	assert.Contains(t, string(makefile), "-ldflags '"+entryFlag+"'")
+	// And that of what is handed out.
+	stage, err := os.ReadFile(filepath.Join("..", "..", "scripts", "stage.sh"))
+	require.NoError(t, err)
+	assert.Regexp(t, "-ldflags='[^']*"+entryFlag+"'", string(stage))
 }
 
 // TestSparse: a small object whose code lies far apart does not become a large file, nor take much
