@@ -9,12 +9,13 @@ import (
 // what it cannot follow: an unknown instruction, a condition that is not a
 // comparison, a store to anything but the objects below.
 type exec struct {
-	t    *terms
-	code func(pc uint64) []byte        // bytes of the text from pc on; nil outside
-	data func(at uint64, n int) []byte // n bytes of the read-only data; nil outside
-	sp   term                          // rsp at the entry of the exported function
-	base map[term]object               // variables that are addresses of objects
-	max  map[term]uint64               // largest values of variables that are indices
+	t     *terms
+	code  func(pc uint64) []byte        // bytes of the text from pc on; nil outside
+	data  func(at uint64, n int) []byte // n bytes of the read-only data; nil outside
+	sp    term                          // rsp at the entry of the exported function
+	image term                          // where address 0 of the file lies
+	base  map[term]object               // variables that are addresses of objects
+	max   map[term]uint64               // largest values of variables that are indices
 
 	regsField func(off int64, size uint8) term // what eh_elf_regs_t held before
 	ownRows   func(pc uint64) (ownRow, bool)   // unwind information of the code itself
@@ -154,7 +155,7 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 				return more, nil, err
 			}
 		}
-		if err := x.push(s, x.t.con(next)); err != nil {
+		if err := x.push(s, x.place(next)); err != nil {
 			return nil, nil, err
 		}
 		ret, err := x.stackOff(s)
@@ -184,7 +185,7 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		pc, ok := x.t.value(to)
+		pc, ok := x.link(to)
 		if !ok {
 			return nil, nil, fmt.Errorf("a return to %s", x.t.text(to))
 		}
@@ -242,10 +243,17 @@ func (x *exec) checkReturn(s *state) error {
 	return nil
 }
 
+// place is the run-time address of an address of the file. Terms keep the two apart: the
+// file is loaded anywhere.
+func (x *exec) place(at uint64) term { return x.t.plus(x.image, int64(at)) }
+
+// link is the address of the file that a run-time address is known to be.
+func (x *exec) link(addr term) (uint64, bool) { return x.t.value(x.t.sub(addr, x.image)) }
+
 // address computes the address of an operand in memory.
 func (x *exec) address(s *state, o operand) term {
 	if o.kind == opRIP {
-		return x.t.con(s.pc + uint64(o.disp)) // s.pc is past the instruction already
+		return x.place(s.pc + uint64(o.disp)) // s.pc is past the instruction already
 	}
 	a := x.t.plus(s.reg[o.reg], o.disp)
 	if o.scale > 0 {
@@ -296,6 +304,9 @@ func (x *exec) largest(i term) uint64 {
 // load reads memory that own code may read; anything else is the target's, and noted.
 func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 	if at, ok := x.t.value(addr); ok {
+		return 0, fmt.Errorf("a read at %#x, wherever the file lies", at)
+	}
+	if at, ok := x.link(addr); ok {
 		b := x.data(at, int(size))
 		if b == nil {
 			return 0, fmt.Errorf("a read at %#x, outside of the file's data", at)

@@ -51,6 +51,16 @@ func withCave(t *testing.T, image, old, new []byte) []byte {
 	return out
 }
 
+// absolute makes the first lea of a descriptor, lea disp(%rip), %rdi; jmp, a move of the
+// address that it has in the file.
+func absolute(im *image) []change {
+	text := im.text(im.exec.Vaddr)
+	at := bytes.Index(text, []byte{0x48, 0x8d, 0x3d})
+	old := text[at : at+7]
+	to := im.exec.Vaddr + uint64(at) + 7 + uint64(int64(int32(le.Uint32(old[3:]))))
+	return []change{{old, le.AppendUint32([]byte{0x48, 0xc7, 0xc7}, uint32(to))}}
+}
+
 // TestHandMadeMutants proves that code is refused which does something beside its row:
 // each mutant is right but for what its name says.
 func TestHandMadeMutants(t *testing.T) {
@@ -76,6 +86,7 @@ func TestHandMadeMutants(t *testing.T) {
 			{old: []byte{0x48, 0x8b, 0x83, 0x80, 0, 0, 0, 0x49, 0x89, 0x04, 0xd0}, new: []byte{0x48, 0x8b, 0x8b, 0x80, 0, 0, 0, 0x48, 0x89, 0x0c, 0xc3}}}},
 		{name: "the reading of words takes 120 bytes of stack", why: "rsp is", changes: []change{
 			{old: []byte{0x48, 0x83, 0xec, 0x18}, new: []byte{0x48, 0x83, 0xec, 0x78}}, {old: []byte{0x48, 0x83, 0xc4, 0x18}, new: []byte{0x48, 0x83, 0xc4, 0x78}}}},
+		{name: "a descriptor is named by its address in the file", why: "the descriptor is at", changes: absolute(im)},
 		{name: "a result is overwritten by one that overlaps it", why: "results overlap",
 			old: []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18},
 			new: []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18, 0x48, 0x89, 0x48, 0x0c}},

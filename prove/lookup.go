@@ -84,13 +84,13 @@ func (p *prover) pageLookup(s *state) error {
 		if len(e.event) == 0 || e.event[0].kind != evRead || e.event[0].size != 4 {
 			return fmt.Errorf("%#x: no entry of the page table is read", e.pc)
 		}
-		data, ok := t.value(t.scaled(e.event[0].at, page, ^uint64(3)))
+		data, ok := p.x.link(t.scaled(e.event[0].at, page, ^uint64(3)))
 		if !ok {
 			return fmt.Errorf("%#x: reads the page table at %s", e.pc, t.text(e.event[0].at))
 		}
 		entry := t.load(e.event[0].at, 4)
 		if !p.packed {
-			if err := p.intact(e, 1, t.plus(t.sext(entry, 4), int64(data))); err != nil {
+			if err := p.intact(e, 1, t.add(t.sext(entry, 4), p.x.place(data))); err != nil {
 				return err
 			}
 			return p.pages(data, 0)
@@ -100,10 +100,10 @@ func (p *prover) pageLookup(s *state) error {
 			return err
 		}
 		if long {
-			rec := t.plus(t.and(entry, t.con(1<<31-1)), int64(data))
+			rec := t.add(t.and(entry, t.con(1<<31-1)), p.x.place(data))
 			return p.searchLong(e, rec, 2)
 		}
-		rec := t.plus(entry, int64(data))
+		rec := t.add(entry, p.x.place(data))
 		n := t.load(rec, 1)
 		larger := t.low(t.setBit(p.larger(t.plus(rec, 1), w.rel), t.and(n, t.con(31))), 4)
 		id := t.load(t.plus(t.add(t.add(rec, n), t.firstBit(larger)), 1), 1)
@@ -111,7 +111,7 @@ func (p *prover) pageLookup(s *state) error {
 		if err != nil {
 			return err
 		}
-		if err := p.intact(e, 4, t.plus(t.shlConst(id, 4), int64(slots))); err != nil {
+		if err := p.intact(e, 4, t.add(t.shlConst(id, 4), p.x.place(slots))); err != nil {
 			return err
 		}
 		return p.pages(data, slots)
@@ -120,7 +120,7 @@ func (p *prover) pageLookup(s *state) error {
 
 // slotsOf is the address of head 0, from a jump to that of id.
 func (p *prover) slotsOf(e *ending, id term) (uint64, error) {
-	slots, ok := p.t.value(p.t.sub(e.target, p.t.shlConst(id, 4)))
+	slots, ok := p.x.link(p.t.sub(e.target, p.t.shlConst(id, 4)))
 	if e.kind != endJump || !ok {
 		return 0, fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))
 	}

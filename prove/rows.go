@@ -174,7 +174,7 @@ func (p *prover) toSlow(e *ending, r *dwarfcfa.Row) error {
 	if err := p.matches(e.state, &w); err != nil {
 		return err
 	}
-	at, ok := p.t.value(e.reg[rDI])
+	at, ok := p.x.link(e.reg[rDI])
 	if !ok {
 		return fmt.Errorf("%#x: the descriptor is at %s", e.pc, p.t.text(e.reg[rDI]))
 	}

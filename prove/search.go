@@ -40,12 +40,12 @@ func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
 	s.reg[rDI] = rec
 	var d *denseSearch
 	err := p.run(s, p.stops(cutKeys), func(e *ending) error {
-		data, ok := p.t.value(p.t.plus(p.t.sub(e.reg[rDI], rec), -1))
+		data, ok := p.x.link(p.t.plus(p.t.sub(e.reg[rDI], rec), -1))
 		if e.kind != endStop || !ok {
 			return fmt.Errorf("%#x: not the search of a record", e.pc)
 		}
 		d = &denseSearch{data: data}
-		return p.searchBegins(e, p.t.plus(rec, int64(data)))
+		return p.searchBegins(e, p.t.add(rec, p.x.place(data)))
 	})
 	if err != nil || d == nil {
 		return nil, fmt.Errorf("%#x: %w", pc, err)
@@ -57,8 +57,8 @@ func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
 				continue
 			}
 			block := e.event[len(e.event)-1]
-			blocks, ok1 := p.t.value(p.t.scaled(block.at, id, ^uint64(3)))
-			text, ok2 := p.t.value(p.t.sub(e.target, p.t.load(block.at, 4)))
+			blocks, ok1 := p.x.link(p.t.scaled(block.at, id, ^uint64(3)))
+			text, ok2 := p.x.link(p.t.sub(e.target, p.t.load(block.at, 4)))
 			if !ok1 || !ok2 || d.idSize != 0 && (*d != denseSearch{d.data, blocks, text, size}) {
 				return fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))
 			}

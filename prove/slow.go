@@ -232,7 +232,7 @@ func (p *prover) exprFails() term { return p.t.bit(p.v.exprStatus, p.t.con(31)) 
 // negative, in edx. Each code that a descriptor names is proven to do so.
 func (p *prover) callExpr(off term) func(s *state, to term) ([]*state, error) {
 	return func(s *state, to term) ([]*state, error) {
-		if to != p.t.plus(off, int64(p.im.symbols[abi.SymbolStep].Value)) {
+		if to != p.t.add(off, p.x.place(p.im.symbols[abi.SymbolStep].Value)) {
 			return nil, fmt.Errorf("a call of %s", p.t.text(to))
 		}
 		err := p.require(s, want{"rbx", s.reg[rBX], p.v.regs}, want{"r14", s.reg[r14], p.v.mem},

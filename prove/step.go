@@ -263,7 +263,7 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 				return nil, true, err
 			}
 		}
-		if want := t.ite(null, zero, t.con(n.thunk)); read != want {
+		if want := t.ite(null, zero, p.x.place(n.thunk)); read != want {
 			return nil, true, p.mismatch(s, newWant("the callback of the walk", read, want))
 		}
 	}
@@ -317,7 +317,7 @@ func get4(get func(int64, uint8) term, off int64) term {
 // thunkIn finds the address of the thunk in the callback's term.
 func (n *nested) thunkIn(read term) uint64 {
 	for _, x := range []term{read, n.p.t.nodes[max(read, 0)].b, n.p.t.nodes[max(read, 0)].c} {
-		if v, ok := n.p.t.value(max(x, 0)); ok && v != 0 {
+		if v, ok := n.p.x.link(max(x, 0)); ok {
 			return v
 		}
 	}

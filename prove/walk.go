@@ -439,7 +439,7 @@ func (p *prover) stopped(pc uint64, status abi.Status) error {
 		if chained, err := p.holds(e.state, t.eq(v.next, t.con(0))); status != abi.StatusNoInfo || err != nil || chained || e.target != v.next {
 			return fmt.Errorf("%#x: a jump to %s", e.pc, t.text(e.target))
 		}
-		leave, ok := t.value(e.reg[r10])
+		leave, ok := p.x.link(e.reg[r10])
 		if !ok {
 			return fmt.Errorf("%#x: nowhere to end the walk at", e.pc)
 		}
