@@ -16,17 +16,22 @@ var le = binary.LittleEndian
 // image is the ELF file around the code, as the loader takes it: by its program
 // headers and dynamic section.
 type image struct {
-	file     []byte
-	read     elf.Prog64 // the segment with the data, mapped at address 0
-	exec     elf.Prog64 // the segment with the code
-	dyn      []byte
-	dynAddr  uint64
-	segments []elf.Prog64 // PT_LOAD
-	hdrAddr  uint64       // .eh_frame_hdr
-	hdrSize  uint64
-	note     abi.Note
-	symbols  map[string]elf.Sym64
-	tags     map[elf.DynTag]uint64
+	file              []byte
+	read              elf.Prog64 // the segment with the data, mapped at address 0
+	exec              elf.Prog64 // the segment with the code
+	dyn               []byte
+	dynAddr           uint64
+	segments          []elf.Prog64 // PT_LOAD
+	hdrAddr           uint64       // .eh_frame_hdr
+	hdrSize           uint64
+	frameAddr         uint64 // .eh_frame, which .eh_frame_hdr names
+	frameSize         uint64
+	hashSize, gnuSize uint64 // of DT_HASH and DT_GNU_HASH
+	noteAddr          uint64 // PT_NOTE
+	noteSize          uint64
+	note              abi.Note
+	symbols           map[string]elf.Sym64
+	tags              map[elf.DynTag]uint64
 }
 
 // errImage is wrapped by errors about the ELF file around the code.
@@ -46,7 +51,7 @@ const (
 // openImage reads and checks the ELF file.
 func openImage(file []byte) (*image, error) {
 	im := &image{file: file}
-	for _, check := range []func() error{im.header, im.programHeaders, im.dynamic, im.dynamicSymbols, im.hashes, im.notes, im.unwindHeader} {
+	for _, check := range []func() error{im.header, im.programHeaders, im.dynamic, im.dynamicSymbols, im.hashes, im.notes, im.frames, im.symbolSizes, im.sections} {
 		if err := check(); err != nil {
 			return nil, err
 		}
@@ -100,6 +105,7 @@ func (im *image) programHeaders() error {
 	if ehdrSize+count*phdrSize > uint64(len(im.file)) {
 		return imageError("%d program headers", count)
 	}
+	aligned := map[elf.ProgType]uint64{elf.PT_LOAD: pageSize, elf.PT_DYNAMIC: 8, elf.PT_NOTE: 4, elf.PT_GNU_EH_FRAME: 4, elf.PT_GNU_STACK: 16, elf.PT_GNU_RELRO: 1}
 	seen := map[elf.ProgType]elf.Prog64{}
 	for i := range count {
 		b := im.file[ehdrSize+i*phdrSize:]
@@ -109,6 +115,9 @@ func (im *image) programHeaders() error {
 			return imageError("program header %d is outside of the file", i)
 		}
 		typ := elf.ProgType(p.Type)
+		if align, ok := aligned[typ]; !ok || p.Align != align || p.Paddr != p.Vaddr {
+			return imageError("program header %d, of type %v", i, typ)
+		}
 		if typ == elf.PT_LOAD {
 			im.segments = append(im.segments, p)
 			continue
@@ -125,7 +134,7 @@ func (im *image) programHeaders() error {
 	r, x := im.read, im.exec
 	end := func(p elf.Prog64) uint64 { return p.Vaddr + p.Memsz }
 	for i, p := range im.segments {
-		if p.Align != pageSize || (p.Vaddr-p.Off)%pageSize != 0 || p.Vaddr > 1<<32 ||
+		if (p.Vaddr-p.Off)%pageSize != 0 || p.Vaddr > 1<<32 ||
 			i > 0 && p.Vaddr&^(pageSize-1) < (end(im.segments[i-1])+pageSize-1)&^(pageSize-1) {
 			return imageError("segment %d lies at %#x", i, p.Vaddr)
 		}
@@ -150,7 +159,7 @@ func (im *image) programHeaders() error {
 	} else if hasRelro {
 		return imageError("PT_GNU_RELRO without a segment")
 	}
-	if _, ok := seen[elf.PT_GNU_STACK]; !ok || elf.ProgFlag(stack.Flags) != elf.PF_R|elf.PF_W {
+	if _, ok := seen[elf.PT_GNU_STACK]; !ok || elf.ProgFlag(stack.Flags) != elf.PF_R|elf.PF_W || stack.Off|stack.Vaddr|stack.Filesz|stack.Memsz != 0 {
 		return imageError("PT_GNU_STACK")
 	}
 	if _, ok := seen[elf.PT_DYNAMIC]; !ok || !within(dyn, home) || dyn.Flags != home.Flags || dyn.Filesz%16 != 0 {
@@ -163,13 +172,9 @@ func (im *image) programHeaders() error {
 	if !ok || !within(note, r) || elf.ProgFlag(note.Flags) != elf.PF_R {
 		return imageError("PT_NOTE")
 	}
-	for typ := range seen {
-		if !slices.Contains([]elf.ProgType{elf.PT_DYNAMIC, elf.PT_NOTE, elf.PT_GNU_EH_FRAME, elf.PT_GNU_STACK, elf.PT_GNU_RELRO}, typ) {
-			return imageError("a program header of type %v", typ)
-		}
-	}
 	im.dyn, im.dynAddr = im.file[dyn.Off:dyn.Off+dyn.Filesz], dyn.Vaddr
 	im.hdrAddr, im.hdrSize = hdr.Vaddr, hdr.Filesz
+	im.noteAddr, im.noteSize = note.Vaddr, note.Filesz
 	return im.noteSegment(im.file[note.Off : note.Off+note.Filesz])
 }
 
@@ -342,10 +347,7 @@ func (im *image) sysvLookup(name string) (uint32, error) {
 
 // gnuLookup is the lookup through DT_GNU_HASH, its filter included.
 func (im *image) gnuLookup(name string) (uint32, error) {
-	h := uint32(5381)
-	for _, c := range []byte(name) {
-		h = h*33 + uint32(c)
-	}
+	h := gnuHash(name)
 	base := im.tags[elf.DT_GNU_HASH]
 	bad := imageError("DT_GNU_HASH does not lead to %s", name)
 	hdr := im.at(base, 16)

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -156,6 +158,8 @@ func judge(t *testing.T, name string, image []byte, table *dwarfcfa.Table, list 
 		}
 		return len(parts)
 	}
+	j := newJury(t, name, image, table)
+	verdicts := map[string]int{}
 	results := make([][2]atomic.Int64, len(parts)+1)
 	var next atomic.Int64
 	var mu sync.Mutex
@@ -188,8 +192,13 @@ func judge(t *testing.T, name string, image []byte, table *dwarfcfa.Table, list 
 					r[1].Add(1)
 					continue
 				}
+				verdict, err := j.judge(parts, areaOf(m.at), m)
 				mu.Lock()
-				fmt.Fprintf(out, "%s %d %x\n", name, m.at, m.b)
+				fmt.Fprintf(out, "%s %d %x %s\n", name, m.at, m.b, verdict)
+				verdicts[verdict]++
+				if err != nil {
+					t.Errorf("%s: accepted, and wrong: %d %x: %v", name, m.at, m.b, err)
+				}
 				mu.Unlock()
 			}
 		}()
@@ -204,6 +213,9 @@ func judge(t *testing.T, name string, image []byte, table *dwarfcfa.Table, list 
 		if n > 0 {
 			fmt.Printf("%s: %-20s %8d mutants, %8d rejected, %6d accepted\n", name, where, n, rejected, n-rejected)
 		}
+	}
+	for _, v := range slices.Sorted(maps.Keys(verdicts)) {
+		fmt.Printf("%s: accepted: %s: %d\n", name, v, verdicts[v])
 	}
 }
 

@@ -58,7 +58,6 @@ func TestReal(t *testing.T) {
 	table := tableOf(t, path)
 	for _, v := range variants() {
 		image := compile(t, table, v)
-		os.WriteFile("/tmp/prove-"+v.name+".so", image, 0o644)
 		r, err := Image(image, table)
 		t.Logf("%s: %+v", v.name, r)
 		require.NoError(t, err, v.name)

@@ -1,0 +1,152 @@
+package prove
+
+import (
+	"bytes"
+	"encoding/gob"
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/verify"
+	"github.com/ehasm/ehasm/x86"
+)
+
+// jury says whether a mutant that was accepted is harmless.
+type jury struct {
+	t      testing.TB
+	image  []byte
+	table  *dwarfcfa.Table
+	folder string
+}
+
+func newJury(t testing.TB, name string, image []byte, table *dwarfcfa.Table) *jury {
+	j := &jury{t: t, image: image, table: table, folder: t.TempDir()}
+	f, err := os.Create(filepath.Join(j.folder, "table"))
+	require.NoError(t, err, name)
+	require.NoError(t, gob.NewEncoder(f).Encode(table))
+	require.NoError(t, f.Close())
+	return j
+}
+
+// judge returns why a mutant passes; err says that it does not.
+func (j *jury) judge(parts []area, part int, m mutant) (why string, err error) {
+	mutated := bytes.Clone(j.image)
+	copy(mutated[m.at:], m.b)
+	if part == len(parts) {
+		return "between sections: nothing reads it", nil
+	}
+	switch name := parts[part].name; name {
+	case ".text", ".rodata":
+		return name + ": runs as the table says", j.run(mutated)
+	case ".eh_frame":
+		return name + ": the same at every instruction", j.frames(mutated)
+	case ".note.gnu.build-id", ".note.ehasm", abi.SitesSection:
+		return name + ": not claimed", nil
+	case ".dynstr":
+		im, err := openImage(mutated)
+		if err != nil {
+			return name, err
+		}
+		if soname, _ := im.name(uint32(im.tags[0xe])); soname != "" {
+			from := im.tags[5] + im.tags[0xe] // DT_STRTAB, DT_SONAME
+			if at := uint64(m.at); at >= from && at+uint64(len(m.b)) <= from+uint64(len(soname)) {
+				return name + ": the file's name, not claimed", nil
+			}
+		}
+		return name, fmt.Errorf("not the file's name")
+	default:
+		return name, fmt.Errorf("in %s", name)
+	}
+}
+
+// runEnv names a folder with an image and its table, for a child that runs them.
+const runEnv = "PROVE_RUN"
+
+// run lets package verify run the image in a process of its own: it may fault.
+func (j *jury) run(image []byte) error {
+	f, err := os.CreateTemp(j.folder, "image")
+	require.NoError(j.t, err)
+	defer os.Remove(f.Name())
+	_, err = f.Write(image)
+	require.NoError(j.t, err)
+	require.NoError(j.t, f.Close())
+	child := osexec.Command(os.Args[0], "-test.run=^TestRunMutant$", "-test.timeout=5m")
+	child.Env = append(os.Environ(), runEnv+"="+f.Name())
+	if out, err := child.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %.300s", err, out)
+	}
+	return nil
+}
+
+// TestRunMutant is the child.
+func TestRunMutant(t *testing.T) {
+	path := os.Getenv(runEnv)
+	if path == "" {
+		return // run by jury.run
+	}
+	image, err := os.ReadFile(path)
+	require.NoError(t, err)
+	f, err := os.Open(filepath.Join(filepath.Dir(path), "table"))
+	require.NoError(t, err)
+	defer f.Close()
+	var table dwarfcfa.Table
+	require.NoError(t, gob.NewDecoder(f).Decode(&table))
+	result, err := verify.Image(image, &table)
+	require.NoError(t, err)
+	require.NotZero(t, result.Steps)
+}
+
+// frames compares the rows of the code itself at every instruction of the text, which is
+// decoded by the other decoder.
+func (j *jury) frames(mutated []byte) error {
+	was, err := framesOf(j.image)
+	if err != nil {
+		return err
+	}
+	is, err := framesOf(mutated)
+	if err != nil {
+		return err
+	}
+	var pushed uint16 // registers that are on the stack, and still as they were
+	end := was.im.exec.Vaddr + was.im.exec.Filesz
+	for pc := was.im.exec.Vaddr; pc < end; {
+		a, ok1 := was.ownRow(pc)
+		b, ok2 := is.ownRow(pc)
+		for r := range a.saved { // either place is right
+			if pushed>>r&1 != 0 && a.saved[r] != 0 && b.saved[r] == 0 {
+				b.saved[r] = a.saved[r]
+			}
+		}
+		if a != b || ok1 != ok2 {
+			return fmt.Errorf("another row at %#x", pc)
+		}
+		var in x86.Inst
+		if err := x86.Decode(was.im.text(pc), &in); err != nil {
+			return fmt.Errorf("at %#x: %w", pc, err)
+		}
+		if in.Op == x86.OpPUSH {
+			if in.Args[0].Kind == x86.KGPR {
+				pushed |= 1 << in.Args[0].Reg
+			}
+		} else {
+			pushed = 0
+		}
+		pc += uint64(in.Len)
+	}
+	return nil
+}
+
+func framesOf(image []byte) (*prover, error) {
+	im, err := openImage(image)
+	if err != nil {
+		return nil, err
+	}
+	p := &prover{im: im}
+	return p, p.readOwnRows()
+}
