@@ -109,3 +109,13 @@ prove-mutants: export PROVE_TIME ?= 30m
 prove-mutants: export PROVE_ACCEPTED ?= /tmp/prove-accepted.txt
 prove-mutants:
 	go test ./prove -v -timeout 0 -run TestManyMutants
+
+# Rows changed at random, and how many of them check finds: docs/validation/check.md. Needs clang and rustc.
+.PHONY: mutations
+mutations: export MUTATIONS ?= 10000
+mutations:
+	mkdir -p build
+	g++ -O2 -shared -fPIC -o build/templates-gcc.so check/testdata/templates.cc
+	clang++ -O2 -shared -fPIC -o build/templates-clang.so check/testdata/templates.cc
+	$(GO) test ./check -run 'TestMutations$$' -v -timeout 0 -args -mutation-list -mutations $$MUTATIONS -mutation-files \
+		"$(CURDIR)/build/templates-gcc.so,$(CURDIR)/build/templates-clang.so,$$(echo "$$(rustc --print sysroot)"/lib/rustlib/*/lib/libstd-*.so),/usr/lib/x86_64-linux-gnu/libstdc++.so.6,/usr/bin/bash"

@@ -71,6 +71,81 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+// TestShapesMended: the wrong ones of TestShapes with the rows that they lack have no finding.
+func TestShapesMended(t *testing.T) {
+	for name, body := range map[string]string{
+		"push before abort":  "test %edi,%edi\nje 1f\nret\n1: push %rax\n.cfi_def_cfa_offset 16\ncall abort",
+		"sub around syscall": "sub $128,%rsp\n.cfi_adjust_cfa_offset 128\nmov $202,%eax\nsyscall\nadd $128,%rsp\n.cfi_adjust_cfa_offset -128\nret",
+		"epilogue":           "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nmov $1,%eax\nret",
+		"one late":           "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nmov %edi,%ebx\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",
+		"pushed flags":       "pushf\n.cfi_adjust_cfa_offset 8\ncld\npopf\n.cfi_adjust_cfa_offset -8\nret",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+body+"\n.cfi_endproc\n.size f,.-f\n"))
+			assert.Empty(t, r.Findings)
+			assert.Equal(t, r.Instructions, r.Judged, "%v", r.NotJudged)
+		})
+	}
+}
+
+// TestOutlinedLock: glibc's lock of inline assembly: a part of its own, jumped to and left by jumps, that moves the stack pointer
+// around a call.
+func TestOutlinedLock(t *testing.T) {
+	const source = `
+.text
+.globl f
+.type f,@function
+f: .cfi_startproc
+push %rbx
+.cfi_def_cfa_offset 16
+.cfi_offset 3,-16
+mov %rdi,%rbx
+lock cmpxchg %esi,(%rdi)
+jne _L_lock_19
+1: call g
+pop %rbx
+.cfi_def_cfa_offset 8
+.cfi_restore 3
+ret
+_L_lock_19:
+lea (%rdi),%rdi
+sub $128,%rsp
+SUB
+call wait
+add $128,%rsp
+ADD
+jmp 1b
+.cfi_endproc
+.size f,.-f
+`
+	const rows = ".cfi_def_cfa_offset 16\n.cfi_offset 3,-16\n"
+	r := run(t, assemble(t, "f.s", replace(replace(source, "SUB", rows+".cfi_def_cfa_offset 144"), "ADD", rows)))
+	require.Len(t, errorsIn(r), 1) // the lea and the sub have the row of the ret
+	assert.Equal(t, 2, errorsIn(r)[0].Count)
+	right := replace(source, "_L_lock_19:\n", "_L_lock_19:\n"+rows)
+	r = run(t, assemble(t, "f.s", replace(replace(right, "SUB", ".cfi_def_cfa_offset 144"), "ADD", rows)))
+	assert.Empty(t, errorsIn(r))
+	r = run(t, assemble(t, "f.s", replace(replace(right, "SUB", ""), "ADD", "")))
+	require.Len(t, errorsIn(r), 1)
+	f := errorsIn(r)[0]
+	assert.Equal(t, check.KindCFA, f.Kind)
+	assert.Equal(t, "rsp+144", f.Is)
+	assert.Equal(t, "rsp+16", f.Says)
+	assert.Equal(t, 2, f.Count)
+}
+
+// TestFirstRow: the first row is held against a call, if calls or pointers come to the function.
+func TestFirstRow(t *testing.T) {
+	for _, body := range []string{
+		".cfi_def_cfa_offset 16\nmov $1,%eax\njmp g",
+		".cfi_def_cfa 3,8\ncall abort",
+	} {
+		r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+body+"\n.cfi_endproc\n.size f,.-f\n"))
+		require.Len(t, errorsIn(r), 1)
+		assert.Equal(t, "rsp+8", errorsIn(r)[0].Is)
+	}
+}
+
 // TestCold: a cold part jumped to with a frame, whose FDE says that there is none.
 func TestCold(t *testing.T) {
 	const part = `

@@ -125,6 +125,9 @@ type rows struct {
 	i      int // function, -1 none
 	rows   []dwarfcfa.RawRow
 	err    error
+	// instead, if not nil, are the rows of function insteadOf, whatever its FDE says
+	instead   []dwarfcfa.RawRow
+	insteadOf int
 }
 
 func (s *Subject) newRows() *rows { return &rows{s: s, interp: dwarfcfa.NewInterp(), i: -1} }
@@ -132,6 +135,10 @@ func (s *Subject) newRows() *rows { return &rows{s: s, interp: dwarfcfa.NewInter
 func (r *rows) load(i int) {
 	if r.i != i {
 		r.i = i
+		if r.instead != nil && r.insteadOf == i {
+			r.rows, r.err = r.instead, nil
+			return
+		}
 		r.rows, r.err = r.interp.Rows(r.s.fdes[i])
 	}
 }

@@ -276,6 +276,27 @@ func (p *Program) referred(pc uint64) bool {
 	return p.called.has(pc) || p.img.starts[pc] || p.img.relText[pc] || p.lea.has(pc)
 }
 
+// isEntry reports whether calls come to pc, so that what holds there is an entry's state whatever a table says: it is called, or a
+// symbol or pointer names it, and no part of a function that was moved away.
+func (p *Program) isEntry(pc uint64) bool {
+	return p.called.has(pc) || p.referred(pc) && !p.isPart(pc)
+}
+
+// isPart reports whether the symbol at pc is of a part of a function, to which jumps lead with a frame: GCC's and clang's .cold, BOLT's
+// .warm and .cold.N, clang's .__part.N.
+func (p *Program) isPart(pc uint64) bool {
+	s, ok := p.img.Symbol(pc)
+	if !ok || s.Addr != pc {
+		return false
+	}
+	for _, suffix := range []string{".cold", ".warm", ".__part."} {
+		if strings.Contains(s.Name, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
 // Targets lists the calls and jumps to code that is in no function, ascending.
 func (p *Program) Targets() []uint64 {
 	seen := map[uint64]bool{}

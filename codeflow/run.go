@@ -126,6 +126,14 @@ func (p *Program) Run(each func(i int, r *Result)) {
 	}
 }
 
+// Again interprets function i once more, after Run, with what Run found to flow into it and with b in place of Options.Begin's.
+// It changes nothing of the Program and may be called concurrently, each time with a Beginner of its own.
+func (p *Program) Again(i int, b Beginner, each func(r *Result)) {
+	f := &flow{p: p, beginner: b}
+	f.process(i)
+	each(&Result{f})
+}
+
 func sortedKeys(m map[int]bool) []int {
 	out := make([]int, 0, len(m))
 	for i := range m {
@@ -459,7 +467,7 @@ func (f *flow) enter() {
 		e, ok = nil, false
 	}
 	if f.beginner != nil {
-		if b, known := f.beginner.Begin(lo); contested || !known || b.Regs[rsp] != s.Regs[rsp] {
+		if b, known := f.beginner.Begin(lo); contested || !known || b.Regs[rsp] != s.Regs[rsp] && !p.isEntry(lo) {
 			s, ok, how = b, known, Assumed
 		}
 	}
