@@ -26,7 +26,7 @@ func newOffline(s *session, variant string) (*offline, error) {
 		if s.tables.table[i] == nil {
 			continue
 		}
-		obj, err := ehelf.Open(filepath.Join(s.dir, "eh_elfs", variant, filepath.Base(m.Path)+abi.Suffix))
+		obj, err := ehelf.OpenUnchecked(filepath.Join(s.dir, "eh_elfs", variant, filepath.Base(m.Path)+abi.Suffix))
 		if err != nil {
 			return nil, fmt.Errorf("ehelf: %w", err)
 		}

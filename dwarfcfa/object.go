@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
+
+	"github.com/ehasm/ehasm/abi"
 )
 
 // Object is an x86-64 executable or shared object, opened for its unwind
@@ -95,7 +96,7 @@ func (o *Object) readHeaders() error {
 		}
 	}
 	o.code = codeSegments(f)
-	o.buildID = o.readBuildID()
+	o.buildID, _ = abi.BuildID(o.r) // without one, an object is told by its content
 	return nil
 }
 
@@ -203,54 +204,6 @@ func (o *Object) Close() error {
 		return nil
 	}
 	return o.closer.Close()
-}
-
-// ntGNUBuildID is the type of the build-id note, owner "GNU".
-const ntGNUBuildID = 3
-
-// readBuildID looks for the build-id in note segments, then in note sections.
-func (o *Object) readBuildID() []byte {
-	const maxNotes = 1 << 20
-	for _, p := range o.file.Progs {
-		if p.Type == elf.PT_NOTE && p.Filesz <= maxNotes && o.holds(p.Off, p.Filesz) {
-			if id := o.buildIDIn(p.Off, p.Filesz, p.Align); id != nil {
-				return id
-			}
-		}
-	}
-	for _, s := range o.file.Sections {
-		if s.Type == elf.SHT_NOTE && s.FileSize <= maxNotes {
-			if id := o.buildIDIn(s.Offset, s.FileSize, s.Addralign); id != nil {
-				return id
-			}
-		}
-	}
-	return nil
-}
-
-func (o *Object) buildIDIn(off, n, align uint64) []byte {
-	b := make([]byte, n)
-	if _, err := o.r.ReadAt(b, int64(off)); err != nil && !errors.Is(err, io.EOF) {
-		return nil
-	}
-	if align != 8 {
-		align = 4
-	}
-	c := cursor{data: b}
-	for !c.done() {
-		nameSize, descSize, typ := c.u32(), c.u32(), c.u32()
-		name := c.bytes(uint64(nameSize))
-		c.bytes(min(-uint64(c.pos)&(align-1), uint64(c.remaining())))
-		desc := c.bytes(uint64(descSize))
-		if c.err != nil {
-			return nil
-		}
-		if typ == ntGNUBuildID && string(name) == "GNU\x00" && len(desc) > 0 {
-			return slices.Clone(desc)
-		}
-		c.bytes(min(-uint64(c.pos)&(align-1), uint64(c.remaining())))
-	}
-	return nil
 }
 
 // machineText names a machine as <elf.h> does, or by number where it does not.

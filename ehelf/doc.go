@@ -2,10 +2,10 @@
 // cgo. It depends on package abi alone, so that a profiler which uses it links
 // no compiler.
 //
-// FromBytes and Open check the whole file before they map it: ELF headers,
-// segments, the identity note and the exported functions. They trust the
-// machine code itself, as dlopen would; check with Object.CheckObject that it
-// was made from the object whose frames it is to unwind.
+// The whole file is checked before it is mapped: ELF headers, segments, the
+// identity note and the exported functions. The machine code itself is trusted,
+// as dlopen would. OpenFor also checks that the file was made from the object
+// whose frames it is to unwind; OpenUnchecked and FromBytes do not.
 //
 // Three ways lead into the code. Walk and Step take Go memory and Go functions.
 // WalkRaw hands the structures of the binary interface over as they are, with

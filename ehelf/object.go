@@ -28,7 +28,7 @@ var (
 // the object plus its load bias.
 type PC uint64
 
-// maxFileSize bounds what Open reads into memory.
+// maxFileSize bounds what OpenFor reads into memory.
 const maxFileSize = 1 << 31
 
 // Object is a loaded eh_elf. Its methods may be called from several goroutines
@@ -42,16 +42,51 @@ type Object struct {
 	chain   uintptr // run-time address of abi.SymbolChain; 0: none
 }
 
-// Open loads the eh_elf in the file path. Its code will be run: whoever can write the
-// file decides what it does. Where the caller has not made sure of that, OpenTrusted does.
-func Open(path string) (*Object, error) { return open(path, os.Open) }
+// OpenFor loads the eh_elf in the file path if it was made from the ELF file that object
+// reads; otherwise the error wraps ErrMismatch. See CheckObject for how that is told. object
+// is not used after OpenFor returns.
+//
+// The code of the eh_elf will be run: whoever can write the file decides what it does. If the
+// caller has not made sure of that, OpenTrusted does.
+func OpenFor(path string, object io.ReaderAt) (*Object, error) {
+	return open(path, os.Open, isFor(object))
+}
 
-// OpenTrusted loads the eh_elf in the file path if only root and the effective user can have
+// OpenTrusted is OpenFor, but loads the file only if root and the effective user alone can have
 // written it: the file, each folder above it and each symbolic link on the way is theirs, and
 // neither file nor folders may be written by others, sticky folders apart.
-func OpenTrusted(path string) (*Object, error) { return open(path, trust.Open) }
+func OpenTrusted(path string, object io.ReaderAt) (*Object, error) {
+	return open(path, trust.Open, isFor(object))
+}
 
-func open(path string, openFile func(string) (*os.File, error)) (*Object, error) {
+// OpenUnchecked is OpenFor for whoever knows by other means what object the eh_elf is for:
+// walks by the eh_elf of another object give wrong frames without an error.
+func OpenUnchecked(path string) (*Object, error) {
+	return open(path, os.Open, func(*abi.Note) error { return nil })
+}
+
+// Open loads the eh_elf in the file path.
+//
+// Deprecated: Open does not check what object the eh_elf was made from. Use OpenFor, or
+// OpenUnchecked to say that this is known.
+func Open(path string) (*Object, error) { return OpenUnchecked(path) }
+
+// isFor returns the check of OpenFor.
+func isFor(object io.ReaderAt) func(*abi.Note) error {
+	return func(n *abi.Note) error {
+		if object == nil {
+			return fmt.Errorf("%w: no object to compare with", ErrMismatch)
+		}
+		id, err := abi.BuildID(object)
+		if err != nil {
+			return fmt.Errorf("%w: the object: %w", ErrMismatch, err)
+		}
+		return checkObject(n, id, object)
+	}
+}
+
+// open reads the eh_elf by openFile and maps it if check, which gets its identity note, agrees.
+func open(path string, openFile func(string) (*os.File, error), check func(*abi.Note) error) (*Object, error) {
 	if !supportedHost {
 		return nil, ErrUnsupportedHost
 	}
@@ -59,7 +94,7 @@ func open(path string, openFile func(string) (*os.File, error)) (*Object, error)
 	if err != nil {
 		return nil, err
 	}
-	o, err := FromBytes(image)
+	o, err := load(image, check)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -93,13 +128,21 @@ func readFile(path string, open func(string) (*os.File, error)) ([]byte, error) 
 	return image, nil
 }
 
-// FromBytes loads an eh_elf from the bytes of its file, which it copies.
+// FromBytes loads an eh_elf from the bytes of its file, which it copies. It is for an eh_elf
+// that the caller has just made: what object it is for is not checked, see CheckObject.
 func FromBytes(image []byte) (*Object, error) {
 	if !supportedHost {
 		return nil, ErrUnsupportedHost
 	}
+	return load(image, func(*abi.Note) error { return nil })
+}
+
+func load(image []byte, check func(*abi.Note) error) (*Object, error) {
 	l, err := parse(image)
 	if err != nil {
+		return nil, err
+	}
+	if err := check(&l.note); err != nil {
 		return nil, err
 	}
 	m, err := newMapping(image, l)
@@ -143,9 +186,9 @@ func (o *Object) Covers(pc PC, bias uint64) bool {
 	return addr >= o.note.Low && addr < o.note.High
 }
 
-// CheckObject reports whether the eh_elf was made from the object that has this
-// build-id (empty: none) and is read by object. The latter is read only where neither
-// side has a build-id; then null is an object of which nothing is known. An eh_elf that
+// CheckObject returns an error that wraps ErrMismatch unless the eh_elf was made from the
+// object that has this build-id (empty: none) and is read by object. The latter is read only
+// if neither side has a build-id, and may be nil if nothing is known of it. An eh_elf that
 // says nothing of its object but the size of the file (ehasm before 0.6.0) is none of an
 // object without build-id: a program that is compiled again may keep its size.
 func (o *Object) CheckObject(buildID []byte, object io.ReaderAt) error {

@@ -160,7 +160,7 @@ func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "libtiny.so"+abi.Suffix)
 	require.NoError(t, os.WriteFile(path, image(t), 0o644))
-	o, err := ehelf.Open(path)
+	o, err := ehelf.OpenUnchecked(path)
 	if err != nil {
 		require.ErrorIs(t, err, ehelf.ErrUnsupportedHost)
 		t.Skip(err)
@@ -184,14 +184,48 @@ func TestOpen(t *testing.T) {
 
 	testtool.MakeFIFO(t, filepath.Join(dir, "fifo"))
 	for name, want := range map[string]error{"none": os.ErrNotExist, ".": ehelf.ErrNotEhElf, "fifo": ehelf.ErrNotEhElf} {
-		_, err := ehelf.Open(filepath.Join(dir, name))
+		_, err := ehelf.OpenUnchecked(filepath.Join(dir, name))
 		require.ErrorIs(t, err, want)
 	}
 	other := filepath.Join(dir, "text")
 	require.NoError(t, os.WriteFile(other, []byte("hello"), 0o644))
-	_, err = ehelf.Open(other)
+	_, err = ehelf.OpenUnchecked(other)
 	require.ErrorIs(t, err, ehelf.ErrNotEhElf)
 	require.ErrorContains(t, err, other)
+}
+
+// TestOpenFor: an eh_elf is opened for the object that it was made from alone.
+func TestOpenFor(t *testing.T) {
+	dir := t.TempDir()
+	object := image(t) // an ELF file that has a build-id
+	id, err := abi.BuildID(bytes.NewReader(object))
+	require.NoError(t, err)
+	require.NotEmpty(t, id)
+	src := source
+	src.BuildID = id
+	path := filepath.Join(dir, "libtiny.so"+abi.Suffix)
+	require.NoError(t, os.WriteFile(path, imageOf(t, elfouttest.Tiny(), src), 0o600))
+	stale := filepath.Join(dir, "stale"+abi.Suffix)
+	require.NoError(t, os.WriteFile(stale, object, 0o600))
+	for name, open := range map[string]func(string, io.ReaderAt) (*ehelf.Object, error){"OpenFor": ehelf.OpenFor, "OpenTrusted": ehelf.OpenTrusted} {
+		t.Run(name, func(t *testing.T) {
+			o, err := open(path, bytes.NewReader(object))
+			if errors.Is(err, ehelf.ErrUnsupportedHost) {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			require.NoError(t, o.Close())
+			for what, r := range map[string]io.ReaderAt{
+				"none": nil, "no ELF file": strings.NewReader("hello"), "the eh_elf itself": bytes.NewReader(imageOf(t, elfouttest.Tiny(), src)),
+			} {
+				_, err := open(path, r)
+				require.ErrorIs(t, err, ehelf.ErrMismatch, what)
+				require.ErrorContains(t, err, path, what)
+			}
+			_, err = open(stale, bytes.NewReader(object))
+			require.ErrorIs(t, err, ehelf.ErrMismatch)
+		})
+	}
 }
 
 // TestCheckObjectWithoutBuildID: the object is told by its content, whatever its size.
