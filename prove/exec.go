@@ -14,8 +14,10 @@ type exec struct {
 	data  func(at uint64, n int) []byte // n bytes of the read-only data; nil outside
 	sp    term                          // rsp at the entry of the exported function
 	image term                          // where address 0 of the file lies
-	base  map[term]object               // variables that are addresses of objects
-	max   map[term]uint64               // largest values of variables that are indices
+	// walkRegs is null in a step of _eh_elf, which has neither registers nor memory described.
+	walkRegs term
+	base     map[term]object // variables that are addresses of objects
+	max      map[term]uint64 // largest values of variables that are indices
 
 	regsField func(off int64, size uint8) term // what eh_elf_regs_t held before
 	ownRows   func(pc uint64) (ownRow, bool)   // unwind information of the code itself
@@ -347,6 +349,11 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 		return v, err
 	}
 	end := off + int64(size)
+	if o := x.base[base]; o == objRegs || o == objMemory {
+		if null, known := x.decide(s, x.t.eq(x.walkRegs, x.t.con(0))); !known || null {
+			return 0, fmt.Errorf("a read at %s, also in a step of _eh_elf", x.t.text(addr))
+		}
+	}
 	switch x.base[base] {
 	case objRegs:
 		if index != noTerm {

@@ -115,6 +115,7 @@ func (x *exprProof) enter(pc uint64) *state {
 	s.reg[rBX], s.reg[r14], s.reg[r12] = p.v.regs, p.v.mem, p.v.cfa
 	s.frame.keep = s.reg
 	s.stack = append(s.stack, cell{frameBase + slotBase, 8, p.v.walk.base})
+	s.assume(t.eq(p.v.regs, t.con(0)), true) // it is called in the slow path
 	return s
 }
 

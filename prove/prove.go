@@ -149,6 +149,7 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 	}
 	p.x.base = map[term]object{p.v.regs: objRegs, p.v.mem: objMemory, p.v.desc: objDesc, p.v.result: objResult, p.v.word: objWord}
 	p.x.max[p.v.rule] = numRegs - 1
+	p.x.walkRegs = p.v.regs
 	p.x.regsField = p.regsField
 	p.x.ownRows = p.ownRow
 	return p

@@ -385,6 +385,7 @@ func (p *prover) readWord(pc uint64) error {
 	s.reg[r14] = v.mem
 	s.frame.keep[r14] = v.mem
 	s.stack = append(s.stack, cell{0, 8, v.ret})
+	s.assume(t.eq(v.regs, t.con(0)), true) // it is called in the slow path
 	at := s.reg[rSI]
 	field := func(off int64) term { return t.load(t.plus(v.mem, off), 8) }
 	size, off := field(abi.MemorySize), t.sub(at, field(abi.MemoryLo))
