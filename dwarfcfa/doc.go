@@ -27,4 +27,7 @@
 //     the FDE", so its register is never taken for popped either;
 //   - def_cfa_register after an expression takes up the offset there was
 //     before it, as in libgcc and readelf.
+//
+// Types that do not say otherwise are plain values: several goroutines may read one
+// at once if none changes it.
 package dwarfcfa

@@ -8,7 +8,7 @@ import (
 
 // Encoded reads the encodings of .eh_frame where other tables use them
 // (.gcc_except_table, LSB 5.0 §10.5). The first failure sticks: later reads
-// return zero. Err tells of it.
+// return zero. Err tells of it. It may be used by one goroutine at a time.
 type Encoded struct {
 	c cursor
 	s *Section

@@ -91,6 +91,8 @@ type Range struct {
 //   - a row that cannot be compiled is the canonical RowNotCompiled row.
 //
 // A pc in no range has no unwind information.
+//
+// Its methods do not change a Table, so several goroutines may use it at once.
 type Table struct {
 	Ranges []Range // ascending, disjoint, not empty, neighbours that touch differ in Row
 	Rows   []Row   // distinct, in order of first use by Ranges

@@ -8,7 +8,7 @@ import (
 
 // Memory is what a walk may read of the target. A word is read from the window
 // where all its 8 bytes lie inside, else through Read where it is not nil, else
-// it is unreadable.
+// it is unreadable. Walks do not change it: several may use it at once if Read allows that.
 type Memory struct {
 	Lo    uint64                                   // target address of Bytes[0]
 	Bytes []byte                                   // the window

@@ -1,7 +1,7 @@
 package perfdata
 
 // Decoder decodes records that lie in memory, such as in a ring of the kernel's.
-// The zero value is ready.
+// The zero value is ready. It may be used by one goroutine at a time.
 type Decoder struct{ recs records }
 
 // NewEvent returns the event of a struct perf_event_attr, given as its bytes.

@@ -11,4 +11,7 @@
 // is valid until the next call of Next. Memory is bounded: by the records
 // between two rounds that perf marks, and by Options.QueueBytes where a file has
 // no such marks.
+//
+// Types that do not say otherwise are plain values: several goroutines may read one
+// at once if none changes it.
 package perfdata

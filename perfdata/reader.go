@@ -34,7 +34,8 @@ type Stats struct {
 	Uncompressed uint64 // bytes of records that came out of them
 }
 
-// Reader reads a perf.data file, or a folder of them.
+// Reader reads a perf.data file, or a folder of them. It may be used by one goroutine at a
+// time.
 type Reader struct {
 	opt     Options
 	closers []io.Closer

@@ -35,8 +35,7 @@ const (
 
 // Event is an open performance event.
 type Event struct {
-	fd  int
-	cpu int
+	fd int
 }
 
 // AnyCPU and ThisThread are arguments of Open.
@@ -62,11 +61,8 @@ func open(attr *Attr, tid, cpu, flags int) (*Event, error) {
 	if err != nil {
 		return nil, refused("perf_event_open", err)
 	}
-	return &Event{fd: fd, cpu: cpu}, nil
+	return &Event{fd: fd}, nil
 }
-
-// CPU is the one that the event was opened for, AnyCPU where it follows a thread.
-func (e *Event) CPU() int { return e.cpu }
 
 // FD is the event's file, for poll(2).
 func (e *Event) FD() int { return e.fd }
@@ -87,16 +83,6 @@ func (e *Event) Disable() error {
 
 func (e *Event) ioctl(name string, request uint) error {
 	return os.NewSyscallError(name, unix.IoctlSetInt(e.fd, request, 0))
-}
-
-// SetFilter gives a tracepoint a filter on its fields (Documentation/trace/events.rst).
-func (e *Event) SetFilter(filter string) error {
-	b := append([]byte(filter), 0)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(e.fd), unix.PERF_EVENT_IOC_SET_FILTER, uintptr(unsafe.Pointer(&b[0])))
-	if errno != 0 {
-		return os.NewSyscallError("PERF_EVENT_IOC_SET_FILTER", errno)
-	}
-	return nil
 }
 
 // ID is the number by which records name the event.

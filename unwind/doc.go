@@ -7,4 +7,7 @@
 //
 // Addresses of the target are run-time addresses unless a comment says
 // link-time; the difference is the load bias.
+//
+// Types that do not say otherwise are plain values: several goroutines may read one
+// at once if none changes it.
 package unwind

@@ -134,7 +134,8 @@ func (s *Objects) Close() error {
 // segment is a PT_LOAD program header.
 type segment struct{ off, size, vaddr uint64 }
 
-// Object is an executable, a shared object, or what else has code.
+// Object is an executable, a shared object, or what else has code. Its methods may be called
+// from several goroutines at once, until its Objects is closed.
 type Object struct {
 	Name     string // as recorded
 	set      *Objects

@@ -1,6 +1,7 @@
 package unwind
 
-// Processes follows what processes map, fork and execute, in the order of time.
+// Processes follows what processes map, fork and execute, in the order of time. It and its
+// processes may be used by one goroutine at a time; the Maps that they hand out by several.
 type Processes struct {
 	byPID  map[int32]*Process
 	byTID  map[int32]string // comms of threads
@@ -12,7 +13,8 @@ type Processes struct {
 // samples may come later.
 const keepExited = 4096
 
-// Process is one address space.
+// Process is one address space. It may be used by one goroutine at a time, that of its
+// Processes.
 type Process struct {
 	maps   *Maps
 	shared bool // someone else holds maps
