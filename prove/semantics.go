@@ -3,7 +3,7 @@ package prove
 import "fmt"
 
 // effect is the meaning of the instructions that are no jumps (Intel SDM volume 2):
-// the whole of what this package takes the processor to do. TestSemantics compares
+// the whole of what this package takes the processor to do. TestProcessor compares
 // it with the processor.
 func (x *exec) effect(s *state, i *inst) error {
 	t := x.t
