@@ -65,12 +65,6 @@ func OpenUnchecked(path string) (*Object, error) {
 	return open(path, os.Open, func(*abi.Note) error { return nil })
 }
 
-// Open loads the eh_elf in the file path.
-//
-// Deprecated: Open does not check what object the eh_elf was made from. Use OpenFor, or
-// OpenUnchecked to say that this is known.
-func Open(path string) (*Object, error) { return OpenUnchecked(path) }
-
 // isFor returns the check of OpenFor.
 func isFor(object io.ReaderAt) func(*abi.Note) error {
 	return func(n *abi.Note) error {
