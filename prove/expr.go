@@ -97,7 +97,7 @@ func (x *exprProof) prove(pc uint64) error {
 		}
 		op := &x.e.Ops[i]
 		x.now = i
-		if err := x.op(op, i); err != nil {
+		if err := x.op(op); err != nil {
 			return fmt.Errorf("operation %d: %w", i, err)
 		}
 		reached = op.Code != dwarfcfa.OpSkip && !x.ended
@@ -313,7 +313,7 @@ func (x *exprProof) pop() term {
 
 // op does one operation on the expression's side, and takes the code along where it
 // has to decide something.
-func (x *exprProof) op(op *dwarfcfa.ExprOp, i int) error {
+func (x *exprProof) op(op *dwarfcfa.ExprOp) error {
 	p := x.p
 	t := p.t
 	n := len(x.stack)

@@ -174,11 +174,10 @@ func (p *prover) pages(data, slots uint64) error {
 				for next < len(ranges) && uint64(ranges[next].End) <= at {
 					next++
 				}
-				row, until := noRow, end
-				if r := &ranges[next]; uint64(r.Start) <= at {
+				r := &ranges[next]
+				row, until := noRow, min(end, uint64(r.Start))
+				if uint64(r.Start) <= at {
 					row, until = int32(r.Row), min(end, uint64(r.End))
-				} else {
-					until = min(end, uint64(r.Start))
 				}
 				if err := p.leads(leaf.at, row); err != nil {
 					return fmt.Errorf("pc %#x: %w", at, err)

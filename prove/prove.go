@@ -74,7 +74,7 @@ func (w *todo) add(pc uint64) {
 // vars are the variables that proofs share.
 type vars struct {
 	ret, callerRBP, regs, mem, bias, pcsArg, max, next term
-	result, deref, pc, stepPC                          term
+	result, deref, pc                                  term
 	left, cfaHost, cfa, desc, state, w, rule, exact    term
 	exprValue, exprStatus, word                        term
 	walk                                               loop // a walk between two steps

@@ -20,9 +20,9 @@ func (x *exec) effect(s *state, i *inst) error {
 		if i.op == iMovsx {
 			v = t.low(t.sext(v, size), i.w)
 		}
-		return x.write(s, i, i.dst, i.w, v)
+		return x.write(s, i.dst, i.w, v)
 	case iLea:
-		return x.write(s, i, i.dst, i.w, t.low(x.address(s, i.src), i.w))
+		return x.write(s, i.dst, i.w, t.low(x.address(s, i.src), i.w))
 	case iPush:
 		v, err := x.read(s, i, i.src, 8)
 		if err != nil {
@@ -34,7 +34,7 @@ func (x *exec) effect(s *state, i *inst) error {
 		if err != nil {
 			return err
 		}
-		return x.write(s, i, i.dst, 8, v)
+		return x.write(s, i.dst, 8, v)
 	case iClc, iStc:
 		s.fl = flags{kind: flCarry, cf: t.bool(i.op == iStc)}
 		return nil
@@ -70,7 +70,7 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 	result := func(v, carry term) error {
 		v = t.low(v, i.w)
 		s.fl = flags{kind: flValue, w: i.w, a: v, cf: carry}
-		return x.write(s, i, i.dst, i.w, v)
+		return x.write(s, i.dst, i.w, v)
 	}
 	zero := t.con(0)
 	switch i.op {
@@ -80,7 +80,7 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 	case iSub, iCmp:
 		v := t.low(t.sub(a, b), i.w)
 		if i.op == iSub {
-			err = x.write(s, i, i.dst, i.w, v)
+			err = x.write(s, i.dst, i.w, v)
 		}
 		s.fl = flags{kind: flCmp, w: i.w, a: a, b: b, cf: noTerm}
 		return err
@@ -103,7 +103,7 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 		s.fl = flags{kind: flValue, w: i.w, a: t.and(a, b), cf: zero}
 		return nil
 	case iNot:
-		return x.write(s, i, i.dst, i.w, t.low(t.not(a), i.w))
+		return x.write(s, i.dst, i.w, t.low(t.not(a), i.w))
 	case iNeg:
 		return result(t.neg(a), x.asTerm(x.literal(t.eq(a, zero), true)))
 	case iInc, iDec:
@@ -120,7 +120,7 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 		if i.op == iMul3 {
 			a, b = b, t.low(t.con(uint64(i.imm)), i.w)
 		}
-		err := x.write(s, i, i.dst, i.w, t.low(t.mul(a, b), i.w))
+		err := x.write(s, i.dst, i.w, t.low(t.mul(a, b), i.w))
 		s.fl = flags{}
 		return err
 	case iShl, iShr, iSar:
@@ -134,9 +134,9 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 		s.fl = flags{kind: flCarry, cf: t.bit(a, b)}
 		switch i.op {
 		case iBts:
-			return x.write(s, i, i.dst, i.w, t.low(t.setBit(a, b), i.w))
+			return x.write(s, i.dst, i.w, t.low(t.setBit(a, b), i.w))
 		case iBtr:
-			return x.write(s, i, i.dst, i.w, t.low(t.clearBit(a, b), i.w))
+			return x.write(s, i.dst, i.w, t.low(t.clearBit(a, b), i.w))
 		}
 		return nil
 	case iBsf:
@@ -145,7 +145,7 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 			return fmt.Errorf("bsf of %s, which may be 0", t.text(b))
 		}
 		s.fl = flags{}
-		return x.write(s, i, i.dst, i.w, t.firstBit(b))
+		return x.write(s, i.dst, i.w, t.firstBit(b))
 	}
 	return fmt.Errorf("an instruction without a meaning here")
 }
@@ -171,7 +171,7 @@ func (x *exec) shift(s *state, i *inst, a, b term) error {
 	if constant {
 		s.fl = flags{kind: flValue, w: i.w, a: v, cf: noTerm}
 	}
-	return x.write(s, i, i.dst, i.w, v)
+	return x.write(s, i.dst, i.w, v)
 }
 
 // conditional is the meaning of cmov and set.
@@ -181,7 +181,7 @@ func (x *exec) conditional(s *state, i *inst) error {
 		return fmt.Errorf("a condition that is not known")
 	}
 	if i.op == iSet {
-		return x.write(s, i, i.dst, 1, x.asTerm(l))
+		return x.write(s, i.dst, 1, x.asTerm(l))
 	}
 	a, err := x.read(s, i, i.src, i.w)
 	if err != nil {
@@ -194,7 +194,7 @@ func (x *exec) conditional(s *state, i *inst) error {
 	if l.neg {
 		a, b = b, a
 	}
-	return x.write(s, i, i.dst, i.w, x.t.ite(l.t, a, b))
+	return x.write(s, i.dst, i.w, x.t.ite(l.t, a, b))
 }
 
 // divide is the meaning of div and idiv where they cannot trap: the dividend is a
@@ -215,7 +215,7 @@ func (x *exec) divide(s *state, i *inst) error {
 		if zero, known := x.decide(s, t.eq(d, t.con(0))); !known || zero {
 			return fmt.Errorf("a division by %s, which may be 0", t.text(d))
 		}
-		if !t.isConst(s.reg[rDX], 0) {
+		if !t.isZero(s.reg[rDX]) {
 			return fmt.Errorf("a division of %s", t.text(s.reg[rDX]))
 		}
 		s.reg[rAX] = t.variable("quotient", ^uint64(0))
@@ -243,7 +243,7 @@ func (x *exec) divide(s *state, i *inst) error {
 
 // guarded reports whether d is divisor(b) of some b.
 func (x *exec) guarded(d term) (term, bool) {
-	if x.t.isConst(x.t.eq(d, x.t.con(^uint64(0))), 0) { // it cannot be -1: divisor(d) is d
+	if x.t.isZero(x.t.eq(d, x.t.con(^uint64(0)))) { // it cannot be -1: divisor(d) is d
 		return d, true
 	}
 	// divisor(b) is (b ^ m) - m: find b in it.
@@ -338,7 +338,7 @@ func (x *exec) vector(s *state, i *inst) error {
 	case iPmovmskb:
 		v := s.xmm[i.src.reg]
 		lo, hi := x.bytewise(i.op, v[0], 0), x.bytewise(i.op, v[1], 0)
-		return x.write(s, i, i.dst, 4, t.or(lo, t.shlConst(hi, 8)))
+		return x.write(s, i.dst, 4, t.or(lo, t.shlConst(hi, 8)))
 	}
 	return nil
 }
@@ -395,7 +395,7 @@ func (x *exec) read(s *state, i *inst, o operand, size uint8) (term, error) {
 
 // write sets an operand: 4 bytes of a register clear the upper half, fewer keep what
 // is above them.
-func (x *exec) write(s *state, i *inst, o operand, size uint8, v term) error {
+func (x *exec) write(s *state, o operand, size uint8, v term) error {
 	switch o.kind {
 	case opReg:
 		if size < 4 {

@@ -145,9 +145,9 @@ func (x *exec) literal(c term, neg bool) lit {
 			return lit{c, neg}
 		}
 		switch {
-		case x.t.isConst(n.b, 0) && x.t.mask[n.a] == 1:
+		case x.t.isZero(n.b) && x.t.mask[n.a] == 1:
 			c, neg = n.a, !neg
-		case x.t.isConst(n.a, 0) && x.t.mask[n.b] == 1:
+		case x.t.isZero(n.a) && x.t.mask[n.b] == 1:
 			c, neg = n.b, !neg
 		default:
 			return lit{c, neg}

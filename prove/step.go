@@ -173,7 +173,7 @@ func (p *prover) stepFrom(pc uint64, fast bool) error {
 	defer func() { p.x.callTo, p.x.call = nil, nil }()
 	zero := t.con(0)
 	return p.run(s, nil, func(e *ending) error {
-		if i := stepOf(e.state, n); i >= 0 {
+		if i := stepOf(e.state); i >= 0 {
 			return n.check(e, i)
 		}
 		// Through the callback, by the bytes before the descriptor.
@@ -223,7 +223,7 @@ type nested struct {
 }
 
 // mark is the variable in rax by which a path is known to have done walk i.
-func stepOf(s *state, n *nested) int {
+func stepOf(s *state) int {
 	for _, ev := range s.event {
 		if ev.kind == evNested {
 			return int(ev.v)

@@ -86,9 +86,9 @@ func (t *terms) value(x term) (uint64, bool) {
 	return n.k, n.op == tConst
 }
 
-func (t *terms) isConst(x term, v uint64) bool {
+func (t *terms) isZero(x term) bool {
 	k, ok := t.value(x)
-	return ok && k == v
+	return ok && k == 0
 }
 
 // sum is a linear combination while it is worked on.
@@ -144,7 +144,7 @@ func (t *terms) build(s *sum) term {
 		if p.k == 0 {
 			continue
 		}
-		if p.k == 1 && t.isConst(x, 0) {
+		if p.k == 1 && t.isZero(x) {
 			x = p.a
 			continue
 		}
@@ -534,9 +534,9 @@ func (t *terms) eqParts(a, b term) term {
 	if v, ok := t.value(b); ok && t.mask[a] == 1 && t.nodes[a].op >= tUlt && t.nodes[a].op <= tBit && v == 1 {
 		return a
 	}
-	if n := t.nodes[a]; t.isConst(b, 0) && n.op == tEq { // not not
+	if n := t.nodes[a]; t.isZero(b) && n.op == tEq { // not not
 		for _, s := range [2][2]term{{n.a, n.b}, {n.b, n.a}} {
-			if t.isConst(s[1], 0) && t.mask[s[0]] == 1 {
+			if t.isZero(s[1]) && t.mask[s[0]] == 1 {
 				return s[0]
 			}
 		}
@@ -691,7 +691,7 @@ func (t *terms) text(x term) string {
 		if n.k != 1 {
 			s = fmt.Sprintf("%d*%s", int64(n.k), s)
 		}
-		if t.isConst(n.b, 0) {
+		if t.isZero(n.b) {
 			return s
 		}
 		return "(" + s + " + " + t.text(n.b) + ")"
