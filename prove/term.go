@@ -45,8 +45,8 @@ type termNode struct {
 	k       uint64
 }
 
-// terms makes terms. It simplifies only by identities of 64-bit words, each of
-// which TestTermsMean evaluates.
+// terms makes terms. It simplifies only by identities of 64-bit words. They are
+// trusted: TestProcessor meets those that the instructions of real files need.
 type terms struct {
 	nodes []termNode
 	mask  []uint64 // bits that may be set
