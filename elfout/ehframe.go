@@ -2,6 +2,7 @@ package elfout
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
 
 	"github.com/ehasm/ehasm/abi"
@@ -105,7 +106,7 @@ func appendRows(b []byte, f asmgen.Frame) ([]byte, error) {
 			if row.CFAOffset < 0 {
 				return nil, fmt.Errorf("%w: row at %#x: CFA = rsp%d", ErrBadCode, row.Off, row.CFAOffset)
 			}
-			b = appendULEB(append(b, cfaDefCFAOffset), uint64(row.CFAOffset))
+			b = binary.AppendUvarint(append(b, cfaDefCFAOffset), uint64(row.CFAOffset))
 			cfa = row.CFAOffset
 		}
 		now := map[uint8]int32{}
@@ -150,7 +151,7 @@ func appendAdvance(b []byte, delta uint32) []byte {
 // appendSave says that reg is saved at CFA+off, off a multiple of 8.
 func appendSave(b []byte, reg uint8, off int32) []byte {
 	if off <= 0 {
-		return appendULEB(append(b, cfaOffset|reg), uint64(off/dataAlign))
+		return binary.AppendUvarint(append(b, cfaOffset|reg), uint64(off/dataAlign))
 	}
 	return appendSLEB(append(b, cfaOffsetExtendedSF, reg), int64(off/dataAlign))
 }
@@ -193,14 +194,6 @@ func (e *ehFrame) chunks(text *chunk) (hdr, frame *chunk) {
 	}
 	hdr.write = func(dst []byte) { e.writeHeader(dst, hdr.addr, frame.addr, text.addr) }
 	return hdr, frame
-}
-
-func appendULEB(b []byte, v uint64) []byte {
-	for v >= 0x80 {
-		b = append(b, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(b, byte(v))
 }
 
 func appendSLEB(b []byte, v int64) []byte {

@@ -146,7 +146,7 @@ func TestEhFrameHeader(t *testing.T) {
 func TestLEB(t *testing.T) {
 	// DWARF 5 tables 7.7 and 7.8 (figures C.1, C.2).
 	for v, want := range map[uint64][]byte{2: {2}, 127: {127}, 128: {0x80, 1}, 129: {0x81, 1}, 12857: {0xb9, 0x64}} {
-		require.Equal(t, want, appendULEB(nil, v))
+		require.Equal(t, want, binary.AppendUvarint(nil, v))
 	}
 	for v, want := range map[int64][]byte{
 		2: {2}, -2: {0x7e}, 127: {0xff, 0}, -127: {0x81, 0x7f}, 128: {0x80, 1}, -128: {0x80, 0x7f}, 129: {0x81, 1}, -129: {0xff, 0x7e},

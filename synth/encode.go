@@ -98,9 +98,9 @@ func appendCFA(b []byte, was, is CFA) []byte {
 	case is.Offset < 0:
 		return appendSLEB(append(b, byte(dwarfcfa.CFADefCFASF), is.Reg), int64(is.Offset/dataAlign))
 	case was.plain() && was.Reg == is.Reg:
-		return appendULEB(append(b, byte(dwarfcfa.CFADefCFAOffset)), uint64(is.Offset))
+		return binary.AppendUvarint(append(b, byte(dwarfcfa.CFADefCFAOffset)), uint64(is.Offset))
 	}
-	return appendULEB(append(b, byte(dwarfcfa.CFADefCFA), is.Reg), uint64(is.Offset))
+	return binary.AppendUvarint(append(b, byte(dwarfcfa.CFADefCFA), is.Reg), uint64(is.Offset))
 }
 
 // plain reports whether a register and an offset can say the CFA: a negative offset is
@@ -118,7 +118,7 @@ func (c CFA) expression() []byte {
 	e = append(appendSLEB(e, int64(c.Slot)), opDeref)
 	switch {
 	case c.Offset > 0:
-		return appendULEB(append(e, opPlusUconst), uint64(c.Offset))
+		return binary.AppendUvarint(append(e, opPlusUconst), uint64(c.Offset))
 	case c.Offset < 0:
 		return append(le.AppendUint32(append(e, opConst4s), uint32(c.Offset)), opPlus)
 	}
@@ -142,21 +142,13 @@ func appendRule(b []byte, reg uint8, rule Rule) []byte {
 		b = append(b, byte(dwarfcfa.CFAExpression), reg)
 		return appendBlock(b, append(le.AppendUint32([]byte{opConst4s}, uint32(rule.Offset)), opPlus))
 	case rule.Offset <= 0:
-		return appendULEB(append(b, byte(dwarfcfa.CFAOffset)|reg), uint64(rule.Offset/dataAlign))
+		return binary.AppendUvarint(append(b, byte(dwarfcfa.CFAOffset)|reg), uint64(rule.Offset/dataAlign))
 	}
 	return appendSLEB(append(b, byte(dwarfcfa.CFAOffsetExtendedSF), reg), int64(rule.Offset/dataAlign))
 }
 
 func appendBlock(b, block []byte) []byte {
-	return append(appendULEB(b, uint64(len(block))), block...)
-}
-
-func appendULEB(b []byte, v uint64) []byte {
-	for v >= 0x80 {
-		b = append(b, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(b, byte(v))
+	return append(binary.AppendUvarint(b, uint64(len(block))), block...)
 }
 
 func appendSLEB(b []byte, v int64) []byte {
