@@ -29,7 +29,10 @@ var ErrNotELF64 = errors.New("not a little-endian ELF64 file")
 // are left out.
 func BuildID(r io.ReaderAt) ([]byte, error) {
 	ehdr := make([]byte, ehdrSize)
-	if _, err := r.ReadAt(ehdr, 0); err != nil {
+	if n, err := r.ReadAt(ehdr, 0); n < ehdrSize {
+		if errors.Is(err, io.EOF) {
+			return nil, ErrNotELF64
+		}
 		return nil, fmt.Errorf("reading the ELF header: %w", err)
 	}
 	if string(ehdr[:6]) != "\x7fELF\x02\x01" {

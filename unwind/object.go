@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
 )
 
@@ -357,7 +358,7 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 	if err != nil {
 		return err
 	}
-	id := gnuBuildID(f)
+	id, _ := abi.BuildID(r) // none is as good as one that cannot be read
 	if len(o.recorded) > 0 && len(id) > 0 && !bytes.Equal(trimID(o.recorded), trimID(id)) {
 		return fmt.Errorf("%w: %x, recorded was %x", ErrReplaced, id, o.recorded)
 	}
@@ -379,33 +380,6 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 
 // trimID drops zeros at the end: recordings of older perfs pad to 20 bytes.
 func trimID(id []byte) []byte { return bytes.TrimRight(id, "\x00") }
-
-// gnuBuildID finds the desc of the NT_GNU_BUILD_ID note.
-func gnuBuildID(f *elf.File) []byte {
-	const maxNotes, ntBuildID = 1 << 20, 3
-	for _, p := range f.Progs {
-		if p.Type != elf.PT_NOTE || p.Filesz > maxNotes {
-			continue
-		}
-		b := make([]byte, p.Filesz)
-		if n, _ := p.ReadAt(b, 0); n < len(b) {
-			continue
-		}
-		for len(b) >= 12 {
-			nameLen, descLen, typ := f.ByteOrder.Uint32(b), f.ByteOrder.Uint32(b[4:]), f.ByteOrder.Uint32(b[8:])
-			b = b[12:]
-			nameEnd := (uint64(nameLen) + 3) &^ 3
-			if nameEnd+uint64(descLen) > uint64(len(b)) {
-				break
-			}
-			if typ == ntBuildID && string(b[:nameLen]) == "GNU\x00" {
-				return bytes.Clone(b[nameEnd : nameEnd+uint64(descLen)])
-			}
-			b = b[min(nameEnd+(uint64(descLen)+3)&^3, uint64(len(b))):]
-		}
-	}
-	return nil
-}
 
 // DebugPaths are the paths at which the object's separate debug file may be,
 // by its build-id.

@@ -6,7 +6,6 @@ package debuginfod
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -20,6 +19,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ehasm/ehasm/abi"
 )
 
 // ErrNotFound is wrapped where no server has a file.
@@ -285,30 +286,16 @@ func checkFile(path string, buildID []byte) error {
 	return nil
 }
 
-// readBuildID reads the desc of the NT_GNU_BUILD_ID note, which debug files have in a
-// section alone: their segments are those of the file that they were made of.
-func readBuildID(path string) (id []byte, err error) {
-	defer func() {
-		if p := recover(); p != nil { // debug/elf does that on rare malformed files
-			id, err = nil, fmt.Errorf("debug/elf: %v", p)
-		}
-	}()
-	f, err := elf.Open(path)
+// readBuildID returns the file's build-id, without which it is not a file that was asked for.
+func readBuildID(path string) ([]byte, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	s := f.Section(".note.gnu.build-id")
-	const header, longest = 16, 1 << 10 // sizes, type and "GNU"
-	if s == nil || s.Type != elf.SHT_NOTE || s.Size < header || s.Size > longest {
-		return nil, errors.New("no build-id")
+	id, err := abi.BuildID(f)
+	if err == nil && id == nil {
+		err = errors.New("no build-id")
 	}
-	b, err := s.Data()
-	if err != nil {
-		return nil, err
-	}
-	if n := f.ByteOrder.Uint32(b[4:]); uint64(n) <= uint64(len(b)-header) {
-		return b[header : header+n], nil
-	}
-	return nil, errors.New("no build-id")
+	return id, err
 }

@@ -120,7 +120,7 @@ func TestFind(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNotFound)
 	assert.EqualValues(t, 6, asked.Load(), "for a while")
 
-	for name, part := range map[string]string{"0102030405": "has build-id 0011", "0102": "500 Internal", "0103": "not an ELF file", "0104": "unexpected EOF"} {
+	for name, part := range map[string]string{"0102030405": "has build-id 0011", "0102": "500 Internal", "0103": "ELF64 file", "0104": "unexpected EOF"} {
 		other, err := hex.DecodeString(name)
 		require.NoError(t, err)
 		_, err = c.Find(context.Background(), other, DebugInfo)

@@ -3,13 +3,12 @@
 package record
 
 import (
-	"bytes"
-	"debug/elf"
 	"fmt"
 	"os"
 	"strings"
 	"syscall"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -330,37 +329,10 @@ func (t *tracker) fileID(pid int32, m procMapping) []byte {
 	k := fileKey{sys.Dev, sys.Ino}
 	id, ok := t.ids[k]
 	if !ok {
-		id = buildID(f)
+		id, _ = abi.BuildID(f)
 		t.ids[k] = id
 	}
 	return id
-}
-
-// buildID reads the NT_GNU_BUILD_ID note of an ELF file.
-func buildID(f *os.File) (id []byte) {
-	defer func() {
-		if recover() != nil { // debug/elf does that on rare malformed files
-			id = nil
-		}
-	}()
-	e, err := elf.NewFile(f)
-	if err != nil {
-		return nil
-	}
-	s := e.Section(".note.gnu.build-id")
-	if s == nil {
-		return nil
-	}
-	b, err := s.Data()
-	const header, ntBuildID = 16, 3
-	if err != nil || len(b) < header || e.ByteOrder.Uint32(b[8:]) != ntBuildID {
-		return nil
-	}
-	n := e.ByteOrder.Uint32(b[4:])
-	if uint64(header)+uint64(n) > uint64(len(b)) {
-		return nil
-	}
-	return bytes.Clone(b[header : header+n])
 }
 
 // close closes the files that were kept open.

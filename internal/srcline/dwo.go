@@ -1,7 +1,6 @@
 package srcline
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -112,19 +111,4 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 		return u, nil
 	}
 	return nil, fmt.Errorf("no unit with the id %#x", t.dwoID)
-}
-
-// buildID is the contents of the NT_GNU_BUILD_ID note, nil where there is none.
-func buildID(f *elf.File) []byte {
-	s := f.Section(".note.gnu.build-id")
-	const head, limit = 16, 4096
-	if s == nil || s.Type != elf.SHT_NOTE || s.Size > limit {
-		return nil
-	}
-	b, err := s.Data()
-	if err != nil || len(b) <= head {
-		return nil
-	}
-	size := f.ByteOrder.Uint32(b[4:])
-	return b[head:min(head+uint64(size), uint64(len(b)))]
 }

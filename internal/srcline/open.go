@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+
+	"github.com/ehasm/ehasm/abi"
 )
 
 // ErrNone is wrapped where an object has no debug information.
@@ -60,7 +62,7 @@ func (o *Object) open(file io.ReaderAt, opt *Options) error {
 	}
 	if o.sec == nil {
 		for _, c := range candidates(f, opt) {
-			if d, err := o.tryDebugFile(f, c); err == nil {
+			if d, err := o.tryDebugFile(file, c); err == nil {
 				f, path = d, c.path
 				break
 			}
@@ -129,14 +131,15 @@ func nameAndRest(s *elf.Section) (string, []byte) {
 	return string(name), rest
 }
 
-// tryDebugFile takes the file if it belongs to the object main: its build-id
+// tryDebugFile takes the file if it belongs to the object that main reads: its build-id
 // is the same, or where one of them has none, its checksum is that of the link.
-func (o *Object) tryDebugFile(main *elf.File, c candidate) (*elf.File, error) {
+func (o *Object) tryDebugFile(main io.ReaderAt, c candidate) (*elf.File, error) {
 	file, f, err := openELF(c.path)
 	if err != nil {
 		return nil, err
 	}
-	want, got := buildID(main), buildID(f)
+	want, _ := abi.BuildID(main)
+	got, _ := abi.BuildID(file)
 	switch {
 	case want != nil && got != nil:
 		if !bytes.Equal(want, got) {
@@ -215,7 +218,7 @@ func (o *Object) openAlt(f *elf.File, path string, opt *Options) error {
 			continue
 		}
 		var s *sections
-		if got := buildID(alt); got == nil || bytes.Equal(got, id) {
+		if got, _ := abi.BuildID(file); got == nil || bytes.Equal(got, id) {
 			s, err = loadSections(alt, file, "")
 		}
 		if err != nil || s == nil {
