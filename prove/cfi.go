@@ -39,6 +39,9 @@ func (p *prover) readOwnRows() error {
 		}
 		p.rows = append(p.rows, ownRange{uint64(r.Start), uint64(r.End), own})
 	}
+	if len(p.rows) == 0 {
+		return imageError("no unwind information of its own")
+	}
 	return nil
 }
 
@@ -82,12 +85,17 @@ func machineReg(dwarf int) uint8 {
 	return uint8(dwarf)
 }
 
-func (p *prover) ownRow(pc uint64) (ownRow, bool) {
+// ownRow is the row for an instruction, nil if there is none.
+func (p *prover) ownRow(pc uint64) *ownRow {
+	if r := &p.rows[p.lastRow]; r.start <= pc && pc < r.end {
+		return &r.row
+	}
 	i := sort.Search(len(p.rows), func(i int) bool { return p.rows[i].end > pc })
 	if i == len(p.rows) || p.rows[i].start > pc {
-		return ownRow{}, false
+		return nil
 	}
-	return p.rows[i].row, true
+	p.lastRow = i
+	return &p.rows[i].row
 }
 
 // checkOwnRow checks the row of the code itself at an instruction: it must lead to
@@ -96,8 +104,8 @@ func (x *exec) checkOwnRow(s *state) error {
 	if x.ownRows == nil {
 		return nil
 	}
-	row, ok := x.ownRows(s.pc)
-	if !ok {
+	row := x.ownRows(s.pc)
+	if row == nil {
 		return fmt.Errorf("no unwind information for this instruction")
 	}
 	cfa := s.frame.ret + 8

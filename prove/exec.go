@@ -16,11 +16,11 @@ type exec struct {
 	image term                          // where address 0 of the file lies
 	// walkRegs is null in a step of _eh_elf, which has neither registers nor memory described.
 	walkRegs term
-	base     map[term]object // variables that are addresses of objects
-	max      map[term]uint64 // largest values of variables that are indices
+	objects  []pointer // variables that are addresses of objects
+	indices  []term    // variables that are numbers of registers
 
 	regsField func(off int64, size uint8) term // what eh_elf_regs_t held before
-	ownRows   func(pc uint64) (ownRow, bool)   // unwind information of the code itself
+	ownRows   func(pc uint64) *ownRow          // unwind information of the code itself; nil: none
 
 	// call is asked before a call: ok means that it has done what the callee does.
 	call   func(s *state, to uint64) (ends []*state, ok bool, err error)
@@ -30,6 +30,7 @@ type exec struct {
 	pcSlot term  // address of the pcs' next element
 	limit  int64 // bytes of stack below rsp at the entry
 	steps  int
+	free   []*state // states that are no longer used
 }
 
 // object is what a variable points to.
@@ -43,6 +44,21 @@ const (
 	objResult        // unwind_context_t to be returned, written
 	objWord          // where a callback leaves a word, written
 )
+
+// pointer is a variable that is the address of an object.
+type pointer struct {
+	v    term
+	kind object
+}
+
+func (x *exec) objectOf(v term) object {
+	for i := range x.objects {
+		if x.objects[i].v == v {
+			return x.objects[i].kind
+		}
+	}
+	return objNone
+}
 
 // The stack below rsp at the entry that own code may use, and the argument above it.
 const (
@@ -144,7 +160,7 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 			}
 			return nil, nil, nil
 		}
-		other := s.fork()
+		other := x.fork(s)
 		s.pc, other.pc = next, taken
 		s.assume(l.t, !l.neg)
 		other.assume(l.t, l.neg)
@@ -276,7 +292,7 @@ func (x *exec) split(addr term) (base term, off int64, index term, ok bool) {
 		p := &sm.part[i]
 		switch {
 		case p.k == 0:
-		case p.k == 1 && base == noTerm && (p.a == x.sp || x.base[p.a] != objNone):
+		case p.k == 1 && base == noTerm && (p.a == x.sp || x.objectOf(p.a) != objNone):
 			base = p.a
 		case p.k == 8 && index == noTerm:
 			index = p.a
@@ -289,8 +305,8 @@ func (x *exec) split(addr term) (base term, off int64, index term, ok bool) {
 
 // largest is the largest value of an index.
 func (x *exec) largest(i term) uint64 {
-	if m, ok := x.max[i]; ok {
-		return m
+	if slices.Contains(x.indices, i) {
+		return numRegs - 1
 	}
 	n := x.t.nodes[i]
 	if n.op == tBsf { // the number of a bit that may be set
@@ -349,12 +365,12 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 		return v, err
 	}
 	end := off + int64(size)
-	if o := x.base[base]; o == objRegs || o == objMemory {
+	if o := x.objectOf(base); o == objRegs || o == objMemory {
 		if null, known := x.decide(s, x.t.eq(x.walkRegs, x.t.con(0))); !known || null {
 			return 0, fmt.Errorf("a read at %s, also in a step of _eh_elf", x.t.text(addr))
 		}
 	}
-	switch x.base[base] {
+	switch x.objectOf(base) {
 	case objRegs:
 		if index != noTerm {
 			if off != 0 || size != 8 || x.largest(index) >= numRegs || s.wrote(evReg) || len(s.regs) > 0 {
@@ -431,7 +447,7 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 		s.stack = x.writeCell(s.stack, off, size, v)
 		return nil
 	}
-	switch x.base[base] {
+	switch x.objectOf(base) {
 	case objRegs:
 		if index != noTerm {
 			if off != 0 || size != 8 || x.largest(index) >= numRegs {

@@ -76,7 +76,9 @@ func (l *loop) slots() [10]struct {
 
 // newState is a state at pc inside the frame, with nothing known of registers.
 func (p *prover) newState(pc uint64) *state {
-	s := &state{pc: pc}
+	s := p.x.newState()
+	s.pc, s.fl = pc, flags{}
+	s.frame.ret = 0
 	for i := range s.reg {
 		s.reg[i] = p.any[i]
 	}

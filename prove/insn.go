@@ -493,7 +493,7 @@ func (d *decoder) two(i *inst, op byte, word, rep bool) {
 		i.op, i.cc, i.w, i.dst = iSet, op&15, 1, reg8(d, rm)
 	case op == 0xa3 || op == 0xab || op == 0xb3:
 		r, rm := d.modrm(false)
-		i.op, i.dst, i.src = map[byte]instOp{0xa3: iBt, 0xab: iBts, 0xb3: iBtr}[op], rm, general(r)
+		i.op, i.dst, i.src = [3]instOp{iBt, iBts, iBtr}[op>>3-0xa3>>3], rm, general(r)
 		if rm.kind != opReg {
 			i.op = iBad // it reads beside the operand
 		}

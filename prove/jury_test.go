@@ -116,14 +116,20 @@ func (j *jury) frames(mutated []byte) error {
 	var pushed uint16 // registers that are on the stack, and still as they were
 	end := was.im.exec.Vaddr + was.im.exec.Filesz
 	for pc := was.im.exec.Vaddr; pc < end; {
-		a, ok1 := was.ownRow(pc)
-		b, ok2 := is.ownRow(pc)
+		rowA, rowB := was.ownRow(pc), is.ownRow(pc)
+		if (rowA == nil) != (rowB == nil) {
+			return fmt.Errorf("another row at %#x", pc)
+		}
+		var a, b ownRow
+		if rowA != nil {
+			a, b = *rowA, *rowB
+		}
 		for r := range a.saved { // either place is right
 			if pushed>>r&1 != 0 && a.saved[r] != 0 && b.saved[r] == 0 {
 				b.saved[r] = a.saved[r]
 			}
 		}
-		if a != b || ok1 != ok2 {
+		if a != b {
 			return fmt.Errorf("another row at %#x", pc)
 		}
 		var in x86.Inst

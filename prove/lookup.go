@@ -24,7 +24,45 @@ type leafPair struct {
 // leafOf is where the low byte of a pc leads, from start on.
 type leafOf struct {
 	start uint8
-	at    uint64
+	head  int32 // in heads.list
+}
+
+// heads are the addresses that lookups lead to, numbered as they are found.
+type heads struct {
+	list  []headOf
+	slots []int32 // a hash table with linear probing; 0 is free, else a number plus 1
+}
+
+// headOf is such an address and a row that it has been proven for.
+type headOf struct {
+	at     uint64
+	row    int32 // or noRow
+	proven bool
+}
+
+// of returns the number of an address.
+func (h *heads) of(at uint64) int32 {
+	if 2*len(h.list) >= len(h.slots) {
+		h.slots = make([]int32, max(1024, 2*len(h.slots)))
+		for i := range h.list {
+			*h.slot(h.list[i].at) = int32(i) + 1
+		}
+	}
+	s := h.slot(at)
+	if *s == 0 {
+		h.list = append(h.list, headOf{at: at})
+		*s = int32(len(h.list))
+	}
+	return *s - 1
+}
+
+func (h *heads) slot(at uint64) *int32 {
+	for i := at * 0x9e3779b97f4a7c15 >> 32; ; i++ {
+		s := &h.slots[i&uint64(len(h.slots)-1)]
+		if *s == 0 || h.list[*s-1].at == at {
+			return s
+		}
+	}
 }
 
 // lookup proves a lookup at pc: every pc leads to the head of its row, with the
@@ -54,7 +92,7 @@ func (p *prover) lookup(pc uint64) error {
 			if err := p.matches(s, &w); err != nil {
 				return err
 			}
-			if err := p.leads(s.pc, noRow); err != nil {
+			if err := p.leads(p.heads.of(s.pc), noRow); err != nil {
 				return err
 			}
 			continue
@@ -156,10 +194,10 @@ func (p *prover) pages(data, slots uint64) error {
 	if entries == nil {
 		return fmt.Errorf("a page table of %d entries at %#x is not in the data", count, data)
 	}
-	g := pageReader{p: p, data: data, slots: slots, seen: make(map[uint64]span, count)}
+	g := pageReader{p: p, data: data, slots: slots, low: ^uint64(0)}
 	next := 0
 	for page := range count {
-		leaves, err := g.page(entries[4*page:])
+		leaves, err := g.page(le.Uint32(entries[4*page:]))
 		if err != nil {
 			return fmt.Errorf("pcs from %#x on: %w", p.base+page*pcPage, err)
 		}
@@ -179,13 +217,16 @@ func (p *prover) pages(data, slots uint64) error {
 				if uint64(r.Start) <= at {
 					row, until = int32(r.Row), min(end, uint64(r.End))
 				}
-				if err := p.leads(leaf.at, row); err != nil {
-					return fmt.Errorf("pc %#x: %w", at, err)
+				if h := &p.heads.list[leaf.head]; !h.proven || h.row != row {
+					if err := p.leads(leaf.head, row); err != nil {
+						return fmt.Errorf("pc %#x: %w", at, err)
+					}
 				}
 				at = until
 			}
 		}
 	}
+	p.fast(g.low, g.high)
 	p.result.Pages += int(count)
 	return nil
 }
@@ -193,22 +234,20 @@ func (p *prover) pages(data, slots uint64) error {
 type searchKey struct{ data, slots uint64 }
 
 // leads proves that what a lookup leads to is what a row means.
-func (p *prover) leads(at uint64, row int32) error {
-	if last, ok := p.leaf[at]; ok && last == row {
-		return nil
-	}
-	if p.pairs[leafPair{at, row}] {
-		return nil
-	}
-	if err := p.head(at, row); err != nil {
-		if row == noRow {
-			return fmt.Errorf("no row: %w", err)
+func (p *prover) leads(head int32, row int32) error {
+	at := p.heads.list[head].at
+	if !p.pairs[leafPair{at, row}] {
+		if err := p.head(at, row); err != nil {
+			if row == noRow {
+				return fmt.Errorf("no row: %w", err)
+			}
+			return fmt.Errorf("row %d (%s): %w", row, p.table.RowText(uint32(row)), err)
 		}
-		return fmt.Errorf("row %d (%s): %w", row, p.table.RowText(uint32(row)), err)
+		p.pairs[leafPair{at, row}] = true
+		p.result.Rows++
 	}
-	p.leaf[at] = row
-	p.pairs[leafPair{at, row}] = true
-	p.result.Rows++
+	h := &p.heads.list[head]
+	h.proven, h.row = true, row
 	return nil
 }
 
@@ -232,87 +271,102 @@ func (p *prover) stop(at uint64, status abi.Status) error {
 	return p.stopped(at, status)
 }
 
-// span is a stretch of pageReader.leaves.
-type span struct{ from, to int32 }
-
 // pageReader decodes pages: compare trees, or records.
 type pageReader struct {
-	p      *prover
-	data   uint64
-	slots  uint64
-	seen   map[uint64]span // by entry
-	leaves []leafOf
-	steps  int
-	search map[uint64]*denseSearch
+	p         *prover
+	data      uint64
+	slots     uint64
+	leaves    []leafOf    // of the page that was read last
+	whole     [64]wholeOf // pages with one leaf that were read, by the low bits of their entry
+	low, high uint64      // code that was gone through
+	steps     int
+	search    map[uint64]*denseSearch
 }
 
-func (g *pageReader) page(entry []byte) ([]leafOf, error) {
-	e := le.Uint32(entry)
-	sp, ok := g.seen[uint64(e)]
-	if !ok {
-		sp.from = int32(len(g.leaves))
-		var err error
-		if g.p.packed {
-			err = g.packedPage(e)
-		} else {
-			g.steps = 0
-			err = g.tree(g.data+uint64(int64(int32(e))), 0, pcPage-1)
-		}
-		if err != nil {
+// wholeOf is the leaf that all pcs of a page lead to.
+type wholeOf struct {
+	known bool
+	entry uint32
+	head  int32
+}
+
+// page reads a page. The leaves are valid until the next call.
+func (g *pageReader) page(entry uint32) ([]leafOf, error) {
+	known := &g.whole[entry/8%64]
+	g.leaves = g.leaves[:0]
+	if known.known && known.entry == entry {
+		g.leaves = append(g.leaves, leafOf{0, known.head})
+		return g.leaves, nil
+	}
+	if g.p.packed {
+		if err := g.packedPage(entry); err != nil {
 			return nil, err
 		}
-		sp.to = int32(len(g.leaves))
-		own := g.leaves[sp.from:sp.to]
-		for i := 1; i < len(own); i++ { // nearly sorted
-			for j := i; j > 0 && own[j].start < own[j-1].start; j-- {
-				own[j], own[j-1] = own[j-1], own[j]
-			}
+	} else {
+		g.steps = 0
+		if err := g.tree(g.data+uint64(int64(int32(entry))), 0, pcPage-1); err != nil {
+			return nil, err
 		}
-		g.seen[uint64(e)] = sp
 	}
-	return g.leaves[sp.from:sp.to], nil
+	own := g.leaves
+	for i := 1; i < len(own); i++ { // nearly sorted
+		for j := i; j > 0 && own[j].start < own[j-1].start; j-- {
+			own[j], own[j-1] = own[j-1], own[j]
+		}
+	}
+	if len(own) == 1 {
+		*known = wholeOf{true, entry, own[0].head}
+	}
+	return own, nil
+}
+
+// through notes code that was gone through.
+func (g *pageReader) through(at, n uint64) uint64 {
+	g.low, g.high = min(g.low, at), max(g.high, at+n)
+	return at + n
+}
+
+func (g *pageReader) leaf(lo int, at uint64) {
+	g.leaves = append(g.leaves, leafOf{uint8(lo), g.p.heads.of(at)})
 }
 
 // tree follows the comparisons of al at an address for the low bytes lo to hi: every
 // byte takes one way. What is neither a comparison nor a jump is a head.
 func (g *pageReader) tree(at uint64, lo, hi int) error {
 	key := -1 // of the comparison before
-	code := g.p.im.text(at)
-	base := at
+	code := g.p.im.text(g.p.im.exec.Vaddr)
 	for {
 		if g.steps++; g.steps > 1<<14 {
 			return fmt.Errorf("%#x: comparisons without end", at)
 		}
-		off := at - base
-		if off+6 > uint64(len(code)) {
+		off := at - g.p.im.exec.Vaddr
+		if off > uint64(len(code)) || uint64(len(code))-off < 6 {
 			return fmt.Errorf("%#x: not in the code", at)
 		}
-		b := code[off:]
-		jump, to := uint8(0), uint64(0)
-		switch {
-		case b[0] == 0x3c: // cmp $imm8, %al
+		b := code[off : off+6]
+		above, to := false, uint64(0)
+		switch b[0] {
+		case 0x3c: // cmp $imm8, %al
 			key = int(b[1])
-			g.p.fast(at, at+2)
-			at += 2
+			at = g.through(at, 2)
 			continue
-		case b[0] == 0x72 || b[0] == 0x73: // jb, jae
-			jump, to = b[0]&1, at+2+uint64(int64(int8(b[1])))
-			g.p.fast(at, at+2)
-			at += 2
-		case b[0] == 0x0f && (b[1] == 0x82 || b[1] == 0x83):
-			jump, to = b[1]&1, at+6+uint64(int64(int32(le.Uint32(b[2:]))))
-			g.p.fast(at, at+6)
-			at += 6
-		case b[0] == 0xeb || b[0] == 0xe9:
-			n := uint64(2)
-			to = at + n + uint64(int64(int8(b[1])))
-			if b[0] == 0xe9 {
-				n = 5
-				to = at + n + uint64(int64(int32(le.Uint32(b[1:]))))
+		case 0x72, 0x73: // jb, jae
+			at = g.through(at, 2)
+			above, to = b[0] == 0x73, at+uint64(int64(int8(b[1])))
+		case 0xeb:
+			at = g.through(at, 2)
+			at += uint64(int64(int8(b[1])))
+			continue
+		case 0xe9:
+			at = g.through(at, 5)
+			at += uint64(int64(int32(le.Uint32(b[1:]))))
+			continue
+		case 0x0f:
+			if b[1] != 0x82 && b[1] != 0x83 {
+				return g.end(at, lo, hi)
 			}
-			g.p.fast(at, at+n)
-			at, base, code = to, to, g.p.im.text(to)
-			continue
+			at = g.through(at, 6)
+			above, to = b[1] == 0x83, at+uint64(int64(int32(le.Uint32(b[2:]))))
 		default:
 			return g.end(at, lo, hi)
 		}
@@ -320,20 +374,20 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 			return fmt.Errorf("%#x: a jump without a comparison", at)
 		}
 		// Below key the carry is set.
-		below, above := [2]int{lo, min(hi, key-1)}, [2]int{max(lo, key), hi}
-		taken, stays := below, above
-		if jump == 1 {
-			taken, stays = above, below
+		takenLow, takenHigh := lo, min(hi, key-1)
+		lo2, hi2 := max(lo, key), hi
+		if above {
+			takenLow, takenHigh, lo2, hi2 = lo2, hi2, takenLow, takenHigh
 		}
-		if taken[0] <= taken[1] {
-			if err := g.tree(to, taken[0], taken[1]); err != nil {
+		if takenLow <= takenHigh {
+			if err := g.tree(to, takenLow, takenHigh); err != nil {
 				return err
 			}
 		}
-		if stays[0] > stays[1] {
+		if lo2 > hi2 {
 			return nil
 		}
-		lo, hi = stays[0], stays[1]
+		lo, hi = lo2, hi2
 	}
 }
 
@@ -341,10 +395,10 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 func (g *pageReader) end(at uint64, lo, hi int) error {
 	b := g.p.im.text(at)
 	if len(b) < 10 || b[0] != 0xbf || b[5] != 0xe9 { // mov $imm32, %edi; jmp
-		g.leaves = append(g.leaves, leafOf{uint8(lo), at})
+		g.leaf(lo, at)
 		return nil
 	}
-	g.p.fast(at, at+10)
+	g.through(at, 10)
 	search := at + 10 + uint64(int64(int32(le.Uint32(b[6:]))))
 	d := g.search[search]
 	if d == nil {
@@ -407,7 +461,7 @@ func (g *pageReader) record(at, idSize uint64, lo, hi int, target func(id uint64
 		if err != nil {
 			return err
 		}
-		g.leaves = append(g.leaves, leafOf{uint8(from), leaf})
+		g.leaf(from, leaf)
 		from = until + 1
 	}
 	return nil

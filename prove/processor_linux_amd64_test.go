@@ -51,7 +51,7 @@ func TestProcessor(t *testing.T) {
 	seen, conditions, compared := map[instOp]int{}, 0, 0
 	for k := range cases {
 		tm := newTerms()
-		x := &exec{t: tm, pcSlot: noTerm, first: noTerm, max: map[term]uint64{}, base: map[term]object{}}
+		x := &exec{t: tm, pcSlot: noTerm, first: noTerm}
 		value := map[term]uint64{}
 		was := func(at int) uint64 { return binary.LittleEndian.Uint64(in[k*caseSize+at:]) }
 		is := func(at int) uint64 { return binary.LittleEndian.Uint64(out[k*caseSize+at:]) }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -40,12 +41,13 @@ type prover struct {
 	noDeref bool
 	packed  bool
 	rows    []ownRange
+	lastRow int // in rows, where ownRow found one
 	result  Result
 
 	loads, lookups, segmentEnds    todo
 	slowFast, slowRow, cfas, nexts todo
 	finals, ends, reads, leaves    todo
-	leaf                           map[uint64]int32 // what a head is proven to be: a row's index, or noRow
+	heads                          heads
 	pairs                          map[leafPair]bool
 	exprs                          map[uint64]dwarfcfa.ExprID
 	exprWork                       []exprJob
@@ -112,20 +114,20 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 	p := &prover{
 		t: t, im: im, table: table, base: uint64(table.Low()) &^ (pcPage - 1),
 		noDeref: im.note.Flags&abi.FlagNoDeref != 0, packed: im.note.Flags&abi.FlagPacked != 0,
-		leaf: map[uint64]int32{}, pairs: map[leafPair]bool{}, exprs: map[uint64]dwarfcfa.ExprID{},
+		pairs: map[leafPair]bool{}, exprs: map[uint64]dwarfcfa.ExprID{},
 		descs: map[descKey]bool{}, searches: map[searchKey]bool{}, longs: map[longKey]bool{}, fastLow: ^uint64(0),
 	}
 	all := ^uint64(0)
 	v := func(name string, mask uint64) term { return t.variable(name, mask) }
 	p.x = &exec{
 		t: t, code: im.text, data: func(at uint64, n int) []byte { return im.at(at, uint64(n)) },
-		sp: v("sp", all), image: v("image", all), pcSlot: noTerm, limit: stackLimit, max: map[term]uint64{}, first: noTerm,
+		sp: v("sp", all), image: v("image", all), pcSlot: noTerm, limit: stackLimit, first: noTerm,
 	}
 	for i := range p.any {
-		p.any[i] = v(fmt.Sprintf("reg%d", i), all)
+		p.any[i] = v("reg"+strconv.Itoa(i), all)
 	}
 	for i := range p.anyXMM {
-		p.anyXMM[i] = [2]term{v(fmt.Sprintf("xmm%d", i), all), v(fmt.Sprintf("xmm%dh", i), all)}
+		p.anyXMM[i] = [2]term{v("xmm"+strconv.Itoa(i), all), v("xmm"+strconv.Itoa(i)+"h", all)}
 	}
 	p.v = vars{
 		ret: v("return", all), callerRBP: v("callerRBP", all), regs: v("regs", all), mem: v("mem", all), bias: v("bias", all),
@@ -147,8 +149,8 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 	for i, at := range placeOf {
 		w.place[i] = v(abi.RegName(at.dwarf)+"Now", all)
 	}
-	p.x.base = map[term]object{p.v.regs: objRegs, p.v.mem: objMemory, p.v.desc: objDesc, p.v.result: objResult, p.v.word: objWord}
-	p.x.max[p.v.rule] = numRegs - 1
+	p.x.objects = []pointer{{p.v.regs, objRegs}, {p.v.mem, objMemory}, {p.v.desc, objDesc}, {p.v.result, objResult}, {p.v.word, objWord}}
+	p.x.indices = []term{p.v.rule}
 	p.x.walkRegs = p.v.regs
 	p.x.regsField = p.regsField
 	p.x.ownRows = p.ownRow

@@ -154,7 +154,7 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 // that nothing is known of them.
 func (x *exec) shift(s *state, i *inst, a, b term) error {
 	t := x.t
-	op := map[instOp]termOp{iShl: tShl, iShr: tShr, iSar: tSar}[i.op]
+	op := [...]termOp{tShl, tShr, tSar}[i.op-iShl]
 	constant := i.src.kind == opImm
 	if !constant {
 		// Counts are taken modulo 64, or 32, which the terms have no operation for.

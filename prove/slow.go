@@ -157,7 +157,7 @@ func (p *prover) slowCFA(pc uint64) error {
 	saved := t.and(v.valid, t.con(uint64(abi.CalleeSaved)))
 	s.reg[r13] = saved
 	reg := d(1, 1)
-	p.x.max[reg] = numRegs - 1
+	p.x.indices = append(p.x.indices, reg)
 	p.x.callTo, p.x.call = p.callExpr(d(1, 4)), nil
 	defer func() { p.x.callTo = nil }()
 	kind := t.and(d(0, 1), t.con(descSignal-1))
@@ -241,7 +241,7 @@ func (p *prover) callExpr(off term) func(s *state, to term) ([]*state, error) {
 			return nil, err
 		}
 		p.clobber(s)
-		failed := s.fork()
+		failed := p.x.fork(s)
 		s.assume(p.exprFails(), true)
 		failed.assume(p.exprFails(), false)
 		s.reg[rAX], s.fl = p.v.exprValue, flags{kind: flCarry, cf: p.t.con(0)}
@@ -285,7 +285,7 @@ func (p *prover) callRead(s *state, to uint64) ([]*state, bool, error) {
 	}
 	at := s.reg[rSI]
 	p.clobber(s)
-	failed := s.fork()
+	failed := p.x.fork(s)
 	ok := p.readable(at)
 	s.assume(ok, false)
 	failed.assume(ok, true)

@@ -24,7 +24,7 @@ func (p *prover) slowRule(pc uint64, op uint64) error {
 	s := p.slowState(pc)
 	p.x.first = t.or(t.con(op<<5), v.rule)
 	operand := d(1, 1)
-	p.x.max[operand] = numRegs - 1
+	p.x.indices = append(p.x.indices, operand)
 	p.x.callTo, p.x.call = p.callExpr(d(2, 4)), p.callRead
 	defer func() { p.x.first, p.x.callTo, p.x.call = noTerm, nil, nil }()
 	return p.run(s, p.stops(cutRule, cutFinal), func(e *ending) error {

@@ -61,14 +61,29 @@ type callFrame struct {
 // calleeSaved are the registers a function has to keep (psABI figure 3.4), rsp aside.
 var calleeSaved = [...]uint8{rBX, rBP, r12, r13, r14, r15}
 
-func (s *state) fork() *state {
-	c := *s
-	c.stack = slices.Clone(s.stack)
-	c.regs = slices.Clone(s.regs)
-	c.conds = s.conds[:len(s.conds):len(s.conds)]
-	c.event = s.event[:len(s.event):len(s.event)]
-	c.outer = s.outer[:len(s.outer):len(s.outer)]
-	return &c
+// fork returns a copy of a state.
+func (x *exec) fork(s *state) *state {
+	c := x.newState()
+	stack, regs, conds, event, outer := c.stack, c.regs, c.conds, c.event, c.outer
+	*c = *s
+	c.stack = append(stack, s.stack...)
+	c.regs = append(regs, s.regs...)
+	c.conds = append(conds, s.conds...)
+	c.event = append(event, s.event...)
+	c.outer = append(outer, s.outer...)
+	return c
+}
+
+// newState returns a state of which all lists are empty, and nothing else is set.
+func (x *exec) newState() *state {
+	n := len(x.free)
+	if n == 0 {
+		return &state{stack: make([]cell, 0, 24), conds: make([]lit, 0, 16), event: make([]event, 0, 8)}
+	}
+	s := x.free[n-1]
+	x.free = x.free[:n-1]
+	s.stack, s.regs, s.conds, s.event, s.outer = s.stack[:0], s.regs[:0], s.conds[:0], s.event[:0], s.outer[:0]
+	return s
 }
 
 func (s *state) assume(t term, neg bool) { s.conds = append(s.conds, lit{t, neg}) }

@@ -50,25 +50,51 @@ type termNode struct {
 type terms struct {
 	nodes []termNode
 	mask  []uint64 // bits that may be set
-	index map[termNode]term
+	slots []term   // a hash table with linear probing; 0 is free, else a term plus 1
 	names []string // of variables
 }
 
 func newTerms() *terms {
-	return &terms{index: make(map[termNode]term, 2048), nodes: make([]termNode, 0, 2048), mask: make([]uint64, 0, 2048)}
+	const few = 4096
+	return &terms{slots: make([]term, 2*few), nodes: make([]termNode, 0, few), mask: make([]uint64, 0, few)}
+}
+
+// hash is a multiplicative hash: its upper bits are the good ones.
+func (n *termNode) hash() uint64 {
+	h := (n.k ^ uint64(n.op)<<56) * 0x9e3779b97f4a7c15
+	h ^= (uint64(uint32(n.a)) | uint64(uint32(n.b))<<32) * 0xbf58476d1ce4e5b9
+	h ^= h >> 29
+	return (h + uint64(uint32(n.c))) * 0x94d049bb133111eb
+}
+
+// slot is where a node is in the hash table, or where it would go.
+func (t *terms) slot(n *termNode) *term {
+	for i := n.hash() >> 32; ; i++ {
+		s := &t.slots[i&uint64(len(t.slots)-1)]
+		if *s == 0 || t.nodes[*s-1] == *n {
+			return s
+		}
+	}
 }
 
 func (t *terms) make(n termNode, mask uint64) term {
 	if mask == 0 {
 		n = termNode{op: tConst}
 	}
-	if x, ok := t.index[n]; ok {
-		return x
+	s := t.slot(&n)
+	if *s != 0 {
+		return *s - 1
 	}
 	x := term(len(t.nodes))
 	t.nodes = append(t.nodes, n)
 	t.mask = append(t.mask, mask)
-	t.index[n] = x
+	*s = x + 1
+	if 2*len(t.nodes) > len(t.slots) {
+		t.slots = make([]term, 2*len(t.slots))
+		for i := range t.nodes {
+			*t.slot(&t.nodes[i]) = term(i) + 1
+		}
+	}
 	return x
 }
 
@@ -148,17 +174,22 @@ func (t *terms) build(s *sum) term {
 			x = p.a
 			continue
 		}
-		// The sum of what may be set does not pass the power of two above it.
-		mask := ^uint64(0)
-		hi, over := bits.Mul64(t.mask[p.a], p.k)
-		if sum, carry := bits.Add64(over, t.mask[x], 0); hi == 0 && carry == 0 && sum < 1<<63 {
-			mask = 1<<bits.Len64(sum) - 1
-		}
 		// A sum of one term without a factor is that term: it has to be wrapped to
 		// stand in a list.
-		x = t.make(termNode{op: tAdd, a: p.a, b: t.listed(x), k: p.k}, mask)
+		x = t.linked(p.a, t.listed(x), p.k)
 	}
 	return x
+}
+
+// linked makes k*a + b.
+func (t *terms) linked(a, b term, k uint64) term {
+	// The sum of what may be set does not pass the power of two above it.
+	mask := ^uint64(0)
+	hi, over := bits.Mul64(t.mask[a], k)
+	if sum, carry := bits.Add64(over, t.mask[b], 0); hi == 0 && carry == 0 && sum < 1<<63 {
+		mask = 1<<bits.Len64(sum) - 1
+	}
+	return t.make(termNode{op: tAdd, a: a, b: b, k: k}, mask)
 }
 
 // listed gives a term the form that the b of a tAdd has.
@@ -188,7 +219,6 @@ func (t *terms) scaled(x, y term, k uint64) term {
 
 func (t *terms) add(x, y term) term            { return t.scaled(x, y, 1) }
 func (t *terms) sub(x, y term) term            { return t.scaled(x, y, ^uint64(0)) }
-func (t *terms) plus(x term, c int64) term     { return t.scaled(x, t.con(uint64(c)), 1) }
 func (t *terms) neg(x term) term               { return t.sub(t.con(0), x) }
 func (t *terms) not(x term) term               { return t.xor(x, t.con(^uint64(0))) }
 func (t *terms) low(x term, bytes uint8) term  { return t.and(x, t.con(sizeMask(bytes))) }
@@ -200,6 +230,30 @@ func (t *terms) bool(truth bool) term {
 		return t.con(1)
 	}
 	return t.con(0)
+}
+
+// plus is scaled(x, con(c), 1).
+func (t *terms) plus(x term, c int64) term {
+	switch n := &t.nodes[x]; {
+	case c == 0:
+		return x
+	case n.op == tConst:
+		return t.con(n.k + uint64(c))
+	}
+	sum := t.listPlus(t.listed(x), uint64(c))
+	if n := &t.nodes[sum]; n.k == 1 && t.isZero(n.b) {
+		return n.a
+	}
+	return sum
+}
+
+// listPlus adds to the constant at the end of a list.
+func (t *terms) listPlus(x term, c uint64) term {
+	n := t.nodes[x]
+	if n.op == tConst {
+		return t.con(n.k + c)
+	}
+	return t.linked(n.a, t.listPlus(n.b, c), n.k)
 }
 
 func (t *terms) commuted(op termOp, a, b term, mask uint64) term {

@@ -37,7 +37,7 @@ func (p *prover) stops(at ...[]byte) func(uint64) bool {
 	return func(pc uint64) bool { return p.begins(pc, at...) }
 }
 
-// run runs a state and hands every ending to check.
+// run runs a state and hands every ending to check, which must not keep it.
 func (p *prover) run(s *state, stop func(uint64) bool, check func(e *ending) error) error {
 	ends, err := p.x.run(s, stop)
 	if err != nil {
@@ -47,6 +47,7 @@ func (p *prover) run(s *state, stop func(uint64) bool, check func(e *ending) err
 		if err := check(&ends[i]); err != nil {
 			return err
 		}
+		p.x.free = append(p.x.free, ends[i].state)
 	}
 	return nil
 }
@@ -182,25 +183,44 @@ func (p *prover) load(pc uint64) error {
 }
 
 // masks lists which registers may be valid on a path: the path's conditions are
-// evaluated for all combinations.
+// evaluated for all combinations. Of registers that the path does not look at, other
+// than rsp, rip and rbp, none is listed.
 func (p *prover) masks(s *state) ([]uint64, error) {
+	var conds []lit
+	looked := needed | 1<<abi.RBP
+	for _, c := range s.conds {
+		if !p.mentions(c.t, p.v.valid) {
+			continue
+		}
+		on := p.validBits(c.t)
+		known := true
+		p.t.eval(c.t, func(x term) uint64 {
+			known = known && x == p.v.valid
+			return 0
+		})
+		// A path that looks at other bits of the mask is not understood.
+		if !known || on&^inRegisters != 0 {
+			return nil, fmt.Errorf("%#x: a decision on %s", s.pc, p.t.text(c.t))
+		}
+		looked |= on
+		conds = append(conds, c)
+	}
 	var out []uint64
-	for m := inRegisters; ; m = (m - 1) & inRegisters {
+	for m := looked; ; m = (m - 1) & looked {
 		feasible := true
-		for _, c := range s.conds {
-			if !p.mentions(c.t, p.v.valid) {
-				continue
-			}
+		for _, c := range conds {
 			known := true
 			got := p.t.eval(c.t, func(x term) uint64 {
 				known = known && x == p.v.valid
 				return m
 			})
-			// A path that looks at other bits of the mask is not understood.
-			if !known || p.validBits(c.t)&^inRegisters != 0 {
+			if !known {
 				return nil, fmt.Errorf("%#x: a decision on %s", s.pc, p.t.text(c.t))
 			}
-			feasible = feasible && (got != 0) != c.neg
+			if (got != 0) == c.neg {
+				feasible = false
+				break
+			}
 		}
 		if feasible {
 			out = append(out, m)
@@ -243,8 +263,10 @@ func (p *prover) validBits(x term) uint64 {
 				return k
 			}
 		}
-	case tSext, tBsf:
+	case tSext, tBsf, tLoad:
 		return p.validBits(n.a)
+	case tIte:
+		return p.validBits(n.a) | p.validBits(n.b) | p.validBits(n.c)
 	}
 	return p.validBits(n.a) | p.validBits(n.b)
 }
