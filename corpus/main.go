@@ -1,7 +1,8 @@
 // Command corpus sweeps all ELF files below some folders through the whole way:
-// each is compiled with both layouts, the code is run against the table, and the
-// rows are compared with readelf's. It prints a line for whatever is wrong and
-// one table of sums, and exits with 1 if anything was wrong.
+// each is compiled with both layouts, the files are proven to mean the table, and
+// with --run the code is run against it, too; the rows are compared with readelf's.
+// It prints a line for whatever is wrong and one table of sums, and exits with 1 if
+// anything was wrong.
 package main
 
 import (
@@ -26,6 +27,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa/readelfcmp"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/prove"
 	"github.com/ehasm/ehasm/verify"
 )
 
@@ -36,6 +38,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	fs.SetOutput(stderr)
 	jobs := fs.IntP("jobs", "j", 2, "files at a time")
 	readelf := fs.Bool("readelf", true, "compare with readelf")
+	execute := fs.Bool("run", true, "run the code, too, at samples of states")
 	vdso := fs.Bool("vdso", true, "add the running kernel's vDSO")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
@@ -47,7 +50,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	begin := time.Now()
 	found := find.Find(ctx, fs.Args(), find.Options{VDSO: *vdso})
-	s := sweep{readelf: *readelf, out: stdout, skipped: map[string]int{}}
+	s := sweep{readelf: *readelf, run: *execute, out: stdout, skipped: map[string]int{}}
 	for _, f := range found.Skipped {
 		s.skipped[f.Reason]++
 	}
@@ -86,6 +89,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 // sweep sums up what the files came to.
 type sweep struct {
 	readelf bool
+	run     bool
 	out     io.Writer
 
 	mu       sync.Mutex
@@ -100,7 +104,9 @@ type sweep struct {
 }
 
 type layoutSums struct {
-	text, data, steps, pcs, walks int
+	text, data, steps, pcs, walks       int
+	pages, borders, heads, instructions int
+	proving                             time.Duration
 }
 
 // wrong counts and prints a failure.
@@ -148,7 +154,7 @@ func (s *sweep) file(in *find.Input) {
 	s.wrong("%v", err)
 }
 
-// compile compiles and verifies one table with both layouts.
+// compile compiles and proves one table with both layouts.
 func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Table, report *dwarfcfa.Report) {
 	for _, e := range report.LostFDEs {
 		s.wrong("%v", e)
@@ -174,12 +180,24 @@ func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Ta
 			s.wrong("%q: %v", name, err)
 			return
 		}
-		result, err := verify.Image(image.Bytes(), table)
+		begin := time.Now()
+		proof, err := prove.Image(image.Bytes(), table)
 		if err != nil {
 			s.wrong("%q: %s: %v", name, dispatch, err)
 			return
 		}
-		*l = layoutSums{len(code.Text), len(code.Data), result.Steps, result.PCs, result.Walks}
+		*l = layoutSums{
+			text: len(code.Text), data: len(code.Data), proving: time.Since(begin),
+			pages: proof.Pages, borders: proof.Borders, heads: proof.Rows, instructions: proof.Instructions,
+		}
+		if s.run {
+			result, err := verify.Image(image.Bytes(), table)
+			if err != nil {
+				s.wrong("%q: %s: %v", name, dispatch, err)
+				return
+			}
+			l.steps, l.pcs, l.walks = result.Steps, result.PCs, result.Walks
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,6 +211,11 @@ func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Ta
 		t.steps += l.steps
 		t.pcs += l.pcs
 		t.walks += l.walks
+		t.pages += l.pages
+		t.borders += l.borders
+		t.heads += l.heads
+		t.instructions += l.instructions
+		t.proving += l.proving
 	}
 }
 
@@ -218,7 +241,7 @@ func (s *sweep) compare(path string) {
 func (s *sweep) table(took time.Duration) {
 	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	line := func(what string, n any) { fmt.Fprintf(w, "%s\t%v\n", what, n) }
-	line("files compiled and verified", s.built)
+	line("files compiled and proven", s.built)
 	for _, reason := range slices.Sorted(maps.Keys(s.skipped)) {
 		line("files skipped: "+reason, s.skipped[reason])
 	}
@@ -238,9 +261,16 @@ func (s *sweep) table(took time.Duration) {
 		l := s.layouts[i]
 		line(d.String()+": bytes of code and data", l.text+l.data)
 		line("  ratio", fmt.Sprintf("%.3f", float64(l.text+l.data)/float64(max(1, s.sums.SectionSize+s.sums.HdrSize))))
-		line("  pcs verified", l.pcs)
-		line("  steps compared", l.steps)
-		line("  walks compared", l.walks)
+		line("  pages proven", l.pages)
+		line("  borders", l.borders)
+		line("  heads of rows", l.heads)
+		line("  instructions run on terms", l.instructions)
+		line("  time of the proofs", l.proving.Round(time.Millisecond))
+		if s.run {
+			line("  pcs run", l.pcs)
+			line("  steps compared", l.steps)
+			line("  walks compared", l.walks)
+		}
 	}
 	if s.readelf {
 		line("files compared with readelf", s.readers)

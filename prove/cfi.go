@@ -109,7 +109,7 @@ func (x *exec) checkOwnRow(s *state) error {
 		return fmt.Errorf("no unwind information for this instruction")
 	}
 	cfa := s.frame.ret + 8
-	if s.reg[rSP] != x.t.plus(x.sp, cfa-row.cfa) {
+	if s.reg[rSP] != x.spAt(cfa-row.cfa) {
 		return fmt.Errorf("its own row says CFA = rsp%+d, rsp is %s", row.cfa, x.t.text(s.reg[rSP]))
 	}
 	for _, r := range calleeSaved {

@@ -30,7 +30,9 @@ type exec struct {
 	pcSlot term  // address of the pcs' next element
 	limit  int64 // bytes of stack below rsp at the entry
 	steps  int
-	free   []*state // states that are no longer used
+
+	spOffsets [stackLimit/8 + 8]term // what spAt has made, plus 1
+	free      []*state               // states that are no longer used
 }
 
 // object is what a variable points to.
@@ -222,6 +224,18 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 	}
 	s.pc = next
 	return nil, nil, x.effect(s, &i)
+}
+
+// spAt is rsp at the entry plus an offset.
+func (x *exec) spAt(off int64) term {
+	i := (off + stackLimit) / 8
+	if off%8 != 0 || i < 0 || i >= int64(len(x.spOffsets)) {
+		return x.t.plus(x.sp, off)
+	}
+	if x.spOffsets[i] == 0 {
+		x.spOffsets[i] = x.t.plus(x.sp, off) + 1
+	}
+	return x.spOffsets[i] - 1
 }
 
 // stackOff is rsp less rsp at the entry.

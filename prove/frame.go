@@ -176,16 +176,16 @@ func (p *prover) slot(s *state, slot int64) term {
 
 // matches checks that a state is what a loop describes.
 func (p *prover) matches(s *state, l *loop) error {
-	list := []want{
-		{"rsp of the machine", s.reg[rSP], p.t.plus(p.x.sp, frameBase)},
+	list := [9 + len(placeOf)]want{
+		{"rsp of the machine", s.reg[rSP], p.x.spAt(frameBase)},
 		{"the pc looked up", s.reg[rAX], l.rel}, {"the mask of valid registers", s.reg[rCX], l.mask},
 		{"the cursor", s.reg[rDX], l.cursor}, {"the base", s.reg[rSI], l.base}, {"the end of the pcs", s.reg[r8], l.pcs},
 		{"rsp", s.reg[r9], l.rsp}, {"the distance to host addresses", s.reg[r11], l.delta}, {"rbp", s.reg[rBP], l.rbp},
 	}
 	for i, at := range placeOf {
-		list = append(list, want{abi.RegName(at.dwarf), s.xmm[at.xmm][at.half], l.place[i]})
+		list[9+i] = want{abi.RegName(at.dwarf), s.xmm[at.xmm][at.half], l.place[i]}
 	}
-	if err := p.require(s, list...); err != nil {
+	if err := p.require(s, list[:]...); err != nil {
 		return err
 	}
 	return p.keeps(s, l)
