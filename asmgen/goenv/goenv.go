@@ -5,21 +5,37 @@
 //
 // Packages are initialised in the order of their import paths among those whose
 // imports are ready (Go specification, "Program initialization"). This one
-// imports only os, so it runs before anything of github.com. A test of the
-// command holds that.
+// imports only os, so it runs before anything of github.com/twitchyliquid64, as
+// long as its own import path sorts before that; a test holds this. Under another
+// path no package of this module can come first. The command does not depend on
+// it: where its process begins, before the Go run-time, it writes Hide over the
+// first byte of such variables.
 package goenv
 
-import "os"
+import (
+	"os"
+	"strings"
+)
+
+// Hide stands for the G of a variable's name that was hidden before the Go run-time began.
+const Hide = "\x01"
+
+// Names returns the variables that are hidden from golang-asm.
+func Names() []string {
+	return []string{"GOOS", "GOARCH", "GOARM", "GO386", "GOMIPS", "GOMIPS64", "GOPPC64", "GOWASM", "GOAMD64"}
+}
 
 // hidden are the variables taken out of the environment, and their values.
-var hidden = hide("GOOS", "GOARCH", "GOARM", "GO386", "GOMIPS", "GOMIPS64", "GOPPC64", "GOWASM", "GOAMD64")
+var hidden = hide()
 
-func hide(names ...string) map[string]string {
+func hide() map[string]string {
 	found := map[string]string{}
-	for _, name := range names {
-		if value, ok := os.LookupEnv(name); ok {
-			found[name] = value
-			os.Unsetenv(name)
+	for _, name := range Names() {
+		for _, spelled := range []string{name, Hide + strings.TrimPrefix(name, "G")} {
+			if value, ok := os.LookupEnv(spelled); ok {
+				found[name] = value
+				os.Unsetenv(spelled)
+			}
 		}
 	}
 	return found

@@ -4,3 +4,6 @@ package main
 func entry()
 
 var _ = entry
+
+// outputClosed reports whether the process began without a standard output. Only entry sets it.
+var outputClosed bool

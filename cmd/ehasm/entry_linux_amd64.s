@@ -4,18 +4,25 @@
 // them; others begin where Go does. The Go run-time reserves some 600 MB of addresses before
 // any Go code runs, and ends with a page of registers where RLIMIT_AS does not allow it; and
 // packages that open a file as they are initialised have it do so where descriptors are
-// short (RLIMIT_NOFILE). So both are looked at before. The stack is as the kernel has left it
-// (x86-64 psABI 3.4.1); the 64 bytes below it are used.
+// short (RLIMIT_NOFILE). So both are looked at before. Two more things can only be done here:
+// the run-time opens /dev/null in place of a standard output that is closed, and golang-asm
+// looks at the environment as it is initialised (see package goenv). The stack is as the kernel
+// has left it (x86-64 psABI 3.4.1); the 64 bytes below it are used.
 
 #define SYS_write 1
 #define SYS_open 2
 #define SYS_close 3
+#define SYS_fcntl 72
 #define SYS_getrlimit 97
 #define SYS_exit_group 231
+#define F_GETFD 1
+#define EBADF 9
 #define RLIMIT_AS 9
 #define NEEDED (768 << 20) // bytes
 #define DESCRIPTORS 6 // two of the run-time, two of packages, one to read, one to write
 #define O_CLOEXEC 0x80000
+#define HIDDEN 144 // bytes of hiddennames
+#define HIDE 1 // goenv.Hide
 #define EMFILE 24
 #define ENFILE 23
 
@@ -30,7 +37,34 @@ GLOBL fewmessage<>(SB), RODATA, $103
 DATA devnull<>+0(SB)/10, $"/dev/null\x00"
 GLOBL devnull<>(SB), RODATA, $10
 
+// What follows GO in the names that goenv.Names lists, with "=", each with a mask of its bytes.
+DATA hiddennames<>+0(SB)/8, $"OS=\x00\x00\x00\x00\x00"
+DATA hiddennames<>+8(SB)/8, $0xffffff
+DATA hiddennames<>+16(SB)/8, $"ARCH=\x00\x00\x00"
+DATA hiddennames<>+24(SB)/8, $0xffffffffff
+DATA hiddennames<>+32(SB)/8, $"ARM=\x00\x00\x00\x00"
+DATA hiddennames<>+40(SB)/8, $0xffffffff
+DATA hiddennames<>+48(SB)/8, $"386=\x00\x00\x00\x00"
+DATA hiddennames<>+56(SB)/8, $0xffffffff
+DATA hiddennames<>+64(SB)/8, $"MIPS=\x00\x00\x00"
+DATA hiddennames<>+72(SB)/8, $0xffffffffff
+DATA hiddennames<>+80(SB)/8, $"MIPS64=\x00"
+DATA hiddennames<>+88(SB)/8, $0xffffffffffffff
+DATA hiddennames<>+96(SB)/8, $"PPC64=\x00\x00"
+DATA hiddennames<>+104(SB)/8, $0xffffffffffff
+DATA hiddennames<>+112(SB)/8, $"WASM=\x00\x00\x00"
+DATA hiddennames<>+120(SB)/8, $0xffffffffff
+DATA hiddennames<>+128(SB)/8, $"AMD64=\x00\x00"
+DATA hiddennames<>+136(SB)/8, $0xffffffffffff
+GLOBL hiddennames<>(SB), RODATA, $144
+
 TEXT ·entry(SB), NOSPLIT|NOFRAME|TOPFRAME, $0
+	MOVL $SYS_fcntl, AX
+	MOVL $1, DI
+	MOVL $F_GETFD, SI
+	SYSCALL
+	CMPQ AX, $-EBADF
+	SETEQ ·outputClosed(SB)
 	MOVL $SYS_getrlimit, AX
 	MOVL $RLIMIT_AS, DI
 	LEAQ -32(SP), SI
@@ -84,4 +118,29 @@ few:
 	MOVL $1, DI
 	SYSCALL
 begin:
+	MOVQ 0(SP), AX // argc
+	LEAQ 16(SP)(AX*8), BX // the environment
+variable:
+	MOVQ (BX), DI
+	ADDQ $8, BX
+	TESTQ DI, DI
+	JEQ  start
+	CMPW (DI), $0x4f47 // GO
+	JNE  variable
+	MOVQ 2(DI), AX // 8 bytes: behind the last variable are the program's name and a zero word
+	LEAQ hiddennames<>(SB), SI
+name:
+	MOVQ AX, DX
+	ANDQ 8(SI), DX
+	CMPQ DX, (SI)
+	JEQ  hide
+	ADDQ $16, SI
+	LEAQ hiddennames<>+HIDDEN(SB), DX
+	CMPQ SI, DX
+	JNE  name
+	JMP  variable
+hide:
+	MOVB $HIDE, (DI)
+	JMP  variable
+start:
 	JMP _rt0_amd64_linux(SB)

@@ -35,7 +35,11 @@ func main() {
 	if slices.Contains(os.Args[1:min(2, len(os.Args))], "build") { // the one verb that has something to clean up
 		ctx, stop = interruptible(ctx)
 	}
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	var stdout io.Writer = os.Stdout
+	if outputClosed { // what the Go run-time has opened in its place takes everything
+		stdout = closedOutput{}
+	}
+	code := run(ctx, os.Args[1:], stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }

@@ -9,9 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/ehasm/ehasm/internal/atomicfile"
 )
+
+// closedOutput is a standard output that is closed.
+type closedOutput struct{}
+
+func (closedOutput) Write([]byte) (int, error) { return 0, syscall.EBADF }
 
 // verbOutput is where a verb's result goes: standard output, or the file that -o
 // names, which is whole when it has its name.
