@@ -32,6 +32,7 @@ type generator struct {
 	descs    map[string]uint32 // offsets of placed descriptors
 	exprs    []label           // by dwarfcfa.ExprID; 0: not used
 	layout   layout
+	tables   []int // by plan.Segments: where the entries of its table begin
 
 	text                              label // the text's begin
 	chain, begin                      label
@@ -46,6 +47,7 @@ type generator struct {
 	stepTail, stepGeneral             label
 	stepDone, stepStop                label
 	subroutines, textEnd, step, thunk label
+	search                            label // of the segment
 
 	block []label // by plan.Blocks: where a page leads to
 	tree  []label // by plan.Trees: where the page table leads to; 0 where a page is no code
@@ -64,23 +66,28 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		tree:  make([]label, len(p.Trees)),
 		tails: make([]label, len(p.Tails)),
 	}
+	g.asm.newLabel() // no label is 0
 	g.layout = treeLayout{g}
 	if p.Dispatch == plan.DispatchPacked {
-		g.layout = &packedLayout{g: g}
+		g.layout = &packedLayout{g: g, slots: g.asm.newLabel()}
 	}
 	a := g.asm
-	a.newLabel() // no label is 0
 	for _, l := range []*label{&g.text, &g.chain, &g.begin, &g.walk, &g.dispatch, &g.lookup, &g.load,
 		&g.segmentEnd, &g.exit, &g.noInfo, &g.outermost, &g.notCompiled, &g.badRegister,
 		&g.slowFast, &g.slowRow, &g.spill, &g.readWord, &g.exprInvalid, &g.exprUnreadable,
 		&g.stepTail, &g.stepGeneral, &g.stepDone, &g.stepStop,
-		&g.subroutines, &g.textEnd, &g.step, &g.thunk} {
+		&g.subroutines, &g.textEnd, &g.step, &g.thunk, &g.search} {
 		*l = a.newLabel()
 	}
 	// The page table comes first. One entry more, so that there are data even for
 	// an object without a row.
-	g.data = make([]byte, 4*len(p.Pages), 4*len(p.Pages)+4)
-	if len(p.Pages) == 0 {
+	words := 0
+	for i := range p.Segments {
+		g.tables = append(g.tables, words)
+		words += len(p.Segments[i].Table)
+	}
+	g.data = make([]byte, 4*words, 4*words+4)
+	if words == 0 {
 		g.data = g.data[:4]
 	}
 
@@ -97,6 +104,9 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		return nil, err
 	}
 	if err := g.layout.pages(); err != nil {
+		return nil, err
+	}
+	if err := g.segmentSearch(); err != nil {
 		return nil, err
 	}
 	if err := a.flush(); err != nil {
@@ -148,9 +158,12 @@ func (g *generator) expressions() error {
 func (g *generator) code() *Code {
 	le := binary.LittleEndian
 	where := func(l label) uint32 { return uint32(g.asm.where[l]) }
-	table, inText := g.layout.pageTable(where)
-	for i, entry := range table {
-		le.PutUint32(g.data[4*i:], entry)
+	words := 0
+	for i := range g.plan.Segments {
+		for _, tree := range g.plan.Segments[i].Table {
+			le.PutUint32(g.data[4*words:], g.layout.entry(tree, where))
+			words++
+		}
 	}
 	for _, r := range g.dataRefs {
 		le.PutUint32(g.data[r.off:], where(r.to))
@@ -168,8 +181,8 @@ func (g *generator) code() *Code {
 			{Name: abi.SymbolWalk, Start: where(g.walk), End: where(g.textEnd), Exported: true},
 		},
 	}
-	if inText {
-		c.TextWords = len(table)
+	if g.layout.inText() {
+		c.TextWords = words
 	}
 	thunk := g.chain
 	if !g.opt.NoDeref {
@@ -191,7 +204,10 @@ func (g *generator) code() *Code {
 		if pc < p.Base || pc >= p.High {
 			return block, block
 		}
-		page := g.tree[p.Pages[(pc-p.Base)/plan.PageSize]]
+		page := label(0)
+		if s := p.SegmentOf(pc); s.Table != nil {
+			page = g.tree[p.TreeOf(s, pc)]
+		}
 		if page == 0 {
 			return block, block // the page is no code
 		}

@@ -36,8 +36,9 @@ const (
 // layout.
 type layout interface {
 	// lookup emits the code that follows the check of the relative pc in rax, up to
-	// the jump to a row block. It may use rTmp, rCFA and what no fast row needs.
-	lookup()
+	// the jump to a row block. first is the word of the page tables that page 0 would have.
+	// It may use rTmp, rCFA and what no fast row needs.
+	lookup(first int)
 	// heads emits the row blocks that lie apart from the tails, and sets
 	// generator.block for them.
 	heads() error
@@ -49,9 +50,10 @@ type layout interface {
 	beforeTail(heads []uint32, tail label)
 	// pages emits or stores the pages.
 	pages() error
-	// pageTable returns the table of pages once all labels are known, and whether
-	// its entries are offsets in the text, to be made distances from the table.
-	pageTable(where func(label) uint32) (table []uint32, inText bool)
+	// entry returns the entry of a tree in the page table once all labels are known;
+	// inText reports whether it is an offset in the text, to be made a distance from the data.
+	entry(tree uint32, where func(label) uint32) uint32
+	inText() bool
 }
 
 // treeLayout has a compare tree for each distinct page. A table of 32-bit distances
@@ -59,12 +61,12 @@ type layout interface {
 // page is two instructions that lead to the search of its record.
 type treeLayout struct{ g *generator }
 
-func (t treeLayout) lookup() {
+func (t treeLayout) lookup(first int) {
 	a := t.g.asm
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
 	a.op(x86.ASHRL, imm(plan.PageBits), reg(rTmp))
 	a.leaData(0, rCFA)
-	a.op(x86.AMOVLQSX, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))
+	a.op(x86.AMOVLQSX, memIndex(rCFA, rTmp, 4, 4*int64(first)), reg(rTmp))
 	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
 	a.op1(obj.AJMP, reg(rTmp))
 }
@@ -89,14 +91,9 @@ func (t treeLayout) alignTail(heads []uint32, tail label) ([]uint32, error) {
 
 func (t treeLayout) beforeTail(heads []uint32, tail label) { t.g.headsBefore(heads, tail) }
 
-func (t treeLayout) pageTable(where func(label) uint32) ([]uint32, bool) {
-	g := t.g
-	table := make([]uint32, len(g.plan.Pages))
-	for i, p := range g.plan.Pages {
-		table[i] = where(g.tree[p])
-	}
-	return table, true
-}
+func (t treeLayout) entry(tree uint32, where func(label) uint32) uint32 { return where(t.g.tree[tree]) }
+
+func (t treeLayout) inText() bool { return true }
 
 // pages emits the compare trees. A leaf of a tree is a jump to a row block. The
 // conditional ones take 6 bytes, the unconditional ones 5; a conditional leaf that

@@ -30,6 +30,7 @@ type packedLayout struct {
 	slots   label    // of id 0
 	long    label    // lookup in a long record
 	jump    label    // to the block whose id is in edi
+	compare label    // with the keys of the record whose entry is in edi
 	entries []uint32 // by plan.Trees
 }
 
@@ -47,18 +48,26 @@ const (
 	pMask  = rCFA
 )
 
-func (l *packedLayout) lookup() {
+func (l *packedLayout) lookup(firstWord int) {
 	g := l.g
 	a := g.asm
-	first := l.slots == 0
+	first := l.long == 0
 	if first {
-		l.slots, l.long, l.jump = a.newLabel(), a.newLabel(), a.newLabel()
+		l.long, l.jump = a.newLabel(), a.newLabel()
 	}
 	g.store(rPC, slotPC)
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
 	a.op(x86.ASHRL, imm(plan.PageBits), reg(rTmp))
 	a.leaData(0, rCFA)
-	a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 0), reg(rTmp)) // the entry
+	a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 4*int64(firstWord)), reg(rTmp)) // the entry
+	if g.segmented() {
+		// Every segment with a table comes here.
+		if !first {
+			a.jump(obj.AJMP, l.compare)
+			return
+		}
+		l.compare = a.bindNew()
+	}
 	g.spreadLowByte()
 	a.op(x86.ATESTL, reg(rTmp), reg(rTmp))
 	a.jump(x86.AJMI, l.long)
@@ -233,10 +242,6 @@ func (l *packedLayout) pages() error {
 	return nil
 }
 
-func (l *packedLayout) pageTable(func(label) uint32) ([]uint32, bool) {
-	table := make([]uint32, len(l.g.plan.Pages))
-	for i, p := range l.g.plan.Pages {
-		table[i] = l.entries[p]
-	}
-	return table, false
-}
+func (l *packedLayout) entry(tree uint32, _ func(label) uint32) uint32 { return l.entries[tree] }
+
+func (l *packedLayout) inText() bool { return false }

@@ -322,7 +322,11 @@ func (g *generator) findRow() {
 	a := g.asm
 	a.op(x86.ACMPQ, reg(rPC), imm(int64(g.plan.High-g.plan.Base)))
 	a.jump(x86.AJCC, g.noInfo)
-	g.layout.lookup()
+	if g.segmented() {
+		a.jump(obj.AJMP, g.search)
+		return
+	}
+	g.layout.lookup(0)
 }
 
 func (g *generator) store(r int16, slot int64) {

@@ -2,14 +2,15 @@ package prove
 
 import (
 	"fmt"
+	"sort"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 const (
-	pcPage   = 256 // pcs that an entry of the page table is for
-	pageBits = 8
+	baseAlign   = 256 // of what pcs are looked up less
+	maxPageBits = 8   // of pcs that an entry of the page table is for: a page is told by the low byte
 )
 
 // noRow stands for no row: no unwind information.
@@ -112,36 +113,80 @@ func (p *prover) fast(from, to uint64) {
 // pageLookup proves the way from the pc's page on. For a pc below 2^31, the page is
 // the number of the table's entry.
 func (p *prover) pageLookup(s *state) error {
-	t := p.t
 	w := p.v.walk
-	page := t.shrConst(t.low(w.rel, 4), pageBits)
 	if span := uint64(p.table.High()) - p.base; span > 1<<31 {
 		return fmt.Errorf("%#x: the pcs span %#x bytes", s.pc, span)
 	}
+	for range 2 { // to a search that all lookups share
+		if i, ok := decode(p.im.text(s.pc)); !ok || i.op != iJmp {
+			break
+		}
+		if _, _, err := p.x.step(s); err != nil {
+			return &pathError{s.pc, err}
+		}
+	}
+	if !p.beginsTable(s.pc) {
+		if err := p.matches(s, &w); err != nil {
+			return err
+		}
+		return p.segments(s.pc)
+	}
+	return p.tableLookup(s, 0, uint64(p.table.High())-p.base)
+}
+
+// tableLookup proves the way through a table of pages, for the pcs low to high, less base.
+func (p *prover) tableLookup(s *state, low, high uint64) error {
+	t := p.t
+	w := p.v.walk
 	return p.run(s, p.stops(cutKeys), func(e *ending) error {
 		if len(e.event) == 0 || e.event[0].kind != evRead || e.event[0].size != 4 {
 			return fmt.Errorf("%#x: no entry of the page table is read", e.pc)
 		}
-		data, ok := p.x.link(t.scaled(e.event[0].at, page, ^uint64(3)))
+		var data uint64
+		ok, bits := false, uint(0)
+		for bits = range uint(maxPageBits + 1) { // it is the code that says how large a page is
+			page := t.shrConst(t.low(w.rel, 4), bits)
+			if data, ok = p.x.link(t.scaled(e.event[0].at, page, ^uint64(3))); ok {
+				break
+			}
+		}
 		if !ok {
 			return fmt.Errorf("%#x: reads the page table at %s", e.pc, t.text(e.event[0].at))
 		}
 		entry := t.load(e.event[0].at, 4)
+		pages := pageTable{first: data, low: low, high: high, bits: bits}
+		// What entries count from need not be where the entry of page 0 would be.
+		from := func(at, less term) bool {
+			pages.from, ok = p.x.link(t.sub(at, less))
+			return ok
+		}
 		if !p.packed {
-			if err := p.intact(e, 1, t.add(t.sext(entry, 4), p.x.place(data))); err != nil {
+			if !from(e.target, t.sext(entry, 4)) {
+				return fmt.Errorf("%#x: a jump to %s", e.pc, t.text(e.target))
+			}
+			if err := p.intact(e, 1, t.add(t.sext(entry, 4), p.x.place(pages.from))); err != nil {
 				return err
 			}
-			return p.pages(data, 0)
+			return p.pages(pages)
 		}
 		long, err := p.holds(e.state, t.bit(entry, t.con(31)))
 		if err != nil {
 			return err
 		}
-		if long {
-			rec := t.add(t.and(entry, t.con(1<<31-1)), p.x.place(data))
-			return p.searchLong(e, rec, 2)
+		if len(e.event) < 2 {
+			return fmt.Errorf("%#x: no record is read", e.pc)
 		}
-		rec := t.add(entry, p.x.place(data))
+		if long {
+			off := t.and(entry, t.con(1<<31-1))
+			if !from(e.event[1].at, off) {
+				return fmt.Errorf("%#x: a record at %s", e.pc, t.text(e.event[1].at))
+			}
+			return p.searchLong(e, t.add(off, p.x.place(pages.from)), pages)
+		}
+		if !from(e.event[1].at, entry) {
+			return fmt.Errorf("%#x: a record at %s", e.pc, t.text(e.event[1].at))
+		}
+		rec := t.add(entry, p.x.place(pages.from))
 		n := t.load(rec, 1)
 		larger := t.low(t.setBit(p.larger(t.plus(rec, 1), w.rel), t.and(n, t.con(31))), 4)
 		id := t.load(t.plus(t.add(t.add(rec, n), t.firstBit(larger)), 1), 1)
@@ -152,7 +197,8 @@ func (p *prover) pageLookup(s *state) error {
 		if err := p.intact(e, 4, t.add(t.shlConst(id, 4), p.x.place(slots))); err != nil {
 			return err
 		}
-		return p.pages(data, slots)
+		pages.slots = slots
+		return p.pages(pages)
 	})
 }
 
@@ -180,49 +226,46 @@ func (p *prover) intact(e *ending, reads int, target term) error {
 	return p.matches(e.state, &w)
 }
 
+// pageTable is what a lookup reads for the pcs low to high, less base.
+type pageTable struct {
+	first     uint64 // where the entry of page 0 is, or would be
+	from      uint64 // entries count from here
+	slots     uint64 // packed: of head 0
+	low, high uint64
+	bits      uint // a page is of 1<<bits pcs
+}
+
 // pages goes through the page table, once for each table that a lookup uses, and
 // compares every border with the table's ranges.
-func (p *prover) pages(data, slots uint64) error {
-	key := searchKey{data, slots}
-	if p.searches[key] {
+func (p *prover) pages(tab pageTable) error {
+	if p.searches[tab] || tab.low >= tab.high {
 		return nil
 	}
-	p.searches[key] = true
-	high, ranges := uint64(p.table.High()), p.table.Ranges
-	count := (high - p.base + pcPage - 1) / pcPage
-	entries := p.im.at(data, 4*count)
+	p.searches[tab] = true
+	size := uint64(1) << tab.bits
+	first := tab.low / size
+	count := (tab.high+size-1)/size - first
+	entries := p.im.at(tab.first+4*first, 4*count)
 	if entries == nil {
-		return fmt.Errorf("a page table of %d entries at %#x is not in the data", count, data)
+		return fmt.Errorf("a page table of %d entries at %#x is not in the data", count, tab.first+4*first)
 	}
-	g := pageReader{p: p, data: data, slots: slots, low: ^uint64(0)}
-	next := 0
+	g := pageReader{p: p, data: tab.from, slots: tab.slots, low: ^uint64(0)}
+	in := p.rangesFrom(tab.low)
 	for page := range count {
-		leaves, err := g.page(le.Uint32(entries[4*page:]))
+		start := (first + page) * size // less base
+		lo := start & 0xff
+		leaves, err := g.page(le.Uint32(entries[4*page:]), int(lo), int(lo+size-1))
 		if err != nil {
-			return fmt.Errorf("pcs from %#x on: %w", p.base+page*pcPage, err)
+			return fmt.Errorf("pcs from %#x on: %w", p.base+start, err)
 		}
-		start := p.base + page*pcPage
 		p.result.Borders += len(leaves)
 		for i, leaf := range leaves {
-			at, end := start+uint64(leaf.start), start+pcPage
+			at, end := start-lo+uint64(leaf.start), start+size
 			if i+1 < len(leaves) {
-				end = start + uint64(leaves[i+1].start)
+				end = start - lo + uint64(leaves[i+1].start)
 			}
-			for end = min(end, high); at < end; {
-				for next < len(ranges) && uint64(ranges[next].End) <= at {
-					next++
-				}
-				r := &ranges[next]
-				row, until := noRow, min(end, uint64(r.Start))
-				if uint64(r.Start) <= at {
-					row, until = int32(r.Row), min(end, uint64(r.End))
-				}
-				if h := &p.heads.list[leaf.head]; !h.proven || h.row != row {
-					if err := p.leads(leaf.head, row); err != nil {
-						return fmt.Errorf("pc %#x: %w", at, err)
-					}
-				}
-				at = until
+			if err := in.lead(leaf.head, max(at, tab.low), min(end, tab.high)); err != nil {
+				return err
 			}
 		}
 	}
@@ -231,7 +274,38 @@ func (p *prover) pages(data, slots uint64) error {
 	return nil
 }
 
-type searchKey struct{ data, slots uint64 }
+// rangeWalk goes through the table's ranges as pcs ascend.
+type rangeWalk struct {
+	p    *prover
+	next int // the first range that ends behind the last pc
+}
+
+func (p *prover) rangesFrom(low uint64) rangeWalk {
+	ranges := p.table.Ranges
+	return rangeWalk{p, sort.Search(len(ranges), func(i int) bool { return uint64(ranges[i].End) > p.base+low })}
+}
+
+// lead proves what the pcs from at to end, less base, lead to. pcs ascend from call to call.
+func (w *rangeWalk) lead(head int32, at, end uint64) error {
+	p, ranges := w.p, w.p.table.Ranges
+	for at, end = at+p.base, end+p.base; at < end; {
+		for w.next < len(ranges) && uint64(ranges[w.next].End) <= at {
+			w.next++
+		}
+		r := &ranges[w.next]
+		row, until := noRow, min(end, uint64(r.Start))
+		if uint64(r.Start) <= at {
+			row, until = int32(r.Row), min(end, uint64(r.End))
+		}
+		if h := &p.heads.list[head]; !h.proven || h.row != row {
+			if err := p.leads(head, row); err != nil {
+				return fmt.Errorf("pc %#x: %w", at, err)
+			}
+		}
+		at = until
+	}
+	return nil
+}
 
 // leads proves that what a lookup leads to is what a row means.
 func (p *prover) leads(head int32, row int32) error {
@@ -286,25 +360,26 @@ type pageReader struct {
 // wholeOf is the leaf that all pcs of a page lead to.
 type wholeOf struct {
 	known bool
+	lo    uint8 // the lowest low byte of the page
 	entry uint32
 	head  int32
 }
 
 // page reads a page. The leaves are valid until the next call.
-func (g *pageReader) page(entry uint32) ([]leafOf, error) {
+func (g *pageReader) page(entry uint32, lo, hi int) ([]leafOf, error) {
 	known := &g.whole[entry/8%64]
 	g.leaves = g.leaves[:0]
-	if known.known && known.entry == entry {
-		g.leaves = append(g.leaves, leafOf{0, known.head})
+	if known.known && known.entry == entry && int(known.lo) == lo {
+		g.leaves = append(g.leaves, leafOf{uint8(lo), known.head})
 		return g.leaves, nil
 	}
 	if g.p.packed {
-		if err := g.packedPage(entry); err != nil {
+		if err := g.packedPage(entry, lo, hi); err != nil {
 			return nil, err
 		}
 	} else {
 		g.steps = 0
-		if err := g.tree(g.data+uint64(int64(int32(entry))), 0, pcPage-1); err != nil {
+		if err := g.tree(g.data+uint64(int64(int32(entry))), lo, hi); err != nil {
 			return nil, err
 		}
 	}
@@ -315,7 +390,7 @@ func (g *pageReader) page(entry uint32) ([]leafOf, error) {
 		}
 	}
 	if len(own) == 1 {
-		*known = wholeOf{true, entry, own[0].head}
+		*known = wholeOf{true, uint8(lo), entry, own[0].head}
 	}
 	return own, nil
 }
@@ -421,12 +496,12 @@ func (g *pageReader) end(at uint64, lo, hi int) error {
 }
 
 // packedPage reads the record of an entry of a packed table.
-func (g *pageReader) packedPage(e uint32) error {
+func (g *pageReader) packedPage(e uint32, lo, hi int) error {
 	size := uint64(1)
 	if e>>31 != 0 {
 		size = 2
 	}
-	return g.record(g.data+uint64(e&(1<<31-1)), size, 0, pcPage-1, func(id uint64) (uint64, error) { return g.slots + id<<4, nil })
+	return g.record(g.data+uint64(e&(1<<31-1)), size, lo, hi, func(id uint64) (uint64, error) { return g.slots + id<<4, nil })
 }
 
 // record appends the leaves of a record: byte n, n keys, n+1 ids. The id of a low byte

@@ -53,7 +53,8 @@ type prover struct {
 	exprWork                       []exprJob
 	descs                          map[descKey]bool
 	fastLow, fastHigh              uint64 // code that runs with the target's registers in place
-	searches                       map[searchKey]bool
+	searches                       map[pageTable]bool
+	segmented                      map[uint64]bool // searches of segments
 	longs                          map[longKey]bool
 	blocks                         uint64
 }
@@ -112,10 +113,10 @@ func Image(file []byte, table *dwarfcfa.Table) (result Result, err error) {
 func newProver(im *image, table *dwarfcfa.Table) *prover {
 	t := newTerms()
 	p := &prover{
-		t: t, im: im, table: table, base: uint64(table.Low()) &^ (pcPage - 1),
+		t: t, im: im, table: table, base: uint64(table.Low()) &^ (baseAlign - 1),
 		noDeref: im.note.Flags&abi.FlagNoDeref != 0, packed: im.note.Flags&abi.FlagPacked != 0,
 		pairs: map[leafPair]bool{}, exprs: map[uint64]dwarfcfa.ExprID{},
-		descs: map[descKey]bool{}, searches: map[searchKey]bool{}, longs: map[longKey]bool{}, fastLow: ^uint64(0),
+		descs: map[descKey]bool{}, searches: map[pageTable]bool{}, segmented: map[uint64]bool{}, longs: map[longKey]bool{}, fastLow: ^uint64(0),
 	}
 	all := ^uint64(0)
 	v := func(name string, mask uint64) term { return t.variable(name, mask) }

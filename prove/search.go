@@ -73,23 +73,20 @@ func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
 func (p *prover) searchAt(uint64) uint64 { return p.blocks }
 
 // searchLong proves the search of a long record of a packed table.
-func (p *prover) searchLong(e *ending, rec term, size uint64) error {
+func (p *prover) searchLong(e *ending, rec term, pages pageTable) error {
 	if e.kind != endStop {
 		return fmt.Errorf("%#x: not the search of a record", e.pc)
 	}
 	if err := p.searchBegins(e, rec); err != nil {
 		return err
 	}
-	data := e.event[0].at
-	var sm sum
-	p.t.addTo(&sm, data, 1)
-	key := longKey{p.blocks, sm.c}
+	key := longKey{p.blocks, pages}
 	if p.longs[key] {
 		return nil
 	}
 	p.longs[key] = true
 	return p.searchLoop(p.blocks, func(e *ending, at func(size uint64) term) error {
-		id := at(size)
+		id := at(2)
 		if id == noTerm {
 			return fmt.Errorf("%#x: no id is read", e.pc)
 		}
@@ -100,12 +97,17 @@ func (p *prover) searchLong(e *ending, rec term, size uint64) error {
 		if err := p.intact(e, 2, e.target); err != nil {
 			return err
 		}
-		return p.pages(sm.c, slots)
+		pages := pages
+		pages.slots = slots
+		return p.pages(pages)
 	})
 }
 
 // longKey is a search's loop, and the table whose pages it has been compared for.
-type longKey struct{ loop, data uint64 }
+type longKey struct {
+	loop  uint64
+	pages pageTable
+}
 
 // searchBegins checks what the loop of a search begins with.
 func (p *prover) searchBegins(e *ending, rec term) error {

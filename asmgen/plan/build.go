@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -122,21 +123,32 @@ func fastTail(r *dwarfcfa.Row) (Tail, bool) {
 	return t, true
 }
 
-// pages cuts the ranges at page borders and makes a tree for each distinct page.
+// pages cuts the ranges at page borders and makes a tree for each distinct page of the
+// segments that have tables.
 func (b *builder) pages() {
 	p := b.plan
-	if p.High == p.Base {
-		return
+	p.Segments = segments(p)
+	n := 0
+	for i := range p.Segments {
+		n += len(p.Segments[i].Table)
 	}
-	n := (uint64(p.High-p.Base) + PageSize - 1) / PageSize
-	p.Pages = make([]uint32, n)
 	p.Trees = make([]Tree, 0, n) // most pages are distinct
 	b.trees = make(map[string]uint32, n)
+	for i := range p.Segments {
+		b.segment(&p.Segments[i])
+	}
+}
+
+// segment fills the table of a segment.
+func (b *builder) segment(s *Segment) {
+	p := b.plan
 	var t Tree
 	ranges := p.Table.Ranges
-	next := 0 // first range that ends after the page's start
-	for page := range n {
-		start := p.Base + dwarfcfa.Addr(page*PageSize)
+	first := p.Base + dwarfcfa.Addr(s.First)*PageSize
+	// The first range that ends after the page's start.
+	next := sort.Search(len(ranges), func(i int) bool { return ranges[i].End > first })
+	for page := range s.Table {
+		start := first + dwarfcfa.Addr(page)*PageSize
 		end := start + PageSize
 		t.Keys, t.Targets = t.Keys[:0], t.Targets[:0]
 		at := start // the page is described up to here
@@ -157,7 +169,7 @@ func (b *builder) pages() {
 		if at < end {
 			t.extend(uint8(at), 0)
 		}
-		p.Pages[page] = b.tree(t)
+		s.Table[page] = b.tree(t)
 	}
 }
 

@@ -15,8 +15,11 @@ func (p *Plan) Lookup(pc dwarfcfa.Addr) uint32 {
 	if pc < p.Base || pc >= p.High {
 		return 0
 	}
-	off := uint64(pc - p.Base)
-	return p.Trees[p.Pages[off/PageSize]].lookup(uint8(off))
+	s := p.SegmentOf(pc)
+	if s.Table == nil {
+		return s.Block
+	}
+	return p.Trees[p.TreeOf(s, pc)].lookup(uint8(pc - p.Base))
 }
 
 // lookup does what the code does: it follows the nodes, or counts keys.
@@ -50,10 +53,11 @@ type BlockInfo struct {
 	Tail  *int   `json:"tail,omitempty"`
 }
 
-// PageInfo is a page for dumps.
+// PageInfo is a page for dumps, or a segment without a table.
 type PageInfo struct {
-	Page   string     `json:"page"` // address of its first byte
-	Tree   uint32     `json:"tree"`
+	Page   string     `json:"page"`            // address of its first byte
+	Until  string     `json:"until,omitempty"` // a segment without a table: address of its end
+	Tree   uint32     `json:"tree"`            // 0 for a segment without a table
 	Ranges []LeafInfo `json:"ranges"`
 }
 
@@ -99,10 +103,18 @@ func (p *Plan) Describe(pc *dwarfcfa.Addr) Info {
 			info.Tails = append(info.Tails, fmt.Sprintf("tail %d: %s", i, p.Tails[i].String()))
 		}
 	}
-	for i := range p.Pages {
-		start := p.Base + dwarfcfa.Addr(i)*PageSize
-		if pc == nil || *pc >= start && *pc-start < PageSize {
-			info.Pages = append(info.Pages, p.page(start, p.Pages[i]))
+	for i := range p.Segments {
+		s := &p.Segments[i]
+		start := p.Base + dwarfcfa.Addr(s.First)*PageSize
+		if end := start + dwarfcfa.Addr(s.Pages)*PageSize; s.Table == nil && (pc == nil || *pc >= start && *pc < end) {
+			at := fmt.Sprintf("%#x", uint64(start))
+			info.Pages = append(info.Pages, PageInfo{Page: at, Until: fmt.Sprintf("%#x", uint64(end)), Ranges: []LeafInfo{{Start: at, Block: s.Block}}})
+		}
+		for _, tree := range s.Table {
+			if pc == nil || *pc >= start && *pc-start < PageSize {
+				info.Pages = append(info.Pages, p.page(start, tree))
+			}
+			start += PageSize
 		}
 	}
 	return info
@@ -164,6 +176,10 @@ func (p *Plan) Dump(w io.Writer, pc *dwarfcfa.Addr) error {
 		fmt.Fprintln(out, t)
 	}
 	for _, page := range info.Pages {
+		if page.Until != "" {
+			fmt.Fprintf(out, "pages %s to %s, not in the table: block %d\n", page.Page, page.Until, page.Ranges[0].Block)
+			continue
+		}
 		dense := p.Trees[page.Tree].Dense
 		if fmt.Fprintf(out, "page %s: tree %d", page.Page, page.Tree); dense {
 			fmt.Fprint(out, ", dense")

@@ -5,6 +5,8 @@
 // A pc is looked up in two stages. Its page (256 bytes of text) is an index into
 // a table; the page then tells the row from the low byte of the pc. Pages are
 // shared where they are equal, and a page that holds one row needs no code at all.
+// Where rows are few and far between, the pages' table would be most of the file:
+// then long runs of pages in one range are left out of it.
 package plan
 
 import (
@@ -38,10 +40,12 @@ type Plan struct {
 
 	Dispatch Dispatch
 
-	Pages  []uint32 // by page number from Base on: index into Trees
-	Trees  []Tree   // distinct pages, in order of first use
-	Blocks []Block  // what a page leads to; Blocks[0] stops with abi.StatusNoInfo
-	Tails  []Tail   // distinct, in order of first use
+	// Segments cover all pages, in order. There is one, with a table, but for objects
+	// whose table would be most of the file.
+	Segments []Segment
+	Trees    []Tree  // distinct pages, in order of first use
+	Blocks   []Block // what a page leads to; Blocks[0] stops with abi.StatusNoInfo
+	Tails    []Tail  // distinct, in order of first use
 
 	// Dense pages name blocks by ids: IDs[id] is the block, the most used ones first;
 	// id 0 to MaxShortID take a byte. IDOf is the inverse, NoID for a block that no

@@ -99,6 +99,61 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// sparseTable has ranges and holes of up to 2^24 bytes between those of randomTable.
+func sparseTable(rng *rand.Rand) *dwarfcfa.Table {
+	t := randomTable(rng)
+	by := dwarfcfa.Addr(0)
+	for i := range t.Ranges {
+		t.Ranges[i].Start += by
+		if i%40 == 0 {
+			by += dwarfcfa.Addr(rng.Uint64N(1 << rng.IntN(25)))
+		}
+		t.Ranges[i].End += by
+		if i%60 == 0 {
+			by += dwarfcfa.Addr(rng.Uint64N(1 << rng.IntN(25)))
+		}
+	}
+	return t
+}
+
+// TestSegments compares the pcs around every border of ranges, pages and segments.
+func TestSegments(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	most := 0
+	for range 60 {
+		table := sparseTable(rng)
+		p, err := Build(table, Options{})
+		require.NoError(t, err)
+		most = max(most, len(p.Segments))
+		at := 0
+		var pcs []dwarfcfa.Addr
+		for i := range p.Segments {
+			s := &p.Segments[i]
+			require.Equal(t, at, s.First)
+			require.Positive(t, s.Pages)
+			if s.Table != nil {
+				require.Len(t, s.Table, s.Pages)
+			}
+			at += s.Pages
+			pcs = append(pcs, p.Base+dwarfcfa.Addr(s.First)*PageSize)
+		}
+		assert.Equal(t, int((p.High-p.Base+PageSize-1)/PageSize), at)
+		for _, r := range table.Ranges {
+			pcs = append(pcs, r.Start, r.End, r.Start&^(PageSize-1), r.End|(PageSize-1))
+		}
+		for _, around := range pcs {
+			for pc := around - 1; pc <= around+1; pc++ {
+				want := uint32(0)
+				if r, ok := table.Lookup(pc); ok {
+					want = r.Row + 1
+				}
+				require.Equal(t, want, p.Lookup(pc), "pc %#x", uint64(pc))
+			}
+		}
+	}
+	assert.Greater(t, most, 8)
+}
+
 // TestIDs checks that the blocks of dense pages have ids, the most used first.
 func TestIDs(t *testing.T) {
 	for _, d := range []Dispatch{DispatchTree, DispatchPacked} {

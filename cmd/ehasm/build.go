@@ -286,9 +286,6 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
-	if err := checkSpan(table, id.size); err != nil {
-		return nil, err
-	}
 	// The table becomes pages over shared row blocks, still without instructions.
 	layout, err := plan.Build(table, plan.Options{Dispatch: opt.dispatch})
 	if err = firstError(ctx, err); err != nil {
@@ -327,20 +324,6 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 		}
 	}
 	return p, nil
-}
-
-// errSparse is why an object is refused whose eh_elf would be larger than itself by far.
-var errSparse = errors.New("too sparse")
-
-// checkSpan bounds what an object of so many bytes may ask for: the table of pages takes 4
-// bytes for each page between its lowest and its highest pc, however few rows there are.
-func checkSpan(table *dwarfcfa.Table, size int64) error {
-	const always = 1 << 20 // bytes that every object may have
-	if need := int64(table.High()-table.Low()) / plan.PageSize * 4; need > max(always, size) {
-		return fmt.Errorf("%w: pcs %#x..%#x would take %d bytes of page table, more than the object itself has", errSparse,
-			uint64(table.Low()), uint64(table.High()), need)
-	}
-	return nil
 }
 
 // compileSites makes the table of sites; it is empty where no function needs one.

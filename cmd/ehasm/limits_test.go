@@ -63,8 +63,12 @@ func TestSparse(t *testing.T) {
 	le.PutUint64(second[40:], 0x40)        // p_memsz
 	le.PutUint64(second[48:], 1)
 	file := writeFile(t, filepath.Join(t.TempDir(), "a.so"), b)
-	got := ehasm(t, "build", file)
-	assert.Equal(t, exitFailed, got.code)
-	assert.Regexp(t, `^ehasm: [^\n]*a.so: too sparse: [^\n]*\n$`, got.stderr)
-	assert.NoFileExists(t, file+".eh_elf.so")
+	for _, dispatch := range []string{"tree", "packed"} {
+		got := ehasm(t, "build", "--force", "--verify=both", "--dispatch="+dispatch, file)
+		assert.Equal(t, exitDone, got.code, got.stderr)
+		made, err := os.Stat(file + ".eh_elf.so")
+		require.NoError(t, err)
+		assert.Less(t, made.Size(), int64(8192), dispatch)
+	}
+	assert.Regexp(t, `\npages 0x[0-9a-f]+ to 0x[0-9a-f]+, not in the table: block 0\n`, ehasm(t, "dump", "--stage=plan", file).stdout)
 }

@@ -1,0 +1,128 @@
+package plan
+
+import (
+	"sort"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// Segment is a stretch of pages: either with a table, or all of it leads to one block.
+type Segment struct {
+	First int      // number of the first page, from Plan.Base on
+	Pages int      // at least 1
+	Table []uint32 // by page: index into Plan.Trees; nil where all leads to Block
+	Block uint32
+}
+
+// SegmentOf returns the segment of a pc that is covered.
+func (p *Plan) SegmentOf(pc dwarfcfa.Addr) *Segment {
+	page := int(uint64(pc-p.Base) / PageSize)
+	return &p.Segments[sort.Search(len(p.Segments), func(i int) bool { return p.Segments[i].First > page })-1]
+}
+
+// TreeOf returns the index into Trees for a pc of a segment with a table.
+func (p *Plan) TreeOf(s *Segment, pc dwarfcfa.Addr) uint32 {
+	return s.Table[int(uint64(pc-p.Base)/PageSize)-s.First]
+}
+
+// Estimates of bytes, for the choice of segments.
+const (
+	entryBytes   = 4    // of a page in a table
+	segmentBytes = 30   // of code that leads to a segment
+	rangeBytes   = 8    // of what leads to a range inside its page
+	restBytes    = 4096 // of a file beside its pages
+	leastRun     = 16   // pages that it takes for a run to be looked at
+)
+
+// segments cuts the pages. Pages that lie in one range, or in one gap, need no table if the
+// pc is compared with where they begin and end. That costs each step a few comparisons, so
+// it is done only where it saves a third of the file, and with few segments.
+func segments(p *Plan) []Segment {
+	n := int((uint64(p.High-p.Base) + PageSize - 1) / PageSize)
+	if n == 0 {
+		return nil
+	}
+	flat := []Segment{{Pages: n, Table: make([]uint32, 0)}}
+	all := runs(p, n)
+	rest := restBytes + rangeBytes*len(p.Table.Ranges)
+	type choice struct{ least, bytes int }
+	var choices []choice
+	for least := leastRun; least <= n; least *= 2 {
+		left, kept := n, 0
+		for _, r := range all {
+			if r.Pages >= least {
+				left -= r.Pages
+				kept++
+			}
+		}
+		if kept == 0 {
+			break
+		}
+		choices = append(choices, choice{least, rest + entryBytes*left + segmentBytes*2*kept})
+	}
+	best := rest + entryBytes*n
+	flatBytes := best
+	for _, c := range choices {
+		best = min(best, c.bytes)
+	}
+	segs := flat
+	if 2*flatBytes > 3*best {
+		for _, c := range choices { // the last one that is about as small
+			if 10*c.bytes <= 11*best {
+				segs = cut(all, n, c.least)
+			}
+		}
+	}
+	for i := range segs {
+		if segs[i].Table != nil {
+			segs[i].Table = make([]uint32, segs[i].Pages)
+		}
+	}
+	return segs
+}
+
+// runs returns the runs of pages that lead to one block, of leastRun pages at least.
+func runs(p *Plan, n int) []Segment {
+	var out []Segment
+	page := func(at dwarfcfa.Addr) int { return int(uint64(at-p.Base) / PageSize) }
+	add := func(from, to dwarfcfa.Addr, block uint32) {
+		first, end := page(from+PageSize-1), page(to)
+		if to == p.High {
+			end = n // nothing comes behind
+		}
+		if end-first >= leastRun {
+			out = append(out, Segment{First: first, Pages: end - first, Block: block})
+		}
+	}
+	at := p.Base
+	for i := range p.Table.Ranges {
+		r := &p.Table.Ranges[i]
+		if r.Start > at {
+			add(at, r.Start, 0)
+		}
+		add(r.Start, r.End, r.Row+1)
+		at = r.End
+	}
+	return out
+}
+
+// cut returns the runs of so many pages at least, and what is between them.
+func cut(runs []Segment, n, least int) []Segment {
+	var out []Segment
+	at := 0
+	between := func(until int) {
+		if until > at {
+			out = append(out, Segment{First: at, Pages: until - at, Table: make([]uint32, 0)})
+		}
+	}
+	for _, r := range runs {
+		if r.Pages < least {
+			continue
+		}
+		between(r.First)
+		out = append(out, r)
+		at = r.First + r.Pages
+	}
+	between(n)
+	return out
+}

@@ -1,0 +1,80 @@
+package asmgen
+
+import (
+	"github.com/twitchyliquid64/golang-asm/obj"
+	"github.com/twitchyliquid64/golang-asm/obj/x86"
+
+	"github.com/ehasm/ehasm/asmgen/plan"
+)
+
+// segmented reports whether a pc's segment is searched for before its page. A segment
+// without a table is, alone or not.
+func (g *generator) segmented() bool {
+	s := g.plan.Segments
+	return len(s) > 1 || len(s) == 1 && s[0].Table == nil
+}
+
+// segmentSearch emits the search of the relative pc's segment, by comparisons with where
+// segments begin.
+func (g *generator) segmentSearch() error {
+	if !g.segmented() {
+		return nil
+	}
+	// A segment is the heavier the more ranges begin in it: the more code is there.
+	p := g.plan
+	weights := make([]int, len(p.Segments))
+	at := 0
+	for _, r := range p.Table.Ranges {
+		page := int(uint64(r.Start-p.Base) / plan.PageSize)
+		for page >= p.Segments[at].First+p.Segments[at].Pages {
+			at++
+		}
+		weights[at]++
+	}
+	for i := range weights {
+		weights[i]++
+	}
+	g.asm.bind(g.search)
+	return g.searchSegments(0, weights)
+}
+
+// searchSegments emits the search among len(weights) segments from first on.
+func (g *generator) searchSegments(first int, weights []int) error {
+	a := g.asm
+	if len(weights) == 1 {
+		if s := &g.plan.Segments[first]; s.Table == nil {
+			a.jump(obj.AJMP, g.block[s.Block])
+		} else {
+			g.layout.lookup(g.tables[first] - s.First)
+		}
+		return a.breakChunk()
+	}
+	total := 0
+	for _, w := range weights {
+		total += w
+	}
+	// The cut that comes closest to halves.
+	k, left := 1, weights[0]
+	for k < len(weights)-1 && 2*left+weights[k] < total {
+		left += weights[k]
+		k++
+	}
+	below, from := weights[:k], weights[k:]
+	border := int64(g.plan.Segments[first+k].First) << plan.PageBits
+	a.op(x86.ACMPL, reg(rPC), imm(border))
+	if s := &g.plan.Segments[first]; k == 1 && s.Table == nil {
+		a.jump(x86.AJCS, g.block[s.Block])
+		return g.searchSegments(first+k, from)
+	}
+	if s := &g.plan.Segments[first+k]; len(from) == 1 && s.Table == nil {
+		a.jump(x86.AJCC, g.block[s.Block])
+		return g.searchSegments(first, below)
+	}
+	other := a.newLabel()
+	a.jump(x86.AJCS, other)
+	if err := g.searchSegments(first+k, from); err != nil {
+		return err
+	}
+	a.bind(other)
+	return g.searchSegments(first, below)
+}
