@@ -281,7 +281,7 @@ func (c *exprCode) binary(op dwarfcfa.ExprOp, i int) error {
 	case dwarfcfa.OpGe:
 		compare(x86.ASETGE)
 	default:
-		return fmt.Errorf("%w: expression operation %d at %d", ErrAssemble, op.Code, i)
+		return fmt.Errorf("%w: expression operation %v at %d", ErrAssemble, op.Code, i)
 	}
 	c.depth--
 	return nil

@@ -84,9 +84,17 @@ func evaluate(e dwarfcfa.Expr, s *codeflow.State, pc uint64, pushed bool) word {
 		case dwarfcfa.OpSkip:
 			at = op.Jump - 1
 		default:
-			b := pop()
-			a := pop()
-			st = append(st, binary(op.Code, a, b))
+			pops, pushes := op.Effect()
+			if pops == 2 && pushes == 1 {
+				b := pop()
+				a := pop()
+				st = append(st, binary(op.Code, a, b))
+				continue
+			}
+			for range pops {
+				pop()
+			}
+			st = append(st, make([]word, pushes)...) // not known
 		}
 	}
 	return pop()

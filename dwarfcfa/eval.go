@@ -190,14 +190,6 @@ func (e *evaluator) expr(id ExprID) (uint64, abi.Status) {
 				return 0, status
 			}
 			stack[n-1] = w & (math.MaxUint64 >> (64 - 8*uint(op.Arg)))
-		case OpAbs:
-			if int64(stack[n-1]) < 0 {
-				stack[n-1] = -stack[n-1]
-			}
-		case OpNeg:
-			stack[n-1] = -stack[n-1]
-		case OpNot:
-			stack[n-1] = ^stack[n-1]
 		case OpBranch:
 			n--
 			if stack[n] != 0 {
@@ -206,68 +198,14 @@ func (e *evaluator) expr(id ExprID) (uint64, abi.Status) {
 		case OpSkip:
 			pc = op.Jump - 1
 		default:
-			v, ok := binary2(op.Code, stack[n-2], stack[n-1])
+			o := &operations[op.Code]
+			v, ok := o.value(stack[max(n-2, 0)], stack[n-1])
 			if !ok {
 				return 0, abi.StatusUnreadable
 			}
-			n--
+			n -= o.pops - 1
 			stack[n-1] = v
 		}
 	}
 	return stack[n-1], abi.StatusOK
-}
-
-// binary2 computes an operation on the two topmost entries, b being the top.
-// ok is false where it has no value.
-func binary2(code ExprCode, a, b uint64) (v uint64, ok bool) {
-	switch code {
-	case OpAnd:
-		return a & b, true
-	case OpOr:
-		return a | b, true
-	case OpXor:
-		return a ^ b, true
-	case OpPlus:
-		return a + b, true
-	case OpMinus:
-		return a - b, true
-	case OpMul:
-		return a * b, true
-	case OpDiv:
-		if b == 0 {
-			return 0, false
-		}
-		return uint64(int64(a) / int64(b)), true // the most negative over -1 wraps
-	case OpMod:
-		if b == 0 {
-			return 0, false
-		}
-		return a % b, true
-	case OpShl:
-		return a << b, true
-	case OpShr:
-		return a >> b, true
-	case OpShra:
-		return uint64(int64(a) >> b), true
-	}
-	x, y := int64(a), int64(b)
-	var truth bool
-	switch code {
-	case OpEq:
-		truth = x == y
-	case OpNe:
-		truth = x != y
-	case OpLt:
-		truth = x < y
-	case OpLe:
-		truth = x <= y
-	case OpGt:
-		truth = x > y
-	case OpGe:
-		truth = x >= y
-	}
-	if truth {
-		return 1, true
-	}
-	return 0, true
 }

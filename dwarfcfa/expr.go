@@ -47,6 +47,8 @@ const (
 	OpGe
 	OpBranch // pop; not zero: go to Jump (DW_OP_bra)
 	OpSkip   // go to Jump (DW_OP_skip)
+
+	NumExprCodes // their number
 )
 
 // MaxExprOps and MaxExprStack bound what is compiled; expressions beyond are

@@ -55,60 +55,36 @@ const (
 	dwOpNop        = 0x96
 )
 
-// plainOp returns the operation of an encoding without operands, with how many
-// entries it pops and pushes.
-func plainOp(op uint8) (code ExprCode, pops, pushes int, ok bool) {
-	switch op {
-	case dwOpDup:
-		return OpDup, 1, 2, true
-	case dwOpDrop:
-		return OpDrop, 1, 0, true
-	case dwOpSwap:
-		return OpSwap, 2, 2, true
-	case dwOpRot:
-		return OpRot, 3, 3, true
-	case dwOpAbs:
-		return OpAbs, 1, 1, true
-	case dwOpNeg:
-		return OpNeg, 1, 1, true
-	case dwOpNot:
-		return OpNot, 1, 1, true
-	case dwOpAnd:
-		return OpAnd, 2, 1, true
-	case dwOpDiv:
-		return OpDiv, 2, 1, true
-	case dwOpMinus:
-		return OpMinus, 2, 1, true
-	case dwOpMod:
-		return OpMod, 2, 1, true
-	case dwOpMul:
-		return OpMul, 2, 1, true
-	case dwOpOr:
-		return OpOr, 2, 1, true
-	case dwOpPlus:
-		return OpPlus, 2, 1, true
-	case dwOpShl:
-		return OpShl, 2, 1, true
-	case dwOpShr:
-		return OpShr, 2, 1, true
-	case dwOpShra:
-		return OpShra, 2, 1, true
-	case dwOpXor:
-		return OpXor, 2, 1, true
-	case dwOpEq:
-		return OpEq, 2, 1, true
-	case dwOpGe:
-		return OpGe, 2, 1, true
-	case dwOpGt:
-		return OpGt, 2, 1, true
-	case dwOpLe:
-		return OpLe, 2, 1, true
-	case dwOpLt:
-		return OpLt, 2, 1, true
-	case dwOpNe:
-		return OpNe, 2, 1, true
+// read reads the operands that follow an encoding: the register that it is about, and the
+// number.
+func (e *encoding) read(c *cursor) (n int64, reg uint64) {
+	reg = uint64(e.op.Reg)
+	switch e.operands {
+	case operandU8:
+		n = int64(c.u8())
+	case operandS8:
+		n = int64(int8(c.u8()))
+	case operandU16:
+		n = int64(c.u16())
+	case operandS16, operandJump:
+		n = int64(int16(c.u16()))
+	case operandU32:
+		n = int64(c.u32())
+	case operandS32:
+		n = int64(int32(c.u32()))
+	case operandU64, operandS64, operandAddr:
+		n = int64(c.u64())
+	case operandULEB:
+		n = int64(c.uleb())
+	case operandSLEB:
+		n = c.sleb()
+	case operandReg:
+		reg = c.uleb()
+	case operandRegOffset:
+		reg = c.uleb()
+		n = c.sleb()
 	}
-	return 0, 0, 0, false
+	return n, reg
 }
 
 // exprDecoder decodes one expression in a single pass over its bytes. Since
@@ -184,7 +160,8 @@ func (d *exprDecoder) join() error {
 	return nil
 }
 
-func (d *exprDecoder) emit(op ExprOp, pops, pushes int) error {
+func (d *exprDecoder) emit(op ExprOp) error {
+	pops, pushes := op.Effect()
 	if d.depth < pops {
 		return cause(ErrBadEncoding, "an expression takes from an empty stack")
 	}
@@ -196,105 +173,45 @@ func (d *exprDecoder) emit(op ExprOp, pops, pushes int) error {
 	return nil
 }
 
-func (d *exprDecoder) push(op ExprOp) error {
-	if d.c.err != nil {
-		return d.c.err
-	}
-	return d.emit(op, 0, 1)
-}
-
-func (d *exprDecoder) pushReg(reg uint64, offset int64) error {
-	if d.c.err == nil && reg >= NumRegs {
-		return cause(ErrUnsupported, "an expression uses register %d", reg)
-	}
-	return d.push(ExprOp{Code: OpReg, Reg: uint16(reg), Arg: offset})
-}
-
 // step decodes one operation. next is false where control does not go on to
 // the following one.
 func (d *exprDecoder) step() (next bool, err error) {
-	c := &d.c
-	op := c.u8()
-	if code, pops, pushes, ok := plainOp(op); ok {
-		return true, d.emit(ExprOp{Code: code}, pops, pushes)
+	code := d.c.u8()
+	e := &encodings[code]
+	if !e.compiled {
+		return false, cause(ErrUnsupported, "expression operation %s", exprOpName(code))
+	}
+	n, reg := e.read(&d.c)
+	if d.c.err != nil {
+		return false, d.c.err
+	}
+	op := e.op
+	if e.operands != operandNone && e.operands != operandReg {
+		op.Arg = n
 	}
 	switch {
-	case op >= dwOpLit0 && op < dwOpLit0+32:
-		return true, d.push(ExprOp{Code: OpConst, Arg: int64(op - dwOpLit0)})
-	case op >= dwOpReg0 && op < dwOpReg0+32:
-		return true, d.pushReg(uint64(op-dwOpReg0), 0)
-	case op >= dwOpBreg0 && op < dwOpBreg0+32:
-		return true, d.pushReg(uint64(op-dwOpBreg0), c.sleb())
-	}
-	switch op {
-	case dwOpAddr:
-		return true, d.push(ExprOp{Code: OpAddr, Arg: int64(c.u64())})
-	case dwOpConst1u:
-		return true, d.push(ExprOp{Code: OpConst, Arg: int64(c.u8())})
-	case dwOpConst1s:
-		return true, d.push(ExprOp{Code: OpConst, Arg: int64(int8(c.u8()))})
-	case dwOpConst2u:
-		return true, d.push(ExprOp{Code: OpConst, Arg: int64(c.u16())})
-	case dwOpConst2s:
-		return true, d.push(ExprOp{Code: OpConst, Arg: int64(int16(c.u16()))})
-	case dwOpConst4u:
-		return true, d.push(ExprOp{Code: OpConst, Arg: int64(c.u32())})
-	case dwOpConst4s:
-		return true, d.push(ExprOp{Code: OpConst, Arg: int64(int32(c.u32()))})
-	case dwOpConst8u, dwOpConst8s:
-		return true, d.push(ExprOp{Code: OpConst, Arg: int64(c.u64())})
-	case dwOpConstu:
-		return true, d.push(ExprOp{Code: OpConst, Arg: int64(c.uleb())})
-	case dwOpConsts:
-		return true, d.push(ExprOp{Code: OpConst, Arg: c.sleb()})
-	case dwOpRegx:
-		return true, d.pushReg(c.uleb(), 0)
-	case dwOpBregx:
-		reg := c.uleb()
-		return true, d.pushReg(reg, c.sleb())
-	case dwOpOver:
-		return true, d.emit(ExprOp{Code: OpPick, Arg: 1}, 2, 3)
-	case dwOpPick:
-		n := int(c.u8())
-		if c.err != nil {
-			return false, c.err
-		}
-		return true, d.emit(ExprOp{Code: OpPick, Arg: int64(n)}, n+1, n+2)
-	case dwOpDeref:
-		return true, d.emit(ExprOp{Code: OpDeref, Arg: 8}, 1, 1)
-	case dwOpDerefSize:
-		n := c.u8()
-		if c.err != nil {
-			return false, c.err
-		}
-		if n != 1 && n != 2 && n != 4 && n != 8 {
-			return false, cause(ErrUnsupported, "an expression reads %d bytes", n)
-		}
-		return true, d.emit(ExprOp{Code: OpDeref, Arg: int64(n)}, 1, 1)
-	case dwOpPlusUconst:
-		n := c.uleb()
-		if c.err != nil {
-			return false, c.err
-		}
-		if err := d.emit(ExprOp{Code: OpConst, Arg: int64(n)}, 0, 1); err != nil {
-			return false, err
-		}
-		return true, d.emit(ExprOp{Code: OpPlus}, 2, 1)
-	case dwOpNop:
+	case code == dwOpNop:
 		return true, nil
-	case dwOpBra:
-		return true, d.branch(OpBranch, 1)
-	case dwOpSkip:
-		return false, d.branch(OpSkip, 0)
+	case e.operands == operandJump:
+		return op.Code != OpSkip, d.branch(op.Code, int(n))
+	case op.Code == OpReg && reg >= NumRegs:
+		return false, cause(ErrUnsupported, "an expression uses register %d", reg)
+	case op.Code == OpReg:
+		op.Reg = uint16(reg)
+	case op.Code == OpDeref && n != 1 && n != 2 && n != 4 && n != 8 && e.operands != operandNone:
+		return false, cause(ErrUnsupported, "an expression reads %d bytes", n)
 	}
-	return false, cause(ErrUnsupported, "expression operation %s", exprOpName(op))
+	if err := d.emit(op); err != nil {
+		return false, err
+	}
+	if code == dwOpPlusUconst {
+		return true, d.emit(ExprOp{Code: OpPlus})
+	}
+	return true, nil
 }
 
-func (d *exprDecoder) branch(code ExprCode, pops int) error {
-	distance := int(int16(d.c.u16()))
-	if d.c.err != nil {
-		return d.c.err
-	}
+// branch decodes a branch by a distance from here.
+func (d *exprDecoder) branch(code ExprCode, distance int) error {
 	target := d.c.pos + distance
 	switch {
 	case distance < 0:
@@ -302,7 +219,7 @@ func (d *exprDecoder) branch(code ExprCode, pops int) error {
 	case target > len(d.c.data):
 		return cause(ErrBadEncoding, "a branch out of an expression")
 	}
-	if err := d.emit(ExprOp{Code: code}, pops, 0); err != nil {
+	if err := d.emit(ExprOp{Code: code}); err != nil {
 		return err
 	}
 	d.pending = append(d.pending, pendingJump{target, len(d.ops) - 1, d.depth})

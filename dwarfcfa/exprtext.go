@@ -47,30 +47,7 @@ func regSuffix(reg uint64) string {
 
 // exprOpName returns the DW_OP_* name of an encoding (DWARF 5 §7.7.1).
 func exprOpName(op uint8) string {
-	switch {
-	case op >= dwOpLit0 && op < dwOpLit0+32:
-		return fmt.Sprintf("DW_OP_lit%d", op-dwOpLit0)
-	case op >= dwOpReg0 && op < dwOpReg0+32:
-		return fmt.Sprintf("DW_OP_reg%d", op-dwOpReg0)
-	case op >= dwOpBreg0 && op < dwOpBreg0+32:
-		return fmt.Sprintf("DW_OP_breg%d", op-dwOpBreg0)
-	}
-	names := map[uint8]string{
-		dwOpAddr: "addr", dwOpDeref: "deref", dwOpConst1u: "const1u", dwOpConst1s: "const1s", dwOpConst2u: "const2u",
-		dwOpConst2s: "const2s", dwOpConst4u: "const4u", dwOpConst4s: "const4s", dwOpConst8u: "const8u",
-		dwOpConst8s: "const8s", dwOpConstu: "constu", dwOpConsts: "consts", dwOpDup: "dup", dwOpDrop: "drop",
-		dwOpOver: "over", dwOpPick: "pick", dwOpSwap: "swap", dwOpRot: "rot", 0x18: "xderef", dwOpAbs: "abs",
-		dwOpAnd: "and", dwOpDiv: "div", dwOpMinus: "minus", dwOpMod: "mod", dwOpMul: "mul", dwOpNeg: "neg",
-		dwOpNot: "not", dwOpOr: "or", dwOpPlus: "plus", dwOpPlusUconst: "plus_uconst", dwOpShl: "shl", dwOpShr: "shr",
-		dwOpShra: "shra", dwOpXor: "xor", dwOpBra: "bra", dwOpEq: "eq", dwOpGe: "ge", dwOpGt: "gt", dwOpLe: "le",
-		dwOpLt: "lt", dwOpNe: "ne", dwOpSkip: "skip", dwOpRegx: "regx", 0x91: "fbreg", dwOpBregx: "bregx",
-		0x93: "piece", dwOpDerefSize: "deref_size", 0x95: "xderef_size", dwOpNop: "nop", 0x97: "push_object_address",
-		0x98: "call2", 0x99: "call4", 0x9a: "call_ref", 0x9b: "form_tls_address", 0x9c: "call_frame_cfa",
-		0x9d: "bit_piece", 0x9e: "implicit_value", 0x9f: "stack_value", 0xa0: "implicit_pointer", 0xa1: "addrx",
-		0xa2: "constx", 0xa3: "entry_value", 0xa4: "const_type", 0xa5: "regval_type", 0xa6: "deref_type",
-		0xa7: "xderef_type", 0xa8: "convert", 0xa9: "reinterpret", 0xf1: "GNU_encoded_addr", 0xf3: "GNU_entry_value",
-	}
-	if n, ok := names[op]; ok {
+	if n := encodings[op].name; n != "" {
 		return "DW_OP_" + n
 	}
 	return fmt.Sprintf("DW_OP_%#02x", op)
@@ -85,48 +62,27 @@ func ExprText(raw []byte) string {
 		start := c.pos
 		op := c.u8()
 		s := exprOpName(op)
-		switch {
-		case op >= dwOpReg0 && op < dwOpReg0+32:
-			s += regSuffix(uint64(op - dwOpReg0))
-		case op >= dwOpBreg0 && op < dwOpBreg0+32:
-			s += regSuffix(uint64(op-dwOpBreg0)) + fmt.Sprintf(": %d", c.sleb())
-		case op == dwOpAddr:
-			s += fmt.Sprintf(": %x", c.u64())
-		case op == dwOpConst1u, op == dwOpPick, op == dwOpDerefSize:
-			s += fmt.Sprintf(": %d", c.u8())
-		case op == dwOpConst1s:
-			s += fmt.Sprintf(": %d", int8(c.u8()))
-		case op == dwOpConst2u:
-			s += fmt.Sprintf(": %d", c.u16())
-		case op == dwOpConst2s:
-			s += fmt.Sprintf(": %d", int16(c.u16()))
-		case op == dwOpConst4u:
-			s += fmt.Sprintf(": %d", c.u32())
-		case op == dwOpConst4s:
-			s += fmt.Sprintf(": %d", int32(c.u32()))
-		case op == dwOpConst8u:
-			s += fmt.Sprintf(": %d", c.u64())
-		case op == dwOpConst8s:
-			s += fmt.Sprintf(": %d", int64(c.u64()))
-		case op == dwOpConstu, op == dwOpPlusUconst:
-			s += fmt.Sprintf(": %d", c.uleb())
-		case op == dwOpConsts:
-			s += fmt.Sprintf(": %d", c.sleb())
-		case op == dwOpRegx:
-			reg := c.uleb()
+		e := &encodings[op]
+		switch n, reg := e.read(c); {
+		case e.operands == operandUnknown:
+			return strings.Join(append(parts, fmt.Sprintf("%s ... (%x)", s, raw[start:])), "; ")
+		case e.operands == operandReg:
 			s += fmt.Sprintf(": %d%s", reg, regSuffix(reg))
-		case op == dwOpBregx:
-			reg := c.uleb()
-			s += fmt.Sprintf(": %d%s %d", reg, regSuffix(reg), c.sleb())
-		case op == dwOpBra, op == dwOpSkip:
-			distance := int16(c.u16())
-			s += fmt.Sprintf(": %d (addr: %x)", distance, c.pos+int(distance))
-		default:
-			if _, _, _, plain := plainOp(op); !plain && op < dwOpLit0 || op >= dwOpReg0+32 {
-				if op != dwOpDeref && op != dwOpOver && op != dwOpNop {
-					return strings.Join(append(parts, fmt.Sprintf("%s ... (%x)", s, raw[start:])), "; ")
-				}
+		case e.operands == operandRegOffset:
+			s += fmt.Sprintf(": %d%s %d", reg, regSuffix(reg), n)
+		case e.operands == operandJump:
+			s += fmt.Sprintf(": %d (addr: %x)", n, c.pos+int(n))
+		case e.operands == operandAddr:
+			s += fmt.Sprintf(": %x", uint64(n))
+		case e.operands == operandU64, e.operands == operandULEB:
+			s += fmt.Sprintf(": %d", uint64(n))
+		case e.operands != operandNone:
+			if e.op.Code == OpReg {
+				s += regSuffix(reg)
 			}
+			s += fmt.Sprintf(": %d", n)
+		case e.op.Code == OpReg:
+			s += regSuffix(reg)
 		}
 		if c.err != nil {
 			s += " (truncated)"

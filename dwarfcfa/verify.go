@@ -135,7 +135,10 @@ func (e *Expr) verify() error {
 		if depths[i] == unreached {
 			return fmt.Errorf("operation %d is dead", i)
 		}
-		pops, pushes := op.effect()
+		if op.Code >= NumExprCodes {
+			return fmt.Errorf("operation %d: code %d", i, op.Code)
+		}
+		pops, pushes := op.Effect()
 		after := depths[i] - pops + pushes
 		if depths[i] < pops || after > MaxExprStack {
 			return fmt.Errorf("operation %d: stack of %d", i, depths[i])
@@ -167,27 +170,4 @@ func (e *Expr) verify() error {
 		return fmt.Errorf("no result")
 	}
 	return nil
-}
-
-// effect returns how many entries an operation takes and how many it puts.
-func (op *ExprOp) effect() (pops, pushes int) {
-	switch op.Code {
-	case OpConst, OpAddr, OpReg:
-		return 0, 1
-	case OpDup:
-		return 1, 2
-	case OpDrop, OpBranch:
-		return 1, 0
-	case OpPick:
-		return int(op.Arg) + 1, int(op.Arg) + 2
-	case OpSwap:
-		return 2, 2
-	case OpRot:
-		return 3, 3
-	case OpDeref, OpAbs, OpNeg, OpNot:
-		return 1, 1
-	case OpSkip:
-		return 0, 0
-	}
-	return 2, 1
 }
