@@ -142,3 +142,12 @@ func (c *cursor) sleb() int64 {
 		}
 	}
 }
+
+// AppendSLEB appends a number as signed LEB128 (DWARF 5 §7.6).
+func AppendSLEB(b []byte, v int64) []byte {
+	for v < -0x40 || v >= 0x40 {
+		b = append(b, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(b, byte(v)&0x7f)
+}

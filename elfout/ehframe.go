@@ -7,6 +7,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // Pointer encodings (LSB 5.0 Core §10.5.1).
@@ -153,7 +154,7 @@ func appendSave(b []byte, reg uint8, off int32) []byte {
 	if off <= 0 {
 		return binary.AppendUvarint(append(b, cfaOffset|reg), uint64(off/dataAlign))
 	}
-	return appendSLEB(append(b, cfaOffsetExtendedSF, reg), int64(off/dataAlign))
+	return dwarfcfa.AppendSLEB(append(b, cfaOffsetExtendedSF, reg), int64(off/dataAlign))
 }
 
 // relocate writes the pc-begin fields, which are relative to themselves.
@@ -194,12 +195,4 @@ func (e *ehFrame) chunks(text *chunk) (hdr, frame *chunk) {
 	}
 	hdr.write = func(dst []byte) { e.writeHeader(dst, hdr.addr, frame.addr, text.addr) }
 	return hdr, frame
-}
-
-func appendSLEB(b []byte, v int64) []byte {
-	for v < -0x40 || v >= 0x40 {
-		b = append(b, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(b, byte(v)&0x7f)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout/elfouttest"
 	"github.com/ehasm/ehasm/internal/testtool"
 )
@@ -151,6 +152,6 @@ func TestLEB(t *testing.T) {
 	for v, want := range map[int64][]byte{
 		2: {2}, -2: {0x7e}, 127: {0xff, 0}, -127: {0x81, 0x7f}, 128: {0x80, 1}, -128: {0x80, 0x7f}, 129: {0x81, 1}, -129: {0xff, 0x7e},
 	} {
-		require.Equal(t, want, appendSLEB(nil, v))
+		require.Equal(t, want, dwarfcfa.AppendSLEB(nil, v))
 	}
 }

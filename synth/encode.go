@@ -96,7 +96,7 @@ func appendCFA(b []byte, was, is CFA) []byte {
 	case was.plain() && was.Offset == is.Offset:
 		return append(b, byte(dwarfcfa.CFADefCFARegister), is.Reg)
 	case is.Offset < 0:
-		return appendSLEB(append(b, byte(dwarfcfa.CFADefCFASF), is.Reg), int64(is.Offset/dataAlign))
+		return dwarfcfa.AppendSLEB(append(b, byte(dwarfcfa.CFADefCFASF), is.Reg), int64(is.Offset/dataAlign))
 	case was.plain() && was.Reg == is.Reg:
 		return binary.AppendUvarint(append(b, byte(dwarfcfa.CFADefCFAOffset)), uint64(is.Offset))
 	}
@@ -113,9 +113,9 @@ func (c CFA) plain() bool {
 func (c CFA) expression() []byte {
 	e := []byte{opBreg0 + c.Reg}
 	if !c.Stored {
-		return appendSLEB(e, int64(c.Offset))
+		return dwarfcfa.AppendSLEB(e, int64(c.Offset))
 	}
-	e = append(appendSLEB(e, int64(c.Slot)), opDeref)
+	e = append(dwarfcfa.AppendSLEB(e, int64(c.Slot)), opDeref)
 	switch {
 	case c.Offset > 0:
 		return binary.AppendUvarint(append(e, opPlusUconst), uint64(c.Offset))
@@ -135,7 +135,7 @@ func appendRule(b []byte, reg uint8, rule Rule) []byte {
 		return append(b, byte(dwarfcfa.CFARegister), reg, rule.Reg)
 	case AtReg:
 		b = append(b, byte(dwarfcfa.CFAExpression), reg)
-		return appendBlock(b, appendSLEB([]byte{opBreg0 + rule.Reg}, int64(rule.Offset)))
+		return appendBlock(b, dwarfcfa.AppendSLEB([]byte{opBreg0 + rule.Reg}, int64(rule.Offset)))
 	}
 	switch {
 	case rule.Offset%dataAlign != 0: // at CFA + offset; the CFA is on the expression's stack
@@ -144,17 +144,9 @@ func appendRule(b []byte, reg uint8, rule Rule) []byte {
 	case rule.Offset <= 0:
 		return binary.AppendUvarint(append(b, byte(dwarfcfa.CFAOffset)|reg), uint64(rule.Offset/dataAlign))
 	}
-	return appendSLEB(append(b, byte(dwarfcfa.CFAOffsetExtendedSF), reg), int64(rule.Offset/dataAlign))
+	return dwarfcfa.AppendSLEB(append(b, byte(dwarfcfa.CFAOffsetExtendedSF), reg), int64(rule.Offset/dataAlign))
 }
 
 func appendBlock(b, block []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(block))), block...)
-}
-
-func appendSLEB(b []byte, v int64) []byte {
-	for v < -0x40 || v >= 0x40 {
-		b = append(b, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(b, byte(v)&0x7f)
 }
