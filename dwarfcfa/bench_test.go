@@ -40,7 +40,8 @@ func BenchmarkStages(b *testing.B) {
 		}
 		var rep Report
 		code := codeImage{segments: o.code, read: o.readImage}
-		spans := resolveOverlaps(clipToCode(dropEmpty(collect(s, &rep), &rep), code, &rep), &rep)
+		source := newCFISource(s)
+		spans := findSpans(source, code, &rep)
 		stage := func(stage string, f func(b *testing.B)) {
 			b.Run("stage="+stage+"/file="+name, func(b *testing.B) {
 				b.ReportAllocs()
@@ -62,7 +63,7 @@ func BenchmarkStages(b *testing.B) {
 		})
 		stage("entries", func(b *testing.B) {
 			for b.Loop() {
-				if len(collect(s, &rep)) == 0 {
+				if len(source.collect(&rep)) == 0 {
 					b.Fatal("no FDEs")
 				}
 			}
@@ -73,8 +74,7 @@ func BenchmarkStages(b *testing.B) {
 			for b.Loop() {
 				n = 0
 				for i := range spans {
-					fde := spans[i].fde(s)
-					if err := in.run(&fde, &n); err != nil {
+					if err := source.interpret(&spans[i], in, &n); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -84,7 +84,7 @@ func BenchmarkStages(b *testing.B) {
 		})
 		stage("normalise", func(b *testing.B) {
 			for b.Loop() {
-				t := newTableBuilder(s, &Report{})
+				t := newTableBuilder(source, &Report{})
 				t.interpret(spans)
 				if len(t.ranges) == 0 {
 					b.Fatal("no ranges")

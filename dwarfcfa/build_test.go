@@ -155,7 +155,7 @@ func buildOn(t testing.TB, s *Section, code codeImage) (*Table, *Report) {
 	require.NoError(t, err)
 	require.NoError(t, table.Verify())
 	if !rep.Bounded {
-		requireLazy(t, table, newLazySection(s, code))
+		requireLazy(t, table, newLazySection(newCFISource(s), code))
 	}
 	return table, rep
 }
@@ -195,4 +195,9 @@ func firstFDE(t testing.TB, s *Section) *FDE {
 	}
 	require.Fail(t, "no FDE")
 	return nil
+}
+
+// buildSection makes the table of a section alone.
+func buildSection(s *Section, code codeImage, opt BuildOptions) (*Table, *Report, error) {
+	return buildSource(newCFISource(s), code, opt)
 }

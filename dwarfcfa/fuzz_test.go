@@ -42,7 +42,7 @@ func FuzzSections(f *testing.F) {
 		require.NoError(t, err)
 		require.NoError(t, table.Verify())
 		require.LessOrEqual(t, rep.Lost+rep.EmptyFDEs+rep.OutsideCode+rep.ShadowedFDEs, rep.FDEs)
-		requireLazy(t, table, newLazySection(s, code))
+		requireLazy(t, table, newLazySection(newCFISource(s), code))
 		if len(table.Ranges) > 0 {
 			require.GreaterOrEqual(t, table.Low(), Addr(testCode))
 			require.LessOrEqual(t, table.High(), Addr(testCode+testCodeSize))

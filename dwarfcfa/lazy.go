@@ -60,26 +60,26 @@ func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, 
 		if s == nil {
 			return nil
 		}
-		return newLazySection(s, codeImage{segments: o.code, read: o.readImage})
+		return newLazySection(newCFISource(s), codeImage{segments: o.code, read: o.readImage})
 	})
 	return t, nil
 }
 
 func newLazyTable(o *Object, src Source) (*LazyTable, error) {
-	s, err := o.Section(src)
+	s, kind, err := o.source(src)
 	if err != nil {
 		return nil, err
 	}
 	code := codeImage{segments: o.code, read: o.readImage}
 	none := func() *lazySection { return nil }
 	t := &LazyTable{section: newLazySection(s, code), more: none, made: none}
-	if src == SourceAuto && s.Source() == SourceEHFrame {
+	if src == SourceAuto && kind == SourceEHFrame {
 		t.more = sync.OnceValue(func() *lazySection {
 			s, err := o.debugFrame()
 			if err != nil || s == nil {
 				return nil
 			}
-			return newLazySection(s, code)
+			return newLazySection(newCFISource(s), code)
 		})
 	}
 	if !t.section.hasRow() && (t.more() == nil || !t.more().hasRow()) {
@@ -136,7 +136,7 @@ func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 
 // lazySection is a section whose FDEs are interpreted one by one.
 type lazySection struct {
-	s     *Section
+	s     tableSource
 	code  codeImage
 	spans []span                    // ascending, disjoint
 	fdes  []atomic.Pointer[lazyFDE] // of spans; nil: not interpreted
@@ -154,7 +154,7 @@ type lazyFDE struct {
 	exprs  []Expr
 }
 
-func newLazySection(s *Section, code codeImage) *lazySection {
+func newLazySection(s tableSource, code codeImage) *lazySection {
 	spans := findSpans(s, code, new(Report))
 	return &lazySection{s: s, code: code, spans: spans, fdes: make([]atomic.Pointer[lazyFDE], len(spans))}
 }

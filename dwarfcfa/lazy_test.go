@@ -135,7 +135,7 @@ func TestLazyBound(t *testing.T) {
 	_, rep := buildOn(t, s.section(), testImage(nil))
 	assert.Equal(t, 1, rep.Lost)
 	assert.True(t, rep.Bounded)
-	lazy := newLazySection(s.section(), testImage(nil))
+	lazy := newLazySection(newCFISource(s.section()), testImage(nil))
 	for range 2 {
 		for i := range Addr(cies) {
 			row, _ := lazy.rowAt(testCode + i)

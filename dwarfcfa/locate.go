@@ -29,6 +29,15 @@ func (o *Object) Section(src Source) (*Section, error) {
 	return s, nil
 }
 
+// source is Section for what makes tables. kind says which it is.
+func (o *Object) source(src Source) (s tableSource, kind Source, err error) {
+	section, err := o.Section(src)
+	if err != nil {
+		return nil, src, err
+	}
+	return newCFISource(section), section.Source(), nil
+}
+
 // Sections finds all sections that BuildTable reads: with SourceAuto .debug_frame
 // follows .eh_frame where both hold FDEs. An error may come with the first of
 // them, where the second cannot be read.

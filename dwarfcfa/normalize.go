@@ -8,24 +8,6 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// span is the part of an FDE that the table keeps.
-type span struct {
-	start, end Addr // [start, end)
-	fullEnd    Addr // the FDE's own end
-	offset     uint64
-	cie        *CIE
-	instPos    int
-	instLen    int
-}
-
-// fde gives back the FDE of a span, as far as interpreting it needs.
-func (sp *span) fde(s *Section) FDE {
-	return FDE{
-		Offset: sp.offset, CIE: sp.cie, Start: sp.start, End: sp.end,
-		instPos: sp.instPos, Instructions: s.Data[sp.instPos : sp.instPos+sp.instLen],
-	}
-}
-
 // dropEmpty removes FDEs that cover no pc.
 func dropEmpty(spans []span, rep *Report) []span {
 	return slices.DeleteFunc(spans, func(sp span) bool {

@@ -10,7 +10,7 @@ import (
 // tableBuilder turns the raw rows of FDEs into ranges of normalised rows, each
 // distinct row kept once.
 type tableBuilder struct {
-	s      *Section
+	s      tableSource
 	rep    *Report
 	in     *Interp
 	ranges []Range
@@ -45,7 +45,7 @@ const (
 	keyRA     = 32
 )
 
-func newTableBuilder(s *Section, rep *Report) *tableBuilder {
+func newTableBuilder(s tableSource, rep *Report) *tableBuilder {
 	return &tableBuilder{
 		s: s, rep: rep, in: NewInterp(),
 		index: make(map[Row]uint32), known: make(map[Row]normalRow),
@@ -66,11 +66,10 @@ func (b *tableBuilder) interpret(spans []span) {
 func (b *tableBuilder) interpretOne(sp *span) error {
 	mark, rows, notCompiled, listed := len(b.ranges), b.rep.Rows, b.rep.NotCompiledRows, len(b.rep.NotCompiled)
 	b.span, b.ra = sp, abi.RIP
-	if sp.cie.RA < NumRegs {
-		b.ra = int(sp.cie.RA)
+	if ra := b.s.returnColumn(sp); ra < NumRegs {
+		b.ra = ra
 	}
-	fde := sp.fde(b.s)
-	err := b.in.run(&fde, b)
+	err := b.s.interpret(sp, b.in, b)
 	if err == nil {
 		err = b.err
 	}
@@ -78,8 +77,7 @@ func (b *tableBuilder) interpretOne(sp *span) error {
 	if err != nil {
 		b.ranges, b.rep.Rows = b.ranges[:mark], rows
 		b.rep.NotCompiledRows, b.rep.NotCompiled = notCompiled, b.rep.NotCompiled[:listed]
-		fde.End = sp.fullEnd
-		b.rep.lose(b.s.errorOf(&fde, err))
+		b.rep.lose(b.s.errorOf(sp, err))
 	}
 	return err
 }
@@ -89,7 +87,7 @@ func rangesOf(spans []span) int {
 	const perRow = 4 // bytes of instructions: an advance and a new CFA or a rule
 	n := len(spans)
 	for i := range spans {
-		n += spans[i].instLen / perRow
+		n += spans[i].size / perRow
 	}
 	return n
 }

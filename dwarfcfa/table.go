@@ -94,15 +94,15 @@ func BuildTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 
 // fileTable makes the table of the file's own rows.
 func fileTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
-	s, err := o.Section(opt.Source)
+	s, kind, err := o.source(opt.Source)
 	if opt.AllowEmpty && errors.Is(err, ErrNoUnwindInfo) {
 		return &Table{}, &Report{}, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	t, rep, err := buildSection(s, codeImage{segments: o.code, read: o.readImage}, opt)
-	if err == nil && opt.Source == SourceAuto && s.Source() == SourceEHFrame {
+	t, rep, err := buildSource(s, codeImage{segments: o.code, read: o.readImage}, opt)
+	if err == nil && opt.Source == SourceAuto && kind == SourceEHFrame {
 		t, rep, err = supplement(o, t, rep, opt)
 	}
 	if err != nil {
@@ -115,14 +115,15 @@ func fileTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 }
 
 // noTable says why no range came out of a section.
-func noTable(s *Section, rep *Report) error {
+func noTable(s tableSource, rep *Report) error {
+	name := s.header().name
 	if rep.Lost > 0 {
 		first := *rep.LostFDEs[0]
 		first.File = ""
-		return fmt.Errorf("%w: %d of the %d FDEs of %s are bad, the first: %w", ErrNoUnwindInfo, rep.Lost, rep.FDEs, s.Name, &first)
+		return fmt.Errorf("%w: %d of the %d FDEs of %s are bad, the first: %w", ErrNoUnwindInfo, rep.Lost, rep.FDEs, name, &first)
 	}
 	return fmt.Errorf("%w: no FDE of %s covers code of the file (%d FDEs, %d empty, %d outside)",
-		ErrNoUnwindInfo, s.Name, rep.FDEs, rep.EmptyFDEs, rep.OutsideCode)
+		ErrNoUnwindInfo, name, rep.FDEs, rep.EmptyFDEs, rep.OutsideCode)
 }
 
 // codeImage is what passes need to know of an object's code.
@@ -140,9 +141,10 @@ func (c codeImage) segmentOf(a Addr) (segment, bool) {
 	return c.segments[i], true
 }
 
-// buildSection runs the passes, in this order.
-func buildSection(s *Section, code codeImage, opt BuildOptions) (*Table, *Report, error) {
-	rep := &Report{Source: s.Name, SectionSize: s.Size(), HdrSize: s.HdrSize()}
+// buildSource runs the passes, in this order.
+func buildSource(s tableSource, code codeImage, opt BuildOptions) (*Table, *Report, error) {
+	h := s.header()
+	rep := &Report{Source: h.name, SectionSize: h.size, HdrSize: h.hdrSize}
 	spans := findSpans(s, code, rep)
 	b := newTableBuilder(s, rep)
 	b.interpret(spans) // normalises each row, popped registers included
@@ -159,20 +161,20 @@ func buildSection(s *Section, code codeImage, opt BuildOptions) (*Table, *Report
 
 // findSpans runs the passes before the programs of FDEs are looked at. Its spans are
 // ascending and disjoint.
-func findSpans(s *Section, code codeImage, rep *Report) []span {
-	spans := collect(s, rep)
+func findSpans(s tableSource, code codeImage, rep *Report) []span {
+	spans := s.collect(rep)
 	spans = dropEmpty(spans, rep)
 	spans = clipToCode(spans, code, rep)
 	return resolveOverlaps(spans, rep)
 }
 
-func strictError(s *Section, rep *Report) error {
+func strictError(s tableSource, rep *Report) error {
 	if rep.Lost > 0 {
 		return rep.LostFDEs[0]
 	}
 	if rep.NotCompiledRows > 0 {
 		n := rep.NotCompiled[0]
-		return &DecodeError{File: s.file, Section: s.Name, Offset: n.FDE, HasFDE: true, Start: n.Start, End: n.End, Err: n.Reason}
+		return s.errorOf(&span{offset: n.FDE, start: n.Start, fullEnd: n.End}, n.Reason)
 	}
 	return nil
 }
@@ -182,32 +184,6 @@ func (r *Report) lose(err *DecodeError) {
 	r.Bounded = r.Bounded || errors.Is(err, errBound)
 	if len(r.LostFDEs) < maxListed {
 		r.LostFDEs = append(r.LostFDEs, err)
-	}
-}
-
-// collect decodes the entries of a section.
-func collect(s *Section, rep *Report) []span {
-	const typical = 48 // bytes of a CIE or FDE; most are larger
-	spans := make([]span, 0, s.Size()/typical)
-	r := newEntryReader(s)
-	var f FDE
-	for {
-		e, ok, err := r.next(&f)
-		switch {
-		case !ok:
-			return spans
-		case e.IsCIE:
-			rep.CIEs++ // a bad one costs the FDEs that use it, each of which says so
-		case err != nil:
-			rep.FDEs++
-			rep.lose(err.(*DecodeError))
-		case e.FDE != nil:
-			rep.FDEs++
-			spans = append(spans, span{
-				start: f.Start, end: f.End, fullEnd: f.End,
-				offset: f.Offset, cie: f.CIE, instPos: f.instPos, instLen: len(f.Instructions),
-			})
-		}
 	}
 }
 

@@ -1,0 +1,104 @@
+package dwarfcfa
+
+// tableSource is unwind information that a table is made from, such as a section of CIEs
+// and FDEs. It describes functions, each by a program that makes rows.
+type tableSource interface {
+	// header is what a Report says of it.
+	header() sourceHeader
+	// collect returns a span for each function, in the order of the section, which counts
+	// where several begin at one address. It tells rep of what it finds, and of entries
+	// that it leaves out.
+	collect(rep *Report) []span
+	// interpret makes the rows of a span that collect returned, or of a part of it, with in.
+	// Rows before an error have been handed over when it returns.
+	interpret(sp *span, in *Interp, sink rowSink) error
+	// returnColumn is the column of rows that has the return address.
+	returnColumn(sp *span) int
+	// errorOf says where an error was met.
+	errorOf(sp *span, err error) *DecodeError
+}
+
+// sourceHeader is what is known of a source as a whole.
+type sourceHeader struct {
+	name    string // of the section
+	size    int64  // its size in bytes, decompressed
+	hdrSize int64  // of what it is found through, in bytes
+}
+
+// span is the part of a function's code that the table takes from an entry.
+type span struct {
+	start, end Addr // [start, end)
+	fullEnd    Addr // the entry's own end
+	offset     uint64
+	pos, size  int   // of its program in the section
+	shared     int32 // which of the things that entries share it uses, as its source numbers them
+}
+
+// cfiSource is a section of CIEs and FDEs as a source.
+type cfiSource struct {
+	s    *Section
+	cies []*CIE // by span.shared
+}
+
+func newCFISource(s *Section) *cfiSource { return &cfiSource{s: s} }
+
+func (c *cfiSource) header() sourceHeader {
+	return sourceHeader{c.s.Name, c.s.Size(), c.s.HdrSize()}
+}
+
+func (c *cfiSource) collect(rep *Report) []span {
+	const typical = 48 // bytes of a CIE or FDE; most are larger
+	spans := make([]span, 0, c.s.Size()/typical)
+	c.cies = nil
+	numbers := make(map[*CIE]int32)
+	r := newEntryReader(c.s)
+	var f FDE
+	for {
+		e, ok, err := r.next(&f)
+		switch {
+		case !ok:
+			return spans
+		case e.IsCIE:
+			rep.CIEs++ // a bad one costs the FDEs that use it, each of which says so
+		case err != nil:
+			rep.FDEs++
+			rep.lose(err.(*DecodeError))
+		case e.FDE != nil:
+			rep.FDEs++
+			last := len(c.cies) - 1
+			if last < 0 || c.cies[last] != f.CIE {
+				n, ok := numbers[f.CIE]
+				if !ok {
+					n = int32(len(c.cies))
+					numbers[f.CIE], c.cies = n, append(c.cies, f.CIE)
+				}
+				last = int(n)
+			}
+			spans = append(spans, span{
+				start: f.Start, end: f.End, fullEnd: f.End,
+				offset: f.Offset, shared: int32(last), pos: f.instPos, size: len(f.Instructions),
+			})
+		}
+	}
+}
+
+// fde gives back the FDE of a span, as far as interpreting it needs.
+func (c *cfiSource) fde(sp *span) FDE {
+	return FDE{
+		Offset: sp.offset, CIE: c.cies[sp.shared], Start: sp.start, End: sp.end,
+		instPos: sp.pos, Instructions: c.s.Data[sp.pos : sp.pos+sp.size],
+	}
+}
+
+func (c *cfiSource) interpret(sp *span, in *Interp, sink rowSink) error {
+	fde := c.fde(sp)
+	return in.run(&fde, sink)
+}
+
+func (c *cfiSource) returnColumn(sp *span) int {
+	return int(min(c.cies[sp.shared].RA, NumRegs))
+}
+
+func (c *cfiSource) errorOf(sp *span, err error) *DecodeError {
+	return c.s.errorOf(&FDE{Offset: sp.offset, Start: sp.start, End: sp.fullEnd}, err)
+}
