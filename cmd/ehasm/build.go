@@ -272,20 +272,32 @@ type product struct {
 	bounded bool    // see dwarfcfa.Report
 }
 
-// compile is the way from an object to its eh_elf, a line per stage.
+// compile is the way from an object to its eh_elf.
 func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *buildOptions) (*product, error) {
+	table, found, err := makeTable(ctx, object, id, opt)
+	if err != nil {
+		return nil, err
+	}
+	return compileTable(ctx, object, table, found, id, opt)
+}
+
+// makeTable is its first half: what the eh_elf is to mean.
+func makeTable(ctx context.Context, object *dwarfcfa.Object, id identity, opt *buildOptions) (*dwarfcfa.Table, *dwarfcfa.Report, error) {
 	// Rows are made from the code, if they are asked for.
 	rows, err := synth.Of(object, synth.Options{Mode: opt.synth})
 	if err = firstError(ctx, err); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// They and the FDEs of the object become one table: a row for each pc.
 	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{
 		Source: opt.source, Strict: opt.strict, AllowEmpty: id.mapped, Made: rows.Made(object.Name()),
 	})
-	if err = firstError(ctx, err); err != nil {
-		return nil, err
-	}
+	return table, found, firstError(ctx, err)
+}
+
+// compileTable is the second half, a line per stage.
+func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.Table, found *dwarfcfa.Report,
+	id identity, opt *buildOptions) (*product, error) {
 	// The table becomes pages over shared row blocks, still without instructions.
 	layout, err := plan.Build(table, plan.Options{Dispatch: opt.dispatch})
 	if err = firstError(ctx, err); err != nil {

@@ -159,7 +159,7 @@ func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
 		n.Flags&^abi.FlagSites != id.flags { // sites: the options say
 		return stats{}, false
 	}
-	if !slices.Contains(info.Build, keyTool+"="+tool()) || !slices.Contains(info.Build, keyOptions+"="+id.options) ||
+	if !madeWithOptions(info, id.options) ||
 		id.sha256 != "" && !slices.Contains(info.Build, keySHA256+"="+id.sha256) {
 		return stats{}, false
 	}
@@ -168,6 +168,11 @@ func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
 		return stats{}, false
 	}
 	return s, true
+}
+
+// madeWithOptions reports whether an eh_elf says that this release made it, with these options.
+func madeWithOptions(info elfout.Info, options string) bool {
+	return slices.Contains(info.Build, keyTool+"="+tool()) && slices.Contains(info.Build, keyOptions+"="+options)
 }
 
 // statsOf reads back what buildLines wrote.

@@ -5,9 +5,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -18,19 +21,27 @@ import (
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/internal/trust"
+	"github.com/ehasm/ehasm/prove"
 	"github.com/ehasm/ehasm/synth"
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// onDemand gives script what the objects of a recording are unwound by: the eh_elf of
-// the cache where it has one, else their rows on demand, and where many steps are taken
-// in an object, an eh_elf that is compiled meanwhile.
+// onDemand gives script and record what objects are unwound by: their rows on demand,
+// and where many steps are taken in an object, an eh_elf that is made meanwhile: that of
+// the cache if it is proven, else one that is compiled in memory.
 type onDemand struct {
-	keep bool // fill the cache
+	keep  bool                                            // fill the cache
+	proof func(image []byte, table *dwarfcfa.Table) error // of code that this process has not made
 
 	mu    sync.Mutex
-	paths []string // objects that were worth compiling
-	vdso  bool     // so was the vDSO
+	wants map[string]error // objects that the cache is to have, by path: why what it has is not used, or nil
+}
+
+func newOnDemand(keep bool) *onDemand {
+	return &onDemand{keep: keep, wants: map[string]error{}, proof: func(image []byte, table *dwarfcfa.Table) error {
+		_, err := prove.Image(image, table)
+		return err
+	}}
 }
 
 // prepare is unwind.Options.Prepare.
@@ -39,15 +50,12 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	if err != nil {
 		return nil, nil, err
 	}
-	if image, ok := readCached(cachePath(object.BuildID()), object.BuildID(), d.keep); ok {
-		return image, nil, nil
-	}
 	rows, err := dwarfcfa.NewLazyTableMade(object, dwarfcfa.SourceAuto, func() *dwarfcfa.Section { return madeSection(object) })
 	if err != nil {
 		return nil, nil, err
 	}
 	worth := stepsPerRow * int64(cmp.Or(rows.EstimatedRows(), madeRows))
-	return nil, &rowStepper{rows: rows, worth: worth, note: func() { d.note(object, file) }}, nil
+	return nil, &rowStepper{rows: rows, worth: worth, note: func() { d.want(object, file, nil) }}, nil
 }
 
 // madeSection makes rows for the code of an object that has none; nil where none can be
@@ -93,8 +101,8 @@ func (s *rowStepper) Took(steps int) bool {
 // the rows on demand are.
 var errBounded = errors.New("too many rows for one eh_elf")
 
-// ehElf compiles an object the quick way, with packed dispatch and without a proof
-// against the table.
+// ehElf returns the eh_elf of the cache if it is proven to mean the object's table, else it
+// compiles the object the quick way, with packed dispatch and without a proof.
 func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, size int64) ([]byte, error) {
 	object, err := dwarfcfa.NewObject(name, file, size)
 	if err != nil {
@@ -102,38 +110,79 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 	}
 	opt := &buildOptions{noVerify: true, dispatch: plan.DispatchPacked, synth: synth.Missing}
 	id := identity{name: filepath.Base(name), buildID: object.BuildID(), size: size, options: opt.describe(), flags: opt.flags()}
-	p, err := compile(ctx, object, id, opt)
+	table, found, err := makeTable(ctx, object, id, opt)
 	if err != nil {
 		return nil, err
 	}
-	if p.bounded {
+	if found.Bounded {
 		return nil, errBounded
+	}
+	if image, info, ok := readCached(cachePath(object.BuildID()), object.BuildID()); ok {
+		err := d.proof(image, table)
+		asWanted := madeWithOptions(info, cacheOptions().describe()) && statsOf(info).Verified
+		if err == nil && asWanted {
+			d.has(object, file)
+		}
+		if err == nil {
+			return image, nil
+		}
+		if asWanted { // else it may mean another table
+			d.want(object, file, err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p, err := compileTable(ctx, object, table, found, id, opt)
+	if err != nil {
+		return nil, err
 	}
 	return p.image.Bytes(), nil
 }
 
-// note remembers what was worth compiling, if the cache can have it.
-func (d *onDemand) note(object *dwarfcfa.Object, file io.ReaderAt) {
-	if !d.keep || cachePath(object.BuildID()) == "" {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if f, ok := file.(interface{ Name() string }); ok {
-		d.paths = append(d.paths, f.Name())
-	} else if object.Name() == unwind.VDSOName {
-		d.vdso = true
+// cacheOptions are those that script and record fill the cache with: the tree, proven.
+func cacheOptions() *buildOptions { return &buildOptions{synth: synth.Missing} }
+
+// want remembers that the cache is to have an object's eh_elf, if it can; err is why what it
+// has is not used, nil where nothing is known of that.
+func (d *onDemand) want(object *dwarfcfa.Object, file io.ReaderAt, err error) {
+	if path := pathOf(object, file); d.keep && path != "" && cachePath(object.BuildID()) != "" {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.wants[path] = err
 	}
 }
 
-// fillCache writes what was worth compiling to the cache, as build --cache does: with
-// the tree and proven. It is done when the output is written, which need not wait for it. What
-// cannot be kept is told and made again the next time.
+// has forgets it: what is there is as it should be.
+func (d *onDemand) has(object *dwarfcfa.Object, file io.ReaderAt) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.wants, pathOf(object, file))
+}
+
+// pathOf is where an object is read from, "" where it has no path.
+func pathOf(object *dwarfcfa.Object, file io.ReaderAt) string {
+	if f, ok := file.(interface{ Name() string }); ok {
+		return f.Name()
+	}
+	if object.Name() == unwind.VDSOName {
+		return unwind.VDSOName
+	}
+	return ""
+}
+
+// fillCache writes what was worth compiling to the cache, as build --cache does, and proven.
+// It is done when the output is written, which need not wait for it. What cannot be kept is
+// told and made again the next time.
 func (d *onDemand) fillCache(ctx context.Context, workers int, quiet bool, c *console) {
-	opt := &buildOptions{Options: find.Options{VDSO: d.vdso}, jobs: workers, quiet: quiet, synth: synth.Missing}
-	if len(d.paths) == 0 && !d.vdso {
+	d.mu.Lock()
+	wants := maps.Clone(d.wants)
+	d.mu.Unlock()
+	if len(wants) == 0 {
 		return
 	}
+	opt := cacheOptions()
+	opt.jobs, opt.quiet = workers, quiet
 	tell := opt.teller(c)
 	err := opt.useCache(os.Getenv)
 	if err == nil {
@@ -143,7 +192,26 @@ func (d *onDemand) fillCache(ctx context.Context, workers int, quiet bool, c *co
 		tell("no eh_elf is kept", err) // once, not for each object
 		return
 	}
-	opt.fillCache(ctx, d.paths, c, tell)
+	for _, again := range []bool{false, true} {
+		var paths []string
+		opt.force, opt.VDSO = again, false
+		for _, path := range slices.Sorted(maps.Keys(wants)) {
+			switch err := wants[path]; {
+			case (err != nil) != again:
+				continue
+			case err != nil:
+				tell(path, fmt.Errorf("its eh_elf in the cache is not used, and made again: %w", err))
+			}
+			if path == unwind.VDSOName {
+				opt.VDSO = true
+			} else {
+				paths = append(paths, path)
+			}
+		}
+		if (len(paths) > 0 || opt.VDSO) && !opt.fillCache(ctx, paths, c, tell) {
+			return
+		}
+	}
 }
 
 // writableFolder makes a folder for this user alone and reports whether files can be
@@ -173,34 +241,31 @@ func cachePath(buildID []byte) string {
 	return filepath.Join(folder, name)
 }
 
-// readCached reads an eh_elf of the cache if nobody else can have written it, if it is
-// what its name says, and where verified is set, if it says that it has been verified
-// against its table.
-func readCached(path string, buildID []byte, verified bool) ([]byte, bool) {
+// readCached reads an eh_elf of the cache if nobody else can have written it and it is
+// what its name says.
+func readCached(path string, buildID []byte) ([]byte, elfout.Info, bool) {
+	none := elfout.Info{}
 	if path == "" {
-		return nil, false
+		return nil, none, false
 	}
 	f, err := trust.Open(path) // its code is run
 	if err != nil {
-		return nil, false
+		return nil, none, false
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil || st.Size() > maxCached {
-		return nil, false
-	}
-	info, err := elfout.ReadInfo(f)
-	if err != nil || info.Note.Version != abi.Version || !bytes.Equal(info.Note.BuildID, buildID) {
-		return nil, false
-	}
-	if verified && !statsOf(info).Verified {
-		return nil, false
+		return nil, none, false
 	}
 	image := make([]byte, st.Size())
 	if n, err := f.ReadAt(image, 0); n < len(image) && err != nil {
-		return nil, false
+		return nil, none, false
 	}
-	return image, true
+	info, err := elfout.ReadInfo(bytes.NewReader(image)) // of what is proven, not of a file that may change
+	if err != nil || info.Note.Version != abi.Version || !bytes.Equal(info.Note.BuildID, buildID) {
+		return nil, none, false
+	}
+	return image, info, true
 }
 
 // maxCached bounds what readCached reads, in bytes.

@@ -22,7 +22,7 @@ func TestOnDemandBounded(t *testing.T) {
 		f.fde(f.cie(bytes.Repeat([]byte{0x0a}, states)...), i, 1) // DW_CFA_remember_state
 	}
 	image := f.elf()
-	var d onDemand
+	d := newOnDemand(false)
 	_, stepper, err := d.prepare("many", bytes.NewReader(image), int64(len(image)))
 	require.NoError(t, err)
 	mem := ehelf.Memory{Lo: 0x1000, Bytes: make([]byte, 8)}

@@ -89,7 +89,7 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 
 // prepare makes what stacks are unwound and named by.
 func (r *recordRun) prepare(ctx, compiling context.Context) {
-	r.made = &onDemand{keep: r.opt.cache}
+	r.made = newOnDemand(r.opt.cache)
 	dirs := unwind.DefaultDebugDirs()
 	r.objects = unwind.NewObjects(unwind.Options{
 		DebugDirs: dirs,

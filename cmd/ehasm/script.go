@@ -20,10 +20,10 @@ import (
 )
 
 const scriptHelp = `Unwind the samples of a perf.data file through eh_elfs and write their stacks.
-The eh_elfs are those of the cache that 'ehasm build --cache' fills. For other
-objects, FDEs are interpreted as frames fall into them; those that many frames fall
-into are compiled in memory meanwhile, and built into the cache when the output is
-written (--cache=false: not).
+FDEs are interpreted as frames fall into them. An object that many frames fall into
+gets an eh_elf meanwhile: that of the cache that 'ehasm build --cache' fills, if it is
+proven to mean the object's tables, else one that is compiled in memory. Those are
+built into the cache when the output is written (--cache=false: not).
 
 Usage:
   ehasm script [flags]
@@ -149,7 +149,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		opt.Objects.DebugDirs = append([]string{filepath.Join(root, "usr/lib/debug")}, opt.Objects.DebugDirs...)
 	}
 	opt.Objects.VDSO = func() ([]byte, error) { return hostVDSO(ctx) }
-	made := onDemand{keep: opt.cache}
+	made := newOnDemand(opt.cache)
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
 	opt.Objects.Prepare = made.prepare

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"io/fs"
 	"os"
@@ -11,11 +12,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
 )
 
@@ -44,16 +48,16 @@ func poison(t *testing.T, path string) {
 }
 
 // poisonedCache makes a recording, and a home with a cache that has a poisoned eh_elf for
-// its program. It returns the home, the eh_elf, and how script runs.
-func poisonedCache(t *testing.T) (home, eh string, script func(environ ...string) result) {
+// its program. It returns the home, the program, the eh_elf, and how script runs.
+func poisonedCache(t *testing.T, samples int) (home, program, eh string, script func(args ...string) result) {
 	t.Helper()
-	r, in := recording(t, 10)
-	home = t.TempDir()
+	r, in := recording(t, samples)
+	home, program = t.TempDir(), filepath.Join(r.root, "bin/prog")
 	require.NoError(t, os.Chmod(home, 0o755))
 	require.NoError(t, os.Chmod(filepath.Dir(home), 0o755))
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("HOME", home)
-	got := ehasm(t, "build", "-q", "--cache", filepath.Join(r.root, "bin/prog"))
+	got := ehasm(t, "build", "-q", "--cache", "--synth=missing", program)
 	require.Equal(t, result{}, got)
 	for _, name := range files(t, home) {
 		if strings.HasSuffix(name, abi.Suffix) {
@@ -62,9 +66,8 @@ func poisonedCache(t *testing.T) (home, eh string, script func(environ ...string
 	}
 	require.NotEmpty(t, eh)
 	poison(t, eh)
-	return home, eh, func(environ ...string) result {
-		cmd := exec.Command(goBuild(t), "script", "-q", "--cache=false", "--kallsyms=", "--format=folded", "--symfs", r.root, "-i", in)
-		cmd.Env = append(os.Environ(), environ...)
+	return home, program, eh, func(args ...string) result {
+		cmd := exec.Command(goBuild(t), append([]string{"script", "--kallsyms=", "--format=folded", "--symfs", r.root, "-i", in}, args...)...)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		cmd.Run()
@@ -72,8 +75,58 @@ func poisonedCache(t *testing.T) (home, eh string, script func(environ ...string
 	}
 }
 
-// TestCacheOfOthers: script runs no code that somebody else may have put there, and
-// build --cache does not take it for up to date.
+// ehElfFor is what script makes in the background for a program. Unless proven, it
+// takes what the cache has without a proof.
+func ehElfFor(t *testing.T, program string, proven bool) []byte {
+	t.Helper()
+	d := newOnDemand(true)
+	if !proven {
+		d.proof = func([]byte, *dwarfcfa.Table) error { return nil }
+	}
+	f, err := os.Open(program)
+	require.NoError(t, err)
+	defer f.Close()
+	st, err := f.Stat()
+	require.NoError(t, err)
+	image, err := d.ehElf(context.Background(), program, f, st.Size())
+	require.NoError(t, err)
+	return image
+}
+
+// TestCacheProven: script runs no code of the cache that it has not proven, whoever it
+// is from, and tells of it.
+func TestCacheProven(t *testing.T) {
+	const variable = "EHASM_TEST_PROGRAM"
+	if words := strings.Fields(os.Getenv(variable)); len(words) == 2 { // in a process of its own
+		o, err := ehelf.FromBytes(ehElfFor(t, words[1], words[0] == "proven"))
+		require.NoError(t, err)
+		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+		regs.Reg[abi.RIP] = o.Note().Low
+		o.Step(&regs, &ehelf.Memory{}, 0)
+		return
+	}
+	whole := result{exitDone, "prog;_start;main 20000\n", ""}
+	_, program, eh, script := poisonedCache(t, 20000)
+	for how, want := range map[string]int{"unproven": poisoned, "proven": 0} {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
+		cmd.Env = append(os.Environ(), variable+"="+how+" "+program)
+		out, _ := cmd.CombinedOutput()
+		assert.Equal(t, want, cmd.ProcessState.ExitCode(), "%s: %s", how, out)
+	}
+	assert.Equal(t, whole, script("-q", "--cache=false"))
+	assert.Eventually(t, func() bool { // the recording may be read before it is refused
+		got := script()
+		assert.Equal(t, whole.stdout, got.stdout)
+		assert.Equal(t, exitDone, got.code)
+		return strings.Contains(got.stderr, "its eh_elf in the cache is not used, and made again: not proven: ")
+	}, time.Minute, time.Millisecond)
+	made, err := os.ReadFile(eh)
+	require.NoError(t, err)
+	assert.Equal(t, made, ehElfFor(t, program, true), "what is in the cache now is used")
+}
+
+// TestCacheOfOthers: script takes nothing from a cache that somebody else may have put there,
+// and build --cache does not take it for up to date.
 func TestCacheOfOthers(t *testing.T) {
 	whole := result{exitDone, "prog;_start;main 10\n", ""}
 	own := func(t *testing.T, path string) {
@@ -82,9 +135,11 @@ func TestCacheOfOthers(t *testing.T) {
 		}
 		require.NoError(t, os.Lchown(path, 65534, 65534))
 	}
-	// Where nothing is wrong, the code of the cache is what runs: the test can fail.
-	_, _, script := poisonedCache(t)
-	require.Equal(t, poisoned, script().code)
+	// Where nothing is wrong, what the cache has is taken, if a proof does not stop it: the test can fail.
+	_, program, eh, _ := poisonedCache(t, 10)
+	before, err := os.ReadFile(eh)
+	require.NoError(t, err)
+	require.Equal(t, before, ehElfFor(t, program, false))
 
 	for _, c := range []struct {
 		name string
@@ -138,18 +193,18 @@ func TestCacheOfOthers(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			home, eh, script := poisonedCache(t)
-			environ := c.do(t, home, eh)
-			assert.Equal(t, whole, script(environ...))
-			before, err := os.ReadFile(eh)
-			require.NoError(t, err)
-
-			// A file that is not trusted is made again if the folder is this user's.
-			for _, e := range environ {
+			home, program, eh, script := poisonedCache(t, 10)
+			for _, e := range c.do(t, home, eh) {
 				name, value, _ := strings.Cut(e, "=")
 				t.Setenv(name, value)
 			}
-			got := ehasm(t, "build", "--cache", objectOf(t, eh))
+			before, err := os.ReadFile(eh)
+			require.NoError(t, err)
+			assert.NotEqual(t, before, ehElfFor(t, program, false))
+			assert.Equal(t, whole, script("-q", "--cache=false"))
+
+			// A file that is not trusted is made again if the folder is this user's.
+			got := ehasm(t, "build", "--cache", program)
 			if got.code != exitDone {
 				assert.Contains(t, got.stderr, "not trusted: ")
 				after, err := os.ReadFile(eh)
@@ -161,7 +216,7 @@ func TestCacheOfOthers(t *testing.T) {
 			st, err := os.Lstat(eh)
 			require.NoError(t, err)
 			assert.Equal(t, fs.FileMode(0o644), st.Mode())
-			assert.Equal(t, whole, script(environ...))
+			assert.Equal(t, whole, script("-q", "--cache=false"))
 		})
 	}
 }
