@@ -43,11 +43,11 @@ run() {
 }
 
 modes="loading loading-forks forking spawning throwing jumping switching alternating cancelling recursing starting all"
-each=$((seconds / 26)); [ $each -gt 0 ] || each=1
+each=$((seconds / 30)); [ $each -gt 0 ] || each=1
 for mode in $modes; do run "preload, $mode" env LD_PRELOAD="$out/lib/libehunwind-preload.so" "$out/signals" "$mode" $each "$hz"; done
 for mode in $modes; do run "linked, $mode" "$out/signals-direct" "$mode" $each "$hz"; done
-# TSan holds signals back until a thread calls what it knows, and follows neither swapcontext nor fork with threads.
-for mode in loading throwing cancelling starting; do
+# TSan holds signals back until a thread calls what it knows.
+for mode in $modes; do
 	run "TSan, $mode" env TSAN_OPTIONS=halt_on_error=1:report_signal_unsafe=0 "$out/signals-tsan" "$mode" $((each / 2 + 1)) 2000
 done
 run "damaged eh_elfs, trees" "$out/loader" "$out/eh/signals.eh_elf.so" $((files / 2)) 1

@@ -26,13 +26,22 @@
 #ifdef DIRECT
 #include "ehunwind.h"
 #endif
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h> // it has to be told of coroutines
+#else
+static void *__tsan_create_fiber(unsigned) { return nullptr; }
+static void *__tsan_get_current_fiber() { return nullptr; }
+static void __tsan_switch_to_fiber(void *, unsigned) {}
+static void __tsan_destroy_fiber(void *) {}
+#endif
 
 extern char **environ;
 
 namespace {
 
 constexpr int signal_number = 40, mark = 4711;
-std::atomic<unsigned long> samples, frames, rounds, wrong;
+std::atomic<unsigned long> samples, overruns, frames, rounds, wrong; // overruns: timers that expired while a signal was still due
+std::atomic<long> armed;                                            // nanoseconds, of all timers
 long rate;
 double until;
 
@@ -94,10 +103,11 @@ void changed() {}
 
 std::atomic<int> fork_every;
 
-void handler(int, siginfo_t *, void *context)
+void handler(int, siginfo_t *info, void *context)
 {
     int saved = errno;
     errno = mark;
+    overruns += unsigned(info->si_overrun);
     unsigned long turn = samples++;
     frames += unsigned(take(turn, context));
     if (errno != mark)
@@ -113,7 +123,12 @@ void handler(int, siginfo_t *, void *context)
     errno = saved;
 }
 
-timer_t start_timer()
+struct timer {
+    timer_t id;
+    double begin;
+};
+
+timer start_timer()
 {
     sigevent e = {};
     e.sigev_notify = SIGEV_THREAD_ID;
@@ -127,7 +142,14 @@ timer_t start_timer()
         perror("timer");
         exit(3);
     }
-    return t;
+    return {t, now()};
+}
+
+void end_timer(void *t)
+{
+    auto *ended = static_cast<timer *>(t);
+    timer_delete(ended->id);
+    armed += long((now() - ended->begin) * 1e9);
 }
 
 // -------------------------------------------------------------------------- modes
@@ -231,11 +253,13 @@ void jumping()
 void *map(size_t size) { return mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 
 thread_local ucontext_t caller, coroutine;
+thread_local void *caller_fiber;
 void run_coroutine()
 {
     for (;;) {
         volatile char room[500];
         room[3] = 1;
+        __tsan_switch_to_fiber(caller_fiber, 0);
         expect(swapcontext(&coroutine, &caller) == 0 && room[3] == 1, "a coroutine");
     }
 }
@@ -250,8 +274,13 @@ void switching()
         coroutine.uc_stack.ss_size = size;
         coroutine.uc_link = nullptr;
         makecontext(&coroutine, run_coroutine, 0);
-        for (int i = 0; i < 50; i++)
+        caller_fiber = __tsan_get_current_fiber();
+        void *fiber = __tsan_create_fiber(0);
+        for (int i = 0; i < 50; i++) {
+            __tsan_switch_to_fiber(fiber, 0);
             swapcontext(&caller, &coroutine);
+        }
+        __tsan_destroy_fiber(fiber);
         munmap(stack, size);
         rounds++;
     }
@@ -275,11 +304,9 @@ void alternating()
     }
 }
 
-void end_timer(void *t) { timer_delete(*static_cast<timer_t *>(t)); }
-
 void *cancelled(void *loads)
 {
-    timer_t t = start_timer();
+    timer t = start_timer();
     pthread_cleanup_push(end_timer, &t);
     for (;;) {
         usleep(50);
@@ -365,9 +392,9 @@ struct {
 
 void *with_timer(void *mode)
 {
-    timer_t t = start_timer();
+    timer t = start_timer();
     static_cast<decltype(&modes[0])>(mode)->run();
-    timer_delete(t);
+    end_timer(&t);
     return nullptr;
 }
 
@@ -410,6 +437,7 @@ int main(int argc, char **argv)
             with_timer(&m);
             known = true;
         }
-    printf("%s: %lu samples, %lu frames, %lu rounds, %lu wrong\n", argv[1], samples.load(), frames.load(), rounds.load(), wrong.load());
+    printf("%s: %lu samples, %.0f a second and timer, %lu overrun, %lu frames, %lu rounds, %lu wrong\n", argv[1], samples.load(),
+           double(samples) / (double(armed) * 1e-9), overruns.load(), frames.load(), rounds.load(), wrong.load());
     return !known || wrong != 0;
 }
