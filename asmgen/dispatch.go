@@ -245,41 +245,14 @@ func (l *pageLayout) leave(as obj.As, block uint32) {
 // first, behind another unconditional one that it reaches, if one more jump of this
 // page or of those that follow can go through it, too: 5+2+2 bytes instead of 6+6.
 func (l *pageLayout) addStub(first int, next []plan.Tree) bool {
-	it := &l.items[first]
-	if it.as == obj.AJMP {
+	if l.items[first].as == obj.AJMP {
 		return false
 	}
-	limit := it.off + sizeShortJump + reach - stubSlack
-	at := -1 // insert before this item
-	for i := first + 1; i < len(l.items) && l.items[i].off <= limit; i++ {
-		if l.items[i].as == obj.AJMP && l.items[i].off+l.items[i].size <= limit {
-			at = i + 1
-		}
-	}
-	if at < 0 {
+	at := l.stubPlace(first)
+	if at < 0 || !l.shared(first, at, next) {
 		return false
 	}
-	pos := l.items[at-1].off + l.items[at-1].size
-	others := 0
-	for i := range l.items {
-		o := &l.items[i]
-		if i != first && o.kind == itemLeave && o.block == it.block && !o.long && o.via < 0 && o.off <= pos+reachBack-stubSlack {
-			others++
-		}
-	}
-	end := l.items[len(l.items)-1].off + sizeJump
-	for i := 0; others == 0 && i < len(next) && end < pos+reachBack-stubSlack; i++ {
-		for _, target := range next[i].Targets {
-			if target == it.block && len(next[i].Nodes) > 0 {
-				others++
-			}
-		}
-		end += len(next[i].Nodes) * sizePerNode
-	}
-	if others == 0 {
-		return false
-	}
-	stub := pageItem{kind: itemLeave, as: obj.AJMP, block: it.block, long: true}
+	stub := pageItem{kind: itemLeave, as: obj.AJMP, block: l.items[first].block, long: true}
 	l.items = slices.Insert(l.items, at, stub)
 	for i := range l.items {
 		if o := &l.items[i]; o.kind == itemJump && int(o.to) >= at {
@@ -287,6 +260,40 @@ func (l *pageLayout) addStub(first int, next []plan.Tree) bool {
 		}
 	}
 	return true
+}
+
+// stubPlace returns the item before which a stub for the item first can stand, -1 if
+// there is none.
+func (l *pageLayout) stubPlace(first int) int {
+	limit := l.items[first].off + sizeShortJump + reach - stubSlack
+	at := -1
+	for i := first + 1; i < len(l.items) && l.items[i].off <= limit; i++ {
+		if l.items[i].as == obj.AJMP && l.items[i].off+l.items[i].size <= limit {
+			at = i + 1
+		}
+	}
+	return at
+}
+
+// shared reports whether a jump beside that of the item first can go through a stub
+// before the item at: one of this page, or of a page that follows and begins near enough.
+func (l *pageLayout) shared(first, at int, next []plan.Tree) bool {
+	block := l.items[first].block
+	limit := l.items[at-1].off + l.items[at-1].size + reachBack - stubSlack
+	for i := range l.items {
+		o := &l.items[i]
+		if i != first && o.kind == itemLeave && o.block == block && !o.long && o.via < 0 && o.off <= limit {
+			return true
+		}
+	}
+	end := l.items[len(l.items)-1].off + sizeJump
+	for i := 0; i < len(next) && end < limit; i++ {
+		if len(next[i].Nodes) > 0 && slices.Contains(next[i].Targets, block) {
+			return true
+		}
+		end += len(next[i].Nodes) * sizePerNode
+	}
+	return false
 }
 
 const (
