@@ -110,6 +110,11 @@ prove-mutants: export PROVE_ACCEPTED ?= /tmp/prove-accepted.txt
 prove-mutants:
 	go test ./prove -v -timeout 0 -run TestManyMutants
 
+# Changes of the emitter, one at a time: each must be refused by the proof. See prove/mutants/list.txt
+.PHONY: emitter-mutants
+emitter-mutants:
+	$(GO) run ./prove/mutants /bin/ls /lib/x86_64-linux-gnu/libc.so.6 /usr/lib/x86_64-linux-gnu/libcrypto.so.3
+
 # Rows changed at random, and how many of them check finds: docs/validation/check.md. Needs clang and rustc.
 .PHONY: mutations
 mutations: export MUTATIONS ?= 10000

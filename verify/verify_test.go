@@ -51,8 +51,7 @@ func TestRandomTables(t *testing.T) {
 				for i := range data {
 					data[i] = byte(rng.Uint32())
 				}
-				s := source{data}
-				table := s.table(250)
+				table := rowtest.Table(data, 250)
 				image := compile(t, table, v)
 				_, err := Image(image, table)
 				require.NoError(t, err)
@@ -80,8 +79,7 @@ func FuzzNoDiff(f *testing.F) {
 		if len(data) > 8192 {
 			return
 		}
-		s := source{data}
-		table := s.table(250)
+		table := rowtest.Table(data, 250)
 		for _, v := range variants() {
 			image := compile(t, table, v)
 			if _, err := Image(image, table); err != nil {

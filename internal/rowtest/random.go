@@ -1,10 +1,16 @@
-package verify
+package rowtest
 
 import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/rowtest"
 )
+
+// Table makes a normalised table of up to maxRanges ranges, with every kind of rule and
+// operation, from any bytes.
+func Table(data []byte, maxRanges int) *dwarfcfa.Table {
+	s := source{data}
+	return s.table(maxRanges)
+}
 
 // source gives the numbers that a table is made from: the bytes of a fuzz input,
 // then zeros.
@@ -35,7 +41,6 @@ func (s *source) offset() int64 {
 	return v
 }
 
-// table makes a normalised table of up to maxRanges ranges.
 func (s *source) table(maxRanges int) *dwarfcfa.Table {
 	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
 	known := map[dwarfcfa.Row]uint32{}
@@ -86,7 +91,7 @@ func (s *source) row(t *dwarfcfa.Table) dwarfcfa.Row {
 	plain := s.below(2) == 0 // such as compilers make
 	base := []uint16{abi.RSP, abi.RBP, abi.RSP, abi.RBX, abi.R10, abi.RIP, abi.RAX, abi.R15}[s.below(8)]
 	flags := r.Flags
-	r = rowtest.Row(base, s.offset())
+	r = Row(base, s.offset())
 	r.Flags = flags
 	if plain {
 		r.CFA.Reg = []uint16{abi.RSP, abi.RBP}[s.below(2)]
