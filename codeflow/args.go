@@ -4,10 +4,10 @@ import "github.com/ehasm/ehasm/x86"
 
 // argsAt is how many bytes of arguments are on the stack at a call: what the table says (DW_CFA_GNU_args_size), else what the
 // code shows was pushed for it.
-func (f *flow) argsAt(pc, next uint64) int32 {
+func (f *flow) argsAt(p *part, pc, next uint64) int32 {
 	if f.beginner != nil {
 		n := int32(0)
-		for _, x := range f.fn.ArgSizes {
+		for _, x := range p.fn.ArgSizes {
 			if x.PC > pc {
 				break
 			}
@@ -15,11 +15,11 @@ func (f *flow) argsAt(pc, next uint64) int32 {
 		}
 		return n
 	}
-	pushed := f.pushedBefore(pc)
+	pushed := f.pushedBefore(p, pc)
 	if pushed == 0 {
 		return 0
 	}
-	k := f.at[pc-f.fn.Lo] - 1
+	k := f.inst(pc)
 	if f.callNever(pc, &f.ins[k]) {
 		return pushed
 	}
@@ -27,11 +27,11 @@ func (f *flow) argsAt(pc, next uint64) int32 {
 }
 
 // pushedBefore counts the bytes pushed for a call since the call before it.
-func (f *flow) pushedBefore(pc uint64) (pushed int32) {
+func (f *flow) pushedBefore(p *part, pc uint64) (pushed int32) {
 	run := int32(0)
 	last := uint64(0)
 	for cur, n := pc, 0; n < 40; n++ {
-		i, ok := f.prev(cur)
+		i, ok := f.before(p, cur)
 		if !ok {
 			break
 		}
@@ -40,7 +40,7 @@ func (f *flow) pushedBefore(pc uint64) (pushed int32) {
 		switch in.Op {
 		case x86.OpPUSH:
 			adjoins := last == cur+uint64(in.Len)
-			if a := in.Args[0]; a.Kind == x86.KGPR && CalleeSaved>>a.Reg&1 != 0 && cur < f.fn.Lo+40 {
+			if a := in.Args[0]; a.Kind == x86.KGPR && CalleeSaved>>a.Reg&1 != 0 && cur < p.fn.Lo+40 {
 				if adjoins {
 					pushed -= run // a push next to it only aligns the stack
 				}
@@ -52,7 +52,7 @@ func (f *flow) pushedBefore(pc uint64) (pushed int32) {
 			last = cur
 			run += 8
 			pushed += 8
-			if cur == f.fn.Lo {
+			if cur == p.fn.Lo {
 				return pushed - run
 			}
 		case x86.OpADD, x86.OpSUB:
@@ -72,14 +72,11 @@ func (f *flow) pushedBefore(pc uint64) (pushed int32) {
 // poppedAfter counts what the code behind a call takes off the stack again, at most pushed.
 func (f *flow) poppedAfter(next uint64, pushed int32) (n int32) {
 	for range 8 {
-		if !f.inside(next) {
+		i := f.inst(next)
+		if i < 0 {
 			break
 		}
-		i := f.at[next-f.fn.Lo]
-		if i == 0 {
-			break
-		}
-		in := &f.ins[i-1]
+		in := &f.ins[i]
 		a := in.Args[0]
 		switch in.Op {
 		case x86.OpADD:

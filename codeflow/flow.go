@@ -4,16 +4,15 @@ import "github.com/ehasm/ehasm/x86"
 
 // flow is what one worker needs to interpret a function; it is used again for the next.
 type flow struct {
-	p  *Program
-	i  int // the function
-	fn *Function
-
+	p        *Program
 	beginner Beginner // may be nil
 
-	code  []byte
+	parts []part // of the group that is interpreted, ascending
+	cur   int    // the part that was asked for last
+
 	ins   []x86.Inst
 	pcs   []uint64
-	at    []int32 // by offset: index in ins plus 1, 0 none
+	at    []int32 // by offset, which numbers the bytes of all parts: index in ins plus 1, 0 none
 	lead  []int32 // by offset: index in states plus 1, -1 a leader without state, 0 none
 	st    []State
 	how   []How
@@ -30,11 +29,42 @@ type flow struct {
 	unknown int  // indirect jumps without a table
 	out     []delivery
 	kept    map[deliveryKey]int // index in what keep returns
-	shown   bool
-	broken  uint16
-	onward  []uint64
 	steps   int
 	limit   bool
+
+	s, t, pt State // what block and the meeting of states work on: on the stack they would go to the heap
+}
+
+// part is a function of the group that is interpreted.
+type part struct {
+	fn   *Function
+	i    int // index among the program's functions
+	code []byte
+	off  int // of its first byte
+
+	shown  bool
+	broken uint16
+	onward []uint64
+}
+
+func (p *part) end() uint64 { return p.fn.Lo + uint64(len(p.code)) }
+
+// site is the call site that holds pc, nil if none does.
+func (p *part) site(pc uint64) *Site {
+	ss := p.fn.Sites
+	lo, hi := 0, len(ss)
+	for lo < hi {
+		m := int(uint(lo+hi) / 2)
+		if ss[m].Hi <= pc {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	if lo < len(ss) && pc >= ss[lo].Lo {
+		return &ss[lo]
+	}
+	return nil
 }
 
 // delivery is a state that flows into another function.
@@ -54,31 +84,78 @@ const (
 	edgeFall
 )
 
-func (f *flow) begin(i int) {
-	f.i, f.fn = i, &f.p.fns[i]
-	n := int(f.fn.Hi - f.fn.Lo)
-	f.code = f.p.img.Code(f.fn.Lo)
-	if len(f.code) > n {
-		f.code = f.code[:n]
+func (f *flow) begin(members []int) {
+	f.parts, f.cur = f.parts[:0], 0
+	n := 0
+	for _, i := range members {
+		fn := &f.p.fns[i]
+		code := f.p.img.Code(fn.Lo)
+		if uint64(len(code)) > fn.Hi-fn.Lo {
+			code = code[:fn.Hi-fn.Lo]
+		}
+		f.parts = append(f.parts, part{fn: fn, i: i, code: code, off: n})
+		n += len(code) + 1
 	}
-	n = len(f.code)
-	if cap(f.at) < n+1 {
+	if cap(f.at) < n {
 		f.at, f.lead = make([]int32, n+n/2+64), make([]int32, n+n/2+64)
 	}
-	f.at, f.lead = f.at[:n+1], f.lead[:n+1]
+	f.at, f.lead = f.at[:n], f.lead[:n]
 	clear(f.at)
 	clear(f.lead)
 	f.ins, f.pcs, f.st, f.how = f.ins[:0], f.pcs[:0], f.st[:0], f.how[:0]
 	f.bases, f.work, f.jumps = f.bases[:0], f.work[:0], f.jumps[:0]
-	f.out, f.onward = f.out[:0], f.onward[:0]
-	f.bad, f.unknown, f.broken, f.steps, f.limit = false, 0, 0, 0, false
+	f.out = f.out[:0]
+	f.bad, f.unknown, f.steps, f.limit = false, 0, 0, false
 	if f.table == nil {
 		f.table = map[uint64][]uint64{}
 	}
 	clear(f.table)
 }
 
-func (f *flow) inside(pc uint64) bool { return pc >= f.fn.Lo && pc-f.fn.Lo < uint64(len(f.code)) }
+// partOf is the part that holds pc, nil if none does.
+func (f *flow) partOf(pc uint64) *part {
+	if p := &f.parts[f.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
+		return p
+	}
+	for k := range f.parts {
+		if p := &f.parts[k]; pc-p.fn.Lo < uint64(len(p.code)) {
+			f.cur = k
+			return p
+		}
+	}
+	return nil
+}
+
+// pos is the offset of pc, -1 if it is in no part.
+func (f *flow) pos(pc uint64) int {
+	if p := &f.parts[f.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
+		return int(pc-p.fn.Lo) + p.off
+	}
+	if p := f.partOf(pc); p != nil {
+		return int(pc-p.fn.Lo) + p.off
+	}
+	return -1
+}
+
+// pc is the address of an offset.
+func (f *flow) pc(o int) uint64 {
+	k := len(f.parts) - 1
+	for f.parts[k].off > o {
+		k--
+	}
+	f.cur = k
+	return f.parts[k].fn.Lo + uint64(o-f.parts[k].off)
+}
+
+func (f *flow) inside(pc uint64) bool { return f.partOf(pc) != nil }
+
+// inst is the index of the instruction at pc among those decoded, -1 if none begins there.
+func (f *flow) inst(pc uint64) int {
+	if o := f.pos(pc); o >= 0 {
+		return int(f.at[o]) - 1
+	}
+	return -1
+}
 
 // baseID numbers the bases that arise at pc; past 250 they share one that nothing is known of.
 func (f *flow) baseID(pc uint64) uint8 {
@@ -140,20 +217,24 @@ func (f *flow) discover(pc uint64) {
 
 // run decodes in a straight line.
 func (f *flow) run(pc uint64) {
-	for f.inside(pc) && f.at[pc-f.fn.Lo] == 0 {
+	p := f.partOf(pc)
+	if p == nil {
+		return
+	}
+	for lo := p.fn.Lo; pc-lo < uint64(len(p.code)) && f.at[int(pc-lo)+p.off] == 0; {
 		if len(f.ins) < cap(f.ins) {
 			f.ins = f.ins[:len(f.ins)+1]
 		} else {
 			f.ins = append(f.ins, x86.Inst{})
 		}
 		in := &f.ins[len(f.ins)-1]
-		if x86.Decode(f.code[pc-f.fn.Lo:], in) != nil {
+		if x86.Decode(p.code[pc-lo:], in) != nil {
 			f.ins = f.ins[:len(f.ins)-1]
 			f.bad = true
 			return
 		}
 		f.pcs = append(f.pcs, pc)
-		f.at[pc-f.fn.Lo] = int32(len(f.ins))
+		f.at[int(pc-lo)+p.off] = int32(len(f.ins))
 		switch in.Op {
 		case x86.OpJMP:
 			if in.Args[0].Kind == x86.KRel {
@@ -165,10 +246,8 @@ func (f *flow) run(pc uint64) {
 		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ, x86.OpXBEGIN:
 			f.target(in.Target(pc))
 		case x86.OpCALL:
-			for i := range f.fn.Sites {
-				if s := &f.fn.Sites[i]; pc >= s.Lo && pc < s.Hi {
-					f.target(s.Pad)
-				}
+			if s := p.site(pc); s != nil {
+				f.target(s.Pad)
 			}
 			if f.callNever(pc, in) {
 				return
@@ -183,17 +262,20 @@ func (f *flow) run(pc uint64) {
 }
 
 func (f *flow) leader(pc uint64) {
-	if f.inside(pc) && f.lead[pc-f.fn.Lo] == 0 {
-		f.lead[pc-f.fn.Lo] = -1
+	if o := f.pos(pc); o >= 0 && f.lead[o] == 0 {
+		f.lead[o] = -1
 	}
 }
 
 func (f *flow) target(pc uint64) {
-	if !f.inside(pc) {
+	o := f.pos(pc)
+	if o < 0 {
 		return
 	}
-	f.leader(pc)
-	if f.at[pc-f.fn.Lo] == 0 {
+	if f.lead[o] == 0 {
+		f.lead[o] = -1
+	}
+	if f.at[o] == 0 {
 		f.todo = append(f.todo, pc)
 	}
 }
@@ -214,17 +296,26 @@ func (f *flow) indirect(k int32) {
 
 // prev is the index of the instruction that ends where pc begins, among those decoded.
 func (f *flow) prev(pc uint64) (int32, bool) {
-	for d := uint64(1); d <= 15 && pc-d >= f.fn.Lo && d <= pc; d++ {
-		if i := f.at[pc-d-f.fn.Lo]; i > 0 && uint64(f.ins[i-1].Len) == d {
+	p := f.partOf(pc)
+	if p == nil {
+		return 0, false
+	}
+	return f.before(p, pc)
+}
+
+// before is prev in a part, at whose end pc may be.
+func (f *flow) before(p *part, pc uint64) (int32, bool) {
+	o := int(pc-p.fn.Lo) + p.off
+	for d := 1; d <= 15 && o-d >= p.off; d++ {
+		if i := f.at[o-d]; i > 0 && int(f.ins[i-1].Len) == d {
 			return i - 1, true
 		}
 	}
 	return 0, false
 }
 
-// flowTo brings a state to a leader of this function.
-func (f *flow) flowTo(pc uint64, s *State, how How) {
-	o := pc - f.fn.Lo
+// flowTo brings a state to the leader at an offset.
+func (f *flow) flowTo(o int, s *State, how How) {
 	l := f.lead[o]
 	if l <= 0 {
 		f.st = append(f.st, *s)
@@ -241,16 +332,18 @@ func (f *flow) flowTo(pc uint64, s *State, how How) {
 	}
 	x, y := old.Regs[rsp], s.Regs[rsp]
 	if x != y && x.Kind == Base && y.Kind == Base {
+		pc := f.pc(o)
 		f.conflict(pc, old, s)
 		nv := Value{Base, f.baseID(pc), 0}
-		t := *s
+		t := &f.t
+		*t = *s
 		changed := x != nv
 		old.Regs[rsp], t.Regs[rsp] = nv, nv
 		if changed {
 			old.dropBase(nv.Reg)
 		}
 		t.dropBase(nv.Reg)
-		if old.meet(&t) || changed {
+		if old.meet(t) || changed {
 			f.enqueue(uint32(o))
 		}
 		return
@@ -282,11 +375,11 @@ func (f *flow) conflict(pc uint64, old, s *State) {
 }
 
 // flowPad brings a state to a landing pad: of two stack pointers the higher is the one without arguments.
-func (f *flow) flowPad(pc uint64, s *State, how How) {
-	if l := f.lead[pc-f.fn.Lo]; l > 0 && padMeet(&f.st[l-1], s) {
-		f.enqueue(uint32(pc - f.fn.Lo))
+func (f *flow) flowPad(o int, s *State, how How) {
+	if l := f.lead[o]; l > 0 && padMeet(&f.st[l-1], s) {
+		f.enqueue(uint32(o))
 	}
-	f.flowTo(pc, s, how)
+	f.flowTo(o, s, how)
 }
 
 func padMeet(old, s *State) (changed bool) {
@@ -348,8 +441,8 @@ func (f *flow) interpret() {
 	for len(f.work) > 0 {
 		o := f.dequeue()
 		l := f.lead[o] - 1
-		s := f.st[l]
-		f.block(f.fn.Lo+uint64(o), &s, f.how[l], nil)
+		f.s = f.st[l]
+		f.block(f.pc(int(o)), &f.s, f.how[l], nil, false)
 		if f.steps > bound {
 			f.limit = true
 			f.work = f.work[:0]
@@ -360,13 +453,15 @@ func (f *flow) interpret() {
 // Visit is called for each instruction with the state before it.
 type Visit func(pc uint64, in *x86.Inst, s *State, how How)
 
-// block goes from a leader to the end of its block and hands the state on; with visit it only shows it.
-func (f *flow) block(pc uint64, s *State, how How, visit Visit) {
-	for first := true; f.inside(pc); first = false {
-		o := pc - f.fn.Lo
+// block goes from a leader to the end of its block and hands the state on to leaders; with visit it only shows it, and with deliver hands it
+// on to other functions.
+func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
+	p := f.partOf(pc)
+	for first := true; pc-p.fn.Lo < uint64(len(p.code)); first = false {
+		o := int(pc-p.fn.Lo) + p.off
 		if !first && f.lead[o] != 0 {
 			if visit == nil {
-				f.flowTo(pc, s, how)
+				f.flowTo(o, s, how)
 			}
 			return
 		}
@@ -382,32 +477,32 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit) {
 		switch in.Op {
 		case x86.OpRET:
 			if visit != nil && s.Regs[rsp] == (Value{Base, 0, -8}) && how != Guessed {
-				f.broken |= s.lost()
+				p.broken |= s.lost()
 			}
 			return
 		case x86.OpJMP:
 			if in.Args[0].Kind == x86.KRel {
-				f.edge(in.Target(pc), s, how, edgeJump, visit)
+				f.edge(p, in.Target(pc), s, how, edgeJump, visit, deliver)
 				return
 			}
 			for _, t := range f.table[pc] {
-				f.edge(t, s, how, edgeTable, visit)
+				f.edge(p, t, s, how, edgeTable, visit, deliver)
 			}
 			return
 		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ:
 			s.clobber(in.Writes)
-			f.edge(in.Target(pc), s, how, edgeJump, visit)
+			f.edge(p, in.Target(pc), s, how, edgeJump, visit, deliver)
 			if in.Op == x86.OpJCC && in.Cond == x86.CondNE {
 				f.equal(pc, s)
 			}
 		case x86.OpXBEGIN:
-			f.edge(in.Target(pc), s, how, edgeJump, visit)
+			f.edge(p, in.Target(pc), s, how, edgeJump, visit, deliver)
 			f.exec(pc, in, s)
 		case x86.OpCALL:
 			never := f.callNever(pc, in)
 			f.exec(pc, in, s)
-			if visit == nil {
-				f.pads(pc, pc+uint64(in.Len), s, how)
+			if c := p.site(pc); c != nil && (visit == nil || deliver) {
+				f.pad(p, c, pc, pc+uint64(in.Len), s, how, visit)
 			}
 			if never {
 				return
@@ -420,26 +515,43 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit) {
 		}
 		pc += uint64(in.Len)
 	}
-	if pc == f.fn.Hi {
-		f.onward = append(f.onward, pc)
-		if visit == nil {
-			f.out = append(f.out, delivery{pc, *s, how, edgeFall})
+	if pc == p.fn.Hi {
+		p.onward = append(p.onward, pc)
+		if deliver {
+			f.deliver(pc, s, how, edgeFall)
 		}
 	}
 }
 
-func (f *flow) edge(t uint64, s *State, how How, kind edge, visit Visit) {
-	if !f.inside(t) {
-		if visit != nil {
-			f.onward = append(f.onward, t)
-		} else {
-			f.out = append(f.out, delivery{t, *s, how, kind})
+func (f *flow) edge(p *part, t uint64, s *State, how How, kind edge, visit Visit, deliver bool) {
+	if visit != nil && t-p.fn.Lo >= uint64(len(p.code)) {
+		p.onward = append(p.onward, t)
+	}
+	o := f.pos(t)
+	if o >= 0 {
+		if visit == nil && f.lead[o] != 0 {
+			f.flowTo(o, s, how)
 		}
 		return
 	}
-	if visit == nil && f.lead[t-f.fn.Lo] != 0 {
-		f.flowTo(t, s, how)
+	if deliver {
+		f.deliver(t, s, how, kind)
 	}
+}
+
+// deliver notes a state that flows into a function of another group, if that one may have a use for it.
+func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
+	if s.Regs[rsp].Kind != Base && s.Regs[rbp].Kind != Base {
+		return
+	}
+	g := f.p.find(to)
+	if g < 0 || kind == edgeFall && (!f.p.fns[g].Shared || f.endsInCall()) {
+		return
+	}
+	if kind == edgeJump && to == f.p.fns[g].Lo && !f.p.fns[g].Shared && (f.p.called.has(to) || f.p.img.starts[to]) && !s.IsInitial() {
+		return // merge has no use for it
+	}
+	f.out = append(f.out, delivery{to, *s, how, kind})
 }
 
 // equal: behind cmp %r,%rsp; jne the stack pointer is what r is.
@@ -460,20 +572,21 @@ func (f *flow) equal(pc uint64, s *State) {
 	}
 }
 
-func (f *flow) pads(pc, next uint64, s *State, how How) {
-	for i := range f.fn.Sites {
-		c := &f.fn.Sites[i]
-		if pc < c.Lo || pc >= c.Hi {
-			continue
-		}
-		t := *s
-		if r := &t.Regs[rsp]; r.Kind == Base {
-			r.Off += f.argsAt(pc, next)
-		}
-		if f.inside(c.Pad) {
-			f.flowPad(c.Pad, &t, how)
-		} else {
-			f.out = append(f.out, delivery{c.Pad, t, how, edgePad})
-		}
+// pad brings the state behind a call to its landing pad.
+func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, how How, visit Visit) {
+	o := f.pos(c.Pad)
+	if o >= 0 && visit != nil {
+		return
 	}
+	old := s.Regs[rsp]
+	if r := &s.Regs[rsp]; r.Kind == Base {
+		r.Off += f.argsAt(p, pc, next)
+	}
+	if o >= 0 {
+		f.pt = *s // flowPad may change it
+		f.flowPad(o, &f.pt, how)
+	} else {
+		f.deliver(c.Pad, s, how, edgePad)
+	}
+	s.Regs[rsp] = old
 }

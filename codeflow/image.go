@@ -149,7 +149,7 @@ func (img *Image) addSymbols(ss []elf.Symbol) {
 			continue
 		}
 		img.symbols = append(img.symbols, Symbol{s.Value, s.Size, s.Name})
-		if img.Code(s.Value) != nil && !strings.Contains(s.Name, ".cold") {
+		if img.Code(s.Value) != nil && !partName(s.Name) {
 			img.starts[s.Value] = true
 		}
 		if neverReturns(s.Name) {
@@ -329,4 +329,10 @@ func neverReturns(name string) bool {
 		return true
 	}
 	return strings.HasPrefix(name, "_ZSt") && strings.Contains(name, "__throw_")
+}
+
+// partName reports whether a symbol is of a part of a function that was moved away: GCC's and clang's .cold, BOLT's .warm and .cold.N,
+// clang's .__part.N.
+func partName(name string) bool {
+	return strings.Contains(name, ".cold") || strings.Contains(name, ".warm") || strings.Contains(name, ".__part.")
 }

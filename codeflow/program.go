@@ -72,6 +72,10 @@ type Program struct {
 	ext      map[uint64]*external
 	extOf    [][]uint64 // by function: the addresses in ext, ascending
 	breaks   map[uint64]uint16
+
+	group  []int32         // by function: the first of its group
+	more   map[int32][]int // by first: the group, where it has more than one
+	joined *bits           // the first addresses of parts that jumps of their group lead to
 }
 
 // external is what flows into a function from others.
@@ -115,10 +119,11 @@ func New(img *Image, fns []Function, opt Options) *Program {
 	}
 	p.each(nil, func(_ *flow, i int) { p.sum[i] = p.sweep(&p.fns[i]) })
 	p.findNoReturn()
+	p.findGroups()
 	return p
 }
 
-// each runs do for the functions of list, all if nil, on the workers.
+// each runs do for the functions, or groups, of list, all functions if nil, on the workers.
 func (p *Program) each(list []int, do func(f *flow, i int)) {
 	n := len(list)
 	if list == nil {
@@ -286,15 +291,7 @@ func (p *Program) isEntry(pc uint64) bool {
 // .warm and .cold.N, clang's .__part.N.
 func (p *Program) isPart(pc uint64) bool {
 	s, ok := p.img.Symbol(pc)
-	if !ok || s.Addr != pc {
-		return false
-	}
-	for _, suffix := range []string{".cold", ".warm", ".__part."} {
-		if strings.Contains(s.Name, suffix) {
-			return true
-		}
-	}
-	return false
+	return ok && s.Addr == pc && partName(s.Name)
 }
 
 // Targets lists the calls and jumps to code that is in no function, ascending.

@@ -11,13 +11,14 @@ import (
 // Result is a function interpreted. It is valid only while Run's callback has it.
 type Result struct {
 	f *flow
+	k int // index in f.parts
 }
 
 // Beginner is the worker's own, as Options.Begin made it.
 func (r *Result) Beginner() Beginner { return r.f.beginner }
 
 // Func is the function.
-func (r *Result) Func() *Function { return r.f.fn }
+func (r *Result) Func() *Function { return r.f.parts[r.k].fn }
 
 // Guessed reports whether the function's states rest on the choice which of two contradicting paths is real.
 func (r *Result) Guessed() bool { return r.f.guess }
@@ -39,31 +40,41 @@ func (r *Result) Incomplete() string {
 // returns.
 func (r *Result) Each(visit Visit) {
 	f := r.f
-	f.shown = true
-	f.broken, f.onward = 0, f.onward[:0]
-	for o, l := range f.lead {
+	p := &f.parts[r.k]
+	deliver := !p.shown
+	p.shown, p.broken, p.onward = true, 0, p.onward[:0]
+	lead := f.lead[p.off : p.off+len(p.code)]
+	for o, l := range lead {
 		if l > 0 {
-			s := f.st[l-1]
+			f.s = f.st[l-1]
 			how := f.how[l-1]
 			if f.guess {
 				how = Guessed
 			}
-			f.block(f.fn.Lo+uint64(o), &s, how, visit)
+			f.block(p.fn.Lo+uint64(o), &f.s, how, visit, deliver)
 		}
 	}
 }
 
-// Reached reports whether an instruction that was reached begins at pc.
-func (r *Result) Reached(pc uint64) bool {
-	return r.f.inside(pc) && r.f.at[pc-r.f.fn.Lo] > 0
+// Leads reports whether paths meet at pc, or one begins there: the state is not the one behind the instruction before.
+func (r *Result) Leads(pc uint64) bool {
+	p := &r.f.parts[r.k]
+	return pc-p.fn.Lo >= uint64(len(p.code)) || r.f.lead[int(pc-p.fn.Lo)+p.off] != 0
 }
+
+// Reached reports whether an instruction that was reached begins at pc.
+func (r *Result) Reached(pc uint64) bool { return r.Inst(pc) != nil }
 
 // Inst returns the reached instruction at pc, nil if there is none. It may be read while the Result is valid.
 func (r *Result) Inst(pc uint64) *x86.Inst {
-	if !r.Reached(pc) {
+	p := &r.f.parts[r.k]
+	if pc-p.fn.Lo >= uint64(len(p.code)) {
 		return nil
 	}
-	return &r.f.ins[r.f.at[pc-r.f.fn.Lo]-1]
+	if k := r.f.at[int(pc-p.fn.Lo)+p.off]; k > 0 {
+		return &r.f.ins[k-1]
+	}
+	return nil
 }
 
 // Within returns the start of the reached instruction that pc is inside of, but not at the start of.
@@ -85,22 +96,27 @@ const rounds = 8
 // Run interprets every function and calls each with its Result, concurrently, on the worker that made it. each may be called again
 // for the same function when other functions turn out to matter for it; the last call counts.
 func (p *Program) Run(each func(i int, r *Result)) {
-	outs := make([][]delivery, len(p.fns))
+	outs := make([][]delivery, len(p.fns)) // by group
 	broken := make([]uint16, len(p.fns))
 	onward := make([][]uint64, len(p.fns))
-	do := func(f *flow, i int) {
-		f.process(i)
-		outs[i] = f.keep()
-		r := &Result{f}
-		f.shown = false
-		if each != nil {
-			each(i, r)
+	do := func(f *flow, g int) {
+		f.process(g)
+		for k := range f.parts {
+			q := &f.parts[k]
+			r := &Result{f, k}
+			if each != nil {
+				each(q.i, r)
+			}
+			if !q.shown { // the pass that shows also notes how the function returns and leaves
+				r.Each(func(uint64, *x86.Inst, *State, How) {})
+			}
+			broken[q.i] = q.broken
+			onward[q.i] = nil
+			if len(q.onward) > 0 {
+				onward[q.i] = append([]uint64(nil), q.onward...)
+			}
 		}
-		if !f.shown { // the pass that shows also notes how the function returns and leaves
-			r.Each(func(uint64, *x86.Inst, *State, How) {})
-		}
-		broken[i] = f.broken
-		onward[i] = append([]uint64(nil), f.onward...)
+		outs[g] = f.keep()
 	}
 	first, late := p.split()
 	p.each(first, do)
@@ -130,8 +146,12 @@ func (p *Program) Run(each func(i int, r *Result)) {
 // It changes nothing of the Program and may be called concurrently, each time with a Beginner of its own.
 func (p *Program) Again(i int, b Beginner, each func(r *Result)) {
 	f := &flow{p: p, beginner: b}
-	f.process(i)
-	each(&Result{f})
+	f.process(int(p.group[i]))
+	for k := range f.parts {
+		if f.parts[k].i == i {
+			each(&Result{f, k})
+		}
+	}
 }
 
 func sortedKeys(m map[int]bool) []int {
@@ -143,26 +163,28 @@ func sortedKeys(m map[int]bool) []int {
 	return out
 }
 
-// split parts the functions into those that begin at an entry and those that others flow into, which come after.
+// split parts the groups into those that begin at an entry and those that others flow into, which come after.
 func (p *Program) split() (first, late []int) {
 	isLate := make([]bool, len(p.fns))
 	for i := range p.fns {
 		for _, t := range p.sum[i].outs {
-			if g := p.find(t); g >= 0 && g != i && !p.referred(p.fns[g].Lo) {
-				isLate[g] = true
+			if g := p.find(t); g >= 0 && p.group[g] != p.group[i] && !p.referred(p.fns[g].Lo) {
+				isLate[p.group[g]] = true
 			}
 		}
 		for _, s := range p.fns[i].Sites {
-			if g := p.find(s.Pad); g >= 0 && g != i {
-				isLate[g] = true
+			if g := p.find(s.Pad); g >= 0 && p.group[g] != p.group[i] {
+				isLate[p.group[g]] = true
 			}
 		}
 	}
 	first, late = []int{}, []int{}
 	for i := range p.fns {
-		if isLate[i] {
+		switch {
+		case int(p.group[i]) != i:
+		case isLate[i]:
 			late = append(late, i)
-		} else {
+		default:
 			first = append(first, i)
 		}
 	}
@@ -179,23 +201,12 @@ type deliveryKey struct {
 // keep copies the deliveries that may matter.
 func (f *flow) keep() []delivery {
 	var out []delivery
-	p := f.p
 	if f.kept == nil {
 		f.kept = map[deliveryKey]int{}
 	}
 	clear(f.kept)
 	for k := range f.out {
 		d := &f.out[k]
-		g := p.find(d.to)
-		if g < 0 || g == f.i || d.kind == edgeFall && (!p.fns[g].Shared || f.endsInCall()) {
-			continue
-		}
-		if d.s.Regs[rsp].Kind != Base && d.s.Regs[rbp].Kind != Base {
-			continue
-		}
-		if d.kind == edgeJump && !p.fns[g].Shared && d.to == p.fns[g].Lo && (p.called.has(d.to) || p.img.starts[d.to]) && !d.s.IsInitial() {
-			continue // merge has no use for it
-		}
 		if f.guess {
 			d.how = Guessed
 		}
@@ -222,8 +233,9 @@ func (f *flow) keep() []delivery {
 
 // endsInCall reports whether the function's last instruction is a call, which may be one that does not come back.
 func (f *flow) endsInCall() bool {
-	k, ok := f.prev(f.fn.Hi)
-	return ok && f.ins[k].Op == x86.OpCALL
+	p := &f.parts[len(f.parts)-1]
+	k, ok := f.before(p, p.end())
+	return ok && p.end() == p.fn.Hi && f.ins[k].Op == x86.OpCALL
 }
 
 // plausible reports whether a jump-table entry that leads out of its function is one: the end of a table without a sure bound may be read
@@ -308,36 +320,37 @@ func (s *State) dropForeign() {
 	}
 }
 
-// merge takes deliveries of the functions in list and returns those that get something new.
+// merge takes deliveries of the groups in list and returns the groups that get something new.
 func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 	dirty := map[int]bool{}
 	for _, i := range list {
 		for k := range outs[i] {
 			d := &outs[i][k]
-			g := p.find(d.to)
-			lo := p.fns[g].Lo
+			fn := p.find(d.to)
+			g := int(p.group[fn])
+			lo := p.fns[fn].Lo
 			if d.s.IsInitial() && d.kind == edgeJump {
 				if !p.tailIn[d.to] {
 					p.tailIn[d.to] = true
 					dirty[g] = true
 				}
-				if e := p.ext[d.to]; e != nil && lo == d.to && !e.contested && !p.fns[g].Shared {
+				if e := p.ext[d.to]; e != nil && lo == d.to && !e.contested && !p.fns[fn].Shared {
 					e.contested = true
 					dirty[g] = true
 				}
 			}
-			if lo == d.to && d.kind == edgeJump && !p.fns[g].Shared && (d.s.IsInitial() || p.called.has(d.to) || p.img.starts[d.to]) {
+			if lo == d.to && d.kind == edgeJump && !p.fns[fn].Shared && (d.s.IsInitial() || p.called.has(d.to) || p.img.starts[d.to]) {
 				continue
 			}
 			e := p.ext[d.to]
 			if e == nil {
-				p.ext[d.to] = &external{s: d.s, how: d.how, from: i, contested: d.kind == edgeJump && d.to == lo && p.tailIn[lo] && !p.fns[g].Shared}
-				at, _ := slices.BinarySearch(p.extOf[g], d.to)
-				p.extOf[g] = slices.Insert(p.extOf[g], at, d.to)
+				p.ext[d.to] = &external{s: d.s, how: d.how, from: i, contested: d.kind == edgeJump && d.to == lo && p.tailIn[lo] && !p.fns[fn].Shared}
+				at, _ := slices.BinarySearch(p.extOf[fn], d.to)
+				p.extOf[fn] = slices.Insert(p.extOf[fn], at, d.to)
 				dirty[g] = true
 				continue
 			}
-			if d.kind == edgeJump && d.to == lo && e.from != i && !p.fns[g].Shared && !e.s.sameFrame(&d.s) {
+			if d.kind == edgeJump && d.to == lo && e.from != i && !p.fns[fn].Shared && !e.s.sameFrame(&d.s) {
 				if !e.contested {
 					e.contested = true
 					dirty[g] = true
@@ -393,37 +406,40 @@ func (p *Program) private(broken []uint16, onward [][]uint64) []int {
 		}
 	}
 	p.breaks = now
-	var list []int
 	if len(news) == 0 {
 		return nil
 	}
+	list := map[int]bool{}
 	for i := range p.fns {
 		for _, t := range p.sum[i].calls {
 			if news[t] {
-				list = append(list, i)
+				list[int(p.group[i])] = true
 				break
 			}
 		}
 	}
-	return list
+	return sortedKeys(list)
 }
 
-// process interprets function i with what is known to flow into it.
-func (f *flow) process(i int) {
+// process interprets group g with what is known to flow into it.
+func (f *flow) process(g int) {
 	f.never, f.guess = nil, false
+	members := f.p.members(g)
 	for restart := 0; ; restart++ {
-		f.begin(i)
+		f.begin(members)
 		f.newly = 0
 		if restart >= 8 {
 			f.newly = 8
 		}
-		if f.fn.Signal || len(f.code) == 0 {
+		if f.parts[0].fn.Signal || len(f.parts[0].code) == 0 {
 			return
 		}
-		if strings.HasPrefix(f.p.img.SectionOf(f.fn.Lo), ".plt") {
+		if strings.HasPrefix(f.p.img.SectionOf(f.parts[0].fn.Lo), ".plt") {
 			f.plt()
 		} else {
-			f.enter()
+			for k := range f.parts {
+				f.enter(&f.parts[k])
+			}
 		}
 		f.interpret()
 		f.guess = len(f.never) > 0
@@ -431,35 +447,42 @@ func (f *flow) process(i int) {
 			break
 		}
 	}
-	f.rest()
+	for k := range f.parts {
+		f.rest(&f.parts[k])
+	}
 }
 
 func (f *flow) plt() {
-	name := f.p.img.SectionOf(f.fn.Lo)
+	lo, hi := f.parts[0].fn.Lo, f.parts[0].fn.Hi
+	name := f.p.img.SectionOf(lo)
 	step := uint64(16)
 	if name == ".plt.got" {
 		step = 8
 	}
 	s := Initial()
-	for pc := f.fn.Lo; pc < f.fn.Hi; pc += step {
-		if pc == f.fn.Lo && name == ".plt" {
+	enter := func(pc uint64) {
+		f.discover(pc)
+		if o := f.pos(pc); o >= 0 {
+			f.flowTo(o, &s, Flow)
+		}
+	}
+	for pc := lo; pc < hi; pc += step {
+		if pc == lo && name == ".plt" {
 			continue
 		}
-		f.discover(pc)
-		f.flowTo(pc, &s, Flow)
+		enter(pc)
 		// lazy binding comes back behind the jump
-		if k := f.at[pc-f.fn.Lo]; k > 0 && f.ins[k-1].Op == x86.OpJMP && f.ins[k-1].Mem.Base == x86.RIP {
-			if next := pc + uint64(f.ins[k-1].Len); f.inside(next) && next < pc+step {
-				f.discover(next)
-				f.flowTo(next, &s, Flow)
+		if k := f.inst(pc); k >= 0 && f.ins[k].Op == x86.OpJMP && f.ins[k].Mem.Base == x86.RIP {
+			if next := pc + uint64(f.ins[k].Len); next < pc+step {
+				enter(next)
 			}
 		}
 	}
 }
 
-// enter begins the function where control comes in.
-func (f *flow) enter() {
-	p, lo := f.p, f.fn.Lo
+// enter begins a part where control comes in.
+func (f *flow) enter(q *part) {
+	p, lo := f.p, q.fn.Lo
 	s, how, ok := Initial(), Flow, true
 	e := p.ext[lo]
 	contested := e != nil && e.contested
@@ -474,11 +497,13 @@ func (f *flow) enter() {
 	if e != nil {
 		s, ok, how = e.s, true, e.how
 	}
-	others := p.extOf[f.i]
+	others := p.extOf[q.i]
 	if e == nil && !p.referred(lo) {
 		// a cold part: nothing comes to its first instruction
 		switch {
-		case f.code[0] == 0x90 && (p.ext[lo+1] != nil || f.isPad(lo+1)):
+		case len(f.parts) > 1 && (how == Assumed || p.joined.has(lo)):
+			ok = false // the group's other parts lead into it; what they don't is taken up at the end
+		case q.code[0] == 0x90 && (p.ext[lo+1] != nil || q.isPad(lo+1)):
 			ok = false
 		case f.beginner == nil && !p.tailIn[lo]:
 			ok = false
@@ -488,10 +513,10 @@ func (f *flow) enter() {
 	}
 	if ok {
 		f.discover(lo)
-		f.flowTo(lo, &s, how)
-		if e != nil && f.fn.Shared && p.referred(lo) {
+		f.flowTo(q.off, &s, how)
+		if e != nil && q.fn.Shared && p.referred(lo) {
 			entry := Initial()
-			f.flowTo(lo, &entry, Flow)
+			f.flowTo(q.off, &entry, Flow)
 		}
 	}
 	for _, t := range others {
@@ -500,16 +525,16 @@ func (f *flow) enter() {
 		}
 	}
 	for _, t := range others {
-		if t != lo && f.inside(t) {
+		if o := f.pos(t); t != lo && o >= 0 {
 			e := p.ext[t]
-			f.flowTo(t, &e.s, e.how)
+			f.flowTo(o, &e.s, e.how)
 		}
 	}
 }
 
-func (f *flow) isPad(pc uint64) bool {
-	for i := range f.fn.Sites {
-		if f.fn.Sites[i].Pad == pc {
+func (p *part) isPad(pc uint64) bool {
+	for i := range p.fn.Sites {
+		if p.fn.Sites[i].Pad == pc {
 			return true
 		}
 	}
@@ -517,15 +542,15 @@ func (f *flow) isPad(pc uint64) bool {
 }
 
 // rest looks at the code that nothing led to.
-func (f *flow) rest() {
+func (f *flow) rest(p *part) {
 	var in x86.Inst
 	last := ^uint64(0)
-	for pos := f.fn.Lo; f.inside(pos); {
-		if k := f.at[pos-f.fn.Lo]; k > 0 {
+	for pos := p.fn.Lo; pos < p.end(); {
+		if k := f.at[int(pos-p.fn.Lo)+p.off]; k > 0 {
 			pos += uint64(f.ins[k-1].Len)
 			continue
 		}
-		if x86.Decode(f.code[pos-f.fn.Lo:], &in) != nil {
+		if x86.Decode(p.code[pos-p.fn.Lo:], &in) != nil {
 			pos++
 			continue
 		}
@@ -540,7 +565,7 @@ func (f *flow) rest() {
 			continue
 		}
 		f.discover(pos)
-		f.flowTo(pos, &s, how)
+		f.flowTo(int(pos-p.fn.Lo)+p.off, &s, how)
 		f.interpret()
 	}
 }
@@ -587,17 +612,18 @@ func (f *flow) assume(pos uint64) (State, How, bool) {
 
 // stateAt is the state before the reached instruction at pc.
 func (f *flow) stateAt(pc uint64) (out State, ok bool) {
-	for o := int(pc - f.fn.Lo); o >= 0; o-- {
+	p := f.partOf(pc)
+	for o := f.pos(pc); o >= p.off; o-- {
 		l := f.lead[o]
 		if l <= 0 {
 			continue
 		}
 		s := f.st[l-1]
-		f.block(f.fn.Lo+uint64(o), &s, Flow, func(p uint64, _ *x86.Inst, s *State, _ How) {
-			if p == pc {
+		f.block(f.pc(o), &s, Flow, func(at uint64, _ *x86.Inst, s *State, _ How) {
+			if at == pc {
 				out, ok = *s, true
 			}
-		})
+		}, false)
 		return out, ok
 	}
 	return out, false
