@@ -94,76 +94,107 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 			continue
 		}
 		if i < 0 {
-			// A return address of zero is how hand-written starts of threads
-			// end their stacks.
-			if regs.Reg[abi.RIP] == 0 && n > 1 {
-				return n - 1, Outermost, nil
-			}
-			return max(1, n-1), NoMapping, nil
+			n, cause := noMapping(regs, n)
+			return n, cause, nil
 		}
-		mapping := &m.list[i]
-		object := mapping.Object
-		switch regs.Status {
-		case abi.StatusOutermost:
-			return n, Outermost, object
-		case abi.StatusUnreadable:
-			if n == 1 && v.readsBelow(i, regs, mem) {
-				return n, BelowStack, object
-			}
-			return n, Unreadable, object
-		case abi.StatusBadRegister:
-			return n, BadRegister, object
-		case abi.StatusNoInfo:
-		default:
-			return n, NotCompiled, object
-		}
-		if v.state[i] == unasked {
+		how, cause := stepped, statusCause(v, i, regs, mem, n == 1)
+		switch {
+		case cause != NoInfo:
+			how = ended
+		case v.state[i] == unasked:
 			w.ask(v, i)
 			continue
+		default:
+			how, cause = w.without(v, i, regs, mem, n == 1, n == guessed)
 		}
-		if is, ok := object.stepSigreturn(mapping.FileOffset(regs.Reg[abi.RIP]), regs, mem); ok {
-			pcs[n] = regs.Reg[abi.RIP]
-			n++
-			continue
-		} else if is {
-			return n, Unreadable, object
-		}
-		switch v.state[i] {
-		case noBias:
-			return n, NoInfo, object
-		case loaded, stepping:
-			if object.isEntry(regs.LookupPC() - v.bias[i]) {
-				return n, Outermost, object
-			}
-			if object.stepPLT(regs.Reg[abi.RIP]-v.bias[i], regs, mem) {
-				pcs[n] = regs.Reg[abi.RIP]
-				n++
-				continue
-			}
-			if w.FramePointers == Never || !m.guess(regs, mem, n == 1) {
-				return n, chainEnd(guessed == n, regs, NoInfo), object
-			}
-		case noCode:
-			// perf inject makes files of code compiled at run time: with a table, but
-			// not always with something in it.
-			follow := w.FramePointers == Always || w.FramePointers == Gaps && object.table
-			if !follow || !m.guess(regs, mem, n == 1) {
-				return n, chainEnd(guessed == n, regs, NoObject), object
-			}
+		switch how {
+		case ended:
+			return n, cause, m.list[i].Object
+		case guess:
+			w.Guesses = append(w.Guesses, n)
+			guessed = n + 1
 		}
 		pcs[n] = regs.Reg[abi.RIP]
-		w.Guesses = append(w.Guesses, n)
 		n++
-		guessed = n
 	}
-	mapping := m.Find(regs.LookupPC())
-	switch {
-	case mapping != nil:
+	if mapping := m.Find(regs.LookupPC()); mapping != nil {
 		return n, Full, mapping.Object
-	case regs.Reg[abi.RIP] == 0 && n > 1:
-		return n - 1, Outermost, nil
 	}
-	return max(1, n-1), NoMapping, nil
+	n, cause := noMapping(regs, n)
+	return n, cause, nil
+}
+
+// noMapping returns how many of n frames count, and why they end, where nothing is mapped
+// at the pc of the last.
+func noMapping(regs *abi.Regs, n int) (int, Cause) {
+	// A return address of zero is how hand-written starts of threads end their stacks.
+	if regs.Reg[abi.RIP] == 0 && n > 1 {
+		return n - 1, Outermost
+	}
+	return max(1, n-1), NoMapping
+}
+
+// statusCause says why the eh_elf of the span i, if there is one, made no step: NoInfo is
+// not the end yet.
+func statusCause(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, innermost bool) Cause {
+	switch regs.Status {
+	case abi.StatusOutermost:
+		return Outermost
+	case abi.StatusUnreadable:
+		if innermost && v.readsBelow(i, regs, mem) {
+			return BelowStack
+		}
+		return Unreadable
+	case abi.StatusBadRegister:
+		return BadRegister
+	case abi.StatusNoInfo:
+		return NoInfo
+	}
+	return NotCompiled
+}
+
+// how says what became of a frame for which there is no row.
+type how uint8
+
+const (
+	stepped how = iota // regs are the caller's
+	guess              // they are by the frame pointer
+	ended
+)
+
+// without goes on from a frame in the span i for which there is no row: it may be the
+// kernel's return from a signal, the object's entry, a stub of the procedure linkage table
+// or code that keeps a frame pointer. guessed says that the frame was found by one.
+func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, innermost, guessed bool) (how, Cause) {
+	mapping := &v.maps.list[i]
+	object := mapping.Object
+	if is, ok := object.stepSigreturn(mapping.FileOffset(regs.Reg[abi.RIP]), regs, mem); ok {
+		return stepped, Full
+	} else if is {
+		return ended, Unreadable
+	}
+	var follow bool
+	var cause Cause
+	switch v.state[i] {
+	case noBias:
+		return ended, NoInfo
+	case noCode:
+		// perf inject makes files of code compiled at run time: with a table, but
+		// not always with something in it.
+		follow, cause = w.FramePointers == Always || w.FramePointers == Gaps && object.table, NoObject
+	default: // loaded, stepping
+		if object.isEntry(regs.LookupPC() - v.bias[i]) {
+			return ended, Outermost
+		}
+		if object.stepPLT(regs.Reg[abi.RIP]-v.bias[i], regs, mem) {
+			return stepped, Full
+		}
+		follow, cause = w.FramePointers != Never, NoInfo
+	}
+	if follow && v.maps.guess(regs, mem, innermost) {
+		return guess, Full
+	}
+	return ended, chainEnd(guessed, regs, cause)
 }
 
 // stepKeeping takes one step, after which caller-saved registers without a rule have
