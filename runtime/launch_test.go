@@ -86,3 +86,26 @@ func TestPreloadAddressSanitizer(t *testing.T) {
 		assert.NotContains(t, figures, "does not come first")
 	}
 }
+
+// TestPreloadAddressSanitizerStarted: nor where it is started by a program that has been started
+// under the preload, and finds there what it finds elsewhere. A program with defaults of its own is
+// bounded: it has to be started with the runtime in LD_PRELOAD.
+func TestPreloadAddressSanitizerStarted(t *testing.T) {
+	k := makePreload(t)
+	dir := t.TempDir()
+	const compile = "g++ -O1 -fsanitize=address testdata/preload/sanitized.cc"
+	program, own := compileTo(t, filepath.Join(dir, "sanitized"), compile), compileTo(t, filepath.Join(dir, "own"), compile+" -DOWN_DEFAULTS")
+	run := func(set, program string) (out string) {
+		out, _ = ehasmPreload(t, k, []string{"EHASM_STATS=1", "ASAN_OPTIONS=detect_leaks=0"}, "--with", program, "--", "sh", "-c", set+program+" 2>&1; echo $?")
+		return out
+	}
+	out := run("", program)
+	assert.Contains(t, out, "some frames, 100 caught\n")
+	assert.Regexp(t, `backtrace 1/0(.*\n)+0\n$`, out, "taken over")
+	out = run("", program+" overflow")
+	assert.Contains(t, out, "some frames, 100 caught\n")
+	assert.Contains(t, out, "heap-buffer-overflow")
+	assert.Regexp(t, `\n1\n$`, out)
+	assert.Contains(t, run("", own), "does not come first")
+	assert.Regexp(t, `some frames, 100 caught\n(.*\n)+0\n$`, run("LD_PRELOAD=libasan.so.8:$LD_PRELOAD ", own))
+}
