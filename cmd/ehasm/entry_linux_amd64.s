@@ -1,8 +1,11 @@
 #include "textflag.h"
 
 // entry is where the process begins in builds with -ldflags '-E main.entry', as make build has
-// them; others begin where Go does. The Go run-time reserves some 600 MB of addresses before
-// any Go code runs, and ends with a page of registers where RLIMIT_AS does not allow it; and
+// them; others begin where Go does. The Go run-time reserves 600 MB of addresses before any Go
+// code runs, then 512 MB, then 64 MB and more for the heap (runtime/mpagealloc_64bit.go), and ends with a
+// page of registers where RLIMIT_AS does not allow the first or the last. Where it does not allow the
+// second it goes on, with an index that begins at address 0: that is no place to work in. Of what can
+// be written (RLIMIT_DATA) it takes 80 MB. And
 // packages that open a file as they are initialised have it do so where descriptors are
 // short (RLIMIT_NOFILE). So both are looked at before. Two more things can only be done here:
 // the run-time opens /dev/null in place of a standard output that is closed, and golang-asm
@@ -17,8 +20,10 @@
 #define SYS_exit_group 231
 #define F_GETFD 1
 #define EBADF 9
+#define RLIMIT_DATA 2
 #define RLIMIT_AS 9
-#define NEEDED (768 << 20) // bytes
+#define NEEDED (1536 << 20) // bytes of addresses
+#define NEEDED_DATA (128 << 20) // bytes of them that can be written to
 #define DESCRIPTORS 6 // two of the run-time, two of packages, one to read, one to write
 #define O_CLOEXEC 0x80000
 #define HIDDEN 144 // bytes of hiddennames
@@ -27,8 +32,12 @@
 #define ENFILE 23
 
 DATA entrymessage<>+0(SB)/64, $"ehasm: the limit on addresses (ulimit -v, RLIMIT_AS) is too low:"
-DATA entrymessage<>+64(SB)/26, $" 768 MiB and more, please\n"
-GLOBL entrymessage<>(SB), RODATA, $90
+DATA entrymessage<>+64(SB)/27, $" 1536 MiB and more, please\n"
+GLOBL entrymessage<>(SB), RODATA, $91
+
+DATA datamessage<>+0(SB)/64, $"ehasm: the limit on data (ulimit -d, RLIMIT_DATA) is too low: 12"
+DATA datamessage<>+64(SB)/24, $"8 MiB and more, please\n\x00"
+GLOBL datamessage<>(SB), RODATA, $88
 
 DATA fewmessage<>+0(SB)/64, $"ehasm: the limit on open files (ulimit -n, RLIMIT_NOFILE) is too"
 DATA fewmessage<>+64(SB)/39, $" low: 6 more than are open now, please\n"
@@ -70,18 +79,26 @@ TEXT ·entry(SB), NOSPLIT|NOFRAME|TOPFRAME, $0
 	LEAQ -32(SP), SI
 	SYSCALL
 	TESTQ AX, AX
-	JNE  enough
+	JNE  data
 	MOVQ -32(SP), AX
 	CMPQ AX, $NEEDED
-	JCC  enough
-	MOVL $SYS_write, AX
-	MOVL $2, DI
+	JCC  data
 	LEAQ entrymessage<>(SB), SI
-	MOVL $90, DX
+	MOVL $91, DX
+	JMP  end
+data:
+	MOVL $SYS_getrlimit, AX
+	MOVL $RLIMIT_DATA, DI
+	LEAQ -32(SP), SI
 	SYSCALL
-	MOVL $SYS_exit_group, AX
-	MOVL $1, DI
-	SYSCALL
+	TESTQ AX, AX
+	JNE  enough
+	MOVQ -32(SP), AX
+	CMPQ AX, $NEEDED_DATA
+	JCC  enough
+	LEAQ datamessage<>(SB), SI
+	MOVL $87, DX
+	JMP  end
 enough:
 	XORL R12, R12 // descriptors opened
 more:
@@ -109,10 +126,11 @@ closing:
 	SYSCALL
 	JMP  closing
 few:
-	MOVL $SYS_write, AX
-	MOVL $2, DI
 	LEAQ fewmessage<>(SB), SI
 	MOVL $103, DX
+end: // with the DX bytes at SI for the last words
+	MOVL $SYS_write, AX
+	MOVL $2, DI
 	SYSCALL
 	MOVL $SYS_exit_group, AX
 	MOVL $1, DI

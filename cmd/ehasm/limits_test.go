@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/binary"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,12 +26,13 @@ func TestLimits(t *testing.T) {
 	}
 	assert.Equal(t, exitDone, shell(t, "ulimit -n 16", "build", "-j1", file).code)
 
-	for limit, code := range map[string]int{"400000": exitFailed, "700000": exitFailed, "1000000": exitDone, "unlimited": exitDone} {
-		cmd := exec.Command("/bin/sh", "-c", "ulimit -v "+limit+`; exec "$0" "$@"`, built.path, "info", file+".eh_elf.so")
+	for limit, code := range map[string]int{"-v 400000": exitFailed, "-v 700000": exitFailed, "-v 1200000": exitFailed, "-v 1572863": exitFailed,
+		"-v 1572864": exitDone, "-v unlimited": exitDone, "-d 60000": exitFailed, "-d 131071": exitFailed, "-d 131072": exitDone} {
+		cmd := exec.Command("/bin/sh", "-c", "ulimit "+limit+`; exec "$0" "$@"`, built.path, "info", file+".eh_elf.so")
 		out, _ := cmd.CombinedOutput()
-		assert.Equal(t, code, cmd.ProcessState.ExitCode(), "ulimit -v %s: %s", limit, out)
+		assert.Equal(t, code, cmd.ProcessState.ExitCode(), "ulimit %s: %s", limit, out)
 		if code != exitDone {
-			assert.Regexp(t, `^ehasm: [^\n]*ulimit -v[^\n]*\n$`, string(out), limit)
+			assert.Regexp(t, `^ehasm: [^\n]*ulimit `+limit[:2]+`[^\n]*\n$`, string(out), limit)
 		}
 	}
 	// The flag is the one that make build has.
@@ -71,4 +73,12 @@ func TestSparse(t *testing.T) {
 		assert.Less(t, made.Size(), int64(8192), dispatch)
 	}
 	assert.Regexp(t, `\npages 0x[0-9a-f]+ to 0x[0-9a-f]+, not in the table: block 0\n`, ehasm(t, "dump", "--stage=plan", file).stdout)
+}
+
+// TestHeapWithin: half of the addresses that are left, never nothing.
+func TestHeapWithin(t *testing.T) {
+	assert.EqualValues(t, 512<<20, heapWithin(2<<30, 1<<30))
+	assert.EqualValues(t, 32<<20, heapWithin(1<<30, 1<<30))
+	assert.EqualValues(t, 32<<20, heapWithin(1<<30, 2<<30))
+	assert.EqualValues(t, math.MaxInt64/2, heapWithin(math.MaxUint64, 0))
 }

@@ -31,6 +31,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "ehasm: %v\n", err)
 		os.Exit(exitFailed)
 	}
+	boundMemory()
 	ctx, stop := context.Background(), func() {}
 	if slices.Contains(os.Args[1:min(2, len(os.Args))], "build") { // the one verb that has something to clean up
 		ctx, stop = interruptible(ctx)
