@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,7 +54,7 @@ static void *try_open(const char *path)
 static void open_real(void)
 {
     opening = true;
-    real = try_open(ehu_getenv_(getauxval(AT_SECURE) != 0, "EHASM_LIBGCC"));
+    real = try_open(ehu_getenv_(ehu_secure_(), "EHASM_LIBGCC"));
     for (size_t i = 0; !real && i < sizeof places / sizeof *places; i++)
         real = try_open(places[i]);
     opening = false;
@@ -128,7 +127,7 @@ static bool has_sites(void)
 
 __attribute__((constructor(101))) static void start(void)
 {
-    bool secure = getauxval(AT_SECURE) != 0;
+    bool secure = ehu_secure_();
     ehx_stats_init_(secure);
     ehx_loads_before_();
     if (!real)
