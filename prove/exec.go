@@ -26,9 +26,10 @@ type exec struct {
 	call   func(s *state, to uint64) (ends []*state, ok bool, err error)
 	callTo func(s *state, to term) ([]*state, error)
 
-	first  term  // what the first byte of a descriptor is taken to be, or noTerm
-	pcSlot term  // address of the pcs' next element
-	limit  int64 // bytes of stack below rsp at the entry
+	first  term               // what the first byte of a descriptor is taken to be, or noTerm
+	pcSlot term               // address of the pcs' next element
+	limit  int64              // bytes of stack below rsp at the entry
+	cover  func(pc, n uint64) // see image.cover
 	steps  int
 
 	spOffsets [stackLimit/8 + 8]term // what spAt has made, plus 1
@@ -138,6 +139,9 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 	i, ok := decode(x.code(s.pc))
 	if !ok {
 		return nil, nil, fmt.Errorf("no instruction of generated code")
+	}
+	if x.cover != nil {
+		x.cover(s.pc, uint64(i.n))
 	}
 	if err := x.checkOwnRow(s); err != nil {
 		return nil, nil, err

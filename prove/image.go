@@ -30,6 +30,7 @@ type image struct {
 	noteAddr          uint64 // PT_NOTE
 	noteSize          uint64
 	note              abi.Note
+	cover             func(addr, n uint64) // told of data and code that a proof goes by; nil: nobody asks
 	symbols           map[string]elf.Sym64
 	tags              map[elf.DynTag]uint64
 }
@@ -86,7 +87,14 @@ func (im *image) at(addr, n uint64) []byte {
 	if addr > im.read.Filesz || n > im.read.Filesz-addr {
 		return nil
 	}
+	im.covers(addr, n)
 	return im.file[addr : addr+n]
+}
+
+func (im *image) covers(addr, n uint64) {
+	if im.cover != nil {
+		im.cover(addr, n)
+	}
 }
 
 // text returns the code from an address on.

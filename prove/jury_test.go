@@ -34,50 +34,53 @@ func newJury(t testing.TB, name string, image []byte, table *dwarfcfa.Table) *ju
 	return j
 }
 
-// judge returns why a mutant passes; err says that it does not.
-func (j *jury) judge(parts []area, part int, m mutant) (why string, err error) {
+// judge returns why a mutant passes; err says that it does not. part is the section that
+// it is in.
+func (j *jury) judge(part string, m mutant) (why string, err error) {
 	mutated := bytes.Clone(j.image)
-	copy(mutated[m.at:], m.b)
-	if part == len(parts) {
-		return "between sections: nothing reads it", nil
-	}
-	switch name := parts[part].name; name {
+	m.apply(mutated)
+	switch part {
+	case "between sections":
+		return part + ": nothing reads it", nil
 	case ".text", ".rodata":
-		return name + ": runs as the table says", j.run(mutated)
+		return part + ": runs as the table says at every pc", j.run(mutated, true)
 	case ".eh_frame":
-		return name + ": the same at every instruction", j.frames(mutated)
+		return part + ": the same at every instruction", j.frames(mutated)
 	case ".note.gnu.build-id", ".note.ehasm", abi.SitesSection:
-		return name + ": not claimed", nil
+		return part + ": not claimed", nil
 	case ".dynstr":
 		im, err := openImage(mutated)
 		if err != nil {
-			return name, err
+			return part, err
 		}
 		if soname, _ := im.name(uint32(im.tags[0xe])); soname != "" {
 			from := im.tags[5] + im.tags[0xe] // DT_STRTAB, DT_SONAME
-			if at := uint64(m.at); at >= from && at+uint64(len(m.b)) <= from+uint64(len(soname)) {
-				return name + ": the file's name, not claimed", nil
+			if at := uint64(m[0].at); at >= from && at+uint64(len(m[0].b)) <= from+uint64(len(soname)) {
+				return part + ": the file's name, not claimed", nil
 			}
 		}
-		return name, fmt.Errorf("not the file's name")
-	default:
-		return name, fmt.Errorf("in %s", name)
+		return part, fmt.Errorf("not the file's name")
 	}
+	return part, fmt.Errorf("in %s", part)
 }
 
-// runEnv names a folder with an image and its table, for a child that runs them.
-const runEnv = "PROVE_RUN"
+// What a child is told: a file with an image, beside its table, and whether to run it at
+// every pc.
+const (
+	runEnv   = "PROVE_RUN"
+	everyEnv = "PROVE_EVERY"
+)
 
 // run lets package verify run the image in a process of its own: it may fault.
-func (j *jury) run(image []byte) error {
+func (j *jury) run(image []byte, every bool) error {
 	f, err := os.CreateTemp(j.folder, "image")
 	require.NoError(j.t, err)
 	defer os.Remove(f.Name())
 	_, err = f.Write(image)
 	require.NoError(j.t, err)
 	require.NoError(j.t, f.Close())
-	child := osexec.Command(os.Args[0], "-test.run=^TestRunMutant$", "-test.timeout=5m")
-	child.Env = append(os.Environ(), runEnv+"="+f.Name())
+	child := osexec.Command(os.Args[0], "-test.run=^TestRunMutant$", "-test.timeout=1m")
+	child.Env = append(os.Environ(), runEnv+"="+f.Name(), fmt.Sprintf("%s=%v", everyEnv, every))
 	if out, err := child.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %.300s", err, out)
 	}
@@ -97,7 +100,11 @@ func TestRunMutant(t *testing.T) {
 	defer f.Close()
 	var table dwarfcfa.Table
 	require.NoError(t, gob.NewDecoder(f).Decode(&table))
-	result, err := verify.Image(image, &table)
+	run := verify.Image
+	if os.Getenv(everyEnv) == "true" {
+		run = verify.Every
+	}
+	result, err := run(image, &table)
 	require.NoError(t, err)
 	require.NotZero(t, result.Steps)
 }

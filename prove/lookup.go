@@ -397,6 +397,7 @@ func (g *pageReader) page(entry uint32, lo, hi int) ([]leafOf, error) {
 
 // through notes code that was gone through.
 func (g *pageReader) through(at, n uint64) uint64 {
+	g.p.im.covers(at, n)
 	g.low, g.high = min(g.low, at), max(g.high, at+n)
 	return at + n
 }

@@ -33,6 +33,12 @@ func (p *prover) segments(at uint64) error {
 	return p.segment(at, 0, uint64(p.table.High())-p.base, 0)
 }
 
+// between notes an instruction of the search.
+func (p *prover) between(at uint64, n uint8) {
+	p.im.covers(at, uint64(n))
+	p.fast(at, at+uint64(n))
+}
+
 // maxSegmentDepth bounds the comparisons with borders on one way.
 const maxSegmentDepth = 64
 
@@ -61,14 +67,14 @@ func (p *prover) segment(at, low, high uint64, depth int) error {
 		w := p.v.walk
 		return p.tableLookup(p.stateOf(&w, at), low, high)
 	case i.op == iJmp:
-		p.fast(at, at+uint64(i.n))
+		p.between(at, i.n)
 		return p.segment(at+uint64(i.n)+uint64(i.imm), low, high, depth+1)
 	case i.op != iCmp || i.w != 4 || i.dst != eax || i.src.kind != opImm || i.imm < 0:
 		in := p.rangesFrom(low)
 		return in.lead(p.heads.of(at), low, high)
 	}
 	border := uint64(i.imm)
-	p.fast(at, at+uint64(i.n))
+	p.between(at, i.n)
 	at += uint64(i.n)
 	if i, err = next(); err != nil {
 		return err
@@ -76,7 +82,7 @@ func (p *prover) segment(at, low, high uint64, depth int) error {
 	if i.op != iJcc || i.cc != ccBelow && i.cc != ccAbove {
 		return fmt.Errorf("%#x: not a jump on what was compared", at)
 	}
-	p.fast(at, at+uint64(i.n))
+	p.between(at, i.n)
 	at += uint64(i.n)
 	below, above := at, at
 	if to := at + uint64(i.imm); i.cc == ccBelow {
