@@ -68,7 +68,7 @@ func (im *image) hashes() error {
 		name string
 	}
 	names := []namedAt{{uint32(im.tags[elf.DT_SONAME]), soname}}
-	hashOf := make([]uint32, count)
+	hashOf, sysvOf := make([]uint32, count), make([]uint32, count)
 	for i := uint32(1); i < count; i++ {
 		s, ok1 := im.sym(i)
 		name, ok2 := im.name(s.Name)
@@ -76,7 +76,7 @@ func (im *image) hashes() error {
 			return imageError("dynamic symbol %d", i)
 		}
 		names = append(names, namedAt{s.Name, name})
-		hashOf[i] = gnuHash(name)
+		hashOf[i], sysvOf[i] = gnuHash(name), sysvHash(name)
 	}
 	slices.SortFunc(names, func(a, b namedAt) int { return int(int64(a.at) - int64(b.at)) })
 	for _, n := range names {
@@ -88,7 +88,7 @@ func (im *image) hashes() error {
 	if uint64(len(text)) != im.tags[elf.DT_STRSZ] || !bytes.Equal(im.at(im.tags[elf.DT_STRTAB], uint64(len(text))), text) {
 		return imageError("the names of dynamic symbols")
 	}
-	// DT_HASH: buckets and chains lead to symbols and end.
+	// DT_HASH: buckets and chains lead to their own symbols and end.
 	b := im.at(im.tags[elf.DT_HASH], 8)
 	buckets, chains := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:])) // sysvLookup has read both
 	b = im.at(im.tags[elf.DT_HASH]+8, 4*(buckets+chains))
@@ -99,7 +99,7 @@ func (im *image) hashes() error {
 	for k := range buckets {
 		steps := uint64(0)
 		for i := word(k); i != 0; i = word(buckets + i) {
-			if steps++; i >= chains || steps > chains {
+			if steps++; i >= chains || steps > chains || uint64(sysvOf[i])%buckets != k {
 				return imageError("bucket %d of DT_HASH", k)
 			}
 		}
@@ -154,6 +154,15 @@ func (im *image) gnuTable(hashOf []uint32) error {
 		b = b[4:]
 	}
 	return nil
+}
+
+func sysvHash(name string) uint32 {
+	h := uint32(0)
+	for _, c := range []byte(name) {
+		h = h<<4 + uint32(c)
+		h = (h ^ h>>24&0xf0) & 0x0fffffff
+	}
+	return h
 }
 
 func gnuHash(name string) uint32 {

@@ -101,6 +101,8 @@ func TestHandMadeMutants(t *testing.T) {
 		{name: "a fast row reads the registers in memory, which _eh_elf has not", why: "also in a step of _eh_elf",
 			old: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, 0x30},
 			new: []byte{0x48, 0x8b, 0x7c, 0x24, slotRegs, 0x48, 0x8b, 0x3f, 0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, 0x30}},
+		{name: "the end of a slow step does not restore the caller's r15", why: "register 15 of the machine is scratch", changes: []change{ // mov slot(%rsp), %r15; inc %rdx
+			{old: []byte{0x4c, 0x8b, 0xbc, 0x24, 0x88, 1, 0, 0, 0x48, 0xff, 0xc2}, new: []byte{0x4c, 0x89, 0xbc, 0x24, 0x88, 1, 0, 0, 0x48, 0xff, 0xc2}}}},
 		{name: "a result is overwritten by one that overlaps it", why: "results overlap",
 			old: []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18},
 			new: []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18, 0x48, 0x89, 0x48, 0x0c}},
@@ -167,8 +169,7 @@ func TestOnlyCell(t *testing.T) {
 	assert.True(t, ok && v == p.v.pc)
 }
 
-// TestTables tries every bit of the tables that loaders and unwinders search. What is
-// accepted leads names that are no exports elsewhere inside of the tables.
+// TestTables tries every bit of the tables that loaders and unwinders search.
 func TestTables(t *testing.T) {
 	image := compile(t, small(), variants()[0])
 	_, err := openImage(image)
@@ -186,5 +187,5 @@ func TestTables(t *testing.T) {
 			image[bit/8] ^= 1 << (bit % 8)
 		}
 	}
-	assert.Equal(t, map[string]int{".gnu.hash": 0, ".hash": 4, ".eh_frame_hdr": 0}, accepted)
+	assert.Equal(t, map[string]int{".gnu.hash": 0, ".hash": 0, ".eh_frame_hdr": 0}, accepted)
 }

@@ -321,11 +321,7 @@ func (im *image) dynamicSymbols() error {
 
 // sysvLookup is the lookup through DT_HASH (gABI chapter 5).
 func (im *image) sysvLookup(name string) (uint32, error) {
-	var h uint32
-	for _, c := range []byte(name) {
-		h = h<<4 + uint32(c)
-		h = (h ^ h>>24&0xf0) & 0x0fffffff
-	}
+	h := sysvHash(name)
 	word := func(i uint64) (uint32, bool) {
 		b := im.at(im.tags[elf.DT_HASH]+4*i, 4)
 		if b == nil {

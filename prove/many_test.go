@@ -101,6 +101,7 @@ type subject struct {
 	areas   []area // finer
 	entries area   // the table of pages
 	out     *os.File
+	inst    []uint8      // by place: how long the instruction is that the proof has taken there
 	unread  []bool       // bytes of text and data that the proof does not go by
 	sampled atomic.Int64 // how many are still to be run, too
 
@@ -152,7 +153,7 @@ func (s *subject) findUnread() {
 	im, err := openImage(s.image)
 	require.NoError(s.t, err)
 	p := newProver(im, s.table)
-	s.unread = make([]bool, len(s.image))
+	s.unread, s.inst = make([]bool, len(s.image)), make([]uint8, len(s.image))
 	for _, a := range s.parts {
 		for at := a.from; at < a.to && (a.name == ".text" || a.name == ".rodata"); at++ {
 			s.unread[at] = true
@@ -161,6 +162,7 @@ func (s *subject) findUnread() {
 	im.cover = func(addr, n uint64) {
 		if addr >= im.exec.Vaddr {
 			addr -= im.exec.Vaddr - im.exec.Off
+			s.inst[addr] = uint8(n)
 		}
 		for at := addr; at < min(addr+n, uint64(len(s.unread))); at++ {
 			s.unread[at] = false
@@ -270,6 +272,7 @@ func (s *subject) random(i int) mutant {
 // tryAll proves mutants on all processors and prints what became of them by area.
 func (s *subject) tryAll(count int, of func(i int) mutant) {
 	j := newJury(s.t, s.name, s.image, s.table)
+	j.inst, j.unread = s.inst, s.unread
 	begin := time.Now()
 	limit := time.Duration(1 << 62)
 	if d, err := time.ParseDuration(os.Getenv("PROVE_TIME")); err == nil {

@@ -79,7 +79,7 @@ type vars struct {
 	ret, callerRBP, regs, mem, bias, pcsArg, max, next term
 	result, deref, pc                                  term
 	left, cfaHost, cfa, desc, state, w, rule, exact    term
-	exprValue, exprStatus, word                        term
+	exprValue, exprStatus, word, scratch               term
 	walk                                               loop // a walk between two steps
 	regOf                                              [numRegs]term
 	valid, exactNow, status                            term
@@ -135,7 +135,7 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 		pcsArg: v("pcs", all), max: v("max", all), next: v("next", all), result: v("result", all), deref: v("deref", all), pc: v("pc", all),
 		left: v("left", all), cfaHost: v("cfaHost", all), cfa: v("cfa", all), desc: v("desc", all), state: v("state", 0x1ffff|0x1ffff<<32),
 		w: v("unset", 0x1ffff), rule: v("rule", 31), exact: v("exactNext", 1), exprValue: v("exprValue", all), exprStatus: v("exprStatus", 0xffffffff),
-		word: v("word", all), valid: v("valid", 0xffffffff), exactNow: v("exact", 0xffff), status: v("status", 0xffff),
+		word: v("word", all), scratch: v("scratch", all), valid: v("valid", 0xffffffff), exactNow: v("exact", 0xffff), status: v("status", 0xffff),
 	}
 	for i := range p.v.regOf {
 		p.v.regOf[i] = v(abi.RegName(i), all)

@@ -33,6 +33,7 @@ func (p *prover) slowState(pc uint64) *state {
 	v := &p.v
 	s := p.stateOf(p.slowFrame(), pc)
 	s.reg[rBX], s.reg[r14], s.reg[r12], s.reg[rBP], s.reg[r13] = v.regs, v.mem, v.cfa, v.desc, v.state
+	s.reg[r15] = v.scratch // not the caller's, which is in its slot
 	p.setSlot(s, slotCursor, v.walk.cursor)
 	p.setSlot(s, slotPCs, v.walk.pcs)
 	s.assume(p.t.eq(v.regs, p.t.con(0)), true)

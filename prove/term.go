@@ -662,7 +662,7 @@ func (t *terms) umod(a, b term) term {
 	if ca && cb && vb != 0 {
 		return t.con(va % vb)
 	}
-	return t.make(termNode{op: tUmod, a: a, b: b}, t.mask[a])
+	return t.make(termNode{op: tUmod, a: a, b: b}, 1<<bits.Len64(t.mask[a])-1) // at most a
 }
 
 // load is a word of memory that does not change in a step.
