@@ -26,6 +26,17 @@
 #define ANSWER_LAND 1
 #define ANSWER_JUMP 2
 
+/* struct ehx_known, KNOWN_SLOTS and kinds, for entry.S. */
+#define KNOWN_LOADS 8
+#define KNOWN_STEP 16
+#define KNOWN_KIND 21
+#define KNOWN_REST 24
+#define KNOWN_PAD 32
+#define KNOWN_BITS 11
+#define KNOWN_HASH 0x9e3779b97f4a7c15
+#define CLEANUP_KIND 1
+#define EXCEPTION_PRIVATE_1 16
+
 #ifndef __ASSEMBLER__
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -119,6 +130,11 @@ struct ehx_known {
     struct ehx_what is;
 };
 _Static_assert(sizeof(struct ehx_known) == 64, "a cache line");
+_Static_assert(offsetof(struct ehx_known, loads) == KNOWN_LOADS && offsetof(struct ehx_known, is.step) == KNOWN_STEP &&
+                   offsetof(struct ehx_known, is.step.kind) == KNOWN_KIND && offsetof(struct ehx_known, is.step.others) == KNOWN_REST &&
+                   offsetof(struct ehx_known, is.pad) == KNOWN_PAD && KIND_CLEANUP == CLEANUP_KIND &&
+                   offsetof(struct ehx_exception, private_1) == EXCEPTION_PRIVATE_1,
+               "entry.S");
 
 /*
  * Slots are shared by all threads. One is written with key 1 in between; who reads takes a copy, and then sees that
@@ -126,10 +142,10 @@ _Static_assert(sizeof(struct ehx_known) == 64, "a cache line");
  * A slot also has the numbers of two others, in which callers were found: looking there first, the processor need not
  * wait for the return address to go on. They are written where they are 0, and once in a while.
  */
-enum { KNOWN_SLOTS = 2048 };
+enum { KNOWN_SLOTS = 1 << KNOWN_BITS };
 extern struct ehx_known ehx_known_[KNOWN_SLOTS];
 
-static inline size_t ehx_slot_(uint64_t key) { return (key * 0x9e3779b97f4a7c15u) >> 53; }
+static inline size_t ehx_slot_(uint64_t key) { return (key * KNOWN_HASH) >> (64 - KNOWN_BITS); }
 static inline struct ehx_known *ehx_next_(uint64_t rest, int i) { return &ehx_known_[(rest >> (32 + 16 * i)) % KNOWN_SLOTS]; }
 
 /* What a lookup gives of a slot. */
@@ -198,94 +214,6 @@ static inline __attribute__((always_inline)) int ehx_step_(struct ehx_frame *f, 
     return EH_ELF_OK;
 }
 
-/*
- * ehx_run_ takes plain steps from a frame that s describes, over frames whose kind is one of kinds, as long as each
- * is found by its callee. It returns 1 at a frame that s describes and that is not passed over so, 0 at one that is yet
- * to be looked up, less than 0 where the stack does not rise. s->slot must not be null, and the step a plain one.
- */
-static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads, unsigned kinds)
-{
-    struct ehx_known *k = s->slot;
-    uint64_t step, rest; /* struct ehx_step: cfa, base, kind, rbp, rbx from bit 0, 32, 40, 48, 56 on; r12 to r15, next */
-    uint64_t rsp = f->rsp, rbp = f->rbp, rbx = f->rbx, r12 = f->r12, r13 = f->r13, r14 = f->r14, r15 = f->r15, pc;
-    int found = 0;
-    memcpy(&step, &s->step, sizeof step);
-    memcpy(&rest, s->step.others, sizeof rest);
-    for (;;) {
-        uint64_t cfa = (step >> 32 & 1 ? rbp : rsp) + (uint64_t)(int64_t)(int32_t)step;
-        if (unlikely(cfa <= rsp)) {
-            found = -1;
-            pc = f->pc;
-            break;
-        }
-        if (step >> 48) {
-            if (step >> 48 & 0xff)
-                rbp = ehx_word_(cfa - 8 * (step >> 48 & 0xff));
-            if (step >> 56)
-                rbx = ehx_word_(cfa - 8 * (step >> 56));
-        }
-        if ((uint32_t)rest) {
-            if (rest & 0xff)
-                r12 = ehx_word_(cfa - 8 * (rest & 0xff));
-            if (rest >> 8 & 0xff)
-                r13 = ehx_word_(cfa - 8 * (rest >> 8 & 0xff));
-            if (rest >> 16 & 0xff)
-                r14 = ehx_word_(cfa - 8 * (rest >> 16 & 0xff));
-            if (rest >> 24 & 0xff)
-                r15 = ehx_word_(cfa - 8 * (rest >> 24 & 0xff));
-        }
-        pc = ehx_word_(cfa - 8);
-        rsp = cfa;
-        struct ehx_known *n = ehx_next_(rest, 0);
-        if (atomic_load_explicit(&n->key, memory_order_acquire) != pc * 2) {
-            n = ehx_next_(rest, 1);
-            if (atomic_load_explicit(&n->key, memory_order_acquire) != pc * 2)
-                break;
-        }
-        if (unlikely(atomic_load_explicit(&n->loads, memory_order_relaxed) != loads))
-            break;
-        memcpy(&step, &n->is.step, sizeof step);
-        rest = __atomic_load_n((const uint64_t *)(const void *)n->is.step.others, __ATOMIC_RELAXED);
-        uint64_t pad = n->is.pad;
-        atomic_thread_fence(memory_order_acquire);
-        if (unlikely(atomic_load_explicit(&n->key, memory_order_relaxed) != pc * 2))
-            break;
-        k = n;
-        if (unlikely(!(kinds >> (step >> 40 & 7) & 1) || (step >> 32 & 3) == BASE_WALK)) {
-            memcpy(&s->step, &step, sizeof step);
-            memcpy(s->step.others, &rest, sizeof rest);
-            s->pad = pad;
-            found = 1;
-            break;
-        }
-    }
-    s->slot = k;
-    *f = (struct ehx_frame){.rsp = rsp, .rbp = rbp, .pc = pc, .rbx = rbx, .r12 = r12, .r13 = r13, .r14 = r14, .r15 = r15};
-    return found;
-}
-
-/* ehx_go_ goes on to the next frame that is not of kinds, and describes it in s; less than 0 where that cannot be done. */
-static inline __attribute__((always_inline)) int ehx_go_(struct ehx_frame *f, struct ehx_seen *s, bool *exact, uint64_t loads, unsigned kinds)
-{
-    do {
-        if (likely(s->slot && s->step.base != BASE_WALK)) {
-            int found = ehx_run_(f, s, loads, kinds);
-            *exact = false;
-            if (found > 0)
-                continue;
-            if (unlikely(found < 0))
-                return EHU_NOT_RISING;
-            ehx_look_again_(s, f->pc, false, loads);
-        } else {
-            int status = ehx_step_(f, exact, &s->step);
-            if (status != EH_ELF_OK)
-                return status;
-            ehx_look_(s, f->pc, *exact, loads);
-        }
-    } while (kinds >> s->step.kind & 1);
-    return EH_ELF_OK;
-}
-
 /* ------------------------------------------------------------------------------- sites.c */
 
 /* ehx_site_ finds what an object's table of sites says of a lookup pc; an ill-formed table says hand over. */
@@ -297,11 +225,52 @@ void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *
 enum ehx_verdict { VERDICT_UNKNOWN, VERDICT_PASSES, VERDICT_CATCHES };
 
 uint64_t ehx_type_(const struct ehx_exception *e);
-enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_t loads, const struct ehx_what *is);
+/* ehx_recall_ puts into the exception what the routine has put there; a verdict is only about frames of ehx_gxx_. */
+enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads);
 void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_t loads, const struct ehx_what *is, bool catches);
-bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is, uint64_t *pad, uint64_t *selector);
+bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is);
 void ehx_types_init_(void);
 extern ehx_personality *ehx_gxx_; /* libstdc++'s, else null */
+
+/* What libstdc++'s routine notes of a handler in the exception, beside the selector. */
+struct ehx_caught {
+    uint64_t action, lsda, pad, object; /* object: of an exception itself; else less its address */
+};
+
+/* libstdc++'s __cxa_exception, whose end is the ehx_exception (unwind-cxx.h): part of its binary interface, since
+ * exceptions of one libstdc++ are caught by code that another one throws from. */
+struct ehx_cxa {
+    uint64_t type;
+    void *destructor, *unexpected, *terminate, *next;
+    int32_t handlers, selector;
+    struct ehx_caught caught;
+    struct ehx_exception e;
+};
+_Static_assert(offsetof(struct ehx_cxa, e) == 80 && sizeof(struct ehx_cxa) == 112, "unwind-cxx.h");
+#define CLASS_GNU 0x474e5543432b2b00u /* "GNUCC++", and no dependent exception */
+
+static inline struct ehx_cxa *ehx_cxa_(const struct ehx_exception *e)
+{
+    return (struct ehx_cxa *)(uintptr_t)((uintptr_t)e - offsetof(struct ehx_cxa, e));
+}
+
+/* ehx_raw_type_ is 0 or the type, whose answers may be such as cannot be remembered. */
+static inline uint64_t ehx_raw_type_(const struct ehx_exception *e) { return e->class == CLASS_GNU && ehx_gxx_ ? ehx_cxa_(e)->type : 0; }
+
+static inline void ehx_get_(const struct ehx_exception *e, int32_t *selector, struct ehx_caught *c)
+{
+    *selector = ehx_cxa_(e)->selector;
+    *c = ehx_cxa_(e)->caught;
+    c->object -= (uint64_t)(uintptr_t)e;
+}
+
+static inline void ehx_put_(struct ehx_exception *e, int32_t selector, const struct ehx_caught *c)
+{
+    struct ehx_cxa *x = ehx_cxa_(e);
+    x->selector = selector;
+    x->caught = *c;
+    x->caught.object += (uint64_t)(uintptr_t)e;
+}
 
 /* ------------------------------------------------------------------------------- loads.c */
 
@@ -311,6 +280,7 @@ extern ehx_personality *ehx_gxx_; /* libstdc++'s, else null */
  * found and the loader has to be asked, which takes its lock.
  */
 extern const uint64_t *ehx_loads_;
+extern _Atomic uint64_t ehx_table_loads_; /* those that libehunwind's table was made of; 0: none, or all goes to the real libgcc */
 uint64_t ehx_ask_loads_(void);
 void ehx_loads_before_(void);
 void ehx_loads_after_(void);

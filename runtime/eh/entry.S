@@ -65,7 +65,114 @@
 
 	.text
 	entry	_Unwind_RaiseException, ehx_raise_
-	entry	_Unwind_Resume, ehx_resume_
+	entry	resume_slowly, ehx_resume_
+	.hidden	resume_slowly
 	entry	_Unwind_Resume_or_Rethrow, ehx_rethrow_
 	entry	_Unwind_ForcedUnwind, ehx_forced_
+
+/*
+ * _Unwind_Resume does the usual case here: the caller passes over its call, and the frame above it has a cleanup. All
+ * is read before anything is changed, and the keys are looked at again after what belongs to them. Registers are where
+ * the caller left them.
+ */
+	.macro	slot key, hash, to, other	/* to is the slot of a key, or it goes to other */
+	movabs	$KNOWN_HASH, \hash
+	imul	\key, \hash
+	shr	$64-KNOWN_BITS, \hash
+	shl	$6, \hash
+	lea	ehx_known_(%rip), \to
+	add	\hash, \to
+	cmp	\key, (\to)
+	je	8f
+	xor	$64, \to
+	cmp	\key, (\to)
+	jne	\other
+8:
+	.endm
+
+	.macro	next number, to, key	/* to is the slot that a slot's rest, in rax, names; whether it is the key's */
+	mov	%rax, \to
+	shr	$32+16*\number, \to
+	and	$(1<<KNOWN_BITS)-1, \to
+	shl	$6, \to
+	lea	ehx_known_(%rip), %r8
+	add	%r8, \to
+	cmp	\key, (\to)
+	.endm
+
+	.macro	restore reg, from, shift	/* a register, if a byte of from says that it is below the CFA, in rsi */
+	mov	\from, %r8
+	shr	$\shift, %r8
+	and	$0xff, %r8d
+	jz	9f
+	neg	%r8
+	mov	(%rsi,%r8,8), \reg
+9:
+	.endm
+
+	.globl	_Unwind_Resume
+	.type	_Unwind_Resume, @function
+_Unwind_Resume:
+	.cfi_startproc
+	endbr64
+	cmpq	$0, EXCEPTION_PRIVATE_1(%rdi)	/* forced */
+	jne	resume_slowly
+	mov	ehx_loads_(%rip), %r11
+	test	%r11, %r11
+	jz	resume_slowly
+	mov	(%r11), %r11
+	cmp	%r11, ehx_table_loads_(%rip)
+	jne	resume_slowly
+	mov	(%rsp), %r10
+	add	%r10, %r10
+	slot	%r10, %rax, %rcx, resume_slowly
+	cmp	%r11, KNOWN_LOADS(%rcx)
+	jne	resume_slowly
+	mov	KNOWN_STEP(%rcx), %rdx
+	mov	KNOWN_REST(%rcx), %rax
+	cmp	(%rcx), %r10
+	jne	resume_slowly
+	movslq	%edx, %rsi
+	mov	%rdx, %r8
+	shr	$32, %r8
+	movzwl	%r8w, %r8d	/* base and kind; BASE_RSP, BASE_RBP and KIND_SKIP are 0, 1 and 0 */
+	lea	8(%rsp), %r9
+	add	%r9, %rsi
+	test	%r8d, %r8d
+	jz	1f
+	cmp	$1, %r8d
+	jne	resume_slowly
+	sub	%r9, %rsi
+	add	%rbp, %rsi
+1:	cmp	%r9, %rsi
+	jbe	resume_slowly
+	mov	-8(%rsi), %r10
+	add	%r10, %r10
+	next	0, %r9, %r10
+	je	2f
+	next	1, %r9, %r10
+	jne	resume_slowly
+2:	cmp	%r11, KNOWN_LOADS(%r9)
+	jne	resume_slowly
+	cmpb	$CLEANUP_KIND, KNOWN_KIND(%r9)
+	jne	resume_slowly
+	mov	KNOWN_PAD(%r9), %rcx
+	cmp	(%r9), %r10
+	jne	resume_slowly
+	shr	$48, %rdx
+	jz	3f
+	restore	%rbp, %rdx, 0
+	restore	%rbx, %rdx, 8
+3:	test	%eax, %eax
+	jz	4f
+	restore	%r12, %rax, 0
+	restore	%r13, %rax, 8
+	restore	%r14, %rax, 16
+	restore	%r15, %rax, 24
+4:	mov	%rdi, %rax
+	xor	%edx, %edx
+	mov	%rsi, %rsp
+	jmp	*%rcx
+	.cfi_endproc
+	.size	_Unwind_Resume, .-_Unwind_Resume
 	.section .note.GNU-stack, "", @progbits

@@ -1,7 +1,7 @@
 /* What return addresses are known to mean, learnt from eh_elfs. */
 #include "eh.h"
 
-struct ehx_known ehx_known_[KNOWN_SLOTS];
+_Alignas(128) struct ehx_known ehx_known_[KNOWN_SLOTS]; /* the two for an address are side by side */
 
 /* ------------------------------------------------------------------------------- plain steps */
 

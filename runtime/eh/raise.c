@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "eh.h"
+#include "paths.h"
 
 static inline struct ehx_answer result(ehx_reason r) { return (struct ehx_answer){ANSWER_RETURN, (uint64_t)(int64_t)r}; }
 static struct ehx_answer hand_over(void *to)
@@ -17,13 +17,13 @@ static struct ehx_answer hand_over(void *to)
 /* How many objects were loaded so far; the table is of all of them. */
 static inline uint64_t loads_now(void) { return likely(ehx_loads_ != NULL) ? __atomic_load_n(ehx_loads_, __ATOMIC_RELAXED) : ehx_ask_loads_(); }
 
-static _Atomic uint64_t table_loads; /* those that the table was seen to be of */
+_Atomic uint64_t ehx_table_loads_; /* those that the table was seen to be of */
 
 static __attribute__((noinline, cold)) uint64_t refresh(uint64_t loads)
 {
     if (ehu_refresh() < 0)
         return 0; /* no memory for a table */
-    atomic_store(&table_loads, loads);
+    atomic_store(&ehx_table_loads_, loads);
     return loads;
 }
 
@@ -31,7 +31,7 @@ static __attribute__((noinline, cold)) uint64_t refresh(uint64_t loads)
 static inline uint64_t begin(void)
 {
     uint64_t loads = loads_now();
-    if (unlikely(atomic_load_explicit(&table_loads, memory_order_relaxed) != loads))
+    if (unlikely(atomic_load_explicit(&ehx_table_loads_, memory_order_relaxed) != loads))
         return refresh(loads);
     return loads;
 }
@@ -60,6 +60,13 @@ static inline struct ehx_answer land_cleanup(struct ehx_landing *to, struct ehx_
     return land(to, f, pad, (uint64_t)(uintptr_t)e, 0);
 }
 
+/* land_handler lands where the exception says, in which libstdc++'s routine has noted it. */
+static inline struct ehx_answer land_handler(struct ehx_landing *to, struct ehx_frame *f, struct ehx_exception *e)
+{
+    const struct ehx_cxa *x = ehx_cxa_(e);
+    return land(to, f, x->caught.pad, (uint64_t)(uintptr_t)e, (uint64_t)(int64_t)x->selector);
+}
+
 /* install lands where a personality routine has said. */
 static struct ehx_answer install(struct ehx_landing *to, struct ehx_frame *f, const struct ehx_context *c)
 {
@@ -69,9 +76,8 @@ static struct ehx_answer install(struct ehx_landing *to, struct ehx_frame *f, co
 /* handler enters the handler that the search phase has found in this frame. */
 static struct ehx_answer handler(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact, const struct ehx_what *is)
 {
-    uint64_t pad, selector;
-    if (likely(ehx_caught_(e, is, &pad, &selector)))
-        return land(to, f, pad, (uint64_t)(uintptr_t)e, selector);
+    if (likely(ehx_caught_(e, is)))
+        return land_handler(to, f, e);
     struct ehx_context c;
     if (!is->personality || ask(CLEANUP_PHASE | HANDLER_FRAME, e, f, exact, is, &c) != INSTALL_CONTEXT)
         return result(FATAL_PHASE2_ERROR);
@@ -100,7 +106,7 @@ static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e
             return handler(to, e, f, exact, &is);
         enum ehx_verdict said = VERDICT_UNKNOWN;
         if (is.step.kind != KIND_ASK)
-            said = ehx_recall_(e, ehx_type_(e), f->pc * 2 + exact, loads, &is);
+            said = ehx_recall_(e, ehx_type_(e), f->pc * 2 + exact, loads);
         if (said == VERDICT_PASSES && is.step.kind == KIND_ACTION_CLEANUP)
             return land_cleanup(to, f, is.pad, e);
         if (said != VERDICT_PASSES && is.personality) {
@@ -116,13 +122,9 @@ static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e
     return hand_over(to_real);
 }
 
-struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
+/* throw_it is a throw with no trail; learn may be null. */
+static __attribute__((noinline)) struct ehx_answer throw_it(struct ehx_exception *e, struct ehx_landing *to, uint64_t loads, struct ehx_trail *learn)
 {
-    if (unlikely(!ehx_active_))
-        return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.raise};
-    uint64_t loads = begin();
-    if (unlikely(loads == 0))
-        return hand_over(ehx_real_.raise);
     struct ehx_seen s = {.slot = NULL};
     struct ehx_frame f = to->frame, first = f; /* first: where the cleanup phase stops first, if stops */
     bool exact = false, first_exact = false, stops = false;
@@ -134,18 +136,20 @@ struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
                 return hand_over(ehx_real_.raise);
             bool stop = true;
             uint64_t pad = s.step.kind == KIND_ASK ? 0 : s.pad;
-            struct ehx_what is;
-            if (s.step.kind != KIND_CLEANUP && (ehx_all_(&is, f.pc, exact, loads), is.personality)) {
+            if (s.step.kind != KIND_CLEANUP) {
+                struct ehx_what is;
                 uint64_t place = f.pc * 2 + exact, type = ehx_type_(e);
-                enum ehx_verdict said = s.step.kind == KIND_ASK ? VERDICT_UNKNOWN : ehx_recall_(e, type, place, loads, &is);
-                if (said == VERDICT_UNKNOWN) {
+                bool asks = s.step.kind == KIND_ASK;
+                enum ehx_verdict said = asks ? VERDICT_UNKNOWN : ehx_recall_(e, type, place, loads);
+                bool recalled = said != VERDICT_UNKNOWN;
+                if (unlikely(!recalled) && (ehx_all_(&is, f.pc, exact, loads), is.personality)) {
                     struct ehx_context c;
                     struct ehx_frame copy = f;
                     ehx_reason r = ask(SEARCH_PHASE, e, &copy, exact, &is, &c);
                     if (r != HANDLER_FOUND && r != CONTINUE_UNWIND)
                         return result(FATAL_PHASE1_ERROR);
                     said = r == HANDLER_FOUND ? VERDICT_CATCHES : VERDICT_PASSES;
-                    if (s.step.kind != KIND_ASK)
+                    if (!asks)
                         ehx_remember_(e, type, place, loads, &is, r == HANDLER_FOUND);
                     if (type == 0 || is.personality != ehx_gxx_)
                         pad = 0; /* the cleanup phase asks again */
@@ -153,13 +157,17 @@ struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
                 if (said == VERDICT_CATCHES) {
                     e->private_1 = 0;
                     e->private_2 = identity(&f, exact);
-                    if (!stops) {
-                        to->frame = f;
-                        return handler(to, e, &to->frame, exact, &is);
-                    }
-                    break;
+                    if (unlikely(recalled && learn))
+                        ehx_learn_trail_(learn, to->frame, e, type, loads);
+                    if (stops)
+                        break;
+                    to->frame = f;
+                    if (likely(recalled))
+                        return land_handler(to, &to->frame, e);
+                    return handler(to, e, &to->frame, exact, &is);
                 }
-                stop = s.step.kind != KIND_ACTION || pad == 0;
+                if (said == VERDICT_PASSES)
+                    stop = s.step.kind != KIND_ACTION || pad == 0;
             }
             if (stop && !stops) {
                 stops = true;
@@ -176,6 +184,19 @@ struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
     if (first_pad != 0)
         return land_cleanup(to, &to->frame, first_pad, e);
     return cleanup(to, e, &to->frame, first_exact, loads, ehx_real_.raise);
+}
+
+struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
+{
+    if (unlikely(!ehx_active_))
+        return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.raise};
+    struct ehx_trail *learn;
+    uint64_t loads = begin();
+    if (unlikely(loads == 0))
+        return hand_over(ehx_real_.raise);
+    if (likely(ehx_follow_(to, e, loads, &learn)))
+        return (struct ehx_answer){ANSWER_LAND, 0};
+    return throw_it(e, to, loads, learn);
 }
 
 /* ---------------------------------------------------------------------------------- forced unwinding */
@@ -249,66 +270,8 @@ struct ehx_answer ehx_forced_(struct ehx_exception *e, struct ehx_landing *to, e
 
 /* ---------------------------------------------------------------------------------- going on */
 
-/*
- * next_cleanup is the usual case at once: the caller passes over its call of _Unwind_Resume, and a frame with a cleanup is
- * next. It changes the frame only if that is so.
- */
-static inline __attribute__((always_inline)) bool next_cleanup(struct ehx_exception *e, struct ehx_landing *to, uint64_t loads)
-{
-    struct ehx_frame *f = &to->frame;
-    uint64_t key = f->pc * 2, step, rest;
-    size_t slot = ehx_slot_(key);
-    struct ehx_known *k = &ehx_known_[slot];
-    if (atomic_load_explicit(&k->key, memory_order_acquire) != key) {
-        k = &ehx_known_[slot ^ 1];
-        if (atomic_load_explicit(&k->key, memory_order_acquire) != key)
-            return false;
-    }
-    if (atomic_load_explicit(&k->loads, memory_order_relaxed) != loads)
-        return false;
-    memcpy(&step, &k->is.step, sizeof step);
-    memcpy(&rest, k->is.step.others, sizeof rest);
-    uint64_t cfa = (step >> 32 & 1 ? f->rbp : f->rsp) + (uint64_t)(int64_t)(int32_t)step;
-    if (step >> 40 & 0xff || (step >> 32 & 0xff) == BASE_WALK || cfa <= f->rsp)
-        return false;
-    atomic_thread_fence(memory_order_acquire);
-    if (atomic_load_explicit(&k->key, memory_order_relaxed) != key)
-        return false;
-    uint64_t pc = ehx_word_(cfa - 8);
-    struct ehx_known *n = ehx_next_(rest, 0);
-    if (atomic_load_explicit(&n->key, memory_order_acquire) != pc * 2) {
-        n = ehx_next_(rest, 1);
-        if (atomic_load_explicit(&n->key, memory_order_acquire) != pc * 2)
-            return false;
-    }
-    if (atomic_load_explicit(&n->loads, memory_order_relaxed) != loads || n->is.step.kind != KIND_CLEANUP)
-        return false;
-    uint64_t pad = n->is.pad;
-    atomic_thread_fence(memory_order_acquire);
-    if (atomic_load_explicit(&n->key, memory_order_relaxed) != pc * 2)
-        return false;
-    if (step >> 48 & 0xff)
-        f->rbp = ehx_word_(cfa - 8 * (step >> 48 & 0xff));
-    if (step >> 56)
-        f->rbx = ehx_word_(cfa - 8 * (step >> 56));
-    if ((uint32_t)rest) {
-        if (rest & 0xff)
-            f->r12 = ehx_word_(cfa - 8 * (rest & 0xff));
-        if (rest >> 8 & 0xff)
-            f->r13 = ehx_word_(cfa - 8 * (rest >> 8 & 0xff));
-        if (rest >> 16 & 0xff)
-            f->r14 = ehx_word_(cfa - 8 * (rest >> 16 & 0xff));
-        if (rest >> 24 & 0xff)
-            f->r15 = ehx_word_(cfa - 8 * (rest >> 24 & 0xff));
-    }
-    f->rsp = cfa;
-    f->pc = pad;
-    to->rax = (uint64_t)(uintptr_t)e;
-    to->rdx = 0;
-    return true;
-}
-
-static __attribute__((noinline)) struct ehx_answer resume(struct ehx_exception *e, struct ehx_landing *to)
+/* ehx_resume_ is called where the next frame is not known to have a cleanup: see entry.S. */
+struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
 {
     if (unlikely(!ehx_active_))
         return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.resume};
@@ -326,16 +289,6 @@ static __attribute__((noinline)) struct ehx_answer resume(struct ehx_exception *
     if (unlikely(a.what == ANSWER_RETURN))
         abort();
     return a;
-}
-
-struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
-{
-    if (likely(ehx_active_ && e->private_1 == 0 && ehx_loads_)) {
-        uint64_t loads = __atomic_load_n(ehx_loads_, __ATOMIC_RELAXED);
-        if (likely(atomic_load_explicit(&table_loads, memory_order_relaxed) == loads && next_cleanup(e, to, loads)))
-            return (struct ehx_answer){ANSWER_LAND, 0};
-    }
-    return resume(e, to);
 }
 
 struct ehx_answer ehx_rethrow_(struct ehx_exception *e, struct ehx_landing *to)
