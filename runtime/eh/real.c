@@ -3,13 +3,19 @@
  * stubs of forward.S jump to it.
  */
 #include <dlfcn.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "eh.h"
 #include "forward.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 struct ehx_real ehx_real_;
 bool ehx_active_;
@@ -39,10 +45,10 @@ void ehx_no_real_(void)
 
 static bool itself(const char *path)
 {
-    Dl_info info;
+    struct dl_find_object o;
     struct stat a, b;
-    return dladdr((const void *)(uintptr_t)&itself, &info) != 0 && info.dli_fname && stat(info.dli_fname, &a) == 0 &&
-           stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return _dl_find_object((void *)(uintptr_t)&itself, &o) == 0 && stat(o.dlfo_link_map->l_name, &a) == 0 && stat(path, &b) == 0 &&
+           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 static void *try_open(const char *path)
@@ -145,10 +151,13 @@ __attribute__((constructor(101))) static void start(void)
     if ((off && strcmp(off, "0") == 0) || has_shadow_stack() || ehu_init() != 0)
         return;
     void *find = dlsym(RTLD_DEFAULT, "_Unwind_Find_FDE");
-    Dl_info a, b;
-    if (!find || dladdr(find, &a) == 0 || dladdr((const void *)(uintptr_t)&itself, &b) == 0 || a.dli_fbase != b.dli_fbase)
+    struct dl_find_object a, b;
+    if (!find || _dl_find_object(find, &a) != 0 || _dl_find_object((void *)(uintptr_t)&itself, &b) != 0 ||
+        a.dlfo_map_start != b.dlfo_map_start)
         return; /* the program finds tables in its own way */
     ehx_types_init_();
-    memset(ehx_known_, 0, sizeof ehx_known_); /* a page that is there when it is needed */
+    /* Pages that are there when they are needed. Where the kernel does not know the request, throws find them one by one. */
+    uintptr_t from = ((uintptr_t)ehx_known_ + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
+    madvise((void *)from, ((uintptr_t)(ehx_known_ + KNOWN_SLOTS) - from) & ~(uintptr_t)(PAGE - 1), MADV_POPULATE_WRITE);
     ehx_active_ = has_sites();
 }
