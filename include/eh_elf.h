@@ -152,7 +152,7 @@ typedef struct {
  * The desc of the note that says where the table of sites is, type
  * EH_ELF_NOTE_SITES_TYPE; its format is in docs/abi.md, section 6.
  */
-enum { EH_ELF_NOTE_SITES_TYPE = 3, EH_ELF_SITES_VERSION = 1 };
+enum { EH_ELF_NOTE_SITES_TYPE = 3, EH_ELF_SITES_VERSION = 2 };
 
 typedef struct {
     uint32_t version; /* EH_ELF_SITES_VERSION */

@@ -7,7 +7,7 @@ import (
 )
 
 // Version is the number of the format that Encode writes.
-const Version = 1
+const Version = 2
 
 // Numbers of the format, docs/abi.md section 6.
 const (
@@ -18,6 +18,8 @@ const (
 
 	personalityIndirect = 1 << 0
 
+	alignment = 16 // of most functions
+
 	// Most calls have a displacement of 32 bits, and most sites are one call.
 	callSize     = 5
 	shortCleanup = 6 // a cleanup of callSize
@@ -26,6 +28,8 @@ const (
 
 // ErrFormat is wrapped by the errors of Encode and Decode.
 var ErrFormat = errors.New("malformed table of sites")
+
+func aligned(a Addr) Addr { return (a + alignment - 1) &^ (alignment - 1) }
 
 // Encode returns the table's bytes; none where there is no function.
 func (t *Table) Encode() ([]byte, error) {
@@ -47,16 +51,19 @@ func (t *Table) Encode() ([]byte, error) {
 			groups = le.AppendUint32(groups, uint32(len(stream)))
 		}
 		var body []byte
-		size := uint64(f.End-f.Start) << 1
+		start := uint64(f.Start-at)<<2 | 2
+		if f.Start%alignment == 0 {
+			start = uint64(f.Start-aligned(at)) / alignment << 2
+		}
 		if f.Personality != personality {
-			size |= 1
+			start |= 1
 			body = binary.AppendUvarint(body, uint64(f.Personality+1))
 			personality = f.Personality
 		}
 		if f.Personality >= 0 {
 			body = binary.AppendUvarint(body, uint64(f.LSDA-lsda))
 			lsda = f.LSDA
-			site := f.Start
+			site, pad := f.Start, f.Start
 			for _, s := range f.Sites {
 				kind := uint64(s.Kind)
 				switch {
@@ -71,12 +78,13 @@ func (t *Table) Encode() ([]byte, error) {
 				}
 				site = s.End
 				if s.Kind.HasPad() {
-					body = binary.AppendUvarint(body, uint64(s.Pad-f.Start))
+					body = binary.AppendVarint(body, int64(s.Pad-pad))
+					pad = s.Pad
 				}
 			}
 		}
-		stream = binary.AppendUvarint(stream, uint64(f.Start-at))
-		stream = binary.AppendUvarint(stream, size)
+		stream = binary.AppendUvarint(stream, start)
+		stream = binary.AppendUvarint(stream, uint64(f.End-f.Start))
 		stream = binary.AppendUvarint(stream, uint64(len(body)))
 		stream = append(stream, body...)
 		at = f.End
@@ -136,14 +144,17 @@ func Decode(b []byte) (*Table, error) {
 			at, lsda, personality = base+Addr(le.Uint32(g)), base, -2
 		}
 		f := Function{Personality: -1}
-		f.Start = at + Addr(r.uleb())
+		start := r.uleb()
+		if f.Start = at + Addr(start>>2); start&2 == 0 {
+			f.Start = aligned(at) + Addr(start>>2)*alignment
+		}
 		size := r.uleb()
-		f.End = f.Start + Addr(size>>1)
+		f.End = f.Start + Addr(size)
 		body := reader{b: r.bytes(r.uleb())}
-		if r.bad || size>>1 > 1<<32 || f.Start < end || f.End <= f.Start {
+		if r.bad || start>>2 > 1<<32 || size > 1<<32 || f.Start < end || f.End <= f.Start {
 			return bad("function %d", i)
 		}
-		if size&1 != 0 {
+		if start&1 != 0 {
 			personality = int(min(body.uleb(), personalities+1)) - 1
 		}
 		f.Personality = personality
@@ -153,6 +164,7 @@ func Decode(b []byte) (*Table, error) {
 		if f.Personality >= 0 {
 			f.LSDA = lsda + Addr(body.uleb())
 			lsda = f.LSDA
+			pad := f.Start
 			for site := f.Start; !body.bad && body.pos < len(body.b); {
 				gap := body.uleb()
 				s := Site{Start: site + Addr(gap>>3), Kind: Kind(gap & 7)}
@@ -166,7 +178,8 @@ func Decode(b []byte) (*Table, error) {
 					s.End = s.Start + Addr(body.uleb())
 				}
 				if s.Kind.HasPad() {
-					s.Pad = f.Start + Addr(body.uleb())
+					s.Pad = pad + Addr(body.zigzag())
+					pad = s.Pad
 				}
 				if body.bad || s.Kind > Ask || s.Start < site || s.End <= s.Start || s.End > f.End ||
 					s.Kind.HasPad() && (s.Pad < f.Start || s.Pad >= f.End) {
@@ -203,6 +216,12 @@ func (r *reader) uleb() uint64 {
 	}
 	r.pos += n
 	return v
+}
+
+// zigzag reads a signed number: twice it, or twice what is left of it below -1, plus 1.
+func (r *reader) zigzag() int64 {
+	v := r.uleb()
+	return int64(v>>1) ^ -int64(v&1)
 }
 
 func (r *reader) bytes(n uint64) []byte {

@@ -1,7 +1,7 @@
 /* The table of sites of an eh_elf: docs/abi.md, section 6. Every number is checked before it is used. */
 #include "eh.h"
 
-enum { HEADER = 24, PERSONALITY = 16, GROUP = 8, PER_GROUP = 16, INDIRECT = 1, CALL_SIZE = 5, SHORT_CLEANUP = 6, SHORT_SKIP = 7 };
+enum { HEADER = 24, PERSONALITY = 16, GROUP = 8, PER_GROUP = 16, INDIRECT = 1, CALL_SIZE = 5, ALIGNMENT = 16, SHORT_CLEANUP = 6, SHORT_SKIP = 7 };
 
 struct reader {
     const uint8_t *p, *end;
@@ -21,6 +21,8 @@ static uint64_t uleb(struct reader *r)
     return 0;
 }
 
+static uint64_t zigzag(uint64_t v) { return v >> 1 ^ (0 - (v & 1)); }
+
 static uint32_t u32(const uint8_t *p)
 {
     uint32_t v;
@@ -39,6 +41,7 @@ static uint64_t u64(const uint8_t *p)
 static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t size, uint64_t bias, struct ehx_what *is)
 {
     is->step.kind = KIND_ASK;
+    uint64_t last = 0; /* pad less the function's start, of the site before that has one */
     for (uint64_t at = start; r->p < r->end;) {
         uint64_t gap = uleb(r), n = CALL_SIZE, kind = gap & 7, pad = 0;
         at += gap >> 3;
@@ -49,7 +52,7 @@ static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t 
         else
             n = uleb(r);
         if (kind == KIND_CLEANUP || kind == KIND_ACTION || kind == KIND_ACTION_CLEANUP)
-            pad = uleb(r);
+            last = pad = last + zigzag(uleb(r));
         if (r->bad || kind > KIND_ASK || pad >= size) {
             is->step.kind = KIND_HAND_OVER;
             return;
@@ -104,14 +107,15 @@ void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *
     struct reader r = {stream + offset, stream + size, false};
     uint64_t which = personalities + 1; /* the first of a group says which */
     for (int i = 0; i < PER_GROUP && r.p < r.end; i++) {
-        uint64_t start = at + uleb(&r), size_and_flag = uleb(&r), length = size_and_flag >> 1, body = uleb(&r);
+        uint64_t gap = uleb(&r), length = uleb(&r), body = uleb(&r);
+        uint64_t start = gap & 2 ? at + (gap >> 2) : ((at + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1)) + (gap >> 2) * ALIGNMENT;
         if (r.bad || body > (uint64_t)(r.end - r.p))
             goto bad;
         struct reader b = {r.p, r.p + body, false};
         r.p += body;
         if (pc < start)
             return;
-        if (size_and_flag & 1)
+        if (gap & 1)
             which = uleb(&b);
         if (which != 0)
             lsda += uleb(&b);

@@ -8,6 +8,8 @@
 #include <functional>
 #include <pthread.h>
 #include <stdexcept>
+#include <typeinfo>
+#include <unwind.h>
 #include <vector>
 
 #define NOINLINE __attribute__((noinline, noclone))
@@ -103,6 +105,16 @@ template <class E> static void caught(int (*f)(int), int n)
 extern "C" {
 void *__cxa_allocate_exception(size_t) noexcept;
 void __cxa_free_exception(void *) noexcept;
+#ifdef __GLIBCXX__
+void *__cxa_init_primary_exception(void *, std::type_info *, void (*)(void *)) noexcept;
+void *__cxa_begin_catch(void *) noexcept;
+void __cxa_end_catch();
+struct Globals {
+	void *caught;
+	unsigned uncaught;
+};
+Globals *__cxa_get_globals() noexcept;
+#endif
 }
 static void *place[5];
 NOINLINE static int jumps(int n)
@@ -114,9 +126,20 @@ NOINLINE static int jumps(int n)
 NOINLINE static void floor_of(int n)
 {
 	void *e = __cxa_allocate_exception(sizeof(Own));
+#ifdef __GLIBCXX__ // as __cxa_throw does, and a handler
+	auto *header = static_cast<_Unwind_Exception *>(e) - 1;
+	__cxa_get_globals()->uncaught++;
+	*static_cast<int *>(__cxa_init_primary_exception(e, const_cast<std::type_info *>(&typeid(Own)), nullptr)) = 1;
+	std::memcpy(&header->exception_class, "\0++CCUNG", 8);
+#endif
 	if (__builtin_setjmp(place) == 0)
 		sink = jumps(n);
+#ifdef __GLIBCXX__
+	sink = __cxa_begin_catch(header) != nullptr;
+	__cxa_end_catch();
+#else
 	__cxa_free_exception(e);
+#endif
 }
 
 // Forced unwinding: threads that end by pthread_exit, less threads that return.
@@ -161,6 +184,7 @@ template <int (*f)(int)> static double forced(int n)
 
 int main(int argc, char **argv)
 {
+	setvbuf(stdout, nullptr, _IOLBF, 0);
 	if (argc > 1 && std::strcmp(argv[1], "first") == 0) {
 		double t = now();
 		caught<Own>(cleanups, 16);
