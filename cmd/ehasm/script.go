@@ -56,7 +56,7 @@ start files, some assembler code. There the walk goes on by the frame pointer, w
 may leave a caller out. With --frame-pointers=gaps it does so only in files that have a
 table without a row for this code, as perf script does, and otherwise ends there; with
 never, stacks have only frames that unwind information proves. Where an object's file is
-there, such a frame must lie behind a call; json and pprof mark it, and the summary counts
+there, such a frame must lie behind a call; json and pprof mark it, svg and the summary count
 stacks that needed one apart.
 
 Examples:

@@ -44,6 +44,7 @@ type Options struct {
 	MaxBytes int    // about the largest size of the file: lighter boxes are left out; 0: DefaultBytes
 	Width    int    // in CSS pixels; 0: that of the window
 	Inverted bool   // boxes hang below their callers
+	Note     string // behind the number of weights in the line of details; may be empty
 }
 
 // Write draws the graph.
@@ -210,6 +211,9 @@ func (d *drawing) head(left Left) {
 	fmt.Fprintf(d, `<text class="ink" id="details" x="8" y="%d">%s %s`, line3, thousands(d.total), text(d.opt.Unit))
 	if d.g.compared {
 		fmt.Fprintf(d, "; before: %s", thousands(d.before))
+	}
+	if d.opt.Note != "" {
+		fmt.Fprintf(d, "; %s", text(d.opt.Note))
 	}
 	if left.Boxes > 0 {
 		fmt.Fprintf(d, "; not drawn: %s boxes of fewer than %s %s, in which %s end",

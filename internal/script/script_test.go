@@ -309,6 +309,13 @@ func TestGuessed(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int{"/": 1, "frame pointer/": 1, "/no unwind information": 1}, labels)
 
+	got, _ = r.run(t, r.options("svg"))
+	assert.Contains(t, got, `y="58">3 samples; in 1, callers found by the frame pointer, which may leave some out</text>`)
+	opt := r.options("svg")
+	opt.FramePointers = unwind.Never
+	got, _ = r.run(t, opt)
+	assert.Contains(t, got, `y="58">3 samples</text>`)
+
 	_, s = r.run(t, r.options("perf"))
 	var text bytes.Buffer
 	s.Text(&text)

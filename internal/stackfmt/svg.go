@@ -3,6 +3,7 @@ package stackfmt
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -35,9 +36,10 @@ func (t *flames) Worker() Worker {
 }
 
 type flameWorker struct {
-	flames *flames
-	counts map[string]uint64
-	buf    []byte
+	flames  *flames
+	counts  map[string]uint64
+	guessed uint64 // stacks with frames that were found by the frame pointer
+	buf     []byte
 }
 
 // append adds the number of a frame to a stack. It may be called from several
@@ -104,6 +106,9 @@ func (w *flameWorker) Add(b []byte, s *Sample) []byte {
 	}
 	w.buf = k
 	w.counts[string(k)] += s.count()
+	if len(s.Guessed) > 0 {
+		w.guessed += s.count()
+	}
 	return b
 }
 
@@ -120,8 +125,21 @@ func (t *flames) Finish(w io.Writer, r *Recording) error {
 		before.each(uint32(len(t.list)), g.AddBefore)
 	}
 	_, err := g.Write(w, flamegraph.Options{Title: cmp.Or(t.opt.Title, r.title()), Unit: "samples",
-		Width: t.opt.Width, MaxBytes: t.opt.MaxBytes, Inverted: t.opt.Inverted})
+		Width: t.opt.Width, MaxBytes: t.opt.MaxBytes, Inverted: t.opt.Inverted, Note: t.guessed()})
 	return err
+}
+
+// guessed says how many stacks are not proven by unwind information throughout: their frames
+// are those of others in the graph.
+func (t *flames) guessed() string {
+	n := uint64(0)
+	for _, w := range t.workers {
+		n += w.guessed
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("in %d, callers found by the frame pointer, which may leave some out", n)
 }
 
 // each gives all counts away, with numbers that begin at first.
