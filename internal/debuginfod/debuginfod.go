@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/trust"
 )
 
 // ErrNotFound is wrapped where no server has a file.
@@ -144,7 +145,9 @@ func (c *Client) find(ctx context.Context, path string, buildID []byte, kind Kin
 			return fmt.Errorf("%s: not a regular file", path)
 		}
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	// What the cache holds is data, whoever has put it there. But in another user's folder, a link of
+	// that user's chooses where root writes and what it removes.
+	if err := trust.MkdirAll(filepath.Dir(path)); err != nil {
 		return err
 	}
 	var failed error // of servers that may have it

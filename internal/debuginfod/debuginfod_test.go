@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/trust"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,6 +53,60 @@ func env(pairs ...string) func(string) string {
 			}
 		}
 		return ""
+	}
+}
+
+// TestFolderOfOthers: nothing is written to, or removed from, a folder in which another user
+// may have put a link; what is there can be read.
+func TestFolderOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root, to give a folder away")
+	}
+	_, executable, debug, id := object(t)
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if strings.HasSuffix(r.URL.Path, "/debuginfo") {
+			http.ServeFile(w, r, debug)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	for _, owner := range []int{0, 65534} {
+		asked.Store(0)
+		dir := t.TempDir()
+		victim, cache := filepath.Join(dir, "victim"), filepath.Join(dir, "cache")
+		require.NoError(t, os.Mkdir(victim, 0o755))
+		require.NoError(t, os.Mkdir(cache, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(victim, "executable"), nil, 0))
+		old := time.Now().Add(-missFor - time.Second)
+		require.NoError(t, os.Chtimes(filepath.Join(victim, "executable"), old, old))
+		require.NoError(t, os.Symlink(victim, filepath.Join(cache, hex.EncodeToString(id))))
+		require.NoError(t, os.Lchown(filepath.Join(cache, hex.EncodeToString(id)), owner, owner))
+		require.NoError(t, os.Chown(cache, owner, owner))
+		made := func() *Client { return New(env("DEBUGINFOD_URLS", server.URL, "DEBUGINFOD_CACHE_PATH", cache)) }
+		_, err := made().Find(context.Background(), id, DebugInfo)
+		_, errMiss := made().Find(context.Background(), id, Executable)
+		if owner == 0 { // the test can fail
+			require.NoError(t, err)
+			assert.FileExists(t, filepath.Join(victim, "debuginfo"))
+			assert.ErrorIs(t, errMiss, ErrNotFound)
+			continue
+		}
+		assert.ErrorIs(t, err, trust.ErrUntrusted)
+		assert.ErrorIs(t, errMiss, trust.ErrUntrusted)
+		assert.Zero(t, asked.Load())
+		assert.NoFileExists(t, filepath.Join(victim, "debuginfo"))
+		st, err := os.Stat(filepath.Join(victim, "executable"))
+		require.NoError(t, err)
+		assert.WithinDuration(t, old, st.ModTime(), time.Second)
+
+		b, err := os.ReadFile(executable)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(victim, "debuginfo"), b, 0o444))
+		_, err = made().Find(context.Background(), id, DebugInfo)
+		assert.NoError(t, err)
 	}
 }
 
