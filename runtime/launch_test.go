@@ -107,5 +107,7 @@ func TestPreloadAddressSanitizerStarted(t *testing.T) {
 	assert.Contains(t, out, "heap-buffer-overflow")
 	assert.Regexp(t, `\n1\n$`, out)
 	assert.Contains(t, run("", own), "does not come first")
+	out, _ = ehasmPreload(t, k, []string{"ASAN_OPTIONS=detect_leaks=0"}, own)
+	assert.Contains(t, out, "some frames, 100 caught\n", "started by ehasm itself")
 	assert.Regexp(t, `some frames, 100 caught\n(.*\n)+0\n$`, run("LD_PRELOAD=libasan.so.8:$LD_PRELOAD ", own))
 }

@@ -1,0 +1,71 @@
+#!/bin/bash
+# Whether the tests of faults that were mended notice if a mend goes: scripts/mends.sh [PATTERN].
+# Takes one mend at a time out of a copy of the last commit, and runs its test, which has to
+# fail. A line per mend; the exit status is 1 where a test passes all the same, or a mend is not found.
+set -u
+top=$(cd "$(dirname "$0")/.." && pwd)
+copy=$(mktemp -d)
+trap 'git -C "$top" worktree remove --force "$copy/tree"; rm -rf "$copy"' EXIT
+git -C "$top" worktree add -q --detach "$copy/tree" && cd "$copy/tree" || exit 1
+status=0
+
+# without NAME PACKAGE TEST FILE PERL takes PERL's part out of FILE.
+without() {
+	[[ $1 =~ ${pattern:-.} ]] || return 0
+	local said rc before
+	before=$(sha256sum "$4")
+	perl -0pi -e "$5" "$4"
+	if [ "$(sha256sum "$4")" = "$before" ]; then
+		echo "NOT FOUND: $1: $5 in $4"
+		status=1
+		return
+	fi
+	said=$(timeout 300 go test -count=1 "./$2" -run "^($3)\$" 2>&1)
+	rc=$?
+	git checkout -q .
+	if [ $rc -eq 0 ]; then
+		echo "PASSES: $1: $3 ($2) without the mend in $4"
+		status=1
+	elif grep -q -E 'build failed|setup failed|no tests to run|cannot use|: error: ' <<<"$said"; then
+		echo "NOT BUILT: $1: $4: $(grep -m 1 -E 'error|failed|go:[0-9]+' <<<"$said")"
+		status=1
+	else
+		echo "$1 | $3 ($2) | $4 | $(grep -m 1 -o -E 'FAIL: [A-Za-z/_]+|panic: test timed out|signal: [a-z ]+|FAIL' <<<"$said")"
+	fi
+}
+
+pattern=${1:-}
+without "1 cache of others" cmd/ehasm TestCacheOfOthers cmd/ehasm/ondemand.go 's/trust\.Open\(path\)/os.Open(path)/; s/\t"github.com\/ehasm\/ehasm\/internal\/trust"\n//; s/trust\.MkdirAll\(path\)/os.MkdirAll(path, 0o700)/'
+without "1 cache is proven" cmd/ehasm TestCacheProven cmd/ehasm/ondemand.go 's/_, err := prove\.Image\(image, table\)\n\t\treturn err/_, _ = prove.Image(image, table)\n\t\treturn nil/'
+without "1 folders of the cache" cmd/ehasm TestCacheFolders internal/trust/trust_unix.go 's/private = 0o700/private = 0o777/'
+without "1 the rule, Go" internal/trust TestOpen internal/trust/trust_unix.go 's/uid != 0 && uid != w\.self/uid < 0/'
+without "1 the rule, C" runtime 'TestTrustedPath|TestOthersFile' runtime/src/trust.c 's/if \(st->st_uid != 0 && st->st_uid != self\)/if (st->st_uid != 0 \&\& st->st_uid != self \&\& self == (uid_t)-1)/'
+without "2 set-gid, capabilities, C" runtime TestPrivileged runtime/src/table.c 's/self = secure \? 0 : geteuid/self = geteuid/'
+without "2 set-gid, capabilities, Go" internal/trust TestPrivileged internal/trust/trust_unix.go 's/if privileged\(\)/if false \&\& privileged()/'
+without "3 fork in a handler" runtime TestForks runtime/src/table.c 's/, 0L\) != 0 && errno == ESRCH/, 0L) > 0 \&\& errno == ESRCH/'
+without "4 seccomp" runtime TestSeccomp runtime/src/stack.c 's/if \(!in_valgrind\(\) && by_sig/if (in_valgrind() \&\& by_sig/'
+without "5 stale, no build-id" runtime TestStale runtime/src/trust.c 's/return wanted->build_id_size > 0 \|\| ehu_same_content_/return wanted->build_id_size + 1 > 0 || ehu_same_content_/'
+without "6 a full disk" cmd/ehasm TestOutputFull internal/atomicfile/atomicfile.go 's/err := f\.err\n/err := error(nil)\n/'
+without "6 interrupted" cmd/ehasm TestOutputInterrupted cmd/ehasm/output.go 's/\treturn interruptible\(ctx\)/\treturn ctx, func() {}/'
+without "6 modes" cmd/ehasm TestOutputMode cmd/ehasm/output.go 's/return narrowed\(perm, st\)|perm = narrowed\(perm, st\)/_ = st/g'
+without "7 ASan" runtime TestPreloadAddressSanitizerStarted cmd/ehasm/preload.go 's/find\.AddressSanitizer\(program\)\)/"")/'
+without "7 ASan below a shell" runtime TestPreloadAddressSanitizerStarted runtime/Makefile 's/(PRELOAD = .*) asan/$1/'
+without "8 control characters" internal/script TestControlCharacters internal/stackfmt/escape.go 's/if isPlain\(s\)/if len(s) >= 0 || isPlain(s)/'
+without "9 a stack in a circle" runtime TestCircle runtime/src/walk.c 's/return !after->exact \|\| !before->exact \|\|/return after->exact < 9 ||/'
+without "9 valgrind" runtime TestMainStackInValgrind runtime/src/stack.c 's/\.inside = getauxval\(AT_RANDOM\)/.inside = 0/'
+without "9 a foreign stderr" runtime TestSecond runtime/src/stats.c 's/if \(!start\.open \|\| [^\n]*\n/if (fstat(STDERR_FILENO, \&st) != 0)\n/'
+without "9 limits" cmd/ehasm TestLimits cmd/ehasm/entry_linux_amd64.s 's/1536 << 20/1 << 20/'
+without "9 sparse objects" cmd/ehasm TestSparse asmgen/plan/build.go 's/p\.Segments = segments\(p\)/p.Segments = segments(p)[:0]/'
+without "10 mapped names" cmd/ehasm TestMappedNames internal/find/find.go 's/range maxLinks \{\n\t\tto, err/range 0 * maxLinks {\n\t\tto, err/; s/err == nil && filepath\.Base\(real\)/err != nil \&\& filepath.Base(real)/'
+without "10 objects without FDEs" cmd/ehasm TestMappedNames cmd/ehasm/build.go 's/AllowEmpty: id\.mapped/AllowEmpty: false/'
+without "11 frames behind calls" unwind TestInvented unwind/calls.go 's/if caller != nil && caller[^\n]*\{/if caller != nil {/'
+without "11 a leaf keeps its caller" unwind TestGuessLeaf unwind/calls.go 's/site\.direct, site\.distance = true/site.direct, site.distance = false/'
+without "11 guesses are marked" internal/script TestGuessed internal/script/worker.go 's/w\.stack, s\.walked\.guesses/w.stack, nil/'
+without "12 code of type OBJECT" internal/symbols TestCodeObject internal/symbols/elf.go 's/elf\.STT_NOTYPE, elf\.STT_OBJECT/elf.STT_NOTYPE/'
+without "12 symbols without size" internal/symbols 'TestCodeObject|TestTable' internal/symbols/table.go 's/if s\.Start < covered/if s.Start+1 == 0/'
+without "12 shifts in names" internal/symbols TestDemangle internal/symbols/demangle.go 's/return plainShift\((demangle\.Filter[^\n]*)\)\n/return $1\n/'
+without "12 memfd" internal/script TestMemfd internal/symbolize/namer.go 's/if strings\.HasPrefix\(f\.Object/if false \&\& strings.HasPrefix(f.Object/'
+without "13 the red zone" unwind TestInvented unwind/calls.go 's/sp-addr-1 < redZone/sp-addr-1 > 1<<63/'
+without "14 pc - 1" unwind 'TestWalk|TestTiers' abi/abi.go 's/return r\.Reg\[RIP\] - 1/return r.Reg[RIP]/'
+without "14 padding behind an FDE" dwarfcfa TestPadding dwarfcfa/normalize.go 's/if n > 0 \{\n\t\t\tranges/if n > 1000 {\n\t\t\tranges/'
+exit $status
