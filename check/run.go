@@ -37,7 +37,17 @@ type function struct {
 	open  []*run
 	lines []Line
 	list  bool
-	truly map[*dwarfcfa.RawRow]int // instructions at which a row with a finding was true
+	truly []int // by row: instructions at which it was true
+	last  verdict
+}
+
+// verdict is what holds for the next instruction too, if nothing changed.
+type verdict struct {
+	holds bool // the last instruction agreed with its row and changes nothing that the row is about
+	below bool
+	next  uint64
+	row   *dwarfcfa.RawRow
+	how   codeflow.How
 }
 
 // run is a finding that grows.
@@ -138,15 +148,34 @@ func (c *function) compare() {
 	}
 	var buf [8]wrong
 	var row *dwarfcfa.RawRow
-	c.truly = map[*dwarfcfa.RawRow]int{}
+	c.truly = make([]int, len(c.rows.rows))
+	k := 0 // of row
 	c.r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, how codeflow.How) {
 		if codeflow.IsPadding(in) && in.Op != x86.OpNOP {
 			return
 		}
 		c.rep.instructions++
 		if row == nil || pc < uint64(row.Start) || pc >= uint64(row.End) {
-			row = c.rows.at(pc)
+			if row, k = nil, c.rows.find(pc); k >= 0 {
+				row = &c.rows.rows[k]
+			}
 		}
+		if v := &c.last; v.holds && v.next == pc && v.row == row && v.how == how && in.Op != x86.OpRET && !c.r.Leads(pc) {
+			c.rep.judged++
+			c.rep.agree++
+			c.truly[k]++
+			if how == codeflow.Assumed {
+				c.rep.assumed++
+			}
+			if v.below {
+				c.rep.below++
+			}
+			c.line(pc, in, s, row, false)
+			v.next += uint64(in.Len)
+			v.holds = keepsFrame(in, s)
+			return
+		}
+		c.last.holds = false
 		if row == nil {
 			c.reason(ReasonNoRow, 1)
 			return
@@ -172,9 +201,13 @@ func (c *function) compare() {
 		}
 		if len(ws) == 0 {
 			c.rep.agree++
-			if belowStack(&row.Row, s) {
+			c.truly[k]++
+			below := belowStack(&row.Row, s)
+			if below {
 				c.rep.below++
 			}
+			c.last = verdict{below: below, next: pc + uint64(in.Len), row: row, how: how,
+				holds: len(c.open) == 0 && keepsFrame(in, s) && isPlain(&row.Row)}
 		} else if ws[0].kind == KindCFA {
 			c.rep.cfaDiffer++
 		}
@@ -225,9 +258,6 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		}
 		c.open = append(c.open, &run{f: f, w: w, live: true, row: row, shifted: c.neighbourFits(pc, in, row, w.kind, s)})
 	}
-	if len(ws) == 0 {
-		c.truly[row]++
-	}
 	k := 0
 	for _, r := range c.open {
 		if r.live {
@@ -240,9 +270,33 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 	c.open = c.open[:k]
 }
 
+// keepsFrame reports whether an instruction changes nothing that a plain row is about.
+func keepsFrame(in *x86.Inst, s *codeflow.State) bool {
+	if in.Writes&(codeflow.CalleeSaved|1<<x86.RSP) != 0 {
+		return false
+	}
+	if in.MemWrite && in.Mem.Base <= x86.R15 && s.Regs[in.Mem.Base].Kind == codeflow.Base {
+		return false
+	}
+	return in.Op != x86.OpJCC || in.Cond != x86.CondNE // which may say where rsp is
+}
+
+// isPlain reports whether a row is about rsp, the callee-saved registers and their slots only.
+func isPlain(row *dwarfcfa.Row) bool {
+	if row.CFA.Kind != dwarfcfa.CFARegOffset || row.CFA.Reg != 7 && row.CFA.Reg != 6 {
+		return false
+	}
+	for d := range row.Regs {
+		if row.Regs[d].Kind > dwarfcfa.RuleValOffset {
+			return false
+		}
+	}
+	return true
+}
+
 func (c *function) close(r *run) {
 	f := r.f
-	f.Never = c.truly[r.row] == 0 && uint64(r.row.Start) >= f.PC && uint64(r.row.End) <= f.End
+	f.Never = c.truly[c.rows.find(uint64(r.row.Start))] == 0 && uint64(r.row.Start) >= f.PC && uint64(r.row.End) <= f.End
 	switch {
 	case f.Class == ClassContext:
 		f.Severity = SeverityNote

@@ -124,6 +124,7 @@ type rows struct {
 	interp *dwarfcfa.Interp
 	i      int // function, -1 none
 	rows   []dwarfcfa.RawRow
+	buf    []dwarfcfa.RawRow // of rows, used again
 	err    error
 	// instead, if not nil, are the rows of function insteadOf, whatever its FDE says
 	instead   []dwarfcfa.RawRow
@@ -139,17 +140,27 @@ func (r *rows) load(i int) {
 			r.rows, r.err = r.instead, nil
 			return
 		}
-		r.rows, r.err = r.interp.Rows(r.s.fdes[i])
+		if r.rows, r.err = r.interp.AppendRows(r.buf[:0], r.s.fdes[i]); r.err == nil {
+			r.buf = r.rows
+		}
 	}
 }
 
 // at is the row at pc, nil if there is none.
 func (r *rows) at(pc uint64) *dwarfcfa.RawRow {
-	k := sort.Search(len(r.rows), func(k int) bool { return uint64(r.rows[k].End) > pc })
-	if k < len(r.rows) && uint64(r.rows[k].Start) <= pc {
+	if k := r.find(pc); k >= 0 {
 		return &r.rows[k]
 	}
 	return nil
+}
+
+// find is the index of the row at pc, -1 if there is none.
+func (r *rows) find(pc uint64) int {
+	k := sort.Search(len(r.rows), func(k int) bool { return uint64(r.rows[k].End) > pc })
+	if k < len(r.rows) && uint64(r.rows[k].Start) <= pc {
+		return k
+	}
+	return -1
 }
 
 // Begin is the state that the table states at pc.

@@ -17,7 +17,7 @@ const (
 func (p *Program) findGroups() {
 	n := len(p.fns)
 	p.group = make([]int32, n)
-	p.joined = newBits(p.img.lo, p.img.hi)
+	p.joined = newAddrSet(p.img.lo, p.img.hi)
 	size, count := make([]uint64, n), make([]int, n)
 	for i := range p.fns {
 		p.group[i], size[i], count[i] = int32(i), p.fns[i].Hi-p.fns[i].Lo, 1

@@ -64,10 +64,10 @@ type Program struct {
 	opt Options
 
 	sum      []summary
-	boundary *bits // instruction starts, in executable segments
-	called   *bits
-	lea      *bits           // addresses that lea takes, in the whole image
-	noReturn *bits           // functions that never return
+	boundary *addrSet // instruction starts, in executable segments
+	called   *addrSet
+	lea      *addrSet           // addresses that lea takes, in the whole image
+	noReturn *addrSet           // functions that never return
 	tailIn   map[uint64]bool // jumped to in entry state
 	ext      map[uint64]*external
 	extOf    [][]uint64 // by function: the addresses in ext, ascending
@@ -75,7 +75,7 @@ type Program struct {
 
 	group  []int32         // by function: the first of its group
 	more   map[int32][]int // by first: the group, where it has more than one
-	joined *bits           // the first addresses of parts that jumps of their group lead to
+	joined *addrSet           // the first addresses of parts that jumps of their group lead to
 }
 
 // external is what flows into a function from others.
@@ -102,7 +102,7 @@ func New(img *Image, fns []Function, opt Options) *Program {
 	p := &Program{img: img, fns: fns, opt: opt, tailIn: map[uint64]bool{}, ext: map[uint64]*external{}, breaks: map[uint64]uint16{}}
 	p.sum = make([]summary, len(fns))
 	p.extOf = make([][]uint64, len(fns))
-	p.boundary, p.called, p.noReturn = newBits(img.lo, img.hi), newBits(img.lo, img.hi), newBits(img.lo, img.hi)
+	p.boundary, p.called, p.noReturn = newAddrSet(img.lo, img.hi), newAddrSet(img.lo, img.hi), newAddrSet(img.lo, img.hi)
 	lo, hi := ^uint64(0), uint64(0)
 	for _, s := range img.segs {
 		lo, hi = min(lo, s.lo), max(hi, s.hi)
@@ -110,7 +110,7 @@ func New(img *Image, fns []Function, opt Options) *Program {
 	if hi < lo || hi-lo > maxSpan {
 		lo, hi = img.lo, img.hi
 	}
-	p.lea = newBits(lo, hi)
+	p.lea = newAddrSet(lo, hi)
 	p.called.set(img.entry)
 	for i := range fns {
 		if fns[i].Entry {
@@ -318,22 +318,22 @@ func (p *Program) Broken(pc uint64) uint16 { return p.breaks[pc] }
 // IsBoundary reports whether an instruction of a linear pass begins at pc.
 func (p *Program) IsBoundary(pc uint64) bool { return p.boundary.has(pc) }
 
-// bits is a set of addresses; set may be called concurrently.
-type bits struct {
+// addrSet is a set of addresses; set may be called concurrently.
+type addrSet struct {
 	lo, hi uint64
 	w      []uint64
 }
 
-func newBits(lo, hi uint64) *bits { return &bits{lo, hi, make([]uint64, (hi-lo+63)/64)} }
+func newAddrSet(lo, hi uint64) *addrSet { return &addrSet{lo, hi, make([]uint64, (hi-lo+63)/64)} }
 
-func (b *bits) set(a uint64) {
+func (b *addrSet) set(a uint64) {
 	if a >= b.lo && a < b.hi {
 		k := a - b.lo
 		atomic.OrUint64(&b.w[k/64], 1<<(k%64))
 	}
 }
 
-func (b *bits) has(a uint64) bool {
+func (b *addrSet) has(a uint64) bool {
 	if a < b.lo || a >= b.hi {
 		return false
 	}

@@ -1,6 +1,10 @@
 package codeflow
 
-import "github.com/ehasm/ehasm/x86"
+import (
+	"math/bits"
+
+	"github.com/ehasm/ehasm/x86"
+)
 
 // Kind is the kind of an abstract value.
 type Kind uint8
@@ -192,10 +196,8 @@ func (s *State) dropBelow() {
 
 // clobber forgets registers.
 func (s *State) clobber(m uint16) {
-	for i := 0; m != 0; i, m = i+1, m>>1 {
-		if m&1 != 0 {
-			s.Regs[i] = Value{}
-		}
+	for ; m != 0; m &= m - 1 {
+		s.Regs[bits.TrailingZeros16(m)] = Value{}
 	}
 }
 

@@ -90,8 +90,11 @@ type rowSink interface {
 
 // Rows returns the rows of an FDE: ascending, contiguous, without empty ones,
 // covering [fde.Start, fde.End). An error is a *DecodeError.
-func (in *Interp) Rows(fde *FDE) ([]RawRow, error) {
-	var rows rawRows
+func (in *Interp) Rows(fde *FDE) ([]RawRow, error) { return in.AppendRows(nil, fde) }
+
+// AppendRows appends what Rows returns to list.
+func (in *Interp) AppendRows(list []RawRow, fde *FDE) ([]RawRow, error) {
+	rows := rawRows(list)
 	if err := in.run(fde, &rows); err != nil {
 		return nil, fde.CIE.section.errorOf(fde, err)
 	}
