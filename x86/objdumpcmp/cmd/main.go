@@ -13,11 +13,13 @@ import (
 
 func main() {
 	var all objdumpcmp.Result
+	failed := 0
 	for _, p := range os.Args[1:] {
 		r, err := compare(p)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			failed++
+			continue
 		}
 		show(p, r)
 		for _, e := range r.Examples {
@@ -26,7 +28,7 @@ func main() {
 		all.Add(r)
 	}
 	show("total", &all)
-	if all.Length+all.Mnemonic+all.Unknown > 0 {
+	if all.Length+all.Mnemonic+all.Unknown+failed > 0 {
 		os.Exit(1)
 	}
 }
