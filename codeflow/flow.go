@@ -177,12 +177,33 @@ func (f *flow) callNever(pc uint64, in *x86.Inst) bool {
 	if f.never[pc] {
 		return true
 	}
+	img := f.p.img
 	if in.Args[0].Kind == x86.KRel {
-		return f.p.noReturn.has(in.Target(pc))
+		t := in.Target(pc)
+		return f.p.noReturn.has(t) || len(img.exitsIf) > 0 && img.exitsIf[t] && f.exits(pc)
 	}
 	if in.Args[0].Kind == x86.KMem && in.Mem.Base == x86.RIP {
 		a, _ := in.MemAddr(pc)
-		return f.p.img.noRetGOT[a]
+		return img.noRetGOT[a] || img.exitsGOT[a] && f.exits(pc)
+	}
+	return false
+}
+
+// exits reports whether the first argument of the call at pc is a constant other than 0.
+func (f *flow) exits(pc uint64) bool {
+	for range 12 {
+		k, ok := f.prev(pc)
+		if !ok || f.lead[f.pos(pc)] != 0 {
+			return false // other code may come here
+		}
+		in := &f.ins[k]
+		if in.Writes&x86.RDI.Mask() != 0 {
+			return in.Op == x86.OpMOV && in.Args[1].Kind == x86.KImm && in.Imm != 0
+		}
+		if in.Op == x86.OpCALL || in.Op == x86.OpJMP {
+			return false
+		}
+		pc = f.pcs[k]
 	}
 	return false
 }
@@ -580,7 +601,11 @@ func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, how How, visit V
 	}
 	old := s.Regs[rsp]
 	if r := &s.Regs[rsp]; r.Kind == Base {
-		r.Off += f.argsAt(p, pc, next)
+		n := f.argsAt(p, pc, next)
+		// GCC leaves the size as it is over calls that do not throw, but a call site may hold them with those that do
+		if n > 0 && !s.savedBelow(r.Reg, r.Off+n) {
+			r.Off += n
+		}
 	}
 	if o >= 0 {
 		f.pt = *s // flowPad may change it

@@ -19,6 +19,8 @@ type Image struct {
 	gotNames map[uint64]string // symbols whose address a word of data gets
 	noReturn map[uint64]bool   // functions that never return, by name
 	noRetGOT map[uint64]bool   // words that get the address of one
+	exitsIf  map[uint64]bool   // PLT entries of functions that end the process if their first argument is not 0
+	exitsGOT map[uint64]bool   // words that get the address of one
 	symbols  []Symbol
 	entry    uint64
 	lo, hi   uint64 // of executable segments
@@ -58,7 +60,7 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 	if err != nil {
 		return nil, err
 	}
-	img = &Image{starts: map[uint64]bool{}, relText: map[uint64]bool{}, gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0)}
+	img = &Image{starts: map[uint64]bool{}, relText: map[uint64]bool{}, gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{}, exitsIf: map[uint64]bool{}, exitsGOT: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0)}
 	if err := img.load(f, r); err != nil {
 		return nil, err
 	}
@@ -167,6 +169,9 @@ func (img *Image) relocate(d []byte, dyn []elf.Symbol) {
 			if neverReturns(dyn[sym-1].Name) {
 				img.noRetGOT[off] = true
 			}
+			if name := dyn[sym-1].Name; name == "error" || name == "error_at_line" {
+				img.exitsGOT[off] = true
+			}
 			continue
 		}
 		if typ == elf.R_X86_64_RELATIVE || typ == elf.R_X86_64_IRELATIVE {
@@ -205,7 +210,7 @@ func (img *Image) relr(d []byte) {
 	}
 }
 
-// plts finds the PLT entries that jump through a word which gets the address of a function that never returns.
+// plts finds the PLT entries that jump through a word which gets the address of a function that never returns, or does not always.
 func (img *Image) plts() {
 	for _, s := range img.sections {
 		if !strings.HasPrefix(s.name, ".plt") {
@@ -218,12 +223,18 @@ func (img *Image) plts() {
 			}
 			if b[0] == 0xff && b[1] == 0x25 {
 				t := a + 6 + uint64(int64(int32(binary.LittleEndian.Uint32(b[2:]))))
-				if img.noRetGOT[t] {
-					img.noReturn[a] = true
-					img.noReturn[s.lo+(a-s.lo)&^15] = true
+				mark := func(m map[uint64]bool) {
+					m[a] = true
+					m[s.lo+(a-s.lo)&^15] = true
 					if s.name == ".plt.got" {
-						img.noReturn[a&^7] = true
+						m[a&^7] = true
 					}
+				}
+				if img.noRetGOT[t] {
+					mark(img.noReturn)
+				}
+				if img.exitsGOT[t] {
+					mark(img.exitsIf)
 				}
 			}
 		}
@@ -312,6 +323,9 @@ func (img *Image) Starts(yield func(addr uint64)) {
 		yield(img.entry)
 	}
 }
+
+// NeverReturns reports whether the function at addr, or the one that a PLT entry there leads to, never returns by its name.
+func (img *Image) NeverReturns(addr uint64) bool { return img.noReturn[addr] }
 
 // Entry is the address at which the kernel or the loader enters the file, 0 if at none.
 func (img *Image) Entry() uint64 { return img.entry }

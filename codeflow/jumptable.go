@@ -5,9 +5,11 @@ import "github.com/ehasm/ehasm/x86"
 // tableForm is what is known of an indirect jump's table so far.
 type tableForm struct {
 	addr       uint64
-	abs        bool // words of 8 bytes; else 4-byte distances from addr
-	base       int  // register that holds addr, -1 unknown
-	add1, add2 int  // registers whose sum is the target
+	abs        bool   // words of 8 bytes; else 4-byte distances from plus
+	base       int    // register that holds addr, -1 unknown
+	add1, add2 int    // registers whose sum is the target
+	plus       uint64 // what the distances count from, 0 unknown; the table's own address, but for computed gotos
+	plusReg    int    // register that holds plus, -1 unknown
 	bound      int64
 	jump       uint8
 }
@@ -22,9 +24,10 @@ const (
 // none of them:
 //
 //	lea table(%rip),%b; movslq (%b,%i,4),%t; add %b,%t; jmp *%t
+//	lea table(%rip),%b; movslq (%b,%i,4),%t; lea label(%rip),%l; add %l,%t; jmp *%t
 //	jmp *table(,%i,8)     jmp *(%b,%i,8)     mov table(,%i,8),%t; jmp *%t
 func (f *flow) jumpTable(pc uint64, in *x86.Inst) []uint64 {
-	t := tableForm{base: -1, add1: -1, add2: -1, bound: -1}
+	t := tableForm{base: -1, add1: -1, add2: -1, plusReg: -1, bound: -1}
 	switch a := &in.Args[0]; a.Kind {
 	case x86.KGPR:
 		t.jump = a.Reg
@@ -41,8 +44,17 @@ func (f *flow) jumpTable(pc uint64, in *x86.Inst) []uint64 {
 		}
 	}
 	f.backward(pc, &t)
+	switch {
+	case t.addr == 0 && t.base < 0: // the word is read in a way of its own, as at -O0
+		t.addr = t.plus
+	case t.plus == 0:
+		t.plus = t.addr
+	}
 	if t.addr == 0 {
 		return nil
+	}
+	if t.plus != t.addr {
+		t.bound = -1 // of what the index was looked up by
 	}
 	return f.readTable(&t)
 }
@@ -66,7 +78,7 @@ func (f *flow) backward(pc uint64, t *tableForm) {
 		}
 		cur = f.pcs[i]
 		f.look(cur, &f.ins[i], t)
-		if t.addr != 0 && t.bound >= 0 {
+		if t.bound >= 0 && (t.plus != 0 && (t.addr != 0 || t.base < 0) || t.abs && t.addr != 0) {
 			return
 		}
 	}
@@ -123,16 +135,24 @@ func (f *flow) look(pc uint64, q *x86.Inst, t *tableForm) {
 			t.add1, t.add2 = int(a.Reg), int(b.Reg)
 		}
 	case x86.OpLEA:
-		if t.addr != 0 || q.Mem.Base != x86.RIP {
+		if q.Mem.Base != x86.RIP {
 			break
 		}
+		at, _ := q.MemAddr(pc)
 		r := reg(a)
-		if t.base >= 0 && r == t.base || t.base < 0 && t.add1 >= 0 && (r == t.add1 || r == t.add2) {
-			t.addr, _ = q.MemAddr(pc)
+		if t.base >= 0 && r == t.base && t.addr == 0 {
+			t.addr = at
+		}
+		if t.plus == 0 && !t.abs && (r == t.plusReg || t.base < 0 && t.add1 >= 0 && (r == t.add1 || r == t.add2)) {
+			t.plus = at
 		}
 	case x86.OpMOVSXD:
-		if b.Kind == x86.KMem && q.Mem.Index != x86.None && q.Mem.Scale == 4 && t.base < 0 && q.Mem.Base <= x86.R15 {
+		if b.Kind == x86.KMem && q.Mem.Index != x86.None && q.Mem.Scale == 4 && t.base < 0 && q.Mem.Base <= x86.R15 &&
+			(t.plus == 0 || reg(a) == t.add1 || reg(a) == t.add2) {
 			t.base = int(q.Mem.Base)
+			if t.plusReg = t.add1; reg(a) == t.add1 {
+				t.plusReg = t.add2
+			}
 		}
 	case x86.OpMOV:
 		if gpr64(a) && b.Kind == x86.KMem && q.Mem.Index != x86.None && q.Mem.Scale == 8 && t.addr == 0 && t.base < 0 && a.Reg == t.jump {
@@ -175,7 +195,7 @@ func (f *flow) readTable(t *tableForm) (out []uint64) {
 			if !ok {
 				break
 			}
-			to = t.addr + uint64(int64(v))
+			to = t.plus + uint64(int64(v))
 		}
 		if k > 0 && t.bound < 0 && f.p.lea.has(at) {
 			break

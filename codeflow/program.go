@@ -66,16 +66,18 @@ type Program struct {
 	sum      []summary
 	boundary *addrSet // instruction starts, in executable segments
 	called   *addrSet
-	lea      *addrSet           // addresses that lea takes, in the whole image
-	noReturn *addrSet           // functions that never return
+	lea      *addrSet        // addresses that lea takes, in the whole image
+	noReturn *addrSet        // functions that never return
 	tailIn   map[uint64]bool // jumped to in entry state
 	ext      map[uint64]*external
 	extOf    [][]uint64 // by function: the addresses in ext, ascending
 	breaks   map[uint64]uint16
 
+	flows []*flow // of the workers, used again
+
 	group  []int32         // by function: the first of its group
 	more   map[int32][]int // by first: the group, where it has more than one
-	joined *addrSet           // the first addresses of parts that jumps of their group lead to
+	joined *addrSet        // the first addresses of parts that jumps of their group lead to
 }
 
 // external is what flows into a function from others.
@@ -132,12 +134,16 @@ func (p *Program) each(list []int, do func(f *flow, i int)) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	const step = 16
-	for range min(p.opt.Workers, n/step+1) {
-		wg.Go(func() {
+	for w := range min(p.opt.Workers, n/step+1) {
+		if w == len(p.flows) {
 			f := &flow{p: p}
 			if p.opt.Begin != nil {
 				f.beginner = p.opt.Begin()
 			}
+			p.flows = append(p.flows, f)
+		}
+		f := p.flows[w]
+		wg.Go(func() {
 			for {
 				at := int(next.Add(step)) - step
 				if at >= n {
@@ -165,11 +171,11 @@ func (p *Program) sweep(fn *Function) (sm summary) {
 	if uint64(len(code)) > fn.Hi-fn.Lo {
 		code = code[:fn.Hi-fn.Lo]
 	}
-	var in x86.Inst
+	var in x86.Outline
 	last := x86.OpUnknown
 	for at := 0; at < len(code); {
 		pc := fn.Lo + uint64(at)
-		if x86.Decode(code[at:], &in) != nil {
+		if x86.Skim(code[at:], &in) != nil {
 			sm.ret = true
 			at++
 			last = x86.OpUnknown
@@ -187,7 +193,7 @@ func (p *Program) sweep(fn *Function) (sm summary) {
 		case x86.OpRET, x86.OpIRET, x86.OpRETF:
 			sm.ret = true
 		case x86.OpJMP, x86.OpJCC:
-			if in.Args[0].Kind != x86.KRel {
+			if !in.Rel {
 				sm.ret = true
 				break
 			}
@@ -195,16 +201,15 @@ func (p *Program) sweep(fn *Function) (sm summary) {
 				sm.outs = append(sm.outs, t)
 			}
 		case x86.OpCALL:
-			if in.Args[0].Kind == x86.KRel && in.Imm != 0 {
+			if in.Rel && in.Dist != 0 {
 				t := in.Target(pc)
 				p.called.set(t)
 				sm.calls = append(sm.calls, t)
 				sm.endCall = t
 			}
 		case x86.OpLEA:
-			if in.Mem.Base == x86.RIP {
-				a, _ := in.MemAddr(pc)
-				p.lea.set(a)
+			if in.Rel {
+				p.lea.set(in.Target(pc))
 			}
 		}
 	}
@@ -233,7 +238,7 @@ func (p *Program) findNoReturn() {
 	}
 	for i := range p.fns {
 		// a call that ends a function: the callee does not return, unless the function is split
-		if t := p.sum[i].endCall; t != 0 {
+		if t := p.sum[i].endCall; t != 0 && !p.img.exitsIf[t] {
 			g := p.find(t)
 			if strings.HasPrefix(p.img.SectionOf(t), ".plt") || g >= 0 && g != i && p.fns[g].Lo == t && !p.sum[g].ret {
 				p.noReturn.set(t)
@@ -318,18 +323,36 @@ func (p *Program) Broken(pc uint64) uint16 { return p.breaks[pc] }
 // IsBoundary reports whether an instruction of a linear pass begins at pc.
 func (p *Program) IsBoundary(pc uint64) bool { return p.boundary.has(pc) }
 
-// addrSet is a set of addresses; set may be called concurrently.
+// addrSet is a set of addresses, in pages that are made when something is put into them; set may be called concurrently.
 type addrSet struct {
 	lo, hi uint64
-	w      []uint64
+	pages  []atomic.Pointer[addrPage]
 }
 
-func newAddrSet(lo, hi uint64) *addrSet { return &addrSet{lo, hi, make([]uint64, (hi-lo+63)/64)} }
+const pageBits = 12 // addresses in a page, as a power of two
+
+type addrPage [1 << pageBits / 64]uint64
+
+func newAddrSet(lo, hi uint64) *addrSet {
+	return &addrSet{lo, hi, make([]atomic.Pointer[addrPage], (hi-lo)>>pageBits+1)}
+}
 
 func (b *addrSet) set(a uint64) {
-	if a >= b.lo && a < b.hi {
-		k := a - b.lo
-		atomic.OrUint64(&b.w[k/64], 1<<(k%64))
+	if a < b.lo || a >= b.hi {
+		return
+	}
+	k := a - b.lo
+	at := &b.pages[k>>pageBits]
+	p := at.Load()
+	if p == nil {
+		p = new(addrPage)
+		if !at.CompareAndSwap(nil, p) {
+			p = at.Load()
+		}
+	}
+	k &= 1<<pageBits - 1
+	if w, bit := &p[k/64], uint64(1)<<(k%64); atomic.LoadUint64(w)&bit == 0 {
+		atomic.OrUint64(w, bit)
 	}
 }
 
@@ -338,5 +361,7 @@ func (b *addrSet) has(a uint64) bool {
 		return false
 	}
 	k := a - b.lo
-	return b.w[k/64]>>(k%64)&1 != 0
+	p := b.pages[k>>pageBits].Load()
+	k &= 1<<pageBits - 1
+	return p != nil && p[k/64]>>(k%64)&1 != 0
 }

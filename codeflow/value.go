@@ -179,6 +179,16 @@ func (s *State) dropBase(b uint8) {
 	}
 }
 
+// savedBelow reports whether a register is saved below base plus off.
+func (s *State) savedBelow(base uint8, off int32) bool {
+	for i := range s.slots[:s.n] {
+		if x := &s.slots[i]; x.base == base && x.off < off && x.v.Kind == Entry {
+			return true
+		}
+	}
+	return false
+}
+
 // dropBelow forgets the slots below rsp: a call overwrites them.
 func (s *State) dropBelow() {
 	r := s.Regs[x86.RSP]

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sort"
 	"strings"
@@ -105,6 +106,8 @@ type checked struct {
 }
 
 func runCheck(paths []string, opt checkOptions, write string, c *console) int {
+	// What a check holds, code above all, is there from the start and hardly grows: room for as much garbage again would be in vain.
+	defer debug.SetGCPercent(debug.SetGCPercent(40))
 	var all []checked
 	code := exitDone
 	for _, path := range paths {
