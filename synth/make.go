@@ -43,17 +43,10 @@ type Declined struct {
 // tell where functions begin and end, and their rows are not used.
 func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
 	every := opt.Mode == All || opt.Mode == Wrong
-	code, plts := gaps(img, described)
-	code = trimAll(img, code)
-	starts := newStartSet(img, code)
-	fns := starts.contributors(described)
+	fns, fresh, plts := functions(img, described)
 	if every {
 		fns = described
 	}
-	for _, g := range code {
-		starts.sweep(g, false)
-	}
-	fresh := starts.undescribed(code)
 	isFresh := make(map[uint64]bool, len(fresh))
 	for i := range fresh {
 		isFresh[fresh[i].Lo] = true
@@ -105,6 +98,33 @@ func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Resu
 	slices.SortFunc(res.Functions, func(a, b Function) int { return cmp.Compare(a.Start(), b.Start()) })
 	res.count()
 	return res
+}
+
+// functions are those that have FDEs and a say in what holds in the code that no FDE covers, the functions that begin in that code, and PLTs.
+func functions(img *codeflow.Image, described []codeflow.Function) (contributors, fresh []codeflow.Function, plts []span) {
+	code, plts := gaps(img, described)
+	code = trimAll(img, code)
+	starts := newStartSet(img, code)
+	contributors = starts.contributors(described)
+	for _, g := range code {
+		starts.sweep(g, false)
+	}
+	return contributors, starts.undescribed(code), plts
+}
+
+// Undescribed are the functions that begin in code which no function of described covers, as Make takes them; PLTs are left out.
+func Undescribed(img *codeflow.Image, described []codeflow.Function) []codeflow.Function {
+	_, fresh, _ := functions(img, described)
+	return fresh
+}
+
+// Answers reports whether a state with its ground is one that Make makes a row of.
+func Answers(s *codeflow.State, how codeflow.How) bool {
+	if how != codeflow.Flow {
+		return false
+	}
+	row, ok := rowAt(s)
+	return ok && (row.CFA.Reg != abi.RSP || row.CFA.Stored || row.CFA.Offset >= 8)
 }
 
 // count sets Answered.

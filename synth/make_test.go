@@ -242,3 +242,36 @@ _start:	xor	%ebp, %ebp
 	regs.Reg[abi.RIP] = uint64(function(t, r, "_start").Start()) + 2
 	assert.Equal(t, abi.StatusOutermost, table.Step(&regs, echo{}, 0))
 }
+
+// TestStartBehindAbort: code behind a call that never returns, whose address is taken, is a function.
+func TestStartBehindAbort(t *testing.T) {
+	o := assembled(t, `
+	.text
+	.globl	f
+	.type	f, @function
+f:	lea	1f(%rip), %rdi
+	call	g
+	call	abort@plt
+1:	push	%rbx
+	xor	%ebx, %ebx
+	call	g
+	pop	%rbx
+	ret
+	.type	g, @function
+g:	ret
+	.size	g, .-g
+`)
+	r, err := Of(o, Options{Mode: Missing})
+	require.NoError(t, err)
+	f := function(t, r, "f")
+	assert.Len(t, f.Ranges, 1, "one row up to the call of abort")
+	start := f.End()
+	for i := range r.Functions {
+		if g := &r.Functions[i]; g.Start() == start {
+			assert.Equal(t, Entry, *g.at(0))
+			assert.Equal(t, int32(16), g.at(3).CFA.Offset)
+			return
+		}
+	}
+	require.Fail(t, "no function behind the call of abort")
+}

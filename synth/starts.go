@@ -216,7 +216,7 @@ func (s *startSet) cuts(g span) (cuts []uint64) {
 	code = code[:min(uint64(len(code)), g.hi-g.lo)]
 	var in x86.Inst
 	var jumps []jump
-	quiet := false // nothing flows to here: after a jump, return or trap, and padding behind it
+	quiet := false // nothing flows to here: after a jump, return, trap or a call of abort, and padding behind it
 	for at := 0; at < len(code); {
 		pc := g.lo + uint64(at)
 		if pc > g.lo && (s.certain[pc] || s.taken[pc] && quiet && !s.inside(pc)) {
@@ -228,7 +228,7 @@ func (s *startSet) cuts(g span) (cuts []uint64) {
 			continue
 		}
 		at += int(in.Len)
-		quiet = stops(in.Op) || quiet && isFill(&in)
+		quiet = stops(in.Op) || quiet && isFill(&in) || in.Op == x86.OpCALL && in.Args[0].Kind == x86.KRel && s.img.NeverReturns(in.Target(pc))
 		if (in.Op == x86.OpJMP || in.Op == x86.OpJCC) && in.Args[0].Kind == x86.KRel {
 			if t := in.Target(pc); t > g.lo && t < g.hi {
 				jumps = append(jumps, jump{pc, t})

@@ -1,0 +1,126 @@
+// Command agree holds what package synth says of code against the tables that compilers made of it: at each instruction that an FDE
+// covers, padding apart, where the CFA and the caller's registers are. No row is used to find out. With the FDEs' starts, ends and landing
+// pads known, and with nothing known but the code:
+//
+//	go run ./synth/agree FILE...
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/ehasm/ehasm/check"
+	"github.com/ehasm/ehasm/codeflow"
+	"github.com/ehasm/ehasm/synth"
+	"github.com/ehasm/ehasm/x86"
+)
+
+func main() {
+	code := 0
+	fmt.Println("| file | starts | instructions | answered | as the table | other CFA | other register |")
+	fmt.Println("| --- | --- | --- | --- | --- | --- | --- |")
+	for _, path := range os.Args[1:] {
+		if err := compare(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// counts are instructions.
+type counts struct {
+	all, answered, agree, cfa, register int
+}
+
+func (c *counts) print(path, starts string) {
+	pct := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
+	fmt.Printf("| %s | %s | %d | %.2f %% | %.4f %% | %d | %d |\n", filepath.Base(path), starts, c.all, pct(c.answered, c.all), pct(c.agree, c.answered), c.cfa, c.register)
+}
+
+func compare(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	s, err := check.Open(path, f, info.Size())
+	if err != nil {
+		return err
+	}
+	all := instructions(s)
+	for _, known := range []bool{true, false} {
+		fns, starts := s.Functions, "known"
+		if !known {
+			fns, starts = synth.Undescribed(s.Image, nil), "unknown"
+		}
+		c := run(s, fns)
+		c.all = all
+		c.print(path, starts)
+	}
+	return nil
+}
+
+// instructions counts the instructions that FDEs cover, padding apart.
+func instructions(s *check.Subject) (n int) {
+	var in x86.Inst
+	for i := range s.Functions {
+		fn := &s.Functions[i]
+		code := s.Image.Code(fn.Lo)
+		code = code[:min(uint64(len(code)), fn.Hi-fn.Lo)]
+		for len(code) > 0 {
+			if x86.Decode(code, &in) != nil {
+				code = code[1:]
+				continue
+			}
+			if !codeflow.IsPadding(&in) {
+				n++
+			}
+			code = code[in.Len:]
+		}
+	}
+	return n
+}
+
+// run interprets functions without a row, and compares.
+func run(s *check.Subject, fns []codeflow.Function) (sum counts) {
+	parts := make([]counts, len(fns))
+	judges := sync.Pool{New: func() any { return s.NewJudge() }}
+	codeflow.New(s.Image, fns, codeflow.Options{}).Run(func(i int, r *codeflow.Result) {
+		j := judges.Get().(*check.Judge)
+		defer judges.Put(j)
+		c := counts{}
+		r.Each(func(pc uint64, in *x86.Inst, state *codeflow.State, how codeflow.How) {
+			if codeflow.IsPadding(in) || !synth.Answers(state, how) {
+				return
+			}
+			kinds, ok := j.At(pc, state)
+			if !ok {
+				return
+			}
+			c.answered++
+			switch {
+			case len(kinds) == 0:
+				c.agree++
+			case kinds[0] == check.KindCFA:
+				c.cfa++
+			default:
+				c.register++
+			}
+		})
+		parts[i] = c
+	})
+	for i := range parts {
+		sum.answered += parts[i].answered
+		sum.agree += parts[i].agree
+		sum.cfa += parts[i].cfa
+		sum.register += parts[i].register
+	}
+	return sum
+}
