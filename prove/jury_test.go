@@ -157,11 +157,12 @@ func (j *jury) frames(mutated []byte) error {
 	end := was.im.exec.Vaddr + was.im.exec.Filesz
 	for pc := was.im.exec.Vaddr; pc < end; {
 		rowA, rowB := was.ownRow(pc), is.ownRow(pc)
-		if (rowA == nil) != (rowB == nil) {
+		unread := j.unread[was.im.exec.Off+pc-was.im.exec.Vaddr]
+		if (rowA == nil) != (rowB == nil) && !unread {
 			return fmt.Errorf("another row at %#x", pc)
 		}
 		var a, b ownRow
-		if rowA != nil {
+		if rowA != nil && rowB != nil {
 			a, b = *rowA, *rowB
 		}
 		for r := range a.saved { // either place is right
@@ -169,7 +170,7 @@ func (j *jury) frames(mutated []byte) error {
 				b.saved[r] = a.saved[r]
 			}
 		}
-		if a != b && !j.unread[was.im.exec.Off+pc-was.im.exec.Vaddr] {
+		if a != b && !unread {
 			return fmt.Errorf("another row at %#x", pc)
 		}
 		var in x86.Inst

@@ -1,0 +1,186 @@
+package prove
+
+import "math/bits"
+
+func (t *terms) ult(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	switch {
+	case ca && cb:
+		return t.bool(va < vb)
+	case a == b, cb && vb == 0, ca && va == ^uint64(0):
+		return t.con(0)
+	case cb && t.mask[a] < vb:
+		return t.con(1)
+	case ca && va >= t.mask[b]:
+		return t.con(0)
+	}
+	return t.make(termNode{op: tUlt, a: a, b: b}, 1)
+}
+
+func (t *terms) slt(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	switch {
+	case ca && cb:
+		return t.bool(int64(va) < int64(vb))
+	case a == b:
+		return t.con(0)
+	}
+	return t.make(termNode{op: tSlt, a: a, b: b}, 1)
+}
+
+// eq compares: a sum is split, so that equal parts on both sides go.
+func (t *terms) eq(a, b term) term {
+	if a == b {
+		return t.con(1)
+	}
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	switch {
+	case ca && cb:
+		return t.bool(va == vb)
+	case cb && vb&^t.mask[a] != 0, ca && va&^t.mask[b] != 0:
+		return t.con(0)
+	}
+	if ca {
+		return t.eq(b, a)
+	}
+	if cb && vb == 0 && t.ones(a) != 0 {
+		return t.con(0)
+	}
+	if n := t.nodes[a]; cb && vb == 0 && n.op == tAnd { // of one bit
+		for _, s := range [2][2]term{{n.a, n.b}, {n.b, n.a}} {
+			if k, ok := t.value(s[0]); ok && k&(k-1) == 0 {
+				if bit := t.bit(s[1], t.con(uint64(bits.TrailingZeros64(k)))); t.mask[bit] == 1 {
+					return t.eqParts(bit, b)
+				}
+			}
+		}
+	}
+	if t.nodes[a].op == tAdd || t.nodes[b].op == tAdd {
+		var s sum
+		if t.addTo(&s, a, 1) && t.addTo(&s, b, ^uint64(0)) {
+			parts, at := 0, 0
+			for i := range s.n {
+				if s.part[i].k != 0 {
+					parts, at = parts+1, i
+				}
+			}
+			switch {
+			case parts == 0:
+				return t.bool(s.c == 0)
+			case parts == 1 && s.part[at].k == 1:
+				return t.eqParts(s.part[at].a, t.con(-s.c))
+			case parts == 1 && s.part[at].k == ^uint64(0):
+				return t.eqParts(s.part[at].a, t.con(s.c))
+			}
+		}
+	}
+	return t.eqParts(a, b)
+}
+
+// ones are bits that are set in any case.
+func (t *terms) ones(x term) uint64 {
+	n := &t.nodes[x]
+	switch n.op {
+	case tConst:
+		return n.k
+	case tOr:
+		return t.ones(n.a) | t.ones(n.b)
+	case tAnd:
+		return t.ones(n.a) & t.ones(n.b)
+	case tBts:
+		return t.ones(n.a)
+	}
+	return 0
+}
+
+func (t *terms) eqParts(a, b term) term {
+	if v, ok := t.value(b); ok && v&^t.mask[a] != 0 {
+		return t.con(0)
+	}
+	if v, ok := t.value(b); ok && t.mask[a] == 1 && t.nodes[a].op >= tUlt && t.nodes[a].op <= tBit && v == 1 {
+		return a
+	}
+	if n := t.nodes[a]; t.isZero(b) && n.op == tEq { // not not
+		for _, s := range [2][2]term{{n.a, n.b}, {n.b, n.a}} {
+			if t.isZero(s[1]) && t.mask[s[0]] == 1 {
+				return s[0]
+			}
+		}
+	}
+	return t.commuted(tEq, a, b, 1)
+}
+
+// bit is bit b of a.
+func (t *terms) bit(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	vb &= 63
+	if ca && cb {
+		return t.con(va >> vb & 1)
+	}
+	if cb {
+		if t.mask[a]>>vb&1 == 0 {
+			return t.con(0)
+		}
+		switch n := t.nodes[a]; n.op {
+		case tOr:
+			for _, s := range [][2]term{{n.a, n.b}, {n.b, n.a}} {
+				if k, ok := t.value(s[0]); ok {
+					if k>>vb&1 != 0 {
+						return t.con(1)
+					}
+					return t.bit(s[1], b)
+				}
+			}
+		case tAnd:
+			for _, s := range [][2]term{{n.a, n.b}, {n.b, n.a}} {
+				if _, ok := t.value(s[0]); ok { // it has the bit, or the mask would not
+					return t.bit(s[1], b)
+				}
+			}
+		}
+		return t.make(termNode{op: tBit, a: a, b: t.con(vb)}, 1)
+	}
+	return t.make(termNode{op: tBit, a: a, b: b}, 1)
+}
+
+func (t *terms) ite(cond, a, b term) term {
+	if v, ok := t.value(cond); ok {
+		if v != 0 {
+			return a
+		}
+		return b
+	}
+	if a == b {
+		return a
+	}
+	return t.make(termNode{op: tIte, a: cond, b: a, c: b}, t.mask[a]|t.mask[b])
+}
+
+// sdiv is the quotient, signed; b is not 0, nor is it the most negative over -1.
+func (t *terms) sdiv(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	if ca && cb && vb != 0 {
+		return t.con(uint64(int64(va) / int64(vb)))
+	}
+	return t.make(termNode{op: tSdiv, a: a, b: b}, ^uint64(0))
+}
+
+// umod is the remainder, unsigned; b is not 0.
+func (t *terms) umod(a, b term) term {
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
+	if ca && cb && vb != 0 {
+		return t.con(va % vb)
+	}
+	return t.make(termNode{op: tUmod, a: a, b: b}, 1<<bits.Len64(t.mask[a])-1) // at most a
+}
+
+// load is a word of memory that does not change in a step.
+func (t *terms) load(addr term, bytes uint8) term {
+	return t.make(termNode{op: tLoad, a: addr, k: uint64(bytes)}, sizeMask(bytes))
+}

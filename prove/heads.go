@@ -1,0 +1,39 @@
+package prove
+
+// heads are the addresses that lookups lead to, numbered as they are found.
+type heads struct {
+	list  []headOf
+	slots []int32 // a hash table with linear probing; 0 is free, else a number plus 1
+}
+
+// headOf is such an address and a row that it has been proven for.
+type headOf struct {
+	at     uint64
+	row    int32 // or noRow
+	proven bool
+}
+
+// of returns the number of an address.
+func (h *heads) of(at uint64) int32 {
+	if 2*len(h.list) >= len(h.slots) {
+		h.slots = make([]int32, max(1024, 2*len(h.slots)))
+		for i := range h.list {
+			*h.slot(h.list[i].at) = int32(i) + 1
+		}
+	}
+	s := h.slot(at)
+	if *s == 0 {
+		h.list = append(h.list, headOf{at: at})
+		*s = int32(len(h.list))
+	}
+	return *s - 1
+}
+
+func (h *heads) slot(at uint64) *int32 {
+	for i := at * 0x9e3779b97f4a7c15 >> 32; ; i++ {
+		s := &h.slots[i&uint64(len(h.slots)-1)]
+		if *s == 0 || h.list[*s-1].at == at {
+			return s
+		}
+	}
+}
