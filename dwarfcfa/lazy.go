@@ -183,7 +183,10 @@ func (l *lazySection) rowAt(pc Addr) (*Row, []Expr) {
 	switch {
 	case pc < r.End:
 		r = f.ranges[sort.Search(len(f.ranges), func(i int) bool { return f.ranges[i].End > pc })]
-	case pc-r.End >= l.filled(i):
+		if pc < r.Start { // rows of .sframe may begin later than their function
+			return nil, nil
+		}
+	case r.End < l.spans[i].end || pc-r.End >= l.filled(i):
 		return nil, nil
 	}
 	return &f.rows[r.Row], f.exprs

@@ -31,11 +31,31 @@ func (o *Object) Section(src Source) (*Section, error) {
 
 // source is Section for what makes tables. kind says which it is.
 func (o *Object) source(src Source) (s tableSource, kind Source, err error) {
-	section, err := o.Section(src)
-	if err != nil {
-		return nil, src, err
+	if src == SourceSFrame {
+		s, err := o.sframeSource()
+		return s, src, err
 	}
-	return newCFISource(section), section.Source(), nil
+	section, err := o.Section(src)
+	if err == nil {
+		return newCFISource(section), section.Source(), nil
+	}
+	if src == SourceAuto && errors.Is(err, ErrNoUnwindInfo) {
+		if s, err := o.sframeSource(); !errors.Is(err, ErrNoUnwindInfo) {
+			return s, SourceSFrame, err
+		}
+	}
+	return nil, src, err
+}
+
+func (o *Object) sframeSource() (tableSource, error) {
+	s, err := o.sframe()
+	if err == nil && s == nil {
+		err = fmt.Errorf("%w: no .sframe", ErrNoUnwindInfo)
+	}
+	if err != nil {
+		return nil, nameError(o.name, err)
+	}
+	return &sframeSource{s, o.name}, nil
 }
 
 // Sections finds all sections that BuildTable reads: with SourceAuto .debug_frame
@@ -62,6 +82,8 @@ func (o *Object) Sections(src Source) ([]*Section, error) {
 
 func (o *Object) locate(src Source) (*Section, error) {
 	switch src {
+	case SourceSFrame:
+		return nil, fmt.Errorf("%w: .sframe has no FDEs of call frame information", ErrNoUnwindInfo)
 	case SourceEHFrame:
 		s, err := o.ehFrame()
 		if err == nil && s == nil {

@@ -6,9 +6,10 @@ import "fmt"
 type Source int
 
 const (
-	SourceAuto       Source = iota // .eh_frame, and .debug_frame for what it has not
+	SourceAuto       Source = iota // .eh_frame, and .debug_frame for what it has not; .sframe if neither has an FDE
 	SourceEHFrame                  // .eh_frame (LSB 5.0 §10.6)
 	SourceDebugFrame               // .debug_frame (DWARF 5 §6.4.1)
+	SourceSFrame                   // .sframe, see package sframe
 )
 
 func (s Source) String() string {
@@ -19,18 +20,20 @@ func (s Source) String() string {
 		return "eh_frame"
 	case SourceDebugFrame:
 		return "debug_frame"
+	case SourceSFrame:
+		return "sframe"
 	}
 	return fmt.Sprintf("source %d", int(s))
 }
 
 // ParseSource is the inverse of Source.String.
 func ParseSource(name string) (Source, error) {
-	for _, s := range []Source{SourceAuto, SourceEHFrame, SourceDebugFrame} {
+	for _, s := range []Source{SourceAuto, SourceEHFrame, SourceDebugFrame, SourceSFrame} {
 		if s.String() == name {
 			return s, nil
 		}
 	}
-	return SourceAuto, fmt.Errorf("unknown source %q: want auto, eh_frame or debug_frame", name)
+	return SourceAuto, fmt.Errorf("unknown source %q: want auto, eh_frame, debug_frame or sframe", name)
 }
 
 // Section is a section of call frame information: a sequence of CIEs and FDEs.

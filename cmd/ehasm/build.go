@@ -164,7 +164,7 @@ func (opt *buildOptions) check(paths []string) error {
 // declareTables declares the flags that say what is read and how pcs are looked
 // up, and returns what gets their values once they are parsed.
 func declareTables(fs *pflag.FlagSet) func(*dwarfcfa.Source, *plan.Dispatch) error {
-	source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, or auto, both")
+	source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: both, else sframe")
 	dispatch := fs.String("dispatch", "tree", "look pcs up by `WAY`: tree, or packed, which is smaller")
 	return func(s *dwarfcfa.Source, d *plan.Dispatch) (err error) {
 		if *s, err = dwarfcfa.ParseSource(*source); err != nil {

@@ -1,0 +1,218 @@
+package dwarfcfa
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/sframe"
+)
+
+// sframeSource is an SFrame section as a source. Rows of the format say where the CFA,
+// the return address and rbp are; the other callee-saved registers are lost.
+type sframeSource struct {
+	s    *sframe.Section
+	file string // name of the object, for errors
+}
+
+const sframeName = ".sframe"
+
+func (s *sframeSource) header() sourceHeader {
+	return sourceHeader{name: sframeName, size: int64(s.s.Size())}
+}
+
+func (s *sframeSource) collect(rep *Report) []span {
+	const perRow, most = 4, 32 // about the bytes of a row, and a bound of what a hostile section has allocated
+	spans := make([]span, 0, s.s.Len())
+	for i := range s.s.Len() {
+		rep.FDEs++
+		f, err := s.s.Function(i)
+		start, end := Addr(f.Start), Addr(f.Start)+Addr(f.Size)
+		sp := span{start: start, end: end, fullEnd: end, offset: f.Offset, pos: i, size: int(min(f.Rows, most)) * perRow}
+		if err == nil && end < start {
+			err = fmt.Errorf("%w: it wraps around", sframe.ErrMalformed)
+		}
+		if err != nil {
+			rep.lose(s.errorOf(&sp, err))
+			continue
+		}
+		spans = append(spans, sp)
+	}
+	return spans
+}
+
+func (s *sframeSource) returnColumn(*span) int { return abi.RIP }
+
+func (s *sframeSource) errorOf(sp *span, err error) *DecodeError {
+	for from, to := range map[error]error{
+		sframe.ErrTruncated: ErrTruncated, sframe.ErrMalformed: ErrBadEncoding, sframe.ErrUnsupported: ErrUnsupported,
+	} {
+		if errors.Is(err, from) {
+			err = cause(to, "%v", err)
+		}
+	}
+	return &DecodeError{File: s.file, Section: sframeName, Offset: sp.offset, HasFDE: true, Start: sp.start, End: sp.fullEnd, Err: err}
+}
+
+func (s *sframeSource) interpret(sp *span, in *Interp, sink rowSink) error {
+	f, err := s.s.Function(sp.pos)
+	if err != nil {
+		return err
+	}
+	block := sp.end - sp.start
+	if f.Repeat != 0 {
+		block = Addr(f.Repeat)
+	}
+	var states []state
+	var starts []Addr
+	in.state, in.stack, in.settled = state{}, in.stack[:0], 0
+	var last sframe.Rule // of rbp, in the row before
+	for row, err := range s.s.All(&f) {
+		if err != nil {
+			return err
+		}
+		if Addr(row.Start) >= block {
+			break // so do those behind it
+		}
+		if err := in.sframeRow(&row, f.Signal, row.FP != last); err != nil {
+			return err
+		}
+		last = row.FP
+		states, starts = append(states, in.state), append(starts, Addr(row.Start))
+	}
+	if len(states) == 0 {
+		return nil
+	}
+	rows := 0
+	for base := sp.start; base < sp.end; base += block {
+		for i := range states {
+			end := block
+			if i+1 < len(states) {
+				end = min(end, starts[i+1])
+			}
+			from, to := base+starts[i], min(base+end, sp.end)
+			if from >= to {
+				break
+			}
+			if rows++; rows > MaxRowsPerFDE {
+				return cause(ErrUnsupported, "more than %d rows", MaxRowsPerFDE)
+			}
+			sink.row(from, to, &states[i])
+		}
+		if sp.end-base <= block {
+			break
+		}
+	}
+	return nil
+}
+
+// sframeRow makes the state of a row from that of the one before. newFP says that the rule
+// of rbp is another than there.
+func (in *Interp) sframeRow(r *sframe.Row, signal, newFP bool) error {
+	st := &in.state
+	above := st.above
+	st.row = Row{}
+	if signal {
+		st.row.Flags = RowSignal
+	}
+	if r.Outermost {
+		st.above = 0
+		return nil // without a rule for the return address
+	}
+	for i := range st.row.Regs {
+		if abi.CalleeSaved>>i&1 != 0 {
+			st.row.Regs[i].Kind = RuleUndefined
+		}
+	}
+	var err error
+	if st.row.CFA, err = in.sframeCFA(r.CFA); err != nil {
+		return err
+	}
+	st.row.Regs[abi.RSP] = RegRule{Kind: RuleValOffset}
+	if st.row.Regs[abi.RIP], err = in.sframeRule(r.RA); err != nil {
+		return err
+	}
+	if st.row.Regs[abi.RBP], err = in.sframeRule(r.FP); err != nil {
+		return err
+	}
+	if st.fresh = 0; newFP {
+		st.fresh = 1 << abi.RBP
+	} else {
+		st.above = above
+	}
+	in.settle()
+	return nil
+}
+
+// sframeExpr returns the expression of a register and an offset; where a word is wanted,
+// that there.
+func (in *Interp) sframeExpr(r sframe.Rule, deref, pushed bool) (ExprID, error) {
+	raw := AppendSLEB([]byte{dwOpBreg0 + r.Reg}, int64(r.Offset))
+	if deref {
+		raw = append(raw, dwOpDeref)
+	}
+	return in.exprs.intern(raw, pushed)
+}
+
+func (in *Interp) sframeCFA(r sframe.Rule) (CFARule, error) {
+	if !r.Deref {
+		return CFARule{Kind: CFARegOffset, Reg: uint16(r.Reg), Offset: int64(r.Offset)}, nil
+	}
+	id, err := in.sframeExpr(r, true, false)
+	return CFARule{Kind: CFAExpr, Expr: id}, err
+}
+
+func (in *Interp) sframeRule(r sframe.Rule) (RegRule, error) {
+	switch {
+	case r.Base == sframe.NotSaved:
+		return RegRule{Kind: RuleSameValue}, nil
+	case r.Base == sframe.OnCFA && r.Deref:
+		return RegRule{Kind: RuleOffset, Offset: int64(r.Offset)}, nil
+	case r.Base == sframe.OnCFA:
+		return RegRule{Kind: RuleValOffset, Offset: int64(r.Offset)}, nil
+	}
+	kind := RuleValExpression
+	if r.Deref {
+		kind = RuleExpression
+	}
+	id, err := in.sframeExpr(r, false, true)
+	return RegRule{Kind: kind, Expr: id}, err
+}
+
+// sframe finds .sframe, by its section header or through PT_GNU_SFRAME. It returns nil
+// where the object has none.
+func (o *Object) sframe() (*sframe.Section, error) {
+	const ptGNUSFrame = elf.PT_LOOS + 0x474e554
+	var addr Addr
+	var data []byte
+	for _, sec := range o.file.Sections {
+		if sec.Name == sframeName && hasBytes(sec) && data == nil {
+			b, err := o.contents(sec)
+			if err != nil {
+				return nil, err
+			}
+			addr, data = Addr(sec.Addr), b
+		}
+	}
+	for _, p := range o.file.Progs {
+		if p.Type == ptGNUSFrame && p.Filesz > 0 && data == nil {
+			if !o.holds(p.Off, p.Filesz) {
+				return nil, cause(ErrTruncated, "truncated: %s ends at %#x, the file at %#x", sframeName, p.Off+p.Filesz, o.size)
+			}
+			data = make([]byte, p.Filesz)
+			if n, err := o.r.ReadAt(data, int64(p.Off)); n < len(data) {
+				return nil, fmt.Errorf("reading %s: %w", sframeName, err)
+			}
+			addr = Addr(p.Vaddr)
+		}
+	}
+	if data == nil {
+		return nil, nil
+	}
+	s, err := sframe.Parse(uint64(addr), data)
+	if err != nil {
+		return nil, (&sframeSource{file: o.name}).errorOf(&span{}, err).Err
+	}
+	return s, nil
+}

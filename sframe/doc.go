@@ -1,0 +1,15 @@
+// Package sframe reads and writes SFrame sections, versions 1 to 3, of x86-64 objects: for
+// each function, rows that say where the canonical frame address, the return address and
+// the caller's rbp are ("The SFrame Format", binutils' libsframe/doc/sframe-spec, and
+// include/sframe.h).
+//
+// Where the specification leaves a choice:
+//
+//   - version 1 has no size of repeated blocks: those of x86-64 have 16 bytes, as in the
+//     procedure linkage table;
+//   - a row without data words ends the stack in versions 2 and 3, and is malformed in
+//     version 1, whose readers want a CFA in each;
+//   - bits that x86-64 has no use for are to be zero: with others the function is
+//     unsupported, since what they say is not known;
+//   - bytes behind the rows do not count; linkers leave some.
+package sframe
