@@ -29,6 +29,11 @@ const maxFunction = 1 << 26
 
 // Open reads an executable, a shared object or a relocatable file.
 func Open(name string, r io.ReaderAt, size int64) (*Subject, error) {
+	return OpenSource(name, r, size, dwarfcfa.SourceAuto)
+}
+
+// OpenSource is Open for the rows of one source.
+func OpenSource(name string, r io.ReaderAt, size int64, source dwarfcfa.Source) (*Subject, error) {
 	if relocatable.IsRelocatable(r) {
 		linked, err := relocatable.Link(r, size)
 		if err != nil {
@@ -40,7 +45,7 @@ func Open(name string, r io.ReaderAt, size int64) (*Subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	sections, err := object.Sections(dwarfcfa.SourceAuto)
+	sections, err := object.Sections(source)
 	if err != nil {
 		return nil, err
 	}

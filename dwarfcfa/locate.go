@@ -18,7 +18,7 @@ const (
 	maxInflatedSize  = 1 << 30
 )
 
-// Section finds the object's unwind section. With SourceAuto it is .eh_frame
+// Section finds the object's unwind section; .sframe comes rewritten as CIEs and FDEs. With SourceAuto it is .eh_frame
 // where that holds an FDE, else .debug_frame. The error wraps ErrNoUnwindInfo
 // where there is none.
 func (o *Object) Section(src Source) (*Section, error) {
@@ -83,7 +83,11 @@ func (o *Object) Sections(src Source) ([]*Section, error) {
 func (o *Object) locate(src Source) (*Section, error) {
 	switch src {
 	case SourceSFrame:
-		return nil, fmt.Errorf("%w: .sframe has no FDEs of call frame information", ErrNoUnwindInfo)
+		s, err := o.sframeCFI()
+		if err == nil && s == nil {
+			err = fmt.Errorf("%w: no .sframe", ErrNoUnwindInfo)
+		}
+		return s, err
 	case SourceEHFrame:
 		s, err := o.ehFrame()
 		if err == nil && s == nil {

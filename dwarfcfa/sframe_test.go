@@ -200,6 +200,12 @@ func testSFrameEHFrame(t *testing.T, objects []string) {
 		t.Logf("%s: %d functions, %d bytes of code have rows in both, %d in .eh_frame alone", filepath.Base(path), rep.FDEs, both, alone)
 		assert.Greater(t, both, 4*alone)
 
+		made, err := o.Section(SourceSFrame)
+		require.NoError(t, err)
+		cfi, _, err := buildSection(made, codeImage{segments: o.code, read: o.readImage}, BuildOptions{Strict: true})
+		require.NoError(t, err)
+		require.Equal(t, dump(t, sf), dump(t, cfi), "as FDEs")
+
 		lazy, err := NewLazyTable(o, SourceSFrame)
 		require.NoError(t, err)
 		for at := eh.Low() - 8; at < min(eh.High(), eh.Low()+1<<14)+8; at++ {
@@ -253,8 +259,6 @@ func testSFrameAuto(t *testing.T, path string) {
 	o, err := Open(bare)
 	require.NoError(t, err)
 	defer o.Close()
-	_, err = o.Section(SourceSFrame)
-	assert.ErrorIs(t, err, ErrNoUnwindInfo)
 	got, rep, err = build(bare, SourceAuto)
 	require.NoError(t, err)
 	assert.Equal(t, ".sframe", rep.Source)

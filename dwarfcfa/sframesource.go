@@ -16,10 +16,11 @@ type sframeSource struct {
 	file string // name of the object, for errors
 }
 
-const sframeName = ".sframe"
+// SFrameName is the name of the section, and Report.Source of tables that are made from it.
+const SFrameName = ".sframe"
 
 func (s *sframeSource) header() sourceHeader {
-	return sourceHeader{name: sframeName, size: int64(s.s.Size())}
+	return sourceHeader{name: SFrameName, size: int64(s.s.Size())}
 }
 
 func (s *sframeSource) collect(rep *Report) []span {
@@ -52,7 +53,7 @@ func (s *sframeSource) errorOf(sp *span, err error) *DecodeError {
 			err = cause(to, "%v", err)
 		}
 	}
-	return &DecodeError{File: s.file, Section: sframeName, Offset: sp.offset, HasFDE: true, Start: sp.start, End: sp.fullEnd, Err: err}
+	return &DecodeError{File: s.file, Section: SFrameName, Offset: sp.offset, HasFDE: true, Start: sp.start, End: sp.fullEnd, Err: err}
 }
 
 func (s *sframeSource) interpret(sp *span, in *Interp, sink rowSink) error {
@@ -187,7 +188,7 @@ func (o *Object) sframe() (*sframe.Section, error) {
 	var addr Addr
 	var data []byte
 	for _, sec := range o.file.Sections {
-		if sec.Name == sframeName && hasBytes(sec) && data == nil {
+		if sec.Name == SFrameName && hasBytes(sec) && data == nil {
 			b, err := o.contents(sec)
 			if err != nil {
 				return nil, err
@@ -198,11 +199,11 @@ func (o *Object) sframe() (*sframe.Section, error) {
 	for _, p := range o.file.Progs {
 		if p.Type == ptGNUSFrame && p.Filesz > 0 && data == nil {
 			if !o.holds(p.Off, p.Filesz) {
-				return nil, cause(ErrTruncated, "truncated: %s ends at %#x, the file at %#x", sframeName, p.Off+p.Filesz, o.size)
+				return nil, cause(ErrTruncated, "truncated: %s ends at %#x, the file at %#x", SFrameName, p.Off+p.Filesz, o.size)
 			}
 			data = make([]byte, p.Filesz)
 			if n, err := o.r.ReadAt(data, int64(p.Off)); n < len(data) {
-				return nil, fmt.Errorf("reading %s: %w", sframeName, err)
+				return nil, fmt.Errorf("reading %s: %w", SFrameName, err)
 			}
 			addr = Addr(p.Vaddr)
 		}

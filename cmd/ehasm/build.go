@@ -309,7 +309,11 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 		return nil, err
 	}
 	// What exceptions need beside it becomes data.
-	exceptions, err := compileSites(object, table, opt)
+	hasSites := !opt.noSites && found.Source != dwarfcfa.SFrameName // which says nothing of them
+	var exceptions []byte
+	if hasSites {
+		exceptions, err = compileSites(object, table, opt)
+	}
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
@@ -317,7 +321,7 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 	p := &product{stats: newStats(found, code, opt), details: newDetails(found), bounded: found.Bounded}
 	source := elfout.Source{
 		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
-		Relro: opt.relro, HasSites: !opt.noSites, Sites: exceptions,
+		Relro: opt.relro, HasSites: hasSites, Sites: exceptions,
 	}
 	if len(id.buildID) == 0 {
 		source.Content, err = object.Content(cmp.Or(found.Source, ".debug_frame")) // rows that are all made follow from the code
@@ -340,7 +344,7 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 
 // compileSites makes the table of sites; it is empty where no function needs one.
 func compileSites(object *dwarfcfa.Object, rows *dwarfcfa.Table, opt *buildOptions) ([]byte, error) {
-	if opt.noSites || len(rows.Ranges) == 0 {
+	if len(rows.Ranges) == 0 {
 		return nil, nil
 	}
 	sections, err := object.Sections(opt.source)

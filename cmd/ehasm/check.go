@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/check"
+	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/atomicfile"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/internal/symbols"
@@ -54,6 +55,7 @@ type checkOptions struct {
 	verbose, json, sarif, notes bool
 	workers                     int
 	failOn                      check.Severity
+	source                      dwarfcfa.Source
 	baseline                    map[string]bool
 }
 
@@ -67,6 +69,7 @@ func checkVerb() verb {
 		fs.BoolVar(&opt.notes, "notes", false, "show notes too")
 		fs.IntVarP(&opt.workers, "jobs", "j", 0, "analyse `N` functions at a time; 0: one a processor")
 		failOn := fs.String("fail-on", "warning", "exit with status 1 from `SEVERITY` on: error, warning or note")
+		source := fs.String("source", "auto", "judge `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two")
 		baseline := fs.String("baseline", "", "leave out the findings listed in `FILE`")
 		write := fs.String("write-baseline", "", "list the findings in `FILE`, to be given to --baseline later")
 		return func(ctx context.Context, paths []string, c *console) int {
@@ -78,6 +81,10 @@ func checkVerb() verb {
 			}
 			if opt.workers < 0 {
 				return v.misuse(c, fmt.Errorf("--jobs: %d is less than 0", opt.workers))
+			}
+			var err error
+			if opt.source, err = dwarfcfa.ParseSource(*source); err != nil {
+				return v.misuse(c, fmt.Errorf("--source: %w", err))
 			}
 			opt.failOn = check.Severity(*failOn)
 			if !slices.Contains([]check.Severity{check.SeverityError, check.SeverityWarning, check.SeverityNote}, opt.failOn) {
@@ -160,7 +167,7 @@ func checkFile(path string, opt checkOptions, c *console) (checked, error) {
 		return checked{}, err
 	}
 	defer done()
-	s, err := check.Open(path, r, size)
+	s, err := check.OpenSource(path, r, size, opt.source)
 	if err != nil {
 		return checked{}, err
 	}

@@ -91,7 +91,7 @@ type verb struct {
 }
 
 func verbs() []verb {
-	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), preloadVerb(), proveVerb(), recordVerb(), scriptVerb(), synthVerb(),
+	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), convertVerb(), preloadVerb(), proveVerb(), recordVerb(), scriptVerb(), synthVerb(),
 		completionVerb(), manVerb(), versionVerb()}
 }
 

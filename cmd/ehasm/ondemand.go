@@ -30,8 +30,9 @@ import (
 // and where many steps are taken in an object, an eh_elf that is made meanwhile: that of
 // the cache if it is proven, else one that is compiled in memory.
 type onDemand struct {
-	keep  bool                                            // fill the cache
-	proof func(image []byte, table *dwarfcfa.Table) error // of code that this process has not made
+	source dwarfcfa.Source                                 // the cache has tables of SourceAuto alone
+	keep   bool                                            // fill the cache
+	proof  func(image []byte, table *dwarfcfa.Table) error // of code that this process has not made
 
 	mu    sync.Mutex
 	wants map[string]error // objects that the cache is to have, by path: why what it has is not used, or nil
@@ -50,7 +51,7 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	if err != nil {
 		return nil, nil, err
 	}
-	rows, err := dwarfcfa.NewLazyTableMade(object, dwarfcfa.SourceAuto, func() *dwarfcfa.Section { return madeSection(object) })
+	rows, err := dwarfcfa.NewLazyTableMade(object, d.source, func() *dwarfcfa.Section { return madeSection(object) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -108,7 +109,7 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 	if err != nil {
 		return nil, err
 	}
-	opt := &buildOptions{noVerify: true, dispatch: plan.DispatchPacked, synth: synth.Missing}
+	opt := &buildOptions{noVerify: true, dispatch: plan.DispatchPacked, synth: synth.Missing, source: d.source}
 	id := identity{name: filepath.Base(name), buildID: object.BuildID(), size: size, options: opt.describe(), flags: opt.flags()}
 	table, found, err := makeTable(ctx, object, id, opt)
 	if err != nil {
@@ -117,7 +118,7 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 	if found.Bounded {
 		return nil, errBounded
 	}
-	if image, info, ok := readCached(cachePath(object.BuildID()), object.BuildID()); ok {
+	if image, info, ok := readCached(cachePath(object.BuildID()), object.BuildID()); ok && d.source == dwarfcfa.SourceAuto {
 		err := d.proof(image, table)
 		asWanted := madeWithOptions(info, cacheOptions().describe()) && statsOf(info).Verified
 		if err == nil && asWanted {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/debuginfod"
 	"github.com/ehasm/ehasm/internal/script"
 	"github.com/ehasm/ehasm/internal/stackfmt"
@@ -77,6 +78,7 @@ type scriptOptions struct {
 	before   string // a recording to compare with
 	format   *stackfmt.Spec
 	settings *stackfmt.Options
+	source   dwarfcfa.Source
 	cache    bool
 	quiet    bool
 }
@@ -102,6 +104,7 @@ func scriptVerb() verb {
 		fs.BoolVar(&opt.Names.Mangled, "no-demangle", false, "leave names as they are in the objects")
 		fs.BoolVar(&opt.Names.Inline, "inline", false, "functions that are inlined are frames of their own")
 		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`, not perf's copy")
+		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as build has it")
 		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
@@ -118,6 +121,9 @@ func scriptVerb() verb {
 			opt.FramePointers, err = unwind.ParseFramePointers(*pointers)
 			if err != nil {
 				return v.misuse(c, fmt.Errorf("--frame-pointers: %w", err))
+			}
+			if opt.source, err = dwarfcfa.ParseSource(*source); err != nil {
+				return v.misuse(c, fmt.Errorf("--source: %w", err))
 			}
 			if *span != "" {
 				err = opt.Filter.ParseTime(*span)
@@ -149,7 +155,8 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		opt.Objects.DebugDirs = append([]string{filepath.Join(root, "usr/lib/debug")}, opt.Objects.DebugDirs...)
 	}
 	opt.Objects.VDSO = func() ([]byte, error) { return hostVDSO(ctx) }
-	made := newOnDemand(opt.cache)
+	made := newOnDemand(opt.cache && opt.source == dwarfcfa.SourceAuto)
+	made.source = opt.source
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
 	opt.Objects.Prepare = made.prepare

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/atomicfile"
+	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/sframe"
+
+	"github.com/spf13/pflag"
+)
+
+const convertHelp = `Write the unwind tables of an ELF file in another format: as the contents of a .sframe
+section, for systems whose kernel or C library wants one.
+
+Usage:
+  ehasm convert [flags] FILE -o OUTPUT
+`
+
+const convertMore = `SFrame says where the caller's rsp, return address and rbp are. What a version cannot say is
+left out, and counted: version 2 has a CFA on rsp or rbp alone; version 3 has signal frames
+and other registers, too. No version has the end of a stack by an expression, or a lost rbp.
+Version 1, which binutils 2.40 reads, has no end of the stack.
+
+Starts of functions are relative to the section, which is to lie at --address; a section
+that 'objcopy --add-section' adds has the address 0. Version 3 has them relative to
+themselves, as the Linux kernel wants it.
+
+Examples:
+  ehasm convert --to=sframe libfoo.so -o libfoo.sframe
+  ehasm convert --to=sframe --sframe-version=3 --address=0x5000 libfoo.so -o libfoo.sframe
+  objcopy --add-section .sframe=libfoo.sframe libfoo.so with.so
+`
+
+// convertOptions is what the flags of convert say.
+type convertOptions struct {
+	output  string
+	version uint8
+	address uint64
+	source  dwarfcfa.Source
+	json    bool
+}
+
+func convertVerb() verb {
+	v := verb{name: "convert", brief: "write unwind tables as a .sframe section", help: convertHelp, more: convertMore}
+	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
+		opt := &convertOptions{}
+		to := fs.String("to", "sframe", "write `FORMAT`: sframe")
+		fs.StringVarP(&opt.output, "output", "o", "", "write `FILE`")
+		fs.Uint8Var(&opt.version, "sframe-version", 2, "version `N` of SFrame: 1, 2 or 3")
+		address := fs.String("address", "0", "link-time address `ADDR` at which the section is to lie")
+		source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: both, else sframe")
+		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
+		return func(_ context.Context, paths []string, c *console) int {
+			var err error
+			if opt.address, err = strconv.ParseUint(*address, 0, 64); err != nil {
+				return v.misuse(c, fmt.Errorf("--address: %q is not an address such as 0x4010", *address))
+			}
+			if opt.source, err = dwarfcfa.ParseSource(*source); err != nil {
+				return v.misuse(c, fmt.Errorf("--source: %w", err))
+			}
+			switch {
+			case *to != "sframe":
+				return v.misuse(c, fmt.Errorf("--to: unknown format %q: want sframe", *to))
+			case opt.version < 1 || opt.version > 3:
+				return v.misuse(c, fmt.Errorf("--sframe-version %d: want 1, 2 or 3", opt.version))
+			case len(paths) != 1:
+				return v.misuse(c, fmt.Errorf("want one file, got %d", len(paths)))
+			case opt.output == "":
+				return v.misuse(c, errors.New("-o FILE is missing"))
+			}
+			r, err := convert(paths[0], opt)
+			if err != nil {
+				c.fail(paths[0], err)
+				return exitFailed
+			}
+			if opt.json {
+				writeJSON(c.out, r)
+			} else {
+				r.print(c.out)
+			}
+			return exitDone
+		}
+	}
+	return v
+}
+
+// converted is what convert tells.
+type converted struct {
+	Object    string            `json:"object"`
+	Output    string            `json:"output"`
+	Version   uint8             `json:"version"`
+	Functions int               `json:"functions"`
+	Rows      int               `json:"rows"`
+	Size      int               `json:"size"`
+	TableSize int64             `json:"table_size"` // of what was read
+	Bytes     uint64            `json:"bytes_of_code"`
+	Left      map[string]uint64 `json:"left_out"`
+}
+
+func (r *converted) print(w io.Writer) {
+	fmt.Fprintf(w, "%s: SFrame version %d, %d functions, %d rows, %d bytes for %d of %s\n",
+		r.Output, r.Version, r.Functions, r.Rows, r.Size, r.TableSize, quote(r.Object))
+	for _, reason := range slices.Sorted(maps.Keys(r.Left)) {
+		fmt.Fprintf(w, "  %d of %d bytes of code are left out: %s\n", r.Left[reason], r.all(), reason)
+	}
+}
+
+// all is the bytes of code that the object has rows for.
+func (r *converted) all() uint64 {
+	n := r.Bytes
+	for _, left := range r.Left {
+		n += left
+	}
+	return n
+}
+
+// convert is the verb.
+func convert(path string, opt *convertOptions) (*converted, error) {
+	file, size, done, err := find.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	object, err := dwarfcfa.NewObject(path, file, size)
+	if err != nil {
+		return nil, err
+	}
+	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source})
+	if err != nil {
+		return nil, err
+	}
+	starts, err := object.FunctionStarts(opt.source)
+	if err != nil && !errors.Is(err, dwarfcfa.ErrNoUnwindInfo) { // .sframe has none
+		return nil, err
+	}
+	entries, rep := table.ToSFrame(opt.version, starts)
+	b, err := sframe.Encode(sframe.Options{Version: opt.version, Addr: opt.address, PCRel: opt.version == 3}, entries)
+	if err != nil {
+		return nil, err
+	}
+	if err := atomicfile.WriteOutput(opt.output, b, atomicfile.PermText); err != nil {
+		return nil, err
+	}
+	return &converted{
+		Object: path, Output: opt.output, Version: opt.version, Functions: rep.Functions, Rows: rep.Rows,
+		Size: len(b), TableSize: found.SectionSize + found.HdrSize, Bytes: rep.Bytes, Left: rep.Left,
+	}, nil
+}

@@ -1,0 +1,131 @@
+package dwarfcfa
+
+import (
+	"encoding/binary"
+
+	"github.com/ehasm/ehasm/abi"
+)
+
+// sframeCFI is what an SFrame section says, as a section of CIEs and FDEs: for what shows or
+// judges rows of FDEs. A function has an FDE for each stretch with rows; one with a bad row has none.
+func (o *Object) sframeCFI() (*Section, error) {
+	s, err := o.sframe()
+	if err != nil || s == nil {
+		return nil, err
+	}
+	source := &sframeSource{s, o.name}
+	in := NewInterp()
+	w := cfiWriter{exprs: &in.exprs}
+	w.cie("zR")
+	w.signal = len(w.b)
+	w.cie("zRS")
+	spans := source.collect(new(Report))
+	for i := range spans {
+		mark := len(w.b)
+		if err := source.interpret(&spans[i], in, &w); err != nil {
+			w.b, w.fde = w.b[:mark], 0
+		}
+		w.finish()
+	}
+	made := NewSection(o.name, SourceEHFrame, 0, w.b, Bases{})
+	made.Name = SFrameName
+	return made, nil
+}
+
+// cfiWriter writes rows as FDEs. It is a rowSink.
+type cfiWriter struct {
+	b      []byte
+	exprs  *exprPool
+	signal int  // offset of the CIE of signal frames; the other begins at 0
+	fde    int  // offset of the FDE being written, 0: none
+	start  Addr // of the FDE
+	last   Addr // of its last row
+	end    Addr
+	flags  RowFlags
+	rbp    RegRule // in the row before
+}
+
+// cie writes a CIE in which all callee-saved registers but rbp are undefined.
+func (w *cfiWriter) cie(augmentation string) {
+	const pointers = 0x00 // DW_EH_PE_absptr
+	at := len(w.b)
+	w.b = append(w.b, 0, 0, 0, 0, 0, 0, 0, 0, 1) // length, id, version
+	w.b = append(w.b, augmentation...)
+	w.b = append(w.b, 0, 1, 0x7f, abi.RIP, 1, pointers) // factors 1 and -1, return address, augmentation data
+	for reg := range uint8(abi.RIP) {
+		if abi.CalleeSaved>>reg&1 != 0 && reg != abi.RBP && reg != abi.RSP {
+			w.b = append(w.b, byte(CFAUndefinedReg), reg)
+		}
+	}
+	w.close(at)
+}
+
+// close pads the entry at an offset and writes its length.
+func (w *cfiWriter) close(at int) {
+	for len(w.b)%8 != 0 {
+		w.b = append(w.b, byte(CFANop))
+	}
+	binary.LittleEndian.PutUint32(w.b[at:], uint32(len(w.b)-at-4))
+}
+
+func (w *cfiWriter) finish() {
+	if w.fde != 0 {
+		binary.LittleEndian.PutUint64(w.b[w.fde+16:], uint64(w.end-w.start))
+		w.close(w.fde)
+	}
+	w.fde = 0
+}
+
+func (w *cfiWriter) row(start, end Addr, st *state) {
+	le := binary.LittleEndian
+	if w.fde == 0 || start != w.end || st.row.Flags != w.flags {
+		w.finish()
+		cie := 0
+		if st.row.Flags&RowSignal != 0 {
+			cie = w.signal
+		}
+		w.fde, w.start, w.flags, w.rbp = len(w.b), start, st.row.Flags, RegRule{}
+		w.b = le.AppendUint32(w.b, 0)
+		w.b = le.AppendUint32(w.b, uint32(len(w.b)-cie))
+		w.b = le.AppendUint64(w.b, uint64(start))
+		w.b = append(le.AppendUint64(w.b, 0), 0)
+	} else {
+		w.b = le.AppendUint32(append(w.b, byte(CFAAdvanceLoc4)), uint32(start-w.last))
+	}
+	w.last, w.end = start, end
+	cfa, regs := &st.row.CFA, &st.row.Regs
+	if regs[abi.RIP].Kind == RuleUnspecified {
+		w.b = append(w.b, byte(CFAUndefinedReg), abi.RIP)
+		return
+	}
+	if cfa.Kind == CFAExpr {
+		w.b = w.block(append(w.b, byte(CFADefCFAExpression)), cfa.Expr)
+	} else {
+		w.b = AppendSLEB(append(w.b, byte(CFADefCFASF), byte(cfa.Reg)), -cfa.Offset)
+	}
+	w.rule(abi.RIP, regs[abi.RIP])
+	if w.rbp != regs[abi.RBP] { // a rule that stands on is not set again: see tableBuilder.popped
+		w.rule(abi.RBP, regs[abi.RBP])
+		w.rbp = regs[abi.RBP]
+	}
+}
+
+func (w *cfiWriter) rule(reg uint8, rule RegRule) {
+	switch rule.Kind {
+	case RuleSameValue:
+		w.b = append(w.b, byte(CFASameValue), reg)
+	case RuleOffset:
+		w.b = AppendSLEB(append(w.b, byte(CFAOffsetExtendedSF), reg), -rule.Offset)
+	case RuleValOffset:
+		w.b = AppendSLEB(append(w.b, byte(CFAValOffsetSF), reg), -rule.Offset)
+	case RuleExpression:
+		w.b = w.block(append(w.b, byte(CFAExpression), reg), rule.Expr)
+	case RuleValExpression:
+		w.b = w.block(append(w.b, byte(CFAValExpression), reg), rule.Expr)
+	}
+}
+
+func (w *cfiWriter) block(b []byte, id ExprID) []byte {
+	raw := w.exprs.entries[id].expr.Raw
+	return append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
+}

@@ -1,0 +1,193 @@
+package dwarfcfa
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/sframe"
+)
+
+// SFrameReport says what an SFrame section says of a table.
+type SFrameReport struct {
+	Functions, Rows int
+	Bytes           uint64 // of code that it answers as the table does
+	// Left is the bytes of code that the table answers and the section does not, by the reason.
+	Left map[string]uint64
+}
+
+// maxSFrame bounds what a row of a section is made for: sizes of functions have 32 bits.
+const maxSFrame = 1 << 31
+
+// ToSFrame makes what an SFrame section of a version says of a table. Functions begin at
+// starts, which ascend, and after what cannot be said: there the section has nothing.
+func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, SFrameReport) {
+	rep := SFrameReport{Left: make(map[string]uint64)}
+	var entries []sframe.Entry
+	var end Addr // of the last entry
+	next := 0    // the first of starts that is above
+	for _, r := range t.Ranges {
+		row := &t.Rows[r.Row]
+		signal := row.Flags&RowSignal != 0
+		if e, ok := t.repeated(version, row, r); ok {
+			entries, end = append(entries, e), 0
+			rep.Bytes += uint64(r.End - r.Start)
+			continue
+		}
+		said, err := t.sframeRow(row)
+		if err == nil {
+			err = sframe.CanSay(version, &said, signal)
+		}
+		if err != nil {
+			rep.Left[err.Error()] += uint64(r.End - r.Start)
+			continue
+		}
+		rep.Bytes += uint64(r.End - r.Start)
+		for at := r.Start; at < r.End; {
+			for next < len(starts) && starts[next] <= at {
+				next++
+			}
+			to := r.End
+			if next < len(starts) {
+				to = min(to, starts[next])
+			}
+			n := len(entries)
+			if n == 0 || end != at || next > 0 && starts[next-1] == at || entries[n-1].Signal != signal ||
+				len(entries[n-1].Rows) == math.MaxUint16 || at-Addr(entries[n-1].Start) > maxSFrame {
+				entries = append(entries, sframe.Entry{Start: uint64(at), Signal: signal})
+				n++
+			}
+			to = min(to, at+maxSFrame)
+			e := &entries[n-1]
+			said.Start = uint32(at - Addr(e.Start))
+			e.Rows = append(e.Rows, said)
+			e.Size = uint32(to - Addr(e.Start))
+			at, end = to, to
+		}
+	}
+	rep.Functions = len(entries)
+	for i := range entries {
+		rep.Rows += len(entries[i].Rows)
+	}
+	return entries, rep
+}
+
+// sframeRow is what SFrame says of a row. An error says why it can't.
+func (t *Table) sframeRow(row *Row) (r sframe.Row, err error) {
+	switch {
+	case row.Flags&RowNotCompiled != 0:
+		return r, fmt.Errorf("%w: a rule that is not compiled", sframe.ErrCannotSay)
+	case row.Regs[abi.RIP].Kind == RuleUndefined:
+		return sframe.Row{Outermost: true}, nil
+	}
+	if r.CFA, err = t.cfaToSFrame(row.CFA); err != nil {
+		return r, err
+	}
+	if rsp := row.Regs[abi.RSP]; rsp != (RegRule{Kind: RuleValOffset}) {
+		// Signal frames have the caller's rsp and the CFA in one word.
+		word, err := t.ruleToSFrame(rsp)
+		if err != nil || word != r.CFA || !word.Deref {
+			return r, fmt.Errorf("%w: a caller's rsp that is not the CFA", sframe.ErrCannotSay)
+		}
+	}
+	if r.RA, err = t.ruleToSFrame(row.Regs[abi.RIP]); err != nil {
+		return r, err
+	}
+	r.FP, err = t.ruleToSFrame(row.Regs[abi.RBP])
+	return r, err
+}
+
+func (t *Table) cfaToSFrame(cfa CFARule) (sframe.Rule, error) {
+	switch {
+	case cfa.Kind == CFARegOffset && fits(cfa.Offset):
+		return sframe.Rule{Base: sframe.OnReg, Reg: uint8(cfa.Reg), Offset: int32(cfa.Offset)}, nil
+	case cfa.Kind == CFAExpr:
+		ops := t.Exprs[cfa.Expr].Ops
+		if len(ops) == 2 && ops[0].Code == OpReg && ops[1].Code == OpDeref && ops[1].Arg == 8 && fits(ops[0].Arg) {
+			return sframe.Rule{Base: sframe.OnReg, Reg: uint8(ops[0].Reg), Offset: int32(ops[0].Arg), Deref: true}, nil
+		}
+		return sframe.Rule{}, fmt.Errorf("%w: a CFA by an expression", sframe.ErrCannotSay)
+	}
+	return sframe.Rule{}, fmt.Errorf("%w: an offset of more than 32 bits", sframe.ErrCannotSay)
+}
+
+func (t *Table) ruleToSFrame(rule RegRule) (sframe.Rule, error) {
+	switch rule.Kind {
+	case RuleSameValue:
+		return sframe.Rule{}, nil
+	case RuleOffset, RuleValOffset:
+		if fits(rule.Offset) {
+			return sframe.Rule{Base: sframe.OnCFA, Offset: int32(rule.Offset), Deref: rule.Kind == RuleOffset}, nil
+		}
+		return sframe.Rule{}, fmt.Errorf("%w: an offset of more than 32 bits", sframe.ErrCannotSay)
+	case RuleRegister:
+		return sframe.Rule{Base: sframe.OnReg, Reg: uint8(rule.Reg)}, nil
+	case RuleExpression, RuleValExpression:
+		if ops := t.Exprs[rule.Expr].Ops; len(ops) == 1 && ops[0].Code == OpReg && fits(ops[0].Arg) {
+			return sframe.Rule{Base: sframe.OnReg, Reg: uint8(ops[0].Reg), Offset: int32(ops[0].Arg), Deref: rule.Kind == RuleExpression}, nil
+		}
+		return sframe.Rule{}, fmt.Errorf("%w: a register by an expression", sframe.ErrCannotSay)
+	}
+	return sframe.Rule{}, fmt.Errorf("%w: a lost rbp", sframe.ErrCannotSay)
+}
+
+func fits(offset int64) bool { return offset == int64(int32(offset)) }
+
+// repeated is an entry for a procedure linkage table, whose blocks repeat: the CFA is
+// rsp+a, and 1<<s more from the t-th byte of a block on, which linkers say as rsp+a +
+// ((rip & mask) >= t) << s. ok is false for other rows.
+func (t *Table) repeated(version uint8, row *Row, r Range) (e sframe.Entry, ok bool) {
+	if row.CFA.Kind != CFAExpr {
+		return e, false
+	}
+	ops := t.Exprs[row.CFA.Expr].Ops
+	codes := make([]ExprCode, len(ops))
+	for i := range ops {
+		codes[i] = ops[i].Code
+	}
+	if !slices.Equal(codes, []ExprCode{OpReg, OpReg, OpConst, OpAnd, OpConst, OpGe, OpConst, OpShl, OpPlus}) {
+		return e, false
+	}
+	base, mask, from, shift := ops[0], ops[2].Arg, ops[4].Arg, ops[6].Arg
+	switch {
+	case base.Reg != abi.RSP || !fits(base.Arg) || ops[1].Reg != abi.RIP || ops[1].Arg != 0:
+		return e, false
+	case mask < 1 || mask > math.MaxUint8-1 || bits.OnesCount64(uint64(mask)+1) != 1 || from < 1 || from > mask || shift < 0 || shift > 8:
+		return e, false
+	case uint64(r.Start)&uint64(mask) != 0 || r.End-r.Start > math.MaxUint32:
+		return e, false
+	}
+	plain := *row
+	plain.CFA = CFARule{Kind: CFARegOffset, Reg: abi.RSP, Offset: base.Arg}
+	first, err := t.sframeRow(&plain)
+	second := first
+	second.Start, second.CFA.Offset = uint32(from), int32(base.Arg+1<<shift)
+	e = sframe.Entry{
+		Start: uint64(r.Start), Size: uint32(r.End - r.Start), Repeat: uint8(mask + 1),
+		Signal: row.Flags&RowSignal != 0, Rows: []sframe.Row{first, second},
+	}
+	if err != nil || sframe.CanSay(version, &first, e.Signal) != nil || version == 1 && e.Repeat != 16 {
+		return e, false
+	}
+	return e, true
+}
+
+// FunctionStarts returns where the FDEs of an object begin, ascending.
+func (o *Object) FunctionStarts(src Source) ([]Addr, error) {
+	sections, err := o.Sections(src)
+	if len(sections) == 0 {
+		return nil, err
+	}
+	var starts []Addr
+	for _, s := range sections {
+		for e := range s.Entries() {
+			if e.FDE != nil && e.FDE.Start < e.FDE.End {
+				starts = append(starts, e.FDE.Start)
+			}
+		}
+	}
+	slices.Sort(starts)
+	return slices.Compact(starts), nil
+}

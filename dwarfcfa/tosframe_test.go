@@ -1,0 +1,140 @@
+package dwarfcfa
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/sframe"
+)
+
+// TestToSFrame writes sections of each version and reads them back: what they answer is
+// what the table does, at every byte, and it is as much as the report says.
+func TestToSFrame(t *testing.T) {
+	paths := []string{"/lib/x86_64-linux-gnu/libc.so.6", "/bin/ls"}
+	if *sframeObjects != "" {
+		paths = gsframe(t)
+	}
+	for _, path := range paths {
+		o, err := Open(path)
+		require.NoError(t, err)
+		table, _, err := BuildTable(o, BuildOptions{})
+		require.NoError(t, err)
+		starts, err := o.FunctionStarts(SourceAuto)
+		require.NoError(t, err)
+		for version := uint8(1); version <= 3; version++ {
+			entries, rep := table.ToSFrame(version, starts)
+			const at = 0x1000
+			data, err := sframe.Encode(sframe.Options{Version: version, Addr: at, PCRel: version == 3}, entries)
+			require.NoError(t, err)
+			s, err := sframe.Parse(at, data)
+			require.NoError(t, err)
+			back, _, err := buildSource(&sframeSource{s: s}, codeImage{segments: o.code}, BuildOptions{Strict: true})
+			require.NoError(t, err)
+			require.NoError(t, back.Verify())
+			both, alone := compareRows(t, path, back, table)
+			left := uint64(0)
+			for _, n := range rep.Left {
+				left += n
+			}
+			assert.EqualValues(t, rep.Bytes, both, "%s, version %d", path, version)
+			assert.EqualValues(t, left, alone, "%s, version %d", path, version)
+			assert.Less(t, left, rep.Bytes/1000)
+			t.Logf("%s: version %d: %d functions, %d rows, %d bytes; %d bytes of code said, %d not",
+				filepath.Base(path), version, rep.Functions, rep.Rows, len(data), both, alone)
+		}
+		o.Close()
+	}
+}
+
+// TestToSFrameObjdump has objdump read a section that was written and added to its object.
+func TestToSFrameObjdump(t *testing.T) {
+	const path = "/bin/ls"
+	o, err := Open(path)
+	require.NoError(t, err)
+	defer o.Close()
+	table, _, err := BuildTable(o, BuildOptions{})
+	require.NoError(t, err)
+	starts, err := o.FunctionStarts(SourceAuto)
+	require.NoError(t, err)
+	entries, _ := table.ToSFrame(1, starts)
+	data, err := sframe.Encode(sframe.Options{Version: 1}, entries)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	section, with := filepath.Join(dir, "section"), filepath.Join(dir, "with")
+	require.NoError(t, os.WriteFile(section, data, 0o600))
+	out, err := exec.Command("objcopy", "--add-section", ".sframe="+section, path, with).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	s, err := sframe.Parse(0, data)
+	require.NoError(t, err)
+	assert.Positive(t, compareObjdump(t, with, s))
+}
+
+// TestToSFrameRows has rows that few objects have.
+func TestToSFrameRows(t *testing.T) {
+	row := func(change func(*Row)) Row {
+		r := Row{CFA: CFARule{Kind: CFARegOffset, Reg: abi.RSP, Offset: 8}}
+		for i := range r.Regs {
+			r.Regs[i] = defaultRule(i)
+		}
+		r.Regs[abi.RIP] = RegRule{Kind: RuleOffset, Offset: -8}
+		change(&r)
+		return r
+	}
+	signal := func(r *Row) {
+		r.CFA = CFARule{Kind: CFAExpr, Expr: 1}
+		r.Regs[abi.RSP] = RegRule{Kind: RuleExpression, Expr: 2}
+		r.Regs[abi.RBP] = RegRule{Kind: RuleExpression, Expr: 3}
+		r.Regs[abi.RIP] = RegRule{Kind: RuleExpression, Expr: 4}
+		r.Flags = RowSignal
+	}
+	word := func(offset int64) Expr {
+		return Expr{Pushed: true, Ops: []ExprOp{{Code: OpReg, Reg: abi.RSP, Arg: offset}}}
+	}
+	table := &Table{Exprs: []Expr{{}, {Ops: []ExprOp{{Code: OpReg, Reg: abi.RSP, Arg: 160}, {Code: OpDeref, Arg: 8}}}, word(160), word(120), word(168), word(161)}}
+	const no = 4 // no version
+	for i, c := range []struct {
+		change func(*Row)
+		least  uint8
+	}{
+		{func(*Row) {}, 1},
+		{func(r *Row) { r.CFA.Reg = abi.RBP }, 1},
+		{func(r *Row) { r.CFA.Reg = abi.RBX }, 3},
+		{func(r *Row) { r.CFA.Offset = 1 << 31 }, no},
+		{func(r *Row) { r.Regs[abi.RBX] = RegRule{Kind: RuleOffset, Offset: -24} }, 1},
+		{func(r *Row) { r.Regs[abi.RBP] = RegRule{Kind: RuleOffset, Offset: -16} }, 1},
+		{func(r *Row) { r.Regs[abi.RBP] = RegRule{Kind: RuleUndefined} }, no},
+		{func(r *Row) { r.Regs[abi.RBP] = RegRule{Kind: RuleValOffset, Offset: -16} }, no},
+		{func(r *Row) { r.Regs[abi.RBP] = RegRule{Kind: RuleRegister, Reg: abi.RAX} }, 3},
+		{func(r *Row) { r.Regs[abi.RIP] = RegRule{Kind: RuleOffset, Offset: -16} }, 3},
+		{func(r *Row) { r.Regs[abi.RIP] = RegRule{Kind: RuleRegister, Reg: abi.RDX} }, 3},
+		{func(r *Row) { r.Regs[abi.RSP] = RegRule{Kind: RuleValOffset, Offset: 8} }, no},
+		{func(r *Row) { *r = endOfStackRow() }, 2},
+		{func(r *Row) { *r = Row{Flags: RowNotCompiled} }, no},
+		{signal, 3},
+		{func(r *Row) { signal(r); r.Regs[abi.RSP].Expr = 5 }, no},
+	} {
+		table.Rows = []Row{row(c.change)}
+		table.Ranges = []Range{{Start: 0x1000, End: 0x1010}}
+		for version := uint8(1); version <= 3; version++ {
+			entries, rep := table.ToSFrame(version, []Addr{0x1008})
+			if version < c.least {
+				assert.Empty(t, entries, "row %d", i)
+				assert.Len(t, rep.Left, 1)
+				continue
+			}
+			require.Len(t, entries, 2, "row %d, version %d: %v", i, version, rep.Left)
+			data, err := sframe.Encode(sframe.Options{Version: version, Addr: 0x8000}, entries)
+			require.NoError(t, err)
+			back, _, err := sframeTable(t, data, true)
+			require.NoError(t, err)
+			both, _ := compareRows(t, "made", back, table)
+			assert.Equal(t, 16, both)
+		}
+	}
+}
