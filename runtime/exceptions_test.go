@@ -125,6 +125,22 @@ func TestExceptionsOff(t *testing.T) {
 	}
 }
 
+// TestExceptionsEarly: a throw may come before the constructor of our libgcc_s has run, from the
+// malloc that it calls itself, in its own thread and in another.
+func TestExceptionsEarly(t *testing.T) {
+	k := makeThrowing(t)
+	early := k.path("early.so")
+	require.Empty(t, runAll([][]string{{"g++", "-O1", "-shared", "-fPIC", "-pthread", "-o", early, "eh/testdata/early.cc"}}))
+	for _, libraries := range []string{early, early + ":" + k.path("libgcc/libgcc_s.so.1"),
+		early + ":" + k.path("libehunwind-preload.so") + ":" + k.path("libgcc/libgcc_s.so.1")} {
+		cmd := exec.Command("/bin/true")
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+libraries)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", libraries, out)
+		assert.Equal(t, "caught 200\n", string(out), libraries)
+	}
+}
+
 // TestExceptionsExports: our libgcc_s has all names and versions of the system's.
 func TestExceptionsExports(t *testing.T) {
 	k := makeThrowing(t)

@@ -18,6 +18,7 @@
 #define FRAME_R14 48
 #define FRAME_R15 56
 #define FRAME_SIZE 64
+#define NUM_REAL 14 /* members of struct ehx_real */
 #define LANDING_RAX 64
 #define LANDING_RDX 72
 

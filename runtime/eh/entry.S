@@ -175,4 +175,47 @@ _Unwind_Resume:
 	jmp	*%rcx
 	.cfi_endproc
 	.size	_Unwind_Resume, .-_Unwind_Resume
+
+/*
+ * ehx_real_ before the real libgcc is open: each member is a stub that opens it, and goes on where its member points then.
+ */
+	.balign 16
+first:
+	.set	i, 0
+	.rept	NUM_REAL
+	.balign 16
+	endbr64
+	mov	$i, %r11d
+	jmp	unopened
+	.set	i, i + 1
+	.endr
+unopened:
+	.cfi_startproc
+	.irp	reg, rdi, rsi, rdx, rcx, r8, r9, rax
+	push	%\reg
+	.cfi_adjust_cfa_offset 8
+	.endr
+	mov	%r11d, %edi
+	call	ehx_first_
+	mov	%rax, %r11
+	.irp	reg, rax, r9, r8, rcx, rdx, rsi, rdi
+	pop	%\reg
+	.cfi_adjust_cfa_offset -8
+	.endr
+	jmp	*%r11
+	.cfi_endproc
+	.hidden	ehx_first_
+
+	.data
+	.balign 8
+	.globl	ehx_real_
+	.hidden	ehx_real_
+	.type	ehx_real_, @object
+	.size	ehx_real_, 8 * NUM_REAL
+ehx_real_:
+	.set	i, 0
+	.rept	NUM_REAL
+	.quad	first + 16 * i
+	.set	i, i + 1
+	.endr
 	.section .note.GNU-stack, "", @progbits

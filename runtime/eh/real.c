@@ -17,7 +17,9 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-struct ehx_real ehx_real_;
+/* Its functions, or, until it is open, stubs of entry.S that open it: a throw may come before the constructor, from a
+ * malloc of the program's that dlopen calls here. */
+_Static_assert(sizeof ehx_real_ == 8 * NUM_REAL, "as many as entry.S has stubs");
 bool ehx_active_;
 
 /* Programs of gcc 4.8 to 5 read this one; the rest have a hidden copy of their own. */
@@ -26,7 +28,7 @@ __asm__(".symver ehx_cpu_model, __cpu_model@GCC_4.8.0, remove");
 
 void *ehx_forward_[NUM_FORWARDS]; /* forward.S */
 static void *real;
-static bool opening;
+static _Atomic pid_t opening; /* the thread that does, or 0 */
 
 static const char *const places[] = {
 #ifdef EHX_REAL
@@ -59,11 +61,11 @@ static void *try_open(const char *path)
 
 static void open_real(void)
 {
-    opening = true;
+    opening = gettid();
     real = try_open(ehu_getenv_(ehu_secure_(), "EHASM_LIBGCC"));
     for (size_t i = 0; !real && i < sizeof places / sizeof *places; i++)
         real = try_open(places[i]);
-    opening = false;
+    opening = 0;
     if (!real)
         return;
     for (int i = 0; i < NUM_FORWARDS; i++)
@@ -97,13 +99,25 @@ static int nothing(void) { return 0; }
  */
 void *ehx_resolve_(int i)
 {
-    if (opening)
+    if (opening == gettid())
         return (void *)(uintptr_t)nothing;
     if (!real)
         open_real();
     if (!ehx_forward_[i])
         ehx_no_real_();
     return ehx_forward_[i];
+}
+
+/* ehx_first_ is where a stub of entry.S goes for the function to go on with. */
+void *ehx_first_(unsigned i)
+{
+    if (!real)
+        open_real();
+    if (!real)
+        ehx_no_real_();
+    void *function;
+    memcpy(&function, (const char *)&ehx_real_ + 8 * i, sizeof function);
+    return function;
 }
 
 /* A shadow stack would have to be popped, too. */
