@@ -17,6 +17,13 @@ needs() {
 	echo "libc6 (>= $(objdump -T "$@" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1 | sed s/GLIBC_//))"
 }
 
+# It has the names of the libgcc that it was built beside, and no newer ones.
+libgcc() {
+	local major
+	major=$(dpkg-query -W -f '${Version}' libgcc-s1 | cut -d. -f1)
+	echo "libgcc-s1 (>= $major), libgcc-s1 (<< $((major + 1)))"
+}
+
 package() { # package NAME SECTION DEPENDS DESCRIPTION, of what lies below $stage/NAME
 	local dir=$stage/$1
 	mkdir -p "$dir/DEBIAN" "$dir/usr/share/doc/$1"
@@ -46,12 +53,15 @@ mkdir -p "$stage/ehasm/usr/share/zsh/vendor-completions" "$stage/ehasm/usr/share
 mv "$stage/ehasm/usr/share/zsh/site-functions/_ehasm" "$stage/ehasm/usr/share/zsh/vendor-completions"
 rmdir "$stage/ehasm/usr/share/zsh/site-functions"
 cp -r README.md docs "$stage/ehasm/usr/share/doc/ehasm"
+rm "$stage"/ehasm/usr/share/doc/ehasm/docs/*.go
 
 # Paths of the build folder do not go into the libraries.
 make -s -C runtime OUT="$stage/build" PREFIX=/usr LIBDIR="lib/$triplet" CFLAGS="-O2 -g0 -ffile-prefix-map=$stage=." DESTDIR="$stage/all" install
 lib=usr/lib/$triplet
 mkdir -p "$stage/libehunwind/$lib" "$stage/libehunwind-dev/$lib/pkgconfig" "$stage/libehunwind-dev/usr"
 (cd "$stage/all/$lib" && for f in *.so.* *-preload.so; do strip --strip-unneeded -o "$stage/libehunwind/$lib/$f" "$f"; done)
+mkdir "$stage/libehunwind/$lib/libgcc"
+strip --strip-unneeded -o "$stage/libehunwind/$lib/libgcc/libgcc_s.so.1" "$stage/all/$lib/libgcc/libgcc_s.so.1"
 cp -a "$stage/all/$lib"/libehunwind.so "$stage/all/$lib"/libehunwind.a "$stage/libehunwind-dev/$lib"
 cp -a "$stage/all/$lib"/pkgconfig/ehunwind.pc "$stage/libehunwind-dev/$lib/pkgconfig"
 cp -a "$stage/all/usr/include" "$stage/libehunwind-dev/usr"
@@ -59,7 +69,7 @@ cp -a "$stage/all/usr/include" "$stage/libehunwind-dev/usr"
 package ehasm devel "" "compile unwind tables ahead of time into native code
  Turns the .eh_frame of ELF programs into loadable x86-64 code that unwinds a
  frame in a few nanoseconds; unwinds profiles with it, and checks tables."
-package libehunwind libs "$(needs "$stage/libehunwind/$lib"/*.so*)" "stacks of the calling process, taken with compiled unwind tables
+package libehunwind libs "$(needs "$stage/libehunwind/$lib"/*.so* "$stage/libehunwind/$lib"/libgcc/*), $(libgcc)" "stacks of the calling process, taken with compiled unwind tables
  The C library, and the library that 'ehasm preload' puts into programs."
 package libehunwind-dev libdevel "libehunwind (= $version)" "headers of libehunwind, and the library to link statically
  eh_elf.h is the interface of compiled unwind tables, ehunwind.h that of the

@@ -20,10 +20,10 @@ pack() { # pack NAME: the folder NAME of the stage, as NAME.tar.gz
 
 sources=ehasm-$version
 mkdir "$stage/$sources"
-if git rev-parse --git-dir >/dev/null 2>&1; then
+if [ "$(git rev-parse --show-toplevel 2>/dev/null)" = "$PWD" ]; then
 	git archive HEAD | tar -C "$stage/$sources" -xf -
-else
-	tar --exclude=./build --exclude=./ehasm -cf - . | tar -C "$stage/$sources" -xf -
+else # a tarball, perhaps inside another repository
+	tar --exclude=./build --exclude=./ehasm --exclude=./.git -cf - . | tar -C "$stage/$sources" -xf -
 fi
 pack "$sources"
 

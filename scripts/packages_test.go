@@ -27,22 +27,24 @@ func TestDebianPackages(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, packages, 3)
 
-	// What dpkg knows of this machine satisfies the dependency on libc6.
+	// What dpkg knows of this machine satisfies the dependencies on libc6 and libgcc.
 	admin := filepath.Join(root, "var/lib/dpkg")
 	for _, dir := range []string{"info", "updates", "triggers"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(admin, dir), 0o755))
 	}
-	status, err := exec.Command("dpkg-query", "-s", "libc6").Output()
-	require.NoError(t, err)
-	// Alone: nothing that libc6 itself depends on is in the folder.
-	var kept []string
-	for line := range strings.Lines(string(status)) {
-		if !strings.HasPrefix(line, "Depends:") {
-			kept = append(kept, line)
+	var status strings.Builder
+	for _, name := range []string{"libc6", "libgcc-s1"} {
+		paragraph, err := exec.Command("dpkg-query", "-s", name).Output()
+		require.NoError(t, err)
+		for line := range strings.Lines(string(paragraph)) {
+			if !strings.HasPrefix(line, "Depends:") { // nothing that they depend on is in the folder
+				status.WriteString(line)
+			}
 		}
+		status.WriteString("\n")
+		require.NoError(t, os.WriteFile(filepath.Join(admin, "info", name+":amd64.list"), nil, 0o644))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(admin, "status"), []byte(strings.Join(kept, "")+"\n"), 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(admin, "info/libc6:amd64.list"), nil, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(admin, "status"), []byte(status.String()), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(admin, "info/format"), []byte("1\n"), 0o644))
 	call(t, nil, "dpkg", append([]string{"--root=" + root, "--log=/dev/null", "-i"}, packages...)...)
 
@@ -61,7 +63,7 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 `), 0o644))
 	flags := strings.Fields(call(t, env, "pkg-config", "--cflags", "--libs", "ehunwind"))
 	call(t, nil, "gcc", append([]string{"-o", filepath.Join(root, "use"), source}, flags...)...)
-	for _, lib := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"} {
+	for _, lib := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6", "/lib/x86_64-linux-gnu/libgcc_s.so.1"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(lib)), 0o755))
 		content, err := os.ReadFile(lib)
 		require.NoError(t, err)
@@ -70,6 +72,11 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 	cache := []string{"XDG_CACHE_HOME=/cache"}
 	call(t, cache, "chroot", root, "/usr/bin/ehasm", "build", "--cache", "--deps", "--quiet", "/use")
 	call(t, cache, "chroot", root, "/use")
+	stats := exec.Command("chroot", root, "/usr/bin/ehasm", "preload", "--", "/use")
+	stats.Env = append(os.Environ(), append(cache, "EHASM_STATS=1")...)
+	figures, err := stats.CombinedOutput()
+	require.NoError(t, err, "%s", figures)
+	assert.Contains(t, string(figures), "ehasm: exceptions: on")
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "cache")))
 
 	call(t, nil, "dpkg", "--root="+root, "--log=/dev/null", "--purge", "ehasm", "libehunwind-dev", "libehunwind")

@@ -12,7 +12,9 @@ unformatted=$(sources '*.go' | xargs gofmt -l)
 [ -z "$unformatted" ] || { echo "gofmt would change: $unformatted" >&2; exit 1; }
 
 echo "== other hosts: the command, and its tests compile"
+echo "   (this takes minutes where nothing is in Go's cache yet)"
 for host in darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64; do
+	echo "$host"
 	GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go build -o /dev/null ./cmd/ehasm &&
 		GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go vet ./... || { echo "does not build for $host" >&2; exit 1; }
 done
