@@ -125,7 +125,7 @@ func newWorld(t *testing.T) *world {
 		{"--dump PID", "--dump $(cat flight.pid)"},
 		{"COMMAND", "ls"},
 		{"record -a ", "record -p " + fmt.Sprint(w.pid) + " "}, // cmd/ehasm's tests record everything
-		{"-- ./server", "-- ./server 2"}, // seconds
+		{"-- ./server", "-- ./server 2"},                       // seconds
 		{"--duration 30s", "--duration 1s"},
 		{"--duration 10s", "--duration 1s"},
 		{"-http=:", "-top"},

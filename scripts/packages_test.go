@@ -72,8 +72,10 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 	cache := []string{"XDG_CACHE_HOME=/cache"}
 	call(t, cache, "chroot", root, "/usr/bin/ehasm", "build", "--cache", "--deps", "--quiet", "/use")
 	call(t, cache, "chroot", root, "/use")
-	stats := exec.Command("chroot", root, "/usr/bin/ehasm", "preload", "--", "/use")
-	stats.Env = append(os.Environ(), append(cache, "EHASM_STATS=1")...)
+	// What preload puts into programs; it asks /proc, which is not there.
+	stats := exec.Command("chroot", root, "/use")
+	lib := "/usr/lib/x86_64-linux-gnu/"
+	stats.Env = append(os.Environ(), append(cache, "EHASM_STATS=1", "LD_PRELOAD="+lib+"libehunwind-preload.so:"+lib+"libgcc/libgcc_s.so.1")...)
 	figures, err := stats.CombinedOutput()
 	require.NoError(t, err, "%s", figures)
 	assert.Contains(t, string(figures), "ehasm: exceptions: on")

@@ -236,6 +236,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	master, slave := openTerminal(t)
 	cmd.Stderr = slave
+	cmd.Env = append(cmd.Environ(), "TERM=xterm") // whatever the tests' own is
 	if cmd.Stdout == nil {
 		cmd.Stdout = slave
 	}
