@@ -37,5 +37,5 @@ END {
 	print "enum { NUM_FORWARDS = " count " };\nstatic const struct { const char *name, *version; } ehx_names_[NUM_FORWARDS] = {" > header
 	for (i = 0; i < count; i++) print "    {\"" names[i] "\", \"" of[i] "\"}," > header
 	print "};" > header
-	for (v = 1; v <= versions; v++) print order[v] " {" (listed[order[v]] != "" ? " global:" listed[order[v]] : "") " };" > map
+	for (v = 1; v <= versions; v++) print order[v] " {" (listed[order[v]] != "" ? " global:" listed[order[v]] : "") (v == 1 ? " local: ehu_*;" : "") " };" > map
 }'
