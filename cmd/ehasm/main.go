@@ -129,8 +129,53 @@ func dispatch(ctx context.Context, args []string, c *console) int {
 			return v.run(ctx, args, c)
 		}
 	}
-	fmt.Fprintf(c.stderr, "ehasm: unknown verb %q\nRun 'ehasm help' for usage.\n", name)
+	hint := ""
+	if near := nearest(name); near != "" {
+		hint = fmt.Sprintf("; did you mean %q?", near)
+	}
+	fmt.Fprintf(c.stderr, "ehasm: unknown verb %q%s\nRun 'ehasm help' for usage.\n", name, hint)
 	return exitUsage
+}
+
+// nearest returns the one verb that begins with name, or that two letters added, left out or
+// changed make of it; "" if there is none, or more than one.
+func nearest(name string) string {
+	var prefixed, close []string
+	for _, v := range verbs() {
+		if strings.HasPrefix(v.name, name) {
+			prefixed = append(prefixed, v.name)
+		}
+		if len(name) > 2 && distance(name, v.name) <= 2 {
+			close = append(close, v.name)
+		}
+	}
+	for _, found := range [][]string{prefixed, close} {
+		if len(found) == 1 {
+			return found[0]
+		}
+	}
+	return ""
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // declare returns the flags of the verb, and what runs once they are parsed.

@@ -169,6 +169,15 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// TestNearest: a mistyped verb is answered with the one that was meant.
+func TestNearest(t *testing.T) {
+	for name, want := range map[string]string{"biuld": "build", "recrod": "record", "scr": "script", "prov": "prove", "chekc": "check",
+		"versoin": "version", "p": "", "frobnicate": "", "": "", "dumpp": "dump"} {
+		assert.Equal(t, want, nearest(name), name)
+	}
+	assert.Contains(t, ehasm(t, "biuld").stderr, "unknown verb \"biuld\"; did you mean \"build\"?\n")
+}
+
 func TestVersion(t *testing.T) {
 	r := ehasm(t, "version")
 	assert.Equal(t, exitDone, r.code)
