@@ -3,6 +3,7 @@
 package runtime_test
 
 import (
+	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,4 +164,28 @@ func TestExceptionsExports(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(dynamic, "(NEEDED)"))
 	assert.Contains(t, dynamic, "[libc.so.6]")
 	assert.Contains(t, dynamic, "[ld-linux-x86-64.so.2]")
+}
+
+// TestHostileSites: damaged tables of sites are read without a fault, by a reader built with
+// sanitizers. EHASM_HOSTILE is the number of tables.
+func TestHostileSites(t *testing.T) {
+	k := makeThrowing(t)
+	dir := t.TempDir()
+	program, table := filepath.Join(dir, "hostile"), filepath.Join(dir, "sites")
+	mustOutput(t, "gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover",
+		"-I../include", "-o", program, "eh/testdata/hostile.c")
+	f, err := elf.Open(k.path("eh-throwing/eh-shapes-O2.eh_elf.so"))
+	require.NoError(t, err)
+	defer f.Close()
+	section := f.Section(".eh_elf_sites")
+	require.NotNil(t, section)
+	data, err := section.Data()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(table, data, 0o600))
+	cases := os.Getenv("EHASM_HOSTILE")
+	if cases == "" {
+		cases = "2000"
+	}
+	out := mustOutput(t, program, table, cases)
+	assert.Regexp(t, `^skip \d+ cleanup [1-9]\d* action [1-9]\d* both \d+ handed over [1-9]\d* ask [1-9]\d*\n$`, out)
 }

@@ -301,6 +301,8 @@ extern struct ehx_real {
     uint64_t (*get_text)(void *);
     uint64_t (*get_data)(void *);
 } ehx_real_;
+_Static_assert(offsetof(struct ehx_real, resume) == 8 && offsetof(struct ehx_real, rethrow) == 16 && offsetof(struct ehx_real, forced) == 24,
+               "entry.S");
 extern bool ehx_active_; /* false: everything goes to the real libgcc */
 void ehx_no_real_(void) __attribute__((noreturn));
 

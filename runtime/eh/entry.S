@@ -7,13 +7,17 @@
 #define ARGS (FRAME_SIZE + 16)
 #define ROOM (ARGS + 40) /* three arguments, and 16 that align the stack */
 
-.macro entry name, function
+.macro entry name, function, real
 	.globl	\name
 	.type	\name, @function
 \name:
 	.cfi_startproc
 	endbr64
-	sub	$ROOM, %rsp
+	cmpb	$0, ehx_active_(%rip)
+	jne	0f
+	mov	ehx_real_+\real(%rip), %r11
+	jmp	*%r11
+0:	sub	$ROOM, %rsp
 	.cfi_adjust_cfa_offset ROOM
 	lea	ROOM+8(%rsp), %rax
 	mov	%rax, FRAME_RSP(%rsp)
@@ -64,11 +68,11 @@
 .endm
 
 	.text
-	entry	_Unwind_RaiseException, ehx_raise_
-	entry	resume_slowly, ehx_resume_
+	entry	_Unwind_RaiseException, ehx_raise_, 0
+	entry	resume_slowly, ehx_resume_, 8
 	.hidden	resume_slowly
-	entry	_Unwind_Resume_or_Rethrow, ehx_rethrow_
-	entry	_Unwind_ForcedUnwind, ehx_forced_
+	entry	_Unwind_Resume_or_Rethrow, ehx_rethrow_, 16
+	entry	_Unwind_ForcedUnwind, ehx_forced_, 24
 
 /*
  * _Unwind_Resume does the usual case here: the caller passes over its call, and the frame above it has a cleanup. All

@@ -188,8 +188,6 @@ static __attribute__((noinline)) struct ehx_answer throw_it(struct ehx_exception
 
 struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
 {
-    if (unlikely(!ehx_active_))
-        return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.raise};
     struct ehx_trail *learn;
     uint64_t loads = begin();
     if (unlikely(loads == 0))
@@ -258,8 +256,6 @@ static struct ehx_answer forced(struct ehx_landing *to, struct ehx_exception *e,
 
 struct ehx_answer ehx_forced_(struct ehx_exception *e, struct ehx_landing *to, ehx_stop *stop, void *arg)
 {
-    if (!ehx_active_)
-        return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.forced};
     uint64_t loads = begin();
     if (loads == 0 || !reaches(to->frame, loads))
         return hand_over(ehx_real_.forced);
@@ -273,8 +269,6 @@ struct ehx_answer ehx_forced_(struct ehx_exception *e, struct ehx_landing *to, e
 /* ehx_resume_ is called where the next frame is not known to have a cleanup: see entry.S. */
 struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
 {
-    if (unlikely(!ehx_active_))
-        return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.resume};
     uint64_t loads = begin();
     if (loads == 0)
         return hand_over(ehx_real_.resume);
@@ -293,8 +287,6 @@ struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
 
 struct ehx_answer ehx_rethrow_(struct ehx_exception *e, struct ehx_landing *to)
 {
-    if (!ehx_active_)
-        return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)ehx_real_.rethrow};
     if (e->private_1 == 0) {
         struct ehx_answer a = ehx_raise_(e, to);
         if (a.what == ANSWER_JUMP)

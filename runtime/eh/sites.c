@@ -1,4 +1,7 @@
 /* The table of sites of an eh_elf: docs/abi.md, section 6. Every number is checked before it is used. */
+#include <dlfcn.h>
+#include <link.h>
+
 #include "eh.h"
 
 enum { HEADER = 24, PERSONALITY = 16, GROUP = 8, PER_GROUP = 16, INDIRECT = 1, CALL_SIZE = 5, ALIGNMENT = 16, SHORT_CLEANUP = 6, SHORT_SKIP = 7 };
@@ -68,6 +71,25 @@ static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t 
     }
 }
 
+/* take_personality takes the address of a routine, or of the pointer to it, that is in some object. What is there between variables is no
+ * fault. */
+__attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_what *is, const struct ehu_object *o, const uint8_t *p)
+{
+    struct dl_find_object in;
+    uint64_t address = o->bias + u64(p);
+    if (_dl_find_object((void *)(uintptr_t)address, &in) != 0)
+        return false;
+    if (u64(p + 8) & INDIRECT) {
+        if ((uint64_t)(uintptr_t)in.dlfo_map_end - address < sizeof address)
+            return false;
+        memcpy(&address, (const void *)(uintptr_t)address, sizeof address);
+        if (_dl_find_object((void *)(uintptr_t)address, &in) != 0)
+            return false;
+    }
+    is->personality = (ehx_personality *)(uintptr_t)address;
+    return true;
+}
+
 void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is)
 {
     uint64_t pc = lookup_pc - o->bias;
@@ -126,11 +148,9 @@ void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *
             continue;
         if (which == 0)
             goto bad; /* all of it is to be handed over */
-        const uint8_t *p = routine + (which - 1) * PERSONALITY;
-        uint64_t address = o->bias + u64(p);
-        if (u64(p + 8) & INDIRECT)
-            address = ehx_word_(address);
-        is->personality = (ehx_personality *)(uintptr_t)address;
+        if (o->bias + start < o->low || length > o->high - (o->bias + start) ||
+            !take_personality(is, o, routine + (which - 1) * PERSONALITY))
+            goto bad;
         is->function = o->bias + start;
         is->lsda = lsda != 0 ? o->bias + lsda : 0;
         in_function(&b, pc, start, length, o->bias, is);
