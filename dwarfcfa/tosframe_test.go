@@ -1,6 +1,7 @@
 package dwarfcfa
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -137,4 +138,83 @@ func TestToSFrameRows(t *testing.T) {
 			assert.Equal(t, 16, both)
 		}
 	}
+}
+
+// TestSFrameFind looks pcs up in sections as they are stored: the row is that of the table
+// which is made from them.
+func TestSFrameFind(t *testing.T) {
+	s, table := storedSFrame(t, 3)
+	for _, r := range table.Ranges {
+		for _, at := range []Addr{r.Start, r.End - 1} {
+			row, ok, err := s.Find(uint64(at))
+			require.NoError(t, err)
+			want := &table.Rows[r.Row]
+			if !ok {
+				continue // padding, or what cannot be said
+			}
+			require.Equal(t, row.Outermost, want.Regs[abi.RIP].Kind == RuleUndefined, "%#x", uint64(at))
+			if want.CFA.Kind == CFARegOffset && !row.Outermost {
+				require.Equal(t, want.CFA.Offset, int64(row.CFA.Offset), "%#x", uint64(at))
+			}
+		}
+	}
+	_, ok, err := s.Find(0)
+	assert.False(t, ok)
+	assert.NoError(t, err)
+	_, ok, err = s.Find(1 << 60)
+	assert.False(t, ok)
+	assert.NoError(t, err)
+}
+
+// storedSFrame is the section of a version for libc, and libc's table.
+func storedSFrame(t testing.TB, version uint8) (*sframe.Section, *Table) {
+	o, err := Open("/lib/x86_64-linux-gnu/libc.so.6")
+	require.NoError(t, err)
+	defer o.Close()
+	table, _, err := BuildTable(o, BuildOptions{})
+	require.NoError(t, err)
+	starts, err := o.FunctionStarts(SourceAuto)
+	require.NoError(t, err)
+	entries, _ := table.ToSFrame(version, starts)
+	data, err := sframe.Encode(sframe.Options{Version: version, Addr: 0x1000}, entries)
+	require.NoError(t, err)
+	s, err := sframe.Parse(0x1000, data)
+	require.NoError(t, err)
+	return s, table
+}
+
+// BenchmarkLookup is the lookup of 64 pcs of libc, again and again: in .sframe as it is
+// stored, and in rows on demand of .eh_frame.
+func BenchmarkLookup(b *testing.B) {
+	var pcs [64]Addr
+	for version := uint8(1); version <= 3; version++ {
+		s, table := storedSFrame(b, version)
+		for i := range pcs {
+			pcs[i] = table.Ranges[len(table.Ranges)/len(pcs)*i].Start
+		}
+		b.Run(fmt.Sprint("sframe", version), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				if _, _, err := s.Find(uint64(pcs[i%len(pcs)])); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	o, err := Open("/lib/x86_64-linux-gnu/libc.so.6")
+	require.NoError(b, err)
+	defer o.Close()
+	lazy, err := NewLazyTable(o, SourceEHFrame)
+	require.NoError(b, err)
+	b.Run("rows on demand", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			lazy.rowAt(pcs[i%len(pcs)])
+		}
+	})
+	table, _, err := BuildTable(o, BuildOptions{})
+	require.NoError(b, err)
+	b.Run("table", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			table.rowAt(pcs[i%len(pcs)])
+		}
+	})
 }

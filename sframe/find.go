@@ -1,0 +1,53 @@
+package sframe
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sort"
+)
+
+// Find returns the row for a pc as the section is stored: by a binary search for the
+// function, and going through its rows. ok is false if there is none. The section's functions must
+// ascend, and its flags say so.
+func (s *Section) Find(pc uint64) (row Row, ok bool, err error) {
+	if s.Flags&flagSorted == 0 {
+		return row, false, fmt.Errorf("%w: functions that do not ascend", ErrUnsupported)
+	}
+	i := sort.Search(s.num, func(i int) bool { return s.start(i) > pc }) - 1
+	if i < 0 {
+		return row, false, nil
+	}
+	f, err := s.Function(i)
+	if err != nil || pc-f.Start >= uint64(f.Size) {
+		return row, false, err
+	}
+	at := uint32(pc - f.Start)
+	if f.Repeat != 0 {
+		at %= uint32(f.Repeat)
+	}
+	pos := f.pos
+	for range f.Rows {
+		next, n, err := s.row(&f, pos)
+		if err != nil {
+			return Row{}, false, err
+		}
+		if next.Start > at {
+			break
+		}
+		row, ok, pos = next, true, pos+n
+	}
+	return row, ok, nil
+}
+
+// start returns where the function i begins.
+func (s *Section) start(i int) uint64 {
+	at := s.fdes + i*s.fdeSize()
+	base := s.addr
+	if s.Flags&flagPCRel != 0 {
+		base += uint64(at)
+	}
+	if s.Version == 3 {
+		return base + binary.LittleEndian.Uint64(s.data[at:])
+	}
+	return base + uint64(int64(int32(binary.LittleEndian.Uint32(s.data[at:]))))
+}
