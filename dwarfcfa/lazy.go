@@ -20,6 +20,7 @@ type LazyTable struct {
 	section *lazySection        // nil: the file has no rows
 	more    func() *lazySection // .debug_frame, where it has what section has not; nil: none
 	made    func() *lazySection // rows made from code; nil: none
+	pending atomic.Bool         // made is at work in the background, or will be
 	recent  []atomic.Pointer[recentPC]
 }
 
@@ -63,6 +64,24 @@ func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, 
 		return newLazySection(newCFISource(s), codeImage{segments: o.code, read: o.readImage})
 	})
 	return t, nil
+}
+
+// MakeInBackground has the rows of NewLazyTableMade made in the background: up to when they
+// are there, the pcs that they are for have none. It is to be called before the first Step.
+func (t *LazyTable) MakeInBackground() {
+	made := t.made
+	var once sync.Once
+	var result atomic.Pointer[lazySection]
+	t.pending.Store(true)
+	t.made = func() *lazySection {
+		once.Do(func() {
+			go func() {
+				result.Store(made())
+				t.pending.Store(false)
+			}()
+		})
+		return result.Load()
+	}
 }
 
 func newLazyTable(o *Object, src Source) (*LazyTable, error) {
@@ -117,6 +136,7 @@ func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 	if r := place.Load(); r != nil && r.pc == pc {
 		return r.row, r.exprs
 	}
+	pending := t.pending.Load()
 	var row *Row
 	var exprs []Expr
 	if t.section != nil {
@@ -130,7 +150,9 @@ func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 			row, exprs = s.rowAt(pc)
 		}
 	}
-	place.Store(&recentPC{pc, row, exprs})
+	if row != nil || !pending {
+		place.Store(&recentPC{pc, row, exprs})
+	}
 	return row, exprs
 }
 

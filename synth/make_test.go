@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -202,16 +203,27 @@ func TestStripped(t *testing.T) {
 	require.NoError(t, err)
 	lazy, err := dwarfcfa.NewLazyTableMade(o, dwarfcfa.SourceAuto, func() *dwarfcfa.Section { return r.Section("a.so") })
 	require.NoError(t, err)
+	later, err := dwarfcfa.NewLazyTableMade(o, dwarfcfa.SourceAuto, func() *dwarfcfa.Section { return r.Section("a.so") })
+	require.NoError(t, err)
+	later.MakeInBackground()
 	f := function(t, r, "saves")
+	require.Eventually(t, func() bool {
+		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+		regs.Reg[abi.RIP] = uint64(f.Start())
+		return later.Step(&regs, echo{}, 0) != abi.StatusNoInfo
+	}, 10*time.Second, time.Millisecond)
 	for pc := f.Start() - 4; pc < f.End()+40; pc++ {
 		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
 		for i := range regs.Reg {
 			regs.Reg[i] = 0x1000 * uint64(i+1)
 		}
 		regs.Reg[abi.RIP] = uint64(pc)
-		other := regs
-		require.Equal(t, table.Step(&regs, echo{}, 0), lazy.Step(&other, echo{}, 0))
+		other, third := regs, regs
+		status := table.Step(&regs, echo{}, 0)
+		require.Equal(t, status, lazy.Step(&other, echo{}, 0))
+		require.Equal(t, status, later.Step(&third, echo{}, 0))
 		require.Equal(t, regs, other)
+		require.Equal(t, regs, third)
 	}
 }
 

@@ -30,9 +30,12 @@ import (
 // and where many steps are taken in an object, an eh_elf that is made meanwhile: that of
 // the cache if it is proven, else one that is compiled in memory.
 type onDemand struct {
-	source dwarfcfa.Source                                 // the cache has tables of SourceAuto alone
-	keep   bool                                            // fill the cache
-	proof  func(image []byte, table *dwarfcfa.Table) error // of code that this process has not made
+	source     dwarfcfa.Source                                 // the cache has tables of SourceAuto alone
+	keep       bool                                            // fill the cache
+	background bool                                            // rows that are made from code are: nothing waits for them
+	proof      func(image []byte, table *dwarfcfa.Table) error // of code that this process has not made
+
+	making sync.Mutex // rows from code, which takes memory: those of one object at a time
 
 	mu    sync.Mutex
 	wants map[string]error // objects that the cache is to have, by path: why what it has is not used, or nil
@@ -51,9 +54,16 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	if err != nil {
 		return nil, nil, err
 	}
-	rows, err := dwarfcfa.NewLazyTableMade(object, d.source, func() *dwarfcfa.Section { return madeSection(object) })
+	rows, err := dwarfcfa.NewLazyTableMade(object, d.source, func() *dwarfcfa.Section {
+		d.making.Lock()
+		defer d.making.Unlock()
+		return madeSection(object)
+	})
 	if err != nil {
 		return nil, nil, err
+	}
+	if d.background {
+		rows.MakeInBackground()
 	}
 	worth := stepsPerRow * int64(cmp.Or(rows.EstimatedRows(), madeRows))
 	return nil, &rowStepper{rows: rows, worth: worth, note: func() { d.want(object, file, nil) }}, nil

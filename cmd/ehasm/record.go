@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/ehasm/ehasm/internal/stackfmt"
@@ -82,6 +83,7 @@ type recordOptions struct {
 	outputSet bool
 	format    *stackfmt.Spec
 	copied    int
+	grow      int
 	maxStack  int
 	ring      int
 	refill    bool
@@ -106,8 +108,11 @@ const (
 	defaultOutput    = "profile.pb.gz"
 	defaultFrequency = 999
 	defaultCopy      = 16 << 10
+	longerCopy       = 48 << 10 // where that is too few
 	defaultRecordMax = 1024
-	defaultRing      = 8 << 20
+	defaultRing      = 16 << 20 // with up to manyCPUs; 8 MB lost samples of 400 busy processes on two CPUs
+	smallRing        = 8 << 20  // with more
+	manyCPUs         = 16
 	defaultPush      = 15 * time.Second
 )
 
@@ -133,10 +138,10 @@ func recordVerb() verb {
 		fs.StringArrayVar(&opt.push.labels, "push-label", nil, "more that is known of it: `PAIR` is NAME=VALUE; may be repeated")
 		fs.StringArrayVar(&opt.push.headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE'; may be repeated")
 		fs.StringVar(&opt.event, "event", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults")
-		fs.IntVar(&opt.copied, "stack-copy", defaultCopy, "`BYTES` of each stack that the kernel copies")
+		fs.IntVar(&opt.copied, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 48 KB where 16 are too few")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
 		fs.IntVar(&opt.maxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
-		fs.IntVar(&opt.ring, "ring", defaultRing, "`BYTES` of memory for the samples of a CPU")
+		fs.IntVar(&opt.ring, "ring", 0, "`BYTES` of memory for the samples of a CPU; default 16 MB, 8 with many CPUs")
 		fs.BoolVar(&opt.realtime, "realtime", false, "read samples at real-time priority (root): none are lost on a busy machine")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to go by rbp for want of unwind information: always, gaps, never")
 		fs.StringVar(&opt.raw, "raw", "", "write the samples as they are, too, to this perf.data `FILE`")
@@ -153,6 +158,9 @@ func recordVerb() verb {
 				opt.every = defaultPush
 			}
 			opt.outputSet = fs.Changed("output")
+			if !fs.Changed("stack-copy") && *refill == "auto" {
+				opt.grow = longerCopy
+			}
 			err := opt.parse(*format, *refill, *pointers, args)
 			if err != nil {
 				return v.misuse(c, err)
@@ -184,11 +192,17 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 		return errors.New("-F 0: want at least 1")
 	case opt.duration < 0:
 		return fmt.Errorf("--duration %v: want a time", opt.duration)
-	case opt.ring < 1 || opt.ring&(opt.ring-1) != 0:
+	case opt.ring < 0 || opt.ring&(opt.ring-1) != 0:
 		return fmt.Errorf("--ring %d: want a power of two", opt.ring)
 	}
 	if err := opt.parseContinuous(); err != nil {
 		return err
+	}
+	if opt.ring == 0 {
+		opt.ring = defaultRing
+		if runtime.NumCPU() > manyCPUs {
+			opt.ring = smallRing
+		}
 	}
 	for _, pid := range opt.pids {
 		if pid < 1 {

@@ -90,6 +90,7 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 // prepare makes what stacks are unwound and named by.
 func (r *recordRun) prepare(ctx, compiling context.Context) {
 	r.made = newOnDemand(r.opt.cache)
+	r.made.background = true
 	dirs := unwind.DefaultDebugDirs()
 	r.objects = unwind.NewObjects(unwind.Options{
 		DebugDirs: dirs,
@@ -123,7 +124,7 @@ func (opt *recordOptions) each() bool { return opt.format.Name == "perf" || opt.
 // run records, and returns the command's exit status.
 func (r *recordRun) run(ctx context.Context) (int, error) {
 	opt := record.Options{
-		Frequency: r.opt.frequency, Copy: r.opt.copied, MaxStack: r.opt.maxStack, Ring: r.opt.ring, Refill: r.opt.refill,
+		Frequency: r.opt.frequency, Copy: r.opt.copied, Grow: r.opt.grow, MaxStack: r.opt.maxStack, Ring: r.opt.ring, Refill: r.opt.refill,
 		Samples: r.opt.each(), Realtime: r.opt.realtime, Pointers: r.opt.pointers, Objects: r.objects, Met: r.names.Foresee, Truth: r.opt.truth,
 		Target: record.Target{PIDs: r.opt.pids, All: r.opt.all},
 	}

@@ -159,7 +159,7 @@ func TestRecordDuration(t *testing.T) {
 // TestRecordSystem records everything: this test is in it.
 func TestRecordSystem(t *testing.T) {
 	dir := t.TempDir()
-	cmd := recordCommand(t, dir, "-a", "--duration", "500ms", "-o", "p.folded")
+	cmd := recordCommand(t, dir, "--cache=false", "-a", "--duration", "500ms", "-o", "p.folded")
 	require.NoError(t, cmd.Start())
 	done := make(chan error)
 	go func() { done <- cmd.Wait() }()

@@ -26,8 +26,9 @@ type stream struct {
 // opened is all that a Session reads from.
 type opened struct {
 	samples, side stream
-	user          bool // the kernel may not be looked at
-	rings         int  // bytes of a CPU's, as the kernel gave them
+	long          stream // samples with longer copies, into the rings of samples; not enabled yet
+	user          bool   // the kernel may not be looked at
+	rings         int    // bytes of a CPU's, as the kernel gave them
 }
 
 // attrBytes is the attributes as the kernel has them.
@@ -56,6 +57,13 @@ func (o *Options) open() (*opened, error) {
 		op.close()
 		return nil, err
 	}
+	if o.Grow > o.Copy {
+		op.long.attr = o.longAttr(op.samples.attr)
+		if op.long.open(o, cpus, 0, op.samples.first...) != nil {
+			op.long.close() // it goes without
+			op.long = stream{}
+		}
+	}
 	op.rings = o.Ring
 	for _, r := range op.samples.rings {
 		op.rings = min(op.rings, r.Size())
@@ -80,8 +88,8 @@ func (o *Options) kernelForbidden() bool {
 }
 
 // open opens the events of a kind: one per CPU, and where there are threads already, one
-// for each of them and CPU.
-func (s *stream) open(o *Options, cpus []int, ring int) error {
+// for each of them and CPU. They get rings of their own, or where others are given, by CPU, use theirs.
+func (s *stream) open(o *Options, cpus []int, ring int, others ...*perfevent.Event) error {
 	tids := []int{perfevent.ThisThread}
 	if o.Target.All {
 		tids = []int{perfevent.AllThreads}
@@ -98,8 +106,11 @@ func (s *stream) open(o *Options, cpus []int, ring int) error {
 			}
 		}
 	}
-	for _, cpu := range cpus {
+	for i, cpu := range cpus {
 		var first *perfevent.Event
+		if len(others) > 0 {
+			first = others[i]
+		}
 		for _, tid := range tids {
 			e, err := s.openOne(o, tid, cpu)
 			if errors.Is(err, unix.ESRCH) && len(tids) > 1 {
@@ -154,7 +165,7 @@ func noProcess(err error) error {
 // each calls f for all events and returns the first error.
 func (op *opened) each(f func(*perfevent.Event) error) error {
 	var first error
-	for _, s := range []*stream{&op.side, &op.samples} {
+	for _, s := range []*stream{&op.side, &op.samples, &op.long} {
 		for _, e := range s.all {
 			if err := f(e); err != nil && first == nil {
 				first = err
@@ -175,12 +186,33 @@ func (s *stream) lost() (n uint64) {
 }
 
 func (op *opened) close() {
-	op.each((*perfevent.Event).Close)
-	for _, s := range []*stream{&op.samples, &op.side} {
-		for _, r := range s.rings {
-			r.Close()
+	for _, s := range []*stream{&op.long, &op.samples, &op.side} {
+		s.close()
+	}
+}
+
+func (s *stream) close() {
+	for _, e := range s.all {
+		e.Close()
+	}
+	for _, r := range s.rings {
+		r.Close()
+	}
+}
+
+// grow has samples taken with the longer copies from now on.
+func (op *opened) grow() error {
+	for _, e := range op.long.all {
+		if err := e.Enable(); err != nil {
+			return err
 		}
 	}
+	for _, e := range op.samples.all {
+		if err := e.Disable(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // raiseFileLimit allows as many open files as may be: there are two events for each CPU

@@ -32,6 +32,7 @@ type Options struct {
 	Event     *Event
 	Frequency uint64 // samples per second and CPU
 	Copy      int    // bytes of each stack that the kernel copies; a multiple of 8
+	Grow      int    // as many, where Copy turns out to be too few; 0: never
 	MaxStack  int    // frames of a stack's user part
 	Ring      int    // bytes of a CPU's ring; a power of two
 	Refill    bool   // stacks that the copy has not all of are made whole
@@ -110,6 +111,8 @@ func (o *Options) Check() error {
 	switch {
 	case o.Copy < 0 || o.Copy > perfevent.MaxStackUser || o.Copy%8 != 0:
 		return fmt.Errorf("copy of %d bytes: %w", o.Copy, ErrCopy)
+	case o.Grow < 0 || o.Grow > perfevent.MaxStackUser || o.Grow%8 != 0:
+		return fmt.Errorf("copy of %d bytes: %w", o.Grow, ErrCopy)
 	case o.Ring < minRing || o.Ring&(o.Ring-1) != 0:
 		return fmt.Errorf("ring of %d bytes: %w", o.Ring, ErrRing)
 	case o.MaxStack < 1:
@@ -144,6 +147,14 @@ func (o *Options) sampleAttr(user bool, ring int) *perfevent.Attr {
 	const parts = 4
 	a.Wakeup = uint32(ring / parts)
 	return a
+}
+
+// longAttr is those of samples with longer copies. They are enabled when they are needed.
+func (o *Options) longAttr(samples *perfevent.Attr) *perfevent.Attr {
+	a := *samples
+	a.Bits &^= unix.PerfBitEnableOnExec
+	a.Sample_stack_user = uint32(o.Grow)
+	return &a
 }
 
 // sideAttr is the attributes of the event that tells what processes do.

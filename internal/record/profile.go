@@ -187,6 +187,7 @@ func (p *Profile) Text(w io.Writer) {
 	line("completed from the last stack", c.FromLast, c.Unwound)
 	line("completed from memory", c.FromLater, c.Unwound)
 	line("frames found by frame pointer", c.Guessed, c.Unwound)
+	line("with longer copies", c.Long, c.Unwound)
 	line("without a stack (exec, exit)", c.NoCopy, c.Samples)
 	line("of kernel threads", c.Kernel, c.Samples)
 	line("32-bit code", c.Compat, c.Samples)

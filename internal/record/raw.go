@@ -22,6 +22,7 @@ type RawWriter struct {
 	command []string
 	start0  int64 // of the data section
 	size    uint64
+	events  int
 	descs   []byte // struct perf_event_desc of the events: feature EVENT_DESC
 	first   uint64 // id of an event, for records that are made up
 	time    uint64
@@ -47,6 +48,10 @@ const (
 func (w *RawWriter) start(op *opened, event string) error {
 	streams := []*stream{&op.samples, &op.side}
 	names := []string{event, "dummy"}
+	if op.long.attr != nil {
+		streams, names = append(streams, &op.long), append(names, event)
+	}
+	w.events = len(streams)
 	var attrs, ids []byte
 	attrSize := len(attrBytes(op.samples.attr))
 	idsAt := fileHeaderSize + len(streams)*(attrSize+fileSectionSize)
@@ -226,7 +231,7 @@ func (w *RawWriter) Finish() error {
 	}
 	if w.err == nil {
 		attrSize := uint64(len(attrBytes(&unix.PerfEventAttr{})) + fileSectionSize)
-		_, w.err = w.file.Write(w.header(attrSize, 2*attrSize, w.size))
+		_, w.err = w.file.Write(w.header(attrSize, uint64(w.events)*attrSize, w.size))
 	}
 	return w.err
 }

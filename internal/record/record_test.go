@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ehasm/ehasm/internal/script"
 	"github.com/ehasm/ehasm/internal/stackfmt"
@@ -142,7 +143,7 @@ func TestRefill(t *testing.T) {
 const deep = `
 #include <string.h>
 volatile unsigned long sink;
-__attribute__((noinline)) int work(void) { for (unsigned long i = 0; i < 100000000; i++) sink += i; return 0; }
+__attribute__((noinline)) int work(void) { for (unsigned long i = 0; i < 1000000000; i++) sink += i; return 0; }
 __attribute__((noinline)) int down(int n) {
 	volatile char pad[400]; memset((char *)pad, n, sizeof pad);
 	return n ? down(n - 1) + pad[n % 400] : work() + pad[0];
@@ -249,3 +250,61 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error)      { return 0, io.ErrShortWrite }
 func (failing) Seek(int64, int) (int64, error) { return 0, nil }
+
+// TestGrow: where frames are so large that little of a stack fits its copy, longer copies
+// are made; the samples before and after are read by the same rings, and written to the same
+// file.
+func TestGrow(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "large")
+	compile := exec.Command("gcc", "-O0", "-x", "c", "-o", program, "-")
+	compile.Stdin = strings.NewReader(`
+int down(int n) { volatile char large[6000]; for (int i = 0; i < 6000; i += 500) large[i] = n; if (n) { int r = down(n - 1); return r + large[0]; }
+	for (volatile int i = 0; i < 200000; i++); return 0; }
+int main(void) { for (int i = 0; i < 3000; i++) down(4); }`)
+	compile.Stderr = os.Stderr
+	require.NoError(t, compile.Run())
+	path := filepath.Join(t.TempDir(), "perf.data")
+	file, err := os.Create(path)
+	require.NoError(t, err)
+	defer file.Close()
+	opt := options(t)
+	opt.Grow, opt.Raw = 48<<10, NewRawWriter(file, []string{program})
+	c := recordCommand(t, opt, program).Counts
+	require.NoError(t, opt.Raw.Finish())
+	require.Greater(t, c.Samples, uint64(60))
+	assert.Greater(t, c.Cut, uint64(1))
+	assert.Greater(t, c.Long, c.Unwound/10)
+	assert.Zero(t, c.Lost+c.Bad)
+
+	r, err := perfdata.Open(path, perfdata.Options{})
+	require.NoError(t, err)
+	defer r.Close()
+	sizes := map[uint64]uint64{}
+	for r.Next() {
+		if s, ok := r.Record().(*perfdata.Sample); ok {
+			sizes[s.StackSize]++
+		}
+	}
+	require.NoError(t, r.Err())
+	assert.Equal(t, c.Long, sizes[48<<10])
+	assert.NotZero(t, sizes[16<<10])
+}
+
+// TestPace: rings are read seldom, but where stacks may be longer than their copies soon
+// after a sample is due.
+func TestPace(t *testing.T) {
+	const ms = uint64(time.Millisecond)
+	p := newPace(&Options{Event: Events()[1], Frequency: 1000})
+	assert.Equal(t, calmWait, p.wait(0))
+	p.moving = 20 * ms
+	assert.Equal(t, mapWait, p.wait(10*ms))
+	p.alert = 100 * ms
+	assert.Equal(t, cutWait, p.wait(10*ms), "no sample in this round")
+	p.sampled(0, 10*ms)
+	p.sampled(1, 9*ms+ms/2)
+	assert.Equal(t, time.Duration(ms)*7/10+settle, p.wait(9*ms+ms*8/10))
+	p.sampled(0, 11*ms)
+	assert.Equal(t, leastWait, p.wait(12*ms-1000))
+	assert.NotContains(t, p.due, uint32(1), "it has become idle")
+	assert.Equal(t, calmWait, p.wait(200*ms))
+}

@@ -13,6 +13,7 @@ import (
 // sample unwinds a sample and counts its stack.
 func (s *Session) sample(r *perfdata.Sample) {
 	s.counts.Samples++
+	s.pace.sampled(r.CPU, r.Time)
 	th := s.tracker.thread(r.PID, r.TID)
 	p, maps := s.tracker.sampled(r.PID)
 	stack := Stack{Comm: th.comm, PID: r.PID, End: stackfmt.NoUserStack}
@@ -91,6 +92,14 @@ func (s *Session) userPart(r *perfdata.Sample, th *thread, maps *unwind.Maps, st
 		first.Valid |= 1 << dwarfRegs[i]
 	}
 	mem := ehelf.Memory{Lo: first.Reg[abi.RSP], Bytes: r.Stack}
+	s.copied = s.opt.Copy
+	switch {
+	case s.opt.Truth > 0:
+		s.copied = s.opt.Truth
+	case r.StackSize > uint64(s.opt.Copy):
+		s.copied = s.opt.Grow
+		s.counts.Long++
+	}
 	if s.opt.Truth > 0 {
 		return s.walkBoth(r, th, maps, first, &mem, stack)
 	}
@@ -106,6 +115,7 @@ func (s *Session) note(n int, cause unwind.Cause, how How) {
 	c.Unwound++
 	c.Frames += uint64(n)
 	c.Ends[cause]++
+	s.walked++
 	if len(s.guesses) > 0 {
 		c.Guessed++
 	}
@@ -124,13 +134,25 @@ func (s *Session) walk(pid int32, th *thread, maps *unwind.Maps, first abi.Regs,
 	n, cause, _ := s.walker.Walk(maps, &regs, mem, pcs)
 	s.guesses = append(s.guesses[:0], s.walker.Guesses...)
 	var how How
-	if s.opt.Refill && len(mem.Bytes)+8 > s.copied() && s.isCut(cause, &regs, mem) {
+	if s.opt.Refill && s.isLong(cause, &first, &regs) {
+		s.pace.alert = s.now + alertTime
+	}
+	if s.opt.Refill && s.isCut(cause, &regs, mem) {
 		s.counts.Cut++
-		n, cause, how = s.refill.complete(s, pid, th, maps, first, regs, mem, pcs)
+		n, cause, how = s.refill.complete(s, pid, th, maps, first, regs, mem, n, pcs)
+		if !isWhole(cause) && len(mem.Bytes)+word > s.copied { // else the copy has ended at a page that was never touched
+			s.short++
+		}
 	} else if s.opt.Refill {
 		s.refill.remember(s, th, maps, first, regs, mem, pcs[:n], cause)
 	}
 	return n, cause, how
+}
+
+// isLong reports whether a stack is so long that the thread's next ones may be longer than
+// their copies.
+func (s *Session) isLong(cause unwind.Cause, first, end *abi.Regs) bool {
+	return cause == unwind.Unreadable || end.Reg[abi.RSP]-first.Reg[abi.RSP] > uint64(s.copied)/2
 }
 
 // isCut reports whether a walk has ended at the end of the copy: the return address is
@@ -147,10 +169,12 @@ func (s *Session) isCut(cause unwind.Cause, at *abi.Regs, mem *ehelf.Memory) boo
 	return false
 }
 
-// copied is the bytes of a copy that has not all of a stack.
-func (s *Session) copied() int {
-	if s.opt.Truth > 0 {
-		return s.opt.Truth
+// growCopies has longer copies made if too many stacks have stayed incomplete.
+func (s *Session) growCopies() error {
+	const few, inMany = 2, 400
+	if s.grown || len(s.open.long.all) == 0 || s.short < few || s.short*inMany < s.walked {
+		return nil
 	}
-	return s.opt.Copy
+	s.grown = true
+	return s.open.grow()
 }

@@ -39,6 +39,7 @@ type Session struct {
 	guesses []int    // which of pcs were found by the frame pointer
 	words   []uint64 // see Table.hash
 	refill  refiller
+	pace    pace
 	truth   truth
 
 	table    *Table
@@ -47,7 +48,12 @@ type Session struct {
 	lost     uint64 // up to the last Take
 	lostSide uint64
 	began    time.Time
-	again    bool // mappings were lost
+	again    bool   // mappings were lost
+	now      uint64 // of the round, ns of CLOCK_MONOTONIC
+	copied   int    // bytes of a copy that has not all of a stack; of this sample
+	walked   uint64 // stacks
+	short    uint64 // those that stayed incomplete because the copy was too short
+	grown    bool   // copies are as long as Options.Grow
 }
 
 // Counts is what a Session counts beside stacks.
@@ -68,6 +74,8 @@ type Counts struct {
 	FromLast  uint64                   `json:"refilled_from_last_stack"`
 	FromLater uint64                   `json:"refilled_from_memory"`
 	Changed   uint64                   `json:"not_refilled_memory_changed"`
+	Unproven  uint64                   `json:"not_refilled_no_proof"` // less than two callers in the copy
+	Long      uint64                   `json:"samples_with_longer_copies"`
 	Reread    uint64                   `json:"mappings_read_again"`
 	Waited    uint64                   `json:"preempted_ns,omitempty"` // off the processor, but not blocked
 	Handling  time.Duration            `json:"handling_ns"`            // processor time spent on records
@@ -82,7 +90,7 @@ func (c *Counts) add(d *Counts) {
 	}{
 		{&c.Samples, d.Samples}, {&c.Lost, d.Lost}, {&c.LostSide, d.LostSide}, {&c.Throttled, d.Throttled}, {&c.Bad, d.Bad},
 		{&c.Unwound, d.Unwound}, {&c.Frames, d.Frames}, {&c.Kernel, d.Kernel}, {&c.NoCopy, d.NoCopy}, {&c.Compat, d.Compat},
-		{&c.Guessed, d.Guessed}, {&c.Cut, d.Cut}, {&c.FromLast, d.FromLast}, {&c.FromLater, d.FromLater}, {&c.Changed, d.Changed},
+		{&c.Guessed, d.Guessed}, {&c.Cut, d.Cut}, {&c.FromLast, d.FromLast}, {&c.FromLater, d.FromLater}, {&c.Changed, d.Changed}, {&c.Unproven, d.Unproven}, {&c.Long, d.Long},
 		{&c.Reread, d.Reread}, {&c.Rounds, d.Rounds}, {&c.Waited, d.Waited},
 	} {
 		*f.to += f.from
@@ -103,7 +111,7 @@ func Open(opt Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{opt: opt, open: op, tracker: newTracker(opt.Objects), pcs: make([]uint64, opt.MaxStack), table: NewTable()}
+	s := &Session{opt: opt, open: op, tracker: newTracker(opt.Objects), pcs: make([]uint64, opt.MaxStack), table: NewTable(), pace: newPace(&opt)}
 	s.walker.FramePointers, s.walker.Met = opt.Pointers, opt.Met
 	var rings []*perfevent.Ring
 	for _, st := range []*stream{&op.side, &op.samples} {
@@ -140,8 +148,12 @@ func (s *Session) Start() error {
 	if !t.All && len(t.PIDs) == 0 {
 		return nil
 	}
-	if err := s.open.each((*perfevent.Event).Enable); err != nil {
-		return err
+	for _, st := range []*stream{&s.open.side, &s.open.samples} {
+		for _, e := range st.all {
+			if err := e.Enable(); err != nil {
+				return err
+			}
+		}
 	}
 	var list []int32
 	for _, pid := range t.PIDs {
@@ -160,28 +172,23 @@ func (s *Session) Start() error {
 	return nil
 }
 
-// Intervals at which rings are read: while some stacks are longer than their copies, and
-// the rest is to be read before they change; while samples come in; while none do.
-const (
-	cutWait  = time.Millisecond
-	busyWait = 10 * time.Millisecond
-	idleWait = 100 * time.Millisecond
-	// cutRounds is how many rounds after a stack that was cut the next one is expected.
-	cutRounds = 250
-)
-
 // Run counts samples until done is closed. It keeps its thread for itself. each, which may
 // be nil, is called after each round.
 func (s *Session) Run(done <-chan struct{}, each func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if s.opt.Realtime {
-		a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-		if err := unix.SchedSetAttr(0, &a, 0); err != nil {
-			return fmt.Errorf("real-time priority: %w (it needs CAP_SYS_NICE)", err)
-		}
+	if err := s.priority(); err != nil {
+		return err
 	}
-	wait, lastCut, rounds := busyWait, uint64(0), uint64(0)
+	wake, err := s.wakeAt(done)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(wake)
+	// The default, 50 us, is as long as the stacks of some programs stay the same.
+	unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(time.Microsecond), 0, 0, 0)
+	wait := mapWait
+	polled := append(s.polled, unix.PollFd{Fd: int32(wake), Events: unix.POLLIN})
 	for {
 		select {
 		case <-done:
@@ -197,11 +204,9 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 		default:
 		}
 		timeout := unix.NsecToTimespec(wait.Nanoseconds())
-		if _, err := unix.Ppoll(s.polled, &timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
+		if _, err := unix.Ppoll(polled, &timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("poll: %w", err)
 		}
-		samples, cut := s.counts.Samples, s.counts.Cut
-		rounds++
 		// What has happened before another thing is in a ring by now if that is: the clock is
 		// read first.
 		now, err := monotonic()
@@ -211,26 +216,48 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 		if err := s.round(now); err != nil {
 			return err
 		}
-		if s.counts.Cut != cut {
-			lastCut = rounds
-		}
-		switch {
-		case s.counts.Samples == samples:
-			wait = idleWait
-		case lastCut > 0 && rounds-lastCut < cutRounds:
-			wait = cutWait
-		default:
-			wait = busyWait
-		}
+		wait = s.pace.wait(now)
 		if each != nil {
 			each()
 		}
 	}
 }
 
+// priority has the thread that reads the rings go before all others, if that is wanted.
+func (s *Session) priority() error {
+	if !s.opt.Realtime {
+		return nil
+	}
+	a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	if err := unix.SchedSetAttr(0, &a, 0); err != nil {
+		return fmt.Errorf("real-time priority: %w (it needs CAP_SYS_NICE)", err)
+	}
+	return nil
+}
+
+// wakeAt returns an eventfd that becomes readable when done is closed.
+func (s *Session) wakeAt(done <-chan struct{}) (int, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return 0, fmt.Errorf("eventfd: %w", err)
+	}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) // fd may be closed, and its number in use again
+	if err != nil {
+		unix.Close(fd)
+		return 0, fmt.Errorf("eventfd: %w", err)
+	}
+	go func() {
+		<-done
+		unix.Write(own, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		unix.Close(own)
+	}()
+	return fd, nil
+}
+
 // round handles all records that are earlier than limit.
 func (s *Session) round(limit uint64) error {
 	begin := threadTime()
+	s.now = limit
 	s.order.Refresh()
 	for {
 		ring, raw := s.order.Next(limit)
@@ -245,6 +272,9 @@ func (s *Session) round(limit uint64) error {
 		s.again = false
 		s.counts.Reread++
 		s.tracker.readAgain()
+	}
+	if err := s.growCopies(); err != nil {
+		return err
 	}
 	s.counts.Rounds++
 	s.counts.Handling += threadTime() - begin
@@ -289,6 +319,7 @@ func (s *Session) handle(raw []byte, from *stream) {
 		s.sample(r)
 	case *perfdata.Mmap:
 		if r.Mode() == perfdata.ModeUser {
+			s.pace.moving = from.event.Time(raw) + movingTime
 			s.tracker.mapped(r)
 		}
 	case *perfdata.Comm:
@@ -313,7 +344,7 @@ func (s *Session) handle(raw []byte, from *stream) {
 // calls, or when Run has returned.
 func (s *Session) Take() *Profile {
 	c := s.counts
-	lost, side := s.open.samples.lost(), s.open.side.lost()
+	lost, side := s.open.samples.lost()+s.open.long.lost(), s.open.side.lost()
 	c.Lost, c.LostSide = lost-s.lost, side-s.lostSide
 	s.lost, s.lostSide, s.counts = lost, side, Counts{}
 	weigh := uint64(0)

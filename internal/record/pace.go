@@ -1,0 +1,69 @@
+//go:build linux && amd64
+
+package record
+
+import "time"
+
+// pace decides when the rings are read next. A round costs some 30 us however few samples
+// it finds, so as many as may be are left to come together; but where a stack is longer than
+// its copy, the rest is to be read before it changes.
+type pace struct {
+	period uint64            // ns between two samples of a CPU; 0: not known
+	due    map[uint32]uint64 // by CPU, when its next sample will be taken
+	alert  uint64            // up to then stacks longer than their copies are expected
+	moving uint64            // up to then processes are expected to map files, which may be gone soon
+	fresh  bool              // the last round had samples
+}
+
+// Intervals at which rings are read.
+const (
+	cutWait   = time.Millisecond       // at most, while stacks longer than their copies are expected
+	leastWait = 150 * time.Microsecond // at least
+	settle    = 40 * time.Microsecond  // after which a sample that was due is in its ring
+	mapWait   = 10 * time.Millisecond  // while processes map files
+	calmWait  = 100 * time.Millisecond // else: rings that fill faster wake the reader
+	// alertTime is how long after a long stack the next one is expected, movingTime after a
+	// mapping.
+	alertTime  = 500 * uint64(time.Millisecond)
+	movingTime = 500 * uint64(time.Millisecond)
+)
+
+func newPace(o *Options) pace {
+	p := pace{due: make(map[uint32]uint64)}
+	if o.Event.every == 0 {
+		p.period = uint64(time.Second) / o.Frequency
+	}
+	return p
+}
+
+// sampled takes notice of a sample.
+func (p *pace) sampled(cpu uint32, at uint64) {
+	p.fresh = true
+	if p.period > 0 {
+		p.due[cpu] = at + p.period
+	}
+}
+
+// wait is how long the next round can wait.
+func (p *pace) wait(now uint64) time.Duration {
+	fresh := p.fresh
+	p.fresh = false
+	switch {
+	case now < p.alert && fresh:
+		next := cutWait
+		for cpu, due := range p.due {
+			left := time.Duration(due - now)
+			if left <= -settle { // it was none: the CPU does something else
+				delete(p.due, cpu)
+				continue
+			}
+			next = min(next, left+settle)
+		}
+		return max(next, leastWait)
+	case now < p.alert:
+		return cutWait
+	case now < p.moving:
+		return mapWait
+	}
+	return calmWait
+}
