@@ -229,11 +229,15 @@ func (l *pageLayout) node(t *plan.Tree, n plan.Child) {
 		l.leave(x86.AJCC, t.Targets[right])
 		l.node(t, node.Left)
 	default:
+		as, next, other := x86.AJCS, node.Right, node.Left
+		if node.LeftNext {
+			as, next, other = x86.AJCC, node.Left, node.Right
+		}
 		jump := len(l.items)
-		l.items = append(l.items, pageItem{kind: itemJump, as: x86.AJCS})
-		l.node(t, node.Right)
+		l.items = append(l.items, pageItem{kind: itemJump, as: as})
+		l.node(t, next)
 		l.items[jump].to = int32(len(l.items))
-		l.node(t, node.Left)
+		l.node(t, other)
 	}
 }
 

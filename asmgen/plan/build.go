@@ -3,7 +3,6 @@ package plan
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 
@@ -233,83 +232,8 @@ func (b *builder) tree(t Tree) uint32 {
 	own := Tree{Keys: append([]uint8(nil), t.Keys...), Targets: append([]uint32(nil), t.Targets...)}
 	own.Dense = b.plan.Dispatch == DispatchPacked || len(own.Keys) >= DenseKeys
 	if !own.Dense {
-		own.Nodes = b.dp.nodes(own.Keys)
+		own.Nodes = b.dp.nodes(own.Keys, PageSize)
 	}
 	b.plan.Trees = append(b.plan.Trees, own)
 	return n
-}
-
-// treeBuilder finds the shape of a tree. It is reused from page to page.
-type treeBuilder struct {
-	cost []uint32
-	root []uint16
-	out  []Node
-}
-
-// nodes returns the tree over the keys with the least mean depth, each leaf
-// weighted with the bytes of text it covers: a return address lies anywhere in
-// a function, so wide ranges are asked for most. It is the classic dynamic
-// programme for optimal alphabetic trees with Knuth's bound on the roots (The
-// Art of Computer Programming, vol. 3, §6.2.2).
-func (b *treeBuilder) nodes(keys []uint8) []Node {
-	n := len(keys)
-	if n == 0 {
-		return nil
-	}
-	// Leaf i covers [bound(i), bound(i+1)). cost[i][j]: the best tree over
-	// leaves i to j; root[i][j]: the key that its root compares with.
-	bound := func(i int) uint32 {
-		switch i {
-		case 0:
-			return 0
-		case n + 1:
-			return PageSize
-		}
-		return uint32(keys[i-1])
-	}
-	w := n + 1
-	if len(b.cost) < w*w {
-		b.cost = make([]uint32, w*w)
-		b.root = make([]uint16, w*w)
-	}
-	cost, root := b.cost[:w*w], b.root[:w*w]
-	for i := range w {
-		cost[i*w+i] = 0
-		root[i*w+i] = uint16(i)
-	}
-	for span := 1; span < w; span++ {
-		for i := 0; i+span < w; i++ {
-			j := i + span
-			lo, hi := max(int(root[i*w+j-1]), i), min(int(root[(i+1)*w+j]), j-1)
-			if span == 1 {
-				lo, hi = i, i
-			}
-			best, at := uint32(math.MaxUint32), lo
-			for k := lo; k <= hi; k++ { // leaves i..k left, k+1..j right
-				if c := cost[i*w+k] + cost[(k+1)*w+j]; c < best {
-					best, at = c, k
-				}
-			}
-			// One for each leaf keeps narrow ranges from piling up.
-			cost[i*w+j] = best + (bound(j+1) - bound(i)) + uint32(j-i+1)
-			root[i*w+j] = uint16(at)
-		}
-	}
-	b.out = b.out[:0]
-	b.emit(keys, root, w, 0, w-1)
-	return append([]Node(nil), b.out...)
-}
-
-// emit appends the subtree over leaves i to j in preorder and returns it.
-func (b *treeBuilder) emit(keys []uint8, root []uint16, w, i, j int) Child {
-	if i == j {
-		return ^Child(i)
-	}
-	k := int(root[i*w+j])
-	at := len(b.out)
-	b.out = append(b.out, Node{Key: keys[k]})
-	left := b.emit(keys, root, w, i, k)
-	right := b.emit(keys, root, w, k+1, j)
-	b.out[at].Left, b.out[at].Right = left, right
-	return Child(at)
 }

@@ -107,6 +107,7 @@ type Tree struct {
 // Node sends low bytes below Key to Left, others to Right.
 type Node struct {
 	Key         uint8
+	LeftNext    bool // Left, the heavier side, follows in the code, and Right is branched to
 	Left, Right Child
 }
 

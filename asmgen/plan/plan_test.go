@@ -185,8 +185,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// cost is the mean depth of a subtree, weighted as treeBuilder weighs, over
-// leaves from to to, the naive way.
+// cost is the mean number of comparisons and four times that of branches taken inside a
+// subtree, weighted as treeBuilder weighs, over leaves from to to, the naive way.
 func cost(keys []uint8, from, to int, known map[[2]int]int) int {
 	if from == to {
 		return 0
@@ -203,11 +203,16 @@ func cost(keys []uint8, from, to int, known map[[2]int]int) int {
 		}
 		return int(keys[i-1])
 	}
+	weight := func(from, to int) int { return bound(to+1) - bound(from) + to - from + 1 }
 	best := 1 << 30
 	for k := from; k < to; k++ {
-		best = min(best, cost(keys, from, k, known)+cost(keys, k+1, to, known))
+		c := cost(keys, from, k, known) + cost(keys, k+1, to, known)
+		if k > from && k+1 < to {
+			c += 4 * min(weight(from, k), weight(k+1, to))
+		}
+		best = min(best, c)
 	}
-	best += bound(to+1) - bound(from) + to - from + 1
+	best += weight(from, to)
 	known[[2]int{from, to}] = best
 	return best
 }
@@ -221,17 +226,30 @@ func TestTreesAreBest(t *testing.T) {
 		for k := 1 + rng.IntN(30); k < PageSize; k += 1 + rng.IntN(40) {
 			keys = append(keys, uint8(k))
 		}
-		nodes := b.nodes(keys)
+		nodes := b.nodes(keys, PageSize)
 		require.Len(t, nodes, len(keys))
 		weight := 0
-		var down func(c Child, lo, hi, depth int)
-		down = func(c Child, lo, hi, depth int) {
+		// down returns the weight of a subtree's leaves.
+		var down func(c Child, lo, hi, cost int) int
+		down = func(c Child, lo, hi, cost int) int {
 			if _, leaf := c.Leaf(); leaf {
-				weight += depth * (hi - lo + 1)
-				return
+				weight += cost * (hi - lo + 1)
+				return hi - lo + 1
 			}
-			down(nodes[c].Left, lo, int(nodes[c].Key), depth+1)
-			down(nodes[c].Right, int(nodes[c].Key), hi, depth+1)
+			n := nodes[c]
+			_, left := n.Left.Leaf()
+			_, right := n.Right.Leaf()
+			toLeft, toRight := cost+1, cost+1
+			switch {
+			case left || right:
+			case n.LeftNext:
+				toRight += 4
+			default:
+				toLeft += 4
+			}
+			a, b := down(n.Left, lo, int(n.Key), toLeft), down(n.Right, int(n.Key), hi, toRight)
+			assert.Equal(t, a > b, n.LeftNext)
+			return a + b
 		}
 		down(0, 0, PageSize, 0)
 		assert.Equal(t, cost(keys, 0, len(keys), map[[2]int]int{}), weight)

@@ -1,0 +1,85 @@
+package plan
+
+import "math"
+
+// treeBuilder finds the shape of a tree. It is reused from page to page.
+type treeBuilder struct {
+	cost []uint32
+	root []uint16
+	out  []Node
+}
+
+// What a comparison costs the pcs that come to it, and a branch those that take it.
+const (
+	compareCost = 1
+	takenCost   = 4
+)
+
+// nodes returns the tree over the keys with the least mean cost, each leaf weighted with
+// the bytes of text it covers: a return address lies anywhere in a function, so wide ranges
+// are asked for most. Where both sides of a node are nodes, the lighter one is branched to.
+// Every leaf is. It is the classic dynamic programme for optimal alphabetic trees (The Art of
+// Computer Programming, vol. 3, §6.2.2) without its bound on the roots, which does not hold with
+// branches counted; pages of many keys are dense.
+func (b *treeBuilder) nodes(keys []uint8, page int) []Node {
+	n := len(keys)
+	if n == 0 {
+		return nil
+	}
+	// Leaf i covers [bound(i), bound(i+1)). cost[i][j]: the best tree over
+	// leaves i to j; root[i][j]: the key that its root compares with.
+	low := int(keys[0]) &^ (page - 1)
+	weight := func(i, j int) uint32 { // of leaves i to j
+		from, to := low, low+page
+		if i > 0 {
+			from = int(keys[i-1])
+		}
+		if j < n {
+			to = int(keys[j])
+		}
+		return uint32(to - from + j - i + 1) // one for each leaf keeps narrow ranges from piling up
+	}
+	w := n + 1
+	if len(b.cost) < w*w {
+		b.cost = make([]uint32, w*w)
+		b.root = make([]uint16, w*w)
+	}
+	cost, root := b.cost[:w*w], b.root[:w*w]
+	for i := range w {
+		cost[i*w+i] = 0
+	}
+	for span := 1; span < w; span++ {
+		for i := 0; i+span < w; i++ {
+			j := i + span
+			best, at := uint32(math.MaxUint32), i
+			for k := i; k < j; k++ { // leaves i..k left, k+1..j right
+				c := cost[i*w+k] + cost[(k+1)*w+j]
+				if k > i && k+1 < j {
+					c += takenCost * min(weight(i, k), weight(k+1, j))
+				}
+				if c < best {
+					best, at = c, k
+				}
+			}
+			cost[i*w+j] = best + compareCost*weight(i, j)
+			root[i*w+j] = uint16(at)
+		}
+	}
+	b.out = b.out[:0]
+	b.emit(keys, root, weight, 0, w-1)
+	return append([]Node(nil), b.out...)
+}
+
+// emit appends the subtree over leaves i to j in preorder and returns it.
+func (b *treeBuilder) emit(keys []uint8, root []uint16, weight func(i, j int) uint32, i, j int) Child {
+	if i == j {
+		return ^Child(i)
+	}
+	k := int(root[i*(len(keys)+1)+j])
+	at := len(b.out)
+	b.out = append(b.out, Node{Key: keys[k], LeftNext: weight(i, k) > weight(k+1, j)})
+	left := b.emit(keys, root, weight, i, k)
+	right := b.emit(keys, root, weight, k+1, j)
+	b.out[at].Left, b.out[at].Right = left, right
+	return Child(at)
+}
