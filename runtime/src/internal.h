@@ -247,7 +247,7 @@ __attribute__((format(printf, 1, 2))) void ehu_say_(const char *format, ...);
 size_t ehu_chain_(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, const struct ehu_object *o, uint64_t *pcs, size_t max,
                   const struct ehu_table *t);
 
-/* ----------------------------------------------------------------------- norow.c, walk.c */
+/* ----------------------------------------------------------------------- norow.c, walk.c, step.c */
 
 /* The registers that functions may change. */
 enum {
@@ -257,6 +257,8 @@ enum {
 
 size_t ehu_without_row_(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc);
 bool ehu_is_code_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc);
+size_t ehu_run_one_(ehu_cursor_t *c, const struct ehu_table *t);
+void ehu_count_end_(int status);
 void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context);
 
 size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs); /* called by capture.S */

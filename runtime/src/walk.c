@@ -208,7 +208,7 @@ static size_t guess_registers(ehu_cursor_t *c, const struct ehu_table *t, const 
     return 0;
 }
 
-static void count_end(int status)
+void ehu_count_end_(int status)
 {
     switch (status) {
     case EH_ELF_OK: ehu_count_(COUNT_FULL); break;
@@ -229,10 +229,10 @@ static bool is_context_start(const ehu_cursor_t *c)
 }
 
 /*
- * run_one takes a step. It returns 1; or 0 and leaves the registers alone, with the
+ * ehu_run_one_ takes a step. It returns 1; or 0 and leaves the registers alone, with the
  * reason in the status.
  */
-static size_t run_one(ehu_cursor_t *c, const struct ehu_table *t)
+size_t ehu_run_one_(ehu_cursor_t *c, const struct ehu_table *t)
 {
     struct ehu_object code;
     if (is_context_start(c)) {
@@ -321,7 +321,7 @@ static void begin(ehu_cursor_t *c)
 static size_t by_steps(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
     size_t n = 0;
-    while (n < max && run_one(c, t) == 1)
+    while (n < max && ehu_run_one_(c, t) == 1)
         pcs[n++] = c->regs.reg[EH_ELF_RIP];
     return n;
 }
@@ -348,7 +348,7 @@ static size_t backtrace(ehu_cursor_t *c, void **pcs, size_t n)
     }
     ehu_leave_(reading);
     if (c->regs.status != EH_ELF_OUTERMOST)
-        count_end(c->regs.status);
+        ehu_count_end_(c->regs.status);
     return k + 1;
 }
 
@@ -407,7 +407,7 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_w
     uint64_t word;
     *stopped = pc_of(&c.regs);
     if (status != EH_ELF_OUTERMOST)
-        count_end(status);
+        ehu_count_end_(status);
     if (c.flags & EHU_NOT_BY_TABLE)
         *worth = EHU_PARTIAL;
     else if (status == EH_ELF_OUTERMOST || (status == EH_ELF_OK && pcs))
@@ -461,37 +461,3 @@ void ehu_cursor_init_from(ehu_cursor_t *c, const ucontext_t *context)
     from_context(c, context);
     ehu_leave_(ehu_enter_(ONE_WALK));
 }
-
-int ehu_step(ehu_cursor_t *c)
-{
-    size_t k = 0;
-    struct ehu_reading reading = ehu_enter_(0);
-    const struct ehu_table *t = reading.table;
-    if (!t)
-        c->regs.status = EH_ELF_NO_INFO;
-    else if (c->depth == EHU_MAX_DEPTH)
-        c->regs.status = EHU_TOO_DEEP;
-    else
-        k = run_one(c, t);
-    ehu_leave_(reading);
-    if (k == 1) {
-        c->depth++;
-        return 1;
-    }
-    count_end(c->regs.status);
-    return c->regs.status == EH_ELF_OUTERMOST ? 0 : c->regs.status;
-}
-
-int ehu_get_reg(const ehu_cursor_t *c, int reg, uint64_t *value)
-{
-    if (reg < 0 || reg >= EH_ELF_NUM_REGS || !(c->regs.valid & 1u << reg))
-        return -1;
-    *value = c->regs.reg[reg];
-    return 0;
-}
-
-int ehu_is_signal_frame(const ehu_cursor_t *c) { return c->regs.exact; }
-
-int ehu_is_guessed(const ehu_cursor_t *c) { return (c->flags & EHU_GUESSED) != 0; }
-
-int ehu_status(const ehu_cursor_t *c) { return c->regs.status; }
