@@ -19,6 +19,7 @@ import (
 // Options are the choices of code generation.
 type Options struct {
 	NoDeref bool // _eh_elf has no deref argument and reads memory directly
+	Compact bool // as little fixed code as can be: _eh_elf does every step by a walk of one step
 }
 
 // generator holds what is only needed while generating code.
@@ -32,7 +33,9 @@ type generator struct {
 	descs    map[string]uint32 // offsets of placed descriptors
 	exprs    []label           // by dwarfcfa.ExprID; 0: not used
 	layout   layout
-	tables   []int // by plan.Segments: where the entries of its table begin
+
+	treeBytes int   // text of compare trees
+	tables    []int // by plan.Segments: where the entries of its table begin
 
 	text                              label // the text's begin
 	chain, begin                      label
@@ -198,6 +201,14 @@ func (g *generator) code() *Code {
 	add(g.chain, g.walk, &g.chainFrame)
 	add(g.walk, g.subroutines, &g.walkFrame)
 	add(g.subroutines, g.textEnd, &g.subFrame)
+	if g.opt.Compact {
+		one := Frame{End: where(g.textEnd)}
+		for _, f := range c.Frames {
+			one.Rows = append(one.Rows, f.Rows...)
+		}
+		c.Frames = []Frame{one}
+	}
+	c.treeBytes = g.treeBytes
 	c.Marks = g.marks(where)
 	c.locate = func(pc dwarfcfa.Addr) (uint32, uint32) {
 		block := where(g.block[p.Lookup(pc)])

@@ -19,6 +19,12 @@ func fastReg(i int) int { return int(plan.FastRegs[i]) }
 // descriptor places a row descriptor, once, and returns its offset.
 func (g *generator) descriptor(row uint32, given int) uint32 {
 	d, head, refs := descriptor(&g.plan.Table.Rows[row], given, g.exprLabel)
+	if g.opt.Compact { // nothing reads what lies before it
+		for i := range refs {
+			refs[i].off -= head
+		}
+		d, head = d[head:], 0
+	}
 	key := string(d)
 	for _, r := range refs {
 		key += string(binary.LittleEndian.AppendUint32(nil, uint32(r.to)))

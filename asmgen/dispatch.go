@@ -64,7 +64,7 @@ type treeLayout struct{ g *generator }
 func (t treeLayout) lookup(first int) {
 	a := t.g.asm
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
-	a.op(x86.ASHRL, imm(plan.PageBits), reg(rTmp))
+	a.op(x86.ASHRL, imm(int64(t.g.plan.PageBits)), reg(rTmp))
 	a.leaData(0, rCFA)
 	a.op(x86.AMOVLQSX, memIndex(rCFA, rTmp, 4, 4*int64(first)), reg(rTmp))
 	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
@@ -103,6 +103,10 @@ func (t treeLayout) pages() error {
 	g := t.g
 	a := g.asm
 	l := pageLayout{anchors: map[uint32]int{}}
+	if err := a.flush(); err != nil {
+		return err
+	}
+	begin := len(a.text)
 	for i := range g.plan.Trees {
 		page := &g.plan.Trees[i]
 		if page.Dense {
@@ -124,6 +128,10 @@ func (t treeLayout) pages() error {
 		g.tree[i] = a.bindNew()
 		g.emitPage(&l)
 	}
+	if err := a.flush(); err != nil {
+		return err
+	}
+	g.treeBytes = len(a.text) - begin
 	return g.densePages()
 }
 

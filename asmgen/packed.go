@@ -57,7 +57,7 @@ func (l *packedLayout) lookup(firstWord int) {
 	}
 	g.store(rPC, slotPC)
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
-	a.op(x86.ASHRL, imm(plan.PageBits), reg(rTmp))
+	a.op(x86.ASHRL, imm(int64(g.plan.PageBits)), reg(rTmp))
 	a.leaData(0, rCFA)
 	a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 4*int64(firstWord)), reg(rTmp)) // the entry
 	if g.segmented() {

@@ -3,8 +3,6 @@ package asmgen
 import (
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
-
-	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
 // segmented reports whether a pc's segment is searched for before its page. A segment
@@ -25,7 +23,7 @@ func (g *generator) segmentSearch() error {
 	weights := make([]int, len(p.Segments))
 	at := 0
 	for _, r := range p.Table.Ranges {
-		page := int(uint64(r.Start-p.Base) / plan.PageSize)
+		page := int(uint64(r.Start-p.Base) >> p.PageBits)
 		for page >= p.Segments[at].First+p.Segments[at].Pages {
 			at++
 		}
@@ -60,7 +58,7 @@ func (g *generator) searchSegments(first int, weights []int) error {
 		k++
 	}
 	below, from := weights[:k], weights[k:]
-	border := int64(g.plan.Segments[first+k].First) << plan.PageBits
+	border := int64(g.plan.Segments[first+k].First) << g.plan.PageBits
 	a.op(x86.ACMPL, reg(rPC), imm(border))
 	if s := &g.plan.Segments[first]; k == 1 && s.Table == nil {
 		a.jump(x86.AJCS, g.block[s.Block])

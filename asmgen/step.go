@@ -12,7 +12,8 @@ import (
 // check and rDelta is 0, so that a tail leads to stepTail with the CFA; without, its
 // window is the lower half of memory and the step ends in stepDone. A row of the slow
 // path, and one without a callback outside the lower half, is done by a walk of one
-// step, on registers and memory described at these places of the frame:
+// step, on registers and memory described at these places of the frame. With
+// Options.Compact that is how all steps are done:
 const (
 	stepRegs  = slotNew                        // eh_elf_regs_t
 	stepMem   = stepRegs + int64(abi.RegsSize) // eh_elf_memory_t
@@ -45,6 +46,14 @@ func (g *generator) stepEntry() {
 	g.prologue(&g.stepFrame, imm(0), a.newLabel())
 	g.store(x86.REG_DI, slotResult)
 	g.store(x86.REG_SI, slotStepPC)
+	if g.opt.Compact {
+		if !g.opt.NoDeref {
+			g.store(x86.REG_DX, slotDeref)
+		}
+		g.stepByWalk()
+		g.callThunk()
+		return
+	}
 	a.op(x86.AMOVQ, imm(0), onStack(slotRegs))
 	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBPOff)), reg(rBP))
 	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRSPOff)), reg(rSP))
@@ -73,9 +82,15 @@ func (g *generator) stepEntry() {
 
 	g.stepEnds()
 	g.stepByWalk()
+	g.callThunk()
+}
+
+// callThunk emits the read callback that calls deref.
+func (g *generator) callThunk() {
 	if g.opt.NoDeref {
 		return
 	}
+	a := g.asm
 	// int read(void *deref, uint64_t addr, uint64_t *word), which never fails.
 	ax := reg(x86.REG_AX)
 	a.bind(g.thunk)
@@ -186,8 +201,12 @@ func (g *generator) stepByWalk() {
 	ax, cx := reg(x86.REG_AX), reg(x86.REG_CX)
 	const size, read = x86.REG_R8, x86.REG_R10
 	a.bind(g.stepGeneral)
-	if g.opt.NoDeref {
+	if g.opt.NoDeref || g.opt.Compact {
 		a.bind(g.stepTail)
+	}
+	if g.opt.Compact {
+		a.bind(g.stepDone)
+		a.bind(g.stepStop)
 	}
 	for _, c := range context {
 		a.op(x86.AMOVQ, onStack(stepCtx+c.off), ax)

@@ -55,8 +55,7 @@ func (g *generator) entry() {
 	// The segment is full: the end, or the next one if pcs go to this frame, where
 	// no caller's can be.
 	a.bind(g.segmentEnd)
-	a.op(x86.ACMPQ, mem(x86.REG_SP, slotRegs), imm(0))
-	a.jump(x86.AJEQ, g.stepDone)
+	g.ifStep(g.stepDone)
 	a.op(x86.AMOVQ, reg(rPCs), reg(rTmp))
 	a.op(x86.ASUBQ, reg(x86.REG_SP), reg(rTmp))
 	a.op(x86.ACMPQ, reg(rTmp), imm(frameSize))
@@ -70,6 +69,14 @@ func (g *generator) entry() {
 	a.branch(obj.AJMP, segment)
 
 	g.exits()
+}
+
+// ifStep emits a jump to where _eh_elf's own step goes on, if this is one.
+func (g *generator) ifStep(to label) {
+	if !g.opt.Compact {
+		g.asm.op(x86.ACMPQ, mem(x86.REG_SP, slotRegs), imm(0))
+		g.asm.jump(x86.AJEQ, to)
+	}
 }
 
 // addConst sets to to from plus a constant.
@@ -109,6 +116,9 @@ func (g *generator) exits() {
 	a.bind(g.exit)
 	g.loadSlot(slotRegs, spillRegs)
 	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotSync))
+	if g.opt.Compact {
+		same = done
+	}
 	a.branch(x86.AJEQ, same)
 	g.spillState()
 	a.bind(done)
@@ -116,10 +126,12 @@ func (g *generator) exits() {
 	a.op(x86.AMOVQ, reg(rCursor), reg(x86.REG_AX))
 	a.op(x86.ASUBQ, mem(x86.REG_SP, slotFirst), reg(x86.REG_AX))
 	g.epilogue(&g.walkFrame)
-	a.bind(same)
-	a.op(x86.ATESTQ, reg(spillRegs), reg(spillRegs))
-	a.branch(x86.AJNE, done)
-	a.jump(obj.AJMP, g.stepStop)
+	if !g.opt.Compact {
+		a.bind(same)
+		a.op(x86.ATESTQ, reg(spillRegs), reg(spillRegs))
+		a.branch(x86.AJNE, done)
+		a.jump(obj.AJMP, g.stepStop)
+	}
 	g.chained(chained, leave)
 }
 
@@ -305,6 +317,10 @@ func (g *generator) spillCode() {
 func (g *generator) dispatchCode() {
 	g.asm.bind(g.dispatch)
 	g.nextStep()
+	if g.opt.Compact {
+		g.asm.jump(obj.AJMP, g.lookup)
+		return
+	}
 	g.findRow()
 }
 

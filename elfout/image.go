@@ -26,10 +26,17 @@ var (
 const (
 	pageSize     = 0x1000
 	codeAlign    = 64 // of Text and Data, see asmgen.Code
+	bareAlign    = 16 // the same in a bare file
 	ehdrSize     = 64 // Elf64_Ehdr
 	phdrSize     = 56 // Elf64_Phdr
 	shdrSize     = 64 // Elf64_Shdr
 	sectionAlign = 8  // of the section header table
+)
+
+// What a file takes beside text, data and sites, about: it depends on names and notes.
+const (
+	BareSize    = 1450
+	HeadersSize = 2900
 )
 
 // Source describes the object whose unwind tables were compiled, and how.
@@ -40,6 +47,7 @@ type Source struct {
 	Content  abi.Content // by which it is known where it has no build-id
 	Build    []string    // "key=value" lines for the note abi.NoteBuild
 	Relro    bool        // .dynamic in a writable segment under PT_GNU_RELRO: see the package comment
+	Bare     bool        // no section headers, no .symtab: for small files; not with Relro
 	HasSites bool        // what an exception does with frames is known: by Sites, or that it passes over all
 	Sites    []byte      // table of sites; empty: no frame needs more than being passed over
 }
@@ -95,6 +103,9 @@ func (src Source) validate() error {
 	if src.Name == "" || strings.ContainsAny(src.Name, "/\x00") {
 		return fmt.Errorf("%w: %q is not a file name", ErrBadSource, src.Name)
 	}
+	if src.Bare && src.Relro {
+		return fmt.Errorf("%w: bare, with relro", ErrBadSource)
+	}
 	if src.FileSize < 0 {
 		return fmt.Errorf("%w: file size %d", ErrBadSource, src.FileSize)
 	}
@@ -145,7 +156,11 @@ func (im *Image) makeChunks() error {
 	}
 	const alloc = elf.SHF_ALLOC
 
-	im.text = bytesChunk(".text", elf.SHT_PROGBITS, alloc|elf.SHF_EXECINSTR, codeAlign, im.code.Text)
+	align := uint64(codeAlign)
+	if im.src.Bare {
+		align = bareAlign
+	}
+	im.text = bytesChunk(".text", elf.SHT_PROGBITS, alloc|elf.SHF_EXECINSTR, align, im.code.Text)
 
 	ownID := bytesChunk(".note.gnu.build-id", elf.SHT_NOTE, alloc, noteAlign,
 		appendNote(nil, "GNU", noteGNUBuildID, make([]byte, buildIDSize)))
@@ -186,7 +201,7 @@ func (im *Image) makeChunks() error {
 		im.loaded = append(im.loaded, im.dynamic)
 	}
 	if len(im.code.Data) > 0 {
-		im.rodata = bytesChunk(".rodata", elf.SHT_PROGBITS, alloc, codeAlign, im.code.Data)
+		im.rodata = bytesChunk(".rodata", elf.SHT_PROGBITS, alloc, align, im.code.Data)
 		im.loaded = append(im.loaded, im.rodata)
 	}
 
@@ -201,7 +216,9 @@ func (im *Image) makeChunks() error {
 	symtab.link = strtab
 	im.shstrtab = &chunk{name: ".shstrtab", typ: elf.SHT_STRTAB, align: 1}
 
-	im.others = []*chunk{symtab, strtab, im.shstrtab}
+	if !im.src.Bare {
+		im.others = []*chunk{symtab, strtab, im.shstrtab}
+	}
 
 	im.chunks = append(append([]*chunk{}, im.loaded...), im.text)
 	if im.src.Relro {
@@ -238,7 +255,9 @@ func (im *Image) render() {
 	im.writePhdrs(im.bytes[ehdrSize:])
 	for i, c := range im.chunks {
 		c.write(im.bytes[c.off:c.end():c.end()])
-		c.header(im.bytes[im.shoff+uint64(i+1)*shdrSize:])
+		if !im.src.Bare {
+			c.header(im.bytes[im.shoff+uint64(i+1)*shdrSize:])
+		}
 	}
 }
 

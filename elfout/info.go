@@ -38,8 +38,8 @@ type SymbolInfo struct {
 	Exported bool
 }
 
-// ReadInfo reads what an eh_elf says about itself. It needs section headers,
-// which New writes; it does not judge the code.
+// ReadInfo reads what an eh_elf says about itself, by section headers where there are any,
+// else by program headers. It does not judge the code.
 func ReadInfo(r io.ReaderAt) (info Info, err error) {
 	defer func() {
 		// debug/elf is not hardened against hostile input.
@@ -72,6 +72,9 @@ func readInfo(r io.ReaderAt) (Info, error) {
 	if f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB || f.Machine != elf.EM_X86_64 || f.Type != elf.ET_DYN {
 		return Info{}, fmt.Errorf("not an x86-64 shared object, but %v %v %v %v", f.Class, f.Data, f.Machine, f.Type)
 	}
+	if len(f.Sections) == 0 {
+		return readBare(f)
+	}
 	var info Info
 	for _, s := range f.Sections {
 		if s.Type == elf.SHT_NOBITS || s.Type == elf.SHT_NULL {
@@ -82,7 +85,11 @@ func readInfo(r io.ReaderAt) (Info, error) {
 			return Info{}, fmt.Errorf("section %s: %#x bytes at %#x are not in the file", s.Name, s.FileSize, s.Offset)
 		}
 		if s.Type == elf.SHT_NOTE {
-			if err := info.addNotes(s); err != nil {
+			b, err := sectionBytes(s)
+			if err == nil {
+				err = info.addNotes(b)
+			}
+			if err != nil {
 				return Info{}, fmt.Errorf("section %s: %w", s.Name, err)
 			}
 		}
@@ -133,13 +140,9 @@ func sectionBytes(s *elf.Section) ([]byte, error) {
 	return b, err
 }
 
-func (info *Info) addNotes(s *elf.Section) error {
-	b, err := sectionBytes(s)
-	if err != nil {
-		return err
-	}
+func (info *Info) addNotes(b []byte) error {
 	var bad error
-	err = eachNote(b, func(owner string, typ uint32, desc []byte) bool {
+	err := eachNote(b, func(owner string, typ uint32, desc []byte) bool {
 		switch {
 		case owner == "GNU" && typ == noteGNUBuildID:
 			info.BuildID = bytes.Clone(desc)

@@ -41,8 +41,31 @@ func TestReadInfo(t *testing.T) {
 	require.Empty(t, info.Note.BuildID)
 }
 
+// TestReadInfoBare: without section headers a file says the same of itself.
+func TestReadInfoBare(t *testing.T) {
+	im := withoutSections(t)
+	require.Less(t, im.Size()+900, tiny(t).Size())
+	info, err := ReadInfo(bytes.NewReader(im.Bytes()))
+	require.NoError(t, err)
+	want, err := ReadInfo(bytes.NewReader(tiny(t).Bytes()))
+	require.NoError(t, err)
+	want.BuildID = im.BuildID()
+	want.Symbols = want.Symbols[1:] // the local one is in .symtab alone
+	by := im.text.addr - tiny(t).text.addr
+	for i := range want.Symbols {
+		want.Symbols[i].Addr += by
+	}
+	require.Equal(t, want, info)
+	_, err = New(elfouttest.Tiny(), Source{Name: "x", Bare: true, Relro: true})
+	require.ErrorIs(t, err, ErrBadSource)
+}
+
 // TestReadInfoTruncated cuts the file at every byte.
 func TestReadInfoTruncated(t *testing.T) {
+	for n, b := 0, withoutSections(t).Bytes(); n < len(b); n++ {
+		_, err := ReadInfo(bytes.NewReader(b[:n]))
+		require.ErrorIs(t, err, ErrNotEhElf, "cut at %d", n)
+	}
 	b := tiny(t).Bytes()
 	for n := range b {
 		info, err := ReadInfo(bytes.NewReader(b[:n]))
@@ -54,7 +77,14 @@ func TestReadInfoTruncated(t *testing.T) {
 // TestReadInfoDamaged sets every byte to several values; no answer is wrong,
 // but none may be a panic.
 func TestReadInfoDamaged(t *testing.T) {
-	b := tiny(t).Bytes()
+	for _, im := range []*Image{tiny(t), withoutSections(t)} {
+		damage(t, im.Bytes())
+	}
+}
+
+// damage reads info of b with every byte set to several values.
+func damage(t *testing.T, b []byte) {
+	t.Helper()
 	damaged := make([]byte, len(b))
 	for i := range b {
 		for _, v := range []byte{0, 1, 0x7f, 0x80, 0xff} {

@@ -41,8 +41,11 @@ func (im *Image) layout() error {
 		c.off = alignUp(off, c.align)
 		off = c.end()
 	}
-	im.shoff = alignUp(off, sectionAlign)
-	size := im.shoff + uint64(len(im.chunks)+1)*shdrSize
+	size := off
+	if !im.src.Bare {
+		im.shoff = alignUp(off, sectionAlign)
+		size = im.shoff + uint64(len(im.chunks)+1)*shdrSize
+	}
 	if size > math.MaxInt32 || end > math.MaxInt32 {
 		return ErrTooLarge
 	}
@@ -72,8 +75,10 @@ func (im *Image) writeEhdr(b []byte) {
 	le.PutUint16(b[54:], phdrSize)
 	le.PutUint16(b[56:], uint16(len(im.phdrs())))
 	le.PutUint16(b[58:], shdrSize)
-	le.PutUint16(b[60:], uint16(len(im.chunks)+1))
-	le.PutUint16(b[62:], im.shstrtab.index)
+	if !im.src.Bare {
+		le.PutUint16(b[60:], uint16(len(im.chunks)+1))
+		le.PutUint16(b[62:], im.shstrtab.index)
+	}
 }
 
 // phdrs returns the program headers, of which the number is known before layout.

@@ -35,6 +35,16 @@ func written(t *testing.T, im *Image) string {
 	return path
 }
 
+// withoutSections is tiny without section headers.
+func withoutSections(t *testing.T) *Image {
+	t.Helper()
+	src := testSource
+	src.Bare = true
+	im, err := New(elfouttest.Tiny(), src)
+	require.NoError(t, err)
+	return im
+}
+
 // compiled compiles testdata/load.c.
 func compiled(t *testing.T, args ...string) string {
 	t.Helper()
@@ -56,12 +66,12 @@ func TestReadelfIsSilent(t *testing.T) {
 	bare.Data, bare.Fixups, bare.Frames, bare.Symbols = nil, nil, nil, nil
 	empty, err := New(bare, Source{Name: "x"})
 	require.NoError(t, err)
-	for name, im := range map[string]*Image{"tiny": tiny(t), "bare": empty} {
+	for name, im := range map[string]*Image{"tiny": tiny(t), "empty": empty, "no sections": withoutSections(t)} {
 		t.Run(name, func(t *testing.T) {
 			path := written(t, im)
 			for _, flags := range [][]string{{"-aW"}, {"-W", "--debug-dump=frames-interp"}, {"-W", "--dyn-syms", "-D"}} {
 				out := output(t, "readelf", append(flags, path)...)
-				require.NotRegexp(t, `(?i)warning|error|corrupt|<unknown|bad `, out)
+				require.NotRegexp(t, `(?i)warning|error|corrupt|<unknown|bad `, out, strings.Join(flags, " "))
 			}
 		})
 	}
@@ -81,6 +91,7 @@ func TestElflint(t *testing.T) {
 func TestDlopen(t *testing.T) {
 	exe := compiled(t, "-ldl")
 	requireLoads(t, output(t, exe, written(t, tiny(t))))
+	requireLoads(t, output(t, exe, written(t, withoutSections(t))))
 
 	// With one of the hash tables hidden, the loader has to use the other.
 	for _, hidden := range []elf.DynTag{elf.DT_GNU_HASH, elf.DT_HASH} {
@@ -114,7 +125,9 @@ func compiledMusl(t *testing.T) string {
 
 // TestDlopenMusl loads with musl's dynamic linker.
 func TestDlopenMusl(t *testing.T) {
-	requireLoads(t, output(t, compiledMusl(t), written(t, tiny(t))))
+	exe := compiledMusl(t)
+	requireLoads(t, output(t, exe, written(t, tiny(t))))
+	requireLoads(t, output(t, exe, written(t, withoutSections(t))))
 }
 
 // TestStripped loads and reads a file whose .symtab is gone.

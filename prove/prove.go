@@ -39,6 +39,7 @@ type prover struct {
 	anyXMM [6][2]term
 
 	noDeref bool
+	byWalk  bool // _eh_elf does every step by a walk: no lookup has a null pointer to registers
 	packed  bool
 	rows    []ownRange
 	lastRow int // in rows, where ownRow found one

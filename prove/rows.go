@@ -20,14 +20,14 @@ func (p *prover) row(at uint64, r *dwarfcfa.Row) error {
 	s := p.stateOf(&w, at)
 	p.x.pcSlot = t.scaled(w.pcs, w.cursor, 8)
 	defer func() { p.x.pcSlot = noTerm }()
-	return p.run(s, p.stops(cutSlot, cutLookup, cutNear), func(e *ending) error {
+	return p.run(s, p.stops(append(p.slotCuts(), cutLookup, cutNear)...), func(e *ending) error {
 		if e.kind != endStop || len(e.regs) > 0 {
 			return fmt.Errorf("%#x: not a step", e.pc)
 		}
 		if e.wrote(evPC) {
 			return p.fastStep(e, r)
 		}
-		if !p.begins(e.pc, cutSlot) || len(e.event) > 0 {
+		if !p.begins(e.pc, p.slotCuts()...) || len(e.event) > 0 {
 			return fmt.Errorf("%#x: neither a step nor the slow path", e.pc)
 		}
 		return p.toSlow(e, r)
@@ -110,12 +110,12 @@ func (p *prover) fastStep(e *ending, r *dwarfcfa.Row) error {
 		return err
 	}
 	if end {
-		if !p.begins(e.pc, cutSlot) {
+		if !p.begins(e.pc, p.slotCuts()...) {
 			return fmt.Errorf("%#x: not the end of a segment", e.pc)
 		}
 		p.segmentEnds.add(e.pc)
 	} else {
-		if p.begins(e.pc, cutSlot) {
+		if p.begins(e.pc, p.slotCuts()...) {
 			return fmt.Errorf("%#x: not a lookup", e.pc)
 		}
 		p.lookups.add(e.pc)
@@ -339,6 +339,9 @@ func (p *prover) ruleAt(d *descReader, op uint64, want dwarfcfa.RegRule) (rule d
 // callback: where the return address, rbp and rbx are saved, in words from the CFA, or
 // 0 for the same value. A return address of 0 says that they do not fit.
 func (p *prover) stepBytes(at uint64, r *dwarfcfa.Row) error {
+	if p.byWalk {
+		return nil // nothing reads them
+	}
 	b := p.im.at(at-3, 3)
 	if b == nil {
 		return fmt.Errorf("it is not in the data")

@@ -350,7 +350,7 @@ func (p *prover) slowEnd(pc uint64) error {
 	s.stack = append(s.stack, cell{frameBase + slotExact, 4, v.exact})
 	p.x.pcSlot = t.scaled(v.walk.pcs, v.walk.cursor, 8)
 	defer func() { p.x.pcSlot = noTerm }()
-	return p.run(s, p.stops(cutLoad, cutSlot), func(e *ending) error {
+	return p.run(s, p.stops(append(p.slotCuts(), cutLoad)...), func(e *ending) error {
 		exact, ok := onlyCell(e.regs, abi.RegsExact, 2)
 		if e.kind != endStop || !ok || len(e.event) != 1 || e.event[0].kind != evPC {
 			return fmt.Errorf("%#x: not the end of a step", e.pc)
@@ -366,7 +366,7 @@ func (p *prover) slowEnd(pc uint64) error {
 		} else if !last {
 			return p.atLoad(e, &l)
 		}
-		if !p.begins(e.pc, cutSlot) {
+		if !p.begins(e.pc, p.slotCuts()...) {
 			return fmt.Errorf("%#x: not the end of a segment", e.pc)
 		}
 		p.segmentEnds.add(e.pc)

@@ -27,6 +27,9 @@ func variants() []variant {
 		{name: "tree"},
 		{name: "packed", plan: plan.Options{Dispatch: plan.DispatchPacked}},
 		{name: "no-deref", asm: asmgen.Options{NoDeref: true}},
+		{name: "small", plan: plan.Options{DenseKeys: 3, SlowText: 100, Smallest: true}, asm: asmgen.Options{Compact: true}},
+		{name: "fast", plan: plan.Options{PageBits: 7}},
+		{name: "small packed", plan: plan.Options{Dispatch: plan.DispatchPacked, SlowText: 50, PageBits: 7}, asm: asmgen.Options{Compact: true, NoDeref: true}},
 	}
 }
 
@@ -46,7 +49,7 @@ func TestRandomTables(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, v := range variants() {
 		t.Run(v.name, func(t *testing.T) {
-			for range 150 {
+			for range 100 {
 				data := make([]byte, 1+rng.IntN(6000))
 				for i := range data {
 					data[i] = byte(rng.Uint32())

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -11,18 +12,27 @@ import (
 )
 
 // Options are the choices of a plan.
-type Options struct{ Dispatch Dispatch }
+type Options struct {
+	Dispatch  Dispatch
+	PageBits  uint // 0: PageBits. Smaller pages have smaller trees and a larger table
+	DenseKeys int  // the number of keys from which on a page is dense; 0: DenseKeys
+	Smallest  bool // cut the pages into segments wherever that makes the file smaller
+	// SlowText is how much of the text, in thousandths, may have rows that take the slow path
+	// though they need not: it saves their tails.
+	SlowText int
+}
 
 // Build plans the code for a table. The table must be normalised.
 func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
-	p := &Plan{Table: t, Low: t.Low(), High: t.High(), Dispatch: opt.Dispatch}
+	p := &Plan{Table: t, Low: t.Low(), High: t.High(), Dispatch: opt.Dispatch, PageBits: cmp.Or(opt.PageBits, PageBits)}
 	p.Base = p.Low &^ (PageSize - 1)
 	if span := uint64(p.High - p.Base); span > MaxSpan {
 		return nil, fmt.Errorf("%w: %#x..%#x, at most %#x are supported", ErrSpan, p.Low, p.High, uint64(MaxSpan))
 	}
-	b := builder{plan: p, tails: map[Tail]uint32{}}
+	b := builder{plan: p, tails: map[Tail]uint32{}, denseKeys: cmp.Or(opt.DenseKeys, DenseKeys)}
 	b.blocks()
-	b.pages()
+	b.slowTails(opt.SlowText)
+	b.pages(opt.Smallest)
 	p.number()
 	return p, nil
 }
@@ -34,6 +44,8 @@ type builder struct {
 	trees map[string]uint32 // by encoded keys and targets
 	key   []byte            // scratch
 	dp    treeBuilder
+
+	denseKeys int
 }
 
 // blocks makes a block for every row; the block of row r is r+1.
@@ -64,6 +76,57 @@ func (b *builder) block(r *dwarfcfa.Row, index uint32) Block {
 		b.plan.Tails = append(b.plan.Tails, tail)
 	}
 	return Block{Kind: BlockFast, Base: uint8(r.CFA.Reg), Offset: int32(r.CFA.Offset), Tail: n, Row: index}
+}
+
+// slowTails has the rows of the lightest tails take the slow path, up to so many thousandths
+// of the text.
+func (b *builder) slowTails(thousandths int) {
+	p := b.plan
+	if thousandths == 0 || len(p.Tails) == 0 {
+		return
+	}
+	weights := make([]uint64, len(p.Tails))
+	total := uint64(0)
+	for _, r := range p.Table.Ranges {
+		total += uint64(r.End - r.Start)
+		if b := &p.Blocks[r.Row+1]; b.Kind == BlockFast {
+			weights[b.Tail] += uint64(r.End - r.Start)
+		}
+	}
+	order := make([]int, len(p.Tails))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(weights[i], weights[j]) })
+	left := total * uint64(thousandths) / 1000
+	kept := make([]bool, len(p.Tails))
+	for i, t := range order {
+		if weights[t] > left {
+			for _, t := range order[i:] {
+				kept[t] = true
+			}
+			break
+		}
+		left -= weights[t]
+	}
+	number := make([]uint32, len(p.Tails))
+	tails := p.Tails
+	p.Tails = nil
+	for i, keep := range kept {
+		if keep {
+			number[i] = uint32(len(p.Tails))
+			p.Tails = append(p.Tails, tails[i])
+		}
+	}
+	for i := range p.Blocks {
+		switch b := &p.Blocks[i]; {
+		case b.Kind != BlockFast:
+		case kept[b.Tail]:
+			b.Tail = number[b.Tail]
+		default:
+			*b = Block{Kind: BlockSlow, Row: b.Row}
+		}
+	}
 }
 
 // maxFastOffset bounds the offsets of the fast path. With it, sums of a window
@@ -124,9 +187,9 @@ func fastTail(r *dwarfcfa.Row) (Tail, bool) {
 
 // pages cuts the ranges at page borders and makes a tree for each distinct page of the
 // segments that have tables.
-func (b *builder) pages() {
+func (b *builder) pages(smallest bool) {
 	p := b.plan
-	p.Segments = segments(p)
+	p.Segments = segments(p, smallest)
 	n := 0
 	for i := range p.Segments {
 		n += len(p.Segments[i].Table)
@@ -143,12 +206,12 @@ func (b *builder) segment(s *Segment) {
 	p := b.plan
 	var t Tree
 	ranges := p.Table.Ranges
-	first := p.Base + dwarfcfa.Addr(s.First)*PageSize
+	first := p.Base + dwarfcfa.Addr(s.First)<<p.PageBits
 	// The first range that ends after the page's start.
 	next := sort.Search(len(ranges), func(i int) bool { return ranges[i].End > first })
 	for page := range s.Table {
-		start := first + dwarfcfa.Addr(page)*PageSize
-		end := start + PageSize
+		start := first + dwarfcfa.Addr(page)<<p.PageBits
+		end := start + 1<<p.PageBits
 		t.Keys, t.Targets = t.Keys[:0], t.Targets[:0]
 		at := start // the page is described up to here
 		for next < len(ranges) && ranges[next].Start < end {
@@ -230,9 +293,9 @@ func (b *builder) tree(t Tree) uint32 {
 	n := uint32(len(b.plan.Trees))
 	b.trees[string(key)] = n
 	own := Tree{Keys: append([]uint8(nil), t.Keys...), Targets: append([]uint32(nil), t.Targets...)}
-	own.Dense = b.plan.Dispatch == DispatchPacked || len(own.Keys) >= DenseKeys
+	own.Dense = b.plan.Dispatch == DispatchPacked || len(own.Keys) >= b.denseKeys
 	if !own.Dense {
-		own.Nodes = b.dp.nodes(own.Keys, PageSize)
+		own.Nodes = b.dp.nodes(own.Keys, 1<<b.plan.PageBits)
 	}
 	b.plan.Trees = append(b.plan.Trees, own)
 	return n

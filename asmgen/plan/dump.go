@@ -105,16 +105,16 @@ func (p *Plan) Describe(pc *dwarfcfa.Addr) Info {
 	}
 	for i := range p.Segments {
 		s := &p.Segments[i]
-		start := p.Base + dwarfcfa.Addr(s.First)*PageSize
-		if end := start + dwarfcfa.Addr(s.Pages)*PageSize; s.Table == nil && (pc == nil || *pc >= start && *pc < end) {
+		start := p.Base + dwarfcfa.Addr(s.First)<<p.PageBits
+		if end := start + dwarfcfa.Addr(s.Pages)<<p.PageBits; s.Table == nil && (pc == nil || *pc >= start && *pc < end) {
 			at := fmt.Sprintf("%#x", uint64(start))
 			info.Pages = append(info.Pages, PageInfo{Page: at, Until: fmt.Sprintf("%#x", uint64(end)), Ranges: []LeafInfo{{Start: at, Block: s.Block}}})
 		}
 		for _, tree := range s.Table {
-			if pc == nil || *pc >= start && *pc-start < PageSize {
+			if pc == nil || *pc >= start && *pc-start < 1<<p.PageBits {
 				info.Pages = append(info.Pages, p.page(start, tree))
 			}
-			start += PageSize
+			start += 1 << p.PageBits
 		}
 	}
 	return info
@@ -139,7 +139,7 @@ func (p *Plan) page(start dwarfcfa.Addr, tree uint32) PageInfo {
 	for i, target := range t.Targets {
 		at := start
 		if i > 0 {
-			at += dwarfcfa.Addr(t.Keys[i-1])
+			at = at&^(PageSize-1) + dwarfcfa.Addr(t.Keys[i-1])
 		}
 		out.Ranges = append(out.Ranges, LeafInfo{fmt.Sprintf("%#x", uint64(at)), target, depths[i]})
 	}

@@ -16,11 +16,11 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// PageBits is the binary logarithm of the bytes of text that one page covers:
+// PageBits is the binary logarithm of the bytes of text that one page covers, at most:
 // what is left of the pc inside a page is compared as one byte.
 const PageBits = 8
 
-// PageSize is the number of bytes of text that one page covers.
+// PageSize is the number of bytes of text that one page covers, at most.
 const PageSize = 1 << PageBits
 
 // MaxSpan is the largest distance in bytes between the lowest and the highest
@@ -36,7 +36,9 @@ type Plan struct {
 	Table *dwarfcfa.Table // what was planned, for its expressions and rows
 	Low   dwarfcfa.Addr   // lowest pc covered
 	High  dwarfcfa.Addr   // one past the highest pc covered
-	Base  dwarfcfa.Addr   // Low rounded down to a page
+	Base  dwarfcfa.Addr   // Low rounded down to a multiple of PageSize
+
+	PageBits uint // of this plan's pages
 
 	Dispatch Dispatch
 
@@ -66,7 +68,7 @@ const (
 )
 
 // DenseKeys is the number of keys from which on a page is dense with
-// DispatchTree. A dense page takes half the bytes of a tree. But return addresses
+// DispatchTree, unless Options say otherwise. A dense page takes half the bytes of a tree. But return addresses
 // lie in wide ranges, which a weighted tree finds with few comparisons, so that
 // real stacks are walked 20 % slower with 12 for this number and hardly slower with
 // 24, where the dense pages are those of functions that push arguments.

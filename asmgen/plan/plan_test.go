@@ -84,8 +84,8 @@ func TestLookup(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 60 {
 		table := randomTable(rng)
-		for _, d := range []Dispatch{DispatchTree, DispatchPacked} {
-			p, err := Build(table, Options{Dispatch: d})
+		for i, d := range []Dispatch{DispatchTree, DispatchPacked, DispatchTree} {
+			p, err := Build(table, Options{Dispatch: d, PageBits: uint(PageBits - i/2)})
 			require.NoError(t, err)
 			for pc := p.Base; pc < table.High()+600; pc++ {
 				want := uint32(0)

@@ -16,13 +16,13 @@ type Segment struct {
 
 // SegmentOf returns the segment of a pc that is covered.
 func (p *Plan) SegmentOf(pc dwarfcfa.Addr) *Segment {
-	page := int(uint64(pc-p.Base) / PageSize)
+	page := int(uint64(pc-p.Base) >> p.PageBits)
 	return &p.Segments[sort.Search(len(p.Segments), func(i int) bool { return p.Segments[i].First > page })-1]
 }
 
 // TreeOf returns the index into Trees for a pc of a segment with a table.
 func (p *Plan) TreeOf(s *Segment, pc dwarfcfa.Addr) uint32 {
-	return s.Table[int(uint64(pc-p.Base)/PageSize)-s.First]
+	return s.Table[int(uint64(pc-p.Base)>>p.PageBits)-s.First]
 }
 
 // Estimates of bytes, for the choice of segments.
@@ -36,9 +36,10 @@ const (
 
 // segments cuts the pages. Pages that lie in one range, or in one gap, need no table if the
 // pc is compared with where they begin and end. That costs each step a few comparisons, so
-// it is done only where it saves a third of the file, and with few segments.
-func segments(p *Plan) []Segment {
-	n := int((uint64(p.High-p.Base) + PageSize - 1) / PageSize)
+// it is done only where it saves a third of the file, and with few segments, unless the smallest
+// file is asked for.
+func segments(p *Plan, smallest bool) []Segment {
+	n := int((uint64(p.High-p.Base) + 1<<p.PageBits - 1) >> p.PageBits)
 	if n == 0 {
 		return nil
 	}
@@ -66,9 +67,9 @@ func segments(p *Plan) []Segment {
 		best = min(best, c.bytes)
 	}
 	segs := flat
-	if 2*flatBytes > 3*best {
+	if 2*flatBytes > 3*best || smallest && flatBytes > best {
 		for _, c := range choices { // the last one that is about as small
-			if 10*c.bytes <= 11*best {
+			if 10*c.bytes <= 11*best && !smallest || c.bytes == best {
 				segs = cut(all, n, c.least)
 			}
 		}
@@ -84,9 +85,9 @@ func segments(p *Plan) []Segment {
 // runs returns the runs of pages that lead to one block, of leastRun pages at least.
 func runs(p *Plan, n int) []Segment {
 	var out []Segment
-	page := func(at dwarfcfa.Addr) int { return int(uint64(at-p.Base) / PageSize) }
+	page := func(at dwarfcfa.Addr) int { return int(uint64(at-p.Base) >> p.PageBits) }
 	add := func(from, to dwarfcfa.Addr, block uint32) {
-		first, end := page(from+PageSize-1), page(to)
+		first, end := page(from+1<<p.PageBits-1), page(to)
 		if to == p.High {
 			end = n // nothing comes behind
 		}

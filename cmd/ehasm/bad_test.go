@@ -180,7 +180,7 @@ func TestFullTarget(t *testing.T) {
 		t.Skipf("cannot mount a small file system: %v", err)
 	}
 	defer syscall.Unmount(full, 0)
-	writeFile(t, filepath.Join(full, "filler"), make([]byte, 12<<10))
+	writeFile(t, filepath.Join(full, "filler"), make([]byte, 16<<10))
 	a := writeFile(t, filepath.Join(dir, "a.so"), smallELF(t, 0))
 	r := ehasm(t, "build", "-o", full, a)
 	assert.Equal(t, exitFailed, r.code)

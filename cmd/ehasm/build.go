@@ -63,6 +63,7 @@ Examples:
   ehasm build --cache --deps --vdso /bin/ls
   ehasm build --strict --json libfoo.so
   ehasm build --dispatch=packed -j1 libfoo.so
+  ehasm build --optimize=speed -o eh_elfs /usr/bin/python3
   ehasm build --synth=missing libx264.so.164
 `
 
@@ -81,6 +82,7 @@ type buildOptions struct {
 	verify   string // prove, run or both
 	source   dwarfcfa.Source
 	dispatch plan.Dispatch
+	optimize string // size or speed
 	synth    synth.Mode
 	json     bool
 	quiet    bool
@@ -105,6 +107,7 @@ func buildVerb() verb {
 		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave out what C++ exceptions are unwound by")
 		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
 		fs.StringVar(&opt.verify, "verify", verifyProve, "hold the code against the tables by `WAY`: prove, run (samples), both")
+		fs.StringVar(&opt.optimize, "optimize", optimizeSize, "`FOR`: size, or speed, which makes files a tenth to a quarter larger")
 		tables := declareTables(fs)
 		mode := declareSynth(fs, "off")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
@@ -154,6 +157,11 @@ func (opt *buildOptions) check(paths []string) error {
 		}
 	default:
 		return fmt.Errorf("--verify %q: want prove, run or both", opt.verify)
+	}
+	switch opt.optimize {
+	case optimizeSize, optimizeSpeed, "":
+	default:
+		return fmt.Errorf("--optimize %q: want size or speed", opt.optimize)
 	}
 	if opt.quiet && opt.verbose {
 		return errors.New("--quiet and --verbose exclude each other")
@@ -298,13 +306,13 @@ func makeTable(ctx context.Context, object *dwarfcfa.Object, id identity, opt *b
 // compileTable is the second half, a line per stage.
 func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.Table, found *dwarfcfa.Report,
 	id identity, opt *buildOptions) (*product, error) {
-	// The table becomes pages over shared row blocks, still without instructions.
-	layout, err := plan.Build(table, plan.Options{Dispatch: opt.dispatch})
-	if err = firstError(ctx, err); err != nil {
-		return nil, err
+	// The table becomes pages over shared row blocks, and these machine code.
+	tables := found.SectionSize + found.HdrSize
+	layout, limit := plan.Options{Dispatch: opt.dispatch}, codeLimit(tables)
+	if opt.optimize == optimizeSpeed {
+		layout.PageBits, limit = plan.PageBits-1, 0
 	}
-	// The plan becomes machine code.
-	code, err := asmgen.Assemble(layout, asmgen.Options{NoDeref: opt.noDeref})
+	code, err := asmgen.Fit(table, layout, asmgen.Options{NoDeref: opt.noDeref}, limit)
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
@@ -321,7 +329,7 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 	p := &product{stats: newStats(found, code, opt), details: newDetails(found), bounded: found.Bounded}
 	source := elfout.Source{
 		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
-		Relro: opt.relro, HasSites: hasSites, Sites: exceptions,
+		Relro: opt.relro, Bare: isSmall(tables) && !opt.relro, HasSites: hasSites, Sites: exceptions,
 	}
 	if len(id.buildID) == 0 {
 		source.Content, err = object.Content(cmp.Or(found.Source, ".debug_frame")) // rows that are all made follow from the code
@@ -340,6 +348,25 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 		}
 	}
 	return p, nil
+}
+
+// What files are optimized for: size bounds it by codeLimit, speed has pages of half the
+// text and no limit.
+const (
+	optimizeSize  = "size"
+	optimizeSpeed = "speed"
+)
+
+// isSmall reports whether an object's tables are so small that what is the same in every file counts.
+func isSmall(tables int64) bool { return tables <= 15<<10 }
+
+// codeLimit is what code and data may take, so that a file is no larger than its object's tables
+// by a quarter, or by 3.5 KB, without its sites.
+func codeLimit(tables int64) int {
+	if isSmall(tables) {
+		return int(tables) + 3584 - elfout.BareSize
+	}
+	return int(tables) + int(tables)/4 - elfout.HeadersSize
 }
 
 // compileSites makes the table of sites; it is empty where no function needs one.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen"
-	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
@@ -69,17 +68,17 @@ func (opt *buildOptions) describe() string {
 	if opt.synth != synth.Off {
 		words = append(words, "synth="+opt.synth.String())
 	}
+	if opt.optimize == optimizeSpeed {
+		words = append(words, "optimize="+opt.optimize)
+	}
 	return strings.Join(words, ",")
 }
 
-// flags are what the identity note says of the options.
+// flags are what the identity note says of the options, but for what a file decides by itself.
 func (opt *buildOptions) flags() uint32 {
 	var flags uint32
 	if opt.noDeref {
 		flags |= abi.FlagNoDeref
-	}
-	if opt.dispatch == plan.DispatchPacked {
-		flags |= abi.FlagPacked
 	}
 	return flags
 }
@@ -156,7 +155,7 @@ func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
 	n := info.Note
 	sameSize := n.FileSize == uint64(id.size) || opt.cache != "" // a build-id outlives strip
 	if n.Version != abi.Version || !sameSize || !bytes.Equal(n.BuildID, id.buildID) ||
-		n.Flags&^abi.FlagSites != id.flags { // sites: the options say
+		n.Flags&^(abi.FlagSites|abi.FlagPacked) != id.flags { // of those the options say
 		return stats{}, false
 	}
 	if !madeWithOptions(info, id.options) ||

@@ -1,0 +1,91 @@
+package asmgen
+
+import (
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// Fit plans and assembles a table. Where text and data would take more than limit bytes, long runs
+// of pages are left out of the table of pages, fixed code is left out of small files, and more
+// pages are dense, as many as it takes to keep to it, or all that have two keys; if that is not
+// enough, rows that little of the text has take the slow path; at last, all pages are packed. Such a
+// file is smaller, and slower. A limit of 0 is none.
+func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int) (*Code, error) {
+	type result struct {
+		p *plan.Plan
+		c *Code
+	}
+	var best result
+	size := func(c *Code) int { return len(c.Text) + len(c.Data) }
+	try := func(how plan.Options) (result, error) {
+		p, err := plan.Build(t, how)
+		if err != nil {
+			return result{}, err
+		}
+		c, err := Assemble(p, opt)
+		if err != nil {
+			return result{}, err
+		}
+		if best.c == nil || size(c) < size(best.c) {
+			best = result{p, c}
+		}
+		return result{p, c}, nil
+	}
+	last, err := try(how)
+	if err == nil && limit > 0 && size(best.c) > limit {
+		opt.Compact = limit <= compactBelow
+		how.Smallest = true
+		last, err = try(how)
+	}
+	for err == nil && limit > 0 && size(best.c) > limit && how.Dispatch == plan.DispatchTree {
+		keys := denser(last.p, last.c.treeBytes, size(last.c)-limit)
+		if keys == 0 {
+			break
+		}
+		next := how
+		next.DenseKeys = keys
+		if last, err = try(next); err == nil && last == best {
+			how = next
+		}
+	}
+	for _, how.Dispatch = range []plan.Dispatch{how.Dispatch, plan.DispatchPacked} {
+		for _, how.SlowText = range []int{0, 2, 10, 50, 100} {
+			if err == nil && limit > 0 && size(best.c) > limit {
+				_, err = try(how)
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return best.c, nil
+}
+
+// compactBelow is the limit in bytes up to which it matters what fixed code takes.
+const compactBelow = 20 << 10
+
+// leastDense is the least number of keys of a dense page.
+const leastDense = 2
+
+// denser returns the number of keys from which on pages have to be dense to save so many
+// bytes, about; 0 where no page is left that can be. It is lower than that of the plan.
+func denser(p *plan.Plan, treeBytes, save int) int {
+	var pages [257]int // trees that are not dense, by number of keys
+	keys, most := 0, 0
+	for i := range p.Trees {
+		if t := &p.Trees[i]; len(t.Nodes) > 0 {
+			pages[len(t.Keys)]++
+			keys += len(t.Keys)
+			most = max(most, len(t.Keys))
+		}
+	}
+	for n := most; n >= leastDense; n-- {
+		tree := n * treeBytes / keys
+		dense := 12 + 2*n // two instructions, the number of keys, keys and ids
+		save -= pages[n] * max(tree-dense, 0)
+		if save <= 0 && pages[n] > 0 || n == leastDense {
+			return n
+		}
+	}
+	return 0
+}

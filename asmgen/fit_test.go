@@ -1,0 +1,51 @@
+package asmgen
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/rowtest"
+)
+
+// TestFit: a limit is kept to where it can be, and a lower one never makes a file larger.
+func TestFit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
+	for i := range 40 {
+		table.Rows = append(table.Rows, rowtest.Row(abi.RSP, 8*int64(i+1), []int{abi.RBX, abi.R12, abi.R13, abi.R14}[:i%5]...))
+	}
+	at := dwarfcfa.Addr(0x1000)
+	for i := range 3000 {
+		size := dwarfcfa.Addr(1 + rng.IntN(1<<rng.IntN(7)))
+		table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: at, End: at + size, Row: uint32((i + rng.IntN(7)) % 40)})
+		if n := len(table.Ranges); n > 1 && table.Ranges[n-1].Row == table.Ranges[n-2].Row {
+			table.Ranges[n-1].Row = (table.Ranges[n-1].Row + 1) % 40
+		}
+		at += size
+	}
+	size := func(limit int) int {
+		c, err := Fit(table, plan.Options{}, Options{}, limit)
+		require.NoError(t, err)
+		return len(c.Text) + len(c.Data)
+	}
+	whole := size(0)
+	last := whole
+	assert.Equal(t, whole, size(whole))
+	for percent := 95; percent >= 75; percent -= 5 {
+		limit := whole * percent / 100
+		got := size(limit)
+		assert.LessOrEqual(t, got, limit)
+		assert.LessOrEqual(t, got, last+last/10)
+		last = got
+	}
+	assert.Less(t, size(1), whole*3/4) // as small as it gets
+	packed, err := Fit(table, plan.Options{Dispatch: plan.DispatchPacked}, Options{}, 1)
+	require.NoError(t, err)
+	assert.True(t, packed.Packed)
+}
