@@ -32,6 +32,10 @@ var variants = [...]variant{
 	{name: "packed", plan: plan.Options{Dispatch: plan.DispatchPacked}, src: elfout.Source{Name: "test"}},
 	{name: "no-deref", asm: asmgen.Options{NoDeref: true}, src: elfout.Source{Name: "test"}},
 	{name: "relro", src: elfout.Source{Name: "test", Relro: true}},
+	{
+		name: "small", plan: plan.Options{DenseKeys: 3, SlowText: 50, Smallest: true, PageBits: 7},
+		asm: asmgen.Options{Compact: true}, src: elfout.Source{Name: "test", Bare: true},
+	},
 }
 
 // emitter emits and proves, up to the first file that is refused.

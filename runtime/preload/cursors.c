@@ -130,8 +130,10 @@ EHP_EXPORT int _ULx86_64_get_reg(ehp_unw_cursor_t *u, int reg, uint64_t *value)
     if (c && !c->at_end && reg >= 0) {
         if (reg == UNW_CFA)
             reg = EH_ELF_RSP;
-        if (ehu_get_reg(&c->at, reg, value) == 0)
+        if (reg < EH_ELF_NUM_REGS && c->at.regs.valid & 1u << reg) {
+            *value = c->at.regs.reg[reg];
             return 0;
+        }
         if (reg < EH_ELF_RIP && c->at.kept_valid & 1u << reg) {
             *value = c->at.kept[reg];
             return 0;

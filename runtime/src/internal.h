@@ -155,6 +155,8 @@ static inline const struct ehu_object *ehu_find_(const struct ehu_table *t, uint
 enum { NUM_SLOTS = 64, NUM_COLUMNS = 8, ONE_WALK = 1 << 16 };
 struct ehu_slot {
     _Alignas(64) _Atomic uint64_t count[NUM_COLUMNS]; /* readers now + ONE_WALK * walks so far */
+    _Alignas(64) _Atomic uint64_t own[NUM_COLUMNS];   /* the same, of the thread that the slot belongs to */
+    _Atomic uint64_t owner;                           /* its thread pointer; 0: none yet */
 };
 extern struct ehu_slot ehu_slots_[NUM_SLOTS];
 
@@ -175,23 +177,47 @@ static inline uint64_t ehu_thread_pointer_(void)
 struct ehu_reading {
     const struct ehu_table *table; /* null before ehu_init */
     _Atomic uint64_t *count;
+    bool own;
 };
+
+/*
+ * ehu_owns_ reports whether a slot belongs to a thread, and gives it away if it belongs to none. It
+ * stays that of a thread that has ended, and of the next with the same thread pointer. Threads that run at
+ * once never have the same: the C library keeps theirs there.
+ */
+static inline bool ehu_owns_(struct ehu_slot *s, uint64_t thread)
+{
+    uint64_t owner = atomic_load_explicit(&s->owner, memory_order_relaxed);
+    return owner == thread || (owner == 0 && atomic_compare_exchange_strong(&s->owner, &owner, thread));
+}
 
 /* ehu_enter_ counts a reader, and then sees that it is one of the table that is still there. */
 static inline struct ehu_reading ehu_enter_(uint64_t walks)
 {
-    struct ehu_slot *s = &ehu_slots_[ehu_thread_pointer_() * 0x9e3779b97f4a7c15u >> 58];
+    uint64_t thread = ehu_thread_pointer_();
+    struct ehu_slot *s = &ehu_slots_[thread * 0x9e3779b97f4a7c15u >> 58];
+    bool own = ehu_owns_(s, thread);
     for (;;) {
         uintptr_t current = atomic_load(&ehu_current_);
-        _Atomic uint64_t *count = &s->count[current % NUM_COLUMNS];
+        _Atomic uint64_t *count = own ? &s->own[current % NUM_COLUMNS] : &s->count[current % NUM_COLUMNS];
         atomic_fetch_add(count, 1 + walks);
         if (atomic_load(&ehu_current_) == current)
-            return (struct ehu_reading){ehu_table_of_(current), count};
+            return (struct ehu_reading){ehu_table_of_(current), count, own};
         atomic_fetch_sub(count, 1 + walks);
     }
 }
 
-static inline void ehu_leave_(struct ehu_reading r) { atomic_fetch_sub_explicit(r.count, 1, memory_order_release); }
+/*
+ * ehu_leave_ need not lock the bus where no other thread counts: a handler that comes between the
+ * load and the store leaves the count as it was.
+ */
+static inline void ehu_leave_(struct ehu_reading r)
+{
+    if (r.own)
+        atomic_store_explicit(r.count, atomic_load_explicit(r.count, memory_order_relaxed) - 1, memory_order_release);
+    else
+        atomic_fetch_sub_explicit(r.count, 1, memory_order_release);
+}
 
 /* ----------------------------------------------------------------------- maps.c, code.c */
 

@@ -357,7 +357,7 @@ static uint64_t idle_slots(unsigned column)
 {
     uint64_t idle = 0;
     for (int i = 0; i < NUM_SLOTS; i++)
-        if (atomic_load(&ehu_slots_[i].count[column]) % ONE_WALK == 0)
+        if (atomic_load(&ehu_slots_[i].count[column]) % ONE_WALK == 0 && atomic_load(&ehu_slots_[i].own[column]) % ONE_WALK == 0)
             idle |= (uint64_t)1 << i;
     return idle;
 }
