@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,12 +35,14 @@ func poison(t *testing.T, path string) {
 	require.NoError(t, err)
 	info, err := elfout.ReadInfo(bytes.NewReader(b))
 	require.NoError(t, err)
-	text := f.Section(".text")
+	i := slices.IndexFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 })
+	require.GreaterOrEqual(t, i, 0)
+	text := f.Progs[i]
 	n := 0
 	for _, s := range info.Symbols {
 		if s.Exported {
 			code := []byte{0xbf, poisoned, 0, 0, 0, 0xb8, 231, 0, 0, 0, 0x0f, 0x05} // mov $66, %edi; mov $SYS_exit_group, %eax; syscall
-			copy(b[s.Addr-text.Addr+text.Offset:], code)
+			copy(b[s.Addr-text.Vaddr+text.Off:], code)
 			n++
 		}
 	}
