@@ -250,7 +250,7 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 			continue
 		}
 		f := Finding{Kind: w.kind, PC: pc, End: pc + uint64(in.Len), Count: 1, Is: w.is, Says: w.says, Start: c.r.Func().Lo, Assumed: how == codeflow.Assumed, Class: ClassTable}
-		if w.context {
+		if w.context || w.kind == KindCFA && takesStack(in, &row.Row) {
 			f.Class = ClassContext
 		}
 		if w.kind == KindSaved || w.kind == KindClobbered {
@@ -268,6 +268,14 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		}
 	}
 	c.open = c.open[:k]
+}
+
+// takesStack reports whether an instruction moves the row's CFA register to rsp: the end of __builtin_eh_return, whose row is about the frame
+// that is returned to.
+func takesStack(in *x86.Inst, row *dwarfcfa.Row) bool {
+	to, from := &in.Args[0], &in.Args[1]
+	return in.Op == x86.OpMOV && to.Kind == x86.KGPR && to.Reg == uint8(x86.RSP) && from.Kind == x86.KGPR &&
+		row.CFA.Kind == dwarfcfa.CFARegOffset && row.CFA.Reg < 16 && hardware[row.CFA.Reg] == from.Reg
 }
 
 // keepsFrame reports whether an instruction changes nothing that a plain row is about.

@@ -56,6 +56,9 @@ func TestShapes(t *testing.T) {
 		{"call to the next instruction", "call 1f\n1: .cfi_adjust_cfa_offset 8\npop %rax\n.cfi_adjust_cfa_offset -8\nret", nil},
 		{"enter", "enter $16,$0\n.cfi_def_cfa 6,16\n.cfi_offset 6,-16\ncall g\nleave\n.cfi_def_cfa 7,8\nret", nil},
 		{"pushed flags", "pushf\ncld\npopf\nret", []expected{{check.KindCFA, check.SeverityError, 1, "rsp+16", "rsp+8", 2}}},
+		// the end of libgcc's _Unwind_RaiseException
+		{"eh_return", "mov %rdi,%rcx\n.cfi_def_cfa 2,8\nmov %rcx,%rsp\n.cfi_def_cfa 7,8\npop %rcx\n.cfi_def_cfa_offset 0\njmp *%rcx",
+			[]expected{{check.KindCFA, check.SeverityNote, 3, "rsp+8", "rcx+8", 1}}},
 		{"exchanged", "xchg %rsp,%rax\n.cfi_def_cfa_register 0\nnop\nxchg %rsp,%rax\n.cfi_def_cfa_register 7\nret", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

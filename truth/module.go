@@ -229,7 +229,8 @@ func loadBias(path string, low, offset uint64) uint64 {
 	}
 	defer f.Close()
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD && p.Off&^(pageSize-1) <= offset && offset < p.Off+p.Filesz {
+		// two segments may share a page of the file; the mapping is of one with code
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Off&^(pageSize-1) <= offset && offset < p.Off+p.Filesz {
 			return low - offset - (p.Vaddr - p.Off)
 		}
 	}
