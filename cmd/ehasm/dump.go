@@ -34,6 +34,8 @@ Stages:
   asm      the machine code
   sites    for exceptions: what is done with a frame by the call it is in, from
            .gcc_except_table
+  lines    files and lines of code, from the debug information; several units follow each
+           other. Not on the way: what script --lines reads
 `
 
 const dumpMore = `Examples:
@@ -45,7 +47,7 @@ const dumpMore = `Examples:
 `
 
 // stages in the order of the way.
-func stages() []string { return []string{"entries", "rows", "table", "plan", "asm", "sites"} }
+func stages() []string { return []string{"entries", "rows", "table", "plan", "asm", "sites", "lines"} }
 
 // dumpOptions is what the flags of dump say.
 type dumpOptions struct {
@@ -102,6 +104,9 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 		return err
 	}
 	defer done()
+	if opt.stage == "lines" {
+		return dumpLines(path, r, opt, w)
+	}
 	object, err := dwarfcfa.NewObject(path, r, size)
 	if err != nil {
 		return err

@@ -59,6 +59,15 @@ func TestViews(t *testing.T) {
 			compared++
 		}
 	}
+	all := 0
+	for l := range o.Lines() {
+		got := o.Lookup(l.Start, Want{Lines: true})
+		require.NotEmpty(t, got)
+		assert.Equal(t, Frame{File: l.File, Line: l.Line}, got[0])
+		assert.Equal(t, got, o.Lookup(l.End-1, Want{Lines: true}))
+		all += int(l.End - l.Start)
+	}
+	assert.Equal(t, compared, all)
 	t.Logf("%d addresses; %d times a view of an address is followed by one of another line", compared, several)
 	assert.Greater(t, compared, 200)
 	assert.Greater(t, several, 5)

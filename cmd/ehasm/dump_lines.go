@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/srcline"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// lineJSON is a stretch of code of one line.
+type lineJSON struct {
+	Start string `json:"start"`
+	End   string `json:"end"`
+	File  string `json:"file"`
+	Line  int    `json:"line"`
+}
+
+// dumpLines shows the lines of an object's code.
+func dumpLines(path string, r io.ReaderAt, opt dumpOptions, w io.Writer) error {
+	o, err := srcline.Open(r, srcline.Options{Path: path, DebugDirs: unwind.DefaultDebugDirs()})
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	shown := 0
+	each := func(yield func(lineJSON) bool) {
+		for l := range o.Lines() {
+			if opt.pc != nil && (uint64(*opt.pc) < l.Start || uint64(*opt.pc) >= l.End) {
+				continue
+			}
+			shown++
+			if !yield(lineJSON{fmt.Sprintf("%#x", l.Start), fmt.Sprintf("%#x", l.End), l.File, l.Line}) {
+				return
+			}
+		}
+	}
+	if opt.json {
+		err = writeJSONSeq(w, each)
+	} else {
+		for l := range each {
+			if _, err = fmt.Fprintf(w, "%s..%s %s:%d\n", l.Start, l.End, dwarfcfa.PrintableName(l.File), l.Line); err != nil {
+				break
+			}
+		}
+	}
+	if opt.pc != nil && shown == 0 && err == nil {
+		err = fmt.Errorf("%#x: no line is known", uint64(*opt.pc))
+	}
+	return errors.Join(err, o.Err())
+}
