@@ -4,8 +4,9 @@ Mine::~Mine() {}
 struct Cleanup { ~Cleanup(); };
 static volatile int sink;
 Cleanup::~Cleanup() { sink = PLUS; }
-__attribute__((noinline)) static void inner() { Cleanup c; throw Mine(); }
-extern "C" __attribute__((noinline)) void dl_throw()
+// Both are at the same offset in either object.
+__attribute__((noinline, aligned(1024))) static void inner() { Cleanup c; throw Mine(); }
+extern "C" __attribute__((noinline, aligned(1024))) void dl_throw()
 {
 	Cleanup c;
 #ifdef MORE
