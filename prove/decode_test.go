@@ -110,3 +110,26 @@ var opNames = map[instOp]string{
 	iPop: x86.OpPOP.String(), iClc: x86.OpCLC.String(), iStc: x86.OpSTC.String(), iPminub: x86.OpPMINUB.String(), iPcmpeqb: x86.OpPCMPEQB.String(),
 	iPmovmskb: x86.OpPMOVMSKB.String(), iMovups: x86.OpMOVUPS.String(), iMovd: x86.OpMOVD.String(),
 }
+func BenchmarkDecoders(b *testing.B) {
+	im, err := openImage(compile(b, tableOf(b, "/bin/ls"), variants()[0]))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var places []uint64
+	for pc := im.exec.Vaddr; pc < im.exec.Vaddr+im.exec.Filesz; pc++ {
+		if _, ok := decode(im.text(pc)); ok {
+			places = append(places, pc)
+		}
+	}
+	b.Run("own", func(b *testing.B) {
+		for n := 0; b.Loop(); n++ {
+			decode(im.text(places[n%len(places)]))
+		}
+	})
+	b.Run("x86", func(b *testing.B) {
+		var in x86.Inst
+		for n := 0; b.Loop(); n++ {
+			x86.Decode(im.text(places[n%len(places)]), &in)
+		}
+	})
+}

@@ -2,15 +2,20 @@ package prove
 
 import (
 	"encoding/binary"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/rowtest"
 	"github.com/ehasm/ehasm/x86"
 )
 
@@ -18,23 +23,89 @@ import (
 const (
 	caseXMM   = 16 * 8
 	caseFlags = caseXMM + 6*16
-	caseSize  = caseFlags + 8
+	caseStack = caseFlags + 8 // memory of the case: stackLimit below sp to stackArgs above
+	caseSize  = caseStack + stackSize
+	stackSize = stackLimit + stackArgs
 	loadedAt  = 0x400000
+	dataAt    = 0x40000000      // what the cases end with, then what they begin with
+	depth     = stackLimit - 16 // of rsp below sp
 )
 
+// spOf is what sp is in a case.
+func spOf(k int) uint64 { return dataAt + uint64(k*caseSize+caseStack+stackLimit) }
+
 // TestProcessor compares the meaning of instructions with the processor: each form of
-// emitted code without a memory operand, divisions, pushes and jumps aside, behind a
-// comparison that sets flags, on random registers. A program without a library, made
-// here, runs all cases. Compared are registers and each condition that is taken to be known.
+// emitted code but for those relative to rip, calls and jumps, behind a comparison that
+// sets flags, on random registers and memory. A program without a library, made here,
+// runs all cases. Compared are registers, memory, and each condition that is taken to be
+// known. PROVE_STATES is the number of states of each form, where a form is an operation
+// with its sizes, condition and kinds of operands.
 func TestProcessor(t *testing.T) {
-	forms := registerForms(t)
+	forms := processorForms(t)
+	each := 40
+	if n := os.Getenv("PROVE_STATES"); n != "" {
+		var err error
+		each, err = strconv.Atoi(n)
+		require.NoError(t, err)
+	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	const cases = 10000
-	in := make([]byte, cases*caseSize)
-	insts := make([][2][]byte, cases)
-	for k := range cases {
+	total := processed{ops: map[instOp]int{}}
+	var cases [][]byte
+	for _, kind := range slices.Sorted(maps.Keys(forms)) {
+		for k := range each {
+			cases = append(cases, forms[kind][k%len(forms[kind])])
+			if len(cases) == 8000 {
+				total.run(t, rng, cases)
+				cases = cases[:0]
+			}
+		}
+	}
+	total.run(t, rng, cases)
+	t.Logf("%d forms, %d operations, %d states, %d conditions", len(forms), len(total.ops), total.compared, total.conditions)
+	require.Greater(t, len(total.ops), 30)
+	require.Greater(t, total.compared, len(forms)*each*7/10)
+}
+
+// processed counts what was compared.
+type processed struct {
+	ops                  map[instOp]int
+	compared, conditions int
+}
+
+// operands makes the place in memory of an instruction lie in the case's memory: it sets
+// the registers of the address to constants and to what is relative to sp.
+func operands(rng *rand.Rand, i *inst, regs *[16]uint64, at *[16]int64, sp uint64) {
+	size := max(int64(i.w), int64(i.sw))
+	for _, o := range []operand{i.dst, i.src} {
+		if o.kind != opMem {
+			continue
+		}
+		index := int64(0)
+		if o.scale > 0 && o.index != o.reg {
+			index = rng.Int64N(9)
+			regs[o.index], at[o.index] = uint64(index), 0
+		}
+		if o.reg == rSP {
+			continue
+		}
+		place := -depth + 8*rng.Int64N((depth-16)/8)
+		if size < 8 {
+			place += rng.Int64N(8 - size + 1)
+		}
+		off := place - o.disp - index*int64(o.scale)
+		regs[o.reg], at[o.reg] = sp+uint64(off), off
+	}
+}
+
+// run runs cases, an instruction each.
+func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
+	in := make([]byte, len(list)*caseSize)
+	insts := make([][2][]byte, len(list))
+	starts := make([][16]int64, len(list)) // of registers relative to sp; 0: not
+	fixed := make([]uint32, len(list))     // registers whose value is a constant
+	for k := range list {
 		c := in[k*caseSize:]
-		for at := 0; at < caseFlags; at += 8 {
+		random := func() uint64 {
 			v := rng.Uint64()
 			switch rng.IntN(4) {
 			case 0:
@@ -42,14 +113,39 @@ func TestProcessor(t *testing.T) {
 			case 1:
 				v >>= v & 63
 			}
-			binary.LittleEndian.PutUint64(c[at:], v)
+			return v
 		}
-		// cmp r8, r9 or its half: 45/4d 39 c8
-		insts[k] = [2][]byte{{byte(0x45 + 8*rng.IntN(2)), 0x39, 0xc8}, forms[k%len(forms)]}
+		for at := 0; at < caseSize; at += 8 {
+			le.PutUint64(c[at:], random())
+		}
+		insts[k] = [2][]byte{{byte(0x45 + 8*rng.IntN(2)), 0x39, 0xc8}, list[k]} // cmp r8, r9 or its half: 45/4d 39 c8
+		i, ok := decode(list[k])
+		require.True(t, ok)
+		var regs [16]uint64
+		for r := range regs {
+			regs[r] = le.Uint64(c[8*r:])
+		}
+		before := regs
+		regs[rSP], starts[k][rSP] = spOf(k)-depth, -depth
+		operands(rng, &i, &regs, &starts[k], spOf(k))
+		switch i.op {
+		case iDiv:
+			regs[rDX], fixed[k] = 0, 1<<rDX
+		case iIdiv:
+			regs[rDX] = uint64(int64(regs[rAX]) >> 63)
+		}
+		if i.op == iDiv || i.op == iIdiv { // of rcx: neither 0 nor -1
+			regs[rCX] = regs[rCX]>>2 + 1
+		}
+		for r := range regs {
+			if regs[r] != before[r] && starts[k][r] == 0 && i.op != iIdiv && i.op != iDiv {
+				fixed[k] |= 1 << r // an index
+			}
+			le.PutUint64(c[8*r:], regs[r])
+		}
 	}
 	out := runCases(t, in, insts)
-	seen, conditions, compared := map[instOp]int{}, 0, 0
-	for k := range cases {
+	for k := range list {
 		tm := newTerms()
 		x := &exec{t: tm, pcSlot: noTerm, first: noTerm}
 		value := map[term]uint64{}
@@ -57,9 +153,24 @@ func TestProcessor(t *testing.T) {
 		is := func(at int) uint64 { return binary.LittleEndian.Uint64(out[k*caseSize+at:]) }
 		s := &state{}
 		x.sp = tm.variable("sp", ^uint64(0))
+		x.image = tm.variable("image", ^uint64(0))
+		x.limit = stackLimit
+		value[x.sp] = spOf(k)
 		for r := range s.reg {
-			s.reg[r] = tm.variable("r", ^uint64(0))
-			value[s.reg[r]] = was(8 * r)
+			switch {
+			case starts[k][r] != 0:
+				s.reg[r] = tm.plus(x.sp, starts[k][r])
+			case fixed[k]>>r&1 != 0:
+				s.reg[r] = tm.con(was(8 * r))
+			default:
+				s.reg[r] = tm.variable("r", ^uint64(0))
+				value[s.reg[r]] = was(8 * r)
+			}
+		}
+		for off := int64(-stackLimit); off < stackArgs; off += 8 {
+			v := tm.variable("m", ^uint64(0))
+			value[v] = was(caseStack + stackLimit + int(off))
+			s.stack = append(s.stack, cell{off, 8, v})
 		}
 		for r := range s.xmm {
 			for h := range 2 {
@@ -77,6 +188,9 @@ func TestProcessor(t *testing.T) {
 					}
 					return bytes8(instOp(n.k), eval(n.a), b)
 				}
+				if n := tm.nodes[z]; n.op == tLoad { // what movdqu reads
+					return was(int(eval(n.a)-dataAt)-k*caseSize) & sizeMask(uint8(n.k))
+				}
 				v, ok := value[z]
 				require.True(t, ok, tm.text(z))
 				return v
@@ -86,6 +200,18 @@ func TestProcessor(t *testing.T) {
 		for _, b := range insts[k] {
 			i, ok := decode(b)
 			require.True(t, ok, "% x", b)
+			switch i.op {
+			case iDiv, iIdiv:
+				s.assume(tm.eq(s.reg[rCX], tm.con(0)), true)
+				if i.op == iIdiv { // never -1: a word without its top bit, plus 1
+					v := tm.variable("divisor", ^uint64(0)>>1)
+					value[v] = was(8*rCX) - 1
+					s.reg[rCX] = tm.plus(tm.and(v, tm.con(1<<62-1)), 1)
+					value[v] &= 1<<62 - 1
+					s.reg[rDX] = tm.shift(tSar, s.reg[rAX], tm.con(63))
+					s.assume(tm.eq(s.reg[rCX], tm.con(0)), true)
+				}
+			}
 			if i.op == iBsf {
 				if eval(s.reg[i.src.reg])&sizeMask(i.w) == 0 {
 					known = false
@@ -98,16 +224,21 @@ func TestProcessor(t *testing.T) {
 				known = false
 				break
 			}
-			seen[i.op]++
+			p.ops[i.op]++
 		}
 		if !known {
 			continue // the prover refuses it, too
 		}
-		compared++
+		p.compared++
 		for r := range s.reg {
-			if r != rSP {
-				require.Equal(t, is(8*r), eval(s.reg[r]), "% x: register %d", insts[k][1], r)
+			if n := tm.nodes[s.reg[r]]; n.op == tVar && (tm.names[n.k] == "quotient" || tm.names[n.k] == "remainder") {
+				continue // not said
 			}
+			require.Equal(t, is(8*r), eval(s.reg[r]), "% x: register %d", insts[k][1], r)
+		}
+		for _, c := range s.stack {
+			at := caseStack + stackLimit + int(c.off)
+			require.Equal(t, is(at)&sizeMask(c.size), eval(c.v), "% x: memory at %+d", insts[k][1], c.off)
 		}
 		for r := range s.xmm {
 			for h := range 2 {
@@ -119,54 +250,63 @@ func TestProcessor(t *testing.T) {
 		truths := [8]bool{bit(11), bit(0), bit(6), bit(0) || bit(6), bit(7), bit(2), bit(7) != bit(11), bit(6) || bit(7) != bit(11)}
 		for cc := range uint8(16) {
 			if l, ok := x.condition(s.fl, cc); ok {
-				conditions++
+				p.conditions++
 				require.Equal(t, truths[cc>>1] != (cc&1 != 0), (eval(l.t) != 0) != l.neg, "% x: condition %d", insts[k][1], cc)
 			}
 		}
 	}
-	t.Logf("%d forms, %d operations, %d states, %d conditions", len(forms), len(seen), compared, conditions)
-	require.Greater(t, len(seen), 25)
-	require.Greater(t, compared, cases*8/10)
 }
 
-// registerForms are the distinct instructions of emitted code whose operands are
-// registers and constants.
-func registerForms(t *testing.T) (forms [][]byte) {
-	seen := map[string]bool{}
-	table := tableOf(t, "/bin/ls")
-	for _, v := range variants() {
-		im, err := openImage(compile(t, table, v))
-		require.NoError(t, err)
-		for pc := im.exec.Vaddr; pc < im.exec.Vaddr+im.exec.Filesz; {
-			b := im.text(pc)
-			var in x86.Inst
-			require.NoError(t, x86.Decode(b, &in))
-			pc += uint64(in.Len)
-			i, ok := decode(b)
-			form := string(b[:in.Len])
-			if !ok || seen[form] || (in.Reads|in.Writes)&(1<<rSP) != 0 {
-				continue
+// processorForms are the distinct instructions of emitted code, by form.
+func processorForms(t *testing.T) map[string][][]byte {
+	forms, seen := map[string][][]byte{}, map[string]bool{}
+	rng := rand.New(rand.NewPCG(9, 9))
+	data := make([]byte, 6000)
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	for _, table := range []*dwarfcfa.Table{tableOf(t, "/bin/ls"), rowtest.Table(data, 250)} {
+		for _, v := range variants() {
+			im, err := openImage(compile(t, table, v))
+			require.NoError(t, err)
+			for pc := im.exec.Vaddr; pc < im.exec.Vaddr+im.exec.Filesz; {
+				b := im.text(pc)
+				var in x86.Inst
+				require.NoError(t, x86.Decode(b, &in))
+				pc += uint64(in.Len)
+				i, ok := decode(b)
+				form := string(b[:in.Len])
+				if !ok || seen[form] {
+					continue
+				}
+				seen[form] = true
+				switch i.op {
+				case iJcc, iJmp, iJmpTo, iCall, iCallTo, iRet:
+					continue
+				}
+				if i.dst.kind == opRIP || i.src.kind == opRIP || writesSP(&i) {
+					continue
+				}
+				kind := fmt.Sprintf("%2d w%d sw%d cc%x %d(%v) %d(%v)", i.op, i.w, i.sw, i.cc, i.dst.kind, i.dst.scale, i.src.kind, i.src.scale)
+				forms[kind] = append(forms[kind], slices.Clone(b[:in.Len]))
 			}
-			seen[form] = true
-			switch i.op {
-			case iJcc, iJmp, iJmpTo, iCall, iCallTo, iRet, iPush, iPop, iDiv, iIdiv:
-				continue
-			}
-			if i.op != iLea && (i.dst.kind == opMem || i.src.kind == opMem || i.dst.kind == opRIP || i.src.kind == opRIP) || i.src.kind == opRIP {
-				continue
-			}
-			forms = append(forms, slices.Clone(b[:in.Len]))
 		}
 	}
 	return forms
 }
 
+// writesSP reports whether an instruction uses rsp other than for an address, which the
+// program cannot give any value.
+func writesSP(i *inst) bool {
+	return i.dst.kind == opReg && i.dst.reg == rSP && i.op != iLea && i.op != iPop || i.src.kind == opReg && i.src.reg == rSP
+}
+
 // runCases writes a program, runs it, and returns the states it ends with.
 func runCases(t *testing.T, in []byte, insts [][2][]byte) []byte {
 	var code []byte
-	const head = 64 + 56
-	length := 0
-	build := func(inAt, outAt uint32) []byte {
+	outAt := uint32(dataAt)
+	inAt := outAt + uint32(len(in))
+	build := func() []byte {
 		c := code[:0]
 		abs := func(at uint32, op ...byte) { c = binary.LittleEndian.AppendUint32(append(c, op...), at) }
 		for k, list := range insts {
@@ -175,16 +315,13 @@ func runCases(t *testing.T, in []byte, insts [][2][]byte) []byte {
 				abs(from+caseXMM+16*r, 0x0f, 0x10, byte(r<<3|4), 0x25)
 			}
 			for r := range uint32(16) {
-				if r != rSP {
-					abs(from+8*r, byte(0x48|r>>3<<2), 0x8b, byte(r&7<<3|4), 0x25)
-				}
+				abs(from+8*r, byte(0x48|r>>3<<2), 0x8b, byte(r&7<<3|4), 0x25)
 			}
 			c = append(append(c, list[0]...), list[1]...)
 			for r := range uint32(16) {
-				if r != rSP {
-					abs(to+8*r, byte(0x48|r>>3<<2), 0x89, byte(r&7<<3|4), 0x25)
-				}
+				abs(to+8*r, byte(0x48|r>>3<<2), 0x89, byte(r&7<<3|4), 0x25)
 			}
+			abs(outAt+uint32(len(in))*2+4096, 0xbc) // mov $stack, %esp
 			abs(to+caseFlags, 0x9c, 0x8f, 0x04, 0x25)
 			for r := range uint32(6) {
 				abs(to+caseXMM+16*r, 0x0f, 0x11, byte(r<<3|4), 0x25)
@@ -200,13 +337,11 @@ func runCases(t *testing.T, in []byte, insts [][2][]byte) []byte {
 		c = append(c, 0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05)            // exit
 		return c
 	}
-	code = build(0, 0)
-	length = len(code)
-	inAt := uint32(loadedAt + head + length)
-	outAt := inAt + uint32(len(in))
-	code = build(inAt, outAt)
-	require.Len(t, code, length)
-	file := make([]byte, head, head+length+2*len(in))
+	code = build()
+	// Two segments: the code, and the data with room for a stack behind.
+	const head = 64 + 2*56
+	dataOff := (head + len(code) + 4095) &^ 4095
+	file := make([]byte, dataOff, dataOff+2*len(in))
 	copy(file, "\x7fELF\x02\x01\x01")
 	le.PutUint16(file[16:], 2)
 	le.PutUint16(file[18:], 62)
@@ -215,16 +350,20 @@ func runCases(t *testing.T, in []byte, insts [][2][]byte) []byte {
 	le.PutUint64(file[32:], 64)
 	le.PutUint16(file[52:], 64)
 	le.PutUint16(file[54:], 56)
-	le.PutUint16(file[56:], 1)
-	p := file[64:]
-	le.PutUint32(p, 1)
-	le.PutUint32(p[4:], 7)
-	le.PutUint64(p[16:], loadedAt)
-	le.PutUint64(p[24:], loadedAt)
-	file = append(append(append(file, code...), in...), make([]byte, len(in))...)
-	le.PutUint64(file[64+32:], uint64(len(file)))
-	le.PutUint64(file[64+40:], uint64(len(file)))
-	le.PutUint64(file[64+48:], 4096)
+	le.PutUint16(file[56:], 2)
+	copy(file[head:], code)
+	for k, seg := range [][4]int{{0, loadedAt, head + len(code), head + len(code)}, {dataOff, dataAt, 2 * len(in), 2*len(in) + 8192}} {
+		p := file[64+56*k:]
+		le.PutUint32(p, 1)
+		le.PutUint32(p[4:], uint32(5+k)) // R+X, then R+W
+		le.PutUint64(p[8:], uint64(seg[0]))
+		le.PutUint64(p[16:], uint64(seg[1]))
+		le.PutUint64(p[24:], uint64(seg[1]))
+		le.PutUint64(p[32:], uint64(seg[2]))
+		le.PutUint64(p[40:], uint64(seg[3]))
+		le.PutUint64(p[48:], 4096)
+	}
+	file = append(append(file, in...), in...) // memory changes where it lies
 	path := filepath.Join(t.TempDir(), "cases")
 	require.NoError(t, os.WriteFile(path, file, 0o755))
 	out, err := osexec.Command(path).Output()
