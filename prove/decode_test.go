@@ -110,6 +110,7 @@ var opNames = map[instOp]string{
 	iPop: x86.OpPOP.String(), iClc: x86.OpCLC.String(), iStc: x86.OpSTC.String(), iPminub: x86.OpPMINUB.String(), iPcmpeqb: x86.OpPCMPEQB.String(),
 	iPmovmskb: x86.OpPMOVMSKB.String(), iMovups: x86.OpMOVUPS.String(), iMovd: x86.OpMOVD.String(),
 }
+
 func BenchmarkDecoders(b *testing.B) {
 	im, err := openImage(compile(b, tableOf(b, "/bin/ls"), variants()[0]))
 	if err != nil {
