@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: truth decoder build test lint race fuzz adversary corpus bench bench-perf bench-exceptions exceptions deps runtime install clean sample clients dist deb bench-record
+.PHONY: truth decoder build test lint race race-quick fuzz adversary corpus bench bench-perf bench-exceptions exceptions deps runtime install clean sample clients dist deb bench-record
 
 # Where the process begins: see cmd/ehasm/entry_linux_amd64.s
 ENTRY = $(if $(filter linux/amd64,$(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)),-ldflags '-E main.entry')
@@ -25,8 +25,13 @@ lint:
 	$(GO) run github.com/gordonklaus/ineffassign@v0.2.0 ./...
 	$(GO) run mvdan.cc/unparam@v0.0.0-20260823230713-2fa3d841b0c8 ./...
 
+# CI runs race-quick: what takes seconds with the race detector.
+RACE_QUICK = ./ehelf ./unwind ./internal/script ./internal/symbols ./internal/push
+RACE ?= $(RACE_QUICK) ./cmd/... ./verify/... ./asmgen/... ./internal/srcline ./internal/record ./internal/debuginfod
 race:
-	$(GO) test -race ./cmd/... ./ehelf/... ./verify/... ./asmgen/... ./unwind/... ./internal/script ./internal/srcline
+	$(GO) test -race $(RACE)
+race-quick:
+	$(MAKE) race RACE="$(RACE_QUICK)"
 
 # Long runs: make fuzz FUZZTIME=1h
 FUZZTIME ?= 10m
