@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -99,4 +100,49 @@ func TestRecordSignalsWhileWriting(t *testing.T) {
 		assert.Equal(t, want, string(b))
 		assert.Equal(t, []string{"p"}, files(t, dir))
 	}
+}
+
+// jit is a program that compiles at run time: it writes a jitdump file, maps it as
+// perf wants it, and runs the code for half a second.
+const jit = `
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include <fcntl.h>
+static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xb9, 0x40, 0x42, 0x0f, 0, 0xff, 0xc9, 0x75, 0xfc, 0x5d, 0xc3}; /* a loop, with a frame pointer */
+int main(void) {
+	char name[64];
+	snprintf(name, sizeof name, "jit-%d.dump", getpid());
+	int fd = open(name, O_CREAT | O_TRUNC | O_RDWR, 0600);
+	uint32_t head[10] = {0x4a695444, 1, 40, 62, 0, getpid()};
+	write(fd, head, sizeof head);
+	mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+	char *at = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memcpy(at, code, sizeof code);
+	static const char symbol[] = "made_at_run_time";
+	struct { uint32_t id, size; uint64_t time; uint32_t pid, tid; uint64_t vma, addr, bytes, index; } load =
+		{0, sizeof load + sizeof symbol + sizeof code, 0, getpid(), getpid(), (uintptr_t)at, (uintptr_t)at, sizeof code, 1};
+	write(fd, &load, sizeof load); write(fd, symbol, sizeof symbol); write(fd, at, sizeof code);
+	for (clock_t end = clock() + CLOCKS_PER_SEC / 2; clock() < end;) ((void (*)(void))at)();
+}`
+
+// TestRecordJITDump: code that is compiled at run time has the names of its jitdump file, for record
+// and for script.
+func TestRecordJITDump(t *testing.T) {
+	dir := t.TempDir()
+	build := exec.Command("gcc", "-O1", "-w", "-x", "c", "-o", filepath.Join(dir, "jit"), "-")
+	build.Stdin = strings.NewReader(jit)
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	r := recordIn(t, dir, "-o", "p.folded", "--raw", "raw.data", "--", "./jit")
+	require.Zero(t, r.code, r.stderr)
+	folded, err := os.ReadFile(filepath.Join(dir, "p.folded"))
+	require.NoError(t, err)
+	assert.Contains(t, string(folded), "made_at_run_time")
+	script := ehasm(t, "script", "-q", "--format", "folded", "-i", filepath.Join(dir, "raw.data"))
+	require.Zero(t, script.code, script.stderr)
+	assert.Contains(t, script.stdout, "made_at_run_time")
 }

@@ -107,6 +107,7 @@ func (r *recordRun) prepare(ctx, compiling context.Context) {
 func (r *recordRun) nameOptions() symbolize.Options {
 	names, dirs := r.opt.names, unwind.DefaultDebugDirs()
 	names.Kallsyms, names.HostKernel, names.MapDirs, names.DebugDirs = "/proc/kallsyms", true, []string{"/tmp"}, dirs
+	names.Objects = r.objects.All
 	return names
 }
 

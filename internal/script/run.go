@@ -38,6 +38,7 @@ type runner struct {
 }
 
 func newRunner(r *perfdata.Reader, objects *unwind.Objects, opt Options) *runner {
+	opt.Names.Objects = objects.All
 	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: objects,
 		names: symbolize.New(opt.Names), events: make(map[*perfdata.Event]*stackfmt.Event)}
 	run.takeInfo()

@@ -3,7 +3,9 @@
 package symbolize
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,7 +23,10 @@ type Options struct {
 	Kallsyms   string   // path; empty: kernel frames get no names
 	HostKernel bool     // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
 	MapDirs    []string // folders of perf-PID.map files, the first to be asked first
-	DebugDirs  []string // folders with .build-id folders of perf or of gdb
+	// Objects returns those of the recording, among which are the jit-PID.dump files that run-time
+	// compilers map for profilers to find. nil: they are not looked for.
+	Objects   func() []*unwind.Object
+	DebugDirs []string // folders with .build-id folders of perf or of gdb
 	// Fetch returns the path of a debug file that is in none of these places, by its
 	// build-id, or "". nil: there is nobody to ask.
 	Fetch func(buildID []byte) (path string, err error)
@@ -113,7 +118,7 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Fr
 	return f, m.Object.SignalFrame(addr)
 }
 
-// jitMap is what perf-PID.map says.
+// jitMap is what perf-PID.map or jit-PID.dump says.
 type jitMap struct {
 	path  string
 	table *symbols.Table
@@ -126,7 +131,7 @@ const memfdPrefix = "/memfd:"
 // where that is a name, else after the map that names its functions.
 func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Frame {
 	f.DSO, f.JIT = f.Object.Name, true
-	if len(n.opt.MapDirs) == 0 {
+	if len(n.opt.MapDirs) == 0 && n.opt.Objects == nil {
 		return f
 	}
 	n.mu.Lock()
@@ -136,16 +141,7 @@ func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Fra
 		n.jit[pid] = o
 	}
 	n.mu.Unlock()
-	m := o.get(func() (m jitMap) {
-		for _, dir := range n.opt.MapDirs {
-			m.path = filepath.Join(dir, fmt.Sprintf("perf-%d.map", pid))
-			var err error
-			if m.table, err = symbols.PerfMap(m.path); err == nil {
-				break // most processes have none
-			}
-		}
-		return m
-	})
+	m := o.get(func() jitMap { return n.readJIT(pid) })
 	if !strings.HasPrefix(f.Object.Name, memfdPrefix) {
 		f.DSO = m.path
 	}
@@ -153,6 +149,33 @@ func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Fra
 		f.Name, f.Offset = n.demangle(s.Name), at-s.Start
 	}
 	return f
+}
+
+// readJIT reads the names of the code that a process has made at run time: its jitdump file, which
+// says all that its map does, else its map.
+func (n *Namer) readJIT(pid int32) (m jitMap) {
+	if n.opt.Objects != nil {
+		for _, o := range n.opt.Objects() {
+			if filepath.Base(o.Name) != fmt.Sprintf("jit-%d.dump", pid) {
+				continue
+			}
+			table, err := symbols.JITDump(o.Name)
+			if err == nil {
+				return jitMap{o.Name, table}
+			}
+			if !errors.Is(err, os.ErrNotExist) {
+				n.warn(err)
+			}
+		}
+	}
+	for _, dir := range n.opt.MapDirs {
+		m.path = filepath.Join(dir, fmt.Sprintf("perf-%d.map", pid))
+		var err error
+		if m.table, err = symbols.PerfMap(m.path); err == nil {
+			break // most processes have none
+		}
+	}
+	return m
 }
 
 // entry is where the symbols of an object are kept; first tells that nobody has
