@@ -23,6 +23,7 @@ Usage:
   ehasm record [flags] [--] COMMAND [ARGUMENT...]
   ehasm record [flags] -p PID
   ehasm record [flags] -a
+  ehasm record --top [-p PID | -a | COMMAND]
   ehasm record --dump PID
 `
 
@@ -44,6 +45,10 @@ goes on. With --flight only the last minutes are kept, in memory; SIGUSR2, or
 'ehasm record --dump PID' from elsewhere, has them written, with the time in the name,
 and so are those before the end.
 
+--top shows on the terminal, each second, where the time of the last five went: functions,
+or with tab the tree of stacks. q ends it, and the command; a profile is written only to -o.
+What the command itself would put on the terminal goes to /dev/null; redirect it elsewhere.
+
 --push sends profiles to Grafana Pyroscope, to an OpenTelemetry Collector (otlp) or to
 any server that takes pprof files by POST. While the server cannot be reached each is tried
 again, for a minute or so; those that could not be sent are counted, and written
@@ -62,6 +67,7 @@ Examples:
   ehasm record -a --every 60s -o profiles
   ehasm record -a --push http://pyroscope:4040 --push-name shop
   ehasm record --flight 10m -o server.pb.gz -- ./server
+  ehasm record --top -p 1234
 `
 
 // recordOptions is what the flags of record say.
@@ -74,6 +80,7 @@ type recordOptions struct {
 	frequency uint64
 	duration  time.Duration
 	offCPU    bool
+	top       bool
 	faults    bool
 	flight    time.Duration
 	every     time.Duration
@@ -129,6 +136,7 @@ func recordVerb() verb {
 		fs.Uint64VarP(&opt.frequency, "frequency", "F", defaultFrequency, "take `N` samples a second of each running CPU")
 		fs.BoolVar(&opt.offCPU, "off-cpu", false, "count the time that threads are blocked")
 		fs.BoolVar(&opt.faults, "faults", false, "count page faults")
+		fs.BoolVar(&opt.top, "top", false, "show functions and stacks on the terminal, each second")
 		fs.DurationVar(&opt.every, "every", 0, "write a profile each `TIME` into the folder -o")
 		fs.DurationVar(&opt.flight, "flight", 0, "keep the last `TIME` in memory, and write it when asked to")
 		fs.IntVar(&opt.dump, "dump", 0, "have process `PID`, a recording with --flight, write what it keeps")
@@ -251,6 +259,8 @@ func (opt *recordOptions) parseContinuous() error {
 	switch {
 	case given > 1:
 		return errors.New("--off-cpu, --faults and --event exclude each other")
+	case opt.top && (opt.every+opt.flight > 0 || opt.event == "off-cpu" || opt.raw != "" || opt.output == "-"):
+		return errors.New("--top goes with none of --every, --push, --flight, --off-cpu, --raw and -o -")
 	case opt.every != 0 && opt.flight != 0:
 		return errors.New("--every and --flight exclude each other")
 	case opt.every < 0 || opt.every > 0 && opt.every < least:

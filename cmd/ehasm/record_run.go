@@ -23,6 +23,7 @@ import (
 	"github.com/ehasm/ehasm/internal/symbolize"
 	"github.com/ehasm/ehasm/unwind"
 
+	"github.com/gdamore/tcell/v2"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,6 +41,8 @@ type recordRun struct {
 	signals *writeSignals
 	parts   *recordParts // with --every and --flight; else nil
 	labels  map[string]string
+	screen  tcell.Screen // with --top; else nil
+	top     *recordTop   // while it is shown
 }
 
 // runRecord is the verb: open, run, write.
@@ -56,6 +59,13 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 		return exitFailed
 	}
 	r := &recordRun{opt: opt, c: c, command: args}
+	if opt.top {
+		var err error
+		if r.screen, err = openTop(); err != nil {
+			c.fail("--top", err)
+			return exitFailed
+		}
+	}
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
 	r.prepare(ctx, compiling)
@@ -184,6 +194,9 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 		cmd := exec.Command(path, r.command[1:]...)
 		cmd.Args[0] = r.command[0]
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		if r.screen != nil {
+			apart(cmd)
+		}
 		if err := startCommand(cmd); err != nil {
 			return exitNotExecutable, &commandError{path, err}
 		}
@@ -201,13 +214,21 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 			return exitFailed, &commandError{fmt.Sprintf("process %d", pid), err}
 		}
 	}
+	each := r.parts.each()
+	if r.screen != nil {
+		if err := r.showTop(r.screen, signals); err != nil {
+			return exitFailed, &commandError{"--top", err}
+		}
+		each = r.top.each
+	}
 	done := make(chan struct{})
 	var failed error
 	var reading sync.WaitGroup
-	reading.Go(func() { failed = session.Run(done, r.parts.each()) })
+	reading.Go(func() { failed = session.Run(done, each) })
 	recording := r.wait(ctx, signals, ended, process)
 	close(done)
 	reading.Wait()
+	r.top.close()
 	if failed != nil {
 		r.c.fail("record", failed) // what has come before is written
 	}
@@ -370,8 +391,11 @@ func (r *recordRun) write() bool {
 	if r.parts != nil {
 		p = r.parts.last(p)
 	}
+	if r.top != nil {
+		p = record.Join(append(r.top.all, p))
+	}
 	p.Command = r.title()
-	whole := r.writeProfile(p)
+	whole := r.top != nil && !opt.outputSet || r.writeProfile(p)
 	took := time.Since(begin)
 	if !opt.quiet {
 		p.Text(c.stderr)
@@ -391,8 +415,8 @@ func (r *recordRun) write() bool {
 
 // canWrite tries whether the output can be written, before anything runs.
 func (opt *recordOptions) canWrite(c *console) error {
-	if opt.every > 0 && !opt.outputSet {
-		return nil // they are sent
+	if (opt.every > 0 || opt.top) && !opt.outputSet {
+		return nil // they are sent, or shown
 	}
 	if opt.every > 0 {
 		return writableFolder(opt.output)

@@ -57,7 +57,7 @@ func (o *Options) open() (*opened, error) {
 		op.close()
 		return nil, err
 	}
-	if o.Grow > o.Copy {
+	if o.Grow > o.Copy && !o.Event.blocked { // each event costs something at each switch
 		op.long.attr = o.longAttr(op.samples.attr)
 		if op.long.open(o, cpus, 0, op.samples.first...) != nil {
 			op.long.close() // it goes without

@@ -5,6 +5,7 @@ package record
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -93,6 +94,30 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 	}
 	return format.Finish(w, &stackfmt.Recording{Command: p.Command, Events: []*stackfmt.Event{p.Event}, Objects: p.Objects.All(),
 		Start: p.Start, Duration: p.Duration, Comments: p.comments()})
+}
+
+// Each names the frames of all stacks and calls f for each of them, with the name of its thread, its
+// frames' names, outermost first, and its period.
+func (p *Profile) Each(names *symbolize.Namer, f func(comm string, frames []string, period uint64)) {
+	cache := names.NewCache(nil)
+	for _, part := range p.parts() {
+		out := &writer{p: part, cache: cache}
+		for i := range part.Stacks {
+			if part.Stacks[i].Count == 0 {
+				continue
+			}
+			s := out.stack(&part.Stacks[i])
+			frames := make([]string, len(s.Frames))
+			for k, frame := range s.Frames {
+				name := frame.Name
+				if name == "" {
+					name = "[" + filepath.Base(frame.DSO) + "]"
+				}
+				frames[len(frames)-1-k] = name
+			}
+			f(s.Comm, frames, part.Stacks[i].Period)
+		}
+	}
 }
 
 // lost is a stack that stands for the samples that the kernel had no room for, so that

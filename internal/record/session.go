@@ -101,6 +101,11 @@ func (c *Counts) add(d *Counts) {
 	c.Handling += d.Handling
 }
 
+// Whole is the part of the stacks that have all their frames.
+func (c *Counts) Whole() float64 {
+	return float64(c.Ends[unwind.Outermost]+c.Ends[unwind.OutermostGuessed]) / float64(max(c.Unwound, 1))
+}
+
 // Open opens the events. Where the target is a command, it has to be executed by the
 // calling thread: see runtime.LockOSThread.
 func Open(opt Options) (*Session, error) {

@@ -151,6 +151,14 @@ func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Fra
 	return f
 }
 
+// ForgetJIT has the names of code that is made at run time read again: there are more by
+// now.
+func (n *Namer) ForgetJIT() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.jit)
+}
+
 // readJIT reads the names of the code that a process has made at run time: its jitdump file, which
 // says all that its map does, else its map.
 func (n *Namer) readJIT(pid int32) (m jitMap) {

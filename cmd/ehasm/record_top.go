@@ -1,0 +1,165 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/record"
+	"github.com/ehasm/ehasm/internal/topview"
+
+	"github.com/gdamore/tcell/v2"
+)
+
+// recordTop shows on the terminal what is recorded.
+type recordTop struct {
+	r      *recordRun
+	screen tcell.Screen
+	todo   chan []*record.Profile
+	tick   chan func(*topview.View)
+	stop   chan struct{}
+	done   sync.WaitGroup
+
+	// Of the goroutine that records.
+	begun time.Time
+	last  []*record.Profile // of topWindow
+	all   []*record.Profile // of the whole time, where it is to be written
+}
+
+// Each topEvery the screen shows the last topWindow.
+const (
+	topEvery  = time.Second
+	topWindow = 5 * time.Second
+)
+
+// errNoTerminal is why nothing can be shown.
+var errNoTerminal = errors.New("there is no terminal here; --duration 10s -o flame.svg makes a picture instead")
+
+// openTop finds out whether there is a terminal. It is left as it is up to show.
+func openTop() (tcell.Screen, error) {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return nil, errNoTerminal
+	}
+	tty.Close()
+	s, err := tcell.NewScreen()
+	if err != nil {
+		return nil, fmt.Errorf("terminal %s: %w", quote(os.Getenv("TERM")), err)
+	}
+	return s, nil
+}
+
+// show takes the terminal. What the reader ends is told to signals.
+func (r *recordRun) showTop(screen tcell.Screen, signals chan<- os.Signal) error {
+	if err := screen.Init(); err != nil {
+		return err
+	}
+	t := &recordTop{r: r, screen: screen, todo: make(chan []*record.Profile, 1), tick: make(chan func(*topview.View)), stop: make(chan struct{}), begun: time.Now()}
+	r.top = t
+	t.done.Go(t.name)
+	t.done.Go(func() {
+		view := &topview.View{Title: "ehasm record: waiting for samples"}
+		view.Draw(screen)
+		view.Run(screen, t.tick, t.stop)
+		select {
+		case <-t.stop:
+			return
+		default:
+		}
+		select {
+		case <-t.stop:
+		case signals <- syscall.SIGTERM: // ^C does not come from a terminal in this state
+		}
+	})
+	return nil
+}
+
+// close gives the terminal back.
+func (t *recordTop) close() {
+	if t == nil {
+		return
+	}
+	close(t.stop)
+	close(t.todo)
+	t.done.Wait()
+	t.screen.Fini()
+}
+
+// each is called by the goroutine that records.
+func (t *recordTop) each() {
+	if time.Since(t.begun) < topEvery {
+		return
+	}
+	t.begun = time.Now()
+	p := t.r.session.Take()
+	p.Command = t.r.title()
+	if t.r.opt.outputSet {
+		t.all = append(t.all, p)
+	}
+	t.last = append(t.last, p)
+	if n := len(t.last) - int(topWindow/topEvery); n > 0 {
+		t.last = slices.Delete(t.last, 0, n)
+	}
+	select {
+	case t.todo <- slices.Clone(t.last):
+	default: // naming takes longer than a second: this one is not shown
+	}
+}
+
+// name names stacks while the recording goes on.
+func (t *recordTop) name() {
+	for parts := range t.todo {
+		p := record.Join(parts)
+		stacks := topStacks(p, t.r)
+		title := fmt.Sprintf("%s: %d samples in the last %.0f s", t.r.topTarget(), p.Counts.Samples, p.Duration.Seconds())
+		if p.Counts.Lost > 0 {
+			title += fmt.Sprintf(", %d lost", p.Counts.Lost)
+		}
+		if p.Counts.Unwound > 0 {
+			title += fmt.Sprintf(", %.1f %% of stacks whole", 100*p.Counts.Whole())
+		}
+		select {
+		case t.tick <- func(v *topview.View) { v.Title = title; v.Set(stacks) }:
+		case <-t.stop:
+		}
+	}
+}
+
+// topStacks are the stacks of a profile by names.
+func topStacks(p *record.Profile, r *recordRun) (list []topview.Stack) {
+	r.names.ForgetJIT()
+	p.Each(r.names, func(comm string, names []string, value uint64) {
+		list = append(list, topview.Stack{Frames: append([]string{comm}, names...), Value: value})
+	})
+	return list
+}
+
+// topTarget is what is recorded, in a few words.
+func (r *recordRun) topTarget() string {
+	switch {
+	case len(r.command) > 0:
+		return r.command[0]
+	case len(r.opt.pids) > 0:
+		return fmt.Sprint("process ", r.opt.pids[0])
+	}
+	return "system"
+}
+
+// apart keeps a command from a terminal that is in use.
+func apart(cmd *exec.Cmd) {
+	for _, f := range []struct {
+		file *os.File
+		drop func()
+	}{{os.Stdin, func() { cmd.Stdin = nil }}, {os.Stdout, func() { cmd.Stdout = nil }}, {os.Stderr, func() { cmd.Stderr = nil }}} {
+		if isTerminal(f.file) {
+			f.drop()
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package topview
+
+import (
+	"github.com/gdamore/tcell/v2"
+)
+
+// Run shows the view until the reader wants to quit, or stop is closed. update is
+// called whenever tick has something, unless the reader pauses.
+func (v *View) Run(s tcell.Screen, tick <-chan func(*View), stop <-chan struct{}) {
+	events, quit := make(chan tcell.Event), make(chan struct{})
+	defer close(quit)
+	go s.ChannelEvents(events, quit)
+	paused := false
+	for {
+		select {
+		case <-stop:
+			return
+		case update := <-tick:
+			if paused {
+				continue
+			}
+			update(v)
+		case e, ok := <-events:
+			if !ok {
+				return
+			}
+			switch e := e.(type) {
+			case *tcell.EventResize:
+				s.Sync()
+			case *tcell.EventKey:
+				if !v.key(s, e, &paused) {
+					return
+				}
+			}
+		}
+		v.Draw(s)
+	}
+}
+
+// key does what a key stands for; false: the reader quits.
+func (v *View) key(s tcell.Screen, e *tcell.EventKey, paused *bool) bool {
+	_, height := s.Size()
+	switch e.Key() {
+	case tcell.KeyCtrlC, tcell.KeyEscape:
+		return false
+	case tcell.KeyTab:
+		v.Next()
+	case tcell.KeyUp:
+		v.Move(-1)
+	case tcell.KeyDown:
+		v.Move(1)
+	case tcell.KeyPgUp:
+		v.Move(-height)
+	case tcell.KeyPgDn:
+		v.Move(height)
+	case tcell.KeyHome:
+		v.Move(-v.count())
+	case tcell.KeyEnd:
+		v.Move(v.count())
+	case tcell.KeyEnter:
+		v.Fold()
+	case tcell.KeyRune:
+		switch e.Rune() {
+		case 'q':
+			return false
+		case 'o':
+			v.Order()
+		case ' ':
+			*paused = !*paused
+		case 'k':
+			v.Move(-1)
+		case 'j':
+			v.Move(1)
+		}
+	}
+	return true
+}
