@@ -224,8 +224,8 @@ func TestCacheOfOthers(t *testing.T) {
 	}
 }
 
-// objectOf writes the program that an eh_elf of the recording is for.
-func objectOf(t *testing.T, eh string) string {
+// objectOf writes the program of a recording.
+func objectOf(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "prog")
 	write(t, programOf("main"), path)
 	return path
@@ -233,7 +233,7 @@ func objectOf(t *testing.T, eh string) string {
 
 // TestCacheFolders: they are for one user, whatever the umask.
 func TestCacheFolders(t *testing.T) {
-	object := objectOf(t, "")
+	object := objectOf(t)
 	goBuild(t)
 	for _, verb := range []string{"build", "script"} {
 		home := t.TempDir()
