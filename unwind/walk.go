@@ -97,14 +97,12 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 			n, cause := noMapping(regs, n)
 			return n, cause, nil
 		}
-		how, cause := stepped, statusCause(v, i, regs, mem, n == 1)
-		switch {
-		case cause != NoInfo:
-			how = ended
-		case v.state[i] == unasked:
-			w.ask(v, i)
-			continue
-		default:
+		how, cause := ended, statusCause(v, i, regs, mem, n == 1)
+		if cause == NoInfo {
+			if v.state[i] == unasked {
+				w.ask(v, i)
+				continue
+			}
 			how, cause = w.without(v, i, regs, mem, n == 1, n == guessed)
 		}
 		switch how {
