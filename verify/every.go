@@ -68,8 +68,9 @@ func (c *checker) edges(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
 	for r := range abi.NumRegs {
 		masks = append(masks, abi.AllRegs&^(1<<r))
 	}
-	// try places the window at from, size bytes, and the CFA at an offset in the area.
-	try := func(from, size, cfa uint64, mask uint32, callback bool) error {
+	const middle = smallWindow / 2
+	// try places the window at from, size bytes, and the CFA in the middle of the area.
+	try := func(from, size uint64, mask uint32, callback bool) error {
 		m.place(&c.rng)
 		m.open(from, size)
 		m.seed = nil
@@ -81,30 +82,29 @@ func (c *checker) edges(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
 		s := c.start
 		s.Reg[abi.RSP], s.Reg[abi.RBP] = m.lo+size/2, m.lo+size/2
 		if row.CFA.Kind == dwarfcfa.CFARegOffset && row.CFA.Reg != abi.RIP {
-			s.Reg[row.CFA.Reg] = m.lo - from + cfa - uint64(row.CFA.Offset)
+			s.Reg[row.CFA.Reg] = m.lo - from + middle - uint64(row.CFA.Offset)
 		}
 		s.Valid = mask
 		return c.compare(pc, "edges", m, 1, callback)
 	}
-	const middle = smallWindow / 2
 	for k, mask := range masks {
-		if err := try(0, m.room, middle, mask, k%2 == 0); err != nil {
+		if err := try(0, m.room, mask, k%2 == 0); err != nil {
 			return err
 		}
 	}
 	for _, at := range words {
 		for _, d := range []int64{-9, -8, -7, -1, 0, 1, 7, 8, 9} {
 			edge := uint64(middle + at + d)
-			if err := try(0, edge, middle, abi.AllRegs, d%2 == 0); err != nil { // it ends there
+			if err := try(0, edge, abi.AllRegs, d%2 == 0); err != nil { // it ends there
 				return err
 			}
-			if err := try(edge, smallWindow-edge, middle, abi.AllRegs, d%2 != 0); err != nil { // it begins there
+			if err := try(edge, smallWindow-edge, abi.AllRegs, d%2 != 0); err != nil { // it begins there
 				return err
 			}
 		}
 	}
 	for size := range uint64(10) {
-		if err := try(middle-8, size, middle, abi.AllRegs, size%2 == 0); err != nil {
+		if err := try(middle-8, size, abi.AllRegs, size%2 == 0); err != nil {
 			return err
 		}
 	}
