@@ -282,6 +282,9 @@ func (f *folder) run(t *testing.T, c command) {
 		line += " >/dev/null 2>&1 & echo $! >flight.pid; sleep 0.7"
 	case endless.MatchString(c.line) && !strings.Contains(c.line, "--duration"):
 		line = "timeout --preserve-status -s INT 2 " + line
+		if strings.Contains(line, "--top") { // needs a terminal
+			line = "TERM=xterm script -qec '" + line + "' /dev/null"
+		}
 	}
 	out, err := f.try(t, line)
 	var exit *exec.ExitError

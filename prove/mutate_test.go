@@ -30,6 +30,24 @@ func areas(t testing.TB, image []byte) []area {
 			list = append(list, area{s.Name, int(s.Offset), int(s.Offset + s.Size)})
 		}
 	}
+	if len(f.Sections) > 0 {
+		return list
+	}
+	// The data follows the dynamic section, up to the end of its segment.
+	var data int
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_DYNAMIC {
+			data = int(p.Off + p.Filesz)
+		}
+	}
+	for _, p := range f.Progs {
+		switch {
+		case p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0:
+			list = append(list, area{".text", int(p.Off), int(p.Off + p.Filesz)})
+		case p.Type == elf.PT_LOAD:
+			list = append(list, area{"tables", list[0].to, data}, area{".rodata", data, int(p.Off + p.Filesz)})
+		}
+	}
 	return list
 }
 
