@@ -60,7 +60,9 @@ func (j *jury) judge(part string, m mutant) (why string, err error) {
 		}
 		if soname, _ := im.name(uint32(im.tags[0xe])); soname != "" {
 			from := im.tags[5] + im.tags[0xe] // DT_STRTAB, DT_SONAME
-			if at := uint64(m[0].at); at >= from && at+uint64(len(m[0].b)) <= from+uint64(len(soname)) {
+			rest := bytes.Clone(mutated)
+			copy(rest[from:from+uint64(len(soname))], j.image[from:])
+			if bytes.Equal(rest, j.image) {
 				return part + ": the file's name, not claimed", nil
 			}
 		}
