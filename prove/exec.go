@@ -17,7 +17,7 @@ type exec struct {
 	// walkRegs is null in a step of _eh_elf, which has neither registers nor memory described.
 	walkRegs term
 	objects  []pointer // variables that are addresses of objects
-	indices  []term    // variables that are numbers of registers
+	indices  []index   // terms that are numbers of registers
 
 	regsField func(off int64, size uint8) term // what eh_elf_regs_t held before
 	ownRows   func(pc uint64) *ownRow          // unwind information of the code itself; nil: none
@@ -53,6 +53,9 @@ type pointer struct {
 	v    term
 	kind object
 }
+
+// index is a term that is the number of a register where a condition holds.
+type index struct{ v, where term }
 
 func (x *exec) objectOf(v term) object {
 	for i := range x.objects {
@@ -322,9 +325,14 @@ func (x *exec) split(addr term) (base term, off int64, index term, ok bool) {
 }
 
 // largest is the largest value of an index.
-func (x *exec) largest(i term) uint64 {
-	if slices.Contains(x.indices, i) {
-		return numRegs - 1
+func (x *exec) largest(s *state, i term) uint64 {
+	for _, known := range x.indices {
+		if known.v != i {
+			continue
+		}
+		if holds, decided := x.decide(s, known.where); decided && holds {
+			return numRegs - 1
+		}
 	}
 	n := x.t.nodes[i]
 	if n.op == tBsf { // the number of a bit that may be set
@@ -360,7 +368,7 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 	}
 	if base == x.sp {
 		if index != noTerm {
-			if off != frameBase+slotNew || size != 8 || x.largest(index) >= numRegs || s.wrote(evNew) || s.wrote(evPC) {
+			if off != frameBase+slotNew || size != 8 || x.largest(s, index) >= numRegs || s.wrote(evNew) || s.wrote(evPC) {
 				return 0, fmt.Errorf("a read of the stack at %s", x.t.text(addr))
 			}
 			return x.t.load(addr, size), nil
@@ -391,7 +399,7 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 	switch x.objectOf(base) {
 	case objRegs:
 		if index != noTerm {
-			if off != 0 || size != 8 || x.largest(index) >= numRegs || s.wrote(evReg) || len(s.regs) > 0 {
+			if off != 0 || size != 8 || x.largest(s, index) >= numRegs || s.wrote(evReg) || len(s.regs) > 0 {
 				return 0, fmt.Errorf("a read of the registers at %s", x.t.text(addr))
 			}
 			return x.t.load(addr, size), nil
@@ -449,7 +457,7 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 	end := off + int64(size)
 	if base == x.sp {
 		if index != noTerm {
-			if off != frameBase+slotNew || size != 8 || x.largest(index) >= numRegs {
+			if off != frameBase+slotNew || size != 8 || x.largest(s, index) >= numRegs {
 				return fmt.Errorf("a store to the stack at %s", x.t.text(addr))
 			}
 			forgetNew()
@@ -468,7 +476,7 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 	switch x.objectOf(base) {
 	case objRegs:
 		if index != noTerm {
-			if off != 0 || size != 8 || x.largest(index) >= numRegs {
+			if off != 0 || size != 8 || x.largest(s, index) >= numRegs {
 				return fmt.Errorf("a store to the registers at %s", x.t.text(addr))
 			}
 			return note(evReg)

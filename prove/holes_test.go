@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/elfout"
 )
 
 // change replaces bytes of the text that occur once.
@@ -72,6 +74,23 @@ func absolute(im *image) []change {
 	return []change{{old, le.AppendUint32([]byte{0x48, 0xc7, 0xc7}, uint32(to))}}
 }
 
+// callOther calls what an expression's rule would name, from code behind the text, in place
+// of movsbq (%rbp), %rsi; inc %rbp.
+func callOther(im *image, off byte) []byte {
+	code := []byte{0x8b, 0x45, off, 0x48, 0x8d, 0x0d} // mov off(%rbp), %eax; lea _eh_elf(%rip), %rcx
+	code = le.AppendUint32(code, uint32(im.symbols[abi.SymbolStep].Value-(im.exec.Vaddr+im.exec.Filesz+uint64(len(code))+4)))
+	return append(code, 0x48, 0x01, 0xc8, 0x48, 0x83, 0xec, 0x08, 0xff, 0xd0, 0x48, 0x8d, 0x64, 0x24, 0x08, // add; sub; call *%rax; lea
+		0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5)
+}
+
+// readOther reads the word at the CFA, too.
+func readOther(im *image) []byte {
+	text := im.text(im.exec.Vaddr)
+	code := []byte{0x4c, 0x89, 0xe6, 0xe8} // mov %r12, %rsi; call
+	code = le.AppendUint32(code, uint32(bytes.Index(text, cutRead)-len(text)-len(code)-4))
+	return append(code, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5)
+}
+
 // TestHandMadeMutants proves that code is refused which does something beside its row:
 // each mutant is right but for what its name says.
 func TestHandMadeMutants(t *testing.T) {
@@ -87,11 +106,18 @@ func TestHandMadeMutants(t *testing.T) {
 		return p.prove()
 	}
 	require.NoError(t, proof(image))
+	dense := compile(t, table, variant{plan: plan.Options{DenseKeys: 3}, src: elfout.Source{Name: "test"}})
+	require.NoError(t, proof(dense))
+	// The word at rsi by the callback: what it says is forgotten.
+	ask := []byte{0x48, 0x83, 0xec, 0x18, 0x49, 0x8b, 0x46, 0x18, 0x49, 0x8b, 0x7e, 0x20, 0x48, 0x8d, 0x54, 0x24, 0x08, 0x48, 0x89, 0x74, 0x24, 0x10,
+		0xff, 0xd0, 0x48, 0x8b, 0x74, 0x24, 0x10, 0x48, 0x83, 0xc4, 0x18}
+	ask = ask[:len(ask):len(ask)]
 	for _, m := range []struct {
 		name     string
 		why      string
 		changes  []change
 		old, new []byte
+		dense    bool // of a file that has a dense page
 	}{
 		{name: "a step that goes the slow way writes its pc to a register of the caller", why: "not the end of a step", changes: []change{
 			{old: []byte{0x48, 0x8b, 0x83, 0x80, 0, 0, 0, 0x49, 0x89, 0x04, 0xd0}, new: []byte{0x48, 0x8b, 0x8b, 0x80, 0, 0, 0, 0x48, 0x89, 0x0c, 0xc3}}}},
@@ -109,10 +135,35 @@ func TestHandMadeMutants(t *testing.T) {
 		{name: "deref is asked for address 0, too", why: "the callback is asked for 0",
 			old: []byte{0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd},
 			new: []byte{0x31, 0xff, 0xff, 0x54, 0x24, 0x18, 0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd}},
+		{name: "a null read callback is called", why: "a callback that may be null",
+			old: []byte{0x49, 0x8b, 0x46, 0x18, 0x48, 0x85, 0xc0}, // mov 24(%r14), %rax; test %rax, %rax
+			new: append(ask, 0x49, 0x8b, 0x46, 0x18, 0x48, 0x85, 0xc0)},
+		{name: "the read callback is called twice", why: "asked 2 times",
+			old: []byte{0x48, 0x83, 0xec, 0x18, 0x49, 0x8b, 0x7e, 0x20}, // sub $24, %rsp; mov 32(%r14), %rdi
+			new: append(ask, 0x49, 0x8b, 0x46, 0x18, 0x48, 0x83, 0xec, 0x18, 0x49, 0x8b, 0x7e, 0x20)},
+		{name: "a word is read that no rule needs", why: "no rule needs",
+			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
+			new: readOther(im)},
+		{name: "the search of a record begins in another way where it has 3 keys", why: "begins in two ways", dense: true,
+			old: []byte{0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7}, // movzbl (%rdi), %eax; inc %rdi
+			new: []byte{0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7, 0x48, 0x89, 0xbc, 0x24, slotExpr, 0, 0, 0, 0x83, 0xf8, 3, 0x75, 6, 0xf3, 0x0f, 0x6f, 0x0f, 0x0f, 0x0b}},
+		{name: "an expression is called for a rule that has none", why: "where the descriptor has none",
+			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}, // movsbq (%rbp), %rsi; inc %rbp
+			new: callOther(im, 1)},
+		{name: "a rule that names no register reads one by its operand", why: "a read of the registers",
+			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
+			new: []byte{0x0f, 0xb6, 0x4d, 0x00, 0x48, 0x8b, 0x04, 0xcb, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}},
+		{name: "a step reads a word that its row does not need", why: "which no rule needs",
+			old: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, 0x30}, // lea 8(%r9), %r10; cmp 48(%rsp), %r10
+			new: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh, 0x73, 18, 0x49, 0x8d, 0xba, 0, 0xf0, 0xff, 0xff,
+				0x48, 0x3b, 0x7c, 0x24, slotLow, 0x7c, 4, 0x48, 0x8b, 0x7f, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh}},
 	} {
 		file := bytes.Clone(image)
+		if m.dense {
+			file = bytes.Clone(dense)
+		}
 		if m.old != nil {
-			file = withCave(t, image, m.old, m.new)
+			file = withCave(t, file, m.old, m.new)
 		}
 		text := file[im.exec.Off : im.exec.Off+im.exec.Filesz]
 		for _, c := range m.changes {
@@ -188,4 +239,24 @@ func TestTables(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]int{".gnu.hash": 0, ".hash": 0, ".eh_frame_hdr": 0}, accepted)
+}
+
+// TestRelroPages: loaders protect the whole pages that end in PT_GNU_RELRO, so that what
+// lies on another one stays writable.
+func TestRelroPages(t *testing.T) {
+	image := compile(t, small(), variants()[3])
+	im, err := openImage(image)
+	require.NoError(t, err)
+	w := im.segments[2]
+	require.Zero(t, (w.Vaddr+w.Memsz)%pageSize)
+	changed := 0
+	for i := range uint64(le.Uint16(image[56:])) {
+		if ph := image[ehdrSize+i*phdrSize:]; le.Uint64(ph[16:]) == w.Vaddr && elf.ProgType(le.Uint32(ph)) != elf.PT_DYNAMIC {
+			le.PutUint64(ph[40:], w.Memsz+16)
+			changed++
+		}
+	}
+	require.Equal(t, 2, changed)
+	_, err = openImage(image)
+	assert.ErrorContains(t, err, "a writable segment")
 }

@@ -160,7 +160,7 @@ func (im *image) programHeaders() error {
 	if len(im.segments) == 3 {
 		home = im.segments[2]
 		if elf.ProgFlag(home.Flags) != elf.PF_R|elf.PF_W || !hasRelro || elf.ProgFlag(relro.Flags) != elf.PF_R ||
-			relro.Off != home.Off || relro.Vaddr != home.Vaddr || relro.Memsz != home.Memsz || relro.Filesz != home.Filesz {
+			relro.Off != home.Off || relro.Vaddr != home.Vaddr || relro.Memsz != home.Memsz || relro.Filesz != home.Filesz || end(relro)%pageSize != 0 { // loaders protect whole pages
 			return imageError("a writable segment")
 		}
 		im.dyn = im.file[home.Off : home.Off+home.Filesz]

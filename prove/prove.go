@@ -152,7 +152,7 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 		w.place[i] = v(abi.RegName(at.dwarf)+"Now", all)
 	}
 	p.x.objects = []pointer{{p.v.regs, objRegs}, {p.v.mem, objMemory}, {p.v.desc, objDesc}, {p.v.result, objResult}, {p.v.word, objWord}}
-	p.x.indices = []term{p.v.rule}
+	p.x.indices = []index{{p.v.rule, t.con(1)}}
 	p.x.walkRegs = p.v.regs
 	p.x.regsField = p.regsField
 	p.x.ownRows = p.ownRow

@@ -2,6 +2,7 @@ package prove
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -150,8 +151,13 @@ func (p *prover) inWindow(e *ending, r *dwarfcfa.Row, cfa term) error {
 		case evPC:
 		case evRead:
 			d, ok := t.value(t.sub(cfa, ev.at))
-			if k := int64(d); !ok || ev.size != 8 || k < 8 || k > checked || k > maxOffset {
+			k := int64(d)
+			if !ok || ev.size != 8 || k < 8 || k > checked || k > maxOffset {
 				return fmt.Errorf("%#x: reads at %s, which no comparison puts into the window", e.pc, t.text(ev.at))
+			}
+			// The window of _eh_elf without a callback is half of the address space.
+			if !slices.ContainsFunc(r.Regs[:], func(rule dwarfcfa.RegRule) bool { return rule.Kind == dwarfcfa.RuleOffset && rule.Offset == -k }) {
+				return fmt.Errorf("%#x: reads at %s, which no rule needs", e.pc, t.text(ev.at))
 			}
 		default:
 			return fmt.Errorf("%#x: an access at %s", e.pc, t.text(ev.at))

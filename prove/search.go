@@ -44,6 +44,9 @@ func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
 		if e.kind != endStop || !ok {
 			return fmt.Errorf("%#x: not the search of a record", e.pc)
 		}
+		if d != nil { // the loop is proven once
+			return fmt.Errorf("%#x: the search of a record begins in two ways", e.pc)
+		}
 		d = &denseSearch{data: data}
 		return p.searchBegins(e, p.t.add(rec, p.x.place(data)))
 	})

@@ -158,10 +158,11 @@ func (p *prover) slowCFA(pc uint64) error {
 	saved := t.and(v.valid, t.con(uint64(abi.CalleeSaved)))
 	s.reg[r13] = saved
 	reg := d(1, 1)
-	p.x.indices = append(p.x.indices, reg)
-	p.x.callTo, p.x.call = p.callExpr(d(1, 4)), nil
-	defer func() { p.x.callTo = nil }()
 	kind := t.and(d(0, 1), t.con(descSignal-1))
+	indices := p.x.indices
+	p.x.indices = append(indices[:1:1], index{reg, t.eq(kind, t.con(descCFAReg))})
+	p.x.callTo, p.x.call = p.callExpr(d(1, 4), t.ult(t.con(descCFAReg), kind)), nil
+	defer func() { p.x.callTo, p.x.indices = nil, indices }()
 	return p.run(s, p.stops(cutRule), func(e *ending) error {
 		is := func(k uint64) bool {
 			truth, known := p.x.decide(e.state, t.eq(kind, t.con(k)))
@@ -230,9 +231,13 @@ func (p *prover) exprFails() term { return p.t.bit(p.v.exprStatus, p.t.con(31)) 
 
 // callExpr does what the call of an expression's code does: the code is where the
 // descriptor says, the value comes in rax, or carry set and a status, which is
-// negative, in edx. Each code that a descriptor names is proven to do so.
-func (p *prover) callExpr(off term) func(s *state, to term) ([]*state, error) {
+// negative, in edx. Each code that a descriptor names is proven to do so; it names one
+// where named holds.
+func (p *prover) callExpr(off, named term) func(s *state, to term) ([]*state, error) {
 	return func(s *state, to term) ([]*state, error) {
+		if names, known := p.x.decide(s, named); !known || !names {
+			return nil, fmt.Errorf("a call of an expression where the descriptor has none")
+		}
 		if to != p.t.add(off, p.x.place(p.im.symbols[abi.SymbolStep].Value)) {
 			return nil, fmt.Errorf("a call of %s", p.t.text(to))
 		}
@@ -403,6 +408,10 @@ func (p *prover) readWord(pc uint64) error {
 			want{"its address", s.reg[rSI], at}); err != nil {
 			return nil, err
 		}
+		if null, known := p.x.decide(s, t.eq(fn, t.con(0))); !known || null {
+			return nil, fmt.Errorf("a call of a callback that may be null")
+		}
+		s.event = append(s.event, event{evAsked, at, 8, v.word})
 		p.clobber(s)
 		s.reg[rAX] = t.or(result, t.shlConst(t.variable("upper half", 0xffffffff), 32)) // an int
 		s.stack = p.x.writeCell(s.stack, int64(k), 8, v.word)
@@ -445,8 +454,8 @@ func (p *prover) readWord(pc uint64) error {
 			}
 			return carryIs(false)
 		}
-		if len(e.event) > 0 {
-			return fmt.Errorf("%#x: a read outside of the window", e.pc)
+		if err := p.only(e.state, evAsked); err != nil {
+			return fmt.Errorf("a read outside of the window: %w", err)
 		}
 		none, err := p.holds(e.state, t.eq(fn, t.con(0)))
 		if err != nil {
@@ -454,6 +463,9 @@ func (p *prover) readWord(pc uint64) error {
 		}
 		if none {
 			return carryIs(true)
+		}
+		if len(e.event) != 1 {
+			return fmt.Errorf("%#x: the callback is asked %d times for a word", e.pc, len(e.event))
 		}
 		if err := p.require(e.state, want{"the word", e.reg[rAX], v.word}); err != nil {
 			return err

@@ -24,11 +24,21 @@ func (p *prover) slowRule(pc uint64, op uint64) error {
 	s := p.slowState(pc)
 	p.x.first = t.or(t.con(op<<5), v.rule)
 	operand := d(1, 1)
-	p.x.indices = append(p.x.indices, operand)
-	p.x.callTo, p.x.call = p.callExpr(d(2, 4)), p.callRead
-	defer func() { p.x.first, p.x.callTo, p.x.call = noTerm, nil, nil }()
+	indices := p.x.indices
+	named := t.con(0)
+	switch op {
+	case ruleExpr:
+		named = t.con(1)
+	case ruleRegister:
+		p.x.indices = append(indices[:1:1], index{operand, t.con(1)})
+	}
+	p.x.callTo, p.x.call = p.callExpr(d(2, 4), named), p.callRead
+	defer func() { p.x.first, p.x.callTo, p.x.call, p.x.indices = noTerm, nil, nil, indices }()
 	return p.run(s, p.stops(cutRule, cutFinal), func(e *ending) error {
 		if op == ruleEnd {
+			if err := p.asks(e.state, noTerm); err != nil {
+				return err
+			}
 			return p.beginFinal(e)
 		}
 		value, status, n, err := p.ruleValue(e.state, op, d)
@@ -78,6 +88,9 @@ func (p *prover) slowRule(pc uint64, op uint64) error {
 func (p *prover) ruleValue(s *state, op uint64, d func(int64, uint8) term) (value, status term, n int64, err error) {
 	t, v := p.t, &p.v
 	saved := func(at term, n int64) (term, term, int64, error) {
+		if err := p.asks(s, at); err != nil {
+			return noTerm, noTerm, n, err
+		}
 		ok, err := p.holds(s, p.readable(at))
 		if !ok {
 			return noTerm, p.statusTerm(abi.StatusUnreadable), n, err
@@ -85,6 +98,9 @@ func (p *prover) ruleValue(s *state, op uint64, d func(int64, uint8) term) (valu
 		return p.wordAt(at), noTerm, n, err
 	}
 	register := func(r term, n int64) (term, term, int64, error) {
+		if err := p.asks(s, noTerm); err != nil {
+			return noTerm, noTerm, n, err
+		}
 		ok, err := p.holds(s, t.bit(v.valid, t.and(r, t.con(31))))
 		if !ok {
 			return noTerm, p.statusTerm(abi.StatusBadRegister), n, err
@@ -97,23 +113,39 @@ func (p *prover) ruleValue(s *state, op uint64, d func(int64, uint8) term) (valu
 	case ruleOffset:
 		return saved(t.add(v.cfa, d(1, 8)), 9)
 	case ruleUndefined:
-		return noTerm, noTerm, 1, nil
+		return noTerm, noTerm, 1, p.asks(s, noTerm)
 	case ruleSame:
 		return register(v.rule, 1)
 	case ruleValOffset:
-		return t.add(v.cfa, d(1, 8)), noTerm, 9, nil
+		return t.add(v.cfa, d(1, 8)), noTerm, 9, p.asks(s, noTerm)
 	case ruleRegister:
 		return register(d(1, 1), 2)
 	}
 	lost, err := p.holds(s, p.exprFails())
+	if err == nil && lost {
+		err = p.asks(s, noTerm)
+	}
 	if err != nil || lost {
 		return noTerm, v.exprStatus, 6, err
 	}
 	isValue, err := p.holds(s, t.eq(d(1, 1), t.con(0)))
+	if err == nil && isValue {
+		err = p.asks(s, noTerm)
+	}
 	if err != nil || isValue {
 		return v.exprValue, noTerm, 6, err
 	}
 	return saved(v.exprValue, 6)
+}
+
+// asks checks that a path has asked for no word but the one at an address.
+func (p *prover) asks(s *state, at term) error {
+	for _, c := range s.conds {
+		if n := p.t.nodes[c.t]; n.op == tVec && n.k == vecReadable && n.a != at {
+			return fmt.Errorf("%#x: reads at %s, which no rule needs", s.pc, p.t.text(n.a))
+		}
+	}
+	return nil
 }
 
 // beginFinal checks where the rules end: the mask of the caller goes to memory, and

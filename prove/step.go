@@ -256,6 +256,7 @@ func stepOf(s *state) int {
 const (
 	evNested eventKind = 100 + iota
 	evDeref            // the callback of _eh_elf is called
+	evAsked            // the read callback is called
 )
 
 // call does what _eh_elf_walk does, having checked its arguments.
