@@ -257,6 +257,8 @@ func TestRelroPages(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, changed)
+	le.PutUint64(image[40:], 0) // no section headers, of which one would say it, too
+	le.PutUint32(image[60:], 0)
 	_, err = openImage(image)
 	assert.ErrorContains(t, err, "a writable segment")
 }
