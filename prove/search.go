@@ -48,7 +48,7 @@ func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
 			return fmt.Errorf("%#x: the search of a record begins in two ways", e.pc)
 		}
 		d = &denseSearch{data: data}
-		return p.searchBegins(e, p.t.add(rec, p.x.place(data)))
+		return p.searchBegins(e, p.t.add(rec, p.x.place(data)), 1)
 	})
 	if err != nil || d == nil {
 		return nil, fmt.Errorf("%#x: %w", pc, err)
@@ -80,7 +80,7 @@ func (p *prover) searchLong(e *ending, rec term, pages pageTable) error {
 	if e.kind != endStop {
 		return fmt.Errorf("%#x: not the search of a record", e.pc)
 	}
-	if err := p.searchBegins(e, rec); err != nil {
+	if err := p.searchBegins(e, rec, 2); err != nil {
 		return err
 	}
 	key := longKey{p.blocks, pages}
@@ -112,8 +112,9 @@ type longKey struct {
 	pages pageTable
 }
 
-// searchBegins checks what the loop of a search begins with.
-func (p *prover) searchBegins(e *ending, rec term) error {
+// searchBegins checks what the loop of a search begins with, after so many reads, the last
+// of them that of the number of keys.
+func (p *prover) searchBegins(e *ending, rec term, reads int) error {
 	t := p.t
 	p.blocks = e.pc
 	w := p.v.walk
@@ -127,6 +128,9 @@ func (p *prover) searchBegins(e *ending, rec term) error {
 	}
 	if err := p.only(e.state, evRead); err != nil || len(e.regs) > 0 {
 		return fmt.Errorf("%#x: a search that writes: %v", e.pc, err)
+	}
+	if len(e.event) != reads || e.event[reads-1].at != rec || e.event[reads-1].size != 1 {
+		return fmt.Errorf("%#x: a search reads beside its record", e.pc)
 	}
 	return p.matches(e.state, &w)
 }
