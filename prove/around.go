@@ -321,8 +321,11 @@ func (im *image) sections() error {
 	if end != im.read.Filesz {
 		return imageError("the sections end at %#x, their segment at %#x", end, im.read.Filesz)
 	}
-	if n, ok := headers[".note.gnu.build-id"]; ok && (n.Addr != im.noteAddr || headers[".note.ehasm"].Addr+headers[".note.ehasm"].Size != im.noteAddr+im.noteSize) {
-		return imageError("the sections of the notes")
+	for name, at := range map[string][2]uint64{".note.gnu.build-id": {0, im.gnuNotes}, ".note.ehasm": {im.gnuNotes, im.noteSize - im.gnuNotes}} {
+		// Some go by the sections: they have what the segment has.
+		if h, ok := headers[name]; ok && (h.Addr != im.noteAddr+at[0] || h.Size != at[1]) {
+			return imageError("the sections of the notes")
+		}
 	}
 	for _, s := range im.symbols {
 		if uint64(s.Shndx) != index[".text"] {

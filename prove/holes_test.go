@@ -265,3 +265,29 @@ func TestRelroPages(t *testing.T) {
 	_, err = openImage(image)
 	assert.ErrorContains(t, err, "a writable segment")
 }
+
+// TestNoteSections: what tools read by sections is what loaders read by PT_NOTE.
+func TestNoteSections(t *testing.T) {
+	image := compile(t, small(), variants()[0])
+	im, err := openImage(image)
+	require.NoError(t, err)
+	const by = 4
+	changed := 0
+	for i := range uint64(le.Uint16(image[60:])) {
+		sh := image[le.Uint64(image[40:])+i*shdrSize:]
+		switch {
+		case elf.SectionType(le.Uint32(sh[4:])) != elf.SHT_NOTE:
+		case le.Uint64(sh[16:]) == im.noteAddr:
+			le.PutUint64(sh[32:], le.Uint64(sh[32:])+by)
+			changed++
+		default:
+			le.PutUint64(sh[16:], le.Uint64(sh[16:])+by)
+			le.PutUint64(sh[24:], le.Uint64(sh[24:])+by)
+			le.PutUint64(sh[32:], le.Uint64(sh[32:])-by)
+			changed++
+		}
+	}
+	require.Equal(t, 2, changed)
+	_, err = openImage(image)
+	assert.ErrorContains(t, err, "the sections of the notes")
+}

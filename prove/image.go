@@ -29,6 +29,7 @@ type image struct {
 	hashSize, gnuSize uint64 // of DT_HASH and DT_GNU_HASH
 	noteAddr          uint64 // PT_NOTE
 	noteSize          uint64
+	gnuNotes          uint64 // bytes of notes before the first that is ehasm's
 	note              abi.Note
 	cover             func(addr, n uint64) // told of data and code that a proof goes by; nil: nobody asks
 	symbols           map[string]elf.Sym64
@@ -227,7 +228,7 @@ func (im *image) dynamic() error {
 
 // noteSegment reads the identity.
 func (im *image) noteSegment(b []byte) error {
-	found := false
+	found, ours := false, false
 	for len(b) > 0 {
 		if len(b) < 12 {
 			return imageError("a truncated note")
@@ -240,6 +241,9 @@ func (im *image) noteSegment(b []byte) error {
 		}
 		name, desc := string(b[12:12+nameSize]), b[descOff:descOff+descSize]
 		b = b[end:]
+		if ours = ours || name == abi.NoteOwner+"\x00"; !ours {
+			im.gnuNotes += end
+		}
 		switch {
 		case name == "GNU\x00" && typ == 3 && len(desc) == 20:
 		case name == abi.NoteOwner+"\x00" && typ == abi.NoteBuild:
