@@ -38,7 +38,7 @@ var throwing = map[string]string{
 	"eh-static-cxx": "g++ -O2 -static-libstdc++ -fnon-call-exceptions -pthread shapes.cc",
 	"eh-no-pie":     "g++ -O2 -no-pie -fno-pie -fnon-call-exceptions -pthread shapes.cc",
 	"eh-noalloc":    "g++ -O2 -pthread noalloc.cc",
-	"eh-registered": "g++ -O1 registered.cc",
+	"eh-registered": "g++ -O1 -rdynamic registered.cc",
 	"eh-nested":     "gcc -O1 -fexceptions -pthread nested.c",
 	"eh-replace":    "g++ -O2 -rdynamic -pthread replace.cc",
 }

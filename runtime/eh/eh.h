@@ -18,7 +18,7 @@
 #define FRAME_R14 48
 #define FRAME_R15 56
 #define FRAME_SIZE 64
-#define NUM_REAL 14 /* members of struct ehx_real */
+#define NUM_REAL 20 /* members of struct ehx_real */
 #define LANDING_RAX 64
 #define LANDING_RDX 72
 
@@ -164,7 +164,7 @@ static inline __attribute__((always_inline)) bool ehx_in_slot_(struct ehx_seen *
 {
     if (atomic_load_explicit(&k->key, memory_order_acquire) != key)
         return false;
-    bool now = atomic_load_explicit(&k->loads, memory_order_relaxed) == loads;
+    bool now = atomic_load_explicit(&k->loads, memory_order_acquire) == loads;
     s->step = k->is.step;
     s->pad = k->is.pad;
     s->slot = k;
@@ -283,6 +283,7 @@ static inline void ehx_put_(struct ehx_exception *e, int32_t selector, const str
 extern const uint64_t *ehx_loads_;
 extern _Atomic uint64_t ehx_table_loads_; /* those that libehunwind's table was made of; 0: none, or all goes to the real libgcc */
 uint64_t ehx_ask_loads_(void);
+void ehx_forget_(void); /* all that is noted */
 void ehx_loads_before_(void);
 void ehx_loads_after_(void);
 
@@ -300,6 +301,9 @@ extern struct ehx_real {
     uint64_t (*get_start)(void *);
     uint64_t (*get_text)(void *);
     uint64_t (*get_data)(void *);
+    void (*frame)(void *), (*frame_table)(void *);
+    void (*info)(void *, void *), (*info_table)(void *, void *);
+    void (*bases)(void *, void *, void *, void *), (*table_bases)(void *, void *, void *, void *);
 } ehx_real_;
 _Static_assert(offsetof(struct ehx_real, resume) == 8 && offsetof(struct ehx_real, rethrow) == 16 && offsetof(struct ehx_real, forced) == 24,
                "entry.S");

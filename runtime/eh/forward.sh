@@ -4,7 +4,8 @@
 set -eu
 ours="_Unwind_DeleteException _Unwind_ForcedUnwind _Unwind_GetCFA _Unwind_GetDataRelBase _Unwind_GetGR _Unwind_GetIP _Unwind_GetIPInfo
 _Unwind_GetLanguageSpecificData _Unwind_GetRegionStart _Unwind_GetTextRelBase _Unwind_RaiseException _Unwind_Resume _Unwind_Resume_or_Rethrow
-_Unwind_SetGR _Unwind_SetIP"
+_Unwind_SetGR _Unwind_SetIP __register_frame __register_frame_info __register_frame_info_bases __register_frame_info_table __register_frame_info_table_bases
+__register_frame_table"
 LC_ALL=C readelf --dyn-syms -W "$1" | awk -v ours="$ours" -v out="$2" '
 BEGIN { count = 0; versions = 0; n = split(ours, list); for (i = 1; i <= n; i++) own[list[i]] = 1 }
 $4 == "FUNC" && $7 != "UND" && split($8, part, "@") > 1 {

@@ -134,9 +134,10 @@ static void note(const struct ehx_what *is, uint64_t key, uint64_t loads)
     uint64_t old = atomic_load_explicit(&k->key, memory_order_relaxed);
     if (old == 1 || !atomic_compare_exchange_strong(&k->key, &old, 1))
         return;
-    atomic_store_explicit(&k->loads, loads, memory_order_relaxed);
+    atomic_store_explicit(&k->loads, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     k->is = *is;
+    atomic_store_explicit(&k->loads, loads, memory_order_release); /* after it: who sees it sees the contents */
     atomic_store_explicit(&k->key, key, memory_order_release);
 }
 
@@ -185,7 +186,7 @@ __attribute__((noinline)) void ehx_look_again_(struct ehx_seen *s, uint64_t pc, 
 
 static bool all_in(struct ehx_what *is, const struct ehx_known *k, uint64_t key, uint64_t loads)
 {
-    if (atomic_load_explicit(&k->key, memory_order_acquire) != key || atomic_load_explicit(&k->loads, memory_order_relaxed) != loads)
+    if (atomic_load_explicit(&k->key, memory_order_acquire) != key || atomic_load_explicit(&k->loads, memory_order_acquire) != loads)
         return false;
     *is = k->is;
     atomic_thread_fence(memory_order_acquire);

@@ -62,3 +62,45 @@ void ehx_loads_after_(void)
     }
     ehx_loads_ = found;
 }
+
+/* ---------------------------------------------------------------------------------- code made at run time */
+
+static int take_subs(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    (void)size;
+    *(uint64_t *)arg = info->dlpi_subs;
+    return 1;
+}
+
+/*
+ * Code that is registered may be where an object was that has gone, which the count of loads does not tell: the table
+ * is made anew, and nothing remembered. What another thread notes meanwhile is of code that is on its stack.
+ */
+static void registers(void)
+{
+    static _Atomic uint64_t seen;
+    uint64_t subs = 0;
+    if (!ehx_active_)
+        return;
+    dl_iterate_phdr(take_subs, &subs);
+    if (atomic_load(&seen) == subs || ehu_refresh() < 0)
+        return;
+    ehx_forget_();
+    atomic_store(&seen, subs);
+}
+
+#define REGISTERS(name, member, params, args)                       \
+    __attribute__((visibility("default"))) void name params;        \
+    void name params                                                \
+    {                                                               \
+        registers();                                                \
+        ehx_real_.member args;                                      \
+    }
+
+REGISTERS(__register_frame, frame, (void *begin), (begin))
+REGISTERS(__register_frame_table, frame_table, (void *begin), (begin))
+REGISTERS(__register_frame_info, info, (void *begin, void *object), (begin, object))
+REGISTERS(__register_frame_info_table, info_table, (void *begin, void *object), (begin, object))
+REGISTERS(__register_frame_info_bases, bases, (void *begin, void *object, void *text, void *data), (begin, object, text, data))
+REGISTERS(__register_frame_info_table_bases, table_bases, (void *begin, void *object, void *text, void *data),
+          (begin, object, text, data))

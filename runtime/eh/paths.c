@@ -16,6 +16,23 @@ static bool begin_writing(_Atomic uint64_t *turn, uint64_t *now)
 
 static void end_writing(_Atomic uint64_t *turn, uint64_t now) { atomic_store_explicit(turn, now + 2, memory_order_release); }
 
+void ehx_forget_(void)
+{
+    uint64_t turn;
+    for (size_t i = 0; i < KNOWN_SLOTS; i++)
+        atomic_store(&ehx_known_[i].loads, 0);
+    for (size_t i = 0; i < STRIDE_SLOTS; i++)
+        if (begin_writing(&ehx_strides_[i].turn, &turn)) {
+            ehx_strides_[i].loads = 0;
+            end_writing(&ehx_strides_[i].turn, turn);
+        }
+    for (size_t i = 0; i < TRAIL_SLOTS; i++)
+        if (begin_writing(&ehx_trails_[i].turn, &turn)) {
+            ehx_trails_[i].loads = 0;
+            end_writing(&ehx_trails_[i].turn, turn);
+        }
+}
+
 /*
  * step_on takes the plain step of a frame whose CFA is rsp plus an offset. It tells where the return address is, in words from
  * start, and with reg notes where registers are; false where the step is another one, or too far.

@@ -148,8 +148,8 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
             return false;
     }
     uint64_t step;
+    bool now = atomic_load_explicit(&k->loads, memory_order_acquire) == loads;
     memcpy(&step, &k->is.step, sizeof step);
-    bool now = atomic_load_explicit(&k->loads, memory_order_relaxed) == loads;
     atomic_thread_fence(memory_order_acquire);
     uint64_t cfa = rsp + (uint64_t)(int64_t)(int32_t)step;
     if (unlikely(!now || atomic_load_explicit(&k->key, memory_order_relaxed) != key || (step >> 32 & 0xffff) != 0 || cfa <= rsp))
@@ -238,7 +238,7 @@ static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, s
             if (atomic_load_explicit(&n->key, memory_order_acquire) != pc * 2)
                 break;
         }
-        if (unlikely(atomic_load_explicit(&n->loads, memory_order_relaxed) != loads))
+        if (unlikely(atomic_load_explicit(&n->loads, memory_order_acquire) != loads))
             break;
         memcpy(&step, &n->is.step, sizeof step);
         rest = __atomic_load_n((const uint64_t *)(const void *)n->is.step.others, __ATOMIC_RELAXED);

@@ -88,6 +88,12 @@ static void open_real(void)
     TAKE(get_start, "_Unwind_GetRegionStart");
     TAKE(get_text, "_Unwind_GetTextRelBase");
     TAKE(get_data, "_Unwind_GetDataRelBase");
+    TAKE(frame, "__register_frame");
+    TAKE(frame_table, "__register_frame_table");
+    TAKE(info, "__register_frame_info");
+    TAKE(info_table, "__register_frame_info_table");
+    TAKE(bases, "__register_frame_info_bases");
+    TAKE(table_bases, "__register_frame_info_table_bases");
 }
 
 static int nothing(void) { return 0; }

@@ -1,9 +1,13 @@
 // Exceptions through code made at run time, whose table is registered: first unregistered, where the program would
-// end, then registered, unregistered and another one at the same place.
+// end, then registered, unregistered and another one at the same place; last, where an object was.
 #include <cstdio>
+#include <dlfcn.h>
 #include <initializer_list>
 #include <cstring>
 #include <sys/mman.h>
+#include <unistd.h>
+#include "replace.h"
+Base::~Base() {} // for the object
 extern "C" void __register_frame(void *);
 extern "C" void __deregister_frame(void *);
 struct Thrown { int n; };
@@ -34,22 +38,72 @@ static void describe(unsigned char *at, const void *code, unsigned long length, 
 	close(fde);
 	put(&zero, 4);
 }
+// A return address that is on the stack, but not that of a frame.
+static void *elsewhere;
+__attribute__((noinline)) static void note() { elsewhere = __builtin_return_address(0); }
+static void (*volatile called)() = note;
+__attribute__((noinline)) static void catches()
+{
+	try {
+		called();
+	} catch (const Thrown &) {
+		if (write(1, "caught elsewhere\n", 17))
+			_exit(1);
+	}
+}
+static int throws_through(unsigned char *p, unsigned char size)
+{
+	// sub $size-8,%rsp; push %rsi; call *%rdi; add $size,%rsp; ret
+	unsigned char code[] = {0x48, 0x83, 0xec, static_cast<unsigned char>(size - 8), 0x56, 0xff, 0xd7, 0x48, 0x83, 0xc4, size, 0xc3};
+	unsigned char *table = tables[size & 16 ? 1 : 0];
+	int caught = 0;
+	std::memcpy(p, code, sizeof code);
+	describe(table, p, sizeof code, size);
+	__register_frame(table);
+	for (int i = 0; i < 100; i++)
+		try {
+			reinterpret_cast<void (*)(void (*)(), void *)>(p)(thrower, elsewhere);
+		} catch (const Thrown &t) {
+			caught += t.n;
+		}
+	__deregister_frame(table);
+	return caught;
+}
+static unsigned char *memory(void *at, int flags)
+{
+	void *p = mmap(at, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+	return p == MAP_FAILED ? nullptr : static_cast<unsigned char *>(p);
+}
 int main()
 {
-	auto *p = static_cast<unsigned char *>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+	unsigned char *p = memory(nullptr, 0);
 	int caught = 0;
-	for (unsigned char size : {8, 24, 40}) {
-		unsigned char code[] = {0x48, 0x83, 0xec, size, 0xff, 0xd7, 0x48, 0x83, 0xc4, size, 0xc3};
-		std::memcpy(p, code, sizeof code);
-		describe(tables[size & 16 ? 1 : 0], p, sizeof code, size);
-		__register_frame(tables[size & 16 ? 1 : 0]);
-		for (int i = 0; i < 100; i++)
-			try {
-				reinterpret_cast<void (*)(void (*)())>(p)(thrower);
-			} catch (const Thrown &t) {
-				caught += t.n;
-			}
-		__deregister_frame(tables[size & 16 ? 1 : 0]);
+	catches();
+	for (unsigned char size : {8, 24, 40})
+		caught += throws_through(p, size);
+	std::printf("%d\n", caught);
+	void *object = dlopen("./one.so", RTLD_NOW);
+	if (!object) {
+		std::printf("%s\n", dlerror());
+		return 1;
 	}
+	auto f = reinterpret_cast<void (*)()>(dlsym(object, "dl_throw"));
+	for (int i = 0; i < 3; i++)
+		try {
+			f();
+		} catch (...) {
+			caught++;
+		}
+	std::fflush(stdout);
+	void *last = dlsym(object, "_ZN7CleanupD1Ev"); // exceptions pass over it
+	dlclose(object);
+	auto address = static_cast<unsigned char *>(last);
+	p = memory(address - reinterpret_cast<unsigned long>(address) % 4096, MAP_FIXED_NOREPLACE);
+	if (!p) {
+		std::printf("its memory is not free\n");
+		return 1;
+	}
+	for (unsigned char size : {8, 56, 104})
+		caught += throws_through(address, size);
 	std::printf("%d\n", caught);
 }
