@@ -3,7 +3,6 @@ package verify
 import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/ehelf"
 )
 
 // Every is Image at every pc from a page below the table to a page above it, with a
@@ -12,20 +11,12 @@ import (
 // windows that are empty or too small for a word, with and without a read callback, and
 // with registers missing, one by one and together.
 func Every(image []byte, t *dwarfcfa.Table) (Result, error) {
-	obj, err := ehelf.FromBytes(image)
-	if err != nil {
-		return Result{}, err
-	}
-	defer obj.Close()
-	c, err := newChecker(obj, t, seed(image))
-	if err != nil {
-		return Result{}, err
-	}
-	defer c.close()
-	if err := c.every(); err != nil {
-		return c.result, err
-	}
-	return c.result, c.run()
+	return with(image, t, func(c *checker) error {
+		if err := c.every(); err != nil {
+			return err
+		}
+		return c.run()
+	})
 }
 
 func (c *checker) every() error {

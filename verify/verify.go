@@ -32,6 +32,11 @@ type Result struct {
 // Image runs the code of an eh_elf against the table that it was made from. It
 // returns ehelf.ErrUnsupportedHost where the code cannot run.
 func Image(image []byte, t *dwarfcfa.Table) (Result, error) {
+	return with(image, t, (*checker).run)
+}
+
+// with loads an eh_elf and compares it as compare does. The result is what was compared up to an error.
+func with(image []byte, t *dwarfcfa.Table, compare func(*checker) error) (Result, error) {
 	obj, err := ehelf.FromBytes(image)
 	if err != nil {
 		return Result{}, err
@@ -42,10 +47,8 @@ func Image(image []byte, t *dwarfcfa.Table) (Result, error) {
 		return Result{}, err
 	}
 	defer c.close()
-	if err := c.run(); err != nil {
-		return c.result, err
-	}
-	return c.result, nil
+	err = compare(c)
+	return c.result, err
 }
 
 func seed(image []byte) uint64 {
