@@ -281,7 +281,7 @@ func (f *folder) run(t *testing.T, c command) {
 	case strings.Contains(c.line, "--flight"):
 		line += " >/dev/null 2>&1 & echo $! >flight.pid; sleep 0.7"
 	case endless.MatchString(c.line) && !strings.Contains(c.line, "--duration"):
-		line = "timeout --preserve-status -s INT 2 " + line
+		line = "timeout --foreground --preserve-status -s INT 2 " + line // of whatever shell script(1) takes
 		if strings.Contains(line, "--top") { // needs a terminal
 			line = "TERM=xterm script -qec '" + line + "' /dev/null"
 		}
