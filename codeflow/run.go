@@ -20,22 +20,6 @@ func (r *Result) Beginner() Beginner { return r.f.beginner }
 // Func is the function.
 func (r *Result) Func() *Function { return r.f.parts[r.k].fn }
 
-// Guessed reports whether the function's states rest on the choice which of two contradicting paths is real.
-func (r *Result) Guessed() bool { return r.f.guess }
-
-// Incomplete says why some of the function's code may not have been reached or judged; empty if nothing stood in the way.
-func (r *Result) Incomplete() string {
-	switch {
-	case r.f.limit:
-		return "limit"
-	case r.f.bad:
-		return "undecodable"
-	case r.f.unknown > 0:
-		return "indirect jump"
-	}
-	return ""
-}
-
 // Each shows the reached instructions in address order, each with the state before it. The state may be read until visit
 // returns.
 func (r *Result) Each(visit Visit) {
@@ -62,8 +46,8 @@ func (r *Result) Leads(pc uint64) bool {
 	return pc-p.fn.Lo >= uint64(len(p.code)) || r.f.lead[int(pc-p.fn.Lo)+p.off] != 0
 }
 
-// Reached reports whether an instruction that was reached begins at pc.
-func (r *Result) Reached(pc uint64) bool { return r.Inst(pc) != nil }
+// reached reports whether an instruction that was reached begins at pc.
+func (r *Result) reached(pc uint64) bool { return r.Inst(pc) != nil }
 
 // Inst returns the reached instruction at pc, nil if there is none. It may be read while the Result is valid.
 func (r *Result) Inst(pc uint64) *x86.Inst {
@@ -79,7 +63,7 @@ func (r *Result) Inst(pc uint64) *x86.Inst {
 
 // Within returns the start of the reached instruction that pc is inside of, but not at the start of.
 func (r *Result) Within(pc uint64) (uint64, bool) {
-	if r.Reached(pc) {
+	if r.reached(pc) {
 		return 0, false
 	}
 	for d := uint64(1); d < 15; d++ {

@@ -182,7 +182,7 @@ func (d *dumper) cieRows(c *CIE) {
 	d.cieHead(c)
 	fmt.Fprintf(d.w, " \"%s\" cf=%d df=%d ra=%d\n", c.Augmentation, c.CodeAlign, c.DataAlign, c.RA)
 	cols, others := d.columns(c, c.instPos, len(c.Instructions), 0)
-	row, err := d.in.InitialRow(c)
+	row, err := d.in.initialRow(c)
 	switch {
 	case err != nil:
 		fmt.Fprintf(d.w, "  error: %v\n", err)

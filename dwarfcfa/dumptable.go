@@ -177,7 +177,7 @@ func (s *Section) DescribeRows(pc *Addr) iter.Seq[EntryInfo] {
 	}
 	return s.describe(pc, func(cie *CIE, fde *FDE, info *EntryInfo) error {
 		if fde == nil {
-			row, err := in.InitialRow(cie)
+			row, err := in.initialRow(cie)
 			if err == nil {
 				info.Rows = append(info.Rows, describeRow(&row, none, raw))
 			}

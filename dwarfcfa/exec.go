@@ -107,8 +107,8 @@ func (r *rawRows) row(start, end Addr, st *state) {
 	*r = append(*r, RawRow{start, end, st.row})
 }
 
-// InitialRow returns the row that a CIE's initial instructions make.
-func (in *Interp) InitialRow(cie *CIE) (Row, error) {
+// initialRow returns the row that a CIE's initial instructions make.
+func (in *Interp) initialRow(cie *CIE) (Row, error) {
 	ini := in.initial(cie)
 	if ini.err != nil {
 		return Row{}, cie.section.errorAt(int(cie.Offset), ini.err)

@@ -106,8 +106,8 @@ func parseAttr(b []byte) Attr {
 	return a
 }
 
-// HasSampleID reports whether records other than samples end in struct sample_id.
-func (a *Attr) HasSampleID() bool { return a.Flags&attrFlagSampleIDAll != 0 }
+// hasSampleID reports whether records other than samples end in struct sample_id.
+func (a *Attr) hasSampleID() bool { return a.Flags&attrFlagSampleIDAll != 0 }
 
 // layout computes where time and id are found without decoding a record.
 func (e *Event) layout() {
@@ -125,7 +125,7 @@ func (e *Event) layout() {
 	case t&SampleIDField != 0:
 		e.idAt = at
 	}
-	if !e.HasSampleID() {
+	if !e.hasSampleID() {
 		return
 	}
 	// struct sample_id, from its end backwards.

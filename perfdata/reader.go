@@ -214,10 +214,6 @@ func (r *Reader) addEvent(e *Event) {
 	}
 }
 
-// Pipe reports whether the file is in pipe mode: then events, features and
-// build-ids come in with the records.
-func (r *Reader) Pipe() bool { return r.pipe }
-
 // Events returns the events met so far, in the order of the file.
 func (r *Reader) Events() []*Event { return r.events }
 

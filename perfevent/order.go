@@ -56,7 +56,7 @@ func (o *Order) Done(ring int) {
 	r := o.rings[ring]
 	r.Next()
 	o.ready[ring] = false
-	if r.Unfreed() >= r.Size()/parts {
+	if r.unfreed() >= r.Size()/parts {
 		r.Free()
 	}
 }

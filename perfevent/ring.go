@@ -108,8 +108,8 @@ func (r *Ring) Next() {
 	r.current = nil
 }
 
-// Unfreed is the bytes that were read and are not free yet.
-func (r *Ring) Unfreed() int { return int(r.tail - r.freed) }
+// unfreed is the bytes that were read and are not free yet.
+func (r *Ring) unfreed() int { return int(r.tail - r.freed) }
 
 // Free gives the kernel back what has been read.
 func (r *Ring) Free() {

@@ -6,9 +6,6 @@ import (
 	"fmt"
 )
 
-// Version is the number of the format that Encode writes.
-const Version = 2
-
 // Numbers of the format, docs/abi.md section 6.
 const (
 	headerSize      = 24

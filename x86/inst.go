@@ -185,18 +185,6 @@ type Inst struct {
 	ImmLen    uint8 // bytes
 }
 
-// HasMem reports whether the instruction has a memory operand, be it explicit or a string instruction's.
-func (in *Inst) HasMem() bool { return in.MemRead || in.MemWrite || in.memArg() }
-
-func (in *Inst) memArg() bool {
-	for i := range in.Args[:in.NArgs] {
-		if in.Args[i].Kind == KMem {
-			return true
-		}
-	}
-	return false
-}
-
 // Target is where a relative jump or call at pc goes.
 func (in *Inst) Target(pc uint64) uint64 { return pc + uint64(in.Len) + uint64(in.Imm) }
 

@@ -26,8 +26,8 @@ type Options struct {
 func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
 	p := &Plan{Table: t, Low: t.Low(), High: t.High(), Dispatch: opt.Dispatch, PageBits: cmp.Or(opt.PageBits, PageBits)}
 	p.Base = p.Low &^ (PageSize - 1)
-	if span := uint64(p.High - p.Base); span > MaxSpan {
-		return nil, fmt.Errorf("%w: %#x..%#x, at most %#x are supported", ErrSpan, p.Low, p.High, uint64(MaxSpan))
+	if span := uint64(p.High - p.Base); span > maxSpan {
+		return nil, fmt.Errorf("%w: %#x..%#x, at most %#x are supported", ErrSpan, p.Low, p.High, uint64(maxSpan))
 	}
 	b := builder{plan: p, tails: map[Tail]uint32{}, denseKeys: cmp.Or(opt.DenseKeys, DenseKeys)}
 	b.blocks()
@@ -248,7 +248,7 @@ func (p *Plan) number() {
 	}
 	p.IDOf = make([]uint32, len(p.Blocks))
 	for i := range p.Blocks {
-		p.IDOf[i] = NoID
+		p.IDOf[i] = noID
 		if uses[i] > 0 {
 			p.IDs = append(p.IDs, uint32(i))
 		}
@@ -262,7 +262,7 @@ func (p *Plan) number() {
 // ShortIDs reports whether all ids of a dense page fit a byte.
 func (p *Plan) ShortIDs(t *Tree) bool {
 	for _, target := range t.Targets {
-		if p.IDOf[target] > MaxShortID {
+		if p.IDOf[target] > maxShortID {
 			return false
 		}
 	}

@@ -23,10 +23,10 @@ const PageBits = 8
 // PageSize is the number of bytes of text that one page covers, at most.
 const PageSize = 1 << PageBits
 
-// MaxSpan is the largest distance in bytes between the lowest and the highest
+// maxSpan is the largest distance in bytes between the lowest and the highest
 // pc of one object that a plan covers; the x86-64 small code model allows 2 GiB
 // (psABI §3.5.1).
-const MaxSpan = 1<<31 - PageSize
+const maxSpan = 1<<31 - PageSize
 
 // ErrSpan is wrapped by errors about objects that span too many addresses.
 var ErrSpan = errors.New("the pcs span too many addresses")
@@ -50,7 +50,7 @@ type Plan struct {
 	Tails    []Tail  // distinct, in order of first use
 
 	// Dense pages name blocks by ids: IDs[id] is the block, the most used ones first;
-	// id 0 to MaxShortID take a byte. IDOf is the inverse, NoID for a block that no
+	// id 0 to maxShortID take a byte. IDOf is the inverse, noID for a block that no
 	// dense page leads to.
 	IDs  []uint32
 	IDOf []uint32
@@ -74,11 +74,11 @@ const (
 // 24, where the dense pages are those of functions that push arguments.
 const DenseKeys = 24
 
-// NoID stands for no id in Plan.IDOf.
-const NoID = ^uint32(0)
+// noID stands for no id in Plan.IDOf.
+const noID = ^uint32(0)
 
-// MaxShortID is the highest id that fits a page's short form.
-const MaxShortID = 255
+// maxShortID is the highest id that fits a page's short form.
+const maxShortID = 255
 
 func (d Dispatch) String() string {
 	if d == DispatchPacked {

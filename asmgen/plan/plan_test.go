@@ -180,7 +180,7 @@ func TestIDs(t *testing.T) {
 			}
 		}
 		for block := range p.Blocks {
-			assert.Equal(t, uses[uint32(block)] == 0, p.IDOf[block] == NoID)
+			assert.Equal(t, uses[uint32(block)] == 0, p.IDOf[block] == noID)
 		}
 	}
 }

@@ -41,9 +41,9 @@ type Result struct {
 	Differences []string // the first of them, both sides
 }
 
-// ErrNoReadelf is wrapped by the errors of Compare where readelf is not
+// errNoReadelf is wrapped by the errors of Compare where readelf is not
 // installed.
-var ErrNoReadelf = errors.New("no readelf")
+var errNoReadelf = errors.New("no readelf")
 
 // Compare compares all unwind sections of the object at path. An error means
 // that the comparison could not be made; differences are in the result.
@@ -68,7 +68,7 @@ func Compare(path string) (Result, error) {
 func lookReadelf() (string, error) {
 	tool, err := exec.LookPath("readelf")
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNoReadelf, err)
+		return "", fmt.Errorf("%w: %w", errNoReadelf, err)
 	}
 	return tool, nil
 }

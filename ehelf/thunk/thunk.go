@@ -8,8 +8,8 @@
 // zone, so that code which relies on one of them gives wrong answers.
 package thunk
 
-// DerefSeed is the seed of HashDeref, which has no argument for one.
-const DerefSeed = 0x6568_6173_6d5f_6465
+// derefSeed is the seed of HashDeref, which has no argument for one.
+const derefSeed = 0x6568_6173_6d5f_6465
 
 // Mix is the finaliser of the SplitMix64 generator (Steele, Lea and Flood,
 // "Fast splittable pseudorandom number generators", 2014, variant 13 of
@@ -32,4 +32,4 @@ func HashRead(seed, addr uint64) (word uint64, ok bool) {
 }
 
 // HashDeref returns the word at addr of a memory that is readable everywhere.
-func HashDeref(addr uint64) uint64 { return Mix(addr ^ DerefSeed) }
+func HashDeref(addr uint64) uint64 { return Mix(addr ^ derefSeed) }

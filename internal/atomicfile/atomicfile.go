@@ -20,8 +20,8 @@ var (
 	ErrNotRegular = errors.New("exists and is not a regular file")
 )
 
-// TempPrefix begins the names of temporary files.
-const TempPrefix = ".ehasm-"
+// tempPrefix begins the names of temporary files.
+const tempPrefix = ".ehasm-"
 
 // Modes of new files, which the umask narrows.
 const (
@@ -216,7 +216,7 @@ func Symlink(target, name string) error {
 	if st, err := os.Lstat(name); err == nil && st.IsDir() {
 		return fmt.Errorf("%s: %w", name, ErrIsFolder)
 	}
-	temp, err := os.MkdirTemp(filepath.Dir(name), TempPrefix+"*.tmp") // rename from inside it: a symlink cannot replace
+	temp, err := os.MkdirTemp(filepath.Dir(name), tempPrefix+"*.tmp") // rename from inside it: a symlink cannot replace
 	if err == nil {
 		defer os.RemoveAll(temp)
 		entry := filepath.Join(temp, "link")
@@ -251,7 +251,7 @@ func checkTarget(path string) error {
 // name does not derive from the target's, which may be as long as names can be.
 func createTemp(dir string, perm fs.FileMode) (*os.File, error) {
 	for tries := 0; ; tries++ {
-		name := filepath.Join(dir, fmt.Sprintf("%s%016x.tmp", TempPrefix, rand.Uint64()))
+		name := filepath.Join(dir, fmt.Sprintf("%s%016x.tmp", tempPrefix, rand.Uint64()))
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 		if !errors.Is(err, fs.ErrExist) || tries == 100 {
 			return f, err

@@ -119,7 +119,7 @@ func TestRefuses(t *testing.T) {
 			err := write(path, nil, PermText)
 			require.ErrorIs(t, err, want)
 			require.ErrorContains(t, err, path+": ")
-			require.NotContains(t, err.Error(), TempPrefix)
+			require.NotContains(t, err.Error(), tempPrefix)
 		}
 	}
 	dir := t.TempDir()
@@ -245,5 +245,5 @@ func TestSymlink(t *testing.T) {
 	require.ErrorIs(t, Symlink("x", dir), ErrIsFolder)
 	err := Symlink("x", filepath.Join(dir, "none", "link"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.NotContains(t, err.Error(), TempPrefix)
+	require.NotContains(t, err.Error(), tempPrefix)
 }

@@ -34,8 +34,8 @@ type Protocol struct {
 	body  func(p *Profile) ([]byte, error)
 }
 
-// Protocols returns all; the first is the default.
-func Protocols() []*Protocol {
+// protocols returns all; the first is the default.
+func protocols() []*Protocol {
 	return []*Protocol{
 		{Name: "pyroscope", path: "/push.v1.PusherService/Push", contentType: "application/proto", body: pyroscopeBody},
 		{Name: "otlp", path: "/v1development/profiles", contentType: "application/x-protobuf", body: otlpBody},
@@ -46,7 +46,7 @@ func Protocols() []*Protocol {
 // ProtocolByName returns the protocol of this name.
 func ProtocolByName(name string) (*Protocol, error) {
 	var names []string
-	for _, p := range Protocols() {
+	for _, p := range protocols() {
 		if p.Name == name {
 			return p, nil
 		}

@@ -197,7 +197,7 @@ func TestGivenUp(t *testing.T) {
 
 func TestMisuse(t *testing.T) {
 	for _, url := range []string{"", "host:4040", "ftp://x", "http://", "http://a b"} {
-		_, err := New(Options{URL: url, Protocol: Protocols()[0]})
+		_, err := New(Options{URL: url, Protocol: protocols()[0]})
 		assert.Error(t, err, "%q", url)
 	}
 	_, err := ProtocolByName("x")

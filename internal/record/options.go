@@ -47,9 +47,6 @@ type Options struct {
 	Truth int
 }
 
-// DefaultMaxStack is enough for 85 in 100 stacks of node that 127 frames would cut.
-const DefaultMaxStack = 1024
-
 // Event is what samples are taken at.
 type Event struct {
 	Name   string
@@ -101,20 +98,20 @@ func (e *Event) stackfmt() *stackfmt.Event {
 
 // Errors in options.
 var (
-	ErrCopy = fmt.Errorf("want a multiple of 8 up to %d", perfevent.MaxStackUser)
-	ErrRing = errors.New("want a power of two of at least 64 KB")
+	errCopy = fmt.Errorf("want a multiple of 8 up to %d", perfevent.MaxStackUser)
+	errRing = errors.New("want a power of two of at least 64 KB")
 )
 
-// Check finds what is wrong with the options.
-func (o *Options) Check() error {
+// check finds what is wrong with the options.
+func (o *Options) check() error {
 	const minRing = 1 << 16
 	switch {
 	case o.Copy < 0 || o.Copy > perfevent.MaxStackUser || o.Copy%8 != 0:
-		return fmt.Errorf("copy of %d bytes: %w", o.Copy, ErrCopy)
+		return fmt.Errorf("copy of %d bytes: %w", o.Copy, errCopy)
 	case o.Grow < 0 || o.Grow > perfevent.MaxStackUser || o.Grow%8 != 0:
-		return fmt.Errorf("copy of %d bytes: %w", o.Grow, ErrCopy)
+		return fmt.Errorf("copy of %d bytes: %w", o.Grow, errCopy)
 	case o.Ring < minRing || o.Ring&(o.Ring-1) != 0:
-		return fmt.Errorf("ring of %d bytes: %w", o.Ring, ErrRing)
+		return fmt.Errorf("ring of %d bytes: %w", o.Ring, errRing)
 	case o.MaxStack < 1:
 		return fmt.Errorf("at most %d frames: want at least 1", o.MaxStack)
 	}

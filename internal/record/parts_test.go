@@ -110,7 +110,7 @@ func TestTable(t *testing.T) {
 	ps.Map(7, 0x1000, 0x1000, 0x4000, objects.Object("/a", nil))
 	ps.Map(7, 0x8000, 0x1000, 0, objects.Object("//anon", nil))
 	maps := ps.Process(7).Maps()
-	table := NewTable()
+	table := newTable()
 	add := func(kernel, user []uint64) uint32 {
 		h := table.hash(append(append([]uint64{uint64(len(kernel))}, kernel...), user...))
 		id, ok := table.index[h]

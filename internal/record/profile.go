@@ -180,10 +180,10 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 
 // howLabels says how a stack was found, for the format pprof.
 var howLabels = [...][]stackfmt.Label{
-	FromLast:  {{Key: "stack", Value: "completed from the last one"}},
-	FromLater: {{Key: "stack", Value: "completed from memory"}},
-	NoCopy:    {{Key: "stack", Value: "none, in exec or exit"}},
-	Is32:      {{Key: "stack", Value: "none, 32-bit code"}},
+	fromLast:  {{Key: "stack", Value: "completed from the last one"}},
+	fromLater: {{Key: "stack", Value: "completed from memory"}},
+	noCopy:    {{Key: "stack", Value: "none, in exec or exit"}},
+	is32:      {{Key: "stack", Value: "none, 32-bit code"}},
 }
 
 // comments is the text of the summary, for formats that can hold it.

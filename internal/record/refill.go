@@ -54,7 +54,7 @@ func (f *refiller) complete(s *Session, pid int32, th *thread, maps *unwind.Maps
 	if !proven {
 		s.counts.Unproven++
 	} else if m, cause := f.readRest(s, pid, th, maps, first, mem, ends, pcs); cause != unwind.Unreadable {
-		return m, cause, FromLater
+		return m, cause, fromLater
 	}
 	// The first walk's frames are overwritten by that of more memory.
 	regs := first
@@ -80,7 +80,7 @@ func (f *refiller) complete(s *Session, pid int32, th *thread, maps *unwind.Maps
 	if len(s.guesses) > 0 {
 		cause = unwind.OutermostGuessed
 	}
-	return n, cause, FromLast
+	return n, cause, fromLast
 }
 
 // readRest walks again with memory that is read now. It returns unwind.Unreadable where

@@ -22,12 +22,12 @@ func (s *Session) sample(r *perfdata.Sample) {
 	n := 0
 	switch {
 	case r.UserRegs.ABI == perfdata.ABI32:
-		stack.How |= Is32
+		stack.How |= is32
 		s.counts.Compat++
 	case r.UserRegs.ABI == perfdata.ABINone:
 		s.counts.Kernel++
 	case len(r.Stack) == 0 && s.opt.Copy > 0:
-		stack.How |= NoCopy
+		stack.How |= noCopy
 		s.counts.NoCopy++
 	default:
 		n = s.userPart(r, th, maps, &stack)
@@ -119,10 +119,10 @@ func (s *Session) note(n int, cause unwind.Cause, how How) {
 	if len(s.guesses) > 0 {
 		c.Guessed++
 	}
-	if how&FromLast != 0 {
+	if how&fromLast != 0 {
 		c.FromLast++
 	}
-	if how&FromLater != 0 {
+	if how&fromLater != 0 {
 		c.FromLater++
 	}
 }

@@ -109,14 +109,14 @@ func (c *Counts) Whole() float64 {
 // Open opens the events. Where the target is a command, it has to be executed by the
 // calling thread: see runtime.LockOSThread.
 func Open(opt Options) (*Session, error) {
-	if err := opt.Check(); err != nil {
+	if err := opt.check(); err != nil {
 		return nil, err
 	}
 	op, err := opt.open()
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{opt: opt, open: op, tracker: newTracker(opt.Objects), pcs: make([]uint64, opt.MaxStack), table: NewTable(), pace: newPace(&opt)}
+	s := &Session{opt: opt, open: op, tracker: newTracker(opt.Objects), pcs: make([]uint64, opt.MaxStack), table: newTable(), pace: newPace(&opt)}
 	s.walker.FramePointers, s.walker.Met = opt.Pointers, opt.Met
 	var rings []*perfevent.Ring
 	for _, st := range []*stream{&op.side, &op.samples} {
@@ -358,7 +358,7 @@ func (s *Session) Take() *Profile {
 	}
 	p := &Profile{Weigh: weigh, Truth: s.truth.Truth, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.comms, Event: s.opt.Event.stackfmt(),
 		Start: s.began, Duration: time.Since(s.began), Objects: s.opt.Objects}
-	s.table, s.samples, s.began = NewTable(), nil, time.Now()
+	s.table, s.samples, s.began = newTable(), nil, time.Now()
 	return p
 }
 

@@ -40,10 +40,10 @@ type How uint8
 
 // The bits of How.
 const (
-	FromLast  How = 1 << iota // the outer frames are those of the thread's stack before
-	FromLater                 // the outer part of the stack was read later, and was proven unchanged
-	NoCopy                    // the kernel could not copy the stack: the program was in execve or exiting
-	Is32                      // 32-bit code, which is not unwound
+	fromLast  How = 1 << iota // the outer frames are those of the thread's stack before
+	fromLater                 // the outer part of the stack was read later, and was proven unchanged
+	noCopy                    // the kernel could not copy the stack: the program was in execve or exiting
+	is32                      // 32-bit code, which is not unwound
 )
 
 // Stack is a distinct stack of a process, and how often it was met.
@@ -74,8 +74,8 @@ type Table struct {
 // are random, so that no program can choose its stacks to collide.
 type hash [2]uint64
 
-// NewTable returns an empty table.
-func NewTable() *Table {
+// newTable returns an empty table.
+func newTable() *Table {
 	return &Table{frameIDs: make(map[frameKey]uint32), children: make(map[node]uint32),
 		index: make(map[hash]uint32), nodes: make([]node, 1), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
 }

@@ -54,9 +54,9 @@ func (s *Session) walkBoth(r *perfdata.Sample, th *thread, maps *unwind.Maps, fi
 	switch {
 	case !isWhole(whole):
 		t.Unknown++
-	case how&FromLater != 0:
+	case how&fromLater != 0:
 		t.Later.add(same)
-	case how&FromLast != 0:
+	case how&fromLast != 0:
 		t.Last.add(same)
 	case cause == unwind.Unreadable:
 		t.Missing++

@@ -14,7 +14,7 @@ import (
 
 // Names of the sections that Link adds.
 const (
-	UndefinedSection = ".undefined" // stands in for what other objects define
+	undefinedSection = ".undefined" // stands in for what other objects define
 	gotSection       = ".got"
 )
 
@@ -87,7 +87,7 @@ type linker struct {
 
 	segments  []segment
 	addrs     []uint64          // of sections; 0: not in the image
-	undefined uint64            // address of UndefinedSection
+	undefined uint64            // address of undefinedSection
 	names     []string          // of undefined symbols, in the order of their stand-ins
 	byName    map[string]uint64 // their addresses
 	got       uint64            // address of the section

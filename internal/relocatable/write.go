@@ -43,7 +43,7 @@ func (l *linker) write() []byte {
 		}
 		if seg.addedUndefined {
 			undefined = len(headers)
-			add(UndefinedSection, elf.Section64{
+			add(undefinedSection, elf.Section64{
 				Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR),
 				Addr: l.undefined, Off: l.undefined, Size: uint64(len(l.names)) * standIn, Addralign: standIn,
 			})

@@ -83,7 +83,7 @@ func TestBroken(t *testing.T) {
 			} else {
 				b[rnd.IntN(len(b))] = byte(rnd.Uint32())
 			}
-			o := &Object{sec: s, limit: DefaultLimit}
+			o := &Object{sec: s, limit: defaultLimit}
 			askAll(o)
 			if o.Err() != nil {
 				failed++

@@ -28,7 +28,7 @@ type Options struct {
 	DebugPaths []string
 	// DebugDirs are folders like /usr/lib/debug.
 	DebugDirs []string
-	// Limit is how many bytes of tables are kept; 0: DefaultLimit.
+	// Limit is how many bytes of tables are kept; 0: 128 MiB.
 	Limit int64
 }
 
@@ -38,7 +38,7 @@ type Options struct {
 func Open(file io.ReaderAt, opt Options) (*Object, error) {
 	o := &Object{limit: opt.Limit}
 	if o.limit == 0 {
-		o.limit = DefaultLimit
+		o.limit = defaultLimit
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if err := try(func() error { return o.open(file, &opt) }); err != nil {

@@ -39,9 +39,9 @@ type Object struct {
 	drop  sync.Mutex
 }
 
-// DefaultLimit is how many bytes of tables an object keeps if nothing else is
+// defaultLimit is how many bytes of tables an object keeps if nothing else is
 // said; beyond it all are dropped, and read again when they are wanted.
-const DefaultLimit = 128 << 20
+const defaultLimit = 128 << 20
 
 // Err returns the first error met while the debug information was read; what
 // could be read all the same is used.

@@ -22,7 +22,7 @@ func (v *View) Draw(s tcell.Screen) {
 		s.Show()
 		return
 	}
-	v.Move(0)
+	v.move(0)
 	v.top = max(min(v.top, v.cursor), v.cursor-rows+1)
 	var list []string
 	if v.Mode == Tree {

@@ -46,31 +46,31 @@ func (v *View) key(s tcell.Screen, e *tcell.EventKey, paused *bool) bool {
 	case tcell.KeyTab:
 		v.Next()
 	case tcell.KeyUp:
-		v.Move(-1)
+		v.move(-1)
 	case tcell.KeyDown:
-		v.Move(1)
+		v.move(1)
 	case tcell.KeyPgUp:
-		v.Move(-height)
+		v.move(-height)
 	case tcell.KeyPgDn:
-		v.Move(height)
+		v.move(height)
 	case tcell.KeyHome:
-		v.Move(-v.count())
+		v.move(-v.count())
 	case tcell.KeyEnd:
-		v.Move(v.count())
+		v.move(v.count())
 	case tcell.KeyEnter:
-		v.Fold()
+		v.fold()
 	case tcell.KeyRune:
 		switch e.Rune() {
 		case 'q':
 			return false
 		case 'o':
-			v.Order()
+			v.order()
 		case ' ':
 			*paused = !*paused
 		case 'k':
-			v.Move(-1)
+			v.move(-1)
 		case 'j':
-			v.Move(1)
+			v.move(1)
 		}
 	}
 	return true

@@ -157,17 +157,17 @@ func (v *View) Next() {
 	v.cursor, v.top = 0, 0
 }
 
-// Order changes by what functions are ordered.
-func (v *View) Order() {
+// order changes by what functions are ordered.
+func (v *View) order() {
 	v.Total = !v.Total
 	v.sort()
 }
 
-// Move moves the cursor by so many lines.
-func (v *View) Move(by int) { v.cursor = max(0, min(v.cursor+by, v.count()-1)) }
+// move moves the cursor by so many lines.
+func (v *View) move(by int) { v.cursor = max(0, min(v.cursor+by, v.count()-1)) }
 
-// Fold hides or shows what is below the cursor in the tree.
-func (v *View) Fold() {
+// fold hides or shows what is below the cursor in the tree.
+func (v *View) fold() {
 	if v.Mode != Tree {
 		return
 	}
