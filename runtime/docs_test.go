@@ -55,12 +55,12 @@ func TestExamplePython(t *testing.T) {
 	assert.Contains(t, out, "['0x")
 }
 
-// TestExamplePreload runs the example for programs that exist.
+// TestExamplePreload runs the example for existing programs.
 func TestExamplePreload(t *testing.T) {
 	k := makeKit(t)
 	dir := t.TempDir()
 	source, prog := filepath.Join(dir, "program.c"), filepath.Join(dir, "program")
-	require.NoError(t, os.WriteFile(source, example(t, "Programs that exist", "c"), 0o644))
+	require.NoError(t, os.WriteFile(source, example(t, "Existing programs", "c"), 0o644))
 	out, err := exec.Command("gcc", "-rdynamic", "-o", prog, source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	build := exec.Command(k.path("ehasm"), "build", "-q", "--cache", "--deps", "--vdso", prog, k.path("libehunwind-preload.so"))
