@@ -12,7 +12,8 @@ go build -o "$out/truth" ./truth || exit 1
 gcc -O2 -o "$out/frames" truth/testdata/frames.c &&
 	gcc -O1 -o "$out/long" truth/testdata/long.c &&
 	gcc -O2 -o "$out/gmp" truth/testdata/gmp.c -lgmp &&
-	g++ -O2 -o "$out/std" truth/testdata/std.cc || exit 1
+	g++ -O2 -o "$out/std" truth/testdata/std.cc &&
+	g++ -O2 -Wno-deprecated-declarations -o "$out/lib" truth/testdata/lib.cc || exit 1
 missing=()
 
 run() { # run NAME FLAGS... -- COMMAND...: one program
@@ -36,6 +37,7 @@ run libc-date --in libc.so,date -n 100000 -- date -d 'last monday +3 days' '+%c 
 # libgmp, libstdc++
 run libgmp --in libgmp -n 1500000 -- "$out/gmp"
 run libstdcxx --in libstdc++,/std -n 1500000 -- "$out/std"
+run libstdcxx-lib --in libstdc++ -n 1500000 -- "$out/lib"
 
 # libcrypto: what openssl speed runs, on this processor, without AES-NI, PCLMULQDQ, AVX
 # and SHA instructions, and on the oldest
