@@ -34,6 +34,7 @@ type Class string
 const (
 	ClassTable    Class = "table"   // the table is wrong
 	ClassPrivate  Class = "private" // the function has a private calling convention and gives the register back to no one
+	ClassGo       Class = "go"      // a register of a Go function: its compiler's tables give the CFA only
 	ClassContext  Class = "context" // a change of context, such as longjmp's end: right by intent
 	ClassOffByOne Class = "off-by-one"
 	ClassBelow    Class = "below-rsp"

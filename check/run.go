@@ -391,10 +391,13 @@ func (c *function) line(pc uint64, in *x86.Inst, s *codeflow.State, row *dwarfcf
 	}
 }
 
-// classify names the function, and tells registers that a private calling convention loses from wrong tables.
+// classify names the function, and tells registers that Go or a private calling convention loses from wrong tables.
 func (s *Subject) classify(f *Finding, p *codeflow.Program) {
 	if sym, ok := s.Image.Symbol(f.PC); ok {
 		f.Function = sym.Name
+	}
+	if (f.Kind == KindClobbered || f.Kind == KindSaved) && s.Image.IsGo(f.Start) {
+		f.Class, f.Severity = ClassGo, SeverityNote
 	}
 	if f.Kind == KindClobbered && f.Class == ClassTable {
 		for h := range uint8(16) {

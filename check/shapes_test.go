@@ -208,3 +208,26 @@ func TestCompiled(t *testing.T) {
 		assert.Zero(t, r.Assumed, "%v: jump tables", flags)
 	}
 }
+
+// TestGo: Go's tables say nothing of registers, and its functions keep none. That is no warning.
+func TestGo(t *testing.T) {
+	dir := t.TempDir()
+	source := filepath.Join(dir, "main.go")
+	require.NoError(t, os.WriteFile(source, []byte("package main\n\nfunc main() { println(len(os()[1])) }\n\nfunc os() []string { return []string{\"a\", \"b\"} }\n"), 0o644))
+	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "main"), source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	registers := 0
+	for _, f := range run(t, filepath.Join(dir, "main")).Findings {
+		switch f.Kind {
+		case check.KindSaved, check.KindClobbered:
+			registers++
+			assert.Equal(t, check.ClassGo, f.Class, "%+v", f)
+			assert.Equal(t, check.SeverityNote, f.Severity, "%+v", f)
+		case check.KindCFA:
+			assert.NotEqual(t, check.ClassGo, f.Class, "%+v", f)
+		}
+	}
+	assert.Greater(t, registers, 1000)
+}

@@ -31,7 +31,7 @@ awk -v seconds=$(($(date +%s) - start)) '
 /: (error|warning|note): / {
 	s = /: error: / ? "error" : /: warning: / ? "warning" : "note"
 	k = /CFA is / ? "CFA" : /return address is/ ? "return address" : /: ret where|ret where rsp/ ? "ret" : /a row begins/ ? "border" : /no row covers/ ? "no row" : "register"
-	c = /private calling/ ? "private convention" : /change of context/ ? "change of context" : /off by one/ ? "off by one instruction" : "table"
+	c = /a Go function/ ? "Go" : /private calling/ ? "private convention" : /change of context/ ? "change of context" : /off by one/ ? "off by one instruction" : "table"
 	found[s ", " k ", " c]++
 	match($0, /^[^:]*/); name = s substr($0, RSTART, RLENGTH)
 	if (!(name in seen)) { seen[name] = 1; objects[s]++ }

@@ -22,6 +22,7 @@ type Image struct {
 	exitsIf  map[uint64]bool   // PLT entries of functions that end the process if their first argument is not 0
 	exitsGOT map[uint64]bool   // words that get the address of one
 	symbols  []Symbol
+	goText   struct{ lo, hi uint64 } // the functions that the Go linker placed
 	entry    uint64
 	lo, hi   uint64 // of executable segments
 }
@@ -148,6 +149,14 @@ func (img *Image) addSymbols(ss []elf.Symbol) {
 	for _, s := range ss {
 		t := elf.ST_TYPE(s.Info)
 		if s.Value == 0 || s.Section == elf.SHN_UNDEF || t != elf.STT_FUNC && t != elf.STT_GNU_IFUNC {
+			continue
+		}
+		switch s.Name { // the Go linker brackets its functions; those of C that it links stand behind them
+		case "runtime.text":
+			img.goText.lo = s.Value
+			continue
+		case "runtime.etext":
+			img.goText.hi = s.Value
 			continue
 		}
 		img.symbols = append(img.symbols, Symbol{s.Value, s.Size, s.Name})
@@ -284,6 +293,10 @@ func (img *Image) SectionOf(a uint64) string {
 	}
 	return ""
 }
+
+// IsGo reports whether the code at a was compiled by Go, as far as symbols tell. Go's ABIInternal has no registers
+// that a callee keeps but rsp and rbp.
+func (img *Image) IsGo(a uint64) bool { return img.goText.lo <= a && a < img.goText.hi }
 
 // Symbol is the function symbol that holds a.
 func (img *Image) Symbol(a uint64) (Symbol, bool) {

@@ -243,6 +243,8 @@ func message(f *check.Finding) string {
 	switch f.Class {
 	case check.ClassPrivate:
 		b.WriteString(" (private calling convention)")
+	case check.ClassGo:
+		b.WriteString(" (a Go function, which keeps no registers)")
 	case check.ClassContext:
 		b.WriteString(" (change of context)")
 	case check.ClassOffByOne:
