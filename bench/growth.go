@@ -12,7 +12,7 @@ const fakeBase = 1 << 47
 
 // fakeModule has the driver treat an object as loaded, with its eh_elfs.
 func (s *session) fakeModule(path string) (int, error) {
-	t, _, o, err := readTable(path)
+	t, r, o, err := readTable(path)
 	if err != nil {
 		return 0, err
 	}
@@ -30,7 +30,7 @@ func (s *session) fakeModule(path string) (int, error) {
 	s.tables.modules = s.Modules
 	s.tables.table = append(s.tables.table, t)
 	s.sections = append(s.sections, sec)
-	return i, s.loadVariants(i, o, t, fmt.Sprintf("fake%d", i))
+	return i, s.loadVariants(i, o, t, r, fmt.Sprintf("fake%d", i))
 }
 
 // growthResult is hot walks over synthetic stacks of one object.

@@ -53,15 +53,11 @@ func (c *ours) compileObject(name string, file io.ReaderAt, size int64) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	table, _, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{})
+	table, report, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{})
 	if err != nil {
 		return nil, err
 	}
-	code, err := compileTable(table, variant{Plan: plan.Options{Dispatch: c.dispatch}})
-	if err != nil {
-		return nil, err
-	}
-	image, err := elfout.New(code, elfout.Source{Name: filepath.Base(name), BuildID: o.BuildID(), FileSize: o.FileSize()})
+	image, err := imageOf(table, report, o, variant{Dispatch: c.dispatch}, filepath.Base(name))
 	if err != nil {
 		return nil, err
 	}

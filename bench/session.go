@@ -60,7 +60,7 @@ func (s *session) load() error {
 		if m.Path == "/proc/self/exe" {
 			m.Path = filepath.Join(s.dir, "driver")
 		}
-		t, _, o, err := readTable(m.Path)
+		t, r, o, err := readTable(m.Path)
 		if errors.Is(err, fs.ErrNotExist) {
 			s.note("no eh_elf for %s: it is not a file", m.Path)
 			continue
@@ -76,7 +76,7 @@ func (s *session) load() error {
 		if strings.HasPrefix(base, "libc.so") {
 			s.fast = i
 		}
-		if err := s.loadVariants(i, o, t, base); err != nil {
+		if err := s.loadVariants(i, o, t, r, base); err != nil {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
 	}
@@ -88,10 +88,10 @@ func (s *session) load() error {
 }
 
 // loadVariants writes and loads the eh_elfs of a module.
-func (s *session) loadVariants(i int, o *dwarfcfa.Object, t *dwarfcfa.Table, base string) error {
+func (s *session) loadVariants(i int, o *dwarfcfa.Object, t *dwarfcfa.Table, r *dwarfcfa.Report, base string) error {
 	for v, variant := range variants() {
 		path := filepath.Join(s.dir, "eh_elfs", variant.Name, base+abi.Suffix)
-		if err := writeEhElf(t, o, variant, base, path); err != nil {
+		if err := writeEhElf(t, r, o, variant, base, path); err != nil {
 			return err
 		}
 		if _, err := s.command("load %d %d %s", v, i, path); err != nil {

@@ -30,7 +30,7 @@ func (r sizeResult) ratio(v int) float64 {
 
 func measureSize(o object) (r sizeResult) {
 	r.object = o
-	t, _, _, err := readTable(o.Path)
+	t, report, _, err := readTable(o.Path)
 	if err != nil {
 		r.Error = err.Error()
 		return r
@@ -38,7 +38,7 @@ func measureSize(o object) (r sizeResult) {
 	r.Ranges, r.Rows = len(t.Ranges), len(t.Rows)
 	for _, v := range variants() {
 		var code *asmgen.Code
-		if code, err = compileTable(t, v); err != nil {
+		if code, err = compileTable(t, report, v); err != nil {
 			r.Error = fmt.Sprintf("%s: %v", v.Name, err)
 			return r
 		}

@@ -13,15 +13,15 @@ import (
 
 // variant is a way to make an eh_elf. Its index is the driver's number for it.
 type variant struct {
-	Name string
-	Plan plan.Options
+	Name     string
+	Dispatch plan.Dispatch
 }
 
 // variants returns the kinds of eh_elf that are compared.
 func variants() []variant {
 	return []variant{
-		{"tree", plan.Options{Dispatch: plan.DispatchTree}},
-		{"packed", plan.Options{Dispatch: plan.DispatchPacked}},
+		{"tree", plan.DispatchTree},
+		{"packed", plan.DispatchPacked},
 	}
 }
 
@@ -35,22 +35,28 @@ func readTable(path string) (*dwarfcfa.Table, *dwarfcfa.Report, *dwarfcfa.Object
 	return t, r, o, err
 }
 
-// compileTable makes the code of one variant.
-func compileTable(t *dwarfcfa.Table, v variant) (*asmgen.Code, error) {
-	p, err := plan.Build(t, v.Plan)
+// fit is how 'ehasm build' makes such a file.
+func (v variant) fit(r *dwarfcfa.Report) elfout.Fit {
+	return elfout.Fit{Dispatch: v.Dispatch, Tables: r.SectionSize + r.HdrSize}
+}
+
+// compileTable makes the code of one variant, as 'ehasm build' does.
+func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, v variant) (*asmgen.Code, error) {
+	return v.fit(r).Compile(t)
+}
+
+// imageOf makes the eh_elf of one variant.
+func imageOf(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*elfout.Image, error) {
+	code, err := compileTable(t, r, v)
 	if err != nil {
 		return nil, err
 	}
-	return asmgen.Assemble(p, asmgen.Options{})
+	return elfout.New(code, elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize(), Bare: v.fit(r).Bare()})
 }
 
 // writeEhElf writes the eh_elf of one variant.
-func writeEhElf(t *dwarfcfa.Table, o *dwarfcfa.Object, v variant, name, path string) error {
-	code, err := compileTable(t, v)
-	if err != nil {
-		return err
-	}
-	image, err := elfout.New(code, elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize()})
+func writeEhElf(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name, path string) error {
+	image, err := imageOf(t, r, o, v, name)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,8 @@
 // Command corpus sweeps all ELF files below some folders through the whole way:
 // each is compiled with both layouts, the files are proven to mean the table, and
 // with --run the code is run against it, too; the rows are compared with readelf's.
-// It prints a line for whatever is wrong and one table of sums, and exits with 1 if
-// anything was wrong.
+// It prints a line for whatever is wrong, one table of sums, and the ten files of each
+// layout that are largest for their tables, and exits with 1 if anything was wrong.
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"sync"
 	"text/tabwriter"
@@ -21,7 +22,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/dwarfcfa/readelfcmp"
@@ -107,7 +107,46 @@ type layoutSums struct {
 	text, data, steps, pcs, walks       int
 	pages, borders, heads, instructions int
 	proving                             time.Duration
+	files                               []sized
 }
+
+// sized is what became of one object's tables.
+type sized struct {
+	name         string
+	tables, file int64 // bytes
+}
+
+// worst is how many files of each kind the sweep lists.
+const worst = 10
+
+// sizes prints the files that take the most beside their tables: the large ones, of
+// which a quarter more is allowed, by ratio, and the others, of which 3.5 KB more are.
+func (l *layoutSums) sizes(out io.Writer, layout plan.Dispatch) {
+	var large, others []sized
+	missed := 0
+	for _, f := range l.files {
+		fit := elfout.Fit{Tables: f.tables}
+		if f.file > fit.Limit() {
+			missed++
+		}
+		if fit.Bare() {
+			others = append(others, f)
+		} else {
+			large = append(large, f)
+		}
+	}
+	fmt.Fprintf(out, "%s: %d of %d files miss the size they are fitted to (%d have more than 15 KB of tables)\n", layout, missed, len(l.files), len(large))
+	slices.SortFunc(large, func(a, b sized) int { return cmp.Compare(b.ratio(), a.ratio()) })
+	slices.SortFunc(others, func(a, b sized) int { return cmp.Compare(b.file-b.tables, a.file-a.tables) })
+	for _, f := range large[:min(worst, len(large))] {
+		fmt.Fprintf(out, "  %.3f of %d bytes: %s\n", f.ratio(), f.tables, f.name)
+	}
+	for _, f := range others[:min(worst, len(others))] {
+		fmt.Fprintf(out, "  %d bytes and %d: %s\n", f.tables, f.file-f.tables, f.name)
+	}
+}
+
+func (f sized) ratio() float64 { return float64(f.file) / float64(f.tables) }
 
 // wrong counts and prints a failure.
 func (s *sweep) wrong(format string, args ...any) {
@@ -163,23 +202,21 @@ func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Ta
 		s.wrong("%q: not compiled: %s", name, n)
 	}
 	var sums [2]layoutSums
+	var files [2]sized
 	for i, dispatch := range []plan.Dispatch{plan.DispatchTree, plan.DispatchPacked} {
 		l := &sums[i]
-		p, err := plan.Build(table, plan.Options{Dispatch: dispatch})
+		fit := elfout.Fit{Dispatch: dispatch, Tables: report.SectionSize + report.HdrSize}
+		code, err := fit.Compile(table)
 		if err != nil {
 			s.wrong("%q: %v", name, err)
 			return
 		}
-		code, err := asmgen.Assemble(p, asmgen.Options{})
+		image, err := elfout.New(code, elfout.Source{Name: filepath.Base(name), BuildID: object.BuildID(), FileSize: object.FileSize(), Bare: fit.Bare()})
 		if err != nil {
 			s.wrong("%q: %v", name, err)
 			return
 		}
-		image, err := elfout.New(code, elfout.Source{Name: "corpus", BuildID: object.BuildID(), FileSize: object.FileSize()})
-		if err != nil {
-			s.wrong("%q: %v", name, err)
-			return
-		}
+		files[i] = sized{name, fit.Tables, int64(len(image.Bytes()))}
 		begin := time.Now()
 		proof, err := prove.Image(image.Bytes(), table)
 		if err != nil {
@@ -206,6 +243,7 @@ func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Ta
 	s.sums.Add(report)
 	for i, l := range sums {
 		t := &s.layouts[i]
+		t.files = append(t.files, files[i])
 		t.text += l.text
 		t.data += l.data
 		t.steps += l.steps
@@ -281,4 +319,7 @@ func (s *sweep) table(took time.Duration) {
 	line("wrong", s.failures)
 	line("time", took.Round(time.Second))
 	w.Flush()
+	for i, d := range []plan.Dispatch{plan.DispatchTree, plan.DispatchPacked} {
+		s.layouts[i].sizes(s.out, d)
+	}
 }

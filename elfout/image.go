@@ -33,12 +33,6 @@ const (
 	sectionAlign = 8  // of the section header table
 )
 
-// What a file takes beside text, data and sites, about: it depends on names and notes.
-const (
-	BareSize    = 1450
-	HeadersSize = 2900
-)
-
 // Source describes the object whose unwind tables were compiled, and how.
 type Source struct {
 	Name     string      // file name without folders

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
@@ -307,12 +306,10 @@ func makeTable(ctx context.Context, object *dwarfcfa.Object, id identity, opt *b
 func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.Table, found *dwarfcfa.Report,
 	id identity, opt *buildOptions) (*product, error) {
 	// The table becomes pages over shared row blocks, and these machine code.
-	tables := found.SectionSize + found.HdrSize
-	layout, limit := plan.Options{Dispatch: opt.dispatch}, codeLimit(tables)
-	if opt.optimize == optimizeSpeed {
-		layout.PageBits, limit = plan.PageBits-1, 0
+	fit := elfout.Fit{
+		Dispatch: opt.dispatch, NoDeref: opt.noDeref, Speed: opt.optimize == optimizeSpeed, Tables: found.SectionSize + found.HdrSize,
 	}
-	code, err := asmgen.Fit(table, layout, asmgen.Options{NoDeref: opt.noDeref}, limit)
+	code, err := fit.Compile(table)
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
@@ -329,7 +326,7 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 	p := &product{stats: newStats(found, code, opt), details: newDetails(found), bounded: found.Bounded}
 	source := elfout.Source{
 		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
-		Relro: opt.relro, Bare: isSmall(tables) && !opt.relro, HasSites: hasSites, Sites: exceptions,
+		Relro: opt.relro, Bare: fit.Bare() && !opt.relro, HasSites: hasSites, Sites: exceptions,
 	}
 	if len(id.buildID) == 0 {
 		source.Content, err = object.Content(cmp.Or(found.Source, ".debug_frame")) // rows that are all made follow from the code
@@ -350,24 +347,11 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 	return p, nil
 }
 
-// What files are optimized for: size bounds it by codeLimit, speed has pages of half the
-// text and no limit.
+// What files are optimized for: see elfout.Fit.
 const (
 	optimizeSize  = "size"
 	optimizeSpeed = "speed"
 )
-
-// isSmall reports whether an object's tables are so small that what is the same in every file counts.
-func isSmall(tables int64) bool { return tables <= 15<<10 }
-
-// codeLimit is what code and data may take, so that a file is no larger than its object's tables
-// by a quarter, or by 3.5 KB, without its sites.
-func codeLimit(tables int64) int {
-	if isSmall(tables) {
-		return int(tables) + 3584 - elfout.BareSize
-	}
-	return int(tables) + int(tables)/4 - elfout.HeadersSize
-}
 
 // compileSites makes the table of sites; it is empty where no function needs one.
 func compileSites(object *dwarfcfa.Object, rows *dwarfcfa.Table, opt *buildOptions) ([]byte, error) {
