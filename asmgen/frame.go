@@ -73,10 +73,10 @@ const (
 	slotResult = 64         // _eh_elf: where the result goes
 	slotCursor = 72         // the cursor during the slow path
 	slotExact  = 80         // uint32: exact of the caller, during the slow path
-	slotNew    = 88         // [17]uint64: the caller's registers; pcs of a caller that wants none
-	slotExpr   = 224        // [16]uint64: stack of an expression
-	slotPCs    = 352        // rPCs during the slow path
-	slotSaved  = 360        // [5]uint64: the machine's registers during the slow path or _eh_elf's callback
+	slotSaved  = 88         // [5]uint64: the machine's registers during the slow path or _eh_elf's callback
+	slotNew    = 128        // [17]uint64: the caller's registers; pcs of a caller that wants none
+	slotExpr   = 264        // [16]uint64: stack of an expression
+	slotPCs    = slotResult // rPCs during the slow path, which _eh_elf's own step never takes
 	slotDeref  = slotMem    // _eh_elf: the callback
 	slotStepPC = slotBase   // _eh_elf: the pc
 	slotPC     = slotCursor // packed lookup: rPC

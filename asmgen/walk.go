@@ -114,13 +114,15 @@ func (g *generator) exits() {
 	same := a.newLabel()
 	done := a.newLabel()
 	a.bind(g.exit)
-	g.loadSlot(slotRegs, spillRegs)
-	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotSync))
 	if g.opt.Compact {
-		same = done
+		a.call(g.spill)
+		g.loadSlot(slotRegs, spillRegs)
+	} else {
+		g.loadSlot(slotRegs, spillRegs)
+		a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotSync))
+		a.branch(x86.AJEQ, same)
+		g.spillState()
 	}
-	a.branch(x86.AJEQ, same)
-	g.spillState()
 	a.bind(done)
 	a.op(x86.AMOVW, reg(rTmp), mem(spillRegs, int64(abi.RegsStatus)))
 	a.op(x86.AMOVQ, reg(rCursor), reg(x86.REG_AX))
@@ -217,6 +219,9 @@ func (g *generator) loadState() {
 	a.branch(x86.AJHI, slow)
 	g.store(rDelta, slotLow)
 	a.op(x86.AADDQ, reg(rDelta), reg(end))
+	if g.opt.Compact {
+		rare = slow
+	}
 	a.branch(x86.AJMI, rare)
 	a.op1(x86.AINCQ, reg(end)) // a CFA at the end is right: its frame lies below
 	a.bind(window)
@@ -249,15 +254,17 @@ func (g *generator) loadState() {
 	a.op(x86.ASUBQ, reg(rDelta), reg(rBP))
 	a.branch(obj.AJMP, located)
 
-	// A window from the host's address 0 over at least its lower half, such as all of
-	// memory: the fast path takes the lower half, in which no sum with an offset wraps.
-	a.bind(rare)
-	a.op(x86.ATESTQ, reg(rDelta), reg(rDelta))
-	a.branch(x86.AJNE, slow)
-	a.op(x86.AMOVQ, reg(rSP), reg(end))
-	a.op(x86.ASUBQ, reg(lo), reg(end))
-	g.lowerHalf(end)
-	a.branch(obj.AJMP, window)
+	if !g.opt.Compact {
+		// A window from the host's address 0 over at least its lower half, such as all of
+		// memory: the fast path takes the lower half, in which no sum with an offset wraps.
+		a.bind(rare)
+		a.op(x86.ATESTQ, reg(rDelta), reg(rDelta))
+		a.branch(x86.AJNE, slow)
+		a.op(x86.AMOVQ, reg(rSP), reg(end))
+		a.op(x86.ASUBQ, reg(lo), reg(end))
+		g.lowerHalf(end)
+		a.branch(obj.AJMP, window)
+	}
 
 	a.bind(slow)
 	g.noWindow()
@@ -292,9 +299,8 @@ func (g *generator) spillState() {
 	a.op(x86.AMOVQ, reg(rBP), mem(spillRegs, regOff(abi.RBP)))
 	a.op(x86.ASUBQ, reg(rDelta), reg(rSP))
 	a.op(x86.AMOVQ, reg(rSP), mem(spillRegs, regOff(abi.RSP)))
-	a.op(x86.AMOVL, reg(rMask), mem(spillRegs, int64(abi.RegsValid)))
-	// exact is 0; status is written on the way out.
-	a.op(x86.AMOVL, imm(0), mem(spillRegs, int64(abi.RegsExact)))
+	// exact, behind it, is 0, as is the upper half of rMask; status is written on the way out.
+	a.op(x86.AMOVQ, reg(rMask), mem(spillRegs, int64(abi.RegsValid)))
 }
 
 // spillCode emits the subroutine spill.

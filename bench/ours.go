@@ -13,7 +13,6 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/unwind"
 )

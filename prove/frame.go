@@ -21,10 +21,10 @@ const (
 	slotResult = 64  // _eh_elf: where the result goes
 	slotCursor = 72  // the cursor during the slow path; the pc in a packed lookup
 	slotExact  = 80  // exact of the caller, during the slow path
-	slotNew    = 88  // the caller's registers during the slow path
-	slotExpr   = 224 // stack of an expression
-	slotPCs    = 352 // end of the pcs during the slow path
-	slotSaved  = 360 // the machine's registers during the slow path
+	slotSaved  = 88  // the machine's registers during the slow path
+	slotNew    = 128 // the caller's registers during the slow path
+	slotExpr   = 264 // stack of an expression
+	slotPCs    = 64  // end of the pcs during the slow path
 	slotNext   = 408 // where the walk goes on when it leaves the object
 	frameBase  = -(8 + 416)
 	numRegs    = abi.NumRegs

@@ -53,7 +53,9 @@ type prover struct {
 	exprs                          map[uint64]dwarfcfa.ExprID
 	exprWork                       []exprJob
 	descs                          map[descKey]bool
-	fastLow, fastHigh              uint64 // code that runs with the target's registers in place
+	kinds, rules                   uint8            // of CFAs and rules, a bit for each: what descriptors have
+	proven                         map[uint64]uint8 // by address: of which of them it is proven
+	fastLow, fastHigh              uint64           // code that runs with the target's registers in place
 	searches                       map[pageTable]bool
 	segmented                      map[uint64]bool // searches of segments
 	longs                          map[longKey]bool
@@ -117,7 +119,7 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 		t: t, im: im, table: table, base: uint64(table.Low()) &^ (baseAlign - 1),
 		noDeref: im.note.Flags&abi.FlagNoDeref != 0, packed: im.note.Flags&abi.FlagPacked != 0,
 		pairs: map[leafPair]bool{}, exprs: map[uint64]dwarfcfa.ExprID{},
-		descs: map[descKey]bool{}, searches: map[pageTable]bool{}, segmented: map[uint64]bool{}, longs: map[longKey]bool{}, fastLow: ^uint64(0),
+		descs: map[descKey]bool{}, proven: map[uint64]uint8{}, searches: map[pageTable]bool{}, segmented: map[uint64]bool{}, longs: map[longKey]bool{}, fastLow: ^uint64(0),
 	}
 	all := ^uint64(0)
 	v := func(name string, mask uint64) term { return t.variable(name, mask) }
@@ -216,7 +218,7 @@ func (p *prover) prove() error {
 			return fmt.Errorf("%#x is reached in a way that has no proof", w.list[w.done])
 		}
 	}
-	return nil
+	return p.described()
 }
 
 func (p *prover) each(w *todo, prove func(pc uint64) error) func() error {

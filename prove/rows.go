@@ -242,6 +242,7 @@ func (p *prover) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 		return fmt.Errorf("exact of the caller")
 	}
 	c := r.CFA
+	p.kinds |= 1 << min(head&^descSignal, 7)
 	switch kind := head &^ descSignal; {
 	case kind == descCFAGiven && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RSP:
 	case kind == descCFAFromBP && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RBP:
@@ -271,6 +272,7 @@ func (p *prover) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 			return fmt.Errorf("it is not in the data")
 		}
 		op, reg := b>>5, b&31
+		p.rules |= 1 << op
 		if op == ruleEnd {
 			break
 		}

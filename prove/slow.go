@@ -152,13 +152,34 @@ func (p *prover) slowFrom(pc uint64, fast bool) error {
 
 // slowCFA proves the reading of a descriptor's head: the CFA, or the step's failure.
 func (p *prover) slowCFA(pc uint64) error {
+	t := p.t
+	d := func(off int64, size uint8) term { return t.load(t.plus(p.v.desc, off), size) }
+	owed := p.owed(pc, p.kinds, 1<<(descCFAExpr+1)-1)
+	if owed == 1<<(descCFAExpr+1)-1 {
+		return p.slowHead(pc, d, d(0, 1))
+	}
+	for kind := uint64(0); kind <= descCFAExpr; kind++ {
+		if owed>>kind&1 == 0 {
+			continue
+		}
+		head := t.or(t.con(kind), t.shlConst(t.shrConst(d(0, 1), 7), 7))
+		p.x.first = head
+		if err := p.slowHead(pc, d, head); err != nil {
+			return fmt.Errorf("kind of CFA %d: %w", kind, err)
+		}
+		p.x.first = noTerm
+	}
+	return nil
+}
+
+// slowHead is slowCFA for a descriptor's first byte.
+func (p *prover) slowHead(pc uint64, d func(int64, uint8) term, head term) error {
 	t, v := p.t, &p.v
-	d := func(off int64, size uint8) term { return t.load(t.plus(v.desc, off), size) }
 	s := p.slowState(pc)
 	saved := t.and(v.valid, t.con(uint64(abi.CalleeSaved)))
 	s.reg[r13] = saved
 	reg := d(1, 1)
-	kind := t.and(d(0, 1), t.con(descSignal-1))
+	kind := t.and(head, t.con(descSignal-1))
 	indices := p.x.indices
 	p.x.indices = append(indices[:1:1], index{reg, t.eq(kind, t.con(descCFAReg))})
 	p.x.callTo, p.x.call = p.callExpr(d(1, 4), t.ult(t.con(descCFAReg), kind)), nil
@@ -217,7 +238,7 @@ func (p *prover) slowCFA(pc uint64) error {
 		exact, _, _ := p.x.readCell(e.stack, frameBase+slotExact, 4)
 		state := t.or(saved, t.con(1<<abi.RSP|1<<(32+abi.RSP)))
 		err := p.require(e.state, want{"the CFA", e.reg[r12], cfa}, want{"the descriptor", e.reg[rBP], t.plus(v.desc, n)},
-			want{"exact", exact, t.shrConst(d(0, 1), 7)}, want{"the registers that are valid", e.reg[r13], state},
+			want{"exact", exact, t.shrConst(head, 7)}, want{"the registers that are valid", e.reg[r13], state},
 			want{"rsp of the caller", p.slot(e.state, slotNew+8*abi.RSP), cfa})
 		if err != nil {
 			return err

@@ -6,11 +6,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// stepRegs is where _eh_elf describes registers and memory for a walk of one step.
 const (
-	stepRegs  = frameBase + slotNew
-	stepMem   = stepRegs + abi.RegsSize
-	stepPCs   = stepMem + abi.MemoryLen
 	stepFlags = abi.ContextRIP | abi.ContextRSP | abi.ContextRBP | abi.ContextRBX
 )
 
@@ -266,12 +262,32 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 	if to != p.im.symbols[abi.SymbolWalk].Value {
 		return nil, false, nil
 	}
-	at := func(off int64) term { return t.plus(p.x.sp, off) }
 	get := func(off int64, size uint8) term {
 		if v, ok, err := p.x.readCell(s.stack, off, size); ok && err == nil {
 			return v
 		}
 		return noTerm
+	}
+	// Where registers, memory and pc are, is for the code to choose: apart from each
+	// other, below the return address.
+	var places [3]int64
+	rsp, err := p.x.stackOff(s)
+	if err != nil {
+		return nil, true, err
+	}
+	for i, arg := range [3]struct {
+		reg  uint8
+		size int64
+	}{{rDI, abi.RegsSize}, {rSI, abi.MemoryLen}, {rCX, 8}} {
+		off, ok := t.value(t.sub(s.reg[arg.reg], p.x.sp))
+		if places[i] = int64(off); !ok || places[i] < rsp || places[i] > -arg.size {
+			return nil, true, fmt.Errorf("a walk gets a place at %s, rsp is %+d", t.text(s.reg[arg.reg]), rsp)
+		}
+	}
+	stepRegs, stepMem, stepPCs := places[0], places[1], places[2]
+	apart := func(a, aSize, b, bSize int64) bool { return a+aSize <= b || b+bSize <= a }
+	if !apart(stepRegs, abi.RegsSize, stepMem, abi.MemoryLen) || !apart(stepRegs, abi.RegsSize, stepPCs, 8) || !apart(stepMem, abi.MemoryLen, stepPCs, 8) {
+		return nil, true, fmt.Errorf("a walk gets places that overlap")
 	}
 	rip := p.context(int64(abi.ContextRIPOff))
 	zero, size, read, arg := t.con(0), t.con(^uint64(0)), t.con(0), noTerm
@@ -290,8 +306,7 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 		}
 	}
 	list := []want{
-		{"rdi", s.reg[rDI], at(stepRegs)}, {"rsi", s.reg[rSI], at(stepMem)}, {"the bias", s.reg[rDX], t.sub(rip, v.pc)},
-		{"the pcs", s.reg[rCX], at(stepPCs)}, {"the number of steps", s.reg[r8], t.con(1)},
+		{"the bias", s.reg[rDX], t.sub(rip, v.pc)}, {"the number of steps", s.reg[r8], t.con(1)},
 		{"rip", get(stepRegs+8*abi.RIP, 8), rip}, {"rsp", get(stepRegs+8*abi.RSP, 8), p.context(int64(abi.ContextRSPOff))},
 		{"rbp", get(stepRegs+8*abi.RBP, 8), p.context(int64(abi.ContextRBPOff))},
 		{"rbx", get(stepRegs+8*abi.RBX, 8), p.context(int64(abi.ContextRBXOff))},
@@ -306,9 +321,6 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 	}
 	if err := p.aligned(s); err != nil {
 		return nil, true, err
-	}
-	if off, err := p.x.stackOff(s); err != nil || off > stepRegs {
-		return nil, true, fmt.Errorf("a walk with what it gets below the stack: %+d, %v", off, err)
 	}
 	i := len(n.valid)
 	n.valid = append(n.valid, t.variable("valid after the walk", uint64(abi.AllRegs)))

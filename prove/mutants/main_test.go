@@ -10,13 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestList reads the list; that each change still applies is for make emitter-mutants to say.
+// TestList reads the list: each change still applies.
 func TestList(t *testing.T) {
 	list, err := parse(listText)
 	require.NoError(t, err)
 	require.Greater(t, len(list), 56)
 	for _, m := range list {
-		_, err := os.Stat(filepath.Join("..", "..", m.file))
+		text, err := os.ReadFile(filepath.Join("..", "..", m.file))
+		require.NoError(t, err, m.name)
+		_, err = m.apply(string(text))
 		assert.NoError(t, err, m.name)
 		assert.NotEqual(t, m.old, m.new, m.name)
 	}
