@@ -23,7 +23,7 @@ const (
 // object, its code jumps there: rax is the address to look up, plus one; rsi and rdi
 // are free; rbx and r12 to r15 are the caller's; r10 is where the walk can be ended
 // by a jump, with rsi 0; all else, the stack frame included, is the walk's. It goes on in another
-// object by a jump to ChainNext bytes behind that one's SymbolChain, with rax as it
+// object by a jump to ChainNext bytes after that one's SymbolChain, with rax as it
 // is and the object's load bias in r10.
 const (
 	SymbolChain = "_eh_elf_chain_1"
@@ -74,7 +74,7 @@ type Regs struct {
 }
 
 // LookupPC is the run-time address by which the frame is looked up: a return address
-// may lie behind the function that called.
+// may lie after the function that called.
 func (r *Regs) LookupPC() uint64 {
 	if r.Exact == 0 {
 		return r.Reg[RIP] - 1

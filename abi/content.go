@@ -22,7 +22,7 @@ type Content struct {
 }
 
 // Of returns what c is in the object that r reads: the hash of the same range. The range
-// has to lie in what one PT_LOAD maps of the file, readable and not writable: then it is
+// must lie in what one PT_LOAD maps of the file, readable and not writable: then it is
 // the same in the file and in memory. Nothing but the headers and the range is read.
 func (c Content) Of(r io.ReaderAt) (Content, error) {
 	off, err := c.offset(r)

@@ -37,7 +37,7 @@ func TestNote(t *testing.T) {
 }
 
 // elf64 is a file with two segments: 0x100 bytes at 0x1000 that may be read, and as
-// many behind them at 0x2000 that may be written.
+// many after them at 0x2000 that may be written.
 func elf64() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0x400)

@@ -34,7 +34,7 @@ type Note struct {
 	High     uint64  // one past the highest pc covered
 	Ranges   uint32  // number of row ranges
 	Rows     uint32  // number of distinct rows
-	BuildID  []byte  // the object's NT_GNU_BUILD_ID; empty where it has none
+	BuildID  []byte  // the object's NT_GNU_BUILD_ID; empty if it has none
 	FileSize uint64  // size of the object's file in bytes
 	Content  Content // of an object without a build-id; zero in files made before ehasm 0.6.0
 }

@@ -52,7 +52,7 @@ func TestLibc(t *testing.T) {
 			assert.Equal(t, check.KindCFA, f.Kind, "%+v", f)
 			assert.Equal(t, "rsp+16", f.Is, "%+v", f)
 			assert.Equal(t, "rsp+8", f.Says, "%+v", f)
-			assert.Equal(t, f.Start+1, f.PC, "%+v", f) // behind the first push
+			assert.Equal(t, f.Start+1, f.PC, "%+v", f) // after the first push
 		}
 	}
 }

@@ -14,7 +14,7 @@ type Judge struct {
 // NewJudge returns a judge of the object's rows.
 func (s *Subject) NewJudge() *Judge { return &Judge{function{s: s, rows: s.newRows()}} }
 
-// At compares the row at pc with a state: the kinds of mismatch, none if they agree. ok is false where the row cannot be judged or there is none.
+// At compares the row at pc with a state: the kinds of mismatch, none if they agree. ok is false if the row cannot be judged or there is none.
 func (j *Judge) At(pc uint64, state *codeflow.State) (kinds []Kind, ok bool) {
 	fns := j.c.s.Functions
 	i := sort.Search(len(fns), func(i int) bool { return fns[i].Hi > pc })

@@ -27,7 +27,7 @@ const (
 	slotMoved                 // the place of a saved register, by 8
 	ruleDropped               // a saved register, now said to be unchanged
 	borderMoved               // the beginning of a row, by an instruction
-	rowRemoved                // the row before holds on, or the one behind begins early
+	rowRemoved                // the row before holds on, or the one after begins early
 	changes
 )
 
@@ -128,7 +128,7 @@ func meaning(r dwarfcfa.Row) dwarfcfa.Row {
 	return r
 }
 
-// draw picks a row and a change of it. Rows that a kind of change does not fit are drawn anew.
+// draw picks a row and a change of it. Rows that a kind of change does not fit are drawn again.
 func (m *mutator) draw(rnd *rand.Rand) (i int, what change, out []dwarfcfa.RawRow) {
 	for {
 		n := rnd.IntN(m.first[len(m.first)-1])
@@ -192,7 +192,7 @@ func (m *mutator) apply(rnd *rand.Rand, what change, k int, rows *[]dwarfcfa.Raw
 	return true
 }
 
-// moveBorder moves the border before row k to the instruction behind it or before it.
+// moveBorder moves the border before row k to the instruction after it or before it.
 func (m *mutator) moveBorder(rnd *rand.Rand, k int, rows *[]dwarfcfa.RawRow) bool {
 	before, row := &(*rows)[k-1], &(*rows)[k]
 	step := dwarfcfa.Addr(1)

@@ -48,7 +48,7 @@ type Finding struct {
 	Function string   `json:"function,omitempty"` // symbol, if any
 	Start    uint64   `json:"start"`              // of the FDE
 	PC       uint64   `json:"pc"`                 // first wrong instruction
-	End      uint64   `json:"end"`                // behind the last one
+	End      uint64   `json:"end"`                // after the last one
 	Count    int      `json:"instructions"`       // how many
 	Register string   `json:"register,omitempty"`
 	Is       string   `json:"is"`                // what the code did

@@ -56,7 +56,7 @@ type run struct {
 	w    wrong
 	live bool
 	row  *dwarfcfa.RawRow
-	// shifted: the row before or behind, which begins or ends at this instruction, is what the code did
+	// shifted: the row before or after, which begins or ends at this instruction, is what the code did
 	shifted bool
 }
 
@@ -319,7 +319,7 @@ func (c *function) close(r *run) {
 	c.rep.findings = append(c.rep.findings, f)
 }
 
-// neighbourFits reports whether a row border is off by the instruction at pc: the row before it, or behind it, is what the code
+// neighbourFits reports whether a row border is off by the instruction at pc: the row before it, or after it, is what the code
 // did as far as the kind of mismatch goes.
 //
 // A call is never so: all stacks through it are looked up inside it.

@@ -69,7 +69,7 @@ func (f *flow) pushedBefore(p *part, pc uint64) (pushed int32) {
 	return pushed
 }
 
-// poppedAfter counts what the code behind a call takes off the stack again, at most pushed.
+// poppedAfter counts what the code after a call takes off the stack again, at most pushed.
 func (f *flow) poppedAfter(next uint64, pushed int32) (n int32) {
 	for range 8 {
 		i := f.inst(next)

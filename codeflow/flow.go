@@ -575,7 +575,7 @@ func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
 	f.out = append(f.out, delivery{to, *s, how, kind})
 }
 
-// equal: behind cmp %r,%rsp; jne the stack pointer is what r is.
+// equal: after cmp %r,%rsp; jne the stack pointer is what r is.
 func (f *flow) equal(pc uint64, s *State) {
 	k, ok := f.prev(pc)
 	if !ok || f.ins[k].Op != x86.OpCMP {
@@ -593,7 +593,7 @@ func (f *flow) equal(pc uint64, s *State) {
 	}
 }
 
-// pad brings the state behind a call to its landing pad.
+// pad brings the state after a call to its landing pad.
 func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, how How, visit Visit) {
 	o := f.pos(c.Pad)
 	if o >= 0 && visit != nil {

@@ -56,7 +56,7 @@ func (p *Program) findGroups() {
 			}
 		}
 	}
-	// A beginning that several functions jump to belongs to none of them: it may be a cold label without code, behind which the next
+	// A beginning that several functions jump to belongs to none of them: it may be a cold label without code, after which the next
 	// function's part lies.
 	const several = -1
 	from := map[int]int{}

@@ -309,7 +309,7 @@ func (img *Image) Symbol(a uint64) (Symbol, bool) {
 	return Symbol{}, false
 }
 
-// Executable calls yield with each executable section's range, or segment's where there are no sections.
+// Executable calls yield with each executable section's range, or segment's if there are no sections.
 func (img *Image) Executable(yield func(name string, lo, hi uint64)) {
 	for _, s := range img.sections {
 		yield(s.name, s.lo, s.hi)

@@ -59,7 +59,7 @@ func (f *flow) jumpTable(pc uint64, in *x86.Inst) []uint64 {
 	return f.readTable(&t)
 }
 
-// backward looks through the instructions before the jump, along fall-through and, where there is none, a jump that leads here.
+// backward looks through the instructions before the jump, along fall-through and, if there is none, a jump that leads here.
 func (f *flow) backward(pc uint64, t *tableForm) {
 	cur := pc
 	for range maxBackward {

@@ -85,7 +85,7 @@ type external struct {
 	s         State
 	how       How
 	from      int  // the function that it came from first
-	contested bool // other functions jump here with another frame: a cold label without code, behind which the next part lies
+	contested bool // other functions jump here with another frame: a cold label without code, after which the next part lies
 }
 
 // summary is what a linear pass finds in a function.

@@ -40,7 +40,7 @@ func (r *Result) Each(visit Visit) {
 	}
 }
 
-// Leads reports whether paths meet at pc, or one begins there: the state is not the one behind the instruction before.
+// Leads reports whether paths meet at pc, or one begins there: the state is not the one after the instruction before.
 func (r *Result) Leads(pc uint64) bool {
 	p := &r.f.parts[r.k]
 	return pc-p.fn.Lo >= uint64(len(p.code)) || r.f.lead[int(pc-p.fn.Lo)+p.off] != 0
@@ -455,7 +455,7 @@ func (f *flow) plt() {
 			continue
 		}
 		enter(pc)
-		// lazy binding comes back behind the jump
+		// lazy binding comes back after the jump
 		if k := f.inst(pc); k >= 0 && f.ins[k].Op == x86.OpJMP && f.ins[k].Mem.Base == x86.RIP {
 			if next := pc + uint64(f.ins[k].Len); next < pc+step {
 				enter(next)
@@ -568,7 +568,7 @@ func (f *flow) assume(pos uint64) (State, How, bool) {
 		s, ok := f.beginner.Begin(pos)
 		return s, Assumed, ok
 	}
-	// behind an indirect jump that was not resolved: its state
+	// after an indirect jump that was not resolved: its state
 	best := -1
 	for k := range f.ins {
 		in := &f.ins[k]
@@ -584,7 +584,7 @@ func (f *flow) assume(pos uint64) (State, How, bool) {
 			return s, Guessed, true
 		}
 	}
-	// behind a call taken not to return
+	// after a call taken not to return
 	if k, ok := f.prev(pos); ok && f.ins[k].Op == x86.OpCALL {
 		if s, ok := f.stateAt(f.pcs[k]); ok {
 			f.exec(f.pcs[k], &f.ins[k], &s)

@@ -54,10 +54,10 @@ type command struct {
 // with a program that the documents use.
 var commandLine = regexp.MustCompile(`^([A-Z_]+=\S+ )*(ehasm|make|perf|cc|gcc|as|objcopy|go|diff|LD_LIBRARY_PATH=\S+|\./program)( |$)`)
 
-// remark is what stands beside a command: behind two spaces, or as a comment.
+// remark is what stands beside a command: after two spaces, or as a comment.
 var remark = regexp.MustCompile(`\s{2,}\S.*$|\s+#.*$`)
 
-// commands returns what a block has a reader type: the lines behind "$ ", or, without such lines, those that begin as
+// commands returns what a block has a reader type: the lines after "$ ", or, without such lines, those that begin as
 // commands do.
 func (b block) commands() (list []command) {
 	lines := strings.Split(strings.TrimRight(b.text, "\n"), "\n")

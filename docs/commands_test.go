@@ -251,7 +251,7 @@ func (f *folder) runAll(t *testing.T, list []command) {
 	}
 }
 
-// endless are recordings that somebody has to end.
+// endless are recordings that somebody must end.
 var endless = regexp.MustCompile(`ehasm record .*(-a|-p \d+)( |$)`)
 
 func (f *folder) run(t *testing.T, c command) {
@@ -282,7 +282,7 @@ func (f *folder) run(t *testing.T, c command) {
 		line += " >/dev/null 2>&1 & echo $! >flight.pid; sleep 0.7"
 	case endless.MatchString(c.line) && !strings.Contains(c.line, "--duration"):
 		line = "timeout --foreground --preserve-status -s INT 2 " + line // of whatever shell script(1) takes
-		if strings.Contains(line, "--top") { // needs a terminal
+		if strings.Contains(line, "--top") {                             // needs a terminal
 			line = "TERM=xterm script -qec '" + line + "' /dev/null"
 		}
 	}

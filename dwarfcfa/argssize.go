@@ -10,7 +10,7 @@ type ArgsSize struct {
 }
 
 // ArgsSizes returns where DW_CFA_GNU_args_size changes that number, ascending;
-// none where it is 0 throughout. Remembering and restoring rows do not concern
+// none if it is 0 throughout. Remembering and restoring rows do not concern
 // it (libgcc's execute_cfa_program). Functions with landing pads that pass
 // arguments on the stack have it.
 func (f *FDE) ArgsSizes() ([]ArgsSize, error) {

@@ -7,11 +7,11 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// Content returns what tells the object from others where it has no build-id. source is
+// Content returns what tells the object from others if it has no build-id. source is
 // Report.Source. Rows from .eh_frame alone are told by that section, which they are a
 // function of. .debug_frame is not in memory, where an unwinder would look; objects whose
 // rows come from it are told by their code, the largest executable segment of it. The
-// zero Content is returned where the object has neither in read-only memory.
+// zero Content is returned if the object has neither in read-only memory.
 func (o *Object) Content(source string) (abi.Content, error) {
 	var c abi.Content
 	if source == ".eh_frame" {

@@ -6,8 +6,8 @@
 //
 //	Object -> Section (CIEs and FDEs) -> rows per FDE -> Table
 //
-// A Table answers any pc of the object; Table.Step, the reference evaluator,
-// says what one step means on registers and memory.
+// A Table maps any pc of the object to a row; Table.Step, the reference
+// evaluator, defines what one step does to registers.
 //
 // BuildTable runs these passes: collect (entries), dropEmpty, clipToCode,
 // resolveOverlaps, interpret (rows, each normalised, popped registers
@@ -28,6 +28,6 @@
 //   - def_cfa_register after an expression takes up the offset there was
 //     before it, as in libgcc and readelf.
 //
-// Types that do not say otherwise are plain values: several goroutines may read one
-// at once if none changes it.
+// Unless documented otherwise, types are plain values: several goroutines may
+// read one at once if none changes it.
 package dwarfcfa

@@ -39,7 +39,7 @@ func (e *Encoded) Addr() Addr { return e.s.Addr + Addr(e.c.pos) }
 // End returns the address after the last byte.
 func (e *Encoded) End() Addr { return e.s.Addr + Addr(len(e.c.data)) }
 
-// Err returns the first failure, nil where there was none. It wraps
+// Err returns the first failure, or nil if there was none. It wraps
 // ErrTruncated or ErrBadEncoding.
 func (e *Encoded) Err() error { return e.c.err }
 
@@ -75,8 +75,8 @@ func (e *Encoded) Pointer(enc PointerEncoding, function Addr) (p Addr, null bool
 	return p, e.c.err == nil && p == 0
 }
 
-// PointerSize returns how many bytes a value in the format of enc takes, 0
-// where that varies or the format is unknown.
+// PointerSize returns how many bytes a value in the format of enc takes, or 0
+// if that varies or the format is unknown.
 func (e PointerEncoding) PointerSize() int {
 	if e == PEOmit {
 		return 0
@@ -152,8 +152,8 @@ func (o *Object) pointerTo(slot Addr) (symbol string, addr Addr, ok bool) {
 	return "", Addr(word), ok && word != 0
 }
 
-// symbols returns the dynamic or the static symbols without the null symbol,
-// none where they cannot be read.
+// symbols returns the dynamic or the static symbols without the null symbol, or
+// none if they cannot be read.
 func (o *Object) symbols(dynamic bool) (syms []elf.Symbol) {
 	defer func() {
 		if recover() != nil { // debug/elf on rare malformed inputs
@@ -173,7 +173,7 @@ func (o *Object) symbols(dynamic bool) (syms []elf.Symbol) {
 
 // PersonalityName returns the name of a CIE's personality routine: of the symbol
 // that the loader binds its pointer to, or of a symbol at its address. It is
-// empty where the CIE has no routine or no name is known, as in a stripped
+// empty if the CIE has no routine or no name is known, as in a stripped
 // program that was linked statically. A call reads relocations and symbols of
 // the whole object.
 func (o *Object) PersonalityName(c *CIE) string {

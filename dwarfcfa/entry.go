@@ -84,7 +84,7 @@ func (s *Section) Entries() iter.Seq2[Entry, error] {
 }
 
 // maxCIEs bounds the CIEs of a section; FDEs that use further ones are bad.
-// Linkers keep one of each kind, which makes some ten.
+// Linkers keep one of each kind, which makes about ten.
 const maxCIEs = 1 << 18
 
 // entryReader walks over a section.

@@ -20,7 +20,7 @@ var (
 	ErrUnsupported  = errors.New("unsupported")
 )
 
-// errBound is wrapped where a bound of a whole object is reached (MaxRows, MaxExprs
+// errBound is wrapped if a bound of a whole object is reached (MaxRows, MaxExprs
 // and others), so that which FDEs are left out depends on their order.
 var errBound = fmt.Errorf("bound of an object: %w", ErrUnsupported)
 

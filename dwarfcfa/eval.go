@@ -7,7 +7,7 @@ import (
 )
 
 // WordReader is the memory of a target: 8-byte little-endian words at any
-// address, aligned or not. ok is false where the word is unreadable.
+// address, aligned or not. ok is false if the word is unreadable.
 type WordReader interface {
 	ReadWord(addr uint64) (word uint64, ok bool)
 }
@@ -20,7 +20,7 @@ func (t *Table) Step(regs *abi.Regs, mem WordReader, bias uint64) abi.Status {
 	return takeStep(t, regs, bias, mem)
 }
 
-// rowAt returns the row for a pc, nil where there is none, and the pool of its
+// rowAt returns the row for a pc, or nil if there is none, and the pool of its
 // expressions.
 func (t *Table) rowAt(pc Addr) (*Row, []Expr) {
 	r, ok := t.Lookup(pc)

@@ -70,7 +70,7 @@ func NewInterp() *Interp {
 }
 
 // Expr returns the bytes of an expression of a raw row, and why it cannot be
-// compiled, nil where it can.
+// compiled, or nil if it can.
 func (in *Interp) Expr(id ExprID) (raw []byte, err error) {
 	e := &in.exprs.entries[id]
 	return e.expr.Raw, e.err

@@ -173,7 +173,7 @@ func (d *exprDecoder) emit(op ExprOp) error {
 	return nil
 }
 
-// step decodes one operation. next is false where control does not go on to
+// step decodes one operation. next is false if control does not go on to
 // the following one.
 func (d *exprDecoder) step() (next bool, err error) {
 	code := d.c.u8()

@@ -7,8 +7,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// regName returns the name of a DWARF register (x86-64 psABI figure 3.36), ""
-// where it has none.
+// regName returns the name of a DWARF register (x86-64 psABI figure 3.36), or ""
+// if it has none.
 func regName(reg uint64) string {
 	const (
 		xmm0, st0, mm0, rflags = 17, 33, 41, 49

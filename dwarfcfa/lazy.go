@@ -34,7 +34,7 @@ type recentPC struct {
 // maxRecent bounds the pcs whose rows a LazyTable remembers; a power of two.
 const maxRecent = 1024
 
-// NewLazyTable is BuildTable for a LazyTable. It fails where BuildTable does. The
+// NewLazyTable is BuildTable for a LazyTable. It fails if BuildTable does. The
 // object must not be closed while the table is in use.
 func NewLazyTable(o *Object, src Source) (*LazyTable, error) {
 	t, err := newLazyTable(o, src)
@@ -169,7 +169,7 @@ type lazySection struct {
 }
 
 // lazyFDE is what interpreting an FDE gave. It does not change, but the arrays of
-// rows and exprs are shared and may grow behind them.
+// rows and exprs are shared and may grow after them.
 type lazyFDE struct {
 	ranges []Range // as in a Table; none: the FDE is bad
 	rows   []Row
@@ -191,7 +191,7 @@ func (l *lazySection) hasRow() bool {
 	return false
 }
 
-// rowAt returns the row for a pc, nil where there is none.
+// rowAt returns the row for a pc, or nil if there is none.
 func (l *lazySection) rowAt(pc Addr) (*Row, []Expr) {
 	i := sort.Search(len(l.spans), func(i int) bool { return l.spans[i].start > pc }) - 1
 	if i < 0 {
@@ -214,7 +214,7 @@ func (l *lazySection) rowAt(pc Addr) (*Row, []Expr) {
 	return &f.rows[r.Row], f.exprs
 }
 
-// filled returns how many bytes of the gap behind the span i, which is good, its last
+// filled returns how many bytes of the gap after the span i, which is good, its last
 // row holds for, too: see fillPadding.
 func (l *lazySection) filled(i int) Addr {
 	if i+1 == len(l.spans) {

@@ -20,7 +20,7 @@ const (
 
 // Section finds the object's unwind section; .sframe comes rewritten as CIEs and FDEs. With SourceAuto it is .eh_frame
 // where that holds an FDE, else .debug_frame. The error wraps ErrNoUnwindInfo
-// where there is none.
+// if there is none.
 func (o *Object) Section(src Source) (*Section, error) {
 	s, err := o.locate(src)
 	if err != nil {
@@ -114,7 +114,7 @@ func (o *Object) locate(src Source) (*Section, error) {
 }
 
 // ehFrame finds .eh_frame by its section header, or through PT_GNU_EH_FRAME.
-// It returns nil where the object has neither.
+// It returns nil if the object has neither.
 func (o *Object) ehFrame() (*Section, error) {
 	hdr := o.ehFrameHdr()
 	for _, sec := range o.file.Sections {
@@ -204,7 +204,7 @@ func (o *Object) untilTerminator(start, end uint64) ([]byte, error) {
 }
 
 // debugFrame finds .debug_frame, as it is, compressed (SHF_COMPRESSED), or in
-// the older form .zdebug_frame. It returns nil where the object has none.
+// the older form .zdebug_frame. It returns nil if the object has none.
 func (o *Object) debugFrame() (*Section, error) {
 	for _, sec := range o.file.Sections {
 		if !hasBytes(sec) {

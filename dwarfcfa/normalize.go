@@ -183,7 +183,7 @@ type textWindow struct {
 	buf   []byte
 }
 
-// at returns n bytes at an address, or nil where the image does not hold them.
+// at returns n bytes at an address, or nil if the image does not hold them.
 func (w *textWindow) at(a Addr, n int) []byte {
 	const size = 64 << 10
 	if a < w.start || a-w.start > Addr(len(w.bytes)) || len(w.bytes)-int(a-w.start) < n {
@@ -216,8 +216,8 @@ func isPadding(b []byte) bool {
 	return true
 }
 
-// nopLength returns the length of the padding instruction b starts with, 0
-// where there is none. It may be larger than len(b).
+// nopLength returns the length of the padding instruction b starts with, or 0
+// if there is none. It may be larger than len(b).
 func nopLength(b []byte) int {
 	const (
 		zero    = 0x00

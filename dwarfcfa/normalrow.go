@@ -61,7 +61,7 @@ func (b *tableBuilder) interpret(spans []span) {
 	}
 }
 
-// interpretOne appends the ranges of a span: all of it, or none where it returns
+// interpretOne appends the ranges of a span: all of it, or none if it returns
 // why the FDE is left out.
 func (b *tableBuilder) interpretOne(sp *span) error {
 	mark, rows, notCompiled, listed := len(b.ranges), b.rep.Rows, b.rep.NotCompiledRows, len(b.rep.NotCompiled)

@@ -187,7 +187,7 @@ func newELF(r io.ReaderAt) (f *elf.File, err error) {
 // Name returns the name the object was opened with.
 func (o *Object) Name() string { return o.name }
 
-// BuildID returns the desc of the object's NT_GNU_BUILD_ID note, nil where it
+// BuildID returns the desc of the object's NT_GNU_BUILD_ID note, or nil if it
 // has none. The caller must not change it.
 func (o *Object) BuildID() []byte { return o.buildID }
 

@@ -75,7 +75,7 @@ func (s *Section) Source() Source {
 // Size returns the size of the section's contents in bytes.
 func (s *Section) Size() int64 { return int64(len(s.Data)) }
 
-// HdrSize returns the size of the object's .eh_frame_hdr in bytes, 0 where it
+// HdrSize returns the size of the object's .eh_frame_hdr in bytes, or 0 if it
 // has none or the section is .debug_frame.
 func (s *Section) HdrSize() int64 { return s.hdrSize }
 

@@ -74,7 +74,7 @@ func (s *sframeSource) interpret(sp *span, in *Interp, sink rowSink) error {
 			return err
 		}
 		if Addr(row.Start) >= block {
-			break // so do those behind it
+			break // so do those after it
 		}
 		if err := in.sframeRow(&row, f.Signal, row.FP != last); err != nil {
 			return err
@@ -182,7 +182,7 @@ func (in *Interp) sframeRule(r sframe.Rule) (RegRule, error) {
 }
 
 // sframe finds .sframe, by its section header or through PT_GNU_SFRAME. It returns nil
-// where the object has none.
+// if the object has none.
 func (o *Object) sframe() (*sframe.Section, error) {
 	const ptGNUSFrame = elf.PT_LOOS + 0x474e554
 	var addr Addr

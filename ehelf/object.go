@@ -15,11 +15,11 @@ var (
 	// ErrNotEhElf is wrapped by errors about files that are not eh_elfs, or
 	// damaged ones.
 	ErrNotEhElf = errors.New("not an eh_elf")
-	// ErrVersion is wrapped where the ABI version of an eh_elf is unknown.
+	// ErrVersion is wrapped if the ABI version of an eh_elf is unknown.
 	ErrVersion = errors.New("unknown eh_elf ABI version")
-	// ErrMismatch is wrapped where an eh_elf was made from another object.
+	// ErrMismatch is wrapped if an eh_elf was made from another object.
 	ErrMismatch = errors.New("eh_elf of another object")
-	// ErrUnsupportedHost is returned where the code cannot run: on anything but
+	// ErrUnsupportedHost is returned if the code cannot run: on anything but
 	// linux/amd64.
 	ErrUnsupportedHost = errors.New("eh_elfs run on linux/amd64 only")
 )
@@ -170,7 +170,7 @@ func (o *Object) Note() abi.Note {
 	return n
 }
 
-// BuildID returns the eh_elf's own build-id, nil where it has none.
+// BuildID returns the eh_elf's own build-id, or nil if it has none.
 func (o *Object) BuildID() []byte { return bytes.Clone(o.buildID) }
 
 // Covers reports whether pc lies between the lowest and the highest address that

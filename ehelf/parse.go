@@ -158,7 +158,7 @@ func readPhdrs(image []byte) ([]phdr, error) {
 	return phdrs, nil
 }
 
-// addSegment checks a PT_LOAD whose file range is valid. A writable one has to
+// addSegment checks a PT_LOAD whose file range is valid. A writable one must
 // lie in relro, as that of a file does which was made for dlopen of glibc before
 // 2.35: it is writable for the loader alone, which need not write to it.
 func (l *layout) addSegment(p, relro phdr) error {

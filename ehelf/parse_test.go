@@ -40,7 +40,7 @@ func TestParse(t *testing.T) {
 	require.NoError(t, ehelf.ParseOnly(image(t)))
 }
 
-// TestParseTruncated cuts the file at every byte. What lies behind the code,
+// TestParseTruncated cuts the file at every byte. What lies after the code,
 // .symtab and section headers, is not needed.
 func TestParseTruncated(t *testing.T) {
 	b := image(t)

@@ -58,7 +58,7 @@ func (s *Spans) Set(i int, o *Object, bias uint64) {
 // Walk is Object.Walk over several objects: it goes on for as long as the frame's
 // pc, less one where it is a return address, lies in a stretch that has an
 // eh_elf. It returns the number of steps and the stretch that the last pc was
-// looked up in, -1 where it lies in none. Where that has no eh_elf, or there
+// looked up in, or -1 if it lies in none. Where that has no eh_elf, or there
 // is none, or there are no pcs to fill, regs.Status is abi.StatusNoInfo. mem.Read
 // must be nil.
 func (s *Spans) Walk(regs *abi.Regs, mem *Memory, pcs []uint64) (steps, last int) {

@@ -5,7 +5,7 @@
 // See walk_linux_amd64.s on calls of System V functions from Go.
 
 #define LOCALS 64
-#define STEPS 40 // the number of steps, behind eh_elf_memory_t
+#define STEPS 40 // the number of steps, after eh_elf_memory_t
 
 // Registers that eh_elfs preserve: the spans' begin and end, the cache, and the span
 // that the walk is in.

@@ -41,7 +41,7 @@ func (o *Object) walkReplay(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint
 
 // WalkRaw calls _eh_elf_walk with the arguments as they are; pcs may be nil and
 // otherwise has room for max values. The window and the callback of mem are
-// host addresses, which the caller keeps valid and in place: Go memory has to
+// host addresses, which the caller keeps valid and in place: Go memory must
 // be on the heap or pinned, and Read is a C function that uses at most StackSize
 // bytes, less the code's 512, and does not call into Go. A closed object
 // answers abi.StatusNoInfo.

@@ -116,7 +116,7 @@ eh_elf_step_t _eh_elf;
  * EH_ELF_NOTE_OWNER, type EH_ELF_NOTE_IDENTITY, in a PT_NOTE segment. At
  * EH_ELF_NOTE_BUILD_ID in the desc begin the build_id_size bytes of the object's
  * NT_GNU_BUILD_ID; at the next multiple of 8 the size of the object's file, a
- * uint64_t, and behind it an eh_elf_content_t, which files made before ehasm 0.6.0 lack.
+ * uint64_t, and after it an eh_elf_content_t, which files made before ehasm 0.6.0 lack.
  */
 #define EH_ELF_NOTE_OWNER "ehasm"
 

@@ -34,14 +34,14 @@ enum { EHU_MAX_DEPTH = 1 << 20 };
 
 /*
  * Finds the objects of the process and their eh_elfs. A second call is a call of
- * ehu_refresh. Returns 0, or -1 where there is no memory.
+ * ehu_refresh. Returns 0, or -1 if there is no memory.
  */
 EHU_API int ehu_init(void);
 
 /*
  * Takes up objects loaded and unloaded since the last call: call it after dlopen
  * and dlclose. Where nothing changed it costs one callback of dl_iterate_phdr.
- * Returns 1 where something changed, 0 where not, -1 where there is no memory.
+ * Returns 1 if something changed, 0 if not, or -1 if there is no memory.
  */
 EHU_API int ehu_refresh(void);
 
@@ -92,16 +92,16 @@ EHU_API void ehu_cursor_init_from(ehu_cursor_t *cursor, const ucontext_t *contex
 EHU_API int ehu_step(ehu_cursor_t *cursor);
 
 /*
- * Gets a register by DWARF number, EH_ELF_RIP for the pc. Returns 0, or -1 where
+ * Gets a register by DWARF number, EH_ELF_RIP for the pc. Returns 0, or -1 if
  * the frame does not have it. [signal]
  */
 EHU_API int ehu_get_reg(const ehu_cursor_t *cursor, int reg, uint64_t *value);
 
-/* 1 where a signal interrupted the frame: its pc was executing and is no return address. [signal] */
+/* 1 if a signal interrupted the frame: its pc was executing and is no return address. [signal] */
 EHU_API int ehu_is_signal_frame(const ehu_cursor_t *cursor);
 
 /*
- * 1 where the frame, or one on the way to it, was found without a table to go by: by
+ * 1 if the frame, or one on the way to it, was found without a table to go by: by
  * frame pointer, or by a register that a table needs and none says is kept. [signal]
  */
 EHU_API int ehu_is_guessed(const ehu_cursor_t *cursor);

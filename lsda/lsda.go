@@ -50,7 +50,7 @@ type Type struct {
 	Addr Addr // of the type's description, or of its pointer where the encoding is indirect
 }
 
-// ErrLimit is wrapped where an area is longer than any real one.
+// ErrLimit is wrapped if an area is longer than any real one.
 var ErrLimit = errors.New("limit of exception tables")
 
 const (
@@ -72,7 +72,7 @@ func NewReader(o *dwarfcfa.Object) *Reader {
 	return &Reader{object: o, bases: o.Bases(), names: make(map[Addr]string)}
 }
 
-// Personality returns the name of the CIE's personality routine, empty where it
+// Personality returns the name of the CIE's personality routine, empty if it
 // has none or the object does not tell; see dwarfcfa.Object.PersonalityName.
 func (r *Reader) Personality(c *dwarfcfa.CIE) string {
 	if c.PersonalityEncoding == dwarfcfa.PEOmit {
@@ -87,7 +87,7 @@ func (r *Reader) Personality(c *dwarfcfa.CIE) string {
 	return name
 }
 
-// Table reads the LSDA of an FDE. It returns nil without an error where the FDE
+// Table reads the LSDA of an FDE. It returns nil without an error if the FDE
 // has none. Errors name the FDE, and wrap dwarfcfa.ErrTruncated,
 // dwarfcfa.ErrBadEncoding or ErrLimit.
 func (r *Reader) Table(f *dwarfcfa.FDE) (*Table, error) {
@@ -165,7 +165,7 @@ func Parse(bytes *dwarfcfa.Encoded, addr, function Addr) (*Table, error) {
 
 // Effective returns the ranges in which a personality routine finds each call
 // site: it takes the first record that holds the pc, and gives up at the first
-// one that begins behind it. They ascend and are disjoint.
+// one that begins after it. They ascend and are disjoint.
 func (t *Table) Effective() []Site {
 	out := make([]Site, 0, len(t.Sites))
 	var reached Addr // a pc below this finds an earlier record, or none
@@ -181,7 +181,7 @@ func (t *Table) Effective() []Site {
 }
 
 // Chain returns the action records of a site, in the order in which they are
-// tried; none where the site has no action.
+// tried; none if the site has no action.
 func (t *Table) Chain(s Site) ([]Action, error) {
 	var chain []Action
 	if s.Action == 0 {

@@ -60,7 +60,7 @@ func TestParse(t *testing.T) {
 
 	for n := range len(b) {
 		table, err := parse(b[:n])
-		if err == nil { // cut off behind the call sites
+		if err == nil { // cut off after the call sites
 			_, err = table.Chain(table.Sites[2])
 		}
 		require.Error(t, err, "%d bytes", n)
@@ -68,7 +68,7 @@ func TestParse(t *testing.T) {
 }
 
 // TestEffective: of records that overlap or do not ascend the first that holds the
-// pc counts, and nothing behind one that begins after it.
+// pc counts, and nothing after one that begins after it.
 func TestEffective(t *testing.T) {
 	table := &lsda.Table{Sites: []lsda.Site{
 		{Start: 10, End: 20, Pad: 1}, {Start: 15, End: 30, Pad: 2}, {Start: 12, End: 25, Pad: 3}, {Start: 28, End: 40, Pad: 4},

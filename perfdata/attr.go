@@ -80,7 +80,7 @@ type Attr struct {
 // Event is one of the events that were recorded.
 type Event struct {
 	Attr
-	Name string // "" where the file has none
+	Name string // "" if the file has none
 	IDs  []uint64
 
 	timeAt   int // of the time in a sample, from its body's start; -1: none

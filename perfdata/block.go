@@ -65,7 +65,7 @@ func (s *stream) buffered() []byte {
 	return s.blk.buf[s.pos:s.end]
 }
 
-// room returns space behind the buffered bytes, for a record in all to lie in
+// room returns space after the buffered bytes, for a record in all to lie in
 // one piece.
 func (s *stream) room() []byte {
 	if s.blk == nil {

@@ -24,7 +24,7 @@ func (d *Decoder) Decode(raw []byte, ev *Event) (Record, error) {
 	return d.recs.decode(h, raw, ev)
 }
 
-// Time is when a record was written that ev has written, 0 where it does not say.
+// Time is when a record was written that ev has written, or 0 if it does not say.
 func (e *Event) Time(raw []byte) uint64 {
 	if len(raw) < headerSize {
 		return 0

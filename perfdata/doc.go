@@ -7,11 +7,11 @@
 // itself) in the Linux sources. Only little-endian files are read, which is
 // what x86-64 writes.
 //
-// A Reader delivers records one by one, ordered by time. What a record points to
-// is valid until the next call of Next. Memory is bounded: by the records
-// between two rounds that perf marks, and by Options.QueueBytes where a file has
-// no such marks.
+// A Reader delivers records one by one, ordered by time. Memory that a record
+// refers to is valid until the next call of Next. Memory is bounded by the
+// records between two round marks of perf, and by Options.QueueBytes if a file
+// has no such marks.
 //
-// Types that do not say otherwise are plain values: several goroutines may read one
-// at once if none changes it.
+// Unless documented otherwise, types are plain values: several goroutines may
+// read one at once if none changes it.
 package perfdata

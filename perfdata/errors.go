@@ -9,12 +9,12 @@ var (
 	// ErrFormat is wrapped by errors about files that are not perf.data files,
 	// or not of a kind that is read.
 	ErrFormat = errors.New("not a readable perf.data file")
-	// ErrTruncated is wrapped where the file ends, or a record, before what it
+	// ErrTruncated is wrapped if the file ends, or a record, before what it
 	// announces.
 	ErrTruncated = errors.New("truncated")
-	// ErrBadRecord is wrapped where a record contradicts itself.
+	// ErrBadRecord is wrapped if a record contradicts itself.
 	ErrBadRecord = errors.New("bad record")
-	// ErrUnknownEvent is wrapped where a sample has an id that no event has.
+	// ErrUnknownEvent is wrapped if a sample has an id that no event has.
 	ErrUnknownEvent = errors.New("sample of an unknown event")
 )
 

@@ -162,7 +162,7 @@ func (r *Reader) takeBuildIDs(off int64, c cursor) {
 	}
 }
 
-// parseBuildID reads struct build_id_event behind its header.
+// parseBuildID reads struct build_id_event after its header.
 func parseBuildID(h Header, c cursor) (BuildID, bool) {
 	const sizeAt, maxSize = 20, 20
 	b := BuildID{Mode: h.Mode(), PID: int32(c.u32())}

@@ -136,7 +136,7 @@ func (r *Reader) eventOf(h Header, raw []byte) (*Event, error) {
 	return nil, fmt.Errorf("%w: id %d", ErrUnknownEvent, id)
 }
 
-// timeOf reads the time of a record, 0 where it has none.
+// timeOf reads the time of a record, or 0 if it has none.
 func timeOf(h Header, raw []byte, ev *Event) uint64 {
 	if ev == nil {
 		return 0

@@ -14,7 +14,7 @@ type Options struct {
 	// Where a file would need more, the earlier half goes on as it is, and
 	// Stats.Forced counts that.
 	QueueBytes int64
-	// Map has files mapped, where that is possible, instead of read, which takes a
+	// Map has files mapped, if that is possible, instead of read, which takes a
 	// third of the time. Next, and what reads the memory of a record, then fault if
 	// the file becomes shorter meanwhile: see debug.SetPanicOnFault.
 	Map bool

@@ -86,7 +86,7 @@ type Mmap struct {
 	Name             []byte
 	Prot             uint32 // MMAP2 only: PROT_*
 	Exec             bool
-	BuildID          []byte // nil where the record has none
+	BuildID          []byte // nil if the record has none
 	Maj, Min         uint32 // MMAP2 without build-id
 	Inode            uint64
 }

@@ -25,7 +25,7 @@ type Attr = unix.PerfEventAttr
 
 // Limits of the kernel.
 const (
-	// MaxStackUser is the largest copy of a user stack: the record's 16-bit size has to
+	// MaxStackUser is the largest copy of a user stack: the record's 16-bit size must
 	// hold it, and it is a multiple of 8 (kernel/events/core.c, perf_copy_attr).
 	MaxStackUser = 65528
 	// RegsUser is the registers of x86-64 in enum perf_event_x86_regs that take part in

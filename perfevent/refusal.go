@@ -16,8 +16,8 @@ import (
 type Refusal struct {
 	Call   string // what was refused
 	Err    error
-	Reason string // "" where Err says it all
-	Remedy string // "" where nothing is known to help
+	Reason string // "" if Err says it all
+	Remedy string // "" if nothing is known to help
 }
 
 func (r *Refusal) Error() string {

@@ -75,7 +75,7 @@ func (r *Ring) Refresh() int {
 	return int(r.head - r.tail)
 }
 
-// Peek returns the next record, header and all, nil where there is none up to the last
+// Peek returns the next record, header and all, or nil if there is none up to the last
 // Refresh. It is valid up to Free, or where it runs over the ring's end, up to the next
 // Peek.
 func (r *Ring) Peek() []byte {

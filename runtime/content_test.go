@@ -42,7 +42,7 @@ func buildFor(t *testing.T, k *kit, dir string, args ...string) string {
 }
 
 // TestStale: the eh_elf of a program without build-id is not taken for one that was
-// compiled anew and has the same size.
+// compiled again and has the same size.
 func TestStale(t *testing.T) {
 	k := makeKit(t)
 	for name, compile := range map[string]struct{ gcc, build []string }{

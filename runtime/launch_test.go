@@ -89,7 +89,7 @@ func TestPreloadAddressSanitizer(t *testing.T) {
 
 // TestPreloadAddressSanitizerStarted: nor where it is started by a program that has been started
 // under the preload, and finds there what it finds elsewhere. A program with defaults of its own is
-// bounded: it has to be started with the runtime in LD_PRELOAD.
+// bounded: it must be started with the runtime in LD_PRELOAD.
 func TestPreloadAddressSanitizerStarted(t *testing.T) {
 	k := makePreload(t)
 	dir := t.TempDir()

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Whether the tests of faults that were mended notice if a mend goes: scripts/mends.sh [PATTERN].
 # Takes one mend at a time out of a copy of the last commit, and runs its test, which has to
-# fail. A line per mend; the exit status is 1 where a test passes all the same, or a mend is not found.
+# fail. A line per mend; the exit status is 1 if a test passes all the same, or a mend is not found.
 set -u
 top=$(cd "$(dirname "$0")/.." && pwd)
 copy=$(mktemp -d)

@@ -11,5 +11,5 @@
 //     version 1, whose readers want a CFA in each;
 //   - bits that x86-64 has no use for are to be zero: with others the function is
 //     unsupported, since what they say is not known;
-//   - bytes behind the rows do not count; linkers leave some.
+//   - bytes after the rows do not count; linkers leave some.
 package sframe

@@ -130,7 +130,7 @@ func (s *Section) fdeSize() int { return [...]int{0, fdeSizeV1, fdeSizeV2, index
 // Len returns the number of functions.
 func (s *Section) Len() int { return s.num }
 
-// Size returns the size of the section in bytes, without what stands behind the rows.
+// Size returns the size of the section in bytes, without what stands after the rows.
 func (s *Section) Size() int { return max(s.end, s.fdes+s.num*s.fdeSize()) }
 
 // Function returns the function i. With an error, its Offset is set, and Start and Size

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// ErrCannotSay is wrapped where a version of the format has no way to say something.
+// ErrCannotSay is wrapped if a version of the format has no way to say something.
 var ErrCannotSay = errors.New("cannot be said in SFrame")
 
 // Options says what is written.
@@ -55,7 +55,7 @@ func isPlain(r *Row) bool {
 			r.RA == saved(fixedRA) && (r.FP.Base == NotSaved || r.FP.Base == OnCFA && r.FP.Deref)
 }
 
-// flexibleWords is an error where control words cannot say what a row does.
+// flexibleWords is an error if control words cannot say what a row does.
 func flexibleWords(r *Row) error {
 	switch {
 	case r.Outermost:

@@ -1,4 +1,4 @@
 // Package sites makes what an eh_elf carries for exceptions: for the return
 // addresses of calls whether the frame is passed over, cleans up, may catch, or
-// has to be asked. docs/abi.md, section 6, is normative.
+// must be asked. docs/abi.md, section 6, is normative.
 package sites

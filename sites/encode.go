@@ -28,7 +28,7 @@ var ErrFormat = errors.New("malformed table of sites")
 
 func aligned(a Addr) Addr { return (a + alignment - 1) &^ (alignment - 1) }
 
-// Encode returns the table's bytes; none where there is no function.
+// Encode returns the table's bytes; none if there is no function.
 func (t *Table) Encode() ([]byte, error) {
 	if len(t.Functions) == 0 {
 		return nil, nil

@@ -57,7 +57,7 @@ type Function struct {
 type Personality struct {
 	Addr     Addr   // of the routine, or of its pointer
 	Indirect bool   // Addr is that of its pointer
-	Name     string // of its symbol; empty where the object does not tell
+	Name     string // of its symbol; empty if the object does not tell
 }
 
 // Table is all of an object. Functions ascend and are disjoint, so do the sites
@@ -133,7 +133,7 @@ func Build(o *dwarfcfa.Object, sections []*dwarfcfa.Section) (*Table, *Report, e
 	return b.t, b.rep, nil
 }
 
-// extent is the range of an FDE; fde is nil where it has no personality routine.
+// extent is the range of an FDE; fde is nil if it has no personality routine.
 type extent struct {
 	start, end Addr
 	fde        *dwarfcfa.FDE
@@ -293,7 +293,7 @@ func (b *builder) handOver(s *dwarfcfa.Section, covered []extent) {
 	}
 }
 
-// Lookup says what to do with a frame whose lookup pc is pc. f is nil where the
+// Lookup says what to do with a frame whose lookup pc is pc. f is nil if the
 // frame is passed over since its function has nothing.
 func (t *Table) Lookup(pc Addr) (f *Function, s Site) {
 	i, _ := slices.BinarySearchFunc(t.Functions, pc, func(f Function, pc Addr) int {

@@ -155,7 +155,7 @@ func rowsOf(r *codeflow.Result) (list []Function, d Declined) {
 	return list, d
 }
 
-// rowAt is the row that a state means; ok is false where it has no CFA.
+// rowAt is the row that a state means; ok is false if it has no CFA.
 func rowAt(s *codeflow.State) (row Row, ok bool) {
 	if reg, off, ok := s.CFA(); ok {
 		row.CFA = CFA{Reg: dwarfOf[reg], Offset: int32(off)}

@@ -255,7 +255,7 @@ _start:	xor	%ebp, %ebp
 	assert.Equal(t, abi.StatusOutermost, table.Step(&regs, echo{}, 0))
 }
 
-// TestStartBehindAbort: code behind a call that never returns, whose address is taken, is a function.
+// TestStartBehindAbort: code after a call that never returns, whose address is taken, is a function.
 func TestStartBehindAbort(t *testing.T) {
 	o := assembled(t, `
 	.text

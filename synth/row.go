@@ -59,7 +59,7 @@ type Range struct {
 // Function is a run of ranges that follow each other, all of one function. Where a
 // function has instructions without a row, it is several of them.
 type Function struct {
-	Name   string  // of its symbol, "" where there is none
+	Name   string  // of its symbol, or "" if there is none
 	Ranges []Range // ascending, touching, neighbours differ in Row
 }
 

@@ -2,7 +2,7 @@
 # What synth and check say of the functions that gas makes rows for itself: synth/scfi.sh FOLDER AS
 # FOLDER is gas/testsuite/gas/scfi/x86_64 of a binutils checkout, AS an assembler with --scfi (binutils 2.43 or later).
 # Each source that AS takes is assembled and linked. gas's rows are then held against the code by `ehasm check`, and
-# synth's answers, which do not use them, against gas's rows. The exit status is 1 where one differs.
+# synth's answers, which do not use them, against gas's rows. The exit status is 1 if one differs.
 set -eu
 folder=${1:?no folder} as=${2:?no assembler}
 ehasm=${EHASM:-ehasm}

@@ -35,7 +35,7 @@ func gaps(img *codeflow.Image, known []codeflow.Function) (code, plts []span) {
 	return code, plts
 }
 
-// trim drops the padding at the start of a gap; ok is false where nothing else is in it.
+// trim drops the padding at the start of a gap; ok is false if nothing else is in it.
 func trim(img *codeflow.Image, g span) (_ span, ok bool) {
 	code := img.Code(g.lo)
 	var in x86.Inst
@@ -216,7 +216,7 @@ func (s *startSet) cuts(g span) (cuts []uint64) {
 	code = code[:min(uint64(len(code)), g.hi-g.lo)]
 	var in x86.Inst
 	var jumps []jump
-	quiet := false // nothing flows to here: after a jump, return, trap or a call of abort, and padding behind it
+	quiet := false // nothing flows to here: after a jump, return, trap or a call of abort, and padding after it
 	for at := 0; at < len(code); {
 		pc := g.lo + uint64(at)
 		if pc > g.lo && (s.certain[pc] || s.taken[pc] && quiet && !s.inside(pc)) {
@@ -236,7 +236,7 @@ func (s *startSet) cuts(g span) (cuts []uint64) {
 		}
 	}
 	cuts = s.dropLabels(cuts, jumps)
-	// Starts that a linear pass from the gap's begin does not meet: behind data.
+	// Starts that a linear pass from the gap's begin does not meet: after data.
 	for pc := range s.certain {
 		if pc > g.lo && pc < g.hi {
 			if i, found := slices.BinarySearch(cuts, pc); !found {

@@ -134,7 +134,7 @@ func (r *Result) Made(name string) dwarfcfa.Made {
 	return dwarfcfa.Made{Section: r.Section(name), Replace: r.Replace, All: r.all}
 }
 
-// Section is the result as a section of package dwarfcfa; nil where no row was made.
+// Section is the result as a section of package dwarfcfa; nil if no row was made.
 func (r *Result) Section(name string) *dwarfcfa.Section {
 	if len(r.Functions) == 0 {
 		return nil

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Steps through real programs, 10 million instructions in all, and sums up:
-# truth/long.sh [OUTPUT_FOLDER] [TRUTH_FLAG...]. Takes some ten minutes. What is
+# truth/long.sh [OUTPUT_FOLDER] [TRUTH_FLAG...]. Takes about ten minutes. What is
 # not installed is named and makes the run fail at its end.
 set -u -o pipefail
 cd "$(dirname "$0")/.."

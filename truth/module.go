@@ -131,7 +131,7 @@ func (s *space) find(pc uint64) *mapping {
 	return m
 }
 
-// read reads the list of mappings anew and keeps what is known of those that stayed.
+// read reads the list of mappings again and keeps what is known of those that stayed.
 func (s *space) read() {
 	s.stale, s.last = false, nil
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", s.pid))

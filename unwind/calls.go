@@ -8,13 +8,13 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 )
 
-// maxCall is the length of the longest call instruction: a prefix, REX, opcode, ModRM,
-// SIB and a displacement of 32 bits (Intel SDM volume 2, CALL).
+// maxCall is the length in bytes of the longest call instruction: a prefix, REX,
+// opcode, ModRM, SIB and a displacement of 32 bits (Intel SDM volume 2, CALL).
 const maxCall = 9
 
 // endsInCall reports whether code may end in a call instruction: E8 with a distance, or
-// FF /2 with what addresses its operand. Other code may end in the same bytes; a place
-// that no call ends at is what this is to tell.
+// FF /2 with the bytes that address its operand. Other code may end in the same
+// bytes: only a negative answer is certain.
 func endsInCall(code []byte) bool {
 	n := len(code)
 	if n >= 5 && code[n-5] == 0xe8 {
@@ -28,8 +28,9 @@ func endsInCall(code []byte) bool {
 	return false
 }
 
-// indirectLength is the length of an instruction of one byte and a ModRM byte with what
-// follows it: Intel SDM volume 2, tables 2-2 and 2-3.
+// indirectLength returns the length in bytes of an instruction with a one-byte
+// opcode, its ModRM byte and what that calls for: Intel SDM volume 2, tables 2-2 and
+// 2-3.
 func indirectLength(insn []byte) int {
 	const onlyDisp32, needsSIB = 5, 4
 	mod, rm := insn[1]>>6, insn[1]&7
@@ -54,20 +55,20 @@ func indirectLength(insn []byte) int {
 	return length
 }
 
-// calls remembers what is before places in an object's file.
+// calls caches what precedes places in an object's file.
 type calls struct {
 	mu sync.Mutex
 	at map[uint64]callSite // by file offset
 }
 
-// callSite is what is before a place in the code.
+// callSite describes the bytes before a place in the code.
 type callSite struct {
-	call     bool // maybe a call; true where the file cannot be read
+	call     bool // maybe a call; true if the file cannot be read
 	direct   bool // maybe one of a place at distance
 	distance uint64
 }
 
-// before returns what is before a file offset.
+// before describes the bytes before a file offset.
 func (o *Object) before(offset uint64) callSite {
 	c := &o.calls
 	c.mu.Lock()
@@ -92,7 +93,7 @@ func siteOf(code []byte) callSite {
 	return site
 }
 
-// codeBefore reads up to size bytes of the object's file that end at an offset, nil where
+// codeBefore reads up to size bytes of the object's file that end at an offset, or nil if
 // that is not possible.
 func (o *Object) codeBefore(offset, size uint64) []byte {
 	image, _, err := o.Open()
@@ -107,9 +108,8 @@ func (o *Object) codeBefore(offset, size uint64) []byte {
 	return code
 }
 
-// returnsTo reports whether a return address that was found on the stack can be one: it
-// lies behind a call in executable memory, or at the code by which a signal handler
-// returns.
+// returnsTo reports whether pc, found on the stack, can be a return address: it lies
+// after a call in executable memory, or at the code that returns from a signal handler.
 func (m *Maps) returnsTo(pc uint64) bool {
 	caller := m.Find(pc - 1)
 	if caller != nil && caller.Object.before(caller.FileOffset(pc-1)+1).call {
@@ -118,7 +118,7 @@ func (m *Maps) returnsTo(pc uint64) bool {
 	return m.restorer(pc)
 }
 
-// restorer reports whether a signal handler returns by the code at pc.
+// restorer reports whether the code at pc returns from a signal handler.
 func (m *Maps) restorer(pc uint64) bool {
 	at := m.Find(pc)
 	if at == nil {
@@ -134,9 +134,9 @@ func (m *Maps) restorer(pc uint64) bool {
 // maxLeaf bounds the bytes from a function's start to the pc in it, for guessLeaf.
 const maxLeaf = 1 << 16
 
-// guessLeaf steps over an innermost frame that has pushed nothing yet: the word at rsp is a
-// return address behind a call of a place shortly before the pc. rbp is still the caller's
-// then, and going by it would leave the caller out.
+// guessLeaf steps over an innermost frame that has pushed nothing yet: the word at rsp
+// is a return address after a call of a place shortly before the pc. rbp is then still the
+// caller's, and a step by rbp would skip the caller.
 func (m *Maps) guessLeaf(regs *abi.Regs, mem *ehelf.Memory) bool {
 	const word = 8
 	sp, pc := regs.Reg[abi.RSP], regs.Reg[abi.RIP]
@@ -170,11 +170,11 @@ func (o *Object) hasRow(m *Mapping, addr uint64) bool {
 	return ok && o.probe(addr-bias).status != abi.StatusNoInfo
 }
 
-// settle takes back what a wrong guess has led to. What follows a frame that was found by
-// the frame pointer depends on the rsp that was guessed with it: a frame that cannot be one
-// shows that it was wrong, and the stack ends with the last guess. That one lies behind a
-// call and is often right all the same: code that aligns its stack pushes the return address
-// a second time, beside rbp.
+// settle drops the frames that a wrong guess has led to. Frames after one found by frame
+// pointer depend on the rsp guessed with it. If one of them cannot be a frame, the guess was
+// wrong, and the stack ends with the last guess. That guess lies after a call and is often
+// right nevertheless: code that aligns its stack pushes the return address a second time,
+// next to rbp.
 func (w *Walker) settle(m *Maps, pcs []uint64, cause Cause, object *Object) (int, Cause, *Object) {
 	guesses := w.Guesses
 	for len(guesses) > 0 && guesses[len(guesses)-1] >= len(pcs) {
@@ -188,7 +188,7 @@ func (w *Walker) settle(m *Maps, pcs []uint64, cause Cause, object *Object) (int
 			}
 			n = guesses[len(guesses)-1] + 1
 			cause, object = NoInfo, nil
-			if at := m.Find(pcs[n-2]); at != nil { // where there was nothing but to guess
+			if at := m.Find(pcs[n-2]); at != nil { // where a guess was the only way
 				object = at.Object
 				if object.Err() != nil {
 					cause = NoObject
@@ -203,9 +203,9 @@ func (w *Walker) settle(m *Maps, pcs []uint64, cause Cause, object *Object) (int
 	return n, cause, object
 }
 
-// invented returns the first of the frames from an index on that no caller can be, -1 if
-// all can; len(pcs) where nothing is mapped at the pc behind them. The outermost frame
-// need not have called.
+// invented returns the index of the first frame, from an index on, that cannot be a
+// caller, or -1 if all can; len(pcs) if nothing is mapped at the pc after them. The
+// outermost frame need not have called.
 func (m *Maps) invented(pcs []uint64, from int, cause Cause) int {
 	for k := from; k < len(pcs); k++ {
 		outermost := k == len(pcs)-1 && cause == Outermost
@@ -219,11 +219,11 @@ func (m *Maps) invented(pcs []uint64, from int, cause Cause) int {
 	return -1
 }
 
-// redZone is how far below rsp a leaf function may keep what it needs: x86-64 psABI 3.2.2.
+// redZone is how many bytes below rsp a leaf function may use: x86-64 psABI 3.2.2.
 const redZone = 128
 
-// readsBelow reports whether the step from a frame needs memory below its rsp, which
-// copies of stacks begin at. The registers do not change.
+// readsBelow reports whether the step from a frame needs memory below its rsp,
+// where copies of stacks begin. The registers do not change.
 func (v *view) readsBelow(i int, regs *abi.Regs, mem *ehelf.Memory) (below bool) {
 	sp := regs.Reg[abi.RSP]
 	copied := *mem

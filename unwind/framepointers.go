@@ -8,15 +8,15 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 )
 
-// FramePointers says in which code without unwind information a walk goes on by
-// the frame pointer, where that looks like one.
+// FramePointers says in which code without unwind information a walk goes on
+// by frame pointer, provided that rbp looks like one.
 type FramePointers uint8
 
-// The values.
+// Values of FramePointers.
 const (
 	Always FramePointers = iota // in all
-	Gaps                        // in that of objects that have a table, be it an empty one
-	Never                       // in none: all frames are those that tables tell of
+	Gaps                        // in objects that have a table, even an empty one
+	Never                       // in none: tables describe all frames
 )
 
 var framePointersNames = []string{Always: "always", Gaps: "gaps", Never: "never"}
@@ -31,8 +31,8 @@ func ParseFramePointers(s string) (FramePointers, error) {
 	return 0, fmt.Errorf("unknown value %q: want one of %q", s, framePointersNames)
 }
 
-// chainEnd is Outermost where a chain of frame pointers has led to a zero, which
-// is how it ends (x86-64 psABI 3.4.1), else otherwise.
+// chainEnd returns Outermost if a chain of frame pointers has led to zero,
+// which marks its end (x86-64 psABI 3.4.1), and otherwise the given cause.
 func chainEnd(guessed bool, regs *abi.Regs, otherwise Cause) Cause {
 	if guessed && regs.Reg[abi.RBP] == 0 {
 		return Outermost
@@ -40,9 +40,10 @@ func chainEnd(guessed bool, regs *abi.Regs, otherwise Cause) Cause {
 	return otherwise
 }
 
-// guess steps over a frame by its frame pointer: rbp points to the caller's rbp,
-// above which is the return address (x86-64 psABI figure 3.3). It does so only
-// where both lie in the window above rsp, and the return address may be one.
+// guess steps over a frame by its frame pointer: rbp points to the caller's
+// rbp, and the return address is above that (x86-64 psABI figure 3.3). It does
+// so only if both lie in the window above rsp, and returnsTo accepts the return
+// address.
 //
 // The innermost frame may be that of a function without a frame of its own: see guessLeaf.
 func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory, innermost bool) bool {

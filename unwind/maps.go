@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// Mapping is a stretch of an address space in which an object's bytes may be
-// executed: [Start, End), with the file's bytes from Offset on.
+// Mapping is the executable mapping of a part of an object's file: run-time
+// addresses [Start, End), with the file's bytes from Offset on.
 type Mapping struct {
 	Start, End uint64
 	Offset     uint64 // file offset of Start
@@ -16,14 +16,14 @@ type Mapping struct {
 // FileOffset returns the file offset of the byte at a run-time address.
 func (m *Mapping) FileOffset(addr uint64) uint64 { return addr - m.Start + m.Offset }
 
-// Maps is the executable mappings of a process at some moment. It does not
-// change; the zero value is an empty address space.
+// Maps holds the executable mappings of a process at one moment. It is
+// immutable; the zero value is an empty address space.
 type Maps struct {
 	list []Mapping // ascending, disjoint
-	id   uint32    // tells apart those of one Processes
+	id   uint32    // unique among those of one Processes
 }
 
-// Find returns the mapping that holds addr, or nil.
+// Find returns the mapping that holds the run-time address addr, or nil.
 func (m *Maps) Find(addr uint64) *Mapping {
 	i := sort.Search(len(m.list), func(i int) bool { return m.list[i].End > addr })
 	if i < len(m.list) && m.list[i].Start <= addr {

@@ -18,10 +18,10 @@ import (
 )
 
 var (
-	// ErrNoFile is wrapped where an object has no file: it is anonymous memory,
-	// such as a compiler at run time makes.
+	// ErrNoFile is wrapped if an object has no file: it is anonymous memory,
+	// such as the output of a JIT compiler.
 	ErrNoFile = errors.New("not of a file")
-	// ErrReplaced is wrapped where only a file with another build-id is found.
+	// 	// ErrReplaced is wrapped if the only file found has another build-id.
 	ErrReplaced = errors.New("the file has another build-id now")
 )
 
@@ -31,28 +31,28 @@ type Image interface {
 	io.Closer
 }
 
-// Options says where objects come from.
+// Options says where objects and their eh_elfs come from.
 type Options struct {
-	// Symfs is a folder that recorded paths are looked for in, instead of /.
+	// 	// Symfs is a folder in which recorded paths are looked up, instead of /.
 	Symfs string
 	// DebugDirs are folders with .build-id folders of perf or of gdb.
 	DebugDirs []string
-	// Fetch returns the path of an executable that is in none of these places, by its
-	// build-id. nil: there is nobody to ask.
+	// Fetch returns the path of an executable that is in none of these places, by
+	// its build-id. May be nil.
 	Fetch func(buildID []byte) (path string, err error)
-	// VDSO returns the image of the vDSO; nil: there is none.
+	// VDSO returns the image of the vDSO. May be nil.
 	VDSO func() ([]byte, error)
 	// Compile makes an eh_elf from an object's file.
 	Compile func(name string, file io.ReaderAt, size int64) ([]byte, error)
-	// Prepare returns an object's eh_elf where that is at hand, else what takes steps
-	// in the object until compiling it is worth it. It may go on reading the file,
-	// whose method Name, if it has one, returns its path.
-	// nil: objects are compiled when they are first needed.
+	// Prepare returns an object's eh_elf if there is one, otherwise a Stepper that
+	// takes steps in the object until compiling it pays. It may keep reading the
+	// file, whose method Name, if it has one, returns its path. If Prepare is nil,
+	// objects are compiled when they are first needed.
 	Prepare func(name string, file io.ReaderAt, size int64) ([]byte, Stepper, error)
 }
 
-// DefaultDebugDirs are the folders in which perf and distributions keep files
-// by build-id.
+// DefaultDebugDirs returns the folders in which perf and distributions keep
+// files by build-id.
 func DefaultDebugDirs() []string {
 	dirs := []string{"/usr/lib/debug"}
 	if home, err := os.UserHomeDir(); err == nil {
@@ -61,8 +61,8 @@ func DefaultDebugDirs() []string {
 	return dirs
 }
 
-// Objects are the objects that processes have mapped, each once. Its methods
-// may be called from several goroutines at once.
+// Objects is the set of objects that processes have mapped. Its methods are
+// safe for concurrent use.
 type Objects struct {
 	opt    Options
 	mu     sync.Mutex
@@ -80,8 +80,8 @@ func NewObjects(opt Options) *Objects {
 	return &Objects{opt: opt, all: make(map[key]*Object)}
 }
 
-// Object returns the object of this recorded name; buildID is nil where the
-// recording does not tell.
+// Object returns the object of this recorded name; buildID is nil if the
+// recording has none.
 func (s *Objects) Object(name string, buildID []byte) *Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,8 +95,8 @@ func (s *Objects) Object(name string, buildID []byte) *Object {
 	return o
 }
 
-// At is Object where the file is to be had at a path alone, another than the recorded
-// name: that of another mount namespace, say.
+// At is like Object for a file that is only at path, which differs from the
+// recorded name, such as in another mount namespace.
 func (s *Objects) At(name string, buildID []byte, path string) *Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +117,8 @@ func (s *Objects) All() []*Object {
 	return append([]*Object(nil), s.list...)
 }
 
-// Close unloads the eh_elfs. What is being compiled in the background goes when it
-// is done.
+// Close unloads the eh_elfs. One that is being compiled in the background is
+// unloaded when it is done.
 func (s *Objects) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,13 +135,13 @@ func (s *Objects) Close() error {
 // segment is a PT_LOAD program header.
 type segment struct{ off, size, vaddr uint64 }
 
-// Object is an executable, a shared object, or what else has code. Its methods may be called
-// from several goroutines at once, until its Objects is closed.
+// Object is an executable, a shared object, or other memory with code. Its methods are
+// safe for concurrent use until its Objects is closed.
 type Object struct {
 	Name     string // as recorded
 	set      *Objects
 	recorded []byte // build-id
-	at       string // the path at which alone it is; "": see candidates
+	at       string // the only path to look at; "": see candidates
 
 	found      sync.Once
 	path       string // of the file that was found; "" for the vDSO
@@ -161,9 +161,9 @@ type Object struct {
 	stepper  Stepper                      // steps without code; nil: none
 }
 
-// IsFile reports whether the recorded name is one of a file. The kernel names
-// other memory //anon, [heap], anon_inode:..., /memfd:... (kernel/events/core.c,
-// perf_event_mmap_event).
+// IsFile reports whether the recorded name is that of a file. The kernel
+// names other memory //anon, [heap], anon_inode:..., /memfd:...
+// (kernel/events/core.c, perf_event_mmap_event).
 func (o *Object) IsFile() bool {
 	return strings.HasPrefix(o.Name, "/") && !strings.HasPrefix(o.Name, "//anon") &&
 		!strings.HasPrefix(o.Name, "/memfd:") && !strings.HasPrefix(o.Name, "/dev/") &&
@@ -173,8 +173,8 @@ func (o *Object) IsFile() bool {
 // VDSOName is the name that the kernel gives the vDSO's mapping.
 const VDSOName = "[vdso]"
 
-// Err returns why the object cannot be unwound through, nil where it can, or
-// nobody has tried.
+// Err returns why the object cannot be unwound through, or nil if it can or
+// no walk has tried.
 func (o *Object) Err() error {
 	if o.fileErr != nil {
 		return o.fileErr
@@ -182,7 +182,7 @@ func (o *Object) Err() error {
 	return o.codeErr
 }
 
-// Open opens the object's file and tells its size.
+// Open opens the object's file and returns its size in bytes.
 func (o *Object) Open() (Image, int64, error) {
 	o.find()
 	if o.fileErr != nil {
@@ -207,10 +207,11 @@ type nopCloser struct{ io.ReaderAt }
 
 func (nopCloser) Close() error { return nil }
 
-// Path returns where the file was found, "" where it was not.
+// Path returns where the file was found, or "" if it was not.
 func (o *Object) Path() string { o.find(); return o.path }
 
-// BuildID returns the build-id of the file, or that of the recording.
+// BuildID returns the build-id of the file if that is known, otherwise the
+// recorded one. It may be nil.
 func (o *Object) BuildID() []byte {
 	o.find()
 	if o.buildID != nil {
@@ -233,9 +234,10 @@ func (o *Object) Bias(m *Mapping) (uint64, bool) {
 	return 0, false
 }
 
-// isEntry reports whether a link-time address lies where the object is entered
-// from the kernel: before the entry point there is no caller. The dynamic
-// loader's entry, which has no unwind information, is two dozen instructions.
+// isEntry reports whether a link-time address lies in the code at the
+// object's entry point, which the kernel enters and which has no caller. The
+// dynamic loader's entry code, which has no unwind information, has about two
+// dozen instructions.
 func (o *Object) isEntry(addr uint64) bool {
 	const size = 64
 	return o.entry != 0 && addr-o.entry < size
@@ -287,7 +289,7 @@ func (opt *Options) fetch(buildID []byte) (string, error) {
 	return opt.Fetch(trimID(buildID))
 }
 
-// candidates are the paths at which an object may be found.
+// candidates returns the paths at which an object may be found.
 func (opt *Options) candidates(name string, buildID []byte) []string {
 	paths := []string{filepath.Join(opt.Symfs, name)}
 	if opt.Symfs == "" {
@@ -307,8 +309,8 @@ func (opt *Options) candidates(name string, buildID []byte) []string {
 	return paths
 }
 
-// BuildIDPath is where the folders of perf and gdb have what belongs to a build-id
-// of at least 2 bytes.
+// BuildIDPath returns the path below dir at which perf and gdb keep the files
+// of a build-id of at least 2 bytes.
 func BuildIDPath(dir string, buildID []byte) string {
 	id := hex.EncodeToString(trimID(buildID))
 	if len(id) < 4 {
@@ -317,7 +319,8 @@ func BuildIDPath(dir string, buildID []byte) string {
 	return filepath.Join(dir, ".build-id", id[:2], id[2:])
 }
 
-// take reads the headers of the file at path, if it is the right one.
+// take reads the headers of the file at path, if the file has the recorded
+// build-id.
 func (o *Object) take(path string) error {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() { // opening a FIFO would wait for its writer
 		return fmt.Errorf("%s: not a regular file", path)
@@ -358,7 +361,7 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 	if err != nil {
 		return err
 	}
-	id, _ := abi.BuildID(r) // none is as good as one that cannot be read
+	id, _ := abi.BuildID(r) // one that cannot be read counts as none
 	if len(o.recorded) > 0 && len(id) > 0 && !bytes.Equal(trimID(o.recorded), trimID(id)) {
 		return fmt.Errorf("%w: %x, recorded was %x", ErrReplaced, id, o.recorded)
 	}
@@ -370,7 +373,7 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 			o.loads = append(o.loads, segment{p.Off, p.Filesz, p.Vaddr})
 		}
 	}
-	for _, p := range f.Progs { // a mapping made by hand may not begin in an executable one
+	for _, p := range f.Progs { // a mapping that the program made itself may begin in a segment that is not executable
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X == 0 {
 			o.loads = append(o.loads, segment{p.Off, p.Filesz, p.Vaddr})
 		}
@@ -381,8 +384,8 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 // trimID drops zeros at the end: recordings of older perfs pad to 20 bytes.
 func trimID(id []byte) []byte { return bytes.TrimRight(id, "\x00") }
 
-// DebugPaths are the paths at which the object's separate debug file may be,
-// by its build-id.
+// DebugPaths returns the paths at which the object's separate debug file may
+// be, by its build-id.
 func (o *Object) DebugPaths() []string {
 	id := o.BuildID()
 	if len(id) < 2 {

@@ -11,11 +11,12 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 )
 
-// lld and mold write no unwind information for procedure linkage tables, and GNU ld none
-// with --no-ld-generated-unwind-info. Frame pointers say nothing there: the entries have no
-// frame of their own, and whose rbp it is depends on the caller.
+// lld and mold write no unwind information for procedure linkage tables, and neither
+// does GNU ld with --no-ld-generated-unwind-info. Frame pointers do not help: the entries
+// have no frame, and rbp belongs to a caller.
 
-// plt is an object's procedure linkage tables, read when they are first needed.
+// plt holds an object's procedure linkage tables, read when they are first
+// needed.
 type plt struct {
 	once     sync.Once
 	sections []pltSection
@@ -27,11 +28,11 @@ type pltSection struct {
 	code []byte
 }
 
-// maxPLT bounds the bytes of a section that are read. libLLVM has 200 KB.
+// maxPLT bounds the bytes read of a section. libLLVM has 200 KB.
 const maxPLT = 64 << 20
 
-// stepPLT steps over a frame whose pc, link-time, is in a procedure linkage table. It
-// reports false, and changes nothing, where the pc is elsewhere or the stack is not
+// stepPLT steps over a frame whose link-time pc is in a procedure linkage table.
+// It returns false and changes nothing if the pc is elsewhere or the stack is not
 // readable.
 func (o *Object) stepPLT(pc uint64, regs *abi.Regs, mem *ehelf.Memory) bool {
 	const word = 8
@@ -92,10 +93,9 @@ func readPLT(image Image) (sections []pltSection, err error) {
 	return sections, nil
 }
 
-// pltCFA returns what the CFA is above rsp at the instruction at an offset of a
-// procedure linkage table's code. The tables of ld, lld and mold (x86-64 psABI 5.2, and
-// 13.2 for those with endbr64) jump, and before that push a number, or what the
-// dynamic linker wants to know.
+// pltCFA returns CFA minus rsp at the instruction at an offset of a procedure
+// linkage table's code. The entries of ld, lld and mold (x86-64 psABI 5.2, and 13.2 for
+// those with endbr64) push a number, or a word for the dynamic linker, and jump.
 func pltCFA(code []byte, at int) (cfa uint64, ok bool) {
 	is := func(at int, insn ...byte) bool { return at >= 0 && at <= len(code) && bytes.HasPrefix(code[at:], insn) }
 	const first = 32 // the first entry, which others jump to, is at most as long
@@ -104,7 +104,7 @@ func pltCFA(code []byte, at int) (cfa uint64, ok bool) {
 		jump++
 	}
 	switch {
-	case is(at, 0xff, 0x35): // push of memory: in the first entry, behind the number
+	case is(at, 0xff, 0x35): // push of memory: in the first entry, after the number
 		return 16, true
 	case is(jump, 0xff, 0x25): // jmp to what is in the GOT
 		if at < first && is(at-6, 0xff, 0x35) {

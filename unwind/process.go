@@ -1,7 +1,8 @@
 package unwind
 
-// Processes follows what processes map, fork and execute, in the order of time. It and its
-// processes may be used by one goroutine at a time; the Maps that they hand out by several.
+// Processes tracks what processes map, fork and execute. Events must come in the order
+// of time. It and its processes may be used by one goroutine at a time; the Maps that they
+// return are safe for concurrent use.
 type Processes struct {
 	byPID  map[int32]*Process
 	byTID  map[int32]string // comms of threads
@@ -9,11 +10,11 @@ type Processes struct {
 	made   uint32           // Maps
 }
 
-// keepExited is how many processes are remembered after their exit: their last
-// samples may come later.
+// keepExited is how many processes are remembered after their exit, since
+// samples may still follow.
 const keepExited = 4096
 
-// Process is one address space. It may be used by one goroutine at a time, that of its
+// Process is one address space. It may be used only by the goroutine that uses its
 // Processes.
 type Process struct {
 	maps   *Maps
@@ -21,7 +22,7 @@ type Process struct {
 	exited bool
 }
 
-// Maps returns the mappings as they are now; later changes do not touch it.
+// Maps returns the current mappings; later events do not change the result.
 func (p *Process) Maps() *Maps {
 	p.shared = true
 	return p.maps
@@ -37,7 +38,7 @@ func (ps *Processes) newMaps(list []Mapping) *Maps {
 	return &Maps{list: list, id: ps.made}
 }
 
-// Process returns the process pid, a new one where it has not been met.
+// Process returns the process pid, and creates it if it is new.
 func (ps *Processes) Process(pid int32) *Process {
 	p := ps.byPID[pid]
 	if p == nil {
@@ -47,11 +48,11 @@ func (ps *Processes) Process(pid int32) *Process {
 	return p
 }
 
-// Comm returns the name of a thread, "" where it is not known.
+// Comm returns the name of a thread, or "" if it is not known.
 func (ps *Processes) Comm(tid int32) string { return ps.byTID[tid] }
 
-// Map is a new mapping of size bytes. Where object is nil it is not executable,
-// and merely takes the place of others.
+// Map records a new mapping of size bytes, which replaces those it overlaps.
+// If object is nil, it is not executable.
 func (ps *Processes) Map(pid int32, start, size, offset uint64, object *Object) {
 	p := ps.Process(pid)
 	end := start + size
@@ -87,8 +88,8 @@ func overlaps(m *Maps, start, end uint64) bool {
 	return false
 }
 
-// SetComm gives a thread a name. After an exec the process has a new, empty
-// address space.
+// SetComm records the name of a thread. With exec, the process gets a new,
+// empty address space.
 func (ps *Processes) SetComm(pid, tid int32, comm string, exec bool) {
 	ps.byTID[tid] = comm
 	if exec {
@@ -97,8 +98,8 @@ func (ps *Processes) SetComm(pid, tid int32, comm string, exec bool) {
 	}
 }
 
-// Fork is a new thread tid of process pid, made by the thread ptid of ppid. A
-// new process starts with the mappings of its parent.
+// Fork records that the thread ptid of ppid made the thread tid of process
+// pid. A new process starts with the mappings of its parent.
 func (ps *Processes) Fork(pid, tid, ppid, ptid int32) {
 	if comm, ok := ps.byTID[ptid]; ok {
 		ps.byTID[tid] = comm
@@ -110,7 +111,8 @@ func (ps *Processes) Fork(pid, tid, ppid, ptid int32) {
 	ps.byPID[pid] = &Process{maps: parent.Maps(), shared: true}
 }
 
-// Exit is the end of a thread. What is known of it is kept for a while.
+// Exit records the end of a thread. Its data are kept for a while, since
+// samples may still follow.
 func (ps *Processes) Exit(pid, tid int32) {
 	if pid != tid {
 		return

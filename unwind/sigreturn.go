@@ -9,11 +9,11 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 )
 
-// A signal handler returns to code that asks the kernel to go on where the signal came.
-// glibc has unwind information for it; musl has none, and Go's says that it is a function
-// like others. It is known by its bytes, as gdb, libgcc and libunwind know it. What the
-// kernel goes on with is above it on the stack: uc of struct rt_sigframe in
-// arch/x86/include/asm/sigframe.h.
+// A signal handler returns to code that asks the kernel to resume the interrupted
+// code. glibc has unwind information for it; musl has none, and Go's describes it as an
+// ordinary function. As in gdb, libgcc and libunwind, it is recognised by its bytes. The
+// registers that the kernel restores are above it on the stack: uc of struct rt_sigframe
+// in arch/x86/include/asm/sigframe.h.
 
 // Offsets in struct ucontext, which rsp points to in such code.
 const (
@@ -27,15 +27,15 @@ const (
 var gregs = [...]uint8{abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15,
 	abi.RDI, abi.RSI, abi.RBP, abi.RBX, abi.RDX, abi.RAX, abi.RCX, abi.RSP, abi.RIP}
 
-// sigreturns remembers which places in an object's file are such code.
+// sigreturns caches which places in an object's file are such code.
 type sigreturns struct {
 	mu sync.Mutex
 	at map[uint64]bool // by file offset
 }
 
-// stepSigreturn steps from the code by which a signal handler returns, at a file offset,
-// to where the signal came. It reports whether this is such code; regs change only if
-// the stack is readable, which ok says.
+// stepSigreturn steps from the code that returns from a signal handler, at a file
+// offset, to the interrupted frame. is reports whether this is such code; ok reports
+// whether the stack is readable, without which regs do not change.
 func (o *Object) stepSigreturn(offset uint64, regs *abi.Regs, mem *ehelf.Memory) (is, ok bool) {
 	const word = 8
 	if regs.Valid>>abi.RSP&1 == 0 {
@@ -45,7 +45,7 @@ func (o *Object) stepSigreturn(offset uint64, regs *abi.Regs, mem *ehelf.Memory)
 	if at := regs.Reg[abi.RSP] - mem.Lo; at <= uint64(len(mem.Bytes)) {
 		stack = mem.Bytes[at:]
 	}
-	// Most stacks say that there is no need to look at the file.
+	// Most stacks show without a look at the file that this is no such code.
 	if len(stack) >= ucLink+word && (binary.LittleEndian.Uint64(stack[ucFlags:]) > maxFlags || binary.LittleEndian.Uint64(stack[ucLink:]) != 0) {
 		return false, false
 	}

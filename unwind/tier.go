@@ -9,18 +9,19 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 )
 
-// Stepper takes steps in an object that has no eh_elf yet, slower than one, but at
-// once. Its methods may be called from several goroutines at once.
+// Stepper takes steps in an object that has no eh_elf yet: slower than an
+// eh_elf, but available at once. Its methods must be safe for concurrent use.
 type Stepper interface {
-	// Step answers as the object's eh_elf would, see ehelf.Object.Step.
+	// Step does what the object's eh_elf would do, see ehelf.Object.Step.
 	Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.Status
-	// Took counts steps, those that had no result among them, and returns true
-	// once: when all of them have taken as long as compiling the object would.
+	// Took counts steps, including those without a result. It returns true
+	// once: when all steps together have taken as long as compiling the object
+	// would.
 	Took(steps int) bool
 }
 
-// Ready finds out by what the object's frames are unwound, once: its eh_elf, or a
-// Stepper. It returns why there is neither.
+// Ready chooses what unwinds the object's frames, its eh_elf or a Stepper.
+// Only the first call does work. The error says why there is neither.
 func (o *Object) Ready() error {
 	o.prepared.Do(func() { o.codeErr = o.prepare() })
 	return o.codeErr
@@ -36,7 +37,7 @@ func (o *Object) prepare() error {
 	return err
 }
 
-// prepareFile returns the eh_elf that Prepare has, or sets the Stepper.
+// prepareFile returns the eh_elf that Prepare returns, or sets the Stepper.
 func (o *Object) prepareFile(name string, file io.ReaderAt, size int64) (image []byte, err error) {
 	if f, ok := file.(*os.File); ok {
 		kept, err := keepFile(f)
@@ -50,8 +51,8 @@ func (o *Object) prepareFile(name string, file io.ReaderAt, size int64) (image [
 	return image, err
 }
 
-// load loads the eh_elf that a function makes from the object's file; nil: it makes
-// none.
+// load loads the eh_elf that a function makes from the object's file. The result
+// is nil if the function makes none.
 func (o *Object) load(from func(name string, file io.ReaderAt, size int64) ([]byte, error)) (*ehelf.Object, error) {
 	file, size, err := o.Open()
 	if err != nil {
@@ -65,7 +66,7 @@ func (o *Object) load(from func(name string, file io.ReaderAt, size int64) ([]by
 	return ehelf.FromBytes(image)
 }
 
-// keep sets the eh_elf of an object, nil where there is none.
+// keep sets the eh_elf of an object, or nil if there is none.
 func (s *Objects) keep(o *Object, code *ehelf.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,8 +89,8 @@ func (v *view) walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, las
 		if v.load(i) {
 			continue
 		}
-		// A Stepper may keep what it is given: were it the caller's, each walk would
-		// allocate it.
+		// Copies, since a Stepper's arguments escape: the caller's would be
+		// allocated in each walk.
 		v.regs, v.mem = *regs, *mem
 		n = v.maps.list[i].Object.step(&v.regs, &v.mem, v.bias[i], pcs[steps:])
 		*regs, v.mem = v.regs, ehelf.Memory{}
@@ -100,10 +101,10 @@ func (v *view) walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, las
 	}
 }
 
-// step takes steps in the object for as long as its Stepper has rows, and returns their
-// number; see ehelf.Object.Walk. Once it is worth it, the object is compiled in the
-// background; where that is not possible, the Stepper goes on. Which of the two takes a
-// step makes no difference to what comes out.
+// step takes steps in the object for as long as its Stepper has rows, and returns
+// their number; see ehelf.Object.Walk. Once compiling pays, the object is compiled in
+// the background; if that fails, the Stepper goes on. Stepper and eh_elf give the same
+// results.
 func (o *Object) step(regs *abi.Regs, mem *ehelf.Memory, bias uint64, pcs []uint64) int {
 	n := 0
 	for n < len(pcs) && o.stepper.Step(regs, mem, bias) == abi.StatusOK {
@@ -122,15 +123,15 @@ func (o *Object) step(regs *abi.Regs, mem *ehelf.Memory, bias uint64, pcs []uint
 	return n
 }
 
-// SignalFrame reports whether the row at addr is that of a signal frame: then the
-// frame's caller was interrupted at its pc. addr is a link-time address; one is not
-// subtracted from it.
+// SignalFrame reports whether the row at the link-time address addr belongs to a
+// signal frame, whose caller was interrupted at its pc. addr is looked up
+// unchanged: one is not subtracted.
 func (o *Object) SignalFrame(addr uint64) bool {
 	p := o.probe(addr)
 	return p.status == abi.StatusOK && p.exact
 }
 
-// probed is what a step from made-up registers over memory full of zeros came to.
+// probed is the result of a step from made-up registers over zeroed memory.
 type probed struct {
 	status abi.Status
 	exact  bool // the caller was interrupted
@@ -156,8 +157,9 @@ func (o *Object) probe(addr uint64) probed {
 	return probed{status, regs.Exact == 1}
 }
 
-// keptFile is the file of an object that may be read at any time. It is open only
-// while the object is prepared: there may be more objects than files may be open.
+// keptFile is an object's file that may be read at any time. It stays open
+// only while the object is prepared, since there may be more objects than open
+// files are allowed.
 type keptFile struct {
 	open *os.File // nil: as path
 	path string
@@ -169,7 +171,7 @@ func keepFile(f *os.File) (*keptFile, error) {
 	return &keptFile{open: f, path: f.Name(), info: info}, err
 }
 
-// Name is where the file was found.
+// Name returns the path at which the file was found.
 func (k *keptFile) Name() string { return k.path }
 
 func (k *keptFile) ReadAt(b []byte, off int64) (int, error) {

@@ -8,20 +8,20 @@ import (
 // Cause says why a walk ended.
 type Cause uint8
 
-// The causes. The statuses of eh_elfs keep their meaning. "No information" is
-// split: nothing mapped at the pc, no file, no row.
+// Causes. The statuses of eh_elfs keep their meaning; "no information" is
+// split into no mapping, no object and no row.
 const (
 	Full      Cause = iota // no room for more frames
 	Outermost              // the end of the stack
-	// OutermostGuessed is Outermost by way of frames that were found by the frame
+	// OutermostGuessed is Outermost, reached through frames found by frame
 	// pointer: some may be missing.
 	OutermostGuessed
 	NoMapping  // nothing executable is mapped at the pc
 	NoObject   // the object's file is missing, replaced or cannot be compiled, or there is none
 	NoInfo     // the object has no row for the pc
-	Unreadable // the return address is not in the memory that is given
-	// BelowStack is Unreadable where the innermost frame's row reads below rsp: the
-	// copy of a stack begins at rsp.
+	Unreadable // the return address is not in the memory given
+	// BelowStack is Unreadable because the innermost frame's row reads below
+	// rsp, where the copy of a stack begins.
 	BelowStack
 	BadRegister // the row needs a register that is not known
 	NotCompiled // the row has a rule that could not be compiled
@@ -33,18 +33,19 @@ func (c Cause) String() string {
 		"no unwind information", "memory not readable", "value below rsp not copied", "register not known", "rule not compiled"}[c]
 }
 
-// Walk walks from the frame regs to its callers and writes their pcs, as they
-// stand in the frames, to pcs; the first is that of regs itself. It returns
-// their number, why it ended, and the object it ended in, nil where there is
-// none. The pcs after the first are return addresses but for those that
-// follow a signal frame. mem.Read must be nil.
+// Walk walks from the frame regs to its callers and writes the frames'
+// run-time pcs to pcs, unadjusted; the first is that of regs itself. It returns
+// the number of pcs, why the walk ended, and the object it ended in, or nil if
+// there is none. The pcs after the first are return addresses, except those
+// that follow a signal frame. mem.Read must be nil.
 //
-// Where code without unwind information keeps a frame pointer, the walk goes
-// through it, if w.FramePointers says so: most such code is of the C run-time's
-// own files, or is compiled at run time. w.Guesses says which frames it found so.
+// If w.FramePointers allows it, the walk steps by frame pointer through code
+// without unwind information: most such code comes from the C run-time's startup
+// files, or is compiled at run time. w.Guesses lists the frames found so.
 //
-// All frames but the first lie in executable memory, and those from the first
-// guess on, where the object's file is there, behind a call or a signal frame.
+// All frames but the first lie in executable memory. From the first guess on
+// they also lie after a call or a signal frame, if the object's file is
+// available.
 func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, Cause, *Object) {
 	if len(pcs) == 0 {
 		return 0, Full, nil
@@ -53,7 +54,7 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 	w.Guesses = w.Guesses[:0]
 	v := w.view(m)
 	pcs[0] = regs.Reg[abi.RIP]
-	// Most stacks end here; the rest takes as long as some frames.
+	// 	// Most stacks end here; the code below takes as long as several frames.
 	steps, i := v.spans.Walk(regs, mem, pcs[1:])
 	if regs.Status == abi.StatusOutermost {
 		return 1 + steps, Outermost, m.list[i].Object
@@ -74,11 +75,11 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 	return n, cause, object
 }
 
-// walk walks on from the last of n frames; with keep it leaves all registers as they
-// are that the rows have no rule for, which takes a call for each step.
+// walk walks on from the last of n frames. With keep, registers without a rule
+// keep their values, which takes a call for each step.
 func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, n int, keep bool) (int, Cause, *Object) {
 	m := v.maps
-	guessed := 0 // the frame that was found last by the frame pointer
+	guessed := 0 // the last frame found by frame pointer
 	for n < len(pcs) {
 		var steps, i int
 		if keep {
@@ -122,18 +123,18 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 	return n, cause, nil
 }
 
-// noMapping returns how many of n frames count, and why they end, where nothing is mapped
+// noMapping returns how many of n frames count, and why they end, if nothing is mapped
 // at the pc of the last.
 func noMapping(regs *abi.Regs, n int) (int, Cause) {
-	// A return address of zero is how hand-written starts of threads end their stacks.
+	// 	// Hand-written thread entries end the stack with a return address of zero.
 	if regs.Reg[abi.RIP] == 0 && n > 1 {
 		return n - 1, Outermost
 	}
 	return max(1, n-1), NoMapping
 }
 
-// statusCause says why the eh_elf of the span i, if there is one, made no step: NoInfo is
-// not the end yet.
+// statusCause returns why the eh_elf of the span i, if there is one, took no step.
+// NoInfo need not end the walk.
 func statusCause(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, innermost bool) Cause {
 	switch regs.Status {
 	case abi.StatusOutermost:
@@ -151,18 +152,18 @@ func statusCause(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, innermost bo
 	return NotCompiled
 }
 
-// how says what became of a frame for which there is no row.
+// how says how a walk went on from a frame without a row.
 type how uint8
 
 const (
 	stepped how = iota // regs are the caller's
-	guess              // they are by the frame pointer
+	guess              // they are, found by frame pointer
 	ended
 )
 
-// without goes on from a frame in the span i for which there is no row: it may be the
-// kernel's return from a signal, the object's entry, a stub of the procedure linkage table
-// or code that keeps a frame pointer. guessed says that the frame was found by one.
+// without goes on from a frame in the span i that has no row: it may be the return from
+// a signal handler, the object's entry, a stub of the procedure linkage table or code that
+// keeps a frame pointer. guessed says that the frame itself was found by frame pointer.
 func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, innermost, guessed bool) (how, Cause) {
 	mapping := &v.maps.list[i]
 	object := mapping.Object
@@ -177,8 +178,8 @@ func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, inne
 	case noBias:
 		return ended, NoInfo
 	case noCode:
-		// perf inject makes files of code compiled at run time: with a table, but
-		// not always with something in it.
+		// perf inject makes files from code compiled at run time: with a
+		// table, which may be empty.
 		follow, cause = w.FramePointers == Always || w.FramePointers == Gaps && object.table, NoObject
 	default: // loaded, stepping
 		if object.isEntry(regs.LookupPC() - v.bias[i]) {
@@ -195,12 +196,12 @@ func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, inne
 	return ended, chainEnd(guessed, regs, cause)
 }
 
-// stepKeeping takes one step, after which caller-saved registers without a rule have
-// the values that they had before.
+// stepKeeping takes one step in which caller-saved registers without a rule keep
+// their values.
 //
-// By the psABI a call loses them, and eh_elfs take them for lost. But assembler code
-// that calls its own subroutines may rely on one of them meanwhile, and say so: in
-// OpenSSL's aesni_gcm_encrypt the CFA is rax+8, also where it calls a subroutine that
+// By the psABI a call loses them, and eh_elfs make them invalid. But assembler
+// code that calls its own subroutines may rely on one of them across the call: in
+// OpenSSL's aesni_gcm_encrypt the CFA is rax+8, even at calls of a subroutine that
 // leaves rax alone. libgcc, libunwind, libdw and gdb keep such registers.
 func stepKeeping(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, last int) {
 	const callerSaved = abi.AllRegs &^ (abi.CalleeSaved | 1<<abi.RSP | 1<<abi.RIP)

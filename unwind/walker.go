@@ -7,25 +7,25 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 )
 
-// Walker walks stacks. It keeps what it has found out about the address spaces
-// that it met last. It may be used by one goroutine at a time; the zero value is
-// ready.
+// Walker walks stacks. It caches what it knows of the address spaces that it
+// met last. It may be used by one goroutine at a time; the zero value is ready
+// to use.
 type Walker struct {
-	// FramePointers is where frame pointers are followed.
+	// 	// FramePointers says in which code frame pointers are followed.
 	FramePointers FramePointers
 
-	// Loading is the time that went into making and loading eh_elfs, and into
-	// waiting for others that did.
+	// Loading is the time spent on making and loading eh_elfs, and on
+	// waiting for other goroutines that did.
 	Loading time.Duration
-	// Guessed is the frames that were found by the frame pointer, GuessedStacks the
-	// stacks with such frames.
+	// Guessed counts the frames found by frame pointer, GuessedStacks the stacks
+	// with such frames.
 	Guessed, GuessedStacks uint64
 
-	// Guesses is which of the frames of the last walk were found by the frame pointer,
-	// by their index, ascending. What follows them rests on them.
+	// Guesses holds the indices, ascending, of the frames of the last walk that
+	// were found by frame pointer. The frames after them depend on them.
 	Guesses []int
 
-	// Met, if not nil, is called before the eh_elf of an object is asked for. It may
+	// Met, if not nil, is called before the eh_elf of an object is needed. It may
 	// be called more than once for an object.
 	Met func(*Object)
 
@@ -55,7 +55,7 @@ const (
 	loaded
 	stepping // there is none yet, but a Stepper
 	noCode   // there is none
-	noBias   // no program header says where the object lies
+	noBias   // no program header gives the load bias
 )
 
 func (w *Walker) view(m *Maps) *view {
@@ -71,7 +71,7 @@ func (w *Walker) view(m *Maps) *view {
 	return v
 }
 
-// ask looks for the eh_elf of the span i.
+// ask prepares the object of the span i, see Object.Ready.
 func (w *Walker) ask(v *view, i int) {
 	begin := time.Now()
 	mapping := &v.maps.list[i]
@@ -93,7 +93,7 @@ func (w *Walker) ask(v *view, i int) {
 	v.load(i)
 }
 
-// load takes the eh_elf of the span i into use, if there is one by now.
+// load starts to use the eh_elf of the span i, if there is one by now.
 func (v *view) load(i int) bool {
 	code := v.maps.list[i].Object.code.Load()
 	if code == nil {

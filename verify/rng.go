@@ -15,7 +15,7 @@ func (r *rng) word() uint64 {
 	return thunk.Mix(r.state)
 }
 
-// below returns a number in [0, n); 0 where n is 0.
+// below returns a number in [0, n); 0 if n is 0.
 func (r *rng) below(n uint64) uint64 {
 	hi, _ := bits.Mul64(r.word(), n)
 	return hi

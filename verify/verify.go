@@ -291,7 +291,7 @@ func (c *checker) deepStack(at dwarfcfa.Addr, bias uint64, pc func() uint64) {
 	m.open(0, m.room)
 	c.frameAt(at, bias, m)
 	c.start.Reg[abi.RSP] = m.lo + c.rng.below(m.size)&^7
-	// Only what a walk is likely to reach is made anew.
+	// Only what a walk is likely to reach is made again.
 	begin := (c.start.Reg[abi.RSP] - m.lo) &^ 7
 	for off := begin; off+8 <= m.size && off < begin+256; off += 8 {
 		word := c.rng.word()

@@ -133,7 +133,7 @@ func TestSaveSlots(t *testing.T) {
 func pushed() dwarfcfa.Row { return rowtest.Row(abi.RSP, 48, abi.RBX) }
 
 // TestDisagreement compiles one table and verifies another: every difference
-// that a step can show has to be found.
+// that a step can show must be found.
 func TestDisagreement(t *testing.T) {
 	table := func() *dwarfcfa.Table {
 		other := pushed()

@@ -83,7 +83,7 @@ const (
 	KRel  // a jump's or call's distance from its end, in Inst.Imm
 )
 
-// Access says whether an operand is read, written or both.
+// Access reports whether an operand is read, written or both.
 type Access uint8
 
 // Accesses, to be combined.

@@ -2,7 +2,7 @@ package x86
 
 import "encoding/binary"
 
-// immediates reads the bytes behind ModRM and the displacement.
+// immediates reads the bytes after ModRM and the displacement.
 func (s *state) immediates(f *form) error {
 	in := s.in
 	got := 0 // bytes of a register-and-immediate byte shared by two operands

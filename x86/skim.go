@@ -41,7 +41,7 @@ func Skim(code []byte, o *Outline) error {
 	return nil
 }
 
-// How skim goes on behind an opcode.
+// How skim goes on after an opcode.
 const (
 	skNone   = iota // to Decode
 	skPlain         // nothing follows
@@ -198,8 +198,8 @@ func skim(code []byte, o *Outline) bool {
 	return true
 }
 
-// skim0 and skim1 are how skim goes on behind one-byte opcodes and behind those after 0f (SDM Vol. 2 tables ); what prefixes other than
-// 66 and REX change, and what is not valid with 66, is left to Decode.
+// skim0 and skim1 are how skim goes on after one-byte opcodes and after 0f opcodes (SDM Vol. 2 tables );
+// what prefixes other than 66 and REX change, and what is not valid with 66, is left to Decode.
 var skim0, skim1 = skimTables()
 
 func skimTables() (one, two [256]uint8) {

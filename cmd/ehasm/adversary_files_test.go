@@ -135,7 +135,7 @@ func (w *writer) reference(t *testing.T, dir string) (want map[string]string, to
 	w.prepare(t, dir)
 	begin := time.Now()
 	cmd := w.command(dir)
-	out, _ := cmd.CombinedOutput() // fails where some of the objects are refused
+	out, _ := cmd.CombinedOutput() // fails if some of the objects are refused
 	took = time.Since(begin)
 	require.NotContains(t, string(out), "internal")
 	want, left := contents(t, dir)
@@ -163,7 +163,7 @@ func TestAdversaryKill(t *testing.T) {
 				time.Sleep(time.Duration(r.Float64() * 1.2 * float64(took)))
 				cmd.Process.Signal(sig)
 				cmd.Wait()
-				if cmd.ProcessState.ExitCode() != status { // -1 where killed
+				if cmd.ProcessState.ExitCode() != status { // -1 if killed
 					ended++
 				}
 				n, temporary := w.requireWhole(t, dir, want, fmt.Sprint(sig, " ", i))

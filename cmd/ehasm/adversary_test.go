@@ -519,7 +519,7 @@ func TestAdversaryPerfMap(t *testing.T) {
 	})
 }
 
-// TestAdversaryDWARF has damaged objects with debug information behind the samples.
+// TestAdversaryDWARF has damaged objects with debug information after the samples.
 func TestAdversaryDWARF(t *testing.T) {
 	goBuild(t)
 	r := newRecorder(t)

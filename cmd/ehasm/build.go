@@ -232,7 +232,7 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 }
 
 // compileJobs makes the eh_elfs, and tells failed of those that cannot be made.
-// It returns nil where ctx ended before all were done; from then on nothing is
+// It returns nil if ctx ended before all were done; from then on nothing is
 // written.
 func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console, failed func(name string, err error)) []*outcome {
 	if len(jobs) > 1 && !opt.quiet && !opt.json {
@@ -372,7 +372,7 @@ func compileSites(object *dwarfcfa.Object, rows *dwarfcfa.Table, opt *buildOptio
 	return table.Encode()
 }
 
-// firstError is err or, where there is none, that the build was interrupted.
+// firstError is err or, if there is none, that the build was interrupted.
 func firstError(ctx context.Context, err error) error {
 	if err != nil {
 		return err

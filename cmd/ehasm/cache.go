@@ -53,7 +53,7 @@ func (opt *buildOptions) teller(c *console) func(name string, err error) {
 }
 
 // fillCache builds what the cache lacks of the paths and of what opt adds to them. It
-// returns false where it was interrupted.
+// returns false if it was interrupted.
 func (opt *buildOptions) fillCache(ctx context.Context, paths []string, c *console, tell func(name string, err error)) bool {
 	found := find.Find(ctx, paths, opt.Options)
 	for _, p := range slices.Concat(found.Problems, found.Notes) {

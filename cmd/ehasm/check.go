@@ -295,7 +295,7 @@ func (r *checked) print(c *console, opt checkOptions) {
 	}
 }
 
-// around is how many instructions are shown before and behind the first wrong one.
+// around is how many instructions are shown before and after the first wrong one.
 const around = 6
 
 func (r *checked) listing(c *console, f *check.Finding) {

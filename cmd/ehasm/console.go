@@ -69,8 +69,8 @@ func (c *console) note(path string, err error) {
 	}
 }
 
-// close ends the console for workers that an interruption left behind, and tells
-// whether a failure was told.
+// close ends the console for workers that an interruption left behind, and
+// reports whether a failure was told.
 func (c *console) close() (failed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *console) startBuilding(n int, work int64) {
 
 func (c *console) building() string { return fmt.Sprintf("compiling, %d/%d files", c.done, c.files) }
 
-// startReading shows one for a file of size bytes, -1 where that is not known.
+// startReading shows one for a file of size bytes, or -1 if that is not known.
 func (c *console) startReading(size int64) {
 	c.newBar(size, reading(0), progressbar.OptionShowCount(), progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
 }

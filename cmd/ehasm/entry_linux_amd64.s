@@ -145,7 +145,7 @@ variable:
 	JEQ  start
 	CMPW (DI), $0x4f47 // GO
 	JNE  variable
-	MOVQ 2(DI), AX // 8 bytes: behind the last variable are the program's name and a zero word
+	MOVQ 2(DI), AX // 8 bytes: after the last variable are the program's name and a zero word
 	LEAQ hiddennames<>(SB), SI
 name:
 	MOVQ AX, DX

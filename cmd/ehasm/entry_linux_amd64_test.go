@@ -44,7 +44,7 @@ func requireEnvironment(t *testing.T, prog string) {
 
 // TestInitOrder: a program without the entry of its own, as go install makes it, and any that
 // imports asmgen, depends on the order of import paths. Whoever gives the module a path that
-// sorts behind golang-asm's hears of it here.
+// sorts after golang-asm's hears of it here.
 func TestInitOrder(t *testing.T) {
 	assert.Less(t, reflect.TypeFor[job]().PkgPath(), golangAsm)
 	assert.Less(t, modulePath(t), golangAsm)
@@ -61,7 +61,7 @@ func modulePath(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestModulePath: the command of make build works under a module path that sorts behind golang-asm's.
+// TestModulePath: the command of make build works under a module path that sorts after golang-asm's.
 func TestModulePath(t *testing.T) {
 	top, dir, old := filepath.Join("..", ".."), t.TempDir(), []byte(modulePath(t))
 	require.NoError(t, filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {

@@ -84,7 +84,7 @@ const (
 // errBinary is what refuseTerminal answers.
 var errBinary = errors.New("is binary, and standard output is a terminal: give -o FILE")
 
-// refuseTerminal is an error where the format would go to a terminal and is not for one.
+// refuseTerminal is an error if the format would go to a terminal and is not for one.
 func refuseTerminal(spec *stackfmt.Spec, output string, c *console) error {
 	if spec.Binary && (output == "" || output == "-") && isTerminal(c.out.w) {
 		return fmt.Errorf("the format %s %w", spec.Name, errBinary)

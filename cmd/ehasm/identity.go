@@ -29,7 +29,7 @@ type identity struct {
 	object  string // the object's own, where that is another: in the cache
 	buildID []byte
 	size    int64
-	sha256  string // of the file; only where it has no build-id
+	sha256  string // of the file; only if it has no build-id
 	options string
 	flags   uint32 // of the identity note
 	mapped  bool   // by a process: there is to be an eh_elf, be it one without rows

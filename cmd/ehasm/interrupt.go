@@ -15,8 +15,8 @@ type interruption struct{ signal os.Signal }
 func (i interruption) Error() string { return "interrupted: " + i.signal.String() }
 
 // interruptible returns a context that ends with the signals that would end the
-// process, so that no half a file is left behind; a second signal then does end
-// it. Signals that are ignored stay so, in programs that are executed, too.
+// process, so that no partial file is left behind; a second signal then does
+// end it. Signals that are ignored stay so, in programs that are executed, too.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)

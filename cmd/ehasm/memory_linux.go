@@ -12,7 +12,7 @@ import (
 
 // boundMemory has the garbage collector keep the heap within limits on addresses (ulimit -v,
 // RLIMIT_AS) and data (ulimit -d, RLIMIT_DATA), if there are any: the run-time asks for more before it
-// collects what it has, and ends where there is none.
+// collects what it has, and ends if there is none.
 func boundMemory() {
 	const size, data = 0, 5 // fields of statm, proc(5): pages of all that is mapped, of data and stack
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
@@ -28,7 +28,7 @@ func boundMemory() {
 	debug.SetMemoryLimit(bound)
 }
 
-// mappedNow is a field of /proc/self/statm in bytes, 0 where it cannot be read.
+// mappedNow is a field of /proc/self/statm in bytes, or 0 if it cannot be read.
 func mappedNow(field int) uint64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -69,7 +69,7 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	return nil, &rowStepper{rows: rows, worth: worth, note: func() { d.want(object, file, nil) }}, nil
 }
 
-// madeSection makes rows for the code of an object that has none; nil where none can be
+// madeSection makes rows for the code of an object that has none; nil if none can be
 // made, which leaves the object's own.
 func madeSection(object *dwarfcfa.Object) *dwarfcfa.Section {
 	made, err := synth.Of(object, synth.Options{Mode: synth.Missing})
@@ -155,7 +155,7 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 func cacheOptions() *buildOptions { return &buildOptions{synth: synth.Missing} }
 
 // want remembers that the cache is to have an object's eh_elf, if it can; err is why what it
-// has is not used, nil where nothing is known of that.
+// has is not used, or nil if nothing is known of that.
 func (d *onDemand) want(object *dwarfcfa.Object, file io.ReaderAt, err error) {
 	if path := pathOf(object, file); d.keep && path != "" && cachePath(object.BuildID()) != "" {
 		d.mu.Lock()
@@ -171,7 +171,7 @@ func (d *onDemand) has(object *dwarfcfa.Object, file io.ReaderAt) {
 	delete(d.wants, pathOf(object, file))
 }
 
-// pathOf is where an object is read from, "" where it has no path.
+// pathOf is where an object is read from, or "" if it has no path.
 func pathOf(object *dwarfcfa.Object, file io.ReaderAt) string {
 	if f, ok := file.(interface{ Name() string }); ok {
 		return f.Name()
@@ -238,7 +238,7 @@ func writableFolder(path string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// cachePath is where the cache has the eh_elf for a build-id, "" where it cannot
+// cachePath is where the cache has the eh_elf for a build-id, or "" if it cannot
 // have one.
 func cachePath(buildID []byte) string {
 	folder, err := cacheFolder(os.Getenv)

@@ -151,7 +151,7 @@ func commandStatus(err error) int {
 	return exitNotExecutable
 }
 
-// searchPath is PATH, or where there is none that of execvp(3).
+// searchPath is PATH, or if there is none that of execvp(3).
 func searchPath() string {
 	if path, ok := os.LookupEnv("PATH"); ok {
 		return path
@@ -258,7 +258,7 @@ func preloaded(value string) []string {
 }
 
 // fillCache builds the eh_elfs that the cache lacks. What cannot be built is told
-// and left out: the program runs all the same. It returns false where it was
+// and left out: the program runs all the same. It returns false if it was
 // interrupted.
 func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, libraries []string, c *console) bool {
 	tell := opt.teller(c)

@@ -103,7 +103,8 @@ func TestPreload(t *testing.T) {
 	// A signal that ends the program is the caller's to see.
 	assert.Equal(t, -1, p.run(t, nil, "sh", "-c", "kill -9 $$").code)
 
-	// A library that is preloaded already stays behind, and gets its eh_elf.
+	// A library that is preloaded already stays behind this one, and gets its
+	// eh_elf.
 	other := p.announcer(t, "other.so")
 	r := p.run(t, []string{"LD_PRELOAD=" + other}, "sh", "-c", "echo $LD_PRELOAD")
 	assert.Equal(t, p.library+":"+other+"\n", r.stdout)

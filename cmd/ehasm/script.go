@@ -229,7 +229,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	return exitDone // or failed, if c was told of a failure
 }
 
-// fetcher asks the debuginfod servers of the environment for files, nil where there are
+// fetcher asks the debuginfod servers of the environment for files, or nil if there are
 // none. It returns "" for what they do not have.
 func fetcher(ctx context.Context, quiet bool, c *console) func(buildID []byte, kind debuginfod.Kind) (string, error) {
 	client := debuginfod.New(os.Getenv)
@@ -282,7 +282,7 @@ func openRecording(path string) (*perfdata.Reader, error) {
 	return perfdata.Open(path, perfdata.Options{Map: true})
 }
 
-// recordingSize is the size of the file, or of those in the folder; -1 where there
+// recordingSize is the size of the file, or of those in the folder; -1 if there
 // is no telling.
 func recordingSize(path string) int64 {
 	if parts, err := os.ReadDir(path); err == nil {

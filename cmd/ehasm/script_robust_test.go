@@ -229,7 +229,7 @@ func TestScriptJIT(t *testing.T) {
 	code(1, "chained", "//anon")
 	r.sample(1, 0x30010, true)
 	r.sample(1, 0x300ff, true)
-	r.sample(1, 0x30100, true) // behind the last function
+	r.sample(1, 0x30100, true) // after the last function
 	code(2, "memfd", "/memfd:doublemapper (deleted)")
 	r.sample(2, 0x30010, true)
 	code(3, "no-map", "anon_inode:[perf_event]")

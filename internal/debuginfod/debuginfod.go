@@ -24,7 +24,7 @@ import (
 	"github.com/ehasm/ehasm/internal/trust"
 )
 
-// ErrNotFound is wrapped where no server has a file.
+// ErrNotFound is wrapped if no server has a file.
 var ErrNotFound = errors.New("no debuginfod server has it")
 
 // Kind is what is asked for of a build-id.
@@ -42,7 +42,7 @@ type Client struct {
 	Folder  string        // the cache
 	Timeout time.Duration // without a byte from a server
 	MaxSize int64         // bytes of a file; 0: any
-	// Begin is called before the bytes of a file come; size is -1 where the server does
+	// Begin is called before the bytes of a file come; size is -1 if the server does
 	// not tell. nil: nobody is told.
 	Begin func(from string, kind Kind, size int64)
 
@@ -64,7 +64,7 @@ const defaultTimeout = 90 * time.Second
 // missFor is how long a miss is remembered: elfutils' cache_miss_s.
 const missFor = 10 * time.Minute
 
-// New returns a client as the environment asks for it, nil where DEBUGINFOD_URLS names no
+// New returns a client as the environment asks for it, or nil if DEBUGINFOD_URLS names no
 // server. getenv is os.Getenv.
 func New(getenv func(string) string) *Client {
 	c := &Client{URLs: strings.Fields(getenv("DEBUGINFOD_URLS")), Timeout: defaultTimeout, calls: make(map[string]*call)}
@@ -275,7 +275,7 @@ func (c *Client) keep(body io.Reader, size int64, from, path string, buildID []b
 	return os.Rename(f.Name(), path)
 }
 
-// checkFile is an error where the file at path is not an ELF file of this build-id.
+// checkFile is an error if the file at path is not an ELF file of this build-id.
 func checkFile(path string, buildID []byte) error {
 	id, err := readBuildID(path)
 	switch {

@@ -45,7 +45,7 @@ func Command(name, searchPath string) (string, error) {
 	return "", failure
 }
 
-// executable returns nil where the file at path may be executed.
+// executable returns nil if the file at path may be executed.
 func executable(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -149,7 +149,7 @@ func envCommand(argument string) string {
 }
 
 // PreloadObstacle says why the dynamic loader would not preload a glibc library
-// into the program at path; nil where it would.
+// into the program at path; nil if it would.
 func PreloadObstacle(path string) error {
 	f, err := openRegular(path)
 	if err != nil {
@@ -175,7 +175,7 @@ func PreloadObstacle(path string) error {
 	return nil
 }
 
-// SharedObject returns nil where the dynamic loader would map the file at path.
+// SharedObject returns nil if the dynamic loader would map the file at path.
 func SharedObject(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -19,7 +19,7 @@ type dynamic struct {
 	interp  string   // PT_INTERP
 	soname  string   // DT_SONAME
 	needed  []string // DT_NEEDED, in order
-	rpath   string   // DT_RPATH; empty where there is a DT_RUNPATH (gABI chapter 5, "Shared Object Dependencies")
+	rpath   string   // DT_RPATH; empty if there is a DT_RUNPATH (gABI chapter 5, "Shared Object Dependencies")
 	runpath string   // DT_RUNPATH
 	noDefLb bool     // DF_1_NODEFLIB: no search in the cache's default folders
 	hasRun  bool     // a DT_RUNPATH is present, perhaps empty

@@ -33,7 +33,7 @@ type Input struct {
 	Data  []byte // the image, where it was read from memory
 	Size  int64
 	Names []Name // the first is the one to write, the others get links to it
-	Given bool   // named as a file by the caller, who wants to hear where it cannot be compiled
+	Given bool   // named as a file by the caller, who wants to hear if it cannot be compiled
 	// Mapped is what a process maps, or would: found by Options.Deps, which counts what
 	// was asked for, too, or Options.PIDs.
 	Mapped bool
@@ -47,7 +47,7 @@ type Name struct {
 	Path string // as it was found, for messages
 	Rel  string // under an output folder, without suffix
 	Next string // without an output folder, without suffix: as a rule Path
-	// Also is set where nobody asked for this name: where links from the one that was
+	// Also is set if nobody asked for this name: where links from the one that was
 	// asked for lead, which is what /proc/PID/maps has, or DT_SONAME.
 	Also bool
 	link bool // a symbolic link
@@ -353,7 +353,7 @@ func (in *Input) chooseName() {
 	}
 }
 
-// weigh estimates the bytes of unwind tables in the file, or returns -1 where it
+// weigh estimates the bytes of unwind tables in the file, or returns -1 if it
 // does not begin like an ELF file.
 func weigh(path string, size int64) (int64, error) {
 	f, err := openRegular(path)

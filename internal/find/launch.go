@@ -60,7 +60,7 @@ func IsAddressSanitizer(name string) bool {
 }
 
 // AddressSanitizer returns the name by which the program at path is linked with the shared
-// runtime of AddressSanitizer; empty where it is not. The dynamic loader finds an entry of
+// runtime of AddressSanitizer; empty if it is not. The dynamic loader finds an entry of
 // LD_PRELOAD without a slash as it finds what the program needs (ld.so(8)).
 func AddressSanitizer(path string) string {
 	f, err := openRegular(path)

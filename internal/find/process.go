@@ -24,7 +24,7 @@ type mapping struct {
 	exec       bool
 	dev        string
 	inode      uint64
-	path       string // or a name in brackets; empty where anonymous
+	path       string // or a name in brackets; empty if anonymous
 	deleted    bool   // the kernel says that the name is gone
 }
 

@@ -44,7 +44,7 @@ type Options struct {
 	MaxBytes int    // about the largest size of the file: lighter boxes are left out; 0: DefaultBytes
 	Width    int    // in CSS pixels; 0: that of the window
 	Inverted bool   // boxes hang below their callers
-	Note     string // behind the number of weights in the line of details; may be empty
+	Note     string // after the number of weights in the line of details; may be empty
 }
 
 // Write draws the graph.

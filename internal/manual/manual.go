@@ -35,5 +35,5 @@ func (v Verb) flags(visit func(*pflag.Flag)) {
 	})
 }
 
-// takesValue reports whether a flag wants a value behind it.
+// takesValue reports whether a flag wants a value after it.
 func takesValue(f *pflag.Flag) bool { return f.NoOptDefVal == "" }

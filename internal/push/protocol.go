@@ -26,7 +26,7 @@ type Profile struct {
 // Protocol puts profiles into requests.
 type Protocol struct {
 	Name string
-	// path is put behind a URL that has none.
+	// path is put after a URL that has none.
 	path        string
 	contentType string
 	// query is what the URL is given, nil: nothing.

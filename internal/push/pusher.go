@@ -47,7 +47,7 @@ type Counts struct {
 var (
 	// ErrQueueFull is why a profile is given up that others wait before.
 	ErrQueueFull = errors.New("the queue is full")
-	// ErrRefused is wrapped where the server wants no other try.
+	// ErrRefused is wrapped if the server wants no other try.
 	ErrRefused = errors.New("refused")
 )
 

@@ -20,7 +20,7 @@ func (t *stringTable) add(s string) uint32 {
 }
 
 // write adds headers and symbols: the program headers lie before the first section,
-// the section headers behind the last.
+// the section headers after the last.
 func (l *linker) write() []byte {
 	var names, symNames stringTable
 	names.add("")

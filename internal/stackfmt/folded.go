@@ -29,7 +29,7 @@ type foldedWorker struct {
 	buf    []byte
 }
 
-// foldedName is the name in a folded stack: where there is none, that of the
+// foldedName is the name in a folded stack: if there is none, that of the
 // object in brackets, as stackcollapse-perf.pl writes it.
 func foldedName(f *Frame) string {
 	if f.Name != "" {

@@ -39,7 +39,7 @@ type Inlined struct {
 // Frame is a place in the code. A worker's frames do not change after Render.
 type Frame struct {
 	IP     uint64 // as perf prints it: a file offset, or a run-time address
-	Name   string // "" where unknown
+	Name   string // "" if unknown
 	Offset uint64 // from the start of the function
 	DSO    string
 	Kernel bool

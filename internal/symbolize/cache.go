@@ -64,7 +64,7 @@ func (c *Cache) user(maps *unwind.Maps, pid int32, at uint64) *entry {
 }
 
 // Frame returns the frame of the instruction at a run-time address that m holds; m is
-// nil where nothing is mapped. signal reports whether it is a signal frame, so that the pc of
+// nil if nothing is mapped. signal reports whether it is a signal frame, so that the pc of
 // its caller is no return address.
 func (c *Cache) Frame(m *unwind.Mapping, pid int32, at uint64) (f *stackfmt.Frame, signal bool) {
 	e := c.mapped(m, pid, at)

@@ -10,7 +10,7 @@ import (
 
 // KernelID is what is known of the kernel that ran.
 type KernelID struct {
-	BuildID []byte // nil where unknown
+	BuildID []byte // nil if unknown
 	// Symbol is _text or _stext, and lay at Addr: it moves from boot to boot. 0: unknown.
 	Symbol string
 	Addr   uint64
@@ -27,7 +27,7 @@ func (n *Namer) SetKernel(id KernelID) { n.running = id }
 // ForeseeKernel reads the kernel's symbols in the background.
 func (n *Namer) ForeseeKernel() { n.background.Go(func() { n.kernelTable() }) }
 
-// kernelTable is the symbols of the kernel, nil where they are not to be had.
+// kernelTable is the symbols of the kernel, or nil if they are not to be had.
 func (n *Namer) kernelTable() *symbols.Kernel {
 	return n.kern.get(func() *symbols.Kernel {
 		if n.opt.Kallsyms == "" {
@@ -50,7 +50,7 @@ func (n *Namer) kernelTable() *symbols.Kernel {
 	})
 }
 
-// otherBoot is an error where the kernel of this machine lies elsewhere than the
+// otherBoot is an error if the kernel of this machine lies elsewhere than the
 // recorded one did.
 func (n *Namer) otherBoot() error {
 	k := &n.running

@@ -210,7 +210,7 @@ func (n *Namer) Foresee(o *unwind.Object) {
 	}
 }
 
-// table is the symbols of an object, nil where it has none.
+// table is the symbols of an object, or nil if it has none.
 func (n *Namer) table(o *unwind.Object) *symbols.Table {
 	e, _ := n.entry(o)
 	return e.get(func() *symbols.Table {
@@ -232,7 +232,7 @@ func (n *Namer) table(o *unwind.Object) *symbols.Table {
 	})
 }
 
-// fetch asks for an object's debug file, and returns "" where there is none.
+// fetch asks for an object's debug file, and returns "" if there is none.
 func (n *Namer) fetch(o *unwind.Object) string {
 	id := o.BuildID()
 	if n.opt.Fetch == nil || len(id) == 0 || o.Path() == "" {

@@ -86,7 +86,7 @@ func (n *Namer) ForeseePlaces(stacks []Stack) {
 	}
 }
 
-// debugInfo opens an object's, nil where it has none. Its file stays open up to
+// debugInfo opens an object's, or nil if it has none. Its file stays open up to
 // closeDebugInfo.
 func (n *Namer) debugInfo(o *unwind.Object) *debugInfo {
 	n.mu.Lock()

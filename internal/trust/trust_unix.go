@@ -14,7 +14,7 @@ import (
 )
 
 // Open opens the file at path for reading if it can be trusted. An error wraps
-// ErrUntrusted where it cannot, or is that of the operation that failed.
+// ErrUntrusted if it cannot, or is that of the operation that failed.
 func Open(path string) (*os.File, error) { return openFor(self(), path) }
 
 // MkdirAll makes the folder at path and what is missing above it, each for this user

@@ -218,7 +218,7 @@ static void check_sample(const eh_elf_regs_t *start)
 /*
  * wrong_table knows the places where the tables themselves are wrong, so that every
  * unwinder goes wrong together, and returns which registers of the caller are right
- * all the same; 0 where the table is not known to be wrong.
+ * all the same; 0 if the table is not known to be wrong.
  */
 static uint32_t wrong_table(const eh_elf_regs_t *start, const char **what)
 {

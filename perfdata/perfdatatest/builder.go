@@ -14,7 +14,7 @@ type Attr struct {
 	Hardware   bool // of PERF_TYPE_HARDWARE, else of PERF_TYPE_SOFTWARE
 	Config     uint64
 	Rate       uint64 // sample_period, or with flag 1<<10 of Flags sample_freq
-	Flags      uint64 // more bits of struct perf_event_attr behind read_format
+	Flags      uint64 // more bits of struct perf_event_attr after read_format
 	SampleType uint64
 	ReadFormat uint64
 	BranchType uint64

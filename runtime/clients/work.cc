@@ -2,7 +2,7 @@
 // many shapes, through libstdc++ and through callbacks of libc.
 //
 //   work cpu ROUNDS     computes
-//   work alloc ROUNDS   allocates, and leaves some of it behind
+//   work alloc ROUNDS   allocates, and leaks some of it
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

@@ -30,7 +30,7 @@ static bool fill(enum ehp_kind kind, void **pcs, int n, const eh_elf_regs_t *reg
 
 /*
  * The first call of glibc's backtrace loads libgcc, which is why programs that want to
- * call it in a signal handler call it once before. That has to have its effect: a later
+ * call it in a signal handler call it once before. That must have its effect: a later
  * call may be one that is handed on.
  */
 static void warm_up(int (*original)(void **, int))

@@ -42,7 +42,7 @@ static int their_init(ehp_unw_cursor_t *u, ucontext_t *context, int flags)
     return EHP_ORIGINAL(init_local2) ? ehp_original_.init_local2(u, context, flags) : UNW_NO_INFO;
 }
 
-/* become_theirs returns less than 0 where libunwind cannot make a cursor. */
+/* become_theirs returns less than 0 if libunwind cannot make a cursor. */
 static int become_theirs(struct cursor *c)
 {
     ehp_unw_cursor_t *u = (ehp_unw_cursor_t *)(void *)c;

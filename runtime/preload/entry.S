@@ -1,5 +1,5 @@
 /*
- * Functions that have to know their caller's frame, or to hand a call on as if it had
+ * Functions that must know their caller's frame, or to hand a call on as if it had
  * never been theirs: see struct ehp_answer.
  */
 #include "../src/save.h"

@@ -1,6 +1,6 @@
 /*
  * Finding the originals: by RTLD_NEXT, which is what the program's own calls would have
- * been bound to without us. It does not see libraries that came by dlopen, so where
+ * been bound to without us. It does not see libraries that came by dlopen, so if
  * there is nothing, a libgcc or libunwind that is loaded is asked by name.
  *
  * This is done in the constructor and after each dlopen that is followed, since looking
@@ -28,7 +28,7 @@ static bool starting;                          /* in the constructor */
 
 /*
  * Functions that are not ours and stand in the files that have the originals: not null
- * where the program was loaded with such a library, whatever its name.
+ * if the program was loaded with such a library, whatever its name.
  */
 extern char has_libunwind[] __asm__("_Ux86_64_getcontext") __attribute__((weak, visibility("default")));
 extern char has_unwind[] __asm__("_Unwind_RaiseException") __attribute__((weak, visibility("default")));

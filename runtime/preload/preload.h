@@ -27,7 +27,7 @@ typedef struct {
 enum { UNW_BAD_VALUE = -8, UNW_NO_INFO = -10 }; /* what libunwind's functions return: -UNW_EINVAL, -UNW_ENOINFO */
 
 /*
- * The originals; null where the program has none. ORIGINALS_* list them as
+ * The originals; null if the program has none. ORIGINALS_* list them as
  * X(member, symbol, type of the result, types of the parameters); the first of a list
  * is the one by which its library is found.
  */

@@ -48,7 +48,7 @@ static void say_why(uint64_t calls)
 }
 
 static pid_t began; /* this process, and not a child of its: that has the same calls counted */
-static pid_t wanted_of; /* the process that ehasm preload has become; 0 where that is another's launcher */
+static pid_t wanted_of; /* the process that ehasm preload has become; 0 if that is another's launcher */
 
 static void explain(void)
 {

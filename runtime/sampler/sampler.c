@@ -133,7 +133,7 @@ static bool on;
 
 static __thread timer_t timer __attribute__((tls_model("initial-exec")));
 
-/* The timer is set anew by each handler, so that the program gets on however long one takes. */
+/* The timer is set again by each handler, so that the program gets on however long one takes. */
 static void set_timer(void)
 {
     const struct itimerspec once = {{0, 0}, {0, 1000000000 / rate - 1}};

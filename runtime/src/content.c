@@ -66,7 +66,7 @@ struct look {
     bool same;
 };
 
-/* read_only tells whether a range is mapped from the file by a segment that is not writable. */
+/* read_only reports whether a range is mapped from the file by a segment that is not writable. */
 static bool read_only(const struct dl_phdr_info *info, uint64_t low, uint64_t size)
 {
     for (int i = 0; i < info->dlpi_phnum; i++) {

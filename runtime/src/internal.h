@@ -24,7 +24,7 @@ struct ehu_content {
     uint64_t hash;      /* ehu_xxh64_ of the bytes there */
 };
 
-/* What an eh_elf has to fit: the object that it is wanted for. */
+/* What an eh_elf must fit: the object that it is wanted for. */
 struct ehu_wanted {
     uint64_t bias;
     const void *headers; /* its program headers, as dl_iterate_phdr has them; to know it by, they may be gone */
@@ -70,7 +70,7 @@ void ehu_search_(const struct ehu_wanted *wanted, bool secure, bool (*take)(cons
 /* ----------------------------------------------------------------------------- memory.c */
 
 /*
- * Memory of the kernel's, all zeros; null where there is none. What is kept does not come from malloc, whose calls
+ * Memory of the kernel's, all zeros; null if there is none. What is kept does not come from malloc, whose calls
  * may be what the program's profiler counts.
  */
 void *ehu_map_(size_t size);
@@ -106,7 +106,7 @@ struct ehu_table {
     size_t n;
     struct ehu_object *object;
     uint32_t cache[CACHED_PAGES]; /* chain.S: the object of a page of code, as its distance from the first one */
-    struct ehu_file *file; /* of each; ino is 0 where there is none */
+    struct ehu_file *file; /* of each; ino is 0 if there is none */
     /* The rest is the refresher's. */
     size_t size; /* bytes of memory that this and all it points to are in */
     struct ehu_loaded *loaded;
@@ -120,7 +120,7 @@ _Static_assert(offsetof(struct ehu_table, n) == TABLE_N && offsetof(struct ehu_t
                    offsetof(struct ehu_table, cache) == TABLE_CACHE,
                "chain.h");
 
-/* The path of the object that holds pc, and whether it has an eh_elf; null where none does. Not for handlers. */
+/* The path of the object that holds pc, and whether it has an eh_elf; null if none does. Not for handlers. */
 const char *ehu_object_path_(uint64_t pc, bool *eh_elf);
 
 /* Tells whether a thread that held a lock is none of this process's: a child of fork has one thread. */

@@ -25,20 +25,20 @@ enum { MAX_SEGMENTS = 16, MAX_SPAN = 1 << 30 };
 static uint64_t page_down(uint64_t n) { return n & ~(uint64_t)(PAGE - 1); }
 static uint64_t page_up(uint64_t n) { return page_down(n + PAGE - 1); }
 
-/* at gives the n bytes at a link-time address, or null where they are not all mapped. */
+/* at gives the n bytes at a link-time address, or null if they are not all mapped. */
 static const void *at(const struct ehu_elf *elf, uint64_t addr, uint64_t n)
 {
     return addr <= elf->size && n <= elf->size - addr ? elf->base + addr : NULL;
 }
 
-/* relro_only tells whether a PT_LOAD is writable until it is relocated, and no longer. */
+/* relro_only reports whether a PT_LOAD is writable until it is relocated, and no longer. */
 static bool relro_only(const Elf64_Phdr *p, const Elf64_Phdr *relro)
 {
     return relro && (p->p_flags & PF_X) == 0 && p->p_vaddr >= relro->p_vaddr && p->p_memsz <= relro->p_memsz &&
            p->p_vaddr - relro->p_vaddr <= relro->p_memsz - p->p_memsz;
 }
 
-/* loadable tells whether a PT_LOAD is one that an eh_elf may have. */
+/* loadable reports whether a PT_LOAD is one that an eh_elf may have. */
 static bool loadable(const Elf64_Phdr *p, const Elf64_Phdr *relro, uint64_t file_size)
 {
     if ((p->p_flags & PF_R) == 0 || p->p_filesz == 0 || p->p_offset > file_size || p->p_filesz > file_size - p->p_offset ||
@@ -100,7 +100,7 @@ static bool map_segments(int fd, const Elf64_Phdr *ph, int num, struct ehu_elf *
     return elf->high > 0;
 }
 
-/* in_segment tells whether an address range of the file is mapped, and not a hole between segments. */
+/* in_segment reports whether an address range of the file is mapped, and not a hole between segments. */
 static bool in_segment(const Elf64_Phdr *ph, int num, uint64_t addr, uint64_t size)
 {
     for (int i = 0; i < num; i++)

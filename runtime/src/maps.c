@@ -3,7 +3,7 @@
  * known object, from handlers too; so there is neither stdio nor a cancellation point here.
  *
  * Kernels since 6.11 answer for one address (PROCMAP_QUERY). On others the whole list
- * has to be read, which takes longer the more mappings there are; what it said is kept,
+ * must be read, which takes longer the more mappings there are; what it said is kept,
  * and read again no sooner than after 50 times the CPU time that reading took.
  */
 #include <errno.h>
@@ -41,7 +41,7 @@ static bool nameless(const char *name, size_t len)
     return len >= n && memcmp(name + len - n, deleted, n) == 0; /* memfds too */
 }
 
-/* special tells whether a mapping without a file is one that the kernel made. */
+/* special reports whether a mapping without a file is one that the kernel made. */
 static bool special(const char *name, size_t len)
 {
     return len > 0 && name[0] == '[' && !(len > 5 && memcmp(name, "[anon", 5) == 0);
@@ -89,7 +89,7 @@ static bool parse(const char *line, size_t len, struct ehu_mapping *m)
 
 /*
  * ehu_map_lines_ calls take with each line of the list until it returns true; of a long one the middle of the
- * name is left out. It returns false where the list cannot be read.
+ * name is left out. It returns false if the list cannot be read.
  */
 bool ehu_map_lines_(bool (*take)(const char *line, size_t len, void *arg), void *arg)
 {
@@ -132,7 +132,7 @@ static bool take_line(const char *line, size_t len, void *arg)
     return parse(line, len, &m) && t->take(&m, t->arg);
 }
 
-/* ehu_mappings_ calls take with each executable mapping until it returns true. It returns false where the list cannot be read. */
+/* ehu_mappings_ calls take with each executable mapping until it returns true. It returns false if the list cannot be read. */
 bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *arg)
 {
     struct taker t = {take, arg};
@@ -149,7 +149,7 @@ bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *a
 static struct {
     _Atomic uint64_t n;
     struct kept_mapping {
-        _Atomic uint64_t low, high, dev, ino, origin; /* ino is 0 where file is false */
+        _Atomic uint64_t low, high, dev, ino, origin; /* ino is 0 if file is false */
     } of[MAX_KEPT];
 } kept[2];
 static void put(_Atomic uint64_t *to, uint64_t value) { atomic_store_explicit(to, value, memory_order_release); }
@@ -243,7 +243,7 @@ enum { VMA_EXECUTABLE = 4 };
 
 static _Atomic bool no_query; /* the kernel does not have it */
 
-/* query returns 1 and the executable mapping of pc, or 0 where there is none, or -1 where the kernel does not tell. */
+/* query returns 1 and the executable mapping of pc, or 0 if there is none, or -1 if the kernel does not tell. */
 static int query(uint64_t pc, struct ehu_mapping *m)
 {
     char name[256] = "";

@@ -15,8 +15,8 @@
 enum { WORD = 8, CODE_WORDS = 6, CODE = CODE_WORDS * WORD };
 
 /*
- * read_code reads the code around pc, from at least 8 bytes before it to at least 32 behind, and
- * returns where in code pc is; null where the instruction at pc is none of those below. The kernel
+ * read_code reads the code around pc, from at least 8 bytes before it to at least 32 after, and
+ * returns where in code pc is; null if the instruction at pc is none of those below. The kernel
  * reads it, and reports what would be a crash: memory that can only be executed, or an object that
  * is gone by now. Words that cannot be read are zeros. They are aligned, so that none is in two
  * pages: what is before a table may not be there.
@@ -63,7 +63,7 @@ static const uint8_t *without_bnd(const uint8_t *p) { return *p == BND ? p + 1 :
 
 static bool is_jmp_memory(const uint8_t *p) { return IS(without_bnd(p), JMP_MEMORY); }
 
-/* is_jmp_to_first tells whether at p, whose address is pc, is a jump to a first entry. */
+/* is_jmp_to_first reports whether at p, whose address is pc, is a jump to a first entry. */
 static bool is_jmp_to_first(const uint8_t *p, uint64_t pc)
 {
     const uint8_t *jmp = without_bnd(p);
@@ -89,8 +89,8 @@ static bool is_push_r11(const uint8_t *p) { return IS(p, PUSH_R11) && is_first(p
 
 /*
  * plt_cfa returns what the CFA is above rsp in an entry of the tables of ld, lld and mold (x86-64
- * psABI 5.2, 13.2), or 0 where pc is in none. There is no telling the section from here, so that
- * an instruction has to be beside those that it is beside in a table.
+ * psABI 5.2, 13.2), or 0 if pc is in none. There is no telling the section from here, so that
+ * an instruction must be beside those that it is beside in a table.
  */
 static uint64_t plt_cfa(const uint8_t *p, uint64_t pc)
 {
@@ -146,7 +146,7 @@ static size_t leave_plt(ehu_cursor_t *c, const uint8_t *p)
 
 /* ---------------------------------------------------------------------- signals' returns */
 
-/* is_sigreturn tells whether p is in the instructions that ask for rt_sigreturn (system call 15) for a handler. */
+/* is_sigreturn reports whether p is in the instructions that ask for rt_sigreturn (system call 15) for a handler. */
 static bool is_sigreturn(const uint8_t *p)
 {
     return IS(p, MOV_15_RAX SYSCALL) || IS(p, MOV_15_EAX SYSCALL) ||
@@ -194,7 +194,7 @@ static size_t guess(ehu_cursor_t *c, const struct ehu_table *t)
 }
 
 /*
- * ehu_without_row_ takes a step from code in o that has no row; o is null where the code is in no
+ * ehu_without_row_ takes a step from code in o that has no row; o is null if the code is in no
  * object. It returns 1; or 0 and leaves the registers alone, with the reason in the status.
  */
 size_t ehu_without_row_(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)

@@ -4,7 +4,7 @@
  *
  * There is no function to ask for the bounds of a stack in a signal handler:
  * pthread_getattr_np allocates and reads files. Instead a handler goes by where a
- * stack has to end: the main thread's at the address that ehu_init noted; a
+ * stack must end: the main thread's at the address that ehu_init noted; a
  * pthread's below its thread pointer, since glibc puts the thread's data at the top
  * of its stack. That all pages from rsp up to there are readable is asked of the
  * kernel, once, and kept in the thread: its own stack stays as long as the thread.
@@ -66,7 +66,7 @@ static void set_own(uint64_t lo, uint64_t hi)
     own.hi = hi;
 }
 
-/* by_sigprocmask tells whether 8 bytes, or those up to the end of the page, can be read. */
+/* by_sigprocmask reports whether 8 bytes, or those up to the end of the page, can be read. */
 static bool by_sigprocmask(uint64_t addr)
 {
     long got = syscall(SYS_rt_sigprocmask, ~0L, addr, NULL, 8L);
@@ -185,7 +185,7 @@ static uint64_t own_end(uint64_t rsp)
 /*
  * lowest_readable is the lowest page that a frame with this rsp may use and that can
  * be read: that of its red zone, as a rule. A stack that overflowed has its rsp in the
- * guard page or below, and its frames above that. It is 0 where there is none.
+ * guard page or below, and its frames above that. It is 0 if there is none.
  */
 static uint64_t lowest_readable(uint64_t rsp)
 {
@@ -197,7 +197,7 @@ static uint64_t lowest_readable(uint64_t rsp)
 }
 
 /*
- * above_here tells whether rsp is in the main thread's stack, above the frame that is being
+ * above_here reports whether rsp is in the main thread's stack, above the frame that is being
  * executed. Nothing else is where that stack may grow, so all from here to its end is
  * readable, and nobody is asked: in strict mode of seccomp asking would be the end.
  */
@@ -249,7 +249,7 @@ static bool feel_out(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
 
 /*
  * ehu_window_ makes the window of the stack that holds rsp: from the red zone up.
- * It returns false where there is none. Where a stack overflowed, it begins above rsp.
+ * It returns false if there is none. Where a stack overflowed, it begins above rsp.
  */
 bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
 {

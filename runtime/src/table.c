@@ -1,4 +1,4 @@
-/* The objects of the process: the table that walks see, made anew when objects come and go. */
+/* The objects of the process: the table that walks see, made again when objects come and go. */
 #include <errno.h>
 #include <limits.h>
 #include <link.h>
@@ -98,7 +98,7 @@ struct listing {
     bool more;               /* than was counted: an object was loaded since */
 };
 
-/* own_name tells whether the object is the program, which has no name in the list. */
+/* own_name reports whether the object is the program, which has no name in the list. */
 static bool own_name(const struct dl_phdr_info *info, size_t index) { return index == 0 && info->dlpi_name[0] == 0; }
 
 static int count_object(struct dl_phdr_info *info, size_t size, void *arg)
@@ -110,7 +110,7 @@ static int count_object(struct dl_phdr_info *info, size_t size, void *arg)
     return 0;
 }
 
-/* take_path copies the path of an object; it returns null where there is no room. */
+/* take_path copies the path of an object; it returns null if there is no room. */
 static const char *take_path(struct listing *l, const struct dl_phdr_info *info)
 {
     char *path = l->path;
@@ -128,7 +128,7 @@ static const char *take_path(struct listing *l, const struct dl_phdr_info *info)
     return path;
 }
 
-/* mapped tells whether a segment lies in one that is loaded, as a PT_NOTE need not. */
+/* mapped reports whether a segment lies in one that is loaded, as a PT_NOTE need not. */
 static bool mapped(const struct dl_phdr_info *info, const ElfW(Phdr) *p)
 {
     for (int i = 0; i < info->dlpi_phnum; i++) {
@@ -177,7 +177,7 @@ static void *place(char **next, size_t n, size_t size)
     return p;
 }
 
-/* list makes a table of the objects that are loaded, without their ranges. It returns null where there is no memory. */
+/* list makes a table of the objects that are loaded, without their ranges. It returns null if there is no memory. */
 static struct ehu_table *list(void)
 {
     for (;;) {
@@ -258,7 +258,7 @@ static struct ehu_elf *search(const struct ehu_loaded *o)
 }
 
 /*
- * same tells whether an object is one that was there before, with the eh_elf that it had then.
+ * same reports whether an object is one that was there before, with the eh_elf that it had then.
  * Where none has gone since, what is in the same place is the same; else the build-id says so.
  */
 static bool same(const struct ehu_loaded *a, const struct ehu_loaded *b, bool all_stayed)
@@ -442,7 +442,7 @@ static void get_ready(void)
 }
 
 /*
- * A thread that is cancelled in here would leave the lock behind, and the program what it
+ * A thread that is cancelled in here would leave the lock held, and the program what it
  * was loading: dlopen is no place where threads are cancelled, and files are opened here.
  */
 int ehu_refresh(void)

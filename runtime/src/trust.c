@@ -11,7 +11,7 @@
 #include "internal.h"
 
 /*
- * ehu_secure_ tells whether the process has rights that who started it has not: those of a
+ * ehu_secure_ reports whether the process has rights that who started it has not: those of a
  * set-uid or set-gid program, of file capabilities, or put aside for later (a saved user).
  * Neither that user's environment nor that user's files are believed then, whoever the
  * effective user is.
@@ -37,7 +37,7 @@ const char *ehu_getenv_(bool secure, const char *name)
 }
 
 /*
- * ehu_trusted_ tells whether nobody but root and this user could have written a file, or put
+ * ehu_trusted_ reports whether nobody but root and this user could have written a file, or put
  * another in a folder, or made a link. Whoever may write to a sticky folder cannot touch what
  * is another's in it.
  */
@@ -114,7 +114,7 @@ static bool absolute(struct way *w, const char *path)
  * ehu_open_trusted_ opens a regular file if nobody but root and self can have put it there:
  * it, the folders above it and the links on the way are trusted. What was looked at is what
  * is opened: it goes from folder to folder by descriptor and follows links itself. It returns
- * -1 where there is none.
+ * -1 if there is none.
  */
 int ehu_open_trusted_(const char *path, uid_t self, struct stat *st)
 {
@@ -168,7 +168,7 @@ static size_t align_up(size_t n, size_t align) { return (n + align - 1) & ~(alig
 
 /*
  * ehu_build_id_ copies the GNU build-id out of the notes of an object and returns
- * its size; 0 where there is none.
+ * its size; 0 if there is none.
  */
 size_t ehu_build_id_(const void *notes, size_t size, size_t align, uint8_t id[MAX_BUILD_ID])
 {
@@ -197,7 +197,7 @@ size_t ehu_build_id_(const void *notes, size_t size, size_t align, uint8_t id[MA
 }
 
 /*
- * ehu_fits_ tells whether an eh_elf was made from the object. Objects without a
+ * ehu_fits_ reports whether an eh_elf was made from the object. Objects without a
  * build-id are told apart by what their tables are made from.
  */
 bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted)

@@ -32,7 +32,7 @@ static void raise_floor(ehu_cursor_t *c)
 }
 
 /*
- * rose tells whether the CFA came up, from rsp on, as k steps make it. Each leaves a
+ * rose reports whether the CFA came up, from rsp on, as k steps make it. Each leaves a
  * return address behind, but for the first from where a signal interrupted (exact):
  * vfork has taken its own off the stack, into a register.
  */
@@ -43,7 +43,7 @@ static bool rose(uint64_t from, uint64_t exact, const eh_elf_regs_t *after, size
 }
 
 /*
- * lawful tells whether a step from *before is one that a stack can have. The CFA rises, but
+ * lawful reports whether a step from *before is one that a stack can have. The CFA rises, but
  * where a signal frame is left: the handler may have had a stack of its own. A stack that
  * leads in a circle can do so by signal frames alone, so not many of them may lead down, and
  * none to itself. That bounds a walk by the size of the stacks that it meets.
@@ -74,7 +74,7 @@ static size_t one_step(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pc
     return k == 1 && !lawful(c, before) ? undo(c, before) : k;
 }
 
-/* without_row is the same where there is no row; see ehu_without_row_. */
+/* without_row is the same if there is no row; see ehu_without_row_. */
 static size_t without_row(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)
 {
     eh_elf_regs_t before = c->regs;
@@ -102,7 +102,7 @@ static size_t beyond_window(ehu_cursor_t *c, const struct ehu_object *o, uint64_
     return k;
 }
 
-/* has_window tells whether the window is that of the frame, or makes it so. */
+/* has_window reports whether the window is that of the frame, or makes it so. */
 static bool has_window(ehu_cursor_t *c)
 {
     uint64_t rsp = c->regs.reg[EH_ELF_RSP];
@@ -156,7 +156,7 @@ static const struct ehu_object *find(ehu_cursor_t *c, const struct ehu_table *t,
 
 /*
  * object_at finds the object that holds pc, or the code in no object, which it describes
- * in *code. It is null where pc leads to no code that is known.
+ * in *code. It is null if pc leads to no code that is known.
  */
 static const struct ehu_object *object_at(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
 {
@@ -268,7 +268,7 @@ size_t ehu_run_one_(ehu_cursor_t *c, const struct ehu_table *t)
 
 /*
  * run takes up to max steps, as many as it can with each call of an eh_elf, and leaves
- * the reason for the last not taken in the status; 0 where all were.
+ * the reason for the last not taken in the status; 0 if all were.
  */
 static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {

@@ -2,7 +2,7 @@
 # What libehunwind is not to break at: runtime/stress/run.sh [SECONDS [FILES]]. Signals at HZ (20000)
 # for SECONDS (600) in all, under the preload and with the library linked, also with TSan; and
 # FILES (100000) damaged eh_elfs through the C loader under ASan and UBSan. One line per run; the
-# exit status is 1 where one ends badly.
+# exit status is 1 if one ends badly.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)

@@ -27,7 +27,7 @@
 #include "ehunwind.h"
 #endif
 #ifdef __SANITIZE_THREAD__
-#include <sanitizer/tsan_interface.h> // it has to be told of coroutines
+#include <sanitizer/tsan_interface.h> // it must be told of coroutines
 #else
 static void *__tsan_create_fiber(unsigned) { return nullptr; }
 static void *__tsan_get_current_fiber() { return nullptr; }

@@ -55,7 +55,7 @@ static void *load(void)
     return handle;
 }
 
-/* wait_for tells whether a child says that all is well. */
+/* wait_for reports whether a child says that all is well. */
 static bool wait_for(pid_t child)
 {
     int status = -1;
@@ -160,7 +160,7 @@ static void thread(void)
     expect(ehu_refresh() == 0, "nothing more to do");
 }
 
-/* cancel: a thread is cancelled in a refresh. It ends behind it. */
+/* cancel: a thread is cancelled in a refresh. It ends after it. */
 static void cancel_self(void) { pthread_cancel(pthread_self()); }
 
 static bool done;

@@ -72,7 +72,7 @@ static uint64_t greg(const ucontext_t *c, int i) { return (uint64_t)c->uc_mconte
 
 static bool by_rows_above = true; /* the program has an eh_elf */
 
-/* same_above compares the frames from those of both cursors up, which have to be the same. */
+/* same_above compares the frames from those of both cursors up, which must be the same. */
 static void same_above(ehu_cursor_t *e, unw_cursor_t *u, void **pcs, size_t n)
 {
     size_t depth = 0;
@@ -96,7 +96,7 @@ static void same_above(ehu_cursor_t *e, unw_cursor_t *u, void **pcs, size_t n)
     num_frames += (long)depth;
 }
 
-/* whole tells whether the preload would take it for all there is. */
+/* whole reports whether the preload would take it for all there is. */
 static void whole(const eh_elf_regs_t *regs, void **pcs, size_t n)
 {
     uint64_t again[64];

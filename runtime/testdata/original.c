@@ -109,7 +109,7 @@ void leave(void)
     exit(differ != 0);
 }
 
-/* last ends in a call that does not return: its return address is in the padding behind it. */
+/* last ends in a call that does not return: its return address is in the padding after it. */
 __asm__(".text\n"
         ".p2align 4\n"
         "last: .cfi_startproc\n"

@@ -92,7 +92,7 @@ func (e *ELF) ehFrame() []byte {
 }
 
 // Bytes returns the file. Its code is call *%rax throughout, so that each even address
-// lies behind a call, and no odd one does.
+// lies after a call, and no odd one does.
 func (e *ELF) Bytes() []byte {
 	const ehdr, phdr, shdr = 64, 56, 64
 	names := "\x00.eh_frame\x00.shstrtab\x00.symtab\x00.strtab\x00.text\x00.eh_frame_hdr\x00"

@@ -63,7 +63,7 @@ func (p probe) bytes() []byte {
 	default:
 		b = append(b, 0x41|byte(p.reg)<<3, 1)
 	}
-	b = append(b, 0xb0) // an immediate; a nop-like "mov al" where there is none
+	b = append(b, 0xb0) // an immediate; a nop-like "mov al" if there is none
 	for len(b) < 32 {
 		b = append(b, 0x90)
 	}
@@ -75,7 +75,7 @@ var (
 	dispRE = regexp.MustCompile(`\+0x([0-9a-f]+)\]`)
 )
 
-// disassemble runs objdump over the probes and returns what it says, nil where it knows no such instruction.
+// disassemble runs objdump over the probes and returns what it says, or nil if it knows no such instruction.
 func disassemble(ps []probe) ([]*shape, error) {
 	f, err := os.CreateTemp("", "probe")
 	if err != nil {

@@ -1,7 +1,7 @@
 /*
  * Takes each stack of the program stacks twice from the same place: with the functions
  * that the program is linked with, which a preload may replace, and with the originals,
- * got from the libraries themselves. All that can be asked has to be equal.
+ * got from the libraries themselves. All that can be asked must be equal.
  */
 #define UNW_LOCAL_ONLY
 #include <dlfcn.h>

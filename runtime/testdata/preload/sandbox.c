@@ -31,7 +31,7 @@ __attribute__((noinline)) static int deep(int n, const char *when)
     room[n % 2000] = 1;
     if (n > 0) {
         int got = deep(n - 1, when);
-        return got + room[n % 2000] - 1; /* behind the call, so that it is none of a tail */
+        return got + room[n % 2000] - 1; /* after the call, so that it is none of a tail */
     }
     void *pcs[64];
     char line[64];
