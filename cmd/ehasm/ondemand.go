@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -32,6 +33,7 @@ import (
 type onDemand struct {
 	source     dwarfcfa.Source                                 // the cache has tables of SourceAuto alone
 	keep       bool                                            // fill the cache
+	symfs      string                                          // the folder that recorded paths are looked for in; "": /
 	background bool                                            // rows that are made from code are: nothing waits for them
 	proof      func(image []byte, table *dwarfcfa.Table) error // of code that this process has not made
 
@@ -128,7 +130,11 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 	if found.Bounded {
 		return nil, errBounded
 	}
-	if image, info, ok := readCached(cachePath(object.BuildID()), object.BuildID()); ok && d.source == dwarfcfa.SourceAuto {
+	image, info, ok := []byte(nil), elfout.Info{}, false
+	if d.source == dwarfcfa.SourceAuto {
+		image, info, ok = readCached(cachePath(object.BuildID()), object.BuildID())
+	}
+	if ok {
 		err := d.proof(image, table)
 		asWanted := madeWithOptions(info, cacheOptions().describe()) && statsOf(info).Verified
 		if err == nil && asWanted {
@@ -157,11 +163,37 @@ func cacheOptions() *buildOptions { return &buildOptions{synth: synth.Missing} }
 // want remembers that the cache is to have an object's eh_elf, if it can; err is why what it
 // has is not used, or nil if nothing is known of that.
 func (d *onDemand) want(object *dwarfcfa.Object, file io.ReaderAt, err error) {
-	if path := pathOf(object, file); d.keep && path != "" && cachePath(object.BuildID()) != "" {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.wants[path] = err
+	path := pathOf(object, file)
+	if !d.keep || path == "" || cachePath(object.BuildID()) == "" || !d.believed(object.Name(), path) {
+		return
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wants[path] = err
+}
+
+// believed reports whether the eh_elf of the file at path, of the object that was recorded as
+// name, may go into the cache. Who asks the cache goes by the build-id alone, and who wrote
+// the file chose that: it may be another object's. So the file must be one that nobody but root
+// and the user can have written, at its recorded place. What is kept by build-id, by perf and
+// by debuginfod, has come from anywhere.
+func (d *onDemand) believed(name, path string) bool {
+	if path == unwind.VDSOName {
+		return true
+	}
+	place := name
+	if d.symfs != "" {
+		place = filepath.Join(d.symfs, name)
+	}
+	if path != place && path != strings.TrimSuffix(place, " (deleted)") {
+		return false
+	}
+	f, err := trust.Open(path)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
 }
 
 // has forgets it: what is there is as it should be.

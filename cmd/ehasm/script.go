@@ -156,7 +156,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	}
 	opt.Objects.VDSO = func() ([]byte, error) { return hostVDSO(ctx) }
 	made := newOnDemand(opt.cache && opt.source == dwarfcfa.SourceAuto)
-	made.source = opt.source
+	made.source, made.symfs = opt.source, opt.Objects.Symfs
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
 	opt.Objects.Prepare = made.prepare
