@@ -105,8 +105,7 @@ func (o *Object) Contents(addr Addr) (name string, start Addr, data []byte, err 
 	}
 	for i, p := range o.file.Progs {
 		if p.Type == elf.PT_LOAD && uint64(addr) >= p.Vaddr && uint64(addr)-p.Vaddr < p.Filesz {
-			data = make([]byte, p.Filesz)
-			if n, err := o.r.ReadAt(data, int64(p.Off)); n < len(data) {
+			if data, err = o.read(p.Off, p.Filesz); err != nil {
 				return "", 0, nil, fmt.Errorf("reading segment %d: %w", i, err)
 			}
 			return fmt.Sprintf("segment %d", i), Addr(p.Vaddr), data, nil

@@ -18,6 +18,9 @@ const (
 	maxInflatedSize  = 1 << 30
 )
 
+// maxRead bounds what is read of a file in one piece: a file's size can cost who made it nothing.
+const maxRead = 1 << 30
+
 // Section finds the object's unwind section; .sframe comes rewritten as CIEs and FDEs. With SourceAuto it is .eh_frame
 // where that holds an FDE, else .debug_frame. The error wraps ErrNoUnwindInfo
 // if there is none.
@@ -185,8 +188,8 @@ func (o *Object) ehFrameThroughHdr(hdr *elf.Prog) (*Section, error) {
 // length or to end, and returns their bytes. What follows them in the segment
 // (.gcc_except_table, say) is not kept.
 func (o *Object) untilTerminator(start, end uint64) ([]byte, error) {
-	data := make([]byte, end-start)
-	if n, err := o.r.ReadAt(data, int64(start)); n < len(data) {
+	data, err := o.read(start, end-start)
+	if err != nil {
 		return nil, fmt.Errorf("reading .eh_frame: %w", err)
 	}
 	s := Section{Data: data}
@@ -245,6 +248,9 @@ func (o *Object) contents(sec *elf.Section) ([]byte, error) {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			kind = ErrTruncated
 		}
+		if errors.Is(err, ErrUnsupported) {
+			kind = ErrUnsupported
+		}
 		return nil, cause(kind, "section %s: %v", sec.Name, err)
 	}
 	return data, nil
@@ -260,8 +266,16 @@ func (o *Object) readSection(sec *elf.Section) (data []byte, err error) {
 		return readLimited(sec.Open(), sec.Size, min(maxInflatedRatio*sec.FileSize, maxInflatedSize))
 	}
 	// Not sec.Data: for .zdebug sections that changes sec.
-	data = make([]byte, sec.FileSize)
-	if n, err := o.r.ReadAt(data, int64(sec.Offset)); n < len(data) {
+	return o.read(sec.Offset, sec.FileSize)
+}
+
+// read reads bytes of the file that it has.
+func (o *Object) read(off, size uint64) ([]byte, error) {
+	if size > maxRead {
+		return nil, cause(ErrUnsupported, "%#x bytes in one piece", size)
+	}
+	data := make([]byte, size)
+	if n, err := o.r.ReadAt(data, int64(off)); n < len(data) {
 		return nil, err
 	}
 	return data, nil

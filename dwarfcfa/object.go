@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/regular"
 )
 
 // Object is an x86-64 executable or shared object, opened for its unwind
@@ -27,18 +28,22 @@ type Object struct {
 // Open opens the ELF file at path. The file stays open until Close. Errors
 // begin with the path.
 func Open(path string) (*Object, error) {
-	fi, err := os.Stat(path)
-	if err == nil && !fi.Mode().IsRegular() { // opening a FIFO would wait for its writer
-		err = cause(ErrNotELF, "not a regular file")
-	}
-	if err != nil {
+	f, err := regular.Open(path)
+	switch {
+	case errors.Is(err, regular.ErrEmpty):
+		return nil, nameError(path, ErrNotELF)
+	case errors.Is(err, regular.ErrNotRegular):
+		return nil, nameError(path, cause(ErrNotELF, "%v", regular.ErrNotRegular))
+	case errors.Is(err, regular.ErrSparse):
+		return nil, nameError(path, cause(ErrUnsupported, "%v", regular.ErrSparse))
+	case err != nil:
 		return nil, nameError(path, err)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nameError(path, err)
+	var o *Object
+	fi, err := f.Stat()
+	if err == nil {
+		o, err = NewObject(path, f, fi.Size())
 	}
-	o, err := NewObject(path, f, fi.Size())
 	if err != nil {
 		f.Close()
 		return nil, err

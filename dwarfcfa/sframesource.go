@@ -201,10 +201,11 @@ func (o *Object) sframe() (*sframe.Section, error) {
 			if !o.holds(p.Off, p.Filesz) {
 				return nil, cause(ErrTruncated, "truncated: %s ends at %#x, the file at %#x", SFrameName, p.Off+p.Filesz, o.size)
 			}
-			data = make([]byte, p.Filesz)
-			if n, err := o.r.ReadAt(data, int64(p.Off)); n < len(data) {
+			b, err := o.read(p.Off, p.Filesz)
+			if err != nil {
 				return nil, fmt.Errorf("reading %s: %w", SFrameName, err)
 			}
+			data = b
 			addr = Addr(p.Vaddr)
 		}
 	}

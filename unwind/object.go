@@ -15,6 +15,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/regular"
 )
 
 var (
@@ -191,7 +192,7 @@ func (o *Object) Open() (Image, int64, error) {
 	if o.data != nil {
 		return nopCloser{bytes.NewReader(o.data)}, int64(len(o.data)), nil
 	}
-	f, err := os.Open(o.path)
+	f, err := regular.Open(o.path)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -322,10 +323,7 @@ func BuildIDPath(dir string, buildID []byte) string {
 // take reads the headers of the file at path, if the file has the recorded
 // build-id.
 func (o *Object) take(path string) error {
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() { // opening a FIFO would wait for its writer
-		return fmt.Errorf("%s: not a regular file", path)
-	}
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/regular"
 )
 
 // Stepper takes steps in an object that has no eh_elf yet: slower than an
@@ -178,7 +179,7 @@ func (k *keptFile) ReadAt(b []byte, off int64) (int, error) {
 	if k.open != nil {
 		return k.open.ReadAt(b, off)
 	}
-	f, err := os.Open(k.path)
+	f, err := regular.Open(k.path)
 	if err != nil {
 		return 0, err
 	}

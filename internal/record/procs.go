@@ -9,8 +9,11 @@ import (
 	"syscall"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/regular"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
+
+	"golang.org/x/sys/unix"
 )
 
 // process is an address space, and what the table of stacks needs of it. The same
@@ -287,15 +290,17 @@ func (t *tracker) findObject(pid int32, name string, buildID []byte, inode, star
 	if here {
 		return o
 	}
-	proc := fmt.Sprintf("/proc/%d", pid)
-	for _, path := range []string{proc + "/root" + name, fmt.Sprintf("%s/map_files/%x-%x", proc, start, end), proc + "/exe"} {
-		f, err := os.Open(path)
+	if len(t.files) >= mostFiles() {
+		return o
+	}
+	for _, open := range t.ways(pid, name, start, end) {
+		f, err := open()
 		if err != nil {
 			continue
 		}
 		there := t.objects.At(name, buildID, fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 		st, err := f.Stat()
-		if err == nil && st.Mode().IsRegular() && there.Path() != "" && (inode == 0 || st.Sys().(*syscall.Stat_t).Ino == inode) {
+		if err == nil && there.Path() != "" && (inode == 0 || st.Sys().(*syscall.Stat_t).Ino == inode) {
 			t.files = append(t.files, f)
 			return there
 		}
@@ -304,22 +309,45 @@ func (t *tracker) findObject(pid int32, name string, buildID []byte, inode, star
 	return o
 }
 
+// ways are how the file of a mapping may be opened: by its name as the process sees it, which may
+// have put anything there since, as what is mapped there, as what is executed.
+func (t *tracker) ways(pid int32, name string, start, end uint64) []func() (*os.File, error) {
+	proc := fmt.Sprintf("/proc/%d", pid)
+	return []func() (*os.File, error){
+		func() (*os.File, error) { return regular.OpenBelow(proc+"/root", name) },
+		func() (*os.File, error) { return regular.Open(fmt.Sprintf("%s/map_files/%x-%x", proc, start, end)) },
+		func() (*os.File, error) { return regular.Open(proc + "/exe") },
+	}
+}
+
+// mostFiles is how many files are kept open. Processes may map any number, and others are to be
+// opened, too.
+func mostFiles() int {
+	const part, fallback = 4, 64
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
+		return fallback
+	}
+	return int(min(l.Cur, 1<<20)) / part
+}
+
 // fileID is the build-id of a mapped file, nil where there is none. It is read from the
 // file as the process sees it.
 func (t *tracker) fileID(pid int32, m procMapping) []byte {
 	if m.inode == 0 || !strings.HasPrefix(m.name, "/") {
 		return nil
 	}
-	f, err := os.Open(fmt.Sprintf("/proc/%d/root%s", pid, m.name))
+	ways := t.ways(pid, m.name, m.start, m.end)
+	f, err := ways[0]()
 	if err != nil {
-		f, err = os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.start, m.end))
+		f, err = ways[1]()
 	}
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
 	st, err := f.Stat()
-	if err != nil || !st.Mode().IsRegular() {
+	if err != nil {
 		return nil
 	}
 	sys := st.Sys().(*syscall.Stat_t)

@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/regular"
 )
 
 // ErrNone is wrapped where an object has no debug information.
@@ -166,10 +167,7 @@ func (o *Object) tryDebugFile(main io.ReaderAt, c candidate) (*elf.File, error) 
 }
 
 func openELF(path string) (*os.File, *elf.File, error) {
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() { // opening a FIFO would wait for its writer
-		return nil, nil, fmt.Errorf("%s: not a regular file", path)
-	}
-	file, err := os.Open(path)
+	file, err := regular.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/ehasm/ehasm/internal/regular"
 	"github.com/ehasm/ehasm/internal/symbols"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -73,6 +74,11 @@ func (n *Namer) kernelCopy() *symbols.Kernel {
 	}
 	for _, dir := range n.opt.DebugDirs {
 		path := filepath.Join(unwind.BuildIDPath(dir, k.BuildID), "kallsyms")
+		f, err := regular.Open(path)
+		if err != nil {
+			continue
+		}
+		f.Close()
 		if addr, err := symbols.KallsymsAddress(path, k.Symbol); err != nil || addr != k.Addr {
 			continue
 		}

@@ -6,10 +6,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"unsafe"
+
+	"github.com/ehasm/ehasm/internal/regular"
 )
 
 // Files says where the symbols of an ELF file may be, beside in itself.
@@ -69,11 +70,15 @@ func fromDebugFile(path string) (list []Symbol) {
 			list = nil
 		}
 	}()
-	f, err := elf.Open(path)
+	file, err := regular.Open(path)
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
+	defer file.Close()
+	f, err := elf.NewFile(file)
+	if err != nil {
+		return nil
+	}
 	return fromSection(f, elf.SHT_SYMTAB)
 }
 
@@ -108,11 +113,11 @@ func fromSection(f *elf.File, typ elf.SectionType) []Symbol {
 	if s == nil || int(s.Link) >= len(f.Sections) || s.Type == elf.SHT_NOBITS {
 		return nil
 	}
-	tab, err := s.Data()
+	tab, err := contents(s)
 	if err != nil {
 		return nil
 	}
-	str, err := f.Sections[s.Link].Data()
+	str, err := contents(f.Sections[s.Link])
 	if err != nil {
 		return nil
 	}
@@ -156,12 +161,11 @@ func fromSection(f *elf.File, typ elf.SectionType) []Symbol {
 	return list
 }
 
-// readBounded reads a file of at most limit bytes.
-func readBounded(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+// contents reads a section of a size that tables of symbols have.
+func contents(s *elf.Section) ([]byte, error) {
+	const most = 1 << 30
+	if s.Size > most {
+		return nil, fmt.Errorf("section %s: %#x bytes", s.Name, s.Size)
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
+	return s.Data()
 }

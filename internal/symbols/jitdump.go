@@ -7,8 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
+
+	"github.com/ehasm/ehasm/internal/regular"
 )
 
 // Records of a jitdump file: enum jit_record_type of tools/perf/util/jitdump.h.
@@ -34,19 +35,15 @@ const jitMagic = 0x4a695444
 // the user. Where code has lain in the same place one after the other, the last stands. A file
 // that its program is still writing may end in the middle of a record.
 func JITDump(path string) (*Table, error) {
-	st, err := os.Lstat(path)
-	if err != nil {
-		return nil, err
+	f, size, err := openOwn(path)
+	if errors.Is(err, regular.ErrEmpty) {
+		err = fmt.Errorf("%s: %w", path, errNoJITDump)
 	}
-	if !st.Mode().IsRegular() || !isOwn(st) {
-		return nil, fmt.Errorf("%s: not a file of this user", path)
-	}
-	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	list, err := readJITDump(f, st.Size())
+	list, err := readJITDump(f, size)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -55,15 +52,14 @@ func JITDump(path string) (*Table, error) {
 
 // Errors of jitdump files.
 var (
-	errNoJITDump   = errors.New("no jitdump file")
-	errOtherOrder  = errors.New("jitdump of a processor with another order of bytes")
-	errJITRecord   = errors.New("jitdump record is damaged")
-	errManySymbols = errors.New("jitdump has too many symbols")
+	errNoJITDump  = errors.New("no jitdump file")
+	errOtherOrder = errors.New("jitdump of a processor with another order of bytes")
+	errJITRecord  = errors.New("jitdump record is damaged")
 )
 
 // readJITDump returns the symbols in the order in which their code was loaded.
 func readJITDump(r io.ReaderAt, size int64) (list []Symbol, err error) {
-	const most = 1 << 22
+	const most = mostSymbols
 	le := binary.LittleEndian
 	// A record's head and a name of usual length; the code is skipped.
 	buf := make([]byte, 1024)

@@ -21,7 +21,7 @@ func plt(f *elf.File) []Symbol {
 		if sec == nil || sec.Type != elf.SHT_PROGBITS {
 			continue
 		}
-		code, err := sec.Data()
+		code, err := contents(sec)
 		if err != nil {
 			continue
 		}
@@ -70,9 +70,9 @@ func relocated(f *elf.File, section string, slots map[uint64]string) []string {
 	if int(dyn.Link) >= len(f.Sections) {
 		return nil
 	}
-	relocs, err1 := rela.Data()
-	tab, err2 := dyn.Data()
-	str, err3 := f.Sections[dyn.Link].Data()
+	relocs, err1 := contents(rela)
+	tab, err2 := contents(dyn)
+	str, err3 := contents(f.Sections[dyn.Link])
 	if err1 != nil || err2 != nil || err3 != nil {
 		return nil
 	}

@@ -2,9 +2,13 @@ package symbols
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
+
+	"github.com/ehasm/ehasm/internal/regular"
 )
 
 const maxText = 512 << 20 // bytes of a text file of symbols
@@ -13,18 +17,27 @@ const maxText = 512 << 20 // bytes of a text file of symbols
 // tools/perf/Documentation/jit-interface.txt. The file must belong to root or
 // to the user, as for perf: anyone may write to the folder it lies in.
 func PerfMap(path string) (*Table, error) {
-	st, err := os.Lstat(path)
+	f, _, err := openOwn(path)
+	if errors.Is(err, regular.ErrEmpty) {
+		return newTable(nil), nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	if !st.Mode().IsRegular() || !isOwn(st) {
-		return nil, fmt.Errorf("%s: not a file of this user", path)
-	}
-	b, err := readBounded(path, maxText)
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxText))
 	if err != nil {
 		return nil, err
 	}
-	var list []Symbol
+	list, err := parsePerfMap(b, mostSymbols)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return newTable(list), nil
+}
+
+// parsePerfMap returns the symbols of a text, in which there may be so many.
+func parsePerfMap(b []byte, most int) (list []Symbol, err error) {
 	for line := range bytes.Lines(b) {
 		start, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 		size, name, ok := bytes.Cut(rest, []byte(" "))
@@ -33,7 +46,37 @@ func PerfMap(path string) (*Table, error) {
 		if !ok || err1 != nil || err2 != nil || s+n < s {
 			continue
 		}
+		if len(list) == most {
+			return nil, errManySymbols
+		}
 		list = append(list, Symbol{Start: s, End: s + n, Name: string(name)})
 	}
-	return newTable(list), nil
+	return list, nil
+}
+
+// mostSymbols is how many a run-time compiler may name.
+const mostSymbols = 1 << 22
+
+// errManySymbols is about its file.
+var errManySymbols = errors.New("too many symbols")
+
+// openOwn opens a file, no symbolic link, that belongs to root or the user, and tells its size.
+func openOwn(path string) (*os.File, int64, error) {
+	seen, err := os.Lstat(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	f, err := regular.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := f.Stat()
+	if err == nil && (!os.SameFile(st, seen) || !isOwn(st)) {
+		err = fmt.Errorf("%s: not a file of this user", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, st.Size(), nil
 }
