@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/regular"
 	"github.com/ehasm/ehasm/internal/trust"
 )
 
@@ -40,7 +41,7 @@ const (
 type Client struct {
 	URLs    []string
 	Folder  string        // the cache
-	Timeout time.Duration // without a byte from a server
+	Timeout time.Duration // without leastBytes from a server
 	MaxSize int64         // bytes of a file; 0: any
 	// Begin is called before the bytes of a file come; size is -1 if the server does
 	// not tell. nil: nobody is told.
@@ -58,8 +59,11 @@ type call struct {
 	err  error
 }
 
-// defaultTimeout is elfutils'.
-const defaultTimeout = 90 * time.Second
+// Within defaultTimeout a server sends leastBytes, or it is not waited for: elfutils' figures.
+const (
+	defaultTimeout = 90 * time.Second
+	leastBytes     = 100 << 10
+)
 
 // missFor is how long a miss is remembered: elfutils' cache_miss_s.
 const missFor = 10 * time.Minute
@@ -71,6 +75,11 @@ func New(getenv func(string) string) *Client {
 	c.Folder = folder(getenv)
 	if len(c.URLs) == 0 || c.Folder == "" {
 		return nil
+	}
+	if t, ok := http.DefaultTransport.(*http.Transport); ok {
+		t = t.Clone()
+		t.DisableCompression = true // what comes has the size that is told before
+		c.http.Transport = t
 	}
 	if s, err := strconv.Atoi(getenv("DEBUGINFOD_TIMEOUT")); err == nil && s > 0 {
 		c.Timeout = time.Duration(s) * time.Second
@@ -187,7 +196,7 @@ func (c *Client) download(ctx context.Context, base, path string, buildID []byte
 	body, size, err := c.open(ctx, from)
 	if err == nil {
 		defer body.Close()
-		err = c.keep(&watched{body, idle, c.Timeout}, size, from, path, buildID, kind)
+		err = c.keep(&watched{body, idle, c.Timeout, 0}, size, from, path, buildID, kind)
 	}
 	if err != nil && ctx.Err() != nil && !idle.Stop() {
 		return fmt.Errorf("%s: no answer in %v", from, c.Timeout)
@@ -205,11 +214,14 @@ func (c *Client) download(ctx context.Context, base, path string, buildID []byte
 // open asks one server; file: URLs are folders that are laid out as its answers.
 func (c *Client) open(ctx context.Context, from string) (io.ReadCloser, int64, error) {
 	if path, ok := strings.CutPrefix(from, "file://"); ok {
-		f, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = ErrNotFound
+		f, err := regular.Open(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, -1, ErrNotFound
+		case err != nil:
+			return nil, -1, err
 		}
-		return f, -1, err
+		return f, -1, nil
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
@@ -232,16 +244,20 @@ func (c *Client) open(ctx context.Context, from string) (io.ReadCloser, int64, e
 	return nil, 0, err
 }
 
-// watched puts off a timer at each Read.
+// watched puts off a timer at each leastBytes.
 type watched struct {
 	io.Reader
 	idle  *time.Timer
 	after time.Duration
+	since int // bytes
 }
 
 func (w *watched) Read(b []byte) (int, error) {
 	n, err := w.Reader.Read(b)
-	w.idle.Reset(w.after)
+	if w.since += n; w.since >= leastBytes {
+		w.idle.Reset(w.after)
+		w.since = 0
+	}
 	return n, err
 }
 
@@ -291,7 +307,10 @@ func checkFile(path string, buildID []byte) error {
 
 // readBuildID returns the file's build-id, without which it is not a file that was asked for.
 func readBuildID(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
+	if errors.Is(err, regular.ErrEmpty) {
+		err = abi.ErrNotELF64
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -222,6 +222,28 @@ func TestSilent(t *testing.T) {
 	assert.ErrorContains(t, err, "connection refused")
 }
 
+// TestTrickle has a server that sends a byte now and then: it is not waited for. Nothing is asked
+// for compressed, which could be far larger than it is said to be.
+func TestTrickle(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept-Encoding") != "" {
+			t.Errorf("asks for %q", r.Header.Get("Accept-Encoding"))
+		}
+		for r.Context().Err() == nil {
+			_, _ = w.Write([]byte{0})
+			w.(http.Flusher).Flush()
+			time.Sleep(time.Millisecond)
+		}
+	}))
+	defer server.Close()
+	c := New(env("DEBUGINFOD_URLS", server.URL, "DEBUGINFOD_CACHE_PATH", t.TempDir()))
+	c.Timeout = 100 * time.Millisecond
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	_, err := c.Find(ctx, []byte("1234"), DebugInfo)
+	assert.ErrorContains(t, err, "no answer in 100ms")
+}
+
 func TestFolder(t *testing.T) {
 	home := t.TempDir()
 	assert.Equal(t, "/c", folder(env("DEBUGINFOD_CACHE_PATH", "/c", "HOME", home)))
