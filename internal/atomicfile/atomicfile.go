@@ -14,10 +14,11 @@ import (
 	"sync"
 )
 
-// ErrIsFolder and ErrNotRegular say why a target is left alone.
+// These errors say why a target is left alone.
 var (
 	ErrIsFolder   = errors.New("is a folder")
 	ErrNotRegular = errors.New("exists and is not a regular file")
+	ErrReplaced   = errors.New("is another file than it was a moment ago")
 )
 
 // tempPrefix begins the names of temporary files.
@@ -69,7 +70,11 @@ func CreateOutput(path string, perm fs.FileMode) (*File, error) {
 	case err == nil && st.IsDir():
 		return nil, fmt.Errorf("%s: %w", path, ErrIsFolder)
 	case err == nil && (!st.Mode().IsRegular() || isDescriptor(path)):
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		flags := os.O_WRONLY
+		if !isDescriptor(path) {
+			flags |= os.O_CREATE // so that the kernel refuses another's FIFO in a sticky folder: protected_fifos in proc_sys_fs(5)
+		}
+		f, err := os.OpenFile(path, flags, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("%s: cannot open: %w", path, bare(err))
 		}
@@ -79,6 +84,11 @@ func CreateOutput(path string, perm fs.FileMode) (*File, error) {
 	if err == nil { // a dangling link is replaced itself
 		if dest, err = filepath.EvalSymlinks(path); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, bare(err))
+		}
+		// Links were followed by name. The kernel, which was asked first, follows none of another user's in
+		// a sticky folder; one that was put there since leads to another file.
+		if found, err := os.Lstat(dest); err != nil || !os.SameFile(st, found) {
+			return nil, fmt.Errorf("%s: %w", path, ErrReplaced)
 		}
 	}
 	return create(path, dest, perm)
