@@ -21,6 +21,8 @@ import (
 	"github.com/ehasm/ehasm/internal/record"
 	"github.com/ehasm/ehasm/internal/stackfmt"
 	"github.com/ehasm/ehasm/internal/symbolize"
+
+	"golang.org/x/sys/unix"
 )
 
 // recordParts is a recording in parts: each is written, with --every, or the last ones are
@@ -251,6 +253,12 @@ func (r *recordRun) notSent(p *push.Profile, err error) {
 // signal would be ended by it.
 func dumpFlight(pid int, c *console) int {
 	name := fmt.Sprintf("process %d", pid)
+	fd, err := unix.PidfdOpen(pid, 0) // what is looked at is what gets the signal
+	if err != nil {
+		c.fail(name, err)
+		return exitFailed
+	}
+	defer unix.Close(fd)
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		c.fail(name, err)
@@ -271,7 +279,7 @@ func dumpFlight(pid int, c *console) int {
 		c.fail(name, errors.New("not a recording with --flight"))
 		return exitFailed
 	}
-	if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
+	if err := unix.PidfdSendSignal(fd, unix.SIGUSR2, nil, 0); err != nil {
 		c.fail(name, err)
 		return exitFailed
 	}
