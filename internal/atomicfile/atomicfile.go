@@ -82,16 +82,25 @@ func CreateOutput(path string, perm fs.FileMode) (*File, error) {
 	}
 	dest := path
 	if err == nil { // a dangling link is replaced itself
-		if dest, err = filepath.EvalSymlinks(path); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, bare(err))
-		}
-		// Links were followed by name. The kernel, which was asked first, follows none of another user's in
-		// a sticky folder; one that was put there since leads to another file.
-		if found, err := os.Lstat(dest); err != nil || !os.SameFile(st, found) {
-			return nil, fmt.Errorf("%s: %w", path, ErrReplaced)
+		if dest, err = follow(path, st); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	return create(path, dest, perm)
+}
+
+// follow returns where links lead that led the kernel to the file st. The kernel follows none of
+// another user's in a sticky folder (protected_symlinks in proc_sys_fs(5)); by name they
+// are followed all the same, and one may have been put there since.
+func follow(path string, st fs.FileInfo) (string, error) {
+	dest, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", bare(err)
+	}
+	if found, err := os.Lstat(dest); err != nil || !os.SameFile(st, found) {
+		return "", ErrReplaced
+	}
+	return dest, nil
 }
 
 // isDescriptor reports whether path is, by way of links, a name of an open file.

@@ -77,6 +77,29 @@ func TestReplaces(t *testing.T) {
 	require.Equal(t, []string{"link", "out"}, names(t, dir))
 }
 
+// TestFollow has a link in the place of what the kernel has looked at.
+func TestFollow(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "out"), filepath.Join(dir, "other")
+	write(t, path, "old")
+	write(t, other, "other's")
+	st, err := os.Stat(path)
+	require.NoError(t, err)
+	dest, err := follow(path, st)
+	require.NoError(t, err)
+	found, err := os.Stat(dest)
+	require.NoError(t, err)
+	require.True(t, os.SameFile(st, found))
+	require.NoError(t, os.Remove(path))
+	_, err = follow(path, st)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, os.Symlink(other, path))
+	_, err = follow(path, st)
+	require.ErrorIs(t, err, ErrReplaced)
+	require.NoError(t, WriteOutput(path, []byte("new"), PermText))
+	requireHolds(t, other, "new")
+}
+
 func TestAbort(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out")
