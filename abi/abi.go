@@ -1,7 +1,7 @@
-// Package abi writes the eh_elf binary interface, version 1, down once: the
-// memory layouts that generated code reads and writes, the statuses of a walk,
-// the exported symbol names and the identity notes. It is a leaf; every other
-// package takes these numbers from here.
+// Package abi defines the eh_elf binary interface, version 1: the memory
+// layouts that generated code reads and writes, the statuses of a walk, the
+// exported symbol names and the identity notes. It imports no other package of
+// the project; all others take these numbers from here.
 package abi
 
 import "fmt"
@@ -15,16 +15,16 @@ const (
 	SymbolWalk = "_eh_elf_walk" // the full interface
 )
 
-// SymbolChain is a third function, by which the walkers of this project lead a
-// walk from one object to the next with the registers in place. It is no part of
-// the interface: a file may lack it, and its name changes with what it does.
+// SymbolChain is a third function, with which the walkers of this project
+// continue a walk in the next object with the registers in place. It is not part
+// of the interface: a file may lack it, and its name changes when its behaviour
+// does.
 //
-// It is called as _eh_elf_walk is, with an address in r9. When the walk leaves the
-// object, its code jumps there: rax is the address to look up, plus one; rsi and rdi
-// are free; rbx and r12 to r15 are the caller's; r10 is where the walk can be ended
-// by a jump, with rsi 0; all else, the stack frame included, is the walk's. It goes on in another
-// object by a jump to ChainNext bytes after that one's SymbolChain, with rax as it
-// is and the object's load bias in r10.
+// It is called as _eh_elf_walk is, with an address in r9. When the walk leaves the object, its
+// code jumps there: rax is the address to look up, plus one; rsi and rdi are free; rbx and r12 to
+// r15 are the caller's; a jump to r10 with rsi 0 ends the walk; all else, including the stack
+// frame, belongs to the walk. To go on in another object, jump to ChainNext bytes after that
+// object's SymbolChain, with rax unchanged and the object's load bias in r10.
 const (
 	SymbolChain = "_eh_elf_chain_1"
 	ChainNext   = 2
@@ -59,7 +59,7 @@ const (
 )
 
 // CalleeSaved has bit i set where register i is callee-saved in the psABI
-// (figure 3.4), leaving rsp aside: rbx, rbp, r12 to r15.
+// (figure 3.4), except rsp: rbx, rbp, r12 to r15.
 const CalleeSaved uint32 = 1<<RBX | 1<<RBP | 1<<R12 | 1<<R13 | 1<<R14 | 1<<R15
 
 // AllRegs has a bit set for each of the 17 registers.
@@ -73,8 +73,9 @@ type Regs struct {
 	Status Status          // out: why the walk stopped
 }
 
-// LookupPC is the run-time address by which the frame is looked up: a return address
-// may lie after the function that called.
+// LookupPC returns the run-time address by which the frame is looked up: the pc, or
+// one less if it is a return address, which may lie after the end of the calling
+// function.
 func (r *Regs) LookupPC() uint64 {
 	if r.Exact == 0 {
 		return r.Reg[RIP] - 1
@@ -110,8 +111,8 @@ const (
 )
 
 // Offsets and sizes of the three structures in bytes, as generated code uses
-// them. They are those of the C declarations on x86-64, whatever the host: on a
-// 32-bit one Go lays Regs, Memory and Context out otherwise.
+// them. They are those of the C declarations on x86-64 on any host: on a 32-bit
+// host the Go types have another layout.
 const (
 	RegsReg    = 0
 	RegsValid  = 136

@@ -9,21 +9,21 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// ErrNoContent is wrapped by the errors of Content.Of: the object has not the bytes
-// that are asked for, or they may differ in memory.
+// ErrNoContent is wrapped by the errors of Content.Of: the object does not have the
+// bytes in question, or they may differ in memory.
 var ErrNoContent = errors.New("no such bytes in the object's read-only segments")
 
-// Content tells an object without a build-id from others: by bytes of its image that
-// its unwind tables come from. Size 0: nothing is known.
+// Content identifies an object without a build-id by the bytes of its image from
+// which its unwind tables come. Size 0 means that nothing is known.
 type Content struct {
 	Low  uint64 // link-time address of the first byte
 	Size uint64 // bytes
 	Hash uint64 // XXH64 of them, seed 0
 }
 
-// Of returns what c is in the object that r reads: the hash of the same range. The range
-// must lie in what one PT_LOAD maps of the file, readable and not writable: then it is
-// the same in the file and in memory. Nothing but the headers and the range is read.
+// Of returns the content of the same range in the object that r reads. One readable
+// PT_LOAD that is not writable must map the whole range from the file, so that file and
+// memory agree. Of reads only the headers and the range.
 func (c Content) Of(r io.ReaderAt) (Content, error) {
 	off, err := c.offset(r)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c Content) Of(r io.ReaderAt) (Content, error) {
 	return Content{Low: c.Low, Size: c.Size, Hash: h.Sum64()}, nil
 }
 
-// offset returns where in the file the range is. The headers are those of ELF64
+// offset returns the file offset of the range. The headers are those of ELF64
 // (gABI chapters 4 and 5), little-endian.
 func (c Content) offset(r io.ReaderAt) (uint64, error) {
 	const ehdrSize, phdrSize, ptLoad, pfW, pfR = 64, 56, 1, 2, 4

@@ -20,7 +20,7 @@ const (
 const (
 	FlagNoDeref uint32 = 1 << 0 // _eh_elf has no deref argument
 	FlagPacked  uint32 = 1 << 1 // packed dispatch
-	FlagSites   uint32 = 1 << 2 // what exceptions need is in it; where NoteSites is missing, they pass over all frames
+	FlagSites   uint32 = 1 << 2 // the file has what exceptions need; without NoteSites they pass over all frames
 )
 
 // ErrBadNote is wrapped by the errors of ParseNote.

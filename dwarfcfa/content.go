@@ -7,11 +7,11 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// Content returns what tells the object from others if it has no build-id. source is
-// Report.Source. Rows from .eh_frame alone are told by that section, which they are a
-// function of. .debug_frame is not in memory, where an unwinder would look; objects whose
-// rows come from it are told by their code, the largest executable segment of it. The
-// zero Content is returned if the object has neither in read-only memory.
+// Content returns what identifies the object if it has no build-id. source is
+// Report.Source. Rows from .eh_frame alone are identified by that section, which
+// determines them. .debug_frame is not in memory, where an unwinder would look; objects
+// whose rows come from it are identified by their largest executable segment. Content
+// returns the zero Content if the object has neither in read-only memory.
 func (o *Object) Content(source string) (abi.Content, error) {
 	var c abi.Content
 	if source == ".eh_frame" {
@@ -40,7 +40,7 @@ func (o *Object) Content(source string) (abi.Content, error) {
 	return c, nil
 }
 
-// readOnly reports whether a range is what one PT_LOAD maps of the file, and not writable.
+// readOnly reports whether one PT_LOAD that is not writable maps the range from the file.
 func (o *Object) readOnly(c abi.Content) bool {
 	for _, p := range o.file.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&(elf.PF_R|elf.PF_W) == elf.PF_R && c.Low >= p.Vaddr &&

@@ -6,10 +6,10 @@ import (
 )
 
 // cursor reads little-endian values from the front of data. The first failure
-// sticks: later reads return zero and leave err as it is. pos is an offset in
+// sticks: later reads return zero and leave err unchanged. pos is an offset in
 // the section, so data starts where the section starts.
 type cursor struct {
-	data []byte // the section up to the end of what may be read
+	data []byte // the section up to the end of the readable part
 	pos  int
 	err  error
 }

@@ -14,14 +14,13 @@
 // included), fillPadding, mergeEqual, and numbers rows and expressions by
 // first use. Table.Verify checks the outcome.
 //
-// Where the standards leave a choice:
+// Choices where the standards leave room:
 //
 //   - of several FDEs with one start, the first in the section counts;
 //   - rows past the end of an FDE are cut off; a location that goes back or
 //     wraps around is an error of the FDE, and so is one that moves in the
 //     initial instructions of a CIE;
-//   - where section headers give the size of .eh_frame, entries after a
-//     terminator count;
+//   - if section headers give the size of .eh_frame, entries after a terminator count;
 //   - the return address column is never taken for a popped register;
 //   - a rule of the CIE, or one that DW_CFA_restore brings back, is not "set in
 //     the FDE", so its register is never taken for popped either;

@@ -157,7 +157,7 @@ func instructionTexts(cie *CIE, pos, n int, function Addr) iter.Seq2[string, err
 // columnSet has the bit of each column of a row.
 type columnSet uint32
 
-// columns returns the columns a program mentions; others is set where it holds
+// columns returns the columns a program mentions; others is set if it holds
 // anything but nops.
 func (d *dumper) columns(cie *CIE, pos, n int, function Addr) (cols columnSet, others bool) {
 	c := cursor{data: cie.section.Data[:pos+n], pos: pos}
@@ -211,7 +211,7 @@ func (d *dumper) fdeRows(f *FDE) {
 	}
 }
 
-// header writes the names of columns, the return address last where it is
+// header writes the names of columns, with the return address last if it is
 // column 16.
 func (d *dumper) header(cie *CIE, cols columnSet) {
 	fmt.Fprintf(d.w, "%-16s CFA      ", "   LOC")
@@ -272,8 +272,8 @@ func appendSigned(b []byte, v int64) []byte {
 	return strconv.AppendInt(b, v, 10)
 }
 
-// appendCFA writes a CFA rule as readelf does: "rsp+8", "exp". For one that the
-// program did not define it is what readelf has then, register 0.
+// appendCFA writes a CFA rule as readelf does: "rsp+8", "exp". For an undefined
+// one it writes register 0, as readelf does.
 func appendCFA(b []byte, rule CFARule) []byte {
 	if rule.Kind == CFAExpr {
 		return append(b, "exp"...)

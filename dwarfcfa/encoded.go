@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Encoded reads the encodings of .eh_frame where other tables use them
-// (.gcc_except_table, LSB 5.0 §10.5). The first failure sticks: later reads
-// return zero. Err tells of it. It may be used by one goroutine at a time.
+// Encoded reads the encodings of .eh_frame in other tables (.gcc_except_table,
+// LSB 5.0 §10.5). The first failure sticks: later reads return zero, and Err
+// returns the failure. It may be used by one goroutine at a time.
 type Encoded struct {
 	c cursor
 	s *Section
@@ -20,8 +20,8 @@ func NewEncoded(section string, addr Addr, data []byte, bases Bases) *Encoded {
 	return &Encoded{c: cursor{data: data}, s: &Section{Name: section, Addr: addr, Data: data, bases: bases}}
 }
 
-// At returns a reader of the same bytes that starts at addr and reads nothing
-// from end on. Addresses outside the bytes make it fail.
+// At returns a reader of the same bytes that starts at addr and ends at end. It
+// fails if the range is outside the bytes.
 func (e *Encoded) At(addr, end Addr) *Encoded {
 	n := &Encoded{s: e.s}
 	first, last := e.s.Addr, e.s.Addr+Addr(len(e.s.Data))
@@ -63,7 +63,7 @@ func (e *Encoded) Value(enc PointerEncoding) uint64 {
 }
 
 // Pointer reads an encoded pointer; an indirect one is not followed. null
-// reports that what is stored is 0, which stands for no pointer whatever it is
+// reports whether the stored value is 0, which means no pointer whatever it is
 // relative to.
 func (e *Encoded) Pointer(enc PointerEncoding, function Addr) (p Addr, null bool) {
 	probe := e.c
@@ -75,8 +75,8 @@ func (e *Encoded) Pointer(enc PointerEncoding, function Addr) (p Addr, null bool
 	return p, e.c.err == nil && p == 0
 }
 
-// PointerSize returns how many bytes a value in the format of enc takes, or 0
-// if that varies or the format is unknown.
+// PointerSize returns the size in bytes of a value in the format of enc, or 0
+// if the size varies or the format is unknown.
 func (e PointerEncoding) PointerSize() int {
 	if e == PEOmit {
 		return 0
@@ -92,9 +92,10 @@ func (e PointerEncoding) PointerSize() int {
 	return 0
 }
 
-// Contents returns the section of the object's image that holds addr, or where
-// no section does the segment, with the address of its first byte. Only bytes
-// of the file count. data has as many bytes as the file has for it.
+// Contents returns the section of the object's image that holds addr, or if
+// there is none the segment, with the address of its first byte. data holds the
+// bytes that the file has for it. It is an error if the file has no byte for
+// addr.
 func (o *Object) Contents(addr Addr) (name string, start Addr, data []byte, err error) {
 	for _, s := range o.file.Sections {
 		if s.Flags&elf.SHF_ALLOC != 0 && s.Flags&elf.SHF_COMPRESSED == 0 && hasBytes(s) &&
@@ -172,9 +173,9 @@ func (o *Object) symbols(dynamic bool) (syms []elf.Symbol) {
 
 // PersonalityName returns the name of a CIE's personality routine: of the symbol
 // that the loader binds its pointer to, or of a symbol at its address. It is
-// empty if the CIE has no routine or no name is known, as in a stripped
-// program that was linked statically. A call reads relocations and symbols of
-// the whole object.
+// empty if the CIE has no routine or the name is not known, as in a stripped,
+// statically linked program. Each call reads relocations and symbols of the
+// whole object.
 func (o *Object) PersonalityName(c *CIE) string {
 	if c.PersonalityEncoding == PEOmit {
 		return ""

@@ -60,7 +60,7 @@ type Entry struct {
 
 // Entries iterates over the entries in the order of the section. An entry that
 // cannot be decoded comes with a *DecodeError, and iteration goes on after it
-// unless its length is what is wrong.
+// unless its length is wrong.
 func (s *Section) Entries() iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		r := newEntryReader(s)
@@ -84,7 +84,7 @@ func (s *Section) Entries() iter.Seq2[Entry, error] {
 }
 
 // maxCIEs bounds the CIEs of a section; FDEs that use further ones are bad.
-// Linkers keep one of each kind, which makes about ten.
+// Linkers keep one of each kind, about ten.
 const maxCIEs = 1 << 18
 
 // entryReader walks over a section.
@@ -92,7 +92,8 @@ type entryReader struct {
 	s    *Section
 	pos  int
 	cies map[int]cieResult // by offset, those seen so far
-	// complete: cies holds all CIEs of the section, also those after pos.
+	// complete means that cies holds all CIEs of the section, also those after
+	// pos.
 	complete bool
 
 	lastPos int // the most recently used CIE
@@ -110,7 +111,7 @@ func newEntryReader(s *Section) *entryReader {
 	return &entryReader{s: s, cies: make(map[int]cieResult), lastPos: -1}
 }
 
-// entryHeader is what all entries begin with.
+// entryHeader is the start of any entry.
 type entryHeader struct {
 	pos    int    // of the length field
 	length uint64 // value of the length field; 0: a terminator
@@ -245,7 +246,7 @@ func (r *entryReader) cie(pos int) (*CIE, error) {
 	return res.cie, res.err
 }
 
-// notCIE says what is at an offset where no CIE begins.
+// notCIE returns an error that says what is at an offset where no CIE begins.
 func (s *Section) notCIE(pos int) error {
 	h, err := s.header(pos)
 	switch {
@@ -346,7 +347,8 @@ func (s *Section) readCIE(pos int) (*CIE, error) {
 	return cie, nil
 }
 
-// augmentation decodes what the letters of aug announce (LSB 5.0 §10.6.1.1.1).
+// augmentation decodes the augmentation data that the letters of aug describe
+// (LSB 5.0 §10.6.1.1.1).
 func (s *Section) augmentation(c *cursor, cie *CIE, aug string) error {
 	whole := c.data
 	end := -1

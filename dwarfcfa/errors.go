@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// What can be wrong with an input. Errors of this package wrap one of these;
-// errors.Is tells them apart.
+// Causes of errors. Errors of this package wrap one of these; use errors.Is to
+// distinguish them.
 var (
 	ErrNotELF       = errors.New("not an ELF file")
 	ErrNotX86_64    = errors.New("not an x86-64 ELF file")
@@ -21,7 +21,7 @@ var (
 )
 
 // errBound is wrapped if a bound of a whole object is reached (MaxRows, MaxExprs
-// and others), so that which FDEs are left out depends on their order.
+// and others). The order of FDEs then decides which are left out.
 var errBound = fmt.Errorf("bound of an object: %w", ErrUnsupported)
 
 // DecodeError says where in which section decoding failed. Its text is one
@@ -69,8 +69,8 @@ func cause(kind error, format string, args ...any) error {
 	return &causeError{msg: fmt.Sprintf(format, args...), kind: kind}
 }
 
-// PrintableName returns a file name as it is, or quoted where it holds
-// characters that would break a one-line message.
+// PrintableName returns a file name unchanged, or quoted if it holds characters
+// that would break a one-line message.
 func PrintableName(name string) string {
 	for _, r := range name {
 		if !unicode.IsPrint(r) {

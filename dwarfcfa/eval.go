@@ -14,8 +14,8 @@ type WordReader interface {
 
 // Step is the reference evaluator: it replaces the registers of a frame by
 // those of its caller, as one step of _eh_elf_walk does (abi.SymbolWalk). bias
-// is the object's load bias. With abi.StatusOK regs are the caller's; with any
-// other status only regs.Status has changed.
+// is the object's load bias. If it returns abi.StatusOK, regs are the caller's;
+// otherwise only regs.Status has changed.
 func (t *Table) Step(regs *abi.Regs, mem WordReader, bias uint64) abi.Status {
 	return takeStep(t, regs, bias, mem)
 }
@@ -105,7 +105,7 @@ func (e *evaluator) setCFA(rule CFARule) (status abi.Status) {
 	return abi.StatusNotCompiled
 }
 
-// reg returns a register; StatusBadRegister where it is not valid.
+// reg returns a register, or StatusBadRegister if it is not valid.
 func (e *evaluator) reg(reg uint16) (uint64, abi.Status) {
 	if e.regs.Valid&(1<<reg) == 0 {
 		return 0, abi.StatusBadRegister
@@ -113,7 +113,7 @@ func (e *evaluator) reg(reg uint16) (uint64, abi.Status) {
 	return e.regs.Reg[reg], abi.StatusOK
 }
 
-// word returns a word of memory; StatusUnreadable where it is unreadable.
+// word returns a word of memory, or StatusUnreadable if it is unreadable.
 func (e *evaluator) word(addr uint64) (uint64, abi.Status) {
 	if w, ok := e.mem.ReadWord(addr); ok {
 		return w, abi.StatusOK

@@ -69,14 +69,15 @@ func NewInterp() *Interp {
 	return &Interp{initials: make(map[*CIE]*initial), exprs: newExprPool()}
 }
 
-// Expr returns the bytes of an expression of a raw row, and why it cannot be
-// compiled, or nil if it can.
+// Expr returns the bytes of an expression of a raw row. err says why it cannot
+// be compiled; it is nil if it can.
 func (in *Interp) Expr(id ExprID) (raw []byte, err error) {
 	e := &in.exprs.entries[id]
 	return e.expr.Raw, e.err
 }
 
-// Decoded returns an expression of a raw row, and why it cannot be compiled.
+// Decoded returns an expression of a raw row, or the reason why it cannot be
+// compiled.
 func (in *Interp) Decoded(id ExprID) (Expr, error) {
 	e := &in.exprs.entries[id]
 	return e.expr, e.err
@@ -225,8 +226,8 @@ func (in *Interp) run(fde *FDE, sink rowSink) error {
 	return nil
 }
 
-// settle ends the current row: where the slots of its fresh rules lie is now
-// known, also for the states remembered in it.
+// settle ends the current row: the places of the slots of its fresh rules are
+// now known, also for the states remembered in it.
 func (in *Interp) settle() {
 	cfa := &in.state.row.CFA
 	in.settleState(&in.state, cfa)
@@ -272,8 +273,8 @@ func (st *state) setRule(cie *CIE, reg uint64, rule RegRule) {
 	}
 }
 
-// clampReg keeps a register number in 16 bits, those that do not fit as one
-// that no row has.
+// clampReg keeps a register number in 16 bits; numbers that do not fit become
+// one that no row has.
 func clampReg(reg uint64) uint16 { return uint16(min(reg, math.MaxUint16)) }
 
 func (st *state) setCFA(reg uint16, offset int64) {

@@ -88,8 +88,8 @@ func (e *encoding) read(c *cursor) (n int64, reg uint64) {
 }
 
 // exprDecoder decodes one expression in a single pass over its bytes. Since
-// branches only lead forward, all that leads to an operation has been seen
-// when the pass gets there; bytes that nothing leads to are stepped over.
+// branches only go forward, the pass has seen all predecessors of an operation
+// when it gets there; it steps over unreachable bytes.
 type exprDecoder struct {
 	c       cursor
 	ops     []ExprOp
@@ -173,8 +173,8 @@ func (d *exprDecoder) emit(op ExprOp) error {
 	return nil
 }
 
-// step decodes one operation. next is false if control does not go on to
-// the following one.
+// step decodes one operation. next reports whether control can go on to the
+// following one.
 func (d *exprDecoder) step() (next bool, err error) {
 	code := d.c.u8()
 	e := &encodings[code]
@@ -226,8 +226,8 @@ func (d *exprDecoder) branch(code ExprCode, distance int) error {
 	return nil
 }
 
-// asCFA returns the CFA rule that a CFA expression amounts to: an expression
-// that is no more than a register and an offset is that.
+// asCFA returns the CFA rule equal to a CFA expression: an expression of a
+// register and an offset becomes a CFARegOffset rule.
 func asCFA(id ExprID, ops []ExprOp) CFARule {
 	if len(ops) == 1 && ops[0].Code == OpReg {
 		return CFARule{Kind: CFARegOffset, Reg: ops[0].Reg, Offset: ops[0].Arg}
@@ -235,8 +235,8 @@ func asCFA(id ExprID, ops []ExprOp) CFARule {
 	return CFARule{Kind: CFAExpr, Expr: id}
 }
 
-// asRule returns the rule that a rule with an expression amounts to: at CFA+n,
-// CFA+n itself, or a register.
+// asRule returns the rule equal to a rule with an expression: saved at CFA+n,
+// CFA+n itself, or a register, if it is that simple.
 func asRule(rule RegRule, ops []ExprOp) RegRule {
 	offset, ok := offsetFromCFA(ops)
 	switch {

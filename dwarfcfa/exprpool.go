@@ -10,11 +10,11 @@ type exprPool struct {
 	key     []byte // scratch
 }
 
-// exprEntry is an expression with what became of it.
+// exprEntry is an expression with the result of decoding it.
 type exprEntry struct {
 	expr Expr
 	err  error   // why it cannot be compiled
-	cfa  CFARule // what it means as the CFA; only where it was interned as such
+	cfa  CFARule // what it means as the CFA; set only if it was interned as such
 }
 
 func newExprPool() exprPool {
@@ -48,7 +48,7 @@ func (p *exprPool) intern(raw []byte, pushed bool) (ExprID, error) {
 	return id, nil
 }
 
-// cfa returns a CFA rule with an expression replaced by what it amounts to.
+// cfa returns a CFA rule in which an expression is replaced as asCFA does.
 func (p *exprPool) cfa(rule CFARule) CFARule {
 	if rule.Kind == CFAExpr {
 		return p.entries[rule.Expr].cfa

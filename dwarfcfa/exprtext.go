@@ -53,8 +53,9 @@ func exprOpName(op uint8) string {
 	return fmt.Sprintf("DW_OP_%#02x", op)
 }
 
-// ExprText renders the bytes of an expression in readelf's notation. Where it
-// meets an operation whose operands it does not know, it stops with its name.
+// ExprText renders the bytes of an expression in readelf's notation. At an
+// operation whose operands it does not know, it stops after the operation's
+// name.
 func ExprText(raw []byte) string {
 	var parts []string
 	c := &cursor{data: raw}

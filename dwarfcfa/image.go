@@ -43,8 +43,8 @@ func codeSegments(f *elf.File) []segment {
 	return merged
 }
 
-// readImage reads the file's bytes for the addresses from addr on into b, as
-// many as the segment has.
+// readImage reads the file's bytes for the addresses from addr on into b and
+// returns their number: len(b), or fewer if the segment ends before.
 func (o *Object) readImage(addr Addr, b []byte) int {
 	for _, p := range o.file.Progs {
 		if p.Type != elf.PT_LOAD || uint64(addr) < p.Vaddr || uint64(addr)-p.Vaddr >= p.Filesz {
@@ -70,8 +70,8 @@ func (o *Object) word(addr Addr) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b[:]), true
 }
 
-// bases returns what encoded pointers of the object's .eh_frame are relative
-// to. For DW_EH_PE_datarel this is the global offset table, as libgcc has it
+// bases returns the base addresses of encoded pointers of the object's
+// .eh_frame. For DW_EH_PE_datarel this is the global offset table, as in libgcc
 // for pointers in FDEs.
 func (o *Object) bases() Bases {
 	b := Bases{Word: o.word}

@@ -10,17 +10,18 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// LazyTable answers for every pc what the object's Table does, but interprets an
-// FDE only when a pc first falls into it. To make one, the entries of the section are
-// decoded, without their programs. It is safe for concurrent use.
+// LazyTable gives the same answer as the object's Table for every pc, but interprets
+// an FDE only when a pc first falls into it. Making one decodes the entries of the
+// section without their programs. It is safe for concurrent use.
 //
-// It is bounded by what it has interpreted since it last was full, so it has rows
-// where a Table leaves out FDEs for MaxRows and the like (Report.Bounded).
+// Its bounds apply to what it has interpreted since it was last emptied, so it
+// has rows where a Table leaves out FDEs because of MaxRows and the like
+// (Report.Bounded).
 type LazyTable struct {
 	section *lazySection        // nil: the file has no rows
-	more    func() *lazySection // .debug_frame, where it has what section has not; nil: none
+	more    func() *lazySection // .debug_frame, for pcs that section does not cover; nil: none
 	made    func() *lazySection // rows made from code; nil: none
-	pending atomic.Bool         // made is at work in the background, or will be
+	pending atomic.Bool         // made runs in the background, or will
 	recent  []atomic.Pointer[recentPC]
 }
 
@@ -34,8 +35,8 @@ type recentPC struct {
 // maxRecent bounds the pcs whose rows a LazyTable remembers; a power of two.
 const maxRecent = 1024
 
-// NewLazyTable is BuildTable for a LazyTable. It fails if BuildTable does. The
-// object must not be closed while the table is in use.
+// NewLazyTable is BuildTable for a LazyTable. It fails in the same cases as
+// BuildTable. The object must not be closed while the table is in use.
 func NewLazyTable(o *Object, src Source) (*LazyTable, error) {
 	t, err := newLazyTable(o, src)
 	if err != nil {
@@ -44,9 +45,9 @@ func NewLazyTable(o *Object, src Source) (*LazyTable, error) {
 	return t, nil
 }
 
-// NewLazyTableMade is NewLazyTable with rows made from code, as Made has them, for the
-// pcs that the file has none for. made is called once, when such a pc comes first; it may
-// return nil. Where the file has no rows at all, they are all there is.
+// NewLazyTableMade is NewLazyTable with rows made from code, like those of Made, for pcs
+// that the file has no row for. made is called once, at the first such pc; it may return
+// nil. It is no error if the file has no rows at all.
 func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, error) {
 	t, err := newLazyTable(o, src)
 	if errors.Is(err, ErrNoUnwindInfo) {
@@ -66,8 +67,8 @@ func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, 
 	return t, nil
 }
 
-// MakeInBackground has the rows of NewLazyTableMade made in the background: up to when they
-// are there, the pcs that they are for have none. It is to be called before the first Step.
+// MakeInBackground makes Step run the function of NewLazyTableMade in the background; until
+// it is done, pcs that need its rows have none. Call it before the first Step.
 func (t *LazyTable) MakeInBackground() {
 	made := t.made
 	var once sync.Once
@@ -116,8 +117,8 @@ func newLazyTable(o *Object, src Source) (*LazyTable, error) {
 	return t, nil
 }
 
-// EstimatedRows is about the number of rows that the FDEs have, without those that
-// .debug_frame adds to .eh_frame. It follows from the lengths of their programs.
+// EstimatedRows estimates, from the lengths of their programs, the number of rows
+// of the FDEs, without those that .debug_frame adds to .eh_frame.
 func (t *LazyTable) EstimatedRows() int {
 	if t.section == nil {
 		return 0
@@ -125,7 +126,7 @@ func (t *LazyTable) EstimatedRows() int {
 	return rangesOf(t.section.spans)
 }
 
-// Step is Table.Step.
+// Step does what Table.Step does.
 func (t *LazyTable) Step(regs *abi.Regs, mem WordReader, bias uint64) abi.Status {
 	return takeStep(t, regs, bias, mem)
 }
@@ -168,8 +169,8 @@ type lazySection struct {
 	exprs []Expr // of b's pool
 }
 
-// lazyFDE is what interpreting an FDE gave. It does not change, but the arrays of
-// rows and exprs are shared and may grow after them.
+// lazyFDE is the result of interpreting an FDE. It does not change, but the
+// arrays of rows and exprs are shared, and others may append to them.
 type lazyFDE struct {
 	ranges []Range // as in a Table; none: the FDE is bad
 	rows   []Row
@@ -214,8 +215,8 @@ func (l *lazySection) rowAt(pc Addr) (*Row, []Expr) {
 	return &f.rows[r.Row], f.exprs
 }
 
-// filled returns how many bytes of the gap after the span i, which is good, its last
-// row holds for, too: see fillPadding.
+// filled returns how many bytes of the gap after the span i, which is good, take its
+// last row: see fillPadding.
 func (l *lazySection) filled(i int) Addr {
 	if i+1 == len(l.spans) {
 		return 0
@@ -255,7 +256,7 @@ func (l *lazySection) fde(i int) *lazyFDE {
 	}
 	l.b.ranges = l.b.ranges[:0]
 	if err := l.b.interpretOne(&l.spans[i]); errors.Is(err, errBound) {
-		// Full: all that was interpreted goes.
+		// Full: drop all that was interpreted.
 		for j := range l.fdes {
 			l.fdes[j].Store(nil)
 		}

@@ -32,7 +32,7 @@ func (o *Object) Section(src Source) (*Section, error) {
 	return s, nil
 }
 
-// source is Section for what makes tables. kind says which it is.
+// source is Section for code that makes tables. kind says which section it is.
 func (o *Object) source(src Source) (s tableSource, kind Source, err error) {
 	if src == SourceSFrame {
 		s, err := o.sframeSource()
@@ -62,8 +62,8 @@ func (o *Object) sframeSource() (tableSource, error) {
 }
 
 // Sections finds all sections that BuildTable reads: with SourceAuto .debug_frame
-// follows .eh_frame where both hold FDEs. An error may come with the first of
-// them, where the second cannot be read.
+// follows .eh_frame if both hold FDEs. If the second cannot be read, the first is
+// returned with the error.
 func (o *Object) Sections(src Source) ([]*Section, error) {
 	s, err := o.Section(src)
 	if err != nil {
@@ -185,8 +185,8 @@ func (o *Object) ehFrameThroughHdr(hdr *elf.Prog) (*Section, error) {
 }
 
 // untilTerminator reads entries from the file offset start on, up to a zero
-// length or to end, and returns their bytes. What follows them in the segment
-// (.gcc_except_table, say) is not kept.
+// length or to end, and returns their bytes without what follows them in the
+// segment (.gcc_except_table, say).
 func (o *Object) untilTerminator(start, end uint64) ([]byte, error) {
 	data, err := o.read(start, end-start)
 	if err != nil {
@@ -206,8 +206,8 @@ func (o *Object) untilTerminator(start, end uint64) ([]byte, error) {
 	return data, nil
 }
 
-// debugFrame finds .debug_frame, as it is, compressed (SHF_COMPRESSED), or in
-// the older form .zdebug_frame. It returns nil if the object has none.
+// debugFrame finds .debug_frame: plain, compressed (SHF_COMPRESSED), or in the
+// older form .zdebug_frame. It returns nil if the object has none.
 func (o *Object) debugFrame() (*Section, error) {
 	for _, sec := range o.file.Sections {
 		if !hasBytes(sec) {
@@ -234,13 +234,13 @@ func (o *Object) debugFrame() (*Section, error) {
 	return nil, nil
 }
 
-// hasBytes reports whether a section has its contents in the file. That those
-// lie within the file has been checked when it was opened.
+// hasBytes reports whether a section has its contents in the file. Opening the
+// file has checked that they lie within it.
 func hasBytes(sec *elf.Section) bool {
 	return sec.Type != elf.SHT_NOBITS && sec.Type != elf.SHT_NULL
 }
 
-// contents reads a section, decompressing it where it is compressed.
+// contents reads a section, and decompresses it if it is compressed.
 func (o *Object) contents(sec *elf.Section) ([]byte, error) {
 	data, err := o.readSection(sec)
 	if err != nil {

@@ -1,7 +1,7 @@
 package dwarfcfa
 
-// addMade puts rows that were made from code into the table of the file's own: in its
-// gaps, and in place of what opt.Made says. t and rep are nil if the file has no
+// addMade adds rows made from code to the table of the file's own rows: in its gaps,
+// and in place of the rows that opt.Made names. t and rep are nil if the file has no
 // rows.
 func addMade(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Report, error) {
 	if rep == nil {

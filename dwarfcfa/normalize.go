@@ -112,13 +112,13 @@ const (
 	maxGap     = 255
 )
 
-// fillPadding lets the row before a gap between two functions hold for the padding in
-// the gap, too: see padding. Ranges and spans are ascending; ranges lie in spans.
+// fillPadding extends the row before a gap between two functions to the padding in
+// the gap: see padding. Ranges and spans are ascending; ranges lie in spans.
 //
-// The last byte before code that is returned to without having called, such as glibc's
-// __start_context after the padding that its alignment takes, stays as it is: what is looked
-// up there is the address before the code. Such code ends the stack or is a signal frame; that
-// of Go programs has a row as if it were a function, but is known by its bytes.
+// The last byte before code that is returned to without a call, such as glibc's
+// __start_context after its alignment padding, stays without a row: unwinders look up the
+// address before such code. Such code ends the stack or is a signal frame; in Go programs it
+// has a row like a function's, but is recognised by its bytes.
 func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *Report) {
 	var text textWindow
 	text.read = code.read
@@ -148,10 +148,9 @@ func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *
 
 // padding returns how many bytes of a gap take the row before it; gap is what lies there.
 //
-// A gap counts if it holds nothing but padding. No control flow leads there; but where a
-// call that never returns is the last instruction of an FDE, its return address is the first
-// byte of the gap, and there are unwinders that look up the address itself, not the one
-// before it.
+// A gap counts if it holds nothing but padding. No control flow leads there; but if a call
+// that never returns is the last instruction of an FDE, its return address is the first byte
+// of the gap, and some unwinders look up the address itself, not the one before it.
 func padding(gap []byte) int {
 	if !isPadding(gap) {
 		return 0
@@ -159,7 +158,7 @@ func padding(gap []byte) int {
 	return min(len(gap), maxPadding)
 }
 
-// returnedTo reports whether a row is one of code that no call precedes.
+// returnedTo reports whether a row belongs to code that no call precedes.
 func returnedTo(row *Row) bool {
 	return row.Flags&RowSignal != 0 || row.Flags == 0 && row.Regs[abi.RIP].Kind == RuleUndefined
 }
@@ -167,8 +166,8 @@ func returnedTo(row *Row) bool {
 // maxSigreturn is the length of the longest code that isSigreturn knows.
 const maxSigreturn = 9
 
-// isSigreturn reports whether code is that by which a signal handler returns to the
-// kernel, mov $15,%rax or mov $15,%eax and syscall: 15 is rt_sigreturn
+// isSigreturn reports whether code is what a signal handler returns to the kernel
+// with, mov $15,%rax or mov $15,%eax and syscall: 15 is rt_sigreturn
 // (arch/x86/entry/syscalls/syscall_64.tbl).
 func isSigreturn(code []byte) bool {
 	return bytes.HasPrefix(code, []byte{0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}) ||
@@ -202,9 +201,9 @@ func (w *textWindow) at(a Addr, n int) []byte {
 	return w.bytes[a-w.start:][:n]
 }
 
-// isPadding reports whether bytes of code are nothing but what assemblers and
-// linkers fill gaps with: zeros, int3, and the forms of nop (Intel SDM vol. 2B,
-// "NOP"): 90 and 0f 1f /0, with operand-size and segment prefixes.
+// isPadding reports whether b consists only of what assemblers and linkers fill
+// gaps with: zeros, int3, and the forms of nop (Intel SDM vol. 2B, "NOP"): 90
+// and 0f 1f /0, with operand-size and segment prefixes.
 func isPadding(b []byte) bool {
 	for len(b) > 0 {
 		n := nopLength(b)

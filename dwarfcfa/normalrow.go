@@ -27,7 +27,7 @@ type tableBuilder struct {
 
 	span *span // being interpreted
 	ra   int   // its return address column
-	err  error // why it must be left out, beside what is wrong with its program
+	err  error // why it must be left out, besides errors in its program
 }
 
 // maxKnown bounds tableBuilder.known, which is forgotten when it is full.
@@ -123,9 +123,8 @@ func (b *tableBuilder) row(start, end Addr, st *state) {
 
 // popped returns the registers whose save slot lies below rsp in this row and
 // did not when the rule was set: an epilogue has popped them, and compilers
-// leave the rule standing. A slot that was below rsp from the start is a save
-// in the red zone. The return address is not among them: popping it is the
-// return.
+// keep the rule. A slot that was below rsp from the start is a save in the red
+// zone. The return address is not among them: popping it is the return.
 func (b *tableBuilder) popped(st *state) (mask uint32) {
 	above := st.above &^ (1<<abi.RIP | 1<<b.ra)
 	if above == 0 {

@@ -110,8 +110,8 @@ func (o *Object) holds(off, n uint64) bool {
 	return off <= uint64(o.size) && n <= uint64(o.size)-off
 }
 
-// checkHeader tells apart the files that are not for us, and those cut off
-// within their headers (gABI chapter 4, "ELF Header").
+// checkHeader returns distinct errors for files of other kinds and for files
+// cut off within their headers (gABI chapter 4, "ELF Header").
 func checkHeader(r io.ReaderAt, size int64) error {
 	const (
 		headerSize = 64
@@ -199,7 +199,7 @@ func (o *Object) BuildID() []byte { return o.buildID }
 // FileSize returns the size of the file in bytes.
 func (o *Object) FileSize() int64 { return o.size }
 
-// File is the file that the object was made from, valid for as long as the object is
+// File returns a reader of the object's file, valid for as long as the object is
 // open.
 func (o *Object) File() io.ReaderAt { return o.r }
 
@@ -211,7 +211,8 @@ func (o *Object) Close() error {
 	return o.closer.Close()
 }
 
-// machineText names a machine as <elf.h> does, or by number where it does not.
+// machineText names a machine as <elf.h> does, or by number if <elf.h> has no
+// name.
 func machineText(m elf.Machine) string {
 	if name := m.String(); strings.HasPrefix(name, "EM_") && !strings.Contains(name, "+") {
 		return "machine " + name

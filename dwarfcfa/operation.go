@@ -2,15 +2,15 @@ package dwarfcfa
 
 import "fmt"
 
-// operation is what this package knows of an ExprCode.
+// operation describes an ExprCode.
 type operation struct {
 	name string
-	// pops is how many entries it takes, pushes how many it puts; OpPick has op.Arg more
-	// of both.
+	// pops is how many entries it pops, pushes how many it pushes; OpPick has op.Arg
+	// more of both.
 	pops, pushes int
-	// value is what one that puts a value makes of those that it takes: b is the top, a the
-	// entry below it, whether it takes that or not. ok is false if there is no value. It is
-	// nil for those that the evaluator itself does: they move entries, read registers and
+	// value computes the pushed value from the popped entries: b is the top, a the entry
+	// below it, whether popped or not. ok is false if there is no value. value is nil for
+	// operations that the evaluator itself does: they move entries, read registers and
 	// memory, or branch.
 	value func(a, b uint64) (v uint64, ok bool)
 }
@@ -59,7 +59,7 @@ func onTwo(name string, f func(a, b uint64) uint64) operation {
 	return operation{name: name, pops: 2, pushes: 1, value: func(a, b uint64) (uint64, bool) { return f(a, b), true }}
 }
 
-// division has no value where b is zero.
+// division has no value if b is zero.
 func division(name string, f func(a, b uint64) uint64) operation {
 	return operation{name: name, pops: 2, pushes: 1, value: func(a, b uint64) (uint64, bool) {
 		if b == 0 {
@@ -85,7 +85,7 @@ func (c ExprCode) String() string {
 	return fmt.Sprintf("operation %d", uint8(c))
 }
 
-// Effect returns how many entries of the stack an operation takes and how many it puts.
+// Effect returns how many stack entries an operation pops and how many it pushes.
 func (op *ExprOp) Effect() (pops, pushes int) {
 	o := &operations[op.Code]
 	if op.Code == OpPick {
@@ -116,12 +116,12 @@ const (
 	operandUnknown   // not read
 )
 
-// encoding is what this package knows of an encoding of an operation (DWARF 5 §7.7.1).
+// encoding describes an encoding of an operation (DWARF 5 §7.7.1).
 type encoding struct {
 	name     string // without DW_OP_; "": none
 	operands operandKind
 	compiled bool   // op is what it means; else it cannot be compiled
-	op       ExprOp // without what its operands say
+	op       ExprOp // without its operands
 }
 
 // encodings has the encodings by their first byte.

@@ -65,16 +65,16 @@ func (e PointerEncoding) String() string {
 	return s
 }
 
-// Bases is what encoded pointers of a section may be relative to, besides the
-// section itself.
+// Bases holds the addresses that encoded pointers of a section may be relative
+// to, besides the section itself.
 type Bases struct {
 	Text Addr                               // DW_EH_PE_textrel: start of .text
 	Data Addr                               // DW_EH_PE_datarel: the global offset table (DT_PLTGOT)
 	Word func(Addr) (value uint64, ok bool) // DW_EH_PE_indirect: a word of the object's image; may be nil
 }
 
-// value reads a value stored in the format of enc, sign-extended where the
-// format is signed.
+// value reads a value stored in the format of enc, sign-extended if the format
+// is signed.
 func (c *cursor) value(enc PointerEncoding) uint64 {
 	switch enc & peFormatMask {
 	case PEAbsPtr, PESigned, PEUData8, PESData8:

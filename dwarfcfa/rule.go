@@ -13,7 +13,7 @@ const NumRegs = abi.NumRegs
 // ExprID names an expression of a Table's pool; 0 is none.
 type ExprID uint32
 
-// CFAKind tells how a row gives the canonical frame address.
+// CFAKind says how a row gives the canonical frame address.
 type CFAKind uint16
 
 const (
@@ -59,7 +59,7 @@ type RowFlags uint64
 
 const (
 	// RowSignal marks a row of a signal frame (CIE augmentation S): the
-	// caller's pc was executing and is looked up as it is.
+	// caller's pc was executing and is looked up unchanged.
 	RowSignal RowFlags = 1 << iota
 	// RowNotCompiled marks the one normalised row that stands for all rows
 	// holding something that cannot be compiled; a step answers
@@ -81,8 +81,8 @@ type Range struct {
 	Row        uint32 // index into Table.Rows
 }
 
-// Table is the normalised unwind table of a whole object: what a lookup of any
-// pc answers. In its rows
+// Table is the normalised unwind table of a whole object: it maps pcs to rows.
+// In its rows
 //
 //   - no column is RuleUnspecified: callee-saved registers without a rule are
 //     RuleSameValue, others RuleUndefined, rsp is RuleValOffset 0;
@@ -92,7 +92,7 @@ type Range struct {
 //
 // A pc in no range has no unwind information.
 //
-// Its methods do not change a Table, so several goroutines may use it at once.
+// Its methods do not change a Table and are safe for concurrent use.
 type Table struct {
 	Ranges []Range // ascending, disjoint, not empty, neighbours that touch differ in Row
 	Rows   []Row   // distinct, in order of first use by Ranges

@@ -6,7 +6,7 @@ import "fmt"
 type Source int
 
 const (
-	SourceAuto       Source = iota // .eh_frame, and .debug_frame for what it has not; .sframe if neither has an FDE
+	SourceAuto       Source = iota // .eh_frame, and .debug_frame for pcs it does not cover; .sframe if neither has an FDE
 	SourceEHFrame                  // .eh_frame (LSB 5.0 §10.6)
 	SourceDebugFrame               // .debug_frame (DWARF 5 §6.4.1)
 	SourceSFrame                   // .sframe, see package sframe
@@ -37,7 +37,7 @@ func ParseSource(name string) (Source, error) {
 }
 
 // Section is a section of call frame information: a sequence of CIEs and FDEs.
-// It is not changed after it was made, and safe for concurrent use.
+// It does not change once made, and is safe for concurrent use.
 type Section struct {
 	Name string // ".eh_frame" or ".debug_frame"
 	Addr Addr   // where the section lies in the object; 0 for .debug_frame
@@ -45,10 +45,10 @@ type Section struct {
 
 	file       string // name of the object, for errors
 	debugFrame bool
-	// stopAtZero: the first zero length ends the section. It does where only
-	// the start of the section is known; where section headers give its size,
-	// entries after a terminator (left by linkers between the input sections)
-	// count too, as readelf has it.
+	// stopAtZero means that the first zero length ends the section. It is set
+	// if only the start of the section is known; if section headers give its
+	// size, entries after a terminator (left by linkers between the input
+	// sections) count too, as in readelf.
 	stopAtZero bool
 	hdrSize    int64
 	bases      Bases

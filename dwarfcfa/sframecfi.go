@@ -6,8 +6,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// sframeCFI is what an SFrame section says, as a section of CIEs and FDEs: for what shows or
-// judges rows of FDEs. A function has an FDE for each stretch with rows; one with a bad row has none.
+// sframeCFI rewrites an SFrame section as a section of CIEs and FDEs, for code that shows or judges
+// rows of FDEs. A function has an FDE for each stretch with rows; a function with a bad row has none.
 func (o *Object) sframeCFI() (*Section, error) {
 	s, err := o.sframe()
 	if err != nil || s == nil {

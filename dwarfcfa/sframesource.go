@@ -108,8 +108,8 @@ func (s *sframeSource) interpret(sp *span, in *Interp, sink rowSink) error {
 	return nil
 }
 
-// sframeRow makes the state of a row from that of the one before. newFP says that the rule
-// of rbp is another than there.
+// sframeRow turns the state of the row before into that of r. newFP says that the rule of
+// rbp differs from the one there.
 func (in *Interp) sframeRow(r *sframe.Row, signal, newFP bool) error {
 	st := &in.state
 	above := st.above
@@ -146,8 +146,8 @@ func (in *Interp) sframeRow(r *sframe.Row, signal, newFP bool) error {
 	return nil
 }
 
-// sframeExpr returns the expression of a register and an offset; where a word is wanted,
-// that there.
+// sframeExpr returns the expression of a register plus an offset; with deref, of the
+// word at that address.
 func (in *Interp) sframeExpr(r sframe.Rule, deref, pushed bool) (ExprID, error) {
 	raw := AppendSLEB([]byte{dwOpBreg0 + r.Reg}, int64(r.Offset))
 	if deref {

@@ -2,11 +2,12 @@ package dwarfcfa
 
 import "slices"
 
-// An object can have both sections: in a Go program that a C linker linked, the
-// C parts have .eh_frame and the Go parts .debug_frame alone. Where no section is
-// asked for, .debug_frame answers the pcs for which .eh_frame has nothing.
+// An object can have both sections: in a Go program that a C linker linked, the C
+// parts have .eh_frame and the Go parts have only .debug_frame. With SourceAuto,
+// .debug_frame covers the pcs for which .eh_frame has nothing.
 
-// supplement adds to t, made from .eh_frame, what .debug_frame knows beyond it.
+// supplement adds to t, made from .eh_frame, the rows of .debug_frame for pcs
+// that t does not cover.
 func supplement(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Report, error) {
 	s, err := o.debugFrame()
 	if err != nil {
@@ -98,8 +99,9 @@ func moveExpr(id *ExprID, shift ExprID) {
 	}
 }
 
-// Add sums up the counts and sizes of two reports and joins their lists. Source
-// and what describes the table (MergedRanges, DistinctRows, DistinctExprs) stay.
+// Add adds the counts and sizes of o to r and appends its lists. Source and the
+// fields that describe the table (MergedRanges, DistinctRows, DistinctExprs)
+// stay unchanged.
 func (r *Report) Add(o *Report) {
 	r.SectionSize += o.SectionSize
 	r.HdrSize += o.HdrSize

@@ -9,19 +9,20 @@ import (
 // BuildOptions says how a table is made.
 type BuildOptions struct {
 	Source Source // section to read
-	Strict bool   // an FDE lost or a row not compiled is an error
+	Strict bool   // a lost FDE or a row that is not compiled is an error
 	Made   Made   // rows that are not the file's
 
-	// AllowEmpty has an object without FDEs give an empty table, which answers no pc;
-	// else that is an error. Where FDEs are there and all bad, it is one all the same.
+	// AllowEmpty makes BuildTable return an empty table, which covers no pc, for an
+	// object without FDEs; otherwise that is an error. If there are FDEs and all are
+	// bad, it is always an error.
 	AllowEmpty bool
 }
 
-// Made is rows that were made from the code of an object: a section of their own, and
-// the pcs for which they are to stand in place of the file's rows.
+// Made holds rows made from the code of an object: a section of their own, and the
+// pcs for which they replace the file's rows.
 type Made struct {
 	Section *Section // nil: none
-	Replace []Range  // ascending, disjoint; Row is not looked at. The file's rows there do not count
+	Replace []Range  // ascending, disjoint; Row is ignored. The file's rows there do not count
 	All     bool     // none of the file's rows counts
 }
 
@@ -38,12 +39,12 @@ type Report struct {
 	FDEs         int // all, including those counted below
 	EmptyFDEs    int // cover no pc
 	ShadowedFDEs int // start where an earlier FDE of the section starts
-	OutsideCode  int // start outside the file-backed executable segments, as those of functions that the linker left out do
+	OutsideCode  int // start outside the file-backed executable segments, as FDEs of discarded functions do
 	ClippedFDEs  int // start in code and run past its end
 
 	Lost     int            // FDEs left out because they, or their CIE, are malformed or unsupported
 	LostFDEs []*DecodeError // the first of them
-	Bounded  bool           // some of them for bounds of the whole object, such as MaxRows
+	Bounded  bool           // some of them because of bounds of the whole object, such as MaxRows
 
 	NotCompiledRows int           // row ranges that hold a rule which cannot be compiled
 	NotCompiled     []NotCompiled // the first of them
@@ -71,10 +72,10 @@ func (n NotCompiled) String() string {
 }
 
 // BuildTable reads the object's unwind section and makes its table. With
-// SourceAuto that is .eh_frame, and .debug_frame for the pcs that .eh_frame has
-// nothing for. One bad
-// FDE does not cost the rest: it is left out and reported, and its range
-// answers nothing. The report is not nil whenever the section was read.
+// SourceAuto that is .eh_frame, and .debug_frame for pcs that .eh_frame does
+// not cover. A bad FDE is left out and reported, and its range has no row; the
+// rest of the table is not affected. The report is not nil if the section was
+// read.
 func BuildTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 	t, rep, err := fileTable(o, opt)
 	if opt.Made.Section == nil || err != nil && (!errors.Is(err, ErrNoUnwindInfo) || opt.Strict && rep != nil) {
@@ -114,7 +115,7 @@ func fileTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 	return t, rep, nil
 }
 
-// noTable says why no range came out of a section.
+// noTable returns an error that says why a section gave no range.
 func noTable(s tableSource, rep *Report) error {
 	name := s.header().name
 	if rep.Lost > 0 {
@@ -126,7 +127,7 @@ func noTable(s tableSource, rep *Report) error {
 		ErrNoUnwindInfo, name, rep.FDEs, rep.EmptyFDEs, rep.OutsideCode)
 }
 
-// codeImage is what passes need to know of an object's code.
+// codeImage gives passes access to an object's code.
 type codeImage struct {
 	segments []segment                   // ascending, disjoint
 	read     func(at Addr, b []byte) int // reads up to len(b) bytes of the image

@@ -1,28 +1,28 @@
 package dwarfcfa
 
-// tableSource is unwind information that a table is made from, such as a section of CIEs
-// and FDEs. It describes functions, each by a program that makes rows.
+// tableSource is unwind information from which a table is made, such as a section of
+// CIEs and FDEs. It describes functions, each by a program that makes rows.
 type tableSource interface {
-	// header is what a Report says of it.
+	// header returns what a Report says of the source.
 	header() sourceHeader
-	// collect returns a span for each function, in the order of the section, which counts
-	// where several begin at one address. It tells rep of what it finds, and of entries
-	// that it leaves out.
+	// collect returns a span for each function, in the order of the section, which
+	// decides if several begin at one address. It counts entries, and those that it
+	// leaves out, in rep.
 	collect(rep *Report) []span
 	// interpret makes the rows of a span that collect returned, or of a part of it, with in.
 	// Rows before an error have been handed over when it returns.
 	interpret(sp *span, in *Interp, sink rowSink) error
-	// returnColumn is the column of rows that has the return address.
+	// returnColumn returns the column of rows that has the return address.
 	returnColumn(sp *span) int
-	// errorOf says where an error was met.
+	// errorOf adds to an error where it occurred.
 	errorOf(sp *span, err error) *DecodeError
 }
 
-// sourceHeader is what is known of a source as a whole.
+// sourceHeader describes a source as a whole.
 type sourceHeader struct {
 	name    string // of the section
 	size    int64  // its size in bytes, decompressed
-	hdrSize int64  // of what it is found through, in bytes
+	hdrSize int64  // of .eh_frame_hdr or the like, through which it is found, in bytes
 }
 
 // span is the part of a function's code that the table takes from an entry.
@@ -31,7 +31,7 @@ type span struct {
 	fullEnd    Addr // the entry's own end
 	offset     uint64
 	pos, size  int   // of its program in the section
-	shared     int32 // which of the things that entries share it uses, as its source numbers them
+	shared     int32 // index, in its source, of what it shares with other entries, such as a CIE
 }
 
 // cfiSource is a section of CIEs and FDEs as a source.
@@ -59,7 +59,7 @@ func (c *cfiSource) collect(rep *Report) []span {
 		case !ok:
 			return spans
 		case e.IsCIE:
-			rep.CIEs++ // a bad one costs the FDEs that use it, each of which says so
+			rep.CIEs++ // a bad one makes the FDEs that use it bad, each of which says so
 		case err != nil:
 			rep.FDEs++
 			rep.lose(err.(*DecodeError))
@@ -82,7 +82,7 @@ func (c *cfiSource) collect(rep *Report) []span {
 	}
 }
 
-// fde gives back the FDE of a span, as far as interpreting it needs.
+// fde returns the FDE of a span, with the fields that interpreting it needs.
 func (c *cfiSource) fde(sp *span) FDE {
 	return FDE{
 		Offset: sp.offset, CIE: c.cies[sp.shared], Start: sp.start, End: sp.end,

@@ -10,19 +10,20 @@ import (
 	"github.com/ehasm/ehasm/sframe"
 )
 
-// SFrameReport says what an SFrame section says of a table.
+// SFrameReport says how much of a table an SFrame section can express.
 type SFrameReport struct {
 	Functions, Rows int
-	Bytes           uint64 // of code that it answers as the table does
-	// Left is the bytes of code that the table answers and the section does not, by the reason.
+	Bytes           uint64 // of code for which it gives the same answer as the table
+	// Left counts the bytes of code that the table covers and the section does not, by reason.
 	Left map[string]uint64
 }
 
-// maxSFrame bounds what a row of a section is made for: sizes of functions have 32 bits.
+// maxSFrame bounds the bytes of code that a row covers: sizes of functions have 32 bits.
 const maxSFrame = 1 << 31
 
-// ToSFrame makes what an SFrame section of a version says of a table. Functions begin at
-// starts, which ascend, and after what cannot be said: there the section has nothing.
+// ToSFrame converts a table to the entries of an SFrame section of a version. Functions
+// begin at starts, which ascend, and after code whose rows the format cannot express,
+// for which the section has nothing.
 func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, SFrameReport) {
 	rep := SFrameReport{Left: make(map[string]uint64)}
 	var entries []sframe.Entry
@@ -74,7 +75,7 @@ func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, SFrameRe
 	return entries, rep
 }
 
-// sframeRow is what SFrame says of a row. An error says why it can't.
+// sframeRow converts a row to SFrame. The error says why that is not possible.
 func (t *Table) sframeRow(row *Row) (r sframe.Row, err error) {
 	switch {
 	case row.Flags&RowNotCompiled != 0:
@@ -135,9 +136,9 @@ func (t *Table) ruleToSFrame(rule RegRule) (sframe.Rule, error) {
 
 func fits(offset int64) bool { return offset == int64(int32(offset)) }
 
-// repeated is an entry for a procedure linkage table, whose blocks repeat: the CFA is
-// rsp+a, and 1<<s more from the t-th byte of a block on, which linkers say as rsp+a +
-// ((rip & mask) >= t) << s. ok is false for other rows.
+// repeated returns an entry for a procedure linkage table, whose blocks repeat: the
+// CFA is rsp+a, and 1<<s more from the t-th byte of a block on. Linkers write that as
+// rsp+a + ((rip & mask) >= t) << s. ok is false for other rows.
 func (t *Table) repeated(version uint8, row *Row, r Range) (e sframe.Entry, ok bool) {
 	if row.CFA.Kind != CFAExpr {
 		return e, false
@@ -174,7 +175,8 @@ func (t *Table) repeated(version uint8, row *Row, r Range) (e sframe.Entry, ok b
 	return e, true
 }
 
-// FunctionStarts returns where the FDEs of an object begin, ascending.
+// FunctionStarts returns the start addresses of the FDEs of an object,
+// ascending.
 func (o *Object) FunctionStarts(src Source) ([]Addr, error) {
 	sections, err := o.Sections(src)
 	if len(sections) == 0 {
