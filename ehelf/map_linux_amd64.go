@@ -15,9 +15,9 @@ type mapping struct {
 	mem  []byte  // nil once closed
 }
 
-// newMapping copies the segments of image to fresh anonymous memory, at their
-// distances, and gives each the protection it asks for. No page is writable and
-// executable at any time; the pages between segments are inaccessible.
+// newMapping copies the segments of image to new anonymous memory, keeping
+// their distances, and sets the protection of each. No page is writable and
+// executable at the same time; the pages between segments are inaccessible.
 func newMapping(image []byte, l *layout) (mapping, error) {
 	mem, err := syscall.Mmap(-1, 0, int(l.span), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
 	if err != nil {

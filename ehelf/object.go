@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// ErrNotEhElf is wrapped by errors about files that are not eh_elfs, or
-	// damaged ones.
+	// ErrNotEhElf is wrapped by errors about files that are not eh_elfs, or are
+	// damaged.
 	ErrNotEhElf = errors.New("not an eh_elf")
 	// ErrVersion is wrapped if the ABI version of an eh_elf is unknown.
 	ErrVersion = errors.New("unknown eh_elf ABI version")
@@ -31,8 +31,8 @@ type PC uint64
 // maxFileSize bounds what OpenFor reads into memory.
 const maxFileSize = 1 << 31
 
-// Object is a loaded eh_elf. Its methods may be called from several goroutines
-// at once; Close only when no other call is under way.
+// Object is a loaded eh_elf. Its methods are safe for concurrent use, except
+// Close, which must not run during another call.
 type Object struct {
 	note    abi.Note
 	buildID []byte
@@ -43,24 +43,25 @@ type Object struct {
 }
 
 // OpenFor loads the eh_elf in the file path if it was made from the ELF file that object
-// reads; otherwise the error wraps ErrMismatch. See CheckObject for how that is told. object
+// reads; otherwise the error wraps ErrMismatch. See CheckObject for what is compared. object
 // is not used after OpenFor returns.
 //
-// The code of the eh_elf will be run: whoever can write the file decides what it does. If the
-// caller has not made sure of that, OpenTrusted does.
+// Walks run the code of the eh_elf, so whoever can write the file controls the process.
+// OpenTrusted checks who can.
 func OpenFor(path string, object io.ReaderAt) (*Object, error) {
 	return open(path, os.Open, isFor(object))
 }
 
-// OpenTrusted is OpenFor, but loads the file only if root and the effective user alone can have
-// written it: the file, each folder above it and each symbolic link on the way is theirs, and
-// neither file nor folders may be written by others, sticky folders apart.
+// OpenTrusted is OpenFor, but loads the file only if nobody but root and the effective user can
+// have written it: they own the file, each folder above it and each symbolic link on the path,
+// and others cannot write to the file or the folders, except sticky folders.
 func OpenTrusted(path string, object io.ReaderAt) (*Object, error) {
 	return open(path, trust.Open, isFor(object))
 }
 
-// OpenUnchecked is OpenFor for whoever knows by other means what object the eh_elf is for:
-// walks by the eh_elf of another object give wrong frames without an error.
+// OpenUnchecked is OpenFor without the check, for callers that know by other means which
+// object the eh_elf is for. Walks with the eh_elf of another object give wrong frames
+// without an error.
 func OpenUnchecked(path string) (*Object, error) {
 	return open(path, os.Open, func(*abi.Note) error { return nil })
 }
@@ -79,7 +80,7 @@ func isFor(object io.ReaderAt) func(*abi.Note) error {
 	}
 }
 
-// open reads the eh_elf by openFile and maps it if check, which gets its identity note, agrees.
+// open reads the eh_elf with openFile and maps it if check accepts its identity note.
 func open(path string, openFile func(string) (*os.File, error), check func(*abi.Note) error) (*Object, error) {
 	if !supportedHost {
 		return nil, ErrUnsupportedHost
@@ -123,7 +124,8 @@ func readFile(path string, open func(string) (*os.File, error)) ([]byte, error) 
 }
 
 // FromBytes loads an eh_elf from the bytes of its file, which it copies. It is for an eh_elf
-// that the caller has just made: what object it is for is not checked, see CheckObject.
+// that the caller has just made: it does not check which object the eh_elf is for, see
+// CheckObject.
 func FromBytes(image []byte) (*Object, error) {
 	if !supportedHost {
 		return nil, ErrUnsupportedHost
@@ -156,14 +158,14 @@ func load(image []byte, check func(*abi.Note) error) (*Object, error) {
 	return o, nil
 }
 
-// Close unmaps the code. Walk and Step answer abi.StatusNoInfo afterwards.
+// Close unmaps the code. Afterwards Walk and Step set abi.StatusNoInfo.
 func (o *Object) Close() error {
 	o.step, o.walk, o.chain = 0, 0, 0
 	return o.mapping.close()
 }
 
-// Note returns the identity note: what object the eh_elf is for. The build-id
-// in it is the object's.
+// Note returns the identity note, which says which object the eh_elf is for.
+// The build-id in it is the object's.
 func (o *Object) Note() abi.Note {
 	n := o.note
 	n.BuildID = bytes.Clone(n.BuildID)
@@ -173,18 +175,18 @@ func (o *Object) Note() abi.Note {
 // BuildID returns the eh_elf's own build-id, or nil if it has none.
 func (o *Object) BuildID() []byte { return bytes.Clone(o.buildID) }
 
-// Covers reports whether pc lies between the lowest and the highest address that
-// the eh_elf has rows for. bias is the object's load bias.
+// Covers reports whether pc, a run-time address, lies between the lowest and the
+// highest address that the eh_elf has rows for. bias is the object's load bias.
 func (o *Object) Covers(pc PC, bias uint64) bool {
 	addr := uint64(pc) - bias
 	return addr >= o.note.Low && addr < o.note.High
 }
 
 // CheckObject returns an error that wraps ErrMismatch unless the eh_elf was made from the
-// object that has this build-id (empty: none) and is read by object. The latter is read only
-// if neither side has a build-id, and may be nil if nothing is known of it. An eh_elf that
-// says nothing of its object but the size of the file (ehasm before 0.6.0) is none of an
-// object without build-id: a program that is compiled again may keep its size.
+// object that has this build-id (empty: none) and that object reads. object is read only if
+// neither side has a build-id; it may be nil if it is not known. An eh_elf that identifies
+// its object by file size alone (ehasm before 0.6.0) matches no object without a build-id: a
+// program that is compiled again may keep its size.
 func (o *Object) CheckObject(buildID []byte, object io.ReaderAt) error {
 	return checkObject(&o.note, buildID, object)
 }

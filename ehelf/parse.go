@@ -9,8 +9,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// ELF64 numbers (gABI chapters 4 and 5). Package debug/elf is not used: an
-// eh_elf is read as a loader does, through program headers, from untrusted bytes.
+// ELF64 numbers (gABI chapters 4 and 5). This package does not use debug/elf: it
+// reads an eh_elf as a loader does, through program headers, from untrusted
+// bytes.
 const (
 	ehdrSize = 64
 	phdrSize = 56
@@ -61,7 +62,7 @@ type segment struct {
 	exec       bool
 }
 
-// layout is what parse learns of a file.
+// layout is the result of parse.
 type layout struct {
 	segments []segment // ascending, no two on one page
 	span     uint64    // bytes from address 0 to the end of the last, whole pages
@@ -82,7 +83,7 @@ func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrNotEhElf, fmt.Sprintf(format, args...))
 }
 
-// parse checks image and finds in it what Object needs.
+// parse checks image and finds the parts that Object needs.
 func parse(image []byte) (*layout, error) {
 	phdrs, err := readPhdrs(image)
 	if err != nil {
@@ -158,9 +159,9 @@ func readPhdrs(image []byte) ([]phdr, error) {
 	return phdrs, nil
 }
 
-// addSegment checks a PT_LOAD whose file range is valid. A writable one must
-// lie in relro, as that of a file does which was made for dlopen of glibc before
-// 2.35: it is writable for the loader alone, which need not write to it.
+// addSegment checks a PT_LOAD whose file range is valid. A writable one must lie
+// in relro, as in a file made for dlopen of glibc before 2.35: it is writable
+// only for a loader that relocates it, and this one does not.
 func (l *layout) addSegment(p, relro phdr) error {
 	writable := p.flags&pfW != 0
 	switch {

@@ -1,6 +1,6 @@
 package ehelf
 
-//lint:file-ignore U1000 What is not used in Go is used in assembly.
+//lint:file-ignore U1000 Fields and constants that Go does not use are used in assembly.
 
 import (
 	"unsafe"
@@ -15,11 +15,11 @@ type Spans struct {
 	cache [cacheSize]uint32
 }
 
-// cacheSize is the number of pages of code that a Spans remembers the span of: the
+// cacheSize is the number of pages of code whose span a Spans caches, as the
 // span's offset in the list.
 const cacheSize = 256
 
-// What the assembly takes from here, with the fields of span and Spans.
+// Constants for the assembly, which also uses the fields of span and Spans.
 const (
 	pageBits   = 12
 	spanShift  = 6 // of the size of span
@@ -39,8 +39,9 @@ type span struct {
 	_          [2]uint64
 }
 
-// Add adds the stretch [start, end), which must lie above all others; it has no
-// eh_elf yet. Its index is the number of those added before.
+// Add adds the run-time addresses [start, end), which must lie above all
+// others; they have no eh_elf yet. The stretch's index is the number of
+// stretches added before.
 func (s *Spans) Add(start, end uint64) {
 	s.list = append(s.list, span{start: start, end: end})
 }
@@ -56,10 +57,10 @@ func (s *Spans) Set(i int, o *Object, bias uint64) {
 }
 
 // Walk is Object.Walk over several objects: it goes on for as long as the frame's
-// pc, less one where it is a return address, lies in a stretch that has an
-// eh_elf. It returns the number of steps and the stretch that the last pc was
-// looked up in, or -1 if it lies in none. Where that has no eh_elf, or there
-// is none, or there are no pcs to fill, regs.Status is abi.StatusNoInfo. mem.Read
+// pc, minus one if it is a return address, lies in a stretch that has an eh_elf.
+// It returns the number of steps and the index of the stretch in which the last
+// pc was looked up, or -1 if it lies in none. If the stretch has no eh_elf, or
+// there is no stretch, or pcs is empty, regs.Status is abi.StatusNoInfo. mem.Read
 // must be nil.
 func (s *Spans) Walk(regs *abi.Regs, mem *Memory, pcs []uint64) (steps, last int) {
 	return callSpans(s, regs, mem, unsafe.SliceData(pcs), len(pcs))

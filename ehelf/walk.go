@@ -6,9 +6,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// Memory is what a walk may read of the target. A word is read from the window
-// where all its 8 bytes lie inside, else through Read where it is not nil, else
-// it is unreadable. Walks do not change it: several may use it at once if Read allows that.
+// Memory is the memory of the target that a walk may read. A word is read from the window
+// if all its 8 bytes lie inside, otherwise through Read if that is not nil; otherwise it is
+// unreadable. Walks do not change it: several may use it at once if Read allows that.
 type Memory struct {
 	Lo    uint64                                   // target address of Bytes[0]
 	Bytes []byte                                   // the window
@@ -27,10 +27,10 @@ func (m *Memory) ReadWord(addr uint64) (word uint64, ok bool) {
 	return 0, false
 }
 
-// Walk takes up to len(pcs) steps from the frame regs towards its callers, for
-// as long as the pc stays inside the object, and returns their number. The
-// caller's pc of step i goes to pcs[i]. regs holds the last frame reached
-// afterwards, and in Status why the walk stopped. bias is the object's load bias.
+// Walk takes up to len(pcs) steps from the frame regs towards its callers, for as
+// long as the pc stays inside the object, and returns their number. The caller's
+// pc of step i goes to pcs[i]. Afterwards regs holds the last frame reached, and
+// regs.Status says why the walk stopped. bias is the object's load bias.
 //
 // mem.Read is called on this goroutine between runs of the code, once for each
 // word that the code asks for, in its order.
@@ -45,15 +45,15 @@ func (o *Object) Walk(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) in
 	return o.walkWindow(regs, mem, bias, pcs)
 }
 
-// Step takes one step. Its status is abi.StatusOK where regs now holds the
-// caller's frame; otherwise regs holds the frame as it was.
+// Step takes one step. If it returns abi.StatusOK, regs holds the caller's
+// frame; otherwise only regs.Status has changed.
 func (o *Object) Step(regs *abi.Regs, mem *Memory, bias uint64) abi.Status {
 	var pc [1]uint64
 	o.Walk(regs, mem, bias, pc[:])
 	return regs.Status
 }
 
-// chunk sizes of walkRead, in steps.
+// Chunk sizes of walkRead, in steps.
 const (
 	firstChunk   = 16
 	smallChunk   = 2 // after one that needed Read
@@ -61,9 +61,10 @@ const (
 )
 
 // walkRead walks in chunks. The code runs a chunk with a callback that replays
-// the answers of earlier calls of mem.Read; the first question without an answer
-// is noted, Go answers it, and the chunk starts again from the same registers.
-// The code is deterministic, so it asks the same questions up to there.
+// the answers of earlier calls of mem.Read; at the first address without an
+// answer the run stops, Go reads the word, and the chunk starts again from the
+// same registers. The code is deterministic, so it reads the same addresses up
+// to there.
 func (o *Object) walkRead(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) int {
 	var (
 		log   replay
@@ -100,7 +101,7 @@ func (o *Object) walkRead(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64
 	}
 }
 
-// answer is what mem.Read said about one address. The read thunk knows its
+// answer is the result of mem.Read for one address. The read thunk knows its
 // layout.
 type answer struct {
 	addr       uint64
@@ -113,15 +114,15 @@ type answer struct {
 type replay struct {
 	answers []answer
 	next    uint64 // index of the next answer to give
-	missed  uint64 // 1: a question had no answer; the rest of the run is void
-	miss    uint64 // the address of that question
+	missed  uint64 // 1: an address had no answer; the rest of the run is void
+	miss    uint64 // that address
 }
 
 func (r *replay) rewind() { r.next, r.missed, r.miss = 0, 0, 0 }
 
-// add records the answer to r.miss. Where the run departed from an earlier one,
-// because window memory has changed meanwhile, the answers from there on are
-// dropped.
+// add records the answer for r.miss. If the run departed from an earlier one
+// because window memory has changed meanwhile, it drops the answers from there
+// on.
 func (r *replay) add(word uint64, ok bool) {
 	a := answer{addr: r.miss, word: word}
 	if !ok {

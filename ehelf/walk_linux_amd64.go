@@ -10,7 +10,7 @@ import (
 // it calls may use (the code itself: 512).
 const StackSize = 4096
 
-// The functions of walk_amd64.s. What their arguments point to may lie on the
+// The functions of walk_linux_amd64.s. Their arguments may point to the
 // goroutine's stack: they read the pointers after the check that may move it.
 
 // callWalk calls a function of type _eh_elf_walk.
@@ -18,8 +18,9 @@ const StackSize = 4096
 //go:noescape
 func callWalk(fn uintptr, regs *abi.Regs, mem *abi.Memory, bias uint64, pcs *uint64, max uint64) uint64
 
-// callWindow is callWalk with an eh_elf_memory_t that it makes of its arguments.
-// log nil means no read callback, else one that replays log.
+// callWindow is callWalk with an eh_elf_memory_t that it builds from its
+// arguments. If log is nil there is no read callback, otherwise one that replays
+// log.
 //
 //go:noescape
 func callWindow(fn uintptr, regs *abi.Regs, lo, size uint64, bytes *byte, log *replay, bias uint64, pcs *uint64, max uint64) uint64
@@ -39,12 +40,12 @@ func (o *Object) walkReplay(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint
 	return int(n)
 }
 
-// WalkRaw calls _eh_elf_walk with the arguments as they are; pcs may be nil and
-// otherwise has room for max values. The window and the callback of mem are
-// host addresses, which the caller keeps valid and in place: Go memory must
-// be on the heap or pinned, and Read is a C function that uses at most StackSize
-// bytes, less the code's 512, and does not call into Go. A closed object
-// answers abi.StatusNoInfo.
+// WalkRaw calls _eh_elf_walk with its arguments unchanged; pcs may be nil,
+// otherwise it has room for max values. The window and the callback of mem are
+// host addresses, which the caller keeps valid and in place: Go memory must be
+// on the heap or pinned, and Read is a C function that uses at most StackSize
+// minus the code's 512 bytes of stack and does not call into Go. It returns the
+// number of steps. On a closed object it sets abi.StatusNoInfo.
 func (o *Object) WalkRaw(regs *abi.Regs, mem *abi.Memory, bias uint64, pcs *uint64, max uint64) uint64 {
 	if o.walk == 0 {
 		regs.Status = abi.StatusNoInfo
@@ -54,9 +55,9 @@ func (o *Object) WalkRaw(regs *abi.Regs, mem *abi.Memory, bias uint64, pcs *uint
 }
 
 // StepContext calls _eh_elf, the interface of the original eh_elfs. pc is a
-// link-time address, looked up as it is. deref is a C function under the terms
-// of WalkRaw, or 0 to read this process's memory directly; an eh_elf with
-// abi.FlagNoDeref ignores it. A closed object sets abi.ContextError.
+// link-time address, looked up unchanged. deref is a C function with the limits
+// that WalkRaw sets, or 0 to read this process's memory directly; an eh_elf
+// with abi.FlagNoDeref ignores it. A closed object sets abi.ContextError.
 func (o *Object) StepContext(ctx abi.Context, pc uint64, deref uintptr) abi.Context {
 	if o.step == 0 {
 		ctx.Flags = abi.ContextError
@@ -75,8 +76,8 @@ var _ [1 << spanShift]struct{} = [unsafe.Sizeof(span{})]struct{}{}
 //go:noescape
 func callSpans(s *Spans, regs *abi.Regs, mem *Memory, pcs *uint64, max int) (steps, last int)
 
-// Prefetch asks the processor to fetch the first n bytes of b, as far as it has
-// that many.
+// Prefetch asks the processor to fetch the first n bytes of b, or all if b is
+// shorter.
 func Prefetch(b []byte, n int) {
 	if n = min(n, len(b)); n > 0 {
 		prefetch(unsafe.SliceData(b), uint64(n))

@@ -10,7 +10,7 @@ const supportedHost = false
 // it calls may use (the code itself: 512).
 const StackSize = 4096
 
-// mapping holds nothing: no Object exists on this host.
+// mapping is empty: no Object exists on this host.
 type mapping struct{ base uintptr }
 
 func newMapping([]byte, *layout) (mapping, error) { return mapping{}, ErrUnsupportedHost }
@@ -26,7 +26,7 @@ func (o *Object) walkReplay(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint
 	return o.walkWindow(regs, mem, bias, pcs)
 }
 
-// WalkRaw answers abi.StatusNoInfo on this host.
+// WalkRaw sets abi.StatusNoInfo on this host.
 func (o *Object) WalkRaw(regs *abi.Regs, _ *abi.Memory, _ uint64, _ *uint64, _ uint64) uint64 {
 	regs.Status = abi.StatusNoInfo
 	return 0

@@ -62,7 +62,7 @@ const (
 	maxAttrSize  = 4096
 )
 
-// Attr is struct perf_event_attr, as far as reading needs it.
+// Attr holds the fields of struct perf_event_attr that reading needs.
 type Attr struct {
 	Type             uint32
 	Size             uint32
@@ -90,8 +90,7 @@ type Event struct {
 	idSize   int // bytes of struct sample_id
 }
 
-// parseAttr reads an attribute of size bytes; fields that a smaller size leaves
-// out are zero.
+// parseAttr reads an attribute; fields beyond a smaller size are zero.
 func parseAttr(b []byte) Attr {
 	var full [112]byte // up to aux_watermark
 	copy(full[:], b)
@@ -109,7 +108,8 @@ func parseAttr(b []byte) Attr {
 // hasSampleID reports whether records other than samples end in struct sample_id.
 func (a *Attr) hasSampleID() bool { return a.Flags&attrFlagSampleIDAll != 0 }
 
-// layout computes where time and id are found without decoding a record.
+// layout computes the offsets of time and id, so that they can be read without
+// decoding a record.
 func (e *Event) layout() {
 	t := e.SampleType
 	e.timeAt, e.idAt, e.timeBack, e.idBack, e.idSize = -1, -1, 0, 0, 0

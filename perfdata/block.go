@@ -13,12 +13,12 @@ const (
 	blockSize  = 1 << 20
 )
 
-// block is a piece of memory that records lie in. It is used again once nothing
+// block is a piece of memory that holds records. It is reused once nothing
 // refers to it.
 type block struct {
 	buf   []byte
 	refs  int
-	pages []byte // that buf lies in, where it is a part of a file that is mapped
+	pages []byte // the mapped pages of the file that hold buf; nil if it was read
 }
 
 // pool keeps blocks for reuse.
@@ -51,7 +51,8 @@ func (p *pool) release(b *block) {
 	}
 }
 
-// stream is bytes that have been read and not yet taken: blk.buf[pos:end].
+// stream holds bytes that have been read and not yet consumed:
+// blk.buf[pos:end].
 type stream struct {
 	pool     *pool
 	blk      *block
@@ -65,8 +66,8 @@ func (s *stream) buffered() []byte {
 	return s.blk.buf[s.pos:s.end]
 }
 
-// room returns space after the buffered bytes, for a record in all to lie in
-// one piece.
+// room returns space after the buffered bytes, so that a record lies in one
+// piece.
 func (s *stream) room() []byte {
 	if s.blk == nil {
 		s.blk, s.pos, s.end = s.pool.get(), 0, 0
@@ -90,8 +91,8 @@ type source struct {
 	mapping *mapping // nil: r is read
 }
 
-// fill sees to it that n bytes are buffered, n at most maxRecord; false: the
-// data ends before.
+// fill buffers at least n bytes; n is at most maxRecord. It returns false if
+// the data ends before.
 func (s *source) fill(n int) (bool, error) {
 	for s.end-s.pos < n || s.blk == nil {
 		if s.mapping != nil && s.more() {
@@ -127,7 +128,7 @@ func (s *source) advance(n int) {
 	s.off += int64(n)
 }
 
-// skip drops n bytes that are no record.
+// skip drops n bytes that are not records.
 func (s *source) skip(n uint64) error {
 	for n > 0 {
 		m := min(n, uint64(s.end-s.pos))

@@ -8,12 +8,12 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// inflater undoes PERF_RECORD_COMPRESSED and PERF_RECORD_COMPRESSED2: their
-// payloads, one after the other, are one zstd stream, and what comes out are
-// records, one after the other. Neither ends where the other does.
+// inflater decompresses PERF_RECORD_COMPRESSED and PERF_RECORD_COMPRESSED2.
+// Their payloads, concatenated, are one zstd stream of records. A record may
+// span payloads.
 //
-// The decoder runs as a coroutine: it hands control back where it needs more
-// input, or has written enough.
+// The decoder runs as a coroutine: it yields when it needs more input or has
+// written enough.
 type inflater struct {
 	stream
 	in     []byte // of the current payload
@@ -29,7 +29,7 @@ const maxWindow = 128 << 20 // bytes; perf's levels use up to 8 MB, --ultra ones
 func newInflater(p *pool) *inflater {
 	f := &inflater{stream: stream{pool: p}, hungry: true}
 	f.resume, f.stop = iter.Pull(func(yield func(struct{}) bool) {
-		debug.SetPanicOnFault(true) // the payload may be mapped; iter.Pull hands a panic on
+		debug.SetPanicOnFault(true) // the payload may be mapped; iter.Pull propagates a panic
 		in := readerFunc(func(p []byte) (int, error) {
 			for len(f.in) == 0 {
 				f.hungry = true

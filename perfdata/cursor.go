@@ -6,7 +6,7 @@ import (
 )
 
 // cursor reads little-endian fields from the front of data. The first read past
-// the end sets bad; all later ones give zeros.
+// the end sets bad; all later ones return zeros.
 type cursor struct {
 	data []byte
 	bad  bool

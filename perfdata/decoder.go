@@ -1,7 +1,7 @@
 package perfdata
 
-// Decoder decodes records that lie in memory, such as in a ring of the kernel's.
-// The zero value is ready. It may be used by one goroutine at a time.
+// Decoder decodes records in memory, such as in a ring buffer of the kernel. The
+// zero value is ready. It may be used by one goroutine at a time.
 type Decoder struct{ recs records }
 
 // NewEvent returns the event of a struct perf_event_attr, given as its bytes.
@@ -11,8 +11,8 @@ func NewEvent(attr []byte) *Event {
 	return e
 }
 
-// Decode decodes a record, given with its header, that ev has written. What it returns
-// is valid up to the next call, and refers to raw.
+// Decode decodes a record of ev, including its header. The result refers to raw, and
+// is valid until the next call.
 func (d *Decoder) Decode(raw []byte, ev *Event) (Record, error) {
 	if len(raw) < headerSize {
 		return nil, ErrTruncated
@@ -24,7 +24,8 @@ func (d *Decoder) Decode(raw []byte, ev *Event) (Record, error) {
 	return d.recs.decode(h, raw, ev)
 }
 
-// Time is when a record was written that ev has written, or 0 if it does not say.
+// Time returns when the record raw of ev was written, in nanoseconds of the
+// event's clock, or 0 if the record does not say.
 func (e *Event) Time(raw []byte) uint64 {
 	if len(raw) < headerSize {
 		return 0

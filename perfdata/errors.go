@@ -7,10 +7,9 @@ import (
 
 var (
 	// ErrFormat is wrapped by errors about files that are not perf.data files,
-	// or not of a kind that is read.
+	// or of a kind that this package does not read.
 	ErrFormat = errors.New("not a readable perf.data file")
-	// ErrTruncated is wrapped if the file ends, or a record, before what it
-	// announces.
+	// ErrTruncated is wrapped if the file or a record is shorter than it says.
 	ErrTruncated = errors.New("truncated")
 	// ErrBadRecord is wrapped if a record contradicts itself.
 	ErrBadRecord = errors.New("bad record")

@@ -40,7 +40,7 @@ type BuildID struct {
 	Name string
 }
 
-// Info is what the header features say; what the file does not have is zero.
+// Info holds the header features; fields that the file does not have are zero.
 type Info struct {
 	Hostname, OSRelease, Version string
 	Arch, CPUDesc, CPUID         string
@@ -59,8 +59,8 @@ func (i *Info) warn(err error) {
 	}
 }
 
-// readFeatures reads the sections that the flags announce; their places follow
-// the data. A feature that cannot be read is a warning.
+// readFeatures reads the feature sections that the flags name; the table of
+// their places follows the data. A feature that cannot be read gives a warning.
 func (r *Reader) readFeatures(at io.ReaderAt, table int64, flags [4]uint64) {
 	const sectionSize = 16
 	for word, set := range flags {

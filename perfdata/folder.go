@@ -32,14 +32,14 @@ func (r *Reader) addInput(name string, in io.Reader) {
 // folder reports whether records come from several files.
 func (r *Reader) folder() bool { return len(r.inputs) > 1 }
 
-// errPart is a warning about a file of a folder that is opened on its own.
-var errPart = errors.New("the recording is a folder; this file is but one of its parts")
+// errPart is a warning about a file of a folder that is opened by itself.
+var errPart = errors.New("the recording is a folder; this file is only one of its parts")
 
-// openFolder opens what perf record --threads writes: data, a file with a header
-// and the records that perf itself makes, and data.N, bare records, one file per
-// thread of perf (tools/perf/util/data.c, perf_data__open_dir). The end of a
-// thread's round is written nowhere, so the records go through the queue at
-// its full length; the files are read side by side in the order of time.
+// openFolder opens a folder of perf record --threads: data is a file with a
+// header and the records that perf itself makes; each data.N holds the bare
+// records of one thread of perf (tools/perf/util/data.c, perf_data__open_dir).
+// Nothing marks the end of a thread's round, so the records go through the queue
+// at its full length; the files are read side by side in the order of time.
 func openFolder(path string, opt Options) (*Reader, error) {
 	name := filepath.Join(path, "data")
 	if _, err := os.Stat(name); err != nil {
@@ -64,8 +64,8 @@ func openFolder(path string, opt Options) (*Reader, error) {
 	}
 }
 
-// endInput closes the input that pull has come to the end of. err is io.EOF where
-// that is its regular end.
+// endInput closes the input at whose end pull has arrived. err is io.EOF at a
+// regular end.
 func (r *Reader) endInput(err error) {
 	if !errors.Is(err, io.EOF) {
 		if r.name != "" {
@@ -81,7 +81,7 @@ func (r *Reader) endInput(err error) {
 	r.choose()
 }
 
-// choose goes on with the input that is behind the others in time.
+// choose continues with the input that is behind the others in time.
 func (r *Reader) choose() {
 	var first *input
 	r.until = ^uint64(0)

@@ -16,8 +16,7 @@ type mapping struct {
 	size int64 // of the file when it was opened
 }
 
-// newMapping returns nil for what cannot be mapped, or is not read from its
-// beginning on.
+// newMapping returns nil if in cannot be mapped, or is not at its start.
 func newMapping(in io.Reader) *mapping {
 	f, ok := in.(*os.File)
 	if !ok {
@@ -33,8 +32,9 @@ func newMapping(in io.Reader) *mapping {
 	return &mapping{f, st.Size()}
 }
 
-// more maps the window that begins with the first buffered byte. Where that
-// brings nothing, false, the rest is read: the file may have grown.
+// more maps the window that begins with the first buffered byte. It returns
+// false if that adds no bytes; the rest is then read, since the file may have
+// grown.
 func (s *source) more() bool {
 	buffered := int64(s.end - s.pos)
 	n := min(windowSize, s.mapping.size-s.off)

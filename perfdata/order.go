@@ -15,10 +15,10 @@ type item struct {
 	ev   *Event
 }
 
-// queue puts records in the order of their times. perf record writes the
-// records of all CPUs in rounds; a record is never earlier than the last one of
-// the round before the last, so the end of a round lets everything up to there
-// go (tools/perf/Documentation/perf.data-file-format.txt, "Ordering", and
+// queue sorts records by time. perf record writes the records of all CPUs in
+// rounds; a record is never earlier than the last one of the round before the
+// last, so the end of a round releases everything up to there
+// (tools/perf/Documentation/perf.data-file-format.txt, "Ordering", and
 // tools/perf/util/ordered-events.c).
 type queue struct {
 	ready   []item // to be delivered, from next on
@@ -38,7 +38,7 @@ func (q *queue) add(it item) {
 	q.last = max(q.last, it.time)
 }
 
-// deliver lets a record overtake the others: one without a time.
+// deliver releases a record without a time before the pending ones.
 func (q *queue) deliver(it item) {
 	q.compact()
 	q.ready = append(q.ready, it)
@@ -60,13 +60,13 @@ func (q *queue) compact() {
 	}
 }
 
-// round is the end of a round.
+// round handles the end of a round.
 func (q *queue) round() {
 	q.flush(q.barrier)
 	q.barrier = q.last
 }
 
-// flush lets the records up to limit go.
+// flush releases the records up to limit.
 func (q *queue) flush(limit uint64) {
 	byTime := func(a, b item) int { return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.seq, b.seq)) }
 	if !slices.IsSortedFunc(q.pending, byTime) {
@@ -81,7 +81,7 @@ func (q *queue) flush(limit uint64) {
 	q.release(n)
 }
 
-// release lets the first n pending ones go.
+// release releases the first n pending records.
 func (q *queue) release(n int) {
 	q.compact()
 	q.ready = append(q.ready, q.pending[:n]...)
@@ -93,7 +93,7 @@ func (q *queue) release(n int) {
 	q.pending = q.pending[:rest]
 }
 
-// flushHalf lets the earlier half go, although later records may turn out to be
+// flushHalf releases the earlier half, although records that follow may be
 // earlier still.
 func (q *queue) flushHalf() {
 	half := len(q.pending) / 2

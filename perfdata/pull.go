@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// pull reads one record from the file, or from what a compressed one held, and
-// queues it or takes it in. io.EOF: the regular end.
+// pull reads one record from the file, or from a decompressed one, and queues
+// or consumes it. It returns io.EOF at the regular end.
 func (r *Reader) pull() error {
 	if r.inf != nil {
 		b := r.inf.buffered()
@@ -53,7 +53,7 @@ func (r *Reader) pull() error {
 	return r.take(h, raw, blk)
 }
 
-// end reports whether the data ends where it may.
+// end returns io.EOF if the data may end here, and otherwise an error.
 func (r *Reader) end(off int64) error {
 	switch {
 	case len(r.src.buffered()) > 0:
@@ -66,7 +66,7 @@ func (r *Reader) end(off int64) error {
 	return io.EOF
 }
 
-// take queues a record, or does what it says where it is for the reader.
+// take queues a record, or processes it if it is for the reader.
 func (r *Reader) take(h Header, raw []byte, blk *block) error {
 	if h.Type >= typeUser {
 		return r.takeUser(h, raw)
@@ -86,7 +86,7 @@ func (r *Reader) take(h Header, raw []byte, blk *block) error {
 	r.queue.add(it)
 	r.last = max(r.last, it.time)
 	if r.queue.bytes > r.opt.QueueBytes {
-		if !r.folder() { // where the queue lets go in no other way
+		if !r.folder() { // in a folder this is the only release
 			r.stats.Forced++
 		}
 		r.queue.flushHalf()
@@ -95,7 +95,7 @@ func (r *Reader) take(h Header, raw []byte, blk *block) error {
 }
 
 // eventOf finds the event that wrote a record by the id in it. All events have
-// their ids in the same place, or there is but one event.
+// their ids in the same place, or there is only one event.
 func (r *Reader) eventOf(h Header, raw []byte) (*Event, error) {
 	if len(r.events) == 0 {
 		if h.Type == TypeSample {
@@ -153,7 +153,7 @@ func timeOf(h Header, raw []byte, ev *Event) uint64 {
 	return binary.LittleEndian.Uint64(raw[at:])
 }
 
-// takeUser does what a record of perf itself says.
+// takeUser processes a record that perf itself made.
 func (r *Reader) takeUser(h Header, raw []byte) error {
 	c := cursor{data: raw[headerSize:]}
 	switch h.Type {

@@ -8,15 +8,15 @@ import (
 	"os"
 )
 
-// Options are settings of a Reader; the zero value is good.
+// Options are settings of a Reader; the zero value gives the defaults.
 type Options struct {
-	// QueueBytes bounds the records that wait to be put in order; 0 means 64 MB.
-	// Where a file would need more, the earlier half goes on as it is, and
-	// Stats.Forced counts that.
+	// QueueBytes bounds the bytes of records that wait to be sorted; 0 means 64
+	// MB. If a file needs more, the earlier half is delivered, and Stats.Forced
+	// counts that.
 	QueueBytes int64
-	// Map has files mapped, if that is possible, instead of read, which takes a
-	// third of the time. Next, and what reads the memory of a record, then fault if
-	// the file becomes shorter meanwhile: see debug.SetPanicOnFault.
+	// Map makes the Reader map files, if possible, instead of reading them, which
+	// takes a third of the time. Next, and code that reads the memory of a record,
+	// then fault if the file is truncated meanwhile: see debug.SetPanicOnFault.
 	Map bool
 }
 
@@ -24,14 +24,14 @@ const defaultQueueBytes = 64 << 20
 
 // Stats counts what a Reader has met.
 type Stats struct {
-	Records      uint64 // given out
+	Records      uint64 // delivered
 	Rounds       uint64
 	Forced       uint64 // times the queue ran full: the order may be wrong there
-	OutOfOrder   uint64 // records earlier than one given out before
+	OutOfOrder   uint64 // records earlier than one delivered before
 	BadRecords   uint64 // left out; the first of them is FirstBad
 	FirstBad     error
 	Compressed   uint64 // bytes of compressed payloads
-	Uncompressed uint64 // bytes of records that came out of them
+	Uncompressed uint64 // bytes of records decompressed from them
 }
 
 // Reader reads a perf.data file, or a folder of them. It may be used by one goroutine at a
@@ -45,7 +45,7 @@ type Reader struct {
 	byID    map[uint64]*Event
 	*input  // that is being read
 	inputs  []*input
-	until   uint64 // the time up to which it is to be read before another
+	until   uint64 // the time up to which to read it before another
 	pool    pool
 	queue   queue
 	current *block
@@ -135,7 +135,7 @@ func headerError(off int64, err error) error {
 	return &Error{off, "header", err}
 }
 
-// readFile reads what struct perf_file_header leads to.
+// readFile reads the sections that struct perf_file_header refers to.
 func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
 	c := cursor{data: header[16:]}
 	attrSize := c.u64()
@@ -193,8 +193,8 @@ func (r *Reader) readAttrs(at io.ReaderAt, attrs section, size uint64) error {
 	return nil
 }
 
-// readSection reads a section whose size has been checked to be sane, without
-// taking more memory than the file has bytes.
+// readSection reads a section of a checked size, without allocating more memory
+// than the file has bytes.
 func readSection(at io.ReaderAt, s section) ([]byte, error) {
 	if s.off > 1<<62 || s.size > 1<<62 {
 		return nil, ErrTruncated
@@ -217,14 +217,14 @@ func (r *Reader) addEvent(e *Event) {
 // Events returns the events met so far, in the order of the file.
 func (r *Reader) Events() []*Event { return r.events }
 
-// Info returns what the header features say, as far as they have been met.
+// Info returns the header features read so far.
 func (r *Reader) Info() *Info { return &r.info }
 
-// Stats returns what has been counted so far.
+// Stats returns the counts so far.
 func (r *Reader) Stats() Stats { return r.stats }
 
-// Offset returns how far the file has been read; of a folder, the sum over its
-// files.
+// Offset returns the number of bytes of the file read so far; for a folder, the
+// sum over its files.
 func (r *Reader) Offset() (sum int64) {
 	for _, in := range r.inputs {
 		sum += in.src.off
@@ -232,15 +232,15 @@ func (r *Reader) Offset() (sum int64) {
 	return sum
 }
 
-// Err returns the error that ended the records, nil at their regular end. All
-// records before it have been given out.
+// Err returns the error that ended the records, or nil at their regular end.
+// All records before it have been delivered.
 func (r *Reader) Err() error { return r.err }
 
-// Record returns the record that Next has found. It is valid until the next
-// call of Next or Close.
+// Record returns the record that the last Next found. It is valid until the
+// next call of Next or Close.
 func (r *Reader) Record() Record { return r.rec }
 
-// Close closes what Open opened.
+// Close closes the files that Open opened.
 func (r *Reader) Close() error {
 	r.done = true
 	var errs []error
@@ -254,7 +254,8 @@ func (r *Reader) Close() error {
 	return errors.Join(errs...)
 }
 
-// Next finds the next record; false: there is none, or Err.
+// Next advances to the next record. It returns false at the end or on an error,
+// see Err.
 func (r *Reader) Next() bool {
 	if r.current != nil {
 		r.pool.release(r.current)

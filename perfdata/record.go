@@ -40,7 +40,7 @@ const (
 	miscBuildIDSize = 1 << 15
 )
 
-// CPUMode says what was executing: PERF_RECORD_MISC_CPUMODE_MASK.
+// CPUMode says what kind of code was executing: PERF_RECORD_MISC_CPUMODE_MASK.
 type CPUMode uint8
 
 // The modes.
@@ -53,7 +53,7 @@ const (
 	ModeGuestUser
 )
 
-// Header is what every record has.
+// Header is the part that every record has.
 type Header struct {
 	Offset int64 // in the file; of the compressed record, for what was in one
 	Type   Type
@@ -116,7 +116,7 @@ type Lost struct {
 	Count   uint64
 }
 
-// KSymbol is PERF_RECORD_KSYMBOL: kernel code has come or gone.
+// KSymbol is PERF_RECORD_KSYMBOL: kernel code was added or removed.
 type KSymbol struct {
 	Header
 	SampleID
@@ -135,7 +135,7 @@ type Other struct {
 
 func (h *Header) header() *Header { return h }
 
-// records are the ones that are given out, used again and again.
+// records holds one record of each type, which decode reuses.
 type records struct {
 	mmap    Mmap
 	comm    Comm
@@ -146,8 +146,8 @@ type records struct {
 	other   Other
 }
 
-// decode turns the bytes of a record, header and all, into one of recs. ev is
-// its event; it may be nil for all but samples.
+// decode decodes the bytes of a record, including its header, into one of recs.
+// ev is its event; it may be nil except for samples.
 func (recs *records) decode(h Header, raw []byte, ev *Event) (Record, error) {
 	c := cursor{data: raw[headerSize:]}
 	if h.Type == TypeSample {

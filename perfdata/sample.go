@@ -6,7 +6,7 @@ import (
 )
 
 // Markers in a call chain: enum perf_callchain_context. An entry at or above
-// ContextMax says what the entries after it are.
+// ContextMax says what kind of addresses follow it.
 const (
 	ContextHV           = ^uint64(32 - 1)
 	ContextKernel       = ^uint64(128 - 1)
@@ -16,7 +16,7 @@ const (
 	ContextMax          = ^uint64(4095 - 1)
 )
 
-// ABI says what registers a sample has: enum perf_sample_regs_abi.
+// ABI says which registers a sample has: enum perf_sample_regs_abi.
 type ABI uint64
 
 // The register ABIs.
@@ -221,7 +221,7 @@ func (r *Regs) decode(c *cursor, mask uint64) {
 }
 
 // decodeStack reads the copy of the user stack: reserved size, bytes, and how
-// many of them were filled. Where the size is zero nothing follows.
+// many of them were filled. If the size is zero nothing follows.
 func (s *Sample) decodeStack(c *cursor) {
 	s.StackSize = c.u64()
 	if s.StackSize == 0 {
