@@ -5,15 +5,14 @@ import (
 	"encoding/gob"
 	"fmt"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/verify"
 	"github.com/ehasm/ehasm/x86"
 )
 
@@ -23,12 +22,14 @@ type jury struct {
 	image  []byte
 	table  *dwarfcfa.Table
 	folder string
+	idle   chan *member
 	inst   []uint8 // by place: how long the instruction is that the proof has taken there; 0: none
 	unread []bool  // bytes that the proof does not go by
 }
 
 func newJury(t testing.TB, name string, image []byte, table *dwarfcfa.Table) *jury {
-	j := &jury{t: t, image: image, table: table, folder: t.TempDir()}
+	j := &jury{t: t, image: image, table: table, folder: t.TempDir(), idle: make(chan *member, runtime.GOMAXPROCS(0))}
+	t.Cleanup(j.close)
 	f, err := os.Create(filepath.Join(j.folder, "table"))
 	require.NoError(t, err, name)
 	require.NoError(t, gob.NewEncoder(f).Encode(table))
@@ -69,51 +70,6 @@ func (j *jury) judge(part string, m mutant) (why string, err error) {
 		return part, fmt.Errorf("not the file's name")
 	}
 	return part, fmt.Errorf("in %s", part)
-}
-
-// What a child is told: a file with an image, beside its table, and whether to run it at
-// every pc.
-const (
-	runEnv   = "PROVE_RUN"
-	everyEnv = "PROVE_EVERY"
-)
-
-// run lets package verify run the image in a process of its own: it may fault.
-func (j *jury) run(image []byte, every bool) error {
-	f, err := os.CreateTemp(j.folder, "image")
-	require.NoError(j.t, err)
-	defer os.Remove(f.Name())
-	_, err = f.Write(image)
-	require.NoError(j.t, err)
-	require.NoError(j.t, f.Close())
-	child := osexec.Command(os.Args[0], "-test.run=^TestRunMutant$", "-test.timeout=1m")
-	child.Env = append(os.Environ(), runEnv+"="+f.Name(), fmt.Sprintf("%s=%v", everyEnv, every))
-	if out, err := child.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %.300s", err, out)
-	}
-	return nil
-}
-
-// TestRunMutant is the child.
-func TestRunMutant(t *testing.T) {
-	path := os.Getenv(runEnv)
-	if path == "" {
-		return // run by jury.run
-	}
-	image, err := os.ReadFile(path)
-	require.NoError(t, err)
-	f, err := os.Open(filepath.Join(filepath.Dir(path), "table"))
-	require.NoError(t, err)
-	defer f.Close()
-	var table dwarfcfa.Table
-	require.NoError(t, gob.NewDecoder(f).Decode(&table))
-	run := verify.Image
-	if os.Getenv(everyEnv) == "true" {
-		run = verify.Every
-	}
-	result, err := run(image, &table)
-	require.NoError(t, err)
-	require.NotZero(t, result.Steps)
 }
 
 // sameInst reports whether a mutant changes one instruction that the proof goes by to

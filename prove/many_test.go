@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,7 @@ import (
 const (
 	mutantsEnv = "PROVE_MUTANTS" // N: so many random mutants of each of PROVE_FILES; bits: every bit of three small images
 	fromEnv    = "PROVE_FROM"    // the number of the first one: mutants are numbered, for runs in pieces
+	timeEnv    = "PROVE_TIME"    // no mutant is begun after that
 	sampledEnv = "PROVE_SAMPLED" // so many of each file's mutants of code and data are also run at samples of states
 )
 
@@ -38,20 +40,29 @@ func TestManyMutants(t *testing.T) {
 	if n == "" {
 		return // make prove-mutants
 	}
-	out, err := os.Create(os.Getenv("PROVE_ACCEPTED"))
+	out, err := os.OpenFile(os.Getenv("PROVE_ACCEPTED"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	require.NoError(t, err)
 	defer out.Close()
+	debug.SetGCPercent(400)
+	until := time.Now().Add(1000 * time.Hour)
+	if d := os.Getenv(timeEnv); d != "" {
+		limit, err := time.ParseDuration(d)
+		require.NoError(t, err)
+		until = time.Now().Add(limit)
+	}
 	if n == "bits" {
 		for _, v := range variants()[:3] {
 			s := newSubject(t, v.name, small(), v, out)
-			s.tryAll(8*len(s.image), func(bit int) mutant {
+			s.tryAll(until, 8*len(s.image), func(bit int) mutant {
 				return mutant{{bit / 8, []byte{s.image[bit/8] ^ 1<<(bit%8)}}}
 			})
+			s.print()
 		}
 		return
 	}
 	count, err := strconv.Atoi(n)
 	require.NoError(t, err)
+	var subjects []*subject
 	for _, path := range strings.Fields(os.Getenv("PROVE_FILES")) {
 		v := variants()[0]
 		if strings.Contains(path, "libstdc++") {
@@ -59,8 +70,16 @@ func TestManyMutants(t *testing.T) {
 		}
 		s := newSubject(t, path+" "+v.name, tableOf(t, path), v, out)
 		s.sampled.Store(envInt(t, sampledEnv))
-		from := int(envInt(t, fromEnv))
-		s.tryAll(count, func(i int) mutant { return s.random(from + i) })
+		subjects = append(subjects, s)
+	}
+	// The files take turns, so that a run that is ended has gone through all of them.
+	const piece = 5000
+	first := int(envInt(t, fromEnv))
+	for done := 0; done < count && time.Now().Before(until); done += piece {
+		for _, s := range subjects {
+			s.tryAll(until, min(piece, count-done), func(i int) mutant { return s.random(first + done + i) })
+			s.print()
+		}
 	}
 }
 
@@ -104,10 +123,14 @@ type subject struct {
 	inst    []uint8      // by place: how long the instruction is that the proof has taken there
 	unread  []bool       // bytes of text and data that the proof does not go by
 	sampled atomic.Int64 // how many are still to be run, too
+	jury    *jury
 
 	mu       sync.Mutex
 	verdicts map[string]int
 	results  map[string]*tally
+	took     time.Duration
+	judging  time.Duration // of all processors
+	wrong    int
 }
 
 // tally counts what became of the mutants of an area.
@@ -125,6 +148,8 @@ func newSubject(t *testing.T, name string, table *dwarfcfa.Table, v variant, out
 	s := &subject{t: t, name: name, image: image.Bytes(), table: table, out: out, verdicts: map[string]int{}, results: map[string]*tally{}}
 	s.parts = areas(t, s.image)
 	s.findUnread()
+	s.jury = newJury(t, s.name, s.image, s.table)
+	s.jury.inst, s.jury.unread = s.inst, s.unread
 	for _, a := range s.parts {
 		switch a.name {
 		case ".text":
@@ -182,7 +207,9 @@ func (s *subject) findUnread() {
 		}
 		_, err := Image(other, s.table)
 		require.NoError(s.t, err)
-		require.NoError(s.t, newJury(s.t, s.name, other, s.table).run(other, true))
+		j := newJury(s.t, s.name, other, s.table)
+		require.NoError(s.t, j.run(other, true))
+		j.close()
 		s.t.Logf("%s: %d bytes of text and data are not read; overwritten at once, it runs as the table says at every pc", s.name, count)
 	}
 }
@@ -269,24 +296,17 @@ func (s *subject) random(i int) mutant {
 	}
 }
 
-// tryAll proves mutants on all processors and prints what became of them by area.
-func (s *subject) tryAll(count int, of func(i int) mutant) {
-	j := newJury(s.t, s.name, s.image, s.table)
-	j.inst, j.unread = s.inst, s.unread
+// tryAll proves mutants on all processors and judges what is accepted.
+func (s *subject) tryAll(until time.Time, count int, of func(i int) mutant) {
 	begin := time.Now()
-	limit := time.Duration(1 << 62)
-	if d, err := time.ParseDuration(os.Getenv("PROVE_TIME")); err == nil {
-		limit = d
-	}
-	var next atomic.Int64
+	var next, judging atomic.Int64
 	var wg sync.WaitGroup
-	var judging atomic.Int64
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			own := bytes.Clone(s.image)
-			for {
+			for time.Now().Before(until) {
 				i := int(next.Add(1)) - 1
-				if i >= count || time.Since(begin) > limit {
+				if i >= count {
 					return
 				}
 				m := of(i)
@@ -294,13 +314,18 @@ func (s *subject) tryAll(count int, of func(i int) mutant) {
 				_, err := Image(own, s.table)
 				m.undo(own, s.image)
 				from := time.Now()
-				s.note(j, m, err)
+				s.note(m, err)
 				judging.Add(int64(time.Since(from)))
 			}
 		})
 	}
 	wg.Wait()
-	took := time.Since(begin)
+	s.took += time.Since(begin)
+	s.judging += time.Duration(judging.Load())
+}
+
+// print says what became of the mutants so far, by area.
+func (s *subject) print() {
 	total := tally{}
 	for _, name := range slices.Sorted(maps.Keys(s.results)) {
 		r := s.results[name]
@@ -315,7 +340,8 @@ func (s *subject) tryAll(count int, of func(i int) mutant) {
 	for _, v := range slices.Sorted(maps.Keys(s.verdicts)) {
 		fmt.Printf("%s: accepted: %s: %d\n", s.name, v, s.verdicts[v])
 	}
-	fmt.Printf("%s: %d mutants, %d refused, %v, %v of it judging\n", s.name, total.tried, total.refused, took.Round(time.Second), time.Duration(judging.Load()).Round(time.Second))
+	fmt.Printf("%s: so far %d mutants, %d refused, %d wrong, %v, %v of it judging\n", s.name, total.tried, total.refused, s.wrong,
+		s.took.Round(time.Second), s.judging.Round(time.Second))
 }
 
 func (s *subject) isUnread(m mutant) bool {
@@ -330,7 +356,8 @@ func (s *subject) isUnread(m mutant) bool {
 }
 
 // note judges a mutant that was accepted and counts it.
-func (s *subject) note(j *jury, m mutant, refused error) {
+func (s *subject) note(m mutant, refused error) {
+	j := s.jury
 	name := areaOf(s.areas, m[0].at)
 	if len(m) > 1 {
 		name = "entries swapped"
@@ -372,10 +399,11 @@ func (s *subject) note(j *jury, m mutant, refused error) {
 		return
 	}
 	if !s.isUnread(m) {
-		fmt.Fprintf(s.out, "%s %s %v: %s\n", s.name, name, m, verdict)
+		fmt.Fprintf(s.out, "%s %s %v: %s, wrong: %v\n", s.name, name, m, verdict, wrong)
 	}
 	s.verdicts[verdict]++
 	if wrong != nil {
+		s.wrong++
 		s.t.Errorf("%s: accepted, and wrong: %v: %v", s.name, m, wrong)
 	}
 }

@@ -9,7 +9,8 @@ import (
 // window that has all words and one at whose edge they lie; and, at the first and last
 // pc of every range, with the edge of a window at each word that the row reads, with
 // windows that are empty or too small for a word, with and without a read callback, and
-// with registers missing, one by one and together.
+// with registers missing, one by one and together. What a row without expressions does
+// is evaluated once for each of these states, not at each pc.
 func Every(image []byte, t *dwarfcfa.Table) (Result, error) {
 	return with(image, t, func(c *checker) error {
 		if err := c.every(); err != nil {
@@ -21,9 +22,11 @@ func Every(image []byte, t *dwarfcfa.Table) (Result, error) {
 
 func (c *checker) every() error {
 	const page = 256
+	c.mem.fillAll(&c.rng)
 	ranges := c.table.Ranges
 	next := 0
 	first, last := c.table.Low()&^(page-1)-page, c.table.High()+page
+	rows := make(map[*dwarfcfa.Row]*cases) // nil: no row
 	for pc := first; pc != last; pc++ {
 		for next < len(ranges) && ranges[next].End <= pc {
 			next++
@@ -34,16 +37,127 @@ func (c *checker) every() error {
 			row = &c.table.Rows[ranges[next].Row]
 			border = ranges[next].Start == pc || ranges[next].End == pc+1
 		}
-		if err := c.at(pc, row); err != nil {
-			return err
+		of := rows[row]
+		if of == nil {
+			of = &cases{changes: !c.mem.filled || !sameEverywhere(row)}
+			rows[row] = of
 		}
-		if border && row != nil {
-			if err := c.edges(pc, row); err != nil {
-				return err
-			}
+		if err := c.atEvery(of, pc, row, border && row != nil); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// cases are states of one row.
+type cases struct {
+	changes bool     // what a step does changes with the pc: none are kept
+	list    [][]kept // for one pc after the other
+	next    int
+	edges   []kept
+}
+
+// kept is a state and what a step makes of it, whatever the pc.
+type kept struct {
+	start, want abi.Regs
+	how         string
+	steps       int // that the table takes
+	pcs         bool
+	window      target
+	context     *contextCase // a step of _eh_elf
+}
+
+// keptStates is the number of states that the pcs of a row share, each three steps.
+const keptStates = 16
+
+// atEvery is at, and at a border edges, with states that are kept.
+func (c *checker) atEvery(of *cases, pc dwarfcfa.Addr, row *dwarfcfa.Row, border bool) error {
+	recorded := func(run func(dwarfcfa.Addr, *dwarfcfa.Row) error) ([]kept, error) {
+		var list []kept
+		if !of.changes {
+			c.record = &list
+		}
+		err := run(pc, row)
+		c.record = nil
+		return list, err
+	}
+	again := func(list []kept) error {
+		for i := range list {
+			if err := c.again(&list[i], pc); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(of.list) == keptStates {
+		c.result.PCs++
+		of.next = (of.next + 1) % keptStates
+		if err := again(of.list[of.next]); err != nil {
+			return err
+		}
+	} else {
+		list, err := recorded(c.at)
+		if err != nil {
+			return err
+		}
+		if !of.changes {
+			of.list = append(of.list, list)
+		}
+	}
+	if !border {
+		return nil
+	}
+	if of.edges != nil {
+		return again(of.edges)
+	}
+	var err error
+	of.edges, err = recorded(c.edges)
+	return err
+}
+
+// again runs a state that is kept at another pc.
+func (c *checker) again(k *kept, pc dwarfcfa.Addr) error {
+	m := c.mem
+	m.lo, m.off, m.size, m.bias, m.seed = k.window.lo, k.window.off, k.window.size, k.window.bias, k.window.seed
+	if k.context != nil {
+		again := *k.context
+		again.in.RIP = uint64(pc) + m.bias
+		return c.runContext(pc, &again)
+	}
+	*c.start, *c.want = k.start, k.want
+	c.start.Reg[abi.RIP] = uint64(pc) + m.bias
+	if c.start.Exact == 0 {
+		c.start.Reg[abi.RIP]++
+	}
+	c.wantPCs = c.wantPCs[:0]
+	if k.steps > 0 {
+		c.wantPCs = append(c.wantPCs, c.want.Reg[abi.RIP])
+	} else {
+		c.want.Reg[abi.RIP] = c.start.Reg[abi.RIP]
+	}
+	return c.runCode(pc, k.how, m, 1, k.pcs)
+}
+
+// sameEverywhere reports whether a step by a row, nil for none, does not depend on the pc.
+func sameEverywhere(row *dwarfcfa.Row) bool {
+	if row == nil || row.Regs[abi.RIP].Kind == dwarfcfa.RuleUndefined || row.Flags&dwarfcfa.RowNotCompiled != 0 {
+		return true // it stops
+	}
+	if row.CFA.Kind != dwarfcfa.CFARegOffset || row.CFA.Reg == abi.RIP {
+		return false
+	}
+	for i, r := range row.Regs {
+		switch r.Kind {
+		case dwarfcfa.RuleUndefined, dwarfcfa.RuleOffset, dwarfcfa.RuleValOffset:
+		case dwarfcfa.RuleSameValue:
+			if i == abi.RIP {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // edges goes through windows and masks at one pc.

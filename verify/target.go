@@ -28,6 +28,8 @@ type target struct {
 	bias uint64
 	seed *uint64 // of the callback; nil: none
 	mem  *abi.Memory
+
+	filled bool // all of the area has random words
 }
 
 const guard = 4096 // bytes on either side; a page
@@ -77,8 +79,21 @@ func (t *target) open(off, size uint64) {
 	t.off, t.size = off, size
 }
 
-// fill writes random words where a row's rules read.
+// fillAll fills the area, if it is not huge.
+func (t *target) fillAll(r *rng) {
+	if t.filled = t.room <= 1<<24; !t.filled {
+		return
+	}
+	for off := uint64(0); off < t.room; off += 8 {
+		t.put(off, r.word())
+	}
+}
+
+// fill writes random words where a row's rules read, if there are not some already.
 func (t *target) fill(cfa uint64, row *dwarfcfa.Row, r *rng) {
+	if t.filled {
+		return
+	}
 	for _, rule := range row.Regs {
 		if rule.Kind != dwarfcfa.RuleOffset {
 			continue

@@ -13,6 +13,7 @@ type target struct {
 	area                            []byte
 	room, host, lo, off, size, bias uint64
 	seed                            *uint64
+	filled                          bool
 }
 
 func newTarget(int64, *rng) (*target, error) { return nil, ehelf.ErrUnsupportedHost }
@@ -21,6 +22,7 @@ func (*target) close()                           {}
 func (*target) put(off, word uint64)             {}
 func (*target) place(*rng)                       {}
 func (*target) open(off, size uint64)            {}
+func (*target) fillAll(*rng)                     {}
 func (*target) fill(uint64, *dwarfcfa.Row, *rng) {}
 func (*target) raw() *abi.Memory                 { return nil }
 func (*target) ReadWord(uint64) (uint64, bool)   { return 0, false }

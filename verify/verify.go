@@ -68,6 +68,7 @@ type checker struct {
 	stack   *target
 	chains  *chains
 	result  Result
+	record  *[]kept // where states are kept; nil: nowhere
 
 	start, got, want *abi.Regs
 	pcs, wantPCs     []uint64
@@ -307,9 +308,8 @@ func (c *checker) deepStack(at dwarfcfa.Addr, bias uint64, pc func() uint64) {
 
 // compare takes up to max steps from start, by the code and by the evaluator.
 func (c *checker) compare(pc dwarfcfa.Addr, how string, m *target, max int, pcs bool) error {
-	c.result.Steps++
 	bias := m.bias
-	*c.got, *c.want = *c.start, *c.start
+	*c.want = *c.start
 	c.wantPCs = c.wantPCs[:0]
 	c.want.Status = abi.StatusOK
 	for len(c.wantPCs) < max {
@@ -318,6 +318,18 @@ func (c *checker) compare(pc dwarfcfa.Addr, how string, m *target, max int, pcs 
 		}
 		c.wantPCs = append(c.wantPCs, c.want.Reg[abi.RIP])
 	}
+	if c.record != nil {
+		*c.record = append(*c.record, kept{start: *c.start, want: *c.want, how: how, steps: len(c.wantPCs), pcs: pcs, window: *m})
+	}
+	return c.runCode(pc, how, m, max, pcs)
+}
+
+// runCode takes up to max steps from start by the code, and compares with what the
+// evaluator has made of it.
+func (c *checker) runCode(pc dwarfcfa.Addr, how string, m *target, max int, pcs bool) error {
+	c.result.Steps++
+	bias := m.bias
+	*c.got = *c.start
 	var out *uint64
 	if pcs {
 		clear(c.pcs)
@@ -382,36 +394,51 @@ func (c *checker) placed(row *dwarfcfa.Row) bool {
 	return true
 }
 
+// contextCase is a state of _eh_elf, and what a step makes of it.
+type contextCase struct {
+	in    abi.Context
+	flags uint8
+	want  abi.Regs
+	deref uintptr
+}
+
 func (c *checker) context(pc dwarfcfa.Addr, deref uintptr, m dwarfcfa.WordReader) error {
-	c.result.Steps++
 	s := c.start
 	s.Exact = 1
 	s.Valid = 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX
 	s.Reg[abi.RIP] = uint64(pc) + c.mem.bias
-	in := abi.Context{Flags: uint8(c.rng.word()), RIP: s.Reg[abi.RIP], RSP: s.Reg[abi.RSP], RBP: s.Reg[abi.RBP], RBX: s.Reg[abi.RBX]}
-	out := c.obj.StepContext(in, uint64(pc), deref)
-	*c.want = *s
-	var flags uint8
-	switch status := c.table.Step(c.want, m, c.mem.bias); status {
+	k := contextCase{want: *s, deref: deref}
+	k.in = abi.Context{Flags: uint8(c.rng.word()), RIP: s.Reg[abi.RIP], RSP: s.Reg[abi.RSP], RBP: s.Reg[abi.RBP], RBX: s.Reg[abi.RBX]}
+	switch status := c.table.Step(&k.want, m, c.mem.bias); status {
 	case abi.StatusOK:
-		flags = abi.ContextRIP
+		k.flags = abi.ContextRIP
 		for _, f := range [...]struct{ valid, flag uint32 }{
 			{1 << abi.RSP, abi.ContextRSP}, {1 << abi.RBP, abi.ContextRBP}, {1 << abi.RBX, abi.ContextRBX},
 		} {
-			if c.want.Valid&f.valid != 0 {
-				flags |= uint8(f.flag)
+			if k.want.Valid&f.valid != 0 {
+				k.flags |= uint8(f.flag)
 			}
 		}
 	case abi.StatusOutermost:
 	default:
-		flags = abi.ContextError
+		k.flags = abi.ContextError
 	}
-	w := c.want
+	if c.record != nil {
+		*c.record = append(*c.record, kept{window: *c.mem, context: &k})
+	}
+	return c.runContext(pc, &k)
+}
+
+// runContext takes a step of _eh_elf and compares.
+func (c *checker) runContext(pc dwarfcfa.Addr, k *contextCase) error {
+	c.result.Steps++
+	out := c.obj.StepContext(k.in, uint64(pc), k.deref)
+	flags, w := k.flags, &k.want
 	if out.Flags != flags || flags&abi.ContextRIP != 0 && out.RIP != w.Reg[abi.RIP] ||
 		flags&abi.ContextRSP != 0 && out.RSP != w.Reg[abi.RSP] ||
 		flags&abi.ContextRBP != 0 && out.RBP != w.Reg[abi.RBP] ||
 		flags&abi.ContextRBX != 0 && out.RBX != w.Reg[abi.RBX] {
-		return fmt.Errorf("%w: pc %#x (%s): from %+v: %+v, the table says flags %#x, %s", ErrDisagree, uint64(pc), abi.SymbolStep, in, out, flags, regsString(w))
+		return fmt.Errorf("%w: pc %#x (%s): from %+v: %+v, the table says flags %#x, %s", ErrDisagree, uint64(pc), abi.SymbolStep, k.in, out, flags, regsString(w))
 	}
 	return nil
 }
