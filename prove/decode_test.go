@@ -1,11 +1,17 @@
 package prove
 
 import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/rowtest"
 	"github.com/ehasm/ehasm/x86"
+	"github.com/ehasm/ehasm/x86/objdumpcmp"
 )
 
 // TestDecoder compares the decoder with package x86's, which knows all instructions, at
@@ -40,12 +46,42 @@ func TestDecoder(t *testing.T) {
 	}
 }
 
+// TestDecoderObjdump compares the other decoder with objdump at all of emitted code: with
+// TestDecoder, so is this one.
+func TestDecoderObjdump(t *testing.T) {
+	for name, table := range map[string]*dwarfcfa.Table{"ls": tableOf(t, "/bin/ls"), "random": randomTable(9)} {
+		for _, v := range variants()[:4] { // with section headers, by which objdump goes
+			path := filepath.Join(t.TempDir(), "eh_elf")
+			require.NoError(t, os.WriteFile(path, compile(t, table, v), 0o644))
+			r, err := objdumpcmp.File(path, nil)
+			require.NoError(t, err)
+			t.Logf("%s %s: %d instructions", name, v.name, r.Instructions)
+			require.Greater(t, r.Instructions, 1000)
+			r.Instructions = 0
+			require.Equal(t, &objdumpcmp.Result{}, r)
+		}
+	}
+}
+
+// randomTable has all kinds of rules and operations.
+func randomTable(seed uint64) *dwarfcfa.Table {
+	rng := rand.New(rand.NewPCG(seed, 9))
+	data := make([]byte, 6000)
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	return rowtest.Table(data, 250)
+}
+
 func sameInst(t *testing.T, b []byte, i *inst) {
 	var in x86.Inst
 	require.NoError(t, x86.Decode(b, &in), "% x", b[:i.n])
 	what := b[:i.n]
 	require.Equal(t, int(i.n), int(in.Len), "% x", what)
-	if want := opNames[i.op]; want != "" {
+	switch want := opNames[i.op]; i.op {
+	case iMovsx, iMovdq: // they have two names
+		require.Equal(t, want, in.Op.String()[:len(want)], "% x", what)
+	default:
 		require.Equal(t, want, in.Op.String(), "% x", what)
 	}
 	var mine []operand
@@ -98,7 +134,7 @@ func sameInst(t *testing.T, b []byte, i *inst) {
 	}
 }
 
-// opNames are the other decoder's names of operations, where they have but one.
+// opNames are the other decoder's names of operations, or how they begin.
 var opNames = map[instOp]string{
 	iAdd: x86.OpADD.String(), iOr: x86.OpOR.String(), iSbb: x86.OpSBB.String(), iAnd: x86.OpAND.String(), iSub: x86.OpSUB.String(),
 	iXor: x86.OpXOR.String(), iCmp: x86.OpCMP.String(), iTest: x86.OpTEST.String(), iMov: x86.OpMOV.String(), iMovzx: x86.OpMOVZX.String(),
@@ -108,7 +144,8 @@ var opNames = map[instOp]string{
 	iBsf: x86.OpBSF.String(), iCmov: x86.OpCMOVCC.String(), iSet: x86.OpSETCC.String(), iJcc: x86.OpJCC.String(), iJmp: x86.OpJMP.String(),
 	iJmpTo: x86.OpJMP.String(), iCall: x86.OpCALL.String(), iCallTo: x86.OpCALL.String(), iRet: x86.OpRET.String(), iPush: x86.OpPUSH.String(),
 	iPop: x86.OpPOP.String(), iClc: x86.OpCLC.String(), iStc: x86.OpSTC.String(), iPminub: x86.OpPMINUB.String(), iPcmpeqb: x86.OpPCMPEQB.String(),
-	iPmovmskb: x86.OpPMOVMSKB.String(), iMovups: x86.OpMOVUPS.String(), iMovd: x86.OpMOVD.String(),
+	iMovsx: x86.OpMOVSX.String(), iMovdq: x86.OpMOVDQA.String()[:5], iMovlps: x86.OpMOVLPS.String(), iMovhps: x86.OpMOVHPS.String(),
+	iPshufd0: x86.OpPSHUFD.String(), iCqo: x86.OpCWD.String(), iPmovmskb: x86.OpPMOVMSKB.String(), iMovups: x86.OpMOVUPS.String(), iMovd: x86.OpMOVD.String(),
 }
 
 func BenchmarkDecoders(b *testing.B) {

@@ -26,11 +26,14 @@ type exec struct {
 	call   func(s *state, to uint64) (ends []*state, ok bool, err error)
 	callTo func(s *state, to term) ([]*state, error)
 
-	first  term               // what the first byte of a descriptor is taken to be, or noTerm
-	pcSlot term               // address of the pcs' next element
-	limit  int64              // bytes of stack below rsp at the entry
-	cover  func(pc, n uint64) // see image.cover
-	steps  int
+	first    term                 // what the first byte of a descriptor is taken to be, or noTerm
+	descFrom int64                // where what may be read of a descriptor begins
+	descEnd  func(s *state) int64 // where it ends; nil: behind the first byte
+	pcSlot   term                 // address of the pcs' next element
+	limit    int64                // bytes of stack below rsp at the entry
+	args     int64                // bytes from there on that may be read: the return address, what is passed on the stack
+	cover    func(pc, n uint64)   // see image.cover
+	steps    int
 
 	spOffsets [stackLimit/8 + 8]term // what spAt has made, plus 1
 	free      []*state               // states that are no longer used
@@ -66,10 +69,12 @@ func (x *exec) objectOf(v term) object {
 	return objNone
 }
 
-// The stack below rsp at the entry that own code may use, and the argument above it.
+// The stack below rsp at the entry that own code may use, and what it may read from rsp
+// on: the return address, and in _eh_elf the context.
 const (
-	stackLimit = 512
-	stackArgs  = 8 + 40
+	stackLimit  = 512
+	stackReturn = 8
+	stackArgs   = 8 + 40
 )
 
 type endKind uint8
@@ -377,7 +382,7 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 		if err != nil {
 			return 0, err
 		}
-		if off < rsp || off+int64(size) > stackArgs {
+		if off < rsp || off+int64(size) > x.args {
 			return 0, fmt.Errorf("a read of the stack at %+d", off)
 		}
 		v, found, err := x.readCell(s.stack, off, size)
@@ -420,7 +425,11 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 		if x.first != noTerm && index == noTerm && off == 0 && size == 1 {
 			return x.first, nil
 		}
-		if index == noTerm && off >= descFirst && end <= descLast {
+		last := int64(1)
+		if x.descEnd != nil {
+			last = x.descEnd(s)
+		}
+		if index == noTerm && off >= x.descFrom && end <= last {
 			return x.t.load(addr, size), nil
 		}
 	}

@@ -29,9 +29,6 @@ const (
 	frameBase  = -(8 + 416)
 	numRegs    = abi.NumRegs
 	segment    = abi.NumRegs // pcs of a segment where the caller wants none
-
-	descFirst = -3 // of a descriptor, what the code reads
-	descLast  = 14
 )
 
 // Masks of registers by DWARF number.

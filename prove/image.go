@@ -193,7 +193,11 @@ func (im *image) dynamic() error {
 	im.tags = map[elf.DynTag]uint64{}
 	ended := false
 	for b := im.dyn; len(b) > 0; b = b[16:] {
-		tag, v := elf.DynTag(le.Uint64(b)), le.Uint64(b[8:])
+		word, v := le.Uint64(b), le.Uint64(b[8:])
+		tag := elf.DynTag(word & (1<<31 - 1))
+		if word != uint64(tag) { // an elf.DynTag is an int, of 32 bits on some hosts
+			return imageError("a dynamic entry of type %#x", word)
+		}
 		if tag == elf.DT_NULL {
 			ended = true
 			if slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/rowtest"
 	"github.com/ehasm/ehasm/x86"
 )
 
@@ -23,7 +22,8 @@ import (
 const (
 	caseXMM   = 16 * 8
 	caseFlags = caseXMM + 6*16
-	caseStack = caseFlags + 8 // memory of the case: stackLimit below sp to stackArgs above
+	caseMark  = caseFlags + 8 // where the code went on: markNext, markTarget
+	caseStack = caseMark + 8  // memory of the case: stackLimit below sp to stackArgs above
 	caseSize  = caseStack + stackSize
 	stackSize = stackLimit + stackArgs
 	loadedAt  = 0x400000
@@ -35,10 +35,10 @@ const (
 func spOf(k int) uint64 { return dataAt + uint64(k*caseSize+caseStack+stackLimit) }
 
 // TestProcessor compares the meaning of instructions with the processor: each form of
-// emitted code but for those relative to rip, calls and jumps, behind a comparison that
-// sets flags, on random registers and memory. A program without a library, made here,
-// runs all cases. Compared are registers, memory, and each condition that is taken to be
-// known. PROVE_STATES is the number of states of each form, where a form is an operation
+// emitted code, behind a comparison that sets flags, on random registers and memory. A
+// program without a library, made here, runs all cases. Compared are registers, memory,
+// where the code goes on, and each condition that is taken to be known. Places relative
+// to rip and where jumps lead to are made anew. PROVE_STATES is the number of states of each form, where a form is an operation
 // with its sizes, condition and kinds of operands.
 func TestProcessor(t *testing.T) {
 	forms := processorForms(t)
@@ -61,6 +61,9 @@ func TestProcessor(t *testing.T) {
 		}
 	}
 	total.run(t, rng, cases)
+	for _, op := range []instOp{iJcc, iJmp, iJmpTo, iCall, iCallTo, iRet} {
+		require.NotZero(t, total.ops[op], op)
+	}
 	t.Logf("%d forms, %d operations, %d states, %d conditions", len(forms), len(total.ops), total.compared, total.conditions)
 	require.Greater(t, len(total.ops), 30)
 	require.Greater(t, total.compared, len(forms)*each*7/10)
@@ -100,9 +103,10 @@ func operands(rng *rand.Rand, i *inst, regs *[16]uint64, at *[16]int64, sp uint6
 // run runs cases, an instruction each.
 func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 	in := make([]byte, len(list)*caseSize)
-	insts := make([][2][]byte, len(list))
+	codes := make([]caseCode, len(list))
 	starts := make([][16]int64, len(list)) // of registers relative to sp; 0: not
 	fixed := make([]uint32, len(list))     // registers whose value is a constant
+	addr := uint64(loadedAt + headSize)
 	for k := range list {
 		c := in[k*caseSize:]
 		random := func() uint64 {
@@ -118,9 +122,11 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 		for at := 0; at < caseSize; at += 8 {
 			le.PutUint64(c[at:], random())
 		}
-		insts[k] = [2][]byte{{byte(0x45 + 8*rng.IntN(2)), 0x39, 0xc8}, list[k]} // cmp r8, r9 or its half: 45/4d 39 c8
+		le.PutUint64(c[caseMark:], 0)
 		i, ok := decode(list[k])
 		require.True(t, ok)
+		codes[k] = newCaseCode(rng, addr, &i, list[k], k)
+		addr = codes[k].end
 		var regs [16]uint64
 		for r := range regs {
 			regs[r] = le.Uint64(c[8*r:])
@@ -128,6 +134,20 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 		before := regs
 		regs[rSP], starts[k][rSP] = spOf(k)-depth, -depth
 		operands(rng, &i, &regs, &starts[k], spOf(k))
+		switch i.op { // what leads to the target
+		case iRet:
+			le.PutUint64(c[caseStack+stackLimit-depth:], codes[k].target)
+		case iJmpTo, iCallTo:
+			if i.dst.kind == opReg {
+				regs[i.dst.reg] = codes[k].target
+				break
+			}
+			at := regs[i.dst.reg] + uint64(i.dst.disp)
+			if i.dst.scale > 0 {
+				at += regs[i.dst.index] * uint64(i.dst.scale)
+			}
+			le.PutUint64(in[at-dataAt:], codes[k].target)
+		}
 		switch i.op {
 		case iDiv:
 			regs[rDX], fixed[k] = 0, 1<<rDX
@@ -138,13 +158,13 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 			regs[rCX] = regs[rCX]>>2 + 1
 		}
 		for r := range regs {
-			if regs[r] != before[r] && starts[k][r] == 0 && i.op != iIdiv && i.op != iDiv {
+			if regs[r] != before[r] && starts[k][r] == 0 && i.op != iIdiv && i.op != iDiv && codes[k].target == 0 {
 				fixed[k] |= 1 << r // an index
 			}
 			le.PutUint64(c[8*r:], regs[r])
 		}
 	}
-	out := runCases(t, in, insts)
+	out := runCases(t, in, codes)
 	for k := range list {
 		tm := newTerms()
 		x := &exec{t: tm, pcSlot: noTerm, first: noTerm}
@@ -154,8 +174,9 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 		s := &state{}
 		x.sp = tm.variable("sp", ^uint64(0))
 		x.image = tm.variable("image", ^uint64(0))
-		x.limit = stackLimit
-		value[x.sp] = spOf(k)
+		x.limit, x.args = stackLimit, stackArgs
+		value[x.sp], value[x.image] = spOf(k), 0
+		x.data = func(at uint64, n int) []byte { return in[at-dataAt:][:n] }
 		for r := range s.reg {
 			switch {
 			case starts[k][r] != 0:
@@ -170,6 +191,9 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 		for off := int64(-stackLimit); off < stackArgs; off += 8 {
 			v := tm.variable("m", ^uint64(0))
 			value[v] = was(caseStack + stackLimit + int(off))
+			if codes[k].returns && off == -depth {
+				v = x.place(codes[k].target)
+			}
 			s.stack = append(s.stack, cell{off, 8, v})
 		}
 		for r := range s.xmm {
@@ -197,9 +221,15 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 			})
 		}
 		known := true
-		for _, b := range insts[k] {
+		for _, b := range [][]byte{codes[k].compare, codes[k].inst} {
 			i, ok := decode(b)
 			require.True(t, ok, "% x", b)
+			if codes[k].target != 0 && &b[0] == &codes[k].inst[0] {
+				s = codes[k].goOn(t, x, s, eval, is(caseMark))
+				known = s != nil
+				break
+			}
+			s.pc = codes[k].next
 			switch i.op {
 			case iDiv, iIdiv:
 				s.assume(tm.eq(s.reg[rCX], tm.con(0)), true)
@@ -224,25 +254,26 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 				known = false
 				break
 			}
-			p.ops[i.op]++
 		}
 		if !known {
 			continue // the prover refuses it, too
 		}
+		i, _ := decode(codes[k].inst)
+		p.ops[i.op]++
 		p.compared++
 		for r := range s.reg {
 			if n := tm.nodes[s.reg[r]]; n.op == tVar && (tm.names[n.k] == "quotient" || tm.names[n.k] == "remainder") {
 				continue // not said
 			}
-			require.Equal(t, is(8*r), eval(s.reg[r]), "% x: register %d", insts[k][1], r)
+			require.Equal(t, is(8*r), eval(s.reg[r]), "% x: register %d", codes[k].inst, r)
 		}
 		for _, c := range s.stack {
 			at := caseStack + stackLimit + int(c.off)
-			require.Equal(t, is(at)&sizeMask(c.size), eval(c.v), "% x: memory at %+d", insts[k][1], c.off)
+			require.Equal(t, is(at)&sizeMask(c.size), eval(c.v), "% x: memory at %+d", codes[k].inst, c.off)
 		}
 		for r := range s.xmm {
 			for h := range 2 {
-				require.Equal(t, is(caseXMM+16*r+8*h), eval(s.xmm[r][h]), "% x: xmm%d", insts[k][1], r)
+				require.Equal(t, is(caseXMM+16*r+8*h), eval(s.xmm[r][h]), "% x: xmm%d", codes[k].inst, r)
 			}
 		}
 		fl := is(caseFlags)
@@ -251,7 +282,7 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 		for cc := range uint8(16) {
 			if l, ok := x.condition(s.fl, cc); ok {
 				p.conditions++
-				require.Equal(t, truths[cc>>1] != (cc&1 != 0), (eval(l.t) != 0) != l.neg, "% x: condition %d", insts[k][1], cc)
+				require.Equal(t, truths[cc>>1] != (cc&1 != 0), (eval(l.t) != 0) != l.neg, "% x: condition %d", codes[k].inst, cc)
 			}
 		}
 	}
@@ -260,12 +291,7 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 // processorForms are the distinct instructions of emitted code, by form.
 func processorForms(t *testing.T) map[string][][]byte {
 	forms, seen := map[string][][]byte{}, map[string]bool{}
-	rng := rand.New(rand.NewPCG(9, 9))
-	data := make([]byte, 6000)
-	for i := range data {
-		data[i] = byte(rng.Uint32())
-	}
-	for _, table := range []*dwarfcfa.Table{tableOf(t, "/bin/ls"), rowtest.Table(data, 250)} {
+	for _, table := range []*dwarfcfa.Table{tableOf(t, "/bin/ls"), randomTable(9)} {
 		for _, v := range variants() {
 			im, err := openImage(compile(t, table, v))
 			require.NoError(t, err)
@@ -280,14 +306,10 @@ func processorForms(t *testing.T) map[string][][]byte {
 					continue
 				}
 				seen[form] = true
-				switch i.op {
-				case iJcc, iJmp, iJmpTo, iCall, iCallTo, iRet:
-					continue
-				}
-				if i.dst.kind == opRIP || i.src.kind == opRIP || writesSP(&i) {
-					continue
-				}
 				kind := fmt.Sprintf("%2d w%d sw%d cc%x %d(%v) %d(%v)", i.op, i.w, i.sw, i.cc, i.dst.kind, i.dst.scale, i.src.kind, i.src.scale)
+				if isControl(i.op) {
+					kind += fmt.Sprint(i.n) // a distance of one byte, or four
+				}
 				forms[kind] = append(forms[kind], slices.Clone(b[:in.Len]))
 			}
 		}
@@ -295,21 +317,15 @@ func processorForms(t *testing.T) map[string][][]byte {
 	return forms
 }
 
-// writesSP reports whether an instruction uses rsp other than for an address, which the
-// program cannot give any value.
-func writesSP(i *inst) bool {
-	return i.dst.kind == opReg && i.dst.reg == rSP && i.op != iLea && i.op != iPop || i.src.kind == opReg && i.src.reg == rSP
-}
-
 // runCases writes a program, runs it, and returns the states it ends with.
-func runCases(t *testing.T, in []byte, insts [][2][]byte) []byte {
+func runCases(t *testing.T, in []byte, codes []caseCode) []byte {
 	var code []byte
 	outAt := uint32(dataAt)
 	inAt := outAt + uint32(len(in))
 	build := func() []byte {
 		c := code[:0]
 		abs := func(at uint32, op ...byte) { c = binary.LittleEndian.AppendUint32(append(c, op...), at) }
-		for k, list := range insts {
+		for k, list := range codes {
 			from, to := inAt+uint32(k*caseSize), outAt+uint32(k*caseSize)
 			for r := range uint32(6) {
 				abs(from+caseXMM+16*r, 0x0f, 0x10, byte(r<<3|4), 0x25)
@@ -317,7 +333,9 @@ func runCases(t *testing.T, in []byte, insts [][2][]byte) []byte {
 			for r := range uint32(16) {
 				abs(from+8*r, byte(0x48|r>>3<<2), 0x8b, byte(r&7<<3|4), 0x25)
 			}
-			c = append(append(c, list[0]...), list[1]...)
+			for _, b := range [][]byte{list.before, list.compare, list.inst, list.after} {
+				c = append(c, b...)
+			}
 			for r := range uint32(16) {
 				abs(to+8*r, byte(0x48|r>>3<<2), 0x89, byte(r&7<<3|4), 0x25)
 			}
@@ -339,7 +357,7 @@ func runCases(t *testing.T, in []byte, insts [][2][]byte) []byte {
 	}
 	code = build()
 	// Two segments: the code, and the data with room for a stack behind.
-	const head = 64 + 2*56
+	const head = headSize
 	dataOff := (head + len(code) + 4095) &^ 4095
 	file := make([]byte, dataOff, dataOff+2*len(in))
 	copy(file, "\x7fELF\x02\x01\x01")

@@ -125,7 +125,7 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 	v := func(name string, mask uint64) term { return t.variable(name, mask) }
 	p.x = &exec{
 		t: t, code: im.text, data: func(at uint64, n int) []byte { return im.at(at, uint64(n)) },
-		sp: v("sp", all), image: v("image", all), pcSlot: noTerm, limit: stackLimit, first: noTerm,
+		sp: v("sp", all), image: v("image", all), pcSlot: noTerm, limit: stackLimit, args: stackReturn, first: noTerm,
 	}
 	for i := range p.any {
 		p.any[i] = v("reg"+strconv.Itoa(i), all)

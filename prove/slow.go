@@ -183,12 +183,22 @@ func (p *prover) slowHead(pc uint64, d func(int64, uint8) term, head term) error
 	indices := p.x.indices
 	p.x.indices = append(indices[:1:1], index{reg, t.eq(kind, t.con(descCFAReg))})
 	p.x.callTo, p.x.call = p.callExpr(d(1, 4), t.ult(t.con(descCFAReg), kind)), nil
-	defer func() { p.x.callTo, p.x.indices = nil, indices }()
-	return p.run(s, p.stops(cutRule), func(e *ending) error {
-		is := func(k uint64) bool {
-			truth, known := p.x.decide(e.state, t.eq(kind, t.con(k)))
-			return known && truth
+	decided := func(s *state, c term) bool {
+		truth, known := p.x.decide(s, c)
+		return known && truth
+	}
+	p.x.descEnd = func(s *state) int64 {
+		switch {
+		case decided(s, t.eq(kind, t.con(descCFAReg))):
+			return 10
+		case decided(s, t.ult(t.con(descCFAReg), kind)): // descCFAExpr
+			return 5
 		}
+		return 1
+	}
+	defer func() { p.x.callTo, p.x.indices, p.x.descEnd = nil, indices, nil }()
+	return p.run(s, p.stops(cutRule), func(e *ending) error {
+		is := func(k uint64) bool { return decided(e.state, t.eq(kind, t.con(k))) }
 		isNot := func(k uint64) bool {
 			truth, known := p.x.decide(e.state, t.eq(kind, t.con(k)))
 			return known && !truth

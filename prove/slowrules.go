@@ -50,6 +50,9 @@ func (p *prover) slowRules(pc uint64) error {
 	return nil
 }
 
+// ruleSizes are the bytes of a rule.
+var ruleSizes = [...]int64{ruleEnd: 1, ruleOffset8: 2, ruleOffset: 9, ruleUndefined: 1, ruleSame: 1, ruleValOffset: 9, ruleRegister: 2, ruleExpr: 6}
+
 func (p *prover) slowRule(pc uint64, op uint64) error {
 	t, v := p.t, &p.v
 	d := func(off int64, size uint8) term { return t.load(t.plus(v.desc, off), size) }
@@ -65,7 +68,8 @@ func (p *prover) slowRule(pc uint64, op uint64) error {
 		p.x.indices = append(indices[:1:1], index{operand, t.con(1)})
 	}
 	p.x.callTo, p.x.call = p.callExpr(d(2, 4), named), p.callRead
-	defer func() { p.x.first, p.x.callTo, p.x.call, p.x.indices = noTerm, nil, nil, indices }()
+	p.x.descEnd = func(*state) int64 { return ruleSizes[op] }
+	defer func() { p.x.first, p.x.callTo, p.x.call, p.x.indices, p.x.descEnd = noTerm, nil, nil, indices, nil }()
 	return p.run(s, p.stops(cutRule, cutFinal), func(e *ending) error {
 		if op == ruleEnd {
 			if err := p.asks(e.state, noTerm); err != nil {

@@ -10,6 +10,12 @@ const (
 	stepFlags = abi.ContextRIP | abi.ContextRSP | abi.ContextRBP | abi.ContextRBX
 )
 
+// withContext lets code read the context given by value, until what it returns is called.
+func (p *prover) withContext() func() {
+	p.x.args = stackArgs
+	return func() { p.x.args = stackReturn }
+}
+
 // context is a field of the context given by value.
 func (p *prover) context(off int64) term { return p.t.load(p.t.plus(p.x.sp, 8+off), 8) }
 
@@ -62,6 +68,7 @@ func (p *prover) stepLoop() loop {
 
 // stepEntry proves _eh_elf up to its lookup.
 func (p *prover) stepEntry() error {
+	defer p.withContext()()
 	t, v := p.t, &p.v
 	s := p.entered(p.im.symbols[abi.SymbolStep].Value)
 	s.reg[rDI], s.reg[rSI], s.reg[rDX] = v.result, v.pc, v.deref
@@ -151,6 +158,7 @@ func (p *prover) returns(e *ending, flags, rip, rsp, rbp, rbx term) error {
 
 // stepStop proves what _eh_elf answers where a lookup leads to a stop.
 func (p *prover) stepStop(pc uint64, status abi.Status) error {
+	defer p.withContext()()
 	if p.byWalk {
 		return nil
 	}
@@ -166,6 +174,7 @@ func (p *prover) stepStop(pc uint64, status abi.Status) error {
 
 // stepDone proves what _eh_elf answers when a tail has read the words directly.
 func (p *prover) stepDone(pc uint64) error {
+	defer p.withContext()()
 	if p.byWalk {
 		return nil
 	}
@@ -178,6 +187,7 @@ func (p *prover) stepDone(pc uint64) error {
 
 // stepFrom proves what _eh_elf does where a walk goes to the slow path.
 func (p *prover) stepFrom(pc uint64, fast bool) error {
+	defer p.withContext()()
 	if p.byWalk {
 		return nil
 	}
@@ -187,7 +197,10 @@ func (p *prover) stepFrom(pc uint64, fast bool) error {
 	s.reg[rDI], s.reg[r10] = v.desc, v.cfaHost
 	n := &nested{p: p}
 	p.x.callTo, p.x.call = p.callDeref, n.call
-	defer func() { p.x.callTo, p.x.call = nil, nil }()
+	if fast { // see stepBytes
+		p.x.descFrom = -3
+	}
+	defer func() { p.x.callTo, p.x.call, p.x.descFrom = nil, nil, 0 }()
 	zero := t.con(0)
 	return p.run(s, nil, func(e *ending) error {
 		if i := stepOf(e.state); i >= 0 {
