@@ -76,7 +76,7 @@ func isFor(object io.ReaderAt) func(*abi.Note) error {
 		if err != nil {
 			return fmt.Errorf("%w: the object: %w", ErrMismatch, err)
 		}
-		return checkObject(n, id, object)
+		return CheckNote(n, id, object)
 	}
 }
 
@@ -188,10 +188,11 @@ func (o *Object) Covers(pc PC, bias uint64) bool {
 // its object by file size alone (ehasm before 0.6.0) matches no object without a build-id: a
 // program that is compiled again may keep its size.
 func (o *Object) CheckObject(buildID []byte, object io.ReaderAt) error {
-	return checkObject(&o.note, buildID, object)
+	return CheckNote(&o.note, buildID, object)
 }
 
-func checkObject(n *abi.Note, buildID []byte, object io.ReaderAt) error {
+// CheckNote is CheckObject for an eh_elf that is not loaded, by its identity note.
+func CheckNote(n *abi.Note, buildID []byte, object io.ReaderAt) error {
 	switch {
 	case !bytes.Equal(n.BuildID, buildID):
 		return fmt.Errorf("%w: made from build-id %s, object has %s", ErrMismatch, idString(n.BuildID), idString(buildID))

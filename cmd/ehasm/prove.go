@@ -13,6 +13,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/prove"
@@ -30,7 +31,7 @@ Usage:
 `
 
 const proveMore = `The object of NAME.eh_elf.so is NAME beside it, unless --object names it. It must be
-the one that the file was made from: its build-id, or size, is compared. A file that
+the one that the file was made from: its build-id, or content, is compared. A file that
 is not proven is named with the pc, the row and what differs, and the exit status is 1.
 
 Examples:
@@ -149,8 +150,8 @@ func (p *proofJSON) prove() error {
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(object.BuildID(), info.Note.BuildID) || len(info.Note.BuildID) == 0 && info.Note.FileSize != uint64(size) {
-		return fmt.Errorf("it was made from another file than %s", p.Object)
+	if err := ehelf.CheckNote(&info.Note, object.BuildID(), r); err != nil {
+		return fmt.Errorf("it was not made from %s: %w", p.Object, err)
 	}
 	opt, err := madeWith(info.Build)
 	if err != nil {
