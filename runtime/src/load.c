@@ -239,7 +239,7 @@ void ehu_abandon_elfs_(void) { spare = NULL; }
 /* ehu_load_ maps an eh_elf. It returns null for a file that is none, or no good one. */
 struct ehu_elf *ehu_load_(int fd, const struct stat *st)
 {
-    Elf64_Phdr ph[MAX_SEGMENTS];
+    static Elf64_Phdr ph[MAX_SEGMENTS]; /* under the lock, and large for a small stack */
     int num;
     struct ehu_elf *elf = new_elf();
     if (!elf)

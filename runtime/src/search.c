@@ -1,37 +1,71 @@
 /* Where the eh_elf of an object may be. */
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "internal.h"
 
 typedef bool take_fn(const char *path, void *arg);
 
+/* Under the lock of table.c: an exception may be thrown on a stack that has no room for a path. */
+static char path[PATH_MAX];
+static size_t used; /* of path; all of it: it is too long */
+
+static void add(const char *text, size_t len)
+{
+    if (len >= sizeof path - used) {
+        used = sizeof path;
+        return;
+    }
+    memcpy(path + used, text, len);
+    used += len;
+    path[used] = 0;
+}
+
+static void add_text(const char *text) { add(text, strlen(text)); }
+
+static void add_hex(const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        add((const char[2]){"0123456789abcdef"[bytes[i] >> 4], "0123456789abcdef"[bytes[i] & 15]}, 2);
+}
+
+/* ends tries what has been added since used was 0. */
+static bool ends(take_fn *take, void *arg)
+{
+    add_text(EH_ELF_SUFFIX);
+    return used < sizeof path && take(path, arg);
+}
+
 /* in_folder tries DIR/NAME.eh_elf.so. */
 static bool in_folder(const char *dir, size_t len, const struct ehu_wanted *w, take_fn *take, void *arg)
 {
-    char path[PATH_MAX];
-    int n = snprintf(path, sizeof path, "%.*s/%s" EH_ELF_SUFFIX, (int)len, dir, w->name);
-    return len > 0 && n > 0 && (size_t)n < sizeof path && take(path, arg);
+    used = 0;
+    add(dir, len);
+    add_text("/");
+    add_text(w->name);
+    return len > 0 && ends(take, arg);
 }
 
 /* in_cache tries BASE/ehasm/.build-id/xx/yyyy.eh_elf.so. */
 static bool in_cache(const char *base, const char *below, const struct ehu_wanted *w, take_fn *take, void *arg)
 {
-    char path[PATH_MAX], id[2 * MAX_BUILD_ID + 1];
     if (base[0] != '/' || w->build_id_size < 2)
         return false;
-    for (size_t i = 0; i < w->build_id_size; i++)
-        snprintf(id + 2 * i, 3, "%02x", w->build_id[i]);
-    int n = snprintf(path, sizeof path, "%s%s/ehasm/.build-id/%.2s/%s" EH_ELF_SUFFIX, base, below, id, id + 2);
-    return n > 0 && (size_t)n < sizeof path && take(path, arg);
+    used = 0;
+    add_text(base);
+    add_text(below);
+    add_text("/ehasm/.build-id/");
+    add_hex(w->build_id, 1);
+    add_text("/");
+    add_hex(w->build_id + 1, w->build_id_size - 1);
+    return ends(take, arg);
 }
 
 void ehu_search_(const struct ehu_wanted *w, bool secure, take_fn *take, void *arg)
 {
-    char path[PATH_MAX];
-    int n = snprintf(path, sizeof path, "%s" EH_ELF_SUFFIX, w->path);
-    if (w->path[0] == '/' && (size_t)n < sizeof path && take(path, arg))
+    used = 0;
+    add_text(w->path);
+    if (w->path[0] == '/' && ends(take, arg))
         return;
     for (const char *p = ehu_getenv_(secure, "EHASM_PATH"); p;) {
         const char *end = strchrnul(p, ':');
