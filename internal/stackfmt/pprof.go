@@ -1,8 +1,10 @@
 package stackfmt
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -148,10 +150,21 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 	}
 	b.p.DurationNanos, b.p.Comments = r.Duration.Nanoseconds(), r.Comments
 	b.mappingsOf(r.Objects)
+	objects := len(r.Events) > 0 && r.Events[0].Samples != ""
+	same := make(map[string]*profile.Sample)
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		labels, ids := splitLabels(k)
 		s := &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: labels}
 		first := at[labels["event"][0]]
+		if objects { // the events are values of one sample
+			delete(labels, "event")
+			rest := fmt.Sprint(labels) + ids
+			if other := same[rest]; other != nil {
+				other.Value[first], other.Value[first+1] = all[k].samples, all[k].period
+				continue
+			}
+			same[rest] = s
+		}
 		s.Value[first], s.Value[first+1] = all[k].samples, all[k].period
 		for ; len(ids) >= 4; ids = ids[4:] {
 			s.Location = append(s.Location, b.location(binary.LittleEndian.Uint32([]byte(ids))))
@@ -173,8 +186,8 @@ func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 			continue
 		}
 		at[Escape(e.Name)] = len(b.p.SampleType)
-		samples, kind := "samples", e.kind()
-		if len(events) > 1 { // each type is there once
+		samples, kind := cmp.Or(e.Samples, "samples"), e.kind()
+		if len(events) > 1 && e.Samples == "" { // each type is there once
 			samples, kind = "samples of "+e.Name, e.Name
 		}
 		b.p.SampleType = append(b.p.SampleType, &profile.ValueType{Type: Escape(samples), Unit: "count"},
@@ -187,6 +200,10 @@ func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 	b.p.DefaultSampleType = b.p.SampleType[1].Type
 	b.p.PeriodType = &profile.ValueType{Type: b.p.SampleType[1].Type, Unit: b.p.SampleType[1].Unit}
 	b.p.Period = int64(events[0].Every)
+	if events[0].Samples != "" {
+		b.p.DefaultSampleType = b.p.SampleType[len(b.p.SampleType)-1].Type
+		b.p.PeriodType = &profile.ValueType{Type: "space", Unit: events[0].unit()}
+	}
 	return at
 }
 

@@ -60,6 +60,9 @@ type Event struct {
 	// for clocks; else "" for the name without modifiers, and for "count".
 	Kind, Unit string
 	Every      uint64 // the period that was asked for; 0: it varies
+	// Samples is what the number of samples counts, as pprof has it: of an event of a heap, objects. The
+	// events of a recording that have it are values of the same samples. "": samples.
+	Samples string
 }
 
 func (e *Event) kind() string {

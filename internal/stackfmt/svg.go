@@ -124,7 +124,11 @@ func (t *flames) Finish(w io.Writer, r *Recording) error {
 	if before != nil {
 		before.each(uint32(len(t.list)), g.AddBefore)
 	}
-	_, err := g.Write(w, flamegraph.Options{Title: cmp.Or(t.opt.Title, r.title()), Unit: "samples",
+	unit := "samples"
+	if len(r.Events) == 1 && r.Events[0].Samples != "" {
+		unit = r.Events[0].unit()
+	}
+	_, err := g.Write(w, flamegraph.Options{Title: cmp.Or(t.opt.Title, r.title()), Unit: unit,
 		Width: t.opt.Width, MaxBytes: t.opt.MaxBytes, Inverted: t.opt.Inverted, Note: t.guessed()})
 	return err
 }
