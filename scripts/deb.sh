@@ -59,7 +59,7 @@ rm "$stage"/ehasm/usr/share/doc/ehasm/docs/*.go
 make -s -C runtime OUT="$stage/build" PREFIX=/usr LIBDIR="lib/$triplet" CFLAGS="-O2 -g0 -ffile-prefix-map=$stage=." DESTDIR="$stage/all" install
 lib=usr/lib/$triplet
 mkdir -p "$stage/libehunwind/$lib" "$stage/libehunwind-dev/$lib/pkgconfig" "$stage/libehunwind-dev/usr"
-(cd "$stage/all/$lib" && for f in *.so.* *-preload.so; do strip --strip-unneeded -o "$stage/libehunwind/$lib/$f" "$f"; done)
+(cd "$stage/all/$lib" && for f in *.so.* *-preload.so *-record.so; do strip --strip-unneeded -o "$stage/libehunwind/$lib/$f" "$f"; done)
 mkdir "$stage/libehunwind/$lib/libgcc"
 strip --strip-unneeded -o "$stage/libehunwind/$lib/libgcc/libgcc_s.so.1" "$stage/all/$lib/libgcc/libgcc_s.so.1"
 cp -a "$stage/all/$lib"/libehunwind.so "$stage/all/$lib"/libehunwind.a "$stage/libehunwind-dev/$lib"

@@ -288,6 +288,11 @@ void ehu_count_end_(int status);
 void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context);
 
 size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs); /* called by capture.S */
+struct ehu_end {
+    int status; /* why the last step was not taken; 0: the array is full */
+    bool guessed;
+};
+size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end);
 void ehu_cursor_start_(ehu_cursor_t *cursor);                                /* called by capture.S */
 
 /* What a walk by tables alone came to. */

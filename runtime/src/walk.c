@@ -360,6 +360,17 @@ size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs)
     return backtrace(&c, pcs, n);
 }
 
+/* ehu_backtrace_end_ is the same, and says how the walk has ended. */
+size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end)
+{
+    ehu_cursor_t c;
+    c.regs = *regs;
+    begin(&c);
+    n = backtrace(&c, pcs, n);
+    *end = (struct ehu_end){c.regs.status, (c.flags & EHU_GUESSED) != 0};
+    return n;
+}
+
 typedef size_t walk_fn(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max);
 
 /* in_parts walks like how, if need be without an array for all the pcs. */

@@ -1,0 +1,319 @@
+/*
+ * Samples of allocations. Bytes are sampled as a Poisson process: the distance from one to the
+ * next has an exponential distribution, so an object of n bytes is sampled with the
+ * probability 1 - exp(-n / period), and stands for the inverse of that many. No size is
+ * favoured, nor any pattern of calls.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "record.h"
+
+__thread int64_t ehr_left_ EHR_TLS; /* bytes up to the thread's next sample */
+static __thread uint64_t seed EHR_TLS;
+static __thread bool finding EHR_TLS;
+static bool begun; /* the constructor has run */
+
+/* ------------------------------------------------------------------------ the originals */
+
+extern void *(*ehr_malloc_)(size_t), *(*ehr_calloc_)(size_t, size_t), *(*ehr_realloc_)(void *, size_t);
+extern void *(*ehr_memalign_)(size_t, size_t), *(*ehr_aligned_alloc_)(size_t, size_t), *(*ehr_valloc_)(size_t), *(*ehr_pvalloc_)(size_t);
+extern int (*ehr_posix_memalign_)(void **, size_t, size_t);
+extern void (*ehr_free_)(void *);
+extern void *(*ehr_dlopen_)(const char *, int), *(*ehr_dlmopen_)(long, const char *, int);
+extern int (*ehr_dlclose_)(void *);
+
+/* glibc's own. */
+void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+void __libc_free(void *);
+
+static void find(const char *name, void *to)
+{
+    void *address = dlsym(RTLD_NEXT, name);
+    if (address)
+        memcpy(to, &address, sizeof address);
+}
+
+/* ehr_find_ finds what the program would call. What dlsym itself may allocate meanwhile is glibc's. */
+void ehr_find_(void)
+{
+    int saved = errno;
+    if (finding) {
+        ehr_malloc_ = __libc_malloc;
+        ehr_calloc_ = __libc_calloc;
+        ehr_realloc_ = __libc_realloc;
+        ehr_free_ = __libc_free;
+        return;
+    }
+    finding = true;
+    find("dlopen", &ehr_dlopen_);
+    find("dlmopen", &ehr_dlmopen_);
+    find("dlclose", &ehr_dlclose_);
+    find("posix_memalign", &ehr_posix_memalign_);
+    find("aligned_alloc", &ehr_aligned_alloc_);
+    find("memalign", &ehr_memalign_);
+    find("valloc", &ehr_valloc_);
+    find("pvalloc", &ehr_pvalloc_);
+    find("free", &ehr_free_);
+    find("realloc", &ehr_realloc_);
+    find("calloc", &ehr_calloc_);
+    find("malloc", &ehr_malloc_);
+    finding = false;
+    errno = saved;
+}
+
+/* ------------------------------------------------------------------------------- chance */
+
+/* The x87 has the logarithm and the power: the C library's are in a library that programs may do without. */
+static double log_of(double x)
+{
+    double y;
+    __asm__("fldln2\n\tfldl %1\n\tfyl2x\n\tfstpl %0" : "=m"(y) : "m"(x) : "st", "st(1)");
+    return y;
+}
+
+/* probability is 1 - exp(-x). */
+static double probability(double x)
+{
+    enum { SURE = 40 };
+    double y = x;
+    if (x >= SURE)
+        return 1;
+    __asm__("fldl2e\n\tfmull %0\n\tfchs\n\tfld %%st(0)\n\tfrndint\n\tfxch\n\tfsub %%st(1), %%st\n\tf2xm1\n\t"
+            "fld1\n\tfaddp\n\tfscale\n\tfstp %%st(1)\n\tfld1\n\tfsubp\n\tfstpl %0"
+            : "+m"(y) : : "st", "st(1)", "st(2)", "st(3)");
+    return y;
+}
+
+/* uniform is above 0 and at most 1: splitmix64. */
+static double uniform(void)
+{
+    enum { BITS = 53 };
+    uint64_t z = seed += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    return (double)((z >> (64 - BITS)) + 1) / (double)(1ull << BITS);
+}
+
+static int64_t gap(void) { return (int64_t)(-log_of(uniform()) * (double)ehr_region_->period); }
+
+static void sow(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    seed = (uint64_t)t.tv_nsec * 0xd1342543de82ef95u ^ (uint64_t)t.tv_sec << 32 ^ (uint64_t)(uintptr_t)&seed ^ (uint64_t)getpid() << 20;
+    seed |= 1;
+}
+
+/* ----------------------------------------------------------------- the objects that are there */
+
+enum { FREE_AGAIN = 1, BEING_WRITTEN = 2, WINDOW = 64, MASK = (1 << EHR_LIVE_BITS) - 1, MOST = 255 };
+
+static uint64_t hash_of(const void *p) { return (uint64_t)(uintptr_t)p * 0x9e3779b97f4a7c15u; }
+
+static struct ehr_live *live_at(uint64_t hash, uint64_t i)
+{
+    return &ehr_private_->live[((hash >> (64 - EHR_FILTER_BITS - EHR_LIVE_BITS)) + i) & MASK];
+}
+
+/* step_filter counts in the filter, where what has reached the most stays. */
+static void step_filter(uint64_t hash, int by)
+{
+    uint8_t *at = &ehr_private_->filter[hash >> (64 - EHR_FILTER_BITS)], was = __atomic_load_n(at, __ATOMIC_RELAXED);
+    while (was != MOST && !(by < 0 && was == 0) &&
+           !__atomic_compare_exchange_n(at, &was, (uint8_t)(was + by), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+        ;
+}
+
+/*
+ * remember puts an object among those that are there. Nobody else has its address yet: whatever is done
+ * with it comes later. It returns false where there is no place.
+ */
+static bool remember(const void *p, const struct ehr_live *what)
+{
+    uint64_t hash = hash_of(p);
+    for (uint64_t i = 0; i < WINDOW; i++) {
+        struct ehr_live *l = live_at(hash, i);
+        uint64_t was = atomic_load_explicit(&l->address, memory_order_relaxed);
+        if (was > FREE_AGAIN || !atomic_compare_exchange_strong(&l->address, &was, BEING_WRITTEN))
+            continue;
+        l->stack = what->stack;
+        l->objects = what->objects;
+        l->bytes = what->bytes;
+        atomic_store_explicit(&l->address, (uint64_t)(uintptr_t)p, memory_order_release);
+        step_filter(hash, 1);
+        return true;
+    }
+    return false;
+}
+
+/* take takes an object out of those that are there, if it is one. It comes before it is freed. */
+static bool take(const void *p, struct ehr_live *what)
+{
+    uint64_t hash = hash_of(p), address = (uint64_t)(uintptr_t)p;
+    if (address <= BEING_WRITTEN)
+        return false;
+    for (uint64_t i = 0; i < WINDOW; i++) {
+        struct ehr_live *l = live_at(hash, i);
+        uint64_t was = atomic_load_explicit(&l->address, memory_order_acquire);
+        if (was == 0)
+            break;
+        if (was != address)
+            continue;
+        what->stack = l->stack;
+        what->objects = l->objects;
+        what->bytes = l->bytes;
+        atomic_store(&l->address, FREE_AGAIN);
+        step_filter(hash, -1);
+        return true;
+    }
+    return false;
+}
+
+static void freed(const struct ehr_live *l)
+{
+    ehr_add_(&l->stack->freed_objects, l->objects);
+    ehr_add_(&l->stack->freed_bytes, l->bytes);
+}
+
+/* ehr_forget_ is called for what may be a sampled object that is about to be freed. */
+void ehr_forget_(const void *p)
+{
+    struct ehr_live l;
+    if (take(p, &l))
+        freed(&l);
+}
+
+/* ---------------------------------------------------------------------------- the samples */
+
+/* ehr_sample_ is called when a countdown has ended, after an allocation of n bytes at p. */
+void ehr_sample_(const void *p, size_t n, const eh_elf_regs_t *regs)
+{
+    struct ehr_region *r = ehr_region_;
+    if (!r || r->period == 0 || r->stop) {
+        ehr_left_ = begun ? INT64_MAX / 2 : 0; /* before that, what follows may have to be counted */
+        return;
+    }
+    int saved = errno;
+    if (seed == 0) { /* the thread's first */
+        sow();
+        ehr_left_ += gap();
+        if (ehr_left_ >= 0) {
+            errno = saved;
+            return;
+        }
+    }
+    ehr_left_ = gap();
+    struct ehr_process *process = p ? ehr_process_() : NULL;
+    if (process) {
+        double likely = probability((double)n / (double)r->period);
+        struct ehr_live l = {.stack = ehr_stack_of_(process, regs, false)};
+        l.objects = (uint64_t)(EHR_UNIT / likely + 0.5);
+        l.bytes = (uint64_t)((double)n / likely + 0.5);
+        if (l.stack) {
+            ehr_add_(&process->taken, 1);
+            ehr_add_(&l.stack->objects, l.objects);
+            ehr_add_(&l.stack->bytes, l.bytes);
+            if (!remember(p, &l)) {
+                ehr_add_(&process->no_live, 1);
+                freed(&l);
+            }
+        } else {
+            ehr_add_(&process->no_room, 1);
+        }
+    }
+    errno = saved;
+}
+
+static void *counted(void *p, size_t n, const eh_elf_regs_t *regs)
+{
+    ehr_left_ -= (int64_t)n;
+    if (ehr_left_ < 0)
+        ehr_sample_(p, n, regs);
+    return p;
+}
+
+/* ehr_reallocate_ is realloc of what may be a sampled object. As soon as it is done, another thread may have the old address. */
+void *ehr_reallocate_(void *old, size_t n, size_t unused, const eh_elf_regs_t *regs)
+{
+    struct ehr_live l;
+    bool sampled = take(old, &l);
+    (void)unused;
+    void *p = ehr_realloc_(old, n);
+    if (sampled && (p || n == 0 || !remember(old, &l)))
+        freed(&l);
+    return counted(p, n, regs);
+}
+
+int ehr_do_posix_memalign_(void **p, size_t align, size_t n, const eh_elf_regs_t *regs)
+{
+    int failed = ehr_posix_memalign_(p, align, n);
+    if (!failed)
+        counted(*p, n, regs);
+    return failed;
+}
+
+void *ehr_do_aligned_alloc_(size_t align, size_t n, size_t unused, const eh_elf_regs_t *regs)
+{
+    (void)unused;
+    return counted(ehr_aligned_alloc_(align, n), n, regs);
+}
+
+void *ehr_do_memalign_(size_t align, size_t n, size_t unused, const eh_elf_regs_t *regs)
+{
+    (void)unused;
+    return counted(ehr_memalign_(align, n), n, regs);
+}
+
+void *ehr_do_valloc_(size_t n, size_t unused, size_t unused2, const eh_elf_regs_t *regs)
+{
+    (void)unused;
+    (void)unused2;
+    return counted(ehr_valloc_(n), n, regs);
+}
+
+void *ehr_do_pvalloc_(size_t n, size_t unused, size_t unused2, const eh_elf_regs_t *regs)
+{
+    (void)unused;
+    (void)unused2;
+    return counted(ehr_pvalloc_(n), n, regs);
+}
+
+/* ------------------------------------------------------------------------------ the start */
+
+/* has_own_malloc allocates as the program does, and sees whether that was counted. */
+static bool has_own_malloc(void)
+{
+    enum { SOME = 16 };
+    void *(*its_malloc)(size_t);
+    void (*its_free)(void *);
+    void *m = dlsym(RTLD_DEFAULT, "malloc"), *f = dlsym(RTLD_DEFAULT, "free");
+    if (!m || !f)
+        return false;
+    memcpy(&its_malloc, &m, sizeof m);
+    memcpy(&its_free, &f, sizeof f);
+    int64_t before = ehr_left_;
+    void *p = its_malloc(SOME);
+    bool same = ehr_left_ == before;
+    its_free(p);
+    return same;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    int saved = errno;
+    ehr_find_();
+    if (ehr_begin_() && ehu_init() == 0) {
+        struct ehr_process *p = ehr_process_();
+        if (p && ehr_region_->period)
+            p->own_malloc = has_own_malloc();
+        if (p && ehr_region_->interval)
+            ehr_timers_(p);
+    }
+    begun = true;
+    errno = saved;
+}

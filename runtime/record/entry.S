@@ -1,0 +1,217 @@
+/*
+ * The functions that a program calls in place of its C library's. What allocates counts down
+ * by what was asked for, and goes on in C when the countdown has ended, with its caller's
+ * registers; what frees looks whether the object may be one that was sampled. Each calls, or
+ * ends in a jump to, the function that the program would have called.
+ */
+#include "../src/save.h"
+
+#define ROOM 168 /* an eh_elf_regs_t, two words, and 8 that align the stack */
+#define ARG 144
+
+.macro begin name
+	.globl	\name
+	.type	\name, @function
+\name:
+	.cfi_startproc
+	endbr64
+.endm
+
+.macro end name
+	.cfi_endproc
+	.size	\name, .-\name
+.endm
+
+/* sampled goes on in C with an object at rax of rdi bytes, and returns it. rsp is as at entry. */
+.macro sampled
+	sub	$ROOM, %rsp
+	.cfi_adjust_cfa_offset ROOM
+	mov	%rax, ARG(%rsp)
+	save	%rsp, ROOM
+	mov	%rdi, %rsi
+	mov	ARG(%rsp), %rdi
+	mov	%rsp, %rdx
+	call	ehr_sample_
+	mov	ARG(%rsp), %rax
+	add	$ROOM, %rsp
+	.cfi_adjust_cfa_offset -ROOM
+	ret
+.endm
+
+/* inC calls a C function with the arguments and, in rcx, the caller's registers. */
+.macro inC function
+	sub	$ROOM, %rsp
+	.cfi_adjust_cfa_offset ROOM
+	save	%rsp, ROOM
+	mov	%rsp, %rcx
+	call	\function
+	add	$ROOM, %rsp
+	.cfi_adjust_cfa_offset -ROOM
+	ret
+.endm
+
+/* count takes rdi bytes from the thread's countdown; the sign says that it has ended. */
+.macro count
+	mov	ehr_left_@gottpoff(%rip), %rdx
+	sub	%rdi, %fs:(%rdx)
+.endm
+
+/* look tells whether the object at rdi may be a sampled one: "not equal". It changes rax and rdx. */
+.macro look
+	mov	ehr_private_(%rip), %rdx
+	mov	ehr_factor(%rip), %rax
+	imul	%rdi, %rax
+	shr	$(64 - 14), %rax /* EHR_FILTER_BITS */
+	cmpb	$0, (%rdx,%rax)
+.endm
+
+	.text
+	.p2align 4
+	begin	malloc
+	push	%rdi
+	.cfi_adjust_cfa_offset 8
+	call	*ehr_malloc_(%rip)
+	pop	%rdi
+	.cfi_adjust_cfa_offset -8
+	count
+	js	1f
+	ret
+1:	sampled
+	end	malloc
+
+	.p2align 4
+	begin	calloc
+	push	%rdi
+	.cfi_adjust_cfa_offset 8
+	push	%rsi
+	.cfi_adjust_cfa_offset 8
+	sub	$8, %rsp
+	.cfi_adjust_cfa_offset 8
+	call	*ehr_calloc_(%rip)
+	add	$8, %rsp
+	.cfi_adjust_cfa_offset -8
+	pop	%rsi
+	.cfi_adjust_cfa_offset -8
+	pop	%rdi
+	.cfi_adjust_cfa_offset -8
+	imul	%rsi, %rdi /* where that is too large, there is no object */
+	count
+	js	1f
+	ret
+1:	sampled
+	end	calloc
+
+	.p2align 4
+	begin	realloc
+	look
+	jne	2f
+	push	%rsi
+	.cfi_adjust_cfa_offset 8
+	call	*ehr_realloc_(%rip)
+	pop	%rdi
+	.cfi_adjust_cfa_offset -8
+	count
+	js	1f
+	ret
+1:	sampled
+2:	inC	ehr_reallocate_
+	end	realloc
+
+	.p2align 4
+	begin	free
+	look
+	jne	1f
+	jmp	*ehr_free_(%rip)
+1:	push	%rdi
+	.cfi_adjust_cfa_offset 8
+	call	ehr_forget_
+	pop	%rdi
+	.cfi_adjust_cfa_offset -8
+	jmp	*ehr_free_(%rip)
+	end	free
+
+	begin	posix_memalign
+	inC	ehr_do_posix_memalign_
+	end	posix_memalign
+	begin	aligned_alloc
+	inC	ehr_do_aligned_alloc_
+	end	aligned_alloc
+	begin	memalign
+	inC	ehr_do_memalign_
+	end	memalign
+	begin	valloc
+	inC	ehr_do_valloc_
+	end	valloc
+	begin	pvalloc
+	inC	ehr_do_pvalloc_
+	end	pvalloc
+
+/* The loader looks at who called these: they are not called from here, but jumped to. */
+.macro loading name
+	begin	\name
+	lock incq ehr_opened_(%rip)
+	jmp	*ehr_\name\()_(%rip)
+	end	\name
+.endm
+	loading	dlopen
+	loading	dlmopen
+	loading	dlclose
+
+/* Until the original is known, its place has one of these: it is looked up, and the call goes on there. */
+.macro first name
+ehr_first_\name:
+	.cfi_startproc
+	push	%rdi
+	.cfi_adjust_cfa_offset 8
+	push	%rsi
+	.cfi_adjust_cfa_offset 8
+	push	%rdx
+	.cfi_adjust_cfa_offset 8
+	call	ehr_find_
+	pop	%rdx
+	.cfi_adjust_cfa_offset -8
+	pop	%rsi
+	.cfi_adjust_cfa_offset -8
+	pop	%rdi
+	.cfi_adjust_cfa_offset -8
+	jmp	*ehr_\name\()_(%rip)
+	.cfi_endproc
+	.pushsection .data.rel.local, "aw", @progbits
+	.globl	ehr_\name\()_
+	.hidden	ehr_\name\()_
+	.p2align 3
+ehr_\name\()_:
+	.quad	ehr_first_\name
+	.popsection
+.endm
+	first	malloc
+	first	calloc
+	first	realloc
+	first	free
+	first	posix_memalign
+	first	aligned_alloc
+	first	memalign
+	first	valloc
+	first	pvalloc
+	first	dlopen
+	first	dlmopen
+	first	dlclose
+
+	.section .rodata
+	.p2align 3
+ehr_factor:
+	.quad	0x9e3779b97f4a7c15
+
+	.hidden	ehr_left_
+	.hidden	ehr_private_
+	.hidden	ehr_opened_
+	.hidden	ehr_find_
+	.hidden	ehr_sample_
+	.hidden	ehr_reallocate_
+	.hidden	ehr_forget_
+	.hidden	ehr_do_posix_memalign_
+	.hidden	ehr_do_aligned_alloc_
+	.hidden	ehr_do_memalign_
+	.hidden	ehr_do_valloc_
+	.hidden	ehr_do_pvalloc_
+	.section .note.GNU-stack, "", @progbits
