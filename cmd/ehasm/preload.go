@@ -119,7 +119,7 @@ func preload(ctx context.Context, command []string, opt *preloadOptions, c *cons
 		c.fail(program, err)
 		return exitFailed
 	}
-	library, err := opt.findLibrary()
+	library, err := findLibrary(opt.library, preloadVariable, preloadName)
 	if err != nil {
 		c.fail(preloadName, err)
 		return exitFailed
@@ -159,11 +159,11 @@ func searchPath() string {
 	return "/bin:/usr/bin"
 }
 
-// findLibrary returns the absolute path of the library to preload.
-func (opt *preloadOptions) findLibrary() (string, error) {
-	named := opt.library
+// findLibrary returns the absolute path of a library to preload: named, or by an environment variable, or where it
+// is as a rule.
+func findLibrary(named, variable, name string) (string, error) {
 	if named == "" {
-		named = os.Getenv(preloadVariable)
+		named = os.Getenv(variable)
 	}
 	if named != "" {
 		return usableLibrary(named)
@@ -177,13 +177,13 @@ func (opt *preloadOptions) findLibrary() (string, error) {
 	}
 	dir := filepath.Dir(self)
 	for _, place := range []string{".", "../lib", "../lib/x86_64-linux-gnu", "build/runtime"} {
-		path := filepath.Join(dir, place, preloadName)
+		path := filepath.Join(dir, place, name)
 		if _, err := os.Stat(path); err == nil {
 			return usableLibrary(path)
 		}
 	}
-	return "", fmt.Errorf("not found beside %s, in ../lib or build/runtime from there: 'make runtime' or 'make install' makes it, --library names it",
-		quote(self))
+	return "", fmt.Errorf("not found beside %s, in ../lib or build/runtime from there: 'make runtime' or 'make install' makes it, %s names it",
+		quote(self), variable)
 }
 
 // withExceptions adds the libgcc_s that lies beside the preload library, if it does.

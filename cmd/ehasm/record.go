@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ehasm/ehasm/internal/stackfmt"
@@ -49,6 +51,15 @@ and so are those before the end.
 or with tab the tree of stacks. q ends it, and the command; a profile is written only to -o.
 What the command itself would put on the terminal goes to /dev/null; redirect it elsewhere.
 
+--alloc records what COMMAND allocates, by a library that is preloaded into it: a sample each
+512 KB, in which objects of all sizes count for what they are. .pb.gz has what was allocated
+and what is live at the end (or after --duration, or at SIGUSR2, which writes a file
+with the time in its name), as heap profiles have it. Processes that COMMAND starts are
+recorded, too. Programs that have a malloc of their own, or no dynamic loader, are not.
+--preload has the same library take stacks at timers of the threads, where perf_event_open
+is forbidden: at most as often as the kernel ticks. Both unwind by eh_elfs, which
+are made first where the cache lacks them; what is loaded later is named by --with.
+
 --push sends profiles to Grafana Pyroscope, to an OpenTelemetry Collector (otlp) or to
 any server that takes pprof files by POST. While the server cannot be reached each is tried
 again, for a minute or so; those that could not be sent are counted, and written
@@ -68,6 +79,9 @@ Examples:
   ehasm record -a --push http://pyroscope:4040 --push-name shop
   ehasm record --flight 10m -o server.pb.gz -- ./server
   ehasm record --top -p 1234
+  ehasm record --alloc -o heap.pb.gz -- ./server
+  ehasm record --alloc=total -o allocated.svg -- python3 work.py
+  ehasm record --preload -o flame.svg -- ./program
 `
 
 // recordOptions is what the flags of record say.
@@ -102,7 +116,18 @@ type recordOptions struct {
 	cache     bool
 	fullPath  bool
 	quiet     bool
+
+	alloc       string // heapLive or heapTotal; "": no allocations
+	allocPeriod uint64
+	preload     bool     // timers of the threads
+	with        []string // eh_elfs are built for these, too
 }
+
+// What --alloc counts in formats that have one value a stack.
+const (
+	heapLive  = "live"
+	heapTotal = "total"
+)
 
 // pushOptions says where profiles are sent.
 type pushOptions struct {
@@ -152,6 +177,11 @@ func recordVerb() verb {
 		fs.IntVar(&opt.ring, "ring", 0, "`BYTES` of memory for the samples of a CPU; default 16 MB, 8 with many CPUs")
 		fs.BoolVar(&opt.realtime, "realtime", false, "read samples at real-time priority (root): none are lost on a busy machine")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to go by rbp for want of unwind information: always, gaps, never")
+		fs.StringVar(&opt.alloc, "alloc", "", "record what COMMAND allocates; .svg and .folded of `WHAT`: live, total")
+		fs.Lookup("alloc").NoOptDefVal = heapLive
+		period := fs.String("alloc-period", "512K", "sample an allocation each `SIZE` of bytes, on average")
+		fs.BoolVar(&opt.preload, "preload", false, "sample by timers of COMMAND's threads, where perf_event_open is forbidden")
+		fs.StringArrayVar(&opt.with, "with", nil, "with --alloc, --preload: build for this `PATH`, too; may be repeated")
 		fs.StringVar(&opt.raw, "raw", "", "write the samples as they are, too, to this perf.data `FILE`")
 		fs.BoolVar(&opt.names.Mangled, "no-demangle", false, "leave names as they are in the objects")
 		fs.BoolVar(&opt.names.Inline, "inline", false, "functions that are inlined are frames of their own")
@@ -169,7 +199,10 @@ func recordVerb() verb {
 			if !fs.Changed("stack-copy") && *refill == "auto" {
 				opt.grow = longerCopy
 			}
-			err := opt.parse(*format, *refill, *pointers, args)
+			err := opt.parseInside(*period, len(args) > 0, fs.Changed("alloc"), fs.Changed("alloc-period"))
+			if err == nil {
+				err = opt.parse(*format, *refill, *pointers, args)
+			}
 			if err != nil {
 				return v.misuse(c, err)
 			}
@@ -233,6 +266,17 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	if opt.push.url != "" && format != "pprof" {
 		return errors.New("--push: profiles are sent as pprof")
 	}
+	if err := opt.findFormat(format); err != nil {
+		return err
+	}
+	if each := opt.format.Name == "perf" || opt.format.Name == "json"; each && (opt.alloc != "" || opt.preload) {
+		return errors.New("--alloc and --preload count stacks: want .pb.gz, .svg or .folded")
+	}
+	return nil
+}
+
+// findFormat finds the format by its name, or that of the output.
+func (opt *recordOptions) findFormat(format string) (err error) {
 	if format != "" {
 		if opt.format, err = stackfmt.ByName(format); err != nil {
 			return fmt.Errorf("--format: %w", err)
@@ -243,6 +287,52 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 		return fmt.Errorf("-o %s: its name says no form: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", quote(opt.output))
 	}
 	return nil
+}
+
+// parseInside checks what goes with --alloc and --preload.
+func (opt *recordOptions) parseInside(period string, command, given, periodGiven bool) (err error) {
+	if opt.allocPeriod, err = parseSize(period); err != nil {
+		return fmt.Errorf("--alloc-period: %w", err)
+	}
+	name := "--preload"
+	if given {
+		name = "--alloc"
+	}
+	inside := given || opt.preload
+	switch {
+	case given && opt.alloc != heapLive && opt.alloc != heapTotal:
+		return fmt.Errorf("--alloc=%s: want live or total", opt.alloc)
+	case given && opt.preload:
+		return errors.New("--alloc and --preload exclude each other")
+	case periodGiven && !given:
+		return errors.New("--alloc-period goes with --alloc")
+	case len(opt.with) > 0 && !inside:
+		return errors.New("--with goes with --alloc and --preload")
+	case !inside:
+		return nil
+	case !command || len(opt.pids) > 0 || opt.all:
+		return errors.New(name + " needs a command: it is in the program from its start on")
+	case opt.top || opt.every+opt.flight > 0 || opt.push.url != "" || opt.raw != "" || opt.offCPU || opt.faults || opt.event != "":
+		return errors.New(name + " goes with none of --top, --every, --flight, --push, --raw, --off-cpu, --faults and --event")
+	}
+	return nil
+}
+
+// parseSize reads a number of bytes, as 512K or 1M.
+func parseSize(text string) (uint64, error) {
+	shift := 0
+	if n := len(text); n > 0 {
+		shift = strings.IndexByte("KMG", text[n-1]) + 1
+		if shift > 0 {
+			text = text[:n-1]
+		}
+	}
+	const most, bits = 1 << 40, 10
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n == 0 || n > most>>(bits*shift) {
+		return 0, fmt.Errorf("%q: want a number of bytes, as 4096, 512K or 1M", text)
+	}
+	return n << (bits * shift), nil
 }
 
 // parseContinuous checks what goes with --every, --flight and the events that have flags of

@@ -58,6 +58,9 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 		c.fail(opt.output, err)
 		return exitFailed
 	}
+	if opt.alloc != "" || opt.preload {
+		return runInside(ctx, args, opt, c)
+	}
 	r := &recordRun{opt: opt, c: c, command: args}
 	if opt.top {
 		var err error

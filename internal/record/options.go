@@ -55,6 +55,8 @@ type Event struct {
 	every  uint64 // fixed period; 0: Options.Frequency
 	kind   string // what periods count: see stackfmt.Event
 	unit   string
+	// objects is what the number of samples counts, in pprof: it is that of objects.
+	objects string
 	// blocked says that samples are taken where threads leave the processor, and count the
 	// time up to when they are back.
 	blocked bool
@@ -93,7 +95,7 @@ func EventByName(name string) (*Event, error) {
 }
 
 func (e *Event) stackfmt() *stackfmt.Event {
-	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind, Unit: e.unit}
+	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind, Unit: e.unit, Samples: e.objects}
 }
 
 // Errors in options.

@@ -342,6 +342,9 @@ func (t *tracker) fileID(pid int32, m procMapping) []byte {
 	if err != nil {
 		f, err = ways[1]()
 	}
+	if err != nil { // the process is gone
+		f, err = os.Open(m.name)
+	}
 	if err != nil {
 		return nil
 	}

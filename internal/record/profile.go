@@ -28,7 +28,8 @@ type Profile struct {
 	Objects  *unwind.Objects
 	Command  []string
 	Truth    Truth
-	Older    []*Profile // of the time before, that is part of it: see Join
+	Older    []*Profile    // of the time before, that is part of it, or of another event: see Join
+	Inside   *InsideCounts // of an Inside; else nil
 }
 
 // Join returns one profile of several of one Session, which are in the order of time.
@@ -92,8 +93,18 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 			return err
 		}
 	}
-	return format.Finish(w, &stackfmt.Recording{Command: p.Command, Events: []*stackfmt.Event{p.Event}, Objects: p.Objects.All(),
+	return format.Finish(w, &stackfmt.Recording{Command: p.Command, Events: p.events(), Objects: p.Objects.All(),
 		Start: p.Start, Duration: p.Duration, Comments: p.comments()})
+}
+
+// events are those of all parts.
+func (p *Profile) events() (list []*stackfmt.Event) {
+	for _, part := range p.parts() {
+		if !slices.ContainsFunc(list, func(e *stackfmt.Event) bool { return e.Name == part.Event.Name }) {
+			list = append(list, part.Event)
+		}
+	}
+	return list
 }
 
 // Each names the frames of all stacks and calls f for each of them, with the name of its thread, its
@@ -195,6 +206,10 @@ func (p *Profile) comments() []string {
 
 // Text says in a few lines what has been recorded, and how much of it is not whole.
 func (p *Profile) Text(w io.Writer) {
+	if p.Inside != nil {
+		io.WriteString(w, p.insideText())
+		return
+	}
 	c := &p.Counts
 	fmt.Fprintf(w, "%d samples in %.1f s, %d distinct stacks", c.Samples, p.Duration.Seconds(), p.distinct())
 	if c.Unwound > 0 {
@@ -245,11 +260,12 @@ type Stats struct {
 	Ends    map[string]uint64 `json:"stacks_by_end"`
 	Writing int64             `json:"writing_ns"`
 	Truth   *Truth            `json:"truth,omitempty"`
+	Inside  *InsideCounts     `json:"inside,omitempty"`
 }
 
 // Stats returns the numbers; writing is how long it took to write the profile.
 func (p *Profile) Stats(writing time.Duration) *Stats {
-	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: p.distinct(), Nodes: len(p.nodes), Ends: make(map[string]uint64), Writing: writing.Nanoseconds()}
+	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: p.distinct(), Nodes: len(p.nodes), Ends: make(map[string]uint64), Writing: writing.Nanoseconds(), Inside: p.Inside}
 	for cause := range unwind.NumCauses {
 		if n := p.Counts.Ends[cause]; n > 0 {
 			s.Ends[cause.String()] = n

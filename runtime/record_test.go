@@ -1,0 +1,249 @@
+//go:build linux && amd64
+
+package runtime_test
+
+import (
+	"bufio"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/internal/testtool"
+)
+
+// recording is what the tests of libehunwind-record share.
+type recording struct {
+	*kit
+	work string // folder of profiles
+	env  []string
+}
+
+func newRecording(t *testing.T) *recording {
+	t.Helper()
+	k := makeKit(t)
+	dir := t.TempDir()
+	return &recording{k, dir, append(os.Environ(), "XDG_CACHE_HOME="+k.path("cache"), "EHASM_RECORD_LIBRARY="+k.path("libehunwind-record.so"))}
+}
+
+// compile builds a program of testdata.
+func (r *recording) compile(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out := filepath.Join(r.work, name)
+	cmd := append([]string{"-O2", "-g", "-D_GNU_SOURCE", "-Wall", "-o", out, "testdata/" + name + ".c", "-pthread"}, args...)
+	b, err := exec.Command("gcc", cmd...).CombinedOutput()
+	require.NoError(t, err, "%s", b)
+	return out
+}
+
+// record runs ehasm record, and returns what was said on either output.
+func (r *recording) record(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	cmd := exec.Command(r.path("ehasm"), append([]string{"record"}, args...)...)
+	var out, errs strings.Builder
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = r.work, r.env, &out, &errs
+	cmd.Run()
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func (r *recording) profile(t *testing.T, name string) *profile.Profile {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(r.work, name))
+	require.NoError(t, err)
+	p, err := profile.ParseData(b)
+	require.NoError(t, err)
+	return p
+}
+
+// sums adds up a value by the function that a stack goes through.
+func sums(p *profile.Profile, value int, functions ...string) map[string]float64 {
+	sum := make(map[string]float64)
+	for _, s := range p.Sample {
+		for _, l := range s.Location {
+			for _, f := range functions {
+				if l.Line[0].Function.Name == f {
+					sum[f] += float64(s.Value[value])
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// TestRecordAlloc records a program that knows what it allocates and keeps. With a period of 16 KB there are
+// some tens of thousands of samples: each figure is within four standard deviations.
+func TestRecordAlloc(t *testing.T) {
+	r := newRecording(t)
+	heap := r.compile(t, "heap")
+	const period = 16 << 10
+	out, said, status := r.record(t, "--alloc", "--alloc-period", "16K", "-o", "heap.pb.gz", heap, "40")
+	require.Zero(t, status, said)
+	p := r.profile(t, "heap.pb.gz")
+	var types []string
+	for _, v := range p.SampleType {
+		types = append(types, v.Type+"/"+v.Unit)
+	}
+	assert.Equal(t, []string{"alloc_objects/count", "alloc_space/bytes", "inuse_objects/count", "inuse_space/bytes"}, types)
+	assert.Equal(t, "inuse_space", p.DefaultSampleType)
+	assert.EqualValues(t, period, p.Period)
+	assert.Regexp(t, `outermost frame +\d+  100\.00% of the stacks\n`, said)
+	functions := []string{"temporary", "kept", "grown", "aligned"}
+	total, live := sums(p, 1, functions...), sums(p, 3, functions...)
+	for line := range strings.Lines(out) {
+		var name string
+		var wantTotal, wantLive float64
+		_, err := fmt.Sscan(line, &name, &wantTotal, &wantLive)
+		require.NoError(t, err)
+		// Of n bytes in small objects n/period are sampled, in large ones more; what is sampled is distributed as Poisson has it.
+		near := func(want, got float64) {
+			assert.InDelta(t, want, got, 4*math.Sqrt(want*period), "%s", line)
+		}
+		near(wantTotal, total[name])
+		near(wantLive, live[name])
+	}
+	objects := sums(p, 0, "temporary")["temporary"]
+	assert.InEpsilon(t, 2*40*(4*200+2), objects, 0.2) // of 24 bytes few are sampled, and those count for many
+}
+
+// TestRecordAllocForms: the other forms have one value, by choice; statuses and outputs are the command's.
+func TestRecordAllocForms(t *testing.T) {
+	r := newRecording(t)
+	heap := r.compile(t, "heap")
+	for view, want := range map[string]bool{"live": false, "total": true} {
+		_, said, status := r.record(t, "--alloc="+view, "-o", "heap.folded", heap, "4")
+		require.Zero(t, status, said)
+		b, err := os.ReadFile(filepath.Join(r.work, "heap.folded"))
+		require.NoError(t, err)
+		assert.Contains(t, string(b), ";work;grown ")
+		assert.Equal(t, want, strings.Contains(string(b), ";work;temporary "), view)
+	}
+	_, said, status := r.record(t, "--alloc", "-o", "heap.svg", "sh", "-c", heap+" 4; exit 3")
+	assert.Equal(t, 3, status, said)
+	b, err := os.ReadFile(filepath.Join(r.work, "heap.svg"))
+	require.NoError(t, err)
+	assert.Contains(t, string(b), "bytes")
+}
+
+// TestRecordAllocChild: a child of fork counts what it allocates itself, for itself.
+func TestRecordAllocChild(t *testing.T) {
+	r := newRecording(t)
+	heap := r.compile(t, "heap")
+	_, said, status := r.record(t, "--alloc", "--alloc-period", "64K", "-o", "heap.pb.gz", "--stats", "stats.json", heap, "10", "child")
+	require.Zero(t, status, said)
+	assert.Contains(t, said, " of 2 processes")
+	const all = 2 * 10 * (200*(24+100+512+4000) + 70000 + 1500000)
+	assert.InDelta(t, all, sums(r.profile(t, "heap.pb.gz"), 1, "temporary")["temporary"], 4*math.Sqrt(all*(64<<10)))
+}
+
+// TestRecordAllocNothing: programs of which nothing can be seen say so.
+func TestRecordAllocNothing(t *testing.T) {
+	r := newRecording(t)
+	own := filepath.Join(r.work, "own.c")
+	require.NoError(t, os.WriteFile(own, []byte(`#include <stddef.h>
+static char pool[1 << 20]; static size_t used;
+void *malloc(size_t n) { void *p = pool + used; used += (n + 15) & ~(size_t)15; return p; }
+void *calloc(size_t n, size_t m) { return malloc(n * m); }
+void *realloc(void *p, size_t n) { (void)p; return malloc(n); }
+void free(void *p) { (void)p; }
+int main(void) { return malloc(10) == NULL; }
+`), 0o644))
+	for name, args := range map[string][]string{"own": {"-rdynamic"}, "static": {"-static"}} {
+		out, err := exec.Command("gcc", append(args, "-o", filepath.Join(r.work, name), own)...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	_, said, status := r.record(t, "--alloc", "-o", "p.pb.gz", "./own")
+	assert.Zero(t, status, said)
+	assert.Contains(t, said, "nothing was taken: the program has a malloc of its own")
+	_, said, status = r.record(t, "--alloc", "-o", "p.pb.gz", "./static")
+	assert.Equal(t, 1, status)
+	assert.Contains(t, said, "statically linked")
+}
+
+// TestRecordAllocAsked: SIGUSR2 has what is live now written, and --duration ends the recording, not the program.
+func TestRecordAllocAsked(t *testing.T) {
+	r := newRecording(t)
+	cmd := exec.Command(r.path("ehasm"), "record", "--alloc", "--alloc-period", "4K", "--duration", "2s", "-o", "p.pb.gz", "python3", "-c",
+		"import sys\nkept = ['x' * 1000000 for i in range(20)]\nprint('ready', flush=True)\nsys.stdin.readline()\nprint('done')")
+	var errs strings.Builder
+	cmd.Dir, cmd.Env, cmd.Stderr = r.work, r.env, &errs
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err, errs.String())
+	assert.Equal(t, "ready\n", line)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGUSR2))
+	require.Eventually(t, func() bool {
+		dumped, _ := filepath.Glob(filepath.Join(r.work, "p-*.pb.gz"))
+		_, err := os.Stat(filepath.Join(r.work, "p.pb.gz"))
+		return len(dumped) == 1 && err == nil
+	}, time.Minute, 10*time.Millisecond)
+	in.Close()
+	line, err = lines.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "done\n", line)
+	require.NoError(t, cmd.Wait(), errs.String())
+	p := r.profile(t, "p.pb.gz")
+	live := int64(0)
+	for _, s := range p.Sample {
+		live += s.Value[3]
+	}
+	assert.Greater(t, live, int64(19_000_000))
+}
+
+// TestRecordPreload samples by timers of the threads: two that are busy, and one that has signals blocked.
+func TestRecordPreload(t *testing.T) {
+	r := newRecording(t)
+	timers := r.compile(t, "timers")
+	_, said, status := r.record(t, "--preload", "-o", "p.folded", "--stats", "-", timers)
+	require.Zero(t, status, said)
+	assert.Contains(t, said, "threads began with SIGPROF blocked")
+	b, err := os.ReadFile(filepath.Join(r.work, "p.folded"))
+	require.NoError(t, err)
+	count := func(part string) (n float64) {
+		for line := range strings.Lines(string(b)) {
+			var k float64
+			i := strings.LastIndexByte(line, ' ')
+			fmt.Sscan(line[i:], &k)
+			if strings.Contains(line[:i]+";", part) {
+				n += k
+			}
+		}
+		return n
+	}
+	assert.NotZero(t, count(";main;busy_in_main;"), "%s", b)
+	assert.NotZero(t, count(";start_thread;busy_in_thread;"), "%s", b)
+	assert.Zero(t, count(";busy_blocked;"), "%s", b)
+	assert.InEpsilon(t, 1, count(";busy_in_thread;")/count(";busy_in_main;"), 0.6)
+}
+
+func TestRecordNeeds(t *testing.T) {
+	r := newRecording(t)
+	testtool.Need(t, "sh")
+	for want, args := range map[string][]string{
+		"needs a command":             {"--alloc", "-p", "1"},
+		"--alloc=x: want live":        {"--alloc=x", "sh"},
+		"exclude each other":          {"--alloc", "--preload", "sh"},
+		"goes with none of":           {"--preload", "--off-cpu", "sh"},
+		"want a number of bytes":      {"--alloc", "--alloc-period", "5Q", "sh"},
+		"--with goes with":            {"--with", "/", "sh"},
+		"--alloc-period goes with":    {"--alloc-period", "1K", "sh"},
+		"want .pb.gz, .svg or .folde": {"--alloc", "-o", "x.json", "sh"},
+	} {
+		_, said, status := r.record(t, args...)
+		assert.Equal(t, 2, status, args)
+		assert.Contains(t, said, want)
+	}
+}
