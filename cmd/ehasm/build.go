@@ -23,36 +23,35 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const buildHelp = `Compile the unwind tables of ELF files. For each NAME, NAME.eh_elf.so is written
-beside it or under -o DIR. With --cache it is written where libehunwind finds it by
+const buildHelp = `Compile the unwind tables of ELF files. For each file NAME, build writes NAME.eh_elf.so
+beside it or under -o DIR. With --cache it writes the file where libehunwind finds it by
 the object's build-id: $XDG_CACHE_HOME/ehasm/.build-id/xx/yyyy.eh_elf.so.
 
 Usage:
   ehasm build [flags] PATH...
 
-A PATH is a file or a folder; folders are searched with all below them, links to
-folders in them are not followed. What a folder holds that is not an x86-64
-executable or shared object with unwind tables is skipped and counted; given as
-a file it is a failure, unless it is named *.eh_elf.so. A file that is found
-under several names is compiled once; the other names get symbolic links. Under
--o, what is in a folder keeps its path relative to the folder; files given
-singly, and what --deps, --pid and --vdso add, lie flat. Files that are up to
-date are left alone.
+A PATH is a file or a folder. Folders are searched recursively; links to folders in
+them are not followed. In a folder, a file that is not an x86-64 executable or shared
+object with unwind tables is skipped and counted; given as a PATH it is a failure,
+unless it is named *.eh_elf.so. A file with several names is compiled once; the other
+names become symbolic links. Under -o, files of a folder keep their paths relative to
+the folder; files given singly, and those that --deps, --pid and --vdso add, go
+directly below DIR. Files that are up to date are not written again.
 
-What --deps and --pid find is there for those who walk through all that a process
-maps: it also gets links by the names to which symbolic links lead, as in
-/proc/PID/maps, or by its DT_SONAME; and without unwind tables, an eh_elf without rows.
+For files that --deps and --pid find, build also makes links for the names to which
+symbolic links lead, as in /proc/PID/maps, and for the DT_SONAME; those without unwind
+tables get an eh_elf without rows. So a walker finds an eh_elf for each mapped file.
 `
 
 const buildMore = `--deps looks where ld.so looks, without running anything: PT_INTERP, DT_RPATH,
-LD_LIBRARY_PATH, DT_RUNPATH, /etc/ld.so.cache, default folders. It is not told of
-what a program opens later with dlopen.
+LD_LIBRARY_PATH, DT_RUNPATH, /etc/ld.so.cache, default folders. It does not find
+libraries that a program opens with dlopen.
 
 --synth makes rows from code, as 'ehasm synth' shows them: missing, for code without
-any; wrong, in addition, in place of rows that 'ehasm check' finds wrong; all, for all code.
+rows; wrong, also in place of rows that 'ehasm check' finds wrong; all, for all code.
 
-The vDSO, and files that a process has mapped but that are no longer found under
-their name, are written to the current folder where there is no -o.
+Without -o, eh_elfs of the vDSO, and of files that a process has mapped but that are no
+longer at their path, are written to the current folder.
 
 Examples:
   ehasm build ./bin
@@ -66,11 +65,11 @@ Examples:
   ehasm build --synth=missing libx264.so.164
 `
 
-// buildOptions is what the flags of build say.
+// buildOptions holds the flags of build.
 type buildOptions struct {
 	find.Options
 	out      string
-	cache    string // the cache folder, where that is what is filled
+	cache    string // the cache folder, with --cache
 	jobs     int
 	force    bool
 	strict   bool
@@ -100,12 +99,12 @@ func buildVerb() verb {
 		fs.IntVarP(&opt.jobs, "jobs", "j", runtime.GOMAXPROCS(0), "compile `N` files at a time")
 		fs.Lookup("jobs").DefValue = "one per processor" // the same text on every machine
 		fs.BoolVar(&opt.force, "force", false, "write files that are up to date, too")
-		fs.BoolVar(&opt.strict, "strict", false, "fail where an FDE or a row cannot be compiled, instead of leaving it out")
+		fs.BoolVar(&opt.strict, "strict", false, "fail if an FDE or a row cannot be compiled, instead of leaving it out")
 		fs.BoolVar(&opt.noDeref, "no-deref", false, "give _eh_elf no deref argument: it reads memory directly")
 		fs.BoolVar(&opt.relro, "relro", false, "for dlopen with glibc before 2.35: .dynamic is writable until relocated")
-		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave out what C++ exceptions are unwound by")
+		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave out the tables for C++ exceptions")
 		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
-		fs.StringVar(&opt.verify, "verify", verifyProve, "hold the code against the tables by `WAY`: prove, run (samples), both")
+		fs.StringVar(&opt.verify, "verify", verifyProve, "check the code against the tables by `WAY`: prove, run (samples), both")
 		fs.StringVar(&opt.optimize, "optimize", optimizeSize, "`FOR`: size, or speed, which makes files a tenth to a quarter larger")
 		tables := declareTables(fs)
 		mode := declareSynth(fs, "off")
@@ -116,7 +115,7 @@ func buildVerb() verb {
 			if err := opt.check(paths); err != nil {
 				return v.misuse(c, err)
 			}
-			if opt.out == "" && fs.Changed("output") { // a shell variable that is not set: not the object's own folder
+			if opt.out == "" && fs.Changed("output") { // such as an unset shell variable: do not use the object's folder
 				return v.misuse(c, errors.New("--output: the name of the folder is empty"))
 			}
 			if *cache {
@@ -137,7 +136,7 @@ func buildVerb() verb {
 	return v
 }
 
-// check refuses flags that make no sense.
+// check returns an error for flags that make no sense.
 func (opt *buildOptions) check(paths []string) error {
 	if len(paths) == 0 && len(opt.PIDs) == 0 && !opt.VDSO {
 		return errors.New("no file, folder, --pid or --vdso given")
@@ -168,10 +167,10 @@ func (opt *buildOptions) check(paths []string) error {
 	return nil
 }
 
-// declareTables declares the flags that say what is read and how pcs are looked
-// up, and returns what gets their values once they are parsed.
+// declareTables declares the flags for the section to read and the dispatch,
+// and returns a function that stores their values once they are parsed.
 func declareTables(fs *pflag.FlagSet) func(*dwarfcfa.Source, *plan.Dispatch) error {
-	source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: both, else sframe")
+	source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two, else sframe")
 	dispatch := fs.String("dispatch", "tree", "look pcs up by `WAY`: tree, or packed, which is smaller")
 	return func(s *dwarfcfa.Source, d *plan.Dispatch) (err error) {
 		if *s, err = dwarfcfa.ParseSource(*source); err != nil {
@@ -184,7 +183,8 @@ func declareTables(fs *pflag.FlagSet) func(*dwarfcfa.Source, *plan.Dispatch) err
 	}
 }
 
-// build is the verb: what is there, where it goes, compile each, tell.
+// build is the verb: it finds the inputs and their targets, compiles each, and
+// reports.
 func build(ctx context.Context, paths []string, opt *buildOptions, c *console) int {
 	begin := time.Now()
 	opt.Loader = find.HostLoader(os.Getenv)
@@ -228,12 +228,12 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	case !opt.quiet:
 		r.table(c.out, len(c.failures) > 0)
 	}
-	return exitDone // or failed, if c was told of a failure
+	return exitDone // or failed, if c has a failure
 }
 
-// compileJobs makes the eh_elfs, and tells failed of those that cannot be made.
-// It returns nil if ctx ended before all were done; from then on nothing is
-// written.
+// compileJobs makes the eh_elfs, and calls failed for those that cannot be
+// made. It returns nil if ctx ended before all were done; from then on nothing
+// is written.
 func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console, failed func(name string, err error)) []*outcome {
 	if len(jobs) > 1 && !opt.quiet && !opt.json {
 		work := int64(0)
@@ -271,15 +271,15 @@ func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console
 	return outcomes
 }
 
-// product is what compile makes.
+// product is the result of compile.
 type product struct {
 	image   *elfout.Image
 	stats   stats
-	details []error // what stats.LeftOut counts, for those who ask
+	details []error // what stats.LeftOut counts
 	bounded bool    // see dwarfcfa.Report
 }
 
-// compile is the way from an object to its eh_elf.
+// compile makes an eh_elf from an object.
 func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *buildOptions) (*product, error) {
 	table, found, err := makeTable(ctx, object, id, opt)
 	if err != nil {
@@ -288,7 +288,7 @@ func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *bui
 	return compileTable(ctx, object, table, found, id, opt)
 }
 
-// makeTable is its first half: what the eh_elf is to mean.
+// makeTable is its first half: it makes the table that the eh_elf must mean.
 func makeTable(ctx context.Context, object *dwarfcfa.Object, id identity, opt *buildOptions) (*dwarfcfa.Table, *dwarfcfa.Report, error) {
 	// Rows are made from the code, if they are asked for.
 	rows, err := synth.Of(object, synth.Options{Mode: opt.synth})
@@ -313,7 +313,7 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
-	// What exceptions need beside it becomes data.
+	// The tables for exceptions become data.
 	hasSites := !opt.noSites && found.Source != dwarfcfa.SFrameName // which says nothing of them
 	var exceptions []byte
 	if hasSites {
@@ -329,7 +329,7 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 		Relro: opt.relro, Bare: fit.Bare() && !opt.relro, HasSites: hasSites, Sites: exceptions,
 	}
 	if len(id.buildID) == 0 {
-		source.Content, err = object.Content(cmp.Or(found.Source, ".debug_frame")) // rows that are all made follow from the code
+		source.Content, err = object.Content(cmp.Or(found.Source, ".debug_frame")) // if all rows are made, they depend on the code
 		if err = firstError(ctx, err); err != nil {
 			return nil, err
 		}

@@ -15,7 +15,7 @@ import (
 // The cache holds an eh_elf per build-id, whatever the name of the object. It is
 // one of the places where libehunwind looks.
 
-// errNoBuildID is why an object cannot go into the cache.
+// errNoBuildID says why an object cannot go into the cache.
 var errNoBuildID = errors.New("no build-id to find it by in the cache")
 
 // cacheFolder returns the user's cache of eh_elfs.
@@ -34,7 +34,7 @@ func cacheFolder(getenv func(string) string) (string, error) {
 	return filepath.Join(base, "ehasm", ".build-id"), nil
 }
 
-// useCache has the eh_elfs written into the cache.
+// useCache sets the options to write the eh_elfs into the cache.
 func (opt *buildOptions) useCache(getenv func(string) string) (err error) {
 	if opt.out != "" {
 		return errors.New("--cache and --output exclude each other")
@@ -43,8 +43,8 @@ func (opt *buildOptions) useCache(getenv func(string) string) (err error) {
 	return err
 }
 
-// teller is how a verb that does more than fill the cache tells what could not be
-// built: it is no failure.
+// teller returns how a verb that does more than fill the cache reports eh_elfs
+// that could not be built: not as failures.
 func (opt *buildOptions) teller(c *console) func(name string, err error) {
 	if opt.quiet {
 		return func(string, error) {}
@@ -52,8 +52,8 @@ func (opt *buildOptions) teller(c *console) func(name string, err error) {
 	return c.note
 }
 
-// fillCache builds what the cache lacks of the paths and of what opt adds to them. It
-// returns false if it was interrupted.
+// fillCache builds the eh_elfs that the cache lacks for the paths and for what opt
+// adds to them. It returns false if it was interrupted.
 func (opt *buildOptions) fillCache(ctx context.Context, paths []string, c *console, tell func(name string, err error)) bool {
 	found := find.Find(ctx, paths, opt.Options)
 	for _, p := range slices.Concat(found.Problems, found.Notes) {
@@ -62,7 +62,8 @@ func (opt *buildOptions) fillCache(ctx context.Context, paths []string, c *conso
 	return compileJobs(ctx, newCacheJobs(found.Inputs), opt, c, tell) != nil
 }
 
-// cacheName is the place below the cache folder of the eh_elf for a build-id.
+// cacheName returns the path, relative to the cache folder, of the eh_elf for a
+// build-id.
 func cacheName(buildID []byte) (string, error) {
 	if len(buildID) < 2 { // the first byte names a folder
 		return "", errNoBuildID
@@ -71,8 +72,9 @@ func cacheName(buildID []byte) (string, error) {
 	return filepath.Join(id[:2], id[2:]+abi.Suffix), nil
 }
 
-// newCacheJobs makes a job of every input; where it goes is known once its
-// build-id is. Objects of one build-id share an eh_elf, so no two can clash.
+// newCacheJobs makes a job for every input; the build-id, read later, gives the
+// target. Objects with the same build-id share an eh_elf, so targets cannot
+// clash.
 func newCacheJobs(inputs []*find.Input) []*job {
 	jobs := make([]*job, len(inputs))
 	for i, in := range inputs {

@@ -23,25 +23,26 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const checkHelp = `Hold the unwind tables of ELF files against their code.
+const checkHelp = `Compare the unwind tables of ELF files with their code.
 
 Usage:
   ehasm check [flags] FILE...
 
-Executables, shared objects and relocatable files (.o). Each function is interpreted; at each instruction the row of
-.eh_frame or .debug_frame is compared with where the CFA, the return address and the caller's registers are. A finding
-stands for the instructions in a row that are wrong for one reason:
+A FILE is an executable, a shared object or a relocatable file (.o). Each function is interpreted; at each instruction
+the row of .eh_frame or .debug_frame is compared with the places of the CFA, the return address and the caller's
+registers. A finding covers consecutive instructions that are wrong for the same reason:
 
   cfa        the CFA is elsewhere: stacks end or go on wrongly (error)
   return     the return address is not where the row says (error)
-  ret        a ret with the stack pointer elsewhere than at the return address (error)
+  ret        at a ret the stack pointer is not at the return address (error)
   saved      the slot does not hold the register (warning)
-  clobbered  the row says that the register is unchanged, and it is not (warning)
+  clobbered  the row says that the register is unchanged, but it is changed (warning)
   border     a row begins inside an instruction (note)
   no-row     code that is called or jumped to has no row (note)
 
-Notes are also: a row off by one instruction, and rows of a change of context such as longjmp's, which are meant so.
-What cannot be judged is counted with its reason. Exit status: 0 nothing found, 1 findings or failures, 2 wrong usage.
+A row off by one instruction is also a note, and so are intended rows of a change of context, such as longjmp's.
+Instructions that cannot be judged are counted by reason. Exit status: 0 nothing found, 1 findings or failures, 2 wrong
+usage.
 `
 
 const checkMore = `Examples:
@@ -60,14 +61,14 @@ type checkOptions struct {
 }
 
 func checkVerb() verb {
-	v := verb{name: "check", brief: "hold unwind tables against the code", help: checkHelp, more: checkMore}
+	v := verb{name: "check", brief: "compare unwind tables with the code", help: checkHelp, more: checkMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		var opt checkOptions
 		fs.BoolVarP(&opt.verbose, "verbose", "v", false, "show the instructions around each finding, with the computed and the stated row")
 		fs.BoolVar(&opt.json, "json", false, "print JSON, an array with an object for each file")
 		fs.BoolVar(&opt.sarif, "sarif", false, "print SARIF 2.1.0")
 		fs.BoolVar(&opt.notes, "notes", false, "show notes too")
-		fs.IntVarP(&opt.workers, "jobs", "j", 0, "analyse `N` functions at a time; 0: one a processor")
+		fs.IntVarP(&opt.workers, "jobs", "j", 0, "analyse `N` functions at a time; 0: one per processor")
 		failOn := fs.String("fail-on", "warning", "exit with status 1 from `SEVERITY` on: error, warning or note")
 		source := fs.String("source", "auto", "judge `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two")
 		baseline := fs.String("baseline", "", "leave out the findings listed in `FILE`")
@@ -104,7 +105,7 @@ func checkVerb() verb {
 	return v
 }
 
-// checked is what check tells of a file.
+// checked is the result of check for a file.
 type checked struct {
 	File string `json:"file"`
 	*check.Report
@@ -113,7 +114,8 @@ type checked struct {
 }
 
 func runCheck(paths []string, opt checkOptions, write string, c *console) int {
-	// What a check holds, code above all, is there from the start and hardly grows: room for as much garbage again would be in vain.
+	// The memory of a check, mostly decoded code, hardly grows after the start: the default of 100 % would allow as
+	// much garbage again for no gain.
 	defer debug.SetGCPercent(debug.SetGCPercent(40))
 	var all []checked
 	code := exitDone
@@ -197,7 +199,8 @@ func checkFile(path string, opt checkOptions, c *console) (checked, error) {
 	return res, nil
 }
 
-// nameFindings names what the file's own symbols do not, from its debug file.
+// nameFindings names, from the debug file, the findings that the file's own
+// symbols do not name.
 func nameFindings(fs []check.Finding, path string, r io.ReaderAt) {
 	if !slices.ContainsFunc(fs, func(f check.Finding) bool { return f.Function == "" }) {
 		return
@@ -319,7 +322,8 @@ func (r *checked) listing(c *console, f *check.Finding) {
 	}
 }
 
-// findingID names a finding so that it is the same after the file was built again with other addresses.
+// findingID returns an identifier of a finding that stays the same if the file is built again with
+// other addresses.
 func findingID(path string, f *check.Finding) string {
 	return strings.Join([]string{filepath.Base(path), string(f.Kind), fmt.Sprintf("%s+%#x", f.Function, f.PC-f.Start), f.Register, f.Is, f.Says}, "\t")
 }

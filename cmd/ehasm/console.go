@@ -18,15 +18,15 @@ import (
 	"golang.org/x/term"
 )
 
-// console is where a verb writes: results to out, everything else as lines on
-// stderr, around the progress bar if there is one. Its methods may be called
-// from several goroutines; out is for one.
+// console takes the output of a verb: results go to out, everything else goes
+// to stderr as lines, above the progress bar if there is one. Its methods are
+// safe for concurrent use; out may be used by one goroutine.
 type console struct {
 	out    *output
 	stderr io.Writer
 
 	mu       sync.Mutex
-	failures []string // lines told by fail
+	failures []string // lines written by fail
 	closed   bool     // the verb has returned
 	bar      *progressbar.ProgressBar
 
@@ -51,7 +51,7 @@ func newConsole(stdout, stderr io.Writer) *console {
 	return &console{out: &output{Writer: bufio.NewWriter(stdout), w: stdout}, stderr: stderr}
 }
 
-// fail tells of a failure in one line that names file, place and cause.
+// fail reports a failure in one line that names file, place and cause.
 func (c *console) fail(path string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *console) fail(path string, err error) {
 	}
 }
 
-// note tells of something that is no failure.
+// note reports something that is not a failure.
 func (c *console) note(path string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *console) note(path string, err error) {
 }
 
 // close ends the console for workers that an interruption left behind, and
-// reports whether a failure was told.
+// reports whether there was a failure.
 func (c *console) close() (failed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,8 +95,8 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// startBuilding shows a progress bar for n files if stderr is a terminal. The work
-// they are is the sum of what advance is told.
+// startBuilding shows a progress bar for n files if stderr is a terminal. work is
+// the sum of the arguments of advance.
 func (c *console) startBuilding(n int, work int64) {
 	c.files, c.done = n, 0
 	c.newBar(work, c.building())
@@ -104,7 +104,7 @@ func (c *console) startBuilding(n int, work int64) {
 
 func (c *console) building() string { return fmt.Sprintf("compiling, %d/%d files", c.done, c.files) }
 
-// startReading shows one for a file of size bytes, or -1 if that is not known.
+// startReading shows a progress bar for a file of size bytes; -1: not known.
 func (c *console) startReading(size int64) {
 	c.newBar(size, reading(0), progressbar.OptionShowCount(), progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
 }
@@ -128,7 +128,7 @@ func (c *console) newBar(n int64, what string, more ...progressbar.Option) {
 	)...)
 }
 
-// hasRead moves the bar to where in the file the reader is.
+// hasRead moves the bar to the reader's offset in the file.
 func (c *console) hasRead(offset int64, samples uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +138,7 @@ func (c *console) hasRead(offset int64, samples uint64) {
 	}
 }
 
-// advance moves the bar by one file, whose work is what startBuilding's sum has it as.
+// advance moves the bar by one file; work is the file's part of startBuilding's sum.
 func (c *console) advance(work int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,7 +158,7 @@ func (c *console) advanceBy(n int) {
 	}
 }
 
-// stopBar takes the bar off the screen.
+// stopBar removes the bar from the screen.
 func (c *console) stopBar() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +169,7 @@ func (c *console) stopBar() {
 	}
 }
 
-// quote returns a file name as it is, or quoted where it holds anything that
+// quote returns a file name unchanged, or quoted if it holds characters that
 // would break a line or a terminal.
 func quote(name string) string {
 	if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -178,7 +178,7 @@ func quote(name string) string {
 	return name
 }
 
-// printable escapes what is not printable in a message.
+// printable escapes unprintable characters in a message.
 func printable(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return s
@@ -187,7 +187,8 @@ func printable(s string) string {
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
-// describe is the text of err without the path, which the line names already.
+// describe returns the text of err without the path, which the line already
+// names.
 func describe(path string, err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) && pe.Path == path {

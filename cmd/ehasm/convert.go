@@ -24,14 +24,14 @@ Usage:
   ehasm convert [flags] FILE -o OUTPUT
 `
 
-const convertMore = `SFrame says where the caller's rsp, return address and rbp are. What a version cannot say is
-left out, and counted: version 2 has a CFA on rsp or rbp alone; version 3 has signal frames
-and other registers, too. No version has the end of a stack by an expression, or a lost rbp.
-Version 1, which binutils 2.40 reads, has no end of the stack.
+const convertMore = `SFrame says where the caller's rsp, return address and rbp are. Rows that a version cannot
+express are left out and counted. In version 2 the CFA is on rsp or rbp; version 3 also has
+signal frames and other registers. No version has an end of stack by an expression, or a
+lost rbp. Version 1, which binutils 2.40 reads, has no end of stack.
 
-Starts of functions are relative to the section, which is to lie at --address; a section
-that 'objcopy --add-section' adds has the address 0. Version 3 has them relative to
-themselves, as the Linux kernel wants it.
+In versions 1 and 2 function starts are relative to the section, whose link-time address
+--address gives; a section that 'objcopy --add-section' adds has the address 0. In
+version 3 they are relative to the function's own entry, as the Linux kernel expects.
 
 Examples:
   ehasm convert --to=sframe libfoo.so -o libfoo.sframe
@@ -39,7 +39,7 @@ Examples:
   objcopy --add-section .sframe=libfoo.sframe libfoo.so with.so
 `
 
-// convertOptions is what the flags of convert say.
+// convertOptions holds the flags of convert.
 type convertOptions struct {
 	output  string
 	version uint8
@@ -55,8 +55,8 @@ func convertVerb() verb {
 		to := fs.String("to", "sframe", "write `FORMAT`: sframe")
 		fs.StringVarP(&opt.output, "output", "o", "", "write `FILE`")
 		fs.Uint8Var(&opt.version, "sframe-version", 2, "version `N` of SFrame: 1, 2 or 3")
-		address := fs.String("address", "0", "link-time address `ADDR` at which the section is to lie")
-		source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: both, else sframe")
+		address := fs.String("address", "0", "link-time address `ADDR` of the section")
+		source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two, else sframe")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
 		return func(_ context.Context, paths []string, c *console) int {
 			var err error
@@ -92,7 +92,7 @@ func convertVerb() verb {
 	return v
 }
 
-// converted is what convert tells.
+// converted is the result of convert.
 type converted struct {
 	Object    string            `json:"object"`
 	Output    string            `json:"output"`
@@ -113,7 +113,7 @@ func (r *converted) print(w io.Writer) {
 	}
 }
 
-// all is the bytes of code that the object has rows for.
+// all returns the number of bytes of code that the object has rows for.
 func (r *converted) all() uint64 {
 	n := r.Bytes
 	for _, left := range r.Left {

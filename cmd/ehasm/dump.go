@@ -20,22 +20,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const dumpHelp = `Show a stage of the way from an ELF file's unwind tables to machine code.
+const dumpHelp = `Show a stage of compiling an ELF file's unwind tables to machine code.
 
 Usage:
   ehasm dump --stage=STAGE [flags] FILE
 
 Stages:
-  entries  CIEs and FDEs with their instructions, as readelf -wf has them
-  rows     the rows of each FDE before any normalising, as readelf -wF has them, but
-           for rows that end where they start
+  entries  CIEs and FDEs with their instructions, as readelf -wf prints them
+  rows     the rows of each FDE before any normalising, as readelf -wF prints them,
+           without rows that end where they start
   table    the normalised table of the object: pc ranges, each with its row
   plan     pages, compare trees and row blocks
   asm      the machine code
-  sites    for exceptions: what is done with a frame by the call it is in, from
+  sites    what an unwinder does with a frame during an exception, by call, from
            .gcc_except_table
-  lines    files and lines of code, from the debug information; several units follow each
-           other. Not on the way: what script --lines reads
+  lines    files and lines of code, from the debug information, unit by unit: what
+           script --lines reads. Not a stage of compiling
 `
 
 const dumpMore = `Examples:
@@ -46,10 +46,10 @@ const dumpMore = `Examples:
   ehasm dump --stage=entries --json libfoo.so
 `
 
-// stages in the order of the way.
+// stages returns the stages in the order of compiling.
 func stages() []string { return []string{"entries", "rows", "table", "plan", "asm", "sites", "lines"} }
 
-// dumpOptions is what the flags of dump say.
+// dumpOptions holds the flags of dump.
 type dumpOptions struct {
 	stage    string
 	pc       *dwarfcfa.Addr
@@ -60,10 +60,10 @@ type dumpOptions struct {
 }
 
 func dumpVerb() verb {
-	v := verb{name: "dump", brief: "show a stage on the way: entries, rows, table, plan, asm", help: dumpHelp, more: dumpMore}
+	v := verb{name: "dump", brief: "show a stage of compiling: entries, rows, table, plan, asm", help: dumpHelp, more: dumpMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		stage := fs.String("stage", "rows", "show `STAGE`: "+strings.Join(stages(), ", "))
-		pc := fs.String("pc", "", "only what concerns link-time address `ADDR`, such as 0x4010")
+		pc := fs.String("pc", "", "show only the part for link-time address `ADDR`, such as 0x4010")
 		tables := declareTables(fs)
 		noDeref := fs.Bool("no-deref", false, "stage asm: _eh_elf without deref argument")
 		asJSON := fs.Bool("json", false, "print JSON")
@@ -86,7 +86,7 @@ func dumpVerb() verb {
 				addr := dwarfcfa.Addr(n)
 				opt.pc = &addr
 			}
-			if err := dump(paths[0], opt, c.out); err != nil && c.out.Flush() == nil { // else run tells of it
+			if err := dump(paths[0], opt, c.out); err != nil && c.out.Flush() == nil { // otherwise run reports it
 				c.fail(paths[0], err)
 			}
 			return exitDone
@@ -162,7 +162,7 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 	return code.Listing(w, opt.pc)
 }
 
-// dumpSites shows the table of sites as it is read back from its encoding.
+// dumpSites shows the table of sites as decoded from its encoding.
 func dumpSites(object *dwarfcfa.Object, opt dumpOptions, w io.Writer) error {
 	sections, err := object.Sections(opt.source)
 	if len(sections) == 0 {
@@ -189,8 +189,8 @@ func dumpSites(object *dwarfcfa.Object, opt dumpOptions, w io.Writer) error {
 	return errors.Join(append([]error{err}, report.Details...)...)
 }
 
-// dumpSections shows the stages before the table. Where one of two sections cannot
-// be read, the other is shown.
+// dumpSections shows the stages before the table. If one of two sections cannot be
+// read, it shows the other.
 func dumpSections(object *dwarfcfa.Object, opt dumpOptions, w io.Writer) error {
 	sections, unread := object.Sections(opt.source)
 	if opt.pc != nil {
@@ -237,7 +237,8 @@ func dumpSections(object *dwarfcfa.Object, opt dumpOptions, w io.Writer) error {
 	return unread
 }
 
-// writeJSONSeq writes an array with an element per line, without holding all.
+// writeJSONSeq writes an array with an element per line, without holding all
+// elements in memory.
 func writeJSONSeq[T any](w io.Writer, seq iter.Seq[T]) error {
 	before := "[\n  "
 	for v := range seq {

@@ -10,7 +10,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// lineJSON is a stretch of code of one line.
+// lineJSON is a range of code that belongs to one line.
 type lineJSON struct {
 	Start string `json:"start"`
 	End   string `json:"end"`

@@ -22,15 +22,15 @@ type formatFlags struct {
 
 func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
 	f := &formatFlags{fs: fs}
-	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames()+"; else that of -o's name, or perf")
-	fs.BoolVar(&f.settings.Lines, "lines", false, "frames have their file and line of the source (perf, json, pprof)")
-	fs.BoolVar(&f.settings.FullSourcePath, "full-source-path", false, "the file of --lines with its folder (perf)")
+	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames()+"; default: by the name of -o, else perf")
+	fs.BoolVar(&f.settings.Lines, "lines", false, "show the source file and line of each frame (perf, json, pprof)")
+	fs.BoolVar(&f.settings.FullSourcePath, "full-source-path", false, "show the folder of the files of --lines (perf)")
 	g := &f.settings.Graph
 	fs.StringVar(&g.Title, "title", "", "`TEXT` above the flame graph, instead of the command (svg)")
-	fs.IntVar(&g.Width, "width", 0, "a flame graph of `N` pixels, instead of as wide as the window (svg)")
+	fs.IntVar(&g.Width, "width", 0, "a flame graph `N` pixels wide, instead of as wide as the window (svg)")
 	fs.IntVar(&f.maxSize, "max-size", flamegraph.DefaultBytes>>20, "draw the widest boxes that fit into about `N` MB (svg)")
 	fs.BoolVar(&g.Inverted, "inverted", false, "an icicle graph: boxes hang below their callers (svg)")
-	fs.BoolVar(&g.Reversed, "reversed", false, "stacks begin with the innermost frame: who calls it (svg)")
+	fs.BoolVar(&g.Reversed, "reversed", false, "stacks begin with the innermost frame, to show its callers (svg)")
 	return f
 }
 
@@ -42,8 +42,8 @@ func formatNames() string {
 	return strings.Join(names, ", ")
 }
 
-// choose returns the format that the flags and the name of the output ask for. What has
-// no effect in it is a mistake.
+// choose returns the format that the flags and the name of the output ask for. A flag
+// without effect in it is an error.
 func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
 	spec := stackfmt.ByPath(output)
 	if f.fs.Changed("format") {
@@ -81,10 +81,10 @@ const (
 	maxGraphSize = 1024
 )
 
-// errBinary is what refuseTerminal answers.
+// errBinary is the error of refuseTerminal.
 var errBinary = errors.New("is binary, and standard output is a terminal: give -o FILE")
 
-// refuseTerminal is an error if the format would go to a terminal and is not for one.
+// refuseTerminal returns an error if a binary format would go to a terminal.
 func refuseTerminal(spec *stackfmt.Spec, output string, c *console) error {
 	if spec.Binary && (output == "" || output == "-") && isTerminal(c.out.w) {
 		return fmt.Errorf("the format %s %w", spec.Name, errBinary)

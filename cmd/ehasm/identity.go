@@ -22,17 +22,17 @@ import (
 	"github.com/ehasm/ehasm/synth"
 )
 
-// identity is what an eh_elf is made from and with. It is up to date while this
-// is what its notes say.
+// identity says from what and with which options an eh_elf is made. A file is
+// up to date if its notes agree.
 type identity struct {
 	name    string // of the object: the eh_elf's file name without suffix
-	object  string // the object's own, where that is another: in the cache
+	object  string // the object's own name if it differs: in the cache
 	buildID []byte
 	size    int64
 	sha256  string // of the file; only if it has no build-id
 	options string
 	flags   uint32 // of the identity note
-	mapped  bool   // by a process: there is to be an eh_elf, be it one without rows
+	mapped  bool   // by a process: an eh_elf is made even if it has no rows
 }
 
 func identify(j *job, object *dwarfcfa.Object, r io.ReaderAt, size int64, opt *buildOptions) (identity, error) {
@@ -53,7 +53,7 @@ func identify(j *job, object *dwarfcfa.Object, r io.ReaderAt, size int64, opt *b
 	return id, nil
 }
 
-// describe is the options that the bytes of an eh_elf depend on.
+// describe returns the options that the bytes of an eh_elf depend on.
 func (opt *buildOptions) describe() string {
 	words := []string{"source=" + opt.source.String(), "dispatch=" + opt.dispatch.String()}
 	if opt.noDeref {
@@ -74,7 +74,7 @@ func (opt *buildOptions) describe() string {
 	return strings.Join(words, ",")
 }
 
-// flags are what the identity note says of the options, but for what a file decides by itself.
+// flags returns the flags of the identity note that depend on the options alone.
 func (opt *buildOptions) flags() uint32 {
 	var flags uint32
 	if opt.noDeref {
@@ -101,8 +101,8 @@ const (
 
 func tool() string { return "ehasm " + toolVersion() }
 
-// buildLines is the build note: with what the file was made, and the figures
-// that a later build wants to show without making it again.
+// buildLines returns the build note: the options of the file, and the figures
+// that a later build shows without making it again.
 func buildLines(id identity, s stats) []string {
 	lines := []string{keyTool + "=" + tool(), keyOptions + "=" + id.options}
 	if id.object != "" {
@@ -122,11 +122,11 @@ func buildLines(id identity, s stats) []string {
 	return lines
 }
 
-// upToDate reads the eh_elf that is there for a job and reports whether building
-// it again would change nothing.
+// upToDate reads the existing eh_elf of a job and reports whether building it
+// again would change nothing.
 func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
-	// A target that is a link may lead to one of the names that are to become
-	// links to the target; in the cache none is made by a build.
+	// A target that is a link may lead to one of the names that will become
+	// links to the target. In the cache a build makes no links.
 	if st, err := os.Lstat(j.target); err != nil || (len(j.links) > 0 || opt.cache != "") && !st.Mode().IsRegular() {
 		return stats{}, false
 	}
@@ -134,7 +134,7 @@ func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
 		f, _, done, err := find.OpenFile(j.target)
 		return f, done, err
 	}
-	if opt.cache != "" { // of the cache, only what those who load it would take
+	if opt.cache != "" { // in the cache, only files that a loader would accept count
 		open = func() (io.ReaderAt, func() error, error) {
 			f, err := trust.Open(j.target)
 			if err != nil {
@@ -155,7 +155,7 @@ func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
 	n := info.Note
 	sameSize := n.FileSize == uint64(id.size) || opt.cache != "" // a build-id outlives strip
 	if n.Version != abi.Version || !sameSize || !bytes.Equal(n.BuildID, id.buildID) ||
-		n.Flags&^(abi.FlagSites|abi.FlagPacked) != id.flags { // of those the options say
+		n.Flags&^(abi.FlagSites|abi.FlagPacked) != id.flags { // the flags that depend on options
 		return stats{}, false
 	}
 	if !madeWithOptions(info, id.options) ||
@@ -174,7 +174,7 @@ func madeWithOptions(info elfout.Info, options string) bool {
 	return slices.Contains(info.Build, keyTool+"="+tool()) && slices.Contains(info.Build, keyOptions+"="+options)
 }
 
-// statsOf reads back what buildLines wrote.
+// statsOf parses what buildLines wrote.
 func statsOf(info elfout.Info) stats {
 	s := stats{Rows: int(info.Note.Ranges), Distinct: int(info.Note.Rows), CodeBytes: info.TextSize + info.DataSize, LeftOut: []leftOut{}}
 	for _, line := range info.Build {
@@ -198,7 +198,7 @@ func statsOf(info elfout.Info) stats {
 	return s
 }
 
-// newStats takes the figures from what the stages say.
+// newStats collects the figures of the stages.
 func newStats(found *dwarfcfa.Report, code *asmgen.Code, opt *buildOptions) stats {
 	s := stats{
 		Section: found.Source, FDEs: found.FDEs, Rows: code.Ranges, Distinct: code.Rows,
@@ -237,7 +237,7 @@ const (
 	rowsNotCompiled = "rows not compiled"
 )
 
-// losses is what --strict would not have let pass.
+// losses returns what --strict would treat as failures.
 func (s stats) losses() []leftOut {
 	var lost []leftOut
 	for _, l := range s.LeftOut {

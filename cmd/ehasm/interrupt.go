@@ -16,11 +16,11 @@ func (i interruption) Error() string { return "interrupted: " + i.signal.String(
 
 // interruptible returns a context that ends with the signals that would end the
 // process, so that no partial file is left behind; a second signal then does
-// end it. Signals that are ignored stay so, in programs that are executed, too.
+// end it. Ignored signals stay ignored, also in programs that are executed.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
-	if len(signals) > 0 { // Notify would take none for all
+	if len(signals) > 0 { // Notify without signals means all
 		arrived := make(chan os.Signal, 1)
 		signal.Notify(arrived, signals...)
 		go func() {
@@ -36,11 +36,12 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(nil) }
 }
 
-// exitBySignal and the signal's number are, as shells have it, the exit status of what a signal ended.
+// exitBySignal plus the signal's number is the exit status of a process that a signal ended, as in
+// shells.
 const exitBySignal = 128
 
-// exitInterrupted is the exit status of work that ctx ended: as a shell has it for
-// a process that a signal ended, 130 for ^C.
+// exitInterrupted returns the exit status of work that ctx ended, as in shells for
+// a process that a signal ended: 130 for ^C.
 func exitInterrupted(ctx context.Context) int {
 	var i interruption
 	if errors.As(context.Cause(ctx), &i) {

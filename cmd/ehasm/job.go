@@ -9,13 +9,13 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// compileJob makes the eh_elf of one input, unless it is there already, and the
+// compileJob makes the eh_elf of one input, unless it is up to date, and the
 // links to it.
 func compileJob(ctx context.Context, j *job, opt *buildOptions, gate *publisher) (o *outcome) {
 	o = &outcome{job: j}
 	begin := time.Now()
 	defer func() {
-		if p := recover(); p != nil { // a fault of ours must not cost the other files
+		if p := recover(); p != nil { // a bug must not keep the other files from being built
 			o.status, o.err = statusFailed, fmt.Errorf("internal error: %v", p)
 		}
 		o.time = time.Since(begin)
@@ -56,8 +56,8 @@ func compileJob(ctx context.Context, j *job, opt *buildOptions, gate *publisher)
 	return o.linked(gate)
 }
 
-// work is how much of a build the job is: bytes of unwind tables, and something
-// for each file.
+// work returns the job's share of a build: the bytes of its unwind tables plus
+// a constant per file.
 func (j *job) work() int64 { return j.Weight + 1<<10 }
 
 func (o *outcome) failed(err error) *outcome {
@@ -72,9 +72,10 @@ func (o *outcome) linked(gate *publisher) *outcome {
 	return o
 }
 
-// refused is for an object that cannot be compiled: a failure where it was given,
-// or where strict asks for all, else a file to skip, which a folder just happens to
-// hold. A damaged one is named all the same: err says what is wrong with it.
+// refused sets the outcome of an object that cannot be compiled: a failure if the
+// user named it or if strict is set, otherwise skipped, as a file that a folder
+// happens to hold. A damaged file is named in any case: err says what is wrong with
+// it.
 func (o *outcome) refused(err error, strict bool) *outcome {
 	reason, none := skipReason(err)
 	switch {
@@ -87,8 +88,9 @@ func (o *outcome) refused(err error, strict bool) *outcome {
 	return o
 }
 
-// skipReason is why a file of a folder is skipped, "" for what is a failure
-// everywhere. none reports that it is none of ours, else it is damaged.
+// skipReason returns why a file of a folder is skipped, or "" if err is always
+// a failure. none reports that the file is of another kind; otherwise it is
+// damaged.
 func skipReason(err error) (reason string, none bool) {
 	var damage *dwarfcfa.DecodeError
 	if errors.As(err, &damage) || errors.Is(err, dwarfcfa.ErrTruncated) || errors.Is(err, dwarfcfa.ErrBadEncoding) {

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// checkDescriptors reports whether the process may open the files that the Go run-time opens
-// as it needs them, two of its own, beside one to read and one to write: without its own it
-// ends with a page of registers. It uses none of the run-time's.
+// checkDescriptors returns an error unless the process may open two files for the Go
+// run-time, which opens them on demand and without them ends with a page of registers, and
+// one each to read and to write. It does not itself use the run-time's.
 func checkDescriptors() error {
 	const needed = 4
 	var open []int

@@ -1,8 +1,8 @@
 // Command ehasm compiles the unwind tables of x86-64 ELF objects into native
 // code: for libfoo.so it writes libfoo.so.eh_elf.so.
 //
-// There is a file per verb; build.go has the way from an object to its eh_elf,
-// a line per stage.
+// There is a file per verb; build.go shows how an object becomes an eh_elf, a
+// line per stage.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 		ctx, stop = interruptible(ctx)
 	}
 	var stdout io.Writer = os.Stdout
-	if outputClosed { // what the Go run-time has opened in its place takes everything
+	if outputClosed { // writes to what the Go run-time has opened in its place succeed
 		stdout = closedOutput{}
 	}
 	code := run(ctx, os.Args[1:], stdout, os.Stderr)
@@ -57,17 +57,17 @@ Verbs:
 	usageEnd = `
 Examples:
   ehasm build ./bin                         each ELF file in ./bin gets NAME.eh_elf.so beside it
-  ehasm build --deps -o eh_elfs /bin/ls     ls and all it loads, into eh_elfs
-  ehasm dump --stage=rows /bin/ls           the rows, as readelf -wF has them
+  ehasm build --deps -o eh_elfs /bin/ls     ls and the libraries it loads, into eh_elfs
+  ehasm dump --stage=rows /bin/ls           the rows, as readelf -wF prints them
   ehasm info eh_elfs/ls.eh_elf.so           what the file covers
-  ehasm preload -- heaptrack ls             heaptrack, its stacks taken by libehunwind
+  ehasm preload -- heaptrack ls             heaptrack, with libehunwind as its unwinder
 
 'ehasm VERB --help' shows the flags of a verb. Exit status: 0 done, 1 something
 failed, 2 wrong usage.
 `
 )
 
-// usage is the help of the command as a whole.
+// usage returns the help of the whole command.
 func usage() string {
 	var text strings.Builder
 	text.WriteString(usageBegin)
@@ -86,7 +86,8 @@ type verb struct {
 	help    string // up to the flags
 	more    string // after the flags
 	command bool   // the arguments are a command with flags of its own
-	// flags declares the flags and returns what runs once they are parsed.
+	// flags declares the flags and returns the function to run once they are
+	// parsed.
 	flags func(*pflag.FlagSet) func(ctx context.Context, args []string, c *console) int
 }
 
@@ -137,8 +138,8 @@ func dispatch(ctx context.Context, args []string, c *console) int {
 	return exitUsage
 }
 
-// nearest returns the one verb that begins with name, or that two letters added, left out or
-// changed make of it; "" if there is none, or more than one.
+// nearest returns the only verb that begins with name, or is at most two added, removed or
+// changed letters from it; "" if there is none, or more than one.
 func nearest(name string) string {
 	var prefixed, close []string
 	for _, v := range verbs() {
@@ -157,7 +158,7 @@ func nearest(name string) string {
 	return ""
 }
 
-// distance is Levenshtein's.
+// distance returns the Levenshtein distance of two strings.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -178,10 +179,11 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// declare returns the flags of the verb, and what runs once they are parsed.
+// declare returns the flags of the verb, and the function to run once they are
+// parsed.
 func (v verb) declare() (*pflag.FlagSet, func(context.Context, []string, *console) int) {
 	fs := pflag.NewFlagSet("ehasm "+v.name, pflag.ContinueOnError)
-	fs.SetOutput(io.Discard) // errors are told by run
+	fs.SetOutput(io.Discard) // run reports errors
 	fs.SortFlags = false
 	fs.Usage = func() {}
 	fs.SetInterspersed(!v.command)
@@ -206,7 +208,7 @@ func (v verb) run(ctx context.Context, args []string, c *console) int {
 	return do(ctx, fs.Args(), c)
 }
 
-// plainly says what is wrong with a flag's value in a user's words.
+// plainly rewrites an error about a flag's value in a user's words.
 func plainly(err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -230,7 +232,7 @@ func plainly(err error) error {
 	return fmt.Errorf("--%s: %q %s", f.Name, bad.GetValue(), what)
 }
 
-// misuse says what is wrong with the arguments.
+// misuse reports an error in the arguments and returns the exit status.
 func (v verb) misuse(c *console, err error) int {
 	fmt.Fprintf(c.stderr, "ehasm %s: %s\nRun 'ehasm %s --help' for usage.\n", v.name, printable(err.Error()), v.name)
 	return exitUsage

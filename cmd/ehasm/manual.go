@@ -77,7 +77,7 @@ func completionVerb() verb {
 	return v
 }
 
-// describeCommand is ehasm as its help has it.
+// describeCommand describes ehasm as its help does.
 func describeCommand() manual.Command {
 	command := manual.Command{Name: "ehasm", Version: release, Brief: brief, Help: usage()}
 	for _, v := range verbs() {

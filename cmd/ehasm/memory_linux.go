@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundMemory has the garbage collector keep the heap within limits on addresses (ulimit -v,
-// RLIMIT_AS) and data (ulimit -d, RLIMIT_DATA), if there are any: the run-time asks for more before it
-// collects what it has, and ends if there is none.
+// boundMemory makes the garbage collector keep the heap within limits on addresses (ulimit -v,
+// RLIMIT_AS) and data (ulimit -d, RLIMIT_DATA), if there are any. The run-time asks for more memory
+// before it collects, and ends the process if there is none.
 func boundMemory() {
 	const size, data = 0, 5 // fields of statm, proc(5): pages of all that is mapped, of data and stack
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
@@ -28,7 +28,8 @@ func boundMemory() {
 	debug.SetMemoryLimit(bound)
 }
 
-// mappedNow is a field of /proc/self/statm in bytes, or 0 if it cannot be read.
+// mappedNow returns a field of /proc/self/statm in bytes, or 0 if it cannot be
+// read.
 func mappedNow(field int) uint64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -45,9 +46,8 @@ func mappedNow(field int) uint64 {
 	return pages * uint64(os.Getpagesize())
 }
 
-// heapWithin is how large the heap may become where so many bytes of addresses may be
-// mapped and so many are. Pieces of it are too small for what is asked next; and files are
-// mapped, too.
+// heapWithin returns the bound of the heap, in bytes, for a limit on mapped bytes and the
+// number mapped now. It leaves room for fragmentation and mapped files.
 func heapWithin(limit, mapped uint64) int64 {
 	const least = 32 << 20
 	if limit < mapped {

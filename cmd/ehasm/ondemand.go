@@ -27,20 +27,20 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// onDemand gives script and record what objects are unwound by: their rows on demand,
-// and where many steps are taken in an object, an eh_elf that is made meanwhile: that of
-// the cache if it is proven, else one that is compiled in memory.
+// onDemand supplies script and record with what unwinds objects: rows on demand, and for
+// an object with many steps an eh_elf, which is prepared meanwhile: the one of the cache
+// if it is proven, otherwise one compiled in memory.
 type onDemand struct {
-	source     dwarfcfa.Source                                 // the cache has tables of SourceAuto alone
+	source     dwarfcfa.Source                                 // the cache has only tables of SourceAuto
 	keep       bool                                            // fill the cache
-	symfs      string                                          // the folder that recorded paths are looked for in; "": /
-	background bool                                            // rows that are made from code are: nothing waits for them
+	symfs      string                                          // the folder in which recorded paths are looked up; "": /
+	background bool                                            // rows are made from code in the background
 	proof      func(image []byte, table *dwarfcfa.Table) error // of code that this process has not made
 
-	making sync.Mutex // rows from code, which takes memory: those of one object at a time
+	making sync.Mutex // held to make rows from code, which takes memory: one object at a time
 
 	mu    sync.Mutex
-	wants map[string]error // objects that the cache is to have, by path: why what it has is not used, or nil
+	wants map[string]error // objects to add to the cache, by path, with why the cached eh_elf is not used, or nil
 }
 
 func newOnDemand(keep bool) *onDemand {
@@ -81,12 +81,12 @@ func madeSection(object *dwarfcfa.Object) *dwarfcfa.Section {
 	return made.Section(object.Name())
 }
 
-// stepsPerRow is how many steps by rows on demand (some 100 ns) take the time in which
-// a row is compiled (some 250 ns).
+// stepsPerRow is how many steps by rows on demand (about 100 ns each) take as long as
+// compiling a row (about 250 ns).
 const stepsPerRow = 3
 
-// madeRows is how many rows an object without any of its own is taken to get: that is not known
-// before they are made.
+// madeRows is the estimated number of rows of an object without rows of its own: the true
+// number is known only once they are made.
 const madeRows = 1000
 
 // rowStepper takes steps by rows on demand.
@@ -110,12 +110,12 @@ func (s *rowStepper) Took(steps int) bool {
 	return true
 }
 
-// errBounded is why an object is not compiled: its eh_elf would have no rows where
-// the rows on demand are.
+// errBounded says why an object is not compiled: its eh_elf would lack rows that
+// the table on demand has.
 var errBounded = errors.New("too many rows for one eh_elf")
 
-// ehElf returns the eh_elf of the cache if it is proven to mean the object's table, else it
-// compiles the object the quick way, with packed dispatch and without a proof.
+// ehElf returns the eh_elf of the cache if it is proven to mean the object's table.
+// Otherwise it compiles the object quickly, with packed dispatch and without a proof.
 func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, size int64) ([]byte, error) {
 	object, err := dwarfcfa.NewObject(name, file, size)
 	if err != nil {
@@ -157,11 +157,12 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 	return p.image.Bytes(), nil
 }
 
-// cacheOptions are those that script and record fill the cache with: the tree, proven.
+// cacheOptions returns the options with which script and record fill the cache: tree
+// dispatch, proven.
 func cacheOptions() *buildOptions { return &buildOptions{synth: synth.Missing} }
 
-// want remembers that the cache is to have an object's eh_elf, if it can; err is why what it
-// has is not used, or nil if nothing is known of that.
+// want remembers to add an object's eh_elf to the cache, if possible; err says why the
+// cached one is not used, and may be nil.
 func (d *onDemand) want(object *dwarfcfa.Object, file io.ReaderAt, err error) {
 	path := pathOf(object, file)
 	if !d.keep || path == "" || cachePath(object.BuildID()) == "" || !d.believed(object.Name(), path) {
@@ -172,11 +173,11 @@ func (d *onDemand) want(object *dwarfcfa.Object, file io.ReaderAt, err error) {
 	d.wants[path] = err
 }
 
-// believed reports whether the eh_elf of the file at path, of the object that was recorded as
-// name, may go into the cache. Who asks the cache goes by the build-id alone, and who wrote
-// the file chose that: it may be another object's. So the file must be one that nobody but root
-// and the user can have written, at its recorded place. What is kept by build-id, by perf and
-// by debuginfod, has come from anywhere.
+// believed reports whether the eh_elf of the file at path, recorded as name, may go into the
+// cache. The cache is looked up by build-id alone, and the writer of a file chooses its
+// build-id, which may be another object's. So the file must be at its recorded path, and nobody
+// but root and the user may have been able to write it. Files that perf and debuginfod keep by
+// build-id may come from anywhere.
 func (d *onDemand) believed(name, path string) bool {
 	if path == unwind.VDSOName {
 		return true
@@ -196,7 +197,7 @@ func (d *onDemand) believed(name, path string) bool {
 	return true
 }
 
-// has forgets it: what is there is as it should be.
+// has undoes want: the cached eh_elf is good.
 func (d *onDemand) has(object *dwarfcfa.Object, file io.ReaderAt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -214,9 +215,9 @@ func pathOf(object *dwarfcfa.Object, file io.ReaderAt) string {
 	return ""
 }
 
-// fillCache writes what was worth compiling to the cache, as build --cache does, and proven.
-// It is done when the output is written, which need not wait for it. What cannot be kept is
-// told and made again the next time.
+// fillCache builds the eh_elfs of compiled objects into the cache, proven, as build --cache
+// does. It runs after the output is written. Eh_elfs that cannot be kept are reported and
+// made again the next time.
 func (d *onDemand) fillCache(ctx context.Context, workers int, quiet bool, c *console) {
 	d.mu.Lock()
 	wants := maps.Clone(d.wants)
@@ -270,8 +271,8 @@ func writableFolder(path string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// cachePath is where the cache has the eh_elf for a build-id, or "" if it cannot
-// have one.
+// cachePath returns the path of the cached eh_elf for a build-id, or "" if it
+// cannot have one.
 func cachePath(buildID []byte) string {
 	folder, err := cacheFolder(os.Getenv)
 	if err != nil {
@@ -284,8 +285,8 @@ func cachePath(buildID []byte) string {
 	return filepath.Join(folder, name)
 }
 
-// readCached reads an eh_elf of the cache if nobody else can have written it and it is
-// what its name says.
+// readCached reads an eh_elf of the cache if nobody else can have written it and its
+// note has the build-id of its name.
 func readCached(path string, buildID []byte) ([]byte, elfout.Info, bool) {
 	none := elfout.Info{}
 	if path == "" {
@@ -304,7 +305,7 @@ func readCached(path string, buildID []byte) ([]byte, elfout.Info, bool) {
 	if n, err := f.ReadAt(image, 0); n < len(image) && err != nil {
 		return nil, none, false
 	}
-	info, err := elfout.ReadInfo(bytes.NewReader(image)) // of what is proven, not of a file that may change
+	info, err := elfout.ReadInfo(bytes.NewReader(image)) // from the bytes that are proven, not from a file that may change
 	if err != nil || info.Note.Version != abi.Version || !bytes.Equal(info.Note.BuildID, buildID) {
 		return nil, none, false
 	}
@@ -314,7 +315,7 @@ func readCached(path string, buildID []byte) ([]byte, elfout.Info, bool) {
 // maxCached bounds what readCached reads, in bytes.
 const maxCached = 1 << 31
 
-// hostVDSO is the vDSO of the running kernel.
+// hostVDSO returns the vDSO of the running kernel.
 func hostVDSO(ctx context.Context) ([]byte, error) {
 	found := find.Find(ctx, nil, find.Options{VDSO: true})
 	for _, in := range found.Inputs {

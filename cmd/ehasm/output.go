@@ -19,8 +19,8 @@ type closedOutput struct{}
 
 func (closedOutput) Write([]byte) (int, error) { return 0, syscall.EBADF }
 
-// verbOutput is where a verb's result goes: standard output, or the file that -o
-// names, which is whole when it has its name.
+// verbOutput is the output of a verb: standard output, or the file that -o
+// names, which gets its name when it is complete.
 type verbOutput struct {
 	path string
 	file *atomicfile.File // nil: standard output
@@ -37,7 +37,7 @@ func newVerbOutput(path string, perm fs.FileMode, c *console) (*verbOutput, erro
 		return o, nil
 	}
 	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
-		perm = narrowed(perm, st) // who made it private wants the next one so, too
+		perm = narrowed(perm, st) // keep a private file private
 	}
 	var err error
 	o.file, err = atomicfile.CreateOutput(path, perm)
@@ -60,7 +60,7 @@ func (o *verbOutput) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// failed reports whether a Write failed: then the input is not to blame.
+// failed reports whether a Write failed, so that the input is not blamed.
 func (o *verbOutput) failed() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,12 +68,12 @@ func (o *verbOutput) failed() bool {
 }
 
 // onTerminal reports whether the output goes to a terminal, where a progress bar
-// would be in its way.
+// would disturb it.
 func (o *verbOutput) onTerminal() bool { return o.file == nil && isTerminal(o.c.out.w) }
 
-// guardOutput returns a context that ends with the signals that would end the process,
-// if newVerbOutput makes a temporary file for path, which is to be removed then. Where it
-// makes none they do end the process.
+// guardOutput returns a context that ends with the signals that would end the process, if
+// newVerbOutput makes a temporary file for path, which must then be removed. Otherwise
+// the signals do end the process.
 func guardOutput(ctx context.Context, path string) (context.Context, context.CancelFunc) {
 	st, err := os.Stat(path)
 	if path == "" || path == "-" || err == nil && !st.Mode().IsRegular() {
@@ -82,8 +82,8 @@ func guardOutput(ctx context.Context, path string) (context.Context, context.Can
 	return interruptible(ctx)
 }
 
-// run calls work. Where ctx, which is guardOutput's, ends before, the output is given up
-// and run returns false with work still under way: it may be waiting for a pipe.
+// run calls work. If ctx, made by guardOutput, ends first, run abandons the output and
+// returns false while work is still running: it may be waiting for a pipe.
 func (o *verbOutput) run(ctx context.Context, work func()) bool {
 	if o.file == nil || o.file.InPlace() {
 		work()
@@ -105,7 +105,8 @@ func (o *verbOutput) run(ctx context.Context, work func()) bool {
 	}
 }
 
-// finish is to be called when all is written. Of standard output, the console tells.
+// finish must be called when all is written. The console reports errors of standard
+// output.
 func (o *verbOutput) finish() error {
 	if o.file == nil {
 		return nil
@@ -113,8 +114,8 @@ func (o *verbOutput) finish() error {
 	return o.file.Commit()
 }
 
-// permLike is the mode of a file made from what is in the recording at path: no
-// wider than that of the recording, which may hold what its owner wants to keep.
+// permLike returns the mode of a file made from the recording at path: no wider
+// than that of the recording, whose contents may be private.
 func permLike(path string) fs.FileMode {
 	perm := atomicfile.PermText
 	if path == "-" {
@@ -139,7 +140,7 @@ func permLike(path string) fs.FileMode {
 	return perm
 }
 
-// narrowed is perm with the rights of group and others that st gives.
+// narrowed returns perm without the rights of group and others that st lacks.
 func narrowed(perm fs.FileMode, st fs.FileInfo) fs.FileMode {
 	return perm & (0o600 | st.Mode().Perm())
 }

@@ -19,33 +19,32 @@ import (
 )
 
 const preloadHelp = `Run a program that unwinds its own stack (a profiler, a heap tracer, backtrace())
-with libehunwind in place of its unwinder: eh_elfs that the cache lacks are built
-for the program, what it loads and the vDSO; then the program is executed with
-libehunwind-preload.so in LD_PRELOAD, and with ehasm's libgcc_s.so.1, by which C++
-exceptions take less time, if that is there. It keeps the process, so that its exit
-status, signals and terminal are its own.
+with libehunwind in place of its unwinder. preload builds the eh_elfs that the cache
+lacks for the program, the libraries it loads and the vDSO. It then replaces itself by
+the program, with libehunwind-preload.so in LD_PRELOAD, and with ehasm's libgcc_s.so.1,
+if there is one, which makes C++ exceptions faster. The program keeps the process id,
+so its exit status, signals and terminal are its own.
 
 Usage:
   ehasm preload [flags] [--] COMMAND [ARGUMENT...]
 `
 
-const preloadMore = `An object whose eh_elf cannot be made is named and costs nothing but itself: where
-there is none, the program's own unwinder does the work. What the program opens
-later with dlopen, and programs that it starts, are named by --with to have them
-ready; processes that it starts inherit LD_PRELOAD. Where COMMAND is a script, or
-starts what its arguments name (env, time, heaptrack), eh_elfs are built for that
-program and for the libraries in ../lib/COMMAND, too. The runtime of a program that is linked
-with AddressSanitizer is put in front. A process that takes stacks of which none
-could be taken over says so at exit, and why. Signals that are ignored here
-are back at their default in it, SIGHUP and SIGINT apart.
+const preloadMore = `An object whose eh_elf cannot be made is named; for stacks through it, the program's own
+unwinder does the work. Name libraries that the program opens later with dlopen, and
+programs that it starts, by --with; processes that it starts inherit LD_PRELOAD. If
+COMMAND is a script, or starts a program that its arguments name (env, time, heaptrack),
+eh_elfs are also built for that program and for the libraries in ../lib/COMMAND. If the
+program is linked with AddressSanitizer, its runtime is put first. A process whose stacks
+could not be taken over says so at exit, and why. Signals that are ignored when preload
+starts have their default action in the program, except SIGHUP and SIGINT.
 
 The library is looked for beside the ehasm command, in ../lib and ../lib/x86_64-linux-gnu
-from there, and in build/runtime, where 'make runtime' leaves it; EHASM_PRELOAD_LIBRARY
-and --library name another. libgcc/libgcc_s.so.1 is looked for beside it.
-EHASM_STATS=1 has the program print what was unwound.
+from there, and in build/runtime, where 'make runtime' puts it; EHASM_PRELOAD_LIBRARY
+or --library names another. libgcc/libgcc_s.so.1 is looked for beside the library.
+With EHASM_STATS=1 the program prints what was unwound.
 
-Exit status: 126 or 127 where COMMAND cannot be executed or found, as env(1) has
-it; else 1 where the preload is impossible; else that of COMMAND.
+Exit status: 126 or 127 if COMMAND cannot be executed or found, as in env(1); 1 if the
+preload is impossible; otherwise that of COMMAND.
 
 Examples:
   ehasm preload -- ./server --port 8080
@@ -55,7 +54,7 @@ Examples:
   LD_PRELOAD=libprofiler.so.0 CPUPROFILE=out.prof ehasm preload ./program
 `
 
-// Exit statuses where the command is not run, those of env(1).
+// Exit statuses if the command is not run, those of env(1).
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
@@ -67,7 +66,7 @@ const (
 	exceptionsName  = "libgcc/libgcc_s.so.1" // beside the preload library
 )
 
-// preloadOptions is what the flags of preload say.
+// preloadOptions holds the flags of preload.
 type preloadOptions struct {
 	buildOptions
 	library string
@@ -78,12 +77,12 @@ func preloadVerb() verb {
 	v := verb{name: "preload", brief: "run a program that unwinds itself, with libehunwind in place of its unwinder", help: preloadHelp, more: preloadMore, command: true}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &preloadOptions{}
-		fs.StringVar(&opt.library, "library", "", "preload this `FILE`")
-		fs.StringArrayVar(&opt.with, "with", nil, "build for this `PATH`, a file or folder, too; may be repeated")
+		fs.StringVar(&opt.library, "library", "", "preload `FILE`")
+		fs.StringArrayVar(&opt.with, "with", nil, "also build for `PATH`, a file or folder; may be repeated")
 		fs.IntVarP(&opt.jobs, "jobs", "j", runtime.GOMAXPROCS(0), "compile `N` files at a time")
 		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave C++ exceptions to the system's libgcc")
 		tables := declareTables(fs)
-		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "say nothing of objects whose eh_elf cannot be made, nor at exit")
+		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "do not report objects whose eh_elf cannot be made, and nothing at exit")
 		return func(ctx context.Context, args []string, c *console) int {
 			if len(args) == 0 {
 				return v.misuse(c, errors.New("no command given"))
@@ -101,7 +100,8 @@ func preloadVerb() verb {
 	return v
 }
 
-// preload is the verb: find the program, build what is missing, become it.
+// preload is the verb: it finds the program, builds the missing eh_elfs, and
+// executes the program.
 func preload(ctx context.Context, command []string, opt *preloadOptions, c *console) int {
 	path, err := find.Command(command[0], searchPath())
 	if err != nil {
@@ -143,7 +143,7 @@ func preload(ctx context.Context, command []string, opt *preloadOptions, c *cons
 	return exitNotExecutable
 }
 
-// commandStatus is the exit status where a command cannot be run.
+// commandStatus returns the exit status if a command cannot be run.
 func commandStatus(err error) int {
 	if errors.Is(err, find.ErrCommandNotFound) {
 		return exitNotFound
@@ -151,7 +151,7 @@ func commandStatus(err error) int {
 	return exitNotExecutable
 }
 
-// searchPath is PATH, or if there is none that of execvp(3).
+// searchPath returns PATH, or the default of execvp(3) if there is none.
 func searchPath() string {
 	if path, ok := os.LookupEnv("PATH"); ok {
 		return path
@@ -186,8 +186,8 @@ func findLibrary(named, variable, name string) (string, error) {
 		quote(self), variable)
 }
 
-// withExceptions adds the libgcc_s that lies beside the preload library, if it does.
-// The eh_elfs have what it needs in any case: others may want it.
+// withExceptions adds the libgcc_s beside the preload library, if there is one. The
+// eh_elfs have the tables it needs in any case, for other programs.
 func (opt *preloadOptions) withExceptions(library string) []string {
 	path := filepath.Join(filepath.Dir(library), exceptionsName)
 	leave := opt.noSites
@@ -198,8 +198,8 @@ func (opt *preloadOptions) withExceptions(library string) []string {
 	return []string{library, path}
 }
 
-// usableLibrary checks what would otherwise be told by the dynamic loader of
-// each program that is started.
+// usableLibrary returns the errors that the dynamic loader would otherwise
+// report in each program that is started.
 func usableLibrary(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -214,9 +214,10 @@ func usableLibrary(path string) (string, error) {
 	return path, nil
 }
 
-// withPreload puts the library in front of LD_PRELOAD. The runtime of AddressSanitizer comes
-// before it: it refuses to start a program where another object precedes it. It is there
-// already, or the program is linked with it, by the name sanitizer.
+// withPreload puts the library at the front of LD_PRELOAD, after the runtime of
+// AddressSanitizer, which refuses to start a program if another object precedes it. The
+// runtime is already in LD_PRELOAD, or the program is linked with it under the name
+// sanitizer.
 func withPreload(environ []string, library, sanitizer string) []string {
 	const name = "LD_PRELOAD="
 	rest := ""
@@ -240,8 +241,8 @@ func withPreload(environ []string, library, sanitizer string) []string {
 	return append(environ, name+strings.Join(slices.Concat(before, []string{library}, behind), ":"))
 }
 
-// explaining has the library say at exit if it took nothing over, and why. It is the process
-// that this one becomes that is to have taken something, unless it launches another.
+// explaining sets the environment so that the library says at exit if it took nothing over,
+// and why. That concerns the process that this one becomes, unless that launches another.
 func explaining(environ []string, launches bool) []string {
 	const name = "EHASM_PRELOADED="
 	pid := os.Getpid()
@@ -257,8 +258,8 @@ func preloaded(value string) []string {
 	return strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' })
 }
 
-// fillCache builds the eh_elfs that the cache lacks. What cannot be built is told
-// and left out: the program runs all the same. It returns false if it was
+// fillCache builds the eh_elfs that the cache lacks. Those that cannot be built
+// are reported and left out; the program runs anyway. It returns false if it was
 // interrupted.
 func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, libraries []string, c *console) bool {
 	tell := opt.teller(c)

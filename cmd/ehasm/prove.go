@@ -23,7 +23,7 @@ import (
 )
 
 const proveHelp = `Prove that eh_elfs mean the unwind tables of their objects: for every pc, all
-registers and all memory, from the bytes of the files. Nothing is run.
+registers and all memory, from the bytes of the files. No code is run.
 
 Usage:
   ehasm prove [flags] FILE.eh_elf.so...
@@ -81,7 +81,7 @@ func eHElfsBelow(folder string) (paths []string, err error) {
 	return paths, err
 }
 
-// proofJSON is what prove tells of a file.
+// proofJSON is the result of prove for a file.
 type proofJSON struct {
 	File    string  `json:"file"`
 	Object  string  `json:"object"`
@@ -171,8 +171,8 @@ func (p *proofJSON) prove() error {
 	return err
 }
 
-// madeWith reads back the options that the table of an eh_elf depends on, as describe
-// wrote them: from where its rows come, and which are made from code.
+// madeWith parses the options that the table of an eh_elf depends on, as describe
+// wrote them: the source of its rows, and which are made from code.
 func madeWith(lines []string) (opt buildOptions, err error) {
 	opt.source, opt.synth = dwarfcfa.SourceAuto, synth.Off
 	for _, line := range lines {

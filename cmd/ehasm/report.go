@@ -14,7 +14,7 @@ import (
 	"github.com/ehasm/ehasm/internal/find"
 )
 
-// status is how it went with a file.
+// status is the result for a file.
 type status string
 
 const (
@@ -24,7 +24,7 @@ const (
 	statusFailed  status = "failed"
 )
 
-// outcome is what became of a job.
+// outcome is the result of a job.
 type outcome struct {
 	*job
 	status  status
@@ -49,7 +49,7 @@ type stats struct {
 	LeftOut    []leftOut `json:"left_out"`
 }
 
-// leftOut counts what an eh_elf does not answer for.
+// leftOut counts entries that an eh_elf does not cover, by reason.
 type leftOut struct {
 	Reason string `json:"reason"`
 	Count  int    `json:"count"`
@@ -75,7 +75,7 @@ func (s stats) leftOutText() string {
 	return all + ", not verified"
 }
 
-// countsText is such as "empty (3), shadowed (1)".
+// countsText returns text such as "empty (3), shadowed (1)".
 func countsText(counts []leftOut) string {
 	parts := make([]string, len(counts))
 	for i, l := range counts {
@@ -133,7 +133,7 @@ func (r *report) reasons() []leftOut {
 	return all
 }
 
-// total adds the figures up.
+// total adds up the figures.
 func (r *report) total() (sum stats) {
 	sum.Verified, sum.LeftOut = true, []leftOut{}
 	counts := make(map[string]int)
@@ -155,7 +155,7 @@ func (r *report) total() (sum stats) {
 	return sum
 }
 
-// table prints the result for people. failed tells that failures were told.
+// table prints the result for people. failed says that there were failures.
 func (r *report) table(w io.Writer, failed bool) {
 	if len(r.done) > 0 {
 		rows := [][]string{{"file", "FDEs", "rows", "distinct", "eh_frame+hdr", "code+data", "ratio", "time", "left out"}}

@@ -12,8 +12,7 @@ import (
 // workers on large objects stay within the memory that one of them needs.
 const maxInFlight = 20 << 20
 
-// room hands out a limited amount of weight to those who ask, in the order in
-// which they ask.
+// room is a weighted semaphore that serves its callers in order.
 type room struct {
 	mu   sync.Mutex
 	cond *sync.Cond
@@ -29,8 +28,8 @@ func newRoom(size int64) *room {
 	return r
 }
 
-// enter waits for room and returns how to leave. What is larger than all the
-// room there is waits for all of it.
+// enter waits for room and returns the function to leave. A weight above the
+// limit waits for all room.
 func (r *room) enter(weight int64) (leave func()) {
 	weight = min(weight, r.size)
 	r.mu.Lock()

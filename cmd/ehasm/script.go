@@ -21,10 +21,10 @@ import (
 )
 
 const scriptHelp = `Unwind the samples of a perf.data file through eh_elfs and write their stacks.
-FDEs are interpreted as frames fall into them. An object that many frames fall into
-gets an eh_elf meanwhile: that of the cache that 'ehasm build --cache' fills, if it is
-proven to mean the object's tables, else one that is compiled in memory. Those are
-built into the cache when the output is written (--cache=false: not).
+FDEs are interpreted as frames fall into them. An object with many frames gets an
+eh_elf meanwhile: one from the cache that 'ehasm build --cache' fills, if it is
+proven to mean the object's tables, otherwise one compiled in memory. Those are
+also built into the cache once the output is written, unless --cache=false.
 
 Usage:
   ehasm script [flags]
@@ -34,13 +34,13 @@ const scriptMore = `Record with registers and a copy of the stack:
 
   perf record --call-graph dwarf PROGRAM
 
-Formats: perf is what perf script writes; folded has a line per distinct stack
-and the number of its samples, for flamegraph.pl and the like, in which stacks
-that could not be unwound to their outermost frame begin with [truncated], and
-kernel, run-time compiled and inlined functions end in _[k], _[j] and _[i]; svg
-is a flame graph of them for a browser; json has an object per sample; pprof is
-a profile for go tool pprof. Without --format the name of -o's FILE says it:
-.svg, .folded, .json, .pb.gz, .perf.txt.
+Formats: perf is the text of perf script. folded has a line per distinct stack with
+the number of its samples, for flamegraph.pl and the like; stacks that could not be
+unwound to their outermost frame begin with [truncated], and kernel, run-time
+compiled and inlined functions end in _[k], _[j] and _[i]. svg is a flame graph for
+a browser. json has an object per sample. pprof is a profile for go tool pprof.
+Without --format the name of -o's FILE chooses: .svg, .folded, .json, .pb.gz,
+.perf.txt.
 
 With --before a flame graph shows how the shares of functions differ from those of
 another recording: red for more, blue for less.
@@ -49,16 +49,16 @@ Objects are looked for under their recorded paths, then by build-id in ~/.debug
 and /usr/lib/debug; names also come from separate debug files there, from
 /tmp/perf-PID.map and, for the kernel, from the copy of kallsyms in ~/.debug or,
 if it is the running one, from /proc/kallsyms. --inline and --lines need DWARF,
-in the object or its debug file. What is missing is asked of the debuginfod servers in
-DEBUGINFOD_URLS, if that is set, and kept where gdb and perf keep it.
+in the object or its debug file. Missing files are fetched from the debuginfod servers
+in DEBUGINFOD_URLS, if that is set, and kept where gdb and perf keep them.
 
-Some code has no unwind information: what is compiled at run time, the C run-time's
-start files, some assembler code. There the walk goes on by the frame pointer, which
-may leave a caller out. With --frame-pointers=gaps it does so only in files that have a
+Some code has no unwind information: code compiled at run time, the C run-time's
+startup files, some assembler code. There the walk goes on by frame pointer, which
+may skip a caller. With --frame-pointers=gaps it does so only in files that have a
 table without a row for this code, as perf script does, and otherwise ends there; with
-never, stacks have only frames that unwind information proves. Where an object's file is
-there, such a frame must lie behind a call; json and pprof mark it, svg and the summary count
-stacks that needed one apart.
+never, stacks have only frames that unwind information proves. If the object's file is
+there, such a frame must lie after a call. json and pprof mark it; svg and the summary
+count stacks with such frames separately.
 
 Examples:
   ehasm script | less
@@ -69,7 +69,7 @@ Examples:
   perf record -o - --call-graph dwarf ls | ehasm script -i -
 `
 
-// scriptOptions is what the flags of script say.
+// scriptOptions holds the flags of script.
 type scriptOptions struct {
 	script.Options
 	input    string
@@ -91,20 +91,20 @@ func scriptVerb() verb {
 		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`")
 		format := newFormatFlags(fs)
 		opt.settings = &format.settings
-		fs.StringVar(&opt.before, "before", "", "show how shares differ from those of this recording, `FILE` (svg)")
+		fs.StringVar(&opt.before, "before", "", "show how shares differ from those of the recording `FILE` (svg)")
 		fs.IntVarP(&opt.Workers, "jobs", "j", runtime.GOMAXPROCS(0), "unwind in `N` threads")
 		fs.IntVar(&opt.MaxStack, "max-stack", script.DefaultMaxStack, "at most `N` frames of user code per stack")
-		pointers := fs.String("frame-pointers", "always", "`WHEN` to go by rbp for want of unwind information: always, gaps, never")
+		pointers := fs.String("frame-pointers", "always", "`WHEN` to use rbp for lack of unwind information: always, gaps, never")
 		fs.StringVar(&opt.Objects.Symfs, "symfs", "", "look for recorded paths below this `folder`")
-		fs.StringSliceVar(&opt.Filter.Comms, "comm", nil, "only threads of this `name`")
+		fs.StringSliceVar(&opt.Filter.Comms, "comm", nil, "only threads with this `name`")
 		fs.IntSliceVar(&opt.Filter.PIDs, "pid", nil, "only process `N`")
 		fs.IntSliceVar(&opt.Filter.TIDs, "tid", nil, "only thread `N`")
 		fs.StringSliceVar(&opt.Filter.Events, "event", nil, "only samples of this `event`")
 		span := fs.String("time", "", "only samples between `FROM,TO` in seconds; either may be left out")
-		fs.BoolVar(&opt.Names.Mangled, "no-demangle", false, "leave names as they are in the objects")
-		fs.BoolVar(&opt.Names.Inline, "inline", false, "functions that are inlined are frames of their own")
+		fs.BoolVar(&opt.Names.Mangled, "no-demangle", false, "do not demangle names")
+		fs.BoolVar(&opt.Names.Inline, "inline", false, "show inlined functions as frames")
 		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`, not perf's copy")
-		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as build has it")
+		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
 		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
@@ -146,7 +146,8 @@ func scriptVerb() verb {
 	return v
 }
 
-// runScript is the verb: open, go through, tell.
+// runScript is the verb: it opens the recording, writes the stacks, and
+// reports.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	opt.Names.MapDirs = []string{"/tmp"}
 	opt.Objects.DebugDirs = unwind.DefaultDebugDirs()
@@ -199,7 +200,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	stopCompiling()
 	c.stopBar()
 	whole := err == nil
-	if err != nil && !out.failed() { // else finish tells
+	if err != nil && !out.failed() { // otherwise finish reports it
 		c.fail(opt.input, err)
 	}
 	if err := out.finish(); err != nil {
@@ -229,8 +230,9 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	return exitDone // or failed, if c was told of a failure
 }
 
-// fetcher asks the debuginfod servers of the environment for files, or nil if there are
-// none. It returns "" for what they do not have.
+// fetcher returns a function that asks the debuginfod servers of the environment for
+// files, or nil if there are no servers. The function returns "" for a file that they
+// do not have.
 func fetcher(ctx context.Context, quiet bool, c *console) func(buildID []byte, kind debuginfod.Kind) (string, error) {
 	client := debuginfod.New(os.Getenv)
 	if client == nil {
@@ -254,7 +256,7 @@ func fetcher(ctx context.Context, quiet bool, c *console) func(buildID []byte, k
 	}
 }
 
-// readBefore reads the samples to compare with, and tells why there are none.
+// readBefore reads the samples to compare with, and reports why there are none.
 func readBefore(ctx context.Context, opt *scriptOptions, c *console) stackfmt.Format {
 	r, err := openRecording(opt.before)
 	if err != nil {
@@ -282,8 +284,8 @@ func openRecording(path string) (*perfdata.Reader, error) {
 	return perfdata.Open(path, perfdata.Options{Map: true})
 }
 
-// recordingSize is the size of the file, or of those in the folder; -1 if there
-// is no telling.
+// recordingSize returns the size in bytes of the file, or of those in the
+// folder; -1 if it is not known.
 func recordingSize(path string) int64 {
 	if parts, err := os.ReadDir(path); err == nil {
 		sum := int64(0)

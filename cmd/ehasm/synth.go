@@ -20,27 +20,27 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const synthHelp = `Make unwind rows from code: for what a file has none for, such as hand-written
-assembly, or for all of it. Nothing is run. Rows are made only where all paths to an
-instruction agree; what is left out is counted.
+const synthHelp = `Make unwind rows from code: for code that has none, such as hand-written assembly,
+or for all code. Nothing is run. An instruction gets a row only if all paths to it
+agree; instructions left out are counted.
 
 Usage:
   ehasm synth [flags] FILE
 `
 
-const synthMore = `Without a flag that says what to write, synth tells what it can make. With -o it writes
-a separate debug file with the rows as .debug_frame, which gdb and elfutils find by
-the object's build-id, in a folder such as .build-id/xx/yyyy.debug.
+const synthMore = `Without a flag that says what to write, synth prints a summary of the rows. With -o it
+writes a separate debug file with the rows as .debug_frame, which gdb and elfutils find
+by the object's build-id as .build-id/xx/yyyy.debug.
 
---cfi is for authors of assembly: the directives of each function, to stand before the
-instructions at these offsets. It also takes .o files.
+--cfi is for authors of assembly: it prints the directives of each function, with the
+offsets of the instructions to put them before. It also takes .o files.
 
---synth=missing makes rows for code without any; wrong, in addition, in place of rows that
+--synth=missing makes rows for code without rows; wrong, also in place of rows that
 'ehasm check' finds wrong; all, for all code.
 
 Functions are found by symbols, relocations, calls, and addresses that code takes. With
---synth=wrong, the rows of the file are judged as by 'ehasm check'; with all, of the
-file's unwind tables only the beginnings and ends of functions and their landing pads are used.
+--synth=all, only the bounds of functions and their landing pads are taken from the file's
+unwind tables.
 
 'ehasm build --synth=missing' compiles the same rows into an eh_elf.
 
@@ -51,7 +51,7 @@ Examples:
   ehasm synth --list --json libfoo.so
 `
 
-// synthOptions is what the flags of synth say.
+// synthOptions holds the flags of synth.
 type synthOptions struct {
 	output   string
 	mode     synth.Mode
@@ -70,8 +70,8 @@ func synthVerb() verb {
 		mode := declareSynth(fs, "missing")
 		fs.BoolVar(&opt.cfi, "cfi", false, "print .cfi_* directives, for the GNU assembler")
 		fs.BoolVar(&opt.list, "list", false, "print a line for each function that gets rows")
-		fs.StringVar(&opt.function, "function", "", "print no function but the one of this `NAME`, or at this address")
-		fs.IntVarP(&opt.jobs, "jobs", "j", 0, "look at `N` functions at a time (default: one a processor)")
+		fs.StringVar(&opt.function, "function", "", "print only the function with this `NAME`, or at this address")
+		fs.IntVarP(&opt.jobs, "jobs", "j", 0, "analyse `N` functions at a time (default: one per processor)")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
 		return func(ctx context.Context, paths []string, c *console) int {
 			var err error
@@ -94,8 +94,8 @@ func synthVerb() verb {
 	return v
 }
 
-// declareSynth declares the flag that says what rows are made for, and returns what
-// gets its value once it is parsed.
+// declareSynth declares the flag that says for which code rows are made, and
+// returns a function that gets its value once it is parsed.
 func declareSynth(fs *pflag.FlagSet, standard string) func() (synth.Mode, error) {
 	name := fs.String("synth", standard, "make rows from code; `MODE`: off, missing, wrong or all; see below")
 	return func() (synth.Mode, error) {
@@ -149,7 +149,7 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 	return exitDone
 }
 
-// made is rows and the file that they are of.
+// made holds rows and the file they belong to.
 type made struct {
 	rows        *synth.Result
 	path        string
@@ -201,7 +201,8 @@ func (m *made) writeDebugFile(path string) error {
 	return atomicfile.WriteOutput(path, image, atomicfile.PermText)
 }
 
-// selectFunctions are those of a name, or the one that holds an address.
+// selectFunctions returns the functions of a name, or the one that holds an
+// address.
 func selectFunctions(list []synth.Function, name string) (out []synth.Function) {
 	addr, err := strconv.ParseUint(name, 0, 64)
 	for i := range list {
@@ -213,7 +214,7 @@ func selectFunctions(list []synth.Function, name string) (out []synth.Function) 
 	return out
 }
 
-// synthJSON is what --json prints.
+// synthJSON is the result as --json prints it.
 type synthJSON struct {
 	File      string              `json:"file"`
 	Wanted    uint64              `json:"wanted_bytes"`   // of code without rows, or of all code
@@ -247,7 +248,7 @@ func newSynthJSON(path string, r *synth.Result, shown []synth.Function, list boo
 	return j
 }
 
-// printSynth tells what was made.
+// printSynth prints a summary.
 func printSynth(w io.Writer, path string, r *synth.Result) {
 	name := quote(filepath.Base(path))
 	if r.Wanted == 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/ehasm/ehasm/internal/trust"
 )
 
-// job is an input with the places its eh_elf goes to.
+// job is an input with the paths of its eh_elf.
 type job struct {
 	*find.Input
 	name   string   // of the object, for messages
@@ -25,9 +25,9 @@ type job struct {
 	cached bool     // target is in the cache
 }
 
-// newJobs gives every input its target. Two inputs that would get one target
-// are failures, each told with the other's name, and neither becomes a job. Names that
-// nobody asked for are given where they are free.
+// newJobs gives every input its target. Two inputs that would get the same target are
+// failures, each reported with the other's name, and neither becomes a job. Names that
+// nobody asked for are given only if they are free.
 func newJobs(inputs []*find.Input, dir string, c *console) []*job {
 	jobs := make([]*job, 0, len(inputs))
 	owner := make(map[string]*job)
@@ -61,7 +61,8 @@ func newJobs(inputs []*find.Input, dir string, c *console) []*job {
 	return kept
 }
 
-// take gives the job one more target, unless it is another's, which is returned.
+// take gives the job one more target, unless another job has it, which it then
+// returns.
 func (j *job) take(target string, owner map[string]*job) *job {
 	place := realPlace(target)
 	switch other := owner[place]; {
@@ -77,8 +78,8 @@ func (j *job) take(target string, owner map[string]*job) *job {
 	return j
 }
 
-// realPlace names the folder entry that path means: two paths are equal if they
-// lead through links to one entry of one folder.
+// realPlace names the folder entry that path refers to: two paths get the same
+// name if they lead through links to the same entry.
 func realPlace(path string) string {
 	dir, base := filepath.Split(path)
 	dir = filepath.Clean(dir)
@@ -99,15 +100,15 @@ func realPlace(path string) string {
 	}
 }
 
-// publisher is the gate through which everything is written, so that a build
-// that is interrupted can end with no write under way.
+// publisher is the gate for all writes, so that an interrupted build can end
+// with no write in progress.
 type publisher struct {
 	mu      sync.RWMutex
 	closed  bool
 	written atomic.Int64 // images
 }
 
-// close waits for writes under way and lets no further one begin.
+// close waits for writes in progress and lets no other begin.
 func (p *publisher) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -172,8 +173,8 @@ func (j *job) makeFolder() error {
 	return makeFolder(dir)
 }
 
-// makeFolder makes a folder in which eh_elfs are to lie. A group that may write there
-// could put others in their place.
+// makeFolder makes a folder for eh_elfs. Its group cannot write there, since it could
+// replace them.
 func makeFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("%s: cannot make the folder: %w", dir, bare(err))
@@ -181,7 +182,7 @@ func makeFolder(dir string) error {
 	return nil
 }
 
-// bare drops operation and paths from an error of package os.
+// bare removes operation and paths from an error of package os.
 func bare(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

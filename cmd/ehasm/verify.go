@@ -8,14 +8,15 @@ import (
 	"github.com/ehasm/ehasm/verify"
 )
 
-// Ways to hold code against the tables, as --verify names them. No name means the first.
+// Ways to check code against the tables, as --verify names them. The empty name means
+// the first.
 const (
 	verifyProve = "prove"
 	verifyRun   = "run"
 	verifyBoth  = "both"
 )
 
-// verifyImage holds a finished file against the table it was made from.
+// verifyImage checks a finished file against the table it was made from.
 func verifyImage(image []byte, table *dwarfcfa.Table, how string) error {
 	if how != verifyRun {
 		if _, err := prove.Image(image, table); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// release is the version of the sources. It goes into every eh_elf; raise it
-// with any change to what is generated, so that older files count as out of date.
+// release is the version of the sources. It goes into every eh_elf; raise it with
+// any change to the generated code, so that older files count as out of date.
 const release = "0.6.4"
 
 const versionHelp = `Show the version of ehasm and of the eh_elf interface it writes.
@@ -41,7 +41,7 @@ func versionVerb() verb {
 }
 
 // toolVersion is the version that the Go command stamped into the program (a
-// release, or a commit where it was built in a checkout), else that of the
+// release, or a commit if it was built in a checkout), otherwise that of the
 // sources.
 func toolVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
