@@ -16,7 +16,8 @@ type wrong struct {
 	context  bool
 }
 
-// judge compares a row with the state before the instruction at pc. reason is why it cannot be judged, empty if it was.
+// judge compares a row with the state before the instruction at pc. reason says why that is not possible; it is empty
+// if it was.
 func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []wrong) (out []wrong, reason string) {
 	if row.Regs[16].Kind == dwarfcfa.RuleUndefined {
 		return ws, ReasonEnd
@@ -46,7 +47,7 @@ func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []w
 	return ws, ""
 }
 
-// cfaOf is what the row's CFA rule gives in the state.
+// cfaOf returns the value of the row's CFA rule in the state.
 func (c *function) cfaOf(pc uint64, row *dwarfcfa.Row, s *codeflow.State) (word, string) {
 	switch row.CFA.Kind {
 	case dwarfcfa.CFARegOffset:
@@ -74,7 +75,7 @@ func (c *function) cfaOf(pc uint64, row *dwarfcfa.Row, s *codeflow.State) (word,
 		if !w.known() && !(w.read && knowsCFA(s)) {
 			return w, ReasonExpression
 		}
-		return w, "" // also where it reads a word of the stack that is not the one with the CFA
+		return w, "" // also if it reads a word of the stack other than the one with the CFA
 	}
 	return word{}, ReasonBadRow
 }
@@ -161,7 +162,7 @@ func signed(n int64) string {
 
 func cfaOffset(n int64) string { return "CFA" + signed(n) }
 
-// cfaText is where the CFA is in a state.
+// cfaText renders the place of the CFA in a state.
 func cfaText(s *codeflow.State) string {
 	if h, off, ok := s.CFA(); ok {
 		return x86.Reg(h).String() + signed(off)
@@ -187,7 +188,7 @@ func regName(h uint8) string {
 	return x86.Reg(h).String()
 }
 
-// whereText is where the caller's value of a register is in a state.
+// whereText renders the place of a register's caller value in a state.
 func whereText(s *codeflow.State, h uint8) string {
 	switch w := s.Saved(h); w.Kind {
 	case codeflow.Same:
@@ -202,7 +203,7 @@ func whereText(s *codeflow.State, h uint8) string {
 	return "lost"
 }
 
-// RowText is a row's CFA and saved registers in one line.
+// rowText renders a row's CFA and saved registers in one line.
 func (c *function) rowText(row *dwarfcfa.Row) string {
 	text := "CFA " + c.cfaSays(row)
 	for d := range 17 {
@@ -230,7 +231,7 @@ func (c *function) rowText(row *dwarfcfa.Row) string {
 	return text
 }
 
-// stateText is a state in the form of rowText.
+// stateText renders a state in the form of rowText.
 func stateText(s *codeflow.State) string {
 	text := "CFA " + cfaText(s)
 	for _, h := range []uint8{3, 5, 12, 13, 14, 15} {

@@ -6,7 +6,8 @@ import (
 	"github.com/ehasm/ehasm/codeflow"
 )
 
-// Judge holds states that come from elsewhere against an object's rows. One goroutine uses it.
+// Judge compares states from another source with an object's rows. It may be used by one
+// goroutine at a time.
 type Judge struct {
 	c function
 }
@@ -14,7 +15,8 @@ type Judge struct {
 // NewJudge returns a judge of the object's rows.
 func (s *Subject) NewJudge() *Judge { return &Judge{function{s: s, rows: s.newRows()}} }
 
-// At compares the row at pc with a state: the kinds of mismatch, none if they agree. ok is false if the row cannot be judged or there is none.
+// At compares the row at the link-time address pc with a state, and returns the kinds of mismatch, none if they agree.
+// ok is false if the row cannot be judged or there is none.
 func (j *Judge) At(pc uint64, state *codeflow.State) (kinds []Kind, ok bool) {
 	fns := j.c.s.Functions
 	i := sort.Search(len(fns), func(i int) bool { return fns[i].Hi > pc })

@@ -5,42 +5,42 @@ import "strconv"
 // Kind says what is wrong with a row.
 type Kind string
 
-// The kinds of findings.
+// Kinds of findings.
 const (
 	KindCFA       Kind = "cfa"       // the CFA is elsewhere
 	KindSaved     Kind = "saved"     // the slot does not hold the register
 	KindClobbered Kind = "clobbered" // the row says same value, the register holds another
 	KindReturn    Kind = "return"    // the return address is not where the row says
-	KindRet       Kind = "ret"       // a ret with the stack pointer elsewhere than at the return address
+	KindRet       Kind = "ret"       // at a ret the stack pointer is not at the return address
 	KindBorder    Kind = "border"    // a row begins inside an instruction
 	KindNoRow     Kind = "no-row"    // code that other code calls or jumps to has no row
 )
 
-// Severity says what a finding means for stacks.
+// Severity says how a finding affects stacks.
 type Severity string
 
-// The severities. SeverityNote: rows off by one instruction in a prologue or epilogue, and saved words below rsp, which only
-// a stack sampled from outside or a signal handler misses.
+// Severities. SeverityNote is for rows off by one instruction in a prologue or epilogue, and for saved words below rsp,
+// which matter only to stacks sampled from outside or after a signal handler.
 const (
 	SeverityError   Severity = "error"   // stacks end or go on wrongly
 	SeverityWarning Severity = "warning" // a caller's register is wrong, which matters if a CFA rests on it
 	SeverityNote    Severity = "note"
 )
 
-// Class says where a finding comes from.
+// Class says what causes a finding.
 type Class string
 
-// The classes.
+// Classes of findings.
 const (
 	ClassTable    Class = "table"   // the table is wrong
-	ClassPrivate  Class = "private" // the function has a private calling convention and gives the register back to no one
+	ClassPrivate  Class = "private" // the function has a private calling convention and never restores the register
 	ClassGo       Class = "go"      // a register of a Go function: its compiler's tables give the CFA only
 	ClassContext  Class = "context" // a change of context, such as longjmp's end: right by intent
 	ClassOffByOne Class = "off-by-one"
 	ClassBelow    Class = "below-rsp"
 )
 
-// Finding is a stretch of instructions at which a row is wrong for one reason.
+// Finding is a run of instructions at which a row is wrong for the same reason.
 type Finding struct {
 	Kind     Kind     `json:"kind"`
 	Severity Severity `json:"severity"`
@@ -53,20 +53,20 @@ type Finding struct {
 	Register string   `json:"register,omitempty"`
 	Is       string   `json:"is"`                // what the code did
 	Says     string   `json:"says"`              // what the row says
-	Assumed  bool     `json:"assumed,omitempty"` // rests on a row of the same table further up
+	Assumed  bool     `json:"assumed,omitempty"` // depends on an earlier row of the same table
 	Never    bool     `json:"never,omitempty"`   // the row is true at no instruction that it covers
 }
 
-// Report is what checking an object gives.
+// Report is the result of checking an object.
 type Report struct {
 	FDEs         int            `json:"fdes"`
-	Instructions int            `json:"instructions"` // in FDEs, padding apart
+	Instructions int            `json:"instructions"` // in FDEs, without padding
 	Judged       int            `json:"judged"`
 	Agree        int            `json:"agree"` // with all columns
 	CFADiffer    int            `json:"cfa_differ"`
-	Assumed      int            `json:"assumed"`    // of the judged: what they rest on began with a row
+	Assumed      int            `json:"assumed"`    // of the judged: they depend on a row of the same table
 	NotJudged    map[string]int `json:"not_judged"` // instructions by reason
-	Notes        map[string]int `json:"notes"`      // instructions with rows that are right but for a note
+	Notes        map[string]int `json:"notes"`      // instructions with rows that are right except for a note
 	LostFDEs     int            `json:"lost_fdes"`
 	BadLSDAs     int            `json:"bad_lsdas"`
 	Findings     []Finding      `json:"findings"`

@@ -10,7 +10,7 @@ import (
 
 // Options are options of Run.
 type Options struct {
-	Workers  int // 0: one a processor
+	Workers  int // 0: one per processor
 	Progress func(done, all int)
 	// Only limits the findings to the function that holds this address; 0: all.
 	Only uint64
@@ -18,7 +18,8 @@ type Options struct {
 	Listing func(i int, lines []Line)
 }
 
-// Line is an instruction with what the code did and what the row says before it.
+// Line is an instruction with the state that the code reached and the row before
+// it.
 type Line struct {
 	PC        uint64
 	Text      string
@@ -37,20 +38,21 @@ type function struct {
 	open  []*run
 	lines []Line
 	list  bool
-	truly []int // by row: instructions at which it was true
+	truly []int // by row: instructions at which it was right
 	last  verdict
 }
 
-// verdict is what holds for the next instruction too, if nothing changed.
+// verdict caches the last judgement, for a next instruction that changes
+// nothing.
 type verdict struct {
-	holds bool // the last instruction agreed with its row and changes nothing that the row is about
+	holds bool // the last instruction agreed with its row and changes nothing that the row describes
 	below bool
 	next  uint64
 	row   *dwarfcfa.RawRow
 	how   codeflow.How
 }
 
-// run is a finding that grows.
+// run is a finding under construction.
 type run struct {
 	f    Finding
 	w    wrong
@@ -68,7 +70,7 @@ type partial struct {
 	lines                                                  []Line
 }
 
-// Run checks the object.
+// Run checks the object and returns the findings and counts.
 func (s *Subject) Run(opt Options) *Report {
 	parts := make([]partial, len(s.Functions))
 	var progress func(done, all int)
@@ -270,15 +272,16 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 	c.open = c.open[:k]
 }
 
-// takesStack reports whether an instruction moves the row's CFA register to rsp: the end of __builtin_eh_return, whose row is about the frame
-// that is returned to.
+// takesStack reports whether an instruction moves the row's CFA register to rsp: the end of __builtin_eh_return, whose
+// row describes the frame that it returns to.
 func takesStack(in *x86.Inst, row *dwarfcfa.Row) bool {
 	to, from := &in.Args[0], &in.Args[1]
 	return in.Op == x86.OpMOV && to.Kind == x86.KGPR && to.Reg == uint8(x86.RSP) && from.Kind == x86.KGPR &&
 		row.CFA.Kind == dwarfcfa.CFARegOffset && row.CFA.Reg < 16 && hardware[row.CFA.Reg] == from.Reg
 }
 
-// keepsFrame reports whether an instruction changes nothing that a plain row is about.
+// keepsFrame reports whether an instruction changes nothing that a plain row
+// describes.
 func keepsFrame(in *x86.Inst, s *codeflow.State) bool {
 	if in.Writes&(codeflow.CalleeSaved|1<<x86.RSP) != 0 {
 		return false
@@ -286,7 +289,7 @@ func keepsFrame(in *x86.Inst, s *codeflow.State) bool {
 	if in.MemWrite && in.Mem.Base <= x86.R15 && s.Regs[in.Mem.Base].Kind == codeflow.Base {
 		return false
 	}
-	return in.Op != x86.OpJCC || in.Cond != x86.CondNE // which may say where rsp is
+	return in.Op != x86.OpJCC || in.Cond != x86.CondNE // after jne, rsp may be known
 }
 
 // isPlain reports whether a row is about rsp, the callee-saved registers and their slots only.
@@ -322,7 +325,7 @@ func (c *function) close(r *run) {
 // neighbourFits reports whether a row border is off by the instruction at pc: the row before it, or after it, is what the code
 // did as far as the kind of mismatch goes.
 //
-// A call is never so: all stacks through it are looked up inside it.
+// It is false for a call: all stacks through it are looked up inside it.
 func (c *function) neighbourFits(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, kind Kind, s *codeflow.State) bool {
 	if in.Op == x86.OpCALL {
 		return false
@@ -343,7 +346,7 @@ func (c *function) neighbourFits(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, 
 	return uint64(row.Start) == pc && fits(pc-1) || uint64(row.End) == pc+uint64(in.Len) && fits(uint64(row.End))
 }
 
-// gaps counts the instructions that were not reached, padding apart.
+// gaps counts the instructions that were not reached, without padding.
 func (c *function) gaps() (n int) {
 	fn := c.r.Func()
 	code := c.s.Image.Code(fn.Lo)
@@ -391,7 +394,8 @@ func (c *function) line(pc uint64, in *x86.Inst, s *codeflow.State, row *dwarfcf
 	}
 }
 
-// classify names the function, and tells registers that Go or a private calling convention loses from wrong tables.
+// classify names the function, and separates registers that Go or a private calling convention loses from wrong
+// tables.
 func (s *Subject) classify(f *Finding, p *codeflow.Program) {
 	if sym, ok := s.Image.Symbol(f.PC); ok {
 		f.Function = sym.Name

@@ -12,10 +12,10 @@ import (
 	"github.com/ehasm/ehasm/lsda"
 )
 
-// Subject is an object to be checked: its FDEs and its code.
+// Subject is an object to check: its FDEs and its code.
 type Subject struct {
 	Image *codeflow.Image
-	// Functions are the FDEs' ranges, ascending and disjoint: of two that overlap the later one holds, as for a lookup.
+	// Functions are the FDEs' ranges, ascending and disjoint. If two overlap, the later one counts, as in a lookup.
 	Functions []codeflow.Function
 
 	fdes    []*dwarfcfa.FDE
@@ -24,7 +24,7 @@ type Subject struct {
 	outside int // FDEs outside the code
 }
 
-// maxFunction bounds an FDE's range; a larger one is no function.
+// maxFunction bounds an FDE's range in bytes; a larger one is no function.
 const maxFunction = 1 << 26
 
 // Open reads an executable, a shared object or a relocatable file.
@@ -102,7 +102,7 @@ func (s *Subject) collect(sec *dwarfcfa.Section, areas *lsda.Reader) {
 	}
 }
 
-// arrange sorts the functions; where one starts inside another, that one ends there.
+// arrange sorts the functions; if one starts inside another, the other ends there.
 func (s *Subject) arrange() {
 	order := make([]int, len(s.fdes))
 	for i := range order {
@@ -123,7 +123,7 @@ func (s *Subject) arrange() {
 	s.Functions, s.fdes = fns, fdes
 }
 
-// rows are the rows of the function that a worker looks at.
+// rows holds the rows of the function that a worker looks at.
 type rows struct {
 	s      *Subject
 	interp *dwarfcfa.Interp
@@ -151,7 +151,7 @@ func (r *rows) load(i int) {
 	}
 }
 
-// at is the row at pc, nil if there is none.
+// at returns the row at pc, or nil if there is none.
 func (r *rows) at(pc uint64) *dwarfcfa.RawRow {
 	if k := r.find(pc); k >= 0 {
 		return &r.rows[k]
@@ -159,7 +159,7 @@ func (r *rows) at(pc uint64) *dwarfcfa.RawRow {
 	return nil
 }
 
-// find is the index of the row at pc, -1 if there is none.
+// find returns the index of the row at pc, or -1 if there is none.
 func (r *rows) find(pc uint64) int {
 	k := sort.Search(len(r.rows), func(k int) bool { return uint64(r.rows[k].End) > pc })
 	if k < len(r.rows) && uint64(r.rows[k].Start) <= pc {
@@ -168,7 +168,7 @@ func (r *rows) find(pc uint64) int {
 	return -1
 }
 
-// Begin is the state that the table states at pc.
+// Begin returns the state that the table describes at pc.
 func (r *rows) Begin(pc uint64) (codeflow.State, bool) {
 	fns := r.s.Functions
 	i := sort.Search(len(fns), func(i int) bool { return fns[i].Hi > pc })
@@ -186,7 +186,8 @@ func (r *rows) Begin(pc uint64) (codeflow.State, bool) {
 // hardware maps DWARF's register numbers to the processor's (x86-64 psABI figure 3.36).
 var hardware = [16]uint8{0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15}
 
-// stateOf is what holds where a row is true; false if its CFA is no register plus offset.
+// stateOf returns the state that a row describes; ok is false if its CFA is not a
+// register plus offset.
 func stateOf(row *dwarfcfa.Row) (codeflow.State, bool) {
 	var s codeflow.State
 	if row.CFA.Kind != dwarfcfa.CFARegOffset || row.CFA.Reg > 15 || row.CFA.Offset != int64(int32(row.CFA.Offset)) {

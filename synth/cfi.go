@@ -10,9 +10,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// WriteCFI writes the rows of a function as directives of the GNU assembler (its
-// manual, "CFI directives"), each group under the offset of the instruction before which
-// it is to stand. .cfi_startproc implies the row at a function's first instruction.
+// WriteCFI writes the rows of a function as directives of the GNU assembler (its manual,
+// "CFI directives"), each group with the offset of the instruction before which it
+// belongs. .cfi_startproc implies the row at a function's first instruction.
 func WriteCFI(w io.Writer, f *Function) error {
 	out := bufio.NewWriter(w)
 	name := f.Name
@@ -36,9 +36,9 @@ func WriteCFI(w io.Writer, f *Function) error {
 	return out.Flush()
 }
 
-// Directives are the directives that lead from one row to the next of a function, by
-// the address before which they are to stand. What is at its start is relative to the
-// row that .cfi_startproc implies.
+// Directives returns the directives between successive rows of a function, by the
+// address of the instruction before which they belong. Those at its start are
+// relative to the row that .cfi_startproc implies.
 func Directives(f *Function) map[dwarfcfa.Addr][]string {
 	all := map[dwarfcfa.Addr][]string{}
 	row := Entry
@@ -52,8 +52,8 @@ func Directives(f *Function) map[dwarfcfa.Addr][]string {
 	return all
 }
 
-// directives lead from one row to another. Rules that a function begins with may go into the
-// CIE, where .cfi_restore would find them again.
+// directives returns the directives from one row to another. The assembler may put rules
+// that a function begins with into the CIE, from where .cfi_restore would restore them.
 func directives(was, is, first *Row) (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if is.Outermost {
@@ -95,7 +95,8 @@ func directives(was, is, first *Row) (lines []string) {
 	return lines
 }
 
-// escape is the operand of .cfi_escape: an operation, its operands and a block.
+// escape returns the operands of .cfi_escape: an operation, its operands and a
+// block.
 func escape(op byte, operands, block []byte) string {
 	b := append([]byte{op}, operands...)
 	if block != nil {

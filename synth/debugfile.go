@@ -9,13 +9,14 @@ import (
 	"io"
 )
 
-// ErrNoBuildID says that nothing would find a debug file.
+// ErrNoBuildID is returned for an object without a build-id, whose debug file
+// nothing would find.
 var ErrNoBuildID = errors.New("no build-id: debuggers could not find its debug file")
 
-// DebugFile returns a separate debug file of the object in r with a .debug_frame section
-// of the given contents. It has the headers of the object's sections without their
+// DebugFile returns a separate debug file, for the object in r, whose .debug_frame section
+// has the contents frame. It has the headers of the object's sections without their
 // contents, as debuggers expect (gdb's manual, "Debugging Information in Separate Files"),
-// and its build-id.
+// and the object's build-id.
 func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf does that on rare malformed files

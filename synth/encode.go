@@ -103,13 +103,13 @@ func appendCFA(b []byte, was, is CFA) []byte {
 	return binary.AppendUvarint(append(b, byte(dwarfcfa.CFADefCFA), is.Reg), uint64(is.Offset))
 }
 
-// plain reports whether a register and an offset can say the CFA: a negative offset is
-// factored.
+// plain reports whether a register and an offset can express the CFA: a negative
+// offset is factored.
 func (c CFA) plain() bool {
 	return !c.Stored && (c.Offset >= 0 || c.Offset%dataAlign == 0)
 }
 
-// expression is the CFA as a DWARF expression (DWARF 5 §2.5).
+// expression returns the CFA as a DWARF expression (DWARF 5 §2.5).
 func (c CFA) expression() []byte {
 	e := []byte{opBreg0 + c.Reg}
 	if !c.Stored {

@@ -11,20 +11,20 @@ import (
 	"github.com/ehasm/ehasm/x86"
 )
 
-// Options say what rows are made for.
+// Options says for which code rows are made.
 type Options struct {
 	Mode Mode
-	// Workers bounds the goroutines; 0: one a processor.
+	// Workers bounds the goroutines; 0 means one per processor.
 	Workers int
-	// Progress, if not nil, is called now and then; also concurrently.
+	// Progress, if not nil, is called from time to time, also concurrently.
 	Progress func(done, all int)
 }
 
-// Result is the rows of an object and what they cover.
+// Result holds the rows made for an object and what they cover.
 type Result struct {
 	Functions []Function       // ascending, disjoint
-	Replace   []dwarfcfa.Range // with Wrong: where the file's rows are not to count; ascending, disjoint
-	// Bytes of code that were to get rows: those without padding, and what became of them.
+	Replace   []dwarfcfa.Range // with Wrong: where these replace the file's rows; ascending, disjoint
+	// Bytes of code that need rows, without padding, and of those that got them.
 	Wanted   uint64
 	Answered uint64 // have a row
 	Declined Declined
@@ -34,13 +34,13 @@ type Result struct {
 
 // Declined counts instructions that were reached and got no row, by reason.
 type Declined struct {
-	Guessed int // what is known rests on a choice that the code does not prove
+	Guessed int // the state depends on a choice that the code does not prove
 	NoCFA   int // the paths do not agree on the CFA, or it is in no place that a row can name
 	Popped  int // the return address is no longer on the stack
 }
 
 // Make makes rows. described are the functions that have FDEs, sorted and disjoint: they
-// tell where functions begin and end, and their rows are not used.
+// give the bounds of functions; their rows are not used.
 func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
 	every := opt.Mode == All || opt.Mode == Wrong
 	fns, fresh, plts := functions(img, described)
@@ -100,7 +100,8 @@ func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Resu
 	return res
 }
 
-// functions are those that have FDEs and a say in what holds in the code that no FDE covers, the functions that begin in that code, and PLTs.
+// functions returns the functions with FDEs that determine the state in code that no FDE covers, the functions that
+// begin in that code, and the PLTs.
 func functions(img *codeflow.Image, described []codeflow.Function) (contributors, fresh []codeflow.Function, plts []span) {
 	code, plts := gaps(img, described)
 	code = trimAll(img, code)
@@ -112,13 +113,15 @@ func functions(img *codeflow.Image, described []codeflow.Function) (contributors
 	return contributors, starts.undescribed(code), plts
 }
 
-// Undescribed are the functions that begin in code which no function of described covers, as Make takes them; PLTs are left out.
+// Undescribed returns the functions that begin in code which no function of described covers, as Make finds them,
+// without PLTs.
 func Undescribed(img *codeflow.Image, described []codeflow.Function) []codeflow.Function {
 	_, fresh, _ := functions(img, described)
 	return fresh
 }
 
-// Answers reports whether a state with its ground is one that Make makes a row of.
+// Answers reports whether Make makes a row of a state that was reached as how
+// says.
 func Answers(s *codeflow.State, how codeflow.How) bool {
 	if how != codeflow.Flow {
 		return false
@@ -155,7 +158,7 @@ func rowsOf(r *codeflow.Result) (list []Function, d Declined) {
 	return list, d
 }
 
-// rowAt is the row that a state means; ok is false if it has no CFA.
+// rowAt returns the row of a state; ok is false if the state has no CFA.
 func rowAt(s *codeflow.State) (row Row, ok bool) {
 	if reg, off, ok := s.CFA(); ok {
 		row.CFA = CFA{Reg: dwarfOf[reg], Offset: int32(off)}
@@ -184,7 +187,7 @@ func ruleOf(w codeflow.Where) Rule {
 	return Rule{Where: Unknown}
 }
 
-// hardware is the processor's number of a callee-saved register.
+// hardware returns the processor's number of a callee-saved register.
 func hardware(dwarf uint8) uint8 {
 	return uint8(slices.Index(dwarfOf[:], dwarf))
 }

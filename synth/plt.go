@@ -7,9 +7,9 @@ import (
 	"github.com/ehasm/ehasm/x86"
 )
 
-// pltRows makes the rows of a procedure linkage table (x86-64 psABI §5.2): its entries are
-// entered by calls, or by the word in the GOT that an entry jumps through, and go on to the first
-// one, the header, which is entered with what they pushed. Each jump ends an entry.
+// pltRows makes the rows of a procedure linkage table (x86-64 psABI §5.2). Entries are entered by
+// calls, or through the word in the GOT that an entry jumps through, and go on to the first one,
+// the header, which finds on the stack what they pushed. Each jump ends an entry.
 func pltRows(img *codeflow.Image, g span) []Function {
 	code := img.Code(g.lo)
 	code = code[:min(uint64(len(code)), g.hi-g.lo)]
@@ -18,7 +18,7 @@ func pltRows(img *codeflow.Image, g span) []Function {
 	row, first, begins := Entry, true, true
 	for at := 0; at < len(code); {
 		if x86.Decode(code[at:], &in) != nil {
-			return list // no PLT
+			return list // not a PLT
 		}
 		pc := dwarfcfa.Addr(g.lo + uint64(at))
 		at += int(in.Len)
@@ -49,7 +49,8 @@ func pltRows(img *codeflow.Image, g span) []Function {
 	return list
 }
 
-// dwarfOf gives the DWARF numbers of the processor's (x86-64 psABI figure 3.36).
+// dwarfOf maps the processor's register numbers to DWARF's (x86-64 psABI figure
+// 3.36).
 var dwarfOf = [16]uint8{
 	abi.RAX, abi.RCX, abi.RDX, abi.RBX, abi.RSP, abi.RBP, abi.RSI, abi.RDI,
 	abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15,

@@ -1,6 +1,6 @@
-// Package synth makes unwind rows from code, for functions whose file has none, or has
-// wrong ones: rows per function, as a .debug_frame section, as a table, as a separate
-// debug file, and as .cfi directives.
+// Package synth makes unwind rows from code, for functions whose file has none or
+// wrong ones. The rows come per function, as a .debug_frame section, as a table, as a
+// separate debug file, and as .cfi directives.
 package synth
 
 import (
@@ -8,12 +8,12 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// Saved are the registers whose caller's values a row can give, by DWARF number: those
-// that are callee-saved (x86-64 psABI figure 3.4).
+// Saved lists the registers, by DWARF number, whose caller's values a row can give:
+// the callee-saved ones (x86-64 psABI figure 3.4).
 var Saved = [...]uint8{abi.RBX, abi.RBP, abi.R12, abi.R13, abi.R14, abi.R15}
 
-// CFA says where the canonical frame address is: Reg + Offset, or, where it was stored,
-// the word at Reg + Slot, plus Offset.
+// CFA says where the canonical frame address is: Reg + Offset, or if it was stored in
+// memory, the word at Reg + Slot, plus Offset.
 type CFA struct {
 	Reg    uint8 // DWARF number
 	Stored bool
@@ -21,7 +21,7 @@ type CFA struct {
 	Offset int32
 }
 
-// Where tells where the caller's value of a register is.
+// Where is the kind of place that holds the caller's value of a register.
 type Where uint8
 
 const (
@@ -39,10 +39,10 @@ type Rule struct {
 	Offset int32 // AtCFA, AtReg
 }
 
-// Row is what holds from an instruction on. The return address is at CFA - 8. It is
-// comparable.
+// Row describes the frame from an instruction on. The return address is at CFA - 8.
+// It is comparable.
 type Row struct {
-	Outermost bool // nothing called the function: there is no return address; nothing else counts
+	Outermost bool // nothing called the function: there is no return address; other fields are ignored
 	CFA       CFA
 	Regs      [len(Saved)]Rule // in the order of Saved
 }
@@ -50,7 +50,7 @@ type Row struct {
 // Entry is the row at a function's first instruction.
 var Entry = Row{CFA: CFA{Reg: abi.RSP, Offset: 8}}
 
-// Range is a stretch of a function with one row.
+// Range is a part of a function with one row.
 type Range struct {
 	Start, End dwarfcfa.Addr // [Start, End)
 	Row        Row

@@ -12,8 +12,8 @@ import (
 // span is a stretch of code, [lo, hi).
 type span struct{ lo, hi uint64 }
 
-// gaps are the parts of executable sections that no function of known, which is sorted
-// and disjoint, covers. PLTs are apart: see pltRows.
+// gaps returns the parts of executable sections that no function of known covers;
+// known is sorted and disjoint. PLTs are returned separately: see pltRows.
 func gaps(img *codeflow.Image, known []codeflow.Function) (code, plts []span) {
 	img.Executable(func(name string, lo, hi uint64) {
 		list := &code
@@ -35,7 +35,8 @@ func gaps(img *codeflow.Image, known []codeflow.Function) (code, plts []span) {
 	return code, plts
 }
 
-// trim drops the padding at the start of a gap; ok is false if nothing else is in it.
+// trim drops the padding at the start of a gap; ok is false if the gap is all
+// padding.
 func trim(img *codeflow.Image, g span) (_ span, ok bool) {
 	code := img.Code(g.lo)
 	var in x86.Inst
@@ -53,7 +54,7 @@ func trim(img *codeflow.Image, g span) (_ span, ok bool) {
 	return g, false
 }
 
-// isFill reports whether an instruction is what assemblers and linkers fill gaps with.
+// isFill reports whether assemblers and linkers fill gaps with an instruction.
 func isFill(in *x86.Inst) bool {
 	switch in.Op {
 	case x86.OpNOP, x86.OpINT3:
@@ -64,7 +65,7 @@ func isFill(in *x86.Inst) bool {
 	return false
 }
 
-// stops reports whether nothing flows from an instruction to the next.
+// stops reports whether control never goes on to the next instruction.
 func stops(op x86.Op) bool {
 	switch op {
 	case x86.OpRET, x86.OpJMP, x86.OpUD2, x86.OpHLT, x86.OpINT3, x86.OpIRET:
@@ -73,7 +74,7 @@ func stops(op x86.Op) bool {
 	return false
 }
 
-// trimAll drops the padding at the starts of gaps, and those that are nothing else.
+// trimAll drops the padding at the starts of gaps, and gaps that are all padding.
 func trimAll(img *codeflow.Image, list []span) (out []span) {
 	for _, g := range list {
 		if g, ok := trim(img, g); ok {
@@ -86,8 +87,8 @@ func trimAll(img *codeflow.Image, list []span) (out []span) {
 // startSet collects the addresses at which functions begin.
 type startSet struct {
 	img     *codeflow.Image
-	certain map[uint64]bool // symbols, relocations, targets of calls, and what described code takes the address of
-	taken   map[uint64]bool // addresses that lea takes in code that nothing describes: functions, labels or data
+	certain map[uint64]bool // symbols, relocations, targets of calls, and addresses that described code takes
+	taken   map[uint64]bool // addresses that lea takes in code without FDEs: functions, labels or data
 	gaps    []span          // the code in question, ascending
 	refers  map[uint64]bool // starts of described functions that are called, or whose address is taken
 
@@ -117,9 +118,8 @@ func (s *startSet) inGap(pc uint64) bool {
 	return i < len(s.gaps) && s.gaps[i].lo <= pc
 }
 
-// contributors looks through the described functions for starts in gaps, and returns those
-// that control can leave for a gap otherwise than by a call: only they have a say in what holds
-// there.
+// contributors looks through the described functions for starts in gaps, and returns those that
+// control can leave for a gap other than by a call: only they determine the state there.
 func (s *startSet) contributors(described []codeflow.Function) (out []codeflow.Function) {
 	known := !slices.ContainsFunc(s.gaps, func(g span) bool {
 		name := s.img.SectionOf(g.lo)
@@ -156,8 +156,9 @@ func (s *startSet) refer(pc uint64) {
 	}
 }
 
-// sweep decodes a stretch of code from its first byte to its last. Compilers' code, which is
-// described, has no use for the address of a label elsewhere; hand-written code jumps to them.
+// sweep decodes a span of code from its first byte to its last. Compiled code, which is
+// described, does not take addresses of labels in other functions; hand-written code takes and
+// jumps to them.
 func (s *startSet) sweep(g span, described bool) {
 	code := s.img.Code(g.lo)
 	code = code[:min(uint64(len(code)), g.hi-g.lo)]
@@ -197,8 +198,8 @@ func (s *startSet) sweep(g span, described bool) {
 	}
 }
 
-// undescribed are the functions in gaps. A function ends where the next begins; code that
-// flows on from one to the next is one only for the analysis.
+// undescribed returns the functions in gaps. A function ends where the next begins; if
+// control flows from one to the next, only the analysis treats them as one.
 func (s *startSet) undescribed(list []span) (out []codeflow.Function) {
 	for _, g := range list {
 		at := g.lo
@@ -210,7 +211,8 @@ func (s *startSet) undescribed(list []span) (out []codeflow.Function) {
 	return out
 }
 
-// cuts are the addresses inside a gap at which further functions begin, ascending.
+// cuts returns the addresses inside a gap at which further functions begin,
+// ascending.
 func (s *startSet) cuts(g span) (cuts []uint64) {
 	code := s.img.Code(g.lo)
 	code = code[:min(uint64(len(code)), g.hi-g.lo)]
@@ -247,8 +249,8 @@ func (s *startSet) cuts(g span) (cuts []uint64) {
 	return cuts
 }
 
-// dropLabels drops the cuts, of those that only lea speaks for, that a jump goes over to what is
-// no start: they are labels, to which a function jumps by way of a register.
+// dropLabels drops, of the cuts that only a lea supports, those over which a jump leads to a
+// place that is not a start: they are labels, to which a function jumps through a register.
 func (s *startSet) dropLabels(cuts []uint64, jumps []jump) []uint64 {
 	label := make([]bool, len(cuts))
 	for _, j := range jumps {

@@ -11,10 +11,10 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// Mode says what rows are made for.
+// Mode says for which code rows are made.
 type Mode uint8
 
-// The modes; each makes rows for what the one before does, too.
+// Modes. Each includes the one before.
 const (
 	Off     Mode = iota
 	Missing      // code that no FDE covers
@@ -26,7 +26,7 @@ var modeNames = []string{"off", "missing", "wrong", "all"}
 
 func (m Mode) String() string { return modeNames[m] }
 
-// ParseMode is the mode of a name.
+// ParseMode is the inverse of Mode.String.
 func ParseMode(name string) (Mode, error) {
 	i := slices.Index(modeNames, name)
 	if i < 0 {
@@ -35,8 +35,8 @@ func ParseMode(name string) (Mode, error) {
 	return Mode(i), nil
 }
 
-// Of makes the rows of an object, which may be without unwind tables. With Off there
-// are none.
+// Of makes the rows of an object, which need not have unwind tables. With Off it
+// makes none.
 func Of(o *dwarfcfa.Object, opt Options) (*Result, error) {
 	if opt.Mode == Off {
 		return &Result{}, nil
@@ -59,8 +59,8 @@ func Of(o *dwarfcfa.Object, opt Options) (*Result, error) {
 	return r, nil
 }
 
-// keepWrong keeps, of the rows for code that FDEs cover, those at instructions that a
-// finding calls wrong.
+// keepWrong keeps, of the rows for code that FDEs cover, those at instructions with a
+// finding.
 func (r *Result) keepWrong(described []codeflow.Function, rep *check.Report) {
 	r.Replace = nil
 	for i := range rep.Findings {
@@ -68,7 +68,7 @@ func (r *Result) keepWrong(described []codeflow.Function, rep *check.Report) {
 		switch f.Kind {
 		case check.KindCFA, check.KindSaved, check.KindClobbered, check.KindReturn:
 		default:
-			continue // no row that another could stand in for
+			continue // there is no row to replace
 		}
 		if f.Class != check.ClassContext && f.Class != check.ClassBelow && !f.Assumed && f.End > f.PC {
 			r.Replace = append(r.Replace, dwarfcfa.Range{Start: dwarfcfa.Addr(f.PC), End: dwarfcfa.Addr(f.End)})
@@ -129,12 +129,14 @@ func (f *Function) within(ranges []dwarfcfa.Range) (parts []Function) {
 	return parts
 }
 
-// Made is the result for dwarfcfa.BuildTable.
+// Made returns the result for dwarfcfa.BuildTable. name is the object's, for
+// errors.
 func (r *Result) Made(name string) dwarfcfa.Made {
 	return dwarfcfa.Made{Section: r.Section(name), Replace: r.Replace, All: r.all}
 }
 
-// Section is the result as a section of package dwarfcfa; nil if no row was made.
+// Section returns the result as a section of package dwarfcfa, or nil if no row
+// was made.
 func (r *Result) Section(name string) *dwarfcfa.Section {
 	if len(r.Functions) == 0 {
 		return nil
@@ -142,7 +144,7 @@ func (r *Result) Section(name string) *dwarfcfa.Section {
 	return dwarfcfa.NewSection(name, dwarfcfa.SourceDebugFrame, 0, Section(r.Functions), dwarfcfa.Bases{})
 }
 
-// Rows is the number of rows made.
+// Rows returns the number of rows made.
 func (r *Result) Rows() (n int) {
 	for i := range r.Functions {
 		n += len(r.Functions[i].Ranges)

@@ -8,8 +8,8 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 )
 
-// chains are the places at which the object lies for walks that lead from object to
-// object.
+// chains holds the addresses of two copies of the object, for walks that change
+// objects.
 type chains struct {
 	spans ehelf.Spans
 	low   uint64 // link-time
@@ -31,7 +31,7 @@ func newChains(obj *ehelf.Object, t *dwarfcfa.Table, r *rng) *chains {
 	return c
 }
 
-// place tells in which of the two an address lies, -1: in none.
+// place returns in which of the two copies an address lies, or -1.
 func (c *chains) place(addr uint64) int {
 	for i, bias := range c.bias {
 		if addr-bias-c.low < c.size {
@@ -41,7 +41,7 @@ func (c *chains) place(addr uint64) int {
 	return -1
 }
 
-// chain compares a walk on a stack that leads from row to row of either place.
+// chain compares a walk on a stack that leads from row to row of both copies.
 func (c *checker) chain() error {
 	ch := c.chains
 	m := c.stack
@@ -56,7 +56,7 @@ func (c *checker) chain() error {
 	c.wantPCs = c.wantPCs[:0]
 	place := -1
 	for c.want.Status = abi.StatusOK; c.want.Status == abi.StatusOK && len(c.wantPCs) < max; {
-		// The code sees that rsp is lost before it looks where the pc lies.
+		// The code checks that rsp is valid before it looks up the pc.
 		if at := ch.place(c.want.LookupPC()); place < 0 || c.want.Valid&(1<<abi.RSP) != 0 {
 			place = at
 		}

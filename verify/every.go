@@ -6,11 +6,11 @@ import (
 )
 
 // Every is Image at every pc from a page below the table to a page above it, with a
-// window that has all words and one at whose edge they lie; and, at the first and last
-// pc of every range, with the edge of a window at each word that the row reads, with
+// window that has all words and one at whose edge they lie. At the first and last pc of
+// every range it also tries windows with an edge at each word that the row reads,
 // windows that are empty or too small for a word, with and without a read callback, and
-// with registers missing, one by one and together. What a row without expressions does
-// is evaluated once for each of these states, not at each pc.
+// with registers missing, one by one and together. A row without expressions is
+// evaluated once for each of these states, not at each pc.
 func Every(image []byte, t *dwarfcfa.Table) (Result, error) {
 	return with(image, t, func(c *checker) error {
 		if err := c.every(); err != nil {
@@ -51,13 +51,13 @@ func (c *checker) every() error {
 
 // cases are states of one row.
 type cases struct {
-	changes bool     // what a step does changes with the pc: none are kept
+	changes bool     // a step's result depends on the pc: no state is kept
 	list    [][]kept // for one pc after the other
 	next    int
 	edges   []kept
 }
 
-// kept is a state and what a step makes of it, whatever the pc.
+// kept is a state and the result of a step from it at any pc.
 type kept struct {
 	start, want abi.Regs
 	how         string
@@ -115,7 +115,7 @@ func (c *checker) atEvery(of *cases, pc dwarfcfa.Addr, row *dwarfcfa.Row, border
 	return err
 }
 
-// again runs a state that is kept at another pc.
+// again runs a kept state at another pc.
 func (c *checker) again(k *kept, pc dwarfcfa.Addr) error {
 	m := c.mem
 	m.lo, m.off, m.size, m.bias, m.seed = k.window.lo, k.window.off, k.window.size, k.window.bias, k.window.seed
@@ -160,7 +160,7 @@ func sameEverywhere(row *dwarfcfa.Row) bool {
 	return true
 }
 
-// edges goes through windows and masks at one pc.
+// edges compares steps with many windows and masks at one pc.
 func (c *checker) edges(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
 	m := c.mem
 	words := []int64{0, -8}

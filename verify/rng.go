@@ -6,8 +6,8 @@ import (
 	"github.com/ehasm/ehasm/ehelf/thunk"
 )
 
-// rng is the SplitMix64 generator. Verification draws some forty numbers a step,
-// which takes longer than the step with the generators of math/rand.
+// rng is the SplitMix64 generator. Verification draws about forty numbers per
+// step; with the generators of math/rand that takes longer than the step.
 type rng struct{ state uint64 }
 
 func (r *rng) word() uint64 {
@@ -21,5 +21,5 @@ func (r *rng) below(n uint64) uint64 {
 	return hi
 }
 
-// oneIn reports true once in n times, n a power of two.
+// oneIn returns true once in n times on average; n is a power of two.
 func (r *rng) oneIn(n uint64) bool { return r.word()&(n-1) == 0 }

@@ -13,9 +13,9 @@ import (
 	"github.com/ehasm/ehasm/ehelf/thunk"
 )
 
-// target is the memory of a made-up process: a window of real memory, between
-// pages that cannot be read, and optionally a callback for everything else. The
-// code sees it through raw, the evaluator through ReadWord.
+// target is the memory of a simulated process: a window of real memory between
+// guard pages, and optionally a callback for everything else. The code reads it
+// through raw, the evaluator through ReadWord.
 type target struct {
 	mapping []byte
 	area    []byte // the readable part
@@ -60,7 +60,8 @@ func (t *target) close() { syscall.Munmap(t.mapping) }
 // put writes a word at an offset in the area.
 func (t *target) put(off, word uint64) { binary.LittleEndian.PutUint64(t.area[off:], word) }
 
-// place moves the window's target address: this process's own, a low one, or any.
+// place chooses the window's target address: its address in this process, a low
+// one, or any.
 func (t *target) place(r *rng) {
 	switch r.word() & 3 {
 	case 0:
@@ -73,13 +74,13 @@ func (t *target) place(r *rng) {
 	t.off, t.size = 0, t.room
 }
 
-// open makes a part of the area the window.
+// open sets the window to a part of the area.
 func (t *target) open(off, size uint64) {
 	t.lo += off - t.off
 	t.off, t.size = off, size
 }
 
-// fillAll fills the area, if it is not huge.
+// fillAll fills the area with random words, if it is not huge.
 func (t *target) fillAll(r *rng) {
 	if t.filled = t.room <= 1<<24; !t.filled {
 		return
@@ -89,7 +90,7 @@ func (t *target) fillAll(r *rng) {
 	}
 }
 
-// fill writes random words where a row's rules read, if there are not some already.
+// fill writes random words where a row's rules read, unless the area is filled.
 func (t *target) fill(cfa uint64, row *dwarfcfa.Row, r *rng) {
 	if t.filled {
 		return
@@ -104,7 +105,7 @@ func (t *target) fill(cfa uint64, row *dwarfcfa.Row, r *rng) {
 	}
 }
 
-// raw is the memory as the code sees it.
+// raw returns the memory as the code sees it.
 func (t *target) raw() *abi.Memory {
 	*t.mem = abi.Memory{Lo: t.lo, Size: t.size, Bytes: uintptr(t.host + t.off)}
 	if t.seed != nil {
@@ -114,7 +115,7 @@ func (t *target) raw() *abi.Memory {
 	return t.mem
 }
 
-// ReadWord reads as abi.Memory is defined.
+// ReadWord reads a word as abi.Memory specifies.
 func (t *target) ReadWord(addr uint64) (uint64, bool) {
 	if off := addr - t.lo; t.size >= 8 && off <= t.size-8 {
 		return binary.LittleEndian.Uint64(t.area[t.off+off:]), true

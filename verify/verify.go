@@ -1,9 +1,9 @@
-// Package verify proves that an eh_elf means what its table says: translation
-// validation. The finished file is loaded and its code run on this machine, at
-// the first and the last pc of every row range and of every gap between them, on
-// random registers and memory; every answer is compared with the reference
-// evaluator's. What is random is seeded from the file's content, so that a
-// disagreement can be had again.
+// Package verify tests that an eh_elf means its table: translation validation by
+// samples. It loads the finished file and runs its code on this machine, at the
+// first and the last pc of every row range and of every gap between ranges, on
+// random registers and memory, and compares every result with the reference
+// evaluator's. The random numbers are seeded from the file's content, so that a
+// disagreement can be reproduced.
 package verify
 
 import (
@@ -18,8 +18,7 @@ import (
 	"github.com/ehasm/ehasm/ehelf/thunk"
 )
 
-// ErrDisagree is wrapped by errors about code that does not do what the table
-// says.
+// ErrDisagree is wrapped by errors about code that disagrees with the table.
 var ErrDisagree = errors.New("the code disagrees with the table")
 
 // Result counts what was compared.
@@ -29,13 +28,14 @@ type Result struct {
 	Walks int // walks of several steps
 }
 
-// Image runs the code of an eh_elf against the table that it was made from. It
-// returns ehelf.ErrUnsupportedHost where the code cannot run.
+// Image runs the code of an eh_elf and compares it with the table that it was
+// made from. The error wraps ErrDisagree, or is ehelf.ErrUnsupportedHost if the
+// code cannot run here.
 func Image(image []byte, t *dwarfcfa.Table) (Result, error) {
 	return with(image, t, (*checker).run)
 }
 
-// with loads an eh_elf and compares it as compare does. The result is what was compared up to an error.
+// with loads an eh_elf and calls compare. The result counts what was compared before an error.
 func with(image []byte, t *dwarfcfa.Table, compare func(*checker) error) (Result, error) {
 	obj, err := ehelf.FromBytes(image)
 	if err != nil {
@@ -68,7 +68,7 @@ type checker struct {
 	stack   *target
 	chains  *chains
 	result  Result
-	record  *[]kept // where states are kept; nil: nowhere
+	record  *[]kept // collects states; nil: they are not kept
 
 	start, got, want *abi.Regs
 	pcs, wantPCs     []uint64
@@ -146,7 +146,8 @@ func (c *checker) run() error {
 	return nil
 }
 
-// both checks the first and last pc of [from, to), where row holds, or nothing.
+// both checks the first and last pc of [from, to), for which row holds; nil: no
+// row.
 func (c *checker) both(from, to dwarfcfa.Addr, row *dwarfcfa.Row) error {
 	if err := c.at(from, row); err != nil {
 		return err
@@ -202,8 +203,8 @@ func (c *checker) frameAt(pc dwarfcfa.Addr, bias uint64, m *target) {
 	m.bias = bias
 }
 
-// whole sets up a frame whose saved words lie in the window, where the row
-// allows it.
+// whole sets up a frame whose saved words lie in the window, if the row allows
+// it.
 func (c *checker) whole(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
 	m := c.mem
 	m.place(&c.rng)
@@ -284,15 +285,15 @@ func (c *checker) anyPC() dwarfcfa.Addr {
 	return r.Start + dwarfcfa.Addr(c.rng.below(uint64(r.End-r.Start)))
 }
 
-// deepStack fills the stack with what pc returns, run-time addresses to look up, and
-// what points into it, and sets start to a frame there.
+// deepStack fills the stack with results of pc, which are run-time addresses to look
+// up, and with pointers into the stack, and sets start to a frame there.
 func (c *checker) deepStack(at dwarfcfa.Addr, bias uint64, pc func() uint64) {
 	m := c.stack
 	m.place(&c.rng)
 	m.open(0, m.room)
 	c.frameAt(at, bias, m)
 	c.start.Reg[abi.RSP] = m.lo + c.rng.below(m.size)&^7
-	// Only what a walk is likely to reach is made again.
+	// Only the part that a walk is likely to reach is filled again.
 	begin := (c.start.Reg[abi.RSP] - m.lo) &^ 7
 	for off := begin; off+8 <= m.size && off < begin+256; off += 8 {
 		word := c.rng.word()
@@ -324,8 +325,8 @@ func (c *checker) compare(pc dwarfcfa.Addr, how string, m *target, max int, pcs 
 	return c.runCode(pc, how, m, max, pcs)
 }
 
-// runCode takes up to max steps from start by the code, and compares with what the
-// evaluator has made of it.
+// runCode takes up to max steps from start by the code, and compares with the
+// evaluator's result.
 func (c *checker) runCode(pc dwarfcfa.Addr, how string, m *target, max int, pcs bool) error {
 	c.result.Steps++
 	bias := m.bias
@@ -358,8 +359,8 @@ func (c *checker) original(pc dwarfcfa.Addr) error {
 }
 
 // direct compares a step of an _eh_elf without callback. It reads this process's
-// own memory, so only rows whose words can be placed in the window are run; what
-// the others mean has been compared through the full interface.
+// own memory, so only rows whose words can be placed in the window are run; the
+// others have been compared through the full interface.
 func (c *checker) direct(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
 	c.whole(pc, row)
 	m := c.mem
@@ -394,7 +395,7 @@ func (c *checker) placed(row *dwarfcfa.Row) bool {
 	return true
 }
 
-// contextCase is a state of _eh_elf, and what a step makes of it.
+// contextCase is a state of _eh_elf, and the result of a step from it.
 type contextCase struct {
 	in    abi.Context
 	flags uint8
@@ -448,7 +449,7 @@ type derefMemory struct{}
 
 func (derefMemory) ReadWord(addr uint64) (uint64, bool) { return thunk.HashDeref(addr), true }
 
-// sameFrame compares what the interface defines: invalid registers have no value.
+// sameFrame compares two frames. The values of invalid registers do not count.
 func sameFrame(a, b *abi.Regs) bool {
 	if a.Valid != b.Valid || a.Exact != b.Exact || a.Status != b.Status {
 		return false

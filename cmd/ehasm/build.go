@@ -170,7 +170,7 @@ func (opt *buildOptions) check(paths []string) error {
 // declareTables declares the flags for the section to read and the dispatch,
 // and returns a function that stores their values once they are parsed.
 func declareTables(fs *pflag.FlagSet) func(*dwarfcfa.Source, *plan.Dispatch) error {
-	source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two, else sframe")
+	source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: first two, else sframe")
 	dispatch := fs.String("dispatch", "tree", "look pcs up by `WAY`: tree, or packed, which is smaller")
 	return func(s *dwarfcfa.Source, d *plan.Dispatch) (err error) {
 		if *s, err = dwarfcfa.ParseSource(*source); err != nil {

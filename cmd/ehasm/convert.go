@@ -56,7 +56,7 @@ func convertVerb() verb {
 		fs.StringVarP(&opt.output, "output", "o", "", "write `FILE`")
 		fs.Uint8Var(&opt.version, "sframe-version", 2, "version `N` of SFrame: 1, 2 or 3")
 		address := fs.String("address", "0", "link-time address `ADDR` of the section")
-		source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two, else sframe")
+		source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: first two, else sframe")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
 		return func(_ context.Context, paths []string, c *console) int {
 			var err error

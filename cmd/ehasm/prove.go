@@ -31,8 +31,8 @@ Usage:
 `
 
 const proveMore = `The object of NAME.eh_elf.so is NAME beside it, unless --object names it. It must be
-the one that the file was made from: its build-id, or content, is compared. A file that
-is not proven is named with the pc, the row and what differs, and the exit status is 1.
+the one that the file was made from: its build-id, or content, is compared. If the proof
+of a file fails, the pc, the row and the difference are printed, and the exit status is 1.
 
 Examples:
   ehasm prove eh_elfs/ls.eh_elf.so --object /bin/ls

@@ -1,6 +1,6 @@
-// Command agree holds what package synth says of code against the tables that compilers made of it: at each instruction that an FDE
-// covers, padding apart, where the CFA and the caller's registers are. No row is used to find out. With the FDEs' starts, ends and landing
-// pads known, and with nothing known but the code:
+// Command agree compares the rows of package synth with the tables that compilers made for the same code: the places of
+// the CFA and of the caller's registers at each instruction that an FDE covers, without padding. synth uses no row of
+// the file. It is run once with the FDEs' bounds and landing pads, and once with the code alone:
 //
 //	go run ./synth/agree FILE...
 package main
@@ -67,7 +67,7 @@ func compare(path string) error {
 	return nil
 }
 
-// instructions counts the instructions that FDEs cover, padding apart.
+// instructions counts the instructions that FDEs cover, without padding.
 func instructions(s *check.Subject) (n int) {
 	var in x86.Inst
 	for i := range s.Functions {
