@@ -1,6 +1,10 @@
 package codeflow
 
-import "github.com/ehasm/ehasm/x86"
+import (
+	"slices"
+
+	"github.com/ehasm/ehasm/x86"
+)
 
 // flow is what one worker needs to interpret a function; it is used again for the next.
 type flow struct {
@@ -10,27 +14,29 @@ type flow struct {
 	parts []part // of the group that is interpreted, ascending
 	cur   int    // the part that was asked for last
 
-	ins   []x86.Inst
-	pcs   []uint64
-	at    []int32 // by offset, which numbers the bytes of all parts: index in ins plus 1, 0 none
-	lead  []int32 // by offset: index in states plus 1, -1 a leader without state, 0 none
-	st    []State
-	how   []How
-	bases []uint64
-	todo  []uint64 // to decode
-	work  []uint32 // leaders to interpret: a heap of offsets
-	jumps []int32  // indirect jumps not looked at yet
-	table map[uint64][]uint64
+	ins    []x86.Inst
+	pcs    []uint64
+	at     []int32 // by offset, which numbers the bytes of all parts: index in ins plus 1, 0 none
+	lead   []int32 // by offset: index in states plus 1, -1 a leader without state, 0 none
+	st     []State
+	how    []How
+	bases  []uint64
+	todo   []uint64            // to decode
+	work   []uint32            // leaders to interpret: a heap of offsets
+	jumps  []int32             // indirect jumps not looked at yet
+	held   []held              // indirect jumps whose table's address comes in a register from other blocks
+	heldAt int                 // the number of instructions when held were looked at last
+	leas   [16][]uint64        // by register: addresses that the function puts into it
+	table  map[uint64][]uint64 // targets, by the jump
+	byAddr map[uint64][]uint64 // targets, by the table's address
 
-	never   map[uint64]bool // calls taken not to return: what follows contradicts
-	newly   int
-	guess   bool // the function rests on a contradiction resolved
-	bad     bool // bytes that are no instruction were reached
-	unknown int  // indirect jumps without a table
-	out     []delivery
-	kept    map[deliveryKey]int // index in what keep returns
-	steps   int
-	limit   bool
+	never map[uint64]bool // calls taken not to return: what follows contradicts
+	newly int
+	guess bool // the function rests on a contradiction resolved
+	out   []delivery
+	kept  map[deliveryKey]int // index in what keep returns
+	steps int
+	limit bool
 
 	s, t, pt State // what block and the meeting of states work on: on the stack they would go to the heap
 }
@@ -105,11 +111,16 @@ func (f *flow) begin(members []int) {
 	f.ins, f.pcs, f.st, f.how = f.ins[:0], f.pcs[:0], f.st[:0], f.how[:0]
 	f.bases, f.work, f.jumps = f.bases[:0], f.work[:0], f.jumps[:0]
 	f.out = f.out[:0]
-	f.bad, f.unknown, f.steps, f.limit = false, 0, 0, false
+	f.held, f.heldAt = f.held[:0], 0
+	for r := range f.leas {
+		f.leas[r] = f.leas[r][:0]
+	}
+	f.steps, f.limit = 0, false
 	if f.table == nil {
-		f.table = map[uint64][]uint64{}
+		f.table, f.byAddr = map[uint64][]uint64{}, map[uint64][]uint64{}
 	}
 	clear(f.table)
+	clear(f.byAddr)
 }
 
 // partOf is the part that holds pc, nil if none does.
@@ -228,7 +239,10 @@ func (f *flow) discover(pc uint64) {
 			f.run(pc)
 		}
 		if len(f.jumps) == 0 {
-			return
+			if !f.resolveHeld() {
+				return
+			}
+			continue
 		}
 		k := f.jumps[0]
 		f.jumps = f.jumps[1:]
@@ -251,7 +265,6 @@ func (f *flow) run(pc uint64) {
 		in := &f.ins[len(f.ins)-1]
 		if x86.Decode(p.code[pc-lo:], in) != nil {
 			f.ins = f.ins[:len(f.ins)-1]
-			f.bad = true
 			return
 		}
 		f.pcs = append(f.pcs, pc)
@@ -272,6 +285,12 @@ func (f *flow) run(pc uint64) {
 			}
 			if f.callNever(pc, in) {
 				return
+			}
+		case x86.OpLEA:
+			if r := in.Args[0].Reg; in.Mem.Base == x86.RIP && r < 16 {
+				if at, _ := in.MemAddr(pc); !slices.Contains(f.leas[r], at) {
+					f.leas[r] = append(f.leas[r], at)
+				}
 			}
 		default:
 			if ends(in.Op) {
@@ -303,13 +322,21 @@ func (f *flow) target(pc uint64) {
 
 // indirect looks for the table of an indirect jump.
 func (f *flow) indirect(k int32) {
-	pc, in := f.pcs[k], f.ins[k]
-	ts := f.jumpTable(pc, &in)
-	if ts == nil {
-		f.unknown++
-		return
+	t := f.tableForm(k)
+	var ts []uint64
+	if t.addr != 0 {
+		if ts = f.readTable(&t); ts != nil {
+			f.byAddr[t.addr] = ts
+			f.setTable(k, ts)
+		}
 	}
-	f.table[pc] = ts
+	if t.base >= 0 && (t.far || ts == nil) {
+		f.held = append(f.held, held{k, t.base})
+	}
+}
+
+func (f *flow) setTable(k int32, ts []uint64) {
+	f.table[f.pcs[k]] = ts
 	for _, t := range ts {
 		f.target(t)
 	}

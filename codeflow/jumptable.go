@@ -1,12 +1,18 @@
 package codeflow
 
-import "github.com/ehasm/ehasm/x86"
+import (
+	"maps"
+	"slices"
+
+	"github.com/ehasm/ehasm/x86"
+)
 
 // tableForm is what is known of an indirect jump's table so far.
 type tableForm struct {
 	addr       uint64
 	abs        bool   // words of 8 bytes; else 4-byte distances from plus
 	base       int    // register that holds addr, -1 unknown
+	far        bool   // other blocks lead to between where addr is set and the jump
 	add1, add2 int    // registers whose sum is the target
 	plus       uint64 // what the distances count from, 0 unknown; the table's own address, but for computed gotos
 	plusReg    int    // register that holds plus, -1 unknown
@@ -20,13 +26,14 @@ const (
 	maxBackward = 60     // instructions looked at
 )
 
-// jumpTable gives the targets of an indirect jump through a table, in the forms that GCC, clang and rustc emit, nil if it is
-// none of them:
+// tableForm finds the table of an indirect jump, in the forms that GCC, clang and rustc emit. addr is 0 if it is none of them, or
+// if the register that holds the address is not set in the instructions before:
 //
 //	lea table(%rip),%b; movslq (%b,%i,4),%t; add %b,%t; jmp *%t
 //	lea table(%rip),%b; movslq (%b,%i,4),%t; lea label(%rip),%l; add %l,%t; jmp *%t
 //	jmp *table(,%i,8)     jmp *(%b,%i,8)     mov table(,%i,8),%t; jmp *%t
-func (f *flow) jumpTable(pc uint64, in *x86.Inst) []uint64 {
+func (f *flow) tableForm(k int32) tableForm {
+	pc, in := f.pcs[k], &f.ins[k]
 	t := tableForm{base: -1, add1: -1, add2: -1, plusReg: -1, bound: -1}
 	switch a := &in.Args[0]; a.Kind {
 	case x86.KGPR:
@@ -34,7 +41,7 @@ func (f *flow) jumpTable(pc uint64, in *x86.Inst) []uint64 {
 	case x86.KMem:
 		m := &in.Mem
 		if m.Index == x86.None || m.Scale != 8 {
-			return nil
+			return t
 		}
 		t.abs = true
 		if m.Base == x86.None {
@@ -50,19 +57,79 @@ func (f *flow) jumpTable(pc uint64, in *x86.Inst) []uint64 {
 	case t.plus == 0:
 		t.plus = t.addr
 	}
-	if t.addr == 0 {
-		return nil
-	}
 	if t.plus != t.addr {
 		t.bound = -1 // of what the index was looked up by
 	}
-	return f.readTable(&t)
+	return t
+}
+
+// held is an indirect jump through a table whose address a register brings from other blocks.
+type held struct {
+	jump int32 // index among the instructions
+	base int
+}
+
+// resolveHeld completes the targets of such jumps: a loop may set the register once and jump through it from several places. They are
+// those of every table whose address the function puts into that register; if it gets there in another way, as from the stack,
+// those of every table of the function: what the jump may lead to must not count as reached from other places alone. It reports
+// whether a jump got new targets.
+func (f *flow) resolveHeld() (found bool) {
+	if len(f.held) == 0 || f.heldAt == len(f.ins) {
+		return false
+	}
+	f.heldAt = len(f.ins)
+	for _, h := range f.held {
+		pc := f.pcs[h.jump]
+		ts := f.heldTargets(h)
+		if len(ts) <= len(f.table[pc]) {
+			continue
+		}
+		found = true
+		f.setTable(h.jump, ts)
+		for p, o := f.partOf(pc), f.pos(pc); o >= p.off; o-- { // its block may have been interpreted already
+			if f.lead[o] > 0 {
+				f.enqueue(uint32(o))
+				break
+			}
+		}
+	}
+	return found
+}
+
+func (f *flow) heldTargets(h held) (out []uint64) {
+	out = append(out, f.table[f.pcs[h.jump]]...)
+	addrs := f.leas[h.base]
+	for _, at := range addrs {
+		out = append(out, f.byAddr[at]...)
+	}
+	if len(out) == 0 {
+		switch len(addrs) {
+		case 0:
+			for _, at := range slices.Sorted(maps.Keys(f.byAddr)) {
+				out = append(out, f.byAddr[at]...)
+			}
+		case 1:
+			t := f.tableForm(h.jump)
+			t.addr = addrs[0]
+			if t.plus == 0 {
+				t.plus = t.addr
+			}
+			if out = f.readTable(&t); out != nil {
+				f.byAddr[t.addr] = out
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // backward looks through the instructions before the jump, along fall-through and, if there is none, a jump that leads here.
 func (f *flow) backward(pc uint64, t *tableForm) {
 	cur := pc
 	for range maxBackward {
+		if t.addr == 0 && t.base >= 0 && f.lead[f.pos(cur)] != 0 {
+			t.far = true
+		}
 		i, ok := f.prev(cur)
 		if ok {
 			q := &f.ins[i]

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -286,4 +287,54 @@ g:	ret
 		}
 	}
 	require.Fail(t, "no function behind the call of abort")
+}
+
+// TestHeldTable: a loop that jumps through the table whose address a register got before it. The targets are also reached from there,
+// where rbx is no longer the caller's.
+func TestHeldTable(t *testing.T) {
+	const form = `
+	.text
+	.globl	loop
+	.type	loop, @function
+loop:	push	%rbx
+	push	%r12
+	lea	table(%rip), %r12
+	and	$1, %eax
+	movslq	(%r12,%rax,4), %rcx
+	add	%r12, %rcx
+	jmp	*%rcx
+	.p2align 4
+first:	nop
+	xor	%ebx, %ebx
+	SPILL
+	.rept 70
+	add	%rdi, %rax
+	.endr
+	and	$1, %eax
+	movslq	(REG,%rax,4), %rcx
+	add	REG, %rcx
+	jmp	*%rcx
+	.p2align 4
+second:	nop
+	pop	%r12
+	pop	%rbx
+	ret
+	.size	loop, .-loop
+	.section .rodata
+table:	.long	first-table, second-table
+`
+	for name, regs := range map[string][2]string{"in the register": {"nop", "%r12"}, "by way of the stack": {"mov %r12, -8(%rsp)\n\tmov -8(%rsp), %r13", "%r13"}} {
+		t.Run(name, func(t *testing.T) {
+			source := strings.NewReplacer("SPILL", regs[0], "REG", regs[1]).Replace(form)
+			o := assembled(t, source)
+			r, err := Of(o, Options{Mode: Missing})
+			require.NoError(t, err)
+			require.Len(t, r.Functions, 3) // loop, first, second: padding is between them
+			for _, f := range r.Functions[1:] {
+				row := f.at(0)
+				assert.Equal(t, CFA{Reg: abi.RSP, Offset: 24}, row.CFA)
+				assert.Equal(t, Rule{Where: AtCFA, Offset: -16}, row.Regs[0], "rbx at %#x", f.Start())
+			}
+		})
+	}
 }
