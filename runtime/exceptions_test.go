@@ -41,6 +41,8 @@ var throwing = map[string]string{
 	"eh-registered": "g++ -O1 -rdynamic registered.cc",
 	"eh-nested":     "gcc -O1 -fexceptions -pthread nested.c",
 	"eh-replace":    "g++ -O2 -rdynamic -pthread replace.cc",
+	"eh-inside":     "g++ -O2 -rdynamic -pthread inside.cc",
+	"eh-green":      "g++ -O2 -pthread green.cc",
 }
 
 func makeThrowing(t *testing.T) *kit {
@@ -167,6 +169,24 @@ func TestExceptionsExports(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(dynamic, "(NEEDED)"))
 	assert.Contains(t, dynamic, "[libc.so.6]")
 	assert.Contains(t, dynamic, "[ld-linux-x86-64.so.2]")
+}
+
+// TestExceptionSlots: what is remembered is written while it is read, between any two instructions of the
+// reader, and by other threads under the thread sanitizer.
+func TestExceptionSlots(t *testing.T) {
+	testtool.Need(t, "gcc", "setarch")
+	testtool.DependsOn(t, "..")
+	build := func(args ...string) string {
+		program := filepath.Join(t.TempDir(), "stepped")
+		args = append(append([]string{"gcc"}, args...), "-g", "-std=c11", "-D_GNU_SOURCE", "-mno-red-zone", "-Wall", "-Wextra", "-I../include", "-Ieh", "-pthread",
+			"-o", program, "eh/testdata/stepped.c", "eh/entry.S")
+		mustOutput(t, args...)
+		return program
+	}
+	stepped := build("-O2", "-Werror")
+	assert.Equal(t, 15, strings.Count(mustOutput(t, stepped), "\n"))
+	assert.Equal(t, "threads\n", mustOutput(t, stepped, "threads"))
+	assert.Equal(t, "threads\n", mustOutput(t, "setarch", "-R", build("-O1", "-fsanitize=thread", "-Wno-tsan"), "threads"))
 }
 
 // siteTable returns the table of sites of an eh_elf, by its note: small files have no sections.

@@ -28,11 +28,12 @@
 #define ANSWER_JUMP 2
 
 /* struct ehx_known, KNOWN_SLOTS and kinds, for entry.S. */
-#define KNOWN_LOADS 8
-#define KNOWN_STEP 16
-#define KNOWN_KIND 21
-#define KNOWN_REST 24
-#define KNOWN_PAD 32
+#define KNOWN_KEY 8
+#define KNOWN_LOADS 16
+#define KNOWN_STEP 24
+#define KNOWN_KIND 29
+#define KNOWN_REST 32
+#define KNOWN_PAD 40
 #define KNOWN_BITS 11
 #define KNOWN_HASH 0x9e3779b97f4a7c15
 #define CLEANUP_KIND 1
@@ -119,35 +120,85 @@ struct ehx_what {
         uint8_t base, kind;
         uint8_t rbp, rbx;  /* words below the CFA where the register is saved; 0: it is the same */
         uint8_t others[4]; /* r12 to r15 */
-        uint16_t next[2];  /* see below */
     } step;
     uint64_t pad, function, lsda;
     ehx_personality *personality;
 };
 
+/*
+ * All that is remembered is in slots that all threads share. Who writes one makes its turn odd, and leaves alone one whose turn
+ * is; who reads takes a copy and uses none of it before it has seen that the turn is even and still what it was. Turns only grow: a slot
+ * that was written in between and is what it was is found out, too. All but the turns is loaded and stored relaxed, between fences.
+ */
+static inline bool ehx_begin_writing_(_Atomic uint64_t *turn, uint64_t *now)
+{
+    *now = atomic_load_explicit(turn, memory_order_relaxed);
+    if (*now % 2 != 0 || !atomic_compare_exchange_strong(turn, now, *now + 1))
+        return false;
+    atomic_thread_fence(memory_order_release);
+    return true;
+}
+
+static inline void ehx_end_writing_(_Atomic uint64_t *turn, uint64_t now) { atomic_store_explicit(turn, now + 2, memory_order_release); }
+
+/* ehx_begin_reading_ gives a turn that ehx_as_it_was_ finds changed if it is odd. */
+static inline __attribute__((always_inline)) uint64_t ehx_begin_reading_(const _Atomic uint64_t *turn)
+{
+    return atomic_load_explicit(turn, memory_order_acquire) & ~(uint64_t)1;
+}
+
+static inline __attribute__((always_inline)) bool ehx_as_it_was_(const _Atomic uint64_t *turn, uint64_t then)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return likely(atomic_load_explicit(turn, memory_order_relaxed) == then);
+}
+
+/* A word, and a smaller part, of what is in a slot. */
+typedef uint64_t __attribute__((may_alias)) ehx_any;
+#define EHX_GET(what) __atomic_load_n(&(what), __ATOMIC_RELAXED)
+
+static inline __attribute__((always_inline)) void ehx_copy_from_(void *to, const void *slot, size_t size)
+{
+    for (size_t i = 0; i < size / sizeof(ehx_any); i++)
+        ((ehx_any *)to)[i] = __atomic_load_n((const ehx_any *)slot + i, __ATOMIC_RELAXED);
+}
+
+static inline void ehx_copy_to_(void *slot, const void *from, size_t size)
+{
+    for (size_t i = 0; i < size / sizeof(ehx_any); i++)
+        __atomic_store_n((ehx_any *)slot + i, ((const ehx_any *)from)[i], __ATOMIC_RELAXED);
+}
+
+/*
+ * A slot also has the numbers of two others, in which callers were found: looking there first, the processor need not
+ * wait for the return address to go on. They are written where they are 0, and once in a while; whether they are right, the
+ * key in the other slot says.
+ */
 struct ehx_known {
-    _Atomic uint64_t key;   /* pc * 2 + exact; 0: none; 1: it is being written */
-    _Atomic uint64_t loads; /* of loads.c, when it was noted */
-    struct ehx_what is;
+    _Alignas(64) _Atomic uint64_t turn;
+    uint64_t key;   /* pc * 2 + exact; 0: none */
+    uint64_t loads; /* of loads.c, when it was noted */
+    uint64_t step;  /* the first 8 bytes of struct ehx_step */
+    uint32_t others;
+    uint16_t next[2];
+    uint64_t pad;
+    uint32_t function; /* 1 more than the pc is above it; 0: none */
+    int32_t lsda;      /* less the pc; 0: none */
+    uint64_t personality;
 };
-_Static_assert(sizeof(struct ehx_known) == 64, "a cache line");
-_Static_assert(offsetof(struct ehx_known, loads) == KNOWN_LOADS && offsetof(struct ehx_known, is.step) == KNOWN_STEP &&
-                   offsetof(struct ehx_known, is.step.kind) == KNOWN_KIND && offsetof(struct ehx_known, is.step.others) == KNOWN_REST &&
-                   offsetof(struct ehx_known, is.pad) == KNOWN_PAD && KIND_CLEANUP == CLEANUP_KIND &&
+_Static_assert(sizeof(struct ehx_known) == 64 && sizeof(struct ehx_step) == 12, "a cache line");
+_Static_assert(offsetof(struct ehx_known, key) == KNOWN_KEY && offsetof(struct ehx_known, loads) == KNOWN_LOADS &&
+                   offsetof(struct ehx_known, step) == KNOWN_STEP && KNOWN_KIND == KNOWN_STEP + offsetof(struct ehx_step, kind) &&
+                   offsetof(struct ehx_known, others) == KNOWN_REST && offsetof(struct ehx_known, next) == KNOWN_REST + 4 &&
+                   offsetof(struct ehx_known, pad) == KNOWN_PAD && KIND_CLEANUP == CLEANUP_KIND &&
                    offsetof(struct ehx_exception, private_1) == EXCEPTION_PRIVATE_1,
                "entry.S");
 
-/*
- * Slots are shared by all threads. One is written with key 1 in between; who reads takes a copy, and then sees that
- * the key is still what it was: of a frame that is on the stack, the same key always goes with the same contents.
- * A slot also has the numbers of two others, in which callers were found: looking there first, the processor need not
- * wait for the return address to go on. They are written where they are 0, and once in a while.
- */
 enum { KNOWN_SLOTS = 1 << KNOWN_BITS };
 extern struct ehx_known ehx_known_[KNOWN_SLOTS];
 
 static inline size_t ehx_slot_(uint64_t key) { return (key * KNOWN_HASH) >> (64 - KNOWN_BITS); }
-static inline struct ehx_known *ehx_next_(uint64_t rest, int i) { return &ehx_known_[(rest >> (32 + 16 * i)) % KNOWN_SLOTS]; }
+static inline struct ehx_known *ehx_next_(const struct ehx_known *k, int i) { return &ehx_known_[EHX_GET(k->next[i]) % KNOWN_SLOTS]; }
 
 /* What a lookup gives of a slot. */
 struct ehx_seen {
@@ -162,23 +213,26 @@ void ehx_all_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads); /* 
 
 static inline __attribute__((always_inline)) bool ehx_in_slot_(struct ehx_seen *s, struct ehx_known *k, uint64_t key, uint64_t loads)
 {
-    if (atomic_load_explicit(&k->key, memory_order_acquire) != key)
+    uint64_t turn = ehx_begin_reading_(&k->turn);
+    if (EHX_GET(k->key) != key)
         return false;
-    bool now = atomic_load_explicit(&k->loads, memory_order_acquire) == loads;
-    s->step = k->is.step;
-    s->pad = k->is.pad;
+    bool now = EHX_GET(k->loads) == loads;
+    uint64_t step = EHX_GET(k->step), pad = EHX_GET(k->pad);
+    uint32_t others = EHX_GET(k->others);
+    if (!ehx_as_it_was_(&k->turn, turn) || !now)
+        return false;
+    memcpy(&s->step, &step, sizeof step);
+    memcpy(s->step.others, &others, sizeof others);
+    s->pad = pad;
     s->slot = k;
-    atomic_thread_fence(memory_order_acquire);
-    return now && atomic_load_explicit(&k->key, memory_order_relaxed) == key;
+    return true;
 }
 
 /* ehx_look_ finds a frame whose callee was found in s->slot. */
 static inline __attribute__((always_inline)) void ehx_look_(struct ehx_seen *s, uint64_t pc, bool exact, uint64_t loads)
 {
-    uint64_t key = pc * 2 + exact;
-    if (s->slot && (ehx_in_slot_(s, &ehx_known_[s->slot->is.step.next[0] % KNOWN_SLOTS], key, loads)))
-        return;
-    ehx_look_again_(s, pc, exact, loads);
+    if (!s->slot || !ehx_in_slot_(s, ehx_next_(s->slot, 0), pc * 2 + exact, loads))
+        ehx_look_again_(s, pc, exact, loads);
 }
 
 /* ehx_step_ goes from a frame to its caller. It returns EH_ELF_OK, EH_ELF_OUTERMOST, or less than 0. */
@@ -276,12 +330,13 @@ static inline void ehx_put_(struct ehx_exception *e, int32_t selector, const str
 /* ------------------------------------------------------------------------------- loads.c */
 
 /*
- * How many objects the loader has ever loaded. What is remembered of an address holds for one such number: another
- * object can only come to an address by being loaded. ehx_loads_ is the loader's own word, or null where that was not
- * found and the loader has to be asked, which takes its lock.
+ * How many objects the loader has ever loaded and unloaded. What is remembered of an address holds for one such number, which is
+ * called loads everywhere. ehx_loads_ is where the loader counts what it has loaded, and ehx_loaded_ what is loaded of it; they are
+ * null where they were not found and the loader has to be asked, which takes its lock.
  */
 extern const uint64_t *ehx_loads_;
-extern _Atomic uint64_t ehx_table_loads_; /* those that libehunwind's table was made of; 0: none, or all goes to the real libgcc */
+extern const uint32_t *ehx_loaded_;
+extern _Atomic uint64_t ehx_table_loads_; /* a number that libehunwind's table is not older than; 0: none, or all goes to the real libgcc */
 uint64_t ehx_ask_loads_(void);
 void ehx_forget_(void); /* all that is noted */
 void ehx_loads_before_(void);

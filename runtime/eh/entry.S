@@ -76,22 +76,24 @@
 
 /*
  * _Unwind_Resume does the usual case here: the caller passes over its call, and the frame above it has a cleanup. All
- * is read before anything is changed, and the keys are looked at again after what belongs to them. Registers are where
+ * is read before anything is changed, and the turns are looked at again after what belongs to them. Registers are where
  * the caller left them.
  */
-	.macro	slot key, hash, to, other	/* to is the slot of a key, or it goes to other */
+	.macro	slot key, hash, to, turn, other	/* to is the slot of a key, and turn its turn, or it goes to other */
 	movabs	$KNOWN_HASH, \hash
 	imul	\key, \hash
 	shr	$64-KNOWN_BITS, \hash
 	shl	$6, \hash
 	lea	ehx_known_(%rip), \to
 	add	\hash, \to
-	cmp	\key, (\to)
+	mov	(\to), \turn
+	cmp	\key, KNOWN_KEY(\to)
 	je	8f
 	xor	$64, \to
-	cmp	\key, (\to)
+	mov	(\to), \turn
+	cmp	\key, KNOWN_KEY(\to)
 	jne	\other
-8:
+8:	and	$-2, \turn	/* an odd one is not found again */
 	.endm
 
 	.macro	next number, to, key	/* to is the slot that a slot's rest, in rax, names; whether it is the key's */
@@ -101,7 +103,8 @@
 	shl	$6, \to
 	lea	ehx_known_(%rip), %r8
 	add	%r8, \to
-	cmp	\key, (\to)
+	mov	(\to), %r8	/* its turn */
+	cmp	\key, KNOWN_KEY(\to)
 	.endm
 
 	.macro	restore reg, from, shift	/* a register, if a byte of from says that it is below the CFA, in rsi */
@@ -124,17 +127,21 @@ _Unwind_Resume:
 	mov	ehx_loads_(%rip), %r11
 	test	%r11, %r11
 	jz	resume_slowly
+	mov	ehx_loaded_(%rip), %rcx
 	mov	(%r11), %r11
+	mov	(%rcx), %ecx
+	add	%r11, %r11
+	sub	%rcx, %r11
 	cmp	%r11, ehx_table_loads_(%rip)
 	jne	resume_slowly
 	mov	(%rsp), %r10
 	add	%r10, %r10
-	slot	%r10, %rax, %rcx, resume_slowly
+	slot	%r10, %rax, %rcx, %r9, resume_slowly
 	cmp	%r11, KNOWN_LOADS(%rcx)
 	jne	resume_slowly
 	mov	KNOWN_STEP(%rcx), %rdx
 	mov	KNOWN_REST(%rcx), %rax
-	cmp	(%rcx), %r10
+	cmp	(%rcx), %r9
 	jne	resume_slowly
 	movslq	%edx, %rsi
 	mov	%rdx, %r8
@@ -156,12 +163,13 @@ _Unwind_Resume:
 	je	2f
 	next	1, %r9, %r10
 	jne	resume_slowly
-2:	cmp	%r11, KNOWN_LOADS(%r9)
+2:	and	$-2, %r8
+	cmp	%r11, KNOWN_LOADS(%r9)
 	jne	resume_slowly
 	cmpb	$CLEANUP_KIND, KNOWN_KIND(%r9)
 	jne	resume_slowly
 	mov	KNOWN_PAD(%r9), %rcx
-	cmp	(%r9), %r10
+	cmp	(%r9), %r8
 	jne	resume_slowly
 	shr	$48, %rdx
 	jz	3f

@@ -120,25 +120,33 @@ static int row_at(const struct ehu_object *o, uint64_t pc, bool exact)
     return o->walk(&r, &m, o->bias, NULL, 1) == 1 ? EH_ELF_OK : r.status;
 }
 
+static void write_known(struct ehx_known *k, const struct ehx_what *is, uint64_t key, uint64_t loads)
+{
+    uint64_t pc = key / 2, turn;
+    struct ehx_known new = {.key = key, .loads = loads, .pad = is->pad, .personality = (uint64_t)(uintptr_t)is->personality};
+    if ((is->function && pc - is->function >= UINT32_MAX) || (is->lsda && (uint64_t)(int64_t)(int32_t)(is->lsda - pc) != is->lsda - pc))
+        return; /* no object is that large */
+    memcpy(&new.step, &is->step, sizeof new.step);
+    memcpy(&new.others, is->step.others, sizeof new.others);
+    new.function = is->function ? (uint32_t)(pc - is->function) + 1 : 0;
+    new.lsda = is->lsda ? (int32_t)(is->lsda - pc) : 0;
+    if (!ehx_begin_writing_(&k->turn, &turn))
+        return;
+    ehx_copy_to_(&k->key, &new.key, sizeof new - offsetof(struct ehx_known, key));
+    ehx_end_writing_(&k->turn, turn);
+}
+
 /*
- * note puts what was learnt into one of the two slots for it, unless another thread is about to write there: an empty one
- * or one of the past, else the one whose turn it is by the address.
+ * note puts what was learnt into one of the two slots for it: an empty one or one of the past, else the one whose turn it is by the
+ * address.
  */
 static void note(const struct ehx_what *is, uint64_t key, uint64_t loads)
 {
     size_t i = ehx_slot_(key);
     struct ehx_known *k = &ehx_known_[i], *other = &ehx_known_[i ^ 1];
-    if (atomic_load(&k->key) != 0 && atomic_load(&k->loads) == loads &&
-        (atomic_load(&other->key) == 0 || atomic_load(&other->loads) != loads || (key >> 5) % 2))
+    if (EHX_GET(k->key) != 0 && EHX_GET(k->loads) == loads && (EHX_GET(other->key) == 0 || EHX_GET(other->loads) != loads || (key >> 5) % 2))
         k = other;
-    uint64_t old = atomic_load_explicit(&k->key, memory_order_relaxed);
-    if (old == 1 || !atomic_compare_exchange_strong(&k->key, &old, 1))
-        return;
-    atomic_store_explicit(&k->loads, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-    k->is = *is;
-    atomic_store_explicit(&k->loads, loads, memory_order_release); /* after it: who sees it sees the contents */
-    atomic_store_explicit(&k->key, key, memory_order_release);
+    write_known(k, is, key, loads);
 }
 
 __attribute__((noinline, cold)) void ehx_learn_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads)
@@ -178,19 +186,25 @@ __attribute__((noinline)) void ehx_look_again_(struct ehx_seen *s, uint64_t pc, 
     }
     if (!callee)
         return;
-    uint16_t *next = callee->is.step.next;
-    int which = __atomic_load_n(&next[0], __ATOMIC_RELAXED) == 0 ? 0 : 1;
-    if (__atomic_load_n(&next[which], __ATOMIC_RELAXED) == 0 || __builtin_ia32_rdtsc() % 64 == 0)
-        __atomic_store_n(&next[which], (uint16_t)(s->slot - ehx_known_), __ATOMIC_RELAXED);
+    int which = EHX_GET(callee->next[0]) == 0 ? 0 : 1;
+    if (EHX_GET(callee->next[which]) == 0 || __builtin_ia32_rdtsc() % 64 == 0)
+        __atomic_store_n(&callee->next[which], (uint16_t)(s->slot - ehx_known_), __ATOMIC_RELAXED);
 }
 
 static bool all_in(struct ehx_what *is, const struct ehx_known *k, uint64_t key, uint64_t loads)
 {
-    if (atomic_load_explicit(&k->key, memory_order_acquire) != key || atomic_load_explicit(&k->loads, memory_order_acquire) != loads)
+    struct ehx_known copy;
+    uint64_t turn = ehx_begin_reading_(&k->turn), pc = key / 2;
+    ehx_copy_from_(&copy.key, &k->key, sizeof copy - offsetof(struct ehx_known, key));
+    if (!ehx_as_it_was_(&k->turn, turn) || copy.key != key || copy.loads != loads)
         return false;
-    *is = k->is;
-    atomic_thread_fence(memory_order_acquire);
-    return atomic_load_explicit(&k->key, memory_order_relaxed) == key;
+    memcpy(&is->step, &copy.step, sizeof copy.step);
+    memcpy(is->step.others, &copy.others, sizeof copy.others);
+    is->pad = copy.pad;
+    is->function = copy.function ? pc - (copy.function - 1) : 0;
+    is->lsda = copy.lsda ? pc + (uint64_t)(int64_t)copy.lsda : 0;
+    is->personality = (ehx_personality *)(uintptr_t)copy.personality;
+    return true;
 }
 
 void ehx_all_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads)

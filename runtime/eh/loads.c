@@ -1,7 +1,8 @@
 /*
- * The loader's count of what it has loaded. dl_iterate_phdr gives it (dlpi_adds), but takes the loader's lock, which
- * all threads share. The word itself is one of _rtld_global, somewhere: it is the one that has the count before and
- * after the real libgcc is loaded. If it is not seen to be there, once, the loader is asked at each throw.
+ * The loader's counts. dl_iterate_phdr gives how many objects it has loaded (dlpi_adds) and unloaded (dlpi_subs), but takes the
+ * loader's lock, which all threads share. It has two words in _rtld_global: how many it has loaded, and how many of these there are
+ * in the first namespace, beside the first of them. Either is one that has what dl_iterate_phdr says before and after the
+ * real libgcc is loaded. If they are not seen to be there, once, the loader is asked at each throw.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -9,26 +10,45 @@
 #include "eh.h"
 
 const uint64_t *ehx_loads_;
+const uint32_t *ehx_loaded_;
 
-static int take_adds(struct dl_phdr_info *info, size_t size, void *arg)
+struct counts {
+    uint64_t adds, subs;
+};
+
+static int take_counts(struct dl_phdr_info *info, size_t size, void *arg)
 {
     (void)size;
-    *(uint64_t *)arg = info->dlpi_adds;
+    *(struct counts *)arg = (struct counts){info->dlpi_adds, info->dlpi_subs};
     return 1;
+}
+
+static struct counts ask(void)
+{
+    struct counts c = {0};
+    dl_iterate_phdr(take_counts, &c);
+    return c;
 }
 
 uint64_t ehx_ask_loads_(void)
 {
-    uint64_t adds = 0;
-    dl_iterate_phdr(take_adds, &adds);
-    return adds;
+    struct counts c = ask();
+    return c.adds + c.subs;
 }
 
 enum { MAX_WORDS = 1024 };
 static const uint64_t *words;
 static size_t num_words;
-static uint64_t before;
+static struct counts before;
 static bool had[MAX_WORDS];
+
+static uint64_t word(size_t i) { return __atomic_load_n(&words[i], __ATOMIC_RELAXED); }
+
+/* loaded_at tells whether a word begins with how many objects are loaded: it comes after the first of them. */
+static bool loaded_at(size_t i, const struct counts *c)
+{
+    return i > 0 && words[i - 1] == (uint64_t)(uintptr_t)_r_debug.r_map && (uint32_t)word(i) == c->adds - c->subs;
+}
 
 void ehx_loads_before_(void)
 {
@@ -41,52 +61,46 @@ void ehx_loads_before_(void)
     num_words = symbol->st_size / sizeof *words;
     if (num_words > MAX_WORDS)
         num_words = MAX_WORDS;
-    before = ehx_ask_loads_();
+    before = ask();
     for (size_t i = 0; i < num_words; i++)
-        had[i] = __atomic_load_n(&words[i], __ATOMIC_RELAXED) == before;
+        had[i] = word(i) == before.adds || loaded_at(i, &before);
 }
 
 void ehx_loads_after_(void)
 {
-    uint64_t after = ehx_ask_loads_();
-    const uint64_t *found = NULL;
-    for (size_t i = 0; i < num_words && after != before; i++) {
-        /* how many are loaded now, which is the same as long as none was unloaded, comes after the first of them */
-        if (i > 0 && words[i - 1] == (uint64_t)(uintptr_t)_r_debug.r_map)
+    struct counts after = ask();
+    const uint64_t *adds = NULL, *loaded = NULL;
+    int found = 0;
+    for (size_t i = 0; i < num_words && after.adds != before.adds; i++) {
+        if (!had[i])
             continue;
-        if (!had[i] || __atomic_load_n(&words[i], __ATOMIC_RELAXED) != after)
-            continue;
-        if (found)
-            return; /* two of them */
-        found = &words[i];
+        if (loaded_at(i, &after))
+            loaded = &words[i];
+        else if (word(i) == after.adds && (found++, true)) /* as many as are loaded, as long as none was unloaded */
+            adds = &words[i];
     }
-    ehx_loads_ = found;
+    if (found != 1 || !loaded)
+        return;
+    ehx_loads_ = adds;
+    ehx_loaded_ = (const uint32_t *)(const void *)loaded;
 }
 
 /* ---------------------------------------------------------------------------------- code made at run time */
 
-static int take_subs(struct dl_phdr_info *info, size_t size, void *arg)
-{
-    (void)size;
-    *(uint64_t *)arg = info->dlpi_subs;
-    return 1;
-}
-
 /*
- * Code that is registered may be where an object was that has gone, which the count of loads does not tell: the table
- * is made anew, and nothing remembered. What another thread notes meanwhile is of code that is on its stack.
+ * Code that is registered may be where an object was that has gone: the table is made anew, and nothing remembered. What another
+ * thread notes meanwhile is of code that is on its stack.
  */
 static void registers(void)
 {
     static _Atomic uint64_t seen;
-    uint64_t subs = 0;
     if (!ehx_active_)
         return;
-    dl_iterate_phdr(take_subs, &subs);
-    if (atomic_load(&seen) == subs || ehu_refresh() < 0)
+    struct counts now = ask();
+    if (atomic_load(&seen) == now.subs || !ehu_catch_up_(now.adds + now.subs))
         return;
     ehx_forget_();
-    atomic_store(&seen, subs);
+    atomic_store(&seen, now.subs);
 }
 
 #define REGISTERS(name, member, params, args)                       \

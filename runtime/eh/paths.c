@@ -4,33 +4,39 @@
 struct ehx_stride ehx_strides_[STRIDE_SLOTS];
 struct ehx_trail ehx_trails_[TRAIL_SLOTS];
 
-/* begin_writing takes a slot, unless another thread has. */
-static bool begin_writing(_Atomic uint64_t *turn, uint64_t *now)
-{
-    *now = atomic_load_explicit(turn, memory_order_relaxed);
-    if (*now % 2 != 0 || !atomic_compare_exchange_strong(turn, now, *now + 1))
-        return false;
-    atomic_thread_fence(memory_order_release);
-    return true;
-}
-
-static void end_writing(_Atomic uint64_t *turn, uint64_t now) { atomic_store_explicit(turn, now + 2, memory_order_release); }
-
 void ehx_forget_(void)
 {
     uint64_t turn;
     for (size_t i = 0; i < KNOWN_SLOTS; i++)
-        atomic_store(&ehx_known_[i].loads, 0);
+        __atomic_store_n(&ehx_known_[i].loads, 0, __ATOMIC_RELAXED);
     for (size_t i = 0; i < STRIDE_SLOTS; i++)
-        if (begin_writing(&ehx_strides_[i].turn, &turn)) {
-            ehx_strides_[i].loads = 0;
-            end_writing(&ehx_strides_[i].turn, turn);
+        if (ehx_begin_writing_(&ehx_strides_[i].turn, &turn)) {
+            __atomic_store_n(&ehx_strides_[i].loads, 0, __ATOMIC_RELAXED);
+            ehx_end_writing_(&ehx_strides_[i].turn, turn);
         }
     for (size_t i = 0; i < TRAIL_SLOTS; i++)
-        if (begin_writing(&ehx_trails_[i].turn, &turn)) {
-            ehx_trails_[i].loads = 0;
-            end_writing(&ehx_trails_[i].turn, turn);
+        if (ehx_begin_writing_(&ehx_trails_[i].turn, &turn)) {
+            __atomic_store_n(&ehx_trails_[i].loads, 0, __ATOMIC_RELAXED);
+            ehx_end_writing_(&ehx_trails_[i].turn, turn);
         }
+}
+
+static void write_stride(struct ehx_stride *t, const struct ehx_stride *new)
+{
+    uint64_t turn;
+    if (!ehx_begin_writing_(&t->turn, &turn))
+        return;
+    ehx_copy_to_(&t->start, &new->start, sizeof *t - offsetof(struct ehx_stride, start));
+    ehx_end_writing_(&t->turn, turn);
+}
+
+static void write_trail(struct ehx_trail *t, const struct ehx_trail *new)
+{
+    uint64_t turn;
+    if (!ehx_begin_writing_(&t->turn, &turn))
+        return;
+    ehx_copy_to_(&t->type, &new->type, sizeof *t - offsetof(struct ehx_trail, type));
+    ehx_end_writing_(&t->turn, turn);
 }
 
 /*
@@ -68,7 +74,7 @@ __attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, str
 {
     struct ehx_stride new = {.start = f.pc * 2, .loads = loads};
     struct ehx_seen s;
-    uint64_t start = f.rsp, turn;
+    uint64_t start = f.rsp;
     if (!ehx_in_slot_(&s, from, f.pc * 2, loads))
         return;
     int n = 0;
@@ -90,7 +96,7 @@ __attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, str
         new.last = (uint16_t)(s.slot - ehx_known_);
     }
     new.n = (uint8_t)n;
-    if (t->start == new.start && t->loads == loads && n < t->n && !ehx_seldom_())
+    if (EHX_GET(t->start) == new.start && EHX_GET(t->loads) == loads && n < EHX_GET(t->n) && !ehx_seldom_())
         return; /* the longer one may be of use again */
     if (n < STRIDE_MIN)
         new.kinds = STRIDE_NONE;
@@ -100,10 +106,7 @@ __attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, str
         new.at[i] = new.at[n - 1];
         new.pc[i] = new.pc[n - 1];
     }
-    if (!begin_writing(&t->turn, &turn))
-        return;
-    memcpy((char *)t + sizeof t->turn, (const char *)&new + sizeof new.turn, sizeof new - sizeof new.turn);
-    end_writing(&t->turn, turn);
+    write_stride(t, &new);
 }
 
 /* ehx_learn_trail_ goes once more the way of a throw that has just found its handler. */
@@ -111,7 +114,7 @@ __attribute__((noinline, cold)) void ehx_learn_trail_(struct ehx_trail *t, struc
                                                       uint64_t loads)
 {
     struct ehx_trail new = {.type = type, .loads = loads};
-    uint64_t start = f.rsp, turn;
+    uint64_t start = f.rsp;
     bool found = false, landed = false;
     for (unsigned i = 0; i <= TRAIL_MAX && !found; i++) {
         struct ehx_seen s;
@@ -144,8 +147,5 @@ __attribute__((noinline, cold)) void ehx_learn_trail_(struct ehx_trail *t, struc
             break;
         }
     }
-    if (!begin_writing(&t->turn, &turn))
-        return;
-    memcpy((char *)t + sizeof t->turn, (const char *)&new + sizeof new.turn, sizeof new - sizeof new.turn);
-    end_writing(&t->turn, turn);
+    write_trail(t, &new);
 }

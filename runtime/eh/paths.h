@@ -3,8 +3,7 @@
  * start are known, so the processor need not find one frame to look at the next; that all addresses are what they were
  * says that all frames are. Both kinds are only of frames whose CFA is rsp plus an offset.
  *
- * As with what is known of a return address, slots are shared by all threads. turn is odd while one is written; who reads
- * looks at it again before an offset is used.
+ * Slots are those of eh.h. An offset and the address that is to be there are read, and the turn looked at, before a word of the stack is.
  */
 #ifndef EHX_PATHS_H
 #define EHX_PATHS_H
@@ -27,7 +26,9 @@ struct ehx_stride {
     uint64_t up, pc_after;    /* of the last frame: rsp, less that at the start, and pc */
     uint64_t pc[STRIDE_MAX];
 };
-_Static_assert(sizeof(struct ehx_stride) == 256, "four cache lines");
+_Static_assert(sizeof(struct ehx_stride) == 256 && offsetof(struct ehx_stride, at) % 8 == 0 && offsetof(struct ehx_stride, reg) % 8 == 0 &&
+                   offsetof(struct ehx_stride, last) == offsetof(struct ehx_stride, reg) + 12,
+               "four cache lines, read by words");
 
 /* A trail: all that a throw of a type does, from the call of _Unwind_RaiseException to the first landing pad. */
 enum { TRAIL_MAX = 10, TRAIL_SLOTS = 512 };
@@ -44,7 +45,8 @@ struct ehx_trail {
     uint64_t pad;
     struct ehx_caught caught;
 };
-_Static_assert(sizeof(struct ehx_trail) <= 256, "four cache lines");
+_Static_assert(sizeof(struct ehx_trail) <= 256 && offsetof(struct ehx_trail, reg) % 8 == 0 && offsetof(struct ehx_trail, selector) == offsetof(struct ehx_trail, reg) + 12,
+               "four cache lines, read by words");
 
 extern struct ehx_stride ehx_strides_[STRIDE_SLOTS];
 extern struct ehx_trail ehx_trails_[TRAIL_SLOTS];
@@ -85,46 +87,48 @@ static inline __attribute__((always_inline)) bool ehx_stride_(struct ehx_frame *
     size_t slot = (size_t)(s->slot - ehx_known_);
     uint64_t rsp = f->rsp, key = f->pc * 2;
     struct ehx_stride *t;
-    bool as_noted = true;
+    enum { NOTED, NOT_NOTED, CHANGED } found = NOTED;
     for (;;) {
         t = &ehx_strides_[slot % STRIDE_SLOTS];
-        uint64_t turn = atomic_load_explicit(&t->turn, memory_order_acquire);
-        if (t->start != key || t->loads != loads || t->kinds & ~kinds) {
-            as_noted = t->start == key && t->kinds != STRIDE_NONE;
+        uint64_t turn = ehx_begin_reading_(&t->turn);
+        if (EHX_GET(t->start) != key || EHX_GET(t->loads) != loads || EHX_GET(t->kinds) & ~kinds) {
+            found = EHX_GET(t->start) == key && EHX_GET(t->kinds) != STRIDE_NONE ? CHANGED : NOT_NOTED;
             break;
         }
-        uint64_t at[STRIDE_MAX / STRIDE_GROUP], reg[2] = {0}, last = t->last, up = t->up, pc = t->pc_after;
-        unsigned n = t->n;
-        memcpy(at, t->at, sizeof at);
-        memcpy(reg, t->reg, sizeof t->reg);
-        atomic_thread_fence(memory_order_acquire);
-        if (unlikely(turn % 2 != 0 || n > STRIDE_MAX || atomic_load_explicit(&t->turn, memory_order_relaxed) != turn))
-            break;
-        const uint64_t *group = at, *want = t->pc, *end = want + n;
-        as_noted = true;
+        uint64_t reg[2], up = EHX_GET(t->up), pc = EHX_GET(t->pc_after);
+        ehx_copy_from_(reg, t->reg, sizeof reg); /* last and n are above the last two */
+        const uint64_t *want = t->pc;
+        const ehx_any *group = (const ehx_any *)(const void *)t->at;
+        int left = reg[1] >> 48 & 0xff;
+        found = NOTED;
         do { /* an offset is good if all addresses before it are the same */
-            uint64_t a = *group++;
-            if (ehx_word_(rsp + 8 * (a & 0xffff)) != want[0] || ehx_word_(rsp + 8 * (a >> 16 & 0xffff)) != want[1] ||
-                ehx_word_(rsp + 8 * (a >> 32 & 0xffff)) != want[2] || ehx_word_(rsp + 8 * (a >> 48)) != want[3]) {
-                as_noted = false;
+            uint64_t a = EHX_GET(*group), first = EHX_GET(want[0]), second = EHX_GET(want[1]), third = EHX_GET(want[2]), fourth = EHX_GET(want[3]);
+            if (!ehx_as_it_was_(&t->turn, turn)) {
+                found = CHANGED;
                 break;
             }
+            if (ehx_word_(rsp + 8 * (a & 0xffff)) != first || ehx_word_(rsp + 8 * (a >> 16 & 0xffff)) != second ||
+                ehx_word_(rsp + 8 * (a >> 32 & 0xffff)) != third || ehx_word_(rsp + 8 * (a >> 48)) != fourth) {
+                found = NOT_NOTED;
+                break;
+            }
+            group++;
             want += STRIDE_GROUP;
-        } while (want < end);
-        atomic_thread_fence(memory_order_acquire);
-        if (unlikely(!as_noted || atomic_load_explicit(&t->turn, memory_order_relaxed) != turn))
+            left -= STRIDE_GROUP;
+        } while (left > 0);
+        if (unlikely(found != NOTED))
             break;
         ehx_restore_(f, rsp, reg);
         rsp += up;
         key = pc * 2;
-        slot = last % KNOWN_SLOTS;
+        slot = (reg[1] >> 32) % KNOWN_SLOTS;
     }
     struct ehx_known *k = &ehx_known_[slot];
     bool any = rsp != f->rsp;
     f->rsp = rsp;
     f->pc = key / 2;
     s->slot = k;
-    if (unlikely(t->loads != loads) || (!as_noted && ehx_seldom_()))
+    if (unlikely(EHX_GET(t->loads) != loads) || (found == NOT_NOTED && ehx_seldom_()))
         ehx_learn_stride_(t, *f, k, loads);
     return any;
 }
@@ -142,55 +146,56 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
     *learn = NULL;
     if (unlikely(type == 0))
         return false;
-    if (atomic_load_explicit(&k->key, memory_order_acquire) != key) {
+    uint64_t turn = ehx_begin_reading_(&k->turn);
+    if (EHX_GET(k->key) != key) {
         k = &ehx_known_[ehx_slot_(key) ^ 1];
-        if (atomic_load_explicit(&k->key, memory_order_acquire) != key)
+        turn = ehx_begin_reading_(&k->turn);
+        if (EHX_GET(k->key) != key)
             return false;
     }
-    uint64_t step;
-    bool now = atomic_load_explicit(&k->loads, memory_order_acquire) == loads;
-    memcpy(&step, &k->is.step, sizeof step);
-    atomic_thread_fence(memory_order_acquire);
-    uint64_t cfa = rsp + (uint64_t)(int64_t)(int32_t)step;
-    if (unlikely(!now || atomic_load_explicit(&k->key, memory_order_relaxed) != key || (step >> 32 & 0xffff) != 0 || cfa <= rsp))
+    bool now = EHX_GET(k->loads) == loads;
+    uint64_t step = EHX_GET(k->step), cfa = rsp + (uint64_t)(int64_t)(int32_t)step;
+    if (unlikely(!ehx_as_it_was_(&k->turn, turn) || !now || (step >> 32 & 0xffff) != 0 || cfa <= rsp))
         return false; /* BASE_RSP and KIND_SKIP are 0 */
     struct ehx_trail *t = &ehx_trails_[(ehx_word_(cfa - 8) * KNOWN_HASH ^ type * 0xc2b2ae3d27d4eb4fu) >> 55];
-    uint64_t turn = atomic_load_explicit(&t->turn, memory_order_acquire);
-    if (unlikely(turn % 2 != 0))
-        return false;
-    if (unlikely(t->type != type || t->loads != loads || t->pc[0] != f->pc)) {
-        if (t->loads != loads || ehx_seldom_())
+    turn = ehx_begin_reading_(&t->turn);
+    if (unlikely(EHX_GET(t->type) != type || EHX_GET(t->loads) != loads || EHX_GET(t->pc[0]) != f->pc)) {
+        if (EHX_GET(t->loads) != loads || ehx_seldom_())
             *learn = t;
         return false;
     }
-    unsigned n = t->n < TRAIL_MAX ? t->n : TRAIL_MAX, i = 0;
-    uint16_t at[TRAIL_MAX];
-    memcpy(at, t->at, sizeof at);
-    atomic_thread_fence(memory_order_acquire);
-    if (unlikely(atomic_load_explicit(&t->turn, memory_order_relaxed) != turn))
-        return false;
-    while (i < n && ehx_word_(rsp + 8 * (uint64_t)at[i]) == t->pc[i + 1]) /* an offset is good if all before it were */
+    unsigned n = EHX_GET(t->n), i = 0;
+    uint64_t at = 0;
+    while (i < n) { /* an offset is good if all before it were */
+        uint64_t want = EHX_GET(t->pc[i + 1]);
+        at = EHX_GET(t->at[i]);
+        if (!ehx_as_it_was_(&t->turn, turn))
+            return false;
+        if (ehx_word_(rsp + 8 * at) != want)
+            break;
         i++;
+    }
     if (unlikely(i < n || n == 0)) {
         if (ehx_seldom_())
             *learn = t;
         return false;
     }
-    uint64_t reg[2] = {0}, up = t->rsp, pad = t->pad, selector = (uint64_t)(int64_t)t->selector;
-    struct ehx_caught caught = t->caught;
-    bool cleanup = t->cleanup;
-    memcpy(reg, t->reg, sizeof t->reg);
-    atomic_thread_fence(memory_order_acquire);
-    if (unlikely(atomic_load_explicit(&t->turn, memory_order_relaxed) != turn))
+    uint64_t reg[2], up = EHX_GET(t->rsp), pad = EHX_GET(t->pad);
+    struct ehx_caught caught;
+    bool cleanup = EHX_GET(t->cleanup);
+    ehx_copy_from_(reg, t->reg, sizeof reg); /* the selector is above the last two */
+    ehx_copy_from_(&caught, &t->caught, sizeof caught);
+    if (!ehx_as_it_was_(&t->turn, turn))
         return false;
+    int32_t selector = (int32_t)(reg[1] >> 32);
     ehx_restore_(f, rsp, reg);
     f->rsp = rsp + 8 * up;
     f->pc = pad;
-    ehx_put_(e, (int32_t)selector, &caught);
+    ehx_put_(e, selector, &caught);
     e->private_1 = 0;
-    e->private_2 = rsp + 8 * (uint64_t)at[n - 1] + 8; /* what libgcc has there: see raise.c */
+    e->private_2 = rsp + 8 * at + 8; /* what libgcc has there: see raise.c */
     to->rax = (uint64_t)(uintptr_t)e;
-    to->rdx = cleanup ? 0 : selector;
+    to->rdx = cleanup ? 0 : (uint64_t)(int64_t)selector;
     return true;
 }
 
@@ -202,11 +207,12 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
 static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads, unsigned kinds)
 {
     struct ehx_known *k = s->slot;
-    uint64_t step, rest; /* struct ehx_step: cfa, base, kind, rbp, rbx from bit 0, 32, 40, 48, 56 on; r12 to r15, next */
+    uint64_t step; /* struct ehx_step: cfa, base, kind, rbp, rbx from bit 0, 32, 40, 48, 56 on; and others: r12 to r15 */
     uint64_t rsp = f->rsp, rbp = f->rbp, rbx = f->rbx, r12 = f->r12, r13 = f->r13, r14 = f->r14, r15 = f->r15, pc;
+    uint32_t others;
     int found = 0;
     memcpy(&step, &s->step, sizeof step);
-    memcpy(&rest, s->step.others, sizeof rest);
+    memcpy(&others, s->step.others, sizeof others);
     for (int steps = 0;; steps++) {
         uint64_t cfa = (step >> 32 & 1 ? rbp : rsp) + (uint64_t)(int64_t)(int32_t)step;
         if (unlikely(cfa <= rsp)) {
@@ -220,36 +226,37 @@ static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, s
             if (step >> 56)
                 rbx = ehx_word_(cfa - 8 * (step >> 56));
         }
-        if ((uint32_t)rest) {
-            if (rest & 0xff)
-                r12 = ehx_word_(cfa - 8 * (rest & 0xff));
-            if (rest >> 8 & 0xff)
-                r13 = ehx_word_(cfa - 8 * (rest >> 8 & 0xff));
-            if (rest >> 16 & 0xff)
-                r14 = ehx_word_(cfa - 8 * (rest >> 16 & 0xff));
-            if (rest >> 24 & 0xff)
-                r15 = ehx_word_(cfa - 8 * (rest >> 24 & 0xff));
+        if (others) {
+            if (others & 0xff)
+                r12 = ehx_word_(cfa - 8 * (uint64_t)(others & 0xff));
+            if (others >> 8 & 0xff)
+                r13 = ehx_word_(cfa - 8 * (uint64_t)(others >> 8 & 0xff));
+            if (others >> 16 & 0xff)
+                r14 = ehx_word_(cfa - 8 * (uint64_t)(others >> 16 & 0xff));
+            if (others >> 24)
+                r15 = ehx_word_(cfa - 8 * (uint64_t)(others >> 24));
         }
         pc = ehx_word_(cfa - 8);
         rsp = cfa;
-        struct ehx_known *n = ehx_next_(rest, 0);
-        if (atomic_load_explicit(&n->key, memory_order_acquire) != pc * 2) {
-            n = ehx_next_(rest, 1);
-            if (atomic_load_explicit(&n->key, memory_order_acquire) != pc * 2)
+        struct ehx_known *n = ehx_next_(k, 0);
+        uint64_t turn = ehx_begin_reading_(&n->turn);
+        if (EHX_GET(n->key) != pc * 2) {
+            n = ehx_next_(k, 1);
+            turn = ehx_begin_reading_(&n->turn);
+            if (EHX_GET(n->key) != pc * 2)
                 break;
         }
-        if (unlikely(atomic_load_explicit(&n->loads, memory_order_acquire) != loads))
+        if (unlikely(EHX_GET(n->loads) != loads))
             break;
-        memcpy(&step, &n->is.step, sizeof step);
-        rest = __atomic_load_n((const uint64_t *)(const void *)n->is.step.others, __ATOMIC_RELAXED);
-        uint64_t pad = n->is.pad;
-        atomic_thread_fence(memory_order_acquire);
-        if (unlikely(atomic_load_explicit(&n->key, memory_order_relaxed) != pc * 2))
+        uint64_t pad = EHX_GET(n->pad);
+        step = EHX_GET(n->step);
+        others = EHX_GET(n->others);
+        if (!ehx_as_it_was_(&n->turn, turn))
             break;
         k = n;
         if (unlikely(!(kinds >> (step >> 40 & 7) & 1) || (step >> 32 & 3) == BASE_WALK || steps == STRIDE_MAX)) {
             memcpy(&s->step, &step, sizeof step);
-            memcpy(s->step.others, &rest, sizeof rest);
+            memcpy(s->step.others, &others, sizeof others);
             s->pad = pad;
             found = 1;
             break;

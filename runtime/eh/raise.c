@@ -14,20 +14,24 @@ static struct ehx_answer hand_over(void *to)
     return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)to};
 }
 
-/* How many objects were loaded so far; the table is of all of them. */
-static inline uint64_t loads_now(void) { return likely(ehx_loads_ != NULL) ? __atomic_load_n(ehx_loads_, __ATOMIC_RELAXED) : ehx_ask_loads_(); }
+static inline uint64_t loads_now(void)
+{
+    if (unlikely(!ehx_loads_))
+        return ehx_ask_loads_();
+    return 2 * __atomic_load_n(ehx_loads_, __ATOMIC_RELAXED) - __atomic_load_n(ehx_loaded_, __ATOMIC_RELAXED);
+}
 
-_Atomic uint64_t ehx_table_loads_; /* those that the table was seen to be of */
+_Atomic uint64_t ehx_table_loads_;
 
 static __attribute__((noinline, cold)) uint64_t refresh(uint64_t loads)
 {
-    if (ehu_refresh() < 0)
-        return 0; /* no memory for a table */
+    if (!ehu_catch_up_(loads))
+        return 0;
     atomic_store(&ehx_table_loads_, loads);
     return loads;
 }
 
-/* begin returns the number of objects loaded so far, and 0 where the table may be one of the past. */
+/* begin returns the number of loads so far, and 0 where the table may be one of the past: nothing is to be learnt from it then. */
 static inline uint64_t begin(void)
 {
     uint64_t loads = loads_now();

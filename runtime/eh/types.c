@@ -24,15 +24,14 @@ uint64_t ehx_type_(const struct ehx_exception *e)
     return *name == 'P' || *name == 'M' || *name == 'D' || *name == 'F' || *name == 'A' || *name == 'K' ? 0 : type;
 }
 
-/* Slots as those of known.c. */
 enum { TYPE_SLOTS = 512 };
 struct said {
-    _Alignas(64) _Atomic uint64_t turn; /* odd while it is written; 0: nothing is there */
+    _Alignas(64) _Atomic uint64_t turn;
     struct answer {
         uint64_t place, type, loads;
         struct ehx_caught caught;
         int32_t selector;
-        bool catches;
+        uint32_t catches;
     } is;
 };
 static struct said said[TYPE_SLOTS];
@@ -45,19 +44,24 @@ static struct said *slot(uint64_t type, uint64_t place)
 enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads)
 {
     struct said *s = slot(type, place);
-    uint64_t turn = atomic_load_explicit(&s->turn, memory_order_acquire);
-    if (type == 0 || turn % 2 != 0 || s->is.place != place || s->is.type != type || s->is.loads != loads)
+    struct answer a;
+    uint64_t turn = ehx_begin_reading_(&s->turn);
+    ehx_copy_from_(&a, &s->is, sizeof a);
+    if (type == 0 || !ehx_as_it_was_(&s->turn, turn) || a.place != place || a.type != type || a.loads != loads)
         return VERDICT_UNKNOWN;
-    bool catches = s->is.catches;
-    struct ehx_caught caught = s->is.caught;
-    int32_t selector = s->is.selector;
-    atomic_thread_fence(memory_order_acquire);
-    if (unlikely(atomic_load_explicit(&s->turn, memory_order_relaxed) != turn))
-        return VERDICT_UNKNOWN;
-    if (!catches)
+    if (!a.catches)
         return VERDICT_PASSES;
-    ehx_put_(e, selector, &caught);
+    ehx_put_(e, a.selector, &a.caught);
     return VERDICT_CATCHES;
+}
+
+static void write_said(struct said *s, const struct answer *a)
+{
+    uint64_t turn;
+    if (!ehx_begin_writing_(&s->turn, &turn))
+        return;
+    ehx_copy_to_(&s->is, a, sizeof *a);
+    ehx_end_writing_(&s->turn, turn);
 }
 
 /* ehx_remember_ notes what the routine has just said in the search phase. */
@@ -71,13 +75,7 @@ void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t place, uint6
         if (a.selector <= 0 || a.caught.pad != is->pad || a.caught.lsda != is->lsda)
             return;
     }
-    struct said *s = slot(type, place);
-    uint64_t turn = atomic_load_explicit(&s->turn, memory_order_relaxed);
-    if (turn % 2 != 0 || !atomic_compare_exchange_strong(&s->turn, &turn, turn + 1))
-        return;
-    atomic_thread_fence(memory_order_release);
-    s->is = a;
-    atomic_store_explicit(&s->turn, turn + 2, memory_order_release);
+    write_said(slot(type, place), &a);
 }
 
 /* ehx_caught_ tells whether the routine noted in the exception where the handler is that the search phase found. */

@@ -120,6 +120,12 @@ _Static_assert(offsetof(struct ehu_table, n) == TABLE_N && offsetof(struct ehu_t
                    offsetof(struct ehu_table, cache) == TABLE_CACHE,
                "chain.h");
 
+/*
+ * ehu_catch_up_ renews the table as ehu_refresh does, unless another thread is at it: that one may wait for the loader, which may wait
+ * for the caller. It reports whether the table is now of that many loads and unloads, or more: it is not, in a handler that interrupted its making.
+ */
+bool ehu_catch_up_(uint64_t loads);
+
 /* The path of the object that holds pc, and whether it has an eh_elf; null if none does. Not for handlers. */
 const char *ehu_object_path_(uint64_t pc, bool *eh_elf);
 
@@ -155,10 +161,18 @@ static inline const struct ehu_object *ehu_find_(const struct ehu_table *t, uint
 enum { NUM_SLOTS = 64, NUM_COLUMNS = 8, ONE_WALK = 1 << 16 };
 struct ehu_slot {
     _Alignas(64) _Atomic uint64_t count[NUM_COLUMNS]; /* readers now + ONE_WALK * walks so far */
-    _Alignas(64) _Atomic uint64_t own[NUM_COLUMNS];   /* the same, of the thread that the slot belongs to */
+    _Alignas(64) _Atomic uint64_t own[NUM_COLUMNS];   /* the same, of the thread that the slot belongs to; and of those that left */
+    _Atomic uint64_t left[NUM_COLUMNS];               /* how many did */
     _Atomic uint64_t owner;                           /* its thread pointer; 0: none yet */
 };
 extern struct ehu_slot ehu_slots_[NUM_SLOTS];
+
+/* ehu_own_ is own without those that left. It may be more than there are, and never less: who left is counted before who came. */
+static inline uint64_t ehu_own_(struct ehu_slot *s, unsigned column)
+{
+    uint64_t left = atomic_load(&s->left[column]);
+    return atomic_load(&s->own[column]) - left;
+}
 
 /* The table that walks see, which begins a page, plus its column. */
 extern _Atomic uintptr_t ehu_current_;
@@ -170,14 +184,14 @@ static inline const struct ehu_table *ehu_table_of_(uintptr_t current)
 static inline uint64_t ehu_thread_pointer_(void)
 {
     uint64_t fs;
-    __asm__("mov %%fs:0, %0" : "=r"(fs));
+    __asm__ volatile("mov %%fs:0, %0" : "=r"(fs));
     return fs;
 }
 
 struct ehu_reading {
     const struct ehu_table *table; /* null before ehu_init */
     _Atomic uint64_t *count;
-    bool own;
+    uint64_t owner; /* the thread whose own it is; 0: it is no thread's */
 };
 
 /*
@@ -202,19 +216,21 @@ static inline struct ehu_reading ehu_enter_(uint64_t walks)
         _Atomic uint64_t *count = own ? &s->own[current % NUM_COLUMNS] : &s->count[current % NUM_COLUMNS];
         atomic_fetch_add(count, 1 + walks);
         if (atomic_load(&ehu_current_) == current)
-            return (struct ehu_reading){ehu_table_of_(current), count, own};
+            return (struct ehu_reading){ehu_table_of_(current), count, own ? thread : 0};
         atomic_fetch_sub(count, 1 + walks);
     }
 }
 
 /*
- * ehu_leave_ need not lock the bus where no other thread counts: a handler that comes between the
- * load and the store leaves the count as it was.
+ * ehu_leave_ need not lock the bus where no other thread counts, but has to be one instruction: a handler that comes in between may go on with
+ * another stack, whose walk comes or leaves. It may also go on with this one in another thread. If that happens behind the comparison, one that left may be
+ * forgotten, and a table is kept; none is freed that is read, for only who left is counted without a lock.
  */
 static inline void ehu_leave_(struct ehu_reading r)
 {
-    if (r.own)
-        atomic_store_explicit(r.count, atomic_load_explicit(r.count, memory_order_relaxed) - 1, memory_order_release);
+    _Atomic uint64_t *left = r.count + offsetof(struct ehu_slot, left) / sizeof *r.count - offsetof(struct ehu_slot, own) / sizeof *r.count;
+    if (r.owner && r.owner == ehu_thread_pointer_())
+        __asm__ volatile("incq %0" : "+m"(*left) : : "memory", "cc");
     else
         atomic_fetch_sub_explicit(r.count, 1, memory_order_release);
 }

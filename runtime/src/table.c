@@ -59,8 +59,8 @@ bool ehu_gone_(uint32_t thread)
     return gone;
 }
 
-/* lock_it returns false in a handler that interrupted the thread that holds the lock. */
-static bool lock_it(void)
+/* lock_it returns false in a handler that interrupted the thread that holds the lock, and where it is not to wait for another. */
+static bool lock_it(bool wait)
 {
     uint32_t me = (uint32_t)syscall(SYS_gettid);
     for (;;) {
@@ -76,6 +76,8 @@ static bool lock_it(void)
             }
             continue;
         }
+        if (!wait)
+            return false;
         static const struct timespec look_again = {.tv_nsec = 10000000}; /* it may go while this waits */
         syscall(SYS_futex, &holder, FUTEX_WAIT_PRIVATE, by, &look_again, NULL, 0);
     }
@@ -357,7 +359,7 @@ static uint64_t idle_slots(unsigned column)
 {
     uint64_t idle = 0;
     for (int i = 0; i < NUM_SLOTS; i++)
-        if (atomic_load(&ehu_slots_[i].count[column]) % ONE_WALK == 0 && atomic_load(&ehu_slots_[i].own[column]) % ONE_WALK == 0)
+        if (atomic_load(&ehu_slots_[i].count[column]) % ONE_WALK == 0 && ehu_own_(&ehu_slots_[i], column) % ONE_WALK == 0)
             idle |= (uint64_t)1 << i;
     return idle;
 }
@@ -445,11 +447,11 @@ static void get_ready(void)
  * A thread that is cancelled in here would leave the lock held, and the program what it
  * was loading: dlopen is no place where threads are cancelled, and files are opened here.
  */
-int ehu_refresh(void)
+static int locked_refresh(bool wait)
 {
     int state, changed = 0, saved = errno;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    if (lock_it()) {
+    if (lock_it(wait)) {
         get_ready();
         changed = refresh();
         unlock_it();
@@ -457,6 +459,17 @@ int ehu_refresh(void)
     pthread_setcancelstate(state, NULL);
     errno = saved;
     return changed;
+}
+
+int ehu_refresh(void) { return locked_refresh(true); }
+
+bool ehu_catch_up_(uint64_t loads)
+{
+    locked_refresh(false);
+    struct ehu_reading r = ehu_enter_(0);
+    bool up = r.table && r.table->adds + r.table->subs >= loads;
+    ehu_leave_(r);
+    return up;
 }
 
 int ehu_init(void)
