@@ -5,18 +5,17 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// Fit plans and assembles a table. Where text and data would take more than limit bytes, long runs
-// of pages are left out of the table of pages, fixed code is left out of small files, and more
+// Fit plans and assembles a table. size says how large the file is that a code becomes. Where it
+// would take more than limit bytes, long runs of pages are left out of the table of pages, fixed code is left out of small files, and more
 // pages are dense, as many as it takes to keep to it, or all that have two keys; if that is not
 // enough, rows that little of the text has take the slow path; at last, all pages are packed. Such a
 // file is smaller, and slower. A limit of 0 is none.
-func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int) (*Code, error) {
+func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int, size func(*Code) int) (*Code, error) {
 	type result struct {
 		p *plan.Plan
 		c *Code
 	}
 	var best result
-	size := func(c *Code) int { return len(c.Text) + len(c.Data) }
 	try := func(how plan.Options) (result, error) {
 		p, err := plan.Build(t, how)
 		if err != nil {

@@ -29,10 +29,11 @@ func TestFit(t *testing.T) {
 		}
 		at += size
 	}
+	bytes := func(c *Code) int { return len(c.Text) + len(c.Data) }
 	size := func(limit int) int {
-		c, err := Fit(table, plan.Options{}, Options{}, limit)
+		c, err := Fit(table, plan.Options{}, Options{}, limit, bytes)
 		require.NoError(t, err)
-		return len(c.Text) + len(c.Data)
+		return bytes(c)
 	}
 	whole := size(0)
 	last := whole
@@ -45,7 +46,7 @@ func TestFit(t *testing.T) {
 		last = got
 	}
 	assert.Less(t, size(1), whole*3/4) // as small as it gets
-	packed, err := Fit(table, plan.Options{Dispatch: plan.DispatchPacked}, Options{}, 1)
+	packed, err := Fit(table, plan.Options{Dispatch: plan.DispatchPacked}, Options{}, 1, bytes)
 	require.NoError(t, err)
 	assert.True(t, packed.Packed)
 }

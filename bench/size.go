@@ -30,7 +30,7 @@ func (r sizeResult) ratio(v int) float64 {
 
 func measureSize(o object) (r sizeResult) {
 	r.object = o
-	t, report, _, err := readTable(o.Path)
+	t, report, file, err := readTable(o.Path)
 	if err != nil {
 		r.Error = err.Error()
 		return r
@@ -38,7 +38,7 @@ func measureSize(o object) (r sizeResult) {
 	r.Ranges, r.Rows = len(t.Ranges), len(t.Rows)
 	for _, v := range variants() {
 		var code *asmgen.Code
-		if code, err = compileTable(t, report, v); err != nil {
+		if code, _, err = compileTable(t, report, file, v, filepath.Base(o.Path)); err != nil {
 			r.Error = fmt.Sprintf("%s: %v", v.Name, err)
 			return r
 		}

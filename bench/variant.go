@@ -40,18 +40,20 @@ func (v variant) fit(r *dwarfcfa.Report) elfout.Fit {
 	return elfout.Fit{Dispatch: v.Dispatch, Tables: r.SectionSize + r.HdrSize}
 }
 
-// compileTable makes the code of one variant, as 'ehasm build' does.
-func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, v variant) (*asmgen.Code, error) {
-	return v.fit(r).Compile(t)
+// compileTable makes the code of one variant, as 'ehasm build' does, and says what file it is for.
+func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*asmgen.Code, elfout.Source, error) {
+	src := elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize(), Bare: v.fit(r).Bare()}
+	code, err := v.fit(r).Compile(t, src)
+	return code, src, err
 }
 
 // imageOf makes the eh_elf of one variant.
 func imageOf(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*elfout.Image, error) {
-	code, err := compileTable(t, r, v)
+	code, src, err := compileTable(t, r, o, v, name)
 	if err != nil {
 		return nil, err
 	}
-	return elfout.New(code, elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize(), Bare: v.fit(r).Bare()})
+	return elfout.New(code, src)
 }
 
 // writeEhElf writes the eh_elf of one variant.

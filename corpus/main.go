@@ -206,12 +206,13 @@ func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Ta
 	for i, dispatch := range []plan.Dispatch{plan.DispatchTree, plan.DispatchPacked} {
 		l := &sums[i]
 		fit := elfout.Fit{Dispatch: dispatch, Tables: report.SectionSize + report.HdrSize}
-		code, err := fit.Compile(table)
+		src := elfout.Source{Name: filepath.Base(name), BuildID: object.BuildID(), FileSize: object.FileSize(), Bare: fit.Bare()}
+		code, err := fit.Compile(table, src)
 		if err != nil {
 			s.wrong("%q: %v", name, err)
 			return
 		}
-		image, err := elfout.New(code, elfout.Source{Name: filepath.Base(name), BuildID: object.BuildID(), FileSize: object.FileSize(), Bare: fit.Bare()})
+		image, err := elfout.New(code, src)
 		if err != nil {
 			s.wrong("%q: %v", name, err)
 			return

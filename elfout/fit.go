@@ -1,6 +1,7 @@
 package elfout
 
 import (
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -13,12 +14,6 @@ type Fit struct {
 	Speed    bool  // pages of half the text, and any size
 	Tables   int64 // bytes of the object's unwind sections; not used for Speed
 }
-
-// What a file takes beside text, data, sites and its name, about: it depends on notes.
-const (
-	bareSize    = 1430
-	headersSize = 2900
-)
 
 // small is the size of tables up to which it counts what is the same in every file.
 const small = 15 << 10
@@ -34,16 +29,45 @@ func (f Fit) Limit() int64 {
 	return f.Tables + f.Tables/4
 }
 
-// Compile makes the code. The file that it becomes keeps to the limit where that can be done.
-func (f Fit) Compile(t *dwarfcfa.Table) (*asmgen.Code, error) {
-	how, limit := plan.Options{Dispatch: f.Dispatch}, 0
-	switch {
-	case f.Speed:
+// Compile makes the code of the file that src describes. The file keeps to the limit if that
+// can be done.
+func (f Fit) Compile(t *dwarfcfa.Table, src Source) (*asmgen.Code, error) {
+	how, opt := plan.Options{Dispatch: f.Dispatch}, asmgen.Options{NoDeref: f.NoDeref}
+	if f.Speed {
 		how.PageBits = plan.PageBits - 1
-	case f.Bare():
-		limit = int(f.Limit()) - bareSize
-	default:
-		limit = int(f.Limit()) - headersSize
+		return asmgen.Fit(t, how, opt, 0, nil)
 	}
-	return asmgen.Fit(t, how, asmgen.Options{NoDeref: f.NoDeref}, limit)
+	around, err := src.around()
+	if err != nil {
+		return nil, err
+	}
+	return asmgen.Fit(t, how, opt, int(f.Limit()), func(c *asmgen.Code) int {
+		return around + unwindSize(c.Frames) + len(c.Text) + len(c.Data)
+	})
+}
+
+// unwindSize is the size of what unwinds the code itself.
+func unwindSize(frames []asmgen.Frame) int {
+	e, err := newEhFrame(frames)
+	if err != nil {
+		return 0 // New will say so
+	}
+	return len(e.bytes) + int(e.headerSize())
+}
+
+// around is the size of a file beside text, data, its own unwind information and sites, and a
+// few bytes more: how they are aligned is not known yet.
+func (src Source) around() (int, error) {
+	const aligned = 16
+	src.Sites = nil
+	src.Relro = false
+	code := &asmgen.Code{Text: make([]byte, aligned), Frames: []asmgen.Frame{{End: aligned, Rows: []asmgen.FrameRow{{CFAOffset: 8}}}}}
+	for _, name := range []string{abi.SymbolStep, abi.SymbolChain, abi.SymbolWalk} {
+		code.Symbols = append(code.Symbols, asmgen.Symbol{Name: name, End: aligned, Exported: true})
+	}
+	image, err := New(code, src)
+	if err != nil {
+		return 0, err
+	}
+	return len(image.Bytes()) - unwindSize(code.Frames), nil
 }

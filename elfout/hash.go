@@ -23,14 +23,14 @@ func gnuHash(name string) uint32 {
 	return h
 }
 
-// numBuckets is the number of buckets of both tables for n symbols. There are
-// two symbols in an ordinary eh_elf.
-func numBuckets(n int) int { return n | 1 }
+// numBuckets is the number of buckets of both tables: an eh_elf has three symbols, and the
+// filter of DT_GNU_HASH is what other names are kept away by.
+const numBuckets = 1
 
 // sortForGNUHash puts names in the order that DT_GNU_HASH asks of the dynamic
 // symbols: those of one bucket together, buckets ascending.
 func sortForGNUHash(n int, name func(int) string, swap func(i, j int)) {
-	buckets := uint32(numBuckets(n))
+	buckets := uint32(numBuckets)
 	sort.Sort(byBucket{n, swap, func(i, j int) bool {
 		a, b := gnuHash(name(i))%buckets, gnuHash(name(j))%buckets
 		if a != b {
@@ -54,7 +54,7 @@ func (s byBucket) Less(i, j int) bool { return s.less(i, j) }
 // chains, of 4 bytes each (gABI figure 5-12). names are those of the dynamic
 // symbols from index 1 on.
 func sysvHashTable(names []string) []byte {
-	buckets := make([]uint32, numBuckets(len(names)))
+	buckets := make([]uint32, numBuckets)
 	chains := make([]uint32, len(names)+1)
 	for i := len(names); i >= 1; i-- {
 		b := sysvHash(names[i-1]) % uint32(len(buckets))
@@ -78,7 +78,7 @@ const gnuHashShift = 6
 // of the dynamic symbols from index 1 on, in the order of sortForGNUHash.
 func gnuHashTable(names []string) []byte {
 	const symOffset = 1 // the null symbol is not in the table
-	buckets := make([]uint32, numBuckets(len(names)))
+	buckets := make([]uint32, numBuckets)
 	values := make([]uint32, len(names))
 	bloom := make([]uint64, 1)
 	for len(bloom)*8 < len(names) {

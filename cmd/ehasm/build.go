@@ -305,25 +305,20 @@ func makeTable(ctx context.Context, object *dwarfcfa.Object, id identity, opt *b
 // compileTable is the second half, a line per stage.
 func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.Table, found *dwarfcfa.Report,
 	id identity, opt *buildOptions) (*product, error) {
-	// The table becomes pages over shared row blocks, and these machine code.
 	fit := elfout.Fit{
 		Dispatch: opt.dispatch, NoDeref: opt.noDeref, Speed: opt.optimize == optimizeSpeed, Tables: found.SectionSize + found.HdrSize,
-	}
-	code, err := fit.Compile(table)
-	if err = firstError(ctx, err); err != nil {
-		return nil, err
 	}
 	// The tables for exceptions become data.
 	hasSites := !opt.noSites && found.Source != dwarfcfa.SFrameName // which says nothing of them
 	var exceptions []byte
+	var err error
 	if hasSites {
 		exceptions, err = compileSites(object, table, opt)
 	}
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
-	// Both become an ELF file, in memory.
-	p := &product{stats: newStats(found, code, opt), details: newDetails(found), bounded: found.Bounded}
+	p := &product{stats: newStats(found, table, opt), details: newDetails(found), bounded: found.Bounded}
 	source := elfout.Source{
 		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
 		Relro: opt.relro, Bare: fit.Bare() && !opt.relro, HasSites: hasSites, Sites: exceptions,
@@ -334,6 +329,13 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 			return nil, err
 		}
 	}
+	// The table becomes pages over shared row blocks, and these machine code.
+	code, err := fit.Compile(table, source)
+	if err = firstError(ctx, err); err != nil {
+		return nil, err
+	}
+	p.stats.CodeBytes = int64(len(code.Text) + len(code.Data))
+	// Both become an ELF file, in memory.
 	p.image, err = elfout.New(code, source)
 	if err = firstError(ctx, err); err != nil {
 		return nil, err

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
@@ -198,12 +197,11 @@ func statsOf(info elfout.Info) stats {
 	return s
 }
 
-// newStats collects the figures of the stages.
-func newStats(found *dwarfcfa.Report, code *asmgen.Code, opt *buildOptions) stats {
+// newStats collects the figures of the stages before the code.
+func newStats(found *dwarfcfa.Report, table *dwarfcfa.Table, opt *buildOptions) stats {
 	s := stats{
-		Section: found.Source, FDEs: found.FDEs, Rows: code.Ranges, Distinct: code.Rows,
+		Section: found.Source, FDEs: found.FDEs, Rows: len(table.Ranges), Distinct: len(table.Rows),
 		TableBytes: found.SectionSize + found.HdrSize,
-		CodeBytes:  int64(len(code.Text) + len(code.Data)),
 		MadeRows:   found.MadeRanges, MadeBytes: found.MadeBytes,
 		Verified: !opt.noVerify,
 		LeftOut:  []leftOut{},
