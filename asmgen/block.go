@@ -168,7 +168,7 @@ func (g *generator) hotTails(weights []uint64) []bool {
 	bytes := make([]uint64, len(p.Tails))
 	order := make([]int, len(p.Tails))
 	for i := range p.Blocks {
-		if b := &p.Blocks[i]; b.Kind == plan.BlockFast {
+		if b := &p.Blocks[i]; b.Kind == plan.BlockFast && !p.Tails[b.Tail].Slow {
 			bytes[b.Tail] += weights[i]
 		}
 	}
@@ -178,7 +178,7 @@ func (g *generator) hotTails(weights []uint64) []bool {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(bytes[b], bytes[a]) })
 	hot := make([]bool, len(p.Tails))
 	for _, i := range order[:min(len(order), maxHotTails, len(p.Table.Ranges)/rangesPerHot)] {
-		hot[i] = true
+		hot[i] = !p.Tails[i].Slow
 	}
 	return hot
 }
@@ -269,6 +269,10 @@ func (g *generator) headsBefore(heads []uint32, tail label) {
 func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 	a := g.asm
 	a.bind(at)
+	if t.Slow {
+		g.slowTail(t, row)
+		return
+	}
 	slow, leave := a.newLabel(), a.jumpShort
 	if hot {
 		leave = a.jump
@@ -313,10 +317,15 @@ func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 		a.jump(obj.AJMP, g.dispatch)
 	}
 	a.bind(slow)
+	g.slowTail(t, row)
+}
+
+// slowTail emits the way from a tail to the slow path.
+func (g *generator) slowTail(t *plan.Tail, row uint32) {
 	given := descCFAGiven
 	if t.Base == abi.RBP {
 		given = descCFAFromBP
 	}
-	a.leaData(g.descriptor(row, given), rTmp)
-	a.jump(obj.AJMP, g.slowFast)
+	g.asm.leaData(g.descriptor(row, given), rTmp)
+	g.asm.jump(obj.AJMP, g.slowFast)
 }

@@ -18,7 +18,7 @@ type Options struct {
 	DenseKeys int  // the number of keys from which on a page is dense; 0: DenseKeys
 	Smallest  bool // cut the pages into segments wherever that makes the file smaller
 	// SlowText is how much of the text, in thousandths, may have rows that take the slow path
-	// though they need not: it saves their tails.
+	// though they need not: their tails are short then.
 	SlowText int
 }
 
@@ -78,8 +78,8 @@ func (b *builder) block(r *dwarfcfa.Row, index uint32) Block {
 	return Block{Kind: BlockFast, Base: uint8(r.CFA.Reg), Offset: int32(r.CFA.Offset), Tail: n, Row: index}
 }
 
-// slowTails has the rows of the lightest tails take the slow path, up to so many thousandths
-// of the text.
+// slowTails has the lightest tails lead to the slow path, up to so many thousandths of the
+// text.
 func (b *builder) slowTails(thousandths int) {
 	p := b.plan
 	if thousandths == 0 || len(p.Tails) == 0 {
@@ -99,33 +99,12 @@ func (b *builder) slowTails(thousandths int) {
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(weights[i], weights[j]) })
 	left := total * uint64(thousandths) / 1000
-	kept := make([]bool, len(p.Tails))
-	for i, t := range order {
+	for _, t := range order {
 		if weights[t] > left {
-			for _, t := range order[i:] {
-				kept[t] = true
-			}
 			break
 		}
 		left -= weights[t]
-	}
-	number := make([]uint32, len(p.Tails))
-	tails := p.Tails
-	p.Tails = nil
-	for i, keep := range kept {
-		if keep {
-			number[i] = uint32(len(p.Tails))
-			p.Tails = append(p.Tails, tails[i])
-		}
-	}
-	for i := range p.Blocks {
-		switch b := &p.Blocks[i]; {
-		case b.Kind != BlockFast:
-		case kept[b.Tail]:
-			b.Tail = number[b.Tail]
-		default:
-			*b = Block{Kind: BlockSlow, Row: b.Row}
-		}
+		p.Tails[t].Slow = true
 	}
 }
 

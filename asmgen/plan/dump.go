@@ -158,6 +158,9 @@ func (t *Tail) String() string {
 	if t.Depth > 0 {
 		fmt.Fprintf(&b, ", window checked from c%+d", -t.Depth)
 	}
+	if t.Slow {
+		b.WriteString(", on the slow path")
+	}
 	return b.String()
 }
 

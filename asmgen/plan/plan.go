@@ -160,4 +160,6 @@ type Tail struct {
 	Base  uint8
 	RA    int32
 	Saves [NumFast]int32
+	// Slow says that the slow path restores the registers, with the CFA that the head has computed.
+	Slow bool
 }
