@@ -115,6 +115,11 @@ prove-mutants: export PROVE_ACCEPTED ?= /tmp/prove-accepted.txt
 prove-mutants:
 	go test ./prove -v -timeout 0 -run TestManyMutants
 
+# The same files proven by builds for other hosts, under emulators.
+.PHONY: prove-hosts
+prove-hosts:
+	scripts/hosts.sh
+
 # Changes of the emitter, one at a time: each must be refused by the proof. See prove/mutants/list.txt
 .PHONY: emitter-mutants
 emitter-mutants:
