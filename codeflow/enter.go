@@ -1,0 +1,215 @@
+package codeflow
+
+import (
+	"strings"
+
+	"github.com/ehasm/ehasm/x86"
+)
+
+// process interprets group g with what is known to flow into it.
+func (f *flow) process(g int) {
+	f.never, f.guess = nil, false
+	members := f.p.members(g)
+	for restart := 0; ; restart++ {
+		f.begin(members)
+		f.newly = 0
+		if restart >= 8 {
+			f.newly = 8
+		}
+		if f.parts[0].fn.Signal || len(f.parts[0].code) == 0 {
+			return
+		}
+		if strings.HasPrefix(f.p.img.SectionOf(f.parts[0].fn.Lo), ".plt") {
+			f.plt()
+		} else {
+			for k := range f.parts {
+				f.enter(&f.parts[k])
+			}
+		}
+		f.interpret()
+		f.guess = len(f.never) > 0
+		if f.newly == 0 || restart >= 8 {
+			break
+		}
+	}
+	for k := range f.parts {
+		f.rest(&f.parts[k])
+	}
+}
+
+func (f *flow) plt() {
+	lo, hi := f.parts[0].fn.Lo, f.parts[0].fn.Hi
+	name := f.p.img.SectionOf(lo)
+	step := uint64(16)
+	if name == ".plt.got" {
+		step = 8
+	}
+	s := Initial()
+	enter := func(pc uint64) {
+		f.discover(pc)
+		if o := f.pos(pc); o >= 0 {
+			f.flowTo(o, &s, Flow)
+		}
+	}
+	for pc := lo; pc < hi; pc += step {
+		if pc == lo && name == ".plt" {
+			continue
+		}
+		enter(pc)
+		// lazy binding comes back after the jump
+		if k := f.inst(pc); k >= 0 && f.ins[k].Op == x86.OpJMP && f.ins[k].Mem.Base == x86.RIP {
+			if next := pc + uint64(f.ins[k].Len); next < pc+step {
+				enter(next)
+			}
+		}
+	}
+}
+
+// enter begins a part where control comes in.
+func (f *flow) enter(q *part) {
+	p, lo := f.p, q.fn.Lo
+	s, how, ok := Initial(), Flow, true
+	e := p.ext[lo]
+	contested := e != nil && e.contested
+	if contested {
+		e, ok = nil, false
+	}
+	if f.beginner != nil {
+		if b, known := f.beginner.Begin(lo); contested || !known || b.Regs[rsp] != s.Regs[rsp] && !p.isEntry(lo) {
+			s, ok, how = b, known, Assumed
+		}
+	}
+	if e != nil {
+		s, ok, how = e.s, true, e.how
+	}
+	others := p.extOf[q.i]
+	if e == nil && !p.referred(lo) {
+		// a cold part: nothing comes to its first instruction
+		switch {
+		case len(f.parts) > 1 && (how == Assumed || p.joined.has(lo)):
+			ok = false // the group's other parts lead into it; what they don't is taken up at the end
+		case q.code[0] == 0x90 && (p.ext[lo+1] != nil || q.isPad(lo+1)):
+			ok = false
+		case f.beginner == nil && !p.tailIn[lo]:
+			ok = false
+		case len(others) > 0 && how != Assumed && !p.tailIn[lo]:
+			ok = false
+		}
+	}
+	if ok {
+		f.discover(lo)
+		f.flowTo(q.off, &s, how)
+		if e != nil && q.fn.Shared && p.referred(lo) {
+			entry := Initial()
+			f.flowTo(q.off, &entry, Flow)
+		}
+	}
+	for _, t := range others {
+		if t != lo {
+			f.discover(t)
+		}
+	}
+	for _, t := range others {
+		if o := f.pos(t); t != lo && o >= 0 {
+			e := p.ext[t]
+			f.flowTo(o, &e.s, e.how)
+		}
+	}
+}
+
+func (p *part) isPad(pc uint64) bool {
+	for i := range p.fn.Sites {
+		if p.fn.Sites[i].Pad == pc {
+			return true
+		}
+	}
+	return false
+}
+
+// rest looks at the code that nothing led to.
+func (f *flow) rest(p *part) {
+	var in x86.Inst
+	last := ^uint64(0)
+	for pos := p.fn.Lo; pos < p.end(); {
+		if k := f.at[int(pos-p.fn.Lo)+p.off]; k > 0 {
+			pos += uint64(f.ins[k-1].Len)
+			continue
+		}
+		if x86.Decode(p.code[pos-p.fn.Lo:], &in) != nil {
+			pos++
+			continue
+		}
+		if padding(&in) || pos == last {
+			pos += uint64(in.Len)
+			continue
+		}
+		last = pos
+		s, how, ok := f.assume(pos)
+		if !ok {
+			pos += uint64(in.Len)
+			continue
+		}
+		f.discover(pos)
+		f.flowTo(int(pos-p.fn.Lo)+p.off, &s, how)
+		f.interpret()
+	}
+}
+
+// padding reports whether an instruction is what linkers and assemblers fill with.
+func padding(in *x86.Inst) bool {
+	return in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Opcode == 0 && in.ModRM == 0
+}
+
+// IsPadding reports whether an instruction is what linkers and assemblers fill with.
+func IsPadding(in *x86.Inst) bool { return padding(in) }
+
+// assume gives a state for code that nothing known leads to.
+func (f *flow) assume(pos uint64) (State, How, bool) {
+	if f.beginner != nil {
+		s, ok := f.beginner.Begin(pos)
+		return s, Assumed, ok
+	}
+	// after an indirect jump that was not resolved: its state
+	best := -1
+	for k := range f.ins {
+		in := &f.ins[k]
+		if in.Op != x86.OpJMP || in.Args[0].Kind == x86.KRel || f.table[f.pcs[k]] != nil || in.Args[0].Kind == x86.KMem && in.Mem.Base == x86.RIP {
+			continue
+		}
+		if best < 0 || f.pcs[k] < pos && (f.pcs[best] > pos || f.pcs[k] > f.pcs[best]) {
+			best = k
+		}
+	}
+	if best >= 0 {
+		if s, ok := f.stateAt(f.pcs[best]); ok {
+			return s, Guessed, true
+		}
+	}
+	// after a call taken not to return
+	if k, ok := f.prev(pos); ok && f.ins[k].Op == x86.OpCALL {
+		if s, ok := f.stateAt(f.pcs[k]); ok {
+			f.exec(f.pcs[k], &f.ins[k], &s)
+			return s, Guessed, true
+		}
+	}
+	return State{}, Guessed, false
+}
+
+// stateAt is the state before the reached instruction at pc.
+func (f *flow) stateAt(pc uint64) (out State, ok bool) {
+	p := f.partOf(pc)
+	for o := f.pos(pc); o >= p.off; o-- {
+		l := f.lead[o]
+		if l <= 0 {
+			continue
+		}
+		s := f.st[l-1]
+		f.block(f.pc(o), &s, Flow, func(at uint64, _ *x86.Inst, s *State, _ How) {
+			if at == pc {
+				out, ok = *s, true
+			}
+		}, false)
+		return out, ok
+	}
+	return out, false
+}
