@@ -247,7 +247,7 @@ func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console
 	outcomes := make([]*outcome, len(jobs))
 	forEach(ctx, jobs, opt.jobs, func(i int) {
 		o := compileJob(ctx, jobs[i], opt, &gate)
-		if o.status == statusFailed && !errors.Is(o.err, context.Canceled) {
+		if o.status == statusFailed && !errors.Is(o.err, context.Canceled) && !errors.Is(o.err, context.DeadlineExceeded) {
 			failed(o.name, o.err)
 		}
 		if o.status == statusSkipped && o.err != nil && !opt.quiet {
@@ -264,6 +264,9 @@ func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console
 	})
 	gate.close() // from here on nothing is written
 	c.stopBar()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil // as the caller wanted it
+	}
 	if ctx.Err() != nil {
 		c.fail("interrupted", fmt.Errorf("%d of %d files are built", gate.written.Load()+current.Load(), len(jobs)))
 		return nil

@@ -37,7 +37,8 @@ type onDemand struct {
 	background bool                                            // rows are made from code in the background
 	proof      func(image []byte, table *dwarfcfa.Table) error // of code that this process has not made
 
-	making sync.Mutex // held to make rows from code, which takes memory: one object at a time
+	making sync.Mutex  // held to make rows from code, which takes memory: one object at a time
+	ended  atomic.Bool // no more rows are made from code
 
 	mu    sync.Mutex
 	wants map[string]error // objects to add to the cache, by path, with why the cached eh_elf is not used, or nil
@@ -59,6 +60,9 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	rows, err := dwarfcfa.NewLazyTableMade(object, d.source, func() *dwarfcfa.Section {
 		d.making.Lock()
 		defer d.making.Unlock()
+		if d.ended.Load() {
+			return nil
+		}
 		return madeSection(object)
 	})
 	if err != nil {
@@ -252,10 +256,27 @@ func (d *onDemand) fillCache(ctx context.Context, workers int, quiet bool, c *co
 				paths = append(paths, path)
 			}
 		}
-		if (len(paths) > 0 || opt.VDSO) && !opt.fillCache(ctx, paths, c, tell) {
-			return
+		light, heavy := splitBySize(paths)
+		for _, part := range [][]string{light, heavy} { // ctx may end it
+			if (len(part) > 0 || opt.VDSO) && !opt.fillCache(ctx, part, c, tell) {
+				return
+			}
+			opt.VDSO = false
 		}
 	}
+}
+
+// splitBySize separates files that are compiled in a moment from larger ones.
+func splitBySize(paths []string) (light, heavy []string) {
+	const most = 1 << 20
+	for _, path := range paths {
+		if st, err := os.Stat(path); err == nil && st.Size() <= most {
+			light = append(light, path)
+		} else {
+			heavy = append(heavy, path)
+		}
+	}
+	return light, heavy
 }
 
 // writableFolder makes a folder for this user alone and reports whether files can be

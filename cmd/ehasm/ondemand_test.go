@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"testing"
+	"time"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
@@ -46,4 +48,24 @@ func TestRowStepperTook(t *testing.T) {
 	}
 	assert.Equal(t, []bool{false, false, true, false, false}, took)
 	assert.Equal(t, 1, noted)
+}
+
+// TestFillCacheInTime: a deadline ends it at once and silently, and what is there is whole.
+func TestFillCacheInTime(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", dir)
+	d := newOnDemand(true)
+	for _, path := range []string{"/bin/true", libc, "/usr/bin/gdb"} {
+		d.wants[path] = nil
+	}
+	ctx, stop := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer stop()
+	var stderr bytes.Buffer
+	begin := time.Now()
+	d.fillCache(ctx, 1, true, newConsole(io.Discard, &stderr))
+	assert.Less(t, time.Since(begin), 10*time.Second)
+	assert.Empty(t, stderr.String())
+	light, heavy := splitBySize([]string{"/bin/true", libc, "/nowhere"})
+	assert.Equal(t, []string{"/bin/true"}, light)
+	assert.Equal(t, []string{libc, "/nowhere"}, heavy)
 }

@@ -88,6 +88,7 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 		return max(status, exitFailed)
 	}
 	stopCompiling()
+	r.made.ended.Store(true) // nothing more is unwound
 	r.signals.writing()
 	if r.rawFile != nil {
 		defer r.signals.guard(r.rawFile)()
@@ -95,10 +96,16 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 	whole := r.write()
 	r.signals.stop()
 	if whole && ctx.Err() == nil {
-		r.made.fillCache(ctx, runtime.GOMAXPROCS(0), true, c)
+		filling, stop := context.WithTimeout(ctx, fillPatience)
+		defer stop()
+		r.made.fillCache(filling, runtime.GOMAXPROCS(0), true, c)
 	}
 	return status
 }
+
+// fillPatience is how long the prompt waits for new eh_elfs at most. What is not in the cache by then is
+// made again the next time.
+const fillPatience = 2 * time.Second
 
 // prepare makes what stacks are unwound and named by.
 func (r *recordRun) prepare(ctx, compiling context.Context) {
