@@ -36,7 +36,7 @@ func TestNote(t *testing.T) {
 	require.ErrorIs(t, err, abi.ErrBadNote)
 }
 
-// elf64 is a file with two segments: 0x100 bytes at 0x1000 that may be read, and as
+// elf64 returns a file with two segments: 0x100 bytes at 0x1000 that may be read, and as
 // many after them at 0x2000 that may be written.
 func elf64() []byte {
 	le := binary.LittleEndian

@@ -352,7 +352,7 @@ func mutate(t *testing.T, path string, n int, seed uint64) *tally {
 	return out
 }
 
-// share is the part of the changes that count which were found.
+// share returns the part of the changes that count which were found.
 func (t *tally) share() (found, counted int) {
 	for k := range t.outcomes {
 		for o, n := range t.outcomes[k] {

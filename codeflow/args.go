@@ -2,7 +2,7 @@ package codeflow
 
 import "github.com/ehasm/ehasm/x86"
 
-// argsAt is how many bytes of arguments are on the stack at a call: what the table says (DW_CFA_GNU_args_size), else what the
+// argsAt returns how many bytes of arguments are on the stack at a call: what the table says (DW_CFA_GNU_args_size), else what the
 // code shows was pushed for it.
 func (f *flow) argsAt(p *part, pc, next uint64) int32 {
 	if f.beginner != nil {

@@ -68,7 +68,7 @@ func (o *object) function(name string) *codeflow.Function {
 	panic("no function " + name)
 }
 
-// describe is a state in short: the CFA, what is saved where, and what it rests on.
+// describe returns a state in short: the CFA, what is saved where, and what it rests on.
 func describe(s *codeflow.State, how codeflow.How) string {
 	text := "?"
 	if reg, off, ok := s.CFA(); ok {
@@ -261,7 +261,7 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// imageOf is an ELF file whose one segment is code.
+// imageOf returns an ELF file whose one segment is code.
 func imageOf(code []byte) []byte {
 	const at = 0x1000
 	var b bytes.Buffer

@@ -10,7 +10,7 @@ const (
 // callClobbers are the registers that a call may change (x86-64 psABI figure 3.4).
 const callClobbers = 1<<x86.RAX | 1<<x86.RCX | 1<<x86.RDX | 1<<x86.RSI | 1<<x86.RDI | 0x0f00
 
-// addr is the memory operand's address on the stack, as base and offset.
+// addr returns the memory operand's address on the stack, as base and offset.
 func (s *State) addr(in *x86.Inst) (base uint8, off int32, ok bool) {
 	m := &in.Mem
 	if m.Base > x86.R15 || m.Index != x86.None || m.Seg != 0 || m.Addr32 {

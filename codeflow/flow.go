@@ -53,7 +53,7 @@ type part struct {
 
 func (p *part) end() uint64 { return p.fn.Lo + uint64(len(p.code)) }
 
-// site is the call site that holds pc, nil if none does.
+// site returns the call site that holds pc, nil if none does.
 func (p *part) site(pc uint64) *Site {
 	ss := p.fn.Sites
 	lo, hi := 0, len(ss)
@@ -121,7 +121,7 @@ func (f *flow) begin(members []int) {
 	clear(f.byAddr)
 }
 
-// partOf is the part that holds pc, nil if none does.
+// partOf returns the part that holds pc, nil if none does.
 func (f *flow) partOf(pc uint64) *part {
 	if p := &f.parts[f.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
 		return p
@@ -135,7 +135,7 @@ func (f *flow) partOf(pc uint64) *part {
 	return nil
 }
 
-// pos is the offset of pc, -1 if it is in no part.
+// pos returns the offset of pc, -1 if it is in no part.
 func (f *flow) pos(pc uint64) int {
 	if p := &f.parts[f.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
 		return int(pc-p.fn.Lo) + p.off
@@ -146,7 +146,7 @@ func (f *flow) pos(pc uint64) int {
 	return -1
 }
 
-// pc is the address of an offset.
+// pc returns the address of an offset.
 func (f *flow) pc(o int) uint64 {
 	k := len(f.parts) - 1
 	for f.parts[k].off > o {
@@ -158,7 +158,7 @@ func (f *flow) pc(o int) uint64 {
 
 func (f *flow) inside(pc uint64) bool { return f.partOf(pc) != nil }
 
-// inst is the index of the instruction at pc among those decoded, -1 if none begins there.
+// inst returns the index of the instruction at pc among those decoded, -1 if none begins there.
 func (f *flow) inst(pc uint64) int {
 	if o := f.pos(pc); o >= 0 {
 		return int(f.at[o]) - 1

@@ -107,7 +107,7 @@ func (p *Program) findGroups() {
 	}
 }
 
-// members are the functions of group g, ascending.
+// members returns the functions of group g, ascending.
 func (p *Program) members(g int) []int {
 	if m := p.more[int32(g)]; m != nil {
 		return m

@@ -250,7 +250,7 @@ func (img *Image) plts() {
 	}
 }
 
-// Code is the bytes of executable segments from a on, nil if a is in none.
+// Code returns the bytes of executable segments from a on, nil if a is in none.
 func (img *Image) Code(a uint64) []byte {
 	for i := range img.segs {
 		if s := &img.segs[i]; s.exec && a >= s.lo && a < s.hi {
@@ -285,7 +285,7 @@ func (img *Image) half(a uint64) (int32, bool) {
 	return int32(binary.LittleEndian.Uint32(b)), true
 }
 
-// SectionOf is the name of the executable section that holds a, empty if none does.
+// SectionOf returns the name of the executable section that holds a, empty if none does.
 func (img *Image) SectionOf(a uint64) string {
 	i := sort.Search(len(img.sections), func(i int) bool { return img.sections[i].hi > a })
 	if i < len(img.sections) && img.sections[i].lo <= a {
@@ -298,7 +298,7 @@ func (img *Image) SectionOf(a uint64) string {
 // that a callee keeps but rsp and rbp.
 func (img *Image) IsGo(a uint64) bool { return img.goText.lo <= a && a < img.goText.hi }
 
-// Symbol is the function symbol that holds a.
+// Symbol returns the function symbol that holds a.
 func (img *Image) Symbol(a uint64) (Symbol, bool) {
 	i := sort.Search(len(img.symbols), func(i int) bool { return img.symbols[i].Addr > a })
 	for k := i - 1; k >= 0 && k > i-8; k-- {
@@ -340,7 +340,7 @@ func (img *Image) Starts(yield func(addr uint64)) {
 // NeverReturns reports whether the function at addr, or the one that a PLT entry there leads to, never returns by its name.
 func (img *Image) NeverReturns(addr uint64) bool { return img.noReturn[addr] }
 
-// Entry is the address at which the kernel or the loader enters the file, 0 if at none.
+// Entry returns the address at which the kernel or the loader enters the file, 0 if at none.
 func (img *Image) Entry() uint64 { return img.entry }
 
 // neverReturns reports whether a function of that name ends the process, throws or jumps away.

@@ -273,7 +273,7 @@ func (p *Program) coldOf(i int, t uint64) bool {
 	return g >= 0 && g != i && p.noReturn.has(p.fns[g].Lo)
 }
 
-// broken is the mask of callee-saved registers that the function at pc does not keep.
+// broken returns the mask of callee-saved registers that the function at pc does not keep.
 func (p *Program) broken(pc uint64) uint16 {
 	if len(p.breaks) == 0 {
 		return 0
@@ -317,7 +317,7 @@ func (p *Program) Targets() []uint64 {
 	return out
 }
 
-// Broken is the mask of callee-saved registers that the function at pc does not give back, a private calling convention.
+// Broken returns the mask of callee-saved registers that the function at pc does not give back, a private calling convention.
 func (p *Program) Broken(pc uint64) uint16 { return p.breaks[pc] }
 
 // IsBoundary reports whether an instruction of a linear pass begins at pc.

@@ -13,10 +13,10 @@ type Result struct {
 	k int // index in f.parts
 }
 
-// Beginner is the worker's own, as Options.Begin made it.
+// Beginner returns the worker's own, as Options.Begin made it.
 func (r *Result) Beginner() Beginner { return r.f.beginner }
 
-// Func is the function.
+// Func returns the function.
 func (r *Result) Func() *Function { return r.f.parts[r.k].fn }
 
 // Each shows the reached instructions in address order, each with the state before it. The state may be read until visit

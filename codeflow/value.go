@@ -45,7 +45,7 @@ type State struct {
 // CalleeSaved is the mask of rbx, rbp and r12 to r15 (x86-64 psABI figure 3.4).
 const CalleeSaved = 1<<x86.RBX | 1<<x86.RBP | 0xf000
 
-// Initial is the state at a function's entry: the CFA is rsp+8, where the return address lies below it.
+// Initial returns the state at a function's entry: the CFA is rsp+8, where the return address lies below it.
 func Initial() State {
 	var s State
 	for i := range s.Regs {
@@ -64,7 +64,7 @@ func (s *State) IsInitial() bool {
 	return s.lost() == 0
 }
 
-// lost is the mask of callee-saved registers that do not hold their entry values.
+// lost returns the mask of callee-saved registers that do not hold their entry values.
 func (s *State) lost() (m uint16) {
 	for h := range uint8(16) {
 		if CalleeSaved>>h&1 != 0 && s.Regs[h] != (Value{Entry, h, 0}) {
@@ -74,7 +74,7 @@ func (s *State) lost() (m uint16) {
 	return m
 }
 
-// Slot is the value of the word at base plus off, Unknown if nothing is known of it.
+// Slot returns the value of the word at base plus off, Unknown if nothing is known of it.
 func (s *State) Slot(base uint8, off int32) Value {
 	for i := range s.slots[:s.n] {
 		if x := &s.slots[i]; x.off == off && x.base == base {
@@ -211,7 +211,7 @@ func (s *State) clobber(m uint16) {
 	}
 }
 
-// CFA is the CFA as a register plus an offset: by rsp if that is known, else by rbp, else by any other.
+// CFA returns the CFA as a register plus an offset: by rsp if that is known, else by rbp, else by any other.
 func (s *State) CFA() (reg uint8, off int64, ok bool) {
 	try := func(h uint8) bool {
 		v := s.Regs[h]
@@ -232,7 +232,7 @@ func (s *State) CFA() (reg uint8, off int64, ok bool) {
 	return 0, 0, false
 }
 
-// CFASlot is a stack word that holds the CFA: CFA = [reg+disp]+off. It answers where CFA does not, as in a function that
+// CFASlot returns a stack word that holds the CFA: CFA = [reg+disp]+off. It answers where CFA does not, as in a function that
 // realigned its stack.
 func (s *State) CFASlot() (reg uint8, disp, off int64, ok bool) {
 	for i := range s.slots[:s.n] {
@@ -268,7 +268,7 @@ type Where struct {
 	Off  int64
 }
 
-// Saved is where the entry value of register h, or of the return address (RA), is.
+// Saved returns where the entry value of register h, or of the return address (RA), is.
 func (s *State) Saved(h uint8) Where {
 	want := Value{Entry, h, 0}
 	if h < 16 && s.Regs[h] == want {

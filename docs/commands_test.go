@@ -303,7 +303,7 @@ var (
 	spaces  = regexp.MustCompile(`\s+`)
 )
 
-// alike is a line without its figures.
+// alike returns a line without its figures.
 func alike(line string) string {
 	return strings.TrimSpace(spaces.ReplaceAllString(figures.ReplaceAllString(line, "0"), " "))
 }

@@ -32,7 +32,7 @@ func install(t *testing.T) string {
 	return prefix
 }
 
-// goCache is where go keeps what it has built: the documents' cache is another.
+// goCache returns where go keeps what it has built: the documents' cache is another.
 func goCache(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOCACHE").Output()

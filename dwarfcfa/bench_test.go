@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// benchFiles are the inputs of the benchmarks, those present.
+// benchFiles returns the inputs of the benchmarks, those present.
 func benchFiles() map[string]string {
 	files := map[string]string{
 		"libc":      "/lib/x86_64-linux-gnu/libc.so.6",

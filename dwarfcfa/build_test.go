@@ -47,7 +47,7 @@ func sleb(v int64) []byte {
 	}
 }
 
-// inst is an instruction: its encoding and its operands.
+// inst returns an instruction: its encoding and its operands.
 func inst(op Op, operands ...[]byte) []byte { return append([]byte{byte(op)}, cat(operands...)...) }
 
 // low is one of the instructions with an operand in the low six bits.

@@ -10,7 +10,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// frame is a frame at testCode+4 with all registers valid: register i holds
+// frame returns a frame at testCode+4 with all registers valid: register i holds
 // 0x1000*(i+1), but for rsp and rip.
 func frame(bias uint64) abi.Regs {
 	regs := abi.Regs{Valid: abi.AllRegs}

@@ -171,14 +171,14 @@ func (b *tableBuilder) normalise(st *state, flags RowFlags) normalRow {
 	return normalRow{row: b.intern(row)}
 }
 
-// endOfStackRow is the row of an outermost frame.
+// endOfStackRow returns the row of an outermost frame.
 func endOfStackRow() Row {
 	var row Row
 	row.Regs[abi.RIP].Kind = RuleUndefined
 	return row
 }
 
-// defaultRule is the rule of a column that the program does not mention
+// defaultRule returns the rule of a column that the program does not mention
 // (x86-64 psABI figure 3.4): callee-saved registers keep their value, the
 // stack pointer becomes the CFA, others are lost.
 func defaultRule(reg int) RegRule {

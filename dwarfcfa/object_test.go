@@ -102,7 +102,7 @@ func (e testELF) bytes() []byte {
 	return b
 }
 
-// smallFrame is an .eh_frame with one FDE over the start of .text.
+// smallFrame returns an .eh_frame with one FDE over the start of .text.
 func smallFrame() []byte {
 	var s sectionBuilder
 	s.fde(s.cie(), elfText, 0x20, advance(1), def(16))

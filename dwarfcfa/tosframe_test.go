@@ -166,7 +166,7 @@ func TestSFrameFind(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// storedSFrame is the section of a version for libc, and libc's table.
+// storedSFrame returns the section of a version for libc, and libc's table.
 func storedSFrame(t testing.TB, version uint8) (*sframe.Section, *Table) {
 	o, err := Open("/lib/x86_64-linux-gnu/libc.so.6")
 	require.NoError(t, err)

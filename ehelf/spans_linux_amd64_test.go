@@ -21,7 +21,7 @@ type place struct {
 	object           *ehelf.Object
 }
 
-// walkPlaces is what Spans.Walk does, a call of Object.Walk at a time.
+// walkPlaces does what Spans.Walk does, a call of Object.Walk at a time.
 func walkPlaces(places []place, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, last int) {
 	for {
 		at := regs.Reg[abi.RIP]

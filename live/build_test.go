@@ -31,7 +31,7 @@ func run(t testing.TB, env []string, name string, args ...string) string {
 	return string(out)
 }
 
-// gccFlags are the flags of gcc for the programs of these tests.
+// gccFlags returns the flags of gcc for the programs of these tests.
 func gccFlags(more ...string) []string {
 	return append([]string{"-g", "-fasynchronous-unwind-tables", "-Wall", "-Wextra", "-Werror",
 		"-I../include", "-Itestdata", "-Wl,-z,lazy"}, more...)

@@ -15,7 +15,7 @@ import (
 	"github.com/ehasm/ehasm/lsda"
 )
 
-// area is a hand-made LSDA at 0x2000 of a function at 0x1000: one call that an
+// area returns a hand-made LSDA at 0x2000 of a function at 0x1000: one call that an
 // exception passes through, one with a cleanup, one with int and catch (...).
 func area() []byte {
 	return []byte{

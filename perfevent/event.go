@@ -64,7 +64,7 @@ func open(attr *Attr, tid, cpu, flags int) (*Event, error) {
 	return &Event{fd: fd}, nil
 }
 
-// FD is the event's file, for poll(2).
+// FD returns the event's file, for poll(2).
 func (e *Event) FD() int { return e.fd }
 
 // Redirect has the event write to the ring of another one of its CPU, instead of one of
@@ -85,7 +85,7 @@ func (e *Event) ioctl(name string, request uint) error {
 	return os.NewSyscallError(name, unix.IoctlSetInt(e.fd, request, 0))
 }
 
-// ID is the number by which records name the event.
+// ID returns the number by which records name the event.
 func (e *Event) ID() (uint64, error) {
 	var id uint64
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(e.fd), unix.PERF_EVENT_IOC_ID, uintptr(unsafe.Pointer(&id)))

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeRing is a ring of the given size whose writer is the test.
+// fakeRing returns a ring of the given size whose writer is the test.
 func fakeRing(size int) *Ring {
 	return &Ring{data: make([]byte, size), control: new(unix.PerfEventMmapPage)}
 }

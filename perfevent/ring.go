@@ -60,10 +60,10 @@ func (e *Event) MapUpTo(size, least int) (*Ring, error) {
 	}
 }
 
-// Size is the bytes that it holds.
+// Size returns the bytes that it holds.
 func (r *Ring) Size() int { return len(r.data) }
 
-// Event is the one that it was made for.
+// Event returns the one that it was made for.
 func (r *Ring) Event() *Event { return r.event }
 
 // Refresh takes notice of what the kernel has written, and returns how many bytes there
@@ -108,7 +108,7 @@ func (r *Ring) Next() {
 	r.current = nil
 }
 
-// unfreed is the bytes that were read and are not free yet.
+// unfreed returns the bytes that were read and are not free yet.
 func (r *Ring) unfreed() int { return int(r.tail - r.freed) }
 
 // Free gives the kernel back what has been read.
@@ -119,7 +119,7 @@ func (r *Ring) Free() {
 	}
 }
 
-// Err is why there are no more records, where what the kernel has written is no record.
+// Err returns why there are no more records, where what the kernel has written is no record.
 func (r *Ring) Err() error { return r.damaged }
 
 // Close takes the memory away.

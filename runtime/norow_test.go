@@ -33,7 +33,7 @@ func norow(t *testing.T, k *kit, dir string, flags map[string]string) {
 	require.Empty(t, runAll(append(steps, build)))
 }
 
-// tables are where a program's procedure linkage tables begin and end.
+// tables returns where a program's procedure linkage tables begin and end.
 func tables(t *testing.T, path string) (low, high string) {
 	t.Helper()
 	f, err := elf.Open(path)

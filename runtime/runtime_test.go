@@ -112,7 +112,7 @@ func inTestdata(args []string) []string {
 	return out
 }
 
-// gcc is the command that makes a program.
+// gcc returns the command that makes a program.
 func (k *kit) gcc(name string, args ...string) []string {
 	cmd := append([]string{"gcc", "-O2", "-g", "-D_GNU_SOURCE", "-I../include", "-Wl,-rpath," + k.dir, "-o", k.path(name)},
 		strings.Fields(warnings)...)

@@ -55,7 +55,7 @@ func isPlain(r *Row) bool {
 			r.RA == saved(fixedRA) && (r.FP.Base == NotSaved || r.FP.Base == OnCFA && r.FP.Deref)
 }
 
-// flexibleWords is an error if control words cannot say what a row does.
+// flexibleWords returns an error if control words cannot say what a row does.
 func flexibleWords(r *Row) error {
 	switch {
 	case r.Outermost:
@@ -227,7 +227,7 @@ func appendRow(b []byte, r *Row, startSize int, flexible bool) []byte {
 	return b
 }
 
-// control is the control word of a rule.
+// control returns the control word of a rule.
 func control(r Rule) int64 {
 	v := int64(boolInt(r.Deref)) << 1
 	if r.Base == OnReg {

@@ -64,7 +64,7 @@ func someRow(r *rand.Rand, first bool) Row {
 	return row
 }
 
-// meaning is a row as the table has it, for comparison: registers 0 to 16 as text.
+// meaning returns a row as the table has it, for comparison: registers 0 to 16 as text.
 func meaning(row *Row) string {
 	var b strings.Builder
 	c := row.CFA
@@ -92,7 +92,7 @@ func meaning(row *Row) string {
 	return b.String()
 }
 
-// tableMeaning is the same of a row of the interpreter.
+// tableMeaning returns the same of a row of the interpreter.
 func tableMeaning(t *testing.T, in *dwarfcfa.Interp, row *dwarfcfa.Row) string {
 	var b strings.Builder
 	expr := func(id dwarfcfa.ExprID) string {

@@ -41,7 +41,7 @@ func function(t *testing.T, r *Result, name string) *Function {
 	return nil
 }
 
-// at is the row at an offset.
+// at returns the row at an offset.
 func (f *Function) at(off dwarfcfa.Addr) *Row {
 	for i := range f.Ranges {
 		if x := &f.Ranges[i]; f.Start()+off >= x.Start && f.Start()+off < x.End {

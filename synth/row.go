@@ -63,7 +63,7 @@ type Function struct {
 	Ranges []Range // ascending, touching, neighbours differ in Row
 }
 
-// Start is the function's first address with a row, End the one past its last.
+// Start returns the function's first address with a row, End the one past its last.
 func (f *Function) Start() dwarfcfa.Addr { return f.Ranges[0].Start }
 func (f *Function) End() dwarfcfa.Addr   { return f.Ranges[len(f.Ranges)-1].End }
 

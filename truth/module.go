@@ -203,7 +203,7 @@ func (s *space) open(path string, low, high uint64) *object {
 	return o
 }
 
-// functionNames are the names in a file, or in its debug file; nil if it has none.
+// functionNames returns the names in a file, or in its debug file; nil if it has none.
 func functionNames(path string) *symbols.Table {
 	f, err := os.Open(path)
 	if err != nil {
@@ -217,7 +217,7 @@ func functionNames(path string) *symbols.Table {
 	return t
 }
 
-// loadBias is the difference between the addresses of a mapping and those that its
+// loadBias returns the difference between the addresses of a mapping and those that its
 // segment was linked to.
 func loadBias(path string, low, offset uint64) uint64 {
 	if path == "[vdso]" {

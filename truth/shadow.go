@@ -27,7 +27,7 @@ type shadow struct {
 // stack.
 const farAway = 64 << 20
 
-// top is the frame that executes, or nil if it is not known.
+// top returns the frame that executes, or nil if it is not known.
 func (s *shadow) top() *frame {
 	if len(s.frames) == 0 {
 		return nil

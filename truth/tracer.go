@@ -276,7 +276,7 @@ func (t *tracer) free(d time.Duration) error {
 	return nil
 }
 
-// passOn is the signal of a stop that the program is to get: none of those that
+// passOn returns the signal of a stop that the program is to get: none of those that
 // tracing itself makes.
 func passOn(ws unix.WaitStatus) int {
 	if s := ws.StopSignal(); s != unix.SIGTRAP && s != unix.SIGSTOP {

@@ -60,7 +60,7 @@ func TestPLTofLD(t *testing.T) {
 	}
 }
 
-// linked is a program with a procedure linkage table.
+// linked returns a program with a procedure linkage table.
 func linked(t *testing.T, flags ...string) string {
 	t.Helper()
 	dir := t.TempDir()

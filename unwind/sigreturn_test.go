@@ -104,7 +104,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// interruptedAt is where in a copy of the stack the 17 registers end that the kernel goes on with.
+// interruptedAt returns where in a copy of the stack the 17 registers end that the kernel goes on with.
 func interruptedAt(t *testing.T, mem *ehelf.Memory, g *gregset) int {
 	want, err := binary.Append(nil, binary.LittleEndian, g[:17])
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func mapAll(t *testing.T, ps *Processes, objects *Objects, maps, program string)
 	return bias
 }
 
-// function is the name of the function that holds a link-time address.
+// function returns the name of the function that holds a link-time address.
 func function(t *testing.T, f *elf.File, addr uint64) string {
 	symbols, err := f.Symbols()
 	require.NoError(t, err)

@@ -521,7 +521,7 @@ func TestInsert(t *testing.T) {
 	}
 }
 
-// deepProgram is a program of a loaded object, and the memory of a stack with depth callers.
+// deepProgram returns a program of a loaded object, and the memory of a stack with depth callers.
 func deepProgram(t testing.TB, depth int) (*Maps, *ehelf.Memory) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prog"), prog.Bytes(), 0o666))

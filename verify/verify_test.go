@@ -129,7 +129,7 @@ func TestSaveSlots(t *testing.T) {
 	}
 }
 
-// pushed is the row of a function that has pushed rbx and made a frame.
+// pushed returns the row of a function that has pushed rbx and made a frame.
 func pushed() dwarfcfa.Row { return rowtest.Row(abi.RSP, 48, abi.RBX) }
 
 // TestDisagreement compiles one table and verifies another: every difference

@@ -15,7 +15,7 @@ var (
 	condNames = [16]string{"o", "no", "b", "ae", "e", "ne", "be", "a", "s", "ns", "p", "np", "l", "ge", "le", "g"}
 )
 
-// String is the mnemonic in Intel's spelling; for OpJCC and its kin without the condition.
+// String returns the mnemonic in Intel's spelling; for OpJCC and its kin without the condition.
 func (o Op) String() string {
 	if int(o) < len(opNames) {
 		return opNames[o]
@@ -23,7 +23,7 @@ func (o Op) String() string {
 	return opNames[0]
 }
 
-// String is the register's 64-bit name.
+// String returns the register's 64-bit name.
 func (r Reg) String() string {
 	switch {
 	case r <= R15:
@@ -34,7 +34,7 @@ func (r Reg) String() string {
 	return "none"
 }
 
-// String is the condition's suffix, as in jne.
+// String returns the condition's suffix, as in jne.
 func (c Cond) String() string { return condNames[c&15] }
 
 func gprName(r, size uint8, high bool) string {
@@ -55,7 +55,7 @@ func gprName(r, size uint8, high bool) string {
 
 var sizeNames = map[uint16]string{1: "BYTE", 2: "WORD", 4: "DWORD", 8: "QWORD", 10: "TBYTE", 16: "XMMWORD", 32: "YMMWORD", 64: "ZMMWORD"}
 
-// Mnemonic is the mnemonic with its condition and, where Intel's name depends on it, its size.
+// Mnemonic returns the mnemonic with its condition and, where Intel's name depends on it, its size.
 func (in *Inst) Mnemonic() string {
 	switch in.Op {
 	case OpJCC:
@@ -82,7 +82,7 @@ func (in *Inst) Mnemonic() string {
 	return in.Op.String()
 }
 
-// Text is the instruction at pc in Intel's syntax, as objdump -M intel prints it but without symbols.
+// Text returns the instruction at pc in Intel's syntax, as objdump -M intel prints it but without symbols.
 func (in *Inst) Text(pc uint64) string {
 	var b strings.Builder
 	if in.Prefix&PrefixLock != 0 {
@@ -153,7 +153,7 @@ func (in *Inst) argText(a *Arg, pc uint64) string {
 	return "?"
 }
 
-// cut is an immediate in as many bits as the operand that it meets.
+// cut returns an immediate in as many bits as the operand that it meets.
 func (in *Inst) cut(v int64) int64 {
 	n := in.OpSize
 	if in.Args[0].Size == 1 && in.Enc == EncLegacy && in.Args[0].Kind != KImm {

@@ -31,7 +31,7 @@ const (
 	None Reg = 0xff // no base, no index
 )
 
-// Mask is the register's bit in Reads, Writes and Partial; 0 for RIP and None.
+// Mask returns the register's bit in Reads, Writes and Partial; 0 for RIP and None.
 func (r Reg) Mask() uint16 {
 	if r > R15 {
 		return 0
@@ -185,10 +185,10 @@ type Inst struct {
 	ImmLen    uint8 // bytes
 }
 
-// Target is where a relative jump or call at pc goes.
+// Target returns where a relative jump or call at pc goes.
 func (in *Inst) Target(pc uint64) uint64 { return pc + uint64(in.Len) + uint64(in.Imm) }
 
-// MemAddr is the address of a rip-relative or absolute operand of the instruction at pc, if it is one.
+// MemAddr returns the address of a rip-relative or absolute operand of the instruction at pc, if it is one.
 func (in *Inst) MemAddr(pc uint64) (uint64, bool) {
 	if in.Mem.Index != None || in.Mem.Seg != 0 {
 		return 0, false

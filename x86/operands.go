@@ -194,7 +194,7 @@ func (s *state) operands(f *form) {
 	}
 }
 
-// number is the register that a field holds.
+// number returns the register that a field holds.
 func (s *state) number(f field) uint8 {
 	in := s.in
 	switch f {

@@ -10,7 +10,7 @@ type Outline struct {
 	Dist int64 // with Rel: from the instruction's end
 }
 
-// Target is where a relative operand of the instruction at pc leads.
+// Target returns where a relative operand of the instruction at pc leads.
 func (o *Outline) Target(pc uint64) uint64 { return pc + uint64(o.Len) + uint64(o.Dist) }
 
 // Skim is a short form of Decode, three times as fast on compilers' code, for passes over whole sections. It accepts and measures what Decode does, and

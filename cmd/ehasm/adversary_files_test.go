@@ -90,7 +90,7 @@ func (w *writer) prepare(t *testing.T, dir string) {
 	}
 }
 
-// contents are the files below a folder, without those that are temporary, and their number.
+// contents returns the files below a folder, without those that are temporary, and their number.
 func contents(t *testing.T, dir string) (all map[string]string, temporary int) {
 	t.Helper()
 	all = map[string]string{}
@@ -129,7 +129,7 @@ func (w *writer) requireWhole(t *testing.T, dir string, want map[string]string, 
 	return whole, temporary
 }
 
-// reference is what a run without disturbance makes, and how long it takes.
+// reference returns what a run without disturbance makes, and how long it takes.
 func (w *writer) reference(t *testing.T, dir string) (want map[string]string, took time.Duration, status int) {
 	t.Helper()
 	w.prepare(t, dir)

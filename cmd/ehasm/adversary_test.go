@@ -361,7 +361,7 @@ func TestAdversaryDump(t *testing.T) {
 	})
 }
 
-// ehElfs are what build makes of the objects.
+// ehElfs returns what build makes of the objects.
 func ehElfs(t *testing.T) (all []seed) {
 	t.Helper()
 	dir := t.TempDir()

@@ -96,7 +96,7 @@ func verbs() []verb {
 		completionVerb(), manVerb(), versionVerb()}
 }
 
-// run is the command without the process: it returns the exit status.
+// run is the command without the process. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := newConsole(stdout, stderr)
 	code := dispatch(ctx, args, c)

@@ -208,7 +208,7 @@ func (d *onDemand) has(object *dwarfcfa.Object, file io.ReaderAt) {
 	delete(d.wants, pathOf(object, file))
 }
 
-// pathOf is where an object is read from, or "" if it has no path.
+// pathOf returns where an object is read from, or "" if it has no path.
 func pathOf(object *dwarfcfa.Object, file io.ReaderAt) string {
 	if f, ok := file.(interface{ Name() string }); ok {
 		return f.Name()

@@ -65,7 +65,7 @@ func (p *preloading) runProgram(t *testing.T, prog string, env []string, args ..
 	return result{cmd.ProcessState.ExitCode(), strings.ReplaceAll(stdout.String(), fmt.Sprint("pid ", pid), "pid OURS"), stderr.String()}
 }
 
-// cached is the eh_elf of an object in the cache.
+// cached returns the eh_elf of an object in the cache.
 func (p *preloading) cached(t *testing.T, object string) string {
 	t.Helper()
 	f, err := os.Open(object)

@@ -45,7 +45,7 @@ func (r *recorder) id(pid int32) perfdatatest.ID {
 	return perfdatatest.ID{PID: pid, TID: pid, Time: r.time}
 }
 
-// programOf is the file of a program whose second function has this name, which
+// programOf returns the file of a program whose second function has this name, which
 // makes its build-id, too.
 func programOf(function string) []byte {
 	e := unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: buildID(function), Funcs: []unwindtest.Func{
@@ -62,7 +62,7 @@ func write(t *testing.T, data []byte, path ...string) {
 	require.NoError(t, os.WriteFile(p, data, 0o666))
 }
 
-// byID is where a file is kept by build-id.
+// byID returns where a file is kept by build-id.
 func byID(function string) string {
 	id := hex.EncodeToString(buildID(function))
 	return ".build-id/" + id[:2] + "/" + id[2:]

@@ -78,7 +78,7 @@ func poisonedCache(t *testing.T, samples int) (home, program, eh string, script 
 	}
 }
 
-// ehElfFor is what script makes in the background for a program. Unless proven, it
+// ehElfFor returns what script makes in the background for a program. Unless proven, it
 // takes what the cache has without a proof.
 func ehElfFor(t *testing.T, program string, proven bool) []byte {
 	t.Helper()

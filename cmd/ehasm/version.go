@@ -40,7 +40,7 @@ func versionVerb() verb {
 	return v
 }
 
-// toolVersion is the version that the Go command stamped into the program (a
+// toolVersion returns the version that the Go command stamped into the program (a
 // release, or a commit if it was built in a checkout), otherwise that of the
 // sources.
 func toolVersion() string {

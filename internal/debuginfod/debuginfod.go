@@ -90,7 +90,7 @@ func New(getenv func(string) string) *Client {
 	return c
 }
 
-// folder is the cache's, by the rules of debuginfod_find_debuginfo(3).
+// folder returns the cache's, by the rules of debuginfod_find_debuginfo(3).
 func folder(getenv func(string) string) string {
 	if path := getenv("DEBUGINFOD_CACHE_PATH"); path != "" {
 		return path
@@ -291,7 +291,7 @@ func (c *Client) keep(body io.Reader, size int64, from, path string, buildID []b
 	return os.Rename(f.Name(), path)
 }
 
-// checkFile is an error if the file at path is not an ELF file of this build-id.
+// checkFile returns an error if the file at path is not an ELF file of this build-id.
 func checkFile(path string, buildID []byte) error {
 	id, err := readBuildID(path)
 	switch {

@@ -134,7 +134,7 @@ func scriptLine(path string) (line string, isELF bool, err error) {
 	return name + " " + strings.TrimSpace(argument), false, nil
 }
 
-// envCommand is the command among the words of env(1): what follows options and
+// envCommand returns the command among the words of env(1): what follows options and
 // assignments.
 func envCommand(argument string) string {
 	for word := range strings.FieldsSeq(argument) {

@@ -42,7 +42,7 @@ func lddPaths(t *testing.T, path string) []string {
 	return slices.Compact(paths)
 }
 
-// closurePaths is what we find, links resolved.
+// closurePaths returns what we find, links resolved.
 func closurePaths(t *testing.T, r *resolver, path string) []string {
 	found, err := r.closure(path, func(by, name string, err error) {
 		t.Errorf("%s: %s: %v", by, name, err)

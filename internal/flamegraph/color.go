@@ -33,7 +33,7 @@ func (f Frame) color() string {
 	return hsl(p.hue+p.hues*float64(v&most)/most, p.saturation, p.light+p.lights*float64(v>>8&most)/most)
 }
 
-// changed is the colour of a box whose share differs from that of before: red where it is
+// changed returns the colour of a box whose share differs from that of before: red where it is
 // more, blue where it is less, the stronger the closer to the largest difference.
 func changed(difference, largest float64) string {
 	const red, blue, saturation, none, most = 8, 216, 88, 92, 58
@@ -48,7 +48,7 @@ func changed(difference, largest float64) string {
 	return hsl(hue, saturation*strength, none-(none-most)*strength)
 }
 
-// hsl is the #rrggbb of a colour: CSS Color Module Level 3, 4.2.4.
+// hsl returns the #rrggbb of a colour: CSS Color Module Level 3, 4.2.4.
 func hsl(hue, saturation, light float64) string {
 	const percent, most, turn = 100, 255, 12
 	s, l := saturation/percent, light/percent

@@ -107,7 +107,7 @@ type drawing struct {
 	largest float64
 }
 
-// difference is how much more a box's share is than that of before, at most 1.
+// difference returns how much more a box's share is than that of before, at most 1.
 func (d *drawing) difference(b *box) float64 {
 	if !d.g.compared || d.total == 0 {
 		return 0
@@ -145,7 +145,7 @@ func (d *drawing) box(b *box, y int) {
 // whole is the graph's width in the unit of place.
 const whole = 100_000_000
 
-// place is where in the graph's width a sample lies. Rounding places, and never
+// place returns where in the graph's width a sample lies. Rounding places, and never
 // widths, keeps boxes within those they stand on.
 func (d *drawing) place(sample uint64) uint64 {
 	if d.total == 0 {
@@ -166,7 +166,7 @@ func percent(place uint64) string {
 	return s + "%"
 }
 
-// amount is a box's weight with its unit and share. The script takes it off a title at
+// amount returns a box's weight with its unit and share. The script takes it off a title at
 // the last " (".
 func (d *drawing) amount(b *box) string {
 	a := fmt.Sprintf("%s %s, %s", thousands(b.weight()), d.opt.Unit, share(b.weight(), d.total))
@@ -230,7 +230,7 @@ func thousands(n uint64) string {
 	return s
 }
 
-// label is as much of a name as fits into so many pixels; nothing where that
+// label returns as much of a name as fits into so many pixels; nothing where that
 // would tell nothing.
 func label(name string, pixels float64) string {
 	const least = 3

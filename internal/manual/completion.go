@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Shells are the names that Completion takes.
+// Shells returns the names that Completion takes.
 func Shells() []string { return []string{"bash", "zsh", "fish"} }
 
 // Completion returns the completion script for a shell, or false for a shell it

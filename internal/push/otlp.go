@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// otlpBody is an ExportProfilesServiceRequest: opentelemetry/proto/collector/profiles of
+// otlpBody returns an ExportProfilesServiceRequest: opentelemetry/proto/collector/profiles of
 // OpenTelemetry's protocol, whose fields are those of ProfilesData.
 func otlpBody(p *Profile) ([]byte, error) {
 	in, err := p.parse()

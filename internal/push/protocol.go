@@ -75,7 +75,7 @@ const (
 	labelService = "service_name"
 )
 
-// pyroscopeBody is a push.v1.PushRequest with one series of one profile, for the Connect
+// pyroscopeBody returns a push.v1.PushRequest with one series of one profile, for the Connect
 // protocol's unary call: push/v1/push.proto and types/v1/types.proto of Pyroscope's API.
 func pyroscopeBody(p *Profile) ([]byte, error) {
 	kind := "process_" + p.Kind

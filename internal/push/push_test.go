@@ -19,7 +19,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// sample is a profile of two stacks, one of which has a function inlined.
+// sample returns a profile of two stacks, one of which has a function inlined.
 func sample(t *testing.T) *Profile {
 	main, work, in := &profile.Function{ID: 1, Name: "main"}, &profile.Function{ID: 2, Name: "work", Filename: "w.c"}, &profile.Function{ID: 3, Name: "in"}
 	m := &profile.Mapping{ID: 1, File: "/bin/x", BuildID: "abcd", Limit: 100}

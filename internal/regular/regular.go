@@ -30,7 +30,7 @@ const (
 // Open opens the file at path for reading.
 func Open(path string) (*os.File, error) { return open(path) }
 
-// check is why a file is not opened, or nil.
+// check returns why a file is not opened, or nil.
 func check(path string, st fs.FileInfo) error {
 	err := error(nil)
 	switch {

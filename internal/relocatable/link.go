@@ -209,7 +209,7 @@ func (l *linker) place() {
 	}
 }
 
-// address is where a symbol lies in the image; ok is false if it has no place.
+// address returns where a symbol lies in the image; ok is false if it has no place.
 func (l *linker) address(sym uint32) (addr uint64, ok bool) {
 	if sym == 0 {
 		return 0, true

@@ -50,7 +50,7 @@ var variants = map[string][]string{
 	"clang no-pic": {"clang++", "-O1", "-fno-pic"},
 }
 
-// linked is the object, laid out.
+// linked returns the object, laid out.
 func linked(t *testing.T, path string) (image []byte) {
 	t.Helper()
 	file, err := os.ReadFile(path)
@@ -104,7 +104,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// rowLines are the lines of entries and rows, without trailing spaces.
+// rowLines returns the lines of entries and rows, without trailing spaces.
 func rowLines(text string) (lines []string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, " \n")

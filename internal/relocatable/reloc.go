@@ -55,7 +55,7 @@ func (l *linker) relocate(i int) error {
 	return nil
 }
 
-// fieldSize is the number of bytes that a relocation changes (x86-64 psABI table 4.10).
+// fieldSize returns the number of bytes that a relocation changes (x86-64 psABI table 4.10).
 func fieldSize(typ elf.R_X86_64) int {
 	switch typ {
 	case elf.R_X86_64_NONE, elf.R_X86_64_TLSDESC_CALL:

@@ -27,7 +27,7 @@ func (s *source) byte() byte {
 
 func (s *source) below(n int) int { return int(s.byte()) % n }
 
-// offset is a multiple of 8 mostly, near mostly, negative half the time.
+// offset returns a multiple of 8 mostly, near mostly, negative half the time.
 func (s *source) offset() int64 {
 	v := int64(int8(s.byte())) * 8
 	switch s.below(8) {

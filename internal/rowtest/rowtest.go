@@ -6,7 +6,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// Row is what compilers make: the CFA is base+offset, the return address lies
+// Row returns what compilers make: the CFA is base+offset, the return address lies
 // below it, and the registers of saves below that, each 8 bytes lower than the one
 // before. It is normalised.
 func Row(base uint16, offset int64, saves ...int) dwarfcfa.Row {
@@ -26,7 +26,7 @@ func Row(base uint16, offset int64, saves ...int) dwarfcfa.Row {
 	return r
 }
 
-// Saved is the rule of a register saved at CFA+offset.
+// Saved returns the rule of a register saved at CFA+offset.
 func Saved(offset int64) dwarfcfa.RegRule {
 	return dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: offset}
 }

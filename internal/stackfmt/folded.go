@@ -29,7 +29,7 @@ type foldedWorker struct {
 	buf    []byte
 }
 
-// foldedName is the name in a folded stack: if there is none, that of the
+// foldedName returns the name in a folded stack: if there is none, that of the
 // object in brackets, as stackcollapse-perf.pl writes it.
 func foldedName(f *Frame) string {
 	if f.Name != "" {
@@ -41,7 +41,7 @@ func foldedName(f *Frame) string {
 // clean takes out of a name what has a meaning in folded stacks.
 func clean(name string) string { return strings.ReplaceAll(Escape(name), ";", ":") }
 
-// annotation is what flamegraph.pl tells kernel code, code compiled at run time and
+// annotation returns what flamegraph.pl tells kernel code, code compiled at run time and
 // inlined functions by.
 func annotation(f *Frame) string {
 	switch {

@@ -58,7 +58,7 @@ func (t *flames) append(b []byte, kind flamegraph.Kind, name string) []byte {
 	return binary.LittleEndian.AppendUint32(b, id)
 }
 
-// kind is what a frame's colours are chosen by.
+// kind returns what a frame's colours are chosen by.
 func kind(f *Frame) flamegraph.Kind {
 	switch {
 	case f.Kernel:
@@ -160,7 +160,7 @@ func (t *flames) each(first uint32, add func([]uint32, uint64)) {
 	}
 }
 
-// title is the recorded command, and which events its samples are of.
+// title returns the recorded command, and which events its samples are of.
 func (r *Recording) title() string {
 	title := strings.Join(r.Command, " ")
 	if title == "" {

@@ -28,7 +28,7 @@ func (n *Namer) SetKernel(id KernelID) { n.running = id }
 // ForeseeKernel reads the kernel's symbols in the background.
 func (n *Namer) ForeseeKernel() { n.background.Go(func() { n.kernelTable() }) }
 
-// kernelTable is the symbols of the kernel, or nil if they are not to be had.
+// kernelTable returns the symbols of the kernel, or nil if they are not to be had.
 func (n *Namer) kernelTable() *symbols.Kernel {
 	return n.kern.get(func() *symbols.Kernel {
 		if n.opt.Kallsyms == "" {
@@ -51,7 +51,7 @@ func (n *Namer) kernelTable() *symbols.Kernel {
 	})
 }
 
-// otherBoot is an error if the kernel of this machine lies elsewhere than the
+// otherBoot returns an error if the kernel of this machine lies elsewhere than the
 // recorded one did.
 func (n *Namer) otherBoot() error {
 	k := &n.running
@@ -64,7 +64,7 @@ func (n *Namer) otherBoot() error {
 	return nil
 }
 
-// kernelCopy is the symbols of the copy that perf record keeps of kallsyms: those
+// kernelCopy returns the symbols of the copy that perf record keeps of kallsyms: those
 // of the recording, whatever kernel runs now, and read in a tenth of the time
 // that the kernel takes to print its own. A copy of another boot is not used.
 func (n *Namer) kernelCopy() *symbols.Kernel {

@@ -186,7 +186,7 @@ func (n *Namer) readJIT(pid int32) (m jitMap) {
 	return m
 }
 
-// entry is where the symbols of an object are kept; first tells that nobody has
+// entry returns where the symbols of an object are kept; first tells that nobody has
 // asked for them.
 func (n *Namer) entry(o *unwind.Object) (e *once[*symbols.Table], first bool) {
 	n.mu.Lock()
@@ -210,7 +210,7 @@ func (n *Namer) Foresee(o *unwind.Object) {
 	}
 }
 
-// table is the symbols of an object, or nil if it has none.
+// table returns the symbols of an object, or nil if it has none.
 func (n *Namer) table(o *unwind.Object) *symbols.Table {
 	e, _ := n.entry(o)
 	return e.get(func() *symbols.Table {

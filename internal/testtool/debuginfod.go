@@ -54,7 +54,7 @@ func Debuginfod(t testing.TB, folder string) string {
 	return ""
 }
 
-// scanned is how many files the server has looked at: its metrics say it.
+// scanned returns how many files the server has looked at: its metrics say it.
 func scanned(url string) (files int) {
 	answer, err := http.Get(url + "/metrics")
 	if err != nil {

@@ -119,7 +119,7 @@ func (v *View) sort() {
 // least is the part of all below which a branch of the tree is not shown: one in so many.
 const least = 200
 
-// lines are those of the tree that are not hidden.
+// lines returns those of the tree that are not hidden.
 func (v *View) lines() (list []line) {
 	var add func(n *node, depth int, path string)
 	add = func(n *node, depth int, path string) {
@@ -143,7 +143,7 @@ func (v *View) lines() (list []line) {
 	return list
 }
 
-// count is the number of lines.
+// count returns the number of lines.
 func (v *View) count() int {
 	if v.Mode == Tree {
 		return len(v.lines())

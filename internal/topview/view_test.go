@@ -17,7 +17,7 @@ var stacks = []Stack{
 	{[]string{"main", "write\x1b[31m"}, 5},
 }
 
-// screen is what a simulated terminal of some lines shows.
+// screen returns what a simulated terminal of some lines shows.
 func screen(t *testing.T, width, height int) (tcell.SimulationScreen, func() []string) {
 	s := tcell.NewSimulationScreen("UTF-8")
 	require.NoError(t, s.Init())

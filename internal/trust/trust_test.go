@@ -15,7 +15,7 @@ import (
 	"github.com/ehasm/ehasm/internal/testtool"
 )
 
-// tree is a folder of this user's with a/b/file.
+// tree returns a folder of this user's with a/b/file.
 func tree(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

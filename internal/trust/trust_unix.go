@@ -21,7 +21,7 @@ func Open(path string) (*os.File, error) { return openFor(self(), path) }
 // alone, whatever the umask. What is there must be trusted: else files in it would not be.
 func MkdirAll(path string) error { return mkdirAllFor(self(), path) }
 
-// self is the user whose files count beside root's: the effective user, unless the process
+// self returns the user whose files count beside root's: the effective user, unless the process
 // has rights that who started it has not. Then it is root alone: the environment, and with it
 // the path, may be the other's choice, and so may be what lies there.
 func self() int {

@@ -90,12 +90,12 @@ func Bytes(fields ...any) []byte {
 	return b.Bytes()
 }
 
-// Name is a string with its zero, padded to 8 bytes.
+// Name returns a string with its zero, padded to 8 bytes.
 func Name(s string) []byte {
 	return append([]byte(s), make([]byte, 8-len(s)%8)...)
 }
 
-// Record is a record of a type with misc and body.
+// Record returns a record of a type with misc and body.
 func Record(typ uint32, misc uint16, body ...any) []byte {
 	b := Bytes(body...)
 	return append(Bytes(typ, misc, uint16(8+len(b))), b...)
@@ -108,7 +108,7 @@ func (b *Builder) Add(records ...[]byte) {
 	}
 }
 
-// SampleID is the struct sample_id of the first event.
+// SampleID returns the struct sample_id of the first event.
 func (b *Builder) SampleID(id ID) []byte {
 	t := b.Attrs[0].SampleType
 	var out []byte
