@@ -2,8 +2,8 @@ package codeflow
 
 import "github.com/ehasm/ehasm/x86"
 
-// argsAt returns how many bytes of arguments are on the stack at a call: what the table says (DW_CFA_GNU_args_size), else what the
-// code shows was pushed for it.
+// argsAt returns how many bytes of arguments are on the stack at a call: as the table says (DW_CFA_GNU_args_size),
+// otherwise as many as the code pushed for it.
 func (f *flow) argsAt(p *part, pc, next uint64) int32 {
 	if f.beginner != nil {
 		n := int32(0)
@@ -42,7 +42,7 @@ func (f *flow) pushedBefore(p *part, pc uint64) (pushed int32) {
 			adjoins := last == cur+uint64(in.Len)
 			if a := in.Args[0]; a.Kind == x86.KGPR && CalleeSaved>>a.Reg&1 != 0 && cur < p.fn.Lo+40 {
 				if adjoins {
-					pushed -= run // a push next to it only aligns the stack
+					pushed -= run // an adjacent push only aligns the stack
 				}
 				return pushed
 			}
@@ -69,7 +69,7 @@ func (f *flow) pushedBefore(p *part, pc uint64) (pushed int32) {
 	return pushed
 }
 
-// poppedAfter counts what the code after a call takes off the stack again, at most pushed.
+// poppedAfter returns how many bytes the code after a call pops, at most pushed.
 func (f *flow) poppedAfter(next uint64, pushed int32) (n int32) {
 	for range 8 {
 		i := f.inst(next)

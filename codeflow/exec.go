@@ -10,7 +10,8 @@ const (
 // callClobbers are the registers that a call may change (x86-64 psABI figure 3.4).
 const callClobbers = 1<<x86.RAX | 1<<x86.RCX | 1<<x86.RDX | 1<<x86.RSI | 1<<x86.RDI | 0x0f00
 
-// addr returns the memory operand's address on the stack, as base and offset.
+// addr returns the memory operand's address as base and offset; ok is false if
+// it is not known.
 func (s *State) addr(in *x86.Inst) (base uint8, off int32, ok bool) {
 	m := &in.Mem
 	if m.Base > x86.R15 || m.Index != x86.None || m.Seg != 0 || m.Addr32 {
@@ -30,7 +31,7 @@ func (s *State) setReg(h uint8, v Value) {
 	s.Regs[h] = v
 }
 
-// base makes rsp a new base: it moved by an unknown amount.
+// base makes rsp a new base, after it moved by an unknown amount.
 func (f *flow) base(pc uint64, s *State) {
 	s.Regs[rsp] = Value{Base, f.baseID(pc), 0}
 	s.dropBase(s.Regs[rsp].Reg)
@@ -52,7 +53,7 @@ func (s *State) top() Value {
 
 func gpr64(a *x86.Arg) bool { return a.Kind == x86.KGPR && a.Size == 8 }
 
-// exec executes an instruction that goes on to the next one.
+// exec executes an instruction from which control goes on to the next one.
 func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 	a, b := &in.Args[0], &in.Args[1]
 	switch in.Op {
@@ -164,7 +165,7 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 	}
 }
 
-// set writes a 64-bit register operand; an rsp of which nothing is known is a new base.
+// set writes a 64-bit register operand; an unknown rsp becomes a new base.
 func (f *flow) set(pc uint64, s *State, a *x86.Arg, v Value) {
 	s.Regs[a.Reg] = v
 	if a.Reg == rsp && v.Kind == Unknown && a.Size == 8 {
@@ -210,7 +211,7 @@ func (f *flow) memStore(in *x86.Inst, s *State, v Value) {
 	}
 }
 
-// other is an instruction of which only the registers and the memory that it writes count.
+// other executes an instruction by the registers and memory that it writes.
 func (f *flow) other(pc uint64, in *x86.Inst, s *State) {
 	if in.Op == x86.OpUnknown {
 		// of the vector maps: no general register that unwinding needs is taken to change

@@ -4,13 +4,14 @@ import (
 	"github.com/ehasm/ehasm/x86"
 )
 
-// flow is what one worker needs to interpret a function; it is used again for the next.
+// flow holds the state of one worker that interprets functions; it is reused for the
+// next function.
 type flow struct {
 	p        *Program
 	beginner Beginner // may be nil
 
 	parts []part // of the group that is interpreted, ascending
-	cur   int    // the part that was asked for last
+	cur   int    // the part last looked up
 
 	ins    []x86.Inst
 	pcs    []uint64
@@ -36,10 +37,10 @@ type flow struct {
 	steps int
 	limit bool
 
-	s, t, pt State // what block and the meeting of states work on: on the stack they would go to the heap
+	s, t, pt State // scratch of block and of meeting states: as local variables they would escape to the heap
 }
 
-// part is a function of the group that is interpreted.
+// part is a function of the group being interpreted.
 type part struct {
 	fn   *Function
 	i    int // index among the program's functions
@@ -53,7 +54,7 @@ type part struct {
 
 func (p *part) end() uint64 { return p.fn.Lo + uint64(len(p.code)) }
 
-// site returns the call site that holds pc, nil if none does.
+// site returns the call site that holds pc, or nil.
 func (p *part) site(pc uint64) *Site {
 	ss := p.fn.Sites
 	lo, hi := 0, len(ss)
@@ -121,7 +122,7 @@ func (f *flow) begin(members []int) {
 	clear(f.byAddr)
 }
 
-// partOf returns the part that holds pc, nil if none does.
+// partOf returns the part that holds pc, or nil.
 func (f *flow) partOf(pc uint64) *part {
 	if p := &f.parts[f.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
 		return p
@@ -135,7 +136,7 @@ func (f *flow) partOf(pc uint64) *part {
 	return nil
 }
 
-// pos returns the offset of pc, -1 if it is in no part.
+// pos returns the offset of pc, or -1 if it is in no part.
 func (f *flow) pos(pc uint64) int {
 	if p := &f.parts[f.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
 		return int(pc-p.fn.Lo) + p.off
@@ -158,7 +159,7 @@ func (f *flow) pc(o int) uint64 {
 
 func (f *flow) inside(pc uint64) bool { return f.partOf(pc) != nil }
 
-// inst returns the index of the instruction at pc among those decoded, -1 if none begins there.
+// inst returns the index of the decoded instruction at pc, or -1 if none begins there.
 func (f *flow) inst(pc uint64) int {
 	if o := f.pos(pc); o >= 0 {
 		return int(f.at[o]) - 1
@@ -166,7 +167,8 @@ func (f *flow) inst(pc uint64) int {
 	return -1
 }
 
-// baseID numbers the bases that arise at pc; past 250 they share one that nothing is known of.
+// baseID numbers the base that arises at pc; after 250, they share one about which nothing is
+// known.
 func (f *flow) baseID(pc uint64) uint8 {
 	for i, b := range f.bases {
 		if b == pc {
@@ -192,7 +194,7 @@ func (f *flow) flowTo(o int, s *State, how How) {
 		return
 	}
 	old := &f.st[l-1]
-	// a state with a weaker ground counts only if it says something else of the frame
+	// a state with a weaker How counts only if it describes another frame
 	if how > f.how[l-1] && !old.sameFrame(s) {
 		f.how[l-1] = how
 		f.enqueue(uint32(o))
@@ -220,8 +222,8 @@ func (f *flow) flowTo(o int, s *State, how How) {
 	}
 }
 
-// conflict looks at two stack pointers that meet, both at a known distance from the CFA, where the frame pointer does not explain it: the
-// call before does not return, or the code is not what it seems.
+// conflict handles two stack pointers that meet at different known distances from the CFA, if the frame pointer does
+// not explain it: either the call before does not return, or the code was misread.
 func (f *flow) conflict(pc uint64, old, s *State) {
 	x, y := old.Regs[rsp], s.Regs[rsp]
 	if x.Reg != 0 || y.Reg != 0 {
@@ -241,7 +243,8 @@ func (f *flow) conflict(pc uint64, old, s *State) {
 	f.newly++
 }
 
-// flowPad brings a state to a landing pad: of two stack pointers the higher is the one without arguments.
+// flowPad merges a state into a landing pad: of two stack pointers it keeps the higher, which is the one
+// without arguments.
 func (f *flow) flowPad(o int, s *State, how How) {
 	if l := f.lead[o]; l > 0 && padMeet(&f.st[l-1], s) {
 		f.enqueue(uint32(o))
@@ -301,8 +304,8 @@ func (f *flow) dequeue() uint32 {
 	return o
 }
 
-// interpret runs the data flow until nothing changes. Every change takes knowledge away from one of the function's leaders, so it
-// ends; the bound is for code made to take long.
+// interpret runs the data flow until nothing changes. It terminates, since every change makes the state of a leader
+// less known; the bound is for code made to take long.
 func (f *flow) interpret() {
 	bound := 64*len(f.ins) + 1<<16
 	for len(f.work) > 0 {
@@ -320,8 +323,8 @@ func (f *flow) interpret() {
 // Visit is called for each instruction with the state before it.
 type Visit func(pc uint64, in *x86.Inst, s *State, how How)
 
-// block goes from a leader to the end of its block and hands the state on to leaders; with visit it only shows it, and with deliver hands it
-// on to other functions.
+// block goes from a leader to the end of its block and passes the state on to other leaders. With visit it only calls
+// visit; with deliver it passes the state on to other functions.
 func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 	p := f.partOf(pc)
 	for first := true; pc-p.fn.Lo < uint64(len(p.code)); first = false {
@@ -406,7 +409,7 @@ func (f *flow) edge(p *part, t uint64, s *State, how How, kind edge, visit Visit
 	}
 }
 
-// deliver notes a state that flows into a function of another group, if that one may have a use for it.
+// deliver records a state that flows into a function of another group, if that may use it.
 func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
 	if s.Regs[rsp].Kind != Base && s.Regs[rbp].Kind != Base {
 		return
@@ -421,7 +424,7 @@ func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
 	f.out = append(f.out, delivery{to, *s, how, kind})
 }
 
-// equal: after cmp %r,%rsp; jne the stack pointer is what r is.
+// equal handles cmp %r,%rsp; jne: after it, rsp equals r.
 func (f *flow) equal(pc uint64, s *State) {
 	k, ok := f.prev(pc)
 	if !ok || f.ins[k].Op != x86.OpCMP {
@@ -439,7 +442,7 @@ func (f *flow) equal(pc uint64, s *State) {
 	}
 }
 
-// pad brings the state after a call to its landing pad.
+// pad merges the state after a call into its landing pad.
 func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, how How, visit Visit) {
 	o := f.pos(c.Pad)
 	if o >= 0 && visit != nil {
@@ -448,7 +451,7 @@ func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, how How, visit V
 	old := s.Regs[rsp]
 	if r := &s.Regs[rsp]; r.Kind == Base {
 		n := f.argsAt(p, pc, next)
-		// GCC leaves the size as it is over calls that do not throw, but a call site may hold them with those that do
+		// GCC does not update the size at calls that do not throw, but a call site may hold both kinds of calls
 		if n > 0 && !s.savedBelow(r.Reg, r.Off+n) {
 			r.Off += n
 		}

@@ -6,14 +6,16 @@ import (
 	"strings"
 )
 
-// Bounds of a group; what goes beyond flows from one group to the next, which takes more passes.
+// Bounds of a group. Beyond them, states flow from one group to the next, which takes more
+// passes.
 const (
 	maxParts = 64
 	maxGroup = 8 << 20 // bytes
 )
 
-// findGroups puts the parts of a function that compilers and BOLT have moved apart (cold, warm) together: functions of which one jumps
-// into the midst of the other, or to its beginning where nothing else refers to that, or has landing pads in it. Tail calls join nothing.
+// findGroups joins the parts of a function that compilers and BOLT have moved apart (cold, warm): two functions are
+// joined if one jumps into the middle of the other, or to its beginning and nothing else refers to that, or has landing
+// pads in it. Tail calls join nothing.
 func (p *Program) findGroups() {
 	n := len(p.fns)
 	p.group = make([]int32, n)

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Image is an ELF file as it is loaded at bias 0: its segments with relative relocations applied, and what names say of its
-// code.
+// Image is an ELF file as loaded at bias 0: its segments with relative relocations applied, and what symbol names say
+// about its code.
 type Image struct {
 	segs     []segment
 	sections []section         // executable ones
@@ -122,7 +122,7 @@ func (img *Image) load(f *elf.File, r io.ReaderAt) error {
 	return nil
 }
 
-// readAll reads n bytes, in pieces so that a size that the file does not have costs nothing.
+// readAll reads n bytes in pieces, so that a size beyond the file's end allocates nothing.
 func readAll(r io.ReaderAt, off, n uint64) ([]byte, error) {
 	const piece = 16 << 20
 	var out []byte
@@ -151,7 +151,7 @@ func (img *Image) addSymbols(ss []elf.Symbol) {
 		if s.Value == 0 || s.Section == elf.SHN_UNDEF || t != elf.STT_FUNC && t != elf.STT_GNU_IFUNC {
 			continue
 		}
-		switch s.Name { // the Go linker brackets its functions; those of C that it links stand behind them
+		switch s.Name { // the Go linker brackets its functions; C functions that it links follow
 		case "runtime.text":
 			img.goText.lo = s.Value
 			continue
@@ -195,7 +195,8 @@ func (img *Image) relocate(d []byte, dyn []elf.Symbol) {
 	}
 }
 
-// relr notes the addresses of code among the words of a RELR section (gABI, "Relative relocation table"); their values are in place.
+// relr records the code addresses among the words that a RELR section relocates (gABI, "Relative relocation table");
+// the words hold their values.
 func (img *Image) relr(d []byte) {
 	note := func(at uint64) {
 		if v, ok := img.word(at); ok && img.Code(v) != nil {
@@ -219,7 +220,7 @@ func (img *Image) relr(d []byte) {
 	}
 }
 
-// plts finds the PLT entries that jump through a word which gets the address of a function that never returns, or does not always.
+// plts finds the PLT entries of functions that never return, or that return only sometimes.
 func (img *Image) plts() {
 	for _, s := range img.sections {
 		if !strings.HasPrefix(s.name, ".plt") {
@@ -250,7 +251,8 @@ func (img *Image) plts() {
 	}
 }
 
-// Code returns the bytes of executable segments from a on, nil if a is in none.
+// Code returns the bytes from a on of the executable segment that holds a, or
+// nil if none does.
 func (img *Image) Code(a uint64) []byte {
 	for i := range img.segs {
 		if s := &img.segs[i]; s.exec && a >= s.lo && a < s.hi {
@@ -298,7 +300,8 @@ func (img *Image) SectionOf(a uint64) string {
 // that a callee keeps but rsp and rbp.
 func (img *Image) IsGo(a uint64) bool { return img.goText.lo <= a && a < img.goText.hi }
 
-// Symbol returns the function symbol that holds a.
+// Symbol returns the function symbol that holds a; ok is false if there is
+// none.
 func (img *Image) Symbol(a uint64) (Symbol, bool) {
 	i := sort.Search(len(img.symbols), func(i int) bool { return img.symbols[i].Addr > a })
 	for k := i - 1; k >= 0 && k > i-8; k-- {
@@ -323,8 +326,8 @@ func (img *Image) Executable(yield func(name string, lo, hi uint64)) {
 	}
 }
 
-// Starts calls yield with addresses at which functions are known to begin: symbols, code that relative relocations store (init arrays
-// among it), the entry point. In no order; some may be given twice.
+// Starts calls yield with addresses at which functions are known to begin: symbols, code addresses that relative
+// relocations store (including init arrays), the entry point. They come in no order; some may come twice.
 func (img *Image) Starts(yield func(addr uint64)) {
 	for a := range img.starts {
 		yield(a)
@@ -337,13 +340,15 @@ func (img *Image) Starts(yield func(addr uint64)) {
 	}
 }
 
-// NeverReturns reports whether the function at addr, or the one that a PLT entry there leads to, never returns by its name.
+// NeverReturns reports whether the function at addr, or the one that a PLT entry there leads to, never returns, judging
+// by its name.
 func (img *Image) NeverReturns(addr uint64) bool { return img.noReturn[addr] }
 
-// Entry returns the address at which the kernel or the loader enters the file, 0 if at none.
+// Entry returns the entry point, or 0 if the file has none.
 func (img *Image) Entry() uint64 { return img.entry }
 
-// neverReturns reports whether a function of that name ends the process, throws or jumps away.
+// neverReturns reports whether a function of that name ends the process, throws or jumps
+// elsewhere.
 func neverReturns(name string) bool {
 	name, _, _ = strings.Cut(name, "@")
 	switch name {
@@ -358,8 +363,8 @@ func neverReturns(name string) bool {
 	return strings.HasPrefix(name, "_ZSt") && strings.Contains(name, "__throw_")
 }
 
-// partName reports whether a symbol is of a part of a function that was moved away: GCC's and clang's .cold, BOLT's .warm and .cold.N,
-// clang's .__part.N.
+// partName reports whether a symbol names a part of a function that was moved elsewhere: GCC's and clang's .cold,
+// BOLT's .warm and .cold.N, clang's .__part.N.
 func partName(name string) bool {
 	return strings.Contains(name, ".cold") || strings.Contains(name, ".warm") || strings.Contains(name, ".__part.")
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/ehasm/ehasm/x86"
 )
 
-// tableForm is what is known of an indirect jump's table so far.
+// tableForm describes an indirect jump's table, as far as it is known.
 type tableForm struct {
 	addr       uint64
-	abs        bool   // words of 8 bytes; else 4-byte distances from plus
+	abs        bool   // words of 8 bytes; otherwise 4-byte distances from plus
 	base       int    // register that holds addr, -1 unknown
 	far        bool   // other blocks lead to between where addr is set and the jump
 	add1, add2 int    // registers whose sum is the target
-	plus       uint64 // what the distances count from, 0 unknown; the table's own address, but for computed gotos
+	plus       uint64 // base of the distances, 0 unknown; the table's own address, except for computed gotos
 	plusReg    int    // register that holds plus, -1 unknown
 	bound      int64
 	jump       uint8
@@ -52,13 +52,13 @@ func (f *flow) tableForm(k int32) tableForm {
 	}
 	f.backward(pc, &t)
 	switch {
-	case t.addr == 0 && t.base < 0: // the word is read in a way of its own, as at -O0
+	case t.addr == 0 && t.base < 0: // the word is read in a separate instruction, as at -O0
 		t.addr = t.plus
 	case t.plus == 0:
 		t.plus = t.addr
 	}
 	if t.plus != t.addr {
-		t.bound = -1 // of what the index was looked up by
+		t.bound = -1 // it bounds the index of another lookup
 	}
 	return t
 }
@@ -166,7 +166,7 @@ func (f *flow) jumpTo(pc uint64, t *tableForm) (uint64, bool) {
 	return 0, false
 }
 
-// compare takes the bound from a comparison before pc, whose outcome c leads away from the table.
+// compare takes the bound from a comparison before pc; condition c leads away from the table.
 func (f *flow) compare(pc uint64, c x86.Cond, t *tableForm) {
 	p, ok := f.prev(pc)
 	if !ok {
@@ -237,8 +237,8 @@ func (f *flow) look(pc uint64, q *x86.Inst, t *tableForm) {
 	}
 }
 
-// readTable reads targets up to the bound. Without one it stops at the next address that some lea takes, at a target between
-// instructions and at one outside the function.
+// readTable reads targets up to the bound. Without a bound it stops at the next address that some lea takes, at a
+// target inside an instruction and at one outside the function.
 func (f *flow) readTable(t *tableForm) (out []uint64) {
 	limit := int64(maxTable)
 	if t.bound >= 0 && t.bound < maxBound {

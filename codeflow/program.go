@@ -10,32 +10,33 @@ import (
 	"github.com/ehasm/ehasm/x86"
 )
 
-// Function is a range of code with one beginning, such as an FDE describes.
+// Function is a range of code with one start, such as that of an FDE.
 type Function struct {
 	Lo, Hi   uint64
 	Sites    []Site    // calls with landing pads
 	ArgSizes []ArgSize // ascending
 	Signal   bool      // a signal frame: not analysed
-	// Shared: other code may jump, or run on, to Lo with a state that is not an entry's. What then holds at Lo is what
-	// is true of both.
+	// Shared says that other code may jump to, or run into, Lo with a state other than an entry's. The state at Lo is
+	// then the join of both.
 	Shared bool
-	// Entry: it is called, or its address is taken, by code that is not among the functions.
+	// Entry says that code outside the given functions calls it or takes its address.
 	Entry bool
 }
 
-// Site says that an exception from a call in [Lo, Hi) goes on at Pad.
+// Site says that an exception from a call in [Lo, Hi) continues at Pad.
 type Site struct{ Lo, Hi, Pad uint64 }
 
-// ArgSize is DW_CFA_GNU_args_size: from PC on, calls have Bytes of arguments on the stack, which a landing pad does not.
+// ArgSize is DW_CFA_GNU_args_size: from PC on, calls have Bytes of arguments on the stack, which are gone at a landing
+// pad.
 type ArgSize struct {
 	PC    uint64
 	Bytes int32
 }
 
-// How says what a state rests on.
+// How says what a state depends on.
 type How uint8
 
-// The grounds, each weaker than the one before.
+// Values of How, each weaker than the one before.
 const (
 	Flow    How = iota // follows from the function's entry
 	Assumed            // follows from a state that Options.Begin gave
@@ -44,20 +45,23 @@ const (
 
 // Options are options of New.
 type Options struct {
-	// Begin, if not nil, makes what a worker asks for the state at an address to which no flow leads: what the table says there.
+	// Begin, if not nil, makes the source of states for addresses to which no flow leads, such as a table. Each worker
+	// has its own.
 	Begin func() Beginner
-	// Workers bounds the goroutines; 0: one a processor.
+	// Workers bounds the goroutines; 0 means one per processor.
 	Workers int
-	// Progress, if not nil, is called now and then with the number of functions done in this step; also concurrently.
+	// Progress, if not nil, is called from time to time, also concurrently, with the number of functions done in this
+	// step.
 	Progress func(done, all int)
 }
 
-// Beginner gives the states at addresses to which no flow leads. One worker uses it.
+// Beginner returns the states at addresses to which no flow leads. One worker uses
+// it.
 type Beginner interface {
 	Begin(pc uint64) (State, bool)
 }
 
-// Program is the functions of an image and what is known across them.
+// Program holds the functions of an image and what is known across them.
 type Program struct {
 	img *Image
 	fns []Function
@@ -73,14 +77,14 @@ type Program struct {
 	extOf    [][]uint64 // by function: the addresses in ext, ascending
 	breaks   map[uint64]uint16
 
-	flows []*flow // of the workers, used again
+	flows []*flow // of the workers, reused
 
 	group  []int32         // by function: the first of its group
-	more   map[int32][]int // by first: the group, where it has more than one
+	more   map[int32][]int // by first: the group, if it has more than one function
 	joined *addrSet        // the first addresses of parts that jumps of their group lead to
 }
 
-// external is what flows into a function from others.
+// external is a state that flows into a function from others.
 type external struct {
 	s         State
 	how       How
@@ -88,7 +92,7 @@ type external struct {
 	contested bool // other functions jump here with another frame: a cold label without code, after which the next part lies
 }
 
-// summary is what a linear pass finds in a function.
+// summary is the result of a linear pass over a function.
 type summary struct {
 	calls, outs []uint64 // targets of calls; of jumps that leave
 	endCall     uint64   // target of a direct call that ends the range; 0 if none
@@ -125,7 +129,8 @@ func New(img *Image, fns []Function, opt Options) *Program {
 	return p
 }
 
-// each runs do for the functions, or groups, of list, all functions if nil, on the workers.
+// each runs do on the workers for the functions, or groups, of list; nil means all
+// functions.
 func (p *Program) each(list []int, do func(f *flow, i int)) {
 	n := len(list)
 	if list == nil {
@@ -222,7 +227,7 @@ func (p *Program) sweep(fn *Function) (sm summary) {
 	return sm
 }
 
-// find returns the function that holds pc, -1 if none does.
+// find returns the index of the function that holds pc, or -1 if none does.
 func (p *Program) find(pc uint64) int {
 	i := sort.Search(len(p.fns), func(i int) bool { return p.fns[i].Hi > pc })
 	if i < len(p.fns) && p.fns[i].Lo <= pc {
@@ -231,7 +236,8 @@ func (p *Program) find(pc uint64) int {
 	return -1
 }
 
-// findNoReturn is the fixed point: a function without a way to return whose jumps out all go to such functions never returns.
+// findNoReturn computes a fixed point: a function never returns if it has no return and all its jumps out lead to
+// functions that never return.
 func (p *Program) findNoReturn() {
 	for a := range p.img.noReturn {
 		p.noReturn.set(a)
@@ -267,13 +273,14 @@ func (p *Program) findNoReturn() {
 	}
 }
 
-// coldOf reports whether t is in a part of function i that itself never returns.
+// coldOf reports whether t is in a part of function i that never returns.
 func (p *Program) coldOf(i int, t uint64) bool {
 	g := p.find(t)
 	return g >= 0 && g != i && p.noReturn.has(p.fns[g].Lo)
 }
 
-// broken returns the mask of callee-saved registers that the function at pc does not keep.
+// broken returns the mask of callee-saved registers that the function at pc does not
+// preserve.
 func (p *Program) broken(pc uint64) uint16 {
 	if len(p.breaks) == 0 {
 		return 0
@@ -286,20 +293,21 @@ func (p *Program) referred(pc uint64) bool {
 	return p.called.has(pc) || p.img.starts[pc] || p.img.relText[pc] || p.lea.has(pc)
 }
 
-// isEntry reports whether calls come to pc, so that what holds there is an entry's state whatever a table says: it is called, or a
-// symbol or pointer names it, and no part of a function that was moved away.
+// isEntry reports whether calls lead to pc, so that the state there is an entry's whatever a table says: it is called,
+// or a symbol or pointer names it, and it is not a moved part of a function.
 func (p *Program) isEntry(pc uint64) bool {
 	return p.called.has(pc) || p.referred(pc) && !p.isPart(pc)
 }
 
-// isPart reports whether the symbol at pc is of a part of a function, to which jumps lead with a frame: GCC's and clang's .cold, BOLT's
-// .warm and .cold.N, clang's .__part.N.
+// isPart reports whether the symbol at pc names a part of a function, to which jumps lead with a frame: GCC's and
+// clang's .cold, BOLT's .warm and .cold.N, clang's .__part.N.
 func (p *Program) isPart(pc uint64) bool {
 	s, ok := p.img.Symbol(pc)
 	return ok && s.Addr == pc && partName(s.Name)
 }
 
-// Targets lists the calls and jumps to code that is in no function, ascending.
+// Targets returns the targets of calls and jumps to code that is in no
+// function, ascending.
 func (p *Program) Targets() []uint64 {
 	seen := map[uint64]bool{}
 	var out []uint64
@@ -317,13 +325,14 @@ func (p *Program) Targets() []uint64 {
 	return out
 }
 
-// Broken returns the mask of callee-saved registers that the function at pc does not give back, a private calling convention.
+// Broken returns the mask of callee-saved registers, by processor number, that the function at pc does not restore: a
+// private calling convention.
 func (p *Program) Broken(pc uint64) uint16 { return p.breaks[pc] }
 
 // IsBoundary reports whether an instruction of a linear pass begins at pc.
 func (p *Program) IsBoundary(pc uint64) bool { return p.boundary.has(pc) }
 
-// addrSet is a set of addresses, in pages that are made when something is put into them; set may be called concurrently.
+// addrSet is a set of addresses, in pages that are allocated on demand; set is safe for concurrent use.
 type addrSet struct {
 	lo, hi uint64
 	pages  []atomic.Pointer[addrPage]

@@ -7,20 +7,20 @@ import (
 	"github.com/ehasm/ehasm/x86"
 )
 
-// Result is a function interpreted. It is valid only while Run's callback has it.
+// Result is an interpreted function. It is valid only during Run's callback.
 type Result struct {
 	f *flow
 	k int // index in f.parts
 }
 
-// Beginner returns the worker's own, as Options.Begin made it.
+// Beginner returns the worker's own Beginner, which Options.Begin made.
 func (r *Result) Beginner() Beginner { return r.f.beginner }
 
 // Func returns the function.
 func (r *Result) Func() *Function { return r.f.parts[r.k].fn }
 
-// Each shows the reached instructions in address order, each with the state before it. The state may be read until visit
-// returns.
+// Each calls visit for the reached instructions in address order, each with the state before it. The state is valid
+// until visit returns.
 func (r *Result) Each(visit Visit) {
 	f := r.f
 	p := &f.parts[r.k]
@@ -39,7 +39,8 @@ func (r *Result) Each(visit Visit) {
 	}
 }
 
-// Leads reports whether paths meet at pc, or one begins there: the state is not the one after the instruction before.
+// Leads reports whether paths meet or begin at pc, so that the state there need not be that after the instruction
+// before.
 func (r *Result) Leads(pc uint64) bool {
 	p := &r.f.parts[r.k]
 	return pc-p.fn.Lo >= uint64(len(p.code)) || r.f.lead[int(pc-p.fn.Lo)+p.off] != 0
@@ -48,7 +49,7 @@ func (r *Result) Leads(pc uint64) bool {
 // reached reports whether an instruction that was reached begins at pc.
 func (r *Result) reached(pc uint64) bool { return r.Inst(pc) != nil }
 
-// Inst returns the reached instruction at pc, nil if there is none. It may be read while the Result is valid.
+// Inst returns the reached instruction at pc, or nil if there is none. It is valid as long as the Result.
 func (r *Result) Inst(pc uint64) *x86.Inst {
 	p := &r.f.parts[r.k]
 	if pc-p.fn.Lo >= uint64(len(p.code)) {
@@ -60,7 +61,8 @@ func (r *Result) Inst(pc uint64) *x86.Inst {
 	return nil
 }
 
-// Within returns the start of the reached instruction that pc is inside of, but not at the start of.
+// Within returns the start of the reached instruction that contains pc other than as its first byte;
+// ok is false if there is none.
 func (r *Result) Within(pc uint64) (uint64, bool) {
 	if r.reached(pc) {
 		return 0, false
@@ -73,7 +75,8 @@ func (r *Result) Within(pc uint64) (uint64, bool) {
 	return 0, false
 }
 
-// rounds bounds how often a function is looked at again because of what flows into it from others.
+// rounds bounds how often a function is interpreted again because of states that flow into it from
+// others.
 const rounds = 8
 
 // Run interprets every function and calls each with its Result, concurrently, on the worker that made it. each may be called again
@@ -125,8 +128,9 @@ func (p *Program) Run(each func(i int, r *Result)) {
 	}
 }
 
-// Again interprets function i once more, after Run, with what Run found to flow into it and with b in place of Options.Begin's.
-// It changes nothing of the Program and may be called concurrently, each time with a Beginner of its own.
+// Again interprets function i once more, after Run, with the states that Run found to flow into it and with b in place
+// of Options.Begin's Beginner. It does not change the Program and may be called concurrently, each time with a
+// different Beginner.
 func (p *Program) Again(i int, b Beginner, each func(r *Result)) {
 	f := &flow{p: p, beginner: b}
 	f.process(int(p.group[i]))
@@ -146,7 +150,8 @@ func sortedKeys(m map[int]bool) []int {
 	return out
 }
 
-// split parts the groups into those that begin at an entry and those that others flow into, which come after.
+// split divides the groups into those that begin at an entry, and those into which others flow, which come
+// later.
 func (p *Program) split() (first, late []int) {
 	isLate := make([]bool, len(p.fns))
 	for i := range p.fns {
@@ -174,7 +179,8 @@ func (p *Program) split() (first, late []int) {
 	return first, late
 }
 
-// deliveryKey tells the deliveries of a function apart; those of one key meet.
+// deliveryKey identifies deliveries of a function; those with the same key are
+// joined.
 type deliveryKey struct {
 	to      uint64
 	kind    edge
@@ -214,15 +220,16 @@ func (f *flow) keep() []delivery {
 	return out
 }
 
-// endsInCall reports whether the function's last instruction is a call, which may be one that does not come back.
+// endsInCall reports whether the function's last instruction is a call, which may not return.
 func (f *flow) endsInCall() bool {
 	p := &f.parts[len(f.parts)-1]
 	k, ok := f.before(p, p.end())
 	return ok && p.end() == p.fn.Hi && f.ins[k].Op == x86.OpCALL
 }
 
-// plausible reports whether a jump-table entry that leads out of its function is one: the end of a table without a sure bound may be read
-// from the next. With rows it is held against them; without, the state is marked.
+// plausible reports whether a jump-table entry that leads out of its function is real: past the end of a table without
+// a sure bound, entries of the next table may be read. If there are rows, it compares the state with them; otherwise
+// the state is marked.
 func (f *flow) plausible(d *delivery) bool {
 	if f.beginner == nil {
 		d.how = Guessed
@@ -240,7 +247,7 @@ func (f *flow) plausible(d *delivery) bool {
 	return true
 }
 
-// Bases that came with a state from another function: what its rbp and what its rsp referred to.
+// Bases of a state that came from another function: those of its rbp and its rsp.
 const (
 	foreignFrame = 252 + iota
 	foreignStack
@@ -259,7 +266,8 @@ func (s *State) sameFrame(o *State) bool {
 	return true
 }
 
-// dropForeign keeps of the bases the CFA and those of rbp and rsp: the numbers are one function's own.
+// dropForeign keeps only the CFA and the bases of rbp and rsp, since other bases are numbered per
+// function.
 func (s *State) dropForeign() {
 	fp, sp := uint8(0), uint8(0)
 	if v := s.Regs[rbp]; v.Kind == Base {
@@ -303,7 +311,8 @@ func (s *State) dropForeign() {
 	}
 }
 
-// merge takes deliveries of the groups in list and returns the groups that get something new.
+// merge merges the deliveries of the groups in list and returns the groups whose inputs
+// changed.
 func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 	dirty := map[int]bool{}
 	for _, i := range list {
@@ -356,7 +365,8 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 	return dirty
 }
 
-// private finds the functions that do not give back callee-saved registers, and returns the callers that this is news for.
+// private finds the functions that do not restore callee-saved registers, and returns the callers for which that is
+// new.
 func (p *Program) private(broken []uint16, onward [][]uint64) []int {
 	now := map[uint64]uint16{}
 	for i, m := range broken {

@@ -9,7 +9,7 @@ import (
 // Kind is the kind of an abstract value.
 type Kind uint8
 
-// The kinds of values.
+// Kinds of values.
 const (
 	Unknown Kind = iota
 	Entry        // what register Reg held at the function's entry; RA: the return address
@@ -26,7 +26,7 @@ type Value struct {
 	Off  int32 // bytes
 }
 
-// slot is a word of the stack: at base plus off lies value.
+// slot is a word of the stack: its address is base plus off.
 type slot struct {
 	off  int32
 	base uint8
@@ -35,7 +35,7 @@ type slot struct {
 
 const maxSlots = 16
 
-// State is what is known before an instruction.
+// State is what is known of registers and stack before an instruction.
 type State struct {
 	Regs  [16]Value // by the processor's numbers
 	slots [maxSlots]slot
@@ -45,7 +45,7 @@ type State struct {
 // CalleeSaved is the mask of rbx, rbp and r12 to r15 (x86-64 psABI figure 3.4).
 const CalleeSaved = 1<<x86.RBX | 1<<x86.RBP | 0xf000
 
-// Initial returns the state at a function's entry: the CFA is rsp+8, where the return address lies below it.
+// Initial returns the state at a function's entry: the CFA is rsp+8, and the return address is at rsp.
 func Initial() State {
 	var s State
 	for i := range s.Regs {
@@ -74,7 +74,7 @@ func (s *State) lost() (m uint16) {
 	return m
 }
 
-// Slot returns the value of the word at base plus off, Unknown if nothing is known of it.
+// Slot returns the value of the word at base plus off; it is Unknown if nothing is known.
 func (s *State) Slot(base uint8, off int32) Value {
 	for i := range s.slots[:s.n] {
 		if x := &s.slots[i]; x.off == off && x.base == base {
@@ -84,7 +84,7 @@ func (s *State) Slot(base uint8, off int32) Value {
 	return Value{}
 }
 
-// Put says that the word at base plus off holds v.
+// Put sets the word at base plus off to v.
 func (s *State) Put(base uint8, off int32, v Value) { s.store(base, off, 8, v) }
 
 func (s *State) put(base uint8, off int32, v Value) {
@@ -109,7 +109,7 @@ func (s *State) del(i int) {
 	s.slots[i] = s.slots[s.n]
 }
 
-// keeps reports whether a slot with v is worth a place: registers that unwinding restores, and addresses.
+// keeps reports whether a slot with v is worth storing: registers that unwinding restores, and addresses.
 func keeps(v Value) bool {
 	return v.Kind == Base || v.Kind == Entry && (v.Reg == RA || CalleeSaved>>v.Reg&1 != 0)
 }
@@ -128,8 +128,8 @@ func (s *State) store(base uint8, off, size int32, v Value) {
 	}
 }
 
-// storeThrough is a store through a register that is neither rsp nor rbp. An unknown value is taken not to hit a saved
-// register: such pointers go to locals, whose bounds are not known.
+// storeThrough handles a store through a register other than rsp and rbp. An unknown value is assumed not to hit a
+// saved register: such pointers point to locals, whose bounds are not known.
 func (s *State) storeThrough(base uint8, off, size int32, v Value) {
 	if v.Kind != Unknown {
 		s.store(base, off, size, v)
@@ -144,7 +144,7 @@ func (s *State) storeThrough(base uint8, off, size int32, v Value) {
 	}
 }
 
-// meet keeps what o knows as well, and reports whether s lost something.
+// meet keeps in s only what o agrees with, and reports whether s changed.
 func (s *State) meet(o *State) (changed bool) {
 	for i := range s.Regs {
 		if s.Regs[i] != o.Regs[i] && s.Regs[i].Kind != Unknown {
@@ -163,7 +163,7 @@ func (s *State) meet(o *State) (changed bool) {
 	return changed
 }
 
-// dropBase forgets all that refers to base b but rsp.
+// dropBase forgets all values that refer to base b, except rsp.
 func (s *State) dropBase(b uint8) {
 	for i := 0; i < int(s.n); {
 		if x := &s.slots[i]; x.base == b || x.v.Kind == Base && x.v.Reg == b {
@@ -211,7 +211,8 @@ func (s *State) clobber(m uint16) {
 	}
 }
 
-// CFA returns the CFA as a register plus an offset: by rsp if that is known, else by rbp, else by any other.
+// CFA returns the CFA as a register plus an offset in bytes: rsp if possible, else rbp, else any other
+// register. ok is false if no register gives it.
 func (s *State) CFA() (reg uint8, off int64, ok bool) {
 	try := func(h uint8) bool {
 		v := s.Regs[h]
@@ -232,8 +233,8 @@ func (s *State) CFA() (reg uint8, off int64, ok bool) {
 	return 0, 0, false
 }
 
-// CFASlot returns a stack word that holds the CFA: CFA = [reg+disp]+off. It answers where CFA does not, as in a function that
-// realigned its stack.
+// CFASlot returns a stack word that holds the CFA: CFA = [reg+disp]+off. It is for states in which CFA fails, as in a
+// function that realigned its stack.
 func (s *State) CFASlot() (reg uint8, disp, off int64, ok bool) {
 	for i := range s.slots[:s.n] {
 		x := &s.slots[i]
@@ -252,9 +253,9 @@ func (s *State) CFASlot() (reg uint8, disp, off int64, ok bool) {
 // WhereKind says how a caller's register is found.
 type WhereKind uint8
 
-// The ways.
+// Kinds of places.
 const (
-	Lost  WhereKind = iota // it is not known to be anywhere
+	Lost  WhereKind = iota // no place is known
 	Same                   // in its register
 	AtCFA                  // at CFA+Off
 	AtReg                  // at Reg+Off
@@ -268,7 +269,8 @@ type Where struct {
 	Off  int64
 }
 
-// Saved returns where the entry value of register h, or of the return address (RA), is.
+// Saved returns the place of the entry value of register h, or of the return address
+// (RA).
 func (s *State) Saved(h uint8) Where {
 	want := Value{Entry, h, 0}
 	if h < 16 && s.Regs[h] == want {

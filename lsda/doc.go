@@ -5,6 +5,6 @@
 //	r := lsda.NewReader(object)
 //	table, err := r.Table(fde) // call sites: ranges, each with its landing pad
 //
-// Everything read is bounded by the bytes of the file; bad bytes give an error
-// and never a panic.
+// All reads are bounded by the bytes of the file; bad bytes give an error and
+// never a panic.
 package lsda

@@ -10,11 +10,11 @@ import (
 // Addr is a link-time address of the object.
 type Addr = dwarfcfa.Addr
 
-// Table is one decoded LSDA. It is not changed after it was made.
+// Table is one decoded LSDA. It does not change once made.
 type Table struct {
 	Addr     Addr // of its first byte
 	Function Addr // first pc of its FDE, to which call sites are relative
-	PadBase  Addr // LPStart: what landing pads are relative to; Function where it is omitted
+	PadBase  Addr // LPStart: base of landing pads; Function if it is omitted
 
 	PadEncoding  dwarfcfa.PointerEncoding // of LPStart; PEOmit: as Function
 	TypeEncoding dwarfcfa.PointerEncoding // of the type table; PEOmit: there is none
@@ -29,9 +29,9 @@ type Table struct {
 	bytes *dwarfcfa.Encoded
 }
 
-// Site is a call-site record: calls in [Start, End), as it is stored. Records of
-// real compilers ascend and are disjoint; Effective gives what a personality
-// routine makes of others.
+// Site is a call-site record for calls in [Start, End), as stored. Records of
+// real compilers ascend and are disjoint; Effective says how a personality
+// routine treats others.
 type Site struct {
 	Start, End Addr
 	Pad        Addr   // landing pad; 0: an exception passes through the frame
@@ -47,10 +47,10 @@ type Action struct {
 // Type is an entry of the type table.
 type Type struct {
 	Any  bool // stored as 0: catch (...)
-	Addr Addr // of the type's description, or of its pointer where the encoding is indirect
+	Addr Addr // of the type's description, or of its pointer if the encoding is indirect
 }
 
-// ErrLimit is wrapped if an area is longer than any real one.
+// ErrLimit is wrapped if an area is larger than any real one.
 var ErrLimit = errors.New("limit of exception tables")
 
 const (
@@ -58,8 +58,8 @@ const (
 	maxActions = 1 << 12 // of a chain
 )
 
-// Reader reads the areas of one object. It keeps the section that it read last,
-// and is not for concurrent use.
+// Reader reads the areas of one object. It caches the section that it read
+// last, and is not safe for concurrent use.
 type Reader struct {
 	object *dwarfcfa.Object
 	bases  dwarfcfa.Bases
@@ -72,8 +72,9 @@ func NewReader(o *dwarfcfa.Object) *Reader {
 	return &Reader{object: o, bases: o.Bases(), names: make(map[Addr]string)}
 }
 
-// Personality returns the name of the CIE's personality routine, empty if it
-// has none or the object does not tell; see dwarfcfa.Object.PersonalityName.
+// Personality returns the name of the CIE's personality routine, which is empty
+// if there is none or its name is not known; see
+// dwarfcfa.Object.PersonalityName.
 func (r *Reader) Personality(c *dwarfcfa.CIE) string {
 	if c.PersonalityEncoding == dwarfcfa.PEOmit {
 		return ""
@@ -229,7 +230,7 @@ func (t *Table) typeAt(n int64) (Type, error) {
 }
 
 // Specification returns the types of the exception specification that a negative
-// filter names: what the function may throw.
+// filter refers to: those that the function may throw.
 func (t *Table) Specification(filter int64) ([]Type, error) {
 	if filter >= 0 || !t.HasTypes {
 		return nil, fmt.Errorf("%w: filter %d", dwarfcfa.ErrBadEncoding, filter)

@@ -5,11 +5,9 @@
 //
 // Where the specification leaves a choice:
 //
-//   - version 1 has no size of repeated blocks: those of x86-64 have 16 bytes, as in the
-//     procedure linkage table;
+//   - version 1 does not store the size of repeated blocks: on x86-64 it is 16 bytes, as in the procedure linkage table;
 //   - a row without data words ends the stack in versions 2 and 3, and is malformed in
-//     version 1, whose readers want a CFA in each;
-//   - bits that x86-64 has no use for are to be zero: with others the function is
-//     unsupported, since what they say is not known;
-//   - bytes after the rows do not count; linkers leave some.
+//     version 1, whose readers require a CFA in each;
+//   - bits that x86-64 does not use must be zero; otherwise the function is unsupported;
+//   - bytes after the rows are ignored; linkers leave some.
 package sframe

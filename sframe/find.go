@@ -6,9 +6,8 @@ import (
 	"sort"
 )
 
-// Find returns the row for a pc as the section is stored: by a binary search for the
-// function, and going through its rows. ok is false if there is none. The section's functions must
-// ascend, and its flags say so.
+// Find returns the row for a link-time pc, by a binary search for the function and a scan of its
+// rows. ok is false if there is none. The section's flags must say that its functions ascend.
 func (s *Section) Find(pc uint64) (row Row, ok bool, err error) {
 	if s.Flags&flagSorted == 0 {
 		return row, false, fmt.Errorf("%w: functions that do not ascend", ErrUnsupported)
@@ -39,7 +38,7 @@ func (s *Section) Find(pc uint64) (row Row, ok bool, err error) {
 	return row, ok, nil
 }
 
-// start returns where the function i begins.
+// start returns the start address of function i.
 func (s *Section) start(i int) uint64 {
 	at := s.fdes + i*s.fdeSize()
 	base := s.addr

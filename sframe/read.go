@@ -7,7 +7,7 @@ import (
 	"iter"
 )
 
-// What can be wrong with a section. Errors of this package wrap one of these.
+// Causes of errors. Errors of this package wrap one of these.
 var (
 	ErrTruncated   = errors.New("truncated")
 	ErrMalformed   = errors.New("malformed")
@@ -20,7 +20,7 @@ const (
 	abiAMD64 = 3
 
 	flagSorted = 1 << 0 // functions ascend
-	flagPCRel  = 1 << 2 // the start of a function is relative to the field that has it, else to the section
+	flagPCRel  = 1 << 2 // the start of a function is relative to the field that holds it, otherwise to the section
 
 	headerSize  = 28
 	fdeSizeV1   = 17
@@ -31,13 +31,13 @@ const (
 	repeatV1 = 16
 )
 
-// DWARF numbers of the registers that rows are about.
+// DWARF numbers of the registers in rows.
 const (
 	regFP = 6
 	regSP = 7
 )
 
-// Section is an SFrame section. It is not changed after it was made, and safe for
+// Section is an SFrame section. It does not change once made, and is safe for
 // concurrent use.
 type Section struct {
 	Version uint8
@@ -50,14 +50,14 @@ type Section struct {
 	fdes, rows, end  int // where functions begin, rows begin, and end
 }
 
-// Function is what a section says of a function's code.
+// Function is a function's entry in a section.
 type Function struct {
 	Offset uint64 // of its entry in the section
 	Start  uint64
 	Size   uint32
 	Rows   uint32 // their number
-	// Repeat, if not 0, is the size of a block that repeats in the function: rows hold for
-	// offsets in it.
+	// Repeat, if not 0, is the size in bytes of a block that repeats in the function:
+	// starts of rows are offsets in the block.
 	Repeat uint8
 	Signal bool // a signal frame
 
@@ -66,7 +66,8 @@ type Function struct {
 	pos       int // of the first row in the section
 }
 
-// Row holds from an offset in the function, or in its block, up to the start of the next.
+// Row applies from an offset in the function, or in its block, up to the start of the
+// next row.
 type Row struct {
 	Start uint32
 	// Outermost says that the return address is undefined. The rules below are zero then.
@@ -75,7 +76,7 @@ type Row struct {
 	RA, FP    Rule // FP may be NotSaved
 }
 
-// Base is what a rule begins with.
+// Base is the base of a rule's address or value.
 type Base uint8
 
 const (
@@ -130,11 +131,11 @@ func (s *Section) fdeSize() int { return [...]int{0, fdeSizeV1, fdeSizeV2, index
 // Len returns the number of functions.
 func (s *Section) Len() int { return s.num }
 
-// Size returns the size of the section in bytes, without what stands after the rows.
+// Size returns the size of the section in bytes, without bytes after the rows.
 func (s *Section) Size() int { return max(s.end, s.fdes+s.num*s.fdeSize()) }
 
-// Function returns the function i. With an error, its Offset is set, and Start and Size
-// are if they are known.
+// Function returns function i. With an error, Offset is set, and Start and Size are set
+// if they are known.
 func (s *Section) Function(i int) (Function, error) {
 	le := binary.LittleEndian
 	at := s.fdes + i*s.fdeSize()
@@ -186,8 +187,8 @@ func (s *Section) Function(i int) (Function, error) {
 	return f, nil
 }
 
-// All iterates over the rows of a function as they stand. Their starts ascend. An error
-// comes with the zero Row and ends them.
+// All iterates over the rows of a function as stored. Their starts ascend. An error
+// comes with the zero Row and ends the iteration.
 func (s *Section) All(f *Function) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		pos, last := f.pos, int64(-1)
@@ -208,7 +209,7 @@ func (s *Section) All(f *Function) iter.Seq2[Row, error] {
 	}
 }
 
-// row reads the row at pos, and says how many bytes it has.
+// row reads the row at pos, and returns its size in bytes.
 func (s *Section) row(f *Function, pos int) (row Row, size int, err error) {
 	b := s.data[pos:s.end]
 	if len(b) < f.startSize+1 {
@@ -263,8 +264,8 @@ func (s *Section) plain(row *Row, w *words, onFP bool) {
 	}
 }
 
-// flexible reads pairs of a control word and an offset. A control word of zero stands
-// alone: the rule is that of the header.
+// flexible reads pairs of a control word and an offset. A control word of zero has no
+// offset: the rule is that of the header.
 func (s *Section) flexible(row *Row, w *words) (err error) {
 	if row.CFA, err = w.rule(); err != nil {
 		return err
@@ -304,7 +305,7 @@ func saved(offset int32) Rule { return Rule{Base: OnCFA, Offset: offset, Deref: 
 type words struct {
 	b       []byte
 	each    int
-	missing bool // more were asked for than there are
+	missing bool // more were read than there are
 }
 
 func (w *words) next(signed bool) int64 {

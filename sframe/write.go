@@ -7,20 +7,20 @@ import (
 	"math"
 )
 
-// ErrCannotSay is wrapped if a version of the format has no way to say something.
+// ErrCannotSay is wrapped if a version of the format cannot express something.
 var ErrCannotSay = errors.New("cannot be said in SFrame")
 
 // Options says what is written.
 type Options struct {
 	Version uint8
-	Addr    uint64 // where the section is to lie
-	// PCRel has starts relative to the fields that have them, which the Linux kernel wants
-	// of version 3 and readers before binutils 2.45 do not know.
+	Addr    uint64 // link-time address of the section
+	// PCRel makes starts relative to the fields that hold them. The Linux kernel requires
+	// it with version 3; readers before binutils 2.45 do not know it.
 	PCRel bool
 }
 
-// Entry is a function to be written. Rows ascend and begin at 0 or later; the last holds
-// up to the end of the function, or of its block.
+// Entry is a function to write. Rows ascend and begin at 0 or later; the last applies up
+// to the end of the function, or of its block.
 type Entry struct {
 	Start  uint64
 	Size   uint32
@@ -29,11 +29,11 @@ type Entry struct {
 	Rows   []Row
 }
 
-// fixedRA is where x86-64 has the return address.
+// fixedRA is the offset of the return address from the CFA on x86-64.
 const fixedRA = -8
 
-// CanSay reports, by a nil error, whether a version can say what a row does. signal is
-// that of its function.
+// CanSay returns nil if a version can express a row; otherwise the error wraps
+// ErrCannotSay. signal is that of the row's function.
 func CanSay(version uint8, r *Row, signal bool) error {
 	switch {
 	case version == 3:
@@ -48,14 +48,14 @@ func CanSay(version uint8, r *Row, signal bool) error {
 	return nil
 }
 
-// isPlain reports whether offsets alone say what a row does.
+// isPlain reports whether offsets alone can express a row.
 func isPlain(r *Row) bool {
 	return r.Outermost ||
 		r.CFA.Base == OnReg && !r.CFA.Deref && (r.CFA.Reg == regSP || r.CFA.Reg == regFP) &&
 			r.RA == saved(fixedRA) && (r.FP.Base == NotSaved || r.FP.Base == OnCFA && r.FP.Deref)
 }
 
-// flexibleWords returns an error if control words cannot say what a row does.
+// flexibleWords returns an error if control words cannot express a row.
 func flexibleWords(r *Row) error {
 	switch {
 	case r.Outermost:
@@ -73,7 +73,7 @@ func flexibleWords(r *Row) error {
 	return nil
 }
 
-// Encode writes a section. Entries ascend by their starts.
+// Encode returns the bytes of a section. Entries must ascend by their starts.
 func Encode(opt Options, entries []Entry) ([]byte, error) {
 	if opt.Version < 1 || opt.Version > 3 || opt.PCRel && opt.Version == 1 {
 		return nil, fmt.Errorf("%w: version %d", ErrUnsupported, opt.Version)
@@ -126,8 +126,8 @@ func Encode(opt Options, entries []Entry) ([]byte, error) {
 	return b, nil
 }
 
-// appendRows appends the rows of a function, with its attributes, and writes its entry but
-// for its start.
+// appendRows appends the rows of a function, with its attributes, and writes its entry
+// except for the start.
 func appendRows(b []byte, version uint8, e *Entry, at int, offset uint32) ([]byte, error) {
 	le := binary.LittleEndian
 	var info uint8

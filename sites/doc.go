@@ -1,4 +1,5 @@
-// Package sites makes what an eh_elf carries for exceptions: for the return
-// addresses of calls whether the frame is passed over, cleans up, may catch, or
-// must be asked. docs/abi.md, section 6, is normative.
+// Package sites makes the table of an eh_elf for exceptions: for the return
+// addresses of calls, whether an unwinder passes over the frame, runs a cleanup
+// in it, or calls its personality routine. docs/abi.md, section 6, is
+// normative.
 package sites

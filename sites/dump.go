@@ -26,7 +26,7 @@ type SiteInfo struct {
 
 func hex(a Addr) string { return fmt.Sprintf("%#x", uint64(a)) }
 
-// personality names what a function's frames are decided by.
+// personality names a function's personality routine.
 func (t *Table) personality(f *Function) string {
 	switch p := f.Personality; {
 	case p < 0:
@@ -40,7 +40,7 @@ func (t *Table) personality(f *Function) string {
 	}
 }
 
-// Describe returns the functions, or with a pc the one that holds it.
+// Describe returns the functions; with a pc, only the one that holds it.
 func (t *Table) Describe(pc *Addr) iter.Seq[FunctionInfo] {
 	return func(yield func(FunctionInfo) bool) {
 		for i := range t.Functions {
@@ -69,7 +69,8 @@ func (t *Table) Describe(pc *Addr) iter.Seq[FunctionInfo] {
 	}
 }
 
-// Dump writes the functions with their sites, or with a pc the one that holds it.
+// Dump writes the functions with their sites; with a pc, only the one that holds
+// it.
 func (t *Table) Dump(w io.Writer, pc *Addr) error {
 	b := bufio.NewWriter(w)
 	for f := range t.Describe(pc) {

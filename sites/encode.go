@@ -28,7 +28,7 @@ var ErrFormat = errors.New("malformed table of sites")
 
 func aligned(a Addr) Addr { return (a + alignment - 1) &^ (alignment - 1) }
 
-// Encode returns the table's bytes; none if there is no function.
+// Encode returns the encoded table; it is empty if there is no function.
 func (t *Table) Encode() ([]byte, error) {
 	if len(t.Functions) == 0 {
 		return nil, nil
@@ -104,8 +104,9 @@ func (t *Table) Encode() ([]byte, error) {
 	return append(b, stream...), nil
 }
 
-// Decode reads what Encode wrote. Names of personality routines are not in it.
-// Any bytes give a table that keeps what Table documents, or an error.
+// Decode is the inverse of Encode, except that names of personality routines
+// are lost. Any bytes give an error or a table that satisfies the documentation
+// of Table.
 func Decode(b []byte) (*Table, error) {
 	t := &Table{}
 	if len(b) == 0 {
@@ -215,7 +216,7 @@ func (r *reader) uleb() uint64 {
 	return v
 }
 
-// zigzag reads a signed number: twice it, or twice what is left of it below -1, plus 1.
+// zigzag reads a signed number d, stored as 2d, or as -2d-1 if it is negative.
 func (r *reader) zigzag() int64 {
 	v := r.uleb()
 	return int64(v>>1) ^ -int64(v&1)

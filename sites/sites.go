@@ -12,15 +12,15 @@ import (
 // Addr is a link-time address of the object.
 type Addr = dwarfcfa.Addr
 
-// Kind is what an unwinder does with a frame whose pc lies in a site.
+// Kind is the action of an unwinder in a frame whose pc lies in a site.
 type Kind uint8
 
 const (
 	Skip          Kind = iota // passes over it
-	Cleanup                   // lands on the pad in the second phase, with 0 as the selector
-	Action                    // the personality routine decides by type; it never cleans up otherwise
-	ActionCleanup             // the same, but for other types the pad is a cleanup
-	HandOver                  // another unwinder has to do it
+	Cleanup                   // enters the pad in the second phase, with selector 0
+	Action                    // the personality routine decides by type; there is no cleanup
+	ActionCleanup             // the same, but the pad is a cleanup for other types
+	HandOver                  // another unwinder must do it
 	Ask                       // calls the personality routine in each phase; also for each pc in no site
 )
 
@@ -45,7 +45,7 @@ type Site struct {
 	Pad        Addr // Kind.HasPad: inside the function
 }
 
-// Function is the range of an FDE in which exceptions are not simply passed on.
+// Function is the range of an FDE that exceptions do not simply pass through.
 type Function struct {
 	Start, End  Addr // [Start, End): the FDE's, up to the next FDE
 	Personality int  // index in Table.Personalities; -1: there is none, and all of it is HandOver
@@ -60,14 +60,14 @@ type Personality struct {
 	Name     string // of its symbol; empty if the object does not tell
 }
 
-// Table is all of an object. Functions ascend and are disjoint, so do the sites
-// of each.
+// Table is the table of an object. Functions ascend and are disjoint, and so
+// are the sites of each.
 type Table struct {
 	Personalities []Personality
 	Functions     []Function
 }
 
-// Report counts what could not be decoded, and says why.
+// Report counts functions that could not be decoded, with reasons.
 type Report struct {
 	BadLSDAs int     // functions whose exception table cannot be read: the personality routine is asked
 	Details  []error // one for each of the first maxDetails
@@ -78,9 +78,9 @@ const (
 	maxPersonalities = 250
 )
 
-// layoutKnown reports whether a personality routine is one of those that read
-// the areas of package lsda, and treat a site without action as a cleanup and
-// an FDE without area as nothing to do.
+// layoutKnown reports whether a personality routine reads the areas of package
+// lsda, treats a site without action as a cleanup, and does nothing for an FDE
+// without area.
 func layoutKnown(name string) bool {
 	switch name {
 	case "__gxx_personality_v0", // libstdc++, libc++abi
@@ -91,11 +91,11 @@ func layoutKnown(name string) bool {
 	return false
 }
 
-// onlyCleanups: the routine takes every pad for a cleanup.
+// onlyCleanups reports whether the routine treats every pad as a cleanup.
 func onlyCleanups(name string) bool { return name == "__gcc_personality_v0" }
 
 // Build makes the table of an object. sections are those that its rows come
-// from; only .eh_frame counts for exceptions.
+// from; exceptions use only .eh_frame.
 func Build(o *dwarfcfa.Object, sections []*dwarfcfa.Section) (*Table, *Report, error) {
 	b := builder{r: lsda.NewReader(o), index: make(map[Personality]int), rep: &Report{}, t: &Table{}}
 	var all []extent
@@ -260,8 +260,8 @@ func pops(args []dwarfcfa.ArgsSize, s Site) bool {
 	return false
 }
 
-// handOver adds what .debug_frame covers and .eh_frame does not: there an
-// exception finds the end of the stack, while a walk goes on.
+// handOver adds the code that .debug_frame covers and .eh_frame does not: an
+// exception finds the end of the stack there, while a walk goes on.
 func (b *builder) handOver(s *dwarfcfa.Section, covered []extent) {
 	var debug []extent
 	for e, err := range s.Entries() {
@@ -270,7 +270,7 @@ func (b *builder) handOver(s *dwarfcfa.Section, covered []extent) {
 		}
 	}
 	slices.SortFunc(debug, func(a, c extent) int { return cmp.Compare(a.start, c.start) })
-	var at Addr // up to here all is done
+	var at Addr // all below is done
 	add := func(start, end Addr) {
 		if start < end {
 			b.t.Functions = append(b.t.Functions, Function{Start: start, End: end, Personality: -1})
@@ -293,8 +293,8 @@ func (b *builder) handOver(s *dwarfcfa.Section, covered []extent) {
 	}
 }
 
-// Lookup says what to do with a frame whose lookup pc is pc. f is nil if the
-// frame is passed over since its function has nothing.
+// Lookup returns the site of a frame whose lookup pc is pc. f is nil if an
+// unwinder passes over the frame because no function holds pc.
 func (t *Table) Lookup(pc Addr) (f *Function, s Site) {
 	i, _ := slices.BinarySearchFunc(t.Functions, pc, func(f Function, pc Addr) int {
 		if f.End <= pc {
