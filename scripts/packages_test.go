@@ -89,6 +89,29 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 	}))
 }
 
+// TestInstalledModes: nobody but their owner may write the files that are installed, and all may
+// read them, whatever the umask.
+func TestInstalledModes(t *testing.T) {
+	build := t.TempDir()
+	for _, umask := range []string{"000", "077"} {
+		dir := t.TempDir()
+		call(t, nil, "sh", "-c", `umask $1; ./stage.sh "$2" /usr && make -s -C ../runtime install CFLAGS=-O0 OUT="$3" DESTDIR="$2" PREFIX=/usr`,
+			"sh", umask, dir, build)
+		n := 0
+		require.NoError(t, filepath.WalkDir(filepath.Join(dir, "usr"), func(path string, d os.DirEntry, err error) error {
+			require.NoError(t, err)
+			info, err := d.Info()
+			require.NoError(t, err)
+			if info.Mode().Type()&os.ModeSymlink == 0 {
+				n++
+				assert.Contains(t, []os.FileMode{0o755, 0o644}, info.Mode().Perm(), "umask %s: %s", umask, path)
+			}
+			return nil
+		}))
+		assert.Greater(t, n, 30)
+	}
+}
+
 // TestDistReproducible makes the tarballs in two folders and compares them.
 func TestDistReproducible(t *testing.T) {
 	sums := func() map[string][32]byte {

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Lays the command, its man pages and completions below a folder: scripts/stage.sh DIR PREFIX
 set -eu -o pipefail
+umask 022 # root's shells run what lies there
 cd "$(dirname "$0")/.."
 dir=$1$2
 mkdir -p "$dir/bin"
