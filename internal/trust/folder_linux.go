@@ -1,6 +1,12 @@
 package trust
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
 
 // openFolder: a folder that may be searched need not be readable.
 const openFolder = unix.O_PATH
@@ -22,4 +28,15 @@ func privileged() bool {
 		}
 	}
 	return err != nil
+}
+
+// shared reports whether a user's number may stand for others, too: in a user namespace, files of all
+// users that it does not know seem to be of one (user_namespaces(7)).
+func shared(user int) bool {
+	const overflow = 65534 // unless /proc/sys/kernel/overflowuid says otherwise
+	if user != overflow {
+		return false
+	}
+	b, err := os.ReadFile("/proc/self/uid_map")
+	return err != nil || !slices.Equal(strings.Fields(string(b)), []string{"0", "0", "4294967295"})
 }

@@ -15,6 +15,37 @@ import (
 // openedBy names, in the environment of a copy of this test's program, what it opens.
 const openedBy = "EHASM_TEST_TRUST_OPEN"
 
+// TestOverflow: in a user namespace that knows none of them all users seem to be one.
+func TestOverflow(t *testing.T) {
+	if path := os.Getenv(openedBy); path != "" {
+		_, err := Open(path)
+		if os.Geteuid() != 65534 || err == nil {
+			os.Exit(4)
+		}
+		require.ErrorIs(t, err, ErrUntrusted)
+		os.Exit(3)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file away")
+	}
+	dir := tree(t)
+	file := filepath.Join(dir, "a", "b", "file")
+	require.NoError(t, os.Chown(file, 4711, 4711))
+	for name, attr := range map[string]*syscall.SysProcAttr{
+		"unknown": {Cloneflags: syscall.CLONE_NEWUSER},
+		"known": {Cloneflags: syscall.CLONE_NEWUSER, UidMappings: []syscall.SysProcIDMap{{ContainerID: 65534, HostID: 0, Size: 1}},
+			Credential: &syscall.Credential{Uid: 65534, NoSetGroups: true}, GidMappings: []syscall.SysProcIDMap{{HostID: 0, Size: 1}}},
+	} {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestOverflow$")
+		cmd.Env, cmd.Dir, cmd.SysProcAttr = []string{openedBy + "=" + file}, dir, attr
+		out, err := cmd.CombinedOutput()
+		require.NotNil(t, cmd.ProcessState, "%v", err)
+		require.Equal(t, 3, cmd.ProcessState.ExitCode(), "%s: %s", name, out)
+	}
+	require.False(t, shared(4711))
+	require.False(t, shared(65534), "where all users are known")
+}
+
 // TestPrivileged: a program with rights that who starts it has not believes none of that user's
 // files, though the real and the effective user are the same.
 func TestPrivileged(t *testing.T) {

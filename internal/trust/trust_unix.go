@@ -28,8 +28,14 @@ func self() int {
 	if privileged() {
 		return 0
 	}
-	return os.Geteuid()
+	if user := os.Geteuid(); !shared(user) {
+		return user
+	}
+	return nobody
 }
+
+// nobody is no user's number.
+const nobody = -1
 
 func openFor(self int, path string) (*os.File, error) {
 	w, err := newWalk(self, path)

@@ -57,6 +57,7 @@ const char *ehu_getenv_(bool secure, const char *name);
 bool ehu_trusted_(const struct stat *st, uid_t self);
 int ehu_open_trusted_(const char *path, uid_t self, struct stat *st);
 bool ehu_secure_(void);
+uid_t ehu_self_(bool secure);
 size_t ehu_build_id_(const void *notes, size_t size, size_t align, uint8_t id[MAX_BUILD_ID]);
 struct ehu_elf *ehu_load_(int fd, const struct stat *st);
 void ehu_unload_(struct ehu_elf *elf);

@@ -434,7 +434,7 @@ static int refresh(void)
 static void get_ready(void)
 {
     secure = ehu_secure_();
-    self = secure ? 0 : geteuid();
+    self = ehu_self_(secure);
     if (ready)
         return;
     ehu_stack_init_();

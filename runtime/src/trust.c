@@ -27,6 +27,26 @@ bool ehu_secure_(void)
 }
 
 /*
+ * ehu_self_ is the user whose files are believed beside root's. In a user namespace the files of
+ * all users that it does not know seem to be of one, the overflow user (user_namespaces(7)): who has
+ * that number there believes root's alone. (uid_t)-1 is no user.
+ */
+uid_t ehu_self_(bool secure)
+{
+    enum { OVERFLOW = 65534 }; /* unless /proc/sys/kernel/overflowuid says otherwise */
+    char text[64] = "", *rest = text;
+    uid_t user = secure ? 0 : geteuid();
+    if (user != OVERFLOW)
+        return user;
+    int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    bool all = n > 0 && strtoul(rest, &rest, 10) == 0 && strtoul(rest, &rest, 10) == 0 && strtoul(rest, NULL, 10) == UINT32_MAX;
+    return all ? user : (uid_t)-1;
+}
+
+/*
  * In a set-uid program the environment is that of a user with fewer rights, who
  * must not choose the code that it runs.
  */
