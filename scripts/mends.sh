@@ -40,7 +40,7 @@ without "1 cache is proven" cmd/ehasm TestCacheProven cmd/ehasm/ondemand.go 's/_
 without "1 folders of the cache" cmd/ehasm TestCacheFolders internal/trust/trust_unix.go 's/private = 0o700/private = 0o777/'
 without "1 the rule, Go" internal/trust TestOpen internal/trust/trust_unix.go 's/uid != 0 && uid != w\.self/uid < 0/'
 without "1 the rule, C" runtime 'TestTrustedPath|TestOthersFile' runtime/src/trust.c 's/if \(st->st_uid != 0 && st->st_uid != self\)/if (st->st_uid != 0 \&\& st->st_uid != self \&\& self == (uid_t)-1)/'
-without "2 set-gid, capabilities, C" runtime TestPrivileged runtime/src/trust.c 's/uid_t user = secure \? 0 : geteuid/uid_t user = geteuid/'
+without "2 set-gid, capabilities, C" runtime TestPrivileged runtime/src/trust.c 's/uid_t user = secure \? 0/uid_t user = secure && geteuid() == 0 ? 0/'
 without "2 set-gid, capabilities, Go" internal/trust TestPrivileged internal/trust/trust_unix.go 's/if privileged\(\)/if false \&\& privileged()/'
 without "3 fork in a handler" runtime TestForks runtime/src/table.c 's/, 0L\) != 0 && errno == ESRCH/, 0L) > 0 \&\& errno == ESRCH/'
 without "4 seccomp" runtime TestSeccomp runtime/src/stack.c 's/if \(!in_valgrind\(\) && by_sig/if (in_valgrind() \&\& by_sig/'
