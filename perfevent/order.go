@@ -2,7 +2,7 @@
 
 package perfevent
 
-// Order reads several rings as one, in the order of their records' times.
+// Order merges several rings, in the order of their records' times.
 type Order struct {
 	rings []*Ring
 	time  func(ring int, record []byte) uint64
@@ -10,15 +10,15 @@ type Order struct {
 	ready []bool   // whether next is known
 }
 
-// NewOrder puts rings in order; time tells when a record of the ring of that index was
-// written. The records of one ring are in order but for the few that an interrupt has
-// written into the middle of others' writing.
+// NewOrder returns an Order of rings; time returns when a record of the ring with that
+// index was written. The records of a ring are in order, except the few that an
+// interrupt wrote while another was being written.
 func NewOrder(rings []*Ring, time func(ring int, record []byte) uint64) *Order {
 	return &Order{rings: rings, time: time, next: make([]uint64, len(rings)), ready: make([]bool, len(rings))}
 }
 
-// Refresh takes notice of what the kernel has written to the rings, and returns how many
-// bytes there are to be read.
+// Refresh reads how far the kernel has written to the rings, and returns the number of
+// unread bytes.
 func (o *Order) Refresh() int {
 	n := 0
 	for _, r := range o.rings {
@@ -27,8 +27,8 @@ func (o *Order) Refresh() int {
 	return n
 }
 
-// Next returns the earliest record that is earlier than limit, and the index of its ring;
-// nil: there is none. It is valid up to Done.
+// Next returns the earliest record before limit and the index of its ring; the record is
+// nil if there is none. It is valid until Done.
 func (o *Order) Next(limit uint64) (int, []byte) {
 	best := -1
 	for i, r := range o.rings {
@@ -49,10 +49,10 @@ func (o *Order) Next(limit uint64) (int, []byte) {
 	return best, o.rings[best].Peek()
 }
 
-// Done gives up the record that Next has returned from the ring. Memory goes back to the
-// kernel when there is a worthwhile piece of it.
+// Done releases the record that Next returned from the ring. The kernel gets memory back
+// in pieces of a worthwhile size.
 func (o *Order) Done(ring int) {
-	const parts = 16 // of a ring: each time costs the writer a line of its cache
+	const parts = 16 // of a ring: each update costs the writer a cache line
 	r := o.rings[ring]
 	r.Next()
 	o.ready[ring] = false
@@ -61,7 +61,7 @@ func (o *Order) Done(ring int) {
 	}
 }
 
-// Free gives the memory of all that has been read back to the kernel.
+// Free gives the memory of all records read back to the kernel.
 func (o *Order) Free() {
 	for _, r := range o.rings {
 		r.Free()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refusal is why the kernel does not do what it is asked, and what helps.
+// Refusal says why the kernel refused a call, and what helps.
 type Refusal struct {
 	Call   string // what was refused
 	Err    error
@@ -33,11 +33,11 @@ func (r *Refusal) Error() string {
 
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// host is what a refusal is explained from.
+// host holds the facts that explain a refusal.
 type host struct {
 	paranoid  int // kernel.perf_event_paranoid; -1 allows everything
 	readable  bool
-	seccomp   bool // a filter is at work on this process
+	seccomp   bool // this process has a filter
 	mlockKB   string
 	available bool // the kernel has performance events
 }

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRecord is what a record's 16-bit size can say.
+// maxRecord bounds the 16-bit size of a record.
 const maxRecord = 1 << 16
 
 // headerSize is that of struct perf_event_header.
 const headerSize = 8
 
-// Ring is the records of the events that write to it, where the kernel has put them. It
-// may be used by one goroutine at a time.
+// Ring is the ring buffer shared with the kernel of the events that write to it. It may
+// be used by one goroutine at a time.
 type Ring struct {
 	event   *Event
 	mem     []byte
@@ -30,7 +30,7 @@ type Ring struct {
 	head    uint64 // as of Refresh
 	tail    uint64 // of what has been read
 	freed   uint64 // tail as the kernel knows it
-	joined  []byte // a record that runs over the ring's end
+	joined  []byte // a copy of a record that wraps around the ring's end
 	current []byte
 	damaged error
 }
@@ -60,14 +60,13 @@ func (e *Event) MapUpTo(size, least int) (*Ring, error) {
 	}
 }
 
-// Size returns the bytes that it holds.
+// Size returns the size of the ring in bytes.
 func (r *Ring) Size() int { return len(r.data) }
 
-// Event returns the one that it was made for.
+// Event returns the event that the ring was made for.
 func (r *Ring) Event() *Event { return r.event }
 
-// Refresh takes notice of what the kernel has written, and returns how many bytes there
-// are to be read.
+// Refresh reads how far the kernel has written, and returns the number of unread bytes.
 func (r *Ring) Refresh() int {
 	if r.damaged == nil {
 		r.head = atomic.LoadUint64(&r.control.Data_head)
@@ -75,9 +74,9 @@ func (r *Ring) Refresh() int {
 	return int(r.head - r.tail)
 }
 
-// Peek returns the next record, header and all, or nil if there is none up to the last
-// Refresh. It is valid up to Free, or where it runs over the ring's end, up to the next
-// Peek.
+// Peek returns the next record, including its header, or nil if there is none up to the
+// last Refresh. The record is valid until Free, or if it wraps around the ring's end,
+// until the next Peek.
 func (r *Ring) Peek() []byte {
 	if r.current != nil || r.tail == r.head {
 		return r.current
@@ -102,16 +101,16 @@ func (r *Ring) Peek() []byte {
 	return r.current
 }
 
-// Next goes on to the record after the one that Peek has returned.
+// Next advances past the record that Peek returned.
 func (r *Ring) Next() {
 	r.tail += uint64(len(r.current))
 	r.current = nil
 }
 
-// unfreed returns the bytes that were read and are not free yet.
+// unfreed returns the number of bytes read and not yet freed.
 func (r *Ring) unfreed() int { return int(r.tail - r.freed) }
 
-// Free gives the kernel back what has been read.
+// Free gives the memory of the records read back to the kernel.
 func (r *Ring) Free() {
 	if r.freed != r.tail {
 		r.freed = r.tail
@@ -119,10 +118,11 @@ func (r *Ring) Free() {
 	}
 }
 
-// Err returns why there are no more records, where what the kernel has written is no record.
+// Err returns an error if the ring holds bytes that are not a record, which ends the
+// records. It may be nil.
 func (r *Ring) Err() error { return r.damaged }
 
-// Close takes the memory away.
+// Close unmaps the ring.
 func (r *Ring) Close() error {
 	if r.mem == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// verdict is how a table's answer compares with the truth.
+// verdict is the result of comparing a table's answer with the truth.
 type verdict uint8
 
 const (
@@ -25,10 +25,10 @@ func (v verdict) String() string {
 	return [verdicts]string{"right", "no row", "end of stack", "no answer", "wrong CFA", "wrong register"}[v]
 }
 
-// sums is what one table came to on one object.
+// sums holds the results of one table on one object.
 type sums struct {
 	steps   [verdicts]int
-	lost    int // steps in which the row gives up a callee-saved register
+	lost    int // steps in which the row makes a callee-saved register undefined
 	wrong   map[uint64]*wrong
 	unknown map[uint64]int // steps at pcs without a row
 }

@@ -1,14 +1,13 @@
-// Command truth runs a program one instruction at a time and holds unwind tables
-// against what it did.
+// Command truth runs a program one instruction at a time and compares unwind
+// tables with what it did.
 //
-// The frames are known from the calls themselves: a call instruction says where its
-// callee's CFA is, what the return address is, and what the callee-saved registers
-// held. At each further instruction of the callee a row is right if it gives just
-// that. No table and no decoder takes part in the knowledge; calls and returns are
-// told from other instructions by their opcodes, and by what they did to rsp.
+// The calls themselves give the frames: a call instruction determines the CFA of
+// its callee, the return address, and the contents of the callee-saved registers.
+// At each instruction of the callee a row is right if it gives exactly these. No
+// table and no decoder is used: calls and returns are recognised by their opcodes
+// and by what they did to rsp.
 //
 //	go run ./truth --steps 1000000 -- /usr/bin/openssl speed -bytes 64 -seconds 1 sha1
 //
-// A call within the program's own knowledge only: frames entered before stepping
-// began have no truth and are not compared.
+// Frames entered before stepping began are not known and are not compared.
 package main

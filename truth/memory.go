@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory reads words of a process. The words from a thread's rsp on, where nearly
-// all that rows name lies, are read at once.
+// memory reads words of a process. It reads the words from a thread's rsp on,
+// which rows mostly need, at once.
 type memory struct {
 	pid    int
 	low    uint64 // address of window
@@ -19,7 +19,7 @@ type memory struct {
 	buf    [512]byte
 }
 
-// at moves the window, whose words are read when one is asked for.
+// at moves the window, whose words are read on demand.
 func (m *memory) at(rsp uint64) {
 	m.low, m.window = rsp, nil
 }
@@ -39,7 +39,8 @@ func (m *memory) ReadWord(addr uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b[:]), n == len(b)
 }
 
-// read fills b with memory at addr as far as it is mapped, and returns how much.
+// read fills b with memory at addr as far as it is mapped, and returns the
+// number of bytes.
 func (m *memory) read(addr uint64, b []byte) int {
 	local := unix.Iovec{Base: &b[0], Len: uint64(len(b))}
 	remote := unix.RemoteIovec{Base: uintptr(addr), Len: len(b)}

@@ -43,7 +43,7 @@ func fileTable(o *dwarfcfa.Object) answerer {
 	return t
 }
 
-// madeTables has beside them the rows made from the code alone.
+// madeTables adds the rows made from the code alone.
 func madeTables() source {
 	return source{
 		names: []string{"table", "made"},
@@ -62,7 +62,7 @@ func madeTables() source {
 	}
 }
 
-// object is a file with code, and what was found of its tables.
+// object is a file with code, and the results of its tables.
 type object struct {
 	path   string
 	chosen bool // its instructions are compared
@@ -81,7 +81,7 @@ type mapping struct {
 	pages     []*page // made when an instruction there executes
 }
 
-// page has what is known of each address of a page of code.
+// page holds what is known of each address of a page of code.
 type page struct {
 	kinds [pageSize]kind
 	seen  [pageSize]bool // is in object.pcs
@@ -96,7 +96,7 @@ func (m *mapping) page(pc uint64) *page {
 	return *p
 }
 
-// space is what a process has mapped.
+// space holds the mappings of a process.
 type space struct {
 	pid      int
 	program  string // path of the executable
@@ -203,7 +203,8 @@ func (s *space) open(path string, low, high uint64) *object {
 	return o
 }
 
-// functionNames returns the names in a file, or in its debug file; nil if it has none.
+// functionNames returns the names in a file, or in its debug file, or nil if there are
+// none.
 func functionNames(path string) *symbols.Table {
 	f, err := os.Open(path)
 	if err != nil {

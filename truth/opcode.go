@@ -2,7 +2,7 @@
 
 package main
 
-// kind is what an instruction does to the frames.
+// kind says what an instruction does to the frames.
 type kind uint8
 
 const (
@@ -15,7 +15,8 @@ const (
 	systemCall
 )
 
-// kindOf tells the kind of the instruction that b begins with (Intel SDM vol. 2).
+// kindOf returns the kind of the instruction at the start of b (Intel SDM vol.
+// 2).
 func kindOf(b []byte) kind {
 	for len(b) > 2 && isPrefix(b[0]) {
 		b = b[1:]

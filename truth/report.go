@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// report is what a run came to.
+// report is the result of a run.
 type report struct {
 	Command []string       `json:"command"`
 	Steps   int            `json:"steps"`  // instructions executed
@@ -35,7 +35,7 @@ type objectReport struct {
 type tableReport struct {
 	Table string         `json:"table"`
 	Steps map[string]int `json:"steps"` // by verdict
-	Lost  int            `json:"lost"`  // steps whose row gives up a callee-saved register
+	Lost  int            `json:"lost"`  // steps whose row makes a callee-saved register undefined
 	Wrong []wrongReport  `json:"wrong,omitempty"`
 	NoRow []wrongReport  `json:"no_row,omitempty"`
 }

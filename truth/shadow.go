@@ -6,11 +6,11 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// saved are the registers that a frame's truth has beside CFA and return address,
-// by DWARF number (x86-64 psABI figure 3.4).
+// saved lists the registers that a frame's truth has besides CFA and return
+// address, by DWARF number (x86-64 psABI figure 3.4).
 var saved = [...]int{abi.RBX, abi.RBP, abi.R12, abi.R13, abi.R14, abi.R15}
 
-// frame is what a call says of its callee's frame.
+// frame is the frame of a callee as its call determines it.
 type frame struct {
 	cfa    uint64 // rsp before the call
 	ra     uint64 // the return address; 0: not known
@@ -18,13 +18,14 @@ type frame struct {
 	signal bool // the frame that the kernel pushed; cfa is the interrupted rsp
 }
 
-// shadow is the stack of a thread's frames as its calls make it, outermost first.
+// shadow is the stack of a thread's frames, built from its calls, outermost
+// first.
 type shadow struct {
 	frames []frame
 }
 
-// farAway is more than a stack holds: an rsp that far from the frames is on another
-// stack.
+// farAway is larger than any stack, in bytes: an rsp that far from the frames is on
+// another stack.
 const farAway = 64 << 20
 
 // top returns the frame that executes, or nil if it is not known.
@@ -67,7 +68,7 @@ func (s *shadow) step(k kind, before, after *abi.Regs, mem *memory) {
 // sigreturn is the number of rt_sigreturn (Linux, arch/x86/entry/syscalls/syscall_64.tbl).
 const sigreturn = 15
 
-// leave drops the frames that a return, or a jump as longjmp's, has left.
+// leave drops the frames that a return, or a jump such as longjmp's, has left.
 func (s *shadow) leave(k kind, after *abi.Regs) {
 	top := s.top()
 	if top == nil {

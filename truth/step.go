@@ -10,8 +10,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// stop takes a thread's stop: the instruction before it is done. It returns the
-// signal to deliver.
+// stop handles a thread's stop after an instruction. It returns the signal to
+// deliver.
 func (t *tracer) stop(th *thread, ws unix.WaitStatus) int {
 	switch int(ws>>16) & 0xff {
 	case unix.PTRACE_EVENT_CLONE:
@@ -72,7 +72,7 @@ func (t *tracer) advance(th *thread, now *abi.Regs) {
 	th.shadow.step(k, &before, now, t.mem)
 }
 
-// compare holds the tables of the object at pc against the frame.
+// compare compares the tables of the object at pc with the frame.
 func (t *tracer) compare(th *thread, m *mapping, now *abi.Regs) {
 	f := th.shadow.top()
 	if m.object == nil || !m.object.chosen {
@@ -133,7 +133,7 @@ func pokeDebug(tid, reg int, value uint64) bool {
 	return errno == 0
 }
 
-// kindAt tells the kind of the instruction at pc.
+// kindAt returns the kind of the instruction at pc.
 func (t *tracer) kindAt(m *mapping, pc uint64) kind {
 	k := &m.page(pc).kinds[pc%pageSize]
 	if *k == unread {

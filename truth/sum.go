@@ -14,7 +14,7 @@ import (
 	"text/tabwriter"
 )
 
-// total is what several runs came to for one object and table.
+// total is the sum of several runs for one object and table.
 type total struct {
 	object, table string
 	steps         map[string]int

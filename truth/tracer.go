@@ -18,7 +18,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// options say how a program is followed.
+// options says how a program is followed.
 type options struct {
 	steps  int           // instructions to compare, of all threads
 	limit  time.Duration // wall time; 0: none
@@ -31,7 +31,7 @@ type options struct {
 	env    []string  // added to the environment
 }
 
-// thread is one of the program's.
+// thread is a thread of the program.
 type thread struct {
 	tid     int
 	stopped bool
@@ -56,7 +56,7 @@ type tracer struct {
 	ended   string // how the program ended
 }
 
-// errEnded says that the program is no more.
+// errEnded says that the program has ended.
 var errEnded = errors.New("the program ended")
 
 // follow runs a program under a tracer until it ends or the steps are done.

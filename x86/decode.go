@@ -2,7 +2,7 @@ package x86
 
 import "encoding/binary"
 
-// state is what decoding needs besides the result.
+// state holds what decoding needs besides the result.
 type state struct {
 	code []byte
 	in   *Inst
@@ -14,9 +14,9 @@ type state struct {
 
 const maxLen = 15
 
-// Decode decodes the instruction that code begins with; more than 15 bytes are not looked at. It allocates nothing. With an
-// error *in holds nothing of use. A nil error with OpUnknown means that the length is right by the encoding's rules
-// and the effects are not known.
+// Decode decodes the instruction at the start of code; it looks at no more than 15 bytes and allocates nothing. If it
+// returns an error, *in is undefined. A nil error with OpUnknown means that the length follows the encoding's rules and
+// the effects are not known.
 func Decode(code []byte, in *Inst) error {
 	*in = Inst{OpSize: 4}
 	in.Mem.Base, in.Mem.Index = None, None
@@ -207,7 +207,8 @@ func (s *state) body(slot int) error {
 	return nil
 }
 
-// match picks the form that the prefixes and ModRM choose, nil if none does.
+// match returns the form that the prefixes and ModRM choose, or nil if there is
+// none.
 func (s *state) match(fs []form) *form {
 	in := s.in
 	w := uint8(1)
@@ -235,7 +236,8 @@ func (s *state) match(fs []form) *form {
 	return nil
 }
 
-// unknown gives an instruction without a form its length: VEX, EVEX and the three-byte maps are regular.
+// unknown computes the length of an instruction without a form: VEX, EVEX and the three-byte maps are
+// regular.
 func (s *state) unknown() error {
 	in := s.in
 	in.Op = OpUnknown
@@ -257,7 +259,8 @@ func (s *state) unknown() error {
 	return nil
 }
 
-// hasImm0F reports whether the opcode takes a byte in map 0f whatever its prefixes.
+// hasImm0F reports whether the opcode in map 0f has an immediate byte, whatever its
+// prefixes.
 func hasImm0F(op byte) bool {
 	return op >= 0x70 && op <= 0x73 || op == 0xa4 || op == 0xac || op == 0xba || op == 0xc2 || op >= 0xc4 && op <= 0xc6
 }

@@ -153,7 +153,7 @@ func (in *Inst) argText(a *Arg, pc uint64) string {
 	return "?"
 }
 
-// cut returns an immediate in as many bits as the operand that it meets.
+// cut truncates an immediate to the size of the other operand.
 func (in *Inst) cut(v int64) int64 {
 	n := in.OpSize
 	if in.Args[0].Size == 1 && in.Enc == EncLegacy && in.Args[0].Kind != KImm {

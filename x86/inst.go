@@ -9,7 +9,8 @@ type Op uint16
 // Reg is a general register by the processor's number.
 type Reg uint8
 
-// The general registers, and what a memory operand may have in place of one.
+// The general registers, and values that a memory operand may have in place of
+// one.
 const (
 	RAX Reg = iota
 	RCX
@@ -39,7 +40,7 @@ func (r Reg) Mask() uint16 {
 	return 1 << r
 }
 
-// Cond is a condition as the low four bits of Jcc's opcode hold it; Cond^1 is its opposite.
+// Cond is a condition as in the low four bits of Jcc's opcode; Cond^1 is its opposite.
 type Cond uint8
 
 // The conditions.
@@ -83,10 +84,10 @@ const (
 	KRel  // a jump's or call's distance from its end, in Inst.Imm
 )
 
-// Access reports whether an operand is read, written or both.
+// Access says whether an operand is read, written or both.
 type Access uint8
 
-// Accesses, to be combined.
+// Bits of Access.
 const (
 	Read  Access = 1
 	Write Access = 2
@@ -112,11 +113,12 @@ type Mem struct {
 	VSIB   bool
 }
 
-// Prefix is the set of prefixes that stand before the opcode.
+// Prefix is the set of prefixes before the opcode.
 type Prefix uint16
 
 // The prefixes. PrefixSeg: 2e, 36, 3e or 26, which 64-bit mode ignores (3e is notrack before an indirect branch).
-// PrefixDup: one of them stands twice. PrefixLateRex: a REX that a legacy prefix follows and so has no effect.
+// PrefixDup: one of them occurs twice. PrefixLateRex: a REX that a legacy prefix follows, and that so has no
+// effect.
 const (
 	PrefixLock Prefix = 1 << iota
 	PrefixF3
@@ -144,7 +146,7 @@ const (
 
 // Inst is a decoded instruction.
 type Inst struct {
-	Imm  int64 // immediate, sign-extended where the processor does; a relative target's distance
+	Imm  int64 // immediate, sign-extended if the processor does so; for a relative target, the distance
 	Imm2 int64 // enter's level, the second byte of extrq and insertq
 	Mem  Mem
 	Args [5]Arg // explicit operands in Intel's order, NArgs of them
@@ -185,10 +187,11 @@ type Inst struct {
 	ImmLen    uint8 // bytes
 }
 
-// Target returns where a relative jump or call at pc goes.
+// Target returns the target address of a relative jump or call at pc.
 func (in *Inst) Target(pc uint64) uint64 { return pc + uint64(in.Len) + uint64(in.Imm) }
 
-// MemAddr returns the address of a rip-relative or absolute operand of the instruction at pc, if it is one.
+// MemAddr returns the address of a rip-relative or absolute operand of the instruction at pc; ok is false
+// if it has none.
 func (in *Inst) MemAddr(pc uint64) (uint64, bool) {
 	if in.Mem.Index != None || in.Mem.Seg != 0 {
 		return 0, false
@@ -202,7 +205,7 @@ func (in *Inst) MemAddr(pc uint64) (uint64, bool) {
 	return 0, false
 }
 
-// What Decode returns for bytes that are no instruction.
+// Errors of Decode for bytes that are not an instruction.
 var (
 	ErrTruncated = errors.New("x86: the instruction is cut off")
 	ErrInvalid   = errors.New("x86: no instruction")

@@ -2,15 +2,15 @@ package x86
 
 import "encoding/binary"
 
-// Outline is what Skim tells of an instruction.
+// Outline is the result of Skim.
 type Outline struct {
-	Op   Op    // one of those that Skim tells apart, OpUnknown for all others
+	Op   Op    // one of those that Skim distinguishes, otherwise OpUnknown
 	Len  uint8 // bytes
 	Rel  bool  // a relative jump or call, or a lea on rip
 	Dist int64 // with Rel: from the instruction's end
 }
 
-// Target returns where a relative operand of the instruction at pc leads.
+// Target returns the address of a relative operand of the instruction at pc.
 func (o *Outline) Target(pc uint64) uint64 { return pc + uint64(o.Len) + uint64(o.Dist) }
 
 // Skim is a short form of Decode, three times as fast on compilers' code, for passes over whole sections. It accepts and measures what Decode does, and
@@ -199,7 +199,7 @@ func skim(code []byte, o *Outline) bool {
 }
 
 // skim0 and skim1 are how skim goes on after one-byte opcodes and after 0f opcodes (SDM Vol. 2 tables );
-// what prefixes other than 66 and REX change, and what is not valid with 66, is left to Decode.
+// opcodes that prefixes other than 66 and REX change, and those not valid with 66, are left to Decode.
 var skim0, skim1 = skimTables()
 
 func skimTables() (one, two [256]uint8) {

@@ -1,6 +1,6 @@
-// Package atomicfile writes files that are whole or not there: the bytes go to a
-// temporary file in the same folder, which takes its name when all are on the disk.
-// All verbs write by it.
+// Package atomicfile writes files that are complete or absent: the bytes go to a
+// temporary file in the same folder, which is renamed when all are on the disk. All
+// verbs use it.
 package atomicfile
 
 import (
@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// These errors say why a target is left alone.
+// Reasons why a target is not replaced.
 var (
 	ErrIsFolder   = errors.New("is a folder")
 	ErrNotRegular = errors.New("exists and is not a regular file")
@@ -26,18 +26,19 @@ const tempPrefix = ".ehasm-"
 
 // Modes of new files, which the umask narrows.
 const (
-	// PermText is for what a verb tells.
+	// PermText is for results of a verb.
 	PermText fs.FileMode = 0o666
-	// PermCode is for files that are loaded: what a group may write, no loader takes.
+	// PermCode is for files that are loaded: loaders refuse files that a group may
+	// write to.
 	PermCode fs.FileMode = 0o644
 )
 
-// File is a file that is being written. Abort may be called from any goroutine; the
-// other methods are for one.
+// File is a file being written. Abort may be called from any goroutine; the other
+// methods from one at a time.
 type File struct {
 	path string // for messages
 	f    *os.File
-	temp string // "": what is there is written to as it is
+	temp string // "": the existing file is written in place
 	dest string // what temp becomes
 
 	mu   sync.Mutex
@@ -45,11 +46,11 @@ type File struct {
 	done bool
 }
 
-// Create begins the file at path. It is to replace a regular file or a symbolic
-// link; anything else is refused. The errors of this package begin with path.
+// Create starts the file at path. It may replace a regular file or a symbolic
+// link; anything else is an error. The errors of this package begin with path.
 func Create(path string, perm fs.FileMode) (*File, error) { return create(path, path, perm) }
 
-// create begins the file at dest, which messages name path.
+// create starts the file at dest, which messages call path.
 func create(path, dest string, perm fs.FileMode) (*File, error) {
 	if err := checkTarget(dest); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -61,9 +62,9 @@ func create(path, dest string, perm fs.FileMode) (*File, error) {
 	return &File{path: path, f: f, temp: f.Name(), dest: dest}, nil
 }
 
-// CreateOutput begins the file that a user has named for the output: where path is a
-// symbolic link, what it leads to is replaced, and a device, a pipe, or what is open
-// already (/dev/stdout, /proc/self/fd/3) is written to as it is.
+// CreateOutput starts the file that a user has named for the output: if path is a
+// symbolic link, its target is replaced, and a device, a pipe, or an open file
+// (/dev/stdout, /proc/self/fd/3) is written in place.
 func CreateOutput(path string, perm fs.FileMode) (*File, error) {
 	st, err := os.Stat(path)
 	switch {
@@ -89,9 +90,9 @@ func CreateOutput(path string, perm fs.FileMode) (*File, error) {
 	return create(path, dest, perm)
 }
 
-// follow returns where links lead that led the kernel to the file st. The kernel follows none of
-// another user's in a sticky folder (protected_symlinks in proc_sys_fs(5)); by name they
-// are followed all the same, and one may have been put there since.
+// follow resolves the links at path, through which the kernel has reached the file st. The
+// kernel does not follow another user's links in a sticky folder (protected_symlinks in
+// proc_sys_fs(5)), but resolving by name does, and such a link may have been put there since.
 func follow(path string, st fs.FileInfo) (string, error) {
 	dest, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -103,7 +104,7 @@ func follow(path string, st fs.FileInfo) (string, error) {
 	return dest, nil
 }
 
-// isDescriptor reports whether path is, by way of links, a name of an open file.
+// isDescriptor reports whether path, through links, names an open file.
 func isDescriptor(path string) bool {
 	for range 40 { // as many links as Linux follows
 		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
@@ -141,15 +142,15 @@ func (f *File) finish(b []byte, err error) error {
 	if err != nil {
 		return err
 	}
-	f.Write(b) // Commit tells
+	f.Write(b) // Commit returns the error
 	return f.Commit()
 }
 
-// InPlace reports whether the bytes go to a device, a pipe or an open file as they
-// come, so that Abort takes nothing back.
+// InPlace reports whether the bytes go directly to a device, a pipe or an open
+// file, so that Abort cannot undo them.
 func (f *File) InPlace() bool { return f.temp == "" }
 
-// Write writes to the file. After an error there is no way to Commit.
+// Write writes to the file. After an error Commit fails.
 func (f *File) Write(p []byte) (int, error) {
 	n, err := f.f.Write(p)
 	if err != nil {
@@ -163,7 +164,7 @@ func (f *File) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Seek moves to where the next Write writes.
+// Seek sets the offset of the next Write.
 func (f *File) Seek(offset int64, whence int) (int64, error) {
 	n, err := f.f.Seek(offset, whence)
 	if err != nil {
@@ -172,16 +173,17 @@ func (f *File) Seek(offset int64, whence int) (int64, error) {
 	return n, err
 }
 
-// Err returns the first error of Write, for those whose own writer wraps it.
+// Err returns the first error of Write, for callers whose own writer wraps the
+// file.
 func (f *File) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
 }
 
-// Commit gives the file its name once all of it is on the disk. Where anything went
-// wrong, at any Write, what had the name before keeps it, and the error is returned.
-// After Abort it does nothing and returns fs.ErrClosed.
+// Commit renames the file to its name once all of it is on the disk. After an error,
+// including that of any Write, the previous file stays, and Commit returns the
+// error. After Abort it does nothing and returns fs.ErrClosed.
 func (f *File) Commit() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -211,8 +213,8 @@ func (f *File) Commit() error {
 	return err
 }
 
-// Abort gives up: the temporary file is removed and the name keeps what it had.
-// After Commit it does nothing. A Write under way may still end well.
+// Abort removes the temporary file; the previous file stays. After Commit it
+// does nothing. A concurrent Write may still succeed.
 func (f *File) Abort() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -230,7 +232,8 @@ func (f *File) cannot(do string, err error) error {
 	return fmt.Errorf("%s: cannot %s: %w", f.path, do, bare(err))
 }
 
-// Symlink makes name a symbolic link to target, replacing a file or link at once.
+// Symlink makes name a symbolic link to target, and atomically replaces a file or
+// link.
 func Symlink(target, name string) error {
 	if st, err := os.Lstat(name); err == nil && st.IsDir() {
 		return fmt.Errorf("%s: %w", name, ErrIsFolder)
@@ -249,7 +252,8 @@ func Symlink(target, name string) error {
 	return nil
 }
 
-// checkTarget refuses what a rename must not or cannot replace.
+// checkTarget returns an error for targets that a rename must not or cannot
+// replace.
 func checkTarget(path string) error {
 	st, err := os.Lstat(path)
 	switch {
@@ -265,9 +269,10 @@ func checkTarget(path string) error {
 	return nil
 }
 
-// createTemp creates a new file in dir. os.CreateTemp gives mode 0600, and the
-// umask that a later chmod would need cannot be read without changing it. The
-// name does not derive from the target's, which may be as long as names can be.
+// createTemp creates a new file in dir. It does not use os.CreateTemp, which
+// gives mode 0600: a later chmod would need the umask, which cannot be read
+// without changing it. The name does not derive from the target's, which may
+// have the maximum length.
 func createTemp(dir string, perm fs.FileMode) (*os.File, error) {
 	for tries := 0; ; tries++ {
 		name := filepath.Join(dir, fmt.Sprintf("%s%016x.tmp", tempPrefix, rand.Uint64()))
@@ -278,8 +283,8 @@ func createTemp(dir string, perm fs.FileMode) (*os.File, error) {
 	}
 }
 
-// bare drops operation and paths, which would name the temporary file, from an
-// error of package os.
+// bare removes operation and paths, which would name the temporary file, from
+// an error of package os.
 func bare(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {

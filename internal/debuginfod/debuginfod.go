@@ -28,23 +28,23 @@ import (
 // ErrNotFound is wrapped if no server has a file.
 var ErrNotFound = errors.New("no debuginfod server has it")
 
-// Kind is what is asked for of a build-id.
+// Kind is the kind of file to fetch for a build-id.
 type Kind string
 
-// The kinds: the last part of the path in webapi of debuginfod(8).
+// Kinds: the last part of the path in webapi of debuginfod(8).
 const (
 	Executable Kind = "executable"
 	DebugInfo  Kind = "debuginfo"
 )
 
-// Client asks servers. Its methods may be called from several goroutines.
+// Client fetches files from servers. Its methods are safe for concurrent use.
 type Client struct {
 	URLs    []string
 	Folder  string        // the cache
 	Timeout time.Duration // without leastBytes from a server
 	MaxSize int64         // bytes of a file; 0: any
-	// Begin is called before the bytes of a file come; size is -1 if the server does
-	// not tell. nil: nobody is told.
+	// Begin is called before the bytes of a file arrive; size is -1 if the server
+	// does not send it. May be nil.
 	Begin func(from string, kind Kind, size int64)
 
 	http  http.Client
@@ -52,14 +52,15 @@ type Client struct {
 	calls map[string]*call
 }
 
-// call is the one answer to all that ask for a file.
+// call is the result of a fetch, shared by all concurrent callers.
 type call struct {
 	sync.Once
 	path string
 	err  error
 }
 
-// Within defaultTimeout a server sends leastBytes, or it is not waited for: elfutils' figures.
+// A server must send leastBytes within defaultTimeout, or the client gives up: elfutils'
+// figures.
 const (
 	defaultTimeout = 90 * time.Second
 	leastBytes     = 100 << 10
@@ -68,8 +69,8 @@ const (
 // missFor is how long a miss is remembered: elfutils' cache_miss_s.
 const missFor = 10 * time.Minute
 
-// New returns a client as the environment asks for it, or nil if DEBUGINFOD_URLS names no
-// server. getenv is os.Getenv.
+// New returns a client configured by the environment, or nil if DEBUGINFOD_URLS names no
+// server. getenv is os.Getenv or like it.
 func New(getenv func(string) string) *Client {
 	c := &Client{URLs: strings.Fields(getenv("DEBUGINFOD_URLS")), Timeout: defaultTimeout, calls: make(map[string]*call)}
 	c.Folder = folder(getenv)

@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// What keeps a command from being run.
+// Reasons why a command cannot be run.
 var (
 	ErrCommandNotFound = errors.New("not found")
 	ErrNotExecutable   = errors.New("not executable")
 )
 
 // Command returns the file that execvp(3) would run for a command: the name
-// itself where it holds a slash, else the first executable file of that name in
-// the folders of searchPath, the value of PATH. The error is ErrCommandNotFound,
-// ErrNotExecutable, or one of the file system.
+// itself if it holds a slash, otherwise the first executable file of that name
+// in the folders of searchPath, the value of PATH. The error is
+// ErrCommandNotFound, ErrNotExecutable, or one of the file system.
 func Command(name, searchPath string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, executable(name)
@@ -76,9 +76,10 @@ const (
 )
 
 // Programs returns the files whose code runs when the file at path is executed:
-// for an ELF file, it; for a script, its interpreter, and what env(1) would run
-// where that is the interpreter. The last is the program that stays. The error
-// is ErrCommandNotFound or ErrNotExecutable where an interpreter is.
+// for an ELF file, the file itself; for a script, its interpreter, and if that
+// is env(1), the program that env would run. The last is the program that
+// stays. The error is ErrCommandNotFound or ErrNotExecutable if an interpreter
+// cannot be run.
 func Programs(path, searchPath string) ([]string, error) {
 	var programs []string
 	for range maxScripts {
@@ -134,8 +135,8 @@ func scriptLine(path string) (line string, isELF bool, err error) {
 	return name + " " + strings.TrimSpace(argument), false, nil
 }
 
-// envCommand returns the command among the words of env(1): what follows options and
-// assignments.
+// envCommand returns the command among the arguments of env(1): the word after
+// options and assignments.
 func envCommand(argument string) string {
 	for word := range strings.FieldsSeq(argument) {
 		if rest, ok := strings.CutPrefix(word, "-S"); ok && rest != "" {
@@ -148,8 +149,8 @@ func envCommand(argument string) string {
 	return ""
 }
 
-// PreloadObstacle says why the dynamic loader would not preload a glibc library
-// into the program at path; nil if it would.
+// PreloadObstacle returns why the dynamic loader would not preload a glibc
+// library into the program at path, or nil if it would.
 func PreloadObstacle(path string) error {
 	f, err := openRegular(path)
 	if err != nil {
@@ -175,7 +176,8 @@ func PreloadObstacle(path string) error {
 	return nil
 }
 
-// SharedObject returns nil if the dynamic loader would map the file at path.
+// SharedObject returns nil if the dynamic loader would map the file at path,
+// and otherwise an error that says why not.
 func SharedObject(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // dynamic loader would map: it goes on looking when it meets one.
 var errNotCandidate = errors.New("not an x86-64 ELF object")
 
-// dynamic is what the dynamic loader reads of an object before it maps the
-// objects it needs. Section headers play no part.
+// dynamic holds what the dynamic loader reads from an object before it maps the
+// objects it needs. Section headers are not used.
 type dynamic struct {
 	interp  string   // PT_INTERP
 	soname  string   // DT_SONAME
@@ -25,7 +25,7 @@ type dynamic struct {
 	hasRun  bool     // a DT_RUNPATH is present, perhaps empty
 }
 
-// Bounds on what is read of a file; a real object stays far below.
+// Bounds on what is read from a file; real objects stay far below.
 const (
 	maxProgramHeaders = 4096
 	maxDynamic        = 1 << 20 // bytes of PT_DYNAMIC
@@ -35,8 +35,8 @@ const (
 // DF_1_NODEFLIB of DT_FLAGS_1, as glibc's elf.h has it.
 const flag1NoDefaultLib = 0x800
 
-// readDynamic reads r as the dynamic loader would. It returns an error that is
-// errNotCandidate where the file is of another class, order, machine or type.
+// readDynamic reads r as the dynamic loader would. The error is errNotCandidate
+// if the file is of another class, byte order, machine or type.
 func readDynamic(r io.ReaderAt) (*dynamic, error) {
 	progs, err := readProgs(r)
 	if err != nil {
@@ -108,8 +108,8 @@ func readProgs(r io.ReaderAt) ([]*elf.Prog64, error) {
 }
 
 // tableSize estimates the bytes of unwind tables in an object of size bytes.
-// .eh_frame_hdr has 8 bytes for each FDE, an FDE with its instructions some 40;
-// without it, the tables are taken to be a 16th of the file.
+// .eh_frame_hdr has 8 bytes for each FDE, and an FDE with its instructions has
+// about 40; without it, a 16th of the file is assumed.
 func tableSize(r io.ReaderAt, size int64) int64 {
 	progs, err := readProgs(r)
 	if err != nil {
@@ -123,7 +123,7 @@ func tableSize(r io.ReaderAt, size int64) int64 {
 	return size / 16
 }
 
-// readEntries fills in what the dynamic array says.
+// readEntries fills in the values of the dynamic array.
 func (d *dynamic) readEntries(r io.ReaderAt, image loads, entries []byte) error {
 	le := binary.LittleEndian
 	var strtab uint64
@@ -175,7 +175,7 @@ func (d *dynamic) readEntries(r io.ReaderAt, image loads, entries []byte) error 
 // loads is the PT_LOAD segments of an object.
 type loads []*elf.Prog64
 
-// offset returns where in the file the byte at address addr is found.
+// offset returns the file offset of the byte at address addr.
 func (l loads) offset(addr uint64) (uint64, bool) {
 	for _, p := range l {
 		if addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {

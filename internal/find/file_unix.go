@@ -25,8 +25,8 @@ func idOf(_ string, info fs.FileInfo) fileID {
 	return fileID{dev: uint64(st.Dev), ino: uint64(st.Ino)}
 }
 
-// openRegular opens a file that has just been seen to be regular. Should it
-// have become a FIFO or device since, the open does not wait for it.
+// openRegular opens a file that was just found to be regular. If it has become
+// a FIFO or device since, the open does not block.
 func openRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {

@@ -29,13 +29,13 @@ type Options struct {
 // Input is one object to compile. It has a name for each way it was found;
 // links of both kinds lead to one Input.
 type Input struct {
-	Path  string // to open; used where Data is nil
-	Data  []byte // the image, where it was read from memory
+	Path  string // to open; used if Data is nil
+	Data  []byte // the image, if it was read from memory
 	Size  int64
 	Names []Name // the first is the one to write, the others get links to it
-	Given bool   // named as a file by the caller, who wants to hear if it cannot be compiled
-	// Mapped is what a process maps, or would: found by Options.Deps, which counts what
-	// was asked for, too, or Options.PIDs.
+	Given bool   // named as a file by the caller, so that it is a failure if it cannot be compiled
+	// Mapped says that a process maps the object, or would: it was found by
+	// Options.PIDs or Options.Deps; with Deps the given files count, too.
 	Mapped bool
 
 	// Weight estimates the bytes of unwind tables, so that the work can be planned.
@@ -47,14 +47,14 @@ type Name struct {
 	Path string // as it was found, for messages
 	Rel  string // under an output folder, without suffix
 	Next string // without an output folder, without suffix: as a rule Path
-	// Also is set if nobody asked for this name: where links from the one that was
-	// asked for lead, which is what /proc/PID/maps has, or DT_SONAME.
+	// Also is set if nobody asked for this name: links from the name asked for
+	// lead to it, so that /proc/PID/maps has it, or it is the DT_SONAME.
 	Also bool
 	link bool // a symbolic link
 }
 
 // Target returns the path of the eh_elf for this name. dir is the output
-// folder, "" for none.
+// folder; "": none.
 func (n Name) Target(dir string) string {
 	if dir == "" {
 		return n.Next + abi.Suffix
@@ -62,7 +62,7 @@ func (n Name) Target(dir string) string {
 	return filepath.Join(dir, n.Rel) + abi.Suffix
 }
 
-// Skip is a file that a folder holds and that is not an input.
+// Skip is a file of a folder that is not an input.
 type Skip struct {
 	Path   string
 	Reason string
@@ -77,13 +77,14 @@ const (
 	ReasonFolderLink = "symbolic link to a folder"
 )
 
-// Problem is something asked for that cannot be had; Err does not name Path.
+// Problem is an input that was asked for and cannot be found or read; Err does
+// not name Path.
 type Problem struct {
 	Path string
 	Err  error
 }
 
-// Result is what Find found.
+// Result is the result of Find.
 type Result struct {
 	Inputs   []*Input // in order of first mention
 	Skipped  []Skip
@@ -160,7 +161,7 @@ func (f *finder) skip(path, reason string) {
 	f.res.Skipped = append(f.res.Skipped, Skip{path, reason})
 }
 
-// argument adds a file or what a folder holds. A symbolic link given as an
+// argument adds a file, or the files of a folder. A symbolic link given as an
 // argument is followed.
 func (f *finder) argument(path string) {
 	info, err := os.Stat(path)
@@ -242,7 +243,8 @@ func (f *finder) folderFile(argument, path string) {
 	f.add(path, rel, info)
 }
 
-// dependencies adds what the inputs found so far would be loaded with.
+// dependencies adds the objects that would be loaded with the inputs found so
+// far.
 func (f *finder) dependencies(l Loader) {
 	r := newResolver(l)
 	said := make(map[[2]string]bool)
@@ -274,7 +276,7 @@ func (f *finder) dependencies(l Loader) {
 	}
 }
 
-// add enters the regular file at path, or one more name of it.
+// add adds the regular file at path, or another name of a known file.
 func (f *finder) add(path, rel string, info fs.FileInfo) *Input {
 	id := idOf(path, info)
 	in := f.inputs[id]
@@ -342,7 +344,7 @@ func (in *Input) addSoname(path string, info fs.FileInfo) {
 	}
 }
 
-// chooseName puts the first name that is not a symbolic link in front.
+// chooseName moves the first name that is not a symbolic link to the front.
 func (in *Input) chooseName() {
 	for i, n := range in.Names {
 		if !n.link && !n.Also {
@@ -372,8 +374,8 @@ func weigh(path string, size int64) (int64, error) {
 	return tableSize(f, size), nil
 }
 
-// withoutPath drops the path from an error of package os, since the line that
-// tells it names it already.
+// withoutPath removes the path from an error of package os, since the message
+// already names it.
 func withoutPath(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

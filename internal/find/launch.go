@@ -11,9 +11,10 @@ var launchers = []string{"catchsegv", "chrt", "env", "heaptrack", "ionice", "nic
 	"stdbuf", "taskset", "time", "timeout", "valgrind", "xargs"}
 
 // Launched returns the programs that the command at path starts, and the libraries that it
-// puts into them, as far as that can be told without running it; and whether it is a command
-// that starts others: a script, or one of a few that are known. The program is the first
-// argument that is one. Libraries of a command DIR/NAME lie in DIR/../lib/NAME, as heaptrack's.
+// injects into them, as far as that is known without running it. launches reports whether the
+// command starts others: a script, or one of a few known commands. The program is the first
+// argument that names one. Libraries of a command DIR/NAME lie in DIR/../lib/NAME, as those of
+// heaptrack do.
 func Launched(path string, args []string, searchPath string) (files []string, launches bool) {
 	programs, err := Programs(path, searchPath)
 	if err != nil {
@@ -47,7 +48,7 @@ func Launched(path string, args []string, searchPath string) (files []string, la
 	return files, true
 }
 
-// quoteGlob makes a pattern of a path that matches the path alone.
+// quoteGlob returns a pattern that matches only the path.
 func quoteGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
@@ -59,9 +60,9 @@ func IsAddressSanitizer(name string) bool {
 	return strings.HasPrefix(name, "libasan.so") || strings.HasPrefix(name, "libclang_rt.asan") && strings.Contains(name, ".so")
 }
 
-// AddressSanitizer returns the name by which the program at path is linked with the shared
-// runtime of AddressSanitizer; empty if it is not. The dynamic loader finds an entry of
-// LD_PRELOAD without a slash as it finds what the program needs (ld.so(8)).
+// AddressSanitizer returns the name under which the program at path is linked with the
+// shared runtime of AddressSanitizer, or "" if it is not. The dynamic loader searches for
+// an entry of LD_PRELOAD without a slash as for the program's libraries (ld.so(8)).
 func AddressSanitizer(path string) string {
 	f, err := openRegular(path)
 	if err != nil {

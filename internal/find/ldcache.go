@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// The layout of /etc/ld.so.cache as glibc's dl-cache.h has it: an optional part
-// in the old format ("ld.so-1.7.0", libc6 before 2.2), then at the next multiple
-// of 8 the new one, whose string offsets count from its own start.
+// The layout of /etc/ld.so.cache as in glibc's dl-cache.h: an optional part in
+// the old format ("ld.so-1.7.0", libc6 before 2.2), then, at the next multiple
+// of 8, the new one, whose string offsets count from its own start.
 const (
 	cacheMagicOld = "ld.so-1.7.0"
 	cacheMagicNew = "glibc-ld.so.cache1.1"
@@ -26,11 +26,11 @@ const (
 	cacheExtensionHwcap = 1          // tag: offsets of the glibc-hwcaps names
 )
 
-// errBadCache says that a file is not an ld.so.cache of the format glibc has
-// written since 2.2.
+// errBadCache says that a file is not an ld.so.cache in the format that glibc
+// has written since 2.2.
 var errBadCache = errors.New("not a " + cacheMagicNew + " file")
 
-// cacheEntry is one file that the cache has for a name.
+// cacheEntry is a file that the cache lists for a name.
 type cacheEntry struct {
 	path  string
 	hwcap string // glibc-hwcaps subfolder such as "x86-64-v3"; empty for the plain one

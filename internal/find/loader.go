@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Loader describes the surroundings in which the dynamic loader looks for the
-// objects that an object needs: ld.so(8), "Searching for a library".
+// Loader describes where the dynamic loader searches for the objects that an
+// object needs: ld.so(8), "Searching for a library".
 type Loader struct {
 	LibraryPath string   // LD_LIBRARY_PATH
-	Preload     []string // LD_PRELOAD, for programs; ld.so goes on without those it cannot find
+	Preload     []string // LD_PRELOAD, for programs; ld.so ignores those it cannot find
 	Cache       string   // file name of ld.so.cache
 	Folders     []string // searched last
 	Hwcaps      []string // glibc-hwcaps subfolders that this CPU can use, best first
@@ -24,9 +24,9 @@ type Loader struct {
 	Platform    string   // value of $PLATFORM
 }
 
-// HostLoader returns the surroundings on this machine. It runs nothing: $LIB
-// and the default folders, which are built into each ld.so, are those of Debian
-// where its multiarch folder exists and the usual ones elsewhere.
+// HostLoader returns the Loader of this machine. It runs nothing: $LIB and the
+// default folders, which are built into each ld.so, are those of Debian if its
+// multiarch folder exists and the usual ones otherwise.
 func HostLoader(getenv func(string) string) Loader {
 	const multiarch = "lib/x86_64-linux-gnu"
 	l := Loader{
@@ -56,10 +56,10 @@ func HostLoader(getenv func(string) string) Loader {
 	return l
 }
 
-// errNotFound is the cause of a needed object that no folder has.
+// errNotFound is the cause if no folder has a needed object.
 var errNotFound = errors.New("not found")
 
-// resolver answers what objects a file would be loaded with. It remembers what
+// resolver finds the objects that would be loaded with a file. It caches what
 // it has read.
 type resolver struct {
 	Loader
@@ -88,9 +88,9 @@ func newResolver(l Loader) *resolver {
 }
 
 // closure returns the paths of the objects that the dynamic loader would map for
-// the file at path, breadth first, the file itself left out, the interpreter
-// first. Each object that could not be found is handed to missing together with
-// the path of the one that needs it.
+// the file at path, breadth first, without the file itself, the interpreter
+// first. For each object that could not be found it calls missing with the path
+// of the object that needs it.
 func (r *resolver) closure(path string, missing func(by, name string, err error)) ([]string, error) {
 	root := &library{path: path, file: r.open(path), names: []string{path}}
 	if root.file.err != nil {
@@ -127,7 +127,7 @@ func (r *resolver) closure(path string, missing func(by, name string, err error)
 			}
 			if file == nil {
 				missing(lib.path, "DT_NEEDED "+name, errNotFound)
-				root.names = append(root.names, name) // said once
+				root.names = append(root.names, name) // reported once
 				continue
 			}
 			if same := sameFile(loaded, file); same != nil {
@@ -145,8 +145,8 @@ func (r *resolver) closure(path string, missing func(by, name string, err error)
 	return paths, nil
 }
 
-// loaderOf returns where the interpreter looks: musl's has folders of its own
-// and no cache (musl, ldso/dynlink.c).
+// loaderOf returns where the interpreter searches: musl's has other folders and
+// no cache (musl, ldso/dynlink.c).
 func (r *resolver) loaderOf(interp string) Loader {
 	base := filepath.Base(interp)
 	if !strings.HasPrefix(base, "ld-musl-") {
@@ -235,8 +235,8 @@ func (r *resolver) inCache(l *Loader, name string) (string, *objectFile) {
 	return "", nil
 }
 
-// open reads what the loader wants to know of the file at path. Only regular
-// files are opened.
+// open reads what the loader needs from the file at path. It opens only regular
+// files.
 func (r *resolver) open(path string) *objectFile {
 	if f := r.files[path]; f != nil {
 		return f
@@ -285,8 +285,8 @@ func (l *Loader) expand(s, origin string) string {
 	).Replace(s)
 }
 
-// originOf returns the folder that $ORIGIN stands for: the kernel resolves the
-// links of a program's name, the loader leaves those of a library.
+// originOf returns the value of $ORIGIN: the kernel resolves the links of a
+// program's name, the loader does not resolve those of a library.
 func originOf(path string, program bool) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -319,7 +319,7 @@ func sameFile(loaded []*library, f *objectFile) *library {
 	return nil
 }
 
-// cause drops the operation and path from an error of package os.
+// cause removes operation and path from an error of package os.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

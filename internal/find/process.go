@@ -25,7 +25,7 @@ type mapping struct {
 	dev        string
 	inode      uint64
 	path       string // or a name in brackets; empty if anonymous
-	deleted    bool   // the kernel says that the name is gone
+	deleted    bool   // the kernel says that the name was removed
 }
 
 func (m mapping) span() string { return fmt.Sprintf("%x-%x", m.start, m.end) }
@@ -103,11 +103,10 @@ func (f *finder) process(pid int) {
 	}
 }
 
-// mapped adds the file of an executable mapping. Its name may mean another file
-// by now, or none, or be one in another mount namespace; so the file is looked
-// for under the name, then in the process's root folder, then through
-// /proc/N/map_files, which the kernel keeps from those without CAP_SYS_ADMIN or
-// CAP_CHECKPOINT_RESTORE.
+// mapped adds the file of an executable mapping. Its name may by now refer to
+// another file, or none, or be one in another mount namespace. So mapped looks
+// for the file under the name, then in the process's root folder, then through
+// /proc/N/map_files, which needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
 func (f *finder) mapped(who, proc string, m mapping) {
 	direct := filepath.Join(proc, "map_files", m.span())
 	want, directErr := os.Stat(direct)

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// palette is the range that a kind's colours are taken from: hue in degrees,
-// saturation and lightness in percent. All are light enough for black text.
+// palette is the range of a kind's colours: hue in degrees, saturation and
+// lightness in percent. All are light enough for black text.
 type palette struct{ hue, hues, saturation, light, lights float64 }
 
 func (k Kind) palette() palette {
@@ -21,7 +21,7 @@ func (k Kind) palette() palette {
 	}[k]
 }
 
-// color depends on nothing but the frame, so that a function has one colour in
+// color depends on the frame alone, so that a function has the same colour in
 // all graphs.
 func (f Frame) color() string {
 	h := fnv.New32a()
@@ -33,8 +33,8 @@ func (f Frame) color() string {
 	return hsl(p.hue+p.hues*float64(v&most)/most, p.saturation, p.light+p.lights*float64(v>>8&most)/most)
 }
 
-// changed returns the colour of a box whose share differs from that of before: red where it is
-// more, blue where it is less, the stronger the closer to the largest difference.
+// changed returns the colour of a box whose share differs from that of before: red for more,
+// blue for less, and stronger for larger differences.
 func changed(difference, largest float64) string {
 	const red, blue, saturation, none, most = 8, 216, 88, 92, 58
 	strength := 0.0

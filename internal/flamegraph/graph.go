@@ -1,6 +1,6 @@
 // Package flamegraph draws stacks as a flame graph: an SVG file that a browser
-// shows, searches and zooms without anything else, and that is a picture where
-// scripts do not run.
+// shows, searches and zooms without other files, and that is a static picture
+// if scripts do not run.
 //
 // Boxes stand on their callers, as wide as their share of all samples. Siblings
 // are in the order of their names, so that equal stacks give equal files.
@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// Kind is what sort of frame it is; each has its own range of colours.
+// Kind is the kind of a frame; each has its own range of colours.
 type Kind uint8
 
-// The kinds.
+// Kinds of frames.
 const (
 	User      Kind = iota
 	Inlined        // has no frame of its own on the stack
@@ -61,13 +61,13 @@ func New(frames []Frame) *Graph {
 	return g
 }
 
-// Add counts a stack weight times. Its frames, outermost first, are given by
-// their index in what New was given. The sum of all weights must fit 64 bits.
+// Add counts a stack weight times. frames are indices into the frames given to
+// New, outermost first. The sum of all weights must fit 64 bits.
 func (g *Graph) Add(frames []uint32, weight uint64) { g.add(frames, weight, 0) }
 
-// AddBefore counts a stack of the recording that the graph's is compared with. Once
-// there is one, boxes have the colours of how much their shares differ. What there is
-// before only is not drawn.
+// AddBefore counts a stack of the recording to compare with. Once there is one,
+// colours show how much the shares of boxes differ. Boxes that only that recording
+// has are not drawn.
 func (g *Graph) AddBefore(frames []uint32, weight uint64) {
 	g.compared = true
 	g.add(frames, 0, weight)
@@ -84,21 +84,21 @@ func (g *Graph) add(frames []uint32, weight, before uint64) {
 	g.stacks = append(g.stacks, s)
 }
 
-// box is what a frame's calls from one place become: samples [start, end) of
-// all samples, if these are put in the order of their stacks.
+// box is a frame reached by one path of callers: samples [start, end) of all
+// samples, sorted by stack.
 type box struct {
 	frame      uint32 // rootFrame for the first
 	depth      uint32
 	start, end uint64
-	before     uint64 // at first where it starts among the samples of before, then their number
+	before     uint64 // while open, its start among the samples of before; later their number
 }
 
 const rootFrame = ^uint32(0)
 
 func (b *box) weight() uint64 { return b.end - b.start }
 
-// walk goes through the stacks in their order. It calls open for each box, in
-// preorder, and shut where the box ends, for those that stand on it before it.
+// walk goes through the sorted stacks. It calls open for each box, in preorder,
+// and shut at its end, first for the boxes that stand on it.
 func (g *Graph) walk(open func(box), shut func(end, before uint64)) {
 	slices.SortFunc(g.stacks, func(a, b stack) int { return slices.Compare(a.frames, b.frames) })
 	var sum, before uint64
@@ -132,9 +132,9 @@ type Left struct {
 	Weight uint64 // of the stacks whose innermost boxes are among them
 }
 
-// choose finds the weight that boxes must have so that what drawing them costs is
-// at most budget. Boxes of the same weight stay or go together. The first box
-// stays.
+// choose finds the minimum weight of boxes so that drawing them costs at most
+// budget. Boxes of the same weight are drawn or left out together. The first box
+// is always drawn.
 func (g *Graph) choose(budget int) Left {
 	type group struct{ boxes, cost int }
 	groups := make(map[uint64]group) // by weight, of which there are few
@@ -157,14 +157,14 @@ func (g *Graph) choose(budget int) Left {
 	return left
 }
 
-// boxes returns, in preorder, the boxes that stay, and completes left. The first
+// boxes returns, in preorder, the boxes to draw, and completes left. The first
 // is that of all stacks. A box is at least as heavy as those that stand on it,
-// and so does not go without them.
+// so it is never left out without them.
 func (g *Graph) boxes(left *Left) []box {
 	var all []box
 	type level struct {
 		at   int    // the open box's place in all
-		left uint64 // the weight of boxes that stand on it and go
+		left uint64 // the weight of left-out boxes that stand on it
 	}
 	var open []level
 	g.walk(func(b box) {
@@ -175,7 +175,7 @@ func (g *Graph) boxes(left *Left) []box {
 		l, b := open[last], &all[open[last].at]
 		open = open[:last]
 		b.end, b.before = end, before-b.before
-		if last > 0 && b.weight() < max(left.Below, 1) { // those on it are gone already
+		if last > 0 && b.weight() < max(left.Below, 1) { // the boxes on it are already left out
 			open[last-1].left += b.weight()
 			all = all[:l.at]
 			return

@@ -31,7 +31,7 @@ const (
 	foot      = 4
 )
 
-// boxBytes is about what a box takes in the file beside its name.
+// boxBytes is roughly the size of a box in the file, without its name.
 const boxBytes = 140
 
 // DefaultBytes is the default of Options.MaxBytes.
@@ -41,7 +41,7 @@ const DefaultBytes = 4 << 20
 type Options struct {
 	Title    string
 	Unit     string // of weights, plural
-	MaxBytes int    // about the largest size of the file: lighter boxes are left out; 0: DefaultBytes
+	MaxBytes int    // approximate limit on the file's size, by which lighter boxes are left out; 0: DefaultBytes
 	Width    int    // in CSS pixels; 0: that of the window
 	Inverted bool   // boxes hang below their callers
 	Note     string // after the number of weights in the line of details; may be empty
@@ -107,7 +107,7 @@ type drawing struct {
 	largest float64
 }
 
-// difference returns how much more a box's share is than that of before, at most 1.
+// difference returns a box's share minus that of before, -1 to 1.
 func (d *drawing) difference(b *box) float64 {
 	if !d.g.compared || d.total == 0 {
 		return 0
@@ -145,7 +145,7 @@ func (d *drawing) box(b *box, y int) {
 // whole is the graph's width in the unit of place.
 const whole = 100_000_000
 
-// place returns where in the graph's width a sample lies. Rounding places, and never
+// place returns the horizontal position of a sample. Rounding positions, and never
 // widths, keeps boxes within those they stand on.
 func (d *drawing) place(sample uint64) uint64 {
 	if d.total == 0 {
@@ -166,8 +166,8 @@ func percent(place uint64) string {
 	return s + "%"
 }
 
-// amount returns a box's weight with its unit and share. The script takes it off a title at
-// the last " (".
+// amount returns a box's weight with its unit and share. The script removes it from a title
+// at the last " (".
 func (d *drawing) amount(b *box) string {
 	a := fmt.Sprintf("%s %s, %s", thousands(b.weight()), d.opt.Unit, share(b.weight(), d.total))
 	if d.g.compared {
@@ -183,8 +183,8 @@ func share(weight, total uint64) string {
 	return fmt.Sprintf("%.2f %%", 100*float64(weight)/float64(total))
 }
 
-// head writes title, legend and the line of details, which says at first what
-// there is.
+// head writes title, legend and the line of details, which at first describes
+// the graph.
 func (d *drawing) head(left Left) {
 	const titleChars, line1, line2, line3 = 80, 20, 39, 58
 	fmt.Fprintf(d, `<g id="head"><rect class="paper" width="100%%" height="%d"/>
@@ -230,8 +230,8 @@ func thousands(n uint64) string {
 	return s
 }
 
-// label returns as much of a name as fits into so many pixels; nothing where that
-// would tell nothing.
+// label returns as much of a name as fits into so many pixels, or "" if that is
+// too little to be of use.
 func label(name string, pixels float64) string {
 	const least = 3
 	if chars := int(pixels / charWidth); chars >= least {
@@ -241,9 +241,9 @@ func label(name string, pixels float64) string {
 }
 
 // cut shortens s, which is valid UTF-8, to so many columns. Runes from U+1100 on
-// may be wide.
+// count as wide.
 func cut(s string, columns int) string {
-	end, used := 0, 0 // of what leaves room for the ellipsis
+	end, used := 0, 0 // of the part that leaves room for the ellipsis
 	for i, r := range s {
 		w := 1
 		if r >= 0x1100 {
@@ -260,8 +260,8 @@ func cut(s string, columns int) string {
 	return s
 }
 
-// clean replaces what is no text by U+FFFD: bytes that are not UTF-8, and
-// characters that are not printed, which could hide others.
+// clean replaces by U+FFFD bytes that are not UTF-8, and unprintable
+// characters, which could hide others.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -271,7 +271,7 @@ func clean(s string) string {
 	}, s)
 }
 
-// text is s in XML.
+// text escapes s for XML.
 func text(s string) string {
 	var b strings.Builder
 	xml.EscapeText(&b, []byte(clean(s))) // a strings.Builder never fails

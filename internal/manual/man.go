@@ -37,7 +37,7 @@ func (c Command) VerbPage(v Verb) string {
 	return p.String()
 }
 
-// page is a man page as it is written.
+// page is a man page under construction.
 type page struct{ strings.Builder }
 
 func (p *page) line(text string) {
@@ -53,7 +53,7 @@ func (p *page) title(name, version string) {
 
 func (p *page) section(name string) { p.line(".SH " + strings.ToUpper(name)) }
 
-// headings are the lines of help texts that begin a section.
+// headings lists the lines of help texts that begin a section.
 var headings = map[string]string{"Usage:": "Synopsis", "Examples:": "Examples", "Verbs:": "Verbs"}
 
 // sections writes a help text: paragraphs under the section first, parts that a
@@ -88,7 +88,7 @@ func (p *page) sections(text, first string) {
 	}
 }
 
-// body writes lines: indented ones as they stand, others as filled paragraphs.
+// body writes lines: indented ones verbatim, others as filled paragraphs.
 func (p *page) body(lines []string) {
 	literal := false
 	for i, line := range lines {
@@ -159,8 +159,8 @@ func trimBlank(lines []string) []string {
 	return lines
 }
 
-// escape protects what troff takes for its own: backslashes, hyphens that are
-// to be copied as such, control lines.
+// escape protects text from troff: backslashes, hyphens that must stay hyphens,
+// control lines.
 func escape(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`).Replace(text)
 	if strings.HasPrefix(text, ".") {

@@ -1,5 +1,5 @@
 // Package manual makes the man pages and shell completions of a command from
-// what its --help prints, so that nothing about a flag stands twice.
+// its --help, so that flags are described once.
 package manual
 
 import "github.com/spf13/pflag"

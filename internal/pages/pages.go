@@ -1,3 +1,3 @@
-// Package pages maps files and reserves memory where the host can. Callers have
-// another way for when it cannot: each function then returns errors.ErrUnsupported.
+// Package pages maps files and reserves memory if the host can. If it cannot, each
+// function returns errors.ErrUnsupported, and callers do without.
 package pages

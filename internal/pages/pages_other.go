@@ -13,5 +13,5 @@ func Map(*os.File, int64, int) ([]byte, error) { return nil, errors.ErrUnsupport
 // Reserve returns errors.ErrUnsupported.
 func Reserve(int) ([]byte, error) { return nil, errors.ErrUnsupported }
 
-// Unmap has nothing to give back.
+// Unmap does nothing.
 func Unmap([]byte) {}

@@ -20,8 +20,8 @@ func otlpBody(p *Profile) ([]byte, error) {
 	return (&pprofile.ProtoMarshaler{}).MarshalProfiles(otlpProfiles(p, in))
 }
 
-// otlp turns a profile of pprof into one of OpenTelemetry. In its tables the first
-// entry stands for none.
+// otlp turns a pprof profile into one of OpenTelemetry. The first entry of its
+// tables means none.
 type otlp struct {
 	dictionary pprofile.ProfilesDictionary
 	strings    map[string]int32
@@ -155,7 +155,7 @@ func (o *otlp) function(f *profile.Function) int32 {
 	return i
 }
 
-// buildID is the attribute that OpenTelemetry's conventions have for the note of GNU ld.
+// buildID is the attribute for the note of GNU ld in OpenTelemetry's conventions.
 const buildID = "process.executable.build_id.gnu"
 
 func (o *otlp) mapping(m *profile.Mapping) int32 {

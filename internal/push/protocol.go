@@ -14,22 +14,22 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Profile is one to be sent.
+// Profile is a profile to send.
 type Profile struct {
 	Pprof      []byte // a compressed profile.proto
 	Start, End time.Time
-	Name       string            // of the service that it is of
-	Labels     map[string]string // more that is known of it
+	Name       string            // of the profiled service
+	Labels     map[string]string // further labels
 	Kind       string            // what it counts, such as "cpu"
 }
 
-// Protocol puts profiles into requests.
+// Protocol turns profiles into requests.
 type Protocol struct {
 	Name string
-	// path is put after a URL that has none.
+	// path is appended to a URL without a path.
 	path        string
 	contentType string
-	// query is what the URL is given, nil: nothing.
+	// query returns the query of the URL; nil: none.
 	query func(p *Profile) url.Values
 	body  func(p *Profile) ([]byte, error)
 }
@@ -55,8 +55,8 @@ func ProtocolByName(name string) (*Protocol, error) {
 	return nil, fmt.Errorf("unknown protocol %q: want one of %s", name, strings.Join(names, ", "))
 }
 
-// pprofQuery says what a pprof file does not: of what and when it is, as Pyroscope's
-// older interface and others have it.
+// pprofQuery returns what a pprof file lacks, name and time, as Pyroscope's older
+// interface and others take it.
 func pprofQuery(p *Profile) url.Values {
 	q := url.Values{}
 	q.Set("name", p.Name)
@@ -69,7 +69,7 @@ func pprofQuery(p *Profile) url.Values {
 	return q
 }
 
-// Names of labels that Pyroscope gives a meaning.
+// Names of labels with a meaning in Pyroscope.
 const (
 	labelMetric  = "__name__" // of the profile's kind
 	labelService = "service_name"

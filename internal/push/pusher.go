@@ -17,11 +17,11 @@ import (
 type Options struct {
 	URL      string
 	Protocol *Protocol
-	Header   http.Header   // of each request, to prove who sends it
+	Header   http.Header   // added to each request, for authentication
 	Queue    int           // profiles that may wait; 0: 16
 	Tries    int           // of each; 0: 8
 	First    time.Duration // wait before the second try, twice as long before each other one; 0: 500 ms
-	// Failed is told of each profile that is given up, from the goroutine that sends; may be
+	// Failed is called, on the sending goroutine, for each profile that is given up. May be
 	// nil.
 	Failed func(p *Profile, err error)
 	Client *http.Client // nil: one with a timeout
@@ -36,7 +36,7 @@ const (
 	clientTimeout = 30 * time.Second
 )
 
-// Counts is what has become of profiles.
+// Counts counts profiles by outcome.
 type Counts struct {
 	Sent    int `json:"profiles_sent"`
 	Failed  int `json:"profiles_not_sent"`
@@ -45,9 +45,10 @@ type Counts struct {
 
 // Errors.
 var (
-	// ErrQueueFull is why a profile is given up that others wait before.
+	// ErrQueueFull is the error of a profile that did not fit the queue.
 	ErrQueueFull = errors.New("the queue is full")
-	// ErrRefused is wrapped if the server wants no other try.
+	// ErrRefused is wrapped if the server refuses for good, so that there is no
+	// retry.
 	ErrRefused = errors.New("refused")
 )
 
@@ -63,7 +64,7 @@ type Pusher struct {
 	counts Counts
 }
 
-// New returns a Pusher that is at work.
+// New returns a running Pusher.
 func New(opt Options) (*Pusher, error) {
 	u, err := url.Parse(opt.URL)
 	if err != nil {
@@ -93,7 +94,7 @@ func New(opt Options) (*Pusher, error) {
 	return p, nil
 }
 
-// Push puts a profile into the queue. Where that is full it is given up.
+// Push queues a profile. If the queue is full the profile is given up.
 func (p *Pusher) Push(profile *Profile) {
 	select {
 	case p.queue <- profile:
@@ -102,8 +103,8 @@ func (p *Pusher) Push(profile *Profile) {
 	}
 }
 
-// Close waits until the queue is empty, but no longer than for patience; what waits then
-// is given up. There must be no Push any more.
+// Close waits until the queue is empty, but at most for patience; profiles that still
+// wait are given up. Push must not be called after Close.
 func (p *Pusher) Close(patience time.Duration) Counts {
 	close(p.queue)
 	timer := time.AfterFunc(patience, p.stop)
@@ -113,7 +114,7 @@ func (p *Pusher) Close(patience time.Duration) Counts {
 	return p.Counts()
 }
 
-// Counts returns what has been counted so far.
+// Counts returns the counts so far.
 func (p *Pusher) Counts() Counts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +143,7 @@ func (p *Pusher) run() {
 	}
 }
 
-// send tries until it succeeds, or another try is of no use.
+// send tries until it succeeds or a retry cannot help.
 func (p *Pusher) send(profile *Profile) error {
 	body, err := p.opt.Protocol.body(profile)
 	if err != nil {

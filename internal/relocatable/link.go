@@ -1,7 +1,7 @@
-// Package relocatable lays a relocatable object (a .o file) out as if it had been
-// linked alone, so that what reads linked files reads it: each section has an address
-// of its own, and relocations are applied. What the object takes from others is stood
-// in for by one return instruction per symbol, under the symbol's name.
+// Package relocatable lays out a relocatable object (a .o file) as if it had been
+// linked alone, so that readers of linked files can read it: each section gets its
+// own address, and relocations are applied. Each undefined symbol becomes a stand-in
+// of one return instruction, under the symbol's name.
 package relocatable
 
 import (
@@ -14,7 +14,7 @@ import (
 
 // Names of the sections that Link adds.
 const (
-	undefinedSection = ".undefined" // stands in for what other objects define
+	undefinedSection = ".undefined" // stand-ins for what other objects define
 	gotSection       = ".got"
 )
 
@@ -24,8 +24,8 @@ var (
 	ErrMalformed      = errors.New("malformed")
 )
 
-// Bounds of what is laid out: alignment cannot make the image larger than some
-// multiple of the file, and section indices fit their 16 bits.
+// Bounds: alignment cannot make the image larger than some multiple of the
+// file, and section indices fit their 16 bits.
 const (
 	maxGrowth   = 16
 	maxSections = 0xff00 - 8
@@ -33,8 +33,8 @@ const (
 	maxNoBits   = 1 << 31
 )
 
-// firstAddr is where the first section lies. No address is 0, which means none in
-// more than one place.
+// firstAddr is the address of the first section. No address is 0, which means
+// none in several fields.
 const firstAddr = 0x10000
 
 // IsRelocatable reports whether r holds an ELF file of type ET_REL.
@@ -110,12 +110,12 @@ type segment struct {
 // Sizes in bytes: of a stand-in, and of a slot of the GOT.
 const (
 	standIn = 16
-	gap     = 32 // at least, between sections: no function seems to go on in the next
+	gap     = 32 // minimum between sections, so that no function seems to continue in the next
 	slot    = 8
 )
 
 // layout gives addresses to all sections that a program would have in memory: first
-// what is read only, then code, then data, at last what has no bytes in the file.
+// read-only data, then code, then data, then sections without bytes in the file.
 func (l *linker) layout() error {
 	l.byName = map[string]uint64{}
 	for _, s := range l.symbols {
@@ -164,7 +164,7 @@ func (l *linker) layout() error {
 	return nil
 }
 
-// addOwn adds the sections that the object itself has not.
+// addOwn adds the sections that the object does not have.
 func (l *linker) addOwn(seg *segment, next uint64) uint64 {
 	next = (next + gap + standIn - 1) &^ (standIn - 1)
 	switch seg.flags {
@@ -209,7 +209,7 @@ func (l *linker) place() {
 	}
 }
 
-// address returns where a symbol lies in the image; ok is false if it has no place.
+// address returns the address of a symbol in the image; ok is false if it has none.
 func (l *linker) address(sym uint32) (addr uint64, ok bool) {
 	if sym == 0 {
 		return 0, true
@@ -225,7 +225,7 @@ func (l *linker) address(sym uint32) (addr uint64, ok bool) {
 	case s.Section == elf.SHN_ABS:
 		return s.Value, true
 	case s.Section == elf.SHN_COMMON:
-		return l.got, true // data of some address
+		return l.got, true // any address with data
 	case int(s.Section) < len(l.addrs) && l.addrs[s.Section] != 0:
 		return l.addrs[s.Section] + s.Value, true
 	}

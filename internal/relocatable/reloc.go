@@ -9,8 +9,8 @@ import (
 // relaSize is the size of an Elf64_Rela (gABI chapter 4, "Relocation").
 const relaSize = 24
 
-// relocate applies the relocations in section i, if that is what it holds and they
-// are for a section of the image.
+// relocate applies the relocations in section i, if it holds relocations for a
+// section of the image.
 func (l *linker) relocate(i int) error {
 	s := l.file.Sections[i]
 	if s.Type != elf.SHT_RELA || uint64(s.Info) >= uint64(len(l.addrs)) || l.addrs[s.Info] == 0 {
@@ -72,7 +72,8 @@ func fieldSize(typ elf.R_X86_64) int {
 }
 
 // value computes a relocation at address p (x86-64 psABI table 4.10). ok is false for
-// those that leave the field as it is: thread-local storage has no place in the image.
+// relocations that leave the field unchanged: thread-local storage has no address in
+// the image.
 func (l *linker) value(typ elf.R_X86_64, sym uint32, addend, p uint64) (v uint64, ok bool, err error) {
 	s, known := l.address(sym)
 	switch typ {

@@ -19,8 +19,8 @@ func (t *stringTable) add(s string) uint32 {
 	return uint32(at)
 }
 
-// write adds headers and symbols: the program headers lie before the first section,
-// the section headers after the last.
+// write adds headers and symbols: the program headers before the first section, the
+// section headers after the last.
 func (l *linker) write() []byte {
 	var names, symNames stringTable
 	names.add("")

@@ -8,9 +8,9 @@ import (
 )
 
 // Escape returns a name of a thread, function or file as text that stays on its line and
-// does nothing to a terminal: what is not printable is written as in Go and C, as \n,
+// cannot control a terminal: unprintable characters are written as in Go and C, as \n,
 // \x1b or \u202e. Any process can choose such names; perf writes those of threads and
-// files as they are.
+// files unescaped.
 func Escape(s string) string {
 	if isPlain(s) {
 		return s
@@ -35,7 +35,7 @@ func Escape(s string) string {
 	return b.String()
 }
 
-// isPlain reports whether s is of printable ASCII characters alone.
+// isPlain reports whether s consists only of printable ASCII characters.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// folded is a line per distinct stack, outermost frame first, and its count: what
-// stackcollapse-perf.pl --all makes.
+// folded writes a line per distinct stack, outermost frame first, with its count,
+// as stackcollapse-perf.pl --all does.
 type folded struct{ workers []*foldedWorker }
 
 func foldedSpec() *Spec {
@@ -38,11 +38,11 @@ func foldedName(f *Frame) string {
 	return "[" + strings.Trim(filepath.Base(f.DSO), "[]") + "]"
 }
 
-// clean takes out of a name what has a meaning in folded stacks.
+// clean replaces the characters of a name that have a meaning in folded stacks.
 func clean(name string) string { return strings.ReplaceAll(Escape(name), ";", ":") }
 
-// annotation returns what flamegraph.pl tells kernel code, code compiled at run time and
-// inlined functions by.
+// annotation returns the suffix by which flamegraph.pl recognises kernel code, code
+// compiled at run time and inlined functions.
 func annotation(f *Frame) string {
 	switch {
 	case f.Kernel:

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// jsonLines is an object per sample, each on its line.
+// jsonLines writes an object per sample, each on its own line.
 type jsonLines struct{}
 
 func jsonSpec() *Spec {

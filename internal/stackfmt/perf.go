@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// perfText is what perf script writes with its default fields.
+// perfText writes what perf script writes with its default fields.
 type perfText struct{ opt Options }
 
 func perfSpec() *Spec {
@@ -79,7 +79,7 @@ func appendPadded(b []byte, v uint64, width int) []byte {
 }
 
 // Add writes a sample with the default fields of perf script: comm, tid, cpu, time,
-// period, event, ip, sym, dso; what the event does not have is left out
+// period, event, ip, sym, dso; fields that the event does not have are left out
 // (perf_sample__fprintf_start in tools/perf/builtin-script.c).
 func (p *perfText) Add(b []byte, s *Sample) []byte {
 	e, comm := s.Event, Escape(s.Comm)

@@ -16,8 +16,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// pprof is a profile for go tool pprof. It numbers frames, so that a stack is a
-// string of numbers of four bytes.
+// pprof makes a profile for go tool pprof. It numbers frames, so that a stack
+// is a string of four-byte numbers.
 type pprof struct {
 	opt     Options
 	mu      sync.Mutex
@@ -33,7 +33,7 @@ func pprofSpec() *Spec {
 		}}
 }
 
-// place is what makes two frames one.
+// place identifies equal frames.
 type place struct {
 	dso, name  string
 	ip, offset uint64
@@ -65,7 +65,7 @@ type pprofWorker struct {
 	buf     []byte
 }
 
-// weight is what stacks that are equal add up to.
+// weight is the sum over equal stacks.
 type weight struct{ samples, period int64 }
 
 func (w *pprofWorker) Render(f *Frame) {
@@ -119,7 +119,7 @@ func splitLabels(k string) (labels map[string][]string, ids string) {
 	}
 }
 
-// profileBuilder puts a profile together: profile.proto of google/pprof.
+// profileBuilder builds a profile: profile.proto of google/pprof.
 type profileBuilder struct {
 	p         profile.Profile
 	opt       Options
@@ -178,7 +178,8 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 }
 
 // sampleTypes gives each event two values, the number of its samples and the sum of
-// their periods, and returns where the two of an event are, by its name.
+// their periods, and returns the index of the first of the two, by the event's
+// name.
 func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 	at := make(map[string]int)
 	for _, e := range events {

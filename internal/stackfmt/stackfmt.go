@@ -1,6 +1,6 @@
 // Package stackfmt writes stacks whose frames have names: as perf script does,
-// folded, as JSON, as a profile for pprof, as a flame graph. Where the samples come
-// from does not matter: a recording that is read, or one that is being made.
+// folded, as JSON, as a profile for pprof, as a flame graph. The samples may come
+// from a recording that is read or one that is being made.
 //
 // A format is one type in one file, behind the interface Format; Specs lists them.
 // A caller makes a Format, takes a Worker of it for each goroutine, renders every
@@ -24,7 +24,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Source is a place in the source; a File of "" is not known.
+// Source is a place in the source; if File is "" it is not known.
 type Source struct {
 	File string
 	Line int
@@ -51,15 +51,17 @@ type Frame struct {
 	Text []byte // what Worker.Render made, for that worker's Add
 }
 
-// Event is what samples were taken at. It says which fields they have.
+// Event is the event at which samples were taken. It says which fields they
+// have.
 type Event struct {
 	Name                              string
 	TID, CPU, Time, Period, Callchain bool
 
-	// Kind and Unit say what periods count, as pprof has it: "cpu" and "nanoseconds"
-	// for clocks; else "" for the name without modifiers, and for "count".
+	// Kind and Unit say what periods count, in pprof's terms: "cpu" and
+	// "nanoseconds" for clocks; otherwise "", which means the name without modifiers
+	// and "count".
 	Kind, Unit string
-	Every      uint64 // the period that was asked for; 0: it varies
+	Every      uint64 // the requested period; 0: it varies
 	// Samples is what the number of samples counts, as pprof has it: of an event of a heap, objects. The
 	// events of a recording that have it are values of the same samples. "": samples.
 	Samples string
@@ -81,7 +83,7 @@ type Sample struct {
 	PID, TID int32
 	CPU      uint32
 	Time     uint64 // ns
-	Period   uint64 // in the event's unit, of all that Count says
+	Period   uint64 // in the event's unit, of all Count samples
 	Count    uint64 // how many samples this is; 0: one
 	Event    *Event
 	Width    int      // of the longest event name
@@ -90,8 +92,8 @@ type Sample struct {
 	Leaf     *Frame   // of PC, for an event without call chain; else nil
 	PC       uint64   // run-time
 	Labels   []Label  // more labels, for the format pprof
-	// End is why the user part of the stack ends; NoUserStack: there was nothing to
-	// unwind.
+	// End says why the user part of the stack ends; NoUserStack means that there
+	// was nothing to unwind.
 	End unwind.Cause
 }
 
@@ -108,7 +110,7 @@ func (s *Sample) cut() bool {
 
 func (s *Sample) count() uint64 { return max(s.Count, 1) }
 
-// Recording is what Finish is told of all samples.
+// Recording describes all samples for Finish.
 type Recording struct {
 	Command  []string // that was recorded; may be nil
 	Events   []*Event
@@ -118,22 +120,22 @@ type Recording struct {
 	Comments []string         // for the format pprof
 }
 
-// Worker takes samples in one goroutine.
+// Worker takes samples on one goroutine.
 type Worker interface {
 	// Render sets f.Text. It is called once for each frame of this worker's samples,
 	// before the first Add with it.
 	Render(f *Frame)
-	// Add takes a sample and appends to b what is written for it at once, which for
-	// formats that add samples up is nothing.
+	// Add takes a sample and appends to b the text to write for it, which is empty
+	// for formats that add up samples.
 	Add(b []byte, s *Sample) []byte
 }
 
-// Format is one output.
+// Format is an output in one format.
 type Format interface {
-	// Worker returns a worker. It may be called before the first Add only.
+	// Worker returns a worker. It may be called only before the first Add.
 	Worker() Worker
-	// Finish writes what comes after the text of all samples. No worker may be in
-	// use any more.
+	// Finish writes what follows the text of all samples. No worker may still be
+	// in use.
 	Finish(w io.Writer, r *Recording) error
 }
 
@@ -150,21 +152,20 @@ type Options struct {
 type GraphOptions struct {
 	Title    string // "": the recorded command and the events
 	Width    int    // in CSS pixels; 0: that of the window
-	MaxBytes int    // about the largest size of the file; 0: flamegraph.DefaultBytes
+	MaxBytes int    // approximate limit on the file's size; 0: flamegraph.DefaultBytes
 	Inverted bool   // boxes hang below their callers
 	Reversed bool   // stacks begin with the innermost frame
-	// Before is a Format svg that was given the samples to compare with; nil: there are
-	// none.
+	// Before is a Format svg with the samples to compare with. May be nil.
 	Before Format
 }
 
-// Spec says what there is to know of a format before there is output.
+// Spec describes a format.
 type Spec struct {
 	Name     string
 	Suffixes []string // of files that hold it
 	Binary   bool     // not for a terminal
-	// Settings are the flags of a command that make a difference in this format, of those
-	// that do not in all.
+	// Settings lists the flags that have an effect in this format, of those that do not
+	// have one in all.
 	Settings []string
 	New      func(Options) Format
 }
@@ -186,7 +187,8 @@ func ByName(name string) (*Spec, error) {
 	return nil, fmt.Errorf("unknown format %q: want one of %s", name, strings.Join(names, ", "))
 }
 
-// ByPath returns the format that a file's name says, nil if it says none.
+// ByPath returns the format that a file's name chooses, or nil if it chooses
+// none.
 func ByPath(path string) *Spec {
 	base := filepath.Base(path)
 	for _, s := range Specs() {

@@ -12,8 +12,8 @@ import (
 	"github.com/ehasm/ehasm/internal/flamegraph"
 )
 
-// flames is a flame graph. It numbers frames, so that a stack is a string of
-// numbers of four bytes.
+// flames makes a flame graph. It numbers frames, so that a stack is a string of
+// four-byte numbers.
 type flames struct {
 	opt     GraphOptions
 	mu      sync.Mutex
@@ -38,7 +38,7 @@ func (t *flames) Worker() Worker {
 type flameWorker struct {
 	flames  *flames
 	counts  map[string]uint64
-	guessed uint64 // stacks with frames that were found by the frame pointer
+	guessed uint64 // stacks with frames found by frame pointer
 	buf     []byte
 }
 
@@ -58,7 +58,7 @@ func (t *flames) append(b []byte, kind flamegraph.Kind, name string) []byte {
 	return binary.LittleEndian.AppendUint32(b, id)
 }
 
-// kind returns what a frame's colours are chosen by.
+// kind returns the kind that chooses a frame's colours.
 func kind(f *Frame) flamegraph.Kind {
 	switch {
 	case f.Kernel:
@@ -133,8 +133,8 @@ func (t *flames) Finish(w io.Writer, r *Recording) error {
 	return err
 }
 
-// guessed says how many stacks are not proven by unwind information throughout: their frames
-// are those of others in the graph.
+// guessed returns text that says how many stacks have frames that unwind information does
+// not prove; the graph does not mark them.
 func (t *flames) guessed() string {
 	n := uint64(0)
 	for _, w := range t.workers {
@@ -146,7 +146,7 @@ func (t *flames) guessed() string {
 	return fmt.Sprintf("in %d, callers found by the frame pointer, which may leave some out", n)
 }
 
-// each gives all counts away, with numbers that begin at first.
+// each calls add for all counts, with frame numbers that begin at first.
 func (t *flames) each(first uint32, add func([]uint32, uint64)) {
 	var stack []uint32
 	for _, wk := range t.workers {

@@ -22,8 +22,8 @@ type entry struct {
 	hits   uint64
 }
 
-// frameKey says what frames are the same: an address in an object's file, or
-// for what is of no file, an address of a process.
+// frameKey identifies equal frames: an address in an object's file, or without
+// a file, an address of a process.
 type frameKey struct {
 	object *unwind.Object
 	addr   uint64
@@ -39,8 +39,8 @@ func (n *Namer) NewCache(render func(*stackfmt.Frame)) *Cache {
 	return &Cache{names: n, render: render, frames: make(map[frameKey]*entry), kernel: make(map[uint64]*stackfmt.Frame)}
 }
 
-// Stack appends the frames of pcs, which are as unwind.Walker.Walk has them: those
-// after the first are return addresses, but for what follows a signal frame.
+// Stack appends the frames of pcs, which are as unwind.Walker.Walk returns them:
+// those after the first are return addresses, except after a signal frame.
 func (c *Cache) Stack(list []*stackfmt.Frame, maps *unwind.Maps, pid int32, pcs []uint64) []*stackfmt.Frame {
 	exact := true
 	for _, pc := range pcs {
@@ -63,9 +63,9 @@ func (c *Cache) user(maps *unwind.Maps, pid int32, at uint64) *entry {
 	return c.mapped(maps.Find(at), pid, at)
 }
 
-// Frame returns the frame of the instruction at a run-time address that m holds; m is
-// nil if nothing is mapped. signal reports whether it is a signal frame, so that the pc of
-// its caller is no return address.
+// Frame returns the frame of the instruction at a run-time address that m holds; m is nil
+// if nothing is mapped. signal reports whether it is a signal frame, so that the pc of its
+// caller is not a return address.
 func (c *Cache) Frame(m *unwind.Mapping, pid int32, at uint64) (f *stackfmt.Frame, signal bool) {
 	e := c.mapped(m, pid, at)
 	return e.Frame, e.signal
@@ -103,10 +103,10 @@ func (c *Cache) Kernel(ip uint64) *stackfmt.Frame {
 	return f
 }
 
-// Hits is how often frames of an object were asked for.
+// Hits counts lookups of an object's frames.
 type Hits struct{ All, Unnamed uint64 }
 
-// Hits adds to counts what was asked of each object.
+// Hits adds the lookups of each object to counts.
 func (c *Cache) Hits(counts map[*unwind.Object]Hits) {
 	for _, e := range c.frames {
 		if e.Object == nil {
@@ -121,7 +121,7 @@ func (c *Cache) Hits(counts map[*unwind.Object]Hits) {
 	}
 }
 
-// once is a value made at the first call.
+// once holds a value made at the first call.
 type once[T any] struct {
 	sync.Once
 	value T

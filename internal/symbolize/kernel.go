@@ -9,26 +9,28 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// KernelID is what is known of the kernel that ran.
+// KernelID identifies the recorded kernel.
 type KernelID struct {
 	BuildID []byte // nil if unknown
-	// Symbol is _text or _stext, and lay at Addr: it moves from boot to boot. 0: unknown.
+	// Symbol is _text or _stext, which was at Addr: it moves from boot to boot. Addr is 0
+	// if unknown.
 	Symbol string
 	Addr   uint64
 	Other  error // why Options.Kallsyms is not that of this kernel; nil: it is
 }
 
-// KernelMapName is the name of the kernel's mapping in MMAP records, before that of
-// the symbol whose address its file offset is.
+// KernelMapName is the name of the kernel's mapping in MMAP records, followed by
+// that of the symbol whose address is the file offset.
 const KernelMapName = "[kernel.kallsyms]"
 
-// SetKernel says which kernel's frames are to be named, before the first of them is.
+// SetKernel sets the kernel whose frames are named. It must be called before the
+// first of them is.
 func (n *Namer) SetKernel(id KernelID) { n.running = id }
 
 // ForeseeKernel reads the kernel's symbols in the background.
 func (n *Namer) ForeseeKernel() { n.background.Go(func() { n.kernelTable() }) }
 
-// kernelTable returns the symbols of the kernel, or nil if they are not to be had.
+// kernelTable returns the symbols of the kernel, or nil if they are not available.
 func (n *Namer) kernelTable() *symbols.Kernel {
 	return n.kern.get(func() *symbols.Kernel {
 		if n.opt.Kallsyms == "" {
@@ -51,8 +53,8 @@ func (n *Namer) kernelTable() *symbols.Kernel {
 	})
 }
 
-// otherBoot returns an error if the kernel of this machine lies elsewhere than the
-// recorded one did.
+// otherBoot returns an error if the kernel of this machine is at another address
+// than the recorded one was.
 func (n *Namer) otherBoot() error {
 	k := &n.running
 	if !n.opt.HostKernel || k.Addr == 0 {
@@ -65,8 +67,8 @@ func (n *Namer) otherBoot() error {
 }
 
 // kernelCopy returns the symbols of the copy that perf record keeps of kallsyms: those
-// of the recording, whatever kernel runs now, and read in a tenth of the time
-// that the kernel takes to print its own. A copy of another boot is not used.
+// of the recording, whatever kernel runs now; reading it takes a tenth of the time in
+// which the kernel prints its own. A copy of another boot is not used.
 func (n *Namer) kernelCopy() *symbols.Kernel {
 	k := &n.running
 	if !n.opt.HostKernel || len(k.BuildID) < 2 || k.Addr == 0 {

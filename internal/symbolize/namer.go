@@ -15,25 +15,25 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Options say where names come from.
+// Options says where names come from.
 type Options struct {
-	Mangled    bool     // leave names as they are
-	Inline     bool     // functions that are inlined are named, too
-	Lines      bool     // frames have their source's file and line
+	Mangled    bool     // do not demangle names
+	Inline     bool     // also name inlined functions
+	Lines      bool     // add source files and lines to frames
 	Kallsyms   string   // path; empty: kernel frames get no names
 	HostKernel bool     // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
-	MapDirs    []string // folders of perf-PID.map files, the first to be asked first
-	// Objects returns those of the recording, among which are the jit-PID.dump files that run-time
-	// compilers map for profilers to find. nil: they are not looked for.
+	MapDirs    []string // folders of perf-PID.map files, in order of search
+	// Objects returns the objects of the recording, including the jit-PID.dump files that run-time
+	// compilers map so that profilers find them. May be nil; then they are not looked for.
 	Objects   func() []*unwind.Object
 	DebugDirs []string // folders with .build-id folders of perf or of gdb
 	// Fetch returns the path of a debug file that is in none of these places, by its
-	// build-id, or "". nil: there is nobody to ask.
+	// build-id, or "". May be nil.
 	Fetch func(buildID []byte) (path string, err error)
 }
 
-// Namer finds names. Its methods may be called from several goroutines, but for
-// SetKernel and Close.
+// Namer finds names. Its methods are safe for concurrent use, except SetKernel
+// and Close.
 type Namer struct {
 	opt     Options
 	kern    once[*symbols.Kernel]
@@ -43,7 +43,8 @@ type Namer struct {
 	debug   map[*unwind.Object]*once[*debugInfo]
 	plain   map[string]string // demangled
 	errs    []error
-	// unfetched are the objects whose debug files could not be had, as was told.
+	// unfetched holds the objects whose debug files could not be fetched and
+	// that were reported.
 	unfetched map[*unwind.Object]bool
 	running   KernelID // not changed once kernelTable is called
 
@@ -62,8 +63,8 @@ func (n *Namer) warn(err error) {
 	n.errs = append(n.errs, err)
 }
 
-// demangle turns a name into the source's. What is inlined is met at many
-// addresses: names are kept.
+// demangle returns the source name. It caches names, since inlined functions
+// occur at many addresses.
 func (n *Namer) demangle(name string) string {
 	if n.opt.Mangled || !strings.HasPrefix(name, "_") && !strings.HasPrefix(name, "caml") {
 		return name
@@ -91,7 +92,7 @@ func (n *Namer) kernel(ip uint64) *stackfmt.Frame {
 	return f
 }
 
-// user names the run-time address at, which m holds; m may be nil.
+// user returns the frame of the run-time address at, which m holds; m may be nil.
 // signal reports whether it is a signal frame: its caller was interrupted, it did
 // not call.
 func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Frame, signal bool) {
@@ -118,17 +119,17 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Fr
 	return f, m.Object.SignalFrame(addr)
 }
 
-// jitMap is what perf-PID.map or jit-PID.dump says.
+// jitMap holds the names of perf-PID.map or jit-PID.dump.
 type jitMap struct {
 	path  string
 	table *symbols.Table
 }
 
-// memfdPrefix begins the names of files that are memory alone: memfd_create(2).
+// memfdPrefix begins the names of files in memory: memfd_create(2).
 const memfdPrefix = "/memfd:"
 
-// anonymous names code that was made at run time. Its object is called as it is mapped
-// where that is a name, else after the map that names its functions.
+// anonymous names code that was made at run time. Its object has the name of the
+// mapping if there is one, otherwise that of the map that names its functions.
 func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Frame {
 	f.DSO, f.JIT = f.Object.Name, true
 	if len(n.opt.MapDirs) == 0 && n.opt.Objects == nil {
@@ -151,8 +152,8 @@ func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Fra
 	return f
 }
 
-// ForgetJIT has the names of code that is made at run time read again: there are more by
-// now.
+// ForgetJIT makes the next lookups read the names of code made at run time again, since
+// there may be more by now.
 func (n *Namer) ForgetJIT() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -160,7 +161,7 @@ func (n *Namer) ForgetJIT() {
 }
 
 // readJIT reads the names of the code that a process has made at run time: its jitdump file, which
-// says all that its map does, else its map.
+// includes all of its map, or else its map.
 func (n *Namer) readJIT(pid int32) (m jitMap) {
 	if n.opt.Objects != nil {
 		for _, o := range n.opt.Objects() {
@@ -186,8 +187,8 @@ func (n *Namer) readJIT(pid int32) (m jitMap) {
 	return m
 }
 
-// entry returns where the symbols of an object are kept; first tells that nobody has
-// asked for them.
+// entry returns the cache entry of an object's symbols; first reports whether this
+// is the first call for the object.
 func (n *Namer) entry(o *unwind.Object) (e *once[*symbols.Table], first bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -216,7 +217,7 @@ func (n *Namer) table(o *unwind.Object) *symbols.Table {
 	return e.get(func() *symbols.Table {
 		file, _, err := o.Open()
 		if err != nil {
-			return nil // the object's own error says it
+			return nil // the object's own error is reported
 		}
 		defer file.Close()
 		dir := ""
@@ -244,7 +245,7 @@ func (n *Namer) fetch(o *unwind.Object) string {
 		told := n.unfetched[o]
 		n.unfetched[o] = true
 		n.mu.Unlock()
-		if !told { // symbols and lines come from one file
+		if !told { // symbols and lines come from the same file
 			n.warn(fmt.Errorf("%s: debug symbols: %w", o.Name, err))
 		}
 		return ""
@@ -262,8 +263,8 @@ func (n *Namer) Symbols(o *unwind.Object) int {
 	return 0
 }
 
-// Close waits for what is read in the background, frees what is kept, and returns
-// why names were not to be had. There must be no other call then, but for Symbols.
+// Close waits for background reads, frees the caches, and returns why names were
+// not available. No other method but Symbols may be called during or after it.
 func (n *Namer) Close() []error {
 	n.background.Wait()
 	n.closeDebugInfo()

@@ -9,13 +9,14 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// debugInfo is an object's, with the file that it is read from.
+// debugInfo is an object's debug information, with the file that it is read
+// from.
 type debugInfo struct {
 	*srcline.Object
 	file unwind.Image
 }
 
-// locate adds to a frame what is inlined there, innermost first, and the lines.
+// locate adds the inlined functions, innermost first, and the lines to a frame.
 // addr is a link-time address.
 func (n *Namer) locate(f *stackfmt.Frame, o *unwind.Object, addr uint64) {
 	if !n.opt.Inline && !n.opt.Lines {
@@ -39,15 +40,15 @@ func (n *Namer) locate(f *stackfmt.Frame, o *unwind.Object, addr uint64) {
 	}
 }
 
-// Stack is what a walk over a process's stack found: pcs as unwind.Walker.Walk has
-// them.
+// Stack is the result of a walk over a process's stack: pcs as unwind.Walker.Walk
+// returns them.
 type Stack struct {
 	Maps *unwind.Maps
 	PCs  []uint64
 }
 
-// ForeseePlaces looks the addresses of stacks up in the background, each object's on its
-// own: the workers all come to the same object first.
+// ForeseePlaces looks up the addresses of stacks in the background, each object's
+// separately, since the workers would all start with the same object.
 func (n *Namer) ForeseePlaces(stacks []Stack) {
 	if !n.opt.Inline && !n.opt.Lines {
 		return
@@ -86,8 +87,8 @@ func (n *Namer) ForeseePlaces(stacks []Stack) {
 	}
 }
 
-// debugInfo opens an object's, or nil if it has none. Its file stays open up to
-// closeDebugInfo.
+// debugInfo opens an object's debug information, and returns nil if there is
+// none. Its file stays open until closeDebugInfo.
 func (n *Namer) debugInfo(o *unwind.Object) *debugInfo {
 	n.mu.Lock()
 	e := n.debug[o]
@@ -120,7 +121,7 @@ func (n *Namer) debugInfo(o *unwind.Object) *debugInfo {
 	})
 }
 
-// closeDebugInfo warns of what could not be read of it, and closes it.
+// closeDebugInfo closes it and warns of parts that could not be read.
 func (n *Namer) closeDebugInfo() {
 	for o, e := range n.debug {
 		if e.value == nil {

@@ -55,7 +55,7 @@ func (v *View) percent(n uint64) string {
 	return fmt.Sprintf("%6.1f%%", 100*float64(n)/float64(max(v.sum, 1)))
 }
 
-// put writes a line, cut at the right. Names are whatever the program has: control
+// put writes a line, cut at the right. The program chooses its names, so control
 // characters are shown as dots.
 func put(s tcell.Screen, y, width int, text string, style tcell.Style) {
 	x := 0

@@ -4,8 +4,8 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// Run shows the view until the reader wants to quit, or stop is closed. update is
-// called whenever tick has something, unless the reader pauses.
+// Run shows the view until the user quits or stop is closed. It calls the
+// functions received from tick, unless the user has paused it.
 func (v *View) Run(s tcell.Screen, tick <-chan func(*View), stop <-chan struct{}) {
 	events, quit := make(chan tcell.Event), make(chan struct{})
 	defer close(quit)
@@ -37,7 +37,7 @@ func (v *View) Run(s tcell.Screen, tick <-chan func(*View), stop <-chan struct{}
 	}
 }
 
-// key does what a key stands for; false: the reader quits.
+// key handles a key; it returns false if the user quits.
 func (v *View) key(s tcell.Screen, e *tcell.EventKey, paused *bool) bool {
 	_, height := s.Size()
 	switch e.Key() {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Stack is a stack and what it counts for.
+// Stack is a stack with its weight.
 type Stack struct {
 	Frames []string // outermost first
 	Value  uint64
 }
 
-// Mode is what is shown.
+// Mode says what is shown.
 type Mode int
 
 // The modes.
@@ -23,10 +23,10 @@ const (
 // function is a line of the list of functions.
 type function struct {
 	name        string
-	self, total uint64 // of the samples that are in it, and that it is part of
+	self, total uint64 // of the samples in it, and of those whose stacks contain it
 }
 
-// node is a frame with those that called it.
+// node is a frame with those it called.
 type node struct {
 	name     string
 	total    uint64
@@ -40,8 +40,8 @@ type line struct {
 	path  string // names from the outermost frame on, which stay the same from one second to the next
 }
 
-// View is what is shown, and where in it the reader is. It may be used by one goroutine
-// at a time; the zero value is ready.
+// View is the content and the user's position in it. It may be used by one goroutine at
+// a time; the zero value is ready to use.
 type View struct {
 	Title string // of the first line
 	Mode  Mode
@@ -116,10 +116,11 @@ func (v *View) sort() {
 	})
 }
 
-// least is the part of all below which a branch of the tree is not shown: one in so many.
+// least is the threshold for branches of the tree: below 1/least of all samples they are
+// not shown.
 const least = 200
 
-// lines returns those of the tree that are not hidden.
+// lines returns the visible lines of the tree.
 func (v *View) lines() (list []line) {
 	var add func(n *node, depth int, path string)
 	add = func(n *node, depth int, path string) {
@@ -130,7 +131,8 @@ func (v *View) lines() (list []line) {
 			p := path + "\n" + c.name
 			list = append(list, line{c, depth, p})
 			if !v.closed[p] {
-				// What calls one function alone stands at the same depth: deep stacks stay in sight.
+				// A frame with a single child has it at the same depth, so that deep stacks stay
+				// visible.
 				next := depth
 				if len(n.children) > 1 || depth == 0 {
 					next++
@@ -157,7 +159,7 @@ func (v *View) Next() {
 	v.cursor, v.top = 0, 0
 }
 
-// order changes by what functions are ordered.
+// order switches the order of functions.
 func (v *View) order() {
 	v.Total = !v.Total
 	v.sort()

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFolder: a folder that may be searched need not be readable.
+// openFolder needs only search permission, not read permission.
 const openFolder = unix.O_PATH
 
-// privileged reports whether the process has rights that who started it has not: those of
-// another user or group, also put aside for later, or of file capabilities.
+// privileged reports whether the process has rights that its caller does not have: those
+// of another user or group, including saved ids, or file capabilities.
 func privileged() bool {
 	const atSecure = 23 // AT_SECURE of linux/auxvec.h
 	if real, effective, saved := unix.Getresuid(); real != effective || saved != effective {

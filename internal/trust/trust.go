@@ -1,24 +1,22 @@
-// Package trust opens files whose code is going to be run. A file counts if nobody but
+// Package trust opens files whose code will be run. A file is trusted if nobody but
 // root and the effective user can have written it or put it there:
 //
-//   - it is a regular file of root's or the effective user's, and neither its group nor
-//     others may write it;
-//   - so is every folder above it, but that a folder which others may write counts if it is
-//     sticky, as /tmp is: what is in it can be replaced by its owner only;
-//   - every symbolic link on the way is root's or the effective user's.
+//   - it is a regular file that root or the effective user owns, and neither its group nor others may write to it;
+//   - the same holds for every folder above it, except that others may write to a sticky folder, such as /tmp: only the owner of an entry can replace it there;
+//   - root or the effective user owns every symbolic link on the path.
 //
-// The way is walked folder by folder, each opened below the one before, and what is returned
-// is the very file that was looked at. So neither a cache in another user's home, which is
-// where HOME leads after sudo -E, nor one that others may write is used.
+// The package walks the path folder by folder, opens each below the one before, and returns
+// the descriptor that it checked. So it accepts neither a cache in another user's home, to
+// which HOME leads after sudo -E, nor one that others may write to.
 //
-// This is the one such rule of the Go side; runtime/src/trust.c is that of the C side. On systems
-// that are not Unix nothing is checked: no code is run there.
+// runtime/src/trust.c implements the same rule in C. On systems other than Unix nothing is
+// checked: no code is run there.
 package trust
 
 import "errors"
 
-// ErrUntrusted is wrapped by the errors about files that others may have written. The
-// error names the file, folder or link and says what is wrong with it.
+// ErrUntrusted is wrapped by errors about files that others may have written. The
+// error names the file, folder or link and the reason.
 var ErrUntrusted = errors.New("not trusted")
 
 // maxLinks is how many symbolic links a path may lead through; Linux follows as many.

@@ -13,17 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens the file at path for reading if it can be trusted. An error wraps
-// ErrUntrusted if it cannot, or is that of the operation that failed.
+// Open opens the file at path for reading if it is trusted. If it is not, the
+// error wraps ErrUntrusted; otherwise it is that of the failed operation.
 func Open(path string) (*os.File, error) { return openFor(self(), path) }
 
-// MkdirAll makes the folder at path and what is missing above it, each for this user
-// alone, whatever the umask. What is there must be trusted: else files in it would not be.
+// MkdirAll makes the folder at path and the missing folders above it, with mode 0700
+// whatever the umask. Existing folders must be trusted, since files in them would
+// otherwise not be.
 func MkdirAll(path string) error { return mkdirAllFor(self(), path) }
 
-// self returns the user whose files count beside root's: the effective user, unless the process
-// has rights that who started it has not. Then it is root alone: the environment, and with it
-// the path, may be the other's choice, and so may be what lies there.
+// self returns the user whose files are trusted besides root's: the effective user. In a
+// process with rights that its caller does not have it returns root: the caller may have chosen
+// the environment, and with it the path and the files there.
 func self() int {
 	if privileged() {
 		return 0
@@ -80,11 +81,11 @@ func mkdirAllFor(self int, path string) error {
 	return nil
 }
 
-// walk is the way from the root folder to a file.
+// walk walks a path from the root folder to a file.
 type walk struct {
 	self  int
 	dir   int      // the folder that was reached
-	place string   // its name, and then that of what is looked at, for errors
+	place string   // its name, or that of the entry being checked, for errors
 	rest  []string // of the path
 	links int
 	file  int // a regular file that was reached; -1: none
@@ -110,7 +111,7 @@ func (w *walk) close() {
 	}
 }
 
-// openat is openat(2), again where a signal interrupted it.
+// openat is openat(2), repeated if a signal interrupted it.
 func openat(at int, name string, flags int) (int, error) {
 	for {
 		fd, err := unix.Openat(at, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -122,7 +123,7 @@ func openat(at int, name string, flags int) (int, error) {
 
 func (w *walk) more() bool { return len(w.rest) > 0 }
 
-// push puts the parts of a path in front of the rest.
+// push puts the parts of a path before the rest.
 func (w *walk) push(path string) {
 	var parts []string
 	for _, p := range strings.Split(path, "/") {
@@ -138,7 +139,7 @@ func (w *walk) root() error {
 	return w.enter(unix.AT_FDCWD, "/")
 }
 
-// enter opens a folder, if it can be trusted, in place of the one before.
+// enter opens a folder, if it is trusted, in place of the one before.
 func (w *walk) enter(at int, name string) error {
 	fd, err := openat(at, name, openFolder|unix.O_DIRECTORY)
 	if err != nil {
@@ -180,7 +181,7 @@ func (w *walk) next() error {
 
 // open opens the file at the end of the way.
 func (w *walk) open(name string) error {
-	// Should it have become a FIFO or device since, the open does not wait for it.
+	// If it has become a FIFO or device since, the open does not block.
 	fd, err := openat(w.dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return w.failed("open", err)
@@ -201,8 +202,8 @@ func (w *walk) open(name string) error {
 	return nil
 }
 
-// follow goes where a symbolic link leads. Who may write a link's folder may replace it; in a
-// sticky one it is the link's owner who may. Both have been asked for.
+// follow follows a symbolic link. Whoever may write to the link's folder may replace the
+// link; in a sticky folder, only the link's owner may. Both have been checked.
 func (w *walk) follow(name string, st *unix.Stat_t) error {
 	if w.links++; w.links > maxLinks {
 		return w.failed("open", unix.ELOOP)
@@ -226,7 +227,8 @@ func (w *walk) follow(name string, st *unix.Stat_t) error {
 	return nil
 }
 
-// check reports whether others than root and the user may write what st is of.
+// check returns an error if others than root and the user may write to the file
+// of st.
 func (w *walk) check(st *unix.Stat_t, sticky bool) error {
 	if err := w.owner(st); err != nil {
 		return err
@@ -249,11 +251,11 @@ func (w *walk) mkdir(name string) error {
 	const private = 0o700
 	w.place = filepath.Dir(w.place)
 	err := unix.Mkdirat(w.dir, name, private)
-	if err == unix.EEXIST { // made by another process meanwhile: next looks at it
+	if err == unix.EEXIST { // made by another process meanwhile: next checks it
 		return nil
 	}
 	if err == nil {
-		err = unix.Fchmodat(w.dir, name, private, 0) // an umask may take from the user, too
+		err = unix.Fchmodat(w.dir, name, private, 0) // the umask may remove the user's own rights
 	}
 	if err != nil {
 		w.place = filepath.Join(w.place, name)
