@@ -12,7 +12,7 @@ needs=(
 	/usr/include/c++ libstdc++-12-dev  clang++ clang
 	debuginfod debuginfod  debuginfod-find debuginfod
 	jq jq  less less  man man-db  script bsdutils
-	python3 python3  groff groff-base  zsh zsh  fish fish
+	pfunct pahole  python3 python3  groff groff-base  zsh zsh  fish fish
 )
 missing=()
 for ((i = 0; i < ${#needs[@]}; i += 2)); do

@@ -36,6 +36,8 @@ Stages:
            .gcc_except_table
   lines    files and lines of code, from the debug information, unit by unit: what
            script --lines reads. Not a stage of compiling
+  types    prototypes of functions, from DWARF, .ctf and .BTF sections, or from raw BTF: what
+           script --signatures reads
 `
 
 const dumpMore = `Examples:
@@ -44,10 +46,13 @@ const dumpMore = `Examples:
   ehasm dump --stage=table --pc 0x4010 libfoo.so
   ehasm dump --stage=asm --pc 0x4010 libfoo.so
   ehasm dump --stage=entries --json libfoo.so
+  ehasm dump --stage=types /sys/kernel/btf/vmlinux
 `
 
 // stages returns the stages in the order of compiling.
-func stages() []string { return []string{"entries", "rows", "table", "plan", "asm", "sites", "lines"} }
+func stages() []string {
+	return []string{"entries", "rows", "table", "plan", "asm", "sites", "lines", "types"}
+}
 
 // dumpOptions holds the flags of dump.
 type dumpOptions struct {
@@ -106,6 +111,9 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 	defer done()
 	if opt.stage == "lines" {
 		return dumpLines(path, r, opt, w)
+	}
+	if opt.stage == "types" {
+		return dumpTypes(path, r, opt, w)
 	}
 	object, err := dwarfcfa.NewObject(path, r, size)
 	if err != nil {

@@ -186,6 +186,7 @@ func recordVerb() verb {
 		fs.BoolVar(&opt.names.Mangled, "no-demangle", false, "leave names as they are in the objects")
 		fs.BoolVar(&opt.names.Inline, "inline", false, "functions that are inlined are frames of their own")
 		fs.BoolVar(&opt.names.Lines, "lines", false, "frames have their file and line of the source")
+		fs.BoolVar(&opt.names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
 		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")

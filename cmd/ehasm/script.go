@@ -52,6 +52,10 @@ if it is the running one, from /proc/kallsyms. --inline and --lines need DWARF,
 in the object or its debug file. Missing files are fetched from the debuginfod servers
 in DEBUGINFOD_URLS, if that is set, and kept where gdb and perf keep them.
 
+--signatures shows functions with their parameters. They come from DWARF, else from .ctf or
+.BTF sections (for the running kernel, from /sys/kernel/btf), else from mangled names. A
+function without any of these keeps its plain name.
+
 Some code has no unwind information: code compiled at run time, the C run-time's
 startup files, some assembler code. There the walk goes on by frame pointer, which
 may skip a caller. With --frame-pointers=gaps it does so only in files that have a
@@ -63,6 +67,7 @@ count stacks with such frames separately.
 Examples:
   ehasm script | less
   ehasm script -o flame.svg
+  ehasm script --signatures -o prototypes.folded
   ehasm script -o callers.svg --reversed --inverted --comm nginx
   ehasm script -i after.data --before before.data -o difference.svg
   ehasm script -o prof.pb.gz && go tool pprof -http=: prof.pb.gz
@@ -103,6 +108,7 @@ func scriptVerb() verb {
 		span := fs.String("time", "", "only samples between `FROM,TO` in seconds; either may be left out")
 		fs.BoolVar(&opt.Names.Mangled, "no-demangle", false, "do not demangle names")
 		fs.BoolVar(&opt.Names.Inline, "inline", false, "show inlined functions as frames")
+		fs.BoolVar(&opt.Names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
 		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`, not perf's copy")
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
 		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")

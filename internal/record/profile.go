@@ -120,7 +120,7 @@ func (p *Profile) Each(names *symbolize.Namer, f func(comm string, frames []stri
 			s := out.stack(&part.Stacks[i])
 			frames := make([]string, len(s.Frames))
 			for k, frame := range s.Frames {
-				name := frame.Name
+				name := frame.Shown()
 				if name == "" {
 					name = "[" + filepath.Base(frame.DSO) + "]"
 				}

@@ -6,6 +6,7 @@ const (
 	tagInlinedSubroutine = 0x1d
 	tagSubprogram        = 0x2e
 	tagPartialUnit       = 0x3c
+	tagTypeUnit          = 0x41
 	tagSkeletonUnit      = 0x4a
 
 	atName           = 0x03
@@ -136,7 +137,7 @@ type abbrev struct {
 	children bool
 	known    bool
 	skip     []step // over the values of an entry
-	attrs    []attr // of the tags that are looked at
+	attrs    []attr // of the tags that are looked at, or of all
 }
 
 // abbrevTable is declarations by code.
@@ -155,10 +156,15 @@ func (t *abbrevTable) find(code uint64) *abbrev {
 	return t.sparse[code]
 }
 
-// parseAbbrevs reads the declarations at an offset of .debug_abbrev; with only
-// not 0, the one of that code. It reports whether it came so far before the end of
-// the section.
-func parseAbbrevs(section []byte, off uint64, f format, only uint64) (t *abbrevTable, whole bool) {
+// wanted says which declarations are read.
+type wanted struct {
+	only  uint64 // the one of this code; 0: all
+	types bool   // with the attributes of all tags
+}
+
+// parseAbbrevs reads the declarations at an offset of .debug_abbrev. It reports whether it came
+// so far before the end of the section.
+func parseAbbrevs(section []byte, off uint64, f format, want wanted) (t *abbrevTable, whole bool) {
 	t = &abbrevTable{}
 	if off > uint64(len(section)) {
 		return t, false
@@ -170,11 +176,11 @@ func parseAbbrevs(section []byte, off uint64, f format, only uint64) (t *abbrevT
 			return t, !c.bad
 		}
 		a := abbrev{tag: uint16(c.uleb()), children: c.u8() != 0, known: true}
-		if only != 0 && code != only {
+		if want.only != 0 && code != want.only {
 			skipAttrs(&c)
 			continue
 		}
-		a.parse(&c, f)
+		a.parse(&c, f, want.types)
 		if c.bad {
 			return t, false
 		}
@@ -186,7 +192,7 @@ func parseAbbrevs(section []byte, off uint64, f format, only uint64) (t *abbrevT
 			}
 			t.sparse[code] = &a
 		}
-		if code == only {
+		if code == want.only {
 			return t, true
 		}
 	}
@@ -205,10 +211,9 @@ func skipAttrs(c *cursor) {
 	}
 }
 
-func (a *abbrev) parse(c *cursor, f format) {
-	var keep bool
+func (a *abbrev) parse(c *cursor, f format, keep bool) {
 	switch a.tag {
-	case tagCompileUnit, tagPartialUnit, tagSkeletonUnit, tagSubprogram, tagInlinedSubroutine:
+	case tagCompileUnit, tagPartialUnit, tagSkeletonUnit, tagTypeUnit, tagSubprogram, tagInlinedSubroutine:
 		keep = true
 	}
 	var run uint64

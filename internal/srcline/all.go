@@ -3,6 +3,8 @@ package srcline
 import (
 	"iter"
 	"runtime/debug"
+
+	"github.com/ehasm/ehasm/internal/cdecl"
 )
 
 // Line is a stretch of code, [Start, End), with its place in the source.
@@ -34,4 +36,61 @@ func (o *Object) Lines() iter.Seq[Line] {
 			return nil
 		}))
 	}
+}
+
+// Function is a function with its prototype.
+type Function struct {
+	Addr uint64
+	Name string // as Frame has it
+	// Parameters and Declaration are as C declares them, "" where that cannot be told: Err then
+	// says why.
+	Parameters, Declaration string
+	Err                     error
+}
+
+// Functions iterates over the functions of all units that have code of their own.
+func (o *Object) Functions() iter.Seq[Function] {
+	return func(yield func(Function) bool) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		o.note(try(func() error {
+			o.whole()
+			for _, u := range o.sec.units {
+				in, t := o.funcs(u)
+				seen := make(map[int32]bool)
+				for i, n := range t.which {
+					for n != none && t.funcs[n].parent != none {
+						n = t.funcs[n].parent
+					}
+					if n == none || seen[n] {
+						continue
+					}
+					seen[n] = true
+					f := Function{Addr: t.starts[i], Name: in.name(t.funcs[n].entry)}
+					f.describe(in, t.funcs[n].entry)
+					if !yield(f) {
+						return nil
+					}
+				}
+			}
+			return nil
+		}))
+	}
+}
+
+func (f *Function) describe(u *unit, r ref) {
+	k := u.sec.key(r)
+	f.Err = try(func() error {
+		def, e, err := k.definition()
+		if err != nil {
+			return err
+		}
+		if f.Parameters, err = k.signature(u.isC()); err != nil {
+			return err
+		}
+		if d, err := e.declared.entry(); err == nil && e.name == "" {
+			e.name = d.name
+		}
+		f.Declaration, err = cdecl.Declare(typeOf, typeKey{entryKey: def, c: u.isC()}, e.name)
+		return err
+	})
 }

@@ -101,14 +101,30 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 		}
 		u.low, u.addr, u.addrBase = skeleton.low, skeleton.addr, skeleton.addrBase
 		u.opened.Do(func() {})
+		u.language = own.language
+		for _, k := range s.typeAt {
+			k.unit.opened.Do(func() {})
+			k.unit.language, k.unit.strOffsetsBase = own.language, splitStrOffsets(k.unit)
+		}
 		u.ranges, u.rangesBase = skeleton.ranges, t.rangesBase
 		if u.version >= 5 { // the tables' headers are skipped: DWARF 5, 7.26 and 7.28
-			u.strOffsetsBase, u.rnglistsBase = 8, 12
+			u.strOffsetsBase, u.rnglistsBase = splitStrOffsets(u), 12
 			if u.wide {
-				u.strOffsetsBase, u.rnglistsBase = 16, 20
+				u.rnglistsBase = 20
 			}
 		}
 		return u, nil
 	}
 	return nil, fmt.Errorf("no unit with the id %#x", t.dwoID)
+}
+
+// splitStrOffsets is where the offsets begin in .debug_str_offsets.dwo.
+func splitStrOffsets(u *unit) uint64 {
+	switch {
+	case u.version < 5:
+		return 0
+	case u.wide:
+		return 16
+	}
+	return 8
 }

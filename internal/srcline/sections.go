@@ -25,24 +25,29 @@ type sections struct {
 
 	mu       sync.Mutex
 	abbrevs  map[abbrevKey]*abbrevTable
-	units    []*unit // by offset, up to parsed
-	parsed   uint64  // in .debug_info
-	unitsErr error   // why it is no further
+	units    []*unit             // by offset, up to parsed
+	typeAt   map[uint64]entryKey // types that have a unit of their own, by signature
+	parsed   uint64              // in .debug_info
+	unitsErr error               // why it is no further
 }
 
 type abbrevKey struct {
-	off uint64
-	f   format
+	off   uint64
+	f     format
+	types bool
 }
 
 // table returns the abbreviations of a unit; they are kept.
 func (s *sections) table(u *unit) *abbrevTable {
-	k := abbrevKey{u.abbrevOff, u.format}
+	return s.abbrevTable(abbrevKey{u.abbrevOff, u.format, false})
+}
+
+func (s *sections) abbrevTable(k abbrevKey) *abbrevTable {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.abbrevs[k]
 	if t == nil {
-		t = s.parseAbbrevs(k.off, k.f, 0)
+		t = s.parseAbbrevs(k.off, k.f, wanted{types: k.types})
 		if s.abbrevs == nil {
 			s.abbrevs = make(map[abbrevKey]*abbrevTable)
 		}
@@ -51,19 +56,18 @@ func (s *sections) table(u *unit) *abbrevTable {
 	return t
 }
 
-// parseAbbrevs reads the declarations at an offset; with only not 0, up to the one of
-// that code.
-func (s *sections) parseAbbrevs(off uint64, f format, only uint64) *abbrevTable {
+// parseAbbrevs reads the declarations at an offset, up to the one that is wanted.
+func (s *sections) parseAbbrevs(off uint64, f format, want wanted) *abbrevTable {
 	p := s.packed.abbrev
 	const usual = 1 << 13
 	for n := off + usual; p != nil && n < uint64(len(s.abbrev)); n += n - off {
 		p.upTo(n)
-		if t, whole := parseAbbrevs(s.abbrev[:n], off, f, only); whole {
+		if t, whole := parseAbbrevs(s.abbrev[:n], off, f, want); whole {
 			return t
 		}
 	}
 	p.upTo(uint64(len(s.abbrev)))
-	t, _ := parseAbbrevs(s.abbrev, off, f, only)
+	t, _ := parseAbbrevs(s.abbrev, off, f, want)
 	return t
 }
 

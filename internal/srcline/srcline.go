@@ -12,6 +12,9 @@ import (
 type Want struct {
 	Inline bool // functions: that at the address, and those it is inlined into
 	Lines  bool // files and lines
+	// Parameters of functions. Without Inline they are those of the function that others are
+	// inlined into.
+	Parameters bool
 }
 
 // Frame is a function, at a place in it. What is not known, or not wanted, is
@@ -21,6 +24,8 @@ type Frame struct {
 	Inlined bool   // into the next frame
 	File    string // with the folder it was compiled in, if that is recorded
 	Line    int    // from 1 on; 0: the compiler gives no line
+	// Parameters are as C declares them, in parentheses.
+	Parameters string
 }
 
 // Object is the debug information of an object. Its methods may be called from
@@ -37,6 +42,9 @@ type Object struct {
 	used  atomic.Int64 // bytes in tables of units
 	limit int64
 	drop  sync.Mutex
+
+	signedMu sync.Mutex
+	signed   map[entryKey]string
 }
 
 // defaultLimit is how many bytes of tables an object keeps if nothing else is
@@ -101,7 +109,7 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 	var place Frame
 	var lines *lineTable
 	known := false
-	if want.Lines && want.Inline && u.end-u.off > large && !u.begun.Swap(true) {
+	if want.Lines && (want.Inline || want.Parameters) && u.end-u.off > large && !u.begun.Swap(true) {
 		var busy sync.WaitGroup
 		defer busy.Wait()
 		busy.Go(func() {
@@ -113,7 +121,7 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 		lines = o.lines(u)
 		place.File, place.Line, known = lines.find(addr)
 	}
-	if !want.Inline {
+	if !want.Inline && !want.Parameters {
 		if !known {
 			return nil
 		}
@@ -123,7 +131,14 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 	var frames []Frame
 	for fn := funcs.find(addr); fn != none; {
 		f := &funcs.funcs[fn]
+		if !want.Inline && f.parent != none {
+			fn = f.parent
+			continue
+		}
 		place.Func, place.Inlined = in.name(f.entry), f.parent != none
+		if want.Parameters {
+			place.Parameters = o.parameters(in, f.entry)
+		}
 		frames = append(frames, place)
 		place = Frame{}
 		if want.Lines {
@@ -209,7 +224,13 @@ func (o *Object) count(n int) {
 		u.lineMu.Lock()
 		u.lines = nil
 		u.lineMu.Unlock()
+		u.scopeMu.Lock()
+		u.scopes = nil
+		u.scopeMu.Unlock()
 	}
+	o.signedMu.Lock()
+	o.signed = nil
+	o.signedMu.Unlock()
 	o.sec.forget()
 	if d := o.dwos.Load(); d != nil {
 		d.forget()

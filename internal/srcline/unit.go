@@ -32,6 +32,10 @@ type unit struct {
 	funcs  *funcTable
 	lineMu sync.Mutex
 	lines  *lineTable
+
+	language uint64 // set by open
+	scopeMu  sync.Mutex
+	scopes   []scope
 }
 
 // Unit types: DWARF 5, table 7.2.
@@ -112,8 +116,16 @@ func (u *unit) header(c *cursor) (bool, error) {
 	case utSkeleton, utSplitCompile:
 		u.dwoID = c.u64()
 		u.skeleton = kind == utSkeleton
+	case utType, utSplitType: // they have no code
+		signature := c.u64()
+		off := c.offset(u.wide)
+		if !c.bad && addrSize == 8 {
+			u.entries = c.off
+			u.sec.addType(signature, entryKey{u, u.off + off})
+		}
+		return false, nil
 	default:
-		return false, nil // types have no code
+		return false, nil
 	}
 	if addrSize != 8 {
 		return false, fmt.Errorf("addresses of %d bytes", addrSize)
@@ -153,6 +165,7 @@ type top struct {
 	strBase, rngBase  value
 	rangesBase        uint64 // for the .dwo file only
 	addrBase          uint64
+	language          uint64
 }
 
 // top reads the entry of the unit.
@@ -162,7 +175,7 @@ func (u *unit) top() (t top, err error) {
 	if code == 0 {
 		return t, nil // an empty unit
 	}
-	a := u.sec.parseAbbrevs(u.abbrevOff, u.format, code).find(code)
+	a := u.sec.parseAbbrevs(u.abbrevOff, u.format, wanted{only: code}).find(code)
 	if a == nil {
 		return t, fmt.Errorf("unit at %#x of .debug_info: no abbreviation %d", u.off, code)
 	}
@@ -172,6 +185,8 @@ func (u *unit) top() (t top, err error) {
 		switch at.name {
 		case atName:
 			t.name = v
+		case atLanguage:
+			t.language = v.u
 		case atLowPC:
 			t.low = v
 		case atHighPC:
@@ -221,6 +236,6 @@ func (u *unit) ready() {
 }
 
 func (u *unit) take(t top) {
-	u.addrBase, u.strOffsetsBase, u.rnglistsBase = t.addrBase, t.strBase.u, t.rngBase.u
+	u.addrBase, u.strOffsetsBase, u.rnglistsBase, u.language = t.addrBase, t.strBase.u, t.rngBase.u, t.language
 	u.low, _ = u.address(t.low)
 }

@@ -33,7 +33,7 @@ type foldedWorker struct {
 // object in brackets, as stackcollapse-perf.pl writes it.
 func foldedName(f *Frame) string {
 	if f.Name != "" {
-		return f.Name
+		return f.Shown()
 	}
 	return "[" + strings.Trim(filepath.Base(f.DSO), "[]") + "]"
 }
@@ -56,7 +56,7 @@ func annotation(f *Frame) string {
 func (w *foldedWorker) Render(f *Frame) {
 	f.Text = append([]byte(clean(foldedName(f))), annotation(f)...)
 	for _, in := range slices.Backward(f.Inlined) {
-		f.Text = append(append(append(f.Text, ';'), clean(in.Name)...), "_[i]"...)
+		f.Text = append(append(append(f.Text, ';'), clean(in.Shown())...), "_[i]"...)
 	}
 }
 

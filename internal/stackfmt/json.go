@@ -21,9 +21,11 @@ func jsonSpec() *Spec {
 type jsonFrame struct {
 	IP     string `json:"ip"`
 	Symbol string `json:"sym,omitempty"`
-	Offset uint64 `json:"off,omitempty"`
-	DSO    string `json:"dso"`
-	Kernel bool   `json:"kernel,omitempty"`
+	// Signature is the symbol with its parameters.
+	Signature string `json:"signature,omitempty"`
+	Offset    uint64 `json:"off,omitempty"`
+	DSO       string `json:"dso"`
+	Kernel    bool   `json:"kernel,omitempty"`
 
 	Inlined bool   `json:"inlined,omitempty"` // into the next frame
 	File    string `json:"file,omitempty"`
@@ -38,11 +40,21 @@ func (jsonLines) Render(f *Frame) {
 	j := jsonFrame{IP: "0x" + strconv.FormatUint(f.IP, 16), DSO: f.DSO, Inlined: true}
 	for _, in := range f.Inlined {
 		j.Symbol, j.File, j.Line = in.Name, in.File, in.Line
+		j.Signature = signature(in.Name, in.Parameters)
 		f.Text = append(appendJSONValue(f.Text, j), ',')
 	}
 	j.Inlined = false
 	j.Symbol, j.Offset, j.Kernel, j.File, j.Line = f.Name, f.Offset, f.Kernel, f.File, f.Line
+	j.Signature = signature(f.Name, f.Parameters)
 	f.Text = appendJSONValue(f.Text, j)
+}
+
+// signature is "" where the parameters are not known.
+func signature(name, parameters string) string {
+	if parameters == "" {
+		return ""
+	}
+	return name + parameters
 }
 
 func appendJSONValue(b []byte, v any) []byte {

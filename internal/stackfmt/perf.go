@@ -21,10 +21,10 @@ func (p *perfText) Finish(io.Writer, *Recording) error { return nil }
 
 func (p *perfText) Render(f *Frame) {
 	for _, in := range f.Inlined {
-		f.Text = appendPerfFrame(f.Text, f, in.Name, "inlined")
+		f.Text = appendPerfFrame(f.Text, f, in.Shown(), "inlined")
 		f.Text = p.appendSource(f.Text, in.Source)
 	}
-	f.Text = appendPerfFrame(f.Text, f, f.Name, f.DSO)
+	f.Text = appendPerfFrame(f.Text, f, f.Shown(), f.DSO)
 	f.Text = p.appendSource(f.Text, f.Source)
 }
 
@@ -120,7 +120,7 @@ func (p *perfText) Add(b []byte, s *Sample) []byte {
 	if f := s.Leaf; f != nil {
 		b = append(b, ' ')
 		b = appendHex(b, s.PC, 16)
-		b = appendPerfName(b, f, f.Name, f.DSO)
+		b = appendPerfName(b, f, f.Shown(), f.DSO)
 		if len(f.Inlined) > 0 {
 			return p.appendSource(b, f.Inlined[0].Source)
 		}

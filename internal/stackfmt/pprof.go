@@ -215,20 +215,23 @@ func (b *profileBuilder) location(id uint32) *profile.Location {
 	f := b.places[id]
 	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Mapping: b.mapping(f), Address: f.IP}
 	for _, in := range f.Inlined {
-		l.Line = append(l.Line, b.line(f.DSO, in.Name, in.Source))
+		l.Line = append(l.Line, b.line(f.DSO, in.Name, in.Shown(), in.Source))
 	}
 	// pprof's flame graph leaves out what has no name.
-	l.Line = append(l.Line, b.line(f.DSO, foldedName(f), f.Source))
+	name := foldedName(f)
+	l.Line = append(l.Line, b.line(f.DSO, strings.TrimSuffix(name, f.Parameters), name, f.Source))
 	b.locations[id] = l
 	b.p.Location = append(b.p.Location, l)
 	return l
 }
 
-func (b *profileBuilder) line(dso, name string, s Source) profile.Line {
-	k := functionKey{dso, name, s.File}
+// line has the name with the parameters for people, and that without for what matches
+// functions of several profiles.
+func (b *profileBuilder) line(dso, name, shown string, s Source) profile.Line {
+	k := functionKey{dso, shown, s.File}
 	fn := b.functions[k]
 	if fn == nil {
-		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: Escape(name), SystemName: Escape(name), Filename: Escape(s.File)}
+		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: Escape(shown), SystemName: Escape(name), Filename: Escape(s.File)}
 		b.functions[k] = fn
 		b.p.Function = append(b.p.Function, fn)
 	}

@@ -32,24 +32,34 @@ type Source struct {
 
 // Inlined is a function that is inlined at a frame's address.
 type Inlined struct {
-	Name string
+	Name       string
+	Parameters string // as those of Frame
 	Source
 }
 
 // Frame is a place in the code. A worker's frames do not change after Render.
 type Frame struct {
-	IP     uint64 // as perf prints it: a file offset, or a run-time address
-	Name   string // "" if unknown
-	Offset uint64 // from the start of the function
-	DSO    string
-	Kernel bool
-	JIT    bool           // of no file: compiled at run time
-	Object *unwind.Object // nil for the kernel's, and where nothing is mapped
+	IP   uint64 // as perf prints it: a file offset, or a run-time address
+	Name string // "" if unknown
+	// Parameters of the function as C declares them, in parentheses; "" if unknown or
+	// not wanted.
+	Parameters string
+	Offset     uint64 // from the start of the function
+	DSO        string
+	Kernel     bool
+	JIT        bool           // of no file: compiled at run time
+	Object     *unwind.Object // nil for the kernel's, and where nothing is mapped
 	Source
 	Inlined []Inlined // at this address, innermost first
 
 	Text []byte // what Worker.Render made, for that worker's Add
 }
+
+// Shown is the name with the parameters.
+func (f *Frame) Shown() string { return f.Name + f.Parameters }
+
+// Shown is the name with the parameters.
+func (in *Inlined) Shown() string { return in.Name + in.Parameters }
 
 // Event is the event at which samples were taken. It says which fields they
 // have.

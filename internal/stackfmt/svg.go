@@ -73,14 +73,14 @@ func (w *flameWorker) Render(f *Frame) {
 	t := w.flames
 	if t.opt.Reversed {
 		for _, in := range f.Inlined {
-			f.Text = t.append(f.Text, flamegraph.Inlined, in.Name)
+			f.Text = t.append(f.Text, flamegraph.Inlined, in.Shown())
 		}
 		f.Text = t.append(f.Text, kind(f), foldedName(f))
 		return
 	}
 	f.Text = t.append(f.Text, kind(f), foldedName(f))
 	for _, in := range slices.Backward(f.Inlined) {
-		f.Text = t.append(f.Text, flamegraph.Inlined, in.Name)
+		f.Text = t.append(f.Text, flamegraph.Inlined, in.Shown())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ehasm/ehasm/internal/prototypes"
 	"github.com/ehasm/ehasm/internal/stackfmt"
 	"github.com/ehasm/ehasm/internal/symbols"
 	"github.com/ehasm/ehasm/unwind"
@@ -20,6 +21,7 @@ type Options struct {
 	Mangled    bool     // do not demangle names
 	Inline     bool     // also name inlined functions
 	Lines      bool     // add source files and lines to frames
+	Signatures bool     // add parameters to functions
 	Kallsyms   string   // path; empty: kernel frames get no names
 	HostKernel bool     // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
 	MapDirs    []string // folders of perf-PID.map files, in order of search
@@ -41,12 +43,15 @@ type Namer struct {
 	objects map[*unwind.Object]*once[*symbols.Table]
 	jit     map[int32]*once[jitMap]
 	debug   map[*unwind.Object]*once[*debugInfo]
+	types   map[*unwind.Object]*once[[]*prototypes.Table]
 	plain   map[string]string // demangled
 	errs    []error
 	// unfetched holds the objects whose debug files could not be fetched and
 	// that were reported.
 	unfetched map[*unwind.Object]bool
 	running   KernelID // not changed once kernelTable is called
+	// kernelTypes are those of the running kernel.
+	kernelTypes *prototypes.Kernel
 
 	background sync.WaitGroup // reads symbols while eh_elfs are compiled
 }
@@ -54,7 +59,8 @@ type Namer struct {
 // New returns a Namer.
 func New(opt Options) *Namer {
 	return &Namer{opt: opt, objects: make(map[*unwind.Object]*once[*symbols.Table]), jit: make(map[int32]*once[jitMap]),
-		debug: make(map[*unwind.Object]*once[*debugInfo]), plain: make(map[string]string), unfetched: make(map[*unwind.Object]bool)}
+		debug: make(map[*unwind.Object]*once[*debugInfo]), plain: make(map[string]string), unfetched: make(map[*unwind.Object]bool),
+		types: make(map[*unwind.Object]*once[[]*prototypes.Table]), kernelTypes: prototypes.NewKernel(prototypes.KernelDir)}
 }
 
 func (n *Namer) warn(err error) {
@@ -85,6 +91,7 @@ func (n *Namer) kernel(ip uint64) *stackfmt.Frame {
 	f := &stackfmt.Frame{IP: ip, Kernel: true, DSO: "[kernel.kallsyms]"}
 	if s := n.kernelTable().Find(ip); s != nil {
 		f.Name, f.Offset = n.demangle(s.Name), ip-s.Start
+		f.Parameters = n.kernelSignature(s.Name, s.Module)
 		if s.Module != "" {
 			f.DSO = s.Module
 		}
@@ -112,10 +119,15 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Fr
 		return f, false
 	}
 	addr := at - bias
+	symbol := ""
 	if s := n.table(m.Object).Find(addr); s != nil {
-		f.Name, f.Offset = n.demangle(s.Name), addr-s.Start
+		symbol = s.Name
+		f.Name, f.Offset = n.demangle(symbol), addr-s.Start
 	}
 	n.locate(f, m.Object, addr)
+	if f.Parameters == "" && symbol != "" {
+		f.Parameters = n.signature(m.Object, symbol)
+	}
 	return f, m.Object.SignalFrame(addr)
 }
 
@@ -205,7 +217,7 @@ func (n *Namer) entry(o *unwind.Object) (e *once[*symbols.Table], first bool) {
 func (n *Namer) Foresee(o *unwind.Object) {
 	if _, first := n.entry(o); first {
 		n.background.Go(func() { n.table(o) })
-		if n.opt.Inline || n.opt.Lines {
+		if n.opt.places() {
 			n.background.Go(func() { n.debugInfo(o) })
 		}
 	}
@@ -268,6 +280,9 @@ func (n *Namer) Symbols(o *unwind.Object) int {
 func (n *Namer) Close() []error {
 	n.background.Wait()
 	n.closeDebugInfo()
+	if err := n.kernelTypes.Err(); err != nil {
+		n.errs = append(n.errs, fmt.Errorf("kernel functions have no parameters: %w", err))
+	}
 	n.kern.value.Close()
 	return n.errs
 }

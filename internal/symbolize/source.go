@@ -1,6 +1,7 @@
 package symbolize
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -16,24 +17,31 @@ type debugInfo struct {
 	file unwind.Image
 }
 
+// places reports whether debug information is wanted.
+func (o *Options) places() bool { return o.Inline || o.Lines || o.Signatures }
+
+func (o *Options) want() srcline.Want {
+	return srcline.Want{Inline: o.Inline, Lines: o.Lines, Parameters: o.Signatures}
+}
+
 // locate adds the inlined functions, innermost first, and the lines to a frame.
 // addr is a link-time address.
 func (n *Namer) locate(f *stackfmt.Frame, o *unwind.Object, addr uint64) {
-	if !n.opt.Inline && !n.opt.Lines {
+	if !n.opt.places() {
 		return
 	}
 	info := n.debugInfo(o)
 	if info == nil {
 		return
 	}
-	chain := info.Lookup(addr, srcline.Want{Inline: n.opt.Inline, Lines: n.opt.Lines})
+	chain := info.Lookup(addr, n.opt.want())
 	for i, c := range chain {
 		place := stackfmt.Source{File: c.File, Line: c.Line}
 		if i < len(chain)-1 {
-			f.Inlined = append(f.Inlined, stackfmt.Inlined{Name: n.demangle(c.Func), Source: place})
+			f.Inlined = append(f.Inlined, stackfmt.Inlined{Name: n.demangle(c.Func), Parameters: cmp.Or(c.Parameters, n.mangledParameters(c.Func)), Source: place})
 			continue
 		}
-		f.Source = place
+		f.Source, f.Parameters = place, c.Parameters
 		if f.Name == "" {
 			f.Name = n.demangle(c.Func) // an object without symbol table
 		}
@@ -50,7 +58,7 @@ type Stack struct {
 // ForeseePlaces looks up the addresses of stacks in the background, each object's
 // separately, since the workers would all start with the same object.
 func (n *Namer) ForeseePlaces(stacks []Stack) {
-	if !n.opt.Inline && !n.opt.Lines {
+	if !n.opt.places() {
 		return
 	}
 	addrs := make(map[*unwind.Object]map[uint64]bool)
@@ -81,7 +89,7 @@ func (n *Namer) ForeseePlaces(stacks []Stack) {
 				return
 			}
 			for addr := range list {
-				info.Lookup(addr, srcline.Want{Inline: n.opt.Inline, Lines: n.opt.Lines})
+				info.Lookup(addr, n.opt.want())
 			}
 		})
 	}

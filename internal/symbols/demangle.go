@@ -19,6 +19,29 @@ func Demangle(name string) string {
 	return plainShift(demangle.Filter(name, demangle.NoParams))
 }
 
+// DemangleParameters returns the parameters that the mangled name of a C++ function says, in
+// parentheses, with what follows them: (int) const. It is "" for other names.
+func DemangleParameters(name string) string {
+	if !strings.HasPrefix(name, "_Z") {
+		return ""
+	}
+	full, plain := demangle.Filter(name, demangle.NoClones), demangle.Filter(name, demangle.NoParams)
+	at := strings.Index(full, plain+"(")
+	if at < 0 {
+		return ""
+	}
+	list := full[at+len(plain):]
+	end := closedAfter(list, 0)
+	if end < 0 {
+		return ""
+	}
+	switch list[end+1:] {
+	case "", " const", " volatile", " const volatile", " &", " &&", " const &", " const &&":
+		return plainShift(list)
+	}
+	return "" // of a function that returns a pointer to another
+}
+
 // demangleOCaml does what ocamlopt's symbols need: Emitaux.emit_symbol and
 // Compilenv.symbol_separator of OCaml 4.14 write caml, the module, __ where the source
 // has a dot, and $ with two hexadecimal digits for what assemblers do not take.

@@ -37,3 +37,22 @@ func TestDemangle(t *testing.T) {
 	assert.Equal(t, "<(a)>>((b))>", plainShift("<((a)>>((b)))>"))
 
 }
+
+// TestDemangleParameters has names of functions with their parameters, as c++filt prints them.
+func TestDemangleParameters(t *testing.T) {
+	for name, want := range map[string]string{
+		"_ZN3foo3barEi":                          "(int)",
+		"_ZNK4shop7counter3getEi":                "(int) const",
+		"_Z3fooIiEiT_":                           "(int)",
+		"_ZZN1A1fEiENKUlcE_clEc":                 "(char) const",
+		"_ZN3fooEi.cold":                         "(int)",
+		"_ZN1CIXrsLi3ELi1EEE1fEv":                "()",
+		"_Z1fPFvvE":                              "(void (*)())",
+		"_Z1fIiEPFvcET_":                         "",
+		"_ZN4core3fmt5write17h0123456789abcdefE": "",
+		"_ZTV1A":                                 "",
+		"plain":                                  "",
+	} {
+		assert.Equal(t, want, DemangleParameters(name), name)
+	}
+}

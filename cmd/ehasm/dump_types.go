@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/prototypes"
+	"github.com/ehasm/ehasm/internal/srcline"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// typeJSON is the prototype of a function.
+type typeJSON struct {
+	Source      string `json:"source"`
+	Address     string `json:"address,omitempty"`
+	Name        string `json:"name"`
+	Parameters  string `json:"parameters,omitempty"`
+	Declaration string `json:"declaration,omitempty"`
+	Error       string `json:"error,omitempty"`
+}
+
+// errNoTypes says that there is no debug information of types.
+var errNoTypes = errors.New("no debug information, .ctf or .BTF section with functions")
+
+// dumpTypes shows the prototypes of an object's functions: those of DWARF first, then those of
+// CTF and BTF. The file may be raw BTF.
+func dumpTypes(path string, r io.ReaderAt, opt dumpOptions, w io.Writer) error {
+	var notes []error
+	shown := 0
+	lines, err := srcline.Open(r, srcline.Options{Path: path, DebugDirs: unwind.DefaultDebugDirs()})
+	if err == nil {
+		defer lines.Close()
+	} else if lines = nil; isELF(r) && !errors.Is(err, srcline.ErrNone) {
+		notes = append(notes, err)
+	}
+	tables, err := prototypes.OfFile(r)
+	if err != nil && !errors.Is(err, prototypes.ErrNone) {
+		notes = append(notes, err)
+	}
+	each := func(yield func(typeJSON) bool) {
+		if lines != nil {
+			for f := range lines.Functions() {
+				if opt.pc != nil && uint64(*opt.pc) != f.Addr {
+					continue
+				}
+				shown++
+				if !yield(typeJSON{"DWARF", fmt.Sprintf("%#x", f.Addr), f.Name, f.Parameters, f.Declaration, text(f.Err)}) {
+					return
+				}
+			}
+		}
+		for _, t := range tables {
+			for p, err := range t.All() {
+				if opt.pc != nil { // they have no addresses
+					break
+				}
+				shown++
+				if !yield(typeJSON{string(p.Source), "", p.Name, p.Parameters, p.Declaration, text(err)}) {
+					return
+				}
+			}
+		}
+	}
+	if opt.json {
+		err = writeJSONSeq(w, each)
+	} else {
+		err = nil
+		for t := range each {
+			if t.Error != "" {
+				t.Declaration = t.Name + ": " + t.Error
+			}
+			if t.Address != "" {
+				t.Source += " " + t.Address
+			}
+			if _, err = fmt.Fprintf(w, "%s %s\n", t.Source, dwarfcfa.PrintableName(t.Declaration)); err != nil {
+				break
+			}
+		}
+	}
+	switch {
+	case err != nil || shown > 0 || len(notes) > 0:
+	case opt.pc != nil:
+		err = fmt.Errorf("%#x: no function with debug information begins there", uint64(*opt.pc))
+	default:
+		err = errNoTypes
+	}
+	if lines != nil {
+		notes = append(notes, lines.Err())
+	}
+	return errors.Join(append([]error{err}, notes...)...)
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func isELF(r io.ReaderAt) bool {
+	magic := make([]byte, len(elf.ELFMAG))
+	n, _ := r.ReadAt(magic, 0)
+	return bytes.Equal(magic[:n], []byte(elf.ELFMAG))
+}

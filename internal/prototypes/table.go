@@ -1,0 +1,109 @@
+package prototypes
+
+import (
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+)
+
+// Source is the kind of debug information that a prototype is of.
+type Source string
+
+// Sources.
+const (
+	CTF Source = "CTF"
+	BTF Source = "BTF"
+)
+
+// Prototype is a function with its parameters.
+type Prototype struct {
+	Name string
+	// Parameters are as C declares them, in parentheses.
+	Parameters string
+	// Declaration is the whole prototype, with what the function returns.
+	Declaration string
+	Source      Source
+}
+
+// Table is the functions of a section. Its methods may be called from several goroutines.
+type Table struct {
+	source Source
+	// functions finds those of a name.
+	functions func(name string) ([]function, error)
+	names     func() []string
+
+	mu   sync.Mutex
+	done map[string]string
+}
+
+// function is one of which the types have not been read.
+type function interface {
+	Parameters() (string, error)
+	Declaration() (string, error)
+}
+
+// errAmbiguous is for functions of one name with several prototypes.
+var errAmbiguous = errors.New("several prototypes")
+
+// Parameters returns the parameters of the function of a name, "" where they are not known: so
+// they are where functions of this name differ in them.
+func (t *Table) Parameters(name string) string {
+	if t == nil || name == "" {
+		return ""
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s, ok := t.done[name]; ok {
+		return s
+	}
+	s, _ := t.one(name, function.Parameters)
+	if t.done == nil {
+		t.done = make(map[string]string)
+	}
+	t.done[name] = s
+	return s
+}
+
+// one writes what all functions of a name have in common.
+func (t *Table) one(name string, write func(function) (string, error)) (text string, err error) {
+	err = try(func() error {
+		list, err := t.functions(name)
+		if err != nil {
+			return err
+		}
+		for i, f := range list {
+			s, err := write(f)
+			if err != nil {
+				return err
+			}
+			if i > 0 && s != text {
+				return errAmbiguous
+			}
+			text = s
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
+// All iterates over the prototypes, by name. What cannot be written is an error in place of it.
+func (t *Table) All() iter.Seq2[Prototype, error] {
+	return func(yield func(Prototype, error) bool) {
+		names := slices.Clone(t.names())
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			p := Prototype{Name: name, Source: t.source}
+			var err error
+			if p.Parameters, err = t.one(name, function.Parameters); err == nil {
+				p.Declaration, err = t.one(name, function.Declaration)
+			}
+			if !yield(p, err) {
+				return
+			}
+		}
+	}
+}

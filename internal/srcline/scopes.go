@@ -1,0 +1,88 @@
+package srcline
+
+import "sort"
+
+// scope is a namespace or class, with the entries below it, from off to end.
+type scope struct {
+	off, end uint64
+	parent   int32
+	name     string
+}
+
+// maxScopes bounds how deep scopes lie in each other.
+const maxScopes = 64
+
+// scopeOf is what the name of the entry at an offset begins with: a::b::.
+func (u *unit) scopeOf(off uint64) string {
+	u.scopeMu.Lock()
+	defer u.scopeMu.Unlock()
+	if u.scopes == nil {
+		u.scopes = u.readScopes()
+	}
+	i := int32(sort.Search(len(u.scopes), func(i int) bool { return u.scopes[i].off >= off })) - 1
+	name := ""
+	for depth := 0; i >= 0 && depth < maxScopes; depth++ {
+		s := &u.scopes[i]
+		if off < s.end {
+			name = s.name + "::" + name
+		}
+		i = s.parent
+	}
+	return name
+}
+
+// readScopes goes through the entries of the unit. What is read before an error is used.
+func (u *unit) readScopes() []scope {
+	list := make([]scope, 0, 1) // not nil
+	abbrevs := u.sec.table(u)
+	named := u.sec.abbrevTable(abbrevKey{u.abbrevOff, u.format, true})
+	c := cursor{b: u.data(), off: u.entries}
+	here := int32(none)
+	var up []int32 // the scope around each open entry
+	for c.off < u.end && !c.bad {
+		at := c.off
+		code := c.uleb()
+		if code == 0 {
+			if len(up) > 0 {
+				last := up[len(up)-1]
+				if here != last {
+					list[here].end = c.off
+				}
+				here, up = last, up[:len(up)-1]
+			}
+			continue
+		}
+		a := abbrevs.find(code)
+		if a == nil {
+			break
+		}
+		next := here
+		switch a.tag {
+		case tagNamespace, tagStructType, tagClassType, tagUnionType, tagInterfaceType:
+			if !a.children {
+				skipEntry(&c, a, u.format)
+				break
+			}
+			name := ""
+			for _, attr := range named.find(code).attrs {
+				if v := read(&c, attr, u.format); attr.name == atName {
+					name = u.str(v)
+				}
+			}
+			if name == "" && a.tag == tagNamespace {
+				name = "(anonymous namespace)"
+			}
+			if name != "" {
+				next = int32(len(list))
+				list = append(list, scope{off: at, end: u.end, parent: here, name: name})
+			}
+		default:
+			skipEntry(&c, a, u.format)
+		}
+		if a.children {
+			up = append(up, here)
+			here = next
+		}
+	}
+	return list
+}
