@@ -1,8 +1,8 @@
 /*
- * The eh_elf binary interface, version 1: what a NAME.eh_elf.so exports.
+ * The eh_elf binary interface, version 1: the exports of a NAME.eh_elf.so.
  *
- * C11 and C++11, x86-64 System V. The functions are looked up with dlsym, a pair
- * in each eh_elf; the prototypes below are for a program that links one.
+ * C11 and C++11, x86-64 System V. Programs look up the two functions of each
+ * eh_elf with dlsym; the prototypes below are for a program that links one.
  *
  * Register numbers are the DWARF numbers of the x86-64 psABI, figure 3.36. The
  * object is the ELF file whose unwind tables were compiled; its load bias is
@@ -34,7 +34,7 @@ enum {
     EH_ELF_OK = 0,            /* max steps were taken */
     EH_ELF_OUTERMOST = 1,     /* the return address is undefined: end of the stack */
     EH_ELF_NO_INFO = -1,      /* no unwind information for the pc; also: not in this object */
-    EH_ELF_UNREADABLE = -2,   /* a word without which there is no caller could not be read */
+    EH_ELF_UNREADABLE = -2,   /* a word that the CFA or the return address needs could not be read */
     EH_ELF_BAD_REGISTER = -3, /* the row needs a register that is not valid */
     EH_ELF_NOT_COMPILED = -4  /* the row holds a rule that could not be compiled */
 };
@@ -50,9 +50,9 @@ typedef struct {
 } eh_elf_regs_t;
 
 /*
- * What a walk may read. A word is read from the window where all its 8 bytes lie
- * in [lo, lo+size), else through read where that is not null, else it is
- * unreadable. Nothing else of the target is dereferenced.
+ * The memory that a walk may read. A word is read from the window if all its 8
+ * bytes lie in [lo, lo+size), otherwise through read if that is not null;
+ * otherwise it is unreadable. Nothing else of the target is dereferenced.
  */
 typedef struct {
     uint64_t lo;       /* lowest readable target address of the window */
@@ -65,10 +65,10 @@ typedef struct {
 /*
  * Takes up to max steps from the frame *regs towards its callers, while the pc
  * stays in this object, and returns their number; bias is the object's load bias.
- * The caller's pc of step i goes to pcs[i] unless pcs is null. *regs then holds
- * the last frame reached. rsp and reg[16] must be valid on entry. It is
- * async-signal-safe and reentrant, and uses at most 512 bytes of stack beside
- * what read uses.
+ * The caller's pc of step i goes to pcs[i] unless pcs is null. Afterwards *regs
+ * holds the last frame reached. rsp and reg[16] must be valid on entry. The
+ * function is async-signal-safe and reentrant, and uses at most 512 bytes of
+ * stack besides what read uses.
  */
 typedef size_t eh_elf_walk_t(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, uint64_t bias, uint64_t *pcs,
                              size_t max);
@@ -94,13 +94,13 @@ enum {
 };
 
 /*
- * pc is a link-time address (run-time address minus load bias), looked up as it
- * is: who passes a return address subtracts one. At the outermost frame neither
+ * pc is a link-time address (run-time address minus load bias), looked up
+ * unchanged: for a return address, subtract one. At the outermost frame neither
  * EH_ELF_FLAG_RIP nor EH_ELF_FLAG_ERROR is set.
  */
 typedef unwind_context_t eh_elf_step_t(unwind_context_t ctx, uintptr_t pc, deref_func_t deref);
 
-/* The same of an eh_elf built with --no-deref, which always reads memory directly. */
+/* _eh_elf of a file built with --no-deref, which always reads memory directly. */
 typedef unwind_context_t eh_elf_step_direct_t(unwind_context_t ctx, uintptr_t pc);
 
 #ifdef EH_ELF_NO_DEREF
@@ -112,11 +112,11 @@ eh_elf_step_t _eh_elf;
 /* ---------------------------------------------------------------------- identity */
 
 /*
- * The desc of the note that says what object an eh_elf was made from: owner
+ * The desc of the note that identifies the object of an eh_elf: owner
  * EH_ELF_NOTE_OWNER, type EH_ELF_NOTE_IDENTITY, in a PT_NOTE segment. At
  * EH_ELF_NOTE_BUILD_ID in the desc begin the build_id_size bytes of the object's
- * NT_GNU_BUILD_ID; at the next multiple of 8 the size of the object's file, a
- * uint64_t, and after it an eh_elf_content_t, which files made before ehasm 0.6.0 lack.
+ * NT_GNU_BUILD_ID; at the next multiple of 8 the size of the object's file, a uint64_t,
+ * and after it an eh_elf_content_t, which files made before ehasm 0.6.0 lack.
  */
 #define EH_ELF_NOTE_OWNER "ehasm"
 
@@ -125,7 +125,7 @@ enum { EH_ELF_NOTE_IDENTITY = 1, EH_ELF_NOTE_BUILD_ID = 36 };
 enum {
     EH_ELF_NOTE_NO_DEREF = 1 << 0, /* _eh_elf is an eh_elf_step_direct_t */
     EH_ELF_NOTE_PACKED = 1 << 1,   /* packed dispatch */
-    EH_ELF_NOTE_SITES = 1 << 2     /* what exceptions need is in it: docs/abi.md, section 6 */
+    EH_ELF_NOTE_SITES = 1 << 2 /* the file has what exceptions need: docs/abi.md, section 6 */
 };
 
 typedef struct {
@@ -139,8 +139,8 @@ typedef struct {
 } eh_elf_note_t;
 
 /*
- * What tells an object without a build-id from others: bytes of its image that its
- * tables come from, in a segment that is not writable. size 0: nothing is known.
+ * Identifies an object without a build-id by the bytes of its image from which its
+ * tables come, in a segment that is not writable. size 0: nothing is known.
  */
 typedef struct {
     uint64_t low;  /* link-time address */
@@ -149,7 +149,7 @@ typedef struct {
 } eh_elf_content_t;
 
 /*
- * The desc of the note that says where the table of sites is, type
+ * The desc of the note that locates the table of sites, type
  * EH_ELF_NOTE_SITES_TYPE; its format is in docs/abi.md, section 6.
  */
 enum { EH_ELF_NOTE_SITES_TYPE = 3, EH_ELF_SITES_VERSION = 2 };

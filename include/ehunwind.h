@@ -3,7 +3,7 @@
  *
  * C11 and C++11, x86-64 Linux with glibc. Call ehu_init once; from then on the
  * functions marked [signal] may be called anywhere, in signal handlers too: they
- * take no lock, allocate nothing and leave errno alone. The others may not be
+ * take no lock, allocate nothing and preserve errno. The others must not be
  * called in a handler. docs/runtime.md has examples and the limits.
  */
 #ifndef EHUNWIND_H
@@ -21,7 +21,7 @@ extern "C" {
 
 #define EHU_API __attribute__((visibility("default")))
 
-/* Why a walk stopped, beside the statuses of eh_elf.h. */
+/* Why a walk stopped, besides the statuses of eh_elf.h. */
 enum {
     EHU_NO_OBJECT = -16,  /* the return address lies neither in a known object nor in code made at run time */
     EHU_NOT_RISING = -17, /* the caller's CFA is not above the frame's: the stack is corrupt */
@@ -33,22 +33,22 @@ enum { EHU_MAX_DEPTH = 1 << 20 };
 /* ------------------------------------------------------------------------ objects */
 
 /*
- * Finds the objects of the process and their eh_elfs. A second call is a call of
- * ehu_refresh. Returns 0, or -1 if there is no memory.
+ * Finds the objects of the process and their eh_elfs. A second call does what
+ * ehu_refresh does. Returns 0, or -1 if there is no memory.
  */
 EHU_API int ehu_init(void);
 
 /*
- * Takes up objects loaded and unloaded since the last call: call it after dlopen
- * and dlclose. Where nothing changed it costs one callback of dl_iterate_phdr.
- * Returns 1 if something changed, 0 if not, or -1 if there is no memory.
+ * Updates the objects after loads and unloads: call it after dlopen and dlclose.
+ * If nothing changed it costs one callback of dl_iterate_phdr. Returns 1 if
+ * something changed, 0 if not, or -1 if there is no memory.
  */
 EHU_API int ehu_refresh(void);
 
 /*
- * Notes the bounds of the calling thread's stack. Optional: a thread that has not
- * called it costs a few system calls at its first walk, and one whenever a walk
- * begins deeper in its stack, by a page, than all before.
+ * Records the bounds of the calling thread's stack. Optional: without it, the
+ * thread's first walk takes a few system calls, and so does each walk that begins
+ * at least a page deeper in its stack than all before.
  */
 EHU_API void ehu_thread_init(void);
 
@@ -60,14 +60,15 @@ EHU_API void ehu_thread_init(void);
  */
 EHU_API size_t ehu_backtrace(void **pcs, size_t n);
 
-/* The same from a context, as a signal handler gets it: pcs[0] is its pc. [signal] */
+/* The same from the context of a signal handler: pcs[0] is its pc. [signal] */
 EHU_API size_t ehu_backtrace_from(const ucontext_t *context, void **pcs, size_t n);
 
 /* ------------------------------------------------------------------------ frame by frame */
 
-/* A frame of the calling thread. It lives no longer than the function it began in. */
+/* A frame of the calling thread. It is valid until the function returns in which it
+   began. */
 typedef struct {
-    eh_elf_regs_t regs;     /* of the frame; to be read only */
+    eh_elf_regs_t regs; /* of the frame; read-only */
     eh_elf_memory_t memory; /* this and the rest: private */
     uint32_t depth;
     uint32_t flags;
@@ -86,23 +87,25 @@ EHU_API void ehu_cursor_init(ehu_cursor_t *cursor);
 EHU_API void ehu_cursor_init_from(ehu_cursor_t *cursor, const ucontext_t *context);
 
 /*
- * Goes to the caller's frame. Returns 1; or 0 at the outermost frame; or a
- * negative status, which leaves the cursor where it is. [signal]
+ * Goes to the caller's frame. Returns 1; 0 at the outermost frame; or a
+ * negative status, after which the cursor is unchanged. [signal]
  */
 EHU_API int ehu_step(ehu_cursor_t *cursor);
 
 /*
- * Gets a register by DWARF number, EH_ELF_RIP for the pc. Returns 0, or -1 if
- * the frame does not have it. [signal]
+ * Stores a register by DWARF number, EH_ELF_RIP for the pc. Returns 0, or -1 if
+ * its value is not known. [signal]
  */
 EHU_API int ehu_get_reg(const ehu_cursor_t *cursor, int reg, uint64_t *value);
 
-/* 1 if a signal interrupted the frame: its pc was executing and is no return address. [signal] */
+/* 1 if a signal interrupted the frame: its pc was executing and is not a return address.
+   [signal] */
 EHU_API int ehu_is_signal_frame(const ehu_cursor_t *cursor);
 
 /*
- * 1 if the frame, or one on the way to it, was found without a table to go by: by
- * frame pointer, or by a register that a table needs and none says is kept. [signal]
+ * 1 if the frame, or one on the way to it, was found without a table: by frame
+ * pointer, or by a register that a table needs and that no table describes as kept.
+ * [signal]
  */
 EHU_API int ehu_is_guessed(const ehu_cursor_t *cursor);
 
@@ -114,21 +117,21 @@ EHU_API int ehu_status(const ehu_cursor_t *cursor);
 /* Since ehu_init. EHASM_STATS=1 in the environment prints them to stderr at exit. */
 typedef struct {
     uint64_t objects;      /* objects of the process, now */
-    uint64_t eh_elfs;      /* how many of them have an eh_elf */
-    uint64_t refreshes;    /* times they were looked up */
+    uint64_t eh_elfs; /* objects that have an eh_elf */
+    uint64_t refreshes; /* times that objects were looked up */
     uint64_t walks;        /* ehu_backtrace*, ehu_cursor_init*; all but those below ended at the outermost frame */
-    uint64_t full;         /* ended since the array was full */
+    uint64_t full; /* ended because the array was full */
     uint64_t no_info;      /* ended at a pc without unwind information */
     uint64_t unreadable;   /* ended at memory that cannot be read */
-    uint64_t bad_register; /* ended for want of a register */
+    uint64_t bad_register; /* ended because a register was not valid */
     uint64_t not_compiled; /* ended at a rule that could not be compiled */
     uint64_t no_object;    /* ended at a return address in no known object */
     uint64_t not_rising;   /* ended at a CFA that does not rise */
     uint64_t too_deep;     /* ended at EHU_MAX_DEPTH */
     uint64_t guessed;      /* steps that were guesses */
-    uint64_t other_stacks; /* times that a stack was not the thread's own, and its bounds had to be felt out */
-    uint64_t probes;       /* system calls made for want of bounds */
-    uint64_t looks;        /* times that /proc/self/maps was asked what memory is code */
+    uint64_t other_stacks; /* times that a stack was not the thread's own, and its bounds had to be probed */
+    uint64_t probes; /* system calls made to find bounds */
+    uint64_t looks; /* queries of /proc/self/maps for what memory is code */
 } ehu_stats_t;
 
 EHU_API void ehu_stats(ehu_stats_t *stats); /* [signal] */

@@ -4,12 +4,12 @@
 #include "preload.h"
 
 /*
- * fill fills the array if that can be done without the original. Where the tables lead to
- * memory that cannot be read, glibc's backtrace would follow them and crash: libgcc reads
- * what they say, and looks at the code at a return address that it does not know. That
- * happens where a signal meets the few instructions at the end of libgcc's own
- * _Unwind_Resume that its tables do not describe right. The frames before are all there
- * is to be had. libunwind asks the kernel before it reads, and so it is asked.
+ * fill fills the array if it can do so without the original. If the tables lead to memory
+ * that cannot be read, glibc's backtrace would follow them and crash: libgcc reads
+ * wherever the tables lead, and looks at the code at an unknown return address. That
+ * happens if a signal interrupts the few instructions at the end of libgcc's own
+ * _Unwind_Resume that its tables describe wrongly. Only the frames before are available.
+ * libunwind asks the kernel before it reads, so the call is handed on to it.
  */
 static bool fill(enum ehp_kind kind, void **pcs, int n, const eh_elf_regs_t *regs, struct ehp_answer *answer)
 {
@@ -30,8 +30,8 @@ static bool fill(enum ehp_kind kind, void **pcs, int n, const eh_elf_regs_t *reg
 
 /*
  * The first call of glibc's backtrace loads libgcc, which is why programs that want to
- * call it in a signal handler call it once before. That must have its effect: a later
- * call may be one that is handed on.
+ * call it in a signal handler call it once before. That must still work, since a later
+ * call may be handed on.
  */
 static void warm_up(int (*original)(void **, int))
 {

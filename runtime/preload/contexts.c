@@ -1,7 +1,7 @@
 /*
- * libgcc's _Unwind_Backtrace, and the functions that take an _Unwind_Context. Contexts
- * of two makers meet in the latter: ours, which _Unwind_Backtrace gives to its callback,
- * and those that libgcc gives to the personality routines of an exception.
+ * libgcc's _Unwind_Backtrace, and the functions that take an _Unwind_Context. The latter
+ * get contexts of two kinds: this library's, which _Unwind_Backtrace passes to its
+ * callback, and libgcc's, which it passes to the personality routines of an exception.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "preload.h"
 
 /*
- * A context of ours begins with two words that are no addresses; one of libgcc's or of
- * libunwind's begins with two that are null or addresses.
+ * A context of this library begins with two words that are not addresses; those of
+ * libgcc and libunwind begin with two words that are null or addresses.
  */
 static const uint64_t magic[2] = {0xe4e1f0c0de0001c7u, 0x9be5c0a1e5ced001u};
 
@@ -18,7 +18,7 @@ struct _Unwind_Context {
     uint64_t magic[2];
     uint64_t ip; /* the frame's pc */
     ehu_cursor_t cursor;
-    bool at_end; /* beyond the outermost frame, where libgcc calls back once more */
+    bool at_end; /* past the outermost frame, where libgcc calls back once more */
 };
 
 static bool ours(const struct _Unwind_Context *c) { return c->magic[0] == magic[0] && c->magic[1] == magic[1]; }
@@ -49,8 +49,8 @@ static _Unwind_Reason_Code call_back(_Unwind_Trace_Fn trace, void *arg, const eh
 }
 
 /*
- * The stack is walked once without calling back, to see whether it can be done to its end;
- * or to memory that cannot be read, where libgcc would crash: see arrays.c.
+ * First walks the stack without calling back, to find out whether the walk reaches its
+ * end, or memory that cannot be read, where libgcc would crash: see arrays.c.
  */
 struct ehp_answer ehp_unwind_backtrace_(_Unwind_Trace_Fn trace, void *arg, const eh_elf_regs_t *regs)
 {
@@ -91,8 +91,8 @@ static _Unwind_Reason_Code is_it(struct _Unwind_Context *c, void *arg)
 }
 
 /*
- * ask_original has the original walk up to the same frame, which is still on the stack,
- * and asks there. It takes as long as the original takes for the walk.
+ * ask_original makes the original walk up to the same frame, which is still on the
+ * stack, and asks there. It takes as long as the original's walk.
  */
 static uint64_t ask_original(const struct _Unwind_Context *c, uint64_t (*ask)(struct _Unwind_Context *, int), int index)
 {
@@ -136,7 +136,8 @@ EHP_EXPORT _Unwind_Word _Unwind_GetCFA(struct _Unwind_Context *c)
     return c->at_end ? ask_original(c, ask_cfa, 0) : c->cursor.regs.reg[EH_ELF_RSP];
 }
 
-/* libgcc has a place of rsp only where a table names one; elsewhere asking for it is an error there. */
+/* libgcc knows a place of rsp only if a table names one; otherwise asking for it is an
+   error. */
 EHP_EXPORT _Unwind_Word _Unwind_GetGR(struct _Unwind_Context *c, int index)
 {
     uint64_t value;
@@ -168,9 +169,9 @@ EHP_EXPORT _Unwind_Ptr _Unwind_GetTextRelBase(struct _Unwind_Context *c)
 }
 
 /*
- * Setting serves exceptions, where contexts are installed; those of a backtrace are not.
- * The pc that is set is got from then on; a register is not set: libgcc would change it
- * on the stack, in the frame that saved it.
+ * Setters are for exceptions, whose contexts are installed; those of a backtrace are
+ * not. A pc that is set is returned from then on; a register is not set: libgcc would
+ * change it on the stack, in the frame that saved it.
  */
 EHP_EXPORT void _Unwind_SetIP(struct _Unwind_Context *c, _Unwind_Ptr value)
 {

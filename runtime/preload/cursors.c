@@ -1,19 +1,20 @@
 /*
- * libunwind's cursors. init_local makes one of ours in the caller's unw_cursor_t; the
- * other functions tell it from libunwind's own by its first words.
+ * libunwind's cursors. init_local makes a cursor of this library in the caller's
+ * unw_cursor_t; the other functions distinguish it from libunwind's own by its first
+ * words.
  *
- * What a cursor of ours cannot do, libunwind does: become_theirs makes a libunwind cursor
- * in its place, from the context that the walk began with, and steps it up to the same
- * frame. Context and frames are still there, since libunwind too reads them whenever it
- * is asked; so this may wait until it is needed, which mostly is never. To find out at
- * init_local whether a walk can be done to its end would cost that walk, and who takes
+ * libunwind does what a cursor of this library cannot do: become_theirs makes a libunwind
+ * cursor in its place, from the context that the walk began with, and steps it up to the
+ * same frame. Context and frames are still there, since libunwind, too, reads them on
+ * demand; so this can wait until it is needed, which is mostly never. Checking at
+ * init_local whether a walk reaches its end would cost that walk, and a client that takes
  * two steps in a deep stack would pay for all of it.
  */
 #include <string.h>
 
 #include "preload.h"
 
-/* libunwind's cursors begin with two pointers, of which these cannot be any. */
+/* libunwind's cursors begin with two pointers; these values cannot be pointers. */
 static const uint64_t magic[2] = {0xe4e1f0c0de0002c7u, 0x9be5c0a1e5ced002u};
 
 enum { UNW_SIGNAL_FRAME = 1 /* flag of init_local2: the pc was executing */, UNW_CFA = 17 /* the register number */ };
@@ -42,7 +43,7 @@ static int their_init(ehp_unw_cursor_t *u, ucontext_t *context, int flags)
     return EHP_ORIGINAL(init_local2) ? ehp_original_.init_local2(u, context, flags) : UNW_NO_INFO;
 }
 
-/* become_theirs returns less than 0 if libunwind cannot make a cursor. */
+/* become_theirs returns a negative value if libunwind cannot make a cursor. */
 static int become_theirs(struct cursor *c)
 {
     ehp_unw_cursor_t *u = (ehp_unw_cursor_t *)(void *)c;
@@ -69,7 +70,8 @@ static int become_theirs(struct cursor *c)
 
 static int begin(ehp_unw_cursor_t *u, ucontext_t *context, int flags, const void *caller)
 {
-    /* libunwind itself calls by these names, and then looks into its cursor; where it is, is known with the originals */
+    /* libunwind itself calls these names, and then looks into its cursor; its address
+       range is known with the originals */
     bool known = flags == 0 || flags == UNW_SIGNAL_FRAME;
     if (!EHP_ORIGINAL(init_local) || !known || ehp_in_libunwind_(caller))
         return their_init(u, context, flags);
@@ -107,7 +109,7 @@ EHP_EXPORT int _ULx86_64_step(ehp_unw_cursor_t *u)
     struct cursor *c = ours(u);
     if (c && !c->at_end) {
         int status = ehu_step(&c->at);
-        /* to libunwind a frame whose rbp is undefined is the end of the stack */
+        /* libunwind takes a frame whose rbp is undefined for the end of the stack */
         if (status == 1 && c->at.regs.valid & 1u << EH_ELF_RBP) {
             c->steps++;
             return 1;
@@ -121,8 +123,8 @@ EHP_EXPORT int _ULx86_64_step(ehp_unw_cursor_t *u)
 }
 
 /*
- * A register that a call may change has no value in the caller. libunwind then gives the
- * one that it last had, and so does this.
+ * A register that a call may change has no value in the caller. Like libunwind, this
+ * returns the last known value.
  */
 EHP_EXPORT int _ULx86_64_get_reg(ehp_unw_cursor_t *u, int reg, uint64_t *value)
 {
@@ -142,7 +144,7 @@ EHP_EXPORT int _ULx86_64_get_reg(ehp_unw_cursor_t *u, int reg, uint64_t *value)
     THEIRS(u, get_reg(u, reg, value));
 }
 
-/* libunwind says no of the frame that a walk begins at, whatever it was begun with. */
+/* libunwind returns 0 for the frame that a walk begins at, however it was begun. */
 EHP_EXPORT int _ULx86_64_is_signal_frame(ehp_unw_cursor_t *u)
 {
     struct cursor *c = ours(u);
@@ -153,7 +155,7 @@ EHP_EXPORT int _ULx86_64_is_signal_frame(ehp_unw_cursor_t *u)
 
 /* ------------------------------------------------- what libunwind knows of the frame's pc */
 
-/* at_pc makes a libunwind cursor of a context that has no more than the frame's pc and rsp. */
+/* at_pc makes a libunwind cursor from a context with only the frame's pc and rsp. */
 static bool at_pc(const struct cursor *c, ehp_unw_cursor_t *u, ucontext_t *context)
 {
     memset(context->uc_mcontext.gregs, 0, sizeof context->uc_mcontext.gregs);

@@ -1,13 +1,14 @@
 /*
- * Objects that come and go. Walks may run in signal handlers, where nothing can be
- * looked up, so new objects are noticed where the program loads them: in dlopen and
+ * Loading and unloading. Walks may run in signal handlers, which cannot look up
+ * objects, so new objects are looked up when the program loads them: in dlopen and
  * dlclose.
  *
- * The loader looks at who called dlopen: by the return address it finds the object whose
- * DT_RUNPATH and DT_RPATH apply to a name without a slash, and whose folder $ORIGIN is. A
- * call of ours would be one by this library. So where the outcome may depend on the
- * caller, the call is not followed: the entry jumps to the original, and what it loads is
- * unknown until the next call that is followed; stacks through it are handed on until then.
+ * The loader looks at the caller of dlopen: by the return address it finds the object whose
+ * DT_RUNPATH and DT_RPATH apply to a name without a slash, and whose folder is $ORIGIN. A
+ * call from here would have this library as its caller. So if the result may depend on the
+ * caller, the call is not followed: the entry jumps to the original, and the objects it
+ * loads are unknown until the next call that is followed; stacks through them are handed on
+ * until then.
  */
 #include <link.h>
 #include <stdarg.h>
@@ -33,7 +34,7 @@ static bool contains(const struct dl_phdr_info *info, uint64_t address)
     return false;
 }
 
-/* look finds paths that would apply to a call by one object and not to one by another. */
+/* look finds search paths that depend on the calling object. */
 static int look(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct dependence *d = arg;
@@ -68,7 +69,7 @@ static bool depends_on_caller(const char *path, const void *caller)
 static void *followed(const char *path, int mode)
 {
     void *handle = ehp_original_.dlopen(path, mode);
-    if (handle) { /* else dlerror has something to say, and is left alone */
+    if (handle) { /* otherwise dlerror has a message, which must stay */
         ehu_refresh();
         ehp_resolve_(false);
     }
@@ -100,8 +101,8 @@ EHP_EXPORT int dlclose(void *handle)
 }
 
 /*
- * A thread that enters strict mode of seccomp may no longer ask what of its stack can be read: it
- * is told here, while it may. The main thread need not ask, and others may have done so.
+ * A thread that enters seccomp's strict mode can no longer ask which part of its stack is
+ * readable, so this asks before. The main thread need not ask, and others may have asked already.
  */
 EHP_EXPORT int prctl(int option, ...)
 {
@@ -109,11 +110,12 @@ EHP_EXPORT int prctl(int option, ...)
     va_list args;
     va_start(args, option);
     for (int i = 0; i < 4; i++)
-        a[i] = va_arg(args, unsigned long); /* those that were not passed are whatever was in the registers, here as there */
+        a[i] = va_arg(args, unsigned long); /* arguments not passed are whatever the registers hold, as for the original */
     va_end(args);
     if (option == PR_SET_SECCOMP && atomic_load(&ehp_ready_))
         ehu_thread_init();
-    /* It is not looked up here: an allocator may call this (jemalloc names its memory) while something is. */
+    /* Not looked up here: an allocator may call this (jemalloc names its memory) during a
+       lookup. */
     int (*original)(int, ...) = __atomic_load_n(&ehp_original_.prctl, __ATOMIC_ACQUIRE);
     return original ? original(option, a[0], a[1], a[2], a[3]) : (int)syscall(SYS_prctl, (long)option, a[0], a[1], a[2], a[3]);
 }

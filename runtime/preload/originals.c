@@ -1,13 +1,13 @@
 /*
- * Finding the originals: by RTLD_NEXT, which is what the program's own calls would have
- * been bound to without us. It does not see libraries that came by dlopen, so if
- * there is nothing, a libgcc or libunwind that is loaded is asked by name.
+ * Finding the originals: by RTLD_NEXT, to which the program's own calls would have been
+ * bound without this library. It does not see libraries loaded by dlopen, so if it
+ * finds nothing, a loaded libgcc or libunwind is searched by name.
  *
- * This is done in the constructor and after each dlopen that is followed, since looking
- * a symbol up takes the loader's locks. What is still missing when it is needed is looked
+ * This is done in the constructor and after each dlopen that is followed, since a lookup
+ * takes the loader's locks. An original that is still missing when it is needed is looked
  * up then, even in a signal handler: it belongs to a library that was loaded unseen. But
- * nothing is looked for that may not be there, since a search that fails allocates: the
- * caller may be a malloc that holds its lock, or one that counts.
+ * nothing is looked up that may not exist, since a failed search allocates: the caller
+ * may be a malloc that holds its lock, or one that counts.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -27,8 +27,9 @@ static uint64_t libunwind_low, libunwind_high; /* its code */
 static bool starting;                          /* in the constructor */
 
 /*
- * Functions that are not ours and stand in the files that have the originals: not null
- * if the program was loaded with such a library, whatever its name.
+ * Functions that this library does not define and that are in the files of the
+ * originals: not null if the program was loaded with such a library, whatever its
+ * name.
  */
 extern char has_libunwind[] __asm__("_Ux86_64_getcontext") __attribute__((weak, visibility("default")));
 extern char has_unwind[] __asm__("_Unwind_RaiseException") __attribute__((weak, visibility("default")));
@@ -40,7 +41,7 @@ bool ehp_in_libunwind_(const void *address)
     return a >= libunwind_low && a < libunwind_high;
 }
 
-/* open_loaded gives a handle of a library that is loaded already, and keeps it loaded. */
+/* open_loaded returns a handle of a library that is already loaded, and keeps it loaded. */
 static void *open_loaded(const char *path) { return ehp_original_.dlopen(path, RTLD_LAZY | RTLD_NOLOAD); }
 
 struct named {
@@ -65,8 +66,9 @@ static int find_named(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /*
- * home gives where to look for the functions of the library that has this symbol; null if
- * none has. linked is what the program was loaded with of such a library.
+ * home returns the handle in which to look up the functions of the library that has this
+ * symbol, or null if none has. linked is not null if the program was loaded with such a
+ * library.
  */
 static void *home(const char *symbol, const char *prefix, bool in_scope, const void *linked)
 {
@@ -75,7 +77,8 @@ static void *home(const char *symbol, const char *prefix, bool in_scope, const v
     bool loaded = dl_iterate_phdr(find_named, &n) != 0;
     void *found = in_scope && (loaded || (starting && linked)) ? dlsym(RTLD_NEXT, symbol) : NULL;
     if (found) {
-        /* What the program was loaded with stays, as does all that is there before the constructor; opening allocates. */
+        /* Libraries that the program was loaded with stay, as do all those loaded before
+           the constructor; opening allocates. */
         if (linked)
             dladdr(linked, &stays);
         if ((starting || atomic_load(&ehp_ready_)) && dladdr(found, &info) != 0 && info.dli_fname &&
@@ -106,7 +109,7 @@ static int find_range(struct dl_phdr_info *info, size_t size, void *arg)
     return 0;
 }
 
-/* style_of tells whose an _Unwind_Backtrace is. */
+/* style_of returns to which library an _Unwind_Backtrace belongs. */
 static enum ehp_style style_of(void *function)
 {
     Dl_info info;
@@ -159,8 +162,8 @@ static void resolve_unwind(bool in_scope)
 }
 
 /*
- * What runs below may allocate, and a malloc of the program's may ask for a stack: such
- * a call meets null originals and gets none.
+ * The code below may allocate, and the program's malloc may ask for a stack: such a
+ * call meets null originals and gets none.
  */
 void ehp_resolve_(bool in_scope)
 {
@@ -174,7 +177,7 @@ void ehp_resolve_(bool in_scope)
     if (!ehp_original_.unwind_backtrace)
         resolve_unwind(in_scope);
     if (starting || !in_scope)
-        dlerror(); /* a failed search is not the program's; elsewhere none fails */
+        dlerror(); /* clear the error of a failed search, which is not the program's; other searches do not fail */
     resolving = false;
 }
 

@@ -1,8 +1,8 @@
 /*
- * What the files of libehunwind-preload share. The library is libehunwind plus these:
- * functions under the names of glibc, libgcc and libunwind, which do what those do by
- * means of eh_elfs, or else hand the call on to the function of that name that comes
- * next in the program's scope: the original.
+ * Declarations shared by the files of libehunwind-preload. The library is libehunwind
+ * plus these: functions with names of glibc, libgcc and libunwind, which do the same
+ * with eh_elfs, or else hand the call on to the next function of that name in the
+ * program's scope: the original.
  */
 #ifndef EHP_PRELOAD_H
 #define EHP_PRELOAD_H
@@ -17,8 +17,8 @@
 /* ------------------------------------------------------------------------ originals.c */
 
 /*
- * libunwind's types, declared here so that building needs no libunwind. A cursor is the
- * caller's memory, CURSOR_WORDS words that only the functions look into.
+ * libunwind's types, declared here so that building does not need libunwind. A cursor
+ * is the caller's memory, CURSOR_WORDS opaque words.
  */
 enum { CURSOR_WORDS = 127 };
 typedef struct {
@@ -101,7 +101,7 @@ enum ehp_kind { KIND_BACKTRACE, KIND_UNWIND_BACKTRACE, KIND_UNW_BACKTRACE, KIND_
 extern _Atomic uint64_t ehp_taken_[NUM_KINDS], ehp_handed_[NUM_KINDS];
 extern _Atomic uint64_t ehp_followed_, ehp_not_followed_; /* calls of dlopen */
 static inline void ehp_add_(_Atomic uint64_t *n) { atomic_fetch_add_explicit(n, 1, memory_order_relaxed); }
-extern _Atomic uint64_t ehp_stopped_; /* where the walk of the last call that was handed on had ended; 0: nowhere */
+extern _Atomic uint64_t ehp_stopped_; /* the address at which the walk of the last handed-on call ended; 0: none */
 static inline void ehp_hand_on_(enum ehp_kind kind, uint64_t stopped)
 {
     ehp_add_(&ehp_handed_[kind]);
@@ -109,15 +109,15 @@ static inline void ehp_hand_on_(enum ehp_kind kind, uint64_t stopped)
 }
 void ehp_stats_init_(void);
 
-/* Set once the table of objects is there; until then each call is handed on. */
+/* Set once the table of objects exists; until then each call is handed on. */
 extern _Atomic bool ehp_ready_;
 
 /* ---------------------------------------------------------------------------- entry.S */
 
 /*
- * What a function tells its entry, which has noted the caller's frame: return value,
- * or jump to original with the arguments and the return address as they came, so that
- * the original finds the stack as if it had been called.
+ * What a function tells its entry, which has saved the caller's frame: return value,
+ * or jump to original with the original arguments and return address, so that the
+ * original finds the stack as if it had been called directly.
  */
 struct ehp_answer {
     long value;

@@ -27,7 +27,7 @@ static void print(void)
 
 _Atomic uint64_t ehp_stopped_;
 
-/* say_why tells what the last call lacked. */
+/* say_why prints what the last call lacked. */
 static void say_why(uint64_t calls)
 {
     char why[PATH_MAX + 100];
@@ -47,7 +47,7 @@ static void say_why(uint64_t calls)
     ehu_say_("ehunwind: %s: none of %" PRIu64 " stacks was taken over: %s\n", program_invocation_short_name, calls, why);
 }
 
-static pid_t began; /* this process, and not a child of its: that has the same calls counted */
+static pid_t began; /* this process, not a child, which inherits the counts */
 static pid_t wanted_of; /* the process that ehasm preload has become; 0 if that is another's launcher */
 
 static void explain(void)

@@ -1,6 +1,6 @@
 /*
- * A sampler that is preloaded into an unmodified program. A timer interrupts each
- * thread of it; the handler takes the interrupted stack with libehunwind, as a whole
+ * A sampler that is preloaded into an unmodified program. A timer interrupts each of
+ * its threads; the handler takes the interrupted stack with libehunwind, as a whole
  * and frame by frame, and with libunwind, and compares the pc and rsp of every frame.
  * At exit a report is appended to $SAMPLER_OUT. $SAMPLER_HZ is the rate.
  *
@@ -133,7 +133,8 @@ static bool on;
 
 static __thread timer_t timer __attribute__((tls_model("initial-exec")));
 
-/* The timer is set again by each handler, so that the program gets on however long one takes. */
+/* Each handler sets the timer again, so that the program progresses however long a
+   handler takes. */
 static void set_timer(void)
 {
     const struct itimerspec once = {{0, 0}, {0, 1000000000 / rate - 1}};
@@ -318,7 +319,7 @@ void _exit(int status)
     __builtin_unreachable();
 }
 
-static void in_child(void) /* timers are not inherited, nor should the figures be */
+static void in_child(void) /* a child inherits no timers, and must not inherit the figures */
 {
     memset(samples, 0, sizeof samples);
     memset(places, 0, sizeof places);

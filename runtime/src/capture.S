@@ -1,6 +1,5 @@
 /*
- * The two functions that begin at their caller's frame. They note its registers
- * before a compiler can change any.
+ * The two functions that begin at their caller's frame. They save its registers before compiled code can change any.
  */
 #include "save.h"
 

@@ -1,5 +1,5 @@
 /*
- * Walks that go from object to object with the registers in place.
+ * Walks that change objects with the registers in place.
  */
 #include "chain.h"
 
@@ -7,9 +7,7 @@
  * size_t ehu_chain_(eh_elf_regs_t *, const eh_elf_memory_t *, const struct ehu_object *, uint64_t *pcs, size_t max,
  *                   const struct ehu_table *)
  *
- * rbx holds where the table remembers objects, r12 and r13 the begin and end of its
- * objects, r14 the object that the walk is in, r15 the outermost return address of a
- * makecontext. Eh_elfs preserve them.
+ * rbx points to the table's cache of objects, r12 and r13 to the start and end of its objects, r14 to the object that the walk is in; r15 is the outermost return address of a makecontext. Eh_elfs preserve them.
  */
 	.text
 	.globl	ehu_chain_
@@ -63,9 +61,7 @@ ehu_chain_:
 	.size	ehu_chain_, .-ehu_chain_
 
 /*
- * Where the eh_elf jumps to when the walk leaves its object: rax is the address to look
- * up, plus one; rsi and rdi are free; the walk ends by a jump to r10 with rsi 0; all
- * else is the walk's, the stack frame included.
+ * The eh_elf jumps here when the walk leaves its object: rax is the address to look up, plus one; rsi and rdi are free; a jump to r10 with rsi 0 ends the walk; all else belongs to the walk, including the stack frame.
  */
 	.type	ehu_chain_next, @function
 ehu_chain_next:
@@ -122,7 +118,7 @@ ehu_chain_next:
 	jae	4f
 	cmp	OBJECT_LOW(%rdi), %rax
 	jbe	4f
-	/* Threads may do so at once: each value is one that was found. */
+	/* Threads may store at the same time: each value is a correct one. */
 	sub	%r12, %rdi
 	mov	%edi, (%rsi)
 	add	%r12, %rdi

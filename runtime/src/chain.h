@@ -13,7 +13,7 @@
 #define CACHED_PAGES 256
 #define PAGE_BITS 12
 
-/* What _eh_elf_chain_1 is, and where its second entry lies, says package abi. */
+/* See package abi for _eh_elf_chain_1 and its second entry. */
 #define CHAIN_SYMBOL "_eh_elf_chain_1"
 #define CHAIN_NEXT 2
 #define CHAIN_CFA 432 /* from rsp to the CFA in the walk's stack frame, below which are the return address and rbp */

@@ -1,12 +1,12 @@
 /*
  * Code that is in no object: made at run time, or a second mapping of an object's file,
- * as node has it of its builtins. That memory is executable is what makes it code; a
- * word that leads anywhere else is data, whatever it is mapped to.
+ * such as node makes of its builtins. Executable memory counts as code; a word that
+ * points anywhere else is data.
  *
- * Such regions come and go without notice, so nothing is remembered of them for longer
- * than a walk lasts (but see maps.c): the cursor has the two found last. A return address
- * that is on the stack keeps its region where it is; one that only looks like it may find
- * what was there when the walk came by.
+ * Such regions come and go without notice, so nothing is cached about them beyond a walk
+ * (but see maps.c): the cursor has the two found last. A real return address on the stack
+ * keeps its region mapped; a word that only looks like one may match a region that has
+ * since gone.
  */
 #include <string.h>
 
@@ -23,10 +23,11 @@ static bool note_file(const struct ehu_mapping *m, void *arg)
     return false;
 }
 
-/* ehu_note_files_ notes which file is mapped where, for each range of the table. */
+/* ehu_note_files_ records which file is mapped at each range of the table. */
 void ehu_note_files_(struct ehu_table *t) { ehu_mappings_(note_file, t); }
 
-/* original finds what m is a copy of: how far above pc in m the same code in an object is. */
+/* original finds the object that m is a second mapping of, and the distance from m's code
+   to the object's. */
 static bool original(const struct ehu_table *t, const struct ehu_mapping *m, uint64_t pc, uint64_t *shift)
 {
     for (size_t i = 0; i < t->n; i++) {
@@ -39,13 +40,13 @@ static bool original(const struct ehu_table *t, const struct ehu_mapping *m, uin
 
 /* --------------------------------------------------------------------------------- walks */
 
-/* find asks the kernel, and puts what it finds first in the cursor. */
+/* find asks the kernel, and puts the result first in the cursor. */
 static bool find(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
 {
     struct ehu_mapping m;
     uint64_t shift = 0;
     if (!ehu_executable_(t, pc, &m) || (m.file && !original(t, &m, pc, &shift)))
-        return false; /* a file that is no object's as yet may be loaded by now, and have tables */
+        return false; /* a file of no known object may belong to one loaded since, which has tables */
     c->code[1] = c->code[0];
     c->code[0].low = m.low;
     c->code[0].size = m.high - m.low;
@@ -57,7 +58,7 @@ static bool within(const ehu_cursor_t *c, int i, uint64_t addr) { return addr - 
 
 /*
  * ehu_code_at_ finds the code in no object that holds pc, and describes it in *code as if it
- * were an object. An executable stack is none: it is full of words that lead to it.
+ * were an object. An executable stack does not count: it is full of pointers to itself.
  */
 const struct ehu_object *ehu_code_at_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
 {

@@ -1,8 +1,8 @@
 /*
- * The content of an object that has no build-id. It is looked at in memory: the file may
- * have been replaced since it was mapped. What is hashed lies in a segment that is not
- * writable, so that memory is what the file was, unless the object has text relocations or
- * was patched; then it is refused.
+ * The content of an object that has no build-id. It is read from memory, since the file
+ * may have been replaced after it was mapped. The hashed bytes lie in a segment that is
+ * not writable, so that memory equals the mapped file, unless the object has text
+ * relocations or was patched; then the eh_elf is refused.
  */
 #include <link.h>
 #include <string.h>
@@ -90,7 +90,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-/* ehu_same_content_ looks while the loader's lock keeps the object in place. */
+/* ehu_same_content_ compares while the loader's lock keeps the object mapped. */
 bool ehu_same_content_(const struct ehu_content *c, uint64_t bias, const void *headers)
 {
     struct look l = {.content = c, .bias = bias, .headers = headers};

@@ -1,6 +1,6 @@
 /*
- * What the files of libehunwind share. Names that end in _ are not exported from
- * the shared library; tests link the static one and may call them.
+ * Declarations shared by the files of libehunwind. Names that end in _ are not
+ * exported from the shared library; tests link the static one and may call them.
  */
 #ifndef EHU_INTERNAL_H
 #define EHU_INTERNAL_H
@@ -18,16 +18,16 @@ enum { PAGE = 4096, RED_ZONE = 128, MAX_BUILD_ID = 64 };
 
 /* ---------------------------------------------------------------- trust.c, search.c, content.c, load.c */
 
-/* By what of an object without a build-id its eh_elf knows it: abi.Content. Size 0: by nothing. */
+/* What identifies an object without a build-id: abi.Content. Size 0: nothing. */
 struct ehu_content {
     uint64_t low, size; /* a range of link-time addresses */
     uint64_t hash;      /* ehu_xxh64_ of the bytes there */
 };
 
-/* What an eh_elf must fit: the object that it is wanted for. */
+/* The object for which an eh_elf is searched. */
 struct ehu_wanted {
     uint64_t bias;
-    const void *headers; /* its program headers, as dl_iterate_phdr has them; to know it by, they may be gone */
+    const void *headers; /* its program headers, as dl_iterate_phdr gives them; they may be gone, and then only identify it */
     const char *path; /* of the object */
     const char *name; /* the last part of path */
     uint8_t build_id[MAX_BUILD_ID];
@@ -44,7 +44,7 @@ struct ehu_elf {
     size_t size;
     uint64_t low, high; /* its code, run-time addresses */
     eh_elf_walk_t *walk;
-    const char *chain; /* null: it lacks it */
+    const char *chain; /* may be null */
     bool exceptions;   /* as in ehu_object */
     uint32_t sites_size;
     const uint8_t *sites;
@@ -65,14 +65,14 @@ void ehu_abandon_elfs_(void);
 bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted);
 uint64_t ehu_xxh64_(const void *bytes, size_t n);
 bool ehu_same_content_(const struct ehu_content *c, uint64_t bias, const void *headers);
-/* Calls take with each path where the eh_elf may be until it returns true. */
+/* Calls take with each possible path of the eh_elf until it returns true. */
 void ehu_search_(const struct ehu_wanted *wanted, bool secure, bool (*take)(const char *path, void *arg), void *arg);
 
 /* ----------------------------------------------------------------------------- memory.c */
 
 /*
- * Memory of the kernel's, all zeros; null if there is none. What is kept does not come from malloc, whose calls
- * may be what the program's profiler counts.
+ * Returns zeroed memory from the kernel, or null if there is none. The library does not use malloc, whose calls
+ * the program's profiler may count.
  */
 void *ehu_map_(size_t size);
 void ehu_unmap_(void *memory, size_t size);
@@ -84,10 +84,10 @@ struct ehu_object {
     uint64_t low, high; /* run-time addresses, half-open */
     uint64_t bias;
     eh_elf_walk_t *walk; /* null: it has no eh_elf */
-    const char *chain;   /* null: it has none, or an eh_elf that lacks it */
+    const char *chain; /* null: it has no eh_elf, or one without it */
     bool eh_elf;         /* the code of an eh_elf: its frame pointer is that of the stack it walks */
-    bool exceptions;     /* its eh_elf says what an exception does with its frames */
-    uint32_t sites_size; /* bytes; 0: it passes over all of them */
+    bool exceptions; /* its eh_elf says what an exception does in its frames */
+    uint32_t sites_size; /* bytes; 0: exceptions pass over all its frames */
     const uint8_t *sites;
     char unused[8];
 };
@@ -102,14 +102,15 @@ struct ehu_file {
     uint64_t origin; /* where its first byte would be mapped */
 };
 
-/* What a walk sees: the ranges sorted by address. It never changes once it is published, but for the cache. */
+/* The table that walks use: the ranges sorted by address. It does not change once
+   published, except for the cache. */
 struct ehu_table {
     size_t n;
     struct ehu_object *object;
     uint32_t cache[CACHED_PAGES]; /* chain.S: the object of a page of code, as its distance from the first one */
     struct ehu_file *file; /* of each; ino is 0 if there is none */
-    /* The rest is the refresher's. */
-    size_t size; /* bytes of memory that this and all it points to are in */
+    /* The rest is used by the refresher only. */
+    size_t size; /* bytes of the memory that holds this and all it points to */
     struct ehu_loaded *loaded;
     size_t num_loaded;
     unsigned long long adds, subs; /* of dl_iterate_phdr */
@@ -122,15 +123,18 @@ _Static_assert(offsetof(struct ehu_table, n) == TABLE_N && offsetof(struct ehu_t
                "chain.h");
 
 /*
- * ehu_catch_up_ renews the table as ehu_refresh does, unless another thread is at it: that one may wait for the loader, which may wait
- * for the caller. It reports whether the table is now of that many loads and unloads, or more: it is not, in a handler that interrupted its making.
+ * ehu_catch_up_ renews the table as ehu_refresh does, unless another thread is doing so: that one may wait for the
+ * loader, which may wait for the caller. It reports whether the table now reflects at least that many loads and
+ * unloads; it does not in a handler that interrupted a refresh.
  */
 bool ehu_catch_up_(uint64_t loads);
 
-/* The path of the object that holds pc, and whether it has an eh_elf; null if none does. Not for handlers. */
+/* Returns the path of the object that holds pc, or null if none does, and stores whether
+   it has an eh_elf. Not for handlers. */
 const char *ehu_object_path_(uint64_t pc, bool *eh_elf);
 
-/* Tells whether a thread that held a lock is none of this process's: a child of fork has one thread. */
+/* Reports whether a thread that held a lock does not exist in this process: a child of
+   fork has one thread. */
 bool ehu_gone_(uint32_t thread);
 
 void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *eh_elfs);
@@ -153,22 +157,22 @@ static inline const struct ehu_object *ehu_find_(const struct ehu_table *t, uint
 }
 
 /*
- * A walk is counted while it uses a table, so that the refresher knows when one that it
- * replaced has no reader left. Threads are spread over slots, each with a cache line of its
- * own; sharing one is correct, only slower. Each table has a column of the counts to itself,
- * if one is left: a walk that never ends, since a handler that interrupted it did not return,
- * keeps its table, and those that have to share its column.
+ * A walk is counted while it uses a table, so that the refresher knows when a replaced table
+ * has no reader left. Threads are spread over slots, each with its own cache line; sharing
+ * one is correct, only slower. Each table has its own column of the counts, if one is free: a
+ * walk that never ends, because a handler that interrupted it did not return, keeps its
+ * table, and those that share its column.
  */
 enum { NUM_SLOTS = 64, NUM_COLUMNS = 8, ONE_WALK = 1 << 16 };
 struct ehu_slot {
     _Alignas(64) _Atomic uint64_t count[NUM_COLUMNS]; /* readers now + ONE_WALK * walks so far */
-    _Alignas(64) _Atomic uint64_t own[NUM_COLUMNS];   /* the same, of the thread that the slot belongs to; and of those that left */
-    _Atomic uint64_t left[NUM_COLUMNS];               /* how many did */
+    _Alignas(64) _Atomic uint64_t own[NUM_COLUMNS];   /* the same, for the thread that owns the slot; includes walks that left */
+    _Atomic uint64_t left[NUM_COLUMNS];               /* how many left */
     _Atomic uint64_t owner;                           /* its thread pointer; 0: none yet */
 };
 extern struct ehu_slot ehu_slots_[NUM_SLOTS];
 
-/* ehu_own_ is own without those that left. It may be more than there are, and never less: who left is counted before who came. */
+/* ehu_own_ returns own minus left. It is never too small: left is read before own. */
 static inline uint64_t ehu_own_(struct ehu_slot *s, unsigned column)
 {
     uint64_t left = atomic_load(&s->left[column]);
@@ -192,13 +196,13 @@ static inline uint64_t ehu_thread_pointer_(void)
 struct ehu_reading {
     const struct ehu_table *table; /* null before ehu_init */
     _Atomic uint64_t *count;
-    uint64_t owner; /* the thread whose own it is; 0: it is no thread's */
+    uint64_t owner; /* the thread that owns the slot; 0: none */
 };
 
 /*
- * ehu_owns_ reports whether a slot belongs to a thread, and gives it away if it belongs to none. It
- * stays that of a thread that has ended, and of the next with the same thread pointer. Threads that run at
- * once never have the same: the C library keeps theirs there.
+ * ehu_owns_ reports whether a thread owns a slot, and makes it the owner if there is none. A thread that
+ * has ended still owns its slot, and so does the next one with the same thread pointer. Threads that run
+ * at the same time never have the same thread pointer, since their data lie there.
  */
 static inline bool ehu_owns_(struct ehu_slot *s, uint64_t thread)
 {
@@ -206,7 +210,8 @@ static inline bool ehu_owns_(struct ehu_slot *s, uint64_t thread)
     return owner == thread || (owner == 0 && atomic_compare_exchange_strong(&s->owner, &owner, thread));
 }
 
-/* ehu_enter_ counts a reader, and then sees that it is one of the table that is still there. */
+/* ehu_enter_ counts a reader, and then checks that the table it counted for is still
+   current. */
 static inline struct ehu_reading ehu_enter_(uint64_t walks)
 {
     uint64_t thread = ehu_thread_pointer_();
@@ -242,7 +247,7 @@ static inline void ehu_leave_(struct ehu_reading r)
 struct ehu_mapping {
     uint64_t low, high;
     uint64_t dev, ino, origin; /* of the file, as in ehu_file */
-    bool file;                 /* it has one that is there still */
+    bool file; /* it has a file that still exists */
 };
 bool ehu_map_lines_(bool (*take)(const char *line, size_t len, void *arg), void *arg);
 bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *arg);
@@ -254,7 +259,7 @@ const struct ehu_object *ehu_code_at_(ehu_cursor_t *c, const struct ehu_table *t
 /* ------------------------------------------------------------------------------ stack.c */
 
 void ehu_stack_init_(void);
-extern uint64_t ehu_context_start_; /* where the function of a makecontext returns to: the outermost frame */
+extern uint64_t ehu_context_start_; /* return address of a makecontext's function: the outermost frame */
 bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags);
 bool ehu_answers_(void); /* whether the kernel says what memory can be read */
 int ehu_probe_word_(void *arg, uint64_t addr, uint64_t *word);
@@ -263,9 +268,9 @@ int ehu_probe_word_(void *arg, uint64_t addr, uint64_t *word);
 enum {
     EHU_GUESSED = 1 << 0,
     EHU_OTHER_STACK = 1 << 1, /* the window is not on the thread's own stack; it may end before the stack does */
-    EHU_NOT_BY_TABLE = 1 << 2, /* what ended the stack is not a table: a return address of 0, or makecontext's */
+    EHU_NOT_BY_TABLE = 1 << 2, /* no table ended the stack, but a return address of 0 or makecontext's */
     EHU_ONLY_TABLES = 1 << 3,  /* guess no step, and do not look for code in no object */
-    EHU_DESCENTS_SHIFT = 16    /* from here on: how many steps led down */
+    EHU_DESCENTS_SHIFT = 16 /* from this bit on: how many steps led down */
 };
 
 /* ------------------------------------------------------------------------------ stats.c */
@@ -281,12 +286,13 @@ static inline void ehu_count_(enum ehu_counter c)
     atomic_fetch_add_explicit(&ehu_counters_[c], 1, memory_order_relaxed);
 }
 void ehu_stats_init_(bool secure);
-/* Writes to stderr, if that is what it was when the program started. */
+/* Writes to stderr, if it is still the file that it was when the program started. */
 __attribute__((format(printf, 1, 2))) void ehu_say_(const char *format, ...);
 
 /* ------------------------------------------------------------------------------ chain.S */
 
-/* Takes up to max steps from a frame in o, as far as eh_elfs lead without a look at what they found. */
+/* Takes up to max steps from a frame in o, as far as eh_elfs lead, without checking the
+   results. */
 size_t ehu_chain_(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, const struct ehu_object *o, uint64_t *pcs, size_t max,
                   const struct ehu_table *t);
 
@@ -312,7 +318,7 @@ struct ehu_end {
 size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end);
 void ehu_cursor_start_(ehu_cursor_t *cursor);                                /* called by capture.S */
 
-/* What a walk by tables alone came to. */
+/* The result of a walk by tables alone. */
 enum ehu_worth {
     EHU_PARTIAL, /* it ended where another unwinder may find more */
     EHU_WHOLE,   /* to the frame whose table says that it is the outermost, or of the length asked for */

@@ -1,17 +1,17 @@
 /*
- * Mapping an eh_elf. This is done here and not by dlopen, so that what the program
- * and its debugger see of loaded objects stays as it was: dl_iterate_phdr, the link
- * map and gdb's list of libraries know nothing of eh_elfs, and no audit or dlopen
- * hook of the program is run. It takes little: an eh_elf has no relocation, no
- * initialiser, no dependency and no writable segment (the binary interface
- * promises it), so mapping its PT_LOADs is all that loading is. (One made for dlopen
- * of old glibc has a segment that is writable, but for the loader alone: PT_GNU_RELRO
- * covers it. It is mapped read-only.) The price: unwinders that go by dl_iterate_phdr
- * find no table for the code of an eh_elf itself.
+ * Mapping an eh_elf. The library does this itself and does not use dlopen, so that
+ * the program and its debugger see the same loaded objects as before:
+ * dl_iterate_phdr, the link map and gdb's list of libraries do not contain eh_elfs,
+ * and no audit or dlopen hook of the program runs. Loading is simple: an eh_elf has
+ * no relocation, no initialiser, no dependency and no writable segment (the binary
+ * interface promises it), so it consists of mapping the PT_LOADs. (A file made for
+ * dlopen of old glibc has a segment that is writable for the loader alone:
+ * PT_GNU_RELRO covers it. It is mapped read-only.) The price is that unwinders that
+ * use dl_iterate_phdr find no table for the code of an eh_elf itself.
  *
- * Nothing a file says is believed unchecked; a file that breaks the promises is
- * refused. That the generated code does what it should cannot be checked, hence
- * the rules of trust.c.
+ * Everything in a file is checked; a file that breaks the promises is refused.
+ * Whether the generated code is correct cannot be checked here, hence the rules
+ * of trust.c.
  */
 #include <elf.h>
 #include <string.h>
@@ -25,20 +25,20 @@ enum { MAX_SEGMENTS = 16, MAX_SPAN = 1 << 30 };
 static uint64_t page_down(uint64_t n) { return n & ~(uint64_t)(PAGE - 1); }
 static uint64_t page_up(uint64_t n) { return page_down(n + PAGE - 1); }
 
-/* at gives the n bytes at a link-time address, or null if they are not all mapped. */
+/* at returns the n bytes at a link-time address, or null if they are not all mapped. */
 static const void *at(const struct ehu_elf *elf, uint64_t addr, uint64_t n)
 {
     return addr <= elf->size && n <= elf->size - addr ? elf->base + addr : NULL;
 }
 
-/* relro_only reports whether a PT_LOAD is writable until it is relocated, and no longer. */
+/* relro_only reports whether a PT_LOAD is writable only until it is relocated. */
 static bool relro_only(const Elf64_Phdr *p, const Elf64_Phdr *relro)
 {
     return relro && (p->p_flags & PF_X) == 0 && p->p_vaddr >= relro->p_vaddr && p->p_memsz <= relro->p_memsz &&
            p->p_vaddr - relro->p_vaddr <= relro->p_memsz - p->p_memsz;
 }
 
-/* loadable reports whether a PT_LOAD is one that an eh_elf may have. */
+/* loadable reports whether an eh_elf may have this PT_LOAD. */
 static bool loadable(const Elf64_Phdr *p, const Elf64_Phdr *relro, uint64_t file_size)
 {
     if ((p->p_flags & PF_R) == 0 || p->p_filesz == 0 || p->p_offset > file_size || p->p_filesz > file_size - p->p_offset ||
@@ -110,7 +110,8 @@ static bool in_segment(const Elf64_Phdr *ph, int num, uint64_t addr, uint64_t si
     return false;
 }
 
-/* take_sites notes where the table of sites is; a bad note or an unknown version leaves the eh_elf without. */
+/* take_sites records the place of the table of sites; with a bad note or an unknown
+   version the eh_elf has no table. */
 static void take_sites(const Elf64_Phdr *ph, int num, struct ehu_elf *elf, const char *desc, uint64_t size)
 {
     eh_elf_sites_note_t note;
@@ -125,7 +126,7 @@ static void take_sites(const Elf64_Phdr *ph, int num, struct ehu_elf *elf, const
     elf->exceptions = false;
 }
 
-/* read_identity reads the identity note, and where the table of sites is. */
+/* read_identity reads the identity note, and the place of the table of sites. */
 static bool read_identity(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
 {
     bool found = false;
@@ -173,7 +174,7 @@ static bool is_name(const char *name, uint64_t room, const char *with)
     return n <= room && memcmp(name, with, n) == 0;
 }
 
-/* find_code looks the functions up: DT_HASH says how many symbols there are. */
+/* find_code looks up the functions; DT_HASH gives the number of symbols. */
 static bool find_code(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
 {
     uint64_t symtab = 0, strtab = 0, strsz = 0, hash = 0;
@@ -236,7 +237,7 @@ static struct ehu_elf *new_elf(void)
 
 void ehu_abandon_elfs_(void) { spare = NULL; }
 
-/* ehu_load_ maps an eh_elf. It returns null for a file that is none, or no good one. */
+/* ehu_load_ maps an eh_elf. It returns null if the file is not an eh_elf, or is damaged. */
 struct ehu_elf *ehu_load_(int fd, const struct stat *st)
 {
     static Elf64_Phdr ph[MAX_SEGMENTS]; /* under the lock, and large for a small stack */

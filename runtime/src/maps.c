@@ -1,10 +1,10 @@
 /*
- * What memory is code, as the kernel knows it. Only walks ask that meet an address in no
- * known object, from handlers too; so there is neither stdio nor a cancellation point here.
+ * Asks the kernel what memory is code. Only walks that meet an address in no known object
+ * ask, also in handlers; so this file uses neither stdio nor a cancellation point.
  *
  * Kernels since 6.11 answer for one address (PROCMAP_QUERY). On others the whole list
- * must be read, which takes longer the more mappings there are; what it said is kept,
- * and read again no sooner than after 50 times the CPU time that reading took.
+ * must be read, which takes longer the more mappings there are; it is cached, and
+ * read again only after 50 times the CPU time that reading took.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,9 +20,10 @@
 
 enum { MAX_KEPT = 256, REST = 50 };
 
-static bool all_executable; /* READ_IMPLIES_EXEC: that memory is executable says nothing */
+static bool all_executable; /* READ_IMPLIES_EXEC: all readable memory is executable */
 
-/* Signals are blocked while a file is open and while the list is renewed: a handler may not return. */
+/* Signals are blocked while a file is open and while the list is renewed, since a handler
+   might not return. */
 static void block(uint64_t *before)
 {
     uint64_t all = ~(uint64_t)0;
@@ -33,7 +34,8 @@ static void unblock(const uint64_t *before) { syscall(SYS_rt_sigprocmask, 2L /* 
 
 static int open_maps(void) { return (int)syscall(SYS_open, "/proc/self/maps", (long)(O_RDONLY | O_CLOEXEC), 0L); }
 
-/* nameless tells from a mapping's name whether there is no file any more, or never was one, that could be an object's. */
+/* nameless reports, from a mapping's name, whether no file that could be an object's
+   exists, or exists any longer. */
 static bool nameless(const char *name, size_t len)
 {
     static const char deleted[] = " (deleted)";
@@ -62,7 +64,8 @@ static uint64_t number(const char **p, unsigned base)
     }
 }
 
-/* parse reads a line, whose name is cut to its two ends; it returns false for one that is not executable. */
+/* parse reads a line, whose name is shortened to its two ends; it returns false if the
+   mapping is not executable. */
 static bool parse(const char *line, size_t len, struct ehu_mapping *m)
 {
     const char *p = line, *end = line + len;
@@ -143,8 +146,8 @@ bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *a
 /* ---------------------------------------------------------------- what is kept of it */
 
 /*
- * Two copies, by turns: one is read while the other is written. begun and current count
- * the writes; a reader whose copy was begun to be overwritten does not believe it.
+ * Two copies in turn: one is read while the other is written. begun and current count
+ * the writes; a reader discards a copy whose overwriting has begun.
  */
 static struct {
     _Atomic uint64_t n;
@@ -157,7 +160,8 @@ static uint64_t get(const _Atomic uint64_t *from) { return atomic_load_explicit(
 static _Atomic uint64_t begun, current, next_look; /* next_look in ns */
 static _Atomic uint32_t writer; /* a thread id, or 0 */
 
-/* take_turn makes this thread the writer if there is none; one of before a fork is none. */
+/* take_turn makes this thread the writer if there is none; one from before a fork does
+   not count. */
 static bool take_turn(void)
 {
     uint32_t me = (uint32_t)syscall(SYS_gettid), by = 0;
@@ -193,7 +197,7 @@ static bool renew_one(const struct ehu_mapping *m, void *arg)
     return ++r->n == MAX_KEPT;
 }
 
-/* renew reads the list where it is time to. */
+/* renew reads the list if it is due. */
 static void renew(const struct ehu_table *t)
 {
     uint64_t before;
@@ -243,7 +247,8 @@ enum { VMA_EXECUTABLE = 4 };
 
 static _Atomic bool no_query; /* the kernel does not have it */
 
-/* query returns 1 and the executable mapping of pc, or 0 if there is none, or -1 if the kernel does not tell. */
+/* query returns 1 and the executable mapping of pc, 0 if there is none, or -1 if the
+   kernel does not answer. */
 static int query(uint64_t pc, struct ehu_mapping *m)
 {
     char name[256] = "";
@@ -278,7 +283,7 @@ static int query(uint64_t pc, struct ehu_mapping *m)
 
 /*
  * ehu_executable_ finds the executable mapping that holds pc. Handlers may call it. The
- * answer is true of the moment, and where the list is kept, of one that is not long past.
+ * answer is current, or if the list is cached, slightly old.
  */
 bool ehu_executable_(const struct ehu_table *t, uint64_t pc, struct ehu_mapping *m)
 {

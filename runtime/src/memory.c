@@ -1,4 +1,4 @@
-/* Memory that the program's malloc knows nothing of. */
+/* Memory that does not come from the program's malloc. */
 #include <sys/mman.h>
 
 #include "internal.h"

@@ -1,10 +1,11 @@
 /*
- * Steps from code that no row tells about: by what its instructions are, where these are
- * known, or else by the frame pointer, which is a guess.
+ * Steps from code without a row: by its instructions if they are known, otherwise by
+ * frame pointer, which is a guess.
  *
- * Known are procedure linkage tables, for which lld and mold write no rows, nor GNU ld with
- * --no-ld-generated-unwind-info; and what a signal handler returns to, which has rows in
- * glibc but none in Go and musl. Both are a few instructions that are always the same.
+ * Known are procedure linkage tables, for which lld and mold write no rows, nor does GNU ld
+ * with --no-ld-generated-unwind-info, and the code that a signal handler returns to, which
+ * has rows in glibc but none in Go and musl. Both are a few instructions that are always
+ * the same.
  */
 #include <string.h>
 
@@ -16,10 +17,10 @@ enum { WORD = 8, CODE_WORDS = 6, CODE = CODE_WORDS * WORD };
 
 /*
  * read_code reads the code around pc, from at least 8 bytes before it to at least 32 after, and
- * returns where in code pc is; null if the instruction at pc is none of those below. The kernel
- * reads it, and reports what would be a crash: memory that can only be executed, or an object that
- * is gone by now. Words that cannot be read are zeros. They are aligned, so that none is in two
- * pages: what is before a table may not be there.
+ * returns the place of pc in code, or null if the instruction at pc is none of those below. It
+ * reads through the kernel, which reports an error where a load would crash: for execute-only
+ * memory, or an object that is gone. Words that cannot be read are zeros. They are aligned, so
+ * that none is in two pages: the memory before a table may not be mapped.
  */
 static const uint8_t *read_code(uint64_t pc, uint8_t code[CODE])
 {
@@ -63,7 +64,8 @@ static const uint8_t *without_bnd(const uint8_t *p) { return *p == BND ? p + 1 :
 
 static bool is_jmp_memory(const uint8_t *p) { return IS(without_bnd(p), JMP_MEMORY); }
 
-/* is_jmp_to_first reports whether at p, whose address is pc, is a jump to a first entry. */
+/* is_jmp_to_first reports whether the instruction at p, whose address is pc, is a jump to
+   a first entry. */
 static bool is_jmp_to_first(const uint8_t *p, uint64_t pc)
 {
     const uint8_t *jmp = without_bnd(p);
@@ -88,9 +90,9 @@ static bool is_number_to_r11(const uint8_t *p) { return IS(p, NUMBER_TO_R11) && 
 static bool is_push_r11(const uint8_t *p) { return IS(p, PUSH_R11) && is_first(p + L_PUSH_R11); }
 
 /*
- * plt_cfa returns what the CFA is above rsp in an entry of the tables of ld, lld and mold (x86-64
- * psABI 5.2, 13.2), or 0 if pc is in none. There is no telling the section from here, so that
- * an instruction must be beside those that it is beside in a table.
+ * plt_cfa returns CFA minus rsp in an entry of the tables of ld, lld and mold (x86-64 psABI 5.2,
+ * 13.2), or 0 if pc is in none. Sections are not known here, so an instruction counts only with
+ * its neighbours in a table around it.
  */
 static uint64_t plt_cfa(const uint8_t *p, uint64_t pc)
 {
@@ -122,8 +124,8 @@ static bool in_window(const eh_elf_memory_t *m, uint64_t addr, uint64_t size)
 }
 
 /*
- * leave_plt takes the step from a table. Nothing in one calls, so that only what a signal
- * interrupted can be there. It is not a guess: the instructions leave no choice.
+ * leave_plt takes the step from a table. Nothing in a table calls, so only a signal can
+ * have interrupted it. It is not a guess: the instructions determine the step.
  */
 static size_t leave_plt(ehu_cursor_t *c, const uint8_t *p)
 {
@@ -146,14 +148,16 @@ static size_t leave_plt(ehu_cursor_t *c, const uint8_t *p)
 
 /* ---------------------------------------------------------------------- signals' returns */
 
-/* is_sigreturn reports whether p is in the instructions that ask for rt_sigreturn (system call 15) for a handler. */
+/* is_sigreturn reports whether p is in the instructions that call rt_sigreturn (system
+   call 15) after a handler. */
 static bool is_sigreturn(const uint8_t *p)
 {
     return IS(p, MOV_15_RAX SYSCALL) || IS(p, MOV_15_EAX SYSCALL) ||
            (IS(p, SYSCALL) && (IS(p - sizeof MOV_15_RAX + 1, MOV_15_RAX) || IS(p - sizeof MOV_15_EAX + 1, MOV_15_EAX)));
 }
 
-/* leave_handler takes the step to where the signal came: the kernel has put its context at rsp. */
+/* leave_handler takes the step to the interrupted frame: the kernel has put its context
+   at rsp. */
 static size_t leave_handler(ehu_cursor_t *c, const uint8_t *p)
 {
     uint64_t rsp = c->regs.reg[EH_ELF_RSP];
@@ -170,8 +174,8 @@ static size_t leave_handler(ehu_cursor_t *c, const uint8_t *p)
 /* ------------------------------------------------------------------------------- guesses */
 
 /*
- * guess takes a step by frame pointer. The two words have to look like a frame: above
- * rsp, in the window, and a return address into code that is known.
+ * guess takes a step by frame pointer. The two words must look like a frame: above
+ * rsp, in the window, with a return address into known code.
  */
 static size_t guess(ehu_cursor_t *c, const struct ehu_table *t)
 {
@@ -195,7 +199,8 @@ static size_t guess(ehu_cursor_t *c, const struct ehu_table *t)
 
 /*
  * ehu_without_row_ takes a step from code in o that has no row; o is null if the code is in no
- * object. It returns 1; or 0 and leaves the registers alone, with the reason in the status.
+ * object. It returns 1; or it returns 0, leaves the registers unchanged, and sets the status
+ * to the reason.
  */
 size_t ehu_without_row_(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)
 {
@@ -205,7 +210,8 @@ size_t ehu_without_row_(ehu_cursor_t *c, const struct ehu_table *t, const struct
     size_t k = 0;
     if ((o && o->eh_elf) || !(in_window(&c->memory, rsp, 1) || ehu_window_(rsp, &c->memory, &c->flags)))
         return 0;
-    /* The kernel is not asked for each frame of an object without an eh_elf, nor about what a compiler made at run time. */
+    /* Do not ask the kernel for each frame of an object without an eh_elf, nor about code
+       made at run time. */
     bool loaded = (uintptr_t)o - (uintptr_t)t->object < t->n * sizeof *o;
     const uint8_t *p = loaded && (r->exact || o->walk) ? read_code(r->reg[EH_ELF_RIP], code) : NULL;
     if (p && r->exact)

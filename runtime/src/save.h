@@ -1,7 +1,7 @@
 /*
- * For assembly: save notes the frame of the caller of a function in an eh_elf_regs_t,
- * whose offsets these are: the registers that a call preserves, rsp as it is after the
- * return, and the return address.
+ * For assembly: save stores the frame of a function's caller in an eh_elf_regs_t,
+ * whose offsets these are: the registers that a call preserves, rsp after the return,
+ * and the return address.
  */
 #define REG(n) (8 * (n))
 #define VALID 136

@@ -6,9 +6,10 @@
 
 typedef bool take_fn(const char *path, void *arg);
 
-/* Under the lock of table.c: an exception may be thrown on a stack that has no room for a path. */
+/* Under the lock of table.c; static, since an exception may be thrown on a stack without
+   room for a path. */
 static char path[PATH_MAX];
-static size_t used; /* of path; all of it: it is too long */
+static size_t used; /* of path; sizeof path: it is too long */
 
 static void add(const char *text, size_t len)
 {
@@ -29,7 +30,7 @@ static void add_hex(const uint8_t *bytes, size_t n)
         add((const char[2]){"0123456789abcdef"[bytes[i] >> 4], "0123456789abcdef"[bytes[i] & 15]}, 2);
 }
 
-/* ends tries what has been added since used was 0. */
+/* ends tries the path built since used was 0. */
 static bool ends(take_fn *take, void *arg)
 {
     add_text(EH_ELF_SUFFIX);

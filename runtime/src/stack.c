@@ -1,16 +1,17 @@
 /*
- * What of the stack may be read. A walk reads in a window without asking, so the
- * window must hold nothing but readable memory, whatever the stack leads it to.
+ * Which part of the stack can be read. A walk reads in a window without asking,
+ * so the window must hold only readable memory, whatever the stack contains.
  *
  * There is no function to ask for the bounds of a stack in a signal handler:
- * pthread_getattr_np allocates and reads files. Instead a handler goes by where a
- * stack must end: the main thread's at the address that ehu_init noted; a
+ * pthread_getattr_np allocates and reads files. Instead a handler uses where a
+ * stack must end: the main thread's at the address that ehu_init recorded; a
  * pthread's below its thread pointer, since glibc puts the thread's data at the top
- * of its stack. That all pages from rsp up to there are readable is asked of the
- * kernel, once, and kept in the thread: its own stack stays as long as the thread.
+ * of its stack. The kernel is asked once whether all pages from rsp up to there are
+ * readable, and the answer is kept in the thread: its own stack lives as long as
+ * the thread.
  *
- * Any other stack (sigaltstack, makecontext) may be gone at the next walk, so what
- * is known of it is not kept: each walk asks again, a system call for 32 pages.
+ * Any other stack (sigaltstack, makecontext) may be gone at the next walk, so
+ * answers about it are not kept: each walk asks again, a system call for 32 pages.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -27,22 +28,21 @@
 
 enum {
     CHUNK = 32,      /* pages asked for by one system call */
-    AHEAD = 8,       /* pages of a stack that is not the thread's own which are asked for at a time */
-    GUARD_PAGES = 16 /* how far above an unreadable rsp the stack may begin */
+    AHEAD = 8, /* pages asked for at a time, of a stack that is not the thread's own */
+    GUARD_PAGES = 16 /* the stack may begin this far above an unreadable rsp */
 };
 
 static uint64_t main_top; /* where the main thread's stack ends */
-static uint64_t main_floor; /* what is between the two and below a frame that is being executed is that stack */
+static uint64_t main_floor; /* all memory between the two above an executing frame is that stack */
 static uint64_t main_tp;  /* the main thread's thread pointer, which is not on its stack; 0 if unknown */
-static uint64_t largest = 8 << 20; /* what a thread's own stack is not larger than, in a guess */
+static uint64_t largest = 8 << 20; /* a guessed bound on the size of a thread's own stack */
 
 /*
- * How the kernel is asked whether memory can be read. RATIONALE.md has the figures and what
- * else was tried. BY_SIGPROCMASK survives where a process has forbidden itself all but what
- * it needs: rt_sigprocmask reads the set before it finds that the operation is none, and
- * the C library cannot do without that call. BY_READV is for where it does not do that
- * (DynamoRIO), or does it with a complaint (valgrind). NOT_AT_ALL: neither is allowed, or no
- * longer: only what is known already is read.
+ * How to ask the kernel whether memory can be read. RATIONALE.md has figures and the
+ * alternatives. BY_SIGPROCMASK works under most seccomp filters: rt_sigprocmask reads the
+ * set before it rejects the operation, and the C library needs that call. BY_READV is used
+ * if rt_sigprocmask does not do that (DynamoRIO), or reports it (valgrind). NOT_AT_ALL:
+ * neither is allowed, or no longer; only memory known to be readable is read.
  */
 enum asking { BY_SIGPROCMASK, BY_READV, NOT_AT_ALL };
 static _Atomic enum asking asking;
@@ -50,9 +50,10 @@ static _Atomic enum asking asking;
 bool ehu_answers_(void) { return atomic_load_explicit(&asking, memory_order_relaxed) != NOT_AT_ALL; }
 
 /*
- * The thread's own stack, as far as it is known to be readable, and a range below
- * its end that is known not to belong to it. A handler may interrupt a change:
- * hi is 0 while lo is being written, and a reader looks at hi before and after.
+ * The part of the thread's own stack that is known to be readable, and a range
+ * below its end that is known not to belong to it. A handler may interrupt a
+ * change: hi is 0 while lo is being written, and a reader checks hi before and
+ * after.
  */
 static __thread struct {
     volatile uint64_t lo, hi;
@@ -72,14 +73,14 @@ static bool by_sigprocmask(uint64_t addr)
     long got = syscall(SYS_rt_sigprocmask, ~0L, addr, NULL, 8L);
     if (got == 0 || errno == EINVAL)
         return true;
-    if (errno != EFAULT) /* a filter came since: it is no answer */
+    if (errno != EFAULT) /* a filter was installed since: this is no answer */
         atomic_store(&asking, NOT_AT_ALL);
     return false;
 }
 
 /*
- * by_readv tells how many of n pages, the first of them at addr, are readable:
- * a byte of each is read through the kernel, which reports what would be a crash.
+ * by_readv returns how many of n pages from addr on are readable: it reads a byte
+ * of each through the kernel, which reports an error where a load would crash.
  */
 static size_t by_readv(uint64_t addr, size_t n)
 {
@@ -94,7 +95,8 @@ static size_t by_readv(uint64_t addr, size_t n)
     return got < 0 ? 0 : (size_t)got;
 }
 
-/* readable_pages tells how many of n pages, at most CHUNK, are readable. */
+/* readable_pages returns how many of n pages from addr on are readable; n is at most
+   CHUNK. */
 static size_t readable_pages(uint64_t addr, size_t n)
 {
     size_t got = 0;
@@ -111,7 +113,8 @@ static size_t readable_pages(uint64_t addr, size_t n)
     }
 }
 
-/* readable_until returns where in [lo, hi), both multiples of the page size, the first unreadable page is. */
+/* readable_until returns the address of the first unreadable page in [lo, hi), or hi.
+   Both are multiples of the page size. */
 static uint64_t readable_until(uint64_t lo, uint64_t hi)
 {
     int saved = errno;
@@ -125,7 +128,8 @@ static uint64_t readable_until(uint64_t lo, uint64_t hi)
     return lo;
 }
 
-/* copy_word reads a word that the kernel has just said can be read; sanitizers are not to look. */
+/* copy_word reads a word that the kernel has just reported readable; sanitizers do not
+   check it. */
 static uint64_t copy_word(uint64_t addr)
 {
     uint64_t word;
@@ -171,7 +175,8 @@ static bool set_window(eh_elf_memory_t *mem, uint64_t lo, uint64_t rsp, uint64_t
     return true;
 }
 
-/* own_end is where the stack that holds rsp ends if it is the thread's own; 0 if it cannot be. */
+/* own_end returns the end of the stack that holds rsp if that is the thread's own, or 0
+   if it cannot be. */
 static uint64_t own_end(uint64_t rsp)
 {
     if (rsp < main_top && main_top - rsp <= largest)
@@ -183,9 +188,9 @@ static uint64_t own_end(uint64_t rsp)
 }
 
 /*
- * lowest_readable is the lowest page that a frame with this rsp may use and that can
- * be read: that of its red zone, as a rule. A stack that overflowed has its rsp in the
- * guard page or below, and its frames above that. It is 0 if there is none.
+ * lowest_readable returns the lowest readable page that a frame with this rsp may use:
+ * usually that of its red zone. A stack that overflowed has its rsp in the guard page
+ * or below, and its frames above that. It returns 0 if there is no such page.
  */
 static uint64_t lowest_readable(uint64_t rsp)
 {
@@ -198,8 +203,9 @@ static uint64_t lowest_readable(uint64_t rsp)
 
 /*
  * above_here reports whether rsp is in the main thread's stack, above the frame that is being
- * executed. Nothing else is where that stack may grow, so all from here to its end is
- * readable, and nobody is asked: in strict mode of seccomp asking would be the end.
+ * executed. Nothing else lies where that stack may grow, so all memory from here to its end
+ * is readable, and the kernel is not asked: in seccomp's strict mode asking would end the
+ * process.
  */
 static bool above_here(uint64_t rsp)
 {
@@ -212,7 +218,7 @@ static bool above_here(uint64_t rsp)
     return true;
 }
 
-/* feel_out finds a window, by asking the kernel if it must. */
+/* feel_out finds a window, and asks the kernel if necessary. */
 static bool feel_out(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
 {
     if (rsp < 2 * PAGE || rsp >= (uint64_t)1 << 47)
@@ -249,7 +255,8 @@ static bool feel_out(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
 
 /*
  * ehu_window_ makes the window of the stack that holds rsp: from the red zone up.
- * It returns false if there is none. Where a stack overflowed, it begins above rsp.
+ * It returns false if there is none. If the stack overflowed, the window begins
+ * above rsp.
  */
 bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
 {
@@ -264,8 +271,8 @@ uint64_t ehu_context_start_;
 
 /*
  * note_context_start finds the return address that makecontext gives its function. No
- * call precedes it, so no table describes it as a return address; in glibc's tables a
- * stack goes on from there to whatever lies above.
+ * call precedes it, so no table describes it as a return address; by glibc's tables a
+ * stack would continue from there with whatever lies above.
  */
 static void note_context_start(void)
 {
@@ -280,7 +287,8 @@ static void note_context_start(void)
     memcpy(&ehu_context_start_, (const void *)(uintptr_t)made.uc_mcontext.gregs[REG_RSP], sizeof ehu_context_start_);
 }
 
-/* What is looked for in /proc/self/maps: the mapping that holds what the kernel puts on the first stack. */
+/* Finds in /proc/self/maps the mapping that holds the data that the kernel put on the
+   first stack. */
 struct stack_look {
     uint64_t inside, below; /* below: where the mapping before it ends */
 };
@@ -304,7 +312,8 @@ static bool note_main_stack(const char *line, size_t len, void *arg)
     return true;
 }
 
-/* In a program that valgrind runs rdx becomes 1 by these instructions, which do nothing otherwise (valgrind/valgrind.h). */
+/* Under valgrind these instructions set rdx to 1; otherwise they do nothing
+   (valgrind/valgrind.h). */
 static bool in_valgrind(void)
 {
     enum { RUNNING_ON_VALGRIND = 0x1001 };
@@ -317,10 +326,10 @@ static bool in_valgrind(void)
     return result != 0;
 }
 
-/* choose_asking finds a way to ask that answers right. */
+/* choose_asking finds a way to ask that gives correct answers. */
 static void choose_asking(void)
 {
-    static const uint64_t nowhere = 8; /* an address in the first page, which nobody has */
+    static const uint64_t nowhere = 8; /* an address in the first page, which is never mapped */
     char here = 0, there = 1;
     struct iovec to = {&there, 1}, from = {&here, 1};
     if (!in_valgrind() && by_sigprocmask((uint64_t)(uintptr_t)&to) && !by_sigprocmask(nowhere) && ehu_answers_())
@@ -329,7 +338,7 @@ static void choose_asking(void)
     atomic_store(&asking, can ? BY_READV : NOT_AT_ALL);
 }
 
-/* ehu_stack_init_ notes where stacks end. */
+/* ehu_stack_init_ records where stacks end. */
 void ehu_stack_init_(void)
 {
     struct rlimit limit;
@@ -352,7 +361,7 @@ void ehu_thread_init(void)
     void *lo;
     size_t size;
     if (here < main_top && main_top - here <= largest) {
-        ehu_window_(here, &mem, &flags); /* of the main thread's stack not all is mapped */
+        ehu_window_(here, &mem, &flags); /* the main thread's stack is not all mapped */
         return;
     }
     if (pthread_getattr_np(pthread_self(), &attr) != 0)

@@ -41,7 +41,8 @@ void ehu_stats(ehu_stats_t *s)
 
 /* ---------------------------------------------------------------------- at exit */
 
-/* What stderr was when the program started. Figures go nowhere else: a closed one may be any file by now. */
+/* The identity of stderr when the program started. Figures go nowhere else: after a close
+   the number may be any file. */
 static struct {
     bool open;
     dev_t dev, device;

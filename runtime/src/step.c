@@ -1,13 +1,14 @@
 /*
- * Frame by frame: the step that most steps are, and what a cursor is asked.
+ * Frame by frame: the common step, and the queries of a cursor.
  */
 #include <emmintrin.h>
 
 #include "internal.h"
 
 /*
- * Saved is what a step can change of a frame that has no register but those that functions
- * keep. Words are copied as eh_elfs write them: a load across two stores waits for both.
+ * struct saved holds what a step can change in a frame that has only callee-saved
+ * registers. Words are copied in the sizes in which eh_elfs write them, since a load
+ * across two stores waits for both.
  */
 struct saved {
     uint64_t rbx, rbp, rsp, rip, last;
@@ -42,7 +43,7 @@ static void restore(eh_elf_regs_t *r, const struct saved *s)
 
 static inline bool holds(const struct ehu_object *o, uint64_t pc) { return pc - o->low < o->high - o->low; }
 
-/* object_of finds the object of a pc by what the cursor remembers, or by a search. */
+/* object_of finds the object of a pc in the cursor's cache, or by a search. */
 static inline const struct ehu_object *object_of(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
 {
     uint16_t first = c->hint[0], second = c->hint[1];
@@ -59,9 +60,9 @@ static inline const struct ehu_object *object_of(ehu_cursor_t *c, const struct e
 }
 
 /*
- * plain_step takes a step by a row from a frame that was called to one that was, in
- * known objects, with a window that is known: what most steps are. Where it is anything
- * else, it leaves the cursor as it was, for ehu_run_one_, which has the same rules and the others.
+ * plain_step takes the common step: by a row, between two called frames, in known objects, with a
+ * known window. Otherwise it leaves the cursor unchanged for ehu_run_one_, which handles all
+ * cases.
  */
 static inline bool plain_step(ehu_cursor_t *c, const struct ehu_table *t)
 {

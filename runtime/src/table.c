@@ -27,21 +27,21 @@ struct ehu_loaded {
 
 _Atomic uintptr_t ehu_current_;
 
-/* What follows is the refresher's, under the lock. */
+/* The variables below belong to the refresher, under the lock. */
 static _Atomic uint32_t holder; /* the lock: a thread id, or 0 */
 static bool ready, secure;      /* secure: see ehu_secure_ */
-static uid_t self;              /* whose files are believed, beside root's */
+static uid_t self;              /* whose files are trusted, besides root's */
 static struct ehu_elf *elfs;       /* the mapped ones */
 static struct ehu_table *retired;  /* replaced, and perhaps still read */
 
 /*
- * Nothing is locked at fork: a handler may fork that interrupted a refresh. So a child may
- * find that the lock is held by a thread that it has not, and takes it from it. What that
- * thread was about to change is left alone: of the lists new ones are begun, and what was in
- * them stays mapped, as does the table that is there, since the child may yet return from the
- * handler into that refresh. The table that walks see is whole at any time.
+ * No lock is taken at fork, since a handler that interrupted a refresh may fork. So a child
+ * may find the lock held by a thread that it does not have, and takes it over. It does not
+ * touch what that thread was changing: it starts new lists, and what was in the old ones
+ * stays mapped, as does the current table, since the child may still return from the handler
+ * into that refresh. The table that walks use is complete at any time.
  */
-static bool forsaken; /* the present table is not to be retired */
+static bool forsaken; /* do not retire the current table */
 
 static void abandon(void)
 {
@@ -59,7 +59,8 @@ bool ehu_gone_(uint32_t thread)
     return gone;
 }
 
-/* lock_it returns false in a handler that interrupted the thread that holds the lock, and where it is not to wait for another. */
+/* lock_it returns false in a handler that interrupted the holder of the lock, and if
+   another thread holds it and wait is false. */
 static bool lock_it(bool wait)
 {
     uint32_t me = (uint32_t)syscall(SYS_gettid);
@@ -78,7 +79,7 @@ static bool lock_it(bool wait)
         }
         if (!wait)
             return false;
-        static const struct timespec look_again = {.tv_nsec = 10000000}; /* it may go while this waits */
+        static const struct timespec look_again = {.tv_nsec = 10000000}; /* the holder may vanish while this waits */
         syscall(SYS_futex, &holder, FUTEX_WAIT_PRIVATE, by, &look_again, NULL, 0);
     }
 }
@@ -91,13 +92,14 @@ static void unlock_it(void)
 
 /* ---------------------------------------------------------------------- what is loaded */
 
-/* What there is: counted first, so that a table and all it points to are one piece of memory. */
+/* The loaded objects: counted first, so that a table and all it points to are one piece
+   of memory. */
 struct listing {
     size_t num, chars; /* objects, bytes of their paths */
     unsigned long long adds, subs;
     struct ehu_table *table; /* to be filled; it has room for num and chars */
     char *path;              /* where the next path goes, of what is left of chars */
-    bool more;               /* than was counted: an object was loaded since */
+    bool more; /* there are more than counted: an object was loaded since */
 };
 
 /* own_name reports whether the object is the program, which has no name in the list. */
@@ -119,7 +121,7 @@ static const char *take_path(struct listing *l, const struct dl_phdr_info *info)
     size_t need = strlen(info->dlpi_name) + 1;
     if (own_name(info, l->table->num_loaded)) {
         ssize_t n = l->chars < PATH_MAX ? 0 : readlink("/proc/self/exe", path, PATH_MAX - 1);
-        need = n > 0 ? (size_t)n + 1 : 1; /* the zero is there */
+        need = n > 0 ? (size_t)n + 1 : 1; /* including the terminating zero */
     }
     if (need > l->chars)
         return NULL;
@@ -197,7 +199,7 @@ static struct ehu_table *list(void)
         l.table->object = place(&next, ranges, sizeof *l.table->object);
         l.table->file = place(&next, ranges, sizeof *l.table->file);
         l.path = next;
-        dl_iterate_phdr(list_object, &l); /* files are opened after it: it holds the loader's lock */
+        dl_iterate_phdr(list_object, &l); /* files are opened later: this holds the loader's lock */
         l.table->adds = l.adds;
         l.table->subs = l.subs;
         if (!l.more)
@@ -213,7 +215,7 @@ struct search {
     struct ehu_elf *found;
 };
 
-/* try_path is called with each path where the eh_elf may be. */
+/* try_path is called with each possible path of the eh_elf. */
 static bool try_path(const char *path, void *arg)
 {
     struct search *s = arg;
@@ -260,8 +262,8 @@ static struct ehu_elf *search(const struct ehu_loaded *o)
 }
 
 /*
- * same reports whether an object is one that was there before, with the eh_elf that it had then.
- * Where none has gone since, what is in the same place is the same; else the build-id says so.
+ * same reports whether an object was there before, with the eh_elf that it had then. If none was
+ * unloaded since, objects at the same place are the same; otherwise the build-id decides.
  */
 static bool same(const struct ehu_loaded *a, const struct ehu_loaded *b, bool all_stayed)
 {
@@ -354,7 +356,7 @@ static struct ehu_table *new_table(const struct ehu_table *old)
     return t;
 }
 
-/* idle_slots has a bit for each slot without a reader in a column. */
+/* idle_slots returns a bit for each slot without a reader in a column. */
 static uint64_t idle_slots(unsigned column)
 {
     uint64_t idle = 0;
@@ -366,8 +368,8 @@ static uint64_t idle_slots(unsigned column)
 
 /*
  * reclaim frees the retired tables without readers. A walk that began before a
- * table was replaced is counted in the table's column until it ends; so once that
- * was seen at 0 in each slot, none is left that can have the old table.
+ * table was replaced is counted in the table's column until it ends; so once the
+ * count was seen at 0 in each slot, no walk can have the old table.
  */
 static void reclaim(void)
 {
@@ -384,7 +386,8 @@ static void reclaim(void)
     }
 }
 
-/* choose_column takes one that neither a reader nor another table has; or else one without a reader now. */
+/* choose_column returns a column that neither a reader nor another table uses, or else
+   one without a reader now. */
 static unsigned choose_column(const struct ehu_table *old)
 {
     unsigned used = old ? 1u << old->column : 0, quiet = 0;
@@ -430,7 +433,7 @@ static int refresh(void)
     return 1;
 }
 
-/* get_ready comes before a refresh, whichever function makes it: what may be believed depends on secure. */
+/* get_ready runs before any refresh, since what is trusted depends on secure. */
 static void get_ready(void)
 {
     secure = ehu_secure_();
@@ -445,7 +448,7 @@ static void get_ready(void)
 
 /*
  * A thread that is cancelled in here would leave the lock held, and the program what it
- * was loading: dlopen is no place where threads are cancelled, and files are opened here.
+ * was loading: dlopen is not a cancellation point, and files are opened here.
  */
 static int locked_refresh(bool wait)
 {

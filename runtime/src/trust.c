@@ -1,4 +1,4 @@
-/* What may be believed: environment, files, identity notes. */
+/* What is trusted: environment, files, identity notes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -11,10 +11,9 @@
 #include "internal.h"
 
 /*
- * ehu_secure_ reports whether the process has rights that who started it has not: those of a
- * set-uid or set-gid program, of file capabilities, or put aside for later (a saved user).
- * Neither that user's environment nor that user's files are believed then, whoever the
- * effective user is.
+ * ehu_secure_ reports whether the process has rights that its caller does not have: those of
+ * a set-uid or set-gid program, of file capabilities, or of a saved user. Then neither the
+ * caller's environment nor the caller's files are trusted, whoever the effective user is.
  */
 bool ehu_secure_(void)
 {
@@ -47,7 +46,7 @@ uid_t ehu_self_(bool secure)
 }
 
 /*
- * In a set-uid program the environment is that of a user with fewer rights, who
+ * In a set-uid program the environment comes from a user with fewer rights, who
  * must not choose the code that it runs.
  */
 const char *ehu_getenv_(bool secure, const char *name)
@@ -58,21 +57,21 @@ const char *ehu_getenv_(bool secure, const char *name)
 
 /*
  * ehu_trusted_ reports whether nobody but root and this user could have written a file, or put
- * another in a folder, or made a link. Whoever may write to a sticky folder cannot touch what
- * is another's in it.
+ * another in a folder, or made a link. In a sticky folder, users cannot replace the entries of
+ * others.
  */
 bool ehu_trusted_(const struct stat *st, uid_t self)
 {
     if (st->st_uid != 0 && st->st_uid != self)
         return false;
-    if (S_ISLNK(st->st_mode)) /* its mode says nothing */
+    if (S_ISLNK(st->st_mode)) /* its mode is meaningless */
         return true;
     if (S_ISDIR(st->st_mode) && (st->st_mode & S_ISVTX))
         return true;
     return (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode)) && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* A path on the way from the root to a file, with what is left of it. */
+/* The state of a walk along a path: a folder, and the rest of the path. */
 struct way {
     uid_t self;
     int folder;          /* opened with O_PATH; all above it are trusted */
@@ -100,7 +99,8 @@ static bool enter(struct way *w, const char *name)
     return fd >= 0 && fstat(fd, &st) == 0 && ehu_trusted_(&st, w->self) ? true : fail(w);
 }
 
-/* follow puts where a link leads in front of what is left. link is opened with O_PATH. */
+/* follow puts the target of a link before the rest of the path. link is opened with
+   O_PATH. */
 static bool follow(struct way *w, int link, const char *rest)
 {
     static char to[PATH_MAX]; /* under the lock of table.c, as is *w: they would be half of a small stack */
@@ -114,7 +114,7 @@ static bool follow(struct way *w, int link, const char *rest)
     return w->left[0] == '/' ? enter(w, "/") : true;
 }
 
-/* absolute has the way begin at the root, whatever the path. */
+/* absolute makes the walk begin at the root, also for a relative path. */
 static bool absolute(struct way *w, const char *path)
 {
     size_t n = 0, more = strlen(path);
@@ -132,8 +132,8 @@ static bool absolute(struct way *w, const char *path)
 
 /*
  * ehu_open_trusted_ opens a regular file if nobody but root and self can have put it there:
- * it, the folders above it and the links on the way are trusted. What was looked at is what
- * is opened: it goes from folder to folder by descriptor and follows links itself. It returns
+ * it, the folders above it and the links on the path are trusted. It walks from folder to
+ * folder by descriptor and follows links itself, so that it opens what it checked. It returns
  * -1 if there is none.
  */
 int ehu_open_trusted_(const char *path, uid_t self, struct stat *st)
@@ -142,7 +142,7 @@ int ehu_open_trusted_(const char *path, uid_t self, struct stat *st)
     w.self = self;
     w.folder = -1;
     w.links = 0;
-    if (faccessat(AT_FDCWD, path, F_OK, 0) != 0 && errno == ENOENT) /* by far the most frequent end, by a single call */
+    if (faccessat(AT_FDCWD, path, F_OK, 0) != 0 && errno == ENOENT) /* the most frequent case, in a single call */
         return -1;
     if (!absolute(&w, path))
         return -1;
@@ -163,7 +163,7 @@ int ehu_open_trusted_(const char *path, uid_t self, struct stat *st)
             good = follow(&w, fd, rest);
         } else if (good && last) {
             close(fd);
-            /* a FIFO in its place by now must not have it wait */
+            /* do not block if a FIFO is in its place by now */
             fd = openat(w.folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
             fail(&w);
             if (fd >= 0 && fstat(fd, st) == 0 && S_ISREG(st->st_mode) && ehu_trusted_(st, self))
@@ -218,7 +218,7 @@ size_t ehu_build_id_(const void *notes, size_t size, size_t align, uint8_t id[MA
 
 /*
  * ehu_fits_ reports whether an eh_elf was made from the object. Objects without a
- * build-id are told apart by what their tables are made from.
+ * build-id are identified by what their tables are made from.
  */
 bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted)
 {

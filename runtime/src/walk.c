@@ -1,6 +1,6 @@
 /*
- * The walks. Nothing here or below it takes a lock, allocates, or enters a
- * function of the C library but memcpy and those that make a system call.
+ * The walks. Nothing here or in its callees takes a lock, allocates, or calls a
+ * function of the C library except memcpy and wrappers of system calls.
  */
 #include <string.h>
 #include <sys/ucontext.h>
@@ -8,10 +8,9 @@
 #include "internal.h"
 
 /*
- * Frames taken by one call of an eh_elf. A call answers for many frames at once,
- * so that a stack that was overwritten to lead in circles is noticed only after
- * it: by the CFA, which must have risen, and since the next call does not read
- * below the frame that this one reached.
+ * Frames taken by one call of an eh_elf. A stack that was overwritten to lead in
+ * circles is noticed only after a call: by the CFA, which must have risen, and
+ * because the next call does not read below the frame that this one reached.
  */
 enum { RUN = 64 };
 
@@ -32,9 +31,9 @@ static void raise_floor(ehu_cursor_t *c)
 }
 
 /*
- * rose reports whether the CFA came up, from rsp on, as k steps make it. Each leaves a
- * return address behind, but for the first from where a signal interrupted (exact):
- * vfork has taken its own off the stack, into a register.
+ * rose reports whether the CFA rose, from rsp on, as k steps raise it. Each step
+ * passes a return address, except the first from an interrupted frame (exact): vfork
+ * keeps its own in a register.
  */
 static bool rose(uint64_t from, uint64_t exact, const eh_elf_regs_t *after, size_t k)
 {
@@ -43,10 +42,10 @@ static bool rose(uint64_t from, uint64_t exact, const eh_elf_regs_t *after, size
 }
 
 /*
- * lawful reports whether a step from *before is one that a stack can have. The CFA rises, but
- * where a signal frame is left: the handler may have had a stack of its own. A stack that
- * leads in a circle can do so by signal frames alone, so not many of them may lead down, and
- * none to itself. That bounds a walk by the size of the stacks that it meets.
+ * lawful reports whether a step from *before is possible on a real stack. The CFA rises,
+ * except after a signal frame, whose handler may have had its own stack. A stack can lead in
+ * circles only through signal frames, so few of them may lead down, and none to itself. That
+ * bounds a walk by the size of the stacks that it meets.
  */
 static bool lawful(ehu_cursor_t *c, const eh_elf_regs_t *before)
 {
@@ -59,7 +58,7 @@ static bool lawful(ehu_cursor_t *c, const eh_elf_regs_t *before)
     return after->exact && c->flags < MOST * ONE;
 }
 
-/* undo has a cursor be where it was: the CFA did not rise. */
+/* undo restores a cursor whose CFA did not rise. */
 static size_t undo(ehu_cursor_t *c, const eh_elf_regs_t *before)
 {
     c->regs = *before;
@@ -67,14 +66,15 @@ static size_t undo(ehu_cursor_t *c, const eh_elf_regs_t *before)
     return 0;
 }
 
-/* one_step takes a step from the registers *before, which are the cursor's, and undoes it if it is none. */
+/* one_step takes a step from the registers *before, which are the cursor's, and undoes it
+   if it is not lawful. */
 static size_t one_step(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pc, const eh_elf_regs_t *before)
 {
     size_t k = o->walk(&c->regs, &c->memory, o->bias, pc, 1);
     return k == 1 && !lawful(c, before) ? undo(c, before) : k;
 }
 
-/* without_row is the same if there is no row; see ehu_without_row_. */
+/* without_row does the same if there is no row; see ehu_without_row_. */
 static size_t without_row(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)
 {
     eh_elf_regs_t before = c->regs;
@@ -83,8 +83,8 @@ static size_t without_row(ehu_cursor_t *c, const struct ehu_table *t, const stru
 }
 
 /*
- * beyond_window takes the step that the window is too small for: the stack may be
- * longer than what is known of it, or an expression reads other memory.
+ * beyond_window takes a step for which the window is too small: the stack may be
+ * longer than its known part, or an expression reads other memory.
  */
 static size_t beyond_window(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs)
 {
@@ -102,7 +102,7 @@ static size_t beyond_window(ehu_cursor_t *c, const struct ehu_object *o, uint64_
     return k;
 }
 
-/* has_window reports whether the window is that of the frame, or makes it so. */
+/* has_window makes the window that of the frame if necessary, and reports whether it is. */
 static bool has_window(ehu_cursor_t *c)
 {
     uint64_t rsp = c->regs.reg[EH_ELF_RSP];
@@ -113,7 +113,7 @@ static bool has_window(ehu_cursor_t *c)
 }
 
 /*
- * steps takes up to max steps from an object; the status is that of the last. Where the
+ * steps takes up to max steps from an object; the status is that of the last. If the
  * CFA did not rise over them, the registers are lost and the status is EHU_NOT_RISING:
  * the stack is corrupt, or a signal frame is among them.
  */
@@ -136,8 +136,8 @@ static size_t steps(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu
 }
 
 /*
- * find is ehu_find_ for a walk, which as a rule stays in an object or goes to and fro
- * between two. The cursor has their places in some table, in this one perhaps.
+ * find is ehu_find_ for a walk, which usually stays in an object or alternates
+ * between two. The cursor has their places in some table, perhaps not this one.
  */
 static const struct ehu_object *find(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
 {
@@ -171,8 +171,8 @@ bool ehu_is_code_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
 }
 
 /*
- * keep remembers the registers that no table says how to recover in a caller. They
- * are known where a signal interrupted, and lost with the first step from there.
+ * keep saves the registers that no table can recover in a caller. They are known
+ * in an interrupted frame, and lost with the first step from it.
  */
 static void keep(ehu_cursor_t *c)
 {
@@ -188,7 +188,7 @@ static void keep(ehu_cursor_t *c)
 /*
  * guess_registers takes a step that needs such a register, on the assumption that
  * the functions called from here left it alone. Assembly does that: it has helpers
- * with conventions of their own, and may have its CFA in rax across a call of one.
+ * with private conventions, and may have its CFA in rax across a call of one.
  */
 static size_t guess_registers(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o)
 {
@@ -219,7 +219,7 @@ void ehu_count_end_(int status)
     case EHU_NO_OBJECT: ehu_count_(COUNT_NO_OBJECT); break;
     case EHU_NOT_RISING: ehu_count_(COUNT_NOT_RISING); break;
     case EHU_TOO_DEEP: ehu_count_(COUNT_TOO_DEEP); break;
-    default: break; /* the outermost frame is how a walk should end */
+    default: break; /* a walk should end at the outermost frame */
     }
 }
 
@@ -229,8 +229,8 @@ static bool is_context_start(const ehu_cursor_t *c)
 }
 
 /*
- * ehu_run_one_ takes a step. It returns 1; or 0 and leaves the registers alone, with the
- * reason in the status.
+ * ehu_run_one_ takes a step. It returns 1; or it returns 0, leaves the registers
+ * unchanged, and sets the status to the reason.
  */
 size_t ehu_run_one_(ehu_cursor_t *c, const struct ehu_table *t)
 {
@@ -267,8 +267,8 @@ size_t ehu_run_one_(ehu_cursor_t *c, const struct ehu_table *t)
 }
 
 /*
- * run takes up to max steps, as many as it can with each call of an eh_elf, and leaves
- * the reason for the last not taken in the status; 0 if all were.
+ * run takes up to max steps, as many as possible with each call of an eh_elf. The
+ * status is the reason why it stopped, or 0 if it took all.
  */
 static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
@@ -306,7 +306,7 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
     return n;
 }
 
-/* begin makes the cursor one that has its registers and nothing else. */
+/* begin resets the cursor except for its registers. */
 static void begin(ehu_cursor_t *c)
 {
     memset(&c->memory, 0, sizeof c->memory);
@@ -317,7 +317,7 @@ static void begin(ehu_cursor_t *c)
     memset(c->code, 0, sizeof c->code);
 }
 
-/* by_steps walks again from the start, with what only single steps keep track of and check. */
+/* by_steps walks again from the start, with the checks and records of single steps. */
 static size_t by_steps(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
     size_t n = 0;
@@ -360,7 +360,7 @@ size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs)
     return backtrace(&c, pcs, n);
 }
 
-/* ehu_backtrace_end_ is the same, and says how the walk has ended. */
+/* ehu_backtrace_end_ does the same, and stores how the walk ended. */
 size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end)
 {
     ehu_cursor_t c;
@@ -373,7 +373,7 @@ size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struc
 
 typedef size_t walk_fn(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max);
 
-/* in_parts walks like how, if need be without an array for all the pcs. */
+/* in_parts walks like how, if necessary in parts, without an array for all the pcs. */
 static size_t in_parts(walk_fn *how, ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
     uint64_t part[RUN];
@@ -387,11 +387,10 @@ static size_t in_parts(walk_fn *how, ehu_cursor_t *c, const struct ehu_table *t,
 }
 
 /*
- * ehu_try_ takes up to max steps from regs, without a guess, for who has another unwinder to
- * ask, and says how good they are. Without pcs it is no walk that counts. What is known by its
- * instructions is as good as a row: libgcc and libunwind know signal frames by them, too, and
- * libunwind procedure linkage tables, at which libgcc ends. *stopped is the address at which it
- * ended.
+ * ehu_try_ takes up to max steps from regs, without guesses, for callers with another unwinder,
+ * and says how good they are. Without pcs the walk is not counted. Known instructions are as
+ * good as a row: libgcc and libunwind recognise signal frames by them, too, and libunwind
+ * procedure linkage tables, at which libgcc ends. *stopped is the address at which it ended.
  */
 size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth, uint64_t *stopped)
 {
@@ -438,7 +437,7 @@ static const uint8_t place[EH_ELF_NUM_REGS] = {
     REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP,
 };
 
-/* ehu_regs_of_ has a frame be where a signal interrupted. */
+/* ehu_regs_of_ fills *regs with the interrupted frame of a context. */
 void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context)
 {
     for (int i = 0; i < EH_ELF_NUM_REGS; i++)
