@@ -19,7 +19,9 @@ import (
 // Options are the choices of code generation.
 type Options struct {
 	NoDeref bool // _eh_elf has no deref argument and reads memory directly
-	Compact bool // as little fixed code as can be: _eh_elf does every step by a walk of one step
+	Compact bool // little fixed code: _eh_elf does every step by a walk of one step
+	// OneLookup has all steps go through one lookup, which costs each a jump.
+	OneLookup bool
 }
 
 // generator holds what is only needed while generating code.

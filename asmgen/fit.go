@@ -36,6 +36,10 @@ func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int, size func(
 		how.Smallest = true
 		last, err = try(how)
 	}
+	if err == nil && limit > 0 && size(best.c) > limit && opt.Compact {
+		opt.OneLookup = true
+		last, err = try(how)
+	}
 	for err == nil && limit > 0 && size(best.c) > limit && how.Dispatch == plan.DispatchTree {
 		keys := denser(last.p, last.c.treeBytes, size(last.c)-limit)
 		if keys == 0 {

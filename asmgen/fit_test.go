@@ -31,7 +31,7 @@ func TestFit(t *testing.T) {
 	}
 	bytes := func(c *Code) int { return len(c.Text) + len(c.Data) }
 	size := func(limit int) int {
-		c, err := Fit(table, plan.Options{}, Options{}, limit, bytes)
+		c, err := Fit(table, plan.Options{DenseKeys: 24}, Options{}, limit, bytes)
 		require.NoError(t, err)
 		return bytes(c)
 	}

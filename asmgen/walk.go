@@ -323,7 +323,7 @@ func (g *generator) spillCode() {
 func (g *generator) dispatchCode() {
 	g.asm.bind(g.dispatch)
 	g.nextStep()
-	if g.opt.Compact {
+	if g.opt.OneLookup {
 		g.asm.jump(obj.AJMP, g.lookup)
 		return
 	}

@@ -69,10 +69,9 @@ const (
 
 // DenseKeys is the number of keys from which on a page is dense with
 // DispatchTree, unless Options say otherwise. A dense page takes half the bytes of a tree. But return addresses
-// lie in wide ranges, which a weighted tree finds with few comparisons, so that
-// real stacks are walked 20 % slower with 12 for this number and hardly slower with
-// 24, where the dense pages are those of functions that push arguments.
-const DenseKeys = 24
+// lie in wide ranges, which a weighted tree finds with few comparisons. RATIONALE.md has
+// what other numbers cost.
+const DenseKeys = 19
 
 // noID stands for no id in Plan.IDOf.
 const noID = ^uint32(0)
