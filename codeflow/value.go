@@ -84,6 +84,9 @@ func (s *State) Slot(base uint8, off int32) Value {
 	return Value{}
 }
 
+// ReturnKept reports whether the word at CFA - 8 is known to hold the return address still.
+func (s *State) ReturnKept() bool { return s.Slot(0, -8) == Value{Entry, RA, 0} }
+
 // Put sets the word at base plus off to v.
 func (s *State) Put(base uint8, off int32, v Value) { s.store(base, off, 8, v) }
 

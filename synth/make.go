@@ -36,7 +36,7 @@ type Result struct {
 type Declined struct {
 	Guessed int // the state depends on a choice that the code does not prove
 	NoCFA   int // the paths do not agree on the CFA, or it is in no place that a row can name
-	Popped  int // the return address is no longer on the stack
+	Popped  int // the return address is no longer on the stack, or not at CFA - 8
 }
 
 // Make makes rows. described are the functions that have FDEs, sorted and disjoint: they
@@ -127,7 +127,7 @@ func Answers(s *codeflow.State, how codeflow.How) bool {
 		return false
 	}
 	row, ok := rowAt(s)
-	return ok && (row.CFA.Reg != abi.RSP || row.CFA.Stored || row.CFA.Offset >= 8)
+	return ok && s.ReturnKept() && (row.CFA.Reg != abi.RSP || row.CFA.Stored || row.CFA.Offset >= 8)
 }
 
 // count sets Answered.
@@ -148,7 +148,7 @@ func rowsOf(r *codeflow.Result) (list []Function, d Declined) {
 			d.Guessed++
 		case !ok:
 			d.NoCFA++
-		case row.CFA.Reg == abi.RSP && !row.CFA.Stored && row.CFA.Offset < 8:
+		case !s.ReturnKept(), row.CFA.Reg == abi.RSP && !row.CFA.Stored && row.CFA.Offset < 8:
 			d.Popped++
 		default:
 			start := dwarfcfa.Addr(pc)

@@ -338,3 +338,27 @@ table:	.long	first-table, second-table
 		})
 	}
 }
+
+// TestReturnMoved: a return address that is copied further down, with its place then used for an argument, as V8's adaptors
+// do, can be given by no row.
+func TestReturnMoved(t *testing.T) {
+	o := assembled(t, `
+	.text
+	.globl	adapt
+	.type	adapt, @function
+adapt:	push	%rcx
+	push	%rdi
+	push	16(%rsp)
+	mov	$7, %r10d
+	mov	%r10, 24(%rsp)
+	nop
+	jmp	*%rdx
+	.size	adapt, .-adapt
+`)
+	r, err := Of(o, Options{Mode: Missing})
+	require.NoError(t, err)
+	f := function(t, r, "adapt")
+	assert.Equal(t, CFA{Reg: abi.RSP, Offset: 32}, f.at(12).CFA) // the last that still finds it
+	assert.Equal(t, dwarfcfa.Addr(17), f.End()-f.Start())
+	assert.Equal(t, 2, r.Declined.Popped)
+}

@@ -263,7 +263,7 @@ func printSynth(w io.Writer, path string, r *synth.Result) {
 	}{
 		{r.Declined.NoCFA, "where paths do not agree on the CFA, or it is in no place that a row can name"},
 		{r.Declined.Guessed, "that a choice leads to which the code does not prove"},
-		{r.Declined.Popped, "whose return address is no longer on the stack"},
+		{r.Declined.Popped, "whose return address is no longer in its place on the stack"},
 	} {
 		if d.n > 0 {
 			fmt.Fprintf(w, "  no row for %d instructions %s\n", d.n, d.text)
