@@ -18,11 +18,11 @@ import (
 
 func init() { goenv.Restore() }
 
-// ErrAssemble is wrapped by errors that golang-asm or the layout of jumps
-// raised. It means a defect in this package, never bad input.
+// ErrAssemble is wrapped by errors of golang-asm or of the layout of jumps. It
+// means a defect in this package, never bad input.
 var ErrAssemble = errors.New("assembling failed")
 
-// label is a place in the text, named before it is known.
+// label is a place in the text that may be used before it is bound.
 type label int32
 
 // ref asks for the rel32 field at off to lead to a label.
@@ -37,18 +37,18 @@ type progRef struct {
 	to label
 }
 
-// chunkProgs bounds the instructions that are assembled at once: an obj.Prog
-// takes some 350 bytes, so a browser's tables are not held as a whole.
+// chunkProgs bounds the instructions assembled at once: an obj.Prog takes about
+// 350 bytes, too much to hold a browser's tables as a whole.
 const chunkProgs = 4096
 
 // assembler collects instructions, runs golang-asm over them chunk by chunk and
 // resolves the jumps between chunks itself.
 //
-// Conditional jumps to a symbol are beyond golang-asm, and its relaxation of
-// short jumps gives up after 20 passes by ending the process. So every jump is
-// either short, to a label of the same chunk that the caller knows to be near,
-// or long: then its target is a dummy behind the chunk, too far for a short
-// form, and the displacement is filled in when all labels are known.
+// golang-asm does not support conditional jumps to a symbol, and its relaxation
+// of short jumps ends the process after 20 passes. So every jump is either
+// short, to a label of the same chunk that the caller knows to be near, or
+// long: then its target is a dummy after the chunk, too far for a short form,
+// and the displacement is filled in when all labels are known.
 type assembler struct {
 	ctxt  *obj.Link
 	arena []obj.Prog
@@ -71,8 +71,8 @@ type assembler struct {
 	fixups  []Fixup
 }
 
-// tables guards golang-asm's instruction tables and its global choice of jump
-// padding, which are set up by whoever comes first.
+// tables guards the set-up of golang-asm's instruction tables and its global
+// choice of jump padding.
 var tables sync.Once
 
 func newAssembler() *assembler {
@@ -100,7 +100,7 @@ func (a *assembler) newLabel() label {
 	return label(len(a.where) - 1)
 }
 
-// bind gives a label the place of the next instruction.
+// bind binds a label to the place of the next instruction.
 func (a *assembler) bind(l label) { a.bound = append(a.bound, l) }
 
 // bindNew is bind for a label made on the spot.
@@ -141,7 +141,7 @@ func (a *assembler) op(as obj.As, from, to obj.Addr) {
 	p.From, p.To = from, to
 }
 
-// divide adds a division of rdx:rax by a register, which golang-asm takes for a source.
+// divide adds a division of rdx:rax by a register, which is a source to golang-asm.
 func (a *assembler) divide(as obj.As, r int16) { a.add(as).From = reg(r) }
 
 // op3 adds an instruction with a constant before source and destination.
@@ -154,7 +154,7 @@ func (a *assembler) op3(as obj.As, c, from, to obj.Addr) {
 // op1 adds an instruction with a destination only.
 func (a *assembler) op1(as obj.As, to obj.Addr) { a.add(as).To = to }
 
-// push adds the push of a register or constant, which golang-asm takes for a source.
+// push adds the push of a register or constant, which is a source to golang-asm.
 func (a *assembler) push(v obj.Addr) { a.add(x86.APUSHQ).From = v }
 
 // op0 adds an instruction without operands.
@@ -176,8 +176,8 @@ func (a *assembler) jumpShort(as obj.As, l label) {
 }
 
 // branch adds a jump to a label of the same chunk and leaves its size to
-// golang-asm. It is for the fixed code, whose jumps do not push each other out of
-// reach twenty times over.
+// golang-asm. It is for the fixed code, whose jumps do not need more than 20
+// passes of relaxation.
 func (a *assembler) branch(as obj.As, l label) {
 	p := a.add(as)
 	p.To.Type = obj.TYPE_BRANCH
@@ -218,7 +218,8 @@ func (a *assembler) pad(n int) {
 	}
 }
 
-// align assembles what there is and fills the text up to a multiple of n.
+// align assembles the pending instructions and fills the text up to a multiple
+// of n.
 func (a *assembler) align(n int) error {
 	if err := a.flush(); err != nil {
 		return err
@@ -229,8 +230,8 @@ func (a *assembler) align(n int) error {
 	return nil
 }
 
-// breakChunk assembles what there is when the chunk is full. Labels of short
-// jumps do not reach over it.
+// breakChunk assembles the pending instructions if the chunk is full. Short
+// jumps do not reach across it.
 func (a *assembler) breakChunk() error {
 	if a.used < chunkProgs {
 		return nil
@@ -292,7 +293,7 @@ func (a *assembler) flush() error {
 	for i := range sym.R {
 		r := &sym.R[i]
 		if r.Type == objabi.R_CALLIND {
-			continue // a remark on an indirect call; nothing to fill in
+			continue // marks an indirect call; nothing to fill in
 		}
 		if r.Sym == a.dataSym {
 			a.fixups = append(a.fixups, Fixup{TextOff: uint32(base + r.Off), DataOff: uint32(r.Add)})

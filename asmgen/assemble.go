@@ -1,6 +1,6 @@
-// Package asmgen turns a plan into x86-64 machine code, by way of golang-asm.
+// Package asmgen turns a plan into x86-64 machine code, with golang-asm.
 //
-// The text begins with _eh_elf; all the rest is _eh_elf_walk: its entry, the
+// The text begins with _eh_elf; the rest is _eh_elf_walk: its entry, the
 // dispatch, the slow path, the row blocks and the pages' compare trees. The data
 // hold the table of pages and the descriptors that the slow path reads.
 package asmgen
@@ -16,7 +16,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// Options are the choices of code generation.
+// Options are the settings of code generation.
 type Options struct {
 	NoDeref bool // _eh_elf has no deref argument and reads memory directly
 	Compact bool // little fixed code: _eh_elf does every step by a walk of one step
@@ -24,7 +24,7 @@ type Options struct {
 	OneLookup bool
 }
 
-// generator holds what is only needed while generating code.
+// generator holds the state of code generation.
 type generator struct {
 	asm  *assembler
 	plan *plan.Plan
@@ -55,7 +55,7 @@ type generator struct {
 	search                            label // of the segment
 
 	block []label // by plan.Blocks: where a page leads to
-	tree  []label // by plan.Trees: where the page table leads to; 0 where a page is no code
+	tree  []label // by plan.Trees: where the page table leads to; 0 if a page has no code
 	tails []label // by plan.Tails
 
 	stepFrame, thunkFrame, chainFrame, walkFrame, subFrame frameRows
@@ -84,8 +84,8 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		&g.subroutines, &g.textEnd, &g.step, &g.thunk, &g.search} {
 		*l = a.newLabel()
 	}
-	// The page table comes first. One entry more, so that there are data even for
-	// an object without a row.
+	// The page table comes first. It has one more entry, so that there are data
+	// even for an object without a row.
 	words := 0
 	for i := range p.Segments {
 		g.tables = append(g.tables, words)
@@ -130,7 +130,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	return g.code(), nil
 }
 
-// exprLabel is the label of an expression's code; asking for it has it compiled.
+// exprLabel returns the label of an expression's code, which is then compiled.
 func (g *generator) exprLabel(id dwarfcfa.ExprID) label {
 	if g.exprs[id] == 0 {
 		g.exprs[id] = g.asm.newLabel()
@@ -159,7 +159,7 @@ func (g *generator) expressions() error {
 	return nil
 }
 
-// code puts the result together once all labels are known.
+// code builds the result once all labels are known.
 func (g *generator) code() *Code {
 	le := binary.LittleEndian
 	where := func(l label) uint32 { return uint32(g.asm.where[l]) }
@@ -222,7 +222,7 @@ func (g *generator) code() *Code {
 			page = g.tree[p.TreeOf(s, pc)]
 		}
 		if page == 0 {
-			return block, block // the page is no code
+			return block, block // the page has no code
 		}
 		return where(page), block
 	}
@@ -270,7 +270,7 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 	return marks
 }
 
-// frameRows collects the unwind information of a stretch of own code while it is
+// frameRows collects the unwind information of generated code while it is
 // emitted.
 type frameRows struct {
 	rows  []labelRow
@@ -282,7 +282,7 @@ type labelRow struct {
 	row FrameRow
 }
 
-// now is the row in force: a copy to be changed.
+// now returns a copy of the current row.
 func (f *frameRows) now() FrameRow {
 	if len(f.rows) == 0 {
 		return FrameRow{CFAOffset: 8}
@@ -326,7 +326,7 @@ func (f *frameRows) grow(at label, n int) {
 	f.add(at, r)
 }
 
-// save and restore bracket a stretch that is followed by code with the row of before.
+// save and restore bracket code after which the row before it applies again.
 func (f *frameRows) save(at label) { f.saved = append(f.saved, labelRow{at, f.now()}) }
 
 func (f *frameRows) restore(at label) {

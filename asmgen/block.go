@@ -13,7 +13,7 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
-// fastReg is the DWARF number of fast register i.
+// fastReg returns the DWARF number of fast register i.
 func fastReg(i int) int { return int(plan.FastRegs[i]) }
 
 // descriptor places a row descriptor, once, and returns its offset.
@@ -41,7 +41,7 @@ func (g *generator) descriptor(row uint32, given int) uint32 {
 	return off
 }
 
-// blocks emits all row blocks: the tails, each behind the heads that use it
+// blocks emits all row blocks: the tails, each after the heads that use it
 // unless the layout has placed them, and the rows of the slow path.
 func (g *generator) blocks() error {
 	a, p := g.asm, g.plan
@@ -84,7 +84,7 @@ func (g *generator) blocks() error {
 		if err := a.breakChunk(); err != nil {
 			return err
 		}
-		// The one that most bytes of text lead to comes last, to fall through.
+		// The head that most bytes of text lead to comes last, to fall through.
 		slices.SortStableFunc(users, func(a, b uint32) int { return cmp.Compare(weights[a], weights[b]) })
 		if hot[i] {
 			var err error
@@ -102,7 +102,8 @@ func (g *generator) blocks() error {
 }
 
 // ownHeads marks the heads that most bytes of text lead to. They get a copy of their tail,
-// if it is a hot one: it saves a jump, and each has its indirect jump predicted by itself.
+// if it is a hot one: it saves a jump, and the indirect jump of each copy is predicted
+// separately.
 func (g *generator) ownHeads(weights []uint64) map[uint32]bool {
 	p := g.plan
 	if p.Dispatch == plan.DispatchPacked {
@@ -142,8 +143,8 @@ func (g *generator) ownTails(tail int, heads []uint32, own map[uint32]bool) ([]u
 	return rest, nil
 }
 
-// Bounds of the tails that have a dispatch of their own, and of the heads that have a tail
-// of their own.
+// Bounds of the tails that have their own dispatch, and of the heads that have their own
+// tail.
 const (
 	maxHotTails  = 16
 	maxOwnHeads  = 24
@@ -161,8 +162,9 @@ func (g *generator) weights() []uint64 {
 	return w
 }
 
-// hotTails marks the tails that most bytes of text lead to. They get a dispatch of
-// their own: it saves a jump, and each has its indirect jump predicted by itself.
+// hotTails marks the tails that most bytes of text lead to. They get their own
+// dispatch: it saves a jump, and the indirect jump of each is predicted
+// separately.
 func (g *generator) hotTails(weights []uint64) []bool {
 	p := g.plan
 	bytes := make([]uint64, len(p.Tails))
@@ -222,7 +224,7 @@ const (
 	reachBack     = 128 // and backward
 )
 
-// headSize is the size of the lea that computes a row's CFA.
+// headSize returns the size of the lea that computes a row's CFA.
 func headSize(b *plan.Block) int {
 	size := 4 // REX, opcode, ModRM and SIB or disp8
 	if b.Base == abi.RBP {

@@ -10,9 +10,9 @@ type Code struct {
 	Data    []byte // to be mapped R, 64-byte aligned
 	Symbols []Symbol
 	Fixups  []Fixup
-	// TextWords is the number of 4-byte words at the begin of Data that are offsets in
-	// Text and become distances from the begin of Data: address(Text)-address(Data)
-	// has to be added to each.
+	// TextWords is the number of 4-byte words at the start of Data that are offsets in
+	// Text and become distances from the start of Data: New adds
+	// address(Text)-address(Data) to each.
 	TextWords int
 	Frames    []Frame // unwind information of Text itself, in order of Start, covering all of it
 
@@ -43,14 +43,14 @@ type Fixup struct {
 	DataOff uint32
 }
 
-// Frame is the unwind information of a stretch of Text (one FDE). The CFA is
-// rsp-based throughout; on entry it is rsp+8 and nothing is saved.
+// Frame is the unwind information of a part of Text (one FDE). The CFA is
+// always based on rsp; on entry it is rsp+8 and no register is saved.
 type Frame struct {
 	Start, End uint32 // offsets in Text
 	Rows       []FrameRow
 }
 
-// FrameRow holds from Off on, up to the next row or the end of the frame.
+// FrameRow applies from Off on, up to the next row or the end of the frame.
 type FrameRow struct {
 	Off       uint32 // offset in Text
 	CFAOffset int32  // CFA = rsp + CFAOffset

@@ -8,7 +8,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// A row descriptor tells the slow path what a row means. It lies in the data:
+// A row descriptor encodes a row for the slow path. It lies in the data:
 //
 //	byte   CFA kind, and descSignal
 //	...    operand of the CFA kind
@@ -44,8 +44,8 @@ type descRef struct {
 	to  label
 }
 
-// usedParts says which kinds of CFA and operations of rules descriptors have, a bit for
-// each: what else the slow path knows is left out of small files.
+// usedParts says which kinds of CFA and operations of rules the descriptors use, a bit
+// for each: small files leave out the code for others.
 type usedParts struct{ kinds, rules uint8 }
 
 func (u usedParts) kind(kind int) bool { return u.kinds>>kind&1 != 0 }
@@ -99,7 +99,7 @@ const (
 	stepLen = 3
 )
 
-// stepBytes encodes what _eh_elf needs of a tail.
+// stepBytes encodes what _eh_elf needs from a tail.
 func stepBytes(r *dwarfcfa.Row) []byte {
 	b := make([]byte, stepLen)
 	for at, reg := range map[int]int{stepRA: abi.RIP, stepBP: abi.RBP, stepBX: abi.RBX} {
@@ -116,7 +116,7 @@ func stepBytes(r *dwarfcfa.Row) []byte {
 }
 
 // descriptor encodes a row; head is where in the bytes the descriptor begins.
-// given is descCFAGiven or descCFAFromBP, or -1 where the slow path computes the
+// given is descCFAGiven or descCFAFromBP, or -1 if the slow path computes the
 // CFA.
 func descriptor(r *dwarfcfa.Row, given int, expr func(dwarfcfa.ExprID) label) (b []byte, head int, refs []descRef) {
 	le := binary.LittleEndian

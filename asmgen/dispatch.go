@@ -32,7 +32,7 @@ const (
 	itemLeave                   // to a row block, conditionally or not
 )
 
-// layout is the way from a pc to its row block. Row blocks are the same with every
+// layout leads from a pc to its row block. Row blocks are the same with every
 // layout.
 type layout interface {
 	// lookup emits the code that follows the check of the relative pc in rax, up to
@@ -56,9 +56,9 @@ type layout interface {
 	inText() bool
 }
 
-// treeLayout has a compare tree for each distinct page. A table of 32-bit distances
-// from its own begin leads to them, or straight to the row block of a page that holds one row. A dense
-// page is two instructions that lead to the search of its record.
+// treeLayout has a compare tree for each distinct page. A table of 32-bit distances from its own start
+// leads to them, or directly to the row block of a page that holds one row. A dense page is two
+// instructions that lead to the search of its record.
 type treeLayout struct{ g *generator }
 
 func (t treeLayout) lookup(first int) {
@@ -135,8 +135,8 @@ func (t treeLayout) pages() error {
 	return g.densePages()
 }
 
-// densePages emits the pages whose keys and ids are data, and what they share. A
-// table of 32-bit offsets leads from ids to row blocks.
+// densePages emits the pages whose keys and ids are data, and their shared code.
+// A table of 32-bit offsets leads from ids to row blocks.
 func (g *generator) densePages() error {
 	if len(g.plan.IDs) == 0 {
 		return nil
@@ -193,7 +193,7 @@ func (g *generator) densePages() error {
 	return nil
 }
 
-// pageLayout chooses the instructions of one page after the other.
+// pageLayout chooses the instructions of pages, one after the other.
 type pageLayout struct {
 	items   []pageItem
 	anchors map[uint32]int // by block: offset in the chunk of the last long jump to it
@@ -274,8 +274,8 @@ func (l *pageLayout) addStub(first int, next []plan.Tree) bool {
 	return true
 }
 
-// stubPlace returns the item before which a stub for the item first can stand, -1 if
-// there is none.
+// stubPlace returns the item before which a stub for the item first can be placed,
+// or -1.
 func (l *pageLayout) stubPlace(first int) int {
 	limit := l.items[first].off + sizeShortJump + reach - stubSlack
 	at := -1
@@ -389,7 +389,7 @@ func (l *pageLayout) through(i int) int {
 	return -1
 }
 
-// emitPage hands the placed items to the assembler.
+// emitPage passes the placed items to the assembler.
 func (g *generator) emitPage(l *pageLayout) {
 	a := g.asm
 	if l.at == 0 || l.labels == nil {

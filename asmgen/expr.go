@@ -74,7 +74,7 @@ func (g *generator) exprFailures() {
 	}
 }
 
-// slot is the place of entry i of the stack, as long as it is not the top.
+// slot returns the place of entry i of the stack, unless it is the top.
 func slot(i int) obj.Addr {
 	return mem(x86.REG_SP, 8+exprPad+slotExpr+8*int64(i))
 }

@@ -67,11 +67,11 @@ func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int, size func(
 // compactBelow is the limit in bytes up to which it matters what fixed code takes.
 const compactBelow = 20 << 10
 
-// leastDense is the least number of keys of a dense page.
+// leastDense is the minimum number of keys of a dense page.
 const leastDense = 2
 
-// denser returns the number of keys from which on pages have to be dense to save so many
-// bytes, about; 0 where no page is left that can be. It is lower than that of the plan.
+// denser returns the number of keys from which on pages must be dense to save so many
+// bytes, about; 0 if no page is left that can be. It is lower than that of the plan.
 func denser(p *plan.Plan, treeBytes, save int) int {
 	var pages [257]int // trees that are not dense, by number of keys
 	keys, most := 0, 0

@@ -13,7 +13,7 @@ import (
 const (
 	rPC     = x86.REG_AX  // lookup pc relative to the plan's base; on a way to dispatch: the run-time pc
 	rMask   = x86.REG_CX  // ecx: which of inRegisters are valid, as in abi.Regs
-	rCursor = x86.REG_DX  // less the number of steps left in the segment
+	rCursor = x86.REG_DX  // minus the number of steps left in the segment
 	rBase   = x86.REG_SI  // load bias + plan base + 1
 	rTmp    = x86.REG_DI  // scratch; a descriptor's address on the way to the slow path
 	rPCs    = x86.REG_R8  // where the segment's pcs end: the next one goes to rPCs + 8*rCursor
@@ -23,8 +23,8 @@ const (
 	rBP     = x86.REG_BP
 )
 
-// Registers of the slow path, all of them kept by whatever it calls. It saves the
-// caller's in slotSaved, but for rbp, which every walk pushes.
+// Registers of the slow path, all callee-saved. It saves the caller's in
+// slotSaved, except rbp, which every walk pushes.
 const (
 	sRegs  = x86.REG_BX  // the target's registers: eh_elf_regs_t
 	sDesc  = x86.REG_BP  // next byte of the row's descriptor
@@ -42,7 +42,7 @@ type place struct {
 	high bool
 }
 
-// places tells where each of plan.FastRegs but rbp lives.
+// places holds the place of each of plan.FastRegs except rbp.
 var places = [plan.NumFast]place{
 	{x86.REG_X5, false}, {}, {x86.REG_X3, false}, {x86.REG_X3, true}, {x86.REG_X4, false}, {x86.REG_X4, true},
 }
@@ -62,19 +62,19 @@ const (
 // register, the return addresses and readWord's frame it stays below the 512
 // bytes of the ABI; a test measures it.
 const (
-	slotFirst  = 0          // the cursor less the number of steps taken
+	slotFirst  = 0          // the cursor minus the number of steps taken
 	slotLow    = 8          // lowest host address of the window, for signed comparison
 	slotRegs   = 16         // eh_elf_regs_t *; null in _eh_elf's own step
 	slotMem    = 24         // eh_elf_memory_t *
 	slotBase   = 32         // rBase
 	slotSync   = 40         // cursor at which *slotRegs was last up to date
 	slotHigh   = 48         // host address of the window's end
-	slotLeft   = 56         // steps of later segments, where the caller wants no pcs
+	slotLeft   = 56         // steps of later segments, if pcs is null
 	slotResult = 64         // _eh_elf: where the result goes
 	slotCursor = 72         // the cursor during the slow path
 	slotExact  = 80         // uint32: exact of the caller, during the slow path
 	slotSaved  = 88         // [5]uint64: the machine's registers during the slow path or _eh_elf's callback
-	slotNew    = 128        // [17]uint64: the caller's registers; pcs of a caller that wants none
+	slotNew    = 128        // [17]uint64: the caller's registers; the pcs if pcs is null
 	slotExpr   = 264        // [16]uint64: stack of an expression
 	slotPCs    = slotResult // rPCs during the slow path, which _eh_elf's own step never takes
 	slotDeref  = slotMem    // _eh_elf: the callback
@@ -84,7 +84,7 @@ const (
 	slotNext   = 408        // pushed: where the walk goes on when it leaves the object; 0: nowhere
 	frameSize  = 416        // 0 mod 16: with the return address and the pushed rbp, rsp is aligned
 
-	pcsBuffer = abi.NumRegs // pcs in one segment where the caller wants none
+	pcsBuffer = abi.NumRegs // pcs in one segment if pcs is null
 )
 
 // machineSave is a callee-saved register of the machine.
@@ -118,5 +118,5 @@ func (g *generator) loadMachine(regs []machineSave) {
 // 2^63, and negative; adding a row's offsets changes neither.
 const outside = -1 << 62
 
-// regOff is the offset of a register in eh_elf_regs_t.
+// regOff returns the offset of a register in eh_elf_regs_t.
 func regOff(dwarf int) int64 { return int64(abi.RegsReg) + 8*int64(dwarf) }

@@ -59,10 +59,10 @@ func (c *Code) Lines(from, to uint32) []Line {
 	return lines
 }
 
-// Part is a stretch of Text that concerns a pc.
+// Part is a part of Text that a pc leads to.
 type Part struct{ From, To uint32 }
 
-// Parts returns the page and the row block that a pc leads to; all of Text where
+// Parts returns the page and the row block that a pc leads to, or all of Text if
 // pc is nil.
 func (c *Code) Parts(pc *dwarfcfa.Addr) []Part {
 	if pc == nil {
@@ -85,7 +85,7 @@ func (c *Code) Parts(pc *dwarfcfa.Addr) []Part {
 	return parts
 }
 
-// Listing writes the disassembly of Text, or of what concerns one pc.
+// Listing writes the disassembly of Text, or of the parts for one pc.
 func (c *Code) Listing(w io.Writer, pc *dwarfcfa.Addr) error {
 	out := bufio.NewWriter(w)
 	for _, p := range c.Parts(pc) {

@@ -11,7 +11,7 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
-// ErrTooLarge is wrapped where an object's pages do not fit the packed form.
+// ErrTooLarge is wrapped if an object's pages do not fit the packed form.
 var ErrTooLarge = errors.New("too many pages for packed dispatch")
 
 // packedLayout keeps pages as records of data. An entry of the page table is the

@@ -10,7 +10,7 @@ import (
 // slowPath emits the step on all registers in memory, which reads a row's
 // descriptor: slowFast comes from a tail whose words are not all in the window,
 // with the CFA in rCFA as a host address; slowRow from rows that the fast path
-// does not know. edi is the descriptor's offset in the data. It decides the
+// does not handle. edi is the descriptor's offset in the data. It decides the
 // statuses.
 func (g *generator) slowPath() {
 	a := g.asm
@@ -57,7 +57,7 @@ func (g *generator) slowCFA(used usedParts, rules, fail label) {
 	const kind, from = x86.REG_AX, x86.REG_CX
 	a.op(x86.AMOVBLZX, mem(sDesc, 0), reg(kind))
 	a.op1(x86.AINCQ, reg(sDesc))
-	// The signal bit says whether the caller's pc is exact.
+	// The signal bit reports whether the caller's pc is exact.
 	a.op(x86.AMOVL, reg(kind), reg(from))
 	a.op(x86.ASHRL, imm(7), reg(from))
 	a.op(x86.AMOVL, reg(from), mem(x86.REG_SP, slotExact))
@@ -110,7 +110,7 @@ func (g *generator) callExpr() {
 	g.walkFrame.grow(a.bindNew(), -exprPad)
 }
 
-// slowRules emits the loop over the rules. A rule whose value is not to be had
+// slowRules emits the loop over the rules. A rule whose value is not available
 // makes its register invalid, or the step fail if it is the return address. It
 // begins with the value in rax for the register in sReg.
 func (g *generator) slowRules(used usedParts, fail label) {

@@ -7,13 +7,12 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// _eh_elf has the stack frame of the walk and goes through the same lookup and
-// heads, with slotRegs null to tell. With a callback its window fails every
-// check and rDelta is 0, so that a tail leads to stepTail with the CFA; without, its
-// window is the lower half of memory and the step ends in stepDone. A row of the slow
-// path, and one without a callback outside the lower half, is done by a walk of one
-// step, on registers and memory described in the frame. With Options.Compact that is how
-// all steps are done.
+// _eh_elf has the stack frame of the walk and goes through the same lookup and heads; a
+// null slotRegs marks it. With a callback its window fails every check and rDelta is 0,
+// so that a tail leads to stepTail with the CFA; without, its window is the lower half
+// of memory and the step ends in stepDone. A row of the slow path, and one without a
+// callback outside the lower half, is done by a walk of one step, on registers and
+// memory described in the frame. With Options.Compact all steps are done so.
 const (
 	stepCtx   = frameSize + 8 + 8 // the context given by value: above the frame, rbp, the return address
 	stepValid = 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX
@@ -34,8 +33,8 @@ var context = [...]struct {
 
 func onStack(off int64) obj.Addr { return mem(x86.REG_SP, off) }
 
-// stepPlaces says where the walk of one step finds what it gets, and where the
-// context is that _eh_elf gets.
+// stepPlaces holds the places of the arguments of the walk of one step, and of
+// the context that _eh_elf gets.
 type stepPlaces struct {
 	context, inRegs   func(off int64) obj.Addr
 	regs, memory, pcs int64 // from rsp: eh_elf_regs_t, eh_elf_memory_t, one pc
@@ -158,10 +157,10 @@ func (g *generator) callThunk() {
 // stepResult is the register that holds the address of the result.
 const stepResult = x86.REG_AX
 
-// inResult is a place in the result.
+// inResult returns a place in the result.
 func inResult(off uintptr) obj.Addr { return mem(stepResult, int64(off)) }
 
-// storeResult emits the storing of a caller's context but for its rbx.
+// storeResult emits the storing of a caller's context except its rbx.
 func (g *generator) storeResult(rip, rsp, rbp int16) {
 	a := g.asm
 	a.op(x86.AMOVQ, reg(rip), inResult(abi.ContextRIPOff))

@@ -8,9 +8,9 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
-// entry emits _eh_elf_walk up to the first lookup, its end, and what leads from
-// one segment to the next. In C terms its arguments are (rdi regs, rsi mem, rdx
-// bias, rcx pcs, r8 max).
+// entry emits _eh_elf_walk up to the first lookup, its end, and the code
+// between segments. In C terms its arguments are (rdi regs, rsi mem, rdx bias,
+// rcx pcs, r8 max).
 func (g *generator) entry() {
 	a := g.asm
 	null, segment, setUp, zero := a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel()
@@ -36,8 +36,7 @@ func (g *generator) entry() {
 	a.op(x86.AXORL, reg(rTmp), reg(rTmp))
 	a.branch(obj.AJMP, g.exit)
 
-	// The caller wants no pcs: they are written to slotNew, a segment of
-	// pcsBuffer steps after the other.
+	// pcs is null: they are written to slotNew, in segments of pcsBuffer steps.
 	a.bind(null)
 	a.op(x86.AMOVQ, imm(0), mem(x86.REG_SP, slotFirst))
 	a.bind(segment)
@@ -89,7 +88,7 @@ func (g *generator) addConst(c int64, from, to int16) {
 	g.asm.op(x86.AADDQ, reg(from), reg(to))
 }
 
-// exits emits the stops, and the one way out: edi is the status.
+// exits emits the stops, and the only exit: edi is the status.
 func (g *generator) exits() {
 	a := g.asm
 	for _, stop := range []struct {
@@ -137,8 +136,9 @@ func (g *generator) exits() {
 	g.chained(chained, leave)
 }
 
-// prologue emits the set-up of the stack frame, with next in slotNext. All functions
-// have the same, since they share code. From common on nothing depends on next.
+// prologue emits the set-up of the stack frame, with next in slotNext. It is the
+// same in all functions, since they share code. From common on nothing depends on
+// next.
 func (g *generator) prologue(f *frameRows, next obj.Addr, common label) {
 	a := g.asm
 	g.pushes(f, next)
@@ -208,8 +208,8 @@ func (g *generator) loadState() {
 	a.op(x86.AMOVQ, mem(regs, regOff(abi.RBP)), reg(rBP))
 	a.op(x86.AMOVQ, mem(regs, regOff(abi.RSP)), reg(rSP))
 
-	// Is rsp in a window that the fast path can take? Its end has to be below 2^63.
-	// A window that wraps is as readable as its giver says.
+	// Is rsp in a window that the fast path can take? Its end must be below 2^63.
+	// Whether a window that wraps is readable is up to the caller.
 	a.op(x86.AMOVQ, mem(memory, int64(abi.MemoryLo)), reg(lo))
 	a.op(x86.AMOVQ, mem(memory, int64(abi.MemoryBytes)), reg(rDelta))
 	a.op(x86.AMOVQ, mem(memory, int64(abi.MemorySize)), reg(end))
@@ -299,7 +299,7 @@ func (g *generator) spillState() {
 	a.op(x86.AMOVQ, reg(rBP), mem(spillRegs, regOff(abi.RBP)))
 	a.op(x86.ASUBQ, reg(rDelta), reg(rSP))
 	a.op(x86.AMOVQ, reg(rSP), mem(spillRegs, regOff(abi.RSP)))
-	// exact, behind it, is 0, as is the upper half of rMask; status is written on the way out.
+	// exact, after it, is 0, as is the upper half of rMask; status is written on the way out.
 	a.op(x86.AMOVQ, reg(rMask), mem(spillRegs, int64(abi.RegsValid)))
 }
 
@@ -330,7 +330,7 @@ func (g *generator) dispatchCode() {
 	g.findRow()
 }
 
-// nextStep notes the caller's pc and ends the segment if it is full.
+// nextStep stores the caller's pc and ends the segment if it is full.
 func (g *generator) nextStep() {
 	a := g.asm
 	a.op(x86.AMOVQ, reg(rPC), memIndex(rPCs, rCursor, 8, 0))

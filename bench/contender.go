@@ -67,12 +67,12 @@ func (c contender) eligible(p pattern) bool {
 	return !p.isSynthetic() || c.Name != goName && !c.Live
 }
 
-// livePatterns are those that contenders on the stack itself take part in.
+// livePatterns returns those that contenders on the stack itself take part in.
 func livePatterns() []pattern {
 	return slices.DeleteFunc(stepPatterns(), pattern.isSynthetic)
 }
 
-// liveContenders are what a program can call to get its own stack.
+// liveContenders returns what a program can call to get its own stack.
 func liveContenders() []contender {
 	return slices.DeleteFunc(contenders(), func(c contender) bool {
 		switch c.Name {

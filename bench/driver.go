@@ -37,7 +37,7 @@ type liveStack struct {
 	Kind    string // the libraries that its chain goes through
 }
 
-// errRefused is wrapped where the driver answers a command with an error.
+// errRefused is wrapped if the driver answers a command with an error.
 var errRefused = errors.New("refused")
 
 // startDriver starts the driver, under a wrapper such as valgrind if one is given.

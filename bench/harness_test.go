@@ -18,7 +18,7 @@ func needs(t *testing.T, name string) {
 	}
 }
 
-// synthTable is the table of libc, where there is one, for stacks with many
+// synthTable returns the table of libc, if there is one, for stacks with many
 // kinds of rows.
 func synthTable(t *testing.T) (*dwarfcfa.Table, []candidate) {
 	t.Helper()

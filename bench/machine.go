@@ -37,7 +37,7 @@ func readMachine(dir string) (m machine) {
 }
 
 func fileText(path string) string {
-	b, _ := os.ReadFile(path) // shown as empty where it is missing
+	b, _ := os.ReadFile(path) // shown as empty if it is missing
 	return string(b)
 }
 

@@ -78,7 +78,7 @@ const (
 	batchBytes   = 1 << 20
 )
 
-// threadTime is the processor time of this thread in ns, as perf/main.c takes it:
+// threadTime returns the processor time of this thread in ns, as perf/main.c takes it:
 // what else runs on the machine takes no part.
 func threadTime() int64 {
 	const clockThreadCPUTime = 3 // CLOCK_THREAD_CPUTIME_ID

@@ -44,12 +44,12 @@ func (r *perfResults) text(b *strings.Builder) {
 	}
 }
 
-// over is the time of an unwinder over that of another, round by round.
+// over returns the time of an unwinder over that of another, round by round.
 func (u *unwindResult) over(name, base, mode string) spreadOf {
 	return newSpread(ratios(u.Unwinders[name].PerFrame[mode], u.Unwinders[base].PerFrame[mode]))
 }
 
-// over is the time of perf over that of one of scriptCommands.
+// over returns the time of perf over that of one of scriptCommands.
 func (c *commandResult) over(base string) spreadOf {
 	return newSpread(ratios(c.Wall["perf"], c.Wall[base]))
 }

@@ -18,7 +18,7 @@ type snapshot struct {
 	Memory []byte // from its rsp on
 }
 
-// ReadWord is the memory of the stack for the reference evaluator.
+// ReadWord returns the memory of the stack for the reference evaluator.
 func (s *snapshot) ReadWord(addr uint64) (uint64, bool) {
 	off := addr - s.Regs.Reg[abi.RSP]
 	if addr < s.Regs.Reg[abi.RSP] || off > uint64(len(s.Memory)) || uint64(len(s.Memory))-off < 8 {
@@ -69,7 +69,7 @@ func (t *tables) find(pc uint64) (int, bool) {
 	return i, i < len(t.modules) && t.modules[i].Start <= pc
 }
 
-// walk is the reference: the frames of a stack by the reference evaluator.
+// walk returns the reference: the frames of a stack by the reference evaluator.
 func (t *tables) walk(s *snapshot) ([]frame, abi.Status) {
 	regs := s.Regs
 	var frames []frame

@@ -152,7 +152,7 @@ func writeHead(path string, objects *unwind.Objects, maps []*unwind.Maps, spaces
 	return head, w.Flush()
 }
 
-// objectFile is the path of an object's file, "" where it has none; the vDSO is
+// objectFile returns the path of an object's file, or "" if it has none; the vDSO is
 // written to the folder dir.
 func objectFile(o *unwind.Object, dir string) string {
 	image, size, err := o.Open()

@@ -117,7 +117,7 @@ func (s *session) runSteps(r *stepResults, off *offline, cfg stepConfig, progres
 	return nil
 }
 
-// meanRun is the mean number of frames that follow each other in one object.
+// meanRun returns the mean number of frames that follow each other in one object.
 func (s *session) meanRun() float64 {
 	frames, runs := 0, 0
 	for i, stack := range s.frames {

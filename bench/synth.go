@@ -32,7 +32,7 @@ type synthSet struct {
 	Stacks []synthStack
 }
 
-// ReadWord is the memory of the stacks for the reference evaluator.
+// ReadWord returns the memory of the stacks for the reference evaluator.
 func (s *synthSet) ReadWord(addr uint64) (uint64, bool) {
 	off := addr - s.Base
 	if addr < s.Base || off+8 > uint64(len(s.Memory)) {
@@ -123,7 +123,7 @@ func (s *synthSet) put(addr, v uint64) {
 	binary.LittleEndian.PutUint64(s.Memory[addr-s.Base:], v)
 }
 
-// encode is the file that the driver's synth command reads.
+// encode returns the file that the driver's synth command reads.
 func (s *synthSet) encode() []byte {
 	le := binary.LittleEndian
 	frames := 0

@@ -24,7 +24,7 @@ func (t target) value() spreadOf {
 	return t.Tree
 }
 
-// verdict says whether the target is met, by the middle value.
+// verdict reports whether the target is met, by the middle value.
 func (t target) verdict() string {
 	v := t.value()
 	if !v.ok() {

@@ -35,7 +35,7 @@ func readTable(path string) (*dwarfcfa.Table, *dwarfcfa.Report, *dwarfcfa.Object
 	return t, r, o, err
 }
 
-// fit is how 'ehasm build' makes such a file.
+// fit returns how 'ehasm build' makes such a file.
 func (v variant) fit(r *dwarfcfa.Report) elfout.Fit {
 	return elfout.Fit{Dispatch: v.Dispatch, Tables: r.SectionSize + r.HdrSize}
 }

@@ -7,14 +7,14 @@ import (
 
 var le = binary.LittleEndian
 
-// A chunk is one section of the file. Its size is known when it is made; its
-// place is known after layout; its bytes may depend on the places of others.
+// chunk is one section of the file. Its size is known when it is made, its
+// place after layout; its bytes may depend on the places of others.
 type chunk struct {
 	name    string
 	typ     elf.SectionType
 	flags   elf.SectionFlag
 	align   uint64 // bytes, a power of two
-	entsize uint64 // bytes per entry; 0 where entries have no fixed size
+	entsize uint64 // bytes per entry; 0 if entries have no fixed size
 	link    *chunk // sh_link
 	info    uint32 // sh_info
 	size    uint64 // bytes
@@ -23,10 +23,10 @@ type chunk struct {
 	index   uint16 // in the section header table
 	nameOff uint32 // in .shstrtab
 	off     uint64 // file offset
-	addr    uint64 // virtual address; 0 where the section is not loaded
+	addr    uint64 // virtual address; 0 if the section is not loaded
 }
 
-// bytesChunk returns a chunk whose bytes are known already.
+// bytesChunk returns a chunk of known bytes.
 func bytesChunk(name string, typ elf.SectionType, flags elf.SectionFlag, align uint64, b []byte) *chunk {
 	return &chunk{
 		name: name, typ: typ, flags: flags, align: align, size: uint64(len(b)),

@@ -1,8 +1,8 @@
 // Package elfout writes an eh_elf: it wraps the code and data that asmgen made
-// into an ELF64 shared object that every loader, debugger and profiler takes.
+// into an ELF64 shared object that every loader, debugger and profiler accepts.
 //
-// The file holds two loadable segments and nothing that a loader has to write
-// to: no relocation, no initialiser, no dependency. In file order:
+// The file holds two loadable segments and nothing that a loader must write to:
+// no relocation, no initialiser, no dependency. In file order:
 //
 //	R    ELF and program headers
 //	R    .note.gnu.build-id .note.ehasm      identity
@@ -22,7 +22,7 @@
 // The dynamic section is in the read-only segment and PT_DYNAMIC lacks PF_W.
 // musl, and glibc from 2.35 on, then leave it unwritten; glibc before 2.35
 // relocates the section in place, whatever its flags, and cannot load such a
-// file. Source.Relro is for it: .dynamic then lies behind .text, in a segment of
-// its own that is writable, and that PT_GNU_RELRO makes read-only once the
-// loader has relocated it.
+// file. For it there is Source.Relro: .dynamic then lies after .text, in a
+// separate writable segment that PT_GNU_RELRO makes read-only once the loader
+// has relocated it.
 package elfout

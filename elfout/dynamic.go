@@ -64,7 +64,7 @@ func symbolTable(name string, typ elf.SectionType, flags elf.SectionFlag, symbol
 }
 
 // dynamicSection returns .dynamic. Without relocations, dependencies and
-// initialisers it holds the name and the symbol tables alone.
+// initialisers it holds only the name and the symbol tables.
 func dynamicSection(soname uint32, gnuHash, hash, dynsym, dynstr *chunk) *chunk {
 	const entries = 8
 	return &chunk{

@@ -50,7 +50,7 @@ type fde struct {
 	start uint32 // of the code, offset in .text
 }
 
-// newEhFrame encodes frames, which validate has found in order.
+// newEhFrame encodes frames, whose order validate has checked.
 func newEhFrame(frames []asmgen.Frame) (*ehFrame, error) {
 	cie := []byte{
 		0, 0, 0, 0, // CIE id
@@ -149,7 +149,7 @@ func appendAdvance(b []byte, delta uint32) []byte {
 	return le.AppendUint32(append(b, cfaAdvanceLoc4), delta)
 }
 
-// appendSave says that reg is saved at CFA+off, off a multiple of 8.
+// appendSave encodes that reg is saved at CFA+off; off is a multiple of 8.
 func appendSave(b []byte, reg uint8, off int32) []byte {
 	if off <= 0 {
 		return binary.AppendUvarint(append(b, cfaOffset|reg), uint64(off/dataAlign))
@@ -166,7 +166,7 @@ func (e *ehFrame) relocate(dst []byte, self, text uint64) {
 	}
 }
 
-// headerSize is the size of .eh_frame_hdr.
+// headerSize returns the size of .eh_frame_hdr.
 func (e *ehFrame) headerSize() uint64 { return hdrFixedSize + hdrEntrySize*uint64(len(e.fdes)) }
 
 // writeHeader writes .eh_frame_hdr (LSB 5.0 Core §10.6.2), a table of FDEs by

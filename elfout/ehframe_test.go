@@ -18,7 +18,7 @@ import (
 )
 
 // wideCode has frames far apart, with every form of an advance, a large CFA
-// offset, registers saved anew, elsewhere, above the CFA, and restored.
+// offset, registers saved again, elsewhere, above the CFA, and restored.
 func wideCode() *asmgen.Code {
 	code := elfouttest.Tiny()
 	code.Text = make([]byte, 0x30000)

@@ -21,7 +21,7 @@ const small = 15 << 10
 // Bare reports whether the file is one of those that have no section headers.
 func (f Fit) Bare() bool { return f.Tables <= small }
 
-// Limit is what the file may take beside its sites: a quarter more than the tables, or 3.5 KB more.
+// Limit returns what the file may take beside its sites: a quarter more than the tables, or 3.5 KB more.
 func (f Fit) Limit() int64 {
 	if f.Bare() {
 		return f.Tables + 3584
@@ -46,7 +46,7 @@ func (f Fit) Compile(t *dwarfcfa.Table, src Source) (*asmgen.Code, error) {
 	})
 }
 
-// unwindSize is the size of what unwinds the code itself.
+// unwindSize returns the size of what unwinds the code itself.
 func unwindSize(frames []asmgen.Frame) int {
 	e, err := newEhFrame(frames)
 	if err != nil {
@@ -55,7 +55,7 @@ func unwindSize(frames []asmgen.Frame) int {
 	return len(e.bytes) + int(e.headerSize())
 }
 
-// around is the size of a file beside text, data, its own unwind information and sites, and a
+// around returns the size of a file beside text, data, its own unwind information and sites, and a
 // few bytes more: how they are aligned is not known yet.
 func (src Source) around() (int, error) {
 	const aligned = 16

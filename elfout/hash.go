@@ -2,7 +2,7 @@ package elfout
 
 import "sort"
 
-// sysvHash is the hash function of DT_HASH (gABI figure 5-13).
+// sysvHash returns the hash function of DT_HASH (gABI figure 5-13).
 func sysvHash(name string) uint32 {
 	var h uint32
 	for i := 0; i < len(name); i++ {
@@ -14,7 +14,7 @@ func sysvHash(name string) uint32 {
 	return h
 }
 
-// gnuHash is the hash function of DT_GNU_HASH, Bernstein's h*33+c.
+// gnuHash returns the hash function of DT_GNU_HASH, Bernstein's h*33+c.
 func gnuHash(name string) uint32 {
 	h := uint32(5381)
 	for i := 0; i < len(name); i++ {
@@ -27,8 +27,8 @@ func gnuHash(name string) uint32 {
 // filter of DT_GNU_HASH is what other names are kept away by.
 const numBuckets = 1
 
-// sortForGNUHash puts names in the order that DT_GNU_HASH asks of the dynamic
-// symbols: those of one bucket together, buckets ascending.
+// sortForGNUHash sorts names in the order that DT_GNU_HASH requires of the
+// dynamic symbols: those of one bucket together, buckets ascending.
 func sortForGNUHash(n int, name func(int) string, swap func(i, j int)) {
 	buckets := uint32(numBuckets)
 	sort.Sort(byBucket{n, swap, func(i, j int) bool {

@@ -18,7 +18,7 @@ var (
 	ErrBadCode = errors.New("inconsistent code")
 	// ErrBadSource is wrapped by errors about a Source that no file can hold.
 	ErrBadSource = errors.New("bad source description")
-	// ErrTooLarge is returned where the image passes 2 GiB, the reach of a
+	// ErrTooLarge is returned if the image exceeds 2 GiB, the reach of a
 	// rip-relative displacement.
 	ErrTooLarge = errors.New("image larger than 2 GiB")
 )
@@ -36,14 +36,14 @@ const (
 // Source describes the object whose unwind tables were compiled, and how.
 type Source struct {
 	Name     string      // file name without folders
-	BuildID  []byte      // NT_GNU_BUILD_ID; empty where it has none
+	BuildID  []byte      // NT_GNU_BUILD_ID; empty if it has none
 	FileSize int64       // bytes
-	Content  abi.Content // by which it is known where it has no build-id
+	Content  abi.Content // identifies it if it has no build-id
 	Build    []string    // "key=value" lines for the note abi.NoteBuild
 	Relro    bool        // .dynamic in a writable segment under PT_GNU_RELRO: see the package comment
 	Bare     bool        // no section headers, no .symtab: for small files; not with Relro
-	HasSites bool        // what an exception does with frames is known: by Sites, or that it passes over all
-	Sites    []byte      // table of sites; empty: no frame needs more than being passed over
+	HasSites bool        // the builder looked for sites; without Sites, exceptions pass over all frames
+	Sites    []byte      // table of sites; empty: exceptions pass over all frames
 }
 
 // Image is a finished eh_elf.
@@ -54,7 +54,7 @@ type Image struct {
 	chunks []*chunk // all sections, in file order
 	loaded []*chunk // of those, the ones of the R segment
 	notes  []*chunk // of those, the notes, which are adjacent
-	others []*chunk // the sections behind the segments
+	others []*chunk // the sections after the segments
 
 	text, dynamic, ehFrameHdr, rodata, sites, shstrtab *chunk
 	padding                                            *chunk // Source.Relro: the rest of the page of .dynamic
@@ -106,7 +106,7 @@ func (src Source) validate() error {
 	return nil
 }
 
-// validate checks what the sections rely on.
+// validate checks the assumptions of the sections.
 func validate(code *asmgen.Code) error {
 	if uint64(len(code.Text))+uint64(len(code.Data)) > math.MaxInt32 {
 		return ErrTooLarge
@@ -185,8 +185,8 @@ func (im *Image) makeChunks() error {
 	if im.src.Relro {
 		im.dynamic.flags |= elf.SHF_WRITE
 		im.dynamic.align = im.dynamic.size // a power of two: it lies on one page
-		// Without a section, strip would take the rest of the page out of the segment.
-		// (lld calls its own .relro_padding; to eu-elflint what begins with .rel is SHT_REL.)
+		// Without a section, strip would remove the rest of the page from the segment. (lld
+		// calls its own .relro_padding; to eu-elflint what begins with .rel is SHT_REL.)
 		im.padding = bytesChunk(".padding", elf.SHT_NOBITS, alloc|elf.SHF_WRITE, 1, nil)
 	}
 

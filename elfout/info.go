@@ -14,10 +14,10 @@ import (
 // ErrNotEhElf is wrapped by the errors of ReadInfo.
 var ErrNotEhElf = errors.New("not an eh_elf")
 
-// maxInfoSection bounds what ReadInfo reads of one section, in bytes.
+// maxInfoSection bounds the bytes that ReadInfo reads of one section.
 const maxInfoSection = 64 << 20
 
-// Info is what an eh_elf says about itself.
+// Info holds what an eh_elf says about itself.
 type Info struct {
 	Note     abi.Note
 	Build    []string // "key=value" lines: how the file was made
@@ -38,8 +38,9 @@ type SymbolInfo struct {
 	Exported bool
 }
 
-// ReadInfo reads what an eh_elf says about itself, by section headers where there are any,
-// else by program headers. It does not judge the code.
+// ReadInfo reads what an eh_elf says about itself, through section headers if there are
+// any, otherwise through program headers. It does not judge the code. The error wraps
+// ErrNotEhElf if the file is not an eh_elf.
 func ReadInfo(r io.ReaderAt) (info Info, err error) {
 	defer func() {
 		// debug/elf is not hardened against hostile input.
@@ -130,7 +131,7 @@ func readable(r io.ReaderAt, off, size uint64) bool {
 	return n == 1
 }
 
-// sectionBytes reads a section of bounded size as it is in the file.
+// sectionBytes reads a section of bounded size.
 func sectionBytes(s *elf.Section) ([]byte, error) {
 	if s.Flags&elf.SHF_COMPRESSED != 0 || s.FileSize > maxInfoSection {
 		return nil, fmt.Errorf("%v of %d bytes, %v", s.Type, s.FileSize, s.Flags)

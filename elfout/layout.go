@@ -53,8 +53,8 @@ func (im *Image) layout() error {
 	return nil
 }
 
-// follow places c, with which a segment begins, behind a segment that ends at
-// the file offset off and the address end: on the next page of memory.
+// follow places c, which begins a segment, on the next page of memory after a
+// segment that ends at the file offset off and the address end.
 func (c *chunk) follow(off, end uint64) {
 	c.off = alignUp(off, c.align)
 	c.addr = alignUp(end, pageSize) + c.off%pageSize
@@ -81,7 +81,7 @@ func (im *Image) writeEhdr(b []byte) {
 	}
 }
 
-// phdrs returns the program headers, of which the number is known before layout.
+// phdrs returns the program headers, whose number is known before layout.
 func (im *Image) phdrs() []elf.Prog64 {
 	const read = uint32(elf.PF_R)
 	access := read // to .dynamic

@@ -69,8 +69,8 @@ func eachNote(b []byte, f func(owner string, typ uint32, desc []byte) bool) erro
 	return nil
 }
 
-// noteChunk is the section of the identity notes. Where there is a table of
-// sites, a note of its own says where it lies.
+// noteChunk returns the section of the identity notes. If there is a table of
+// sites, a further note locates it.
 func (im *Image) noteChunk(notes []byte) *chunk {
 	if len(im.src.Sites) == 0 {
 		return bytesChunk(abi.NoteSection, elf.SHT_NOTE, elf.SHF_ALLOC, noteAlign, notes)

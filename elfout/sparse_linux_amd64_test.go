@@ -17,7 +17,7 @@ import (
 	"github.com/ehasm/ehasm/internal/rowtest"
 )
 
-// scattered is a table of so many groups of ranges, so many bytes apart. Where they are far
+// scattered returns a table of so many groups of ranges, so many bytes apart. Where they are far
 // apart, the file has segments. 64 ranges of 20 to 83 bytes lie in a group.
 func scattered(groups int, gap dwarfcfa.Addr) *dwarfcfa.Table {
 	const each, rows = 64, 40
@@ -39,7 +39,7 @@ func scattered(groups int, gap dwarfcfa.Addr) *dwarfcfa.Table {
 	return t
 }
 
-// stackOf is a stack whose return addresses lie anywhere in the ranges.
+// stackOf returns a stack whose return addresses lie anywhere in the ranges.
 func stackOf(t *dwarfcfa.Table, frames int) (pc uint64, stack []byte) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	somewhere := func() (uint64, *dwarfcfa.Row) {

@@ -28,9 +28,9 @@ func (im *Image) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// WriteFile writes the file to path, which either keeps what it held or holds
-// the whole new file, mode 0644 less the umask. It replaces a regular file or a
-// symbolic link and refuses anything else.
+// WriteFile writes the file to path, atomically, with mode 0644 minus the
+// umask. It replaces a regular file or a symbolic link; anything else is an
+// error.
 func (im *Image) WriteFile(path string) error {
 	return atomicfile.WriteFile(path, im.bytes, atomicfile.PermCode)
 }

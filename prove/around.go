@@ -60,7 +60,7 @@ func (im *image) hashes() error {
 	if !zero(im.at(im.tags[elf.DT_SYMTAB], elf.Sym64Size)) {
 		return imageError("the first dynamic symbol")
 	}
-	// Each export was found behind the first symbol, so that no symbol is left over.
+	// Each export was found after the first symbol, so that no symbol is left over.
 	text := []byte{0}
 	soname, _ := im.name(uint32(im.tags[elf.DT_SONAME]))
 	type namedAt struct {
@@ -379,7 +379,7 @@ func (im *image) symtab(b, names []byte) error {
 	return nil
 }
 
-// textAt is the name at a place of a string table.
+// textAt returns the name at a place of a string table.
 func textAt(table []byte, off uint32) (string, bool) {
 	if uint64(off) >= uint64(len(table)) {
 		return "", false

@@ -74,7 +74,7 @@ func ownRowOf(r *dwarfcfa.Row) (o ownRow, err error) {
 	return o, nil
 }
 
-// machineReg is the number in instructions of a callee-saved register.
+// machineReg returns the number in instructions of a callee-saved register.
 func machineReg(dwarf int) uint8 {
 	switch dwarf {
 	case abi.RBX:
@@ -85,7 +85,7 @@ func machineReg(dwarf int) uint8 {
 	return uint8(dwarf)
 }
 
-// ownRow is the row for an instruction, nil if there is none.
+// ownRow returns the row for an instruction, nil if there is none.
 func (p *prover) ownRow(pc uint64) *ownRow {
 	if r := &p.rows[p.lastRow]; r.start <= pc && pc < r.end {
 		return &r.row

@@ -160,7 +160,7 @@ func (t *terms) ite(cond, a, b term) term {
 	return t.make(termNode{op: tIte, a: cond, b: a, c: b}, t.mask[a]|t.mask[b])
 }
 
-// sdiv is the quotient, signed; b is not 0, nor is it the most negative over -1.
+// sdiv returns the quotient, signed; b is not 0, nor is it the most negative over -1.
 func (t *terms) sdiv(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)
@@ -170,7 +170,7 @@ func (t *terms) sdiv(a, b term) term {
 	return t.make(termNode{op: tSdiv, a: a, b: b}, ^uint64(0))
 }
 
-// umod is the remainder, unsigned; b is not 0.
+// umod returns the remainder, unsigned; b is not 0.
 func (t *terms) umod(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)
@@ -180,7 +180,7 @@ func (t *terms) umod(a, b term) term {
 	return t.make(termNode{op: tUmod, a: a, b: b}, 1<<bits.Len64(t.mask[a])-1) // at most a
 }
 
-// load is a word of memory that does not change in a step.
+// load returns a word of memory that does not change in a step.
 func (t *terms) load(addr term, bytes uint8) term {
 	return t.make(termNode{op: tLoad, a: addr, k: uint64(bytes)}, sizeMask(bytes))
 }

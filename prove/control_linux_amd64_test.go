@@ -14,7 +14,7 @@ func isControl(op instOp) bool { return op >= iJcc && op <= iRet }
 // caseCode is the code of a case, between what loads the registers and what stores them.
 type caseCode struct {
 	before, compare, inst, after []byte
-	at, next, end                uint64 // of inst, behind inst, and behind all
+	at, next, end                uint64 // of inst, after inst, and after all
 	target                       uint64 // where a jump, call or return leads to; 0: it is none
 	returns                      bool
 }
@@ -33,7 +33,7 @@ const (
 )
 
 // newCaseCode puts an instruction at a place. The target of a jump lies some way before or
-// behind it; a place relative to rip is one of the case's memory.
+// after it; a place relative to rip is one of the case's memory.
 func newCaseCode(rng *rand.Rand, addr uint64, i *inst, b []byte, k int) caseCode {
 	c := caseCode{compare: []byte{byte(0x45 + 8*rng.IntN(2)), 0x39, 0xc8}, inst: slices.Clone(b)} // cmp r8, r9 or its half: 45/4d 39 c8
 	mark := func(b []byte, what uint32) []byte {

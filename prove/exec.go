@@ -28,7 +28,7 @@ type exec struct {
 
 	first    term                 // what the first byte of a descriptor is taken to be, or noTerm
 	descFrom int64                // where what may be read of a descriptor begins
-	descEnd  func(s *state) int64 // where it ends; nil: behind the first byte
+	descEnd  func(s *state) int64 // where it ends; nil: after the first byte
 	pcSlot   term                 // address of the pcs' next element
 	limit    int64                // bytes of stack below rsp at the entry
 	args     int64                // bytes from there on that may be read: the return address, what is passed on the stack
@@ -287,11 +287,11 @@ func (x *exec) checkReturn(s *state) error {
 	return nil
 }
 
-// place is the run-time address of an address of the file. Terms keep the two apart: the
+// place returns the run-time address of an address of the file. Terms keep the two apart: the
 // file is loaded anywhere.
 func (x *exec) place(at uint64) term { return x.t.plus(x.image, int64(at)) }
 
-// link is the address of the file that a run-time address is known to be.
+// link returns the address of the file that a run-time address is known to be.
 func (x *exec) link(addr term) (uint64, bool) { return x.t.value(x.t.sub(addr, x.image)) }
 
 // address computes the address of an operand in memory.
@@ -329,7 +329,7 @@ func (x *exec) split(addr term) (base term, off int64, index term, ok bool) {
 	return base, int64(sm.c), index, base != noTerm
 }
 
-// largest is the largest value of an index.
+// largest returns the largest value of an index.
 func (x *exec) largest(s *state, i term) uint64 {
 	for _, known := range x.indices {
 		if known.v != i {

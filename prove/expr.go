@@ -64,9 +64,9 @@ type joint struct {
 type exprEvent uint8
 
 const (
-	exprFork   exprEvent = iota // a conditional jump: other is the state behind it
+	exprFork   exprEvent = iota // a conditional jump: other is the state after it
 	exprJump                    // an unconditional one
-	exprRead                    // a word is read: other is the state where it cannot be
+	exprRead                    // a word is read: other is the state if it cannot be
 	exprReturn                  // a return
 	exprReach                   // the place where a branch leads to
 	exprKnown                   // a conditional jump that is decided
@@ -105,7 +105,7 @@ func (x *exprProof) prove(pc uint64) error {
 	return nil
 }
 
-// enter is the state at an expression's first instruction, or at a joint.
+// enter returns the state at an expression's first instruction, or at a joint.
 func (x *exprProof) enter(pc uint64) *state {
 	p := x.p
 	t := p.t
@@ -216,7 +216,7 @@ func (x *exprProof) next(stop uint64) (ev exprEvent, cond lit, other *state, err
 }
 
 // fork takes the next event, which must be a conditional jump on a condition. holds is
-// the state of the jump where the condition holds, nil where it is known not to; where
+// the state of the jump where the condition holds, or nil if it is known not to; where
 // it is known to, that is the only state, and the operations that follow are skipped.
 func (x *exprProof) fork(c term, neg bool) (holds *state, err error) {
 	l := x.p.x.literal(c, neg)
@@ -392,7 +392,7 @@ func (x *exprProof) op(op *dwarfcfa.ExprOp) error {
 	return nil
 }
 
-// afterRead runs the jump on carry behind a read for the state in which the word is
+// afterRead runs the jump on carry after a read for the state in which the word is
 // not readable; the other state is x.s, which runs it, too.
 func (x *exprProof) afterRead(other *state) (*state, error) {
 	p := x.p

@@ -71,7 +71,7 @@ func (l *loop) slots() [10]struct {
 		{slotHigh, l.high}, {slotLeft, l.left}, {slotNext, l.next}, {slotResult, l.result}}
 }
 
-// newState is a state at pc inside the frame, with nothing known of registers.
+// newState returns a state at pc inside the frame, with nothing known of registers.
 func (p *prover) newState(pc uint64) *state {
 	s := p.x.newState()
 	s.pc, s.fl = pc, flags{}
@@ -100,7 +100,7 @@ func (p *prover) inFrame(s *state) *state {
 	return s
 }
 
-// stateOf is the state that a loop describes.
+// stateOf returns the state that a loop describes.
 func (p *prover) stateOf(l *loop, pc uint64) *state {
 	s := p.inFrame(p.newState(pc))
 	for _, r := range [...]struct {
@@ -162,7 +162,7 @@ func (p *prover) mismatch(s *state, w want) error {
 	return fmt.Errorf("%#x: %s is %s, not %s%s", s.pc, w.what, got, p.t.text(w.want), path)
 }
 
-// slot is what a slot of the frame holds.
+// slot returns what a slot of the frame holds.
 func (p *prover) slot(s *state, slot int64) term {
 	v, found, err := p.x.readCell(s.stack, frameBase+slot, 8)
 	if err != nil || !found {

@@ -17,7 +17,7 @@ import (
 // change replaces bytes of the text that occur once.
 type change struct{ old, new []byte }
 
-// withCave moves a change to code behind the text: the bytes at the place of old become
+// withCave moves a change to code after the text: the bytes at the place of old become
 // a jump there, and new is followed by a jump back.
 func withCave(t *testing.T, image, old, new []byte) []byte {
 	t.Helper()
@@ -74,7 +74,7 @@ func absolute(im *image) []change {
 	return []change{{old, le.AppendUint32([]byte{0x48, 0xc7, 0xc7}, uint32(to))}}
 }
 
-// callOther calls what an expression's rule would name, from code behind the text, in place
+// callOther calls what an expression's rule would name, from code after the text, in place
 // of movsbq (%rbp), %rsi; inc %rbp.
 func callOther(im *image, off byte) []byte {
 	code := []byte{0x8b, 0x45, off, 0x48, 0x8d, 0x0d} // mov off(%rbp), %eax; lea _eh_elf(%rip), %rcx
@@ -102,7 +102,7 @@ func TestHandMadeMutants(t *testing.T) {
 		im, err := openImage(file)
 		require.NoError(t, err)
 		p := newProver(im, table)
-		p.x.ownRows = nil // code behind the text has none
+		p.x.ownRows = nil // code after the text has none
 		return p.prove()
 	}
 	require.NoError(t, proof(image))

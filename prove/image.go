@@ -83,7 +83,7 @@ func (im *image) header() error {
 	return nil
 }
 
-// at returns the bytes of the data segment at an address, nil where there are none.
+// at returns the bytes of the data segment at an address, or nil if there are none.
 func (im *image) at(addr, n uint64) []byte {
 	if addr > im.read.Filesz || n > im.read.Filesz-addr {
 		return nil
@@ -107,7 +107,7 @@ func (im *image) text(addr uint64) []byte {
 }
 
 // programHeaders checks segments and permissions: R for the headers and the data at
-// address 0, R+X for the code behind, with --relro RW under PT_GNU_RELRO for the
+// address 0, R+X for the code after, with --relro RW under PT_GNU_RELRO for the
 // dynamic section alone, and a stack without X.
 func (im *image) programHeaders() error {
 	count := uint64(le.Uint16(im.file[56:]))
@@ -327,7 +327,7 @@ func (im *image) dynamicSymbols() error {
 	return nil
 }
 
-// sysvLookup is the lookup through DT_HASH (gABI chapter 5).
+// sysvLookup returns the lookup through DT_HASH (gABI chapter 5).
 func (im *image) sysvLookup(name string) (uint32, error) {
 	h := sysvHash(name)
 	word := func(i uint64) (uint32, bool) {
@@ -357,7 +357,7 @@ func (im *image) sysvLookup(name string) (uint32, error) {
 	return 0, imageError("DT_HASH does not lead to %s", name)
 }
 
-// gnuLookup is the lookup through DT_GNU_HASH, its filter included.
+// gnuLookup returns the lookup through DT_GNU_HASH, its filter included.
 func (im *image) gnuLookup(name string) (uint32, error) {
 	h := gnuHash(name)
 	base := im.tags[elf.DT_GNU_HASH]

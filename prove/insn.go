@@ -189,7 +189,7 @@ func (d *decoder) modrm(xmm bool) (reg uint8, rm operand) {
 
 var aluOps = [8]instOp{iAdd, iOr, iBad, iSbb, iAnd, iSub, iXor, iCmp}
 
-// decode reads the instruction at the begin of b. ok is false where it is none of
+// decode reads the instruction at the begin of b. ok is false if it is none of
 // the forms.
 func decode(b []byte) (i inst, ok bool) {
 	d := decoder{b: b}

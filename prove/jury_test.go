@@ -16,7 +16,7 @@ import (
 	"github.com/ehasm/ehasm/x86"
 )
 
-// jury says whether a mutant that was accepted is harmless.
+// jury reports whether a mutant that was accepted is harmless.
 type jury struct {
 	t      testing.TB
 	image  []byte

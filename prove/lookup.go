@@ -163,7 +163,7 @@ func (p *prover) tableLookup(s *state, low, high uint64) error {
 	})
 }
 
-// slotsOf is the address of head 0, from a jump to that of id.
+// slotsOf returns the address of head 0, from a jump to that of id.
 func (p *prover) slotsOf(e *ending, id term) (uint64, error) {
 	slots, ok := p.x.link(p.t.sub(e.target, p.t.shlConst(id, 4)))
 	if e.kind != endJump || !ok {

@@ -244,7 +244,7 @@ func textAreas(code *asmgen.Code, text area) (list []area) {
 	return list
 }
 
-// areaOf is the area of a place.
+// areaOf returns the area of a place.
 func areaOf(list []area, at int) string {
 	for _, a := range list {
 		if at >= a.from && at < a.to {
@@ -254,7 +254,7 @@ func areaOf(list []area, at int) string {
 	return "between sections"
 }
 
-// random is a mutant of one or two bytes at a place of an area, each area as likely as
+// random returns a mutant of one or two bytes at a place of an area, each area as likely as
 // another; or swaps two entries of the table of pages.
 func (s *subject) random(i int) mutant {
 	rng := rand.New(rand.NewPCG(uint64(len(s.image)), uint64(i)))

@@ -70,7 +70,7 @@ func (p *prover) mentions(x, v term) bool {
 	return p.mentions(n.a, v) || p.mentions(n.b, v)
 }
 
-// validBits are the bits of the mask of valid registers that a term may depend on.
+// validBits returns the bits of the mask of valid registers that a term may depend on.
 func (p *prover) validBits(x term) uint64 {
 	n := &p.t.nodes[x]
 	switch n.op {

@@ -99,7 +99,7 @@ func (m *member) ask(q question) error {
 	return nil
 }
 
-// ticks is the processor time of the process so far, in 10 ms (proc(5)).
+// ticks returns the processor time of the process so far, in 10 ms (proc(5)).
 func (m *member) ticks() (sum int) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.cmd.Process.Pid))
 	if err != nil {

@@ -20,7 +20,7 @@ type area struct {
 	from, to int
 }
 
-// areas are the parts of an image as its section headers have them.
+// areas returns the parts of an image as its section headers have them.
 func areas(t testing.TB, image []byte) []area {
 	f, err := elf.NewFile(bytes.NewReader(image))
 	require.NoError(t, err)

@@ -31,14 +31,14 @@ const (
 	depth     = stackLimit - 16 // of rsp below sp
 )
 
-// spOf is what sp is in a case.
+// spOf returns what sp is in a case.
 func spOf(k int) uint64 { return dataAt + uint64(k*caseSize+caseStack+stackLimit) }
 
 // TestProcessor compares the meaning of instructions with the processor: each form of
-// emitted code, behind a comparison that sets flags, on random registers and memory. A
+// emitted code, after a comparison that sets flags, on random registers and memory. A
 // program without a library, made here, runs all cases. Compared are registers, memory,
 // where the code goes on, and each condition that is taken to be known. Places relative
-// to rip and where jumps lead to are made anew. PROVE_STATES is the number of states of each form, where a form is an operation
+// to rip and where jumps lead to are made again. PROVE_STATES is the number of states of each form, where a form is an operation
 // with its sizes, condition and kinds of operands.
 func TestProcessor(t *testing.T) {
 	forms := processorForms(t)
@@ -288,7 +288,7 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 	}
 }
 
-// processorForms are the distinct instructions of emitted code, by form.
+// processorForms returns the distinct instructions of emitted code, by form.
 func processorForms(t *testing.T) map[string][][]byte {
 	forms, seen := map[string][][]byte{}, map[string]bool{}
 	for _, table := range []*dwarfcfa.Table{tableOf(t, "/bin/ls"), randomTable(9)} {
@@ -356,7 +356,7 @@ func runCases(t *testing.T, in []byte, codes []caseCode) []byte {
 		return c
 	}
 	code = build()
-	// Two segments: the code, and the data with room for a stack behind.
+	// Two segments: the code, and the data with room for a stack after.
 	const head = headSize
 	dataOff := (head + len(code) + 4095) &^ 4095
 	file := make([]byte, dataOff, dataOff+2*len(in))

@@ -161,7 +161,7 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 	return p
 }
 
-// regsField is what eh_elf_regs_t holds as long as nothing is written to it.
+// regsField returns what eh_elf_regs_t holds as long as nothing is written to it.
 func (p *prover) regsField(off int64, size uint8) term {
 	cut := func(v term, at int64) term { return p.t.low(p.t.shrConst(v, uint(8*(off-at))), size) }
 	end := off + int64(size)
@@ -178,8 +178,8 @@ func (p *prover) regsField(off int64, size uint8) term {
 	return p.t.load(p.t.plus(p.v.regs, off), size)
 }
 
-// prove is the proof, part by part. Each part finds places whose proof is owed to
-// the parts behind it.
+// prove proves part by part. Each part finds places whose proof is owed to
+// the parts after it.
 func (p *prover) prove() error {
 	if err := p.readOwnRows(); err != nil {
 		return err

@@ -35,7 +35,7 @@ func (p *prover) row(at uint64, r *dwarfcfa.Row) error {
 	})
 }
 
-// cfaOf is the CFA of a row on rsp or rbp as a host address.
+// cfaOf returns the CFA of a row on rsp or rbp as a host address.
 func (p *prover) cfaOf(r *dwarfcfa.Row) (cfa term, ok bool) {
 	w := p.v.walk
 	c := r.CFA

@@ -12,14 +12,14 @@ type denseSearch struct {
 	idSize             uint64
 }
 
-// spread is the low byte of a word in all bytes.
+// spread returns the low byte of a word in all bytes.
 func (p *prover) spread(x term) term {
 	t := p.t
 	four := t.low(t.mul(t.low(x, 1), t.con(0x01010101)), 4)
 	return t.or(four, t.shlConst(four, 32))
 }
 
-// larger is the mask of which of the 16 keys at an address are above the low byte of
+// larger returns the mask of which of the 16 keys at an address are above the low byte of
 // x; bits 16 to 31 are set.
 func (p *prover) larger(at, x term) term {
 	t := p.t
@@ -72,7 +72,7 @@ func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
 	})
 }
 
-// searchAt is the address of the loop that the last search went to.
+// searchAt returns the address of the loop that the last search went to.
 func (p *prover) searchAt(uint64) uint64 { return p.blocks }
 
 // searchLong proves the search of a long record of a packed table.

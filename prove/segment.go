@@ -106,7 +106,7 @@ const (
 // rangeWalk goes through the table's ranges as pcs ascend.
 type rangeWalk struct {
 	p    *prover
-	next int // the first range that ends behind the last pc
+	next int // the first range that ends after the last pc
 }
 
 func (p *prover) rangesFrom(low uint64) rangeWalk {

@@ -2,7 +2,7 @@ package prove
 
 import "fmt"
 
-// effect is the meaning of the instructions that are no jumps (Intel SDM volume 2):
+// effect returns the meaning of the instructions that are no jumps (Intel SDM volume 2):
 // the whole of what this package takes the processor to do. TestProcessor compares
 // it with the processor.
 func (x *exec) effect(s *state, i *inst) error {
@@ -51,7 +51,7 @@ func (x *exec) effect(s *state, i *inst) error {
 	return x.arithmetic(s, i)
 }
 
-// arithmetic is the meaning of the instructions that set flags.
+// arithmetic returns the meaning of the instructions that set flags.
 func (x *exec) arithmetic(s *state, i *inst) error {
 	t := x.t
 	a, err := x.read(s, i, i.dst, i.w)
@@ -150,7 +150,7 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 	return fmt.Errorf("an instruction without a meaning here")
 }
 
-// shift is the meaning of shl, shr and sar. By cl, a shift by 0 keeps the flags, so
+// shift returns the meaning of shl, shr and sar. By cl, a shift by 0 keeps the flags, so
 // that nothing is known of them.
 func (x *exec) shift(s *state, i *inst, a, b term) error {
 	t := x.t
@@ -174,7 +174,7 @@ func (x *exec) shift(s *state, i *inst, a, b term) error {
 	return x.write(s, i.dst, i.w, v)
 }
 
-// conditional is the meaning of cmov and set.
+// conditional returns the meaning of cmov and set.
 func (x *exec) conditional(s *state, i *inst) error {
 	l, ok := x.condition(s.fl, i.cc)
 	if !ok {
@@ -197,7 +197,7 @@ func (x *exec) conditional(s *state, i *inst) error {
 	return x.write(s, i.dst, i.w, x.t.ite(l.t, a, b))
 }
 
-// divide is the meaning of div and idiv where they cannot trap: the dividend is a
+// divide returns the meaning of div and idiv where they cannot trap: the dividend is a
 // word extended to two, the divisor is not 0, and for idiv, it is a value that
 // cannot be -1 (see divisor).
 func (x *exec) divide(s *state, i *inst) error {
@@ -272,7 +272,7 @@ func (x *exec) negated(a, b term) term {
 
 func (x *exec) divisor(b term) term { return x.negated(b, b) }
 
-// vector is the meaning of the SSE instructions.
+// vector returns the meaning of the SSE instructions.
 func (x *exec) vector(s *state, i *inst) error {
 	t := x.t
 	half := func(o operand) *term {
@@ -343,7 +343,7 @@ func (x *exec) vector(s *state, i *inst) error {
 	return nil
 }
 
-// bytewise is an operation on the 8 bytes of words.
+// bytewise returns an operation on the 8 bytes of words.
 func (x *exec) bytewise(op instOp, a, b term) term {
 	mask := ^uint64(0)
 	if op == iPmovmskb {

@@ -45,7 +45,7 @@ func (p *prover) slowState(pc uint64) *state {
 
 var slowSaved = [5]uint8{rBX, r12, r13, r14, r15}
 
-// slowFrame is what stays as it is in the slow path.
+// slowFrame returns what stays as it is in the slow path.
 func (p *prover) slowFrame() *loop {
 	w := p.v.walk
 	return &loop{
@@ -257,7 +257,7 @@ func (p *prover) slowHead(pc uint64, d func(int64, uint8) term, head term) error
 	})
 }
 
-// exprFails is the condition that an expression has no value.
+// exprFails returns the condition that an expression has no value.
 func (p *prover) exprFails() term { return p.t.bit(p.v.exprStatus, p.t.con(31)) }
 
 // callExpr does what the call of an expression's code does: the code is where the

@@ -6,7 +6,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// owed is what of a set of kinds or operations has to be proven of the code at pc: what
+// owed returns what of a set of kinds or operations must be proven of the code at pc: what
 // descriptors have, in a file whose _eh_elf does every step by a walk. In others the code is
 // proven for all.
 func (p *prover) owed(pc uint64, described, all uint8) (owed uint8) {
@@ -118,7 +118,7 @@ func (p *prover) slowRule(pc uint64, op uint64) error {
 	})
 }
 
-// ruleValue is what a rule says on a path: the register's value, or noTerm and the
+// ruleValue returns what a rule says on a path: the register's value, or noTerm and the
 // status for which the step fails if it is the return address; and how many bytes the
 // rule takes.
 func (p *prover) ruleValue(s *state, op uint64, d func(int64, uint8) term) (value, status term, n int64, err error) {

@@ -170,7 +170,7 @@ func (x *exec) literal(c term, neg bool) lit {
 	}
 }
 
-// asTerm is a condition as a term of 0 or 1.
+// asTerm returns a condition as a term of 0 or 1.
 func (x *exec) asTerm(l lit) term {
 	if l.neg {
 		return x.t.eq(l.t, x.t.con(0))
@@ -258,7 +258,7 @@ func (x *exec) writeCell(cells []cell, off int64, size uint8, v term) []cell {
 	return append(cells, cell{off, size, v})
 }
 
-// onlyCell is the value of a place of an object if that place, as it is, is all that
+// onlyCell returns the value of a place of an object if that place, as it is, is all that
 // was written.
 func onlyCell(cells []cell, off int64, size uint8) (term, bool) {
 	if len(cells) != 1 || cells[0].off != off || cells[0].size != size {

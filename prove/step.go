@@ -16,10 +16,10 @@ func (p *prover) withContext() func() {
 	return func() { p.x.args = stackReturn }
 }
 
-// context is a field of the context given by value.
+// context returns a field of the context given by value.
 func (p *prover) context(off int64) term { return p.t.load(p.t.plus(p.x.sp, 8+off), 8) }
 
-// derefAt is what the callback of _eh_elf says of an address.
+// derefAt returns what the callback of _eh_elf says of an address.
 func (p *prover) derefAt(at term) term {
 	return p.t.make(termNode{op: tVec, a: at, b: p.v.deref, k: vecDeref}, ^uint64(0))
 }
@@ -52,7 +52,7 @@ func (p *prover) callDeref(s *state, to term) ([]*state, error) {
 	return []*state{s}, nil
 }
 
-// stepLoop is the loop of _eh_elf at its one lookup: the pointer to registers is null,
+// stepLoop returns the loop of _eh_elf at its one lookup: the pointer to registers is null,
 // the cursor has not moved, and host addresses are the target's.
 func (p *prover) stepLoop() loop {
 	w := p.v.walk

@@ -56,7 +56,7 @@ func newTerms() *terms {
 	return &terms{slots: make([]term, 2*few), nodes: make([]termNode, 0, few), mask: make([]uint64, 0, few)}
 }
 
-// hash is a multiplicative hash: its upper bits are the good ones.
+// hash returns a multiplicative hash: its upper bits are the good ones.
 func (n *termNode) hash() uint64 {
 	h := (n.k ^ uint64(n.op)<<56) * 0x9e3779b97f4a7c15
 	h ^= (uint64(uint32(n.a)) | uint64(uint32(n.b))<<32) * 0xbf58476d1ce4e5b9
@@ -64,7 +64,7 @@ func (n *termNode) hash() uint64 {
 	return (h + uint64(uint32(n.c))) * 0x94d049bb133111eb
 }
 
-// slot is where a node is in the hash table, or where it would go.
+// slot returns where a node is in the hash table, or where it would go.
 func (t *terms) slot(n *termNode) *term {
 	for i := n.hash() >> 32; ; i++ {
 		s := &t.slots[i&uint64(len(t.slots)-1)]
@@ -171,7 +171,7 @@ func (t *terms) build(s *sum) term {
 			x = p.a
 			continue
 		}
-		// A sum of one term without a factor is that term: it has to be wrapped to
+		// A sum of one term without a factor is that term: it must be wrapped to
 		// stand in a list.
 		x = t.linked(p.a, t.listed(x), p.k)
 	}

@@ -117,7 +117,7 @@ func (g *identities) pick() pair {
 	return g.pool[g.rng.IntN(len(g.pool))]
 }
 
-// flag is a pair of which only the lowest bit may be set.
+// flag returns a pair of which only the lowest bit may be set.
 func (g *identities) flag() pair {
 	p := g.pick()
 	if g.t.mask[p.x] <= 1 {
@@ -130,7 +130,7 @@ func (g *identities) flag() pair {
 	return out
 }
 
-// next makes a term by one constructor. ok is false where it is none that may be made.
+// next makes a term by one constructor. ok is false if it is none that may be made.
 func (g *identities) next() (out pair, ok bool) {
 	defer func() {
 		if e := recover(); e != nil {

@@ -37,7 +37,7 @@ func (p *prover) begins(pc uint64, with ...[]byte) bool {
 	return false
 }
 
-// slotCuts are where a walk looks whether it is a step of _eh_elf, or would.
+// slotCuts returns where a walk looks whether it is a step of _eh_elf, or would.
 func (p *prover) slotCuts() [][]byte {
 	if p.byWalk {
 		return [][]byte{cutSegment, cutFast, cutRow}
@@ -65,7 +65,7 @@ func (p *prover) run(s *state, stop func(uint64) bool, check func(e *ending) err
 	return nil
 }
 
-// entered is a state at the first instruction of an exported function.
+// entered returns a state at the first instruction of an exported function.
 func (p *prover) entered(pc uint64) *state {
 	s := p.newState(pc)
 	s.reg[rSP] = p.x.sp
@@ -119,14 +119,14 @@ func (p *prover) walkFrom(pc uint64, next term) error {
 	})
 }
 
-// segmentOf is the length of the next segment of so many steps left, where pcs go to
+// segmentOf returns the length of the next segment of so many steps left, where pcs go to
 // the own frame: at most segment.
 func (p *prover) segmentOf(left term) term {
 	n := p.t.con(segment)
 	return p.t.ite(p.t.ult(left, n), left, n)
 }
 
-// ownPCs is the end of the pcs of a segment in the own frame.
+// ownPCs returns the end of the pcs of a segment in the own frame.
 func (p *prover) ownPCs(steps term) term {
 	return p.t.scaled(p.t.plus(p.x.sp, frameBase+slotNew), steps, 8)
 }
@@ -413,7 +413,7 @@ func (p *prover) chainLeave(pc uint64) error {
 }
 
 // chainEntry proves _eh_elf_chain_1: _eh_elf_walk with where to go on at in r9, and
-// two bytes behind its begin, where another object's walk goes on.
+// two bytes after its begin, where another object's walk goes on.
 func (p *prover) chainEntry() error {
 	t, v := p.t, &p.v
 	at := p.im.symbols[abi.SymbolChain].Value

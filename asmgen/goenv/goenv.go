@@ -1,15 +1,15 @@
 // Package goenv keeps golang-asm's package initialisation from ending the
 // process. Its objabi package reads GOOS, GOARCH, GOARM and others from the
-// environment as it is initialised, and it calls log.Fatalf on values it does not
-// know, such as today's GOARM=7,hardfloat. None of them matters to amd64 code.
+// environment during initialisation, and calls log.Fatalf on unknown values, such
+// as today's GOARM=7,hardfloat. None of them matters to amd64 code.
 //
 // Packages are initialised in the order of their import paths among those whose
 // imports are ready (Go specification, "Program initialization"). This one
-// imports only os, so it runs before anything of github.com/twitchyliquid64, as
-// long as its own import path sorts before that; a test holds this. Under another
-// path no package of this module can come first. The command does not depend on
-// it: where its process begins, before the Go run-time, it writes Hide over the
-// first byte of such variables.
+// imports only os, so it runs before the packages of github.com/twitchyliquid64,
+// as long as its own import path sorts before that; a test checks this. Under a
+// path that sorts later no package of this module can come first. The command
+// does not depend on it: its own entry point, before the Go run-time, writes Hide
+// over the first byte of such variables.
 package goenv
 
 import (
@@ -25,7 +25,7 @@ func Names() []string {
 	return []string{"GOOS", "GOARCH", "GOARM", "GO386", "GOMIPS", "GOMIPS64", "GOPPC64", "GOWASM", "GOAMD64"}
 }
 
-// hidden are the variables taken out of the environment, and their values.
+// hidden holds the variables removed from the environment, with their values.
 var hidden = hide()
 
 func hide() map[string]string {

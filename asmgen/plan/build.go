@@ -11,14 +11,14 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// Options are the choices of a plan.
+// Options are the settings of a plan.
 type Options struct {
 	Dispatch  Dispatch
 	PageBits  uint // 0: PageBits. Smaller pages have smaller trees and a larger table
 	DenseKeys int  // the number of keys from which on a page is dense; 0: DenseKeys
-	Smallest  bool // cut the pages into segments wherever that makes the file smaller
-	// SlowText is how much of the text, in thousandths, may have rows that take the slow path
-	// though they need not: their tails are short then.
+	Smallest  bool // cut the pages into segments whenever that makes the file smaller
+	// SlowText is how much of the text, in thousandths, may be put on the slow path to
+	// shorten tails.
 	SlowText int
 }
 
@@ -37,7 +37,7 @@ func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
 	return p, nil
 }
 
-// builder holds what is only needed while planning.
+// builder holds the state of planning.
 type builder struct {
 	plan  *Plan
 	tails map[Tail]uint32
@@ -78,8 +78,8 @@ func (b *builder) block(r *dwarfcfa.Row, index uint32) Block {
 	return Block{Kind: BlockFast, Base: uint8(r.CFA.Reg), Offset: int32(r.CFA.Offset), Tail: n, Row: index}
 }
 
-// slowTails has the lightest tails lead to the slow path, up to so many thousandths of the
-// text.
+// slowTails makes the lightest tails lead to the slow path, up to so many thousandths of
+// the text.
 func (b *builder) slowTails(thousandths int) {
 	p := b.plan
 	if thousandths == 0 || len(p.Tails) == 0 {
@@ -248,7 +248,7 @@ func (p *Plan) ShortIDs(t *Tree) bool {
 	return true
 }
 
-// extend has block hold from key on.
+// extend makes block hold from key on.
 func (t *Tree) extend(key uint8, block uint32) {
 	if n := len(t.Targets); n == 0 {
 		t.Targets = append(t.Targets, block)

@@ -61,7 +61,7 @@ type PageInfo struct {
 	Ranges []LeafInfo `json:"ranges"`
 }
 
-// LeafInfo is where a row block begins to hold in a page, and how many
+// LeafInfo says from where a row block holds in a page, and how many
 // comparisons lead to it.
 type LeafInfo struct {
 	Start       string `json:"start"`
@@ -76,7 +76,7 @@ type Info struct {
 	Pages  []PageInfo  `json:"pages"`
 }
 
-// Describe returns the plan, or what concerns one pc.
+// Describe returns the plan, or the parts for one pc.
 func (p *Plan) Describe(pc *dwarfcfa.Addr) Info {
 	info := Info{Blocks: []BlockInfo{}, Tails: []string{}, Pages: []PageInfo{}}
 	only := uint32(0)
@@ -146,7 +146,7 @@ func (p *Plan) page(start dwarfcfa.Addr, tree uint32) PageInfo {
 	return out
 }
 
-// String gives a tail as rules.
+// String renders a tail as rules.
 func (t *Tail) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "from %s: rip=[c%+d]", abi.RegName(int(t.Base)), t.RA)
@@ -164,7 +164,7 @@ func (t *Tail) String() string {
 	return b.String()
 }
 
-// Dump writes the plan as text, or what concerns one pc.
+// Dump writes the plan as text, or the parts for one pc.
 func (p *Plan) Dump(w io.Writer, pc *dwarfcfa.Addr) error {
 	info := p.Describe(pc)
 	out := bufio.NewWriter(w)

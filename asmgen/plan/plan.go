@@ -2,11 +2,11 @@
 // knowing any instruction: which rows are steps on the fast path, which code
 // they share, and how a pc finds its row.
 //
-// A pc is looked up in two stages. Its page (256 bytes of text) is an index into
-// a table; the page then tells the row from the low byte of the pc. Pages are
-// shared where they are equal, and a page that holds one row needs no code at all.
-// Where rows are few and far between, the pages' table would be most of the file:
-// then long runs of pages in one range are left out of it.
+// A pc is looked up in two stages. Its page (256 bytes of text) is an index into a
+// table; the page then tells the row from the low byte of the pc. Pages are shared
+// if they are equal, and a page that holds one row needs no code. If rows are few
+// and far apart, the pages' table would be most of the file: then long runs of
+// pages in one range are left out of it.
 package plan
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 // PageBits is the binary logarithm of the bytes of text that one page covers, at most:
-// what is left of the pc inside a page is compared as one byte.
+// the rest of the pc inside a page is compared as one byte.
 const PageBits = 8
 
 // PageSize is the number of bytes of text that one page covers, at most.
@@ -31,7 +31,7 @@ const maxSpan = 1<<31 - PageSize
 // ErrSpan is wrapped by errors about objects that span too many addresses.
 var ErrSpan = errors.New("the pcs span too many addresses")
 
-// Plan is the whole of what is to become code.
+// Plan is everything that becomes code.
 type Plan struct {
 	Table *dwarfcfa.Table // what was planned, for its expressions and rows
 	Low   dwarfcfa.Addr   // lowest pc covered
@@ -42,8 +42,8 @@ type Plan struct {
 
 	Dispatch Dispatch
 
-	// Segments cover all pages, in order. There is one, with a table, but for objects
-	// whose table would be most of the file.
+	// Segments cover all pages, in order. There is one, with a table, except for
+	// objects whose table would be most of the file.
 	Segments []Segment
 	Trees    []Tree  // distinct pages, in order of first use
 	Blocks   []Block // what a page leads to; Blocks[0] stops with abi.StatusNoInfo
@@ -56,14 +56,14 @@ type Plan struct {
 	IDOf []uint32
 }
 
-// Dispatch is the way from a pc to its row block.
+// Dispatch says how the code finds the row block of a pc.
 type Dispatch uint8
 
 const (
-	// DispatchTree compares a page's keys by a tree of machine instructions, but
-	// for pages of many keys, which are dense.
+	// DispatchTree compares a page's keys by a tree of machine instructions,
+	// except pages of many keys, which are dense.
 	DispatchTree Dispatch = iota
-	// DispatchPacked has all pages dense.
+	// DispatchPacked makes all pages dense.
 	DispatchPacked
 )
 
@@ -102,7 +102,7 @@ type Tree struct {
 	Keys    []uint8  // ascending
 	Targets []uint32 // block numbers; one more than Keys; neighbours differ
 	Dense   bool     // the keys and the ids of the targets are data, compared 16 at a time
-	Nodes   []Node   // of the decision tree, Nodes[0] the root; empty where there are no Keys or the page is dense
+	Nodes   []Node   // of the decision tree, Nodes[0] the root; empty if there are no Keys or the page is dense
 }
 
 // Node sends low bytes below Key to Left, others to Right.
@@ -119,19 +119,19 @@ type Child int32
 // Leaf returns the index into Targets and whether c is a leaf.
 func (c Child) Leaf() (int, bool) { return int(^c), c < 0 }
 
-// BlockKind is what a row becomes.
+// BlockKind says what a row becomes.
 type BlockKind uint8
 
 const (
 	// BlockStop ends the walk with Status.
 	BlockStop BlockKind = iota
-	// BlockFast computes the CFA from Base and Offset and goes on in Tail.
+	// BlockFast computes the CFA from Base and Offset and continues in Tail.
 	BlockFast
-	// BlockSlow has the slow path do the row on all registers in memory.
+	// BlockSlow leaves the row to the slow path, on all registers in memory.
 	BlockSlow
 )
 
-// Block is what becomes of one row of the table.
+// Block is the code of one row of the table.
 type Block struct {
 	Kind   BlockKind
 	Status int16  // BlockStop: abi.Status
@@ -151,7 +151,7 @@ const NumFast = 6
 // Tail restores registers from below the CFA once the CFA is known. Offsets are
 // relative to the CFA, in bytes, at most -8; 0 means the register keeps its value.
 type Tail struct {
-	// Depth is 0 where every slot lies between the frame's rsp and the CFA, so
+	// Depth is 0 if every slot lies between the frame's rsp and the CFA, so
 	// that only the CFA is compared with the window. Otherwise slots reach down
 	// to CFA-Depth, which is compared, too.
 	Depth int32

@@ -6,11 +6,11 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// Segment is a stretch of pages: either with a table, or all of it leads to one block.
+// Segment is a run of pages that either has a table or leads to one block.
 type Segment struct {
 	First int      // number of the first page, from Plan.Base on
 	Pages int      // at least 1
-	Table []uint32 // by page: index into Plan.Trees; nil where all leads to Block
+	Table []uint32 // by page: index into Plan.Trees; nil if all leads to Block
 	Block uint32
 }
 
@@ -29,15 +29,14 @@ func (p *Plan) TreeOf(s *Segment, pc dwarfcfa.Addr) uint32 {
 const (
 	entryBytes   = 4    // of a page in a table
 	segmentBytes = 30   // of code that leads to a segment
-	rangeBytes   = 8    // of what leads to a range inside its page
-	restBytes    = 4096 // of a file beside its pages
-	leastRun     = 16   // pages that it takes for a run to be looked at
+	rangeBytes   = 8    // of code that leads to a range inside its page
+	restBytes    = 4096 // of a file besides its pages
+	leastRun     = 16   // minimum pages of a run
 )
 
-// segments cuts the pages. Pages that lie in one range, or in one gap, need no table if the
-// pc is compared with where they begin and end. That costs each step a few comparisons, so
-// it is done only where it saves a third of the file, and with few segments, unless the smallest
-// file is asked for.
+// segments cuts the pages into segments. Pages in one range, or in one gap, need no table if the
+// pc is compared with their bounds. That costs each step a few comparisons, so it is done only
+// if it saves a third of the file, and with few segments, unless smallest is set.
 func segments(p *Plan, smallest bool) []Segment {
 	n := int((uint64(p.High-p.Base) + 1<<p.PageBits - 1) >> p.PageBits)
 	if n == 0 {
@@ -82,14 +81,14 @@ func segments(p *Plan, smallest bool) []Segment {
 	return segs
 }
 
-// runs returns the runs of pages that lead to one block, of leastRun pages at least.
+// runs returns the runs of at least leastRun pages that lead to one block.
 func runs(p *Plan, n int) []Segment {
 	var out []Segment
 	page := func(at dwarfcfa.Addr) int { return int(uint64(at-p.Base) >> p.PageBits) }
 	add := func(from, to dwarfcfa.Addr, block uint32) {
 		first, end := page(from+1<<p.PageBits-1), page(to)
 		if to == p.High {
-			end = n // nothing comes behind
+			end = n // nothing follows
 		}
 		if end-first >= leastRun {
 			out = append(out, Segment{First: first, Pages: end - first, Block: block})
@@ -107,7 +106,8 @@ func runs(p *Plan, n int) []Segment {
 	return out
 }
 
-// cut returns the runs of so many pages at least, and what is between them.
+// cut returns the runs of at least so many pages, and the segments between
+// them.
 func cut(runs []Segment, n, least int) []Segment {
 	var out []Segment
 	at := 0

@@ -9,18 +9,18 @@ type treeBuilder struct {
 	out  []Node
 }
 
-// What a comparison costs the pcs that come to it, and a branch those that take it.
+// The cost of a comparison, and of a taken branch.
 const (
 	compareCost = 1
 	takenCost   = 4
 )
 
-// nodes returns the tree over the keys with the least mean cost, each leaf weighted with
-// the bytes of text it covers: a return address lies anywhere in a function, so wide ranges
-// are asked for most. Where both sides of a node are nodes, the lighter one is branched to.
-// Every leaf is. It is the classic dynamic programme for optimal alphabetic trees (The Art of
-// Computer Programming, vol. 3, §6.2.2) without its bound on the roots, which does not hold with
-// branches counted; pages of many keys are dense.
+// nodes returns the tree over the keys with the least mean cost, each leaf weighted with the
+// bytes of text it covers: a return address lies anywhere in a function, so wide ranges are
+// looked up most. If both sides of a node are nodes, the code branches to the lighter one. It
+// branches to every leaf. This is the classic dynamic programme for optimal alphabetic trees
+// (The Art of Computer Programming, vol. 3, §6.2.2) without its bound on the roots, which does
+// not hold with branches counted; pages of many keys are dense.
 func (b *treeBuilder) nodes(keys []uint8, page int) []Node {
 	n := len(keys)
 	if n == 0 {

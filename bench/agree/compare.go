@@ -146,7 +146,7 @@ func isOutermost(line string, known map[string]bool) bool {
 	return slices.Contains([]string{"_start", "clone", "__clone", "clone3", "__clone3"}, name)
 }
 
-// place is the address and the file of a line, without the name between them.
+// place returns the address and the file of a line, without the name between them.
 func place(line string) string {
 	ip, _, _ := strings.Cut(line, " ")
 	return ip + line[strings.LastIndex(line, " (")+1:]

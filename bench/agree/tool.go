@@ -17,14 +17,14 @@ type sample struct {
 	ips   []string
 }
 
-// key is the part of the first line that all versions of perf write alike: up to
+// key returns the part of the first line that all versions of perf write alike: up to
 // the time.
 func (s *sample) key() string {
 	before, _, _ := strings.Cut(s.head, ": ")
 	return strings.Join(strings.Fields(before), " ")
 }
 
-// last is the line of the outermost frame that was found.
+// last returns the line of the outermost frame that was found.
 func (s *sample) last() string {
 	if len(s.lines) == 0 {
 		return ""

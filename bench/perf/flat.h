@@ -22,7 +22,7 @@
 
 struct object {
 	const char *path;
-	const unsigned char *data; /* the file; null where there is none */
+	const unsigned char *data; /* the file; null if there is none */
 	size_t size;
 	void *own; /* of the contender */
 };

@@ -3,7 +3,7 @@
  * dwfl_getthread_frames.
  *
  * The Dwfl is kept for as long as the process lives; with PER_SAMPLE it is made
- * anew for each sample, as perf 6.1 does. */
+ * again for each sample, as perf 6.1 does. */
 #define _GNU_SOURCE
 #include "flat.h"
 

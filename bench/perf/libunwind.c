@@ -50,7 +50,7 @@ static int read_encoded(const unsigned char **p, unsigned encoding)
 	}
 }
 
-/* The table of an object, null where it has none. */
+/* The table of an object, or null if it has none. */
 static const struct table *table_of(struct object *o)
 {
 	static struct table none;

@@ -185,7 +185,7 @@ func (r *insideRun) poll(stop <-chan struct{}, asked <-chan os.Signal) {
 	}
 }
 
-// profile is what there is to write.
+// profile returns what there is to write.
 func (r *insideRun) profile() (*record.Profile, error) {
 	var p *record.Profile
 	var err error
@@ -267,7 +267,7 @@ func (r *insideRun) fillMissing(ctx context.Context, p *record.Profile) {
 	again.fillCache(ctx, paths, nil, r.c)
 }
 
-// heapPeriod is 0 where no allocations are wanted.
+// heapPeriod is 0 if no allocations are wanted.
 func (opt *recordOptions) heapPeriod() uint64 {
 	if opt.alloc == "" {
 		return 0
@@ -275,7 +275,7 @@ func (opt *recordOptions) heapPeriod() uint64 {
 	return opt.allocPeriod
 }
 
-// timerInterval is 0 where timers are not wanted.
+// timerInterval is 0 if timers are not wanted.
 func (opt *recordOptions) timerInterval() time.Duration {
 	if opt.alloc != "" {
 		return 0

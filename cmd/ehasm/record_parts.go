@@ -65,7 +65,7 @@ func (s *recordParts) listen() func() {
 	return func() { signal.Stop(s.asked) }
 }
 
-// each is what the recording calls again and again; nil where it is not in parts.
+// each returns what the recording calls again and again; nil if it is not in parts.
 func (s *recordParts) each() func() {
 	if s == nil {
 		return nil
@@ -129,7 +129,7 @@ func (s *recordParts) write(p *record.Profile) {
 	}
 }
 
-// path is the name of a profile that begins at a time.
+// path returns the name of a profile that begins at a time.
 func (s *recordParts) path(start time.Time) string {
 	const layout = "20060102-150405.000"
 	at := start.UTC().Format(layout)
@@ -195,7 +195,7 @@ func (s *recordParts) push(p *record.Profile, names *symbolize.Namer) {
 	s.pusher.Push(&push.Profile{Pprof: b.Bytes(), Start: p.Start, End: p.Start.Add(p.Duration), Name: s.r.serviceName(), Labels: s.r.labels, Kind: kind})
 }
 
-// newPusher makes what sends profiles, nil where none are sent.
+// newPusher makes what sends profiles, or nil if none are sent.
 func (r *recordRun) newPusher() (*push.Pusher, error) {
 	o := &r.opt.push
 	if o.url == "" {
@@ -224,7 +224,7 @@ func (r *recordRun) newPusher() (*push.Pusher, error) {
 	return push.New(push.Options{URL: o.url, Protocol: protocol, Header: header, Failed: r.notSent})
 }
 
-// serviceName is the name under which profiles are sent.
+// serviceName returns the name under which profiles are sent.
 func (r *recordRun) serviceName() string {
 	switch {
 	case r.opt.push.name != "":

@@ -251,7 +251,7 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	return status, nil
 }
 
-// title is the command line that the profile is of.
+// title returns the command line that the profile is of.
 func (r *recordRun) title() []string {
 	if len(r.command) > 0 {
 		return r.command

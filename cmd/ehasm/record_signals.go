@@ -14,7 +14,7 @@ import (
 )
 
 // writeSignals is what signals do while a profile is written: the first is told that it is
-// being written, the second gives up and leaves nothing half written behind. While recording,
+// being written, the second gives up and leaves nothing half written after. While recording,
 // signals mean something else; see recordRun.wait.
 type writeSignals struct {
 	c       *console

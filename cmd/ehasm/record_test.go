@@ -64,7 +64,7 @@ func TestRecordForms(t *testing.T) {
 	assert.Contains(t, string(b), `"lost": 0`)
 }
 
-// TestRecordStatus: the exit status is the command's, also where there is none.
+// TestRecordStatus: the exit status is the command's, also if there is none.
 func TestRecordStatus(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "plain"), []byte("exit 5\n"), 0o755))

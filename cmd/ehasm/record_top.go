@@ -132,7 +132,7 @@ func (t *recordTop) name() {
 	}
 }
 
-// topStacks are the stacks of a profile by names.
+// topStacks returns the stacks of a profile by names.
 func topStacks(p *record.Profile, r *recordRun) (list []topview.Stack) {
 	r.names.ForgetJIT()
 	p.Each(r.names, func(comm string, names []string, value uint64) {
@@ -141,7 +141,7 @@ func topStacks(p *record.Profile, r *recordRun) (list []topview.Stack) {
 	return list
 }
 
-// topTarget is what is recorded, in a few words.
+// topTarget returns what is recorded, in a few words.
 func (r *recordRun) topTarget() string {
 	switch {
 	case len(r.command) > 0:

@@ -9,7 +9,7 @@ type away struct {
 	since uint64 // ns
 	stack uint32 // index of Table.Stacks
 	is    bool   // it is away
-	ready bool   // it could go on: it was another's turn
+	ready bool   // it was preempted and could run
 }
 
 // Bits of a PERF_RECORD_SWITCH's misc field.
@@ -18,8 +18,8 @@ const (
 	switchPreempt = 1 << 14 // PERF_RECORD_MISC_SWITCH_OUT_PREEMPT
 )
 
-// switched is PERF_RECORD_SWITCH: a thread leaves the processor, right after its
-// sample, or is back.
+// switched handles PERF_RECORD_SWITCH: a thread leaves the processor, right
+// after its sample, or is back.
 func (s *Session) switched(raw []byte, misc uint16) {
 	const sampleID = 32 // TID, TIME, CPU, IDENTIFIER: see sampleType
 	if len(raw) < sampleID {

@@ -89,7 +89,7 @@ type insideChunkHeader struct {
 	_          [3]uint64
 }
 
-// insideProcessHeader is struct ehr_process behind its ehr_chunk.
+// insideProcessHeader is struct ehr_process after its ehr_chunk.
 type insideProcessHeader struct {
 	Comm                                                                 [16]byte
 	OwnMalloc, Taken, NoRoom, NoLive, Missed, Threads, Overruns, Blocked uint64
@@ -135,7 +135,7 @@ func NewInside(opt InsideOptions) (*Inside, error) {
 	return in, nil
 }
 
-// Environ is the variable that tells a program where its library finds the memory.
+// Environ returns the variable that tells a program where its library finds the memory.
 func (in *Inside) Environ() string {
 	return fmt.Sprintf("EHASM_RECORD=/proc/%d/fd/%d:%x", os.Getpid(), in.file.Fd(), in.token)
 }
@@ -168,7 +168,7 @@ func (in *Inside) head(i uint64) (h insideChunkHeader, ok bool) {
 	return h, h.Ready == in.token && h.Used >= insideLine && h.Used <= insideChunk
 }
 
-// body reads a chunk behind its header.
+// body reads a chunk after its header.
 func (in *Inside) body(i uint64, h *insideChunkHeader) ([]byte, error) {
 	b := make([]byte, h.Used-insideLine)
 	_, err := in.file.ReadAt(b, int64(insideHead+i*insideChunk+insideLine))
@@ -397,7 +397,7 @@ func (in *Inside) stacks(b []byte, each func(*insideStack, []uint64)) {
 	}
 }
 
-// insideEnd is why a walk of libehunwind ended.
+// insideEnd returns why a walk of libehunwind ended.
 func insideEnd(s *insideStack) unwind.Cause {
 	switch abi.Status(s.End) {
 	case abi.StatusOK:
@@ -500,7 +500,7 @@ func (p *Profile) insideText() string {
 	return b.String()
 }
 
-// amount is a number of bytes for people.
+// amount returns a number of bytes for people.
 func amount(bytes float64) string {
 	units := []string{"bytes", "KB", "MB", "GB", "TB"}
 	i := 0
@@ -510,5 +510,5 @@ func amount(bytes float64) string {
 	return fmt.Sprintf("%.3g %s", bytes, units[i])
 }
 
-// amount0 is a number that is known about.
+// amount0 returns a number that is known about.
 func amount0(n float64) string { return fmt.Sprintf("%.0f", math.Round(n)) }

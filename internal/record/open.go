@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stream is the rings of a kind, one per CPU, and the event that their records are of.
+// stream holds the rings of one kind, one per CPU, and the event of their records.
 type stream struct {
 	attr  *perfevent.Attr
 	event *perfdata.Event
@@ -23,15 +23,15 @@ type stream struct {
 	rings []*perfevent.Ring
 }
 
-// opened is all that a Session reads from.
+// opened holds all that a Session reads from.
 type opened struct {
 	samples, side stream
 	long          stream // samples with longer copies, into the rings of samples; not enabled yet
-	user          bool   // the kernel may not be looked at
+	user          bool   // the kernel must not be sampled
 	rings         int    // bytes of a CPU's, as the kernel gave them
 }
 
-// attrBytes is the attributes as the kernel has them.
+// attrBytes returns the attributes as the kernel has them.
 func attrBytes(a *perfevent.Attr) []byte {
 	a.Size = uint32(unsafe.Sizeof(*a))
 	return append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(a)), unsafe.Sizeof(*a))...)
@@ -154,7 +154,7 @@ func (s *stream) openOne(o *Options, tid, cpu int) (*perfevent.Event, error) {
 	return e, err
 }
 
-// noProcess is what it means that a folder of /proc is not there.
+// noProcess translates the error for a missing folder of /proc.
 func noProcess(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return unix.ESRCH
@@ -175,7 +175,7 @@ func (op *opened) each(f func(*perfevent.Event) error) error {
 	return first
 }
 
-// lost is how many records the kernel had no room for.
+// lost returns how many records the kernel had no room for.
 func (s *stream) lost() (n uint64) {
 	for _, e := range s.all {
 		if c, err := e.Read(); err == nil {
@@ -200,7 +200,7 @@ func (s *stream) close() {
 	}
 }
 
-// grow has samples taken with the longer copies from now on.
+// grow switches to samples with the longer copies.
 func (op *opened) grow() error {
 	for _, e := range op.long.all {
 		if err := e.Enable(); err != nil {
@@ -215,8 +215,8 @@ func (op *opened) grow() error {
 	return nil
 }
 
-// raiseFileLimit allows as many open files as may be: there are two events for each CPU
-// and thread.
+// raiseFileLimit raises the limit on open files to the hard limit: there are two events
+// for each CPU and thread.
 func raiseFileLimit() {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) == nil && l.Cur < l.Max {

@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Target is what is recorded.
+// Target says what is recorded.
 type Target struct {
-	PIDs   []int    // processes, with what they start
+	PIDs   []int    // processes, with their children
 	All    bool     // the whole system
-	Cgroup *os.File // with All: this control group alone
-	// Otherwise the programs that the calling thread executes after Open, with what
-	// they start.
+	Cgroup *os.File // with All: only this control group
+	// Otherwise the programs that the calling thread executes after Open, with
+	// their children.
 }
 
 // Options are the settings of a Session.
@@ -32,22 +32,22 @@ type Options struct {
 	Event     *Event
 	Frequency uint64 // samples per second and CPU
 	Copy      int    // bytes of each stack that the kernel copies; a multiple of 8
-	Grow      int    // as many, where Copy turns out to be too few; 0: never
+	Grow      int    // the same, if Copy turns out to be too small; 0: never
 	MaxStack  int    // frames of a stack's user part
 	Ring      int    // bytes of a CPU's ring; a power of two
-	Refill    bool   // stacks that the copy has not all of are made whole
-	Samples   bool   // the profile has each sample, not only the counts
-	Realtime  bool   // the thread that reads the rings goes before all others
+	Refill    bool   // complete stacks that are longer than the copy
+	Samples   bool   // keep each sample, not only the counts
+	Realtime  bool   // the thread that reads the rings has real-time priority
 	Pointers  unwind.FramePointers
 	Objects   *unwind.Objects
 	Met       func(*unwind.Object) // see unwind.Walker; may be nil
 	Raw       *RawWriter           // gets all records; may be nil
-	// Truth, where it is not zero, has stacks walked a second time, from the first so many
-	// bytes of the copy alone with what Refill adds, and the two compared.
+	// Truth, if not zero, makes the Session walk stacks a second time, with only the first
+	// so many bytes of the copy and what Refill adds, and compare the two.
 	Truth int
 }
 
-// Event is what samples are taken at.
+// Event is an event at which samples are taken.
 type Event struct {
 	Name   string
 	typ    uint32
@@ -57,8 +57,8 @@ type Event struct {
 	unit   string
 	// objects is what the number of samples counts, in pprof: it is that of objects.
 	objects string
-	// blocked says that samples are taken where threads leave the processor, and count the
-	// time up to when they are back.
+	// blocked says that samples are taken when threads leave the processor, and count the
+	// time until they are back.
 	blocked bool
 }
 
@@ -73,7 +73,8 @@ func Events() []*Event {
 	}
 }
 
-// DefaultEvent is cycles where the processor counts them, else cpu-clock.
+// DefaultEvent returns cycles if the processor counts them, otherwise
+// cpu-clock.
 func DefaultEvent() *Event {
 	all := Events()
 	if perfevent.HasPMU() {
@@ -104,7 +105,7 @@ var (
 	errRing = errors.New("want a power of two of at least 64 KB")
 )
 
-// check finds what is wrong with the options.
+// check returns an error if the options are not valid.
 func (o *Options) check() error {
 	const minRing = 1 << 16
 	switch {
@@ -123,7 +124,7 @@ func (o *Options) check() error {
 // sampleType is the fields of samples.
 const sampleType = perfdata.SampleIdentifier | perfdata.SampleIP | perfdata.SampleTID | perfdata.SampleTime | perfdata.SampleCPU | perfdata.SamplePeriod
 
-// sampleAttr is the attributes of the event that samples are taken at. user is set where
+// sampleAttr returns the attributes of the event that samples are taken at. user is set where
 // the kernel may not be looked at.
 func (o *Options) sampleAttr(user bool, ring int) *perfevent.Attr {
 	a := o.baseAttr(user)
@@ -148,7 +149,7 @@ func (o *Options) sampleAttr(user bool, ring int) *perfevent.Attr {
 	return a
 }
 
-// longAttr is those of samples with longer copies. They are enabled when they are needed.
+// longAttr returns those of samples with longer copies. They are enabled when they are needed.
 func (o *Options) longAttr(samples *perfevent.Attr) *perfevent.Attr {
 	a := *samples
 	a.Bits &^= unix.PerfBitEnableOnExec
@@ -156,7 +157,7 @@ func (o *Options) longAttr(samples *perfevent.Attr) *perfevent.Attr {
 	return &a
 }
 
-// sideAttr is the attributes of the event that tells what processes do.
+// sideAttr returns the attributes of the event that tells what processes do.
 func (o *Options) sideAttr(user bool) *perfevent.Attr {
 	a := o.baseAttr(user)
 	a.Type, a.Config = unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY

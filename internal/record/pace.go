@@ -4,14 +4,14 @@ package record
 
 import "time"
 
-// pace decides when the rings are read next. A round costs some 30 us however few samples
-// it finds, so as many as may be are left to come together; but where a stack is longer than
-// its copy, the rest is to be read before it changes.
+// pace decides when the rings are read next. A round costs about 30 us however few samples
+// it finds, so samples are left to accumulate. But if a stack is longer than its copy, the
+// rest must be read before it changes.
 type pace struct {
 	period uint64            // ns between two samples of a CPU; 0: not known
 	due    map[uint32]uint64 // by CPU, when its next sample will be taken
-	alert  uint64            // up to then stacks longer than their copies are expected
-	moving uint64            // up to then processes are expected to map files, which may be gone soon
+	alert  uint64            // until then stacks longer than their copies are expected
+	moving uint64            // until then processes are expected to map files, which may be gone soon
 	fresh  bool              // the last round had samples
 }
 
@@ -36,7 +36,7 @@ func newPace(o *Options) pace {
 	return p
 }
 
-// sampled takes notice of a sample.
+// sampled records a sample.
 func (p *pace) sampled(cpu uint32, at uint64) {
 	p.fresh = true
 	if p.period > 0 {
@@ -44,7 +44,7 @@ func (p *pace) sampled(cpu uint32, at uint64) {
 	}
 }
 
-// wait is how long the next round can wait.
+// wait returns how long the next round can wait.
 func (p *pace) wait(now uint64) time.Duration {
 	fresh := p.fresh
 	p.fresh = false

@@ -87,7 +87,7 @@ func listNumbers(dir string) ([]int32, error) {
 	return list, err
 }
 
-// readComm is the name of a thread.
+// readComm returns the name of a thread.
 func readComm(pid, tid int32) (string, bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid))
 	return strings.TrimSuffix(string(b), "\n"), err == nil

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is an address space, and what the table of stacks needs of it. The same
-// addresses mean the same code for as long as space is the same.
+// process is an address space, with what the table of stacks needs from it.
+// Addresses mean the same code as long as space is the same.
 type process struct {
 	space  uint32
 	maps   *unwind.Maps // as of the last change; nil: to be asked for
@@ -26,14 +26,14 @@ type process struct {
 	exited bool
 }
 
-// thread is one of a process.
+// thread is a thread of a process.
 type thread struct {
 	comm uint32 // index of tracker.comms
 	last []place
 	off  away
 }
 
-// tracker follows what processes do, in the order of time.
+// tracker tracks what processes map, fork and execute, in the order of time.
 type tracker struct {
 	objects   *unwind.Objects
 	all       *unwind.Processes
@@ -46,7 +46,7 @@ type tracker struct {
 	known     map[objectKey]*unwind.Object
 	files     []*os.File // of objects that this mount namespace does not have
 	ids       map[fileKey][]byte
-	onMap     func(pid int32, m procMapping, buildID []byte) // told of what is read from /proc; may be nil
+	onMap     func(pid int32, m procMapping, buildID []byte) // called for mappings read from /proc; may be nil
 	onComm    func(pid, tid int32, comm string)
 }
 
@@ -57,8 +57,8 @@ type objectKey struct {
 
 type fileKey struct{ dev, inode uint64 }
 
-// keepGone is how many threads are remembered after their exit: samples of their last
-// moments may come later.
+// keepGone is how many threads are remembered after their exit, since samples may
+// still follow.
 const keepGone = 4096
 
 func newTracker(objects *unwind.Objects) *tracker {
@@ -218,7 +218,7 @@ func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object)
 }
 
 // readProcess reads the mappings and threads of a process that was there before, or of
-// which records were lost. That of one that is gone leaves what is known.
+// which records were lost. If the process is gone, what is known stays.
 func (t *tracker) readProcess(pid int32) {
 	list, err := readMaps(pid)
 	if err != nil || len(list) == 0 {
@@ -251,8 +251,7 @@ func (t *tracker) readThreads(pid int32) {
 	}
 }
 
-// readAgain reads the mappings of all processes that are there: records of some were
-// lost.
+// readAgain reads the mappings of all processes, after records were lost.
 func (t *tracker) readAgain() {
 	for pid, p := range t.processes {
 		if !p.exited {
@@ -309,7 +308,7 @@ func (t *tracker) findObject(pid int32, name string, buildID []byte, inode, star
 	return o
 }
 
-// ways are how the file of a mapping may be opened: by its name as the process sees it, which may
+// ways returns how the file of a mapping may be opened: by its name as the process sees it, which may
 // have put anything there since, as what is mapped there, as what is executed.
 func (t *tracker) ways(pid int32, name string, start, end uint64) []func() (*os.File, error) {
 	proc := fmt.Sprintf("/proc/%d", pid)
@@ -320,7 +319,7 @@ func (t *tracker) ways(pid int32, name string, start, end uint64) []func() (*os.
 	}
 }
 
-// mostFiles is how many files are kept open. Processes may map any number, and others are to be
+// mostFiles returns how many files are kept open. Processes may map any number, and others are to be
 // opened, too.
 func mostFiles() int {
 	const part, fallback = 4, 64
@@ -331,7 +330,7 @@ func mostFiles() int {
 	return int(min(l.Cur, 1<<20)) / part
 }
 
-// fileID is the build-id of a mapped file, nil where there is none. It is read from the
+// fileID returns the build-id of a mapped file, or nil if there is none. It is read from the
 // file as the process sees it.
 func (t *tracker) fileID(pid int32, m procMapping) []byte {
 	if m.inode == 0 || !strings.HasPrefix(m.name, "/") {

@@ -15,7 +15,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Profile is what a Session has counted in some time.
+// Profile holds what a Session has counted in a period of time.
 type Profile struct {
 	*Table
 	Counts   Counts
@@ -43,7 +43,7 @@ func Join(list []*Profile) *Profile {
 	return &p
 }
 
-// parts are the profiles that hold the stacks.
+// parts returns the profiles that hold the stacks.
 func (p *Profile) parts() []*Profile { return append(slices.Clone(p.Older), p) }
 
 // Write names the frames of all stacks and writes them in a format. each says that the
@@ -97,7 +97,7 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 		Start: p.Start, Duration: p.Duration, Comments: p.comments()})
 }
 
-// events are those of all parts.
+// events returns those of all parts.
 func (p *Profile) events() (list []*stackfmt.Event) {
 	for _, part := range p.parts() {
 		if !slices.ContainsFunc(list, func(e *stackfmt.Event) bool { return e.Name == part.Event.Name }) {
@@ -131,8 +131,8 @@ func (p *Profile) Each(names *symbolize.Namer, f func(comm string, frames []stri
 	}
 }
 
-// lost is a stack that stands for the samples that the kernel had no room for, so that
-// the profile itself shows them.
+// lost returns a stack that stands for the samples that the kernel had no room for, so that
+// the profile shows them.
 func (p *Profile) lost(worker stackfmt.Worker) *stackfmt.Sample {
 	f := &stackfmt.Frame{Name: "[samples lost by the kernel]", DSO: "[lost]"}
 	worker.Render(f)
@@ -197,14 +197,15 @@ var howLabels = [...][]stackfmt.Label{
 	is32:      {{Key: "stack", Value: "none, 32-bit code"}},
 }
 
-// comments is the text of the summary, for formats that can hold it.
+// comments returns the text of the summary, for formats that can hold it.
 func (p *Profile) comments() []string {
 	var b strings.Builder
 	p.Text(&b)
 	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 }
 
-// Text says in a few lines what has been recorded, and how much of it is not whole.
+// Text writes a few lines about what was recorded, and how much of it is
+// incomplete.
 func (p *Profile) Text(w io.Writer) {
 	if p.Inside != nil {
 		io.WriteString(w, p.insideText())
@@ -243,7 +244,7 @@ func (p *Profile) Text(w io.Writer) {
 	}
 }
 
-// distinct is how many stacks there are; those of several parts count several times.
+// distinct returns how many stacks there are; those of several parts count several times.
 func (p *Profile) distinct() (n int) {
 	for _, part := range p.parts() {
 		n += len(part.Stacks)
@@ -251,7 +252,7 @@ func (p *Profile) distinct() (n int) {
 	return n
 }
 
-// Stats is what there is to be said of a profile in numbers.
+// Stats holds the figures of a profile.
 type Stats struct {
 	Counts
 	Seconds float64           `json:"seconds"`
@@ -263,7 +264,7 @@ type Stats struct {
 	Inside  *InsideCounts     `json:"inside,omitempty"`
 }
 
-// Stats returns the numbers; writing is how long it took to write the profile.
+// Stats returns the figures; writing is how long it took to write the profile.
 func (p *Profile) Stats(writing time.Duration) *Stats {
 	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: p.distinct(), Nodes: len(p.nodes), Ends: make(map[string]uint64), Writing: writing.Nanoseconds(), Inside: p.Inside}
 	for cause := range unwind.NumCauses {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RawWriter writes the records of a Session as a perf.data file: what ehasm script and
-// perf script read.
+// RawWriter writes the records of a Session as a perf.data file, for ehasm script and
+// perf script.
 type RawWriter struct {
 	file    io.WriteSeeker
 	out     *bufio.Writer
@@ -138,13 +138,14 @@ func (w *RawWriter) put(b []byte) {
 	}
 }
 
-// record writes a record as it is.
+// record writes a record unchanged.
 func (w *RawWriter) record(raw []byte) {
 	w.put(raw)
 	w.size += uint64(len(raw))
 }
 
-// made writes a record that the kernel has not: its header, body and struct sample_id.
+// made writes a record that the kernel did not write: its header, body and struct
+// sample_id.
 func (w *RawWriter) made(typ perfdata.Type, misc uint16, body []byte, pid, tid int32) {
 	for len(body)%8 != 0 {
 		body = append(body, 0)
@@ -201,7 +202,7 @@ func (w *RawWriter) comm(pid, tid int32, name string) {
 	w.made(perfdata.TypeComm, 0, b, pid, tid)
 }
 
-// Finish writes what comes after the records, and the header once more.
+// Finish writes the parts after the records, and the header again.
 func (w *RawWriter) Finish() error {
 	if w.start0 == 0 {
 		return w.err

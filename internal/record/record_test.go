@@ -56,7 +56,7 @@ func recordCommand(t *testing.T, opt Options, text string) *Profile {
 
 func namer() *symbolize.Namer { return symbolize.New(symbolize.Options{Kallsyms: "/proc/kallsyms"}) }
 
-// text is a profile in a format.
+// text returns a profile in a format.
 func text(t *testing.T, p *Profile, format string) string {
 	spec, err := stackfmt.ByName(format)
 	require.NoError(t, err)

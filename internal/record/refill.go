@@ -20,17 +20,17 @@ type place struct {
 	guessed bool // found by the frame pointer
 }
 
-// refiller makes stacks whole that are longer than the kernel's copy of them.
+// refiller completes stacks that are longer than the kernel's copy of them.
 type refiller struct {
-	memory []byte // the copy, and after it what was read later
+	memory []byte // the copy, followed by what was read later
 	again  [farthest]byte
 	pcs    []uint64
 }
 
-// proofs is how many of a stack's return addresses, the last ones of the copy, have to be
+// proofs is how many of a stack's return addresses, the last ones of the copy, must be
 // the same still when the rest is read, with all that lies between them and the copy's end; the
 // last but one may be farthest from it. In a large frame the next return address, which tells who called,
-// lies behind the copy's end, and may be another one by now: of 987 stacks of g++ with two
+// lies after the copy's end, and may be another one by now: of 987 stacks of g++ with two
 // unchanged return addresses 8 had other callers, of the 702 where they were so near none.
 // With the last 256 bytes and one return address unchanged it was one in ten.
 const (
@@ -41,8 +41,8 @@ const (
 // word is the bytes of an address.
 const word = 8
 
-// restSizes is how much of a stack is read after the copy, one after the other until that
-// has all of it.
+// restSizes lists how much of a stack is read after the copy, in turn until the stack is
+// complete.
 var restSizes = [...]int{16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20}
 
 // complete goes on where the copy of a stack of n frames has ended: with the memory itself, if
@@ -120,7 +120,7 @@ func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps
 
 // lastReturns finds the last frames of a stack of n, from the outermost on, whose return addresses
 // the copy has: each one's pc is at sp-8. at is the registers of the last frame. It returns false
-// where there are too few, or too far from the copy's end.
+// if there are too few, or too far from the copy's end.
 func (s *Session) lastReturns(n int, maps *unwind.Maps, first, at abi.Regs, mem *ehelf.Memory, pcs []uint64) (ends [proofs]place, ok bool) {
 	const tries = 8
 	found := 0
@@ -185,7 +185,7 @@ func (f *refiller) remember(s *Session, th *thread, maps *unwind.Maps, first, en
 	th.last = th.last[:0] // not the same walk, as far as can be told
 }
 
-// isWhole reports whether a walk that ended so has all frames.
+// isWhole reports whether a walk with this end has all frames.
 func isWhole(cause unwind.Cause) bool {
 	return cause == unwind.Outermost || cause == unwind.OutermostGuessed
 }

@@ -24,7 +24,7 @@ type Sample struct {
 	CPU    uint32
 }
 
-// Session records. Open makes one, Run is its work, Take hands out what it has counted.
+// Session is a recording. Open makes one, Run records, Take returns the counts.
 type Session struct {
 	opt     Options
 	open    *opened
@@ -56,7 +56,7 @@ type Session struct {
 	grown    bool   // copies are as long as Options.Grow
 }
 
-// Counts is what a Session counts beside stacks.
+// Counts holds what a Session counts besides stacks.
 type Counts struct {
 	Samples   uint64                   `json:"samples"`
 	Lost      uint64                   `json:"lost"`         // samples that the kernel had no room for
@@ -101,13 +101,13 @@ func (c *Counts) add(d *Counts) {
 	c.Handling += d.Handling
 }
 
-// Whole is the part of the stacks that have all their frames.
+// Whole returns the fraction of stacks that are complete.
 func (c *Counts) Whole() float64 {
 	return float64(c.Ends[unwind.Outermost]+c.Ends[unwind.OutermostGuessed]) / float64(max(c.Unwound, 1))
 }
 
-// Open opens the events. Where the target is a command, it has to be executed by the
-// calling thread: see runtime.LockOSThread.
+// Open opens the events. If the target is a command, the calling thread must
+// execute it: see runtime.LockOSThread.
 func Open(opt Options) (*Session, error) {
 	if err := opt.check(); err != nil {
 		return nil, err
@@ -139,14 +139,15 @@ func Open(opt Options) (*Session, error) {
 	return s, nil
 }
 
-// UserOnly reports whether the kernel may not be looked at: its code has no samples.
+// UserOnly reports whether kernel code is not sampled, for lack of rights.
 func (s *Session) UserOnly() bool { return s.open.user }
 
-// RingBytes is the size of a CPU's ring, which may be less than was asked for.
+// RingBytes returns the size of a CPU's ring in bytes, which may be less than
+// requested.
 func (s *Session) RingBytes() int { return s.open.rings }
 
-// Start enables the events, where that is not left to the command's execution, and reads
-// what the processes have mapped already.
+// Start enables the events, unless the command's execution does, and reads what the
+// processes have already mapped.
 func (s *Session) Start() error {
 	s.began = time.Now()
 	t := &s.opt.Target
@@ -177,8 +178,8 @@ func (s *Session) Start() error {
 	return nil
 }
 
-// Run counts samples until done is closed. It keeps its thread for itself. each, which may
-// be nil, is called after each round.
+// Run counts samples until done is closed. It locks its thread. each, which may be nil, is
+// called after each round.
 func (s *Session) Run(done <-chan struct{}, each func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -228,7 +229,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 	}
 }
 
-// priority has the thread that reads the rings go before all others, if that is wanted.
+// priority gives the thread that reads the rings real-time priority, if requested.
 func (s *Session) priority() error {
 	if !s.opt.Realtime {
 		return nil
@@ -290,7 +291,7 @@ func (s *Session) round(limit uint64) error {
 	return nil
 }
 
-// monotonic is the time of CLOCK_MONOTONIC, in ns.
+// monotonic returns the time of CLOCK_MONOTONIC, in ns.
 func monotonic() (uint64, error) {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -299,7 +300,7 @@ func monotonic() (uint64, error) {
 	return uint64(t.Nano()), nil
 }
 
-// threadTime is the processor time that this thread has taken.
+// threadTime returns the processor time of this thread.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
@@ -345,8 +346,8 @@ func (s *Session) handle(raw []byte, from *stream) {
 	}
 }
 
-// Take returns what has been counted since the last call. It is to be called by what Run
-// calls, or when Run has returned.
+// Take returns the counts since the last call. Call it from Run's callback, or after Run
+// has returned.
 func (s *Session) Take() *Profile {
 	c := s.counts
 	lost, side := s.open.samples.lost()+s.open.long.lost(), s.open.side.lost()

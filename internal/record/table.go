@@ -10,7 +10,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Frame is a place in the code: of the kernel, of an object, or of memory that is of no
+// Frame is a place in the code of the kernel, of an object, or of memory without a
 // file.
 type Frame struct {
 	Mapping unwind.Mapping // one of those that PC was met in; no Object: nothing was mapped
@@ -20,10 +20,10 @@ type Frame struct {
 	Guessed bool // found by the frame pointer
 }
 
-// frameKey is what makes two frames one.
+// frameKey identifies equal frames.
 type frameKey struct {
 	object *unwind.Object
-	addr   uint64 // in the file, or where there is none, in the process
+	addr   uint64 // in the file, or if there is none, in the process
 	pid    int32
 	kernel bool
 	guess  bool
@@ -35,7 +35,7 @@ type node struct {
 	frame  uint32
 }
 
-// How is what there is to say of how a stack was found.
+// How says how a stack was found.
 type How uint8
 
 // The bits of How.
@@ -57,8 +57,8 @@ type Stack struct {
 	Period uint64 // sum over the samples, in the event's unit
 }
 
-// Table is distinct stacks. A stack is kept as its innermost frame's node, and its callers
-// are shared with other stacks, of other processes, too.
+// Table holds distinct stacks. A stack is stored as its innermost frame's node; stacks,
+// also of different processes, share their callers.
 type Table struct {
 	Stacks []Stack
 
@@ -70,8 +70,8 @@ type Table struct {
 	seeds    [2]maphash.Seed
 }
 
-// hash is of 128 bits: it stands for a stack without a look at the stack itself. The seeds
-// are random, so that no program can choose its stacks to collide.
+// hash is a 128-bit hash that stands for a stack without comparing the stack itself. The
+// seeds are random, so that no program can choose its stacks to collide.
 type hash [2]uint64
 
 // newTable returns an empty table.
@@ -121,7 +121,7 @@ func (t *Table) child(parent, frame uint32) uint32 {
 	return id
 }
 
-// userFrame is the frame of a pc. A return address belongs to the instruction before it,
+// userFrame returns the frame of a pc. A return address belongs to the instruction before it,
 // which may be the last of its mapping.
 func (t *Table) userFrame(maps *unwind.Maps, pid int32, pc uint64, returns, guess bool) uint32 {
 	at := pc

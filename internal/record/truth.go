@@ -11,7 +11,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// truth compares stacks that are made whole with those of a copy that has all of them.
+// truth compares completed stacks with those of a copy that holds them completely.
 type truth struct {
 	pcs []uint64
 	Truth
@@ -26,7 +26,7 @@ type Truth struct {
 	Unknown uint64   `json:"longer_than_the_long_copy"`
 }
 
-// Compared is how many stacks were the same, and how many not.
+// Compared counts stacks that were the same, and those that were not.
 type Compared struct {
 	Same  uint64 `json:"same"`
 	Wrong uint64 `json:"wrong"`

@@ -10,7 +10,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// sample is what a worker needs of a sample.
+// sample holds what a worker needs from a sample.
 type sample struct {
 	comm         string
 	pid, tid     int32
@@ -77,8 +77,8 @@ func (b *batch) addGuesses(p []int) []int {
 	return b.guesses[at:]
 }
 
-// batchPool bounds how many batches there are. The one that was put back last, whose
-// memory is in the caches, goes out first.
+// batchPool bounds the number of batches. It hands out the most recently returned
+// one first, whose memory is in the caches.
 type batchPool struct {
 	tokens chan struct{}
 	mu     sync.Mutex

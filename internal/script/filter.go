@@ -13,7 +13,7 @@ import (
 	"github.com/ehasm/ehasm/perfdata"
 )
 
-// Filter says which samples are wanted. An empty list lets everything pass.
+// Filter selects samples. An empty list selects all.
 type Filter struct {
 	Comms    []string
 	PIDs     []int
@@ -30,7 +30,8 @@ func (f *Filter) wants(s *perfdata.Sample, comm string) bool {
 		(len(f.Events) == 0 || slices.Contains(f.Events, eventName(s.Event)))
 }
 
-// met is what the recording has of what a Filter asks for, to tell of when nothing passes.
+// met holds the values that the recording has for the fields of a Filter, to report if no
+// sample is selected.
 type met struct {
 	samples     uint64
 	comms       map[string]uint64
@@ -60,7 +61,7 @@ func (m *met) add(f *Filter, s *perfdata.Sample, comm string) {
 	}
 }
 
-// nothing says why a filter that lets no sample pass does not.
+// nothing returns why a filter selects no sample.
 func (m *met) nothing(f *Filter) string {
 	var why []string
 	if len(f.Comms) > 0 {

@@ -11,7 +11,7 @@ import (
 // size has 16 bits, and the copy's a multiple of 8 (perf_event_open(2), sample_stack_user).
 const maxStackCopy = 65528
 
-// hints says what would give better stacks than these.
+// hints returns what would give better stacks.
 func (run *runner) hints(s *Summary) (hints []string) {
 	if s.Read == 0 {
 		return []string{"the recording has no samples"}
@@ -50,7 +50,7 @@ func (run *runner) hints(s *Summary) (hints []string) {
 	return append(hints, stripped(s)...)
 }
 
-// stripped names the objects that most frames without a name are of.
+// stripped names the objects with the most frames without a name.
 func stripped(s *Summary) (hints []string) {
 	const most, worthIt = 3, 100 // of objects; one in so many frames
 	for _, o := range s.Objects {

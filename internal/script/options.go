@@ -15,18 +15,18 @@ type Options struct {
 	Format   stackfmt.Format // a new one; nil: stacks are unwound and counted, nothing is written
 	Workers  int
 	MaxStack int // frames of a stack's user part
-	// FramePointers is where frame pointers are followed for want of unwind information.
+	// FramePointers says where to use frame pointers for lack of unwind information.
 	FramePointers unwind.FramePointers
 	Filter        Filter
 	Names         symbolize.Options // DebugDirs is that of Objects
 	Objects       unwind.Options
-	// Progress is told where in the file the reader is and how many samples it has
-	// met; from the reading goroutine, now and then. It may be nil.
+	// Progress is called from time to time, on the reading goroutine, with the
+	// offset in the file and the number of samples so far. May be nil.
 	Progress func(offset int64, samples uint64)
 }
 
-// DefaultMaxStack is enough for all but stacks that recurse without end. perf's own bound,
-// PERF_MAX_STACK_DEPTH, is 127, which cuts one in seven of node's.
+// DefaultMaxStack is enough except for endless recursion. perf's own bound,
+// PERF_MAX_STACK_DEPTH, is 127, which cuts one in seven of node's stacks.
 const DefaultMaxStack = 1024
 
 func (o *Options) fill() {
@@ -42,7 +42,7 @@ func (o *Options) fill() {
 	o.Names.DebugDirs = o.Objects.DebugDirs
 }
 
-// nothing is the format of runs that are only to be counted.
+// nothing is the format of runs that only count.
 type nothing struct{}
 
 func (nothing) Worker() stackfmt.Worker { return nothing{} }
@@ -53,7 +53,7 @@ func (nothing) Add(b []byte, _ *stackfmt.Sample) []byte { return b }
 
 func (nothing) Finish(io.Writer, *stackfmt.Recording) error { return nil }
 
-// Summary counts what Run has met.
+// Summary holds the counts of Run.
 type Summary struct {
 	Read         uint64            `json:"samples_read"`
 	Samples      uint64            `json:"samples"` // that the filter chose
@@ -62,7 +62,7 @@ type Summary struct {
 	Unwound      uint64            `json:"stacks_unwound"` // samples with registers and stack
 	Guessed      uint64            `json:"user_frames_by_frame_pointer"`
 	GuessedIn    uint64            `json:"stacks_by_frame_pointer"` // with at least one such frame
-	UnwindNS     int64             `json:"unwind_ns"`               // in all workers, beside compiling
+	UnwindNS     int64             `json:"unwind_ns"`               // in all workers, without compiling
 	Ends         map[string]uint64 `json:"stacks_by_end"`
 	Compat       uint64            `json:"samples_of_32_bit_code"`
 	Lost         uint64            `json:"lost"`
@@ -74,7 +74,7 @@ type Summary struct {
 	Events       []string          `json:"events"`
 }
 
-// ObjectSummary is what concerns one object.
+// ObjectSummary holds the counts of one object.
 type ObjectSummary struct {
 	Name    string            `json:"name"`
 	Path    string            `json:"path,omitempty"`

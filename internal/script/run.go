@@ -19,8 +19,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// runner is one call of Run. Its fields do not change while workers are at
-// work, but for those with their own locks.
+// runner is one call of Run. Its fields do not change while workers run, except
+// those with their own locks.
 type runner struct {
 	opt        Options
 	reader     *perfdata.Reader
@@ -45,8 +45,8 @@ func newRunner(r *perfdata.Reader, objects *unwind.Objects, opt Options) *runner
 	return run
 }
 
-// Run reads all records and writes to w. The summary is there with an error,
-// too; what came before the place of the error has been written.
+// Run reads all records and writes to w. It returns a summary also with an
+// error; what precedes the place of the error has been written.
 func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Summary, error) {
 	opt.fill()
 	run := newRunner(r, unwind.NewObjects(opt.Objects), opt)
@@ -102,7 +102,7 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 	return s, errors.Join(run.shrunk, r.Err())
 }
 
-// takeInfo takes what the header says.
+// takeInfo takes over the header's information.
 func (run *runner) takeInfo() {
 	run.ids = make(map[string][]byte)
 	for _, id := range run.reader.Info().BuildIDs {
@@ -116,7 +116,7 @@ func (run *runner) takeInfo() {
 	}
 }
 
-// recording is what formats are told of it.
+// recording returns what formats are told of it.
 func (run *runner) recording() *stackfmt.Recording {
 	info := run.reader.Info()
 	rec := &stackfmt.Recording{Command: info.Cmdline, Objects: run.objects.All()}
@@ -129,7 +129,7 @@ func (run *runner) recording() *stackfmt.Recording {
 	return rec
 }
 
-// event is what formats are told of an event. In pipe mode its name may come late.
+// event returns what formats are told of an event. In pipe mode its name may come late.
 func (run *runner) event(e *perfdata.Event) *stackfmt.Event {
 	name := eventName(e)
 	known := run.events[e]
@@ -212,7 +212,7 @@ func (run *runner) recoverShrunk(old bool) {
 	run.shrunk = fmt.Errorf("%w: the file became shorter while it was read", perfdata.ErrTruncated)
 }
 
-// follow does what a record says about processes.
+// follow applies a record about processes.
 func (run *runner) follow(rec perfdata.Record) {
 	switch r := rec.(type) {
 	case *perfdata.Mmap:
@@ -254,7 +254,7 @@ func (run *runner) followKernel(r *perfdata.Mmap) {
 	}
 }
 
-// foreseeKernel has the kernel's symbols read in the background at its first
+// foreseeKernel reads the kernel's symbols in the background at its first
 // frame.
 func (run *runner) foreseeKernel(s *sample) {
 	if run.kernelSeen || s.mode != perfdata.ModeKernel && !slices.Contains(s.chain, perfdata.ContextKernel) {
@@ -270,7 +270,7 @@ func (run *runner) foreseeKernel(s *sample) {
 	run.names.ForeseeKernel()
 }
 
-// comm is the name of a sample's thread, as perf has it.
+// comm returns the name of a sample's thread, as in perf.
 func (run *runner) comm(s *perfdata.Sample) string {
 	switch comm := run.procs.Comm(s.TID); {
 	case comm != "":
@@ -324,7 +324,7 @@ func setRegs(dst *abi.Regs, src *perfdata.Regs) {
 	}
 }
 
-// eventName is the name that the file gives an event, or else perf's name for
+// eventName returns the name that the file gives an event, or else perf's name for
 // its type and config: enum perf_hw_id and perf_sw_ids of perf_event.h.
 func eventName(e *perfdata.Event) string {
 	if e.Name != "" {
@@ -340,7 +340,7 @@ func eventName(e *perfdata.Event) string {
 	return fmt.Sprintf("type %d config %#x", e.Type, e.Config)
 }
 
-// hostRelease is what uname -r prints.
+// hostRelease returns what uname -r prints.
 func hostRelease() string {
 	b, err := readProc("/proc/sys/kernel/osrelease")
 	if err != nil {

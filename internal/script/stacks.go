@@ -8,7 +8,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Stack is the user stack of a sample, as Run hands it to package unwind.
+// Stack is the user stack of a sample, as Run passes it to package unwind.
 type Stack struct {
 	PID    int32
 	Maps   *unwind.Maps // mappings of the process at that time
@@ -33,7 +33,8 @@ func Stacks(r *perfdata.Reader, objects *unwind.Objects, take func(*Stack)) erro
 	return r.Err()
 }
 
-// unwindable reports whether the sample has what a walk starts from.
+// unwindable reports whether the sample has registers and a stack to start a
+// walk from.
 func (s *sample) unwindable() bool {
 	const need = 1<<abi.RIP | 1<<abi.RSP
 	return s.abi == perfdata.ABI64 && s.regs.Valid&need == need

@@ -70,7 +70,7 @@ func (w *worker) foreseePlaces(b *batch) {
 	w.run.names.ForeseePlaces(stacks)
 }
 
-// leaf is the frame of the sample's own ip.
+// leaf returns the frame of the sample's own ip.
 func (w *worker) leaf(s *sample) *stackfmt.Frame {
 	if s.mode == perfdata.ModeKernel {
 		return w.names.Kernel(s.ip)
@@ -163,7 +163,7 @@ func (w *worker) name(s *sample) {
 		}
 		in[w.end]++
 	}
-	for i := range s.walked.guesses { // behind what the kernel's part has
+	for i := range s.walked.guesses { // after what the kernel's part has
 		s.walked.guesses[i] += len(w.stack)
 	}
 	w.stack = w.names.Stack(w.stack, s.maps, s.pid, s.walked.pcs)

@@ -81,7 +81,7 @@ const (
 	formGNUStrpAlt    = 0x1f21
 )
 
-// formSize is the size of a value in .debug_info; false where the value tells.
+// formSize returns the size of a value in .debug_info; false if the value tells.
 func formSize(form uint16, f format) (uint64, bool) {
 	offset := uint64(4)
 	if f.wide {

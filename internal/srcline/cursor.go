@@ -108,7 +108,7 @@ func (c *cursor) cstr() []byte {
 	return nil
 }
 
-// stringAt is the string at an offset of a section, "" beyond its end.
+// stringAt returns the string at an offset of a section, "" beyond its end.
 func stringAt(section []byte, off uint64) string {
 	if off >= uint64(len(section)) {
 		return ""

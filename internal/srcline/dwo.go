@@ -25,7 +25,7 @@ type dwoUnit struct {
 	err  error
 }
 
-// unit returns the unit of a skeleton, and how many bytes were read; nil where
+// unit returns the unit of a skeleton, and how many bytes were read; nil if
 // u is whole itself.
 func (d *dwoFiles) unit(u *unit) (in *unit, size int, err error) {
 	t, ok := d.skeletons[u]
@@ -118,7 +118,7 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 	return nil, fmt.Errorf("no unit with the id %#x", t.dwoID)
 }
 
-// splitStrOffsets is where the offsets begin in .debug_str_offsets.dwo.
+// splitStrOffsets returns where the offsets begin in .debug_str_offsets.dwo.
 func splitStrOffsets(u *unit) uint64 {
 	switch {
 	case u.version < 5:

@@ -86,7 +86,7 @@ const (
 	refNone ref = ^ref(0)
 )
 
-// ref is the entry that a value refers to.
+// ref returns the entry that a value refers to.
 func (u *unit) ref(v value) ref {
 	switch v.form {
 	case formRef1, formRef2, formRef4, formRef8, formRefUdata:
@@ -99,7 +99,7 @@ func (u *unit) ref(v value) ref {
 	return refNone // in a type unit: it has declarations only
 }
 
-// address is the value of a class address, or false.
+// address returns the value of a class address, or false.
 func (u *unit) address(v value) (uint64, bool) {
 	switch v.form {
 	case formAddr:
@@ -110,7 +110,7 @@ func (u *unit) address(v value) (uint64, bool) {
 	return 0, false
 }
 
-// indexed is an address of .debug_addr.
+// indexed returns an address of .debug_addr.
 func (u *unit) indexed(i uint64) (uint64, bool) {
 	const size = 8
 	if i > uint64(len(u.addr)) || u.addrBase > uint64(len(u.addr)) {
@@ -123,7 +123,7 @@ func (u *unit) indexed(i uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(u.addr[at:]), true
 }
 
-// str is the value of a class string, "" for another.
+// str returns the value of a class string, "" for another.
 func (u *unit) str(v value) string {
 	s := u.sec
 	switch v.form {

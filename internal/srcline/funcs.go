@@ -36,7 +36,7 @@ func (t *funcTable) find(addr uint64) int32 {
 	return t.which[i-1]
 }
 
-// size is about the memory that t takes.
+// size returns about the memory that t takes.
 func (t *funcTable) size() int { return 24*cap(t.funcs) + 12*cap(t.starts) }
 
 // extent is a part of a function's addresses.
@@ -193,7 +193,7 @@ func (t *funcTable) emit(addr uint64, fn int32) {
 	}
 }
 
-// name finds the name of a function's entry: the linkage name where there is
+// name finds the name of a function's entry: the linkage name if there is
 // one, of the entry or what it is an instance of.
 func (u *unit) name(r ref) string {
 	s := u.sec

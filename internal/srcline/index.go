@@ -89,7 +89,7 @@ func (s *sections) adopt(orphans []*unit, note func(error)) (idx index) {
 	return idx
 }
 
-// arangesByUnit is what .debug_aranges says, by unit.
+// arangesByUnit returns what .debug_aranges says, by unit.
 func (s *sections) arangesByUnit() map[uint64][]span {
 	all := make(map[uint64][]span)
 	s.readAranges(func(off uint64, sp span) { all[off] = append(all[off], sp) })

@@ -42,7 +42,7 @@ func (t *lineTable) file(n uint32) string {
 	return ""
 }
 
-// size is about the memory that t takes.
+// size returns about the memory that t takes.
 func (t *lineTable) size() int {
 	n := 16 * cap(t.rows)
 	for _, f := range t.files {

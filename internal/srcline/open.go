@@ -17,7 +17,7 @@ import (
 	"github.com/ehasm/ehasm/internal/regular"
 )
 
-// ErrNone is wrapped where an object has no debug information.
+// ErrNone is wrapped if an object has no debug information.
 var ErrNone = errors.New("no debug information")
 
 // Options says where the parts of an object's debug information may be.

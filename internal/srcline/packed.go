@@ -81,7 +81,7 @@ func newPacked(name string, raw []byte) (*packed, error) {
 	return nil, fmt.Errorf("compression type %d", kind)
 }
 
-// reserve takes addresses for the data; false where the file says that they are
+// reserve takes addresses for the data; false if the file says that they are
 // many more than is usual, or there are none. The memory comes as it is used.
 func (p *packed) reserve() bool {
 	const usual = 64

@@ -21,7 +21,7 @@ type arange struct {
 	off uint64 // of the unit
 }
 
-// newQuick returns nil where there is no .debug_aranges, or units overlap in it.
+// newQuick returns nil if there is no .debug_aranges, or units overlap in it.
 func newQuick(s *sections, plt []span) *quick {
 	q := &quick{plt: plt}
 	s.readAranges(func(off uint64, sp span) { q.list = append(q.list, arange{sp, off}) })
@@ -37,7 +37,7 @@ func newQuick(s *sections, plt []span) *quick {
 	return q
 }
 
-// linkageTables are the addresses of sections that the linker makes.
+// linkageTables returns the addresses of sections that the linker makes.
 func linkageTables(f *elf.File) (list []span) {
 	for _, sec := range f.Sections {
 		if strings.HasPrefix(sec.Name, ".plt") && sec.Flags&elf.SHF_EXECINSTR != 0 {
@@ -47,7 +47,7 @@ func linkageTables(f *elf.File) (list []span) {
 	return list
 }
 
-// unit returns the unit of an address, or nil with found where there is none. Where it
+// unit returns the unit of an address, or nil with found if there is none. Where it
 // is not found, the index knows.
 func (q *quick) unit(s *sections, addr uint64) (u *unit, found bool) {
 	if q == nil {

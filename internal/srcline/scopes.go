@@ -12,7 +12,7 @@ type scope struct {
 // maxScopes bounds how deep scopes lie in each other.
 const maxScopes = 64
 
-// scopeOf is what the name of the entry at an offset begins with: a::b::.
+// scopeOf returns what the name of the entry at an offset begins with: a::b::.
 func (u *unit) scopeOf(off uint64) string {
 	u.scopeMu.Lock()
 	defer u.scopeMu.Unlock()

@@ -93,7 +93,7 @@ func (s *sections) close() {
 }
 
 // loadSections takes the sections whose names end in suffix from file, whose
-// headers are f. The result is nil where there is no .debug_info.
+// headers are f. The result is nil if there is no .debug_info.
 func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, error) {
 	s := &sections{}
 	var busy sync.WaitGroup

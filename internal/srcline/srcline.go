@@ -68,7 +68,7 @@ func (o *Object) note(err error) {
 
 // Lookup returns the frames at a link-time address, innermost first: the
 // functions inlined there, then the one they are inlined into. With Lines only,
-// it is one frame without a name. There is none where nothing is known.
+// it is one frame without a name. There is none if nothing is known.
 func (o *Object) Lookup(addr uint64, want Want) (frames []Frame) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	o.note(try(func() error {

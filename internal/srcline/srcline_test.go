@@ -55,7 +55,7 @@ func open(t testing.TB, path string, opt Options) *Object {
 	return o
 }
 
-// text is the addresses of the functions that the test's source has.
+// text returns the addresses of the functions that the test's source has.
 func text(t testing.TB, path string) (addrs []uint64) {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -113,7 +113,7 @@ func addr2line(t testing.TB, object string, addrs []uint64) map[uint64][]Frame {
 	return all
 }
 
-// symbolNames are what addr2line takes for the innermost or the outermost
+// symbolNames returns what addr2line takes for the innermost or the outermost
 // function in place of the name that DWARF has: those of parts and clones of it,
 // and of local functions, which g++ gives no linkage name.
 func symbolNames(t testing.TB, path string) map[string]bool {

@@ -113,7 +113,7 @@ func (k typeKey) function(e *entry) (t cdecl.Type[typeKey], err error) {
 	return t, err
 }
 
-// typeName is the name of a type that has one: with its tag in C, with the namespaces and classes
+// typeName returns the name of a type that has one: with its tag in C, with the namespaces and classes
 // that it is in elsewhere.
 func (k typeKey) typeName() (string, error) {
 	e, err := k.entry()

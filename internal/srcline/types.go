@@ -57,7 +57,7 @@ type typeKey struct {
 	c   bool // tags are written with struct, union and enum
 }
 
-// to is the type at another entry.
+// to returns the type at another entry.
 func (k typeKey) to(e entryKey) typeKey { return typeKey{entryKey: e, c: k.c} }
 
 // entry is what a function, parameter or type says of itself.
@@ -104,7 +104,7 @@ func (s *sections) typeBySignature(signature uint64) entryKey {
 	return k
 }
 
-// target is the entry that a value refers to; the zero value where there is none.
+// target returns the entry that a value refers to; the zero value if there is none.
 func (u *unit) target(v value) entryKey {
 	switch v.form {
 	case formRef1, formRef2, formRef4, formRef8, formRefUdata:
@@ -115,7 +115,7 @@ func (u *unit) target(v value) entryKey {
 	return u.sec.key(u.ref(v))
 }
 
-// key is the entry at a reference.
+// key returns the entry at a reference.
 func (s *sections) key(r ref) entryKey {
 	if r == refNone {
 		return entryKey{}
@@ -240,7 +240,7 @@ func (u *unit) isC() bool {
 	return false
 }
 
-// parameters of the function at an entry, "" where they cannot be told.
+// parameters of the function at an entry, or "" if they cannot be told.
 func (o *Object) parameters(u *unit, r ref) string {
 	k := u.sec.key(r)
 	if k.unit == nil {
@@ -267,7 +267,7 @@ func (o *Object) parameters(u *unit, r ref) string {
 	return s
 }
 
-// signature is the parameters of the function at an entry.
+// signature returns the parameters of the function at an entry.
 func (k entryKey) signature(c bool) (string, error) {
 	k, _, err := k.definition()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// prototypes are the functions of an object by name.
+// prototypes returns the functions of an object by name.
 func prototypes(t testing.TB, path string) map[string]Function {
 	t.Helper()
 	o := open(t, path, Options{})
@@ -169,7 +169,7 @@ func TestPrototypesBroken(t *testing.T) {
 	}
 }
 
-// mutated is an object whose .debug_info or .debug_abbrev differs in a few bytes.
+// mutated returns an object whose .debug_info or .debug_abbrev differs in a few bytes.
 func mutated(whole *sections, rnd *rand.Rand) *Object {
 	s := &sections{info: whole.info, abbrev: whole.abbrev, str: whole.str, lineStr: whole.lineStr,
 		ranges: whole.ranges, rnglists: whole.rnglists, line: whole.line, aranges: whole.aranges}

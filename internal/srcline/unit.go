@@ -226,7 +226,7 @@ func (u *unit) open() (top, error) {
 	return t, err
 }
 
-// ready does it where nobody has.
+// ready does it if nobody has.
 func (u *unit) ready() {
 	u.opened.Do(func() {
 		if t, err := u.top(); err == nil {

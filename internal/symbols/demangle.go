@@ -7,8 +7,9 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// Demangle turns the mangled name of a C++, Rust, D or OCaml function into the one
-// in the source, without parameters, as perf prints it; other names stay as they are.
+// Demangle turns the mangled name of a C++, Rust, D or OCaml function into the one in
+// the source, without parameters, as perf prints it; other names are returned
+// unchanged.
 func Demangle(name string) string {
 	if plain, ok := demangleOCaml(name); ok {
 		return plain
@@ -19,8 +20,8 @@ func Demangle(name string) string {
 	return plainShift(demangle.Filter(name, demangle.NoParams))
 }
 
-// DemangleParameters returns the parameters that the mangled name of a C++ function says, in
-// parentheses, with what follows them: (int) const. It is "" for other names.
+// DemangleParameters returns the parameters in the mangled name of a C++ function, in
+// parentheses, with what follows them: (int) const. It returns "" for other names.
 func DemangleParameters(name string) string {
 	if !strings.HasPrefix(name, "_Z") {
 		return ""
@@ -42,7 +43,7 @@ func DemangleParameters(name string) string {
 	return "" // of a function that returns a pointer to another
 }
 
-// demangleOCaml does what ocamlopt's symbols need: Emitaux.emit_symbol and
+// demangleOCaml demangles ocamlopt's symbols: Emitaux.emit_symbol and
 // Compilenv.symbol_separator of OCaml 4.14 write caml, the module, __ where the source
 // has a dot, and $ with two hexadecimal digits for what assemblers do not take.
 func demangleOCaml(name string) (string, bool) {
@@ -69,8 +70,8 @@ func demangleOCaml(name string) (string, bool) {
 	return b.String(), true
 }
 
-// plainShift takes off the parentheses that package demangle puts around a shift to the
-// right in template arguments, and libiberty, and so perf, does not: <((3)>>(1))>.
+// plainShift removes the parentheses that package demangle, unlike libiberty and so
+// perf, puts around a shift to the right in template arguments: <((3)>>(1))>.
 func plainShift(name string) string {
 	const shift = ")>>("
 	for from := 0; ; {
@@ -88,7 +89,8 @@ func plainShift(name string) string {
 	}
 }
 
-// openedBefore is where the parenthesis opens that closes at an index, -1 if nowhere.
+// openedBefore returns the index of the parenthesis that the one at an index closes, or
+// -1.
 func openedBefore(s string, at int) int {
 	for depth := 0; at >= 0; at-- {
 		switch s[at] {
@@ -103,7 +105,8 @@ func openedBefore(s string, at int) int {
 	return -1
 }
 
-// closedAfter is where the parenthesis closes that opens at an index, -1 if nowhere.
+// closedAfter returns the index of the parenthesis that closes the one at an index, or
+// -1.
 func closedAfter(s string, at int) int {
 	for depth := 0; at < len(s); at++ {
 		switch s[at] {

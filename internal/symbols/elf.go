@@ -13,25 +13,26 @@ import (
 	"github.com/ehasm/ehasm/internal/regular"
 )
 
-// Files says where the symbols of an ELF file may be, beside in itself.
+// Files says where the symbols of an ELF file may be, besides in the file
+// itself.
 type Files struct {
-	Dir        string   // of the file, for .gnu_debuglink; "" where there is none
-	DebugPaths []string // of what may be its debug file
+	Dir        string   // of the file, for .gnu_debuglink; "" if there is none
+	DebugPaths []string // possible paths of its debug file
 	DebugDirs  []string // folders like /usr/lib/debug
-	// Fetch returns the path of its debug file where none of these has a .symtab, or "".
-	// It may be nil.
+	// Fetch returns the path of its debug file, or "", if none of these has a .symtab.
+	// May be nil.
 	Fetch func() string
 }
 
-// FromELF reads the functions of an ELF file: of .symtab where it has one, else
-// of .dynsym. debugPaths are where its separate debug file may be; the first
-// that has a .symtab is taken instead. dir is the folder of the file, for
-// .gnu_debuglink; empty where there is none. Addresses are link-time.
+// FromELF reads the functions of an ELF file: from .symtab if it has one,
+// otherwise from .dynsym. debugPaths are possible paths of its separate debug
+// file; the first that has a .symtab is used instead. dir is the folder of the
+// file, for .gnu_debuglink; it may be empty. Addresses are link-time.
 func FromELF(r io.ReaderAt, dir string, debugPaths, debugDirs []string) (*Table, error) {
 	return FromFiles(r, &Files{Dir: dir, DebugPaths: debugPaths, DebugDirs: debugDirs})
 }
 
-// FromFiles is FromELF with all there is to say.
+// FromFiles is FromELF with all options.
 func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf does that on rare malformed files

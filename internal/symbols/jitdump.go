@@ -31,9 +31,9 @@ const (
 const jitMagic = 0x4a695444
 
 // JITDump reads the symbols of a jit-PID.dump file, which a run-time compiler writes, code and all:
-// tools/perf/Documentation/jitdump-specification.txt. The file must belong to root or to
-// the user. Where code has lain in the same place one after the other, the last stands. A file
-// that its program is still writing may end in the middle of a record.
+// tools/perf/Documentation/jitdump-specification.txt. The file must belong to root or to the user.
+// If pieces of code have used the same place one after the other, the last counts. A file that its
+// program is still writing may end in the middle of a record.
 func JITDump(path string) (*Table, error) {
 	f, size, err := openOwn(path)
 	if errors.Is(err, regular.ErrEmpty) {
@@ -124,7 +124,7 @@ func readJITDump(r io.ReaderAt, size int64) (list []Symbol, err error) {
 	return list, nil
 }
 
-// jitName is the name at an offset, which ends with a zero; begin is what has been read of
+// jitName returns the name at an offset, which ends with a zero; begin is what has been read of
 // the rest of its record.
 func jitName(r io.ReaderAt, at, rest int64, begin []byte) (string, error) {
 	const longest = 64 << 10
@@ -140,7 +140,7 @@ func jitName(r io.ReaderAt, at, rest int64, begin []byte) (string, error) {
 	return string(name), nil
 }
 
-// lastAt leaves out symbols whose place was taken by later ones.
+// lastAt leaves out symbols whose place later ones have taken.
 func lastAt(list []Symbol) []Symbol {
 	order := make([]int, len(list))
 	for i := range order {

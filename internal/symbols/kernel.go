@@ -18,12 +18,12 @@ import (
 	"github.com/ehasm/ehasm/internal/pages"
 )
 
-// ErrHidden is returned where the kernel shows zeros for its addresses.
+// ErrHidden is returned if the kernel shows zeros for its addresses.
 var ErrHidden = errors.New("the kernel hides its addresses (kernel.kptr_restrict)")
 
-// Kernel is the kernel's symbols by address. A symbol ends where the next one begins. It
-// does not change. There are more than 100,000, of which a recording needs a few: they
-// are looked for in the text.
+// Kernel holds the kernel's symbols by address. A symbol ends where the next one begins.
+// It does not change. There are more than 100,000 symbols, of which a recording needs a
+// few, so they are searched for in the text.
 type Kernel struct {
 	text  string
 	pages []byte // that text lies in, where it is mapped
@@ -61,7 +61,7 @@ func Kallsyms(path string) (k *Kernel, err error) {
 	return k, nil
 }
 
-// Close frees the text. There must be no Find after it.
+// Close frees the text. Find must not be called after it.
 func (k *Kernel) Close() {
 	if k != nil {
 		pages.Unmap(k.pages)
@@ -160,7 +160,8 @@ var isCodeOrData = func() (t [256]bool) {
 	return t
 }()
 
-// parseHex is strconv.ParseUint for the usual: it takes a fifth of the time.
+// parseHex is strconv.ParseUint with a fast path that takes a fifth of the
+// time.
 func parseHex(s string) (uint64, error) {
 	const most = 16
 	var v uint64

@@ -4,6 +4,6 @@ package symbols
 
 import "io/fs"
 
-// isOwn reports false: who owns a file is not asked here, and no run-time
-// compiler of this host writes files for perf.
+// isOwn returns false: owners are not known on this host, and no run-time
+// compiler writes files for perf.
 func isOwn(fs.FileInfo) bool { return false }

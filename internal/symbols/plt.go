@@ -39,7 +39,7 @@ func plt(f *elf.File) []Symbol {
 	return list
 }
 
-// entryName is the function that an entry at addr goes to, or "".
+// entryName returns the function that an entry at addr leads to, or "".
 func entryName(code []byte, addr uint64, slots map[uint64]string, byNumber []string) string {
 	full := code
 	for _, prefix := range [][]byte{{0xf3, 0x0f, 0x1e, 0xfa}, {0xf2}} { // endbr64; bnd
@@ -92,7 +92,7 @@ func relocated(f *elf.File, section string, slots map[uint64]string) []string {
 	return names
 }
 
-// stringAt is the name of symbol i, "" where there is none.
+// stringAt returns the name of symbol i, or "" if there is none.
 func stringAt(tab, str []byte, i uint64) string {
 	if i == 0 || (i+1)*symSize > uint64(len(tab)) {
 		return ""

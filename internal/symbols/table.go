@@ -15,7 +15,7 @@ type Symbol struct {
 	Start, End uint64
 	Name       string // as the file has it
 	Module     string // of a kernel module's symbol
-	rank       uint8  // bits; less is better
+	rank       uint8  // bits; smaller is better
 }
 
 // Bits of Symbol.rank.
@@ -25,7 +25,7 @@ const (
 	rankEmpty
 )
 
-// Table is symbols by address. It does not change.
+// Table holds symbols by address. It does not change.
 type Table struct{ list []Symbol }
 
 // newTable sorts symbols. Of several at one address the best is kept; one
@@ -60,9 +60,8 @@ func newTable(list []Symbol) *Table {
 	return extend(list)
 }
 
-// extend lets symbols without size end where the next one begins. One that lies in a
-// symbol with a size goes: it is a label in that function, and says neither where that
-// goes on nor where it ends.
+// extend makes symbols without size end where the next one begins. One inside a symbol
+// with a size is dropped: it is a label in that function.
 func extend(list []Symbol) *Table {
 	kept := list[:0]
 	covered := uint64(0) // the end of what symbols with a size hold so far
@@ -95,8 +94,8 @@ func better(a, b *Symbol) int {
 	)
 }
 
-// Find returns the symbol that holds addr, or nil. Where symbols lie in each
-// other it is the one that starts last.
+// Find returns the symbol that holds addr, or nil. If several do, it returns
+// the one that starts last.
 func (t *Table) Find(addr uint64) *Symbol {
 	if t == nil {
 		return nil

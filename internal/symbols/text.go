@@ -60,7 +60,8 @@ const mostSymbols = 1 << 22
 // errManySymbols is about its file.
 var errManySymbols = errors.New("too many symbols")
 
-// openOwn opens a file, no symbolic link, that belongs to root or the user, and tells its size.
+// openOwn opens a file that is not a symbolic link and belongs to root or the user, and returns
+// its size.
 func openOwn(path string) (*os.File, int64, error) {
 	seen, err := os.Lstat(path)
 	if err != nil {

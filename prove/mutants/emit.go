@@ -132,7 +132,7 @@ func (e *emitter) one(t *dwarfcfa.Table, v variant) (err error) {
 	return err
 }
 
-// bounds is a table of rows at the bounds of what the emitter tells apart: of bytes,
+// bounds returns a table of rows at the bounds of what the emitter tells apart: of bytes,
 // of the fast path's offsets, of slots.
 func bounds() *dwarfcfa.Table {
 	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}

@@ -332,7 +332,7 @@ static inline void ehx_put_(struct ehx_exception *e, int32_t selector, const str
 /*
  * How many objects the loader has ever loaded and unloaded. What is remembered of an address holds for one such number, which is
  * called loads everywhere. ehx_loads_ is where the loader counts what it has loaded, and ehx_loaded_ what is loaded of it; they are
- * null where they were not found and the loader has to be asked, which takes its lock.
+ * null if they were not found and the loader must be asked, which takes its lock.
  */
 extern const uint64_t *ehx_loads_;
 extern const uint32_t *ehx_loaded_;

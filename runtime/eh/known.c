@@ -30,7 +30,7 @@ struct plain {
     uint8_t base, at[NUM_KEPT];
 };
 
-/* try_step tells whether the step is a plain one with made-up registers of number i. */
+/* try_step reports whether the step is a plain one with made-up registers of number i. */
 static bool try_step(const struct ehu_object *o, uint64_t pc, bool exact, int i, struct plain *p)
 {
     eh_elf_regs_t r = {.valid = FRAME_MASK, .exact = exact};
@@ -110,7 +110,7 @@ int ehx_walk_(struct ehx_frame *f, bool *exact)
 
 /* ------------------------------------------------------------------------------- learning */
 
-/* covered tells whether there is a row for the pc, without which an exception finds the end of the stack. */
+/* covered reports whether there is a row for the pc, without which an exception finds the end of the stack. */
 static int row_at(const struct ehu_object *o, uint64_t pc, bool exact)
 {
     uint64_t mark = word_mark[0];

@@ -44,7 +44,7 @@ static bool had[MAX_WORDS];
 
 static uint64_t word(size_t i) { return __atomic_load_n(&words[i], __ATOMIC_RELAXED); }
 
-/* loaded_at tells whether a word begins with how many objects are loaded: it comes after the first of them. */
+/* loaded_at reports whether a word begins with how many objects are loaded: it comes after the first of them. */
 static bool loaded_at(size_t i, const struct counts *c)
 {
     return i > 0 && words[i - 1] == (uint64_t)(uintptr_t)_r_debug.r_map && (uint32_t)word(i) == c->adds - c->subs;
@@ -88,7 +88,7 @@ void ehx_loads_after_(void)
 /* ---------------------------------------------------------------------------------- code made at run time */
 
 /*
- * Code that is registered may be where an object was that has gone: the table is made anew, and nothing remembered. What another
+ * Code that is registered may be where an object was that has gone: the table is made again, and nothing remembered. What another
  * thread notes meanwhile is of code that is on its stack.
  */
 static void registers(void)

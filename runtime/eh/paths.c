@@ -41,7 +41,7 @@ static void write_trail(struct ehx_trail *t, const struct ehx_trail *new)
 
 /*
  * step_on takes the plain step of a frame whose CFA is rsp plus an offset. It tells where the return address is, in words from
- * start, and with reg notes where registers are; false where the step is another one, or too far.
+ * start, and with reg notes where registers are; false if the step is another one, or too far.
  */
 static bool step_on(struct ehx_frame *f, uint64_t start, const struct ehx_step *s, uint16_t *at, uint16_t *reg)
 {

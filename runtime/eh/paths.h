@@ -37,7 +37,7 @@ struct ehx_trail {
     uint64_t type, loads;
     uint64_t pc[TRAIL_MAX + 1]; /* of the frames, the handler's last */
     uint16_t at[TRAIL_MAX];     /* pc[i+1] is there */
-    uint8_t n;                  /* steps; 0 where it is known that there is none */
+    uint8_t n;                  /* steps; 0 if it is known that there is none */
     bool cleanup;               /* the landing pad is not that of the handler */
     uint16_t rsp;               /* at the landing pad, as an offset */
     uint16_t reg[PATH_REGS]; /* up to there, as in a stride */
@@ -202,7 +202,7 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
 /*
  * ehx_run_ takes plain steps from a frame that s describes, over frames whose kind is one of kinds, as long as each
  * is found by its callee, and not many at once. It returns 1 at a frame that s describes, 0 at one that is yet to be looked up,
- * less than 0 where the stack does not rise. s->slot must not be null, and the step a plain one.
+ * less than 0 if the stack does not rise. s->slot must not be null, and the step a plain one.
  */
 static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads, unsigned kinds)
 {
@@ -267,7 +267,7 @@ static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, s
     return found;
 }
 
-/* ehx_go_ goes on to the next frame that is not of kinds, and describes it in s; less than 0 where that cannot be done. */
+/* ehx_go_ goes on to the next frame that is not of kinds, and describes it in s; less than 0 if that cannot be done. */
 static inline __attribute__((always_inline)) int ehx_go_(struct ehx_frame *f, struct ehx_seen *s, bool *exact, uint64_t loads, unsigned kinds)
 {
     do {

@@ -31,7 +31,7 @@ static __attribute__((noinline, cold)) uint64_t refresh(uint64_t loads)
     return loads;
 }
 
-/* begin returns the number of loads so far, and 0 where the table may be one of the past: nothing is to be learnt from it then. */
+/* begin returns the number of loads so far, and 0 if the table may be one of the past: nothing is to be learnt from it then. */
 static inline uint64_t begin(void)
 {
     uint64_t loads = loads_now();
@@ -204,8 +204,8 @@ struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
 /* ---------------------------------------------------------------------------------- forced unwinding */
 
 /*
- * reaches tells whether the frames up to the first that may have a landing pad are known, or up to the end of the
- * stack: once a stop function has run, libgcc cannot begin anew.
+ * reaches reports whether the frames up to the first that may have a landing pad are known, or up to the end of the
+ * stack: once a stop function has run, libgcc cannot begin again.
  */
 static bool reaches(struct ehx_frame f, uint64_t loads)
 {

@@ -78,7 +78,7 @@ void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t place, uint6
     write_said(slot(type, place), &a);
 }
 
-/* ehx_caught_ tells whether the routine noted in the exception where the handler is that the search phase found. */
+/* ehx_caught_ reports whether the routine noted in the exception where the handler is that the search phase found. */
 bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is)
 {
     if (is->personality != ehx_gxx_ || e->class != CLASS_GNU || !ehx_gxx_)

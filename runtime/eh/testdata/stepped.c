@@ -70,7 +70,7 @@ static void wrong(const char *what)
     exit(1);
 }
 
-/* run calls the reader with a writer at each of its steps, and another behind it. */
+/* run calls the reader with a writer at each of its steps, and another after it. */
 static void run(const char *name, void (*before)(void), void (*reader)(void), bool (*used)(void))
 {
     static const int behind[] = {2, 12, 1000};
