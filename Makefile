@@ -1,5 +1,5 @@
 # Everything needs Go; the tests also need the Debian packages in scripts/deps.sh,
-# which installs them where it may.
+# which installs them if run as root.
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
@@ -8,7 +8,8 @@ GO ?= go
 # Where the process begins: see cmd/ehasm/entry_linux_amd64.s
 ENTRY = $(if $(filter linux/amd64,$(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)),-ldflags '-E main.entry')
 
-# Without cgo: a library in LD_PRELOAD is meant for the program that preload runs.
+# Without cgo, since a library in LD_PRELOAD is meant for the program that preload
+# runs.
 build:
 	CGO_ENABLED=0 $(GO) build $(ENTRY) -o ehasm ./cmd/ehasm
 
@@ -52,15 +53,16 @@ corpus: deps
 bench: deps
 	bench/run.sh
 
-# Unwinding perf recordings beside libunwind, libdw and perf script.
+# Unwinding perf recordings, compared with libunwind, libdw and perf script.
 bench-perf: deps
 	bench/run.sh --only perf
 
-# What record finds and loses, beside perf record: docs/validation/record.md
+# What record finds and loses, compared with perf record:
+# docs/validation/record.md
 bench-record: deps
 	bench/record.sh
 
-# What throws cost with the system's libgcc and with ours, in turn.
+# The cost of throws with the system's libgcc and with this project's, in turn.
 bench-exceptions: build runtime
 	runtime/eh/bench/run.sh ./ehasm $(CURDIR)/build/runtime/libgcc/libgcc_s.so.1
 
@@ -96,8 +98,9 @@ sample: deps
 clients:
 	runtime/clients/run.sh
 
-# Programs run step by step, and what tables say of their frames: docs/validation/truth.md.
-# Needs x264, dav1d, svt-av1, ffmpeg, libgmp-dev, clang, rustc and openssl.
+# Programs run step by step, and their frames compared with tables:
+# docs/validation/truth.md. Needs x264, dav1d, svt-av1, ffmpeg, libgmp-dev, clang, rustc
+# and openssl.
 truth:
 	nice -n 19 truth/long.sh build/truth --made
 

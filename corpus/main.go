@@ -1,8 +1,8 @@
-// Command corpus sweeps all ELF files below some folders through the whole way:
-// each is compiled with both layouts, the files are proven to mean the table, and
-// with --run the code is run against it, too; the rows are compared with readelf's.
-// It prints a line for whatever is wrong, one table of sums, and the ten files of each
-// layout that are largest for their tables, and exits with 1 if anything was wrong.
+// Command corpus compiles all ELF files below some folders with both layouts and
+// proves that the files mean their tables. With --run it also runs the code against
+// the table. It compares the rows with readelf's. It prints a line per failure, a
+// table of sums, and the ten files of each layout that are largest for their tables,
+// and exits with 1 if anything failed.
 package main
 
 import (
@@ -86,7 +86,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// sweep sums up what the files came to.
+// sweep sums up the results of the files.
 type sweep struct {
 	readelf bool
 	run     bool
@@ -110,7 +110,7 @@ type layoutSums struct {
 	files                               []sized
 }
 
-// sized is what became of one object's tables.
+// sized holds the sizes of one object's files.
 type sized struct {
 	name         string
 	tables, file int64 // bytes
@@ -156,14 +156,14 @@ func (s *sweep) wrong(format string, args ...any) {
 	fmt.Fprintf(s.out, "WRONG: "+format+"\n", args...)
 }
 
-// skip counts a file that is not to be compiled.
+// skip counts a file that is not compiled.
 func (s *sweep) skip(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.skipped[reason]++
 }
 
-// file takes one object all the way.
+// file compiles, proves and compares one object.
 func (s *sweep) file(in *find.Input) {
 	name := in.Names[0].Path
 	r, size, closer, err := in.Open()

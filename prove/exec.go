@@ -6,7 +6,7 @@ import (
 )
 
 // exec runs the file's instructions on terms. It follows every path and refuses
-// what it cannot follow: an unknown instruction, a condition that is not a
+// everything else: an unknown instruction, a condition that is not a
 // comparison, a store to anything but the objects below.
 type exec struct {
 	t     *terms
@@ -250,7 +250,7 @@ func (x *exec) spAt(off int64) term {
 	return x.spOffsets[i] - 1
 }
 
-// stackOff is rsp less rsp at the entry.
+// stackOff returns rsp minus rsp at the entry.
 func (x *exec) stackOff(s *state) (int64, error) {
 	d, ok := x.t.value(x.t.sub(s.reg[rSP], x.sp))
 	if !ok || int64(d) < -x.limit || int64(d) > 8 {
@@ -273,8 +273,8 @@ func (x *exec) pop(s *state) (term, error) {
 	return v, err
 }
 
-// checkReturn checks what a function owes its caller. Its return address is where it
-// was: nothing at or above rsp at the entry is written.
+// checkReturn checks what a function must preserve for its caller. Its return
+// address is unchanged: nothing at or above rsp at the entry is written.
 func (x *exec) checkReturn(s *state) error {
 	if s.reg[rSP] != x.t.plus(x.sp, s.frame.ret) {
 		return fmt.Errorf("returns with rsp %s", x.t.text(s.reg[rSP]))
@@ -350,7 +350,8 @@ func (x *exec) largest(s *state, i term) uint64 {
 	return x.t.mask[i]
 }
 
-// load reads memory that own code may read; anything else is the target's, and noted.
+// load reads memory that the code may read itself; anything else is the target's, and
+// recorded.
 func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 	if at, ok := x.t.value(addr); ok {
 		return 0, fmt.Errorf("a read at %#x, wherever the file lies", at)
@@ -445,7 +446,7 @@ func (s *state) wrote(kind eventKind) bool {
 	return false
 }
 
-// store writes memory that own code may write.
+// store writes memory that the code may write.
 func (x *exec) store(s *state, addr term, size uint8, v term) error {
 	note := func(kind eventKind) error {
 		s.event = append(s.event, event{kind, addr, size, v})

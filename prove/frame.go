@@ -7,10 +7,10 @@ import (
 )
 
 // The stack frame of the functions: offsets from rsp below the pushed registers, as
-// the proof takes them to be. It holds no more than that the same ones are used
+// the proof assumes them. It requires only that the code uses the same ones
 // throughout.
 const (
-	slotFirst  = 0   // the cursor less the number of steps taken
+	slotFirst  = 0   // the cursor minus the number of steps taken
 	slotLow    = 8   // lowest host address of the window
 	slotRegs   = 16  // eh_elf_regs_t *; null in a step of _eh_elf
 	slotMem    = 24  // eh_elf_memory_t *; in _eh_elf the callback
@@ -41,9 +41,9 @@ const (
 // loop is the state of the machine between two steps, at a lookup. noTerm stands for
 // what does not matter.
 type loop struct {
-	rel    term // the pc to look up, less base
+	rel    term // the pc to look up, minus base
 	mask   term // valid registers among inRegisters
-	cursor term // less the number of steps left in the segment
+	cursor term // minus the number of steps left in the segment
 	base   term // load bias + base + 1
 	pcs    term // where the segment's pcs end
 	rsp    term // the target's rsp as a host address

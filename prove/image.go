@@ -13,8 +13,8 @@ import (
 
 var le = binary.LittleEndian
 
-// image is the ELF file around the code, as the loader takes it: by its program
-// headers and dynamic section.
+// image is the ELF file around the code, as the loader sees it: through its
+// program headers and dynamic section.
 type image struct {
 	file              []byte
 	read              elf.Prog64 // the segment with the data, mapped at address 0
@@ -31,7 +31,7 @@ type image struct {
 	noteSize          uint64
 	gnuNotes          uint64 // bytes of notes before the first that is ehasm's
 	note              abi.Note
-	cover             func(addr, n uint64) // told of data and code that a proof goes by; nil: nobody asks
+	cover             func(addr, n uint64) // called with the data and code that a proof uses; may be nil
 	symbols           map[string]elf.Sym64
 	tags              map[elf.DynTag]uint64
 }

@@ -2,9 +2,8 @@ package prove
 
 import "encoding/binary"
 
-// inst is one instruction of the few forms that generated code consists of (Intel
-// SDM volume 2). Any other byte sequence is refused, so are prefixes that change
-// nothing.
+// inst is an instruction of the few forms in generated code (Intel SDM volume 2).
+// Any other byte sequence is refused, and so are prefixes without effect.
 type inst struct {
 	op  instOp
 	cc  uint8 // condition of a jump, set or move: the low four bits of the opcode

@@ -1,6 +1,6 @@
-// Package prove shows that an eh_elf means what its table says, for every pc, all
-// registers and all memory, from the bytes of the file alone. It runs nothing. PROOF.md
-// says what is claimed, what is taken for granted, and how the proof goes.
+// Package prove shows that an eh_elf means its table, for every pc, all registers and
+// all memory, from the bytes of the file alone. It runs nothing. PROOF.md describes the
+// claim, the assumptions and the method.
 package prove
 
 import (
@@ -14,13 +14,13 @@ import (
 )
 
 // ErrNotProven is wrapped by errors about files whose proof fails. The message names
-// the pc or the place, the row, and what differs.
+// the pc or the place, the row, and the difference.
 var ErrNotProven = errors.New("not proven")
 
-// Result counts what a proof went through.
+// Result counts the parts of a proof.
 type Result struct {
 	Pages        int `json:"pages"`        // of the lookup
-	Borders      int `json:"borders"`      // pcs at which the way of a lookup changes
+	Borders      int `json:"borders"`      // pcs at which the path of a lookup changes
 	Rows         int `json:"rows"`         // heads of rows
 	Expressions  int `json:"expressions"`  // programs of expressions
 	Instructions int `json:"instructions"` // run on terms
@@ -88,7 +88,8 @@ type vars struct {
 	valid, exactNow, status                            term
 }
 
-// Image proves an eh_elf against the table that it was made from.
+// Image proves an eh_elf against the table that it was made from. If the proof
+// fails, the error wraps ErrNotProven.
 func Image(file []byte, table *dwarfcfa.Table) (result Result, err error) {
 	defer func() {
 		switch e := recover().(type) {

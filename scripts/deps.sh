@@ -1,9 +1,9 @@
 #!/bin/bash
-# Installs what the tests need and this machine has not, if it may. Tests whose
-# programs are missing all the same are skipped, each by name.
+# Installs the programs that the tests need and this machine lacks, if run as
+# root. Tests whose programs are still missing are skipped, each by name.
 set -u
 
-# what shows that it is there, and the Debian package that brings it
+# a program or file to look for, and the Debian package that has it
 needs=(
 	gcc gcc  g++ g++  readelf binutils  gdb gdb  git git  ldd libc-bin  eu-elflint elfutils
 	dwz dwz  make make  valgrind valgrind  pkg-config pkg-config

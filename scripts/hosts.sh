@@ -1,8 +1,8 @@
 #!/bin/bash
-# Builds and proves the same files on other hosts, and compares what each writes and says, the
-# messages about wrong files included: linux/386, linux/arm64 under qemu-aarch64, windows/amd64
-# under wine. darwin/arm64 is compiled, not run. The status is 1 if a host differs or its emulator
-# is missing. Needs jq. FILE...: the objects; ls and libc without any. Debian: qemu-user, wine64.
+# Builds and proves the same files on other hosts, and compares their output, including messages
+# about wrong files: linux/386, linux/arm64 under qemu-aarch64, windows/amd64 under wine.
+# darwin/arm64 is compiled, not run. The status is 1 if a host differs or its emulator is missing.
+# Needs jq. FILE...: the objects; ls and libc without any. Debian: qemu-user, wine64.
 set -eu
 cd "$(dirname "$0")/.."
 objects=("$@")

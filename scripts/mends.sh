@@ -1,7 +1,7 @@
 #!/bin/bash
-# Whether the tests of faults that were mended notice if a mend goes: scripts/mends.sh [PATTERN].
-# Takes one mend at a time out of a copy of the last commit, and runs its test, which has to
-# fail. A line per mend; the exit status is 1 if a test passes all the same, or a mend is not found.
+# Checks that the test of each fixed fault fails without the fix: scripts/mends.sh [PATTERN].
+# Reverts one fix at a time in a copy of the last commit, and runs its test, which must fail. Prints
+# a line per fix; the exit status is 1 if a test still passes, or a fix is not found.
 set -u
 top=$(cd "$(dirname "$0")/.." && pwd)
 copy=$(mktemp -d)

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Lays the command, its man pages and completions below a folder: scripts/stage.sh DIR PREFIX
+# Installs the command, its man pages and completions below a folder: scripts/stage.sh DIR
+# PREFIX
 set -eu -o pipefail
 umask 022 # root's shells run what lies there
 cd "$(dirname "$0")/.."

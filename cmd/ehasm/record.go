@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const recordHelp = `Profile a program while it runs. Stacks are unwound where the kernel puts them, in
-memory, through eh_elfs and rows on demand; what is written at the end is the profile,
-with names. There is no perf.data, and stacks are whole: where the kernel's copy of a
-stack is too short, the rest is read from the program and used if the two still fit.
+const recordHelp = `Profile a program while it runs. record unwinds stacks in the kernel's ring buffers,
+through eh_elfs and rows on demand, and writes only the profile, with names. There is
+no perf.data, and stacks are complete: if the kernel's copy of a stack is too short,
+the rest is read from the program and used if the two still fit.
 
 Usage:
   ehasm record [flags] [--] COMMAND [ARGUMENT...]
@@ -29,27 +29,27 @@ Usage:
   ehasm record --dump PID
 `
 
-const recordMore = `The name of the output says its form: .pb.gz for go tool pprof, .svg is a flame graph
-for a browser, .folded for flamegraph.pl and the like, .json and .perf.txt have every
-sample. Samples that the kernel lost are a box of their own in it, and stacks that are
-not whole begin with [truncated].
+const recordMore = `The name of the output chooses its format: .pb.gz for go tool pprof, .svg is a flame
+graph for a browser, .folded for flamegraph.pl and the like, .json and .perf.txt have
+every sample. Samples that the kernel lost are a separate box, and stacks that are not
+complete begin with [truncated].
 
-COMMAND keeps its terminal, its signals and its exit status; ^C ends it and the profile
-is written all the same. The recording ends with the command, with the processes of -p,
-after --duration, or with ^C.
+COMMAND keeps its terminal, its signals and its exit status; ^C ends it, and the profile
+is still written. The recording ends with the command, with the processes of -p, after
+--duration, or with ^C.
 
-Samples are taken at the processor's cycles where they can be counted, else at cpu-clock.
+Samples are taken by the processor's cycles if it counts them, otherwise by cpu-clock.
 --off-cpu counts the time that threads are blocked, by the stack that blocks them: in
-.pb.gz nanoseconds, in .svg and .folded microseconds. It needs to see the kernel.
+.pb.gz nanoseconds, in .svg and .folded microseconds. It needs the right to see the kernel.
 
-With --every a profile is written into a folder each time, for as long as the recording
-goes on. With --flight only the last minutes are kept, in memory; SIGUSR2, or
-'ehasm record --dump PID' from elsewhere, has them written, with the time in the name,
-and so are those before the end.
+With --every, a profile is written into a folder each time, until the recording ends.
+With --flight only the last minutes are kept, in memory. On SIGUSR2, or on
+'ehasm record --dump PID' from elsewhere, and at the end they are written, with the time
+in the name.
 
---top shows on the terminal, each second, where the time of the last five went: functions,
-or with tab the tree of stacks. q ends it, and the command; a profile is written only to -o.
-What the command itself would put on the terminal goes to /dev/null; redirect it elsewhere.
+--top shows on the terminal, each second, where the time of the last five seconds went:
+functions, or after tab the tree of stacks. q ends it and the command; a profile is written
+only with -o. The command's own terminal output goes to /dev/null unless it is redirected.
 
 --alloc records what COMMAND allocates, by a library that is preloaded into it: a sample each
 512 KB, in which objects of all sizes count for what they are. .pb.gz has what was allocated
@@ -61,13 +61,13 @@ is forbidden: at most as often as the kernel ticks. Both unwind by eh_elfs, whic
 are made first where the cache lacks them; what is loaded later is named by --with.
 
 --push sends profiles to Grafana Pyroscope, to an OpenTelemetry Collector (otlp) or to
-any server that takes pprof files by POST. While the server cannot be reached each is tried
-again, for a minute or so; those that could not be sent are counted, and written
-to the folder -o if there is one.
+any server that takes pprof files by POST. While the server is unreachable each profile is
+retried, for about a minute; those that could not be sent are counted, and written to the
+folder of -o if there is one.
 
-Without privileges one's own programs can be recorded, without the time that they spend
-in the kernel; for that, for others' programs and for -a be root, have CAP_PERFMON, or
-lower kernel.perf_event_paranoid.
+Without privileges you can record your own programs, without the time that they spend in
+the kernel. For that time, for other users' programs and for -a, be root, have
+CAP_PERFMON, or lower kernel.perf_event_paranoid.
 
 Examples:
   ehasm record -- ./server --port 8080
@@ -84,7 +84,7 @@ Examples:
   ehasm record --preload -o flame.svg -- ./program
 `
 
-// recordOptions is what the flags of record say.
+// recordOptions holds the flags of record.
 type recordOptions struct {
 	names     symbolize.Options
 	pids      []int
@@ -140,7 +140,7 @@ const (
 	defaultOutput    = "profile.pb.gz"
 	defaultFrequency = 999
 	defaultCopy      = 16 << 10
-	longerCopy       = 48 << 10 // where that is too few
+	longerCopy       = 48 << 10 // if that is too short
 	defaultRecordMax = 1024
 	defaultRing      = 16 << 20 // with up to manyCPUs; 8 MB lost samples of 400 busy processes on two CPUs
 	smallRing        = 8 << 20  // with more
@@ -152,9 +152,9 @@ func recordVerb() verb {
 	v := verb{name: "record", brief: "profile a program, or the system, while it runs", help: recordHelp, more: recordMore, command: true}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &recordOptions{}
-		fs.StringVarP(&opt.output, "output", "o", defaultOutput, "write to this `FILE`, in the form that its name says")
+		fs.StringVarP(&opt.output, "output", "o", defaultOutput, "write to this `FILE`, in the format that its name chooses")
 		format := fs.String("format", "", "`FORMAT` of the output, whatever its name: perf, folded, json, pprof, svg")
-		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "record process `PID` and what it starts")
+		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "record process `PID` and its children")
 		fs.BoolVarP(&opt.all, "all", "a", false, "record the whole system")
 		fs.StringVar(&opt.cgroup, "cgroup", "", "with -a: only this control group, a `folder` of /sys/fs/cgroup")
 		fs.DurationVar(&opt.duration, "duration", 0, "end the recording after this `TIME`, such as 30s")
@@ -163,29 +163,29 @@ func recordVerb() verb {
 		fs.BoolVar(&opt.faults, "faults", false, "count page faults")
 		fs.BoolVar(&opt.top, "top", false, "show functions and stacks on the terminal, each second")
 		fs.DurationVar(&opt.every, "every", 0, "write a profile each `TIME` into the folder -o")
-		fs.DurationVar(&opt.flight, "flight", 0, "keep the last `TIME` in memory, and write it when asked to")
-		fs.IntVar(&opt.dump, "dump", 0, "have process `PID`, a recording with --flight, write what it keeps")
+		fs.DurationVar(&opt.flight, "flight", 0, "keep the last `TIME` in memory, and write it on request")
+		fs.IntVar(&opt.dump, "dump", 0, "make process `PID`, a recording with --flight, write what it keeps")
 		fs.StringVar(&opt.push.url, "push", "", "send a profile each --every (15s) to the server at `URL`")
 		fs.StringVar(&opt.push.protocol, "push-as", "pyroscope", "send as `PROTOCOL`: pyroscope, otlp, pprof")
-		fs.StringVar(&opt.push.name, "push-name", "", "`NAME` of the service there; default the command's, or ehasm")
-		fs.StringArrayVar(&opt.push.labels, "push-label", nil, "more that is known of it: `PAIR` is NAME=VALUE; may be repeated")
+		fs.StringVar(&opt.push.name, "push-name", "", "`NAME` of the service there; default: the command's name, or ehasm")
+		fs.StringArrayVar(&opt.push.labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
 		fs.StringArrayVar(&opt.push.headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE'; may be repeated")
 		fs.StringVar(&opt.event, "event", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults")
-		fs.IntVar(&opt.copied, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 48 KB where 16 are too few")
+		fs.IntVar(&opt.copied, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 48 KB if 16 are too few")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
 		fs.IntVar(&opt.maxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
 		fs.IntVar(&opt.ring, "ring", 0, "`BYTES` of memory for the samples of a CPU; default 16 MB, 8 with many CPUs")
 		fs.BoolVar(&opt.realtime, "realtime", false, "read samples at real-time priority (root): none are lost on a busy machine")
-		pointers := fs.String("frame-pointers", "always", "`WHEN` to go by rbp for want of unwind information: always, gaps, never")
+		pointers := fs.String("frame-pointers", "always", "`WHEN` to use rbp for lack of unwind information: always, gaps, never")
 		fs.StringVar(&opt.alloc, "alloc", "", "record what COMMAND allocates; .svg and .folded of `WHAT`: live, total")
 		fs.Lookup("alloc").NoOptDefVal = heapLive
 		period := fs.String("alloc-period", "512K", "sample an allocation each `SIZE` of bytes, on average")
 		fs.BoolVar(&opt.preload, "preload", false, "sample by timers of COMMAND's threads, where perf_event_open is forbidden")
 		fs.StringArrayVar(&opt.with, "with", nil, "with --alloc, --preload: build for this `PATH`, too; may be repeated")
-		fs.StringVar(&opt.raw, "raw", "", "write the samples as they are, too, to this perf.data `FILE`")
-		fs.BoolVar(&opt.names.Mangled, "no-demangle", false, "leave names as they are in the objects")
-		fs.BoolVar(&opt.names.Inline, "inline", false, "functions that are inlined are frames of their own")
-		fs.BoolVar(&opt.names.Lines, "lines", false, "frames have their file and line of the source")
+		fs.StringVar(&opt.raw, "raw", "", "also write the samples to this perf.data `FILE`")
+		fs.BoolVar(&opt.names.Mangled, "no-demangle", false, "do not demangle names")
+		fs.BoolVar(&opt.names.Inline, "inline", false, "show inlined functions as frames")
+		fs.BoolVar(&opt.names.Lines, "lines", false, "show the source file and line of each frame")
 		fs.BoolVar(&opt.names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
 		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
@@ -213,7 +213,7 @@ func recordVerb() verb {
 	return v
 }
 
-// parse checks the flags and arguments.
+// parse checks the flags and arguments and completes the options.
 func (opt *recordOptions) parse(format, refill, pointers string, args []string) (err error) {
 	targets := 0
 	for _, is := range []bool{len(args) > 0, len(opt.pids) > 0, opt.all, opt.dump != 0} {

@@ -32,7 +32,7 @@ type recordParts struct {
 	length time.Duration
 	asked  chan os.Signal
 	todo   chan *record.Profile
-	pusher *push.Pusher // nil: they are written
+	pusher *push.Pusher // nil: the parts are written
 	done   sync.WaitGroup
 
 	// Of the goroutine that records.
@@ -40,7 +40,7 @@ type recordParts struct {
 	kept  []*record.Profile
 }
 
-// flightParts is in how many parts what --flight keeps is forgotten.
+// flightParts is the number of parts in which --flight drops old samples.
 const flightParts = 20
 
 func newParts(r *recordRun, pusher *push.Pusher) *recordParts {
@@ -56,7 +56,7 @@ func newParts(r *recordRun, pusher *push.Pusher) *recordParts {
 	return s
 }
 
-// listen takes SIGUSR2 with --flight, up to when the function is called that it returns.
+// listen handles SIGUSR2 with --flight, until the returned function is called.
 func (s *recordParts) listen() func() {
 	if s.r.opt.flight == 0 {
 		return func() {}
@@ -65,7 +65,8 @@ func (s *recordParts) listen() func() {
 	return func() { signal.Stop(s.asked) }
 }
 
-// each returns what the recording calls again and again; nil if it is not in parts.
+// each returns the function that the recording calls after each round, or nil if it
+// is not in parts.
 func (s *recordParts) each() func() {
 	if s == nil {
 		return nil
@@ -102,8 +103,8 @@ func (s *recordParts) cut() {
 	}
 }
 
-// send has a profile written while the recording goes on; if writing cannot keep up, it
-// is told and dropped.
+// send writes a profile while the recording goes on; if writing cannot keep up, the
+// profile is reported and dropped.
 func (s *recordParts) send(p *record.Profile) {
 	select {
 	case s.todo <- p:
@@ -114,7 +115,7 @@ func (s *recordParts) send(p *record.Profile) {
 
 // write writes a profile under a name with its time.
 func (s *recordParts) write(p *record.Profile) {
-	names := symbolize.New(s.r.nameOptions()) // what is compiled at run time has other names by now
+	names := symbolize.New(s.r.nameOptions()) // code compiled at run time has other names by now
 	if s.pusher != nil {
 		s.push(p, names)
 		return
@@ -140,7 +141,7 @@ func (s *recordParts) path(start time.Time) string {
 	return strings.TrimSuffix(s.r.opt.output, suffix) + "-" + at + suffix
 }
 
-// suffix is that of the output's form.
+// suffix returns the suffix of the output's format.
 func (opt *recordOptions) suffix() string {
 	for _, suffix := range opt.format.Suffixes {
 		if strings.HasSuffix(opt.output, suffix) {
@@ -153,7 +154,7 @@ func (opt *recordOptions) suffix() string {
 	return ""
 }
 
-// last adds what is kept to the last part.
+// last adds the kept parts to the last one.
 func (s *recordParts) last(p *record.Profile) *record.Profile {
 	close(s.todo)
 	s.done.Wait()
@@ -195,7 +196,7 @@ func (s *recordParts) push(p *record.Profile, names *symbolize.Namer) {
 	s.pusher.Push(&push.Profile{Pprof: b.Bytes(), Start: p.Start, End: p.Start.Add(p.Duration), Name: s.r.serviceName(), Labels: s.r.labels, Kind: kind})
 }
 
-// newPusher makes what sends profiles, or nil if none are sent.
+// newPusher returns the Pusher, or nil if profiles are not sent.
 func (r *recordRun) newPusher() (*push.Pusher, error) {
 	o := &r.opt.push
 	if o.url == "" {
@@ -249,11 +250,11 @@ func (r *recordRun) notSent(p *push.Profile, err error) {
 	r.c.fail(path, fmt.Errorf("kept here, not sent: %w", err))
 }
 
-// dumpFlight asks another recording for what it keeps. A process that does not expect the
-// signal would be ended by it.
+// dumpFlight makes another recording write what it keeps. It checks the process first:
+// the signal ends one that does not expect it.
 func dumpFlight(pid int, c *console) int {
 	name := fmt.Sprintf("process %d", pid)
-	fd, err := unix.PidfdOpen(pid, 0) // what is looked at is what gets the signal
+	fd, err := unix.PidfdOpen(pid, 0) // so that the process checked is the one that gets the signal
 	if err != nil {
 		c.fail(name, err)
 		return exitFailed

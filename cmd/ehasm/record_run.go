@@ -45,7 +45,7 @@ type recordRun struct {
 	top     *recordTop   // while it is shown
 }
 
-// runRecord is the verb: open, run, write.
+// runRecord is the verb: it opens the events, records, and writes the profile.
 func runRecord(ctx context.Context, args []string, opt *recordOptions, c *console) int {
 	if opt.dump != 0 {
 		return dumpFlight(opt.dump, c)
@@ -88,7 +88,7 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 		return max(status, exitFailed)
 	}
 	stopCompiling()
-	r.made.ended.Store(true) // nothing more is unwound
+	r.made.ended.Store(true) // unwinding is over
 	r.signals.writing()
 	if r.rawFile != nil {
 		defer r.signals.guard(r.rawFile)()
@@ -103,11 +103,11 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 	return status
 }
 
-// fillPatience is how long the prompt waits for new eh_elfs at most. What is not in the cache by then is
+// fillPatience is how long the prompt waits at most for new eh_elfs. Those not in the cache by then are
 // made again the next time.
 const fillPatience = 2 * time.Second
 
-// prepare makes what stacks are unwound and named by.
+// prepare makes the objects that unwind and name stacks.
 func (r *recordRun) prepare(ctx, compiling context.Context) {
 	r.made = newOnDemand(r.opt.cache)
 	r.made.background = true
@@ -131,7 +131,7 @@ func (r *recordRun) nameOptions() symbolize.Options {
 	return names
 }
 
-// commandError is why a command, or what else has a name, could not be used.
+// commandError says why a command or another named thing could not be used.
 type commandError struct {
 	name string
 	err  error
@@ -139,7 +139,7 @@ type commandError struct {
 
 func (e *commandError) Error() string { return e.name + ": " + e.err.Error() }
 
-// each reports whether the format wants each sample, and not their counts.
+// each reports whether the format needs each sample, not only counts.
 func (opt *recordOptions) each() bool { return opt.format.Name == "perf" || opt.format.Name == "json" }
 
 // run records, and returns the command's exit status.
@@ -183,7 +183,7 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	if err != nil {
 		return exitFailed, &commandError{"--push", err}
 	}
-	runtime.LockOSThread() // its children are what is recorded
+	runtime.LockOSThread() // the children of this thread are recorded
 	defer runtime.UnlockOSThread()
 	session, err := record.Open(opt)
 	if err != nil {
@@ -240,9 +240,9 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	reading.Wait()
 	r.top.close()
 	if failed != nil {
-		r.c.fail("record", failed) // what has come before is written
+		r.c.fail("record", failed) // the samples before are still written
 	}
-	if !recording && process != nil { // the command goes on without
+	if !recording && process != nil { // the command continues without a recording
 		r.forward(signals, ended, process)
 	}
 	if process == nil {
@@ -251,7 +251,7 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	return status, nil
 }
 
-// title returns the command line that the profile is of.
+// title returns the recorded command line.
 func (r *recordRun) title() []string {
 	if len(r.command) > 0 {
 		return r.command
@@ -259,7 +259,7 @@ func (r *recordRun) title() []string {
 	return os.Args
 }
 
-// tellLimits says what this user's recording leaves out.
+// tellLimits reports what this user's recording leaves out.
 func (r *recordRun) tellLimits() {
 	if r.opt.quiet {
 		return
@@ -272,7 +272,8 @@ func (r *recordRun) tellLimits() {
 	}
 }
 
-// wait returns when the recording is to end; true: what is recorded has ended.
+// wait waits until the recording must end; it returns true if the recorded
+// processes have ended.
 func (r *recordRun) wait(ctx context.Context, signals <-chan os.Signal, ended <-chan struct{}, process *os.Process) bool {
 	var timeout <-chan time.Time
 	if r.opt.duration > 0 {
@@ -292,7 +293,7 @@ func (r *recordRun) wait(ctx context.Context, signals <-chan os.Signal, ended <-
 				return true
 			}
 			if interrupts++; interrupts > 1 && s == os.Interrupt {
-				return true // it does not end by it
+				return true // the signal does not end it
 			}
 			passOn(s, process)
 		}
@@ -311,8 +312,8 @@ func (r *recordRun) forward(signals <-chan os.Signal, ended <-chan struct{}, pro
 	}
 }
 
-// passOn gives the command a signal, if it has not got it itself: what is typed on a
-// terminal goes to all processes in its foreground.
+// passOn sends the command a signal, unless it has received it itself: a signal
+// typed on a terminal goes to all processes in its foreground.
 func passOn(s os.Signal, process *os.Process) {
 	if s == os.Interrupt || s == syscall.SIGQUIT {
 		if tty, err := os.Open("/dev/tty"); err == nil {
@@ -325,8 +326,8 @@ func passOn(s os.Signal, process *os.Process) {
 	process.Signal(s)
 }
 
-// startCommand starts a command; a script without an interpreter line is one for the
-// shell, as execvp(3) has it.
+// startCommand starts a command; the shell runs a script without an interpreter
+// line, as with execvp(3).
 func startCommand(cmd *exec.Cmd) error {
 	err := cmd.Start()
 	if !errors.Is(err, syscall.ENOEXEC) {
@@ -339,7 +340,8 @@ func startCommand(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// exitStatus waits for a command. That of one that a signal has ended is as shells have it.
+// exitStatus waits for a command and returns its exit status; after a signal, 128 plus its
+// number, as in shells.
 func exitStatus(cmd *exec.Cmd) int {
 	cmd.Wait()
 	state, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -373,7 +375,7 @@ func waitFor(pid int, ended chan struct{}, n int) error {
 	return nil
 }
 
-// finishRaw ends the file of --raw. Where something went wrong the name keeps what it had.
+// finishRaw completes the file of --raw. After an error the previous file stays.
 func (r *recordRun) finishRaw() error {
 	if err := r.raw.Finish(); err != nil {
 		r.rawFile.Abort()
@@ -382,7 +384,7 @@ func (r *recordRun) finishRaw() error {
 	return r.rawFile.Commit()
 }
 
-// write writes the profile and what goes with it; true: all is well.
+// write writes the profile and the files that go with it, and reports success.
 func (r *recordRun) write() bool {
 	begin := time.Now()
 	c, opt := r.c, r.opt
@@ -395,7 +397,7 @@ func (r *recordRun) write() bool {
 	defer r.objects.Close()
 	if opt.every > 0 {
 		r.parts.finish()
-		return true // it is told where that is not so
+		return true // errors are reported where they occur
 	}
 	p := r.session.Take()
 	if r.parts != nil {
@@ -423,10 +425,10 @@ func (r *recordRun) write() bool {
 	return whole
 }
 
-// canWrite tries whether the output can be written, before anything runs.
+// canWrite reports whether the output can be written, before anything runs.
 func (opt *recordOptions) canWrite(c *console) error {
 	if (opt.every > 0 || opt.top) && !opt.outputSet {
-		return nil // they are sent, or shown
+		return nil // profiles are sent, or shown
 	}
 	if opt.every > 0 {
 		return writableFolder(opt.output)
@@ -434,7 +436,7 @@ func (opt *recordOptions) canWrite(c *console) error {
 	return canWrite(opt.output, c)
 }
 
-// canWrite tries whether a file can be made, or written, at a path.
+// canWrite returns an error if no file can be made or written at a path.
 func canWrite(path string, c *console) error {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
 		return nil // opening a pipe may wait for its reader
@@ -446,8 +448,8 @@ func canWrite(path string, c *console) error {
 	return err
 }
 
-// writeProfile writes the profile to where it was wanted, or if that fails, to the folder
-// for temporary files, so that it is not lost.
+// writeProfile writes the profile to the output, or if that fails, to the folder for
+// temporary files, so that it is not lost.
 func (r *recordRun) writeProfile(p *record.Profile) bool {
 	c, path := r.c, r.opt.output
 	err := r.writeTo(p, path)
@@ -461,7 +463,7 @@ func (r *recordRun) writeProfile(p *record.Profile) bool {
 	if path == "-" {
 		return false
 	}
-	// In a folder of its own: at a name that others can foresee they could have put a link.
+	// In a new folder: others could have put a link at a predictable name.
 	dir, err := os.MkdirTemp("", "ehasm-")
 	if err != nil {
 		c.fail(os.TempDir(), err)
@@ -500,7 +502,7 @@ func (r *recordRun) writeNamed(p *record.Profile, path string, namer *symbolize.
 	return out.finish()
 }
 
-// howToLook says what can be done with the profile.
+// howToLook returns text that says how to view the profile.
 func (opt *recordOptions) howToLook(path string) string {
 	switch opt.format.Name {
 	case "pprof":

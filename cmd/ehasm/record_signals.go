@@ -13,9 +13,9 @@ import (
 	"github.com/ehasm/ehasm/internal/atomicfile"
 )
 
-// writeSignals is what signals do while a profile is written: the first is told that it is
-// being written, the second gives up and leaves nothing half written after. While recording,
-// signals mean something else; see recordRun.wait.
+// writeSignals handles signals while a profile is written: at the first it says that the
+// profile is being written, at the second it gives up and leaves no partial file. While
+// recording, signals mean something else; see recordRun.wait.
 type writeSignals struct {
 	c       *console
 	arrived chan os.Signal // nil: all are ignored
@@ -40,7 +40,7 @@ func (s *writeSignals) stop() {
 	}
 }
 
-// writing begins the time that this is about. What has arrived before was for the recording.
+// writing starts the handling. Signals that arrived before were for the recording.
 func (s *writeSignals) writing() {
 	for range len(s.arrived) {
 		<-s.arrived
@@ -63,7 +63,7 @@ func (s *writeSignals) writing() {
 	}()
 }
 
-// guard has f removed where a signal gives up, until the function that it returns is called.
+// guard removes f if a signal gives up, until the returned function is called.
 func (s *writeSignals) guard(f *atomicfile.File) func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// recordTop shows on the terminal what is recorded.
+// recordTop shows the recording on the terminal.
 type recordTop struct {
 	r      *recordRun
 	screen tcell.Screen
@@ -30,7 +30,7 @@ type recordTop struct {
 	// Of the goroutine that records.
 	begun time.Time
 	last  []*record.Profile // of topWindow
-	all   []*record.Profile // of the whole time, where it is to be written
+	all   []*record.Profile // of the whole time, if it will be written
 }
 
 // Each topEvery the screen shows the last topWindow.
@@ -39,10 +39,10 @@ const (
 	topWindow = 5 * time.Second
 )
 
-// errNoTerminal is why nothing can be shown.
+// errNoTerminal says why nothing can be shown.
 var errNoTerminal = errors.New("there is no terminal here; --duration 10s -o flame.svg makes a picture instead")
 
-// openTop finds out whether there is a terminal. It is left as it is up to show.
+// openTop finds the terminal, and leaves it unchanged until showTop.
 func openTop() (tcell.Screen, error) {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -56,7 +56,7 @@ func openTop() (tcell.Screen, error) {
 	return s, nil
 }
 
-// show takes the terminal. What the reader ends is told to signals.
+// showTop takes over the terminal. If the user quits, it sends to signals.
 func (r *recordRun) showTop(screen tcell.Screen, signals chan<- os.Signal) error {
 	if err := screen.Init(); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (r *recordRun) showTop(screen tcell.Screen, signals chan<- os.Signal) error
 	return nil
 }
 
-// close gives the terminal back.
+// close restores the terminal.
 func (t *recordTop) close() {
 	if t == nil {
 		return
@@ -109,7 +109,7 @@ func (t *recordTop) each() {
 	}
 	select {
 	case t.todo <- slices.Clone(t.last):
-	default: // naming takes longer than a second: this one is not shown
+	default: // naming takes longer than a second: skip this one
 	}
 }
 
@@ -152,7 +152,7 @@ func (r *recordRun) topTarget() string {
 	return "system"
 }
 
-// apart keeps a command from a terminal that is in use.
+// apart detaches a command from the terminal in use.
 func apart(cmd *exec.Cmd) {
 	for _, f := range []struct {
 		file *os.File

@@ -7,15 +7,15 @@ import (
 	"github.com/ehasm/ehasm/internal/cdecl"
 )
 
-// Line is a stretch of code, [Start, End), with its place in the source.
+// Line is a range of code, [Start, End), with its place in the source.
 type Line struct {
 	Start, End uint64
 	File       string
 	Line       int
 }
 
-// Lines iterates over the lines of all units, unit by unit, each ascending. What cannot be
-// read is left out; Err tells of it.
+// Lines iterates over the lines of all units, unit by unit, each ascending. Units that
+// cannot be read are left out; Err returns the first error.
 func (o *Object) Lines() iter.Seq[Line] {
 	return func(yield func(Line) bool) {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -48,7 +48,7 @@ type Function struct {
 	Err                     error
 }
 
-// Functions iterates over the functions of all units that have code of their own.
+// Functions iterates over the functions of all units that have their own code.
 func (o *Object) Functions() iter.Seq[Function] {
 	return func(yield func(Function) bool) {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

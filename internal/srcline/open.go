@@ -22,8 +22,8 @@ var ErrNone = errors.New("no debug information")
 
 // Options says where the parts of an object's debug information may be.
 type Options struct {
-	// Path is where the object was found, "" if in no folder: .gnu_debuglink is
-	// looked for beside it.
+	// Path is where the object was found; "" if it is in no folder.
+	// .gnu_debuglink is looked up beside it.
 	Path string
 	// DebugPaths are files that may be the object's separate debug file.
 	DebugPaths []string
@@ -33,9 +33,9 @@ type Options struct {
 	Limit int64
 }
 
-// Open reads the index of an object. The file must stay open until Close. An
-// error that is not ErrNone says that the debug information cannot be used at
-// all; for less, see Object.Err.
+// Open reads the index of an object. The file must stay open until Close. The
+// error wraps ErrNone if there is no debug information; any other error means
+// that it cannot be used at all. For partial failures see Object.Err.
 func Open(file io.ReaderAt, opt Options) (*Object, error) {
 	o := &Object{limit: opt.Limit}
 	if o.limit == 0 {

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// Want says what Lookup is to find.
+// Want says what Lookup should find.
 type Want struct {
 	Inline bool // functions: that at the address, and those it is inlined into
 	Lines  bool // files and lines
@@ -17,7 +17,7 @@ type Want struct {
 	Parameters bool
 }
 
-// Frame is a function, at a place in it. What is not known, or not wanted, is
+// Frame is a place in a function. Fields that are not known, or not wanted, are
 // empty.
 type Frame struct {
 	Func    string // the linkage name, or else the name
@@ -28,8 +28,8 @@ type Frame struct {
 	Parameters string
 }
 
-// Object is the debug information of an object. Its methods may be called from
-// several goroutines, Close only after all of them.
+// Object is the debug information of an object. Its methods are safe for
+// concurrent use, except Close, which must come last.
 type Object struct {
 	sec   *sections
 	quick *quick
@@ -47,12 +47,12 @@ type Object struct {
 	signed   map[entryKey]string
 }
 
-// defaultLimit is how many bytes of tables an object keeps if nothing else is
-// said; beyond it all are dropped, and read again when they are wanted.
+// defaultLimit is how many bytes of tables an object keeps by default; beyond
+// it all are dropped, and read again on demand.
 const defaultLimit = 128 << 20
 
-// Err returns the first error met while the debug information was read; what
-// could be read all the same is used.
+// Err returns the first error in reading the debug information; the parts that
+// could be read are used.
 func (o *Object) Err() error {
 	if p := o.err.Load(); p != nil {
 		return *p
@@ -195,8 +195,8 @@ func (o *Object) funcs(u *unit) (*unit, *funcTable) {
 	return u, t
 }
 
-// try makes panics errors: a file that shrinks while it is mapped faults, and
-// debug/dwarf and debug/elf may not be proof against all there is.
+// try turns panics into errors: a file that shrinks while it is mapped faults,
+// and debug/dwarf and debug/elf may panic on malformed input.
 func try(f func() error) (err error) {
 	defer func() {
 		switch p := recover().(type) {
@@ -237,7 +237,7 @@ func (o *Object) count(n int) {
 	}
 }
 
-// Close frees what was opened.
+// Close closes the files that Open opened.
 func (o *Object) Close() error {
 	o.sec.close()
 	for _, f := range o.files {

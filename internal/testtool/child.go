@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// InChild has the rest of a test run in a process of its own, where it may set what
-// holds for a whole process: limits, the umask, signals. It returns true there; in
-// the test's own process it waits for the other one, whose failure is the test's, and
-// returns false. t is a test at the top, no subtest.
+// InChild runs the rest of a test in a child process, where it may change
+// process-wide state: limits, the umask, signals. It returns true there. In the
+// test's own process it waits for the child, whose failure is the test's, and returns
+// false. t must be a top-level test, not a subtest.
 func InChild(t *testing.T) bool {
 	t.Helper()
 	const variable = "EHASM_TEST_IN_CHILD"

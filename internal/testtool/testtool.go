@@ -1,5 +1,5 @@
-// Package testtool lets a test ask for the programs it runs beside Go's own,
-// so that where one is missing the test is skipped by name and not failed.
+// Package testtool lets a test declare the programs it runs besides Go's own,
+// so that if one is missing the test is skipped by name and does not fail.
 package testtool
 
 import (
@@ -18,7 +18,7 @@ func Need(t testing.TB, programs ...string) {
 	}
 }
 
-// Missing returns those of the programs that are not on PATH.
+// Missing returns the programs that are not on PATH.
 func Missing(programs ...string) []string {
 	var missing []string
 	for _, p := range programs {
