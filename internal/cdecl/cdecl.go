@@ -1,5 +1,5 @@
-// Package cdecl writes types and parameters as C declares them, from a graph of types
-// that debug information has: DWARF, CTF, BTF.
+// Package cdecl writes types and parameters as C declares them, from the graph of
+// types in debug information: DWARF, CTF, BTF.
 package cdecl
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Kind is how a type is made of others.
+// Kind says how a type is built from others.
 type Kind uint8
 
 // Kinds.
@@ -22,7 +22,7 @@ const (
 	Qualified             // Of, and Name: const, volatile, restrict
 )
 
-// Type is a node of the graph. K tells types apart.
+// Type is a node of the graph. K identifies types.
 type Type[K any] struct {
 	Kind   Kind
 	Name   string
@@ -52,21 +52,21 @@ const (
 	MaxLength = 4096
 )
 
-// ErrLarge is the error for a declaration beyond the bounds: so are those that have no end,
-// in damaged files.
+// ErrLarge is the error for a declaration beyond the bounds, such as an endless one in a
+// damaged file.
 var ErrLarge = fmt.Errorf("a declaration of more than %d types or %d bytes", MaxTypes, MaxLength)
 
-// ErrKind is the error for what should be a function and is not.
+// ErrKind is the error for a type that should be a function and is not.
 var ErrKind = errors.New("not the type of a function")
 
-// Declare writes the declaration of name with the type k. Without a name it is the name of the
+// Declare returns the declaration of name with the type k, or if name is empty the name of the
 // type.
 func Declare[K any](g Graph[K], k K, name string) (string, error) {
 	p := printer[K]{graph: g}
 	return p.declare(k, name)
 }
 
-// Parameters writes the parameters of a function's type, with their parentheses.
+// Parameters returns the parameters of a function's type, in parentheses.
 func Parameters[K any](g Graph[K], k K) (string, error) {
 	p := printer[K]{graph: g}
 	t, err := g(k)

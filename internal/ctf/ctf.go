@@ -25,10 +25,11 @@ func (f *Function) Parameters() (string, error) { return cdecl.Parameters(f.dict
 // Declaration returns the whole prototype.
 func (f *Function) Declaration() (string, error) { return cdecl.Declare(f.dict.typ, f.id, f.Name) }
 
-// Symbols are what a section refers to in its object. They may be asked for several times.
+// Symbols gives access to the parts of the object that a section refers to. Its functions
+// may be called several times.
 type Symbols struct {
-	// Dynamic and Static are the names of .dynsym and .symtab, each in its order and "" for what is
-	// no function of the object.
+	// Dynamic and Static return the names of .dynsym and .symtab, each in its order, with "" for
+	// symbols that are not functions of the object.
 	Dynamic, Static func() []string
 	// The string tables that go with them.
 	DynamicStrings, StaticStrings func() []byte
@@ -70,7 +71,7 @@ func Read(section []byte, symbols Symbols) ([]Function, error) {
 	return all, err
 }
 
-// readDicts reads an archive, or what is one dict.
+// readDicts reads an archive, or a single dict.
 func readDicts(b []byte) ([]*dict, error) {
 	const header, member = 40, 16
 	le := binary.LittleEndian
@@ -127,7 +128,7 @@ func readDicts(b []byte) ([]*dict, error) {
 	return list, failed
 }
 
-// dict is types with the functions that have them.
+// dict holds types with the functions that have them.
 type dict struct {
 	data      []byte // what follows the header
 	flags     uint8
@@ -206,8 +207,8 @@ func (d *dict) string(ref uint32) string {
 	return string(s)
 }
 
-// functions are those of the dict. In the order of symbols each has its place, which is 0 where
-// this dict gives no type.
+// functions returns those of the dict. In the order of symbols each has its place, which is 0
+// if this dict gives no type.
 func (d *dict) functions(symbols Symbols) ([]Function, error) {
 	names, strings := symbols.Static, symbols.StaticStrings
 	if d.flags&flagDynamic != 0 {

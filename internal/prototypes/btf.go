@@ -133,8 +133,8 @@ func tagged(word, tag string) string {
 	return word + " " + tag
 }
 
-// Kernel has the prototypes of a running kernel and its modules. They are read when they are first
-// asked for.
+// Kernel holds the prototypes of a running kernel and its modules. They are read when they are
+// first needed.
 type Kernel struct {
 	dir  string
 	base func() (*btf.Spec, error)
@@ -144,7 +144,7 @@ type Kernel struct {
 	err    error
 }
 
-// KernelDir is where Linux shows them.
+// KernelDir is the folder in which Linux shows them.
 const KernelDir = "/sys/kernel/btf"
 
 // NewKernel returns the prototypes in a folder like KernelDir.

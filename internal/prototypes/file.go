@@ -12,10 +12,10 @@ import (
 	"github.com/ehasm/ehasm/internal/ctf"
 )
 
-// ErrNone is wrapped where a file has no section that says prototypes.
+// ErrNone is wrapped if a file has no section with prototypes.
 var ErrNone = errors.New("no .ctf and no .BTF section")
 
-// ErrFormat is for files that have no types by their first bytes.
+// ErrFormat is wrapped if a file is of another kind, by its first bytes.
 var ErrFormat = errors.New("neither an ELF file nor BTF")
 
 // magicBTF begins raw BTF: include/uapi/linux/btf.h.
@@ -24,8 +24,8 @@ const magicBTF = 0xeb9f
 // maxSection bounds the sections that are read; vmlinux has 6 MB.
 const maxSection = 1 << 28
 
-// OfFile reads the sections of an ELF object, CTF before BTF, or raw BTF. A table is there with
-// an error, too, if there is something in it.
+// OfFile reads the sections of an ELF object, CTF before BTF, or raw BTF. With an error it also
+// returns the tables that could be read.
 func OfFile(r io.ReaderAt) (list []*Table, err error) {
 	err = try(func() error {
 		magic := make([]byte, len(elf.ELFMAG))
@@ -137,8 +137,8 @@ func functionNames(list []elf.Symbol, err error) (names []string) {
 	return names
 }
 
-// try makes panics errors: files may shrink while they are mapped, and readers of others may
-// not be proof against all there is.
+// try turns panics into errors: files may shrink while they are mapped, and other packages'
+// readers may panic on malformed input.
 func try(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

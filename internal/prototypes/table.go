@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Source is the kind of debug information that a prototype is of.
+// Source is the kind of debug information that a prototype comes from.
 type Source string
 
 // Sources.
@@ -26,7 +26,7 @@ type Prototype struct {
 	Source      Source
 }
 
-// Table is the functions of a section. Its methods may be called from several goroutines.
+// Table holds the functions of a section. Its methods are safe for concurrent use.
 type Table struct {
 	source Source
 	// functions finds those of a name.
@@ -46,8 +46,8 @@ type function interface {
 // errAmbiguous is for functions of one name with several prototypes.
 var errAmbiguous = errors.New("several prototypes")
 
-// Parameters returns the parameters of the function of a name, "" where they are not known: so
-// they are where functions of this name differ in them.
+// Parameters returns the parameters of the function of a name, or "" if they are not known or
+// functions of this name differ in them.
 func (t *Table) Parameters(name string) string {
 	if t == nil || name == "" {
 		return ""
@@ -90,7 +90,8 @@ func (t *Table) one(name string, write func(function) (string, error)) (text str
 	return text, nil
 }
 
-// All iterates over the prototypes, by name. What cannot be written is an error in place of it.
+// All iterates over the prototypes, by name. A prototype that cannot be written comes as an
+// error.
 func (t *Table) All() iter.Seq2[Prototype, error] {
 	return func(yield func(Prototype, error) bool) {
 		names := slices.Clone(t.names())

@@ -30,10 +30,10 @@ type InsideOptions struct {
 	Objects  *unwind.Objects
 }
 
-// Inside is a recording that libehunwind-record makes inside the programs: of what they allocate, or by
-// timers of their threads. It is the memory that the processes share with this one: runtime/record/record.h has
-// its layout. There is nothing to read while they run but what is gone when a process is: the
-// build-ids of what it maps.
+// Inside is a recording that libehunwind-record makes inside the programs: of what they allocate, or by timers
+// of their threads. It holds the memory that the processes share with this one; runtime/record/record.h has its
+// layout. While they run, only the build-ids of their mappings need to be read, which are gone when a process
+// is.
 type Inside struct {
 	opt     InsideOptions
 	file    *os.File
@@ -135,12 +135,14 @@ func NewInside(opt InsideOptions) (*Inside, error) {
 	return in, nil
 }
 
-// Environ returns the variable that tells a program where its library finds the memory.
+// Environ returns the environment variable that tells the library in a program where
+// the memory is.
 func (in *Inside) Environ() string {
 	return fmt.Sprintf("EHASM_RECORD=/proc/%d/fd/%d:%x", os.Getpid(), in.file.Fd(), in.token)
 }
 
-// Stop has the programs take no more samples. What they free of those taken is counted on.
+// Stop makes the programs take no more samples. They still count when sampled objects are
+// freed.
 func (in *Inside) Stop() error {
 	_, err := in.file.WriteAt(binary.LittleEndian.AppendUint64(nil, 1), insideStop)
 	return err
@@ -175,7 +177,7 @@ func (in *Inside) body(i uint64, h *insideChunkHeader) ([]byte, error) {
 	return b, err
 }
 
-// Poll looks up what processes have mapped, while they are there. It is to be called every now and then.
+// Poll looks up what processes have mapped, while they exist. Call it from time to time.
 func (in *Inside) Poll() error {
 	next, err := in.word(insideNext)
 	if err != nil {
@@ -222,7 +224,7 @@ func (in *Inside) mappings(pid int32, text []byte) *unwind.Maps {
 	return in.spaces.Process(space).Maps()
 }
 
-// InsideCounts is what an Inside counts beside stacks, over all processes.
+// InsideCounts holds what an Inside counts besides stacks, over all processes.
 type InsideCounts struct {
 	Processes int     `json:"processes"`
 	OwnMalloc int     `json:"processes_with_own_malloc"`
@@ -250,8 +252,8 @@ func heapEvents(period uint64) (total, live *Event) {
 		&Event{Name: "inuse", kind: "inuse_space", objects: "inuse_objects", unit: "bytes", every: period}
 }
 
-// Heap returns what was allocated up to now, as two parts of a profile, or of them what
-// view says.
+// Heap returns what was allocated so far, as two parts of a profile, or the part that
+// view selects.
 func (in *Inside) Heap(view HeapView) (*Profile, error) {
 	totalEvent, liveEvent := heapEvents(in.opt.Period)
 	total, live := in.newProfile(totalEvent), in.newProfile(liveEvent)
@@ -276,7 +278,7 @@ func (in *Inside) Heap(view HeapView) (*Profile, error) {
 	return live, nil
 }
 
-// Time returns where processor time was spent up to now, by the threads' timers.
+// Time returns where processor time was spent so far, by the threads' timers.
 func (in *Inside) Time() (*Profile, error) {
 	p := in.newProfile(&Event{Name: "cpu-timer", kind: "cpu", unit: "nanoseconds", every: uint64(in.opt.Interval)})
 	counts, err := in.read(func(st *Stack, maps *unwind.Maps, s *insideStack, pcs []uint64, guesses []int) {
@@ -289,7 +291,7 @@ func (in *Inside) Time() (*Profile, error) {
 	return p, nil
 }
 
-// HeapView says what of a heap is wanted.
+// HeapView selects parts of a heap profile.
 type HeapView int
 
 // The values of HeapView.
@@ -462,7 +464,7 @@ func (p *Profile) EndedIn() []string {
 	return slices.Sorted(maps.Keys(paths))
 }
 
-// ErrNothing is that no process has the library.
+// ErrNothing is returned if no process has the library.
 var ErrNothing = errors.New("no process took the library: programs without a dynamic loader, or of another user, cannot be recorded this way")
 
 // text says what was found.
@@ -500,7 +502,7 @@ func (p *Profile) insideText() string {
 	return b.String()
 }
 
-// amount returns a number of bytes for people.
+// amount formats a number of bytes for people.
 func amount(bytes float64) string {
 	units := []string{"bytes", "KB", "MB", "GB", "TB"}
 	i := 0

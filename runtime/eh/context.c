@@ -1,4 +1,5 @@
-/* What personality routines ask of a context: one of ours, or one of the real libgcc's or of a static one. */
+/* The functions that personality routines call on a context: this library's, or that of
+   the real libgcc or a static one. */
 #include "eh.h"
 
 #define EXPORT __attribute__((visibility("default")))

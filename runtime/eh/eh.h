@@ -1,6 +1,6 @@
 /*
- * Exceptions by eh_elfs: a libgcc_s.so.1 that throws through frames whose rows and sites are
- * known, and hands everything else to the real one. docs/exceptions.md.
+ * Exceptions with eh_elfs: a libgcc_s.so.1 that throws through frames whose rows and sites
+ * are known, and hands everything else over to the real one. See docs/exceptions.md.
  *
  * Nothing here takes a lock, allocates, or writes memory that other threads use, once the
  * return addresses that a throw meets are known and as long as no object is loaded.
@@ -89,7 +89,8 @@ struct ehx_answer {
     uint64_t value;
 };
 
-/* What a personality routine gets; the first word tells it from libgcc's, where it is a pointer. */
+/* The context of a personality routine; its first word distinguishes it from libgcc's,
+   where it is a pointer. */
 struct ehx_context {
     uint64_t magic;
     struct ehx_frame *frame;
@@ -97,7 +98,7 @@ struct ehx_context {
     uint64_t function, lsda;
     bool exact;
 };
-#define EHX_MAGIC 0x8ea15f6c5d04b7e3u /* no address */
+#define EHX_MAGIC 0x8ea15f6c5d04b7e3u /* not an address */
 
 typedef ehx_reason ehx_personality(int version, int actions, uint64_t class, struct ehx_exception *e, struct ehx_context *c);
 typedef ehx_reason ehx_stop(int version, int actions, uint64_t class, struct ehx_exception *e, struct ehx_context *c, void *arg);
@@ -110,9 +111,9 @@ enum ehx_kind { KIND_SKIP, KIND_CLEANUP, KIND_ACTION, KIND_ACTION_CLEANUP, KIND_
 enum ehx_base { BASE_RSP, BASE_RBP, BASE_WALK };
 
 /*
- * A return address, or with exact another pc: what its frame means to an exception, and the step to its
- * caller where that is a plain one: the CFA is rsp or rbp plus an offset, the return address is below the
- * CFA, and registers are the same or in words below that.
+ * A return address, or with exact another pc: the effect of an exception in its frame, and the step to
+ * its caller if that is a plain one: the CFA is rsp or rbp plus an offset, the return address is below
+ * the CFA, and registers are unchanged or in words below that.
  */
 struct ehx_what {
     struct ehx_step {
@@ -126,9 +127,10 @@ struct ehx_what {
 };
 
 /*
- * All that is remembered is in slots that all threads share. Who writes one makes its turn odd, and leaves alone one whose turn
- * is; who reads takes a copy and uses none of it before it has seen that the turn is even and still what it was. Turns only grow: a slot
- * that was written in between and is what it was is found out, too. All but the turns is loaded and stored relaxed, between fences.
+ * Everything remembered is in slots that all threads share. A writer makes the turn of a slot odd, and skips a slot
+ * whose turn is odd; a reader takes a copy and uses it only after it has seen that the turn is even and unchanged.
+ * Turns only grow, so a slot that was rewritten in between is detected even if its content is the same. All but the
+ * turns is loaded and stored relaxed, between fences.
  */
 static inline bool ehx_begin_writing_(_Atomic uint64_t *turn, uint64_t *now)
 {
@@ -141,7 +143,7 @@ static inline bool ehx_begin_writing_(_Atomic uint64_t *turn, uint64_t *now)
 
 static inline void ehx_end_writing_(_Atomic uint64_t *turn, uint64_t now) { atomic_store_explicit(turn, now + 2, memory_order_release); }
 
-/* ehx_begin_reading_ gives a turn that ehx_as_it_was_ finds changed if it is odd. */
+/* ehx_begin_reading_ returns a turn that ehx_as_it_was_ finds changed if it is odd. */
 static inline __attribute__((always_inline)) uint64_t ehx_begin_reading_(const _Atomic uint64_t *turn)
 {
     return atomic_load_explicit(turn, memory_order_acquire) & ~(uint64_t)1;
@@ -170,20 +172,20 @@ static inline void ehx_copy_to_(void *slot, const void *from, size_t size)
 }
 
 /*
- * A slot also has the numbers of two others, in which callers were found: looking there first, the processor need not
- * wait for the return address to go on. They are written where they are 0, and once in a while; whether they are right, the
- * key in the other slot says.
+ * A slot also has the numbers of two others, in which callers were found: by looking there first, the processor need
+ * not wait for the return address. They are written if they are 0, and from time to time; the key in the other slot
+ * says whether they are right.
  */
 struct ehx_known {
     _Alignas(64) _Atomic uint64_t turn;
     uint64_t key;   /* pc * 2 + exact; 0: none */
-    uint64_t loads; /* of loads.c, when it was noted */
+    uint64_t loads; /* of loads.c, when it was stored */
     uint64_t step;  /* the first 8 bytes of struct ehx_step */
     uint32_t others;
     uint16_t next[2];
     uint64_t pad;
-    uint32_t function; /* 1 more than the pc is above it; 0: none */
-    int32_t lsda;      /* less the pc; 0: none */
+    uint32_t function; /* pc minus the function's start, plus 1; 0: none */
+    int32_t lsda; /* minus the pc; 0: none */
     uint64_t personality;
 };
 _Static_assert(sizeof(struct ehx_known) == 64 && sizeof(struct ehx_step) == 12, "a cache line");
@@ -200,7 +202,7 @@ extern struct ehx_known ehx_known_[KNOWN_SLOTS];
 static inline size_t ehx_slot_(uint64_t key) { return (key * KNOWN_HASH) >> (64 - KNOWN_BITS); }
 static inline struct ehx_known *ehx_next_(const struct ehx_known *k, int i) { return &ehx_known_[EHX_GET(k->next[i]) % KNOWN_SLOTS]; }
 
-/* What a lookup gives of a slot. */
+/* The result of a lookup. */
 struct ehx_seen {
     struct ehx_step step;
     uint64_t pad;
@@ -235,7 +237,8 @@ static inline __attribute__((always_inline)) void ehx_look_(struct ehx_seen *s, 
         ehx_look_again_(s, pc, exact, loads);
 }
 
-/* ehx_step_ goes from a frame to its caller. It returns EH_ELF_OK, EH_ELF_OUTERMOST, or less than 0. */
+/* ehx_step_ goes from a frame to its caller. It returns EH_ELF_OK, EH_ELF_OUTERMOST, or a
+   negative value. */
 int ehx_walk_(struct ehx_frame *f, bool *exact);
 
 static inline uint64_t ehx_word_(uint64_t address) { return *(const uint64_t *)(uintptr_t)address; }
@@ -271,25 +274,27 @@ static inline __attribute__((always_inline)) int ehx_step_(struct ehx_frame *f, 
 
 /* ------------------------------------------------------------------------------- sites.c */
 
-/* ehx_site_ finds what an object's table of sites says of a lookup pc; an ill-formed table says hand over. */
+/* ehx_site_ finds the site of a lookup pc in an object's table; with a malformed table it
+   is hand over. */
 void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is);
 
 /* ------------------------------------------------------------------------------- types.c */
 
-/* What a personality routine said of an exception of a type at a place. */
+/* The answer of a personality routine for an exception of a type at a place. */
 enum ehx_verdict { VERDICT_UNKNOWN, VERDICT_PASSES, VERDICT_CATCHES };
 
 uint64_t ehx_type_(const struct ehx_exception *e);
-/* ehx_recall_ puts into the exception what the routine has put there; a verdict is only about frames of ehx_gxx_. */
+/* ehx_recall_ puts into the exception what the routine has put there before; verdicts are
+   only for frames of ehx_gxx_. */
 enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads);
 void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_t loads, const struct ehx_what *is, bool catches);
 bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is);
 void ehx_types_init_(void);
 extern ehx_personality *ehx_gxx_; /* libstdc++'s, else null */
 
-/* What libstdc++'s routine notes of a handler in the exception, beside the selector. */
+/* What libstdc++'s routine stores about a handler in the exception, besides the selector. */
 struct ehx_caught {
-    uint64_t action, lsda, pad, object; /* object: of an exception itself; else less its address */
+    uint64_t action, lsda, pad, object; /* the first three minus the exception's address */
 };
 
 /* libstdc++'s __cxa_exception, whose end is the ehx_exception (unwind-cxx.h): part of its binary interface, since
@@ -309,7 +314,7 @@ static inline struct ehx_cxa *ehx_cxa_(const struct ehx_exception *e)
     return (struct ehx_cxa *)(uintptr_t)((uintptr_t)e - offsetof(struct ehx_cxa, e));
 }
 
-/* ehx_raw_type_ is 0 or the type, whose answers may be such as cannot be remembered. */
+/* ehx_raw_type_ returns the type, whose answers may not be rememberable, or 0. */
 static inline uint64_t ehx_raw_type_(const struct ehx_exception *e) { return e->class == CLASS_GNU && ehx_gxx_ ? ehx_cxa_(e)->type : 0; }
 
 static inline void ehx_get_(const struct ehx_exception *e, int32_t *selector, struct ehx_caught *c)
@@ -330,13 +335,13 @@ static inline void ehx_put_(struct ehx_exception *e, int32_t selector, const str
 /* ------------------------------------------------------------------------------- loads.c */
 
 /*
- * How many objects the loader has ever loaded and unloaded. What is remembered of an address holds for one such number, which is
- * called loads everywhere. ehx_loads_ is where the loader counts what it has loaded, and ehx_loaded_ what is loaded of it; they are
- * null if they were not found and the loader must be asked, which takes its lock.
+ * How many objects the loader has ever loaded and unloaded. What is remembered of an address is valid for one such
+ * number, called loads everywhere. ehx_loads_ points to the loader's count of loaded objects, and ehx_loaded_ to that
+ * of objects still loaded; they are null if they were not found and the loader must be asked, which takes its lock.
  */
 extern const uint64_t *ehx_loads_;
 extern const uint32_t *ehx_loaded_;
-extern _Atomic uint64_t ehx_table_loads_; /* a number that libehunwind's table is not older than; 0: none, or all goes to the real libgcc */
+extern _Atomic uint64_t ehx_table_loads_; /* libehunwind's table is at least this recent; 0: no number, or all goes to the real libgcc */
 uint64_t ehx_ask_loads_(void);
 void ehx_forget_(void); /* all that is noted */
 void ehx_loads_before_(void);
@@ -370,7 +375,7 @@ void ehx_no_real_(void) __attribute__((noreturn));
 enum ehx_counter { COUNT_LEARNED, COUNT_HANDED_OVER, COUNT_ASKED, NUM_EHX_COUNTERS };
 void ehx_stats_init_(bool secure);
 extern _Atomic uint64_t ehx_counters_[NUM_EHX_COUNTERS];
-/* Only where the figures are asked for: threads share the words. */
+/* Only if figures are wanted, since threads share the words. */
 extern bool ehx_counting_;
 static inline void ehx_count_(enum ehx_counter c)
 {

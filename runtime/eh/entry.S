@@ -1,6 +1,5 @@
 /*
- * Functions that begin at their caller's frame, and return to it, enter a landing pad of it or of one above, or become
- * a call of libgcc's function, with all registers as they were.
+ * Functions that begin at their caller's frame, and return to it, enter a landing pad of it or of a frame above, or become a call of libgcc's function with all registers unchanged.
  */
 #include "eh.h"
 
@@ -189,7 +188,7 @@ _Unwind_Resume:
 	.size	_Unwind_Resume, .-_Unwind_Resume
 
 /*
- * ehx_real_ before the real libgcc is open: each member is a stub that opens it, and goes on where its member points then.
+ * ehx_real_ before the real libgcc is open: each member is a stub that opens it, and jumps to where the member then points.
  */
 	.balign 16
 first:

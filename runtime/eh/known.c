@@ -1,4 +1,4 @@
-/* What return addresses are known to mean, learnt from eh_elfs. */
+/* What is known of return addresses, learnt from eh_elfs. */
 #include "eh.h"
 
 _Alignas(128) struct ehx_known ehx_known_[KNOWN_SLOTS]; /* the two for an address are side by side */
@@ -6,9 +6,9 @@ _Alignas(128) struct ehx_known ehx_known_[KNOWN_SLOTS]; /* the two for an addres
 /* ------------------------------------------------------------------------------- plain steps */
 
 /*
- * Whether the step from a pc is a plain one is seen by taking it in a made-up frame, all of whose memory is asked for
- * through a callback: each word tells its address. It is taken twice, with other registers, so that what the CFA and
- * the registers come from is not mistaken.
+ * To find out whether the step from a pc is a plain one, it is taken in a made-up frame, whose memory is read through
+ * a callback: each word encodes its address. It is taken twice, with different registers, so that the sources of the
+ * CFA and of the registers are certain.
  */
 static const uint64_t word_mark[2] = {0x5a5a000000000000, 0x2b2b000000000000};
 
@@ -110,7 +110,8 @@ int ehx_walk_(struct ehx_frame *f, bool *exact)
 
 /* ------------------------------------------------------------------------------- learning */
 
-/* covered reports whether there is a row for the pc, without which an exception finds the end of the stack. */
+/* row_at finds out whether there is a row for the pc, without which an exception finds
+   the end of the stack. */
 static int row_at(const struct ehu_object *o, uint64_t pc, bool exact)
 {
     uint64_t mark = word_mark[0];
@@ -137,8 +138,8 @@ static void write_known(struct ehx_known *k, const struct ehx_what *is, uint64_t
 }
 
 /*
- * note puts what was learnt into one of the two slots for it: an empty one or one of the past, else the one whose turn it is by the
- * address.
+ * note stores what was learnt in one of the two slots for it: an empty or outdated one, otherwise the one that the
+ * address chooses.
  */
 static void note(const struct ehx_what *is, uint64_t key, uint64_t loads)
 {
@@ -170,7 +171,8 @@ __attribute__((noinline, cold)) void ehx_learn_(struct ehx_what *is, uint64_t pc
         note(is, pc * 2 + exact, loads);
 }
 
-/* ehx_look_again_ looks where the address says, and notes for the callee where that was, the first time. */
+/* ehx_look_again_ looks in the slots of the address, and stores the place in the callee's
+   slot the first time. */
 __attribute__((noinline)) void ehx_look_again_(struct ehx_seen *s, uint64_t pc, bool exact, uint64_t loads)
 {
     struct ehx_known *callee = s->slot;

@@ -1,8 +1,9 @@
 /*
- * The loader's counts. dl_iterate_phdr gives how many objects it has loaded (dlpi_adds) and unloaded (dlpi_subs), but takes the
- * loader's lock, which all threads share. It has two words in _rtld_global: how many it has loaded, and how many of these there are
- * in the first namespace, beside the first of them. Either is one that has what dl_iterate_phdr says before and after the
- * real libgcc is loaded. If they are not seen to be there, once, the loader is asked at each throw.
+ * The loader's counts. dl_iterate_phdr gives how many objects it has loaded (dlpi_adds) and unloaded (dlpi_subs), but
+ * takes the loader's lock, which all threads share. It has two words in _rtld_global: how many it has loaded, and how
+ * many of these there are in the first namespace, next to the first of them. Each is recognised as a word that agrees
+ * with dl_iterate_phdr before and after the real libgcc is loaded. If they are not found then, the loader is asked at
+ * each throw.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -44,7 +45,8 @@ static bool had[MAX_WORDS];
 
 static uint64_t word(size_t i) { return __atomic_load_n(&words[i], __ATOMIC_RELAXED); }
 
-/* loaded_at reports whether a word begins with how many objects are loaded: it comes after the first of them. */
+/* loaded_at reports whether a word begins with the number of loaded objects; that follows
+   a pointer to the first of them. */
 static bool loaded_at(size_t i, const struct counts *c)
 {
     return i > 0 && words[i - 1] == (uint64_t)(uintptr_t)_r_debug.r_map && (uint32_t)word(i) == c->adds - c->subs;
@@ -88,8 +90,8 @@ void ehx_loads_after_(void)
 /* ---------------------------------------------------------------------------------- code made at run time */
 
 /*
- * Code that is registered may be where an object was that has gone: the table is made again, and nothing remembered. What another
- * thread notes meanwhile is of code that is on its stack.
+ * Registered code may be where an unloaded object was: the table is made again, and everything is forgotten. What
+ * another thread stores meanwhile is about code on its stack.
  */
 static void registers(void)
 {

@@ -1,4 +1,4 @@
-/* Ways over several frames, noted when they are gone for the first time. */
+/* Paths over several frames, stored when they are taken for the first time. */
 #include "paths.h"
 
 struct ehx_stride ehx_strides_[STRIDE_SLOTS];
@@ -40,8 +40,9 @@ static void write_trail(struct ehx_trail *t, const struct ehx_trail *new)
 }
 
 /*
- * step_on takes the plain step of a frame whose CFA is rsp plus an offset. It tells where the return address is, in words from
- * start, and with reg notes where registers are; false if the step is another one, or too far.
+ * step_on takes the plain step of a frame whose CFA is rsp plus an offset. It stores the place of the return address,
+ * in words from start, and with reg those of registers. It returns false for any other step, or if the place is too
+ * far.
  */
 static bool step_on(struct ehx_frame *f, uint64_t start, const struct ehx_step *s, uint16_t *at, uint16_t *reg)
 {
@@ -85,7 +86,7 @@ __attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, str
             break;
         if (!find(&s, f.pc, loads)) {
             if (n < STRIDE_MIN)
-                return; /* it will be, the next time */
+                return; /* it will be known the next time */
             break;
         }
         if (s.step.kind != KIND_SKIP && s.step.kind != KIND_CLEANUP)
@@ -97,7 +98,7 @@ __attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, str
     }
     new.n = (uint8_t)n;
     if (EHX_GET(t->start) == new.start && EHX_GET(t->loads) == loads && n < EHX_GET(t->n) && !ehx_seldom_())
-        return; /* the longer one may be of use again */
+        return; /* the longer one may be used again */
     if (n < STRIDE_MIN)
         new.kinds = STRIDE_NONE;
     else
@@ -109,7 +110,7 @@ __attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, str
     write_stride(t, &new);
 }
 
-/* ehx_learn_trail_ goes once more the way of a throw that has just found its handler. */
+/* ehx_learn_trail_ goes again over the path of a throw that has just found its handler. */
 __attribute__((noinline, cold)) void ehx_learn_trail_(struct ehx_trail *t, struct ehx_frame f, struct ehx_exception *e, uint64_t type,
                                                       uint64_t loads)
 {

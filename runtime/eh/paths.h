@@ -1,7 +1,7 @@
 /*
- * Ways over several frames that were gone before. The offsets of the return addresses from the stack pointer at the
- * start are known, so the processor need not find one frame to look at the next; that all addresses are what they were
- * says that all frames are. Both kinds are only of frames whose CFA is rsp plus an offset.
+ * Paths over several frames that were taken before. The offsets of the return addresses from the stack pointer at the
+ * start are known, so the processor need not find one frame to look at the next; if all addresses are the same, so are
+ * all frames. Both kinds are only for frames whose CFA is rsp plus an offset.
  *
  * Slots are those of eh.h. An offset and the address that is to be there are read, and the turn looked at, before a word of the stack is.
  */
@@ -20,10 +20,10 @@ struct ehx_stride {
     _Alignas(64) _Atomic uint64_t turn;
     uint64_t start, loads;    /* the first frame's key, as in struct ehx_known */
     uint16_t at[STRIDE_MAX];  /* of the return address of each frame; in a group that is not full, the last again */
-    uint16_t reg[PATH_REGS];  /* 1 more than where the register was saved last; 0: it was not */
+    uint16_t reg[PATH_REGS]; /* 1 plus the place where the register was saved last; 0: it was not */
     uint16_t last;            /* number of the last frame's struct ehx_known */
-    uint8_t n, kinds;         /* kinds: a bit for each; STRIDE_NONE where it is known that there is none */
-    uint64_t up, pc_after;    /* of the last frame: rsp, less that at the start, and pc */
+    uint8_t n, kinds; /* kinds: a bit for each; STRIDE_NONE: there is known to be none */
+    uint64_t up, pc_after; /* of the last frame: rsp minus rsp at the start, and pc */
     uint64_t pc[STRIDE_MAX];
 };
 _Static_assert(sizeof(struct ehx_stride) == 256 && offsetof(struct ehx_stride, at) % 8 == 0 && offsetof(struct ehx_stride, reg) % 8 == 0 &&
@@ -37,7 +37,7 @@ struct ehx_trail {
     uint64_t type, loads;
     uint64_t pc[TRAIL_MAX + 1]; /* of the frames, the handler's last */
     uint16_t at[TRAIL_MAX];     /* pc[i+1] is there */
-    uint8_t n;                  /* steps; 0 if it is known that there is none */
+    uint8_t n; /* steps; 0: there is known to be none */
     bool cleanup;               /* the landing pad is not that of the handler */
     uint16_t rsp;               /* at the landing pad, as an offset */
     uint16_t reg[PATH_REGS]; /* up to there, as in a stride */
@@ -75,7 +75,7 @@ static inline __attribute__((always_inline)) void ehx_restore_(struct ehx_frame 
     }
 }
 
-/* Whether to write where there is something: now and then. */
+/* Whether to overwrite a used entry: from time to time. */
 static inline bool ehx_seldom_(void) { return __builtin_ia32_rdtsc() % 64 == 0; }
 
 /*
@@ -101,7 +101,7 @@ static inline __attribute__((always_inline)) bool ehx_stride_(struct ehx_frame *
         const ehx_any *group = (const ehx_any *)(const void *)t->at;
         int left = reg[1] >> 48 & 0xff;
         found = NOTED;
-        do { /* an offset is good if all addresses before it are the same */
+        do { /* an offset is valid if all addresses before it are the same */
             uint64_t a = EHX_GET(*group), first = EHX_GET(want[0]), second = EHX_GET(want[1]), third = EHX_GET(want[2]), fourth = EHX_GET(want[3]);
             if (!ehx_as_it_was_(&t->turn, turn)) {
                 found = CHANGED;
@@ -134,8 +134,8 @@ static inline __attribute__((always_inline)) bool ehx_stride_(struct ehx_frame *
 }
 
 /*
- * ehx_follow_ goes a trail. Where it returns false it has changed nothing; learn is then null or where the way of this throw may
- * be noted.
+ * ehx_follow_ follows a trail. If it returns false it has changed nothing; learn is then null or a place to store the
+ * path of this throw.
  */
 static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing *to, struct ehx_exception *e, uint64_t loads,
                                                               struct ehx_trail **learn)
@@ -166,7 +166,7 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
     }
     unsigned n = EHX_GET(t->n), i = 0;
     uint64_t at = 0;
-    while (i < n) { /* an offset is good if all before it were */
+    while (i < n) { /* an offset is valid if all before it were */
         uint64_t want = EHX_GET(t->pc[i + 1]);
         at = EHX_GET(t->at[i]);
         if (!ehx_as_it_was_(&t->turn, turn))
@@ -200,9 +200,9 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
 }
 
 /*
- * ehx_run_ takes plain steps from a frame that s describes, over frames whose kind is one of kinds, as long as each
- * is found by its callee, and not many at once. It returns 1 at a frame that s describes, 0 at one that is yet to be looked up,
- * less than 0 if the stack does not rise. s->slot must not be null, and the step a plain one.
+ * ehx_run_ takes plain steps from a frame that s describes, over frames whose kind is one of kinds, as long as each is
+ * found by its callee, and not many at once. It returns 1 at a frame that s describes, 0 at one that is yet to be
+ * looked up, a negative value if the stack does not rise. s->slot must not be null, and the step must be a plain one.
  */
 static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads, unsigned kinds)
 {
@@ -267,7 +267,8 @@ static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, s
     return found;
 }
 
-/* ehx_go_ goes on to the next frame that is not of kinds, and describes it in s; less than 0 if that cannot be done. */
+/* ehx_go_ goes on to the next frame that is not of kinds, and describes it in s; it
+   returns a negative value if that cannot be done. */
 static inline __attribute__((always_inline)) int ehx_go_(struct ehx_frame *f, struct ehx_seen *s, bool *exact, uint64_t loads, unsigned kinds)
 {
     do {

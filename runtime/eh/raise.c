@@ -1,7 +1,7 @@
 /*
- * The two phases. They do what libgcc's do, in the same order, with the same results in the exception; whatever
- * a frame asks for that is not known here makes the call a call of libgcc's function instead, as long as no code of the
- * program has run that would run again.
+ * The two phases. They do what libgcc's do, in the same order, with the same results in the exception. If a frame needs
+ * something that is not known here, the call becomes a call of libgcc's function, as long as no code of the program has
+ * run that would run again.
  */
 #include <stdlib.h>
 
@@ -31,7 +31,8 @@ static __attribute__((noinline, cold)) uint64_t refresh(uint64_t loads)
     return loads;
 }
 
-/* begin returns the number of loads so far, and 0 if the table may be one of the past: nothing is to be learnt from it then. */
+/* begin returns the number of loads so far, or 0 if the table may be outdated, so that
+   nothing can be learnt from it. */
 static inline uint64_t begin(void)
 {
     uint64_t loads = loads_now();
@@ -64,14 +65,14 @@ static inline struct ehx_answer land_cleanup(struct ehx_landing *to, struct ehx_
     return land(to, f, pad, (uint64_t)(uintptr_t)e, 0);
 }
 
-/* land_handler lands where the exception says, in which libstdc++'s routine has noted it. */
+/* land_handler lands at the place that libstdc++'s routine has stored in the exception. */
 static inline struct ehx_answer land_handler(struct ehx_landing *to, struct ehx_frame *f, struct ehx_exception *e)
 {
     const struct ehx_cxa *x = ehx_cxa_(e);
     return land(to, f, x->caught.pad, (uint64_t)(uintptr_t)e, (uint64_t)(int64_t)x->selector);
 }
 
-/* install lands where a personality routine has said. */
+/* install lands at the place that a personality routine has set. */
 static struct ehx_answer install(struct ehx_landing *to, struct ehx_frame *f, const struct ehx_context *c)
 {
     return land(to, f, f->pc, c->rax, c->rdx);
@@ -89,8 +90,8 @@ static struct ehx_answer handler(struct ehx_landing *to, struct ehx_exception *e
 }
 
 /*
- * cleanup is the cleanup phase from a frame on, up to the first landing pad. What it cannot do goes to libgcc by way of
- * to_real: its phase goes on from where the call came, and asks routines that have said to go on once more.
+ * cleanup is the cleanup phase from a frame on, up to the first landing pad. What it cannot do goes to libgcc through
+ * to_real: libgcc's phase starts at the call, and asks routines that have answered "continue" again.
  */
 static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact, uint64_t loads,
                                  void *to_real)
@@ -270,7 +271,7 @@ struct ehx_answer ehx_forced_(struct ehx_exception *e, struct ehx_landing *to, e
 
 /* ---------------------------------------------------------------------------------- going on */
 
-/* ehx_resume_ is called where the next frame is not known to have a cleanup: see entry.S. */
+/* ehx_resume_ is called if the next frame is not known to have a cleanup: see entry.S. */
 struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
 {
     uint64_t loads = begin();

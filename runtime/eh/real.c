@@ -1,6 +1,6 @@
 /*
- * The real libgcc, whose name this library has. It is opened by its path, and gets whatever is not done here: the
- * stubs of forward.S jump to it.
+ * The real libgcc, whose name this library has. It is opened by its path, and does everything that is not done
+ * here: the stubs of forward.S jump to it.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -22,7 +22,7 @@
 _Static_assert(sizeof ehx_real_ == 8 * NUM_REAL, "as many as entry.S has stubs");
 bool ehx_active_;
 
-/* Programs of gcc 4.8 to 5 read this one; the rest have a hidden copy of their own. */
+/* Programs of gcc 4.8 to 5 read this one; others have their own hidden copy. */
 __attribute__((visibility("default"))) uint32_t ehx_cpu_model[4];
 __asm__(".symver ehx_cpu_model, __cpu_model@GCC_4.8.0, remove");
 
@@ -114,7 +114,7 @@ void *ehx_resolve_(int i)
     return ehx_forward_[i];
 }
 
-/* ehx_first_ is where a stub of entry.S goes for the function to go on with. */
+/* ehx_first_ returns to a stub of entry.S the function to jump to. */
 void *ehx_first_(unsigned i)
 {
     if (!real)
@@ -174,7 +174,7 @@ __attribute__((constructor(101))) static void start(void)
     struct dl_find_object a, b;
     if (!find || _dl_find_object(find, &a) != 0 || _dl_find_object((void *)(uintptr_t)&itself, &b) != 0 ||
         a.dlfo_map_start != b.dlfo_map_start)
-        return; /* the program finds tables in its own way */
+        return; /* the program has its own way to find tables */
     ehx_types_init_();
     /* Pages that are there when they are needed. Where the kernel does not know the request, throws find them one by one. */
     uintptr_t from = ((uintptr_t)ehx_known_ + PAGE - 1) & ~(uintptr_t)(PAGE - 1);

@@ -1,4 +1,4 @@
-/* Figures, and what the parts of libehunwind that are used here ask of those that are not. */
+/* Figures, and stand-ins for the parts of libehunwind that are not used here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ void ehx_stats_init_(bool secure)
         atexit(print);
 }
 
-/* Walks of this library read the memory of their own stack, and know of no code but that of objects. */
+/* Walks of this library read only their own stack, and know only code of objects. */
 void ehu_stats_init_(bool secure) { (void)secure; }
 void ehu_stack_init_(void) {}
 void ehu_thread_init(void) {}

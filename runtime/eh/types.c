@@ -1,6 +1,6 @@
 /*
- * What libstdc++'s personality routine said of a type of exception at a place. It is asked once; its answer goes
- * into the exception as the routine itself would have put it there.
+ * The answers of libstdc++'s personality routine for a type of exception at a place. It is called once;
+ * afterwards its answer is put into the exception as the routine itself would have done.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -10,8 +10,8 @@
 ehx_personality *ehx_gxx_;
 
 /*
- * ehx_type_ is the type of an exception whose answers can be remembered, else 0. Of pointers what is caught is the
- * pointer's value, which is another each time.
+ * ehx_type_ returns the type of an exception whose answers can be remembered, otherwise 0. For a pointer the
+ * handler gets the pointer's value, which differs each time.
  */
 uint64_t ehx_type_(const struct ehx_exception *e)
 {
@@ -64,7 +64,7 @@ static void write_said(struct said *s, const struct answer *a)
     ehx_end_writing_(&s->turn, turn);
 }
 
-/* ehx_remember_ notes what the routine has just said in the search phase. */
+/* ehx_remember_ stores what the routine has just answered in the search phase. */
 void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads, const struct ehx_what *is, bool catches)
 {
     if (type == 0 || is->personality != ehx_gxx_)
@@ -78,7 +78,8 @@ void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t place, uint6
     write_said(slot(type, place), &a);
 }
 
-/* ehx_caught_ reports whether the routine noted in the exception where the handler is that the search phase found. */
+/* ehx_caught_ reports whether the routine has stored in the exception the place of the
+   handler that the search phase found. */
 bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is)
 {
     if (is->personality != ehx_gxx_ || e->class != CLASS_GNU || !ehx_gxx_)

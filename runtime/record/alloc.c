@@ -37,7 +37,8 @@ static void find(const char *name, void *to)
         memcpy(to, &address, sizeof address);
 }
 
-/* ehr_find_ finds what the program would call. What dlsym itself may allocate meanwhile is glibc's. */
+/* ehr_find_ finds the functions that the program would call. Allocations of dlsym itself
+   meanwhile go to glibc's. */
 void ehr_find_(void)
 {
     int saved = errno;
@@ -67,7 +68,8 @@ void ehr_find_(void)
 
 /* ------------------------------------------------------------------------------- chance */
 
-/* The x87 has the logarithm and the power: the C library's are in a library that programs may do without. */
+/* The x87 computes logarithm and power: the C library's are in libm, which programs may
+   not have. */
 static double log_of(double x)
 {
     double y;
@@ -75,7 +77,7 @@ static double log_of(double x)
     return y;
 }
 
-/* probability is 1 - exp(-x). */
+/* probability returns 1 - exp(-x). */
 static double probability(double x)
 {
     enum { SURE = 40 };
@@ -88,7 +90,7 @@ static double probability(double x)
     return y;
 }
 
-/* uniform is above 0 and at most 1: splitmix64. */
+/* uniform returns a number above 0 and at most 1: splitmix64. */
 static double uniform(void)
 {
     enum { BITS = 53 };
@@ -120,7 +122,7 @@ static struct ehr_live *live_at(uint64_t hash, uint64_t i)
     return &ehr_private_->live[((hash >> (64 - EHR_FILTER_BITS - EHR_LIVE_BITS)) + i) & MASK];
 }
 
-/* step_filter counts in the filter, where what has reached the most stays. */
+/* step_filter counts in the filter; a count that has reached the maximum stays. */
 static void step_filter(uint64_t hash, int by)
 {
     uint8_t *at = &ehr_private_->filter[hash >> (64 - EHR_FILTER_BITS)], was = __atomic_load_n(at, __ATOMIC_RELAXED);
@@ -130,8 +132,8 @@ static void step_filter(uint64_t hash, int by)
 }
 
 /*
- * remember puts an object among those that are there. Nobody else has its address yet: whatever is done
- * with it comes later. It returns false where there is no place.
+ * remember adds an object to the live ones. Nobody else has its address yet, so no other call about it
+ * can come before. It returns false if there is no room.
  */
 static bool remember(const void *p, const struct ehr_live *what)
 {
@@ -151,7 +153,8 @@ static bool remember(const void *p, const struct ehr_live *what)
     return false;
 }
 
-/* take takes an object out of those that are there, if it is one. It comes before it is freed. */
+/* take removes an object from the live ones, if it is one. It is called before the object
+   is freed. */
 static bool take(const void *p, struct ehr_live *what)
 {
     uint64_t hash = hash_of(p), address = (uint64_t)(uintptr_t)p;
@@ -285,7 +288,7 @@ void *ehr_do_pvalloc_(size_t n, size_t unused, size_t unused2, const eh_elf_regs
 
 /* ------------------------------------------------------------------------------ the start */
 
-/* has_own_malloc allocates as the program does, and sees whether that was counted. */
+/* has_own_malloc allocates as the program does, and checks whether that was counted. */
 static bool has_own_malloc(void)
 {
     enum { SOME = 16 };

@@ -1,8 +1,5 @@
 /*
- * The functions that a program calls in place of its C library's. What allocates counts down
- * by what was asked for, and goes on in C when the countdown has ended, with its caller's
- * registers; what frees looks whether the object may be one that was sampled. Each calls, or
- * ends in a jump to, the function that the program would have called.
+ * The functions that a program calls in place of its C library's. Functions that allocate count down by the requested size, and continue in C when the countdown has ended, with their caller's registers; functions that free check whether the object may be a sampled one. Each calls, or ends in a jump to, the function that the program would have called.
  */
 #include "../src/save.h"
 
@@ -56,7 +53,7 @@
 	sub	%rdi, %fs:(%rdx)
 .endm
 
-/* look tells whether the object at rdi may be a sampled one: "not equal". It changes rax and rdx. */
+/* look sets "not equal" if the object at rdi may be a sampled one. It changes rax and rdx. */
 .macro look
 	mov	ehr_private_(%rip), %rdx
 	mov	ehr_factor(%rip), %rax
@@ -94,7 +91,7 @@
 	.cfi_adjust_cfa_offset -8
 	pop	%rdi
 	.cfi_adjust_cfa_offset -8
-	imul	%rsi, %rdi /* where that is too large, there is no object */
+	imul %rsi, %rdi /* if that overflows, there is no object */
 	count
 	js	1f
 	ret
@@ -157,7 +154,7 @@
 	loading	dlmopen
 	loading	dlclose
 
-/* Until the original is known, its place has one of these: it is looked up, and the call goes on there. */
+/* Until the original is known, its place has one of these, which looks it up and jumps to it. */
 .macro first name
 ehr_first_\name:
 	.cfi_startproc

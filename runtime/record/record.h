@@ -1,12 +1,12 @@
 /*
- * What the files of libehunwind-record share: a library that is preloaded into a program that
- * `ehasm record --alloc` or `--preload` runs. It counts stacks in memory that ehasm has made and reads:
- * a file without a name, cut into chunks, which processes take one after the other. A process
- * that begins to write has a chunk of its own; it writes nothing into another's.
+ * Declarations shared by the files of libehunwind-record, a library that `ehasm record --alloc` and
+ * `--preload` preload into the program. It counts stacks in memory that ehasm has made and reads: a
+ * file without a name, divided into chunks, which processes take in turn. A process writes only into
+ * its own chunks.
  *
- * Nothing in a hook waits for a lock, and nothing allocates but by system calls. What two
- * threads, or a thread and a handler that interrupts it, want at once, one of them gets; the
- * other goes without, and counts what it leaves out.
+ * Nothing in a hook waits for a lock, or allocates except by system calls. If two threads,
+ * or a thread and a handler that interrupts it, want something at the same time, one of them
+ * gets it; the other goes without, and counts what it leaves out.
  */
 #ifndef EHR_RECORD_H
 #define EHR_RECORD_H
@@ -31,9 +31,9 @@ struct ehr_region {
     uint64_t interval;       /* ns of a thread's processor time between two samples of it; 0: none are taken */
     uint64_t max_frames;
     uint64_t chunks;         /* how many there are; chunk i begins at EHR_HEAD + i * EHR_CHUNK */
-    _Atomic uint64_t next;   /* the first that nobody has */
+    _Atomic uint64_t next; /* the first free chunk */
     _Atomic uint64_t refused; /* times that there was none left */
-    _Atomic uint64_t stop;   /* nothing is to be taken any more */
+    _Atomic uint64_t stop; /* take no more samples */
 };
 
 enum ehr_kind { EHR_PROCESS = 1, EHR_STACKS, EHR_MAPS };
@@ -51,7 +51,7 @@ struct ehr_chunk {
 struct ehr_process {
     struct ehr_chunk chunk;
     char comm[16];
-    _Atomic uint64_t own_malloc; /* 1: the program has a malloc of its own, and this one is not called */
+    _Atomic uint64_t own_malloc; /* 1: the program has its own malloc, and this one is not called */
     _Atomic uint64_t taken;      /* samples */
     _Atomic uint64_t no_room;    /* samples without a place for their stack */
     _Atomic uint64_t no_live;    /* samples that are counted as freed: there was no place to remember them */
@@ -80,10 +80,10 @@ _Static_assert(sizeof(struct ehr_stack) == EHR_LINE, "internal/record/inside.go"
 
 /* -------------------------------------------------------------------------------- shared.c */
 
-/* What is this process's alone: a child of fork finds it empty, and begins anew. */
+/* State private to the process: a child of fork finds it empty, and starts over. */
 enum { EHR_FILTER_BITS = 14, EHR_LIVE_BITS = 19, EHR_INDEX_BITS = 16, EHR_SCRATCHES = 16, EHR_MAX_FRAMES = 1024 };
 
-/* A sampled object that is there. */
+/* A live sampled object. */
 struct ehr_live {
     _Atomic uint64_t address; /* 0: never used; 1: free again; 2: being written */
     struct ehr_stack *stack;

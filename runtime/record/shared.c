@@ -19,10 +19,11 @@ static char path[64];           /* of the shared memory */
 static dev_t device;
 static ino_t inode;
 static _Atomic uint64_t opened; /* calls of dlopen and dlclose that the table of objects knows */
-static _Atomic int looks;       /* times that it is to be made anew all the same */
+static _Atomic int looks; /* times to make it again regardless */
 static _Atomic int refreshing;
 
-/* The shared memory is opened again for each chunk: a program may close what it has not opened. */
+/* The shared memory is opened again for each chunk, since a program may close descriptors
+   that it has not opened. */
 static int open_region(void)
 {
     struct stat st;
@@ -75,7 +76,7 @@ bool ehr_begin_(void)
     return true;
 }
 
-/* claim takes a chunk for this process; null where there is none. */
+/* claim takes a chunk for this process; it returns null if there is none. */
 static struct ehr_chunk *claim(uint32_t kind, struct ehr_process *p)
 {
     struct ehr_region *r = ehr_region_;
@@ -99,7 +100,8 @@ static struct ehr_chunk *claim(uint32_t kind, struct ehr_process *p)
 
 static void publish(struct ehr_chunk *c) { atomic_store_explicit(&c->ready, ehr_region_->token, memory_order_release); }
 
-/* ehr_process_ returns this process's chunk, and makes it where there is none yet; null: there cannot be one, or not now. */
+/* ehr_process_ returns this process's chunk, and makes it if there is none yet; null:
+   that is not possible, or not now. */
 struct ehr_process *ehr_process_(void)
 {
     enum { NONE, MAKING, IMPOSSIBLE };
@@ -168,8 +170,8 @@ static void write_maps(struct ehr_process *p, uint64_t generation)
 }
 
 /*
- * look takes up objects that were loaded since. One thread does it, and none waits for it. dlopen
- * is noticed when it is called, so that it may be looked for too early: therefore some more times.
+ * look looks up newly loaded objects. One thread does it, and none waits for it. A dlopen is
+ * noticed when it is called, so the first look may be too early; therefore it looks several times.
  */
 static void look(struct ehr_private *own)
 {
@@ -210,7 +212,7 @@ static bool same(const struct ehr_stack *s, const uint64_t *pc, size_t n, uint64
     return s->frames == n && s->generation == generation && s->cpu == cpu && memcmp(s->pc, pc, n * sizeof *pc) == 0;
 }
 
-/* ehr_stack_of_ returns the stack of a frame and its callers, a new one where it was not met before. */
+/* ehr_stack_of_ returns the stack of a frame and its callers, and makes it if it is new. */
 struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs, bool cpu)
 {
     enum { FEW = 48, TRIES = 32, MASK = (1 << EHR_INDEX_BITS) - 1 };

@@ -1,8 +1,8 @@
 /*
- * Samples of processor time, where the kernel's performance events are not to be had: each
- * thread has a timer on its own processor clock, whose signal interrupts it. The kernel looks
- * at such timers at its ticks alone, so there are at most HZ samples a second; each
- * counts for the time up to the one before.
+ * Samples of processor time, for when the kernel's performance events are not available: each
+ * thread has a timer on its own processor clock, whose signal interrupts it. The kernel
+ * checks such timers only at its ticks, so there are at most HZ samples per second; each
+ * counts for the time since the one before.
  */
 #include <dlfcn.h>
 #include <errno.h>
