@@ -294,7 +294,7 @@ extern ehx_personality *ehx_gxx_; /* libstdc++'s, else null */
 
 /* What libstdc++'s routine stores about a handler in the exception, besides the selector. */
 struct ehx_caught {
-    uint64_t action, lsda, pad, object; /* the first three minus the exception's address */
+    uint64_t action, lsda, pad, object; /* object: absolute in an exception; minus its address where remembered */
 };
 
 /* libstdc++'s __cxa_exception, whose end is the ehx_exception (unwind-cxx.h): part of its binary interface, since

@@ -110,8 +110,8 @@ int ehx_walk_(struct ehx_frame *f, bool *exact)
 
 /* ------------------------------------------------------------------------------- learning */
 
-/* row_at finds out whether there is a row for the pc, without which an exception finds
-   the end of the stack. */
+/* row_at returns EH_ELF_OK, or why there is no step from the pc: without a row an exception
+   finds the end of the stack. */
 static int row_at(const struct ehu_object *o, uint64_t pc, bool exact)
 {
     uint64_t mark = word_mark[0];
