@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,32 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// TestMostlyHoles: the zeros of a hole cost who made it nothing, and are no reason to take memory.
+func TestMostlyHoles(t *testing.T) {
+	const huge = 40 << 30
+	b := programOf("main")
+	headers, number := binary.LittleEndian.Uint64(b[40:]), binary.LittleEndian.Uint16(b[62:])
+	names := headers + 64*uint64(number)
+	binary.LittleEndian.PutUint64(b[names+32:], huge) // the size of the names of sections, which all read
+	r := newRecorder(t)
+	path := filepath.Join(r.root, "bin/prog")
+	write(t, b, path)
+	require.NoError(t, os.Truncate(path, 2*huge))
+	for _, args := range [][]string{
+		{"build", "-q", "-o", t.TempDir(), path}, {"build", "-q", "--cache", path}, {"check", path}, {"dump", path}, {"info", path},
+		{"synth", "-o", filepath.Join(t.TempDir(), "o"), path}, {"prove", path}, {"convert", "-o", filepath.Join(t.TempDir(), "o"), path},
+	} {
+		got := shell(t, "ulimit -v 4000000", args...)
+		assert.Equal(t, exitFailed, got.code, "%q: %s", args, got.stderr)
+		assert.Contains(t, got.stderr, "a file that is mostly holes", "%q", args)
+	}
+	r.exec(1, "prog", "/bin/prog", nil)
+	r.sample(1, inFunction, false)
+	got := r.folded(t)
+	assert.Equal(t, exitDone, got.code)
+	assert.Contains(t, got.stderr, "a file that is mostly holes")
+}
 
 // TestCacheForeignObjects: who writes a program chooses its build-id, and may choose that of
 // another object. script makes nothing for the cache of what others have written, and

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -131,9 +131,19 @@ func proveFiles(ctx context.Context, paths []string, object string, asJSON bool,
 	return exitDone // or failed, if c was told of a failure
 }
 
+// readInput reads a regular file.
+func readInput(path string) ([]byte, error) {
+	r, size, done, err := find.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return io.ReadAll(io.NewSectionReader(r, 0, size))
+}
+
 // prove proves one file.
 func (p *proofJSON) prove() error {
-	image, err := os.ReadFile(p.File)
+	image, err := readInput(p.File)
 	if err != nil {
 		return bare(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/ehasm/ehasm/internal/regular"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -35,6 +37,9 @@ func openRegular(path string) (*os.File, error) {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = &fs.PathError{Op: "open", Path: path, Err: errors.New(kind(info.Mode()))}
+	}
+	if err == nil && regular.IsSparse(info) {
+		err = &fs.PathError{Op: "open", Path: path, Err: regular.ErrSparse}
 	}
 	if err != nil {
 		f.Close()

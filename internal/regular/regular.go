@@ -38,7 +38,7 @@ func check(path string, st fs.FileInfo) error {
 		err = ErrNotRegular
 	case st.Size() == 0:
 		err = ErrEmpty
-	case isSparse(st):
+	case IsSparse(st):
 		err = ErrSparse
 	default:
 		return nil

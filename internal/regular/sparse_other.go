@@ -4,4 +4,5 @@ package regular
 
 import "io/fs"
 
-func isSparse(fs.FileInfo) bool { return false }
+// IsSparse reports whether a file is mostly holes, which cannot be told here.
+func IsSparse(fs.FileInfo) bool { return false }
