@@ -161,6 +161,7 @@ typedef uint64_t __attribute__((may_alias)) ehx_any;
 
 static inline __attribute__((always_inline)) void ehx_copy_from_(void *to, const void *slot, size_t size)
 {
+#pragma GCC unroll 16
     for (size_t i = 0; i < size / sizeof(ehx_any); i++)
         ((ehx_any *)to)[i] = __atomic_load_n((const ehx_any *)slot + i, __ATOMIC_RELAXED);
 }
