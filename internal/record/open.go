@@ -200,14 +200,14 @@ func (s *stream) close() {
 	}
 }
 
-// grow switches to samples with the longer copies.
-func (op *opened) grow() error {
-	for _, e := range op.long.all {
+// replace has samples taken by the events of one stream instead of those of another.
+func replace(old, by *stream) error {
+	for _, e := range by.all {
 		if err := e.Enable(); err != nil {
 			return err
 		}
 	}
-	for _, e := range op.samples.all {
+	for _, e := range old.all {
 		if err := e.Disable(); err != nil {
 			return err
 		}

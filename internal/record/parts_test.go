@@ -5,13 +5,16 @@ package record
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/perfevent"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestParseMapping(t *testing.T) {
@@ -134,4 +137,43 @@ func TestTable(t *testing.T) {
 	assert.Equal(t, "/a", frames[3].Mapping.Object.Name, "a return address at the end of a mapping")
 	assert.Equal(t, int32(7), frames[4].PID)
 	assert.Nil(t, frames[5].Mapping.Object)
+}
+
+// TestGrowShrink: copies become longer where too many stacks are incomplete, and shorter for good
+// when samples are lost.
+func TestGrowShrink(t *testing.T) {
+	event, err := perfevent.Open(&perfevent.Attr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Bits: unix.PerfBitDisabled | unix.PerfBitExcludeKernel},
+		perfevent.ThisThread, perfevent.AnyCPU)
+	require.NoError(t, err)
+	defer event.Close()
+	s := &Session{open: &opened{long: stream{all: []*perfevent.Event{event}}}, walked: 100, short: 50}
+	require.NoError(t, s.growCopies())
+	assert.True(t, s.grown && !s.shrunk)
+	s.crowded = true
+	require.NoError(t, s.growCopies())
+	assert.True(t, s.shrunk && !s.crowded)
+	early := &Session{open: s.open, walked: 100, short: 50, crowded: true}
+	require.NoError(t, early.growCopies())
+	assert.True(t, early.shrunk)
+	early.short = 90
+	require.NoError(t, early.growCopies())
+}
+
+// TestPriority: the reader goes first while it runs, if it may, and not after.
+func TestPriority(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	require.NoError(t, err)
+	restore, err := (&Session{}).priority()
+	require.NoError(t, err)
+	if os.Geteuid() == 0 {
+		now, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+		require.NoError(t, err)
+		assert.Equal(t, 40, now) // as the system call has it: 20 - nice
+	}
+	restore()
+	after, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
 }

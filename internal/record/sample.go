@@ -169,12 +169,22 @@ func (s *Session) isCut(cause unwind.Cause, at *abi.Regs, mem *ehelf.Memory) boo
 	return false
 }
 
-// growCopies has longer copies made if too many stacks have stayed incomplete.
+// growCopies has longer copies made if too many stacks have stayed incomplete, and shorter ones for good if
+// samples are lost: each that is lost is a stack that is not known at all.
 func (s *Session) growCopies() error {
 	const few, inMany = 2, 400
+	if s.crowded {
+		s.crowded = false
+		if s.grown && !s.shrunk {
+			s.shrunk = true
+			return replace(&s.open.long, &s.open.samples)
+		}
+		s.grown = true // it never is
+		s.shrunk = true
+	}
 	if s.grown || len(s.open.long.all) == 0 || s.short < few || s.short*inMany < s.walked {
 		return nil
 	}
 	s.grown = true
-	return s.open.grow()
+	return replace(&s.open.samples, &s.open.long)
 }

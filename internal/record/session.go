@@ -53,7 +53,9 @@ type Session struct {
 	copied   int    // bytes of a copy that has not all of a stack; of this sample
 	walked   uint64 // stacks
 	short    uint64 // those that stayed incomplete because the copy was too short
-	grown    bool   // copies are as long as Options.Grow
+	grown    bool   // copies are as long as Options.Grow, or were
+	crowded  bool   // samples were lost since the last round
+	shrunk   bool   // copies are as long as Options.Copy for good
 }
 
 // Counts holds what a Session counts besides stacks.
@@ -183,9 +185,11 @@ func (s *Session) Start() error {
 func (s *Session) Run(done <-chan struct{}, each func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := s.priority(); err != nil {
+	restore, err := s.priority()
+	if err != nil {
 		return err
 	}
+	defer restore()
 	wake, err := s.wakeAt(done)
 	if err != nil {
 		return err
@@ -229,16 +233,22 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 	}
 }
 
-// priority gives the thread that reads the rings real-time priority, if requested.
-func (s *Session) priority() error {
+// priority gives the thread that reads the rings real-time priority, if requested, and otherwise lets it go first among
+// others as far as this user may. The result restores the latter.
+func (s *Session) priority() (restore func(), err error) {
 	if !s.opt.Realtime {
-		return nil
+		const thisThread, first, offset = 0, -20, 20
+		was, err := unix.Getpriority(unix.PRIO_PROCESS, thisThread) // the system call returns 20 - nice
+		if err != nil || unix.Setpriority(unix.PRIO_PROCESS, thisThread, first) != nil {
+			return func() {}, nil
+		}
+		return func() { unix.Setpriority(unix.PRIO_PROCESS, thisThread, offset-was) }, nil
 	}
 	a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
 	if err := unix.SchedSetAttr(0, &a, 0); err != nil {
-		return fmt.Errorf("real-time priority: %w (it needs CAP_SYS_NICE)", err)
+		return nil, fmt.Errorf("real-time priority: %w (it needs CAP_SYS_NICE)", err)
 	}
-	return nil
+	return func() {}, nil
 }
 
 // wakeAt returns an eventfd that becomes readable when done is closed.
@@ -335,6 +345,8 @@ func (s *Session) handle(raw []byte, from *stream) {
 	case *perfdata.Lost:
 		if from == &s.open.side {
 			s.again = true
+		} else {
+			s.crowded = true
 		}
 	case *perfdata.Other:
 		switch r.Type {
