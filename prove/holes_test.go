@@ -83,6 +83,28 @@ func callOther(im *image, off byte) []byte {
 		0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5)
 }
 
+// keepInStack keeps rbp in slotExpr while the expression of a CFA is called.
+func keepInStack(im *image) change {
+	slot := []byte{0xac, 0x24, slotExpr & 0xff, slotExpr >> 8, 0, 0}
+	return aroundCall(im, []byte{0x8b, 0x45, 0x00, 0x48, 0x83, 0xc5, 0x04}, // mov (%rbp), %eax; add $4, %rbp
+		append([]byte{0x48, 0x89}, slot...), append([]byte{0x48, 0x8b}, slot...))
+}
+
+// aroundRule puts code around the call of a rule's expression.
+func aroundRule(im *image, before, after []byte) change {
+	return aroundCall(im, []byte{0x8b, 0x45, 0x01, 0x48, 0x83, 0xc5, 0x05}, before, after) // mov 1(%rbp), %eax; add $5, %rbp
+}
+
+// aroundCall puts code around the call of an expression that begins with head.
+func aroundCall(im *image, head, before, after []byte) change {
+	text := im.text(im.exec.Vaddr)
+	tail := []byte{0x48, 0x01, 0xc8, 0x48, 0x83, 0xec, 0x08, 0xff, 0xd0, 0x48, 0x8d, 0x64, 0x24, 0x08} // add; sub; call *%rax; lea
+	at := bytes.Index(text, head)
+	code := append(append(bytes.Clone(head), before...), 0x48, 0x8d, 0x0d) // lea _eh_elf(%rip), %rcx
+	code = le.AppendUint32(code, uint32(im.symbols[abi.SymbolStep].Value-(im.exec.Vaddr+im.exec.Filesz+uint64(len(code))+4)))
+	return change{text[at : at+len(head)+7+len(tail)], append(append(code, tail...), after...)}
+}
+
 // readOther reads the word at the CFA, too.
 func readOther(im *image) []byte {
 	text := im.text(im.exec.Vaddr)
@@ -116,6 +138,7 @@ func TestHandMadeMutants(t *testing.T) {
 		name     string
 		why      string
 		changes  []change
+		caves    []change
 		old, new []byte
 		dense    bool // of a file that has a dense page
 	}{
@@ -159,6 +182,26 @@ func TestHandMadeMutants(t *testing.T) {
 		{name: "a walk reads above its return address", why: "a read of the stack at +8",
 			old: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh},
 			new: []byte{0x48, 0x8b, 0xbc, 0x24, 0xb0, 1, 0, 0, 0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh}},
+		{name: "a value lies across a call of an expression where the expression has its stack", why: "the descriptor is", caves: []change{keepInStack(im)}},
+		{name: "an expression begins with another CFA", why: "the CFA in an expression", caves: []change{aroundRule(im,
+			[]byte{0x49, 0xff, 0xc4}, []byte{0x4d, 0x8d, 0x64, 0x24, 0xff})}}, // inc %r12; lea -1(%r12), %r12
+		{name: "an expression goes by another load bias", why: "the base in an expression", caves: []change{aroundRule(im,
+			[]byte{0x48, 0xff, 0x44, 0x24, slotBase}, []byte{0x48, 0x8b, 0x4c, 0x24, slotBase, 0x48, 0x8d, 0x49, 0xff, 0x48, 0x89, 0x4c, 0x24, slotBase})}}, // incq; mov; lea; mov
+		{name: "a rule overwrites the value of another register", why: "a store to the stack at",
+			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
+			new: []byte{0x48, 0xc7, 0x84, 0x24, slotNew + 24, 0, 0, 0, 0, 0, 0, 0, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}},
+		{name: "the copying of registers overwrites one that is still to be copied", why: "a store to the stack at",
+			old: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0}, // bsf %r13d, %eax; mov slotNew(%rsp,%rax,8), %rcx
+			new: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x48, 0xc7, 0x84, 0x24, slotNew + 24, 0, 0, 0, 0, 0, 0, 0, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0}},
+		{name: "a rule says that the caller's pc was executing", why: "exact",
+			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
+			new: []byte{0xc7, 0x44, 0x24, slotExact, 1, 0, 0, 0, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}},
+		{name: "what lies below the stack is taken to stay in a call", why: "the word is", caves: []change{
+			{old: []byte{0x48, 0x83, 0xec, 0x18, 0x49, 0x8b, 0x7e, 0x20}, // sub $24, %rsp; mov 32(%r14), %rdi
+				new: []byte{0x48, 0x83, 0xec, 0x28, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x83, 0xc4, 0x10, 0x48, 0x89, 0x7c, 0x24, 0x10, 0x49, 0x8b, 0x7e, 0x20}},
+			{old: []byte{0x89, 0xc1, 0x48, 0x8b, 0x44, 0x24, 0x08}, // mov %eax, %ecx; mov 8(%rsp), %rax
+				new: []byte{0x89, 0xc1, 0x48, 0x83, 0xec, 0x10, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x83, 0xc4, 0x10, 0x48, 0x3b, 0x7c, 0x24, 0x10,
+					0x74, 9, 0x48, 0xc7, 0x44, 0x24, 0x08, 0, 0, 0, 0, 0x48, 0x8b, 0x44, 0x24, 0x08}}}},
 		{name: "a rule that names no register reads one by its operand", why: "a read of the registers",
 			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
 			new: []byte{0x0f, 0xb6, 0x4d, 0x00, 0x48, 0x8b, 0x04, 0xcb, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}},
@@ -173,6 +216,9 @@ func TestHandMadeMutants(t *testing.T) {
 		}
 		if m.old != nil {
 			file = withCave(t, file, m.old, m.new)
+		}
+		for _, c := range m.caves {
+			file = withCave(t, file, c.old, c.new)
 		}
 		text := file[im.exec.Off : im.exec.Off+im.exec.Filesz]
 		for _, c := range m.changes {

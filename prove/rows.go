@@ -250,7 +250,7 @@ func (p *prover) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 		if reg, off := d.bytes(1), d.bytes(8); c.Kind != dwarfcfa.CFARegOffset || reg != uint64(c.Reg) || int64(off) != c.Offset {
 			return fmt.Errorf("the CFA is register %d%+d", reg, int64(off))
 		}
-	case kind == descCFAExpr && c.Kind == dwarfcfa.CFAExpr:
+	case kind == descCFAExpr && c.Kind == dwarfcfa.CFAExpr && !p.table.Exprs[c.Expr].Pushed:
 		if err := p.exprAt(d.bytes(4), c.Expr); err != nil {
 			return err
 		}

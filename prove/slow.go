@@ -2,7 +2,6 @@ package prove
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/ehasm/ehasm/abi"
 )
@@ -41,6 +40,22 @@ func (p *prover) slowState(pc uint64) *state {
 		p.setSlot(s, slotSaved+8*int64(i), p.any[r])
 	}
 	return s
+}
+
+// rulesState is slowState behind the CFA: what the rules have found is in slotNew.
+func (p *prover) rulesState(pc uint64) *state {
+	s := p.slowState(pc)
+	s.stack = append(s.stack, cell{frameBase + slotExact, 4, p.v.exact})
+	return s
+}
+
+// keepsRules is keepsSlow behind the CFA.
+func (p *prover) keepsRules(s *state) error {
+	exact, _, _ := p.x.readCell(s.stack, frameBase+slotExact, 4)
+	if err := p.require(s, want{"exact", exact, p.v.exact}); err != nil {
+		return err
+	}
+	return p.keepsSlow(s)
 }
 
 var slowSaved = [5]uint8{rBX, r12, r13, r14, r15}
@@ -182,7 +197,7 @@ func (p *prover) slowHead(pc uint64, d func(int64, uint8) term, head term) error
 	kind := t.and(head, t.con(descSignal-1))
 	indices := p.x.indices
 	p.x.indices = append(indices[:1:1], index{reg, t.eq(kind, t.con(descCFAReg))})
-	p.x.callTo, p.x.call = p.callExpr(d(1, 4), t.ult(t.con(descCFAReg), kind)), nil
+	p.x.callTo, p.x.call = p.callExpr(d(1, 4), t.ult(t.con(descCFAReg), kind), noTerm), nil
 	decided := func(s *state, c term) bool {
 		truth, known := p.x.decide(s, c)
 		return known && truth
@@ -257,99 +272,13 @@ func (p *prover) slowHead(pc uint64, d func(int64, uint8) term, head term) error
 	})
 }
 
-// exprFails returns the condition that an expression has no value.
-func (p *prover) exprFails() term { return p.t.bit(p.v.exprStatus, p.t.con(31)) }
-
-// callExpr does what the call of an expression's code does: the code is where the
-// descriptor says, the value comes in rax, or carry set and a status, which is
-// negative, in edx. Each code that a descriptor names is proven to do so; it names one
-// where named holds.
-func (p *prover) callExpr(off, named term) func(s *state, to term) ([]*state, error) {
-	return func(s *state, to term) ([]*state, error) {
-		if names, known := p.x.decide(s, named); !known || !names {
-			return nil, fmt.Errorf("a call of an expression where the descriptor has none")
-		}
-		if to != p.t.add(off, p.x.place(p.im.symbols[abi.SymbolStep].Value)) {
-			return nil, fmt.Errorf("a call of %s", p.t.text(to))
-		}
-		err := p.require(s, want{"rbx", s.reg[rBX], p.v.regs}, want{"r14", s.reg[r14], p.v.mem},
-			want{"rsp in an expression", s.reg[rSP], p.t.plus(p.x.sp, frameBase-exprPad)})
-		if err != nil {
-			return nil, err
-		}
-		p.clobber(s)
-		failed := p.x.fork(s)
-		s.assume(p.exprFails(), true)
-		failed.assume(p.exprFails(), false)
-		s.reg[rAX], s.fl = p.v.exprValue, flags{kind: flCarry, cf: p.t.con(0)}
-		failed.reg[rDX], failed.fl = p.v.exprStatus, flags{kind: flCarry, cf: p.t.con(1)}
-		return []*state{s, failed}, nil
-	}
-}
-
-// readDepth is how deep the stack may be where readWord begins, its return address
-// included: it is called in the frame, or in an expression. The rest is its own.
-const readDepth = -(frameBase - exprPad - 8 - 8)
-
-// exprPad is by how much an expression's code runs further down.
-const exprPad = 8
-
-// clobber forgets what a callee need not keep (psABI figure 3.4): registers, flags
-// and the stack below rsp, where there may have been values.
-func (p *prover) clobber(s *state) {
-	rsp, err := p.x.stackOff(s)
-	s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return err != nil || c.off < rsp })
-	for _, r := range [...]uint8{rAX, rCX, rDX, rSI, rDI, r8, r9, r10, r11} {
-		s.reg[r] = p.any[r]
-	}
-	s.xmm = p.anyXMM
-	s.fl = flags{}
-}
-
-// callRead does what readWord does, which readWord's proof shows: the word at rsi
-// comes in rax, or carry is set.
-func (p *prover) callRead(s *state, to uint64) ([]*state, bool, error) {
-	if !p.begins(to, cutRead) {
-		return nil, false, nil
-	}
-	p.reads.add(to)
-	t := p.t
-	if err := p.require(s, want{"r14", s.reg[r14], p.v.mem}); err != nil {
-		return nil, true, err
-	}
-	if off, err := p.x.stackOff(s); err != nil || off&15 != 8 || off < 8-readDepth {
-		return nil, true, fmt.Errorf("a call with the stack at %+d: %v", off, err)
-	}
-	at := s.reg[rSI]
-	p.clobber(s)
-	failed := p.x.fork(s)
-	ok := p.readable(at)
-	s.assume(ok, false)
-	failed.assume(ok, true)
-	s.reg[rAX], s.fl = p.wordAt(at), flags{kind: flCarry, cf: t.con(0)}
-	failed.fl = flags{kind: flCarry, cf: t.con(1)}
-	return []*state{s, failed}, true, nil
-}
-
-// readable and wordAt are the target's memory, by the interface.
-func (p *prover) readable(at term) term {
-	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecReadable}, 1)
-}
-
-func (p *prover) wordAt(at term) term {
-	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecWord}, ^uint64(0))
-}
-
-const (
-	vecReadable = 1000 + iota
-	vecWord
-)
-
 // slowFinal proves a round of the loop that copies: one register of r13, the lowest,
 // and r13 loses it. The first r13 has rsp (see slowCFA: no rule clears bit 39).
 func (p *prover) slowFinal(pc uint64) error {
 	t, v := p.t, &p.v
-	s := p.slowState(pc)
+	s := p.rulesState(pc)
+	p.x.newKept = true
+	defer func() { p.x.newKept = false }()
 	s.reg[r13] = v.w
 	s.assume(t.eq(v.w, t.con(0)), true)
 	rest := t.and(v.w, t.low(t.plus(v.w, -1), 4))
@@ -375,15 +304,14 @@ func (p *prover) slowFinal(pc uint64) error {
 		} else {
 			p.finals.add(e.pc)
 		}
-		return p.keepsSlow(e.state)
+		return p.keepsRules(e.state)
 	})
 }
 
 // slowEnd proves the end of a step of the slow path: exact, the pc, the next step.
 func (p *prover) slowEnd(pc uint64) error {
 	t, v := p.t, &p.v
-	s := p.slowState(pc)
-	s.stack = append(s.stack, cell{frameBase + slotExact, 4, v.exact})
+	s := p.rulesState(pc)
 	p.x.pcSlot = t.scaled(v.walk.pcs, v.walk.cursor, 8)
 	defer func() { p.x.pcSlot = noTerm }()
 	return p.run(s, p.stops(append(p.slotCuts(), cutLoad)...), func(e *ending) error {

@@ -56,7 +56,8 @@ var ruleSizes = [...]int64{ruleEnd: 1, ruleOffset8: 2, ruleOffset: 9, ruleUndefi
 func (p *prover) slowRule(pc uint64, op uint64) error {
 	t, v := p.t, &p.v
 	d := func(off int64, size uint8) term { return t.load(t.plus(v.desc, off), size) }
-	s := p.slowState(pc)
+	s := p.rulesState(pc)
+	p.x.newKept = true
 	p.x.first = t.or(t.con(op<<5), v.rule)
 	operand := d(1, 1)
 	indices := p.x.indices
@@ -67,9 +68,12 @@ func (p *prover) slowRule(pc uint64, op uint64) error {
 	case ruleRegister:
 		p.x.indices = append(indices[:1:1], index{operand, t.con(1)})
 	}
-	p.x.callTo, p.x.call = p.callExpr(d(2, 4), named), p.callRead
+	p.x.callTo, p.x.call = p.callExpr(d(2, 4), named, v.cfa), p.callRead
 	p.x.descEnd = func(*state) int64 { return ruleSizes[op] }
-	defer func() { p.x.first, p.x.callTo, p.x.call, p.x.indices, p.x.descEnd = noTerm, nil, nil, indices, nil }()
+	defer func() {
+		p.x.first, p.x.callTo, p.x.call, p.x.indices, p.x.descEnd = noTerm, nil, nil, indices, nil
+		p.x.newKept = false
+	}()
 	return p.run(s, p.stops(cutRule, cutFinal), func(e *ending) error {
 		if op == ruleEnd {
 			if err := p.asks(e.state, noTerm); err != nil {
@@ -114,7 +118,7 @@ func (p *prover) slowRule(pc uint64, op uint64) error {
 		if err := p.require(e.state, list...); err != nil {
 			return err
 		}
-		return p.keepsSlow(e.state)
+		return p.keepsRules(e.state)
 	})
 }
 
@@ -199,5 +203,5 @@ func (p *prover) beginFinal(e *ending) error {
 		want{"the registers that have a value", e.reg[r13], p.t.shrConst(p.v.state, 32)}); err != nil {
 		return err
 	}
-	return p.keepsSlow(e.state)
+	return p.keepsRules(e.state)
 }

@@ -1,0 +1,100 @@
+package prove
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// exprFails returns the condition that an expression has no value.
+func (p *prover) exprFails() term { return p.t.bit(p.v.exprStatus, p.t.con(31)) }
+
+// callExpr does what the call of an expression's code does: the code is where the
+// descriptor says, the value comes in rax, or carry set and a status, which is
+// negative, in edx. Each code that a descriptor names is proven to do so; it names one
+// where named holds. cfa is what begins the stack of an expression that is a rule's.
+func (p *prover) callExpr(off, named, cfa term) func(s *state, to term) ([]*state, error) {
+	return func(s *state, to term) ([]*state, error) {
+		if names, known := p.x.decide(s, named); !known || !names {
+			return nil, fmt.Errorf("a call of an expression where the descriptor has none")
+		}
+		if to != p.t.add(off, p.x.place(p.im.symbols[abi.SymbolStep].Value)) {
+			return nil, fmt.Errorf("a call of %s", p.t.text(to))
+		}
+		err := p.require(s, want{"rbx", s.reg[rBX], p.v.regs}, want{"r14", s.reg[r14], p.v.mem}, want{"the CFA in an expression", s.reg[r12], cfa},
+			want{"the base in an expression", p.slot(s, slotBase), p.v.walk.base},
+			want{"rsp in an expression", s.reg[rSP], p.t.plus(p.x.sp, frameBase-exprPad)})
+		if err != nil {
+			return nil, err
+		}
+		p.clobber(s)
+		const own = frameBase + slotExpr
+		s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return c.off < own+8*dwarfcfa.MaxExprStack && c.off+int64(c.size) > own })
+		failed := p.x.fork(s)
+		s.assume(p.exprFails(), true)
+		failed.assume(p.exprFails(), false)
+		s.reg[rAX], s.fl = p.v.exprValue, flags{kind: flCarry, cf: p.t.con(0)}
+		failed.reg[rDX], failed.fl = p.v.exprStatus, flags{kind: flCarry, cf: p.t.con(1)}
+		return []*state{s, failed}, nil
+	}
+}
+
+// readDepth is how deep the stack may be where readWord begins, its return address
+// included: it is called in the frame, or in an expression. The rest is its own.
+const readDepth = -(frameBase - exprPad - 8 - 8)
+
+// exprPad is by how much an expression's code runs further down.
+const exprPad = 8
+
+// clobber forgets what a callee need not keep (psABI figure 3.4): registers, flags
+// and the stack below rsp, where there may have been values.
+func (p *prover) clobber(s *state) {
+	rsp, err := p.x.stackOff(s)
+	s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return err != nil || c.off < rsp })
+	for _, r := range [...]uint8{rAX, rCX, rDX, rSI, rDI, r8, r9, r10, r11} {
+		s.reg[r] = p.any[r]
+	}
+	s.xmm = p.anyXMM
+	s.fl = flags{}
+}
+
+// callRead does what readWord does, which readWord's proof shows: the word at rsi
+// comes in rax, or carry is set.
+func (p *prover) callRead(s *state, to uint64) ([]*state, bool, error) {
+	if !p.begins(to, cutRead) {
+		return nil, false, nil
+	}
+	p.reads.add(to)
+	t := p.t
+	if err := p.require(s, want{"r14", s.reg[r14], p.v.mem}); err != nil {
+		return nil, true, err
+	}
+	if off, err := p.x.stackOff(s); err != nil || off&15 != 8 || off < 8-readDepth {
+		return nil, true, fmt.Errorf("a call with the stack at %+d: %v", off, err)
+	}
+	at := s.reg[rSI]
+	p.clobber(s)
+	failed := p.x.fork(s)
+	ok := p.readable(at)
+	s.assume(ok, false)
+	failed.assume(ok, true)
+	s.reg[rAX], s.fl = p.wordAt(at), flags{kind: flCarry, cf: t.con(0)}
+	failed.fl = flags{kind: flCarry, cf: t.con(1)}
+	return []*state{s, failed}, true, nil
+}
+
+// readable and wordAt are the target's memory, by the interface.
+func (p *prover) readable(at term) term {
+	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecReadable}, 1)
+}
+
+func (p *prover) wordAt(at term) term {
+	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecWord}, ^uint64(0))
+}
+
+const (
+	vecReadable = 1000 + iota
+	vecWord
+)
