@@ -112,7 +112,7 @@ func (o *Object) Contents(addr Addr) (name string, start Addr, data []byte, err 
 			return fmt.Sprintf("segment %d", i), Addr(p.Vaddr), data, nil
 		}
 	}
-	return "", 0, nil, cause(ErrBadEncoding, "address %#x, of which the file has no bytes", uint64(addr))
+	return "", 0, nil, cause(ErrBadEncoding, "the file has no bytes for address %#x", uint64(addr))
 }
 
 // Bases returns what encoded pointers of the object's tables may be relative to.

@@ -116,7 +116,7 @@ func decodeExpr(raw []byte, pushed bool) ([]ExprOp, error) {
 	for {
 		if !reachable {
 			if len(d.pending) == 0 {
-				return nil, cause(ErrBadEncoding, "an expression that leads nowhere")
+				return nil, cause(ErrBadEncoding, "an expression without an end")
 			}
 			next := slices.MinFunc(d.pending, func(a, b pendingJump) int { return a.target - b.target })
 			d.c.pos, d.depth = next.target, next.depth

@@ -148,7 +148,7 @@ func TestExplain(t *testing.T) {
 		{"filtered", host{available: true}, "perf_event_open", unix.ENOSYS, "the call is filtered"},
 		{"PMU", host{available: true}, "perf_event_open", unix.ENOENT, "--event cpu-clock"},
 		{"files", host{available: true}, "perf_event_open", unix.EMFILE, "ulimit -n"},
-		{"old", host{available: true}, "perf_event_open", unix.EINVAL, "does not know"},
+		{"old", host{available: true}, "perf_event_open", unix.EINVAL, "does not support"},
 		{"other", host{available: true}, "perf_event_open", unix.EIO, "perf_event_open: input/output error"},
 	} {
 		err := c.host.explain(c.call, c.err)

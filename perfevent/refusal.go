@@ -82,15 +82,15 @@ func (h host) explain(call string, errno unix.Errno) *Refusal {
 			r.Reason = fmt.Sprintf("kernel.perf_event_paranoid=%d keeps performance events for root", h.paranoid)
 			r.Remedy = "as root sysctl kernel.perf_event_paranoid=2, or give ehasm CAP_PERFMON"
 		case h.seccomp:
-			r.Reason = "a seccomp filter is at work here, as containers have it"
+			r.Reason = "a seccomp filter is active, as in containers"
 			r.Remedy = "run the container with --cap-add=PERFMON and a seccomp profile that allows perf_event_open"
 		default:
 			r.Reason = fmt.Sprintf("not allowed to this user (kernel.perf_event_paranoid=%d)", h.paranoid)
-			r.Remedy = "programs of one's own may be recorded at 2; for others and the whole system be root, have CAP_PERFMON, or as root sysctl kernel.perf_event_paranoid=-1"
+			r.Remedy = "at 2 you may record your own programs; for others' and the whole system be root, have CAP_PERFMON, or as root sysctl kernel.perf_event_paranoid=-1"
 		}
 	case unix.ENOSYS:
 		if h.available {
-			r.Reason, r.Remedy = "the call is filtered, as containers do it", "run the container with --cap-add=PERFMON and a seccomp profile that allows perf_event_open"
+			r.Reason, r.Remedy = "the call is filtered, as in containers", "run the container with --cap-add=PERFMON and a seccomp profile that allows perf_event_open"
 		} else {
 			r.Reason, r.Remedy = "this kernel has no performance events", "a kernel with CONFIG_PERF_EVENTS"
 		}
@@ -101,7 +101,7 @@ func (h host) explain(call string, errno unix.Errno) *Refusal {
 	case unix.ESRCH:
 		r.Reason = "there is no such process"
 	case unix.EINVAL, unix.E2BIG:
-		r.Reason = "this kernel does not know what is asked for"
+		r.Reason = "this kernel does not support the request"
 	}
 	return r
 }

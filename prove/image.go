@@ -37,7 +37,7 @@ type image struct {
 }
 
 // errImage is wrapped by errors about the ELF file around the code.
-var errImage = errors.New("the file is not one that a loader takes as it should")
+var errImage = errors.New("a loader would not map the file as expected")
 
 func imageError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errImage, fmt.Sprintf(format, args...))

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrCannotSay is wrapped if a version of the format cannot express something.
-var ErrCannotSay = errors.New("cannot be said in SFrame")
+var ErrCannotSay = errors.New("cannot be expressed in SFrame")
 
 // Options says what is written.
 type Options struct {

@@ -21,7 +21,7 @@ func checkDescriptors() error {
 	for range needed {
 		fd, err := syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 		if err == syscall.EMFILE || err == syscall.ENFILE {
-			return fmt.Errorf("the limit on open files (ulimit -n, RLIMIT_NOFILE) is too low: %d more than are open now, please", needed)
+			return fmt.Errorf("the limit on open files (ulimit -n, RLIMIT_NOFILE) is too low: %d more files than are open now are needed", needed)
 		}
 		if err != nil {
 			return nil // no /dev here

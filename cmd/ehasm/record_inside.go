@@ -262,7 +262,7 @@ func (r *insideRun) fillMissing(ctx context.Context, p *record.Profile) {
 		return
 	}
 	if !r.opt.quiet {
-		r.c.note("record", fmt.Errorf("eh_elfs are made for the next time of %s", strings.Join(paths, ", ")))
+		r.c.note("record", fmt.Errorf("making eh_elfs for the next time: %s", strings.Join(paths, ", ")))
 	}
 	again.fillCache(ctx, paths, nil, r.c)
 }

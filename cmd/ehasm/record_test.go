@@ -198,7 +198,7 @@ func TestRecordUnprivileged(t *testing.T) {
 	}
 	r := as("-o", "p.folded", "sh", "-c", busy)
 	assert.Zero(t, r.code, r.stderr)
-	assert.Contains(t, r.stderr, "time in the kernel is not seen")
+	assert.Contains(t, r.stderr, "time in the kernel is not recorded")
 	b, err := os.ReadFile(filepath.Join(dir, "p.folded"))
 	require.NoError(t, err)
 	assert.Contains(t, string(b), "sh;")

@@ -262,7 +262,7 @@ func printSynth(w io.Writer, path string, r *synth.Result) {
 		text string
 	}{
 		{r.Declined.NoCFA, "where paths do not agree on the CFA, or it is in no place that a row can name"},
-		{r.Declined.Guessed, "that a choice leads to which the code does not prove"},
+		{r.Declined.Guessed, "whose state depends on a choice that the code does not prove"},
 		{r.Declined.Popped, "whose return address is no longer in its place on the stack"},
 	} {
 		if d.n > 0 {

@@ -18,7 +18,7 @@ import (
 var (
 	ErrIsFolder   = errors.New("is a folder")
 	ErrNotRegular = errors.New("exists and is not a regular file")
-	ErrReplaced   = errors.New("is another file than it was a moment ago")
+	ErrReplaced   = errors.New("was replaced by another file meanwhile")
 )
 
 // tempPrefix begins the names of temporary files.

@@ -488,7 +488,7 @@ func (p *Profile) insideText() string {
 		n    uint64
 		text string
 	}{
-		{uint64(c.OwnMalloc), "processes have a malloc of their own, of which nothing is seen"},
+		{uint64(c.OwnMalloc), "processes have their own malloc, which is not recorded"},
 		{c.Blocked, "threads began with SIGPROF blocked, and are not seen while it is"},
 		{c.NoRoom + c.Refused, "samples had no room"},
 		{c.NoLive, "samples could not be followed, and count as freed"},

@@ -234,7 +234,7 @@ func (p *Profile) Text(w io.Writer) {
 	line("32-bit code", c.Compat, c.Samples)
 	line("lost by the kernel", c.Lost, c.Samples+c.Lost)
 	if c.Throttled > 0 {
-		fmt.Fprintf(w, "  sampling was stopped by the kernel %d times for a while: kernel.perf_event_max_sample_rate, or a lower -F\n", c.Throttled)
+		fmt.Fprintf(w, "  the kernel stopped sampling %d times for a while: raise kernel.perf_event_max_sample_rate, or lower -F\n", c.Throttled)
 	}
 	if c.LostSide > 0 {
 		fmt.Fprintf(w, "  %d records of what processes map were lost; /proc/PID/maps was read again %d times\n", c.LostSide, c.Reread)

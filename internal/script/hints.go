@@ -45,7 +45,7 @@ func (run *runner) hints(s *Summary) (hints []string) {
 			"which perf does not copy", share(below, s.Unwound)))
 	}
 	if s.Lost > 0 {
-		hints = append(hints, "what the kernel has lost may be mappings, too: record with perf record -m 16M, at a lower rate or with smaller copies")
+		hints = append(hints, "the lost records may include mappings: record with perf record -m 16M, at a lower rate or with smaller copies")
 	}
 	return append(hints, stripped(s)...)
 }

@@ -242,7 +242,7 @@ func (w *walk) check(st *unix.Stat_t, sticky bool) error {
 
 func (w *walk) owner(st *unix.Stat_t) error {
 	if uid := int(st.Uid); uid != 0 && uid != w.self {
-		return w.untrusted(fmt.Sprintf("it is user %d's, this is user %d", uid, w.self))
+		return w.untrusted(fmt.Sprintf("it belongs to user %d, this is user %d", uid, w.self))
 	}
 	return nil
 }
