@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/stackfmt"
 	"github.com/ehasm/ehasm/internal/symbolize"
 	"github.com/ehasm/ehasm/unwind"
@@ -110,6 +111,7 @@ type recordOptions struct {
 	refill    bool
 	realtime  bool
 	pointers  unwind.FramePointers
+	source    dwarfcfa.Source
 	raw       string
 	truth     int
 	stats     string
@@ -182,6 +184,7 @@ func recordVerb() verb {
 		period := fs.String("alloc-period", "512K", "sample an allocation each `SIZE` of bytes, on average")
 		fs.BoolVar(&opt.preload, "preload", false, "sample by timers of COMMAND's threads, where perf_event_open is forbidden")
 		fs.StringArrayVar(&opt.with, "with", nil, "with --alloc, --preload: build for this `PATH`, too; may be repeated")
+		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
 		fs.StringVar(&opt.raw, "raw", "", "also write the samples to this perf.data `FILE`")
 		fs.BoolVar(&opt.names.Mangled, "no-demangle", false, "do not demangle names")
 		fs.BoolVar(&opt.names.Inline, "inline", false, "show inlined functions as frames")
@@ -203,6 +206,11 @@ func recordVerb() verb {
 			err := opt.parseInside(*period, len(args) > 0, fs.Changed("alloc"), fs.Changed("alloc-period"))
 			if err == nil {
 				err = opt.parse(*format, *refill, *pointers, args)
+			}
+			if err == nil {
+				if opt.source, err = dwarfcfa.ParseSource(*source); err != nil {
+					err = fmt.Errorf("--source: %w", err)
+				}
 			}
 			if err != nil {
 				return v.misuse(c, err)

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/atomicfile"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/internal/record"
@@ -109,7 +110,8 @@ const fillPatience = 2 * time.Second
 
 // prepare makes the objects that unwind and name stacks.
 func (r *recordRun) prepare(ctx, compiling context.Context) {
-	r.made = newOnDemand(r.opt.cache)
+	r.made = newOnDemand(r.opt.cache && r.opt.source == dwarfcfa.SourceAuto)
+	r.made.source = r.opt.source
 	r.made.background = true
 	dirs := unwind.DefaultDebugDirs()
 	r.objects = unwind.NewObjects(unwind.Options{

@@ -3,6 +3,7 @@ package prototypes
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -15,8 +16,55 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
+// Bounds of the number of types. The reader of BTF takes 2 KB of stack for each type on the way to
+// another, and nobody recovers from a stack that is too large: 512 MB. A kernel has 150,000
+// types.
+const (
+	maxFileTypes   = 1 << 15
+	maxKernelTypes = 200_000
+)
+
+// checkBTF counts the types in raw BTF: include/uapi/linux/btf.h.
+func checkBTF(b []byte, most int) error {
+	const header, typeSize = 24, 12
+	le := binary.LittleEndian
+	if len(b) < header || le.Uint16(b) != magicBTF {
+		return errors.New("not BTF of this machine's byte order")
+	}
+	from := uint64(le.Uint32(b[4:])) + uint64(le.Uint32(b[8:]))
+	to := from + uint64(le.Uint32(b[12:]))
+	if to > uint64(len(b)) {
+		return errors.New("types go beyond the end")
+	}
+	count := 0
+	for b = b[from:to]; len(b) >= typeSize; count++ {
+		if count == most {
+			return fmt.Errorf("more than %d types", most)
+		}
+		info := le.Uint32(b[4:])
+		n, size := uint64(info&0xffff), uint64(typeSize)
+		switch info >> 24 & 0x1f {
+		case 1, 14, 17: // int, variable, declaration tag
+			size += 4
+		case 3: // array
+			size += 12
+		case 4, 5, 15, 19: // struct, union, data section, enum of 64 bits
+			size += 12 * n
+		case 6, 13: // enum, parameters
+			size += 8 * n
+		}
+		b = b[min(size, uint64(len(b))):]
+	}
+	return nil
+}
+
 // openBTF reads a .BTF section.
-func openBTF(_ *elf.File, b []byte) (*Table, error) {
+func openBTF(_ *elf.File, b []byte) (*Table, error) { return openTypes(b, maxFileTypes) }
+
+func openTypes(b []byte, most int) (*Table, error) {
+	if err := checkBTF(b, most); err != nil {
+		return nil, err
+	}
 	spec, err := readBTF(b, nil)
 	if err != nil {
 		return nil, err

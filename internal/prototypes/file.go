@@ -35,7 +35,7 @@ func OfFile(r io.ReaderAt) (list []*Table, err error) {
 			if err != nil {
 				return err
 			}
-			t, err := openBTF(nil, b)
+			t, err := openTypes(b, maxKernelTypes)
 			if err == nil {
 				list = []*Table{t}
 			}
@@ -92,12 +92,15 @@ func sectionData(sec *elf.Section) ([]byte, error) {
 
 // openCTF reads the functions at once: their names are in no order.
 func openCTF(f *elf.File, b []byte) (*Table, error) {
-	list, err := ctf.Read(b, ctf.Symbols{
+	return tableOfCTF(ctf.Read(b, ctf.Symbols{
 		Dynamic:        sync.OnceValue(func() []string { return functionNames(f.DynamicSymbols()) }),
 		Static:         sync.OnceValue(func() []string { return functionNames(f.Symbols()) }),
 		DynamicStrings: sync.OnceValue(func() []byte { return stringTable(f, ".dynstr") }),
 		StaticStrings:  sync.OnceValue(func() []byte { return stringTable(f, ".strtab") }),
-	})
+	}))
+}
+
+func tableOfCTF(list []ctf.Function, err error) (*Table, error) {
 	byName := make(map[string][]function)
 	var names []string
 	for i := range list {

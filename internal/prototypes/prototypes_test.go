@@ -133,7 +133,7 @@ func TestRandom(t *testing.T) {
 }
 
 // kernelFunctions is how many of the running kernel's functions are compared with what pahole
-// says of them, for which it takes half a minute: docs/validation/sframe.md.
+// says of them, for which it takes half a minute: docs/validation/signatures.md.
 var kernelFunctions = flag.Int("kernel-functions", 0, "compare `N` functions of the running kernel with pahole's")
 
 // TestKernel reads the prototypes of the running kernel.

@@ -43,20 +43,23 @@ func FuzzSections(f *testing.F) {
 	})
 }
 
+// everything is all that Lookup finds.
+var everything = Want{Inline: true, Lines: true, Parameters: true}
+
 // askAll reads the index and asks for something in every part of it.
 func askAll(o *Object) {
 	o.dir = "/nonexistent"
 	if q := newQuick(o.sec, nil); q != nil {
 		for _, a := range q.list {
 			if u, _ := q.unit(o.sec, a.lo); u != nil {
-				o.lookup(u, a.lo, both)
+				o.lookup(u, a.lo, everything)
 			}
 		}
 	}
 	o.whole()
 	for _, p := range o.index {
 		for _, a := range []uint64{p.lo, p.lo + (p.hi-p.lo)/2, p.hi} {
-			o.lookup(p.unit, a, both)
+			o.lookup(p.unit, a, everything)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package srcline
 
 import (
 	"debug/elf"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -144,6 +145,9 @@ func TestPrototypesCXX(t *testing.T) {
 	}
 }
 
+// mutations of each program; docs/validation/signatures.md has a run with 20,000.
+var mutations = flag.Int("mutations", 200, "try `N` mutations of each program's sections")
+
 // TestPrototypesBroken changes the sections that types are of at random places.
 func TestPrototypesBroken(t *testing.T) {
 	src := cdecltest.Source(t)
@@ -152,7 +156,7 @@ func TestPrototypesBroken(t *testing.T) {
 		whole := load(t, p)
 		rnd := rand.New(rand.NewPCG(5, 6))
 		failed, same, all := 0, 0, 0
-		for range 500 {
+		for range *mutations {
 			o := mutated(whole, rnd)
 			for f := range o.Functions() {
 				all++
@@ -165,7 +169,7 @@ func TestPrototypesBroken(t *testing.T) {
 			}
 		}
 		assert.Positive(t, failed)
-		t.Logf("%d functions; %d have no prototype", all, failed)
+		t.Logf("%v: %d mutations, %d functions; %d have no prototype", flags, *mutations, all, failed)
 	}
 }
 
