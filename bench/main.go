@@ -1,4 +1,4 @@
-// Command bench measures eh_elfs beside other unwinders. README.md tells how to
+// Command bench compares eh_elfs with other unwinders. README.md says how to
 // run it and what it measures.
 package main
 
@@ -36,7 +36,7 @@ type config struct {
 	begin        time.Time
 }
 
-// wants reports whether a part is to run.
+// wants reports whether a part should run.
 func (c config) wants(part string) bool { return c.only == "" && part != partPerf || c.only == part }
 
 // partPerf is the part about recordings, which runs only by itself.
@@ -69,7 +69,7 @@ func main() {
 	}
 }
 
-// results is everything that was measured: out/results.json.
+// results holds all measurements: out/results.json.
 type results struct {
 	Machine machine
 	Quick   bool
@@ -154,7 +154,7 @@ func writeResults(cfg config, r *results) error {
 	return nil
 }
 
-// writePerf writes the results about recordings beside those of other parts.
+// writePerf writes the results about recordings, separately from other parts.
 func writePerf(cfg config, r *results) error {
 	b, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {

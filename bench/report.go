@@ -51,7 +51,7 @@ func reportText(r *results) string {
 	return b.String()
 }
 
-// rivals are what each use of an eh_elf is compared with in the list of where it is slower.
+// rivals lists the comparisons that the report makes to find where an eh_elf is slower.
 var rivals = [...]struct{ ours, theirs, what string }{
 	{"walk-tree", "unw-backtrace", "`_eh_elf_walk`, tree, is slower than libunwind's `unw_backtrace`"},
 	{"walk-packed", "unw-backtrace", "`_eh_elf_walk`, packed, is slower than libunwind's `unw_backtrace`"},

@@ -38,7 +38,7 @@ type rival struct {
 func startRival(program, flat string) (*rival, error) {
 	r := &rival{cmd: exec.Command(program, flat), scratch: flat + ".answers"}
 	r.cmd.Stderr = os.Stderr
-	// Nothing is to be fetched from a debuginfod server.
+	// Fetch nothing from debuginfod servers.
 	r.cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=")
 	var err error
 	if r.in, err = r.cmd.StdinPipe(); err != nil {

@@ -10,7 +10,7 @@ import (
 type target struct {
 	What    string
 	Limit   float64
-	AtLeast bool     // the value is to be at least Limit; else at most
+	AtLeast bool     // the value must be at least Limit; otherwise at most
 	Packed  bool     // packed dispatch is judged, not the tree
 	Tree    spreadOf // the values of both, as far as there are any
 	Other   spreadOf // of packed dispatch

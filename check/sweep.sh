@@ -1,6 +1,6 @@
 #!/bin/bash
-# ehasm check over files, and sums: check/sweep.sh OUTPUT [FOLDER...] (/usr unless told). OUTPUT gets what check printed.
-# EHASM names the command, EHASM_FILES a list of files in place of the folders.
+# Runs ehasm check over files, and sums up: check/sweep.sh OUTPUT [FOLDER...] (default: /usr). OUTPUT gets what check
+# printed. EHASM names the command, EHASM_FILES a list of files in place of the folders.
 set -u -o pipefail
 out=${1:?no output file}
 shift

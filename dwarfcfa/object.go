@@ -101,7 +101,7 @@ func (o *Object) readHeaders() error {
 		}
 	}
 	o.code = codeSegments(f)
-	o.buildID, _ = abi.BuildID(o.r) // without one, an object is told by its content
+	o.buildID, _ = abi.BuildID(o.r) // without one, an object is identified by its content
 	return nil
 }
 

@@ -219,7 +219,7 @@ func (t *tracer) wait(flags int) (*thread, unix.WaitStatus, error) {
 	return th, ws, nil
 }
 
-// resume lets a stopped thread go on. That it is gone meanwhile is no error.
+// resume lets a stopped thread continue. It is no error if the thread is gone.
 func (t *tracer) resume(th *thread, request int, sig int) error {
 	th.stopped = false
 	_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(th.tid), 0, uintptr(sig), 0, 0)
@@ -276,8 +276,8 @@ func (t *tracer) free(d time.Duration) error {
 	return nil
 }
 
-// passOn returns the signal of a stop that the program is to get: none of those that
-// tracing itself makes.
+// passOn returns the signal of a stop to pass on to the program: none of those that
+// tracing itself causes.
 func passOn(ws unix.WaitStatus) int {
 	if s := ws.StopSignal(); s != unix.SIGTRAP && s != unix.SIGSTOP {
 		return int(s)
@@ -285,7 +285,7 @@ func passOn(ws unix.WaitStatus) int {
 	return 0
 }
 
-// forget drops what is known of a thread that runs on freely.
+// forget drops what is known of a thread that will run freely.
 func (th *thread) forget() {
 	th.known, th.running, th.signal = false, false, 0
 	th.shadow.frames = th.shadow.frames[:0]

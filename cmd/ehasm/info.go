@@ -57,7 +57,7 @@ func infoVerb() verb {
 	return v
 }
 
-// infoJSON is what info tells of a file.
+// infoJSON is the result of info for a file.
 type infoJSON struct {
 	File          string            `json:"file"`
 	Soname        string            `json:"soname"`

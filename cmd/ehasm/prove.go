@@ -128,7 +128,7 @@ func proveFiles(ctx context.Context, paths []string, object string, asJSON bool,
 	if len(proofs) != 1 {
 		fmt.Fprintf(c.out, "%d of %d files proven\n", proven, len(proofs))
 	}
-	return exitDone // or failed, if c was told of a failure
+	return exitDone // or failed, if c has a failure
 }
 
 // readInput reads a regular file.

@@ -52,14 +52,14 @@ in the name.
 functions, or after tab the tree of stacks. q ends it and the command; a profile is written
 only with -o. The command's own terminal output goes to /dev/null unless it is redirected.
 
---alloc records what COMMAND allocates, by a library that is preloaded into it: a sample each
-512 KB, in which objects of all sizes count for what they are. .pb.gz has what was allocated
-and what is live at the end (or after --duration, or at SIGUSR2, which writes a file
-with the time in its name), as heap profiles have it. Processes that COMMAND starts are
-recorded, too. Programs that have a malloc of their own, or no dynamic loader, are not.
---preload has the same library take stacks at timers of the threads, where perf_event_open
-is forbidden: at most as often as the kernel ticks. Both unwind by eh_elfs, which
-are made first where the cache lacks them; what is loaded later is named by --with.
+--alloc records what COMMAND allocates, with a library that is preloaded into it. It takes a
+sample every 512 KB on average; objects of all sizes count in proportion. .pb.gz has what
+was allocated and what is live at the end (or after --duration, or at SIGUSR2, which writes
+a file with the time in its name), as in heap profiles. Processes that COMMAND starts are
+recorded, too; programs with their own malloc, or without a dynamic loader, are not.
+--preload makes the same library take stacks at timers of the threads, for systems that
+forbid perf_event_open: at most as often as the kernel ticks. Both unwind with eh_elfs.
+Those that the cache lacks are built first; name libraries that are loaded later by --with.
 
 --push sends profiles to Grafana Pyroscope, to an OpenTelemetry Collector (otlp) or to
 any server that takes pprof files by POST. While the server is unreachable each profile is

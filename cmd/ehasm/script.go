@@ -233,7 +233,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		defer stop()
 		made.fillCache(ctx, opt.Workers, opt.quiet, c)
 	}
-	return exitDone // or failed, if c was told of a failure
+	return exitDone // or failed, if c has a failure
 }
 
 // fetcher returns a function that asks the debuginfod servers of the environment for

@@ -79,7 +79,7 @@ func New(getenv func(string) string) *Client {
 	}
 	if t, ok := http.DefaultTransport.(*http.Transport); ok {
 		t = t.Clone()
-		t.DisableCompression = true // what comes has the size that is told before
+		t.DisableCompression = true // so that the body has the announced size
 		c.http.Transport = t
 	}
 	if s, err := strconv.Atoi(getenv("DEBUGINFOD_TIMEOUT")); err == nil && s > 0 {
@@ -116,9 +116,9 @@ func isFolder(path string) bool {
 	return err == nil && st.IsDir()
 }
 
-// Find returns the path of a file in the cache, into which it is downloaded if need be. A
-// file whose build-id is not the one that was asked for is an error. The error wraps
-// ErrNotFound where all servers have answered that they do not have it.
+// Find returns the path of a file in the cache, and downloads it if necessary. A file
+// with another build-id is an error. The error wraps ErrNotFound where all servers have
+// answered that they do not have it.
 func (c *Client) Find(ctx context.Context, buildID []byte, kind Kind) (string, error) {
 	const least = 2
 	if len(buildID) < least {
@@ -155,8 +155,8 @@ func (c *Client) find(ctx context.Context, path string, buildID []byte, kind Kin
 			return fmt.Errorf("%s: not a regular file", path)
 		}
 	}
-	// What the cache holds is data, whoever has put it there. But in another user's folder, a link of
-	// that user's chooses where root writes and what it removes.
+	// The cache's contents are data, whoever put them there. But in another user's folder, that
+	// user's links would choose where root writes and what it removes.
 	if err := trust.MkdirAll(filepath.Dir(path)); err != nil {
 		return err
 	}
@@ -177,8 +177,8 @@ func (c *Client) find(ctx context.Context, path string, buildID []byte, kind Kin
 	return ErrNotFound
 }
 
-// remember writes down that no server has the file. What cannot be written is asked
-// for again.
+// remember records that no server has the file. If that fails, the servers are
+// asked again next time.
 func remember(path string) {
 	_ = os.Remove(path)
 	if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0); err == nil {
@@ -186,8 +186,8 @@ func remember(path string) {
 	}
 }
 
-// download gets a file from one server. The cache has it when it is whole and the right
-// one.
+// download fetches a file from one server. The cache gets it only if it is complete and
+// has the right build-id.
 func (c *Client) download(ctx context.Context, base, path string, buildID []byte, kind Kind) error {
 	from := strings.TrimRight(base, "/") + "/buildid/" + hex.EncodeToString(buildID) + "/" + string(kind)
 	ctx, cancel := context.WithCancel(ctx)
@@ -212,7 +212,8 @@ func (c *Client) download(ctx context.Context, base, path string, buildID []byte
 	return err
 }
 
-// open asks one server; file: URLs are folders that are laid out as its answers.
+// open asks one server; file: URLs are folders with the layout of a server's
+// paths.
 func (c *Client) open(ctx context.Context, from string) (io.ReadCloser, int64, error) {
 	if path, ok := strings.CutPrefix(from, "file://"); ok {
 		f, err := regular.Open(path)
@@ -306,7 +307,7 @@ func checkFile(path string, buildID []byte) error {
 	return nil
 }
 
-// readBuildID returns the file's build-id, without which it is not a file that was asked for.
+// readBuildID returns the file's build-id. It is an error if there is none.
 func readBuildID(path string) ([]byte, error) {
 	f, err := regular.Open(path)
 	if errors.Is(err, regular.ErrEmpty) {

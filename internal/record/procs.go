@@ -90,7 +90,7 @@ func (t *tracker) process(pid int32) *process {
 	return p
 }
 
-// thread returns a thread, whose name is looked up where it has not been told.
+// thread returns a thread, and looks up its name if no record has given it.
 func (t *tracker) thread(pid, tid int32) *thread {
 	th := t.threads[tid]
 	if th == nil {

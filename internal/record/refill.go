@@ -182,7 +182,7 @@ func (f *refiller) remember(s *Session, th *thread, maps *unwind.Maps, first, en
 			break
 		}
 	}
-	th.last = th.last[:0] // not the same walk, as far as can be told
+	th.last = th.last[:0] // not known to be the same walk
 }
 
 // isWhole reports whether a walk with this end has all frames.

@@ -1,7 +1,7 @@
-// Package regular opens regular files and nothing else, whatever has the name by then: opening
-// a FIFO waits for who writes to it, opening some devices does something, and some files of
-// /proc block whoever reads them. The names come from recordings, from processes and from
-// other files, so that anybody may have chosen them.
+// Package regular opens regular files and nothing else, whatever the name refers to by then:
+// opening a FIFO waits for a writer, opening some devices has effects, and some files of /proc
+// block their readers. The names come from recordings, from processes and from other files, so
+// anybody may have chosen them.
 package regular
 
 import (
@@ -11,13 +11,13 @@ import (
 	"os"
 )
 
-// Errors about what is not opened; they are wrapped with its path.
+// Errors about files that are not opened; they are wrapped with the path.
 var (
 	ErrNotRegular = errors.New("not a regular file")
 	// ErrEmpty is about files without bytes, also those of /proc, whose size is 0 whatever can be read.
 	ErrEmpty = errors.New("an empty file")
-	// ErrSparse is about files that are far larger than what the disk has of them: their
-	// zeros cost who made them nothing, and their readers memory.
+	// ErrSparse is about files that are far larger than their blocks on the disk: their
+	// zeros cost the writer nothing, but their readers memory.
 	ErrSparse = errors.New("a file that is mostly holes")
 )
 
@@ -30,7 +30,7 @@ const (
 // Open opens the file at path for reading.
 func Open(path string) (*os.File, error) { return open(path) }
 
-// check returns why a file is not opened, or nil.
+// check returns why a file must not be opened, or nil.
 func check(path string, st fs.FileInfo) error {
 	err := error(nil)
 	switch {

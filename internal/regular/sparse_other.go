@@ -4,5 +4,6 @@ package regular
 
 import "io/fs"
 
-// IsSparse reports whether a file is mostly holes, which cannot be told here.
+// IsSparse returns false: whether a file is mostly holes is not known on this
+// host.
 func IsSparse(fs.FileInfo) bool { return false }

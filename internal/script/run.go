@@ -116,7 +116,7 @@ func (run *runner) takeInfo() {
 	}
 }
 
-// recording returns what formats are told of it.
+// recording returns the description of the recording for formats.
 func (run *runner) recording() *stackfmt.Recording {
 	info := run.reader.Info()
 	rec := &stackfmt.Recording{Command: info.Cmdline, Objects: run.objects.All()}
@@ -129,7 +129,8 @@ func (run *runner) recording() *stackfmt.Recording {
 	return rec
 }
 
-// event returns what formats are told of an event. In pipe mode its name may come late.
+// event returns the description of an event for formats. In pipe mode its name may come
+// late.
 func (run *runner) event(e *perfdata.Event) *stackfmt.Event {
 	name := eventName(e)
 	known := run.events[e]

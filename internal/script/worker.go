@@ -61,7 +61,7 @@ func (w *worker) do(b *batch) {
 	}
 }
 
-// foreseePlaces tells of the addresses of a batch.
+// foreseePlaces passes the addresses of a batch to the Namer.
 func (w *worker) foreseePlaces(b *batch) {
 	stacks := make([]symbolize.Stack, len(b.samples))
 	for i := range b.samples {
@@ -112,7 +112,7 @@ func (w *worker) collect(s *sample) {
 	}
 }
 
-// walked is what became of a sample's user stack.
+// walked is the result of walking a sample's user stack.
 type walked struct {
 	pcs     []uint64 // of batch.pcs
 	guesses []int    // of batch.guesses: which pcs

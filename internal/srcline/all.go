@@ -42,7 +42,7 @@ func (o *Object) Lines() iter.Seq[Line] {
 type Function struct {
 	Addr uint64
 	Name string // as Frame has it
-	// Parameters and Declaration are as C declares them, or "" if that cannot be told: Err then
+	// Parameters and Declaration are as C declares them, or "" if they are not known: Err then
 	// says why.
 	Parameters, Declaration string
 	Err                     error

@@ -94,7 +94,7 @@ func (s *sections) addType(signature uint64, k entryKey) {
 
 // typeBySignature finds such a type. Type units may follow all others.
 func (s *sections) typeBySignature(signature uint64) entryKey {
-	s.parseUnits(toEnd) // its error has been told, or will be
+	s.parseUnits(toEnd) // its error is reported elsewhere
 	s.mu.Lock()
 	k := s.typeAt[signature]
 	s.mu.Unlock()
@@ -240,7 +240,8 @@ func (u *unit) isC() bool {
 	return false
 }
 
-// parameters of the function at an entry, or "" if they cannot be told.
+// parameters returns those of the function at an entry, or "" if they are not
+// known.
 func (o *Object) parameters(u *unit, r ref) string {
 	k := u.sec.key(r)
 	if k.unit == nil {

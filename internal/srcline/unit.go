@@ -139,7 +139,7 @@ func (u *unit) header(c *cursor) (bool, error) {
 
 // find returns the unit that an offset lies in, opened.
 func (s *sections) find(off uint64) *unit {
-	s.parseUnits(off) // its error has been told, or will be
+	s.parseUnits(off) // its error is reported elsewhere
 	s.mu.Lock()
 	i := sort.Search(len(s.units), func(i int) bool { return s.units[i].end > off })
 	var u *unit

@@ -26,9 +26,9 @@ bool ehu_secure_(void)
 }
 
 /*
- * ehu_self_ is the user whose files are believed beside root's. In a user namespace the files of
- * all users that it does not know seem to be of one, the overflow user (user_namespaces(7)): who has
- * that number there believes root's alone. (uid_t)-1 is no user.
+ * ehu_self_ is the user whose files are believed beside root's. In a user namespace the files of all
+ * users that it does not know appear as one, the overflow user (user_namespaces(7)): who has that
+ * number there believes root's alone. (uid_t)-1 is no user.
  */
 uid_t ehu_self_(bool secure)
 {
