@@ -77,7 +77,7 @@ static inline bool plain_step(ehu_cursor_t *c, const struct ehu_table *t)
     save(&before, r);
     if (o->walk(r, &c->memory, o->bias, &pc, 1) == 1) {
         uint64_t to = r->reg[EH_ELF_RSP];
-        if (!r->exact && to >= rsp && to - rsp >= 8 * (1 - exact) && object_of(c, t, pc - 1))
+        if (!r->exact && to >= rsp && to - rsp >= 8 * (1 - exact) && (holds(o, pc - 1) || object_of(c, t, pc - 1)))
             return true;
     }
     restore(r, &before);
