@@ -15,13 +15,16 @@ import (
 type variant struct {
 	Name     string
 	Dispatch plan.Dispatch
+	Speed    bool
 }
 
-// variants returns the kinds of eh_elf that are compared.
+// variants returns the kinds of eh_elf that are compared. With BENCH_OPTIMIZE=speed they are as
+// 'ehasm build --optimize=speed' makes them.
 func variants() []variant {
+	speed := os.Getenv("BENCH_OPTIMIZE") == "speed"
 	return []variant{
-		{"tree", plan.DispatchTree},
-		{"packed", plan.DispatchPacked},
+		{"tree", plan.DispatchTree, speed},
+		{"packed", plan.DispatchPacked, speed},
 	}
 }
 
@@ -37,7 +40,7 @@ func readTable(path string) (*dwarfcfa.Table, *dwarfcfa.Report, *dwarfcfa.Object
 
 // fit returns how 'ehasm build' makes such a file.
 func (v variant) fit(r *dwarfcfa.Report) elfout.Fit {
-	return elfout.Fit{Dispatch: v.Dispatch, Tables: r.SectionSize + r.HdrSize}
+	return elfout.Fit{Dispatch: v.Dispatch, Speed: v.Speed, Tables: r.SectionSize + r.HdrSize}
 }
 
 // compileTable makes the code of one variant, as 'ehasm build' does, and says what file it is for.

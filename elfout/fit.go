@@ -37,6 +37,7 @@ func (f Fit) Compile(t *dwarfcfa.Table, src Source) (*asmgen.Code, error) {
 		how.PageBits = plan.PageBits - 1
 		return asmgen.Fit(t, how, opt, 0, nil)
 	}
+	src.Bare, src.Relro = f.Bare(), false // the limit is for such files, whatever becomes of this one
 	around, err := src.around()
 	if err != nil {
 		return nil, err
@@ -55,15 +56,17 @@ func unwindSize(frames []asmgen.Frame) int {
 	return len(e.bytes) + int(e.headerSize())
 }
 
-// around returns the size of a file beside text, data, its own unwind information and sites, and a
-// few bytes more: how they are aligned is not known yet.
+// around returns what a file takes at most beside text, data, its own unwind information and
+// sites: how text and data are aligned is not known yet.
 func (src Source) around() (int, error) {
-	const aligned = 16
 	src.Sites = nil
-	src.Relro = false
-	code := &asmgen.Code{Text: make([]byte, aligned), Frames: []asmgen.Frame{{End: aligned, Rows: []asmgen.FrameRow{{CFAOffset: 8}}}}}
+	size := uint32(codeAlign)
+	if src.Bare {
+		size = bareAlign
+	}
+	code := &asmgen.Code{Text: make([]byte, size), Data: make([]byte, size), Frames: []asmgen.Frame{{End: size, Rows: []asmgen.FrameRow{{CFAOffset: 8}}}}}
 	for _, name := range []string{abi.SymbolStep, abi.SymbolChain, abi.SymbolWalk} {
-		code.Symbols = append(code.Symbols, asmgen.Symbol{Name: name, End: aligned, Exported: true})
+		code.Symbols = append(code.Symbols, asmgen.Symbol{Name: name, End: size, Exported: true})
 	}
 	image, err := New(code, src)
 	if err != nil {
