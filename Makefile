@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: truth decoder build test lint race race-quick fuzz adversary corpus bench bench-perf bench-exceptions exceptions deps runtime install clean sample clients dist deb bench-record
+.PHONY: try-collector truth decoder build test lint race race-quick fuzz adversary corpus bench bench-perf bench-exceptions exceptions deps runtime install clean sample clients dist deb bench-record
 
 # Where the process begins: see cmd/ehasm/entry_linux_amd64.s
 ENTRY = $(if $(filter linux/amd64,$(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)),-ldflags '-E main.entry')
