@@ -41,12 +41,12 @@ func runCosted(limit time.Duration, name string, args ...string) (c cost, err er
 	return c, nil
 }
 
-// costVerb as first argument has this program run another and print what it
-// took, as a line of JSON before the output.
+// costVerb, as the first argument, makes this program run another and print its
+// cost as a line of JSON before the output.
 const costVerb = "cost"
 
-// costMain is the process between: its arguments are the limit and the program's.
-// It returns the exit status.
+// costMain is the intermediate process: its arguments are the limit and the
+// program's. It returns the exit status.
 func costMain(args []string) int {
 	limit, err := time.ParseDuration(args[0])
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// ownCIE is the one CIE of the file's .eh_frame: pcs relative to their place in four
-// bytes, CFA = rsp+8, the return address below it.
+// ownCIE is the only CIE of the file's .eh_frame: 4-byte pcs relative to their
+// place, CFA = rsp+8, the return address below it.
 var ownCIE = [24]byte{20, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, abi.RIP, 1, 0x1b, 0x0c, abi.RSP, 8, 0x80 | abi.RIP, 1}
 
 // frames checks .eh_frame_hdr (LSB 5.0 Core §10.6.2) against .eh_frame: its table has
-// exactly the FDEs, in order of pcs, and both end where they should. What the FDEs say is
-// checked while the code runs on terms.
+// exactly the FDEs, in order of pcs, and both end where they should. The contents of the
+// FDEs are checked while the code runs on terms.
 func (im *image) frames() error {
 	distance := func(b []byte) uint64 { return uint64(int64(int32(le.Uint32(b)))) }
 	h := im.at(im.hdrAddr, im.hdrSize)
@@ -53,8 +53,8 @@ func (im *image) frames() error {
 	return nil
 }
 
-// hashes checks the whole of the symbol tables' content, for the lookups of names that
-// are not there, too: loaders ask every file for every name.
+// hashes checks the complete contents of the symbol tables, since lookups of names
+// that are not there must also work: loaders look up every name in every file.
 func (im *image) hashes() error {
 	count := uint32(len(exports)) + 1
 	if !zero(im.at(im.tags[elf.DT_SYMTAB], elf.Sym64Size)) {
@@ -177,7 +177,7 @@ func zero(b []byte) bool {
 	return b != nil && !slices.ContainsFunc(b, func(c byte) bool { return c != 0 })
 }
 
-// section is what a section header has to say.
+// section is the expected content of a section header.
 type section struct {
 	typ           elf.SectionType
 	flags         elf.SectionFlag
@@ -221,8 +221,8 @@ func (im *image) expectedSections() map[string]section {
 }
 
 // sections checks the section headers, from which debuggers and profilers take
-// addresses: they say of the segments what has been shown of them, and .symtab has the
-// exports as .dynsym has them. A file may have none; it may be stripped.
+// addresses: they agree with what has been shown of the segments, and .symtab has the
+// same exports as .dynsym. A file may have no section headers; it may be stripped.
 func (im *image) sections() error {
 	shoff, count, names := le.Uint64(im.file[40:]), uint64(le.Uint16(im.file[60:])), uint64(le.Uint16(im.file[62:]))
 	size := uint64(len(im.file))
@@ -322,7 +322,7 @@ func (im *image) sections() error {
 		return imageError("the sections end at %#x, their segment at %#x", end, im.read.Filesz)
 	}
 	for name, at := range map[string][2]uint64{".note.gnu.build-id": {0, im.gnuNotes}, ".note.ehasm": {im.gnuNotes, im.noteSize - im.gnuNotes}} {
-		// Some go by the sections: they have what the segment has.
+		// Readers that use sections find the same notes as in the segment.
 		if h, ok := headers[name]; ok && (h.Addr != im.noteAddr+at[0] || h.Size != at[1]) {
 			return imageError("the sections of the notes")
 		}
@@ -341,7 +341,7 @@ func (im *image) sections() error {
 	return nil
 }
 
-// symbolSizes checks that the exports are the whole of the text, without gaps.
+// symbolSizes checks that the exports cover the text without gaps.
 func (im *image) symbolSizes() error {
 	var all []elf.Sym64
 	for _, s := range im.symbols {

@@ -16,7 +16,7 @@ type ownRange struct {
 }
 
 // ownRow is such a row: the CFA is rsp plus cfa, and registers of the machine are
-// saved at saved from the CFA, or where it is 0, are as they were.
+// saved at saved from the CFA, or unchanged if it is 0.
 type ownRow struct {
 	cfa   int64
 	saved [16]int64
@@ -127,8 +127,8 @@ func (x *exec) checkOwnRow(s *state) error {
 	return nil
 }
 
-// fastRows checks that one row holds for the code of pages, which the lookup's proof has
-// gone through without running it on terms.
+// fastRows checks that one row holds for the code of pages, which the lookup's proof
+// covers without running it on terms.
 func (p *prover) fastRows() error {
 	if p.fastLow >= p.fastHigh {
 		return nil

@@ -80,7 +80,7 @@ func (t *terms) eq(a, b term) term {
 	return t.eqParts(a, b)
 }
 
-// ones are bits that are set in any case.
+// ones returns the bits that are certainly set.
 func (t *terms) ones(x term) uint64 {
 	n := &t.nodes[x]
 	switch n.op {

@@ -7,14 +7,14 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// exprJob is an expression whose code is to be proven.
+// exprJob is an expression whose code must be proven.
 type exprJob struct {
 	at uint64
 	id dwarfcfa.ExprID
 }
 
-// exprAt notes that a descriptor names code for an expression, by its distance from
-// _eh_elf.
+// exprAt records that a descriptor names the code of an expression, by its distance
+// from _eh_elf.
 func (p *prover) exprAt(off uint64, id dwarfcfa.ExprID) error {
 	at := p.im.symbols[abi.SymbolStep].Value + off
 	if off >= 1<<31 {
@@ -60,7 +60,8 @@ type joint struct {
 	depth int
 }
 
-// exprEvent is what the code does next that the expression must do, too.
+// exprEvent is the next effect of the code, which the expression must have,
+// too.
 type exprEvent uint8
 
 const (
@@ -311,8 +312,8 @@ func (x *exprProof) pop() term {
 	return v
 }
 
-// op does one operation on the expression's side, and takes the code along where it
-// has to decide something.
+// op executes one operation of the expression, and runs the code up to the same
+// point if the operation needs a decision.
 func (x *exprProof) op(op *dwarfcfa.ExprOp) error {
 	p := x.p
 	t := p.t

@@ -1,6 +1,6 @@
 package prove
 
-// heads are the addresses that lookups lead to, numbered as they are found.
+// heads holds the addresses that lookups lead to, numbered as they are found.
 type heads struct {
 	list  []headOf
 	slots []int32 // a hash table with linear probing; 0 is free, else a number plus 1

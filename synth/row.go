@@ -63,9 +63,11 @@ type Function struct {
 	Ranges []Range // ascending, touching, neighbours differ in Row
 }
 
-// Start returns the function's first address with a row, End the one past its last.
+// Start returns the function's first address with a row.
 func (f *Function) Start() dwarfcfa.Addr { return f.Ranges[0].Start }
-func (f *Function) End() dwarfcfa.Addr   { return f.Ranges[len(f.Ranges)-1].End }
+
+// End returns the address past the function's last row.
+func (f *Function) End() dwarfcfa.Addr { return f.Ranges[len(f.Ranges)-1].End }
 
 // Add appends an instruction to functions: to the last one, if it follows it and is of
 // the same function, else as a new one. Addresses must ascend.

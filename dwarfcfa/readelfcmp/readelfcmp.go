@@ -73,7 +73,7 @@ func lookReadelf() (string, error) {
 	return tool, nil
 }
 
-// comparison is one run of readelf against one of ours.
+// comparison compares the output of one run of readelf with package dwarfcfa's.
 type comparison struct {
 	o    *dwarfcfa.Object
 	res  *Result

@@ -200,7 +200,7 @@ func (s *stream) close() {
 	}
 }
 
-// replace has samples taken by the events of one stream instead of those of another.
+// replace enables the events of stream by and disables those of old.
 func replace(old, by *stream) error {
 	for _, e := range by.all {
 		if err := e.Enable(); err != nil {

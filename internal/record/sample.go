@@ -169,8 +169,8 @@ func (s *Session) isCut(cause unwind.Cause, at *abi.Regs, mem *ehelf.Memory) boo
 	return false
 }
 
-// growCopies has longer copies made if too many stacks have stayed incomplete, and shorter ones for good if
-// samples are lost: each that is lost is a stack that is not known at all.
+// growCopies switches to longer copies if too many stacks have stayed incomplete, and back to shorter ones
+// for good if samples are lost, since nothing is known of the stack of a lost sample.
 func (s *Session) growCopies() error {
 	const few, inMany = 2, 400
 	if s.crowded {
