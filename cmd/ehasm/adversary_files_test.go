@@ -18,8 +18,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/ehasm/ehasm/internal/atomicfile"
 )
 
 var (
@@ -98,7 +96,7 @@ func contents(t *testing.T, dir string) (all map[string]string, temporary int) {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		if strings.HasPrefix(d.Name(), atomicfile.TempPrefix) || strings.HasPrefix(d.Name(), ".try") {
+		if strings.HasPrefix(d.Name(), ".ehasm-") || strings.HasPrefix(d.Name(), ".try") {
 			temporary++
 			return nil
 		}
