@@ -36,6 +36,7 @@ Stages:
            .gcc_except_table
   lines    files and lines of code, from the debug information, unit by unit: what
            script --lines reads. Not a stage of compiling
+  views    all rows of .debug_line, with the numbers of views and is_stmt
   types    prototypes of functions, from DWARF, .ctf and .BTF sections, or from raw BTF: what
            script --signatures reads
 `
@@ -51,7 +52,7 @@ const dumpMore = `Examples:
 
 // stages returns the stages in the order of compiling.
 func stages() []string {
-	return []string{"entries", "rows", "table", "plan", "asm", "sites", "lines", "types"}
+	return []string{"entries", "rows", "table", "plan", "asm", "sites", "lines", "views", "types"}
 }
 
 // dumpOptions holds the flags of dump.
@@ -111,6 +112,9 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 	defer done()
 	if opt.stage == "lines" {
 		return dumpLines(path, r, opt, w)
+	}
+	if opt.stage == "views" {
+		return dumpViews(path, r, opt, w)
 	}
 	if opt.stage == "types" {
 		return dumpTypes(path, r, opt, w)

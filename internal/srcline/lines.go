@@ -22,7 +22,8 @@ const noFile = ^uint32(0)
 // lineTable is the rows of a unit, by address.
 type lineTable struct {
 	rows  []row
-	files []string // by the number that rows and call files have
+	files []string   // by the number that rows and call files have
+	each  func(view) // is given all rows; may be nil
 }
 
 // find returns the file and line at addr.

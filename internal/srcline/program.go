@@ -16,6 +16,7 @@ type program struct {
 	opcodeBase          uint8
 	lengths             []byte // numbers of operands of the opcodes from 1 on
 	definesFiles        bool   // found by run
+	statement           bool   // default_is_stmt
 }
 
 // newProgram reads the header of the program at an offset of .debug_line. The reader of
@@ -46,7 +47,7 @@ func (s *sections) newProgram(off uint64) (*program, error) {
 	if version >= 4 {
 		p.maxOps = int(c.u8())
 	}
-	c.skip(1) // default_is_stmt
+	p.statement = c.u8() != 0
 	p.lineBase, p.lineRange = int(int8(c.u8())), int(c.u8())
 	p.opcodeBase = c.u8()
 	p.lengths = c.take(uint64(max(p.opcodeBase, 1) - 1))
@@ -88,6 +89,7 @@ const (
 	lnsAdvancePC      = 2
 	lnsAdvanceLine    = 3
 	lnsSetFile        = 4
+	lnsNegateStmt     = 6
 	lnsConstAddPC     = 8
 	lnsFixedAdvancePC = 9
 
@@ -102,17 +104,23 @@ type machine struct {
 	opIndex int
 	file    uint64
 	line    int
+	view    int  // of the next row
+	is      bool // is_stmt
 }
 
 // advance moves the machine on by operations.
 func (m *machine) advance(p *program, ops int) {
+	from := m.addr
 	if p.maxOps == 1 {
 		m.addr += uint64(p.minLength * ops)
-		return
+	} else {
+		ops += m.opIndex
+		m.addr += uint64(p.minLength * (ops / p.maxOps))
+		m.opIndex = ops % p.maxOps
 	}
-	ops += m.opIndex
-	m.addr += uint64(p.minLength * (ops / p.maxOps))
-	m.opIndex = ops % p.maxOps
+	if m.addr != from {
+		m.view = 0
+	}
 }
 
 // run collects the rows. What was found before an error is in t.
@@ -121,7 +129,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 	rows := make([]row, 0, (p.end-p.begin)/rowBytes)
 	var sequences [][]row
 	first := 0 // row of the sequence
-	m := machine{file: 1, line: 1}
+	m := machine{file: 1, line: 1, is: p.statement}
 	constAdd := int(255-p.opcodeBase) / max(p.lineRange, 1)
 	c := cursor{b: section[:p.end], off: p.begin}
 	for c.off < p.end && !c.bad {
@@ -133,16 +141,20 @@ func (t *lineTable) run(p *program, section []byte) error {
 			m.advance(p, adjusted/p.lineRange)
 			m.line += p.lineBase + adjusted%p.lineRange
 			rows = addRow(rows, first, &m)
+			t.view(&m, false)
 			continue
 		case op == lnsCopy:
 			rows = addRow(rows, first, &m)
+			t.view(&m, false)
+		case op == lnsNegateStmt:
+			m.is = !m.is
 		case op == 0: // extended
 			size := c.uleb()
 			from := c.off
 			kind := c.u8()
 			switch kind {
 			case lneSetAddress:
-				m.addr = 0
+				m.addr, m.view = 0, 0
 				if p.addrSize > 8 {
 					c.bad = true
 				} else {
@@ -158,12 +170,13 @@ func (t *lineTable) run(p *program, section []byte) error {
 				break
 			}
 			if kind == lneEndSequence {
+				t.view(&m, true)
 				if n := len(rows); n > first && (span{rows[first].addr, m.addr}).live() {
 					rows = append(rows, row{m.addr, noFile, 0})
 					sequences = append(sequences, rows[first:len(rows):len(rows)])
 				}
 				first = len(rows)
-				m = machine{file: 1, line: 1}
+				m = machine{file: 1, line: 1, is: p.statement}
 			}
 		case op == lnsAdvancePC:
 			m.advance(p, int(c.uleb()))

@@ -1,0 +1,62 @@
+package srcline
+
+import (
+	"iter"
+	"runtime/debug"
+)
+
+// View is a row of a line number program. GCC numbers those of one address: the first is view 0.
+// What the program is about to execute at an address is of the last.
+type View struct {
+	Addr uint64
+	View int
+	File string
+	Line int
+	// Statement says that a debugger stops here: is_stmt.
+	Statement bool
+	// End says that the code ends here; there is no line then.
+	End bool
+}
+
+// view is a View, with the number of its file.
+type view struct {
+	View
+	file uint64
+}
+
+// Views iterates over all rows of all units, as the line number programs have them. What cannot be read
+// is left out; Err reports it.
+func (o *Object) Views() iter.Seq[View] {
+	return func(yield func(View) bool) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		o.note(try(func() error {
+			o.whole()
+			for _, u := range o.sec.units {
+				var list []view
+				t := &lineTable{each: func(v view) { list = append(list, v) }}
+				o.note(u.parseLines(t))
+				for _, v := range list {
+					if !v.End {
+						v.File = t.file(uint32(min(v.file, uint64(noFile))))
+					}
+					if !yield(v.View) {
+						return nil
+					}
+				}
+			}
+			return nil
+		}))
+	}
+}
+
+// view counts the views of an address, and gives away the row that the machine stands at.
+func (t *lineTable) view(m *machine, end bool) {
+	if t.each != nil {
+		v := view{View: View{Addr: m.addr, End: end}, file: m.file}
+		if !end {
+			v.Line, v.View.View, v.Statement = m.line, m.view, m.is
+		}
+		t.each(v)
+	}
+	m.view++
+}
