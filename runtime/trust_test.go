@@ -137,27 +137,6 @@ func asUser(t *testing.T, user uint32, prog string) string {
 	return string(out)
 }
 
-// TestOverflow: in a user namespace that knows none of them, all users seem to be one, which this
-// user seems to be, too: the file is nobody's that is believed.
-func TestOverflow(t *testing.T) {
-	needRoot(t)
-	k := makeKit(t)
-	prog := privileged(t, k)
-	const overflow = 65534
-	require.NoError(t, os.Chown(prog+".eh_elf.so", overflow, overflow))
-	require.NoError(t, os.Chown(filepath.Dir(prog), overflow, overflow))
-	assert.Contains(t, asUser(t, overflow, prog), "eh_elfs=1", "where all users are known")
-	for _, owner := range []int{overflow, someone} {
-		require.NoError(t, os.Chown(prog+".eh_elf.so", owner, owner))
-		cmd := exec.Command(prog)
-		cmd.Env = []string{"PATH=/bin:/usr/bin", "HOME=/nonexistent"}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		assert.Contains(t, string(out), "eh_elfs=0", "%d", owner)
-	}
-}
-
 // TestPrivileged: a program that has rights which who starts it has not believes no file of
 // theirs, though the effective user may be theirs: set-gid, file capabilities.
 func TestPrivileged(t *testing.T) {
