@@ -53,10 +53,13 @@ const exprPad = 8
 func (p *prover) clobber(s *state) {
 	rsp, err := p.x.stackOff(s)
 	s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return err != nil || c.off < rsp })
+	left := func() term { return p.t.variable("left by a call", ^uint64(0)) } // not what another call left, or what was there before
 	for _, r := range [...]uint8{rAX, rCX, rDX, rSI, rDI, r8, r9, r10, r11} {
-		s.reg[r] = p.any[r]
+		s.reg[r] = left()
 	}
-	s.xmm = p.anyXMM
+	for i := range s.xmm {
+		s.xmm[i] = [2]term{left(), left()}
+	}
 	s.fl = flags{}
 }
 

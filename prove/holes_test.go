@@ -113,6 +113,28 @@ func readOther(im *image) []byte {
 	return append(code, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5)
 }
 
+// throughCallback makes _eh_elf of an image without deref read words as that of another
+// does, by a callback that nobody gives, if what happens to lie in its slot is not null.
+func throughCallback(im, other *image) change {
+	text, from := im.text(im.exec.Vaddr), other.text(other.exec.Vaddr)
+	at := bytes.Index(text, append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84)) // cmpq $0, slotRegs(%rsp); je; sub %r11, %r10
+	for !bytes.HasPrefix(text[at+12:], cutFast) {
+		at += 1 + bytes.Index(text[at+1:], append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84))
+	}
+	at += len(cutSlot)
+	old := text[at : at+6]
+	general := at + 6 + int(int32(le.Uint32(old[2:])))
+	body := from[bytes.Index(from, []byte{0x49, 0x89, 0xfc, 0x4c, 0x89, 0xd3})-15:] // mov %rbx, %r12 and %r13 to their slots; mov %rdi, %r12; mov %r10, %rbx
+	body = body[:bytes.IndexByte(body, 0xc3)+1]
+	out := func(code []byte, to int) []byte { return le.AppendUint32(code, uint32(to-len(code)-4)) }
+	const head = 28
+	end := head + len(body)
+	code := out([]byte{0x0f, 0x85}, end+5)                                        // jne, to where a walk goes on
+	code = out(append(code, 0x48, 0x83, 0x7c, 0x24, slotMem, 0, 0x0f, 0x84), end) // cmpq $0, slotMem(%rsp); je
+	code = out(append(code, 0x80, 0x7f, 0xfd, 0, 0x0f, 0x84), end)                // cmpb $0, -3(%rdi); je
+	return change{old, out(append(append(code, body...), 0xe9), general-len(text))}
+}
+
 // TestHandMadeMutants proves that code is refused which does something beside its row:
 // each mutant is right but for what its name says.
 func TestHandMadeMutants(t *testing.T) {
@@ -130,10 +152,15 @@ func TestHandMadeMutants(t *testing.T) {
 	require.NoError(t, proof(image))
 	dense := compile(t, table, variant{plan: plan.Options{DenseKeys: 3}, src: elfout.Source{Name: "test"}})
 	require.NoError(t, proof(dense))
+	noDeref := compile(t, table, variants()[2])
+	require.NoError(t, proof(noDeref))
+	direct, err := openImage(noDeref)
+	require.NoError(t, err)
 	// The word at rsi by the callback: what it says is forgotten.
 	ask := []byte{0x48, 0x83, 0xec, 0x18, 0x49, 0x8b, 0x46, 0x18, 0x49, 0x8b, 0x7e, 0x20, 0x48, 0x8d, 0x54, 0x24, 0x08, 0x48, 0x89, 0x74, 0x24, 0x10,
 		0xff, 0xd0, 0x48, 0x8b, 0x74, 0x24, 0x10, 0x48, 0x83, 0xc4, 0x18}
 	ask = ask[:len(ask):len(ask)]
+	fastRow := []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh} // lea 8(%r9), %r10; cmp slotHigh(%rsp), %r10
 	for _, m := range []struct {
 		name     string
 		why      string
@@ -141,6 +168,7 @@ func TestHandMadeMutants(t *testing.T) {
 		caves    []change
 		old, new []byte
 		dense    bool // of a file that has a dense page
+		noDeref  bool // of a file whose _eh_elf has no callback
 	}{
 		{name: "a step that goes the slow way writes its pc to a register of the caller", why: "not the end of a step", changes: []change{
 			{old: []byte{0x48, 0x8b, 0x83, 0x80, 0, 0, 0, 0x49, 0x89, 0x04, 0xd0}, new: []byte{0x48, 0x8b, 0x8b, 0x80, 0, 0, 0, 0x48, 0x89, 0x0c, 0xc3}}}},
@@ -205,6 +233,25 @@ func TestHandMadeMutants(t *testing.T) {
 		{name: "a rule that names no register reads one by its operand", why: "a read of the registers",
 			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
 			new: []byte{0x0f, 0xb6, 0x4d, 0x00, 0x48, 0x8b, 0x04, 0xcb, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}},
+		{name: "a scratch register is taken to stay in a call", why: "the word is", caves: []change{
+			{old: []byte{0x48, 0x83, 0xec, 0x18, 0x49, 0x8b, 0x7e, 0x20}, // sub $24, %rsp; mov 32(%r14), %rdi
+				new: []byte{0x48, 0x83, 0xec, 0x18, 0x4c, 0x89, 0x44, 0x24, 0x10, 0x49, 0x8b, 0x7e, 0x20}},
+			{old: []byte{0x89, 0xc1, 0x48, 0x8b, 0x44, 0x24, 0x08}, // mov %eax, %ecx; mov 8(%rsp), %rax
+				new: []byte{0x89, 0xc1, 0x4c, 0x3b, 0x44, 0x24, 0x10, 0x74, 9, 0x48, 0xc7, 0x44, 0x24, 0x08, 0, 0, 0, 0, 0x48, 0x8b, 0x44, 0x24, 0x08}}}},
+		{name: "a row writes where _eh_elf keeps the address of its result", why: "slot 64 of the frame",
+			old: fastRow, new: append([]byte{0x48, 0x89, 0x44, 0x24, slotResult}, fastRow...)}, // mov %rax, slotResult(%rsp)
+		{name: "a row takes the base to be in the frame, which in _eh_elf it is not", why: "no instruction of generated code",
+			old: fastRow, new: append([]byte{0x48, 0x39, 0x74, 0x24, slotBase, 0x74, 2, 0x0f, 0x0b}, fastRow...)}, // cmp %rsi, slotBase(%rsp); je; ud2
+		{name: "a row takes rsp to be valid in ecx, which _eh_elf does not set", why: "no instruction of generated code",
+			old: fastRow, new: append([]byte{0xf6, 0xc1, 1 << abi.RSP, 0x75, 2, 0x0f, 0x0b}, fastRow...)}, // test $128, %cl; jne; ud2
+		{name: "a row takes the upper half of rcx to be 0, which in _eh_elf it need not be", why: "no instruction of generated code",
+			old: fastRow, new: append([]byte{0x48, 0x89, 0xcf, 0x48, 0xc1, 0xef, 32, 0x48, 0x85, 0xff, 0x74, 2, 0x0f, 0x0b}, fastRow...)}, // mov; shr; test; je; ud2
+		{name: "the copying of registers reads by a pointer that the last rule has cleared", why: "not a copy of a register", caves: []change{
+			{old: []byte{0x44, 0x89, 0xab, abi.RegsValid, 0, 0, 0}, new: []byte{0x31, 0xed, 0x44, 0x89, 0xab, abi.RegsValid, 0, 0, 0}}, // mov %r13d, 136(%rbx)
+			{old: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0}, // bsf %r13d, %eax; mov slotNew(%rsp,%rax,8), %rcx
+				new: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x0f, 0xb6, 0x4d, 0x00, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0}}}},
+		{name: "an _eh_elf without a callback calls what lies where the other keeps it", why: "a call of", noDeref: true,
+			caves: []change{throughCallback(direct, im)}},
 		{name: "a step reads a word that its row does not need", why: "which no rule needs",
 			old: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, 0x30}, // lea 8(%r9), %r10; cmp 48(%rsp), %r10
 			new: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh, 0x73, 18, 0x49, 0x8d, 0xba, 0, 0xf0, 0xff, 0xff,
@@ -213,6 +260,9 @@ func TestHandMadeMutants(t *testing.T) {
 		file := bytes.Clone(image)
 		if m.dense {
 			file = bytes.Clone(dense)
+		}
+		if m.noDeref {
+			file = bytes.Clone(noDeref)
 		}
 		if m.old != nil {
 			file = withCave(t, file, m.old, m.new)

@@ -31,7 +31,7 @@ type leafOf struct {
 // state of the loop intact.
 func (p *prover) lookup(pc uint64) error {
 	t := p.t
-	w := p.v.walk
+	w := p.v.shared
 	s := p.stateOf(&w, pc)
 	if _, _, err := p.x.step(s); err != nil {
 		return &pathError{pc, err}
@@ -74,7 +74,7 @@ func (p *prover) fast(from, to uint64) {
 // pageLookup proves the way from the pc's page on. For a pc below 2^31, the page is
 // the number of the table's entry.
 func (p *prover) pageLookup(s *state) error {
-	w := p.v.walk
+	w := p.v.shared
 	if span := uint64(p.table.High()) - p.base; span > 1<<31 {
 		return fmt.Errorf("%#x: the pcs span %#x bytes", s.pc, span)
 	}
@@ -98,7 +98,7 @@ func (p *prover) pageLookup(s *state) error {
 // tableLookup proves the way through a table of pages, for the pcs low to high, less base.
 func (p *prover) tableLookup(s *state, low, high uint64) error {
 	t := p.t
-	w := p.v.walk
+	w := p.v.shared
 	return p.run(s, p.stops(cutKeys), func(e *ending) error {
 		if len(e.event) == 0 || e.event[0].kind != evRead || e.event[0].size != 4 {
 			return fmt.Errorf("%#x: no entry of the page table is read", e.pc)
@@ -183,7 +183,7 @@ func (p *prover) intact(e *ending, reads int, target term) error {
 	if err := p.require(e.state, want{"where a lookup leads", e.target, target}); err != nil {
 		return err
 	}
-	w := p.v.walk
+	w := p.v.shared
 	return p.matches(e.state, &w)
 }
 

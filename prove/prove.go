@@ -84,6 +84,7 @@ type vars struct {
 	left, cfaHost, cfa, desc, state, w, rule, exact    term
 	exprValue, exprStatus, word, scratch               term
 	walk                                               loop // a walk between two steps
+	shared                                             loop // the same, or a step of _eh_elf
 	regOf                                              [numRegs]term
 	valid, exactNow, status                            term
 }
@@ -154,6 +155,9 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 	for i, at := range placeOf {
 		w.place[i] = v(abi.RegName(at.dwarf)+"Now", all)
 	}
+	// A step of _eh_elf has its pc where a walk has the base, and anything in rcx.
+	p.v.shared = *w
+	p.v.shared.slotBase, p.v.shared.mask, p.v.shared.result = v("slotBase", all), v("rcx", all), v("slotResult", all)
 	p.x.objects = []pointer{{p.v.regs, objRegs}, {p.v.mem, objMemory}, {p.v.desc, objDesc}, {p.v.result, objResult}, {p.v.word, objWord}}
 	p.x.indices = []index{{p.v.rule, t.con(1)}}
 	p.x.walkRegs = p.v.regs

@@ -17,7 +17,7 @@ const maxOffset = 1 << 30
 // descriptor of the row.
 func (p *prover) row(at uint64, r *dwarfcfa.Row) error {
 	t := p.t
-	w := p.v.walk
+	w := p.v.shared
 	s := p.stateOf(&w, at)
 	p.x.pcSlot = t.scaled(w.pcs, w.cursor, 8)
 	defer func() { p.x.pcSlot = noTerm }()
@@ -37,7 +37,7 @@ func (p *prover) row(at uint64, r *dwarfcfa.Row) error {
 
 // cfaOf returns the CFA of a row on rsp or rbp as a host address.
 func (p *prover) cfaOf(r *dwarfcfa.Row) (cfa term, ok bool) {
-	w := p.v.walk
+	w := p.v.shared
 	c := r.CFA
 	if c.Kind != dwarfcfa.CFARegOffset || c.Offset < -maxOffset || c.Offset > maxOffset {
 		return 0, false
@@ -54,7 +54,7 @@ func (p *prover) cfaOf(r *dwarfcfa.Row) (cfa term, ok bool) {
 // fastStep checks a step that the fast path has taken.
 func (p *prover) fastStep(e *ending, r *dwarfcfa.Row) error {
 	t := p.t
-	w := p.v.walk
+	w := p.v.shared
 	cfa, ok := p.cfaOf(r)
 	if !ok || r.Flags != 0 {
 		return fmt.Errorf("%#x: the fast path takes a row that it cannot take", e.pc)
@@ -96,7 +96,7 @@ func (p *prover) fastStep(e *ending, r *dwarfcfa.Row) error {
 		}
 	}
 	l.rsp = cfa
-	l.mask = t.or(w.mask, t.con(saved))
+	l.mask = p.maskAfter(e.reg[rCX], saved&^needed)
 	l.cursor = t.plus(w.cursor, 1)
 	l.rel = t.sub(rip, w.base)
 	last := e.event[len(e.event)-1]
@@ -124,12 +124,22 @@ func (p *prover) fastStep(e *ending, r *dwarfcfa.Row) error {
 	return p.matches(e.state, &l)
 }
 
+// maskAfter returns the mask of valid registers after a step. In a walk those that are needed
+// are in it, and the upper half of rcx is 0: what rcx is then may be said in two ways.
+func (p *prover) maskAfter(got term, saved uint64) term {
+	with := p.t.or(p.v.shared.mask, p.t.con(saved))
+	if low := p.t.low(with, 4); got == low {
+		return low
+	}
+	return with
+}
+
 // inWindow checks the comparisons that a step has passed: the CFA is below high, and
 // where a word may lie below rsp, or the CFA is on rbp, what lies as low as the lowest
 // word is not below low. TestWindow proves that the words are readable then.
 func (p *prover) inWindow(e *ending, r *dwarfcfa.Row, cfa term) error {
 	t := p.t
-	w := p.v.walk
+	w := p.v.shared
 	if below, err := p.holds(e.state, t.ult(cfa, w.high)); err != nil || !below {
 		return fmt.Errorf("%#x: reads although the CFA is not below the window's end: %v", e.pc, err)
 	}
@@ -176,7 +186,7 @@ type descKey struct {
 // toSlow checks the way to the slow path: the state is as it was, rdi is a descriptor
 // of the row, and r10, if the descriptor takes it, the CFA.
 func (p *prover) toSlow(e *ending, r *dwarfcfa.Row) error {
-	w := p.v.walk
+	w := p.v.shared
 	if err := p.matches(e.state, &w); err != nil {
 		return err
 	}

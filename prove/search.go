@@ -34,7 +34,7 @@ func (p *prover) larger(at, x term) term {
 
 // denseSearch proves the search of a dense page of a tree: edi is the record's offset.
 func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
-	w := p.v.walk
+	w := p.v.shared
 	rec := p.t.variable("record", 0xffffffff)
 	s := p.stateOf(&w, pc)
 	s.reg[rDI] = rec
@@ -117,12 +117,12 @@ type longKey struct {
 func (p *prover) searchBegins(e *ending, rec term, reads int) error {
 	t := p.t
 	p.blocks = e.pc
-	w := p.v.walk
+	w := p.v.shared
 	w.rel = noTerm
-	spread := p.spread(p.v.walk.rel)
+	spread := p.spread(p.v.shared.rel)
 	keys := t.plus(rec, 1)
 	if err := p.require(e.state, want{"the keys", e.reg[rDI], keys}, want{"the first key", p.slot(e.state, slotExpr), keys},
-		want{"the number of keys", e.reg[rAX], t.load(rec, 1)}, want{"the pc", p.slot(e.state, slotCursor), p.v.walk.rel},
+		want{"the number of keys", e.reg[rAX], t.load(rec, 1)}, want{"the pc", p.slot(e.state, slotCursor), p.v.shared.rel},
 		want{"the low byte", e.xmm[0][0], spread}, want{"the low byte", e.xmm[0][1], spread}); err != nil {
 		return err
 	}
@@ -140,17 +140,17 @@ func (p *prover) searchBegins(e *ending, rec term, reads int) error {
 // endings to found, with a function that gives the id's term if ids have that size.
 func (p *prover) searchLoop(pc uint64, found func(e *ending, id func(size uint64) term) error) error {
 	t := p.t
-	w := p.v.walk
+	w := p.v.shared
 	keys, first := t.variable("keys", ^uint64(0)), t.variable("firstKey", ^uint64(0))
 	count := t.variable("count", 0xff)
 	w.rel = noTerm
 	s := p.stateOf(&w, pc)
-	spread := p.spread(p.v.walk.rel)
+	spread := p.spread(p.v.shared.rel)
 	s.reg[rDI], s.reg[rAX] = keys, count
 	s.xmm[0] = [2]term{spread, spread}
 	p.setSlot(s, slotExpr, first)
-	p.setSlot(s, slotCursor, p.v.walk.rel)
-	index := t.firstBit(p.larger(keys, p.v.walk.rel)) // 16 if none is larger
+	p.setSlot(s, slotCursor, p.v.shared.rel)
+	index := t.firstBit(p.larger(keys, p.v.shared.rel)) // 16 if none is larger
 	return p.run(s, p.stops(cutKeys), func(e *ending) error {
 		more, err := p.holds(e.state, t.ult(t.con(16), count))
 		if err != nil {
@@ -169,7 +169,7 @@ func (p *prover) searchLoop(pc uint64, found func(e *ending, id func(size uint64
 					return fmt.Errorf("%#x: the search ends too early", e.pc)
 				}
 				if err := p.require(e.state, want{"the keys", e.reg[rDI], t.plus(keys, 16)}, want{"the number of keys", e.reg[rAX], t.low(t.plus(count, -16), 4)},
-					want{"the first key", p.slot(e.state, slotExpr), first}, want{"the pc", p.slot(e.state, slotCursor), p.v.walk.rel},
+					want{"the first key", p.slot(e.state, slotExpr), first}, want{"the pc", p.slot(e.state, slotCursor), p.v.shared.rel},
 					want{"the low byte", e.xmm[0][0], spread}, want{"the low byte", e.xmm[0][1], spread}); err != nil {
 					return err
 				}

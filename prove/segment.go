@@ -65,7 +65,7 @@ func (p *prover) segment(at, low, high uint64, depth int) error {
 	eax := operand{kind: opReg, reg: rAX}
 	switch {
 	case p.beginsTable(at):
-		w := p.v.walk
+		w := p.v.shared
 		return p.tableLookup(p.stateOf(&w, at), low, high)
 	case i.op == iJmp:
 		p.between(at, i.n)

@@ -49,6 +49,13 @@ func (p *prover) rulesState(pc uint64) *state {
 	return s
 }
 
+// pastRules forgets the CFA and the place in the descriptor, which the end of the rules need not keep.
+func (p *prover) pastRules(s *state) {
+	for _, r := range [...]uint8{r12, r13, rBP} {
+		s.reg[r] = p.t.variable("left by the rules", ^uint64(0))
+	}
+}
+
 // keepsRules is keepsSlow behind the CFA.
 func (p *prover) keepsRules(s *state) error {
 	exact, _, _ := p.x.readCell(s.stack, frameBase+slotExact, 4)
@@ -279,6 +286,7 @@ func (p *prover) slowFinal(pc uint64) error {
 	s := p.rulesState(pc)
 	p.x.newKept = true
 	defer func() { p.x.newKept = false }()
+	p.pastRules(s)
 	s.reg[r13] = v.w
 	s.assume(t.eq(v.w, t.con(0)), true)
 	rest := t.and(v.w, t.low(t.plus(v.w, -1), 4))
@@ -312,6 +320,7 @@ func (p *prover) slowFinal(pc uint64) error {
 func (p *prover) slowEnd(pc uint64) error {
 	t, v := p.t, &p.v
 	s := p.rulesState(pc)
+	p.pastRules(s)
 	p.x.pcSlot = t.scaled(v.walk.pcs, v.walk.cursor, 8)
 	defer func() { p.x.pcSlot = noTerm }()
 	return p.run(s, p.stops(append(p.slotCuts(), cutLoad)...), func(e *ending) error {

@@ -36,7 +36,7 @@ func (p *prover) aligned(s *state) error {
 
 // callDeref does what the callback does.
 func (p *prover) callDeref(s *state, to term) ([]*state, error) {
-	if to != p.v.deref {
+	if to != p.v.deref || p.noDeref {
 		return nil, fmt.Errorf("a call of %s", p.t.text(to))
 	}
 	if null, known := p.x.decide(s, p.t.eq(p.v.deref, p.t.con(0))); !known || null {
@@ -59,6 +59,9 @@ func (p *prover) stepLoop() loop {
 	zero := p.t.con(0)
 	w.regs, w.mem, w.delta, w.next, w.slotBase, w.result = zero, p.v.deref, zero, zero, p.v.pc, p.v.result
 	w.first, w.left, w.mask = noTerm, noTerm, noTerm
+	if p.noDeref {
+		w.mem = noTerm // there is no third argument
+	}
 	w.sync = w.cursor
 	for i := range w.place[1:] {
 		w.place[i+1] = noTerm
@@ -93,9 +96,7 @@ func (p *prover) stepEntry() error {
 		l.rsp, l.rbp = p.context(int64(abi.ContextRSPOff)), p.context(int64(abi.ContextRBPOff))
 		l.low, l.pcs, l.base = noTerm, noTerm, noTerm
 		direct := p.noDeref
-		if direct {
-			l.mem = noTerm
-		} else {
+		if !direct {
 			var err error
 			if direct, err = p.holds(e.state, t.eq(v.deref, t.con(0))); err != nil {
 				return err
@@ -274,6 +275,9 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 	t, v := p.t, &p.v
 	if to != p.im.symbols[abi.SymbolWalk].Value {
 		return nil, false, nil
+	}
+	if stepOf(s) >= 0 {
+		return nil, true, fmt.Errorf("a second walk")
 	}
 	get := func(off int64, size uint8) term {
 		if v, ok, err := p.x.readCell(s.stack, off, size); ok && err == nil {
