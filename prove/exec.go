@@ -1,6 +1,9 @@
 package prove
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // exec runs the file's instructions on terms. It follows every path and refuses
 // everything else: an unknown instruction, a condition that is not a
@@ -227,13 +230,30 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 		s.frame = s.outer[len(s.outer)-1]
 		s.outer = s.outer[:len(s.outer)-1]
 		s.pc = pc
-		return nil, nil, nil
+		return nil, nil, x.moved(s)
 	case iJmpTo:
 		to, err := x.read(s, &i, i.dst, 8)
 		return nil, &ending{s, endJump, to}, err
 	}
 	s.pc = next
-	return nil, nil, x.effect(s, &i)
+	rsp := s.reg[rSP]
+	if err := x.effect(s, &i); err != nil || s.reg[rSP] == rsp {
+		return nil, nil, err
+	}
+	return nil, nil, x.moved(s)
+}
+
+// moved forgets what lies below rsp, where a signal may come at any time. The return address
+// stays above.
+func (x *exec) moved(s *state) error {
+	off, err := x.stackOff(s)
+	if err == nil && off > s.frame.ret {
+		err = fmt.Errorf("the stack of a function is above its return address")
+	}
+	if err == nil {
+		s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return c.off < off })
+	}
+	return err
 }
 
 // spAt is rsp at the entry plus an offset.

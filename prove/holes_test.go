@@ -250,6 +250,8 @@ func TestHandMadeMutants(t *testing.T) {
 			{old: []byte{0x44, 0x89, 0xab, abi.RegsValid, 0, 0, 0}, new: []byte{0x31, 0xed, 0x44, 0x89, 0xab, abi.RegsValid, 0, 0, 0}}, // mov %r13d, 136(%rbx)
 			{old: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0}, // bsf %r13d, %eax; mov slotNew(%rsp,%rax,8), %rcx
 				new: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x0f, 0xb6, 0x4d, 0x00, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0}}}},
+		{name: "a row gives its frame to signal handlers for a moment", why: "is not below the window's end",
+			old: fastRow, new: append([]byte{0x48, 0x81, 0xc4, 0xa0, 1, 0, 0, 0x48, 0x81, 0xec, 0xa0, 1, 0, 0}, fastRow...)}, // add $416, %rsp; sub $416, %rsp
 		{name: "an _eh_elf without a callback calls what lies where the other keeps it", why: "a call of", noDeref: true,
 			caves: []change{throughCallback(direct, im)}},
 		{name: "a step reads a word that its row does not need", why: "which no rule needs",
@@ -312,6 +314,20 @@ func TestJumpFromRIP(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, end)
 	assert.EqualValues(t, 0x1016, at)
+}
+
+// TestRaisedStack: what lies below rsp does not stay, nor does a return address.
+func TestRaisedStack(t *testing.T) {
+	p := newProver(&image{}, small())
+	p.x.ownRows = nil
+	p.x.code = func(uint64) []byte { return []byte{0x48, 0x83, 0xc4, 0x10} } // add $16, %rsp
+	s := p.stateOf(&p.v.walk, 0x1000)
+	_, _, err := p.x.step(s)
+	require.NoError(t, err)
+	assert.Equal(t, []term{noTerm, noTerm, p.v.regs}, []term{p.slot(s, slotFirst), p.slot(s, slotLow), p.slot(s, slotRegs)})
+	x := exprProof{p: p}
+	_, _, err = p.x.step(x.enter(0x1000))
+	assert.ErrorContains(t, err, "above its return address")
 }
 
 // TestOnlyCell: a store that covers more than a field is not one of the field.
