@@ -281,6 +281,32 @@ func TestHandMadeMutants(t *testing.T) {
 	}
 }
 
+// TestEndOfRules: the end of the rules names no register above the 17, by which code could read
+// behind eh_elf_regs_t.
+func TestEndOfRules(t *testing.T) {
+	table := small()
+	image := compile(t, table, variants()[0])
+	store := []byte{0x44, 0x89, 0xab, abi.RegsValid, 0, 0, 0}                           // mov %r13d, 136(%rbx)
+	image = withCave(t, image, store, append([]byte{0x4a, 0x8b, 0x04, 0xfb}, store...)) // mov (%rbx,%r15,8), %rax
+	end := 3 + bytes.Index(image, []byte{descCFAGiven, ruleOffset8<<5 | abi.RIP, 0xff, ruleEnd << 5})
+	require.Greater(t, end, 3)
+	for _, c := range []struct {
+		reg byte
+		why string
+	}{{abi.RIP, ""}, {numRegs, "a rule for register 17"}, {31, "a rule for register 31"}} {
+		image[end] = ruleEnd<<5 | c.reg
+		im, err := openImage(image)
+		require.NoError(t, err)
+		p := newProver(im, table)
+		p.x.ownRows = nil // code after the text has none
+		if err := p.prove(); c.why == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, c.why)
+		}
+	}
+}
+
 // TestStaleStack proves that what lay below rsp is forgotten in a call, and where a pc
 // may have been written over it.
 func TestStaleStack(t *testing.T) {

@@ -283,12 +283,15 @@ func (p *prover) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 		}
 		op, reg := b>>5, b&31
 		p.rules |= 1 << op
+		if reg >= numRegs { // the end, too: slowRule takes the register to be below
+			return fmt.Errorf("a rule for register %d", reg)
+		}
 		if op == ruleEnd {
 			break
 		}
 		// A register given once: a second rule would not undo the first.
-		if reg >= numRegs || given[reg] {
-			return fmt.Errorf("a rule for register %d", reg)
+		if given[reg] {
+			return fmt.Errorf("two rules for register %d", reg)
 		}
 		given[reg] = true
 		rule, err := p.ruleAt(&d, op, r.Regs[reg])
