@@ -195,21 +195,29 @@ func (f *flow) assume(pos uint64) (State, How, bool) {
 	return State{}, Guessed, false
 }
 
-// stateAt is the state before the reached instruction at pc.
-func (f *flow) stateAt(pc uint64) (out State, ok bool) {
+// leaderOf is the offset of the last leader with a state at or before pc in its part, whose block an instruction reached at
+// pc lies in; -1 if there is none.
+func (f *flow) leaderOf(pc uint64) int {
 	p := f.partOf(pc)
 	for o := f.pos(pc); o >= p.off; o-- {
-		l := f.lead[o]
-		if l <= 0 {
-			continue
+		if f.lead[o] > 0 {
+			return o
 		}
-		s := f.st[l-1]
-		f.block(f.pc(o), &s, Flow, func(at uint64, _ *x86.Inst, s *State, _ How) {
-			if at == pc {
-				out, ok = *s, true
-			}
-		}, false)
-		return out, ok
 	}
-	return out, false
+	return -1
+}
+
+// stateAt is the state before the reached instruction at pc.
+func (f *flow) stateAt(pc uint64) (out State, ok bool) {
+	o := f.leaderOf(pc)
+	if o < 0 {
+		return out, false
+	}
+	s := f.st[f.lead[o]-1]
+	f.block(f.pc(o), &s, Flow, func(at uint64, _ *x86.Inst, s *State, _ How) {
+		if at == pc {
+			out, ok = *s, true
+		}
+	}, false)
+	return out, ok
 }

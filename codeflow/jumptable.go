@@ -86,11 +86,8 @@ func (f *flow) resolveHeld() (found bool) {
 		}
 		found = true
 		f.setTable(h.jump, ts)
-		for p, o := f.partOf(pc), f.pos(pc); o >= p.off; o-- { // its block may have been interpreted already
-			if f.lead[o] > 0 {
-				f.enqueue(uint32(o))
-				break
-			}
+		if o := f.leaderOf(pc); o >= 0 { // it may have been interpreted already
+			f.enqueue(uint32(o))
 		}
 	}
 	return found

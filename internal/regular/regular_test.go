@@ -12,19 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-)
 
-// within fails the test if f waits for something.
-func within(t *testing.T, f func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() { defer close(done); f() }()
-	select {
-	case <-done:
-	case <-time.After(10 * time.Second):
-		t.Fatal("it waits")
-	}
-}
+	"github.com/ehasm/ehasm/internal/testtool"
+)
 
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
@@ -42,7 +32,7 @@ func TestOpen(t *testing.T) {
 		"file": nil, "link": nil, "few holes": nil, "none": os.ErrNotExist, "empty": ErrEmpty, "fifo": ErrNotRegular, "device": ErrNotRegular,
 		".": ErrNotRegular, "holes": ErrSparse, "../../../../../../../proc/kallsyms": ErrEmpty, "file/x": unix.ENOTDIR,
 	} {
-		within(t, func() {
+		testtool.Within(t, 10*time.Second, func() {
 			f, err := Open(at(name))
 			if want != nil {
 				assert.ErrorIs(t, err, want, name)
@@ -79,7 +69,7 @@ func TestOpenBelow(t *testing.T) {
 		"/bin/prog": true, "bin/prog": true, "//bin//prog": false, "/link": false, "/folder/secret": false, "/inside/prog": false, "/fifo": false,
 		"/bin/../bin/prog": false, "/..": false, "/": false, "/none": false, "/bin/prog/x": false,
 	} {
-		within(t, func() {
+		testtool.Within(t, 10*time.Second, func() {
 			f, err := OpenBelow(root, path)
 			assert.Equal(t, good, err == nil, "%s: %v", path, err)
 			if err == nil {
@@ -113,7 +103,7 @@ func TestOpenWhileReplaced(t *testing.T) {
 			_ = os.Remove(temp) // rename does nothing where both are one file
 		}
 	}()
-	within(t, func() {
+	testtool.Within(t, 10*time.Second, func() {
 		opened := 0
 		for begin := time.Now(); time.Since(begin) < 200*time.Millisecond; {
 			if f, err := Open(path); err == nil {

@@ -18,18 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// within fails the test if f waits for something.
-func within(t *testing.T, f func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() { defer close(done); f() }()
-	select {
-	case <-done:
-	case <-time.After(20 * time.Second):
-		t.Fatal("it waits")
-	}
-}
-
 // TestDebugLinkFIFO: who wrote a file says where its debug file is, and may have put a FIFO there.
 func TestDebugLinkFIFO(t *testing.T) {
 	testtool.Need(t, "gcc", "objcopy")
@@ -48,7 +36,7 @@ func TestDebugLinkFIFO(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	named := func() (n int) {
-		within(t, func() {
+		testtool.Within(t, 20*time.Second, func() {
 			table, err := FromFiles(f, &Files{Dir: dir})
 			require.NoError(t, err)
 			n = table.Len()
@@ -67,7 +55,7 @@ func TestPerfMapForeign(t *testing.T) {
 	path := filepath.Join(dir, "perf-1.map")
 	testtool.MakeFIFO(t, path)
 	for name, read := range map[string]func(string) (*Table, error){"map": PerfMap, "dump": JITDump} {
-		within(t, func() {
+		testtool.Within(t, 20*time.Second, func() {
 			_, err := read(path)
 			assert.ErrorIs(t, err, regular.ErrNotRegular, name)
 		})
