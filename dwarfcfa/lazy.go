@@ -18,6 +18,7 @@ import (
 // has rows where a Table leaves out FDEs because of MaxRows and the like
 // (Report.Bounded).
 type LazyTable struct {
+	code    codeImage
 	section *lazySection        // nil: the file has no rows
 	more    func() *lazySection // .debug_frame, for pcs that section does not cover; nil: none
 	made    func() *lazySection // rows made from code; nil: none
@@ -52,7 +53,7 @@ func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, 
 	t, err := newLazyTable(o, src)
 	if errors.Is(err, ErrNoUnwindInfo) {
 		none := func() *lazySection { return nil }
-		t, err = &LazyTable{more: none, recent: make([]atomic.Pointer[recentPC], maxRecent)}, nil
+		t, err = &LazyTable{code: codeImage{segments: o.code, read: o.readImage}, more: none, recent: make([]atomic.Pointer[recentPC], maxRecent)}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, 
 		if s == nil {
 			return nil
 		}
-		return newLazySection(newCFISource(s), codeImage{segments: o.code, read: o.readImage})
+		return newLazySection(newCFISource(s), t.code)
 	})
 	return t, nil
 }
@@ -92,7 +93,7 @@ func newLazyTable(o *Object, src Source) (*LazyTable, error) {
 	}
 	code := codeImage{segments: o.code, read: o.readImage}
 	none := func() *lazySection { return nil }
-	t := &LazyTable{section: newLazySection(s, code), more: none, made: none}
+	t := &LazyTable{code: code, section: newLazySection(s, code), more: none, made: none}
 	if src == SourceAuto && kind == SourceEHFrame {
 		t.more = sync.OnceValue(func() *lazySection {
 			s, err := o.debugFrame()
@@ -136,6 +137,9 @@ func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 	place := &t.recent[(pc^pc>>4^pc>>12)&Addr(len(t.recent)-1)]
 	if r := place.Load(); r != nil && r.pc == pc {
 		return r.row, r.exprs
+	}
+	if _, ok := t.code.segmentOf(pc); !ok {
+		return nil, nil // a walk has left the object, which is no reason to make rows
 	}
 	pending := t.pending.Load()
 	var row *Row

@@ -145,3 +145,32 @@ func TestLazyBound(t *testing.T) {
 		assert.Nil(t, lazy.fdes[1].Load(), "forgotten when there were too many")
 	}
 }
+
+// TestMadeInsideAlone: rows are made from code for a pc of the object without a row, not for one that a walk has
+// left the object with.
+func TestMadeInsideAlone(t *testing.T) {
+	o, err := Open("/lib/x86_64-linux-gnu/libc.so.6")
+	require.NoError(t, err)
+	defer o.Close()
+	times := 0
+	lazy, err := NewLazyTableMade(o, SourceAuto, func() *Section { times++; return nil })
+	require.NoError(t, err)
+	require.NotEmpty(t, o.code)
+	ask := func(pc Addr) { lazy.rowAt(pc); lazy.rowAt(pc) }
+	ask(0)
+	ask(^Addr(0))
+	for i, s := range o.code {
+		if i == 0 || o.code[i-1].end < s.start {
+			ask(s.start - 1)
+		}
+	}
+	ask(o.code[len(o.code)-1].end)
+	assert.Zero(t, times)
+	for pc := o.code[0].start; pc < o.code[0].end; pc++ {
+		if row, _ := lazy.section.rowAt(pc); row == nil {
+			ask(pc)
+			break
+		}
+	}
+	assert.Equal(t, 1, times)
+}
