@@ -153,8 +153,8 @@ func (c *function) compare() {
 	c.truly = make([]int, len(c.rows.rows))
 	k := 0 // of row
 	c.r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, how codeflow.How) {
-		if codeflow.IsPadding(in) && in.Op != x86.OpNOP {
-			return
+		if codeflow.IsPadding(in) && in.Op != x86.OpNOP && in.Op != x86.OpXCHG {
+			return // a nop that control comes to counts
 		}
 		c.rep.instructions++
 		if row == nil || pc < uint64(row.Start) || pc >= uint64(row.End) {

@@ -157,7 +157,12 @@ func (f *flow) rest(p *part) {
 
 // padding reports whether an instruction is what linkers and assemblers fill with.
 func padding(in *x86.Inst) bool {
-	return in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Opcode == 0 && in.ModRM == 0
+	return isNop(in) || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Opcode == 0 && in.ModRM == 0
+}
+
+// isNop reports whether an instruction does nothing: nop, and xchg %ax,%ax.
+func isNop(in *x86.Inst) bool {
+	return in.Op == x86.OpNOP || in.Op == x86.OpXCHG && in.Opcode == 0x90 && in.Args[0].Reg == in.Args[1].Reg
 }
 
 // IsPadding reports whether an instruction is what linkers and assemblers fill with.

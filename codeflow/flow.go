@@ -415,10 +415,16 @@ func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
 		return
 	}
 	g := f.p.find(to)
-	if g < 0 || kind == edgeFall && (!f.p.fns[g].Shared || f.endsInCall()) {
+	if g < 0 {
 		return
 	}
-	if kind == edgeJump && to == f.p.fns[g].Lo && !f.p.fns[g].Shared && (f.p.called.has(to) || f.p.img.starts[to]) && !s.IsInitial() {
+	if kind == edgeFall {
+		call, padded := f.endsInCall()
+		if !f.p.fns[g].Shared || call && (!padded || s.Regs[rsp] != (Value{Base, 0, -8}) && f.p.isCalled(to)) {
+			return
+		}
+	}
+	if kind == edgeJump && to == f.p.fns[g].Lo && !f.p.fns[g].Shared && f.p.isCalled(to) && !s.IsInitial() {
 		return // merge has no use for it
 	}
 	f.out = append(f.out, delivery{to, *s, how, kind})

@@ -293,6 +293,10 @@ func (p *Program) referred(pc uint64) bool {
 	return p.called.has(pc) || p.img.starts[pc] || p.img.relText[pc] || p.lea.has(pc)
 }
 
+// isCalled reports whether a call or a function's symbol names pc. A label, whose address other code or a table may
+// hold, has neither.
+func (p *Program) isCalled(pc uint64) bool { return p.called.has(pc) || p.img.starts[pc] }
+
 // isEntry reports whether calls lead to pc, so that the state there is an entry's whatever a table says: it is called,
 // or a symbol or pointer names it, and it is not a moved part of a function.
 func (p *Program) isEntry(pc uint64) bool {

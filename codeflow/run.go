@@ -220,11 +220,17 @@ func (f *flow) keep() []delivery {
 	return out
 }
 
-// endsInCall reports whether the function's last instruction is a call, which may not return.
-func (f *flow) endsInCall() bool {
+// endsInCall reports whether the function's last instruction is a call, which may not return, and whether padding
+// follows it.
+func (f *flow) endsInCall() (call, padded bool) {
 	p := &f.parts[len(f.parts)-1]
-	k, ok := f.before(p, p.end())
-	return ok && p.end() == p.fn.Hi && f.ins[k].Op == x86.OpCALL
+	end := p.end()
+	k, ok := f.before(p, end)
+	for ok && isNop(&f.ins[k]) {
+		end, padded = f.pcs[k], true
+		k, ok = f.before(p, end)
+	}
+	return ok && p.end() == p.fn.Hi && f.ins[k].Op == x86.OpCALL, padded
 }
 
 // plausible reports whether a jump-table entry that leads out of its function is real: past the end of a table without
@@ -331,7 +337,7 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 					dirty[g] = true
 				}
 			}
-			if lo == d.to && d.kind == edgeJump && !p.fns[fn].Shared && (d.s.IsInitial() || p.called.has(d.to) || p.img.starts[d.to]) {
+			if lo == d.to && d.kind == edgeJump && !p.fns[fn].Shared && (d.s.IsInitial() || p.isCalled(d.to)) {
 				continue
 			}
 			e := p.ext[d.to]

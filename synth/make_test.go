@@ -289,6 +289,55 @@ g:	ret
 	require.Fail(t, "no function behind the call of abort")
 }
 
+// TestCallBeforeFunction: the call that ends a function is not known to come back or not. A function behind the padding begins
+// as one, for its CFA can't be in two places; a label there, whose address is only taken, has the frame that flows to it.
+func TestCallBeforeFunction(t *testing.T) {
+	const form = `
+	.text
+	.globl	f, caller
+	.p2align 5
+	.type	f, @function
+f:	push	%rbx
+	test	%edi, %edi
+	je	1f
+	pop	%rbx
+	ret
+1:	call	*table(%rip)
+	call	report
+	xchg	%ax, %ax
+	.p2align 5
+here:	push	%rbp
+	xor	%ebp, %ebp
+	call	report
+	pop	%rbp
+	ret
+	.size	f, .-f
+	.type	caller, @function
+caller:	lea	here(%rip), %rax
+	SECOND
+	ret
+	.size	caller, .-caller
+	.type	report, @function
+report:	jmp	*table(%rip)
+	.size	report, .-report
+	.data
+table:	.quad	0
+`
+	for second, want := range map[string]int32{"call here": 16, "jmp *%rax": 24} {
+		r, err := Of(assembled(t, strings.Replace(form, "SECOND", second, 1)), Options{Mode: Missing})
+		require.NoError(t, err)
+		here := function(t, r, "f").Start() + 32
+		row := (*Row)(nil)
+		for i := range r.Functions {
+			if f := &r.Functions[i]; f.Start() <= here+1 && here+1 < f.End() {
+				row = f.at(here + 1 - f.Start())
+			}
+		}
+		require.NotNil(t, row, second)
+		assert.Equal(t, want, row.CFA.Offset, second)
+	}
+}
+
 // TestHeldTable: a loop that jumps through the table whose address a register got before it. The targets are also reached from there,
 // where rbx is no longer the caller's.
 func TestHeldTable(t *testing.T) {

@@ -43,7 +43,7 @@ func trim(img *codeflow.Image, g span) (_ span, ok bool) {
 	for g.lo < g.hi && len(code) > 0 {
 		n := 1
 		if code[0] != 0 { // zeros are no instruction that anything begins with
-			if x86.Decode(code, &in) != nil || !isFill(&in) {
+			if x86.Decode(code, &in) != nil || !codeflow.IsPadding(&in) {
 				return g, true
 			}
 			n = int(in.Len)
@@ -52,17 +52,6 @@ func trim(img *codeflow.Image, g span) (_ span, ok bool) {
 		code, g.lo = code[n:], g.lo+uint64(n)
 	}
 	return g, false
-}
-
-// isFill reports whether assemblers and linkers fill gaps with an instruction.
-func isFill(in *x86.Inst) bool {
-	switch in.Op {
-	case x86.OpNOP, x86.OpINT3:
-		return true
-	case x86.OpXCHG: // 66 90
-		return in.Opcode == 0x90
-	}
-	return false
 }
 
 // stops reports whether control never goes on to the next instruction.
@@ -230,7 +219,7 @@ func (s *startSet) cuts(g span) (cuts []uint64) {
 			continue
 		}
 		at += int(in.Len)
-		quiet = stops(in.Op) || quiet && isFill(&in) || in.Op == x86.OpCALL && in.Args[0].Kind == x86.KRel && s.img.NeverReturns(in.Target(pc))
+		quiet = stops(in.Op) || quiet && codeflow.IsPadding(&in) || in.Op == x86.OpCALL && in.Args[0].Kind == x86.KRel && s.img.NeverReturns(in.Target(pc))
 		if (in.Op == x86.OpJMP || in.Op == x86.OpJCC) && in.Args[0].Kind == x86.KRel {
 			if t := in.Target(pc); t > g.lo && t < g.hi {
 				jumps = append(jumps, jump{pc, t})
