@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,6 +120,21 @@ func (s *Objects) All() []*Object {
 	return append([]*Object(nil), s.list...)
 }
 
+// Forget drops the objects that no walk has needed and for which keep returns false, and returns the others. Who
+// has a dropped one may go on with it.
+func (s *Objects) Forget(keep func(*Object) bool) map[*Object]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := make(map[*Object]bool)
+	s.list = slices.DeleteFunc(s.list, func(o *Object) bool {
+		kept[o] = o.needed.Load() || keep(o)
+		return !kept[o]
+	})
+	maps.DeleteFunc(s.all, func(_ key, o *Object) bool { return !kept[o] })
+	maps.DeleteFunc(kept, func(_ *Object, is bool) bool { return !is })
+	return kept
+}
+
 // Close unloads the eh_elfs. One that is being compiled in the background is
 // unloaded when it is done.
 func (s *Objects) Close() error {
@@ -156,6 +173,7 @@ type Object struct {
 	sigreturns sigreturns
 	calls      calls
 
+	needed   atomic.Bool // by a walk
 	prepared sync.Once
 	code     atomic.Pointer[ehelf.Object] // nil: none, or not yet
 	codeErr  error                        // why there will be neither code nor stepper

@@ -28,6 +28,12 @@ func (p *Process) Maps() *Maps {
 	return p.maps
 }
 
+// All returns the current mappings, ascending, which the next event may change.
+func (p *Process) All() []Mapping { return p.maps.list }
+
+// Len returns the number of current mappings.
+func (p *Process) Len() int { return len(p.maps.list) }
+
 // NewProcesses returns an empty set.
 func NewProcesses() *Processes {
 	return &Processes{byPID: make(map[int32]*Process), byTID: make(map[int32]string)}
@@ -46,6 +52,12 @@ func (ps *Processes) Process(pid int32) *Process {
 		ps.byPID[pid] = p
 	}
 	return p
+}
+
+// Clear drops all mappings of a process.
+func (ps *Processes) Clear(pid int32) {
+	p := ps.Process(pid)
+	p.maps, p.shared = ps.newMaps(nil), false
 }
 
 // Comm returns the name of a thread, or "" if it is not known.
@@ -93,8 +105,7 @@ func overlaps(m *Maps, start, end uint64) bool {
 func (ps *Processes) SetComm(pid, tid int32, comm string, exec bool) {
 	ps.byTID[tid] = comm
 	if exec {
-		p := ps.Process(pid)
-		p.maps, p.shared = ps.newMaps(nil), false
+		ps.Clear(pid)
 	}
 }
 

@@ -24,6 +24,7 @@ type Stepper interface {
 // Ready chooses what unwinds the object's frames, its eh_elf or a Stepper.
 // Only the first call does work. The error says why there is neither.
 func (o *Object) Ready() error {
+	o.needed.Store(true)
 	o.prepared.Do(func() { o.codeErr = o.prepare() })
 	return o.codeErr
 }

@@ -96,13 +96,69 @@ func TestSpaces(t *testing.T) {
 	tr.place(pid, 0x9000, 0x1000, 0, b)
 	_, maps = tr.sampled(pid + 1)
 	assert.Nil(t, maps.Find(0x9000))
-	assert.Equal(t, "x", tr.comms[tr.thread(pid+1, pid+1).comm])
+	assert.Equal(t, "x", tr.thread(pid+1, pid+1).comm)
 
 	// What has exited is forgotten after a while, but not a process that has its number now.
 	for i := range int32(keepGone + 10) {
 		tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeExit}, PID: pid + 100 + i, TID: pid + 100 + i})
 	}
 	assert.LessOrEqual(t, len(tr.gone), keepGone)
+}
+
+// TestFloods: programs that map, name threads and open files without end do not make the memory for
+// that grow without end.
+func TestFloods(t *testing.T) {
+	objects := unwind.NewObjects(unwind.Options{})
+	tr := newTracker(objects)
+	self := int32(os.Getpid())
+	anon := objects.Object("//anon", nil)
+	needed := objects.Object("/needed", []byte{1, 2})
+	needed.Ready() // there is no such file, but a walk has asked
+	tr.readProcess(self)
+	sampled, maps := tr.sampled(self)
+	space := sampled.space
+	before := len(maps.All())
+	for i := range uint64(4 * manyMappings) {
+		tr.place(self, 1<<40+i<<13, 1<<12, 1<<40+i<<13, anon)
+		require.LessOrEqual(t, tr.all.Process(self).Len(), max(manyMappings, 2*before)+1)
+	}
+	sampled, maps = tr.sampled(self)
+	assert.NotEqual(t, space, sampled.space)
+	require.NotNil(t, maps.Find(codeOfSelf(t)), "what is still mapped is known")
+
+	mapped := tr.object(self, "/mapped", []byte{3, 4}, 0, 0, 0)
+	tr.place(self, 1<<41, 1<<12, 0, mapped)
+	dump := tr.object(self, "/tmp/jit-7.dump", []byte{5, 6}, 0, 0, 0)
+	for i := range 3 * manyObjects {
+		tr.object(self, fmt.Sprintf("/memfd:%d", i), nil, 0, 0, 0)
+	}
+	assert.LessOrEqual(t, len(tr.known), manyObjects)
+	all := objects.All()
+	assert.LessOrEqual(t, len(all), manyObjects+8)
+	for _, o := range []*unwind.Object{needed, mapped, dump} {
+		assert.Contains(t, all, o)
+	}
+
+	for i := range 1000 {
+		tr.comm(&perfdata.Comm{PID: self, TID: self, Name: fmt.Appendf(nil, "n%d", i)})
+	}
+	assert.Empty(t, tr.comms, "only those of samples are kept")
+	assert.Zero(t, tr.commID("n999"))
+	assert.Equal(t, []string{"n999"}, tr.takeComms())
+	assert.Zero(t, tr.commID("n0"))
+}
+
+// codeOfSelf returns an address of this process's code.
+func codeOfSelf(t *testing.T) uint64 {
+	list, err := readMaps(int32(os.Getpid()))
+	require.NoError(t, err)
+	for _, m := range list {
+		if m.exec && m.inode != 0 {
+			return m.start
+		}
+	}
+	require.Fail(t, "no code")
+	return 0
 }
 
 // TestTable: stacks that differ in one word are two, and share the frames that they have

@@ -4,7 +4,9 @@ package record
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -24,11 +26,12 @@ type process struct {
 	met    *unwind.Maps // of the last sample; nil: no sample of this space yet
 	known  bool         // its mappings are: it was seen to begin, or they were read
 	exited bool
+	listed int // mappings that were there when they were last read because there were too many
 }
 
 // thread is a thread of a process.
 type thread struct {
-	comm uint32 // index of tracker.comms
+	comm string
 	last []place
 	off  away
 }
@@ -40,10 +43,11 @@ type tracker struct {
 	processes map[int32]*process
 	threads   map[int32]*thread
 	spaces    uint32
-	comms     []string
+	comms     []string // of the samples since the last Take
 	commIDs   map[string]uint32
 	gone      []int32 // threads and processes, in the order of their exits
 	known     map[objectKey]*unwind.Object
+	most      int        // of known, at which those that nobody needs are dropped
 	files     []*os.File // of objects that this mount namespace does not have
 	ids       map[fileKey][]byte
 	onMap     func(pid int32, m procMapping, buildID []byte) // called for mappings read from /proc; may be nil
@@ -61,9 +65,25 @@ type fileKey struct{ dev, inode uint64 }
 // still follow.
 const keepGone = 4096
 
+// The kernel does not tell what is unmapped, and a program may map any number of files, so from time to time
+// mappings are read again and files forgotten. Both happen only if there are at least so many, and
+// twice as many as were left the last time.
+const (
+	manyMappings = 1024 // of a process; the kernel allows 65530
+	manyObjects  = 8192
+	manyFiles    = 8192 // whose build-ids are remembered
+)
+
 func newTracker(objects *unwind.Objects) *tracker {
 	return &tracker{objects: objects, all: unwind.NewProcesses(), processes: make(map[int32]*process), threads: make(map[int32]*thread),
-		commIDs: make(map[string]uint32), known: make(map[objectKey]*unwind.Object), ids: make(map[fileKey][]byte)}
+		commIDs: make(map[string]uint32), known: make(map[objectKey]*unwind.Object), ids: make(map[fileKey][]byte), most: manyObjects}
+}
+
+// takeComms returns the names since the last call.
+func (t *tracker) takeComms() []string {
+	list := t.comms
+	t.comms, t.commIDs = nil, make(map[string]uint32)
+	return list
 }
 
 func (t *tracker) commID(name string) uint32 {
@@ -103,7 +123,7 @@ func (t *tracker) thread(pid, tid int32) *thread {
 		case t.onComm != nil:
 			t.onComm(pid, tid, comm)
 		}
-		th = &thread{comm: t.commID(comm)}
+		th = &thread{comm: comm}
 		t.threads[tid] = th
 	}
 	return th
@@ -131,7 +151,7 @@ func (t *tracker) comm(r *perfdata.Comm) {
 		th = new(thread)
 		t.threads[r.TID] = th
 	}
-	th.comm = t.commID(name)
+	th.comm = name
 	if !r.Exec {
 		return
 	}
@@ -206,6 +226,7 @@ func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object)
 	}
 	t.all.Map(pid, start, size, offset, o)
 	p.maps = nil
+	defer t.trimMappings(pid, p)
 	if p.met == nil {
 		return
 	}
@@ -215,6 +236,48 @@ func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object)
 			return
 		}
 	}
+}
+
+// trimMappings reads the mappings of a process again if there are very many: most of them have gone.
+func (t *tracker) trimMappings(pid int32, p *process) {
+	n := t.all.Process(pid).Len()
+	if n < max(manyMappings, 2*p.listed) {
+		return
+	}
+	p.listed = n // also while they are placed, and if they cannot be read
+	list, err := readMaps(pid)
+	if err != nil || len(list) == 0 {
+		return
+	}
+	t.all.Clear(pid)
+	p.space, p.maps, p.met = t.newSpace(), nil, nil // the addresses of some may come to mean something else
+	for _, m := range list {
+		if m.exec {
+			t.all.Map(pid, m.start, m.end-m.start, m.offset, t.object(pid, m.name, t.fileID(pid, m), m.inode, m.start, m.end))
+		}
+	}
+	p.listed = t.all.Process(pid).Len()
+}
+
+// forget drops the objects that no walk has needed and no process has mapped, if there are very many.
+func (t *tracker) forget() {
+	if len(t.known) < t.most {
+		return
+	}
+	mapped := make(map[*unwind.Object]bool)
+	for pid, p := range t.processes {
+		if p.exited {
+			continue
+		}
+		for _, m := range t.all.Process(pid).All() {
+			mapped[m.Object] = true
+		}
+	}
+	kept := t.objects.Forget(func(o *unwind.Object) bool {
+		return mapped[o] || strings.HasPrefix(filepath.Base(o.Name), "jit-") // names of code are read from that
+	})
+	maps.DeleteFunc(t.known, func(_ objectKey, o *unwind.Object) bool { return !kept[o] })
+	t.most = max(manyObjects, 2*len(t.known))
 }
 
 // readProcess reads the mappings and threads of a process that was there before, or of
@@ -270,6 +333,7 @@ func (t *tracker) object(pid int32, name string, buildID []byte, inode, start, e
 	k := objectKey{name, string(buildID), inode}
 	o := t.known[k]
 	if o == nil {
+		t.forget()
 		o = t.findObject(pid, name, buildID, inode, start, end)
 		t.known[k] = o
 	}
@@ -359,6 +423,9 @@ func (t *tracker) fileID(pid int32, m procMapping) []byte {
 	k := fileKey{sys.Dev, sys.Ino}
 	id, ok := t.ids[k]
 	if !ok {
+		if len(t.ids) >= manyFiles {
+			clear(t.ids)
+		}
 		id, _ = abi.BuildID(f)
 		t.ids[k] = id
 	}

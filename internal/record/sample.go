@@ -16,7 +16,7 @@ func (s *Session) sample(r *perfdata.Sample) {
 	s.pace.sampled(r.CPU, r.Time)
 	th := s.tracker.thread(r.PID, r.TID)
 	p, maps := s.tracker.sampled(r.PID)
-	stack := Stack{Comm: th.comm, PID: r.PID, End: stackfmt.NoUserStack}
+	stack := Stack{Comm: s.tracker.commID(th.comm), PID: r.PID, End: stackfmt.NoUserStack}
 	s.kernelPart(r)
 	s.guesses = s.guesses[:0]
 	n := 0

@@ -48,14 +48,15 @@ type Session struct {
 	lost     uint64 // up to the last Take
 	lostSide uint64
 	began    time.Time
-	again    bool   // mappings were lost
-	now      uint64 // of the round, ns of CLOCK_MONOTONIC
-	copied   int    // bytes of a copy that has not all of a stack; of this sample
-	walked   uint64 // stacks
-	short    uint64 // those that stayed incomplete because the copy was too short
-	grown    bool   // copies are as long as Options.Grow, or were
-	crowded  bool   // samples were lost since the last round
-	shrunk   bool   // copies are as long as Options.Copy for good
+	again    bool      // mappings were lost
+	readable time.Time // when they may be read again
+	now      uint64    // of the round, ns of CLOCK_MONOTONIC
+	copied   int       // bytes of a copy that has not all of a stack; of this sample
+	walked   uint64    // stacks
+	short    uint64    // those that stayed incomplete because the copy was too short
+	grown    bool      // copies are as long as Options.Grow, or were
+	crowded  bool      // samples were lost since the last round
+	shrunk   bool      // copies are as long as Options.Copy for good
 }
 
 // Counts holds what a Session counts besides stacks.
@@ -284,10 +285,12 @@ func (s *Session) round(limit uint64) error {
 		s.order.Done(ring)
 	}
 	s.order.Free()
-	if s.again {
+	if start := time.Now(); s.again && (limit == ^uint64(0) || !start.Before(s.readable)) {
+		const parts = 10 // of the time, which programs that map and unmap all the time could take otherwise
 		s.again = false
 		s.counts.Reread++
 		s.tracker.readAgain()
+		s.readable = start.Add(parts * time.Since(start))
 	}
 	if err := s.growCopies(); err != nil {
 		return err
@@ -369,7 +372,7 @@ func (s *Session) Take() *Profile {
 	if s.opt.Event.blocked {
 		weigh = 1000 // a microsecond
 	}
-	p := &Profile{Weigh: weigh, Truth: s.truth.Truth, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.comms, Event: s.opt.Event.stackfmt(),
+	p := &Profile{Weigh: weigh, Truth: s.truth.Truth, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.takeComms(), Event: s.opt.Event.stackfmt(),
 		Start: s.began, Duration: time.Since(s.began), Objects: s.opt.Objects}
 	s.table, s.samples, s.began = newTable(), nil, time.Now()
 	return p
