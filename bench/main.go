@@ -56,7 +56,7 @@ func main() {
 	flag.StringVar(&cfg.sources, "driver", "driver", "`folder` of the driver's sources")
 	flag.StringVar(&roots, "roots", "/usr,/opt,/root", "`folders` to choose objects from")
 	flag.BoolVar(&cfg.quick, "quick", false, "fewer rounds and objects, no counting")
-	flag.StringVar(&cfg.only, "only", "", "one `part`: step, growth, count, size, build or perf")
+	flag.StringVar(&cfg.only, "only", "", "one `part`: step, growth, formats, count, size, build or perf")
 	flag.IntVar(&cfg.rounds, "rounds", 12, "rounds of the step benchmark")
 	flag.Parse()
 	cfg.roots = strings.Split(roots, ",")
@@ -80,6 +80,7 @@ type results struct {
 	Count   *countResults
 	Size    []sizeResult
 	SFrame  *sframeResult
+	Formats []formatsResult
 	Build   []buildResult
 	Perf    *perfResults
 }
@@ -94,16 +95,12 @@ func run(cfg config) error {
 		r.Seconds = time.Since(cfg.begin).Seconds()
 		return writePerf(cfg, r)
 	}
-	objects := findObjects(cfg.roots)
-	n := 20
-	if cfg.quick {
-		objects = slices.DeleteFunc(objects, func(o object) bool { return o.EHFrame > 4<<20 })
-		n = 8
+	var chosen []object
+	if cfg.wants("growth") || cfg.wants("size") || cfg.wants("build") {
+		chosen = cfg.objects()
 	}
-	chosen := choose(objects, n)
-	cfg.progress("%d objects found, %d chosen", len(objects), len(chosen))
 
-	if cfg.wants("step") || cfg.wants("growth") {
+	if cfg.wants("step") || cfg.wants("growth") || cfg.wants("formats") {
 		if err := measureSpeed(cfg, r, chosen); err != nil {
 			return err
 		}
@@ -133,6 +130,18 @@ func run(cfg config) error {
 	}
 	r.Seconds = time.Since(cfg.begin).Seconds()
 	return writeResults(cfg, r)
+}
+
+// objects returns the files that sizes, builds and growth are measured with.
+func (c config) objects() []object {
+	all, n := findObjects(c.roots), 20
+	if c.quick {
+		all = slices.DeleteFunc(all, func(o object) bool { return o.EHFrame > 4<<20 })
+		n = 8
+	}
+	chosen := choose(all, n)
+	c.progress("%d objects found, %d chosen", len(all), len(chosen))
+	return chosen
 }
 
 func writeResults(cfg config, r *results) error {
@@ -198,6 +207,12 @@ func measureSpeed(cfg config, r *results, chosen []object) error {
 			return fmt.Errorf("growth: %w", err)
 		}
 		cfg.progress("growth done")
+	}
+	if cfg.wants("formats") {
+		if r.Formats, err = s.measureFormats(min(cfg.rounds, 10)); err != nil {
+			return fmt.Errorf("formats: %w", err)
+		}
+		cfg.progress("formats done")
 	}
 	r.Notes = s.notes
 	return nil

@@ -40,6 +40,7 @@ func reportText(r *results) string {
 	}
 	r.countText(&b)
 	r.sizeText(&b)
+	r.formatsText(&b)
 	r.growthText(&b)
 	r.buildText(&b)
 	if len(r.Notes) > 0 {

@@ -166,24 +166,30 @@ func spread(ids []int, n int) []int {
 
 // addSynthetic makes synthetic stacks from a module and sends them as a set.
 func (s *session) addSynthetic(name string, mi int, opt synthOptions) error {
+	_, err := s.addSyntheticRows(name, mi, candidates(s.sections[mi], s.tables.table[mi]), opt)
+	return err
+}
+
+// addSyntheticRows makes them from some rows of the module.
+func (s *session) addSyntheticRows(name string, mi int, rows []candidate, opt synthOptions) (*synthSet, error) {
 	m := s.Modules[mi]
 	opt.Bias = m.Bias
 	bottom := s.snapshots[0]
 	frames, _ := s.tables.walk(&bottom)
 	opt.Bottom = frames[len(frames)-1].PC
-	set, err := synthesize(candidates(s.sections[mi], s.tables.table[mi]), opt)
+	set, err := synthesize(rows, opt)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	path := filepath.Join(s.dir, name+".synth")
 	if err := os.WriteFile(path, set.encode(), 0o666); err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := s.command("synth %s %s", name, path); err != nil {
-		return err
+		return nil, err
 	}
 	for _, st := range set.Stacks {
 		s.want[name] = append(s.want[name], st.Frames)
 	}
-	return nil
+	return set, nil
 }

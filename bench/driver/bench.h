@@ -59,6 +59,8 @@ struct module {
 	eh_elf_walk_t *walk[MAX_VARIANTS];
 	eh_elf_step_t *step[MAX_VARIANTS];
 	const char *path;
+	void *sframe;       /* libsframe's decoder of its .sframe; null: none */
+	uint64_t sframe_at; /* run-time address that the section is said to have */
 };
 extern struct module bench_modules[MAX_MODULES];
 extern int bench_module_count;
@@ -85,7 +87,8 @@ struct contender {
 	size_t (*walk)(const struct stack *, uint64_t *pcs, size_t max);
 	const char *absent; /* why it cannot run here; null: it can */
 };
-extern struct contender bench_ehelf[], bench_system[], bench_ehunwind[]; /* ended by a null name */
+extern struct contender bench_ehelf[], bench_system[], bench_ehunwind[], bench_sframe[]; /* ended by a null name */
+const char *bench_sframe_load(struct module *, uint64_t addr, const char *path); /* why not; null: loaded */
 size_t bench_frame_count(void); /* of the stack it is called on, by libgcc */
 void bench_system_init(const char *libs, const char *llvm);
 void bench_ehunwind_open(const char *libs);

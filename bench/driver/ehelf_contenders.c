@@ -53,6 +53,10 @@ static inline size_t step_with(const struct stack *s, uint64_t *pcs, size_t max,
 VARIANT(0)
 VARIANT(1)
 
+/* The same made from .sframe: whole stacks only. */
+static size_t walk_2(const struct stack *s, uint64_t *p, size_t max) { return walk_with(s, p, max, 2, MAX_FRAMES); }
+static size_t walk_3(const struct stack *s, uint64_t *p, size_t max) { return walk_with(s, p, max, 3, MAX_FRAMES); }
+
 /* The floor: the same number of frames at the same distances, linked by frame
  * pointers, with the checks that a walk needs to be safe. */
 static size_t frame_pointers(const struct stack *s, uint64_t *pcs, size_t max)
@@ -166,5 +170,7 @@ struct contender bench_ehelf[] = {
 	{"walk-packed", walk_1, 0},
 	{"walk1-packed", single_1, 0},
 	{"step-packed", step_1, 0},
+	{"walk-sframe-tree", walk_2, 0},
+	{"walk-sframe-packed", walk_3, 0},
 	{0, 0, 0},
 };

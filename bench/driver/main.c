@@ -56,7 +56,7 @@ static char *make_chain(struct stack *s, const uint64_t *cfa, const uint64_t *pc
 
 static const struct contender *find_contender(const char *name)
 {
-	const struct contender *all[] = {bench_ehelf, bench_system, bench_ehunwind};
+	const struct contender *all[] = {bench_ehelf, bench_system, bench_ehunwind, bench_sframe};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		for (const struct contender *c = all[i]; c->name; c++)
 			if (strcmp(c->name, name) == 0)
@@ -128,6 +128,18 @@ static int cmd_load(char *args)
 	m->walk[variant] = (eh_elf_walk_t *)walk;
 	m->step[variant] = (eh_elf_step_t *)step;
 	return walk && step ? 1 : fail("a function is missing");
+}
+
+/* sframe MODULE ADDR FILE: the .sframe of a module, made for that link-time address. */
+static int cmd_sframe(char *args)
+{
+	char path[1024];
+	int index;
+	uint64_t addr;
+	if (sscanf(args, "%d %" SCNi64 " %1023s", &index, &addr, path) != 3 || index < 0 || index >= bench_module_count)
+		return fail("usage: sframe MODULE ADDR FILE");
+	const char *why = bench_sframe_load(&bench_modules[index], addr, path);
+	return why ? fail(why) : 1;
 }
 
 /* fake START END BIAS: an object that is not loaded, above all others. */
@@ -281,6 +293,8 @@ static int obey(char *line)
 		return cmd_run(args, 0);
 	if (strcmp(line, "count") == 0)
 		return cmd_run(args, 1);
+	if (strcmp(line, "sframe") == 0)
+		return cmd_sframe(args);
 	if (strcmp(line, "fake") == 0)
 		return cmd_fake(args);
 	if (strcmp(line, "ehunwind") == 0) {
