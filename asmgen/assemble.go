@@ -37,6 +37,8 @@ type generator struct {
 	layout   layout
 
 	treeBytes int   // text of compare trees
+	spans     int   // where the table over the segments begins in the data
+	beside    label // what pcs lead to that it says are in no segment with a table
 	tables    []int // by plan.Segments: where the entries of its table begin
 
 	text                              label // the text's begin
@@ -95,6 +97,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	if words == 0 {
 		g.data = g.data[:4]
 	}
+	g.makeSpans()
 
 	a.bind(g.text)
 	g.stepEntry()

@@ -39,6 +39,10 @@ type layout interface {
 	// the jump to a row block. first is the word of the page tables that page 0 would have.
 	// It may use rTmp, rCFA and what no fast row needs.
 	lookup(first int)
+	// enter emits what follows the lookup of a page, with its entry in rTmp and the address of the data in rCFA.
+	// entryLoad is the instruction that loads such an entry.
+	enter()
+	entryLoad() obj.As
 	// heads emits the row blocks that lie apart from the tails, and sets
 	// generator.block for them.
 	heads() error
@@ -66,9 +70,15 @@ func (t treeLayout) lookup(first int) {
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
 	a.op(x86.ASHRL, imm(int64(t.g.plan.PageBits)), reg(rTmp))
 	a.leaData(0, rCFA)
-	a.op(x86.AMOVLQSX, memIndex(rCFA, rTmp, 4, 4*int64(first)), reg(rTmp))
-	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
-	a.op1(obj.AJMP, reg(rTmp))
+	a.op(t.entryLoad(), memIndex(rCFA, rTmp, 4, 4*int64(first)), reg(rTmp))
+	t.enter()
+}
+
+func (t treeLayout) entryLoad() obj.As { return x86.AMOVLQSX }
+
+func (t treeLayout) enter() {
+	t.g.asm.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	t.g.asm.op1(obj.AJMP, reg(rTmp))
 }
 
 // addressOf emits the addition of a label's address to the distance in rTmp.

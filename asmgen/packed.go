@@ -51,15 +51,23 @@ const (
 func (l *packedLayout) lookup(firstWord int) {
 	g := l.g
 	a := g.asm
-	first := l.long == 0
-	if first {
-		l.long, l.jump = a.newLabel(), a.newLabel()
-	}
 	g.store(rPC, slotPC)
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
 	a.op(x86.ASHRL, imm(int64(g.plan.PageBits)), reg(rTmp))
 	a.leaData(0, rCFA)
-	a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 4*int64(firstWord)), reg(rTmp)) // the entry
+	a.op(l.entryLoad(), memIndex(rCFA, rTmp, 4, 4*int64(firstWord)), reg(rTmp))
+	l.enter()
+}
+
+func (l *packedLayout) entryLoad() obj.As { return x86.AMOVL }
+
+func (l *packedLayout) enter() {
+	g := l.g
+	a := g.asm
+	first := l.long == 0
+	if first {
+		l.long, l.jump = a.newLabel(), a.newLabel()
+	}
 	if g.segmented() {
 		// Every segment with a table comes here.
 		if !first {

@@ -1,8 +1,12 @@
 package asmgen
 
 import (
+	"encoding/binary"
+
 	"github.com/twitchyliquid64/golang-asm/obj"
 	"github.com/twitchyliquid64/golang-asm/obj/x86"
+
+	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
 // segmented reports whether a pc's segment is searched for before its page. A segment
@@ -32,8 +36,88 @@ func (g *generator) segmentSearch() error {
 	for i := range weights {
 		weights[i]++
 	}
-	g.asm.bind(g.search)
+	if p.SpanBits == 0 {
+		g.asm.bind(g.search)
+		return g.searchSegments(0, weights)
+	}
+	if g.beside == g.noInfo {
+		return nil
+	}
+	g.asm.bind(g.beside)
 	return g.searchSegments(0, weights)
+}
+
+// The tables over the segments: for each run of pages, the relative pcs between which there is a table of pages,
+// and where the entry of page 0 would be in that, from the data on.
+const (
+	spanLow = iota
+	spanHigh
+	spanTable
+	spanTables
+)
+
+// makeSpans appends the tables over the segments to the data, if there are to be any.
+func (g *generator) makeSpans() {
+	p := g.plan
+	if p.SpanBits == 0 {
+		return
+	}
+	g.spans, g.beside = len(g.data), g.noInfo
+	for i := range p.Segments {
+		if s := &p.Segments[i]; s.Table == nil && s.Block != 0 {
+			g.beside = g.asm.newLabel()
+			break
+		}
+	}
+	n := g.plan.Spans()
+	g.data = append(g.data, make([]byte, 4*spanTables*n)...)
+	put := func(table, i, v int) {
+		binary.LittleEndian.PutUint32(g.data[g.spans+4*(table*n+i):], uint32(int32(v)))
+	}
+	for i := range p.Segments {
+		s := &p.Segments[i]
+		if s.Table == nil {
+			continue
+		}
+		for k := s.First >> (p.SpanBits - p.PageBits); k <= (s.First+s.Pages-1)>>(p.SpanBits-p.PageBits); k++ {
+			put(spanLow, k, s.First<<p.PageBits)
+			put(spanHigh, k, (s.First+s.Pages)<<p.PageBits)
+			put(spanTable, k, 4*(g.tables[i]-s.First))
+		}
+	}
+}
+
+// spanLookup emits the lookup of a pc by the tables over the segments. What is beside them goes on at g.beside.
+func (g *generator) spanLookup() {
+	a := g.asm
+	pc, i, data := reg(rPC), reg(rTmp), reg(rCFA)
+	field := func(table int) obj.Addr { return memIndex(rCFA, rTmp, 4, int64(g.spans+4*table*g.plan.Spans())) }
+	if g.plan.Dispatch == plan.DispatchPacked {
+		g.store(rPC, slotPC)
+	}
+	a.op(x86.AMOVL, pc, i)
+	a.op(x86.ASHRL, imm(int64(g.plan.SpanBits)), i)
+	a.leaData(0, rCFA)
+	a.op(x86.ACMPL, pc, field(spanLow))
+	a.jump(x86.AJCS, g.beside)
+	a.op(x86.ACMPL, pc, field(spanHigh))
+	a.jump(x86.AJCC, g.beside)
+	a.op(x86.AMOVLQSX, field(spanTable), i)
+	a.op(x86.AADDQ, i, data)
+	a.op(x86.AMOVL, pc, i)
+	a.op(x86.ASHRL, imm(int64(g.plan.PageBits)), i)
+	a.op(g.layout.entryLoad(), memIndex(rCFA, rTmp, 4, 0), i)
+	a.leaData(0, rCFA)
+	g.layout.enter()
+}
+
+// tableOf emits the lookup in the table of a segment. With a table over the segments, none of its pcs comes here.
+func (g *generator) tableOf(segment int) {
+	if g.plan.SpanBits > 0 {
+		g.asm.jump(obj.AJMP, g.noInfo)
+		return
+	}
+	g.layout.lookup(g.tables[segment] - g.plan.Segments[segment].First)
 }
 
 // searchSegments emits the search among len(weights) segments from first on.
@@ -43,7 +127,7 @@ func (g *generator) searchSegments(first int, weights []int) error {
 		if s := &g.plan.Segments[first]; s.Table == nil {
 			a.jump(obj.AJMP, g.block[s.Block])
 		} else {
-			g.layout.lookup(g.tables[first] - s.First)
+			g.tableOf(first)
 		}
 		return a.breakChunk()
 	}

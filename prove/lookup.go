@@ -86,36 +86,46 @@ func (p *prover) pageLookup(s *state) error {
 			return &pathError{s.pc, err}
 		}
 	}
-	if !p.beginsTable(s.pc) {
+	all := pageTable{high: uint64(p.table.High()) - p.base}
+	switch {
+	case p.beginsSpans(s.pc):
+		return p.spanLookup(s, all)
+	case !p.beginsTable(s.pc):
 		if err := p.matches(s, &w); err != nil {
 			return err
 		}
 		return p.segments(s.pc)
 	}
-	return p.tableLookup(s, 0, uint64(p.table.High())-p.base)
+	return p.tableLookup(s, all)
 }
 
-// tableLookup proves the way through a table of pages, for the pcs low to high, less base.
-func (p *prover) tableLookup(s *state, low, high uint64) error {
+// tableLookup proves the way through a table of pages, for the pcs that are given with it, and after what its spans
+// say has been read.
+func (p *prover) tableLookup(s *state, pages pageTable) error {
 	t := p.t
 	w := p.v.shared
 	return p.run(s, p.stops(cutKeys), func(e *ending) error {
-		if len(e.event) == 0 || e.event[0].kind != evRead || e.event[0].size != 4 {
+		pages, before := pages, pages.spans.reads()
+		if len(e.event) <= before || e.event[before].kind != evRead || e.event[before].size != 4 {
 			return fmt.Errorf("%#x: no entry of the page table is read", e.pc)
+		}
+		at := e.event[before].at
+		if before > 0 {
+			at = t.sub(at, t.sext(pages.spans.table, 4))
 		}
 		var data uint64
 		ok, bits := false, uint(0)
 		for bits = range uint(maxPageBits + 1) { // it is the code that says how large a page is
 			page := t.shrConst(t.low(w.rel, 4), bits)
-			if data, ok = p.x.link(t.scaled(e.event[0].at, page, ^uint64(3))); ok {
+			if data, ok = p.x.link(t.scaled(at, page, ^uint64(3))); ok {
 				break
 			}
 		}
 		if !ok {
-			return fmt.Errorf("%#x: reads the page table at %s", e.pc, t.text(e.event[0].at))
+			return fmt.Errorf("%#x: reads the page table at %s", e.pc, t.text(e.event[before].at))
 		}
-		entry := t.load(e.event[0].at, 4)
-		pages := pageTable{first: data, low: low, high: high, bits: bits}
+		entry := t.load(e.event[before].at, 4)
+		pages.first, pages.bits = data, bits
 		// What entries count from need not be where the entry of page 0 would be.
 		from := func(at, less term) bool {
 			pages.from, ok = p.x.link(t.sub(at, less))
@@ -125,7 +135,7 @@ func (p *prover) tableLookup(s *state, low, high uint64) error {
 			if !from(e.target, t.sext(entry, 4)) {
 				return fmt.Errorf("%#x: a jump to %s", e.pc, t.text(e.target))
 			}
-			if err := p.intact(e, 1, t.add(t.sext(entry, 4), p.x.place(pages.from))); err != nil {
+			if err := p.intact(e, before+1, t.add(t.sext(entry, 4), p.x.place(pages.from))); err != nil {
 				return err
 			}
 			return p.pages(pages)
@@ -134,18 +144,18 @@ func (p *prover) tableLookup(s *state, low, high uint64) error {
 		if err != nil {
 			return err
 		}
-		if len(e.event) < 2 {
+		if len(e.event) < before+2 {
 			return fmt.Errorf("%#x: no record is read", e.pc)
 		}
 		if long {
 			off := t.and(entry, t.con(1<<31-1))
-			if !from(e.event[1].at, off) {
-				return fmt.Errorf("%#x: a record at %s", e.pc, t.text(e.event[1].at))
+			if !from(e.event[before+1].at, off) {
+				return fmt.Errorf("%#x: a record at %s", e.pc, t.text(e.event[before+1].at))
 			}
 			return p.searchLong(e, t.add(off, p.x.place(pages.from)), pages)
 		}
-		if !from(e.event[1].at, entry) {
-			return fmt.Errorf("%#x: a record at %s", e.pc, t.text(e.event[1].at))
+		if !from(e.event[before+1].at, entry) {
+			return fmt.Errorf("%#x: a record at %s", e.pc, t.text(e.event[before+1].at))
 		}
 		rec := t.add(entry, p.x.place(pages.from))
 		n := t.load(rec, 1)
@@ -155,7 +165,7 @@ func (p *prover) tableLookup(s *state, low, high uint64) error {
 		if err != nil {
 			return err
 		}
-		if err := p.intact(e, 4, t.add(t.shlConst(id, 4), p.x.place(slots))); err != nil {
+		if err := p.intact(e, before+4, t.add(t.shlConst(id, 4), p.x.place(slots))); err != nil {
 			return err
 		}
 		pages.slots = slots
@@ -194,6 +204,7 @@ type pageTable struct {
 	slots     uint64 // packed: of head 0
 	low, high uint64
 	bits      uint // a page is of 1<<bits pcs
+	spans     spans
 }
 
 // pages goes through the page table, once for each table that a lookup uses, and
@@ -203,6 +214,9 @@ func (p *prover) pages(tab pageTable) error {
 		return nil
 	}
 	p.searches[tab] = true
+	if tab.spans.bits > 0 {
+		return p.spanned(tab)
+	}
 	size := uint64(1) << tab.bits
 	first := tab.low / size
 	count := (tab.high+size-1)/size - first

@@ -80,7 +80,7 @@ func (p *prover) searchLong(e *ending, rec term, pages pageTable) error {
 	if e.kind != endStop {
 		return fmt.Errorf("%#x: not the search of a record", e.pc)
 	}
-	if err := p.searchBegins(e, rec, 2); err != nil {
+	if err := p.searchBegins(e, rec, pages.spans.reads()+2); err != nil {
 		return err
 	}
 	key := longKey{p.blocks, pages}

@@ -66,7 +66,7 @@ func (p *prover) segment(at, low, high uint64, depth int) error {
 	switch {
 	case p.beginsTable(at):
 		w := p.v.shared
-		return p.tableLookup(p.stateOf(&w, at), low, high)
+		return p.tableLookup(p.stateOf(&w, at), pageTable{low: low, high: high})
 	case i.op == iJmp:
 		p.between(at, i.n)
 		return p.segment(at+uint64(i.n)+uint64(i.imm), low, high, depth+1)

@@ -60,3 +60,113 @@ func TestSegmentBorders(t *testing.T) {
 		assert.Equal(t, len(p.Segments)-1, borders)
 	}
 }
+
+// spanned returns a table of so many groups of ranges, whose pcs are looked up by tables over segments. With wide
+// ranges, some segments without a table are inside of ranges.
+func spanned(groups int, wide bool) *dwarfcfa.Table {
+	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
+	for j := range 9 {
+		table.Rows = append(table.Rows, rowtest.Row(abi.RSP, 8*int64(j+1)))
+	}
+	at := dwarfcfa.Addr(0x1000)
+	for i := range groups {
+		for j := range 9 {
+			end := at + 213
+			if wide && i%5 == 2 && j == 8 {
+				end += 0x30000
+			}
+			table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: at, End: end, Row: uint32(j)})
+			at = end
+		}
+		at += 0x80000 + 0x1230*dwarfcfa.Addr(i)
+	}
+	return table
+}
+
+// TestSpans: tables over segments are proven, and each word of theirs counts: it is refused if it leads a pc
+// elsewhere.
+func TestSpans(t *testing.T) {
+	refused := 0
+	for _, wide := range []bool{false, true} {
+		table := spanned(14, wide)
+		for _, v := range variants()[:2] {
+			p, err := plan.Build(table, v.plan)
+			require.NoError(t, err)
+			require.Positive(t, p.SpanBits, v.name)
+			image := compile(t, table, v)
+			_, err = Image(image, table)
+			require.NoError(t, err, v.name)
+			var lows, highs []byte
+			for i := range p.Spans() {
+				low, high := uint32(0), uint32(0)
+				for _, s := range p.Segments {
+					if first, last := s.First<<p.PageBits>>p.SpanBits, ((s.First+s.Pages)<<p.PageBits-1)>>p.SpanBits; s.Table != nil && first <= i && i <= last {
+						low, high = uint32(s.First<<p.PageBits), uint32((s.First+s.Pages)<<p.PageBits)
+					}
+				}
+				lows, highs = binary.LittleEndian.AppendUint32(lows, low), binary.LittleEndian.AppendUint32(highs, high)
+			}
+			begin := bytes.Index(image, append(lows, highs...))
+			require.GreaterOrEqual(t, begin, 0, v.name)
+			size := uint32(1) << p.SpanBits
+			for i := 0; i < p.Spans(); i += 3 {
+				// The pcs of run i that have a table of pages.
+				window := func(low, high uint32) [2]uint32 {
+					first, end := uint32(i)*size, min(uint32(i+1)*size, uint32(p.High-p.Base))
+					low, high = max(first, low), min(end, high)
+					if low >= high {
+						return [2]uint32{}
+					}
+					return [2]uint32{low, high}
+				}
+				low, high := binary.LittleEndian.Uint32(lows[4*i:]), binary.LittleEndian.Uint32(highs[4*i:])
+				for k := range 3 {
+					at := begin + 4*(k*p.Spans()+i)
+					for _, by := range []uint32{1<<32 - 256, 256, 1 << 31} {
+						mutant := bytes.Clone(image)
+						binary.LittleEndian.PutUint32(mutant[at:], binary.LittleEndian.Uint32(mutant[at:])+by)
+						_, err := Image(mutant, table)
+						differs := [3]bool{window(low+by, high) != window(low, high), window(low, high+by) != window(low, high), high > 0}[k]
+						if differs {
+							assert.ErrorIs(t, err, ErrNotProven, "%s: entry %d of table %d by %#x", v.name, i, k, by)
+							refused++
+						} else {
+							assert.NoError(t, err, "%s: entry %d of table %d by %#x", v.name, i, k, by)
+						}
+					}
+				}
+			}
+		}
+	}
+	assert.Greater(t, refused, 100)
+}
+
+// TestSpanCode: a bit of the lookup in tables over segments that changes an instruction is refused.
+func TestSpanCode(t *testing.T) {
+	table := spanned(14, true)
+	for _, v := range variants()[:2] {
+		p, err := plan.Build(table, v.plan)
+		require.NoError(t, err)
+		image := compile(t, table, v)
+		begin := bytes.Index(image, []byte{0x89, 0xc7, 0xc1, 0xef, byte(p.SpanBits)})
+		require.Positive(t, begin, v.name)
+		end := begin + bytes.Index(image[begin:], []byte{0x89, 0xc7, 0xc1, 0xef, plan.PageBits}) + 16
+		refused := 0
+		for at := begin; at < end; {
+			i, ok := decode(image[at:])
+			require.True(t, ok)
+			for bit := at * 8; bit < (at+int(i.n))*8; bit++ {
+				mutant := bytes.Clone(image)
+				mutant[bit/8] ^= 1 << (bit % 8)
+				if other, ok := decode(mutant[at:]); ok && other == i {
+					continue // a bit of a prefix that means nothing here
+				}
+				_, err := Image(mutant, table)
+				assert.ErrorIs(t, err, ErrNotProven, "%s: bit %d of byte %d", v.name, bit%8, bit/8-begin)
+				refused++
+			}
+			at += int(i.n)
+		}
+		assert.Greater(t, refused, 450, v.name)
+	}
+}

@@ -168,7 +168,7 @@ func fastTail(r *dwarfcfa.Row) (Tail, bool) {
 // segments that have tables.
 func (b *builder) pages(smallest bool) {
 	p := b.plan
-	p.Segments = segments(p, smallest)
+	p.Segments, p.SpanBits = segments(p, smallest)
 	n := 0
 	for i := range p.Segments {
 		n += len(p.Segments[i].Table)

@@ -99,13 +99,15 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// sparseTable has ranges and holes of up to 2^24 bytes between those of randomTable.
-func sparseTable(rng *rand.Rand) *dwarfcfa.Table {
+// sparseTable has ranges and holes of up to 2^24 bytes, or of that size about, between those of randomTable.
+func sparseTable(rng *rand.Rand, equal bool) *dwarfcfa.Table {
 	t := randomTable(rng)
 	by := dwarfcfa.Addr(0)
 	for i := range t.Ranges {
 		t.Ranges[i].Start += by
-		if i%40 == 0 {
+		if equal && i%7 == 0 {
+			by += 1<<24 + dwarfcfa.Addr(rng.IntN(1<<16))
+		} else if !equal && i%40 == 0 {
 			by += dwarfcfa.Addr(rng.Uint64N(1 << rng.IntN(25)))
 		}
 		t.Ranges[i].End += by
@@ -119,12 +121,16 @@ func sparseTable(rng *rand.Rand) *dwarfcfa.Table {
 // TestSegments compares the pcs around every border of ranges, pages and segments.
 func TestSegments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
-	most := 0
-	for range 60 {
-		table := sparseTable(rng)
+	most, spanned := 0, 0
+	for n := range 60 {
+		table := sparseTable(rng, n%3 == 0)
 		p, err := Build(table, Options{})
 		require.NoError(t, err)
 		most = max(most, len(p.Segments))
+		if p.SpanBits > 0 {
+			spanned++
+			checkSpans(t, p)
+		}
 		at := 0
 		var pcs []dwarfcfa.Addr
 		for i := range p.Segments {
@@ -152,6 +158,19 @@ func TestSegments(t *testing.T) {
 		}
 	}
 	assert.Greater(t, most, 8)
+	assert.Positive(t, spanned)
+}
+
+// checkSpans checks that no entry of the tables over the segments meets two segments with tables of pages.
+func checkSpans(t *testing.T, p *Plan) {
+	last := -1
+	for i := range p.Segments {
+		if s := &p.Segments[i]; s.Table != nil {
+			assert.Greater(t, s.First>>(p.SpanBits-p.PageBits), last)
+			last = (s.First + s.Pages - 1) >> (p.SpanBits - p.PageBits)
+		}
+	}
+	assert.Less(t, last, p.Spans())
 }
 
 // TestIDs checks that the blocks of dense pages have ids, the most used first.

@@ -20,6 +20,9 @@ func (p *Plan) SegmentOf(pc dwarfcfa.Addr) *Segment {
 	return &p.Segments[sort.Search(len(p.Segments), func(i int) bool { return p.Segments[i].First > page })-1]
 }
 
+// Spans returns the number of entries that the tables over the segments have.
+func (p *Plan) Spans() int { return int(uint64(p.High-p.Base-1)>>p.SpanBits) + 1 }
+
 // TreeOf returns the index into Trees for a pc of a segment with a table.
 func (p *Plan) TreeOf(s *Segment, pc dwarfcfa.Addr) uint32 {
 	return s.Table[int(uint64(pc-p.Base)>>p.PageBits)-s.First]
@@ -32,15 +35,19 @@ const (
 	rangeBytes   = 8    // of code that leads to a range inside its page
 	restBytes    = 4096 // of a file besides its pages
 	leastRun     = 16   // minimum pages of a run
+	spanEntry    = 12   // of an entry of the table over the segments
+	spanCode     = 60   // of code that goes through that table
 )
 
 // segments cuts the pages into segments. Pages in one range, or in one gap, need no table if the
 // pc is compared with their bounds. That costs each step a few comparisons, so it is done only
 // if it saves a third of the file, and with few segments, unless smallest is set.
-func segments(p *Plan, smallest bool) []Segment {
+//
+// Many segments are not compared with one by one: see spans.
+func segments(p *Plan, smallest bool) (segs []Segment, spanBits uint) {
 	n := int((uint64(p.High-p.Base) + 1<<p.PageBits - 1) >> p.PageBits)
 	if n == 0 {
-		return nil
+		return nil, 0
 	}
 	flat := []Segment{{Pages: n, Table: make([]uint32, 0)}}
 	all := runs(p, n)
@@ -65,20 +72,89 @@ func segments(p *Plan, smallest bool) []Segment {
 	for _, c := range choices {
 		best = min(best, c.bytes)
 	}
-	segs := flat
+	segs = flat
 	if 2*flatBytes > 3*best || smallest && flatBytes > best {
+		bytes := best
 		for _, c := range choices { // the last one that is about as small
 			if 10*c.bytes <= 11*best && !smallest || c.bytes == best {
-				segs = cut(all, n, c.least)
+				segs, bytes = cut(all, n, c.least), c.bytes
 			}
 		}
+		segs, spanBits = spans(p, segs, bytes, smallest)
 	}
 	for i := range segs {
 		if segs[i].Table != nil {
 			segs[i].Table = make([]uint32, segs[i].Pages)
 		}
 	}
-	return segs
+	return segs, spanBits
+}
+
+// leastSpanned is the number of segments from which on a table leads to them.
+const leastSpanned = 24
+
+// spans makes a table lead to the segments, unless that takes a tenth of the file more, and returns the binary logarithm of the bytes
+// of text that one of its entries is for. An entry tells one segment with a table of pages and its bounds:
+// where there would be two, what lies between them goes into their table. bytes is what the file
+// takes with comparisons.
+func spans(p *Plan, segs []Segment, bytes int, smallest bool) ([]Segment, uint) {
+	if len(segs) < leastSpanned {
+		return segs, 0
+	}
+	n := segs[len(segs)-1].First + segs[len(segs)-1].Pages
+	most, bits := bytes, uint(0)
+	if !smallest {
+		most += bytes / 10
+	}
+	for _, s := range segs {
+		if s.Table != nil || s.Block == 0 { // then none is compared with
+			bytes -= segmentBytes
+		}
+	}
+	var best []Segment
+	for b := p.PageBits + 1; n>>(b-p.PageBits) > 0; b++ {
+		merged := merge(segs, b-p.PageBits)
+		size := bytes + spanCode + spanEntry*(n>>(b-p.PageBits)+1)
+		for _, s := range segs {
+			if s.Table != nil {
+				size -= entryBytes * s.Pages
+			}
+		}
+		for _, s := range merged {
+			if s.Table != nil {
+				size += entryBytes * s.Pages
+			}
+		}
+		if size < most {
+			most, bits, best = size, b, merged
+		}
+	}
+	if bits == 0 {
+		return segs, 0
+	}
+	return best, bits
+}
+
+// merge makes one of segments with tables that meet the same run of 1<<bits pages.
+func merge(segs []Segment, bits uint) []Segment {
+	var out []Segment
+	tabled := -1 // the last one with a table in out
+	for _, s := range segs {
+		if s.Table == nil {
+			out = append(out, s)
+			continue
+		}
+		if tabled >= 0 {
+			if last := &out[tabled]; (last.First+last.Pages-1)>>bits == s.First>>bits {
+				last.Pages = s.First + s.Pages - last.First
+				out = out[:tabled+1]
+				continue
+			}
+		}
+		tabled = len(out)
+		out = append(out, s)
+	}
+	return out
 }
 
 // runs returns the runs of at least leastRun pages that lead to one block.
