@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/perfevent"
@@ -193,6 +194,37 @@ func TestTable(t *testing.T) {
 	assert.Equal(t, "/a", frames[3].Mapping.Object.Name, "a return address at the end of a mapping")
 	assert.Equal(t, int32(7), frames[4].PID)
 	assert.Nil(t, frames[5].Mapping.Object)
+}
+
+// TestClock: times are those of the kernel's records.
+func TestClock(t *testing.T) {
+	for text, want := range map[string]int64{
+		"": 0, "monotonic           0         0\nboottime            0         0\n": 0,
+		"monotonic       -3600         5\nboottime         7200         0\n": -3600e9 + 5,
+		"boottime 1 1\nmonotonic 2 3\n":                                      2e9 + 3,
+		"1 7 0\n7 9 0\n":                                                     7e9, "monotonic x y\n": 0,
+	} {
+		assert.Equal(t, want, parseOffset(text), "%q", text)
+	}
+	first, err := newClock().now()
+	require.NoError(t, err)
+	moved, err := clock{moved: -5e9}.now()
+	require.NoError(t, err)
+	assert.InDelta(t, float64(first)+5e9, float64(moved), 1e9)
+}
+
+// TestPaceJumps: a reader that was stopped, as with its machine, reads at once; times before those of the last
+// samples do not make it wait.
+func TestPaceJumps(t *testing.T) {
+	p := newPace(&Options{Event: &Event{}, Frequency: 1000})
+	const hour = uint64(time.Hour)
+	p.sampled(0, 10*hour)
+	p.alert = 10*hour + alertTime
+	assert.Equal(t, leastWait, p.wait(10*hour+uint64(time.Millisecond)-1))
+	p.sampled(1, 10*hour)
+	assert.Equal(t, calmWait, p.wait(11*hour), "long after")
+	p.sampled(1, 10*hour)
+	assert.LessOrEqual(t, p.wait(9*hour), cutWait, "before")
 }
 
 // TestGrowShrink: copies become longer where too many stacks are incomplete, and shorter for good

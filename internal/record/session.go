@@ -40,6 +40,7 @@ type Session struct {
 	words   []uint64 // see Table.hash
 	refill  refiller
 	pace    pace
+	clock   clock
 	truth   truth
 
 	table    *Table
@@ -119,7 +120,7 @@ func Open(opt Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{opt: opt, open: op, tracker: newTracker(opt.Objects), pcs: make([]uint64, opt.MaxStack), table: newTable(), pace: newPace(&opt)}
+	s := &Session{opt: opt, open: op, tracker: newTracker(opt.Objects), pcs: make([]uint64, opt.MaxStack), table: newTable(), pace: newPace(&opt), clock: newClock()}
 	s.walker.FramePointers, s.walker.Met = opt.Pointers, opt.Met
 	var rings []*perfevent.Ring
 	for _, st := range []*stream{&op.side, &op.samples} {
@@ -208,7 +209,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 				err = nil
 			}
 			err = errors.Join(err, s.round(^uint64(0)))
-			if now, clockErr := monotonic(); s.opt.Event.blocked && clockErr == nil {
+			if now, clockErr := s.clock.now(); s.opt.Event.blocked && clockErr == nil {
 				s.allBack(now)
 			}
 			return err
@@ -220,7 +221,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 		}
 		// What has happened before another thing is in a ring by now if that is: the clock is
 		// read first.
-		now, err := monotonic()
+		now, err := s.clock.now()
 		if err != nil {
 			return err
 		}
@@ -302,15 +303,6 @@ func (s *Session) round(limit uint64) error {
 		return s.opt.Raw.err
 	}
 	return nil
-}
-
-// monotonic returns the time of CLOCK_MONOTONIC, in ns.
-func monotonic() (uint64, error) {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		return 0, fmt.Errorf("clock_gettime: %w", err)
-	}
-	return uint64(t.Nano()), nil
 }
 
 // threadTime returns the processor time of this thread.
