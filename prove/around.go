@@ -44,7 +44,9 @@ func (im *image) frames() error {
 		if e := h[12+8*i:]; im.hdrAddr+distance(e) != start || im.hdrAddr+distance(e[4:]) != at {
 			return imageError("entry %d of .eh_frame_hdr", i)
 		}
-		at += 4 + uint64(le.Uint32(b))
+		size = 4 + uint64(le.Uint32(b))
+		im.fdes = append(im.fdes, ownFDE{start, end, im.at(at, size)[17:]})
+		at += size
 	}
 	if last := im.at(at, 4); last == nil || le.Uint32(last) != 0 {
 		return imageError(".eh_frame goes on behind the FDEs that .eh_frame_hdr has")

@@ -26,6 +26,7 @@ type image struct {
 	hdrSize           uint64
 	frameAddr         uint64 // .eh_frame, which .eh_frame_hdr names
 	frameSize         uint64
+	fdes              []ownFDE
 	hashSize, gnuSize uint64 // of DT_HASH and DT_GNU_HASH
 	noteAddr          uint64 // PT_NOTE
 	noteSize          uint64
