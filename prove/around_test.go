@@ -2,6 +2,7 @@ package prove
 
 import (
 	"bytes"
+	"debug/elf"
 	"slices"
 	"testing"
 
@@ -69,4 +70,58 @@ func TestOwnRows(t *testing.T) {
 	assert.Positive(t, found.PoppedRules)
 	_, err = Image(popped, table)
 	assert.ErrorContains(t, err, "its own row does not have the caller's register 3")
+}
+
+// TestNoteSectionGone: readers that use sections find the build-id, though all bytes are in sections.
+func TestNoteSectionGone(t *testing.T) {
+	const name = ".note.gnu.build-id"
+	image := compile(t, small(), variants()[0])
+	require.Equal(t, 1, bytes.Count(image, append([]byte(name), 0)))
+	copy(image[bytes.Index(image, []byte(name)):], append([]byte(abi.SitesSection), make([]byte, len(name)-len(abi.SitesSection))...))
+	im := image[le.Uint64(image[40:])+shdrSize:] // it is the first section
+	require.Equal(t, uint32(elf.SHT_NOTE), le.Uint32(im[4:]))
+	le.PutUint32(im[4:], uint32(elf.SHT_PROGBITS))
+	le.PutUint64(im[48:], 8)
+	_, err := Image(image, small())
+	assert.ErrorContains(t, err, "no section "+name)
+}
+
+// TestSiteNote: the table of sites lies in the data, and readers find its note.
+func TestSiteNote(t *testing.T) {
+	v := variants()[5]
+	v.src.HasSites, v.src.Sites = true, []byte("as it may be: of that nothing is said")
+	table := small()
+	image := compile(t, table, v)
+	_, err := Image(image, table)
+	require.NoError(t, err)
+	got, has, err := Sites(image)
+	require.NoError(t, err)
+	assert.True(t, has)
+	assert.Equal(t, v.src.Sites, got)
+	im, err := openImage(image)
+	require.NoError(t, err)
+	note := abi.SitesNote{Version: abi.SitesVersion, Addr: im.sitesAddr, Size: uint64(len(im.sites))}
+	desc := note.Bytes()
+	require.Equal(t, 1, bytes.Count(image, desc))
+	for _, change := range []func(n *abi.SitesNote){
+		func(n *abi.SitesNote) { n.Version++ }, func(n *abi.SitesNote) { n.Size++ }, func(n *abi.SitesNote) { n.Size = 0 }, func(n *abi.SitesNote) { n.Size = 1 << 63 },
+		func(n *abi.SitesNote) { n.Addr = im.exec.Vaddr }, func(n *abi.SitesNote) { n.Addr, n.Size = -n.Addr, 2*n.Addr },
+	} {
+		n := note
+		change(&n)
+		_, err := Image(bytes.Replace(image, desc, n.Bytes(), 1), table)
+		assert.ErrorContains(t, err, "a table of sites", "%+v", n)
+	}
+	// Without the flag, and before the identity.
+	flags := bytes.Index(image, []byte(abi.NoteOwner+"\x00")) + 8 + 4
+	require.Equal(t, abi.FlagSites, le.Uint32(image[flags:])&abi.FlagSites)
+	other := bytes.Clone(image)
+	le.PutUint32(other[flags:], le.Uint32(image[flags:])&^abi.FlagSites)
+	_, err = Image(other, table)
+	assert.ErrorContains(t, err, "the note of the sites")
+	notes := image[im.noteAddr+im.gnuNotes : im.noteAddr+im.noteSize]
+	last := bytes.Index(notes, desc) - 12 - 8
+	other = append(append(bytes.Clone(image[:im.noteAddr+im.gnuNotes]), notes[last:]...), notes[:last]...)
+	_, err = Image(append(other, image[len(other):]...), table)
+	assert.ErrorContains(t, err, `a note "ehasm\x00" of type 3`)
 }
