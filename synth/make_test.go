@@ -206,7 +206,7 @@ func TestStripped(t *testing.T) {
 	require.NoError(t, err)
 	later, err := dwarfcfa.NewLazyTableMade(o, dwarfcfa.SourceAuto, func() *dwarfcfa.Section { return r.Section("a.so") })
 	require.NoError(t, err)
-	later.MakeInBackground()
+	later.MakeInBackground(3)
 	f := function(t, r, "saves")
 	require.Eventually(t, func() bool {
 		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
