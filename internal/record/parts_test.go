@@ -4,6 +4,7 @@ package record
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"testing"
@@ -225,6 +226,49 @@ func TestPaceJumps(t *testing.T) {
 	assert.Equal(t, calmWait, p.wait(11*hour), "long after")
 	p.sampled(1, 10*hour)
 	assert.LessOrEqual(t, p.wait(9*hour), cutWait, "before")
+}
+
+// TestPack: packed stacks are the same, in little memory.
+func TestPack(t *testing.T) {
+	table := newTable()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		user := make([]uint64, 1+rnd.IntN(40))
+		for i := range user { // outermost frames differ least
+			user[i] = 1<<40 + rnd.Uint64N(1+uint64(len(user)-i))
+		}
+		words := append([]uint64{rnd.Uint64N(2)}, user...)
+		h := table.hash(words)
+		id, ok := table.index[h]
+		if !ok {
+			id = table.insert(h, Stack{Comm: rnd.Uint32N(9), PID: rnd.Int32(), End: unwind.Cause(rnd.IntN(int(unwind.NumCauses))), How: How(words[0])}, new(unwind.Maps), nil, user, nil)
+		}
+		table.count(id, rnd.Uint64()>>rnd.IntN(64))
+	}
+	p := &Profile{Table: table}
+	p.Pack()
+	small := p.Table
+	p.Pack()
+	assert.Same(t, small, p.Table, "once")
+	assert.Equal(t, len(table.Stacks), small.distinct())
+	assert.Equal(t, table.period(), small.period())
+	got := p.open()
+	assert.Equal(t, table.Stacks, got.Stacks)
+	assert.Equal(t, table.nodes, got.nodes)
+	for i := range table.Stacks {
+		require.Equal(t, table.Frames(nil, &table.Stacks[i]), got.Frames(nil, &got.Stacks[i]))
+	}
+	assert.Less(t, len(small.packed.bytes), 4*len(table.nodes)+30*len(table.Stacks))
+
+	next := table.after()
+	assert.Zero(t, len(next.Stacks))
+	assert.Equal(t, len(table.frames), len(next.frames))
+	next.insert(hash{}, Stack{}, new(unwind.Maps), nil, []uint64{1 << 50}, nil)
+	assert.Equal(t, len(table.frames)+1, len(next.frames))
+	for len(next.frames) < 1<<15 {
+		next.frame(frameKey{addr: 1<<60 + uint64(len(next.frames))}, Frame{})
+	}
+	assert.Zero(t, len(next.after().frames))
 }
 
 // TestGrowShrink: copies become longer where too many stacks are incomplete, and shorter for good

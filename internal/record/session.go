@@ -366,9 +366,13 @@ func (s *Session) Take() *Profile {
 	}
 	p := &Profile{Weigh: weigh, Truth: s.truth.Truth, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.takeComms(), Event: s.opt.Event.stackfmt(),
 		Start: s.began, Duration: time.Since(s.began), Objects: s.opt.Objects}
-	s.table, s.samples, s.began = newTable(), nil, time.Now()
+	s.table, s.samples, s.began = s.table.after(), nil, time.Now()
 	return p
 }
+
+// Size returns how many frames with their callers were met since the last Take, which is what the memory of
+// a recording grows with.
+func (s *Session) Size() int { return len(s.table.nodes) }
 
 // Close closes the events and rings.
 func (s *Session) Close() {
