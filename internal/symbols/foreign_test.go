@@ -50,6 +50,43 @@ func TestDebugLinkFIFO(t *testing.T) {
 	assert.Less(t, named(), all)
 }
 
+// TestDebugLinkSum: a debug file of another build is not taken, whether a build-id or the checksum tells.
+func TestDebugLinkSum(t *testing.T) {
+	testtool.Need(t, "gcc", "objcopy")
+	for _, id := range []string{"none", "sha1"} {
+		dir := t.TempDir()
+		debug := func(name, source string) string {
+			object := filepath.Join(dir, name)
+			cmd := exec.Command("gcc", "-shared", "-Wl,--build-id="+id, "-x", "c", "-", "-o", object)
+			cmd.Stdin = bytes.NewReader([]byte(source))
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			out, err = exec.Command("objcopy", "--only-keep-debug", object, object+".debug").CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			return object
+		}
+		prog := debug("prog", "static int hidden(void) { return 1; } int shown(void) { return hidden(); }")
+		other := debug("other", "static int wrong(void) { return 1; } int shown(void) { return wrong(); }")
+		out, err := exec.Command("objcopy", "--strip-all", "--add-gnu-debuglink="+prog+".debug", prog).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		names := func() (list []string) {
+			f, err := os.Open(prog)
+			require.NoError(t, err)
+			defer f.Close()
+			table, err := FromELF(f, dir, nil, nil)
+			require.NoError(t, err)
+			for _, s := range table.list {
+				list = append(list, s.Name)
+			}
+			return list
+		}
+		assert.Contains(t, names(), "hidden", id)
+		require.NoError(t, os.Rename(other+".debug", prog+".debug"))
+		assert.NotContains(t, names(), "wrong", id)
+		assert.Contains(t, names(), "shown", "%s: from .dynsym", id)
+	}
+}
+
 // TestPerfMapForeign: a map that is no file, or has too much in it.
 func TestPerfMapForeign(t *testing.T) {
 	dir := t.TempDir()
