@@ -77,7 +77,7 @@ func (g *generator) blocks() error {
 			}
 		}
 	}
-	weights := g.weights()
+	weights := p.Weights
 	hot := g.hotTails(weights)
 	own := g.ownHeads(weights)
 	for i, users := range byTail {
@@ -152,15 +152,6 @@ const (
 	rangesPerHot = 400 // some 60 bytes of code in 2,000 to 3,000 of pages
 	hotAlign     = 32  // bytes; without it, walks differ by 5 % with where the code happens to lie
 )
-
-// weights returns the bytes of text that lead to each block.
-func (g *generator) weights() []uint64 {
-	w := make([]uint64, len(g.plan.Blocks))
-	for _, r := range g.plan.Table.Ranges {
-		w[r.Row+1] += uint64(r.End - r.Start)
-	}
-	return w
-}
 
 // hotTails marks the tails that most bytes of text lead to. They get their own
 // dispatch: it saves a jump, and the indirect jump of each is predicted

@@ -1,13 +1,17 @@
 package asmgen
 
 import (
+	"cmp"
+	"math"
+	"slices"
+
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // Fit plans and assembles a table. size says how large the file is that a code becomes. Where it
 // would take more than limit bytes, long runs of pages are left out of the table of pages, fixed code is left out of small files, and more
-// pages are dense, as many as it takes to keep to it, or all that have two keys; if that is not
+// pages are dense, as many as it takes to keep to it, the rarest ones first; if that is not
 // enough, rows that little of the text has take the slow path; at last, all pages are packed. Such a
 // file is smaller, and slower. A limit of 0 is none.
 func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int, size func(*Code) int) (*Code, error) {
@@ -41,12 +45,12 @@ func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int, size func(
 		last, err = try(how)
 	}
 	for err == nil && limit > 0 && size(best.c) > limit && how.Dispatch == plan.DispatchTree {
-		keys := denser(last.p, last.c.treeBytes, size(last.c)-limit)
-		if keys == 0 {
+		rate := denser(last.p, last.c.treeBytes, size(last.c)-limit)
+		if rate == 0 {
 			break
 		}
 		next := how
-		next.DenseKeys = keys
+		next.DenseRate = rate
 		if last, err = try(next); err == nil && last == best {
 			how = next
 		}
@@ -67,28 +71,27 @@ func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int, size func(
 // compactBelow is the limit in bytes up to which it matters what fixed code takes.
 const compactBelow = 20 << 10
 
-// leastDense is the minimum number of keys of a dense page.
-const leastDense = 2
-
-// denser returns the number of keys from which on pages must be dense to save so many
-// bytes, about; 0 if no page is left that can be. It is lower than that of the plan.
+// denser returns the rate up to which pages must be dense to save so many bytes, about; 0 if no
+// page is left that can be. It is higher than that of the plan.
 func denser(p *plan.Plan, treeBytes, save int) int {
-	var pages [257]int // trees that are not dense, by number of keys
-	keys, most := 0, 0
+	var left []*plan.Tree // that are not dense
+	keys := 0
 	for i := range p.Trees {
 		if t := &p.Trees[i]; len(t.Nodes) > 0 {
-			pages[len(t.Keys)]++
+			left = append(left, t)
 			keys += len(t.Keys)
-			most = max(most, len(t.Keys))
 		}
 	}
-	for n := most; n >= leastDense; n-- {
-		tree := n * treeBytes / keys
-		dense := 12 + 2*n // two instructions, the number of keys, keys and ids
-		save -= pages[n] * max(tree-dense, 0)
-		if save <= 0 && pages[n] > 0 || n == leastDense {
-			return n
+	slices.SortFunc(left, func(a, b *plan.Tree) int { return cmp.Compare(a.Rate, b.Rate) })
+	rate := 0
+	for _, t := range left {
+		if t.Rate == math.MaxInt || save <= 0 && t.Rate > rate {
+			break
 		}
+		rate = t.Rate
+		tree := len(t.Keys) * treeBytes / keys
+		dense := 12 + 2*len(t.Keys) // two instructions, the number of keys, keys and ids
+		save -= max(tree-dense, 0)
 	}
-	return 0
+	return rate
 }

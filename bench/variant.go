@@ -39,14 +39,15 @@ func readTable(path string) (*dwarfcfa.Table, *dwarfcfa.Report, *dwarfcfa.Object
 }
 
 // fit returns how 'ehasm build' makes such a file.
-func (v variant) fit(r *dwarfcfa.Report) elfout.Fit {
-	return elfout.Fit{Dispatch: v.Dispatch, Speed: v.Speed, Tables: r.SectionSize + r.HdrSize}
+func (v variant) fit(r *dwarfcfa.Report, o *dwarfcfa.Object) elfout.Fit {
+	return elfout.Fit{Dispatch: v.Dispatch, Speed: v.Speed, Tables: r.SectionSize + r.HdrSize, Calls: o.Calls()}
 }
 
 // compileTable makes the code of one variant, as 'ehasm build' does, and says what file it is for.
 func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*asmgen.Code, elfout.Source, error) {
-	src := elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize(), Bare: v.fit(r).Bare()}
-	code, err := v.fit(r).Compile(t, src)
+	fit := v.fit(r, o)
+	src := elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize(), Bare: fit.Bare()}
+	code, err := fit.Compile(t, src)
 	return code, src, err
 }
 

@@ -201,11 +201,12 @@ func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Ta
 	for _, n := range report.NotCompiled {
 		s.wrong("%q: not compiled: %s", name, n)
 	}
+	calls := object.Calls()
 	var sums [2]layoutSums
 	var files [2]sized
 	for i, dispatch := range []plan.Dispatch{plan.DispatchTree, plan.DispatchPacked} {
 		l := &sums[i]
-		fit := elfout.Fit{Dispatch: dispatch, Tables: report.SectionSize + report.HdrSize}
+		fit := elfout.Fit{Dispatch: dispatch, Tables: report.SectionSize + report.HdrSize, Calls: calls}
 		src := elfout.Source{Name: filepath.Base(name), BuildID: object.BuildID(), FileSize: object.FileSize(), Bare: fit.Bare()}
 		code, err := fit.Compile(table, src)
 		if err != nil {

@@ -10,9 +10,10 @@ import (
 // Fit says how a table becomes the code of a file, and what size the file is fitted to.
 type Fit struct {
 	Dispatch plan.Dispatch
-	NoDeref  bool  // see asmgen.Options
-	Speed    bool  // pages of half the text, and any size
-	Tables   int64 // bytes of the object's unwind sections; not used for Speed
+	NoDeref  bool           // see asmgen.Options
+	Speed    bool           // pages of half the text, and any size
+	Tables   int64          // bytes of the object's unwind sections; not used for Speed
+	Calls    dwarfcfa.Calls // of the object
 }
 
 // small is the size of tables up to which it counts what is the same in every file.
@@ -20,6 +21,9 @@ const small = 15 << 10
 
 // Bare reports whether the file is one of those that have no section headers.
 func (f Fit) Bare() bool { return f.Tables <= small }
+
+// speedRate is the rate up to which pages are dense for Speed, see plan.DenseRate.
+const speedRate = 100
 
 // Limit returns what the file may take beside its sites: a quarter more than the tables, or 3.5 KB more.
 func (f Fit) Limit() int64 {
@@ -32,9 +36,9 @@ func (f Fit) Limit() int64 {
 // Compile makes the code of the file that src describes. The file keeps to the limit if that
 // can be done.
 func (f Fit) Compile(t *dwarfcfa.Table, src Source) (*asmgen.Code, error) {
-	how, opt := plan.Options{Dispatch: f.Dispatch}, asmgen.Options{NoDeref: f.NoDeref}
+	how, opt := plan.Options{Dispatch: f.Dispatch, Calls: f.Calls}, asmgen.Options{NoDeref: f.NoDeref}
 	if f.Speed {
-		how.PageBits = plan.PageBits - 1
+		how.PageBits, how.DenseRate = plan.PageBits-1, speedRate
 		return asmgen.Fit(t, how, opt, 0, nil)
 	}
 	src.Bare, src.Relro = f.Bare(), false // the limit is for such files, whatever becomes of this one

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 
@@ -15,8 +16,11 @@ import (
 type Options struct {
 	Dispatch  Dispatch
 	PageBits  uint // 0: PageBits. Smaller pages have smaller trees and a larger table
-	DenseKeys int  // the number of keys from which on a page is dense; 0: DenseKeys
-	Smallest  bool // cut the pages into segments whenever that makes the file smaller
+	DenseKeys int  // the number of keys from which on a page is dense in any case; 0: DenseKeys
+	DenseRate int  // what a byte may cost that a dense page saves, see Tree.Rate; 0: DenseRate
+	// Calls are where the object calls, which says which pages are looked up most.
+	Calls    dwarfcfa.Calls
+	Smallest bool // cut the pages into segments whenever that makes the file smaller
 	// SlowText is how much of the text, in thousandths, may be put on the slow path to
 	// shorten tails.
 	SlowText int
@@ -29,8 +33,15 @@ func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
 	if span := uint64(p.High - p.Base); span > maxSpan {
 		return nil, fmt.Errorf("%w: %#x..%#x, at most %#x are supported", ErrSpan, p.Low, p.High, uint64(maxSpan))
 	}
-	b := builder{plan: p, tails: map[Tail]uint32{}, denseKeys: cmp.Or(opt.DenseKeys, DenseKeys)}
+	b := builder{
+		plan: p, tails: map[Tail]uint32{}, denseKeys: cmp.Or(opt.DenseKeys, DenseKeys), denseRate: cmp.Or(opt.DenseRate, DenseRate),
+		calls: opt.Calls, byteWeight: byteWeight,
+	}
+	if opt.Calls.None() {
+		b.byteWeight = callWeight / bytesPerCall
+	}
 	b.blocks()
+	b.weigh()
 	b.slowTails(opt.SlowText)
 	b.pages(opt.Smallest)
 	p.number()
@@ -45,7 +56,29 @@ type builder struct {
 	key   []byte            // scratch
 	dp    treeBuilder
 
-	denseKeys int
+	denseKeys, denseRate int
+
+	calls      dwarfcfa.Calls
+	byteWeight uint32
+	weights    []uint32 // scratch: of a page's leaves
+}
+
+// A pc of a frame is a call's, but for the innermost one, which may be any.
+const (
+	callWeight   = 128
+	byteWeight   = 1
+	bytesPerCall = 25 // of text, about
+)
+
+// weigh sets the weights of the blocks.
+func (b *builder) weigh() {
+	p := b.plan
+	p.Weights = make([]uint64, len(p.Blocks))
+	count := b.calls.Walk()
+	for _, r := range p.Table.Ranges {
+		count(r.Start)
+		p.Weights[r.Row+1] += uint64(b.byteWeight)*uint64(r.End-r.Start) + callWeight*uint64(count(r.End))
+	}
 }
 
 // blocks makes a block for every row; the block of row r is r+1.
@@ -188,6 +221,7 @@ func (b *builder) segment(s *Segment) {
 	first := p.Base + dwarfcfa.Addr(s.First)<<p.PageBits
 	// The first range that ends after the page's start.
 	next := sort.Search(len(ranges), func(i int) bool { return ranges[i].End > first })
+	count := b.calls.Walk()
 	for page := range s.Table {
 		start := first + dwarfcfa.Addr(page)<<p.PageBits
 		end := start + 1<<p.PageBits
@@ -210,7 +244,7 @@ func (b *builder) segment(s *Segment) {
 		if at < end {
 			t.extend(uint8(at), 0)
 		}
-		s.Table[page] = b.tree(t)
+		s.Table[page] = b.tree(t, start, count)
 	}
 }
 
@@ -259,7 +293,7 @@ func (t *Tree) extend(key uint8, block uint32) {
 }
 
 // tree returns the number of the tree with t's keys and targets.
-func (b *builder) tree(t Tree) uint32 {
+func (b *builder) tree(t Tree, start dwarfcfa.Addr, count func(dwarfcfa.Addr) int) uint32 {
 	key := b.key[:0]
 	for _, target := range t.Targets {
 		key = binary.LittleEndian.AppendUint32(key, target)
@@ -273,9 +307,50 @@ func (b *builder) tree(t Tree) uint32 {
 	b.trees[string(key)] = n
 	own := Tree{Keys: append([]uint8(nil), t.Keys...), Targets: append([]uint32(nil), t.Targets...)}
 	own.Dense = b.plan.Dispatch == DispatchPacked || len(own.Keys) >= b.denseKeys
-	if !own.Dense {
-		own.Nodes = b.dp.nodes(own.Keys, 1<<b.plan.PageBits)
+	if !own.Dense && len(own.Keys) > 0 {
+		b.weighLeaves(own.Keys, start, count)
+		nodes, cost := b.dp.nodes(own.Keys, b.weights)
+		own.Rate = b.rate(len(own.Keys), cost)
+		if own.Dense = own.Rate <= b.denseRate; !own.Dense {
+			own.Nodes = nodes
+		}
 	}
 	b.plan.Trees = append(b.plan.Trees, own)
 	return n
+}
+
+// weighLeaves sets the weights of the leaves of the page that begins at an address.
+func (b *builder) weighLeaves(keys []uint8, start dwarfcfa.Addr, count func(dwarfcfa.Addr) int) {
+	count(start)
+	b.weights = b.weights[:0]
+	from := start
+	for i := range len(keys) + 1 {
+		to := start + 1<<b.plan.PageBits
+		if i < len(keys) {
+			to = start&^(PageSize-1) + dwarfcfa.Addr(keys[i])
+		}
+		// One for each leaf keeps narrow ranges from piling up.
+		b.weights = append(b.weights, 1+b.byteWeight*uint32(to-from)+callWeight*uint32(count(to)))
+		from = to
+	}
+}
+
+// Estimates of what a page costs.
+const (
+	denseCost  = 40 // the search of a dense page: of comparisons
+	nodeBytes  = 6  // of a comparison and its jumps
+	denseBytes = 12 // of the code and the number of keys of a dense page
+)
+
+// rate returns the rate from which on a page of so many keys is dense, whose tree costs so much in all.
+func (b *builder) rate(keys int, cost uint32) int {
+	saved := (nodeBytes-2)*keys - denseBytes
+	if saved <= 0 {
+		return math.MaxInt
+	}
+	total := 0
+	for _, w := range b.weights {
+		total += int(w)
+	}
+	return 1 + max(denseCost*total-int(cost), 0)/saved
 }

@@ -48,9 +48,10 @@ type Plan struct {
 	// SpanBits is the binary logarithm of the bytes of text that one entry covers of a table over the
 	// segments; 0 if there is no such table. An entry meets one segment with a table of pages at most.
 	SpanBits uint
-	Trees    []Tree  // distinct pages, in order of first use
-	Blocks   []Block // what a page leads to; Blocks[0] stops with abi.StatusNoInfo
-	Tails    []Tail  // distinct, in order of first use
+	Trees    []Tree   // distinct pages, in order of first use
+	Blocks   []Block  // what a page leads to; Blocks[0] stops with abi.StatusNoInfo
+	Weights  []uint64 // of Blocks: how often they are led to, about
+	Tails    []Tail   // distinct, in order of first use
 
 	// Dense pages name blocks by ids: IDs[id] is the block, the most used ones first;
 	// id 0 to maxShortID take a byte. IDOf is the inverse, noID for a block that no
@@ -71,10 +72,13 @@ const (
 )
 
 // DenseKeys is the number of keys from which on a page is dense with
-// DispatchTree, unless Options say otherwise. A dense page takes half the bytes of a tree. But return addresses
-// lie in wide ranges, which a weighted tree finds with few comparisons. RATIONALE.md has
-// what other numbers cost.
-const DenseKeys = 19
+// DispatchTree whatever its rate, unless Options say otherwise: what finds the shape of a tree takes the cube of that.
+const DenseKeys = 48
+
+// DenseRate is the highest rate of the pages that are dense with DispatchTree, unless Options say
+// otherwise. A dense page takes half the bytes of a tree, and its search as long as ten comparisons. RATIONALE.md has
+// what other rates cost.
+const DenseRate = 550
 
 // noID stands for no id in Plan.IDOf.
 const noID = ^uint32(0)
@@ -105,6 +109,7 @@ type Tree struct {
 	Keys    []uint8  // ascending
 	Targets []uint32 // block numbers; one more than Keys; neighbours differ
 	Dense   bool     // the keys and the ids of the targets are data, compared 16 at a time
+	Rate    int      // what a byte costs, in time of lookups, that the page would save if it was dense
 	Nodes   []Node   // of the decision tree, Nodes[0] the root; empty if there are no Keys or the page is dense
 }
 

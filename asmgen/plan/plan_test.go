@@ -180,7 +180,7 @@ func TestIDs(t *testing.T) {
 		require.NoError(t, err)
 		uses := map[uint32]int{}
 		for _, tree := range p.Trees {
-			assert.Equal(t, d == DispatchPacked || len(tree.Keys) >= DenseKeys, tree.Dense)
+			assert.Equal(t, d == DispatchPacked || len(tree.Keys) >= DenseKeys || len(tree.Keys) > 0 && tree.Rate <= DenseRate, tree.Dense)
 			if !tree.Dense {
 				assert.Len(t, tree.Nodes, len(tree.Keys))
 				continue
@@ -245,7 +245,16 @@ func TestTreesAreBest(t *testing.T) {
 		for k := 1 + rng.IntN(30); k < PageSize; k += 1 + rng.IntN(40) {
 			keys = append(keys, uint8(k))
 		}
-		nodes := b.nodes(keys, PageSize)
+		var weights []uint32
+		for i, from := 0, 0; i <= len(keys); i++ {
+			to := PageSize
+			if i < len(keys) {
+				to = int(keys[i])
+			}
+			weights = append(weights, uint32(to-from+1))
+			from = to
+		}
+		nodes, total := b.nodes(keys, weights)
 		require.Len(t, nodes, len(keys))
 		weight := 0
 		// down returns the weight of a subtree's leaves.
@@ -272,6 +281,7 @@ func TestTreesAreBest(t *testing.T) {
 		}
 		down(0, 0, PageSize, 0)
 		assert.Equal(t, cost(keys, 0, len(keys), map[[2]int]int{}), weight)
+		assert.Equal(t, uint32(weight), total)
 	}
 }
 

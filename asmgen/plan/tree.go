@@ -7,6 +7,8 @@ type treeBuilder struct {
 	cost []uint32
 	root []uint16
 	out  []Node
+
+	below []uint32 // sums of weights
 }
 
 // The cost of a comparison, and of a taken branch.
@@ -15,30 +17,21 @@ const (
 	takenCost   = 4
 )
 
-// nodes returns the tree over the keys with the least mean cost, each leaf weighted with the
-// bytes of text it covers: a return address lies anywhere in a function, so wide ranges are
-// looked up most. If both sides of a node are nodes, the code branches to the lighter one. It
+// nodes returns the tree over the keys with the least mean cost by the leaves' weights, and that cost times their sum. If both sides of a node are nodes, the code branches to the lighter one. It
 // branches to every leaf. This is the classic dynamic programme for optimal alphabetic trees
 // (The Art of Computer Programming, vol. 3, §6.2.2) without its bound on the roots, which does
 // not hold with branches counted; pages of many keys are dense.
-func (b *treeBuilder) nodes(keys []uint8, page int) []Node {
+func (b *treeBuilder) nodes(keys []uint8, weights []uint32) (tree []Node, total uint32) {
 	n := len(keys)
 	if n == 0 {
-		return nil
+		return nil, 0
 	}
-	// Leaf i covers [bound(i), bound(i+1)). cost[i][j]: the best tree over
-	// leaves i to j; root[i][j]: the key that its root compares with.
-	low := int(keys[0]) &^ (page - 1)
-	weight := func(i, j int) uint32 { // of leaves i to j
-		from, to := low, low+page
-		if i > 0 {
-			from = int(keys[i-1])
-		}
-		if j < n {
-			to = int(keys[j])
-		}
-		return uint32(to - from + j - i + 1) // one for each leaf keeps narrow ranges from piling up
+	// cost[i][j]: the best tree over leaves i to j; root[i][j]: the key that its root compares with.
+	b.below = append(b.below[:0], 0)
+	for _, w := range weights {
+		b.below = append(b.below, b.below[len(b.below)-1]+w)
 	}
+	weight := func(i, j int) uint32 { return b.below[j+1] - b.below[i] } // of leaves i to j
 	w := n + 1
 	if len(b.cost) < w*w {
 		b.cost = make([]uint32, w*w)
@@ -67,7 +60,7 @@ func (b *treeBuilder) nodes(keys []uint8, page int) []Node {
 	}
 	b.out = b.out[:0]
 	b.emit(keys, root, weight, 0, w-1)
-	return append([]Node(nil), b.out...)
+	return append([]Node(nil), b.out...), cost[w-1]
 }
 
 // emit appends the subtree over leaves i to j in preorder and returns it.

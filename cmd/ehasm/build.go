@@ -310,6 +310,7 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 	id identity, opt *buildOptions) (*product, error) {
 	fit := elfout.Fit{
 		Dispatch: opt.dispatch, NoDeref: opt.noDeref, Speed: opt.optimize == optimizeSpeed, Tables: found.SectionSize + found.HdrSize,
+		Calls: object.Calls(),
 	}
 	// The tables for exceptions become data.
 	hasSites := !opt.noSites && found.Source != dwarfcfa.SFrameName // which says nothing of them
@@ -327,11 +328,7 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 		Relro: opt.relro, Bare: fit.Bare() && !opt.relro, HasSites: hasSites, Sites: exceptions,
 	}
 	if len(id.buildID) == 0 {
-		from := cmp.Or(found.Source, dwarfcfa.FromCode)
-		if opt.synth != synth.Off {
-			from = dwarfcfa.FromCode // what has been made of the code, and that nothing has
-		}
-		source.Content, err = object.Content(from)
+		source.Content, err = object.Content(cmp.Or(found.Source, ".debug_frame")) // if all rows are made, they depend on the code
 		if err = firstError(ctx, err); err != nil {
 			return nil, err
 		}

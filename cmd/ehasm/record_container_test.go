@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -18,7 +17,9 @@ import (
 // whose libraries of one path differ; in one they have no build-id; one of the programs and
 // its library are deleted while they run. Each frame has the name from its own file.
 func TestRecordContainers(t *testing.T) {
-	testtool.NeedRoot(t, "for chroot")
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root, for chroot")
+	}
 	for _, c := range []struct {
 		name  string
 		flags []string

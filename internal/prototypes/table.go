@@ -33,8 +33,7 @@ type Table struct {
 	functions func(name string) ([]function, error)
 	names     func() []string
 
-	// mu guards what follows and the reader, which tables of a kernel and its modules share.
-	mu   *sync.Mutex
+	mu   sync.Mutex
 	done map[string]string
 }
 
@@ -66,7 +65,7 @@ func (t *Table) Parameters(name string) string {
 	return s
 }
 
-// one writes what all functions of a name have in common. The caller has t.mu.
+// one writes what all functions of a name have in common.
 func (t *Table) one(name string, write func(function) (string, error)) (text string, err error) {
 	err = try(func() error {
 		list, err := t.functions(name)
@@ -98,20 +97,14 @@ func (t *Table) All() iter.Seq2[Prototype, error] {
 		names := slices.Clone(t.names())
 		slices.Sort(names)
 		for _, name := range slices.Compact(names) {
-			if !yield(t.prototype(name)) {
+			p := Prototype{Name: name, Source: t.source}
+			var err error
+			if p.Parameters, err = t.one(name, function.Parameters); err == nil {
+				p.Declaration, err = t.one(name, function.Declaration)
+			}
+			if !yield(p, err) {
 				return
 			}
 		}
 	}
-}
-
-func (t *Table) prototype(name string) (Prototype, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p := Prototype{Name: name, Source: t.source}
-	var err error
-	if p.Parameters, err = t.one(name, function.Parameters); err == nil {
-		p.Declaration, err = t.one(name, function.Declaration)
-	}
-	return p, err
 }

@@ -71,7 +71,6 @@ func (o *Object) Functions() iter.Seq[Function] {
 						return nil
 					}
 				}
-				o.note(in.sec.typesError())
 			}
 			return nil
 		}))

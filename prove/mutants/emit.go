@@ -60,6 +60,7 @@ func emitAll(files []string, running bool, stdout, stderr io.Writer) int {
 
 func (e *emitter) all(files []string) {
 	e.table("bounds", bounds())
+	e.table("groups", groups())
 	rng := rand.New(rand.NewPCG(5, 6))
 	for i := range 40 {
 		data := make([]byte, 200+rng.IntN(6000))
@@ -130,6 +131,27 @@ func (e *emitter) one(t *dwarfcfa.Table, v variant) (err error) {
 		_, err = verify.Image(image.Bytes(), t)
 	}
 	return err
+}
+
+// groups returns a table of groups of ranges far apart, whose segments tables lead to.
+func groups() *dwarfcfa.Table {
+	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
+	at := dwarfcfa.Addr(0x1f4)
+	for i := range 20 {
+		for j := range 9 {
+			if i == 0 {
+				t.Rows = append(t.Rows, rowtest.Row(abi.RSP, 8*int64(j+1)))
+			}
+			end := at + 213
+			if i%5 == 2 && j == 8 {
+				end += 0x30000
+			}
+			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: uint32(j)})
+			at = end
+		}
+		at += 0x80000 + 0x1230*dwarfcfa.Addr(i)
+	}
+	return t
 }
 
 // bounds returns a table of rows at the bounds of what the emitter tells apart: of bytes,

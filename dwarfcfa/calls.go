@@ -1,0 +1,111 @@
+package dwarfcfa
+
+import (
+	"encoding/binary"
+)
+
+// Calls are the places of call instructions in an object's code: most pcs of a stack's frames. The zero value has none.
+type Calls struct {
+	base Addr
+	at   []uint32 // the last byte of each, less base
+}
+
+// callsChunk is how much code is read at once.
+const callsChunk = 1 << 20
+
+// longestCall bounds the bytes of a call instruction that are looked at: opcode, ModRM, SIB and displacement.
+const longestCall = 7
+
+// Calls finds the call instructions of an object by the bytes that they begin with, without decoding what lies
+// before them. A few of them are other bytes: the result is for estimates. An object whose code cannot be
+// read has none.
+func (o *Object) Calls() Calls {
+	var c Calls
+	if len(o.code) == 0 {
+		return c
+	}
+	c.base = o.code[0].start
+	last := o.code[len(o.code)-1].end
+	buf := make([]byte, callsChunk)
+	for _, s := range o.code {
+		for at := s.start; at < s.end && uint64(at-c.base) < 1<<32-callsChunk; {
+			n := o.readImage(at, buf[:min(callsChunk, uint64(s.end-at))])
+			if n == 0 {
+				break
+			}
+			c.scan(buf[:n], at, last)
+			if at += Addr(n); at < s.end && n > longestCall {
+				at -= longestCall // an instruction may go on behind
+			}
+		}
+	}
+	return c
+}
+
+// scan appends the calls that lie in code at an address and begin more than longestCall before its end, or anywhere if it is
+// short. last is where the object's code ends.
+func (c *Calls) scan(code []byte, at, last Addr) {
+	for i := 0; i+2 <= len(code); i++ {
+		n := 0
+		switch code[i] {
+		case 0xe8:
+			if i+5 <= len(code) {
+				to := at + Addr(i) + 5 + Addr(int64(int32(binary.LittleEndian.Uint32(code[i+1:]))))
+				if to >= c.base && to < last {
+					n = 5
+				}
+			}
+		case 0xff:
+			if i == 0 || code[i-1] != 0xff { // most often a negative distance
+				n = indirectCall(code[i+1])
+			}
+		}
+		if n == 0 || i+n > len(code) {
+			continue
+		}
+		end := uint32(at + Addr(i+n-1) - c.base)
+		if k := len(c.at); k == 0 || c.at[k-1] < end {
+			c.at = append(c.at, end)
+		}
+		i += n - 1
+	}
+}
+
+// indirectCall returns the length of an instruction FF with a ModRM byte if it is a call of a near
+// address, without SIB but with rsp or r12, or 0.
+func indirectCall(modRM byte) int {
+	if modRM>>3&7 != 2 {
+		return 0
+	}
+	length := 2
+	switch modRM >> 6 {
+	case 0:
+		if modRM&7 == 5 {
+			length += 4
+		}
+	case 1:
+		length++
+	case 2:
+		length += 4
+	}
+	if modRM&7 == 4 && modRM>>6 != 3 {
+		length++
+	}
+	return length
+}
+
+// None reports whether no call is known.
+func (c *Calls) None() bool { return len(c.at) == 0 }
+
+// Walk returns a function that counts the calls whose last byte lies below an address and that it has not counted before.
+// Addresses ascend from call to call.
+func (c *Calls) Walk() func(end Addr) int {
+	next := 0
+	return func(end Addr) int {
+		from := next
+		for next < len(c.at) && c.base+Addr(c.at[next]) < end {
+			next++
+		}
+		return next - from
+	}
+}
