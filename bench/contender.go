@@ -31,6 +31,7 @@ func contenders() []contender {
 	return append(list,
 		contender{Name: "ehu-backtrace", What: "libehunwind `ehu_backtrace`, tree", Live: true},
 		contender{Name: "ehu-step", What: "libehunwind `ehu_step`, tree", Live: true},
+		contender{Name: "ehu-step-registers", What: "libehunwind `ehu_step`, rsp of each frame, tree", Live: true},
 		contender{Name: goName, What: "Go package ehelf, tree, on captured registers and bytes"},
 		contender{Name: "unw-backtrace", What: "libunwind `unw_backtrace`"},
 		contender{Name: "libgcc", What: "libgcc `_Unwind_Backtrace`", Slow: true},

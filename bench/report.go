@@ -60,6 +60,7 @@ var rivals = [...]struct{ ours, theirs, what string }{
 	{"ehu-backtrace", "unw-backtrace", "libehunwind's `ehu_backtrace` is slower than libunwind's `unw_backtrace`"},
 	{"ehu-backtrace", "walk-tree", "`ehu_backtrace` is slower than `_eh_elf_walk`, which it calls"},
 	{"ehu-step", "unw-backtrace", "`ehu_step` is slower than libunwind's `unw_backtrace`"},
+	{"ehu-step-registers", "unw-backtrace", "`ehu_step`, asked for rsp, is slower than libunwind's `unw_backtrace`"},
 	{"go-ehelf", "unw-backtrace", "Go's ehelf is slower than libunwind's `unw_backtrace`"},
 	{"walk-packed", "walk-tree", "packed dispatch is slower than the tree"},
 	{"walk-tree", "walk-packed", "the tree is slower than packed dispatch"},

@@ -138,21 +138,6 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 	return wrong{}, false // undefined: says nothing
 }
 
-// belowStack reports whether the row reads a saved word that is below rsp.
-func belowStack(row *dwarfcfa.Row, s *codeflow.State) bool {
-	r := s.Regs[x86.RSP]
-	if r.Kind != codeflow.Base || r.Reg != 0 {
-		return false
-	}
-	for d := range 16 {
-		if rule := &row.Regs[d]; rule.Kind == dwarfcfa.RuleOffset && rule.Offset < int64(r.Off) && s.Slot(0, int32(rule.Offset)).Kind == codeflow.Entry &&
-			s.Regs[hardware[d]] == (codeflow.Value{Kind: codeflow.Entry, Reg: hardware[d]}) {
-			return true
-		}
-	}
-	return false
-}
-
 func signed(n int64) string {
 	if n == 0 {
 		return ""

@@ -39,6 +39,7 @@ type function struct {
 	lines []Line
 	list  bool
 	truly []int // by row: instructions at which it was right
+	plain plainRow
 	last  verdict
 }
 
@@ -153,13 +154,14 @@ func (c *function) compare() {
 	c.truly = make([]int, len(c.rows.rows))
 	k := 0 // of row
 	c.r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, how codeflow.How) {
-		if codeflow.IsPadding(in) && in.Op != x86.OpNOP && in.Op != x86.OpXCHG {
-			return // a nop that control comes to counts
+		if codeflow.IsPadding(in) && in.Op != x86.OpNOP {
+			return
 		}
 		c.rep.instructions++
 		if row == nil || pc < uint64(row.Start) || pc >= uint64(row.End) {
 			if row, k = nil, c.rows.find(pc); k >= 0 {
 				row = &c.rows.rows[k]
+				c.plain.set(&row.Row)
 			}
 		}
 		if v := &c.last; v.holds && v.next == pc && v.row == row && v.how == how && in.Op != x86.OpRET && !c.r.Leads(pc) {
@@ -186,11 +188,14 @@ func (c *function) compare() {
 			c.reason(ReasonGuess, 1)
 			return
 		}
-		ws, why := c.judge(pc, &row.Row, s, buf[:0])
-		if why != "" {
-			c.reason(why, 1)
-			c.line(pc, in, s, row, false)
-			return
+		ws := buf[:0]
+		if !c.plain.fits(s) {
+			var why string
+			if ws, why = c.judge(pc, &row.Row, s, ws); why != "" {
+				c.reason(why, 1)
+				c.line(pc, in, s, row, false)
+				return
+			}
 		}
 		c.rep.judged++
 		if how == codeflow.Assumed {
@@ -204,16 +209,18 @@ func (c *function) compare() {
 		if len(ws) == 0 {
 			c.rep.agree++
 			c.truly[k]++
-			below := belowStack(&row.Row, s)
+			below := c.plain.belowStack(s)
 			if below {
 				c.rep.below++
 			}
 			c.last = verdict{below: below, next: pc + uint64(in.Len), row: row, how: how,
-				holds: len(c.open) == 0 && keepsFrame(in, s) && isPlain(&row.Row)}
+				holds: len(c.open) == 0 && c.plain.keeps && keepsFrame(in, s)}
 		} else if ws[0].kind == KindCFA {
 			c.rep.cfaDiffer++
 		}
-		c.note(pc, in, row, ws, how, s)
+		if len(ws)+len(c.open) > 0 {
+			c.note(pc, in, row, ws, how, s)
+		}
 		c.line(pc, in, s, row, len(ws) > 0)
 	})
 	for _, r := range c.open {
@@ -292,19 +299,6 @@ func keepsFrame(in *x86.Inst, s *codeflow.State) bool {
 	return in.Op != x86.OpJCC || in.Cond != x86.CondNE // after jne, rsp may be known
 }
 
-// isPlain reports whether a row is about rsp, the callee-saved registers and their slots only.
-func isPlain(row *dwarfcfa.Row) bool {
-	if row.CFA.Kind != dwarfcfa.CFARegOffset || row.CFA.Reg != 7 && row.CFA.Reg != 6 {
-		return false
-	}
-	for d := range row.Regs {
-		if row.Regs[d].Kind > dwarfcfa.RuleValOffset {
-			return false
-		}
-	}
-	return true
-}
-
 func (c *function) close(r *run) {
 	f := r.f
 	f.Never = c.truly[c.rows.find(uint64(r.row.Start))] == 0 && uint64(r.row.Start) >= f.PC && uint64(r.row.End) <= f.End
@@ -348,6 +342,9 @@ func (c *function) neighbourFits(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, 
 
 // gaps counts the instructions that were not reached, without padding.
 func (c *function) gaps() (n int) {
+	if !c.r.Gaps() {
+		return 0
+	}
 	fn := c.r.Func()
 	code := c.s.Image.Code(fn.Lo)
 	if uint64(len(code)) > fn.Hi-fn.Lo {

@@ -129,6 +129,7 @@ func (p *part) isPad(pc uint64) bool {
 // rest looks at the code that nothing led to.
 func (f *flow) rest(p *part) {
 	var in x86.Inst
+	p.gap = false
 	last := ^uint64(0)
 	for pos := p.fn.Lo; pos < p.end(); {
 		if k := f.at[int(pos-p.fn.Lo)+p.off]; k > 0 {
@@ -137,16 +138,21 @@ func (f *flow) rest(p *part) {
 		}
 		if x86.Decode(p.code[pos-p.fn.Lo:], &in) != nil {
 			pos++
+			p.gap = true
 			continue
 		}
-		if padding(&in) || pos == last {
+		if padding(&in) {
 			pos += uint64(in.Len)
 			continue
 		}
-		last = pos
-		s, how, ok := f.assume(pos)
+		s, how, ok := State{}, Flow, false
+		if pos != last {
+			last = pos
+			s, how, ok = f.assume(pos)
+		}
 		if !ok {
 			pos += uint64(in.Len)
+			p.gap = true
 			continue
 		}
 		f.discover(pos)
@@ -157,12 +163,7 @@ func (f *flow) rest(p *part) {
 
 // padding reports whether an instruction is what linkers and assemblers fill with.
 func padding(in *x86.Inst) bool {
-	return isNop(in) || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Opcode == 0 && in.ModRM == 0
-}
-
-// isNop reports whether an instruction does nothing: nop, and xchg %ax,%ax.
-func isNop(in *x86.Inst) bool {
-	return in.Op == x86.OpNOP || in.Op == x86.OpXCHG && in.Opcode == 0x90 && in.Args[0].Reg == in.Args[1].Reg
+	return in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Opcode == 0 && in.ModRM == 0
 }
 
 // IsPadding reports whether an instruction is what linkers and assemblers fill with.

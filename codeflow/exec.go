@@ -33,7 +33,7 @@ func (s *State) setReg(h uint8, v Value) {
 
 // base makes rsp a new base, after it moved by an unknown amount.
 func (f *flow) base(pc uint64, s *State) {
-	s.Regs[rsp] = Value{Base, f.baseID(pc), 0}
+	s.Regs[rsp] = baseAt(f.baseID(pc), 0)
 	s.dropBase(s.Regs[rsp].Reg)
 }
 
@@ -115,7 +115,7 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 	case x86.OpLEA:
 		v := Value{}
 		if base, off, ok := s.addr(in); ok && a.Size == 8 {
-			v = Value{Base, base, off}
+			v = baseAt(base, off)
 		}
 		f.set(pc, s, a, v)
 	case x86.OpADD, x86.OpSUB:

@@ -48,6 +48,7 @@ type part struct {
 	off  int // of its first byte
 
 	shown  bool
+	gap    bool // code that is no padding may be left that nothing led to
 	broken uint16
 	onward []uint64
 }
@@ -98,7 +99,7 @@ func (f *flow) begin(members []int) {
 		if uint64(len(code)) > fn.Hi-fn.Lo {
 			code = code[:fn.Hi-fn.Lo]
 		}
-		f.parts = append(f.parts, part{fn: fn, i: i, code: code, off: n})
+		f.parts = append(f.parts, part{fn: fn, i: i, code: code, off: n, gap: true})
 		n += len(code) + 1
 	}
 	if cap(f.at) < n {
@@ -203,7 +204,7 @@ func (f *flow) flowTo(o int, s *State, how How) {
 	if x != y && x.Kind == Base && y.Kind == Base {
 		pc := f.pc(o)
 		f.conflict(pc, old, s)
-		nv := Value{Base, f.baseID(pc), 0}
+		nv := baseAt(f.baseID(pc), 0)
 		t := &f.t
 		*t = *s
 		changed := x != nv
@@ -346,7 +347,7 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 		}
 		switch in.Op {
 		case x86.OpRET:
-			if visit != nil && s.Regs[rsp] == (Value{Base, 0, -8}) && how != Guessed {
+			if visit != nil && s.Regs[rsp] == baseAt(0, -8) && how != Guessed {
 				p.broken |= s.lost()
 			}
 			return
@@ -420,7 +421,7 @@ func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
 	}
 	if kind == edgeFall {
 		call, padded := f.endsInCall()
-		if !f.p.fns[g].Shared || call && (!padded || s.Regs[rsp] != (Value{Base, 0, -8}) && f.p.isCalled(to)) {
+		if !f.p.fns[g].Shared || call && (!padded || s.Regs[rsp] != baseAt(0, -8) && f.p.isCalled(to)) {
 			return
 		}
 	}

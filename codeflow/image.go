@@ -1,10 +1,12 @@
 package codeflow
 
 import (
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -23,6 +25,7 @@ type Image struct {
 	exitsGOT map[uint64]bool   // words that get the address of one
 	symbols  []Symbol
 	goText   struct{ lo, hi uint64 } // the functions that the Go linker placed
+	foreign  []span                  // V8's builtins
 	entry    uint64
 	lo, hi   uint64 // of executable segments
 }
@@ -76,7 +79,7 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 	if st, err := f.Symbols(); err == nil {
 		img.addSymbols(st)
 	}
-	sort.SliceStable(img.symbols, func(i, j int) bool { return img.symbols[i].Addr < img.symbols[j].Addr })
+	slices.SortStableFunc(img.symbols, func(a, b Symbol) int { return cmp.Compare(a.Addr, b.Addr) })
 	for _, s := range f.Sections {
 		if s.Type == elf.SHT_RELA && s.Flags&elf.SHF_ALLOC != 0 && s.Size <= maxLoad {
 			if d, err := s.Data(); err == nil {
@@ -90,6 +93,7 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 		}
 	}
 	img.plts()
+	img.findForeign()
 	return img, nil
 }
 

@@ -15,7 +15,7 @@ type Function struct {
 	Lo, Hi   uint64
 	Sites    []Site    // calls with landing pads
 	ArgSizes []ArgSize // ascending
-	Signal   bool      // a signal frame: not analysed
+	Signal   bool      // a signal frame, or code that Image.Foreign names: not analysed
 	// Shared says that other code may jump to, or run into, Lo with a state other than an entry's. The state at Lo is
 	// then the join of both.
 	Shared bool
@@ -178,6 +178,8 @@ func (p *Program) sweep(fn *Function) (sm summary) {
 	}
 	var in x86.Outline
 	last := x86.OpUnknown
+	starts := batch{s: p.boundary}
+	defer starts.flush()
 	for at := 0; at < len(code); {
 		pc := fn.Lo + uint64(at)
 		if x86.Skim(code[at:], &in) != nil {
@@ -186,7 +188,7 @@ func (p *Program) sweep(fn *Function) (sm summary) {
 			last = x86.OpUnknown
 			continue
 		}
-		p.boundary.set(pc)
+		starts.set(pc)
 		at += int(in.Len)
 		if in.Op != x86.OpNOP || last != x86.OpCALL {
 			last = in.Op
@@ -351,11 +353,14 @@ func newAddrSet(lo, hi uint64) *addrSet {
 }
 
 func (b *addrSet) set(a uint64) {
-	if a < b.lo || a >= b.hi {
-		return
+	if a >= b.lo && a < b.hi {
+		b.or((a-b.lo)/64, 1<<((a-b.lo)%64))
 	}
-	k := a - b.lo
-	at := &b.pages[k>>pageBits]
+}
+
+// or adds the addresses from lo + 64 w on for which bits are set.
+func (b *addrSet) or(w, bits uint64) {
+	at := &b.pages[w*64>>pageBits]
 	p := at.Load()
 	if p == nil {
 		p = new(addrPage)
@@ -363,9 +368,33 @@ func (b *addrSet) set(a uint64) {
 			p = at.Load()
 		}
 	}
-	k &= 1<<pageBits - 1
-	if w, bit := &p[k/64], uint64(1)<<(k%64); atomic.LoadUint64(w)&bit == 0 {
-		atomic.OrUint64(w, bit)
+	if x := &p[w%uint64(len(p))]; atomic.LoadUint64(x)&bits != bits {
+		atomic.OrUint64(x, bits)
+	}
+}
+
+// batch adds ascending addresses to a set, a word at a time.
+type batch struct {
+	s       *addrSet
+	w, bits uint64
+}
+
+func (t *batch) set(a uint64) {
+	if a < t.s.lo || a >= t.s.hi {
+		return
+	}
+	k := a - t.s.lo
+	if k/64 != t.w {
+		t.flush()
+		t.w = k / 64
+	}
+	t.bits |= 1 << (k % 64)
+}
+
+func (t *batch) flush() {
+	if t.bits != 0 {
+		t.s.or(t.w, t.bits)
+		t.bits = 0
 	}
 }
 

@@ -46,6 +46,9 @@ func (r *Result) Leads(pc uint64) bool {
 	return pc-p.fn.Lo >= uint64(len(p.code)) || r.f.lead[int(pc-p.fn.Lo)+p.off] != 0
 }
 
+// Gaps reports whether code of the function, other than padding, may have been left unreached.
+func (r *Result) Gaps() bool { return r.f.parts[r.k].gap }
+
 // reached reports whether an instruction that was reached begins at pc.
 func (r *Result) reached(pc uint64) bool { return r.Inst(pc) != nil }
 
@@ -226,7 +229,7 @@ func (f *flow) endsInCall() (call, padded bool) {
 	p := &f.parts[len(f.parts)-1]
 	end := p.end()
 	k, ok := f.before(p, end)
-	for ok && isNop(&f.ins[k]) {
+	for ok && f.ins[k].Op == x86.OpNOP {
 		end, padded = f.pcs[k], true
 		k, ok = f.before(p, end)
 	}

@@ -23,8 +23,13 @@ const RA = 16
 type Value struct {
 	Kind Kind
 	Reg  uint8
-	Off  int32 // bytes
+	zero uint16 // in place of padding, so that == compares one word
+	Off  int32  // bytes
 }
+
+func entryOf(reg uint8) Value { return Value{Kind: Entry, Reg: reg} }
+
+func baseAt(base uint8, off int32) Value { return Value{Kind: Base, Reg: base, Off: off} }
 
 // slot is a word of the stack: its address is base plus off.
 type slot struct {
@@ -49,16 +54,16 @@ const CalleeSaved = 1<<x86.RBX | 1<<x86.RBP | 0xf000
 func Initial() State {
 	var s State
 	for i := range s.Regs {
-		s.Regs[i] = Value{Entry, uint8(i), 0}
+		s.Regs[i] = entryOf(uint8(i))
 	}
-	s.Regs[x86.RSP] = Value{Base, 0, -8}
-	s.put(0, -8, Value{Entry, RA, 0})
+	s.Regs[x86.RSP] = baseAt(0, -8)
+	s.put(0, -8, entryOf(RA))
 	return s
 }
 
 // IsInitial reports whether rsp, the return address and the callee-saved registers are as at an entry.
 func (s *State) IsInitial() bool {
-	if s.Regs[x86.RSP] != (Value{Base, 0, -8}) || s.Slot(0, -8) != (Value{Entry, RA, 0}) {
+	if s.Regs[x86.RSP] != baseAt(0, -8) || s.Slot(0, -8) != entryOf(RA) {
 		return false
 	}
 	return s.lost() == 0
@@ -67,7 +72,7 @@ func (s *State) IsInitial() bool {
 // lost returns the mask of callee-saved registers that do not hold their entry values.
 func (s *State) lost() (m uint16) {
 	for h := range uint8(16) {
-		if CalleeSaved>>h&1 != 0 && s.Regs[h] != (Value{Entry, h, 0}) {
+		if CalleeSaved>>h&1 != 0 && s.Regs[h] != entryOf(h) {
 			m |= 1 << h
 		}
 	}
@@ -85,7 +90,7 @@ func (s *State) Slot(base uint8, off int32) Value {
 }
 
 // ReturnKept reports whether the word at CFA - 8 is known to hold the return address still.
-func (s *State) ReturnKept() bool { return s.Slot(0, -8) == Value{Entry, RA, 0} }
+func (s *State) ReturnKept() bool { return s.Slot(0, -8) == entryOf(RA) }
 
 // Put sets the word at base plus off to v.
 func (s *State) Put(base uint8, off int32, v Value) { s.store(base, off, 8, v) }
@@ -149,14 +154,16 @@ func (s *State) storeThrough(base uint8, off, size int32, v Value) {
 
 // meet keeps in s only what o agrees with, and reports whether s changed.
 func (s *State) meet(o *State) (changed bool) {
-	for i := range s.Regs {
-		if s.Regs[i] != o.Regs[i] && s.Regs[i].Kind != Unknown {
-			s.Regs[i] = Value{}
-			changed = true
+	if s.Regs != o.Regs {
+		for i := range s.Regs {
+			if s.Regs[i] != o.Regs[i] && s.Regs[i].Kind != Unknown {
+				s.Regs[i] = Value{}
+				changed = true
+			}
 		}
 	}
 	for i := 0; i < int(s.n); {
-		if x := &s.slots[i]; o.Slot(x.base, x.off) != x.v {
+		if x := &s.slots[i]; (i >= int(o.n) || *x != o.slots[i]) && o.Slot(x.base, x.off) != x.v {
 			s.del(i)
 			changed = true
 		} else {
@@ -275,7 +282,7 @@ type Where struct {
 // Saved returns the place of the entry value of register h, or of the return address
 // (RA).
 func (s *State) Saved(h uint8) Where {
-	want := Value{Entry, h, 0}
+	want := entryOf(h)
 	if h < 16 && s.Regs[h] == want {
 		return Where{Kind: Same, Reg: h}
 	}

@@ -7,10 +7,13 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// FromCode is the source of a table for which the code was looked at.
+const FromCode = "code"
+
 // Content returns what identifies the object if it has no build-id. source is
-// Report.Source. Rows from .eh_frame alone are identified by that section, which
+// Report.Source, or FromCode. Rows from .eh_frame alone are identified by that section, which
 // determines them. .debug_frame is not in memory, where an unwinder would look; objects
-// whose rows come from it are identified by their largest executable segment. Content
+// whose rows come from it or from code are identified by their largest executable segment. Content
 // returns the zero Content if the object has neither in read-only memory.
 func (o *Object) Content(source string) (abi.Content, error) {
 	var c abi.Content

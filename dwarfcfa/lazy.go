@@ -68,14 +68,18 @@ func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, 
 	return t, nil
 }
 
-// MakeInBackground makes Step run the function of NewLazyTableMade in the background; until
-// it is done, pcs that need its rows have none. Call it before the first Step.
-func (t *LazyTable) MakeInBackground() {
+// MakeInBackground makes Step run the function of NewLazyTableMade in the background once pcs without a row were met
+// so many times; until it is done, they have none. Call it before the first Step.
+func (t *LazyTable) MakeInBackground(misses int64) {
 	made := t.made
 	var once sync.Once
+	var missed atomic.Int64
 	var result atomic.Pointer[lazySection]
 	t.pending.Store(true)
 	t.made = func() *lazySection {
+		if missed.Add(1) < misses {
+			return nil
+		}
 		once.Do(func() {
 			go func() {
 				result.Store(made())

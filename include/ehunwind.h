@@ -65,11 +65,14 @@ EHU_API size_t ehu_backtrace_from(const ucontext_t *context, void **pcs, size_t 
 
 /* ------------------------------------------------------------------------ frame by frame */
 
-/* A frame of the calling thread. It is valid until the function returns in which it
-   began. */
-typedef struct {
-    eh_elf_regs_t regs; /* of the frame; read-only */
-    eh_elf_memory_t memory; /* this and the rest: private */
+/*
+ * A frame of the calling thread. It is valid until the function returns in which it
+ * began. All of it is private: a cursor that is asked only for pcs takes steps ahead, so
+ * that the registers in it need not be those of its frame.
+ */
+struct ehu_walk {
+    eh_elf_regs_t regs;
+    eh_elf_memory_t memory;
     uint32_t depth;
     uint32_t flags;
     uint32_t kept_valid;
@@ -78,6 +81,15 @@ typedef struct {
     struct {
         uint64_t low, size, shift;
     } code[2];
+};
+
+typedef struct {
+    struct ehu_walk walk;
+    uint16_t at, end, next;
+    uint8_t began, outermost;
+    uint32_t origin_depth;
+    eh_elf_regs_t origin;
+    uint64_t pcs[48];
 } ehu_cursor_t;
 
 /* Begins at the frame of the caller. [signal] */
@@ -94,13 +106,14 @@ EHU_API int ehu_step(ehu_cursor_t *cursor);
 
 /*
  * Stores a register by DWARF number, EH_ELF_RIP for the pc. Returns 0, or -1 if
- * its value is not known. [signal]
+ * its value is not known. The first call for another register than the pc takes the
+ * steps since the beginning again, and from then on each step is slower. [signal]
  */
-EHU_API int ehu_get_reg(const ehu_cursor_t *cursor, int reg, uint64_t *value);
+EHU_API int ehu_get_reg(ehu_cursor_t *cursor, int reg, uint64_t *value);
 
 /* 1 if a signal interrupted the frame: its pc was executing and is not a return address.
-   [signal] */
-EHU_API int ehu_is_signal_frame(const ehu_cursor_t *cursor);
+   It costs what ehu_get_reg does for another register than the pc. [signal] */
+EHU_API int ehu_is_signal_frame(ehu_cursor_t *cursor);
 
 /*
  * 1 if the frame, or one on the way to it, was found without a table: by frame

@@ -44,7 +44,9 @@ func (im *image) frames() error {
 		if e := h[12+8*i:]; im.hdrAddr+distance(e) != start || im.hdrAddr+distance(e[4:]) != at {
 			return imageError("entry %d of .eh_frame_hdr", i)
 		}
-		at += 4 + uint64(le.Uint32(b))
+		size = 4 + uint64(le.Uint32(b))
+		im.fdes = append(im.fdes, ownFDE{start, end, im.at(at, size)[17:]})
+		at += size
 	}
 	if last := im.at(at, 4); last == nil || le.Uint32(last) != 0 {
 		return imageError(".eh_frame goes on behind the FDEs that .eh_frame_hdr has")
@@ -194,17 +196,18 @@ func (im *image) expectedSections() map[string]section {
 	const a = elf.SHF_ALLOC
 	dyn := section{typ: elf.SHT_DYNAMIC, flags: a, align: 8, entsize: 16, link: ".dynstr", addr: im.dynAddr, size: uint64(len(im.dyn)), isKnown: true, needed: true}
 	list := map[string]section{
-		".note.gnu.build-id": {typ: elf.SHT_NOTE, flags: a, align: 4},
-		".note.ehasm":        {typ: elf.SHT_NOTE, flags: a, align: 4},
-		".gnu.hash":          {typ: elf.SHT_GNU_HASH, flags: a, align: 8, link: ".dynsym", addr: im.tags[elf.DT_GNU_HASH], size: im.gnuSize, isKnown: true},
-		".hash":              {typ: elf.SHT_HASH, flags: a, align: 8, entsize: 4, link: ".dynsym", addr: im.tags[elf.DT_HASH], size: im.hashSize, isKnown: true},
+		// Readers that use sections find the same notes as in the segment.
+		".note.gnu.build-id": {typ: elf.SHT_NOTE, flags: a, align: 4, addr: im.noteAddr, size: im.gnuNotes, isKnown: true, needed: im.gnuNotes > 0},
+		".note.ehasm":        {typ: elf.SHT_NOTE, flags: a, align: 4, addr: im.noteAddr + im.gnuNotes, size: im.noteSize - im.gnuNotes, isKnown: true, needed: true},
+		".gnu.hash":          {typ: elf.SHT_GNU_HASH, flags: a, align: 8, link: ".dynsym", addr: im.tags[elf.DT_GNU_HASH], size: im.gnuSize, isKnown: true, needed: true},
+		".hash":              {typ: elf.SHT_HASH, flags: a, align: 8, entsize: 4, link: ".dynsym", addr: im.tags[elf.DT_HASH], size: im.hashSize, isKnown: true, needed: true},
 		".dynsym": {typ: elf.SHT_DYNSYM, flags: a, align: 8, entsize: elf.Sym64Size, link: ".dynstr", info: 1, addr: im.tags[elf.DT_SYMTAB],
 			size: elf.Sym64Size * (uint64(len(exports)) + 1), isKnown: true, needed: true},
 		".dynstr":        {typ: elf.SHT_STRTAB, flags: a, align: 1, addr: im.tags[elf.DT_STRTAB], size: im.tags[elf.DT_STRSZ], isKnown: true, needed: true},
 		".eh_frame_hdr":  {typ: elf.SHT_PROGBITS, flags: a, align: 4, addr: im.hdrAddr, size: im.hdrSize, isKnown: true, needed: true},
 		".eh_frame":      {typ: elf.SHT_PROGBITS, flags: a, align: 8, addr: im.frameAddr, size: im.frameSize, isKnown: true, needed: true},
 		".rodata":        {typ: elf.SHT_PROGBITS, flags: a, align: 64},
-		abi.SitesSection: {typ: elf.SHT_PROGBITS, flags: a, align: 8},
+		abi.SitesSection: {typ: elf.SHT_PROGBITS, flags: a, align: 8, addr: im.sitesAddr, size: uint64(len(im.sites)), isKnown: true, needed: im.sites != nil},
 		".text":          {typ: elf.SHT_PROGBITS, flags: a | elf.SHF_EXECINSTR, align: 64, addr: im.exec.Vaddr, size: im.exec.Filesz, isKnown: true, needed: true},
 		".symtab":        {typ: elf.SHT_SYMTAB, align: 8, entsize: elf.Sym64Size, link: ".strtab", info: 1, alone: true},
 		".strtab":        {typ: elf.SHT_STRTAB, align: 1, alone: true},
@@ -320,12 +323,6 @@ func (im *image) sections() error {
 	}
 	if end != im.read.Filesz {
 		return imageError("the sections end at %#x, their segment at %#x", end, im.read.Filesz)
-	}
-	for name, at := range map[string][2]uint64{".note.gnu.build-id": {0, im.gnuNotes}, ".note.ehasm": {im.gnuNotes, im.noteSize - im.gnuNotes}} {
-		// Readers that use sections find the same notes as in the segment.
-		if h, ok := headers[name]; ok && (h.Addr != im.noteAddr+at[0] || h.Size != at[1]) {
-			return imageError("the sections of the notes")
-		}
 	}
 	for _, s := range im.symbols {
 		if uint64(s.Shndx) != index[".text"] {

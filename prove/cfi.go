@@ -1,12 +1,11 @@
 package prove
 
 import (
-	"bytes"
+	"encoding/binary"
 	"fmt"
 	"sort"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // ownRange is a row of the unwind information of the code itself.
@@ -22,22 +21,34 @@ type ownRow struct {
 	saved [16]int64
 }
 
-// readOwnRows reads the file's own .eh_frame, as any unwinder would.
+// ownFDE is an entry of the file's .eh_frame. frames has checked all but its program.
+type ownFDE struct {
+	start, end uint64
+	program    []byte
+}
+
+// Call frame instructions (DWARF 5 section 7.24): those that the file's own entries may have.
+const (
+	cfaNop          = 0x00
+	cfaAdvanceLoc1  = 0x02
+	cfaAdvanceLoc2  = 0x03
+	cfaAdvanceLoc4  = 0x04
+	cfaDefCFAOffset = 0x0e
+	cfaAdvanceLoc   = 0x40 // | delta
+	cfaOffset       = 0x80 // | register
+	cfaRestore      = 0xc0 // | register
+	cfaOperand      = 0x3f
+)
+
+// readOwnRows reads the file's own .eh_frame as any unwinder would: each row as its program
+// makes it. Package dwarfcfa, which reads objects, also says what the rows of compilers are
+// meant to be, such as that a register which has been popped keeps its value; no
+// unwinder that reads this file knows of that.
 func (p *prover) readOwnRows() error {
-	object, err := dwarfcfa.NewObject("own unwind information", bytes.NewReader(p.im.file), int64(len(p.im.file)))
-	if err != nil {
-		return imageError("%v", err)
-	}
-	t, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: dwarfcfa.SourceEHFrame, Strict: true})
-	if err != nil {
-		return imageError("%v", err)
-	}
-	for _, r := range t.Ranges {
-		own, err := ownRowOf(&t.Rows[r.Row])
-		if err != nil {
-			return imageError("the row of its own code at %#x: %v", uint64(r.Start), err)
+	for _, f := range p.im.fdes {
+		if err := p.readOwnFDE(f); err != nil {
+			return imageError("the rows of its own code from %#x on: %v", f.start, err)
 		}
-		p.rows = append(p.rows, ownRange{uint64(r.Start), uint64(r.End), own})
 	}
 	if len(p.rows) == 0 {
 		return imageError("no unwind information of its own")
@@ -45,33 +56,73 @@ func (p *prover) readOwnRows() error {
 	return nil
 }
 
-func ownRowOf(r *dwarfcfa.Row) (o ownRow, err error) {
-	if r.Flags != 0 || r.CFA.Kind != dwarfcfa.CFARegOffset || r.CFA.Reg != abi.RSP {
-		return o, fmt.Errorf("a CFA that is not on rsp")
-	}
-	o.cfa = r.CFA.Offset
-	for i, rule := range r.Regs {
-		saved := rule.Kind == dwarfcfa.RuleOffset && rule.Offset < 0
-		switch {
-		case i == abi.RIP:
-			if !saved || rule.Offset != -8 {
-				return o, fmt.Errorf("the return address")
-			}
-		case i == abi.RSP:
-			if rule.Kind != dwarfcfa.RuleValOffset || rule.Offset != 0 {
-				return o, fmt.Errorf("rsp")
-			}
-		case abi.CalleeSaved&(1<<i) == 0:
-			if rule.Kind != dwarfcfa.RuleUndefined {
-				return o, fmt.Errorf("%s", abi.RegName(i))
-			}
-		case saved:
-			o.saved[machineReg(i)] = rule.Offset
-		case rule.Kind != dwarfcfa.RuleSameValue:
-			return o, fmt.Errorf("%s", abi.RegName(i))
+func (p *prover) readOwnFDE(f ownFDE) error {
+	row, at := ownRow{cfa: 8}, f.start // what ownCIE says
+	b := f.program
+	operand := func() (v uint64, err error) {
+		v, n := binary.Uvarint(b)
+		if n <= 0 || v > maxOffset {
+			return 0, fmt.Errorf("an operand")
 		}
+		b = b[n:]
+		return v, nil
 	}
-	return o, nil
+	for len(b) > 0 {
+		op := b[0]
+		b = b[1:]
+		delta, size := uint64(0), 0
+		switch {
+		case op == cfaNop:
+			continue
+		case op == cfaDefCFAOffset:
+			v, err := operand()
+			if err != nil {
+				return err
+			}
+			row.cfa = int64(v)
+			continue
+		case op&^cfaOperand == cfaOffset || op&^cfaOperand == cfaRestore:
+			reg, saved := op&cfaOperand, uint64(0)
+			if abi.CalleeSaved&(1<<reg) == 0 {
+				return fmt.Errorf("a rule for register %d", reg)
+			}
+			if op&^cfaOperand == cfaOffset {
+				var err error
+				if saved, err = operand(); err != nil {
+					return err
+				}
+				if saved == 0 {
+					return fmt.Errorf("%s at the CFA", abi.RegName(int(reg)))
+				}
+			}
+			row.saved[machineReg(int(reg))] = -8 * int64(saved)
+			continue
+		case op&^cfaOperand == cfaAdvanceLoc:
+			delta = uint64(op & cfaOperand)
+		case op == cfaAdvanceLoc1:
+			size = 1
+		case op == cfaAdvanceLoc2:
+			size = 2
+		case op == cfaAdvanceLoc4:
+			size = 4
+		default:
+			return fmt.Errorf("an instruction %#x", op)
+		}
+		if size > len(b) {
+			return fmt.Errorf("an operand")
+		}
+		for i := range size {
+			delta |= uint64(b[i]) << (8 * i)
+		}
+		b = b[size:]
+		if delta == 0 || delta >= f.end-at {
+			return fmt.Errorf("a row at %#x", at+delta)
+		}
+		p.rows = append(p.rows, ownRange{at, at + delta, row})
+		at += delta
+	}
+	p.rows = append(p.rows, ownRange{at, f.end, row})
+	return nil
 }
 
 // machineReg returns the number in instructions of a callee-saved register.

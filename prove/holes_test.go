@@ -433,5 +433,5 @@ func TestNoteSections(t *testing.T) {
 	}
 	require.Equal(t, 2, changed)
 	_, err = openImage(image)
-	assert.ErrorContains(t, err, "the sections of the notes")
+	assert.ErrorContains(t, err, "section .note")
 }

@@ -26,9 +26,12 @@ type image struct {
 	hdrSize           uint64
 	frameAddr         uint64 // .eh_frame, which .eh_frame_hdr names
 	frameSize         uint64
+	fdes              []ownFDE
 	hashSize, gnuSize uint64 // of DT_HASH and DT_GNU_HASH
 	noteAddr          uint64 // PT_NOTE
 	noteSize          uint64
+	sites             []byte // the table of sites, of whose content nothing is claimed; nil: none
+	sitesAddr         uint64
 	gnuNotes          uint64 // bytes of notes before the first that is ehasm's
 	note              abi.Note
 	cover             func(addr, n uint64) // called with the data and code that a proof uses; may be nil
@@ -251,7 +254,10 @@ func (im *image) noteSegment(b []byte) error {
 		switch {
 		case name == "GNU\x00" && typ == 3 && len(desc) == 20:
 		case name == abi.NoteOwner+"\x00" && typ == abi.NoteBuild:
-		case name == abi.NoteOwner+"\x00" && typ == abi.NoteSites: // of the sites nothing is claimed
+		case name == abi.NoteOwner+"\x00" && typ == abi.NoteSites && found && im.sites == nil: // readers need the flag before
+			if err := im.siteNote(desc); err != nil {
+				return err
+			}
 		case name == abi.NoteOwner+"\x00" && typ == abi.NoteIdentity && !found:
 			note, err := abi.ParseNote(desc)
 			if err != nil {
@@ -265,6 +271,19 @@ func (im *image) noteSegment(b []byte) error {
 	if !found {
 		return imageError("no identity note")
 	}
+	return nil
+}
+
+// siteNote checks where the table of sites lies: readers take nothing from outside the data.
+func (im *image) siteNote(desc []byte) error {
+	if len(desc) != abi.SitesNoteSize || im.note.Flags&abi.FlagSites == 0 {
+		return imageError("the note of the sites")
+	}
+	n := abi.SitesNote{Version: abi.SitesVersion, Addr: le.Uint64(desc[8:]), Size: le.Uint64(desc[16:])}
+	if im.sites = im.at(n.Addr, n.Size); !bytes.Equal(desc, n.Bytes()) || n.Size == 0 || im.sites == nil {
+		return imageError("a table of sites of %d bytes at %#x", n.Size, n.Addr)
+	}
+	im.sitesAddr = n.Addr
 	return nil
 }
 

@@ -50,6 +50,9 @@ func (p *prover) lookup(pc uint64) error {
 		if err != nil {
 			return err
 		}
+		if len(s.event) > 0 || len(s.regs) > 0 { // a table without rows needs no decision
+			return fmt.Errorf("%#x: an access before the lookup", s.pc)
+		}
 		if !inside {
 			if err := p.matches(s, &w); err != nil {
 				return err

@@ -115,6 +115,16 @@ func Image(file []byte, table *dwarfcfa.Table) (result Result, err error) {
 	return p.result, nil
 }
 
+// Sites returns the table of sites of an eh_elf that has been proven, and whether the file
+// says that it has what exceptions need. Of the table's content nothing is proven.
+func Sites(file []byte) (table []byte, has bool, err error) {
+	im, err := openImage(file)
+	if err != nil {
+		return nil, false, fmt.Errorf("%w: %w", ErrNotProven, err)
+	}
+	return im.sites, im.note.Flags&abi.FlagSites != 0, nil
+}
+
 func newProver(im *image, table *dwarfcfa.Table) *prover {
 	t := newTerms()
 	p := &prover{

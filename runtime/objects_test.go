@@ -144,9 +144,7 @@ func TestDamaged(t *testing.T) {
 // the environment.
 func TestOthersFile(t *testing.T) {
 	k := makeKit(t)
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to make files of other users; TestTrust tests the rules themselves")
-	}
+	needRoot(t)
 	const nobody = 65534
 	dir := t.TempDir()
 	file := filepath.Join(dir, "objects.eh_elf.so")

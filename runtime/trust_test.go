@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -25,9 +26,7 @@ const (
 // needRoot skips by name where files of several users cannot be made.
 func needRoot(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to make files of other users; TestTrust tests the rules themselves")
-	}
+	testtool.NeedRoot(t, "to make files of other users; TestTrust tests the rules themselves")
 }
 
 // tree makes files, folders (with a slash at the end) and links (with " -> "), each with an

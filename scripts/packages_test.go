@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -18,9 +19,7 @@ import (
 // TestDebianPackages makes the packages, installs them into a folder, uses them
 // there as root of the file system, and removes them.
 func TestDebianPackages(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("installing packages and chroot need root")
-	}
+	testtool.NeedRoot(t, "to install packages and for chroot")
 	out, root := t.TempDir(), t.TempDir()
 	call(t, []string{"OUT=" + out}, "./deb.sh")
 	packages, err := filepath.Glob(filepath.Join(out, "*.deb"))

@@ -37,6 +37,7 @@ type Declined struct {
 	Guessed int // the state depends on a choice that the code does not prove
 	NoCFA   int // the paths do not agree on the CFA, or it is in no place that a row can name
 	Popped  int // the return address is no longer on the stack, or not at CFA - 8
+	Foreign int // the code keeps to no convention of the psABI: codeflow.Image.Foreign
 }
 
 // Make makes rows. described are the functions that have FDEs, sorted and disjoint: they
@@ -63,6 +64,9 @@ func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Resu
 			return
 		}
 		list, d := rowsOf(r)
+		if fns[i].Signal {
+			d.Foreign = countCode(img, &fns[i])
+		}
 		if isFresh[fns[i].Lo] && fns[i].Lo == img.Entry() {
 			for k := range list { // the kernel puts the arguments where a caller puts the return address
 				list[k].Ranges = []Range{{list[k].Start(), list[k].End(), Row{Outermost: true, CFA: Entry.CFA}}}
@@ -90,6 +94,7 @@ func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Resu
 		res.Declined.Guessed += d.Guessed
 		res.Declined.NoCFA += d.NoCFA
 		res.Declined.Popped += d.Popped
+		res.Declined.Foreign += d.Foreign
 	}
 	for _, g := range plts {
 		res.Wanted += g.hi - g.lo
@@ -156,6 +161,24 @@ func rowsOf(r *codeflow.Result) (list []Function, d Declined) {
 		}
 	})
 	return list, d
+}
+
+// countCode counts the instructions of a function, without padding.
+func countCode(img *codeflow.Image, fn *codeflow.Function) (n int) {
+	code := img.Code(fn.Lo)
+	code = code[:min(uint64(len(code)), fn.Hi-fn.Lo)]
+	var in x86.Outline
+	for len(code) > 0 {
+		if x86.Skim(code, &in) != nil {
+			code = code[1:]
+			continue
+		}
+		if in.Op != x86.OpNOP && in.Op != x86.OpINT3 {
+			n++
+		}
+		code = code[in.Len:]
+	}
+	return n
 }
 
 // rowAt returns the row of a state; ok is false if the state has no CFA.

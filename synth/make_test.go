@@ -206,7 +206,7 @@ func TestStripped(t *testing.T) {
 	require.NoError(t, err)
 	later, err := dwarfcfa.NewLazyTableMade(o, dwarfcfa.SourceAuto, func() *dwarfcfa.Section { return r.Section("a.so") })
 	require.NoError(t, err)
-	later.MakeInBackground()
+	later.MakeInBackground(3)
 	f := function(t, r, "saves")
 	require.Eventually(t, func() bool {
 		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
@@ -410,4 +410,74 @@ adapt:	push	%rcx
 	assert.Equal(t, CFA{Reg: abi.RSP, Offset: 32}, f.at(12).CFA) // the last that still finds it
 	assert.Equal(t, dwarfcfa.Addr(17), f.End()-f.Start())
 	assert.Equal(t, 2, r.Declined.Popped)
+}
+
+// TestForeign: code that keeps to no psABI gets no row: V8's builtins, named by symbols or by the functions that give their place, and the
+// code that signal handlers return to. The function behind them gets its own.
+func TestForeign(t *testing.T) {
+	const form = `
+	.text
+	.globl	before, behind, _ZN2v88internal23DefaultEmbeddedBlobCodeEv, _ZN2v88internal27DefaultEmbeddedBlobCodeSizeEv
+	.type	before, @function
+before:	push	%rbx
+	pop	%rbx
+	ret
+	.size	before, .-before
+	.p2align 6
+builtins:
+	.ifdef	NAMED
+	.type	Builtins_Abort, @function
+Builtins_Abort:
+	.endif
+	push	%rbp
+	mov	%rsp, %rbp
+	pop	%rbp
+	ret
+	.p2align 6
+	push	%rbp
+	pop	%rbp
+	ret
+	.p2align 6
+	.ifdef	NAMED
+	.size	Builtins_Abort, .-Builtins_Abort
+	.endif
+end:
+	.type	behind, @function
+behind:	push	%rbx
+	lea	1f(%rip), %rax
+	pop	%rbx
+	ret
+	.size	behind, .-behind
+	nop
+1:	mov	$15, %rax
+	syscall
+	nop
+	.p2align 4
+	.ifndef	NAMED
+	.type	_ZN2v88internal23DefaultEmbeddedBlobCodeEv, @function
+_ZN2v88internal23DefaultEmbeddedBlobCodeEv:
+	lea	builtins(%rip), %rax
+	ret
+	.type	_ZN2v88internal27DefaultEmbeddedBlobCodeSizeEv, @function
+_ZN2v88internal27DefaultEmbeddedBlobCodeSizeEv:
+	mov	1f(%rip), %eax
+	ret
+	.section .rodata
+1:	.long	end-builtins
+	.endif
+`
+	for _, source := range []string{".set NAMED, 1\n" + form, form} {
+		r, err := Of(assembled(t, source), Options{Mode: Missing})
+		require.NoError(t, err)
+		before, behind := function(t, r, "before"), function(t, r, "behind")
+		builtins := (before.End() + 63) &^ 63
+		require.Equal(t, builtins+128, behind.Start())
+		sigreturn := behind.Start() + 11
+		for i := range r.Functions {
+			f := &r.Functions[i]
+			assert.False(t, f.Start() < behind.Start() && f.End() > builtins, "a row at %#x", uint64(f.Start()))
+			assert.False(t, f.Start() < sigreturn+9 && f.End() > sigreturn, "a row at %#x", uint64(f.Start()))
+		}
+		assert.Equal(t, 9, r.Declined.Foreign)
+	}
 }

@@ -92,6 +92,7 @@ func newStartSet(img *codeflow.Image, gaps []span) *startSet {
 			s.certain[lo] = true
 		}
 	})
+	img.ForeignBounds(func(a uint64) { s.certain[a] = true })
 	return s
 }
 
@@ -193,7 +194,7 @@ func (s *startSet) undescribed(list []span) (out []codeflow.Function) {
 	for _, g := range list {
 		at := g.lo
 		for _, cut := range append(s.cuts(g), g.hi) {
-			out = append(out, codeflow.Function{Lo: at, Hi: cut, Shared: true, Entry: s.certain[at] || s.taken[at]})
+			out = append(out, codeflow.Function{Lo: at, Hi: cut, Shared: true, Entry: s.certain[at] || s.taken[at], Signal: s.img.Foreign(at)})
 			at = cut
 		}
 	}

@@ -34,8 +34,25 @@ func Decode(code []byte, in *Inst) error {
 	return s.body(slot)
 }
 
+// prefixBytes are the legacy prefixes and REX, a bit each.
+var prefixBytes = [4]uint64{0x4040404000000000, 0xf00000ffff, 0, 0xd000000000000}
+
+func isPrefix(b byte) bool { return prefixBytes[b>>6]>>(b&63)&1 != 0 }
+
 func (s *state) prefixes() error {
 	in := s.in
+	if len(s.code) > 1 { // mostly there is none, or REX alone
+		b := s.code[0]
+		if !isPrefix(b) {
+			return nil
+		}
+		if b&0xf0 == 0x40 && !isPrefix(s.code[1]) {
+			in.Rex, s.at = b, 1
+			s.r, s.x, s.b = b<<1&8, b<<2&8, b<<3&8
+			in.W = b&8 != 0
+			return nil
+		}
+	}
 	for ; s.at < len(s.code); s.at++ {
 		var p Prefix
 		switch b := s.code[s.at]; b {

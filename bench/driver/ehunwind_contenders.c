@@ -14,12 +14,13 @@ static struct {
 	size_t (*backtrace)(void **, size_t);
 	void (*cursor_init)(ehu_cursor_t *);
 	int (*step)(ehu_cursor_t *);
-	int (*get_reg)(const ehu_cursor_t *, int, uint64_t *);
+	int (*get_reg)(ehu_cursor_t *, int, uint64_t *);
 } ehu;
 
 struct space {
 	uint64_t *pcs;
 	size_t max;
+	int registers; /* each frame is asked for rsp, too */
 };
 
 static size_t backtrace_here(void *arg)
@@ -30,7 +31,7 @@ static size_t backtrace_here(void *arg)
 
 static size_t ehu_backtrace_(const struct stack *s, uint64_t *pcs, size_t max)
 {
-	struct space space = {pcs, max};
+	struct space space = {pcs, max, 0};
 	return bench_on_stack(s, backtrace_here, &space);
 }
 
@@ -40,20 +41,31 @@ static size_t step_here(void *arg)
 	ehu_cursor_t c;
 	size_t n = 0;
 	ehu.cursor_init(&c);
-	while (n < s->max && ehu.step(&c) > 0)
+	uint64_t rsp;
+	while (n < s->max && ehu.step(&c) > 0) {
 		ehu.get_reg(&c, EH_ELF_RIP, &s->pcs[n++]);
+		if (s->registers)
+			ehu.get_reg(&c, EH_ELF_RSP, &rsp);
+	}
 	return n;
 }
 
 static size_t ehu_step_(const struct stack *s, uint64_t *pcs, size_t max)
 {
-	struct space space = {pcs, max};
+	struct space space = {pcs, max, 0};
+	return bench_on_stack(s, step_here, &space);
+}
+
+static size_t ehu_step_registers(const struct stack *s, uint64_t *pcs, size_t max)
+{
+	struct space space = {pcs, max, 1};
 	return bench_on_stack(s, step_here, &space);
 }
 
 struct contender bench_ehunwind[] = {
 	{"ehu-backtrace", ehu_backtrace_, 0},
 	{"ehu-step", ehu_step_, 0},
+	{"ehu-step-registers", ehu_step_registers, 0},
 	{0, 0, 0},
 };
 

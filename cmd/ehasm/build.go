@@ -328,7 +328,11 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 		Relro: opt.relro, Bare: fit.Bare() && !opt.relro, HasSites: hasSites, Sites: exceptions,
 	}
 	if len(id.buildID) == 0 {
-		source.Content, err = object.Content(cmp.Or(found.Source, ".debug_frame")) // if all rows are made, they depend on the code
+		from := cmp.Or(found.Source, dwarfcfa.FromCode)
+		if opt.synth != synth.Off {
+			from = dwarfcfa.FromCode // what has been made of the code, and that nothing has
+		}
+		source.Content, err = object.Content(from)
 		if err = firstError(ctx, err); err != nil {
 			return nil, err
 		}

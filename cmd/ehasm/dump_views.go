@@ -17,7 +17,9 @@ type viewJSON struct {
 	File      string `json:"file,omitempty"`
 	Line      int    `json:"line,omitempty"`
 	Statement bool   `json:"is_stmt"`
-	End       bool   `json:"end,omitempty"`
+	// Enters are the inlined functions that begin at this view.
+	Enters []string `json:"enters,omitempty"`
+	End    bool     `json:"end,omitempty"`
 }
 
 // dumpViews shows the rows of line number programs.
@@ -32,7 +34,7 @@ func dumpViews(path string, r io.ReaderAt, opt dumpOptions, w io.Writer) error {
 			if opt.pc != nil && uint64(*opt.pc) != v.Addr {
 				continue
 			}
-			if !yield(viewJSON{fmt.Sprintf("%#x", v.Addr), v.View, v.File, v.Line, v.Statement, v.End}) {
+			if !yield(viewJSON{fmt.Sprintf("%#x", v.Addr), v.View, v.File, v.Line, v.Statement, v.Enters, v.End}) {
 				return
 			}
 		}
@@ -47,6 +49,9 @@ func dumpViews(path string, r io.ReaderAt, opt dumpOptions, w io.Writer) error {
 		}
 		if v.Statement {
 			mark = " is_stmt"
+		}
+		for _, name := range v.Enters {
+			mark += " enters " + dwarfcfa.PrintableName(name)
 		}
 		if _, err = fmt.Fprintf(w, "%s view %d %s%s\n", v.Address, v.View, place, mark); err != nil {
 			break

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/ehasm/ehasm/unwind/unwindtest"
 
 	"github.com/stretchr/testify/assert"
@@ -47,9 +48,7 @@ func TestMostlyHoles(t *testing.T) {
 // another object. script makes nothing for the cache of what others have written, and
 // replaces nothing there by it, but reads it as it does any.
 func TestCacheForeignObjects(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to give files away")
-	}
+	testtool.NeedRoot(t, "to give files away")
 	const other = 65534
 	cached := func(t *testing.T) (list []string) {
 		for _, name := range files(t, os.Getenv("HOME")) {

@@ -69,7 +69,8 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 		return nil, nil, err
 	}
 	if d.background {
-		rows.MakeInBackground()
+		const bytesPerMiss = 256 << 10 // what is made of a large object for a few frames would take more memory than all else
+		rows.MakeInBackground(1 + size/bytesPerMiss)
 	}
 	worth := stepsPerRow * int64(cmp.Or(rows.EstimatedRows(), madeRows))
 	return nil, &rowStepper{rows: rows, worth: worth, note: func() { d.want(object, file, nil) }}, nil

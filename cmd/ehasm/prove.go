@@ -87,7 +87,8 @@ type proofJSON struct {
 	Object  string  `json:"object"`
 	Proven  bool    `json:"proven"`
 	Error   string  `json:"error,omitempty"`
-	Seconds float64 `json:"seconds"` // of the proof alone
+	Options string  `json:"options,omitempty"` // of build, by which the table is another than without
+	Seconds float64 `json:"seconds"`           // of the proof alone
 	prove.Result
 }
 
@@ -122,7 +123,11 @@ func proveFiles(ctx context.Context, paths []string, object string, asJSON bool,
 	}
 	for _, p := range proofs {
 		if p.Proven {
-			fmt.Fprintf(c.out, "%s: proven: %d borders, %d rows, %d expressions, %.1f ms\n", quote(p.File), p.Borders, p.Rows, p.Expressions, 1e3*p.Seconds)
+			by := ""
+			if p.Options != "" {
+				by = ", by the table of --" + strings.ReplaceAll(p.Options, ",", " --")
+			}
+			fmt.Fprintf(c.out, "%s: proven: %d borders, %d rows, %d expressions, %.1f ms%s\n", quote(p.File), p.Borders, p.Rows, p.Expressions, 1e3*p.Seconds, by)
 		}
 	}
 	if len(proofs) != 1 {
@@ -167,18 +172,53 @@ func (p *proofJSON) prove() error {
 	if err != nil {
 		return err
 	}
+	p.Options = opt.ofTable()
 	rows, err := synth.Of(object, synth.Options{Mode: opt.synth})
 	if err != nil {
 		return err
 	}
-	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source, AllowEmpty: true, Made: rows.Made(object.Name())})
+	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source, AllowEmpty: true, Made: rows.Made(object.Name())})
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
 	p.Result, err = prove.Image(image, table)
 	p.Seconds = time.Since(begin).Seconds()
+	if err != nil {
+		return err
+	}
+	return sameSites(image, object, table, found, &opt)
+}
+
+// errSites says that the file is right but for exceptions.
+var errSites = errors.New("its table for exceptions is not that of the object")
+
+// sameSites compares the table of sites with the one that build makes of the object.
+func sameSites(image []byte, object *dwarfcfa.Object, table *dwarfcfa.Table, found *dwarfcfa.Report, opt *buildOptions) error {
+	got, has, err := prove.Sites(image)
+	if err != nil || !has { // without the flag, readers ask the object's own tables
+		return err
+	}
+	if found.Source == dwarfcfa.SFrameName {
+		return errSites
+	}
+	want, err := compileSites(object, table, opt)
+	if err == nil && !bytes.Equal(got, want) {
+		err = errSites
+	}
 	return err
+}
+
+// ofTable returns the options that madeWith parses, where they are not the usual ones.
+func (opt *buildOptions) ofTable() string {
+	var words []string
+	if opt.source != dwarfcfa.SourceAuto {
+		words = append(words, "source="+opt.source.String())
+	}
+	if opt.synth != synth.Off {
+		words = append(words, "synth="+opt.synth.String())
+	}
+	return strings.Join(words, ",")
 }
 
 // madeWith parses the options that the table of an eh_elf depends on, as describe

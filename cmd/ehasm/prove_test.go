@@ -1,11 +1,17 @@
 package main
 
 import (
+	"bytes"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/prove"
 )
 
 // TestProveContent: an object without build-id is told by its content, whatever its size.
@@ -23,4 +29,37 @@ func TestProveContent(t *testing.T) {
 	r = ehasm(t, "prove", "--object", writeFile(t, filepath.Join(dir, "other.so"), other), eh)
 	assert.Equal(t, exitFailed, r.code)
 	assert.Contains(t, r.stderr, "eh_elf of another object: no build-id, and other content")
+}
+
+// TestProveSites: the table for exceptions is that of the object.
+func TestProveSites(t *testing.T) {
+	testtool.Need(t, "g++")
+	dir := t.TempDir()
+	source := writeFile(t, filepath.Join(dir, "a.cc"), []byte(`void g();
+struct A { ~A(); };
+void f() { A a; g(); }
+void h() { try { g(); } catch (int) { } }
+`))
+	path := filepath.Join(dir, "a.so")
+	out, err := exec.Command("g++", "-O1", "-shared", "-fPIC", "-Wl,--build-id", "-o", path, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, exitDone, ehasm(t, "build", path).code)
+	eh := path + ".eh_elf.so"
+	r := ehasm(t, "prove", eh)
+	assert.Equal(t, exitDone, r.code, r.stderr)
+	image, err := os.ReadFile(eh)
+	require.NoError(t, err)
+	table, has, err := prove.Sites(image)
+	require.NoError(t, err)
+	require.True(t, has)
+	require.NotEmpty(t, table)
+	at := bytes.Index(image, table)
+	for i := range table {
+		image[at+i]++
+		writeFile(t, eh, image)
+		r = ehasm(t, "prove", eh)
+		assert.Equal(t, exitFailed, r.code)
+		assert.Contains(t, r.stderr, "its table for exceptions is not that of the object")
+		image[at+i]--
+	}
 }

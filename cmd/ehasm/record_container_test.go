@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -17,9 +18,7 @@ import (
 // whose libraries of one path differ; in one they have no build-id; one of the programs and
 // its library are deleted while they run. Each frame has the name from its own file.
 func TestRecordContainers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, for chroot")
-	}
+	testtool.NeedRoot(t, "for chroot")
 	for _, c := range []struct {
 		name  string
 		flags []string

@@ -43,6 +43,9 @@ type recordParts struct {
 // flightParts is the number of parts in which --flight drops old samples.
 const flightParts = 20
 
+// flightSize is the size of a part, see record.Session.Size, from which on it is packed at once.
+const flightSize = 100000
+
 func newParts(r *recordRun, pusher *push.Pusher) *recordParts {
 	s := &recordParts{r: r, length: r.opt.every, asked: make(chan os.Signal, 1), todo: make(chan *record.Profile, 4), pusher: pusher, begun: time.Now()}
 	if r.opt.flight > 0 {
@@ -78,7 +81,7 @@ func (s *recordParts) each() func() {
 			s.send(record.Join(s.kept))
 		default:
 		}
-		if time.Since(s.begun) < s.length {
+		if time.Since(s.begun) < s.length && (s.r.opt.flight == 0 || s.r.session.Size() < flightSize) {
 			return
 		}
 		s.cut()
@@ -93,6 +96,9 @@ func (s *recordParts) each() func() {
 func (s *recordParts) cut() {
 	p := s.r.session.Take()
 	p.Command = s.r.title()
+	if s.r.opt.flight > 0 {
+		p.Pack()
+	}
 	s.kept, s.begun = append(s.kept, p), time.Now()
 	kept := time.Duration(0)
 	for i := len(s.kept) - 1; i >= 0; i-- {

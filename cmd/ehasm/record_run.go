@@ -185,6 +185,11 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	if err != nil {
 		return exitFailed, &commandError{"--push", err}
 	}
+	heap := firstCollection
+	if opt.Realtime {
+		heap = firstCollectionRealtime
+	}
+	defer postponeCollection(heap)()
 	runtime.LockOSThread() // the children of this thread are recorded
 	defer runtime.UnlockOSThread()
 	session, err := record.Open(opt)

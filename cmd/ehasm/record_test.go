@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -158,6 +159,7 @@ func TestRecordDuration(t *testing.T) {
 
 // TestRecordSystem records everything: this test is in it.
 func TestRecordSystem(t *testing.T) {
+	testtool.NeedRoot(t, "to record the whole system")
 	dir := t.TempDir()
 	cmd := recordCommand(t, dir, "--cache=false", "-a", "--duration", "500ms", "-o", "p.folded")
 	require.NoError(t, cmd.Start())
@@ -180,9 +182,7 @@ func TestRecordSystem(t *testing.T) {
 // TestRecordUnprivileged: another user may record own programs, and is told why the
 // rest is refused.
 func TestRecordUnprivileged(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to become another user")
-	}
+	testtool.NeedRoot(t, "to become another user")
 	const nobody = 65534
 	dir := t.TempDir()
 	for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
@@ -203,6 +203,10 @@ func TestRecordUnprivileged(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(b), "sh;")
 	assert.NotContains(t, string(b), "do_syscall_64")
+	assertRawAsFolded(t, dir, as)
+	r = as("--off-cpu", "-o", "q.folded", "sleep", "0.01")
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.stderr, "off-cpu: threads leave the processor in the kernel")
 	for _, args := range [][]string{{"-a"}, {"-p", "1"}} {
 		r = as(append([]string{"-o", "q.folded"}, args...)...)
 		assert.Equal(t, 1, r.code)
@@ -210,6 +214,19 @@ func TestRecordUnprivileged(t *testing.T) {
 		assert.Contains(t, r.stderr, "CAP_PERFMON")
 		assert.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
 	}
+}
+
+// assertRawAsFolded records with --raw, and has script make the same stacks of that file.
+func assertRawAsFolded(t *testing.T, dir string, as func(args ...string) result) {
+	t.Helper()
+	raw, folded := filepath.Join(dir, "raw.data"), filepath.Join(dir, "raw.folded")
+	r := as("--raw", raw, "--refill=never", "-o", folded, "sh", "-c", busy)
+	require.Zero(t, r.code, r.stderr)
+	want, err := os.ReadFile(folded)
+	require.NoError(t, err)
+	assert.Contains(t, string(want), ";__libc_start_call_main;")
+	r = ehasm(t, "script", "--cache=false", "--format=folded", "-i", raw)
+	assert.Equal(t, string(want), r.stdout, r.stderr)
 }
 
 // TestRecordDiskFull: a profile that cannot be written where it is wanted is not lost.

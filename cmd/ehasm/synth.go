@@ -235,7 +235,7 @@ type synthFunctionJSON struct {
 func newSynthJSON(path string, r *synth.Result, shown []synth.Function, list bool) synthJSON {
 	j := synthJSON{
 		File: path, Wanted: r.Wanted, Answered: r.Answered, Functions: len(r.Functions), Rows: r.Rows(),
-		Declined: map[string]int{"guessed": r.Declined.Guessed, "no CFA": r.Declined.NoCFA, "return address popped": r.Declined.Popped},
+		Declined: map[string]int{"guessed": r.Declined.Guessed, "no CFA": r.Declined.NoCFA, "return address popped": r.Declined.Popped, "no psABI": r.Declined.Foreign},
 	}
 	if list {
 		for i := range shown {
@@ -264,6 +264,7 @@ func printSynth(w io.Writer, path string, r *synth.Result) {
 		{r.Declined.NoCFA, "where paths do not agree on the CFA, or it is in no place that a row can name"},
 		{r.Declined.Guessed, "whose state depends on a choice that the code does not prove"},
 		{r.Declined.Popped, "whose return address is no longer in its place on the stack"},
+		{r.Declined.Foreign, "of V8's builtins or of a return from a signal handler, which keep to no psABI"},
 	} {
 		if d.n > 0 {
 			fmt.Fprintf(w, "  no row for %d instructions %s\n", d.n, d.text)

@@ -22,6 +22,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 const poisoned = 66 // exit status of a process that runs what poison writes
@@ -133,9 +134,7 @@ func TestCacheProven(t *testing.T) {
 func TestCacheOfOthers(t *testing.T) {
 	whole := result{exitDone, "prog;_start;main 10\n", ""}
 	own := func(t *testing.T, path string) {
-		if os.Geteuid() != 0 {
-			t.Skip("only root can give a file away")
-		}
+		testtool.NeedRoot(t, "to give a file away")
 		require.NoError(t, os.Lchown(path, 65534, 65534))
 	}
 	// Where nothing is wrong, what the cache has is taken, if a proof does not stop it: the test can fail.

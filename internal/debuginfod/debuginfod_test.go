@@ -59,9 +59,7 @@ func env(pairs ...string) func(string) string {
 // TestFolderOfOthers: nothing is written to, or removed from, a folder in which another user
 // may have put a link; what is there can be read.
 func TestFolderOfOthers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to give a folder away")
-	}
+	testtool.NeedRoot(t, "to give a folder away")
 	_, executable, debug, id := object(t)
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

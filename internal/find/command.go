@@ -15,11 +15,15 @@ import (
 var (
 	ErrCommandNotFound = errors.New("not found")
 	ErrNotExecutable   = errors.New("not executable")
+
+	// errUnsearchable says that a folder on the way is closed to this user. Shells do
+	// not find the command there; execvp(3) would say EACCES.
+	errUnsearchable = fmt.Errorf("permission denied: %w", ErrNotExecutable)
 )
 
 // Command returns the file that execvp(3) would run for a command: the name
 // itself if it holds a slash, otherwise the first executable file of that name
-// in the folders of searchPath, the value of PATH. The error is
+// in the folders of searchPath, the value of PATH, that this user may search. The error is
 // ErrCommandNotFound, ErrNotExecutable, or one of the file system.
 func Command(name, searchPath string) (string, error) {
 	if strings.Contains(name, "/") {
@@ -38,7 +42,7 @@ func Command(name, searchPath string) (string, error) {
 		if err == nil {
 			return path, nil
 		}
-		if !errors.Is(err, ErrCommandNotFound) { // goes on, as execvp does
+		if !errors.Is(err, ErrCommandNotFound) && !errors.Is(err, errUnsearchable) { // goes on, as execvp does
 			failure = err
 		}
 	}
@@ -52,7 +56,7 @@ func executable(path string) error {
 	case errors.Is(err, fs.ErrNotExist) || isNotFolder(err):
 		return ErrCommandNotFound
 	case errors.Is(err, fs.ErrPermission):
-		return ErrNotExecutable
+		return errUnsearchable
 	case err != nil:
 		return withoutPath(err)
 	case info.IsDir():

@@ -44,10 +44,17 @@ func TestCommand(t *testing.T) {
 	assert.Equal(t, "./tool", found, "an empty folder is the current one")
 
 	own := script(t, filepath.Join(dir, "own"), "", 0o700)
+	closed := filepath.Join(dir, "closed")
+	script(t, filepath.Join(closed, "tool"), "", 0o755)
+	require.NoError(t, os.Chmod(closed, 0o700))
 	testtool.AsOther(t, dir, func() {
 		_, err := Command(tool, "")
 		assert.NoError(t, err)
 		if _, err = Command(own, ""); os.Geteuid() == 0 { // or it is the other's own
+			assert.ErrorIs(t, err, ErrNotExecutable)
+			_, err = Command("tool", closed)
+			assert.ErrorIs(t, err, ErrCommandNotFound, "as shells have it")
+			_, err = Command(filepath.Join(closed, "tool"), "")
 			assert.ErrorIs(t, err, ErrNotExecutable)
 		}
 	})

@@ -3,7 +3,6 @@ package prototypes
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -16,104 +15,68 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Bounds of the number of types. The reader of BTF takes 2 KB of stack for each type on the way to
-// another, and nobody recovers from a stack that is too large: 512 MB. A kernel has 150,000
-// types.
-const (
-	maxFileTypes   = 1 << 15
-	maxKernelTypes = 200_000
-)
-
-// checkBTF counts the types in raw BTF: include/uapi/linux/btf.h.
-func checkBTF(b []byte, most int) error {
-	const header, typeSize = 24, 12
-	le := binary.LittleEndian
-	if len(b) < header || le.Uint16(b) != magicBTF {
-		return errors.New("not BTF of this machine's byte order")
-	}
-	from := uint64(le.Uint32(b[4:])) + uint64(le.Uint32(b[8:]))
-	to := from + uint64(le.Uint32(b[12:]))
-	if to > uint64(len(b)) {
-		return errors.New("types go beyond the end")
-	}
-	count := 0
-	for b = b[from:to]; len(b) >= typeSize; count++ {
-		if count == most {
-			return fmt.Errorf("more than %d types", most)
-		}
-		info := le.Uint32(b[4:])
-		n, size := uint64(info&0xffff), uint64(typeSize)
-		switch info >> 24 & 0x1f {
-		case 1, 14, 17: // int, variable, declaration tag
-			size += 4
-		case 3: // array
-			size += 12
-		case 4, 5, 15, 19: // struct, union, data section, enum of 64 bits
-			size += 12 * n
-		case 6, 13: // enum, parameters
-			size += 8 * n
-		}
-		b = b[min(size, uint64(len(b))):]
-	}
-	return nil
-}
-
 // openBTF reads a .BTF section.
-func openBTF(_ *elf.File, b []byte) (*Table, error) { return openTypes(b, maxFileTypes) }
-
-func openTypes(b []byte, most int) (*Table, error) {
-	if err := checkBTF(b, most); err != nil {
-		return nil, err
-	}
-	spec, err := readBTF(b, nil)
+func openBTF(_ *elf.File, b []byte) (*Table, error) {
+	k, err := readBTF(b, nil)
 	if err != nil {
 		return nil, err
 	}
-	return newBTF(spec), nil
+	return newBTF(k, new(sync.Mutex)), nil
+}
+
+// types is BTF with its reader.
+type types struct {
+	spec  *btf.Spec
+	graph *graph
 }
 
 // readBTF reads raw BTF; base has the types that it goes on from, nil for all.
-func readBTF(b []byte, base *btf.Spec) (spec *btf.Spec, err error) {
+func readBTF(b []byte, base *types) (*types, error) {
 	if bytes.HasPrefix(b, []byte(elf.ELFMAG)) {
 		return nil, errors.New("not BTF")
 	}
-	err = try(func() error {
+	t := &types{}
+	err := try(func() (err error) {
 		if base == nil {
-			spec, err = btf.LoadSpecFromReader(bytes.NewReader(b))
-		} else {
-			spec, err = btf.LoadSplitSpecFromReader(bytes.NewReader(b), base)
+			if t.graph, err = newGraph(b, nil); err == nil {
+				t.spec, err = btf.LoadSpecFromReader(bytes.NewReader(b))
+			}
+			return err
+		}
+		if t.graph, err = newGraph(b, base.graph); err == nil {
+			t.spec, err = btf.LoadSplitSpecFromReader(bytes.NewReader(b), base.spec)
 		}
 		return err
 	})
-	return spec, err
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
-func newBTF(spec *btf.Spec) *Table {
+// newBTF makes a table. Others that read from the same types have the same lock: the reader of a
+// module's types goes into those of the kernel without the lock that those have.
+func newBTF(t *types, mu *sync.Mutex) *Table {
 	return &Table{
 		source: BTF,
+		mu:     mu,
 		functions: func(name string) (list []function, err error) {
-			types, err := spec.AnyTypesByName(name)
-			if errors.Is(err, btf.ErrNotFound) {
-				return nil, nil
-			}
-			for _, t := range types {
-				if f, ok := t.(*btf.Func); ok && f.Name == name { // not so for some with ___ in them
+			for _, id := range t.graph.functions[name] {
+				if err := t.graph.enter(id); err != nil {
+					return nil, err
+				}
+				of, err := t.spec.TypeByID(btf.TypeID(id))
+				if err != nil {
+					t.graph.failed(err)
+					return nil, err
+				}
+				if f, ok := of.(*btf.Func); ok {
 					list = append(list, btfFunction{f})
 				}
 			}
-			return list, err
+			return list, nil
 		},
-		names: func() (names []string) {
-			for t, err := range spec.All() {
-				if err != nil {
-					break
-				}
-				if f, ok := t.(*btf.Func); ok && f.Name != "" {
-					names = append(names, f.Name)
-				}
-			}
-			return names
-		},
+		names: func() []string { return t.graph.order },
 	}
 }
 
@@ -185,7 +148,9 @@ func tagged(word, tag string) string {
 // first needed.
 type Kernel struct {
 	dir  string
-	base func() (*btf.Spec, error)
+	base func() (*types, error)
+
+	reading sync.Mutex // of all tables
 
 	mu     sync.Mutex
 	tables map[string]*Table // by module; "" is the kernel itself
@@ -198,20 +163,20 @@ const KernelDir = "/sys/kernel/btf"
 // NewKernel returns the prototypes in a folder like KernelDir.
 func NewKernel(dir string) *Kernel {
 	k := &Kernel{dir: dir, tables: make(map[string]*Table)}
-	k.base = sync.OnceValues(func() (*btf.Spec, error) { return k.read("vmlinux", nil) })
+	k.base = sync.OnceValues(func() (*types, error) { return k.read("vmlinux", nil) })
 	return k
 }
 
-func (k *Kernel) read(name string, base *btf.Spec) (*btf.Spec, error) {
+func (k *Kernel) read(name string, base *types) (*types, error) {
 	b, err := os.ReadFile(filepath.Join(k.dir, name))
 	if err != nil {
 		return nil, err
 	}
-	spec, err := readBTF(b, base)
+	read, err := readBTF(b, base)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(k.dir, name), err)
 	}
-	return spec, nil
+	return read, nil
 }
 
 // Table returns the functions of a module, as kallsyms calls it, in brackets or not, or of the
@@ -224,13 +189,13 @@ func (k *Kernel) Table(module string) *Table {
 	if ok {
 		return t
 	}
-	spec, err := k.base()
+	read, err := k.base()
 	if err == nil && module != "" && module == filepath.Base(module) {
-		spec, err = k.read(module, spec)
+		read, err = k.read(module, read)
 	}
 	switch {
 	case err == nil:
-		t = newBTF(spec)
+		t = newBTF(read, &k.reading)
 	case !errors.Is(err, os.ErrNotExist) && k.err == nil:
 		k.err = err
 	}

@@ -35,7 +35,7 @@ func OfFile(r io.ReaderAt) (list []*Table, err error) {
 			if err != nil {
 				return err
 			}
-			t, err := openTypes(b, maxKernelTypes)
+			t, err := openBTF(nil, b)
 			if err == nil {
 				list = []*Table{t}
 			}
@@ -109,6 +109,7 @@ func tableOfCTF(list []ctf.Function, err error) (*Table, error) {
 	}
 	return &Table{
 		source:    CTF,
+		mu:        new(sync.Mutex),
 		functions: func(name string) ([]function, error) { return byName[name], nil },
 		names:     func() []string { return names },
 	}, err

@@ -132,6 +132,40 @@ func TestRandom(t *testing.T) {
 	pahole(t, btf, list)
 }
 
+// Further objects that were built with -gctf or -gbtf, and how many of their functions are compared:
+// docs/validation/signatures.md.
+var (
+	objects         = flag.String("objects", "", "compare the functions of these `FILES` with what objdump and pahole say, too, separated by commas")
+	objectFunctions = flag.Int("object-functions", 1000, "compare `N` random functions of each")
+)
+
+// TestObjects compares random functions of large programs.
+func TestObjects(t *testing.T) {
+	if *objects == "" {
+		return
+	}
+	testtool.Need(t, "objdump", "pfunct")
+	for _, path := range strings.Split(*objects, ",") {
+		for _, table := range tables(t, path) {
+			list, unknown := all(table)
+			rnd := rand.New(rand.NewPCG(17, 18))
+			slices.SortFunc(list, func(a, b Prototype) int { return strings.Compare(a.Name, b.Name) })
+			rnd.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+			t.Logf("%s: %s: %d functions, %d without a prototype", filepath.Base(path), table.source, len(list), unknown)
+			list = list[:min(*objectFunctions, len(list))]
+			if table.source == BTF {
+				pahole(t, path, list)
+				continue
+			}
+			same, other := agree(list, objdump(t, path))
+			t.Logf("CTF: %d as objdump writes them", same)
+			for _, p := range other {
+				assert.Regexp(t, `\(\*|\{\.\.\.\}`, p.Declaration, p.Name)
+			}
+		}
+	}
+}
+
 // kernelFunctions is how many of the running kernel's functions are compared with what pahole
 // says of them, for which it takes half a minute: docs/validation/signatures.md.
 var kernelFunctions = flag.Int("kernel-functions", 0, "compare `N` functions of the running kernel with pahole's")

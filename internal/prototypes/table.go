@@ -33,7 +33,8 @@ type Table struct {
 	functions func(name string) ([]function, error)
 	names     func() []string
 
-	mu   sync.Mutex
+	// mu guards what follows and the reader, which tables of a kernel and its modules share.
+	mu   *sync.Mutex
 	done map[string]string
 }
 
@@ -65,7 +66,7 @@ func (t *Table) Parameters(name string) string {
 	return s
 }
 
-// one writes what all functions of a name have in common.
+// one writes what all functions of a name have in common. The caller has t.mu.
 func (t *Table) one(name string, write func(function) (string, error)) (text string, err error) {
 	err = try(func() error {
 		list, err := t.functions(name)
@@ -97,14 +98,20 @@ func (t *Table) All() iter.Seq2[Prototype, error] {
 		names := slices.Clone(t.names())
 		slices.Sort(names)
 		for _, name := range slices.Compact(names) {
-			p := Prototype{Name: name, Source: t.source}
-			var err error
-			if p.Parameters, err = t.one(name, function.Parameters); err == nil {
-				p.Declaration, err = t.one(name, function.Declaration)
-			}
-			if !yield(p, err) {
+			if !yield(t.prototype(name)) {
 				return
 			}
 		}
 	}
+}
+
+func (t *Table) prototype(name string) (Prototype, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := Prototype{Name: name, Source: t.source}
+	var err error
+	if p.Parameters, err = t.one(name, function.Parameters); err == nil {
+		p.Declaration, err = t.one(name, function.Declaration)
+	}
+	return p, err
 }

@@ -48,9 +48,7 @@ func replaced(t *testing.T, replace func(path string)) (pid int32, m procMapping
 // TestFilesOfOthers: in the place of its file a process may have a FIFO, which whoever opens it
 // waits for, or a link to what is not its own; the file that is mapped is found all the same.
 func TestFilesOfOthers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, for map_files")
-	}
+	testtool.NeedRoot(t, "for map_files")
 	for name, replace := range map[string]func(path string){
 		"FIFO":   func(path string) { testtool.MakeFIFO(t, path) },
 		"device": func(path string) { require.NoError(t, os.Symlink("/dev/tty", path)) },

@@ -31,6 +31,9 @@ type opened struct {
 	rings         int    // bytes of a CPU's, as the kernel gave them
 }
 
+// errSwitches says why threads cannot be seen to block.
+var errSwitches = errors.New("threads leave the processor in the kernel: that needs root, CAP_PERFMON or kernel.perf_event_paranoid of at most 1")
+
 // attrBytes returns the attributes as the kernel has them.
 func attrBytes(a *perfevent.Attr) []byte {
 	a.Size = uint32(unsafe.Sizeof(*a))
@@ -47,6 +50,9 @@ func (o *Options) open() (*opened, error) {
 	raiseFileLimit()
 	op := &opened{}
 	op.user = o.kernelForbidden()
+	if op.user && o.Event.blocked {
+		return nil, fmt.Errorf("%s: %w", o.Event.Name, errSwitches)
+	}
 	op.samples.attr = o.sampleAttr(op.user, o.Ring)
 	op.side.attr = o.sideAttr(op.user)
 	if err := op.side.open(o, cpus, sideRing); err != nil {

@@ -134,9 +134,12 @@ func (o *Options) sampleAttr(user bool, ring int) *perfevent.Attr {
 		a.Sample = o.Event.every
 		a.Bits &^= unix.PerfBitFreq
 	}
-	if !user {
-		a.Sample_type |= uint64(perfdata.SampleCallchain)
-		a.Bits |= unix.PerfBitExcludeCallchainUser
+	// A user who may not see the kernel gets empty call chains: without any, perf script and
+	// ehasm script take a recording for one of addresses, not of stacks.
+	a.Sample_type |= uint64(perfdata.SampleCallchain)
+	a.Bits |= unix.PerfBitExcludeCallchainUser
+	if user {
+		a.Bits |= unix.PerfBitExcludeCallchainKernel
 	}
 	a.Sample_type |= uint64(perfdata.SampleRegsUser)
 	a.Sample_regs_user = perfevent.RegsUser

@@ -4,9 +4,11 @@ package record
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/perfevent"
@@ -193,6 +195,80 @@ func TestTable(t *testing.T) {
 	assert.Equal(t, "/a", frames[3].Mapping.Object.Name, "a return address at the end of a mapping")
 	assert.Equal(t, int32(7), frames[4].PID)
 	assert.Nil(t, frames[5].Mapping.Object)
+}
+
+// TestClock: times are those of the kernel's records.
+func TestClock(t *testing.T) {
+	for text, want := range map[string]int64{
+		"": 0, "monotonic           0         0\nboottime            0         0\n": 0,
+		"monotonic       -3600         5\nboottime         7200         0\n": -3600e9 + 5,
+		"boottime 1 1\nmonotonic 2 3\n":                                      2e9 + 3,
+		"1 7 0\n7 9 0\n":                                                     7e9, "monotonic x y\n": 0,
+	} {
+		assert.Equal(t, want, parseOffset(text), "%q", text)
+	}
+	first, err := newClock().now()
+	require.NoError(t, err)
+	moved, err := clock{moved: -5e9}.now()
+	require.NoError(t, err)
+	assert.InDelta(t, float64(first)+5e9, float64(moved), 1e9)
+}
+
+// TestPaceJumps: a reader that was stopped, as with its machine, reads at once; times before those of the last
+// samples do not make it wait.
+func TestPaceJumps(t *testing.T) {
+	p := newPace(&Options{Event: &Event{}, Frequency: 1000})
+	const hour = uint64(time.Hour)
+	p.sampled(0, 10*hour)
+	p.alert = 10*hour + alertTime
+	assert.Equal(t, leastWait, p.wait(10*hour+uint64(time.Millisecond)-1))
+	p.sampled(1, 10*hour)
+	assert.Equal(t, calmWait, p.wait(11*hour), "long after")
+	p.sampled(1, 10*hour)
+	assert.LessOrEqual(t, p.wait(9*hour), cutWait, "before")
+}
+
+// TestPack: packed stacks are the same, in little memory.
+func TestPack(t *testing.T) {
+	table := newTable()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		user := make([]uint64, 1+rnd.IntN(40))
+		for i := range user { // outermost frames differ least
+			user[i] = 1<<40 + rnd.Uint64N(1+uint64(len(user)-i))
+		}
+		words := append([]uint64{rnd.Uint64N(2)}, user...)
+		h := table.hash(words)
+		id, ok := table.index[h]
+		if !ok {
+			id = table.insert(h, Stack{Comm: rnd.Uint32N(9), PID: rnd.Int32(), End: unwind.Cause(rnd.IntN(int(unwind.NumCauses))), How: How(words[0])}, new(unwind.Maps), nil, user, nil)
+		}
+		table.count(id, rnd.Uint64()>>rnd.IntN(64))
+	}
+	p := &Profile{Table: table}
+	p.Pack()
+	small := p.Table
+	p.Pack()
+	assert.Same(t, small, p.Table, "once")
+	assert.Equal(t, len(table.Stacks), small.distinct())
+	assert.Equal(t, table.period(), small.period())
+	got := p.open()
+	assert.Equal(t, table.Stacks, got.Stacks)
+	assert.Equal(t, table.nodes, got.nodes)
+	for i := range table.Stacks {
+		require.Equal(t, table.Frames(nil, &table.Stacks[i]), got.Frames(nil, &got.Stacks[i]))
+	}
+	assert.Less(t, len(small.packed.bytes), 4*len(table.nodes)+30*len(table.Stacks))
+
+	next := table.after()
+	assert.Zero(t, len(next.Stacks))
+	assert.Equal(t, len(table.frames), len(next.frames))
+	next.insert(hash{}, Stack{}, new(unwind.Maps), nil, []uint64{1 << 50}, nil)
+	assert.Equal(t, len(table.frames)+1, len(next.frames))
+	for len(next.frames) < 1<<15 {
+		next.frame(frameKey{addr: 1<<60 + uint64(len(next.frames))}, Frame{})
+	}
+	assert.Zero(t, len(next.after().frames))
 }
 
 // TestGrowShrink: copies become longer where too many stacks are incomplete, and shorter for good

@@ -46,6 +46,13 @@ func Join(list []*Profile) *Profile {
 // parts returns the profiles that hold the stacks.
 func (p *Profile) parts() []*Profile { return append(slices.Clone(p.Older), p) }
 
+// open returns the profile with its stacks unpacked.
+func (p *Profile) open() *Profile {
+	q := *p
+	q.Table = p.Table.unpacked()
+	return &q
+}
+
 // Write names the frames of all stacks and writes them in a format. each says that the
 // format wants the samples themselves, which Options.Samples has kept.
 func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *symbolize.Namer) error {
@@ -61,6 +68,7 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 		return err
 	}
 	for _, part := range p.parts() {
+		part = part.open()
 		out := &writer{p: part, cache: cache}
 		for i := range part.Samples {
 			s := &part.Samples[i]
@@ -112,6 +120,7 @@ func (p *Profile) events() (list []*stackfmt.Event) {
 func (p *Profile) Each(names *symbolize.Namer, f func(comm string, frames []string, period uint64)) {
 	cache := names.NewCache(nil)
 	for _, part := range p.parts() {
+		part = part.open()
 		out := &writer{p: part, cache: cache}
 		for i := range part.Stacks {
 			if part.Stacks[i].Count == 0 {
@@ -140,9 +149,7 @@ func (p *Profile) lost(worker stackfmt.Worker) *stackfmt.Sample {
 	if p.Counts.Samples > 0 {
 		sum := uint64(0)
 		for _, part := range p.parts() {
-			for i := range part.Stacks {
-				sum += part.Stacks[i].Period
-			}
+			sum += part.period()
 		}
 		period = sum / p.Counts.Samples * p.Counts.Lost
 	}
@@ -247,7 +254,7 @@ func (p *Profile) Text(w io.Writer) {
 // distinct returns how many stacks there are; those of several parts count several times.
 func (p *Profile) distinct() (n int) {
 	for _, part := range p.parts() {
-		n += len(part.Stacks)
+		n += part.Table.distinct()
 	}
 	return n
 }

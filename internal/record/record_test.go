@@ -18,6 +18,7 @@ import (
 	"github.com/ehasm/ehasm/internal/script"
 	"github.com/ehasm/ehasm/internal/stackfmt"
 	"github.com/ehasm/ehasm/internal/symbolize"
+	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 	"github.com/ehasm/ehasm/unwind/unwindtest"
@@ -154,6 +155,7 @@ int main(void) { return down(40) == 12345; }
 // TestOffCPU: the time blocked below a function that sleeps is at least what it has asked
 // for, and at most what it has measured. The time of a child that waits is its own.
 func TestOffCPU(t *testing.T) {
+	testtool.NeedRoot(t, "to record what happens in the kernel")
 	dir := t.TempDir()
 	src, bin, told := filepath.Join(dir, "sleep.c"), filepath.Join(dir, "sleep"), filepath.Join(dir, "told")
 	require.NoError(t, os.WriteFile(src, []byte(sleeper), 0o666))
@@ -274,7 +276,10 @@ int main(void) { for (int i = 0; i < 3000; i++) down(4); }`)
 	require.Greater(t, c.Samples, uint64(60))
 	assert.Greater(t, c.Cut, uint64(1))
 	assert.Greater(t, c.Long, c.Unwound/10)
-	assert.Zero(t, c.Lost+c.Bad)
+	assert.Zero(t, c.Bad)
+	if os.Geteuid() == 0 { // others have smaller rings
+		assert.Zero(t, c.Lost)
+	}
 
 	r, err := perfdata.Open(path, perfdata.Options{})
 	require.NoError(t, err)

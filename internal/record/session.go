@@ -40,6 +40,7 @@ type Session struct {
 	words   []uint64 // see Table.hash
 	refill  refiller
 	pace    pace
+	clock   clock
 	truth   truth
 
 	table    *Table
@@ -119,7 +120,7 @@ func Open(opt Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{opt: opt, open: op, tracker: newTracker(opt.Objects), pcs: make([]uint64, opt.MaxStack), table: newTable(), pace: newPace(&opt)}
+	s := &Session{opt: opt, open: op, tracker: newTracker(opt.Objects), pcs: make([]uint64, opt.MaxStack), table: newTable(), pace: newPace(&opt), clock: newClock()}
 	s.walker.FramePointers, s.walker.Met = opt.Pointers, opt.Met
 	var rings []*perfevent.Ring
 	for _, st := range []*stream{&op.side, &op.samples} {
@@ -208,7 +209,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 				err = nil
 			}
 			err = errors.Join(err, s.round(^uint64(0)))
-			if now, clockErr := monotonic(); s.opt.Event.blocked && clockErr == nil {
+			if now, clockErr := s.clock.now(); s.opt.Event.blocked && clockErr == nil {
 				s.allBack(now)
 			}
 			return err
@@ -220,7 +221,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 		}
 		// What has happened before another thing is in a ring by now if that is: the clock is
 		// read first.
-		now, err := monotonic()
+		now, err := s.clock.now()
 		if err != nil {
 			return err
 		}
@@ -304,15 +305,6 @@ func (s *Session) round(limit uint64) error {
 	return nil
 }
 
-// monotonic returns the time of CLOCK_MONOTONIC, in ns.
-func monotonic() (uint64, error) {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		return 0, fmt.Errorf("clock_gettime: %w", err)
-	}
-	return uint64(t.Nano()), nil
-}
-
 // threadTime returns the processor time of this thread.
 func threadTime() time.Duration {
 	var t unix.Timespec
@@ -374,9 +366,13 @@ func (s *Session) Take() *Profile {
 	}
 	p := &Profile{Weigh: weigh, Truth: s.truth.Truth, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.takeComms(), Event: s.opt.Event.stackfmt(),
 		Start: s.began, Duration: time.Since(s.began), Objects: s.opt.Objects}
-	s.table, s.samples, s.began = newTable(), nil, time.Now()
+	s.table, s.samples, s.began = s.table.after(), nil, time.Now()
 	return p
 }
+
+// Size returns how many frames with their callers were met since the last Take, which is what the memory of
+// a recording grows with.
+func (s *Session) Size() int { return len(s.table.nodes) }
 
 // Close closes the events and rings.
 func (s *Session) Close() {

@@ -68,6 +68,7 @@ type Table struct {
 	children map[node]uint32
 	index    map[hash]uint32 // of Stacks
 	seeds    [2]maphash.Seed
+	packed   *packed // has the stacks and nodes; nil: not packed
 }
 
 // hash is a 128-bit hash that stands for a stack without comparing the stack itself. The
@@ -78,6 +79,17 @@ type hash [2]uint64
 func newTable() *Table {
 	return &Table{frameIDs: make(map[frameKey]uint32), children: make(map[node]uint32),
 		index: make(map[hash]uint32), nodes: make([]node, 1), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+}
+
+// after returns an empty table for what comes after this one. They share frames, unless there are very many, of which
+// most may be those of programs that have ended.
+func (t *Table) after() *Table {
+	const many = 1 << 15
+	next := newTable()
+	if len(t.frames) < many {
+		next.frames, next.frameIDs = t.frames, t.frameIDs
+	}
+	return next
 }
 
 // Hash is that of a stack, given as whatever words make it distinct.

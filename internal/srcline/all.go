@@ -71,6 +71,7 @@ func (o *Object) Functions() iter.Seq[Function] {
 						return nil
 					}
 				}
+				o.note(in.sec.typesError())
 			}
 			return nil
 		}))

@@ -91,6 +91,9 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 	if err := s.parseUnits(toEnd); err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	s.parseTypes()
+	s.mu.Unlock()
 	for _, u := range s.units {
 		own, err := u.top()
 		if err != nil {

@@ -134,6 +134,9 @@ func (u *unit) str(v value) string {
 	case formLineStrp:
 		return stringAt(s.lineStr, v.u)
 	case formGNUStrpAlt, formStrpSup:
+		if s.owner != nil {
+			s = s.owner
+		}
 		if s.alt != nil {
 			return stringAt(s.alt.str, v.u)
 		}

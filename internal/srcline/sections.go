@@ -17,7 +17,9 @@ import (
 type sections struct {
 	info, abbrev, str, lineStr, strOffsets, addr []byte
 	ranges, rnglists, line, aranges              []byte
+	types                                        []byte // .debug_types
 	alt                                          *sections
+	owner                                        *sections // of these, which are its .debug_types; nil: none
 	mapped                                       [][]byte
 
 	// What is still to be inflated of them; nil: nothing.
@@ -29,6 +31,8 @@ type sections struct {
 	typeAt   map[uint64]entryKey // types that have a unit of their own, by signature
 	parsed   uint64              // in .debug_info
 	unitsErr error               // why it is no further
+	typed    bool                // .debug_types is parsed
+	typesErr error               // why it is not whole
 }
 
 type abbrevKey struct {
@@ -102,12 +106,20 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 	for name, dst := range map[string]*[]byte{
 		"info": &s.info, "abbrev": &s.abbrev, "str": &s.str, "line_str": &s.lineStr, "str_offsets": &s.strOffsets,
 		"addr": &s.addr, "ranges": &s.ranges, "rnglists": &s.rnglists, "line": &s.line, "aranges": &s.aranges,
+		"types": &s.types,
 	} {
 		sec := f.Section(".debug_" + name + suffix)
 		if sec == nil {
 			sec = f.Section(".zdebug_" + name + suffix)
 		}
 		if sec == nil || sec.Type == elf.SHT_NOBITS {
+			continue
+		}
+		if more := sameName(f, sec); len(more) > 1 && suffix != "" { // types have sections of their own
+			b, err := joined(more)
+			if *dst = b; err != nil {
+				first = fmt.Errorf("section %s: %w", sec.Name, err)
+			}
 			continue
 		}
 		later := map[string]**packed{"info": &s.packed.info, "abbrev": &s.packed.abbrev, "line": &s.packed.line}[name]
@@ -137,6 +149,33 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 	}
 	return s, nil
 }
+
+// sameName returns the sections that have the name of one.
+func sameName(f *elf.File, sec *elf.Section) (list []*elf.Section) {
+	for _, s := range f.Sections {
+		if s.Name == sec.Name && s.Type != elf.SHT_NOBITS {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// joined returns the contents of sections, one after the other.
+func joined(list []*elf.Section) (all []byte, err error) {
+	for _, sec := range list {
+		b, err := sec.Data()
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, b...); len(all) > maxJoined {
+			return nil, fmt.Errorf("more than %d bytes", maxJoined)
+		}
+	}
+	return all, nil
+}
+
+// maxJoined bounds what is joined: sections of a hostile file may be the same bytes.
+const maxJoined = 1 << 28
 
 // isPacked reports whether a section is compressed.
 func isPacked(sec *elf.Section) bool {

@@ -94,8 +94,12 @@ func (s *sections) addType(signature uint64, k entryKey) {
 
 // typeBySignature finds such a type. Type units may follow all others.
 func (s *sections) typeBySignature(signature uint64) entryKey {
+	if s.owner != nil {
+		s = s.owner
+	}
 	s.parseUnits(toEnd) // its error is reported elsewhere
 	s.mu.Lock()
+	s.parseTypes()
 	k := s.typeAt[signature]
 	s.mu.Unlock()
 	if k.unit != nil {
@@ -119,6 +123,9 @@ func (u *unit) target(v value) entryKey {
 func (s *sections) key(r ref) entryKey {
 	if r == refNone {
 		return entryKey{}
+	}
+	if s.owner != nil {
+		s = s.owner
 	}
 	if r&refAlt != 0 {
 		if s = s.alt; s == nil {
@@ -255,7 +262,7 @@ func (o *Object) parameters(u *unit, r ref) string {
 	}
 	o.note(try(func() error {
 		s, _ = k.signature(u.isC())
-		return nil
+		return u.sec.typesError()
 	}))
 	o.signedMu.Lock()
 	if o.signed == nil {

@@ -7,8 +7,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ehasm/ehasm/internal/cdecl/cdecltest"
 
@@ -33,7 +35,9 @@ func TestPrototypes(t *testing.T) {
 	src := cdecltest.Source(t)
 	for name, flags := range map[string][]string{
 		"v5": {"-O2"}, "v4": {"-gdwarf-4", "-O1"}, "v2": {"-gdwarf-2"}, "types": {"-fdebug-types-section"}, "dwarf64": {"-gdwarf64"},
-		"split": {"-gsplit-dwarf"}, "split4": {"-gsplit-dwarf", "-gdwarf-4"},
+		"split": {"-gsplit-dwarf"}, "split4": {"-gsplit-dwarf", "-gdwarf-4"}, "types4": {"-gdwarf-4", "-fdebug-types-section", "-O1"},
+		"types4 compressed": {"-gdwarf-4", "-fdebug-types-section", "-gz"}, "split types4": {"-gsplit-dwarf", "-gdwarf-4", "-fdebug-types-section"},
+		"split types5": {"-gsplit-dwarf", "-fdebug-types-section"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +121,7 @@ func TestPrototypesCXX(t *testing.T) {
 	dir := t.TempDir()
 	src := filepath.Join(dir, "classes.cc")
 	require.NoError(t, os.WriteFile(src, []byte(classes), 0o666))
-	for _, flags := range [][]string{{"-g", "-O1"}, {"-g", "-gdwarf-4"}, {"-g", "-fdebug-types-section"}} {
+	for _, flags := range [][]string{{"-g", "-O1"}, {"-g", "-gdwarf-4"}, {"-g", "-fdebug-types-section"}, {"-g", "-gdwarf-4", "-fdebug-types-section"}} {
 		p := cdecltest.Build(t, src, filepath.Join(dir, "prog"), append(flags, "-fno-eliminate-unused-debug-types")...)
 		byName := make(map[string]Function)
 		for _, f := range prototypes(t, p) {
@@ -151,13 +155,18 @@ var mutations = flag.Int("mutations", 200, "try `N` mutations of each program's 
 // TestPrototypesBroken changes the sections that types are of at random places.
 func TestPrototypesBroken(t *testing.T) {
 	src := cdecltest.Source(t)
-	for _, flags := range [][]string{{"-O2"}, {"-gdwarf-4"}, {"-fdebug-types-section"}} {
+	for _, flags := range [][]string{{"-O2"}, {"-gdwarf-4"}, {"-fdebug-types-section"}, {"-gdwarf-4", "-fdebug-types-section"}} {
 		p := cdecltest.Build(t, src, filepath.Join(t.TempDir(), "prog"), append(flags, "-g")...)
 		whole := load(t, p)
 		rnd := rand.New(rand.NewPCG(5, 6))
 		failed, same, all := 0, 0, 0
+		var slowest time.Duration
+		var most uint64
 		for range *mutations {
 			o := mutated(whole, rnd)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			begin := time.Now()
 			for f := range o.Functions() {
 				all++
 				if f.Err != nil {
@@ -167,19 +176,27 @@ func TestPrototypesBroken(t *testing.T) {
 				}
 				assert.LessOrEqual(t, len(f.Declaration), 3*4096)
 			}
+			slowest = max(slowest, time.Since(begin))
+			runtime.ReadMemStats(&after)
+			most = max(most, after.TotalAlloc-before.TotalAlloc)
 		}
 		assert.Positive(t, failed)
-		t.Logf("%v: %d mutations, %d functions; %d have no prototype", flags, *mutations, all, failed)
+		t.Logf("%v: %d mutations, %d functions; %d have no prototype; at most %d KB allocated, %v", flags, *mutations, all, failed, most>>10, slowest)
+		assert.Less(t, most, uint64(64<<20))
+		assert.Less(t, slowest, 5*time.Second)
 	}
 }
 
 // mutated returns an object whose .debug_info or .debug_abbrev differs in a few bytes.
 func mutated(whole *sections, rnd *rand.Rand) *Object {
 	s := &sections{info: whole.info, abbrev: whole.abbrev, str: whole.str, lineStr: whole.lineStr,
-		ranges: whole.ranges, rnglists: whole.rnglists, line: whole.line, aranges: whole.aranges}
+		ranges: whole.ranges, rnglists: whole.rnglists, line: whole.line, aranges: whole.aranges, types: whole.types}
 	p := &s.info
-	if rnd.IntN(3) == 0 {
+	switch n := rnd.IntN(3); {
+	case n == 0:
 		p = &s.abbrev
+	case n == 1 && len(s.types) > 0:
+		p = &s.types
 	}
 	b := append([]byte(nil), *p...)
 	for range 1 + rnd.IntN(4) {

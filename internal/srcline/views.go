@@ -14,6 +14,9 @@ type View struct {
 	Line int
 	// Statement says that a debugger stops here: is_stmt.
 	Statement bool
+	// Enters are the inlined functions that begin here, by DW_AT_GNU_entry_view: each is
+	// inlined into the one before it, or beside it.
+	Enters []string
 	// End says that the code ends here; there is no line then.
 	End bool
 }
@@ -35,9 +38,15 @@ func (o *Object) Views() iter.Seq[View] {
 				var list []view
 				t := &lineTable{each: func(v view) { list = append(list, v) }}
 				o.note(u.parseLines(t))
+				in, _ := o.funcs(u)
+				entries, err := in.entryPoints()
+				o.note(err)
 				for _, v := range list {
 					if !v.End {
 						v.File = t.file(uint32(min(v.file, uint64(noFile))))
+						for _, r := range entries[entryPoint{v.Addr, v.View.View}] {
+							v.Enters = append(v.Enters, in.name(r))
+						}
 					}
 					if !yield(v.View) {
 						return nil

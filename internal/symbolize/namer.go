@@ -180,7 +180,7 @@ func (n *Namer) readJIT(pid int32) (m jitMap) {
 			if filepath.Base(o.Name) != fmt.Sprintf("jit-%d.dump", pid) {
 				continue
 			}
-			table, err := symbols.JITDump(o.Name)
+			table, err := symbols.JITDump(o.Name, pid)
 			if err == nil {
 				return jitMap{o.Name, table}
 			}
@@ -192,8 +192,11 @@ func (n *Namer) readJIT(pid int32) (m jitMap) {
 	for _, dir := range n.opt.MapDirs {
 		m.path = filepath.Join(dir, fmt.Sprintf("perf-%d.map", pid))
 		var err error
-		if m.table, err = symbols.PerfMap(m.path); err == nil {
+		if m.table, err = symbols.PerfMap(m.path, pid); err == nil {
 			break // most processes have none
+		}
+		if errors.Is(err, symbols.ErrNotOwn) {
+			n.warn(err)
 		}
 	}
 	return m

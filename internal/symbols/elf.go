@@ -1,12 +1,10 @@
 package symbols
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"unsafe"
 
@@ -48,15 +46,22 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	}
 	list := fromSection(f, elf.SHT_SYMTAB)
 	if list == nil {
-		for _, path := range append(files.DebugPaths, debugLink(f, files.Dir, files.DebugDirs)...) {
-			if list = fromDebugFile(path); list != nil {
+		for _, path := range files.DebugPaths {
+			if list = fromDebugFile(path, nil); list != nil {
 				break
+			}
+		}
+		if link := debugLink(f, r, files.Dir, files.DebugDirs); link != nil && list == nil {
+			for _, path := range link.paths {
+				if list = fromDebugFile(path, link); list != nil {
+					break
+				}
 			}
 		}
 	}
 	if list == nil && files.Fetch != nil {
 		if path := files.Fetch(); path != "" {
-			list = fromDebugFile(path)
+			list = fromDebugFile(path, nil)
 		}
 	}
 	if list == nil {
@@ -65,7 +70,8 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	return newTable(append(list, plt(f)...)), nil
 }
 
-func fromDebugFile(path string) (list []Symbol) {
+// fromDebugFile reads the symbols of a separate debug file, if it is what link means; nil: it is known to be.
+func fromDebugFile(path string, link *debugFile) (list []Symbol) {
 	defer func() {
 		if recover() != nil {
 			list = nil
@@ -77,32 +83,10 @@ func fromDebugFile(path string) (list []Symbol) {
 	}
 	defer file.Close()
 	f, err := elf.NewFile(file)
-	if err != nil {
+	if err != nil || link != nil && !link.is(file) {
 		return nil
 	}
 	return fromSection(f, elf.SHT_SYMTAB)
-}
-
-// debugLink gives the paths that .gnu_debuglink may mean: gdb's manual,
-// "Debugging Information in Separate Files".
-func debugLink(f *elf.File, dir string, debugDirs []string) []string {
-	s := f.Section(".gnu_debuglink")
-	if s == nil || dir == "" || s.Size > 4096 {
-		return nil
-	}
-	b, err := s.Data()
-	if err != nil {
-		return nil
-	}
-	name, _, _ := bytes.Cut(b, []byte{0})
-	if len(name) == 0 || bytes.ContainsRune(name, '/') {
-		return nil
-	}
-	paths := []string{filepath.Join(dir, string(name)), filepath.Join(dir, ".debug", string(name))}
-	for _, d := range debugDirs {
-		paths = append(paths, filepath.Join(d, dir, string(name)))
-	}
-	return paths
 }
 
 // symbol table entry: gABI chapter 4, "Symbol Table".

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,14 +50,51 @@ func TestDebugLinkFIFO(t *testing.T) {
 	assert.Less(t, named(), all)
 }
 
+// TestDebugLinkSum: a debug file of another build is not taken, whether a build-id or the checksum tells.
+func TestDebugLinkSum(t *testing.T) {
+	testtool.Need(t, "gcc", "objcopy")
+	for _, id := range []string{"none", "sha1"} {
+		dir := t.TempDir()
+		debug := func(name, source string) string {
+			object := filepath.Join(dir, name)
+			cmd := exec.Command("gcc", "-shared", "-Wl,--build-id="+id, "-x", "c", "-", "-o", object)
+			cmd.Stdin = bytes.NewReader([]byte(source))
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			out, err = exec.Command("objcopy", "--only-keep-debug", object, object+".debug").CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			return object
+		}
+		prog := debug("prog", "static int hidden(void) { return 1; } int shown(void) { return hidden(); }")
+		other := debug("other", "static int wrong(void) { return 1; } int shown(void) { return wrong(); }")
+		out, err := exec.Command("objcopy", "--strip-all", "--add-gnu-debuglink="+prog+".debug", prog).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		names := func() (list []string) {
+			f, err := os.Open(prog)
+			require.NoError(t, err)
+			defer f.Close()
+			table, err := FromELF(f, dir, nil, nil)
+			require.NoError(t, err)
+			for _, s := range table.list {
+				list = append(list, s.Name)
+			}
+			return list
+		}
+		assert.Contains(t, names(), "hidden", id)
+		require.NoError(t, os.Rename(other+".debug", prog+".debug"))
+		assert.NotContains(t, names(), "wrong", id)
+		assert.Contains(t, names(), "shown", "%s: from .dynsym", id)
+	}
+}
+
 // TestPerfMapForeign: a map that is no file, or has too much in it.
 func TestPerfMapForeign(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "perf-1.map")
 	testtool.MakeFIFO(t, path)
-	for name, read := range map[string]func(string) (*Table, error){"map": PerfMap, "dump": JITDump} {
+	for name, read := range map[string]func(string, int32) (*Table, error){"map": PerfMap, "dump": JITDump} {
 		testtool.Within(t, 20*time.Second, func() {
-			_, err := read(path)
+			_, err := read(path, 1)
 			assert.ErrorIs(t, err, regular.ErrNotRegular, name)
 		})
 	}
@@ -67,8 +105,42 @@ func TestPerfMapForeign(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(path, []byte("0 1 a\n"), 0o600))
 	require.NoError(t, os.Symlink(path, filepath.Join(dir, "perf-2.map")))
-	_, err := PerfMap(filepath.Join(dir, "perf-2.map"))
-	assert.ErrorContains(t, err, "not a file of this user")
+	_, err := PerfMap(filepath.Join(dir, "perf-2.map"), 2)
+	assert.ErrorIs(t, err, ErrNotOwn)
+}
+
+// TestPerfMapOwner: anyone may write a map into /tmp, so it is believed only of root, of the
+// user, and by root of the user whose process it is.
+func TestPerfMapOwner(t *testing.T) {
+	is := func(uid uint32) func() (uint32, bool) { return func() (uint32, bool) { return uid, true } }
+	gone := func() (uint32, bool) { return 0, false }
+	for _, c := range []struct {
+		owner, self uint32
+		process     func() (uint32, bool)
+		want        bool
+	}{
+		{0, 1000, gone, true}, {1000, 1000, gone, true}, {1001, 1000, is(1001), false},
+		{1000, 0, is(1000), true}, {1000, 0, is(1001), false}, {1000, 0, is(0), false}, {1000, 0, gone, false}, {0, 0, gone, true},
+	} {
+		assert.Equal(t, c.want, believed(c.owner, c.self, c.process), "a file of %d, read by %d", c.owner, c.self)
+	}
+	path := filepath.Join(t.TempDir(), "perf.map")
+	require.NoError(t, os.WriteFile(path, []byte("0 1 a\n"), 0o644))
+	_, err := PerfMap(path, int32(os.Getpid()))
+	require.NoError(t, err)
+	if os.Geteuid() != 0 {
+		return // cannot give files away
+	}
+	const another = 12345
+	require.NoError(t, os.Chown(path, another, another))
+	_, err = PerfMap(path, int32(os.Getpid()))
+	require.ErrorIs(t, err, ErrNotOwn)
+	theirs := exec.Command("sleep", "60")
+	theirs.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: another, Gid: another}}
+	require.NoError(t, theirs.Start())
+	defer func() { _ = theirs.Process.Kill(); _ = theirs.Wait() }()
+	_, err = PerfMap(path, int32(theirs.Process.Pid))
+	assert.NoError(t, err)
 }
 
 // TestContents: the size of a section costs who made it nothing.

@@ -34,8 +34,8 @@ const jitMagic = 0x4a695444
 // tools/perf/Documentation/jitdump-specification.txt. The file must belong to root or to the user.
 // If pieces of code have used the same place one after the other, the last counts. A file that its
 // program is still writing may end in the middle of a record.
-func JITDump(path string) (*Table, error) {
-	f, size, err := openOwn(path)
+func JITDump(path string, pid int32) (*Table, error) {
+	f, size, err := openOwn(path, pid)
 	if errors.Is(err, regular.ErrEmpty) {
 		err = fmt.Errorf("%s: %w", path, errNoJITDump)
 	}

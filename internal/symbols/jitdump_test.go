@@ -47,7 +47,7 @@ func (d dump) move(index, from, to, size uint64) dump {
 func readDump(t *testing.T, d dump) (*Table, error) {
 	path := filepath.Join(t.TempDir(), "jit-1234.dump")
 	require.NoError(t, os.WriteFile(path, d, 0o600))
-	return JITDump(path)
+	return JITDump(path, 1)
 }
 
 func TestJITDump(t *testing.T) {
@@ -85,7 +85,7 @@ func TestJITDumpBad(t *testing.T) {
 		_, err := readDump(t, c.d)
 		assert.ErrorIs(t, err, c.want)
 	}
-	_, err := JITDump(filepath.Join(t.TempDir(), "none"))
+	_, err := JITDump(filepath.Join(t.TempDir(), "none"), 1)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 

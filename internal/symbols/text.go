@@ -13,11 +13,12 @@ import (
 
 const maxText = 512 << 20 // bytes of a text file of symbols
 
-// PerfMap reads the symbols that a run-time compiler has written for perf:
+// PerfMap reads the symbols that a run-time compiler has written for perf in a process:
 // tools/perf/Documentation/jit-interface.txt. The file must belong to root or
-// to the user, as for perf: anyone may write to the folder it lies in.
-func PerfMap(path string) (*Table, error) {
-	f, _, err := openOwn(path)
+// to the user, as for perf: anyone may write to the folder it lies in. To root it may
+// also belong to the user whose process it is.
+func PerfMap(path string, pid int32) (*Table, error) {
+	f, _, err := openOwn(path, pid)
 	if errors.Is(err, regular.ErrEmpty) {
 		return newTable(nil), nil
 	}
@@ -60,9 +61,12 @@ const mostSymbols = 1 << 22
 // errManySymbols is about its file.
 var errManySymbols = errors.New("too many symbols")
 
-// openOwn opens a file that is not a symbolic link and belongs to root or the user, and returns
+// ErrNotOwn is wrapped by errors about files that another user may have put there.
+var ErrNotOwn = errors.New("not a file of this user, nor of root, nor of the user whose process it is: ignored")
+
+// openOwn opens a file that is not a symbolic link and comes from a process: isOf. It returns
 // its size.
-func openOwn(path string) (*os.File, int64, error) {
+func openOwn(path string, pid int32) (*os.File, int64, error) {
 	seen, err := os.Lstat(path)
 	if err != nil {
 		return nil, 0, err
@@ -72,8 +76,8 @@ func openOwn(path string) (*os.File, int64, error) {
 		return nil, 0, err
 	}
 	st, err := f.Stat()
-	if err == nil && (!os.SameFile(st, seen) || !isOwn(st)) {
-		err = fmt.Errorf("%s: not a file of this user", path)
+	if err == nil && (!os.SameFile(st, seen) || !isOf(st, pid)) {
+		err = fmt.Errorf("%s: %w", path, ErrNotOwn)
 	}
 	if err != nil {
 		f.Close()

@@ -3,6 +3,7 @@
 package testtool
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -15,6 +16,14 @@ func Need(t testing.TB, programs ...string) {
 	t.Helper()
 	if missing := Missing(programs...); len(missing) > 0 {
 		t.Skip("needs " + strings.Join(missing, ", "))
+	}
+}
+
+// NeedRoot skips a test that only root can run, and says what for.
+func NeedRoot(t testing.TB, what string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, " + what)
 	}
 }
 

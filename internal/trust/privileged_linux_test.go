@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -25,9 +26,7 @@ func TestOverflow(t *testing.T) {
 		require.ErrorIs(t, err, ErrUntrusted)
 		os.Exit(3)
 	}
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give a file away")
-	}
+	testtool.NeedRoot(t, "to give a file away")
 	dir := tree(t)
 	file := filepath.Join(dir, "a", "b", "file")
 	require.NoError(t, os.Chown(file, 4711, 4711))
@@ -58,9 +57,7 @@ func TestPrivileged(t *testing.T) {
 		require.ErrorIs(t, err, ErrUntrusted)
 		os.Exit(3)
 	}
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give a program rights")
-	}
+	testtool.NeedRoot(t, "to give a program rights")
 	const user, group = 4711, 4713
 	dir := tree(t)
 	file := filepath.Join(dir, "a", "b", "file")

@@ -28,11 +28,11 @@ static _Unwind_Reason_Code call_back(_Unwind_Trace_Fn trace, void *arg, const eh
     struct _Unwind_Context c;
     memcpy(c.magic, magic, sizeof magic);
     c.at_end = false;
-    c.cursor.regs = *regs;
+    c.cursor.walk.regs = *regs;
     ehu_cursor_start_(&c.cursor);
-    c.cursor.flags |= EHU_ONLY_TABLES;
+    c.cursor.walk.flags |= EHU_ONLY_TABLES;
     for (;;) {
-        c.ip = c.cursor.regs.reg[EH_ELF_RIP];
+        c.ip = ehu_pc_(&c.cursor);
         if (trace(&c, arg) != _URC_NO_REASON)
             return _URC_FATAL_PHASE1_ERROR;
         int status = ehu_step(&c.cursor);
@@ -73,7 +73,7 @@ struct ehp_answer ehp_unwind_backtrace_(_Unwind_Trace_Fn trace, void *arg, const
 /* ------------------------------------------------------------- what a frame does not have */
 
 struct question {
-    const struct _Unwind_Context *context;
+    struct _Unwind_Context *context;
     uint64_t (*ask)(struct _Unwind_Context *, int);
     int index;
     uint64_t answer;
@@ -82,9 +82,11 @@ struct question {
 static _Unwind_Reason_Code is_it(struct _Unwind_Context *c, void *arg)
 {
     struct question *q = arg;
-    const uint64_t *reg = q->context->cursor.regs.reg;
     _Unwind_Ptr ip = ehp_original_.get_ip(c);
-    if (q->context->at_end ? ip != 0 : ip != reg[EH_ELF_RIP] || ehp_original_.get_cfa(c) != reg[EH_ELF_RSP])
+    uint64_t cfa = ehp_original_.get_cfa(c);
+    if (!q->context->at_end)
+        ehu_get_reg(&q->context->cursor, EH_ELF_RSP, &cfa);
+    if (q->context->at_end ? ip != 0 : ip != ehu_pc_(&q->context->cursor) || ehp_original_.get_cfa(c) != cfa)
         return _URC_NO_REASON;
     q->answer = q->ask(c, q->index);
     return _URC_END_OF_STACK;
@@ -94,7 +96,7 @@ static _Unwind_Reason_Code is_it(struct _Unwind_Context *c, void *arg)
  * ask_original makes the original walk up to the same frame, which is still on the
  * stack, and asks there. It takes as long as the original's walk.
  */
-static uint64_t ask_original(const struct _Unwind_Context *c, uint64_t (*ask)(struct _Unwind_Context *, int), int index)
+static uint64_t ask_original(struct _Unwind_Context *c, uint64_t (*ask)(struct _Unwind_Context *, int), int index)
 {
     struct question q = {c, ask, index, 0};
     if (EHP_ORIGINAL(unwind_backtrace))
@@ -125,7 +127,7 @@ EHP_EXPORT _Unwind_Ptr _Unwind_GetIPInfo(struct _Unwind_Context *c, int *ip_befo
 {
     if (!ours(c))
         return EHP_ORIGINAL(get_ip_info)(c, ip_before_insn);
-    *ip_before_insn = !c->at_end && c->cursor.regs.exact;
+    *ip_before_insn = !c->at_end && ehu_is_signal_frame(&c->cursor);
     return c->ip;
 }
 
@@ -133,7 +135,8 @@ EHP_EXPORT _Unwind_Word _Unwind_GetCFA(struct _Unwind_Context *c)
 {
     if (!ours(c))
         return EHP_ORIGINAL(get_cfa)(c);
-    return c->at_end ? ask_original(c, ask_cfa, 0) : c->cursor.regs.reg[EH_ELF_RSP];
+    uint64_t cfa;
+    return !c->at_end && ehu_get_reg(&c->cursor, EH_ELF_RSP, &cfa) == 0 ? cfa : ask_original(c, ask_cfa, 0);
 }
 
 /* libgcc knows a place of rsp only if a table names one; otherwise asking for it is an

@@ -24,7 +24,6 @@ struct cursor {
     uint64_t magic[2];
     ucontext_t *context; /* that the walk began with */
     int flags;           /* of init_local2 */
-    uint32_t steps;      /* taken */
     bool at_end;         /* the last step found the outermost frame */
     ehu_cursor_t at;
 };
@@ -48,8 +47,8 @@ static int become_theirs(struct cursor *c)
 {
     ehp_unw_cursor_t *u = (ehp_unw_cursor_t *)(void *)c;
     ucontext_t *context = c->context;
-    uint32_t steps = c->steps + c->at_end;
-    ehp_hand_on_(KIND_UNW_CURSOR, c->at.regs.reg[EH_ELF_RIP] - !c->at.regs.exact);
+    uint32_t steps = ehu_depth_(&c->at) + c->at_end;
+    ehp_hand_on_(KIND_UNW_CURSOR, ehu_pc_(&c->at) - !(c->at.at == c->at.end && c->at.walk.regs.exact));
     int status = their_init(u, context, c->flags);
     if (status < 0)
         return status;
@@ -83,11 +82,10 @@ static int begin(ehp_unw_cursor_t *u, ucontext_t *context, int flags, const void
     memcpy(c->magic, magic, sizeof magic);
     c->context = context;
     c->flags = flags;
-    c->steps = 0;
     c->at_end = false;
     ehu_cursor_init_from(&c->at, context);
-    c->at.regs.exact = flags == UNW_SIGNAL_FRAME;
-    c->at.flags |= EHU_ONLY_TABLES;
+    c->at.walk.regs.exact = flags == UNW_SIGNAL_FRAME;
+    c->at.walk.flags |= EHU_ONLY_TABLES;
     ehp_add_(&ehp_taken_[KIND_UNW_CURSOR]);
     return 0;
 }
@@ -104,64 +102,80 @@ EHP_EXPORT int _ULx86_64_init_local2(ehp_unw_cursor_t *u, ucontext_t *context, i
 
 /* ----------------------------------------------------------------------- what ours can do */
 
-EHP_EXPORT int _ULx86_64_step(ehp_unw_cursor_t *u)
+/* step_on is _ULx86_64_step if no step was taken ahead. */
+__attribute__((noinline)) static int step_on(ehp_unw_cursor_t *u)
 {
     struct cursor *c = ours(u);
     if (c && !c->at_end) {
         int status = ehu_step(&c->at);
-        /* libunwind takes a frame whose rbp is undefined for the end of the stack */
-        if (status == 1 && c->at.regs.valid & 1u << EH_ELF_RBP) {
-            c->steps++;
-            return 1;
-        }
-        if (status == 0 && !(c->at.flags & EHU_NOT_BY_TABLE)) {
+        if (status == 0 && !(c->at.walk.flags & EHU_NOT_BY_TABLE)) {
             c->at_end = true;
             return 0;
         }
+        if (status == 1) {
+            if (c->at.at < c->at.end || c->at.walk.regs.valid & 1u << EH_ELF_RBP)
+                return 1;
+            c->at.walk.depth--; /* libunwind takes a frame whose rbp is undefined for the end of the stack */
+        }
     }
     THEIRS(u, step(u));
+}
+
+EHP_EXPORT int _ULx86_64_step(ehp_unw_cursor_t *u)
+{
+    struct cursor *c = ours(u);
+    return c && !c->at_end && ehu_hand_out_(&c->at) ? 1 : step_on(u);
 }
 
 /*
  * A register that a call may change has no value in the caller. Like libunwind, this
  * returns the last known value.
  */
-EHP_EXPORT int _ULx86_64_get_reg(ehp_unw_cursor_t *u, int reg, uint64_t *value)
+__attribute__((noinline)) static int other_reg(ehp_unw_cursor_t *u, int reg, uint64_t *value)
 {
     struct cursor *c = ours(u);
     if (c && !c->at_end && reg >= 0) {
         if (reg == UNW_CFA)
             reg = EH_ELF_RSP;
-        if (reg < EH_ELF_NUM_REGS && c->at.regs.valid & 1u << reg) {
-            *value = c->at.regs.reg[reg];
+        if (ehu_get_reg(&c->at, reg, value) == 0)
             return 0;
-        }
-        if (reg < EH_ELF_RIP && c->at.kept_valid & 1u << reg) {
-            *value = c->at.kept[reg];
+        if (reg < EH_ELF_RIP && ehu_settle_(&c->at) && c->at.walk.kept_valid & 1u << reg) {
+            *value = c->at.walk.kept[reg];
             return 0;
         }
     }
     THEIRS(u, get_reg(u, reg, value));
 }
 
+EHP_EXPORT int _ULx86_64_get_reg(ehp_unw_cursor_t *u, int reg, uint64_t *value)
+{
+    struct cursor *c = ours(u);
+    if (!c || c->at_end || reg != EH_ELF_RIP)
+        return other_reg(u, reg, value);
+    *value = ehu_pc_(&c->at);
+    return 0;
+}
+
 /* libunwind returns 0 for the frame that a walk begins at, however it was begun. */
 EHP_EXPORT int _ULx86_64_is_signal_frame(ehp_unw_cursor_t *u)
 {
     struct cursor *c = ours(u);
-    if (c && !c->at_end)
-        return c->steps > 0 && c->at.regs.exact;
+    if (c && !c->at_end && ehu_settle_(&c->at))
+        return c->at.walk.depth > 0 && c->at.walk.regs.exact;
     THEIRS(u, is_signal_frame(u));
 }
 
 /* ------------------------------------------------- what libunwind knows of the frame's pc */
 
 /* at_pc makes a libunwind cursor from a context with only the frame's pc and rsp. */
-static bool at_pc(const struct cursor *c, ehp_unw_cursor_t *u, ucontext_t *context)
+static bool at_pc(struct cursor *c, ehp_unw_cursor_t *u, ucontext_t *context)
 {
+    if (!ehu_settle_(&c->at))
+        return false;
     memset(context->uc_mcontext.gregs, 0, sizeof context->uc_mcontext.gregs);
-    context->uc_mcontext.gregs[REG_RIP] = (greg_t)c->at.regs.reg[EH_ELF_RIP];
-    context->uc_mcontext.gregs[REG_RSP] = (greg_t)c->at.regs.reg[EH_ELF_RSP];
-    return their_init(u, context, c->at.regs.exact ? UNW_SIGNAL_FRAME : 0) >= 0;
+    context->uc_mcontext.gregs[REG_RIP] = (greg_t)c->at.walk.regs.reg[EH_ELF_RIP];
+    context->uc_mcontext.gregs[REG_RSP] = (greg_t)c->at.walk.regs.reg[EH_ELF_RSP];
+    return their_init(u, context, c->at.walk.regs.exact ? UNW_SIGNAL_FRAME : 0) >= 0;
 }
 
 EHP_EXPORT int _ULx86_64_get_proc_name(ehp_unw_cursor_t *u, char *name, size_t size, uint64_t *offset)

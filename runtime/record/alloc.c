@@ -117,15 +117,12 @@ enum { FREE_AGAIN = 1, BEING_WRITTEN = 2, WINDOW = 64, MASK = (1 << EHR_LIVE_BIT
 
 static uint64_t hash_of(const void *p) { return (uint64_t)(uintptr_t)p * 0x9e3779b97f4a7c15u; }
 
-static struct ehr_live *live_at(uint64_t hash, uint64_t i)
-{
-    return &ehr_private_->live[((hash >> (64 - EHR_FILTER_BITS - EHR_LIVE_BITS)) + i) & MASK];
-}
+static struct ehr_live *live_at(uint64_t hash, uint64_t i) { return &ehr_private_->live[((hash >> (64 - EHR_LIVE_BITS)) + i) & MASK]; }
 
 /* step_filter counts in the filter; a count that has reached the maximum stays. */
-static void step_filter(uint64_t hash, int by)
+static void step_filter(const void *p, int by)
 {
-    uint8_t *at = &ehr_private_->filter[hash >> (64 - EHR_FILTER_BITS)], was = __atomic_load_n(at, __ATOMIC_RELAXED);
+    uint8_t *at = &ehr_private_->filter[(uintptr_t)p >> EHR_FILTER_SHIFT & ((1 << EHR_FILTER_BITS) - 1)], was = __atomic_load_n(at, __ATOMIC_RELAXED);
     while (was != MOST && !(by < 0 && was == 0) &&
            !__atomic_compare_exchange_n(at, &was, (uint8_t)(was + by), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         ;
@@ -147,7 +144,7 @@ static bool remember(const void *p, const struct ehr_live *what)
         l->objects = what->objects;
         l->bytes = what->bytes;
         atomic_store_explicit(&l->address, (uint64_t)(uintptr_t)p, memory_order_release);
-        step_filter(hash, 1);
+        step_filter(p, 1);
         return true;
     }
     return false;
@@ -171,7 +168,7 @@ static bool take(const void *p, struct ehr_live *what)
         what->objects = l->objects;
         what->bytes = l->bytes;
         atomic_store(&l->address, FREE_AGAIN);
-        step_filter(hash, -1);
+        step_filter(p, -1);
         return true;
     }
     return false;

@@ -1,5 +1,5 @@
 /*
- * The functions that a program calls in place of its C library's. Functions that allocate count down by the requested size, and continue in C when the countdown has ended, with their caller's registers; functions that free check whether the object may be a sampled one. Each calls, or ends in a jump to, the function that the program would have called.
+ * The functions that a program calls in place of its C library's. Functions that allocate count down by the requested size, and when the countdown has ended, continue in C with their caller's registers; functions that free check whether the object may be a sampled one. Each calls, or ends in a jump to, the function that the program would have called.
  */
 #include "../src/save.h"
 
@@ -47,70 +47,58 @@
 	ret
 .endm
 
-/* count takes rdi bytes from the thread's countdown; the sign says that it has ended. */
-.macro count
-	mov	ehr_left_@gottpoff(%rip), %rdx
-	sub	%rdi, %fs:(%rdx)
+/* count takes some bytes from the thread's countdown; the sign says that it has ended. It is done before the allocation, so that this can be jumped to. It changes r11. */
+.macro count bytes
+	mov	ehr_left_@gottpoff(%rip), %r11
+	sub	\bytes, %fs:(%r11)
 .endm
 
 /* look sets "not equal" if the object at rdi may be a sampled one. It changes rax and rdx. */
 .macro look
 	mov	ehr_private_(%rip), %rdx
-	mov	ehr_factor(%rip), %rax
-	imul	%rdi, %rax
-	shr	$(64 - 14), %rax /* EHR_FILTER_BITS */
+	mov	%rdi, %rax
+	shr	$9, %rax /* EHR_FILTER_SHIFT */
+	movzwl	%ax, %eax /* EHR_FILTER_BITS */
 	cmpb	$0, (%rdx,%rax)
+.endm
+
+/* take calls a function for an object of a number of bytes, and goes on in C. */
+.macro take bytes, function
+	push	\bytes
+	.cfi_adjust_cfa_offset 8
+	call	*\function(%rip)
+	pop	%rdi
+	.cfi_adjust_cfa_offset -8
+	sampled
 .endm
 
 	.text
 	.p2align 4
 	begin	malloc
-	push	%rdi
-	.cfi_adjust_cfa_offset 8
-	call	*ehr_malloc_(%rip)
-	pop	%rdi
-	.cfi_adjust_cfa_offset -8
-	count
+	count	%rdi
 	js	1f
-	ret
-1:	sampled
+	jmp	*ehr_malloc_(%rip)
+1:	take	%rdi, ehr_malloc_
 	end	malloc
 
 	.p2align 4
 	begin	calloc
-	push	%rdi
-	.cfi_adjust_cfa_offset 8
-	push	%rsi
-	.cfi_adjust_cfa_offset 8
-	sub	$8, %rsp
-	.cfi_adjust_cfa_offset 8
-	call	*ehr_calloc_(%rip)
-	add	$8, %rsp
-	.cfi_adjust_cfa_offset -8
-	pop	%rsi
-	.cfi_adjust_cfa_offset -8
-	pop	%rdi
-	.cfi_adjust_cfa_offset -8
-	imul %rsi, %rdi /* if that overflows, there is no object */
-	count
+	mov	%rdi, %rax
+	imul	%rsi, %rax /* if that overflows, there is no object */
+	count	%rax
 	js	1f
-	ret
-1:	sampled
+	jmp	*ehr_calloc_(%rip)
+1:	take	%rax, ehr_calloc_
 	end	calloc
 
 	.p2align 4
 	begin	realloc
 	look
 	jne	2f
-	push	%rsi
-	.cfi_adjust_cfa_offset 8
-	call	*ehr_realloc_(%rip)
-	pop	%rdi
-	.cfi_adjust_cfa_offset -8
-	count
+	count	%rsi
 	js	1f
-	ret
-1:	sampled
+	jmp	*ehr_realloc_(%rip)
+1:	take	%rsi, ehr_realloc_
 2:	inC	ehr_reallocate_
 	end	realloc
 
@@ -193,11 +181,6 @@ ehr_\name\()_:
 	first	dlopen
 	first	dlmopen
 	first	dlclose
-
-	.section .rodata
-	.p2align 3
-ehr_factor:
-	.quad	0x9e3779b97f4a7c15
 
 	.hidden	ehr_left_
 	.hidden	ehr_private_

@@ -81,7 +81,7 @@ _Static_assert(sizeof(struct ehr_stack) == EHR_LINE, "internal/record/inside.go"
 /* -------------------------------------------------------------------------------- shared.c */
 
 /* State private to the process: a child of fork finds it empty, and starts over. */
-enum { EHR_FILTER_BITS = 14, EHR_LIVE_BITS = 19, EHR_INDEX_BITS = 16, EHR_SCRATCHES = 16, EHR_MAX_FRAMES = 1024 };
+enum { EHR_FILTER_BITS = 16, EHR_FILTER_SHIFT = 9, EHR_LIVE_BITS = 19, EHR_INDEX_BITS = 16, EHR_SCRATCHES = 16, EHR_MAX_FRAMES = 1024 };
 
 /* A live sampled object. */
 struct ehr_live {
@@ -97,7 +97,7 @@ struct ehr_scratch {
 };
 
 struct ehr_private {
-    uint8_t filter[1 << EHR_FILTER_BITS]; /* how many sampled objects are there, by hash; see entry.S */
+    uint8_t filter[1 << EHR_FILTER_BITS]; /* how many sampled objects are there, by address, so that neighbours share cache lines; see entry.S */
     _Atomic uintptr_t process;            /* its struct ehr_process; 0: none yet; 1: it is being made; 2: there cannot be one */
     _Atomic uintptr_t chunk;              /* where stacks are written */
     _Atomic uint64_t generation, written; /* of what is mapped: now, and the last that is in an EHR_MAPS */

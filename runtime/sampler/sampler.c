@@ -167,13 +167,14 @@ static enum class compare(const ucontext_t *context, struct place *at)
         unw_word_t ip, sp;
         unw_get_reg(&u, UNW_REG_IP, &ip);
         unw_get_reg(&u, UNW_REG_SP, &sp);
-        at->my_pc = e.regs.reg[EH_ELF_RIP];
-        at->my_rsp = e.regs.reg[EH_ELF_RSP];
+        at->my_rsp = 0;
+        ehu_get_reg(&e, EH_ELF_RIP, &at->my_pc);
+        ehu_get_reg(&e, EH_ELF_RSP, &at->my_rsp);
         at->their_pc = ip;
         at->their_rsp = sp;
         if (at->my_pc != ip)
             return ehu_is_guessed(&e) ? GUESS_DIFFERS : OTHER_PC;
-        if (e.regs.reg[EH_ELF_RSP] != sp && !ehu_is_guessed(&e)) /* after a guess libunwind's rsp is not the CFA */
+        if (at->my_rsp != sp && !ehu_is_guessed(&e)) /* after a guess libunwind's rsp is not the CFA */
             return OTHER_RSP;
         if ((size_t)at->depth >= n || (uint64_t)(uintptr_t)pcs[at->depth] != ip)
             return SELF;
@@ -181,8 +182,8 @@ static enum class compare(const ucontext_t *context, struct place *at)
         if (at->depth + 1 == MAX_FRAMES)
             break;
         at->pc = ip;
-        at->exact = e.regs.exact;
-        at->rsp = e.regs.reg[EH_ELF_RSP];
+        at->exact = ehu_is_signal_frame(&e);
+        at->rsp = at->my_rsp;
         at->mine = ehu_step(&e);
         at->theirs = unw_step(&u);
         if (at->theirs > 0) {
@@ -196,8 +197,8 @@ static enum class compare(const ucontext_t *context, struct place *at)
         if (at->mine <= 0)
             return !known_code(at->pc) || !known_code(at->their_pc) ? NO_TABLE : SHORTER;
         if (at->theirs <= 0) {
-            at->my_pc = e.regs.reg[EH_ELF_RIP];
-            at->my_rsp = e.regs.reg[EH_ELF_RSP];
+            ehu_get_reg(&e, EH_ELF_RIP, &at->my_pc);
+            ehu_get_reg(&e, EH_ELF_RSP, &at->my_rsp);
             return LONGER;
         }
     }

@@ -41,7 +41,7 @@ static bool original(const struct ehu_table *t, const struct ehu_mapping *m, uin
 /* --------------------------------------------------------------------------------- walks */
 
 /* find asks the kernel, and puts the result first in the cursor. */
-static bool find(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
+static bool find(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc)
 {
     struct ehu_mapping m;
     uint64_t shift = 0;
@@ -54,13 +54,13 @@ static bool find(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
     return true;
 }
 
-static bool within(const ehu_cursor_t *c, int i, uint64_t addr) { return addr - c->code[i].low < c->code[i].size; }
+static bool within(const struct ehu_walk *c, int i, uint64_t addr) { return addr - c->code[i].low < c->code[i].size; }
 
 /*
  * ehu_code_at_ finds the code in no object that holds pc, and describes it in *code as if it
  * were an object. An executable stack does not count: it is full of pointers to itself.
  */
-const struct ehu_object *ehu_code_at_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
+const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
 {
     int i = within(c, 0, pc) ? 0 : 1;
     if (!within(c, i, pc)) {

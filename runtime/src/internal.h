@@ -254,7 +254,7 @@ bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *a
 bool ehu_executable_(const struct ehu_table *t, uint64_t pc, struct ehu_mapping *m);
 void ehu_maps_init_(void);
 void ehu_note_files_(struct ehu_table *t);
-const struct ehu_object *ehu_code_at_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code);
+const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code);
 
 /* ------------------------------------------------------------------------------ stack.c */
 
@@ -264,7 +264,7 @@ bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags);
 bool ehu_answers_(void); /* whether the kernel says what memory can be read */
 int ehu_probe_word_(void *arg, uint64_t addr, uint64_t *word);
 
-/* Bits of ehu_cursor_t.flags. */
+/* Bits of ehu_walk.flags. */
 enum {
     EHU_GUESSED = 1 << 0,
     EHU_OTHER_STACK = 1 << 1, /* the window is not on the thread's own stack; it may end before the stack does */
@@ -304,11 +304,27 @@ enum {
                    1 << EH_ELF_R9 | 1 << EH_ELF_R10 | 1 << EH_ELF_R11
 };
 
-size_t ehu_without_row_(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc);
-bool ehu_is_code_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc);
-size_t ehu_run_one_(ehu_cursor_t *c, const struct ehu_table *t);
+size_t ehu_without_row_(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc);
+bool ehu_is_code_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc);
+size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t);
 void ehu_count_end_(int status);
 void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context);
+
+/*
+ * The pc of a cursor's frame. The other registers are in regs, and those known when a signal came
+ * in kept, once ehu_settle_ has returned true.
+ */
+static inline uint64_t ehu_pc_(const ehu_cursor_t *c) { return c->at < c->end ? c->pcs[c->at] : c->walk.regs.reg[EH_ELF_RIP]; }
+bool ehu_settle_(ehu_cursor_t *c);
+static inline uint32_t ehu_depth_(const ehu_cursor_t *c) { return c->walk.depth + c->at; }
+/* ehu_hand_out_ is ehu_step if the step was taken ahead, and otherwise false. */
+static inline bool ehu_hand_out_(ehu_cursor_t *c)
+{
+    if (c->at >= c->end)
+        return false;
+    c->at++;
+    return true;
+}
 
 size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs); /* called by capture.S */
 struct ehu_end {

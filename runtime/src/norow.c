@@ -127,7 +127,7 @@ static bool in_window(const eh_elf_memory_t *m, uint64_t addr, uint64_t size)
  * leave_plt takes the step from a table. Nothing in a table calls, so only a signal can
  * have interrupted it. It is not a guess: the instructions determine the step.
  */
-static size_t leave_plt(ehu_cursor_t *c, const uint8_t *p)
+static size_t leave_plt(struct ehu_walk *c, const uint8_t *p)
 {
     eh_elf_regs_t *r = &c->regs;
     uint64_t cfa = plt_cfa(p, r->reg[EH_ELF_RIP]), at = r->reg[EH_ELF_RSP] + cfa - WORD, pc;
@@ -158,7 +158,7 @@ static bool is_sigreturn(const uint8_t *p)
 
 /* leave_handler takes the step to the interrupted frame: the kernel has put its context
    at rsp. */
-static size_t leave_handler(ehu_cursor_t *c, const uint8_t *p)
+static size_t leave_handler(struct ehu_walk *c, const uint8_t *p)
 {
     uint64_t rsp = c->regs.reg[EH_ELF_RSP];
     if (!is_sigreturn(p))
@@ -177,7 +177,7 @@ static size_t leave_handler(ehu_cursor_t *c, const uint8_t *p)
  * guess takes a step by frame pointer. The two words must look like a frame: above
  * rsp, in the window, with a return address into known code.
  */
-static size_t guess(ehu_cursor_t *c, const struct ehu_table *t)
+static size_t guess(struct ehu_walk *c, const struct ehu_table *t)
 {
     eh_elf_regs_t *r = &c->regs;
     uint64_t rbp = r->reg[EH_ELF_RBP], frame[2];
@@ -202,7 +202,7 @@ static size_t guess(ehu_cursor_t *c, const struct ehu_table *t)
  * object. It returns 1; or it returns 0, leaves the registers unchanged, and sets the status
  * to the reason.
  */
-size_t ehu_without_row_(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)
+size_t ehu_without_row_(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)
 {
     eh_elf_regs_t *r = &c->regs;
     uint8_t code[CODE];

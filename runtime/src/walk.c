@@ -19,7 +19,7 @@ static uint64_t pc_of(const eh_elf_regs_t *r) { return r->reg[EH_ELF_RIP] - !r->
 static bool in_window(const eh_elf_memory_t *m, uint64_t rsp) { return rsp - m->lo < m->size; }
 
 /* raise_floor ends the window's readable part below the frame. */
-static void raise_floor(ehu_cursor_t *c)
+static void raise_floor(struct ehu_walk *c)
 {
     eh_elf_memory_t *m = &c->memory;
     uint64_t lo = c->regs.reg[EH_ELF_RSP] - RED_ZONE;
@@ -47,7 +47,7 @@ static bool rose(uint64_t from, uint64_t exact, const eh_elf_regs_t *after, size
  * circles only through signal frames, so few of them may lead down, and none to itself. That
  * bounds a walk by the size of the stacks that it meets.
  */
-static bool lawful(ehu_cursor_t *c, const eh_elf_regs_t *before)
+static bool lawful(struct ehu_walk *c, const eh_elf_regs_t *before)
 {
     enum { MOST = 16, ONE = 1 << EHU_DESCENTS_SHIFT };
     const eh_elf_regs_t *after = &c->regs;
@@ -59,7 +59,7 @@ static bool lawful(ehu_cursor_t *c, const eh_elf_regs_t *before)
 }
 
 /* undo restores a cursor whose CFA did not rise. */
-static size_t undo(ehu_cursor_t *c, const eh_elf_regs_t *before)
+static size_t undo(struct ehu_walk *c, const eh_elf_regs_t *before)
 {
     c->regs = *before;
     c->regs.status = EHU_NOT_RISING;
@@ -68,14 +68,14 @@ static size_t undo(ehu_cursor_t *c, const eh_elf_regs_t *before)
 
 /* one_step takes a step from the registers *before, which are the cursor's, and undoes it
    if it is not lawful. */
-static size_t one_step(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pc, const eh_elf_regs_t *before)
+static size_t one_step(struct ehu_walk *c, const struct ehu_object *o, uint64_t *pc, const eh_elf_regs_t *before)
 {
     size_t k = o->walk(&c->regs, &c->memory, o->bias, pc, 1);
     return k == 1 && !lawful(c, before) ? undo(c, before) : k;
 }
 
 /* without_row does the same if there is no row; see ehu_without_row_. */
-static size_t without_row(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)
+static size_t without_row(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc)
 {
     eh_elf_regs_t before = c->regs;
     size_t k = ehu_without_row_(c, t, o, pc);
@@ -86,7 +86,7 @@ static size_t without_row(ehu_cursor_t *c, const struct ehu_table *t, const stru
  * beyond_window takes a step for which the window is too small: the stack may be
  * longer than its known part, or an expression reads other memory.
  */
-static size_t beyond_window(ehu_cursor_t *c, const struct ehu_object *o, uint64_t *pcs)
+static size_t beyond_window(struct ehu_walk *c, const struct ehu_object *o, uint64_t *pcs)
 {
     uint64_t end = c->memory.lo + c->memory.size;
     eh_elf_regs_t before = c->regs;
@@ -103,7 +103,7 @@ static size_t beyond_window(ehu_cursor_t *c, const struct ehu_object *o, uint64_
 }
 
 /* has_window makes the window that of the frame if necessary, and reports whether it is. */
-static bool has_window(ehu_cursor_t *c)
+static bool has_window(struct ehu_walk *c)
 {
     uint64_t rsp = c->regs.reg[EH_ELF_RSP];
     if (in_window(&c->memory, rsp) || ehu_window_(rsp, &c->memory, &c->flags))
@@ -117,7 +117,7 @@ static bool has_window(ehu_cursor_t *c)
  * CFA did not rise over them, the registers are lost and the status is EHU_NOT_RISING:
  * the stack is corrupt, or a signal frame is among them.
  */
-static size_t steps(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pcs, size_t max)
+static size_t steps(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pcs, size_t max)
 {
     if (!has_window(c))
         return 0;
@@ -139,7 +139,7 @@ static size_t steps(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu
  * find is ehu_find_ for a walk, which usually stays in an object or alternates
  * between two. The cursor has their places in some table, perhaps not this one.
  */
-static const struct ehu_object *find(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
+static const struct ehu_object *find(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc)
 {
     uint16_t first = c->hint[0], second = c->hint[1];
     if (first < t->n && pc - t->object[first].low < t->object[first].high - t->object[first].low)
@@ -158,13 +158,13 @@ static const struct ehu_object *find(ehu_cursor_t *c, const struct ehu_table *t,
  * object_at finds the object that holds pc, or the code in no object, which it describes
  * in *code. It is null if pc leads to no code that is known.
  */
-static const struct ehu_object *object_at(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
+static const struct ehu_object *object_at(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
 {
     const struct ehu_object *o = find(c, t, pc);
     return o || pc == (uint64_t)-1 || c->flags & EHU_ONLY_TABLES ? o : ehu_code_at_(c, t, pc, code);
 }
 
-bool ehu_is_code_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
+bool ehu_is_code_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc)
 {
     struct ehu_object code;
     return object_at(c, t, pc, &code) != NULL;
@@ -174,7 +174,7 @@ bool ehu_is_code_(ehu_cursor_t *c, const struct ehu_table *t, uint64_t pc)
  * keep saves the registers that no table can recover in a caller. They are known
  * in an interrupted frame, and lost with the first step from it.
  */
-static void keep(ehu_cursor_t *c)
+static void keep(struct ehu_walk *c)
 {
     uint32_t known = c->regs.valid & CALLER_SAVED;
     if (known == 0)
@@ -190,7 +190,7 @@ static void keep(ehu_cursor_t *c)
  * the functions called from here left it alone. Assembly does that: it has helpers
  * with private conventions, and may have its CFA in rax across a call of one.
  */
-static size_t guess_registers(ehu_cursor_t *c, const struct ehu_table *t, const struct ehu_object *o)
+static size_t guess_registers(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o)
 {
     eh_elf_regs_t before = c->regs;
     uint32_t guessed = c->flags & EHU_ONLY_TABLES ? 0 : c->kept_valid & ~c->regs.valid;
@@ -223,7 +223,7 @@ void ehu_count_end_(int status)
     }
 }
 
-static bool is_context_start(const ehu_cursor_t *c)
+static bool is_context_start(const struct ehu_walk *c)
 {
     return c->regs.reg[EH_ELF_RIP] == ehu_context_start_ && !c->regs.exact;
 }
@@ -232,7 +232,7 @@ static bool is_context_start(const ehu_cursor_t *c)
  * ehu_run_one_ takes a step. It returns 1; or it returns 0, leaves the registers
  * unchanged, and sets the status to the reason.
  */
-size_t ehu_run_one_(ehu_cursor_t *c, const struct ehu_table *t)
+size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t)
 {
     struct ehu_object code;
     if (is_context_start(c)) {
@@ -270,7 +270,7 @@ size_t ehu_run_one_(ehu_cursor_t *c, const struct ehu_table *t)
  * run takes up to max steps, as many as possible with each call of an eh_elf. The
  * status is the reason why it stopped, or 0 if it took all.
  */
-static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
+static size_t run(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
     struct ehu_object code;
     const struct ehu_object *o = object_at(c, t, pc_of(&c->regs), &code);
@@ -306,8 +306,8 @@ static size_t run(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, siz
     return n;
 }
 
-/* begin resets the cursor except for its registers. */
-static void begin(ehu_cursor_t *c)
+/* begin resets the walk except for its registers. */
+static void begin(struct ehu_walk *c)
 {
     memset(&c->memory, 0, sizeof c->memory);
     c->depth = 0;
@@ -318,7 +318,7 @@ static void begin(ehu_cursor_t *c)
 }
 
 /* by_steps walks again from the start, with the checks and records of single steps. */
-static size_t by_steps(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
+static size_t by_steps(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
     size_t n = 0;
     while (n < max && ehu_run_one_(c, t) == 1)
@@ -326,7 +326,7 @@ static size_t by_steps(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs
     return n;
 }
 
-static size_t backtrace(ehu_cursor_t *c, void **pcs, size_t n)
+static size_t backtrace(struct ehu_walk *c, void **pcs, size_t n)
 {
     if (n == 0)
         return 0;
@@ -354,27 +354,27 @@ static size_t backtrace(ehu_cursor_t *c, void **pcs, size_t n)
 
 size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs)
 {
-    ehu_cursor_t c;
-    c.regs = *regs;
-    begin(&c);
-    return backtrace(&c, pcs, n);
+    struct ehu_walk w, *c = &w;
+    c->regs = *regs;
+    begin(c);
+    return backtrace(c, pcs, n);
 }
 
 /* ehu_backtrace_end_ does the same, and stores how the walk ended. */
 size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end)
 {
-    ehu_cursor_t c;
-    c.regs = *regs;
-    begin(&c);
-    n = backtrace(&c, pcs, n);
-    *end = (struct ehu_end){c.regs.status, (c.flags & EHU_GUESSED) != 0};
+    struct ehu_walk w, *c = &w;
+    c->regs = *regs;
+    begin(c);
+    n = backtrace(c, pcs, n);
+    *end = (struct ehu_end){c->regs.status, (c->flags & EHU_GUESSED) != 0};
     return n;
 }
 
-typedef size_t walk_fn(ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max);
+typedef size_t walk_fn(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max);
 
 /* in_parts walks like how, if necessary in parts, without an array for all the pcs. */
-static size_t in_parts(walk_fn *how, ehu_cursor_t *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
+static size_t in_parts(walk_fn *how, struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
     uint64_t part[RUN];
     size_t n = 0;
@@ -394,37 +394,37 @@ static size_t in_parts(walk_fn *how, ehu_cursor_t *c, const struct ehu_table *t,
  */
 size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth, uint64_t *stopped)
 {
-    ehu_cursor_t c;
-    c.regs = *regs;
-    begin(&c);
-    c.flags = EHU_ONLY_TABLES;
+    struct ehu_walk w, *c = &w;
+    c->regs = *regs;
+    begin(c);
+    c->flags = EHU_ONLY_TABLES;
     size_t k = 0;
     struct ehu_reading reading = ehu_enter_(pcs ? ONE_WALK : 0);
     const struct ehu_table *t = reading.table;
-    c.regs.status = EH_ELF_NO_INFO;
+    c->regs.status = EH_ELF_NO_INFO;
     if (t) {
-        k = in_parts(run, &c, t, pcs, max);
-        if (c.regs.status == EHU_NOT_RISING) {
-            c.regs = *regs;
-            begin(&c);
-            c.flags = EHU_ONLY_TABLES;
-            c.regs.status = EH_ELF_OK;
-            k = in_parts(by_steps, &c, t, pcs, max);
+        k = in_parts(run, c, t, pcs, max);
+        if (c->regs.status == EHU_NOT_RISING) {
+            c->regs = *regs;
+            begin(c);
+            c->flags = EHU_ONLY_TABLES;
+            c->regs.status = EH_ELF_OK;
+            k = in_parts(by_steps, c, t, pcs, max);
         }
     }
     ehu_leave_(reading);
-    int status = c.regs.status;
+    int status = c->regs.status;
     uint64_t word;
-    *stopped = pc_of(&c.regs);
+    *stopped = pc_of(&c->regs);
     if (status != EH_ELF_OUTERMOST)
         ehu_count_end_(status);
-    if (c.flags & EHU_NOT_BY_TABLE)
+    if (c->flags & EHU_NOT_BY_TABLE)
         *worth = EHU_PARTIAL;
     else if (status == EH_ELF_OUTERMOST || (status == EH_ELF_OK && pcs))
         *worth = EHU_WHOLE;
     else if (!ehu_answers_())
         *worth = EHU_PARTIAL; /* "unreadable" is that nobody says */
-    else if (status == EH_ELF_UNREADABLE || (status == EHU_NO_OBJECT && ehu_probe_word_(NULL, c.regs.reg[EH_ELF_RIP], &word) != 0))
+    else if (status == EH_ELF_UNREADABLE || (status == EHU_NO_OBJECT && ehu_probe_word_(NULL, c->regs.reg[EH_ELF_RIP], &word) != 0))
         *worth = EHU_ASTRAY;
     else
         *worth = EHU_PARTIAL;
@@ -447,7 +447,7 @@ void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context)
     regs->status = EH_ELF_OK;
 }
 
-static void from_context(ehu_cursor_t *c, const ucontext_t *context)
+static void from_context(struct ehu_walk *c, const ucontext_t *context)
 {
     ehu_regs_of_(&c->regs, context);
     begin(c);
@@ -455,19 +455,27 @@ static void from_context(ehu_cursor_t *c, const ucontext_t *context)
 
 size_t ehu_backtrace_from(const ucontext_t *context, void **pcs, size_t n)
 {
-    ehu_cursor_t c;
-    from_context(&c, context);
-    return backtrace(&c, pcs, n);
+    struct ehu_walk w;
+    from_context(&w, context);
+    return backtrace(&w, pcs, n);
+}
+
+/* first makes a cursor one that has not taken a step. */
+static void first(ehu_cursor_t *c)
+{
+    c->at = c->end = c->next = 0;
+    c->began = c->outermost = 0;
+    ehu_leave_(ehu_enter_(ONE_WALK));
 }
 
 void ehu_cursor_start_(ehu_cursor_t *c)
 {
-    begin(c);
-    ehu_leave_(ehu_enter_(ONE_WALK));
+    begin(&c->walk);
+    first(c);
 }
 
 void ehu_cursor_init_from(ehu_cursor_t *c, const ucontext_t *context)
 {
-    from_context(c, context);
-    ehu_leave_(ehu_enter_(ONE_WALK));
+    from_context(&c->walk, context);
+    first(c);
 }

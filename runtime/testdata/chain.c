@@ -66,19 +66,19 @@ __attribute__((noinline)) static void look(void)
     ehu_cursor_t c;
     ehu_cursor_init(&c);
     const struct ehu_table *t = ehu_table_of_(atomic_load(&ehu_current_));
-    uint64_t rsp = c.regs.reg[EH_ELF_RSP];
-    if (!ehu_window_(rsp, &c.memory, &c.flags) || !object_of(t, &c.regs)->chain) {
+    uint64_t rsp = c.walk.regs.reg[EH_ELF_RSP];
+    if (!ehu_window_(rsp, &c.walk.memory, &c.walk.flags) || !object_of(t, &c.walk.regs)->chain) {
         printf("FAIL no chain\n");
         failures++;
         return;
     }
-    compare(t, &c.regs, &c.memory, "as it is");
-    size_t size = c.memory.size - (rsp - c.memory.lo);
+    compare(t, &c.walk.regs, &c.walk.memory, "as it is");
+    size_t size = c.walk.memory.size - (rsp - c.walk.memory.lo);
     if (size > sizeof copy)
         size = sizeof copy;
     memcpy(copy, (const void *)(uintptr_t)rsp, size);
     const eh_elf_memory_t mem = {rsp, size, copy, NULL, NULL};
-    struct walk w = {.regs = c.regs};
+    struct walk w = {.regs = c.walk.regs};
     one_by_one(t, &mem, MAX, &w);
     /* What a return address may be instead: nothing, in no object, the outermost one, or in another function. */
     const uint64_t others[] = {0, 0x1234, (uint64_t)-1, ehu_context_start_, (uint64_t)(uintptr_t)look + 1, (uint64_t)(uintptr_t)qsort + 1,
@@ -89,7 +89,7 @@ __attribute__((noinline)) static void look(void)
         for (size_t j = 0; at < WORDS && j < sizeof others / sizeof *others; j++) {
             uint64_t was = copy[at];
             copy[at] = others[j];
-            compare(t, &c.regs, &mem, "with another return address");
+            compare(t, &c.walk.regs, &mem, "with another return address");
             copy[at] = was;
         }
     }

@@ -6,7 +6,7 @@
 static const int saved[] = {EH_ELF_RBX, EH_ELF_RBP, EH_ELF_R12, EH_ELF_R13, EH_ELF_R14, EH_ELF_R15};
 
 /* same_frame compares the frame that both cursors are at. */
-static bool same_frame(const ehu_cursor_t *e, unw_cursor_t *u, int depth, bool first_pc)
+static bool same_frame(ehu_cursor_t *e, unw_cursor_t *u, int depth, bool first_pc)
 {
     uint64_t mine, sp;
     unw_word_t theirs;
@@ -39,30 +39,45 @@ static bool same_frame(const ehu_cursor_t *e, unw_cursor_t *u, int depth, bool f
     return true;
 }
 
-/* compare steps both cursors up; pcs are those of ehu_backtrace. */
-static void compare(ehu_cursor_t *e, unw_cursor_t *u, void **pcs, size_t n, bool first_pc)
+/*
+ * step_both steps both cursors up; pcs are those of ehu_backtrace. Up to a frame, the first
+ * cursor is only asked for pcs; from there on for all.
+ */
+static void step_both(ehu_cursor_t *e, unw_cursor_t *u, void **pcs, size_t n, bool first_pc, int first)
 {
     int depth = 0, mine, theirs;
+    uint64_t pc;
     for (;; depth++) {
-        if (!same_frame(e, u, depth, first_pc))
+        if (depth >= first && !same_frame(e, u, depth, first_pc))
             return;
-        num_frames++;
-        num_guessed += ehu_is_guessed(e);
-        if ((size_t)depth >= n || (depth > 0 && (uint64_t)(uintptr_t)pcs[depth] != e->regs.reg[EH_ELF_RIP])) {
-            check(false, "frame %d: not in the array of %zu", depth, n);
+        if (ehu_get_reg(e, EH_ELF_RIP, &pc) != 0 || (size_t)depth >= n || (depth > 0 && (uint64_t)(uintptr_t)pcs[depth] != pc)) {
+            check(false, "frame %d at %#lx: not in the array of %zu; registers from %d on", depth, (long)pc, n, first);
             return;
+        }
+        if (first == 0) {
+            num_frames++;
+            num_guessed += ehu_is_guessed(e);
         }
         mine = ehu_step(e);
         theirs = unw_step(u);
+        check(ehu_status(e) == (mine == 1 ? EH_ELF_OK : mine == 0 ? EH_ELF_OUTERMOST : mine), "step %d, status %d", mine, ehu_status(e));
         if (mine <= 0 || theirs <= 0)
             break;
     }
-    num_stacks++;
-    check(mine <= 0 && (theirs <= 0 || theirs_may_go_on), "after frame %d at %#lx: step %d, libunwind %d", depth, (long)e->regs.reg[EH_ELF_RIP],
-          mine, theirs);
+    num_stacks += first == 0;
+    check(mine <= 0 && (theirs <= 0 || theirs_may_go_on), "after frame %d at %#lx: step %d, libunwind %d", depth, (long)pc, mine, theirs);
     check(mine == 0 || mine == expected_end, "status %d at the end", mine);
     check((size_t)depth + 1 == n, "%d frames, array of %zu", depth + 1, n);
     check(expect_guesses || !ehu_is_guessed(e), "guessed");
+}
+
+static void compare(ehu_cursor_t *e, unw_cursor_t *u, void **pcs, size_t n, bool first_pc)
+{
+    static unsigned turn;
+    ehu_cursor_t copy = *e;
+    unw_cursor_t theirs = *u;
+    step_both(e, u, pcs, n, first_pc, 0);
+    step_both(&copy, &theirs, pcs, n, first_pc, 1 + (int)(__atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED) % 47));
 }
 
 __attribute__((noinline)) void check_here(void)

@@ -116,7 +116,7 @@ static void from_table(const ucontext_t *context, ucontext_t *call)
     ehu_cursor_t e;
     unw_cursor_t u;
     ehu_cursor_init_from(&e, context);
-    const eh_elf_regs_t regs = e.regs;
+    const eh_elf_regs_t regs = e.walk.regs;
     int status = ehu_step(&e);
     ehu_get_reg(&e, EH_ELF_RIP, &pc);
     ehu_get_reg(&e, EH_ELF_RSP, &rsp);
@@ -206,7 +206,7 @@ static void on_signal(int sig, siginfo_t *info, void *context)
     (void)sig;
     (void)info;
     ehu_cursor_init(&e);
-    const eh_elf_regs_t regs = e.regs;
+    const eh_elf_regs_t regs = e.walk.regs;
     size_t n = ehu_backtrace(pcs, 64);
     pcs[0] = (void *)(uintptr_t)regs.reg[EH_ELF_RIP];
     whole(&regs, pcs, n);
@@ -276,8 +276,8 @@ static void others(void)
     check(step_at(addr(mold_entry), addr(words)) == 1, "no table");
     ehu_cursor_t e;
     ehu_cursor_init(&e); /* a return address is not in a table */
-    e.regs.reg[EH_ELF_RIP] = addr(mold_entry);
-    e.regs.reg[EH_ELF_RBP] = 1;
+    e.walk.regs.reg[EH_ELF_RIP] = addr(mold_entry);
+    e.walk.regs.reg[EH_ELF_RBP] = 1;
     check(ehu_step(&e) == EH_ELF_NO_INFO, "a return address");
 
     /* A stack that ends too soon, or leads astray. */
