@@ -20,6 +20,9 @@ func (p *prover) callExpr(off, named, cfa term) func(s *state, to term) ([]*stat
 		if names, known := p.x.decide(s, named); !known || !names {
 			return nil, fmt.Errorf("a call of an expression where the descriptor has none")
 		}
+		if _, called := p.x.decide(s, p.exprFails()); called {
+			return nil, fmt.Errorf("an expression is called twice")
+		}
 		if to != p.t.add(off, p.x.place(p.im.symbols[abi.SymbolStep].Value)) {
 			return nil, fmt.Errorf("a call of %s", p.t.text(to))
 		}

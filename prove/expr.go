@@ -139,6 +139,9 @@ func (x *exprProof) begin(j joint) {
 // holdsStack checks that a state has the stack of the expression.
 func (x *exprProof) holdsStack(s *state, stack []term) error {
 	p := x.p
+	if len(s.outer) > 0 {
+		return fmt.Errorf("%#x: inside a subroutine", s.pc)
+	}
 	list := []want{{"rbx", s.reg[rBX], p.v.regs}, {"r14", s.reg[r14], p.v.mem}, {"r12", s.reg[r12], p.v.cfa},
 		{"rsp", s.reg[rSP], p.t.plus(p.x.sp, s.frame.ret)}, {"the base", p.slot(s, slotBase), p.v.walk.base}}
 	for i, v := range stack {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 )
 
@@ -90,6 +91,17 @@ func keepInStack(im *image) change {
 		append([]byte{0x48, 0x89}, slot...), append([]byte{0x48, 0x8b}, slot...))
 }
 
+// callTwice calls the expression of a rule, and then as it did.
+func callTwice(im *image) change {
+	const head = 7 // what aroundRule begins with
+	code := callOther(im, 1)
+	code = code[:len(code)-8]
+	at := bytes.Index(code, []byte{0x48, 0x8d, 0x0d}) + 3
+	le.PutUint32(code[at:], le.Uint32(code[at:])-head)
+	code[2] -= 5                                               // the descriptor's pointer is past the rule's operand
+	return aroundRule(im, append(code, 0x8b, 0x45, 0xfc), nil) // mov -4(%rbp), %eax
+}
+
 // aroundRule puts code around the call of a rule's expression.
 func aroundRule(im *image, before, after []byte) change {
 	return aroundCall(im, []byte{0x8b, 0x45, 0x01, 0x48, 0x83, 0xc5, 0x05}, before, after) // mov 1(%rbp), %eax; add $5, %rbp
@@ -106,9 +118,12 @@ func aroundCall(im *image, head, before, after []byte) change {
 }
 
 // readOther reads the word at the CFA, too.
-func readOther(im *image) []byte {
+func readOther(im *image) []byte { return readFirst(im, []byte{0x4c, 0x89, 0xe6}) } // mov %r12, %rsi
+
+// readFirst reads a word whose address code leaves in rsi, in place of movsbq (%rbp), %rsi; inc %rbp.
+func readFirst(im *image, code []byte) []byte {
 	text := im.text(im.exec.Vaddr)
-	code := []byte{0x4c, 0x89, 0xe6, 0xe8} // mov %r12, %rsi; call
+	code = append(code, 0xe8) // call
 	code = le.AppendUint32(code, uint32(bytes.Index(text, cutRead)-len(text)-len(code)-4))
 	return append(code, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5)
 }
@@ -160,6 +175,7 @@ func TestHandMadeMutants(t *testing.T) {
 	ask := []byte{0x48, 0x83, 0xec, 0x18, 0x49, 0x8b, 0x46, 0x18, 0x49, 0x8b, 0x7e, 0x20, 0x48, 0x8d, 0x54, 0x24, 0x08, 0x48, 0x89, 0x74, 0x24, 0x10,
 		0xff, 0xd0, 0x48, 0x8b, 0x74, 0x24, 0x10, 0x48, 0x83, 0xc4, 0x18}
 	ask = ask[:len(ask):len(ask)]
+	moreKeys := []byte{0x48, 0x83, 0xc7, 0x10, 0x83, 0xe8, 0x10}                // add $16, %rdi; sub $16, %eax
 	fastRow := []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh} // lea 8(%r9), %r10; cmp slotHigh(%rsp), %r10
 	for _, m := range []struct {
 		name     string
@@ -198,7 +214,7 @@ func TestHandMadeMutants(t *testing.T) {
 		{name: "the search of a record begins in another way where it has 3 keys", why: "begins in two ways", dense: true,
 			old: []byte{0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7}, // movzbl (%rdi), %eax; inc %rdi
 			new: []byte{0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7, 0x48, 0x89, 0xbc, 0x24, slotExpr & 0xff, slotExpr >> 8, 0, 0, 0x83, 0xf8, 3, 0x75, 6, 0xf3, 0x0f, 0x6f, 0x0f, 0x0f, 0x0b}},
-		{name: "the search of a record reads at the pc", why: "reads beside its record", dense: true,
+		{name: "the search of a record reads at the pc", why: "a lookup reads 2 places", dense: true,
 			old: []byte{0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7},
 			new: []byte{0x48, 0x8b, 0x00, 0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7}}, // mov (%rax), %rax
 		{name: "an expression is called for a rule that has none", why: "a read at (desc + 2)",
@@ -254,6 +270,20 @@ func TestHandMadeMutants(t *testing.T) {
 			old: fastRow, new: append([]byte{0x48, 0x81, 0xc4, 0xa0, 1, 0, 0, 0x48, 0x81, 0xec, 0xa0, 1, 0, 0}, fastRow...)}, // add $416, %rsp; sub $416, %rsp
 		{name: "an _eh_elf without a callback calls what lies where the other keeps it", why: "a call of", noDeref: true,
 			caves: []change{throughCallback(direct, im)}},
+		{name: "the search of a record writes a register of the caller where more than 16 keys are left", why: "a lookup writes registers", dense: true,
+			old: moreKeys, new: append([]byte{0x4c, 0x8b, 0x54, 0x24, slotRegs, 0x4d, 0x85, 0xd2, 0x74, 7, 0x41, 0xc7, 0x02, 0, 0, 0, 0}, moreKeys...)}, // mov; test; je; movl $0, (%r10)
+		{name: "the search of a record writes to the registers that _eh_elf has not", why: "also in a step of _eh_elf", dense: true,
+			old: moreKeys, new: append([]byte{0x4c, 0x8b, 0x54, 0x24, slotRegs, 0x41, 0xc7, 0x02, 0, 0, 0, 0}, moreKeys...)},
+		{name: "deref is asked twice for the return address", why: "is asked twice",
+			old: []byte{0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd}, // movsbq -3(%r12), %rdi
+			new: []byte{0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd, 0x48, 0x8d, 0x3c, 0xfb, 0xff, 0x54, 0x24, 0x18, 0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd}},
+		{name: "a rule asks twice for its word", why: "2 times",
+			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},                       // movsbq (%rbp), %rsi; inc %rbp
+			new: readFirst(im, []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x49, 0x8d, 0x34, 0xf4})}, // movsbq (%rbp), %rsi; lea (%r12,%rsi,8), %rsi
+		{name: "a rule calls its expression twice", why: "called twice", caves: []change{callTwice(im)}},
+		{name: "the read callback of _eh_elf reads above its return address", why: "a read of the stack at +8",
+			old: []byte{0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0}, // mov %rdi, %rax; mov %rsi, %rdi; call *%rax
+			new: []byte{0x48, 0x8b, 0x4c, 0x24, 0x10, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0}},
 		{name: "a step reads a word that its row does not need", why: "which no rule needs",
 			old: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, 0x30}, // lea 8(%r9), %r10; cmp 48(%rsp), %r10
 			new: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh, 0x73, 18, 0x49, 0x8d, 0xba, 0, 0xf0, 0xff, 0xff,
@@ -303,6 +333,39 @@ func TestEndOfRules(t *testing.T) {
 			assert.NoError(t, err)
 		} else {
 			assert.ErrorContains(t, err, c.why)
+		}
+	}
+}
+
+// TestEmptyTable: in a file without rows, too, a lookup is a comparison and a jump that goes on.
+func TestEmptyTable(t *testing.T) {
+	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
+	for _, v := range variants() {
+		image := compile(t, table, v)
+		_, err := Image(image, table)
+		require.NoError(t, err, v.name)
+		at := bytes.Index(image, []byte{0x48, 0x83, 0xf8, 0x00, 0x0f, 0x83}) // cmp $0, %rax; jae
+		require.Greater(t, at, 0, v.name)
+		no := le.Uint32(image[at+6:])
+		copy(image[at+4:], le.AppendUint32([]byte{0xff, 0xe7, 0xe9}, no-1)) // jmp *%rdi; jmp
+		_, err = Image(image, table)
+		assert.ErrorContains(t, err, "the code ends", v.name)
+	}
+}
+
+// TestCFARegister: the register of a CFA is one of the 17 of eh_elf_regs_t, whatever the table says.
+func TestCFARegister(t *testing.T) {
+	for _, reg := range []uint16{abi.RBX, numRegs, 40} {
+		table := small()
+		image := compile(t, table, variants()[0])
+		at := bytes.Index(image, []byte{descCFAReg, abi.RBX, 32, 0, 0, 0, 0, 0, 0, 0})
+		require.Greater(t, at, 0)
+		image[at+1], table.Rows[2].CFA.Reg = byte(reg), reg
+		_, err := Image(image, table)
+		if reg == abi.RBX {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, "the CFA is register")
 		}
 	}
 }

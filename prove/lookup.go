@@ -33,13 +33,12 @@ func (p *prover) lookup(pc uint64) error {
 	t := p.t
 	w := p.v.shared
 	s := p.stateOf(&w, pc)
-	if _, _, err := p.x.step(s); err != nil {
-		return &pathError{pc, err}
+	if more, err := p.goOn(s); err != nil || more != nil {
+		return fmt.Errorf("%#x: not a comparison: %v", pc, err)
 	}
-	at := s.pc
-	states, _, err := p.x.step(s)
+	states, err := p.goOn(s)
 	if err != nil {
-		return &pathError{at, err}
+		return err
 	}
 	if states == nil {
 		states = []*state{s}
@@ -69,6 +68,20 @@ func (p *prover) lookup(pc uint64) error {
 	return nil
 }
 
+// goOn runs one instruction, behind which the code goes on. more are the states that take the
+// place of s, or nil.
+func (p *prover) goOn(s *state) (more []*state, err error) {
+	at := s.pc
+	more, end, err := p.x.step(s)
+	if err == nil && end != nil {
+		err = fmt.Errorf("the code ends")
+	}
+	if err != nil {
+		return nil, &pathError{at, err}
+	}
+	return more, nil
+}
+
 // fast notes code of lookups that is not run on terms; see fastRows.
 func (p *prover) fast(from, to uint64) {
 	p.fastLow, p.fastHigh = min(p.fastLow, from), max(p.fastHigh, to)
@@ -85,8 +98,8 @@ func (p *prover) pageLookup(s *state) error {
 		if i, ok := decode(p.im.text(s.pc)); !ok || i.op != iJmp {
 			break
 		}
-		if _, _, err := p.x.step(s); err != nil {
-			return &pathError{s.pc, err}
+		if _, err := p.goOn(s); err != nil {
+			return err
 		}
 	}
 	all := pageTable{high: uint64(p.table.High()) - p.base}
@@ -187,10 +200,10 @@ func (p *prover) slotsOf(e *ending, id term) (uint64, error) {
 
 // intact checks a jump to a row's head, which so many reads of the data lead to.
 func (p *prover) intact(e *ending, reads int, target term) error {
-	if e.kind != endJump || len(e.event) != reads || len(e.regs) > 0 {
+	if e.kind != endJump {
 		return fmt.Errorf("%#x: not a jump to a head", e.pc)
 	}
-	if err := p.only(e.state, evRead); err != nil {
+	if err := p.onlyReads(e.state, reads); err != nil {
 		return err
 	}
 	if err := p.require(e.state, want{"where a lookup leads", e.target, target}); err != nil {
@@ -198,6 +211,17 @@ func (p *prover) intact(e *ending, reads int, target term) error {
 	}
 	w := p.v.shared
 	return p.matches(e.state, &w)
+}
+
+// onlyReads checks that a path of a lookup has read so many places, and written nothing but its frame.
+func (p *prover) onlyReads(s *state, reads int) error {
+	if len(s.event) != reads {
+		return fmt.Errorf("%#x: a lookup reads %d places, not %d", s.pc, len(s.event), reads)
+	}
+	if len(s.regs) > 0 {
+		return fmt.Errorf("%#x: a lookup writes registers", s.pc)
+	}
+	return p.only(s, evRead)
 }
 
 // pageTable is what a lookup reads for the pcs low to high, less base.

@@ -99,10 +99,8 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 		return v, err
 	}
 	end := off + int64(size)
-	if o := x.objectOf(base); o == objRegs || o == objMemory {
-		if null, known := x.decide(s, x.t.eq(x.walkRegs, x.t.con(0))); !known || null {
-			return 0, fmt.Errorf("a read at %s, also in a step of _eh_elf", x.t.text(addr))
-		}
+	if o := x.objectOf(base); (o == objRegs || o == objMemory) && !x.inWalk(s) {
+		return 0, fmt.Errorf("a read at %s, also in a step of _eh_elf", x.t.text(addr))
 	}
 	switch x.objectOf(base) {
 	case objRegs:
@@ -137,6 +135,12 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 		}
 	}
 	return 0, fmt.Errorf("a read at %s", x.t.text(addr))
+}
+
+// inWalk reports whether a path knows that it is none of a step of _eh_elf.
+func (x *exec) inWalk(s *state) bool {
+	null, known := x.decide(s, x.t.eq(x.walkRegs, x.t.con(0)))
+	return known && !null
 }
 
 func (s *state) wrote(kind eventKind) bool {
@@ -187,6 +191,9 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 	}
 	switch x.objectOf(base) {
 	case objRegs:
+		if !x.inWalk(s) {
+			return fmt.Errorf("a store at %s, also in a step of _eh_elf", x.t.text(addr))
+		}
 		if index != noTerm {
 			if off != 0 || size != 8 || x.largest(s, index) >= numRegs {
 				return fmt.Errorf("a store to the registers at %s", x.t.text(addr))

@@ -257,7 +257,8 @@ func (p *prover) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 	case kind == descCFAGiven && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RSP:
 	case kind == descCFAFromBP && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RBP:
 	case kind == descCFAReg:
-		if reg, off := d.bytes(1), d.bytes(8); c.Kind != dwarfcfa.CFARegOffset || reg != uint64(c.Reg) || int64(off) != c.Offset {
+		reg, off := d.bytes(1), d.bytes(8)
+		if c.Kind != dwarfcfa.CFARegOffset || reg != uint64(c.Reg) || int64(off) != c.Offset || reg >= numRegs { // slowHead takes it to be below
 			return fmt.Errorf("the CFA is register %d%+d", reg, int64(off))
 		}
 	case kind == descCFAExpr && c.Kind == dwarfcfa.CFAExpr && !p.table.Exprs[c.Expr].Pushed:

@@ -126,10 +126,10 @@ func (p *prover) searchBegins(e *ending, rec term, reads int) error {
 		want{"the low byte", e.xmm[0][0], spread}, want{"the low byte", e.xmm[0][1], spread}); err != nil {
 		return err
 	}
-	if err := p.only(e.state, evRead); err != nil || len(e.regs) > 0 {
-		return fmt.Errorf("%#x: a search that writes: %v", e.pc, err)
+	if err := p.onlyReads(e.state, reads); err != nil {
+		return err
 	}
-	if len(e.event) != reads || e.event[reads-1].at != rec || e.event[reads-1].size != 1 {
+	if e.event[reads-1].at != rec || e.event[reads-1].size != 1 {
 		return fmt.Errorf("%#x: a search reads beside its record", e.pc)
 	}
 	return p.matches(e.state, &w)
@@ -165,8 +165,11 @@ func (p *prover) searchLoop(pc uint64, found func(e *ending, id func(size uint64
 				return err
 			}
 			if none {
-				if e.kind != endStop || e.pc != pc || len(e.event) != 1 {
+				if e.kind != endStop || e.pc != pc {
 					return fmt.Errorf("%#x: the search ends too early", e.pc)
+				}
+				if err := p.onlyReads(e.state, 1); err != nil {
+					return err
 				}
 				if err := p.require(e.state, want{"the keys", e.reg[rDI], t.plus(keys, 16)}, want{"the number of keys", e.reg[rAX], t.low(t.plus(count, -16), 4)},
 					want{"the first key", p.slot(e.state, slotExpr), first}, want{"the pc", p.slot(e.state, slotCursor), p.v.shared.rel},

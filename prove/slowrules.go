@@ -178,12 +178,20 @@ func (p *prover) ruleValue(s *state, op uint64, d func(int64, uint8) term) (valu
 	return saved(v.exprValue, 6)
 }
 
-// asks checks that a path has asked for no word but the one at an address.
+// asks checks that a path has asked for no word but the one at an address, and for that once.
 func (p *prover) asks(s *state, at term) error {
+	times := 0
 	for _, c := range s.conds {
-		if n := p.t.nodes[c.t]; n.op == tVec && n.k == vecReadable && n.a != at {
+		switch n := p.t.nodes[c.t]; {
+		case n.op != tVec || n.k != vecReadable:
+		case n.a != at:
 			return fmt.Errorf("%#x: reads at %s, which no rule needs", s.pc, p.t.text(n.a))
+		default:
+			times++
 		}
+	}
+	if times > 1 {
+		return fmt.Errorf("%#x: reads at %s %d times", s.pc, p.t.text(at), times)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package prove
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ehasm/ehasm/abi"
 )
@@ -232,11 +233,14 @@ func (p *prover) stepFrom(pc uint64, fast bool) error {
 			return err
 		}
 		results := e.event[:0:0]
-		for _, ev := range e.event {
-			if ev.kind != evDeref {
+		for i, ev := range e.event {
+			switch {
+			case ev.kind != evDeref:
 				results = append(results, ev)
-			} else if ev.v != slot(-3) && ev.v != rbp && ev.v != rbx {
+			case ev.v != slot(-3) && ev.v != rbp && ev.v != rbx:
 				return fmt.Errorf("%#x: the callback is asked for %s", e.pc, t.text(ev.at))
+			case slices.Contains(e.event[:i], ev):
+				return fmt.Errorf("%#x: the callback is asked twice for %s", e.pc, t.text(ev.at))
 			}
 		}
 		e.event = results
@@ -412,9 +416,9 @@ func (n *nested) check(e *ending, i int) error {
 // thunk proves the read callback that calls deref: it never fails.
 func (p *prover) thunk(pc uint64) error {
 	t, v := p.t, &p.v
-	saved := p.x.call
-	p.x.call = nil
-	defer func() { p.x.call = saved }()
+	call, args := p.x.call, p.x.args
+	p.x.call, p.x.args = nil, stackReturn // it has no arguments on the stack
+	defer func() { p.x.call, p.x.args = call, args }()
 	s := p.entered(pc)
 	at := s.reg[rSI]
 	s.reg[rDI], s.reg[rDX] = v.deref, v.word
