@@ -87,7 +87,7 @@ func (p *prover) spanLookup(s *state, pages pageTable) error {
 		if left == nil || on == nil || left == on {
 			return fmt.Errorf("%#x: a bound of a segment is not compared with", s.pc)
 		}
-		if err := p.only(left, evRead); err != nil {
+		if err := p.onlyReads(left, n); err != nil {
 			return err
 		}
 		if err := p.matches(left, &w); err != nil {
@@ -103,7 +103,7 @@ func (p *prover) spanLookup(s *state, pages pageTable) error {
 		return err
 	}
 	for n := 0; len(s.event) < 3; n++ {
-		if more, end, err := p.x.step(s); err != nil || more != nil || end != nil || n > maxSpanSteps {
+		if more, err := p.goOn(s); err != nil || more != nil || n > maxSpanSteps {
 			return &pathError{s.pc, fmt.Errorf("no segment is read: %v", err)}
 		}
 	}
@@ -119,15 +119,8 @@ func (p *prover) spanLookup(s *state, pages pageTable) error {
 // fork runs a state up to and over a jump on a condition that is not decided.
 func (p *prover) fork(s *state) ([]*state, error) {
 	for range maxSpanSteps {
-		at := s.pc
-		more, end, err := p.x.step(s)
-		switch {
-		case err != nil:
-			return nil, &pathError{at, err}
-		case end != nil:
-			return nil, fmt.Errorf("%#x: a lookup ends", at)
-		case more != nil:
-			return more, nil
+		if more, err := p.goOn(s); err != nil || more != nil {
+			return more, err
 		}
 	}
 	return nil, fmt.Errorf("%#x: no bound of a segment is compared with", s.pc)
