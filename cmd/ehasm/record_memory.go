@@ -29,3 +29,13 @@ func postponeCollection(heap int) (end func()) {
 	debug.SetGCPercent(heap / least * usual)
 	return back
 }
+
+// spareProcessors lets more goroutines run at once than there are processors, until the returned function is called. A
+// goroutine that compiles keeps its place also while its thread waits for a processor; with none left, the reader would
+// wait for that thread, whatever its own priority.
+func spareProcessors() (end func()) {
+	const spare = 4 // what may compute meanwhile: compiling, rows from code, writing of parts, garbage collection
+	was := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(was + spare)
+	return func() { runtime.GOMAXPROCS(was) }
+}

@@ -29,3 +29,11 @@ func TestPostponeCollection(t *testing.T) {
 	postponeCollection(64 << 20)()
 	assert.Equal(t, 100, percent(), "as the user has it")
 }
+
+func TestSpareProcessors(t *testing.T) {
+	was := runtime.GOMAXPROCS(0)
+	end := spareProcessors()
+	assert.Greater(t, runtime.GOMAXPROCS(0), was)
+	end()
+	assert.Equal(t, was, runtime.GOMAXPROCS(0))
+}

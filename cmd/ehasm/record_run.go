@@ -190,6 +190,7 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 		heap = firstCollectionRealtime
 	}
 	defer postponeCollection(heap)()
+	defer spareProcessors()()
 	runtime.LockOSThread() // the children of this thread are recorded
 	defer runtime.UnlockOSThread()
 	session, err := record.Open(opt)
