@@ -194,6 +194,22 @@ __attribute__((noinline)) static size_t look(ehu_cursor_t *c, const struct ehu_t
     return c->next == NEVER ? ehu_run_one_(&c->walk, t) : one(&c->walk, t);
 }
 
+/*
+ * asked is set if steps were taken ahead for a client that then asked for registers. The next
+ * cursor may be of the same client: it waits for that question in its first two steps.
+ */
+static _Atomic bool asked;
+
+static inline bool waits(const ehu_cursor_t *c)
+{
+    if (c->next != 0 || !atomic_load_explicit(&asked, memory_order_relaxed))
+        return false;
+    if (c->walk.depth < 2)
+        return true;
+    atomic_store_explicit(&asked, false, memory_order_relaxed);
+    return false;
+}
+
 /* step_on is ehu_step if no step was taken ahead. */
 __attribute__((noinline)) static int step_on(ehu_cursor_t *c)
 {
@@ -208,7 +224,7 @@ __attribute__((noinline)) static int step_on(ehu_cursor_t *c)
     else if (c->outermost)
         c->walk.regs.status = EH_ELF_OUTERMOST;
     else
-        k = (c->next == NEVER ? plain_step(&c->walk, t) : ahead(c, t)) ? 1 : look(c, t);
+        k = (c->next == NEVER || waits(c) ? plain_step(&c->walk, t) : ahead(c, t)) ? 1 : look(c, t);
     ehu_leave_(reading);
     if (k == 1) {
         c->walk.depth++;
@@ -225,6 +241,7 @@ bool ehu_settle_(ehu_cursor_t *c)
     c->next = NEVER;
     if (!c->began)
         return c->at == c->end;
+    atomic_store_explicit(&asked, true, memory_order_relaxed);
     struct ehu_reading reading = ehu_enter_(0);
     bool settled = settle(c, reading.table);
     ehu_leave_(reading);
