@@ -161,7 +161,7 @@ EHP_EXPORT int _ULx86_64_is_signal_frame(ehp_unw_cursor_t *u)
 {
     struct cursor *c = ours(u);
     if (c && !c->at_end && ehu_settle_(&c->at))
-        return c->at.walk.depth > 0 && c->at.walk.regs.exact;
+        return ehu_depth_(&c->at) > 0 && c->at.walk.regs.exact;
     THEIRS(u, is_signal_frame(u));
 }
 

@@ -136,7 +136,8 @@ __attribute__((noinline)) static bool ahead(ehu_cursor_t *c, const struct ehu_ta
         max = EHU_MAX_DEPTH - c->walk.depth;
     size_t k = o->chain ? ehu_chain_(r, &c->walk.memory, o, c->pcs, max, t) : o->walk(r, &c->walk.memory, o->bias, c->pcs, max);
     uint64_t to = r->reg[EH_ELF_RSP];
-    if (k == 0 || to < rsp || to - rsp < 8 * k || is_start(c->pcs, k - 1) || !ehu_is_code_(&c->walk, t, c->pcs[k - 1] - !r->exact)) {
+    bool odd = !(r->valid & 1u << EH_ELF_RBP); /* clients may take that for the end of the stack */
+    if (k == 0 || odd || to < rsp || to - rsp < 8 * k || is_start(c->pcs, k - 1) || !ehu_is_code_(&c->walk, t, c->pcs[k - 1] - !r->exact)) {
         restore(r, &before);
         c->next = FIRST;
         return false;

@@ -65,6 +65,18 @@ static void walk(const ucontext_t *context)
         depth++;
     } while (depth < 10000 && ehu_step(&c) == 1);
     failures += depth == 10000;
+    /* The same with pcs alone, up to some frame. */
+    int first = (int)(random64() % 20);
+    uint64_t pc;
+    ehu_cursor_init_from(&c, context);
+    for (depth = 0; depth < 10000; depth++) {
+        failures += ehu_get_reg(&c, EH_ELF_RIP, &pc) != 0;
+        if (depth >= first)
+            ehu_get_reg(&c, EH_ELF_RSP, &rsp);
+        if (ehu_step(&c) != 1)
+            break;
+    }
+    failures += depth == 10000;
 }
 
 static long rounds = 100;
