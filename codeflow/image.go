@@ -364,6 +364,13 @@ func neverReturns(name string) bool {
 		"rust_begin_unwind", "g_assertion_message", "g_assertion_message_expr", "g_assertion_message_cmpnum", "_ZN2v88internal8V8_FatalEPKcz", "_Z8V8_FatalPKcz":
 		return true
 	}
+	if rest, ok := strings.CutPrefix(name, "runtime."); ok { // Go's: a recovered panic goes on elsewhere
+		switch rest {
+		case "gopanic", "throw", "fatal", "fatalthrow", "fatalpanic", "goexit1":
+			return true
+		}
+		return strings.HasPrefix(rest, "goPanic") || strings.HasPrefix(rest, "panic") && !strings.HasPrefix(rest, "panicCheck") && !strings.Contains(rest, ".")
+	}
 	return strings.HasPrefix(name, "_ZSt") && strings.Contains(name, "__throw_")
 }
 
