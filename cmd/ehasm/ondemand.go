@@ -39,6 +39,7 @@ type onDemand struct {
 
 	making sync.Mutex  // held to make rows from code, which takes memory: one object at a time
 	ended  atomic.Bool // no more rows are made from code
+	made   int64       // bytes of the files for which rows were made; with background; making is held
 
 	mu    sync.Mutex
 	wants map[string]error // objects to add to the cache, by path, with why the cached eh_elf is not used, or nil
@@ -60,9 +61,10 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	rows, err := dwarfcfa.NewLazyTableMade(object, d.source, func() *dwarfcfa.Section {
 		d.making.Lock()
 		defer d.making.Unlock()
-		if d.ended.Load() {
-			return nil
+		if d.ended.Load() || d.background && (size > largestMade || d.made+size > mostMade) {
+			return nil // frame pointers are followed there
 		}
+		d.made += size
 		return madeSection(object)
 	})
 	if err != nil {
@@ -75,6 +77,15 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	worth := stepsPerRow * int64(cmp.Or(rows.EstimatedRows(), madeRows))
 	return nil, &rowStepper{rows: rows, worth: worth, note: func() { d.want(object, file, nil) }}, nil
 }
+
+// Bounds on what a recording does for objects meanwhile, in bytes of their files. The analysis of code takes ten times as
+// much memory, compiling about as much, and rows made from code are kept; on a machine that builds programs, each is another
+// file. Beyond these bounds frame pointers are followed, and rows interpreted.
+const (
+	largestMade     = 32 << 20
+	mostMade        = 64 << 20 // in all
+	largestCompiled = 16 << 20
+)
 
 // madeSection makes rows for the code of an object that has none; nil if none can be
 // made, which leaves the object's own.
@@ -119,9 +130,15 @@ func (s *rowStepper) Took(steps int) bool {
 // the table on demand has.
 var errBounded = errors.New("too many rows for one eh_elf")
 
+// errLarge says why a recording does not compile an object meanwhile.
+var errLarge = errors.New("too large to be compiled meanwhile")
+
 // ehElf returns the eh_elf of the cache if it is proven to mean the object's table.
 // Otherwise it compiles the object quickly, with packed dispatch and without a proof.
 func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, size int64) ([]byte, error) {
+	if d.background && size > largestCompiled {
+		return nil, errLarge
+	}
 	object, err := dwarfcfa.NewObject(name, file, size)
 	if err != nil {
 		return nil, err
