@@ -76,6 +76,8 @@ func TestTrustedPath(t *testing.T) {
 		"4711 0 own/link -> file", "4711 0 own/up -> ../root/file", "4711 0 own/abs -> DIR/root/file", "4711 0 own/folder -> DIR/root",
 		"4711 0 own/bad -> ../other/file", "4711 0 own/loop -> loop", "4711 0 own/none -> nothing",
 		"4712 0 tmp/link -> ../own/file", "4711 0 tmp/mine -> ../own/file", "0 0 root/into -> ../all/in/file")
+	files := map[int][]string{}
+	all := map[int]string{} // the answers for these
 	for file, want := range map[string]struct{ someone, root bool }{
 		"root/file": {true, true}, "root/someones": {true, false}, "root/anothers": {false, false}, "root/group": {}, "root/all": {},
 		"own/file": {true, false}, "own/roots": {true, false}, "own/anothers": {}, "other/file": {}, "other/in/file": {},
@@ -91,7 +93,15 @@ func TestTrustedPath(t *testing.T) {
 			}
 			got := k.mustRun(t, "", nil, k.path("trust"), "open", fmt.Sprint(uid), dir+"/"+file)
 			assert.Equal(t, expected, got, "%s for user %d", file, uid)
+			for range 2 {
+				files[uid] = append(files[uid], dir+"/"+file)
+				all[uid] += expected
+			}
 		}
+	}
+	for uid, files := range files { // one after the other, from folders that were kept
+		got := k.mustRun(t, "", nil, append([]string{k.path("trust"), "kept", fmt.Sprint(uid)}, files...)...)
+		assert.Equal(t, all[uid], got, "%v for user %d", files, uid)
 	}
 	// A path that begins where the process is.
 	in := func(folder, path string) string {

@@ -56,6 +56,8 @@ struct ehu_elf {
 const char *ehu_getenv_(bool secure, const char *name);
 bool ehu_trusted_(const struct stat *st, uid_t self);
 int ehu_open_trusted_(const char *path, uid_t self, struct stat *st);
+void ehu_keep_folder_(void);
+void ehu_forget_folder_(void);
 bool ehu_secure_(void);
 uid_t ehu_self_(bool secure);
 size_t ehu_build_id_(const void *notes, size_t size, size_t align, uint8_t id[MAX_BUILD_ID]);

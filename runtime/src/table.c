@@ -349,8 +349,10 @@ static struct ehu_table *new_table(const struct ehu_table *old)
     struct ehu_table *t = list();
     if (!t)
         return NULL;
+    ehu_keep_folder_();
     for (size_t i = 0; i < t->num_loaded; i++)
         find_eh_elf(&t->loaded[i], old, t->subs);
+    ehu_forget_folder_();
     fill(t);
     ehu_note_files_(t);
     return t;

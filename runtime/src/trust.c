@@ -71,6 +71,45 @@ bool ehu_trusted_(const struct stat *st, uid_t self)
     return (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode)) && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+/*
+ * The folder that is two names above a file, and the path that leads to it: that of a cache. It was trusted when it was opened, and all above
+ * it. From ehu_keep_folder_ to ehu_forget_folder_, while a table is made, other files of that path are looked for from there.
+ */
+static struct {
+    bool wanted;
+    int folder;
+    size_t len;
+    char path[PATH_MAX];
+} kept = {.folder = -1};
+
+/* What is still kept belongs to a table that was never finished: before a fork, or left by a jump. Its number may be another file's by now. */
+void ehu_keep_folder_(void)
+{
+    kept.wanted = true;
+    kept.folder = -1;
+}
+
+void ehu_forget_folder_(void)
+{
+    if (kept.folder >= 0)
+        close(kept.folder);
+    kept.folder = -1;
+    kept.wanted = false;
+}
+
+static bool is_kept(const char *path, size_t len) { return kept.folder >= 0 && len == kept.len && memcmp(path, kept.path, len) == 0; }
+
+/* upper returns the length of an absolute path without its last two names, or 0 if there is no more. */
+static size_t upper(const char *path)
+{
+    const char *end = strrchr(path, '/');
+    if (path[0] != '/' || end == path || end[-1] == '/')
+        return 0;
+    while (end[-1] != '/')
+        end--;
+    return end - path > 1 ? (size_t)(end - path) : 0;
+}
+
 /* The state of a walk along a path: a folder, and the rest of the path. */
 struct way {
     uid_t self;
@@ -81,9 +120,10 @@ struct way {
 
 enum { MAX_LINKS = 40 /* as path_resolution(7) */ };
 
+/* fail leaves the folder. */
 static bool fail(struct way *w)
 {
-    if (w->folder >= 0)
+    if (w->folder >= 0 && w->folder != kept.folder)
         close(w->folder);
     w->folder = -1;
     return false;
@@ -130,6 +170,18 @@ static bool absolute(struct way *w, const char *path)
     return enter(w, "/");
 }
 
+/* keep keeps the folder of a walk, at the end of the first len bytes of the path. */
+static void keep(const struct way *w, const char *path, size_t len)
+{
+    if (w->folder == kept.folder)
+        return;
+    ehu_forget_folder_();
+    kept.wanted = true;
+    kept.folder = w->folder;
+    kept.len = len;
+    memcpy(kept.path, path, len);
+}
+
 /*
  * ehu_open_trusted_ opens a regular file if nobody but root and self can have put it there:
  * it, the folders above it and the links on the path are trusted. It walks from folder to
@@ -144,9 +196,18 @@ int ehu_open_trusted_(const char *path, uid_t self, struct stat *st)
     w.links = 0;
     if (faccessat(AT_FDCWD, path, F_OK, 0) != 0 && errno == ENOENT) /* the most frequent case, in a single call */
         return -1;
-    if (!absolute(&w, path))
+    size_t above = kept.wanted ? upper(path) : 0, below = strlen(path) - above;
+    if (above > 0 && below < sizeof w.left && is_kept(path, above)) {
+        memcpy(w.left, path + above, below + 1);
+        w.folder = kept.folder;
+    } else if (!absolute(&w, path)) {
         return -1;
-    for (;;) {
+    }
+    for (bool kept_one = false;;) {
+        if (!kept_one && above > 0 && strlen(w.left) == below) { /* links above are behind, those below are not reached: see follow */
+            keep(&w, path, above);
+            kept_one = true;
+        }
         char name[NAME_MAX + 1], *from = w.left + strspn(w.left, "/"), *rest = from + strcspn(from, "/");
         size_t len = (size_t)(rest - from);
         if (len == 0 || len > NAME_MAX) {
@@ -171,7 +232,7 @@ int ehu_open_trusted_(const char *path, uid_t self, struct stat *st)
             good = false;
         } else if (good) {
             memmove(w.left, rest, strlen(rest) + 1);
-            close(w.folder);
+            fail(&w);
             w.folder = fd;
             continue;
         }

@@ -43,9 +43,11 @@ static void environment(const char *path, const char *cache, const char *home)
     setenv("HOME", home, 1);
 }
 
-/* trust open UID PATH... says of each path whether it is opened for that user. */
+/* trust open UID PATH... says of each path whether it is opened for that user; trust kept UID PATH... keeps folders. */
 static int open_each(int argc, char **argv)
 {
+    if (strcmp(argv[1], "kept") == 0)
+        ehu_keep_folder_();
     for (int i = 3; i < argc; i++) {
         struct stat st;
         int fd = ehu_open_trusted_(argv[i], (uid_t)atoi(argv[2]), &st);
@@ -53,6 +55,7 @@ static int open_each(int argc, char **argv)
         if (fd >= 0 && close(fd) != 0)
             return 2;
     }
+    ehu_forget_folder_();
     return open("/", O_RDONLY) != 3; /* no descriptor was left open */
 }
 
