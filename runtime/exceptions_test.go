@@ -184,7 +184,7 @@ func TestExceptionSlots(t *testing.T) {
 		return program
 	}
 	stepped := build("-O2", "-Werror")
-	assert.Equal(t, 15, strings.Count(mustOutput(t, stepped), "\n"))
+	assert.Equal(t, 20, strings.Count(mustOutput(t, stepped), "\n"))
 	assert.Equal(t, "threads\n", mustOutput(t, stepped, "threads"))
 	assert.Equal(t, "threads\n", mustOutput(t, "setarch", "-R", build("-O1", "-fsanitize=thread", "-Wno-tsan"), "threads"))
 }

@@ -36,8 +36,32 @@
 #define KNOWN_PAD 40
 #define KNOWN_BITS 11
 #define KNOWN_HASH 0x9e3779b97f4a7c15
+#define KNOWN_PERSONALITY 56
 #define CLEANUP_KIND 1
+#define ACTION_KIND 2 /* and 3, with a cleanup */
+
+/* struct ehx_exception, and what is before it in struct ehx_cxa. */
 #define EXCEPTION_PRIVATE_1 16
+#define EXCEPTION_PRIVATE_2 24
+#define CXA_TYPE (-80)
+#define CXA_SELECTOR (-36)
+#define CXA_CAUGHT (-32)
+#define CXA_PAD (-16)
+#define CXA_OBJECT (-8)
+#define CLASS_GNU 0x474e5543432b2b00 /* "GNUCC++", and no dependent exception */
+
+/* struct ehx_trail. */
+#define TRAIL_TYPE 8
+#define TRAIL_LOADS 16
+#define TRAIL_PC 24
+#define TRAIL_AT 112
+#define TRAIL_N 132
+#define TRAIL_RSP 134
+#define TRAIL_REG 136
+#define TRAIL_PAD 152
+#define TRAIL_CAUGHT 160
+#define TRAIL_BITS 9
+#define TRAIL_UNIT 6 /* a hint is a trail's offset, shifted by that */
 
 #ifndef __ASSEMBLER__
 #include <stdatomic.h>
@@ -194,11 +218,22 @@ _Static_assert(offsetof(struct ehx_known, key) == KNOWN_KEY && offsetof(struct e
                    offsetof(struct ehx_known, step) == KNOWN_STEP && KNOWN_KIND == KNOWN_STEP + offsetof(struct ehx_step, kind) &&
                    offsetof(struct ehx_known, others) == KNOWN_REST && offsetof(struct ehx_known, next) == KNOWN_REST + 4 &&
                    offsetof(struct ehx_known, pad) == KNOWN_PAD && KIND_CLEANUP == CLEANUP_KIND &&
-                   offsetof(struct ehx_exception, private_1) == EXCEPTION_PRIVATE_1,
+                   KIND_ACTION == ACTION_KIND && KIND_ACTION_CLEANUP == ACTION_KIND + 1 &&
+                   offsetof(struct ehx_known, personality) == KNOWN_PERSONALITY &&
+                   offsetof(struct ehx_exception, private_1) == EXCEPTION_PRIVATE_1 &&
+                   offsetof(struct ehx_exception, private_2) == EXCEPTION_PRIVATE_2,
                "entry.S");
 
 enum { KNOWN_SLOTS = 1 << KNOWN_BITS };
 extern struct ehx_known ehx_known_[KNOWN_SLOTS];
+
+/* ehx_seldom_ says whether to overwrite what is in use: once in 64 times, by lot. */
+extern __thread uint32_t ehx_lot_ __attribute__((tls_model("initial-exec")));
+static inline bool ehx_seldom_(void)
+{
+    ehx_lot_ = ehx_lot_ * 1664525 + 1013904223;
+    return ehx_lot_ >> 26 == 0;
+}
 
 static inline size_t ehx_slot_(uint64_t key) { return (key * KNOWN_HASH) >> (64 - KNOWN_BITS); }
 static inline struct ehx_known *ehx_next_(const struct ehx_known *k, int i) { return &ehx_known_[EHX_GET(k->next[i]) % KNOWN_SLOTS]; }
@@ -308,7 +343,9 @@ struct ehx_cxa {
     struct ehx_exception e;
 };
 _Static_assert(offsetof(struct ehx_cxa, e) == 80 && sizeof(struct ehx_cxa) == 112, "unwind-cxx.h");
-#define CLASS_GNU 0x474e5543432b2b00u /* "GNUCC++", and no dependent exception */
+_Static_assert(offsetof(struct ehx_cxa, selector) == 80 + CXA_SELECTOR && offsetof(struct ehx_cxa, caught) == 80 + CXA_CAUGHT &&
+                   offsetof(struct ehx_cxa, caught.pad) == 80 + CXA_PAD && offsetof(struct ehx_cxa, caught.object) == 80 + CXA_OBJECT,
+               "entry.S");
 
 static inline struct ehx_cxa *ehx_cxa_(const struct ehx_exception *e)
 {

@@ -67,24 +67,131 @@
 .endm
 
 	.text
-	entry	_Unwind_RaiseException, ehx_raise_, 0
+	entry	raise_slowly, ehx_raise_, 0
+	.hidden	raise_slowly
 	entry	resume_slowly, ehx_resume_, 8
 	.hidden	resume_slowly
 	entry	_Unwind_Resume_or_Rethrow, ehx_rethrow_, 16
 	entry	_Unwind_ForcedUnwind, ehx_forced_, 24
 
+	.macro	loads_now to, other	/* as loads_now of raise.c, or to other; what is noted is at least as old as the table */
+	mov	ehx_loads_(%rip), \to
+	test	\to, \to
+	jz	\other
+	mov	ehx_loaded_(%rip), %rcx
+	mov	(\to), \to
+	mov	(%rcx), %ecx
+	add	\to, \to
+	sub	%rcx, \to
+	.endm
+
+	.macro	word	reg, from	/* a register, if from says that it is in a word above the return address */
+	movzwl	\from, %r10d
+	test	%r10d, %r10d
+	jz	9f
+	mov	(%rsp,%r10,8), \reg
+9:
+	.endm
+
 /*
- * _Unwind_Resume does the usual case here: the caller passes over its call, and the frame above it has a cleanup. All
- * is read before anything is changed, and the turns are looked at again after what belongs to them. Registers are where
- * the caller left them.
+ * _Unwind_RaiseException follows the trail that was followed before where the stack was as high, as ehx_follow_ does: the processor
+ * need not wait for the type or an address to find it. All is read before anything is changed:
+ * an offset and the address that is to be there, then the turn, then the word of the stack. Registers are where the caller left them.
  */
-	.macro	slot key, hash, to, turn, other	/* to is the slot of a key, and turn its turn, or it goes to other */
-	movabs	$KNOWN_HASH, \hash
-	imul	\key, \hash
-	shr	$64-KNOWN_BITS, \hash
-	shl	$6, \hash
-	lea	ehx_known_(%rip), \to
-	add	\hash, \to
+	.balign	64
+	.globl	_Unwind_RaiseException
+	.type	_Unwind_RaiseException, @function
+_Unwind_RaiseException:
+	.cfi_startproc
+	endbr64
+	loads_now %r11, raise_slowly
+	movabs	$CLASS_GNU, %rax
+	cmp	%rax, (%rdi)
+	jne	raise_slowly
+	mov	CXA_TYPE(%rdi), %rdx
+	mov	%rsp, %r8
+	shr	$4, %r8
+	and	$(1<<TRAIL_BITS)-1, %r8d
+	lea	ehx_hints_(%rip), %r9
+	movzwl	(%r9,%r8,2), %r9d
+	shl	$TRAIL_UNIT, %r9
+	lea	ehx_trails_(%rip), %r8
+	add	%r8, %r9
+	mov	(%r9), %r10
+	and	$-2, %r10	/* an odd turn is not found again */
+	mov	(%rsp), %rax
+	cmp	%rdx, TRAIL_TYPE(%r9)
+	jne	raise_slowly
+	cmp	%r11, TRAIL_LOADS(%r9)
+	jne	raise_slowly
+	cmp	%rax, TRAIL_PC(%r9)
+	jne	raise_slowly
+	movzbl	TRAIL_N(%r9), %ecx
+	test	%ecx, %ecx
+	jz	raise_slowly
+	xor	%r8d, %r8d
+1:	mov	TRAIL_PC+8(%r9,%r8,8), %rax
+	movzwl	TRAIL_AT(%r9,%r8,2), %esi
+	cmp	(%r9), %r10
+	jne	raise_slowly
+	cmp	%rax, 8(%rsp,%rsi,8)
+	jne	raise_slowly
+	inc	%r8d
+	cmp	%ecx, %r8d
+	jb	1b
+	mov	TRAIL_REG(%r9), %r11
+	mov	TRAIL_REG+8(%r9), %rcx	/* the selector is in its upper half */
+	movzwl	TRAIL_N(%r9), %edx	/* and whether it is a cleanup, in dh */
+	movzwl	TRAIL_RSP(%r9), %r8d
+	mov	TRAIL_PAD(%r9), %rax
+	movups	TRAIL_CAUGHT(%r9), %xmm0
+	movups	TRAIL_CAUGHT+16(%r9), %xmm1
+	cmp	(%r9), %r10
+	jne	raise_slowly
+	movups	%xmm0, CXA_CAUGHT(%rdi)
+	movups	%xmm1, CXA_CAUGHT+16(%rdi)
+	add	%rdi, CXA_OBJECT(%rdi)
+	movq	$0, EXCEPTION_PRIVATE_1(%rdi)
+	lea	16(%rsp,%rsi,8), %rsi
+	mov	%rsi, EXCEPTION_PRIVATE_2(%rdi)
+	mov	%rcx, %rsi
+	sar	$32, %rsi
+	mov	%esi, CXA_SELECTOR(%rdi)
+	xor	%r9d, %r9d
+	test	%dh, %dh
+	mov	%rsi, %rdx
+	cmovne	%r9, %rdx
+	test	%r11d, %r11d
+	jz	2f
+	word	%rbp, %r11w
+	shr	$16, %r11
+	word	%rbx, %r11w
+	shr	$16, %r11
+	jmp	3f
+2:	shr	$32, %r11
+3:	word	%r12, %r11w
+	shr	$16, %r11
+	mov	%ecx, %esi
+	or	%r11, %rsi
+	jz	4f
+	word	%r13, %r11w
+	word	%r14, %cx
+	shr	$16, %rcx
+	word	%r15, %cx
+4:	mov	%rax, %rcx
+	mov	%rdi, %rax
+	lea	8(%rsp,%r8,8), %rsp
+	jmp	*%rcx
+	.cfi_endproc
+	.size	_Unwind_RaiseException, .-_Unwind_RaiseException
+
+	.macro	slot key, to, turn, other	/* to is the slot of a key, and turn its turn, or it goes to other */
+	movabs	$KNOWN_HASH, \to
+	imul	\key, \to
+	lea	ehx_known_(%rip), \turn
+	shr	$64-KNOWN_BITS, \to
+	shl	$6, \to
+	add	\turn, \to
 	mov	(\to), \turn
 	cmp	\key, KNOWN_KEY(\to)
 	je	8f
@@ -95,27 +202,29 @@
 8:	and	$-2, \turn	/* an odd one is not found again */
 	.endm
 
-	.macro	next number, to, key	/* to is the slot that a slot's rest, in rax, names; whether it is the key's */
-	mov	%rax, \to
-	shr	$32+16*\number, \to
-	and	$(1<<KNOWN_BITS)-1, \to
+	.macro	next number, of, to, low, turn, key	/* to, of which low is the low half, is the slot that another names; whether it is the key's */
+	movzwl	KNOWN_REST+4+2*\number(\of), \low
+	lea	ehx_known_(%rip), \turn
 	shl	$6, \to
-	lea	ehx_known_(%rip), %r8
-	add	%r8, \to
-	mov	(\to), %r8	/* its turn */
+	add	\turn, \to
+	mov	(\to), \turn
 	cmp	\key, KNOWN_KEY(\to)
 	.endm
 
-	.macro	restore reg, from, shift	/* a register, if a byte of from says that it is below the CFA, in rsi */
-	mov	\from, %r8
-	shr	$\shift, %r8
-	and	$0xff, %r8d
+	.macro	restore reg, from	/* a register, if a byte says that it is below the CFA, in rsi */
+	movzbl	\from, %ecx
+	neg	%rcx
 	jz	9f
-	neg	%r8
-	mov	(%rsi,%r8,8), \reg
+	mov	(%rsi,%rcx,8), \reg
 9:
 	.endm
 
+/*
+ * _Unwind_Resume does the usual case here: the caller passes over its call, and the frame above it has a cleanup, or it is that of the
+ * handler, of which libstdc++'s routine has stored all in the exception. All is read before anything is changed, and the turns are looked
+ * at again after what belongs to them. Registers are where the caller left them.
+ */
+	.balign	64
 	.globl	_Unwind_Resume
 	.type	_Unwind_Resume, @function
 _Unwind_Resume:
@@ -123,67 +232,79 @@ _Unwind_Resume:
 	endbr64
 	cmpq	$0, EXCEPTION_PRIVATE_1(%rdi)	/* forced */
 	jne	resume_slowly
-	mov	ehx_loads_(%rip), %r11
-	test	%r11, %r11
-	jz	resume_slowly
-	mov	ehx_loaded_(%rip), %rcx
-	mov	(%r11), %r11
-	mov	(%rcx), %ecx
-	add	%r11, %r11
-	sub	%rcx, %r11
-	cmp	%r11, ehx_table_loads_(%rip)
-	jne	resume_slowly
-	mov	(%rsp), %r10
-	add	%r10, %r10
-	slot	%r10, %rax, %rcx, %r9, resume_slowly
+	loads_now %r11, resume_slowly
+	mov	(%rsp), %r8
+	lea	8(%rsp), %r10
+	add	%r8, %r8
+	slot	%r8, %rcx, %r9, resume_slowly
 	cmp	%r11, KNOWN_LOADS(%rcx)
 	jne	resume_slowly
-	mov	KNOWN_STEP(%rcx), %rdx
-	mov	KNOWN_REST(%rcx), %rax
+	movslq	KNOWN_STEP(%rcx), %rsi
+	cmpw	$0, KNOWN_STEP+4(%rcx)	/* base and kind; BASE_RSP, BASE_RBP and KIND_SKIP are 0, 1 and 0 */
+	jne	5f
+	add	%r10, %rsi
+1:	movzwl	KNOWN_STEP+6(%rcx), %edx
+	mov	KNOWN_REST(%rcx), %eax
 	cmp	(%rcx), %r9
 	jne	resume_slowly
-	movslq	%edx, %rsi
-	mov	%rdx, %r8
-	shr	$32, %r8
-	movzwl	%r8w, %r8d	/* base and kind; BASE_RSP, BASE_RBP and KIND_SKIP are 0, 1 and 0 */
-	lea	8(%rsp), %r9
-	add	%r9, %rsi
-	test	%r8d, %r8d
-	jz	1f
-	cmp	$1, %r8d
-	jne	resume_slowly
-	sub	%r9, %rsi
-	add	%rbp, %rsi
-1:	cmp	%r9, %rsi
+	cmp	%r10, %rsi
 	jbe	resume_slowly
-	mov	-8(%rsi), %r10
-	add	%r10, %r10
-	next	0, %r9, %r10
+	mov	-8(%rsi), %r8
+	add	%r8, %r8
+	next	0, %rcx, %r9, %r9d, %r10, %r8
 	je	2f
-	next	1, %r9, %r10
+	next	1, %rcx, %r9, %r9d, %r10, %r8
 	jne	resume_slowly
-2:	and	$-2, %r8
+2:	and	$-2, %r10
 	cmp	%r11, KNOWN_LOADS(%r9)
 	jne	resume_slowly
+	mov	KNOWN_PAD(%r9), %r8
 	cmpb	$CLEANUP_KIND, KNOWN_KIND(%r9)
+	jne	6f
+	xor	%r11d, %r11d
+3:	cmp	(%r9), %r10
 	jne	resume_slowly
-	mov	KNOWN_PAD(%r9), %rcx
-	cmp	(%r9), %r8
-	jne	resume_slowly
-	shr	$48, %rdx
-	jz	3f
-	restore	%rbp, %rdx, 0
-	restore	%rbx, %rdx, 8
-3:	test	%eax, %eax
+	test	%edx, %edx
 	jz	4f
-	restore	%r12, %rax, 0
-	restore	%r13, %rax, 8
-	restore	%r14, %rax, 16
-	restore	%r15, %rax, 24
+	restore	%rbp, %dl
+	restore	%rbx, %dh
+4:	test	%eax, %eax
+	jz	4f
+	restore	%r12, %al
+	restore	%r13, %ah
+	shr	$16, %eax
+	restore	%r14, %al
+	restore	%r15, %ah
 4:	mov	%rdi, %rax
-	xor	%edx, %edx
+	mov	%r11, %rdx
 	mov	%rsi, %rsp
-	jmp	*%rcx
+	jmp	*%r8
+5:	cmpw	$1, KNOWN_STEP+4(%rcx)
+	jne	resume_slowly
+	add	%rbp, %rsi
+	jmp	1b
+6:	movzbl	KNOWN_KIND(%r9), %ecx	/* as cleanup of raise.c, and ehx_caught_ */
+	sub	$ACTION_KIND, %ecx
+	cmp	$1, %ecx
+	ja	resume_slowly
+	movabs	$CLASS_GNU, %rcx
+	mov	ehx_gxx_(%rip), %r11
+	cmp	%rsi, EXCEPTION_PRIVATE_2(%rdi)
+	jne	resume_slowly
+	cmp	%rcx, (%rdi)
+	jne	resume_slowly
+	test	%r11, %r11
+	jz	resume_slowly
+	cmp	%r11, KNOWN_PERSONALITY(%r9)
+	jne	resume_slowly
+	test	%r8, %r8
+	jz	resume_slowly
+	cmp	%r8, CXA_PAD(%rdi)
+	jne	resume_slowly
+	movslq	CXA_SELECTOR(%rdi), %r11
+	test	%r11, %r11
+	jg	3b
+	jmp	resume_slowly
 	.cfi_endproc
 	.size	_Unwind_Resume, .-_Unwind_Resume
 

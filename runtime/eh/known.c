@@ -3,6 +3,8 @@
 
 _Alignas(128) struct ehx_known ehx_known_[KNOWN_SLOTS]; /* the two for an address are side by side */
 
+__thread uint32_t ehx_lot_;
+
 /* ------------------------------------------------------------------------------- plain steps */
 
 /*
@@ -189,7 +191,7 @@ __attribute__((noinline)) void ehx_look_again_(struct ehx_seen *s, uint64_t pc, 
     if (!callee)
         return;
     int which = EHX_GET(callee->next[0]) == 0 ? 0 : 1;
-    if (EHX_GET(callee->next[which]) == 0 || __builtin_ia32_rdtsc() % 64 == 0)
+    if (EHX_GET(callee->next[which]) == 0 || ehx_seldom_())
         __atomic_store_n(&callee->next[which], (uint16_t)(s->slot - ehx_known_), __ATOMIC_RELAXED);
 }
 

@@ -3,6 +3,7 @@
 
 struct ehx_stride ehx_strides_[STRIDE_SLOTS];
 struct ehx_trail ehx_trails_[TRAIL_SLOTS];
+uint16_t ehx_hints_[TRAIL_SLOTS];
 
 void ehx_forget_(void)
 {

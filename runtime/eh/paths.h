@@ -31,7 +31,7 @@ _Static_assert(sizeof(struct ehx_stride) == 256 && offsetof(struct ehx_stride, a
                "four cache lines, read by words");
 
 /* A trail: all that a throw of a type does, from the call of _Unwind_RaiseException to the first landing pad. */
-enum { TRAIL_MAX = 10, TRAIL_SLOTS = 512 };
+enum { TRAIL_MAX = 10, TRAIL_SLOTS = 1 << TRAIL_BITS };
 struct ehx_trail {
     _Alignas(64) _Atomic uint64_t turn;
     uint64_t type, loads;
@@ -49,7 +49,14 @@ _Static_assert(sizeof(struct ehx_trail) <= 256 && offsetof(struct ehx_trail, reg
                "four cache lines, read by words");
 
 extern struct ehx_stride ehx_strides_[STRIDE_SLOTS];
+_Static_assert(offsetof(struct ehx_trail, type) == TRAIL_TYPE && offsetof(struct ehx_trail, loads) == TRAIL_LOADS && offsetof(struct ehx_trail, pc) == TRAIL_PC &&
+                   offsetof(struct ehx_trail, at) == TRAIL_AT && offsetof(struct ehx_trail, n) == TRAIL_N && offsetof(struct ehx_trail, cleanup) == TRAIL_N + 1 &&
+                   offsetof(struct ehx_trail, rsp) == TRAIL_RSP && offsetof(struct ehx_trail, reg) == TRAIL_REG && offsetof(struct ehx_trail, pad) == TRAIL_PAD &&
+                   offsetof(struct ehx_trail, caught) == TRAIL_CAUGHT && sizeof(struct ehx_trail) % (1 << TRAIL_UNIT) == 0,
+               "entry.S");
+
 extern struct ehx_trail ehx_trails_[TRAIL_SLOTS];
+extern uint16_t ehx_hints_[TRAIL_SLOTS]; /* by stack pointer: the trail that _Unwind_RaiseException tries, see entry.S */
 void ehx_learn_stride_(struct ehx_stride *t, struct ehx_frame f, struct ehx_known *from, uint64_t loads);
 void ehx_learn_trail_(struct ehx_trail *t, struct ehx_frame f, struct ehx_exception *e, uint64_t type, uint64_t loads);
 
@@ -74,9 +81,6 @@ static inline __attribute__((always_inline)) void ehx_restore_(struct ehx_frame 
             f->r15 = ehx_word_(rsp + 8 * (reg[1] >> 16 & 0xffff));
     }
 }
-
-/* Whether to overwrite a used entry: from time to time. */
-static inline bool ehx_seldom_(void) { return __builtin_ia32_rdtsc() % 64 == 0; }
 
 /*
  * ehx_stride_ takes strides from the frame that s describes, which is passed over, to another that is. It returns whether it took any; then s
@@ -157,7 +161,7 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
     uint64_t step = EHX_GET(k->step), cfa = rsp + (uint64_t)(int64_t)(int32_t)step;
     if (unlikely(!ehx_as_it_was_(&k->turn, turn) || !now || (step >> 32 & 0xffff) != 0 || cfa <= rsp))
         return false; /* BASE_RSP and KIND_SKIP are 0 */
-    struct ehx_trail *t = &ehx_trails_[(ehx_word_(cfa - 8) * KNOWN_HASH ^ type * 0xc2b2ae3d27d4eb4fu) >> 55];
+    struct ehx_trail *t = &ehx_trails_[(ehx_word_(cfa - 8) * KNOWN_HASH ^ type * 0xc2b2ae3d27d4eb4fu) >> (64 - TRAIL_BITS)];
     turn = ehx_begin_reading_(&t->turn);
     if (unlikely(EHX_GET(t->type) != type || EHX_GET(t->loads) != loads || EHX_GET(t->pc[0]) != f->pc)) {
         if (EHX_GET(t->loads) != loads || ehx_seldom_())
@@ -187,6 +191,9 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
     ehx_copy_from_(&caught, &t->caught, sizeof caught);
     if (!ehx_as_it_was_(&t->turn, turn))
         return false;
+    uint16_t *hint = &ehx_hints_[(rsp - 8) / 16 % TRAIL_SLOTS], this = (uint16_t)(((char *)t - (char *)ehx_trails_) >> TRAIL_UNIT);
+    if (EHX_GET(*hint) != this && (EHX_GET(*hint) == 0 || ehx_seldom_()))
+        __atomic_store_n(hint, this, __ATOMIC_RELAXED);
     int32_t selector = (int32_t)(reg[1] >> 32);
     ehx_restore_(f, rsp, reg);
     f->rsp = rsp + 8 * up;

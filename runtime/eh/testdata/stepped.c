@@ -246,21 +246,22 @@ static void trails(void)
     run("trail, near to far to near", write_near_trail, read_trail, used_trail);
 }
 
-/* ------------------------------------------------------------------------------- _Unwind_Resume */
+/* ------------------------------------------------------------------------------- _Unwind_Resume and _Unwind_RaiseException */
 
 /* resume calls it with the stack as if a frame of cfa 16 had, whose caller has a cleanup: at pad, or somewhere else. */
 void _Unwind_Resume(struct ehx_exception *e);
-uint64_t pad(struct ehx_exception *e, uint64_t *stack);
+void _Unwind_RaiseException(struct ehx_exception *e);
+uint64_t pad(struct ehx_exception *e, uint64_t *stack, void (*function)(struct ehx_exception *));
 void slow_pad(void), wrong_pad(void);
 __asm__(".text\n"
         "pad: push %rbx; push %rbp; push %r12; push %r13; push %r14; push %r15; mov %rsp, saved(%rip); mov %rsi, %rsp; xor %r12d, %r12d\n"
-        "jmp _Unwind_Resume\n"
-        "good_pad: mov %r12, seen_r12(%rip); mov %rsp, seen_rsp(%rip); mov $1, %eax; jmp 1f\n"
+        "xor %ebp, %ebp; jmp *%rdx\n"
+        "good_pad: mov %rdx, seen_rdx(%rip); mov %rbp, seen_rbp(%rip); mov %r12, seen_r12(%rip); mov %rsp, seen_rsp(%rip); mov $1, %eax; jmp 1f\n"
         "wrong_pad: mov $2, %eax; jmp 1f\n"
         "slow_pad: mov $3, %eax\n"
         "1: mov saved(%rip), %rsp; pop %r15; pop %r14; pop %r13; pop %r12; pop %rbp; pop %rbx; ret\n");
 void good_pad(void);
-uint64_t saved, seen_r12, seen_rsp;
+uint64_t saved, seen_rdx, seen_rbp, seen_r12, seen_rsp;
 static uint64_t resumed;
 static struct ehx_what caller = {.step = {.cfa = 16, .kind = KIND_CLEANUP}};
 static struct ehx_known *caller_slot, *callee_slot;
@@ -271,7 +272,7 @@ struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
     to->frame.pc = (uint64_t)(uintptr_t)slow_pad;
     return (struct ehx_answer){ANSWER_LAND, 0};
 }
-struct ehx_answer ehx_raise_(void) { abort(); }
+struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to) { return ehx_resume_(e, to); }
 struct ehx_answer ehx_rethrow_(void) { abort(); }
 struct ehx_answer ehx_forced_(void) { abort(); }
 void *ehx_first_(unsigned i) { return (void)i, NULL; }
@@ -279,7 +280,7 @@ void *ehx_first_(unsigned i) { return (void)i, NULL; }
 static __attribute__((noinline)) void read_resume(void)
 {
     static struct ehx_exception e;
-    resumed = pad(&e, stack);
+    resumed = pad(&e, stack, _Unwind_Resume);
 }
 static bool used_resume(void)
 {
@@ -304,6 +305,96 @@ static void write_caller_two(void)
 }
 static void write_both(void) { write_callee(), write_caller(); }
 
+/* The caller is the handler's frame: then the pad is the exception's, too. */
+static struct ehx_what catcher = {.step = {.cfa = 16, .kind = KIND_ACTION}, .personality = (ehx_personality *)8};
+static void write_catcher(void) { write_callee(), write_known(caller_slot, &catcher, stack[2] * 2, LOADS); }
+static void write_catcher_two(void)
+{
+    struct ehx_what other = catcher;
+    other.pad = (uint64_t)(uintptr_t)wrong_pad;
+    write_known(caller_slot, &other, stack[2] * 2 + 64, LOADS);
+}
+static __attribute__((noinline)) void read_handler(void)
+{
+    thrown = (struct ehx_cxa){.selector = 3, .caught = {.pad = catcher.pad}, .e = {.class = CLASS_GNU, .private_2 = (uint64_t)(uintptr_t)(stack + 3)}};
+    resumed = pad(&thrown.e, stack, _Unwind_Resume);
+}
+static bool used_handler(void) { return used_resume() && (seen_rdx == 3 || (wrong("another selector"), false)); }
+
+static void write_near_raise(void)
+{
+    struct ehx_trail t = near_trail;
+    t.pad = t.caught.pad = (uint64_t)(uintptr_t)good_pad;
+    write_trail(&ehx_trails_[2], &t);
+}
+static void write_far_raise(void)
+{
+    struct ehx_trail t = far_trail;
+    t.pad = t.caught.pad = (uint64_t)(uintptr_t)wrong_pad;
+    write_trail(&ehx_trails_[2], &t);
+}
+/* read_raise has the call's return address at stack[0], below the frame of the trail. */
+static __attribute__((noinline)) void read_raise(void)
+{
+    thrown = (struct ehx_cxa){.type = TYPE, .e = {.class = CLASS_GNU}};
+    stack[0] = KEY;
+    resumed = pad(&thrown.e, stack, _Unwind_RaiseException);
+}
+static bool used_raise(void)
+{
+    bool used = resumed == 1;
+    stack[0] = RETURNS;
+    if (resumed == 2 || resumed == 0)
+        wrong("not where it goes on");
+    if (used && (seen_rsp != (uint64_t)(uintptr_t)(stack + 1 + 7) || seen_rbp != stack[1 + 5] || seen_rdx != 3 || thrown.selector != 3 ||
+                 thrown.caught.pad != (uint64_t)(uintptr_t)good_pad || thrown.e.private_2 != (uint64_t)(uintptr_t)(stack + 1 + 7)))
+        wrong("not where it leads to");
+    if (!used && (thrown.selector != 0 || thrown.caught.pad != 0 || thrown.e.private_2 != 0))
+        wrong("changed");
+    return used;
+}
+
+/* A writer that has begun, with another pad, and ends later, with another key. */
+static uint64_t begun;
+static void finish(void)
+{
+    if (atomic_load(&ehx_trails_[2].turn) % 2) {
+        __atomic_store_n(&ehx_trails_[2].type, 1, __ATOMIC_RELAXED);
+        ehx_end_writing_(&ehx_trails_[2].turn, begun);
+    }
+    if (atomic_load(&caller_slot->turn) % 2) {
+        __atomic_store_n(&caller_slot->key, 1, __ATOMIC_RELAXED);
+        ehx_end_writing_(&caller_slot->turn, begun);
+    }
+}
+static void write_raise(void) { finish(), write_near_raise(); }
+static void begin_raise(void)
+{
+    ehx_begin_writing_(&ehx_trails_[2].turn, &begun);
+    __atomic_store_n(&ehx_trails_[2].pad, (uint64_t)(uintptr_t)wrong_pad, __ATOMIC_RELAXED);
+}
+static void write_resume(void) { finish(), write_both(); }
+static void begin_resume(void)
+{
+    ehx_begin_writing_(&caller_slot->turn, &begun);
+    __atomic_store_n(&caller_slot->pad, (uint64_t)(uintptr_t)wrong_pad, __ATOMIC_RELAXED);
+}
+
+static void raises(void)
+{
+    for (int i = 1; i <= 3; i++) /* from one word higher */
+        near_trail.pc[i] = stack[near_trail.at[i - 1] + 1];
+    ehx_hints_[(uint64_t)(uintptr_t)stack / 16 % TRAIL_SLOTS] = (uint16_t)(2 * (sizeof *trail >> TRAIL_UNIT));
+    writes[0] = write_near_raise, writes[1] = write_far_raise;
+    run("raise, far to near to far", write_far_raise, read_raise, used_raise);
+    writes[0] = write_far_raise, writes[1] = write_near_raise;
+    run("raise, near to far to near", write_near_raise, read_raise, used_raise);
+    writes[0] = begin_raise, writes[1] = finish;
+    run("raise, half written", write_raise, read_raise, used_raise);
+    writes[0] = begin_resume, writes[1] = finish;
+    run("resume, half written", write_resume, read_resume, used_resume);
+}
+
 static void resumes(void)
 {
     callee_slot = &ehx_known_[ehx_slot_(stack[0] * 2)];
@@ -313,6 +404,9 @@ static void resumes(void)
     run("resume, of the first frame", write_both, read_resume, used_resume);
     writes[0] = write_caller_two, writes[1] = write_caller;
     run("resume, of the second", write_both, read_resume, used_resume);
+    catcher.pad = caller.pad;
+    writes[0] = write_catcher_two, writes[1] = write_catcher;
+    run("resume, to a handler", write_catcher, read_handler, used_handler);
 }
 
 /* ------------------------------------------------------------------------------- readers of the table */
@@ -420,6 +514,7 @@ int main(int argc, char **argv)
     strides();
     trails();
     resumes();
+    raises();
     tables();
     return 0;
 }
