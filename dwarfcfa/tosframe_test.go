@@ -45,7 +45,9 @@ func TestToSFrame(t *testing.T) {
 			}
 			assert.EqualValues(t, rep.Bytes, both, "%s, version %d", path, version)
 			assert.EqualValues(t, left, alone, "%s, version %d", path, version)
-			assert.Less(t, left, rep.Bytes/1000)
+			if *sframeObjects == "" {
+				assert.Less(t, left, rep.Bytes/1000)
+			}
 			t.Logf("%s: version %d: %d functions, %d rows, %d bytes; %d bytes of code said, %d not",
 				filepath.Base(path), version, rep.Functions, rep.Rows, len(data), both, alone)
 		}
