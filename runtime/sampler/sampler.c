@@ -154,6 +154,21 @@ static void start_timer(void)
 
 /* ---------------------------------------------------------------------------- a sample */
 
+/* by_pcs reports whether a cursor that is asked for pcs alone gives the same n as an array. */
+static bool by_pcs(const ucontext_t *context, void **pcs, size_t n)
+{
+    ehu_cursor_t c;
+    uint64_t pc;
+    size_t i = 0;
+    ehu_cursor_init_from(&c, context);
+    do {
+        ehu_get_reg(&c, EH_ELF_RIP, &pc);
+        if (i >= n || (uint64_t)(uintptr_t)pcs[i++] != pc)
+            return false;
+    } while (i < MAX_FRAMES && ehu_step(&c) == 1);
+    return i == n;
+}
+
 static enum class compare(const ucontext_t *context, struct place *at)
 {
     void *pcs[MAX_FRAMES];
@@ -202,7 +217,7 @@ static enum class compare(const ucontext_t *context, struct place *at)
             return LONGER;
         }
     }
-    if ((size_t)at->depth + 1 != n)
+    if ((size_t)at->depth + 1 != n || !by_pcs(context, pcs, n))
         return SELF;
     return ehu_is_guessed(&e) ? GUESSED : IDENTICAL;
 }
