@@ -85,6 +85,16 @@ func (e *Event) ioctl(name string, request uint) error {
 	return os.NewSyscallError(name, unix.IoctlSetInt(e.fd, request, 0))
 }
 
+// SetPeriod changes the period of the event, or for one with a frequency that the kernel adapts periods to, the frequency.
+// It holds for what is inherited from now on.
+func (e *Event) SetPeriod(n uint64) error {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(e.fd), unix.PERF_EVENT_IOC_PERIOD, uintptr(unsafe.Pointer(&n)))
+	if errno != 0 {
+		return os.NewSyscallError("PERF_EVENT_IOC_PERIOD", errno)
+	}
+	return nil
+}
+
 // ID returns the number by which records name the event.
 func (e *Event) ID() (uint64, error) {
 	var id uint64

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 	"unsafe"
 
 	"github.com/ehasm/ehasm/perfdata"
@@ -219,6 +220,39 @@ func replace(old, by *stream) error {
 		}
 	}
 	return nil
+}
+
+// mute makes sure that programs which are executed from now on are not sampled by the events of a stream that is disabled:
+// what they inherit is enabled by their execution again. The kernel's settings may not reach all, so samples of these
+// events are also known by their numbers.
+func (s *stream) mute(e *Event) (ids map[uint64]bool) {
+	never := uint64(1) << 62
+	if e.typ == unix.PERF_TYPE_HARDWARE {
+		never = 1 // a second
+	}
+	ids = make(map[uint64]bool)
+	for _, e := range s.all {
+		e.SetPeriod(never)
+		if id, err := e.ID(); err == nil {
+			ids[id] = true
+		}
+	}
+	return ids
+}
+
+// unmute undoes mute.
+func (s *stream) unmute(e *Event, frequency uint64) {
+	period := e.every
+	switch {
+	case period > 0:
+	case e.typ == unix.PERF_TYPE_HARDWARE:
+		period = frequency
+	default:
+		period = uint64(time.Second) / frequency // the kernel has made it of the frequency
+	}
+	for _, e := range s.all {
+		e.SetPeriod(period)
+	}
 }
 
 // raiseFileLimit raises the limit on open files to the hard limit: there are two events

@@ -278,13 +278,13 @@ func TestGrowShrink(t *testing.T) {
 		perfevent.ThisThread, perfevent.AnyCPU)
 	require.NoError(t, err)
 	defer event.Close()
-	s := &Session{open: &opened{long: stream{all: []*perfevent.Event{event}}}, walked: 100, short: 50}
+	s := &Session{opt: Options{Event: Events()[1], Frequency: 100}, open: &opened{long: stream{all: []*perfevent.Event{event}}}, walked: 100, short: 50}
 	require.NoError(t, s.growCopies())
 	assert.True(t, s.grown && !s.shrunk)
 	s.crowded = true
 	require.NoError(t, s.growCopies())
 	assert.True(t, s.shrunk && !s.crowded)
-	early := &Session{open: s.open, walked: 100, short: 50, crowded: true}
+	early := &Session{opt: s.opt, open: s.open, walked: 100, short: 50, crowded: true}
 	require.NoError(t, early.growCopies())
 	assert.True(t, early.shrunk)
 	early.short = 90

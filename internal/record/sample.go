@@ -3,6 +3,8 @@
 package record
 
 import (
+	"encoding/binary"
+
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/internal/stackfmt"
@@ -176,7 +178,8 @@ func (s *Session) growCopies() error {
 	if s.crowded {
 		s.crowded = false
 		if s.grown && !s.shrunk {
-			s.shrunk = true
+			s.shrunk, s.muted = true, nil
+			s.open.samples.unmute(s.opt.Event, s.opt.Frequency)
 			return replace(&s.open.long, &s.open.samples)
 		}
 		s.grown = true // it never is
@@ -186,5 +189,17 @@ func (s *Session) growCopies() error {
 		return nil
 	}
 	s.grown = true
-	return replace(&s.open.samples, &s.open.long)
+	if err := replace(&s.open.samples, &s.open.long); err != nil {
+		return err
+	}
+	var err error
+	s.mutedAt, err = s.clock.now()
+	s.muted = s.open.samples.mute(s.opt.Event)
+	return err
+}
+
+// isMuted reports whether a sample is of an event that was replaced before.
+func (s *Session) isMuted(raw []byte, at uint64) bool {
+	const header = 8 // the event's number follows: see sampleType
+	return s.muted != nil && at > s.mutedAt && s.muted[binary.LittleEndian.Uint64(raw[header:])]
 }

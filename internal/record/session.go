@@ -49,6 +49,8 @@ type Session struct {
 	lost     uint64 // up to the last Take
 	lostSide uint64
 	began    time.Time
+	muted    map[uint64]bool // numbers of the events that were replaced by longer copies; nil: none
+	mutedAt  uint64
 	again    bool      // mappings were lost
 	readable time.Time // when they may be read again
 	now      uint64    // of the round, ns of CLOCK_MONOTONIC
@@ -327,7 +329,9 @@ func (s *Session) handle(raw []byte, from *stream) {
 	}
 	switch r := rec.(type) {
 	case *perfdata.Sample:
-		s.sample(r)
+		if !s.isMuted(raw, r.Time) {
+			s.sample(r)
+		}
 	case *perfdata.Mmap:
 		if r.Mode() == perfdata.ModeUser {
 			s.pace.moving = from.event.Time(raw) + movingTime

@@ -1,0 +1,42 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRecordGrow: programs that are executed once copies have grown are sampled once, not also with the shorter
+// copies.
+func TestRecordGrow(t *testing.T) {
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "a.c"), filepath.Join(dir, "a")
+	require.NoError(t, os.WriteFile(source, []byte(`#include <time.h>
+volatile int n;
+__attribute__((noinline)) void spin(volatile char *p) { do p[0] = n++; while (clock() < CLOCKS_PER_SEC / 4); }
+__attribute__((noinline)) void big(void) { volatile char room[30000]; spin(room); room[1] = 2; }
+int main(void) { big(); return 0; }
+`), 0o666))
+	out, err := exec.Command("gcc", "-O1", "-o", program, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	r := recordIn(t, dir, "-o", "p.folded", "--stats", "stats.json", "sh", "-c", strings.Repeat(program+"; ", 6))
+	require.Zero(t, r.code, r.stderr)
+	b, err := os.ReadFile(filepath.Join(dir, "stats.json"))
+	require.NoError(t, err)
+	var s struct {
+		Samples uint64
+		Long    uint64 `json:"samples_with_longer_copies"`
+	}
+	require.NoError(t, json.Unmarshal(b, &s))
+	const all = 6 * 999 / 4
+	assert.Greater(t, s.Long, uint64(all/3), "copies have grown")
+	assert.InDelta(t, all, s.Samples, all/4)
+}
