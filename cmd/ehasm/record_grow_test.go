@@ -22,7 +22,7 @@ func TestRecordGrow(t *testing.T) {
 	require.NoError(t, os.WriteFile(source, []byte(`#include <time.h>
 volatile int n;
 __attribute__((noinline)) void spin(volatile char *p) { do p[0] = n++; while (clock() < CLOCKS_PER_SEC / 4); }
-__attribute__((noinline)) void big(void) { volatile char room[30000]; spin(room); room[1] = 2; }
+__attribute__((noinline)) void big(void) { volatile char room[30000]; for (int i = 0; i < 30000; i++) room[i] = 1; spin(room); room[1] = 2; }
 int main(void) { big(); return 0; }
 `), 0o666))
 	out, err := exec.Command("gcc", "-O1", "-o", program, source).CombinedOutput()
