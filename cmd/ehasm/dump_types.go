@@ -38,7 +38,7 @@ func dumpTypes(path string, r io.ReaderAt, opt dumpOptions, w io.Writer) error {
 		notes = append(notes, err)
 	}
 	tables, err := prototypes.OfFile(r)
-	if err != nil && !errors.Is(err, prototypes.ErrNone) {
+	if err != nil && !errors.Is(err, prototypes.ErrNone) && (len(notes) == 0 || notes[0].Error() != err.Error()) {
 		notes = append(notes, err)
 	}
 	each := func(yield func(typeJSON) bool) {

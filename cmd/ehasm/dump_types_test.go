@@ -58,6 +58,10 @@ func TestDumpTypes(t *testing.T) {
 	r = ehasm(t, "dump", "--stage=types", none)
 	assert.Equal(t, 1, r.code)
 	assert.Contains(t, r.stderr, "neither an ELF file nor BTF")
+	require.NoError(t, os.WriteFile(none, []byte("\x7fELF\x02\x01\x01"), 0o666))
+	r = ehasm(t, "dump", "--stage=types", none)
+	assert.Equal(t, 1, r.code)
+	assert.Equal(t, 1, strings.Count(r.stderr, "headers of the file"), r.stderr)
 }
 
 // TestDumpViews has the rows of a program as text and JSON; package srcline compares them with objdump's.

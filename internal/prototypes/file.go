@@ -46,7 +46,7 @@ func OfFile(r io.ReaderAt) (list []*Table, err error) {
 		}
 		f, err := elf.NewFile(r)
 		if err != nil {
-			return err
+			return fmt.Errorf("headers of the file: %w", err)
 		}
 		list, err = ofSections(f)
 		return err

@@ -52,7 +52,7 @@ func Open(file io.ReaderAt, opt Options) (*Object, error) {
 func (o *Object) open(file io.ReaderAt, opt *Options) error {
 	f, err := elf.NewFile(file)
 	if err != nil {
-		return err
+		return fmt.Errorf("headers of the file: %w", err)
 	}
 	if f.Machine != elf.EM_X86_64 || f.Class != elf.ELFCLASS64 {
 		return fmt.Errorf("for machine %v", f.Machine)
