@@ -116,7 +116,7 @@ type checked struct {
 func runCheck(paths []string, opt checkOptions, write string, c *console) int {
 	// The memory of a check, mostly decoded code, hardly grows after the start: the default of 100 % would allow as
 	// much garbage again for no gain.
-	defer debug.SetGCPercent(debug.SetGCPercent(15))
+	defer debug.SetGCPercent(debug.SetGCPercent(8))
 	var all []checked
 	code := exitDone
 	for _, path := range paths {
