@@ -56,6 +56,7 @@ func OfFile(r io.ReaderAt) (list []*Table, err error) {
 
 func ofSections(f *elf.File) (list []*Table, failed error) {
 	found := false
+	several := sync.OnceValue(func() map[string]int { return severalFunctions(f.Symbols()) })
 	for _, s := range []struct {
 		name string
 		open func(*elf.File, []byte) (*Table, error)
@@ -71,6 +72,7 @@ func ofSections(f *elf.File) (list []*Table, failed error) {
 			t, err = s.open(f, b)
 		}
 		if t != nil {
+			t.several = several()
 			list = append(list, t)
 		}
 		if err != nil {
@@ -139,6 +141,41 @@ func functionNames(list []elf.Symbol, err error) (names []string) {
 		}
 	}
 	return names
+}
+
+// severalFunctions counts the functions of each name that is not that of one alone: static
+// ones of several units.
+func severalFunctions(list []elf.Symbol, err error) map[string]int {
+	if err != nil {
+		return nil
+	}
+	type place struct {
+		section elf.SectionIndex
+		value   uint64
+	}
+	first := make(map[string]place)
+	others := make(map[string]map[place]bool)
+	for _, s := range list {
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF {
+			continue
+		}
+		at := place{s.Section, s.Value}
+		was, met := first[s.Name]
+		switch {
+		case !met:
+			first[s.Name] = at
+		case was != at:
+			if others[s.Name] == nil {
+				others[s.Name] = make(map[place]bool)
+			}
+			others[s.Name][at] = true
+		}
+	}
+	several := make(map[string]int)
+	for name, at := range others {
+		several[name] = 1 + len(at)
+	}
+	return several
 }
 
 // try turns panics into errors: files may shrink while they are mapped, and other packages'

@@ -95,6 +95,28 @@ func TestConflicts(t *testing.T) {
 	assert.Equal(t, []string{"int both(int)", "int first(struct s *)", "int second(struct s *, const struct s *)", "struct s third()"}, declarations(list))
 }
 
+// TestStatic has a static function without types beside an exported one of the same name that has
+// them: which of them a frame is in is not known by its name.
+func TestStatic(t *testing.T) {
+	dir := t.TempDir()
+	var objects []string
+	for i, c := range []struct{ text, flag string }{
+		{"__attribute__((noinline)) static int foo(char *p) { return *p; } int other(void); int main() { return foo(\"\") + other(); }", "-O1"},
+		{"__attribute__((noinline)) int foo(double d, int n) { return n + d; } int other(void) { return foo(1, 2); }", "-gctf"},
+	} {
+		src, out := filepath.Join(dir, fmt.Sprint(i, ".c")), filepath.Join(dir, fmt.Sprint(i, ".o"))
+		require.NoError(t, os.WriteFile(src, []byte(c.text), 0o666))
+		objects = append(objects, cdecltest.Build(t, src, out, "-c", "-O1", c.flag))
+	}
+	p := cdecltest.Build(t, objects[0], filepath.Join(dir, "prog"), objects[1], "-rdynamic")
+	table := tables(t, p)[0]
+	assert.Equal(t, "()", table.Parameters("other"))
+	assert.Empty(t, table.Parameters("foo"))
+	out, err := exec.Command("strip", "-o", p+".stripped", p).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, "(double, int)", tables(t, p+".stripped")[0].Parameters("foo"), "the exported one alone has a name")
+}
+
 // TestRandom has 1,000 functions of random types, which gcc and objdump know.
 func TestRandom(t *testing.T) {
 	testtool.Need(t, "objdump", "pfunct")

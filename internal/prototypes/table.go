@@ -32,6 +32,9 @@ type Table struct {
 	// functions finds those of a name.
 	functions func(name string) ([]function, error)
 	names     func() []string
+	// several has the names that functions at several addresses of the object have, and how
+	// many. nil: not known.
+	several map[string]int
 
 	// mu guards what follows and the reader, which tables of a kernel and its modules share.
 	mu   *sync.Mutex
@@ -72,6 +75,9 @@ func (t *Table) one(name string, write func(function) (string, error)) (text str
 		list, err := t.functions(name)
 		if err != nil {
 			return err
+		}
+		if len(list) > 0 && len(list) < t.several[name] {
+			return errAmbiguous // of one of them nothing is said: which is not known
 		}
 		for i, f := range list {
 			s, err := write(f)
