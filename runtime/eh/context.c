@@ -1,14 +1,12 @@
 /* The functions that personality routines call on a context: this library's, or that of
-   the real libgcc or a static one. */
+   the real libgcc or a static one. Those of entry.S jump here. */
 #include "eh.h"
-
-#define EXPORT __attribute__((visibility("default")))
 
 static inline bool ours(const struct ehx_context *c) { return likely(c->magic == EHX_MAGIC); }
 
-EXPORT uint64_t _Unwind_GetIP(struct ehx_context *c) { return ours(c) ? c->frame->pc : ehx_real_.get_ip(c); }
+uint64_t ehx_get_ip_(struct ehx_context *c) { return ours(c) ? c->frame->pc : ehx_real_.get_ip(c); }
 
-EXPORT uint64_t _Unwind_GetIPInfo(struct ehx_context *c, int *before)
+uint64_t ehx_get_ip_info_(struct ehx_context *c, int *before)
 {
     if (!ours(c))
         return ehx_real_.get_ip_info(c, before);
@@ -16,7 +14,7 @@ EXPORT uint64_t _Unwind_GetIPInfo(struct ehx_context *c, int *before)
     return c->frame->pc;
 }
 
-EXPORT void _Unwind_SetIP(struct ehx_context *c, uint64_t pc)
+void ehx_set_ip_(struct ehx_context *c, uint64_t pc)
 {
     if (ours(c))
         c->frame->pc = pc;
@@ -24,7 +22,7 @@ EXPORT void _Unwind_SetIP(struct ehx_context *c, uint64_t pc)
         ehx_real_.set_ip(c, pc);
 }
 
-EXPORT uint64_t _Unwind_GetCFA(struct ehx_context *c) { return ours(c) ? c->frame->rsp : ehx_real_.get_cfa(c); }
+uint64_t ehx_get_cfa_(struct ehx_context *c) { return ours(c) ? c->frame->rsp : ehx_real_.get_cfa(c); }
 
 /* A register that functions may change is known only if a routine has set it. */
 static uint64_t *place(struct ehx_context *c, int reg)
@@ -44,9 +42,9 @@ static uint64_t *place(struct ehx_context *c, int reg)
     }
 }
 
-EXPORT uint64_t _Unwind_GetGR(struct ehx_context *c, int reg) { return ours(c) ? *place(c, reg) : ehx_real_.get_gr(c, reg); }
+uint64_t ehx_get_gr_(struct ehx_context *c, int reg) { return ours(c) ? *place(c, reg) : ehx_real_.get_gr(c, reg); }
 
-EXPORT void _Unwind_SetGR(struct ehx_context *c, int reg, uint64_t value)
+void ehx_set_gr_(struct ehx_context *c, int reg, uint64_t value)
 {
     if (ours(c))
         *place(c, reg) = value;
@@ -54,15 +52,15 @@ EXPORT void _Unwind_SetGR(struct ehx_context *c, int reg, uint64_t value)
         ehx_real_.set_gr(c, reg, value);
 }
 
-EXPORT uint64_t _Unwind_GetLanguageSpecificData(struct ehx_context *c) { return ours(c) ? c->lsda : ehx_real_.get_lsda(c); }
+uint64_t ehx_get_lsda_(struct ehx_context *c) { return ours(c) ? c->lsda : ehx_real_.get_lsda(c); }
 
-EXPORT uint64_t _Unwind_GetRegionStart(struct ehx_context *c) { return ours(c) ? c->function : ehx_real_.get_start(c); }
+uint64_t ehx_get_start_(struct ehx_context *c) { return ours(c) ? c->function : ehx_real_.get_start(c); }
 
 /* On x86-64 nothing is relative to these. */
-EXPORT uint64_t _Unwind_GetTextRelBase(struct ehx_context *c) { return ours(c) ? 0 : ehx_real_.get_text(c); }
-EXPORT uint64_t _Unwind_GetDataRelBase(struct ehx_context *c) { return ours(c) ? 0 : ehx_real_.get_data(c); }
+uint64_t ehx_get_text_(struct ehx_context *c) { return ours(c) ? 0 : ehx_real_.get_text(c); }
+uint64_t ehx_get_data_(struct ehx_context *c) { return ours(c) ? 0 : ehx_real_.get_data(c); }
 
-EXPORT void _Unwind_DeleteException(struct ehx_exception *e)
+__attribute__((visibility("default"))) void _Unwind_DeleteException(struct ehx_exception *e)
 {
     enum { FOREIGN_EXCEPTION_CAUGHT = 1 };
     if (e->cleanup)

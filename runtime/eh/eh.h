@@ -19,6 +19,7 @@
 #define FRAME_R15 56
 #define FRAME_SIZE 64
 #define NUM_REAL 20 /* members of struct ehx_real */
+#define NUM_ACCESSORS 10
 #define LANDING_RAX 64
 #define LANDING_RDX 72
 
@@ -405,6 +406,12 @@ extern struct ehx_real {
 } ehx_real_;
 _Static_assert(offsetof(struct ehx_real, resume) == 8 && offsetof(struct ehx_real, rethrow) == 16 && offsetof(struct ehx_real, forced) == 24,
                "entry.S");
+extern void *ehx_accessors_[NUM_ACCESSORS]; /* of context.c; or those of ehx_real_, from get_gr on */
+_Static_assert(offsetof(struct ehx_real, get_data) - offsetof(struct ehx_real, get_gr) == 8 * (NUM_ACCESSORS - 1), "entry.S");
+uint64_t ehx_get_gr_(struct ehx_context *c, int reg), ehx_get_ip_(struct ehx_context *c), ehx_get_ip_info_(struct ehx_context *c, int *before);
+uint64_t ehx_get_cfa_(struct ehx_context *c), ehx_get_lsda_(struct ehx_context *c), ehx_get_start_(struct ehx_context *c);
+uint64_t ehx_get_text_(struct ehx_context *c), ehx_get_data_(struct ehx_context *c);
+void ehx_set_gr_(struct ehx_context *c, int reg, uint64_t value), ehx_set_ip_(struct ehx_context *c, uint64_t pc);
 extern bool ehx_active_; /* false: everything goes to the real libgcc */
 void ehx_no_real_(void) __attribute__((noreturn));
 

@@ -309,6 +309,47 @@ _Unwind_Resume:
 	.size	_Unwind_Resume, .-_Unwind_Resume
 
 /*
+ * The functions for contexts. They jump to context.c or, if nothing is done here, to the real libgcc's at once: a personality routine
+ * calls ten of them for a cleanup.
+ */
+	.macro	accessor name, function
+	.globl	\name
+	.type	\name, @function
+	.balign	16
+\name:
+	.cfi_startproc
+	endbr64
+	jmp	*ehx_accessors_+8*n(%rip)
+	.cfi_endproc
+	.size	\name, .-\name
+	.pushsection .data.ehx_accessors_, "aw", @progbits
+	.quad	\function
+	.hidden	\function
+	.popsection
+	.set	n, n + 1
+	.endm
+
+	.pushsection .data.ehx_accessors_, "aw", @progbits
+	.balign	8
+	.globl	ehx_accessors_
+	.hidden	ehx_accessors_
+	.type	ehx_accessors_, @object
+	.size	ehx_accessors_, 8 * NUM_ACCESSORS
+ehx_accessors_:
+	.popsection
+	.set	n, 0
+	accessor _Unwind_GetGR, ehx_get_gr_
+	accessor _Unwind_SetGR, ehx_set_gr_
+	accessor _Unwind_GetIP, ehx_get_ip_
+	accessor _Unwind_GetIPInfo, ehx_get_ip_info_
+	accessor _Unwind_SetIP, ehx_set_ip_
+	accessor _Unwind_GetCFA, ehx_get_cfa_
+	accessor _Unwind_GetLanguageSpecificData, ehx_get_lsda_
+	accessor _Unwind_GetRegionStart, ehx_get_start_
+	accessor _Unwind_GetTextRelBase, ehx_get_text_
+	accessor _Unwind_GetDataRelBase, ehx_get_data_
+
+/*
  * ehx_real_ before the real libgcc is open: each member is a stub that opens it, and jumps to where the member then points.
  */
 	.balign 16

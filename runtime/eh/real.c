@@ -151,10 +151,9 @@ static bool has_sites(void)
     return found;
 }
 
-__attribute__((constructor(101))) static void start(void)
+/* turn_on reports whether throws are taken over. */
+static bool turn_on(bool secure)
 {
-    bool secure = ehu_secure_();
-    ehx_stats_init_(secure);
     ehx_loads_before_();
     if (!real)
         open_real();
@@ -169,15 +168,28 @@ __attribute__((constructor(101))) static void start(void)
     backtrace(stop_at_once, NULL);
     const char *off = ehu_getenv_(secure, "EHASM_EXCEPTIONS");
     if ((off && strcmp(off, "0") == 0) || has_shadow_stack() || ehu_init() != 0)
-        return;
+        return false;
     void *find = dlsym(RTLD_DEFAULT, "_Unwind_Find_FDE");
     struct dl_find_object a, b;
     if (!find || _dl_find_object(find, &a) != 0 || _dl_find_object((void *)(uintptr_t)&itself, &b) != 0 ||
         a.dlfo_map_start != b.dlfo_map_start)
-        return; /* the program has its own way to find tables */
+        return false; /* the program has its own way to find tables */
+    if (!has_sites())
+        return false;
     ehx_types_init_();
     /* Pages that are there when they are needed. Where the kernel does not know the request, throws find them one by one. */
     uintptr_t from = ((uintptr_t)ehx_known_ + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
     madvise((void *)from, ((uintptr_t)(ehx_known_ + KNOWN_SLOTS) - from) & ~(uintptr_t)(PAGE - 1), MADV_POPULATE_WRITE);
-    ehx_active_ = has_sites();
+    return true;
+}
+
+__attribute__((constructor(101))) static void start(void)
+{
+    bool secure = ehu_secure_();
+    ehx_stats_init_(secure);
+    ehx_active_ = turn_on(secure);
+    if (ehx_active_)
+        return;
+    ehx_loads_ = NULL; /* what is in entry.S need not look further */
+    memcpy(ehx_accessors_, &ehx_real_.get_gr, sizeof ehx_accessors_);
 }
