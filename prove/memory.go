@@ -28,6 +28,9 @@ func (x *exec) split(addr term) (base term, off int64, index term, ok bool) {
 	return base, int64(sm.c), index, base != noTerm
 }
 
+// far reports whether an offset is too large for sizes to be added to it.
+func far(off int64) bool { return off != int64(int32(off)) }
+
 // largest returns the largest value of an index.
 func (x *exec) largest(s *state, i term) uint64 {
 	for _, known := range x.indices {
@@ -70,6 +73,9 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 	if !ok {
 		s.event = append(s.event, event{evRead, addr, size, 0})
 		return x.t.load(addr, size), nil
+	}
+	if far(off) {
+		return 0, fmt.Errorf("a read far from what it counts from, at %s", x.t.text(addr))
 	}
 	if base == x.sp {
 		if index != noTerm {
@@ -169,6 +175,9 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 	base, off, index, ok := x.split(addr)
 	if !ok {
 		return fmt.Errorf("a store at %s", x.t.text(addr))
+	}
+	if far(off) {
+		return fmt.Errorf("a store far from what it counts from, at %s", x.t.text(addr))
 	}
 	end := off + int64(size)
 	if base == x.sp {
