@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/ucontext.h>
 
+#include "../context.c"
 #include "../known.c"
 #include "../paths.c"
 
