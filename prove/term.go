@@ -47,13 +47,14 @@ type termNode struct {
 type terms struct {
 	nodes []termNode
 	mask  []uint64 // bits that may be set
+	size  []uint32 // nodes of the tree that a term is written as: those that it shares count each time
 	slots []term   // a hash table with linear probing; 0 is free, else a term plus 1
 	names []string // of variables
 }
 
 func newTerms() *terms {
 	const few = 4096
-	return &terms{slots: make([]term, 2*few), nodes: make([]termNode, 0, few), mask: make([]uint64, 0, few)}
+	return &terms{slots: make([]term, 2*few), nodes: make([]termNode, 0, few), mask: make([]uint64, 0, few), size: make([]uint32, 0, few)}
 }
 
 // hash returns a multiplicative hash: its upper bits are the good ones.
@@ -82,7 +83,12 @@ func (t *terms) make(n termNode, mask uint64) term {
 	if *s != 0 {
 		return *s - 1
 	}
+	size := t.treeSize(&n)
+	if size > maxTree {
+		panic(tooLong{})
+	}
 	x := term(len(t.nodes))
+	t.size = append(t.size, size)
 	t.nodes = append(t.nodes, n)
 	t.mask = append(t.mask, mask)
 	*s = x + 1
@@ -93,6 +99,30 @@ func (t *terms) make(n termNode, mask uint64) term {
 		}
 	}
 	return x
+}
+
+// maxTree bounds the size of a term. Some of what looks at terms goes over them as over trees, and
+// code that doubles a value again and again would keep it for ever. The largest of real files has 337.
+const maxTree = 1 << 12
+
+// treeSize returns the size of the tree of a node that is to be made.
+func (t *terms) treeSize(n *termNode) uint32 {
+	size := uint32(1)
+	switch n.op {
+	case tConst, tVar:
+		return size
+	case tIte:
+		size += t.child(n.c)
+	}
+	return size + t.child(n.a) + t.child(n.b)
+}
+
+// child returns the size of an operand; an operation that has none names term 0, which is small.
+func (t *terms) child(x term) uint32 {
+	if x < 0 || int(x) >= len(t.size) {
+		return 0
+	}
+	return t.size[x]
 }
 
 func (t *terms) con(v uint64) term { return t.make(termNode{op: tConst, k: v}, v) }

@@ -243,3 +243,17 @@ func (g *identities) next() (out pair, ok bool) {
 	op := [...]instOp{iPminub, iPcmpeqb, iPmovmskb}[g.rng.IntN(3)]
 	return each(x.bytewise(op, a.x, b.x), func(a, b, _ uint64) uint64 { return bytes8(op, a, b) })
 }
+
+// TestTreeSize: a value that is multiplied by itself again and again ends the proof, before
+// anything goes over it as over a tree.
+func TestTreeSize(t *testing.T) {
+	tm := newTerms()
+	x := tm.variable("x", ^uint64(0))
+	require.PanicsWithValue(t, tooLong{}, func() {
+		for range 64 {
+			x = tm.mul(x, x)
+		}
+	})
+	require.LessOrEqual(t, tm.size[x], uint32(maxTree))
+	require.Len(t, tm.size, len(tm.nodes))
+}
