@@ -21,9 +21,9 @@ func (img *Image) findForeign() {
 		case strings.HasPrefix(s.Name, "Builtins_"):
 			named.lo, named.hi = min(named.lo, s.Addr), max(named.hi, s.Addr+s.Size)
 		case s.Name == "_ZN2v88internal23DefaultEmbeddedBlobCodeEv":
-			place, _ = img.returns(s.Addr)
+			place = img.returns(s.Addr)
 		case s.Name == "_ZN2v88internal27DefaultEmbeddedBlobCodeSizeEv":
-			size, _ = img.returns(s.Addr)
+			size = img.returns(s.Addr)
 		}
 	}
 	all := span{place, place + size}
@@ -35,27 +35,28 @@ func (img *Image) findForeign() {
 }
 
 // returns gives what the function at addr returns, if it does no more than return a constant, an address or a word of read-only
-// data.
-func (img *Image) returns(addr uint64) (uint64, bool) {
+// data, and otherwise 0.
+func (img *Image) returns(addr uint64) uint64 {
 	var in, next x86.Inst
 	code := img.Code(addr)
 	if x86.Decode(code, &in) != nil || x86.Decode(code[in.Len:], &next) != nil || next.Op != x86.OpRET ||
 		in.Args[0].Kind != x86.KGPR || in.Args[0].Reg != uint8(x86.RAX) {
-		return 0, false
+		return 0
 	}
 	at, isMem := in.MemAddr(addr)
 	switch {
 	case in.Op == x86.OpMOV && in.Args[1].Kind == x86.KImm:
-		return uint64(in.Imm), true
+		return uint64(in.Imm)
 	case in.Op == x86.OpLEA && isMem:
-		return at, true
+		return at
 	case in.Op == x86.OpMOV && isMem && in.MemSize == 4:
-		v, ok := img.half(at)
-		return uint64(uint32(v)), ok
+		v, _ := img.half(at)
+		return uint64(uint32(v))
 	case in.Op == x86.OpMOV && isMem && in.MemSize == 8:
-		return img.word(at)
+		v, _ := img.word(at)
+		return v
 	}
-	return 0, false
+	return 0
 }
 
 // Foreign reports whether the code at addr keeps to no convention of the psABI: V8's builtins, which put arguments under the return

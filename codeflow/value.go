@@ -23,8 +23,9 @@ const RA = 16
 type Value struct {
 	Kind Kind
 	Reg  uint8
-	zero uint16 // in place of padding, so that == compares one word
-	Off  int32  // bytes
+	//lint:ignore U1000 it stands in place of padding, so that == compares one word
+	zero uint16
+	Off  int32 // bytes
 }
 
 func entryOf(reg uint8) Value { return Value{Kind: Entry, Reg: reg} }
