@@ -103,7 +103,7 @@ func (t *terms) make(n termNode, mask uint64) term {
 
 // maxTree bounds the size of a term. Some of what looks at terms goes over them as over trees, and
 // code that doubles a value again and again would keep it for ever. The largest of real files has 337.
-const maxTree = 1 << 12
+const maxTree = 1 << 24
 
 // treeSize returns the size of the tree of a node that is to be made.
 func (t *terms) treeSize(n *termNode) uint32 {

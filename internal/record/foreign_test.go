@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,16 +34,19 @@ func replaced(t *testing.T, replace func(path string)) (pid int32, m procMapping
 	})
 	require.NoError(t, os.Rename(path, path+".old"))
 	replace(path)
-	list, err := readMaps(int32(cmd.Process.Pid))
-	require.NoError(t, err)
-	for _, m := range list {
-		if m.exec && m.name == path+".old" {
-			m.name = path // as the kernel told when it was mapped
-			return int32(cmd.Process.Pid), m
+	find := func() bool { // Start returns while execve has not mapped the program yet
+		list, err := readMaps(int32(cmd.Process.Pid))
+		require.NoError(t, err)
+		i := slices.IndexFunc(list, func(m procMapping) bool { return m.exec && m.name == path+".old" })
+		if i < 0 {
+			return false
 		}
+		m = list[i]
+		m.name = path // as the kernel told when it was mapped
+		return true
 	}
-	t.Fatal("its program is not among its mappings")
-	return 0, m
+	require.Eventually(t, find, 10*time.Second, time.Millisecond, "its program is not among its mappings")
+	return int32(cmd.Process.Pid), m
 }
 
 // TestFilesOfOthers: in the place of its file a process may have a FIFO, which whoever opens it
