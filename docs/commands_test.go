@@ -155,6 +155,9 @@ func (w *world) missing(line string) string {
 			}
 		}
 	}
+	if strings.Contains(line, "--off-cpu") && os.Geteuid() != 0 {
+		return "it needs root"
+	}
 	for _, library := range []string{"libprofiler.so.0", "libjemalloc.so.2"} {
 		if found, _ := filepath.Glob("/usr/lib/*/" + library); strings.Contains(line, library) && len(found) == 0 {
 			return library + " is not installed"

@@ -18,9 +18,7 @@ import (
 // hours further than CLOCK_MONOTONIC, as after two hours in which the machine was suspended. Samples are counted when
 // they are taken, not all at the end, and times are those for which programs ran.
 func TestRecordClocks(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, for a time namespace")
-	}
+	testtool.NeedRoot(t, "for a time namespace")
 	testtool.Need(t, "unshare")
 	b, err := os.ReadFile("/proc/uptime")
 	require.NoError(t, err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/testtool"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -17,6 +19,7 @@ import (
 // TestRecordGrow: programs that are executed once copies have grown are sampled once, not also with the shorter
 // copies.
 func TestRecordGrow(t *testing.T) {
+	testtool.NeedRoot(t, "as the program is in the kernel most of the time")
 	dir := t.TempDir()
 	source, program := filepath.Join(dir, "a.c"), filepath.Join(dir, "a")
 	require.NoError(t, os.WriteFile(source, []byte(`#include <time.h>
