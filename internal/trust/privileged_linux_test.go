@@ -2,6 +2,7 @@ package trust
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,9 @@ func TestOverflow(t *testing.T) {
 		cmd := exec.Command("/proc/self/exe", "-test.run=^TestOverflow$")
 		cmd.Env, cmd.Dir, cmd.SysProcAttr = []string{openedBy + "=" + file}, dir, attr
 		out, err := cmd.CombinedOutput()
+		if errors.Is(err, syscall.EPERM) {
+			t.Skip("needs user namespaces, which are forbidden in a chroot and some containers")
+		}
 		require.NotNil(t, cmd.ProcessState, "%v", err)
 		require.Equal(t, 3, cmd.ProcessState.ExitCode(), "%s: %s", name, out)
 	}
