@@ -39,7 +39,7 @@ func BenchmarkStages(b *testing.B) {
 			b.Fatal(err)
 		}
 		var rep Report
-		code := codeImage{segments: o.code, read: o.readImage}
+		code := o.codeImage()
 		source := newCFISource(s)
 		spans := findSpans(source, code, &rep)
 		stage := func(stage string, f func(b *testing.B)) {

@@ -53,7 +53,7 @@ func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, 
 	t, err := newLazyTable(o, src)
 	if errors.Is(err, ErrNoUnwindInfo) {
 		none := func() *lazySection { return nil }
-		t, err = &LazyTable{code: codeImage{segments: o.code, read: o.readImage}, more: none, recent: make([]atomic.Pointer[recentPC], maxRecent)}, nil
+		t, err = &LazyTable{code: o.codeImage(), more: none, recent: make([]atomic.Pointer[recentPC], maxRecent)}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func newLazyTable(o *Object, src Source) (*LazyTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	code := codeImage{segments: o.code, read: o.readImage}
+	code := o.codeImage()
 	none := func() *lazySection { return nil }
 	t := &LazyTable{code: code, section: newLazySection(s, code), more: none, made: none}
 	if src == SourceAuto && kind == SourceEHFrame {

@@ -10,7 +10,7 @@ func addMade(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Repor
 	if t == nil || len(t.Exprs) == 0 || opt.Made.All {
 		t = &Table{Exprs: make([]Expr, 1)}
 	}
-	made, madeRep, err := buildSource(newCFISource(opt.Made.Section), codeImage{segments: o.code, read: o.readImage}, opt)
+	made, madeRep, err := buildSource(newCFISource(opt.Made.Section), o.codeImage(), opt)
 	if err != nil {
 		return nil, madeRep, err
 	}

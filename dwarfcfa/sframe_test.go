@@ -202,7 +202,7 @@ func testSFrameEHFrame(t *testing.T, objects []string) {
 
 		made, err := o.Section(SourceSFrame)
 		require.NoError(t, err)
-		cfi, _, err := buildSection(made, codeImage{segments: o.code, read: o.readImage}, BuildOptions{Strict: true})
+		cfi, _, err := buildSection(made, o.codeImage(), BuildOptions{Strict: true})
 		require.NoError(t, err)
 		require.Equal(t, dump(t, sf), dump(t, cfi), "as FDEs")
 
@@ -373,7 +373,7 @@ func testSFrameMutations(t *testing.T, path string) {
 		}
 		entries = append(entries, e)
 	}
-	code := codeImage{segments: o.code, read: o.readImage}
+	code := o.codeImage()
 	failed, lost := 0, 0
 	for i := range 20000 {
 		data, err := sframe.Encode(sframe.Options{Version: uint8(1 + i%3), Addr: sec.Addr}, entries)

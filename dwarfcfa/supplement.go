@@ -21,7 +21,7 @@ func supplement(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Re
 	if s == nil || !s.HasFDE() {
 		return t, rep, nil
 	}
-	more, moreRep, err := buildSource(newCFISource(s), codeImage{segments: o.code, read: o.readImage}, opt)
+	more, moreRep, err := buildSource(newCFISource(s), o.codeImage(), opt)
 	if err != nil {
 		return nil, moreRep, err
 	}

@@ -102,7 +102,7 @@ func fileTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t, rep, err := buildSource(s, codeImage{segments: o.code, read: o.readImage}, opt)
+	t, rep, err := buildSource(s, o.codeImage(), opt)
 	if err == nil && opt.Source == SourceAuto && kind == SourceEHFrame {
 		t, rep, err = supplement(o, t, rep, opt)
 	}
@@ -132,6 +132,8 @@ type codeImage struct {
 	segments []segment                   // ascending, disjoint
 	read     func(at Addr, b []byte) int // reads up to len(b) bytes of the image
 }
+
+func (o *Object) codeImage() codeImage { return codeImage{segments: o.code, read: o.readImage} }
 
 // segmentOf returns the segment that holds an address.
 func (c codeImage) segmentOf(a Addr) (segment, bool) {

@@ -273,7 +273,7 @@ func (r *recordRun) tellLimits() {
 		return
 	}
 	if r.session.UserOnly() {
-		r.c.note("record", errors.New("time in the kernel is not recorded: that needs root, CAP_PERFMON or kernel.perf_event_paranoid of at most 1"))
+		r.c.note("record", errors.New("time in the kernel is not recorded: "+record.KernelNeeds))
 	}
 	if got := r.session.RingBytes(); got < r.opt.ring {
 		r.c.note("record", fmt.Errorf("%d KB of memory for the samples of a CPU instead of %d: no more may be locked (kernel.perf_event_mlock_kb, ulimit -l)", got>>10, r.opt.ring>>10))

@@ -32,8 +32,11 @@ type opened struct {
 	rings         int    // bytes of a CPU's, as the kernel gave them
 }
 
+// KernelNeeds says who may look at the kernel.
+const KernelNeeds = "that needs root, CAP_PERFMON or kernel.perf_event_paranoid of at most 1"
+
 // errSwitches says why threads cannot be seen to block.
-var errSwitches = errors.New("threads leave the processor in the kernel: that needs root, CAP_PERFMON or kernel.perf_event_paranoid of at most 1")
+var errSwitches = errors.New("threads leave the processor in the kernel: " + KernelNeeds)
 
 // attrBytes returns the attributes as the kernel has them.
 func attrBytes(a *perfevent.Attr) []byte {
