@@ -8,10 +8,12 @@ shift
 ehasm=${EHASM:-ehasm}
 list=${EHASM_FILES:-$out.files}
 if [ -z "${EHASM_FILES:-}" ]; then
-	find "$@" -xdev -type f -size +64c -exec sh -c 'for f; do
-		[ "$(head -c 20 "$f" | od -An -tx1 | tr -d " \n" | cut -c1-12,33-40)" = 7f454c46020102003e00 ] ||
-		[ "$(head -c 20 "$f" | od -An -tx1 | tr -d " \n" | cut -c1-12,33-40)" = 7f454c46020103003e00 ] || continue
-		echo "$f"; done' sh {} + >"$list"
+	# ELF, 64 bits, little-endian, executable or shared object, x86-64; one name of each inode
+	find "$@" -xdev -type f -size +64c -print0 | perl -0ne '
+		chomp; open my $f, "<:raw", $_ or next; read($f, my $h, 20) == 20 or next;
+		my ($id, $type, $machine) = unpack "a6 x10 v v", $h;
+		next unless $id eq "\x7fELF\2\1" && ($type == 2 || $type == 3) && $machine == 62;
+		my ($dev, $ino) = stat $f; print "$_\n" unless $seen{"$dev:$ino"}++' >"$list"
 fi
 start=$(date +%s)
 xargs -d '\n' -n 50 "$ehasm" check --notes <"$list" >"$out" 2>"$out.failed"

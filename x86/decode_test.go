@@ -56,6 +56,19 @@ func TestForms(t *testing.T) {
 	assert.Zero(t, r.Operands)
 }
 
+// TestWait: objdump shows fwait and the instruction behind it as one.
+func TestWait(t *testing.T) {
+	code := []byte("\x9b\xd9\x7d\xf8\x9b\x9b\xd9\x38\x9b\x66\xd9\x38\x9b\x41\xd9\x3c\x24\x9b\xdb\xe3\x9b\xdf\xe0\x9b\xdd\x31\x9b\x90")
+	file := filepath.Join(t.TempDir(), "wait")
+	require.NoError(t, os.WriteFile(file, code, 0o600))
+	list, err := exec.Command("objdump", "-D", "-w", "-M", "intel", "--insn-width=16", "-b", "binary", "-m", "i386:x86-64", file).Output()
+	require.NoError(t, err)
+	r, err := objdumpcmp.Listing(bytes.NewReader(list), nil)
+	require.NoError(t, err)
+	assert.Equal(t, 17, r.Instructions)
+	assert.Zero(t, r.Bad+r.Length+r.Unknown+r.Mnemonic+r.Operands, "%v", r.Examples)
+}
+
 func TestDecode(t *testing.T) {
 	regs := func(rs ...x86.Reg) (m uint16) {
 		for _, r := range rs {
@@ -96,6 +109,9 @@ func TestDecode(t *testing.T) {
 		{"\x48\x0f\xc7\x4c\x24\x10", "cmpxchg16b XMMWORD PTR [rsp+0x10]", regs(x86.RAX, x86.RDX, x86.RBX, x86.RCX, x86.RSP), regs(x86.RAX, x86.RDX), 0, true, true, 16, 0},
 		{"\x0f\x44\xd8", "cmove ebx,eax", regs(x86.RAX, x86.RBX), regs(x86.RBX), 0, false, false, 0, 0},
 		{"\x0f\x05", "syscall", regs(x86.RAX, x86.RDI, x86.RSI, x86.RDX, x86.R8, x86.R9, x86.R10), regs(x86.RAX, x86.RCX, x86.R11), 0, false, false, 0, 0},
+		{"\xf3\x0f\xa7\xc8", "rep xcryptecb", regs(x86.RAX, x86.RBX, x86.RCX, x86.RDX, x86.RSI, x86.RDI), regs(x86.RAX, x86.RCX, x86.RSI, x86.RDI), 0, false, true, 0, 0},
+		{"\x0f\xa7\xc0", "xstorerng", regs(x86.RCX, x86.RDX, x86.RDI), regs(x86.RAX, x86.RCX, x86.RDI), 0, false, true, 0, 0},
+		{"\xf3\x0f\xa6\xc8", "rep xsha1", regs(x86.RAX, x86.RCX, x86.RSI, x86.RDI), regs(x86.RAX, x86.RCX, x86.RSI, x86.RDI), 0, false, true, 0, 0},
 	} {
 		var in x86.Inst
 		require.NoError(t, x86.Decode([]byte(c.code), &in), "% x", c.code)

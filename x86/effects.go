@@ -54,6 +54,13 @@ func (s *state) effects(f *form) {
 	case OpMOVDIR64B, OpENQCMD, OpENQCMDS:
 		// writes through the register operand, which Mem can't say
 		in.MemWrite, in.MemSize = true, 0
+	case OpXSTORERNG, OpXSHA1, OpXSHA256, OpXCRYPTECB, OpXCRYPTCBC, OpXCRYPTCTR, OpXCRYPTCFB, OpXCRYPTOFB:
+		// how much is in rcx; the initialisation vector at rax is another write, which Mem can't say
+		in.Mem.Base, in.Mem.Scale = RDI, 1
+		in.MemWrite, in.MemSize = true, 0
+	case OpMONTMUL:
+		in.Mem.Base, in.Mem.Scale = RSI, 1
+		in.MemWrite, in.MemSize = true, 0
 	case OpXCHG:
 		if in.Opcode == 0x90 && in.Map == 0 && s.b == 0 {
 			// nop: pause with f3

@@ -88,7 +88,7 @@ func (in *Inst) Text(pc uint64) string {
 	if in.Prefix&PrefixLock != 0 {
 		b.WriteString("lock ")
 	}
-	if in.isString() {
+	if in.isString() || in.Map == 1 && in.Opcode|1 == 0xa7 && in.Enc == EncLegacy { // the second: VIA's xstore and its kin
 		switch {
 		case in.Prefix&PrefixF3 != 0:
 			b.WriteString("rep ")

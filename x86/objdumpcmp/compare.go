@@ -100,6 +100,11 @@ func (r *Result) one(pc uint64, code, padded []byte, text string, in *x86.Inst) 
 		r.Bad++
 		return
 	}
+	if code[0] == 0x9b && len(code) > 1 && name[0] == 'f' { // objdump's fstcw, fstsw, finit...: an fwait and what follows it
+		r.one(pc, code[:1], []byte{code[0], 0x90}, "fwait", in)
+		r.one(pc+1, code[1:], padded[1:], text, in)
+		return
+	}
 	r.Instructions++
 	say := func(n *int, what string) {
 		*n++
@@ -143,7 +148,8 @@ func split(text string) (name, operands string) {
 var sameNames = map[string]string{"xbegin": "xbegin", "sysretl": "sysret", "sysretq": "sysret", "sysretd": "sysret", "sysexitd": "sysexit", "sysexitq": "sysexit", "iretd": "iret", "iretq": "iret", "iretw": "iret", "retfq": "retf", "retfw": "retf", "ldmxcsr": "ldmxcsr",
 	"pushw": "push", "popw": "pop", "callw": "call", "pushfw": "pushf", "popfw": "popf", "leavew": "leave", "fwait": "fwait", "jecxz": "jrcxz", "rdsspd": "rdssp", "rdsspq": "rdssp",
 	"incsspd": "incssp", "incsspq": "incssp", "xsave64": "xsave", "xrstor64": "xrstor", "xsavec64": "xsavec", "xsaveopt64": "xsaveopt", "xsaves64": "xsaves", "xrstors64": "xrstors",
-	"fxsave64": "fxsave", "fxrstor64": "fxrstor", "wrussd": "wruss", "wrussq": "wruss", "wrssd": "wrss", "wrssq": "wrss", "prefetchwt1": "prefetchwt1", "retw": "ret", "enterw": "enter", "prefetch": "prefetch", "xchg": "xchg", "icebp": "int1"}
+	"fxsave64": "fxsave", "fxrstor64": "fxrstor", "wrussd": "wruss", "wrussq": "wruss", "wrssd": "wrss", "wrssq": "wrss", "prefetchwt1": "prefetchwt1", "retw": "ret", "enterw": "enter", "prefetch": "prefetch", "xchg": "xchg", "icebp": "int1",
+	"xstore-rng": "xstorerng", "xcrypt-ecb": "xcryptecb", "xcrypt-cbc": "xcryptcbc", "xcrypt-ctr": "xcryptctr", "xcrypt-cfb": "xcryptcfb", "xcrypt-ofb": "xcryptofb"}
 
 func sameName(name string, in *x86.Inst) bool {
 	m := in.Mnemonic()
