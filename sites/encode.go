@@ -11,16 +11,20 @@ const (
 	headerSize      = 24
 	personalitySize = 16
 	groupSize       = 8
-	perGroup        = 16 // functions in a group
+	perGroup        = 32 // functions in a group
 
 	personalityIndirect = 1 << 0
 
 	alignment = 16 // of most functions
 
 	// Most calls have a displacement of 32 bits, and most sites are one call.
-	callSize     = 5
-	shortCleanup = 6 // a cleanup of callSize
-	shortSkip    = 7 // a skip of callSize
+	callSize = 5
+
+	// The distance of a site is multiplied by forms.
+	formSkip    = 0 // a skip of callSize
+	formCleanup = 1 // a cleanup of callSize
+	formOther   = 2 // size and kind follow
+	forms       = 3
 )
 
 // ErrFormat is wrapped by the errors of Encode and Decode.
@@ -60,23 +64,22 @@ func (t *Table) Encode() ([]byte, error) {
 		if f.Personality >= 0 {
 			body = binary.AppendUvarint(body, uint64(f.LSDA-lsda))
 			lsda = f.LSDA
-			site, pad := f.Start, f.Start
+			site := f.Start
 			for _, s := range f.Sites {
-				kind := uint64(s.Kind)
+				size, form := uint64(s.End-s.Start), uint64(formOther)
 				switch {
-				case s.End-s.Start == callSize && s.Kind == Cleanup:
-					kind = shortCleanup
-				case s.End-s.Start == callSize && s.Kind == Skip:
-					kind = shortSkip
+				case size == callSize && s.Kind == Cleanup:
+					form = formCleanup
+				case size == callSize && s.Kind == Skip:
+					form = formSkip
 				}
-				body = binary.AppendUvarint(body, uint64(s.Start-site)<<3|kind)
-				if kind < shortCleanup {
-					body = binary.AppendUvarint(body, uint64(s.End-s.Start))
+				body = binary.AppendUvarint(body, uint64(s.Start-site)*forms+form)
+				if form == formOther {
+					body = binary.AppendUvarint(body, size<<3|uint64(s.Kind))
 				}
 				site = s.End
 				if s.Kind.HasPad() {
-					body = binary.AppendVarint(body, int64(s.Pad-pad))
-					pad = s.Pad
+					body = binary.AppendUvarint(body, uint64(f.End-s.Pad))
 				}
 			}
 		}
@@ -162,22 +165,19 @@ func Decode(b []byte) (*Table, error) {
 		if f.Personality >= 0 {
 			f.LSDA = lsda + Addr(body.uleb())
 			lsda = f.LSDA
-			pad := f.Start
 			for site := f.Start; !body.bad && body.pos < len(body.b); {
 				gap := body.uleb()
-				s := Site{Start: site + Addr(gap>>3), Kind: Kind(gap & 7)}
+				s := Site{Start: site + Addr(gap/forms), Kind: Skip}
 				s.End = s.Start + callSize
-				switch gap & 7 {
-				case shortCleanup:
+				switch gap % forms {
+				case formCleanup:
 					s.Kind = Cleanup
-				case shortSkip:
-					s.Kind = Skip
-				default:
-					s.End = s.Start + Addr(body.uleb())
+				case formOther:
+					v := body.uleb()
+					s.Kind, s.End = Kind(v&7), s.Start+Addr(v>>3)
 				}
 				if s.Kind.HasPad() {
-					s.Pad = pad + Addr(body.zigzag())
-					pad = s.Pad
+					s.Pad = f.End - Addr(body.uleb())
 				}
 				if body.bad || s.Kind > Ask || s.Start < site || s.End <= s.Start || s.End > f.End ||
 					s.Kind.HasPad() && (s.Pad < f.Start || s.Pad >= f.End) {
@@ -214,12 +214,6 @@ func (r *reader) uleb() uint64 {
 	}
 	r.pos += n
 	return v
-}
-
-// zigzag reads a signed number d, stored as 2d, or as -2d-1 if it is negative.
-func (r *reader) zigzag() int64 {
-	v := r.uleb()
-	return int64(v>>1) ^ -int64(v&1)
 }
 
 func (r *reader) bytes(n uint64) []byte {

@@ -4,7 +4,8 @@
 
 #include "eh.h"
 
-enum { HEADER = 24, PERSONALITY = 16, GROUP = 8, PER_GROUP = 16, INDIRECT = 1, CALL_SIZE = 5, ALIGNMENT = 16, SHORT_CLEANUP = 6, SHORT_SKIP = 7 };
+enum { HEADER = 24, PERSONALITY = 16, GROUP = 8, PER_GROUP = 32, INDIRECT = 1, CALL_SIZE = 5, ALIGNMENT = 16 };
+enum { FORM_SKIP, FORM_CLEANUP, FORM_OTHER, FORMS }; /* of a site: either of CALL_SIZE; size and kind follow */
 
 struct reader {
     const uint8_t *p, *end;
@@ -24,8 +25,6 @@ static uint64_t uleb(struct reader *r)
     return 0;
 }
 
-static uint64_t zigzag(uint64_t v) { return v >> 1 ^ (0 - (v & 1)); }
-
 static uint32_t u32(const uint8_t *p)
 {
     uint32_t v;
@@ -44,19 +43,17 @@ static uint64_t u64(const uint8_t *p)
 static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t size, uint64_t bias, struct ehx_what *is)
 {
     is->step.kind = KIND_ASK;
-    uint64_t last = 0; /* pad less the function's start, of the site before that has one */
     for (uint64_t at = start; r->p < r->end;) {
-        uint64_t gap = uleb(r), n = CALL_SIZE, kind = gap & 7, pad = 0;
-        at += gap >> 3;
-        if (kind == SHORT_CLEANUP)
-            kind = KIND_CLEANUP;
-        else if (kind == SHORT_SKIP)
-            kind = KIND_SKIP;
-        else
+        uint64_t gap = uleb(r), form = gap % FORMS, n = CALL_SIZE, kind = form == FORM_CLEANUP ? KIND_CLEANUP : KIND_SKIP, up = size;
+        at += gap / FORMS;
+        if (form == FORM_OTHER) {
             n = uleb(r);
+            kind = n & 7;
+            n >>= 3;
+        }
         if (kind == KIND_CLEANUP || kind == KIND_ACTION || kind == KIND_ACTION_CLEANUP)
-            last = pad = last + zigzag(uleb(r));
-        if (r->bad || kind > KIND_ASK || pad >= size) {
+            up = uleb(r);
+        if (r->bad || kind > KIND_ASK || up == 0 || up > size) {
             is->step.kind = KIND_HAND_OVER;
             return;
         }
@@ -64,7 +61,7 @@ static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t 
             return;
         if (pc - at < n) {
             is->step.kind = (uint8_t)kind;
-            is->pad = bias + start + pad;
+            is->pad = bias + start + (size - up);
             return;
         }
         at += n;
