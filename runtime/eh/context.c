@@ -42,14 +42,22 @@ static uint64_t *place(struct ehx_context *c, int reg)
     }
 }
 
-uint64_t ehx_get_gr_(struct ehx_context *c, int reg) { return ours(c) ? *place(c, reg) : ehx_real_.get_gr(c, reg); }
+uint64_t ehx_get_gr_(struct ehx_context *c, int reg)
+{
+    if (ours(c))
+        return *place(c, reg);
+    ehx_learn_sizes_();
+    return ehx_real_.get_gr(c, reg);
+}
 
 void ehx_set_gr_(struct ehx_context *c, int reg, uint64_t value)
 {
-    if (ours(c))
+    if (ours(c)) {
         *place(c, reg) = value;
-    else
+    } else {
+        ehx_learn_sizes_();
         ehx_real_.set_gr(c, reg, value);
+    }
 }
 
 uint64_t ehx_get_lsda_(struct ehx_context *c) { return ours(c) ? c->lsda : ehx_real_.get_lsda(c); }

@@ -225,8 +225,10 @@ _Static_assert(offsetof(struct ehx_known, key) == KNOWN_KEY && offsetof(struct e
                    offsetof(struct ehx_exception, private_2) == EXCEPTION_PRIVATE_2,
                "entry.S");
 
-enum { KNOWN_SLOTS = 1 << KNOWN_BITS };
+enum { KNOWN_SLOTS = 1 << KNOWN_BITS, KNOWN_FEW = 256 };
 extern struct ehx_known ehx_known_[KNOWN_SLOTS];
+/* As long as they suffice, only the first KNOWN_FEW slots are used, whose pages are there from the start. */
+extern uint64_t ehx_slot_mask_;
 
 /* ehx_seldom_ says whether to overwrite what is in use: once in 64 times, by lot. */
 extern __thread uint32_t ehx_lot_ __attribute__((tls_model("initial-exec")));
@@ -236,7 +238,7 @@ static inline bool ehx_seldom_(void)
     return ehx_lot_ >> 26 == 0;
 }
 
-static inline size_t ehx_slot_(uint64_t key) { return (key * KNOWN_HASH) >> (64 - KNOWN_BITS); }
+static inline size_t ehx_slot_(uint64_t key) { return (key * KNOWN_HASH) >> (64 - KNOWN_BITS) & EHX_GET(ehx_slot_mask_); }
 static inline struct ehx_known *ehx_next_(const struct ehx_known *k, int i) { return &ehx_known_[EHX_GET(k->next[i]) % KNOWN_SLOTS]; }
 
 /* The result of a lookup. */
@@ -404,6 +406,9 @@ extern struct ehx_real {
     void (*info)(void *, void *), (*info_table)(void *, void *);
     void (*bases)(void *, void *, void *, void *), (*table_bases)(void *, void *, void *, void *);
 } ehx_real_;
+/* ehx_learn_sizes_ has the real libgcc walk, which sets its sizes of registers: a static part of libgcc in the program may
+ * call the real accessors before it does. */
+void ehx_learn_sizes_(void);
 _Static_assert(offsetof(struct ehx_real, resume) == 8 && offsetof(struct ehx_real, rethrow) == 16 && offsetof(struct ehx_real, forced) == 24,
                "entry.S");
 extern void *ehx_accessors_[NUM_ACCESSORS]; /* of context.c; or those of ehx_real_, from get_gr on */

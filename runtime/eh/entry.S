@@ -190,6 +190,7 @@ _Unwind_RaiseException:
 	imul	\key, \to
 	lea	ehx_known_(%rip), \turn
 	shr	$64-KNOWN_BITS, \to
+	and	ehx_slot_mask_(%rip), \to
 	shl	$6, \to
 	add	\turn, \to
 	mov	(\to), \turn

@@ -6,14 +6,15 @@ ours="_Unwind_DeleteException _Unwind_ForcedUnwind _Unwind_GetCFA _Unwind_GetDat
 _Unwind_GetLanguageSpecificData _Unwind_GetRegionStart _Unwind_GetTextRelBase _Unwind_RaiseException _Unwind_Resume _Unwind_Resume_or_Rethrow
 _Unwind_SetGR _Unwind_SetIP __register_frame __register_frame_info __register_frame_info_bases __register_frame_info_table __register_frame_info_table_bases
 __register_frame_table"
-LC_ALL=C readelf --dyn-syms -W "$1" | awk -v ours="$ours" -v out="$2" '
+id=$(LC_ALL=C readelf -n "$1" | sed -n 's/.*Build ID: *//p' | sed 's/../0x&,/g')
+LC_ALL=C readelf --dyn-syms -W "$1" | awk -v ours="$ours" -v out="$2" -v id="${id:-0}" '
 BEGIN { count = 0; versions = 0; n = split(ours, list); for (i = 1; i <= n; i++) own[list[i]] = 1 }
 $4 == "FUNC" && $7 != "UND" && split($8, part, "@") > 1 {
 	name = part[1]; version = part[length(part)]; default_ = part[2] == ""
 	if (!(version in seen)) { seen[version] = 1; order[++versions] = version }
 	if (default_) listed[version] = listed[version] " " name ";"
 	if (name in own) { found[name] = 1; next }
-	names[count] = name; of[count] = version; at[count] = default_ ? "@@" : "@"; count++
+	names[count] = name; address[count] = $2; of[count] = version; at[count] = default_ ? "@@" : "@"; count++
 }
 END {
 	for (name in own) if (!(name in found)) { print "forward.sh: no " name > "/dev/stderr"; exit 1 }
@@ -35,8 +36,8 @@ END {
 	print "\tadd $128, %rsp\n\t.cfi_adjust_cfa_offset -128" > stub
 	for (i = 7; i >= 1; i--) print "\tpop %" regs[i] "\n\t.cfi_adjust_cfa_offset -8" > stub
 	print "\tjmp *%r11\n\t.cfi_endproc\n\t.section .note.GNU-stack, \"\", @progbits" > stub
-	print "enum { NUM_FORWARDS = " count " };\nstatic const struct { const char *name, *version; } ehx_names_[NUM_FORWARDS] = {" > header
-	for (i = 0; i < count; i++) print "    {\"" names[i] "\", \"" of[i] "\"}," > header
+	print "enum { NUM_FORWARDS = " count " };\nstatic const unsigned char ehx_build_id_[] = {" id "};\nstatic const struct { char name[40], version[16]; unsigned long address; } ehx_names_[NUM_FORWARDS] = {" > header
+	for (i = 0; i < count; i++) print "    {\"" names[i] "\", \"" of[i] "\", 0x" address[i] "}," > header
 	print "};" > header
 	for (v = 1; v <= versions; v++) print order[v] " {" (listed[order[v]] != "" ? " global:" listed[order[v]] : "") (v == 1 ? " local: ehu_*;" : "") " };" > map
 }'

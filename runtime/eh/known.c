@@ -2,6 +2,7 @@
 #include "eh.h"
 
 _Alignas(128) struct ehx_known ehx_known_[KNOWN_SLOTS]; /* the two for an address are side by side */
+uint64_t ehx_slot_mask_ = KNOWN_FEW - 1;
 
 __thread uint32_t ehx_lot_;
 
@@ -139,15 +140,21 @@ static void write_known(struct ehx_known *k, const struct ehx_what *is, uint64_t
     ehx_end_writing_(&k->turn, turn);
 }
 
+static bool in_use(const struct ehx_known *k, uint64_t loads) { return EHX_GET(k->key) != 0 && EHX_GET(k->loads) == loads; }
+
 /*
  * note stores what was learnt in one of the two slots for it: an empty or outdated one, otherwise the one that the
- * address chooses.
+ * address chooses. If both are in use while there are few slots, there are all from then on; what is in few is learnt again.
  */
 static void note(const struct ehx_what *is, uint64_t key, uint64_t loads)
 {
-    size_t i = ehx_slot_(key);
-    struct ehx_known *k = &ehx_known_[i], *other = &ehx_known_[i ^ 1];
-    if (EHX_GET(k->key) != 0 && EHX_GET(k->loads) == loads && (EHX_GET(other->key) == 0 || EHX_GET(other->loads) != loads || (key >> 5) % 2))
+    struct ehx_known *k = &ehx_known_[ehx_slot_(key)], *other = &ehx_known_[ehx_slot_(key) ^ 1];
+    if (in_use(k, loads) && in_use(other, loads) && EHX_GET(ehx_slot_mask_) != KNOWN_SLOTS - 1) {
+        __atomic_store_n(&ehx_slot_mask_, KNOWN_SLOTS - 1, __ATOMIC_RELAXED);
+        k = &ehx_known_[ehx_slot_(key)];
+        other = &ehx_known_[ehx_slot_(key) ^ 1];
+    }
+    if (in_use(k, loads) && (!in_use(other, loads) || (key >> 5) % 2))
         k = other;
     write_known(k, is, key, loads);
 }

@@ -59,6 +59,34 @@ static void *try_open(const char *path)
     return h && dlsym(h, "_Unwind_RaiseException") ? h : NULL;
 }
 
+static int check_build(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    uint64_t *bias = arg;
+    uint8_t id[MAX_BUILD_ID];
+    (void)size;
+    if (info->dlpi_addr != *bias)
+        return 0;
+    *bias = 0;
+    for (int i = 0; i < info->dlpi_phnum && *bias == 0; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        if (p->p_type == PT_NOTE && ehu_build_id_((const void *)(uintptr_t)(info->dlpi_addr + p->p_vaddr), p->p_memsz, p->p_align, id) == sizeof ehx_build_id_ &&
+            memcmp(id, ehx_build_id_, sizeof ehx_build_id_) == 0)
+            *bias = info->dlpi_addr;
+    }
+    return 1;
+}
+
+/* known_bias is the load bias if the real libgcc is the one that forward.h was made from, whose addresses are in that; else 0. */
+static uint64_t known_bias(void)
+{
+    const struct link_map *m;
+    if (NUM_FORWARDS == 0 || dlinfo(real, RTLD_DI_LINKMAP, &m) != 0 ||
+        dlvsym(real, ehx_names_[0].name, ehx_names_[0].version) != (void *)(uintptr_t)(m->l_addr + ehx_names_[0].address))
+        return 0;
+    uint64_t bias = m->l_addr;
+    return dl_iterate_phdr(check_build, &bias) != 0 ? bias : 0;
+}
+
 static void open_real(void)
 {
     opening = gettid();
@@ -68,8 +96,9 @@ static void open_real(void)
     opening = 0;
     if (!real)
         return;
+    uint64_t bias = known_bias();
     for (int i = 0; i < NUM_FORWARDS; i++)
-        ehx_forward_[i] = dlvsym(real, ehx_names_[i].name, ehx_names_[i].version);
+        ehx_forward_[i] = bias ? (void *)(uintptr_t)(bias + ehx_names_[i].address) : dlvsym(real, ehx_names_[i].name, ehx_names_[i].version);
     const void *model = dlvsym(real, "__cpu_model", "GCC_4.8.0");
     if (model)
         memcpy(ehx_cpu_model, model, sizeof ehx_cpu_model);
@@ -141,6 +170,17 @@ static int stop_at_once(void *context, void *arg)
     return END_OF_STACK;
 }
 
+void ehx_learn_sizes_(void)
+{
+    static _Atomic bool learnt;
+    int (*backtrace)(int (*)(void *, void *), void *);
+    if (atomic_load_explicit(&learnt, memory_order_acquire))
+        return;
+    *(void **)&backtrace = dlsym(real, "_Unwind_Backtrace");
+    backtrace(stop_at_once, NULL);
+    atomic_store_explicit(&learnt, true, memory_order_release);
+}
+
 static bool has_sites(void)
 {
     struct ehu_reading r = ehu_enter_(0);
@@ -161,11 +201,6 @@ static bool turn_on(bool secure)
         ehx_no_real_();
     ehx_loads_after_();
     dlerror(); /* what failed here is not the program's */
-    /* libgcc's sizes of registers are set by its first walk; a static part of libgcc in the program may call its
-     * accessors before it walks. */
-    int (*backtrace)(int (*)(void *, void *), void *);
-    *(void **)&backtrace = dlsym(real, "_Unwind_Backtrace");
-    backtrace(stop_at_once, NULL);
     const char *off = ehu_getenv_(secure, "EHASM_EXCEPTIONS");
     if ((off && strcmp(off, "0") == 0) || has_shadow_stack() || ehu_init() != 0)
         return false;
@@ -178,8 +213,8 @@ static bool turn_on(bool secure)
         return false;
     ehx_types_init_();
     /* Pages that are there when they are needed. Where the kernel does not know the request, throws find them one by one. */
-    uintptr_t from = ((uintptr_t)ehx_known_ + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
-    madvise((void *)from, ((uintptr_t)(ehx_known_ + KNOWN_SLOTS) - from) & ~(uintptr_t)(PAGE - 1), MADV_POPULATE_WRITE);
+    uintptr_t from = (uintptr_t)ehx_known_ & ~(uintptr_t)(PAGE - 1);
+    madvise((void *)from, (uintptr_t)(ehx_known_ + KNOWN_FEW) - from, MADV_POPULATE_WRITE);
     return true;
 }
 
@@ -190,6 +225,7 @@ __attribute__((constructor(101))) static void start(void)
     ehx_active_ = turn_on(secure);
     if (ehx_active_)
         return;
+    ehx_learn_sizes_();
     ehx_loads_ = NULL; /* what is in entry.S need not look further */
     memcpy(ehx_accessors_, &ehx_real_.get_gr, sizeof ehx_accessors_);
 }

@@ -77,21 +77,23 @@ static bool read_headers(int fd, uint64_t file_size, Elf64_Phdr ph[MAX_SEGMENTS]
     return end > 0;
 }
 
+/* map_segments maps the file where all segments are to be, and those but the first again over that: one call less than with room without access,
+ * of which nothing is used that is in no segment. */
 static bool map_segments(int fd, const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
 {
-    void *base = mmap(NULL, elf->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED)
-        return false;
-    elf->base = base;
     for (int i = 0; i < num; i++) {
         const Elf64_Phdr *p = &ph[i];
         if (p->p_type != PT_LOAD)
             continue;
-        uint64_t lead = p->p_vaddr % PAGE;
-        int prot = PROT_READ | (p->p_flags & PF_X ? PROT_EXEC : 0);
-        void *to = elf->base + (p->p_vaddr - lead);
-        if (mmap(to, p->p_filesz + lead, prot, MAP_PRIVATE | MAP_FIXED, fd, (off_t)(p->p_offset - lead)) == MAP_FAILED)
+        uint64_t lead = p->p_vaddr % PAGE, from = p->p_vaddr - lead;
+        int prot = PROT_READ | (p->p_flags & PF_X ? PROT_EXEC : 0), fixed = elf->base ? MAP_FIXED : 0;
+        if (!fixed && from != 0)
             return false;
+        void *to = mmap(fixed ? elf->base + from : NULL, fixed ? p->p_filesz + lead : elf->size, prot, MAP_PRIVATE | fixed, fd, (off_t)(p->p_offset - lead));
+        if (to == MAP_FAILED)
+            return false;
+        if (!fixed)
+            elf->base = to;
         if (p->p_flags & PF_X) {
             elf->low = (uint64_t)(uintptr_t)elf->base + p->p_vaddr;
             elf->high = elf->low + p->p_memsz;

@@ -194,14 +194,12 @@ int ehu_open_trusted_(const char *path, uid_t self, struct stat *st)
     w.self = self;
     w.folder = -1;
     w.links = 0;
-    if (faccessat(AT_FDCWD, path, F_OK, 0) != 0 && errno == ENOENT) /* the most frequent case, in a single call */
-        return -1;
     size_t above = kept.wanted ? upper(path) : 0, below = strlen(path) - above;
     if (above > 0 && below < sizeof w.left && is_kept(path, above)) {
         memcpy(w.left, path + above, below + 1);
         w.folder = kept.folder;
-    } else if (!absolute(&w, path)) {
-        return -1;
+    } else if ((faccessat(AT_FDCWD, path, F_OK, 0) != 0 && errno == ENOENT) || !absolute(&w, path)) {
+        return -1; /* there is none: the most frequent case, in a single call */
     }
     for (bool kept_one = false;;) {
         if (!kept_one && above > 0 && strlen(w.left) == below) { /* links above are behind, those below are not reached: see follow */
@@ -218,18 +216,23 @@ int ehu_open_trusted_(const char *path, uid_t self, struct stat *st)
         name[len] = 0;
         bool last = *rest == 0;
         rest += strspn(rest, "/");
+        if (last) { /* do not block if it is a FIFO */
+            int file = openat(w.folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+            if (file >= 0 || errno != ELOOP) {
+                fail(&w);
+                if (file >= 0 && fstat(file, st) == 0 && S_ISREG(st->st_mode) && ehu_trusted_(st, self))
+                    return file;
+                if (file >= 0)
+                    close(file);
+                return -1;
+            }
+        }
         int fd = openat(w.folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         bool good = fd >= 0 && fstat(fd, st) == 0 && ehu_trusted_(st, self);
         if (good && S_ISLNK(st->st_mode)) {
             good = follow(&w, fd, rest);
-        } else if (good && last) {
-            close(fd);
-            /* do not block if a FIFO is in its place by now */
-            fd = openat(w.folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-            fail(&w);
-            if (fd >= 0 && fstat(fd, st) == 0 && S_ISREG(st->st_mode) && ehu_trusted_(st, self))
-                return fd;
-            good = false;
+        } else if (last) {
+            good = false; /* a link before, and now something else */
         } else if (good) {
             memmove(w.left, rest, strlen(rest) + 1);
             fail(&w);
