@@ -149,6 +149,58 @@ func TestFirstRow(t *testing.T) {
 	}
 }
 
+// TestResolver: what a PLT jumps to has two words more on the stack than a call leaves. Only its row says so, and the jump at its
+// end, which would be above the return address otherwise.
+func TestResolver(t *testing.T) {
+	const body = "push %rbx\n.cfi_adjust_cfa_offset 8\n.cfi_offset 3,-32\nmov 8(%rsp),%rbx\nmov %rbx,%rdi\ncall g\nmov %rax,%r11\npop %rbx\n.cfi_adjust_cfa_offset -8\n.cfi_restore 3\n" +
+		"add $16,%rsp\n.cfi_adjust_cfa_offset -16\njmp *%r11"
+	source := func(first string) string {
+		return ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n.cfi_def_cfa_offset " + first + "\n" + body + "\n.cfi_endproc\n.size f,.-f\n.data\n.quad f\n"
+	}
+	r := run(t, assemble(t, "f.s", source("24")))
+	assert.Empty(t, r.Findings)
+	assert.Equal(t, r.Instructions, r.Assumed)
+	r = run(t, assemble(t, "f.s", source("32"))) // and no other than the one that fits its end
+	assert.NotEmpty(t, errorsIn(r))
+}
+
+// TestGoPanic: a bounds check's call of Go's panic functions does not go on into the code behind it, which grows the stack.
+func TestGoPanic(t *testing.T) {
+	const source = `.text
+.globl f
+.type f,@function
+f: .cfi_startproc
+cmp 16(%r14),%rsp
+jbe 2f
+sub $24,%rsp
+.cfi_def_cfa_offset 32
+cmp %rax,%rcx
+jae 1f
+mov %rcx,8(%rsp)
+add $24,%rsp
+.cfi_def_cfa_offset 8
+ret
+.cfi_def_cfa_offset 32
+1: call NAME
+nop
+.cfi_def_cfa_offset 8
+2: call runtime.morestack_noctxt
+jmp f
+.cfi_endproc
+.size f,.-f
+`
+	for _, name := range []string{"runtime.panicIndex", "runtime.goPanicSliceAlen", "runtime.panicdivide", "runtime.gopanic", "runtime.throw", "runtime.panicmem", "runtime.panicshift"} {
+		r := run(t, assemble(t, "f.s", replace(source, "NAME", name)))
+		assert.Empty(t, errorsIn(r), name)
+		assert.Equal(t, r.Instructions, r.Judged, "%s: %v", name, r.NotJudged)
+	}
+	// these return; a row that takes them for panics is wrong
+	for _, name := range []string{"runtime.panicCheck1", "runtime.printpanics", "main.panicIndex", "runtime.panics.String"} {
+		r := run(t, assemble(t, "f.s", replace(source, "NAME", name)))
+		assert.True(t, len(errorsIn(r)) > 0 || r.Judged < r.Instructions, name)
+	}
+}
+
 // TestCold: a cold part jumped to with a frame, whose FDE says that there is none.
 func TestCold(t *testing.T) {
 	const part = `
@@ -219,7 +271,9 @@ func TestGo(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	registers := 0
-	for _, f := range run(t, filepath.Join(dir, "main")).Findings {
+	r := run(t, filepath.Join(dir, "main"))
+	assert.Greater(t, float64(r.Judged), 0.999*float64(r.Instructions), "%v", r.NotJudged)
+	for _, f := range r.Findings {
 		switch f.Kind {
 		case check.KindSaved, check.KindClobbered:
 			registers++

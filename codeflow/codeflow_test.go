@@ -144,6 +144,14 @@ func TestStates(t *testing.T) {
 			want: map[string]string{"a": "rsp+16 rbx@-16 (guessed)", "b": "rsp+8"}},
 		{name: "jump table", source: "F(f) push %rbx\ncmp $1,%edi\nja 1f\nlea t(%rip),%rdx\nmovslq (%rdx,%rdi,4),%rax\nadd %rdx,%rax\njmp *%rax\n1: pop %rbx\nret\na: pop %rbx\nret\nb: push %rax\nud2\nE(f)\n.section .rodata\nt: .long a-t, b-t, 0",
 			want: map[string]string{"a": "rsp+16", "b": "rsp+16"}},
+		{name: "memory barrier at the stack's top", source: "F(f) push %rbx\nxor %ebx,%ebx\nlock orq $0,(%rsp)\na: lock addl $0,(%rsp)\nb: lock addl $1,(%rsp)\nc: pop %rbx\nret\nE(f)",
+			want: map[string]string{"a": "rsp+16 rbx@-16", "b": "rsp+16 rbx@-16", "c": "rsp+16 rbx lost"}},
+		// rustc's __rust_probestack, Windows' __chkstk: the size is in rax, which they keep
+		{name: "probed stack", source: "F(f) push %rbx\nmov $0x2345,%eax\ncall probe\nsub %rax,%rsp\na: nop\nadd $0x2345,%rsp\npop %rbx\nb: ret\nE(f)\n" +
+			"F(g) mov $0x2345,%eax\ncall h\nsub %rax,%rsp\nc: ud2\nE(g)\nF(h) inc %rax\nret\nE(h)\nF(i) mov $8,%eax\njmp 1f\nnop\n1: call probe\nsub %rax,%rsp\nd: ud2\nE(i)\n" +
+			"F(probe) push %rbp\nmov %rsp,%rbp\nmov %rax,%r11\ncmp $0x1000,%r11\njna 3f\n2: sub $0x1000,%rsp\ntest %rsp,8(%rsp)\nsub $0x1000,%r11\ncmp $0x1000,%r11\nja 2b\n" +
+			"3: sub %r11,%rsp\ntest %rsp,8(%rsp)\nadd %rax,%rsp\nleave\nret\nE(probe)",
+			want: map[string]string{"a": "rsp+9045", "b": "rsp+8", "c": "?", "d": "?"}},
 		{name: "computed goto", source: "F(f) push %rbx\nmovzbl (%rsi),%eax\nlea t(%rip),%rsi\nmovslq (%rsi,%rax,4),%rax\nlea a(%rip),%rsi\nadd %rsi,%rax\njmp *%rax\nnop\na: pop %rbx\nret\nb: push %rax\nc: ud2\nE(f)\n.section .rodata\nt: .long 0, b-a, 0x7fffffff",
 			want: map[string]string{"a": "rsp+16", "b": "rsp+16", "c": "rsp+24"}},
 		{name: "jump table at -O0", source: "F(f) push %rbx\ncmp $1,%edi\nja 1f\nmov %edi,%eax\nlea 0(,%rax,4),%rdx\nlea t(%rip),%rax\nmov (%rdx,%rax,1),%eax\ncltq\nlea t(%rip),%rdx\nadd %rdx,%rax\nnotrack jmp *%rax\n1: pop %rbx\nret\na: pop %rbx\nret\nE(f)\n.section .rodata\nt: .long a-t, a-t, 0",

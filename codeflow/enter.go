@@ -8,7 +8,7 @@ import (
 
 // process interprets group g with what is known to flow into it.
 func (f *flow) process(g int) {
-	f.never, f.guess = nil, false
+	f.never, f.guess, f.own = nil, false, nil
 	members := f.p.members(g)
 	for restart := 0; ; restart++ {
 		f.begin(members)
@@ -28,6 +28,9 @@ func (f *flow) process(g int) {
 		}
 		f.interpret()
 		f.guess = len(f.never) > 0
+		if f.popsReturn() {
+			continue
+		}
 		if f.newly == 0 || restart >= 8 {
 			break
 		}
@@ -35,6 +38,21 @@ func (f *flow) process(g int) {
 	for k := range f.parts {
 		f.rest(&f.parts[k])
 	}
+}
+
+// popsReturn finds parts that would remove their own return address if they were called, and makes them begin as their row says:
+// the code that a PLT jumps to with two words pushed, _dl_runtime_resolve, of which a program knows the address only.
+func (f *flow) popsReturn() (found bool) {
+	for k := range f.parts {
+		q := &f.parts[k]
+		if lo := q.fn.Lo; q.above && q.other && !f.own[lo] && !f.p.called.has(lo) {
+			if f.own == nil {
+				f.own = map[uint64]bool{}
+			}
+			f.own[lo], found = true, true
+		}
+	}
+	return found
 }
 
 func (f *flow) plt() {
@@ -75,7 +93,9 @@ func (f *flow) enter(q *part) {
 		e, ok = nil, false
 	}
 	if f.beginner != nil {
-		if b, known := f.beginner.Begin(lo); contested || !known || b.Regs[rsp] != s.Regs[rsp] && !p.isEntry(lo) {
+		b, known := f.beginner.Begin(lo)
+		q.other = known && b.Regs[rsp] != s.Regs[rsp]
+		if contested || !known || q.other && (!p.isEntry(lo) || f.own[lo]) {
 			s, ok, how = b, known, Assumed
 		}
 	}

@@ -129,6 +129,12 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 			v.Off += int32(in.Imm)
 		case v.Kind == Base && b.Kind == x86.KImm:
 			v.Off -= int32(in.Imm)
+		case v.Kind == Base && a.Reg == rsp && gpr64(b) && b.Reg == uint8(x86.RAX) && in.Op == x86.OpSUB:
+			n, ok := f.probed(pc)
+			v.Off -= n
+			if !ok {
+				v = Value{}
+			}
 		default:
 			v = Value{}
 		}
@@ -217,7 +223,7 @@ func (f *flow) other(pc uint64, in *x86.Inst, s *State) {
 		// of the vector maps: no general register that unwinding needs is taken to change
 		return
 	}
-	if in.MemWrite {
+	if in.MemWrite && !writesBack(in) {
 		f.memStore(in, s, Value{})
 	}
 	w := in.Writes
@@ -226,6 +232,35 @@ func (f *flow) other(pc uint64, in *x86.Inst, s *State) {
 	if moved && in.OpSize == 8 && in.Partial&x86.RSP.Mask() == 0 {
 		f.base(pc, s)
 	}
+}
+
+// probed returns what sub %rax,%rsp at pc subtracts, if the code before is mov $N,%eax and a call of a function that keeps rax, as
+// __rust_probestack and Windows' __chkstk do.
+func (f *flow) probed(pc uint64) (n int32, ok bool) {
+	k, ok := f.prev(pc)
+	if !ok || f.lead[f.pos(pc)] != 0 || f.lead[f.pos(f.pcs[k])] != 0 {
+		return 0, false
+	}
+	call, callPC := &f.ins[k], f.pcs[k]
+	if k, ok = f.prev(callPC); !ok || call.Op != x86.OpCALL || call.Args[0].Kind != x86.KRel {
+		return 0, false
+	}
+	in := &f.ins[k]
+	a, b := &in.Args[0], &in.Args[1]
+	if in.Op != x86.OpMOV || a.Kind != x86.KGPR || a.Reg != uint8(x86.RAX) || a.Size < 4 || b.Kind != x86.KImm || in.Imm != int64(int32(in.Imm)) || in.Imm < 0 {
+		return 0, false
+	}
+	return int32(in.Imm), f.p.keepsRAX(call.Target(callPC))
+}
+
+// writesBack reports whether an instruction writes what is there already: lock add $0 or or $0 at the stack's top, which compilers
+// emit as memory barriers.
+func writesBack(in *x86.Inst) bool {
+	switch in.Op {
+	case x86.OpADD, x86.OpSUB, x86.OpOR, x86.OpXOR:
+		return in.Args[1].Kind == x86.KImm && in.Imm == 0
+	}
+	return false
 }
 
 func (f *flow) call(pc uint64, in *x86.Inst, s *State) {

@@ -31,7 +31,8 @@ type flow struct {
 
 	never map[uint64]bool // calls taken not to return: what follows contradicts
 	newly int
-	guess bool // the function rests on a contradiction resolved
+	guess bool            // the function rests on a contradiction resolved
+	own   map[uint64]bool // functions that begin as their row says, although their address is taken
 	out   []delivery
 	kept  map[deliveryKey]int // index in what keep returns
 	steps int
@@ -49,6 +50,8 @@ type part struct {
 
 	shown  bool
 	gap    bool // code that is no padding may be left that nothing led to
+	other  bool // it begins as a call would, although its row says otherwise
+	above  bool // it leaves with rsp above the return address, if it began as a call would
 	broken uint16
 	onward []uint64
 }
@@ -347,6 +350,7 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 		}
 		switch in.Op {
 		case x86.OpRET:
+			p.leaves(s)
 			if visit != nil && s.Regs[rsp] == baseAt(0, -8) && how != Guessed {
 				p.broken |= s.lost()
 			}
@@ -355,6 +359,9 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 			if in.Args[0].Kind == x86.KRel {
 				f.edge(p, in.Target(pc), s, how, edgeJump, visit, deliver)
 				return
+			}
+			if len(f.table[pc]) == 0 {
+				p.leaves(s)
 			}
 			for _, t := range f.table[pc] {
 				f.edge(p, t, s, how, edgeTable, visit, deliver)
@@ -391,6 +398,13 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 		if deliver {
 			f.deliver(pc, s, how, edgeFall)
 		}
+	}
+}
+
+// leaves notes a ret or jump with which a part goes elsewhere.
+func (p *part) leaves(s *State) {
+	if r := s.Regs[rsp]; r.Kind == Base && r.Reg == 0 && r.Off > -8 {
+		p.above = true
 	}
 }
 

@@ -305,6 +305,35 @@ func (p *Program) isEntry(pc uint64) bool {
 	return p.called.has(pc) || p.referred(pc) && !p.isPart(pc)
 }
 
+// keepsRAX reports whether the function at pc does not change rax: it is no longer than a few dozen instructions up to its
+// first ret, calls nothing, writes no rax, and its jumps stay before that ret.
+func (p *Program) keepsRAX(pc uint64) bool {
+	code := p.img.Code(pc)
+	var in x86.Inst
+	var far uint64
+	for at, n := pc, 0; n < 48 && at-pc < uint64(len(code)); n++ {
+		if x86.Decode(code[at-pc:], &in) != nil || in.Op == x86.OpUnknown || in.Writes&x86.RAX.Mask() != 0 {
+			return false
+		}
+		switch {
+		case in.Op == x86.OpRET:
+			return far <= at
+		case in.Op == x86.OpCALL, in.Op == x86.OpSYSCALL, ends(in.Op):
+			return false
+		case in.Args[0].Kind == x86.KRel:
+			t := in.Target(at)
+			if t < pc {
+				return false
+			}
+			far = max(far, t)
+		case in.Op == x86.OpJMP:
+			return false
+		}
+		at += uint64(in.Len)
+	}
+	return false
+}
+
 // isPart reports whether the symbol at pc names a part of a function, to which jumps lead with a frame: GCC's and
 // clang's .cold, BOLT's .warm and .cold.N, clang's .__part.N.
 func (p *Program) isPart(pc uint64) bool {

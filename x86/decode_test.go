@@ -2,9 +2,11 @@ package x86_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -67,6 +69,20 @@ func TestWait(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 17, r.Instructions)
 	assert.Zero(t, r.Bad+r.Length+r.Unknown+r.Mnemonic+r.Operands, "%v", r.Examples)
+}
+
+// TestVexPrefixes: the processor refuses REX, 66, f2 and f3 before VEX; a segment is allowed.
+func TestVexPrefixes(t *testing.T) {
+	var in x86.Inst
+	for _, p := range []string{"\x40", "\x66", "\xf2", "\xf3", "\xf0"} {
+		assert.ErrorIs(t, x86.Decode([]byte(p+"\xc5\xf9\xef\xc0"), &in), x86.ErrInvalid, "% x", p)
+		list := "   0:\t" + fmt.Sprintf("% x", p+"\xc5\xf9\xef\xc0") + "\tvpxor  xmm0,xmm0,xmm0\n"
+		r, err := objdumpcmp.Listing(strings.NewReader(list), nil)
+		require.NoError(t, err)
+		assert.Equal(t, objdumpcmp.Result{Bad: 1}, *r, "% x", p)
+	}
+	require.NoError(t, x86.Decode([]byte("\x3e\xc5\xf9\xef\xc0"), &in))
+	assert.EqualValues(t, 5, in.Len)
 }
 
 func TestDecode(t *testing.T) {

@@ -96,7 +96,7 @@ func (r *Result) one(pc uint64, code, padded []byte, text string, in *x86.Inst) 
 	name, operands := split(text)
 	// 66 before a relative call or jump: AMD's processors take two bytes of distance, Intel's four; Decode refuses it
 	disputed := name == "callw" || name == "jmpw" || name == "xbeginw" || len(code) == 5 && code[0] == 0x66 && code[1] == 0x0f && code[2]&0xf0 == 0x80
-	if strings.Contains(text, "(bad)") || name == "" || name == ".byte" || disputed {
+	if strings.Contains(text, "(bad)") || name == "" || name == ".byte" || disputed || invalidVector(code) {
 		r.Bad++
 		return
 	}
@@ -127,6 +127,22 @@ func (r *Result) one(pc uint64, code, padded []byte, text string, in *x86.Inst) 
 	if !sameOperands(operands, pc, in) {
 		say(&r.Operands, "operands")
 	}
+}
+
+// invalidVector reports whether REX, 66, f2, f3 or f0 stands before VEX or EVEX: the processor refuses that (SDM Vol. 2, 2.3.2 to
+// 2.3.4), objdump shows it. It does so where it lost step in data.
+func invalidVector(code []byte) bool {
+	refused := false
+	for _, b := range code {
+		switch {
+		case b&0xf0 == 0x40, b == 0x66, b == 0xf2, b == 0xf3, b == 0xf0:
+			refused = true
+		case b == 0x2e, b == 0x36, b == 0x3e, b == 0x26, b == 0x64, b == 0x65, b == 0x67:
+		default:
+			return refused && (b == 0xc4 || b == 0xc5 || b == 0x62)
+		}
+	}
+	return false
 }
 
 // prefixNames stand before the mnemonic in objdump's lines.
