@@ -61,6 +61,12 @@ type calls struct {
 	at map[uint64]callSite // by file offset
 }
 
+func (c *calls) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = nil
+}
+
 // callSite describes the bytes before a place in the code.
 type callSite struct {
 	call     bool // maybe a call; true if the file cannot be read

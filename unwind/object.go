@@ -26,6 +26,8 @@ var (
 	ErrNoFile = errors.New("not of a file")
 	// 	// ErrReplaced is wrapped if the only file found has another build-id.
 	ErrReplaced = errors.New("the file has another build-id now")
+
+	errLeft = errors.New("the file is not open any more")
 )
 
 // Image is an opened ELF file.
@@ -162,8 +164,9 @@ type Object struct {
 	at       string // the only path to look at; "": see candidates
 
 	found      sync.Once
-	path       string // of the file that was found; "" for the vDSO
-	data       []byte // of the vDSO
+	left       atomic.Bool // see Leave
+	path       string      // of the file that was found; "" for the vDSO
+	data       []byte      // of the vDSO
 	buildID    []byte
 	loads      []segment
 	entry      uint64 // link-time; 0: none
@@ -173,11 +176,15 @@ type Object struct {
 	sigreturns sigreturns
 	calls      calls
 
-	needed   atomic.Bool // by a walk
-	prepared sync.Once
-	code     atomic.Pointer[ehelf.Object] // nil: none, or not yet
-	codeErr  error                        // why there will be neither code nor stepper
-	stepper  Stepper                      // steps without code; nil: none
+	needed atomic.Bool                  // by a walk
+	code   atomic.Pointer[ehelf.Object] // nil: none, or not yet
+
+	mu      sync.RWMutex    // for what is below; walks read it while nothing can change it, see Release
+	ready   bool            // prepared
+	round   int             // how often it was released
+	codeErr error           // why there will be neither code nor stepper
+	stepper Stepper         // steps without code; nil: none
+	signals map[uint64]bool // the signal frames met before it was released; nil: it never was
 }
 
 // IsFile reports whether the recorded name is that of a file. The kernel
@@ -198,6 +205,8 @@ func (o *Object) Err() error {
 	if o.fileErr != nil {
 		return o.fileErr
 	}
+	o.mu.RLock()
+	defer o.mu.RUnlock()
 	return o.codeErr
 }
 
@@ -209,6 +218,9 @@ func (o *Object) Open() (Image, int64, error) {
 	}
 	if o.data != nil {
 		return nopCloser{bytes.NewReader(o.data)}, int64(len(o.data)), nil
+	}
+	if o.left.Load() {
+		return nil, 0, fmt.Errorf("%s: %w", o.Name, errLeft)
 	}
 	f, err := regular.Open(o.path)
 	if err != nil {
@@ -225,6 +237,9 @@ func (o *Object) Open() (Image, int64, error) {
 type nopCloser struct{ io.ReaderAt }
 
 func (nopCloser) Close() error { return nil }
+
+// Leave makes Open fail from now on, for who closes the file that the object was found At.
+func (o *Object) Leave() { o.left.Store(true) }
 
 // Path returns where the file was found, or "" if it was not.
 func (o *Object) Path() string { o.find(); return o.path }

@@ -122,6 +122,14 @@ func (ps *Processes) Fork(pid, tid, ppid, ptid int32) {
 	ps.byPID[pid] = &Process{maps: parent.Maps(), shared: true}
 }
 
+// Forget drops what is known of a process that has ended.
+func (ps *Processes) Forget(pid int32) {
+	if p := ps.byPID[pid]; p != nil && p.exited {
+		delete(ps.byPID, pid)
+		delete(ps.byTID, pid)
+	}
+}
+
 // Exit records the end of a thread. Its data are kept for a while, since
 // samples may still follow.
 func (ps *Processes) Exit(pid, tid int32) {

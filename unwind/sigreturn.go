@@ -33,6 +33,12 @@ type sigreturns struct {
 	at map[uint64]bool // by file offset
 }
 
+func (s *sigreturns) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = nil
+}
+
 // stepSigreturn steps from the code that returns from a signal handler, at a file
 // offset, to the interrupted frame. is reports whether this is such code; ok reports
 // whether the stack is readable, without which regs do not change.

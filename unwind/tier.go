@@ -22,10 +22,22 @@ type Stepper interface {
 }
 
 // Ready chooses what unwinds the object's frames, its eh_elf or a Stepper.
-// Only the first call does work. The error says why there is neither.
+// Only the first call does work, and the first after Release. The error says why there is
+// neither.
 func (o *Object) Ready() error {
 	o.needed.Store(true)
-	o.prepared.Do(func() { o.codeErr = o.prepare() })
+	o.mu.RLock()
+	ready, err := o.ready, o.codeErr
+	o.mu.RUnlock()
+	if ready {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.ready {
+		o.codeErr = o.prepare()
+		o.ready = true
+	}
 	return o.codeErr
 }
 
@@ -37,6 +49,32 @@ func (o *Object) prepare() error {
 	code, err := o.load(from)
 	o.set.keep(o, code)
 	return err
+}
+
+// Needed reports whether a walk has needed the object since it was met or released.
+func (o *Object) Needed() bool { return o.needed.Load() }
+
+// Release frees what walks through the object need: it is prepared again if one does. met holds the link-time
+// addresses at which it was met; of those SignalFrame still knows the answer. No walk may be in progress, and each
+// Walker must forget the object before.
+func (o *Object) Release(met []uint64) {
+	signals := make(map[uint64]bool)
+	for _, addr := range met {
+		if o.SignalFrame(addr) {
+			signals[addr] = true
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s, ok := o.stepper.(interface{ Release() }); ok {
+		s.Release()
+	}
+	o.ready, o.codeErr, o.stepper, o.signals = false, nil, nil, signals
+	o.round++
+	o.set.keep(o, nil)
+	o.calls.release()
+	o.sigreturns.release()
+	o.needed.Store(false)
 }
 
 // prepareFile returns the eh_elf that Prepare returns, or sets the Stepper.
@@ -68,7 +106,7 @@ func (o *Object) load(from func(name string, file io.ReaderAt, size int64) ([]by
 	return ehelf.FromBytes(image)
 }
 
-// keep sets the eh_elf of an object, or nil if there is none.
+// keep sets the eh_elf of an object, or nil if there is none, and unloads the one before.
 func (s *Objects) keep(o *Object, code *ehelf.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +114,9 @@ func (s *Objects) keep(o *Object, code *ehelf.Object) {
 		code.Close()
 		return
 	}
-	o.code.Store(code)
+	if old := o.code.Swap(code); old != nil {
+		old.Close()
+	}
 }
 
 // walk is ehelf.Spans.Walk that goes on in objects with a Stepper. There must be room
@@ -114,21 +154,44 @@ func (o *Object) step(regs *abi.Regs, mem *ehelf.Memory, bias uint64, pcs []uint
 		n++
 	}
 	if o.stepper.Took(n + 1) {
-		go func() {
-			o.set.compiling.Lock()
-			defer o.set.compiling.Unlock()
-			if code, err := o.load(o.set.opt.Compile); err == nil {
-				o.set.keep(o, code)
-			}
-		}()
+		go o.compile(o.round)
 	}
 	return n
+}
+
+// compile sets the eh_elf of an object that has a Stepper, unless it was released since.
+func (o *Object) compile(round int) {
+	o.set.compiling.Lock()
+	defer o.set.compiling.Unlock()
+	o.mu.RLock()
+	still := o.round == round
+	o.mu.RUnlock()
+	if !still {
+		return
+	}
+	code, err := o.load(o.set.opt.Compile)
+	if err != nil {
+		return
+	}
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	if o.round == round {
+		o.set.keep(o, code)
+	} else if code != nil {
+		code.Close()
+	}
 }
 
 // SignalFrame reports whether the row at the link-time address addr belongs to a
 // signal frame, whose caller was interrupted at its pc. addr is looked up
 // unchanged: one is not subtracted.
 func (o *Object) SignalFrame(addr uint64) bool {
+	o.mu.RLock()
+	ready, signals := o.ready, o.signals
+	o.mu.RUnlock()
+	if !ready && signals != nil {
+		return signals[addr]
+	}
 	p := o.probe(addr)
 	return p.status == abi.StatusOK && p.exact
 }
@@ -141,7 +204,18 @@ type probed struct {
 
 // probe takes such a step at a link-time address.
 func (o *Object) probe(addr uint64) probed {
-	if o.Ready() != nil {
+	for {
+		if o.Ready() != nil {
+			return probed{status: abi.StatusNoInfo}
+		}
+		o.mu.RLock()
+		if o.ready {
+			break
+		}
+		o.mu.RUnlock() // released meanwhile
+	}
+	defer o.mu.RUnlock()
+	if o.codeErr != nil {
 		return probed{status: abi.StatusNoInfo}
 	}
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}

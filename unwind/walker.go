@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"slices"
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
@@ -69,6 +70,16 @@ func (w *Walker) view(m *Maps) *view {
 	}
 	*place = v
 	return v
+}
+
+// Forget makes the Walker drop what it knows of address spaces with any of these objects, before they
+// are released.
+func (w *Walker) Forget(which func(*Object) bool) {
+	for i, v := range w.views {
+		if v != nil && slices.ContainsFunc(v.maps.list, func(m Mapping) bool { return which(m.Object) }) {
+			w.views[i] = nil
+		}
+	}
 }
 
 // ask prepares the object of the span i, see Object.Ready.

@@ -58,13 +58,15 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 	if err != nil {
 		return nil, nil, err
 	}
+	s := &rowStepper{note: func() { d.want(object, file, nil) }}
 	rows, err := dwarfcfa.NewLazyTableMade(object, d.source, func() *dwarfcfa.Section {
 		d.making.Lock()
 		defer d.making.Unlock()
-		if d.ended.Load() || d.background && (size > largestMade || d.made+size > mostMade) {
+		if s.released || d.ended.Load() || d.background && (size > largestMade || d.made+size > mostMade) {
 			return nil // frame pointers are followed there
 		}
 		d.made += size
+		s.release = func() { d.made -= size }
 		return madeSection(object)
 	})
 	if err != nil {
@@ -74,8 +76,8 @@ func (d *onDemand) prepare(name string, file io.ReaderAt, size int64) ([]byte, u
 		const bytesPerMiss = 256 << 10 // what is made of a large object for a few frames would take more memory than all else
 		rows.MakeInBackground(1 + size/bytesPerMiss)
 	}
-	worth := stepsPerRow * int64(cmp.Or(rows.EstimatedRows(), madeRows))
-	return nil, &rowStepper{rows: rows, worth: worth, note: func() { d.want(object, file, nil) }}, nil
+	s.making, s.rows, s.worth = &d.making, rows, stepsPerRow*int64(cmp.Or(rows.EstimatedRows(), madeRows))
+	return nil, s, nil
 }
 
 // Bounds on what a recording does for objects meanwhile, in bytes of their files. The analysis of code takes ten times as
@@ -111,6 +113,22 @@ type rowStepper struct {
 	worth int64  // steps
 	note  func() // called when it has taken as many
 	taken atomic.Int64
+
+	making   *sync.Mutex // for what is below
+	released bool
+	release  func() // nil: no rows were made from code
+}
+
+// Release gives back what made rows count for: see mostMade.
+func (s *rowStepper) Release() {
+	go func() { // they may be made right now
+		s.making.Lock()
+		defer s.making.Unlock()
+		s.released = true
+		if s.release != nil {
+			s.release()
+		}
+	}()
 }
 
 func (s *rowStepper) Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.Status {

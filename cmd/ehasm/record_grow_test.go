@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,4 +43,40 @@ int main(void) { big(); return 0; }
 	const all = 6 * 999 / 4
 	assert.Greater(t, s.Long, uint64(all/3), "copies have grown")
 	assert.InDelta(t, all, s.Samples, all/4)
+}
+
+// TestRecordReleased: programs that are run once each and deleted have their names in the profile, though what is known of
+// most is released before its end.
+func TestRecordReleased(t *testing.T) {
+	testtool.NeedRoot(t, "to have samples of each")
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "a.c"), filepath.Join(dir, "a")
+	require.NoError(t, os.WriteFile(source, []byte(`#include <time.h>
+int usleep(unsigned);
+volatile int n;
+__attribute__((noinline)) void spin(void) { do n++; while (clock() < CLOCKS_PER_SEC / 50); }
+int main(void) { spin(); usleep(40000); return 0; }
+`), 0o666))
+	out, err := exec.Command("gcc", "-O1", "-o", program, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	const count = 30
+	r := recordIn(t, dir, "-o", "p.folded", "--stats", "stats.json", "sh", "-c",
+		fmt.Sprintf("for i in $(seq %d); do cp a b$i; ./b$i; rm b$i; done", count))
+	require.Zero(t, r.code, r.stderr)
+	b, err := os.ReadFile(filepath.Join(dir, "stats.json"))
+	require.NoError(t, err)
+	var s struct {
+		Released int `json:"released_files"`
+	}
+	require.NoError(t, json.Unmarshal(b, &s))
+	assert.Greater(t, s.Released, count/3)
+	b, err = os.ReadFile(filepath.Join(dir, "p.folded"))
+	require.NoError(t, err)
+	named := 0
+	for i := range count {
+		if strings.Contains(string(b), fmt.Sprintf("b%d;_start;__libc_start_main@@GLIBC_2.34;__libc_start_call_main;main;spin", i+1)) {
+			named++
+		}
+	}
+	assert.GreaterOrEqual(t, named, count-2, "%s", b) // the reader may be late
 }

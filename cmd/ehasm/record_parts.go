@@ -121,7 +121,9 @@ func (s *recordParts) send(p *record.Profile) {
 
 // write writes a profile under a name with its time.
 func (s *recordParts) write(p *record.Profile) {
-	names := symbolize.New(s.r.nameOptions()) // code compiled at run time has other names by now
+	opt := s.r.nameOptions()
+	opt.Symbols = s.r.names
+	names := symbolize.New(opt) // code compiled at run time has other names by now
 	if s.pusher != nil {
 		s.push(p, names)
 		return

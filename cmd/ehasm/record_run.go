@@ -152,6 +152,9 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 		Target: record.Target{PIDs: r.opt.pids, All: r.opt.all},
 	}
 	opt.Event = record.DefaultEvent()
+	if names := &r.opt.names; !names.Inline && !names.Lines && !names.Signatures { // those need the files
+		opt.Left = r.names.Settle
+	}
 	if r.opt.event != "" {
 		var err error
 		if opt.Event, err = record.EventByName(r.opt.event); err != nil {

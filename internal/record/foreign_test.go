@@ -91,13 +91,41 @@ func TestFilesOfOthers(t *testing.T) {
 func TestMostFiles(t *testing.T) {
 	pid, m := replaced(t, func(path string) { testtool.MakeFIFO(t, path) })
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	for range mostFiles() - 1 {
-		tr.files = append(tr.files, nil)
+	for i := range mostFiles() - 1 {
+		tr.files[&unwind.Object{Name: fmt.Sprint(i)}] = nil
 	}
 	for i, want := range []bool{true, false} {
 		o := tr.findObject(pid, fmt.Sprintf("%s/%d", m.name, i), nil, m.inode, m.start, m.end)
 		assert.Equal(t, want, o.Path() != "")
 	}
 	assert.Len(t, tr.files, mostFiles())
-	tr.files[len(tr.files)-1].Close()
+	tr.close()
+}
+
+// TestEnded: the file of a process that has ended is found where its parent sees it, if it has the build-id. What was not
+// found for one process is looked for again for the next.
+func TestEnded(t *testing.T) {
+	pid, m := replaced(t, func(string) {})
+	path := m.name + ".old"
+	tr := newTracker(unwind.NewObjects(unwind.Options{}))
+	defer tr.close()
+	id := tr.fileID(pid, procMapping{name: path, inode: m.inode})
+	require.NotEmpty(t, id)
+	gone := func(n int32) *unwind.Object { // of 2^30 and more there are no processes
+		return tr.object(1<<30+n, path, append(slices.Clone(id), 0), 0, 0, 0)
+	}
+	require.NoError(t, os.Rename(path, path+".away"))
+	first := gone(1)
+	assert.Empty(t, first.Path())
+	assert.Same(t, first, gone(1))
+	require.NoError(t, os.Rename(path+".away", path))
+	assert.Empty(t, gone(1).Path(), "once for each process")
+	tr.processes[1<<30+2] = &process{parent: pid}
+	second := gone(2)
+	assert.NotSame(t, first, second)
+	assert.Contains(t, second.Path(), "/proc/self/fd/")
+	assert.Same(t, second, gone(3))
+
+	other := tr.object(1<<30+2, path, []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 0, 0, 0)
+	assert.Empty(t, other.Path(), "another build-id")
 }

@@ -3,12 +3,14 @@
 package record
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/regular"
@@ -26,7 +28,10 @@ type process struct {
 	met    *unwind.Maps // of the last sample; nil: no sample of this space yet
 	known  bool         // its mappings are: it was seen to begin, or they were read
 	exited bool
-	listed int // mappings that were there when they were last read because there were too many
+	// lingers says that the process has not ended yet, though its first thread has.
+	lingers bool
+	parent  int32
+	listed  int // mappings that were there when they were last read because there were too many
 }
 
 // thread is a thread of a process.
@@ -46,9 +51,14 @@ type tracker struct {
 	comms     []string // of the samples since the last Take
 	commIDs   map[string]uint32
 	gone      []int32 // threads and processes, in the order of their exits
+	ended     int     // how many of gone the last bury has seen
 	known     map[objectKey]*unwind.Object
-	most      int        // of known, at which those that nobody needs are dropped
-	files     []*os.File // of objects that this mount namespace does not have
+	most      int                          // of known, at which those that nobody needs are dropped
+	unmapped  map[*unwind.Object]time.Time // of those of which something is kept, since when no process has them mapped
+	released  int                          // objects, since those that nobody needs were dropped
+	met       map[*unwind.Object][]uint64  // link-time addresses in the frames of earlier tables, and of released objects
+	tried     map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
+	files     map[*unwind.Object]*os.File  // of objects that this mount namespace does not have
 	ids       map[fileKey][]byte
 	onMap     func(pid int32, m procMapping, buildID []byte) // called for mappings read from /proc; may be nil
 	onComm    func(pid, tid int32, comm string)
@@ -76,7 +86,8 @@ const (
 
 func newTracker(objects *unwind.Objects) *tracker {
 	return &tracker{objects: objects, all: unwind.NewProcesses(), processes: make(map[int32]*process), threads: make(map[int32]*thread),
-		commIDs: make(map[string]uint32), known: make(map[objectKey]*unwind.Object), ids: make(map[fileKey][]byte), most: manyObjects}
+		commIDs: make(map[string]uint32), known: make(map[objectKey]*unwind.Object), ids: make(map[fileKey][]byte), most: manyObjects,
+		tried: make(map[*unwind.Object]int32), met: make(map[*unwind.Object][]uint64), files: make(map[*unwind.Object]*os.File)}
 }
 
 // takeComms returns the names since the last call.
@@ -157,7 +168,7 @@ func (t *tracker) comm(r *perfdata.Comm) {
 	}
 	th.last = nil
 	t.all.SetComm(r.PID, r.TID, name, true)
-	t.processes[r.PID] = &process{space: t.newSpace(), known: true}
+	t.processes[r.PID] = &process{space: t.newSpace(), known: true, parent: t.process(r.PID).parent}
 }
 
 // task is PERF_RECORD_FORK or PERF_RECORD_EXIT.
@@ -183,7 +194,7 @@ func (t *tracker) task(r *perfdata.Task) {
 	}
 	t.all.Fork(r.PID, r.TID, r.PPID, r.PTID)
 	parent.maps = nil // Fork shares them
-	t.processes[r.PID] = &process{space: t.newSpace(), known: true}
+	t.processes[r.PID] = &process{space: t.newSpace(), known: true, parent: r.PPID}
 }
 
 func (t *tracker) exit(pid, tid int32) {
@@ -199,11 +210,11 @@ func (t *tracker) exit(pid, tid int32) {
 	}
 	old := t.gone[0]
 	t.gone = t.gone[1:]
+	t.ended = max(t.ended-1, 0)
 	if p := t.processes[old]; p != nil && !p.exited {
 		return // the number is in use again
 	}
-	delete(t.threads, old)
-	delete(t.processes, old)
+	t.drop(old)
 }
 
 // mapped is PERF_RECORD_MMAP2.
@@ -259,24 +270,13 @@ func (t *tracker) trimMappings(pid int32, p *process) {
 	p.listed = t.all.Process(pid).Len()
 }
 
-// forget drops the objects that no walk has needed and no process has mapped, if there are very many.
+// forget drops the objects that no walk has needed and no process has mapped.
 func (t *tracker) forget() {
-	if len(t.known) < t.most {
-		return
-	}
-	mapped := make(map[*unwind.Object]bool)
-	for pid, p := range t.processes {
-		if p.exited {
-			continue
-		}
-		for _, m := range t.all.Process(pid).All() {
-			mapped[m.Object] = true
-		}
-	}
-	kept := t.objects.Forget(func(o *unwind.Object) bool {
-		return mapped[o] || strings.HasPrefix(filepath.Base(o.Name), "jit-") // names of code are read from that
-	})
+	mapped := t.mappedNow()
+	kept := t.objects.Forget(func(o *unwind.Object) bool { return mapped[o] || isDump(o) || t.files[o] != nil })
 	maps.DeleteFunc(t.known, func(_ objectKey, o *unwind.Object) bool { return !kept[o] })
+	maps.DeleteFunc(t.met, func(o *unwind.Object, _ []uint64) bool { return !kept[o] })
+	maps.DeleteFunc(t.tried, func(o *unwind.Object, _ int32) bool { return !kept[o] })
 	t.most = max(manyObjects, 2*len(t.known))
 }
 
@@ -317,7 +317,12 @@ func (t *tracker) readThreads(pid int32) {
 // readAgain reads the mappings of all processes, after records were lost.
 func (t *tracker) readAgain() {
 	for pid, p := range t.processes {
-		if !p.exited {
+		if p.exited {
+			continue
+		}
+		if errors.Is(unix.Kill(int(pid), 0), unix.ESRCH) {
+			t.exit(pid, pid) // the record of that was lost
+		} else {
 			t.readProcess(pid)
 		}
 	}
@@ -332,10 +337,15 @@ func (t *tracker) object(pid int32, name string, buildID []byte, inode, start, e
 	}
 	k := objectKey{name, string(buildID), inode}
 	o := t.known[k]
-	if o == nil {
-		t.forget()
+	if o == nil || o.IsFile() && o.Path() == "" && t.tried[o] != pid { // that process may have ended too early
+		if len(t.known) >= t.most {
+			t.forget()
+		}
+		delete(t.tried, o)
 		o = t.findObject(pid, name, buildID, inode, start, end)
-		t.known[k] = o
+		if t.known[k] = o; o.Path() == "" {
+			t.tried[o] = pid
+		}
 	}
 	return o
 }
@@ -356,7 +366,7 @@ func (t *tracker) findObject(pid int32, name string, buildID []byte, inode, star
 	if len(t.files) >= mostFiles() {
 		return o
 	}
-	for _, open := range t.ways(pid, name, start, end) {
+	for _, open := range append(t.ways(pid, name, start, end), t.elders(pid, name, buildID)...) {
 		f, err := open()
 		if err != nil {
 			continue
@@ -364,9 +374,10 @@ func (t *tracker) findObject(pid int32, name string, buildID []byte, inode, star
 		there := t.objects.At(name, buildID, fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 		st, err := f.Stat()
 		if err == nil && there.Path() != "" && (inode == 0 || st.Sys().(*syscall.Stat_t).Ino == inode) {
-			t.files = append(t.files, f)
+			t.files[there] = f
 			return there
 		}
+		t.objects.Forget(func(o *unwind.Object) bool { return o != there }) // the next file may get this descriptor
 		f.Close()
 	}
 	return o
@@ -381,6 +392,28 @@ func (t *tracker) ways(pid int32, name string, start, end uint64) []func() (*os.
 		func() (*os.File, error) { return regular.Open(fmt.Sprintf("%s/map_files/%x-%x", proc, start, end)) },
 		func() (*os.File, error) { return regular.Open(proc + "/exe") },
 	}
+}
+
+// errOther says that a file is another one.
+var errOther = errors.New("has another build-id")
+
+// elders returns the same for a process that may have ended: those that it comes from often see the same files.
+func (t *tracker) elders(pid int32, name string, buildID []byte) (list []func() (*os.File, error)) {
+	const generations = 3
+	for p := t.processes[pid]; p != nil && p.parent > 0 && len(list) < generations && len(buildID) > 0; p = t.processes[p.parent] {
+		list = append(list, func() (*os.File, error) {
+			f, err := regular.OpenBelow(fmt.Sprintf("/proc/%d/root", p.parent), name)
+			if err != nil {
+				return nil, err
+			}
+			if id, err := abi.BuildID(f); err != nil || !bytes.Equal(id, bytes.TrimRight(buildID, "\x00")) {
+				f.Close()
+				return nil, errOther
+			}
+			return f, nil
+		})
+	}
+	return list
 }
 
 // mostFiles returns how many files are kept open. Processes may map any number, and others are to be

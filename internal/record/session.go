@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/ehasm/ehasm/perfdata"
@@ -43,23 +44,24 @@ type Session struct {
 	clock   clock
 	truth   truth
 
-	table    *Table
-	samples  []Sample
-	counts   Counts
-	lost     uint64 // up to the last Take
-	lostSide uint64
-	began    time.Time
-	muted    map[uint64]bool // numbers of the events that were replaced by longer copies; nil: none
-	mutedAt  uint64
-	again    bool      // mappings were lost
-	readable time.Time // when they may be read again
-	now      uint64    // of the round, ns of CLOCK_MONOTONIC
-	copied   int       // bytes of a copy that has not all of a stack; of this sample
-	walked   uint64    // stacks
-	short    uint64    // those that stayed incomplete because the copy was too short
-	grown    bool      // copies are as long as Options.Grow, or were
-	crowded  bool      // samples were lost since the last round
-	shrunk   bool      // copies are as long as Options.Copy for good
+	table     *Table
+	samples   []Sample
+	counts    Counts
+	lost      uint64 // up to the last Take
+	lostSide  uint64
+	began     time.Time
+	muted     map[uint64]bool // numbers of the events that were replaced by longer copies; nil: none
+	mutedAt   uint64
+	again     bool      // mappings were lost
+	readable  time.Time // when they may be read again
+	releaseAt time.Time // see release
+	now       uint64    // of the round, ns of CLOCK_MONOTONIC
+	copied    int       // bytes of a copy that has not all of a stack; of this sample
+	walked    uint64    // stacks
+	short     uint64    // those that stayed incomplete because the copy was too short
+	grown     bool      // copies are as long as Options.Grow, or were
+	crowded   bool      // samples were lost since the last round
+	shrunk    bool      // copies are as long as Options.Copy for good
 }
 
 // Counts holds what a Session counts besides stacks.
@@ -86,6 +88,7 @@ type Counts struct {
 	Waited    uint64                   `json:"preempted_ns,omitempty"` // off the processor, but not blocked
 	Handling  time.Duration            `json:"handling_ns"`            // processor time spent on records
 	Rounds    uint64                   `json:"rounds"`
+	Released  uint64                   `json:"released_files"` // that no process had mapped any more
 }
 
 // add adds what another part of a recording has counted.
@@ -97,7 +100,7 @@ func (c *Counts) add(d *Counts) {
 		{&c.Samples, d.Samples}, {&c.Lost, d.Lost}, {&c.LostSide, d.LostSide}, {&c.Throttled, d.Throttled}, {&c.Bad, d.Bad},
 		{&c.Unwound, d.Unwound}, {&c.Frames, d.Frames}, {&c.Kernel, d.Kernel}, {&c.NoCopy, d.NoCopy}, {&c.Compat, d.Compat},
 		{&c.Guessed, d.Guessed}, {&c.Cut, d.Cut}, {&c.FromLast, d.FromLast}, {&c.FromLater, d.FromLater}, {&c.Changed, d.Changed}, {&c.Unproven, d.Unproven}, {&c.Long, d.Long},
-		{&c.Reread, d.Reread}, {&c.Rounds, d.Rounds}, {&c.Waited, d.Waited},
+		{&c.Reread, d.Reread}, {&c.Rounds, d.Rounds}, {&c.Released, d.Released}, {&c.Waited, d.Waited},
 	} {
 		*f.to += f.from
 	}
@@ -298,6 +301,9 @@ func (s *Session) round(limit uint64) error {
 	if err := s.growCopies(); err != nil {
 		return err
 	}
+	if limit != ^uint64(0) {
+		s.release(time.Now())
+	}
 	s.counts.Rounds++
 	s.counts.Handling += threadTime() - begin
 	if s.opt.Raw != nil {
@@ -370,7 +376,16 @@ func (s *Session) Take() *Profile {
 	}
 	p := &Profile{Weigh: weigh, Truth: s.truth.Truth, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.takeComms(), Event: s.opt.Event.stackfmt(),
 		Start: s.began, Duration: time.Since(s.began), Objects: s.opt.Objects}
-	s.table, s.samples, s.began = s.table.after(), nil, time.Now()
+	next := s.table.after()
+	if len(next.frames) == 0 {
+		met := s.tracker.met
+		s.table.metIn(nil, met)
+		for o := range met {
+			slices.Sort(met[o])
+			met[o] = slices.Clone(slices.Compact(met[o]))
+		}
+	}
+	s.table, s.samples, s.began = next, nil, time.Now()
 	return p
 }
 

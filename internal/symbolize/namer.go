@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"weak"
 
 	"github.com/ehasm/ehasm/internal/prototypes"
 	"github.com/ehasm/ehasm/internal/stackfmt"
@@ -29,6 +31,9 @@ type Options struct {
 	// compilers map so that profilers find them. May be nil; then they are not looked for.
 	Objects   func() []*unwind.Object
 	DebugDirs []string // folders with .build-id folders of perf or of gdb
+	// Symbols, if not nil, is asked for the symbols of objects, which it may have read when their files were
+	// still there.
+	Symbols *Namer
 	// Fetch returns the path of a debug file that is in none of these places, by its
 	// build-id, or "". May be nil.
 	Fetch func(buildID []byte) (path string, err error)
@@ -40,7 +45,7 @@ type Namer struct {
 	opt     Options
 	kern    once[*symbols.Kernel]
 	mu      sync.Mutex
-	objects map[*unwind.Object]*once[*symbols.Table]
+	objects map[weak.Pointer[unwind.Object]]*tableEntry // weak: nothing else may know an object that was released
 	jit     map[int32]*once[jitMap]
 	debug   map[*unwind.Object]*once[*debugInfo]
 	types   map[*unwind.Object]*once[[]*prototypes.Table]
@@ -58,7 +63,7 @@ type Namer struct {
 
 // New returns a Namer.
 func New(opt Options) *Namer {
-	return &Namer{opt: opt, objects: make(map[*unwind.Object]*once[*symbols.Table]), jit: make(map[int32]*once[jitMap]),
+	return &Namer{opt: opt, objects: make(map[weak.Pointer[unwind.Object]]*tableEntry), jit: make(map[int32]*once[jitMap]),
 		debug: make(map[*unwind.Object]*once[*debugInfo]), plain: make(map[string]string), unfetched: make(map[*unwind.Object]bool),
 		types: make(map[*unwind.Object]*once[[]*prototypes.Table]), kernelTypes: prototypes.NewKernel(prototypes.KernelDir)}
 }
@@ -202,23 +207,58 @@ func (n *Namer) readJIT(pid int32) (m jitMap) {
 	return m
 }
 
+// tableEntry holds an object's symbols.
+type tableEntry struct {
+	once    sync.Once
+	fill    func() *symbols.Table // nil once value is set: it may hold the object, or all of its symbols
+	value   *symbols.Table
+	settled bool // only those that were met
+}
+
+func (e *tableEntry) symbols() *symbols.Table {
+	e.once.Do(func() {
+		e.value = e.fill()
+		e.fill = nil
+	})
+	return e.value
+}
+
 // entry returns the cache entry of an object's symbols; first reports whether this
 // is the first call for the object.
-func (n *Namer) entry(o *unwind.Object) (e *once[*symbols.Table], first bool) {
+func (n *Namer) entry(o *unwind.Object) (e *tableEntry, first bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	e = n.objects[o]
+	k := weak.Make(o)
+	e = n.objects[k]
 	if e == nil {
-		e, first = new(once[*symbols.Table]), true
-		n.objects[o] = e
+		e, first = &tableEntry{fill: func() *symbols.Table { t, _ := n.readSymbols(o); return t }}, true
+		n.objects[k] = e
+		runtime.AddCleanup(o, n.forget, k)
 	}
 	return e, first
+}
+
+func (n *Namer) forget(k weak.Pointer[unwind.Object]) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.objects, k)
 }
 
 // Foresee reads the symbols and the debug information of an object in the
 // background.
 func (n *Namer) Foresee(o *unwind.Object) {
-	if _, first := n.entry(o); first {
+	e, first := n.entry(o)
+	if e.settled { // it is in use again
+		first = true
+		n.set(o, &tableEntry{fill: func() *symbols.Table {
+			t, err := n.readSymbols(o)
+			if err != nil {
+				return e.symbols()
+			}
+			return t
+		}})
+	}
+	if first {
 		n.background.Go(func() { n.table(o) })
 		if n.opt.places() {
 			n.background.Go(func() { n.debugInfo(o) })
@@ -226,26 +266,51 @@ func (n *Namer) Foresee(o *unwind.Object) {
 	}
 }
 
+func (n *Namer) set(o *unwind.Object, e *tableEntry) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.objects[weak.Make(o)] = e
+}
+
+// Settle drops the symbols of an object but those at the link-time addresses met, in the background. done is called when
+// the object's file is not needed any more. Foresee and Settle may be used by one goroutine at a time. Settle is not for a
+// Namer of inlined functions, lines or signatures.
+func (n *Namer) Settle(o *unwind.Object, met []uint64, done func()) {
+	all, _ := n.entry(o)
+	few := &tableEntry{fill: func() *symbols.Table { return all.symbols().Only(met) }, settled: true}
+	n.set(o, few)
+	n.background.Go(func() {
+		few.symbols()
+		done()
+	})
+}
+
 // table returns the symbols of an object, or nil if it has none.
 func (n *Namer) table(o *unwind.Object) *symbols.Table {
+	if n.opt.Symbols != nil {
+		return n.opt.Symbols.table(o)
+	}
 	e, _ := n.entry(o)
-	return e.get(func() *symbols.Table {
-		file, _, err := o.Open()
-		if err != nil {
-			return nil // the object's own error is reported
-		}
-		defer file.Close()
-		dir := ""
-		if o.Path() != "" {
-			dir = filepath.Dir(o.Path())
-		}
-		t, err := symbols.FromFiles(file, &symbols.Files{Dir: dir, DebugPaths: o.DebugPaths(), DebugDirs: n.opt.DebugDirs,
-			Fetch: func() string { return n.fetch(o) }})
-		if err != nil {
-			n.warn(fmt.Errorf("%s: symbols: %w", o.Name, err))
-		}
-		return t
-	})
+	return e.symbols()
+}
+
+// readSymbols reads an object's symbols; nil: it has none.
+func (n *Namer) readSymbols(o *unwind.Object) (*symbols.Table, error) {
+	file, _, err := o.Open()
+	if err != nil {
+		return nil, err // the object's own error is reported
+	}
+	defer file.Close()
+	dir := ""
+	if o.Path() != "" {
+		dir = filepath.Dir(o.Path())
+	}
+	t, err := symbols.FromFiles(file, &symbols.Files{Dir: dir, DebugPaths: o.DebugPaths(), DebugDirs: n.opt.DebugDirs,
+		Fetch: func() string { return n.fetch(o) }})
+	if err != nil {
+		n.warn(fmt.Errorf("%s: symbols: %w", o.Name, err))
+	}
+	return t, err
 }
 
 // fetch asks for an object's debug file, and returns "" if there is none.
@@ -272,7 +337,7 @@ func (n *Namer) fetch(o *unwind.Object) string {
 func (n *Namer) Symbols(o *unwind.Object) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if e := n.objects[o]; e != nil {
+	if e := n.objects[weak.Make(o)]; e != nil {
 		return e.value.Len()
 	}
 	return 0

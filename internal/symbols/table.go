@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"unique"
 )
 
 // Symbol is a named range [Start, End) of addresses.
@@ -108,6 +109,23 @@ func (t *Table) Find(addr uint64) *Symbol {
 		}
 	}
 	return nil
+}
+
+// Only returns a table of those symbols that Find returns for the addresses. It keeps nothing of t alive.
+func (t *Table) Only(addrs []uint64) *Table {
+	few := new(Table)
+	for _, addr := range addrs {
+		if s := t.Find(addr); s != nil {
+			few.list = append(few.list, *s)
+		}
+	}
+	slices.SortFunc(few.list, func(a, b Symbol) int { return cmp.Compare(a.Start, b.Start) }) // each start is there once in t
+	few.list = slices.Clone(slices.CompactFunc(few.list, func(a, b Symbol) bool { return a.Start == b.Start }))
+	for i := range few.list {
+		s := &few.list[i]
+		s.Name, s.Module = unique.Make(s.Name).Value(), unique.Make(s.Module).Value() // programs have many in common
+	}
+	return few
 }
 
 // Len returns the number of symbols.

@@ -1,0 +1,183 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ehasm/ehasm/unwind"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is known of a file takes memory: rows, code, symbols. It is released once no process has had the file mapped
+// for a while. What the profile needs stays: the object's name and build-id, and the symbols that were met.
+
+// Releases look at all mappings. They come at these intervals, or after so many times what one took.
+const (
+	releaseEvery = 500 * time.Millisecond
+	releaseParts = 100
+)
+
+// An object is released so long after it was last mapped, as it may be executed again, or if so many others are waiting
+// for that.
+const (
+	idleTime = 4 * time.Second
+	mostIdle = 8
+)
+
+// manyReleased is after how many releases the objects themselves are forgotten. If one of them is mapped again then, it
+// counts as another.
+const manyReleased = 1024
+
+// release releases what nobody needs any more.
+func (s *Session) release(now time.Time) {
+	t := s.tracker
+	if now.Before(s.releaseAt) {
+		return
+	}
+	t.bury()
+	list := t.idle(now)
+	if len(list) > 0 {
+		is := make(map[*unwind.Object]bool)
+		for _, o := range list {
+			is[o] = true
+		}
+		s.walker.Forget(func(o *unwind.Object) bool { return is[o] })
+		s.table.metIn(is, t.met)
+		for _, o := range list {
+			s.releaseOne(o)
+		}
+		if t.released += len(list); t.released >= manyReleased {
+			t.forget()
+		}
+	}
+	s.releaseAt = now.Add(max(releaseEvery, releaseParts*time.Since(now)))
+}
+
+func (s *Session) releaseOne(o *unwind.Object) {
+	t := s.tracker
+	met := t.met[o]
+	slices.Sort(met)
+	met = slices.Compact(met)
+	t.met[o] = met
+	named := len(met) > 0 && o.Needed()
+	if o.Needed() {
+		o.Release(met)
+		s.counts.Released++
+	}
+	done := func() {}
+	if f := t.files[o]; f != nil && (!named || s.opt.Left != nil) {
+		t.dropFile(o)
+		done = func() {
+			o.Leave()
+			f.Close()
+		}
+	}
+	if named && s.opt.Left != nil {
+		s.opt.Left(o, slices.Clone(met), done)
+	} else {
+		done()
+	}
+}
+
+// metIn adds the link-time addresses that were met in some objects, or in all if which is nil, and those before, which
+// callers are looked up at.
+func (t *Table) metIn(which map[*unwind.Object]bool, met map[*unwind.Object][]uint64) {
+	for i := range t.frames {
+		m := &t.frames[i].Mapping
+		if m.Object == nil || !m.Object.IsFile() || which != nil && !which[m.Object] {
+			continue
+		}
+		if bias, ok := m.Object.Bias(m); ok {
+			addr := t.frames[i].PC - bias
+			met[m.Object] = append(met[m.Object], addr-1, addr)
+		}
+	}
+}
+
+// idle returns the objects of which something is kept, and that no process has mapped any more.
+func (t *tracker) idle(now time.Time) (list []*unwind.Object) {
+	mapped, since := t.mappedNow(), make(map[*unwind.Object]time.Time)
+	for _, o := range t.known {
+		if mapped[o] || isDump(o) || !o.Needed() && t.files[o] == nil {
+			continue
+		}
+		if at, ok := t.unmapped[o]; ok {
+			since[o] = at
+			list = append(list, o)
+		} else {
+			since[o] = now
+		}
+	}
+	t.unmapped = since
+	slices.SortFunc(list, func(a, b *unwind.Object) int { return since[b].Compare(since[a]) })
+	keep := 0
+	for keep < min(len(list), mostIdle) && now.Sub(since[list[keep]]) < idleTime {
+		keep++
+	}
+	return list[keep:]
+}
+
+// mappedNow returns the objects that processes have mapped.
+func (t *tracker) mappedNow() map[*unwind.Object]bool {
+	mapped := make(map[*unwind.Object]bool)
+	for pid, p := range t.processes {
+		if p.exited && !p.lingers {
+			continue
+		}
+		for _, m := range t.all.Process(pid).All() {
+			mapped[m.Object] = true
+		}
+	}
+	return mapped
+}
+
+// isDump reports whether names of code are read from an object's file at the end.
+func isDump(o *unwind.Object) bool { return strings.HasPrefix(filepath.Base(o.Name), "jit-") }
+
+// bury forgets the threads and processes that had ended at the call before. A process whose first thread has ended may
+// go on.
+func (t *tracker) bury() {
+	gone := t.gone
+	t.gone = nil
+	for i, id := range gone {
+		switch p := t.processes[id]; {
+		case i >= t.ended:
+			t.gone = append(t.gone, id)
+		case p != nil && !p.exited: // the number is in use again
+		case p != nil && !errors.Is(unix.Kill(int(id), 0), unix.ESRCH):
+			p.lingers = true
+			t.gone = append(t.gone, id)
+		default:
+			t.drop(id)
+		}
+	}
+	t.ended = len(t.gone)
+}
+
+// drop forgets a thread, and the process of this number.
+func (t *tracker) drop(id int32) {
+	delete(t.threads, id)
+	delete(t.processes, id)
+	t.all.Forget(id)
+}
+
+// dropFile forgets an object whose file is about to be closed.
+func (t *tracker) dropFile(o *unwind.Object) *os.File {
+	f := t.files[o]
+	delete(t.files, o)
+	delete(t.met, o)
+	for k, other := range t.known {
+		if other == o {
+			delete(t.known, k)
+		}
+	}
+	t.objects.Forget(func(other *unwind.Object) bool { return other != o })
+	return f
+}
