@@ -39,6 +39,7 @@ type generator struct {
 	treeBytes int   // text of compare trees
 	spans     int   // where the table over the segments begins in the data
 	beside    label // what pcs lead to that it says are in no segment with a table
+	words     int   // entries in all tables of pages
 	tables    []int // by plan.Segments: where the entries of its table begin
 
 	text                              label // the text's begin
@@ -86,16 +87,12 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		&g.subroutines, &g.textEnd, &g.step, &g.thunk, &g.search} {
 		*l = a.newLabel()
 	}
-	// The page table comes first. It has one more entry, so that there are data
-	// even for an object without a row.
-	words := 0
 	for i := range p.Segments {
-		g.tables = append(g.tables, words)
-		words += len(p.Segments[i].Table)
+		g.tables = append(g.tables, g.words)
+		g.words += len(p.Segments[i].Table)
 	}
-	g.data = make([]byte, 4*words, 4*words+4)
-	if words == 0 {
-		g.data = g.data[:4]
+	if err := g.layout.table(); err != nil {
+		return nil, err
 	}
 	g.makeSpans()
 
@@ -166,13 +163,7 @@ func (g *generator) expressions() error {
 func (g *generator) code() *Code {
 	le := binary.LittleEndian
 	where := func(l label) uint32 { return uint32(g.asm.where[l]) }
-	words := 0
-	for i := range g.plan.Segments {
-		for _, tree := range g.plan.Segments[i].Table {
-			le.PutUint32(g.data[4*words:], g.layout.entry(tree, where))
-			words++
-		}
-	}
+	textWords := g.layout.fill(where)
 	for _, r := range g.dataRefs {
 		le.PutUint32(g.data[r.off:], where(r.to))
 	}
@@ -182,15 +173,12 @@ func (g *generator) code() *Code {
 		Low: p.Low, High: p.High,
 		Ranges: len(p.Table.Ranges), Rows: len(p.Table.Rows),
 		NoDeref: g.opt.NoDeref,
-		Packed:  p.Dispatch == plan.DispatchPacked,
+		Packed:  p.Dispatch == plan.DispatchPacked, TextWords: textWords,
 		Symbols: []Symbol{
 			{Name: abi.SymbolStep, Start: where(g.step), End: where(g.chain), Exported: true},
 			{Name: abi.SymbolChain, Start: where(g.chain), End: where(g.walk), Exported: true},
 			{Name: abi.SymbolWalk, Start: where(g.walk), End: where(g.textEnd), Exported: true},
 		},
-	}
-	if g.layout.inText() {
-		c.TextWords = words
 	}
 	thunk := g.chain
 	if !g.opt.NoDeref {

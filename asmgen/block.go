@@ -153,6 +153,12 @@ const (
 	hotAlign     = 32  // bytes; without it, walks differ by 5 % with where the code happens to lie
 )
 
+// The same bounds of tails for packed pages: a copy of their lookup takes four times the bytes.
+const (
+	maxHotPacked       = 8
+	rangesPerHotPacked = 1600
+)
+
 // hotTails marks the tails that most bytes of text lead to. They get their own
 // dispatch: it saves a jump, and the indirect jump of each is predicted
 // separately.
@@ -170,7 +176,11 @@ func (g *generator) hotTails(weights []uint64) []bool {
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(bytes[b], bytes[a]) })
 	hot := make([]bool, len(p.Tails))
-	for _, i := range order[:min(len(order), maxHotTails, len(p.Table.Ranges)/rangesPerHot)] {
+	most, per := maxHotTails, rangesPerHot
+	if p.Dispatch == plan.DispatchPacked {
+		most, per = maxHotPacked, rangesPerHotPacked
+	}
+	for _, i := range order[:min(len(order), most, len(p.Table.Ranges)/per)] {
 		hot[i] = !p.Tails[i].Slow
 	}
 	return hot

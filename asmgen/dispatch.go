@@ -1,6 +1,7 @@
 package asmgen
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -39,10 +40,10 @@ type layout interface {
 	// the jump to a row block. first is the word of the page tables that page 0 would have.
 	// It may use rTmp, rCFA and what no fast row needs.
 	lookup(first int)
-	// enter emits what follows the lookup of a page, with its entry in rTmp and the address of the data in rCFA.
-	// entryLoad is the instruction that loads such an entry.
-	enter()
-	entryLoad() obj.As
+	// spanned emits the same behind the tables over the segments: what the number of the pc's page
+	// is counted from is read at from, in units of spanUnit; the address of the data is in rCFA.
+	spanned(from obj.Addr)
+	spanUnit() int
 	// heads emits the row blocks that lie apart from the tails, and sets
 	// generator.block for them.
 	heads() error
@@ -54,10 +55,11 @@ type layout interface {
 	beforeTail(heads []uint32, tail label)
 	// pages emits or stores the pages.
 	pages() error
-	// entry returns the entry of a tree in the page table once all labels are known;
-	// inText reports whether it is an offset in the text, to be made a distance from the data.
-	entry(tree uint32, where func(label) uint32) uint32
-	inText() bool
+	// table appends the table of pages, which is what the data begin with.
+	table() error
+	// fill fills it in once all labels are known, and returns how many of its words are offsets in the text, to be made
+	// distances from the data.
+	fill(where func(label) uint32) int
 }
 
 // treeLayout has a compare tree for each distinct page. A table of 32-bit distances from its own start
@@ -70,12 +72,24 @@ func (t treeLayout) lookup(first int) {
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
 	a.op(x86.ASHRL, imm(int64(t.g.plan.PageBits)), reg(rTmp))
 	a.leaData(0, rCFA)
-	a.op(t.entryLoad(), memIndex(rCFA, rTmp, 4, 4*int64(first)), reg(rTmp))
+	a.op(x86.AMOVLQSX, memIndex(rCFA, rTmp, 4, 4*int64(first)), reg(rTmp))
 	t.enter()
 }
 
-func (t treeLayout) entryLoad() obj.As { return x86.AMOVLQSX }
+func (t treeLayout) spanned(from obj.Addr) {
+	a := t.g.asm
+	a.op(x86.AMOVLQSX, from, reg(rTmp))
+	a.op(x86.AADDQ, reg(rTmp), reg(rCFA))
+	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
+	a.op(x86.ASHRL, imm(int64(t.g.plan.PageBits)), reg(rTmp))
+	a.op(x86.AMOVLQSX, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))
+	a.leaData(0, rCFA)
+	t.enter()
+}
 
+func (t treeLayout) spanUnit() int { return 4 }
+
+// enter emits the jump to what the entry in rTmp leads to; the address of the data is in rCFA.
 func (t treeLayout) enter() {
 	t.g.asm.op(x86.AADDQ, reg(rCFA), reg(rTmp))
 	t.g.asm.op1(obj.AJMP, reg(rTmp))
@@ -101,9 +115,25 @@ func (t treeLayout) alignTail(heads []uint32, tail label) ([]uint32, error) {
 
 func (t treeLayout) beforeTail(heads []uint32, tail label) { t.g.headsBefore(heads, tail) }
 
-func (t treeLayout) entry(tree uint32, where func(label) uint32) uint32 { return where(t.g.tree[tree]) }
+func (t treeLayout) table() error {
+	g := t.g
+	g.data = make([]byte, 4*g.words, 4*g.words+4)
+	if g.words == 0 {
+		g.data = g.data[:4] // there are data even for an object without a row
+	}
+	return nil
+}
 
-func (t treeLayout) inText() bool { return true }
+func (t treeLayout) fill(where func(label) uint32) int {
+	g, words := t.g, 0
+	for i := range g.plan.Segments {
+		for _, tree := range g.plan.Segments[i].Table {
+			binary.LittleEndian.PutUint32(g.data[4*words:], where(g.tree[tree]))
+			words++
+		}
+	}
+	return words
+}
 
 // pages emits the compare trees. A leaf of a tree is a jump to a row block. The
 // conditional ones take 6 bytes, the unconditional ones 5; a conditional leaf that
@@ -169,7 +199,8 @@ func (g *generator) densePages() error {
 			search[size] = a.newLabel()
 		}
 		g.tree[i] = a.bindNew()
-		a.op(x86.AMOVL, imm(int64(g.appendRecord(page, g.plan.IDOf, size))), reg(rTmp))
+		a.op(x86.AMOVL, imm(int64(len(g.data))), reg(rTmp))
+		g.data = g.appendRecord(g.data, page, len(page.Keys), size)
 		a.jump(obj.AJMP, search[size])
 		if err := a.breakChunk(); err != nil {
 			return err
@@ -193,6 +224,7 @@ func (g *generator) densePages() error {
 		g.spreadLowByte()
 		a.leaData(0, rCFA)
 		a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+		a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
 		g.searchRecord(int16(size))
 		a.leaData(blocks, rCFA)
 		a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))

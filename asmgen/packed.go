@@ -14,11 +14,11 @@ import (
 // ErrTooLarge is wrapped if an object's pages do not fit the packed form.
 var ErrTooLarge = errors.New("too many pages for packed dispatch")
 
-// packedLayout keeps pages as records of data. An entry of the page table is the
-// offset of a record from the table's begin, with bit 31 set for a long record.
+// packedLayout keeps pages as records of data. The table of pages has an offset of two bytes for each, and a group of
+// 1<<groupBits entries has a base: the record is at base + offset in the data.
 //
 //	short record: byte n, n keys of a byte, n+1 ids of a byte; n at most 16
-//	long record:  byte n, n keys of a byte, n+1 ids of two bytes
+//	long record:  byte 17+n, n keys of a byte, n+1 ids of two bytes; n at most plan.PackedKeys
 //
 // The number of keys that are at most the low byte of the pc is the index of the
 // id. Keys are compared 16 at a time with SSE2, which every x86-64 machine has.
@@ -26,19 +26,20 @@ var ErrTooLarge = errors.New("too many pages for packed dispatch")
 // The heads of row blocks lie in slots of 16 bytes, so that an id gives the
 // address.
 type packedLayout struct {
-	g       *generator
-	slots   label    // of id 0
-	long    label    // lookup in a long record
-	jump    label    // to the block whose id is in edi
-	compare label    // with the keys of the record whose entry is in edi
-	entries []uint32 // by plan.Trees
+	g         *generator
+	slots     label // of id 0
+	long      label // lookup in a long record
+	jump      label // to the block whose id is in edi
+	begins    label // of the lookup of an entry, whose number is in edi
+	groupBits uint
+	bases     int // where those of the groups are in the data
 }
 
 const (
 	slotBits   = 4
 	slotSize   = 1 << slotBits
 	packedKeys = 16 // in a short record at most
-	packedLong = 1 << 31
+	packedLong = packedKeys + 1
 )
 
 // Registers of the lookup besides rTmp and rCFA; rPC is kept in slotPC.
@@ -48,19 +49,29 @@ const (
 	pMask  = rCFA
 )
 
-func (l *packedLayout) lookup(firstWord int) {
-	g := l.g
-	a := g.asm
-	g.store(rPC, slotPC)
+func (l *packedLayout) lookup(first int) {
+	a := l.g.asm
+	l.g.store(rPC, slotPC)
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
-	a.op(x86.ASHRL, imm(int64(g.plan.PageBits)), reg(rTmp))
-	a.leaData(0, rCFA)
-	a.op(l.entryLoad(), memIndex(rCFA, rTmp, 4, 4*int64(firstWord)), reg(rTmp))
+	a.op(x86.ASHRL, imm(int64(l.g.plan.PageBits)), reg(rTmp))
+	if first != 0 {
+		a.op(x86.AADDQ, imm(int64(first)), reg(rTmp))
+	}
 	l.enter()
 }
 
-func (l *packedLayout) entryLoad() obj.As { return x86.AMOVL }
+func (l *packedLayout) spanned(from obj.Addr) {
+	a := l.g.asm
+	a.op(x86.AMOVLQSX, from, reg(rTmp))
+	a.op(x86.AMOVL, reg(rPC), reg(rCFA))
+	a.op(x86.ASHRL, imm(int64(l.g.plan.PageBits)), reg(rCFA))
+	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	l.enter()
+}
 
+func (l *packedLayout) spanUnit() int { return 1 }
+
+// enter emits the lookup of the entry whose number is in rTmp.
 func (l *packedLayout) enter() {
 	g := l.g
 	a := g.asm
@@ -71,16 +82,20 @@ func (l *packedLayout) enter() {
 	if g.segmented() {
 		// Every segment with a table comes here.
 		if !first {
-			a.jump(obj.AJMP, l.compare)
+			a.jump(obj.AJMP, l.begins)
 			return
 		}
-		l.compare = a.bindNew()
+		l.begins = a.bindNew()
 	}
 	g.spreadLowByte()
-	a.op(x86.ATESTL, reg(rTmp), reg(rTmp))
-	a.jump(x86.AJMI, l.long)
-	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	a.leaData(0, rCFA)
+	a.op(x86.AMOVWLZX, memIndex(rCFA, rTmp, 2, 0), reg(x86.REG_AX))
+	a.op(x86.ASHRL, imm(int64(l.groupBits)), reg(rTmp))
+	a.op(x86.AADDL, memIndex(rCFA, rTmp, 4, int64(l.bases)), reg(x86.REG_AX))
+	a.op(x86.ALEAQ, memIndex(rCFA, x86.REG_AX, 1, 0), reg(rTmp))
 	a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
+	a.op(x86.ACMPL, reg(pCount), imm(packedKeys))
+	a.jump(x86.AJHI, l.long)
 	g.compareKeys(1)
 	a.op(x86.ABTSL, reg(pCount), reg(pMask)) // what follows the keys does not count
 	a.op(x86.ABSFL, reg(pMask), reg(pMask))
@@ -99,23 +114,20 @@ func (l *packedLayout) enter() {
 	}
 }
 
-// longRecord emits the lookup in a long record; edi is the entry.
+// longRecord emits the lookup in a long record, at rTmp; its first byte is in pCount.
 func (l *packedLayout) longRecord() {
 	a := l.g.asm
 	a.bind(l.long)
-	a.op(x86.AANDL, imm(packedLong-1), reg(rTmp))
-	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	a.op(x86.ASUBL, imm(packedLong), reg(pCount))
 	l.g.searchRecord(2)
 	a.jump(obj.AJMP, l.jump)
 }
 
 // searchRecord emits the search of a record of any number of keys, with ids of
-// idSize bytes, at rTmp, for the low byte that fills xmm0. The id comes in edi;
-// rPC is lost.
+// idSize bytes, at rTmp, for the low byte that fills xmm0. The number of keys is in pCount. The id comes in edi.
 func (g *generator) searchRecord(idSize int16) {
 	a := g.asm
 	next, last, found := a.newLabel(), a.newLabel(), a.newLabel()
-	a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
 	a.op1(x86.AINCQ, reg(pKeys))
 	g.store(pKeys, slotKeys)
 	a.bind(next)
@@ -164,19 +176,18 @@ func (g *generator) compareKeys(off int64) {
 	a.op1(x86.ANOTL, reg(pMask))
 }
 
-// appendRecord appends the record of a page to the data and returns its offset.
-func (g *generator) appendRecord(t *plan.Tree, idOf []uint32, idSize int16) uint32 {
-	off := uint32(len(g.data))
-	g.data = append(g.data, byte(len(t.Keys)))
-	g.data = append(g.data, t.Keys...)
+// appendRecord appends the record of a page to b; first is its first byte.
+func (g *generator) appendRecord(b []byte, t *plan.Tree, first int, idSize int16) []byte {
+	b = append(b, byte(first))
+	b = append(b, t.Keys...)
 	for _, target := range t.Targets {
 		if idSize == 1 {
-			g.data = append(g.data, byte(idOf[target]))
+			b = append(b, byte(g.plan.IDOf[target]))
 		} else {
-			g.data = binary.LittleEndian.AppendUint16(g.data, uint16(idOf[target]))
+			b = binary.LittleEndian.AppendUint16(b, uint16(g.plan.IDOf[target]))
 		}
 	}
-	return off
+	return b
 }
 
 // heads emits the slots, in order of ids.
@@ -227,29 +238,79 @@ func (l *packedLayout) alignTail(heads []uint32, _ label) ([]uint32, error) { re
 
 func (l *packedLayout) beforeTail([]uint32, label) {}
 
-// pages stores the records.
-func (l *packedLayout) pages() error {
+// Groups have at most 1<<mostGroup entries. The records of 1<<leastGroup always fit.
+const (
+	mostGroup  = 10
+	leastGroup = 6
+	groupReach = 1 << 16 // bytes that an entry reaches from its base on
+)
+
+// table appends entries, bases and records. The groups are as large as their records allow.
+func (l *packedLayout) table() error {
 	g := l.g
 	if len(g.plan.IDs) > 1<<16 {
 		return fmt.Errorf("%w: %d distinct rows", ErrTooLarge, len(g.plan.IDs))
 	}
-	l.entries = make([]uint32, len(g.plan.Trees))
+	var trees []uint32 // by entry
+	for i := range g.plan.Segments {
+		trees = append(trees, g.plan.Segments[i].Table...)
+	}
+	records := make([][]byte, len(g.plan.Trees))
 	for i := range g.plan.Trees {
 		t := &g.plan.Trees[i]
-		if len(g.data) >= packedLong-1<<16 {
-			return fmt.Errorf("%w: %d", ErrTooLarge, len(g.plan.Trees))
+		switch {
+		case len(t.Keys) <= packedKeys && g.plan.ShortIDs(t):
+			records[i] = g.appendRecord(nil, t, len(t.Keys), 1)
+		case len(t.Keys) <= plan.PackedKeys:
+			records[i] = g.appendRecord(nil, t, packedLong+len(t.Keys), 2)
+		default:
+			return fmt.Errorf("%w: %d keys in a page", ErrTooLarge, len(t.Keys))
 		}
-		if len(t.Keys) <= packedKeys && g.plan.ShortIDs(t) {
-			l.entries[i] = g.appendRecord(t, g.plan.IDOf, 1)
-		} else {
-			l.entries[i] = g.appendRecord(t, g.plan.IDOf, 2) | packedLong
+	}
+	for l.groupBits = mostGroup; l.groupBits >= leastGroup; l.groupBits-- {
+		if l.group(trees, records) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %d", ErrTooLarge, len(trees))
+}
+
+// group makes the data of groups of 1<<groupBits entries. It reports whether all records of each are within reach of its base.
+func (l *packedLayout) group(trees []uint32, records [][]byte) bool {
+	size := 1 << l.groupBits
+	l.bases = (2*len(trees) + 3) &^ 3
+	first := l.bases + (len(trees)+size-1)>>l.groupBits*4 // where records begin
+	data := make([]byte, first)
+	at := make([]int, len(records))   // of the last copy of a record
+	last := make([]int, len(records)) // where the last group ends that has it
+	for from := 0; from < len(trees); from += size {
+		group := trees[from:min(from+size, len(trees))]
+		need := 0 // bytes, if no record was there
+		for _, t := range group {
+			if last[t] <= from {
+				last[t] = from + size
+				need += len(records[t])
+			}
+		}
+		if need > groupReach {
+			return false
+		}
+		base := max(first, len(data)+need-groupReach)
+		binary.LittleEndian.PutUint32(data[l.bases+from>>l.groupBits*4:], uint32(base))
+		for i, t := range group {
+			if at[t] < base {
+				at[t] = len(data)
+				data = append(data, records[t]...)
+			}
+			binary.LittleEndian.PutUint16(data[2*(from+i):], uint16(at[t]-base))
 		}
 	}
 	// 16 keys may be read from the last record's begin on.
-	g.data = append(g.data, make([]byte, packedKeys)...)
-	return nil
+	l.g.data = append(data, make([]byte, packedKeys)...)
+	return true
 }
 
-func (l *packedLayout) entry(tree uint32, _ func(label) uint32) uint32 { return l.entries[tree] }
+// pages has nothing left to do.
+func (l *packedLayout) pages() error { return nil }
 
-func (l *packedLayout) inText() bool { return false }
+func (l *packedLayout) fill(func(label) uint32) int { return 0 }

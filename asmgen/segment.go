@@ -48,7 +48,7 @@ func (g *generator) segmentSearch() error {
 }
 
 // The tables over the segments: for each run of pages, the relative pcs between which there is a table of pages,
-// and where the entry of page 0 would be in that, from the data on.
+// and where the entry of page 0 would be, from the begin of all tables of pages on.
 const (
 	spanLow = iota
 	spanHigh
@@ -71,6 +71,7 @@ func (g *generator) makeSpans() {
 	}
 	n := g.plan.Spans()
 	g.data = append(g.data, make([]byte, 4*spanTables*n)...)
+	unit := g.layout.spanUnit()
 	put := func(table, i, v int) {
 		binary.LittleEndian.PutUint32(g.data[g.spans+4*(table*n+i):], uint32(int32(v)))
 	}
@@ -82,7 +83,7 @@ func (g *generator) makeSpans() {
 		for k := s.First >> (p.SpanBits - p.PageBits); k <= (s.First+s.Pages-1)>>(p.SpanBits-p.PageBits); k++ {
 			put(spanLow, k, s.First<<p.PageBits)
 			put(spanHigh, k, (s.First+s.Pages)<<p.PageBits)
-			put(spanTable, k, 4*(g.tables[i]-s.First))
+			put(spanTable, k, unit*(g.tables[i]-s.First))
 		}
 	}
 }
@@ -90,7 +91,7 @@ func (g *generator) makeSpans() {
 // spanLookup emits the lookup of a pc by the tables over the segments. What is beside them goes on at g.beside.
 func (g *generator) spanLookup() {
 	a := g.asm
-	pc, i, data := reg(rPC), reg(rTmp), reg(rCFA)
+	pc, i := reg(rPC), reg(rTmp)
 	field := func(table int) obj.Addr { return memIndex(rCFA, rTmp, 4, int64(g.spans+4*table*g.plan.Spans())) }
 	if g.plan.Dispatch == plan.DispatchPacked {
 		g.store(rPC, slotPC)
@@ -102,13 +103,7 @@ func (g *generator) spanLookup() {
 	a.jump(x86.AJCS, g.beside)
 	a.op(x86.ACMPL, pc, field(spanHigh))
 	a.jump(x86.AJCC, g.beside)
-	a.op(x86.AMOVLQSX, field(spanTable), i)
-	a.op(x86.AADDQ, i, data)
-	a.op(x86.AMOVL, pc, i)
-	a.op(x86.ASHRL, imm(int64(g.plan.PageBits)), i)
-	a.op(g.layout.entryLoad(), memIndex(rCFA, rTmp, 4, 0), i)
-	a.leaData(0, rCFA)
-	g.layout.enter()
+	g.layout.spanned(field(spanTable))
 }
 
 // tableOf emits the lookup in the table of a segment. With a table over the segments, none of its pcs comes here.

@@ -118,9 +118,12 @@ func (p *prover) pageLookup(s *state) error {
 // tableLookup proves the way through a table of pages, for the pcs that are given with it, and after what its spans
 // say has been read.
 func (p *prover) tableLookup(s *state, pages pageTable) error {
+	if p.packed {
+		return p.packedLookup(s, pages)
+	}
 	t := p.t
 	w := p.v.shared
-	return p.run(s, p.stops(cutKeys), func(e *ending) error {
+	return p.run(s, nil, func(e *ending) error {
 		pages, before := pages, pages.spans.reads()
 		if len(e.event) <= before || e.event[before].kind != evRead || e.event[before].size != 4 {
 			return fmt.Errorf("%#x: no entry of the page table is read", e.pc)
@@ -143,59 +146,14 @@ func (p *prover) tableLookup(s *state, pages pageTable) error {
 		entry := t.load(e.event[before].at, 4)
 		pages.first, pages.bits = data, bits
 		// What entries count from need not be where the entry of page 0 would be.
-		from := func(at, less term) bool {
-			pages.from, ok = p.x.link(t.sub(at, less))
-			return ok
+		if pages.from, ok = p.x.link(t.sub(e.target, t.sext(entry, 4))); !ok {
+			return fmt.Errorf("%#x: a jump to %s", e.pc, t.text(e.target))
 		}
-		if !p.packed {
-			if !from(e.target, t.sext(entry, 4)) {
-				return fmt.Errorf("%#x: a jump to %s", e.pc, t.text(e.target))
-			}
-			if err := p.intact(e, before+1, t.add(t.sext(entry, 4), p.x.place(pages.from))); err != nil {
-				return err
-			}
-			return p.pages(pages)
-		}
-		long, err := p.holds(e.state, t.bit(entry, t.con(31)))
-		if err != nil {
+		if err := p.intact(e, before+1, t.add(t.sext(entry, 4), p.x.place(pages.from))); err != nil {
 			return err
 		}
-		if len(e.event) < before+2 {
-			return fmt.Errorf("%#x: no record is read", e.pc)
-		}
-		if long {
-			off := t.and(entry, t.con(1<<31-1))
-			if !from(e.event[before+1].at, off) {
-				return fmt.Errorf("%#x: a record at %s", e.pc, t.text(e.event[before+1].at))
-			}
-			return p.searchLong(e, t.add(off, p.x.place(pages.from)), pages)
-		}
-		if !from(e.event[before+1].at, entry) {
-			return fmt.Errorf("%#x: a record at %s", e.pc, t.text(e.event[before+1].at))
-		}
-		rec := t.add(entry, p.x.place(pages.from))
-		n := t.load(rec, 1)
-		larger := t.low(t.setBit(p.larger(t.plus(rec, 1), w.rel), t.and(n, t.con(31))), 4)
-		id := t.load(t.plus(t.add(t.add(rec, n), t.firstBit(larger)), 1), 1)
-		slots, err := p.slotsOf(e, id)
-		if err != nil {
-			return err
-		}
-		if err := p.intact(e, before+4, t.add(t.shlConst(id, 4), p.x.place(slots))); err != nil {
-			return err
-		}
-		pages.slots = slots
 		return p.pages(pages)
 	})
-}
-
-// slotsOf returns the address of head 0, from a jump to that of id.
-func (p *prover) slotsOf(e *ending, id term) (uint64, error) {
-	slots, ok := p.x.link(p.t.sub(e.target, p.t.shlConst(id, 4)))
-	if e.kind != endJump || !ok {
-		return 0, fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))
-	}
-	return slots, nil
 }
 
 // intact checks a jump to a row's head, which so many reads of the data lead to.
@@ -226,12 +184,12 @@ func (p *prover) onlyReads(s *state, reads int) error {
 
 // pageTable is what a lookup reads for the pcs low to high, less base.
 type pageTable struct {
-	first     uint64 // where the entry of page 0 is, or would be
+	first     uint64 // where the entry of page 0 is, or would be; packed: its number
 	from      uint64 // entries count from here
-	slots     uint64 // packed: of head 0
 	low, high uint64
 	bits      uint // a page is of 1<<bits pcs
 	spans     spans
+	packed    packedTable
 }
 
 // pages goes through the page table, once for each table that a lookup uses, and
@@ -247,16 +205,20 @@ func (p *prover) pages(tab pageTable) error {
 	size := uint64(1) << tab.bits
 	first := tab.low / size
 	count := (tab.high+size-1)/size - first
-	entries := p.im.at(tab.first+4*first, 4*count)
-	if entries == nil {
-		return fmt.Errorf("a page table of %d entries at %#x is not in the data", count, tab.first+4*first)
+	entry, err := p.entries(tab, first, count)
+	if err != nil {
+		return err
 	}
-	g := pageReader{p: p, data: tab.from, slots: tab.slots, low: ^uint64(0)}
+	g := pageReader{p: p, data: tab.from, slots: tab.packed.slots, low: ^uint64(0)}
 	in := p.rangesFrom(tab.low)
 	for page := range count {
 		start := (first + page) * size // less base
 		lo := start & 0xff
-		leaves, err := g.page(le.Uint32(entries[4*page:]), int(lo), int(lo+size-1))
+		var leaves []leafOf
+		e, err := entry(page)
+		if err == nil {
+			leaves, err = g.page(e, int(lo), int(lo+size-1))
+		}
 		if err != nil {
 			return fmt.Errorf("pcs from %#x on: %w", p.base+start, err)
 		}
@@ -274,6 +236,18 @@ func (p *prover) pages(tab pageTable) error {
 	p.fast(g.low, g.high)
 	p.result.Pages += int(count)
 	return nil
+}
+
+// entries returns a function that gives what a lookup reads for count pages from first on.
+func (p *prover) entries(tab pageTable, first, count uint64) (func(page uint64) (uint32, error), error) {
+	if p.packed {
+		return p.packedEntries(tab, first, count)
+	}
+	b := p.im.at(tab.first+4*first, 4*count)
+	if b == nil {
+		return nil, fmt.Errorf("a page table of %d entries at %#x is not in the data", count, tab.first+4*first)
+	}
+	return func(page uint64) (uint32, error) { return le.Uint32(b[4*page:]), nil }, nil
 }
 
 // leads proves that what a lookup leads to is what a row means.
@@ -456,7 +430,12 @@ func (g *pageReader) end(at uint64, lo, hi int) error {
 		}
 		g.search[search] = d
 	}
-	return g.record(d.data+uint64(le.Uint32(b[1:])), d.idSize, lo, hi, func(id uint64) (uint64, error) {
+	rec := d.data + uint64(le.Uint32(b[1:]))
+	n, err := g.firstByte(rec)
+	if err != nil {
+		return err
+	}
+	return g.record(rec, n, d.idSize, lo, hi, func(id uint64) (uint64, error) {
 		w := g.p.im.at(d.blocks+4*id, 4)
 		if w == nil {
 			return 0, fmt.Errorf("row %d of a dense page is not in the data", id)
@@ -465,26 +444,31 @@ func (g *pageReader) end(at uint64, lo, hi int) error {
 	})
 }
 
-// packedPage reads the record of an entry of a packed table.
-func (g *pageReader) packedPage(e uint32, lo, hi int) error {
-	size := uint64(1)
-	if e>>31 != 0 {
-		size = 2
+// packedPage reads the record at an offset: its first byte says which form it has.
+func (g *pageReader) packedPage(off uint32, lo, hi int) error {
+	at := g.data + uint64(off)
+	n, err := g.firstByte(at)
+	if err != nil {
+		return err
 	}
-	return g.record(g.data+uint64(e&(1<<31-1)), size, lo, hi, func(id uint64) (uint64, error) { return g.slots + id<<4, nil })
+	size := uint64(1)
+	if n > shortKeys {
+		n, size = n-(shortKeys+1), 2
+	}
+	return g.record(at, n, size, lo, hi, func(id uint64) (uint64, error) { return g.slots + id<<4, nil })
 }
 
-// record appends the leaves of a record: byte n, n keys, n+1 ids. The id of a low byte
+func (g *pageReader) firstByte(at uint64) (uint64, error) {
+	b := g.p.im.at(at, 1)
+	if b == nil {
+		return 0, fmt.Errorf("a record at %#x is not in the data", at)
+	}
+	return uint64(b[0]), nil
+}
+
+// record appends the leaves of a record: a byte, n keys, n+1 ids. The id of a low byte
 // is that of the first key above it. 16 keys are read at a time.
-func (g *pageReader) record(at, idSize uint64, lo, hi int, target func(id uint64) (uint64, error)) error {
-	head := g.p.im.at(at, 1)
-	if head == nil {
-		return fmt.Errorf("a record at %#x is not in the data", at)
-	}
-	n := uint64(head[0])
-	if g.p.packed && idSize == 1 && n > 16 {
-		return fmt.Errorf("a record of %d keys is searched as a short one", n)
-	}
+func (g *pageReader) record(at, n, idSize uint64, lo, hi int, target func(id uint64) (uint64, error)) error {
 	b := g.p.im.at(at+1, max(n+(n+1)*idSize, (max(n, 1)+15)&^15))
 	if b == nil {
 		return fmt.Errorf("a record at %#x is not in the data", at)

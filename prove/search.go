@@ -48,7 +48,8 @@ func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
 			return fmt.Errorf("%#x: the search of a record begins in two ways", e.pc)
 		}
 		d = &denseSearch{data: data}
-		return p.searchBegins(e, p.t.add(rec, p.x.place(data)), 1)
+		at := p.t.add(rec, p.x.place(data))
+		return p.searchBegins(e, at, p.t.load(at, 1), 1)
 	})
 	if err != nil || d == nil {
 		return nil, fmt.Errorf("%#x: %w", pc, err)
@@ -75,46 +76,9 @@ func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
 // searchAt returns the address of the loop that the last search went to.
 func (p *prover) searchAt(uint64) uint64 { return p.blocks }
 
-// searchLong proves the search of a long record of a packed table.
-func (p *prover) searchLong(e *ending, rec term, pages pageTable) error {
-	if e.kind != endStop {
-		return fmt.Errorf("%#x: not the search of a record", e.pc)
-	}
-	if err := p.searchBegins(e, rec, pages.spans.reads()+2); err != nil {
-		return err
-	}
-	key := longKey{p.blocks, pages}
-	if p.longs[key] {
-		return nil
-	}
-	p.longs[key] = true
-	return p.searchLoop(p.blocks, func(e *ending, at func(size uint64) term) error {
-		id := at(2)
-		if id == noTerm {
-			return fmt.Errorf("%#x: no id is read", e.pc)
-		}
-		slots, err := p.slotsOf(e, id)
-		if err != nil {
-			return err
-		}
-		if err := p.intact(e, 2, e.target); err != nil {
-			return err
-		}
-		pages := pages
-		pages.slots = slots
-		return p.pages(pages)
-	})
-}
-
-// longKey is a search's loop, and the table whose pages it has been compared for.
-type longKey struct {
-	loop  uint64
-	pages pageTable
-}
-
-// searchBegins checks what the loop of a search begins with, after so many reads, the last
-// of them that of the number of keys.
-func (p *prover) searchBegins(e *ending, rec term, reads int) error {
+// searchBegins checks what the loop of a search for count keys begins with, after so many reads, the last
+// of them that of the record's first byte.
+func (p *prover) searchBegins(e *ending, rec, count term, reads int) error {
 	t := p.t
 	p.blocks = e.pc
 	w := p.v.shared
@@ -122,7 +86,7 @@ func (p *prover) searchBegins(e *ending, rec term, reads int) error {
 	spread := p.spread(p.v.shared.rel)
 	keys := t.plus(rec, 1)
 	if err := p.require(e.state, want{"the keys", e.reg[rDI], keys}, want{"the first key", p.slot(e.state, slotExpr), keys},
-		want{"the number of keys", e.reg[rAX], t.load(rec, 1)}, want{"the pc", p.slot(e.state, slotCursor), p.v.shared.rel},
+		want{"the number of keys", e.reg[rAX], count}, want{"the pc", p.slot(e.state, slotCursor), p.v.shared.rel},
 		want{"the low byte", e.xmm[0][0], spread}, want{"the low byte", e.xmm[0][1], spread}); err != nil {
 		return err
 	}

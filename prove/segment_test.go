@@ -174,16 +174,28 @@ func TestSpanWrites(t *testing.T) {
 	}
 }
 
+// sameInPacked reports whether an instruction of a packed lookup may be another one. What it works on has 32 bits of value, and all
+// entries of a small table are in one group, however large.
+func sameInPacked(i, other inst, behindSpans bool) bool {
+	wide, group := other, other
+	wide.w, group.imm = i.w, i.imm
+	switch i.op {
+	case iMov, iMovzx, iNot, iShr, iShl, iBts, iBsf:
+		return wide == i && other.w == 8 || group == i && i.imm > plan.PageBits && behindSpans
+	}
+	return false
+}
+
 // TestSpanCode: a bit of the lookup in tables over segments that changes an instruction is refused.
 func TestSpanCode(t *testing.T) {
 	table := spanned(14, true)
-	for _, v := range variants()[:2] {
+	for k, v := range variants()[:2] {
 		p, err := plan.Build(table, v.plan)
 		require.NoError(t, err)
 		image := compile(t, table, v)
 		begin := bytes.Index(image, []byte{0x89, 0xc7, 0xc1, 0xef, byte(p.SpanBits)})
 		require.Positive(t, begin, v.name)
-		end := begin + bytes.Index(image[begin:], []byte{0x89, 0xc7, 0xc1, 0xef, plan.PageBits}) + 16
+		end := begin + bytes.Index(image[begin:], []byte{0xff, 0xe7}) + 2 // jmp *%rdi
 		refused := 0
 		for at := begin; at < end; {
 			i, ok := decode(image[at:])
@@ -191,15 +203,19 @@ func TestSpanCode(t *testing.T) {
 			for bit := at * 8; bit < (at+int(i.n))*8; bit++ {
 				mutant := bytes.Clone(image)
 				mutant[bit/8] ^= 1 << (bit % 8)
-				if other, ok := decode(mutant[at:]); ok && other == i {
+				other, ok := decode(mutant[at:])
+				if ok && other == i {
 					continue // a bit of a prefix that means nothing here
 				}
 				_, err := Image(mutant, table)
+				if ok && err == nil && k == 1 && sameInPacked(i, other, at > begin+16) {
+					continue
+				}
 				assert.ErrorIs(t, err, ErrNotProven, "%s: bit %d of byte %d", v.name, bit%8, bit/8-begin)
 				refused++
 			}
 			at += int(i.n)
 		}
-		assert.Greater(t, refused, 450, v.name)
+		assert.Greater(t, refused, []int{450, 1000}[k], v.name)
 	}
 }

@@ -151,7 +151,8 @@ func (p *prover) spanned(tab pageTable) error {
 		if err := p.segment(sp.belows, low, from, 0); err != nil {
 			return err
 		}
-		one := pageTable{first: tab.first + uint64(int64(int32(entry(2, i)))), from: tab.from, slots: tab.slots, low: from, high: to, bits: tab.bits}
+		one := tab
+		one.first, one.low, one.high, one.spans = tab.first+uint64(int64(int32(entry(2, i)))), from, to, spans{}
 		if err := p.pages(one); err != nil {
 			return err
 		}

@@ -65,6 +65,24 @@ func TestRandomTables(t *testing.T) {
 	}
 }
 
+// TestPages compiles pages of many borders and rows: records of all forms and sizes, in groups of all sizes, some of
+// them again where the first is out of reach.
+func TestPages(t *testing.T) {
+	for _, c := range []struct{ pages, borders, rows int }{{40, 255, 300}, {200, 238, 400}, {2200, 10, 300}, {1500, 30, 300}, {70, 1, 2}} {
+		table := rowtest.Pages(c.pages, c.borders, c.rows)
+		require.NoError(t, table.Verify())
+		for _, v := range variants() {
+			if v.plan.Dispatch == plan.DispatchPacked {
+				image := compile(t, table, v)
+				_, err := Image(image, table)
+				require.NoError(t, err, "%+v %s", c, v.name)
+				_, err = prove.Image(image, table)
+				require.NoError(t, err, "%+v %s", c, v.name)
+			}
+		}
+	}
+}
+
 // FuzzNoDiff lets the fuzzer choose the table. The code runs between guard
 // pages: a read outside the window ends the process.
 func FuzzNoDiff(f *testing.F) {

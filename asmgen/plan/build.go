@@ -44,6 +44,10 @@ func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
 	b.weigh()
 	b.slowTails(opt.SlowText)
 	b.pages(opt.Smallest)
+	if p.Dispatch == DispatchPacked && b.mostKeys > PackedKeys {
+		opt.PageBits = PageBits - 1
+		return Build(t, opt)
+	}
 	p.number()
 	return p, nil
 }
@@ -57,6 +61,7 @@ type builder struct {
 	dp    treeBuilder
 
 	denseKeys, denseRate int
+	mostKeys             int // of a page
 
 	calls      dwarfcfa.Calls
 	byteWeight uint32
@@ -306,6 +311,7 @@ func (b *builder) tree(t Tree, start dwarfcfa.Addr, count func(dwarfcfa.Addr) in
 	n := uint32(len(b.plan.Trees))
 	b.trees[string(key)] = n
 	own := Tree{Keys: append([]uint8(nil), t.Keys...), Targets: append([]uint32(nil), t.Targets...)}
+	b.mostKeys = max(b.mostKeys, len(own.Keys))
 	own.Dense = b.plan.Dispatch == DispatchPacked || len(own.Keys) >= b.denseKeys
 	if !own.Dense && len(own.Keys) > 0 {
 		b.weighLeaves(own.Keys, start, count)

@@ -80,6 +80,9 @@ const DenseKeys = 48
 // what other rates cost.
 const DenseRate = 550
 
+// PackedKeys is the largest number of keys that a page has with DispatchPacked.
+const PackedKeys = 238
+
 // noID stands for no id in Plan.IDOf.
 const noID = ^uint32(0)
 

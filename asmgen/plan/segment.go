@@ -30,7 +30,6 @@ func (p *Plan) TreeOf(s *Segment, pc dwarfcfa.Addr) uint32 {
 
 // Estimates of bytes, for the choice of segments.
 const (
-	entryBytes   = 4    // of a page in a table
 	segmentBytes = 30   // of code that leads to a segment
 	rangeBytes   = 8    // of code that leads to a range inside its page
 	restBytes    = 4096 // of a file besides its pages
@@ -39,12 +38,21 @@ const (
 	spanCode     = 60   // of code that goes through that table
 )
 
+// entryBytes returns the bytes of a page in a table.
+func (p *Plan) entryBytes() int {
+	if p.Dispatch == DispatchPacked {
+		return 2
+	}
+	return 4
+}
+
 // segments cuts the pages into segments. Pages in one range, or in one gap, need no table if the
 // pc is compared with their bounds. That costs each step a few comparisons, so it is done only
 // if it saves a third of the file, and with few segments, unless smallest is set.
 //
 // Many segments are not compared with one by one: see spans.
 func segments(p *Plan, smallest bool) (segs []Segment, spanBits uint) {
+	entryBytes := p.entryBytes()
 	n := int((uint64(p.High-p.Base) + 1<<p.PageBits - 1) >> p.PageBits)
 	if n == 0 {
 		return nil, 0
@@ -112,6 +120,7 @@ func spans(p *Plan, segs []Segment, bytes int, smallest bool) ([]Segment, uint) 
 		}
 	}
 	var best []Segment
+	entryBytes := p.entryBytes()
 	for b := p.PageBits + 1; n>>(b-p.PageBits) > 0; b++ {
 		merged := merge(segs, b-p.PageBits)
 		size := bytes + spanCode + spanEntry*(n>>(b-p.PageBits)+1)

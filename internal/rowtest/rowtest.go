@@ -2,6 +2,9 @@
 package rowtest
 
 import (
+	"math/rand/v2"
+	"slices"
+
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
@@ -29,4 +32,41 @@ func Row(base uint16, offset int64, saves ...int) dwarfcfa.Row {
 // Saved returns the rule of a register saved at CFA+offset.
 func Saved(offset int64) dwarfcfa.RegRule {
 	return dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: offset}
+}
+
+// Pages returns a table of n pages of 256 pcs, each with so many borders of so many rows at random. Every seventh is like an earlier one.
+func Pages(n, borders, rows int) *dwarfcfa.Table {
+	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
+	used := map[int]uint32{} // rows are numbered in order of first use
+	const base = 0x1000
+	for page := range n {
+		like := page
+		if page%7 == 6 {
+			like = page / 2
+		}
+		rng := rand.New(rand.NewPCG(uint64(like), uint64(borders)))
+		keys := rng.Perm(255)[:borders]
+		slices.Sort(keys)
+		start := dwarfcfa.Addr(base + 256*page)
+		for i := range borders + 1 {
+			end := dwarfcfa.Addr(base + 256*(page+1))
+			if i < borders {
+				end += dwarfcfa.Addr(keys[i]) - 255
+			}
+			n := rng.IntN(rows)
+			row, ok := used[n]
+			if !ok {
+				row = uint32(len(t.Rows))
+				used[n] = row
+				t.Rows = append(t.Rows, Row(abi.RSP, 8*int64(n+1)))
+			}
+			if last := len(t.Ranges) - 1; last >= 0 && t.Ranges[last].Row == row {
+				t.Ranges[last].End = end
+			} else {
+				t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: start, End: end, Row: row})
+			}
+			start = end
+		}
+	}
+	return t
 }

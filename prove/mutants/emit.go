@@ -60,7 +60,9 @@ func emitAll(files []string, running bool, stdout, stderr io.Writer) int {
 
 func (e *emitter) all(files []string) {
 	e.table("bounds", bounds())
-	e.table("groups", groups())
+	e.table("groups", groups(20))
+	e.table("few groups", groups(3))
+	e.table("pages", rowtest.Pages(150, 200, 300))
 	rng := rand.New(rand.NewPCG(5, 6))
 	for i := range 40 {
 		data := make([]byte, 200+rng.IntN(6000))
@@ -133,11 +135,11 @@ func (e *emitter) one(t *dwarfcfa.Table, v variant) (err error) {
 	return err
 }
 
-// groups returns a table of groups of ranges far apart, whose segments tables lead to.
-func groups() *dwarfcfa.Table {
+// groups returns a table of n groups of ranges far apart; tables lead to the segments of many.
+func groups(n int) *dwarfcfa.Table {
 	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
 	at := dwarfcfa.Addr(0x1f4)
-	for i := range 20 {
+	for i := range n {
 		for j := range 9 {
 			if i == 0 {
 				t.Rows = append(t.Rows, rowtest.Row(abi.RSP, 8*int64(j+1)))

@@ -1,0 +1,215 @@
+package prove
+
+import "fmt"
+
+// packedTable is what a packed lookup reads. Entry i of a table of pages is an offset of two bytes at entries + 2*i; the record is so far
+// behind the base at bases + 4*(i>>groupBits), counted from the table's from, modulo 2^32.
+type packedTable struct {
+	entries, bases, from uint64
+	groupBits            uint
+	slots                uint64 // of head 0
+}
+
+// shortKeys is the highest first byte of a short record, of as many keys; in a long one it is the number of keys and shortKeys+1.
+const shortKeys = 16
+
+// cutEntry is where the lookup of an entry begins, whose number is in rdi: movzbl %al, %eax.
+var cutEntry = []byte{0x0f, 0xb6, 0xc0}
+
+// packedLookup proves the way from a pc to the number of its page's entry, for the pcs that are given with pages, and from there
+// on to the heads.
+func (p *prover) packedLookup(s *state, pages pageTable) error {
+	t, w := p.t, p.v.shared
+	return p.run(s, p.stops(cutEntry), func(e *ending) error {
+		if e.kind != endStop {
+			return fmt.Errorf("%#x: not the lookup of an entry", e.pc)
+		}
+		pages, number := pages, e.reg[rDI]
+		if pages.spans.bits > 0 {
+			number = t.sub(number, t.sext(pages.spans.table, 4))
+		}
+		ok := false
+		for pages.bits = range uint(maxPageBits + 1) { // it is the code that says how large a page is
+			if pages.first, ok = t.value(t.sub(number, t.shrConst(t.low(w.rel, 4), pages.bits))); ok {
+				break
+			}
+		}
+		if !ok {
+			return fmt.Errorf("%#x: the number of an entry is %s", e.pc, t.text(e.reg[rDI]))
+		}
+		if err := p.onlyReads(e.state, pages.spans.reads()); err != nil {
+			return err
+		}
+		if err := p.require(e.state, want{"the pc", p.slot(e.state, slotCursor), w.rel}); err != nil {
+			return err
+		}
+		if err := p.matches(e.state, &w); err != nil {
+			return err
+		}
+		var err error
+		if pages.packed, err = p.packedTable(e.pc); err != nil {
+			return err
+		}
+		pages.from = pages.packed.from
+		return p.pages(pages)
+	})
+}
+
+// packedTable proves the lookup of an entry, for every number below 2^32: that what packedEntries reads
+// is what leads to a head.
+func (p *prover) packedTable(pc uint64) (packedTable, error) {
+	if tab, ok := p.packedTables[pc]; ok {
+		return tab, nil
+	}
+	t, w := p.t, p.v.shared
+	number := t.variable("entry", 0xffffffff)
+	s := p.stateOf(&w, pc)
+	s.reg[rDI] = number
+	p.setSlot(s, slotCursor, w.rel)
+	var tab packedTable
+	known := false
+	err := p.run(s, p.stops(cutKeys), func(e *ending) error {
+		one, rec, err := p.packedReads(e, number)
+		if err != nil {
+			return err
+		}
+		n := t.load(rec, 1)
+		long, err := p.holds(e.state, t.ult(t.con(shortKeys), n))
+		if err != nil {
+			return err
+		}
+		if long {
+			one.slots, err = p.searchLong(e, rec)
+		} else {
+			one.slots, err = p.searchShort(e, rec)
+		}
+		if err != nil {
+			return err
+		}
+		if known && one != tab {
+			return fmt.Errorf("%#x: short and long records are read in two tables", e.pc)
+		}
+		known, tab = true, one
+		return nil
+	})
+	if err != nil {
+		return tab, fmt.Errorf("%#x: %w", pc, err)
+	}
+	p.packedTables[pc] = tab
+	return tab, nil
+}
+
+// packedReads returns what the reads of a path are made in, and the address of the record.
+func (p *prover) packedReads(e *ending, number term) (tab packedTable, rec term, err error) {
+	t := p.t
+	const reads = 3
+	if len(e.event) < reads {
+		return tab, noTerm, fmt.Errorf("%#x: no record is read", e.pc)
+	}
+	for i, size := range [reads]uint8{2, 4, 1} {
+		if e.event[i].kind != evRead || e.event[i].size != size {
+			return tab, noTerm, fmt.Errorf("%#x: reads %d bytes at %s", e.pc, e.event[i].size, t.text(e.event[i].at))
+		}
+	}
+	entry, base := e.event[0].at, e.event[1].at
+	ok := false
+	if tab.entries, ok = p.x.link(t.scaled(entry, number, ^uint64(1))); !ok {
+		return tab, noTerm, fmt.Errorf("%#x: reads an entry at %s", e.pc, t.text(entry))
+	}
+	for tab.groupBits = range uint(32) {
+		if tab.bases, ok = p.x.link(t.scaled(base, t.shrConst(number, tab.groupBits), ^uint64(3))); ok {
+			break
+		}
+	}
+	if !ok {
+		return tab, noTerm, fmt.Errorf("%#x: reads a base at %s", e.pc, t.text(base))
+	}
+	rec = e.event[2].at
+	if tab.from, ok = p.x.link(t.sub(rec, t.low(t.add(t.load(entry, 2), t.load(base, 4)), 4))); !ok {
+		return tab, noTerm, fmt.Errorf("%#x: a record at %s", e.pc, t.text(rec))
+	}
+	return tab, rec, nil
+}
+
+// searchShort proves the search of a short record, and returns the address of head 0.
+func (p *prover) searchShort(e *ending, rec term) (uint64, error) {
+	t := p.t
+	n := t.load(rec, 1)
+	larger := t.low(t.setBit(p.larger(t.plus(rec, 1), p.v.shared.rel), t.and(n, t.con(31))), 4)
+	id := t.load(t.plus(t.add(t.add(rec, n), t.firstBit(larger)), 1), 1)
+	slots, err := p.slotsOf(e, id)
+	if err != nil {
+		return 0, err
+	}
+	return slots, p.intact(e, 5, t.add(t.shlConst(id, 4), p.x.place(slots)))
+}
+
+// searchLong proves the search of a long record, whose first byte is above shortKeys, and returns the address of head 0.
+func (p *prover) searchLong(e *ending, rec term) (uint64, error) {
+	if e.kind != endStop {
+		return 0, fmt.Errorf("%#x: not the search of a record", e.pc)
+	}
+	t := p.t
+	count := t.low(t.plus(t.load(rec, 1), -(shortKeys+1)), 4) // below 256, which the loop's invariant asks for
+	if err := p.searchBegins(e, rec, count, 3); err != nil {
+		return 0, err
+	}
+	if slots, ok := p.longs[p.blocks]; ok {
+		return slots, nil
+	}
+	var slots uint64
+	known := false
+	loop := p.blocks
+	err := p.searchLoop(loop, func(e *ending, at func(size uint64) term) error {
+		id := at(2)
+		if id == noTerm {
+			return fmt.Errorf("%#x: no id is read", e.pc)
+		}
+		one, err := p.slotsOf(e, id)
+		if err == nil && known && one != slots {
+			err = fmt.Errorf("%#x: a record leads to the heads at %#x and at %#x", e.pc, slots, one)
+		}
+		if err != nil {
+			return err
+		}
+		known, slots = true, one
+		return p.intact(e, 2, e.target)
+	})
+	if err != nil {
+		return 0, err
+	}
+	if !known {
+		return 0, fmt.Errorf("%#x: a search without an end", loop)
+	}
+	p.longs[loop] = slots
+	return slots, nil
+}
+
+// slotsOf returns the address of head 0, from a jump to that of id.
+func (p *prover) slotsOf(e *ending, id term) (uint64, error) {
+	slots, ok := p.x.link(p.t.sub(e.target, p.t.shlConst(id, 4)))
+	if e.kind != endJump || !ok {
+		return 0, fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))
+	}
+	return slots, nil
+}
+
+// packedEntries returns a function that gives the offsets of the records of count pages from first on.
+func (p *prover) packedEntries(tab pageTable, first, count uint64) (func(page uint64) (uint32, error), error) {
+	number := tab.first + first
+	if number >= 1<<32 || count > 1<<32-number {
+		return nil, fmt.Errorf("entries of a page table from %#x on", number)
+	}
+	entries := p.im.at(tab.packed.entries+2*number, 2*count)
+	if entries == nil {
+		return nil, fmt.Errorf("a page table of %d entries at %#x is not in the data", count, tab.packed.entries+2*number)
+	}
+	return func(page uint64) (uint32, error) {
+		at := tab.packed.bases + 4*((number+page)>>tab.packed.groupBits)
+		base := p.im.at(at, 4)
+		if base == nil {
+			return 0, fmt.Errorf("a base at %#x is not in the data", at)
+		}
+		return le.Uint32(base) + uint32(le.Uint16(entries[2*page:])), nil
+	}, nil
+}
