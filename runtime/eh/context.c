@@ -60,9 +60,16 @@ void ehx_set_gr_(struct ehx_context *c, int reg, uint64_t value)
     }
 }
 
-uint64_t ehx_get_lsda_(struct ehx_context *c) { return ours(c) ? c->lsda : ehx_real_.get_lsda(c); }
+static inline struct ehx_context *filled(struct ehx_context *c)
+{
+    if (unlikely(!c->filled))
+        ehx_fill_(c);
+    return c;
+}
 
-uint64_t ehx_get_start_(struct ehx_context *c) { return ours(c) ? c->function : ehx_real_.get_start(c); }
+uint64_t ehx_get_lsda_(struct ehx_context *c) { return ours(c) ? filled(c)->lsda : ehx_real_.get_lsda(c); }
+
+uint64_t ehx_get_start_(struct ehx_context *c) { return ours(c) ? filled(c)->function : ehx_real_.get_start(c); }
 
 /* On x86-64 nothing is relative to these. */
 uint64_t ehx_get_text_(struct ehx_context *c) { return ours(c) ? 0 : ehx_real_.get_text(c); }

@@ -76,6 +76,9 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+/* The real libgcc's, by a stub. */
+void *_Unwind_FindEnclosingFunction(void *pc);
+
 #pragma GCC visibility push(hidden)
 
 /* ------------------------------------------------ the unwinder's ABI: Itanium C++ ABI, Exception Handling, level I */
@@ -120,9 +123,10 @@ struct ehx_context {
     uint64_t magic;
     struct ehx_frame *frame;
     uint64_t rax, rdx; /* for the landing pad */
-    uint64_t function, lsda;
-    bool exact;
+    uint64_t function, lsda; /* if filled */
+    bool exact, filled;
 };
+void ehx_fill_(struct ehx_context *c);
 #define EHX_MAGIC 0x8ea15f6c5d04b7e3u /* not an address */
 
 typedef ehx_reason ehx_personality(int version, int actions, uint64_t class, struct ehx_exception *e, struct ehx_context *c);
@@ -282,29 +286,51 @@ int ehx_walk_(struct ehx_frame *f, bool *exact);
 
 static inline uint64_t ehx_word_(uint64_t address) { return *(const uint64_t *)(uintptr_t)address; }
 
+/* The first word of struct ehx_step: cfa, base, kind, rbp, rbx from bit 0, 32, 40, 48, 56 on. */
+static inline uint64_t ehx_first_word_(const struct ehx_step *s)
+{
+    uint64_t step;
+    memcpy(&step, s, sizeof step);
+    return step;
+}
+_Static_assert(BASE_RSP == 0 && BASE_RBP == 1 && BASE_WALK == 2 && KIND_SKIP == 0, "bits of the word");
+
+/* ehx_passes_ reports whether the step is a plain one, and the kind KIND_SKIP. */
+static inline bool ehx_passes_(uint64_t step) { return (step >> 33 & 0x7fff) == 0; }
+
+/* ehx_saved_ takes the registers that are in words below the CFA: rbp and rbx, and r12 to r15, a byte each. */
+static inline __attribute__((always_inline)) void ehx_saved_(struct ehx_frame *f, uint64_t cfa, uint64_t two, uint32_t others)
+{
+    const uint64_t *top = (const uint64_t *)(uintptr_t)cfa;
+    if (two) {
+        if (two & 0xff)
+            f->rbp = top[-(int64_t)(two & 0xff)];
+        if (two >> 8)
+            f->rbx = top[-(int64_t)(two >> 8)];
+    }
+    if (others) {
+        if (others & 0xff)
+            f->r12 = top[-(int64_t)(others & 0xff)];
+        if (others >> 8 & 0xff)
+            f->r13 = top[-(int64_t)(others >> 8 & 0xff)];
+        if (others >> 16 & 0xff)
+            f->r14 = top[-(int64_t)(others >> 16 & 0xff)];
+        if (others >> 24)
+            f->r15 = top[-(int64_t)(others >> 24)];
+    }
+}
+
 static inline __attribute__((always_inline)) int ehx_step_(struct ehx_frame *f, bool *exact, const struct ehx_step *s)
 {
-    if (unlikely(s->base == BASE_WALK))
+    uint64_t step = ehx_first_word_(s);
+    if (unlikely(step >> 32 & BASE_WALK))
         return ehx_walk_(f, exact);
-    uint64_t cfa = (s->base == BASE_RSP ? f->rsp : f->rbp) + (uint64_t)(int64_t)s->cfa;
+    uint64_t cfa = (step >> 32 & BASE_RBP ? f->rbp : f->rsp) + (uint64_t)(int64_t)(int32_t)step;
     if (unlikely(cfa <= f->rsp))
         return EHU_NOT_RISING;
-    if (s->rbp)
-        f->rbp = ehx_word_(cfa - 8 * (uint64_t)s->rbp);
-    if (s->rbx)
-        f->rbx = ehx_word_(cfa - 8 * (uint64_t)s->rbx);
     uint32_t others;
     memcpy(&others, s->others, sizeof others);
-    if (others) {
-        if (s->others[0])
-            f->r12 = ehx_word_(cfa - 8 * (uint64_t)s->others[0]);
-        if (s->others[1])
-            f->r13 = ehx_word_(cfa - 8 * (uint64_t)s->others[1]);
-        if (s->others[2])
-            f->r14 = ehx_word_(cfa - 8 * (uint64_t)s->others[2]);
-        if (s->others[3])
-            f->r15 = ehx_word_(cfa - 8 * (uint64_t)s->others[3]);
-    }
+    ehx_saved_(f, cfa, step >> 48, others);
     f->pc = ehx_word_(cfa - 8);
     f->rsp = cfa;
     *exact = false;

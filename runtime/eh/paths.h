@@ -214,11 +214,10 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
 static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads, unsigned kinds)
 {
     struct ehx_known *k = s->slot;
-    uint64_t step; /* struct ehx_step: cfa, base, kind, rbp, rbx from bit 0, 32, 40, 48, 56 on; and others: r12 to r15 */
+    uint64_t step = ehx_first_word_(&s->step); /* kinds has KIND_SKIP */
     uint64_t rsp = f->rsp, rbp = f->rbp, rbx = f->rbx, r12 = f->r12, r13 = f->r13, r14 = f->r14, r15 = f->r15, pc;
     uint32_t others;
     int found = 0;
-    memcpy(&step, &s->step, sizeof step);
     memcpy(&others, s->step.others, sizeof others);
     for (int steps = 0;; steps++) {
         uint64_t cfa = (step >> 32 & 1 ? rbp : rsp) + (uint64_t)(int64_t)(int32_t)step;
@@ -261,7 +260,7 @@ static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, s
         if (!ehx_as_it_was_(&n->turn, turn))
             break;
         k = n;
-        if (unlikely(!(kinds >> (step >> 40 & 7) & 1) || (step >> 32 & 3) == BASE_WALK || steps == STRIDE_MAX)) {
+        if (unlikely((!ehx_passes_(step) && (!(kinds >> (step >> 40 & 7) & 1) || (step >> 32 & 3) == BASE_WALK)) || steps == STRIDE_MAX)) {
             memcpy(&s->step, &step, sizeof step);
             memcpy(s->step.others, &others, sizeof others);
             s->pad = pad;

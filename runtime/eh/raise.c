@@ -47,7 +47,7 @@ static inline uint64_t identity(const struct ehx_frame *f, bool exact) { return 
 static __attribute__((noinline)) ehx_reason ask(int actions, struct ehx_exception *e, struct ehx_frame *f, bool exact,
                                                 const struct ehx_what *is, struct ehx_context *c)
 {
-    *c = (struct ehx_context){.magic = EHX_MAGIC, .frame = f, .function = is->function, .lsda = is->lsda, .exact = exact};
+    *c = (struct ehx_context){.magic = EHX_MAGIC, .frame = f, .function = is->function, .lsda = is->lsda, .exact = exact, .filled = true};
     return is->personality(1, actions, e->class, e, c);
 }
 
@@ -70,6 +70,18 @@ static inline struct ehx_answer land_handler(struct ehx_landing *to, struct ehx_
 {
     const struct ehx_cxa *x = ehx_cxa_(e);
     return land(to, f, x->caught.pad, (uint64_t)(uintptr_t)e, (uint64_t)(int64_t)x->selector);
+}
+
+/* ehx_fill_ looks up what a stop function asks for: libgcc knows it of each frame. */
+void ehx_fill_(struct ehx_context *c)
+{
+    struct ehx_what is = {.function = 0};
+    uint64_t loads = begin();
+    if (loads != 0)
+        ehx_all_(&is, c->frame->pc, c->exact, loads);
+    c->lsda = is.lsda;
+    c->function = is.function ? is.function : (uint64_t)(uintptr_t)_Unwind_FindEnclosingFunction((void *)(uintptr_t)(c->frame->pc + c->exact));
+    c->filled = true;
 }
 
 /* install lands at the place that a personality routine has set. */
@@ -204,53 +216,120 @@ struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
 
 /* ---------------------------------------------------------------------------------- forced unwinding */
 
+/* What was seen of the first frames before a stop function ran. */
+enum { MAX_AHEAD = 4 };
+struct ahead {
+    int n;
+    struct ehx_seen seen[MAX_AHEAD];
+};
+
 /*
  * reaches reports whether the frames up to the first that may have a landing pad are known, or up to the end of the
  * stack: once a stop function has run, libgcc cannot begin again.
  */
-static bool reaches(struct ehx_frame f, uint64_t loads)
+static bool reaches(struct ahead *a, struct ehx_frame f, uint64_t loads)
 {
     bool exact = false;
     struct ehx_seen s = {.slot = NULL};
     int status = EH_ELF_OK;
-    for (ehx_look_again_(&s, f.pc, false, loads); status == EH_ELF_OK; status = ehx_go_(&f, &s, &exact, loads, 1 << KIND_SKIP)) {
+    a->n = 0;
+    ehx_look_again_(&s, f.pc, false, loads);
+    while (status == EH_ELF_OK) {
+        if (a->n < MAX_AHEAD)
+            a->seen[a->n++] = s;
         if (s.step.kind == KIND_HAND_OVER)
             return false;
         if (s.step.kind == KIND_CLEANUP)
             return true;
+        if (a->n == MAX_AHEAD) {
+            status = ehx_go_(&f, &s, &exact, loads, 1 << KIND_SKIP);
+        } else {
+            status = ehx_step_(&f, &exact, &s.step);
+            if (status == EH_ELF_OK)
+                ehx_look_(&s, f.pc, exact, loads);
+        }
     }
     return status == EH_ELF_OUTERMOST;
 }
 
-static struct ehx_answer forced(struct ehx_landing *to, struct ehx_exception *e, uint64_t loads)
+/*
+ * forced_on goes on from a frame, after its stop function, over frames that a plain step leads to, that are KIND_SKIP, and that their
+ * callees find: what forced does of these, with all of s in registers. It returns a status for what forced does next.
+ */
+static int forced_on(struct ehx_frame *f, struct ehx_seen *s, struct ehx_context *c, struct ehx_exception *e, uint64_t loads, ehx_stop *stop, void *arg)
+{
+    struct ehx_known *k = s->slot;
+    uint64_t step = ehx_first_word_(&s->step);
+    uint32_t others;
+    memcpy(&others, s->step.others, sizeof others);
+    c->exact = false;
+    for (;;) {
+        uint64_t rsp = f->rsp, cfa = (step >> 32 & BASE_RBP ? f->rbp : rsp) + (uint64_t)(int64_t)(int32_t)step;
+        if (unlikely(cfa <= rsp))
+            break;
+        uint64_t pc = ehx_word_(cfa - 8);
+        struct ehx_known *n = ehx_next_(k, 0);
+        uint64_t turn = ehx_begin_reading_(&n->turn);
+        if (EHX_GET(n->key) != pc * 2 || EHX_GET(n->loads) != loads)
+            break;
+        uint64_t next = EHX_GET(n->step);
+        uint32_t next_others = EHX_GET(n->others);
+        if (!ehx_as_it_was_(&n->turn, turn) || !ehx_passes_(next))
+            break;
+        ehx_saved_(f, cfa, step >> 48, others);
+        f->pc = pc;
+        f->rsp = cfa;
+        step = next;
+        others = next_others;
+        k = n;
+        c->filled = false;
+        if (stop(1, FORCE_UNWIND | CLEANUP_PHASE, e->class, e, c, arg) != NO_REASON)
+            return EHU_NOT_RISING;
+    }
+    memcpy(&s->step, &step, sizeof step);
+    memcpy(s->step.others, &others, sizeof others);
+    s->slot = k;
+    return EH_ELF_OK;
+}
+
+static struct ehx_answer forced(struct ehx_landing *to, struct ehx_exception *e, uint64_t loads, const struct ahead *a)
 {
     ehx_stop *stop = (ehx_stop *)(uintptr_t)e->private_1;
     void *arg = (void *)(uintptr_t)e->private_2;
     struct ehx_frame *f = &to->frame;
     bool exact = false;
     struct ehx_seen s = {.slot = NULL};
-    for (;;) {
-        struct ehx_what is = {.function = 0};
-        ehx_look_(&s, f->pc, exact, loads);
+    struct ehx_context c = {.magic = EHX_MAGIC, .frame = f};
+    for (int i = 0;; i++) {
+        if (i < a->n)
+            s = a->seen[i];
+        else
+            ehx_look_(&s, f->pc, exact, loads);
         if (s.step.kind == KIND_HAND_OVER)
             return result(FATAL_PHASE2_ERROR);
-        struct ehx_context c = {.magic = EHX_MAGIC, .frame = f, .exact = exact};
+        c.exact = exact;
+        c.filled = false;
         if (stop(1, FORCE_UNWIND | CLEANUP_PHASE, e->class, e, &c, arg) != NO_REASON)
             return result(FATAL_PHASE2_ERROR);
-        if (s.step.kind == KIND_CLEANUP)
-            return land_cleanup(to, f, s.pad, e);
-        if (s.step.kind != KIND_SKIP && (ehx_all_(&is, f->pc, exact, loads), is.personality)) {
-            ehx_reason r = ask(FORCE_UNWIND | CLEANUP_PHASE, e, f, exact, &is, &c);
-            if (r == INSTALL_CONTEXT)
-                return install(to, f, &c);
-            if (r != CONTINUE_UNWIND)
-                return result(FATAL_PHASE2_ERROR);
+        if (unlikely(!ehx_passes_(ehx_first_word_(&s.step)))) {
+            struct ehx_what is;
+            if (s.step.kind == KIND_CLEANUP)
+                return land_cleanup(to, f, s.pad, e);
+            if (s.step.kind != KIND_SKIP && (ehx_all_(&is, f->pc, exact, loads), is.personality)) {
+                ehx_reason r = ask(FORCE_UNWIND | CLEANUP_PHASE, e, f, exact, &is, &c);
+                if (r == INSTALL_CONTEXT)
+                    return install(to, f, &c);
+                if (r != CONTINUE_UNWIND)
+                    return result(FATAL_PHASE2_ERROR);
+            }
         }
-        int status = ehx_step_(f, &exact, &s.step);
+        int status = i >= a->n && s.slot && !(s.step.base & BASE_WALK) ? forced_on(f, &s, &c, e, loads, stop, arg) : EH_ELF_OK;
+        if (status == EH_ELF_OK)
+            status = ehx_step_(f, &exact, &s.step);
         if (status == EH_ELF_OUTERMOST) { /* libgcc: its caller has a pc of 0, of which there is no FDE */
             f->rsp += 8;
             f->pc = 0;
-            struct ehx_context end = {.magic = EHX_MAGIC, .frame = f};
+            struct ehx_context end = {.magic = EHX_MAGIC, .frame = f, .filled = true};
             ehx_reason r = stop(1, FORCE_UNWIND | CLEANUP_PHASE | AT_END_OF_STACK, e->class, e, &end, arg);
             return result(r != NO_REASON ? FATAL_PHASE2_ERROR : END_OF_STACK);
         }
@@ -261,12 +340,13 @@ static struct ehx_answer forced(struct ehx_landing *to, struct ehx_exception *e,
 
 struct ehx_answer ehx_forced_(struct ehx_exception *e, struct ehx_landing *to, ehx_stop *stop, void *arg)
 {
+    struct ahead a;
     uint64_t loads = begin();
-    if (loads == 0 || !reaches(to->frame, loads))
+    if (loads == 0 || !reaches(&a, to->frame, loads))
         return hand_over(ehx_real_.forced);
     e->private_1 = (uint64_t)(uintptr_t)stop;
     e->private_2 = (uint64_t)(uintptr_t)arg;
-    return forced(to, e, loads);
+    return forced(to, e, loads, &a);
 }
 
 /* ---------------------------------------------------------------------------------- going on */
@@ -281,9 +361,10 @@ struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
     if (likely(e->private_1 == 0)) {
         a = cleanup(to, e, &to->frame, false, loads, ehx_real_.resume);
     } else {
-        if (!reaches(to->frame, loads))
+        struct ahead ahead;
+        if (!reaches(&ahead, to->frame, loads))
             return hand_over(ehx_real_.resume);
-        a = forced(to, e, loads);
+        a = forced(to, e, loads, &ahead);
     }
     if (unlikely(a.what == ANSWER_RETURN))
         abort();
@@ -298,8 +379,9 @@ struct ehx_answer ehx_rethrow_(struct ehx_exception *e, struct ehx_landing *to)
             a.value = (uint64_t)(uintptr_t)ehx_real_.rethrow;
         return a;
     }
+    struct ahead a;
     uint64_t loads = begin();
-    if (loads == 0 || !reaches(to->frame, loads))
+    if (loads == 0 || !reaches(&a, to->frame, loads))
         return hand_over(ehx_real_.rethrow);
-    return forced(to, e, loads);
+    return forced(to, e, loads, &a);
 }

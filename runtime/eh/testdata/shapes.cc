@@ -359,10 +359,15 @@ static void cancels()
 	pthread_join(t, &result);
 	std::printf("  cancelled %d\n", result == PTHREAD_CANCELED);
 }
-static _Unwind_Reason_Code count_stop(int, _Unwind_Action actions, _Unwind_Exception_Class, _Unwind_Exception *, _Unwind_Context *, void *arg)
+static _Unwind_Reason_Code count_stop(int, _Unwind_Action actions, _Unwind_Exception_Class, _Unwind_Exception *, _Unwind_Context *c, void *arg)
 {
 	if (actions & _UA_END_OF_STACK)
 		_exit(42);
+	int before = 0;
+	char *pc = reinterpret_cast<char *>(_Unwind_GetIPInfo(c, &before));
+	bool starts = reinterpret_cast<void *>(_Unwind_GetRegionStart(c)) == _Unwind_FindEnclosingFunction(pc + before);
+	std::printf("  stop: function %d area %d\n", starts, _Unwind_GetLanguageSpecificData(c) != nullptr);
+	std::fflush(stdout);
 	++*static_cast<int *>(arg);
 	return _URC_NO_REASON;
 }
