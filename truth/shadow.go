@@ -83,6 +83,10 @@ func (s *shadow) leave(k kind, after *abi.Regs) {
 		s.frames = s.frames[:0] // somebody wrote the return address
 		return
 	}
+	if top.cfa > rsp && top.ra != 0 && after.Reg[abi.RIP] == top.ra { // it returns with words of its own left on the stack
+		s.frames = s.frames[:len(s.frames)-1]
+		return
+	}
 	for top != nil && top.cfa <= rsp && !top.signal {
 		s.frames = s.frames[:len(s.frames)-1]
 		top = s.top()
