@@ -203,7 +203,8 @@ func (c *function) compare() {
 		}
 		if in.Op == x86.OpRET && len(ws) == 0 {
 			if r := s.Regs[x86.RSP]; r.Kind == codeflow.Base && r.Reg == 0 && r.Off != -8 {
-				ws = append(ws, wrong{kind: KindRet, is: "rsp is " + cfaOffset(int64(r.Off)), says: "CFA-8 at a ret"})
+				jump := c.topSet(pc) && s.Slot(0, r.Off).Kind != codeflow.Entry
+				ws = append(ws, wrong{kind: KindRet, is: "rsp is " + cfaOffset(int64(r.Off)), says: "CFA-8 at a ret", context: jump})
 			}
 		}
 		if len(ws) == 0 {
@@ -277,6 +278,16 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		}
 	}
 	c.open = c.open[:k]
+}
+
+// topSet reports whether the instruction before pc writes the word at rsp, so that a ret at pc jumps there.
+func (c *function) topSet(pc uint64) bool {
+	for d := uint64(1); d <= 15; d++ {
+		if in := c.r.Inst(pc - d); in != nil && uint64(in.Len) == d {
+			return in.Op == x86.OpPUSH || in.MemWrite && in.Mem.Base == x86.RSP && in.Mem.Index == x86.None && in.Mem.Disp == 0
+		}
+	}
+	return false
 }
 
 // takesStack reports whether an instruction moves the row's CFA register to rsp: the end of __builtin_eh_return, whose

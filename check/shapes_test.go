@@ -59,6 +59,15 @@ func TestShapes(t *testing.T) {
 		// the end of libgcc's _Unwind_RaiseException
 		{"eh_return", "mov %rdi,%rcx\n.cfi_def_cfa 2,8\nmov %rcx,%rsp\n.cfi_def_cfa 7,8\npop %rcx\n.cfi_def_cfa_offset 0\njmp *%rcx",
 			[]expected{{check.KindCFA, check.SeverityNote, 3, "rsp+8", "rcx+8", 1}}},
+		// a retpoline of GCC: the ret jumps to rdi
+		{"jump by ret", "call 1f\n2: pause\njmp 2b\n1: .cfi_def_cfa_offset 16\nmov %rdi,(%rsp)\nret",
+			[]expected{{check.KindRet, check.SeverityNote, 13, "rsp is CFA-16", "CFA-8 at a ret", 1}}},
+		{"probes and barriers", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxorq $0,(%rsp)\nlock orq $0,(%rsp)\nxor %ebx,%ebx\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		{"speculative load hardening", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nmov %rsp,%rdi\nor %rax,%rsp\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		// clang -fsanitize=function: the data, read as jbe, would lead to 1
+		{"type before a function", "jmp 2f\n.byte 0x76,1f-.-1,0,0,0,0\n2: push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\n1: pop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		{"data among code", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\njmp 2f\n.skip 20,0x48\n2: call g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		{"ret $16", "mov 8(%rsp),%rax\nret $16\n.cfi_endproc\nh: .cfi_startproc\nsub $16,%rsp\n.cfi_def_cfa_offset 24\ncall f\n.cfi_def_cfa_offset 8\nret", nil},
 		{"exchanged", "xchg %rsp,%rax\n.cfi_def_cfa_register 0\nnop\nxchg %rsp,%rax\n.cfi_def_cfa_register 7\nret", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -175,10 +175,68 @@ func (f *flow) rest(p *part) {
 			p.gap = true
 			continue
 		}
+		if f.isData(p, pos) {
+			p.gap = true
+			for pos < p.end() && f.at[int(pos-p.fn.Lo)+p.off] == 0 {
+				pos++
+			}
+			continue
+		}
 		f.discover(pos)
 		f.flowTo(int(pos-p.fn.Lo)+p.off, &s, how)
 		f.interpret()
 	}
+}
+
+// isData reports whether what nothing led to is no code: it jumps or runs into the middle of an instruction that was
+// reached, or is none; or the function begins with a jump over it, as over clang's types of -fsanitize=function.
+func (f *flow) isData(p *part, pos uint64) bool {
+	if k, ok := f.before(p, pos); ok && f.ins[k].Op == x86.OpJMP && f.ins[k].Args[0].Kind == x86.KRel && f.pcs[k] <= p.fn.Lo+4 {
+		if t := f.ins[k].Target(f.pcs[k]); t > pos && t <= pos+16 {
+			return true
+		}
+	}
+	var in x86.Inst
+	for pos < p.end() {
+		o := int(pos-p.fn.Lo) + p.off
+		if f.at[o] > 0 {
+			return false
+		}
+		if x86.Decode(p.code[pos-p.fn.Lo:], &in) != nil {
+			return true
+		}
+		for k := 1; k < int(in.Len); k++ {
+			if f.at[o+k] > 0 {
+				return true
+			}
+		}
+		switch in.Op {
+		case x86.OpJMP, x86.OpJCC, x86.OpCALL:
+			if in.Args[0].Kind == x86.KRel && f.splits(in.Target(pos)) {
+				return true
+			}
+		}
+		if in.Op == x86.OpJMP || ends(in.Op) {
+			return false
+		}
+		pos += uint64(in.Len)
+	}
+	return false
+}
+
+// splits reports whether pc lies inside a reached instruction, other than at its first byte.
+func (f *flow) splits(pc uint64) bool {
+	p := f.partOf(pc)
+	if p == nil || f.at[f.pos(pc)] > 0 {
+		return false
+	}
+	o := f.pos(pc)
+	for d := 1; d < 15 && o-d >= p.off; d++ {
+		if k := f.at[o-d]; k > 0 {
+			return int(f.ins[k-1].Len) > d
+		}
+	}
+	return false
 }
 
 // padding reports whether an instruction is what linkers and assemblers fill with.

@@ -17,18 +17,8 @@ func (s *State) addr(in *x86.Inst) (base uint8, off int32, ok bool) {
 	if m.Base > x86.R15 || m.Index != x86.None || m.Seg != 0 || m.Addr32 {
 		return 0, 0, false
 	}
-	v := s.Regs[m.Base]
-	if v.Kind != Base {
-		return 0, 0, false
-	}
-	return v.Reg, v.Off + int32(m.Disp), true
-}
-
-func (s *State) setReg(h uint8, v Value) {
-	if v.Kind == Entry && v.Reg == RA {
-		v = Value{}
-	}
-	s.Regs[h] = v
+	v := s.Regs[m.Base].plus(m.Disp)
+	return v.Reg, v.Off, v.Kind == Base
 }
 
 // base makes rsp a new base, after it moved by an unknown amount.
@@ -38,10 +28,15 @@ func (f *flow) base(pc uint64, s *State) {
 }
 
 func (s *State) push(size int32, v Value) {
-	if r := &s.Regs[rsp]; r.Kind == Base {
-		r.Off -= size
+	s.move(-size)
+	if r := s.Regs[rsp]; r.Kind == Base {
 		s.store(r.Reg, r.Off, size, v)
 	}
+}
+
+// move adds n to rsp.
+func (s *State) move(n int32) {
+	s.Regs[rsp] = s.Regs[rsp].plus(int64(n)) // an entry value, of a stack in a register, is one no more
 }
 
 func (s *State) top() Value {
@@ -72,40 +67,38 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 		s.push(int32(in.OpSize), Value{})
 	case x86.OpPOP:
 		v := s.top()
-		if r := &s.Regs[rsp]; r.Kind == Base {
-			r.Off += int32(in.OpSize)
-		}
+		s.move(int32(in.OpSize))
 		switch {
 		case a.Kind == x86.KMem:
 			if base, off, ok := s.addr(in); ok {
 				s.store(base, off, int32(in.OpSize), Value{})
 			}
 		case gpr64(a):
-			s.setReg(a.Reg, v)
+			if rsp := s.Regs[rsp].Kind; rsp == Unknown && f.beginner != nil && s.Saved(a.Reg).Kind == AtCFA {
+				v = entryOf(a.Reg) // a row did not say where rsp is; the code restores what it saved
+			}
+			s.Regs[a.Reg] = v
 		case a.Kind == x86.KGPR:
 			s.Regs[a.Reg] = Value{}
 		}
 	case x86.OpPOPF:
-		if r := &s.Regs[rsp]; r.Kind == Base {
-			r.Off += int32(in.OpSize)
-		}
+		s.move(int32(in.OpSize))
 	case x86.OpLEAVE:
 		s.Regs[rsp] = s.Regs[rbp]
 		v := s.top()
-		if r := &s.Regs[rsp]; r.Kind == Base {
-			r.Off += 8
-		} else {
-			*r = Value{}
+		s.move(int32(in.OpSize))
+		if in.OpSize != 8 {
+			v = Value{}
 		}
-		s.setReg(rbp, v)
+		s.Regs[rbp] = v
 	case x86.OpENTER:
 		s.push(8, s.Regs[rbp])
 		s.Regs[rbp] = s.Regs[rsp]
 		if in.Imm2 != 0 {
 			s.Regs[rbp] = Value{}
 			f.base(pc, s)
-		} else if r := &s.Regs[rsp]; r.Kind == Base {
-			r.Off -= int32(in.Imm)
+		} else {
+			s.move(-int32(in.Imm))
 		}
 	case x86.OpMOV:
 		f.mov(in, s)
@@ -123,20 +116,16 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 			f.other(pc, in, s)
 			break
 		}
-		v := s.Regs[a.Reg]
+		v := Value{}
 		switch {
-		case v.Kind == Base && b.Kind == x86.KImm && in.Op == x86.OpADD:
-			v.Off += int32(in.Imm)
-		case v.Kind == Base && b.Kind == x86.KImm:
-			v.Off -= int32(in.Imm)
-		case v.Kind == Base && a.Reg == rsp && gpr64(b) && b.Reg == uint8(x86.RAX) && in.Op == x86.OpSUB:
-			n, ok := f.probed(pc)
-			v.Off -= n
-			if !ok {
-				v = Value{}
+		case b.Kind == x86.KImm && in.Op == x86.OpADD:
+			v = s.Regs[a.Reg].plus(in.Imm)
+		case b.Kind == x86.KImm:
+			v = s.Regs[a.Reg].plus(-in.Imm)
+		case a.Reg == rsp && gpr64(b) && b.Reg == uint8(x86.RAX) && in.Op == x86.OpSUB:
+			if n, ok := f.probed(pc); ok {
+				v = s.Regs[rsp].plus(-int64(n))
 			}
-		default:
-			v = Value{}
 		}
 		f.set(pc, s, a, v)
 	case x86.OpINC, x86.OpDEC:
@@ -195,7 +184,7 @@ func (f *flow) mov(in *x86.Inst, s *State) {
 		if base, off, ok := s.addr(in); ok {
 			v = s.Slot(base, off)
 		}
-		s.setReg(a.Reg, v)
+		s.Regs[a.Reg] = v
 	default:
 		s.clobber(in.Writes)
 	}
@@ -210,17 +199,26 @@ func (f *flow) memStore(in *x86.Inst, s *State, v Value) {
 	if size == 0 {
 		size = 64
 	}
-	if in.Mem.Base == x86.RSP || in.Mem.Base == x86.RBP {
+	if in.Mem.Base == x86.RSP || in.Mem.Base == x86.RBP || in.MemSize != 0 {
 		s.store(base, off, size, v)
 	} else {
 		s.storeThrough(base, off, size, v)
 	}
 }
 
+// hardened reports whether an instruction is clang's or %rax, %rsp of -mspeculative-load-hardening: rax is 0 on the paths that are taken.
+func hardened(in *x86.Inst) bool {
+	a, b := &in.Args[0], &in.Args[1]
+	return gpr64(a) && a.Reg == rsp && gpr64(b)
+}
+
 // other executes an instruction by the registers and memory that it writes.
 func (f *flow) other(pc uint64, in *x86.Inst, s *State) {
 	if in.Op == x86.OpUnknown {
 		// of the vector maps: no general register that unwinding needs is taken to change
+		return
+	}
+	if in.Op == x86.OpOR && hardened(in) {
 		return
 	}
 	if in.MemWrite && !writesBack(in) {
@@ -269,8 +267,8 @@ func (f *flow) call(pc uint64, in *x86.Inst, s *State) {
 		return
 	}
 	s.clobber(callClobbers)
-	if in.Args[0].Kind == x86.KRel {
-		s.clobber(f.p.broken(in.Target(pc)))
-	}
 	s.dropBelow()
+	if in.Args[0].Kind == x86.KRel {
+		f.returned(pc, f.p.breaks[in.Target(pc)], s)
+	}
 }

@@ -52,7 +52,7 @@ type part struct {
 	gap    bool // code that is no padding may be left that nothing led to
 	other  bool // it begins as a call would, although its row says otherwise
 	above  bool // it leaves with rsp above the return address, if it began as a call would
-	broken uint16
+	breach breach
 	onward []uint64
 }
 
@@ -351,8 +351,8 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 		switch in.Op {
 		case x86.OpRET:
 			p.leaves(s)
-			if visit != nil && s.Regs[rsp] == baseAt(0, -8) && how != Guessed {
-				p.broken |= s.lost()
+			if visit != nil && how != Guessed {
+				p.breach.atReturn(in, s)
 			}
 			return
 		case x86.OpJMP:
@@ -362,6 +362,9 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 			}
 			if len(f.table[pc]) == 0 {
 				p.leaves(s)
+			}
+			if visit != nil && how != Guessed {
+				p.breach.atReturn(in, s)
 			}
 			for _, t := range f.table[pc] {
 				f.edge(p, t, s, how, edgeTable, visit, deliver)
@@ -448,7 +451,7 @@ func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
 // equal handles cmp %r,%rsp; jne: after it, rsp equals r.
 func (f *flow) equal(pc uint64, s *State) {
 	k, ok := f.prev(pc)
-	if !ok || f.ins[k].Op != x86.OpCMP {
+	if !ok || f.ins[k].Op != x86.OpCMP || f.lead[f.pos(pc)] != 0 { // other code may come with other flags
 		return
 	}
 	a, b := &f.ins[k].Args[0], &f.ins[k].Args[1]

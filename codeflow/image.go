@@ -17,6 +17,7 @@ type Image struct {
 	segs     []segment
 	sections []section         // executable ones
 	starts   map[uint64]bool   // function symbols
+	parts    map[uint64]bool   // symbols of parts of functions that have no type: clang's .__part.N
 	relText  map[uint64]bool   // addresses of code that relative relocations store
 	gotNames map[uint64]string // symbols whose address a word of data gets
 	noReturn map[uint64]bool   // functions that never return, by name
@@ -64,7 +65,7 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 	if err != nil {
 		return nil, err
 	}
-	img = &Image{starts: map[uint64]bool{}, relText: map[uint64]bool{}, gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{}, exitsIf: map[uint64]bool{}, exitsGOT: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0)}
+	img = &Image{starts: map[uint64]bool{}, parts: map[uint64]bool{}, relText: map[uint64]bool{}, gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{}, exitsIf: map[uint64]bool{}, exitsGOT: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0)}
 	if err := img.load(f, r); err != nil {
 		return nil, err
 	}
@@ -152,6 +153,9 @@ func readAll(r io.ReaderAt, off, n uint64) ([]byte, error) {
 func (img *Image) addSymbols(ss []elf.Symbol) {
 	for _, s := range ss {
 		t := elf.ST_TYPE(s.Info)
+		if t == elf.STT_NOTYPE && s.Section != elf.SHN_UNDEF && partName(s.Name) {
+			img.parts[s.Value] = true
+		}
 		if s.Value == 0 || s.Section == elf.SHN_UNDEF || t != elf.STT_FUNC && t != elf.STT_GNU_IFUNC {
 			continue
 		}

@@ -75,7 +75,7 @@ type Program struct {
 	tailIn   map[uint64]bool // jumped to in entry state
 	ext      map[uint64]*external
 	extOf    [][]uint64 // by function: the addresses in ext, ascending
-	breaks   map[uint64]uint16
+	breaks   map[uint64]breach
 
 	flows []*flow // of the workers, reused
 
@@ -105,7 +105,7 @@ func New(img *Image, fns []Function, opt Options) *Program {
 	if opt.Workers <= 0 {
 		opt.Workers = runtime.GOMAXPROCS(0)
 	}
-	p := &Program{img: img, fns: fns, opt: opt, tailIn: map[uint64]bool{}, ext: map[uint64]*external{}, breaks: map[uint64]uint16{}}
+	p := &Program{img: img, fns: fns, opt: opt, tailIn: map[uint64]bool{}, ext: map[uint64]*external{}, breaks: map[uint64]breach{}}
 	p.sum = make([]summary, len(fns))
 	p.extOf = make([][]uint64, len(fns))
 	p.boundary, p.called, p.noReturn = newAddrSet(img.lo, img.hi), newAddrSet(img.lo, img.hi), newAddrSet(img.lo, img.hi)
@@ -281,15 +281,6 @@ func (p *Program) coldOf(i int, t uint64) bool {
 	return g >= 0 && g != i && p.noReturn.has(p.fns[g].Lo)
 }
 
-// broken returns the mask of callee-saved registers that the function at pc does not
-// preserve.
-func (p *Program) broken(pc uint64) uint16 {
-	if len(p.breaks) == 0 {
-		return 0
-	}
-	return p.breaks[pc]
-}
-
 // referred reports whether something takes or calls this address.
 func (p *Program) referred(pc uint64) bool {
 	return p.called.has(pc) || p.img.starts[pc] || p.img.relText[pc] || p.lea.has(pc)
@@ -338,7 +329,7 @@ func (p *Program) keepsRAX(pc uint64) bool {
 // clang's .cold, BOLT's .warm and .cold.N, clang's .__part.N.
 func (p *Program) isPart(pc uint64) bool {
 	s, ok := p.img.Symbol(pc)
-	return ok && s.Addr == pc && partName(s.Name)
+	return p.img.parts[pc] || ok && s.Addr == pc && partName(s.Name)
 }
 
 // Targets returns the targets of calls and jumps to code that is in no
@@ -362,7 +353,7 @@ func (p *Program) Targets() []uint64 {
 
 // Broken returns the mask of callee-saved registers, by processor number, that the function at pc does not restore: a
 // private calling convention.
-func (p *Program) Broken(pc uint64) uint16 { return p.breaks[pc] }
+func (p *Program) Broken(pc uint64) uint16 { return p.breaks[pc].lost }
 
 // IsBoundary reports whether an instruction of a linear pass begins at pc.
 func (p *Program) IsBoundary(pc uint64) bool { return p.boundary.has(pc) }

@@ -25,7 +25,7 @@ func (r *Result) Each(visit Visit) {
 	f := r.f
 	p := &f.parts[r.k]
 	deliver := !p.shown
-	p.shown, p.broken, p.onward = true, 0, p.onward[:0]
+	p.shown, p.breach, p.onward = true, breach{}, p.onward[:0]
 	lead := f.lead[p.off : p.off+len(p.code)]
 	for o, l := range lead {
 		if l > 0 {
@@ -86,7 +86,7 @@ const rounds = 8
 // for the same function when other functions turn out to matter for it; the last call counts.
 func (p *Program) Run(each func(i int, r *Result)) {
 	outs := make([][]delivery, len(p.fns)) // by group
-	broken := make([]uint16, len(p.fns))
+	breaches := make([]breach, len(p.fns))
 	onward := make([][]uint64, len(p.fns))
 	do := func(f *flow, g int) {
 		f.process(g)
@@ -99,7 +99,7 @@ func (p *Program) Run(each func(i int, r *Result)) {
 			if !q.shown { // the pass that shows also notes how the function returns and leaves
 				r.Each(func(uint64, *x86.Inst, *State, How) {})
 			}
-			broken[q.i] = q.broken
+			breaches[q.i] = q.breach
 			onward[q.i] = nil
 			if len(q.onward) > 0 {
 				onward[q.i] = append([]uint64(nil), q.onward...)
@@ -121,8 +121,8 @@ func (p *Program) Run(each func(i int, r *Result)) {
 		p.each(list, do)
 		dirty = p.merge(list, outs)
 	}
-	for range 4 {
-		list := p.private(broken, onward)
+	for range privateRounds {
+		list := p.private(breaches, onward)
 		if len(list) == 0 {
 			break
 		}
@@ -372,53 +372,4 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 		outs[i] = nil
 	}
 	return dirty
-}
-
-// private finds the functions that do not restore callee-saved registers, and returns the callers for which that is
-// new.
-func (p *Program) private(broken []uint16, onward [][]uint64) []int {
-	now := map[uint64]uint16{}
-	for i, m := range broken {
-		if m != 0 {
-			now[p.fns[i].Lo] = m
-		}
-	}
-	if len(now) > 0 {
-		for changed := true; changed; {
-			changed = false
-			for i := range p.fns {
-				for _, t := range onward[i] {
-					if m := now[t] &^ now[p.fns[i].Lo]; m != 0 {
-						now[p.fns[i].Lo] |= m
-						changed = true
-					}
-				}
-			}
-		}
-	}
-	news := map[uint64]bool{}
-	for a, m := range now {
-		if p.breaks[a] != m {
-			news[a] = true
-		}
-	}
-	for a := range p.breaks {
-		if _, ok := now[a]; !ok {
-			news[a] = true
-		}
-	}
-	p.breaks = now
-	if len(news) == 0 {
-		return nil
-	}
-	list := map[int]bool{}
-	for i := range p.fns {
-		for _, t := range p.sum[i].calls {
-			if news[t] {
-				list[int(p.group[i])] = true
-				break
-			}
-		}
-	}
-	return sortedKeys(list)
 }

@@ -32,6 +32,17 @@ func entryOf(reg uint8) Value { return Value{Kind: Entry, Reg: reg} }
 
 func baseAt(base uint8, off int32) Value { return Value{Kind: Base, Reg: base, Off: off} }
 
+// farOff bounds the distances that are followed: beyond it an address counts as unknown.
+const farOff = 1 << 30
+
+// plus returns the address n bytes above v; it is Unknown if v is no address.
+func (v Value) plus(n int64) Value {
+	if off := int64(v.Off) + n; v.Kind == Base && n >= -farOff && n <= farOff && off >= -farOff && off <= farOff {
+		return Value{Kind: Base, Reg: v.Reg, Off: int32(off)}
+	}
+	return Value{}
+}
+
 // slot is a word of the stack: its address is base plus off.
 type slot struct {
 	off  int32
