@@ -55,13 +55,13 @@ func TestRecordReleased(t *testing.T) {
 int usleep(unsigned);
 volatile int n;
 __attribute__((noinline)) void spin(void) { do n++; while (clock() < CLOCKS_PER_SEC / 50); }
-int main(void) { spin(); usleep(40000); return 0; }
+int main(void) { spin(); usleep(400000); return 0; }
 `), 0o666))
 	out, err := exec.Command("gcc", "-O1", "-o", program, source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	const count = 30
 	r := recordIn(t, dir, "-o", "p.folded", "--stats", "stats.json", "sh", "-c",
-		fmt.Sprintf("for i in $(seq %d); do cp a b$i; ./b$i; rm b$i; done", count))
+		fmt.Sprintf("for i in $(seq %d); do (cp a b$i; ./b$i; rm b$i) & done; wait; sleep 1.5", count))
 	require.Zero(t, r.code, r.stderr)
 	b, err := os.ReadFile(filepath.Join(dir, "stats.json"))
 	require.NoError(t, err)

@@ -16,17 +16,23 @@ const (
 	firstCollectionRealtime = 256 << 20
 )
 
+// Percent of the live heap that may be garbage before it is collected; less if the recording goes on for long.
+const (
+	usualGarbage  = 100
+	littleGarbage = 40
+)
+
 // postponeCollection makes the first garbage collection wait until the heap has so many bytes. From then on, and from
-// when the returned function is called, they come as usual.
-func postponeCollection(heap int) (end func()) {
+// when the returned function is called, they come when garbage is so many percent of what is live.
+func postponeCollection(heap, percent int) (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
-	const usual, least = 100, 4 << 20 // percent; the heap at which the run-time collects first with that
-	type sentinel struct{ _ *byte }   // a pointer: the finalizer of a tiny object may never run
-	back := func() { debug.SetGCPercent(usual) }
+	const least = 4 << 20           // the heap at which the run-time collects first with the usual percentage
+	type sentinel struct{ _ *byte } // a pointer: the finalizer of a tiny object may never run
+	back := func() { debug.SetGCPercent(percent) }
 	runtime.SetFinalizer(new(sentinel), func(*sentinel) { back() })
-	debug.SetGCPercent(heap / least * usual)
+	debug.SetGCPercent(heap / least * usualGarbage)
 	return back
 }
 

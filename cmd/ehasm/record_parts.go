@@ -44,7 +44,7 @@ type recordParts struct {
 const flightParts = 20
 
 // flightSize is the size of a part, see record.Session.Size, from which on it is packed at once.
-const flightSize = 100000
+const flightSize = 50000
 
 func newParts(r *recordRun, pusher *push.Pusher) *recordParts {
 	s := &recordParts{r: r, length: r.opt.every, asked: make(chan os.Signal, 1), todo: make(chan *record.Profile, 4), pusher: pusher, begun: time.Now()}

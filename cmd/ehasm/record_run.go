@@ -188,11 +188,13 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	if err != nil {
 		return exitFailed, &commandError{"--push", err}
 	}
-	heap := firstCollection
+	heap, garbage := firstCollection, usualGarbage
 	if opt.Realtime {
 		heap = firstCollectionRealtime
+	} else if r.opt.every+r.opt.flight > 0 {
+		garbage = littleGarbage
 	}
-	defer postponeCollection(heap)()
+	defer postponeCollection(heap, garbage)()
 	defer spareProcessors()()
 	runtime.LockOSThread() // the children of this thread are recorded
 	defer runtime.UnlockOSThread()

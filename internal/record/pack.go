@@ -3,78 +3,190 @@
 package record
 
 import (
+	"bytes"
+	"compress/flate"
 	"encoding/binary"
+	"io"
 
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// packed holds the stacks and nodes of a Table in a tenth of their memory. Each number is that of its
-// predecessor's difference, so most take a byte.
+// packed holds the stacks, nodes and frames of a Table in a twentieth of their memory: columns of differences between
+// one and the next, compressed.
 type packed struct {
-	bytes         []byte
-	stacks, nodes int
-	period        uint64 // of all stacks
+	bytes                 []byte
+	maps                  []unwind.Mapping // of frames
+	stacks, nodes, frames int
+	period                uint64 // of all stacks
 }
+
+// packLevel is that of the compression. The reader waits for it.
+const packLevel = 3
 
 // Pack makes a profile small that is kept for long; nothing may be added to it any more.
 func (p *Profile) Pack() {
-	t := *p.Table
+	t := p.Table
 	if t.packed != nil {
 		return
 	}
 	k := &packed{stacks: len(t.Stacks), nodes: len(t.nodes)}
-	b := make([]byte, 0, 4*len(t.nodes)+16*len(t.Stacks))
-	frame := uint32(0)
+	var out packer
+	number := make(map[uint32]uint32) // of frames, in the order in which nodes have them
+	var frames []uint32
 	for i := 1; i < len(t.nodes); i++ {
-		n := &t.nodes[i]
-		b = binary.AppendUvarint(b, uint64(uint32(i)-n.parent))
-		b = binary.AppendVarint(b, int64(n.frame)-int64(frame))
-		frame = n.frame
+		out.put(int64(uint32(i) - t.nodes[i].parent))
 	}
-	var last Stack
-	for i := range t.Stacks {
-		s := &t.Stacks[i]
-		for _, d := range [...]int64{int64(s.node) - int64(last.node), int64(s.Comm) - int64(last.Comm), int64(s.PID) - int64(last.PID),
-			int64(s.End) - int64(last.End), int64(s.How) - int64(last.How), int64(s.Count - last.Count), int64(s.Period - last.Period)} {
-			b = binary.AppendVarint(b, d)
+	last := int64(0)
+	for i := 1; i < len(t.nodes); i++ {
+		id, ok := number[t.nodes[i].frame]
+		if !ok {
+			id = uint32(len(frames))
+			number[t.nodes[i].frame] = id
+			frames = append(frames, t.nodes[i].frame)
 		}
-		k.period += s.Period
-		last = *s
+		out.put(int64(id) - last)
+		last = int64(id)
 	}
-	k.bytes = append([]byte(nil), b...)
-	p.Table = &Table{frames: t.frames, packed: k}
+	k.frames = len(frames)
+	k.putFrames(&out, t, frames)
+	for column := range stackColumns {
+		last := int64(0)
+		for i := range t.Stacks {
+			v := t.Stacks[i].column(column)
+			out.put(v - last)
+			last = v
+		}
+	}
+	k.period = t.period()
+	k.bytes = out.close()
+	p.Table = &Table{packed: k}
 }
 
-// unpacked returns the table as it was, without what finds stacks in it.
+// putFrames adds the frames of a table with these numbers.
+func (k *packed) putFrames(out *packer, t *Table, list []uint32) {
+	type place struct {
+		object       *unwind.Object
+		offset, size uint64
+	}
+	number := map[place]int{}
+	pcs := make(map[int]uint64) // the last one of a mapping
+	for _, id := range list {
+		f := &t.frames[id]
+		m, pc, at := &f.Mapping, f.PC, -1
+		if m.Object != nil {
+			key := place{m.Object, m.Offset, m.End - m.Start}
+			if !m.Object.IsFile() {
+				key.offset = m.Start // code without a file is at this address of this process
+			}
+			var ok bool
+			if at, ok = number[key]; !ok {
+				at = len(k.maps)
+				number[key] = at
+				k.maps = append(k.maps, *m)
+			}
+			pc += k.maps[at].Start - m.Start
+		}
+		bits := int64(0)
+		if f.Kernel {
+			bits |= isKernel
+		}
+		if f.Guessed {
+			bits |= isGuessed
+		}
+		out.put(int64(at+1)<<frameBits | bits)
+		out.put(int64(f.PID))
+		out.put(int64(pc - pcs[at]))
+		pcs[at] = pc
+	}
+}
+
+// Bits of packed frames.
+const (
+	isKernel = 1 << iota
+	isGuessed
+	frameBits = iota
+)
+
+// The columns of stacks.
+const stackColumns = 7
+
+// column returns what a stack has in a column.
+func (s *Stack) column(i int) int64 {
+	return [stackColumns]int64{int64(s.node), int64(s.Comm), int64(s.PID), int64(s.End), int64(s.How), int64(s.Count), int64(s.Period)}[i]
+}
+
+func (s *Stack) setColumn(i int, v int64) {
+	switch i {
+	case 0:
+		s.node = uint32(v)
+	case 1:
+		s.Comm = uint32(v)
+	case 2:
+		s.PID = int32(v)
+	case 3:
+		s.End = unwind.Cause(v)
+	case 4:
+		s.How = How(v)
+	case 5:
+		s.Count = uint64(v)
+	case 6:
+		s.Period = uint64(v)
+	}
+}
+
+// packer compresses numbers.
+type packer struct{ numbers []byte }
+
+func (p *packer) put(v int64) { p.numbers = binary.AppendVarint(p.numbers, v) }
+
+func (p *packer) close() []byte {
+	var b bytes.Buffer
+	w, _ := flate.NewWriter(&b, packLevel) // the level is valid, and memory takes all that is written
+	w.Write(p.numbers)
+	w.Close()
+	return bytes.Clone(b.Bytes())
+}
+
+// unpacked returns the table as it was, without what finds stacks in it, and with a mapping for all that differ in their
+// addresses alone.
 func (t *Table) unpacked() *Table {
 	k := t.packed
 	if k == nil {
 		return t
 	}
-	b := k.bytes
+	b, _ := io.ReadAll(flate.NewReader(bytes.NewReader(k.bytes))) // this process wrote it
 	next := func() int64 {
 		v, n := binary.Varint(b)
 		b = b[n:]
 		return v
 	}
-	out := &Table{frames: t.frames, nodes: make([]node, k.nodes), Stacks: make([]Stack, k.stacks)}
+	out := &Table{frames: make([]Frame, k.frames), nodes: make([]node, k.nodes), Stacks: make([]Stack, k.stacks)}
+	for i := 1; i < k.nodes; i++ {
+		out.nodes[i].parent = uint32(i) - uint32(next())
+	}
 	frame := int64(0)
 	for i := 1; i < k.nodes; i++ {
-		back, n := binary.Uvarint(b)
-		b = b[n:]
 		frame += next()
-		out.nodes[i] = node{uint32(i) - uint32(back), uint32(frame)}
+		out.nodes[i].frame = uint32(frame)
 	}
-	var s Stack
-	for i := range out.Stacks {
-		s.node += uint32(next())
-		s.Comm += uint32(next())
-		s.PID += int32(next())
-		s.End += unwind.Cause(next())
-		s.How += How(next())
-		s.Count += uint64(next())
-		s.Period += uint64(next())
-		out.Stacks[i] = s
+	pcs := make(map[int]uint64)
+	for i := range out.frames {
+		f, v := &out.frames[i], next()
+		f.Kernel, f.Guessed = v&isKernel != 0, v&isGuessed != 0
+		at := int(v>>frameBits) - 1
+		if at >= 0 {
+			f.Mapping = k.maps[at]
+		}
+		f.PID = int32(next())
+		f.PC = pcs[at] + uint64(next())
+		pcs[at] = f.PC
+	}
+	for column := range stackColumns {
+		v := int64(0)
+		for i := range out.Stacks {
+			v += next()
+			out.Stacks[i].setColumn(column, v)
+		}
 	}
 	return out
 }

@@ -105,6 +105,19 @@ func appendLabel(k []byte, name, value string) []byte {
 	return append(append(k, Escape(value)...), 0)
 }
 
+// cutLabels separates the labels of a key, with the empty name after them, from its frames.
+func cutLabels(k string) (labels, ids string) {
+	at := 0
+	for {
+		n := strings.IndexByte(k[at:], 0)
+		at += n + 1
+		if n == 0 {
+			return k[:at], k[at:]
+		}
+		at += strings.IndexByte(k[at:], 0) + 1
+	}
+}
+
 // splitLabels reads what appendLabel wrote, up to an empty name.
 func splitLabels(k string) (labels map[string][]string, ids string) {
 	labels = make(map[string][]string)
@@ -150,21 +163,21 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 	}
 	b.p.DurationNanos, b.p.Comments = r.Duration.Nanoseconds(), r.Comments
 	b.mappingsOf(r.Objects)
-	objects := len(r.Events) > 0 && r.Events[0].Samples != ""
+	if len(r.Events) == 0 || r.Events[0].Samples == "" {
+		return b.writeStacks(w, all, at)
+	}
 	same := make(map[string]*profile.Sample)
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		labels, ids := splitLabels(k)
 		s := &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: labels}
 		first := at[labels["event"][0]]
-		if objects { // the events are values of one sample
-			delete(labels, "event")
-			rest := fmt.Sprint(labels) + ids
-			if other := same[rest]; other != nil {
-				other.Value[first], other.Value[first+1] = all[k].samples, all[k].period
-				continue
-			}
-			same[rest] = s
+		delete(labels, "event") // the events are values of one sample
+		rest := fmt.Sprint(labels) + ids
+		if other := same[rest]; other != nil {
+			other.Value[first], other.Value[first+1] = all[k].samples, all[k].period
+			continue
 		}
+		same[rest] = s
 		s.Value[first], s.Value[first+1] = all[k].samples, all[k].period
 		for ; len(ids) >= 4; ids = ids[4:] {
 			s.Location = append(s.Location, b.location(binary.LittleEndian.Uint32([]byte(ids))))
