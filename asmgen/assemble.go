@@ -7,7 +7,6 @@ package asmgen
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -36,6 +35,7 @@ type generator struct {
 	exprs    []label           // by dwarfcfa.ExprID; 0: not used
 	layout   layout
 
+	heads     int   // where the table of heads is in the data
 	treeBytes int   // text of compare trees
 	spans     int   // where the table over the segments begins in the data
 	beside    label // what pcs lead to that it says are in no segment with a table
@@ -127,6 +127,9 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	if err := a.finish(); err != nil {
 		return nil, err
 	}
+	if err := g.resolve(func(l label) uint32 { return uint32(g.asm.where[l]) }); err != nil {
+		return nil, err
+	}
 	return g.code(), nil
 }
 
@@ -161,12 +164,8 @@ func (g *generator) expressions() error {
 
 // code builds the result once all labels are known.
 func (g *generator) code() *Code {
-	le := binary.LittleEndian
 	where := func(l label) uint32 { return uint32(g.asm.where[l]) }
 	textWords := g.layout.fill(where)
-	for _, r := range g.dataRefs {
-		le.PutUint32(g.data[r.off:], where(r.to))
-	}
 	p := g.plan
 	c := &Code{
 		Text: g.asm.text, Data: g.data, Fixups: g.asm.fixups,

@@ -35,7 +35,7 @@ func (g *generator) descriptor(row uint32, given int) uint32 {
 	off := uint32(len(g.data) + head)
 	g.descs[key] = off
 	for _, r := range refs {
-		g.dataRefs = append(g.dataRefs, descRef{len(g.data) + r.off, r.to})
+		g.dataRefs = append(g.dataRefs, descRef{off: len(g.data) + r.off, to: r.to})
 	}
 	g.data = append(g.data, d...)
 	return off

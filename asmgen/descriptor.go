@@ -40,8 +40,9 @@ const (
 
 // descRef asks for the 32-bit offset of a label at a place in a descriptor.
 type descRef struct {
-	off int
-	to  label
+	off   int
+	to    label
+	short bool // 2 bytes, not 4
 }
 
 // usedParts says which kinds of CFA and operations of rules the descriptors use, a bit
@@ -121,7 +122,7 @@ func stepBytes(r *dwarfcfa.Row) []byte {
 func descriptor(r *dwarfcfa.Row, given int, expr func(dwarfcfa.ExprID) label) (b []byte, head int, refs []descRef) {
 	le := binary.LittleEndian
 	code := func(b []byte, id dwarfcfa.ExprID) []byte {
-		refs = append(refs, descRef{len(b), expr(id)})
+		refs = append(refs, descRef{off: len(b), to: expr(id)})
 		return append(b, 0, 0, 0, 0)
 	}
 	var signal byte

@@ -207,11 +207,8 @@ func (g *generator) densePages() error {
 		}
 	}
 	g.data = append(g.data, make([]byte, packedKeys)...) // read behind the last record
-	blocks := uint32(len(g.data))
-	for _, block := range g.plan.IDs {
-		g.dataRefs = append(g.dataRefs, descRef{len(g.data), g.block[block]})
-		g.data = append(g.data, 0, 0, 0, 0)
-	}
+	g.headTable()
+	g.fillHeads()
 	if err := a.flush(); err != nil { // the search branches within its chunk
 		return err
 	}
@@ -226,9 +223,7 @@ func (g *generator) densePages() error {
 		a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
 		a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
 		g.searchRecord(int16(size))
-		a.leaData(blocks, rCFA)
-		a.op(x86.AMOVL, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))
-		g.addressOf(g.text)
+		g.headOf()
 		g.loadSlot(slotPC, rPC)
 		a.op1(obj.AJMP, reg(rTmp))
 	}

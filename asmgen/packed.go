@@ -24,7 +24,7 @@ var ErrTooLarge = errors.New("too many pages for packed dispatch")
 // id. Keys are compared 16 at a time with SSE2, which every x86-64 machine has.
 //
 // The heads of row blocks lie in slots of 16 bytes, so that an id gives the
-// address.
+// address. In small files a table leads to them, see heads.go.
 type packedLayout struct {
 	g         *generator
 	slots     label // of id 0
@@ -104,8 +104,12 @@ func (l *packedLayout) enter() {
 	if first {
 		a.bind(l.jump) // to the block whose id is in edi
 	}
-	a.op(x86.ASHLL, imm(slotBits), reg(rTmp))
-	g.addressOf(l.slots)
+	if g.shortHeads() {
+		g.headOf()
+	} else {
+		a.op(x86.ASHLL, imm(slotBits), reg(rTmp))
+		g.addressOf(l.slots)
+	}
 	g.loadSlot(slotPC, rPC)
 	a.op1(obj.AJMP, reg(rTmp))
 
@@ -194,6 +198,9 @@ func (g *generator) appendRecord(b []byte, t *plan.Tree, first int, idSize int16
 func (l *packedLayout) heads() error {
 	g := l.g
 	a := g.asm
+	if g.shortHeads() {
+		return nil
+	}
 	if err := a.align(slotSize); err != nil {
 		return err
 	}
@@ -234,9 +241,18 @@ func (l *packedLayout) heads() error {
 	return nil
 }
 
-func (l *packedLayout) alignTail(heads []uint32, _ label) ([]uint32, error) { return heads, nil }
+func (l *packedLayout) alignTail(heads []uint32, tail label) ([]uint32, error) {
+	if l.g.shortHeads() {
+		return treeLayout{l.g}.alignTail(heads, tail)
+	}
+	return heads, nil
+}
 
-func (l *packedLayout) beforeTail([]uint32, label) {}
+func (l *packedLayout) beforeTail(heads []uint32, tail label) {
+	if l.g.shortHeads() {
+		l.g.headsBefore(heads, tail)
+	}
+}
 
 // Groups have at most 1<<mostGroup entries. The records of 1<<leastGroup always fit.
 const (
@@ -269,6 +285,9 @@ func (l *packedLayout) table() error {
 	}
 	for l.groupBits = mostGroup; l.groupBits >= leastGroup; l.groupBits-- {
 		if l.group(trees, records) {
+			if g.shortHeads() {
+				g.headTable()
+			}
 			return nil
 		}
 	}
@@ -310,7 +329,12 @@ func (l *packedLayout) group(trees []uint32, records [][]byte) bool {
 	return true
 }
 
-// pages has nothing left to do.
-func (l *packedLayout) pages() error { return nil }
+// pages has nothing to emit.
+func (l *packedLayout) pages() error {
+	if l.g.shortHeads() {
+		l.g.fillHeads()
+	}
+	return nil
+}
 
 func (l *packedLayout) fill(func(label) uint32) int { return 0 }

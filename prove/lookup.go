@@ -209,7 +209,7 @@ func (p *prover) pages(tab pageTable) error {
 	if err != nil {
 		return err
 	}
-	g := pageReader{p: p, data: tab.from, slots: tab.packed.slots, low: ^uint64(0)}
+	g := pageReader{p: p, data: tab.from, heads: tab.packed.heads, low: ^uint64(0)}
 	in := p.rangesFrom(tab.low)
 	for page := range count {
 		start := (first + page) * size // less base
@@ -292,7 +292,7 @@ func (p *prover) stop(at uint64, status abi.Status) error {
 type pageReader struct {
 	p         *prover
 	data      uint64
-	slots     uint64
+	heads     headTable
 	leaves    []leafOf    // of the page that was read last
 	whole     [64]wholeOf // pages with one leaf that were read, by the low bits of their entry
 	low, high uint64      // code that was gone through
@@ -435,13 +435,7 @@ func (g *pageReader) end(at uint64, lo, hi int) error {
 	if err != nil {
 		return err
 	}
-	return g.record(rec, n, d.idSize, lo, hi, func(id uint64) (uint64, error) {
-		w := g.p.im.at(d.blocks+4*id, 4)
-		if w == nil {
-			return 0, fmt.Errorf("row %d of a dense page is not in the data", id)
-		}
-		return d.text + uint64(le.Uint32(w)), nil
-	})
+	return g.record(rec, n, d.idSize, d.heads, lo, hi)
 }
 
 // packedPage reads the record at an offset: its first byte says which form it has.
@@ -455,7 +449,7 @@ func (g *pageReader) packedPage(off uint32, lo, hi int) error {
 	if n > shortKeys {
 		n, size = n-(shortKeys+1), 2
 	}
-	return g.record(at, n, size, lo, hi, func(id uint64) (uint64, error) { return g.slots + id<<4, nil })
+	return g.record(at, n, size, g.heads, lo, hi)
 }
 
 func (g *pageReader) firstByte(at uint64) (uint64, error) {
@@ -468,7 +462,7 @@ func (g *pageReader) firstByte(at uint64) (uint64, error) {
 
 // record appends the leaves of a record: a byte, n keys, n+1 ids. The id of a low byte
 // is that of the first key above it. 16 keys are read at a time.
-func (g *pageReader) record(at, n, idSize uint64, lo, hi int, target func(id uint64) (uint64, error)) error {
+func (g *pageReader) record(at, n, idSize uint64, heads headTable, lo, hi int) error {
 	b := g.p.im.at(at+1, max(n+(n+1)*idSize, (max(n, 1)+15)&^15))
 	if b == nil {
 		return fmt.Errorf("a record at %#x is not in the data", at)
@@ -486,7 +480,7 @@ func (g *pageReader) record(at, n, idSize uint64, lo, hi int, target func(id uin
 		if idSize == 2 {
 			id |= uint64(b[n+i*2+1]) << 8
 		}
-		leaf, err := target(id)
+		leaf, err := g.p.headAt(heads, id)
 		if err != nil {
 			return err
 		}

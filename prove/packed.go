@@ -7,7 +7,7 @@ import "fmt"
 type packedTable struct {
 	entries, bases, from uint64
 	groupBits            uint
-	slots                uint64 // of head 0
+	heads                headTable
 }
 
 // shortKeys is the highest first byte of a short record, of as many keys; in a long one it is the number of keys and shortKeys+1.
@@ -79,9 +79,9 @@ func (p *prover) packedTable(pc uint64) (packedTable, error) {
 			return err
 		}
 		if long {
-			one.slots, err = p.searchLong(e, rec)
+			one.heads, err = p.searchLong(e, rec)
 		} else {
-			one.slots, err = p.searchShort(e, rec)
+			one.heads, err = p.searchShort(e, rec)
 		}
 		if err != nil {
 			return err
@@ -131,33 +131,33 @@ func (p *prover) packedReads(e *ending, number term) (tab packedTable, rec term,
 	return tab, rec, nil
 }
 
-// searchShort proves the search of a short record, and returns the address of head 0.
-func (p *prover) searchShort(e *ending, rec term) (uint64, error) {
+// searchShort proves the search of a short record, and returns how ids lead to heads.
+func (p *prover) searchShort(e *ending, rec term) (headTable, error) {
 	t := p.t
 	n := t.load(rec, 1)
 	larger := t.low(t.setBit(p.larger(t.plus(rec, 1), p.v.shared.rel), t.and(n, t.con(31))), 4)
 	id := t.load(t.plus(t.add(t.add(rec, n), t.firstBit(larger)), 1), 1)
-	slots, err := p.slotsOf(e, id)
+	h, err := p.headTable(e, id)
 	if err != nil {
-		return 0, err
+		return h, err
 	}
-	return slots, p.intact(e, 5, t.add(t.shlConst(id, 4), p.x.place(slots)))
+	return h, p.intact(e, 5+h.reads(), e.target)
 }
 
-// searchLong proves the search of a long record, whose first byte is above shortKeys, and returns the address of head 0.
-func (p *prover) searchLong(e *ending, rec term) (uint64, error) {
+// searchLong proves the search of a long record, whose first byte is above shortKeys, and returns how ids lead to heads.
+func (p *prover) searchLong(e *ending, rec term) (headTable, error) {
+	var h headTable
 	if e.kind != endStop {
-		return 0, fmt.Errorf("%#x: not the search of a record", e.pc)
+		return h, fmt.Errorf("%#x: not the search of a record", e.pc)
 	}
 	t := p.t
 	count := t.low(t.plus(t.load(rec, 1), -(shortKeys+1)), 4) // below 256, which the loop's invariant asks for
 	if err := p.searchBegins(e, rec, count, 3); err != nil {
-		return 0, err
+		return h, err
 	}
-	if slots, ok := p.longs[p.blocks]; ok {
-		return slots, nil
+	if h, ok := p.longs[p.blocks]; ok {
+		return h, nil
 	}
-	var slots uint64
 	known := false
 	loop := p.blocks
 	err := p.searchLoop(loop, func(e *ending, at func(size uint64) term) error {
@@ -165,33 +165,72 @@ func (p *prover) searchLong(e *ending, rec term) (uint64, error) {
 		if id == noTerm {
 			return fmt.Errorf("%#x: no id is read", e.pc)
 		}
-		one, err := p.slotsOf(e, id)
-		if err == nil && known && one != slots {
-			err = fmt.Errorf("%#x: a record leads to the heads at %#x and at %#x", e.pc, slots, one)
+		one, err := p.headTable(e, id)
+		if err == nil && known && one != h {
+			err = fmt.Errorf("%#x: ids lead to heads in two ways", e.pc)
 		}
 		if err != nil {
 			return err
 		}
-		known, slots = true, one
-		return p.intact(e, 2, e.target)
+		known, h = true, one
+		return p.intact(e, 2+h.reads(), e.target)
 	})
 	if err != nil {
-		return 0, err
+		return h, err
 	}
 	if !known {
-		return 0, fmt.Errorf("%#x: a search without an end", loop)
+		return h, fmt.Errorf("%#x: a search without an end", loop)
 	}
-	p.longs[loop] = slots
-	return slots, nil
+	p.longs[loop] = h
+	return h, nil
 }
 
-// slotsOf returns the address of head 0, from a jump to that of id.
-func (p *prover) slotsOf(e *ending, id term) (uint64, error) {
-	slots, ok := p.x.link(p.t.sub(e.target, p.t.shlConst(id, 4)))
-	if e.kind != endJump || !ok {
-		return 0, fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))
+// headTable says how ids lead to heads: in slots of 16 bytes, of which that of id 0 is at at, or by a table
+// there, of distances from text that have size bytes.
+type headTable struct {
+	at, text uint64
+	size     uint8 // 0: slots
+}
+
+// headTable returns how ids lead to heads, from a jump to that of id.
+func (p *prover) headTable(e *ending, id term) (h headTable, err error) {
+	t, ok := p.t, false
+	if e.kind == endJump && len(e.event) > 0 {
+		if h.at, ok = p.x.link(t.sub(e.target, t.shlConst(id, 4))); ok {
+			return h, nil
+		}
+		w := e.event[len(e.event)-1]
+		if h.text, ok = p.x.link(t.sub(e.target, t.load(w.at, w.size))); ok && (w.size == 2 || w.size == 4) {
+			h.size = w.size
+			if h.at, ok = p.x.link(t.scaled(w.at, id, -uint64(w.size))); ok {
+				return h, nil
+			}
+		}
 	}
-	return slots, nil
+	return headTable{}, fmt.Errorf("%#x: a jump to %s", e.pc, t.text(e.target))
+}
+
+// reads returns the number of reads on the way from an id to its head.
+func (h headTable) reads() int {
+	if h.size == 0 {
+		return 0
+	}
+	return 1
+}
+
+// head returns the address that an id leads to.
+func (p *prover) headAt(h headTable, id uint64) (uint64, error) {
+	if h.size == 0 {
+		return h.at + id<<4, nil
+	}
+	w := p.im.at(h.at+uint64(h.size)*id, uint64(h.size))
+	switch {
+	case w == nil:
+		return 0, fmt.Errorf("row %d of a dense page is not in the data", id)
+	case h.size == 2:
+		return h.text + uint64(le.Uint16(w)), nil
+	}
+	return h.text + uint64(le.Uint32(w)), nil
 }
 
 // packedEntries returns a function that gives the offsets of the records of count pages from first on.

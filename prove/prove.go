@@ -59,7 +59,7 @@ type prover struct {
 	searches                       map[pageTable]bool
 	segmented                      map[uint64]bool // searches of segments
 	packedTables                   map[uint64]packedTable
-	longs                          map[uint64]uint64 // searches of long records: where head 0 is
+	longs                          map[uint64]headTable // searches of long records
 	blocks                         uint64
 }
 
@@ -132,7 +132,7 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 		t: t, im: im, table: table, base: uint64(table.Low()) &^ (baseAlign - 1),
 		noDeref: im.note.Flags&abi.FlagNoDeref != 0, packed: im.note.Flags&abi.FlagPacked != 0,
 		pairs: map[leafPair]bool{}, exprs: map[uint64]dwarfcfa.ExprID{},
-		descs: map[descKey]bool{}, proven: map[uint64]uint8{}, searches: map[pageTable]bool{}, segmented: map[uint64]bool{}, packedTables: map[uint64]packedTable{}, longs: map[uint64]uint64{}, fastLow: ^uint64(0),
+		descs: map[descKey]bool{}, proven: map[uint64]uint8{}, searches: map[pageTable]bool{}, segmented: map[uint64]bool{}, packedTables: map[uint64]packedTable{}, longs: map[uint64]headTable{}, fastLow: ^uint64(0),
 	}
 	all := ^uint64(0)
 	v := func(name string, mask uint64) term { return t.variable(name, mask) }

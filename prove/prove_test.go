@@ -29,6 +29,8 @@ func variants() []variant {
 		{name: "fast", plan: plan.Options{PageBits: 7}, src: elfout.Source{Name: "test"}},
 		{name: "small", plan: plan.Options{DenseKeys: 3, SlowText: 50, Smallest: true}, asm: asmgen.Options{Compact: true, OneLookup: true},
 			src: elfout.Source{Name: "test", Bare: true}},
+		{name: "small packed", plan: plan.Options{Dispatch: plan.DispatchPacked, Smallest: true}, asm: asmgen.Options{Compact: true, OneLookup: true},
+			src: elfout.Source{Name: "test", Bare: true}},
 	}
 }
 

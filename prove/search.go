@@ -6,10 +6,10 @@ import "fmt"
 var cutKeys = []byte{0xf3, 0x0f, 0x6f, 0x0f}
 
 // denseSearch is a search of records that has been proven: the code leads from the
-// offset of a record to where text + blocks[id] is.
+// offset of a record in the data to the head of its id.
 type denseSearch struct {
-	data, blocks, text uint64
-	idSize             uint64
+	data, idSize uint64
+	heads        headTable
 }
 
 // spread returns the low byte of a word in all bytes.
@@ -60,14 +60,15 @@ func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
 			if id == noTerm {
 				continue
 			}
-			block := e.event[len(e.event)-1]
-			blocks, ok1 := p.x.link(p.t.scaled(block.at, id, ^uint64(3)))
-			text, ok2 := p.x.link(p.t.sub(e.target, p.t.load(block.at, 4)))
-			if !ok1 || !ok2 || d.idSize != 0 && (*d != denseSearch{d.data, blocks, text, size}) {
-				return fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))
+			h, err := p.headTable(e, id)
+			if err != nil {
+				return err
 			}
-			d.blocks, d.text, d.idSize = blocks, text, size
-			return p.intact(e, 3, e.target)
+			if d.idSize != 0 && (*d != denseSearch{d.data, size, h}) {
+				return fmt.Errorf("%#x: a record leads to heads in two ways", e.pc)
+			}
+			d.heads, d.idSize = h, size
+			return p.intact(e, 2+h.reads(), e.target)
 		}
 		return fmt.Errorf("%#x: no id is read", e.pc)
 	})

@@ -78,7 +78,7 @@ const DenseKeys = 48
 // DenseRate is the highest rate of the pages that are dense with DispatchTree, unless Options say
 // otherwise. A dense page takes half the bytes of a tree, and its search as long as ten comparisons. RATIONALE.md has
 // what other rates cost.
-const DenseRate = 550
+const DenseRate = 500
 
 // PackedKeys is the largest number of keys that a page has with DispatchPacked.
 const PackedKeys = 238

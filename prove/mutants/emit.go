@@ -36,6 +36,10 @@ var variants = [...]variant{
 		name: "small", plan: plan.Options{DenseKeys: 3, SlowText: 50, Smallest: true, PageBits: 7},
 		asm: asmgen.Options{Compact: true}, src: elfout.Source{Name: "test", Bare: true},
 	},
+	{
+		name: "small packed", plan: plan.Options{Dispatch: plan.DispatchPacked, Smallest: true},
+		asm: asmgen.Options{Compact: true, OneLookup: true}, src: elfout.Source{Name: "test", Bare: true},
+	},
 }
 
 // emitter emits and proves, up to the first file that is refused.
