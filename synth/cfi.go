@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -18,6 +20,8 @@ func WriteCFI(w io.Writer, f *Function) error {
 	name := f.Name
 	if name == "" {
 		name = fmt.Sprintf("function at %#x", uint64(f.Start()))
+	} else if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		name = strconv.Quote(name) // a line's end would turn the rest into directives
 	}
 	fmt.Fprintf(out, "# %s, %d bytes\n\t.cfi_startproc\n", name, uint64(f.End()-f.Start()))
 	row := Entry

@@ -260,6 +260,15 @@ func TestWriteCFI(t *testing.T) {
 `, out.String())
 }
 
+// TestWriteCFIName: a symbol's name adds no line.
+func TestWriteCFIName(t *testing.T) {
+	list := Add(nil, "f\n\t.incbin \"/etc/passwd\"\r", true, 0x1000, 0x1001, Entry)
+	var out strings.Builder
+	require.NoError(t, WriteCFI(&out, &list[0]))
+	assert.Equal(t, 3, strings.Count(out.String(), "\n"), out.String())
+	assert.NotContains(t, out.String(), "\r")
+}
+
 // TestDebugFile holds a debug file against readelf, eu-elflint's demands on one and
 // the object's own section headers.
 func TestDebugFile(t *testing.T) {

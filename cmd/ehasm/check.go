@@ -72,7 +72,7 @@ func checkVerb() verb {
 		failOn := fs.String("fail-on", "warning", "exit with status 1 from `SEVERITY` on: error, warning or note")
 		source := fs.String("source", "auto", "judge `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two")
 		baseline := fs.String("baseline", "", "leave out the findings listed in `FILE`")
-		write := fs.String("write-baseline", "", "list the findings in `FILE`, to be given to --baseline later")
+		write := fs.String("write-baseline", "", "list the findings in `FILE`, with those accepted by --baseline, to be given to --baseline later")
 		return func(ctx context.Context, paths []string, c *console) int {
 			if len(paths) == 0 {
 				return v.misuse(c, errors.New("no file given"))
@@ -110,6 +110,7 @@ type checked struct {
 	File string `json:"file"`
 	*check.Report
 	Accepted int `json:"accepted,omitempty"` // findings of the baseline
+	accepted []string
 	lines    map[uint64][]check.Line
 }
 
@@ -187,8 +188,9 @@ func checkFile(path string, opt checkOptions, c *console) (checked, error) {
 	c.stopBar()
 	nameFindings(res.Findings, path, r)
 	res.Findings = slices.DeleteFunc(res.Findings, func(f check.Finding) bool {
-		if opt.baseline[findingID(path, &f)] {
+		if id := findingID(path, &f); opt.baseline[id] {
 			res.Accepted++
+			res.accepted = append(res.accepted, id)
 			return true
 		}
 		return false
@@ -322,10 +324,26 @@ func (r *checked) listing(c *console, f *check.Finding) {
 	}
 }
 
-// findingID returns an identifier of a finding that stays the same if the file is built again with
-// other addresses.
+// baselineFields is the number of fields of a finding in a baseline, with tabs between them.
+const baselineFields = 6
+
+// findingID returns an identifier of a finding that stays the same if the file is built again with other addresses; a function
+// without a name is known by its address.
 func findingID(path string, f *check.Finding) string {
-	return strings.Join([]string{filepath.Base(path), string(f.Kind), fmt.Sprintf("%s+%#x", f.Function, f.PC-f.Start), f.Register, f.Is, f.Says}, "\t")
+	function := f.Function
+	if function == "" {
+		function = fmt.Sprintf("%#x", f.Start)
+	}
+	fields := [baselineFields]string{filepath.Base(path), string(f.Kind), fmt.Sprintf("%s+%#x", function, f.PC-f.Start), f.Register, f.Is, f.Says}
+	for i, s := range fields {
+		fields[i] = strings.Map(func(r rune) rune {
+			if r < ' ' || r == 0x7f {
+				return '?'
+			}
+			return r
+		}, s)
+	}
+	return strings.Join(fields[:], "\t")
 }
 
 func readBaseline(path string) (map[string]bool, error) {
@@ -336,10 +354,20 @@ func readBaseline(path string) (map[string]bool, error) {
 	defer f.Close()
 	known := map[string]bool{}
 	sc := bufio.NewScanner(f)
-	for sc.Scan() {
-		if t := sc.Text(); t != "" && t[0] != '#' {
-			known[t] = true
+	sc.Buffer(nil, 1<<20)
+	n := 0
+	for ; sc.Scan(); n++ {
+		t := sc.Text()
+		if t == "" || t[0] == '#' {
+			continue
 		}
+		if strings.Count(t, "\t") != baselineFields-1 {
+			return nil, fmt.Errorf("line %d: no finding that --write-baseline wrote", n+1)
+		}
+		known[t] = true
+	}
+	if errors.Is(sc.Err(), bufio.ErrTooLong) {
+		return nil, fmt.Errorf("line %d: no finding that --write-baseline wrote", n+1)
 	}
 	return known, sc.Err()
 }
@@ -350,6 +378,9 @@ func writeBaseline(path string, all []checked) error {
 	for i := range all {
 		for k := range all[i].Findings {
 			b.WriteString(findingID(all[i].File, &all[i].Findings[k]) + "\n")
+		}
+		for _, id := range all[i].accepted {
+			b.WriteString(id + "\n")
 		}
 	}
 	return atomicfile.WriteOutput(path, []byte(b.String()), atomicfile.PermText)

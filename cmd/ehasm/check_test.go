@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ehasm/ehasm/check"
+
 	"github.com/ehasm/ehasm/internal/testtool"
 )
 
@@ -95,6 +97,36 @@ func TestCheckBaseline(t *testing.T) {
 	r = ehasm(t, "check", "--baseline", list+".missing", object)
 	assert.Equal(t, exitFailed, r.code)
 	assert.Contains(t, r.stderr, "known.missing")
+
+	// written again with new findings, it keeps the accepted ones
+	before, err := os.ReadFile(list)
+	require.NoError(t, err)
+	r = ehasm(t, "check", "--baseline", list, "--write-baseline", list, object)
+	assert.Equal(t, exitDone, r.code, r.stdout)
+	after, err := os.ReadFile(list)
+	require.NoError(t, err)
+	assert.Equal(t, string(before), string(after))
+
+	for _, text := range []string{"\x7fELF\x02\x01\x01\n", strings.Repeat("a", 2<<20), "f+0x1\n", "# accepted\n\ta\tb\n"} {
+		require.NoError(t, os.WriteFile(list, []byte(text), 0o600))
+		r = ehasm(t, "check", "--baseline", list, object)
+		assert.Equal(t, exitFailed, r.code)
+		assert.Contains(t, r.stderr, "no finding that --write-baseline wrote")
+		assert.Empty(t, r.stdout)
+	}
+}
+
+// TestFindingID: a baseline accepts no finding of another function that has no name either, and is one line.
+func TestFindingID(t *testing.T) {
+	one := check.Finding{Kind: check.KindCFA, Start: 0x1000, PC: 0x1001, Is: "rsp+16", Says: "rsp+8"}
+	other := one
+	other.Start, other.PC = 0x2000, 0x2001
+	assert.NotEqual(t, findingID("a.so", &one), findingID("a.so", &other))
+	one.Function, other.Function = "f", "f"
+	assert.Equal(t, findingID("a.so", &one), findingID("lib/a.so", &other))
+	one.Function = "f\t\n\x1b[31m"
+	assert.Equal(t, baselineFields-1, strings.Count(findingID("a\n.so", &one), "\t"))
+	assert.NotContains(t, findingID("a\n.so", &one), "\n")
 }
 
 func TestCheckMisuse(t *testing.T) {
