@@ -409,6 +409,7 @@ static inline void ehx_put_(struct ehx_exception *e, int32_t selector, const str
 extern const uint64_t *ehx_loads_;
 extern const uint32_t *ehx_loaded_;
 extern _Atomic uint64_t ehx_table_loads_; /* libehunwind's table is at least this recent; 0: no number, or all goes to the real libgcc */
+void ehx_begin_(void); /* what the first throw would do with the table, with system calls that may be forbidden then */
 uint64_t ehx_ask_loads_(void);
 void ehx_forget_(void); /* all that is noted */
 void ehx_loads_before_(void);

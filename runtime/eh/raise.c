@@ -41,6 +41,8 @@ static inline uint64_t begin(void)
     return loads;
 }
 
+void ehx_begin_(void) { begin(); }
+
 /* What libgcc puts into private_2 for the frame of the handler (uw_identify_context). */
 static inline uint64_t identity(const struct ehx_frame *f, bool exact) { return f->rsp - exact; }
 

@@ -27,7 +27,8 @@ __attribute__((visibility("default"))) uint32_t ehx_cpu_model[4];
 __asm__(".symver ehx_cpu_model, __cpu_model@GCC_4.8.0, remove");
 
 void *ehx_forward_[NUM_FORWARDS]; /* forward.S */
-static void *real;
+static void *_Atomic real;
+static int (*real_backtrace)(int (*)(void *, void *), void *);
 static _Atomic pid_t opening; /* the thread that does, or 0 */
 
 static const char *const places[] = {
@@ -77,11 +78,11 @@ static int check_build(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /* known_bias is the load bias if the real libgcc is the one that forward.h was made from, whose addresses are in that; else 0. */
-static uint64_t known_bias(void)
+static uint64_t known_bias(void *h)
 {
     const struct link_map *m;
-    if (NUM_FORWARDS == 0 || dlinfo(real, RTLD_DI_LINKMAP, &m) != 0 ||
-        dlvsym(real, ehx_names_[0].name, ehx_names_[0].version) != (void *)(uintptr_t)(m->l_addr + ehx_names_[0].address))
+    if (NUM_FORWARDS == 0 || dlinfo(h, RTLD_DI_LINKMAP, &m) != 0 ||
+        dlvsym(h, ehx_names_[0].name, ehx_names_[0].version) != (void *)(uintptr_t)(m->l_addr + ehx_names_[0].address))
         return 0;
     uint64_t bias = m->l_addr;
     return dl_iterate_phdr(check_build, &bias) != 0 ? bias : 0;
@@ -90,19 +91,19 @@ static uint64_t known_bias(void)
 static void open_real(void)
 {
     opening = gettid();
-    real = try_open(ehu_getenv_(ehu_secure_(), "EHASM_LIBGCC"));
-    for (size_t i = 0; !real && i < sizeof places / sizeof *places; i++)
-        real = try_open(places[i]);
+    void *h = try_open(ehu_getenv_(ehu_secure_(), "EHASM_LIBGCC"));
+    for (size_t i = 0; !h && i < sizeof places / sizeof *places; i++)
+        h = try_open(places[i]);
     opening = 0;
-    if (!real)
+    if (!h)
         return;
-    uint64_t bias = known_bias();
+    uint64_t bias = known_bias(h);
     for (int i = 0; i < NUM_FORWARDS; i++)
-        ehx_forward_[i] = bias ? (void *)(uintptr_t)(bias + ehx_names_[i].address) : dlvsym(real, ehx_names_[i].name, ehx_names_[i].version);
-    const void *model = dlvsym(real, "__cpu_model", "GCC_4.8.0");
+        ehx_forward_[i] = bias ? (void *)(uintptr_t)(bias + ehx_names_[i].address) : dlvsym(h, ehx_names_[i].name, ehx_names_[i].version);
+    const void *model = dlvsym(h, "__cpu_model", "GCC_4.8.0");
     if (model)
         memcpy(ehx_cpu_model, model, sizeof ehx_cpu_model);
-#define TAKE(member, name) *(void **)&ehx_real_.member = dlsym(real, name)
+#define TAKE(member, name) *(void **)&ehx_real_.member = dlsym(h, name)
     TAKE(raise, "_Unwind_RaiseException");
     TAKE(resume, "_Unwind_Resume");
     TAKE(rethrow, "_Unwind_Resume_or_Rethrow");
@@ -123,6 +124,8 @@ static void open_real(void)
     TAKE(info_table, "__register_frame_info_table");
     TAKE(bases, "__register_frame_info_bases");
     TAKE(table_bases, "__register_frame_info_table_bases");
+    *(void **)&real_backtrace = dlsym(h, "_Unwind_Backtrace");
+    real = h; /* other threads, of another library's constructor, take all the rest for done */
 }
 
 static int nothing(void) { return 0; }
@@ -173,11 +176,13 @@ static int stop_at_once(void *context, void *arg)
 void ehx_learn_sizes_(void)
 {
     static _Atomic bool learnt;
-    int (*backtrace)(int (*)(void *, void *), void *);
     if (atomic_load_explicit(&learnt, memory_order_acquire))
         return;
-    *(void **)&backtrace = dlsym(real, "_Unwind_Backtrace");
-    backtrace(stop_at_once, NULL);
+    if (!real)
+        open_real();
+    if (!real)
+        ehx_no_real_();
+    real_backtrace(stop_at_once, NULL);
     atomic_store_explicit(&learnt, true, memory_order_release);
 }
 
@@ -212,6 +217,7 @@ static bool turn_on(bool secure)
     if (!has_sites())
         return false;
     ehx_types_init_();
+    ehx_begin_();
     /* Pages that are there when they are needed. Where the kernel does not know the request, throws find them one by one. */
     uintptr_t from = (uintptr_t)ehx_known_ & ~(uintptr_t)(PAGE - 1);
     madvise((void *)from, (uintptr_t)(ehx_known_ + KNOWN_FEW) - from, MADV_POPULATE_WRITE);

@@ -64,10 +64,17 @@ static void write_said(struct said *s, const struct answer *a)
     ehx_end_writing_(&s->turn, turn);
 }
 
+/* in_object reports whether an address is of an object. The loader's counts say nothing of types that were made at run time. */
+static bool in_object(uint64_t address)
+{
+    struct dl_find_object o;
+    return _dl_find_object((void *)(uintptr_t)address, &o) == 0;
+}
+
 /* ehx_remember_ stores what the routine has just answered in the search phase. */
 void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads, const struct ehx_what *is, bool catches)
 {
-    if (type == 0 || is->personality != ehx_gxx_)
+    if (type == 0 || is->personality != ehx_gxx_ || !in_object(type))
         return;
     struct answer a = {.place = place, .type = type, .loads = loads, .catches = catches};
     if (catches) {
