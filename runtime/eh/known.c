@@ -1,4 +1,7 @@
 /* What is known of return addresses, learnt from eh_elfs. */
+#include <dlfcn.h>
+#include <link.h>
+
 #include "eh.h"
 
 _Alignas(128) struct ehx_known ehx_known_[KNOWN_SLOTS]; /* the two for an address are side by side */
@@ -124,6 +127,13 @@ static int row_at(const struct ehu_object *o, uint64_t pc, bool exact)
     return o->walk(&r, &m, o->bias, NULL, 1) == 1 ? EH_ELF_OK : r.status;
 }
 
+/* has_table reports whether libgcc finds rows of the object: not without PT_GNU_EH_FRAME, unless they are registered. */
+static bool has_table(uint64_t pc)
+{
+    struct dl_find_object found;
+    return _dl_find_object((void *)(uintptr_t)pc, &found) == 0 && found.dlfo_eh_frame;
+}
+
 static void write_known(struct ehx_known *k, const struct ehx_what *is, uint64_t key, uint64_t loads)
 {
     uint64_t pc = key / 2, turn;
@@ -169,7 +179,7 @@ __attribute__((noinline, cold)) void ehx_learn_(struct ehx_what *is, uint64_t pc
     if (o && o->walk && o->exceptions) {
         ehx_site_(o, pc - !exact, is);
         int status = row_at(o, pc, exact);
-        if (status == EH_ELF_NO_INFO || status == EH_ELF_NOT_COMPILED)
+        if (status == EH_ELF_NO_INFO || status == EH_ELF_NOT_COMPILED || !has_table(pc - !exact))
             is->step.kind = KIND_HAND_OVER;
         else
             learn_step(is, o, pc, exact);
