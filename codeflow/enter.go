@@ -41,11 +41,15 @@ func (f *flow) process(g int) {
 }
 
 // popsReturn finds parts that would remove their own return address if they were called, and makes them begin as their row says:
-// the code that a PLT jumps to with two words pushed, _dl_runtime_resolve, of which a program knows the address only.
+// the code that a PLT jumps to with two words pushed, _dl_runtime_resolve, of which a program knows the address only. Without rows,
+// it is a label, of which only the address is taken; what it begins with is not known. So is code that is not aligned as functions are, unless a ret
+// shows that it began as a call would.
 func (f *flow) popsReturn() (found bool) {
 	for k := range f.parts {
 		q := &f.parts[k]
-		if lo := q.fn.Lo; q.above && q.other && !f.own[lo] && !f.p.called.has(lo) {
+		lo := q.fn.Lo
+		label := f.beginner == nil && q.fn.Shared && !f.p.isCalled(lo)
+		if (q.above && (q.other || label) || label && !q.level && lo%functionAlign != 0) && !f.own[lo] && !f.p.called.has(lo) {
 			if f.own == nil {
 				f.own = map[uint64]bool{}
 			}
@@ -99,6 +103,10 @@ func (f *flow) enter(q *part) {
 			s, ok, how = b, known, Assumed
 		}
 	}
+	label := f.beginner == nil && f.own[lo]
+	if label {
+		ok = false
+	}
 	if e != nil {
 		s, ok, how = e.s, true, e.how
 	}
@@ -119,7 +127,7 @@ func (f *flow) enter(q *part) {
 	if ok {
 		f.discover(lo)
 		f.flowTo(q.off, &s, how)
-		if e != nil && q.fn.Shared && p.referred(lo) {
+		if e != nil && q.fn.Shared && p.referred(lo) && !label {
 			entry := Initial()
 			f.flowTo(q.off, &entry, Flow)
 		}

@@ -52,6 +52,7 @@ type part struct {
 	gap    bool // code that is no padding may be left that nothing led to
 	other  bool // it begins as a call would, although its row says otherwise
 	above  bool // it leaves with rsp above the return address, if it began as a call would
+	level  bool // it returns, or goes on to a function that others call, with rsp at the return address, if it began as a call would
 	breach breach
 	onward []uint64
 }
@@ -350,7 +351,7 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 		}
 		switch in.Op {
 		case x86.OpRET:
-			p.leaves(s)
+			p.leaves(s, true)
 			if visit != nil && how != Guessed {
 				p.breach.atReturn(in, s)
 			}
@@ -361,7 +362,7 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 				return
 			}
 			if len(f.table[pc]) == 0 {
-				p.leaves(s)
+				p.leaves(s, false)
 			}
 			if visit != nil && how != Guessed {
 				p.breach.atReturn(in, s)
@@ -404,10 +405,11 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 	}
 }
 
-// leaves notes a ret or jump with which a part goes elsewhere.
-func (p *part) leaves(s *State) {
-	if r := s.Regs[rsp]; r.Kind == Base && r.Reg == 0 && r.Off > -8 {
-		p.above = true
+// leaves notes a ret or jump with which a part goes elsewhere; sure says that rsp is at the return address then.
+func (p *part) leaves(s *State, sure bool) {
+	if r := s.Regs[rsp]; r.Kind == Base && r.Reg == 0 {
+		p.above = p.above || r.Off > -8
+		p.level = p.level || sure && r.Off == -8
 	}
 }
 
@@ -421,6 +423,9 @@ func (f *flow) edge(p *part, t uint64, s *State, how How, kind edge, visit Visit
 			f.flowTo(o, s, how)
 		}
 		return
+	}
+	if kind == edgeJump && f.p.called.has(t) {
+		p.leaves(s, true)
 	}
 	if deliver {
 		f.deliver(t, s, how, kind)
@@ -438,7 +443,7 @@ func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
 	}
 	if kind == edgeFall {
 		call, padded := f.endsInCall()
-		if !f.p.fns[g].Shared || call && (!padded || s.Regs[rsp] != baseAt(0, -8) && f.p.isCalled(to)) {
+		if !f.p.fns[g].Shared || call && (!padded || s.Regs[rsp] != baseAt(0, -8) && (f.p.isCalled(to) || f.p.img.pointed(to))) {
 			return
 		}
 	}

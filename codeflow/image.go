@@ -19,6 +19,8 @@ type Image struct {
 	starts   map[uint64]bool   // function symbols
 	parts    map[uint64]bool   // symbols of parts of functions that have no type: clang's .__part.N
 	relText  map[uint64]bool   // addresses of code that relative relocations store
+	relAt    []stored          // the same, by place
+	labels   map[uint64]bool   // of these, labels rather than functions
 	gotNames map[uint64]string // symbols whose address a word of data gets
 	noReturn map[uint64]bool   // functions that never return, by name
 	noRetGOT map[uint64]bool   // words that get the address of one
@@ -36,6 +38,9 @@ type Symbol struct {
 	Addr, Size uint64
 	Name       string
 }
+
+// stored says that a word at an address holds that of code.
+type stored struct{ at, code uint64 }
 
 type segment struct {
 	lo, hi uint64
@@ -95,6 +100,7 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 	}
 	img.plts()
 	img.findForeign()
+	img.findLabels()
 	return img, nil
 }
 
@@ -195,6 +201,7 @@ func (img *Image) relocate(d []byte, dyn []elf.Symbol) {
 			add := binary.LittleEndian.Uint64(d[16:])
 			if img.Code(add) != nil {
 				img.relText[add] = true
+				img.relAt = append(img.relAt, stored{off, add})
 			}
 			if b := img.at(off, 8); b != nil {
 				binary.LittleEndian.PutUint64(b, add)
@@ -209,6 +216,7 @@ func (img *Image) relr(d []byte) {
 	note := func(at uint64) {
 		if v, ok := img.word(at); ok && img.Code(v) != nil {
 			img.relText[v] = true
+			img.relAt = append(img.relAt, stored{at, v})
 		}
 	}
 	var where uint64
@@ -334,13 +342,50 @@ func (img *Image) Executable(yield func(name string, lo, hi uint64)) {
 	}
 }
 
-// Starts calls yield with addresses at which functions are known to begin: symbols, code addresses that relative
-// relocations store (including init arrays), the entry point. They come in no order; some may come twice.
-func (img *Image) Starts(yield func(addr uint64)) {
-	for a := range img.starts {
+// functionAlign is what compilers and authors of assembly align functions to, but for -Os.
+const functionAlign = 16
+
+// findLabels finds, among the addresses of code that relocations store, those of labels, to which a function jumps through a table: they lie
+// side by side with others of which one at least is aligned as no function is. Those of functions that are not aligned count as labels, too.
+func (img *Image) findLabels() {
+	slices.SortFunc(img.relAt, func(a, b stored) int { return cmp.Compare(a.at, b.at) })
+	img.labels = map[uint64]bool{}
+	for i := 0; i < len(img.relAt); {
+		k, odd := i, false
+		for ; k < len(img.relAt) && img.relAt[k].at == img.relAt[i].at+8*uint64(k-i); k++ {
+			odd = odd || img.relAt[k].code%functionAlign != 0 && !img.starts[img.relAt[k].code]
+		}
+		for ; i < k; i++ {
+			if a := img.relAt[i].code; odd && !img.starts[a] {
+				img.labels[a] = true
+			}
+		}
+	}
+	img.relAt = nil
+}
+
+// Labels calls yield with addresses that relocations store and that are likely to be labels in functions.
+func (img *Image) Labels(yield func(addr uint64)) {
+	for a := range img.labels {
 		yield(a)
 	}
+}
+
+// Pointers calls yield with code addresses that relative relocations store (including init arrays), which are those of functions.
+func (img *Image) Pointers(yield func(addr uint64)) {
 	for a := range img.relText {
+		if !img.labels[a] {
+			yield(a)
+		}
+	}
+}
+
+// pointed reports whether a relocation stores the address of a function at a.
+func (img *Image) pointed(a uint64) bool { return img.relText[a] && !img.labels[a] }
+
+// Starts calls yield with addresses at which functions are known to begin: symbols, the entry point. They come in no order; some may come twice.
+func (img *Image) Starts(yield func(addr uint64)) {
+	for a := range img.starts {
 		yield(a)
 	}
 	if img.Code(img.entry) != nil {

@@ -1,12 +1,14 @@
 package synth
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 const conventions = `
@@ -97,6 +99,37 @@ fn fences
 	ret
 end fences
 
+	# labels, to which jumps through registers and tables lead
+	.type labels, @function
+labels:	push %rbx
+	sub $32, %rsp
+	lea 1f(%rip), %rax
+	jmp *%rax
+1:	add $32, %rsp
+	pop %rbx
+	ret
+	.type tables, @function
+tables:	push %rbx
+	lea table(%rip), %rcx
+	jmp *(%rcx,%rdi,8)
+2:	xor %ebx, %ebx
+	pop %rbx
+	ret
+3:	xor %edx, %edx
+	pop %rbx
+	ret
+	# the same with a ret that shows that it begins as a function does
+	.type returns, @function
+returns: lea 4f(%rip), %rax
+	jmp *%rax
+	nop
+4:	xor %eax, %eax
+	ret
+	.section .data.rel.ro, "aw"
+	.balign 8
+table:	.quad 2b, 3b
+	.text
+
 fn flags
 	lea -64(%rsp), %rax
 	test %edi, %edi
@@ -131,6 +164,16 @@ func TestConventions(t *testing.T) {
 	assert.Equal(t, Rule{Where: InReg, Reg: abi.RCX}, f.at(19).Regs[0], "the saved word is overwritten")
 
 	assert.Equal(t, Entry, *function(t, r, "flags").at(14))
+
+	covered := func(pc dwarfcfa.Addr) bool {
+		return slices.ContainsFunc(r.Functions, func(g Function) bool { return pc >= g.Start() && pc < g.End() })
+	}
+	assert.True(t, covered(function(t, r, "labels").Start()+12))
+	assert.False(t, covered(function(t, r, "labels").Start()+14), "the frame at a label is not known")
+	assert.False(t, covered(function(t, r, "tables").Start()+11))
+	assert.False(t, covered(function(t, r, "tables").Start()+15))
+	f = function(t, r, "returns")
+	assert.True(t, slices.ContainsFunc(r.Functions, func(g Function) bool { return *g.at(0) == Entry && g.Start() == f.Start()+10 }))
 
 	f = function(t, r, "fences")
 	assert.Equal(t, Rule{Where: AtCFA, Offset: -16}, f.at(12).Regs[0], "the word is written as it was")

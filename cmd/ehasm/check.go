@@ -140,6 +140,8 @@ func runCheck(paths []string, opt checkOptions, write string, c *console) int {
 	if write != "" {
 		if err := writeBaseline(write, all); err != nil {
 			c.fail(write, err)
+		} else {
+			code = exitDone // they are accepted
 		}
 	}
 	switch {
