@@ -49,7 +49,7 @@ func (f *flow) popsReturn() (found bool) {
 		q := &f.parts[k]
 		lo := q.fn.Lo
 		label := f.beginner == nil && q.fn.Shared && !f.p.isCalled(lo)
-		if (q.above && (q.other || label) || label && !q.level && lo%functionAlign != 0) && !f.own[lo] && !f.p.called.has(lo) {
+		if (q.above && (q.other || f.beginner == nil) || label && !q.level && lo%functionAlign != 0) && !f.own[lo] && !f.p.called.has(lo) {
 			if f.own == nil {
 				f.own = map[uint64]bool{}
 			}

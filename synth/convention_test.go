@@ -130,6 +130,15 @@ returns: lea 4f(%rip), %rax
 table:	.quad 2b, 3b
 	.text
 
+	# jumped to with two words on the stack, as the loader's _dl_runtime_resolve is
+fn resolves
+	.cfi_startproc
+	mov (%rsp), %rdi
+	add $16, %rsp
+	jmp *%r11
+	.cfi_endproc
+end resolves
+
 fn flags
 	lea -64(%rsp), %rax
 	test %edi, %edi
@@ -174,6 +183,10 @@ func TestConventions(t *testing.T) {
 	assert.False(t, covered(function(t, r, "tables").Start()+15))
 	f = function(t, r, "returns")
 	assert.True(t, slices.ContainsFunc(r.Functions, func(g Function) bool { return *g.at(0) == Entry && g.Start() == f.Start()+10 }))
+
+	all, err := Of(assembled(t, conventions), Options{Mode: All})
+	require.NoError(t, err)
+	assert.False(t, slices.ContainsFunc(all.Functions, func(g Function) bool { return g.Name == "resolves" }))
 
 	f = function(t, r, "fences")
 	assert.Equal(t, Rule{Where: AtCFA, Offset: -16}, f.at(12).Regs[0], "the word is written as it was")
