@@ -68,6 +68,7 @@ type Report struct {
 	NotJudged    map[string]int `json:"not_judged"` // instructions by reason
 	Notes        map[string]int `json:"notes"`      // instructions with rows that are right except for a note
 	LostFDEs     int            `json:"lost_fdes"`
+	OutsideFDEs  int            `json:"outside_fdes"` // begin outside the file's code, or cover more than 64 MB
 	BadLSDAs     int            `json:"bad_lsdas"`
 	Findings     []Finding      `json:"findings"`
 }
@@ -83,7 +84,7 @@ const (
 	ReasonGuess      = "two paths contradict each other"
 	ReasonEnd        = "the row ends the stack"
 	ReasonUndecoded  = "no instruction"
-	ReasonLimit      = "bound on the analysis of a function"
+	ReasonLimit      = "more than 4 MB of code in one function"
 )
 
 func hex(v uint64) string { return "0x" + strconv.FormatUint(v, 16) }

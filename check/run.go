@@ -88,7 +88,7 @@ func (s *Subject) Run(opt Options) *Report {
 		c.compare()
 		parts[i] = c.rep
 	})
-	rep := &Report{FDEs: len(s.Functions), NotJudged: map[string]int{}, Notes: map[string]int{}, LostFDEs: s.lost, BadLSDAs: s.badLSDA}
+	rep := &Report{FDEs: len(s.Functions), NotJudged: map[string]int{}, Notes: map[string]int{}, LostFDEs: s.lost, OutsideFDEs: s.outside, BadLSDAs: s.badLSDA}
 	for i := range parts {
 		q := &parts[i]
 		rep.Instructions += q.instructions
@@ -229,7 +229,10 @@ func (c *function) compare() {
 	}
 	n := c.gaps()
 	c.rep.instructions += n
-	if n > 0 {
+	switch {
+	case n > 0 && c.r.TooLarge():
+		c.reason(ReasonLimit, n)
+	case n > 0:
 		c.reason(ReasonUnreached, n)
 	}
 	c.borders()

@@ -294,3 +294,24 @@ func TestGo(t *testing.T) {
 	}
 	assert.Greater(t, registers, 1000)
 }
+
+// TestLargeFunction: code of more than 4 MB in one FDE is counted, not interpreted, and the function beside it is judged.
+func TestLargeFunction(t *testing.T) {
+	const source = `.text
+big: .cfi_startproc
+.fill 0x400000,1,0x50
+ret
+.cfi_endproc
+small: .cfi_startproc
+push %rbx
+.cfi_def_cfa_offset 16
+pop %rbx
+.cfi_def_cfa_offset 8
+ret
+.cfi_endproc
+`
+	r := run(t, assemble(t, "large.s", source))
+	assert.Equal(t, map[string]int{check.ReasonLimit: 0x400001}, r.NotJudged)
+	assert.Equal(t, 3, r.Judged)
+	assert.Empty(t, r.Findings)
+}

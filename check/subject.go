@@ -21,7 +21,7 @@ type Subject struct {
 	fdes    []*dwarfcfa.FDE
 	lost    int // FDEs that cannot be read
 	badLSDA int
-	outside int // FDEs outside the code
+	outside int // FDEs outside the code, or larger than maxFunction
 }
 
 // maxFunction bounds an FDE's range in bytes; a larger one is no function.

@@ -37,6 +37,7 @@ type flow struct {
 	kept  map[deliveryKey]int // index in what keep returns
 	steps int
 	limit bool
+	large bool // the group has more than maxCode bytes: nothing of it is interpreted
 
 	s, t, pt State // scratch of block and of meeting states: as local variables they would escape to the heap
 }
@@ -85,6 +86,10 @@ type delivery struct {
 	kind edge
 }
 
+// maxCode bounds the bytes of functions that are interpreted together: an instruction takes up to 400 bytes of memory, and
+// more where each begins a block.
+const maxCode = 4 << 20
+
 type edge uint8
 
 const (
@@ -105,6 +110,12 @@ func (f *flow) begin(members []int) {
 		}
 		f.parts = append(f.parts, part{fn: fn, i: i, code: code, off: n, gap: true})
 		n += len(code) + 1
+	}
+	if f.large = n > maxCode; f.large {
+		for k := range f.parts {
+			f.parts[k].code, f.parts[k].off = nil, k
+		}
+		n = len(f.parts)
 	}
 	if cap(f.at) < n {
 		f.at, f.lead = make([]int32, n+n/2+64), make([]int32, n+n/2+64)

@@ -10,7 +10,7 @@ import (
 // passes.
 const (
 	maxParts = 64
-	maxGroup = 8 << 20 // bytes
+	maxGroup = maxCode // bytes
 )
 
 // findGroups joins the parts of a function that compilers and BOLT have moved apart (cold, warm): two functions are

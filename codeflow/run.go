@@ -39,6 +39,10 @@ func (r *Result) Each(visit Visit) {
 	}
 }
 
+// TooLarge reports whether the function, with those that its jumps lead to, has more code than is interpreted (4 MB): none of its instructions
+// counts as reached.
+func (r *Result) TooLarge() bool { return r.f.large }
+
 // Leads reports whether paths meet or begin at pc, so that the state there need not be that after the instruction
 // before.
 func (r *Result) Leads(pc uint64) bool {

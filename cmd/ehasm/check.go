@@ -72,7 +72,7 @@ func checkVerb() verb {
 		failOn := fs.String("fail-on", "warning", "exit with status 1 from `SEVERITY` on: error, warning or note")
 		source := fs.String("source", "auto", "judge `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two")
 		baseline := fs.String("baseline", "", "leave out the findings listed in `FILE`")
-		write := fs.String("write-baseline", "", "list the findings in `FILE`, with those accepted by --baseline, to be given to --baseline later")
+		write := fs.String("write-baseline", "", "list the findings in `FILE`, with those that --baseline accepts, for a later --baseline")
 		return func(ctx context.Context, paths []string, c *console) int {
 			if len(paths) == 0 {
 				return v.misuse(c, errors.New("no file given"))
@@ -296,6 +296,9 @@ func (r *checked) print(c *console, opt checkOptions) {
 	}
 	if r.LostFDEs > 0 {
 		fmt.Fprintf(c.out, "  %d FDEs can't be read\n", r.LostFDEs)
+	}
+	if r.OutsideFDEs > 0 {
+		fmt.Fprintf(c.out, "  %d FDEs begin outside the file's code, or cover more than 64 MB: not judged\n", r.OutsideFDEs)
 	}
 	if r.BadLSDAs > 0 {
 		fmt.Fprintf(c.out, "  %d language-specific data areas can't be read; their landing pads begin from their rows\n", r.BadLSDAs)
