@@ -80,9 +80,11 @@ func (p *Program) private(breaches []breach, onward [][]uint64) []int {
 		changed = false
 		for i := range p.fns {
 			for _, t := range onward[i] {
-				b, ok := now[p.holder(t)]
+				b, ok := now[t]
 				if !ok {
-					continue
+					if b, ok = p.within(breaches, t); !ok {
+						continue
+					}
 				}
 				is := breaches[i]
 				if was, ok := now[p.fns[i].Lo]; ok {
@@ -129,10 +131,11 @@ func (p *Program) private(breaches []breach, onward [][]uint64) []int {
 	return sortedKeys(list)
 }
 
-// holder returns the beginning of the function that holds pc, or pc if none does.
-func (p *Program) holder(pc uint64) uint64 {
-	if g := p.find(pc); g >= 0 {
-		return p.fns[g].Lo
+// within returns the breach of the function around pc, which is not its beginning: that of its own returns only. What it leads to elsewhere need not
+// be led to from pc, as where parts of many functions lie side by side.
+func (p *Program) within(breaches []breach, pc uint64) (breach, bool) {
+	if g := p.find(pc); g >= 0 && p.fns[g].Lo != pc {
+		return breaches[g], breaches[g].odd()
 	}
-	return pc
+	return breach{}, false
 }

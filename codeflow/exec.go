@@ -199,7 +199,8 @@ func (f *flow) memStore(in *x86.Inst, s *State, v Value) {
 	if size == 0 {
 		size = 64
 	}
-	if in.Mem.Base == x86.RSP || in.Mem.Base == x86.RBP || in.MemSize != 0 {
+	// A pointer that was computed may be known on a path that is never taken, such as one past the end of an array.
+	if in.Mem.Base == x86.RSP || in.Mem.Base == x86.RBP || in.MemSize != 0 && s.Regs[in.Mem.Base] == s.Regs[rsp] {
 		s.store(base, off, size, v)
 	} else {
 		s.storeThrough(base, off, size, v)
