@@ -229,11 +229,12 @@ func (c *function) compare() {
 	}
 	n := c.gaps()
 	c.rep.instructions += n
-	switch {
-	case n > 0 && c.r.TooLarge():
-		c.reason(ReasonLimit, n)
-	case n > 0:
-		c.reason(ReasonUnreached, n)
+	if n > 0 {
+		why := ReasonUnreached
+		if c.r.TooLarge() {
+			why = ReasonLimit
+		}
+		c.reason(why, n)
 	}
 	c.borders()
 	sort.SliceStable(c.rep.findings, func(i, j int) bool { return c.rep.findings[i].PC < c.rep.findings[j].PC })

@@ -6,12 +6,9 @@ import (
 	"strings"
 )
 
-// Bounds of a group. Beyond them, states flow from one group to the next, which takes more
+// maxParts bounds a group, as maxCode does. Beyond them, states flow from one group to the next, which takes more
 // passes.
-const (
-	maxParts = 64
-	maxGroup = maxCode // bytes
-)
+const maxParts = 64
 
 // findGroups joins the parts of a function that compilers and BOLT have moved apart (cold, warm): two functions are
 // joined if one jumps into the middle of the other, or to its beginning and nothing else refers to that, or has landing
@@ -36,7 +33,7 @@ func (p *Program) findGroups() {
 	}
 	join := func(i, g int) {
 		a, b := root(i), root(g)
-		if a == b || count[a]+count[b] > maxParts || size[a]+size[b] > maxGroup || !joins(i) || !joins(g) {
+		if a == b || count[a]+count[b] > maxParts || size[a]+size[b] > maxCode || !joins(i) || !joins(g) {
 			return
 		}
 		if b < a {
