@@ -201,6 +201,8 @@ void ehr_sample_(const void *p, size_t n, const eh_elf_regs_t *regs)
     int saved = errno;
     if (seed == 0) { /* the thread's first */
         sow();
+        if (!p) /* it may have been any number */
+            ehr_left_ = 0;
         ehr_left_ += gap();
         if (ehr_left_ >= 0) {
             errno = saved;
@@ -231,8 +233,9 @@ void ehr_sample_(const void *p, size_t n, const eh_elf_regs_t *regs)
 
 static void *counted(void *p, size_t n, const eh_elf_regs_t *regs)
 {
-    ehr_left_ -= (int64_t)n;
-    if (ehr_left_ < 0)
+    bool ended = n > (uint64_t)ehr_left_; /* n may be any number if there is no object */
+    ehr_left_ = (int64_t)((uint64_t)ehr_left_ - n);
+    if (ended)
         ehr_sample_(p, n, regs);
     return p;
 }

@@ -47,7 +47,7 @@
 	ret
 .endm
 
-/* count takes some bytes from the thread's countdown; the sign says that it has ended. It is done before the allocation, so that this can be jumped to. It changes r11. */
+/* count takes some bytes from the thread's countdown; the carry says that it has ended. The sign would not: there are requests of 2^63 bytes and more, of which there is no object. It is done before the allocation, so that this can be jumped to. It changes r11. */
 .macro count bytes
 	mov	ehr_left_@gottpoff(%rip), %r11
 	sub	\bytes, %fs:(%r11)
@@ -76,7 +76,7 @@
 	.p2align 4
 	begin	malloc
 	count	%rdi
-	js	1f
+	jc	1f
 	jmp	*ehr_malloc_(%rip)
 1:	take	%rdi, ehr_malloc_
 	end	malloc
@@ -86,7 +86,7 @@
 	mov	%rdi, %rax
 	imul	%rsi, %rax /* if that overflows, there is no object */
 	count	%rax
-	js	1f
+	jc	1f
 	jmp	*ehr_calloc_(%rip)
 1:	take	%rax, ehr_calloc_
 	end	calloc
@@ -96,7 +96,7 @@
 	look
 	jne	2f
 	count	%rsi
-	js	1f
+	jc	1f
 	jmp	*ehr_realloc_(%rip)
 1:	take	%rsi, ehr_realloc_
 2:	inC	ehr_reallocate_

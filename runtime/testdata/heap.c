@@ -54,12 +54,21 @@ APART static void *aligned(size_t n)
     return p;
 }
 
+/* never asks for more than there can be. */
+APART static void never(void)
+{
+    volatile size_t most = ((size_t)1 << 63) + ((size_t)1 << 40), all = -(size_t)1;
+    if (malloc(most) || malloc(most) || malloc(all) || calloc(most, 1) || realloc(NULL, most) || memalign(64, most))
+        abort();
+}
+
 static long times;
 
 static void *work(void *arg)
 {
     (void)arg;
-    for (long i = 0; i < times; i++)
+    never();
+    for (long i = 0; i < times; i++, never())
         for (int s = 0; s < SIZES; s++) {
             long k = s < 4 ? 200 : 1;
             for (long j = 0; j < k; j++) {
