@@ -97,7 +97,14 @@ func NewReader(in io.Reader, opt Options) (*Reader, error) {
 		fileHeader = 104 // struct perf_file_header
 	)
 	var b [fileHeader]byte
-	if n, err := io.ReadFull(in, b[:pipeHeader]); err != nil {
+	n, err := io.ReadFull(in, b[:pipeHeader])
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("%w: it is empty", ErrFormat)
+	case errors.Is(err, io.ErrUnexpectedEOF) && string(b[:min(n, len(magic))]) != magic[:min(n, len(magic))]:
+		return nil, fmt.Errorf("%w: no magic number", ErrFormat)
+	default:
 		return nil, headerError(int64(n), err)
 	}
 	switch string(b[:8]) {
@@ -107,7 +114,7 @@ func NewReader(in io.Reader, opt Options) (*Reader, error) {
 	case magic1:
 		return nil, &Error{0, "header", fmt.Errorf("%w: version 1", ErrFormat)}
 	default:
-		return nil, &Error{0, "header", fmt.Errorf("%w: no magic number", ErrFormat)}
+		return nil, fmt.Errorf("%w: no magic number", ErrFormat)
 	}
 	switch size := binary.LittleEndian.Uint64(b[8:]); size {
 	case pipeHeader:

@@ -39,11 +39,12 @@ type host struct {
 	readable  bool
 	seccomp   bool // this process has a filter
 	mlockKB   string
-	available bool // the kernel has performance events
+	maxRate   string // in samples a second
+	available bool   // the kernel has performance events
 }
 
 func thisHost() host {
-	h := host{mlockKB: "?"}
+	h := host{mlockKB: "?", maxRate: "?"}
 	if b, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err == nil {
 		h.available = true
 		h.paranoid, err = strconv.Atoi(strings.TrimSpace(string(b)))
@@ -51,6 +52,9 @@ func thisHost() host {
 	}
 	if b, err := os.ReadFile("/proc/sys/kernel/perf_event_mlock_kb"); err == nil {
 		h.mlockKB = strings.TrimSpace(string(b))
+	}
+	if b, err := os.ReadFile("/proc/sys/kernel/perf_event_max_sample_rate"); err == nil {
+		h.maxRate = strings.TrimSpace(string(b))
 	}
 	if b, err := os.ReadFile("/proc/self/status"); err == nil {
 		h.seccomp = strings.Contains(string(b), "\nSeccomp:\t2\n")
@@ -101,7 +105,7 @@ func (h host) explain(call string, errno unix.Errno) *Refusal {
 	case unix.ESRCH:
 		r.Reason = "there is no such process"
 	case unix.EINVAL, unix.E2BIG:
-		r.Reason = "this kernel does not support the request"
+		r.Reason = fmt.Sprintf("this kernel does not support the request, or its frequency is above kernel.perf_event_max_sample_rate=%s", h.maxRate)
 	}
 	return r
 }

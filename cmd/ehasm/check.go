@@ -83,7 +83,10 @@ func checkVerb() verb {
 			if opt.workers < 0 {
 				return v.misuse(c, fmt.Errorf("--jobs: %d is less than 0", opt.workers))
 			}
-			var err error
+			err := checkOutputs(paths, *write)
+			if err != nil {
+				return v.misuse(c, fmt.Errorf("--write-baseline: %w", err))
+			}
 			if opt.source, err = dwarfcfa.ParseSource(*source); err != nil {
 				return v.misuse(c, fmt.Errorf("--source: %w", err))
 			}

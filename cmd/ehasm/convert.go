@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/atomicfile"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/sframe"
 
@@ -53,7 +52,7 @@ func convertVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &convertOptions{}
 		to := fs.String("to", "sframe", "write `FORMAT`: sframe")
-		fs.StringVarP(&opt.output, "output", "o", "", "write `FILE`")
+		fs.StringVarP(&opt.output, "output", "o", "", "write `FILE`; -: standard output, and the report to standard error")
 		fs.Uint8Var(&opt.version, "sframe-version", 2, "version `N` of SFrame: 1, 2 or 3")
 		address := fs.String("address", "0", "link-time address `ADDR` of the section")
 		source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: first two, else sframe")
@@ -76,15 +75,19 @@ func convertVerb() verb {
 			case opt.output == "":
 				return v.misuse(c, errors.New("-o FILE is missing"))
 			}
-			r, err := convert(paths[0], opt)
+			out := binaryOutput{opt.output, c}
+			if err := out.check(paths); err != nil {
+				return v.misuse(c, err)
+			}
+			r, err := convert(paths[0], out, opt)
 			if err != nil {
 				c.fail(paths[0], err)
 				return exitFailed
 			}
 			if opt.json {
-				writeJSON(c.out, r)
+				writeJSON(out.report(), r)
 			} else {
-				r.print(c.out)
+				r.print(out.report())
 			}
 			return exitDone
 		}
@@ -123,7 +126,7 @@ func (r *converted) all() uint64 {
 }
 
 // convert is the verb.
-func convert(path string, opt *convertOptions) (*converted, error) {
+func convert(path string, out binaryOutput, opt *convertOptions) (*converted, error) {
 	file, size, done, err := find.OpenFile(path)
 	if err != nil {
 		return nil, err
@@ -146,7 +149,7 @@ func convert(path string, opt *convertOptions) (*converted, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := atomicfile.WriteOutput(opt.output, b, atomicfile.PermText); err != nil {
+	if err := out.write(b); err != nil {
 		return nil, err
 	}
 	return &converted{

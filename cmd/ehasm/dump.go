@@ -111,14 +111,13 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 		return err
 	}
 	defer done()
-	if opt.stage == "lines" {
-		return dumpLines(path, r, opt, w)
-	}
-	if opt.stage == "views" {
-		return dumpViews(path, r, opt, w)
-	}
-	if opt.stage == "types" {
-		return dumpTypes(path, r, opt, w)
+	switch opt.stage {
+	case "lines":
+		return dumpLines(path, r, size, opt, w)
+	case "views":
+		return dumpViews(path, r, size, opt, w)
+	case "types":
+		return dumpTypes(path, r, size, opt, w)
 	}
 	object, err := dwarfcfa.NewObject(path, r, size)
 	if err != nil {

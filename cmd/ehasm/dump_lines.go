@@ -18,9 +18,22 @@ type lineJSON struct {
 	Line  int    `json:"line"`
 }
 
-// dumpLines shows the lines of an object's code.
-func dumpLines(path string, r io.ReaderAt, opt dumpOptions, w io.Writer) error {
+// openLines reads an object's debug information. If the file itself is at fault, the error is
+// that of the other stages, but these refuse relocatable objects, too.
+func openLines(path string, r io.ReaderAt, size int64) (*srcline.Object, error) {
 	o, err := srcline.Open(r, srcline.Options{Path: path, DebugDirs: unwind.DefaultDebugDirs()})
+	if err == nil || errors.Is(err, srcline.ErrNone) {
+		return o, err
+	}
+	if _, bad := dwarfcfa.NewObject(path, r, size); bad != nil && !errors.Is(bad, dwarfcfa.ErrNotLoadable) {
+		return nil, bad
+	}
+	return nil, err
+}
+
+// dumpLines shows the lines of an object's code.
+func dumpLines(path string, r io.ReaderAt, size int64, opt dumpOptions, w io.Writer) error {
+	o, err := openLines(path, r, size)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/prototypes"
 	"github.com/ehasm/ehasm/internal/srcline"
-	"github.com/ehasm/ehasm/unwind"
 )
 
 // typeJSON is the prototype of a function.
@@ -28,13 +27,16 @@ var errNoTypes = errors.New("no debug information, .ctf or .BTF section with fun
 
 // dumpTypes shows the prototypes of an object's functions: those of DWARF first, then those of
 // CTF and BTF. The file may be raw BTF.
-func dumpTypes(path string, r io.ReaderAt, opt dumpOptions, w io.Writer) error {
+func dumpTypes(path string, r io.ReaderAt, size int64, opt dumpOptions, w io.Writer) error {
 	var notes []error
 	shown := 0
-	lines, err := srcline.Open(r, srcline.Options{Path: path, DebugDirs: unwind.DefaultDebugDirs()})
-	if err == nil {
+	lines, err := openLines(path, r, size)
+	switch {
+	case err == nil:
 		defer lines.Close()
-	} else if lines = nil; isELF(r) && !errors.Is(err, srcline.ErrNone) {
+	case errors.Is(err, dwarfcfa.ErrTruncated) || errors.Is(err, dwarfcfa.ErrNotX86_64):
+		return err
+	case isELF(r) && !errors.Is(err, srcline.ErrNone):
 		notes = append(notes, err)
 	}
 	tables, err := prototypes.OfFile(r)

@@ -6,8 +6,6 @@ import (
 	"io"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/srcline"
-	"github.com/ehasm/ehasm/unwind"
 )
 
 // viewJSON is a row of .debug_line.
@@ -23,8 +21,8 @@ type viewJSON struct {
 }
 
 // dumpViews shows the rows of line number programs.
-func dumpViews(path string, r io.ReaderAt, opt dumpOptions, w io.Writer) error {
-	o, err := srcline.Open(r, srcline.Options{Path: path, DebugDirs: unwind.DefaultDebugDirs()})
+func dumpViews(path string, r io.ReaderAt, size int64, opt dumpOptions, w io.Writer) error {
+	o, err := openLines(path, r, size)
 	if err != nil {
 		return err
 	}

@@ -232,6 +232,9 @@ func plainly(err error) error {
 	return fmt.Errorf("--%s: %q %s", f.Name, bad.GetValue(), what)
 }
 
+// usageError is an error in the arguments that the verb finds only while it runs.
+type usageError struct{ error }
+
 // misuse reports an error in the arguments and returns the exit status.
 func (v verb) misuse(c *console, err error) int {
 	fmt.Fprintf(c.stderr, "ehasm %s: %s\nRun 'ehasm %s --help' for usage.\n", v.name, printable(err.Error()), v.name)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -71,6 +72,76 @@ func (o *verbOutput) failed() bool {
 // would disturb it.
 func (o *verbOutput) onTerminal() bool { return o.file == nil && isTerminal(o.c.out.w) }
 
+// checkOutputs returns an error if one of the named outputs would overwrite an input or
+// another output. Names that are "" or "-", and files that are not regular, such as
+// /dev/null, are no one's.
+func checkOutputs(inputs []string, outputs ...string) error {
+	taken := slices.Clone(inputs)
+	for _, out := range outputs {
+		for i, other := range taken {
+			switch {
+			case !sameFile(out, other):
+			case i < len(inputs):
+				return fmt.Errorf("%s would be overwritten: it is the input %s", quote(out), quote(other))
+			default:
+				return fmt.Errorf("%s is named for two outputs", quote(out))
+			}
+		}
+		taken = append(taken, out)
+	}
+	return nil
+}
+
+// sameFile reports whether two names are of the same regular file, which need not be
+// there yet.
+func sameFile(a, b string) bool {
+	if a == "" || b == "" || a == "-" || b == "-" {
+		return false
+	}
+	sa, errA := os.Stat(a)
+	sb, errB := os.Stat(b)
+	if errA == nil && errB == nil {
+		return sa.Mode().IsRegular() && os.SameFile(sa, sb)
+	}
+	fullA, errFullA := filepath.Abs(a)
+	fullB, errFullB := filepath.Abs(b)
+	return errA != nil && errB != nil && errFullA == nil && errFullB == nil && fullA == fullB
+}
+
+// binaryOutput is the file that convert or synth makes: one that path names, or standard
+// output for "-", where what the verb reports must not follow it.
+type binaryOutput struct {
+	path string
+	c    *console
+}
+
+// check returns an error if the output cannot be what the user wants.
+func (o binaryOutput) check(inputs []string) error {
+	if o.path == "-" && isTerminal(o.c.out.w) {
+		return fmt.Errorf("-o -: the file %w", errBinary)
+	}
+	if err := checkOutputs(inputs, o.path); err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	return nil
+}
+
+// report returns where the verb's report goes.
+func (o binaryOutput) report() io.Writer {
+	if o.path == "-" {
+		return o.c.stderr
+	}
+	return o.c.out
+}
+
+func (o binaryOutput) write(b []byte) error {
+	if o.path == "-" {
+		o.c.out.Write(b) // the console reports errors
+		return nil
+	}
+	return atomicfile.WriteOutput(o.path, b, atomicfile.PermText)
+}
+
 // guardOutput returns a context that ends with the signals that would end the process, if
 // newVerbOutput makes a temporary file for path, which must then be removed. Otherwise
 // the signals do end the process.
@@ -131,10 +202,11 @@ func permLike(path string) fs.FileMode {
 	if st.Mode().IsRegular() || st.IsDir() {
 		perm = narrowed(perm, st)
 	}
-	parts, _ := os.ReadDir(path)
-	for _, p := range parts {
-		if st, err := os.Stat(filepath.Join(path, p.Name())); err == nil {
-			perm = narrowed(perm, st)
+	if st.IsDir() {
+		for _, p := range recordingParts(path) {
+			if st, err := os.Stat(p); err == nil {
+				perm = narrowed(perm, st)
+			}
 		}
 	}
 	return perm

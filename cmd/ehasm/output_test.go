@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/cdecl/cdecltest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -172,5 +173,68 @@ func TestOutputPlaces(t *testing.T) {
 		st, err := os.Lstat(dev)
 		require.NoError(t, err)
 		assert.False(t, st.Mode().IsRegular(), dev)
+	}
+}
+
+// TestOutputIsInput: no verb overwrites what it reads, nor one of its outputs with another.
+func TestOutputIsInput(t *testing.T) {
+	r, in := recording(t, 1)
+	dir := t.TempDir()
+	object := writeFile(t, filepath.Join(dir, "a.so"), smallELF(t, 0))
+	other := filepath.Join(dir, "link")
+	require.NoError(t, os.Symlink(object, other))
+	folder := filepath.Join(dir, "folder")
+	write(t, r.File(), folder, "data")
+	script := []string{"script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root}
+	before := contentsOf(t, object, in, filepath.Join(folder, "data"))
+	for _, args := range [][]string{
+		{"convert", object, "-o", object},
+		{"convert", object, "-o", other},
+		{"synth", "--synth=all", object, "-o", object},
+		{"check", object, "--write-baseline", object},
+		append(script, "-i", in, "-o", in),
+		append(script, "-i", in, "--stats", in, "-o", filepath.Join(dir, "x.svg")),
+		append(script, "-i", object, "--before", in, "-o", in, "--format=svg"),
+		append(script, "-i", folder, "-o", filepath.Join(folder, "data")),
+	} {
+		got := ehasm(t, args...)
+		assert.Equal(t, exitUsage, got.code, "%q", args)
+		assert.Contains(t, got.stderr, " would be overwritten: it is the input ", "%q", args)
+	}
+	got := ehasm(t, append(script, "-i", in, "-o", filepath.Join(dir, "new"), "--stats", dir+"/./new")...)
+	assert.Equal(t, exitUsage, got.code)
+	assert.Contains(t, got.stderr, "is named for two outputs")
+	assert.Equal(t, before, contentsOf(t, object, in, filepath.Join(folder, "data")))
+	assert.Equal(t, []string{"a.so", "folder/data", "link"}, files(t, dir))
+
+	assert.Equal(t, exitDone, ehasm(t, "convert", object, "-o", os.DevNull).code)
+	known := filepath.Join(dir, "known")
+	for _, args := range [][]string{{"check", object, "--write-baseline", known}, {"check", object, "--baseline", known, "--write-baseline", known}} {
+		assert.Equal(t, exitDone, ehasm(t, args...).code, "a baseline may be brought up to date")
+	}
+}
+
+func contentsOf(t *testing.T, paths ...string) (all []string) {
+	t.Helper()
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		all = append(all, string(b))
+	}
+	return all
+}
+
+// TestOutputDash: -o - gives the bytes of the file and nothing else on standard output.
+func TestOutputDash(t *testing.T) {
+	dir := t.TempDir()
+	object := cdecltest.Build(t, cdecltest.Source(t), filepath.Join(dir, "a.so"))
+	for _, verb := range [][]string{{"convert", object}, {"convert", "--json", object}, {"synth", "--synth=all", object}} {
+		file := filepath.Join(dir, "file")
+		named := ehasm(t, append(verb, "-o", file)...)
+		require.Equal(t, exitDone, named.code, named.stderr)
+		piped := ehasm(t, append(verb, "-o", "-")...)
+		assert.Equal(t, exitDone, piped.code, piped.stderr)
+		assert.Equal(t, contentsOf(t, file)[0], piped.stdout)
+		assert.Equal(t, strings.ReplaceAll(named.stdout, file, "-"), piped.stderr)
 	}
 }

@@ -212,6 +212,9 @@ func recordVerb() verb {
 					err = fmt.Errorf("--source: %w", err)
 				}
 			}
+			if err == nil {
+				err = checkOutputs(nil, opt.output, opt.raw, opt.stats)
+			}
 			if err != nil {
 				return v.misuse(c, err)
 			}
@@ -293,7 +296,7 @@ func (opt *recordOptions) findFormat(format string) (err error) {
 		return nil
 	}
 	if opt.format = stackfmt.ByPath(opt.output); opt.format == nil {
-		return fmt.Errorf("-o %s: its name says no form: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", quote(opt.output))
+		return fmt.Errorf("-o %s: its name says no format: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", quote(opt.output))
 	}
 	return nil
 }

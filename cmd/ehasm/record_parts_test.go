@@ -137,7 +137,7 @@ func TestRecordPush(t *testing.T) {
 		"want NAME=VALUE": {"--push", "http://h", "--push-label", "x", "true"}, "want NAME: VALUE": {"--push", "http://h", "--push-header", "x", "true"},
 	} {
 		r := recordIn(t, dir, args...)
-		assert.Equal(t, exitFailed, r.code)
+		assert.Equal(t, exitUsage, r.code)
 		assert.Contains(t, r.stderr, text)
 	}
 }

@@ -81,9 +81,13 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 			r.rawFile.Abort()
 		}
 		var named *commandError
-		if errors.As(err, &named) {
+		var usage usageError
+		switch {
+		case errors.As(err, &usage):
+			return verb{name: "record"}.misuse(c, usage)
+		case errors.As(err, &named):
 			c.fail(named.name, named.err)
-		} else {
+		default:
 			c.fail("record", err)
 		}
 		return max(status, exitFailed)
@@ -158,7 +162,7 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	if r.opt.event != "" {
 		var err error
 		if opt.Event, err = record.EventByName(r.opt.event); err != nil {
-			return exitFailed, err
+			return exitFailed, usageError{fmt.Errorf("--event: %w", err)}
 		}
 	}
 	if r.opt.cgroup != "" {
@@ -186,7 +190,7 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	}
 	pusher, err := r.newPusher()
 	if err != nil {
-		return exitFailed, &commandError{"--push", err}
+		return exitFailed, usageError{fmt.Errorf("--push: %w", err)}
 	}
 	heap, garbage := firstCollection, usualGarbage
 	if opt.Realtime {
@@ -199,6 +203,9 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	runtime.LockOSThread() // the children of this thread are recorded
 	defer runtime.UnlockOSThread()
 	session, err := record.Open(opt)
+	if errors.Is(err, record.ErrOptions) {
+		return exitFailed, usageError{err}
+	}
 	if err != nil {
 		return exitFailed, err
 	}

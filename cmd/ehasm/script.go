@@ -146,6 +146,9 @@ func scriptVerb() verb {
 			case opt.MaxStack < 1:
 				return v.misuse(c, fmt.Errorf("--max-stack %d: want at least 1", opt.MaxStack))
 			}
+			if err := checkOutputs(append(recordingParts(opt.input), recordingParts(opt.before)...), opt.output, opt.stats); err != nil {
+				return v.misuse(c, err)
+			}
 			return runScript(ctx, opt, c)
 		}
 	}
@@ -290,24 +293,39 @@ func openRecording(path string) (*perfdata.Reader, error) {
 	return perfdata.Open(path, perfdata.Options{Map: true})
 }
 
+// recordingParts returns the files of a recording: one, or those of a folder.
+func recordingParts(path string) []string {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return []string{path}
+	}
+	parts := make([]string, len(entries))
+	for i, e := range entries {
+		parts[i] = filepath.Join(path, e.Name())
+	}
+	return parts
+}
+
 // recordingSize returns the size in bytes of the file, or of those in the
 // folder; -1 if it is not known.
 func recordingSize(path string) int64 {
-	if parts, err := os.ReadDir(path); err == nil {
-		sum := int64(0)
-		for _, p := range parts {
-			if info, err := p.Info(); err == nil && info.Mode().IsRegular() {
-				sum += info.Size()
-			}
-		}
-		return sum
-	}
 	stat := func() (os.FileInfo, error) { return os.Stat(path) }
 	if path == "-" {
 		stat = os.Stdin.Stat
 	}
-	if st, err := stat(); err == nil && st.Mode().IsRegular() {
+	st, err := stat()
+	switch {
+	case err != nil:
+	case st.Mode().IsRegular():
 		return st.Size()
+	case st.IsDir():
+		sum := int64(0)
+		for _, p := range recordingParts(path) {
+			if st, err := os.Lstat(p); err == nil && st.Mode().IsRegular() {
+				sum += st.Size()
+			}
+		}
+		return sum
 	}
 	return -1
 }

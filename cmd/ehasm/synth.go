@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/atomicfile"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/internal/relocatable"
 	"github.com/ehasm/ehasm/synth"
@@ -66,7 +65,7 @@ func synthVerb() verb {
 	v := verb{name: "synth", brief: "make unwind rows from code", help: synthHelp, more: synthMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &synthOptions{}
-		fs.StringVarP(&opt.output, "output", "o", "", "write a debug file `FILE` with the rows")
+		fs.StringVarP(&opt.output, "output", "o", "", "write a debug file `FILE` with the rows; -: standard output, and the report to standard error")
 		mode := declareSynth(fs, "missing")
 		fs.BoolVar(&opt.cfi, "cfi", false, "print .cfi_* directives, for the GNU assembler")
 		fs.BoolVar(&opt.list, "list", false, "print a line for each function that gets rows")
@@ -87,6 +86,9 @@ func synthVerb() verb {
 				return v.misuse(c, errors.New("--cfi goes with neither --json nor --list"))
 			case opt.jobs < 0:
 				return v.misuse(c, fmt.Errorf("-j %d: want at least 1", opt.jobs))
+			}
+			if err := (binaryOutput{opt.output, c}).check(paths); err != nil {
+				return v.misuse(c, err)
 			}
 			return synthesise(paths[0], opt, c)
 		}
@@ -122,28 +124,30 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 			return exitFailed
 		}
 	}
+	out := binaryOutput{opt.output, c}
 	if opt.output != "" {
-		if err := r.writeDebugFile(opt.output); err != nil {
+		if err := r.writeDebugFile(out); err != nil {
 			c.fail(opt.output, err)
 			return exitFailed
 		}
 	}
+	report := out.report()
 	switch {
 	case opt.cfi:
 		for i := range shown {
 			if i > 0 {
-				fmt.Fprintln(c.out)
+				fmt.Fprintln(report)
 			}
-			if err := synth.WriteCFI(c.out, &shown[i]); err != nil {
+			if err := synth.WriteCFI(report, &shown[i]); err != nil {
 				return exitFailed // the console tells
 			}
 		}
 	case opt.json:
-		writeJSON(c.out, newSynthJSON(path, r.rows, shown, opt.list))
+		writeJSON(report, newSynthJSON(path, r.rows, shown, opt.list))
 	default:
-		printSynth(c.out, path, r.rows)
+		printSynth(report, path, r.rows)
 		if opt.list {
-			printFunctions(c.out, shown)
+			printFunctions(report, shown)
 		}
 	}
 	return exitDone
@@ -185,7 +189,7 @@ func makeRows(path string, opt *synthOptions, c *console) (*made, error) {
 
 var errRelocatable = errors.New("no debug file for a relocatable object; see --cfi")
 
-func (m *made) writeDebugFile(path string) error {
+func (m *made) writeDebugFile(out binaryOutput) error {
 	if m.relocatable {
 		return errRelocatable
 	}
@@ -198,7 +202,7 @@ func (m *made) writeDebugFile(path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", quote(m.path), err)
 	}
-	return atomicfile.WriteOutput(path, image, atomicfile.PermText)
+	return out.write(image)
 }
 
 // selectFunctions returns the functions of a name, or the one that holds an

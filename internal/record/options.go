@@ -102,24 +102,21 @@ func (e *Event) stackfmt() *stackfmt.Event {
 	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind, Unit: e.unit, Samples: e.objects}
 }
 
-// Errors in options.
-var (
-	errCopy = fmt.Errorf("want a multiple of 8 up to %d", perfevent.MaxStackUser)
-	errRing = errors.New("want a power of two of at least 64 KB")
-)
+// ErrOptions is wrapped by the errors of Open that are about the options.
+var ErrOptions = errors.New("not possible")
 
 // check returns an error if the options are not valid.
 func (o *Options) check() error {
 	const minRing = 1 << 16
 	switch {
 	case o.Copy < 0 || o.Copy > perfevent.MaxStackUser || o.Copy%8 != 0:
-		return fmt.Errorf("copy of %d bytes: %w", o.Copy, errCopy)
+		return fmt.Errorf("copy of %d bytes: %w: want a multiple of 8 up to %d", o.Copy, ErrOptions, perfevent.MaxStackUser)
 	case o.Grow < 0 || o.Grow > perfevent.MaxStackUser || o.Grow%8 != 0:
-		return fmt.Errorf("copy of %d bytes: %w", o.Grow, errCopy)
+		return fmt.Errorf("copy of %d bytes: %w: want a multiple of 8 up to %d", o.Grow, ErrOptions, perfevent.MaxStackUser)
 	case o.Ring < minRing || o.Ring&(o.Ring-1) != 0:
-		return fmt.Errorf("ring of %d bytes: %w", o.Ring, errRing)
+		return fmt.Errorf("ring of %d bytes: %w: want a power of two of at least 64 KB", o.Ring, ErrOptions)
 	case o.MaxStack < 1:
-		return fmt.Errorf("at most %d frames: want at least 1", o.MaxStack)
+		return fmt.Errorf("at most %d frames: %w: want at least 1", o.MaxStack, ErrOptions)
 	}
 	return nil
 }
