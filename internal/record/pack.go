@@ -51,10 +51,12 @@ func (p *Profile) Pack() {
 	k.putFrames(&out, t, frames)
 	for column := range stackColumns {
 		last := int64(0)
-		for i := range t.Stacks {
-			v := t.Stacks[i].column(column)
-			out.put(v - last)
-			last = v
+		for _, s := range t.Stacks {
+			s.column(column, func(v int64) int64 {
+				out.put(v - last)
+				last = v
+				return v
+			})
 		}
 	}
 	k.period = t.period()
@@ -110,27 +112,23 @@ const (
 // The columns of stacks.
 const stackColumns = 7
 
-// column returns what a stack has in a column.
-func (s *Stack) column(i int) int64 {
-	return [stackColumns]int64{int64(s.node), int64(s.Comm), int64(s.PID), int64(s.End), int64(s.How), int64(s.Count), int64(s.Period)}[i]
-}
-
-func (s *Stack) setColumn(i int, v int64) {
+// column makes what a stack has in a column what f makes of it.
+func (s *Stack) column(i int, f func(v int64) int64) {
 	switch i {
 	case 0:
-		s.node = uint32(v)
+		s.node = uint32(f(int64(s.node)))
 	case 1:
-		s.Comm = uint32(v)
+		s.Comm = uint32(f(int64(s.Comm)))
 	case 2:
-		s.PID = int32(v)
+		s.PID = int32(f(int64(s.PID)))
 	case 3:
-		s.End = unwind.Cause(v)
+		s.End = unwind.Cause(f(int64(s.End)))
 	case 4:
-		s.How = How(v)
+		s.How = How(f(int64(s.How)))
 	case 5:
-		s.Count = uint64(v)
+		s.Count = uint64(f(int64(s.Count)))
 	case 6:
-		s.Period = uint64(v)
+		s.Period = uint64(f(int64(s.Period)))
 	}
 }
 
@@ -184,8 +182,10 @@ func (t *Table) unpacked() *Table {
 	for column := range stackColumns {
 		v := int64(0)
 		for i := range out.Stacks {
-			v += next()
-			out.Stacks[i].setColumn(column, v)
+			out.Stacks[i].column(column, func(int64) int64 {
+				v += next()
+				return v
+			})
 		}
 	}
 	return out
