@@ -7,6 +7,7 @@ package asmgen
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -21,6 +22,10 @@ type Options struct {
 	Compact bool // little fixed code: _eh_elf does every step by a walk of one step
 	// OneLookup has all steps go through one lookup, which costs each a jump.
 	OneLookup bool
+	// SharedHead has the rows of one tail share a head, in small packed files: it reads what their CFA is.
+	SharedHead bool
+
+	reach uint32 // for tests: what distances of 2 bytes are below, if that is less than they can say
 }
 
 // generator holds the state of code generation.
@@ -35,12 +40,15 @@ type generator struct {
 	exprs    []label           // by dwarfcfa.ExprID; 0: not used
 	layout   layout
 
-	heads     int   // where the table of heads is in the data
-	treeBytes int   // text of compare trees
-	spans     int   // where the table over the segments begins in the data
-	beside    label // what pcs lead to that it says are in no segment with a table
-	words     int   // entries in all tables of pages
-	tables    []int // by plan.Segments: where the entries of its table begin
+	heads      int    // where the table of heads is in the data
+	farHeads   bool   // its distances take 4 bytes
+	sharedTail int    // whose rows share a head; -1: none
+	shared     []bool // by plan.Blocks
+	treeBytes  int    // text of compare trees
+	spans      int    // where the table over the segments begins in the data
+	beside     label  // what pcs lead to that it says are in no segment with a table
+	words      int    // entries in all tables of pages
+	tables     []int  // by plan.Segments: where the entries of its table begin
 
 	text                              label // the text's begin
 	chain, begin                      label
@@ -56,6 +64,7 @@ type generator struct {
 	stepDone, stepStop                label
 	subroutines, textEnd, step, thunk label
 	search                            label // of the segment
+	sharedHead                        label
 
 	block []label // by plan.Blocks: where a page leads to
 	tree  []label // by plan.Trees: where the page table leads to; 0 if a page has no code
@@ -66,8 +75,16 @@ type generator struct {
 
 // Assemble generates the code of a plan.
 func Assemble(p *plan.Plan, opt Options) (*Code, error) {
+	c, err := attempt(p, opt, false)
+	if errors.Is(err, errFarHead) {
+		return attempt(p, opt, true) // there is more text than it seemed
+	}
+	return c, err
+}
+
+func attempt(p *plan.Plan, opt Options, farHeads bool) (*Code, error) {
 	g := &generator{
-		asm: newAssembler(), plan: p, opt: opt,
+		asm: newAssembler(), plan: p, opt: opt, farHeads: farHeads, sharedTail: -1,
 		descs: map[string]uint32{},
 		exprs: make([]label, len(p.Table.Exprs)),
 		block: make([]label, len(p.Blocks)),
@@ -84,13 +101,14 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		&g.segmentEnd, &g.exit, &g.noInfo, &g.outermost, &g.notCompiled, &g.badRegister,
 		&g.slowFast, &g.slowRow, &g.spill, &g.readWord, &g.exprInvalid, &g.exprUnreadable,
 		&g.stepTail, &g.stepGeneral, &g.stepDone, &g.stepStop,
-		&g.subroutines, &g.textEnd, &g.step, &g.thunk, &g.search} {
+		&g.subroutines, &g.textEnd, &g.step, &g.thunk, &g.search, &g.sharedHead} {
 		*l = a.newLabel()
 	}
 	for i := range p.Segments {
 		g.tables = append(g.tables, g.words)
 		g.words += len(p.Segments[i].Table)
 	}
+	g.share()
 	if err := g.layout.table(); err != nil {
 		return nil, err
 	}

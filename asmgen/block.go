@@ -86,7 +86,7 @@ func (g *generator) blocks() error {
 		}
 		// The head that most bytes of text lead to comes last, to fall through.
 		slices.SortStableFunc(users, func(a, b uint32) int { return cmp.Compare(weights[a], weights[b]) })
-		if hot[i] {
+		if hot[i] && i != g.sharedTail {
 			var err error
 			if users, err = g.ownTails(i, users, own); err != nil {
 				return err
@@ -95,7 +95,11 @@ func (g *generator) blocks() error {
 				return err
 			}
 		}
-		g.layout.beforeTail(users, g.tails[i])
+		if i == g.sharedTail {
+			g.sharedHeads(users, g.tails[i])
+		} else {
+			g.layout.beforeTail(users, g.tails[i])
+		}
 		g.tail(&p.Tails[i], p.Blocks[users[0]].Row, g.tails[i], hot[i])
 	}
 	return nil

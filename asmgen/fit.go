@@ -12,7 +12,7 @@ import (
 // Fit plans and assembles a table. size says how large the file is that a code becomes. Where it
 // would take more than limit bytes, long runs of pages are left out of the table of pages, fixed code is left out of small files, and more
 // pages are dense, as many as it takes to keep to it, the rarest ones first; if that is not
-// enough, rows that little of the text has take the slow path; at last, all pages are packed. Such a
+// enough, rows that little of the text has take the slow path; then all pages are packed; at last, rows share a head. Such a
 // file is smaller, and slower. A limit of 0 is none.
 func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int, size func(*Code) int) (*Code, error) {
 	type result struct {
@@ -55,7 +55,14 @@ func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int, size func(
 			how = next
 		}
 	}
-	for _, how.Dispatch = range []plan.Dispatch{how.Dispatch, plan.DispatchPacked} {
+	for _, way := range []struct {
+		dispatch plan.Dispatch
+		shared   bool
+	}{{how.Dispatch, false}, {plan.DispatchPacked, false}, {plan.DispatchPacked, true}} {
+		how.Dispatch, opt.SharedHead = way.dispatch, way.shared
+		if way.shared && !opt.Compact {
+			break
+		}
 		for _, how.SlowText = range []int{0, 2, 10, 50, 100} {
 			if err == nil && limit > 0 && size(best.c) > limit {
 				_, err = try(how)

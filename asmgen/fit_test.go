@@ -50,3 +50,35 @@ func TestFit(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, packed.Packed)
 }
+
+// TestFarHeads: where the text is larger than what chose distances of 2 bytes took it for, they have 4, or heads lie in slots.
+func TestFarHeads(t *testing.T) {
+	opt := Options{Compact: true, OneLookup: true}
+	for _, far := range []bool{false, true} {
+		if far {
+			opt.reach = 0x400
+		}
+		for _, shared := range []bool{false, true} {
+			opt.SharedHead = shared
+			for _, d := range []plan.Dispatch{plan.DispatchTree, plan.DispatchPacked} {
+				p, err := plan.Build(sample(), plan.Options{Dispatch: d, DenseKeys: 3})
+				require.NoError(t, err)
+				_, err = attempt(p, opt, false)
+				if far {
+					require.ErrorIs(t, err, errFarHead)
+				} else {
+					require.NoError(t, err)
+				}
+				want, err := attempt(p, opt, far)
+				require.NoError(t, err)
+				c, err := Assemble(p, opt)
+				require.NoError(t, err)
+				assert.Equal(t, want.Text, c.Text)
+				assert.Equal(t, want.Data, c.Data)
+			}
+		}
+		c, err := Fit(sample(), plan.Options{}, Options{reach: opt.reach}, 1, func(c *Code) int { return len(c.Text) + len(c.Data) })
+		require.NoError(t, err)
+		assert.True(t, c.Packed)
+	}
+}

@@ -110,7 +110,9 @@ func (l *packedLayout) enter() {
 		a.op(x86.ASHLL, imm(slotBits), reg(rTmp))
 		g.addressOf(l.slots)
 	}
-	g.loadSlot(slotPC, rPC)
+	if g.sharedTail < 0 {
+		g.loadSlot(slotPC, rPC)
+	}
 	a.op1(obj.AJMP, reg(rTmp))
 
 	if first {

@@ -15,11 +15,8 @@ const (
 // noRow stands for no row: no unwind information.
 const noRow int32 = -1
 
-// leafPair says that a lookup leads from pcs of a row to an address.
-type leafPair struct {
-	at  uint64
-	row int32
-}
+// leafPair says that a lookup leads from pcs of a row to a head.
+type leafPair struct{ head, row int32 }
 
 // leafOf is where the low byte of a pc leads, from start on.
 type leafOf struct {
@@ -252,15 +249,14 @@ func (p *prover) entries(tab pageTable, first, count uint64) (func(page uint64) 
 
 // leads proves that what a lookup leads to is what a row means.
 func (p *prover) leads(head int32, row int32) error {
-	at := p.heads.list[head].at
-	if !p.pairs[leafPair{at, row}] {
-		if err := p.head(at, row); err != nil {
+	if pair := (leafPair{head, row}); !p.pairs[pair] {
+		if err := p.head(p.heads.list[head], row); err != nil {
 			if row == noRow {
 				return fmt.Errorf("no row: %w", err)
 			}
 			return fmt.Errorf("row %d (%s): %w", row, p.table.RowText(uint32(row)), err)
 		}
-		p.pairs[leafPair{at, row}] = true
+		p.pairs[pair] = true
 		p.result.Rows++
 	}
 	h := &p.heads.list[head]
@@ -269,23 +265,26 @@ func (p *prover) leads(head int32, row int32) error {
 }
 
 // head proves the code of one row.
-func (p *prover) head(at uint64, row int32) error {
+func (p *prover) head(h headOf, row int32) error {
 	if row == noRow {
-		return p.stop(at, abi.StatusNoInfo)
+		return p.stop(h, abi.StatusNoInfo)
 	}
 	r := &p.table.Rows[row]
 	switch {
 	case r.Regs[abi.RIP].Kind == dwarfcfa.RuleUndefined:
-		return p.stop(at, abi.StatusOutermost)
+		return p.stop(h, abi.StatusOutermost)
 	case r.Flags&dwarfcfa.RowNotCompiled != 0:
-		return p.stop(at, abi.StatusNotCompiled)
+		return p.stop(h, abi.StatusNotCompiled)
 	}
-	return p.row(at, r)
+	return p.row(h, r)
 }
 
 // stop proves a head that ends the walk.
-func (p *prover) stop(at uint64, status abi.Status) error {
-	return p.stopped(at, status)
+func (p *prover) stop(h headOf, status abi.Status) error {
+	if h.word != 0 {
+		return fmt.Errorf("%#x: word %#x of the table of heads says a CFA", h.at, h.word)
+	}
+	return p.stopped(h.at, status)
 }
 
 // pageReader decodes pages: compare trees, or records.
@@ -345,8 +344,8 @@ func (g *pageReader) through(at, n uint64) uint64 {
 	return at + n
 }
 
-func (g *pageReader) leaf(lo int, at uint64) {
-	g.leaves = append(g.leaves, leafOf{uint8(lo), g.p.heads.of(at)})
+func (g *pageReader) leaf(lo int, head int32) {
+	g.leaves = append(g.leaves, leafOf{uint8(lo), head})
 }
 
 // tree follows the comparisons of al at an address for the low bytes lo to hi: every
@@ -414,7 +413,7 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 func (g *pageReader) end(at uint64, lo, hi int) error {
 	b := g.p.im.text(at)
 	if len(b) < 10 || b[0] != 0xbf || b[5] != 0xe9 { // mov $imm32, %edi; jmp
-		g.leaf(lo, at)
+		g.leaf(lo, g.p.heads.of(at))
 		return nil
 	}
 	g.through(at, 10)

@@ -27,9 +27,10 @@ import (
 
 // What the long run is asked for by.
 const (
-	mutantsEnv = "PROVE_MUTANTS" // N: so many random mutants of each of PROVE_FILES; bits: every bit of three small images
+	mutantsEnv = "PROVE_MUTANTS" // N: so many random mutants of each of PROVE_FILES; bits: every bit of five small images
 	fromEnv    = "PROVE_FROM"    // the number of the first one: mutants are numbered, for runs in pieces
 	timeEnv    = "PROVE_TIME"    // no mutant is begun after that
+	variantEnv = "PROVE_VARIANT" // how the files are compiled; by default as trees, and libstdc++ packed
 	sampledEnv = "PROVE_SAMPLED" // so many of each file's mutants of code and data are also run at samples of states
 )
 
@@ -51,7 +52,10 @@ func TestManyMutants(t *testing.T) {
 		until = time.Now().Add(limit)
 	}
 	if n == "bits" {
-		for _, v := range variants()[:3] {
+		for _, v := range variants() {
+			if v.name == "relro" || v.name == "fast" || v.name == "small" {
+				continue
+			}
 			s := newSubject(t, v.name, small(), v, out)
 			s.tryAll(until, 8*len(s.image), func(bit int) mutant {
 				return mutant{{bit / 8, []byte{s.image[bit/8] ^ 1<<(bit%8)}}}
@@ -67,6 +71,11 @@ func TestManyMutants(t *testing.T) {
 		v := variants()[0]
 		if strings.Contains(path, "libstdc++") {
 			v = variants()[1]
+		}
+		if name := os.Getenv(variantEnv); name != "" {
+			i := slices.IndexFunc(variants(), func(v variant) bool { return v.name == name })
+			require.GreaterOrEqual(t, i, 0, "no variant %q", name)
+			v = variants()[i]
 		}
 		s := newSubject(t, path+" "+v.name, tableOf(t, path), v, out)
 		s.sampled.Store(envInt(t, sampledEnv))
@@ -139,6 +148,7 @@ type tally struct{ tried, refused, run, runPassed, runRefusedOnly int }
 // newSubject compiles a table and finds the areas of the image: by section, and in code
 // and data by what the emitter's marks say.
 func newSubject(t *testing.T, name string, table *dwarfcfa.Table, v variant, out *os.File) *subject {
+	v.src.Bare = false // areas are told, and what is accepted is judged, by sections
 	p, err := plan.Build(table, v.plan)
 	require.NoError(t, err)
 	code, err := asmgen.Assemble(p, v.asm)

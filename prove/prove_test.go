@@ -31,6 +31,8 @@ func variants() []variant {
 			src: elfout.Source{Name: "test", Bare: true}},
 		{name: "small packed", plan: plan.Options{Dispatch: plan.DispatchPacked, Smallest: true}, asm: asmgen.Options{Compact: true, OneLookup: true},
 			src: elfout.Source{Name: "test", Bare: true}},
+		{name: "shared head", plan: plan.Options{Dispatch: plan.DispatchPacked, Smallest: true}, asm: asmgen.Options{Compact: true, OneLookup: true, SharedHead: true},
+			src: elfout.Source{Name: "test", Bare: true}},
 	}
 }
 

@@ -15,10 +15,13 @@ const maxOffset = 1 << 30
 // row proves the head of a row with its tail: the step on the fast path for every
 // state of the loop, or with the state as it was the way to the slow path with a
 // descriptor of the row.
-func (p *prover) row(at uint64, r *dwarfcfa.Row) error {
+func (p *prover) row(h headOf, r *dwarfcfa.Row) error {
 	t := p.t
 	w := p.v.shared
-	s := p.stateOf(&w, at)
+	s := p.stateOf(&w, h.at)
+	if h.word != 0 {
+		s.reg[rDI] = t.con(uint64(h.word))
+	}
 	p.x.pcSlot = t.scaled(w.pcs, w.cursor, 8)
 	defer func() { p.x.pcSlot = noTerm }()
 	return p.run(s, p.stops(append(p.slotCuts(), cutLookup, cutNear)...), func(e *ending) error {

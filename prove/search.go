@@ -64,7 +64,7 @@ func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
 			if err != nil {
 				return err
 			}
-			if d.idSize != 0 && (*d != denseSearch{d.data, size, h}) {
+			if !h.jumps || d.idSize != 0 && (*d != denseSearch{d.data, size, h}) {
 				return fmt.Errorf("%#x: a record leads to heads in two ways", e.pc)
 			}
 			d.heads, d.idSize = h, size
@@ -116,7 +116,7 @@ func (p *prover) searchLoop(pc uint64, found func(e *ending, id func(size uint64
 	p.setSlot(s, slotExpr, first)
 	p.setSlot(s, slotCursor, p.v.shared.rel)
 	index := t.firstBit(p.larger(keys, p.v.shared.rel)) // 16 if none is larger
-	return p.run(s, p.stops(cutKeys), func(e *ending) error {
+	return p.run(s, p.stops(cutKeys, cutShared), func(e *ending) error {
 		more, err := p.holds(e.state, t.ult(t.con(16), count))
 		if err != nil {
 			return err
@@ -144,7 +144,7 @@ func (p *prover) searchLoop(pc uint64, found func(e *ending, id func(size uint64
 				return p.matches(e.state, &w)
 			}
 		}
-		if e.kind != endJump || len(e.event) < 2 {
+		if e.kind != endJump && !p.begins(e.pc, cutShared) || len(e.event) < 2 {
 			return fmt.Errorf("%#x: the search goes on", e.pc)
 		}
 		return found(e, func(size uint64) term {

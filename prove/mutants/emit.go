@@ -40,6 +40,10 @@ var variants = [...]variant{
 		name: "small packed", plan: plan.Options{Dispatch: plan.DispatchPacked, Smallest: true},
 		asm: asmgen.Options{Compact: true, OneLookup: true}, src: elfout.Source{Name: "test", Bare: true},
 	},
+	{
+		name: "shared head", plan: plan.Options{Dispatch: plan.DispatchPacked, Smallest: true},
+		asm: asmgen.Options{Compact: true, OneLookup: true, SharedHead: true}, src: elfout.Source{Name: "test", Bare: true},
+	},
 }
 
 // emitter emits and proves, up to the first file that is refused.
@@ -177,9 +181,12 @@ func bounds() *dwarfcfa.Table {
 	}
 	edges := []int64{-16, -24, -1016, -1024, -1032, 8, 1016, 1024, -13, 1 << 30, -1 << 30, -1<<30 - 8, 1<<31 - 8, -1 << 31, 1 << 40}
 	for _, base := range []uint16{abi.RSP, abi.RBP} {
-		for _, off := range append([]int64{0, 16, 120, 128, -128}, edges...) {
+		for _, off := range append([]int64{0, 16, 20, 120, 128, -128}, edges...) {
 			add(rowtest.Row(base, off), 3)
 			add(rowtest.Row(base, off, abi.RBP, abi.RBX), 300)
+		}
+		for _, words := range []int64{1<<15 - 1, 1 << 15, 1 << 16} { // what a shared head can say
+			add(rowtest.Row(base, 8*words), 5)
 		}
 		for _, off := range edges {
 			for _, reg := range []int{abi.RIP, abi.RBP, abi.RBX, abi.R12, abi.R15, abi.R11} {
