@@ -99,6 +99,10 @@ sample: deps
 clients:
 	runtime/clients/run.sh
 
+# Profiles pushed to an OpenTelemetry Collector: docs/validation/record.md
+try-collector:
+	scripts/try-collector.sh
+
 # Programs run step by step, and their frames compared with tables:
 # docs/validation/truth.md. Needs x264, dav1d, svt-av1, ffmpeg, libgmp-dev, clang, rustc
 # and openssl.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -96,8 +95,7 @@ func buildVerb() verb {
 		fs.BoolVar(&opt.Deps, "deps", false, "add every shared object that the files would load")
 		fs.BoolVar(&opt.VDSO, "vdso", false, "add the running kernel's vDSO")
 		fs.IntSliceVar(&opt.PIDs, "pid", nil, "add everything that process `N` has mapped executable")
-		fs.IntVarP(&opt.jobs, "jobs", "j", runtime.GOMAXPROCS(0), "compile `N` files at a time")
-		fs.Lookup("jobs").DefValue = "one per processor" // the same text on every machine
+		declareJobs(fs, &opt.jobs, "compile `N` files at a time")
 		fs.BoolVar(&opt.force, "force", false, "write files that are up to date, too")
 		fs.BoolVar(&opt.strict, "strict", false, "fail if an FDE or a row cannot be compiled, instead of leaving it out")
 		fs.BoolVar(&opt.noDeref, "no-deref", false, "give _eh_elf no deref argument: it reads memory directly")
@@ -141,8 +139,8 @@ func (opt *buildOptions) check(paths []string) error {
 	if len(paths) == 0 && len(opt.PIDs) == 0 && !opt.VDSO {
 		return errors.New("no file, folder, --pid or --vdso given")
 	}
-	if opt.jobs < 1 {
-		return fmt.Errorf("-j %d: want at least 1", opt.jobs)
+	if err := checkJobs(opt.jobs); err != nil {
+		return err
 	}
 	if i := slices.IndexFunc(opt.PIDs, func(pid int) bool { return pid < 1 }); i >= 0 {
 		return fmt.Errorf("--pid %d: not a process", opt.PIDs[i])

@@ -68,7 +68,7 @@ func checkVerb() verb {
 		fs.BoolVar(&opt.json, "json", false, "print JSON, an array with an object for each file")
 		fs.BoolVar(&opt.sarif, "sarif", false, "print SARIF 2.1.0")
 		fs.BoolVar(&opt.notes, "notes", false, "show notes too")
-		fs.IntVarP(&opt.workers, "jobs", "j", 0, "analyse `N` functions at a time; 0: one per processor")
+		declareJobs(fs, &opt.workers, "analyse `N` functions at a time")
 		failOn := fs.String("fail-on", "warning", "exit with status 1 from `SEVERITY` on: error, warning or note")
 		source := fs.String("source", "auto", "judge `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two")
 		baseline := fs.String("baseline", "", "leave out the findings listed in `FILE`")
@@ -80,11 +80,11 @@ func checkVerb() verb {
 			if opt.json && opt.sarif {
 				return v.misuse(c, errors.New("--json and --sarif exclude each other"))
 			}
-			if opt.workers < 0 {
-				return v.misuse(c, fmt.Errorf("--jobs: %d is less than 0", opt.workers))
-			}
-			err := checkOutputs(paths, *write)
+			err := checkJobs(opt.workers)
 			if err != nil {
+				return v.misuse(c, err)
+			}
+			if err = checkOutputs(paths, *write); err != nil {
 				return v.misuse(c, fmt.Errorf("--write-baseline: %w", err))
 			}
 			if opt.source, err = dwarfcfa.ParseSource(*source); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,7 +78,7 @@ func preloadVerb() verb {
 		opt := &preloadOptions{}
 		fs.StringVar(&opt.library, "library", "", "preload `FILE`")
 		fs.StringArrayVar(&opt.with, "with", nil, "also build for `PATH`, a file or folder; may be repeated")
-		fs.IntVarP(&opt.jobs, "jobs", "j", runtime.GOMAXPROCS(0), "compile `N` files at a time")
+		declareJobs(fs, &opt.jobs, "compile `N` files at a time")
 		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave C++ exceptions to the system's libgcc")
 		tables := declareTables(fs)
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "do not report objects whose eh_elf cannot be made, and nothing at exit")

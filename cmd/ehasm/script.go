@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/debuginfod"
@@ -97,7 +96,7 @@ func scriptVerb() verb {
 		format := newFormatFlags(fs)
 		opt.settings = &format.settings
 		fs.StringVar(&opt.before, "before", "", "show how shares differ from those of the recording `FILE` (svg)")
-		fs.IntVarP(&opt.Workers, "jobs", "j", runtime.GOMAXPROCS(0), "unwind in `N` threads")
+		declareJobs(fs, &opt.Workers, "unwind in `N` threads")
 		fs.IntVar(&opt.MaxStack, "max-stack", script.DefaultMaxStack, "at most `N` frames of user code per stack")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to use rbp for lack of unwind information: always, gaps, never")
 		fs.StringVar(&opt.Objects.Symfs, "symfs", "", "look for recorded paths below this `folder`")
@@ -139,12 +138,13 @@ func scriptVerb() verb {
 				return v.misuse(c, fmt.Errorf("--time: %w", err))
 			case len(args) > 0:
 				return v.misuse(c, fmt.Errorf("argument %q: the file is given with -i", args[0]))
-			case opt.Workers < 1:
-				return v.misuse(c, fmt.Errorf("-j %d: want at least 1", opt.Workers))
 			case opt.before == "-":
 				return v.misuse(c, errors.New("--before -: want a file"))
 			case opt.MaxStack < 1:
 				return v.misuse(c, fmt.Errorf("--max-stack %d: want at least 1", opt.MaxStack))
+			}
+			if err := checkJobs(opt.Workers); err != nil {
+				return v.misuse(c, err)
 			}
 			if err := checkOutputs(append(recordingParts(opt.input), recordingParts(opt.before)...), opt.output, opt.stats); err != nil {
 				return v.misuse(c, err)

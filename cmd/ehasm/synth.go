@@ -70,7 +70,7 @@ func synthVerb() verb {
 		fs.BoolVar(&opt.cfi, "cfi", false, "print .cfi_* directives, for the GNU assembler")
 		fs.BoolVar(&opt.list, "list", false, "print a line for each function that gets rows")
 		fs.StringVar(&opt.function, "function", "", "print only the function with this `NAME`, or at this address")
-		fs.IntVarP(&opt.jobs, "jobs", "j", 0, "analyse `N` functions at a time (default: one per processor)")
+		declareJobs(fs, &opt.jobs, "analyse `N` functions at a time")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
 		return func(ctx context.Context, paths []string, c *console) int {
 			var err error
@@ -84,10 +84,11 @@ func synthVerb() verb {
 				return v.misuse(c, errors.New("--output: the name of the file is empty"))
 			case opt.cfi && (opt.json || opt.list):
 				return v.misuse(c, errors.New("--cfi goes with neither --json nor --list"))
-			case opt.jobs < 0:
-				return v.misuse(c, fmt.Errorf("-j %d: want at least 1", opt.jobs))
 			}
-			if err := (binaryOutput{opt.output, c}).check(paths); err != nil {
+			if err = checkJobs(opt.jobs); err == nil {
+				err = binaryOutput{opt.output, c}.check(paths)
+			}
+			if err != nil {
 				return v.misuse(c, err)
 			}
 			return synthesise(paths[0], opt, c)
