@@ -166,6 +166,7 @@ func (opt *recordOptions) suffix() string {
 func (s *recordParts) last(p *record.Profile) *record.Profile {
 	close(s.todo)
 	s.done.Wait()
+	p.Pack()
 	return record.Join(append(s.kept, p))
 }
 

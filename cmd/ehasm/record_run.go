@@ -422,6 +422,7 @@ func (r *recordRun) write() bool {
 	p := r.session.Take()
 	if r.parts != nil {
 		p = r.parts.last(p)
+		r.session.Rest()
 	}
 	if r.top != nil {
 		p = record.Join(append(r.top.all, p))

@@ -8,9 +8,12 @@ package flamegraph
 
 import (
 	"cmp"
+	"encoding/binary"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/ehasm/ehasm/internal/tally"
 )
 
 // Kind is the kind of a frame; each has its own range of colours.
@@ -39,15 +42,11 @@ func (f Frame) compare(g Frame) int {
 
 // Graph collects stacks.
 type Graph struct {
-	frames   []Frame  // sorted, each once
-	rank     []uint32 // from the caller's numbers to those of frames
-	stacks   []stack
-	compared bool // there may be stacks of before
-}
-
-type stack struct {
-	frames         []uint32
-	weight, before uint64
+	frames   []Frame     // sorted, each once
+	rank     []uint32    // from the caller's numbers to those of frames
+	stacks   tally.Tally // weights and weights before, by ranks of frames
+	compared bool        // there may be stacks of before
+	key      []byte
 }
 
 // New returns an empty graph for stacks of these frames. A frame may be among
@@ -77,11 +76,11 @@ func (g *Graph) add(frames []uint32, weight, before uint64) {
 	if weight == 0 && before == 0 {
 		return
 	}
-	s := stack{frames: make([]uint32, len(frames)), weight: weight, before: before}
-	for i, f := range frames {
-		s.frames[i] = g.rank[f]
+	g.key = g.key[:0]
+	for _, f := range frames {
+		g.key = binary.BigEndian.AppendUint32(g.key, g.rank[f])
 	}
-	g.stacks = append(g.stacks, s)
+	g.stacks.Add(g.key, tally.Sum{weight, before})
 }
 
 // box is a frame reached by one path of callers: samples [start, end) of all
@@ -100,24 +99,27 @@ func (b *box) weight() uint64 { return b.end - b.start }
 // walk goes through the sorted stacks. It calls open for each box, in preorder,
 // and shut at its end, first for the boxes that stand on it.
 func (g *Graph) walk(open func(box), shut func(end, before uint64)) {
-	slices.SortFunc(g.stacks, func(a, b stack) int { return slices.Compare(a.frames, b.frames) })
 	var sum, before uint64
-	var last []uint32
+	var last, frames []uint32
 	open(box{frame: rootFrame})
-	for _, s := range g.stacks {
+	for key, n := range tally.All(&g.stacks) {
+		frames = frames[:0]
+		for ; len(key) > 0; key = key[4:] {
+			frames = append(frames, binary.BigEndian.Uint32(key))
+		}
 		same := 0
-		for same < len(last) && same < len(s.frames) && last[same] == s.frames[same] {
+		for same < len(last) && same < len(frames) && last[same] == frames[same] {
 			same++
 		}
 		for range last[same:] {
 			shut(sum, before)
 		}
-		for i, f := range s.frames[same:] {
+		for i, f := range frames[same:] {
 			open(box{frame: f, depth: uint32(1 + same + i), start: sum, before: before})
 		}
-		sum += s.weight
-		before += s.before
-		last = s.frames
+		sum += n[0]
+		before += n[1]
+		last = append(last[:same], frames[same:]...)
 	}
 	for range last {
 		shut(sum, before)

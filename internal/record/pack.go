@@ -199,6 +199,14 @@ func (t *Table) distinct() int {
 	return len(t.Stacks)
 }
 
+// size returns how many frames with their callers there are.
+func (t *Table) size() int {
+	if t.packed != nil {
+		return t.packed.nodes
+	}
+	return len(t.nodes)
+}
+
 // period returns the sum over all stacks.
 func (t *Table) period() (sum uint64) {
 	if t.packed != nil {

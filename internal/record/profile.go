@@ -273,7 +273,7 @@ type Stats struct {
 
 // Stats returns the figures; writing is how long it took to write the profile.
 func (p *Profile) Stats(writing time.Duration) *Stats {
-	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: p.distinct(), Nodes: len(p.nodes), Ends: make(map[string]uint64), Writing: writing.Nanoseconds(), Inside: p.Inside}
+	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: p.distinct(), Nodes: p.size(), Ends: make(map[string]uint64), Writing: writing.Nanoseconds(), Inside: p.Inside}
 	for cause := range unwind.NumCauses {
 		if n := p.Counts.Ends[cause]; n > 0 {
 			s.Ends[cause.String()] = n

@@ -60,6 +60,19 @@ func (s *Session) release(now time.Time) {
 	s.releaseAt = now.Add(max(releaseEvery, releaseParts*time.Since(now)))
 }
 
+// Rest frees what unwinding needs, before a large profile is written. Nothing may be recorded after it.
+func (s *Session) Rest() {
+	t := s.tracker
+	s.walker.Forget(func(*unwind.Object) bool { return true })
+	s.table.metIn(nil, t.met)
+	for _, o := range t.known {
+		if o.Needed() {
+			o.Release(t.met[o])
+		}
+	}
+	s.table = newTable()
+}
+
 func (s *Session) releaseOne(o *unwind.Object) {
 	t := s.tracker
 	met := t.met[o]

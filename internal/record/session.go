@@ -391,7 +391,7 @@ func (s *Session) Take() *Profile {
 
 // Size returns how many frames with their callers were met since the last Take, which is what the memory of
 // a recording grows with.
-func (s *Session) Size() int { return len(s.table.nodes) }
+func (s *Session) Size() int { return s.table.size() }
 
 // Close closes the events and rings.
 func (s *Session) Close() {

@@ -4,28 +4,33 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/ehasm/ehasm/internal/tally"
 )
 
 // folded writes a line per distinct stack, outermost frame first, with its count,
 // as stackcollapse-perf.pl --all does.
-type folded struct{ workers []*foldedWorker }
+type folded struct {
+	names   numbers[string, string] // of frames, inlined ones among them, and of threads
+	workers []*foldedWorker
+}
 
 func foldedSpec() *Spec {
 	return &Spec{Name: "folded", Suffixes: []string{".folded"}, New: func(Options) Format { return new(folded) }}
 }
 
 func (f *folded) Worker() Worker {
-	w := &foldedWorker{counts: make(map[string]uint64)}
+	w := &foldedWorker{folded: f}
 	f.workers = append(f.workers, w)
 	return w
 }
 
 type foldedWorker struct {
-	counts map[string]uint64
+	folded *folded
+	counts tally.Tally // samples, by numbers of names, outermost first
 	buf    []byte
 }
 
@@ -53,38 +58,79 @@ func annotation(f *Frame) string {
 	return ""
 }
 
+// append adds the number of a name to a stack.
+func (f *folded) append(b []byte, name string) []byte {
+	return appendNumber(b, f.names.number(name, func() string { return name }))
+}
+
 func (w *foldedWorker) Render(f *Frame) {
-	f.Text = append([]byte(clean(foldedName(f))), annotation(f)...)
+	f.Text = w.folded.append(f.Text, clean(foldedName(f))+annotation(f))
 	for _, in := range slices.Backward(f.Inlined) {
-		f.Text = append(append(append(f.Text, ';'), clean(in.Shown())...), "_[i]"...)
+		f.Text = w.folded.append(f.Text, clean(in.Shown())+"_[i]")
 	}
 }
 
 // Add counts the stack. One that ends before the outermost frame says so.
 func (w *foldedWorker) Add(b []byte, s *Sample) []byte {
-	k := append(w.buf[:0], strings.ReplaceAll(clean(s.Comm), " ", "_")...)
+	k := w.folded.append(w.buf[:0], strings.ReplaceAll(clean(s.Comm), " ", "_"))
 	if s.cut() {
-		k = append(k, ";[truncated]"...)
+		k = w.folded.append(k, "[truncated]")
 	}
 	for _, f := range slices.Backward(s.Frames) {
-		k = append(append(k, ';'), f.Text...)
+		k = append(k, f.Text...)
 	}
 	w.buf = k
-	w.counts[string(k)] += s.count()
+	w.counts.Add(k, tally.Sum{s.count()})
 	return b
 }
 
 // Finish writes the counts of all workers, sorted.
 func (f *folded) Finish(w io.Writer, _ *Recording) error {
-	all := make(map[string]uint64)
+	words := newWords(f.names.list)
+	var all []*tally.Tally
 	for _, wk := range f.workers {
-		for k, n := range wk.counts {
-			all[k] += n
-		}
+		all = append(all, &wk.counts)
 	}
 	out := bufio.NewWriter(w)
-	for _, k := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(out, "%s %d\n", k, all[k])
+	for key, n := range tally.All(reordered(all, words.append)) {
+		for word := range numbersOf(key) {
+			out.WriteString(words.sorted[word])
+		}
+		fmt.Fprintf(out, " %d\n", n[0])
 	}
 	return out.Flush()
+}
+
+// words are the parts of lines: each name, and with a semicolon, which it has before other names. Lines are in the order
+// of their text if they are in that of their words' places among the sorted words, as only the end of a word is a semicolon.
+type words struct {
+	sorted       []string
+	last, before []uint32 // by name: the place as the last one, and before others
+}
+
+func newWords(names []string) *words {
+	w := &words{last: make([]uint32, len(names)), before: make([]uint32, len(names))}
+	for _, name := range names {
+		w.sorted = append(w.sorted, name, name+";")
+	}
+	slices.Sort(w.sorted)
+	for i, name := range names {
+		at, _ := slices.BinarySearch(w.sorted, name)
+		w.last[i] = uint32(at)
+		at, _ = slices.BinarySearch(w.sorted, name+";")
+		w.before[i] = uint32(at)
+	}
+	return w
+}
+
+// append appends the key of a line with these names.
+func (w *words) append(to, key []byte) []byte {
+	for name := range numbersOf(key) {
+		at := w.before
+		if key = key[numberSize:]; len(key) == 0 {
+			at = w.last
+		}
+		to = appendNumber(to, at[name])
+	}
+	return to
 }

@@ -2,101 +2,77 @@ package stackfmt
 
 import (
 	"cmp"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/ehasm/ehasm/internal/tally"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/google/pprof/profile"
 )
 
-// pprof makes a profile for go tool pprof. It numbers frames, so that a stack
-// is a string of four-byte numbers.
+// pprof makes a profile for go tool pprof.
 type pprof struct {
 	opt     Options
 	mu      sync.Mutex
-	ids     map[place]uint32
-	list    []*Frame // by number
+	frames  []*Frame                // by number; equal ones are found in Finish
+	labels  numbers[string, string] // sets of labels: see appendLabel
 	workers []*pprofWorker
 }
 
 func pprofSpec() *Spec {
 	return &Spec{Name: "pprof", Suffixes: []string{".pb.gz", ".pprof"}, Settings: []string{"lines"}, Binary: true,
 		New: func(opt Options) Format {
-			return &pprof{opt: opt, ids: make(map[place]uint32)}
+			return &pprof{opt: opt}
 		}}
 }
 
-// place identifies equal frames.
-type place struct {
-	dso, name  string
-	ip, offset uint64
-}
-
-// number returns the number of a frame. It may be called from several goroutines.
-func (p *pprof) number(f *Frame) uint32 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	k := place{f.DSO, f.Name, f.IP, f.Offset}
-	id, ok := p.ids[k]
-	if !ok {
-		id = uint32(len(p.list))
-		p.ids[k] = id
-		p.list = append(p.list, f)
-	}
-	return id
-}
-
 func (p *pprof) Worker() Worker {
-	w := &pprofWorker{pprof: p, weights: make(map[string]*weight)}
+	w := &pprofWorker{pprof: p}
 	p.workers = append(p.workers, w)
 	return w
 }
 
 type pprofWorker struct {
-	pprof   *pprof
-	weights map[string]*weight
-	buf     []byte
+	pprof  *pprof
+	counts tally.Tally // samples and periods, by the number of the labels and those of the frames, outermost first
+	labels []byte
+	key    []byte
 }
-
-// weight is the sum over equal stacks.
-type weight struct{ samples, period int64 }
 
 func (w *pprofWorker) Render(f *Frame) {
-	f.Text = binary.LittleEndian.AppendUint32(nil, w.pprof.number(f))
+	p := w.pprof
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f.Text = appendNumber(nil, uint32(len(p.frames)))
+	p.frames = append(p.frames, f)
 }
 
-// Add adds the sample to its stack: labels, and frames, innermost first.
+// Add adds the sample to its stack.
 func (w *pprofWorker) Add(b []byte, s *Sample) []byte {
-	k := appendLabel(w.buf[:0], "comm", s.Comm)
-	k = appendLabel(k, "event", s.Event.Name)
+	l := appendLabel(w.labels[:0], "comm", s.Comm)
+	l = appendLabel(l, "event", s.Event.Name)
 	if len(s.Guessed) > 0 {
-		k = appendLabel(k, "guessed", "frame pointer")
+		l = appendLabel(l, "guessed", "frame pointer")
 	}
 	if s.cut() {
-		k = appendLabel(k, "end", s.End.String())
+		l = appendLabel(l, "end", s.End.String())
 	}
-	for _, l := range s.Labels {
-		k = appendLabel(k, l.Key, l.Value)
+	for _, label := range s.Labels {
+		l = appendLabel(l, label.Key, label.Value)
 	}
-	k = append(k, 0)
-	for _, f := range s.Frames {
+	w.labels = l
+	set := string(l)
+	k := appendNumber(w.key[:0], w.pprof.labels.number(set, func() string { return set }))
+	for _, f := range slices.Backward(s.Frames) {
 		k = append(k, f.Text...)
 	}
-	w.buf = k
-	c := w.weights[string(k)]
-	if c == nil {
-		c = new(weight)
-		w.weights[string(k)] = c
-	}
-	c.samples += int64(s.count())
-	c.period += int64(s.Period)
+	w.key = k
+	w.counts.Add(k, tally.Sum{s.count(), s.Period})
 	return b
 }
 
@@ -105,39 +81,26 @@ func appendLabel(k []byte, name, value string) []byte {
 	return append(append(k, Escape(value)...), 0)
 }
 
-// cutLabels separates the labels of a key, with the empty name after them, from its frames.
-func cutLabels(k string) (labels, ids string) {
-	at := 0
-	for {
-		n := strings.IndexByte(k[at:], 0)
-		at += n + 1
-		if n == 0 {
-			return k[:at], k[at:]
-		}
-		at += strings.IndexByte(k[at:], 0) + 1
-	}
-}
-
-// splitLabels reads what appendLabel wrote, up to an empty name.
-func splitLabels(k string) (labels map[string][]string, ids string) {
-	labels = make(map[string][]string)
-	for {
-		name, rest, _ := strings.Cut(k, "\x00")
-		if name == "" {
-			return labels, rest
-		}
-		value, rest, _ := strings.Cut(rest, "\x00")
+// splitLabels reads what appendLabel wrote.
+func splitLabels(k string) map[string][]string {
+	labels := make(map[string][]string)
+	for k != "" {
+		var name, value string
+		name, k, _ = strings.Cut(k, "\x00")
+		value, k, _ = strings.Cut(k, "\x00")
 		labels[name] = append(labels[name], value)
-		k = rest
 	}
+	return labels
 }
 
 // profileBuilder builds a profile: profile.proto of google/pprof.
 type profileBuilder struct {
 	p         profile.Profile
 	opt       Options
-	places    []*Frame
-	locations []*profile.Location // by number of place
+	places    []*Frame            // by number
+	order     []uint32            // numbers of places in the order of their addresses, of equal ones one
+	same      []uint32            // by number of a place, the one of order
+	locations []*profile.Location // by number of those
 	functions map[functionKey]*profile.Function
 	mappings  map[string]*profile.Mapping
 }
@@ -146,43 +109,42 @@ type functionKey struct{ dso, name, file string }
 
 // Finish writes the counts of all workers, compressed.
 func (p *pprof) Finish(w io.Writer, r *Recording) error {
-	all := make(map[string]weight)
-	for _, wk := range p.workers {
-		for k, c := range wk.weights {
-			sum := all[k]
-			all[k] = weight{sum.samples + c.samples, sum.period + c.period}
-		}
-	}
 	b := &profileBuilder{
-		opt: p.opt, places: p.list, locations: make([]*profile.Location, len(p.list)),
+		opt: p.opt, places: p.frames, locations: make([]*profile.Location, len(p.frames)),
 		functions: make(map[functionKey]*profile.Function), mappings: make(map[string]*profile.Mapping),
 	}
+	b.sortPlaces()
 	at := b.sampleTypes(r.Events)
 	if !r.Start.IsZero() {
 		b.p.TimeNanos = r.Start.UnixNano()
 	}
 	b.p.DurationNanos, b.p.Comments = r.Duration.Nanoseconds(), r.Comments
 	b.mappingsOf(r.Objects)
+	p.frames = nil // what locations do not take is not needed any more
+	var all []*tally.Tally
+	for _, wk := range p.workers {
+		all = append(all, &wk.counts)
+	}
 	if len(r.Events) == 0 || r.Events[0].Samples == "" {
-		return b.writeStacks(w, all, at)
+		return b.writeStacks(w, all, p.labels.list, at)
 	}
 	same := make(map[string]*profile.Sample)
-	for _, k := range slices.Sorted(maps.Keys(all)) {
-		labels, ids := splitLabels(k)
+	for key, n := range tally.All(all...) {
+		labels := splitLabels(p.labels.list[idOf(key)])
 		s := &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: labels}
 		first := at[labels["event"][0]]
 		delete(labels, "event") // the events are values of one sample
-		rest := fmt.Sprint(labels) + ids
+		rest := fmt.Sprint(labels) + string(key[numberSize:])
 		if other := same[rest]; other != nil {
-			other.Value[first], other.Value[first+1] = all[k].samples, all[k].period
-			continue
+			s = other
+		} else {
+			for id := range framesOf(key) {
+				s.Location = append(s.Location, b.location(id))
+			}
+			same[rest] = s
+			b.p.Sample = append(b.p.Sample, s)
 		}
-		same[rest] = s
-		s.Value[first], s.Value[first+1] = all[k].samples, all[k].period
-		for ; len(ids) >= 4; ids = ids[4:] {
-			s.Location = append(s.Location, b.location(binary.LittleEndian.Uint32([]byte(ids))))
-		}
-		b.p.Sample = append(b.p.Sample, s)
+		s.Value[first], s.Value[first+1] = int64(n[0]), int64(n[1])
 	}
 	if err := b.p.CheckValid(); err != nil {
 		return err
@@ -221,7 +183,28 @@ func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 	return at
 }
 
+// sortPlaces sets order and same.
+func (b *profileBuilder) sortPlaces() {
+	compare := func(x, y uint32) int {
+		p, q := b.places[x], b.places[y]
+		return cmp.Or(cmp.Compare(p.DSO, q.DSO), cmp.Compare(p.IP, q.IP), cmp.Compare(p.Name, q.Name), cmp.Compare(p.Offset, q.Offset))
+	}
+	b.same = make([]uint32, len(b.places))
+	all := make([]uint32, len(b.places))
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	slices.SortFunc(all, compare)
+	for _, id := range all {
+		if n := len(b.order); n == 0 || compare(b.order[n-1], id) != 0 {
+			b.order = append(b.order, id)
+		}
+		b.same[id] = b.order[len(b.order)-1]
+	}
+}
+
 func (b *profileBuilder) location(id uint32) *profile.Location {
+	id = b.same[id]
 	if l := b.locations[id]; l != nil {
 		return l
 	}

@@ -6,8 +6,10 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"io"
-	"maps"
+	"iter"
 	"slices"
+
+	"github.com/ehasm/ehasm/internal/tally"
 
 	"github.com/google/pprof/profile"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -24,32 +26,22 @@ const (
 	sampleLabels    = 3
 )
 
-// stack is what is written of a stack: the labels' number, and its key and frames, four bytes each.
-type stack struct {
-	labels int
-	ids    string
-	weight weight
-}
-
-// writeStacks writes the profile with these stacks. Those that have callers in common follow each other, and frequent
-// locations have small numbers, as that takes less when compressed. So do the others in the order of their addresses.
-func (b *profileBuilder) writeStacks(w io.Writer, all map[string]weight, at map[string]int) error {
-	var list []stack
-	var firsts []int // by number of labels, the first of the event's values
-	sets := make(map[string]int)
-	for _, k := range slices.Sorted(maps.Keys(all)) {
-		text, ids := cutLabels(k)
-		set, ok := sets[text]
-		if !ok {
-			labels, _ := splitLabels(text)
-			set = len(firsts)
-			sets[text] = set
-			firsts = append(firsts, at[labels["event"][0]])
-			b.p.Sample = append(b.p.Sample, &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: labels})
-		}
-		list = append(list, stack{set, ids, all[k]})
+// writeStacks writes the profile with the stacks of some tallies. Stacks that have callers in common follow each other.
+func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []string, at map[string]int) error {
+	b.makeLocations(all)
+	sorted := make([]int, len(sets))
+	for i := range sorted {
+		sorted[i] = i
 	}
-	b.sort(list)
+	slices.SortFunc(sorted, func(i, j int) int { return cmp.Compare(sets[i], sets[j]) })
+	firsts := make([]int, len(sets))   // the first of the event's values
+	order := make([]uint32, len(sets)) // places in sorted
+	for i, set := range sorted {
+		labels := splitLabels(sets[set])
+		firsts[i] = at[labels["event"][0]]
+		b.p.Sample = append(b.p.Sample, &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: labels})
+		order[set] = uint32(i)
+	}
 	if err := b.p.CheckValid(); err != nil {
 		return err
 	}
@@ -58,22 +50,30 @@ func (b *profileBuilder) writeStacks(w io.Writer, all map[string]weight, at map[
 	if err != nil {
 		return err
 	}
+	// Numbers do not depend on which worker was the first to meet a frame now.
+	stacks := reordered(all, func(to, key []byte) []byte {
+		to = appendNumber(to, order[idOf(key)])
+		for id := range numbersOf(key[numberSize:]) {
+			to = appendNumber(to, uint32(b.location(id).ID))
+		}
+		return to
+	})
 	values := make([]int64, len(b.p.SampleType))
 	var msg, part []byte
-	for i := range list {
-		s := &list[i]
+	for key, n := range tally.All(stacks) {
+		set := idOf(key)
 		msg, part = msg[:0], part[:0]
-		for id := range s.frames {
-			part = protowire.AppendVarint(part, b.locations[id].ID)
+		for id := range framesOf(key) {
+			part = protowire.AppendVarint(part, uint64(id))
 		}
 		msg = appendPart(msg, sampleLocations, part)
 		part = part[:0]
 		clear(values)
-		values[firsts[s.labels]], values[firsts[s.labels]+1] = s.weight.samples, s.weight.period
+		values[firsts[set]], values[firsts[set]+1] = int64(n[0]), int64(n[1])
 		for _, v := range values {
 			part = protowire.AppendVarint(part, uint64(v))
 		}
-		msg = append(appendPart(msg, sampleValues, part), labels[s.labels]...)
+		msg = append(appendPart(msg, sampleValues, part), labels[set]...)
 		if _, err := out.Write(appendPart(part[:0], profileSample, msg)); err != nil {
 			return err
 		}
@@ -85,54 +85,37 @@ func appendPart(b []byte, field protowire.Number, part []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), part)
 }
 
-// frames yields the numbers of the frames, innermost first.
-func (s *stack) frames(yield func(uint32) bool) {
-	for ids := s.ids; len(ids) >= 4; ids = ids[4:] {
-		if !yield(idOf(ids)) {
-			return
+// idOf returns the first number of a key, that of the labels.
+func idOf(key []byte) uint32 { return binary.BigEndian.Uint32(key) }
+
+// framesOf yields the other numbers, of the innermost frame first.
+func framesOf(key []byte) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for at := len(key) - numberSize; at >= numberSize && yield(idOf(key[at:])); at -= numberSize {
 		}
 	}
 }
 
-func idOf(ids string) uint32 { return binary.LittleEndian.Uint32([]byte(ids[:4])) }
-
-// sort makes the locations of stacks, the most frequent first, and sorts stacks by them, outermost first.
-func (b *profileBuilder) sort(list []stack) {
+// makeLocations makes the locations of stacks. Frequent ones have small numbers, as that takes less when compressed, and so do the
+// others in the order of their addresses.
+func (b *profileBuilder) makeLocations(all []*tally.Tally) {
 	counts := make([]int, len(b.places))
-	for i := range list {
-		for id := range list[i].frames {
-			counts[id]++
+	for key := range tally.All(all...) {
+		for id := range framesOf(key) {
+			counts[b.same[id]]++
 		}
 	}
-	ids := make([]uint32, 0, len(counts))
-	for id, n := range counts {
-		if n > 0 {
-			ids = append(ids, uint32(id))
-		}
-	}
-	slices.SortStableFunc(ids, func(x, y uint32) int { return cmp.Compare(counts[y], counts[x]) })
+	used := slices.DeleteFunc(b.order, func(id uint32) bool { return counts[id] == 0 })
+	frequent := slices.Clone(used)
+	slices.SortStableFunc(frequent, func(x, y uint32) int { return cmp.Compare(counts[y], counts[x]) })
 	const short = 1<<7 - 1 // numbers of one byte
-	slices.SortStableFunc(ids[min(short, len(ids)):], func(x, y uint32) int {
-		p, q := b.places[x], b.places[y]
-		return cmp.Or(cmp.Compare(p.DSO, q.DSO), cmp.Compare(p.IP, q.IP))
-	})
-	for _, id := range ids {
+	for _, id := range frequent[:min(short, len(frequent))] {
 		b.location(id)
 	}
-	slices.SortStableFunc(list, func(x, y stack) int {
-		if c := cmp.Compare(x.labels, y.labels); c != 0 {
-			return c
-		}
-		p, q := x.ids, y.ids
-		for len(p) > 0 && len(q) > 0 {
-			i, j := idOf(p[len(p)-4:]), idOf(q[len(q)-4:])
-			if i != j {
-				return cmp.Compare(b.locations[i].ID, b.locations[j].ID)
-			}
-			p, q = p[:len(p)-4], q[:len(q)-4]
-		}
-		return cmp.Compare(len(p), len(q))
-	})
+	for _, id := range used {
+		b.location(id)
+	}
+	b.places, b.order = nil, nil
 }
 
 // writeRest writes all but the samples, and returns the labels of each as its message has them.

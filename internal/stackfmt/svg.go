@@ -2,60 +2,47 @@ package stackfmt
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/ehasm/ehasm/internal/flamegraph"
+	"github.com/ehasm/ehasm/internal/tally"
 )
 
-// flames makes a flame graph. It numbers frames, so that a stack is a string of
-// four-byte numbers.
+// flames makes a flame graph.
 type flames struct {
 	opt     GraphOptions
-	mu      sync.Mutex
-	ids     map[flamegraph.Frame]uint32
-	list    []flamegraph.Frame // by number
+	frames  numbers[flamegraph.Frame, flamegraph.Frame]
 	workers []*flameWorker
 }
 
 func svgSpec() *Spec {
 	return &Spec{Name: "svg", Suffixes: []string{".svg"}, Settings: []string{"title", "width", "max-size", "inverted", "reversed", "before"},
 		New: func(opt Options) Format {
-			return &flames{opt: opt.Graph, ids: make(map[flamegraph.Frame]uint32)}
+			return &flames{opt: opt.Graph}
 		}}
 }
 
 func (t *flames) Worker() Worker {
-	w := &flameWorker{flames: t, counts: make(map[string]uint64)}
+	w := &flameWorker{flames: t}
 	t.workers = append(t.workers, w)
 	return w
 }
 
 type flameWorker struct {
 	flames  *flames
-	counts  map[string]uint64
-	guessed uint64 // stacks with frames found by frame pointer
+	counts  tally.Tally // samples, by numbers of frames
+	guessed uint64      // stacks with frames found by frame pointer
 	buf     []byte
 }
 
 // append adds the number of a frame to a stack. It may be called from several
 // goroutines.
 func (t *flames) append(b []byte, kind flamegraph.Kind, name string) []byte {
-	k := flamegraph.Frame{Name: name, Kind: kind}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	id, ok := t.ids[k]
-	if !ok {
-		id = uint32(len(t.list))
-		k.Name = strings.Clone(name)
-		t.ids[k] = id
-		t.list = append(t.list, k)
-	}
-	return binary.LittleEndian.AppendUint32(b, id)
+	f := flamegraph.Frame{Name: name, Kind: kind}
+	return appendNumber(b, t.frames.number(f, func() flamegraph.Frame { return f }))
 }
 
 // kind returns the kind that chooses a frame's colours.
@@ -105,7 +92,7 @@ func (w *flameWorker) Add(b []byte, s *Sample) []byte {
 		}
 	}
 	w.buf = k
-	w.counts[string(k)] += s.count()
+	w.counts.Add(k, tally.Sum{s.count()})
 	if len(s.Guessed) > 0 {
 		w.guessed += s.count()
 	}
@@ -115,14 +102,14 @@ func (w *flameWorker) Add(b []byte, s *Sample) []byte {
 // Finish draws the counts of all workers.
 func (t *flames) Finish(w io.Writer, r *Recording) error {
 	before, _ := t.opt.Before.(*flames)
-	list := t.list
+	list := t.frames.list
 	if before != nil {
-		list = append(slices.Clone(list), before.list...)
+		list = append(slices.Clone(list), before.frames.list...)
 	}
 	g := flamegraph.New(list)
 	t.each(0, g.Add)
 	if before != nil {
-		before.each(uint32(len(t.list)), g.AddBefore)
+		before.each(uint32(len(t.frames.list)), g.AddBefore)
 	}
 	unit := "samples"
 	if len(r.Events) == 1 && r.Events[0].Samples != "" {
@@ -149,13 +136,13 @@ func (t *flames) guessed() string {
 // each calls add for all counts, with frame numbers that begin at first.
 func (t *flames) each(first uint32, add func([]uint32, uint64)) {
 	var stack []uint32
-	for _, wk := range t.workers {
-		for ids, n := range wk.counts {
+	for _, w := range t.workers {
+		for key, n := range tally.All(&w.counts) {
 			stack = stack[:0]
-			for ; len(ids) >= 4; ids = ids[4:] {
-				stack = append(stack, first+binary.LittleEndian.Uint32([]byte(ids[:4])))
+			for f := range numbersOf(key) {
+				stack = append(stack, first+f)
 			}
-			add(stack, n)
+			add(stack, n[0])
 		}
 	}
 }

@@ -241,8 +241,7 @@ func mapText(path string) (string, []byte, error) {
 			return unsafe.String(unsafe.SliceData(b), len(b)), b, nil
 		}
 	}
-	text, err := readText(f)
-	return text, nil, err
+	return readText(f)
 }
 
 // KallsymsAddress returns the address of a symbol in a file like /proc/kallsyms.
@@ -266,22 +265,28 @@ func KallsymsAddress(path, name string) (uint64, error) {
 	return 0, fmt.Errorf("%s: no symbol %s", path, name)
 }
 
-// readText reads a file of symbols.
-func readText(f *os.File) (string, error) {
-	// /proc/kallsyms has no size, and 5 to 15 MB. What is not used of this costs
-	// nothing; growing would cost as much as parsing.
-	b := make([]byte, 0, 16<<20)
+// readText reads a file of symbols into memory that only Kernel.Close frees, and not into the heap, of whose size it would be a
+// large part. /proc/kallsyms has no size, and 5 to 15 MB.
+func readText(f *os.File) (text string, kept []byte, err error) {
+	const usual = 16 << 20 // what is not used of this costs nothing
+	if kept, err = pages.Reserve(usual); err != nil {
+		kept = nil
+	}
+	b := kept[:0]
 	for r := io.LimitReader(f, maxText); ; {
 		if len(b) == cap(b) {
-			b = slices.Grow(b, len(b))
+			b = slices.Grow(b, max(len(b), usual))
+			pages.Unmap(kept)
+			kept = nil
 		}
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		if errors.Is(err, io.EOF) {
-			return unsafe.String(unsafe.SliceData(b), len(b)), nil // nothing writes to b any more
+			return unsafe.String(unsafe.SliceData(b), len(b)), kept, nil // nothing writes to b any more
 		}
 		if err != nil {
-			return "", err
+			pages.Unmap(kept)
+			return "", nil, err
 		}
 	}
 }
