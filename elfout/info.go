@@ -23,10 +23,11 @@ type Info struct {
 	Build    []string // "key=value" lines: how the file was made
 	BuildID  []byte   // the file's own, not the object's
 	Soname   string
-	TextSize int64 // bytes of generated code
-	DataSize int64 // bytes of data that the code reads
-	SiteSize int64 // bytes of the table of sites
-	Relro    bool  // made with Source.Relro
+	TextSize int64  // bytes of generated code
+	DataSize int64  // bytes of data that the code reads
+	SiteSize int64  // bytes of the table of sites
+	Sites    uint32 // version of the table of sites; 0: the file has none
+	Relro    bool   // made with Source.Relro
 	Symbols  []SymbolInfo
 }
 
@@ -149,6 +150,8 @@ func (info *Info) addNotes(b []byte) error {
 			info.BuildID = bytes.Clone(desc)
 		case owner == abi.NoteOwner && typ == abi.NoteIdentity:
 			info.Note, bad = abi.ParseNote(desc)
+		case owner == abi.NoteOwner && typ == abi.NoteSites && len(desc) >= abi.SitesNoteSize:
+			info.Sites = le.Uint32(desc)
 		case owner == abi.NoteOwner && typ == abi.NoteBuild:
 			for line := range strings.Lines(string(desc)) {
 				if line = strings.TrimRight(line, "\n\x00"); line != "" {

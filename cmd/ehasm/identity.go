@@ -153,7 +153,8 @@ func upToDate(j *job, id identity, opt *buildOptions) (stats, bool) {
 	}
 	n := info.Note
 	sameSize := n.FileSize == uint64(id.size) || opt.cache != "" // a build-id outlives strip
-	if n.Version != abi.Version || !sameSize || !bytes.Equal(n.BuildID, id.buildID) ||
+	sites := info.Sites == 0 || info.Sites == abi.SitesVersion   // exceptions do not read a table of another version
+	if n.Version != abi.Version || !sites || !sameSize || !bytes.Equal(n.BuildID, id.buildID) ||
 		n.Flags&^(abi.FlagSites|abi.FlagPacked) != id.flags { // the flags that depend on options
 		return stats{}, false
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/ehasm/ehasm/prove"
 )
@@ -31,7 +32,8 @@ func TestProveContent(t *testing.T) {
 	assert.Contains(t, r.stderr, "eh_elf of another object: no build-id, and other content")
 }
 
-// TestProveSites: the table for exceptions is that of the object.
+// TestProveSites: the table for exceptions is that of the object. A file with one that libehunwind cannot read, as its format was
+// another then, is made again.
 func TestProveSites(t *testing.T) {
 	testtool.Need(t, "g++")
 	dir := t.TempDir()
@@ -62,4 +64,16 @@ void h() { try { g(); } catch (int) { } }
 		assert.Contains(t, r.stderr, "its table for exceptions is not that of the object")
 		image[at+i]--
 	}
+
+	writeFile(t, eh, image)
+	assert.Contains(t, ehasm(t, "build", path).stdout, "up to date")
+	note := abi.SitesNote{Version: abi.SitesVersion, Addr: uint64(at), Size: uint64(len(table))} // a small file is mapped as it is
+	require.Equal(t, 1, bytes.Count(image, note.Bytes()))
+	older := note
+	older.Version--
+	writeFile(t, eh, bytes.Replace(image, note.Bytes(), older.Bytes(), 1))
+	assert.NotContains(t, ehasm(t, "build", path).stdout, "up to date")
+	made, err := os.ReadFile(eh)
+	require.NoError(t, err)
+	assert.Equal(t, image, made)
 }
