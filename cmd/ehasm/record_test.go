@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,6 +71,7 @@ func TestRecordStatus(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "plain"), []byte("exit 5\n"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "text"), nil, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "foreign"), patched(t, 18, byte(elf.EM_AARCH64)), 0o755))
 	for _, c := range []struct {
 		code int
 		text string
@@ -79,6 +81,7 @@ func TestRecordStatus(t *testing.T) {
 		{128 + 9, "", []string{"sh", "-c", "kill -9 $$"}},
 		{128 + 11, "", []string{"sh", "-c", "kill -SEGV $$"}},
 		{5, "", []string{"./plain"}},
+		{126, "ehasm: ./foreign: for another machine, or damaged: not executable", []string{"./foreign"}},
 		{126, "text: ", []string{"./text"}},
 		{127, "no-such-command: ", []string{"no-such-command"}},
 		{2, "nothing to record", nil},

@@ -235,6 +235,9 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		ctx, stop := interruptible(ctx)
 		defer stop()
 		made.fillCache(ctx, opt.Workers, opt.quiet, c)
+		if ctx.Err() != nil {
+			return exitInterrupted(ctx)
+		}
 	}
 	return exitDone // or failed, if c has a failure
 }
