@@ -25,7 +25,6 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/gdamore/tcell/v2"
-	"golang.org/x/sys/unix"
 )
 
 // recordRun is a run of the verb.
@@ -137,14 +136,6 @@ func (r *recordRun) nameOptions() symbolize.Options {
 	return names
 }
 
-// commandError says why a command or another named thing could not be used.
-type commandError struct {
-	name string
-	err  error
-}
-
-func (e *commandError) Error() string { return e.name + ": " + e.err.Error() }
-
 // each reports whether the format needs each sample, not only counts.
 func (opt *recordOptions) each() bool { return opt.format.Name == "perf" || opt.format.Name == "json" }
 
@@ -239,9 +230,9 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	if err := session.Start(); err != nil {
 		return exitFailed, err
 	}
-	for _, pid := range r.opt.pids {
-		if err := waitFor(pid, ended, len(r.opt.pids)); err != nil {
-			return exitFailed, &commandError{fmt.Sprintf("process %d", pid), err}
+	if len(r.opt.pids) > 0 {
+		if err := waitFor(r.opt.pids, ended); err != nil {
+			return exitFailed, err
 		}
 	}
 	each := r.parts.each()
@@ -330,72 +321,6 @@ func (r *recordRun) forward(signals <-chan os.Signal, ended <-chan struct{}, pro
 			passOn(s, process)
 		}
 	}
-}
-
-// passOn sends the command a signal, unless it has received it itself: a signal
-// typed on a terminal goes to all processes in its foreground.
-func passOn(s os.Signal, process *os.Process) {
-	if s == os.Interrupt || s == syscall.SIGQUIT {
-		if tty, err := os.Open("/dev/tty"); err == nil {
-			defer tty.Close()
-			if group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP); err == nil && group == unix.Getpgrp() {
-				return
-			}
-		}
-	}
-	process.Signal(s)
-}
-
-// startCommand starts a command; the shell runs a script without an interpreter
-// line, as with execvp(3).
-func startCommand(cmd *exec.Cmd) error {
-	err := cmd.Start()
-	if !errors.Is(err, syscall.ENOEXEC) {
-		return err
-	}
-	if programs, failed := find.Programs(cmd.Path, ""); failed == nil && programs[0] == cmd.Path { // ELF, which a shell would take for text
-		return fmt.Errorf("for another machine, or damaged: %w", find.ErrNotExecutable)
-	}
-	args := append([]string{find.Shell, cmd.Path}, cmd.Args[1:]...)
-	stdin, stdout, stderr := cmd.Stdin, cmd.Stdout, cmd.Stderr
-	*cmd = *exec.Command(find.Shell, args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
-	return cmd.Start()
-}
-
-// exitStatus waits for a command and returns its exit status; after a signal, 128 plus its
-// number, as in shells.
-func exitStatus(cmd *exec.Cmd) int {
-	cmd.Wait()
-	state, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
-	switch {
-	case !ok:
-		return exitFailed
-	case state.Signaled():
-		return exitBySignal + int(state.Signal())
-	}
-	return state.ExitStatus()
-}
-
-// waitFor closes ended when the last of n processes has ended.
-func waitFor(pid int, ended chan struct{}, n int) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return err
-	}
-	go func() {
-		defer unix.Close(fd)
-		for {
-			_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
-			if !errors.Is(err, unix.EINTR) {
-				break
-			}
-		}
-		if n == 1 {
-			close(ended)
-		}
-	}()
-	return nil
 }
 
 // finishRaw completes the file of --raw. After an error the previous file stays.

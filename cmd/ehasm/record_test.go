@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"debug/elf"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,6 +106,52 @@ func TestRecordStatus(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "ran"), "what cannot be written is told before the command runs")
 }
 
+// TestRecordProcesses: the recording of several processes ends with the last of them.
+func TestRecordProcesses(t *testing.T) {
+	dir := t.TempDir()
+	var pids []string
+	var targets []*exec.Cmd
+	var inputs []io.Closer
+	for range 2 {
+		target := exec.Command("cat")
+		stdin, err := target.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, target.Start())
+		targets, inputs, pids = append(targets, target), append(inputs, stdin), append(pids, strconv.Itoa(target.Process.Pid))
+	}
+	cmd := recordCommand(t, dir, "-p", strings.Join(pids, ","), "-o", "p.folded")
+	require.NoError(t, cmd.Start())
+	waitForRings(t, cmd)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for i := range targets {
+		select {
+		case <-ended:
+			require.Fail(t, "the recording ended before the processes")
+		case <-time.After(200 * time.Millisecond):
+		}
+		inputs[i].Close()
+		require.NoError(t, targets[i].Wait())
+	}
+	select {
+	case err := <-ended:
+		assert.NoError(t, err)
+	case <-time.After(time.Minute):
+		cmd.Process.Kill()
+		assert.Fail(t, "the recording goes on without the processes")
+	}
+}
+
+// waitForRings waits until a recording has begun: its rings are there.
+func waitForRings(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		maps, _ := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/maps")
+		return strings.Contains(string(maps), "[perf_event]")
+	}, time.Minute, 5*time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // they are enabled a moment later
+}
+
 // TestRecordInterrupt: an interrupt goes to the command, and what it has done up to then is
 // written.
 func TestRecordInterrupt(t *testing.T) {
@@ -139,12 +186,7 @@ func TestRecordProcess(t *testing.T) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	require.NoError(t, cmd.Start())
-	// Its rings are there when it is recording.
-	require.Eventually(t, func() bool {
-		maps, _ := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/maps")
-		return strings.Contains(string(maps), "[perf_event]")
-	}, time.Minute, 5*time.Millisecond)
-	time.Sleep(50 * time.Millisecond) // and they are enabled a moment later
+	waitForRings(t, cmd)
 	stdin.Close()
 	require.NoError(t, target.Wait())
 	cmd.Wait()

@@ -1,0 +1,97 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"github.com/ehasm/ehasm/internal/find"
+
+	"golang.org/x/sys/unix"
+)
+
+// commandError says why a command or another named thing could not be used.
+type commandError struct {
+	name string
+	err  error
+}
+
+func (e *commandError) Error() string { return e.name + ": " + e.err.Error() }
+
+// passOn sends the command a signal, unless it has received it itself: a signal
+// typed on a terminal goes to all processes in its foreground.
+func passOn(s os.Signal, process *os.Process) {
+	if s == os.Interrupt || s == syscall.SIGQUIT {
+		if tty, err := os.Open("/dev/tty"); err == nil {
+			defer tty.Close()
+			if group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP); err == nil && group == unix.Getpgrp() {
+				return
+			}
+		}
+	}
+	process.Signal(s)
+}
+
+// startCommand starts a command; the shell runs a script without an interpreter
+// line, as with execvp(3).
+func startCommand(cmd *exec.Cmd) error {
+	err := cmd.Start()
+	if !errors.Is(err, syscall.ENOEXEC) {
+		return err
+	}
+	if programs, failed := find.Programs(cmd.Path, ""); failed == nil && programs[0] == cmd.Path { // ELF, which a shell would take for text
+		return fmt.Errorf("for another machine, or damaged: %w", find.ErrNotExecutable)
+	}
+	args := append([]string{find.Shell, cmd.Path}, cmd.Args[1:]...)
+	stdin, stdout, stderr := cmd.Stdin, cmd.Stdout, cmd.Stderr
+	*cmd = *exec.Command(find.Shell, args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
+	return cmd.Start()
+}
+
+// exitStatus waits for a command and returns its exit status; after a signal, 128 plus its
+// number, as in shells.
+func exitStatus(cmd *exec.Cmd) int {
+	cmd.Wait()
+	state, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	switch {
+	case !ok:
+		return exitFailed
+	case state.Signaled():
+		return exitBySignal + int(state.Signal())
+	}
+	return state.ExitStatus()
+}
+
+// waitFor closes ended when all of the processes have ended.
+func waitFor(pids []int, ended chan<- struct{}) error {
+	var running sync.WaitGroup
+	for _, pid := range pids {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if errors.Is(err, unix.ESRCH) { // it was there when its events were opened
+			continue
+		}
+		if err != nil {
+			return &commandError{fmt.Sprintf("process %d", pid), err}
+		}
+		running.Go(func() {
+			defer unix.Close(fd)
+			for {
+				_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+				if !errors.Is(err, unix.EINTR) {
+					return
+				}
+			}
+		})
+	}
+	go func() {
+		running.Wait()
+		close(ended)
+	}()
+	return nil
+}
