@@ -8,11 +8,11 @@ import "time"
 // it finds, so samples are left to accumulate. But if a stack is longer than its copy, the
 // rest must be read before it changes.
 type pace struct {
-	period uint64            // ns between two samples of a CPU; 0: not known
-	due    map[uint32]uint64 // by CPU, when its next sample will be taken
-	alert  uint64            // until then stacks longer than their copies are expected
-	moving uint64            // until then processes are expected to map files, which may be gone soon
-	fresh  bool              // the last round had samples
+	period uint64   // ns between two samples of a CPU; 0: not known
+	due    []uint64 // by CPU, when its next sample will be taken; 0: not known
+	alert  uint64   // until then stacks longer than their copies are expected
+	moving uint64   // until then processes are expected to map files, which may be gone soon
+	fresh  bool     // the last round had samples
 }
 
 // Intervals at which rings are read.
@@ -29,7 +29,7 @@ const (
 )
 
 func newPace(o *Options) pace {
-	p := pace{due: make(map[uint32]uint64)}
+	p := pace{}
 	if o.Event.every == 0 {
 		p.period = uint64(time.Second) / o.Frequency
 	}
@@ -40,6 +40,9 @@ func newPace(o *Options) pace {
 func (p *pace) sampled(cpu uint32, at uint64) {
 	p.fresh = true
 	if p.period > 0 {
+		for uint32(len(p.due)) <= cpu {
+			p.due = append(p.due, 0)
+		}
 		p.due[cpu] = at + p.period
 	}
 }
@@ -53,8 +56,8 @@ func (p *pace) wait(now uint64) time.Duration {
 		next := cutWait
 		for cpu, due := range p.due {
 			left := time.Duration(due - now)
-			if left <= -settle { // it was none: the CPU does something else
-				delete(p.due, cpu)
+			if due == 0 || left <= -settle { // it was none: the CPU does something else
+				p.due[cpu] = 0
 				continue
 			}
 			next = min(next, left+settle)

@@ -134,9 +134,10 @@ func (s *Session) note(n int, cause unwind.Cause, how How) {
 func (s *Session) walk(pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, unwind.Cause, How) {
 	regs := first
 	n, cause, _ := s.walker.Walk(maps, &regs, mem, pcs)
+	s.extent = regs.Reg[abi.RSP] - first.Reg[abi.RSP]
 	s.guesses = append(s.guesses[:0], s.walker.Guesses...)
 	var how How
-	if s.opt.Refill && s.isLong(cause, &first, &regs) {
+	if s.opt.Refill && s.isLong(cause) {
 		s.pace.alert = s.now + alertTime
 	}
 	if s.opt.Refill && s.isCut(cause, &regs, mem) {
@@ -153,8 +154,8 @@ func (s *Session) walk(pid int32, th *thread, maps *unwind.Maps, first abi.Regs,
 
 // isLong reports whether a stack is so long that the thread's next ones may be longer than
 // their copies.
-func (s *Session) isLong(cause unwind.Cause, first, end *abi.Regs) bool {
-	return cause == unwind.Unreadable || end.Reg[abi.RSP]-first.Reg[abi.RSP] > uint64(s.copied)/2
+func (s *Session) isLong(cause unwind.Cause) bool {
+	return cause == unwind.Unreadable || s.extent > uint64(s.copied)/2
 }
 
 // isCut reports whether a walk has ended at the end of the copy: the return address is
