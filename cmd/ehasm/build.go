@@ -90,7 +90,7 @@ func buildVerb() verb {
 	v := verb{name: "build", brief: "compile files, folders, what they load, or what a process has mapped", help: buildHelp, more: buildMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &buildOptions{}
-		fs.StringVarP(&opt.out, "output", "o", "", "write below this `folder`, made if missing")
+		fs.StringVarP(&opt.out, "output", "o", "", "write below this `FOLDER`, made if missing")
 		cache := fs.Bool("cache", false, "write into the user's cache, by build-id")
 		fs.BoolVar(&opt.Deps, "deps", false, "add every shared object that the files would load")
 		fs.BoolVar(&opt.VDSO, "vdso", false, "add the running kernel's vDSO")

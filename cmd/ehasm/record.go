@@ -158,7 +158,7 @@ func recordVerb() verb {
 		format := fs.String("format", "", "`FORMAT` of the output, whatever its name: perf, folded, json, pprof, svg")
 		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "record process `PID` and its children")
 		fs.BoolVarP(&opt.all, "all", "a", false, "record the whole system")
-		fs.StringVar(&opt.cgroup, "cgroup", "", "with -a: only this control group, a `folder` of /sys/fs/cgroup")
+		fs.StringVar(&opt.cgroup, "cgroup", "", "with -a: only this control group, a `FOLDER` of /sys/fs/cgroup")
 		fs.DurationVar(&opt.duration, "duration", 0, "end the recording after this `TIME`, such as 30s")
 		fs.Uint64VarP(&opt.frequency, "frequency", "F", defaultFrequency, "take `N` samples a second of each running CPU")
 		fs.BoolVar(&opt.offCPU, "off-cpu", false, "count the time that threads are blocked")

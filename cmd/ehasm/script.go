@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -99,11 +100,11 @@ func scriptVerb() verb {
 		declareJobs(fs, &opt.Workers, "unwind in `N` threads")
 		fs.IntVar(&opt.MaxStack, "max-stack", script.DefaultMaxStack, "at most `N` frames of user code per stack")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to use rbp for lack of unwind information: always, gaps, never")
-		fs.StringVar(&opt.Objects.Symfs, "symfs", "", "look for recorded paths below this `folder`")
-		fs.StringSliceVar(&opt.Filter.Comms, "comm", nil, "only threads with this `name`")
+		fs.StringVar(&opt.Objects.Symfs, "symfs", "", "look for recorded paths below this `FOLDER`")
+		fs.StringSliceVar(&opt.Filter.Comms, "comm", nil, "only threads with this `NAME`")
 		fs.IntSliceVar(&opt.Filter.PIDs, "pid", nil, "only process `N`")
 		fs.IntSliceVar(&opt.Filter.TIDs, "tid", nil, "only thread `N`")
-		fs.StringSliceVar(&opt.Filter.Events, "event", nil, "only samples of this `event`")
+		fs.StringSliceVar(&opt.Filter.Events, "event", nil, "only samples of this `EVENT`")
 		span := fs.String("time", "", "only samples between `FROM,TO` in seconds; either may be left out")
 		fs.BoolVar(&opt.Names.Mangled, "no-demangle", false, "do not demangle names")
 		fs.BoolVar(&opt.Names.Inline, "inline", false, "show inlined functions as frames")
@@ -149,6 +150,12 @@ func scriptVerb() verb {
 			if err := checkOutputs(append(recordingParts(opt.input), recordingParts(opt.before)...), opt.output, opt.stats); err != nil {
 				return v.misuse(c, err)
 			}
+			for _, path := range opt.named() {
+				if _, err := os.Stat(path); err != nil {
+					c.fail(path, err)
+					return exitFailed
+				}
+			}
 			return runScript(ctx, opt, c)
 		}
 	}
@@ -158,25 +165,11 @@ func scriptVerb() verb {
 // runScript is the verb: it opens the recording, writes the stacks, and
 // reports.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
-	opt.Names.MapDirs = []string{"/tmp"}
-	opt.Objects.DebugDirs = unwind.DefaultDebugDirs()
-	if root := opt.Objects.Symfs; root != "" {
-		opt.Names.MapDirs = append([]string{filepath.Join(root, "tmp")}, opt.Names.MapDirs...)
-		opt.Objects.DebugDirs = append([]string{filepath.Join(root, "usr/lib/debug")}, opt.Objects.DebugDirs...)
-	}
-	opt.Objects.VDSO = func() ([]byte, error) { return hostVDSO(ctx) }
 	made := newOnDemand(opt.cache && opt.source == dwarfcfa.SourceAuto)
 	made.source, made.symfs = opt.source, opt.Objects.Symfs
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
-	opt.Objects.Prepare = made.prepare
-	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
-		return made.ehElf(compiling, name, file, size)
-	}
-	if fetch := fetcher(ctx, opt.quiet, c); fetch != nil {
-		opt.Objects.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }
-		opt.Names.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.DebugInfo) }
-	}
+	opt.prepare(ctx, compiling, made, c)
 	r, err := openRecording(opt.input)
 	if err != nil {
 		c.fail(opt.input, err)
@@ -216,6 +209,52 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		c.fail(opt.output, err)
 		whole = false
 	}
+	opt.report(summary, perm, c)
+	if whole && ctx.Err() == nil {
+		ctx, stop := interruptible(ctx)
+		defer stop()
+		made.fillCache(ctx, opt.Workers, opt.quiet, c)
+		if ctx.Err() != nil {
+			return exitInterrupted(ctx)
+		}
+	}
+	return exitDone // or failed, if c has a failure
+}
+
+// named returns the paths of flags that must be there; what is looked for without a flag may
+// be missing.
+func (opt *scriptOptions) named() (paths []string) {
+	if opt.Objects.Symfs != "" {
+		paths = append(paths, opt.Objects.Symfs)
+	}
+	if opt.Names.Kallsyms != "" && !opt.Names.HostKernel {
+		paths = append(paths, opt.Names.Kallsyms)
+	}
+	return paths
+}
+
+// prepare says where objects and names come from. compiling ends when no more eh_elfs are
+// of use.
+func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *onDemand, c *console) {
+	opt.Names.MapDirs = []string{"/tmp"}
+	opt.Objects.DebugDirs = unwind.DefaultDebugDirs()
+	if root := opt.Objects.Symfs; root != "" {
+		opt.Names.MapDirs = append([]string{filepath.Join(root, "tmp")}, opt.Names.MapDirs...)
+		opt.Objects.DebugDirs = append([]string{filepath.Join(root, "usr/lib/debug")}, opt.Objects.DebugDirs...)
+	}
+	opt.Objects.VDSO = func() ([]byte, error) { return hostVDSO(ctx) }
+	opt.Objects.Prepare = made.prepare
+	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
+		return made.ehElf(compiling, name, file, size)
+	}
+	if fetch := fetcher(ctx, opt.quiet, c); fetch != nil {
+		opt.Objects.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }
+		opt.Names.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.DebugInfo) }
+	}
+}
+
+// report writes the summary, and the file of --stats.
+func (opt *scriptOptions) report(summary *script.Summary, perm fs.FileMode, c *console) {
 	if summary.Read > 0 && summary.Samples == 0 {
 		c.fail(opt.input, errors.New(summary.Hints[0])) // an empty output is not what was asked for
 		summary.Hints = nil
@@ -231,15 +270,6 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 			c.fail(opt.stats, err)
 		}
 	}
-	if whole && ctx.Err() == nil {
-		ctx, stop := interruptible(ctx)
-		defer stop()
-		made.fillCache(ctx, opt.Workers, opt.quiet, c)
-		if ctx.Err() != nil {
-			return exitInterrupted(ctx)
-		}
-	}
-	return exitDone // or failed, if c has a failure
 }
 
 // fetcher returns a function that asks the debuginfod servers of the environment for

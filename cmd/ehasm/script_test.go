@@ -213,6 +213,12 @@ func TestScriptFormats(t *testing.T) {
 	r := ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--format=svg", "--before", filepath.Join(symfs, "absent"))
 	assert.Equal(t, exitFailed, r.code)
 	assert.Contains(t, r.stderr, "absent: open: no such file")
+	for _, flag := range []string{"--symfs", "--kallsyms"} { // what is named must be there
+		r := ehasm(t, "script", "-q", "-i", perf, flag, filepath.Join(t.TempDir(), "absent"))
+		assert.Equal(t, exitFailed, r.code, flag)
+		assert.Contains(t, r.stderr, "absent: stat: no such file")
+		assert.Empty(t, r.stdout)
+	}
 }
 
 // TestScriptGuide runs the commands of the guide.
