@@ -38,7 +38,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	emitting := fs.Bool("emit", false, "emit and prove with the emitter of this program; run by itself")
 	running := fs.Bool("run", false, "with --emit: run the code, too")
 	only := fs.String("only", "", "only changes whose name or file matches this `PATTERN`")
-	limit := fs.Duration("limit", 2*time.Minute, "time for one emitter's files")
+	limit := fs.Duration("limit", 5*time.Minute, "time for one emitter's files")
 	if err := fs.Parse(args); err != nil {
 		return 2
 	}
