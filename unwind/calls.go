@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"encoding/binary"
+	"strings"
 	"sync"
 
 	"github.com/ehasm/ehasm/abi"
@@ -57,14 +58,15 @@ func indirectLength(insn []byte) int {
 
 // calls caches what precedes places in an object's file.
 type calls struct {
-	mu sync.Mutex
-	at map[uint64]callSite // by file offset
+	mu     sync.Mutex
+	at     map[uint64]callSite // by file offset
+	begins map[uint64]bool     // see Object.begins
 }
 
 func (c *calls) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at = nil
+	c.at, c.begins = nil, nil
 }
 
 // callSite describes the bytes before a place in the code.
@@ -97,6 +99,43 @@ func siteOf(code []byte) callSite {
 		site.direct, site.distance = true, uint64(int64(int32(binary.LittleEndian.Uint32(code[n-direct+1:]))))
 	}
 	return site
+}
+
+// begins reports whether the code at a file offset is the first of a function that may be called through a pointer: endbr64, what
+// follows that, or what follows it and a comparison of a byte with zero, as in __do_global_dtors_aux of GCC's crtstuff.c, which
+// has no row and runs in each object of a process that ends. None of these changes the stack.
+func (o *Object) begins(offset uint64) bool {
+	c := &o.calls
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	is, known := c.begins[offset]
+	if !known {
+		if c.begins == nil {
+			c.begins = make(map[uint64]bool)
+		}
+		is = isBegin(o.codeBefore(offset+uint64(len(endbr64)), uint64(len(endbr64)+compareSize+len(endbr64))))
+		c.begins[offset] = is
+	}
+	return is
+}
+
+const (
+	endbr64     = "\xf3\x0f\x1e\xfa"
+	compare     = "\x80\x3d" // cmpb $imm8, disp32(%rip)
+	compareSize = 7
+)
+
+// isBegin is begins for the code up to the end of an endbr64 at the offset.
+func isBegin(code []byte) bool {
+	text := string(code)
+	if strings.HasSuffix(text, endbr64) {
+		return true
+	}
+	text = text[:max(0, len(text)-len(endbr64))] // before the offset
+	if at := len(text) - compareSize; at >= 0 && strings.HasPrefix(text[at:], compare) && strings.HasSuffix(text[:at], endbr64) {
+		return true
+	}
+	return strings.HasSuffix(text, endbr64)
 }
 
 // codeBefore reads up to size bytes of the object's file that end at an offset, or nil if
@@ -141,8 +180,8 @@ func (m *Maps) restorer(pc uint64) bool {
 const maxLeaf = 1 << 16
 
 // guessLeaf steps over an innermost frame that has pushed nothing yet: the word at rsp
-// is a return address after a call of a place shortly before the pc. rbp is then still the
-// caller's, and a step by rbp would skip the caller.
+// is a return address after a call of a place shortly before the pc, or after any call if a function
+// begins at the pc. rbp is then still the caller's, and a step by rbp would skip the caller.
 func (m *Maps) guessLeaf(regs *abi.Regs, mem *ehelf.Memory) bool {
 	const word = 8
 	sp, pc := regs.Reg[abi.RSP], regs.Reg[abi.RIP]
@@ -159,7 +198,9 @@ func (m *Maps) guessLeaf(regs *abi.Regs, mem *ehelf.Memory) bool {
 	}
 	site := caller.Object.before(caller.FileOffset(back-1) + 1)
 	start := back + site.distance
-	if !site.direct {
+	if site.call && callee.Object.begins(callee.FileOffset(pc)) {
+		start = pc
+	} else if !site.direct {
 		return false
 	}
 	if start > pc || pc-start >= maxLeaf || m.Find(start) != callee || callee.Object.hasRow(callee, start) {

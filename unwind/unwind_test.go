@@ -311,6 +311,12 @@ leaf: nop
  ret
 between: push %rbp
  nop
+pointed: endbr64
+ cmpb $0, pointed(%rip)
+ jne 1f
+ push %rbp
+ nop
+1: ret
 .type outer,@function
 caller: .cfi_startproc
  push %rbp
@@ -320,13 +326,15 @@ caller: .cfi_startproc
  .cfi_def_cfa_register 6
  call leaf
 back: nop
+ call *%rax
+other: nop
  .cfi_endproc
 outer: .cfi_startproc
  .cfi_undefined 16
  call caller
 last: nop
  .cfi_endproc
-.globl back, last
+.globl back, last, pointed, other
 .section .note.GNU-stack
 `), 0o666))
 	out, err := exec.Command("gcc", "-nostdlib", "-static", "-Wl,-e,outer", src, "-o", path).CombinedOutput()
@@ -368,6 +376,14 @@ last: nop
 	got, cause := walk(at["leaf"]+1, 0x7ffc0008, words(at["back"], 0, at["last"]))
 	assert.Equal(t, []uint64{at["leaf"] + 1, at["back"], at["last"]}, got)
 	assert.Equal(t, OutermostGuessed, cause)
+	// Where pointed begins, which is called through a pointer, and not after its push.
+	for _, in := range []uint64{0, 4, 11} {
+		got, cause := walk(at["pointed"]+in, 0x7ffc0008, words(at["other"], 0, at["last"]))
+		assert.Equal(t, []uint64{at["pointed"] + in, at["other"], at["last"]}, got, in)
+		assert.Equal(t, OutermostGuessed, cause)
+	}
+	got, _ = walk(at["pointed"]+14, 0x7ffc0000, words(0x7ffc0010, at["other"], 0, at["last"]))
+	assert.Equal(t, []uint64{at["pointed"] + 14, at["other"], at["last"]}, got)
 	// In between, which nobody is seen to call, and which has a frame, rbp is all there is.
 	got, _ = walk(at["between"]+1, 0x7ffc0000, words(0, at["last"]))
 	assert.Equal(t, []uint64{at["between"] + 1, at["last"]}, got)
