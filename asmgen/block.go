@@ -284,13 +284,14 @@ func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 	if hot {
 		leave = a.jump
 	}
+	a.op(x86.ACMPQ, reg(rCFA), mem(x86.REG_SP, slotHigh))
+	leave(x86.AJCC, slow)
 	if t.Depth > 0 {
+		// Second, since slotLow is not set where there is no window.
 		a.op(x86.ALEAQ, mem(rCFA, -int64(t.Depth)), reg(rTmp))
 		a.op(x86.ACMPQ, reg(rTmp), mem(x86.REG_SP, slotLow))
 		leave(x86.AJLT, slow)
 	}
-	a.op(x86.ACMPQ, reg(rCFA), mem(x86.REG_SP, slotHigh))
-	leave(x86.AJCC, slow)
 	a.op(x86.AMOVQ, mem(rCFA, int64(t.RA)), reg(rPC))
 	var mask int64
 	for i := 0; i < plan.NumFast; i++ {
