@@ -14,13 +14,11 @@ import (
 func (g *generator) entry() {
 	a := g.asm
 	null, segment, setUp, zero := a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel()
-	const pcs, steps, left = x86.REG_CX, x86.REG_AX, x86.REG_R8
+	const pcs, steps, left = x86.REG_CX, x86.REG_R9, x86.REG_R8
 	a.bind(g.walk)
 	g.prologue(&g.walkFrame, imm(0), g.begin)
-	g.store(x86.REG_DI, slotRegs)
-	g.store(x86.REG_SI, slotMem)
+	// First what needs no memory: stores straight behind the prologue cost 5 % of a walk's time.
 	g.addConst(int64(g.plan.Base)+1, x86.REG_DX, x86.REG_AX)
-	g.store(x86.REG_AX, slotBase)
 	a.op(x86.ATESTQ, reg(pcs), reg(pcs))
 	a.branch(x86.AJEQ, null)
 	a.op(x86.AMOVQ, reg(left), reg(rCursor))
@@ -28,6 +26,9 @@ func (g *generator) entry() {
 	a.op1(x86.ANEGQ, reg(rCursor))
 	g.store(rCursor, slotFirst)
 	a.bind(setUp) // with the flags of the cursor
+	g.store(x86.REG_DI, slotRegs)
+	g.store(x86.REG_SI, slotMem)
+	g.store(x86.REG_AX, slotBase)
 	g.store(rCursor, slotSync)
 	a.branch(x86.AJEQ, zero)
 	g.loadState()
@@ -65,6 +66,7 @@ func (g *generator) entry() {
 	g.loadSlot(slotRegs, x86.REG_DI)
 	g.loadSlot(slotMem, x86.REG_SI)
 	g.loadSlot(slotLeft, left)
+	g.loadSlot(slotBase, x86.REG_AX)
 	a.branch(obj.AJMP, segment)
 
 	g.exits()
