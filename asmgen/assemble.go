@@ -24,6 +24,8 @@ type Options struct {
 	OneLookup bool
 	// SharedHead has the rows of one tail share a head, in small packed files: it reads what their CFA is.
 	SharedHead bool
+	// Fast gives more tails a dispatch of their own, and more heads a tail.
+	Fast bool
 
 	reach uint32 // for tests: what distances of 2 bytes are below, if that is less than they can say
 }

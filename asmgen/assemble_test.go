@@ -93,7 +93,9 @@ func TestStackUse(t *testing.T) {
 // TestFrames checks that unwind information covers the text, in order.
 func TestFrames(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d plan.Dispatch) {
-		for _, opt := range []Options{{}, {NoDeref: true}, {Compact: true}, {Compact: true, OneLookup: true}, {Compact: true, SharedHead: true}} {
+		for _, opt := range []Options{
+			{}, {NoDeref: true}, {Compact: true}, {Compact: true, OneLookup: true}, {Compact: true, SharedHead: true}, {Fast: true},
+		} {
 			c := assemble(t, d, opt)
 			at := uint32(0)
 			for _, f := range c.Frames {

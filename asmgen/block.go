@@ -120,8 +120,11 @@ func (g *generator) ownHeads(weights []uint64) map[uint32]bool {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b uint32) int { return cmp.Compare(weights[b], weights[a]) })
-	own := map[uint32]bool{}
-	for _, b := range order[:min(len(order), maxOwnHeads, len(p.Table.Ranges)/rangesPerOwn)] {
+	own, per := map[uint32]bool{}, rangesPerOwn
+	if g.opt.Fast {
+		per = rangesPerOwnFast
+	}
+	for _, b := range order[:min(len(order), maxOwnHeads, len(p.Table.Ranges)/per)] {
 		own[b] = true
 	}
 	return own
@@ -157,6 +160,12 @@ const (
 	hotAlign     = 32  // bytes; without it, walks differ by 5 % with where the code happens to lie
 )
 
+// The same where size is no limit.
+const (
+	rangesPerOwnFast = 60
+	rangesPerHotFast = 40
+)
+
 // The same bounds of tails for packed pages: a copy of their lookup takes four times the bytes.
 const (
 	maxHotPacked       = 8
@@ -181,6 +190,9 @@ func (g *generator) hotTails(weights []uint64) []bool {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(bytes[b], bytes[a]) })
 	hot := make([]bool, len(p.Tails))
 	most, per := maxHotTails, rangesPerHot
+	if g.opt.Fast {
+		per = rangesPerHotFast
+	}
 	if p.Dispatch == plan.DispatchPacked {
 		most, per = maxHotPacked, rangesPerHotPacked
 	}

@@ -110,6 +110,17 @@ func (g *generator) exits() {
 	a.branch(x86.AJNE, chained)
 	a.bind(leave)
 	a.op(x86.AMOVL, imm(int64(abi.StatusNoInfo)), reg(rTmp))
+	if !g.opt.Compact {
+		// How most walks end, in one piece.
+		untaken := a.newLabel()
+		g.loadSlot(slotRegs, spillRegs)
+		a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotSync))
+		a.branch(x86.AJEQ, untaken)
+		g.spillState()
+		a.op(x86.AMOVW, reg(rTmp), mem(spillRegs, int64(abi.RegsStatus)))
+		g.leaveWalk()
+		a.bind(untaken)
+	}
 	// In _eh_elf's own step, which has no registers in memory, the cursor has not
 	// moved when it comes here.
 	same := a.newLabel()
@@ -126,9 +137,7 @@ func (g *generator) exits() {
 	}
 	a.bind(done)
 	a.op(x86.AMOVW, reg(rTmp), mem(spillRegs, int64(abi.RegsStatus)))
-	a.op(x86.AMOVQ, reg(rCursor), reg(x86.REG_AX))
-	a.op(x86.ASUBQ, mem(x86.REG_SP, slotFirst), reg(x86.REG_AX))
-	g.epilogue(&g.walkFrame)
+	g.leaveWalk()
 	if !g.opt.Compact {
 		a.bind(same)
 		a.op(x86.ATESTQ, reg(spillRegs), reg(spillRegs))
@@ -136,6 +145,13 @@ func (g *generator) exits() {
 		a.jump(obj.AJMP, g.stepStop)
 	}
 	g.chained(chained, leave)
+}
+
+// leaveWalk emits the return with the number of steps.
+func (g *generator) leaveWalk() {
+	g.asm.op(x86.AMOVQ, reg(rCursor), reg(x86.REG_AX))
+	g.asm.op(x86.ASUBQ, mem(x86.REG_SP, slotFirst), reg(x86.REG_AX))
+	g.epilogue(&g.walkFrame)
 }
 
 // prologue emits the set-up of the stack frame, with next in slotNext. It is the
@@ -202,9 +218,8 @@ func (g *generator) loadState() {
 	const needed = 1<<abi.RSP | 1<<abi.RIP
 	const usual = needed | 1<<abi.RBP
 	slow, ready, rare, window, unusual := a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel()
-	const regs, memory, lo = x86.REG_DI, x86.REG_SI, x86.REG_R10
-	const end = memory // it takes the place of the size, and that of memory
-	ax := reg(x86.REG_AX)
+	const regs, memory, end = x86.REG_DI, x86.REG_SI, x86.REG_R10 // end: at first the size
+	ax, lo := reg(x86.REG_AX), mem(memory, int64(abi.MemoryLo))
 	a.bind(g.load)
 	g.movePairs(regs, true)
 	a.op(x86.AMOVQ, mem(regs, regOff(abi.RBP)), reg(rBP))
@@ -212,11 +227,10 @@ func (g *generator) loadState() {
 
 	// Is rsp in a window that the fast path can take? Its end must be below 2^63.
 	// Whether a window that wraps is readable is up to the caller.
-	a.op(x86.AMOVQ, mem(memory, int64(abi.MemoryLo)), reg(lo))
 	a.op(x86.AMOVQ, mem(memory, int64(abi.MemoryBytes)), reg(rDelta))
 	a.op(x86.AMOVQ, mem(memory, int64(abi.MemorySize)), reg(end))
 	a.op(x86.AMOVQ, reg(rSP), ax)
-	a.op(x86.ASUBQ, reg(lo), ax)
+	a.op(x86.ASUBQ, lo, ax)
 	a.op(x86.ACMPQ, ax, reg(end))
 	a.branch(x86.AJHI, slow)
 	g.store(rDelta, slotLow)
@@ -228,7 +242,7 @@ func (g *generator) loadState() {
 	a.op1(x86.AINCQ, reg(end)) // a CFA at the end is right: its frame lies below
 	a.bind(window)
 	g.store(end, slotHigh)
-	a.op(x86.ASUBQ, reg(lo), reg(rDelta))
+	a.op(x86.ASUBQ, lo, reg(rDelta))
 	a.op(x86.AADDQ, reg(rDelta), reg(rSP))
 	a.bind(ready)
 	// Are rsp, rip and rbp valid? If one is not, the subtraction borrows from bits
@@ -262,8 +276,7 @@ func (g *generator) loadState() {
 		a.bind(rare)
 		a.op(x86.ATESTQ, reg(rDelta), reg(rDelta))
 		a.branch(x86.AJNE, slow)
-		a.op(x86.AMOVQ, reg(rSP), reg(end))
-		a.op(x86.ASUBQ, reg(lo), reg(end))
+		a.op(x86.AMOVQ, ax, reg(end))
 		g.lowerHalf(end)
 		a.branch(obj.AJMP, window)
 	}

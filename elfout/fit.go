@@ -38,7 +38,7 @@ func (f Fit) Limit() int64 {
 func (f Fit) Compile(t *dwarfcfa.Table, src Source) (*asmgen.Code, error) {
 	how, opt := plan.Options{Dispatch: f.Dispatch, Calls: f.Calls}, asmgen.Options{NoDeref: f.NoDeref}
 	if f.Speed {
-		how.PageBits, how.DenseRate = plan.PageBits-1, speedRate
+		how.PageBits, how.DenseRate, opt.Fast = plan.PageBits-1, speedRate, true
 		return asmgen.Fit(t, how, opt, 0, nil)
 	}
 	src.Bare, src.Relro = f.Bare(), false // the limit is for such files, whatever becomes of this one
