@@ -139,3 +139,36 @@ func (p *Program) within(breaches []breach, pc uint64) (breach, bool) {
 	}
 	return breach{}, false
 }
+
+// computed reports whether the call at pc, of undescribed code, goes to an address that was added up, as of a table of distances: it leads to a
+// label of the same author, who may keep to a convention of his own.
+func (f *flow) computed(pc uint64, in *x86.Inst) bool {
+	to := &in.Args[0]
+	if p := f.partOf(pc); !gpr64(to) || f.beginner != nil || p == nil || !p.fn.Shared {
+		return false
+	}
+	const far = 12
+	for range far {
+		k, ok := f.prev(pc)
+		if !ok || f.ins[k].Op == x86.OpCALL || f.ins[k].Op == x86.OpJMP || ends(f.ins[k].Op) {
+			return false
+		}
+		if q := &f.ins[k]; q.Writes>>to.Reg&1 != 0 {
+			return q.Op == x86.OpADD && gpr64(&q.Args[0]) && gpr64(&q.Args[1]) ||
+				q.Op == x86.OpLEA && q.Mem.Base <= x86.R15 && q.Mem.Index <= x86.R15
+		}
+		pc = f.pcs[k]
+	}
+	return false
+}
+
+// saves returns the mask of callee-saved registers of which the stack holds the entry value. A callee with a convention of its own may change them;
+// others not, since its caller could not restore them.
+func (s *State) saves() (m uint16) {
+	for i := range s.slots[:s.n] {
+		if v := s.slots[i].v; v.Kind == Entry && v.Reg < 16 {
+			m |= 1 << v.Reg
+		}
+	}
+	return m
+}

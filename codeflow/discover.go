@@ -137,6 +137,9 @@ func (f *flow) target(pc uint64) {
 	}
 	if f.lead[o] == 0 {
 		f.lead[o] = -1
+		if f.at[o] > 0 {
+			f.split = append(f.split, pc)
+		}
 	}
 	if f.at[o] == 0 {
 		f.todo = append(f.todo, pc)

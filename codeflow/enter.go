@@ -8,7 +8,11 @@ import (
 
 // process interprets group g with what is known to flow into it.
 func (f *flow) process(g int) {
-	f.never, f.guess, f.own = nil, false, nil
+	f.never, f.guess, f.own, f.labels = nil, false, nil, 0
+	if f.returns == nil {
+		f.returns = map[uint64]bool{}
+	}
+	clear(f.returns)
 	members := f.p.members(g)
 	for restart := 0; ; restart++ {
 		f.begin(members)
@@ -42,14 +46,24 @@ func (f *flow) process(g int) {
 
 // popsReturn finds parts that would remove their own return address if they were called, and makes them begin as their row says:
 // the code that a PLT jumps to with two words pushed, _dl_runtime_resolve, of which a program knows the address only. Without rows,
-// it is a label, of which only the address is taken; what it begins with is not known. So is code that is not aligned as functions are, unless a ret
-// shows that it began as a call would.
+// it is a label, of which only the address is taken; what it begins with is what the code from there shows. If it shows nothing, code that is
+// aligned as functions are begins as they do, and other code only if one of its rets says so.
 func (f *flow) popsReturn() (found bool) {
 	for k := range f.parts {
 		q := &f.parts[k]
 		lo := q.fn.Lo
-		label := f.beginner == nil && q.fn.Shared && !f.p.isCalled(lo)
-		if (q.above && (q.other || f.beginner == nil) || label && !q.level && lo%functionAlign != 0) && !f.own[lo] && !f.p.called.has(lo) {
+		if f.own[lo] || f.p.called.has(lo) {
+			continue
+		}
+		own := q.above && (q.other || f.beginner == nil)
+		if f.beginner == nil && q.fn.Shared && !f.p.isCalled(lo) {
+			if s, ok := f.label(lo, true); ok {
+				own = own || s.Regs[rsp] != baseAt(0, -8)
+			} else {
+				own = own || !q.level && lo%functionAlign != 0
+			}
+		}
+		if own {
 			if f.own == nil {
 				f.own = map[uint64]bool{}
 			}
@@ -159,26 +173,37 @@ func (f *flow) rest(p *part) {
 	var in x86.Inst
 	p.gap = false
 	last := ^uint64(0)
+	quiet := true // control does not come from the instruction before
 	for pos := p.fn.Lo; pos < p.end(); {
 		if k := f.at[int(pos-p.fn.Lo)+p.off]; k > 0 {
+			quiet = f.stops(pos, &f.ins[k-1])
 			pos += uint64(f.ins[k-1].Len)
 			continue
 		}
 		if x86.Decode(p.code[pos-p.fn.Lo:], &in) != nil {
 			pos++
-			p.gap = true
+			p.gap, quiet = true, false
 			continue
 		}
 		if padding(&in) {
 			pos += uint64(in.Len)
 			continue
 		}
-		s, how, ok := State{}, Flow, false
+		s, how, ok, label := State{}, Flow, false, false
 		if pos != last {
 			last = pos
-			s, how, ok = f.assume(pos)
+			if quiet {
+				s, label = f.label(pos, false)
+				if t, ok := f.afterCall(pos); ok && t.Regs[rsp] != s.Regs[rsp] {
+					label = false
+				}
+			}
+			if ok = label; !label {
+				s, how, ok = f.assume(pos)
+			}
 		}
 		if !ok {
+			quiet = f.stops(pos, &in)
 			pos += uint64(in.Len)
 			p.gap = true
 			continue
@@ -190,10 +215,32 @@ func (f *flow) rest(p *part) {
 			}
 			continue
 		}
+		f.split = f.split[:0]
 		f.discover(pos)
+		f.settle()
+		f.softly = label
 		f.flowTo(int(pos-p.fn.Lo)+p.off, &s, how)
 		f.interpret()
+		f.softly = false
 	}
+}
+
+// stops reports whether control does not go on to the instruction after in, at pc.
+func (f *flow) stops(pc uint64, in *x86.Inst) bool {
+	return in.Op == x86.OpJMP || ends(in.Op) || in.Op == x86.OpCALL && f.callNever(pc, in)
+}
+
+// settle brings to the leaders in split what flows to them from the code before: the blocks that they split were interpreted before.
+func (f *flow) settle() {
+	if f.beginner != nil {
+		return
+	}
+	for _, pc := range f.split {
+		if o := f.leaderOf(pc); o >= 0 {
+			f.enqueue(uint32(o))
+		}
+	}
+	f.interpret()
 }
 
 // isData reports whether what nothing led to is no code: it jumps or runs into the middle of an instruction that was
@@ -277,14 +324,20 @@ func (f *flow) assume(pos uint64) (State, How, bool) {
 			return s, Guessed, true
 		}
 	}
-	// after a call taken not to return
-	if k, ok := f.prev(pos); ok && f.ins[k].Op == x86.OpCALL {
-		if s, ok := f.stateAt(f.pcs[k]); ok {
-			f.exec(f.pcs[k], &f.ins[k], &s)
-			return s, Guessed, true
-		}
+	s, ok := f.afterCall(pos)
+	return s, Guessed, ok
+}
+
+// afterCall gives the state at pos if a call before it that was taken not to return returns.
+func (f *flow) afterCall(pos uint64) (s State, ok bool) {
+	k, ok := f.prev(pos)
+	if !ok || f.ins[k].Op != x86.OpCALL {
+		return s, false
 	}
-	return State{}, Guessed, false
+	if s, ok = f.stateAt(f.pcs[k]); ok {
+		f.exec(f.pcs[k], &f.ins[k], &s)
+	}
+	return s, ok
 }
 
 // leaderOf is the offset of the last leader with a state at or before pc in its part, whose block an instruction reached at

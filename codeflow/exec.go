@@ -271,5 +271,9 @@ func (f *flow) call(pc uint64, in *x86.Inst, s *State) {
 	s.dropBelow()
 	if in.Args[0].Kind == x86.KRel {
 		f.returned(pc, f.p.breaks[in.Target(pc)], s)
+		return
+	}
+	if f.computed(pc, in) {
+		s.clobber(s.saves())
 	}
 }

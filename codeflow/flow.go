@@ -29,15 +29,20 @@ type flow struct {
 	table  map[uint64][]uint64 // targets, by the jump
 	byAddr map[uint64][]uint64 // targets, by the table's address
 
-	never map[uint64]bool // calls taken not to return: what follows contradicts
-	newly int
-	guess bool            // the function rests on a contradiction resolved
-	own   map[uint64]bool // functions that begin as their row says, although their address is taken
-	out   []delivery
-	kept  map[deliveryKey]int // index in what keep returns
-	steps int
-	limit bool
-	large bool // the group has more than maxCode bytes: nothing of it is interpreted
+	never   map[uint64]bool // calls taken not to return: what follows contradicts
+	newly   int
+	guess   bool            // the function rests on a contradiction resolved
+	own     map[uint64]bool // functions that begin as their row says, although their address is taken
+	out     []delivery
+	kept    map[deliveryKey]int // index in what keep returns
+	split   []uint64            // leaders that discover found inside of what was decoded before
+	steps   int
+	labels  int             // instructions interpreted from labels
+	returns map[uint64]bool // functions that come back, by address and depth of calls
+	soft    []bool          // by state: it follows from a label's alone
+	softly  bool            // what flows now follows from a label
+	limit   bool
+	large   bool // the group has more than maxCode bytes: nothing of it is interpreted
 
 	s, t, pt State // scratch of block and of meeting states: as local variables they would escape to the heap
 }
@@ -123,7 +128,7 @@ func (f *flow) begin(members []int) {
 	f.at, f.lead = f.at[:n], f.lead[:n]
 	clear(f.at)
 	clear(f.lead)
-	f.ins, f.pcs, f.st, f.how = f.ins[:0], f.pcs[:0], f.st[:0], f.how[:0]
+	f.ins, f.pcs, f.st, f.how, f.soft = f.ins[:0], f.pcs[:0], f.st[:0], f.how[:0], f.soft[:0]
 	f.bases, f.work, f.jumps = f.bases[:0], f.work[:0], f.jumps[:0]
 	f.out = f.out[:0]
 	f.held, f.heldAt = f.held[:0], 0
@@ -205,9 +210,13 @@ func (f *flow) flowTo(o int, s *State, how How) {
 	if l <= 0 {
 		f.st = append(f.st, *s)
 		f.how = append(f.how, how)
+		f.soft = append(f.soft, f.softly)
 		f.lead[o] = int32(len(f.st))
 		f.enqueue(uint32(o))
 		return
+	}
+	if f.softly && !f.soft[l-1] {
+		return // it was reached otherwise; where the return address is, label has compared
 	}
 	old := &f.st[l-1]
 	// a state with a weaker How counts only if it describes another frame
@@ -343,6 +352,9 @@ type Visit func(pc uint64, in *x86.Inst, s *State, how How)
 // visit; with deliver it passes the state on to other functions.
 func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 	p := f.partOf(pc)
+	l := f.lead[int(pc-p.fn.Lo)+p.off]
+	soft := l > 0 && f.soft[l-1]
+	deliver = deliver && !soft // the rest of the program knows it better
 	for first := true; pc-p.fn.Lo < uint64(len(p.code)); first = false {
 		o := int(pc-p.fn.Lo) + p.off
 		if !first && f.lead[o] != 0 {
@@ -363,7 +375,7 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 		switch in.Op {
 		case x86.OpRET:
 			p.leaves(s, true)
-			if visit != nil && how != Guessed {
+			if visit != nil && how != Guessed && !soft {
 				p.breach.atReturn(in, s)
 			}
 			return
@@ -375,7 +387,7 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 			if len(f.table[pc]) == 0 {
 				p.leaves(s, false)
 			}
-			if visit != nil && how != Guessed {
+			if visit != nil && how != Guessed && !soft {
 				p.breach.atReturn(in, s)
 			}
 			for _, t := range f.table[pc] {

@@ -129,9 +129,9 @@ func (s *State) del(i int) {
 	s.slots[i] = s.slots[s.n]
 }
 
-// keeps reports whether a slot with v is worth storing: registers that unwinding restores, and addresses.
+// keeps reports whether a slot with v is worth storing: registers that unwinding restores, addresses, and words that a walk from a label follows.
 func keeps(v Value) bool {
-	return v.Kind == Base || v.Kind == Entry && (v.Reg == RA || CalleeSaved>>v.Reg&1 != 0)
+	return v.Kind == Base || v.Kind == Entry && (v.Reg == RA || v.Reg >= slotValue || CalleeSaved>>v.Reg&1 != 0)
 }
 
 // store writes size bytes at base plus off; v counts only for whole words.

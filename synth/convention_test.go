@@ -178,9 +178,9 @@ func TestConventions(t *testing.T) {
 		return slices.ContainsFunc(r.Functions, func(g Function) bool { return pc >= g.Start() && pc < g.End() })
 	}
 	assert.True(t, covered(function(t, r, "labels").Start()+12))
-	assert.False(t, covered(function(t, r, "labels").Start()+14), "the frame at a label is not known")
-	assert.False(t, covered(function(t, r, "tables").Start()+11))
-	assert.False(t, covered(function(t, r, "tables").Start()+15))
+	assert.True(t, covered(function(t, r, "labels").Start()+14), "a ret shows the frame at a label")
+	assert.True(t, covered(function(t, r, "tables").Start()+11))
+	assert.True(t, covered(function(t, r, "tables").Start()+15))
 	f = function(t, r, "returns")
 	assert.True(t, slices.ContainsFunc(r.Functions, func(g Function) bool { return *g.at(0) == Entry && g.Start() == f.Start()+10 }))
 

@@ -19,8 +19,8 @@ import (
 
 func main() {
 	code := 0
-	fmt.Println("| file | starts | instructions | answered | as the table | other CFA | other register |")
-	fmt.Println("| --- | --- | --- | --- | --- | --- | --- |")
+	fmt.Println("| file | starts | instructions | answered | as the table | other CFA | other register | not comparable |")
+	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, path := range os.Args[1:] {
 		if err := compare(path); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -33,11 +33,12 @@ func main() {
 // counts are instructions.
 type counts struct {
 	all, answered, agree, cfa, register int
+	open                                int // answered, and the table gives the CFA by an rbp that the state does not know
 }
 
 func (c *counts) print(path, starts string) {
 	pct := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
-	fmt.Printf("| %s | %s | %d | %.2f %% | %.4f %% | %d | %d |\n", filepath.Base(path), starts, c.all, pct(c.answered, c.all), pct(c.agree, c.answered), c.cfa, c.register)
+	fmt.Printf("| %s | %s | %d | %.2f %% | %.4f %% | %d | %d | %d |\n", filepath.Base(path), starts, c.all, pct(c.answered, c.all), pct(c.agree, c.answered-c.open), c.cfa, c.register, c.open)
 }
 
 func compare(path string) error {
@@ -108,6 +109,8 @@ func run(s *check.Subject, fns []codeflow.Function) (sum counts) {
 			switch {
 			case len(kinds) == 0:
 				c.agree++
+			case kinds[0] == check.KindCFA && byUnknownRBP(j, pc, state):
+				c.open++
 			case kinds[0] == check.KindCFA:
 				c.cfa++
 			default:
@@ -121,6 +124,19 @@ func run(s *check.Subject, fns []codeflow.Function) (sum counts) {
 		sum.agree += parts[i].agree
 		sum.cfa += parts[i].cfa
 		sum.register += parts[i].register
+		sum.open += parts[i].open
 	}
 	return sum
+}
+
+// byUnknownRBP reports whether the table gives the CFA by rbp, of which the state knows nothing: with the value that the table asks for, the CFAs
+// agree.
+func byUnknownRBP(j *check.Judge, pc uint64, state *codeflow.State) bool {
+	if state.Regs[x86.RBP].Kind != codeflow.Unknown {
+		return false
+	}
+	s := *state
+	s.Regs[x86.RBP] = codeflow.Value{Kind: codeflow.Base, Off: -16}
+	kinds, ok := j.At(pc, &s)
+	return ok && (len(kinds) == 0 || kinds[0] != check.KindCFA)
 }
