@@ -19,43 +19,91 @@ func (t *stringTable) add(s string) uint32 {
 	return uint32(at)
 }
 
+// sectionHeaders collects the headers of sections.
+type sectionHeaders struct {
+	names stringTable
+	list  []elf.Section64
+}
+
+func (h *sectionHeaders) add(name string, s elf.Section64) {
+	s.Name = h.names.add(name)
+	h.list = append(h.list, s)
+}
+
 // write adds headers and symbols: the program headers before the first section, the
 // section headers after the last.
 func (l *linker) write() []byte {
-	var names, symNames stringTable
-	names.add("")
+	headers := sectionHeaders{list: []elf.Section64{{}}}
+	headers.names.add("")
+	index, undefined := l.addSections(&headers)
+	var symNames stringTable
 	symNames.add("")
-	headers := []elf.Section64{{}}
-	index := make([]int, len(l.addrs)) // of a section in headers
-	add := func(name string, h elf.Section64) {
-		h.Name = names.add(name)
-		headers = append(headers, h)
-	}
-	undefined := 0
+	symbols, locals := l.symbolTable(&symNames, index, undefined)
+
+	var tail bytes.Buffer // what follows the image
+	tail.Write(make([]byte, -len(l.image)&7))
+	at := func() uint64 { return uint64(len(l.image) + tail.Len()) }
+	symtab := elf.Section64{Type: uint32(elf.SHT_SYMTAB), Off: at(), Size: uint64(len(symbols)) * 24,
+		Link: uint32(len(headers.list) + 1), Info: uint32(locals), Addralign: 8, Entsize: 24}
+	put(&tail, symbols)
+	headers.add(".symtab", symtab)
+	headers.add(".strtab", elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(symNames.Len()), Addralign: 1})
+	tail.Write(symNames.Bytes())
+	own := headers.names.add(".shstrtab") // before its size is taken
+	headers.list = append(headers.list, elf.Section64{Name: own, Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(headers.names.Len()), Addralign: 1})
+	tail.Write(headers.names.Bytes())
+	tail.Write(make([]byte, -int(at())&7))
+	shoff := at()
+	put(&tail, headers.list)
+
+	progs := l.programHeaders()
+	var head bytes.Buffer
+	put(&head, elf.Header64{
+		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+		Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT),
+		Phoff: 64, Shoff: shoff, Ehsize: 64, Phentsize: 56, Phnum: uint16(len(progs)),
+		Shentsize: 64, Shnum: uint16(len(headers.list)), Shstrndx: uint16(len(headers.list) - 1),
+	})
+	put(&head, progs)
+	copy(l.image, head.Bytes())
+	return append(l.image, tail.Bytes()...)
+}
+
+// addSections adds the headers of the sections that are laid out. It returns the header's
+// index of each section of the file, 0 for those left out, and that of the section of
+// stand-ins for undefined symbols, or 0.
+func (l *linker) addSections(headers *sectionHeaders) (index []int, undefined int) {
+	index = make([]int, len(l.addrs))
 	for _, seg := range l.segments {
 		for _, i := range seg.sections {
 			s := l.file.Sections[i]
-			index[i] = len(headers)
-			add(s.Name, elf.Section64{
+			index[i] = len(headers.list)
+			headers.add(s.Name, elf.Section64{
 				Type: uint32(s.Type), Flags: uint64(s.Flags &^ (elf.SHF_GROUP | elf.SHF_LINK_ORDER | elf.SHF_INFO_LINK)), Addr: l.addrs[i], Off: min(l.addrs[i], l.end),
 				Size: s.Size, Addralign: s.Addralign, Entsize: s.Entsize,
 			})
 		}
 		if seg.addedUndefined {
-			undefined = len(headers)
-			add(undefinedSection, elf.Section64{
+			undefined = len(headers.list)
+			headers.add(undefinedSection, elf.Section64{
 				Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR),
 				Addr: l.undefined, Off: l.undefined, Size: uint64(len(l.names)) * standIn, Addralign: standIn,
 			})
 		}
 		if seg.addedGOT {
-			add(gotSection, elf.Section64{
+			headers.add(gotSection, elf.Section64{
 				Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_WRITE),
 				Addr: l.got, Off: l.got, Size: uint64(len(l.symbols)+1) * slot, Addralign: slot,
 			})
 		}
 	}
-	symbols := []elf.Sym64{{}}
+	return index, undefined
+}
+
+// symbolTable returns the symbols, local ones first, and the number of those. index and
+// undefined are addSections' results.
+func (l *linker) symbolTable(names *stringTable, index []int, undefined int) (symbols []elf.Sym64, locals int) {
+	symbols = []elf.Sym64{{}}
 	var globals []elf.Sym64
 	for k := range l.symbols {
 		s := &l.symbols[k]
@@ -63,7 +111,7 @@ func (l *linker) write() []byte {
 			continue
 		}
 		sym := elf.Sym64{
-			Name: symNames.add(s.Name), Info: s.Info, Other: s.Other, Shndx: uint16(index[s.Section]),
+			Name: names.add(s.Name), Info: s.Info, Other: s.Other, Shndx: uint16(index[s.Section]),
 			Value: l.addrs[s.Section] + s.Value, Size: s.Size,
 		}
 		if elf.ST_BIND(s.Info) == elf.STB_LOCAL {
@@ -74,30 +122,14 @@ func (l *linker) write() []byte {
 	}
 	for k, name := range l.names {
 		globals = append(globals, elf.Sym64{
-			Name: symNames.add(name), Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC), Shndx: uint16(undefined),
+			Name: names.add(name), Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC), Shndx: uint16(undefined),
 			Value: l.undefined + uint64(k)*standIn, Size: 1,
 		})
 	}
-	locals := len(symbols)
-	symbols = append(symbols, globals...)
+	return append(symbols, globals...), len(symbols)
+}
 
-	var tail bytes.Buffer // what follows the image
-	tail.Write(make([]byte, -len(l.image)&7))
-	at := func() uint64 { return uint64(len(l.image) + tail.Len()) }
-	symtab := elf.Section64{Type: uint32(elf.SHT_SYMTAB), Off: at(), Size: uint64(len(symbols)) * 24,
-		Link: uint32(len(headers) + 1), Info: uint32(locals), Addralign: 8, Entsize: 24}
-	put(&tail, symbols)
-	add(".symtab", symtab)
-	add(".strtab", elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(symNames.Len()), Addralign: 1})
-	tail.Write(symNames.Bytes())
-	shstr := names.add(".shstrtab")
-	headers = append(headers, elf.Section64{Name: shstr, Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(names.Len()), Addralign: 1})
-	tail.Write(names.Bytes())
-	tail.Write(make([]byte, -int(at())&7))
-	shoff := at()
-	put(&tail, headers)
-
-	var progs []elf.Prog64
+func (l *linker) programHeaders() (progs []elf.Prog64) {
 	for _, seg := range l.segments {
 		if seg.memEnd > seg.start {
 			progs = append(progs, elf.Prog64{
@@ -106,16 +138,7 @@ func (l *linker) write() []byte {
 			})
 		}
 	}
-	var head bytes.Buffer
-	put(&head, elf.Header64{
-		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
-		Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT),
-		Phoff: 64, Shoff: shoff, Ehsize: 64, Phentsize: 56, Phnum: uint16(len(progs)),
-		Shentsize: 64, Shnum: uint16(len(headers)), Shstrndx: uint16(len(headers) - 1),
-	})
-	put(&head, progs)
-	copy(l.image, head.Bytes())
-	return append(l.image, tail.Bytes()...)
+	return progs
 }
 
 // put writes fixed-size data.
