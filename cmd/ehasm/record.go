@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -262,6 +263,8 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 			return fmt.Errorf("-p %d: not a process", pid)
 		}
 	}
+	slices.Sort(opt.pids)
+	opt.pids = slices.Compact(opt.pids) // one that is named twice would be sampled twice
 	switch refill {
 	case "auto":
 		opt.refill = true

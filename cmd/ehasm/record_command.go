@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -76,6 +78,9 @@ func waitFor(pids []int, ended chan<- struct{}) error {
 		if errors.Is(err, unix.ESRCH) { // it was there when its events were opened
 			continue
 		}
+		if of := processOf(pid); err != nil && of != pid {
+			err = fmt.Errorf("a thread of process %d: name that", of)
+		}
 		if err != nil {
 			return &commandError{fmt.Sprintf("process %d", pid), err}
 		}
@@ -94,4 +99,17 @@ func waitFor(pids []int, ended chan<- struct{}) error {
 		close(ended)
 	}()
 	return nil
+}
+
+// processOf returns the process of a thread. If there is none, that is id itself.
+func processOf(id int) int {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", id))
+	for line := range strings.Lines(string(status)) {
+		if v, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			if pid, err := strconv.Atoi(strings.TrimSpace(v)); err == nil {
+				return pid
+			}
+		}
+	}
+	return id
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"debug/elf"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -104,6 +105,19 @@ func TestRecordStatus(t *testing.T) {
 		assert.NotContains(t, r.stderr, "goroutine")
 	}
 	assert.NoFileExists(t, filepath.Join(dir, "ran"), "what cannot be written is told before the command runs")
+}
+
+// TestRecordPIDs: a process that is named twice is recorded once, and a thread is no process.
+func TestRecordPIDs(t *testing.T) {
+	opt := &recordOptions{pids: []int{7, 3, 7}, frequency: 1, output: "p.svg"}
+	require.NoError(t, opt.parse("", "auto", "always", nil))
+	assert.Equal(t, []int{3, 7}, opt.pids)
+	list, err := os.ReadDir("/proc/self/task")
+	require.NoError(t, err)
+	require.Greater(t, len(list), 1)
+	r := recordIn(t, t.TempDir(), "-p", list[len(list)-1].Name(), "--duration", "10ms")
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.stderr, fmt.Sprintf("a thread of process %d", os.Getpid()))
 }
 
 // TestRecordProcesses: the recording of several processes ends with the last of them.

@@ -137,3 +137,30 @@ func checkPprof(t *testing.T, out *bytes.Buffer, want map[string]uint64, samples
 		require.Equal(t, n, got[l], l)
 	}
 }
+
+// TestReplacedFile: pprof gets two mappings, and locations of each, if a file was replaced by another under its path.
+func TestReplacedFile(t *testing.T) {
+	event := &Event{Name: "cpu-clock", Kind: "cpu", Unit: "nanoseconds"}
+	spec, err := ByName("pprof")
+	require.NoError(t, err)
+	f := spec.New(Options{Lines: true})
+	w := f.Worker()
+	objects := unwind.NewObjects(unwind.Options{})
+	const path = "/no/such/lib.so"
+	for _, id := range []string{"", "\x0a", "\x0b", "\x0a"} {
+		o := objects.Object(path, []byte(id))
+		frame := &Frame{IP: 16, Name: "f", DSO: path, Object: o, Source: Source{File: "f.c", Line: 10 + map[string]int{"": 0, "\x0a": 1, "\x0b": 2}[id]}}
+		w.Render(frame)
+		w.Add(nil, &Sample{Event: event, Period: 1, Frames: []*Frame{frame}, End: unwind.Outermost})
+	}
+	var out bytes.Buffer
+	require.NoError(t, f.Finish(&out, &Recording{Events: []*Event{event}, Objects: objects.All()}))
+	p, err := profile.ParseData(out.Bytes())
+	require.NoError(t, err)
+	got := make(map[string]int64)
+	for _, s := range p.Sample {
+		got[fmt.Sprint(s.Location[0].Mapping.BuildID, ":", s.Location[0].Line[0].Line)] += s.Value[0]
+	}
+	assert.Equal(t, map[string]int64{":10": 1, "0a:11": 2, "0b:12": 1}, got)
+	assert.Len(t, p.Mapping, 3)
+}

@@ -102,8 +102,12 @@ type profileBuilder struct {
 	same      []uint32            // by number of a place, the one of order
 	locations []*profile.Location // by number of those
 	functions map[functionKey]*profile.Function
-	mappings  map[string]*profile.Mapping
+	ids       map[*unwind.Object]string // build-ids
+	mappings  map[mappingKey]*profile.Mapping
 }
+
+// mappingKey tells files apart that had the same path: one may have replaced the other, or be another container's.
+type mappingKey struct{ dso, buildID string }
 
 type functionKey struct{ dso, name, file string }
 
@@ -111,7 +115,7 @@ type functionKey struct{ dso, name, file string }
 func (p *pprof) Finish(w io.Writer, r *Recording) error {
 	b := &profileBuilder{
 		opt: p.opt, places: p.frames, locations: make([]*profile.Location, len(p.frames)),
-		functions: make(map[functionKey]*profile.Function), mappings: make(map[string]*profile.Mapping),
+		functions: make(map[functionKey]*profile.Function), ids: make(map[*unwind.Object]string), mappings: make(map[mappingKey]*profile.Mapping),
 	}
 	b.sortPlaces()
 	at := b.sampleTypes(r.Events)
@@ -187,7 +191,11 @@ func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 func (b *profileBuilder) sortPlaces() {
 	compare := func(x, y uint32) int {
 		p, q := b.places[x], b.places[y]
-		return cmp.Or(cmp.Compare(p.DSO, q.DSO), cmp.Compare(p.IP, q.IP), cmp.Compare(p.Name, q.Name), cmp.Compare(p.Offset, q.Offset))
+		order := cmp.Or(cmp.Compare(p.DSO, q.DSO), cmp.Compare(p.IP, q.IP), cmp.Compare(p.Name, q.Name), cmp.Compare(p.Offset, q.Offset))
+		if order == 0 && p.Object != q.Object {
+			order = cmp.Or(cmp.Compare(b.buildID(p), b.buildID(q)), cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line))
+		}
+		return order
 	}
 	b.same = make([]uint32, len(b.places))
 	all := make([]uint32, len(b.places))
@@ -249,15 +257,26 @@ func (b *profileBuilder) mappingsOf(objects []*unwind.Object) {
 }
 
 func (b *profileBuilder) mapping(f *Frame) *profile.Mapping {
-	m := b.mappings[f.DSO]
+	k := mappingKey{f.DSO, b.buildID(f)}
+	m := b.mappings[k]
 	if m == nil {
-		m = &profile.Mapping{ID: uint64(len(b.p.Mapping) + 1), Limit: ^uint64(0), File: Escape(f.DSO), HasFunctions: true,
+		m = &profile.Mapping{ID: uint64(len(b.p.Mapping) + 1), Limit: ^uint64(0), File: Escape(f.DSO), BuildID: k.buildID, HasFunctions: true,
 			HasInlineFrames: b.opt.Inline, HasFilenames: b.opt.Lines, HasLineNumbers: b.opt.Lines}
-		if f.Object != nil {
-			m.BuildID = hex.EncodeToString(f.Object.BuildID())
-		}
-		b.mappings[f.DSO] = m
+		b.mappings[k] = m
 		b.p.Mapping = append(b.p.Mapping, m)
 	}
 	return m
+}
+
+// buildID returns that of a frame's object in hexadecimal, or "" if there is none.
+func (b *profileBuilder) buildID(f *Frame) string {
+	if f.Object == nil {
+		return ""
+	}
+	id, ok := b.ids[f.Object]
+	if !ok {
+		id = hex.EncodeToString(f.Object.BuildID())
+		b.ids[f.Object] = id
+	}
+	return id
 }
