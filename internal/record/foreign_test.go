@@ -3,14 +3,17 @@
 package record
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -128,4 +131,31 @@ func TestEnded(t *testing.T) {
 
 	other := tr.object(1<<30+2, path, []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 0, 0, 0)
 	assert.Empty(t, other.Path(), "another build-id")
+}
+
+// TestReplacedWithoutID: a file without build-id is not taken for the one that was in its place before.
+func TestReplacedWithoutID(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	tr := newTracker(unwind.NewObjects(unwind.Options{}))
+	defer tr.close()
+	const gone = 1 << 30 // there is no such process
+	var last *unwind.Object
+	for _, from := range []string{"/bin/sleep", "/bin/cat", "/bin/ls"} {
+		b, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path+".new", b, 0o755))
+		if last != nil {
+			require.NoError(t, os.Link(path, path+filepath.Base(from))) // its inode is not used again
+		}
+		require.NoError(t, os.Rename(path+".new", path))
+		st, err := os.Stat(path)
+		require.NoError(t, err)
+		o := tr.object(gone, path, nil, st.Sys().(*syscall.Stat_t).Ino, 0, 0)
+		id, err := abi.BuildID(bytes.NewReader(b))
+		require.NoError(t, err)
+		assert.Equal(t, id, o.BuildID(), from)
+		assert.NotSame(t, last, o)
+		assert.Same(t, o, tr.object(gone, path, nil, st.Sys().(*syscall.Stat_t).Ino, 0, 0))
+		last = o
+	}
 }

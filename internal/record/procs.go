@@ -360,13 +360,16 @@ func (t *tracker) findObject(pid int32, name string, buildID []byte, inode, star
 		st, err := os.Stat(o.Path())
 		here = err == nil && st.Sys().(*syscall.Stat_t).Ino == inode
 	}
-	if here {
+	ways := t.ways(pid, name, start, end)
+	if here && t.replaces(name, buildID, inode) {
+		ways = append(ways, func() (*os.File, error) { return regular.Open(name) }) // the process may have ended
+	} else if here {
 		return o
 	}
 	if len(t.files) >= mostFiles() {
 		return o
 	}
-	for _, open := range append(t.ways(pid, name, start, end), t.elders(pid, name, buildID)...) {
+	for _, open := range append(ways, t.elders(pid, name, buildID)...) {
 		f, err := open()
 		if err != nil {
 			continue
@@ -381,6 +384,19 @@ func (t *tracker) findObject(pid int32, name string, buildID []byte, inode, star
 		f.Close()
 	}
 	return o
+}
+
+// replaces reports whether another file is known by the name of a file without build-id, as that was in its place before.
+func (t *tracker) replaces(name string, buildID []byte, inode uint64) bool {
+	if len(buildID) > 0 || inode == 0 {
+		return false
+	}
+	for k := range t.known {
+		if k.name == name && k.buildID == "" && k.inode != inode {
+			return true
+		}
+	}
+	return false
 }
 
 // ways returns how the file of a mapping may be opened: by its name as the process sees it, which may
