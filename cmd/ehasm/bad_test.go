@@ -74,6 +74,27 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+// TestDumpBadFile: each stage says the same of a file that is no x86-64 ELF file.
+func TestDumpBadFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bad")
+	for want, file := range map[string][]byte{
+		"not an ELF file":        []byte("#!/bin/sh\n"),
+		"not an x86-64 ELF file": patched(t, 18, byte(elf.EM_AARCH64)),
+		"truncated: ":            smallELF(t, 0)[:400],
+	} {
+		writeFile(t, path, file)
+		for _, stage := range stages() {
+			if stage == "types" && want == "not an ELF file" { // which may be BTF
+				want = "neither an ELF file nor BTF"
+			}
+			r := ehasm(t, "dump", "--stage", stage, path)
+			assert.Equal(t, exitFailed, r.code, stage)
+			assert.True(t, strings.HasPrefix(r.stderr, "ehasm: "+path+": "+want), "%s: %s", stage, r.stderr)
+			assert.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
+		}
+	}
+}
+
 // TestTruncated cuts a small file at every byte.
 func TestTruncated(t *testing.T) {
 	whole := smallELF(t, 0)
