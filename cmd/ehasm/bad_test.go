@@ -33,13 +33,6 @@ func checkBad(t *testing.T, bad []byte, want string) {
 	assert.Equal(t, []string{"good.so.eh_elf.so"}, files(t, out))
 }
 
-// patched returns the small file with bytes replaced.
-func patched(t *testing.T, off int, b ...byte) []byte {
-	f := smallELF(t, 1)
-	copy(f[off:], b)
-	return f
-}
-
 // sectionField returns the offset of a field of section 2, .eh_frame.
 func sectionField(t *testing.T, off int) int {
 	return int(binary.LittleEndian.Uint64(smallELF(t, 0)[40:])) + 2*64 + off

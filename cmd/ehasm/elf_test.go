@@ -21,6 +21,13 @@ func smallELF(t testing.TB, seed byte) []byte {
 	return f.elf()
 }
 
+// patched returns the small file with bytes replaced.
+func patched(t *testing.T, off int, b ...byte) []byte {
+	f := smallELF(t, 1)
+	copy(f[off:], b)
+	return f
+}
+
 // frames is the .eh_frame of a shared object without build-id.
 type frames struct {
 	text  uint32 // its size, in bytes
