@@ -2,6 +2,7 @@ package asmgen
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"slices"
 
@@ -12,7 +13,8 @@ import (
 // Fit plans and assembles a table. size says how large the file is that a code becomes. Where it
 // would take more than limit bytes, long runs of pages are left out of the table of pages, fixed code is left out of small files, and more
 // pages are dense, as many as it takes to keep to it, the rarest ones first; if that is not
-// enough, rows that little of the text has take the slow path; then all pages are packed; at last, rows share a head. Such a
+// enough, rows that little of the text has take the slow path; then all pages are packed; at last, rows share a head. More than 2^16
+// rows have trees alone. Such a
 // file is smaller, and slower. A limit of 0 is none.
 func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int, size func(*Code) int) (*Code, error) {
 	type result struct {
@@ -35,6 +37,10 @@ func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int, size func(
 		return result{p, c}, nil
 	}
 	last, err := try(how)
+	if errors.Is(err, ErrTooLarge) && how.Dispatch == plan.DispatchTree {
+		how.DenseKeys, how.DenseRate = plan.PageSize, -1 // there are more rows than ids
+		last, err = try(how)
+	}
 	if err == nil && limit > 0 && size(best.c) > limit {
 		opt.Compact = limit <= compactBelow
 		how.Smallest = true
@@ -69,10 +75,10 @@ func Fit(t *dwarfcfa.Table, how plan.Options, opt Options, limit int, size func(
 			}
 		}
 	}
-	if err != nil {
+	if err != nil && (best.c == nil || !errors.Is(err, ErrTooLarge)) {
 		return nil, err
 	}
-	return best.c, nil
+	return best.c, nil // the smallest there is, if a smaller form has no room for so many rows
 }
 
 // compactBelow is the limit in bytes up to which it matters what fixed code takes.

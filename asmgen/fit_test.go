@@ -82,3 +82,19 @@ func TestFarHeads(t *testing.T) {
 		assert.True(t, c.Packed)
 	}
 }
+
+// TestManyRows: more rows than ids of two bytes are for. Trees lead to them, whatever the limit.
+func TestManyRows(t *testing.T) {
+	const rows = 1<<16 + 1
+	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
+	for i := range rows {
+		at := dwarfcfa.Addr(0x1000 + 4*i)
+		table.Rows = append(table.Rows, rowtest.Row(abi.RSP, 8*int64(i+1)))
+		table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: at, End: at + 4, Row: uint32(i)})
+	}
+	_, err := Fit(table, plan.Options{Dispatch: plan.DispatchPacked}, Options{}, 0, nil)
+	require.ErrorIs(t, err, ErrTooLarge)
+	c, err := Fit(table, plan.Options{}, Options{}, 1<<20, func(c *Code) int { return len(c.Text) + len(c.Data) })
+	require.NoError(t, err)
+	assert.False(t, c.Packed)
+}
