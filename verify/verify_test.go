@@ -28,7 +28,7 @@ func variants() []variant {
 		{name: "packed", plan: plan.Options{Dispatch: plan.DispatchPacked}},
 		{name: "no-deref", asm: asmgen.Options{NoDeref: true}},
 		{name: "small", plan: plan.Options{DenseKeys: 3, SlowText: 100, Smallest: true}, asm: asmgen.Options{Compact: true}},
-		{name: "fast", plan: plan.Options{PageBits: 7}},
+		{name: "fast", plan: plan.Options{PageBits: 7}, asm: asmgen.Options{Fast: true}},
 		{name: "small packed", plan: plan.Options{Dispatch: plan.DispatchPacked, SlowText: 50, PageBits: 7}, asm: asmgen.Options{Compact: true, OneLookup: true, NoDeref: true}},
 		{name: "shared head", plan: plan.Options{Dispatch: plan.DispatchPacked, Smallest: true}, asm: asmgen.Options{Compact: true, SharedHead: true}},
 	}

@@ -30,6 +30,7 @@ type variant struct {
 var variants = [...]variant{
 	{name: "tree", src: elfout.Source{Name: "test"}},
 	{name: "packed", plan: plan.Options{Dispatch: plan.DispatchPacked}, src: elfout.Source{Name: "test"}},
+	{name: "fast", plan: plan.Options{PageBits: 7}, asm: asmgen.Options{Fast: true}, src: elfout.Source{Name: "test"}},
 	{name: "no-deref", asm: asmgen.Options{NoDeref: true}, src: elfout.Source{Name: "test"}},
 	{name: "relro", src: elfout.Source{Name: "test", Relro: true}},
 	{
