@@ -106,6 +106,7 @@ func (s *Session) userPart(r *perfdata.Sample, th *thread, maps *unwind.Maps, st
 		return s.walkBoth(r, th, maps, first, &mem, stack)
 	}
 	n, cause, how := s.walk(r.PID, th, maps, first, &mem, s.pcs)
+	s.current.learn(&mem, s.extent, s.pcs[:n])
 	stack.End, stack.How = cause, how
 	s.note(n, cause, how)
 	return n

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/perfevent"
 	"github.com/ehasm/ehasm/unwind"
@@ -57,6 +56,8 @@ type Session struct {
 	readable  time.Time // when they may be read again
 	releaseAt time.Time // see release
 	now       uint64    // of the round, ns of CLOCK_MONOTONIC
+	ahead     []ahead   // by ring
+	current   *ahead    // of the record's ring
 	extent    uint64    // bytes of the last stack, from its stack pointer to the last frame
 	copied    int       // bytes of a copy that has not all of a stack; of this sample
 	walked    uint64    // stacks
@@ -136,6 +137,7 @@ func Open(opt Options) (*Session, error) {
 			s.polled = append(s.polled, unix.PollFd{Fd: int32(r.Event().FD()), Events: unix.POLLIN})
 		}
 	}
+	s.ahead = make([]ahead, len(rings))
 	s.order = perfevent.NewOrder(rings, func(ring int, rec []byte) uint64 { return s.streams[ring].event.Time(rec) })
 	if opt.Raw != nil {
 		if err := opt.Raw.start(op, opt.Event.Name); err != nil {
@@ -289,7 +291,8 @@ func (s *Session) round(limit uint64) error {
 		if raw == nil {
 			break
 		}
-		s.fetchNext(ring, len(raw))
+		s.current = &s.ahead[ring]
+		s.fetchNext(ring, raw)
 		s.handle(raw, s.streams[ring])
 		s.order.Done(ring)
 	}
@@ -314,23 +317,6 @@ func (s *Session) round(limit uint64) error {
 		return s.opt.Raw.err
 	}
 	return nil
-}
-
-// Bytes that are fetched of the next record.
-const (
-	cacheLine   = 64
-	headFetched = 320     // of a sample up to its stack, but for long call chains
-	mostFetched = 8 << 10 // of the stack
-)
-
-// fetchNext asks the processor for what is read of the next record of a ring, while this one, of size bytes, is handled: another
-// processor has written it. They are taken to be alike.
-func (s *Session) fetchNext(ring, size int) {
-	next := s.order.After(ring)
-	ehelf.Prefetch(next, headFetched+int(min(s.extent, mostFetched)))
-	if end := size - cacheLine; end > 0 && end < len(next) { // where the kernel says how much of the stack it has copied
-		ehelf.Prefetch(next[end:], cacheLine)
-	}
 }
 
 // threadTime returns the processor time of this thread.
