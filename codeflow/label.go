@@ -94,7 +94,8 @@ func (f *flow) comesBack(pc uint64, depth int) bool {
 	return back
 }
 
-// state is the state at the label, as the walk shows it.
+// state is the state at the label, as the walk shows it. A register that is loaded from another one need not be restored by that: it may be what
+// the code returns to a caller that keeps to no convention either.
 func (w *walk) state() (s State) {
 	s.Regs[rsp] = baseAt(0, -8-w.frame)
 	s.put(0, -8, entryOf(RA))
@@ -102,8 +103,8 @@ func (w *walk) state() (s State) {
 		v := w.final[h]
 		switch {
 		case CalleeSaved>>h&1 == 0 || v.Kind != Entry:
-		case v.Reg < 16:
-			s.Regs[v.Reg] = entryOf(h)
+		case v.Reg == h:
+			s.Regs[h] = v
 		case v.Reg >= slotValue && w.loads[v.Reg-slotValue] < w.frame:
 			s.put(0, w.loads[v.Reg-slotValue]-8-w.frame, entryOf(h))
 		}

@@ -168,7 +168,7 @@ switched_1: mov (%rdi), %rsp
 	ret
 end switched
 
-	# registers: one restored from two places, one from a register, one changed and not restored
+	# registers: one restored from two places, one loaded from a register, one changed and not restored
 fn registers
 	push %rbx
 	push %rbp
@@ -202,9 +202,14 @@ computes_1: pop %r12
 	ret
 computes_2: lea 1(%rdi), %r12
 	ret
+computes_3: mov %rdi, %rbx
+	ret
+computes_4: push %rdi
+	pop %rbx
+	ret
 end computes
 	.section .rodata
-computes_table: .long computes_2-computes_table
+computes_table: .long computes_2-computes_table, computes_3-computes_table, computes_4-computes_table
 words_d: .word words_2-words_table, words_3-words_table, words_4-words_table
 `
 
@@ -260,7 +265,11 @@ func TestLabels(t *testing.T) {
 		assert.Nil(t, at(name), name)
 	}
 	assert.Equal(t, &Entry, at("next"))
-	assert.Equal(t, frame(24, map[uint8]Rule{abi.RBX: {Where: Unknown}, abi.RBP: {Where: Unknown}, abi.R12: {Where: InReg, Reg: abi.R8}, abi.R13: {Where: Unknown}}), at("registers_1"))
+	assert.Equal(t, frame(24, map[uint8]Rule{abi.RBX: {Where: Unknown}, abi.RBP: {Where: Unknown}, abi.R12: {Where: Unknown}, abi.R13: {Where: Unknown}}), at("registers_1"))
 	assert.Equal(t, frame(24, map[uint8]Rule{abi.RBX: saved(-16), abi.R12: saved(-24)}), at("computes_1"))
 	assert.Equal(t, frame(8, map[uint8]Rule{abi.R12: {Where: Unknown}}), at("computes_2"))
+	// what a register returns is not its caller's
+	for _, name := range []string{"computes_3", "computes_4"} {
+		assert.Equal(t, frame(8, map[uint8]Rule{abi.RBX: {Where: Unknown}}), at(name), name)
+	}
 }
