@@ -47,3 +47,31 @@ func TestDecoder(t *testing.T) {
 	_, err = d.Decode(short, ev)
 	assert.ErrorIs(t, err, ErrTruncated)
 }
+
+// TestGeneration decodes a mapping of a file without build-id.
+func TestGeneration(t *testing.T) {
+	le := binary.LittleEndian
+	raw := le.AppendUint32(nil, uint32(TypeMmap2))
+	raw = le.AppendUint16(raw, 0)
+	raw = le.AppendUint16(raw, 80)
+	raw = le.AppendUint32(raw, 7)
+	raw = le.AppendUint32(raw, 8)
+	for _, v := range []uint64{0x400000, 0x1000, 0x2000} {
+		raw = le.AppendUint64(raw, v)
+	}
+	raw = le.AppendUint32(raw, 8)
+	raw = le.AppendUint32(raw, 1)
+	raw = le.AppendUint64(raw, 1234)
+	raw = le.AppendUint64(raw, 5678)
+	raw = le.AppendUint32(raw, 5)
+	raw = le.AppendUint32(raw, 2)
+	raw = append(raw, "/bin/sh\x00"...)
+	require.Len(t, raw, 80)
+	var d Decoder
+	rec, err := d.Decode(raw, NewEvent(make([]byte, 112)))
+	require.NoError(t, err)
+	m, ok := rec.(*Mmap)
+	require.True(t, ok, "%T", rec)
+	assert.Equal(t, [4]uint64{8, 1, 1234, 5678}, [4]uint64{uint64(m.Maj), uint64(m.Min), m.Inode, m.Generation})
+	assert.Equal(t, "/bin/sh", string(m.Name))
+}

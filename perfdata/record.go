@@ -89,6 +89,7 @@ type Mmap struct {
 	BuildID          []byte // nil if the record has none
 	Maj, Min         uint32 // MMAP2 without build-id
 	Inode            uint64
+	Generation       uint64 // of the inode, which may be used again; 0: not known
 }
 
 // Comm is PERF_RECORD_COMM: a thread has a new name.
@@ -218,7 +219,7 @@ func (m *Mmap) decode(c *cursor) {
 			m.BuildID = id[4 : 4+min(id[0], 20)]
 		default:
 			d := cursor{data: id}
-			m.Maj, m.Min, m.Inode = d.u32(), d.u32(), d.u64()
+			m.Maj, m.Min, m.Inode, m.Generation = d.u32(), d.u32(), d.u64(), d.u64()
 		}
 		const protExec = 4
 		m.Prot = c.u32()

@@ -27,6 +27,9 @@ var (
 	// 	// ErrReplaced is wrapped if the only file found has another build-id.
 	ErrReplaced = errors.New("the file has another build-id now")
 
+	// ErrChanged is wrapped if the file that was found is another one now, or has been written to.
+	ErrChanged = errors.New("the file has changed since it was found")
+
 	errLeft = errors.New("the file is not open any more")
 )
 
@@ -166,6 +169,7 @@ type Object struct {
 	found      sync.Once
 	left       atomic.Bool // see Leave
 	path       string      // of the file that was found; "" for the vDSO
+	info       os.FileInfo // of that file
 	data       []byte      // of the vDSO
 	buildID    []byte
 	loads      []segment
@@ -210,7 +214,8 @@ func (o *Object) Err() error {
 	return o.codeErr
 }
 
-// Open opens the object's file and returns its size in bytes.
+// Open opens the object's file and returns its size in bytes. The error wraps ErrChanged if that is not the file any
+// more that was found, unless it has the same build-id.
 func (o *Object) Open() (Image, int64, error) {
 	o.find()
 	if o.fileErr != nil {
@@ -231,7 +236,18 @@ func (o *Object) Open() (Image, int64, error) {
 		f.Close()
 		return nil, 0, err
 	}
+	if !SameFile(st, o.info) {
+		if id, err := abi.BuildID(f); err != nil || len(id) == 0 || !bytes.Equal(id, o.buildID) {
+			f.Close()
+			return nil, 0, fmt.Errorf("%s: %w", o.path, ErrChanged)
+		}
+	}
 	return f, st.Size(), nil
+}
+
+// SameFile reports whether two descriptions are of the same file, and it was not written to in between.
+func SameFile(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 type nopCloser struct{ io.ReaderAt }
@@ -364,7 +380,8 @@ func (o *Object) take(path string) error {
 	if err := o.readHeaders(f); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return nil
+	o.info, err = f.Stat()
+	return err
 }
 
 func (o *Object) findVDSO(opt *Options) error {

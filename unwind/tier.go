@@ -261,8 +261,8 @@ func (k *keptFile) ReadAt(b []byte, off int64) (int, error) {
 	defer f.Close()
 	if info, err := f.Stat(); err != nil {
 		return 0, err
-	} else if !os.SameFile(info, k.info) || info.Size() != k.info.Size() || !info.ModTime().Equal(k.info.ModTime()) {
-		return 0, fmt.Errorf("%s: %w", k.path, ErrReplaced)
+	} else if !SameFile(info, k.info) {
+		return 0, fmt.Errorf("%s: %w", k.path, ErrChanged)
 	}
 	return f.ReadAt(b, off)
 }

@@ -194,5 +194,5 @@ func TestKeptFile(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.WriteFile(path, content, 0o666))
 	_, err = kept.ReadAt(b[:], 0)
-	assert.ErrorIs(t, err, ErrReplaced)
+	assert.ErrorIs(t, err, ErrChanged)
 }

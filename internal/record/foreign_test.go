@@ -71,7 +71,7 @@ func TestFilesOfOthers(t *testing.T) {
 			go func() {
 				defer close(done)
 				id = tr.fileID(pid, m)
-				o = tr.findObject(pid, m.name, nil, m.inode, m.start, m.end)
+				o = tr.findObject(pid, m.name, nil, inode{number: m.inode}, m.start, m.end)
 			}()
 			select {
 			case <-done:
@@ -98,7 +98,7 @@ func TestMostFiles(t *testing.T) {
 		tr.files[&unwind.Object{Name: fmt.Sprint(i)}] = nil
 	}
 	for i, want := range []bool{true, false} {
-		o := tr.findObject(pid, fmt.Sprintf("%s/%d", m.name, i), nil, m.inode, m.start, m.end)
+		o := tr.findObject(pid, fmt.Sprintf("%s/%d", m.name, i), nil, inode{number: m.inode}, m.start, m.end)
 		assert.Equal(t, want, o.Path() != "")
 	}
 	assert.Len(t, tr.files, mostFiles())
@@ -115,7 +115,7 @@ func TestEnded(t *testing.T) {
 	id := tr.fileID(pid, procMapping{name: path, inode: m.inode})
 	require.NotEmpty(t, id)
 	gone := func(n int32) *unwind.Object { // of 2^30 and more there are no processes
-		return tr.object(1<<30+n, path, append(slices.Clone(id), 0), 0, 0, 0)
+		return tr.object(1<<30+n, path, append(slices.Clone(id), 0), inode{}, 0, 0)
 	}
 	require.NoError(t, os.Rename(path, path+".away"))
 	first := gone(1)
@@ -129,7 +129,7 @@ func TestEnded(t *testing.T) {
 	assert.Contains(t, second.Path(), "/proc/self/fd/")
 	assert.Same(t, second, gone(3))
 
-	other := tr.object(1<<30+2, path, []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 0, 0, 0)
+	other := tr.object(1<<30+2, path, []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, inode{}, 0, 0)
 	assert.Empty(t, other.Path(), "another build-id")
 }
 
@@ -150,12 +150,40 @@ func TestReplacedWithoutID(t *testing.T) {
 		require.NoError(t, os.Rename(path+".new", path))
 		st, err := os.Stat(path)
 		require.NoError(t, err)
-		o := tr.object(gone, path, nil, st.Sys().(*syscall.Stat_t).Ino, 0, 0)
+		o := tr.object(gone, path, nil, inode{number: st.Sys().(*syscall.Stat_t).Ino}, 0, 0)
 		id, err := abi.BuildID(bytes.NewReader(b))
 		require.NoError(t, err)
 		assert.Equal(t, id, o.BuildID(), from)
 		assert.NotSame(t, last, o)
-		assert.Same(t, o, tr.object(gone, path, nil, st.Sys().(*syscall.Stat_t).Ino, 0, 0))
+		assert.Same(t, o, tr.object(gone, path, nil, inode{number: st.Sys().(*syscall.Stat_t).Ino}, 0, 0))
 		last = o
+	}
+}
+
+// TestInodeUsedAgain: a file without build-id that has the inode of one before is another file. What /proc tells of is the
+// last one.
+func TestInodeUsedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	tr := newTracker(unwind.NewObjects(unwind.Options{}))
+	defer tr.close()
+	const gone = 1 << 30 // there is no such process
+	known := make(map[*unwind.Object]bool)
+	for i, from := range []string{"/bin/sleep", "/bin/cat", "/bin/ls"} {
+		b, err := os.ReadFile(from)
+		require.NoError(t, err)
+		time.Sleep(20 * time.Millisecond)                // more than the step of a file system's clock
+		require.NoError(t, os.WriteFile(path, b, 0o755)) // into the same inode
+		st, err := os.Stat(path)
+		require.NoError(t, err)
+		of := inode{st.Sys().(*syscall.Stat_t).Ino, uint64(i + 1)}
+		o := tr.object(gone, path, nil, of, 0, 0)
+		id, err := abi.BuildID(bytes.NewReader(b))
+		require.NoError(t, err)
+		assert.Equal(t, id, o.BuildID(), from)
+		assert.NotContains(t, known, o, from)
+		known[o] = true
+		assert.Equal(t, of, tr.generation(path, of.number))
+		assert.Same(t, o, tr.object(gone, path, nil, tr.generation(path, of.number), 0, 0))
+		assert.Equal(t, id, tr.fileID(gone, procMapping{name: path, inode: of.number}), "of the file that is there now")
 	}
 }

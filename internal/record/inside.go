@@ -218,7 +218,7 @@ func (in *Inside) mappings(pid int32, text []byte) *unwind.Maps {
 		if !ok || !m.exec {
 			continue
 		}
-		o := in.tracker.object(pid, m.name, in.tracker.fileID(pid, m), m.inode, m.start, m.end)
+		o := in.tracker.object(pid, m.name, in.tracker.fileID(pid, m), in.tracker.generation(m.name, m.inode), m.start, m.end)
 		in.spaces.Map(space, m.start, m.end-m.start, m.offset, o)
 	}
 	return in.spaces.Process(space).Maps()

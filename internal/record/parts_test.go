@@ -128,11 +128,11 @@ func TestFloods(t *testing.T) {
 	assert.NotEqual(t, space, sampled.space)
 	require.NotNil(t, maps.Find(codeOfSelf(t)), "what is still mapped is known")
 
-	mapped := tr.object(self, "/mapped", []byte{3, 4}, 0, 0, 0)
+	mapped := tr.object(self, "/mapped", []byte{3, 4}, inode{}, 0, 0)
 	tr.place(self, 1<<41, 1<<12, 0, mapped)
-	dump := tr.object(self, "/tmp/jit-7.dump", []byte{5, 6}, 0, 0, 0)
+	dump := tr.object(self, "/tmp/jit-7.dump", []byte{5, 6}, inode{}, 0, 0)
 	for i := range 3 * manyObjects {
-		tr.object(self, fmt.Sprintf("/memfd:%d", i), nil, 0, 0, 0)
+		tr.object(self, fmt.Sprintf("/memfd:%d", i), nil, inode{}, 0, 0)
 	}
 	assert.LessOrEqual(t, len(tr.known), manyObjects)
 	all := objects.All()

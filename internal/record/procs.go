@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -60,16 +59,10 @@ type tracker struct {
 	tried     map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
 	files     map[*unwind.Object]*os.File  // of objects that this mount namespace does not have
 	ids       map[fileKey][]byte
+	latest    map[objectKey]uint64                           // generations, by the name and inode of files without build-id
 	onMap     func(pid int32, m procMapping, buildID []byte) // called for mappings read from /proc; may be nil
 	onComm    func(pid, tid int32, comm string)
 }
-
-type objectKey struct {
-	name, buildID string
-	inode         uint64
-}
-
-type fileKey struct{ dev, inode uint64 }
 
 // keepGone is how many threads are remembered after their exit, since samples may
 // still follow.
@@ -86,7 +79,7 @@ const (
 
 func newTracker(objects *unwind.Objects) *tracker {
 	return &tracker{objects: objects, all: unwind.NewProcesses(), processes: make(map[int32]*process), threads: make(map[int32]*thread),
-		commIDs: make(map[string]uint32), known: make(map[objectKey]*unwind.Object), ids: make(map[fileKey][]byte), most: manyObjects,
+		commIDs: make(map[string]uint32), known: make(map[objectKey]*unwind.Object), ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64), most: manyObjects,
 		tried: make(map[*unwind.Object]int32), met: make(map[*unwind.Object][]uint64), files: make(map[*unwind.Object]*os.File)}
 }
 
@@ -221,7 +214,7 @@ func (t *tracker) exit(pid, tid int32) {
 func (t *tracker) mapped(r *perfdata.Mmap) {
 	var o *unwind.Object
 	if r.Exec {
-		o = t.object(r.PID, string(r.Name), r.BuildID, r.Inode, r.Addr, r.Addr+r.Len)
+		o = t.object(r.PID, string(r.Name), r.BuildID, inode{r.Inode, r.Generation}, r.Addr, r.Addr+r.Len)
 	}
 	t.place(r.PID, r.Addr, r.Len, r.PgOff, o)
 }
@@ -264,7 +257,7 @@ func (t *tracker) trimMappings(pid int32, p *process) {
 	p.space, p.maps, p.met = t.newSpace(), nil, nil // the addresses of some may come to mean something else
 	for _, m := range list {
 		if m.exec {
-			t.all.Map(pid, m.start, m.end-m.start, m.offset, t.object(pid, m.name, t.fileID(pid, m), m.inode, m.start, m.end))
+			t.all.Map(pid, m.start, m.end-m.start, m.offset, t.object(pid, m.name, t.fileID(pid, m), t.generation(m.name, m.inode), m.start, m.end))
 		}
 	}
 	p.listed = t.all.Process(pid).Len()
@@ -275,6 +268,10 @@ func (t *tracker) forget() {
 	mapped := t.mappedNow()
 	kept := t.objects.Forget(func(o *unwind.Object) bool { return mapped[o] || isDump(o) || t.files[o] != nil })
 	maps.DeleteFunc(t.known, func(_ objectKey, o *unwind.Object) bool { return !kept[o] })
+	maps.DeleteFunc(t.latest, func(k objectKey, generation uint64) bool {
+		k.inode.generation = generation
+		return t.known[k] == nil
+	})
 	maps.DeleteFunc(t.met, func(o *unwind.Object, _ []uint64) bool { return !kept[o] })
 	maps.DeleteFunc(t.tried, func(o *unwind.Object, _ int32) bool { return !kept[o] })
 	t.most = max(manyObjects, 2*len(t.known))
@@ -293,7 +290,7 @@ func (t *tracker) readProcess(pid int32) {
 		}
 		id := t.fileID(pid, m)
 		if m.exec {
-			o := t.object(pid, m.name, id, m.inode, m.start, m.end)
+			o := t.object(pid, m.name, id, t.generation(m.name, m.inode), m.start, m.end)
 			t.place(pid, m.start, m.end-m.start, m.offset, o)
 		}
 		if t.onMap != nil {
@@ -331,18 +328,21 @@ func (t *tracker) readAgain() {
 // object returns the object of a mapping. It is of the mount namespace, and below the root
 // folder, of its process: where this process finds another file under its name, or none,
 // the right one is opened while it can be.
-func (t *tracker) object(pid int32, name string, buildID []byte, inode, start, end uint64) *unwind.Object {
+func (t *tracker) object(pid int32, name string, buildID []byte, of inode, start, end uint64) *unwind.Object {
 	if len(buildID) > 0 {
-		inode = 0 // then it does not matter
+		of = inode{} // then it does not matter
 	}
-	k := objectKey{name, string(buildID), inode}
+	if of.generation != 0 {
+		t.latest[objectKey{name: name, inode: inode{number: of.number}}] = of.generation
+	}
+	k := objectKey{name, string(buildID), of}
 	o := t.known[k]
 	if o == nil || o.IsFile() && o.Path() == "" && t.tried[o] != pid { // that process may have ended too early
 		if len(t.known) >= t.most {
 			t.forget()
 		}
 		delete(t.tried, o)
-		o = t.findObject(pid, name, buildID, inode, start, end)
+		o = t.findObject(pid, name, buildID, of, start, end)
 		if t.known[k] = o; o.Path() == "" {
 			t.tried[o] = pid
 		}
@@ -350,18 +350,18 @@ func (t *tracker) object(pid int32, name string, buildID []byte, inode, start, e
 	return o
 }
 
-func (t *tracker) findObject(pid int32, name string, buildID []byte, inode, start, end uint64) *unwind.Object {
+func (t *tracker) findObject(pid int32, name string, buildID []byte, of inode, start, end uint64) *unwind.Object {
 	o := t.objects.Object(name, buildID)
 	if !o.IsFile() {
 		return o
 	}
 	here := o.Path() != ""
-	if here && len(buildID) == 0 && inode != 0 {
+	if here && len(buildID) == 0 && of.number != 0 {
 		st, err := os.Stat(o.Path())
-		here = err == nil && st.Sys().(*syscall.Stat_t).Ino == inode
+		here = err == nil && st.Sys().(*syscall.Stat_t).Ino == of.number
 	}
 	ways := t.ways(pid, name, start, end)
-	if here && t.replaces(name, buildID, inode) {
+	if here && t.replaces(name, buildID, of) {
 		ways = append(ways, func() (*os.File, error) { return regular.Open(name) }) // the process may have ended
 	} else if here {
 		return o
@@ -376,7 +376,7 @@ func (t *tracker) findObject(pid int32, name string, buildID []byte, inode, star
 		}
 		there := t.objects.At(name, buildID, fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 		st, err := f.Stat()
-		if err == nil && there.Path() != "" && (inode == 0 || st.Sys().(*syscall.Stat_t).Ino == inode) {
+		if err == nil && there.Path() != "" && (of.number == 0 || st.Sys().(*syscall.Stat_t).Ino == of.number) {
 			t.files[there] = f
 			return there
 		}
@@ -384,19 +384,6 @@ func (t *tracker) findObject(pid int32, name string, buildID []byte, inode, star
 		f.Close()
 	}
 	return o
-}
-
-// replaces reports whether another file is known by the name of a file without build-id, as that was in its place before.
-func (t *tracker) replaces(name string, buildID []byte, inode uint64) bool {
-	if len(buildID) > 0 || inode == 0 {
-		return false
-	}
-	for k := range t.known {
-		if k.name == name && k.buildID == "" && k.inode != inode {
-			return true
-		}
-	}
-	return false
 }
 
 // ways returns how the file of a mapping may be opened: by its name as the process sees it, which may
@@ -441,44 +428,6 @@ func mostFiles() int {
 		return fallback
 	}
 	return int(min(l.Cur, 1<<20)) / part
-}
-
-// fileID returns the build-id of a mapped file, or nil if there is none. It is read from the
-// file as the process sees it.
-func (t *tracker) fileID(pid int32, m procMapping) []byte {
-	if m.inode == 0 || !strings.HasPrefix(m.name, "/") {
-		return nil
-	}
-	ways := t.ways(pid, m.name, m.start, m.end)
-	f, err := ways[0]()
-	if err != nil {
-		f, err = ways[1]()
-	}
-	if err != nil { // the process is gone
-		f, err = os.Open(m.name)
-	}
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil
-	}
-	sys := st.Sys().(*syscall.Stat_t)
-	if sys.Ino != m.inode {
-		return nil
-	}
-	k := fileKey{sys.Dev, sys.Ino}
-	id, ok := t.ids[k]
-	if !ok {
-		if len(t.ids) >= manyFiles {
-			clear(t.ids)
-		}
-		id, _ = abi.BuildID(f)
-		t.ids[k] = id
-	}
-	return id
 }
 
 // close closes the files that were kept open.

@@ -71,7 +71,7 @@ func TestRelease(t *testing.T) {
 		path := fmt.Sprintf("%s.%d", file, i)
 		require.NoError(t, os.Link(file, path))
 		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
-		o := tr.object(pid, path, nil, 0, 0, 0)
+		o := tr.object(pid, path, nil, inode{}, 0, 0)
 		tr.place(pid, 0x10000, 0x100000, 0, o)
 		_, maps := tr.sampled(pid)
 		names.Foresee(o)
@@ -124,7 +124,7 @@ func TestReleaseAgain(t *testing.T) {
 	for i := range int32(4) {
 		pid := 1<<30 + i
 		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
-		o := tr.object(pid, file, nil, 0, 0, 0)
+		o := tr.object(pid, file, nil, inode{}, 0, 0)
 		if was != nil {
 			assert.Same(t, was, o)
 			assert.False(t, o.Needed())

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
+	"sync/atomic"
 
 	"github.com/ehasm/ehasm/internal/srcline"
 	"github.com/ehasm/ehasm/internal/stackfmt"
@@ -14,7 +16,22 @@ import (
 // from.
 type debugInfo struct {
 	*srcline.Object
-	file unwind.Image
+	file    unwind.Image
+	info    os.FileInfo // when it was opened; nil: it is no file
+	changed atomic.Bool
+}
+
+// lookup is Lookup, but finds nothing once the file has been written to: what is read then may be of other code.
+func (d *debugInfo) lookup(addr uint64, want srcline.Want) []srcline.Frame {
+	if f, ok := d.file.(*os.File); ok && d.info != nil {
+		if st, err := f.Stat(); err != nil || !unwind.SameFile(st, d.info) {
+			d.changed.Store(true)
+		}
+	}
+	if d.changed.Load() {
+		return nil
+	}
+	return d.Lookup(addr, want)
 }
 
 // places reports whether debug information is wanted.
@@ -34,7 +51,7 @@ func (n *Namer) locate(f *stackfmt.Frame, o *unwind.Object, addr uint64) {
 	if info == nil {
 		return
 	}
-	chain := info.Lookup(addr, n.opt.want())
+	chain := info.lookup(addr, n.opt.want())
 	for i, c := range chain {
 		place := stackfmt.Source{File: c.File, Line: c.Line}
 		if i < len(chain)-1 {
@@ -89,7 +106,7 @@ func (n *Namer) ForeseePlaces(stacks []Stack) {
 				return
 			}
 			for addr := range list {
-				info.Lookup(addr, n.opt.want())
+				info.lookup(addr, n.opt.want())
 			}
 		})
 	}
@@ -108,7 +125,10 @@ func (n *Namer) debugInfo(o *unwind.Object) *debugInfo {
 	return e.get(func() *debugInfo {
 		file, _, err := o.Open()
 		if err != nil {
-			return nil // the object's own error says it
+			if errors.Is(err, unwind.ErrChanged) {
+				n.warn(fmt.Errorf("debug information: %w", err))
+			}
+			return nil // else the object's own error says it
 		}
 		opt := srcline.Options{Path: o.Path(), DebugPaths: o.DebugPaths(), DebugDirs: n.opt.DebugDirs}
 		info, err := srcline.Open(file, opt)
@@ -125,7 +145,11 @@ func (n *Namer) debugInfo(o *unwind.Object) *debugInfo {
 			}
 			return nil
 		}
-		return &debugInfo{info, file}
+		d := &debugInfo{Object: info, file: file}
+		if f, ok := file.(*os.File); ok {
+			d.info, _ = f.Stat()
+		}
+		return d
 	})
 }
 
@@ -137,6 +161,9 @@ func (n *Namer) closeDebugInfo() {
 		}
 		if err := e.value.Err(); err != nil {
 			n.warn(fmt.Errorf("%s: %w", o.Name, err))
+		}
+		if e.value.changed.Load() {
+			n.warn(fmt.Errorf("debug information: %s: %w", o.Name, unwind.ErrChanged))
 		}
 		e.value.Close()
 		e.value.file.Close()
