@@ -54,7 +54,7 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 	w.Guesses = w.Guesses[:0]
 	v := w.view(m)
 	pcs[0] = regs.Reg[abi.RIP]
-	// 	// Most stacks end here; the code below takes as long as several frames.
+	// Most stacks end here; the code below takes as long as several frames.
 	steps, i := v.spans.Walk(regs, mem, pcs[1:])
 	if regs.Status == abi.StatusOutermost {
 		return 1 + steps, Outermost, m.list[i].Object
