@@ -8,7 +8,6 @@ package flamegraph
 
 import (
 	"cmp"
-	"encoding/binary"
 	"maps"
 	"slices"
 	"strings"
@@ -78,7 +77,7 @@ func (g *Graph) add(frames []uint32, weight, before uint64) {
 	}
 	g.key = g.key[:0]
 	for _, f := range frames {
-		g.key = binary.BigEndian.AppendUint32(g.key, g.rank[f])
+		g.key = tally.AppendNumber(g.key, g.rank[f])
 	}
 	g.stacks.Add(g.key, tally.Sum{weight, before})
 }
@@ -103,10 +102,7 @@ func (g *Graph) walk(open func(box), shut func(end, before uint64)) {
 	var last, frames []uint32
 	open(box{frame: rootFrame})
 	for key, n := range tally.All(&g.stacks) {
-		frames = frames[:0]
-		for ; len(key) > 0; key = key[4:] {
-			frames = append(frames, binary.BigEndian.Uint32(key))
-		}
+		frames = slices.AppendSeq(frames[:0], tally.Numbers(key))
 		same := 0
 		for same < len(last) && same < len(frames) && last[same] == frames[same] {
 			same++

@@ -60,7 +60,7 @@ func annotation(f *Frame) string {
 
 // append adds the number of a name to a stack.
 func (f *folded) append(b []byte, name string) []byte {
-	return appendNumber(b, f.names.number(name, func() string { return name }))
+	return tally.AppendNumber(b, f.names.number(name, func() string { return name }))
 }
 
 func (w *foldedWorker) Render(f *Frame) {
@@ -93,7 +93,7 @@ func (f *folded) Finish(w io.Writer, _ *Recording) error {
 	}
 	out := bufio.NewWriter(w)
 	for key, n := range tally.All(reordered(all, words.append)) {
-		for word := range numbersOf(key) {
+		for word := range tally.Numbers(key) {
 			out.WriteString(words.sorted[word])
 		}
 		fmt.Fprintf(out, " %d\n", n[0])
@@ -125,12 +125,12 @@ func newWords(names []string) *words {
 
 // append appends the key of a line with these names.
 func (w *words) append(to, key []byte) []byte {
-	for name := range numbersOf(key) {
+	for name := range tally.Numbers(key) {
 		at := w.before
-		if key = key[numberSize:]; len(key) == 0 {
+		if key = key[tally.NumberSize:]; len(key) == 0 {
 			at = w.last
 		}
-		to = appendNumber(to, at[name])
+		to = tally.AppendNumber(to, at[name])
 	}
 	return to
 }

@@ -1,8 +1,6 @@
 package stackfmt
 
 import (
-	"encoding/binary"
-	"iter"
 	"sync"
 
 	"github.com/ehasm/ehasm/internal/tally"
@@ -30,19 +28,6 @@ func (n *numbers[K, V]) number(k K, first func() V) uint32 {
 		n.list = append(n.list, v)
 	}
 	return id
-}
-
-// numberSize is that of a number in a key: big-endian, so that keys are in the order of their numbers.
-const numberSize = 4
-
-func appendNumber(b []byte, n uint32) []byte { return binary.BigEndian.AppendUint32(b, n) }
-
-// numbersOf yields the numbers of a key.
-func numbersOf(key []byte) iter.Seq[uint32] {
-	return func(yield func(uint32) bool) {
-		for ; len(key) >= numberSize && yield(binary.BigEndian.Uint32(key)); key = key[numberSize:] {
-		}
-	}
 }
 
 // reordered returns a tally with other keys.

@@ -48,7 +48,7 @@ func (w *pprofWorker) Render(f *Frame) {
 	p := w.pprof
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f.Text = appendNumber(nil, uint32(len(p.frames)))
+	f.Text = tally.AppendNumber(nil, uint32(len(p.frames)))
 	p.frames = append(p.frames, f)
 }
 
@@ -67,7 +67,7 @@ func (w *pprofWorker) Add(b []byte, s *Sample) []byte {
 	}
 	w.labels = l
 	set := string(l)
-	k := appendNumber(w.key[:0], w.pprof.labels.number(set, func() string { return set }))
+	k := tally.AppendNumber(w.key[:0], w.pprof.labels.number(set, func() string { return set }))
 	for _, f := range slices.Backward(s.Frames) {
 		k = append(k, f.Text...)
 	}
@@ -138,7 +138,7 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 		s := &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: labels}
 		first := at[labels["event"][0]]
 		delete(labels, "event") // the events are values of one sample
-		rest := fmt.Sprint(labels) + string(key[numberSize:])
+		rest := fmt.Sprint(labels) + string(key[tally.NumberSize:])
 		if other := same[rest]; other != nil {
 			s = other
 		} else {

@@ -52,9 +52,9 @@ func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []str
 	}
 	// Numbers do not depend on which worker was the first to meet a frame now.
 	stacks := reordered(all, func(to, key []byte) []byte {
-		to = appendNumber(to, order[idOf(key)])
-		for id := range numbersOf(key[numberSize:]) {
-			to = appendNumber(to, uint32(b.location(id).ID))
+		to = tally.AppendNumber(to, order[idOf(key)])
+		for id := range tally.Numbers(key[tally.NumberSize:]) {
+			to = tally.AppendNumber(to, uint32(b.location(id).ID))
 		}
 		return to
 	})
@@ -91,7 +91,7 @@ func idOf(key []byte) uint32 { return binary.BigEndian.Uint32(key) }
 // framesOf yields the other numbers, of the innermost frame first.
 func framesOf(key []byte) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
-		for at := len(key) - numberSize; at >= numberSize && yield(idOf(key[at:])); at -= numberSize {
+		for at := len(key) - tally.NumberSize; at >= tally.NumberSize && yield(idOf(key[at:])); at -= tally.NumberSize {
 		}
 	}
 }

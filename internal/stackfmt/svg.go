@@ -42,7 +42,7 @@ type flameWorker struct {
 // goroutines.
 func (t *flames) append(b []byte, kind flamegraph.Kind, name string) []byte {
 	f := flamegraph.Frame{Name: name, Kind: kind}
-	return appendNumber(b, t.frames.number(f, func() flamegraph.Frame { return f }))
+	return tally.AppendNumber(b, t.frames.number(f, func() flamegraph.Frame { return f }))
 }
 
 // kind returns the kind that chooses a frame's colours.
@@ -139,7 +139,7 @@ func (t *flames) each(first uint32, add func([]uint32, uint64)) {
 	for _, w := range t.workers {
 		for key, n := range tally.All(&w.counts) {
 			stack = stack[:0]
-			for f := range numbersOf(key) {
+			for f := range tally.Numbers(key) {
 				stack = append(stack, first+f)
 			}
 			add(stack, n[0])

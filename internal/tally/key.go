@@ -1,0 +1,20 @@
+package tally
+
+import (
+	"encoding/binary"
+	"iter"
+)
+
+// NumberSize is that of a number in a key, in bytes: big-endian, so that keys are in the order of their numbers.
+const NumberSize = 4
+
+// AppendNumber appends a number to a key.
+func AppendNumber(b []byte, n uint32) []byte { return binary.BigEndian.AppendUint32(b, n) }
+
+// Numbers yields the numbers of a key.
+func Numbers(key []byte) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for ; len(key) >= NumberSize && yield(binary.BigEndian.Uint32(key)); key = key[NumberSize:] {
+		}
+	}
+}
