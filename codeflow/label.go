@@ -76,7 +76,7 @@ func (w *walk) shown() bool {
 	return !w.failed && w.sure && w.frame >= 0 && w.high <= w.frame && !slices.ContainsFunc(w.met, other)
 }
 
-// comesBack reports whether all paths from the entry of the function at pc lead to a ret.
+// comesBack reports whether a path from the entry of the function at pc leads to a ret, and none leaves otherwise. It may loop forever.
 func (f *flow) comesBack(pc uint64, depth int) bool {
 	if depth >= labelDepth || f.labels > labelWork {
 		return false
