@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/codeflow"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/x86"
@@ -160,7 +161,7 @@ func cfaText(s *codeflow.State) string {
 
 func (c *function) cfaSays(row *dwarfcfa.Row) string {
 	if row.CFA.Kind == dwarfcfa.CFARegOffset {
-		return x86.Reg(hardware[row.CFA.Reg]).String() + signed(row.CFA.Offset)
+		return abi.RegName(int(row.CFA.Reg)) + signed(row.CFA.Offset)
 	}
 	raw, _ := c.rows.interp.Expr(row.CFA.Expr)
 	return dwarfcfa.ExprText(raw)

@@ -30,7 +30,8 @@ var (
 	// ErrChanged is wrapped if the file that was found is another one now, or has been written to.
 	ErrChanged = errors.New("the file has changed since it was found")
 
-	errLeft = errors.New("the file is not open any more")
+	errNoMaker = errors.New("nothing makes its eh_elf: Options has neither Prepare nor Compile")
+	errLeft    = errors.New("the file is not open any more")
 )
 
 // Image is an opened ELF file.
@@ -50,7 +51,8 @@ type Options struct {
 	Fetch func(buildID []byte) (path string, err error)
 	// VDSO returns the image of the vDSO. May be nil.
 	VDSO func() ([]byte, error)
-	// Compile makes an eh_elf from an object's file.
+	// Compile makes an eh_elf from an object's file. If it is nil, a Stepper that Prepare
+	// returned takes all steps in its object.
 	Compile func(name string, file io.ReaderAt, size int64) ([]byte, error)
 	// Prepare returns an object's eh_elf if there is one, otherwise a Stepper that
 	// takes steps in the object until compiling it pays. It may keep reading the

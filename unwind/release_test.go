@@ -19,9 +19,6 @@ import (
 func TestRelease(t *testing.T) {
 	for name, opt := range map[string]Options{"compiled": {}, "stepper": onDemand(math.MaxInt64), "both": onDemand(100)} {
 		t.Run(name, func(t *testing.T) {
-			if name == "both" {
-				opt.Compile = unwindtest.Compile
-			}
 			ps, objects, dir := world(t, opt)
 			maps := ps.Process(1).Maps()
 			want := walks(maps)

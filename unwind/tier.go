@@ -94,6 +94,9 @@ func (o *Object) prepareFile(name string, file io.ReaderAt, size int64) (image [
 // load loads the eh_elf that a function makes from the object's file. The result
 // is nil if the function makes none.
 func (o *Object) load(from func(name string, file io.ReaderAt, size int64) ([]byte, error)) (*ehelf.Object, error) {
+	if from == nil {
+		return nil, errNoMaker
+	}
 	file, size, err := o.Open()
 	if err != nil {
 		return nil, err
@@ -145,7 +148,7 @@ func (v *view) walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, las
 
 // step takes steps in the object for as long as its Stepper has rows, and returns
 // their number; see ehelf.Object.Walk. Once compiling pays, the object is compiled in
-// the background; if that fails, the Stepper goes on. Stepper and eh_elf give the same
+// the background; if that fails, or Options has no Compile, the Stepper goes on. Stepper and eh_elf give the same
 // results.
 func (o *Object) step(regs *abi.Regs, mem *ehelf.Memory, bias uint64, pcs []uint64) int {
 	n := 0

@@ -22,7 +22,7 @@ import (
 
 // onDemand has objects compiled after so many steps.
 func onDemand(worth int64) Options {
-	return Options{Prepare: func(name string, file io.ReaderAt, size int64) ([]byte, Stepper, error) {
+	return Options{Compile: unwindtest.Compile, Prepare: func(name string, file io.ReaderAt, size int64) ([]byte, Stepper, error) {
 		s, err := unwindtest.NewStepper(name, file, size, worth)
 		return nil, s, err
 	}}
@@ -167,6 +167,23 @@ func TestPrepare(t *testing.T) {
 	assert.ErrorIs(t, o.Ready(), failed)
 	assert.ErrorIs(t, o.Err(), failed)
 	assert.False(t, o.SignalFrame(0x401000))
+}
+
+// TestNoCompile: without Compile a Stepper goes on when compiling would pay, and without Prepare too an object is not ready.
+func TestNoCompile(t *testing.T) {
+	opt := onDemand(1)
+	ps, _, _ := world(t, opt)
+	want := walks(ps.Process(1).Maps())
+	opt.Compile = nil
+	ps, objects, _ := world(t, opt)
+	assert.Equal(t, want, walks(ps.Process(1).Maps()))
+	for _, o := range objects.All() {
+		o.compile(o.round) // as step would in the background
+		assert.Nil(t, o.code.Load())
+	}
+
+	o := NewObjects(Options{}).Object(objects.All()[0].Name, nil)
+	assert.ErrorIs(t, o.Ready(), errNoMaker)
 }
 
 // TestKeptFile reads an object's file after it was prepared.

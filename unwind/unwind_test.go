@@ -40,7 +40,7 @@ func world(t *testing.T, opt Options) (*Processes, *Objects, string) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prog"), prog.Bytes(), 0o666))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "lib.so"), lib.Bytes(), 0o666))
-	if opt.Compile == nil {
+	if opt.Compile == nil && opt.Prepare == nil {
 		opt.Compile = unwindtest.Compile
 	}
 	objects := NewObjects(opt)

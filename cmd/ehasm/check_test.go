@@ -46,6 +46,28 @@ func TestCheck(t *testing.T) {
 	assert.Equal(t, exitDone, r.code, r.stdout)
 }
 
+// TestCheckOtherRegisters lists rows whose CFA, or whose saved register, is in a register that is no general one.
+func TestCheckOtherRegisters(t *testing.T) {
+	testtool.Need(t, "as")
+	dir := t.TempDir()
+	for name, c := range map[string]struct{ row, want string }{
+		"cfa":      {".cfi_def_cfa 24, 2062", "CFA r24+2062"},
+		"cfa 16":   {".cfi_def_cfa 16, 8", "CFA rip+8"},
+		"register": {".cfi_register 3, 24", "CFA rsp+8 rbx=r24"},
+		"return":   {".cfi_register 16, 17", "CFA rsp+8 ra=r17"},
+	} {
+		source, object := filepath.Join(dir, "f.s"), filepath.Join(dir, "f.o")
+		text := ".text\n.type f,@function\nf: .cfi_startproc\npush %rbx\nnop\nret\n.cfi_endproc\n" + // with a finding: only those have a listing
+			".type g,@function\ng: .cfi_startproc\npush %rbx\n" + c.row + "\npop %rbx\npush %rbx\n.cfi_def_cfa 7, 8\npop %rbx\nret\n.cfi_endproc\n"
+		require.NoError(t, os.WriteFile(source, []byte(text), 0o600))
+		out, err := exec.Command("as", "-o", object, source).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		r := ehasm(t, "check", "-v", object)
+		assert.Equal(t, exitFailed, r.code, name)
+		assert.Contains(t, r.stdout, c.want, name)
+	}
+}
+
 func TestCheckJSON(t *testing.T) {
 	object := wrongObject(t)
 	r := ehasm(t, "check", "--json", object)
