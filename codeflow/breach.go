@@ -119,6 +119,7 @@ func (p *Program) private(breaches []breach, onward [][]uint64) []int {
 	if len(news) == 0 {
 		return nil
 	}
+	p.returns.Clear()
 	list := map[int]bool{}
 	for i := range p.fns {
 		for _, t := range p.sum[i].calls {

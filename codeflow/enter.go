@@ -9,10 +9,6 @@ import (
 // process interprets group g with what is known to flow into it.
 func (f *flow) process(g int) {
 	f.never, f.guess, f.own, f.labels = nil, false, nil, 0
-	if f.returns == nil {
-		f.returns = map[uint64]bool{}
-	}
-	clear(f.returns)
 	members := f.p.members(g)
 	for restart := 0; ; restart++ {
 		f.begin(members)

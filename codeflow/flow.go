@@ -29,20 +29,19 @@ type flow struct {
 	table  map[uint64][]uint64 // targets, by the jump
 	byAddr map[uint64][]uint64 // targets, by the table's address
 
-	never   map[uint64]bool // calls taken not to return: what follows contradicts
-	newly   int
-	guess   bool            // the function rests on a contradiction resolved
-	own     map[uint64]bool // functions that begin as their row says, although their address is taken
-	out     []delivery
-	kept    map[deliveryKey]int // index in what keep returns
-	split   []uint64            // leaders that discover found inside of what was decoded before
-	steps   int
-	labels  int             // instructions interpreted from labels
-	returns map[uint64]bool // functions that come back, by address and depth of calls
-	soft    []bool          // by state: it follows from a label's alone
-	softly  bool            // what flows now follows from a label
-	limit   bool
-	large   bool // the group has more than maxCode bytes: nothing of it is interpreted
+	never  map[uint64]bool // calls taken not to return: what follows contradicts
+	newly  int
+	guess  bool            // the function rests on a contradiction resolved
+	own    map[uint64]bool // functions that begin as their row says, although their address is taken
+	out    []delivery
+	kept   map[deliveryKey]int // index in what keep returns
+	split  []uint64            // leaders that discover found inside of what was decoded before
+	steps  int
+	labels int    // instructions interpreted from labels
+	soft   []bool // by state: it follows from a label's alone
+	softly bool   // what flows now follows from a label
+	limit  bool
+	large  bool // the group has more than maxCode bytes: nothing of it is interpreted
 
 	s, t, pt State // scratch of block and of meeting states: as local variables they would escape to the heap
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Bounds of a walk from a label: its instructions, how often they are interpreted, how far above rsp its ret takes the
-// return address, and the instructions interpreted for all labels of a group.
+// return address, and the instructions interpreted for all labels of a group, callees apart.
 const (
 	labelCode  = 512
 	labelSteps = 4 * labelCode
@@ -76,22 +76,29 @@ func (w *walk) shown() bool {
 	return !w.failed && w.sure && w.frame >= 0 && w.high <= w.frame && !slices.ContainsFunc(w.met, other)
 }
 
-// comesBack reports whether a path from the entry of the function at pc leads to a ret, and none leaves otherwise. It may loop forever.
-func (f *flow) comesBack(pc uint64, depth int) bool {
-	if depth >= labelDepth || f.labels > labelWork {
+// comesBack reports whether a path from the entry of the function at pc leads to a ret, and none leaves otherwise. It may loop forever. The
+// answer depends on the image and on the breaches known, not on who asks, so it is found once.
+func (p *Program) comesBack(pc uint64, depth int) bool {
+	if depth >= labelDepth {
 		return false
 	}
-	at := pc<<2 | uint64(depth)
-	back, ok := f.returns[at]
-	if !ok {
-		w := walk{f: f, alone: true, depth: depth + 1, ret: -1}
-		w.run(pc)
-		w.again(pc)
-		f.labels += w.steps
-		back = w.shown() && w.frame == 0 && !w.open
-		f.returns[at] = back
+	at := callee{pc, depth}
+	if back, ok := p.returns.Load(at); ok {
+		return back.(bool)
 	}
+	f := &flow{p: p, parts: []part{{fn: &Function{}}}}
+	w := walk{f: f, alone: true, depth: depth + 1, ret: -1}
+	w.run(pc)
+	w.again(pc)
+	back := w.shown() && w.frame == 0 && !w.open
+	p.returns.Store(at, back)
 	return back
+}
+
+// callee is a function that is called from code that is so many calls behind a label.
+type callee struct {
+	pc    uint64
+	depth int
 }
 
 // state is the state at the label, as the walk shows it. A register that is loaded from another one need not be restored by that: it may be what
@@ -200,7 +207,7 @@ func (w *walk) step(pc uint64, at *step) {
 			w.open = true
 			return
 		}
-		if in.Args[0].Kind != x86.KRel || !w.f.comesBack(in.Target(pc), w.depth) {
+		if in.Args[0].Kind != x86.KRel || !w.f.p.comesBack(in.Target(pc), w.depth) {
 			sure, w.open = false, true
 		}
 	case x86.OpSYSCALL, x86.OpSYSENTER, x86.OpINT, x86.OpVMCALL:

@@ -76,6 +76,7 @@ type Program struct {
 	ext      map[uint64]*external
 	extOf    [][]uint64 // by function: the addresses in ext, ascending
 	breaks   map[uint64]breach
+	returns  sync.Map // callee: whether it comes back, with the breaches known
 
 	flows []*flow // of the workers, reused
 
