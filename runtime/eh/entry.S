@@ -36,39 +36,70 @@
 	mov	%rsp, %rsi
 	call	\function
 	cmp	$ANSWER_LAND, %eax
-	jne	1f
-	.cfi_remember_state
-	mov	FRAME_RBX(%rsp), %rbx
-	mov	FRAME_RBP(%rsp), %rbp
-	mov	FRAME_R12(%rsp), %r12
-	mov	FRAME_R13(%rsp), %r13
-	mov	FRAME_R14(%rsp), %r14
-	mov	FRAME_R15(%rsp), %r15
-	mov	FRAME_PC(%rsp), %rcx
-	mov	LANDING_RAX(%rsp), %rax
-	mov	LANDING_RDX(%rsp), %rdx
-	mov	FRAME_RSP(%rsp), %rsp
-	jmp	*%rcx
-	.cfi_restore_state
-1:	mov	ARGS(%rsp), %rdi
+	je	land
+	mov	ARGS(%rsp), %rdi
 	mov	ARGS+8(%rsp), %rsi
 	mov	%rdx, %r11
 	mov	ARGS+16(%rsp), %rdx
 	add	$ROOM, %rsp
 	.cfi_adjust_cfa_offset -ROOM
 	cmp	$ANSWER_JUMP, %eax
-	jne	2f
+	jne	1f
 	jmp	*%r11
-2:	mov	%r11, %rax
+1:	mov	%r11, %rax
 	ret
 	.cfi_endproc
 	.size	\name, .-\name
 	.hidden	\function
 .endm
 
+/*
+ * An unwinder has to be right at each instruction: a profiler's signal may come at any. While registers of the frame to land in
+ * are loaded, this frame keeps its caller's, and the stack is as it was.
+ */
+	.macro	keep	regs:vararg
+	.irp	reg, \regs
+	push	%\reg
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset \reg, 0
+	.endr
+	.endm
+#define KEPT 48 /* bytes, of all six */
+
+/*
+ * Between the two instructions the frame is the one to land in, with all its registers, but for its pc. As of a frame that a signal
+ * interrupted, that is no return address: it may be the first of a function's part. A function goes on with its own frame's CFA at rsp+8.
+ */
+	.macro	leap	rsp, pc
+	mov	\rsp, %rsp
+	.cfi_endproc
+	.cfi_startproc
+	.cfi_signal_frame
+	.cfi_def_cfa_offset 0
+	.cfi_register rip, \pc
+	jmp	*\pc
+	.cfi_endproc
+	.endm
+
 	.text
 	entry	raise_slowly, ehx_raise_, 0
 	.hidden	raise_slowly
+/* The end of an entry that found where to land, with its stack frame: a part of the first. */
+	.cfi_startproc
+	.cfi_adjust_cfa_offset ROOM
+land:	keep	rbp, rbx, r12, r13, r14, r15
+	mov	KEPT+FRAME_RBX(%rsp), %rbx
+	mov	KEPT+FRAME_RBP(%rsp), %rbp
+	mov	KEPT+FRAME_R12(%rsp), %r12
+	mov	KEPT+FRAME_R13(%rsp), %r13
+	mov	KEPT+FRAME_R14(%rsp), %r14
+	mov	KEPT+FRAME_R15(%rsp), %r15
+	mov	KEPT+FRAME_PC(%rsp), %rcx
+	mov	KEPT+LANDING_RAX(%rsp), %rax
+	mov	KEPT+LANDING_RDX(%rsp), %rdx
+	leap	KEPT+FRAME_RSP(%rsp), %rcx
+	.size	raise_slowly, .-raise_slowly
+
 	entry	resume_slowly, ehx_resume_, 8
 	.hidden	resume_slowly
 	entry	_Unwind_Resume_or_Rethrow, ehx_rethrow_, 16
@@ -85,11 +116,11 @@
 	sub	%rcx, \to
 	.endm
 
-	.macro	word	reg, from	/* a register, if from says that it is in a word above the return address */
+	.macro	word	reg, from, kept	/* a register, if from says that it is in a word above the return address; kept: bytes below that */
 	movzwl	\from, %r10d
 	test	%r10d, %r10d
 	jz	9f
-	mov	(%rsp,%r10,8), \reg
+	mov	\kept(%rsp,%r10,8), \reg
 9:
 	.endm
 
@@ -161,28 +192,39 @@ _Unwind_RaiseException:
 	test	%dh, %dh
 	mov	%rsi, %rdx
 	cmovne	%r9, %rdx
-	test	%r11d, %r11d
-	jz	2f
-	word	%rbp, %r11w
+	mov	%ecx, %esi
+	lea	8(%rsp,%r8,8), %r8
+	or	%r11, %rsi
+	jz	3f
+	keep	rbp, rbx
+	word	%rbp, %r11w, 16
 	shr	$16, %r11
-	word	%rbx, %r11w
-	shr	$16, %r11
-	jmp	3f
-2:	shr	$32, %r11
-3:	word	%r12, %r11w
+	word	%rbx, %r11w, 16
 	shr	$16, %r11
 	mov	%ecx, %esi
 	or	%r11, %rsi
-	jz	4f
-	word	%r13, %r11w
-	word	%r14, %cx
+	jz	2f
+	keep	r12, r13, r14, r15
+	word	%r12, %r11w, KEPT
+	shr	$16, %r11
+	word	%r13, %r11w, KEPT
+	word	%r14, %cx, KEPT
 	shr	$16, %rcx
-	word	%r15, %cx
-4:	mov	%rax, %rcx
+	word	%r15, %cx, KEPT
+	mov	%rax, %rcx
 	mov	%rdi, %rax
-	lea	8(%rsp,%r8,8), %rsp
-	jmp	*%rcx
-	.cfi_endproc
+	leap	%r8, %rcx
+	.cfi_startproc
+	.cfi_adjust_cfa_offset 16
+	.cfi_rel_offset rbp, 8
+	.cfi_rel_offset rbx, 0
+2:	mov	%rax, %rcx
+	mov	%rdi, %rax
+	leap	%r8, %rcx
+	.cfi_startproc
+3:	mov	%rax, %rcx
+	mov	%rdi, %rax
+	leap	%r8, %rcx
 	.size	_Unwind_RaiseException, .-_Unwind_RaiseException
 
 	.macro	slot key, to, turn, other	/* to is the slot of a key, and turn its turn, or it goes to other */
@@ -265,21 +307,34 @@ _Unwind_Resume:
 	xor	%r11d, %r11d
 3:	cmp	(%r9), %r10
 	jne	resume_slowly
-	test	%edx, %edx
+	mov	%edx, %ecx
+	or	%eax, %ecx
 	jz	4f
+	keep	rbp, rbx
 	restore	%rbp, %dl
 	restore	%rbx, %dh
-4:	test	%eax, %eax
-	jz	4f
+	mov	%r11, %rdx
+	test	%eax, %eax
+	jz	0f
+	keep	r12, r13, r14, r15
 	restore	%r12, %al
 	restore	%r13, %ah
 	shr	$16, %eax
 	restore	%r14, %al
 	restore	%r15, %ah
-4:	mov	%rdi, %rax
-	mov	%r11, %rdx
-	mov	%rsi, %rsp
-	jmp	*%r8
+	mov	%rdi, %rax
+	leap	%rsi, %r8
+	.cfi_startproc
+	.cfi_adjust_cfa_offset 16
+	.cfi_rel_offset rbp, 8
+	.cfi_rel_offset rbx, 0
+0:	mov	%rdi, %rax
+	leap	%rsi, %r8
+	.cfi_startproc
+4:	mov	%r11, %rdx
+	mov	%rdi, %rax
+	leap	%rsi, %r8
+	.cfi_startproc
 5:	cmpw	$1, KNOWN_STEP+4(%rcx)
 	jne	resume_slowly
 	add	%rbp, %rsi
