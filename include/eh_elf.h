@@ -95,8 +95,10 @@ enum {
 
 /*
  * pc is a link-time address (run-time address minus load bias), looked up
- * unchanged: for a return address, subtract one. At the outermost frame neither
- * EH_ELF_FLAG_RIP nor EH_ELF_FLAG_ERROR is set.
+ * unchanged: for a return address, subtract one. ctx.rip - pc is the load bias
+ * that addresses in expressions (DW_OP_addr) are counted from: subtract one from
+ * ctx.rip, too. At the outermost frame neither EH_ELF_FLAG_RIP nor
+ * EH_ELF_FLAG_ERROR is set.
  */
 typedef unwind_context_t eh_elf_step_t(unwind_context_t ctx, uintptr_t pc, deref_func_t deref);
 

@@ -2,6 +2,7 @@ package prove
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"slices"
 	"strings"
@@ -233,7 +234,7 @@ func (im *image) sections() error {
 		if shoff != 0 || names != 0 {
 			return imageError("section headers")
 		}
-		return nil
+		return im.behind(nil)
 	}
 	if shoff > size || shoff%8 != 0 || count > 64 || shdrSize*count > size-shoff || names == 0 || names >= count || !zero(im.file[shoff:shoff+shdrSize]) {
 		return imageError("section headers")
@@ -273,6 +274,7 @@ func (im *image) sections() error {
 		}
 	}
 	var read []elf.Section64 // of the segment with the data
+	alone := []elf.Section64{{Off: shoff, Size: shdrSize * count, Addralign: 8}}
 	for name, h := range headers {
 		want, ok := expected[name]
 		if !ok || elf.SectionType(h.Type) != want.typ || elf.SectionFlag(h.Flags) != want.flags || h.Addralign != want.align ||
@@ -296,6 +298,7 @@ func (im *image) sections() error {
 					return imageError("section %s lies in a segment", name)
 				}
 			}
+			alone = append(alone, h)
 		case want.flags&elf.SHF_EXECINSTR != 0:
 			if h.Off != im.exec.Off {
 				return imageError("section %s", name)
@@ -324,6 +327,9 @@ func (im *image) sections() error {
 	if end != im.read.Filesz {
 		return imageError("the sections end at %#x, their segment at %#x", end, im.read.Filesz)
 	}
+	if err := im.behind(alone); err != nil {
+		return err
+	}
 	for _, s := range im.symbols {
 		if uint64(s.Shndx) != index[".text"] {
 			return imageError("the section of a symbol")
@@ -334,6 +340,24 @@ func (im *image) sections() error {
 			return imageError("no section .strtab")
 		}
 		return im.symtab(content(h), content(headers[".strtab"]))
+	}
+	return nil
+}
+
+// behind checks that nothing but alone, the parts of the file that are in no segment, lies behind the last segment, and
+// zeros to align them.
+func (im *image) behind(alone []elf.Section64) error {
+	last := im.segments[len(im.segments)-1]
+	end := last.Off + last.Filesz
+	slices.SortFunc(alone, func(a, b elf.Section64) int { return cmp.Compare(a.Off, b.Off) })
+	for _, h := range alone {
+		if h.Off != (end+h.Addralign-1)&^(h.Addralign-1) || !zero(im.file[end:h.Off:h.Off]) {
+			return imageError("the bytes from %#x to %#x belong to nothing", end, h.Off)
+		}
+		end = h.Off + h.Size
+	}
+	if rest := uint64(len(im.file)) - end; rest != 0 {
+		return imageError("%d bytes behind its end at %#x", rest, end)
 	}
 	return nil
 }

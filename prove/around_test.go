@@ -114,3 +114,48 @@ func TestSiteNote(t *testing.T) {
 	_, err = Image(append(other, image[len(other):]...), table)
 	assert.ErrorContains(t, err, `a note "ehasm\x00" of type 3`)
 }
+
+// TestName: a loader must not take a proven file for another library.
+func TestName(t *testing.T) {
+	const name = "test" + abi.Suffix
+	image := compile(t, small(), variants()[0])
+	require.Equal(t, 1, bytes.Count(image, []byte(name+"\x00")))
+	at := bytes.Index(image, []byte(name+"\x00"))
+	for _, other := range []string{"libgcc_s.so.12", "../x" + abi.Suffix, "/etc" + abi.Suffix, "libpthread.so\x00", "tes\x00" + abi.Suffix} {
+		require.Len(t, other, len(name))
+		copy(image[at:], other)
+		_, err := Image(image, small())
+		assert.ErrorIs(t, err, ErrNotProven)
+		assert.ErrorContains(t, err, "DT_SONAME", other)
+	}
+	copy(image[at:], name)
+	_, err := Image(image, small())
+	require.NoError(t, err)
+	im, err := openImage(image)
+	require.NoError(t, err)
+	entry := le.AppendUint64(le.AppendUint64(nil, uint64(elf.DT_SONAME)), im.tags[elf.DT_SONAME])
+	le.PutUint64(image[bytes.Index(image, entry)+8:], im.tags[elf.DT_SONAME]+4)
+	_, err = Image(image, small())
+	assert.ErrorContains(t, err, "DT_SONAME \""+abi.Suffix)
+}
+
+// TestBehind: behind the last segment a file has what its headers name, and nothing else.
+func TestBehind(t *testing.T) {
+	for _, v := range variants() {
+		image := compile(t, small(), v)
+		_, err := Image(image, small())
+		require.NoError(t, err, v.name)
+		for _, tail := range [][]byte{{0}, make([]byte, pageSize), bytes.Repeat([]byte{0xcc}, 100)} {
+			_, err := Image(append(image[:len(image):len(image)], tail...), small())
+			assert.ErrorIs(t, err, ErrNotProven)
+			assert.ErrorContains(t, err, "bytes behind its end", v.name)
+		}
+	}
+	// In front of the section headers.
+	image := compile(t, small(), variants()[0])
+	shoff := le.Uint64(image[40:])
+	hidden := append(append(bytes.Clone(image[:shoff]), make([]byte, 64)...), image[shoff:]...)
+	le.PutUint64(hidden[40:], shoff+64)
+	_, err := Image(hidden, small())
+	assert.ErrorContains(t, err, "belong to nothing")
+}

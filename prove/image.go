@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ehasm/ehasm/abi"
 )
@@ -322,8 +323,9 @@ var exports = []string{abi.SymbolStep, abi.SymbolWalk, abi.SymbolChain}
 // dynamicSymbols looks the exports up as loaders do, through both hashes.
 func (im *image) dynamicSymbols() error {
 	soname, ok := im.name(uint32(im.tags[elf.DT_SONAME]))
-	if !ok || soname == "" || im.tags[elf.DT_SONAME] > 1<<31 {
-		return imageError("DT_SONAME")
+	object, isEHElf := strings.CutSuffix(soname, abi.Suffix)
+	if !ok || im.tags[elf.DT_SONAME] > 1<<31 || !isEHElf || object == "" || strings.Contains(object, "/") {
+		return imageError("DT_SONAME %q, which is not NAME%s: the loader would take the file for another library", soname, abi.Suffix)
 	}
 	im.symbols = map[string]elf.Sym64{}
 	for _, name := range exports {

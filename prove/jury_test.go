@@ -64,7 +64,7 @@ func (j *jury) judge(part string, m mutant) (why string, err error) {
 			rest := bytes.Clone(mutated)
 			copy(rest[from:from+uint64(len(soname))], j.image[from:])
 			if bytes.Equal(rest, j.image) {
-				return part + ": the file's name, not claimed", nil
+				return part + ": another NAME" + abi.Suffix, nil
 			}
 		}
 		return part, fmt.Errorf("not the file's name")
