@@ -247,3 +247,25 @@ func TestRecordNeeds(t *testing.T) {
 		assert.Contains(t, said, want)
 	}
 }
+
+// TestRecordAllocNameBomb: a name that doubling makes of is cut.
+func TestRecordAllocNameBomb(t *testing.T) {
+	r := newRecording(t)
+	bomb, _ := testtool.NameBombs(40)
+	source, program := filepath.Join(r.work, "bomb.c"), filepath.Join(r.work, "bomb")
+	require.NoError(t, os.WriteFile(source, fmt.Appendf(nil, `#include <stdlib.h>
+char *volatile kept;
+__attribute__((noinline)) void bomb(void) asm("%s");
+void bomb(void) { kept = malloc(1 << 20); kept[0] = 1; }
+int main(void) { bomb(); return 0; }
+`, bomb), 0o666))
+	out, err := exec.Command("gcc", "-O1", "-o", program, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	_, said, status := r.record(t, "--alloc", "--alloc-period", "16K", "-o", "bomb.folded", program)
+	require.Zero(t, status, said)
+	b, err := os.ReadFile(filepath.Join(r.work, "bomb.folded"))
+	require.NoError(t, err)
+	assert.Contains(t, string(b), ";main;f<a<int, int>, ")
+	assert.Contains(t, string(b), "... 1048576\n")
+	assert.Less(t, len(b), 200_000)
+}

@@ -74,11 +74,11 @@ func (n *Namer) warn(err error) {
 	n.errs = append(n.errs, err)
 }
 
-// demangle returns the source name. It caches names, since inlined functions
+// demangle returns the source name, of limited length. It caches names, since inlined functions
 // occur at many addresses.
 func (n *Namer) demangle(name string) string {
 	if n.opt.Mangled || !strings.HasPrefix(name, "_") && !strings.HasPrefix(name, "caml") {
-		return name
+		return symbols.Cut(name)
 	}
 	n.mu.Lock()
 	d, ok := n.plain[name]

@@ -3,32 +3,62 @@ package symbols
 import (
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/ianlancetaylor/demangle"
 )
 
-// Demangle turns the mangled name of a C++, Rust, D or OCaml function into the one in
-// the source, without parameters, as perf prints it; other names are returned
-// unchanged.
-func Demangle(name string) string {
-	if plain, ok := demangleOCaml(name); ok {
-		return plain
-	}
-	if !strings.HasPrefix(name, "_") {
+// Limits of names, in bytes. A few bytes of C++ substitutions or Rust back references double a demangled name, and package
+// demangle takes time with the square of a name's nesting.
+const (
+	longestPower   = 16
+	longestName    = 1 << longestPower // longer names are cut
+	longestMangled = 8 << 10           // longer names are not demangled
+)
+
+// cutMark ends a name that is cut.
+const cutMark = "..."
+
+// Cut returns a name of at most 64 KiB: the beginning of a longer one, with ... at its end.
+func Cut(name string) string {
+	if len(name) < longestName {
 		return name
 	}
-	return plainShift(demangle.Filter(name, demangle.NoParams))
+	end := longestName - len(cutMark)
+	for end > 0 && !utf8.RuneStart(name[end]) {
+		end--
+	}
+	return name[:end] + cutMark
+}
+
+// Demangle turns the mangled name of a C++, Rust, D or OCaml function into the one in
+// the source, without parameters, as perf prints it; other names are returned
+// unchanged. Mangled names above 8 KiB are not demangled. The result is as short as Cut makes it.
+func Demangle(name string) string {
+	if plain, ok := demangleOCaml(name); ok {
+		return Cut(plain)
+	}
+	if !strings.HasPrefix(name, "_") || len(name) > longestMangled {
+		return Cut(name)
+	}
+	return Cut(plainShift(filter(name, demangle.NoParams)))
+}
+
+// filter demangles a name. A result of longestName bytes is cut.
+func filter(name string, option demangle.Option) string {
+	return demangle.Filter(name, option, demangle.MaxLength(longestPower))
 }
 
 // DemangleParameters returns the parameters in the mangled name of a C++ function, in
-// parentheses, with what follows them: (int) const. It returns "" for other names.
+// parentheses, with what follows them: (int) const. It returns "" for other names, and for
+// those that Demangle does not demangle or cuts.
 func DemangleParameters(name string) string {
-	if !strings.HasPrefix(name, "_Z") {
+	if !strings.HasPrefix(name, "_Z") || len(name) > longestMangled {
 		return ""
 	}
-	full, plain := demangle.Filter(name, demangle.NoClones), demangle.Filter(name, demangle.NoParams)
+	full, plain := filter(name, demangle.NoClones), filter(name, demangle.NoParams)
 	at := strings.Index(full, plain+"(")
-	if at < 0 {
+	if at < 0 || len(full) >= longestName {
 		return ""
 	}
 	list := full[at+len(plain):]
@@ -74,35 +104,46 @@ func demangleOCaml(name string) (string, bool) {
 // perf, puts around a shift to the right in template arguments: <((3)>>(1))>.
 func plainShift(name string) string {
 	const shift = ")>>("
-	for from := 0; ; {
-		at := strings.Index(name[from:], shift)
-		if at < 0 {
-			return name
-		}
-		at += from
-		left, right := openedBefore(name, at), closedAfter(name, at+len(shift)-1)
-		if left > 0 && right > 0 && right+1 < len(name) && name[left-1] == '(' && name[right+1] == ')' {
-			name = name[:left-1] + name[left:right+1] + name[right+2:]
-			at--
-		}
-		from = at + len(shift)
+	if !strings.Contains(name, shift) {
+		return name
 	}
+	pair, dropped := parentheses(name), make([]bool, len(name))
+	for at := range len(name) {
+		if dropped[at] || !strings.HasPrefix(name[at:], shift) {
+			continue
+		}
+		left, right := pair[at], pair[at+len(shift)-1]
+		if left > 0 && right > 0 && right+1 < len(name) && name[left-1] == '(' && name[right+1] == ')' {
+			dropped[left-1], dropped[right+1] = true, true
+		}
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		if !dropped[i] {
+			b.WriteByte(name[i])
+		}
+	}
+	return b.String()
 }
 
-// openedBefore returns the index of the parenthesis that the one at an index closes, or
-// -1.
-func openedBefore(s string, at int) int {
-	for depth := 0; at >= 0; at-- {
-		switch s[at] {
-		case ')':
-			depth++
+// parentheses returns for each parenthesis in s the index of its partner, and -1 for one
+// that has none.
+func parentheses(s string) []int {
+	pair := make([]int, len(s))
+	var open []int
+	for i := range len(s) {
+		pair[i] = -1
+		switch s[i] {
 		case '(':
-			if depth--; depth == 0 {
-				return at
+			open = append(open, i)
+		case ')':
+			if n := len(open) - 1; n >= 0 {
+				pair[i], pair[open[n]] = open[n], i
+				open = open[:n]
 			}
 		}
 	}
-	return -1
+	return pair
 }
 
 // closedAfter returns the index of the parenthesis that closes the one at an index, or

@@ -1,9 +1,13 @@
 package symbols
 
 import (
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/ehasm/ehasm/internal/testtool"
 )
 
 // TestDemangle has names as perf 6.1 prints them for functions of these symbols.
@@ -35,7 +39,36 @@ func TestDemangle(t *testing.T) {
 		assert.NotPanics(t, func() { plainShift(odd) }, odd)
 	}
 	assert.Equal(t, "<(a)>>((b))>", plainShift("<((a)>>((b)))>"))
+	long := strings.Repeat("((a)>>(b))>>()", 100_000) // takes seconds with the square of the length
+	assert.Len(t, plainShift(long), len(long)-2*100_000)
+}
 
+// TestDemangleBombs: names that package demangle would make of more bytes than memory has are cut, and say so.
+func TestDemangleBombs(t *testing.T) {
+	cpp, rust := testtool.NameBombs(2)
+	assert.Equal(t, "f<a<int, int>, a<a<int, int>, a<int, int> >, a<a<a<int, int>, a<int, int> >, a<a<int, int>, a<int, int> > > >", Demangle(cpp))
+	assert.Equal(t, "a::f::<(isize, isize), ((isize, isize), (isize, isize)), (((isize, isize), (isize, isize)), ((isize, isize), (isize, isize)))>", Demangle(rust))
+	for _, levels := range []int{33, 100} {
+		cpp, rust := testtool.NameBombs(levels)
+		for _, name := range []string{cpp, rust, strings.Replace(cpp, "Evv", "EvS1_", 1), strings.Replace(cpp, "_Z", "_GLOBAL__I__Z", 1)} {
+			got := Demangle(name)
+			assert.Len(t, got, longestName, name)
+			assert.True(t, strings.HasSuffix(got, cutMark), name)
+			assert.Empty(t, DemangleParameters(name), name)
+		}
+	}
+	for _, name := range []string{
+		strings.Repeat("x", 10*longestName), "caml" + strings.Repeat("X", 10*longestName), "_" + strings.Repeat("ü", longestName),
+		"_Z1fI" + strings.Repeat("P", 10*longestName) + "iEvv", // a stack frame for each pointer
+	} {
+		got := Demangle(name)
+		assert.LessOrEqual(t, len(got), longestName)
+		assert.Greater(t, len(got), longestName-utf8.UTFMax)
+		assert.True(t, strings.HasSuffix(got, cutMark))
+		assert.True(t, utf8.ValidString(got))
+	}
+	whole := strings.Repeat("x", longestName-1)
+	assert.Equal(t, whole, Demangle(whole))
 }
 
 // TestDemangleParameters has names of functions with their parameters, as c++filt prints them.
