@@ -1,27 +1,26 @@
 #!/bin/bash
-# All tests, then each fuzz target for a number of inputs. Prints what runs, packages as they
-# end, failures and skips; the whole output goes to build/test.log.
+# All tests, then each fuzz target for a number of inputs, then builds for other hosts. Prints what
+# runs, packages as they end, failures and skips; the whole output goes to build/test.log.
 set -u -o pipefail
 cd "$(dirname "$0")/.."
 mkdir -p build
 sources() { find . -name "$1" -not -path './build/*' -not -path './.git/*'; } # also without git
 
+echo "== about 10 minutes on two idle cores, a few more the first time; 'make quick' takes one"
 [ "$(id -u)" -eq 0 ] || echo "== not root: tests that need it are skipped, each by name"
-echo "== vet and gofmt"
-go vet ./... || exit 1
 unformatted=$(sources '*.go' | xargs gofmt -l)
 [ -z "$unformatted" ] || { echo "gofmt would change: $unformatted" >&2; exit 1; }
 
-echo "== other hosts: the command, and its tests compile"
-echo "   (this takes minutes where nothing is in Go's cache yet)"
-for host in darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64; do
-	echo "$host"
-	GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go build -o /dev/null ./cmd/ehasm &&
-		GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go vet ./... || { echo "does not build for $host" >&2; exit 1; }
-done
+: >build/test.log
+passed() { grep -cE '^ *--- PASS' build/test.log; }
+alive() { # says every 30 seconds that the tests go on
+	while sleep 30 >/dev/null; do echo "   $SECONDS s, $(passed) tests passed"; done
+}
 
 echo "== tests (each package as it ends; all output in build/test.log)"
-: >build/test.log
+alive &
+alive=$!
+trap 'kill $alive 2>/dev/null' EXIT
 run() { # run FOLDER: its module's tests
 	(cd "$1" && go test -v -timeout 20m ./... 2>&1) | tee -a build/test.log | grep --line-buffered -E '^(ok|FAIL|panic)|--- (SKIP|FAIL)'
 	return "${PIPESTATUS[0]}"
@@ -35,8 +34,14 @@ echo "== fuzz targets, ${FUZZTIME:=2000x} inputs each"
 scripts/fuzz.sh "$FUZZTIME" 2>&1 | tee build/fuzz.log | grep --line-buffered -E '^(ok|FAIL|---|fuzz: [a-z.])' | grep --line-buffered -v elapsed
 [ "${PIPESTATUS[0]}" -eq 0 ] || { tail -40 build/fuzz.log; status=1; }
 
-passed=$(grep -cE '^ *--- PASS' build/test.log)
+echo "== other hosts: the command, and its tests compile"
+for host in darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64; do
+	echo "$host"
+	GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go build -o /dev/null ./cmd/ehasm &&
+		GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go vet ./... || { echo "does not build for $host" >&2; status=1; }
+done
+
 failed=$(grep -cE '^ *--- FAIL' build/test.log)
 skipped=$(grep -cE '^ *--- SKIP' build/test.log)
-echo "$passed passed, $failed failed, $skipped skipped"
+echo "$(passed) passed, $failed failed, $skipped skipped"
 exit $status
