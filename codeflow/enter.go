@@ -43,7 +43,8 @@ func (f *flow) process(g int) {
 // popsReturn finds parts that would remove their own return address if they were called, and makes them begin as their row says:
 // the code that a PLT jumps to with two words pushed, _dl_runtime_resolve, of which a program knows the address only. Without rows,
 // it is a label, of which only the address is taken; what it begins with is what the code from there shows. If it shows nothing, code that is
-// aligned as functions are begins as they do, and other code only if one of its rets says so.
+// aligned as functions are begins as they do, and other code only if one of its rets says so. A part with a function's symbol begins as a call
+// would all the same, but what follows from that is guessed.
 func (f *flow) popsReturn() (found bool) {
 	for k := range f.parts {
 		q := &f.parts[k]
@@ -115,7 +116,7 @@ func (f *flow) enter(q *part) {
 	}
 	label := f.beginner == nil && f.own[lo]
 	if label {
-		ok = false
+		ok, how = p.img.starts[lo], Guessed // a symbol, which the code contradicts
 	}
 	if e != nil {
 		s, ok, how = e.s, true, e.how
@@ -137,7 +138,7 @@ func (f *flow) enter(q *part) {
 	if ok {
 		f.discover(lo)
 		f.flowTo(q.off, &s, how)
-		if e != nil && q.fn.Shared && p.referred(lo) && !label {
+		if e != nil && !label && (q.fn.Shared && p.referred(lo) || f.beginner == nil && p.isCalled(lo)) {
 			entry := Initial()
 			f.flowTo(q.off, &entry, Flow)
 		}

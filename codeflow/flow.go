@@ -454,13 +454,11 @@ func (f *flow) edge(p *part, t uint64, s *State, how How, kind edge, visit Visit
 	}
 }
 
-// deliver records a state that flows into a function of another group, if that may use it.
+// deliver records a state that flows into a function of another group, if that may use it. One that knows nothing of the frame matters to a
+// shared function: what else leads there is then not all.
 func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
-	if s.Regs[rsp].Kind != Base && s.Regs[rbp].Kind != Base {
-		return
-	}
 	g := f.p.find(to)
-	if g < 0 {
+	if g < 0 || !f.p.fns[g].Shared && s.Regs[rsp].Kind != Base && s.Regs[rbp].Kind != Base {
 		return
 	}
 	if kind == edgeFall {
@@ -469,7 +467,7 @@ func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
 			return
 		}
 	}
-	if kind == edgeJump && to == f.p.fns[g].Lo && !f.p.fns[g].Shared && f.p.isCalled(to) && !s.IsInitial() {
+	if kind == edgeJump && to == f.p.fns[g].Lo && f.p.callsOnly(g) && !s.IsInitial() {
 		return // merge has no use for it
 	}
 	f.out = append(f.out, delivery{to, *s, how, kind})

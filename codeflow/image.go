@@ -80,6 +80,9 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 		}
 	}
 	sort.Slice(img.sections, func(i, j int) bool { return img.sections[i].lo < img.sections[j].lo })
+	if !entered(f) {
+		img.entry = 0
+	}
 	dyn, _ := f.DynamicSymbols()
 	img.addSymbols(dyn)
 	if st, err := f.Symbols(); err == nil {
@@ -396,6 +399,19 @@ func (img *Image) Starts(yield func(addr uint64)) {
 // NeverReturns reports whether the function at addr, or the one that a PLT entry there leads to, never returns, judging
 // by its name.
 func (img *Image) NeverReturns(addr uint64) bool { return img.noReturn[addr] }
+
+// entered reports whether the kernel or a loader enters the file at its entry point. In a shared object without a function _start, ld
+// puts the beginning of .text there, whatever that is.
+func entered(f *elf.File) bool {
+	if f.Type == elf.ET_EXEC || slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return true
+	}
+	if flags, err := f.DynValue(elf.DT_FLAGS_1); err == nil && len(flags) == 1 && elf.DynFlag1(flags[0])&elf.DF_1_PIE != 0 {
+		return true
+	}
+	text := f.Section(".text")
+	return text != nil && text.Addr != f.Entry
+}
 
 // Entry returns the entry point, or 0 if the file has none.
 func (img *Image) Entry() uint64 { return img.entry }

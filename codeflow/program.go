@@ -291,6 +291,12 @@ func (p *Program) referred(pc uint64) bool {
 // hold, has neither.
 func (p *Program) isCalled(pc uint64) bool { return p.called.has(pc) || p.img.starts[pc] }
 
+// callsOnly reports whether function g begins in an entry's state whatever jumps to it: a call or a symbol names it, and a table says what its
+// state is. Without a table, what jumps to it counts as much as its name.
+func (p *Program) callsOnly(g int) bool {
+	return p.opt.Begin != nil && !p.fns[g].Shared && p.isCalled(p.fns[g].Lo)
+}
+
 // isEntry reports whether calls lead to pc, so that the state there is an entry's whatever a table says: it is called,
 // or a symbol or pointer names it, and it is not a moved part of a function.
 func (p *Program) isEntry(pc uint64) bool {

@@ -344,7 +344,7 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 					dirty[g] = true
 				}
 			}
-			if lo == d.to && d.kind == edgeJump && !p.fns[fn].Shared && (d.s.IsInitial() || p.isCalled(d.to)) {
+			if lo == d.to && d.kind == edgeJump && !p.fns[fn].Shared && (d.s.IsInitial() || p.callsOnly(fn)) {
 				continue
 			}
 			e := p.ext[d.to]

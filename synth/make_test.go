@@ -233,10 +233,12 @@ type echo struct{}
 
 func (echo) ReadWord(addr uint64) (uint64, bool) { return addr, true }
 
-// TestEntry has the code that the kernel enters: its stack ends there.
+// TestEntry has the code that the kernel enters: its stack ends there. In a shared object ld puts the beginning of .text there
+// if nothing is named _start.
 func TestEntry(t *testing.T) {
-	o := assembled(t, `
+	const code = `
 	.text
+	nop
 	.globl	_start
 	.type	_start, @function
 _start:	xor	%ebp, %ebp
@@ -245,7 +247,8 @@ _start:	xor	%ebp, %ebp
 	hlt
 	.size	_start, .-_start
 1:	ret
-`, "-Wl,-e,_start")
+`
+	o := assembled(t, code, "-Wl,-e,_start")
 	r, err := Of(o, Options{Mode: Missing})
 	require.NoError(t, err)
 	assert.True(t, function(t, r, "_start").at(0).Outermost)
@@ -254,6 +257,11 @@ _start:	xor	%ebp, %ebp
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
 	regs.Reg[abi.RIP] = uint64(function(t, r, "_start").Start()) + 2
 	assert.Equal(t, abi.StatusOutermost, table.Step(&regs, echo{}, 0))
+
+	o = assembled(t, strings.Replace(code, "nop", "", 1), "-Wl,-e,_start") // at the beginning of .text
+	r, err = Of(o, Options{Mode: Missing})
+	require.NoError(t, err)
+	assert.Equal(t, &Entry, function(t, r, "_start").at(0))
 }
 
 // TestStartBehindAbort: code after a call that never returns, whose address is taken, is a function.

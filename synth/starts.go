@@ -77,7 +77,7 @@ func trimAll(img *codeflow.Image, list []span) (out []span) {
 type startSet struct {
 	img     *codeflow.Image
 	certain map[uint64]bool // symbols, relocations, targets of calls, and addresses that described code takes
-	pointed map[uint64]bool // of these, those that relocations alone support
+	called  map[uint64]bool // of these, those that are known from more than a symbol or a relocation
 	taken   map[uint64]bool // addresses that lea takes in code without FDEs: functions, labels or data
 	gaps    []span          // the code in question, ascending
 	refers  map[uint64]bool // starts of described functions that are called, or whose address is taken
@@ -86,22 +86,20 @@ type startSet struct {
 }
 
 func newStartSet(img *codeflow.Image, gaps []span) *startSet {
-	s := &startSet{img: img, certain: map[uint64]bool{}, pointed: map[uint64]bool{}, taken: map[uint64]bool{}, refers: map[uint64]bool{}, gaps: gaps}
+	s := &startSet{img: img, certain: map[uint64]bool{}, called: map[uint64]bool{}, taken: map[uint64]bool{}, refers: map[uint64]bool{}, gaps: gaps}
 	img.Starts(func(a uint64) { s.certain[a] = true })
 	img.Labels(func(a uint64) { s.taken[a] = true })
-	img.Pointers(func(a uint64) {
-		if !s.certain[a] {
-			s.certain[a], s.pointed[a] = true, true
-		}
-	})
+	img.Pointers(func(a uint64) { s.certain[a] = true })
 	img.Executable(func(name string, lo, _ uint64) {
 		if name == ".init" || name == ".fini" {
-			s.certain[lo] = true
+			s.call(lo)
 		}
 	})
-	img.ForeignBounds(func(a uint64) { s.certain[a] = true })
+	img.ForeignBounds(s.call)
 	return s
 }
+
+func (s *startSet) call(pc uint64) { s.certain[pc], s.called[pc] = true, true }
 
 // inside reports whether a symbol's function holds pc and does not begin there.
 func (s *startSet) inside(pc uint64) bool {
@@ -171,7 +169,7 @@ func (s *startSet) sweep(g span, described bool) {
 		case x86.OpCALL:
 			if in.Args[0].Kind == x86.KRel && in.Imm != 0 {
 				if t := in.Target(pc); s.inGap(t) {
-					s.certain[t], s.pointed[t] = true, false
+					s.call(t)
 				} else {
 					s.refer(t)
 				}
@@ -187,7 +185,7 @@ func (s *startSet) sweep(g span, described bool) {
 			case !s.inGap(a):
 				s.refer(a)
 			case described:
-				s.certain[a], s.pointed[a] = true, false
+				s.call(a)
 			default:
 				s.taken[a] = true
 			}
@@ -201,7 +199,7 @@ func (s *startSet) undescribed(list []span) (out []codeflow.Function) {
 	for _, g := range list {
 		at := g.lo
 		for _, cut := range append(s.cuts(g), g.hi) {
-			out = append(out, codeflow.Function{Lo: at, Hi: cut, Shared: true, Entry: s.certain[at] && !s.pointed[at], Signal: s.img.Foreign(at)})
+			out = append(out, codeflow.Function{Lo: at, Hi: cut, Shared: true, Entry: s.called[at], Signal: s.img.Foreign(at)})
 			at = cut
 		}
 	}
