@@ -54,8 +54,11 @@ const (
 	branchCounters = 1 << 19
 )
 
-// attrFlagSampleIDAll is the bit sample_id_all of perf_event_attr.
-const attrFlagSampleIDAll = 1 << 18
+// Bits of perf_event_attr.
+const (
+	attrFlagSampleIDAll = 1 << 18 // sample_id_all
+	attrFlagBuildID     = 1 << 34 // build_id
+)
 
 const (
 	attrSizeVer0 = 64 // PERF_ATTR_SIZE_VER0
@@ -107,6 +110,9 @@ func parseAttr(b []byte) Attr {
 
 // hasSampleID reports whether records other than samples end in struct sample_id.
 func (a *Attr) hasSampleID() bool { return a.Flags&attrFlagSampleIDAll != 0 }
+
+// hasBuildIDs reports whether mappings may have build-ids in place of inodes.
+func (a *Attr) hasBuildIDs() bool { return a.Flags&attrFlagBuildID != 0 }
 
 // layout computes the offsets of time and id, so that they can be read without
 // decoding a record.

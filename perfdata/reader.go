@@ -216,6 +216,7 @@ func readSection(at io.ReaderAt, s section) ([]byte, error) {
 func (r *Reader) addEvent(e *Event) {
 	e.layout()
 	r.events = append(r.events, e)
+	r.recs.buildIDs = r.recs.buildIDs || e.hasBuildIDs() // perf makes up mappings of its first event for those of another
 	for _, id := range e.IDs {
 		r.byID[id] = e
 	}

@@ -23,7 +23,7 @@ func twoEvents() *perfdatatest.Builder {
 	return &perfdatatest.Builder{
 		Attrs: []perfdatatest.Attr{
 			{Name: "cycles", SampleType: dwarfType | uint64(SampleIdentifier), RegsUser: 0b110, StackUser: 16, IDs: []uint64{5, 6}},
-			{Name: "faults", SampleType: uint64(SampleIdentifier | SampleIP | SampleTID | SampleTime | SamplePeriod), IDs: []uint64{7}},
+			{Name: "faults", SampleType: uint64(SampleIdentifier | SampleIP | SampleTID | SampleTime | SamplePeriod), IDs: []uint64{7}, Flags: attrFlagBuildID},
 		},
 		BuildIDs: []perfdatatest.BuildID{{Name: "/bin/true", ID: []byte{1, 2, 3, 4}}},
 	}
@@ -69,6 +69,16 @@ func readAll(t testing.TB, file []byte, opt Options) (lines []string, r *Reader)
 		lines = append(lines, describe(r.Record()))
 	}
 	return lines, r
+}
+
+// TestBuildIDOfAnother: the kernel marks mappings as having build-ids also where only another reader has asked for them.
+func TestBuildIDOfAnother(t *testing.T) {
+	b := twoEvents()
+	b.Attrs[1].Flags = 0
+	recording(b)
+	lines, r := readAll(t, b.File(), Options{})
+	require.NoError(t, r.Err())
+	assert.Contains(t, lines, "mmap 10/11 125 0x7000+0x1000@0x0 /lib/x.so exec=true id=")
 }
 
 // recording has a record of each kind, in two rounds and out of order.

@@ -138,6 +138,8 @@ func (h *Header) header() *Header { return h }
 
 // records holds one record of each type, which decode reuses.
 type records struct {
+	buildIDs bool // mappings of any event may have build-ids
+
 	mmap    Mmap
 	comm    Comm
 	task    Task
@@ -170,7 +172,7 @@ func (recs *records) decode(h Header, raw []byte, ev *Event) (Record, error) {
 	case TypeMmap, TypeMmap2:
 		m := &recs.mmap
 		*m = Mmap{Header: h, SampleID: id}
-		m.decode(&c)
+		m.decode(&c, recs.buildIDs || ev != nil && ev.hasBuildIDs())
 		rec = m
 	case TypeComm:
 		r := &recs.comm
@@ -207,7 +209,9 @@ func (recs *records) decode(h Header, raw []byte, ev *Event) (Record, error) {
 	return rec, nil
 }
 
-func (m *Mmap) decode(c *cursor) {
+// decode decodes the fields. Without buildIDs, PERF_RECORD_MISC_MMAP_BUILD_ID means nothing: the kernel leaves it set in
+// a record that it has written for another reader's event before.
+func (m *Mmap) decode(c *cursor, buildIDs bool) {
 	m.PID, m.TID = int32(c.u32()), int32(c.u32())
 	m.Addr, m.Len, m.PgOff = c.u64(), c.u64(), c.u64()
 	m.Exec = m.Misc&miscMmapData == 0
@@ -215,7 +219,7 @@ func (m *Mmap) decode(c *cursor) {
 		id := c.bytes(24)
 		switch {
 		case len(id) == 0:
-		case m.Misc&miscMmapBuildID != 0:
+		case buildIDs && m.Misc&miscMmapBuildID != 0:
 			m.BuildID = id[4 : 4+min(id[0], 20)]
 		default:
 			d := cursor{data: id}

@@ -11,7 +11,7 @@ needs=(
 	/usr/lib/x86_64-linux-musl/libc.so musl  musl-gcc musl-tools
 	/usr/include/c++ libstdc++-12-dev  clang++ clang
 	debuginfod debuginfod  debuginfod-find debuginfod
-	jq jq  less less  man man-db  script bsdutils
+	perf linux-perf  jq jq  less less  man man-db  script bsdutils
 	pfunct pahole  python3 python3  groff groff-base  zsh zsh  fish fish
 )
 missing=()

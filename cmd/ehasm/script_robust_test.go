@@ -35,7 +35,7 @@ func newRecorder(t *testing.T) *recorder {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
 	r := &recorder{root: t.TempDir()}
-	r.Attrs = []perfdatatest.Attr{{Name: "cycles", RegsUser: 0x1c0, StackUser: 32, // bp, sp, ip
+	r.Attrs = []perfdatatest.Attr{{Name: "cycles", Flags: 1 << 34, RegsUser: 0x1c0, StackUser: 32, // bp, sp, ip
 		SampleType: 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<8 | 1<<12 | 1<<13}}
 	return r
 }

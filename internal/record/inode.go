@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/regular"
 )
 
 type objectKey struct {
@@ -44,32 +45,40 @@ func (t *tracker) replaces(name string, buildID []byte, of inode) bool {
 	return false
 }
 
+// openMapped opens the file of a mapping, as the process sees it or, if it is gone, under its name. nil: that is another file.
+// Some file systems (overlayfs, btrfs) number a file otherwise than the kernel does; then its name decides.
+func (t *tracker) openMapped(pid int32, m procMapping) (*os.File, *syscall.Stat_t) {
+	ways := t.ways(pid, m.name, m.start, m.end)
+	for i, open := range []func() (*os.File, error){ways[0], ways[1], func() (*os.File, error) { return regular.Open(m.name) }} {
+		f, err := open()
+		if err != nil {
+			continue
+		}
+		if st, err := f.Stat(); err == nil {
+			sys := st.Sys().(*syscall.Stat_t)
+			if sys.Ino == m.inode {
+				return f, sys
+			}
+			if link, err := os.Readlink(mapFile(pid, m.start, m.end)); i == 1 && err == nil && link == m.name {
+				return f, sys
+			}
+		}
+		f.Close()
+	}
+	return nil, nil
+}
+
 // fileID returns the build-id of a mapped file, or nil if there is none. It is read from the
 // file as the process sees it.
 func (t *tracker) fileID(pid int32, m procMapping) []byte {
 	if m.inode == 0 || !strings.HasPrefix(m.name, "/") {
 		return nil
 	}
-	ways := t.ways(pid, m.name, m.start, m.end)
-	f, err := ways[0]()
-	if err != nil {
-		f, err = ways[1]()
-	}
-	if err != nil { // the process is gone
-		f, err = os.Open(m.name)
-	}
-	if err != nil {
+	f, sys := t.openMapped(pid, m)
+	if f == nil {
 		return nil
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil
-	}
-	sys := st.Sys().(*syscall.Stat_t)
-	if sys.Ino != m.inode {
-		return nil
-	}
 	k := fileKey{sys.Dev, sys.Ino, sys.Size, sys.Ctim}
 	id, ok := t.ids[k]
 	if !ok {

@@ -392,9 +392,14 @@ func (t *tracker) ways(pid int32, name string, start, end uint64) []func() (*os.
 	proc := fmt.Sprintf("/proc/%d", pid)
 	return []func() (*os.File, error){
 		func() (*os.File, error) { return regular.OpenBelow(proc+"/root", name) },
-		func() (*os.File, error) { return regular.Open(fmt.Sprintf("%s/map_files/%x-%x", proc, start, end)) },
+		func() (*os.File, error) { return regular.Open(mapFile(pid, start, end)) },
 		func() (*os.File, error) { return regular.Open(proc + "/exe") },
 	}
+}
+
+// mapFile is the path of the file that is mapped at addresses: proc_pid_map_files(5).
+func mapFile(pid int32, start, end uint64) string {
+	return fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end)
 }
 
 // errOther says that a file is another one.

@@ -4,12 +4,14 @@ package record
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"io"
 	"os"
 
 	"github.com/ehasm/ehasm/internal/symbols"
 	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/perfevent"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,7 +60,10 @@ func (w *RawWriter) start(op *opened, event string) error {
 	w.descs = binary.LittleEndian.AppendUint32(w.descs, uint32(len(streams)))
 	w.descs = binary.LittleEndian.AppendUint32(w.descs, uint32(attrSize))
 	for i, s := range streams {
-		begin := len(ids)
+		begin, attr := len(ids), *s.attr
+		if s == &op.side {
+			attr.Bits |= perfevent.BitBuildID // see rawWithBuildID
+		}
 		for _, e := range s.all {
 			id, err := e.ID()
 			if err != nil {
@@ -69,10 +74,10 @@ func (w *RawWriter) start(op *opened, event string) error {
 			}
 			ids = binary.LittleEndian.AppendUint64(ids, id)
 		}
-		w.descs = append(w.descs, attrBytes(s.attr)...)
+		w.descs = append(w.descs, attrBytes(&attr)...)
 		w.descs = binary.LittleEndian.AppendUint32(w.descs, uint32(len(ids)-begin)/8)
 		w.descs = append(headerString(w.descs, names[i]), ids[begin:]...)
-		attrs = append(attrs, attrBytes(s.attr)...)
+		attrs = append(attrs, attrBytes(&attr)...)
 		attrs = binary.LittleEndian.AppendUint64(attrs, uint64(idsAt+begin))
 		attrs = binary.LittleEndian.AppendUint64(attrs, uint64(len(ids)-begin))
 	}
@@ -107,7 +112,7 @@ func (w *RawWriter) kernel() {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	b = append(append(b, "[kernel.kallsyms]"+symbol...), 0)
-	w.made(perfdata.TypeMmap, uint16(perfdata.ModeKernel), b, -1, 0)
+	w.record(w.make(perfdata.TypeMmap, uint16(perfdata.ModeKernel), b, -1, 0))
 }
 
 // round says that all records from here on are later than those before: a
@@ -144,9 +149,9 @@ func (w *RawWriter) record(raw []byte) {
 	w.size += uint64(len(raw))
 }
 
-// made writes a record that the kernel did not write: its header, body and struct
+// make returns a record that the kernel did not write: its header, body and struct
 // sample_id.
-func (w *RawWriter) made(typ perfdata.Type, misc uint16, body []byte, pid, tid int32) {
+func (w *RawWriter) make(typ perfdata.Type, misc uint16, body []byte, pid, tid int32) []byte {
 	for len(body)%8 != 0 {
 		body = append(body, 0)
 	}
@@ -159,29 +164,20 @@ func (w *RawWriter) made(typ perfdata.Type, misc uint16, body []byte, pid, tid i
 	b = binary.LittleEndian.AppendUint32(b, uint32(tid))
 	b = binary.LittleEndian.AppendUint64(b, w.time)
 	b = binary.LittleEndian.AppendUint64(b, 0)
-	b = binary.LittleEndian.AppendUint64(b, w.first)
-	w.record(b)
+	return binary.LittleEndian.AppendUint64(b, w.first)
 }
 
 // mapping writes a mapping that was read from /proc.
 func (w *RawWriter) mapping(pid int32, m procMapping, id []byte) {
-	const maxID = 20
 	misc := uint16(perfdata.ModeUser)
 	b := binary.LittleEndian.AppendUint32(nil, uint32(pid))
 	b = binary.LittleEndian.AppendUint32(b, uint32(pid))
 	for _, v := range []uint64{m.start, m.end - m.start, m.offset} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
-	if len(id) > 0 && len(id) <= maxID {
-		misc |= unix.PERF_RECORD_MISC_MMAP_BUILD_ID
-		b = append(b, byte(len(id)), 0, 0, 0)
-		b = append(b, id...)
-		b = append(b, make([]byte, maxID-len(id))...)
-	} else {
-		b = append(b, make([]byte, 8)...)
-		b = binary.LittleEndian.AppendUint64(b, m.inode)
-		b = append(b, make([]byte, 8)...)
-	}
+	b = append(b, make([]byte, 8)...)
+	b = binary.LittleEndian.AppendUint64(b, m.inode)
+	b = append(b, make([]byte, 8)...)
 	prot := uint32(unix.PROT_READ)
 	if m.exec {
 		prot |= unix.PROT_EXEC
@@ -191,7 +187,25 @@ func (w *RawWriter) mapping(pid int32, m procMapping, id []byte) {
 	b = binary.LittleEndian.AppendUint32(b, prot)
 	b = binary.LittleEndian.AppendUint32(b, unix.MAP_PRIVATE)
 	b = append(append(b, m.name...), 0)
-	w.made(perfdata.TypeMmap2, misc, b, pid, pid)
+	w.record(rawWithBuildID(w.make(perfdata.TypeMmap2, misc, b, pid, pid), id))
+}
+
+// rawWithBuildID returns a copy of a PERF_RECORD_MMAP2 with a build-id in place of device and inode. If there is none, or
+// it is longer than such a record can have, the copy only says that it has none.
+func rawWithBuildID(raw, id []byte) []byte {
+	const miscAt, idAt, idSize = 4, 40, 20
+	le := binary.LittleEndian
+	raw = bytes.Clone(raw)
+	misc := le.Uint16(raw[miscAt:]) &^ unix.PERF_RECORD_MISC_MMAP_BUILD_ID
+	if len(id) > 0 && len(id) <= idSize {
+		misc |= unix.PERF_RECORD_MISC_MMAP_BUILD_ID
+		field := raw[idAt : idAt+4+idSize]
+		clear(field)
+		field[0] = byte(len(id))
+		copy(field[4:], id)
+	}
+	le.PutUint16(raw[miscAt:], misc)
+	return raw
 }
 
 // comm writes the name of a thread.
@@ -199,7 +213,7 @@ func (w *RawWriter) comm(pid, tid int32, name string) {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(pid))
 	b = binary.LittleEndian.AppendUint32(b, uint32(tid))
 	b = append(append(b, name...), 0)
-	w.made(perfdata.TypeComm, 0, b, pid, tid)
+	w.record(w.make(perfdata.TypeComm, 0, b, pid, tid))
 }
 
 // Finish writes the parts after the records, and the header again.

@@ -328,12 +328,26 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
+// identify adds the build-id to a mapping that the kernel has written without, and returns the record with it. The
+// record is of the file as the process sees it now.
+func (s *Session) identify(m *perfdata.Mmap, raw []byte) []byte {
+	id := s.tracker.fileID(m.PID, procMapping{start: m.Addr, end: m.Addr + m.Len, name: string(m.Name), inode: m.Inode})
+	if s.opt.Raw != nil {
+		raw = rawWithBuildID(raw, id)
+	}
+	m.BuildID = id
+	return raw
+}
+
 // handle takes a record.
 func (s *Session) handle(raw []byte, from *stream) {
 	rec, err := s.decoder.Decode(raw, from.event)
 	if err != nil {
 		s.counts.Bad++
 		return
+	}
+	if m, ok := rec.(*perfdata.Mmap); ok && m.Type == perfdata.TypeMmap2 && m.Mode() == perfdata.ModeUser && from.attr.Bits&perfevent.BitBuildID == 0 {
+		raw = s.identify(m, raw)
 	}
 	if w := s.opt.Raw; w != nil {
 		w.time = from.event.Time(raw) - 1 // of what is made up because of this record
