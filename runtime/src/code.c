@@ -40,12 +40,19 @@ static bool original(const struct ehu_table *t, const struct ehu_mapping *m, uin
 
 /* --------------------------------------------------------------------------------- walks */
 
+/* A bit of ehu_walk.code.shift, whose rest is a multiple of the page size: the mapping is an eh_elf's, from shift on. */
+enum { EH_ELF = 1 };
+
 /* find asks the kernel, and puts the result first in the cursor. */
 static bool find(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc)
 {
     struct ehu_mapping m;
-    uint64_t shift = 0;
-    if (!ehu_executable_(t, pc, &m) || (m.file && !original(t, &m, pc, &shift)))
+    uint64_t shift = 0, eh_elf;
+    if (!ehu_executable_(t, pc, &m))
+        return false;
+    if (m.ino != 0 && (eh_elf = ehu_eh_elf_of_(&m, pc)) != 0)
+        shift = eh_elf | EH_ELF;
+    else if (m.file && !original(t, &m, pc, &shift))
         return false; /* a file of no known object may belong to one loaded since, which has tables */
     c->code[1] = c->code[0];
     c->code[0].low = m.low;
@@ -71,6 +78,10 @@ const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table
     if (within(c, i, c->regs.reg[EH_ELF_RSP] - (c->regs.exact ? 0 : 8))) /* where the return address was */
         return NULL;
     uint64_t shift = c->code[i].shift;
+    if (shift & EH_ELF) {
+        *code = (struct ehu_object){.low = c->code[i].low, .high = c->code[i].low + c->code[i].size, .bias = shift - EH_ELF, .eh_elf = true};
+        return code;
+    }
     const struct ehu_object *o = shift != 0 ? ehu_find_(t, pc + shift) : NULL;
     if (shift != 0 && !o)
         return NULL; /* in the mapping, but in none of the object's segments */

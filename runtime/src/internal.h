@@ -87,7 +87,7 @@ struct ehu_object {
     uint64_t bias;
     eh_elf_walk_t *walk; /* null: it has no eh_elf */
     const char *chain; /* null: it has no eh_elf, or one without it */
-    bool eh_elf;         /* the code of an eh_elf: its frame pointer is that of the stack it walks */
+    bool eh_elf;         /* the code of an eh_elf, which begins at bias: its frame pointer is that of the stack it walks */
     bool exceptions; /* its eh_elf says what an exception does in its frames */
     uint32_t sites_size; /* bytes; 0: exceptions pass over all its frames */
     const uint8_t *sites;
@@ -298,7 +298,7 @@ __attribute__((format(printf, 1, 2))) void ehu_say_(const char *format, ...);
 size_t ehu_chain_(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, const struct ehu_object *o, uint64_t *pcs, size_t max,
                   const struct ehu_table *t);
 
-/* ----------------------------------------------------------------------- norow.c, walk.c, step.c */
+/* ----------------------------------------------------------------------- norow.c, ownrow.c, walk.c, step.c */
 
 /* The registers that functions may change. */
 enum {
@@ -306,6 +306,13 @@ enum {
                    1 << EH_ELF_R9 | 1 << EH_ELF_R10 | 1 << EH_ELF_R11
 };
 
+/*
+ * ehu_own_row_ takes a step from the code of an eh_elf, which is mapped from o->bias to o->high; mapped: and stays so during the walk. It returns 1; or it
+ * returns 0 and leaves the registers as they were.
+ */
+size_t ehu_own_row_(struct ehu_walk *c, const struct ehu_object *o, bool mapped);
+/* ehu_eh_elf_of_ returns where the eh_elf begins whose code, with pc, a mapping is, or 0 if it is of something else. */
+uint64_t ehu_eh_elf_of_(const struct ehu_mapping *m, uint64_t pc);
 size_t ehu_without_row_(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc);
 bool ehu_is_code_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc);
 size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t);

@@ -7,7 +7,7 @@
  * interface promises it), so it consists of mapping the PT_LOADs. (A file made for
  * dlopen of old glibc has a segment that is writable for the loader alone:
  * PT_GNU_RELRO covers it. It is mapped read-only.) The price is that unwinders that
- * use dl_iterate_phdr find no table for the code of an eh_elf itself.
+ * use dl_iterate_phdr find no table for the code of an eh_elf itself; walks of this library do, see ownrow.c.
  *
  * Everything in a file is checked; a file that breaks the promises is refused.
  * Whether the generated code is correct cannot be checked here, hence the rules

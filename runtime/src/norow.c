@@ -208,17 +208,19 @@ size_t ehu_without_row_(struct ehu_walk *c, const struct ehu_table *t, const str
     uint8_t code[CODE];
     uint64_t rsp = r->reg[EH_ELF_RSP];
     size_t k = 0;
-    if ((o && o->eh_elf) || !(in_window(&c->memory, rsp, 1) || ehu_window_(rsp, &c->memory, &c->flags)))
+    if (!(in_window(&c->memory, rsp, 1) || ehu_window_(rsp, &c->memory, &c->flags)))
         return 0;
     /* Do not ask the kernel for each frame of an object without an eh_elf, nor about code
        made at run time. */
-    bool loaded = (uintptr_t)o - (uintptr_t)t->object < t->n * sizeof *o;
-    const uint8_t *p = loaded && (r->exact || o->walk) ? read_code(r->reg[EH_ELF_RIP], code) : NULL;
-    if (p && r->exact)
+    bool loaded = (uintptr_t)o - (uintptr_t)t->object < t->n * sizeof *o, eh_elf = o && o->eh_elf;
+    const uint8_t *p = loaded && !eh_elf && (r->exact || o->walk) ? read_code(r->reg[EH_ELF_RIP], code) : NULL;
+    if (eh_elf)
+        k = ehu_own_row_(c, o, loaded);
+    else if (p && r->exact)
         k = leave_plt(c, p);
     if (p && k == 0 && r->status == EH_ELF_NO_INFO)
         k = leave_handler(c, p);
-    if (k == 0 && r->status == EH_ELF_NO_INFO)
+    if (k == 0 && r->status == EH_ELF_NO_INFO && !eh_elf)
         k = guess(c, t);
     if (k == 0)
         return 0;

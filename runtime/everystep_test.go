@@ -1,0 +1,55 @@
+//go:build unix
+
+package runtime_test
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/internal/testtool"
+)
+
+var metAt = regexp.MustCompile(`(\d+) instructions, (\d+) in eh_elfs, (\d+) in libgcc_s, (\d+) landing; 0 short, 0 wrong\n$`)
+
+// TestEveryInstruction: a signal may come at any instruction of a walk or a throw, and finds the whole stack there.
+func TestEveryInstruction(t *testing.T) {
+	k := makeKit(t)
+	testtool.Need(t, "g++")
+	program, throws := k.path("everystep"), k.path("libgcc/libgcc_s.so.1")
+	require.Empty(t, runAll([][]string{
+		{"g++", "-O2", "-Wall", "-Wextra", "-Werror", "-I../include", "-pthread", "-o", program, "eh/testdata/everystep.cc",
+			k.path("libehunwind.so"), "-Wl,-rpath," + k.dir},
+		{k.path("ehasm"), "build", "-q", "-o", k.path("eh-everystep-throws"), throws},
+	}))
+	for _, variant := range []string{"--dispatch=tree", "--dispatch=packed", "--optimize=speed"} {
+		eh := k.path("eh-everystep" + variant)
+		require.Empty(t, runAll([][]string{{k.path("ehasm"), "build", "-q", "--deps", "--vdso", variant, "-o", eh, program}}))
+		for _, c := range []struct {
+			args            []string
+			ehElfs, landing bool // what it is to have met
+		}{
+			{[]string{"walk", "warm"}, true, false},
+			{[]string{"walk", "threads", "40"}, true, false},
+			{[]string{"throw", "warm"}, false, true},
+			{[]string{"throw", "cold"}, true, true},
+		} {
+			cmd := exec.Command(program, c.args...)
+			cmd.Env = append(os.Environ(), "EHASM_PATH="+eh+":"+k.path("eh-everystep-throws"), "XDG_CACHE_HOME="+t.TempDir(), "LD_PRELOAD="+throws)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s %v: %s", variant, c.args, out)
+			met := metAt.FindStringSubmatch(string(out))
+			require.NotNil(t, met, "%s", out)
+			t.Logf("%s %v: %s", variant, c.args, out)
+			inEhElfs, err := strconv.Atoi(met[2])
+			require.NoError(t, err)
+			assert.Equal(t, c.ehElfs, inEhElfs > 0, "%s", out)
+			assert.Equal(t, c.landing, met[3] != "0" && met[4] == "3", "%s", out)
+		}
+	}
+}
