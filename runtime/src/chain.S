@@ -57,10 +57,12 @@ ehu_chain_:
 	.cfi_adjust_cfa_offset -8
 	.cfi_restore rbx
 	ret
+	.size	ehu_chain_, .-ehu_chain_
 
 /*
  * The eh_elf jumps here when the walk leaves its object: rax is the address to look up, plus one; rsi and rdi are free; a jump to r10 with rsi 0 ends the walk; all else belongs to the walk, including the stack frame.
  */
+	.type	ehu_chain_next, @function
 ehu_chain_next:
 	.cfi_def_cfa rsp, CHAIN_CFA
 	.cfi_offset rbp, -16
@@ -123,7 +125,7 @@ ehu_chain_next:
 4:	xor	%esi, %esi
 	jmp	*%r10
 	.cfi_endproc
-	.size	ehu_chain_, .-ehu_chain_
+	.size	ehu_chain_next, .-ehu_chain_next
 
 	.hidden	ehu_context_start_
 	.section .note.GNU-stack, "", @progbits
