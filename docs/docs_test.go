@@ -108,7 +108,7 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
-	assert.Greater(t, fragments, 20)
+	assert.Greater(t, fragments, 5)
 }
 
 // TestNames holds what documents name to what there is: targets of make, tests and files of this
@@ -155,9 +155,6 @@ func TestNames(t *testing.T) {
 		for _, name := range tested.FindAllString(string(text), -1) {
 			assert.True(t, tests[name], "%s: no function %s", path, name)
 			checked++
-		}
-		if strings.HasSuffix(path, "bench-settled.md") { // of files that are gone
-			continue
 		}
 		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
 			_, below := os.Stat(filepath.Join("..", m[1]))
