@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/ehasm/ehasm/internal/elffile"
 )
 
 // Image is an ELF file as loaded at bias 0: its segments with relative relocations applied, and what symbol names say
@@ -66,7 +68,7 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 			err = fmt.Errorf("codeflow: %v", p)
 		}
 	}()
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package dwarfcfa
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"io"
 	"os"
@@ -35,7 +36,7 @@ func (h holes) ReadAt(b []byte, off int64) (int, error) {
 func TestHugeSections(t *testing.T) {
 	const huge = 1 << 40
 	image := testELF{ehFrame: []byte{0, 0, 0, 0}}.bytes()
-	f, err := newELF(bytes.NewReader(image))
+	f, err := elf.NewFile(bytes.NewReader(image))
 	require.NoError(t, err)
 	at := -1
 	for i, s := range f.Sections {

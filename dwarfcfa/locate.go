@@ -10,15 +10,8 @@ import (
 	"io"
 )
 
-// maxInflated bounds the decompressed size of a section: this many bytes for
-// each compressed one, and no more than the second constant in all. Real
-// .debug_frame sections shrink to a third.
-const (
-	maxInflatedRatio = 256
-	maxInflatedSize  = 1 << 30
-)
-
-// maxRead bounds what is read of a file in one piece: a file's size can cost who made it nothing.
+// maxRead bounds what is read of a file in one piece: a file's size can cost who made it nothing. What compressed sections hold
+// is bounded by elffile.Open, too.
 const maxRead = 1 << 30
 
 // Section finds the object's unwind section; .sframe comes rewritten as CIEs and FDEs. With SourceAuto it is .eh_frame
@@ -263,7 +256,7 @@ func (o *Object) readSection(sec *elf.Section) (data []byte, err error) {
 				data, err = nil, fmt.Errorf("debug/elf: %v", p)
 			}
 		}()
-		return readLimited(sec.Open(), sec.Size, min(maxInflatedRatio*sec.FileSize, maxInflatedSize))
+		return readLimited(sec.Open(), sec.Size)
 	}
 	// Not sec.Data: for .zdebug sections that changes sec.
 	return o.read(sec.Offset, sec.FileSize)
@@ -291,18 +284,17 @@ func inflateOld(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, cause(ErrBadEncoding, "section .zdebug_frame: %v", err)
 	}
-	limit := min(maxInflatedRatio*uint64(len(data)), maxInflatedSize)
-	out, err := readLimited(z, binary.BigEndian.Uint64(data[4:]), limit)
+	out, err := readLimited(z, binary.BigEndian.Uint64(data[4:]))
 	if err != nil {
 		return nil, cause(ErrBadEncoding, "section .zdebug_frame: %v", err)
 	}
 	return out, nil
 }
 
-// readLimited reads exactly size bytes, but not more than limit, growing its
+// readLimited reads exactly size bytes, but not more than maxRead, growing its
 // buffer as the bytes come.
-func readLimited(r io.Reader, size, limit uint64) ([]byte, error) {
-	if size > limit {
+func readLimited(r io.Reader, size uint64) ([]byte, error) {
+	if size > maxRead {
 		return nil, fmt.Errorf("a decompressed size of %#x bytes is absurd", size)
 	}
 	var buf bytes.Buffer

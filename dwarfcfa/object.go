@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/elffile"
 	"github.com/ehasm/ehasm/internal/regular"
 )
 
@@ -75,7 +76,7 @@ func (o *Object) readHeaders() error {
 	if err := checkHeader(o.r, o.size); err != nil {
 		return err
 	}
-	f, err := newELF(o.r)
+	f, err := elffile.Open(o.r)
 	if err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return cause(ErrTruncated, "truncated: the section headers lead past the end of the file")
@@ -177,16 +178,6 @@ func checkHeader(r io.ReaderAt, size int64) error {
 		}
 	}
 	return nil
-}
-
-// newELF is elf.NewFile, which may panic on rare malformed inputs.
-func newELF(r io.ReaderAt) (f *elf.File, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			f, err = nil, fmt.Errorf("debug/elf: %v", p)
-		}
-	}()
-	return elf.NewFile(r)
 }
 
 // Name returns the name the object was opened with.

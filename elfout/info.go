@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/elffile"
 )
 
 // ErrNotEhElf is wrapped by the errors of ReadInfo.
@@ -64,7 +65,7 @@ func readInfo(r io.ReaderAt) (Info, error) {
 	if string(magic[:]) != elf.ELFMAG {
 		return Info{}, errors.New("not an ELF file")
 	}
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	switch {
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		return Info{}, errors.New("the file is truncated")

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/ehasm/ehasm/internal/elffile"
 )
 
 // ErrNoBuildID is returned for an object without a build-id, whose debug file
@@ -23,7 +25,7 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 			image, err = nil, fmt.Errorf("debug/elf: %v", p)
 		}
 	}()
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/elffile"
 	"github.com/ehasm/ehasm/internal/regular"
 )
 
@@ -407,7 +408,7 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 			err = fmt.Errorf("debug/elf: %v", p)
 		}
 	}()
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return err
 	}

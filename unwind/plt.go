@@ -9,6 +9,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/elffile"
 )
 
 // lld and mold write no unwind information for procedure linkage tables, and neither
@@ -75,7 +76,7 @@ func readPLT(image Image) (sections []pltSection, err error) {
 			err = fmt.Errorf("debug/elf: %v", p)
 		}
 	}()
-	f, err := elf.NewFile(image)
+	f, err := elffile.Open(image)
 	if err != nil {
 		return nil, err
 	}

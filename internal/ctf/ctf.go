@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/ehasm/ehasm/internal/cdecl"
+	"github.com/ehasm/ehasm/internal/elffile"
 
 	"github.com/klauspost/compress/zlib"
 )
@@ -92,7 +93,7 @@ func readDicts(b []byte) ([]*dict, error) {
 	var parent *dict
 	var list []*dict
 	var failed error
-	total := 0
+	total, most := 0, int(min(maxSize, elffile.Warranted(uint64(len(b)))))
 	for i := range count {
 		at := le.Uint64(b[header+i*member+8:])
 		data := b[first:]
@@ -110,8 +111,8 @@ func readDicts(b []byte) ([]*dict, error) {
 			failed = errors.Join(failed, fmt.Errorf("member %d: %w", i, err))
 			continue
 		}
-		if total += len(d.data); total > maxSize {
-			return list, errors.Join(failed, fmt.Errorf("more than %d bytes", maxSize))
+		if total += len(d.data); total > most {
+			return list, errors.Join(failed, fmt.Errorf("more than %d bytes", most))
 		}
 		if d.isChild {
 			list = append(list, d)
@@ -177,8 +178,7 @@ func newDict(b []byte) (*dict, error) {
 
 // inflate uncompresses data of a known size.
 func inflate(b []byte, size uint64) ([]byte, error) {
-	const maxRatio = 1032 // of deflate
-	if size > maxSize || size/maxRatio > uint64(len(b)) {
+	if size > min(maxSize, elffile.Warranted(uint64(len(b)))) {
 		return nil, fmt.Errorf("compressed data of %d bytes are said to be %d", len(b), size)
 	}
 	r, err := zlib.NewReader(bytes.NewReader(b))

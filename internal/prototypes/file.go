@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/ehasm/ehasm/internal/ctf"
+	"github.com/ehasm/ehasm/internal/elffile"
 )
 
 // ErrNone is wrapped if a file has no section with prototypes.
@@ -44,7 +45,7 @@ func OfFile(r io.ReaderAt) (list []*Table, err error) {
 		if string(magic[:n]) != elf.ELFMAG {
 			return ErrFormat
 		}
-		f, err := elf.NewFile(r)
+		f, err := elffile.Open(r)
 		if err != nil {
 			return fmt.Errorf("headers of the file: %w", err)
 		}

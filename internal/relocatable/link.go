@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/ehasm/ehasm/internal/elffile"
 )
 
 // Names of the sections that Link adds.
@@ -56,7 +58,7 @@ func Link(r io.ReaderAt, size int64) (image []byte, err error) {
 			image, err = nil, fmt.Errorf("%w: debug/elf: %v", ErrMalformed, p)
 		}
 	}()
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrMalformed, err)
 	}

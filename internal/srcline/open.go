@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/elffile"
 	"github.com/ehasm/ehasm/internal/regular"
 )
 
@@ -50,7 +51,7 @@ func Open(file io.ReaderAt, opt Options) (*Object, error) {
 }
 
 func (o *Object) open(file io.ReaderAt, opt *Options) error {
-	f, err := elf.NewFile(file)
+	f, err := elffile.Open(file)
 	if err != nil {
 		return fmt.Errorf("headers of the file: %w", err)
 	}
@@ -171,7 +172,7 @@ func openELF(path string) (*os.File, *elf.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := elf.NewFile(file)
+	f, err := elffile.Open(file)
 	if err != nil {
 		file.Close()
 		return nil, nil, err

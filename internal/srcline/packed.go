@@ -41,13 +41,13 @@ func (e *sectionError) Unwrap() error { return e.err }
 
 var errSize = errors.New("the data are not as long as they are said to be")
 
-// newPacked reads the header of a compressed section.
-func newPacked(name string, raw []byte) (*packed, error) {
+// newPacked reads the header of a compressed section. elffile.Open has bounded what it may say.
+func newPacked(sec *elf.Section, raw []byte) (*packed, error) {
 	const chdr, old = 24, 12 // Elf64_Chdr; the older form
-	p := &packed{name: name}
+	p := &packed{name: sec.Name}
 	kind := elf.COMPRESS_ZLIB
 	switch {
-	case name[:2] == ".z":
+	case sec.Flags&elf.SHF_COMPRESSED == 0:
 		if len(raw) < old || string(raw[:4]) != "ZLIB" {
 			return nil, errors.New("not compressed as its name says")
 		}
@@ -60,17 +60,10 @@ func newPacked(name string, raw []byte) (*packed, error) {
 	}
 	switch p.raw = uint64(len(raw)); kind {
 	case elf.COMPRESS_ZLIB:
-		const maxRatio = 1032 // a code of one bit for a length of 258, and one for its distance: RFC 1951, 3.2.5
-		if p.size/maxRatio > p.raw {
-			return nil, errSize
-		}
 		var err error
 		p.stream, err = zlib.NewReader(bytes.NewReader(raw))
 		return p, err
 	case elf.COMPRESS_ZSTD:
-		if p.size > 1<<40 {
-			return nil, errSize
-		}
 		d, err := zstd.NewReader(bytes.NewReader(raw), zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return nil, err
@@ -81,11 +74,9 @@ func newPacked(name string, raw []byte) (*packed, error) {
 	return nil, fmt.Errorf("compression type %d", kind)
 }
 
-// reserve takes addresses for the data; false if the file says that they are
-// many more than is usual, or there are none. The memory comes as it is used.
+// reserve takes addresses for the data; false if there are none. The memory comes as it is used.
 func (p *packed) reserve() bool {
-	const usual = 64
-	if p.size == 0 || p.size > usual*p.raw+1<<20 {
+	if p.size == 0 {
 		return false
 	}
 	b, err := pages.Reserve(int(p.size))

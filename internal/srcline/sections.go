@@ -215,7 +215,7 @@ func loadSection(sec *elf.Section, file io.ReaderAt, later bool) (l loaded, err 
 		l.data = raw
 		return l, nil
 	}
-	p, err := newPacked(sec.Name, raw)
+	p, err := newPacked(sec, raw)
 	if err != nil {
 		return l, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/ehasm/ehasm/internal/elffile"
 	"github.com/ehasm/ehasm/internal/regular"
 )
 
@@ -37,7 +38,7 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 			t, err = nil, fmt.Errorf("debug/elf: %v", p)
 		}
 	}()
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func fromDebugFile(path string, link *debugFile) (list []Symbol) {
 		return nil
 	}
 	defer file.Close()
-	f, err := elf.NewFile(file)
+	f, err := elffile.Open(file)
 	if err != nil || link != nil && !link.is(file) {
 		return nil
 	}

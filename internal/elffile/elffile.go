@@ -1,0 +1,87 @@
+// Package elffile opens ELF files that anybody may have made.
+package elffile
+
+import (
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Open is elf.NewFile that returns an error where that panics, and for files whose compressed sections would take more
+// memory than Warranted says of the bytes that they have in the file.
+func Open(r io.ReaderAt) (f *elf.File, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			f, err = nil, fmt.Errorf("debug/elf: %v", p)
+		}
+	}()
+	if f, err = elf.NewFile(r); err != nil {
+		return nil, err
+	}
+	claimed, taken := uint64(0), []span{}
+	for _, s := range f.Sections {
+		if size := inflatedSize(s); size > 0 {
+			if claimed += min(size, 1<<50); readable(r, s) {
+				taken = append(taken, span{s.Offset, s.Offset + s.FileSize})
+			}
+		}
+	}
+	if raw := union(taken); claimed > Warranted(raw) {
+		return nil, fmt.Errorf("%d bytes of compressed sections are said to hold %d, more than %d for each and %d", raw, claimed, mostOfEach, free)
+	}
+	return f, nil
+}
+
+// Compressed debug information of compilers holds 2 to 9 bytes for each, of code made by programs, too: single sections may hold hundreds.
+const (
+	mostOfEach = 64
+	free       = 16 << 20 // bytes for each file: of little code with large tables, the ratio says little
+)
+
+// Warranted returns how many bytes raw compressed ones may hold.
+func Warranted(raw uint64) uint64 { return mostOfEach*raw + free }
+
+// span is a stretch of a file, [lo, hi).
+type span struct{ lo, hi uint64 }
+
+// union counts the bytes that spans cover.
+func union(list []span) (n uint64) {
+	slices.SortFunc(list, func(a, b span) int { return cmp.Compare(a.lo, b.lo) })
+	end := uint64(0)
+	for _, s := range list {
+		if s.hi > end {
+			n += s.hi - max(s.lo, end)
+			end = s.hi
+		}
+	}
+	return n
+}
+
+// readable reports whether the file has all bytes of a section.
+func readable(r io.ReaderAt, s *elf.Section) bool {
+	var last [1]byte
+	if s.FileSize == 0 || s.Offset+s.FileSize < s.Offset {
+		return false
+	}
+	n, _ := r.ReadAt(last[:], int64(s.Offset+s.FileSize-1))
+	return n == 1
+}
+
+// inflatedSize returns the size that a section says its content has; 0 if it is not compressed.
+func inflatedSize(s *elf.Section) uint64 {
+	if s.Flags&elf.SHF_COMPRESSED != 0 {
+		return s.Size
+	}
+	var old [12]byte // GNU's older form: "ZLIB" and the size
+	if !strings.HasPrefix(s.Name, ".zdebug_") || s.Type == elf.SHT_NOBITS {
+		return 0
+	}
+	if n, _ := s.ReadAt(old[:], 0); n < len(old) || string(old[:4]) != "ZLIB" {
+		return 0
+	}
+	return binary.BigEndian.Uint64(old[4:])
+}
