@@ -269,3 +269,22 @@ int main(void) { bomb(); return 0; }
 	assert.Contains(t, string(b), "... 1048576\n")
 	assert.Less(t, len(b), 200_000)
 }
+
+// TestRecordAllocFew: figures that rest on few samples say so.
+func TestRecordAllocFew(t *testing.T) {
+	r := newRecording(t)
+	source, program := filepath.Join(r.work, "few.c"), filepath.Join(r.work, "few")
+	require.NoError(t, os.WriteFile(source, []byte(`#include <stdlib.h>
+char *volatile kept;
+int main(int argc, char **argv) { if (argc > 1) { kept = malloc(100 << 20); kept[0] = 1; } return 0; }
+`), 0o666))
+	out, err := exec.Command("gcc", "-O1", "-o", program, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	_, said, status := r.record(t, "--alloc", "-o", "few.folded", program, "one")
+	require.Zero(t, status, said)
+	assert.Contains(t, said, "105 MB allocated in 1 objects")
+	assert.Contains(t, said, "these figures rest on few samples (1) and may well be 100 % off; a lower --alloc-period takes more")
+	_, said, status = r.record(t, "--alloc", "--alloc-period", "1G", "-o", "few.folded", program)
+	require.Zero(t, status, said)
+	assert.Contains(t, said, "no samples: little was allocated")
+}

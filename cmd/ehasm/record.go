@@ -25,7 +25,7 @@ the rest is read from the program and used if the two still fit.
 
 Usage:
   ehasm record [flags] [--] COMMAND [ARGUMENT...]
-  ehasm record [flags] -p PID
+  ehasm record [flags] -p PID[,PID...]
   ehasm record [flags] -a
   ehasm record --top [-p PID | -a | COMMAND]
   ehasm record --dump PID
@@ -38,7 +38,8 @@ complete begin with [truncated].
 
 COMMAND keeps its terminal, its signals and its exit status; ^C ends it, and the profile
 is still written. The recording ends with the command, with the processes of -p, after
---duration, or with ^C.
+--duration, or with ^C. -p includes the children that a process has already. Without any
+sample, record says why; with -p and -a the exit status is then 1.
 
 Samples are taken by the processor's cycles if it counts them, otherwise by cpu-clock.
 --off-cpu counts the time that threads are blocked, by the stack that blocks them: in
@@ -157,7 +158,7 @@ func recordVerb() verb {
 		opt := &recordOptions{}
 		fs.StringVarP(&opt.output, "output", "o", defaultOutput, "write to this `FILE`, in the format that its name chooses")
 		format := fs.String("format", "", "`FORMAT` of the output, whatever its name: perf, folded, json, pprof, svg")
-		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "record process `PID` and its children")
+		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "record process `PID` and its children; several: 12,34")
 		fs.BoolVarP(&opt.all, "all", "a", false, "record the whole system")
 		fs.StringVar(&opt.cgroup, "cgroup", "", "with -a: only this control group, a `FOLDER` of /sys/fs/cgroup")
 		fs.DurationVar(&opt.duration, "duration", 0, "end the recording after this `TIME`, such as 30s")

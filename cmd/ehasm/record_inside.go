@@ -224,6 +224,10 @@ func (r *insideRun) write(used time.Duration) *record.Profile {
 		c.note(r.path, errNothingTaken)
 	case in.Taken == 0 && in.OwnMalloc > 0 && r.opt.alloc != "":
 		c.note(r.path, errOwnMalloc)
+	case in.Taken == 0 && !r.opt.quiet && r.opt.alloc != "":
+		c.note(r.path, errFewAllocated)
+	case in.Taken == 0 && !r.opt.quiet:
+		c.note(r.path, errShort)
 	}
 	if !r.opt.quiet {
 		p.Text(c.stderr)
@@ -247,6 +251,8 @@ func (r *insideRun) write(used time.Duration) *record.Profile {
 // Why there are no samples.
 var (
 	errNothingTaken = errors.New("nothing was taken: no process took " + insideName + " (set-user-id, of another user, or without LD_PRELOAD)")
+	errFewAllocated = errors.New("no samples: little was allocated; a lower --alloc-period takes more")
+	errShort        = errors.New("no samples: it used less processor time than passes between two ticks of the kernel")
 	errOwnMalloc    = errors.New("nothing was taken: the program has a malloc of its own, which is called in place of the C library's")
 )
 

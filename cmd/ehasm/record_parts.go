@@ -36,8 +36,10 @@ type recordParts struct {
 	done   sync.WaitGroup
 
 	// Of the goroutine that records.
-	begun time.Time
-	kept  []*record.Profile
+	begun   time.Time
+	kept    []*record.Profile
+	samples uint64 // of all parts
+	lost    uint64
 }
 
 // flightParts is the number of parts in which --flight drops old samples.
@@ -92,10 +94,18 @@ func (s *recordParts) each() func() {
 	}
 }
 
-// cut ends a part.
-func (s *recordParts) cut() {
+// take ends a part.
+func (s *recordParts) take() *record.Profile {
 	p := s.r.session.Take()
 	p.Command = s.r.title()
+	s.samples += p.Counts.Samples
+	s.lost += p.Counts.Lost
+	return p
+}
+
+// cut ends a part, and keeps it and those before as long as they are wanted.
+func (s *recordParts) cut() {
+	p := s.take()
 	if s.r.opt.flight > 0 {
 		p.Pack()
 	}
@@ -172,8 +182,7 @@ func (s *recordParts) last(p *record.Profile) *record.Profile {
 
 // finish writes the last part of --every.
 func (s *recordParts) finish() {
-	p := s.r.session.Take()
-	p.Command = s.r.title()
+	p := s.take()
 	if p.Counts.Samples > 0 {
 		s.todo <- p
 	}

@@ -278,6 +278,9 @@ func (r *recordRun) tellLimits() {
 	if r.session.UserOnly() {
 		r.c.note("record", errors.New("time in the kernel is not recorded: "+record.KernelNeeds))
 	}
+	if n := r.session.Refused(); n > 0 {
+		r.c.note("record", fmt.Errorf("%d threads of child processes are not recorded: they are of another user", n))
+	}
 	if got := r.session.RingBytes(); got < r.opt.ring {
 		r.c.note("record", fmt.Errorf("%d KB of memory for the samples of a CPU instead of %d: no more may be locked (kernel.perf_event_mlock_kb, ulimit -l)", got>>10, r.opt.ring>>10))
 	}
@@ -345,6 +348,9 @@ func (r *recordRun) write() bool {
 	defer r.objects.Close()
 	if opt.every > 0 {
 		r.parts.finish()
+		if r.parts.samples == 0 {
+			r.tellNothing(r.parts.lost)
+		}
 		return true // errors are reported where they occur
 	}
 	p := r.session.Take()
@@ -356,10 +362,14 @@ func (r *recordRun) write() bool {
 		p = record.Join(append(r.top.all, p))
 	}
 	p.Command = r.title()
-	whole := r.top != nil && !opt.outputSet || r.writeProfile(p)
+	shown := r.top != nil && !opt.outputSet
+	whole := shown || r.writeProfile(p)
 	took := time.Since(begin)
 	if !opt.quiet {
 		p.Text(c.stderr)
+	}
+	if p.Counts.Samples == 0 && !shown && (r.parts == nil || r.parts.samples == 0) {
+		r.tellNothing(p.Counts.Lost)
 	}
 	for _, w := range r.names.Close() {
 		if !opt.quiet {

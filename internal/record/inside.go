@@ -473,6 +473,9 @@ func (p *Profile) insideText() string {
 	var b strings.Builder
 	if c.Bytes > 0 && p.Event.Unit == "bytes" {
 		fmt.Fprintf(&b, "%s allocated in %s objects; %s in %s of them live\n", amount(c.Bytes), amount0(c.Objects), amount(c.LiveBytes), amount0(c.LiveObj))
+		if c.Taken < fewSamples {
+			fmt.Fprintf(&b, "  these figures rest on few samples (%d) and may well be %.0f %% off; a lower --alloc-period takes more\n", c.Taken, 100/math.Sqrt(float64(c.Taken)))
+		}
 	}
 	fmt.Fprintf(&b, "%d samples in %.1f s of %d processes, %d distinct stacks, %.1f frames each\n", c.Taken, p.Duration.Seconds(), c.Processes, n.Unwound,
 		float64(n.Frames)/float64(max(n.Unwound, 1)))
@@ -501,6 +504,9 @@ func (p *Profile) insideText() string {
 	}
 	return b.String()
 }
+
+// fewSamples is how many samples have a standard deviation of a tenth.
+const fewSamples = 100
 
 // amount formats a number of bytes for people.
 func amount(bytes float64) string {

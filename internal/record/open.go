@@ -22,6 +22,8 @@ type stream struct {
 	first []*perfevent.Event // by CPU, those that the rings belong to
 	all   []*perfevent.Event
 	rings []*perfevent.Ring
+
+	refused int // threads of children that this user may not record
 }
 
 // opened holds all that a Session reads from.
@@ -100,20 +102,14 @@ func (o *Options) kernelForbidden() bool {
 // open opens the events of a kind: one per CPU, and where there are threads already, one
 // for each of them and CPU. They get rings of their own, or where others are given, by CPU, use theirs.
 func (s *stream) open(o *Options, cpus []int, ring int, others ...*perfevent.Event) error {
-	tids := []int{perfevent.ThisThread}
+	tasks := []task{{id: perfevent.ThisThread}}
 	if o.Target.All {
-		tids = []int{perfevent.AllThreads}
+		tasks = []task{{id: perfevent.AllThreads}}
 	}
 	if len(o.Target.PIDs) > 0 {
-		tids = nil
-		for _, pid := range o.Target.PIDs {
-			list, err := listThreads(int32(pid))
-			if err != nil {
-				return fmt.Errorf("process %d: %w", pid, noProcess(err))
-			}
-			for _, tid := range list {
-				tids = append(tids, int(tid))
-			}
+		var err error
+		if tasks, err = o.Target.tasks(); err != nil {
+			return err
 		}
 	}
 	for i, cpu := range cpus {
@@ -121,10 +117,16 @@ func (s *stream) open(o *Options, cpus []int, ring int, others ...*perfevent.Eve
 		if len(others) > 0 {
 			first = others[i]
 		}
-		for _, tid := range tids {
-			e, err := s.openOne(o, tid, cpu)
-			if errors.Is(err, unix.ESRCH) && len(tids) > 1 {
+		for _, t := range tasks {
+			e, err := s.openOne(o, t.id, cpu)
+			if errors.Is(err, unix.ESRCH) && len(tasks) > 1 {
 				continue // the thread has ended meanwhile
+			}
+			if t.child && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) {
+				if i == 0 {
+					s.refused++
+				}
+				continue
 			}
 			if err != nil {
 				return err

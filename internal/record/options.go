@@ -24,6 +24,8 @@ type Target struct {
 	Cgroup *os.File // with All: only this control group
 	// Otherwise the programs that the calling thread executes after Open, with
 	// their children.
+
+	children []int // of PIDs, when Open is called
 }
 
 // Options are the settings of a Session.

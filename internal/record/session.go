@@ -124,6 +124,7 @@ func Open(opt Options) (*Session, error) {
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
+	opt.Target.children = childrenOf(opt.Target.PIDs)
 	op, err := opt.open()
 	if err != nil {
 		return nil, err
@@ -155,6 +156,9 @@ func Open(opt Options) (*Session, error) {
 // UserOnly reports whether kernel code is not sampled, for lack of rights.
 func (s *Session) UserOnly() bool { return s.open.user }
 
+// Refused returns how many threads of child processes are not recorded, as this user may not.
+func (s *Session) Refused() int { return s.open.samples.refused }
+
 // RingBytes returns the size of a CPU's ring in bytes, which may be less than
 // requested.
 func (s *Session) RingBytes() int { return s.open.rings }
@@ -175,7 +179,7 @@ func (s *Session) Start() error {
 		}
 	}
 	var list []int32
-	for _, pid := range t.PIDs {
+	for _, pid := range slices.Concat(t.PIDs, t.children) {
 		list = append(list, int32(pid))
 	}
 	if t.All {
