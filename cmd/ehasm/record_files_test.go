@@ -59,7 +59,7 @@ func TestRecordSignalsWhileWriting(t *testing.T) {
 		require.NoError(t, err)
 		s := catchWriteSignals(newConsole(os.Stdout, os.Stderr))
 		defer s.guard(f)()
-		s.writing()
+		s.writing(true)
 		os.Stderr.WriteString("ready\n")
 		io.Copy(io.Discard, os.Stdin)
 		require.NoError(t, f.Commit())

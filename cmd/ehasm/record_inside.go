@@ -110,8 +110,8 @@ func (r *insideRun) ready(ctx context.Context) (int, error) {
 
 // run runs the command and writes the profile.
 func (r *insideRun) run(ctx context.Context) (int, error) {
-	signals, asked := make(chan os.Signal, 8), make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	signals, asked := r.signals.recording, make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGQUIT)
 	defer signal.Stop(signals)
 	signal.Notify(asked, syscall.SIGUSR2)
 	defer signal.Stop(asked)
@@ -133,9 +133,9 @@ func (r *insideRun) run(ctx context.Context) (int, error) {
 		r.poll(stop, asked)
 	}()
 	recording := r.wait(ctx, signals, ended, cmd.Process)
+	r.signals.writing(true)
 	close(stop)
 	<-stopped
-	r.signals.writing()
 	used := time.Duration(0)
 	if recording { // else nobody knows yet
 		var u unix.Rusage
@@ -147,6 +147,7 @@ func (r *insideRun) run(ctx context.Context) (int, error) {
 	}
 	whole := r.write(used)
 	if !recording {
+		r.signals.writing(false)
 		r.forward(signals, ended, cmd.Process)
 	}
 	if whole != nil && r.opt.cache {

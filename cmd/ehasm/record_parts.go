@@ -31,8 +31,8 @@ type recordParts struct {
 	r      *recordRun
 	length time.Duration
 	asked  chan os.Signal
-	todo   chan *record.Profile
-	pusher *push.Pusher // nil: the parts are written
+	todo   chan *record.Profile // closed at the end
+	pusher *push.Pusher         // nil: the parts are written
 	done   sync.WaitGroup
 
 	// Of the goroutine that records.
@@ -53,12 +53,39 @@ func newParts(r *recordRun, pusher *push.Pusher) *recordParts {
 	if r.opt.flight > 0 {
 		s.length = r.opt.flight / flightParts
 	}
-	s.done.Go(func() {
-		for p := range s.todo {
-			s.write(p)
-		}
-	})
+	s.done.Go(func() { s.writeAll(s.write, max(leastPatience, 2*s.length)) })
 	return s
+}
+
+// A profile that is not written after leastPatience or two parts no longer holds up the next. While mostStuck are being
+// written, others are dropped.
+const (
+	leastPatience = time.Minute
+	mostStuck     = 4
+)
+
+// writeAll writes one profile after the other.
+func (s *recordParts) writeAll(write func(*record.Profile), patience time.Duration) {
+	running := make(chan struct{}, mostStuck)
+	for p := range s.todo {
+		select {
+		case running <- struct{}{}:
+		default:
+			s.r.c.fail(s.r.opt.output, fmt.Errorf("a profile is dropped: %d before it are still not written", mostStuck))
+			continue
+		}
+		written := make(chan struct{})
+		go func() {
+			write(p)
+			<-running
+			close(written)
+		}()
+		select {
+		case <-written:
+		case <-time.After(patience):
+			s.r.c.fail(s.r.opt.output, fmt.Errorf("the profile of %s is not written after %v: going on with the next", p.Start.UTC().Format(time.RFC3339), patience))
+		}
+	}
 }
 
 // listen handles SIGUSR2 with --flight, until the returned function is called.
@@ -188,6 +215,7 @@ func (s *recordParts) finish() {
 	}
 	close(s.todo)
 	s.done.Wait()
+	s.r.signals.abandon()
 	if s.pusher == nil {
 		return
 	}

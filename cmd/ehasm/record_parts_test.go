@@ -3,17 +3,23 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/record"
 	"github.com/ehasm/ehasm/internal/testtool"
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
@@ -51,6 +57,86 @@ func TestRecordEvery(t *testing.T) {
 	}
 	assert.Equal(t, told, got)
 	assert.Greater(t, got, 50)
+}
+
+// TestRecordStuck: a profile that cannot be written does not hold up those after it; when as many as may be are stuck,
+// others are dropped until one is written.
+func TestRecordStuck(t *testing.T) {
+	var out bytes.Buffer
+	s := &recordParts{r: &recordRun{opt: &recordOptions{}, c: newConsole(io.Discard, &out)}, todo: make(chan *record.Profile)}
+	written, release, ended := make(chan int), make(chan struct{}), make(chan struct{})
+	go func() {
+		s.writeAll(func(p *record.Profile) {
+			if p.Weigh == 0 {
+				<-release
+			}
+			written <- int(p.Weigh)
+		}, time.Millisecond)
+		close(ended)
+	}()
+	s.todo <- &record.Profile{}
+	s.todo <- &record.Profile{Weigh: 1}
+	assert.Equal(t, 1, <-written)
+	for range mostStuck - 1 {
+		s.todo <- &record.Profile{}
+	}
+	s.todo <- &record.Profile{Weigh: 2} // dropped
+	close(release)
+	for range mostStuck {
+		assert.Zero(t, <-written)
+	}
+	s.todo <- &record.Profile{Weigh: 3}
+	assert.Equal(t, 3, <-written)
+	close(s.todo)
+	<-ended
+	assert.Contains(t, out.String(), "is not written after 1ms: going on with the next")
+	assert.Equal(t, 1, strings.Count(out.String(), "a profile is dropped: 4 before it are still not written"))
+}
+
+// TestRecordInterruptedTwice: a second interrupt ends a recorder that cannot write its profile, since nobody reads the FIFO.
+func TestRecordInterruptedTwice(t *testing.T) {
+	for _, command := range []bool{false, true} {
+		dir := t.TempDir()
+		require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "p"), 0o600))
+		idle := exec.Command("sleep", "1000")
+		require.NoError(t, idle.Start())
+		defer func() {
+			idle.Process.Kill()
+			idle.Wait()
+		}()
+		args := []string{"-p", strconv.Itoa(idle.Process.Pid)}
+		if command {
+			args = []string{"sh", "-c", "touch ready; while :; do :; done"}
+		}
+		cmd := recordCommand(t, dir, append([]string{"--format", "folded", "-o", "p"}, args...)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		require.NoError(t, cmd.Start())
+		waitForRings(t, cmd)
+		if command {
+			waitForFile(t, filepath.Join(dir, "ready"))
+		}
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		require.Eventually(t, func() bool { return opens(cmd.Process.Pid) }, time.Minute, 5*time.Millisecond)
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		ended := make(chan struct{})
+		go func() { cmd.Wait(); close(ended) }()
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			cmd.Process.Kill()
+			<-ended
+		}
+		assert.Equal(t, exitBySignal+int(syscall.SIGINT), cmd.ProcessState.ExitCode())
+	}
+}
+
+// opens reports whether a thread of a process is in openat(2).
+func opens(pid int) bool {
+	calls, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
+	return slices.ContainsFunc(calls, func(path string) bool {
+		b, _ := os.ReadFile(path)
+		return bytes.HasPrefix(b, fmt.Appendf(nil, "%d ", syscall.SYS_OPENAT))
+	})
 }
 
 // TestRecordFlight has what is kept written while the recording goes on, and again at its

@@ -93,7 +93,6 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 	}
 	stopCompiling()
 	r.made.ended.Store(true) // unwinding is over
-	r.signals.writing()
 	if r.rawFile != nil {
 		defer r.signals.guard(r.rawFile)()
 	}
@@ -202,8 +201,8 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	}
 	r.session = session
 	r.tellLimits()
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	signals := r.signals.recording
+	signal.Notify(signals, syscall.SIGQUIT)
 	if r.opt.every+r.opt.flight > 0 {
 		r.parts = newParts(r, pusher)
 		defer r.parts.listen()()
@@ -247,6 +246,7 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	var reading sync.WaitGroup
 	reading.Go(func() { failed = session.Run(done, each) })
 	recording := r.wait(ctx, signals, ended, process)
+	r.signals.writing(true)
 	close(done)
 	reading.Wait()
 	r.top.close()
@@ -254,7 +254,9 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 		r.c.fail("record", failed) // the samples before are still written
 	}
 	if !recording && process != nil { // the command continues without a recording
+		r.signals.writing(false)
 		r.forward(signals, ended, process)
+		r.signals.writing(true)
 	}
 	if process == nil {
 		status = exitDone
@@ -314,13 +316,17 @@ func (r *recordRun) wait(ctx context.Context, signals <-chan os.Signal, ended <-
 	}
 }
 
-// forward waits for the command's end.
+// forward waits for the command's end, or a second interrupt.
 func (r *recordRun) forward(signals <-chan os.Signal, ended <-chan struct{}, process *os.Process) {
+	interrupts := 0
 	for {
 		select {
 		case <-ended:
 			return
 		case s := <-signals:
+			if interrupts++; interrupts > 1 && s == os.Interrupt {
+				return
+			}
 			passOn(s, process)
 		}
 	}

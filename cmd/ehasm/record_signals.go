@@ -9,58 +9,107 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/ehasm/ehasm/internal/atomicfile"
 )
 
-// writeSignals handles signals while a profile is written: at the first it says that the
-// profile is being written, at the second it gives up and leaves no partial file. While
-// recording, signals mean something else; see recordRun.wait.
+// writeSignals handles the signals that end a recorder. While it records they are passed to recordRun.wait. While a profile
+// is written, the second that the recorder has had gives up and leaves no partial file; the first says so.
 type writeSignals struct {
-	c       *console
-	arrived chan os.Signal // nil: all are ignored
+	c         *console
+	arrived   chan os.Signal
+	recording chan os.Signal // those that arrive while no profile is written
+	noHangup  bool           // SIGHUP was ignored when the recorder began, as nohup(1) does
 
-	mu   sync.Mutex
-	open []*atomicfile.File // they are removed at the second signal
+	mu     sync.Mutex
+	writes bool
+	seen   int
+	open   []*atomicfile.File // they are removed when a signal gives up
 }
 
 func catchWriteSignals(c *console) *writeSignals {
-	s := &writeSignals{c: c}
-	if catch := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored); len(catch) > 0 {
-		s.arrived = make(chan os.Signal, 8)
-		signal.Notify(s.arrived, catch...)
-	}
+	s := &writeSignals{c: c, arrived: make(chan os.Signal, 8), recording: make(chan os.Signal, 8), noHangup: signal.Ignored(syscall.SIGHUP)}
+	signal.Notify(s.arrived, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		for got := range s.arrived {
+			s.take(got)
+		}
+	}()
 	return s
 }
 
 func (s *writeSignals) stop() {
-	if s.arrived != nil {
-		signal.Stop(s.arrived)
-		close(s.arrived)
+	signal.Stop(s.arrived)
+	close(s.arrived)
+}
+
+// writing says whether a profile is written from now on. A second signal that the recording had no time for counts.
+func (s *writeSignals) writing(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes = on
+	if on && len(s.recording) > 0 && s.seen > 1 {
+		s.giveUp(<-s.recording)
 	}
 }
 
-// writing starts the handling. Signals that arrived before were for the recording.
-func (s *writeSignals) writing() {
-	for range len(s.arrived) {
-		<-s.arrived
+func (s *writeSignals) take(got os.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writes && s.noHangup && got == syscall.SIGHUP {
+		return
 	}
+	s.seen++
+	switch {
+	case !s.writes:
+		select {
+		case s.recording <- got:
+		default:
+		}
+	case s.seen == 1:
+		go s.c.note("interrupted", errors.New("the profile is being written; once more to give up")) // the reader of messages may hang
+	default:
+		s.giveUp(got)
+	}
+}
+
+// giveUp ends the process.
+func (s *writeSignals) giveUp(got os.Signal) {
+	soon(func() {
+		abort(s.open)
+		s.c.note("interrupted again", errors.New("the profile is not written"))
+	})
+	n, _ := got.(syscall.Signal)
+	os.Exit(exitBySignal + int(n))
+}
+
+// abandon removes the files that are still being written.
+func (s *writeSignals) abandon() {
+	s.mu.Lock()
+	open := slices.Clone(s.open)
+	s.mu.Unlock()
+	soon(func() { abort(open) })
+}
+
+func abort(list []*atomicfile.File) {
+	for _, f := range list {
+		f.Abort()
+	}
+}
+
+// soon calls f, and does not wait long for it: a file system may hang, or the reader of messages.
+func soon(f func()) {
+	done := make(chan struct{})
 	go func() {
-		if _, ok := <-s.arrived; !ok {
-			return
-		}
-		s.c.note("interrupted", errors.New("the profile is being written; once more to give up"))
-		got, ok := <-s.arrived
-		if !ok {
-			return
-		}
-		s.mu.Lock()
-		for _, f := range s.open {
-			f.Abort()
-		}
-		n, _ := got.(syscall.Signal)
-		os.Exit(exitBySignal + int(n))
+		defer close(done)
+		f()
 	}()
+	const patience = 2 * time.Second
+	select {
+	case <-done:
+	case <-time.After(patience):
+	}
 }
 
 // guard removes f if a signal gives up, until the returned function is called.

@@ -47,6 +47,8 @@ type Counts struct {
 var (
 	// ErrQueueFull is the error of a profile that did not fit the queue.
 	ErrQueueFull = errors.New("the queue is full")
+	// ErrClosed is the error of a profile that came after Close.
+	ErrClosed = errors.New("the recording has ended")
 	// ErrRefused is wrapped if the server refuses for good, so that there is no
 	// retry.
 	ErrRefused = errors.New("refused")
@@ -62,6 +64,7 @@ type Pusher struct {
 	done   chan struct{}
 	mu     sync.Mutex
 	counts Counts
+	closed bool
 }
 
 // New returns a running Pusher.
@@ -94,19 +97,34 @@ func New(opt Options) (*Pusher, error) {
 	return p, nil
 }
 
-// Push queues a profile. If the queue is full the profile is given up.
+// Push queues a profile. If the queue is full, or closed, the profile is given up.
 func (p *Pusher) Push(profile *Profile) {
+	if err := p.enqueue(profile); err != nil {
+		p.give(profile, err)
+	}
+}
+
+func (p *Pusher) enqueue(profile *Profile) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
 	select {
 	case p.queue <- profile:
+		return nil
 	default:
-		p.give(profile, ErrQueueFull)
+		return ErrQueueFull
 	}
 }
 
 // Close waits until the queue is empty, but at most for patience; profiles that still
-// wait are given up. Push must not be called after Close.
+// wait are given up.
 func (p *Pusher) Close(patience time.Duration) Counts {
+	p.mu.Lock()
+	p.closed = true
 	close(p.queue)
+	p.mu.Unlock()
 	timer := time.AfterFunc(patience, p.stop)
 	<-p.done
 	timer.Stop()
