@@ -15,10 +15,10 @@ import (
 	"github.com/ehasm/ehasm/internal/testtool"
 )
 
-// example returns the first code block of a language in a section of docs/runtime.md.
-func example(t *testing.T, section, language string) []byte {
+// example returns the first code block of a language in a section of a page of docs.
+func example(t *testing.T, page, section, language string) []byte {
 	t.Helper()
-	_, rest, ok := strings.Cut(string(read(t, "../docs/runtime.md")), "\n## "+section+"\n")
+	_, rest, ok := strings.Cut(string(read(t, "../docs/"+page)), "\n## "+section+"\n")
 	require.True(t, ok)
 	_, rest, ok = strings.Cut(rest, "```"+language+"\n")
 	require.True(t, ok)
@@ -32,7 +32,7 @@ func TestExampleC(t *testing.T) {
 	k := makeKit(t)
 	dir := t.TempDir()
 	source, prog := filepath.Join(dir, "program.c"), filepath.Join(dir, "program")
-	require.NoError(t, os.WriteFile(source, example(t, "From C", "c"), 0o644))
+	require.NoError(t, os.WriteFile(source, example(t, "runtime.md", "From C", "c"), 0o644))
 	args := k.gcc("example", source, k.path("libehunwind.so"))
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -51,7 +51,7 @@ func TestExampleC(t *testing.T) {
 func TestExamplePython(t *testing.T) {
 	k := makeKit(t)
 	testtool.Need(t, "python3")
-	out := k.mustRun(t, k.path("eh"), []string{"LD_LIBRARY_PATH=" + k.dir}, "python3", "-c", string(example(t, "From other languages", "python")))
+	out := k.mustRun(t, k.path("eh"), []string{"LD_LIBRARY_PATH=" + k.dir}, "python3", "-c", string(example(t, "languages.md", "Python", "python")))
 	assert.Contains(t, out, "['0x")
 }
 
@@ -60,7 +60,7 @@ func TestExamplePreload(t *testing.T) {
 	k := makeKit(t)
 	dir := t.TempDir()
 	source, prog := filepath.Join(dir, "program.c"), filepath.Join(dir, "program")
-	require.NoError(t, os.WriteFile(source, example(t, "Existing programs", "c"), 0o644))
+	require.NoError(t, os.WriteFile(source, example(t, "preload.md", "Existing programs", "c"), 0o644))
 	out, err := exec.Command("gcc", "-rdynamic", "-o", prog, source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	build := exec.Command(k.path("ehasm"), "build", "-q", "--cache", "--deps", "--vdso", prog, k.path("libehunwind-preload.so"))
