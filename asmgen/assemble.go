@@ -7,7 +7,7 @@ package asmgen
 
 import (
 	"cmp"
-	"errors"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -19,15 +19,6 @@ import (
 // Options are the settings of code generation.
 type Options struct {
 	NoDeref bool // _eh_elf has no deref argument and reads memory directly
-	Compact bool // little fixed code: _eh_elf does every step by a walk of one step
-	// OneLookup has all steps go through one lookup, which costs each a jump.
-	OneLookup bool
-	// SharedHead has the rows of one tail share a head, in small packed files: it reads what their CFA is.
-	SharedHead bool
-	// Fast gives more tails a dispatch of their own, and more heads a tail.
-	Fast bool
-
-	reach uint32 // for tests: what distances of 2 bytes are below, if that is less than they can say
 }
 
 // generator holds the state of code generation.
@@ -42,15 +33,10 @@ type generator struct {
 	exprs    []label           // by dwarfcfa.ExprID; 0: not used
 	layout   layout
 
-	heads      int    // where the table of heads is in the data
-	farHeads   bool   // its distances take 4 bytes
-	sharedTail int    // whose rows share a head; -1: none
-	shared     []bool // by plan.Blocks
-	treeBytes  int    // text of compare trees
-	spans      int    // where the table over the segments begins in the data
-	beside     label  // what pcs lead to that it says are in no segment with a table
-	words      int    // entries in all tables of pages
-	tables     []int  // by plan.Segments: where the entries of its table begin
+	spans  int   // where the table over the segments begins in the data
+	beside label // what pcs lead to that it says are in no segment with a table
+	words  int   // entries in all tables of pages
+	tables []int // by plan.Segments: where the entries of its table begin
 
 	text                              label // the text's begin
 	chain, begin                      label
@@ -66,7 +52,6 @@ type generator struct {
 	stepDone, stepStop                label
 	subroutines, textEnd, step, thunk label
 	search                            label // of the segment
-	sharedHead                        label
 
 	block []label // by plan.Blocks: where a page leads to
 	tree  []label // by plan.Trees: where the page table leads to; 0 if a page has no code
@@ -77,16 +62,8 @@ type generator struct {
 
 // Assemble generates the code of a plan.
 func Assemble(p *plan.Plan, opt Options) (*Code, error) {
-	c, err := attempt(p, opt, false)
-	if errors.Is(err, errFarHead) {
-		return attempt(p, opt, true) // there is more text than it seemed
-	}
-	return c, err
-}
-
-func attempt(p *plan.Plan, opt Options, farHeads bool) (*Code, error) {
 	g := &generator{
-		asm: newAssembler(), plan: p, opt: opt, farHeads: farHeads, sharedTail: -1,
+		asm: newAssembler(), plan: p, opt: opt,
 		descs: map[string]uint32{},
 		exprs: make([]label, len(p.Table.Exprs)),
 		block: make([]label, len(p.Blocks)),
@@ -103,14 +80,13 @@ func attempt(p *plan.Plan, opt Options, farHeads bool) (*Code, error) {
 		&g.segmentEnd, &g.exit, &g.noInfo, &g.outermost, &g.notCompiled, &g.badRegister,
 		&g.slowFast, &g.slowRow, &g.spill, &g.readWord, &g.exprInvalid, &g.exprUnreadable,
 		&g.stepTail, &g.stepGeneral, &g.stepDone, &g.stepStop,
-		&g.subroutines, &g.textEnd, &g.step, &g.thunk, &g.search, &g.sharedHead} {
+		&g.subroutines, &g.textEnd, &g.step, &g.thunk, &g.search} {
 		*l = a.newLabel()
 	}
 	for i := range p.Segments {
 		g.tables = append(g.tables, g.words)
 		g.words += len(p.Segments[i].Table)
 	}
-	g.share()
 	if err := g.layout.table(); err != nil {
 		return nil, err
 	}
@@ -147,8 +123,8 @@ func attempt(p *plan.Plan, opt Options, farHeads bool) (*Code, error) {
 	if err := a.finish(); err != nil {
 		return nil, err
 	}
-	if err := g.resolve(func(l label) uint32 { return uint32(g.asm.where[l]) }); err != nil {
-		return nil, err
+	for _, r := range g.dataRefs {
+		binary.LittleEndian.PutUint32(g.data[r.off:], uint32(a.where[r.to]))
 	}
 	return g.code(), nil
 }
@@ -203,9 +179,10 @@ func (g *generator) code() *Code {
 	if !g.opt.NoDeref {
 		thunk = g.thunk
 	}
+	frame := Frame{End: where(g.textEnd)}
 	add := func(from, to label, rows *frameRows) {
 		if from != to {
-			c.Frames = append(c.Frames, Frame{Start: where(from), End: where(to), Rows: rows.within(where(from), where(to), where)})
+			frame.Rows = append(frame.Rows, rows.within(where(from), where(to), where)...)
 		}
 	}
 	add(g.step, thunk, &g.stepFrame)
@@ -213,14 +190,7 @@ func (g *generator) code() *Code {
 	add(g.chain, g.walk, &g.chainFrame)
 	add(g.walk, g.subroutines, &g.walkFrame)
 	add(g.subroutines, g.textEnd, &g.subFrame)
-	if g.opt.Compact {
-		one := Frame{End: where(g.textEnd)}
-		for _, f := range c.Frames {
-			one.Rows = append(one.Rows, f.Rows...)
-		}
-		c.Frames = []Frame{one}
-	}
-	c.treeBytes = g.treeBytes
+	c.Frames = []Frame{frame} // one, which saves each file 0.1 KB
 	c.Marks = g.marks(where)
 	c.locate = func(pc dwarfcfa.Addr) (uint32, uint32) {
 		block := where(g.block[p.Lookup(pc)])

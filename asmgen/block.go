@@ -19,12 +19,6 @@ func fastReg(i int) int { return int(plan.FastRegs[i]) }
 // descriptor places a row descriptor, once, and returns its offset.
 func (g *generator) descriptor(row uint32, given int) uint32 {
 	d, head, refs := descriptor(&g.plan.Table.Rows[row], given, g.exprLabel)
-	if g.opt.Compact { // nothing reads what lies before it
-		for i := range refs {
-			refs[i].off -= head
-		}
-		d, head = d[head:], 0
-	}
 	key := string(d)
 	for _, r := range refs {
 		key += string(binary.LittleEndian.AppendUint32(nil, uint32(r.to)))
@@ -86,7 +80,7 @@ func (g *generator) blocks() error {
 		}
 		// The head that most bytes of text lead to comes last, to fall through.
 		slices.SortStableFunc(users, func(a, b uint32) int { return cmp.Compare(weights[a], weights[b]) })
-		if hot[i] && i != g.sharedTail {
+		if hot[i] {
 			var err error
 			if users, err = g.ownTails(i, users, own); err != nil {
 				return err
@@ -95,11 +89,7 @@ func (g *generator) blocks() error {
 				return err
 			}
 		}
-		if i == g.sharedTail {
-			g.sharedHeads(users, g.tails[i])
-		} else {
-			g.layout.beforeTail(users, g.tails[i])
-		}
+		g.layout.beforeTail(users, g.tails[i])
 		g.tail(&p.Tails[i], p.Blocks[users[0]].Row, g.tails[i], hot[i])
 	}
 	return nil
@@ -120,11 +110,8 @@ func (g *generator) ownHeads(weights []uint64) map[uint32]bool {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b uint32) int { return cmp.Compare(weights[b], weights[a]) })
-	own, per := map[uint32]bool{}, rangesPerOwn
-	if g.opt.Fast {
-		per = rangesPerOwnFast
-	}
-	for _, b := range order[:min(len(order), maxOwnHeads, len(p.Table.Ranges)/per)] {
+	own := map[uint32]bool{}
+	for _, b := range order[:min(len(order), maxOwnHeads, len(p.Table.Ranges)/rangesPerOwn)] {
 		own[b] = true
 	}
 	return own
@@ -155,15 +142,9 @@ func (g *generator) ownTails(tail int, heads []uint32, own map[uint32]bool) ([]u
 const (
 	maxHotTails  = 16
 	maxOwnHeads  = 24
-	rangesPerOwn = 600
-	rangesPerHot = 400 // some 60 bytes of code in 2,000 to 3,000 of pages
-	hotAlign     = 32  // bytes; without it, walks differ by 5 % with where the code happens to lie
-)
-
-// The same where size is no limit.
-const (
-	rangesPerOwnFast = 60
-	rangesPerHotFast = 40
+	rangesPerOwn = 60
+	rangesPerHot = 40
+	hotAlign     = 32 // bytes; without it, walks differ by 5 % with where the code happens to lie
 )
 
 // The same bounds of tails for packed pages: a copy of their lookup takes four times the bytes.
@@ -180,7 +161,7 @@ func (g *generator) hotTails(weights []uint64) []bool {
 	bytes := make([]uint64, len(p.Tails))
 	order := make([]int, len(p.Tails))
 	for i := range p.Blocks {
-		if b := &p.Blocks[i]; b.Kind == plan.BlockFast && !p.Tails[b.Tail].Slow {
+		if b := &p.Blocks[i]; b.Kind == plan.BlockFast {
 			bytes[b.Tail] += weights[i]
 		}
 	}
@@ -190,14 +171,11 @@ func (g *generator) hotTails(weights []uint64) []bool {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(bytes[b], bytes[a]) })
 	hot := make([]bool, len(p.Tails))
 	most, per := maxHotTails, rangesPerHot
-	if g.opt.Fast {
-		per = rangesPerHotFast
-	}
 	if p.Dispatch == plan.DispatchPacked {
 		most, per = maxHotPacked, rangesPerHotPacked
 	}
 	for _, i := range order[:min(len(order), most, len(p.Table.Ranges)/per)] {
-		hot[i] = !p.Tails[i].Slow
+		hot[i] = true
 	}
 	return hot
 }
@@ -288,10 +266,6 @@ func (g *generator) headsBefore(heads []uint32, tail label) {
 func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 	a := g.asm
 	a.bind(at)
-	if t.Slow {
-		g.slowTail(t, row)
-		return
-	}
 	slow, leave := a.newLabel(), a.jumpShort
 	if hot {
 		leave = a.jump
@@ -337,15 +311,10 @@ func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 		a.jump(obj.AJMP, g.dispatch)
 	}
 	a.bind(slow)
-	g.slowTail(t, row)
-}
-
-// slowTail emits the way from a tail to the slow path.
-func (g *generator) slowTail(t *plan.Tail, row uint32) {
 	given := descCFAGiven
 	if t.Base == abi.RBP {
 		given = descCFAFromBP
 	}
-	g.asm.leaData(g.descriptor(row, given), rTmp)
-	g.asm.jump(obj.AJMP, g.slowFast)
+	a.leaData(g.descriptor(row, given), rTmp)
+	a.jump(obj.AJMP, g.slowFast)
 }

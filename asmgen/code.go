@@ -22,8 +22,6 @@ type Code struct {
 	NoDeref   bool          // _eh_elf has no deref argument
 	Packed    bool          // packed dispatch
 
-	treeBytes int // of Text: compare trees
-
 	Marks  []Mark                                          // for listings, in order of Off
 	locate func(dwarfcfa.Addr) (page uint32, block uint32) // where the code of a pc is
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
@@ -40,56 +39,8 @@ const (
 
 // descRef asks for the 32-bit offset of a label at a place in a descriptor.
 type descRef struct {
-	off   int
-	to    label
-	short bool // 2 bytes, not 4
-}
-
-// usedParts says which kinds of CFA and operations of rules the descriptors use, a bit
-// for each: small files leave out the code for others.
-type usedParts struct{ kinds, rules uint8 }
-
-func (u usedParts) kind(kind int) bool { return u.kinds>>kind&1 != 0 }
-
-func (u usedParts) rule(op int) bool { return u.rules>>op&1 != 0 }
-
-// ruleAbove reports whether an operation above op is used.
-func (u usedParts) ruleAbove(op int) bool { return u.rules>>(op+1) != 0 }
-
-// add notes what a descriptor has, as slowCFA and slowRules read it.
-func (u *usedParts) add(d []byte) {
-	kind := d[0] &^ descSignal
-	u.kinds |= 1 << kind
-	d = d[1+[...]int{descCFAReg: 9, descCFAExpr: 4}[kind]:]
-	for d[0] != ruleEnd {
-		op := d[0] >> 5
-		u.rules |= 1 << op
-		d = d[1+[...]int{ruleOffset8: 1, ruleOffset: 8, ruleValOffset: 8, ruleRegister: 1, ruleExpr: 5}[op]:]
-	}
-}
-
-// used goes through the descriptors of all rows.
-func (g *generator) used() usedParts {
-	if !g.opt.Compact {
-		return usedParts{kinds: 0xff, rules: 0xff}
-	}
-	var u usedParts
-	for i := range g.plan.Blocks {
-		b := &g.plan.Blocks[i]
-		given := -1
-		switch {
-		case b.Kind == plan.BlockStop:
-			continue
-		case b.Kind == plan.BlockFast:
-			given = descCFAGiven
-			if b.Base == abi.RBP {
-				given = descCFAFromBP
-			}
-		}
-		d, head, _ := descriptor(&g.plan.Table.Rows[b.Row], given, func(dwarfcfa.ExprID) label { return 0 })
-		u.add(d[head:])
-	}
-	return u
+	off int
+	to  label
 }
 
 // Places of the bytes before the descriptor of a tail.

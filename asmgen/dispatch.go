@@ -2,7 +2,6 @@ package asmgen
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
 
 	"github.com/twitchyliquid64/golang-asm/obj"
@@ -63,8 +62,7 @@ type layout interface {
 }
 
 // treeLayout has a compare tree for each distinct page. A table of 32-bit distances from its own start
-// leads to them, or directly to the row block of a page that holds one row. A dense page is two
-// instructions that lead to the search of its record.
+// leads to them, or directly to the row block of a page that holds one row.
 type treeLayout struct{ g *generator }
 
 func (t treeLayout) lookup(first int) {
@@ -93,12 +91,6 @@ func (t treeLayout) spanUnit() int { return 4 }
 func (t treeLayout) enter() {
 	t.g.asm.op(x86.AADDQ, reg(rCFA), reg(rTmp))
 	t.g.asm.op1(obj.AJMP, reg(rTmp))
-}
-
-// addressOf emits the addition of a label's address to the distance in rTmp.
-func (g *generator) addressOf(from label) {
-	g.asm.leaLabel(from, rCFA)
-	g.asm.op(x86.AADDQ, reg(rCFA), reg(rTmp))
 }
 
 func (t treeLayout) heads() error { return nil }
@@ -146,12 +138,8 @@ func (t treeLayout) pages() error {
 	if err := a.flush(); err != nil {
 		return err
 	}
-	begin := len(a.text)
 	for i := range g.plan.Trees {
 		page := &g.plan.Trees[i]
-		if page.Dense {
-			continue
-		}
 		if len(page.Nodes) == 0 {
 			g.tree[i] = g.block[page.Targets[0]]
 			continue
@@ -168,66 +156,7 @@ func (t treeLayout) pages() error {
 		g.tree[i] = a.bindNew()
 		g.emitPage(&l)
 	}
-	if err := a.flush(); err != nil {
-		return err
-	}
-	g.treeBytes = len(a.text) - begin
-	return g.densePages()
-}
-
-// densePages emits the pages whose keys and ids are data, and their shared code.
-// A table of 32-bit offsets leads from ids to row blocks.
-func (g *generator) densePages() error {
-	if len(g.plan.IDs) == 0 {
-		return nil
-	}
-	if len(g.plan.IDs) > 1<<16 {
-		return fmt.Errorf("%w: %d distinct rows", ErrTooLarge, len(g.plan.IDs))
-	}
-	a := g.asm
-	var search [3]label // by size of an id
-	for i := range g.plan.Trees {
-		page := &g.plan.Trees[i]
-		if !page.Dense {
-			continue
-		}
-		size := int16(2)
-		if g.plan.ShortIDs(page) {
-			size = 1
-		}
-		if search[size] == 0 {
-			search[size] = a.newLabel()
-		}
-		g.tree[i] = a.bindNew()
-		a.op(x86.AMOVL, imm(int64(len(g.data))), reg(rTmp))
-		g.data = g.appendRecord(g.data, page, len(page.Keys), size)
-		a.jump(obj.AJMP, search[size])
-		if err := a.breakChunk(); err != nil {
-			return err
-		}
-	}
-	g.data = append(g.data, make([]byte, packedKeys)...) // read behind the last record
-	g.headTable()
-	g.fillHeads()
-	if err := a.flush(); err != nil { // the search branches within its chunk
-		return err
-	}
-	for size, at := range search {
-		if at == 0 {
-			continue
-		}
-		a.bind(at)
-		g.store(rPC, slotPC)
-		g.spreadLowByte()
-		a.leaData(0, rCFA)
-		a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
-		a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
-		g.searchRecord(int16(size))
-		g.headOf()
-		g.loadSlot(slotPC, rPC)
-		a.op1(obj.AJMP, reg(rTmp))
-	}
-	return nil
+	return a.flush()
 }
 
 // pageLayout chooses the instructions of pages, one after the other.

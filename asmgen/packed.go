@@ -24,7 +24,7 @@ var ErrTooLarge = errors.New("too many pages for packed dispatch")
 // id. Keys are compared 16 at a time with SSE2, which every x86-64 machine has.
 //
 // The heads of row blocks lie in slots of 16 bytes, so that an id gives the
-// address. In small files a table leads to them, see heads.go.
+// address.
 type packedLayout struct {
 	g         *generator
 	slots     label // of id 0
@@ -104,15 +104,10 @@ func (l *packedLayout) enter() {
 	if first {
 		a.bind(l.jump) // to the block whose id is in edi
 	}
-	if g.shortHeads() {
-		g.headOf()
-	} else {
-		a.op(x86.ASHLL, imm(slotBits), reg(rTmp))
-		g.addressOf(l.slots)
-	}
-	if g.sharedTail < 0 {
-		g.loadSlot(slotPC, rPC)
-	}
+	a.op(x86.ASHLL, imm(slotBits), reg(rTmp))
+	a.leaLabel(l.slots, rCFA)
+	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	g.loadSlot(slotPC, rPC)
 	a.op1(obj.AJMP, reg(rTmp))
 
 	if first {
@@ -122,18 +117,10 @@ func (l *packedLayout) enter() {
 
 // longRecord emits the lookup in a long record, at rTmp; its first byte is in pCount.
 func (l *packedLayout) longRecord() {
-	a := l.g.asm
+	g, a := l.g, l.g.asm
+	next, last, found := a.newLabel(), a.newLabel(), a.newLabel()
 	a.bind(l.long)
 	a.op(x86.ASUBL, imm(packedLong), reg(pCount))
-	l.g.searchRecord(2)
-	a.jump(obj.AJMP, l.jump)
-}
-
-// searchRecord emits the search of a record of any number of keys, with ids of
-// idSize bytes, at rTmp, for the low byte that fills xmm0. The number of keys is in pCount. The id comes in edi.
-func (g *generator) searchRecord(idSize int16) {
-	a := g.asm
-	next, last, found := a.newLabel(), a.newLabel(), a.newLabel()
 	a.op1(x86.AINCQ, reg(pKeys))
 	g.store(pKeys, slotKeys)
 	a.bind(next)
@@ -153,11 +140,8 @@ func (g *generator) searchRecord(idSize int16) {
 	a.op(x86.AADDQ, reg(pKeys), reg(pCount)) // address of the ids
 	a.op(x86.AADDQ, reg(pKeys), reg(pMask))
 	a.op(x86.ASUBQ, mem(x86.REG_SP, slotKeys), reg(pMask)) // index of the id
-	if idSize == 1 {
-		a.op(x86.AMOVBLZX, memIndex(pCount, pMask, 1, 0), reg(rTmp))
-	} else {
-		a.op(x86.AMOVWLZX, memIndex(pCount, pMask, 2, 0), reg(rTmp))
-	}
+	a.op(x86.AMOVWLZX, memIndex(pCount, pMask, 2, 0), reg(rTmp))
+	a.jump(obj.AJMP, l.jump)
 }
 
 // spreadLowByte fills xmm0 with the pc's low byte. rPC is lost.
@@ -200,9 +184,6 @@ func (g *generator) appendRecord(b []byte, t *plan.Tree, first int, idSize int16
 func (l *packedLayout) heads() error {
 	g := l.g
 	a := g.asm
-	if g.shortHeads() {
-		return nil
-	}
 	if err := a.align(slotSize); err != nil {
 		return err
 	}
@@ -243,18 +224,9 @@ func (l *packedLayout) heads() error {
 	return nil
 }
 
-func (l *packedLayout) alignTail(heads []uint32, tail label) ([]uint32, error) {
-	if l.g.shortHeads() {
-		return treeLayout{l.g}.alignTail(heads, tail)
-	}
-	return heads, nil
-}
+func (l *packedLayout) alignTail(heads []uint32, _ label) ([]uint32, error) { return heads, nil }
 
-func (l *packedLayout) beforeTail(heads []uint32, tail label) {
-	if l.g.shortHeads() {
-		l.g.headsBefore(heads, tail)
-	}
-}
+func (l *packedLayout) beforeTail([]uint32, label) {}
 
 // Groups have at most 1<<mostGroup entries. The records of 1<<leastGroup always fit.
 const (
@@ -287,9 +259,6 @@ func (l *packedLayout) table() error {
 	}
 	for l.groupBits = mostGroup; l.groupBits >= leastGroup; l.groupBits-- {
 		if l.group(trees, records) {
-			if g.shortHeads() {
-				g.headTable()
-			}
 			return nil
 		}
 	}
@@ -332,11 +301,6 @@ func (l *packedLayout) group(trees []uint32, records [][]byte) bool {
 }
 
 // pages has nothing to emit.
-func (l *packedLayout) pages() error {
-	if l.g.shortHeads() {
-		l.g.fillHeads()
-	}
-	return nil
-}
+func (l *packedLayout) pages() error { return nil }
 
 func (l *packedLayout) fill(func(label) uint32) int { return 0 }

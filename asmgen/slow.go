@@ -15,7 +15,6 @@ import (
 func (g *generator) slowPath() {
 	a := g.asm
 	rules, fail := a.newLabel(), a.newLabel()
-	used := g.used()
 	a.bind(g.slowFast)
 	g.ifStep(g.stepTail)
 	a.op(x86.ASUBQ, reg(rDelta), reg(rCFA))
@@ -34,11 +33,11 @@ func (g *generator) slowPath() {
 	a.op(x86.AMOVL, mem(sRegs, int64(abi.RegsValid)), reg(sState))
 	a.op(x86.AANDL, imm(int64(abi.CalleeSaved)), reg(sState))
 
-	g.slowCFA(used, rules, fail)
+	g.slowCFA(rules, fail)
 	a.bind(rules)
 	a.op(x86.AMOVL, imm(abi.RSP), reg(sReg)) // rsp is the CFA unless a rule says otherwise
 	a.op(x86.AMOVQ, reg(sCFA), reg(x86.REG_AX))
-	g.slowRules(used, fail)
+	g.slowRules(fail)
 	g.slowDone()
 
 	// The step fails with the status in edx.
@@ -51,7 +50,7 @@ func (g *generator) slowPath() {
 }
 
 // slowCFA emits the header of a descriptor: the CFA goes to sCFA.
-func (g *generator) slowCFA(used usedParts, rules, fail label) {
+func (g *generator) slowCFA(rules, fail label) {
 	a := g.asm
 	byReg, byExpr, invalid := a.newLabel(), a.newLabel(), a.newLabel()
 	const kind, from = x86.REG_AX, x86.REG_CX
@@ -64,37 +63,29 @@ func (g *generator) slowCFA(used usedParts, rules, fail label) {
 	a.op(x86.AANDL, imm(descSignal-1), reg(kind))
 	a.branch(x86.AJEQ, rules) // descCFAGiven
 	a.op(x86.ACMPL, reg(kind), imm(descCFAReg))
-	if used.kind(descCFAReg) {
-		a.branch(x86.AJEQ, byReg)
-	}
-	if used.kind(descCFAExpr) {
-		a.branch(x86.AJHI, byExpr)
-	}
+	a.branch(x86.AJEQ, byReg)
+	a.branch(x86.AJHI, byExpr)
 	a.op(x86.ATESTB, imm(1<<abi.RBP), mem(sRegs, int64(abi.RegsValid))) // descCFAFromBP
 	a.branch(x86.AJNE, rules)
 	a.bind(invalid)
 	a.op(x86.AMOVL, imm(int64(abi.StatusBadRegister)), reg(x86.REG_DX))
 	a.branch(obj.AJMP, fail)
 
-	if used.kind(descCFAReg) {
-		a.bind(byReg)
-		a.op(x86.AMOVBLZX, mem(sDesc, 0), reg(from))
-		a.op(x86.AMOVL, mem(sRegs, int64(abi.RegsValid)), reg(kind))
-		a.op(x86.ABTL, reg(from), reg(kind))
-		a.branch(x86.AJCC, invalid)
-		a.op(x86.AMOVQ, memIndex(sRegs, from, 8, 0), reg(sCFA))
-		a.op(x86.AADDQ, mem(sDesc, 1), reg(sCFA))
-		a.op(x86.AADDQ, imm(9), reg(sDesc))
-		a.branch(obj.AJMP, rules)
-	}
-	if used.kind(descCFAExpr) {
-		a.bind(byExpr)
-		a.op(x86.AMOVL, mem(sDesc, 0), reg(kind))
-		a.op(x86.AADDQ, imm(4), reg(sDesc))
-		g.callExpr()
-		a.branch(x86.AJCS, fail)
-		a.op(x86.AMOVQ, reg(x86.REG_AX), reg(sCFA))
-	}
+	a.bind(byReg)
+	a.op(x86.AMOVBLZX, mem(sDesc, 0), reg(from))
+	a.op(x86.AMOVL, mem(sRegs, int64(abi.RegsValid)), reg(kind))
+	a.op(x86.ABTL, reg(from), reg(kind))
+	a.branch(x86.AJCC, invalid)
+	a.op(x86.AMOVQ, memIndex(sRegs, from, 8, 0), reg(sCFA))
+	a.op(x86.AADDQ, mem(sDesc, 1), reg(sCFA))
+	a.op(x86.AADDQ, imm(9), reg(sDesc))
+	a.branch(obj.AJMP, rules)
+	a.bind(byExpr)
+	a.op(x86.AMOVL, mem(sDesc, 0), reg(kind))
+	a.op(x86.AADDQ, imm(4), reg(sDesc))
+	g.callExpr()
+	a.branch(x86.AJCS, fail)
+	a.op(x86.AMOVQ, reg(x86.REG_AX), reg(sCFA))
 }
 
 // callExpr emits the call of the expression whose offset in the text is in eax.
@@ -113,7 +104,7 @@ func (g *generator) callExpr() {
 // slowRules emits the loop over the rules. A rule whose value is not available
 // makes its register invalid, or the step fail if it is the return address. It
 // begins with the value in rax for the register in sReg.
-func (g *generator) slowRules(used usedParts, fail label) {
+func (g *generator) slowRules(fail label) {
 	a := g.asm
 	next, set, saved, unset := a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel()
 	lost, unreadable, done := a.newLabel(), a.newLabel(), a.newLabel()
@@ -134,15 +125,9 @@ func (g *generator) slowRules(used usedParts, fail label) {
 	a.op(x86.AANDL, imm(31), reg(sReg))
 	a.op(x86.ASHRL, imm(5), reg(op))
 	a.branch(x86.AJEQ, done)
-	if used.ruleAbove(ruleOffset8) {
-		a.op(x86.ACMPL, reg(op), imm(ruleOffset))
-	}
-	if used.rule(ruleOffset) {
-		a.branch(x86.AJEQ, off64)
-	}
-	if used.ruleAbove(ruleOffset) {
-		a.branch(x86.AJHI, other)
-	}
+	a.op(x86.ACMPL, reg(op), imm(ruleOffset))
+	a.branch(x86.AJEQ, off64)
+	a.branch(x86.AJHI, other)
 	a.op(x86.AMOVBQSX, mem(sDesc, 0), reg(x86.REG_SI)) // ruleOffset8
 	a.op1(x86.AINCQ, reg(sDesc))
 	a.op(x86.ASHLQ, imm(3), reg(x86.REG_SI))
@@ -160,58 +145,46 @@ func (g *generator) slowRules(used usedParts, fail label) {
 	a.op(x86.ABTRQ, reg(sReg), reg(sState))
 	a.branch(obj.AJMP, next)
 
-	if used.rule(ruleOffset) {
-		a.bind(off64)
-		a.op(x86.AMOVQ, mem(sDesc, 0), reg(x86.REG_SI))
-		a.op(x86.AADDQ, imm(8), reg(sDesc))
-		a.branch(obj.AJMP, saved)
-	}
+	a.bind(off64)
+	a.op(x86.AMOVQ, mem(sDesc, 0), reg(x86.REG_SI))
+	a.op(x86.AADDQ, imm(8), reg(sDesc))
+	a.branch(obj.AJMP, saved)
 
 	a.bind(other)
-	if used.rule(ruleUndefined) || used.rule(ruleSame) {
-		a.op(x86.ACMPL, reg(op), imm(ruleSame))
-		a.branch(x86.AJCS, undefined)
-		a.branch(x86.AJEQ, same)
-	}
-	if used.rule(ruleValOffset) || used.rule(ruleRegister) {
-		a.op(x86.ACMPL, reg(op), imm(ruleRegister))
-		a.branch(x86.AJCS, value)
-		a.branch(x86.AJEQ, fromReg)
-	}
-	if used.rule(ruleExpr) {
-		a.op(x86.AMOVL, mem(sDesc, 1), reg(val))
-		a.op(x86.AADDQ, imm(5), reg(sDesc))
-		g.callExpr()
-		a.branch(x86.AJCS, lost)
-		a.op(x86.ACMPB, mem(sDesc, -5), imm(0))
-		a.branch(x86.AJEQ, set)
-		a.op(x86.AMOVQ, reg(val), reg(x86.REG_SI))
-		a.branch(obj.AJMP, unreadable)
-	}
+	a.op(x86.ACMPL, reg(op), imm(ruleSame))
+	a.branch(x86.AJCS, undefined)
+	a.branch(x86.AJEQ, same)
+	a.op(x86.ACMPL, reg(op), imm(ruleRegister))
+	a.branch(x86.AJCS, value)
+	a.branch(x86.AJEQ, fromReg)
+	a.op(x86.AMOVL, mem(sDesc, 1), reg(val))
+	a.op(x86.AADDQ, imm(5), reg(sDesc))
+	g.callExpr()
+	a.branch(x86.AJCS, lost)
+	a.op(x86.ACMPB, mem(sDesc, -5), imm(0))
+	a.branch(x86.AJEQ, set)
+	a.op(x86.AMOVQ, reg(val), reg(x86.REG_SI))
+	a.branch(obj.AJMP, unreadable)
 
-	if used.rule(ruleValOffset) || used.rule(ruleRegister) {
-		a.bind(value)
-		a.op(x86.AMOVQ, mem(sDesc, 0), reg(val))
-		a.op(x86.AADDQ, imm(8), reg(sDesc))
-		a.op(x86.AADDQ, reg(sCFA), reg(val))
-		a.branch(obj.AJMP, set)
+	a.bind(value)
+	a.op(x86.AMOVQ, mem(sDesc, 0), reg(val))
+	a.op(x86.AADDQ, imm(8), reg(sDesc))
+	a.op(x86.AADDQ, reg(sCFA), reg(val))
+	a.branch(obj.AJMP, set)
 
-		a.bind(fromReg)
-		a.op(x86.AMOVBLZX, mem(sDesc, 0), reg(op))
-		a.op1(x86.AINCQ, reg(sDesc))
-		a.branch(obj.AJMP, unset)
-	}
-	if used.ruleAbove(ruleOffset) {
-		a.bind(same)
-		a.op(x86.AMOVL, reg(sReg), reg(op))
-		a.bind(unset) // the value of register ecx
-		a.op(x86.AMOVL, imm(int64(abi.StatusBadRegister)), reg(x86.REG_DX))
-		a.op(x86.AMOVL, mem(sRegs, int64(abi.RegsValid)), reg(val))
-		a.op(x86.ABTL, reg(op), reg(val))
-		a.branch(x86.AJCC, lost)
-		a.op(x86.AMOVQ, memIndex(sRegs, op, 8, 0), reg(val))
-		a.branch(obj.AJMP, set)
-	}
+	a.bind(fromReg)
+	a.op(x86.AMOVBLZX, mem(sDesc, 0), reg(op))
+	a.op1(x86.AINCQ, reg(sDesc))
+	a.branch(obj.AJMP, unset)
+	a.bind(same)
+	a.op(x86.AMOVL, reg(sReg), reg(op))
+	a.bind(unset) // the value of register ecx
+	a.op(x86.AMOVL, imm(int64(abi.StatusBadRegister)), reg(x86.REG_DX))
+	a.op(x86.AMOVL, mem(sRegs, int64(abi.RegsValid)), reg(val))
+	a.op(x86.ABTL, reg(op), reg(val))
+	a.branch(x86.AJCC, lost)
+	a.op(x86.AMOVQ, memIndex(sRegs, op, 8, 0), reg(val))
+	a.branch(obj.AJMP, set)
 
 	a.bind(done)
 }

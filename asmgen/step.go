@@ -12,7 +12,7 @@ import (
 // so that a tail leads to stepTail with the CFA; without, its window is the lower half
 // of memory and the step ends in stepDone. A row of the slow path, and one without a
 // callback outside the lower half, is done by a walk of one step, on registers and
-// memory described in the frame. With Options.Compact all steps are done so.
+// memory described in the frame.
 const (
 	stepCtx   = frameSize + 8 + 8 // the context given by value: above the frame, rbp, the return address
 	stepValid = 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX
@@ -33,41 +33,12 @@ var context = [...]struct {
 
 func onStack(off int64) obj.Addr { return mem(x86.REG_SP, off) }
 
-// stepPlaces holds the places of the arguments of the walk of one step, and of
-// the context that _eh_elf gets.
-type stepPlaces struct {
-	context, inRegs   func(off int64) obj.Addr
-	regs, memory, pcs int64 // from rsp: eh_elf_regs_t, eh_elf_memory_t, one pc
-	result            int64 // the same: where the result goes
-}
-
-// In a frame of the walk.
-var stepInFrame = stepPlaces{
-	context: func(off int64) obj.Addr { return onStack(stepCtx + off) },
-	inRegs:  func(off int64) obj.Addr { return onStack(slotNew + off) },
-	regs:    slotNew, memory: slotNew + int64(abi.RegsSize), pcs: slotNew + int64(abi.RegsSize+abi.MemoryLen), result: slotResult,
-}
-
-// In a frame of its own: rbp points to where it was pushed, below it lie the registers, so
-// that those that count, and the context, are near.
-const stepOwnFrame = 208 // 0 mod 16
-
-var stepOnItsOwn = stepPlaces{
-	context: func(off int64) obj.Addr { return mem(x86.REG_BP, 8+8+off) },
-	inRegs:  func(off int64) obj.Addr { return mem(x86.REG_BP, off-int64(abi.RegsSize)) },
-	regs:    stepOwnFrame - int64(abi.RegsSize), memory: 24, pcs: 8, result: 0,
-}
-
 // stepEntry emits _eh_elf. Its arguments are (rdi result, rsi pc, rdx deref) and
 // the context on the stack.
 func (g *generator) stepEntry() {
 	a := g.asm
 	direct := a.newLabel()
 	a.bind(g.step)
-	if g.opt.Compact {
-		g.smallStep()
-		return
-	}
 	g.prologue(&g.stepFrame, imm(0), a.newLabel())
 	g.store(x86.REG_DI, slotResult)
 	g.store(x86.REG_SI, slotStepPC)
@@ -104,32 +75,8 @@ func (g *generator) stepEntry() {
 	} else {
 		g.loadSlot(slotDeref, x86.REG_DX)
 	}
-	g.stepByWalk(&stepInFrame, onStack(slotStepPC))
+	g.stepByWalk()
 	g.epilogue(&g.stepFrame)
-	g.callThunk()
-}
-
-// smallStep emits _eh_elf as a walk of one step.
-func (g *generator) smallStep() {
-	a, f := g.asm, &g.stepFrame
-	sp, bp := reg(x86.REG_SP), reg(rBP)
-	a.push(bp)
-	f.push(a.bindNew(), abi.RBP)
-	a.op(x86.AMOVQ, sp, bp)
-	a.op(x86.ASUBQ, imm(stepOwnFrame), sp)
-	f.grow(a.bindNew(), stepOwnFrame)
-	a.op(x86.AMOVQ, reg(x86.REG_DI), onStack(stepOnItsOwn.result))
-	for _, unused := range []label{g.stepGeneral, g.stepTail, g.stepDone, g.stepStop} {
-		a.bind(unused)
-	}
-	g.stepByWalk(&stepOnItsOwn, reg(x86.REG_SI))
-	f.save(a.bindNew())
-	a.op(x86.AMOVQ, bp, sp)
-	f.grow(a.bindNew(), -stepOwnFrame)
-	a.op1(x86.APOPQ, bp)
-	f.pop(a.bindNew(), abi.RBP)
-	a.op0(obj.ARET)
-	f.restore(a.bindNew())
 	g.callThunk()
 }
 
@@ -243,17 +190,25 @@ func (g *generator) stepEnds() {
 	g.epilogue(&g.stepFrame)
 }
 
+// Places of the arguments of the walk of one step, from rsp.
+const (
+	stepRegs   = slotNew // eh_elf_regs_t
+	stepMemory = stepRegs + int64(abi.RegsSize)
+	stepPCs    = stepMemory + int64(abi.MemoryLen) // one pc
+)
+
 // stepByWalk emits a walk of one step on four registers, and leaves the result's address
-// in rax. The callback is in rdx; pc is where the pc is.
-func (g *generator) stepByWalk(at *stepPlaces, pc obj.Addr) {
+// in rax. The callback is in rdx.
+func (g *generator) stepByWalk() {
 	a := g.asm
 	ax, cx := reg(x86.REG_AX), reg(x86.REG_CX)
 	const size, read = x86.REG_R8, x86.REG_R10
-	memory := func(off uintptr) obj.Addr { return onStack(at.memory + int64(off)) }
-	valid, exact, status := at.inRegs(int64(abi.RegsValid)), at.inRegs(int64(abi.RegsExact)), at.inRegs(int64(abi.RegsStatus))
+	memory := func(off uintptr) obj.Addr { return onStack(stepMemory + int64(off)) }
+	inRegs := func(off int64) obj.Addr { return onStack(stepRegs + off) }
+	valid, exact, status := inRegs(int64(abi.RegsValid)), inRegs(int64(abi.RegsExact)), inRegs(int64(abi.RegsStatus))
 	for _, c := range context {
-		a.op(x86.AMOVQ, at.context(c.off), ax)
-		a.op(x86.AMOVQ, ax, at.inRegs(regOff(c.dwarf)))
+		a.op(x86.AMOVQ, onStack(stepCtx+c.off), ax)
+		a.op(x86.AMOVQ, ax, inRegs(regOff(c.dwarf)))
 	}
 	a.op(x86.AMOVL, imm(stepValid), valid)
 	a.op(x86.AMOVL, imm(1), exact)
@@ -275,18 +230,18 @@ func (g *generator) stepByWalk(at *stepPlaces, pc obj.Addr) {
 		a.op(x86.AMOVQ, reg(size), memory(abi.MemorySize))
 		a.op(x86.AMOVQ, reg(read), memory(abi.MemoryRead))
 	}
-	a.op(x86.AMOVQ, at.context(int64(abi.ContextRIPOff)), reg(x86.REG_DX))
-	a.op(x86.ASUBQ, pc, reg(x86.REG_DX)) // bias = rip - pc
-	a.op(x86.ALEAQ, onStack(at.regs), reg(x86.REG_DI))
-	a.op(x86.ALEAQ, onStack(at.memory), reg(x86.REG_SI))
-	a.op(x86.ALEAQ, onStack(at.pcs), cx)
+	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRIPOff)), reg(x86.REG_DX))
+	a.op(x86.ASUBQ, onStack(slotStepPC), reg(x86.REG_DX)) // bias = rip - pc
+	a.op(x86.ALEAQ, onStack(stepRegs), reg(x86.REG_DI))
+	a.op(x86.ALEAQ, onStack(stepMemory), reg(x86.REG_SI))
+	a.op(x86.ALEAQ, onStack(stepPCs), cx)
 	a.op(x86.AMOVL, imm(1), reg(x86.REG_R8))
 	a.call(g.walk)
 
 	// The flags: the valid ones of four registers, or the error, or nothing at the
 	// end of the stack.
 	store := a.newLabel()
-	g.loadSlot(at.result, x86.REG_DI)
+	g.loadSlot(slotResult, x86.REG_DI)
 	a.op(x86.AMOVWLSX, status, cx)
 	a.op(x86.AMOVL, cx, ax)
 	a.op(x86.ASARL, imm(31), ax)
@@ -305,7 +260,7 @@ func (g *generator) stepByWalk(at *stepPlaces, pc obj.Addr) {
 	a.bind(store)
 	a.op(x86.AMOVQ, ax, mem(x86.REG_DI, int64(abi.ContextFlagsOff)))
 	for _, c := range context {
-		a.op(x86.AMOVQ, at.inRegs(regOff(c.dwarf)), cx)
+		a.op(x86.AMOVQ, inRegs(regOff(c.dwarf)), cx)
 		a.op(x86.AMOVQ, cx, mem(x86.REG_DI, c.off))
 	}
 	a.op(x86.AMOVQ, reg(x86.REG_DI), ax)

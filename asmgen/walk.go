@@ -74,10 +74,8 @@ func (g *generator) entry() {
 
 // ifStep emits a jump to where _eh_elf's own step goes on, if this is one.
 func (g *generator) ifStep(to label) {
-	if !g.opt.Compact {
-		g.asm.op(x86.ACMPQ, mem(x86.REG_SP, slotRegs), imm(0))
-		g.asm.jump(x86.AJEQ, to)
-	}
+	g.asm.op(x86.ACMPQ, mem(x86.REG_SP, slotRegs), imm(0))
+	g.asm.jump(x86.AJEQ, to)
 }
 
 // addConst sets to to from plus a constant.
@@ -110,40 +108,31 @@ func (g *generator) exits() {
 	a.branch(x86.AJNE, chained)
 	a.bind(leave)
 	a.op(x86.AMOVL, imm(int64(abi.StatusNoInfo)), reg(rTmp))
-	if !g.opt.Compact {
-		// How most walks end, in one piece.
-		untaken := a.newLabel()
-		g.loadSlot(slotRegs, spillRegs)
-		a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotSync))
-		a.branch(x86.AJEQ, untaken)
-		g.spillState()
-		a.op(x86.AMOVW, reg(rTmp), mem(spillRegs, int64(abi.RegsStatus)))
-		g.leaveWalk()
-		a.bind(untaken)
-	}
+	// How most walks end, in one piece.
+	untaken := a.newLabel()
+	g.loadSlot(slotRegs, spillRegs)
+	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotSync))
+	a.branch(x86.AJEQ, untaken)
+	g.spillState()
+	a.op(x86.AMOVW, reg(rTmp), mem(spillRegs, int64(abi.RegsStatus)))
+	g.leaveWalk()
+	a.bind(untaken)
 	// In _eh_elf's own step, which has no registers in memory, the cursor has not
 	// moved when it comes here.
 	same := a.newLabel()
 	done := a.newLabel()
 	a.bind(g.exit)
-	if g.opt.Compact {
-		a.call(g.spill)
-		g.loadSlot(slotRegs, spillRegs)
-	} else {
-		g.loadSlot(slotRegs, spillRegs)
-		a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotSync))
-		a.branch(x86.AJEQ, same)
-		g.spillState()
-	}
+	g.loadSlot(slotRegs, spillRegs)
+	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotSync))
+	a.branch(x86.AJEQ, same)
+	g.spillState()
 	a.bind(done)
 	a.op(x86.AMOVW, reg(rTmp), mem(spillRegs, int64(abi.RegsStatus)))
 	g.leaveWalk()
-	if !g.opt.Compact {
-		a.bind(same)
-		a.op(x86.ATESTQ, reg(spillRegs), reg(spillRegs))
-		a.branch(x86.AJNE, done)
-		a.jump(obj.AJMP, g.stepStop)
-	}
+	a.bind(same)
+	a.op(x86.ATESTQ, reg(spillRegs), reg(spillRegs))
+	a.branch(x86.AJNE, done)
+	a.jump(obj.AJMP, g.stepStop)
 	g.chained(chained, leave)
 }
 
@@ -235,9 +224,6 @@ func (g *generator) loadState() {
 	a.branch(x86.AJHI, slow)
 	g.store(rDelta, slotLow)
 	a.op(x86.AADDQ, reg(rDelta), reg(end))
-	if g.opt.Compact {
-		rare = slow
-	}
 	a.branch(x86.AJMI, rare)
 	a.op1(x86.AINCQ, reg(end)) // a CFA at the end is right: its frame lies below
 	a.bind(window)
@@ -270,16 +256,14 @@ func (g *generator) loadState() {
 	a.op(x86.ASUBQ, reg(rDelta), reg(rBP))
 	a.branch(obj.AJMP, located)
 
-	if !g.opt.Compact {
-		// A window from the host's address 0 over at least its lower half, such as all of
-		// memory: the fast path takes the lower half, in which no sum with an offset wraps.
-		a.bind(rare)
-		a.op(x86.ATESTQ, reg(rDelta), reg(rDelta))
-		a.branch(x86.AJNE, slow)
-		a.op(x86.AMOVQ, ax, reg(end))
-		g.lowerHalf(end)
-		a.branch(obj.AJMP, window)
-	}
+	// A window from the host's address 0 over at least its lower half, such as all of
+	// memory: the fast path takes the lower half, in which no sum with an offset wraps.
+	a.bind(rare)
+	a.op(x86.ATESTQ, reg(rDelta), reg(rDelta))
+	a.branch(x86.AJNE, slow)
+	a.op(x86.AMOVQ, ax, reg(end))
+	g.lowerHalf(end)
+	a.branch(obj.AJMP, window)
 
 	a.bind(slow)
 	g.noWindow()
@@ -338,10 +322,6 @@ func (g *generator) spillCode() {
 func (g *generator) dispatchCode() {
 	g.asm.bind(g.dispatch)
 	g.nextStep()
-	if g.opt.OneLookup {
-		g.asm.jump(obj.AJMP, g.lookup)
-		return
-	}
 	g.findRow()
 }
 

@@ -56,7 +56,7 @@ func (c *ours) compileObject(name string, file io.ReaderAt, size int64) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	image, err := imageOf(table, report, o, variant{Dispatch: c.dispatch}, filepath.Base(name))
+	image, _, err := compileTable(table, report, o, variant{Dispatch: c.dispatch}, filepath.Base(name))
 	if err != nil {
 		return nil, err
 	}

@@ -178,11 +178,11 @@ func (s *session) fromSFrame(mi int, path, section string, each func(variant, [2
 		return err
 	}
 	for v, variant := range variants() {
-		plain, _, err := compileTable(t, rep, o, variant, filepath.Base(path))
+		_, plain, err := compileTable(t, rep, o, variant, filepath.Base(path))
 		if err != nil {
 			return err
 		}
-		code, _, err := compileTable(wt, wrep, wo, variant, filepath.Base(path))
+		_, code, err := compileTable(wt, wrep, wo, variant, filepath.Base(path))
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func measureSize(o object) (r sizeResult) {
 	r.Ranges, r.Rows = len(t.Ranges), len(t.Rows)
 	for _, v := range variants() {
 		var code *asmgen.Code
-		if code, _, err = compileTable(t, report, file, v, filepath.Base(o.Path)); err != nil {
+		if _, code, err = compileTable(t, report, file, v, filepath.Base(o.Path)); err != nil {
 			r.Error = fmt.Sprintf("%s: %v", v.Name, err)
 			return r
 		}

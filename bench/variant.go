@@ -15,16 +15,13 @@ import (
 type variant struct {
 	Name     string
 	Dispatch plan.Dispatch
-	Speed    bool
 }
 
-// variants returns the kinds of eh_elf that are compared. With BENCH_OPTIMIZE=speed they are as
-// 'ehasm build --optimize=speed' makes them.
+// variants returns the kinds of eh_elf that are compared: tree is what 'ehasm build' makes by default.
 func variants() []variant {
-	speed := os.Getenv("BENCH_OPTIMIZE") == "speed"
 	return []variant{
-		{"tree", plan.DispatchTree, speed},
-		{"packed", plan.DispatchPacked, speed},
+		{"tree", plan.DispatchTree},
+		{"packed", plan.DispatchPacked},
 	}
 }
 
@@ -38,31 +35,15 @@ func readTable(path string) (*dwarfcfa.Table, *dwarfcfa.Report, *dwarfcfa.Object
 	return t, r, o, err
 }
 
-// fit returns how 'ehasm build' makes such a file.
-func (v variant) fit(r *dwarfcfa.Report, o *dwarfcfa.Object) elfout.Fit {
-	return elfout.Fit{Dispatch: v.Dispatch, Speed: v.Speed, Tables: r.SectionSize + r.HdrSize, Calls: o.Calls()}
-}
-
-// compileTable makes the code of one variant, as 'ehasm build' does, and says what file it is for.
-func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*asmgen.Code, elfout.Source, error) {
-	fit := v.fit(r, o)
-	src := elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize(), Bare: fit.Bare()}
-	code, err := fit.Compile(t, src)
-	return code, src, err
-}
-
-// imageOf makes the eh_elf of one variant.
-func imageOf(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*elfout.Image, error) {
-	code, src, err := compileTable(t, r, o, v, name)
-	if err != nil {
-		return nil, err
-	}
-	return elfout.New(code, src)
+// compileTable makes the eh_elf of one variant, as 'ehasm build' does.
+func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*elfout.Image, *asmgen.Code, error) {
+	opt := elfout.Options{Dispatch: v.Dispatch, Tables: r.SectionSize + r.HdrSize, Calls: o.Calls()}
+	return elfout.Build(t, opt, elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize()})
 }
 
 // writeEhElf writes the eh_elf of one variant.
 func writeEhElf(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name, path string) error {
-	image, err := imageOf(t, r, o, v, name)
+	image, _, err := compileTable(t, r, o, v, name)
 	if err != nil {
 		return err
 	}

@@ -6,37 +6,33 @@ type heads struct {
 	slots []int32 // a hash table with linear probing; 0 is free, else a number plus 1
 }
 
-// headOf is such an address and a row that it has been proven for. A head that rows share is one for each word in rdi.
+// headOf is such an address and a row that it has been proven for.
 type headOf struct {
 	at     uint64
-	word   uint16 // 0: the head of one row, whatever is in rdi
-	row    int32  // or noRow
+	row    int32 // or noRow
 	proven bool
 }
 
-// of returns the number of a head of one row.
-func (h *heads) of(at uint64) int32 { return h.with(at, 0) }
-
-// with returns the number of an address with a word.
-func (h *heads) with(at uint64, word uint16) int32 {
+// of returns the number of an address.
+func (h *heads) of(at uint64) int32 {
 	if 2*len(h.list) >= len(h.slots) {
 		h.slots = make([]int32, max(1024, 2*len(h.slots)))
 		for i := range h.list {
-			*h.slot(h.list[i].at, h.list[i].word) = int32(i) + 1
+			*h.slot(h.list[i].at) = int32(i) + 1
 		}
 	}
-	s := h.slot(at, word)
+	s := h.slot(at)
 	if *s == 0 {
-		h.list = append(h.list, headOf{at: at, word: word})
+		h.list = append(h.list, headOf{at: at})
 		*s = int32(len(h.list))
 	}
 	return *s - 1
 }
 
-func (h *heads) slot(at uint64, word uint16) *int32 {
-	for i := (at + uint64(word)) * 0x9e3779b97f4a7c15 >> 32; ; i++ {
+func (h *heads) slot(at uint64) *int32 {
+	for i := at * 0x9e3779b97f4a7c15 >> 32; ; i++ {
 		s := &h.slots[i&uint64(len(h.slots)-1)]
-		if *s == 0 || h.list[*s-1].at == at && h.list[*s-1].word == word {
+		if *s == 0 || h.list[*s-1].at == at {
 			return s
 		}
 	}

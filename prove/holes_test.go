@@ -10,9 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/rowtest"
 )
 
 // change replaces bytes of the text that occur once.
@@ -21,6 +20,16 @@ type change struct{ old, new []byte }
 // withCave moves a change to code after the text: the bytes at the place of old become
 // a jump there, and new is followed by a jump back.
 func withCave(t *testing.T, image, old, new []byte) []byte {
+	t.Helper()
+	im, err := openImage(image)
+	require.NoError(t, err)
+	text := im.text(im.exec.Vaddr)
+	require.Equal(t, 1, bytes.Count(text, old), "% x", old)
+	return withCaveAt(t, image, bytes.Index(text, old), len(old), new)
+}
+
+// withCaveAt does so with the n bytes of the text from at on.
+func withCaveAt(t *testing.T, image []byte, at, n int, new []byte) []byte {
 	t.Helper()
 	im, err := openImage(image)
 	require.NoError(t, err)
@@ -53,13 +62,11 @@ func withCave(t *testing.T, image, old, new []byte) []byte {
 		}
 	}
 	text := out[im.exec.Off:end]
-	require.Equal(t, 1, bytes.Count(text, old), "% x", old)
-	at := bytes.Index(text, old)
-	require.GreaterOrEqual(t, len(old), 5)
+	require.GreaterOrEqual(t, n, 5)
 	jump := func(b []byte, from, to int) []byte {
 		return binary.LittleEndian.AppendUint32(append(b, 0xe9), uint32(int32(to-from-5)))
 	}
-	code := jump(bytes.Clone(new), len(text)+len(new), at+len(old))
+	code := jump(bytes.Clone(new), len(text)+len(new), at+n)
 	copy(out[end:], code)
 	copy(text[at:], jump(nil, at, len(text)))
 	return out
@@ -133,7 +140,7 @@ func readFirst(im *image, code []byte) []byte {
 func throughCallback(im, other *image) change {
 	text, from := im.text(im.exec.Vaddr), other.text(other.exec.Vaddr)
 	at := bytes.Index(text, append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84)) // cmpq $0, slotRegs(%rsp); je; sub %r11, %r10
-	for !bytes.HasPrefix(text[at+12:], cutFast) {
+	for !bytes.HasPrefix(text[at+12:], []byte{0x4d, 0x29, 0xda}) {                   // sub %r11, %r10
 		at += 1 + bytes.Index(text[at+1:], append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84))
 	}
 	at += len(cutSlot)
@@ -157,18 +164,19 @@ func TestHandMadeMutants(t *testing.T) {
 	image := compile(t, table, variants()[0])
 	im, err := openImage(image)
 	require.NoError(t, err)
-	proof := func(file []byte) error {
+	proof := func(table *dwarfcfa.Table, file []byte) error {
 		im, err := openImage(file)
 		require.NoError(t, err)
 		p := newProver(im, table)
 		p.x.ownRows = nil // code after the text has none
 		return p.prove()
 	}
-	require.NoError(t, proof(image))
-	dense := compile(t, table, variant{plan: plan.Options{DenseKeys: 3}, src: elfout.Source{Name: "test"}})
-	require.NoError(t, proof(dense))
+	require.NoError(t, proof(table, image))
+	longTable := rowtest.Pages(2, 40, 20)
+	long := compile(t, longTable, variants()[1])
+	require.NoError(t, proof(longTable, long))
 	noDeref := compile(t, table, variants()[2])
-	require.NoError(t, proof(noDeref))
+	require.NoError(t, proof(table, noDeref))
 	direct, err := openImage(noDeref)
 	require.NoError(t, err)
 	// The word at rsi by the callback: what it says is forgotten.
@@ -183,7 +191,7 @@ func TestHandMadeMutants(t *testing.T) {
 		changes  []change
 		caves    []change
 		old, new []byte
-		dense    bool // of a file that has a dense page
+		long     bool // of a file that has long records
 		noDeref  bool // of a file whose _eh_elf has no callback
 	}{
 		{name: "a step that goes the slow way writes its pc to a register of the caller", why: "not the end of a step", changes: []change{
@@ -211,12 +219,12 @@ func TestHandMadeMutants(t *testing.T) {
 		{name: "a word is read that no rule needs", why: "no rule needs",
 			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
 			new: readOther(im)},
-		{name: "the search of a record begins in another way where it has 3 keys", why: "begins in two ways", dense: true,
-			old: []byte{0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7}, // movzbl (%rdi), %eax; inc %rdi
-			new: []byte{0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7, 0x48, 0x89, 0xbc, 0x24, slotExpr & 0xff, slotExpr >> 8, 0, 0, 0x83, 0xf8, 3, 0x75, 6, 0xf3, 0x0f, 0x6f, 0x0f, 0x0f, 0x0b}},
-		{name: "the search of a record reads at the pc", why: "a lookup reads 2 places", dense: true,
-			old: []byte{0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7},
-			new: []byte{0x48, 0x8b, 0x00, 0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7}}, // mov (%rax), %rax
+		{name: "the search of a record begins in another way where it has 3 keys", why: "no instruction of generated code", long: true,
+			old: []byte{0x83, 0xe8, 0x11, 0x48, 0xff, 0xc7}, // sub $17, %eax; inc %rdi
+			new: []byte{0x83, 0xe8, 0x11, 0x48, 0xff, 0xc7, 0x48, 0x89, 0xbc, 0x24, slotExpr & 0xff, slotExpr >> 8, 0, 0, 0x83, 0xf8, 3, 0x75, 6, 0xf3, 0x0f, 0x6f, 0x0f, 0x0f, 0x0b}},
+		{name: "the search of a record reads at the pc", why: "a lookup reads 4 places", long: true,
+			old: []byte{0x83, 0xe8, 0x11, 0x48, 0xff, 0xc7},
+			new: []byte{0x4c, 0x8b, 0x54, 0x24, slotCursor, 0x4d, 0x8b, 0x12, 0x83, 0xe8, 0x11, 0x48, 0xff, 0xc7}}, // mov slotPC(%rsp), %r10; mov (%r10), %r10
 		{name: "an expression is called for a rule that has none", why: "a read at (desc + 2)",
 			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}, // movsbq (%rbp), %rsi; inc %rbp
 			new: callOther(im, 1)},
@@ -270,9 +278,9 @@ func TestHandMadeMutants(t *testing.T) {
 			old: fastRow, new: append([]byte{0x48, 0x81, 0xc4, 0xa0, 1, 0, 0, 0x48, 0x81, 0xec, 0xa0, 1, 0, 0}, fastRow...)}, // add $416, %rsp; sub $416, %rsp
 		{name: "an _eh_elf without a callback calls what lies where the other keeps it", why: "a call of", noDeref: true,
 			caves: []change{throughCallback(direct, im)}},
-		{name: "the search of a record writes a register of the caller where more than 16 keys are left", why: "a lookup writes registers", dense: true,
+		{name: "the search of a record writes a register of the caller where more than 16 keys are left", why: "a lookup writes registers", long: true,
 			old: moreKeys, new: append([]byte{0x4c, 0x8b, 0x54, 0x24, slotRegs, 0x4d, 0x85, 0xd2, 0x74, 7, 0x41, 0xc7, 0x02, 0, 0, 0, 0}, moreKeys...)}, // mov; test; je; movl $0, (%r10)
-		{name: "the search of a record writes to the registers that _eh_elf has not", why: "also in a step of _eh_elf", dense: true,
+		{name: "the search of a record writes to the registers that _eh_elf has not", why: "also in a step of _eh_elf", long: true,
 			old: moreKeys, new: append([]byte{0x4c, 0x8b, 0x54, 0x24, slotRegs, 0x41, 0xc7, 0x02, 0, 0, 0, 0}, moreKeys...)},
 		{name: "deref is asked twice for the return address", why: "is asked twice",
 			old: []byte{0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd}, // movsbq -3(%r12), %rdi
@@ -289,9 +297,9 @@ func TestHandMadeMutants(t *testing.T) {
 			new: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh, 0x73, 18, 0x49, 0x8d, 0xba, 0, 0xf0, 0xff, 0xff,
 				0x48, 0x3b, 0x7c, 0x24, slotLow, 0x7c, 4, 0x48, 0x8b, 0x7f, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh}},
 	} {
-		file := bytes.Clone(image)
-		if m.dense {
-			file = bytes.Clone(dense)
+		table, file := table, bytes.Clone(image)
+		if m.long {
+			table, file = longTable, bytes.Clone(long)
 		}
 		if m.noDeref {
 			file = bytes.Clone(noDeref)
@@ -307,7 +315,7 @@ func TestHandMadeMutants(t *testing.T) {
 			require.Equal(t, 1, bytes.Count(text, c.old), m.name)
 			copy(text, bytes.ReplaceAll(text, c.old, c.new))
 		}
-		assert.ErrorContains(t, proof(file), m.why, m.name)
+		assert.ErrorContains(t, proof(table, file), m.why, m.name)
 	}
 }
 

@@ -206,7 +206,7 @@ func (p *prover) pages(tab pageTable) error {
 	if err != nil {
 		return err
 	}
-	g := pageReader{p: p, data: tab.from, heads: tab.packed.heads, low: ^uint64(0)}
+	g := pageReader{p: p, data: tab.from, slots: tab.packed.slots, low: ^uint64(0)}
 	in := p.rangesFrom(tab.low)
 	for page := range count {
 		start := (first + page) * size // less base
@@ -250,7 +250,7 @@ func (p *prover) entries(tab pageTable, first, count uint64) (func(page uint64) 
 // leads proves that what a lookup leads to is what a row means.
 func (p *prover) leads(head int32, row int32) error {
 	if pair := (leafPair{head, row}); !p.pairs[pair] {
-		if err := p.head(p.heads.list[head], row); err != nil {
+		if err := p.head(p.heads.list[head].at, row); err != nil {
 			if row == noRow {
 				return fmt.Errorf("no row: %w", err)
 			}
@@ -265,38 +265,29 @@ func (p *prover) leads(head int32, row int32) error {
 }
 
 // head proves the code of one row.
-func (p *prover) head(h headOf, row int32) error {
+func (p *prover) head(at uint64, row int32) error {
 	if row == noRow {
-		return p.stop(h, abi.StatusNoInfo)
+		return p.stopped(at, abi.StatusNoInfo)
 	}
 	r := &p.table.Rows[row]
 	switch {
 	case r.Regs[abi.RIP].Kind == dwarfcfa.RuleUndefined:
-		return p.stop(h, abi.StatusOutermost)
+		return p.stopped(at, abi.StatusOutermost)
 	case r.Flags&dwarfcfa.RowNotCompiled != 0:
-		return p.stop(h, abi.StatusNotCompiled)
+		return p.stopped(at, abi.StatusNotCompiled)
 	}
-	return p.row(h, r)
-}
-
-// stop proves a head that ends the walk.
-func (p *prover) stop(h headOf, status abi.Status) error {
-	if h.word != 0 {
-		return fmt.Errorf("%#x: word %#x of the table of heads says a CFA", h.at, h.word)
-	}
-	return p.stopped(h.at, status)
+	return p.row(at, r)
 }
 
 // pageReader decodes pages: compare trees, or records.
 type pageReader struct {
 	p         *prover
 	data      uint64
-	heads     headTable
+	slots     uint64      // packed: the head of id 0
 	leaves    []leafOf    // of the page that was read last
 	whole     [64]wholeOf // pages with one leaf that were read, by the low bits of their entry
 	low, high uint64      // code that was gone through
 	steps     int
-	search    map[uint64]*denseSearch
 }
 
 // wholeOf is the leaf that all pcs of a page lead to.
@@ -381,12 +372,14 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 			continue
 		case 0x0f:
 			if b[1] != 0x82 && b[1] != 0x83 {
-				return g.end(at, lo, hi)
+				g.leaf(lo, g.p.heads.of(at))
+				return nil
 			}
 			at = g.through(at, 6)
 			above, to = b[1] == 0x83, at+uint64(int64(int32(le.Uint32(b[2:]))))
 		default:
-			return g.end(at, lo, hi)
+			g.leaf(lo, g.p.heads.of(at))
+			return nil
 		}
 		if key < 0 {
 			return fmt.Errorf("%#x: a jump without a comparison", at)
@@ -409,59 +402,18 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 	}
 }
 
-// end notes where bytes lead. A dense page names a record and jumps to its search.
-func (g *pageReader) end(at uint64, lo, hi int) error {
-	b := g.p.im.text(at)
-	if len(b) < 10 || b[0] != 0xbf || b[5] != 0xe9 { // mov $imm32, %edi; jmp
-		g.leaf(lo, g.p.heads.of(at))
-		return nil
-	}
-	g.through(at, 10)
-	search := at + 10 + uint64(int64(int32(le.Uint32(b[6:]))))
-	d := g.search[search]
-	if d == nil {
-		var err error
-		if d, err = g.p.denseSearch(search); err != nil {
-			return err
-		}
-		if g.search == nil {
-			g.search = map[uint64]*denseSearch{}
-		}
-		g.search[search] = d
-	}
-	rec := d.data + uint64(le.Uint32(b[1:]))
-	n, err := g.firstByte(rec)
-	if err != nil {
-		return err
-	}
-	return g.record(rec, n, d.idSize, d.heads, lo, hi)
-}
-
-// packedPage reads the record at an offset: its first byte says which form it has.
+// packedPage reads the record at an offset: its first byte says which form it has, n keys and n+1 ids follow. The id of a low byte
+// is that of the first key above it. 16 keys are read at a time.
 func (g *pageReader) packedPage(off uint32, lo, hi int) error {
 	at := g.data + uint64(off)
-	n, err := g.firstByte(at)
-	if err != nil {
-		return err
+	first := g.p.im.at(at, 1)
+	if first == nil {
+		return fmt.Errorf("a record at %#x is not in the data", at)
 	}
-	size := uint64(1)
+	n, idSize := uint64(first[0]), uint64(1)
 	if n > shortKeys {
-		n, size = n-(shortKeys+1), 2
+		n, idSize = n-(shortKeys+1), 2
 	}
-	return g.record(at, n, size, g.heads, lo, hi)
-}
-
-func (g *pageReader) firstByte(at uint64) (uint64, error) {
-	b := g.p.im.at(at, 1)
-	if b == nil {
-		return 0, fmt.Errorf("a record at %#x is not in the data", at)
-	}
-	return uint64(b[0]), nil
-}
-
-// record appends the leaves of a record: a byte, n keys, n+1 ids. The id of a low byte
-// is that of the first key above it. 16 keys are read at a time.
-func (g *pageReader) record(at, n, idSize uint64, heads headTable, lo, hi int) error {
 	b := g.p.im.at(at+1, max(n+(n+1)*idSize, (max(n, 1)+15)&^15))
 	if b == nil {
 		return fmt.Errorf("a record at %#x is not in the data", at)
@@ -479,11 +431,7 @@ func (g *pageReader) record(at, n, idSize uint64, heads headTable, lo, hi int) e
 		if idSize == 2 {
 			id |= uint64(b[n+i*2+1]) << 8
 		}
-		leaf, err := g.p.headAt(heads, id)
-		if err != nil {
-			return err
-		}
-		g.leaf(from, leaf)
+		g.leaf(from, g.p.heads.of(g.slots+id<<4))
 		from = until + 1
 	}
 	return nil

@@ -7,7 +7,7 @@ import "fmt"
 type packedTable struct {
 	entries, bases, from uint64
 	groupBits            uint
-	heads                headTable
+	slots                uint64 // the head of id 0; each has 16 bytes
 }
 
 // shortKeys is the highest first byte of a short record, of as many keys; in a long one it is the number of keys and shortKeys+1.
@@ -68,7 +68,7 @@ func (p *prover) packedTable(pc uint64) (packedTable, error) {
 	p.setSlot(s, slotCursor, w.rel)
 	var tab packedTable
 	known := false
-	err := p.run(s, p.stops(cutKeys, cutShared), func(e *ending) error {
+	err := p.run(s, p.stops(cutKeys), func(e *ending) error {
 		one, rec, err := p.packedReads(e, number)
 		if err != nil {
 			return err
@@ -79,18 +79,15 @@ func (p *prover) packedTable(pc uint64) (packedTable, error) {
 			return err
 		}
 		if long {
-			one.heads, err = p.searchLong(e, rec)
+			one.slots, err = p.searchLong(e, rec)
 		} else {
-			one.heads, err = p.searchShort(e, rec)
+			one.slots, err = p.searchShort(e, rec)
 		}
 		if err != nil {
 			return err
 		}
-		if known {
-			ok := false
-			if one.heads, ok = one.heads.join(tab.heads); !ok || one.entries != tab.entries || one.bases != tab.bases || one.from != tab.from || one.groupBits != tab.groupBits {
-				return fmt.Errorf("%#x: short and long records are read in two tables", e.pc)
-			}
+		if known && one != tab {
+			return fmt.Errorf("%#x: short and long records are read in two tables", e.pc)
 		}
 		known, tab = true, one
 		return nil
@@ -134,171 +131,62 @@ func (p *prover) packedReads(e *ending, number term) (tab packedTable, rec term,
 	return tab, rec, nil
 }
 
-// searchShort proves the search of a short record, and returns how ids lead to heads.
-func (p *prover) searchShort(e *ending, rec term) (headTable, error) {
+// searchShort proves the search of a short record, and returns the address of the slots.
+func (p *prover) searchShort(e *ending, rec term) (uint64, error) {
 	t := p.t
 	n := t.load(rec, 1)
 	larger := t.low(t.setBit(p.larger(t.plus(rec, 1), p.v.shared.rel), t.and(n, t.con(31))), 4)
 	id := t.load(t.plus(t.add(t.add(rec, n), t.firstBit(larger)), 1), 1)
-	h, err := p.headTable(e, id)
+	slots, err := p.slots(e, id)
 	if err != nil {
-		return h, err
+		return 0, err
 	}
-	return h, p.toHead(e, 5+h.reads(), h)
+	return slots, p.intact(e, 5, e.target)
 }
 
-// searchLong proves the search of a long record, whose first byte is above shortKeys, and returns how ids lead to heads.
-func (p *prover) searchLong(e *ending, rec term) (headTable, error) {
-	var h headTable
+// searchLong proves the search of a long record, whose first byte is above shortKeys, and returns the address of the slots.
+func (p *prover) searchLong(e *ending, rec term) (uint64, error) {
 	if e.kind != endStop || !p.begins(e.pc, cutKeys) {
-		return h, fmt.Errorf("%#x: not the search of a record", e.pc)
+		return 0, fmt.Errorf("%#x: not the search of a record", e.pc)
 	}
-	t := p.t
+	t, loop := p.t, e.pc
 	count := t.low(t.plus(t.load(rec, 1), -(shortKeys+1)), 4) // below 256, which the loop's invariant asks for
 	if err := p.searchBegins(e, rec, count, 3); err != nil {
-		return h, err
+		return 0, err
 	}
-	if h, ok := p.longs[p.blocks]; ok {
-		return h, nil
+	if slots, ok := p.longs[loop]; ok {
+		return slots, nil
 	}
-	known := false
-	loop := p.blocks
-	err := p.searchLoop(loop, func(e *ending, at func(size uint64) term) error {
-		id := at(2)
-		if id == noTerm {
-			return fmt.Errorf("%#x: no id is read", e.pc)
-		}
-		one, err := p.headTable(e, id)
+	slots, known := uint64(0), false
+	err := p.searchLoop(loop, func(e *ending, id term) error {
+		one, err := p.slots(e, id)
 		if err != nil {
 			return err
 		}
-		if known {
-			ok := false
-			if h, ok = h.join(one); !ok {
-				return fmt.Errorf("%#x: ids lead to heads in two ways", e.pc)
-			}
-		} else {
-			known, h = true, one
+		if known && one != slots {
+			return fmt.Errorf("%#x: ids lead to heads in two ways", e.pc)
 		}
-		return p.toHead(e, 2+h.reads(), one)
+		known, slots = true, one
+		return p.intact(e, 2, e.target)
 	})
 	if err != nil {
-		return h, err
+		return 0, err
 	}
 	if !known {
-		return h, fmt.Errorf("%#x: a search without an end", loop)
+		return 0, fmt.Errorf("%#x: a search without an end", loop)
 	}
-	p.longs[loop] = h
-	return h, nil
+	p.longs[loop] = slots
+	return slots, nil
 }
 
-// headTable says how ids lead to heads: in slots of 16 bytes, of which that of id 0 is at at, or by a table
-// there, of distances from text that have size bytes. Of the latter, words of sharedFrom and more may lead to one head, with the word in rdi.
-type headTable struct {
-	at, text uint64
-	size     uint8  // 0: slots
-	shared   uint64 // the head that rows share
-	below    bool   // distances are below sharedFrom
-	jumps    bool   // text is known
-	shares   bool   // shared is known
-}
-
-// sharedFrom is the lowest word that leads to a shared head.
-const sharedFrom = 1 << 15
-
-// cutShared is where a shared head begins, with its row's word in rdi: lea -8*sharedFrom(%r9,%rdi,8), %r10.
-var cutShared = []byte{0x4d, 0x8d, 0x94, 0xf9, 0x00, 0x00, 0xfc, 0xff}
-
-// join returns what two paths say of one table. ok is false if they contradict each other.
-func (h headTable) join(o headTable) (both headTable, ok bool) {
-	if h.at != o.at || h.size != o.size || h.below != o.below || h.jumps && o.jumps && h.text != o.text || h.shares && o.shares && h.shared != o.shared {
-		return h, false
-	}
-	if o.jumps {
-		h.jumps, h.text = true, o.text
-	}
-	if o.shares {
-		h.shares, h.shared = true, o.shared
-	}
-	return h, true
-}
-
-// headTable returns how ids lead to heads, from a jump to that of id, or from where the head begins that it shares.
-func (p *prover) headTable(e *ending, id term) (h headTable, err error) {
-	t, ok := p.t, false
-	if len(e.event) > 0 {
-		w := e.event[len(e.event)-1]
-		word := t.load(w.at, w.size)
-		switch {
-		case e.kind == endStop && w.size == 2:
-			below, err := p.holds(e.state, t.ult(word, t.con(sharedFrom)))
-			if err != nil || below || e.reg[rDI] != word || !p.begins(e.pc, cutShared) {
-				return h, fmt.Errorf("%#x: not a head that rows share: %v", e.pc, err)
-			}
-			h = headTable{size: 2, below: true, shares: true, shared: e.pc}
-			if h.at, ok = p.x.link(t.scaled(w.at, id, ^uint64(1))); ok {
-				return h, nil
-			}
-		case e.kind == endJump:
-			h.jumps = true
-			if h.at, ok = p.x.link(t.sub(e.target, t.shlConst(id, 4))); ok {
-				return h, nil
-			}
-			if h.text, ok = p.x.link(t.sub(e.target, word)); ok && (w.size == 2 || w.size == 4) {
-				h.size = w.size
-				if w.size == 2 {
-					below, known := p.x.decide(e.state, t.ult(word, t.con(sharedFrom)))
-					h.below = known && below
-				}
-				if h.at, ok = p.x.link(t.scaled(w.at, id, -uint64(w.size))); ok {
-					return h, nil
-				}
-			}
+// slots returns the address of the slot of id 0, from a jump to that of id. Each slot has 16 bytes.
+func (p *prover) slots(e *ending, id term) (uint64, error) {
+	if e.kind == endJump {
+		if at, ok := p.x.link(p.t.sub(e.target, p.t.shlConst(id, 4))); ok {
+			return at, nil
 		}
 	}
-	return headTable{}, fmt.Errorf("%#x: a jump to %s", e.pc, t.text(e.target))
-}
-
-// toHead checks the state at a head that headTable has found.
-func (p *prover) toHead(e *ending, reads int, h headTable) error {
-	if h.jumps {
-		return p.intact(e, reads, e.target)
-	}
-	if err := p.onlyReads(e.state, reads); err != nil {
-		return err
-	}
-	w := p.v.shared
-	return p.matches(e.state, &w)
-}
-
-// reads returns the number of reads on the way from an id to its head.
-func (h headTable) reads() int {
-	if h.size == 0 {
-		return 0
-	}
-	return 1
-}
-
-// headAt returns the number of the head that an id leads to.
-func (p *prover) headAt(h headTable, id uint64) (int32, error) {
-	if h.size == 0 {
-		return p.heads.of(h.at + id<<4), nil
-	}
-	b := p.im.at(h.at+uint64(h.size)*id, uint64(h.size))
-	switch {
-	case b == nil:
-		return 0, fmt.Errorf("row %d of a dense page is not in the data", id)
-	case h.size == 4:
-		return p.heads.of(h.text + uint64(le.Uint32(b))), nil
-	}
-	word := le.Uint16(b)
-	switch {
-	case h.below && word >= sharedFrom && h.shares:
-		return p.heads.with(h.shared, word), nil
-	case !h.jumps || h.below && word >= sharedFrom:
-		return 0, fmt.Errorf("row %d of a dense page leads to no head: %#x", id, word)
-	}
-	return p.heads.of(h.text + uint64(word)), nil
+	return 0, fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))
 }
 
 // packedEntries returns a function that gives the offsets of the records of count pages from first on.

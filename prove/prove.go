@@ -39,7 +39,6 @@ type prover struct {
 	anyXMM [6][2]term
 
 	noDeref bool
-	byWalk  bool // _eh_elf does every step by a walk: no lookup has a null pointer to registers
 	packed  bool
 	rows    []ownRange
 	lastRow int // in rows, where ownRow found one
@@ -53,14 +52,11 @@ type prover struct {
 	exprs                          map[uint64]dwarfcfa.ExprID
 	exprWork                       []exprJob
 	descs                          map[descKey]bool
-	kinds, rules                   uint8            // of CFAs and rules, a bit for each: what descriptors have
-	proven                         map[uint64]uint8 // by address: of which of them it is proven
-	fastLow, fastHigh              uint64           // code that runs with the target's registers in place
+	fastLow, fastHigh              uint64 // code that runs with the target's registers in place
 	searches                       map[pageTable]bool
 	segmented                      map[uint64]bool // searches of segments
 	packedTables                   map[uint64]packedTable
-	longs                          map[uint64]headTable // searches of long records
-	blocks                         uint64
+	longs                          map[uint64]uint64 // searches of long records: where they find the slots
 }
 
 // todo is a set of addresses whose proof is owed.
@@ -132,7 +128,7 @@ func newProver(im *image, table *dwarfcfa.Table) *prover {
 		t: t, im: im, table: table, base: uint64(table.Low()) &^ (baseAlign - 1),
 		noDeref: im.note.Flags&abi.FlagNoDeref != 0, packed: im.note.Flags&abi.FlagPacked != 0,
 		pairs: map[leafPair]bool{}, exprs: map[uint64]dwarfcfa.ExprID{},
-		descs: map[descKey]bool{}, proven: map[uint64]uint8{}, searches: map[pageTable]bool{}, segmented: map[uint64]bool{}, packedTables: map[uint64]packedTable{}, longs: map[uint64]headTable{}, fastLow: ^uint64(0),
+		descs: map[descKey]bool{}, searches: map[pageTable]bool{}, segmented: map[uint64]bool{}, packedTables: map[uint64]packedTable{}, longs: map[uint64]uint64{}, fastLow: ^uint64(0),
 	}
 	all := ^uint64(0)
 	v := func(name string, mask uint64) term { return t.variable(name, mask) }
@@ -234,7 +230,7 @@ func (p *prover) prove() error {
 			return fmt.Errorf("%#x is reached in a way that has no proof", w.list[w.done])
 		}
 	}
-	return p.described()
+	return nil
 }
 
 func (p *prover) each(w *todo, prove func(pc uint64) error) func() error {

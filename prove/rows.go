@@ -15,23 +15,20 @@ const maxOffset = 1 << 30
 // row proves the head of a row with its tail: the step on the fast path for every
 // state of the loop, or with the state as it was the way to the slow path with a
 // descriptor of the row.
-func (p *prover) row(h headOf, r *dwarfcfa.Row) error {
+func (p *prover) row(at uint64, r *dwarfcfa.Row) error {
 	t := p.t
 	w := p.v.shared
-	s := p.stateOf(&w, h.at)
-	if h.word != 0 {
-		s.reg[rDI] = t.con(uint64(h.word))
-	}
+	s := p.stateOf(&w, at)
 	p.x.pcSlot = t.scaled(w.pcs, w.cursor, 8)
 	defer func() { p.x.pcSlot = noTerm }()
-	return p.run(s, p.stops(append(p.slotCuts(), cutLookup, cutNear)...), func(e *ending) error {
+	return p.run(s, p.stops(cutSlot, cutLookup, cutNear), func(e *ending) error {
 		if e.kind != endStop || len(e.regs) > 0 {
 			return fmt.Errorf("%#x: not a step", e.pc)
 		}
 		if e.wrote(evPC) {
 			return p.fastStep(e, r)
 		}
-		if !p.begins(e.pc, p.slotCuts()...) || len(e.event) > 0 {
+		if !p.begins(e.pc, cutSlot) || len(e.event) > 0 {
 			return fmt.Errorf("%#x: neither a step nor the slow path", e.pc)
 		}
 		return p.toSlow(e, r)
@@ -114,12 +111,12 @@ func (p *prover) fastStep(e *ending, r *dwarfcfa.Row) error {
 		return err
 	}
 	if end {
-		if !p.begins(e.pc, p.slotCuts()...) {
+		if !p.begins(e.pc, cutSlot) {
 			return fmt.Errorf("%#x: not the end of a segment", e.pc)
 		}
 		p.segmentEnds.add(e.pc)
 	} else {
-		if p.begins(e.pc, p.slotCuts()...) {
+		if p.begins(e.pc, cutSlot) {
 			return fmt.Errorf("%#x: not a lookup", e.pc)
 		}
 		p.lookups.add(e.pc)
@@ -255,7 +252,6 @@ func (p *prover) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 		return fmt.Errorf("exact of the caller")
 	}
 	c := r.CFA
-	p.kinds |= 1 << min(head&^descSignal, 7)
 	switch kind := head &^ descSignal; {
 	case kind == descCFAGiven && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RSP:
 	case kind == descCFAFromBP && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RBP:
@@ -286,7 +282,6 @@ func (p *prover) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 			return fmt.Errorf("it is not in the data")
 		}
 		op, reg := b>>5, b&31
-		p.rules |= 1 << op
 		if reg >= numRegs { // the end, too: slowRule takes the register to be below
 			return fmt.Errorf("a rule for register %d", reg)
 		}
@@ -364,9 +359,6 @@ func (p *prover) ruleAt(d *descReader, op uint64, want dwarfcfa.RegRule) (rule d
 // callback: where the return address, rbp and rbx are saved, in words from the CFA, or
 // 0 for the same value. A return address of 0 says that they do not fit.
 func (p *prover) stepBytes(at uint64, r *dwarfcfa.Row) error {
-	if p.byWalk {
-		return nil // nothing reads them
-	}
 	b := p.im.at(at-3, 3)
 	if b == nil {
 		return fmt.Errorf("it is not in the data")

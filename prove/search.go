@@ -5,13 +5,6 @@ import "fmt"
 // cutKeys is where 16 keys of a record are read: movdqu (%rdi), %xmm1.
 var cutKeys = []byte{0xf3, 0x0f, 0x6f, 0x0f}
 
-// denseSearch is a search of records that has been proven: the code leads from the
-// offset of a record in the data to the head of its id.
-type denseSearch struct {
-	data, idSize uint64
-	heads        headTable
-}
-
 // spread returns the low byte of a word in all bytes.
 func (p *prover) spread(x term) term {
 	t := p.t
@@ -32,56 +25,10 @@ func (p *prover) larger(at, x term) term {
 	return t.low(t.not(t.or(mask[0], t.shlConst(mask[1], 8))), 4)
 }
 
-// denseSearch proves the search of a dense page of a tree: edi is the record's offset.
-func (p *prover) denseSearch(pc uint64) (*denseSearch, error) {
-	w := p.v.shared
-	rec := p.t.variable("record", 0xffffffff)
-	s := p.stateOf(&w, pc)
-	s.reg[rDI] = rec
-	var d *denseSearch
-	err := p.run(s, p.stops(cutKeys), func(e *ending) error {
-		data, ok := p.x.link(p.t.plus(p.t.sub(e.reg[rDI], rec), -1))
-		if e.kind != endStop || !ok {
-			return fmt.Errorf("%#x: not the search of a record", e.pc)
-		}
-		if d != nil { // the loop is proven once
-			return fmt.Errorf("%#x: the search of a record begins in two ways", e.pc)
-		}
-		d = &denseSearch{data: data}
-		at := p.t.add(rec, p.x.place(data))
-		return p.searchBegins(e, at, p.t.load(at, 1), 1)
-	})
-	if err != nil || d == nil {
-		return nil, fmt.Errorf("%#x: %w", pc, err)
-	}
-	return d, p.searchLoop(p.searchAt(pc), func(e *ending, at func(size uint64) term) error {
-		for _, size := range []uint64{1, 2} {
-			id := at(size)
-			if id == noTerm {
-				continue
-			}
-			h, err := p.headTable(e, id)
-			if err != nil {
-				return err
-			}
-			if !h.jumps || d.idSize != 0 && (*d != denseSearch{d.data, size, h}) {
-				return fmt.Errorf("%#x: a record leads to heads in two ways", e.pc)
-			}
-			d.heads, d.idSize = h, size
-			return p.intact(e, 2+h.reads(), e.target)
-		}
-		return fmt.Errorf("%#x: no id is read", e.pc)
-	})
-}
-
-// searchAt returns the address of the loop that the last search went to.
-func (p *prover) searchAt(uint64) uint64 { return p.blocks }
-
 // searchBegins checks what the loop of a search for count keys begins with, after so many reads, the last
 // of them that of the record's first byte.
 func (p *prover) searchBegins(e *ending, rec, count term, reads int) error {
 	t := p.t
-	p.blocks = e.pc
 	w := p.v.shared
 	w.rel = noTerm
 	spread := p.spread(p.v.shared.rel)
@@ -102,8 +49,8 @@ func (p *prover) searchBegins(e *ending, rec, count term, reads int) error {
 
 // searchLoop proves the loop over 16 keys at a time. Its invariant: rdi is the next
 // key, eax how many keys are left, and all before are at most the low byte. It hands
-// endings to found, with a function that gives the id's term if ids have that size.
-func (p *prover) searchLoop(pc uint64, found func(e *ending, id func(size uint64) term) error) error {
+// endings to found, with the id's term.
+func (p *prover) searchLoop(pc uint64, found func(e *ending, id term) error) error {
 	t := p.t
 	w := p.v.shared
 	keys, first := t.variable("keys", ^uint64(0)), t.variable("firstKey", ^uint64(0))
@@ -116,7 +63,7 @@ func (p *prover) searchLoop(pc uint64, found func(e *ending, id func(size uint64
 	p.setSlot(s, slotExpr, first)
 	p.setSlot(s, slotCursor, p.v.shared.rel)
 	index := t.firstBit(p.larger(keys, p.v.shared.rel)) // 16 if none is larger
-	return p.run(s, p.stops(cutKeys, cutShared), func(e *ending) error {
+	return p.run(s, p.stops(cutKeys), func(e *ending) error {
 		more, err := p.holds(e.state, t.ult(t.con(16), count))
 		if err != nil {
 			return err
@@ -144,15 +91,13 @@ func (p *prover) searchLoop(pc uint64, found func(e *ending, id func(size uint64
 				return p.matches(e.state, &w)
 			}
 		}
-		if e.kind != endJump && !p.begins(e.pc, cutShared) || len(e.event) < 2 {
+		if e.kind != endJump || len(e.event) < 2 {
 			return fmt.Errorf("%#x: the search goes on", e.pc)
 		}
-		return found(e, func(size uint64) term {
-			id := t.scaled(t.add(keys, count), t.sub(t.add(at, keys), first), size)
-			if ev := e.event[1]; ev.at != id || uint64(ev.size) != size {
-				return noTerm
-			}
-			return t.load(id, uint8(size))
-		})
+		id := t.scaled(t.add(keys, count), t.sub(t.add(at, keys), first), 2)
+		if ev := e.event[1]; ev.at != id || ev.size != 2 {
+			return fmt.Errorf("%#x: no id is read", e.pc)
+		}
+		return found(e, t.load(id, 2))
 	})
 }

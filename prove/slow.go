@@ -174,29 +174,9 @@ func (p *prover) slowFrom(pc uint64, fast bool) error {
 
 // slowCFA proves the reading of a descriptor's head: the CFA, or the step's failure.
 func (p *prover) slowCFA(pc uint64) error {
-	t := p.t
-	d := func(off int64, size uint8) term { return t.load(t.plus(p.v.desc, off), size) }
-	owed := p.owed(pc, p.kinds, 1<<(descCFAExpr+1)-1)
-	if owed == 1<<(descCFAExpr+1)-1 {
-		return p.slowHead(pc, d, d(0, 1))
-	}
-	for kind := uint64(0); kind <= descCFAExpr; kind++ {
-		if owed>>kind&1 == 0 {
-			continue
-		}
-		head := t.or(t.con(kind), t.shlConst(t.shrConst(d(0, 1), 7), 7))
-		p.x.first = head
-		if err := p.slowHead(pc, d, head); err != nil {
-			return fmt.Errorf("kind of CFA %d: %w", kind, err)
-		}
-		p.x.first = noTerm
-	}
-	return nil
-}
-
-// slowHead is slowCFA for a descriptor's first byte.
-func (p *prover) slowHead(pc uint64, d func(int64, uint8) term, head term) error {
 	t, v := p.t, &p.v
+	d := func(off int64, size uint8) term { return t.load(t.plus(v.desc, off), size) }
+	head := d(0, 1)
 	s := p.slowState(pc)
 	saved := t.and(v.valid, t.con(uint64(abi.CalleeSaved)))
 	s.reg[r13] = saved
@@ -323,7 +303,7 @@ func (p *prover) slowEnd(pc uint64) error {
 	p.pastRules(s)
 	p.x.pcSlot = t.scaled(v.walk.pcs, v.walk.cursor, 8)
 	defer func() { p.x.pcSlot = noTerm }()
-	return p.run(s, p.stops(append(p.slotCuts(), cutLoad)...), func(e *ending) error {
+	return p.run(s, p.stops(cutSlot, cutLoad), func(e *ending) error {
 		exact, ok := onlyCell(e.regs, abi.RegsExact, 2)
 		if e.kind != endStop || !ok || len(e.event) != 1 || e.event[0].kind != evPC {
 			return fmt.Errorf("%#x: not the end of a step", e.pc)
@@ -339,7 +319,7 @@ func (p *prover) slowEnd(pc uint64) error {
 		} else if !last {
 			return p.atLoad(e, &l)
 		}
-		if !p.begins(e.pc, p.slotCuts()...) {
+		if !p.begins(e.pc, cutSlot) {
 			return fmt.Errorf("%#x: not the end of a segment", e.pc)
 		}
 		p.segmentEnds.add(e.pc)

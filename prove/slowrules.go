@@ -6,43 +6,11 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// owed returns what of a set of kinds or operations must be proven of the code at pc: what
-// descriptors have, in a file whose _eh_elf does every step by a walk. In others the code is
-// proven for all.
-func (p *prover) owed(pc uint64, described, all uint8) (owed uint8) {
-	if p.byWalk {
-		all = described
-	}
-	owed = all &^ p.proven[pc]
-	p.proven[pc] |= all
-	return owed
-}
-
-// described checks that no descriptor was found that has what the slow path's proof has not
-// gone through.
-func (p *prover) described() error {
-	for _, at := range p.cfas.list {
-		if p.kinds&^p.proven[at] != 0 {
-			return fmt.Errorf("%#x: kinds of CFA %#b have no proof", at, p.kinds&^p.proven[at])
-		}
-	}
-	for _, at := range p.nexts.list {
-		if p.rules&^p.proven[at] != 0 {
-			return fmt.Errorf("%#x: operations of rules %#b have no proof", at, p.rules&^p.proven[at])
-		}
-	}
-	return nil
-}
-
 // slowRules proves the loop over the rules: each operation takes the loop from one
 // rule to the next one with what the rule says of its register in slotNew and r13, or
 // ends the step. The register is a variable, below 17.
 func (p *prover) slowRules(pc uint64) error {
-	owed := p.owed(pc, p.rules, 0xff)
 	for op := uint64(ruleEnd); op <= ruleExpr; op++ {
-		if owed>>op&1 == 0 {
-			continue
-		}
 		if err := p.slowRule(pc, op); err != nil {
 			return fmt.Errorf("rule operation %d: %w", op, err)
 		}

@@ -79,12 +79,10 @@ func (p *prover) stepEntry() error {
 	n := &nested{p: p}
 	p.x.callTo, p.x.call = p.callDeref, n.call
 	defer func() { p.x.callTo, p.x.call = nil, nil }()
-	lookups := 0
-	err := p.run(s, p.stops(cutLookup, cutNear), func(e *ending) error {
+	return p.run(s, p.stops(cutLookup, cutNear), func(e *ending) error {
 		if i := stepOf(e.state); i >= 0 {
 			return n.check(e, i)
 		}
-		lookups++
 		if e.kind != endStop {
 			return fmt.Errorf("%#x: not a lookup", e.pc)
 		}
@@ -115,10 +113,6 @@ func (p *prover) stepEntry() error {
 		l.sync = l.cursor
 		return p.matches(e.state, &l)
 	})
-	if p.byWalk = err == nil && lookups == 0; p.byWalk {
-		p.x.walkRegs = t.con(1) // not null, whatever it is
-	}
-	return err
 }
 
 // results gathers what was stored to the result.
@@ -161,9 +155,6 @@ func (p *prover) returns(e *ending, flags, rip, rsp, rbp, rbx term) error {
 // stepStop proves what _eh_elf answers where a lookup leads to a stop.
 func (p *prover) stepStop(pc uint64, status abi.Status) error {
 	defer p.withContext()()
-	if p.byWalk {
-		return nil
-	}
 	l := p.stepLoop()
 	flags := p.t.con(0)
 	if status < 0 {
@@ -177,9 +168,6 @@ func (p *prover) stepStop(pc uint64, status abi.Status) error {
 // stepDone proves what _eh_elf answers when a tail has read the words directly.
 func (p *prover) stepDone(pc uint64) error {
 	defer p.withContext()()
-	if p.byWalk {
-		return nil
-	}
 	l := p.stepLoop()
 	l.cursor, l.sync = p.t.con(0), p.t.con(^uint64(0))
 	return p.run(p.stateOf(&l, pc), nil, func(e *ending) error {
@@ -190,9 +178,6 @@ func (p *prover) stepDone(pc uint64) error {
 // stepFrom proves what _eh_elf does where a walk goes to the slow path.
 func (p *prover) stepFrom(pc uint64, fast bool) error {
 	defer p.withContext()()
-	if p.byWalk {
-		return nil
-	}
 	t, v := p.t, &p.v
 	l := p.stepLoop()
 	s := p.stateOf(&l, pc)

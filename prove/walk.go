@@ -13,10 +13,6 @@ import (
 var (
 	cutLoad = []byte{0x0f, 0x12, 0x6f, 0x18}                 // movlps 24(%rdi), %xmm5
 	cutSlot = []byte{0x48, 0x83, 0x7c, 0x24, slotRegs, 0x00} // cmpq $0, slotRegs(%rsp)
-	// The same three places where no step of _eh_elf comes:
-	cutSegment = []byte{0x4c, 0x89, 0xc7}                // mov %r8, %rdi
-	cutFast    = []byte{0x4d, 0x29, 0xda}                // sub %r11, %r10
-	cutRow     = []byte{0x4c, 0x89, 0x44, 0x24, slotPCs} // mov %r8, slotPCs(%rsp)
 
 	cutCFA    = []byte{0x0f, 0xb6, 0x45, 0x00}                                     // movzbl (%rbp), %eax
 	cutRule   = []byte{0x0f, 0xb6, 0x4d, 0x00, 0x48, 0xff, 0xc5, 0x41, 0x89, 0xcf} // movzbl (%rbp), %ecx; inc %rbp; mov %ecx, %r15d
@@ -35,14 +31,6 @@ func (p *prover) begins(pc uint64, with ...[]byte) bool {
 		}
 	}
 	return false
-}
-
-// slotCuts returns where a walk looks whether it is a step of _eh_elf, or would.
-func (p *prover) slotCuts() [][]byte {
-	if p.byWalk {
-		return [][]byte{cutSegment, cutFast, cutRow}
-	}
-	return [][]byte{cutSlot}
 }
 
 // stops returns a function for run.

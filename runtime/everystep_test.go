@@ -27,7 +27,7 @@ func TestEveryInstruction(t *testing.T) {
 			k.path("libehunwind.so"), "-Wl,-rpath," + k.dir},
 		{k.path("ehasm"), "build", "-q", "-o", k.path("eh-everystep-throws"), throws},
 	}))
-	for _, variant := range []string{"--dispatch=tree", "--dispatch=packed", "--optimize=speed"} {
+	for _, variant := range []string{"--dispatch=tree", "--dispatch=packed"} {
 		eh := k.path("eh-everystep" + variant)
 		require.Empty(t, runAll([][]string{{k.path("ehasm"), "build", "-q", "--deps", "--vdso", variant, "-o", eh, program}}))
 		for _, c := range []struct {

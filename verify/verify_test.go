@@ -27,10 +27,7 @@ func variants() []variant {
 		{name: "tree"},
 		{name: "packed", plan: plan.Options{Dispatch: plan.DispatchPacked}},
 		{name: "no-deref", asm: asmgen.Options{NoDeref: true}},
-		{name: "small", plan: plan.Options{DenseKeys: 3, SlowText: 100, Smallest: true}, asm: asmgen.Options{Compact: true}},
-		{name: "fast", plan: plan.Options{PageBits: 7}, asm: asmgen.Options{Fast: true}},
-		{name: "small packed", plan: plan.Options{Dispatch: plan.DispatchPacked, SlowText: 50, PageBits: 7}, asm: asmgen.Options{Compact: true, OneLookup: true, NoDeref: true}},
-		{name: "shared head", plan: plan.Options{Dispatch: plan.DispatchPacked, Smallest: true}, asm: asmgen.Options{Compact: true, SharedHead: true}},
+		{name: "short pages", plan: plan.Options{Dispatch: plan.DispatchPacked, PageBits: plan.PageBits - 1}, asm: asmgen.Options{NoDeref: true}},
 	}
 }
 
@@ -67,13 +64,13 @@ func TestRandomTables(t *testing.T) {
 }
 
 // TestPages compiles pages of many borders and rows: records of all forms and sizes, in groups of all sizes, some of
-// them again where the first is out of reach.
+// them again where the first is out of reach; and trees of as many borders as a page has.
 func TestPages(t *testing.T) {
 	for _, c := range []struct{ pages, borders, rows int }{{40, 255, 300}, {200, 238, 400}, {2200, 10, 300}, {1500, 30, 300}, {70, 1, 2}} {
 		table := rowtest.Pages(c.pages, c.borders, c.rows)
 		require.NoError(t, table.Verify())
 		for _, v := range variants() {
-			if v.plan.Dispatch == plan.DispatchPacked {
+			if v.plan.Dispatch == plan.DispatchPacked || c.pages < 50 {
 				image := compile(t, table, v)
 				_, err := Image(image, table)
 				require.NoError(t, err, "%+v %s", c, v.name)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 
@@ -14,16 +13,10 @@ import (
 
 // Options are the settings of a plan.
 type Options struct {
-	Dispatch  Dispatch
-	PageBits  uint // 0: PageBits. Smaller pages have smaller trees and a larger table
-	DenseKeys int  // the number of keys from which on a page is dense in any case; 0: DenseKeys
-	DenseRate int  // what a byte may cost that a dense page saves, see Tree.Rate; 0: DenseRate
+	Dispatch Dispatch
+	PageBits uint // 0: PageBits. Smaller pages have smaller trees and a larger table
 	// Calls are where the object calls, which says which pages are looked up most.
-	Calls    dwarfcfa.Calls
-	Smallest bool // cut the pages into segments whenever that makes the file smaller
-	// SlowText is how much of the text, in thousandths, may be put on the slow path to
-	// shorten tails.
-	SlowText int
+	Calls dwarfcfa.Calls
 }
 
 // Build plans the code for a table. The table must be normalised.
@@ -34,21 +27,21 @@ func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
 		return nil, fmt.Errorf("%w: %#x..%#x, at most %#x are supported", ErrSpan, p.Low, p.High, uint64(maxSpan))
 	}
 	b := builder{
-		plan: p, tails: map[Tail]uint32{}, denseKeys: cmp.Or(opt.DenseKeys, DenseKeys), denseRate: cmp.Or(opt.DenseRate, DenseRate),
-		calls: opt.Calls, byteWeight: byteWeight,
+		plan: p, tails: map[Tail]uint32{}, calls: opt.Calls, byteWeight: byteWeight,
 	}
 	if opt.Calls.None() {
 		b.byteWeight = callWeight / bytesPerCall
 	}
 	b.blocks()
 	b.weigh()
-	b.slowTails(opt.SlowText)
-	b.pages(opt.Smallest)
+	b.pages()
 	if p.Dispatch == DispatchPacked && b.mostKeys > PackedKeys {
 		opt.PageBits = PageBits - 1
 		return Build(t, opt)
 	}
-	p.number()
+	if p.Dispatch == DispatchPacked {
+		p.number()
+	}
 	return p, nil
 }
 
@@ -60,8 +53,7 @@ type builder struct {
 	key   []byte            // scratch
 	dp    treeBuilder
 
-	denseKeys, denseRate int
-	mostKeys             int // of a page
+	mostKeys int // of a page
 
 	calls      dwarfcfa.Calls
 	byteWeight uint32
@@ -114,36 +106,6 @@ func (b *builder) block(r *dwarfcfa.Row, index uint32) Block {
 		b.plan.Tails = append(b.plan.Tails, tail)
 	}
 	return Block{Kind: BlockFast, Base: uint8(r.CFA.Reg), Offset: int32(r.CFA.Offset), Tail: n, Row: index}
-}
-
-// slowTails makes the lightest tails lead to the slow path, up to so many thousandths of
-// the text.
-func (b *builder) slowTails(thousandths int) {
-	p := b.plan
-	if thousandths == 0 || len(p.Tails) == 0 {
-		return
-	}
-	weights := make([]uint64, len(p.Tails))
-	total := uint64(0)
-	for _, r := range p.Table.Ranges {
-		total += uint64(r.End - r.Start)
-		if b := &p.Blocks[r.Row+1]; b.Kind == BlockFast {
-			weights[b.Tail] += uint64(r.End - r.Start)
-		}
-	}
-	order := make([]int, len(p.Tails))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(weights[i], weights[j]) })
-	left := total * uint64(thousandths) / 1000
-	for _, t := range order {
-		if weights[t] > left {
-			break
-		}
-		left -= weights[t]
-		p.Tails[t].Slow = true
-	}
 }
 
 // maxFastOffset bounds the offsets of the fast path. With it, sums of a window
@@ -204,9 +166,9 @@ func fastTail(r *dwarfcfa.Row) (Tail, bool) {
 
 // pages cuts the ranges at page borders and makes a tree for each distinct page of the
 // segments that have tables.
-func (b *builder) pages(smallest bool) {
+func (b *builder) pages() {
 	p := b.plan
-	p.Segments, p.SpanBits = segments(p, smallest)
+	p.Segments, p.SpanBits = segments(p)
 	n := 0
 	for i := range p.Segments {
 		n += len(p.Segments[i].Table)
@@ -253,13 +215,10 @@ func (b *builder) segment(s *Segment) {
 	}
 }
 
-// number gives ids to the blocks of dense pages, by how many leaves lead to them.
+// number gives ids to the blocks, by how many leaves lead to them.
 func (p *Plan) number() {
 	uses := make([]int, len(p.Blocks))
 	for i := range p.Trees {
-		if !p.Trees[i].Dense {
-			continue
-		}
 		for _, target := range p.Trees[i].Targets {
 			uses[target]++
 		}
@@ -277,7 +236,7 @@ func (p *Plan) number() {
 	}
 }
 
-// ShortIDs reports whether all ids of a dense page fit a byte.
+// ShortIDs reports whether all ids of a page fit a byte.
 func (p *Plan) ShortIDs(t *Tree) bool {
 	for _, target := range t.Targets {
 		if p.IDOf[target] > maxShortID {
@@ -312,14 +271,9 @@ func (b *builder) tree(t Tree, start dwarfcfa.Addr, count func(dwarfcfa.Addr) in
 	b.trees[string(key)] = n
 	own := Tree{Keys: append([]uint8(nil), t.Keys...), Targets: append([]uint32(nil), t.Targets...)}
 	b.mostKeys = max(b.mostKeys, len(own.Keys))
-	own.Dense = b.plan.Dispatch == DispatchPacked || len(own.Keys) >= b.denseKeys
-	if !own.Dense && len(own.Keys) > 0 {
+	if b.plan.Dispatch == DispatchTree && len(own.Keys) > 0 {
 		b.weighLeaves(own.Keys, start, count)
-		nodes, cost := b.dp.nodes(own.Keys, b.weights)
-		own.Rate = b.rate(len(own.Keys), cost)
-		if own.Dense = own.Rate <= b.denseRate; !own.Dense {
-			own.Nodes = nodes
-		}
+		own.Nodes = b.dp.nodes(own.Keys, b.weights)
 	}
 	b.plan.Trees = append(b.plan.Trees, own)
 	return n
@@ -339,24 +293,4 @@ func (b *builder) weighLeaves(keys []uint8, start dwarfcfa.Addr, count func(dwar
 		b.weights = append(b.weights, 1+b.byteWeight*uint32(to-from)+callWeight*uint32(count(to)))
 		from = to
 	}
-}
-
-// Estimates of what a page costs.
-const (
-	denseCost  = 40 // the search of a dense page: of comparisons
-	nodeBytes  = 6  // of a comparison and its jumps
-	denseBytes = 12 // of the code and the number of keys of a dense page
-)
-
-// rate returns the rate from which on a page of so many keys is dense, whose tree costs so much in all.
-func (b *builder) rate(keys int, cost uint32) int {
-	saved := (nodeBytes-2)*keys - denseBytes
-	if saved <= 0 {
-		return math.MaxInt
-	}
-	total := 0
-	for _, w := range b.weights {
-		total += int(w)
-	}
-	return 1 + max(denseCost*total-int(cost), 0)/saved
 }

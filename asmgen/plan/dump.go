@@ -66,7 +66,7 @@ type PageInfo struct {
 type LeafInfo struct {
 	Start       string `json:"start"`
 	Block       uint32 `json:"block"`
-	Comparisons int    `json:"comparisons"` // 0 in a dense page
+	Comparisons int    `json:"comparisons"` // 0 with DispatchPacked
 }
 
 // Info is a plan for dumps.
@@ -158,9 +158,6 @@ func (t *Tail) String() string {
 	if t.Depth > 0 {
 		fmt.Fprintf(&b, ", window checked from c%+d", -t.Depth)
 	}
-	if t.Slow {
-		b.WriteString(", on the slow path")
-	}
 	return b.String()
 }
 
@@ -183,13 +180,9 @@ func (p *Plan) Dump(w io.Writer, pc *dwarfcfa.Addr) error {
 			fmt.Fprintf(out, "pages %s to %s, not in the table: block %d\n", page.Page, page.Until, page.Ranges[0].Block)
 			continue
 		}
-		dense := p.Trees[page.Tree].Dense
-		if fmt.Fprintf(out, "page %s: tree %d", page.Page, page.Tree); dense {
-			fmt.Fprint(out, ", dense")
-		}
-		fmt.Fprintln(out)
+		fmt.Fprintf(out, "page %s: tree %d\n", page.Page, page.Tree)
 		for _, r := range page.Ranges {
-			if fmt.Fprintf(out, "  %s: block %d", r.Start, r.Block); !dense {
+			if fmt.Fprintf(out, "  %s: block %d", r.Start, r.Block); p.Dispatch == DispatchTree {
 				fmt.Fprintf(out, " after %d comparisons", r.Comparisons)
 			}
 			fmt.Fprintln(out)

@@ -53,9 +53,9 @@ type Plan struct {
 	Weights  []uint64 // of Blocks: how often they are led to, about
 	Tails    []Tail   // distinct, in order of first use
 
-	// Dense pages name blocks by ids: IDs[id] is the block, the most used ones first;
+	// Packed pages name blocks by ids: IDs[id] is the block, the most used ones first;
 	// id 0 to maxShortID take a byte. IDOf is the inverse, noID for a block that no
-	// dense page leads to.
+	// page leads to. Both are empty with DispatchTree.
 	IDs  []uint32
 	IDOf []uint32
 }
@@ -64,21 +64,11 @@ type Plan struct {
 type Dispatch uint8
 
 const (
-	// DispatchTree compares a page's keys by a tree of machine instructions,
-	// except pages of many keys, which are dense.
+	// DispatchTree compares a page's keys by a tree of machine instructions.
 	DispatchTree Dispatch = iota
-	// DispatchPacked makes all pages dense.
+	// DispatchPacked keeps a page's keys and the ids of its targets as data, compared 16 at a time.
 	DispatchPacked
 )
-
-// DenseKeys is the number of keys from which on a page is dense with
-// DispatchTree whatever its rate, unless Options say otherwise: what finds the shape of a tree takes the cube of that.
-const DenseKeys = 48
-
-// DenseRate is the highest rate of the pages that are dense with DispatchTree, unless Options say
-// otherwise. A dense page takes half the bytes of a tree, and its search as long as ten comparisons. RATIONALE.md has
-// what other rates cost.
-const DenseRate = 500
 
 // PackedKeys is the largest number of keys that a page has with DispatchPacked.
 const PackedKeys = 238
@@ -111,9 +101,7 @@ func ParseDispatch(s string) (Dispatch, error) {
 type Tree struct {
 	Keys    []uint8  // ascending
 	Targets []uint32 // block numbers; one more than Keys; neighbours differ
-	Dense   bool     // the keys and the ids of the targets are data, compared 16 at a time
-	Rate    int      // what a byte costs, in time of lookups, that the page would save if it was dense
-	Nodes   []Node   // of the decision tree, Nodes[0] the root; empty if there are no Keys or the page is dense
+	Nodes   []Node   // of the decision tree, Nodes[0] the root; empty if there are no Keys, and with DispatchPacked
 }
 
 // Node sends low bytes below Key to Left, others to Right.
@@ -170,6 +158,4 @@ type Tail struct {
 	Base  uint8
 	RA    int32
 	Saves [NumFast]int32
-	// Slow says that the slow path restores the registers, with the CFA that the head has computed.
-	Slow bool
 }

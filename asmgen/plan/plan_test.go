@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -173,34 +174,34 @@ func checkSpans(t *testing.T, p *Plan) {
 	assert.Less(t, last, p.Spans())
 }
 
-// TestIDs checks that the blocks of dense pages have ids, the most used first.
+// TestIDs checks that the blocks of packed pages have ids, the most used first, and that trees have nodes instead.
 func TestIDs(t *testing.T) {
-	for _, d := range []Dispatch{DispatchTree, DispatchPacked} {
-		p, err := Build(randomTable(rand.New(rand.NewPCG(7, 8))), Options{Dispatch: d})
-		require.NoError(t, err)
-		uses := map[uint32]int{}
-		for _, tree := range p.Trees {
-			assert.Equal(t, d == DispatchPacked || len(tree.Keys) >= DenseKeys || len(tree.Keys) > 0 && tree.Rate <= DenseRate, tree.Dense)
-			if !tree.Dense {
-				assert.Len(t, tree.Nodes, len(tree.Keys))
-				continue
-			}
-			assert.Empty(t, tree.Nodes)
-			for _, target := range tree.Targets {
-				uses[target]++
-			}
+	table := randomTable(rand.New(rand.NewPCG(7, 8)))
+	p, err := Build(table, Options{})
+	require.NoError(t, err)
+	assert.Empty(t, p.IDs)
+	for _, tree := range p.Trees {
+		assert.Len(t, tree.Nodes, len(tree.Keys))
+	}
+	p, err = Build(table, Options{Dispatch: DispatchPacked})
+	require.NoError(t, err)
+	uses := map[uint32]int{}
+	for _, tree := range p.Trees {
+		assert.Empty(t, tree.Nodes)
+		for _, target := range tree.Targets {
+			uses[target]++
 		}
-		require.Len(t, p.IDs, len(uses))
-		for id, block := range p.IDs {
-			assert.EqualValues(t, id, p.IDOf[block])
-			assert.Positive(t, uses[block])
-			if id > 0 {
-				assert.GreaterOrEqual(t, uses[p.IDs[id-1]], uses[block])
-			}
+	}
+	require.Len(t, p.IDs, len(uses))
+	for id, block := range p.IDs {
+		assert.EqualValues(t, id, p.IDOf[block])
+		assert.Positive(t, uses[block])
+		if id > 0 {
+			assert.GreaterOrEqual(t, uses[p.IDs[id-1]], uses[block])
 		}
-		for block := range p.Blocks {
-			assert.Equal(t, uses[uint32(block)] == 0, p.IDOf[block] == noID)
-		}
+	}
+	for block := range p.Blocks {
+		assert.Equal(t, uses[uint32(block)] == 0, p.IDOf[block] == noID)
 	}
 }
 
@@ -236,6 +237,49 @@ func cost(keys []uint8, from, to int, known map[[2]int]int) int {
 	return best
 }
 
+// widths returns the weights of leaves by the low bytes that lead to them.
+func widths(keys []uint8) []uint32 {
+	var weights []uint32
+	for i, from := 0, 0; i <= len(keys); i++ {
+		to := PageSize
+		if i < len(keys) {
+			to = int(keys[i])
+		}
+		weights = append(weights, uint32(to-from+1))
+		from = to
+	}
+	return weights
+}
+
+// costOf returns the cost of a tree over widths, and checks which side follows in the code.
+func costOf(t *testing.T, nodes []Node) int {
+	total := 0
+	// down returns the weight of a subtree's leaves.
+	var down func(c Child, lo, hi, cost int) int
+	down = func(c Child, lo, hi, cost int) int {
+		if _, leaf := c.Leaf(); leaf {
+			total += cost * (hi - lo + 1)
+			return hi - lo + 1
+		}
+		n := nodes[c]
+		_, left := n.Left.Leaf()
+		_, right := n.Right.Leaf()
+		toLeft, toRight := cost+1, cost+1
+		switch {
+		case left || right:
+		case n.LeftNext:
+			toRight += 4
+		default:
+			toLeft += 4
+		}
+		a, b := down(n.Left, lo, int(n.Key), toLeft), down(n.Right, int(n.Key), hi, toRight)
+		assert.Equal(t, a > b, n.LeftNext)
+		return a + b
+	}
+	down(0, 0, PageSize, 0)
+	return total
+}
+
 // TestTreesAreBest compares the dynamic programme's trees with a plain search.
 func TestTreesAreBest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
@@ -245,43 +289,25 @@ func TestTreesAreBest(t *testing.T) {
 		for k := 1 + rng.IntN(30); k < PageSize; k += 1 + rng.IntN(40) {
 			keys = append(keys, uint8(k))
 		}
-		var weights []uint32
-		for i, from := 0, 0; i <= len(keys); i++ {
-			to := PageSize
-			if i < len(keys) {
-				to = int(keys[i])
-			}
-			weights = append(weights, uint32(to-from+1))
-			from = to
-		}
-		nodes, total := b.nodes(keys, weights)
+		nodes := b.nodes(keys, widths(keys))
 		require.Len(t, nodes, len(keys))
-		weight := 0
-		// down returns the weight of a subtree's leaves.
-		var down func(c Child, lo, hi, cost int) int
-		down = func(c Child, lo, hi, cost int) int {
-			if _, leaf := c.Leaf(); leaf {
-				weight += cost * (hi - lo + 1)
-				return hi - lo + 1
-			}
-			n := nodes[c]
-			_, left := n.Left.Leaf()
-			_, right := n.Right.Leaf()
-			toLeft, toRight := cost+1, cost+1
-			switch {
-			case left || right:
-			case n.LeftNext:
-				toRight += 4
-			default:
-				toLeft += 4
-			}
-			a, b := down(n.Left, lo, int(n.Key), toLeft), down(n.Right, int(n.Key), hi, toRight)
-			assert.Equal(t, a > b, n.LeftNext)
-			return a + b
+		assert.Equal(t, cost(keys, 0, len(keys), map[[2]int]int{}), costOf(t, nodes))
+	}
+}
+
+// TestLongTrees: the tree of more leaves than get the best one is at most 2 % worse.
+func TestLongTrees(t *testing.T) {
+	rng := rand.New(rand.NewPCG(15, 16))
+	var b treeBuilder
+	for _, n := range []int{bestLeaves, 70, 120, PageSize - 1} {
+		var keys []uint8
+		for _, k := range rng.Perm(PageSize - 1)[:n] {
+			keys = append(keys, uint8(k+1))
 		}
-		down(0, 0, PageSize, 0)
-		assert.Equal(t, cost(keys, 0, len(keys), map[[2]int]int{}), weight)
-		assert.Equal(t, uint32(weight), total)
+		slices.Sort(keys)
+		nodes := b.nodes(keys, widths(keys))
+		require.Len(t, nodes, n)
+		assert.LessOrEqual(t, 100*costOf(t, nodes), 102*cost(keys, 0, n, map[[2]int]int{}), n)
 	}
 }
 

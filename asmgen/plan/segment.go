@@ -48,10 +48,10 @@ func (p *Plan) entryBytes() int {
 
 // segments cuts the pages into segments. Pages in one range, or in one gap, need no table if the
 // pc is compared with their bounds. That costs each step a few comparisons, so it is done only
-// if it saves a third of the file, and with few segments, unless smallest is set.
+// if it saves a third of the file, and with few segments.
 //
 // Many segments are not compared with one by one: see spans.
-func segments(p *Plan, smallest bool) (segs []Segment, spanBits uint) {
+func segments(p *Plan) (segs []Segment, spanBits uint) {
 	entryBytes := p.entryBytes()
 	n := int((uint64(p.High-p.Base) + 1<<p.PageBits - 1) >> p.PageBits)
 	if n == 0 {
@@ -81,14 +81,14 @@ func segments(p *Plan, smallest bool) (segs []Segment, spanBits uint) {
 		best = min(best, c.bytes)
 	}
 	segs = flat
-	if 2*flatBytes > 3*best || smallest && flatBytes > best {
+	if 2*flatBytes > 3*best {
 		bytes := best
 		for _, c := range choices { // the last one that is about as small
-			if 10*c.bytes <= 11*best && !smallest || c.bytes == best {
+			if 10*c.bytes <= 11*best {
 				segs, bytes = cut(all, n, c.least), c.bytes
 			}
 		}
-		segs, spanBits = spans(p, segs, bytes, smallest)
+		segs, spanBits = spans(p, segs, bytes)
 	}
 	for i := range segs {
 		if segs[i].Table != nil {
@@ -105,15 +105,12 @@ const leastSpanned = 24
 // of text that one of its entries is for. An entry tells one segment with a table of pages and its bounds:
 // where there would be two, what lies between them goes into their table. bytes is what the file
 // takes with comparisons.
-func spans(p *Plan, segs []Segment, bytes int, smallest bool) ([]Segment, uint) {
+func spans(p *Plan, segs []Segment, bytes int) ([]Segment, uint) {
 	if len(segs) < leastSpanned {
 		return segs, 0
 	}
 	n := segs[len(segs)-1].First + segs[len(segs)-1].Pages
-	most, bits := bytes, uint(0)
-	if !smallest {
-		most += bytes / 10
-	}
+	most, bits := bytes+bytes/10, uint(0)
 	for _, s := range segs {
 		if s.Table != nil || s.Block == 0 { // then none is compared with
 			bytes -= segmentBytes

@@ -17,14 +17,18 @@ const (
 	takenCost   = 4
 )
 
-// nodes returns the tree over the keys with the least mean cost by the leaves' weights, and that cost times their sum. If both sides of a node are nodes, the code branches to the lighter one. It
+// bestLeaves is the largest number of leaves that get the best tree: finding it takes the cube of that.
+const bestLeaves = 48
+
+// nodes returns the tree over the keys with the least mean cost by the leaves' weights. If both sides of a node are nodes, the code branches to the lighter one. It
 // branches to every leaf. This is the classic dynamic programme for optimal alphabetic trees
-// (The Art of Computer Programming, vol. 3, §6.2.2) without its bound on the roots, which does
-// not hold with branches counted; pages of many keys are dense.
-func (b *treeBuilder) nodes(keys []uint8, weights []uint32) (tree []Node, total uint32) {
+// (The Art of Computer Programming, vol. 3, §6.2.2). Its bound on the roots, that of a range is between those of the range without
+// its last and without its first leaf, does not hold with branches counted; it is used for more than bestLeaves, whose
+// trees may be a little worse.
+func (b *treeBuilder) nodes(keys []uint8, weights []uint32) []Node {
 	n := len(keys)
 	if n == 0 {
-		return nil, 0
+		return nil
 	}
 	// cost[i][j]: the best tree over leaves i to j; root[i][j]: the key that its root compares with.
 	b.below = append(b.below[:0], 0)
@@ -45,7 +49,12 @@ func (b *treeBuilder) nodes(keys []uint8, weights []uint32) (tree []Node, total 
 		for i := 0; i+span < w; i++ {
 			j := i + span
 			best, at := uint32(math.MaxUint32), i
-			for k := i; k < j; k++ { // leaves i..k left, k+1..j right
+			first, last := i, j-1
+			if span >= bestLeaves {
+				a, b := int(root[i*w+j-1]), int(root[(i+1)*w+j])
+				first, last = min(a, b), max(a, b)
+			}
+			for k := first; k <= last; k++ { // leaves i..k left, k+1..j right
 				c := cost[i*w+k] + cost[(k+1)*w+j]
 				if k > i && k+1 < j {
 					c += takenCost * min(weight(i, k), weight(k+1, j))
@@ -60,7 +69,7 @@ func (b *treeBuilder) nodes(keys []uint8, weights []uint32) (tree []Node, total 
 	}
 	b.out = b.out[:0]
 	b.emit(keys, root, weight, 0, w-1)
-	return append([]Node(nil), b.out...), cost[w-1]
+	return append([]Node(nil), b.out...)
 }
 
 // emit appends the subtree over leaves i to j in preorder and returns it.

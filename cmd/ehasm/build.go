@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
@@ -60,7 +61,6 @@ Examples:
   ehasm build --cache --deps --vdso /bin/ls
   ehasm build --strict --json libfoo.so
   ehasm build --dispatch=packed -j1 libfoo.so
-  ehasm build --optimize=speed -o eh_elfs /usr/bin/python3
   ehasm build --synth=missing libx264.so.164
 `
 
@@ -79,7 +79,6 @@ type buildOptions struct {
 	verify   string // prove, run or both
 	source   dwarfcfa.Source
 	dispatch plan.Dispatch
-	optimize string // size or speed
 	synth    synth.Mode
 	json     bool
 	quiet    bool
@@ -103,7 +102,8 @@ func buildVerb() verb {
 		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave out the tables for C++ exceptions")
 		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
 		fs.StringVar(&opt.verify, "verify", verifyProve, "check the code against the tables by `WAY`: prove, run (samples), both")
-		fs.StringVar(&opt.optimize, "optimize", optimizeSize, "`FOR`: size, or speed, which makes files a tenth to a quarter larger")
+		fs.String("optimize", "", "no effect")
+		fs.MarkHidden("optimize")
 		tables := declareTables(fs)
 		mode := declareSynth(fs, "off")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
@@ -112,6 +112,9 @@ func buildVerb() verb {
 		return func(ctx context.Context, paths []string, c *console) int {
 			if err := opt.check(paths); err != nil {
 				return v.misuse(c, err)
+			}
+			if fs.Changed("optimize") {
+				fmt.Fprintln(c.stderr, "ehasm: --optimize has no effect, and will be an error in a later release: files are as fast as with speed; --dispatch=packed makes small ones")
 			}
 			if opt.out == "" && fs.Changed("output") { // such as an unset shell variable: do not use the object's folder
 				return v.misuse(c, errors.New("--output: the name of the folder is empty"))
@@ -154,11 +157,6 @@ func (opt *buildOptions) check(paths []string) error {
 	default:
 		return fmt.Errorf("--verify %q: want prove, run or both", opt.verify)
 	}
-	switch opt.optimize {
-	case optimizeSize, optimizeSpeed, "":
-	default:
-		return fmt.Errorf("--optimize %q: want size or speed", opt.optimize)
-	}
 	if opt.quiet && opt.verbose {
 		return errors.New("--quiet and --verbose exclude each other")
 	}
@@ -169,7 +167,7 @@ func (opt *buildOptions) check(paths []string) error {
 // and returns a function that stores their values once they are parsed.
 func declareTables(fs *pflag.FlagSet) func(*dwarfcfa.Source, *plan.Dispatch) error {
 	source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: first two, else sframe")
-	dispatch := fs.String("dispatch", "tree", "look pcs up by `WAY`: tree, or packed, which is smaller")
+	dispatch := fs.String("dispatch", "tree", "look pcs up by `WAY`: tree (large files packed), or packed, for small files")
 	return func(s *dwarfcfa.Source, d *plan.Dispatch) (err error) {
 		if *s, err = dwarfcfa.ParseSource(*source); err != nil {
 			return fmt.Errorf("--source: %w", err)
@@ -306,10 +304,6 @@ func makeTable(ctx context.Context, object *dwarfcfa.Object, id identity, opt *b
 // compileTable is the second half, a line per stage.
 func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.Table, found *dwarfcfa.Report,
 	id identity, opt *buildOptions) (*product, error) {
-	fit := elfout.Fit{
-		Dispatch: opt.dispatch, NoDeref: opt.noDeref, Speed: opt.optimize == optimizeSpeed, Tables: found.SectionSize + found.HdrSize,
-		Calls: object.Calls(),
-	}
 	// The tables for exceptions become data.
 	hasSites := !opt.noSites && found.Source != dwarfcfa.SFrameName // which says nothing of them
 	var exceptions []byte
@@ -323,7 +317,7 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 	p := &product{stats: newStats(found, table, opt), details: newDetails(found), bounded: found.Bounded}
 	source := elfout.Source{
 		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
-		Relro: opt.relro, Bare: fit.Bare() && !opt.relro, HasSites: hasSites, Sites: exceptions,
+		Relro: opt.relro, HasSites: hasSites, Sites: exceptions,
 	}
 	if len(id.buildID) == 0 {
 		from := cmp.Or(found.Source, dwarfcfa.FromCode)
@@ -335,17 +329,16 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 			return nil, err
 		}
 	}
-	// The table becomes pages over shared row blocks, and these machine code.
-	code, err := fit.Compile(table, source)
+	// The table becomes pages over shared row blocks, these machine code, and all an ELF file, in memory.
+	var code *asmgen.Code
+	p.image, code, err = elfout.Build(table, elfout.Options{
+		Dispatch: opt.dispatch, NoDeref: opt.noDeref, Tables: found.SectionSize + found.HdrSize, Calls: object.Calls(),
+	}, source)
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
 	p.stats.CodeBytes = int64(len(code.Text) + len(code.Data))
-	// Both become an ELF file, in memory.
-	p.image, err = elfout.New(code, source)
-	if err = firstError(ctx, err); err != nil {
-		return nil, err
-	}
+	p.stats.Layout = layoutOf(code.Packed)
 	// The file is proven to answer as the table does.
 	if p.stats.Verified {
 		if err := verifyImage(p.image.Bytes(), table, opt.verify); err != nil {
@@ -354,12 +347,6 @@ func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.
 	}
 	return p, nil
 }
-
-// What files are optimized for: see elfout.Fit.
-const (
-	optimizeSize  = "size"
-	optimizeSpeed = "speed"
-)
 
 // compileSites makes the table of sites; it is empty where no function needs one.
 func compileSites(object *dwarfcfa.Object, rows *dwarfcfa.Table, opt *buildOptions) ([]byte, error) {

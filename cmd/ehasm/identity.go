@@ -67,9 +67,6 @@ func (opt *buildOptions) describe() string {
 	if opt.synth != synth.Off {
 		words = append(words, "synth="+opt.synth.String())
 	}
-	if opt.optimize == optimizeSpeed {
-		words = append(words, "optimize="+opt.optimize)
-	}
 	return strings.Join(words, ",")
 }
 
@@ -176,7 +173,10 @@ func madeWithOptions(info elfout.Info, options string) bool {
 
 // statsOf parses what buildLines wrote.
 func statsOf(info elfout.Info) stats {
-	s := stats{Rows: int(info.Note.Ranges), Distinct: int(info.Note.Rows), CodeBytes: info.TextSize + info.DataSize, LeftOut: []leftOut{}}
+	s := stats{
+		Rows: int(info.Note.Ranges), Distinct: int(info.Note.Rows), CodeBytes: info.TextSize + info.DataSize,
+		Layout: layoutOf(info.Note.Flags&abi.FlagPacked != 0), LeftOut: []leftOut{},
+	}
 	for _, line := range info.Build {
 		key, value, _ := strings.Cut(line, "=")
 		switch key {

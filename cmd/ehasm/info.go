@@ -63,6 +63,7 @@ type infoJSON struct {
 	Soname        string            `json:"soname"`
 	ABIVersion    uint32            `json:"abi_version"`
 	Flags         []string          `json:"flags"`
+	Layout        string            `json:"layout"`
 	ObjectBuildID string            `json:"object_build_id"`
 	ObjectSize    uint64            `json:"object_size"`
 	Content       *contentJSON      `json:"object_content,omitempty"`
@@ -99,7 +100,7 @@ func readInfo(path string) (infoJSON, error) {
 	}
 	n := info.Note
 	out := infoJSON{
-		File: path, Soname: info.Soname, ABIVersion: n.Version, Flags: []string{},
+		File: path, Soname: info.Soname, ABIVersion: n.Version, Flags: []string{}, Layout: layoutOf(n.Flags&abi.FlagPacked != 0),
 		ObjectBuildID: fmt.Sprintf("%x", n.BuildID), ObjectSize: n.FileSize, BuildID: fmt.Sprintf("%x", info.BuildID),
 		Low: n.Low, High: n.High, Ranges: n.Ranges, Rows: n.Rows,
 		TextSize: info.TextSize, DataSize: info.DataSize, SiteSize: info.SiteSize, FileSize: size,
@@ -152,6 +153,7 @@ func (i infoJSON) print(c *console) {
 	}
 	line("covers", "%#x..%#x", i.Low, i.High)
 	line("rows", "%d ranges, %d distinct", i.Ranges, i.Rows)
+	line("layout", "%s", i.Layout)
 	line("code", "%d bytes", i.TextSize)
 	line("data", "%d bytes", i.DataSize)
 	if i.SiteSize > 0 {

@@ -133,7 +133,7 @@ func writeFile(t testing.TB, path string, content []byte) string {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"frobnicate"}, {"build"}, {"build", "--frobnicate", "x"}, {"build", "-j", "0", "x"}, {"check", "-j", "0", "x"}, {"synth", "-j", "0", "x"}, {"script", "-j", "0"}, {"build", "-j", "many", "x"},
-		{"build", "--pid", "0"}, {"build", "--source=stabs", "x"}, {"build", "--dispatch=hash", "x"}, {"build", "--optimize=beauty", "x"}, {"build", "-q", "-v", "x"},
+		{"build", "--pid", "0"}, {"build", "--source=stabs", "x"}, {"build", "--dispatch=hash", "x"}, {"build", "-q", "-v", "x"},
 		{"build", "-o", "", "x"}, {"dump", "--pc", "", "x"},
 		{"dump"}, {"dump", "a", "b"}, {"dump", "--stage=tea", "x"}, {"dump", "--pc", "main", "x"}, {"dump", "--source=stabs", "x"},
 		{"info"}, {"version", "x"}, {"help", "frobnicate"},

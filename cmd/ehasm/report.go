@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/internal/find"
 )
 
@@ -43,6 +44,7 @@ type stats struct {
 	Distinct   int       `json:"distinct_rows"`
 	TableBytes int64     `json:"table_bytes"`          // .eh_frame and .eh_frame_hdr, or .debug_frame
 	CodeBytes  int64     `json:"code_bytes"`           // code and its data
+	Layout     string    `json:"layout,omitempty"`     // tree or packed; of a sum: how many are packed
 	MadeRows   int       `json:"made_rows,omitempty"`  // of Rows: made from code
 	MadeBytes  int64     `json:"made_bytes,omitempty"` // of code that these hold for
 	Verified   bool      `json:"verified"`
@@ -53,6 +55,14 @@ type stats struct {
 type leftOut struct {
 	Reason string `json:"reason"`
 	Count  int    `json:"count"`
+}
+
+// layoutOf names the layout of a file.
+func layoutOf(packed bool) string {
+	if packed {
+		return plan.DispatchPacked.String()
+	}
+	return plan.DispatchTree.String()
 }
 
 func (s stats) ratio() float64 {
@@ -137,8 +147,12 @@ func (r *report) reasons() []leftOut {
 func (r *report) total() (sum stats) {
 	sum.Verified, sum.LeftOut = true, []leftOut{}
 	counts := make(map[string]int)
+	packed := 0
 	for _, o := range r.done {
 		s := o.stats
+		if s.Layout == layoutOf(true) {
+			packed++
+		}
 		sum.FDEs += s.FDEs
 		sum.Rows += s.Rows
 		sum.Distinct += s.Distinct
@@ -152,13 +166,14 @@ func (r *report) total() (sum stats) {
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
 		sum.LeftOut = append(sum.LeftOut, leftOut{reason, counts[reason]})
 	}
+	sum.Layout = fmt.Sprintf("%d packed", packed)
 	return sum
 }
 
 // table prints the result for people. failed says that there were failures.
 func (r *report) table(w io.Writer, failed bool) {
 	if len(r.done) > 0 {
-		rows := [][]string{{"file", "FDEs", "rows", "distinct", "eh_frame+hdr", "code+data", "ratio", "time", "left out"}}
+		rows := [][]string{{"file", "FDEs", "rows", "distinct", "eh_frame+hdr", "code+data", "ratio", "layout", "time", "left out"}}
 		for _, o := range r.done {
 			rows = append(rows, tableRow(quote(o.name), o.stats, o.timeText()))
 		}
@@ -177,7 +192,7 @@ func (r *report) table(w io.Writer, failed bool) {
 
 func tableRow(name string, s stats, time string) []string {
 	return []string{name, fmt.Sprint(s.FDEs), fmt.Sprint(s.Rows), fmt.Sprint(s.Distinct), fmt.Sprint(s.TableBytes),
-		fmt.Sprint(s.CodeBytes), fmt.Sprintf("%.2f", s.ratio()), time, s.leftOutText()}
+		fmt.Sprint(s.CodeBytes), fmt.Sprintf("%.2f", s.ratio()), s.Layout, time, s.leftOutText()}
 }
 
 func (o *outcome) timeText() string {

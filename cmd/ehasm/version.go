@@ -13,7 +13,7 @@ import (
 
 // release is the version of the sources. It goes into every eh_elf; raise it with
 // any change to the generated code, so that older files count as out of date.
-const release = "0.6.8"
+const release = "0.6.9"
 
 const versionHelp = `Show the version of ehasm and of the eh_elf interface it writes.
 

@@ -30,21 +30,10 @@ type variant struct {
 var variants = [...]variant{
 	{name: "tree", src: elfout.Source{Name: "test"}},
 	{name: "packed", plan: plan.Options{Dispatch: plan.DispatchPacked}, src: elfout.Source{Name: "test"}},
-	{name: "fast", plan: plan.Options{PageBits: 7}, asm: asmgen.Options{Fast: true}, src: elfout.Source{Name: "test"}},
+	{name: "short pages", plan: plan.Options{Dispatch: plan.DispatchPacked, PageBits: plan.PageBits - 1}, src: elfout.Source{Name: "test"}},
 	{name: "no-deref", asm: asmgen.Options{NoDeref: true}, src: elfout.Source{Name: "test"}},
 	{name: "relro", src: elfout.Source{Name: "test", Relro: true}},
-	{
-		name: "small", plan: plan.Options{DenseKeys: 3, SlowText: 50, Smallest: true, PageBits: 7},
-		asm: asmgen.Options{Compact: true}, src: elfout.Source{Name: "test", Bare: true},
-	},
-	{
-		name: "small packed", plan: plan.Options{Dispatch: plan.DispatchPacked, Smallest: true},
-		asm: asmgen.Options{Compact: true, OneLookup: true}, src: elfout.Source{Name: "test", Bare: true},
-	},
-	{
-		name: "shared head", plan: plan.Options{Dispatch: plan.DispatchPacked, Smallest: true},
-		asm: asmgen.Options{Compact: true, OneLookup: true, SharedHead: true}, src: elfout.Source{Name: "test", Bare: true},
-	},
+	{name: "bare", src: elfout.Source{Name: "test", Bare: true}},
 }
 
 // emitter emits and proves, up to the first file that is refused.
@@ -185,9 +174,6 @@ func bounds() *dwarfcfa.Table {
 		for _, off := range append([]int64{0, 16, 20, 120, 128, -128}, edges...) {
 			add(rowtest.Row(base, off), 3)
 			add(rowtest.Row(base, off, abi.RBP, abi.RBX), 300)
-		}
-		for _, words := range []int64{1<<15 - 1, 1 << 15, 1 << 16} { // what a shared head can say
-			add(rowtest.Row(base, 8*words), 5)
 		}
 		for _, off := range edges {
 			for _, reg := range []int{abi.RIP, abi.RBP, abi.RBX, abi.R12, abi.R15, abi.R11} {
