@@ -23,7 +23,7 @@ func DumpEntries(w io.Writer, s *Section, pc *Addr) error {
 // for a program of nothing but nops. With a pc it writes the FDEs that hold
 // it, each after its CIE.
 func DumpRows(w io.Writer, s *Section, pc *Addr) error {
-	d := dumper{w: bufio.NewWriter(w), s: s, pc: pc, in: NewInterp()}
+	d := dumper{w: bufio.NewWriter(w), s: s, pc: pc, in: NewInterp(), cies: map[*CIE]columnSet{}}
 	return d.all(d.cieRows, d.fdeRows)
 }
 
@@ -35,6 +35,7 @@ type dumper struct {
 	in   *Interp
 	buf  []byte
 	rows rawRows
+	cies map[*CIE]columnSet // the columns of their initial instructions
 }
 
 // all walks over the entries.
@@ -178,6 +179,16 @@ func (d *dumper) columns(cie *CIE, pos, n int, function Addr) (cols columnSet, o
 	return cols, others
 }
 
+// initialColumns returns the columns that a CIE mentions.
+func (d *dumper) initialColumns(c *CIE) columnSet {
+	cols, ok := d.cies[c]
+	if !ok {
+		cols, _ = d.columns(c, c.instPos, len(c.Instructions), 0)
+		d.cies[c] = cols
+	}
+	return cols
+}
+
 func (d *dumper) cieRows(c *CIE) {
 	d.cieHead(c)
 	fmt.Fprintf(d.w, " \"%s\" cf=%d df=%d ra=%d\n", c.Augmentation, c.CodeAlign, c.DataAlign, c.RA)
@@ -195,8 +206,7 @@ func (d *dumper) cieRows(c *CIE) {
 func (d *dumper) fdeRows(f *FDE) {
 	d.fdeHead(f)
 	cols, others := d.columns(f.CIE, f.instPos, len(f.Instructions), f.Start)
-	initial, _ := d.columns(f.CIE, f.CIE.instPos, len(f.CIE.Instructions), 0)
-	cols |= initial
+	cols |= d.initialColumns(f.CIE)
 	d.rows = d.rows[:0]
 	if err := d.in.run(f, &d.rows); err != nil {
 		fmt.Fprintf(d.w, "  error: %v\n", d.s.errorOf(f, err))

@@ -7,7 +7,8 @@ import (
 )
 
 // sframeCFI rewrites an SFrame section as a section of CIEs and FDEs, for code that shows or judges
-// rows of FDEs. A function has an FDE for each stretch with rows; a function with a bad row has none.
+// rows of FDEs. A function has an FDE for each stretch with rows; a function with a bad row has none. There are at most as many rows as bytes in the
+// section and in the code: a row takes 3 bytes, and rows that repeat, as those of a PLT, do so over code. Functions beyond have none.
 func (o *Object) sframeCFI() (*Section, error) {
 	s, err := o.sframe()
 	if err != nil || s == nil {
@@ -19,13 +20,21 @@ func (o *Object) sframeCFI() (*Section, error) {
 	w.cie("zR")
 	w.signal = len(w.b)
 	w.cie("zRS")
+	left := uint64(s.Size())
+	for _, c := range o.code {
+		left += uint64(c.end - c.start)
+	}
 	spans := source.collect(new(Report))
 	for i := range spans {
-		mark := len(w.b)
-		if err := source.interpret(&spans[i], in, &w); err != nil {
-			w.b, w.fde = w.b[:mark], 0
+		b, err := source.block(&spans[i], in, left)
+		n := b.rows(&spans[i])
+		if err == nil && n <= left {
+			b.write(&spans[i], &w)
+			w.finish()
+			left -= n
+		} else {
+			left -= uint64(len(b.states)) // reading them took time, too
 		}
-		w.finish()
 	}
 	made := NewSection(o.name, SourceEHFrame, 0, w.b, Bases{})
 	made.Name = SFrameName

@@ -57,55 +57,83 @@ func (s *sframeSource) errorOf(sp *span, err error) *DecodeError {
 }
 
 func (s *sframeSource) interpret(sp *span, in *Interp, sink rowSink) error {
-	f, err := s.s.Function(sp.pos)
+	b, err := s.block(sp, in, MaxRowsPerFDE)
 	if err != nil {
 		return err
 	}
-	block := sp.end - sp.start
-	if f.Repeat != 0 {
-		block = Addr(f.Repeat)
+	if b.rows(sp) > MaxRowsPerFDE {
+		return cause(ErrUnsupported, "more than %d rows", MaxRowsPerFDE)
 	}
-	var states []state
-	var starts []Addr
+	b.write(sp, sink)
+	return nil
+}
+
+// sframeBlock is the rows of a function, which repeat every size bytes.
+type sframeBlock struct {
+	size   Addr
+	states []state
+	starts []Addr // from the block's beginning, by state
+}
+
+// rows returns how many rows there are at most in the function.
+func (b *sframeBlock) rows(sp *span) uint64 {
+	if b.size == 0 || sp.end <= sp.start {
+		return 0
+	}
+	return (uint64(sp.end-sp.start-1)/uint64(b.size) + 1) * uint64(len(b.states))
+}
+
+// block reads the rows of a function's block, of which there must be no more than most. With an error it also returns those that were read.
+func (s *sframeSource) block(sp *span, in *Interp, most uint64) (b sframeBlock, err error) {
+	f, err := s.s.Function(sp.pos)
+	if err != nil {
+		return b, err
+	}
+	if b.size = sp.end - sp.start; f.Repeat != 0 {
+		b.size = Addr(f.Repeat)
+	}
 	in.state, in.stack, in.settled = state{}, in.stack[:0], 0
 	var last sframe.Rule // of rbp, in the row before
 	for row, err := range s.s.All(&f) {
 		if err != nil {
-			return err
+			return b, err
 		}
-		if Addr(row.Start) >= block {
+		if Addr(row.Start) >= b.size {
 			break // so do those after it
 		}
+		if uint64(len(b.states)) == most {
+			return b, cause(ErrUnsupported, "more than %d rows", most)
+		}
 		if err := in.sframeRow(&row, f.Signal, row.FP != last); err != nil {
-			return err
+			return b, err
 		}
 		last = row.FP
-		states, starts = append(states, in.state), append(starts, Addr(row.Start))
+		b.states, b.starts = append(b.states, in.state), append(b.starts, Addr(row.Start))
 	}
-	if len(states) == 0 {
-		return nil
+	return b, nil
+}
+
+// write hands the rows of a function to a sink.
+func (b *sframeBlock) write(sp *span, sink rowSink) {
+	if len(b.states) == 0 {
+		return
 	}
-	rows := 0
-	for base := sp.start; base < sp.end; base += block {
-		for i := range states {
-			end := block
-			if i+1 < len(states) {
-				end = min(end, starts[i+1])
+	for base := sp.start; base < sp.end; base += b.size {
+		for i := range b.states {
+			end := b.size
+			if i+1 < len(b.states) {
+				end = min(end, b.starts[i+1])
 			}
-			from, to := base+starts[i], min(base+end, sp.end)
+			from, to := base+b.starts[i], min(base+end, sp.end)
 			if from >= to {
 				break
 			}
-			if rows++; rows > MaxRowsPerFDE {
-				return cause(ErrUnsupported, "more than %d rows", MaxRowsPerFDE)
-			}
-			sink.row(from, to, &states[i])
+			sink.row(from, to, &b.states[i])
 		}
-		if sp.end-base <= block {
+		if sp.end-base <= b.size {
 			break
 		}
 	}
-	return nil
 }
 
 // sframeRow turns the state of the row before into that of r. newFP says that the rule of
