@@ -3,18 +3,50 @@
 package runtime_test
 
 import (
+	"debug/elf"
 	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 var nothingWrong = regexp.MustCompile(`\d{2,} FDEs, \d{4,} instructions, (99\.9\d|100\.00) % judged .* 100\.0000 % agree; 0 errors, 0 warnings, 0 notes\n`)
 
-// TestRows: the libraries' own unwind tables agree with their code. Profilers unwind through it, too.
+// TestRows: the libraries' own unwind tables agree with their code, and have each function. Profilers unwind through it, too.
 func TestRows(t *testing.T) {
 	k := makeKit(t)
 	for _, lib := range []string{"libgcc/libgcc_s.so.1", "libehunwind.so.2", "libehunwind-preload.so", "libehunwind-record.so"} {
 		assert.Regexp(t, nothingWrong, mustOutput(t, k.path("ehasm"), "check", k.path(lib)))
+		requireRows(t, k.path(lib))
 	}
+}
+
+// requireRows requires a row at each end of each function that has a size: the C library's start files have functions without.
+func requireRows(t *testing.T, path string) {
+	t.Helper()
+	o, err := dwarfcfa.Open(path)
+	require.NoError(t, err)
+	defer o.Close()
+	table, _, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{})
+	require.NoError(t, err)
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.Symbols()
+	require.NoError(t, err)
+	functions := 0
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || s.Size == 0 {
+			continue
+		}
+		functions++
+		for _, pc := range []uint64{s.Value, s.Value + s.Size - 1} {
+			_, found := table.Lookup(dwarfcfa.Addr(pc))
+			assert.True(t, found, "%s: %s, %#x", path, s.Name, pc)
+		}
+	}
+	assert.Greater(t, functions, 50, path)
 }

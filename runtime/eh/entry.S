@@ -409,7 +409,9 @@ ehx_accessors_:
  * ehx_real_ before the real libgcc is open: each member is a stub that opens it, and jumps to where the member then points.
  */
 	.balign 16
+	.type	first, @function
 first:
+	.cfi_startproc
 	.set	i, 0
 	.rept	NUM_REAL
 	.balign 16
@@ -419,7 +421,6 @@ first:
 	.set	i, i + 1
 	.endr
 unopened:
-	.cfi_startproc
 	.irp	reg, rdi, rsi, rdx, rcx, r8, r9, rax
 	push	%\reg
 	.cfi_adjust_cfa_offset 8
@@ -433,6 +434,7 @@ unopened:
 	.endr
 	jmp	*%r11
 	.cfi_endproc
+	.size	first, .-first
 	.hidden	ehx_first_
 
 	.data

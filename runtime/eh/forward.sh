@@ -19,14 +19,14 @@ $4 == "FUNC" && $7 != "UND" && split($8, part, "@") > 1 {
 END {
 	for (name in own) if (!(name in found)) { print "forward.sh: no " name > "/dev/stderr"; exit 1 }
 	stub = out "/forward.S"; header = out "/forward.h"; map = out "/libgcc.map"
-	print "\t.text\n\t.hidden ehx_forward_\n\t.hidden ehx_resolve_" > stub
+	print "\t.text\n\t.hidden ehx_forward_\n\t.hidden ehx_resolve_\n\t.cfi_startproc" > stub
 	for (i = 0; i < count; i++) {
 		label = "ehx_stub_" i
 		print "\t.globl " label "\n\t.hidden " label "\n\t.type " label ", @function\n" label ":\n\tendbr64\n\tmov ehx_forward_+" 8 * i "(%rip), %r11\n\ttest %r11, %r11\n\tjz 1f\n\tjmp *%r11\n1:\tmov $" i ", %r11d\n\tjmp ehx_unresolved\n\t.size " label ", .-" label > stub
 		if (at[i] == "@@") print "\t.globl " names[i] "\n\t.type " names[i] ", @function\n\t.set " names[i] ", " label > stub
 		else print "\t.globl ehx_sym_" i "\n\t.type ehx_sym_" i ", @function\n\t.set ehx_sym_" i ", " label "\n\t.symver ehx_sym_" i ", " names[i] "@" of[i] ", remove" > stub
 	}
-	print "ehx_unresolved:\n\t.cfi_startproc" > stub
+	print "ehx_unresolved:" > stub
 	split("rdi rsi rdx rcx r8 r9 rax", regs, " ")
 	for (i = 1; i <= 7; i++) print "\tpush %" regs[i] "\n\t.cfi_adjust_cfa_offset 8" > stub
 	print "\tsub $128, %rsp\n\t.cfi_adjust_cfa_offset 128" > stub
