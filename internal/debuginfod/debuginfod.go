@@ -42,6 +42,7 @@ type Client struct {
 	URLs    []string
 	Folder  string        // the cache
 	Timeout time.Duration // without leastBytes from a server
+	MaxTime time.Duration // for a whole file; 0: any
 	MaxSize int64         // bytes of a file; 0: any
 	// Begin is called before the bytes of a file arrive; size is -1 if the server
 	// does not send it. May be nil.
@@ -66,13 +67,20 @@ const (
 	leastBytes     = 100 << 10
 )
 
+// The defaults for a whole file. Chromium's debug file has 2 GB.
+const (
+	defaultMaxTime = 30 * time.Minute
+	defaultMaxSize = 4 << 30
+)
+
 // missFor is how long a miss is remembered: elfutils' cache_miss_s.
 const missFor = 10 * time.Minute
 
 // New returns a client configured by the environment, or nil if DEBUGINFOD_URLS names no
 // server. getenv is os.Getenv or like it.
 func New(getenv func(string) string) *Client {
-	c := &Client{URLs: strings.Fields(getenv("DEBUGINFOD_URLS")), Timeout: defaultTimeout, calls: make(map[string]*call)}
+	c := &Client{URLs: strings.Fields(getenv("DEBUGINFOD_URLS")), Timeout: defaultTimeout, MaxTime: defaultMaxTime, MaxSize: defaultMaxSize,
+		calls: make(map[string]*call)}
 	c.Folder = folder(getenv)
 	if len(c.URLs) == 0 || c.Folder == "" {
 		return nil
@@ -84,6 +92,9 @@ func New(getenv func(string) string) *Client {
 	}
 	if s, err := strconv.Atoi(getenv("DEBUGINFOD_TIMEOUT")); err == nil && s > 0 {
 		c.Timeout = time.Duration(s) * time.Second
+	}
+	if s, err := strconv.Atoi(getenv("DEBUGINFOD_MAXTIME")); err == nil && s > 0 {
+		c.MaxTime = time.Duration(s) * time.Second
 	}
 	if n, err := strconv.ParseInt(getenv("DEBUGINFOD_MAXSIZE"), 10, 64); err == nil && n > 0 {
 		c.MaxSize = n
@@ -166,8 +177,12 @@ func (c *Client) find(ctx context.Context, path string, buildID []byte, kind Kin
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, ErrNotFound) {
-			failed = errors.Join(failed, err)
+		switch {
+		case errors.Is(err, ErrNotFound):
+		case failed == nil:
+			failed = err
+		default:
+			failed = fmt.Errorf("%w; %w", failed, err)
 		}
 	}
 	if failed != nil {
@@ -192,12 +207,20 @@ func (c *Client) download(ctx context.Context, base, path string, buildID []byte
 	from := strings.TrimRight(base, "/") + "/buildid/" + hex.EncodeToString(buildID) + "/" + string(kind)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if c.MaxTime > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, c.MaxTime)
+		defer stop()
+	}
 	idle := time.AfterFunc(c.Timeout, cancel)
 	defer idle.Stop()
 	body, size, err := c.open(ctx, from)
 	if err == nil {
 		defer body.Close()
 		err = c.keep(&watched{body, idle, c.Timeout, 0}, size, from, path, buildID, kind)
+	}
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%s: not complete after %v (DEBUGINFOD_MAXTIME)", from, c.MaxTime)
 	}
 	if err != nil && ctx.Err() != nil && !idle.Stop() {
 		return fmt.Errorf("%s: no answer in %v", from, c.Timeout)
@@ -263,63 +286,84 @@ func (w *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// keep writes body to the cache.
+// keep writes body to the cache. It gives up at once where the beginning is not that of the file.
 func (c *Client) keep(body io.Reader, size int64, from, path string, buildID []byte, kind Kind) error {
 	if c.MaxSize > 0 && size > c.MaxSize {
-		return fmt.Errorf("%d bytes, more than DEBUGINFOD_MAXSIZE", size)
+		return fmt.Errorf("%d bytes, more than %d (DEBUGINFOD_MAXSIZE)", size, c.MaxSize)
+	}
+	head := make([]byte, headSize)
+	n, err := io.ReadFull(body, head)
+	if head = head[:n]; err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := checkHead(head, buildID); err != nil {
+		return err
 	}
 	if c.Begin != nil {
 		c.Begin(from, kind, size)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), string(kind)+".")
+	f, err := create(filepath.Dir(path), string(kind))
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // nothing where it has been renamed
+	defer f.discard()
+	body = io.MultiReader(bytes.NewReader(head), body)
 	if c.MaxSize > 0 {
 		body = io.LimitReader(body, c.MaxSize+1)
 	}
-	n, err := io.Copy(f, body)
-	if c.MaxSize > 0 && n > c.MaxSize {
-		err = errors.New("more bytes than DEBUGINFOD_MAXSIZE")
+	written, err := io.Copy(f, body)
+	if c.MaxSize > 0 && written > c.MaxSize {
+		err = fmt.Errorf("more than %d bytes (DEBUGINFOD_MAXSIZE)", c.MaxSize)
+	}
+	if err == nil {
+		err = check(f, buildID)
 	}
 	const readOnly = 0o400 // as elfutils
-	if err = errors.Join(err, f.Chmod(readOnly), f.Close()); err != nil {
+	if err = errors.Join(err, f.Chmod(readOnly)); err != nil {
 		return err
 	}
-	if err := checkFile(f.Name(), buildID); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return f.keep(path)
 }
 
-// checkFile returns an error if the file at path is not an ELF file of this build-id.
-func checkFile(path string, buildID []byte) error {
-	id, err := readBuildID(path)
-	switch {
-	case errors.Is(err, io.EOF):
-		return errors.New("not an ELF file")
-	case err != nil:
+// headSize is how many bytes must have come before anything is written. Nearly all files have their build-id there.
+const headSize = 64 << 10
+
+// checkHead returns an error if a file that begins with head is not an ELF file, or has another build-id there.
+func checkHead(head, buildID []byte) error {
+	id, err := abi.BuildID(bytes.NewReader(head))
+	if errors.Is(err, abi.ErrNotELF64) {
 		return err
-	case !bytes.Equal(id, buildID):
+	}
+	if err == nil && id != nil && !bytes.Equal(id, buildID) {
 		return fmt.Errorf("has build-id %x", id)
 	}
 	return nil
 }
 
-// readBuildID returns the file's build-id. It is an error if there is none.
-func readBuildID(path string) ([]byte, error) {
+// checkFile returns an error if the file at path is not an ELF file of this build-id.
+func checkFile(path string, buildID []byte) error {
 	f, err := regular.Open(path)
 	if errors.Is(err, regular.ErrEmpty) {
 		err = abi.ErrNotELF64
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close()
+	return check(f, buildID)
+}
+
+func check(f io.ReaderAt, buildID []byte) error {
 	id, err := abi.BuildID(f)
-	if err == nil && id == nil {
-		err = errors.New("no build-id")
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("not an ELF file")
+	case err != nil:
+		return err
+	case id == nil:
+		return errors.New("no build-id")
+	case !bytes.Equal(id, buildID):
+		return fmt.Errorf("has build-id %x", id)
 	}
-	return id, err
+	return nil
 }

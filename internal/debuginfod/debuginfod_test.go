@@ -6,12 +6,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -112,6 +114,7 @@ func TestFind(t *testing.T) {
 	_, executable, debug, id := object(t)
 	want, err := os.ReadFile(debug)
 	require.NoError(t, err)
+	short := append([]byte{1, 4}, id[2:]...)
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -124,9 +127,9 @@ func TestFind(t *testing.T) {
 			http.Error(w, "out of order", http.StatusInternalServerError)
 		case "/sub/buildid/0103/debuginfo":
 			fmt.Fprint(w, "no ELF file")
-		case "/sub/buildid/0104/debuginfo": // ends early
+		case "/sub/buildid/" + hex.EncodeToString(short) + "/debuginfo": // ends early
 			w.Header().Set("Content-Length", fmt.Sprint(len(want)))
-			_, _ = w.Write(want[:len(want)/2])
+			_, _ = w.Write(bytes.Replace(want, id, short, 1)[:len(want)/2])
 		default:
 			http.NotFound(w, r)
 		}
@@ -173,7 +176,7 @@ func TestFind(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNotFound)
 	assert.EqualValues(t, 6, asked.Load(), "for a while")
 
-	for name, part := range map[string]string{"0102030405": "has build-id 0011", "0102": "500 Internal", "0103": "ELF64 file", "0104": "unexpected EOF"} {
+	for name, part := range map[string]string{"0102030405": "has build-id 0011", "0102": "500 Internal", "0103": "ELF64 file", hex.EncodeToString(short): "unexpected EOF"} {
 		other, err := hex.DecodeString(name)
 		require.NoError(t, err)
 		_, err = c.Find(context.Background(), other, DebugInfo)
@@ -190,6 +193,86 @@ func TestFind(t *testing.T) {
 	small.MaxSize, small.Folder = 100, t.TempDir()
 	_, err = small.Find(context.Background(), id, DebugInfo)
 	assert.ErrorContains(t, err, "DEBUGINFOD_MAXSIZE")
+}
+
+// liar serves what begins with a file, or with zeros, and goes on for ever. sent counts its bytes.
+func liar(t *testing.T, file []byte, sent *atomic.Int64) *httptest.Server {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for part := file; r.Context().Err() == nil; part = make([]byte, 1<<16) {
+			n, err := w.Write(part)
+			if sent.Add(int64(n)); err != nil {
+				return
+			}
+			w.(http.Flusher).Flush()
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// TestEndless: a body without an end is given up: at once where its beginning is not that of the file, else at a size or after
+// a time; nothing is left of it.
+func TestEndless(t *testing.T) {
+	_, executable, _, id := object(t)
+	file, err := os.ReadFile(executable)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		begin []byte
+		size  int64
+		time  time.Duration
+		want  string
+	}{
+		{make([]byte, 100), 1 << 40, time.Hour, "not a little-endian ELF64 file"},
+		{bytes.Replace(file, id, bytes.Repeat([]byte{9}, len(id)), 1), 1 << 40, time.Hour, "has build-id 0909"},
+		{file, 1 << 20, time.Hour, "more than 1048576 bytes (DEBUGINFOD_MAXSIZE)"},
+		{file, 1 << 40, 100 * time.Millisecond, "not complete after 100ms (DEBUGINFOD_MAXTIME)"},
+	} {
+		var sent atomic.Int64
+		client := New(env("DEBUGINFOD_URLS", liar(t, c.begin, &sent).URL, "DEBUGINFOD_CACHE_PATH", t.TempDir()))
+		client.MaxSize, client.MaxTime = c.size, c.time
+		_, err := client.Find(t.Context(), id, Executable)
+		assert.ErrorContains(t, err, c.want)
+		assert.Empty(t, filesBelow(t, client.Folder))
+	}
+	c := New(env("DEBUGINFOD_URLS", "http://h", "DEBUGINFOD_CACHE_PATH", "/x", "DEBUGINFOD_MAXTIME", "7"))
+	assert.Equal(t, 7*time.Second, c.MaxTime)
+	assert.EqualValues(t, 4<<30, c.MaxSize)
+}
+
+func filesBelow(t *testing.T, dir string) (list []string) {
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			list = append(list, path)
+		}
+		return err
+	}))
+	return list
+}
+
+// TestKilled: nothing is left of a download when the process ends.
+func TestKilled(t *testing.T) {
+	const variable = "EHASM_TEST_DOWNLOAD"
+	_, executable, _, id := object(t)
+	if os.Getenv(variable) != "" {
+		_, err := New(os.Getenv).Find(t.Context(), id, Executable)
+		assert.NoError(t, err)
+		return
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("needs open files without names")
+	}
+	file, err := os.ReadFile(executable)
+	require.NoError(t, err)
+	var sent atomic.Int64
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
+	cmd.Env = append(os.Environ(), variable+"=1", "DEBUGINFOD_URLS="+liar(t, file, &sent).URL, "DEBUGINFOD_CACHE_PATH="+dir)
+	require.NoError(t, cmd.Start())
+	const much = 32 << 20 // more than can be under way
+	require.Eventually(t, func() bool { return sent.Load() > much }, time.Minute, time.Millisecond)
+	require.NoError(t, cmd.Process.Kill())
+	assert.Error(t, cmd.Wait())
+	assert.Empty(t, filesBelow(t, dir))
 }
 
 // TestSilent has a server that does not answer, and one that is not there.

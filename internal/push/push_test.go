@@ -3,9 +3,11 @@ package push
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -193,6 +195,60 @@ func TestGivenUp(t *testing.T) {
 	p.Push(sample(t))
 	assert.Equal(t, Counts{Failed: 1}, p.Close(10*time.Millisecond), "the second try would come in an hour")
 	assert.Len(t, errs, 1)
+}
+
+// TestRedirects: a profile that a redirect would not bring, or would bring elsewhere, is not sent; headers go to no other
+// server.
+func TestRedirects(t *testing.T) {
+	var mu sync.Mutex
+	var elsewhere, here []string
+	note := func(list *[]string, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		*list = append(*list, fmt.Sprint(r.Method, " ", r.URL.Path, " ", len(b) > 0, " ", r.Header.Get("X-Api-Key")))
+	}
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { note(&elsewhere, r) }))
+	defer other.Close()
+	status, location := 0, ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		note(&here, r)
+		if r.URL.Path == "/in" {
+			w.Header().Set("Location", location)
+			w.WriteHeader(status)
+		}
+	}))
+	defer server.Close()
+	secure := strings.Replace(server.URL, "http:", "https:", 1)
+	for _, c := range []struct {
+		status int
+		to     string
+		sent   bool
+	}{
+		{301, "/login", false}, {302, "/login", false}, {303, "/login", false}, {300, "/login", false},
+		{307, "/new", true}, {308, server.URL + "/new", true},
+		{301, other.URL, false}, {307, other.URL, false}, {308, other.URL, false}, {307, secure, false}, {308, secure, false},
+		{307, "file:///etc/passwd", false}, {307, "/in", false},
+	} {
+		status, location = c.status, c.to
+		var failed error
+		p, err := New(Options{URL: server.URL + "/in", Protocol: protocol(t, "pprof"), Header: http.Header{"X-Api-Key": {"key"}}, Tries: 1,
+			Failed: func(_ *Profile, err error) { failed = err }})
+		require.NoError(t, err)
+		p.Push(sample(t))
+		counts := p.Close(time.Minute)
+		assert.Empty(t, elsewhere)
+		if c.sent {
+			assert.Equal(t, Counts{Sent: 1}, counts, c.to)
+			assert.Equal(t, "POST /new true key", here[len(here)-1])
+			continue
+		}
+		assert.Equal(t, Counts{Failed: 1}, counts, "%d %s", c.status, c.to)
+		assert.ErrorIs(t, failed, ErrRefused)
+		assert.ErrorContains(t, failed, fmt.Sprint(c.status))
+		assert.ErrorContains(t, failed, c.to)
+		assert.NotContains(t, here, "GET /login false key")
+	}
 }
 
 func TestMisuse(t *testing.T) {

@@ -88,9 +88,12 @@ func New(opt Options) (*Pusher, error) {
 	if opt.First <= 0 {
 		opt.First = defaultFirst
 	}
-	if opt.Client == nil {
-		opt.Client = &http.Client{Timeout: clientTimeout}
+	client := http.Client{Timeout: clientTimeout}
+	if opt.Client != nil {
+		client = *opt.Client
 	}
+	client.CheckRedirect = sameServer
+	opt.Client = &client
 	p := &Pusher{opt: opt, url: u, queue: make(chan *Profile, opt.Queue), done: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	go p.run()
@@ -185,6 +188,17 @@ func (p *Pusher) send(profile *Profile) error {
 	}
 }
 
+// sameServer follows a redirect only where that sends the same request to the same server: after 301, 302 and 303 it would
+// have no body, and no other server may have the profile or the headers.
+func sameServer(next *http.Request, before []*http.Request) error {
+	first := before[0]
+	const most = 10
+	if next.Method != first.Method || next.URL.Scheme != first.URL.Scheme || next.URL.Host != first.URL.Host || len(before) > most {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
 // post makes one request.
 func (p *Pusher) post(profile *Profile, body []byte) error {
 	u := *p.url
@@ -214,6 +228,8 @@ func (p *Pusher) post(profile *Profile, body []byte) error {
 	switch {
 	case res.StatusCode/100 == 2:
 		return nil
+	case res.StatusCode/100 == 3:
+		return fmt.Errorf("%w: %s to %s, which is not followed", ErrRefused, res.Status, res.Header.Get("Location"))
 	case res.StatusCode/100 == 4 && res.StatusCode != http.StatusRequestTimeout && res.StatusCode != http.StatusTooManyRequests:
 		return fmt.Errorf("%w: %s: %s", ErrRefused, res.Status, strings.TrimSpace(string(text)))
 	}
