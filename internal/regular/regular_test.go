@@ -28,9 +28,16 @@ func TestOpen(t *testing.T) {
 		require.NoError(t, os.WriteFile(at(name), []byte("text"), 0o600))
 		require.NoError(t, os.Truncate(at(name), size))
 	}
+	for name, size := range map[string]int64{"no blocks": 1 << 40, "small without blocks": plainSize} {
+		require.NoError(t, os.WriteFile(at(name), nil, 0o600))
+		require.NoError(t, os.Truncate(at(name), size))
+	}
+	small, err := Open(at("small without blocks"))
+	require.NoError(t, err)
+	small.Close()
 	for name, want := range map[string]error{
 		"file": nil, "link": nil, "few holes": nil, "none": os.ErrNotExist, "empty": ErrEmpty, "fifo": ErrNotRegular, "device": ErrNotRegular,
-		".": ErrNotRegular, "holes": ErrSparse, "../../../../../../../proc/kallsyms": ErrEmpty, "file/x": unix.ENOTDIR,
+		".": ErrNotRegular, "holes": ErrSparse, "no blocks": ErrSparse, "../../../../../../../proc/kallsyms": ErrEmpty, "file/x": unix.ENOTDIR,
 	} {
 		testtool.Within(t, 10*time.Second, func() {
 			f, err := Open(at(name))
@@ -49,7 +56,7 @@ func TestOpen(t *testing.T) {
 			assert.Equal(t, "text", string(b))
 		})
 	}
-	_, err := Open(at("fifo"))
+	_, err = Open(at("fifo"))
 	assert.EqualError(t, err, at("fifo")+": not a regular file")
 }
 

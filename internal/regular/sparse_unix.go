@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// IsSparse reports whether the disk has far less of a file than its size. Some file systems
-// do not say how much they have; then it is 0.
+// IsSparse reports whether the disk has far less of a file of more than 64 MB than its size. A file system that does not say
+// how much it has says 0, as for holes alone.
 func IsSparse(info fs.FileInfo) bool {
 	const block = 512 // bytes of st_blocks: stat(3type)
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && info.Size() > plainSize && st.Blocks > 0 && int64(st.Blocks)*block < info.Size()/sparsest
+	return ok && info.Size() > plainSize && int64(st.Blocks)*block < info.Size()/sparsest
 }

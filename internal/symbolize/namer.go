@@ -47,6 +47,7 @@ type Namer struct {
 	mu      sync.Mutex
 	objects map[weak.Pointer[unwind.Object]]*tableEntry // weak: nothing else may know an object that was released
 	jit     map[int32]*once[jitMap]
+	jitLeft *symbols.Budget // of all in jit
 	debug   map[*unwind.Object]*once[*debugInfo]
 	types   map[*unwind.Object]*once[[]*prototypes.Table]
 	plain   map[string]string // demangled
@@ -136,6 +137,9 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Fr
 	return f, m.Object.SignalFrame(addr)
 }
 
+// jitMemory is what the symbols of all code made at run time may take, in bytes. A map of 100 MB takes twice that.
+const jitMemory = 256 << 20
+
 // jitMap holds the names of perf-PID.map or jit-PID.dump.
 type jitMap struct {
 	path  string
@@ -158,8 +162,12 @@ func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Fra
 		o = new(once[jitMap])
 		n.jit[pid] = o
 	}
+	if n.jitLeft == nil {
+		n.jitLeft = symbols.NewBudget(jitMemory)
+	}
+	left := n.jitLeft
 	n.mu.Unlock()
-	m := o.get(func() jitMap { return n.readJIT(pid) })
+	m := o.get(func() jitMap { return n.readJIT(pid, left) })
 	if !strings.HasPrefix(f.Object.Name, memfdPrefix) {
 		f.DSO = m.path
 	}
@@ -175,17 +183,18 @@ func (n *Namer) ForgetJIT() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.jit)
+	n.jitLeft = nil
 }
 
 // readJIT reads the names of the code that a process has made at run time: its jitdump file, which
 // includes all of its map, or else its map.
-func (n *Namer) readJIT(pid int32) (m jitMap) {
+func (n *Namer) readJIT(pid int32, left *symbols.Budget) (m jitMap) {
 	if n.opt.Objects != nil {
 		for _, o := range n.opt.Objects() {
 			if filepath.Base(o.Name) != fmt.Sprintf("jit-%d.dump", pid) {
 				continue
 			}
-			table, err := symbols.JITDump(o.Name, pid)
+			table, err := symbols.JITDump(o.Name, pid, left)
 			if err == nil {
 				return jitMap{o.Name, table}
 			}
@@ -197,10 +206,10 @@ func (n *Namer) readJIT(pid int32) (m jitMap) {
 	for _, dir := range n.opt.MapDirs {
 		m.path = filepath.Join(dir, fmt.Sprintf("perf-%d.map", pid))
 		var err error
-		if m.table, err = symbols.PerfMap(m.path, pid); err == nil {
-			break // most processes have none
+		if m.table, err = symbols.PerfMap(m.path, pid, left); err == nil {
+			break
 		}
-		if errors.Is(err, symbols.ErrNotOwn) {
+		if !errors.Is(err, os.ErrNotExist) { // most processes have none
 			n.warn(err)
 		}
 	}

@@ -3,11 +3,14 @@
 package symbols
 
 import (
+	"bufio"
 	"bytes"
 	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -92,21 +95,71 @@ func TestPerfMapForeign(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "perf-1.map")
 	testtool.MakeFIFO(t, path)
-	for name, read := range map[string]func(string, int32) (*Table, error){"map": PerfMap, "dump": JITDump} {
+	for name, read := range map[string]func(string, int32, *Budget) (*Table, error){"map": PerfMap, "dump": JITDump} {
 		testtool.Within(t, 20*time.Second, func() {
-			_, err := read(path, 1)
+			_, err := read(path, 1, plenty())
 			assert.ErrorIs(t, err, regular.ErrNotRegular, name)
 		})
 	}
 	require.NoError(t, os.Remove(path))
 	for n, want := range map[int]error{4: errManySymbols, 3: nil} {
-		_, err := parsePerfMap(bytes.Repeat([]byte("0 1 a\n"), n), 3)
+		_, err := parsePerfMap(bytes.NewReader(bytes.Repeat([]byte("0 1 a\n"), n)), 3, plenty())
 		assert.ErrorIs(t, err, want)
 	}
 	require.NoError(t, os.WriteFile(path, []byte("0 1 a\n"), 0o600))
 	require.NoError(t, os.Symlink(path, filepath.Join(dir, "perf-2.map")))
-	_, err := PerfMap(filepath.Join(dir, "perf-2.map"), 2)
+	_, err := PerfMap(filepath.Join(dir, "perf-2.map"), 2, plenty())
 	assert.ErrorIs(t, err, ErrNotOwn)
+}
+
+// plenty is a budget for more symbols than tests have.
+func plenty() *Budget { return NewBudget(1 << 40) }
+
+// TestBudget: the symbols of several maps and dumps take no more memory together than they may; those of a map that is not
+// read count no longer. The zeros of a hole are no symbols.
+func TestBudget(t *testing.T) {
+	const each = 56 + 4 // a symbol and its name
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	small, large := write("small", "0 1 name\n10 1 name\n"), write("large", strings.Repeat("0 1 name\n", 9))
+	budget := NewBudget(10 * each)
+	for _, c := range []struct {
+		path string
+		want error
+	}{{small, nil}, {large, errManySymbols}, {small, nil}, {small, nil}, {small, nil}, {small, nil}, {small, errManySymbols}} {
+		_, err := PerfMap(c.path, 1, budget)
+		assert.ErrorIs(t, err, c.want)
+	}
+	holes := write("holes", "0 1 name\n"+strings.Repeat("\x00", 1<<20)+"\n10 1 last\n20 1 "+strings.Repeat("x", 1<<20)+"\n30 1 end")
+	table, err := PerfMap(holes, 1, plenty())
+	require.NoError(t, err)
+	require.Equal(t, 4, table.Len())
+	assert.Equal(t, "last", table.Find(0x10).Name)
+	assert.Less(t, len(table.Find(0x20).Name), 1<<18)
+	assert.Equal(t, "end", table.Find(0x30).Name)
+}
+
+// TestPerfMapLarge: a map of 100 MB is read.
+func TestPerfMapLarge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perf-1.map")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	defer f.Close()
+	out := bufio.NewWriter(f)
+	n, size := 0, 0
+	for ; size < 100_000_000; n++ {
+		written, err := fmt.Fprintf(out, "%x 10 Lcom/example/package/Class%08d;::method\n", 0x7f0000000000+16*n, n)
+		require.NoError(t, err)
+		size += written
+	}
+	require.NoError(t, out.Flush())
+	table, err := PerfMap(path, 1, NewBudget(256<<20))
+	require.NoError(t, err)
+	assert.Equal(t, n, table.Len())
 }
 
 // TestPerfMapOwner: anyone may write a map into /tmp, so it is believed only of root, of the
@@ -126,20 +179,20 @@ func TestPerfMapOwner(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "perf.map")
 	require.NoError(t, os.WriteFile(path, []byte("0 1 a\n"), 0o644))
-	_, err := PerfMap(path, int32(os.Getpid()))
+	_, err := PerfMap(path, int32(os.Getpid()), plenty())
 	require.NoError(t, err)
 	if os.Geteuid() != 0 {
 		return // cannot give files away
 	}
 	const another = 12345
 	require.NoError(t, os.Chown(path, another, another))
-	_, err = PerfMap(path, int32(os.Getpid()))
+	_, err = PerfMap(path, int32(os.Getpid()), plenty())
 	require.ErrorIs(t, err, ErrNotOwn)
 	theirs := exec.Command("sleep", "60")
 	theirs.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: another, Gid: another}}
 	require.NoError(t, theirs.Start())
 	defer func() { _ = theirs.Process.Kill(); _ = theirs.Wait() }()
-	_, err = PerfMap(path, int32(theirs.Process.Pid))
+	_, err = PerfMap(path, int32(theirs.Process.Pid), plenty())
 	assert.NoError(t, err)
 }
 

@@ -33,8 +33,8 @@ const jitMagic = 0x4a695444
 // JITDump reads the symbols of a jit-PID.dump file, which a run-time compiler writes, code and all:
 // tools/perf/Documentation/jitdump-specification.txt. The file must belong to root or to the user.
 // If pieces of code have used the same place one after the other, the last counts. A file that its
-// program is still writing may end in the middle of a record.
-func JITDump(path string, pid int32) (*Table, error) {
+// program is still writing may end in the middle of a record. Its symbols count towards a budget.
+func JITDump(path string, pid int32, budget *Budget) (*Table, error) {
 	f, size, err := openOwn(path, pid)
 	if errors.Is(err, regular.ErrEmpty) {
 		err = fmt.Errorf("%s: %w", path, errNoJITDump)
@@ -43,8 +43,10 @@ func JITDump(path string, pid int32) (*Table, error) {
 		return nil, err
 	}
 	defer f.Close()
-	list, err := readJITDump(f, size)
+	taken := budget.account()
+	list, err := readJITDump(f, size, taken)
 	if err != nil {
+		taken.giveBack()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return newTable(lastAt(list)), nil
@@ -58,7 +60,7 @@ var (
 )
 
 // readJITDump returns the symbols in the order in which their code was loaded.
-func readJITDump(r io.ReaderAt, size int64) (list []Symbol, err error) {
+func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err error) {
 	const most = mostSymbols
 	le := binary.LittleEndian
 	// A record's head and a name of usual length; the code is skipped.
@@ -110,10 +112,16 @@ func readJITDump(r io.ReaderAt, size int64) (list []Symbol, err error) {
 			}
 			byIndex[index] = len(list)
 			list = append(list, Symbol{Start: addr, End: addr + code, Name: name})
+			if !taken.add(&list[len(list)-1]) {
+				return nil, errManySymbols
+			}
 		case id == jitCodeMove && len(body) >= jitMoveSize:
 			to, code, index := le.Uint64(body[24:]), le.Uint64(body[32:]), le.Uint64(body[40:])
 			if i, ok := byIndex[index]; ok && to+code >= to && len(list) < most {
 				list = append(list, Symbol{Start: to, End: to + code, Name: list[i].Name})
+				if !taken.add(&list[len(list)-1]) {
+					return nil, errManySymbols
+				}
 			}
 		}
 		if len(list) == most {

@@ -47,7 +47,7 @@ func (d dump) move(index, from, to, size uint64) dump {
 func readDump(t *testing.T, d dump) (*Table, error) {
 	path := filepath.Join(t.TempDir(), "jit-1234.dump")
 	require.NoError(t, os.WriteFile(path, d, 0o600))
-	return JITDump(path, 1)
+	return JITDump(path, 1, plenty())
 }
 
 func TestJITDump(t *testing.T) {
@@ -85,14 +85,14 @@ func TestJITDumpBad(t *testing.T) {
 		_, err := readDump(t, c.d)
 		assert.ErrorIs(t, err, c.want)
 	}
-	_, err := JITDump(filepath.Join(t.TempDir(), "none"), 1)
+	_, err := JITDump(filepath.Join(t.TempDir(), "none"), 1, plenty())
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
 func FuzzJITDump(f *testing.F) {
 	f.Add([]byte(newDump().load(1, 0x1000, 16, "f").move(1, 0x1000, 0x2000, 16)))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		list, err := readJITDump(strings.NewReader(string(b)), int64(len(b)))
+		list, err := readJITDump(strings.NewReader(string(b)), int64(len(b)), plenty().account())
 		if err != nil {
 			assert.Empty(t, list)
 		}

@@ -1,0 +1,43 @@
+package symbols
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// Budget is the memory that the symbols of several files may take together. It is safe for concurrent use.
+type Budget struct {
+	mu   sync.Mutex
+	left int
+}
+
+// NewBudget returns a budget of so many bytes.
+func NewBudget(bytes int) *Budget { return &Budget{left: bytes} }
+
+// account is what the symbols of one file take.
+type account struct {
+	budget *Budget
+	taken  int
+}
+
+func (b *Budget) account() *account { return &account{budget: b} }
+
+// add takes the memory of a symbol, and reports whether there was so much.
+func (a *account) add(s *Symbol) bool {
+	n := int(unsafe.Sizeof(*s)) + len(s.Name)
+	a.budget.mu.Lock()
+	defer a.budget.mu.Unlock()
+	if n > a.budget.left {
+		return false
+	}
+	a.budget.left -= n
+	a.taken += n
+	return true
+}
+
+// giveBack gives back what was taken: the file is not used.
+func (a *account) giveBack() {
+	a.budget.mu.Lock()
+	defer a.budget.mu.Unlock()
+	a.budget.left += a.taken
+}
