@@ -66,7 +66,8 @@ Those that the cache lacks are built first; name libraries that are loaded later
 --push sends profiles to Grafana Pyroscope, to an OpenTelemetry Collector (otlp) or to
 any server that takes pprof files by POST. While the server is unreachable each profile is
 retried, for about a minute; those that could not be sent are counted, and written to the
-folder of -o if there is one.
+folder of -o if there is one. Other users can read the command line: keep secret headers in
+a file, --push-header @FILE, or in the environment variable EHASM_PUSH_HEADER, a line each.
 
 Without privileges you can record your own programs, without the time that they spend in
 the kernel. For that time, for other users' programs and for -a, be root, have
@@ -173,7 +174,7 @@ func recordVerb() verb {
 		fs.StringVar(&opt.push.protocol, "push-as", "pyroscope", "send as `PROTOCOL`: pyroscope, otlp, pprof")
 		fs.StringVar(&opt.push.name, "push-name", "", "`NAME` of the service there; default: the command's name, or ehasm")
 		fs.StringArrayVar(&opt.push.labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
-		fs.StringArrayVar(&opt.push.headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE'; may be repeated")
+		fs.StringArrayVar(&opt.push.headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such; may be repeated")
 		fs.StringVar(&opt.event, "event", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults")
 		fs.IntVar(&opt.copied, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 48 KB if 16 are too few")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -252,13 +251,9 @@ func (r *recordRun) newPusher() (*push.Pusher, error) {
 	if err != nil {
 		return nil, err
 	}
-	header := http.Header{}
-	for _, h := range o.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok {
-			return nil, fmt.Errorf("header %q: want NAME: VALUE", h)
-		}
-		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	header, err := readHeaders(o.headers)
+	if err != nil {
+		return nil, err
 	}
 	r.labels = make(map[string]string)
 	for _, l := range o.labels {

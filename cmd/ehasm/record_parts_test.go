@@ -218,13 +218,39 @@ func TestRecordPush(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotEmpty(t, found)
 	server.Close()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets"), []byte("A: 1\nS3CRET\n"), 0o600))
 	for text, args := range map[string][]string{
 		"want http://": {"--push", "host:1", "true"}, "unknown protocol": {"--push", "http://h", "--push-as", "x", "true"},
-		"want NAME=VALUE": {"--push", "http://h", "--push-label", "x", "true"}, "want NAME: VALUE": {"--push", "http://h", "--push-header", "x", "true"},
+		"want NAME=VALUE": {"--push", "http://h", "--push-label", "x", "true"}, "--push-header: header 1: want NAME: VALUE": {"--push", "http://h", "--push-header", "x", "true"},
+		"secrets: header 2: want NAME: VALUE": {"--push", "http://h", "--push-header", "@secrets", "true"}, "open none": {"--push", "http://h", "--push-header", "@none", "true"},
 	} {
 		r := recordIn(t, dir, args...)
 		assert.Equal(t, exitUsage, r.code)
 		assert.Contains(t, r.stderr, text)
+		assert.NotContains(t, r.stderr, "S3CRET")
+	}
+}
+
+// TestRecordPushHeaders: headers come from a file and from a variable, which the command does not get.
+func TestRecordPushHeaders(t *testing.T) {
+	var mu sync.Mutex
+	var got http.Header
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = r.Header
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets"), []byte("Authorization: Bearer x:y\n\nX-Scope-OrgID: 7"), 0o600))
+	t.Setenv(headerVariable, "X-Api-Key: key\nX-Other: 1\n")
+	r := recordIn(t, dir, "--push", server.URL, "--push-as", "pprof", "--push-header", "@secrets", "--push-header", "X-Other: 2", "sh", "-c", busy+"env")
+	assert.Zero(t, r.code, r.stderr)
+	assert.NotContains(t, r.stdout, headerVariable)
+	mu.Lock()
+	defer mu.Unlock()
+	for name, want := range map[string][]string{"Authorization": {"Bearer x:y"}, "X-Scope-Orgid": {"7"}, "X-Api-Key": {"key"}, "X-Other": {"1", "2"}} {
+		assert.Equal(t, want, got[name], name)
 	}
 }
 

@@ -243,6 +243,7 @@ type (
 		Status status   `json:"status"`
 		Output string   `json:"output,omitempty"`
 		Links  []string `json:"links,omitempty"`
+		*rawNames
 		*stats
 		Ratio   float64 `json:"ratio,omitempty"`
 		Seconds float64 `json:"seconds"`
@@ -256,15 +257,35 @@ type (
 	}
 )
 
+// rawNames are the bytes of a file's names, where these are not UTF-8: JSON cannot hold them otherwise.
+type rawNames struct {
+	File   []byte   `json:"file_base64"`
+	Output []byte   `json:"output_base64,omitempty"`
+	Links  [][]byte `json:"links_base64,omitempty"`
+}
+
+// rawNamesOf returns nil if all names are UTF-8.
+func rawNamesOf(file, output string, links []string) *rawNames {
+	raw, all := &rawNames{File: []byte(file), Output: []byte(output)}, utf8.ValidString(file) && utf8.ValidString(output)
+	for _, link := range links {
+		raw.Links = append(raw.Links, []byte(link))
+		all = all && utf8.ValidString(link)
+	}
+	if all {
+		return nil
+	}
+	return raw
+}
+
 // json prints the result for programs.
 func (r *report) json(c *console) {
 	doc := reportJSON{Files: []fileJSON{}, Skipped: make(map[string]int), Errors: append([]string{}, c.failures...)}
 	for _, o := range r.done {
-		doc.Files = append(doc.Files, fileJSON{File: o.name, Status: o.status, Output: o.target, Links: o.links,
+		doc.Files = append(doc.Files, fileJSON{File: o.name, Status: o.status, Output: o.target, Links: o.links, rawNames: rawNamesOf(o.name, o.target, o.links),
 			stats: &o.stats, Ratio: o.stats.ratio(), Seconds: o.time.Seconds()})
 	}
 	for _, o := range r.failed {
-		doc.Files = append(doc.Files, fileJSON{File: o.name, Status: o.status, Seconds: o.time.Seconds(),
+		doc.Files = append(doc.Files, fileJSON{File: o.name, Status: o.status, rawNames: rawNamesOf(o.name, "", nil), Seconds: o.time.Seconds(),
 			Error: describe(o.name, o.err)})
 	}
 	for _, s := range r.reasons() {

@@ -56,8 +56,11 @@ func HostLoader(getenv func(string) string) Loader {
 	return l
 }
 
-// errNotFound is the cause if no folder has a needed object.
-var errNotFound = errors.New("not found")
+// errNotFound is the cause if no folder has a needed object, errNotInFolders if there could be one more folder.
+var (
+	errNotFound     = errors.New("not found")
+	errNotInFolders = errors.New("not found: if the program finds it, set LD_LIBRARY_PATH as for the program")
+)
 
 // resolver finds the objects that would be loaded with a file. It caches what
 // it has read.
@@ -126,7 +129,11 @@ func (r *resolver) closure(path string, missing func(by, name string, err error)
 				continue
 			}
 			if file == nil {
-				missing(lib.path, "DT_NEEDED "+name, errNotFound)
+				err := errNotInFolders
+				if strings.Contains(name, "/") {
+					err = errNotFound
+				}
+				missing(lib.path, "DT_NEEDED "+name, err)
 				root.names = append(root.names, name) // reported once
 				continue
 			}

@@ -154,9 +154,9 @@ func TestClosureRpath(t *testing.T) {
 				missing = append(missing, filepath.Base(by)+": "+name+": "+err.Error())
 			})
 			require.NoError(t, err)
-			wantMissing := []string{name + ": DT_NEEDED libenv.so: not found"}
+			wantMissing := []string{name + ": DT_NEEDED libenv.so: " + errNotInFolders.Error()}
 			if name == "runpath" {
-				wantMissing = append(wantMissing, "libnear.so: DT_NEEDED libdeep.so: not found")
+				wantMissing = append(wantMissing, "libnear.so: DT_NEEDED libdeep.so: "+errNotInFolders.Error())
 			}
 			assert.Equal(t, wantMissing, missing)
 		})
@@ -177,7 +177,13 @@ func TestFindDeps(t *testing.T) {
 	res := Find(context.Background(), []string{prog}, Options{Deps: true, Loader: HostLoader(os.Getenv)})
 	require.Len(t, res.Problems, 1)
 	assert.Equal(t, prog, res.Problems[0].Path)
-	assert.EqualError(t, res.Problems[0].Err, "DT_NEEDED libgone.so: not found")
+	assert.EqualError(t, res.Problems[0].Err, "DT_NEEDED libgone.so: not found: if the program finds it, set LD_LIBRARY_PATH as for the program")
+	cc(t, "-shared", "-fPIC", "-o", lib, src) // without a soname the path counts
+	cc(t, "-o", prog, src, "-Wl,--no-as-needed", lib)
+	require.NoError(t, os.Remove(lib))
+	res = Find(context.Background(), []string{prog}, Options{Deps: true, Loader: HostLoader(os.Getenv)})
+	require.Len(t, res.Problems, 1)
+	assert.EqualError(t, res.Problems[0].Err, "DT_NEEDED "+lib+": not found")
 	var names []string
 	for _, in := range res.Inputs {
 		names = append(names, in.Names[0].Rel)

@@ -1,0 +1,59 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+)
+
+// headerVariable holds headers for --push, a line each. Unlike the command line, other users cannot read it.
+const headerVariable = "EHASM_PUSH_HEADER"
+
+// readHeaders returns the headers of --push: those of the variable, which the command does not inherit, and of the flags. A
+// flag that begins with @ names a file, with a header on each line. Errors do not show values, which may be secret.
+func readHeaders(flags []string) (http.Header, error) {
+	header := http.Header{}
+	if err := addHeaders(header, headerVariable, os.Getenv(headerVariable)); err != nil {
+		return nil, err
+	}
+	os.Unsetenv(headerVariable)
+	for _, flag := range flags {
+		path, isFile := strings.CutPrefix(flag, "@")
+		if !isFile {
+			if err := addHeaders(header, "--push-header", flag); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("--push-header: %w", err)
+		}
+		if err := addHeaders(header, path, string(b)); err != nil {
+			return nil, err
+		}
+	}
+	return header, nil
+}
+
+var errHeader = errors.New("want NAME: VALUE")
+
+func addHeaders(to http.Header, from, lines string) error {
+	n := 0
+	for line := range strings.Lines(lines) {
+		n++
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return fmt.Errorf("%s: header %d: %w", from, n, errHeader)
+		}
+		to.Add(name, strings.TrimSpace(value))
+	}
+	return nil
+}
