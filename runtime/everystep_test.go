@@ -53,3 +53,22 @@ func TestEveryInstruction(t *testing.T) {
 		}
 	}
 }
+
+// TestStorm: stacks in handlers are those that functions note, while threads throw, load, fork, are cancelled and switch stacks.
+func TestStorm(t *testing.T) {
+	k := makeKit(t)
+	testtool.Need(t, "g++")
+	program := k.path("storm")
+	require.Empty(t, runAll([][]string{
+		{"g++", "-O2", "-std=c++17", "-fno-plt", "-Wall", "-Wextra", "-Werror", "-I../include", "-pthread", "-o", program, "stress/storm.cc",
+			k.path("libehunwind.so"), "-Wl,-rpath," + k.dir},
+		{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-storm"), program},
+		{k.path("ehasm"), "build", "-q", "-o", k.path("eh-storm-throws"), k.path("libgcc/libgcc_s.so.1")},
+	}))
+	cmd := exec.Command(program, "2")
+	cmd.Env = append(os.Environ(), "EHASM_PATH="+k.path("eh-storm")+":"+k.path("eh-storm-throws"), "XDG_CACHE_HOME="+t.TempDir(),
+		"LD_LIBRARY_PATH="+k.path("libgcc"))
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Regexp(t, `(?m)^[1-9]\d* stacks right, .* 0 wrong; rounds( [1-9]\d*){7}$`, string(out))
+}
