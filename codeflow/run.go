@@ -227,8 +227,7 @@ func (f *flow) keep() []delivery {
 	return out
 }
 
-// endsInCall reports whether the function's last instruction is a call, which may not return, and whether padding
-// follows it.
+// endsInCall reports whether the function's last instruction is a call that need not return: padding follows it, too, or it is not known to.
 func (f *flow) endsInCall() (call, padded bool) {
 	p := &f.parts[len(f.parts)-1]
 	end := p.end()
@@ -237,7 +236,11 @@ func (f *flow) endsInCall() (call, padded bool) {
 		end, padded = f.pcs[k], true
 		k, ok = f.before(p, end)
 	}
-	return ok && p.end() == p.fn.Hi && f.ins[k].Op == x86.OpCALL, padded
+	if !ok || p.end() != p.fn.Hi || f.ins[k].Op != x86.OpCALL {
+		return false, padded
+	}
+	in := &f.ins[k]
+	return padded || in.Args[0].Kind != x86.KRel || !f.p.comesBack(in.Target(f.pcs[k]), 0), padded
 }
 
 // plausible reports whether a jump-table entry that leads out of its function is real: past the end of a table without

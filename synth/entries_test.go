@@ -104,6 +104,26 @@ fn restores
 	pop %rbp
 	ret
 end restores
+	# a symbol behind a call that returns, and one behind a call that need not
+fn before
+	push %rbx
+	mov %rsp, %rbx
+	call first
+	.type behind, @function
+	.hidden behind
+behind:	mov %rbx, %rsp
+	pop %rbx
+	ret
+end before
+fn ends
+	push %rbx
+	call *%rdi
+end ends
+fn after
+	push %rbx
+	pop %rbx
+	ret
+end after
 	# what is called begins as a function does, whatever its ret does
 fn calls
 	sub $8, %rsp
@@ -124,7 +144,7 @@ end skips
 		for i := range r.Functions {
 			has[r.Functions[i].Name] = r.Functions[i].at(0)
 		}
-		for _, good := range []string{"first", "jumps", "jumps_too", "calls", "skips"} {
+		for _, good := range []string{"first", "jumps", "jumps_too", "before", "after", "calls", "skips"} {
 			assert.Equal(t, &Entry, has[good], "%s, %s", good, name)
 		}
 		for _, bad := range []string{"helper", "raises", "restores"} {
@@ -133,6 +153,7 @@ end skips
 		if directives[0] == "" { // one runs into the next
 			assert.Nil(t, has["inner"])
 			assert.Nil(t, has["last"])
+			assert.Nil(t, has["behind"])
 		}
 	}
 }
