@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -36,4 +37,27 @@ func TestFarPlaces(t *testing.T) {
 		p.x.ownRows = nil // code after the text has none
 		assert.ErrorContains(t, p.prove(), m.name+" far from", "% x", m.code)
 	}
+}
+
+// TestExactUnset: a walk of _eh_elf whose exact is what lay there is refused as such.
+func TestExactUnset(t *testing.T) {
+	table := small()
+	image := compile(t, table, variants()[0])
+	im, err := openImage(image)
+	require.NoError(t, err)
+	text := image[im.exec.Off : im.exec.Off+im.exec.Filesz]
+	changed := 0
+	for at := 0; at+11 <= len(text); at++ {
+		if !bytes.HasPrefix(text[at:], []byte{0xc7, 0x84, 0x24}) || le.Uint32(text[at+7:]) != 1 { // movl $1, exact(%rsp), and status, which is beside it
+			continue
+		}
+		off := le.Uint32(text[at+3:])
+		le.PutUint32(text[at+3:], off+4)
+		_, err := Image(image, table)
+		assert.ErrorIs(t, err, ErrNotProven)
+		assert.ErrorContains(t, err, "exact")
+		le.PutUint32(text[at+3:], off)
+		changed++
+	}
+	assert.Positive(t, changed)
 }

@@ -320,7 +320,7 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 		{"lo", get(stepMem+abi.MemoryLo, 8), zero}, {"bytes", get(stepMem+abi.MemoryBytes, 8), zero},
 		{"size", get(stepMem+abi.MemorySize, 8), size}, {"read", get(stepMem+abi.MemoryRead, 8), read},
 		{"arg", get(stepMem+abi.MemoryArg, 8), arg},
-		{"exact", t.low(get4(get, stepRegs+abi.RegsExact), 2), t.con(1)},
+		{"exact", t.get2(get, stepRegs+abi.RegsExact), t.con(1)},
 	}
 	if err := p.require(s, list...); err != nil {
 		return nil, true, err
@@ -347,9 +347,10 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 
 func newWant(what string, got, expected term) want { return want{what, got, expected} }
 
-func get4(get func(int64, uint8) term, off int64) term {
+// get2 reads two bytes, also of four that were written together; noTerm if they are not known.
+func (t *terms) get2(get func(off int64, size uint8) term, off int64) term {
 	if v := get(off, 4); v != noTerm {
-		return v
+		return t.low(v, 2)
 	}
 	return get(off, 2)
 }
