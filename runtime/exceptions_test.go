@@ -184,12 +184,13 @@ func TestExceptionsExports(t *testing.T) {
 // TestExceptionSlots: what is remembered is written while it is read, between any two instructions of the
 // reader, and by other threads under the thread sanitizer.
 func TestExceptionSlots(t *testing.T) {
+	k := makeKit(t)
 	testtool.Need(t, "gcc", "setarch")
 	testtool.DependsOn(t, "..")
 	build := func(args ...string) string {
 		program := filepath.Join(t.TempDir(), "stepped")
 		args = append(append([]string{"gcc"}, args...), "-g", "-std=c11", "-D_GNU_SOURCE", "-mno-red-zone", "-Wall", "-Wextra", "-I../include", "-Ieh", "-pthread",
-			"-o", program, "eh/testdata/stepped.c", "eh/entry.S")
+			"-o", program, "eh/testdata/stepped.c", "eh/entry.S", k.path("eh/libgcc.o"))
 		mustOutput(t, args...)
 		return program
 	}
@@ -246,4 +247,22 @@ func TestHostileSites(t *testing.T) {
 	}
 	out := mustOutput(t, program, table, cases)
 	assert.Regexp(t, `^skip \d+ cleanup [1-9]\d* action [1-9]\d* both \d+ handed over [1-9]\d* ask [1-9]\d*\n$`, out)
+}
+
+// TestExceptionsForked: children throw while another thread of their parent is in dlopen, in dlclose, or in a throw that renews the table.
+func TestExceptionsForked(t *testing.T) {
+	k := makeThrowing(t)
+	dir := t.TempDir()
+	library := compileTo(t, filepath.Join(dir, "other.so"), "gcc -shared -fPIC testdata/plugin.c")
+	const compile = "g++ -O1 eh/testdata/forked.cc -pthread"
+	program := compileTo(t, filepath.Join(dir, "forked"), compile)
+	linked := compileTo(t, filepath.Join(dir, "linked"), compile+" -Wl,-rpath,"+k.path("libgcc"))
+	for _, way := range [][]string{{program, "LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1")}, {linked, "LD_PRELOAD="}} {
+		mustOutput(t, k.path("ehasm"), "build", "-q", "--deps", "-o", way[0]+".eh", way[0], library)
+		for _, mode := range []string{"load", "throw"} {
+			out := k.mustRun(t, way[0]+".eh", []string{way[1], "EHASM_STATS=1"}, way[0], "150", library, mode)
+			assert.Contains(t, out, "150 of 150, 0\n", mode)
+			assert.Contains(t, out, "exceptions: on")
+		}
+	}
 }

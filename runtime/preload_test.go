@@ -50,7 +50,7 @@ func (k *kit) preloadSteps() [][]string {
 	}
 	both := []string{"testdata/stacks.c", "testdata/trouble.c", "testdata/verdict.c", dir + "both.c", "-I../include", "-Wl,-rpath," + k.dir,
 		k.path("libehunwind.so"), "-pthread", "-Wl,--no-as-needed"}
-	programs := []string{"both", "both-libunwind", "life", "early", "locked", "counted", "counted-linked", "throws", "host", "host-rpath", "sandbox", "circle", "second"}
+	programs := []string{"both", "both-libunwind", "life", "early", "locked", "locked-early", "counted", "counted-linked", "throws", "host", "host-rpath", "sandbox", "circle", "second"}
 	libraries := []string{"thrower.so", "guest.so", "hidden/concealed.so", "libehunwind-preload.so"}
 	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-preload"), k.path("plugin.so")}
 	for _, name := range append(programs, libraries...) {
@@ -60,6 +60,7 @@ func (k *kit) preloadSteps() [][]string {
 		compile("gcc -O2 -g ", "both", append(both, "-lgcc_s", "-lc", "-lunwind")...),
 		compile("gcc -O2 -g ", "both-libunwind", append(both, "-DLIBUNWIND_FIRST", "-lunwind", "-lgcc_s")...),
 		compile("gcc -O2 -g ", "locked", dir+"locked.c", "-rdynamic", "-Wl,--no-as-needed", "-lstdc++", "-lgcc_s"),
+		compile("gcc -O2 -g -DRESOLVER ", "locked-early", dir+"locked.c", "-rdynamic", "-Wl,--no-as-needed", "-lstdc++", "-lgcc_s"),
 		compile("gcc -O2 -g ", "counted", dir+"counted.c", "-rdynamic"),
 		compile("gcc -O2 -g ", "counted-linked", dir+"counted.c", "-rdynamic", "-Wl,--no-as-needed", "-lgcc_s", "-lunwind"),
 		compile("gcc -O2 -g ", "sandbox", dir+"sandbox.c", "-pthread", "-lgcc_s"),
@@ -266,7 +267,7 @@ func TestPreloadEarly(t *testing.T) {
 }
 
 // TestPreloadLocked: a malloc that takes stacks while it holds its lock, as heap
-// profilers do, is not called for them.
+// profilers do, is not called for them, and gets them from its first call on.
 func TestPreloadLocked(t *testing.T) {
 	k := makePreload(t)
 	said, f := k.preload(t, k.path("eh-preload"), nil, k.path("locked"))
@@ -274,6 +275,11 @@ func TestPreloadLocked(t *testing.T) {
 	taken, handed := f.of(t, "_Unwind_Backtrace")
 	assert.Positive(t, taken, "after the constructor")
 	assert.Positive(t, handed, "before it")
+	for _, libraries := range []string{k.path("libgcc/libgcc_s.so.1"), k.path("libehunwind-preload.so") + ":" + k.path("libgcc/libgcc_s.so.1")} {
+		for _, program := range []string{"locked", "locked-early"} {
+			assert.Equal(t, "stacks taken\n", k.mustRun(t, k.path("eh-preload"), []string{"LD_PRELOAD=" + libraries}, k.path(program)), libraries)
+		}
+	}
 }
 
 // TestPreloadCounted: a malloc that counts its calls, as heap profilers do, counts none of

@@ -38,12 +38,13 @@ func TestMain(m *testing.M) {
 
 // programs are those of testdata; each is linked with the library.
 var programs = map[string][]string{
-	"stacks":  {"stacks.c", "check.c", "verdict.c", "trouble.c", "-lunwind", "-pthread"},
-	"corrupt": {"corrupt.c", "-pthread"},
-	"objects": {"objects.c"},
-	"below":   {"below.c"},
-	"race":    {"race.c", "forbid.c", "-pthread"},
-	"jit":     {"jit.c", "copy.c", "forbid.c", "check.c", "verdict.c", "-lunwind", "-pthread"},
+	"stacks":   {"stacks.c", "check.c", "verdict.c", "trouble.c", "-lunwind", "-pthread"},
+	"corrupt":  {"corrupt.c", "-pthread"},
+	"objects":  {"objects.c"},
+	"below":    {"below.c"},
+	"race":     {"race.c", "forbid.c", "-pthread"},
+	"children": {"children.c", "-pthread"},
+	"jit":      {"jit.c", "copy.c", "forbid.c", "check.c", "verdict.c", "-lunwind", "-pthread"},
 }
 
 const warnings = "-Wall -Wextra -Werror"
@@ -260,6 +261,14 @@ func TestForks(t *testing.T) {
 		out, err := k.run(t, k.path("eh"), nil, k.path("forks"), scenario)
 		assert.NoError(t, err, scenario)
 		assert.Equal(t, scenario+" failures=0\n", out)
+	}
+}
+
+// TestChildren: children of fork, and those that share their parent's memory, walk and refresh while another thread of it loads.
+func TestChildren(t *testing.T) {
+	k := makeKit(t)
+	for how, number := range map[string]string{"fork": "300", "share": "2000"} {
+		assert.Empty(t, k.mustRun(t, k.path("eh"), nil, k.path("children"), number, how, k.path("plugin.so"), "libm.so.6"), how)
 	}
 }
 

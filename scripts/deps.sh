@@ -9,7 +9,7 @@ needs=(
 	dwz dwz  make make  valgrind valgrind  pkg-config pkg-config
 	/usr/include/x86_64-linux-gnu/libunwind.h libunwind-dev
 	/usr/lib/x86_64-linux-musl/libc.so musl  musl-gcc musl-tools
-	/usr/include/c++ libstdc++-12-dev  clang++ clang
+	/usr/include/c++ libstdc++-12-dev  clang++ clang  /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.asan-x86_64.so libclang-rt-14-dev
 	debuginfod debuginfod  debuginfod-find debuginfod
 	perf linux-perf  jq jq  less less  man man-db  script bsdutils
 	pfunct pahole  python3 python3  groff groff-base  zsh zsh  fish fish

@@ -1,15 +1,15 @@
 /* The functions that personality routines call on a context: this library's, or that of
-   the real libgcc or a static one. Those of entry.S jump here. */
+   libgcc, also of a static one. Those of entry.S jump here. */
 #include "eh.h"
 
 static inline bool ours(const struct ehx_context *c) { return likely(c->magic == EHX_MAGIC); }
 
-uint64_t ehx_get_ip_(struct ehx_context *c) { return ours(c) ? c->frame->pc : ehx_real_.get_ip(c); }
+uint64_t ehx_get_ip_(struct ehx_context *c) { return ours(c) ? c->frame->pc : libgcc__Unwind_GetIP(c); }
 
 uint64_t ehx_get_ip_info_(struct ehx_context *c, int *before)
 {
     if (!ours(c))
-        return ehx_real_.get_ip_info(c, before);
+        return libgcc__Unwind_GetIPInfo(c, before);
     *before = c->exact;
     return c->frame->pc;
 }
@@ -19,10 +19,10 @@ void ehx_set_ip_(struct ehx_context *c, uint64_t pc)
     if (ours(c))
         c->frame->pc = pc;
     else
-        ehx_real_.set_ip(c, pc);
+        libgcc__Unwind_SetIP(c, pc);
 }
 
-uint64_t ehx_get_cfa_(struct ehx_context *c) { return ours(c) ? c->frame->rsp : ehx_real_.get_cfa(c); }
+uint64_t ehx_get_cfa_(struct ehx_context *c) { return ours(c) ? c->frame->rsp : libgcc__Unwind_GetCFA(c); }
 
 /* A register that functions may change is known only if a routine has set it. */
 static uint64_t *place(struct ehx_context *c, int reg)
@@ -47,7 +47,7 @@ uint64_t ehx_get_gr_(struct ehx_context *c, int reg)
     if (ours(c))
         return *place(c, reg);
     ehx_learn_sizes_();
-    return ehx_real_.get_gr(c, reg);
+    return libgcc__Unwind_GetGR(c, reg);
 }
 
 void ehx_set_gr_(struct ehx_context *c, int reg, uint64_t value)
@@ -56,7 +56,7 @@ void ehx_set_gr_(struct ehx_context *c, int reg, uint64_t value)
         *place(c, reg) = value;
     } else {
         ehx_learn_sizes_();
-        ehx_real_.set_gr(c, reg, value);
+        libgcc__Unwind_SetGR(c, reg, value);
     }
 }
 
@@ -67,13 +67,13 @@ static inline struct ehx_context *filled(struct ehx_context *c)
     return c;
 }
 
-uint64_t ehx_get_lsda_(struct ehx_context *c) { return ours(c) ? filled(c)->lsda : ehx_real_.get_lsda(c); }
+uint64_t ehx_get_lsda_(struct ehx_context *c) { return ours(c) ? filled(c)->lsda : libgcc__Unwind_GetLanguageSpecificData(c); }
 
-uint64_t ehx_get_start_(struct ehx_context *c) { return ours(c) ? filled(c)->function : ehx_real_.get_start(c); }
+uint64_t ehx_get_start_(struct ehx_context *c) { return ours(c) ? filled(c)->function : libgcc__Unwind_GetRegionStart(c); }
 
 /* On x86-64 nothing is relative to these. */
-uint64_t ehx_get_text_(struct ehx_context *c) { return ours(c) ? 0 : ehx_real_.get_text(c); }
-uint64_t ehx_get_data_(struct ehx_context *c) { return ours(c) ? 0 : ehx_real_.get_data(c); }
+uint64_t ehx_get_text_(struct ehx_context *c) { return ours(c) ? 0 : libgcc__Unwind_GetTextRelBase(c); }
+uint64_t ehx_get_data_(struct ehx_context *c) { return ours(c) ? 0 : libgcc__Unwind_GetDataRelBase(c); }
 
 __attribute__((visibility("default"))) void _Unwind_DeleteException(struct ehx_exception *e)
 {

@@ -1,6 +1,6 @@
 /*
  * Exceptions with eh_elfs: a libgcc_s.so.1 that throws through frames whose rows and sites
- * are known, and hands everything else over to the real one. See docs/exceptions.md.
+ * are known, and hands everything else over to libgcc's own functions, which are linked in. See docs/exceptions.md.
  *
  * Nothing here takes a lock, allocates, or writes memory that other threads use, once the
  * return addresses that a throw meets are known and as long as no object is loaded.
@@ -18,7 +18,6 @@
 #define FRAME_R14 48
 #define FRAME_R15 56
 #define FRAME_SIZE 64
-#define NUM_REAL 20 /* members of struct ehx_real */
 #define NUM_ACCESSORS 10
 #define LANDING_RAX 64
 #define LANDING_RDX 72
@@ -75,9 +74,6 @@
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
-
-/* The real libgcc's, by a stub. */
-void *_Unwind_FindEnclosingFunction(void *pc);
 
 #pragma GCC visibility push(hidden)
 
@@ -408,44 +404,36 @@ static inline void ehx_put_(struct ehx_exception *e, int32_t selector, const str
  */
 extern const uint64_t *ehx_loads_;
 extern const uint32_t *ehx_loaded_;
-extern _Atomic uint64_t ehx_table_loads_; /* libehunwind's table is at least this recent; 0: no number, or all goes to the real libgcc */
+extern _Atomic uint64_t ehx_table_loads_; /* libehunwind's table is at least this recent; 0: no number, or all goes to libgcc */
 void ehx_begin_(void); /* what the first throw would do with the table, with system calls that may be forbidden then */
-uint64_t ehx_ask_loads_(void);
+uint64_t ehx_ask_loads_(void); /* 0: it does not answer */
 void ehx_forget_(void); /* all that is noted */
-void ehx_loads_before_(void);
-void ehx_loads_after_(void);
+void ehx_loads_init_(void);
 
-/* ------------------------------------------------------------------------------- real.c */
+/* ------------------------------------------------------------------------------- libgcc.sh */
 
-extern struct ehx_real {
-    void *raise, *resume, *rethrow, *forced;
-    uint64_t (*get_gr)(void *, int);
-    void (*set_gr)(void *, int, uint64_t);
-    uint64_t (*get_ip)(void *);
-    uint64_t (*get_ip_info)(void *, int *);
-    void (*set_ip)(void *, uint64_t);
-    uint64_t (*get_cfa)(void *);
-    uint64_t (*get_lsda)(void *);
-    uint64_t (*get_start)(void *);
-    uint64_t (*get_text)(void *);
-    uint64_t (*get_data)(void *);
-    void (*frame)(void *), (*frame_table)(void *);
-    void (*info)(void *, void *), (*info_table)(void *, void *);
-    void (*bases)(void *, void *, void *, void *), (*table_bases)(void *, void *, void *, void *);
-} ehx_real_;
-/* ehx_learn_sizes_ has the real libgcc walk, which sets its sizes of registers: a static part of libgcc in the program may
- * call the real accessors before it does. */
+/* libgcc's functions, as in the static one. They need nothing else, so they are right before any constructor has run. */
+void libgcc__Unwind_RaiseException(void), libgcc__Unwind_Resume(void), libgcc__Unwind_Resume_or_Rethrow(void), libgcc__Unwind_ForcedUnwind(void);
+uint64_t libgcc__Unwind_GetGR(void *, int), libgcc__Unwind_GetIP(void *), libgcc__Unwind_GetIPInfo(void *, int *), libgcc__Unwind_GetCFA(void *);
+uint64_t libgcc__Unwind_GetLanguageSpecificData(void *), libgcc__Unwind_GetRegionStart(void *);
+uint64_t libgcc__Unwind_GetTextRelBase(void *), libgcc__Unwind_GetDataRelBase(void *);
+void libgcc__Unwind_SetGR(void *, int, uint64_t), libgcc__Unwind_SetIP(void *, uint64_t);
+int libgcc__Unwind_Backtrace(ehx_reason (*)(void *, void *), void *);
+void *libgcc__Unwind_FindEnclosingFunction(void *pc);
+int libgcc___cpu_indicator_init(void);
+extern uint32_t libgcc___cpu_model[4];
+
+/* ------------------------------------------------------------------------------- start.c */
+
+/* ehx_learn_sizes_ has libgcc walk, which sets its sizes of registers: a static part of libgcc in the program may call its
+ * accessors before it does. */
 void ehx_learn_sizes_(void);
-_Static_assert(offsetof(struct ehx_real, resume) == 8 && offsetof(struct ehx_real, rethrow) == 16 && offsetof(struct ehx_real, forced) == 24,
-               "entry.S");
-extern void *ehx_accessors_[NUM_ACCESSORS]; /* of context.c; or those of ehx_real_, from get_gr on */
-_Static_assert(offsetof(struct ehx_real, get_data) - offsetof(struct ehx_real, get_gr) == 8 * (NUM_ACCESSORS - 1), "entry.S");
+extern void *ehx_accessors_[NUM_ACCESSORS]; /* of context.c, or libgcc's */
 uint64_t ehx_get_gr_(struct ehx_context *c, int reg), ehx_get_ip_(struct ehx_context *c), ehx_get_ip_info_(struct ehx_context *c, int *before);
 uint64_t ehx_get_cfa_(struct ehx_context *c), ehx_get_lsda_(struct ehx_context *c), ehx_get_start_(struct ehx_context *c);
 uint64_t ehx_get_text_(struct ehx_context *c), ehx_get_data_(struct ehx_context *c);
 void ehx_set_gr_(struct ehx_context *c, int reg, uint64_t value), ehx_set_ip_(struct ehx_context *c, uint64_t pc);
-extern bool ehx_active_; /* false: everything goes to the real libgcc */
-void ehx_no_real_(void) __attribute__((noreturn));
+extern bool ehx_active_; /* false: everything goes to libgcc */
 
 /* ------------------------------------------------------------------------------- stats.c */
 

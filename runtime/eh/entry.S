@@ -6,17 +6,15 @@
 #define ARGS (FRAME_SIZE + 16)
 #define ROOM (ARGS + 40) /* three arguments, and 16 that align the stack */
 
-.macro entry name, function, real
+.macro entry name, function, libgcc
 	.globl	\name
 	.type	\name, @function
 \name:
 	.cfi_startproc
 	endbr64
 	cmpb	$0, ehx_active_(%rip)
-	jne	0f
-	mov	ehx_real_+\real(%rip), %r11
-	jmp	*%r11
-0:	sub	$ROOM, %rsp
+	je	\libgcc
+	sub	$ROOM, %rsp
 	.cfi_adjust_cfa_offset ROOM
 	lea	ROOM+8(%rsp), %rax
 	mov	%rax, FRAME_RSP(%rsp)
@@ -50,7 +48,7 @@
 	ret
 	.cfi_endproc
 	.size	\name, .-\name
-	.hidden	\function
+	.hidden	\function, \libgcc
 .endm
 
 /*
@@ -82,7 +80,7 @@
 	.endm
 
 	.text
-	entry	raise_slowly, ehx_raise_, 0
+	entry	raise_slowly, ehx_raise_, libgcc__Unwind_RaiseException
 	.hidden	raise_slowly
 /* The end of an entry that found where to land, with its stack frame: a part of the first. */
 	.cfi_startproc
@@ -100,10 +98,10 @@ land:	keep	rbp, rbx, r12, r13, r14, r15
 	leap	KEPT+FRAME_RSP(%rsp), %rcx
 	.size	raise_slowly, .-raise_slowly
 
-	entry	resume_slowly, ehx_resume_, 8
+	entry	resume_slowly, ehx_resume_, libgcc__Unwind_Resume
 	.hidden	resume_slowly
-	entry	_Unwind_Resume_or_Rethrow, ehx_rethrow_, 16
-	entry	_Unwind_ForcedUnwind, ehx_forced_, 24
+	entry	_Unwind_Resume_or_Rethrow, ehx_rethrow_, libgcc__Unwind_Resume_or_Rethrow
+	entry	_Unwind_ForcedUnwind, ehx_forced_, libgcc__Unwind_ForcedUnwind
 
 	.macro	loads_now to, other	/* as loads_now of raise.c, or to other; what is noted is at least as old as the table */
 	mov	ehx_loads_(%rip), \to
@@ -365,7 +363,7 @@ _Unwind_Resume:
 	.size	_Unwind_Resume, .-_Unwind_Resume
 
 /*
- * The functions for contexts. They jump to context.c or, if nothing is done here, to the real libgcc's at once: a personality routine
+ * The functions for contexts. They jump to context.c or, if nothing is done here, to libgcc's at once: a personality routine
  * calls ten of them for a cleanup.
  */
 	.macro	accessor name, function
@@ -405,48 +403,14 @@ ehx_accessors_:
 	accessor _Unwind_GetTextRelBase, ehx_get_text_
 	accessor _Unwind_GetDataRelBase, ehx_get_data_
 
-/*
- * ehx_real_ before the real libgcc is open: each member is a stub that opens it, and jumps to where the member then points.
- */
-	.balign 16
-	.type	first, @function
-first:
+/* libgcc calls it by the name that programs may define, too. */
+	.globl	ehx_find_fde_
+	.hidden	ehx_find_fde_
+	.type	ehx_find_fde_, @function
+ehx_find_fde_:
 	.cfi_startproc
-	.set	i, 0
-	.rept	NUM_REAL
-	.balign 16
 	endbr64
-	mov	$i, %r11d
-	jmp	unopened
-	.set	i, i + 1
-	.endr
-unopened:
-	.irp	reg, rdi, rsi, rdx, rcx, r8, r9, rax
-	push	%\reg
-	.cfi_adjust_cfa_offset 8
-	.endr
-	mov	%r11d, %edi
-	call	ehx_first_
-	mov	%rax, %r11
-	.irp	reg, rax, r9, r8, rcx, rdx, rsi, rdi
-	pop	%\reg
-	.cfi_adjust_cfa_offset -8
-	.endr
-	jmp	*%r11
+	jmp	*_Unwind_Find_FDE@GOTPCREL(%rip)
 	.cfi_endproc
-	.size	first, .-first
-	.hidden	ehx_first_
-
-	.data
-	.balign 8
-	.globl	ehx_real_
-	.hidden	ehx_real_
-	.type	ehx_real_, @object
-	.size	ehx_real_, 8 * NUM_REAL
-ehx_real_:
-	.set	i, 0
-	.rept	NUM_REAL
-	.quad	first + 16 * i
-	.set	i, i + 1
-	.endr
+	.size	ehx_find_fde_, .-ehx_find_fde_
 	.section .note.GNU-stack, "", @progbits

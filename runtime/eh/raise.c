@@ -8,7 +8,7 @@
 #include "paths.h"
 
 static inline struct ehx_answer result(ehx_reason r) { return (struct ehx_answer){ANSWER_RETURN, (uint64_t)(int64_t)r}; }
-static struct ehx_answer hand_over(void *to)
+static struct ehx_answer hand_over(void (*to)(void))
 {
     ehx_count_(COUNT_HANDED_OVER);
     return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)to};
@@ -25,7 +25,7 @@ _Atomic uint64_t ehx_table_loads_;
 
 static __attribute__((noinline, cold)) uint64_t refresh(uint64_t loads)
 {
-    if (!ehu_catch_up_(loads))
+    if (loads == 0 || !ehu_catch_up_(loads))
         return 0;
     atomic_store(&ehx_table_loads_, loads);
     return loads;
@@ -82,7 +82,7 @@ void ehx_fill_(struct ehx_context *c)
     if (loads != 0)
         ehx_all_(&is, c->frame->pc, c->exact, loads);
     c->lsda = is.lsda;
-    c->function = is.function ? is.function : (uint64_t)(uintptr_t)_Unwind_FindEnclosingFunction((void *)(uintptr_t)(c->frame->pc + c->exact));
+    c->function = is.function ? is.function : (uint64_t)(uintptr_t)libgcc__Unwind_FindEnclosingFunction((void *)(uintptr_t)(c->frame->pc + c->exact));
     c->filled = true;
 }
 
@@ -105,10 +105,10 @@ static struct ehx_answer handler(struct ehx_landing *to, struct ehx_exception *e
 
 /*
  * cleanup is the cleanup phase from a frame on, up to the first landing pad. What it cannot do goes to libgcc through
- * to_real: libgcc's phase starts at the call, and asks routines that have answered "continue" again.
+ * to_libgcc: libgcc's phase starts at the call, and asks routines that have answered "continue" again.
  */
 static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact, uint64_t loads,
-                                 void *to_real)
+                                 void (*to_libgcc)(void))
 {
     struct ehx_seen s = {.slot = NULL};
     int status = EH_ELF_OK;
@@ -118,7 +118,7 @@ static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e
         if (s.step.kind == KIND_CLEANUP)
             return land_cleanup(to, f, s.pad, e);
         if (s.step.kind == KIND_HAND_OVER)
-            return hand_over(to_real);
+            return hand_over(to_libgcc);
         struct ehx_what is;
         ehx_all_(&is, f->pc, exact, loads);
         if (identity(f, exact) == e->private_2)
@@ -138,7 +138,7 @@ static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e
                 return result(FATAL_PHASE2_ERROR);
         }
     }
-    return hand_over(to_real);
+    return hand_over(to_libgcc);
 }
 
 /* throw_it is a throw with no trail; learn may be null. */
@@ -152,7 +152,7 @@ static __attribute__((noinline)) struct ehx_answer throw_it(struct ehx_exception
     for (ehx_look_again_(&s, f.pc, false, loads);; ) {
         if (s.step.kind != KIND_SKIP) {
             if (unlikely(s.step.kind == KIND_HAND_OVER))
-                return hand_over(ehx_real_.raise);
+                return hand_over(libgcc__Unwind_RaiseException);
             bool stop = true;
             uint64_t pad = s.step.kind == KIND_ASK ? 0 : s.pad;
             if (s.step.kind != KIND_CLEANUP) {
@@ -197,12 +197,12 @@ static __attribute__((noinline)) struct ehx_answer throw_it(struct ehx_exception
             }
         }
         if (unlikely(ehx_go_(&f, &s, &exact, loads, passed) != EH_ELF_OK))
-            return hand_over(ehx_real_.raise);
+            return hand_over(libgcc__Unwind_RaiseException);
     }
     to->frame = first;
     if (first_pad != 0)
         return land_cleanup(to, &to->frame, first_pad, e);
-    return cleanup(to, e, &to->frame, first_exact, loads, ehx_real_.raise);
+    return cleanup(to, e, &to->frame, first_exact, loads, libgcc__Unwind_RaiseException);
 }
 
 struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
@@ -210,7 +210,7 @@ struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
     struct ehx_trail *learn;
     uint64_t loads = begin();
     if (unlikely(loads == 0))
-        return hand_over(ehx_real_.raise);
+        return hand_over(libgcc__Unwind_RaiseException);
     if (likely(ehx_follow_(to, e, loads, &learn)))
         return (struct ehx_answer){ANSWER_LAND, 0};
     return throw_it(e, to, loads, learn);
@@ -345,7 +345,7 @@ struct ehx_answer ehx_forced_(struct ehx_exception *e, struct ehx_landing *to, e
     struct ahead a;
     uint64_t loads = begin();
     if (loads == 0 || !reaches(&a, to->frame, loads))
-        return hand_over(ehx_real_.forced);
+        return hand_over(libgcc__Unwind_ForcedUnwind);
     e->private_1 = (uint64_t)(uintptr_t)stop;
     e->private_2 = (uint64_t)(uintptr_t)arg;
     return forced(to, e, loads, &a);
@@ -358,14 +358,14 @@ struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
 {
     uint64_t loads = begin();
     if (loads == 0)
-        return hand_over(ehx_real_.resume);
+        return hand_over(libgcc__Unwind_Resume);
     struct ehx_answer a;
     if (likely(e->private_1 == 0)) {
-        a = cleanup(to, e, &to->frame, false, loads, ehx_real_.resume);
+        a = cleanup(to, e, &to->frame, false, loads, libgcc__Unwind_Resume);
     } else {
         struct ahead ahead;
         if (!reaches(&ahead, to->frame, loads))
-            return hand_over(ehx_real_.resume);
+            return hand_over(libgcc__Unwind_Resume);
         a = forced(to, e, loads, &ahead);
     }
     if (unlikely(a.what == ANSWER_RETURN))
@@ -378,12 +378,12 @@ struct ehx_answer ehx_rethrow_(struct ehx_exception *e, struct ehx_landing *to)
     if (e->private_1 == 0) {
         struct ehx_answer a = ehx_raise_(e, to);
         if (a.what == ANSWER_JUMP)
-            a.value = (uint64_t)(uintptr_t)ehx_real_.rethrow;
+            a.value = (uint64_t)(uintptr_t)libgcc__Unwind_Resume_or_Rethrow;
         return a;
     }
     struct ahead a;
     uint64_t loads = begin();
     if (loads == 0 || !reaches(&a, to->frame, loads))
-        return hand_over(ehx_real_.rethrow);
+        return hand_over(libgcc__Unwind_Resume_or_Rethrow);
     return forced(to, e, loads, &a);
 }

@@ -68,9 +68,10 @@ static int find_named(struct dl_phdr_info *info, size_t size, void *arg)
 /*
  * home returns the handle in which to look up the functions of the library that has this
  * symbol, or null if none has. linked is not null if the program was loaded with such a
- * library.
+ * library. *keep is the path of a library that might be unloaded, or null: it is to be
+ * opened once its functions are known, since the program's malloc may call them meanwhile.
  */
-static void *home(const char *symbol, const char *prefix, bool in_scope, const void *linked)
+static void *home(const char *symbol, const char *prefix, bool in_scope, const void *linked, const char **keep)
 {
     Dl_info info, stays = {0};
     struct named n = {.prefix = prefix};
@@ -83,7 +84,7 @@ static void *home(const char *symbol, const char *prefix, bool in_scope, const v
             dladdr(linked, &stays);
         if ((starting || atomic_load(&ehp_ready_)) && dladdr(found, &info) != 0 && info.dli_fname &&
             info.dli_fbase != stays.dli_fbase)
-            open_loaded(info.dli_fname);
+            *keep = info.dli_fname;
         return RTLD_NEXT;
     }
     return loaded ? open_loaded(n.path) : NULL;
@@ -131,10 +132,10 @@ static void resolve_libc(void)
     ORIGINALS_LIBC(COPY)
 }
 
-static void resolve_libunwind(bool in_scope)
+static void resolve_libunwind(bool in_scope, const char **keep)
 {
     struct ehp_originals found;
-    void *where = home("_ULx86_64_init_local", LIBUNWIND, in_scope, has_libunwind);
+    void *where = home("_ULx86_64_init_local", LIBUNWIND, in_scope, has_libunwind, keep);
     if (!where)
         return;
     ORIGINALS_LIBUNWIND(LOOK_UP)
@@ -146,12 +147,12 @@ static void resolve_libunwind(bool in_scope)
     ORIGINALS_LIBUNWIND(COPY)
 }
 
-static void resolve_unwind(bool in_scope)
+static void resolve_unwind(bool in_scope, const char **keep)
 {
     struct ehp_originals found;
-    void *where = home("_Unwind_Backtrace", LIBGCC, in_scope, has_unwind);
+    void *where = home("_Unwind_Backtrace", LIBGCC, in_scope, has_unwind, keep);
     if (!where)
-        where = home("_Unwind_Backtrace", "libunwind.so", false, NULL);
+        where = home("_Unwind_Backtrace", "libunwind.so", false, NULL, keep);
     if (!where)
         return;
     ORIGINALS_UNWIND(LOOK_UP)
@@ -162,20 +163,24 @@ static void resolve_unwind(bool in_scope)
 }
 
 /*
- * The code below may allocate, and the program's malloc may ask for a stack: such a
- * call meets null originals and gets none.
+ * The code below may allocate, and the program's malloc may ask for a stack: such a call
+ * goes to the originals that are known by then.
  */
 void ehp_resolve_(bool in_scope)
 {
+    const char *keep[2] = {NULL, NULL};
     if (resolving)
         return;
     resolving = true;
     if (!ehp_original_.dlopen)
         resolve_libc();
     if (!ehp_original_.init_local)
-        resolve_libunwind(in_scope);
+        resolve_libunwind(in_scope, &keep[0]);
     if (!ehp_original_.unwind_backtrace)
-        resolve_unwind(in_scope);
+        resolve_unwind(in_scope, &keep[1]);
+    for (int i = 0; i < 2; i++)
+        if (keep[i])
+            open_loaded(keep[i]);
     if (starting || !in_scope)
         dlerror(); /* clear the error of a failed search, which is not the program's; other searches do not fail */
     resolving = false;

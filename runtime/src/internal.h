@@ -79,6 +79,37 @@ void ehu_search_(const struct ehu_wanted *wanted, bool secure, bool (*take)(cons
 void *ehu_map_(size_t size);
 void ehu_unmap_(void *memory, size_t size);
 
+/* ------------------------------------------------------------------------------- lock.c */
+
+enum ehu_lock { LOCK_TABLE, LOCK_MAPS, NUM_LOCKS };
+/*
+ * ehu_lock_ takes a lock, also that of a thread that has ended or that only the parent of this process has. It returns false in a
+ * handler that interrupted the holder, and if another thread has it and wait is false.
+ */
+bool ehu_lock_(enum ehu_lock which, bool wait);
+void ehu_unlock_(enum ehu_lock which);
+/* Reports whether a thread does not exist in this process: a child of fork has one. */
+bool ehu_gone_(uint32_t thread);
+
+/* ----------------------------------------------------------------------------- loader.c */
+
+/* How many objects the dynamic loader has ever loaded and unloaded. */
+struct ehu_counts {
+    unsigned long long adds, subs;
+};
+/*
+ * ehu_ask_loader_ takes the loader's lock. It returns false, and the loader must not be asked for its objects, if that lock
+ * belongs to a thread that this process does not have.
+ */
+bool ehu_ask_loader_(struct ehu_counts *counts);
+
+/* The loader's data, and in them the lock; null until the loader was asked and the lock found. */
+extern struct ehu_loader {
+    const uint64_t *words;
+    size_t n;
+    const void *lock;
+} ehu_loader_;
+
 /* ------------------------------------------------------------------------------ table.c */
 
 /* An executable range of an object. */
@@ -134,10 +165,6 @@ bool ehu_catch_up_(uint64_t loads);
 /* Returns the path of the object that holds pc, or null if none does, and stores whether
    it has an eh_elf. Not for handlers. */
 const char *ehu_object_path_(uint64_t pc, bool *eh_elf);
-
-/* Reports whether a thread that held a lock does not exist in this process: a child of
-   fork has one thread. */
-bool ehu_gone_(uint32_t thread);
 
 void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *eh_elfs);
 

@@ -158,16 +158,6 @@ static struct {
 static void put(_Atomic uint64_t *to, uint64_t value) { atomic_store_explicit(to, value, memory_order_release); }
 static uint64_t get(const _Atomic uint64_t *from) { return atomic_load_explicit(from, memory_order_acquire); }
 static _Atomic uint64_t begun, current, next_look; /* next_look in ns */
-static _Atomic uint32_t writer; /* a thread id, or 0 */
-
-/* take_turn makes this thread the writer if there is none; one from before a fork does
-   not count. */
-static bool take_turn(void)
-{
-    uint32_t me = (uint32_t)syscall(SYS_gettid), by = 0;
-    return atomic_compare_exchange_strong(&writer, &by, me) ||
-           (by != me && ehu_gone_(by) && atomic_compare_exchange_strong(&writer, &by, me));
-}
 
 static uint64_t now(clockid_t clock)
 {
@@ -204,7 +194,7 @@ static void renew(const struct ehu_table *t)
     if (now(CLOCK_MONOTONIC) < atomic_load(&next_look))
         return;
     block(&before);
-    if (take_turn()) {
+    if (ehu_lock_(LOCK_MAPS, false)) {
         uint64_t start = now(CLOCK_THREAD_CPUTIME_ID), next = atomic_load(&current) + 1;
         struct renewal r = {t, (unsigned)(next & 1), 0};
         atomic_store(&begun, next);
@@ -213,7 +203,7 @@ static void renew(const struct ehu_table *t)
         atomic_store(&current, next);
         uint64_t took = now(CLOCK_THREAD_CPUTIME_ID) - start;
         atomic_store(&next_look, now(CLOCK_MONOTONIC) + REST * took);
-        atomic_store(&writer, 0);
+        ehu_unlock_(LOCK_MAPS);
     }
     unblock(&before);
 }

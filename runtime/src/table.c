@@ -2,11 +2,8 @@
 #include <errno.h>
 #include <limits.h>
 #include <link.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -28,15 +25,14 @@ struct ehu_loaded {
 _Atomic uintptr_t ehu_current_;
 
 /* The variables below belong to the refresher, under the lock. */
-static _Atomic uint32_t holder; /* the lock: a thread id, or 0 */
+static bool changing;           /* the lock was held: if one gets it now, its holder has vanished */
 static bool ready, secure;      /* secure: see ehu_secure_ */
 static uid_t self;              /* whose files are trusted, besides root's */
 static struct ehu_elf *elfs;       /* the mapped ones */
 static struct ehu_table *retired;  /* replaced, and perhaps still read */
 
 /*
- * No lock is taken at fork, since a handler that interrupted a refresh may fork. So a child
- * may find the lock held by a thread that it does not have, and takes it over. It does not
+ * A child of fork may get the lock that a thread had which it does not have. It does not
  * touch what that thread was changing: it starts new lists, and what was in the old ones
  * stays mapped, as does the current table, since the child may still return from the handler
  * into that refresh. The table that walks use is complete at any time.
@@ -51,43 +47,21 @@ static void abandon(void)
     ehu_abandon_elfs_();
 }
 
-bool ehu_gone_(uint32_t thread)
-{
-    int saved = errno;
-    bool gone = syscall(SYS_tgkill, (long)getpid(), (long)thread, 0L) != 0 && errno == ESRCH;
-    errno = saved;
-    return gone;
-}
-
-/* lock_it returns false in a handler that interrupted the holder of the lock, and if
-   another thread holds it and wait is false. */
+/* lock_it returns false as ehu_lock_ does. */
 static bool lock_it(bool wait)
 {
-    uint32_t me = (uint32_t)syscall(SYS_gettid);
-    for (;;) {
-        uint32_t by = 0;
-        if (atomic_compare_exchange_strong(&holder, &by, me))
-            return true;
-        if (by == me)
-            return false;
-        if (ehu_gone_(by)) {
-            if (atomic_compare_exchange_strong(&holder, &by, me)) {
-                abandon();
-                return true;
-            }
-            continue;
-        }
-        if (!wait)
-            return false;
-        static const struct timespec look_again = {.tv_nsec = 10000000}; /* the holder may vanish while this waits */
-        syscall(SYS_futex, &holder, FUTEX_WAIT_PRIVATE, by, &look_again, NULL, 0);
-    }
+    if (!ehu_lock_(LOCK_TABLE, wait))
+        return false;
+    if (changing)
+        abandon();
+    changing = true;
+    return true;
 }
 
 static void unlock_it(void)
 {
-    atomic_store(&holder, 0);
-    syscall(SYS_futex, &holder, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    changing = false;
+    ehu_unlock_(LOCK_TABLE);
 }
 
 /* ---------------------------------------------------------------------- what is loaded */
@@ -402,23 +376,13 @@ static unsigned choose_column(const struct ehu_table *old)
     return best ? (unsigned)__builtin_ctz(best) : 0;
 }
 
-static int see_counts(struct dl_phdr_info *info, size_t size, void *arg)
-{
-    struct listing *l = arg;
-    (void)size;
-    l->adds = info->dlpi_adds;
-    l->subs = info->dlpi_subs;
-    return 1;
-}
-
-/* refresh makes and publishes a table if there is none or objects came or went. */
+/* refresh makes and publishes a table if there is none or objects came or went. It does nothing if it would have to wait for ever. */
 static int refresh(void)
 {
-    struct listing l = {0};
+    struct ehu_counts now;
     struct ehu_table *old = (struct ehu_table *)(uintptr_t)ehu_table_of_(atomic_load(&ehu_current_));
     reclaim();
-    dl_iterate_phdr(see_counts, &l);
-    if (old && l.adds == old->adds && l.subs == old->subs)
+    if (!ehu_ask_loader_(&now) || (old && now.adds == old->adds && now.subs == old->subs))
         return 0;
     struct ehu_table *t = new_table(old);
     if (!t)

@@ -278,7 +278,6 @@ struct ehx_answer ehx_rethrow_(void) { abort(); }
 struct ehx_answer ehx_forced_(void) { abort(); }
 void ehx_learn_sizes_(void) { abort(); }
 void ehx_fill_(struct ehx_context *c) { c->filled = true; }
-void *ehx_first_(unsigned i) { return (void)i, NULL; }
 
 static __attribute__((noinline)) void read_resume(void)
 {

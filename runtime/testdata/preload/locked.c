@@ -1,7 +1,7 @@
 /*
  * A malloc as that of a heap profiler: it takes a stack while it holds its lock, from
  * the first call on, which libstdc++ makes before a preloaded library is set up. Whoever allocates for that
- * stack is caught; a real one would wait for the lock for ever.
+ * stack is caught; a real one would wait for the lock for ever. With RESOLVER one is taken earlier still, while the program is relocated.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 void *__libc_malloc(size_t size);
 
 static _Thread_local int held;
-static int stacks;
+static int stacks, empty;
 
 static _Unwind_Reason_Code frame(struct _Unwind_Context *context, void *n)
 {
@@ -30,13 +30,27 @@ void *malloc(size_t size)
     _Unwind_Backtrace(frame, &n);
     held = 0;
     stacks += n > 0;
+    empty += n == 0;
     return __libc_malloc(size);
 }
+
+#ifdef RESOLVER
+static int resolved(void) { return 1; }
+static int (*resolve(void))(void)
+{
+    int n = 0;
+    _Unwind_Backtrace(frame, &n);
+    return n > 0 ? resolved : NULL;
+}
+int early(void) __attribute__((ifunc("resolve")));
+#else
+static int early(void) { return 1; }
+#endif
 
 int main(void)
 {
     void *volatile p = malloc(100);
     free(p);
-    puts(stacks > 1 ? "stacks taken" : "no stacks");
+    puts(stacks > 1 && empty == 0 && early() ? "stacks taken" : "no stacks");
     return 0;
 }

@@ -1,0 +1,126 @@
+/*
+ * What the dynamic loader has in its memory: how many objects it has loaded, and a lock that dl_iterate_phdr takes. A child
+ * of fork inherits that lock as it was: if another thread had it, it is never free again there. So before the loader is
+ * asked, the lock is looked at. It is found as the mutex that this thread has in a callback of dl_iterate_phdr, and not
+ * behind it.
+ */
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+struct ehu_loader ehu_loader_;
+static _Atomic(const pthread_mutex_t *) loader_lock;
+static _Atomic pid_t home; /* the process that has asked; 0: none */
+
+enum { MAX_HELD = 4 };
+struct question {
+    struct ehu_counts counts;
+    uint32_t thread;
+    uint64_t base; /* of the loader; 0: unknown */
+    bool begun;
+    struct ehu_loader memory;
+    const pthread_mutex_t *held[MAX_HELD]; /* locks that this thread has */
+    int num_held;
+};
+
+/* loader_base is where the loader is, by what it tells debuggers in the program's dynamic section. */
+static uint64_t loader_base(const struct dl_phdr_info *program)
+{
+    for (int i = 0; i < program->dlpi_phnum; i++) {
+        if (program->dlpi_phdr[i].p_type != PT_DYNAMIC)
+            continue;
+        const ElfW(Dyn) *d = (const void *)(uintptr_t)(program->dlpi_addr + program->dlpi_phdr[i].p_vaddr);
+        for (; d->d_tag != DT_NULL; d++)
+            if (d->d_tag == DT_DEBUG && d->d_un.d_ptr != 0)
+                return ((const struct r_debug *)(uintptr_t)d->d_un.d_ptr)->r_ldbase;
+    }
+    return 0;
+}
+
+static int mine(const pthread_mutex_t *m, uint32_t thread)
+{
+    return m->__data.__lock != 0 && m->__data.__count == 1 && (uint32_t)m->__data.__owner == thread && m->__data.__nusers == 1 &&
+           m->__data.__kind == PTHREAD_MUTEX_RECURSIVE_NP;
+}
+
+static int look(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct question *q = arg;
+    (void)size;
+    if (!q->begun) {
+        q->begun = true;
+        q->counts = (struct ehu_counts){info->dlpi_adds, info->dlpi_subs};
+        q->base = atomic_load(&loader_lock) ? 0 : loader_base(info);
+    }
+    if (q->base == 0)
+        return 1;
+    if (info->dlpi_addr != q->base)
+        return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        if (p->p_type != PT_LOAD || !(p->p_flags & PF_W))
+            continue;
+        q->memory.words = (const uint64_t *)(uintptr_t)((info->dlpi_addr + p->p_vaddr + 7) & ~(uint64_t)7);
+        q->memory.n = (p->p_memsz - 7) / sizeof *q->memory.words;
+        for (size_t w = 0; w + sizeof(pthread_mutex_t) / sizeof *q->memory.words <= q->memory.n; w++) {
+            const pthread_mutex_t *m = (const void *)&q->memory.words[w];
+            if (mine(m, q->thread) && q->num_held < MAX_HELD)
+                q->held[q->num_held++] = m;
+        }
+    }
+    return 1;
+}
+
+/*
+ * answers reports whether the loader's lock may be waited for: it is free, or a thread of this process has it. Where the
+ * lock was not found, only the process that has asked before does not wait for ever.
+ */
+static bool answers(uint32_t thread)
+{
+    enum { TURNS = 1000 }; /* of a thread that has taken the lock and not yet said so, or is about to release it */
+    const pthread_mutex_t *m = atomic_load(&loader_lock);
+    pid_t known = atomic_load(&home);
+    for (int i = 0; m && i < TURNS; i++) {
+        if (__atomic_load_n(&m->__data.__lock, __ATOMIC_ACQUIRE) == 0)
+            return true;
+        uint32_t owner = (uint32_t)__atomic_load_n(&m->__data.__owner, __ATOMIC_RELAXED);
+        if (owner != 0)
+            return owner == thread || !ehu_gone_(owner);
+        sched_yield();
+    }
+    return known == 0 || known == getpid();
+}
+
+static void note_lock(const struct question *q)
+{
+    const pthread_mutex_t *lock = NULL;
+    for (int i = 0; i < q->num_held; i++) {
+        if (mine(q->held[i], q->thread))
+            continue;
+        if (lock)
+            return;
+        lock = q->held[i];
+    }
+    if (!lock)
+        return;
+    ehu_loader_ = q->memory;
+    ehu_loader_.lock = lock;
+    atomic_store(&loader_lock, lock);
+}
+
+bool ehu_ask_loader_(struct ehu_counts *counts)
+{
+    struct question q = {.thread = (uint32_t)syscall(SYS_gettid)};
+    if (!answers(q.thread))
+        return false;
+    dl_iterate_phdr(look, &q);
+    note_lock(&q);
+    atomic_store(&home, getpid());
+    *counts = q.counts;
+    return true;
+}

@@ -1,0 +1,71 @@
+/*
+ * children N fork|share LIBRARY...: N children walk and refresh while another thread loads libraries, refreshes, unloads them and refreshes.
+ * Children of fork have that thread's locks without the thread; those that share the memory have it all. Prints what is wrong.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ehunwind.h"
+
+static _Atomic int stop;
+
+static void *loader(void *paths)
+{
+    while (!stop)
+        for (char **path = paths; *path; path++) {
+            void *handle = dlopen(*path, RTLD_NOW);
+            ehu_refresh();
+            if (handle)
+                dlclose(handle);
+            ehu_refresh();
+        }
+    return NULL;
+}
+
+static int child(void *unused)
+{
+    void *pcs[32];
+    (void)unused;
+    if (ehu_backtrace(pcs, 32) < 2)
+        return 3;
+    ehu_refresh();
+    return ehu_backtrace(pcs, 32) < 2 ? 4 : 0;
+}
+
+static pid_t start(int shares)
+{
+    static _Alignas(16) char stack[1 << 18];
+    if (shares)
+        return clone(child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(60);
+        _exit(child(NULL));
+    }
+    return pid;
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t thread;
+    void *pcs[32];
+    if (argc < 4 || ehu_init() != 0 || pthread_create(&thread, NULL, loader, argv + 3) != 0)
+        return 2;
+    for (int i = 0; i < atoi(argv[1]); i++) {
+        int status = -1;
+        if (waitpid(start(strcmp(argv[2], "share") == 0), &status, 0) < 0 || status != 0)
+            printf("child %d: status %x\n", i, status);
+        if (ehu_backtrace(pcs, 32) < 2)
+            printf("short\n");
+    }
+    stop = 1;
+    pthread_join(thread, NULL);
+    return 0;
+}
