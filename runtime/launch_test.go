@@ -68,7 +68,7 @@ func TestPreloadNothing(t *testing.T) {
 	program := compileTo(t, filepath.Join(t.TempDir(), "traced"), "gcc -O2 testdata/preload/traced.c")
 	out, said := ehasmPreload(t, k, nil, program)
 	assert.Equal(t, "without\n", out)
-	assert.Equal(t, "ehunwind: traced: nothing was taken over: it called neither backtrace, _Unwind_Backtrace, unw_backtrace nor unw_step\n", said)
+	assert.Equal(t, "ehunwind: traced: nothing was taken over: it threw nothing, and called neither backtrace, _Unwind_Backtrace, unw_backtrace nor unw_step\n", said)
 	_, said = ehasmPreload(t, k, nil, "env", program)
 	assert.Empty(t, said)
 }
@@ -110,4 +110,22 @@ func TestPreloadAddressSanitizerStarted(t *testing.T) {
 	out, _ = ehasmPreload(t, k, []string{"ASAN_OPTIONS=detect_leaks=0"}, own)
 	assert.Contains(t, out, "some frames, 100 caught\n", "started by ehasm itself")
 	assert.Regexp(t, `some frames, 100 caught\n(.*\n)+0\n$`, run("LD_PRELOAD=libasan.so.8:$LD_PRELOAD ", own))
+}
+
+// TestPreloadThrows: a program whose exceptions are taken over is told nothing, one whose exceptions are not why.
+func TestPreloadThrows(t *testing.T) {
+	k := makePreload(t)
+	dir := t.TempDir()
+	taken := compileTo(t, filepath.Join(dir, "taken"), "g++ -O1 eh/testdata/thrown.cc")
+	none := compileTo(t, filepath.Join(dir, "none"), "g++ -O1 -Wl,--build-id=none eh/testdata/thrown.cc")
+	_, said := ehasmPreload(t, k, nil, taken)
+	assert.Empty(t, said)
+	_, said = ehasmPreload(t, k, nil, none)
+	assert.Equal(t, "ehasm: "+none+": no build-id to find it by in the cache\n"+
+		"ehunwind: none: none of its exceptions was taken over: there is no eh_elf for "+none+"; it has no build-id, so it needs one beside it: 'ehasm build PATH'\n", said)
+	_, said = ehasmPreload(t, k, []string{"EHASM_STATS=1"}, taken)
+	assert.Contains(t, said, "exceptions: on, 100 throws taken over, 0 handed over, ")
+	_, said = ehasmPreload(t, k, []string{"EHASM_STATS=1"}, none)
+	assert.Contains(t, said, "exceptions: on, 0 throws taken over, 100 handed over, ")
+	assert.Regexp(t, "the last throw was handed over at 0x[0-9a-f]+ in "+none+", which has no eh_elf\n", said)
 }

@@ -404,6 +404,7 @@ static inline void ehx_put_(struct ehx_exception *e, int32_t selector, const str
  */
 extern const uint64_t *ehx_loads_;
 extern const uint32_t *ehx_loaded_;
+extern const uint64_t *ehx_entry_loads_; /* what entry.S takes for ehx_loads_; null where throws are counted, which it does not */
 extern _Atomic uint64_t ehx_table_loads_; /* libehunwind's table is at least this recent; 0: no number, or all goes to libgcc */
 void ehx_begin_(void); /* what the first throw would do with the table, with system calls that may be forbidden then */
 uint64_t ehx_ask_loads_(void); /* 0: it does not answer */
@@ -437,7 +438,7 @@ extern bool ehx_active_; /* false: everything goes to libgcc */
 
 /* ------------------------------------------------------------------------------- stats.c */
 
-enum ehx_counter { COUNT_LEARNED, COUNT_HANDED_OVER, COUNT_ASKED, NUM_EHX_COUNTERS };
+enum ehx_counter { COUNT_LEARNED, COUNT_HANDED_OVER, COUNT_ASKED, COUNT_THROWS, COUNT_THROWS_HANDED_OVER, NUM_EHX_COUNTERS };
 void ehx_stats_init_(bool secure);
 extern _Atomic uint64_t ehx_counters_[NUM_EHX_COUNTERS];
 /* Only if figures are wanted, since threads share the words. */
@@ -447,6 +448,17 @@ static inline void ehx_count_(enum ehx_counter c)
     if (unlikely(ehx_counting_))
         atomic_fetch_add_explicit(&ehx_counters_[c], 1, memory_order_relaxed);
 }
+
+/* ehx_count_throw_ counts a throw; without figures it is only known whether there were any. */
+static inline void ehx_count_throw_(enum ehx_counter c)
+{
+    ehx_count_(c);
+    if (unlikely(atomic_load_explicit(&ehx_counters_[c], memory_order_relaxed) == 0))
+        atomic_store_explicit(&ehx_counters_[c], 1, memory_order_relaxed);
+}
+
+/* The pc at which the last throw was handed over; 0: none, or that was for another reason. */
+extern _Atomic uint64_t ehx_stopped_;
 
 #pragma GCC visibility pop
 #endif

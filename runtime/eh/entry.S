@@ -104,7 +104,7 @@ land:	keep	rbp, rbx, r12, r13, r14, r15
 	entry	_Unwind_ForcedUnwind, ehx_forced_, libgcc__Unwind_ForcedUnwind
 
 	.macro	loads_now to, other	/* as loads_now of raise.c, or to other; what is noted is at least as old as the table */
-	mov	ehx_loads_(%rip), \to
+	mov	ehx_entry_loads_(%rip), \to
 	test	\to, \to
 	jz	\other
 	mov	ehx_loaded_(%rip), %rcx

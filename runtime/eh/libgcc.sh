@@ -26,6 +26,7 @@ END {
 	for (name in own) if (!(name in found)) { print "libgcc.sh: no " name > "/dev/stderr"; exit 1 }
 	print "\t.section .note.GNU-stack, \"\", @progbits" > "stubs.S"
 	for (v = 1; v <= versions; v++) print order[v] " {" (listed[order[v]] != "" ? " global:" listed[order[v]] : "") (v == 1 ? " local: ehu_*;" : "") " };" > "libgcc.map"
+	print "EHASM_1 { global: ehasm_throws; };" > "libgcc.map"
 }'
 rm -rf members
 mkdir members

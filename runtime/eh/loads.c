@@ -11,6 +11,7 @@
 
 const uint64_t *ehx_loads_;
 const uint32_t *ehx_loaded_;
+const uint64_t *ehx_entry_loads_;
 
 uint64_t ehx_ask_loads_(void)
 {

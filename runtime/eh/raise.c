@@ -141,6 +141,13 @@ static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e
     return hand_over(to_libgcc);
 }
 
+/* give_up hands over a throw that cannot go on at a pc. */
+static __attribute__((noinline, cold)) struct ehx_answer give_up(uint64_t pc)
+{
+    atomic_store_explicit(&ehx_stopped_, pc, memory_order_relaxed);
+    return hand_over(libgcc__Unwind_RaiseException);
+}
+
 /* throw_it is a throw with no trail; learn may be null. */
 static __attribute__((noinline)) struct ehx_answer throw_it(struct ehx_exception *e, struct ehx_landing *to, uint64_t loads, struct ehx_trail *learn)
 {
@@ -152,7 +159,7 @@ static __attribute__((noinline)) struct ehx_answer throw_it(struct ehx_exception
     for (ehx_look_again_(&s, f.pc, false, loads);; ) {
         if (s.step.kind != KIND_SKIP) {
             if (unlikely(s.step.kind == KIND_HAND_OVER))
-                return hand_over(libgcc__Unwind_RaiseException);
+                return give_up(f.pc - !exact);
             bool stop = true;
             uint64_t pad = s.step.kind == KIND_ASK ? 0 : s.pad;
             if (s.step.kind != KIND_CLEANUP) {
@@ -197,7 +204,7 @@ static __attribute__((noinline)) struct ehx_answer throw_it(struct ehx_exception
             }
         }
         if (unlikely(ehx_go_(&f, &s, &exact, loads, passed) != EH_ELF_OK))
-            return hand_over(libgcc__Unwind_RaiseException);
+            return give_up(f.pc - !exact);
     }
     to->frame = first;
     if (first_pad != 0)
@@ -205,15 +212,25 @@ static __attribute__((noinline)) struct ehx_answer throw_it(struct ehx_exception
     return cleanup(to, e, &to->frame, first_exact, loads, libgcc__Unwind_RaiseException);
 }
 
-struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
+static inline struct ehx_answer raise_(struct ehx_exception *e, struct ehx_landing *to)
 {
     struct ehx_trail *learn;
     uint64_t loads = begin();
     if (unlikely(loads == 0))
-        return hand_over(libgcc__Unwind_RaiseException);
+        return give_up(0);
     if (likely(ehx_follow_(to, e, loads, &learn)))
         return (struct ehx_answer){ANSWER_LAND, 0};
     return throw_it(e, to, loads, learn);
+}
+
+struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
+{
+    struct ehx_answer a = raise_(e, to);
+    if (likely(a.what == ANSWER_LAND))
+        ehx_count_throw_(COUNT_THROWS);
+    else if (a.what == ANSWER_JUMP)
+        ehx_count_throw_(COUNT_THROWS_HANDED_OVER);
+    return a;
 }
 
 /* ---------------------------------------------------------------------------------- forced unwinding */

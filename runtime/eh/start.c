@@ -91,9 +91,10 @@ __attribute__((constructor(101))) static void start(void)
     ehx_cpu_indicator_init();
     ehx_stats_init_(secure);
     ehx_active_ = turn_on(secure);
-    if (ehx_active_)
+    if (ehx_active_) {
+        ehx_entry_loads_ = ehx_counting_ ? NULL : ehx_loads_;
         return;
+    }
     ehx_learn_sizes_();
-    ehx_loads_ = NULL; /* what is in entry.S need not look further */
     memcpy(ehx_accessors_, accessors, sizeof ehx_accessors_);
 }

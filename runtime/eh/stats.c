@@ -12,11 +12,30 @@ bool ehx_counting_;
 
 static uint64_t count(enum ehx_counter c) { return atomic_load_explicit(&ehx_counters_[c], memory_order_relaxed); }
 
+_Atomic uint64_t ehx_stopped_;
+
+/* What libehunwind-preload.so asks at exit. */
+__attribute__((visibility("default"))) void ehasm_throws(uint64_t *taken, uint64_t *handed, uint64_t *stopped);
+void ehasm_throws(uint64_t *taken, uint64_t *handed, uint64_t *stopped)
+{
+    *taken = count(COUNT_THROWS);
+    *handed = count(COUNT_THROWS_HANDED_OVER);
+    *stopped = atomic_load(&ehx_stopped_);
+}
+
 static void print(void)
 {
-    char line[256];
-    int n = snprintf(line, sizeof line, "ehasm: exceptions: %s, %lu frames learnt, %lu calls handed over, %lu cleanups asked for\n",
-                     ehx_active_ ? "on" : "off", count(COUNT_LEARNED), count(COUNT_HANDED_OVER), count(COUNT_ASKED));
+    char line[512];
+    bool eh_elf = false, build_id;
+    uint64_t stopped = atomic_load(&ehx_stopped_);
+    const char *path = ehu_object_path_(stopped, &eh_elf, &build_id);
+    int n = snprintf(line, sizeof line,
+                     "ehasm: exceptions: %s, %lu throws taken over, %lu handed over, %lu frames learnt, %lu calls handed over, %lu cleanups asked for\n",
+                     ehx_active_ ? "on" : "off", count(COUNT_THROWS), count(COUNT_THROWS_HANDED_OVER), count(COUNT_LEARNED),
+                     count(COUNT_HANDED_OVER), count(COUNT_ASKED));
+    if (path)
+        n += snprintf(line + n, sizeof line - (size_t)n, "ehasm: exceptions: the last throw was handed over at %#lx in %.200s, %s\n", stopped, path,
+                      eh_elf ? "where its eh_elf does not say what to do" : "which has no eh_elf");
     if (n > 0 && write(2, line, (size_t)n) < 0)
         return;
 }

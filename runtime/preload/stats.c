@@ -27,24 +27,27 @@ static void print(void)
 
 _Atomic uint64_t ehp_stopped_;
 
-/* say_why prints what the last call lacked. */
-static void say_why(uint64_t calls)
+/* Of ehasm's libgcc_s.so.1; null without it. */
+extern void ehasm_throws(uint64_t *taken, uint64_t *handed, uint64_t *stopped) __attribute__((weak, visibility("default")));
+
+/* say_why prints what the last call lacked: where its walk stopped, or, if that is 0, another reason. */
+static void say_why(const char *what, uint64_t stopped, const char *otherwise)
 {
     char why[PATH_MAX + 100];
-    uint64_t stopped = atomic_load(&ehp_stopped_);
-    bool eh_elf = false;
-    const char *path = stopped != 0 ? ehu_object_path_(stopped, &eh_elf) : NULL;
+    bool eh_elf = false, build_id = false;
+    const char *path = stopped != 0 ? ehu_object_path_(stopped, &eh_elf, &build_id) : NULL;
     if (!ehp_ready_)
         strcpy(why, "there is no memory for a table of objects");
     else if (stopped == 0)
-        strcpy(why, "they were asked for before the library was ready");
+        strcpy(why, otherwise);
     else if (!path)
         strcpy(why, "the last leads through code of no object");
     else if (!eh_elf)
-        snprintf(why, sizeof why, "there is no eh_elf for %s; 'ehasm preload --with PATH' makes one", path);
+        snprintf(why, sizeof why, "there is no eh_elf for %s; %s", path,
+                 build_id ? "'ehasm preload --with PATH' makes one" : "it has no build-id, so it needs one beside it: 'ehasm build PATH'");
     else
         snprintf(why, sizeof why, "the last leads through %s, whose table ends at %#" PRIx64, path, stopped);
-    ehu_say_("ehunwind: %s: none of %" PRIu64 " stacks was taken over: %s\n", program_invocation_short_name, calls, why);
+    ehu_say_("ehunwind: %s: none of %s was taken over: %s\n", program_invocation_short_name, what, why);
 }
 
 static pid_t began; /* this process, not a child, which inherits the counts */
@@ -52,7 +55,8 @@ static pid_t wanted_of; /* the process that ehasm preload has become; 0 if that 
 
 static void explain(void)
 {
-    uint64_t handed = 0;
+    char stacks[64];
+    uint64_t handed = 0, thrown = 0, thrown_handed = 0, stopped = 0;
     if (getpid() != began)
         return;
     for (int i = 0; i < NUM_KINDS; i++) {
@@ -61,11 +65,18 @@ static void explain(void)
             return;
         handed += ehp_handed_[i];
     }
+    if (ehasm_throws)
+        ehasm_throws(&thrown, &thrown_handed, &stopped);
+    if (thrown > 0)
+        return;
+    snprintf(stacks, sizeof stacks, "%" PRIu64 " stacks", handed);
     if (handed > 0)
-        say_why(handed);
+        say_why(stacks, atomic_load(&ehp_stopped_), "they were asked for before the library was ready");
+    else if (thrown_handed > 0)
+        say_why("its exceptions", stopped, "other threads were loading objects");
     else if (wanted_of == getpid())
-        ehu_say_("ehunwind: %s: nothing was taken over: it called neither backtrace, _Unwind_Backtrace, unw_backtrace nor unw_step\n",
-                 program_invocation_short_name);
+        ehu_say_("ehunwind: %s: nothing was taken over: it %scalled neither backtrace, _Unwind_Backtrace, unw_backtrace nor unw_step\n",
+                 program_invocation_short_name, ehasm_throws ? "threw nothing, and " : "");
 }
 
 void ehp_stats_init_(void)

@@ -163,8 +163,8 @@ _Static_assert(offsetof(struct ehu_table, n) == TABLE_N && offsetof(struct ehu_t
 bool ehu_catch_up_(uint64_t loads);
 
 /* Returns the path of the object that holds pc, or null if none does, and stores whether
-   it has an eh_elf. Not for handlers. */
-const char *ehu_object_path_(uint64_t pc, bool *eh_elf);
+   it has an eh_elf, and a build-id. Not for handlers. */
+const char *ehu_object_path_(uint64_t pc, bool *eh_elf, bool *build_id);
 
 void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *eh_elfs);
 

@@ -22,7 +22,7 @@ _Atomic uint64_t ehx_counters_[NUM_EHX_COUNTERS];
 bool ehx_counting_, ehx_active_ = true;
 static uint64_t loads_word = 4;
 static uint32_t loaded_word = 1;
-const uint64_t *ehx_loads_ = &loads_word;
+const uint64_t *ehx_loads_ = &loads_word, *ehx_entry_loads_ = &loads_word;
 const uint32_t *ehx_loaded_ = &loaded_word;
 _Atomic uint64_t ehx_table_loads_ = 7;
 ehx_personality *ehx_gxx_ = (ehx_personality *)8;
