@@ -28,6 +28,10 @@ func contenders() []contender {
 	for _, v := range variants() {
 		list = append(list, contender{Name: "step-" + v.Name, What: "`_eh_elf` with callback, " + v.Name})
 	}
+	if earlier() != "" {
+		list = append(list, contender{Name: "walk-earlier", What: "`_eh_elf_walk`, files of the earlier release"},
+			contender{Name: "step-earlier", What: "`_eh_elf` with callback, files of the earlier release"})
+	}
 	return append(list,
 		contender{Name: "ehu-backtrace", What: "libehunwind `ehu_backtrace`, tree", Live: true},
 		contender{Name: "ehu-step", What: "libehunwind `ehu_step`, tree", Live: true},

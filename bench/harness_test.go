@@ -94,8 +94,8 @@ func TestLive(t *testing.T) {
 }
 
 func TestSpread(t *testing.T) {
-	require.Equal(t, spreadOf{1, 2.5, 4}, newSpread([]float64{4, 1, 2, 3}))
-	require.Equal(t, spreadOf{1, 2, 3}, newSpread([]float64{3, 1, 2}))
+	require.Equal(t, spreadOf{1, 1, 2.5, 4}, newSpread([]float64{4, 1, 2, 3}))
+	require.Equal(t, spreadOf{1, 1, 2, 3}, newSpread([]float64{3, 1, 2}))
 	require.False(t, newSpread(nil).ok())
 	require.Equal(t, "-", newSpread(nil).String())
 	require.Equal(t, []float64{2, 3}, ratios([]float64{4, 9, 1}, []float64{2, 3}))
@@ -103,11 +103,11 @@ func TestSpread(t *testing.T) {
 }
 
 func TestVerdict(t *testing.T) {
-	faster := target{Limit: 2, AtLeast: true, Tree: spreadOf{3, 4, 5}}
+	faster := target{Limit: 2, AtLeast: true, Tree: spreadOf{Median: 4}}
 	require.Equal(t, "met, 2.00x better", faster.verdict())
 	faster.Tree.Median = 1
 	require.Equal(t, "**missed, 2.00x to go**", faster.verdict())
-	smaller := target{Limit: 1, Packed: true, Tree: spreadOf{9, 9, 9}, Other: spreadOf{0.5, 0.5, 0.5}}
+	smaller := target{Limit: 1, Packed: true, Tree: spreadOf{Median: 9}, Other: spreadOf{Median: 0.5}}
 	require.Equal(t, "met, 2.00x better", smaller.verdict())
 	require.Equal(t, "not measured", target{Tree: newSpread(nil)}.verdict())
 }

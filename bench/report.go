@@ -110,6 +110,17 @@ func (r *results) stepText(b *strings.Builder) {
 	fmt.Fprintf(b, "\nThe last-level cache holds %s; cold writes every line of %s before each walk.\n", bytesText(s.Cache), bytesText(s.Flush))
 	b.WriteString("\n### Nanoseconds per frame\n\n")
 	s.table(b, stepPatterns(), contenders(), func(p, c string) spreadOf { return newSpread(s.Samples[p][c]) })
+	b.WriteString("\n### The same, least and first quartile\n\n")
+	for _, c := range contenders() {
+		if c.Slow {
+			continue
+		}
+		fmt.Fprintf(b, "- `%s`:", c.Name)
+		for _, p := range stepPatterns() {
+			fmt.Fprintf(b, " %s %s;", p.Key, newSpread(s.Samples[p.Key][c.Name]).low())
+		}
+		b.WriteString("\n")
+	}
 	b.WriteString("\n### Ratio to `_eh_elf_walk`, tree\n\n")
 	s.table(b, stepPatterns(), contenders(), func(p, c string) spreadOf { return newSpread(ratios(s.Samples[p][c], s.Samples[p]["walk-tree"])) })
 	if s.Absent["ehu-backtrace"] == "" {

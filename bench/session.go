@@ -98,7 +98,14 @@ func (s *session) loadVariants(i int, o *dwarfcfa.Object, t *dwarfcfa.Table, r *
 			return err
 		}
 	}
-	return nil
+	if earlier() == "" {
+		return nil
+	}
+	path, err := writeEarlier(s.Modules[i].Path, filepath.Join(s.dir, "eh_elfs", "earlier"))
+	if err == nil {
+		_, err = s.command("load %d %d %s", earlierIndex, i, path)
+	}
+	return err
 }
 
 // reference evaluates the real stacks and tells the driver their shapes.

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// spreadOf is the least, middle and largest of some values.
-type spreadOf struct{ Min, Median, Max float64 }
+// spreadOf is the least, first quartile, middle and largest of some values.
+type spreadOf struct{ Min, Quartile, Median, Max float64 }
 
 func newSpread(v []float64) spreadOf {
 	if len(v) == 0 {
-		return spreadOf{math.NaN(), math.NaN(), math.NaN()}
+		return spreadOf{math.NaN(), math.NaN(), math.NaN(), math.NaN()}
 	}
 	s := slices.Clone(v)
 	slices.Sort(s)
-	return spreadOf{s[0], median(s), s[len(s)-1]}
+	return spreadOf{s[0], s[(len(s)-1)/4], median(s), s[len(s)-1]}
 }
 
 // median of sorted values.
@@ -35,6 +35,14 @@ func (s spreadOf) String() string {
 		return "-"
 	}
 	return fmt.Sprintf("%s (%s-%s)", short(s.Median), short(s.Min), short(s.Max))
+}
+
+// low gives the least and the first quartile.
+func (s spreadOf) low() string {
+	if !s.ok() {
+		return "-"
+	}
+	return short(s.Min) + " / " + short(s.Quartile)
 }
 
 // short writes a number with about three digits.

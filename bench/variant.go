@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -23,6 +25,21 @@ func variants() []variant {
 		{"tree", plan.DispatchTree},
 		{"packed", plan.DispatchPacked},
 	}
+}
+
+// earlierIndex is the driver's number for eh_elfs of an earlier release, after those made from .sframe.
+const earlierIndex = 2 * sframeVariants
+
+// earlier returns the 'ehasm' of an earlier release, $BENCH_EARLIER, whose files are measured beside today's; "" for none.
+func earlier() string { return os.Getenv("BENCH_EARLIER") }
+
+// writeEarlier has it make the eh_elf of an object, and returns its path.
+func writeEarlier(object, dir string) (string, error) {
+	out, err := exec.Command(earlier(), "build", "-q", "--force", "-o", dir, object).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s build %s: %w: %s", earlier(), object, err, out)
+	}
+	return filepath.Join(dir, filepath.Base(object)+abi.Suffix), nil
 }
 
 // readTable returns the unwind table of an ELF file.

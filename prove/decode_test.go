@@ -141,7 +141,7 @@ var opNames = map[instOp]string{
 	iLea: x86.OpLEA.String(), iNot: x86.OpNOT.String(), iNeg: x86.OpNEG.String(), iInc: x86.OpINC.String(), iDec: x86.OpDEC.String(),
 	iShl: x86.OpSHL.String(), iShr: x86.OpSHR.String(), iSar: x86.OpSAR.String(), iMul: x86.OpIMUL.String(), iMul3: x86.OpIMUL.String(),
 	iDiv: x86.OpDIV.String(), iIdiv: x86.OpIDIV.String(), iBt: x86.OpBT.String(), iBts: x86.OpBTS.String(), iBtr: x86.OpBTR.String(),
-	iBsf: x86.OpBSF.String(), iCmov: x86.OpCMOVCC.String(), iSet: x86.OpSETCC.String(), iJcc: x86.OpJCC.String(), iJmp: x86.OpJMP.String(),
+	iBsf: x86.OpBSF.String(), iTzcnt: x86.OpTZCNT.String(), iCmov: x86.OpCMOVCC.String(), iSet: x86.OpSETCC.String(), iJcc: x86.OpJCC.String(), iJmp: x86.OpJMP.String(),
 	iJmpTo: x86.OpJMP.String(), iCall: x86.OpCALL.String(), iCallTo: x86.OpCALL.String(), iRet: x86.OpRET.String(), iPush: x86.OpPUSH.String(),
 	iPop: x86.OpPOP.String(), iClc: x86.OpCLC.String(), iStc: x86.OpSTC.String(), iPminub: x86.OpPMINUB.String(), iPcmpeqb: x86.OpPCMPEQB.String(),
 	iMovsx: x86.OpMOVSX.String(), iMovdq: x86.OpMOVDQA.String()[:5], iMovlps: x86.OpMOVLPS.String(), iMovhps: x86.OpMOVHPS.String(),

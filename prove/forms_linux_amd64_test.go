@@ -45,7 +45,7 @@ func decodableForms(rng *rand.Rand, tries int) map[string][][]byte {
 		switch {
 		case !ok || isControl(i.op) || !fits(i.dst) || !fits(i.src):
 		case (i.op == iDiv || i.op == iIdiv) && !rcx:
-		case i.op == iBsf && i.src.kind != opReg || i.op == iMul3 && i.src.kind == opRIP:
+		case (i.op == iBsf || i.op == iTzcnt) && i.src.kind != opReg || i.op == iMul3 && i.src.kind == opRIP:
 		default:
 			kind := fmt.Sprintf("%2d w%d sw%d cc%x %d(%v) %d(%v) %v %v", i.op, i.w, i.sw, i.cc, i.dst.kind, i.dst.scale > 0, i.src.kind, i.src.scale > 0, i.dst.high, i.src.high)
 			forms[kind] = append(forms[kind], b[:i.n])

@@ -68,6 +68,7 @@ const (
 	iBts
 	iBtr
 	iBsf
+	iTzcnt
 	iCmov
 	iSet
 	iJcc

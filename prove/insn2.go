@@ -50,6 +50,9 @@ func (d *decoder) two(i *inst, op byte, word, rep bool) {
 		if rm.kind != opXMM {
 			i.op = iBad
 		}
+	case rep && op == 0xbc:
+		r, rm := d.modrm(false)
+		i.op, i.dst, i.src = iTzcnt, general(r), rm
 	case word || rep:
 	case op == 0x10 || op == 0x11:
 		half(iMovups, op == 0x11, false)

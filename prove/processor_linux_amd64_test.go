@@ -242,7 +242,7 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 					s.assume(tm.eq(s.reg[rCX], tm.con(0)), true)
 				}
 			}
-			if i.op == iBsf {
+			if i.op == iBsf || i.op == iTzcnt {
 				if eval(s.reg[i.src.reg])&sizeMask(i.w) == 0 {
 					known = false
 					break

@@ -174,7 +174,7 @@ func sameInPacked(i, other inst, behindSpans bool) bool {
 	wide, group := other, other
 	wide.w, group.imm = i.w, i.imm
 	switch i.op {
-	case iMov, iMovzx, iNot, iShr, iShl, iBts, iBsf:
+	case iMov, iMovzx, iNot, iShr, iShl, iBts, iTzcnt:
 		return wide == i && other.w == 8 || group == i && i.imm > plan.PageBits && behindSpans
 	}
 	return false

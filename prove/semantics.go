@@ -139,10 +139,10 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 			return x.write(s, i.dst, i.w, t.low(t.clearBit(a, b), i.w))
 		}
 		return nil
-	case iBsf:
-		// The result for 0 is not defined.
+	case iBsf, iTzcnt:
+		// The result of bsf for 0 is not defined, and older processors run tzcnt as bsf.
 		if truth, known := x.decide(s, t.eq(b, zero)); !known || truth {
-			return fmt.Errorf("bsf of %s, which may be 0", t.text(b))
+			return fmt.Errorf("the lowest bit of %s, which may be 0", t.text(b))
 		}
 		s.fl = flags{}
 		return x.write(s, i.dst, i.w, t.firstBit(b))

@@ -52,7 +52,7 @@ int bench_chains(struct stack *stacks, int max, const char *plugin); /* their nu
 char *bench_stack_memory(void); /* STACK_BYTES of the thread's stack, which it does not use */
 
 /* modules.c: the loaded objects and their eh_elfs. */
-enum { MAX_VARIANTS = 4, MAX_MODULES = 64 };
+enum { MAX_VARIANTS = 5, MAX_MODULES = 64 };
 struct module {
 	uint64_t start, end, bias; /* of the executable segments */
 	uint64_t size;             /* end - start */

@@ -52,6 +52,7 @@ static inline size_t step_with(const struct stack *s, uint64_t *pcs, size_t max,
 	static size_t step_##i(const struct stack *s, uint64_t *p, size_t max) { return step_with(s, p, max, i, deref); }
 VARIANT(0)
 VARIANT(1)
+VARIANT(4)
 
 /* The same made from .sframe: whole stacks only. */
 static size_t walk_2(const struct stack *s, uint64_t *p, size_t max) { return walk_with(s, p, max, 2, MAX_FRAMES); }
@@ -170,6 +171,9 @@ struct contender bench_ehelf[] = {
 	{"walk-packed", walk_1, 0},
 	{"walk1-packed", single_1, 0},
 	{"step-packed", step_1, 0},
+	{"walk-earlier", walk_4, 0},
+	{"walk1-earlier", single_4, 0},
+	{"step-earlier", step_4, 0},
 	{"walk-sframe-tree", walk_2, 0},
 	{"walk-sframe-packed", walk_3, 0},
 	{0, 0, 0},
