@@ -142,9 +142,9 @@ func (g *generator) ownTails(tail int, heads []uint32, own map[uint32]bool) ([]u
 const (
 	maxHotTails  = 16
 	maxOwnHeads  = 24
-	rangesPerOwn = 60
-	rangesPerHot = 40
-	hotAlign     = 32 // bytes; without it, walks differ by 5 % with where the code happens to lie
+	rangesPerOwn = 600
+	rangesPerHot = 400 // some 60 bytes of code in 2,000 to 3,000 of pages
+	hotAlign     = 32  // bytes; without it, walks differ by 5 % with where the code happens to lie
 )
 
 // The same bounds of tails for packed pages: a copy of their lookup takes four times the bytes.
