@@ -33,8 +33,6 @@ type generator struct {
 	exprs    []label           // by dwarfcfa.ExprID; 0: not used
 	layout   layout
 
-	spans  int   // where the table over the segments begins in the data
-	beside label // what pcs lead to that it says are in no segment with a table
 	words  int   // entries in all tables of pages
 	tables []int // by plan.Segments: where the entries of its table begin
 
@@ -90,7 +88,6 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	if err := g.layout.table(); err != nil {
 		return nil, err
 	}
-	g.makeSpans()
 
 	a.bind(g.text)
 	g.stepEntry()

@@ -39,10 +39,6 @@ type layout interface {
 	// the jump to a row block. first is the word of the page tables that page 0 would have.
 	// It may use rTmp, rCFA and what no fast row needs.
 	lookup(first int)
-	// spanned emits the same behind the tables over the segments: what the number of the pc's page
-	// is counted from is read at from, in units of spanUnit; the address of the data is in rCFA.
-	spanned(from obj.Addr)
-	spanUnit() int
 	// heads emits the row blocks that lie apart from the tails, and sets
 	// generator.block for them.
 	heads() error
@@ -71,26 +67,8 @@ func (t treeLayout) lookup(first int) {
 	a.op(x86.ASHRL, imm(int64(t.g.plan.PageBits)), reg(rTmp))
 	a.leaData(0, rCFA)
 	a.op(x86.AMOVLQSX, memIndex(rCFA, rTmp, 4, 4*int64(first)), reg(rTmp))
-	t.enter()
-}
-
-func (t treeLayout) spanned(from obj.Addr) {
-	a := t.g.asm
-	a.op(x86.AMOVLQSX, from, reg(rTmp))
-	a.op(x86.AADDQ, reg(rTmp), reg(rCFA))
-	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
-	a.op(x86.ASHRL, imm(int64(t.g.plan.PageBits)), reg(rTmp))
-	a.op(x86.AMOVLQSX, memIndex(rCFA, rTmp, 4, 0), reg(rTmp))
-	a.leaData(0, rCFA)
-	t.enter()
-}
-
-func (t treeLayout) spanUnit() int { return 4 }
-
-// enter emits the jump to what the entry in rTmp leads to; the address of the data is in rCFA.
-func (t treeLayout) enter() {
-	t.g.asm.op(x86.AADDQ, reg(rCFA), reg(rTmp))
-	t.g.asm.op1(obj.AJMP, reg(rTmp))
+	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
+	a.op1(obj.AJMP, reg(rTmp))
 }
 
 func (t treeLayout) heads() error { return nil }

@@ -61,17 +61,6 @@ func (l *packedLayout) lookup(first int) {
 	l.enter()
 }
 
-func (l *packedLayout) spanned(from obj.Addr) {
-	a := l.g.asm
-	a.op(x86.AMOVLQSX, from, reg(rTmp))
-	a.op(x86.AMOVL, reg(rPC), reg(rCFA))
-	a.op(x86.ASHRL, imm(int64(l.g.plan.PageBits)), reg(rCFA))
-	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
-	l.enter()
-}
-
-func (l *packedLayout) spanUnit() int { return 1 }
-
 // enter emits the lookup of the entry whose number is in rTmp.
 func (l *packedLayout) enter() {
 	g := l.g

@@ -339,11 +339,7 @@ func (g *generator) findRow() {
 	a := g.asm
 	a.op(x86.ACMPQ, reg(rPC), imm(int64(g.plan.High-g.plan.Base)))
 	a.jump(x86.AJCC, g.noInfo)
-	switch {
-	case g.plan.SpanBits > 0:
-		g.spanLookup()
-		return
-	case g.segmented():
+	if g.segmented() {
 		a.jump(obj.AJMP, g.search)
 		return
 	}

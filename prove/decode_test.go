@@ -49,7 +49,7 @@ func TestDecoder(t *testing.T) {
 // TestDecoderObjdump compares the other decoder with objdump at all of emitted code: with
 // TestDecoder, so is this one.
 func TestDecoderObjdump(t *testing.T) {
-	for name, table := range map[string]*dwarfcfa.Table{"ls": tableOf(t, "/bin/ls"), "random": randomTable(9), "groups": spanned(14, true)} {
+	for name, table := range map[string]*dwarfcfa.Table{"ls": tableOf(t, "/bin/ls"), "random": randomTable(9), "groups": groups(14, true)} {
 		for _, v := range variants()[:4] { // with section headers, by which objdump goes
 			path := filepath.Join(t.TempDir(), "eh_elf")
 			require.NoError(t, os.WriteFile(path, compile(t, table, v), 0o644))

@@ -99,21 +99,16 @@ func (p *prover) pageLookup(s *state) error {
 			return err
 		}
 	}
-	all := pageTable{high: uint64(p.table.High()) - p.base}
-	switch {
-	case p.beginsSpans(s.pc):
-		return p.spanLookup(s, all)
-	case !p.beginsTable(s.pc):
-		if err := p.matches(s, &w); err != nil {
-			return err
-		}
-		return p.segments(s.pc)
+	if p.beginsTable(s.pc) {
+		return p.tableLookup(s, pageTable{high: uint64(p.table.High()) - p.base})
 	}
-	return p.tableLookup(s, all)
+	if err := p.matches(s, &w); err != nil {
+		return err
+	}
+	return p.segments(s.pc)
 }
 
-// tableLookup proves the way through a table of pages, for the pcs that are given with it, and after what its spans
-// say has been read.
+// tableLookup proves the way through a table of pages, for the pcs that are given with it.
 func (p *prover) tableLookup(s *state, pages pageTable) error {
 	if p.packed {
 		return p.packedLookup(s, pages)
@@ -121,14 +116,11 @@ func (p *prover) tableLookup(s *state, pages pageTable) error {
 	t := p.t
 	w := p.v.shared
 	return p.run(s, nil, func(e *ending) error {
-		pages, before := pages, pages.spans.reads()
-		if len(e.event) <= before || e.event[before].kind != evRead || e.event[before].size != 4 {
+		pages := pages
+		if len(e.event) == 0 || e.event[0].kind != evRead || e.event[0].size != 4 {
 			return fmt.Errorf("%#x: no entry of the page table is read", e.pc)
 		}
-		at := e.event[before].at
-		if before > 0 {
-			at = t.sub(at, t.sext(pages.spans.table, 4))
-		}
+		at := e.event[0].at
 		var data uint64
 		ok, bits := false, uint(0)
 		for bits = range uint(maxPageBits + 1) { // it is the code that says how large a page is
@@ -138,15 +130,15 @@ func (p *prover) tableLookup(s *state, pages pageTable) error {
 			}
 		}
 		if !ok {
-			return fmt.Errorf("%#x: reads the page table at %s", e.pc, t.text(e.event[before].at))
+			return fmt.Errorf("%#x: reads the page table at %s", e.pc, t.text(at))
 		}
-		entry := t.load(e.event[before].at, 4)
+		entry := t.load(at, 4)
 		pages.first, pages.bits = data, bits
 		// What entries count from need not be where the entry of page 0 would be.
 		if pages.from, ok = p.x.link(t.sub(e.target, t.sext(entry, 4))); !ok {
 			return fmt.Errorf("%#x: a jump to %s", e.pc, t.text(e.target))
 		}
-		if err := p.intact(e, before+1, t.add(t.sext(entry, 4), p.x.place(pages.from))); err != nil {
+		if err := p.intact(e, 1, t.add(t.sext(entry, 4), p.x.place(pages.from))); err != nil {
 			return err
 		}
 		return p.pages(pages)
@@ -185,7 +177,6 @@ type pageTable struct {
 	from      uint64 // entries count from here
 	low, high uint64
 	bits      uint // a page is of 1<<bits pcs
-	spans     spans
 	packed    packedTable
 }
 
@@ -196,9 +187,6 @@ func (p *prover) pages(tab pageTable) error {
 		return nil
 	}
 	p.searches[tab] = true
-	if tab.spans.bits > 0 {
-		return p.spanned(tab)
-	}
 	size := uint64(1) << tab.bits
 	first := tab.low / size
 	count := (tab.high+size-1)/size - first

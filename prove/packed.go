@@ -25,9 +25,6 @@ func (p *prover) packedLookup(s *state, pages pageTable) error {
 			return fmt.Errorf("%#x: not the lookup of an entry", e.pc)
 		}
 		pages, number := pages, e.reg[rDI]
-		if pages.spans.bits > 0 {
-			number = t.sub(number, t.sext(pages.spans.table, 4))
-		}
 		ok := false
 		for pages.bits = range uint(maxPageBits + 1) { // it is the code that says how large a page is
 			if pages.first, ok = t.value(t.sub(number, t.shrConst(t.low(w.rel, 4), pages.bits))); ok {
@@ -37,7 +34,7 @@ func (p *prover) packedLookup(s *state, pages pageTable) error {
 		if !ok {
 			return fmt.Errorf("%#x: the number of an entry is %s", e.pc, t.text(e.reg[rDI]))
 		}
-		if err := p.onlyReads(e.state, pages.spans.reads()); err != nil {
+		if err := p.onlyReads(e.state, 0); err != nil {
 			return err
 		}
 		if err := p.require(e.state, want{"the pc", p.slot(e.state, slotCursor), w.rel}); err != nil {

@@ -291,7 +291,7 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 // processorForms returns the distinct instructions of emitted code, by form.
 func processorForms(t *testing.T) map[string][][]byte {
 	forms, seen := map[string][][]byte{}, map[string]bool{}
-	for _, table := range []*dwarfcfa.Table{tableOf(t, "/bin/ls"), randomTable(9), spanned(14, true)} {
+	for _, table := range []*dwarfcfa.Table{tableOf(t, "/bin/ls"), randomTable(9), groups(14, true)} {
 		for _, v := range variants() {
 			im, err := openImage(compile(t, table, v))
 			require.NoError(t, err)

@@ -72,7 +72,7 @@ func normalised(t *dwarfcfa.Table) *dwarfcfa.Table {
 func TestSparse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for _, v := range variants() {
-		segments, spanned := 0, 0
+		segments := 0
 		for _, c := range []struct{ groups, bits int }{{1, 30}, {2, 28}, {3, 26}, {10, 24}, {60, 18}, {100, 12}, {200, 20}} {
 			for n := range 5 {
 				name := fmt.Sprint(v.name, c, n)
@@ -81,9 +81,6 @@ func TestSparse(t *testing.T) {
 				p, err := plan.Build(table, v.plan)
 				require.NoError(t, err, name)
 				segments += len(p.Segments)
-				if p.SpanBits > 0 {
-					spanned++
-				}
 				image := compile(t, table, v)
 				_, err = Image(image, table)
 				require.NoError(t, err, name)
@@ -95,7 +92,6 @@ func TestSparse(t *testing.T) {
 			}
 		}
 		assert.Greater(t, segments, 400, v.name)
-		assert.Greater(t, spanned, 0, v.name)
 	}
 }
 

@@ -168,7 +168,7 @@ func fastTail(r *dwarfcfa.Row) (Tail, bool) {
 // segments that have tables.
 func (b *builder) pages() {
 	p := b.plan
-	p.Segments, p.SpanBits = segments(p)
+	p.Segments = segments(p)
 	n := 0
 	for i := range p.Segments {
 		n += len(p.Segments[i].Table)

@@ -45,9 +45,6 @@ type Plan struct {
 	// Segments cover all pages, in order. There is one, with a table, except for
 	// objects whose table would be most of the file.
 	Segments []Segment
-	// SpanBits is the binary logarithm of the bytes of text that one entry covers of a table over the
-	// segments; 0 if there is no such table. An entry meets one segment with a table of pages at most.
-	SpanBits uint
 	Trees    []Tree   // distinct pages, in order of first use
 	Blocks   []Block  // what a page leads to; Blocks[0] stops with abi.StatusNoInfo
 	Weights  []uint64 // of Blocks: how often they are led to, about

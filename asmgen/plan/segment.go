@@ -20,9 +20,6 @@ func (p *Plan) SegmentOf(pc dwarfcfa.Addr) *Segment {
 	return &p.Segments[sort.Search(len(p.Segments), func(i int) bool { return p.Segments[i].First > page })-1]
 }
 
-// Spans returns the number of entries that the tables over the segments have.
-func (p *Plan) Spans() int { return int(uint64(p.High-p.Base-1)>>p.SpanBits) + 1 }
-
 // TreeOf returns the index into Trees for a pc of a segment with a table.
 func (p *Plan) TreeOf(s *Segment, pc dwarfcfa.Addr) uint32 {
 	return s.Table[int(uint64(pc-p.Base)>>p.PageBits)-s.First]
@@ -34,8 +31,6 @@ const (
 	rangeBytes   = 8    // of code that leads to a range inside its page
 	restBytes    = 4096 // of a file besides its pages
 	leastRun     = 16   // minimum pages of a run
-	spanEntry    = 12   // of an entry of the table over the segments
-	spanCode     = 60   // of code that goes through that table
 )
 
 // entryBytes returns the bytes of a page in a table.
@@ -49,13 +44,11 @@ func (p *Plan) entryBytes() int {
 // segments cuts the pages into segments. Pages in one range, or in one gap, need no table if the
 // pc is compared with their bounds. That costs each step a few comparisons, so it is done only
 // if it saves a third of the file, and with few segments.
-//
-// Many segments are not compared with one by one: see spans.
-func segments(p *Plan) (segs []Segment, spanBits uint) {
+func segments(p *Plan) []Segment {
 	entryBytes := p.entryBytes()
 	n := int((uint64(p.High-p.Base) + 1<<p.PageBits - 1) >> p.PageBits)
 	if n == 0 {
-		return nil, 0
+		return nil
 	}
 	flat := []Segment{{Pages: n, Table: make([]uint32, 0)}}
 	all := runs(p, n)
@@ -80,87 +73,20 @@ func segments(p *Plan) (segs []Segment, spanBits uint) {
 	for _, c := range choices {
 		best = min(best, c.bytes)
 	}
-	segs = flat
+	segs := flat
 	if 2*flatBytes > 3*best {
-		bytes := best
 		for _, c := range choices { // the last one that is about as small
 			if 10*c.bytes <= 11*best {
-				segs, bytes = cut(all, n, c.least), c.bytes
+				segs = cut(all, n, c.least)
 			}
 		}
-		segs, spanBits = spans(p, segs, bytes)
 	}
 	for i := range segs {
 		if segs[i].Table != nil {
 			segs[i].Table = make([]uint32, segs[i].Pages)
 		}
 	}
-	return segs, spanBits
-}
-
-// leastSpanned is the number of segments from which on a table leads to them.
-const leastSpanned = 24
-
-// spans makes a table lead to the segments, unless that takes a tenth of the file more, and returns the binary logarithm of the bytes
-// of text that one of its entries is for. An entry tells one segment with a table of pages and its bounds:
-// where there would be two, what lies between them goes into their table. bytes is what the file
-// takes with comparisons.
-func spans(p *Plan, segs []Segment, bytes int) ([]Segment, uint) {
-	if len(segs) < leastSpanned {
-		return segs, 0
-	}
-	n := segs[len(segs)-1].First + segs[len(segs)-1].Pages
-	most, bits := bytes+bytes/10, uint(0)
-	for _, s := range segs {
-		if s.Table != nil || s.Block == 0 { // then none is compared with
-			bytes -= segmentBytes
-		}
-	}
-	var best []Segment
-	entryBytes := p.entryBytes()
-	for b := p.PageBits + 1; n>>(b-p.PageBits) > 0; b++ {
-		merged := merge(segs, b-p.PageBits)
-		size := bytes + spanCode + spanEntry*(n>>(b-p.PageBits)+1)
-		for _, s := range segs {
-			if s.Table != nil {
-				size -= entryBytes * s.Pages
-			}
-		}
-		for _, s := range merged {
-			if s.Table != nil {
-				size += entryBytes * s.Pages
-			}
-		}
-		if size < most {
-			most, bits, best = size, b, merged
-		}
-	}
-	if bits == 0 {
-		return segs, 0
-	}
-	return best, bits
-}
-
-// merge makes one of segments with tables that meet the same run of 1<<bits pages.
-func merge(segs []Segment, bits uint) []Segment {
-	var out []Segment
-	tabled := -1 // the last one with a table in out
-	for _, s := range segs {
-		if s.Table == nil {
-			out = append(out, s)
-			continue
-		}
-		if tabled >= 0 {
-			if last := &out[tabled]; (last.First+last.Pages-1)>>bits == s.First>>bits {
-				last.Pages = s.First + s.Pages - last.First
-				out = out[:tabled+1]
-				continue
-			}
-		}
-		tabled = len(out)
-		out = append(out, s)
-	}
-	return out
+	return segs
 }
 
 // runs returns the runs of at least leastRun pages that lead to one block.
