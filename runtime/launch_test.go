@@ -129,3 +129,23 @@ func TestPreloadThrows(t *testing.T) {
 	assert.Contains(t, said, "exceptions: on, 0 throws taken over, 100 handed over, ")
 	assert.Regexp(t, "the last throw was handed over at 0x[0-9a-f]+ in "+none+", which has no eh_elf\n", said)
 }
+
+// TestPreloadNewerLibgcc: a program that needs a version which our libgcc_s lacks starts without it.
+func TestPreloadNewerLibgcc(t *testing.T) {
+	k := makePreload(t)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+		return path
+	}
+	newer := compileTo(t, filepath.Join(dir, "libgcc_s.so.1"), "gcc -shared -fPIC -Wl,-soname,libgcc_s.so.1,--version-script="+
+		write("map", "GCC_3.0 { };\nGCC_14.0.0 { global: newer; };\n")+" "+write("newer.c", "int newer(void) { return 42; }\n"))
+	program := compileTo(t, filepath.Join(dir, "program"), "gcc "+write("program.c", "#include <stdio.h>\nint newer(void);\nint main(void) { return printf(\"%d\\n\", newer()) < 0; }\n")+" "+newer)
+	out, said := ehasmPreload(t, k, []string{"LD_LIBRARY_PATH=" + dir}, program)
+	assert.Equal(t, "42\n", out)
+	assert.Contains(t, said, k.path("libgcc/libgcc_s.so.1")+": exceptions are left to the system's libgcc: "+program+" needs GCC_14.0.0, which this one lacks\n")
+	out, said = ehasmPreload(t, k, []string{"LD_LIBRARY_PATH=" + dir}, "-q", "env", program)
+	assert.Equal(t, "42\n", out)
+	assert.Empty(t, said)
+}

@@ -123,9 +123,9 @@ func preload(ctx context.Context, command []string, opt *preloadOptions, c *cons
 		c.fail(preloadName, err)
 		return exitFailed
 	}
-	libraries := opt.withExceptions(library)
 	ctx, stop := interruptible(ctx)
 	defer stop()
+	libraries := opt.withExceptions(ctx, library, slices.Concat(programs, launched), c)
 	if !opt.fillCache(ctx, slices.Concat(programs, launched, opt.with), libraries, c) {
 		return exitInterrupted(ctx)
 	}
@@ -185,13 +185,19 @@ func findLibrary(named, variable, name string) (string, error) {
 		quote(self), variable)
 }
 
-// withExceptions adds the libgcc_s beside the preload library, if there is one. The
+// withExceptions adds the libgcc_s beside the preload library, if there is one that the programs start with. The
 // eh_elfs have the tables it needs in any case, for other programs.
-func (opt *preloadOptions) withExceptions(library string) []string {
+func (opt *preloadOptions) withExceptions(ctx context.Context, library string, programs []string, c *console) []string {
 	path := filepath.Join(filepath.Dir(library), exceptionsName)
 	leave := opt.noSites
 	opt.noSites = false
 	if _, err := usableLibrary(path); err != nil || leave {
+		return []string{library}
+	}
+	loader := find.HostLoader(os.Getenv)
+	loader.Preload = preloaded(os.Getenv("LD_PRELOAD"))
+	if err := newerThan(ctx, path, programs, loader); err != nil {
+		opt.teller(c)(path, err)
 		return []string{library}
 	}
 	return []string{library, path}
