@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"iter"
 	"sort"
 
 	"golang.org/x/arch/x86/x86asm"
@@ -23,6 +24,19 @@ type Line struct {
 	Bytes string   `json:"bytes"`
 	Text  string   `json:"text"`
 	Marks []string `json:"marks,omitempty"`
+}
+
+// All yields the lines of the parts that pc leads to; nil stands for all code.
+func (c *Code) All(pc *dwarfcfa.Addr) iter.Seq[Line] {
+	return func(yield func(Line) bool) {
+		for _, part := range c.Parts(pc) {
+			for _, line := range c.Lines(part.From, part.To) {
+				if !yield(line) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Lines disassembles Text from one offset to another.

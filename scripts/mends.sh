@@ -57,7 +57,7 @@ without "9 a foreign stderr" runtime TestSecond runtime/src/stats.c 's/if \(!sta
 without "9 limits" cmd/ehasm TestLimits cmd/ehasm/entry_linux_amd64.s 's/1536 << 20/1 << 20/'
 without "9 sparse objects" cmd/ehasm TestSparse asmgen/plan/build.go 's/p\.Segments = segments\(p\)/p.Segments = segments(p)[:0]/'
 without "10 mapped names" cmd/ehasm TestMappedNames internal/find/find.go 's/range maxLinks \{\n\t\tto, err/range 0 * maxLinks {\n\t\tto, err/; s/err == nil && filepath\.Base\(real\)/err != nil \&\& filepath.Base(real)/'
-without "10 objects without FDEs" cmd/ehasm TestMappedNames cmd/ehasm/build.go 's/AllowEmpty: id\.mapped/AllowEmpty: false/'
+without "10 objects without FDEs" cmd/ehasm TestMappedNames compile/compile.go 's/AllowEmpty: target\.Mapped/AllowEmpty: false/'
 without "11 frames behind calls" unwind TestInvented unwind/calls.go 's/if caller != nil && caller[^\n]*\{/if caller != nil {/'
 without "11 a leaf keeps its caller" unwind TestGuessLeaf unwind/calls.go 's/site\.direct, site\.distance = true/site.direct, site.distance = false/'
 without "11 guesses are marked" internal/script TestGuessed internal/script/worker.go 's/w\.stack, s\.walked\.guesses/w.stack, nil/'

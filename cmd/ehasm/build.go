@@ -1,24 +1,18 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/ehasm/ehasm/asmgen"
-	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/internal/trust"
-	"github.com/ehasm/ehasm/sites"
-	"github.com/ehasm/ehasm/synth"
 
 	"github.com/spf13/pflag"
 )
@@ -72,14 +66,8 @@ type buildOptions struct {
 	jobs     int
 	force    bool
 	strict   bool
-	noDeref  bool
-	relro    bool
-	noSites  bool // no table of sites
 	noVerify bool
-	verify   string // prove, run or both
-	source   dwarfcfa.Source
-	dispatch plan.Dispatch
-	synth    synth.Mode
+	code     compile.Options
 	json     bool
 	quiet    bool
 	verbose  bool
@@ -97,11 +85,10 @@ func buildVerb() verb {
 		declareJobs(fs, &opt.jobs, "compile `N` files at a time")
 		fs.BoolVar(&opt.force, "force", false, "write files that are up to date, too")
 		fs.BoolVar(&opt.strict, "strict", false, "fail if an FDE or a row cannot be compiled, instead of leaving it out")
-		fs.BoolVar(&opt.noDeref, "no-deref", false, "give _eh_elf no deref argument: it reads memory directly")
-		fs.BoolVar(&opt.relro, "relro", false, "for dlopen with glibc before 2.35: .dynamic is writable until relocated")
-		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave out the tables for C++ exceptions")
+		fs.BoolVar(&opt.code.NoDeref, "no-deref", false, "give _eh_elf no deref argument: it reads memory directly")
+		fs.BoolVar(&opt.code.Relro, "relro", false, "for dlopen with glibc before 2.35: .dynamic is writable until relocated")
+		fs.BoolVar(&opt.code.NoExceptions, "no-exceptions", false, "leave out the tables for C++ exceptions")
 		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
-		fs.StringVar(&opt.verify, "verify", verifyProve, "check the code against the tables by `WAY`: prove, run (samples), both")
 		fs.String("optimize", "", "no effect")
 		fs.MarkHidden("optimize")
 		tables := declareTables(fs)
@@ -124,11 +111,11 @@ func buildVerb() verb {
 					return v.misuse(c, err)
 				}
 			}
-			if err := tables(&opt.source, &opt.dispatch); err != nil {
+			if err := tables(&opt.code); err != nil {
 				return v.misuse(c, err)
 			}
 			var err error
-			if opt.synth, err = mode(); err != nil {
+			if opt.code.Synth, err = mode(); err != nil {
 				return v.misuse(c, err)
 			}
 			return build(ctx, paths, opt, c)
@@ -148,15 +135,6 @@ func (opt *buildOptions) check(paths []string) error {
 	if i := slices.IndexFunc(opt.PIDs, func(pid int) bool { return pid < 1 }); i >= 0 {
 		return fmt.Errorf("--pid %d: not a process", opt.PIDs[i])
 	}
-	switch opt.verify {
-	case verifyProve, "":
-	case verifyRun, verifyBoth:
-		if !canRun() {
-			return fmt.Errorf("--verify=%s: generated code runs on linux/amd64 only", opt.verify)
-		}
-	default:
-		return fmt.Errorf("--verify %q: want prove, run or both", opt.verify)
-	}
 	if opt.quiet && opt.verbose {
 		return errors.New("--quiet and --verbose exclude each other")
 	}
@@ -165,14 +143,14 @@ func (opt *buildOptions) check(paths []string) error {
 
 // declareTables declares the flags for the section to read and the dispatch,
 // and returns a function that stores their values once they are parsed.
-func declareTables(fs *pflag.FlagSet) func(*dwarfcfa.Source, *plan.Dispatch) error {
+func declareTables(fs *pflag.FlagSet) func(*compile.Options) error {
 	source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: first two, else sframe")
 	dispatch := fs.String("dispatch", "tree", "look pcs up by `WAY`: tree (large files packed), or packed, for small files")
-	return func(s *dwarfcfa.Source, d *plan.Dispatch) (err error) {
-		if *s, err = dwarfcfa.ParseSource(*source); err != nil {
+	return func(opt *compile.Options) (err error) {
+		if opt.Source, err = dwarfcfa.ParseSource(*source); err != nil {
 			return fmt.Errorf("--source: %w", err)
 		}
-		if *d, err = plan.ParseDispatch(*dispatch); err != nil {
+		if opt.Dispatch, err = compile.ParseDispatch(*dispatch); err != nil {
 			return fmt.Errorf("--dispatch: %w", err)
 		}
 		return nil
@@ -249,7 +227,7 @@ func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console
 		if o.status == statusSkipped && o.err != nil && !opt.quiet {
 			c.note(o.name, o.err)
 		}
-		if lost := o.stats.losses(); len(lost) > 0 && o.status == statusBuilt && !opt.quiet && !opt.verbose {
+		if lost := o.stats.Losses(); len(lost) > 0 && o.status == statusBuilt && !opt.quiet && !opt.verbose {
 			c.note(o.name, fmt.Errorf("left out: %s; the first: %w", countsText(lost), o.details[0]))
 		}
 		outcomes[i] = o
@@ -268,109 +246,4 @@ func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console
 		return nil
 	}
 	return outcomes
-}
-
-// product is the result of compile.
-type product struct {
-	image   *elfout.Image
-	stats   stats
-	details []error // what stats.LeftOut counts
-	bounded bool    // see dwarfcfa.Report
-}
-
-// compile makes an eh_elf from an object.
-func compile(ctx context.Context, object *dwarfcfa.Object, id identity, opt *buildOptions) (*product, error) {
-	table, found, err := makeTable(ctx, object, id, opt)
-	if err != nil {
-		return nil, err
-	}
-	return compileTable(ctx, object, table, found, id, opt)
-}
-
-// makeTable is its first half: it makes the table that the eh_elf must mean.
-func makeTable(ctx context.Context, object *dwarfcfa.Object, id identity, opt *buildOptions) (*dwarfcfa.Table, *dwarfcfa.Report, error) {
-	// Rows are made from the code, if they are asked for.
-	rows, err := synth.Of(object, synth.Options{Mode: opt.synth})
-	if err = firstError(ctx, err); err != nil {
-		return nil, nil, err
-	}
-	// They and the FDEs of the object become one table: a row for each pc.
-	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{
-		Source: opt.source, Strict: opt.strict, AllowEmpty: id.mapped, Made: rows.Made(object.Name()),
-	})
-	return table, found, firstError(ctx, err)
-}
-
-// compileTable is the second half, a line per stage.
-func compileTable(ctx context.Context, object *dwarfcfa.Object, table *dwarfcfa.Table, found *dwarfcfa.Report,
-	id identity, opt *buildOptions) (*product, error) {
-	// The tables for exceptions become data.
-	hasSites := !opt.noSites && found.Source != dwarfcfa.SFrameName // which says nothing of them
-	var exceptions []byte
-	var err error
-	if hasSites {
-		exceptions, err = compileSites(object, table, opt)
-	}
-	if err = firstError(ctx, err); err != nil {
-		return nil, err
-	}
-	p := &product{stats: newStats(found, table, opt), details: newDetails(found), bounded: found.Bounded}
-	source := elfout.Source{
-		Name: filepath.Base(id.name), BuildID: id.buildID, FileSize: id.size, Build: buildLines(id, p.stats),
-		Relro: opt.relro, HasSites: hasSites, Sites: exceptions,
-	}
-	if len(id.buildID) == 0 {
-		from := cmp.Or(found.Source, dwarfcfa.FromCode)
-		if opt.synth != synth.Off {
-			from = dwarfcfa.FromCode // what has been made of the code, and that nothing has
-		}
-		source.Content, err = object.Content(from)
-		if err = firstError(ctx, err); err != nil {
-			return nil, err
-		}
-	}
-	// The table becomes pages over shared row blocks, these machine code, and all an ELF file, in memory.
-	var code *asmgen.Code
-	p.image, code, err = elfout.Build(table, elfout.Options{
-		Dispatch: opt.dispatch, NoDeref: opt.noDeref, Tables: found.SectionSize + found.HdrSize, Calls: object.Calls(),
-	}, source)
-	if err = firstError(ctx, err); err != nil {
-		return nil, err
-	}
-	p.stats.CodeBytes = int64(len(code.Text) + len(code.Data))
-	p.stats.Layout = layoutOf(code.Packed)
-	// The file is proven to answer as the table does.
-	if p.stats.Verified {
-		if err := verifyImage(p.image.Bytes(), table, opt.verify); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
-}
-
-// compileSites makes the table of sites; it is empty where no function needs one.
-func compileSites(object *dwarfcfa.Object, rows *dwarfcfa.Table, opt *buildOptions) ([]byte, error) {
-	if len(rows.Ranges) == 0 {
-		return nil, nil
-	}
-	sections, err := object.Sections(opt.source)
-	if len(sections) == 0 {
-		if errors.Is(err, dwarfcfa.ErrNoUnwindInfo) { // all rows are made
-			err = nil
-		}
-		return nil, err
-	}
-	table, _, err := sites.Build(object, sections)
-	if err != nil {
-		return nil, err
-	}
-	return table.Encode()
-}
-
-// firstError is err or, if there is none, that the build was interrupted.
-func firstError(ctx context.Context, err error) error {
-	if err != nil {
-		return err
-	}
-	return ctx.Err()
 }

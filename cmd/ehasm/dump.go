@@ -11,11 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ehasm/ehasm/asmgen"
-	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/find"
-	"github.com/ehasm/ehasm/sites"
 
 	"github.com/spf13/pflag"
 )
@@ -58,12 +56,10 @@ func stages() []string {
 
 // dumpOptions holds the flags of dump.
 type dumpOptions struct {
-	stage    string
-	pc       *dwarfcfa.Addr
-	source   dwarfcfa.Source
-	dispatch plan.Dispatch
-	noDeref  bool
-	json     bool
+	stage string
+	pc    *dwarfcfa.Addr
+	code  compile.Options // what the stages before the file depend on
+	json  bool
 }
 
 func dumpVerb() verb {
@@ -75,14 +71,14 @@ func dumpVerb() verb {
 		noDeref := fs.Bool("no-deref", false, "stage asm: _eh_elf without deref argument")
 		asJSON := fs.Bool("json", false, "print JSON")
 		return func(_ context.Context, paths []string, c *console) int {
-			opt := dumpOptions{stage: *stage, noDeref: *noDeref, json: *asJSON}
+			opt := dumpOptions{stage: *stage, code: compile.Options{NoDeref: *noDeref}, json: *asJSON}
 			if len(paths) != 1 {
 				return v.misuse(c, fmt.Errorf("want one file, got %d", len(paths)))
 			}
 			if !slices.Contains(stages(), opt.stage) {
 				return v.misuse(c, fmt.Errorf("--stage: unknown stage %q: want %s", opt.stage, strings.Join(stages(), ", ")))
 			}
-			if err := tables(&opt.source, &opt.dispatch); err != nil {
+			if err := tables(&opt.code); err != nil {
 				return v.misuse(c, err)
 			}
 			if fs.Changed("pc") {
@@ -129,7 +125,7 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 	if opt.stage == "sites" {
 		return dumpSites(object, opt, w)
 	}
-	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source})
+	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.code.Source})
 	if err != nil {
 		return err
 	}
@@ -145,7 +141,7 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 		}
 		return dwarfcfa.DumpTable(w, table, opt.pc)
 	}
-	layout, err := plan.Build(table, plan.Options{Dispatch: opt.dispatch})
+	layout, err := compile.Plan(table, opt.code)
 	if err != nil {
 		return err
 	}
@@ -156,55 +152,34 @@ func dump(path string, opt dumpOptions, w io.Writer) error {
 		}
 		return layout.Dump(w, opt.pc)
 	}
-	code, err := asmgen.Assemble(layout, asmgen.Options{NoDeref: opt.noDeref})
+	code, err := compile.Code(layout, opt.code)
 	if err != nil {
 		return err
 	}
 	if opt.json {
-		return writeJSONSeq(w, func(yield func(asmgen.Line) bool) {
-			for _, part := range code.Parts(opt.pc) {
-				for _, line := range code.Lines(part.From, part.To) {
-					if !yield(line) {
-						return
-					}
-				}
-			}
-		})
+		return writeJSONSeq(w, code.All(opt.pc))
 	}
 	return code.Listing(w, opt.pc)
 }
 
 // dumpSites shows the table of sites as decoded from its encoding.
 func dumpSites(object *dwarfcfa.Object, opt dumpOptions, w io.Writer) error {
-	sections, err := object.Sections(opt.source)
-	if len(sections) == 0 {
+	decoded, leftOut, err := compile.Sites(object, opt.code)
+	if decoded == nil {
 		return err
 	}
-	table, report, err := sites.Build(object, sections)
-	if err != nil {
-		return err
-	}
-	b, err := table.Encode()
-	if err != nil {
-		return err
-	}
-	decoded, err := sites.Decode(b)
-	if err != nil {
-		return err
-	}
-	copy(decoded.Personalities, table.Personalities) // with their names
 	if opt.json {
 		err = writeJSONSeq(w, decoded.Describe(opt.pc))
 	} else {
 		err = decoded.Dump(w, opt.pc)
 	}
-	return errors.Join(append([]error{err}, report.Details...)...)
+	return errors.Join(append([]error{err}, leftOut...)...)
 }
 
 // dumpSections shows the stages before the table. If one of two sections cannot be
 // read, it shows the other.
 func dumpSections(object *dwarfcfa.Object, opt dumpOptions, w io.Writer) error {
-	sections, unread := object.Sections(opt.source)
+	sections, unread := object.Sections(opt.code.Source)
 	if opt.pc != nil {
 		sections = slices.DeleteFunc(sections, func(s *dwarfcfa.Section) bool {
 			for range s.DescribeEntries(opt.pc) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
 
@@ -78,7 +79,7 @@ type infoJSON struct {
 	FileSize      int64             `json:"file_bytes"`
 	Exports       map[string]uint64 `json:"exports"` // offset by name
 	Build         []string          `json:"build"`
-	stats         stats
+	stats         compile.Stats
 }
 
 // contentJSON is an abi.Content; the hash is text, since JSON's numbers lose its low bits.
@@ -100,11 +101,11 @@ func readInfo(path string) (infoJSON, error) {
 	}
 	n := info.Note
 	out := infoJSON{
-		File: path, Soname: info.Soname, ABIVersion: n.Version, Flags: []string{}, Layout: layoutOf(n.Flags&abi.FlagPacked != 0),
+		File: path, Soname: info.Soname, ABIVersion: n.Version, Flags: []string{}, Layout: compile.StatsOf(info).Layout,
 		ObjectBuildID: fmt.Sprintf("%x", n.BuildID), ObjectSize: n.FileSize, BuildID: fmt.Sprintf("%x", info.BuildID),
 		Low: n.Low, High: n.High, Ranges: n.Ranges, Rows: n.Rows,
 		TextSize: info.TextSize, DataSize: info.DataSize, SiteSize: info.SiteSize, FileSize: size,
-		Exports: make(map[string]uint64), Build: info.Build, stats: statsOf(info),
+		Exports: make(map[string]uint64), Build: info.Build, stats: compile.StatsOf(info),
 	}
 	if c := n.Content; c.Size > 0 {
 		out.Content = &contentJSON{Low: c.Low, Size: c.Size, Hash: fmt.Sprintf("%016x", c.Hash)}
@@ -164,13 +165,13 @@ func (i infoJSON) print(c *console) {
 		line("FDEs", "%d", i.stats.FDEs)
 	}
 	if i.stats.TableBytes > 0 {
-		line("tables", "%s, %d bytes; code+data is %.2f of it", i.stats.Section, i.stats.TableBytes, i.stats.ratio())
+		line("tables", "%s, %d bytes; code+data is %.2f of it", i.stats.Section, i.stats.TableBytes, ratio(i.stats))
 	}
 	line("build-id", "%s", or(i.BuildID, "none"))
 	for _, b := range i.Build {
 		key, value, _ := strings.Cut(b, "=")
 		switch key {
-		case keyObject, keyTool, keyOptions, keyVerified, keyLeftOut, keySHA256:
+		case compile.KeyObject, compile.KeyTool, compile.KeyOptions, compile.KeyVerified, compile.KeyLeftOut, compile.KeySHA256:
 			line(key, "%s", value)
 		}
 	}

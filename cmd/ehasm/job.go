@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
@@ -34,9 +35,10 @@ func compileJob(ctx context.Context, j *job, opt *buildOptions, gate *publisher)
 			return o.refused(err, opt.strict)
 		}
 	}
-	id, err := identify(j, object, r, size, opt)
+	target := targetOf(j, opt)
+	id, err := compile.Identify(object, opt.code, target)
 	if err != nil {
-		return o.failed(err)
+		return o.failed(bare(err))
 	}
 	if !opt.force {
 		if s, ok := upToDate(j, id, opt); ok {
@@ -44,12 +46,16 @@ func compileJob(ctx context.Context, j *job, opt *buildOptions, gate *publisher)
 			return o.linked(gate)
 		}
 	}
-	p, err := compile(ctx, object, id, opt)
+	table, err := compile.NewTable(ctx, object, opt.code, target)
 	if err != nil {
 		return o.refused(err, opt.strict)
 	}
-	o.stats, o.details = p.stats, p.details
-	if err := gate.write(j, p.image); err != nil {
+	made, err := table.Compile(ctx, id)
+	if err != nil {
+		return o.refused(err, opt.strict)
+	}
+	o.stats, o.details = made.Stats, made.Details
+	if err := gate.write(j, made.Image); err != nil {
 		return o.failed(err)
 	}
 	o.status = statusBuilt

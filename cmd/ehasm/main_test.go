@@ -15,6 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/compile"
 )
 
 func TestMain(m *testing.M) {
@@ -181,7 +183,7 @@ func TestNearest(t *testing.T) {
 func TestVersion(t *testing.T) {
 	r := ehasm(t, "version")
 	assert.Equal(t, exitDone, r.code)
-	assert.Contains(t, r.stdout, "ehasm "+toolVersion()+"\neh_elf ABI version 1\n")
+	assert.Contains(t, r.stdout, "ehasm "+compile.Version()+"\neh_elf ABI version 1\n")
 	assert.Equal(t, r, ehasm(t, "--version"))
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/internal/manual"
 
 	"github.com/spf13/pflag"
@@ -79,7 +80,7 @@ func completionVerb() verb {
 
 // describeCommand describes ehasm as its help does.
 func describeCommand() manual.Command {
-	command := manual.Command{Name: "ehasm", Version: release, Brief: brief, Help: usage()}
+	command := manual.Command{Name: "ehasm", Version: compile.Release, Brief: brief, Help: usage()}
 	for _, v := range verbs() {
 		fs, _ := v.declare()
 		command.Verbs = append(command.Verbs, manual.Verb{

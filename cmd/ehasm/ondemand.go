@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
@@ -161,13 +161,13 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 	if err != nil {
 		return nil, err
 	}
-	opt := &buildOptions{noVerify: true, dispatch: plan.DispatchPacked, synth: synth.Missing, source: d.source}
-	id := identity{name: filepath.Base(name), buildID: object.BuildID(), size: size, options: opt.describe(), flags: opt.flags()}
-	table, found, err := makeTable(ctx, object, id, opt)
+	opt := compile.Options{Dispatch: compile.Packed, Synth: compile.SynthMissing, Source: d.source}
+	target := compile.Target{Unproven: true, Transient: true}
+	table, err := compile.NewTable(ctx, object, opt, target)
 	if err != nil {
 		return nil, err
 	}
-	if found.Bounded {
+	if table.Report.Bounded {
 		return nil, errBounded
 	}
 	image, info, ok := []byte(nil), elfout.Info{}, false
@@ -175,8 +175,8 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 		image, info, ok = readCached(cachePath(object.BuildID()), object.BuildID())
 	}
 	if ok {
-		err := d.proof(image, table)
-		asWanted := madeWithOptions(info, cacheOptions().describe()) && statsOf(info).Verified
+		err := d.proof(image, table.Table)
+		asWanted := compile.MadeWith(info, cacheOptions().code) && compile.StatsOf(info).Verified
 		if err == nil && asWanted {
 			d.has(object, file)
 		}
@@ -190,16 +190,22 @@ func (d *onDemand) ehElf(ctx context.Context, name string, file io.ReaderAt, siz
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	p, err := compileTable(ctx, object, table, found, id, opt)
+	id, err := compile.Identify(object, opt, target)
 	if err != nil {
 		return nil, err
 	}
-	return p.image.Bytes(), nil
+	made, err := table.Compile(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return made.Image.Bytes(), nil
 }
 
 // cacheOptions returns the options with which script and record fill the cache: tree
 // dispatch, proven.
-func cacheOptions() *buildOptions { return &buildOptions{synth: synth.Missing} }
+func cacheOptions() *buildOptions {
+	return &buildOptions{code: compile.Options{Synth: compile.SynthMissing}}
+}
 
 // want remembers to add an object's eh_elf to the cache, if possible; err says why the
 // cached one is not used, and may be nil.

@@ -79,7 +79,7 @@ func preloadVerb() verb {
 		fs.StringVar(&opt.library, "library", "", "preload `FILE`")
 		fs.StringArrayVar(&opt.with, "with", nil, "also build for `PATH`, a file or folder; may be repeated")
 		declareJobs(fs, &opt.jobs, "compile `N` files at a time")
-		fs.BoolVar(&opt.noSites, "no-exceptions", false, "leave C++ exceptions to the system's libgcc")
+		fs.BoolVar(&opt.code.NoExceptions, "no-exceptions", false, "leave C++ exceptions to the system's libgcc")
 		tables := declareTables(fs)
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "do not report objects whose eh_elf cannot be made, and nothing at exit")
 		return func(ctx context.Context, args []string, c *console) int {
@@ -90,7 +90,7 @@ func preloadVerb() verb {
 			if err := opt.check(nil); err != nil {
 				return v.misuse(c, err)
 			}
-			if err := tables(&opt.source, &opt.dispatch); err != nil {
+			if err := tables(&opt.code); err != nil {
 				return v.misuse(c, err)
 			}
 			return preload(ctx, args, opt, c)
@@ -189,8 +189,8 @@ func findLibrary(named, variable, name string) (string, error) {
 // eh_elfs have the tables it needs in any case, for other programs.
 func (opt *preloadOptions) withExceptions(ctx context.Context, library string, programs []string, c *console) []string {
 	path := filepath.Join(filepath.Dir(library), exceptionsName)
-	leave := opt.noSites
-	opt.noSites = false
+	leave := opt.code.NoExceptions
+	opt.code.NoExceptions = false
 	if _, err := usableLibrary(path); err != nil || leave {
 		return []string{library}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,15 +8,12 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/find"
 	"github.com/ehasm/ehasm/prove"
-	"github.com/ehasm/ehasm/synth"
 
 	"github.com/spf13/pflag"
 )
@@ -106,7 +102,7 @@ func proveFiles(ctx context.Context, paths []string, object string, asJSON bool,
 		if p.Object == "" {
 			p.Object = strings.TrimSuffix(path, abi.Suffix)
 		}
-		if err := p.prove(); err != nil {
+		if err := p.prove(ctx); err != nil {
 			p.Error = err.Error()
 			c.fail(path, err)
 		} else {
@@ -147,14 +143,10 @@ func readInput(path string) ([]byte, error) {
 }
 
 // prove proves one file.
-func (p *proofJSON) prove() error {
+func (p *proofJSON) prove(ctx context.Context) error {
 	image, err := readInput(p.File)
 	if err != nil {
 		return bare(err)
-	}
-	info, err := elfout.ReadInfo(bytes.NewReader(image))
-	if err != nil {
-		return err
 	}
 	r, size, done, err := find.OpenFile(p.Object)
 	if err != nil {
@@ -165,83 +157,7 @@ func (p *proofJSON) prove() error {
 	if err != nil {
 		return err
 	}
-	if err := ehelf.CheckNote(&info.Note, object.BuildID(), r); err != nil {
-		return fmt.Errorf("it was not made from %s: %w", p.Object, err)
-	}
-	opt, err := madeWith(info.Build)
-	if err != nil {
-		return err
-	}
-	p.Options = opt.ofTable()
-	rows, err := synth.Of(object, synth.Options{Mode: opt.synth})
-	if err != nil {
-		return err
-	}
-	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.source, AllowEmpty: true, Made: rows.Made(object.Name())})
-	if err != nil {
-		return err
-	}
-	begin := time.Now()
-	p.Result, err = prove.Image(image, table)
-	p.Seconds = time.Since(begin).Seconds()
-	if err != nil {
-		return err
-	}
-	return sameSites(image, object, table, found, &opt)
-}
-
-// errSites says that the file is right but for exceptions.
-var errSites = errors.New("its table for exceptions is not that of the object")
-
-// sameSites compares the table of sites with the one that build makes of the object.
-func sameSites(image []byte, object *dwarfcfa.Object, table *dwarfcfa.Table, found *dwarfcfa.Report, opt *buildOptions) error {
-	got, has, err := prove.Sites(image)
-	if err != nil || !has { // without the flag, readers ask the object's own tables
-		return err
-	}
-	if found.Source == dwarfcfa.SFrameName {
-		return errSites
-	}
-	want, err := compileSites(object, table, opt)
-	if err == nil && !bytes.Equal(got, want) {
-		err = errSites
-	}
+	proof, err := compile.Prove(ctx, image, object)
+	p.Result, p.Options, p.Seconds = proof.Result, proof.Options.OfTable(), proof.Time.Seconds()
 	return err
-}
-
-// ofTable returns the options that madeWith parses, where they are not the usual ones.
-func (opt *buildOptions) ofTable() string {
-	var words []string
-	if opt.source != dwarfcfa.SourceAuto {
-		words = append(words, "source="+opt.source.String())
-	}
-	if opt.synth != synth.Off {
-		words = append(words, "synth="+opt.synth.String())
-	}
-	return strings.Join(words, ",")
-}
-
-// madeWith parses the options that the table of an eh_elf depends on, as describe
-// wrote them: the source of its rows, and which are made from code.
-func madeWith(lines []string) (opt buildOptions, err error) {
-	opt.source, opt.synth = dwarfcfa.SourceAuto, synth.Off
-	for _, line := range lines {
-		options, ok := strings.CutPrefix(line, keyOptions+"=")
-		if !ok {
-			continue
-		}
-		for _, word := range strings.Split(options, ",") {
-			key, value, _ := strings.Cut(word, "=")
-			switch key {
-			case "source":
-				opt.source, err = dwarfcfa.ParseSource(value)
-			case "synth":
-				opt.synth, err = synth.ParseMode(value)
-			}
-			if err != nil {
-				return opt, fmt.Errorf("the options in its build note: %w", err)
-			}
-		}
-	}
-	return opt, nil
 }

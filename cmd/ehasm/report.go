@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/internal/find"
 )
 
@@ -29,50 +29,23 @@ const (
 type outcome struct {
 	*job
 	status  status
-	stats   stats
+	stats   compile.Stats
 	time    time.Duration
 	skipped string // statusSkipped: the reason
 	err     error  // statusFailed, and statusSkipped for damage
 	details []error
 }
 
-// stats are the figures of an eh_elf.
-type stats struct {
-	Section    string    `json:"section,omitempty"` // that the tables were read from
-	FDEs       int       `json:"fdes"`
-	Rows       int       `json:"rows"`
-	Distinct   int       `json:"distinct_rows"`
-	TableBytes int64     `json:"table_bytes"`          // .eh_frame and .eh_frame_hdr, or .debug_frame
-	CodeBytes  int64     `json:"code_bytes"`           // code and its data
-	Layout     string    `json:"layout,omitempty"`     // tree or packed; of a sum: how many are packed
-	MadeRows   int       `json:"made_rows,omitempty"`  // of Rows: made from code
-	MadeBytes  int64     `json:"made_bytes,omitempty"` // of code that these hold for
-	Verified   bool      `json:"verified"`
-	LeftOut    []leftOut `json:"left_out"`
-}
-
-// leftOut counts entries that an eh_elf does not cover, by reason.
-type leftOut struct {
-	Reason string `json:"reason"`
-	Count  int    `json:"count"`
-}
-
-// layoutOf names the layout of a file.
-func layoutOf(packed bool) string {
-	if packed {
-		return plan.DispatchPacked.String()
-	}
-	return plan.DispatchTree.String()
-}
-
-func (s stats) ratio() float64 {
+// ratio returns the bytes of code and data for each byte of the tables.
+func ratio(s compile.Stats) float64 {
 	if s.TableBytes == 0 {
 		return 0
 	}
 	return float64(s.CodeBytes) / float64(s.TableBytes)
 }
 
-func (s stats) leftOutText() string {
+// leftOutText returns the cell of a report that says what is left out.
+func leftOutText(s compile.Stats) string {
 	all := countsText(s.LeftOut)
 	switch {
 	case s.Verified && all == "":
@@ -86,7 +59,7 @@ func (s stats) leftOutText() string {
 }
 
 // countsText returns text such as "empty (3), shadowed (1)".
-func countsText(counts []leftOut) string {
+func countsText(counts []compile.LeftOut) string {
 	parts := make([]string, len(counts))
 	for i, l := range counts {
 		parts[i] = fmt.Sprintf("%s (%d)", l.Reason, l.Count)
@@ -130,27 +103,27 @@ func (r *report) details(c *console) {
 }
 
 // reasons counts the skipped files, the most frequent reason first.
-func (r *report) reasons() []leftOut {
+func (r *report) reasons() []compile.LeftOut {
 	counts := make(map[string]int)
 	for _, s := range r.skipped {
 		counts[s.Reason]++
 	}
-	var all []leftOut
+	var all []compile.LeftOut
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		all = append(all, leftOut{reason, counts[reason]})
+		all = append(all, compile.LeftOut{Reason: reason, Count: counts[reason]})
 	}
-	slices.SortStableFunc(all, func(a, b leftOut) int { return cmp.Compare(b.Count, a.Count) })
+	slices.SortStableFunc(all, func(a, b compile.LeftOut) int { return cmp.Compare(b.Count, a.Count) })
 	return all
 }
 
 // total adds up the figures.
-func (r *report) total() (sum stats) {
-	sum.Verified, sum.LeftOut = true, []leftOut{}
+func (r *report) total() (sum compile.Stats) {
+	sum.Verified, sum.LeftOut = true, []compile.LeftOut{}
 	counts := make(map[string]int)
 	packed := 0
 	for _, o := range r.done {
 		s := o.stats
-		if s.Layout == layoutOf(true) {
+		if s.Layout == compile.Packed.String() {
 			packed++
 		}
 		sum.FDEs += s.FDEs
@@ -164,7 +137,7 @@ func (r *report) total() (sum stats) {
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		sum.LeftOut = append(sum.LeftOut, leftOut{reason, counts[reason]})
+		sum.LeftOut = append(sum.LeftOut, compile.LeftOut{Reason: reason, Count: counts[reason]})
 	}
 	sum.Layout = fmt.Sprintf("%d packed", packed)
 	return sum
@@ -190,9 +163,9 @@ func (r *report) table(w io.Writer, failed bool) {
 	}
 }
 
-func tableRow(name string, s stats, time string) []string {
+func tableRow(name string, s compile.Stats, time string) []string {
 	return []string{name, fmt.Sprint(s.FDEs), fmt.Sprint(s.Rows), fmt.Sprint(s.Distinct), fmt.Sprint(s.TableBytes),
-		fmt.Sprint(s.CodeBytes), fmt.Sprintf("%.2f", s.ratio()), s.Layout, time, s.leftOutText()}
+		fmt.Sprint(s.CodeBytes), fmt.Sprintf("%.2f", ratio(s)), s.Layout, time, leftOutText(s)}
 }
 
 func (o *outcome) timeText() string {
@@ -244,14 +217,14 @@ type (
 		Output string   `json:"output,omitempty"`
 		Links  []string `json:"links,omitempty"`
 		*rawNames
-		*stats
+		*compile.Stats
 		Ratio   float64 `json:"ratio,omitempty"`
 		Seconds float64 `json:"seconds"`
 		Error   string  `json:"error,omitempty"`
 	}
 	totalJSON struct {
 		Files int `json:"files"`
-		stats
+		compile.Stats
 		Ratio   float64 `json:"ratio"`
 		Seconds float64 `json:"seconds"`
 	}
@@ -282,7 +255,7 @@ func (r *report) json(c *console) {
 	doc := reportJSON{Files: []fileJSON{}, Skipped: make(map[string]int), Errors: append([]string{}, c.failures...)}
 	for _, o := range r.done {
 		doc.Files = append(doc.Files, fileJSON{File: o.name, Status: o.status, Output: o.target, Links: o.links, rawNames: rawNamesOf(o.name, o.target, o.links),
-			stats: &o.stats, Ratio: o.stats.ratio(), Seconds: o.time.Seconds()})
+			Stats: &o.stats, Ratio: ratio(o.stats), Seconds: o.time.Seconds()})
 	}
 	for _, o := range r.failed {
 		doc.Files = append(doc.Files, fileJSON{File: o.name, Status: o.status, rawNames: rawNamesOf(o.name, "", nil), Seconds: o.time.Seconds(),
@@ -292,7 +265,7 @@ func (r *report) json(c *console) {
 		doc.Skipped[s.Reason] = s.Count
 	}
 	sum := r.total()
-	doc.Total = &totalJSON{Files: len(r.done), stats: sum, Ratio: sum.ratio(), Seconds: r.elapsed.Seconds()}
+	doc.Total = &totalJSON{Files: len(r.done), Stats: sum, Ratio: ratio(sum), Seconds: r.elapsed.Seconds()}
 	writeJSON(c.out, doc)
 }
 

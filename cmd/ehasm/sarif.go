@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/ehasm/ehasm/check"
+	"github.com/ehasm/ehasm/compile"
 )
 
 // The parts of SARIF 2.1.0 (OASIS) that findings need.
@@ -71,7 +72,7 @@ var sarifRules = []sarifRule{
 }
 
 func sarifOf(all []checked) sarifLog {
-	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "ehasm check", Version: release, Rules: sarifRules}}, Results: []sarifResult{}}
+	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "ehasm check", Version: compile.Release, Rules: sarifRules}}, Results: []sarifResult{}}
 	for i := range all {
 		for k := range all[i].Findings {
 			f := &all[i].Findings[k]

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/perfdata/perfdatatest"
 	"github.com/ehasm/ehasm/unwind/unwindtest"
 
@@ -84,7 +85,7 @@ func TestScriptVerb(t *testing.T) {
 	proven := func() bool {
 		b, err := os.ReadFile(kept[0])
 		require.NoError(t, err)
-		return bytes.Contains(b, []byte(keyVerified+"=true"))
+		return bytes.Contains(b, []byte(compile.KeyVerified+"=true"))
 	}
 	assert.False(t, proven())
 	ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--cache=false")

@@ -1,0 +1,152 @@
+package compile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/prove"
+	"github.com/ehasm/ehasm/sites"
+	"github.com/ehasm/ehasm/synth"
+)
+
+// Target says what becomes of an object. The zero value is a proven file beside it.
+type Target struct {
+	// Name is the file's name without abi.Suffix; "" means the object's base name.
+	Name string
+	// Object is the object's own name where Name is another, as in a cache; it goes into the build note.
+	Object string
+	// Mapped says that a process has the object mapped: it gets a file even if it has no rows.
+	Mapped bool
+	// Strict fails if an FDE or a row cannot be compiled, instead of leaving it out.
+	Strict bool
+	// Unproven leaves out the proof.
+	Unproven bool
+	// Transient is for files that this process alone uses: no digest of an object without a build-id is taken.
+	Transient bool
+}
+
+// Result is an eh_elf in memory. Image.WriteFile writes it, and ehelf.FromBytes loads it.
+type Result struct {
+	Image   *elfout.Image
+	Stats   Stats
+	Details []error // what Stats.Losses counts
+}
+
+// Object makes the eh_elf of an object. The error wraps what dwarfcfa.NewObject and dwarfcfa.BuildTable document, is
+// ctx.Err(), or says at which place of the file the proof failed.
+func Object(ctx context.Context, object *dwarfcfa.Object, opt Options, target Target) (*Result, error) {
+	id, err := Identify(object, opt, target)
+	if err != nil {
+		return nil, err
+	}
+	table, err := NewTable(ctx, object, opt, target)
+	if err != nil {
+		return nil, err
+	}
+	return table.Compile(ctx, id)
+}
+
+// Table is the table that an eh_elf must mean, with what is known of its object.
+type Table struct {
+	*dwarfcfa.Table
+	Report *dwarfcfa.Report // what was read, and what was left out
+
+	object *dwarfcfa.Object
+	opt    Options
+}
+
+// NewTable makes the table of an object: the rows of its FDEs, and of its code if asked for. Of target, Mapped and Strict
+// count.
+func NewTable(ctx context.Context, object *dwarfcfa.Object, opt Options, target Target) (*Table, error) {
+	rows, err := synth.Of(object, synth.Options{Mode: opt.Synth})
+	if err = firstError(ctx, err); err != nil {
+		return nil, err
+	}
+	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{
+		Source: opt.Source, Strict: target.Strict, AllowEmpty: target.Mapped, Made: rows.Made(object.Name()),
+	})
+	if err = firstError(ctx, err); err != nil {
+		return nil, err
+	}
+	return &Table{Table: table, Report: found, object: object, opt: opt}, nil
+}
+
+// Compile makes the file that id names, and proves it unless its target says not to.
+func (t *Table) Compile(ctx context.Context, id *Identity) (*Result, error) {
+	exceptions, err := t.sites()
+	if err = firstError(ctx, err); err != nil {
+		return nil, err
+	}
+	res := &Result{Stats: newStats(t.Report, t.Table), Details: details(t.Report)}
+	res.Stats.Verified = !id.target.Unproven
+	source := elfout.Source{
+		Name: filepath.Base(id.name()), BuildID: t.object.BuildID(), FileSize: t.object.FileSize(), Build: id.note(res.Stats),
+		Relro: t.opt.Relro, HasSites: t.hasSites(), Sites: exceptions,
+	}
+	if len(source.BuildID) == 0 {
+		source.Content, err = t.object.Content(t.contentOf())
+		if err = firstError(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+	image, code, err := elfout.Build(t.Table, elfout.Options{
+		Dispatch: t.opt.Dispatch, NoDeref: t.opt.NoDeref, Tables: res.Stats.TableBytes, Calls: t.object.Calls(),
+	}, source)
+	if err = firstError(ctx, err); err != nil {
+		return nil, err
+	}
+	res.Image = image
+	res.Stats.CodeBytes = int64(len(code.Text) + len(code.Data))
+	res.Stats.Layout = layout(code.Packed)
+	if res.Stats.Verified {
+		if _, err := prove.Image(image.Bytes(), t.Table); err != nil {
+			return nil, fmt.Errorf("verification: %w", err)
+		}
+	}
+	return res, nil
+}
+
+// contentOf says by which part of the object's content an object without a build-id is known: where its rows are from, or
+// its code if that has been looked at.
+func (t *Table) contentOf() string {
+	if t.opt.Synth != synth.Off {
+		return dwarfcfa.FromCode
+	}
+	return cmp.Or(t.Report.Source, dwarfcfa.FromCode)
+}
+
+// hasSites reports whether the file has a table for exceptions. Objects whose rows are of .sframe, which says nothing of
+// them, have none.
+func (t *Table) hasSites() bool { return !t.opt.NoExceptions && t.Report.Source != dwarfcfa.SFrameName }
+
+// sites encodes the table for exceptions; it is empty where no function needs one.
+func (t *Table) sites() ([]byte, error) {
+	if !t.hasSites() || len(t.Ranges) == 0 {
+		return nil, nil
+	}
+	sections, err := t.object.Sections(t.opt.Source)
+	if len(sections) == 0 {
+		if errors.Is(err, dwarfcfa.ErrNoUnwindInfo) { // all rows are made
+			err = nil
+		}
+		return nil, err
+	}
+	table, _, err := sites.Build(t.object, sections)
+	if err != nil {
+		return nil, err
+	}
+	return table.Encode()
+}
+
+// firstError returns err or, if there is none, that the work was interrupted.
+func firstError(ctx context.Context, err error) error {
+	if err != nil {
+		return err
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,124 @@
+package compile
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/elfout"
+)
+
+// Identity says from what and with which options an eh_elf is made. A file is up to date if its notes agree.
+type Identity struct {
+	object *dwarfcfa.Object
+	opt    Options
+	target Target
+	sha256 string // of the object's file, if it has no build-id
+}
+
+// Identify returns the identity of an object's eh_elf. It reads all of an object that has no build-id, unless
+// target.Transient; errors are those of reading.
+func Identify(object *dwarfcfa.Object, opt Options, target Target) (*Identity, error) {
+	id := &Identity{object: object, opt: opt, target: target}
+	if len(object.BuildID()) == 0 && !target.Transient {
+		h := sha256.New()
+		if _, err := io.Copy(h, io.NewSectionReader(object.File(), 0, object.FileSize())); err != nil {
+			return nil, fmt.Errorf("reading: %w", err)
+		}
+		id.sha256 = fmt.Sprintf("%x", h.Sum(nil))
+	}
+	return id, nil
+}
+
+// name returns the file's name without suffix.
+func (id *Identity) name() string {
+	if id.target.Name != "" {
+		return id.target.Name
+	}
+	return filepath.Base(id.object.Name())
+}
+
+// Keys of the lines in the build note.
+const (
+	KeyTool       = "tool"
+	KeyObject     = "object"
+	KeyOptions    = "options"
+	KeySHA256     = "sha256"
+	KeyVerified   = "verified"
+	KeySource     = "section"
+	KeyFDEs       = "fdes"
+	KeyTableBytes = "table-bytes"
+	KeyLeftOut    = "left-out" // COUNT REASON; may occur more than once
+)
+
+// note returns the build note: the options of the file, and the figures that a later build shows without making it again.
+func (id *Identity) note(s Stats) []string {
+	lines := []string{KeyTool + "=" + tool(), KeyOptions + "=" + id.opt.String()}
+	if id.target.Object != "" {
+		lines = append(lines, KeyObject+"="+id.target.Object)
+	}
+	if id.sha256 != "" {
+		lines = append(lines, KeySHA256+"="+id.sha256)
+	}
+	lines = append(lines,
+		KeyVerified+"="+strconv.FormatBool(s.Verified),
+		KeySource+"="+s.Section,
+		KeyFDEs+"="+strconv.Itoa(s.FDEs),
+		KeyTableBytes+"="+strconv.FormatInt(s.TableBytes, 10))
+	for _, l := range s.LeftOut {
+		lines = append(lines, fmt.Sprintf("%s=%d %s", KeyLeftOut, l.Count, l.Reason))
+	}
+	return lines
+}
+
+// Current reports whether making the file again would change nothing in one that has these notes. With anySize, the size
+// of the object does not count: a build-id outlives strip.
+func (id *Identity) Current(info elfout.Info, anySize bool) bool {
+	n, s := info.Note, StatsOf(info)
+	sites := info.Sites == 0 || info.Sites == abi.SitesVersion // exceptions do not read a table of another version
+	return n.Version == abi.Version && sites &&
+		(anySize || n.FileSize == uint64(id.object.FileSize())) && bytes.Equal(n.BuildID, id.object.BuildID()) &&
+		n.Flags&^(abi.FlagSites|abi.FlagPacked) == id.opt.flags() && // the flags that depend on options
+		MadeWith(info, id.opt) &&
+		(id.sha256 == "" || slices.Contains(info.Build, KeySHA256+"="+id.sha256)) &&
+		(s.Verified || id.target.Unproven) && !(id.target.Strict && len(s.Losses()) > 0)
+}
+
+// MadeWith reports whether an eh_elf says that this release made it, with these options.
+func MadeWith(info elfout.Info, opt Options) bool {
+	return slices.Contains(info.Build, KeyTool+"="+tool()) && slices.Contains(info.Build, KeyOptions+"="+opt.String())
+}
+
+// StatsOf returns the figures that an eh_elf's notes give.
+func StatsOf(info elfout.Info) Stats {
+	s := Stats{
+		Rows: int(info.Note.Ranges), Distinct: int(info.Note.Rows), CodeBytes: info.TextSize + info.DataSize,
+		Layout: layout(info.Note.Flags&abi.FlagPacked != 0), LeftOut: []LeftOut{},
+	}
+	for _, line := range info.Build {
+		key, value, _ := strings.Cut(line, "=")
+		switch key {
+		case KeyVerified:
+			s.Verified = value == "true"
+		case KeySource:
+			s.Section = value
+		case KeyFDEs:
+			s.FDEs, _ = strconv.Atoi(value)
+		case KeyTableBytes:
+			s.TableBytes, _ = strconv.ParseInt(value, 10, 64)
+		case KeyLeftOut:
+			count, reason, _ := strings.Cut(value, " ")
+			if n, err := strconv.Atoi(count); err == nil {
+				s.LeftOut = append(s.LeftOut, LeftOut{reason, n})
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,66 @@
+package compile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/prove"
+)
+
+// errSites says that the file is right but for exceptions.
+var errSites = errors.New("its table for exceptions is not that of the object")
+
+// Proof is what Prove found.
+type Proof struct {
+	prove.Result
+	Options Options       // by the build note; those that the table depends on
+	Time    time.Duration // of the proof alone
+}
+
+// Prove proves that an existing eh_elf means the tables of its object, with the options of its build note, and that its
+// table for exceptions is the object's.
+func Prove(ctx context.Context, image []byte, object *dwarfcfa.Object) (p Proof, err error) {
+	info, err := elfout.ReadInfo(bytes.NewReader(image))
+	if err != nil {
+		return p, err
+	}
+	if err := ehelf.CheckNote(&info.Note, object.BuildID(), object.File()); err != nil {
+		return p, fmt.Errorf("it was not made from %s: %w", object.Name(), err)
+	}
+	if p.Options, err = parseOptions(info.Build); err != nil {
+		return p, err
+	}
+	table, err := NewTable(ctx, object, p.Options, Target{Mapped: true})
+	if err != nil {
+		return p, err
+	}
+	begin := time.Now()
+	p.Result, err = prove.Image(image, table.Table)
+	p.Time = time.Since(begin)
+	if err != nil {
+		return p, err
+	}
+	return p, table.sameSites(image)
+}
+
+// sameSites compares the image's table for exceptions with the one that Compile makes.
+func (t *Table) sameSites(image []byte) error {
+	got, has, err := prove.Sites(image)
+	if err != nil || !has { // without the flag, readers ask the object's own tables
+		return err
+	}
+	if !t.hasSites() {
+		return errSites
+	}
+	want, err := t.sites()
+	if err == nil && !bytes.Equal(got, want) {
+		err = errSites
+	}
+	return err
+}
