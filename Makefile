@@ -29,8 +29,8 @@ lint:
 	build/lint/unparam ./...
 
 # CI runs race-quick: what takes seconds with the race detector.
-RACE_QUICK = ./ehelf ./unwind ./internal/script ./internal/symbols ./internal/push
-RACE ?= $(RACE_QUICK) ./cmd/... ./verify/... ./asmgen/... ./internal/srcline ./internal/record ./internal/debuginfod
+RACE_QUICK = ./ehelf ./unwind ./internal/profile/script ./internal/debuginfo/symbols ./internal/profile/push
+RACE ?= $(RACE_QUICK) ./cmd/... ./validate/verify/... ./asmgen/... ./internal/debuginfo/srcline ./internal/profile/record ./internal/debuginfo/debuginfod
 race:
 	$(GO) test -race $(RACE)
 race-quick:
@@ -50,7 +50,7 @@ adversary: deps
 # Every ELF file of the machine: make corpus CORPUS="/usr/bin /opt"
 CORPUS ?= /usr /opt /lib /bin /sbin
 corpus: deps
-	$(GO) run ./corpus $(CORPUS)
+	$(GO) run ./validate/corpus $(CORPUS)
 
 bench: deps
 	bench/run.sh
@@ -108,11 +108,11 @@ try-collector:
 # docs/validation/truth.md. Needs x264, dav1d, svt-av1, ffmpeg, libgmp-dev, clang, rustc
 # and openssl.
 truth:
-	nice -n 19 truth/long.sh build/truth --made
+	nice -n 19 validate/truth/long.sh build/truth --made
 
 # decoder compares package x86 with objdump over the code that the FDEs of FILES cover; see docs/validation/check.md
 decoder:
-	go run ./x86/objdumpcmp/cmd $(FILES)
+	go run ./validate/objdumpcmp/cmd $(FILES)
 
 # Mutants of finished files: every bit of three small images (PROVE_MUTANTS=bits), or N random ones of PROVE_FILES, for
 # at most PROVE_TIME each; accepted ones are written to PROVE_ACCEPTED.
@@ -129,17 +129,17 @@ prove-mutants:
 prove-hosts:
 	scripts/hosts.sh
 
-# Changes of the emitter, one at a time: each must be refused by the proof. See prove/mutants/list.txt
+# Changes of the emitter, one at a time: each must be refused by the proof. See validate/mutants/list.txt
 .PHONY: emitter-mutants
 emitter-mutants:
-	$(GO) run ./prove/mutants /bin/ls /lib/x86_64-linux-gnu/libc.so.6 /usr/lib/x86_64-linux-gnu/libcrypto.so.3
+	$(GO) run ./validate/mutants /bin/ls /lib/x86_64-linux-gnu/libc.so.6 /usr/lib/x86_64-linux-gnu/libcrypto.so.3
 
 # Rows changed at random, and how many of them check finds: docs/validation/check.md. Needs clang and rustc.
 .PHONY: mutations
 mutations: export MUTATIONS ?= 10000
 mutations:
 	mkdir -p build
-	g++ -O2 -shared -fPIC -o build/templates-gcc.so check/testdata/templates.cc
-	clang++ -O2 -shared -fPIC -o build/templates-clang.so check/testdata/templates.cc
-	$(GO) test ./check -run 'TestMutations$$' -v -timeout 0 -args -mutation-list -mutations $$MUTATIONS -mutation-files \
+	g++ -O2 -shared -fPIC -o build/templates-gcc.so internal/analysis/check/testdata/templates.cc
+	clang++ -O2 -shared -fPIC -o build/templates-clang.so internal/analysis/check/testdata/templates.cc
+	$(GO) test ./internal/analysis/check -run 'TestMutations$$' -v -timeout 0 -args -mutation-list -mutations $$MUTATIONS -mutation-files \
 		"$(CURDIR)/build/templates-gcc.so,$(CURDIR)/build/templates-clang.so,$$(echo "$$(rustc --print sysroot)"/lib/rustlib/*/lib/libstd-*.so),/usr/lib/x86_64-linux-gnu/libstdc++.so.6,/usr/bin/bash"

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
-// headerValues are C expressions over include/eh_elf.h and what this package
+// headerValues are C expressions over runtime/include/eh_elf.h and what this package
 // says of them.
 func headerValues() []struct {
 	expr string
@@ -122,8 +122,8 @@ const headerStubs = "void _eh_elf(void);\nvoid _eh_elf(void) {}\nvoid _eh_elf_wa
 
 func TestHeader(t *testing.T) {
 	testtool.Need(t, "gcc", "g++")
-	testtool.DependsOn(t, "../include")
-	include, err := filepath.Abs("../include")
+	testtool.DependsOn(t, "../runtime/include")
+	include, err := filepath.Abs("../runtime/include")
 	require.NoError(t, err)
 	dir := t.TempDir()
 	write := func(name, text string) string {

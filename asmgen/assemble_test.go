@@ -11,7 +11,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/rowtest"
+	"github.com/ehasm/ehasm/internal/testing/rowtest"
 )
 
 // sample has a row of every kind: fast on rsp and rbp, an expression, the end of

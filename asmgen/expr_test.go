@@ -8,7 +8,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/rowtest"
+	"github.com/ehasm/ehasm/internal/testing/rowtest"
 )
 
 // TestEveryOperation checks that each operation of expressions is compiled, and that

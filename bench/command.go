@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/script"
+	"github.com/ehasm/ehasm/internal/profile/script"
 )
 
 // scriptCommands are the ways to print a recording, by name; the first is what

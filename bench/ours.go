@@ -13,7 +13,7 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -72,7 +72,7 @@ func hostVDSO() ([]byte, error) {
 	return nil, io.ErrUnexpectedEOF
 }
 
-// Sizes of a batch, as in internal/script and in perf/main.c.
+// Sizes of a batch, as in internal/profile/script and in perf/main.c.
 const (
 	batchSamples = 128
 	batchBytes   = 1 << 20
@@ -114,7 +114,7 @@ func (c *ours) pass(mode string) (timing, error) {
 }
 
 func (c *ours) unwind(samples []sample) (frames int64) {
-	const prefetched = 512 // as in internal/script
+	const prefetched = 512 // as in internal/profile/script
 	for i := range samples {
 		if i+1 < len(samples) {
 			ehelf.Prefetch(samples[i+1].memory, prefetched)

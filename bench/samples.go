@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/script"
+	"github.com/ehasm/ehasm/internal/profile/script"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 )

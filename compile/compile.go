@@ -9,9 +9,9 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/analysis/sites"
+	"github.com/ehasm/ehasm/internal/analysis/synth"
 	"github.com/ehasm/ehasm/prove"
-	"github.com/ehasm/ehasm/sites"
-	"github.com/ehasm/ehasm/synth"
 )
 
 // Target says what becomes of an object. The zero value is a proven file beside it.

@@ -8,7 +8,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/synth"
+	"github.com/ehasm/ehasm/internal/analysis/synth"
 )
 
 // Options are what the bytes of an eh_elf depend on, besides the object. The zero value is what ehasm build takes.

@@ -4,7 +4,7 @@ import (
 	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/sites"
+	"github.com/ehasm/ehasm/internal/analysis/sites"
 )
 
 // Plan returns the plan of a table, in the layout that opt asks for, for ehasm dump.

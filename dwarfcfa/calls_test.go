@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // TestCalls compares the calls that are found with objdump's: nearly all are, and few others.

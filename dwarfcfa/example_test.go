@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 )
 
 // The rows of an object. dwarfcfa.Open opens a file; an object made for the example

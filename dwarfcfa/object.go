@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/elffile"
-	"github.com/ehasm/ehasm/internal/regular"
+	"github.com/ehasm/ehasm/internal/files/elffile"
+	"github.com/ehasm/ehasm/internal/files/regular"
 )
 
 // Object is an x86-64 executable or shared object, opened for its unwind

@@ -40,12 +40,12 @@ func gsframe(t testing.TB) []string {
 	var objects []string
 	for _, c := range [][]string{
 		{"gcc", "-O2", "../runtime/clients/trace.c"},
-		{"gcc", "-O0", "../live/testdata/shapes.c"},
-		{"gcc", "-O2", "-fno-omit-frame-pointer", "../live/testdata/shapes.c"},
+		{"gcc", "-O0", "../validate/live/testdata/shapes.c"},
+		{"gcc", "-O2", "-fno-omit-frame-pointer", "../validate/live/testdata/shapes.c"},
 		{"g++", "-O2", "../runtime/clients/work.cc"},
 	} {
 		out := filepath.Join(dir, fmt.Sprint(len(objects))+".so")
-		cmd := exec.Command(c[0], append(c[1:], "-shared", "-fPIC", "-Wa,--gsframe", "-I../include", "-o", out)...)
+		cmd := exec.Command(c[0], append(c[1:], "-shared", "-fPIC", "-Wa,--gsframe", "-I../runtime/include", "-o", out)...)
 		msg, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%v: %s", cmd.Args, msg)
 		objects = append(objects, out)

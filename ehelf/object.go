@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/trust"
+	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
 var (

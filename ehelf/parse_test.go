@@ -17,8 +17,8 @@ import (
 	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/elfout/elfouttest"
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/elfouttest"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 var source = elfout.Source{Name: "libtiny.so", BuildID: []byte{1, 2, 3}, FileSize: 4711, Build: []string{"tool=test"}}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/internal/testing/elfouttest"
 )
 
 // relro returns the hand-made eh_elf as it is made for old glibc: its third

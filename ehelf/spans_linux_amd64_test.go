@@ -12,7 +12,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/internal/testing/elfouttest"
 )
 
 // place is a stretch of an address space, and the eh_elf there, if any.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/ehelf/thunk"
-	"github.com/ehasm/ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/internal/testing/elfouttest"
+	"github.com/ehasm/ehasm/internal/testing/thunk"
 )
 
 func load(t testing.TB) *ehelf.Object {

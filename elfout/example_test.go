@@ -9,7 +9,7 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/verify"
+	"github.com/ehasm/ehasm/validate/verify"
 )
 
 // From an ELF file to a file of its table alone, stage by stage. Package compile takes the whole way, as ehasm build does: it also

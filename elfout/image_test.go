@@ -13,7 +13,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen"
-	"github.com/ehasm/ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/internal/testing/elfouttest"
 )
 
 var testSource = Source{

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/elffile"
+	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
 // ErrNotEhElf is wrapped by the errors of ReadInfo.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/elfout/elfouttest"
+	"github.com/ehasm/ehasm/internal/testing/elfouttest"
 )
 
 func TestReadInfo(t *testing.T) {

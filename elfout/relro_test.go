@@ -11,8 +11,8 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen"
-	"github.com/ehasm/ehasm/elfout/elfouttest"
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/elfouttest"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 func relro(t testing.TB, code *asmgen.Code) *Image {

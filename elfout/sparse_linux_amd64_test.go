@@ -14,7 +14,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/internal/rowtest"
+	"github.com/ehasm/ehasm/internal/testing/rowtest"
 )
 
 // scattered returns a table of so many groups of ranges, so many bytes apart. Where they are far

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ehasm/ehasm/elfout/elfouttest"
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/elfouttest"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // output runs a program in the C locale and returns both its outputs.
@@ -49,7 +49,7 @@ func withoutSections(t *testing.T) *Image {
 func compiled(t *testing.T, args ...string) string {
 	t.Helper()
 	testtool.Need(t, "gcc")
-	testtool.DependsOn(t, "testdata", "../include")
+	testtool.DependsOn(t, "testdata", "../runtime/include")
 	exe := filepath.Join(t.TempDir(), "load")
 	output(t, "gcc", append([]string{"-O1", "-fno-omit-frame-pointer", "-o", exe, "testdata/load.c"}, args...)...)
 	return exe

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"io"
 
-	"github.com/ehasm/ehasm/internal/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
 )
 
 // Bytes returns the file. The caller must not change it.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/ehasm/ehasm/internal/pages"
+	"github.com/ehasm/ehasm/internal/files/pages"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
 	"github.com/ehasm/ehasm/perfdata"
-	"github.com/ehasm/ehasm/perfdata/perfdatatest"
 )
 
 // What a recording holds, in the order of time. perfdata.Open reads a file; a recording

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ehasm/ehasm/perfdata/perfdatatest"
+	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -4,7 +4,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/ehasm/ehasm/internal/pages"
+	"github.com/ehasm/ehasm/internal/files/pages"
 )
 
 // windowSize is how much of a file is mapped at once, in bytes.

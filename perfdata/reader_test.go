@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ehasm/ehasm/perfdata/perfdatatest"
+	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

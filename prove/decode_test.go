@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/rowtest"
-	"github.com/ehasm/ehasm/x86"
-	"github.com/ehasm/ehasm/x86/objdumpcmp"
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+	"github.com/ehasm/ehasm/internal/testing/rowtest"
+	"github.com/ehasm/ehasm/validate/objdumpcmp"
 )
 
 // TestDecoder compares the decoder with package x86's, which knows all instructions, at

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/rowtest"
+	"github.com/ehasm/ehasm/internal/testing/rowtest"
 )
 
 // change replaces bytes of the text that occur once.

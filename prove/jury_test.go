@@ -13,7 +13,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/x86"
+	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
 // jury reports whether a mutant that was accepted is harmless.

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/verify"
+	"github.com/ehasm/ehasm/validate/verify"
 )
 
 // member is a process that runs images, one after the other: they may fault, loop, or

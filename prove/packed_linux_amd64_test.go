@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/rowtest"
-	"github.com/ehasm/ehasm/verify"
+	"github.com/ehasm/ehasm/internal/testing/rowtest"
+	"github.com/ehasm/ehasm/validate/verify"
 )
 
 // packedFile is a file whose packed tables are changed.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/x86"
+	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
 // The state of a case in memory: 16 general registers, xmm0 to xmm5, the flags.

@@ -11,7 +11,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/rowtest"
+	"github.com/ehasm/ehasm/internal/testing/rowtest"
 )
 
 // TestSegmentBorders: a border that lies a page elsewhere, and a search that takes the other way, are refused.

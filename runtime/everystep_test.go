@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 var metAt = regexp.MustCompile(`(\d+) instructions, (\d+) in eh_elfs, (\d+) in libgcc_s, (\d+) landing; 0 short, 0 wrong\n$`)
@@ -23,7 +23,7 @@ func TestEveryInstruction(t *testing.T) {
 	testtool.Need(t, "g++")
 	program, throws := k.path("everystep"), k.path("libgcc/libgcc_s.so.1")
 	require.Empty(t, runAll([][]string{
-		{"g++", "-O2", "-Wall", "-Wextra", "-Werror", "-I../include", "-pthread", "-o", program, "eh/testdata/everystep.cc",
+		{"g++", "-O2", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-pthread", "-o", program, "eh/testdata/everystep.cc",
 			k.path("libehunwind.so"), "-Wl,-rpath," + k.dir},
 		{k.path("ehasm"), "build", "-q", "-o", k.path("eh-everystep-throws"), throws},
 	}))
@@ -60,7 +60,7 @@ func TestStorm(t *testing.T) {
 	testtool.Need(t, "g++")
 	program := k.path("storm")
 	require.Empty(t, runAll([][]string{
-		{"g++", "-O2", "-std=c++17", "-fno-plt", "-Wall", "-Wextra", "-Werror", "-I../include", "-pthread", "-o", program, "stress/storm.cc",
+		{"g++", "-O2", "-std=c++17", "-fno-plt", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-pthread", "-o", program, "stress/storm.cc",
 			k.path("libehunwind.so"), "-Wl,-rpath," + k.dir},
 		{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-storm"), program},
 		{k.path("ehasm"), "build", "-q", "-o", k.path("eh-storm-throws"), k.path("libgcc/libgcc_s.so.1")},

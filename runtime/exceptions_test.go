@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // thrown is what the tests of exceptions add to the kit.
@@ -189,7 +189,7 @@ func TestExceptionSlots(t *testing.T) {
 	testtool.DependsOn(t, "..")
 	build := func(args ...string) string {
 		program := filepath.Join(t.TempDir(), "stepped")
-		args = append(append([]string{"gcc"}, args...), "-g", "-std=c11", "-D_GNU_SOURCE", "-mno-red-zone", "-Wall", "-Wextra", "-I../include", "-Ieh", "-pthread",
+		args = append(append([]string{"gcc"}, args...), "-g", "-std=c11", "-D_GNU_SOURCE", "-mno-red-zone", "-Wall", "-Wextra", "-Iinclude", "-Ieh", "-pthread",
 			"-o", program, "eh/testdata/stepped.c", "eh/entry.S", k.path("eh/libgcc.o"))
 		mustOutput(t, args...)
 		return program
@@ -236,7 +236,7 @@ func TestHostileSites(t *testing.T) {
 	dir := t.TempDir()
 	program, table := filepath.Join(dir, "hostile"), filepath.Join(dir, "sites")
 	mustOutput(t, "gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover",
-		"-I../include", "-o", program, "eh/testdata/hostile.c")
+		"-Iinclude", "-o", program, "eh/testdata/hostile.c")
 	f, err := elf.Open(k.path("eh-throwing/eh-shapes-O2.eh_elf.so"))
 	require.NoError(t, err)
 	defer f.Close()

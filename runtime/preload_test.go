@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // preloaded is what the tests of libehunwind-preload add to the kit.
@@ -48,7 +48,7 @@ func (k *kit) preloadSteps() [][]string {
 	compile := func(command, out string, args ...string) []string {
 		return append(strings.Fields(command+warnings+" -D_GNU_SOURCE -o "+k.path(out)), args...)
 	}
-	both := []string{"testdata/stacks.c", "testdata/trouble.c", "testdata/verdict.c", dir + "both.c", "-I../include", "-Wl,-rpath," + k.dir,
+	both := []string{"testdata/stacks.c", "testdata/trouble.c", "testdata/verdict.c", dir + "both.c", "-Iinclude", "-Wl,-rpath," + k.dir,
 		k.path("libehunwind.so"), "-pthread", "-Wl,--no-as-needed"}
 	programs := []string{"both", "both-libunwind", "life", "early", "locked", "locked-early", "counted", "counted-linked", "throws", "host", "host-rpath", "sandbox", "circle", "second"}
 	libraries := []string{"thrower.so", "guest.so", "hidden/concealed.so", "libehunwind-preload.so"}

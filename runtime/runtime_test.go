@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // kit is what the tests share: the library, the ehasm command, the programs and
@@ -115,7 +115,7 @@ func inTestdata(args []string) []string {
 
 // gcc returns the command that makes a program.
 func (k *kit) gcc(name string, args ...string) []string {
-	cmd := append([]string{"gcc", "-O2", "-g", "-D_GNU_SOURCE", "-I../include", "-Wl,-rpath," + k.dir, "-o", k.path(name)},
+	cmd := append([]string{"gcc", "-O2", "-g", "-D_GNU_SOURCE", "-Iinclude", "-Wl,-rpath," + k.dir, "-o", k.path(name)},
 		strings.Fields(warnings)...)
 	return append(cmd, args...)
 }
@@ -211,7 +211,7 @@ func TestThreadSanitizer(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	prog := filepath.Join(dir, "race-tsan")
-	args := append([]string{"-g", "-O1", "-fsanitize=thread", "-D_GNU_SOURCE", "-I../include", "-o", prog, "testdata/race.c", "testdata/forbid.c", "-pthread"}, sources...)
+	args := append([]string{"-g", "-O1", "-fsanitize=thread", "-D_GNU_SOURCE", "-Iinclude", "-o", prog, "testdata/race.c", "testdata/forbid.c", "-pthread"}, sources...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "libtsan") {
 			t.Skip("needs libtsan")
@@ -284,7 +284,7 @@ func TestHeaderCXX(t *testing.T) {
 	for _, command := range []string{
 		"g++ -std=c++11 -Wpedantic -x c++ ", "g++ -std=c++20 -Wpedantic -x c++ ", "gcc -std=c11 -Wpedantic -x c ",
 	} {
-		args := strings.Fields(command + warnings + " -fsyntax-only ../include/ehunwind.h")
+		args := strings.Fields(command + warnings + " -fsyntax-only include/ehunwind.h")
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		assert.NoError(t, err, "%s", out)
 	}

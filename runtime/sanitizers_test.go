@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // sanitized are ways to link a sanitizer's runtime with sanitizers.cc. All are tried with EHASM_SANITIZERS=all.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 	"github.com/ehasm/ehasm/unwind"
-	"github.com/ehasm/ehasm/unwind/unwindtest"
 )
 
 // A stack through a program and a library of a process whose mappings, registers and

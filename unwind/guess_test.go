@@ -13,8 +13,8 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/internal/testtool"
-	"github.com/ehasm/ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
+	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

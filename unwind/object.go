@@ -17,8 +17,8 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/internal/elffile"
-	"github.com/ehasm/ehasm/internal/regular"
+	"github.com/ehasm/ehasm/internal/files/elffile"
+	"github.com/ehasm/ehasm/internal/files/regular"
 )
 
 var (

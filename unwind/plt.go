@@ -9,7 +9,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/internal/elffile"
+	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
 // lld and mold write no unwind information for procedure linkage tables, and neither

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/internal/regular"
+	"github.com/ehasm/ehasm/internal/files/regular"
 )
 
 // Stepper takes steps in an object that has no eh_elf yet: slower than an

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../../include/eh_elf.h"
+#include "../../runtime/include/eh_elf.h"
 
 /* DWARF register numbers, short. */
 enum { DW_RBX = 3, DW_RBP = 6, DW_RSP = 7, DW_R12 = 12, DW_R13, DW_R14, DW_R15, DW_RIP };

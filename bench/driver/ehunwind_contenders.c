@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../include/ehunwind.h"
+#include "../../runtime/include/ehunwind.h"
 #include "bench.h"
 
 static struct {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ehasm/ehasm/perfdata/perfdatatest"
-	"github.com/ehasm/ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
+	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 )
 
 // seed is a valid input, and the places in it that edits are to prefer.

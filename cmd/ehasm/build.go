@@ -11,8 +11,8 @@ import (
 
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/find"
-	"github.com/ehasm/ehasm/internal/trust"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/trust"
 
 	"github.com/spf13/pflag"
 )

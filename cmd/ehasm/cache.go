@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/files/find"
 )
 
 // The cache holds an eh_elf per build-id, whatever the name of the object. It is

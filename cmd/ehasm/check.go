@@ -13,11 +13,11 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/ehasm/ehasm/check"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/atomicfile"
-	"github.com/ehasm/ehasm/internal/find"
-	"github.com/ehasm/ehasm/internal/symbols"
+	"github.com/ehasm/ehasm/internal/analysis/check"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/find"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"

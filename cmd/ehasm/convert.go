@@ -10,7 +10,7 @@ import (
 	"strconv"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/sframe"
 
 	"github.com/spf13/pflag"

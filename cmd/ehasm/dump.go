@@ -13,7 +13,7 @@ import (
 
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/files/find"
 
 	"github.com/spf13/pflag"
 )

@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/srcline"
+	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
 	"github.com/ehasm/ehasm/unwind"
 )
 

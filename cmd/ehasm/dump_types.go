@@ -8,8 +8,8 @@ import (
 	"io"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/prototypes"
-	"github.com/ehasm/ehasm/internal/srcline"
+	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
+	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
 )
 
 // typeJSON is the prototype of a function.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ehasm/ehasm/internal/cdecl/cdecltest"
+	"github.com/ehasm/ehasm/internal/testing/cdecltest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

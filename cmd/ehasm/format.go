@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ehasm/ehasm/internal/flamegraph"
-	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/flamegraph"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 
 	"github.com/spf13/pflag"
 )

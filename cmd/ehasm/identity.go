@@ -10,8 +10,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/internal/find"
-	"github.com/ehasm/ehasm/internal/trust"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
 // canRun reports whether generated code runs on this machine.

@@ -9,7 +9,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/files/find"
 
 	"github.com/spf13/pflag"
 )

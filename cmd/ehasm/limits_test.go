@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/verify"
+	"github.com/ehasm/ehasm/validate/verify"
 )
 
 // TestLimits: what the Go run-time cannot do without ends in a line, not in registers.

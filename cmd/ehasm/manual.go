@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ehasm/ehasm/cmd/ehasm/manual"
 	"github.com/ehasm/ehasm/compile"
-	"github.com/ehasm/ehasm/internal/manual"
 
 	"github.com/spf13/pflag"
 )

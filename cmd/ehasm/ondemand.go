@@ -20,10 +20,10 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/internal/find"
-	"github.com/ehasm/ehasm/internal/trust"
+	"github.com/ehasm/ehasm/internal/analysis/synth"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/trust"
 	"github.com/ehasm/ehasm/prove"
-	"github.com/ehasm/ehasm/synth"
 	"github.com/ehasm/ehasm/unwind"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/ehasm/ehasm/internal/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
 )
 
 // closedOutput is a standard output that is closed.

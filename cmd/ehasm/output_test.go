@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/cdecl/cdecltest"
+	"github.com/ehasm/ehasm/internal/testing/cdecltest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // preloading runs the command with a library that announces itself.

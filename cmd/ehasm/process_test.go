@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/stackfmt"
-	"github.com/ehasm/ehasm/internal/symbolize"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/spf13/pflag"

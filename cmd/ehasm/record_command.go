@@ -12,7 +12,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/files/find"
 
 	"golang.org/x/sys/unix"
 )

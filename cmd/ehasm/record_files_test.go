@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ehasm/ehasm/internal/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
 )
 
 // TestRecordRawFull: a file that --raw cannot write whole keeps what it had; and one that it

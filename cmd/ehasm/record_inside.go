@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/find"
-	"github.com/ehasm/ehasm/internal/record"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/profile/record"
 
 	"golang.org/x/sys/unix"
 )

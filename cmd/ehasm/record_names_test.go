@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -15,11 +15,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/atomicfile"
-	"github.com/ehasm/ehasm/internal/push"
-	"github.com/ehasm/ehasm/internal/record"
-	"github.com/ehasm/ehasm/internal/stackfmt"
-	"github.com/ehasm/ehasm/internal/symbolize"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/profile/push"
+	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
 
 	"golang.org/x/sys/unix"
 )

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/record"
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

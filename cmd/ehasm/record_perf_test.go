@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/perfdata"
 
 	"github.com/stretchr/testify/assert"

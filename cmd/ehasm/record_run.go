@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/atomicfile"
-	"github.com/ehasm/ehasm/internal/find"
-	"github.com/ehasm/ehasm/internal/record"
-	"github.com/ehasm/ehasm/internal/stackfmt"
-	"github.com/ehasm/ehasm/internal/symbolize"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/gdamore/tcell/v2"

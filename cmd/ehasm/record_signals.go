@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
 )
 
 // writeSignals handles the signals that end a recorder. While it records they are passed to recordRun.wait. While a profile

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/record"
-	"github.com/ehasm/ehasm/internal/topview"
+	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/profile/topview"
 
 	"github.com/gdamore/tcell/v2"
 )

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ehasm/ehasm/compile"
-	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/files/find"
 )
 
 // status is the result for a file.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/ehasm/ehasm/check"
 	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/internal/analysis/check"
 )
 
 // The parts of SARIF 2.1.0 (OASIS) that findings need.

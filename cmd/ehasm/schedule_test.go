@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/find"
+	"github.com/ehasm/ehasm/internal/files/find"
 
 	"github.com/stretchr/testify/assert"
 )

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/debuginfod"
-	"github.com/ehasm/ehasm/internal/script"
-	"github.com/ehasm/ehasm/internal/stackfmt"
+	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
+	"github.com/ehasm/ehasm/internal/profile/script"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 

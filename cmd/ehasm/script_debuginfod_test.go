@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ehasm/ehasm/internal/testtool"
-	"github.com/ehasm/ehasm/perfdata/perfdatatest"
+	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

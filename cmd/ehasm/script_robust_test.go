@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ehasm/ehasm/perfdata/perfdatatest"
-	"github.com/ehasm/ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
+	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"

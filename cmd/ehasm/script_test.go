@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/ehasm/ehasm/compile"
-	"github.com/ehasm/ehasm/perfdata/perfdatatest"
-	"github.com/ehasm/ehasm/unwind/unwindtest"
+	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
+	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

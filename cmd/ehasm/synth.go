@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/find"
-	"github.com/ehasm/ehasm/internal/relocatable"
-	"github.com/ehasm/ehasm/synth"
+	"github.com/ehasm/ehasm/internal/analysis/relocatable"
+	"github.com/ehasm/ehasm/internal/analysis/synth"
+	"github.com/ehasm/ehasm/internal/files/find"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"

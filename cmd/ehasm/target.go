@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/internal/atomicfile"
-	"github.com/ehasm/ehasm/internal/find"
-	"github.com/ehasm/ehasm/internal/trust"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
 // job is an input with the paths of its eh_elf.

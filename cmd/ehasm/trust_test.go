@@ -22,7 +22,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/internal/testtool"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 const poisoned = 66 // exit status of a process that runs what poison writes

@@ -23,7 +23,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/symbols"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 )
 
 func main() {

@@ -1,0 +1,58 @@
+package check_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/internal/analysis/check"
+)
+
+func run(t *testing.T, path string) *check.Report {
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	info, err := f.Stat()
+	require.NoError(t, err)
+	s, err := check.Open(path, f, info.Size())
+	require.NoError(t, err)
+	return s.Run(check.Options{})
+}
+
+// TestLibstdcxx: compiled code of GCC's with landing pads; its table is right throughout.
+func TestLibstdcxx(t *testing.T) {
+	r := run(t, "/usr/lib/x86_64-linux-gnu/libstdc++.so.6")
+	assert.Greater(t, r.Instructions, 100_000)
+	assert.GreaterOrEqual(t, float64(r.Judged), 0.999*float64(r.Instructions))
+	for _, f := range r.Findings {
+		assert.Equal(t, check.SeverityNote, f.Severity, "%+v", f)
+	}
+}
+
+func errorsIn(r *check.Report) (out []check.Finding) {
+	for _, f := range r.Findings {
+		if f.Severity != check.SeverityNote {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func replace(s, from, to string) string { return strings.ReplaceAll(s, from, to) }
+
+// TestLibc: the two functions of glibc 2.36 that push without rows; other releases have none.
+func TestLibc(t *testing.T) {
+	r := run(t, "/lib/x86_64-linux-gnu/libc.so.6")
+	assert.GreaterOrEqual(t, float64(r.Judged), 0.999*float64(r.Instructions))
+	for _, f := range r.Findings {
+		if f.Severity == check.SeverityError {
+			assert.Equal(t, check.KindCFA, f.Kind, "%+v", f)
+			assert.Equal(t, "rsp+16", f.Is, "%+v", f)
+			assert.Equal(t, "rsp+8", f.Says, "%+v", f)
+			assert.Equal(t, f.Start+1, f.PC, "%+v", f) // after the first push
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package check
+
+import (
+	"fmt"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/codeflow"
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// wrong is a mismatch at one instruction.
+type wrong struct {
+	kind     Kind
+	reg      uint8 // register of saved and clobbered
+	is, says string
+	context  bool
+}
+
+// judge compares a row with the state before the instruction at pc. reason says why that is not possible; it is empty
+// if it was.
+func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []wrong) (out []wrong, reason string) {
+	if row.Regs[16].Kind == dwarfcfa.RuleUndefined {
+		return ws, ReasonEnd
+	}
+	cfa, reason := c.cfaOf(pc, row, s)
+	if reason != "" {
+		return ws, reason
+	}
+	context := row.Regs[16].Kind != dwarfcfa.RuleOffset || row.Regs[16].Offset != -8
+	if cfa.isNum || cfa.v.Kind != codeflow.Base || cfa.v.Reg != 0 || cfa.v.Off != 0 {
+		return append(ws, wrong{kind: KindCFA, is: cfaText(s), says: c.cfaSays(row), context: context}), ""
+	}
+	for d := range 16 {
+		h := hardware[d]
+		if codeflow.CalleeSaved>>h&1 == 0 {
+			continue
+		}
+		if w, bad := c.register(pc, row, s, d, h); bad {
+			w.context = context
+			ws = append(ws, w)
+		}
+	}
+	if w, bad := c.register(pc, row, s, 16, codeflow.RA); bad {
+		w.kind = KindReturn
+		ws = append(ws, w)
+	}
+	return ws, ""
+}
+
+// cfaOf returns the value of the row's CFA rule in the state.
+func (c *function) cfaOf(pc uint64, row *dwarfcfa.Row, s *codeflow.State) (word, string) {
+	switch row.CFA.Kind {
+	case dwarfcfa.CFARegOffset:
+		if row.CFA.Reg > 15 {
+			return word{}, ReasonExpression
+		}
+		h := hardware[row.CFA.Reg]
+		w := word{v: s.Regs[h]}
+		if w.v.Kind == codeflow.Base && w.v.Reg == 0 {
+			return w.plus(row.CFA.Offset), ""
+		}
+		if _, _, ok := s.CFA(); ok {
+			return w, "" // the CFA is known, and this register is not at a known distance from it
+		}
+		if w.v.Kind == codeflow.Entry && !(row.CFA.Reg == 7 || row.CFA.Reg == 6) {
+			return w, ""
+		}
+		return w, ReasonCFAUnknown
+	case dwarfcfa.CFAExpr:
+		e, err := c.rows.interp.Decoded(row.CFA.Expr)
+		if err != nil {
+			return word{}, ReasonExpression
+		}
+		w := evaluate(e, s, pc, false)
+		if !w.known() && !(w.read && knowsCFA(s)) {
+			return w, ReasonExpression
+		}
+		return w, "" // also if it reads a word of the stack other than the one with the CFA
+	}
+	return word{}, ReasonBadRow
+}
+
+// knowsCFA reports whether some register or stack word gives the CFA.
+func knowsCFA(s *codeflow.State) bool {
+	if _, _, ok := s.CFA(); ok {
+		return true
+	}
+	_, _, _, ok := s.CFASlot()
+	return ok
+}
+
+// register compares the rule of column d, hardware register h.
+func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d int, h uint8) (wrong, bool) {
+	rule := &row.Regs[d]
+	want := codeflow.Value{Kind: codeflow.Entry, Reg: h}
+	switch rule.Kind {
+	case dwarfcfa.RuleSameValue, dwarfcfa.RuleUnspecified:
+		if h == codeflow.RA || s.Regs[h] == want {
+			return wrong{}, false
+		}
+		return wrong{kind: KindClobbered, reg: h, is: whereText(s, h), says: "unchanged"}, true
+	case dwarfcfa.RuleOffset:
+		if rule.Offset == int64(int32(rule.Offset)) && s.Slot(0, int32(rule.Offset)) == want {
+			return wrong{}, false
+		}
+		return wrong{kind: KindSaved, reg: h, is: whereText(s, h), says: "at " + cfaOffset(rule.Offset)}, true
+	case dwarfcfa.RuleRegister:
+		if rule.Reg < 16 && s.Regs[hardware[rule.Reg]] == want {
+			return wrong{}, false
+		}
+		if rule.Reg < 16 && s.Regs[hardware[rule.Reg]].Kind == codeflow.Unknown {
+			return wrong{}, false
+		}
+		return wrong{kind: KindSaved, reg: h, is: whereText(s, h), says: fmt.Sprintf("in DWARF register %d", rule.Reg)}, true
+	case dwarfcfa.RuleExpression, dwarfcfa.RuleValExpression:
+		e, err := c.rows.interp.Decoded(rule.Expr)
+		if err != nil {
+			return wrong{}, false
+		}
+		w := evaluate(e, s, pc, true)
+		if !w.known() || w.isNum {
+			return wrong{}, false
+		}
+		v := w.v
+		if rule.Kind == dwarfcfa.RuleExpression {
+			if v.Kind != codeflow.Base {
+				return wrong{}, false
+			}
+			v = s.Slot(v.Reg, v.Off)
+		}
+		if v == want || v.Kind == codeflow.Unknown && w.v.Reg != 0 {
+			return wrong{}, false
+		}
+		return wrong{kind: KindSaved, reg: h, is: whereText(s, h), says: dwarfcfa.ExprText(e.Raw)}, true
+	case dwarfcfa.RuleValOffset:
+		return wrong{kind: KindSaved, reg: h, is: whereText(s, h), says: "is " + cfaOffset(rule.Offset)}, true
+	}
+	return wrong{}, false // undefined: says nothing
+}
+
+func signed(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%+d", n)
+}
+
+func cfaOffset(n int64) string { return "CFA" + signed(n) }
+
+// cfaText renders the place of the CFA in a state.
+func cfaText(s *codeflow.State) string {
+	if h, off, ok := s.CFA(); ok {
+		return x86.Reg(h).String() + signed(off)
+	}
+	if h, disp, off, ok := s.CFASlot(); ok {
+		return "[" + x86.Reg(h).String() + signed(disp) + "]" + signed(off)
+	}
+	return "not known"
+}
+
+func (c *function) cfaSays(row *dwarfcfa.Row) string {
+	if row.CFA.Kind == dwarfcfa.CFARegOffset {
+		return abi.RegName(int(row.CFA.Reg)) + signed(row.CFA.Offset)
+	}
+	raw, _ := c.rows.interp.Expr(row.CFA.Expr)
+	return dwarfcfa.ExprText(raw)
+}
+
+func regName(h uint8) string {
+	if h == codeflow.RA {
+		return "return address"
+	}
+	return x86.Reg(h).String()
+}
+
+// whereText renders the place of a register's caller value in a state.
+func whereText(s *codeflow.State, h uint8) string {
+	switch w := s.Saved(h); w.Kind {
+	case codeflow.Same:
+		return "unchanged"
+	case codeflow.AtCFA:
+		return "at " + cfaOffset(w.Off)
+	case codeflow.AtReg:
+		return "at " + x86.Reg(w.Reg).String() + signed(w.Off)
+	case codeflow.InReg:
+		return "in " + x86.Reg(w.Reg).String()
+	}
+	return "lost"
+}
+
+// rowText renders a row's CFA and saved registers in one line.
+func (c *function) rowText(row *dwarfcfa.Row) string {
+	text := "CFA " + c.cfaSays(row)
+	for d := range 17 {
+		rule := &row.Regs[d]
+		if d == 16 && rule.Kind == dwarfcfa.RuleOffset && rule.Offset == -8 {
+			continue
+		}
+		name := "ra"
+		if d < 16 {
+			name = regName(hardware[d])
+		}
+		switch rule.Kind {
+		case dwarfcfa.RuleOffset:
+			text += " " + name + "@" + cfaOffset(rule.Offset)
+		case dwarfcfa.RuleExpression, dwarfcfa.RuleValExpression:
+			text += " " + name + "=expr"
+		case dwarfcfa.RuleRegister:
+			text += fmt.Sprintf(" %s=r%d", name, rule.Reg)
+		case dwarfcfa.RuleUndefined:
+			if d == 16 {
+				text += " end"
+			}
+		}
+	}
+	return text
+}
+
+// stateText renders a state in the form of rowText.
+func stateText(s *codeflow.State) string {
+	text := "CFA " + cfaText(s)
+	for _, h := range []uint8{3, 5, 12, 13, 14, 15} {
+		switch w := s.Saved(h); w.Kind {
+		case codeflow.AtCFA:
+			text += " " + regName(h) + "@" + cfaOffset(w.Off)
+		case codeflow.AtReg:
+			text += " " + regName(h) + "@" + x86.Reg(w.Reg).String() + signed(w.Off)
+		case codeflow.InReg:
+			text += " " + regName(h) + "=" + x86.Reg(w.Reg).String()
+		case codeflow.Lost:
+			text += " " + regName(h) + " lost"
+		}
+	}
+	return text
+}

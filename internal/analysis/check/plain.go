@@ -1,0 +1,96 @@
+package check
+
+import (
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/codeflow"
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// plainRow is a row in the form in which most can be compared at once: the CFA is a register plus an offset, and the return address
+// and the callee-saved registers are unchanged or at an offset from the CFA.
+type plainRow struct {
+	ok    bool // the row has that form; if not, only keeps and places count
+	keeps bool // the row is about rsp, rbp, the callee-saved registers and their slots only
+
+	cfaReg uint8
+	cfa    codeflow.Value // in cfaReg
+	same   [6]codeflow.Value
+	nSame  int
+	places [7]place
+	nPlace int
+}
+
+// place says that a word of the stack, at CFA + off, holds the entry value v.
+type place struct {
+	off int32
+	v   codeflow.Value
+}
+
+func (p *plainRow) set(row *dwarfcfa.Row) {
+	*p = plainRow{}
+	cfa := &row.CFA
+	p.ok = cfa.Kind == dwarfcfa.CFARegOffset && cfa.Reg < 16 && cfa.Offset == int64(int32(cfa.Offset))
+	if p.ok {
+		p.cfaReg, p.cfa = hardware[cfa.Reg], codeflow.Value{Kind: codeflow.Base, Off: int32(-cfa.Offset)}
+	}
+	p.keeps = cfa.Kind == dwarfcfa.CFARegOffset && (cfa.Reg == 7 || cfa.Reg == 6)
+	for d := range row.Regs {
+		rule := &row.Regs[d]
+		p.keeps = p.keeps && rule.Kind <= dwarfcfa.RuleValOffset
+		h := uint8(codeflow.RA)
+		if d < 16 {
+			h = hardware[d]
+			if codeflow.CalleeSaved>>h&1 == 0 {
+				continue
+			}
+		}
+		v := codeflow.Value{Kind: codeflow.Entry, Reg: h}
+		switch rule.Kind {
+		case dwarfcfa.RuleSameValue, dwarfcfa.RuleUnspecified:
+			if h != codeflow.RA {
+				p.same[p.nSame] = v
+				p.nSame++
+			}
+		case dwarfcfa.RuleOffset:
+			p.places[p.nPlace] = place{int32(rule.Offset), v}
+			p.nPlace++
+			p.ok = p.ok && rule.Offset == int64(int32(rule.Offset))
+		case dwarfcfa.RuleUndefined:
+			p.ok = p.ok && h != codeflow.RA
+		default:
+			p.ok = false
+		}
+	}
+}
+
+// fits reports whether the row has the form, and all that it says is so in the state: judge finds nothing then.
+func (p *plainRow) fits(s *codeflow.State) bool {
+	if !p.ok || s.Regs[p.cfaReg&15] != p.cfa {
+		return false
+	}
+	for _, v := range p.same[:p.nSame] {
+		if s.Regs[v.Reg&15] != v {
+			return false
+		}
+	}
+	for i := range p.places[:p.nPlace] {
+		if x := &p.places[i]; s.Slot(0, x.off) != x.v {
+			return false
+		}
+	}
+	return true
+}
+
+// belowStack reports whether the row reads a saved word that is below rsp, of a register that is restored.
+func (p *plainRow) belowStack(s *codeflow.State) bool {
+	r := s.Regs[x86.RSP]
+	if r.Kind != codeflow.Base || r.Reg != 0 {
+		return false
+	}
+	for i := range p.places[:p.nPlace] {
+		if x := &p.places[i]; x.off < r.Off && x.v.Reg != codeflow.RA && s.Regs[x.v.Reg&15] == x.v && s.Slot(0, x.off).Kind == codeflow.Entry {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,425 @@
+package check
+
+import (
+	"sort"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/codeflow"
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// Options are options of Run.
+type Options struct {
+	Workers  int // 0: one per processor
+	Progress func(done, all int)
+	// Only limits the findings to the function that holds this address; 0: all.
+	Only uint64
+	// Listing, if not nil, gets each instruction of the functions with findings.
+	Listing func(i int, lines []Line)
+}
+
+// Line is an instruction with the state that the code reached and the row before
+// it.
+type Line struct {
+	PC        uint64
+	Text      string
+	Is, Says  string
+	Wrong     bool
+	Unreached bool
+}
+
+// function is one function being compared.
+type function struct {
+	s     *Subject
+	rows  *rows
+	r     *codeflow.Result
+	i     int
+	rep   partial
+	open  []*run
+	lines []Line
+	list  bool
+	truly []int // by row: instructions at which it was right
+	plain plainRow
+	last  verdict
+}
+
+// verdict caches the last judgement, for a next instruction that changes
+// nothing.
+type verdict struct {
+	holds bool // the last instruction agreed with its row and changes nothing that the row describes
+	below bool
+	next  uint64
+	row   *dwarfcfa.RawRow
+	how   codeflow.How
+}
+
+// run is a finding under construction.
+type run struct {
+	f    Finding
+	w    wrong
+	live bool
+	row  *dwarfcfa.RawRow
+	// shifted: the row before or after, which begins or ends at this instruction, is what the code did
+	shifted bool
+}
+
+// partial is a function's share of the report.
+type partial struct {
+	instructions, judged, agree, cfaDiffer, assumed, below int
+	reasons                                                map[string]int
+	findings                                               []Finding
+	lines                                                  []Line
+}
+
+// Run checks the object and returns the findings and counts.
+func (s *Subject) Run(opt Options) *Report {
+	parts := make([]partial, len(s.Functions))
+	var progress func(done, all int)
+	if opt.Progress != nil {
+		progress = opt.Progress
+	}
+	p := codeflow.New(s.Image, s.Functions, codeflow.Options{
+		Begin:    func() codeflow.Beginner { return s.newRows() },
+		Workers:  opt.Workers,
+		Progress: progress,
+	})
+	p.Run(func(i int, r *codeflow.Result) {
+		c := &function{s: s, rows: r.Beginner().(*rows), r: r, i: i, list: opt.Listing != nil}
+		c.compare()
+		parts[i] = c.rep
+	})
+	rep := &Report{FDEs: len(s.Functions), NotJudged: map[string]int{}, Notes: map[string]int{}, LostFDEs: s.lost, OutsideFDEs: s.outside, BadLSDAs: s.badLSDA}
+	for i := range parts {
+		q := &parts[i]
+		rep.Instructions += q.instructions
+		rep.Judged += q.judged
+		rep.Agree += q.agree
+		rep.CFADiffer += q.cfaDiffer
+		rep.Assumed += q.assumed
+		if q.below > 0 {
+			rep.Notes["a saved word below rsp, whose register is restored already"] += q.below
+		}
+		for k, n := range q.reasons {
+			rep.NotJudged[k] += n
+		}
+		for _, f := range q.findings {
+			s.classify(&f, p)
+			rep.Findings = append(rep.Findings, f)
+		}
+		if opt.Listing != nil && len(q.findings) > 0 {
+			opt.Listing(i, q.lines)
+		}
+	}
+	s.noRows(p, rep)
+	return rep
+}
+
+// noRows notes calls and jumps to code without any row.
+func (s *Subject) noRows(p *codeflow.Program, rep *Report) {
+	for _, t := range p.Targets() {
+		if s.Image.SectionOf(t) == ".undefined" {
+			continue // of a relocatable file: in another one
+		}
+		f := Finding{Kind: KindNoRow, Severity: SeverityNote, Class: ClassTable, Start: t, PC: t, End: t, Is: "called or jumped to", Says: "nothing"}
+		if sym, ok := s.Image.Symbol(t); ok {
+			f.Function = sym.Name
+		}
+		rep.Findings = append(rep.Findings, f)
+	}
+}
+
+func (c *function) reason(why string, n int) {
+	if c.rep.reasons == nil {
+		c.rep.reasons = map[string]int{}
+	}
+	c.rep.reasons[why] += n
+}
+
+func (c *function) compare() {
+	c.rows.load(c.i)
+	fn := c.r.Func()
+	if fn.Signal {
+		n := c.gaps()
+		c.rep.instructions = n
+		c.reason(ReasonSignal, n)
+		return
+	}
+	if c.rows.err != nil {
+		c.rep.instructions = c.gaps()
+		c.reason(ReasonBadRow, c.rep.instructions)
+		return
+	}
+	var buf [8]wrong
+	var row *dwarfcfa.RawRow
+	c.truly = make([]int, len(c.rows.rows))
+	k := 0 // of row
+	c.r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, how codeflow.How) {
+		if codeflow.IsPadding(in) && in.Op != x86.OpNOP {
+			return
+		}
+		c.rep.instructions++
+		if row == nil || pc < uint64(row.Start) || pc >= uint64(row.End) {
+			if row, k = nil, c.rows.find(pc); k >= 0 {
+				row = &c.rows.rows[k]
+				c.plain.set(&row.Row)
+			}
+		}
+		if v := &c.last; v.holds && v.next == pc && v.row == row && v.how == how && in.Op != x86.OpRET && !c.r.Leads(pc) {
+			c.rep.judged++
+			c.rep.agree++
+			c.truly[k]++
+			if how == codeflow.Assumed {
+				c.rep.assumed++
+			}
+			if v.below {
+				c.rep.below++
+			}
+			c.line(pc, in, s, row, false)
+			v.next += uint64(in.Len)
+			v.holds = keepsFrame(in, s)
+			return
+		}
+		c.last.holds = false
+		if row == nil {
+			c.reason(ReasonNoRow, 1)
+			return
+		}
+		if how == codeflow.Guessed {
+			c.reason(ReasonGuess, 1)
+			return
+		}
+		ws := buf[:0]
+		if !c.plain.fits(s) {
+			var why string
+			if ws, why = c.judge(pc, &row.Row, s, ws); why != "" {
+				c.reason(why, 1)
+				c.line(pc, in, s, row, false)
+				return
+			}
+		}
+		c.rep.judged++
+		if how == codeflow.Assumed {
+			c.rep.assumed++
+		}
+		if in.Op == x86.OpRET && len(ws) == 0 {
+			if r := s.Regs[x86.RSP]; r.Kind == codeflow.Base && r.Reg == 0 && r.Off != -8 {
+				jump := c.topSet(pc) && s.Slot(0, r.Off).Kind != codeflow.Entry
+				ws = append(ws, wrong{kind: KindRet, is: "rsp is " + cfaOffset(int64(r.Off)), says: "CFA-8 at a ret", context: jump})
+			}
+		}
+		if len(ws) == 0 {
+			c.rep.agree++
+			c.truly[k]++
+			below := c.plain.belowStack(s)
+			if below {
+				c.rep.below++
+			}
+			c.last = verdict{below: below, next: pc + uint64(in.Len), row: row, how: how,
+				holds: len(c.open) == 0 && c.plain.keeps && keepsFrame(in, s)}
+		} else if ws[0].kind == KindCFA {
+			c.rep.cfaDiffer++
+		}
+		if len(ws)+len(c.open) > 0 {
+			c.note(pc, in, row, ws, how, s)
+		}
+		c.line(pc, in, s, row, len(ws) > 0)
+	})
+	for _, r := range c.open {
+		c.close(r)
+	}
+	n := c.gaps()
+	c.rep.instructions += n
+	if n > 0 {
+		why := ReasonUnreached
+		if c.r.TooLarge() {
+			why = ReasonLimit
+		}
+		c.reason(why, n)
+	}
+	c.borders()
+	sort.SliceStable(c.rep.findings, func(i, j int) bool { return c.rep.findings[i].PC < c.rep.findings[j].PC })
+	c.rep.lines = c.lines
+	if len(c.rep.findings) == 0 {
+		c.rep.lines = nil
+	}
+}
+
+// note adds the mismatches at an instruction to the findings that are open, and closes those that it does not continue.
+func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wrong, how codeflow.How, s *codeflow.State) {
+	for _, r := range c.open {
+		r.live = false
+	}
+	for _, w := range ws {
+		found := false
+		for _, r := range c.open {
+			if r.w.kind == w.kind && r.w.reg == w.reg {
+				r.f.Count++
+				r.f.End = pc + uint64(in.Len)
+				r.live = true
+				found = true
+				break
+			}
+		}
+		if found {
+			continue
+		}
+		f := Finding{Kind: w.kind, PC: pc, End: pc + uint64(in.Len), Count: 1, Is: w.is, Says: w.says, Start: c.r.Func().Lo, Assumed: how == codeflow.Assumed, Class: ClassTable}
+		if w.context || w.kind == KindCFA && takesStack(in, &row.Row) {
+			f.Class = ClassContext
+		}
+		if w.kind == KindSaved || w.kind == KindClobbered {
+			f.Register = regName(w.reg)
+		}
+		c.open = append(c.open, &run{f: f, w: w, live: true, row: row, shifted: c.neighbourFits(pc, in, row, w.kind, s)})
+	}
+	k := 0
+	for _, r := range c.open {
+		if r.live {
+			c.open[k] = r
+			k++
+		} else {
+			c.close(r)
+		}
+	}
+	c.open = c.open[:k]
+}
+
+// topSet reports whether the instruction before pc writes the word at rsp, so that a ret at pc jumps there.
+func (c *function) topSet(pc uint64) bool {
+	for d := uint64(1); d <= 15; d++ {
+		if in := c.r.Inst(pc - d); in != nil && uint64(in.Len) == d {
+			return in.Op == x86.OpPUSH || in.MemWrite && in.Mem.Base == x86.RSP && in.Mem.Index == x86.None && in.Mem.Disp == 0
+		}
+	}
+	return false
+}
+
+// takesStack reports whether an instruction moves the row's CFA register to rsp: the end of __builtin_eh_return, whose
+// row describes the frame that it returns to.
+func takesStack(in *x86.Inst, row *dwarfcfa.Row) bool {
+	to, from := &in.Args[0], &in.Args[1]
+	return in.Op == x86.OpMOV && to.Kind == x86.KGPR && to.Reg == uint8(x86.RSP) && from.Kind == x86.KGPR &&
+		row.CFA.Kind == dwarfcfa.CFARegOffset && row.CFA.Reg < 16 && hardware[row.CFA.Reg] == from.Reg
+}
+
+// keepsFrame reports whether an instruction changes nothing that a plain row
+// describes.
+func keepsFrame(in *x86.Inst, s *codeflow.State) bool {
+	if in.Writes&(codeflow.CalleeSaved|1<<x86.RSP) != 0 {
+		return false
+	}
+	if in.MemWrite && in.Mem.Base <= x86.R15 && s.Regs[in.Mem.Base].Kind == codeflow.Base {
+		return false
+	}
+	return in.Op != x86.OpJCC || in.Cond != x86.CondNE // after jne, rsp may be known
+}
+
+func (c *function) close(r *run) {
+	f := r.f
+	f.Never = c.truly[c.rows.find(uint64(r.row.Start))] == 0 && uint64(r.row.Start) >= f.PC && uint64(r.row.End) <= f.End
+	switch {
+	case f.Class == ClassContext:
+		f.Severity = SeverityNote
+	case f.Kind == KindCFA || f.Kind == KindReturn || f.Kind == KindRet:
+		f.Severity = SeverityError
+	default:
+		f.Severity = SeverityWarning
+	}
+	if f.Class == ClassTable && f.Count == 1 && r.shifted {
+		f.Class, f.Severity = ClassOffByOne, SeverityNote
+	}
+	c.rep.findings = append(c.rep.findings, f)
+}
+
+// neighbourFits reports whether a row border is off by the instruction at pc: the row before it, or after it, is what the code
+// did as far as the kind of mismatch goes.
+//
+// It is false for a call: all stacks through it are looked up inside it.
+func (c *function) neighbourFits(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, kind Kind, s *codeflow.State) bool {
+	if in.Op == x86.OpCALL {
+		return false
+	}
+	fits := func(at uint64) bool {
+		n := c.rows.at(at)
+		if n == nil || n == row {
+			return false
+		}
+		ws, why := c.judge(pc, &n.Row, s, nil)
+		for _, w := range ws {
+			if w.kind == kind || w.kind == KindCFA {
+				return false
+			}
+		}
+		return why == ""
+	}
+	return uint64(row.Start) == pc && fits(pc-1) || uint64(row.End) == pc+uint64(in.Len) && fits(uint64(row.End))
+}
+
+// gaps counts the instructions that were not reached, without padding.
+func (c *function) gaps() (n int) {
+	if !c.r.Gaps() {
+		return 0
+	}
+	fn := c.r.Func()
+	code := c.s.Image.Code(fn.Lo)
+	if uint64(len(code)) > fn.Hi-fn.Lo {
+		code = code[:fn.Hi-fn.Lo]
+	}
+	var in x86.Inst
+	for at := 0; at < len(code); {
+		pc := fn.Lo + uint64(at)
+		if q := c.r.Inst(pc); q != nil {
+			at += int(q.Len)
+			continue
+		}
+		if x86.Decode(code[at:], &in) != nil {
+			at++
+			n++
+			continue
+		}
+		if !codeflow.IsPadding(&in) {
+			n++
+		}
+		at += int(in.Len)
+	}
+	return n
+}
+
+// borders finds rows that begin inside an instruction.
+func (c *function) borders() {
+	fn := c.r.Func()
+	for k := range c.rows.rows {
+		pc := uint64(c.rows.rows[k].Start)
+		if pc <= fn.Lo || pc >= fn.Hi {
+			continue
+		}
+		if at, ok := c.r.Within(pc); ok {
+			c.rep.findings = append(c.rep.findings, Finding{Kind: KindBorder, Severity: SeverityNote, Class: ClassTable, Start: fn.Lo, PC: pc, End: pc, Count: 1,
+				Is: "inside the instruction at " + hex(at), Says: "a row begins"})
+		}
+	}
+}
+
+func (c *function) line(pc uint64, in *x86.Inst, s *codeflow.State, row *dwarfcfa.RawRow, wrong bool) {
+	if c.list {
+		c.lines = append(c.lines, Line{PC: pc, Text: in.Text(pc), Is: stateText(s), Says: c.rowText(&row.Row), Wrong: wrong})
+	}
+}
+
+// classify names the function, and separates registers that Go or a private calling convention loses from wrong
+// tables.
+func (s *Subject) classify(f *Finding, p *codeflow.Program) {
+	if sym, ok := s.Image.Symbol(f.PC); ok {
+		f.Function = sym.Name
+	}
+	if (f.Kind == KindClobbered || f.Kind == KindSaved) && s.Image.IsGo(f.Start) {
+		f.Class, f.Severity = ClassGo, SeverityNote
+	}
+	if f.Kind == KindClobbered && f.Class == ClassTable {
+		for h := range uint8(16) {
+			if codeflow.CalleeSaved>>h&1 != 0 && regName(h) == f.Register && p.Broken(f.Start)>>h&1 != 0 {
+				f.Class = ClassPrivate
+			}
+		}
+	}
+}

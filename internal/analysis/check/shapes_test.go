@@ -1,0 +1,317 @@
+package check_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/internal/analysis/check"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
+)
+
+// assemble makes a relocatable file of assembly, or of C with the compiler's flags.
+func assemble(t testing.TB, name, source string, flags ...string) string {
+	testtool.Need(t, "gcc")
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, name), filepath.Join(dir, "out.o")
+	require.NoError(t, os.WriteFile(in, []byte(source), 0o600))
+	msg, err := exec.Command("gcc", append(flags, "-c", "-o", out, in)...).CombinedOutput()
+	require.NoError(t, err, "%s", msg)
+	return out
+}
+
+type expected struct {
+	kind  check.Kind
+	sev   check.Severity
+	at    uint64 // from the function's start
+	is    string
+	says  string
+	count int
+}
+
+// TestShapes: small functions, each with one kind of wrong row, or none.
+func TestShapes(t *testing.T) {
+	for _, c := range []struct {
+		name, body string
+		want       []expected
+	}{
+		{"right", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		// llvm-project issue 220720: a push for a call that does not return, without a row
+		{"push before abort", "test %edi,%edi\nje 1f\nret\n1: push %rax\ncall abort", []expected{{check.KindCFA, check.SeverityError, 6, "rsp+16", "rsp+8", 1}}},
+		// glibc's inline-assembly lock: the stack pointer moves around a system call
+		{"sub around syscall", "sub $128,%rsp\nmov $202,%eax\nsyscall\nadd $128,%rsp\nret", []expected{{check.KindCFA, check.SeverityError, 7, "rsp+136", "rsp+8", 3}}},
+		{"epilogue", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\nmov $1,%eax\nret", []expected{{check.KindCFA, check.SeverityError, 7, "rsp+8", "rsp+16", 2}}},
+		{"one late", "push %rbx\nmov %edi,%ebx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",
+			[]expected{{check.KindCFA, check.SeverityNote, 1, "rsp+16", "rsp+8", 1}}},
+		{"wrong slot", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-24\nxor %ebx,%ebx\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",
+			[]expected{{check.KindSaved, check.SeverityWarning, 1, "unchanged", "at CFA-24", 3}}},
+		{"clobbered", "mov %rbx,%rdx\nxor %ebx,%ebx\nmov %rdx,%rbx\nret", []expected{{check.KindClobbered, check.SeverityWarning, 5, "in rdx", "unchanged", 1}}},
+		{"ret elsewhere", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nret", []expected{{check.KindRet, check.SeverityError, 1, "rsp is CFA-16", "CFA-8 at a ret", 1}}},
+		{"inside an instruction", "mov $1,%eax\n.cfi_adjust_cfa_offset 0\nret\n", nil},
+		{"frame pointer and alloca", "push %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset 6,-16\nmov %rsp,%rbp\n.cfi_def_cfa_register 6\nsub %rdi,%rsp\nand $-32,%rsp\ncall g\nleave\n.cfi_def_cfa 7,8\nret", nil},
+		{"call to the next instruction", "call 1f\n1: .cfi_adjust_cfa_offset 8\npop %rax\n.cfi_adjust_cfa_offset -8\nret", nil},
+		{"enter", "enter $16,$0\n.cfi_def_cfa 6,16\n.cfi_offset 6,-16\ncall g\nleave\n.cfi_def_cfa 7,8\nret", nil},
+		{"pushed flags", "pushf\ncld\npopf\nret", []expected{{check.KindCFA, check.SeverityError, 1, "rsp+16", "rsp+8", 2}}},
+		// the end of libgcc's _Unwind_RaiseException
+		{"eh_return", "mov %rdi,%rcx\n.cfi_def_cfa 2,8\nmov %rcx,%rsp\n.cfi_def_cfa 7,8\npop %rcx\n.cfi_def_cfa_offset 0\njmp *%rcx",
+			[]expected{{check.KindCFA, check.SeverityNote, 3, "rsp+8", "rcx+8", 1}}},
+		// a retpoline of GCC: the ret jumps to rdi
+		{"jump by ret", "call 1f\n2: pause\njmp 2b\n1: .cfi_def_cfa_offset 16\nmov %rdi,(%rsp)\nret",
+			[]expected{{check.KindRet, check.SeverityNote, 13, "rsp is CFA-16", "CFA-8 at a ret", 1}}},
+		{"probes and barriers", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxorq $0,(%rsp)\nlock orq $0,(%rsp)\nxor %ebx,%ebx\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		{"speculative load hardening", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nmov %rsp,%rdi\nor %rax,%rsp\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		// clang -fsanitize=function: the data, read as jbe, would lead to 1
+		{"type before a function", "jmp 2f\n.byte 0x76,1f-.-1,0,0,0,0\n2: push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\n1: pop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		{"data among code", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\njmp 2f\n.skip 20,0x48\n2: call g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		{"ret $16", "mov 8(%rsp),%rax\nret $16\n.cfi_endproc\nh: .cfi_startproc\nsub $16,%rsp\n.cfi_def_cfa_offset 24\ncall f\n.cfi_def_cfa_offset 8\nret", nil},
+		{"exchanged", "xchg %rsp,%rax\n.cfi_def_cfa_register 0\nnop\nxchg %rsp,%rax\n.cfi_def_cfa_register 7\nret", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+c.body+"\n.cfi_endproc\n.size f,.-f\n"))
+			got := []expected{}
+			for _, f := range r.Findings {
+				if f.Kind != check.KindNoRow {
+					got = append(got, expected{f.Kind, f.Severity, f.PC - f.Start, f.Is, f.Says, f.Count})
+				}
+			}
+			assert.Equal(t, append([]expected{}, c.want...), got)
+		})
+	}
+}
+
+// TestShapesMended: the wrong ones of TestShapes with the rows that they lack have no finding.
+func TestShapesMended(t *testing.T) {
+	for name, body := range map[string]string{
+		"push before abort":  "test %edi,%edi\nje 1f\nret\n1: push %rax\n.cfi_def_cfa_offset 16\ncall abort",
+		"sub around syscall": "sub $128,%rsp\n.cfi_adjust_cfa_offset 128\nmov $202,%eax\nsyscall\nadd $128,%rsp\n.cfi_adjust_cfa_offset -128\nret",
+		"epilogue":           "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nmov $1,%eax\nret",
+		"one late":           "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nmov %edi,%ebx\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",
+		"pushed flags":       "pushf\n.cfi_adjust_cfa_offset 8\ncld\npopf\n.cfi_adjust_cfa_offset -8\nret",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+body+"\n.cfi_endproc\n.size f,.-f\n"))
+			assert.Empty(t, r.Findings)
+			assert.Equal(t, r.Instructions, r.Judged, "%v", r.NotJudged)
+		})
+	}
+}
+
+// TestOutlinedLock: glibc's lock of inline assembly: a part of its own, jumped to and left by jumps, that moves the stack pointer
+// around a call.
+func TestOutlinedLock(t *testing.T) {
+	const source = `
+.text
+.globl f
+.type f,@function
+f: .cfi_startproc
+push %rbx
+.cfi_def_cfa_offset 16
+.cfi_offset 3,-16
+mov %rdi,%rbx
+lock cmpxchg %esi,(%rdi)
+jne _L_lock_19
+1: call g
+pop %rbx
+.cfi_def_cfa_offset 8
+.cfi_restore 3
+ret
+_L_lock_19:
+lea (%rdi),%rdi
+sub $128,%rsp
+SUB
+call wait
+add $128,%rsp
+ADD
+jmp 1b
+.cfi_endproc
+.size f,.-f
+`
+	const rows = ".cfi_def_cfa_offset 16\n.cfi_offset 3,-16\n"
+	r := run(t, assemble(t, "f.s", replace(replace(source, "SUB", rows+".cfi_def_cfa_offset 144"), "ADD", rows)))
+	require.Len(t, errorsIn(r), 1) // the lea and the sub have the row of the ret
+	assert.Equal(t, 2, errorsIn(r)[0].Count)
+	right := replace(source, "_L_lock_19:\n", "_L_lock_19:\n"+rows)
+	r = run(t, assemble(t, "f.s", replace(replace(right, "SUB", ".cfi_def_cfa_offset 144"), "ADD", rows)))
+	assert.Empty(t, errorsIn(r))
+	r = run(t, assemble(t, "f.s", replace(replace(right, "SUB", ""), "ADD", "")))
+	require.Len(t, errorsIn(r), 1)
+	f := errorsIn(r)[0]
+	assert.Equal(t, check.KindCFA, f.Kind)
+	assert.Equal(t, "rsp+144", f.Is)
+	assert.Equal(t, "rsp+16", f.Says)
+	assert.Equal(t, 2, f.Count)
+}
+
+// TestFirstRow: the first row is held against a call, if calls or pointers come to the function.
+func TestFirstRow(t *testing.T) {
+	for _, body := range []string{
+		".cfi_def_cfa_offset 16\nmov $1,%eax\njmp g",
+		".cfi_def_cfa 3,8\ncall abort",
+	} {
+		r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+body+"\n.cfi_endproc\n.size f,.-f\n"))
+		require.Len(t, errorsIn(r), 1)
+		assert.Equal(t, "rsp+8", errorsIn(r)[0].Is)
+	}
+}
+
+// TestResolver: what a PLT jumps to has two words more on the stack than a call leaves. Only its row says so, and the jump at its
+// end, which would be above the return address otherwise.
+func TestResolver(t *testing.T) {
+	const body = "push %rbx\n.cfi_adjust_cfa_offset 8\n.cfi_offset 3,-32\nmov 8(%rsp),%rbx\nmov %rbx,%rdi\ncall g\nmov %rax,%r11\npop %rbx\n.cfi_adjust_cfa_offset -8\n.cfi_restore 3\n" +
+		"add $16,%rsp\n.cfi_adjust_cfa_offset -16\njmp *%r11"
+	source := func(first string) string {
+		return ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n.cfi_def_cfa_offset " + first + "\n" + body + "\n.cfi_endproc\n.size f,.-f\n.data\n.quad f\n"
+	}
+	r := run(t, assemble(t, "f.s", source("24")))
+	assert.Empty(t, r.Findings)
+	assert.Equal(t, r.Instructions, r.Assumed)
+	r = run(t, assemble(t, "f.s", source("32"))) // and no other than the one that fits its end
+	assert.NotEmpty(t, errorsIn(r))
+}
+
+// TestGoPanic: a bounds check's call of Go's panic functions does not go on into the code behind it, which grows the stack.
+func TestGoPanic(t *testing.T) {
+	const source = `.text
+.globl f
+.type f,@function
+f: .cfi_startproc
+cmp 16(%r14),%rsp
+jbe 2f
+sub $24,%rsp
+.cfi_def_cfa_offset 32
+cmp %rax,%rcx
+jae 1f
+mov %rcx,8(%rsp)
+add $24,%rsp
+.cfi_def_cfa_offset 8
+ret
+.cfi_def_cfa_offset 32
+1: call NAME
+nop
+.cfi_def_cfa_offset 8
+2: call runtime.morestack_noctxt
+jmp f
+.cfi_endproc
+.size f,.-f
+`
+	for _, name := range []string{"runtime.panicIndex", "runtime.goPanicSliceAlen", "runtime.panicdivide", "runtime.gopanic", "runtime.throw", "runtime.panicmem", "runtime.panicshift"} {
+		r := run(t, assemble(t, "f.s", replace(source, "NAME", name)))
+		assert.Empty(t, errorsIn(r), name)
+		assert.Equal(t, r.Instructions, r.Judged, "%s: %v", name, r.NotJudged)
+	}
+	// these return; a row that takes them for panics is wrong
+	for _, name := range []string{"runtime.panicCheck1", "runtime.printpanics", "main.panicIndex", "runtime.panics.String"} {
+		r := run(t, assemble(t, "f.s", replace(source, "NAME", name)))
+		assert.True(t, len(errorsIn(r)) > 0 || r.Judged < r.Instructions, name)
+	}
+}
+
+// TestCold: a cold part jumped to with a frame, whose FDE says that there is none.
+func TestCold(t *testing.T) {
+	const part = `
+.text
+f: .cfi_startproc
+push %rbx
+.cfi_def_cfa_offset 16
+.cfi_offset 3,-16
+test %edi,%edi
+jne f.cold
+call g
+pop %rbx
+.cfi_def_cfa_offset 8
+.cfi_restore 3
+ret
+.cfi_endproc
+.section .text.unlikely,"ax"
+f.cold: .cfi_startproc
+ROWS
+call g
+mov $1,%eax
+call abort
+.cfi_endproc
+`
+	const rows = ".cfi_def_cfa_offset 16\n.cfi_offset 3,-16"
+	r := run(t, assemble(t, "f.s", replace(part, "ROWS", rows)))
+	assert.Empty(t, errorsIn(r))
+	r = run(t, assemble(t, "f.s", replace(part, "ROWS", "")))
+	require.Len(t, errorsIn(r), 1)
+	f := errorsIn(r)[0]
+	assert.Equal(t, check.KindCFA, f.Kind)
+	assert.Equal(t, "rsp+16", f.Is)
+	assert.Equal(t, f.Start, f.PC)
+}
+
+const switches = `
+int g(int); void h(void); void *volatile p;
+int f(int n, int m) {
+	char *a = __builtin_alloca(m);
+	p = a;
+	switch (n) {
+	case 0: return g(1); case 1: return g(m) + 2; case 2: h(); return 3; case 3: return m; case 4: h(); h(); return g(5);
+	case 5: return g(m) * 3; case 6: return g(g(m)); case 7: h(); return a[m / 2];
+	}
+	return g(n);
+}
+int drap(int n) { char buf[256] __attribute__((aligned(64))); p = buf; h(); return g(n) + buf[n]; }
+int fact(int n) { return n < 2 ? 1 : n * fact(n - 1) + g(n); }
+`
+
+// TestCompiled: what a compiler emits is right, with frame pointers and without.
+func TestCompiled(t *testing.T) {
+	for _, flags := range [][]string{{"-O0"}, {"-O2"}, {"-O2", "-fno-omit-frame-pointer"}, {"-O2", "-fno-pic", "-fno-pie"}, {"-Os"}, {"-O2", "-fPIC"}} {
+		r := run(t, assemble(t, "f.c", switches, append(flags, "-fasynchronous-unwind-tables")...))
+		assert.Empty(t, errorsIn(r), "%v", flags)
+		assert.Equal(t, r.Instructions, r.Judged, "%v: %v", flags, r.NotJudged)
+		assert.Zero(t, r.Assumed, "%v: jump tables", flags)
+	}
+}
+
+// TestGo: Go's tables say nothing of registers, and its functions keep none. That is no warning.
+func TestGo(t *testing.T) {
+	dir := t.TempDir()
+	source := filepath.Join(dir, "main.go")
+	require.NoError(t, os.WriteFile(source, []byte("package main\n\nfunc main() { println(len(os()[1])) }\n\nfunc os() []string { return []string{\"a\", \"b\"} }\n"), 0o644))
+	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "main"), source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	registers := 0
+	r := run(t, filepath.Join(dir, "main"))
+	assert.Greater(t, float64(r.Judged), 0.999*float64(r.Instructions), "%v", r.NotJudged)
+	for _, f := range r.Findings {
+		switch f.Kind {
+		case check.KindSaved, check.KindClobbered:
+			registers++
+			assert.Equal(t, check.ClassGo, f.Class, "%+v", f)
+			assert.Equal(t, check.SeverityNote, f.Severity, "%+v", f)
+		case check.KindCFA:
+			assert.NotEqual(t, check.ClassGo, f.Class, "%+v", f)
+		}
+	}
+	assert.Greater(t, registers, 1000)
+}
+
+// TestLargeFunction: code of more than 4 MB in one FDE is counted, not interpreted, and the function beside it is judged.
+func TestLargeFunction(t *testing.T) {
+	const source = `.text
+big: .cfi_startproc
+.fill 0x400000,1,0x50
+ret
+.cfi_endproc
+small: .cfi_startproc
+push %rbx
+.cfi_def_cfa_offset 16
+pop %rbx
+.cfi_def_cfa_offset 8
+ret
+.cfi_endproc
+`
+	r := run(t, assemble(t, "large.s", source))
+	assert.Equal(t, map[string]int{check.ReasonLimit: 0x400001}, r.NotJudged)
+	assert.Equal(t, 3, r.Judged)
+	assert.Empty(t, r.Findings)
+}

@@ -1,0 +1,100 @@
+package codeflow
+
+import "github.com/ehasm/ehasm/internal/analysis/x86"
+
+// argsAt returns how many bytes of arguments are on the stack at a call: as the table says (DW_CFA_GNU_args_size),
+// otherwise as many as the code pushed for it.
+func (f *flow) argsAt(p *part, pc, next uint64) int32 {
+	if f.beginner != nil {
+		n := int32(0)
+		for _, x := range p.fn.ArgSizes {
+			if x.PC > pc {
+				break
+			}
+			n = x.Bytes
+		}
+		return n
+	}
+	pushed := f.pushedBefore(p, pc)
+	if pushed == 0 {
+		return 0
+	}
+	k := f.inst(pc)
+	if f.callNever(pc, &f.ins[k]) {
+		return pushed
+	}
+	return f.poppedAfter(next, pushed)
+}
+
+// pushedBefore counts the bytes pushed for a call since the call before it.
+func (f *flow) pushedBefore(p *part, pc uint64) (pushed int32) {
+	run := int32(0)
+	last := uint64(0)
+	for cur, n := pc, 0; n < 40; n++ {
+		i, ok := f.before(p, cur)
+		if !ok {
+			break
+		}
+		in := &f.ins[i]
+		cur = f.pcs[i]
+		switch in.Op {
+		case x86.OpPUSH:
+			adjoins := last == cur+uint64(in.Len)
+			if a := in.Args[0]; a.Kind == x86.KGPR && CalleeSaved>>a.Reg&1 != 0 && cur < p.fn.Lo+40 {
+				if adjoins {
+					pushed -= run // an adjacent push only aligns the stack
+				}
+				return pushed
+			}
+			if !adjoins {
+				run = 0
+			}
+			last = cur
+			run += 8
+			pushed += 8
+			if cur == p.fn.Lo {
+				return pushed - run
+			}
+		case x86.OpADD, x86.OpSUB:
+			if a := in.Args[0]; a.Kind == x86.KGPR && a.Reg == rsp {
+				if in.Op == x86.OpSUB && in.Imm <= 8 && pushed > 0 {
+					pushed += int32(in.Imm)
+				}
+				return pushed
+			}
+		case x86.OpCALL, x86.OpJMP, x86.OpRET, x86.OpPOP, x86.OpUD2, x86.OpLEAVE:
+			return pushed
+		}
+	}
+	return pushed
+}
+
+// poppedAfter returns how many bytes the code after a call pops, at most pushed.
+func (f *flow) poppedAfter(next uint64, pushed int32) (n int32) {
+	for range 8 {
+		i := f.inst(next)
+		if i < 0 {
+			break
+		}
+		in := &f.ins[i]
+		a := in.Args[0]
+		switch in.Op {
+		case x86.OpADD:
+			if a.Kind == x86.KGPR && a.Reg == rsp && in.Imm > 0 {
+				if n+int32(in.Imm) <= pushed {
+					n += int32(in.Imm)
+				}
+				return n
+			}
+		case x86.OpPOP:
+			if a.Kind != x86.KGPR || CalleeSaved>>a.Reg&1 != 0 || n+8 > pushed {
+				return n
+			}
+			n += 8
+		case x86.OpJMP, x86.OpRET, x86.OpCALL, x86.OpJCC:
+			return n
+		}
+		next += uint64(in.Len)
+	}
+	return n
+}

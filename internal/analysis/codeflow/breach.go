@@ -1,0 +1,175 @@
+package codeflow
+
+import (
+	"math"
+
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// breach says in what a function does not return as the psABI asks.
+type breach struct {
+	lost    uint16 // callee-saved registers that it does not restore
+	returns bool   // it was seen to return
+	by      int32  // how many bytes rsp is above where a ret leaves it, as after ret $16; or unknownMove
+}
+
+const unknownMove = math.MinInt32
+
+// privateRounds bounds how often callers are interpreted again: how deep a register's loss is followed through calls.
+const privateRounds = 16
+
+func (b *breach) odd() bool { return b.lost != 0 || b.by != 0 }
+
+// at adds a return that leaves rsp by bytes off.
+func (b *breach) at(lost uint16, by int32) {
+	b.lost |= lost
+	if b.returns && b.by != by {
+		by = unknownMove
+	}
+	b.returns, b.by = true, by
+}
+
+// atReturn adds the return, if it is one, that a ret or an indirect jump makes in a state.
+func (b *breach) atReturn(in *x86.Inst, s *State) {
+	to, above := Value{}, int32(0) // where it goes, and how far rsp will be above
+	switch a := &in.Args[0]; {
+	case in.Op == x86.OpRET:
+		to, above = s.top(), 8+int32(in.Imm)
+		if s.Regs[rsp] == baseAt(0, -8) { // whatever was written there: it returns to its caller
+			to = entryOf(RA)
+		}
+	case gpr64(a):
+		to = s.Regs[a.Reg]
+	case a.Kind == x86.KMem:
+		if base, off, ok := s.addr(in); ok {
+			to = s.Slot(base, off)
+		}
+	}
+	if to != entryOf(RA) {
+		return
+	}
+	by := int32(unknownMove)
+	if r := s.Regs[rsp]; r.Kind == Base && r.Reg == 0 {
+		by = r.Off + above
+	}
+	b.at(s.lost(), by)
+}
+
+// returned handles the return from a call of a function with a breach.
+func (f *flow) returned(pc uint64, b breach, s *State) {
+	s.clobber(b.lost)
+	switch {
+	case b.by == unknownMove:
+		f.base(pc, s)
+	case b.by != 0:
+		s.move(b.by)
+		s.dropBelow()
+	}
+}
+
+// private finds the functions that do not restore callee-saved registers or the stack pointer, and returns the callers for
+// which that is new.
+func (p *Program) private(breaches []breach, onward [][]uint64) []int {
+	now := map[uint64]breach{}
+	for i := range breaches {
+		if breaches[i].odd() {
+			now[p.fns[i].Lo] = breaches[i]
+		}
+	}
+	for changed := len(now) > 0; changed; {
+		changed = false
+		for i := range p.fns {
+			for _, t := range onward[i] {
+				b, ok := now[t]
+				if !ok {
+					if b, ok = p.within(breaches, t); !ok {
+						continue
+					}
+				}
+				is := breaches[i]
+				if was, ok := now[p.fns[i].Lo]; ok {
+					is = was
+				}
+				next := is
+				next.lost |= b.lost
+				if b.by != 0 && b.by != is.by && is.by != unknownMove {
+					if next.by = b.by; is.returns || is.by != 0 || len(onward[i]) > 1 {
+						next.by = unknownMove
+					}
+				}
+				if next != is {
+					now[p.fns[i].Lo] = next
+					changed = true
+				}
+			}
+		}
+	}
+	news := map[uint64]bool{}
+	for a, m := range now {
+		if p.breaks[a] != m {
+			news[a] = true
+		}
+	}
+	for a := range p.breaks {
+		if _, ok := now[a]; !ok {
+			news[a] = true
+		}
+	}
+	p.breaks = now
+	if len(news) == 0 {
+		return nil
+	}
+	p.returns.Clear()
+	list := map[int]bool{}
+	for i := range p.fns {
+		for _, t := range p.sum[i].calls {
+			if news[t] {
+				list[int(p.group[i])] = true
+				break
+			}
+		}
+	}
+	return sortedKeys(list)
+}
+
+// within returns the breach of the function around pc, which is not its beginning: that of its own returns only. What it leads to elsewhere need not
+// be led to from pc, as where parts of many functions lie side by side.
+func (p *Program) within(breaches []breach, pc uint64) (breach, bool) {
+	if g := p.find(pc); g >= 0 && p.fns[g].Lo != pc {
+		return breaches[g], breaches[g].odd()
+	}
+	return breach{}, false
+}
+
+// computed reports whether the call at pc, of undescribed code, goes to an address that was added up, as of a table of distances: it leads to a
+// label of the same author, who may keep to a convention of his own.
+func (f *flow) computed(pc uint64, in *x86.Inst) bool {
+	to := &in.Args[0]
+	if p := f.partOf(pc); !gpr64(to) || f.beginner != nil || p == nil || !p.fn.Shared {
+		return false
+	}
+	const far = 12
+	for range far {
+		k, ok := f.prev(pc)
+		if !ok || f.ins[k].Op == x86.OpCALL || f.ins[k].Op == x86.OpJMP || ends(f.ins[k].Op) {
+			return false
+		}
+		if q := &f.ins[k]; q.Writes>>to.Reg&1 != 0 {
+			return q.Op == x86.OpADD && gpr64(&q.Args[0]) && gpr64(&q.Args[1]) ||
+				q.Op == x86.OpLEA && q.Mem.Base <= x86.R15 && q.Mem.Index <= x86.R15
+		}
+		pc = f.pcs[k]
+	}
+	return false
+}
+
+// saves returns the mask of callee-saved registers of which the stack holds the entry value. A callee with a convention of its own may change them;
+// others not, since its caller could not restore them.
+func (s *State) saves() (m uint16) {
+	for i := range s.slots[:s.n] {
+		if v := s.slots[i].v; v.Kind == Entry && v.Reg < 16 {
+			m |= 1 << v.Reg
+		}
+	}
+	return m
+}

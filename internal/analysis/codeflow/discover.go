@@ -1,0 +1,189 @@
+package codeflow
+
+import (
+	"slices"
+
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// callNever reports whether the call at pc does not come back.
+func (f *flow) callNever(pc uint64, in *x86.Inst) bool {
+	if f.never[pc] {
+		return true
+	}
+	img := f.p.img
+	if in.Args[0].Kind == x86.KRel {
+		t := in.Target(pc)
+		return f.p.noReturn.has(t) || len(img.exitsIf) > 0 && img.exitsIf[t] && f.exits(pc)
+	}
+	if in.Args[0].Kind == x86.KMem && in.Mem.Base == x86.RIP {
+		a, _ := in.MemAddr(pc)
+		return img.noRetGOT[a] || img.exitsGOT[a] && f.exits(pc)
+	}
+	return false
+}
+
+// exits reports whether the first argument of the call at pc is a constant other than 0.
+func (f *flow) exits(pc uint64) bool {
+	for range 12 {
+		k, ok := f.prev(pc)
+		if !ok || f.lead[f.pos(pc)] != 0 {
+			return false // other code may come here
+		}
+		in := &f.ins[k]
+		if in.Writes&x86.RDI.Mask() != 0 {
+			return in.Op == x86.OpMOV && in.Args[1].Kind == x86.KImm && in.Imm != 0
+		}
+		if in.Op == x86.OpCALL || in.Op == x86.OpJMP {
+			return false
+		}
+		pc = f.pcs[k]
+	}
+	return false
+}
+
+// ends reports whether control does not go on to the next instruction, calls apart.
+func ends(op x86.Op) bool {
+	switch op {
+	case x86.OpRET, x86.OpRETF, x86.OpIRET, x86.OpUD2, x86.OpUD1, x86.OpUD0, x86.OpHLT, x86.OpINT3, x86.OpSYSRET, x86.OpSYSEXIT, x86.OpJMPF, x86.OpUIRET:
+		return true
+	}
+	return false
+}
+
+// discover decodes what is reached from pc.
+func (f *flow) discover(pc uint64) {
+	f.leader(pc)
+	f.todo = append(f.todo[:0], pc)
+	for {
+		for len(f.todo) > 0 {
+			pc := f.todo[len(f.todo)-1]
+			f.todo = f.todo[:len(f.todo)-1]
+			f.run(pc)
+		}
+		if len(f.jumps) == 0 {
+			if !f.resolveHeld() {
+				return
+			}
+			continue
+		}
+		k := f.jumps[0]
+		f.jumps = f.jumps[1:]
+		f.indirect(k)
+	}
+}
+
+// run decodes in a straight line.
+func (f *flow) run(pc uint64) {
+	p := f.partOf(pc)
+	if p == nil {
+		return
+	}
+	for lo := p.fn.Lo; pc-lo < uint64(len(p.code)) && f.at[int(pc-lo)+p.off] == 0; {
+		if len(f.ins) < cap(f.ins) {
+			f.ins = f.ins[:len(f.ins)+1]
+		} else {
+			f.ins = append(f.ins, x86.Inst{})
+		}
+		in := &f.ins[len(f.ins)-1]
+		if x86.Decode(p.code[pc-lo:], in) != nil {
+			f.ins = f.ins[:len(f.ins)-1]
+			return
+		}
+		f.pcs = append(f.pcs, pc)
+		f.at[int(pc-lo)+p.off] = int32(len(f.ins))
+		switch in.Op {
+		case x86.OpJMP:
+			if in.Args[0].Kind == x86.KRel {
+				f.target(in.Target(pc))
+			} else {
+				f.jumps = append(f.jumps, int32(len(f.ins)-1))
+			}
+			return
+		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ, x86.OpXBEGIN:
+			f.target(in.Target(pc))
+		case x86.OpCALL:
+			if s := p.site(pc); s != nil {
+				f.target(s.Pad)
+			}
+			if f.callNever(pc, in) {
+				return
+			}
+		case x86.OpLEA:
+			if r := in.Args[0].Reg; in.Mem.Base == x86.RIP && r < 16 {
+				if at, _ := in.MemAddr(pc); !slices.Contains(f.leas[r], at) {
+					f.leas[r] = append(f.leas[r], at)
+				}
+			}
+		default:
+			if ends(in.Op) {
+				return
+			}
+		}
+		pc += uint64(in.Len)
+	}
+}
+
+func (f *flow) leader(pc uint64) {
+	if o := f.pos(pc); o >= 0 && f.lead[o] == 0 {
+		f.lead[o] = -1
+	}
+}
+
+func (f *flow) target(pc uint64) {
+	o := f.pos(pc)
+	if o < 0 {
+		return
+	}
+	if f.lead[o] == 0 {
+		f.lead[o] = -1
+		if f.at[o] > 0 {
+			f.split = append(f.split, pc)
+		}
+	}
+	if f.at[o] == 0 {
+		f.todo = append(f.todo, pc)
+	}
+}
+
+// indirect looks for the table of an indirect jump.
+func (f *flow) indirect(k int32) {
+	t := f.tableForm(k)
+	var ts []uint64
+	if t.addr != 0 {
+		if ts = f.readTable(&t); ts != nil {
+			f.byAddr[t.addr] = ts
+			f.setTable(k, ts)
+		}
+	}
+	if t.base >= 0 && (t.far || ts == nil) {
+		f.held = append(f.held, held{k, t.base})
+	}
+}
+
+func (f *flow) setTable(k int32, ts []uint64) {
+	f.table[f.pcs[k]] = ts
+	for _, t := range ts {
+		f.target(t)
+	}
+}
+
+// prev is the index of the instruction that ends where pc begins, among those decoded.
+func (f *flow) prev(pc uint64) (int32, bool) {
+	p := f.partOf(pc)
+	if p == nil {
+		return 0, false
+	}
+	return f.before(p, pc)
+}
+
+// before is prev in a part, at whose end pc may be.
+func (f *flow) before(p *part, pc uint64) (int32, bool) {
+	o := int(pc-p.fn.Lo) + p.off
+	for d := 1; d <= 15 && o-d >= p.off; d++ {
+		if i := f.at[o-d]; i > 0 && int(f.ins[i-1].Len) == d {
+			return i - 1, true
+		}
+	}
+	return 0, false
+}

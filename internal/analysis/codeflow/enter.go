@@ -1,0 +1,365 @@
+package codeflow
+
+import (
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// process interprets group g with what is known to flow into it.
+func (f *flow) process(g int) {
+	f.never, f.guess, f.own, f.labels = nil, false, nil, 0
+	members := f.p.members(g)
+	for restart := 0; ; restart++ {
+		f.begin(members)
+		f.newly = 0
+		if restart >= 8 {
+			f.newly = 8
+		}
+		if f.parts[0].fn.Signal || len(f.parts[0].code) == 0 {
+			return
+		}
+		if strings.HasPrefix(f.p.img.SectionOf(f.parts[0].fn.Lo), ".plt") {
+			f.plt()
+		} else {
+			for k := range f.parts {
+				f.enter(&f.parts[k])
+			}
+		}
+		f.interpret()
+		f.guess = len(f.never) > 0
+		if f.popsReturn() {
+			continue
+		}
+		if f.newly == 0 || restart >= 8 {
+			break
+		}
+	}
+	for k := range f.parts {
+		f.rest(&f.parts[k])
+	}
+}
+
+// popsReturn finds parts that would remove their own return address if they were called, and makes them begin as their row says:
+// the code that a PLT jumps to with two words pushed, _dl_runtime_resolve, of which a program knows the address only. Without rows,
+// it is a label, of which only the address is taken; what it begins with is what the code from there shows. If it shows nothing, code that is
+// aligned as functions are begins as they do, and other code only if one of its rets says so. A part with a function's symbol begins as a call
+// would all the same, but what follows from that is guessed.
+func (f *flow) popsReturn() (found bool) {
+	for k := range f.parts {
+		q := &f.parts[k]
+		lo := q.fn.Lo
+		if f.own[lo] || f.p.called.has(lo) {
+			continue
+		}
+		own := q.above && (q.other || f.beginner == nil)
+		if f.beginner == nil && q.fn.Shared && !f.p.isCalled(lo) {
+			if s, ok := f.label(lo, true); ok {
+				own = own || s.Regs[rsp] != baseAt(0, -8)
+			} else {
+				own = own || !q.level && lo%functionAlign != 0
+			}
+		}
+		if own {
+			if f.own == nil {
+				f.own = map[uint64]bool{}
+			}
+			f.own[lo], found = true, true
+		}
+	}
+	return found
+}
+
+func (f *flow) plt() {
+	lo, hi := f.parts[0].fn.Lo, f.parts[0].fn.Hi
+	name := f.p.img.SectionOf(lo)
+	step := uint64(16)
+	if name == ".plt.got" {
+		step = 8
+	}
+	s := Initial()
+	enter := func(pc uint64) {
+		f.discover(pc)
+		if o := f.pos(pc); o >= 0 {
+			f.flowTo(o, &s, Flow)
+		}
+	}
+	for pc := lo; pc < hi; pc += step {
+		if pc == lo && name == ".plt" {
+			continue
+		}
+		enter(pc)
+		// lazy binding comes back after the jump
+		if k := f.inst(pc); k >= 0 && f.ins[k].Op == x86.OpJMP && f.ins[k].Mem.Base == x86.RIP {
+			if next := pc + uint64(f.ins[k].Len); next < pc+step {
+				enter(next)
+			}
+		}
+	}
+}
+
+// enter begins a part where control comes in.
+func (f *flow) enter(q *part) {
+	p, lo := f.p, q.fn.Lo
+	s, how, ok := Initial(), Flow, true
+	e := p.ext[lo]
+	contested := e != nil && e.contested
+	if contested {
+		e, ok = nil, false
+	}
+	if f.beginner != nil {
+		b, known := f.beginner.Begin(lo)
+		q.other = known && b.Regs[rsp] != s.Regs[rsp]
+		if contested || !known || q.other && (!p.isEntry(lo) || f.own[lo]) {
+			s, ok, how = b, known, Assumed
+		}
+	}
+	label := f.beginner == nil && f.own[lo]
+	if label {
+		ok, how = p.img.starts[lo], Guessed // a symbol, which the code contradicts
+	}
+	if e != nil {
+		s, ok, how = e.s, true, e.how
+	}
+	others := p.extOf[q.i]
+	if e == nil && !p.referred(lo) {
+		// a cold part: nothing comes to its first instruction
+		switch {
+		case len(f.parts) > 1 && (how == Assumed || p.joined.has(lo)):
+			ok = false // the group's other parts lead into it; what they don't is taken up at the end
+		case q.code[0] == 0x90 && (p.ext[lo+1] != nil || q.isPad(lo+1)):
+			ok = false
+		case f.beginner == nil && !p.tailIn[lo]:
+			ok = false
+		case len(others) > 0 && how != Assumed && !p.tailIn[lo]:
+			ok = false
+		}
+	}
+	if ok {
+		f.discover(lo)
+		f.flowTo(q.off, &s, how)
+		if e != nil && !label && (q.fn.Shared && p.referred(lo) || f.beginner == nil && p.isCalled(lo)) {
+			entry := Initial()
+			f.flowTo(q.off, &entry, Flow)
+		}
+	}
+	for _, t := range others {
+		if t != lo {
+			f.discover(t)
+		}
+	}
+	for _, t := range others {
+		if o := f.pos(t); t != lo && o >= 0 {
+			e := p.ext[t]
+			f.flowTo(o, &e.s, e.how)
+		}
+	}
+}
+
+func (p *part) isPad(pc uint64) bool {
+	for i := range p.fn.Sites {
+		if p.fn.Sites[i].Pad == pc {
+			return true
+		}
+	}
+	return false
+}
+
+// rest looks at the code that nothing led to.
+func (f *flow) rest(p *part) {
+	var in x86.Inst
+	p.gap = false
+	last := ^uint64(0)
+	quiet := true // control does not come from the instruction before
+	for pos := p.fn.Lo; pos < p.end(); {
+		if k := f.at[int(pos-p.fn.Lo)+p.off]; k > 0 {
+			quiet = f.stops(pos, &f.ins[k-1])
+			pos += uint64(f.ins[k-1].Len)
+			continue
+		}
+		if x86.Decode(p.code[pos-p.fn.Lo:], &in) != nil {
+			pos++
+			p.gap, quiet = true, false
+			continue
+		}
+		if padding(&in) {
+			pos += uint64(in.Len)
+			continue
+		}
+		s, how, ok, label := State{}, Flow, false, false
+		if pos != last {
+			last = pos
+			if quiet {
+				s, label = f.label(pos, false)
+				if t, ok := f.afterCall(pos); ok && t.Regs[rsp] != s.Regs[rsp] {
+					label = false
+				}
+			}
+			if ok = label; !label {
+				s, how, ok = f.assume(pos)
+			}
+		}
+		if !ok {
+			quiet = f.stops(pos, &in)
+			pos += uint64(in.Len)
+			p.gap = true
+			continue
+		}
+		if f.isData(p, pos) {
+			p.gap = true
+			for pos < p.end() && f.at[int(pos-p.fn.Lo)+p.off] == 0 {
+				pos++
+			}
+			continue
+		}
+		f.split = f.split[:0]
+		f.discover(pos)
+		f.settle()
+		f.softly = label
+		f.flowTo(int(pos-p.fn.Lo)+p.off, &s, how)
+		f.interpret()
+		f.softly = false
+	}
+}
+
+// stops reports whether control does not go on to the instruction after in, at pc.
+func (f *flow) stops(pc uint64, in *x86.Inst) bool {
+	return in.Op == x86.OpJMP || ends(in.Op) || in.Op == x86.OpCALL && f.callNever(pc, in)
+}
+
+// settle brings to the leaders in split what flows to them from the code before: the blocks that they split were interpreted before.
+func (f *flow) settle() {
+	if f.beginner != nil {
+		return
+	}
+	for _, pc := range f.split {
+		if o := f.leaderOf(pc); o >= 0 {
+			f.enqueue(uint32(o))
+		}
+	}
+	f.interpret()
+}
+
+// isData reports whether what nothing led to is no code: it jumps or runs into the middle of an instruction that was
+// reached, or is none; or the function begins with a jump over it, as over clang's types of -fsanitize=function.
+func (f *flow) isData(p *part, pos uint64) bool {
+	if k, ok := f.before(p, pos); ok && f.ins[k].Op == x86.OpJMP && f.ins[k].Args[0].Kind == x86.KRel && f.pcs[k] <= p.fn.Lo+4 {
+		if t := f.ins[k].Target(f.pcs[k]); t > pos && t <= pos+16 {
+			return true
+		}
+	}
+	var in x86.Inst
+	for pos < p.end() {
+		o := int(pos-p.fn.Lo) + p.off
+		if f.at[o] > 0 {
+			return false
+		}
+		if x86.Decode(p.code[pos-p.fn.Lo:], &in) != nil {
+			return true
+		}
+		for k := 1; k < int(in.Len); k++ {
+			if f.at[o+k] > 0 {
+				return true
+			}
+		}
+		switch in.Op {
+		case x86.OpJMP, x86.OpJCC, x86.OpCALL:
+			if in.Args[0].Kind == x86.KRel && f.splits(in.Target(pos)) {
+				return true
+			}
+		}
+		if in.Op == x86.OpJMP || ends(in.Op) {
+			return false
+		}
+		pos += uint64(in.Len)
+	}
+	return false
+}
+
+// splits reports whether pc lies inside a reached instruction, other than at its first byte.
+func (f *flow) splits(pc uint64) bool {
+	p := f.partOf(pc)
+	if p == nil || f.at[f.pos(pc)] > 0 {
+		return false
+	}
+	o := f.pos(pc)
+	for d := 1; d < 15 && o-d >= p.off; d++ {
+		if k := f.at[o-d]; k > 0 {
+			return int(f.ins[k-1].Len) > d
+		}
+	}
+	return false
+}
+
+// padding reports whether an instruction is what linkers and assemblers fill with.
+func padding(in *x86.Inst) bool {
+	return in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Opcode == 0 && in.ModRM == 0
+}
+
+// IsPadding reports whether an instruction is what linkers and assemblers fill with.
+func IsPadding(in *x86.Inst) bool { return padding(in) }
+
+// assume gives a state for code that nothing known leads to.
+func (f *flow) assume(pos uint64) (State, How, bool) {
+	if f.beginner != nil {
+		s, ok := f.beginner.Begin(pos)
+		return s, Assumed, ok
+	}
+	// after an indirect jump that was not resolved: its state
+	best := -1
+	for k := range f.ins {
+		in := &f.ins[k]
+		if in.Op != x86.OpJMP || in.Args[0].Kind == x86.KRel || f.table[f.pcs[k]] != nil || in.Args[0].Kind == x86.KMem && in.Mem.Base == x86.RIP {
+			continue
+		}
+		if best < 0 || f.pcs[k] < pos && (f.pcs[best] > pos || f.pcs[k] > f.pcs[best]) {
+			best = k
+		}
+	}
+	if best >= 0 {
+		if s, ok := f.stateAt(f.pcs[best]); ok {
+			return s, Guessed, true
+		}
+	}
+	s, ok := f.afterCall(pos)
+	return s, Guessed, ok
+}
+
+// afterCall gives the state at pos if a call before it that was taken not to return returns.
+func (f *flow) afterCall(pos uint64) (s State, ok bool) {
+	k, ok := f.prev(pos)
+	if !ok || f.ins[k].Op != x86.OpCALL {
+		return s, false
+	}
+	if s, ok = f.stateAt(f.pcs[k]); ok {
+		f.exec(f.pcs[k], &f.ins[k], &s)
+	}
+	return s, ok
+}
+
+// leaderOf is the offset of the last leader with a state at or before pc in its part, whose block an instruction reached at
+// pc lies in; -1 if there is none.
+func (f *flow) leaderOf(pc uint64) int {
+	p := f.partOf(pc)
+	for o := f.pos(pc); o >= p.off; o-- {
+		if f.lead[o] > 0 {
+			return o
+		}
+	}
+	return -1
+}
+
+// stateAt is the state before the reached instruction at pc.
+func (f *flow) stateAt(pc uint64) (out State, ok bool) {
+	o := f.leaderOf(pc)
+	if o < 0 {
+		return out, false
+	}
+	s := f.st[f.lead[o]-1]
+	f.block(f.pc(o), &s, Flow, func(at uint64, _ *x86.Inst, s *State, _ How) {
+		if at == pc {
+			out, ok = *s, true
+		}
+	}, false)
+	return out, ok
+}

@@ -1,0 +1,279 @@
+package codeflow
+
+import "github.com/ehasm/ehasm/internal/analysis/x86"
+
+const (
+	rsp = uint8(x86.RSP)
+	rbp = uint8(x86.RBP)
+)
+
+// callClobbers are the registers that a call may change (x86-64 psABI figure 3.4).
+const callClobbers = 1<<x86.RAX | 1<<x86.RCX | 1<<x86.RDX | 1<<x86.RSI | 1<<x86.RDI | 0x0f00
+
+// addr returns the memory operand's address as base and offset; ok is false if
+// it is not known.
+func (s *State) addr(in *x86.Inst) (base uint8, off int32, ok bool) {
+	m := &in.Mem
+	if m.Base > x86.R15 || m.Index != x86.None || m.Seg != 0 || m.Addr32 {
+		return 0, 0, false
+	}
+	v := s.Regs[m.Base].plus(m.Disp)
+	return v.Reg, v.Off, v.Kind == Base
+}
+
+// base makes rsp a new base, after it moved by an unknown amount.
+func (f *flow) base(pc uint64, s *State) {
+	s.Regs[rsp] = baseAt(f.baseID(pc), 0)
+	s.dropBase(s.Regs[rsp].Reg)
+}
+
+func (s *State) push(size int32, v Value) {
+	s.move(-size)
+	if r := s.Regs[rsp]; r.Kind == Base {
+		s.store(r.Reg, r.Off, size, v)
+	}
+}
+
+// move adds n to rsp.
+func (s *State) move(n int32) {
+	s.Regs[rsp] = s.Regs[rsp].plus(int64(n)) // an entry value, of a stack in a register, is one no more
+}
+
+func (s *State) top() Value {
+	if r := s.Regs[rsp]; r.Kind == Base {
+		return s.Slot(r.Reg, r.Off)
+	}
+	return Value{}
+}
+
+func gpr64(a *x86.Arg) bool { return a.Kind == x86.KGPR && a.Size == 8 }
+
+// exec executes an instruction from which control goes on to the next one.
+func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
+	a, b := &in.Args[0], &in.Args[1]
+	switch in.Op {
+	case x86.OpPUSH:
+		v := Value{}
+		switch {
+		case gpr64(a):
+			v = s.Regs[a.Reg]
+		case a.Kind == x86.KMem && a.Size == 8:
+			if base, off, ok := s.addr(in); ok {
+				v = s.Slot(base, off)
+			}
+		}
+		s.push(int32(in.OpSize), v)
+	case x86.OpPUSHF:
+		s.push(int32(in.OpSize), Value{})
+	case x86.OpPOP:
+		v := s.top()
+		s.move(int32(in.OpSize))
+		switch {
+		case a.Kind == x86.KMem:
+			if base, off, ok := s.addr(in); ok {
+				s.store(base, off, int32(in.OpSize), Value{})
+			}
+		case gpr64(a):
+			if rsp := s.Regs[rsp].Kind; rsp == Unknown && f.beginner != nil && s.Saved(a.Reg).Kind == AtCFA {
+				v = entryOf(a.Reg) // a row did not say where rsp is; the code restores what it saved
+			}
+			s.Regs[a.Reg] = v
+		case a.Kind == x86.KGPR:
+			s.Regs[a.Reg] = Value{}
+		}
+	case x86.OpPOPF:
+		s.move(int32(in.OpSize))
+	case x86.OpLEAVE:
+		s.Regs[rsp] = s.Regs[rbp]
+		v := s.top()
+		s.move(int32(in.OpSize))
+		if in.OpSize != 8 {
+			v = Value{}
+		}
+		s.Regs[rbp] = v
+	case x86.OpENTER:
+		s.push(8, s.Regs[rbp])
+		s.Regs[rbp] = s.Regs[rsp]
+		if in.Imm2 != 0 {
+			s.Regs[rbp] = Value{}
+			f.base(pc, s)
+		} else {
+			s.move(-int32(in.Imm))
+		}
+	case x86.OpMOV:
+		f.mov(in, s)
+		if in.Writes&x86.RSP.Mask() != 0 && s.Regs[rsp].Kind == Unknown {
+			f.base(pc, s)
+		}
+	case x86.OpLEA:
+		v := Value{}
+		if base, off, ok := s.addr(in); ok && a.Size == 8 {
+			v = baseAt(base, off)
+		}
+		f.set(pc, s, a, v)
+	case x86.OpADD, x86.OpSUB:
+		if !gpr64(a) {
+			f.other(pc, in, s)
+			break
+		}
+		v := Value{}
+		switch {
+		case b.Kind == x86.KImm && in.Op == x86.OpADD:
+			v = s.Regs[a.Reg].plus(in.Imm)
+		case b.Kind == x86.KImm:
+			v = s.Regs[a.Reg].plus(-in.Imm)
+		case a.Reg == rsp && gpr64(b) && b.Reg == uint8(x86.RAX) && in.Op == x86.OpSUB:
+			if n, ok := f.probed(pc); ok {
+				v = s.Regs[rsp].plus(-int64(n))
+			}
+		}
+		f.set(pc, s, a, v)
+	case x86.OpINC, x86.OpDEC:
+		if !gpr64(a) || s.Regs[a.Reg].Kind != Base {
+			f.other(pc, in, s)
+			break
+		}
+		if in.Op == x86.OpINC {
+			s.Regs[a.Reg].Off++
+		} else {
+			s.Regs[a.Reg].Off--
+		}
+	case x86.OpAND:
+		if gpr64(a) && a.Reg == rsp && s.Regs[rsp].Kind == Base {
+			f.base(pc, s)
+			break
+		}
+		f.other(pc, in, s)
+	case x86.OpXCHG:
+		if gpr64(a) && gpr64(b) {
+			s.Regs[a.Reg], s.Regs[b.Reg] = s.Regs[b.Reg], s.Regs[a.Reg]
+			if s.Regs[rsp].Kind == Unknown {
+				f.base(pc, s)
+			}
+			break
+		}
+		f.other(pc, in, s)
+	case x86.OpCALL:
+		f.call(pc, in, s)
+	default:
+		f.other(pc, in, s)
+	}
+}
+
+// set writes a 64-bit register operand; an unknown rsp becomes a new base.
+func (f *flow) set(pc uint64, s *State, a *x86.Arg, v Value) {
+	s.Regs[a.Reg] = v
+	if a.Reg == rsp && v.Kind == Unknown && a.Size == 8 {
+		f.base(pc, s)
+	}
+}
+
+func (f *flow) mov(in *x86.Inst, s *State) {
+	a, b := &in.Args[0], &in.Args[1]
+	switch {
+	case a.Kind == x86.KMem:
+		v := Value{}
+		if gpr64(b) {
+			v = s.Regs[b.Reg]
+		}
+		f.memStore(in, s, v)
+	case gpr64(a) && gpr64(b):
+		s.Regs[a.Reg] = s.Regs[b.Reg]
+	case gpr64(a) && b.Kind == x86.KMem:
+		v := Value{}
+		if base, off, ok := s.addr(in); ok {
+			v = s.Slot(base, off)
+		}
+		s.Regs[a.Reg] = v
+	default:
+		s.clobber(in.Writes)
+	}
+}
+
+func (f *flow) memStore(in *x86.Inst, s *State, v Value) {
+	base, off, ok := s.addr(in)
+	if !ok {
+		return
+	}
+	size := int32(in.MemSize)
+	if size == 0 {
+		size = 64
+	}
+	// A pointer that was computed may be known on a path that is never taken, such as one past the end of an array.
+	if in.Mem.Base == x86.RSP || in.Mem.Base == x86.RBP || in.MemSize != 0 && s.Regs[in.Mem.Base] == s.Regs[rsp] {
+		s.store(base, off, size, v)
+	} else {
+		s.storeThrough(base, off, size, v)
+	}
+}
+
+// hardened reports whether an instruction is clang's or %rax, %rsp of -mspeculative-load-hardening: rax is 0 on the paths that are taken.
+func hardened(in *x86.Inst) bool {
+	a, b := &in.Args[0], &in.Args[1]
+	return gpr64(a) && a.Reg == rsp && gpr64(b)
+}
+
+// other executes an instruction by the registers and memory that it writes.
+func (f *flow) other(pc uint64, in *x86.Inst, s *State) {
+	if in.Op == x86.OpUnknown {
+		// of the vector maps: no general register that unwinding needs is taken to change
+		return
+	}
+	if in.Op == x86.OpOR && hardened(in) {
+		return
+	}
+	if in.MemWrite && !writesBack(in) {
+		f.memStore(in, s, Value{})
+	}
+	w := in.Writes
+	moved := w&x86.RSP.Mask() != 0
+	s.clobber(w)
+	if moved && in.OpSize == 8 && in.Partial&x86.RSP.Mask() == 0 {
+		f.base(pc, s)
+	}
+}
+
+// probed returns what sub %rax,%rsp at pc subtracts, if the code before is mov $N,%eax and a call of a function that keeps rax, as
+// __rust_probestack and Windows' __chkstk do.
+func (f *flow) probed(pc uint64) (n int32, ok bool) {
+	k, ok := f.prev(pc)
+	if !ok || f.lead[f.pos(pc)] != 0 || f.lead[f.pos(f.pcs[k])] != 0 {
+		return 0, false
+	}
+	call, callPC := &f.ins[k], f.pcs[k]
+	if k, ok = f.prev(callPC); !ok || call.Op != x86.OpCALL || call.Args[0].Kind != x86.KRel {
+		return 0, false
+	}
+	in := &f.ins[k]
+	a, b := &in.Args[0], &in.Args[1]
+	if in.Op != x86.OpMOV || a.Kind != x86.KGPR || a.Reg != uint8(x86.RAX) || a.Size < 4 || b.Kind != x86.KImm || in.Imm != int64(int32(in.Imm)) || in.Imm < 0 {
+		return 0, false
+	}
+	return int32(in.Imm), f.p.keepsRAX(call.Target(callPC))
+}
+
+// writesBack reports whether an instruction writes what is there already: lock add $0 or or $0 at the stack's top, which compilers
+// emit as memory barriers.
+func writesBack(in *x86.Inst) bool {
+	switch in.Op {
+	case x86.OpADD, x86.OpSUB, x86.OpOR, x86.OpXOR:
+		return in.Args[1].Kind == x86.KImm && in.Imm == 0
+	}
+	return false
+}
+
+func (f *flow) call(pc uint64, in *x86.Inst, s *State) {
+	if in.Args[0].Kind == x86.KRel && in.Imm == 0 { // call to the next instruction: pushes its address
+		s.push(8, Value{})
+		return
+	}
+	s.clobber(callClobbers)
+	s.dropBelow()
+	if in.Args[0].Kind == x86.KRel {
+		f.returned(pc, f.p.breaks[in.Target(pc)], s)
+		return
+	}
+	if f.computed(pc, in) {
+		s.clobber(s.saves())
+	}
+}

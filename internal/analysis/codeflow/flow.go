@@ -1,0 +1,515 @@
+package codeflow
+
+import (
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// flow holds the state of one worker that interprets functions; it is reused for the
+// next function.
+type flow struct {
+	p        *Program
+	beginner Beginner // may be nil
+
+	parts []part // of the group that is interpreted, ascending
+	cur   int    // the part last looked up
+
+	ins    []x86.Inst
+	pcs    []uint64
+	at     []int32 // by offset, which numbers the bytes of all parts: index in ins plus 1, 0 none
+	lead   []int32 // by offset: index in states plus 1, -1 a leader without state, 0 none
+	st     []State
+	how    []How
+	bases  []uint64
+	todo   []uint64            // to decode
+	work   []uint32            // leaders to interpret: a heap of offsets
+	jumps  []int32             // indirect jumps not looked at yet
+	held   []held              // indirect jumps whose table's address comes in a register from other blocks
+	heldAt int                 // the number of instructions when held were looked at last
+	leas   [16][]uint64        // by register: addresses that the function puts into it
+	table  map[uint64][]uint64 // targets, by the jump
+	byAddr map[uint64][]uint64 // targets, by the table's address
+
+	never  map[uint64]bool // calls taken not to return: what follows contradicts
+	newly  int
+	guess  bool            // the function rests on a contradiction resolved
+	own    map[uint64]bool // functions that begin as their row says, although their address is taken
+	out    []delivery
+	kept   map[deliveryKey]int // index in what keep returns
+	split  []uint64            // leaders that discover found inside of what was decoded before
+	steps  int
+	labels int    // instructions interpreted from labels
+	soft   []bool // by state: it follows from a label's alone
+	softly bool   // what flows now follows from a label
+	limit  bool
+	large  bool // the group has more than maxCode bytes: nothing of it is interpreted
+
+	s, t, pt State // scratch of block and of meeting states: as local variables they would escape to the heap
+}
+
+// part is a function of the group being interpreted.
+type part struct {
+	fn   *Function
+	i    int // index among the program's functions
+	code []byte
+	off  int // of its first byte
+
+	shown  bool
+	gap    bool // code that is no padding may be left that nothing led to
+	other  bool // it begins as a call would, although its row says otherwise
+	above  bool // it leaves with rsp above the return address, if it began as a call would
+	level  bool // it returns, or goes on to a function that others call, with rsp at the return address, if it began as a call would
+	breach breach
+	onward []uint64
+}
+
+func (p *part) end() uint64 { return p.fn.Lo + uint64(len(p.code)) }
+
+// site returns the call site that holds pc, or nil.
+func (p *part) site(pc uint64) *Site {
+	ss := p.fn.Sites
+	lo, hi := 0, len(ss)
+	for lo < hi {
+		m := int(uint(lo+hi) / 2)
+		if ss[m].Hi <= pc {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	if lo < len(ss) && pc >= ss[lo].Lo {
+		return &ss[lo]
+	}
+	return nil
+}
+
+// delivery is a state that flows into another function.
+type delivery struct {
+	to   uint64
+	s    State
+	how  How
+	kind edge
+}
+
+// maxCode bounds the bytes of functions that are interpreted together: an instruction takes up to 400 bytes of memory, and
+// more where each begins a block.
+const maxCode = 4 << 20
+
+type edge uint8
+
+const (
+	edgeJump edge = iota
+	edgePad
+	edgeTable // an entry of a jump table that leads out of the function
+	edgeFall
+)
+
+func (f *flow) begin(members []int) {
+	f.parts, f.cur = f.parts[:0], 0
+	n := 0
+	for _, i := range members {
+		fn := &f.p.fns[i]
+		code := f.p.img.Code(fn.Lo)
+		if uint64(len(code)) > fn.Hi-fn.Lo {
+			code = code[:fn.Hi-fn.Lo]
+		}
+		f.parts = append(f.parts, part{fn: fn, i: i, code: code, off: n, gap: true})
+		n += len(code) + 1
+	}
+	if f.large = n > maxCode; f.large {
+		for k := range f.parts {
+			f.parts[k].code, f.parts[k].off = nil, k
+		}
+		n = len(f.parts)
+	}
+	if cap(f.at) < n {
+		f.at, f.lead = make([]int32, n+n/2+64), make([]int32, n+n/2+64)
+	}
+	f.at, f.lead = f.at[:n], f.lead[:n]
+	clear(f.at)
+	clear(f.lead)
+	f.ins, f.pcs, f.st, f.how, f.soft = f.ins[:0], f.pcs[:0], f.st[:0], f.how[:0], f.soft[:0]
+	f.bases, f.work, f.jumps = f.bases[:0], f.work[:0], f.jumps[:0]
+	f.out = f.out[:0]
+	f.held, f.heldAt = f.held[:0], 0
+	for r := range f.leas {
+		f.leas[r] = f.leas[r][:0]
+	}
+	f.steps, f.limit = 0, false
+	if f.table == nil {
+		f.table, f.byAddr = map[uint64][]uint64{}, map[uint64][]uint64{}
+	}
+	clear(f.table)
+	clear(f.byAddr)
+}
+
+// partOf returns the part that holds pc, or nil.
+func (f *flow) partOf(pc uint64) *part {
+	if p := &f.parts[f.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
+		return p
+	}
+	for k := range f.parts {
+		if p := &f.parts[k]; pc-p.fn.Lo < uint64(len(p.code)) {
+			f.cur = k
+			return p
+		}
+	}
+	return nil
+}
+
+// pos returns the offset of pc, or -1 if it is in no part.
+func (f *flow) pos(pc uint64) int {
+	if p := &f.parts[f.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
+		return int(pc-p.fn.Lo) + p.off
+	}
+	if p := f.partOf(pc); p != nil {
+		return int(pc-p.fn.Lo) + p.off
+	}
+	return -1
+}
+
+// pc returns the address of an offset.
+func (f *flow) pc(o int) uint64 {
+	k := len(f.parts) - 1
+	for f.parts[k].off > o {
+		k--
+	}
+	f.cur = k
+	return f.parts[k].fn.Lo + uint64(o-f.parts[k].off)
+}
+
+func (f *flow) inside(pc uint64) bool { return f.partOf(pc) != nil }
+
+// inst returns the index of the decoded instruction at pc, or -1 if none begins there.
+func (f *flow) inst(pc uint64) int {
+	if o := f.pos(pc); o >= 0 {
+		return int(f.at[o]) - 1
+	}
+	return -1
+}
+
+// baseID numbers the base that arises at pc; after 250, they share one about which nothing is
+// known.
+func (f *flow) baseID(pc uint64) uint8 {
+	for i, b := range f.bases {
+		if b == pc {
+			return uint8(i + 1)
+		}
+	}
+	if len(f.bases) < 250 {
+		f.bases = append(f.bases, pc)
+		return uint8(len(f.bases))
+	}
+	f.limit = true
+	return 251
+}
+
+// flowTo brings a state to the leader at an offset.
+func (f *flow) flowTo(o int, s *State, how How) {
+	l := f.lead[o]
+	if l <= 0 {
+		f.st = append(f.st, *s)
+		f.how = append(f.how, how)
+		f.soft = append(f.soft, f.softly)
+		f.lead[o] = int32(len(f.st))
+		f.enqueue(uint32(o))
+		return
+	}
+	if f.softly && !f.soft[l-1] {
+		return // it was reached otherwise; where the return address is, label has compared
+	}
+	old := &f.st[l-1]
+	// a state with a weaker How counts only if it describes another frame
+	if how > f.how[l-1] && !old.sameFrame(s) {
+		f.how[l-1] = how
+		f.enqueue(uint32(o))
+	}
+	x, y := old.Regs[rsp], s.Regs[rsp]
+	if x != y && x.Kind == Base && y.Kind == Base {
+		pc := f.pc(o)
+		f.conflict(pc, old, s)
+		nv := baseAt(f.baseID(pc), 0)
+		t := &f.t
+		*t = *s
+		changed := x != nv
+		old.Regs[rsp], t.Regs[rsp] = nv, nv
+		if changed {
+			old.dropBase(nv.Reg)
+		}
+		t.dropBase(nv.Reg)
+		if old.meet(t) || changed {
+			f.enqueue(uint32(o))
+		}
+		return
+	}
+	if old.meet(s) {
+		f.enqueue(uint32(o))
+	}
+}
+
+// conflict handles two stack pointers that meet at different known distances from the CFA, if the frame pointer does
+// not explain it: either the call before does not return, or the code was misread.
+func (f *flow) conflict(pc uint64, old, s *State) {
+	x, y := old.Regs[rsp], s.Regs[rsp]
+	if x.Reg != 0 || y.Reg != 0 {
+		return
+	}
+	if p, q := old.Regs[rbp], s.Regs[rbp]; p == q && p.Kind == Base && p.Reg == 0 {
+		return // calls may leave arguments on the stack
+	}
+	k, ok := f.prev(pc)
+	if !ok || f.ins[k].Op != x86.OpCALL || f.callNever(f.pcs[k], &f.ins[k]) || f.newly >= 8 {
+		return
+	}
+	if f.never == nil {
+		f.never = map[uint64]bool{}
+	}
+	f.never[f.pcs[k]] = true
+	f.newly++
+}
+
+// flowPad merges a state into a landing pad: of two stack pointers it keeps the higher, which is the one
+// without arguments.
+func (f *flow) flowPad(o int, s *State, how How) {
+	if l := f.lead[o]; l > 0 && padMeet(&f.st[l-1], s) {
+		f.enqueue(uint32(o))
+	}
+	f.flowTo(o, s, how)
+}
+
+func padMeet(old, s *State) (changed bool) {
+	x, y := &old.Regs[rsp], &s.Regs[rsp]
+	if x.Kind != Base || y.Kind != Base || x.Reg != y.Reg {
+		return false
+	}
+	if x.Off > y.Off {
+		y.Off = x.Off
+		return false
+	}
+	changed = x.Off < y.Off
+	x.Off = y.Off
+	return changed
+}
+
+func (f *flow) enqueue(o uint32) {
+	f.work = append(f.work, o)
+	h := f.work
+	for i := len(h) - 1; i > 0; {
+		p := (i - 1) / 2
+		if h[p] <= h[i] {
+			break
+		}
+		h[p], h[i] = h[i], h[p]
+		i = p
+	}
+}
+
+func (f *flow) dequeue() uint32 {
+	h := f.work
+	o := h[0]
+	for len(h) > 0 && h[0] == o {
+		h[0] = h[len(h)-1]
+		h = h[:len(h)-1]
+		for i := 0; ; {
+			c := 2*i + 1
+			if c >= len(h) {
+				break
+			}
+			if c+1 < len(h) && h[c+1] < h[c] {
+				c++
+			}
+			if h[i] <= h[c] {
+				break
+			}
+			h[i], h[c] = h[c], h[i]
+			i = c
+		}
+	}
+	f.work = h
+	return o
+}
+
+// interpret runs the data flow until nothing changes. It terminates, since every change makes the state of a leader
+// less known; the bound is for code made to take long.
+func (f *flow) interpret() {
+	bound := 64*len(f.ins) + 1<<16
+	for len(f.work) > 0 {
+		o := f.dequeue()
+		l := f.lead[o] - 1
+		f.s = f.st[l]
+		f.block(f.pc(int(o)), &f.s, f.how[l], nil, false)
+		if f.steps > bound {
+			f.limit = true
+			f.work = f.work[:0]
+		}
+	}
+}
+
+// Visit is called for each instruction with the state before it.
+type Visit func(pc uint64, in *x86.Inst, s *State, how How)
+
+// block goes from a leader to the end of its block and passes the state on to other leaders. With visit it only calls
+// visit; with deliver it passes the state on to other functions.
+func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
+	p := f.partOf(pc)
+	l := f.lead[int(pc-p.fn.Lo)+p.off]
+	soft := l > 0 && f.soft[l-1]
+	deliver = deliver && !soft // the rest of the program knows it better
+	for first := true; pc-p.fn.Lo < uint64(len(p.code)); first = false {
+		o := int(pc-p.fn.Lo) + p.off
+		if !first && f.lead[o] != 0 {
+			if visit == nil {
+				f.flowTo(o, s, how)
+			}
+			return
+		}
+		i := f.at[o]
+		if i == 0 {
+			return
+		}
+		in := &f.ins[i-1]
+		f.steps++
+		if visit != nil {
+			visit(pc, in, s, how)
+		}
+		switch in.Op {
+		case x86.OpRET:
+			p.leaves(s, true)
+			if visit != nil && how != Guessed && !soft {
+				p.breach.atReturn(in, s)
+			}
+			return
+		case x86.OpJMP:
+			if in.Args[0].Kind == x86.KRel {
+				f.edge(p, in.Target(pc), s, how, edgeJump, visit, deliver)
+				return
+			}
+			if len(f.table[pc]) == 0 {
+				p.leaves(s, false)
+			}
+			if visit != nil && how != Guessed && !soft {
+				p.breach.atReturn(in, s)
+			}
+			for _, t := range f.table[pc] {
+				f.edge(p, t, s, how, edgeTable, visit, deliver)
+			}
+			return
+		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ:
+			s.clobber(in.Writes)
+			f.edge(p, in.Target(pc), s, how, edgeJump, visit, deliver)
+			if in.Op == x86.OpJCC && in.Cond == x86.CondNE {
+				f.equal(pc, s)
+			}
+		case x86.OpXBEGIN:
+			f.edge(p, in.Target(pc), s, how, edgeJump, visit, deliver)
+			f.exec(pc, in, s)
+		case x86.OpCALL:
+			never := f.callNever(pc, in)
+			f.exec(pc, in, s)
+			if c := p.site(pc); c != nil && (visit == nil || deliver) {
+				f.pad(p, c, pc, pc+uint64(in.Len), s, how, visit)
+			}
+			if never {
+				return
+			}
+		default:
+			if ends(in.Op) {
+				return
+			}
+			f.exec(pc, in, s)
+		}
+		pc += uint64(in.Len)
+	}
+	if pc == p.fn.Hi {
+		p.onward = append(p.onward, pc)
+		if deliver {
+			f.deliver(pc, s, how, edgeFall)
+		}
+	}
+}
+
+// leaves notes a ret or jump with which a part goes elsewhere; sure says that rsp is at the return address then.
+func (p *part) leaves(s *State, sure bool) {
+	if r := s.Regs[rsp]; r.Kind == Base && r.Reg == 0 {
+		p.above = p.above || r.Off > -8
+		p.level = p.level || sure && r.Off == -8
+	}
+}
+
+func (f *flow) edge(p *part, t uint64, s *State, how How, kind edge, visit Visit, deliver bool) {
+	if visit != nil && t-p.fn.Lo >= uint64(len(p.code)) {
+		p.onward = append(p.onward, t)
+	}
+	o := f.pos(t)
+	if o >= 0 {
+		if visit == nil && f.lead[o] != 0 {
+			f.flowTo(o, s, how)
+		}
+		return
+	}
+	if kind == edgeJump && f.p.called.has(t) {
+		p.leaves(s, true)
+	}
+	if deliver {
+		f.deliver(t, s, how, kind)
+	}
+}
+
+// deliver records a state that flows into a function of another group, if that may use it. One that knows nothing of the frame matters to a
+// shared function: what else leads there is then not all.
+func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
+	g := f.p.find(to)
+	if g < 0 || !f.p.fns[g].Shared && s.Regs[rsp].Kind != Base && s.Regs[rbp].Kind != Base {
+		return
+	}
+	if kind == edgeFall {
+		call, padded := f.endsInCall()
+		if !f.p.fns[g].Shared || call && (!padded || s.Regs[rsp] != baseAt(0, -8) && (f.p.isCalled(to) || f.p.img.pointed(to))) {
+			return
+		}
+	}
+	if kind == edgeJump && to == f.p.fns[g].Lo && f.p.callsOnly(g) && !s.IsInitial() {
+		return // merge has no use for it
+	}
+	f.out = append(f.out, delivery{to, *s, how, kind})
+}
+
+// equal handles cmp %r,%rsp; jne: after it, rsp equals r.
+func (f *flow) equal(pc uint64, s *State) {
+	k, ok := f.prev(pc)
+	if !ok || f.ins[k].Op != x86.OpCMP || f.lead[f.pos(pc)] != 0 { // other code may come with other flags
+		return
+	}
+	a, b := &f.ins[k].Args[0], &f.ins[k].Args[1]
+	if !gpr64(a) || !gpr64(b) {
+		return
+	}
+	if b.Reg == rsp {
+		a, b = b, a
+	}
+	if a.Reg == rsp && s.Regs[b.Reg].Kind == Base {
+		s.Regs[rsp] = s.Regs[b.Reg]
+	}
+}
+
+// pad merges the state after a call into its landing pad.
+func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, how How, visit Visit) {
+	o := f.pos(c.Pad)
+	if o >= 0 && visit != nil {
+		return
+	}
+	old := s.Regs[rsp]
+	if r := &s.Regs[rsp]; r.Kind == Base {
+		n := f.argsAt(p, pc, next)
+		// GCC does not update the size at calls that do not throw, but a call site may hold both kinds of calls
+		if n > 0 && !s.savedBelow(r.Reg, r.Off+n) {
+			r.Off += n
+		}
+	}
+	if o >= 0 {
+		f.pt = *s // flowPad may change it
+		f.flowPad(o, &f.pt, how)
+	} else {
+		f.deliver(c.Pad, s, how, edgePad)
+	}
+	s.Regs[rsp] = old
+}

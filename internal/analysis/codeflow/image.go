@@ -1,0 +1,448 @@
+package codeflow
+
+import (
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/files/elffile"
+)
+
+// Image is an ELF file as loaded at bias 0: its segments with relative relocations applied, and what symbol names say
+// about its code.
+type Image struct {
+	segs     []segment
+	sections []section         // executable ones
+	starts   map[uint64]bool   // function symbols
+	parts    map[uint64]bool   // symbols of parts of functions that have no type: clang's .__part.N
+	relText  map[uint64]bool   // addresses of code that relative relocations store
+	relAt    []stored          // the same, by place
+	labels   map[uint64]bool   // of these, labels rather than functions
+	gotNames map[uint64]string // symbols whose address a word of data gets
+	noReturn map[uint64]bool   // functions that never return, by name
+	noRetGOT map[uint64]bool   // words that get the address of one
+	exitsIf  map[uint64]bool   // PLT entries of functions that end the process if their first argument is not 0
+	exitsGOT map[uint64]bool   // words that get the address of one
+	symbols  []Symbol
+	goText   struct{ lo, hi uint64 } // the functions that the Go linker placed
+	foreign  []span                  // V8's builtins
+	entry    uint64
+	lo, hi   uint64 // of executable segments
+}
+
+// Symbol is a function symbol.
+type Symbol struct {
+	Addr, Size uint64
+	Name       string
+}
+
+// stored says that a word at an address holds that of code.
+type stored struct{ at, code uint64 }
+
+type segment struct {
+	lo, hi uint64
+	data   []byte
+	exec   bool
+}
+
+type section struct {
+	name   string
+	lo, hi uint64
+}
+
+// maxSpan bounds the address range of an image's code, and maxLoad the bytes read.
+const (
+	maxSpan = 4 << 30
+	maxLoad = 4 << 30
+)
+
+// NewImage reads an ELF file. Symbols and relocations that can't be read count as none.
+func NewImage(r io.ReaderAt) (img *Image, err error) {
+	defer func() {
+		if p := recover(); p != nil { // debug/elf on hostile headers
+			err = fmt.Errorf("codeflow: %v", p)
+		}
+	}()
+	f, err := elffile.Open(r)
+	if err != nil {
+		return nil, err
+	}
+	img = &Image{starts: map[uint64]bool{}, parts: map[uint64]bool{}, relText: map[uint64]bool{}, gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{}, exitsIf: map[uint64]bool{}, exitsGOT: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0)}
+	if err := img.load(f, r); err != nil {
+		return nil, err
+	}
+	for _, s := range f.Sections {
+		if s.Flags&elf.SHF_EXECINSTR != 0 && s.Type == elf.SHT_PROGBITS && s.Size > 0 {
+			img.sections = append(img.sections, section{s.Name, s.Addr, s.Addr + s.Size})
+		}
+	}
+	sort.Slice(img.sections, func(i, j int) bool { return img.sections[i].lo < img.sections[j].lo })
+	if !entered(f) {
+		img.entry = 0
+	}
+	dyn, _ := f.DynamicSymbols()
+	img.addSymbols(dyn)
+	if st, err := f.Symbols(); err == nil {
+		img.addSymbols(st)
+	}
+	slices.SortStableFunc(img.symbols, func(a, b Symbol) int { return cmp.Compare(a.Addr, b.Addr) })
+	for _, s := range f.Sections {
+		if s.Type == elf.SHT_RELA && s.Flags&elf.SHF_ALLOC != 0 && s.Size <= maxLoad {
+			if d, err := s.Data(); err == nil {
+				img.relocate(d, dyn)
+			}
+		}
+		if s.Type == 19 { // SHT_RELR
+			if d, err := s.Data(); err == nil {
+				img.relr(d)
+			}
+		}
+	}
+	img.plts()
+	img.findForeign()
+	img.findLabels()
+	return img, nil
+}
+
+func (img *Image) load(f *elf.File, r io.ReaderAt) error {
+	var total uint64
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_LOAD || p.Filesz == 0 {
+			continue
+		}
+		total += p.Filesz
+		if total > maxLoad || p.Vaddr+p.Filesz < p.Vaddr {
+			return fmt.Errorf("segments of %d bytes and more", total)
+		}
+		data, err := readAll(r, p.Off, p.Filesz)
+		if err != nil {
+			return fmt.Errorf("segment at %#x: %w", p.Vaddr, err)
+		}
+		s := segment{p.Vaddr, p.Vaddr + uint64(len(data)), data, p.Flags&elf.PF_X != 0}
+		img.segs = append(img.segs, s)
+		if s.exec {
+			img.lo, img.hi = min(img.lo, s.lo), max(img.hi, s.hi)
+		}
+	}
+	if img.hi > img.lo && img.hi-img.lo > maxSpan {
+		return fmt.Errorf("code spans %d bytes", img.hi-img.lo)
+	}
+	if img.hi == 0 {
+		img.lo = 0
+	}
+	return nil
+}
+
+// readAll reads n bytes in pieces, so that a size beyond the file's end allocates nothing.
+func readAll(r io.ReaderAt, off, n uint64) ([]byte, error) {
+	const piece = 16 << 20
+	var out []byte
+	for n > 0 {
+		k := min(n, piece)
+		at := len(out)
+		if out == nil {
+			out = make([]byte, 0, min(n, 1<<30))
+		}
+		out = append(out, make([]byte, k)...)
+		got, err := r.ReadAt(out[at:], int64(off)+int64(at))
+		if got < int(k) {
+			if err == io.EOF {
+				return out[:at+got], nil
+			}
+			return nil, err
+		}
+		n -= k
+	}
+	return out, nil
+}
+
+func (img *Image) addSymbols(ss []elf.Symbol) {
+	for _, s := range ss {
+		t := elf.ST_TYPE(s.Info)
+		if t == elf.STT_NOTYPE && s.Section != elf.SHN_UNDEF && partName(s.Name) {
+			img.parts[s.Value] = true
+		}
+		if s.Value == 0 || s.Section == elf.SHN_UNDEF || t != elf.STT_FUNC && t != elf.STT_GNU_IFUNC {
+			continue
+		}
+		switch s.Name { // the Go linker brackets its functions; C functions that it links follow
+		case "runtime.text":
+			img.goText.lo = s.Value
+			continue
+		case "runtime.etext":
+			img.goText.hi = s.Value
+			continue
+		}
+		img.symbols = append(img.symbols, Symbol{s.Value, s.Size, s.Name})
+		if img.Code(s.Value) != nil && !partName(s.Name) {
+			img.starts[s.Value] = true
+		}
+		if neverReturns(s.Name) {
+			img.noReturn[s.Value] = true
+		}
+	}
+}
+
+func (img *Image) relocate(d []byte, dyn []elf.Symbol) {
+	for ; len(d) >= 24; d = d[24:] {
+		off := binary.LittleEndian.Uint64(d)
+		info := binary.LittleEndian.Uint64(d[8:])
+		sym, typ := info>>32, elf.R_X86_64(info&0xffffffff)
+		if sym > 0 && sym <= uint64(len(dyn)) {
+			if neverReturns(dyn[sym-1].Name) {
+				img.noRetGOT[off] = true
+			}
+			if name := dyn[sym-1].Name; name == "error" || name == "error_at_line" {
+				img.exitsGOT[off] = true
+			}
+			continue
+		}
+		if typ == elf.R_X86_64_RELATIVE || typ == elf.R_X86_64_IRELATIVE {
+			add := binary.LittleEndian.Uint64(d[16:])
+			if img.Code(add) != nil {
+				img.relText[add] = true
+				img.relAt = append(img.relAt, stored{off, add})
+			}
+			if b := img.at(off, 8); b != nil {
+				binary.LittleEndian.PutUint64(b, add)
+			}
+		}
+	}
+}
+
+// relr records the code addresses among the words that a RELR section relocates (gABI, "Relative relocation table");
+// the words hold their values.
+func (img *Image) relr(d []byte) {
+	note := func(at uint64) {
+		if v, ok := img.word(at); ok && img.Code(v) != nil {
+			img.relText[v] = true
+			img.relAt = append(img.relAt, stored{at, v})
+		}
+	}
+	var where uint64
+	for ; len(d) >= 8; d = d[8:] {
+		e := binary.LittleEndian.Uint64(d)
+		if e&1 == 0 {
+			note(e)
+			where = e + 8
+			continue
+		}
+		for i := uint64(0); i < 63; i++ {
+			if e>>(i+1)&1 != 0 {
+				note(where + 8*i)
+			}
+		}
+		where += 63 * 8
+	}
+}
+
+// plts finds the PLT entries of functions that never return, or that return only sometimes.
+func (img *Image) plts() {
+	for _, s := range img.sections {
+		if !strings.HasPrefix(s.name, ".plt") {
+			continue
+		}
+		for a := s.lo; a+6 <= s.hi; a++ {
+			b := img.Code(a)
+			if len(b) < 6 {
+				break
+			}
+			if b[0] == 0xff && b[1] == 0x25 {
+				t := a + 6 + uint64(int64(int32(binary.LittleEndian.Uint32(b[2:]))))
+				mark := func(m map[uint64]bool) {
+					m[a] = true
+					m[s.lo+(a-s.lo)&^15] = true
+					if s.name == ".plt.got" {
+						m[a&^7] = true
+					}
+				}
+				if img.noRetGOT[t] {
+					mark(img.noReturn)
+				}
+				if img.exitsGOT[t] {
+					mark(img.exitsIf)
+				}
+			}
+		}
+	}
+}
+
+// Code returns the bytes from a on of the executable segment that holds a, or
+// nil if none does.
+func (img *Image) Code(a uint64) []byte {
+	for i := range img.segs {
+		if s := &img.segs[i]; s.exec && a >= s.lo && a < s.hi {
+			return s.data[a-s.lo:]
+		}
+	}
+	return nil
+}
+
+func (img *Image) at(a, n uint64) []byte {
+	for i := range img.segs {
+		if s := &img.segs[i]; a >= s.lo && a < s.hi && s.hi-a >= n {
+			return s.data[a-s.lo:]
+		}
+	}
+	return nil
+}
+
+func (img *Image) word(a uint64) (uint64, bool) {
+	b := img.at(a, 8)
+	if b == nil {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(b), true
+}
+
+func (img *Image) half(a uint64) (int32, bool) {
+	b := img.at(a, 4)
+	if b == nil {
+		return 0, false
+	}
+	return int32(binary.LittleEndian.Uint32(b)), true
+}
+
+// SectionOf returns the name of the executable section that holds a, empty if none does.
+func (img *Image) SectionOf(a uint64) string {
+	i := sort.Search(len(img.sections), func(i int) bool { return img.sections[i].hi > a })
+	if i < len(img.sections) && img.sections[i].lo <= a {
+		return img.sections[i].name
+	}
+	return ""
+}
+
+// IsGo reports whether the code at a was compiled by Go, as far as symbols tell. Go's ABIInternal has no registers
+// that a callee keeps but rsp and rbp.
+func (img *Image) IsGo(a uint64) bool { return img.goText.lo <= a && a < img.goText.hi }
+
+// Symbol returns the function symbol that holds a; ok is false if there is
+// none.
+func (img *Image) Symbol(a uint64) (Symbol, bool) {
+	i := sort.Search(len(img.symbols), func(i int) bool { return img.symbols[i].Addr > a })
+	for k := i - 1; k >= 0 && k > i-8; k-- {
+		if s := img.symbols[k]; a < s.Addr+s.Size || s.Size == 0 && k == i-1 {
+			return s, true
+		}
+	}
+	return Symbol{}, false
+}
+
+// Executable calls yield with each executable section's range, or segment's if there are no sections.
+func (img *Image) Executable(yield func(name string, lo, hi uint64)) {
+	for _, s := range img.sections {
+		yield(s.name, s.lo, s.hi)
+	}
+	if len(img.sections) == 0 {
+		for _, s := range img.segs {
+			if s.exec {
+				yield("", s.lo, s.hi)
+			}
+		}
+	}
+}
+
+// functionAlign is what compilers and authors of assembly align functions to, but for -Os.
+const functionAlign = 16
+
+// findLabels finds, among the addresses of code that relocations store, those of labels, to which a function jumps through a table: they lie
+// side by side with others of which one at least is aligned as no function is. Those of functions that are not aligned count as labels, too.
+func (img *Image) findLabels() {
+	slices.SortFunc(img.relAt, func(a, b stored) int { return cmp.Compare(a.at, b.at) })
+	img.labels = map[uint64]bool{}
+	for i := 0; i < len(img.relAt); {
+		k, odd := i, false
+		for ; k < len(img.relAt) && img.relAt[k].at == img.relAt[i].at+8*uint64(k-i); k++ {
+			odd = odd || img.relAt[k].code%functionAlign != 0 && !img.starts[img.relAt[k].code]
+		}
+		for ; i < k; i++ {
+			if a := img.relAt[i].code; odd && !img.starts[a] {
+				img.labels[a] = true
+			}
+		}
+	}
+	img.relAt = nil
+}
+
+// Labels calls yield with addresses that relocations store and that are likely to be labels in functions.
+func (img *Image) Labels(yield func(addr uint64)) {
+	for a := range img.labels {
+		yield(a)
+	}
+}
+
+// Pointers calls yield with code addresses that relative relocations store (including init arrays), which are those of functions.
+func (img *Image) Pointers(yield func(addr uint64)) {
+	for a := range img.relText {
+		if !img.labels[a] {
+			yield(a)
+		}
+	}
+}
+
+// pointed reports whether a relocation stores the address of a function at a.
+func (img *Image) pointed(a uint64) bool { return img.relText[a] && !img.labels[a] }
+
+// Starts calls yield with addresses at which functions are known to begin: symbols, the entry point. They come in no order; some may come twice.
+func (img *Image) Starts(yield func(addr uint64)) {
+	for a := range img.starts {
+		yield(a)
+	}
+	if img.Code(img.entry) != nil {
+		yield(img.entry)
+	}
+}
+
+// NeverReturns reports whether the function at addr, or the one that a PLT entry there leads to, never returns, judging
+// by its name.
+func (img *Image) NeverReturns(addr uint64) bool { return img.noReturn[addr] }
+
+// entered reports whether the kernel or a loader enters the file at its entry point. In a shared object without a function _start, ld
+// puts the beginning of .text there, whatever that is.
+func entered(f *elf.File) bool {
+	if f.Type == elf.ET_EXEC || slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return true
+	}
+	if flags, err := f.DynValue(elf.DT_FLAGS_1); err == nil && len(flags) == 1 && elf.DynFlag1(flags[0])&elf.DF_1_PIE != 0 {
+		return true
+	}
+	text := f.Section(".text")
+	return text != nil && text.Addr != f.Entry
+}
+
+// Entry returns the entry point, or 0 if the file has none.
+func (img *Image) Entry() uint64 { return img.entry }
+
+// neverReturns reports whether a function of that name ends the process, throws or jumps
+// elsewhere.
+func neverReturns(name string) bool {
+	name, _, _ = strings.Cut(name, "@")
+	switch name {
+	case "abort", "exit", "_exit", "_Exit", "quick_exit", "thrd_exit", "pthread_exit", "__stack_chk_fail", "__fortify_fail", "__chk_fail", "__libc_fatal",
+		"__assert_fail", "__assert", "__assert_perror_fail", "err", "errx", "verr", "verrx", "longjmp", "_longjmp", "siglongjmp", "__longjmp_chk",
+		"__libc_start_main", "__libc_start_call_main", "_dl_signal_error", "_dl_fatal_printf",
+		"__cxa_throw", "__cxa_rethrow", "__cxa_bad_cast", "__cxa_bad_typeid", "__cxa_throw_bad_array_new_length", "__cxa_pure_virtual", "__cxa_deleted_virtual",
+		"__cxa_call_unexpected", "__cxa_call_terminate", "__clang_call_terminate", "_ZSt9terminatev", "_ZSt10unexpectedv", "_Unwind_Resume",
+		"rust_begin_unwind", "g_assertion_message", "g_assertion_message_expr", "g_assertion_message_cmpnum", "_ZN2v88internal8V8_FatalEPKcz", "_Z8V8_FatalPKcz":
+		return true
+	}
+	if rest, ok := strings.CutPrefix(name, "runtime."); ok { // Go's: a recovered panic goes on elsewhere
+		switch rest {
+		case "gopanic", "throw", "fatal", "fatalthrow", "fatalpanic", "goexit1":
+			return true
+		}
+		return strings.HasPrefix(rest, "goPanic") || strings.HasPrefix(rest, "panic") && !strings.HasPrefix(rest, "panicCheck") && !strings.Contains(rest, ".")
+	}
+	return strings.HasPrefix(name, "_ZSt") && strings.Contains(name, "__throw_")
+}
+
+// partName reports whether a symbol names a part of a function that was moved elsewhere: GCC's and clang's .cold,
+// BOLT's .warm and .cold.N, clang's .__part.N.
+func partName(name string) bool {
+	return strings.Contains(name, ".cold") || strings.Contains(name, ".warm") || strings.Contains(name, ".__part.")
+}

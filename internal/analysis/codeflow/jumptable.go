@@ -1,0 +1,282 @@
+package codeflow
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// tableForm describes an indirect jump's table, as far as it is known.
+type tableForm struct {
+	addr       uint64
+	abs        bool   // words of 8 bytes; otherwise 4-byte distances from plus
+	base       int    // register that holds addr, -1 unknown
+	far        bool   // other blocks lead to between where addr is set and the jump
+	add1, add2 int    // registers whose sum is the target
+	plus       uint64 // base of the distances, 0 unknown; the table's own address, except for computed gotos
+	plusReg    int    // register that holds plus, -1 unknown
+	bound      int64
+	jump       uint8
+}
+
+const (
+	maxTable    = 1024   // entries without a bound
+	maxBound    = 100000 // entries at all
+	maxBackward = 60     // instructions looked at
+)
+
+// tableForm finds the table of an indirect jump, in the forms that GCC, clang and rustc emit. addr is 0 if it is none of them, or
+// if the register that holds the address is not set in the instructions before:
+//
+//	lea table(%rip),%b; movslq (%b,%i,4),%t; add %b,%t; jmp *%t
+//	lea table(%rip),%b; movslq (%b,%i,4),%t; lea label(%rip),%l; add %l,%t; jmp *%t
+//	jmp *table(,%i,8)     jmp *(%b,%i,8)     mov table(,%i,8),%t; jmp *%t
+func (f *flow) tableForm(k int32) tableForm {
+	pc, in := f.pcs[k], &f.ins[k]
+	t := tableForm{base: -1, add1: -1, add2: -1, plusReg: -1, bound: -1}
+	switch a := &in.Args[0]; a.Kind {
+	case x86.KGPR:
+		t.jump = a.Reg
+	case x86.KMem:
+		m := &in.Mem
+		if m.Index == x86.None || m.Scale != 8 {
+			return t
+		}
+		t.abs = true
+		if m.Base == x86.None {
+			t.addr = uint64(m.Disp)
+		} else {
+			t.base = int(m.Base)
+		}
+	}
+	f.backward(pc, &t)
+	switch {
+	case t.addr == 0 && t.base < 0: // the word is read in a separate instruction, as at -O0
+		t.addr = t.plus
+	case t.plus == 0:
+		t.plus = t.addr
+	}
+	if t.plus != t.addr {
+		t.bound = -1 // it bounds the index of another lookup
+	}
+	return t
+}
+
+// held is an indirect jump through a table whose address a register brings from other blocks.
+type held struct {
+	jump int32 // index among the instructions
+	base int
+}
+
+// resolveHeld completes the targets of such jumps: a loop may set the register once and jump through it from several places. They are
+// those of every table whose address the function puts into that register; if it gets there in another way, as from the stack,
+// those of every table of the function: what the jump may lead to must not count as reached from other places alone. It reports
+// whether a jump got new targets.
+func (f *flow) resolveHeld() (found bool) {
+	if len(f.held) == 0 || f.heldAt == len(f.ins) {
+		return false
+	}
+	f.heldAt = len(f.ins)
+	for _, h := range f.held {
+		pc := f.pcs[h.jump]
+		ts := f.heldTargets(h)
+		if len(ts) <= len(f.table[pc]) {
+			continue
+		}
+		found = true
+		f.setTable(h.jump, ts)
+		if o := f.leaderOf(pc); o >= 0 { // it may have been interpreted already
+			f.enqueue(uint32(o))
+		}
+	}
+	return found
+}
+
+func (f *flow) heldTargets(h held) (out []uint64) {
+	out = append(out, f.table[f.pcs[h.jump]]...)
+	addrs := f.leas[h.base]
+	for _, at := range addrs {
+		out = append(out, f.byAddr[at]...)
+	}
+	if len(out) == 0 {
+		switch len(addrs) {
+		case 0:
+			for _, at := range slices.Sorted(maps.Keys(f.byAddr)) {
+				out = append(out, f.byAddr[at]...)
+			}
+		case 1:
+			t := f.tableForm(h.jump)
+			t.addr = addrs[0]
+			if t.plus == 0 {
+				t.plus = t.addr
+			}
+			if out = f.readTable(&t); out != nil {
+				f.byAddr[t.addr] = out
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// backward looks through the instructions before the jump, along fall-through and, if there is none, a jump that leads here.
+func (f *flow) backward(pc uint64, t *tableForm) {
+	cur := pc
+	for range maxBackward {
+		if t.addr == 0 && t.base >= 0 && f.lead[f.pos(cur)] != 0 {
+			t.far = true
+		}
+		i, ok := f.prev(cur)
+		if ok {
+			q := &f.ins[i]
+			if q.Op == x86.OpJMP || ends(q.Op) {
+				ok = false
+			}
+		}
+		if !ok {
+			if cur, ok = f.jumpTo(cur, t); !ok {
+				return
+			}
+			continue
+		}
+		cur = f.pcs[i]
+		f.look(cur, &f.ins[i], t)
+		if t.bound >= 0 && (t.plus != 0 && (t.addr != 0 || t.base < 0) || t.abs && t.addr != 0) {
+			return
+		}
+	}
+}
+
+// jumpTo finds a direct jump to pc and looks for a bound before it.
+func (f *flow) jumpTo(pc uint64, t *tableForm) (uint64, bool) {
+	for k := range f.ins {
+		q := &f.ins[k]
+		if q.Op != x86.OpJMP && q.Op != x86.OpJCC || q.Args[0].Kind != x86.KRel || q.Target(f.pcs[k]) != pc {
+			continue
+		}
+		if q.Op == x86.OpJCC && t.bound < 0 && (q.Cond == x86.CondBE || q.Cond == x86.CondB) {
+			f.compare(f.pcs[k], q.Cond^1, t)
+		}
+		return f.pcs[k], true
+	}
+	return 0, false
+}
+
+// compare takes the bound from a comparison before pc; condition c leads away from the table.
+func (f *flow) compare(pc uint64, c x86.Cond, t *tableForm) {
+	p, ok := f.prev(pc)
+	if !ok {
+		return
+	}
+	q := &f.ins[p]
+	if q.Op != x86.OpCMP || q.Args[1].Kind != x86.KImm {
+		return
+	}
+	n := q.Imm
+	if q.Args[0].Size == 1 {
+		n &= 255
+	}
+	switch c {
+	case x86.CondA:
+		t.bound = n
+	case x86.CondAE:
+		t.bound = n - 1
+	}
+}
+
+func (f *flow) look(pc uint64, q *x86.Inst, t *tableForm) {
+	a, b := &q.Args[0], &q.Args[1]
+	reg := func(o *x86.Arg) int {
+		if o.Kind == x86.KGPR {
+			return int(o.Reg)
+		}
+		return -2
+	}
+	switch q.Op {
+	case x86.OpADD:
+		if !t.abs && t.add1 < 0 && gpr64(a) && gpr64(b) && a.Reg == t.jump {
+			t.add1, t.add2 = int(a.Reg), int(b.Reg)
+		}
+	case x86.OpLEA:
+		if q.Mem.Base != x86.RIP {
+			break
+		}
+		at, _ := q.MemAddr(pc)
+		r := reg(a)
+		if t.base >= 0 && r == t.base && t.addr == 0 {
+			t.addr = at
+		}
+		if t.plus == 0 && !t.abs && (r == t.plusReg || t.base < 0 && t.add1 >= 0 && (r == t.add1 || r == t.add2)) {
+			t.plus = at
+		}
+	case x86.OpMOVSXD:
+		if b.Kind == x86.KMem && q.Mem.Index != x86.None && q.Mem.Scale == 4 && t.base < 0 && q.Mem.Base <= x86.R15 &&
+			(t.plus == 0 || reg(a) == t.add1 || reg(a) == t.add2) {
+			t.base = int(q.Mem.Base)
+			if t.plusReg = t.add1; reg(a) == t.add1 {
+				t.plusReg = t.add2
+			}
+		}
+	case x86.OpMOV:
+		if gpr64(a) && b.Kind == x86.KMem && q.Mem.Index != x86.None && q.Mem.Scale == 8 && t.addr == 0 && t.base < 0 && a.Reg == t.jump {
+			t.abs = true
+			if q.Mem.Base == x86.None {
+				t.addr = uint64(q.Mem.Disp)
+			} else if q.Mem.Base <= x86.R15 {
+				t.base = int(q.Mem.Base)
+			}
+		}
+	case x86.OpJCC:
+		if t.bound < 0 && (q.Cond == x86.CondA || q.Cond == x86.CondAE) {
+			f.compare(pc, q.Cond, t)
+		}
+	}
+}
+
+// readTable reads targets up to the bound. Without a bound it stops at the next address that some lea takes, at a
+// target inside an instruction and at one outside the function.
+func (f *flow) readTable(t *tableForm) (out []uint64) {
+	limit := int64(maxTable)
+	if t.bound >= 0 && t.bound < maxBound {
+		limit = t.bound + 1
+	}
+	size := uint64(4)
+	if t.abs {
+		size = 8
+	}
+	for k := uint64(0); k < uint64(limit); k++ {
+		at := t.addr + k*size
+		var to uint64
+		if t.abs {
+			v, ok := f.p.img.word(at)
+			if !ok {
+				break
+			}
+			to = v
+		} else {
+			v, ok := f.p.img.half(at)
+			if !ok {
+				break
+			}
+			to = t.plus + uint64(int64(v))
+		}
+		if k > 0 && t.bound < 0 && f.p.lea.has(at) {
+			break
+		}
+		if f.inside(to) {
+			if !f.p.boundary.has(to) {
+				break
+			}
+			out = append(out, to)
+			continue
+		}
+		// a cold part
+		if g := f.p.find(to); t.bound >= 0 && g >= 0 && f.p.boundary.has(to) && !f.p.referred(f.p.fns[g].Lo) {
+			out = append(out, to)
+			continue
+		}
+		break
+	}
+	return out
+}

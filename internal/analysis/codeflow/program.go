@@ -1,0 +1,436 @@
+package codeflow
+
+import (
+	"runtime"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// Function is a range of code with one start, such as that of an FDE.
+type Function struct {
+	Lo, Hi   uint64
+	Sites    []Site    // calls with landing pads
+	ArgSizes []ArgSize // ascending
+	Signal   bool      // a signal frame, or code that Image.Foreign names: not analysed
+	// Shared says that other code may jump to, or run into, Lo with a state other than an entry's. The state at Lo is
+	// then the join of both.
+	Shared bool
+	// Entry says that code outside the given functions calls it or takes its address.
+	Entry bool
+}
+
+// Site says that an exception from a call in [Lo, Hi) continues at Pad.
+type Site struct{ Lo, Hi, Pad uint64 }
+
+// ArgSize is DW_CFA_GNU_args_size: from PC on, calls have Bytes of arguments on the stack, which are gone at a landing
+// pad.
+type ArgSize struct {
+	PC    uint64
+	Bytes int32
+}
+
+// How says what a state depends on.
+type How uint8
+
+// Values of How, each weaker than the one before.
+const (
+	Flow    How = iota // follows from the function's entry
+	Assumed            // follows from a state that Options.Begin gave
+	Guessed            // follows from a choice that the code does not prove
+)
+
+// Options are options of New.
+type Options struct {
+	// Begin, if not nil, makes the source of states for addresses to which no flow leads, such as a table. Each worker
+	// has its own.
+	Begin func() Beginner
+	// Workers bounds the goroutines; 0 means one per processor.
+	Workers int
+	// Progress, if not nil, is called from time to time, also concurrently, with the number of functions done in this
+	// step.
+	Progress func(done, all int)
+}
+
+// Beginner returns the states at addresses to which no flow leads. One worker uses
+// it.
+type Beginner interface {
+	Begin(pc uint64) (State, bool)
+}
+
+// Program holds the functions of an image and what is known across them.
+type Program struct {
+	img *Image
+	fns []Function
+	opt Options
+
+	sum      []summary
+	boundary *addrSet // instruction starts, in executable segments
+	called   *addrSet
+	lea      *addrSet        // addresses that lea takes, in the whole image
+	noReturn *addrSet        // functions that never return
+	tailIn   map[uint64]bool // jumped to in entry state
+	ext      map[uint64]*external
+	extOf    [][]uint64 // by function: the addresses in ext, ascending
+	breaks   map[uint64]breach
+	returns  sync.Map // callee: whether it comes back, with the breaches known
+
+	flows []*flow // of the workers, reused
+
+	group  []int32         // by function: the first of its group
+	more   map[int32][]int // by first: the group, if it has more than one function
+	joined *addrSet        // the first addresses of parts that jumps of their group lead to
+}
+
+// external is a state that flows into a function from others.
+type external struct {
+	s         State
+	how       How
+	from      int  // the function that it came from first
+	contested bool // other functions jump here with another frame: a cold label without code, after which the next part lies
+}
+
+// summary is the result of a linear pass over a function.
+type summary struct {
+	calls, outs []uint64 // targets of calls; of jumps that leave
+	endCall     uint64   // target of a direct call that ends the range; 0 if none
+	ret         bool     // may return: has ret, an indirect jump, undecodable bytes, or runs on past its end
+	falls       bool
+}
+
+// New prepares functions, which must be sorted by Lo and disjoint, for Run.
+func New(img *Image, fns []Function, opt Options) *Program {
+	if opt.Workers <= 0 {
+		opt.Workers = runtime.GOMAXPROCS(0)
+	}
+	p := &Program{img: img, fns: fns, opt: opt, tailIn: map[uint64]bool{}, ext: map[uint64]*external{}, breaks: map[uint64]breach{}}
+	p.sum = make([]summary, len(fns))
+	p.extOf = make([][]uint64, len(fns))
+	p.boundary, p.called, p.noReturn = newAddrSet(img.lo, img.hi), newAddrSet(img.lo, img.hi), newAddrSet(img.lo, img.hi)
+	lo, hi := ^uint64(0), uint64(0)
+	for _, s := range img.segs {
+		lo, hi = min(lo, s.lo), max(hi, s.hi)
+	}
+	if hi < lo || hi-lo > maxSpan {
+		lo, hi = img.lo, img.hi
+	}
+	p.lea = newAddrSet(lo, hi)
+	p.called.set(img.entry)
+	for i := range fns {
+		if fns[i].Entry {
+			p.called.set(fns[i].Lo)
+		}
+	}
+	p.each(nil, func(_ *flow, i int) { p.sum[i] = p.sweep(&p.fns[i]) })
+	p.findNoReturn()
+	p.findGroups()
+	return p
+}
+
+// each runs do on the workers for the functions, or groups, of list; nil means all
+// functions.
+func (p *Program) each(list []int, do func(f *flow, i int)) {
+	n := len(list)
+	if list == nil {
+		n = len(p.fns)
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	const step = 16
+	for w := range min(p.opt.Workers, n/step+1) {
+		if w == len(p.flows) {
+			f := &flow{p: p}
+			if p.opt.Begin != nil {
+				f.beginner = p.opt.Begin()
+			}
+			p.flows = append(p.flows, f)
+		}
+		f := p.flows[w]
+		wg.Go(func() {
+			for {
+				at := int(next.Add(step)) - step
+				if at >= n {
+					return
+				}
+				for k := at; k < min(at+step, n); k++ {
+					i := k
+					if list != nil {
+						i = list[k]
+					}
+					do(f, i)
+				}
+				if p.opt.Progress != nil {
+					p.opt.Progress(min(at+step, n), n)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// sweep decodes a function from first byte to last.
+func (p *Program) sweep(fn *Function) (sm summary) {
+	code := p.img.Code(fn.Lo)
+	if uint64(len(code)) > fn.Hi-fn.Lo {
+		code = code[:fn.Hi-fn.Lo]
+	}
+	var in x86.Outline
+	last := x86.OpUnknown
+	starts := batch{s: p.boundary}
+	defer starts.flush()
+	for at := 0; at < len(code); {
+		pc := fn.Lo + uint64(at)
+		if x86.Skim(code[at:], &in) != nil {
+			sm.ret = true
+			at++
+			last = x86.OpUnknown
+			continue
+		}
+		starts.set(pc)
+		at += int(in.Len)
+		if in.Op != x86.OpNOP || last != x86.OpCALL {
+			last = in.Op
+		}
+		if in.Op != x86.OpNOP {
+			sm.endCall = 0
+		}
+		switch in.Op {
+		case x86.OpRET, x86.OpIRET, x86.OpRETF:
+			sm.ret = true
+		case x86.OpJMP, x86.OpJCC:
+			if !in.Rel {
+				sm.ret = true
+				break
+			}
+			if t := in.Target(pc); t < fn.Lo || t >= fn.Hi {
+				sm.outs = append(sm.outs, t)
+			}
+		case x86.OpCALL:
+			if in.Rel && in.Dist != 0 {
+				t := in.Target(pc)
+				p.called.set(t)
+				sm.calls = append(sm.calls, t)
+				sm.endCall = t
+			}
+		case x86.OpLEA:
+			if in.Rel {
+				p.lea.set(in.Target(pc))
+			}
+		}
+	}
+	switch last {
+	case x86.OpCALL, x86.OpRET, x86.OpJMP, x86.OpUD2, x86.OpHLT, x86.OpINT3, x86.OpUD0, x86.OpUD1, x86.OpNOP:
+	default:
+		sm.ret, sm.falls = true, true
+	}
+	sort.Slice(sm.outs, func(i, j int) bool { return sm.outs[i] < sm.outs[j] })
+	return sm
+}
+
+// find returns the index of the function that holds pc, or -1 if none does.
+func (p *Program) find(pc uint64) int {
+	i := sort.Search(len(p.fns), func(i int) bool { return p.fns[i].Hi > pc })
+	if i < len(p.fns) && p.fns[i].Lo <= pc {
+		return i
+	}
+	return -1
+}
+
+// findNoReturn computes a fixed point: a function never returns if it has no return and all its jumps out lead to
+// functions that never return.
+func (p *Program) findNoReturn() {
+	for a := range p.img.noReturn {
+		p.noReturn.set(a)
+	}
+	for i := range p.fns {
+		// a call that ends a function: the callee does not return, unless the function is split
+		if t := p.sum[i].endCall; t != 0 && !p.img.exitsIf[t] {
+			g := p.find(t)
+			if strings.HasPrefix(p.img.SectionOf(t), ".plt") || g >= 0 && g != i && p.fns[g].Lo == t && !p.sum[g].ret {
+				p.noReturn.set(t)
+			}
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for i := range p.fns {
+			lo := p.fns[i].Lo
+			if p.sum[i].ret || p.noReturn.has(lo) || strings.HasPrefix(p.img.SectionOf(lo), ".plt") {
+				continue
+			}
+			all := true
+			for _, t := range p.sum[i].outs {
+				if !p.noReturn.has(t) && !p.coldOf(i, t) {
+					all = false
+					break
+				}
+			}
+			if all {
+				p.noReturn.set(lo)
+				changed = true
+			}
+		}
+	}
+}
+
+// coldOf reports whether t is in a part of function i that never returns.
+func (p *Program) coldOf(i int, t uint64) bool {
+	g := p.find(t)
+	return g >= 0 && g != i && p.noReturn.has(p.fns[g].Lo)
+}
+
+// referred reports whether something takes or calls this address.
+func (p *Program) referred(pc uint64) bool {
+	return p.called.has(pc) || p.img.starts[pc] || p.img.relText[pc] || p.lea.has(pc)
+}
+
+// isCalled reports whether a call or a function's symbol names pc. A label, whose address other code or a table may
+// hold, has neither.
+func (p *Program) isCalled(pc uint64) bool { return p.called.has(pc) || p.img.starts[pc] }
+
+// callsOnly reports whether function g begins in an entry's state whatever jumps to it: a call or a symbol names it, and a table says what its
+// state is. Without a table, what jumps to it counts as much as its name.
+func (p *Program) callsOnly(g int) bool {
+	return p.opt.Begin != nil && !p.fns[g].Shared && p.isCalled(p.fns[g].Lo)
+}
+
+// isEntry reports whether calls lead to pc, so that the state there is an entry's whatever a table says: it is called,
+// or a symbol or pointer names it, and it is not a moved part of a function.
+func (p *Program) isEntry(pc uint64) bool {
+	return p.called.has(pc) || p.referred(pc) && !p.isPart(pc)
+}
+
+// keepsRAX reports whether the function at pc does not change rax: it is no longer than a few dozen instructions up to its
+// first ret, calls nothing, writes no rax, and its jumps stay before that ret.
+func (p *Program) keepsRAX(pc uint64) bool {
+	code := p.img.Code(pc)
+	var in x86.Inst
+	var far uint64
+	for at, n := pc, 0; n < 48 && at-pc < uint64(len(code)); n++ {
+		if x86.Decode(code[at-pc:], &in) != nil || in.Op == x86.OpUnknown || in.Writes&x86.RAX.Mask() != 0 {
+			return false
+		}
+		switch {
+		case in.Op == x86.OpRET:
+			return far <= at
+		case in.Op == x86.OpCALL, in.Op == x86.OpSYSCALL, ends(in.Op):
+			return false
+		case in.Args[0].Kind == x86.KRel:
+			t := in.Target(at)
+			if t < pc {
+				return false
+			}
+			far = max(far, t)
+		case in.Op == x86.OpJMP:
+			return false
+		}
+		at += uint64(in.Len)
+	}
+	return false
+}
+
+// isPart reports whether the symbol at pc names a part of a function, to which jumps lead with a frame: GCC's and
+// clang's .cold, BOLT's .warm and .cold.N, clang's .__part.N.
+func (p *Program) isPart(pc uint64) bool {
+	s, ok := p.img.Symbol(pc)
+	return p.img.parts[pc] || ok && s.Addr == pc && partName(s.Name)
+}
+
+// Targets returns the targets of calls and jumps to code that is in no
+// function, ascending.
+func (p *Program) Targets() []uint64 {
+	seen := map[uint64]bool{}
+	var out []uint64
+	for i := range p.sum {
+		for _, l := range [][]uint64{p.sum[i].calls, p.sum[i].outs} {
+			for _, t := range l {
+				if !seen[t] && p.find(t) < 0 && p.img.Code(t) != nil {
+					seen[t] = true
+					out = append(out, t)
+				}
+			}
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
+	return out
+}
+
+// Broken returns the mask of callee-saved registers, by processor number, that the function at pc does not restore: a
+// private calling convention.
+func (p *Program) Broken(pc uint64) uint16 { return p.breaks[pc].lost }
+
+// IsBoundary reports whether an instruction of a linear pass begins at pc.
+func (p *Program) IsBoundary(pc uint64) bool { return p.boundary.has(pc) }
+
+// addrSet is a set of addresses, in pages that are allocated on demand; set is safe for concurrent use.
+type addrSet struct {
+	lo, hi uint64
+	pages  []atomic.Pointer[addrPage]
+}
+
+const pageBits = 12 // addresses in a page, as a power of two
+
+type addrPage [1 << pageBits / 64]uint64
+
+func newAddrSet(lo, hi uint64) *addrSet {
+	return &addrSet{lo, hi, make([]atomic.Pointer[addrPage], (hi-lo)>>pageBits+1)}
+}
+
+func (b *addrSet) set(a uint64) {
+	if a >= b.lo && a < b.hi {
+		b.or((a-b.lo)/64, 1<<((a-b.lo)%64))
+	}
+}
+
+// or adds the addresses from lo + 64 w on for which bits are set.
+func (b *addrSet) or(w, bits uint64) {
+	at := &b.pages[w*64>>pageBits]
+	p := at.Load()
+	if p == nil {
+		p = new(addrPage)
+		if !at.CompareAndSwap(nil, p) {
+			p = at.Load()
+		}
+	}
+	if x := &p[w%uint64(len(p))]; atomic.LoadUint64(x)&bits != bits {
+		atomic.OrUint64(x, bits)
+	}
+}
+
+// batch adds ascending addresses to a set, a word at a time.
+type batch struct {
+	s       *addrSet
+	w, bits uint64
+}
+
+func (t *batch) set(a uint64) {
+	if a < t.s.lo || a >= t.s.hi {
+		return
+	}
+	k := a - t.s.lo
+	if k/64 != t.w {
+		t.flush()
+		t.w = k / 64
+	}
+	t.bits |= 1 << (k % 64)
+}
+
+func (t *batch) flush() {
+	if t.bits != 0 {
+		t.s.or(t.w, t.bits)
+		t.bits = 0
+	}
+}
+
+func (b *addrSet) has(a uint64) bool {
+	if a < b.lo || a >= b.hi {
+		return false
+	}
+	k := a - b.lo
+	p := b.pages[k>>pageBits].Load()
+	k &= 1<<pageBits - 1
+	return p != nil && p[k/64]>>(k%64)&1 != 0
+}

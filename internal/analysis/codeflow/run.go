@@ -1,0 +1,382 @@
+package codeflow
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// Result is an interpreted function. It is valid only during Run's callback.
+type Result struct {
+	f *flow
+	k int // index in f.parts
+}
+
+// Beginner returns the worker's own Beginner, which Options.Begin made.
+func (r *Result) Beginner() Beginner { return r.f.beginner }
+
+// Func returns the function.
+func (r *Result) Func() *Function { return r.f.parts[r.k].fn }
+
+// Each calls visit for the reached instructions in address order, each with the state before it. The state is valid
+// until visit returns.
+func (r *Result) Each(visit Visit) {
+	f := r.f
+	p := &f.parts[r.k]
+	deliver := !p.shown
+	p.shown, p.breach, p.onward = true, breach{}, p.onward[:0]
+	lead := f.lead[p.off : p.off+len(p.code)]
+	for o, l := range lead {
+		if l > 0 {
+			f.s = f.st[l-1]
+			how := f.how[l-1]
+			if f.guess {
+				how = Guessed
+			}
+			f.block(p.fn.Lo+uint64(o), &f.s, how, visit, deliver)
+		}
+	}
+}
+
+// TooLarge reports whether the function, with those that its jumps lead to, has more code than is interpreted (4 MB): none of its instructions
+// counts as reached.
+func (r *Result) TooLarge() bool { return r.f.large }
+
+// Leads reports whether paths meet or begin at pc, so that the state there need not be that after the instruction
+// before.
+func (r *Result) Leads(pc uint64) bool {
+	p := &r.f.parts[r.k]
+	return pc-p.fn.Lo >= uint64(len(p.code)) || r.f.lead[int(pc-p.fn.Lo)+p.off] != 0
+}
+
+// Gaps reports whether code of the function, other than padding, may have been left unreached.
+func (r *Result) Gaps() bool { return r.f.parts[r.k].gap }
+
+// reached reports whether an instruction that was reached begins at pc.
+func (r *Result) reached(pc uint64) bool { return r.Inst(pc) != nil }
+
+// Inst returns the reached instruction at pc, or nil if there is none. It is valid as long as the Result.
+func (r *Result) Inst(pc uint64) *x86.Inst {
+	p := &r.f.parts[r.k]
+	if pc-p.fn.Lo >= uint64(len(p.code)) {
+		return nil
+	}
+	if k := r.f.at[int(pc-p.fn.Lo)+p.off]; k > 0 {
+		return &r.f.ins[k-1]
+	}
+	return nil
+}
+
+// Within returns the start of the reached instruction that contains pc other than as its first byte;
+// ok is false if there is none.
+func (r *Result) Within(pc uint64) (uint64, bool) {
+	if r.reached(pc) {
+		return 0, false
+	}
+	for d := uint64(1); d < 15; d++ {
+		if in := r.Inst(pc - d); in != nil {
+			return pc - d, uint64(in.Len) > d
+		}
+	}
+	return 0, false
+}
+
+// rounds bounds how often a function is interpreted again because of states that flow into it from
+// others.
+const rounds = 8
+
+// Run interprets every function and calls each with its Result, concurrently, on the worker that made it. each may be called again
+// for the same function when other functions turn out to matter for it; the last call counts.
+func (p *Program) Run(each func(i int, r *Result)) {
+	outs := make([][]delivery, len(p.fns)) // by group
+	breaches := make([]breach, len(p.fns))
+	onward := make([][]uint64, len(p.fns))
+	do := func(f *flow, g int) {
+		f.process(g)
+		for k := range f.parts {
+			q := &f.parts[k]
+			r := &Result{f, k}
+			if each != nil {
+				each(q.i, r)
+			}
+			if !q.shown { // the pass that shows also notes how the function returns and leaves
+				r.Each(func(uint64, *x86.Inst, *State, How) {})
+			}
+			breaches[q.i] = q.breach
+			onward[q.i] = nil
+			if len(q.onward) > 0 {
+				onward[q.i] = append([]uint64(nil), q.onward...)
+			}
+		}
+		outs[g] = f.keep()
+	}
+	first, late := p.split()
+	p.each(first, do)
+	dirty := p.merge(first, outs)
+	for _, i := range late {
+		dirty[i] = true
+	}
+	for range rounds {
+		list := sortedKeys(dirty)
+		if len(list) == 0 {
+			break
+		}
+		p.each(list, do)
+		dirty = p.merge(list, outs)
+	}
+	for range privateRounds {
+		list := p.private(breaches, onward)
+		if len(list) == 0 {
+			break
+		}
+		p.each(list, do)
+		p.merge(list, outs)
+	}
+}
+
+// Again interprets function i once more, after Run, with the states that Run found to flow into it and with b in place
+// of Options.Begin's Beginner. It does not change the Program and may be called concurrently, each time with a
+// different Beginner.
+func (p *Program) Again(i int, b Beginner, each func(r *Result)) {
+	f := &flow{p: p, beginner: b}
+	f.process(int(p.group[i]))
+	for k := range f.parts {
+		if f.parts[k].i == i {
+			each(&Result{f, k})
+		}
+	}
+}
+
+func sortedKeys(m map[int]bool) []int {
+	out := make([]int, 0, len(m))
+	for i := range m {
+		out = append(out, i)
+	}
+	sort.Ints(out)
+	return out
+}
+
+// split divides the groups into those that begin at an entry, and those into which others flow, which come
+// later.
+func (p *Program) split() (first, late []int) {
+	isLate := make([]bool, len(p.fns))
+	for i := range p.fns {
+		for _, t := range p.sum[i].outs {
+			if g := p.find(t); g >= 0 && p.group[g] != p.group[i] && !p.referred(p.fns[g].Lo) {
+				isLate[p.group[g]] = true
+			}
+		}
+		for _, s := range p.fns[i].Sites {
+			if g := p.find(s.Pad); g >= 0 && p.group[g] != p.group[i] {
+				isLate[p.group[g]] = true
+			}
+		}
+	}
+	first, late = []int{}, []int{}
+	for i := range p.fns {
+		switch {
+		case int(p.group[i]) != i:
+		case isLate[i]:
+			late = append(late, i)
+		default:
+			first = append(first, i)
+		}
+	}
+	return first, late
+}
+
+// deliveryKey identifies deliveries of a function; those with the same key are
+// joined.
+type deliveryKey struct {
+	to      uint64
+	kind    edge
+	initial bool
+}
+
+// keep copies the deliveries that may matter.
+func (f *flow) keep() []delivery {
+	var out []delivery
+	if f.kept == nil {
+		f.kept = map[deliveryKey]int{}
+	}
+	clear(f.kept)
+	for k := range f.out {
+		d := &f.out[k]
+		if f.guess {
+			d.how = Guessed
+		}
+		if d.kind == edgeTable && !f.plausible(d) {
+			continue
+		}
+		// the numbers of bases are the function's own
+		d.s.dropForeign()
+		k := deliveryKey{d.to, d.kind, d.s.IsInitial()}
+		if j, ok := f.kept[k]; ok {
+			e := &out[j]
+			if d.kind == edgePad {
+				padMeet(&e.s, &d.s)
+			}
+			e.s.meet(&d.s)
+			e.how = max(e.how, d.how)
+			continue
+		}
+		f.kept[k] = len(out)
+		out = append(out, *d)
+	}
+	return out
+}
+
+// endsInCall reports whether the function's last instruction is a call that need not return: padding follows it, too, or it is not known to.
+func (f *flow) endsInCall() (call, padded bool) {
+	p := &f.parts[len(f.parts)-1]
+	end := p.end()
+	k, ok := f.before(p, end)
+	for ok && f.ins[k].Op == x86.OpNOP {
+		end, padded = f.pcs[k], true
+		k, ok = f.before(p, end)
+	}
+	if !ok || p.end() != p.fn.Hi || f.ins[k].Op != x86.OpCALL {
+		return false, padded
+	}
+	in := &f.ins[k]
+	return padded || in.Args[0].Kind != x86.KRel || !f.p.comesBack(in.Target(f.pcs[k]), 0), padded
+}
+
+// plausible reports whether a jump-table entry that leads out of its function is real: past the end of a table without
+// a sure bound, entries of the next table may be read. If there are rows, it compares the state with them; otherwise
+// the state is marked.
+func (f *flow) plausible(d *delivery) bool {
+	if f.beginner == nil {
+		d.how = Guessed
+		return true
+	}
+	b, ok := f.beginner.Begin(d.to)
+	if !ok {
+		return false
+	}
+	for h := range b.Regs {
+		if v := b.Regs[h]; v.Kind != Unknown && v != d.s.Regs[h] {
+			return false
+		}
+	}
+	return true
+}
+
+// Bases of a state that came from another function: those of its rbp and its rsp.
+const (
+	foreignFrame = 252 + iota
+	foreignStack
+)
+
+// sameFrame reports whether the CFA and the caller's registers are in the same places.
+func (s *State) sameFrame(o *State) bool {
+	if s.Regs[rsp] != o.Regs[rsp] {
+		return false
+	}
+	for h := range uint8(16) {
+		if CalleeSaved>>h&1 != 0 && s.Saved(h) != o.Saved(h) {
+			return false
+		}
+	}
+	return true
+}
+
+// dropForeign keeps only the CFA and the bases of rbp and rsp, since other bases are numbered per
+// function.
+func (s *State) dropForeign() {
+	fp, sp := uint8(0), uint8(0)
+	if v := s.Regs[rbp]; v.Kind == Base {
+		fp = v.Reg
+	}
+	if v := s.Regs[rsp]; v.Kind == Base && v.Reg != fp {
+		sp = v.Reg
+	}
+	rename := func(b uint8) (uint8, bool) {
+		switch {
+		case b == 0:
+			return 0, true
+		case b == fp:
+			return foreignFrame, true
+		case b == sp:
+			return foreignStack, true
+		}
+		return 0, false
+	}
+	for i := 0; i < int(s.n); {
+		x := &s.slots[i]
+		b, ok := rename(x.base)
+		if ok && x.v.Kind == Base {
+			x.v.Reg, ok = rename(x.v.Reg)
+		}
+		if !ok {
+			s.del(i)
+			continue
+		}
+		x.base = b
+		i++
+	}
+	for i := range s.Regs {
+		if v := &s.Regs[i]; v.Kind == Base {
+			b, ok := rename(v.Reg)
+			v.Reg = b
+			if !ok {
+				*v = Value{}
+			}
+		}
+	}
+}
+
+// merge merges the deliveries of the groups in list and returns the groups whose inputs
+// changed.
+func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
+	dirty := map[int]bool{}
+	for _, i := range list {
+		for k := range outs[i] {
+			d := &outs[i][k]
+			fn := p.find(d.to)
+			g := int(p.group[fn])
+			lo := p.fns[fn].Lo
+			if d.s.IsInitial() && d.kind == edgeJump {
+				if !p.tailIn[d.to] {
+					p.tailIn[d.to] = true
+					dirty[g] = true
+				}
+				if e := p.ext[d.to]; e != nil && lo == d.to && !e.contested && !p.fns[fn].Shared {
+					e.contested = true
+					dirty[g] = true
+				}
+			}
+			if lo == d.to && d.kind == edgeJump && !p.fns[fn].Shared && (d.s.IsInitial() || p.callsOnly(fn)) {
+				continue
+			}
+			e := p.ext[d.to]
+			if e == nil {
+				p.ext[d.to] = &external{s: d.s, how: d.how, from: i, contested: d.kind == edgeJump && d.to == lo && p.tailIn[lo] && !p.fns[fn].Shared}
+				at, _ := slices.BinarySearch(p.extOf[fn], d.to)
+				p.extOf[fn] = slices.Insert(p.extOf[fn], at, d.to)
+				dirty[g] = true
+				continue
+			}
+			if d.kind == edgeJump && d.to == lo && e.from != i && !p.fns[fn].Shared && !e.s.sameFrame(&d.s) {
+				if !e.contested {
+					e.contested = true
+					dirty[g] = true
+				}
+				continue
+			}
+			if d.kind == edgePad && padMeet(&e.s, &d.s) {
+				dirty[g] = true
+			}
+			if e.s.meet(&d.s) {
+				dirty[g] = true
+			}
+			if d.how > e.how {
+				e.how = d.how
+				dirty[g] = true
+			}
+		}
+		outs[i] = nil
+	}
+	return dirty
+}

@@ -1,0 +1,325 @@
+package codeflow
+
+import (
+	"math/bits"
+
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// Kind is the kind of an abstract value.
+type Kind uint8
+
+// Kinds of values.
+const (
+	Unknown Kind = iota
+	Entry        // what register Reg held at the function's entry; RA: the return address
+	Base         // base Reg plus Off; base 0 is the CFA, others are fixed but unknown addresses
+)
+
+// RA stands for the return address as an entry value.
+const RA = 16
+
+// Value is an abstract 64-bit value.
+type Value struct {
+	Kind Kind
+	Reg  uint8
+	//lint:ignore U1000 it stands in place of padding, so that == compares one word
+	zero uint16
+	Off  int32 // bytes
+}
+
+func entryOf(reg uint8) Value { return Value{Kind: Entry, Reg: reg} }
+
+func baseAt(base uint8, off int32) Value { return Value{Kind: Base, Reg: base, Off: off} }
+
+// farOff bounds the distances that are followed: beyond it an address counts as unknown.
+const farOff = 1 << 30
+
+// plus returns the address n bytes above v; it is Unknown if v is no address.
+func (v Value) plus(n int64) Value {
+	if off := int64(v.Off) + n; v.Kind == Base && n >= -farOff && n <= farOff && off >= -farOff && off <= farOff {
+		return Value{Kind: Base, Reg: v.Reg, Off: int32(off)}
+	}
+	return Value{}
+}
+
+// slot is a word of the stack: its address is base plus off.
+type slot struct {
+	off  int32
+	base uint8
+	v    Value
+}
+
+const maxSlots = 16
+
+// State is what is known of registers and stack before an instruction.
+type State struct {
+	Regs  [16]Value // by the processor's numbers
+	slots [maxSlots]slot
+	n     int8
+}
+
+// CalleeSaved is the mask of rbx, rbp and r12 to r15 (x86-64 psABI figure 3.4).
+const CalleeSaved = 1<<x86.RBX | 1<<x86.RBP | 0xf000
+
+// Initial returns the state at a function's entry: the CFA is rsp+8, and the return address is at rsp.
+func Initial() State {
+	var s State
+	for i := range s.Regs {
+		s.Regs[i] = entryOf(uint8(i))
+	}
+	s.Regs[x86.RSP] = baseAt(0, -8)
+	s.put(0, -8, entryOf(RA))
+	return s
+}
+
+// IsInitial reports whether rsp, the return address and the callee-saved registers are as at an entry.
+func (s *State) IsInitial() bool {
+	if s.Regs[x86.RSP] != baseAt(0, -8) || s.Slot(0, -8) != entryOf(RA) {
+		return false
+	}
+	return s.lost() == 0
+}
+
+// lost returns the mask of callee-saved registers that do not hold their entry values.
+func (s *State) lost() (m uint16) {
+	for h := range uint8(16) {
+		if CalleeSaved>>h&1 != 0 && s.Regs[h] != entryOf(h) {
+			m |= 1 << h
+		}
+	}
+	return m
+}
+
+// Slot returns the value of the word at base plus off; it is Unknown if nothing is known.
+func (s *State) Slot(base uint8, off int32) Value {
+	for i := range s.slots[:s.n] {
+		if x := &s.slots[i]; x.off == off && x.base == base {
+			return x.v
+		}
+	}
+	return Value{}
+}
+
+// ReturnKept reports whether the word at CFA - 8 is known to hold the return address still.
+func (s *State) ReturnKept() bool { return s.Slot(0, -8) == entryOf(RA) }
+
+// Put sets the word at base plus off to v.
+func (s *State) Put(base uint8, off int32, v Value) { s.store(base, off, 8, v) }
+
+func (s *State) put(base uint8, off int32, v Value) {
+	if s.n < maxSlots {
+		s.slots[s.n] = slot{off, base, v}
+		s.n++
+		return
+	}
+	if v.Kind != Entry {
+		return
+	}
+	for i := range s.slots {
+		if s.slots[i].v.Kind == Base {
+			s.slots[i] = slot{off, base, v}
+			return
+		}
+	}
+}
+
+func (s *State) del(i int) {
+	s.n--
+	s.slots[i] = s.slots[s.n]
+}
+
+// keeps reports whether a slot with v is worth storing: registers that unwinding restores, addresses, and words that a walk from a label follows.
+func keeps(v Value) bool {
+	return v.Kind == Base || v.Kind == Entry && (v.Reg == RA || v.Reg >= slotValue || CalleeSaved>>v.Reg&1 != 0)
+}
+
+// store writes size bytes at base plus off; v counts only for whole words.
+func (s *State) store(base uint8, off, size int32, v Value) {
+	for i := 0; i < int(s.n); {
+		if x := &s.slots[i]; x.base == base && x.off < off+size && off < x.off+8 {
+			s.del(i)
+		} else {
+			i++
+		}
+	}
+	if size == 8 && keeps(v) {
+		s.put(base, off, v)
+	}
+}
+
+// storeThrough handles a store through a register other than rsp and rbp. An unknown value is assumed not to hit a
+// saved register: such pointers point to locals, whose bounds are not known.
+func (s *State) storeThrough(base uint8, off, size int32, v Value) {
+	if v.Kind != Unknown {
+		s.store(base, off, size, v)
+		return
+	}
+	for i := 0; i < int(s.n); {
+		if x := &s.slots[i]; x.v.Kind != Entry && x.base == base && x.off < off+size && off < x.off+8 {
+			s.del(i)
+		} else {
+			i++
+		}
+	}
+}
+
+// meet keeps in s only what o agrees with, and reports whether s changed.
+func (s *State) meet(o *State) (changed bool) {
+	if s.Regs != o.Regs {
+		for i := range s.Regs {
+			if s.Regs[i] != o.Regs[i] && s.Regs[i].Kind != Unknown {
+				s.Regs[i] = Value{}
+				changed = true
+			}
+		}
+	}
+	for i := 0; i < int(s.n); {
+		if x := &s.slots[i]; (i >= int(o.n) || *x != o.slots[i]) && o.Slot(x.base, x.off) != x.v {
+			s.del(i)
+			changed = true
+		} else {
+			i++
+		}
+	}
+	return changed
+}
+
+// dropBase forgets all values that refer to base b, except rsp.
+func (s *State) dropBase(b uint8) {
+	for i := 0; i < int(s.n); {
+		if x := &s.slots[i]; x.base == b || x.v.Kind == Base && x.v.Reg == b {
+			s.del(i)
+		} else {
+			i++
+		}
+	}
+	for i := range s.Regs {
+		if i != int(x86.RSP) && s.Regs[i].Kind == Base && s.Regs[i].Reg == b {
+			s.Regs[i] = Value{}
+		}
+	}
+}
+
+// savedBelow reports whether a register is saved below base plus off.
+func (s *State) savedBelow(base uint8, off int32) bool {
+	for i := range s.slots[:s.n] {
+		if x := &s.slots[i]; x.base == base && x.off < off && x.v.Kind == Entry {
+			return true
+		}
+	}
+	return false
+}
+
+// dropBelow forgets the slots below rsp: a call overwrites them.
+func (s *State) dropBelow() {
+	r := s.Regs[x86.RSP]
+	if r.Kind != Base {
+		return
+	}
+	for i := 0; i < int(s.n); {
+		if x := &s.slots[i]; x.base == r.Reg && x.off < r.Off {
+			s.del(i)
+		} else {
+			i++
+		}
+	}
+}
+
+// clobber forgets registers.
+func (s *State) clobber(m uint16) {
+	for ; m != 0; m &= m - 1 {
+		s.Regs[bits.TrailingZeros16(m)] = Value{}
+	}
+}
+
+// CFA returns the CFA as a register plus an offset in bytes: rsp if possible, else rbp, else any other
+// register. ok is false if no register gives it.
+func (s *State) CFA() (reg uint8, off int64, ok bool) {
+	try := func(h uint8) bool {
+		v := s.Regs[h]
+		if v.Kind != Base || v.Reg != 0 {
+			return false
+		}
+		reg, off = h, -int64(v.Off)
+		return true
+	}
+	if try(uint8(x86.RSP)) || try(uint8(x86.RBP)) {
+		return reg, off, true
+	}
+	for h := range uint8(16) {
+		if try(h) {
+			return reg, off, true
+		}
+	}
+	return 0, 0, false
+}
+
+// CFASlot returns a stack word that holds the CFA: CFA = [reg+disp]+off. It is for states in which CFA fails, as in a
+// function that realigned its stack.
+func (s *State) CFASlot() (reg uint8, disp, off int64, ok bool) {
+	for i := range s.slots[:s.n] {
+		x := &s.slots[i]
+		if x.v.Kind != Base || x.v.Reg != 0 {
+			continue
+		}
+		for _, h := range []uint8{uint8(x86.RBP), uint8(x86.RSP)} {
+			if b := s.Regs[h]; b.Kind == Base && b.Reg == x.base {
+				return h, int64(x.off) - int64(b.Off), -int64(x.v.Off), true
+			}
+		}
+	}
+	return 0, 0, 0, false
+}
+
+// WhereKind says how a caller's register is found.
+type WhereKind uint8
+
+// Kinds of places.
+const (
+	Lost  WhereKind = iota // no place is known
+	Same                   // in its register
+	AtCFA                  // at CFA+Off
+	AtReg                  // at Reg+Off
+	InReg                  // in register Reg
+)
+
+// Where is the place of a caller's register.
+type Where struct {
+	Kind WhereKind
+	Reg  uint8
+	Off  int64
+}
+
+// Saved returns the place of the entry value of register h, or of the return address
+// (RA).
+func (s *State) Saved(h uint8) Where {
+	want := entryOf(h)
+	if h < 16 && s.Regs[h] == want {
+		return Where{Kind: Same, Reg: h}
+	}
+	w := Where{}
+	for i := range s.slots[:s.n] {
+		x := &s.slots[i]
+		if x.v != want {
+			continue
+		}
+		if x.base == 0 {
+			return Where{Kind: AtCFA, Off: int64(x.off)}
+		}
+		for _, r := range []uint8{uint8(x86.RBP), uint8(x86.RSP)} {
+			if b := s.Regs[r]; b.Kind == Base && b.Reg == x.base {
+				w = Where{Kind: AtReg, Reg: r, Off: int64(x.off) - int64(b.Off)}
+			}
+		}
+	}
+	if w.Kind != Lost {
+		return w
+	}
+	for r := range uint8(16) {
+		if s.Regs[r] == want {
+			return Where{Kind: InReg, Reg: r}
+		}
+	}
+	return w
+}

@@ -1,0 +1,318 @@
+package sites
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/lsda"
+)
+
+// Addr is a link-time address of the object.
+type Addr = dwarfcfa.Addr
+
+// Kind is the action of an unwinder in a frame whose pc lies in a site.
+type Kind uint8
+
+const (
+	Skip          Kind = iota // passes over it
+	Cleanup                   // enters the pad in the second phase, with selector 0
+	Action                    // the personality routine decides by type; there is no cleanup
+	ActionCleanup             // the same, but the pad is a cleanup for other types
+	HandOver                  // another unwinder must do it
+	Ask                       // calls the personality routine in each phase; also for each pc in no site
+)
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames()) {
+		return kindNames()[k]
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+func kindNames() []string {
+	return []string{"skip", "cleanup", "action", "action+cleanup", "hand-over", "ask"}
+}
+
+// HasPad reports whether sites of the kind have a landing pad.
+func (k Kind) HasPad() bool { return k == Cleanup || k == Action || k == ActionCleanup }
+
+// Site is a range of pcs of calls, [Start, End).
+type Site struct {
+	Start, End Addr
+	Kind       Kind
+	Pad        Addr // Kind.HasPad: inside the function
+}
+
+// Function is the range of an FDE that exceptions do not simply pass through.
+type Function struct {
+	Start, End  Addr // [Start, End): the FDE's, up to the next FDE
+	Personality int  // index in Table.Personalities; -1: there is none, and all of it is HandOver
+	LSDA        Addr // 0: none
+	Sites       []Site
+}
+
+// Personality is a personality routine that FDEs name.
+type Personality struct {
+	Addr     Addr   // of the routine, or of its pointer
+	Indirect bool   // Addr is that of its pointer
+	Name     string // of its symbol; empty if the object does not tell
+}
+
+// Table is the table of an object. Functions ascend and are disjoint, and so
+// are the sites of each.
+type Table struct {
+	Personalities []Personality
+	Functions     []Function
+}
+
+// Report counts functions that could not be decoded, with reasons.
+type Report struct {
+	BadLSDAs int     // functions whose exception table cannot be read: the personality routine is asked
+	Details  []error // one for each of the first maxDetails
+}
+
+const (
+	maxDetails       = 100
+	maxPersonalities = 250
+)
+
+// layoutKnown reports whether a personality routine reads the areas of package
+// lsda, treats a site without action as a cleanup, and does nothing for an FDE
+// without area.
+func layoutKnown(name string) bool {
+	switch name {
+	case "__gxx_personality_v0", // libstdc++, libc++abi
+		"__gcc_personality_v0", // C with __attribute__((cleanup))
+		"rust_eh_personality":
+		return true
+	}
+	return false
+}
+
+// onlyCleanups reports whether the routine treats every pad as a cleanup.
+func onlyCleanups(name string) bool { return name == "__gcc_personality_v0" }
+
+// Build makes the table of an object. sections are those that its rows come
+// from; exceptions use only .eh_frame.
+func Build(o *dwarfcfa.Object, sections []*dwarfcfa.Section) (*Table, *Report, error) {
+	b := builder{r: lsda.NewReader(o), index: make(map[Personality]int), rep: &Report{}, t: &Table{}}
+	var all []extent
+	for _, s := range sections {
+		if s.Source() != dwarfcfa.SourceEHFrame {
+			continue
+		}
+		for e, err := range s.Entries() {
+			if err != nil || e.FDE == nil || e.FDE.Start == e.FDE.End {
+				continue
+			}
+			x := extent{start: e.FDE.Start, end: e.FDE.End}
+			if e.FDE.CIE.PersonalityEncoding != dwarfcfa.PEOmit {
+				f := *e.FDE
+				x.fde = &f
+			}
+			all = append(all, x)
+		}
+	}
+	slices.SortStableFunc(all, func(a, c extent) int { return cmp.Compare(a.start, c.start) })
+	for i, x := range all {
+		if i+1 < len(all) {
+			x.end = min(x.end, all[i+1].start)
+		}
+		if x.fde != nil && x.start < x.end {
+			b.add(x)
+		}
+	}
+	for _, s := range sections {
+		if s.Source() == dwarfcfa.SourceDebugFrame {
+			b.handOver(s, all)
+		}
+	}
+	slices.SortFunc(b.t.Functions, func(a, c Function) int { return cmp.Compare(a.Start, c.Start) })
+	return b.t, b.rep, nil
+}
+
+// extent is the range of an FDE; fde is nil if it has no personality routine.
+type extent struct {
+	start, end Addr
+	fde        *dwarfcfa.FDE
+}
+
+type builder struct {
+	r     *lsda.Reader
+	t     *Table
+	rep   *Report
+	index map[Personality]int
+}
+
+func (b *builder) personality(c *dwarfcfa.CIE) (int, string) {
+	p := Personality{Addr: c.Personality, Indirect: c.PersonalityEncoding&dwarfcfa.PEIndirect != 0, Name: b.r.Personality(c)}
+	i, ok := b.index[p]
+	if !ok {
+		if len(b.t.Personalities) == maxPersonalities {
+			return -1, ""
+		}
+		i = len(b.t.Personalities)
+		b.index[p] = i
+		b.t.Personalities = append(b.t.Personalities, p)
+	}
+	return i, p.Name
+}
+
+// add makes the function of an FDE with a personality routine.
+func (b *builder) add(x extent) {
+	f := Function{Start: x.start, End: x.end}
+	var name string
+	f.Personality, name = b.personality(x.fde.CIE)
+	if f.Personality < 0 {
+		b.t.Functions = append(b.t.Functions, f)
+		return
+	}
+	if !x.fde.HasLSDA {
+		if !layoutKnown(name) {
+			b.t.Functions = append(b.t.Functions, f) // all of it is Ask
+		}
+		return
+	}
+	f.LSDA = x.fde.LSDA
+	if layoutKnown(name) {
+		sites, err := b.sites(x, onlyCleanups(name))
+		if err != nil {
+			b.rep.BadLSDAs++
+			if len(b.rep.Details) < maxDetails {
+				b.rep.Details = append(b.rep.Details, err)
+			}
+			sites = nil
+		}
+		f.Sites = sites
+	}
+	b.t.Functions = append(b.t.Functions, f)
+}
+
+func (b *builder) sites(x extent, onlyCleanups bool) ([]Site, error) {
+	table, err := b.r.Table(x.fde)
+	if err != nil {
+		return nil, err
+	}
+	args, err := x.fde.ArgsSizes()
+	if err != nil {
+		return nil, err
+	}
+	var sites []Site
+	for _, s := range table.Effective() {
+		site := Site{Start: s.Start, End: min(s.End, x.end), Kind: Skip}
+		if site.Start >= site.End {
+			continue
+		}
+		if s.Pad != 0 {
+			site.Pad = s.Pad
+			switch {
+			case s.Pad < x.start || s.Pad >= x.end:
+				site.Kind, site.Pad = Ask, 0
+			case pops(args, site):
+				site.Kind, site.Pad = HandOver, 0
+			case s.Action == 0 || onlyCleanups:
+				site.Kind = Cleanup
+			default:
+				if site.Kind = actionKind(table, s); !site.Kind.HasPad() {
+					site.Pad = 0
+				}
+			}
+		}
+		if n := len(sites); n > 0 && sites[n-1].End == site.Start && sites[n-1].Kind == site.Kind && sites[n-1].Pad == site.Pad {
+			sites[n-1].End = site.End
+			continue
+		}
+		sites = append(sites, site)
+	}
+	return sites, nil
+}
+
+// actionKind looks at the actions of a site.
+func actionKind(t *lsda.Table, s lsda.Site) Kind {
+	chain, err := t.Chain(s)
+	if err != nil {
+		return Ask
+	}
+	kind := Action
+	for _, a := range chain {
+		switch {
+		case a.Filter < 0:
+			return Ask // an exception specification
+		case a.Filter == 0:
+			kind = ActionCleanup
+		}
+	}
+	if kind == ActionCleanup && len(chain) == 1 {
+		return Cleanup
+	}
+	return kind
+}
+
+// pops reports whether arguments are on the stack somewhere in the site.
+func pops(args []dwarfcfa.ArgsSize, s Site) bool {
+	for i, a := range args {
+		if a.Size != 0 && a.Start < s.End && (i+1 == len(args) || args[i+1].Start > s.Start) {
+			return true
+		}
+	}
+	return false
+}
+
+// handOver adds the code that .debug_frame covers and .eh_frame does not: an
+// exception finds the end of the stack there, while a walk goes on.
+func (b *builder) handOver(s *dwarfcfa.Section, covered []extent) {
+	var debug []extent
+	for e, err := range s.Entries() {
+		if err == nil && e.FDE != nil && e.FDE.Start < e.FDE.End {
+			debug = append(debug, extent{start: e.FDE.Start, end: e.FDE.End})
+		}
+	}
+	slices.SortFunc(debug, func(a, c extent) int { return cmp.Compare(a.start, c.start) })
+	var at Addr // all below is done
+	add := func(start, end Addr) {
+		if start < end {
+			b.t.Functions = append(b.t.Functions, Function{Start: start, End: end, Personality: -1})
+		}
+	}
+	next := 0
+	for _, d := range debug {
+		start := max(d.start, at)
+		for next > 0 && covered[next-1].end > start {
+			next--
+		}
+		for ; next < len(covered) && covered[next].start < d.end; next++ {
+			if covered[next].end > start {
+				add(start, covered[next].start)
+				start = max(start, covered[next].end)
+			}
+		}
+		add(start, d.end)
+		at = max(at, d.end)
+	}
+}
+
+// Lookup returns the site of a frame whose lookup pc is pc. f is nil if an
+// unwinder passes over the frame because no function holds pc.
+func (t *Table) Lookup(pc Addr) (f *Function, s Site) {
+	i, _ := slices.BinarySearchFunc(t.Functions, pc, func(f Function, pc Addr) int {
+		if f.End <= pc {
+			return -1
+		}
+		return 1
+	})
+	if i == len(t.Functions) || pc < t.Functions[i].Start {
+		return nil, Site{Kind: Skip}
+	}
+	f = &t.Functions[i]
+	if f.Personality < 0 {
+		return f, Site{Start: f.Start, End: f.End, Kind: HandOver}
+	}
+	for _, s := range f.Sites {
+		if pc >= s.Start && pc < s.End {
+			return f, s
+		}
+	}
+	return f, Site{Kind: Ask}
+}

@@ -1,0 +1,153 @@
+package synth
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/check"
+	"github.com/ehasm/ehasm/internal/analysis/codeflow"
+)
+
+// Mode says for which code rows are made.
+type Mode uint8
+
+// Modes. Each includes the one before.
+const (
+	Off     Mode = iota
+	Missing      // code that no FDE covers
+	Wrong        // and instructions at which check proves the file's row wrong
+	All          // all code: the file's own rows do not count
+)
+
+var modeNames = []string{"off", "missing", "wrong", "all"}
+
+func (m Mode) String() string { return modeNames[m] }
+
+// ParseMode is the inverse of Mode.String.
+func ParseMode(name string) (Mode, error) {
+	i := slices.Index(modeNames, name)
+	if i < 0 {
+		return Off, fmt.Errorf("unknown mode %q: want off, missing, wrong or all", name)
+	}
+	return Mode(i), nil
+}
+
+// Of makes the rows of an object, which need not have unwind tables. With Off it
+// makes none.
+func Of(o *dwarfcfa.Object, opt Options) (*Result, error) {
+	if opt.Mode == Off {
+		return &Result{}, nil
+	}
+	subject, err := check.Open(o.Name(), o.File(), o.FileSize())
+	switch {
+	case errors.Is(err, dwarfcfa.ErrNoUnwindInfo):
+		img, err := codeflow.NewImage(o.File())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", dwarfcfa.PrintableName(o.Name()), err)
+		}
+		return Make(img, nil, opt), nil
+	case err != nil:
+		return nil, err
+	}
+	r := Make(subject.Image, subject.Functions, opt)
+	if opt.Mode == Wrong {
+		r.keepWrong(subject.Functions, subject.Run(check.Options{Workers: opt.Workers, Progress: opt.Progress}))
+	}
+	return r, nil
+}
+
+// keepWrong keeps, of the rows for code that FDEs cover, those at instructions with a
+// finding.
+func (r *Result) keepWrong(described []codeflow.Function, rep *check.Report) {
+	r.Replace = nil
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		switch f.Kind {
+		case check.KindCFA, check.KindSaved, check.KindClobbered, check.KindReturn:
+		default:
+			continue // there is no row to replace
+		}
+		if f.Class != check.ClassContext && f.Class != check.ClassBelow && !f.Assumed && f.End > f.PC {
+			r.Replace = append(r.Replace, dwarfcfa.Range{Start: dwarfcfa.Addr(f.PC), End: dwarfcfa.Addr(f.End)})
+		}
+	}
+	r.Replace = joined(r.Replace)
+	for _, x := range r.Replace {
+		r.Wanted += uint64(x.End - x.Start)
+	}
+	r.Declined = Declined{} // most of it in code that keeps its own rows
+	var kept []Function
+	var answered []dwarfcfa.Range
+	for i := range r.Functions {
+		f := &r.Functions[i]
+		at, _ := slices.BinarySearchFunc(described, uint64(f.Start()), func(d codeflow.Function, pc uint64) int { return cmp.Compare(d.Hi, pc+1) })
+		if at == len(described) || uint64(f.End()) <= described[at].Lo { // of no FDE
+			kept = append(kept, *f)
+			continue
+		}
+		for _, part := range f.within(r.Replace) {
+			kept = append(kept, part)
+			answered = append(answered, dwarfcfa.Range{Start: part.Start(), End: part.End()})
+		}
+	}
+	r.Functions, r.Replace = kept, answered
+	r.count()
+}
+
+// joined sorts ranges and joins those that touch or overlap.
+func joined(list []dwarfcfa.Range) []dwarfcfa.Range {
+	slices.SortFunc(list, func(a, b dwarfcfa.Range) int { return cmp.Compare(a.Start, b.Start) })
+	out := list[:0]
+	for _, r := range list {
+		if n := len(out); n > 0 && out[n-1].End >= r.Start {
+			out[n-1].End = max(out[n-1].End, r.End)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// within cuts a function to the parts that lie in ranges.
+func (f *Function) within(ranges []dwarfcfa.Range) (parts []Function) {
+	first, _ := slices.BinarySearchFunc(ranges, f.Start()+1, func(r dwarfcfa.Range, pc dwarfcfa.Addr) int { return cmp.Compare(r.End, pc) })
+	for _, cut := range ranges[first:] {
+		if cut.Start >= f.End() {
+			break
+		}
+		fresh := true
+		for _, r := range f.Ranges {
+			if lo, hi := max(r.Start, cut.Start), min(r.End, cut.End); lo < hi {
+				parts = Add(parts, f.Name, fresh, lo, hi, r.Row)
+				fresh = false
+			}
+		}
+	}
+	return parts
+}
+
+// Made returns the result for dwarfcfa.BuildTable. name is the object's, for
+// errors.
+func (r *Result) Made(name string) dwarfcfa.Made {
+	return dwarfcfa.Made{Section: r.Section(name), Replace: r.Replace, All: r.all}
+}
+
+// Section returns the result as a section of package dwarfcfa, or nil if no row
+// was made.
+func (r *Result) Section(name string) *dwarfcfa.Section {
+	if len(r.Functions) == 0 {
+		return nil
+	}
+	return dwarfcfa.NewSection(name, dwarfcfa.SourceDebugFrame, 0, Section(r.Functions), dwarfcfa.Bases{})
+}
+
+// Rows returns the number of rows made.
+func (r *Result) Rows() (n int) {
+	for i := range r.Functions {
+		n += len(r.Functions[i].Ranges)
+	}
+	return n
+}

@@ -1,0 +1,211 @@
+package prototypes
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/ehasm/ehasm/internal/debuginfo/cdecl"
+
+	"github.com/cilium/ebpf/btf"
+)
+
+// openBTF reads a .BTF section.
+func openBTF(_ *elf.File, b []byte) (*Table, error) {
+	k, err := readBTF(b, nil)
+	if err != nil {
+		return nil, err
+	}
+	return newBTF(k, new(sync.Mutex)), nil
+}
+
+// types is BTF with its reader.
+type types struct {
+	spec  *btf.Spec
+	graph *graph
+}
+
+// readBTF reads raw BTF; base has the types that it goes on from, nil for all.
+func readBTF(b []byte, base *types) (*types, error) {
+	if bytes.HasPrefix(b, []byte(elf.ELFMAG)) {
+		return nil, errors.New("not BTF")
+	}
+	t := &types{}
+	err := try(func() (err error) {
+		if base == nil {
+			if t.graph, err = newGraph(b, nil); err == nil {
+				t.spec, err = btf.LoadSpecFromReader(bytes.NewReader(b))
+			}
+			return err
+		}
+		if t.graph, err = newGraph(b, base.graph); err == nil {
+			t.spec, err = btf.LoadSplitSpecFromReader(bytes.NewReader(b), base.spec)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// newBTF makes a table. Others that read from the same types have the same lock: the reader of a
+// module's types goes into those of the kernel without the lock that those have.
+func newBTF(t *types, mu *sync.Mutex) *Table {
+	return &Table{
+		source: BTF,
+		mu:     mu,
+		functions: func(name string) (list []function, err error) {
+			for _, id := range t.graph.functions[name] {
+				if err := t.graph.enter(id); err != nil {
+					return nil, err
+				}
+				of, err := t.spec.TypeByID(btf.TypeID(id))
+				if err != nil {
+					t.graph.failed(err)
+					return nil, err
+				}
+				if f, ok := of.(*btf.Func); ok {
+					list = append(list, btfFunction{f})
+				}
+			}
+			return list, nil
+		},
+		names: func() []string { return t.graph.order },
+	}
+}
+
+type btfFunction struct{ *btf.Func }
+
+func (f btfFunction) Parameters() (string, error) { return cdecl.Parameters(btfType, f.Type) }
+
+func (f btfFunction) Declaration() (string, error) { return cdecl.Declare(btfType, f.Type, f.Name) }
+
+// btfType describes a type. The last parameter of a function with variable arguments has the
+// type void.
+func btfType(of btf.Type) (t cdecl.Type[btf.Type], err error) {
+	switch x := of.(type) {
+	case nil, *btf.Void:
+		t.Name = "void"
+	case *btf.Int:
+		t.Name = x.Name
+	case *btf.Float:
+		t.Name = x.Name
+	case *btf.Typedef:
+		t.Name = x.Name
+	case *btf.Struct:
+		t.Name = tagged("struct", x.Name)
+	case *btf.Union:
+		t.Name = tagged("union", x.Name)
+	case *btf.Enum:
+		t.Name = tagged("enum", x.Name)
+	case *btf.Fwd:
+		t.Name = tagged(x.Kind.String(), x.Name)
+	case *btf.Pointer:
+		t.Kind, t.Of = cdecl.Pointer, x.Target
+	case *btf.Const:
+		t.Kind, t.Name, t.Of = cdecl.Qualified, "const", x.Type
+	case *btf.Volatile:
+		t.Kind, t.Name, t.Of = cdecl.Qualified, "volatile", x.Type
+	case *btf.Restrict:
+		t.Kind, t.Name, t.Of = cdecl.Qualified, "restrict", x.Type
+	case *btf.TypeTag:
+		t.Kind, t.Of = cdecl.Qualified, x.Type // its name is of attributes, which say nothing of C's type
+	case *btf.Array:
+		t.Kind, t.Of, t.Count = cdecl.Array, x.Type, int64(x.Nelems)
+	case *btf.FuncProto:
+		t.Kind, t.Of, t.Empty = cdecl.Function, x.Return, "void"
+		for i, p := range x.Params {
+			if _, void := p.Type.(*btf.Void); void && i == len(x.Params)-1 {
+				t.Varargs = true
+				break
+			}
+			t.Params = append(t.Params, cdecl.Param[btf.Type]{Name: p.Name, Of: p.Type})
+		}
+	default:
+		return t, fmt.Errorf("a value of type %T", of)
+	}
+	if t.Kind == cdecl.Named && t.Name == "" {
+		err = errors.New("a type has no name")
+	}
+	return t, err
+}
+
+// tagged is the name of a type with a tag.
+func tagged(word, tag string) string {
+	if tag == "" {
+		tag = "{...}"
+	}
+	return word + " " + tag
+}
+
+// Kernel holds the prototypes of a running kernel and its modules. They are read when they are
+// first needed.
+type Kernel struct {
+	dir  string
+	base func() (*types, error)
+
+	reading sync.Mutex // of all tables
+
+	mu     sync.Mutex
+	tables map[string]*Table // by module; "" is the kernel itself
+	err    error
+}
+
+// KernelDir is the folder in which Linux shows them.
+const KernelDir = "/sys/kernel/btf"
+
+// NewKernel returns the prototypes in a folder like KernelDir.
+func NewKernel(dir string) *Kernel {
+	k := &Kernel{dir: dir, tables: make(map[string]*Table)}
+	k.base = sync.OnceValues(func() (*types, error) { return k.read("vmlinux", nil) })
+	return k
+}
+
+func (k *Kernel) read(name string, base *types) (*types, error) {
+	b, err := os.ReadFile(filepath.Join(k.dir, name))
+	if err != nil {
+		return nil, err
+	}
+	read, err := readBTF(b, base)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(k.dir, name), err)
+	}
+	return read, nil
+}
+
+// Table returns the functions of a module, as kallsyms calls it, in brackets or not, or of the
+// kernel itself for ""; nil where there are none.
+func (k *Kernel) Table(module string) *Table {
+	module = strings.Trim(module, "[]")
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t, ok := k.tables[module]
+	if ok {
+		return t
+	}
+	read, err := k.base()
+	if err == nil && module != "" && module == filepath.Base(module) {
+		read, err = k.read(module, read)
+	}
+	switch {
+	case err == nil:
+		t = newBTF(read, &k.reading)
+	case !errors.Is(err, os.ErrNotExist) && k.err == nil:
+		k.err = err
+	}
+	k.tables[module] = t
+	return t
+}
+
+// Err returns the first error other than of files that are not there.
+func (k *Kernel) Err() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
+}

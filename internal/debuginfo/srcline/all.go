@@ -1,0 +1,97 @@
+package srcline
+
+import (
+	"iter"
+	"runtime/debug"
+
+	"github.com/ehasm/ehasm/internal/debuginfo/cdecl"
+)
+
+// Line is a range of code, [Start, End), with its place in the source.
+type Line struct {
+	Start, End uint64
+	File       string
+	Line       int
+}
+
+// Lines iterates over the lines of all units, unit by unit, each ascending. Units that
+// cannot be read are left out; Err returns the first error.
+func (o *Object) Lines() iter.Seq[Line] {
+	return func(yield func(Line) bool) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		o.note(try(func() error {
+			o.whole()
+			for _, u := range o.sec.units {
+				t := o.lines(u)
+				for i := 0; i+1 < len(t.rows); i++ {
+					r, next := t.rows[i], t.rows[i+1]
+					if r.file == noFile || r.addr == next.addr {
+						continue
+					}
+					if !yield(Line{r.addr, next.addr, t.file(r.file), int(r.line)}) {
+						return nil
+					}
+				}
+			}
+			return nil
+		}))
+	}
+}
+
+// Function is a function with its prototype.
+type Function struct {
+	Addr uint64
+	Name string // as Frame has it
+	// Parameters and Declaration are as C declares them, or "" if they are not known: Err then
+	// says why.
+	Parameters, Declaration string
+	Err                     error
+}
+
+// Functions iterates over the functions of all units that have their own code.
+func (o *Object) Functions() iter.Seq[Function] {
+	return func(yield func(Function) bool) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		o.note(try(func() error {
+			o.whole()
+			for _, u := range o.sec.units {
+				in, t := o.funcs(u)
+				seen := make(map[int32]bool)
+				for i, n := range t.which {
+					for n != none && t.funcs[n].parent != none {
+						n = t.funcs[n].parent
+					}
+					if n == none || seen[n] {
+						continue
+					}
+					seen[n] = true
+					f := Function{Addr: t.starts[i], Name: in.name(t.funcs[n].entry)}
+					f.describe(in, t.funcs[n].entry)
+					if !yield(f) {
+						return nil
+					}
+				}
+				o.note(in.sec.typesError())
+			}
+			return nil
+		}))
+	}
+}
+
+func (f *Function) describe(u *unit, r ref) {
+	k := u.sec.key(r)
+	f.Err = try(func() error {
+		def, e, err := k.definition()
+		if err != nil {
+			return err
+		}
+		if f.Parameters, err = k.signature(u.isC()); err != nil {
+			return err
+		}
+		if d, err := e.declared.entry(); err == nil && e.name == "" {
+			e.name = d.name
+		}
+		f.Declaration, err = cdecl.Declare(typeOf, typeKey{entryKey: def, c: u.isC()}, e.name)
+		return err
+	})
+}

@@ -1,0 +1,238 @@
+package srcline
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/elffile"
+	"github.com/ehasm/ehasm/internal/files/regular"
+)
+
+// ErrNone is wrapped if an object has no debug information.
+var ErrNone = errors.New("no debug information")
+
+// Options says where the parts of an object's debug information may be.
+type Options struct {
+	// Path is where the object was found; "" if it is in no folder.
+	// .gnu_debuglink is looked up beside it.
+	Path string
+	// DebugPaths are files that may be the object's separate debug file.
+	DebugPaths []string
+	// DebugDirs are folders like /usr/lib/debug.
+	DebugDirs []string
+	// Limit is how many bytes of tables are kept; 0: 128 MiB.
+	Limit int64
+}
+
+// Open reads the index of an object. The file must stay open until Close. The
+// error wraps ErrNone if there is no debug information; any other error means
+// that it cannot be used at all. For partial failures see Object.Err.
+func Open(file io.ReaderAt, opt Options) (*Object, error) {
+	o := &Object{limit: opt.Limit}
+	if o.limit == 0 {
+		o.limit = defaultLimit
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	if err := try(func() error { return o.open(file, &opt) }); err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *Object) open(file io.ReaderAt, opt *Options) error {
+	f, err := elffile.Open(file)
+	if err != nil {
+		return fmt.Errorf("headers of the file: %w", err)
+	}
+	if f.Machine != elf.EM_X86_64 || f.Class != elf.ELFCLASS64 {
+		return fmt.Errorf("for machine %v", f.Machine)
+	}
+	path, main := opt.Path, f
+	if o.sec, err = loadSections(f, file, ""); err != nil {
+		return err
+	}
+	if o.sec == nil {
+		for _, c := range candidates(f, opt) {
+			if d, err := o.tryDebugFile(file, c); err == nil {
+				f, path = d, c.path
+				break
+			}
+		}
+	}
+	if o.sec == nil {
+		return ErrNone
+	}
+	if err := o.openAlt(f, path, opt); err != nil {
+		o.note(err)
+	}
+	o.dir = filepath.Dir(path)
+	if o.sec.packed.info != nil {
+		o.quick = newQuick(o.sec, linkageTables(main))
+	}
+	if o.quick == nil {
+		o.whole()
+	}
+	return nil
+}
+
+// candidate is where a separate debug file may be.
+type candidate struct {
+	path string
+	crc  *uint32 // of the whole file, for one named by .gnu_debuglink
+}
+
+// candidates gives the paths of gdb's manual, "Debugging Information in
+// Separate Files".
+func candidates(f *elf.File, opt *Options) []candidate {
+	var list []candidate
+	for _, p := range opt.DebugPaths {
+		list = append(list, candidate{path: p})
+	}
+	name, rest := nameAndRest(f.Section(".gnu_debuglink"))
+	// The name is padded to a multiple of 4, with its zero.
+	if pad := (len(name) + 4) &^ 3; name != "" && filepath.Base(name) == name && opt.Path != "" && len(rest) >= 4 {
+		rest = rest[min(pad-len(name)-1, len(rest)):]
+		if len(rest) < 4 {
+			return list
+		}
+		crc := binary.LittleEndian.Uint32(rest)
+		dir := filepath.Dir(opt.Path)
+		paths := []string{filepath.Join(dir, name), filepath.Join(dir, ".debug", name)}
+		for _, d := range opt.DebugDirs {
+			paths = append(paths, filepath.Join(d, dir, name))
+		}
+		for _, p := range paths {
+			list = append(list, candidate{p, &crc})
+		}
+	}
+	return list
+}
+
+// nameAndRest splits a section that begins with a string.
+func nameAndRest(s *elf.Section) (string, []byte) {
+	const limit = 4096
+	if s == nil || s.Size > limit || s.Type == elf.SHT_NOBITS {
+		return "", nil
+	}
+	b, err := s.Data()
+	if err != nil {
+		return "", nil
+	}
+	name, rest, _ := bytes.Cut(b, []byte{0})
+	return string(name), rest
+}
+
+// tryDebugFile takes the file if it belongs to the object that main reads: its build-id
+// is the same, or where one of them has none, its checksum is that of the link.
+func (o *Object) tryDebugFile(main io.ReaderAt, c candidate) (*elf.File, error) {
+	file, f, err := openELF(c.path)
+	if err != nil {
+		return nil, err
+	}
+	want, _ := abi.BuildID(main)
+	got, _ := abi.BuildID(file)
+	switch {
+	case want != nil && got != nil:
+		if !bytes.Equal(want, got) {
+			err = fmt.Errorf("%s: another build-id", c.path)
+		}
+	case c.crc != nil:
+		sum := crc32.NewIEEE()
+		if _, err = io.Copy(sum, file); err == nil && sum.Sum32() != *c.crc {
+			err = fmt.Errorf("%s: another checksum", c.path)
+		}
+	}
+	var s *sections
+	if err == nil {
+		if s, err = loadSections(f, file, ""); err == nil && s == nil {
+			err = ErrNone
+		}
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	o.sec, o.files = s, append(o.files, file)
+	return f, nil
+}
+
+func openELF(path string) (*os.File, *elf.File, error) {
+	file, err := regular.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := elffile.Open(file)
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	return file, f, nil
+}
+
+// openAlt opens the supplementary file that f, at path, names: .gnu_debugaltlink has a
+// name and a build-id, .debug_sup (DWARF 5, 7.3.6) a version, a flag, and the
+// same with the length of the build-id.
+func (o *Object) openAlt(f *elf.File, path string, opt *Options) error {
+	name, id := nameAndRest(f.Section(".gnu_debugaltlink"))
+	if name == "" {
+		s := f.Section(".debug_sup")
+		if s == nil || s.Type == elf.SHT_NOBITS {
+			return nil
+		}
+		b, err := s.Data()
+		if err != nil {
+			return nil
+		}
+		c := cursor{b: b, off: min(3, uint64(len(b)))}
+		name = string(c.cstr())
+		id = c.take(c.uleb())
+		if name == "" {
+			return nil
+		}
+	}
+	paths := []string{name}
+	if !filepath.IsAbs(name) {
+		paths = []string{filepath.Join(filepath.Dir(path), name)}
+	}
+	for _, d := range opt.DebugDirs {
+		if hexID := hex.EncodeToString(id); len(hexID) > 2 {
+			paths = append(paths, filepath.Join(d, ".build-id", hexID[:2], hexID[2:]+".debug"))
+		}
+		paths = append(paths, filepath.Join(d, ".dwz", filepath.Base(name)))
+	}
+	for _, p := range paths {
+		file, alt, err := openELF(p)
+		if err != nil {
+			continue
+		}
+		var s *sections
+		if got, _ := abi.BuildID(file); got == nil || bytes.Equal(got, id) {
+			s, err = loadSections(alt, file, "")
+		}
+		if err != nil || s == nil {
+			file.Close()
+			continue
+		}
+		o.files = append(o.files, file)
+		o.sec.alt = s
+		err = s.parseUnits(toEnd)
+		for _, u := range s.units {
+			if _, e := u.open(); err == nil {
+				err = e
+			}
+		}
+		return err
+	}
+	return fmt.Errorf("supplementary debug file %s not found: names are missing", name)
+}

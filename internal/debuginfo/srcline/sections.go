@@ -1,0 +1,254 @@
+package srcline
+
+import (
+	"debug/elf"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"github.com/ehasm/ehasm/internal/files/pages"
+)
+
+// sections are the DWARF sections of a file. Those of another file are alt, the
+// supplementary file that dwz or DWARF 5, 7.3.6 puts shared entries in.
+type sections struct {
+	info, abbrev, str, lineStr, strOffsets, addr []byte
+	ranges, rnglists, line, aranges              []byte
+	types                                        []byte // .debug_types
+	alt                                          *sections
+	owner                                        *sections // of these, which are its .debug_types; nil: none
+	mapped                                       [][]byte
+
+	// What is still to be inflated of them; nil: nothing.
+	packed struct{ info, abbrev, line *packed }
+
+	mu       sync.Mutex
+	abbrevs  map[abbrevKey]*abbrevTable
+	units    []*unit             // by offset, up to parsed
+	typeAt   map[uint64]entryKey // types that have a unit of their own, by signature
+	parsed   uint64              // in .debug_info
+	unitsErr error               // why it is no further
+	typed    bool                // .debug_types is parsed
+	typesErr error               // why it is not whole
+}
+
+type abbrevKey struct {
+	off   uint64
+	f     format
+	types bool
+}
+
+// table returns the abbreviations of a unit; they are kept.
+func (s *sections) table(u *unit) *abbrevTable {
+	return s.abbrevTable(abbrevKey{u.abbrevOff, u.format, false})
+}
+
+func (s *sections) abbrevTable(k abbrevKey) *abbrevTable {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.abbrevs[k]
+	if t == nil {
+		t = s.parseAbbrevs(k.off, k.f, wanted{types: k.types})
+		if s.abbrevs == nil {
+			s.abbrevs = make(map[abbrevKey]*abbrevTable)
+		}
+		s.abbrevs[k] = t
+	}
+	return t
+}
+
+// parseAbbrevs reads the declarations at an offset, up to the one that is wanted.
+func (s *sections) parseAbbrevs(off uint64, f format, want wanted) *abbrevTable {
+	p := s.packed.abbrev
+	const usual = 1 << 13
+	for n := off + usual; p != nil && n < uint64(len(s.abbrev)); n += n - off {
+		p.upTo(n)
+		if t, whole := parseAbbrevs(s.abbrev[:n], off, f, want); whole {
+			return t
+		}
+	}
+	p.upTo(uint64(len(s.abbrev)))
+	t, _ := parseAbbrevs(s.abbrev, off, f, want)
+	return t
+}
+
+// forget drops what can be read again.
+func (s *sections) forget() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	s.abbrevs = nil
+	s.mu.Unlock()
+	s.alt.forget()
+}
+
+func (s *sections) close() {
+	if s == nil {
+		return
+	}
+	for _, m := range s.mapped {
+		pages.Unmap(m)
+	}
+	s.alt.close()
+}
+
+// loadSections takes the sections whose names end in suffix from file, whose
+// headers are f. The result is nil if there is no .debug_info.
+func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, error) {
+	s := &sections{}
+	var busy sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	for name, dst := range map[string]*[]byte{
+		"info": &s.info, "abbrev": &s.abbrev, "str": &s.str, "line_str": &s.lineStr, "str_offsets": &s.strOffsets,
+		"addr": &s.addr, "ranges": &s.ranges, "rnglists": &s.rnglists, "line": &s.line, "aranges": &s.aranges,
+		"types": &s.types,
+	} {
+		sec := f.Section(".debug_" + name + suffix)
+		if sec == nil {
+			sec = f.Section(".zdebug_" + name + suffix)
+		}
+		if sec == nil || sec.Type == elf.SHT_NOBITS {
+			continue
+		}
+		if more := sameName(f, sec); len(more) > 1 && suffix != "" { // types have sections of their own
+			b, err := joined(more)
+			if *dst = b; err != nil {
+				first = fmt.Errorf("section %s: %w", sec.Name, err)
+			}
+			continue
+		}
+		later := map[string]**packed{"info": &s.packed.info, "abbrev": &s.packed.abbrev, "line": &s.packed.line}[name]
+		load := func() {
+			l, err := loadSection(sec, file, later != nil)
+			mu.Lock()
+			defer mu.Unlock()
+			*dst = l.data
+			if later != nil {
+				*later = l.packed
+			}
+			s.mapped = append(s.mapped, l.pages...)
+			if err != nil {
+				first = fmt.Errorf("section %s: %w", sec.Name, err)
+			}
+		}
+		if later == nil && isPacked(sec) {
+			busy.Go(load) // they are inflated now
+		} else {
+			load()
+		}
+	}
+	busy.Wait()
+	if first != nil || len(s.info) == 0 {
+		s.close()
+		return nil, first
+	}
+	return s, nil
+}
+
+// sameName returns the sections that have the name of one.
+func sameName(f *elf.File, sec *elf.Section) (list []*elf.Section) {
+	for _, s := range f.Sections {
+		if s.Name == sec.Name && s.Type != elf.SHT_NOBITS {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// joined returns the contents of sections, one after the other.
+func joined(list []*elf.Section) (all []byte, err error) {
+	for _, sec := range list {
+		b, err := sec.Data()
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, b...); len(all) > maxJoined {
+			return nil, fmt.Errorf("more than %d bytes", maxJoined)
+		}
+	}
+	return all, nil
+}
+
+// maxJoined bounds what is joined: sections of a hostile file may be the same bytes.
+const maxJoined = 1 << 28
+
+// isPacked reports whether a section is compressed.
+func isPacked(sec *elf.Section) bool {
+	return sec.Flags&elf.SHF_COMPRESSED != 0 || strings.HasPrefix(sec.Name, ".z")
+}
+
+// loaded is a section.
+type loaded struct {
+	data   []byte
+	packed *packed // what is still to be inflated of data; nil: nothing
+	pages  [][]byte
+}
+
+// loadSection maps or reads a section. A compressed one may be inflated later, where it is
+// mapped.
+func loadSection(sec *elf.Section, file io.ReaderAt, later bool) (l loaded, err error) {
+	defer func() {
+		if p := recover(); p != nil { // the file shrinks
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of this goroutine
+	m := mapSection(sec, file)
+	raw := m.data
+	if m.data != nil {
+		l.pages = append(l.pages, m.pages)
+	} else {
+		raw, err = io.ReadAll(io.NewSectionReader(file, int64(sec.Offset), int64(sec.FileSize)))
+		if err != nil {
+			return l, err
+		}
+		if uint64(len(raw)) < sec.FileSize {
+			return l, io.ErrUnexpectedEOF
+		}
+	}
+	if !isPacked(sec) {
+		l.data = raw
+		return l, nil
+	}
+	p, err := newPacked(sec, raw)
+	if err != nil {
+		return l, err
+	}
+	if m.data != nil && p.reserve() {
+		l.pages = append(l.pages, p.data)
+		l.data = p.data[:p.size]
+		if l.packed = p; !later {
+			l.packed = nil
+			err = p.inflate(p.size)
+		}
+		return l, err
+	}
+	l.data, err = p.all()
+	return l, err
+}
+
+// mapping is the data of a section in pages of memory.
+type mapping struct{ data, pages []byte }
+
+// mapSection maps a section, if file is one that can be mapped.
+func mapSection(sec *elf.Section, file io.ReaderAt) mapping {
+	f, ok := file.(*os.File)
+	if !ok || sec.FileSize == 0 {
+		return mapping{}
+	}
+	st, err := f.Stat()
+	if err != nil || sec.Offset > uint64(st.Size()) || sec.FileSize > uint64(st.Size())-sec.Offset {
+		return mapping{}
+	}
+	lead := sec.Offset % uint64(os.Getpagesize())
+	m, err := pages.Map(f, int64(sec.Offset-lead), int(sec.FileSize+lead))
+	if err != nil {
+		return mapping{}
+	}
+	return mapping{m[lead:], m}
+}

@@ -1,0 +1,329 @@
+package srcline
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ehasm/ehasm/internal/debuginfo/cdecl"
+)
+
+// Tags and attributes of types: DWARF 5, 7.5.
+const (
+	tagArrayType      = 0x01
+	tagClassType      = 0x02
+	tagEnumeration    = 0x04
+	tagParameter      = 0x05
+	tagPointerType    = 0x0f
+	tagReferenceType  = 0x10
+	tagStructType     = 0x13
+	tagSubroutineType = 0x15
+	tagTypedef        = 0x16
+	tagUnionType      = 0x17
+	tagUnspecifiedArg = 0x18
+	tagPtrToMember    = 0x1f
+	tagSubrange       = 0x21
+	tagBaseType       = 0x24
+	tagConstType      = 0x26
+	tagVolatileType   = 0x35
+	tagRestrictType   = 0x37
+	tagInterfaceType  = 0x38
+	tagNamespace      = 0x39
+	tagUnspecified    = 0x3b
+	tagRvalueRef      = 0x42
+	tagTemplateAlias  = 0x43
+	tagAtomicType     = 0x47
+
+	atLanguage       = 0x13
+	atContainingType = 0x1d
+	atPrototyped     = 0x27
+	atUpperBound     = 0x2f
+	atArtificial     = 0x34
+	atCount          = 0x37
+	atType           = 0x49
+	atSignature      = 0x69
+	atGNUVector      = 0x2107
+)
+
+// entryKey tells entries apart. Its zero value is the type void.
+type entryKey struct {
+	unit *unit
+	off  uint64
+}
+
+// typeKey is a type of the graph that package cdecl reads.
+type typeKey struct {
+	entryKey
+	dim int  // of an array
+	c   bool // tags are written with struct, union and enum
+}
+
+// to returns the type at another entry.
+func (k typeKey) to(e entryKey) typeKey { return typeKey{entryKey: e, c: k.c} }
+
+// entry is what a function, parameter or type says of itself.
+type entry struct {
+	tag      uint16
+	children bool
+	after    uint64 // where its children are, or its siblings
+	name     string
+	of       entryKey // DW_AT_type
+	hasType  bool
+	origin   entryKey // DW_AT_abstract_origin
+	declared entryKey // DW_AT_specification
+	class    entryKey
+	same     entryKey // DW_AT_signature: of a declaration, where the type is
+	count    int64    // of a subrange; -1: not known
+
+	prototyped, artificial, vector bool
+}
+
+var (
+	errEntry = errors.New("an entry cannot be read")
+	errNull  = errors.New("no more entries")
+)
+
+// addType keeps where a type is that has a unit of its own. The caller has s.mu.
+func (s *sections) addType(signature uint64, k entryKey) {
+	if s.typeAt == nil {
+		s.typeAt = make(map[uint64]entryKey)
+	}
+	if _, ok := s.typeAt[signature]; !ok {
+		s.typeAt[signature] = k
+	}
+}
+
+// typeBySignature finds such a type. Type units may follow all others.
+func (s *sections) typeBySignature(signature uint64) entryKey {
+	if s.owner != nil {
+		s = s.owner
+	}
+	s.parseUnits(toEnd) // its error is reported elsewhere
+	s.mu.Lock()
+	s.parseTypes()
+	k := s.typeAt[signature]
+	s.mu.Unlock()
+	if k.unit != nil {
+		k.unit.ready()
+	}
+	return k
+}
+
+// target returns the entry that a value refers to; the zero value if there is none.
+func (u *unit) target(v value) entryKey {
+	switch v.form {
+	case formRef1, formRef2, formRef4, formRef8, formRefUdata:
+		return entryKey{u, u.off + v.u}
+	case formRefSig8:
+		return u.sec.typeBySignature(v.u)
+	}
+	return u.sec.key(u.ref(v))
+}
+
+// key returns the entry at a reference.
+func (s *sections) key(r ref) entryKey {
+	if r == refNone {
+		return entryKey{}
+	}
+	if s.owner != nil {
+		s = s.owner
+	}
+	if r&refAlt != 0 {
+		if s = s.alt; s == nil {
+			return entryKey{}
+		}
+		r &^= refAlt
+	}
+	if u := s.find(uint64(r)); u != nil {
+		return entryKey{u, uint64(r)}
+	}
+	return entryKey{}
+}
+
+// entry reads an entry of the unit. It is errNull at the end of a list of children.
+func (k entryKey) entry() (e entry, err error) {
+	u := k.unit
+	if u == nil || k.off < u.entries || k.off >= u.end {
+		return e, errEntry
+	}
+	c := cursor{b: u.data(), off: k.off}
+	code := c.uleb()
+	if code == 0 {
+		e.after = c.off
+		return e, errNull
+	}
+	a := u.sec.abbrevTable(abbrevKey{u.abbrevOff, u.format, true}).find(code)
+	if a == nil {
+		return e, fmt.Errorf("entry at %#x of .debug_info: no abbreviation %d", k.off, code)
+	}
+	e.tag, e.children, e.count = a.tag, a.children, -1
+	for _, at := range a.attrs {
+		v := read(&c, at, u.format)
+		if c.bad {
+			return e, errEntry
+		}
+		switch at.name {
+		case atName:
+			e.name = u.str(v)
+		case atType:
+			if e.of, e.hasType = u.target(v), true; e.of.unit == nil {
+				return e, errEntry
+			}
+		case atAbstractOrigin:
+			e.origin = u.target(v)
+		case atSpecification:
+			e.declared = u.target(v)
+		case atContainingType:
+			e.class = u.target(v)
+		case atSignature:
+			e.same = u.target(v)
+		case atPrototyped:
+			e.prototyped = v.u != 0
+		case atArtificial:
+			e.artificial = v.u != 0
+		case atGNUVector:
+			e.vector = v.u != 0
+		case atCount:
+			if number(v.form) {
+				e.count = int64(v.u)
+			}
+		case atUpperBound:
+			if number(v.form) {
+				e.count = int64(v.u) + 1
+			}
+		}
+	}
+	e.after = c.off
+	return e, nil
+}
+
+// number reports whether a form is of a constant.
+func number(form uint16) bool {
+	switch form {
+	case formData1, formData2, formData4, formData8, formUdata, formSdata, formImplicitConst:
+		return true
+	}
+	return false
+}
+
+// maxChildren bounds the entries that are looked at for parameters and dimensions.
+const maxChildren = 1 << 14
+
+// childrenOf calls f for the entries below one, until it says that it is done.
+func (k entryKey) childrenOf(e *entry, f func(entryKey, *entry) bool) error {
+	if !e.children {
+		return nil
+	}
+	depth := 0
+	at := e.after
+	for range maxChildren {
+		child := entryKey{k.unit, at}
+		c, err := child.entry()
+		switch {
+		case errors.Is(err, errNull):
+			if depth == 0 {
+				return nil
+			}
+			depth--
+		case err != nil:
+			return err
+		case depth == 0 && !f(child, &c):
+			return nil
+		}
+		if c.children {
+			depth++
+		}
+		at = c.after
+	}
+	return cdecl.ErrLarge
+}
+
+// isC reports whether the unit is of a language whose tags are written with struct, union and
+// enum: C, and Objective C.
+func (u *unit) isC() bool {
+	switch u.language {
+	case 0x01, 0x02, 0x0c, 0x10, 0x1d, 0x2c, 0x3e:
+		return true
+	}
+	return false
+}
+
+// parameters returns those of the function at an entry, or "" if they are not
+// known.
+func (o *Object) parameters(u *unit, r ref) string {
+	k := u.sec.key(r)
+	if k.unit == nil {
+		return ""
+	}
+	o.signedMu.Lock()
+	s, ok := o.signed[k]
+	o.signedMu.Unlock()
+	if ok {
+		return s
+	}
+	o.note(try(func() error {
+		s, _ = k.signature(u.isC())
+		return u.sec.typesError()
+	}))
+	o.signedMu.Lock()
+	if o.signed == nil {
+		o.signed = make(map[entryKey]string)
+	}
+	o.signed[k] = s
+	o.signedMu.Unlock()
+	const beside = 64 // bytes of the map
+	o.count(len(s) + beside)
+	return s
+}
+
+// signature returns the parameters of the function at an entry.
+func (k entryKey) signature(c bool) (string, error) {
+	k, _, err := k.definition()
+	if err != nil {
+		return "", err
+	}
+	return cdecl.Parameters(typeOf, typeKey{entryKey: k, c: c})
+}
+
+// definition follows what an entry of a function refers to, up to the one that has all
+// parameters: an instance may have lost some.
+func (k entryKey) definition() (entryKey, entry, error) {
+	const chain = 8 // more is a loop
+	for range chain {
+		e, err := k.entry()
+		switch {
+		case err != nil:
+			return k, e, err
+		case e.tag != tagSubprogram && e.tag != tagInlinedSubroutine:
+			return k, e, errEntry
+		case e.origin.unit != nil:
+			k = e.origin
+			continue
+		case e.declared.unit == nil:
+			return k, e, nil
+		}
+		some := false
+		if err := k.childrenOf(&e, func(_ entryKey, c *entry) bool {
+			some = some || c.tag == tagParameter || c.tag == tagUnspecifiedArg
+			return !some
+		}); err != nil || some {
+			return k, e, err
+		}
+		k = e.declared
+	}
+	return k, entry{}, errEntry
+}
+
+// constObject reports whether a type is that of this in a member function of const objects.
+func constObject(k entryKey) bool {
+	const chain = 3 // const pointer to const
+	pointer := false
+	for range chain {
+		e, err := k.entry()
+		if err != nil || pointer {
+			return err == nil && e.tag == tagConstType
+		}
+		pointer = e.tag == tagPointerType
+		k = e.of
+	}
+	return false
+}

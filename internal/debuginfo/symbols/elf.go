@@ -1,0 +1,157 @@
+package symbols
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+	"unsafe"
+
+	"github.com/ehasm/ehasm/internal/files/elffile"
+	"github.com/ehasm/ehasm/internal/files/regular"
+)
+
+// Files says where the symbols of an ELF file may be, besides in the file
+// itself.
+type Files struct {
+	Dir        string   // of the file, for .gnu_debuglink; "" if there is none
+	DebugPaths []string // possible paths of its debug file
+	DebugDirs  []string // folders like /usr/lib/debug
+	// Fetch returns the path of its debug file, or "", if none of these has a .symtab.
+	// May be nil.
+	Fetch func() string
+}
+
+// FromELF reads the functions of an ELF file: from .symtab if it has one,
+// otherwise from .dynsym. debugPaths are possible paths of its separate debug
+// file; the first that has a .symtab is used instead. dir is the folder of the
+// file, for .gnu_debuglink; it may be empty. Addresses are link-time.
+func FromELF(r io.ReaderAt, dir string, debugPaths, debugDirs []string) (*Table, error) {
+	return FromFiles(r, &Files{Dir: dir, DebugPaths: debugPaths, DebugDirs: debugDirs})
+}
+
+// FromFiles is FromELF with all options.
+func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
+	defer func() {
+		if p := recover(); p != nil { // debug/elf does that on rare malformed files
+			t, err = nil, fmt.Errorf("debug/elf: %v", p)
+		}
+	}()
+	f, err := elffile.Open(r)
+	if err != nil {
+		return nil, err
+	}
+	if f.Machine != elf.EM_X86_64 || f.Class != elf.ELFCLASS64 {
+		return nil, fmt.Errorf("for machine %v", f.Machine)
+	}
+	list := fromSection(f, elf.SHT_SYMTAB)
+	if list == nil {
+		for _, path := range files.DebugPaths {
+			if list = fromDebugFile(path, nil); list != nil {
+				break
+			}
+		}
+		if link := debugLink(f, r, files.Dir, files.DebugDirs); link != nil && list == nil {
+			for _, path := range link.paths {
+				if list = fromDebugFile(path, link); list != nil {
+					break
+				}
+			}
+		}
+	}
+	if list == nil && files.Fetch != nil {
+		if path := files.Fetch(); path != "" {
+			list = fromDebugFile(path, nil)
+		}
+	}
+	if list == nil {
+		list = fromSection(f, elf.SHT_DYNSYM)
+	}
+	return newTable(append(list, plt(f)...)), nil
+}
+
+// fromDebugFile reads the symbols of a separate debug file, if it is what link means; nil: it is known to be.
+func fromDebugFile(path string, link *debugFile) (list []Symbol) {
+	defer func() {
+		if recover() != nil {
+			list = nil
+		}
+	}()
+	file, err := regular.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	f, err := elffile.Open(file)
+	if err != nil || link != nil && !link.is(file) {
+		return nil
+	}
+	return fromSection(f, elf.SHT_SYMTAB)
+}
+
+// symbol table entry: gABI chapter 4, "Symbol Table".
+const symSize = 24
+
+// fromSection reads the functions, and the labels and objects in executable sections.
+func fromSection(f *elf.File, typ elf.SectionType) []Symbol {
+	s := f.SectionByType(typ)
+	if s == nil || int(s.Link) >= len(f.Sections) || s.Type == elf.SHT_NOBITS {
+		return nil
+	}
+	tab, err := contents(s)
+	if err != nil {
+		return nil
+	}
+	str, err := contents(f.Sections[s.Link])
+	if err != nil {
+		return nil
+	}
+	names := unsafe.String(unsafe.SliceData(str), len(str)) // nothing writes to str
+	list := make([]Symbol, 0, len(tab)/symSize/2)
+	for ; len(tab) >= symSize; tab = tab[symSize:] {
+		name := binary.LittleEndian.Uint32(tab)
+		info, shndx := tab[4], elf.SectionIndex(binary.LittleEndian.Uint16(tab[6:]))
+		value, size := binary.LittleEndian.Uint64(tab[8:]), binary.LittleEndian.Uint64(tab[16:])
+		if shndx == elf.SHN_UNDEF || uint64(name) >= uint64(len(names)) || value+size < value {
+			continue
+		}
+		switch elf.ST_TYPE(info) {
+		case elf.STT_FUNC, elf.STT_GNU_IFUNC:
+		case elf.STT_NOTYPE, elf.STT_OBJECT: // GHC's code and some assembler code is of the latter
+			if int(shndx) >= len(f.Sections) || f.Sections[shndx].Flags&elf.SHF_EXECINSTR == 0 {
+				continue
+			}
+		default:
+			continue
+		}
+		n := names[name:]
+		if i := strings.IndexByte(n, 0); i >= 0 {
+			n = n[:i]
+		}
+		if n == "" {
+			continue
+		}
+		sym := Symbol{Start: value, End: value + size, Name: n}
+		switch elf.ST_BIND(info) {
+		case elf.STB_LOCAL:
+			sym.rank |= rankLocal
+		case elf.STB_WEAK:
+			sym.rank |= rankWeak
+		}
+		list = append(list, sym)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+// contents reads a section of a size that tables of symbols have.
+func contents(s *elf.Section) ([]byte, error) {
+	const most = 1 << 30
+	if s.Size > most {
+		return nil, fmt.Errorf("section %s: %#x bytes", s.Name, s.Size)
+	}
+	return s.Data()
+}

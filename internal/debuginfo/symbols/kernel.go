@@ -1,0 +1,292 @@
+package symbols
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/ehasm/ehasm/internal/files/pages"
+)
+
+// ErrHidden is returned if the kernel shows zeros for its addresses.
+var ErrHidden = errors.New("the kernel hides its addresses (kernel.kptr_restrict)")
+
+// Kernel holds the kernel's symbols by address. A symbol ends where the next one begins.
+// It does not change. There are more than 100,000 symbols, of which a recording needs a
+// few, so they are searched for in the text.
+type Kernel struct {
+	text  string
+	pages []byte // that text lies in, where it is mapped
+	lines []kernelLine
+	step  int // how many symbols there are from one of lines to the next
+}
+
+// kernelLine is a line of the text.
+type kernelLine struct {
+	addr uint64
+	at   uint32
+}
+
+// Kallsyms reads the symbols of the running kernel: proc(5), /proc/kallsyms. Of
+// several at one address the last of the file is kept, as perf does.
+func Kallsyms(path string) (k *Kernel, err error) {
+	defer func() {
+		if p := recover(); p != nil { // the file has become shorter
+			k, err = nil, fmt.Errorf("%s: %v", path, p)
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	k = &Kernel{}
+	if k.text, k.pages, err = mapText(path); err != nil {
+		return nil, err
+	}
+	sorted, err := k.sample()
+	if err == nil && !sorted {
+		err = k.sort()
+	}
+	if err != nil {
+		k.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return k, nil
+}
+
+// Close frees the text. Find must not be called after it.
+func (k *Kernel) Close() {
+	if k != nil {
+		pages.Unmap(k.pages)
+	}
+}
+
+// zeros is 8 digits.
+const zeros = 0x3030303030303030
+
+// sample keeps one of many lines. It reports whether the lines are as they usually are:
+// sorted, with addresses of 16 digits.
+func (k *Kernel) sample() (bool, error) {
+	k.step = 16
+	const usual = 40 // bytes of a line, at least
+	k.lines = make([]kernelLine, 0, len(k.text)/usual/k.step)
+	text := unsafe.Slice(unsafe.StringData(k.text), len(k.text))
+	last := [2]uint64{}
+	n := 0
+	for at, next := 0, 0; at < len(text); at = next {
+		var kind int
+		kind, next = splitLine(k.text, at)
+		if kind < 0 {
+			continue
+		}
+		if kind != at+17 {
+			return false, nil
+		}
+		// Digits are in the order of their characters.
+		addr := [2]uint64{binary.BigEndian.Uint64(text[at:]), binary.BigEndian.Uint64(text[at+8:])}
+		if addr[0] < last[0] || addr[0] == last[0] && addr[1] < last[1] {
+			return false, nil // with modules
+		}
+		last = addr
+		if n%k.step == 0 {
+			v, err := parseHex(k.text[at : kind-1])
+			if err != nil {
+				return false, err
+			}
+			k.lines = append(k.lines, kernelLine{v, uint32(at)})
+		}
+		n++
+	}
+	if n == 0 || last == [2]uint64{zeros, zeros} {
+		return false, ErrHidden
+	}
+	return true, nil
+}
+
+// sort keeps all lines.
+func (k *Kernel) sort() error {
+	k.step, k.lines = 1, nil
+	some := false
+	for at, next := 0, 0; at < len(k.text); at = next {
+		var kind int
+		kind, next = splitLine(k.text, at)
+		if kind < 0 {
+			continue
+		}
+		addr, err := parseHex(k.text[at : kind-1])
+		if err != nil {
+			return err
+		}
+		some = some || addr != 0
+		k.lines = append(k.lines, kernelLine{addr, uint32(at)})
+	}
+	if !some {
+		return ErrHidden
+	}
+	slices.SortFunc(k.lines, func(a, b kernelLine) int { return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.at, a.at)) })
+	k.lines = slices.CompactFunc(k.lines, func(a, b kernelLine) bool { return a.addr == b.addr })
+	return nil
+}
+
+// splitLine returns where the type of the symbol is in the line that begins at at, -1 if the
+// line has none that is kept, and where the next line begins.
+func splitLine(text string, at int) (kind, next int) {
+	kind = at + 17
+	if kind+2 > len(text) || text[kind-1] != ' ' { // no 16 digits
+		kind = at + strings.IndexByte(text[at:], ' ') + 1
+	}
+	next = len(text)
+	if n := strings.IndexByte(text[at:], '\n'); n >= 0 {
+		next = at + n + 1
+	}
+	if kind == at || kind+1 >= next || text[kind+1] != ' ' || !isCodeOrData[text[kind]] {
+		return -1, next
+	}
+	return kind, next
+}
+
+// isCodeOrData is the types of symbols that are kept: nm(1).
+var isCodeOrData = func() (t [256]bool) {
+	for _, c := range "TtWwDdBb" {
+		t[c] = true
+	}
+	return t
+}()
+
+// parseHex is strconv.ParseUint with a fast path that takes a fifth of the
+// time.
+func parseHex(s string) (uint64, error) {
+	const most = 16
+	var v uint64
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		default:
+			return strconv.ParseUint(s, 16, 64)
+		}
+		v = v<<4 | uint64(c)
+	}
+	if len(s) == 0 || len(s) > most {
+		return strconv.ParseUint(s, 16, 64)
+	}
+	return v, nil
+}
+
+// Find returns the symbol that holds addr, or nil.
+func (k *Kernel) Find(addr uint64) (s *Symbol) {
+	if k == nil {
+		return nil
+	}
+	i := sort.Search(len(k.lines), func(i int) bool { return k.lines[i].addr > addr }) - 1
+	if i < 0 {
+		return nil
+	}
+	defer func() {
+		if recover() != nil { // the file has become shorter
+			s = nil
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	at := int(k.lines[i].at)
+	s = &Symbol{Start: k.lines[i].addr}
+	if k.step == 1 && i+1 < len(k.lines) {
+		s.End = k.lines[i+1].addr
+	}
+	for p := at; k.step > 1 && s.End == 0 && p < len(k.text); {
+		kind, next := splitLine(k.text, p)
+		if kind >= 0 {
+			switch a, err := parseHex(k.text[p : kind-1]); {
+			case err != nil:
+			case a > addr:
+				s.End = a
+			default:
+				at, s.Start = p, a
+			}
+		}
+		p = next
+	}
+	if s.End == 0 {
+		s.End = s.Start + 4096 // the last one
+	}
+	if addr >= s.End {
+		return nil
+	}
+	kind, next := splitLine(k.text, at)
+	name, _, _ := strings.Cut(k.text[kind+2:next], "\n")
+	s.Name, s.Module, _ = strings.Cut(strings.Clone(name), "\t")
+	return s
+}
+
+// mapText maps a file of symbols, or reads it.
+func mapText(path string) (string, []byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() && st.Size() > 0 && st.Size() <= maxText {
+		b, err := pages.Map(f, 0, int(st.Size()))
+		if err == nil {
+			return unsafe.String(unsafe.SliceData(b), len(b)), b, nil
+		}
+	}
+	return readText(f)
+}
+
+// KallsymsAddress returns the address of a symbol in a file like /proc/kallsyms.
+// It reads up to its first appearance.
+func KallsymsAddress(path, name string) (uint64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(io.LimitReader(f, maxText))
+	for lines.Scan() {
+		if start, ok := strings.CutSuffix(lines.Text(), " "+name); ok {
+			start, _, _ = strings.Cut(start, " ")
+			return strconv.ParseUint(start, 16, 64)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return 0, err
+	}
+	return 0, fmt.Errorf("%s: no symbol %s", path, name)
+}
+
+// readText reads a file of symbols into memory that only Kernel.Close frees, and not into the heap, of whose size it would be a
+// large part. /proc/kallsyms has no size, and 5 to 15 MB.
+func readText(f *os.File) (text string, kept []byte, err error) {
+	const usual = 16 << 20 // what is not used of this costs nothing
+	if kept, err = pages.Reserve(usual); err != nil {
+		kept = nil
+	}
+	b := kept[:0]
+	for r := io.LimitReader(f, maxText); ; {
+		if len(b) == cap(b) {
+			b = slices.Grow(b, max(len(b), usual))
+			pages.Unmap(kept)
+			kept = nil
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if errors.Is(err, io.EOF) {
+			return unsafe.String(unsafe.SliceData(b), len(b)), kept, nil // nothing writes to b any more
+		}
+		if err != nil {
+			pages.Unmap(kept)
+			return "", nil, err
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package symbols
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/ehasm/ehasm/internal/files/regular"
+)
+
+const maxText = 512 << 20 // bytes of a text file of symbols
+
+// PerfMap reads the symbols that a run-time compiler has written for perf in a process:
+// tools/perf/Documentation/jit-interface.txt. The file must belong to root or
+// to the user, as for perf: anyone may write to the folder it lies in. To root it may
+// also belong to the user whose process it is. Its symbols count towards a budget.
+func PerfMap(path string, pid int32, budget *Budget) (*Table, error) {
+	f, _, err := openOwn(path, pid)
+	if errors.Is(err, regular.ErrEmpty) {
+		return newTable(nil), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	list, err := parsePerfMap(io.LimitReader(f, maxText), mostSymbols, budget)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return newTable(list), nil
+}
+
+// parsePerfMap returns the symbols of a text, in which there may be so many. Of lines of more than longestLine bytes the rest
+// is left out.
+func parsePerfMap(r io.Reader, most int, budget *Budget) (list []Symbol, err error) {
+	const longestLine = 2 * longestName
+	in := bufio.NewReaderSize(r, longestLine)
+	taken := budget.account()
+	for err == nil {
+		var line []byte
+		line, err = in.ReadSlice('\n')
+		s, ok := parseLine(line)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = in.ReadSlice('\n')
+		}
+		if !ok {
+			continue
+		}
+		if len(list) == most || !taken.add(&s) {
+			taken.giveBack()
+			return nil, errManySymbols
+		}
+		list = append(list, s)
+	}
+	if !errors.Is(err, io.EOF) {
+		taken.giveBack()
+		return nil, err
+	}
+	return list, nil
+}
+
+// parseLine parses a line of a map: start, size and name.
+func parseLine(line []byte) (s Symbol, ok bool) {
+	start, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+	size, name, ok := bytes.Cut(rest, []byte(" "))
+	if !ok {
+		return s, false
+	}
+	from, err1 := strconv.ParseUint(string(bytes.TrimPrefix(start, []byte("0x"))), 16, 64)
+	n, err2 := strconv.ParseUint(string(bytes.TrimPrefix(size, []byte("0x"))), 16, 64)
+	if err1 != nil || err2 != nil || from+n < from {
+		return s, false
+	}
+	return Symbol{Start: from, End: from + n, Name: string(name)}, true
+}
+
+// mostSymbols is how many a run-time compiler may name.
+const mostSymbols = 1 << 22
+
+// errManySymbols is about its file.
+var errManySymbols = errors.New("too many symbols")
+
+// ErrNotOwn is wrapped by errors about files that another user may have put there.
+var ErrNotOwn = errors.New("not a file of this user, nor of root, nor of the user whose process it is: ignored")
+
+// openOwn opens a file that is not a symbolic link and comes from a process: isOf. It returns
+// its size.
+func openOwn(path string, pid int32) (*os.File, int64, error) {
+	seen, err := os.Lstat(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	f, err := regular.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := f.Stat()
+	if err == nil && (!os.SameFile(st, seen) || !isOf(st, pid)) {
+		err = fmt.Errorf("%s: %w", path, ErrNotOwn)
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, st.Size(), nil
+}

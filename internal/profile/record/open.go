@@ -1,0 +1,271 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+	"unsafe"
+
+	"github.com/ehasm/ehasm/internal/profile/perfevent"
+	"github.com/ehasm/ehasm/perfdata"
+
+	"golang.org/x/sys/unix"
+)
+
+// stream holds the rings of one kind, one per CPU, and the event of their records.
+type stream struct {
+	attr  *perfevent.Attr
+	event *perfdata.Event
+	first []*perfevent.Event // by CPU, those that the rings belong to
+	all   []*perfevent.Event
+	rings []*perfevent.Ring
+
+	refused int // threads of children that this user may not record
+}
+
+// opened holds all that a Session reads from.
+type opened struct {
+	samples, side stream
+	long          stream // samples with longer copies, into the rings of samples; not enabled yet
+	user          bool   // the kernel must not be sampled
+	rings         int    // bytes of a CPU's, as the kernel gave them
+}
+
+// KernelNeeds says who may look at the kernel.
+const KernelNeeds = "that needs root, CAP_PERFMON or kernel.perf_event_paranoid of at most 1"
+
+// errSwitches says why threads cannot be seen to block.
+var errSwitches = errors.New("threads leave the processor in the kernel: " + KernelNeeds)
+
+// attrBytes returns the attributes as the kernel has them.
+func attrBytes(a *perfevent.Attr) []byte {
+	a.Size = uint32(unsafe.Sizeof(*a))
+	return append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(a)), unsafe.Sizeof(*a))...)
+}
+
+// open opens the events of the target. Nothing is counted until they are enabled, or the
+// command is executed.
+func (o *Options) open() (*opened, error) {
+	cpus, err := onlineCPUs()
+	if err != nil {
+		return nil, err
+	}
+	raiseFileLimit()
+	op := &opened{}
+	op.user = o.kernelForbidden()
+	if op.user && o.Event.blocked {
+		return nil, fmt.Errorf("%s: %w", o.Event.Name, errSwitches)
+	}
+	op.samples.attr = o.sampleAttr(op.user, o.Ring)
+	op.side.attr = o.sideAttr(op.user)
+	if err := op.side.open(o, cpus, sideRing); err != nil {
+		op.close()
+		return nil, err
+	}
+	if err := op.samples.open(o, cpus, o.Ring); err != nil {
+		op.close()
+		return nil, err
+	}
+	if o.Grow > o.Copy && !o.Event.blocked { // each event costs something at each switch
+		op.long.attr = o.longAttr(op.samples.attr)
+		if op.long.open(o, cpus, 0, op.samples.first...) != nil {
+			op.long.close() // it goes without
+			op.long = stream{}
+		}
+	}
+	op.rings = o.Ring
+	for _, r := range op.samples.rings {
+		op.rings = min(op.rings, r.Size())
+	}
+	for _, s := range []*stream{&op.samples, &op.side} {
+		s.event = perfdata.NewEvent(attrBytes(s.attr))
+	}
+	return op, nil
+}
+
+// kernelForbidden reports whether this user may record user code alone. It is tried with the event
+// itself, as the rules are the kernel's.
+func (o *Options) kernelForbidden() bool {
+	a := o.sampleAttr(false, o.Ring)
+	a.Bits &^= unix.PerfBitEnableOnExec
+	e, err := perfevent.Open(a, perfevent.ThisThread, perfevent.AnyCPU)
+	if err != nil {
+		return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)
+	}
+	e.Close()
+	return false
+}
+
+// open opens the events of a kind: one per CPU, and where there are threads already, one
+// for each of them and CPU. They get rings of their own, or where others are given, by CPU, use theirs.
+func (s *stream) open(o *Options, cpus []int, ring int, others ...*perfevent.Event) error {
+	tasks := []task{{id: perfevent.ThisThread}}
+	if o.Target.All {
+		tasks = []task{{id: perfevent.AllThreads}}
+	}
+	if len(o.Target.PIDs) > 0 {
+		var err error
+		if tasks, err = o.Target.tasks(); err != nil {
+			return err
+		}
+	}
+	for i, cpu := range cpus {
+		var first *perfevent.Event
+		if len(others) > 0 {
+			first = others[i]
+		}
+		for _, t := range tasks {
+			e, err := s.openOne(o, t.id, cpu)
+			if errors.Is(err, unix.ESRCH) && len(tasks) > 1 {
+				continue // the thread has ended meanwhile
+			}
+			if t.child && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) {
+				if i == 0 {
+					s.refused++
+				}
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			s.all = append(s.all, e)
+			if first != nil {
+				if err := e.Redirect(first); err != nil {
+					return err
+				}
+				continue
+			}
+			first = e
+			const least = 1 << 16
+			r, err := e.MapUpTo(ring, least)
+			if err != nil {
+				return err
+			}
+			ring = r.Size() // what is left for one CPU is left for the next
+			s.first, s.rings = append(s.first, e), append(s.rings, r)
+		}
+		if first == nil {
+			return unix.ESRCH
+		}
+	}
+	return nil
+}
+
+func (s *stream) openOne(o *Options, tid, cpu int) (*perfevent.Event, error) {
+	if o.Target.Cgroup != nil && s.attr.Config != unix.PERF_COUNT_SW_DUMMY { // what all processes map is followed
+		return perfevent.OpenCgroup(s.attr, o.Target.Cgroup, cpu)
+	}
+	e, err := perfevent.Open(s.attr, tid, cpu)
+	if err != nil && perfevent.Unsupported(err) && s.attr.Bits&perfevent.BitBuildID != 0 {
+		s.attr.Bits &^= perfevent.BitBuildID // before Linux 5.12
+		e, err = perfevent.Open(s.attr, tid, cpu)
+	}
+	return e, err
+}
+
+// noProcess translates the error for a missing folder of /proc.
+func noProcess(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return unix.ESRCH
+	}
+	return err
+}
+
+// each calls f for all events and returns the first error.
+func (op *opened) each(f func(*perfevent.Event) error) error {
+	var first error
+	for _, s := range []*stream{&op.side, &op.samples, &op.long} {
+		for _, e := range s.all {
+			if err := f(e); err != nil && first == nil {
+				first = err
+			}
+		}
+	}
+	return first
+}
+
+// lost returns how many records the kernel had no room for.
+func (s *stream) lost() (n uint64) {
+	for _, e := range s.all {
+		if c, err := e.Read(); err == nil {
+			n += c.Lost
+		}
+	}
+	return n
+}
+
+func (op *opened) close() {
+	for _, s := range []*stream{&op.long, &op.samples, &op.side} {
+		s.close()
+	}
+}
+
+func (s *stream) close() {
+	for _, e := range s.all {
+		e.Close()
+	}
+	for _, r := range s.rings {
+		r.Close()
+	}
+}
+
+// replace enables the events of stream by and disables those of old.
+func replace(old, by *stream) error {
+	for _, e := range by.all {
+		if err := e.Enable(); err != nil {
+			return err
+		}
+	}
+	for _, e := range old.all {
+		if err := e.Disable(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mute makes sure that programs which are executed from now on are not sampled by the events of a stream that is disabled:
+// what they inherit is enabled by their execution again. The kernel's settings may not reach all, so samples of these
+// events are also known by their numbers.
+func (s *stream) mute(e *Event) (ids map[uint64]bool) {
+	never := uint64(1) << 62
+	if e.typ == unix.PERF_TYPE_HARDWARE {
+		never = 1 // a second
+	}
+	ids = make(map[uint64]bool)
+	for _, e := range s.all {
+		e.SetPeriod(never)
+		if id, err := e.ID(); err == nil {
+			ids[id] = true
+		}
+	}
+	return ids
+}
+
+// unmute undoes mute.
+func (s *stream) unmute(e *Event, frequency uint64) {
+	period := e.every
+	switch {
+	case period > 0:
+	case e.typ == unix.PERF_TYPE_HARDWARE:
+		period = frequency
+	default:
+		period = uint64(time.Second) / frequency // the kernel has made it of the frequency
+	}
+	for _, e := range s.all {
+		e.SetPeriod(period)
+	}
+}
+
+// raiseFileLimit raises the limit on open files to the hard limit: there are two events
+// for each CPU and thread.
+func raiseFileLimit() {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) == nil && l.Cur < l.Max {
+		l.Cur = l.Max
+		unix.Setrlimit(unix.RLIMIT_NOFILE, &l)
+	}
+}

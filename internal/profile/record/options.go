@@ -1,0 +1,227 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/profile/perfevent"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+
+	"golang.org/x/sys/unix"
+)
+
+// Target says what is recorded.
+type Target struct {
+	PIDs   []int    // processes, with their children
+	All    bool     // the whole system
+	Cgroup *os.File // with All: only this control group
+	// Otherwise the programs that the calling thread executes after Open, with
+	// their children.
+
+	children []int // of PIDs, when Open is called
+}
+
+// Options are the settings of a Session.
+type Options struct {
+	Target    Target
+	Event     *Event
+	Frequency uint64 // samples per second and CPU
+	Copy      int    // bytes of each stack that the kernel copies; a multiple of 8
+	Grow      int    // the same, if Copy turns out to be too small; 0: never
+	MaxStack  int    // frames of a stack's user part
+	Ring      int    // bytes of a CPU's ring; a power of two
+	Refill    bool   // complete stacks that are longer than the copy
+	Samples   bool   // keep each sample, not only the counts
+	Realtime  bool   // the thread that reads the rings has real-time priority
+	Pointers  unwind.FramePointers
+	Objects   *unwind.Objects
+	Met       func(*unwind.Object) // see unwind.Walker; may be nil
+	Raw       *RawWriter           // gets all records; may be nil
+	// Left is called for an object that is released, with the link-time addresses at which it was met: names for those
+	// may still be asked for, as it was with all that is known of it. Its file may be used until done is called. May be nil.
+	Left func(o *unwind.Object, met []uint64, done func())
+	// Truth, if not zero, makes the Session walk stacks a second time, with only the first
+	// so many bytes of the copy and what Refill adds, and compare the two.
+	Truth int
+}
+
+// Event is an event at which samples are taken.
+type Event struct {
+	Name   string
+	typ    uint32
+	config uint64
+	every  uint64 // fixed period; 0: Options.Frequency
+	kind   string // what periods count: see stackfmt.Event
+	unit   string
+	// objects is what the number of samples counts, in pprof: it is that of objects.
+	objects string
+	// blocked says that samples are taken when threads leave the processor, and count the
+	// time until they are back.
+	blocked bool
+}
+
+// Events returns the events by which programs can be recorded; the first that can be
+// opened is the default.
+func Events() []*Event {
+	return []*Event{
+		{Name: "cycles", typ: unix.PERF_TYPE_HARDWARE, config: unix.PERF_COUNT_HW_CPU_CYCLES},
+		{Name: "cpu-clock", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_CLOCK, kind: "cpu", unit: "nanoseconds"},
+		{Name: "page-faults", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS, every: 1},
+		{Name: "off-cpu", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CONTEXT_SWITCHES, every: 1, blocked: true, kind: "blocked", unit: "nanoseconds"},
+	}
+}
+
+// DefaultEvent returns cycles if the processor counts them, otherwise
+// cpu-clock.
+func DefaultEvent() *Event {
+	all := Events()
+	if perfevent.HasPMU() {
+		return all[0]
+	}
+	return all[1]
+}
+
+// EventByName returns the event of this name.
+func EventByName(name string) (*Event, error) {
+	var names []string
+	for _, e := range Events() {
+		if e.Name == name {
+			return e, nil
+		}
+		names = append(names, e.Name)
+	}
+	return nil, fmt.Errorf("unknown event %q: want one of %s", name, strings.Join(names, ", "))
+}
+
+func (e *Event) stackfmt() *stackfmt.Event {
+	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind, Unit: e.unit, Samples: e.objects}
+}
+
+// ErrOptions is wrapped by the errors of Open that are about the options.
+var ErrOptions = errors.New("not possible")
+
+// check returns an error if the options are not valid.
+func (o *Options) check() error {
+	const minRing = 1 << 16
+	switch {
+	case o.Copy < 0 || o.Copy > perfevent.MaxStackUser || o.Copy%8 != 0:
+		return fmt.Errorf("copy of %d bytes: %w: want a multiple of 8 up to %d", o.Copy, ErrOptions, perfevent.MaxStackUser)
+	case o.Grow < 0 || o.Grow > perfevent.MaxStackUser || o.Grow%8 != 0:
+		return fmt.Errorf("copy of %d bytes: %w: want a multiple of 8 up to %d", o.Grow, ErrOptions, perfevent.MaxStackUser)
+	case o.Ring < minRing || o.Ring&(o.Ring-1) != 0:
+		return fmt.Errorf("ring of %d bytes: %w: want a power of two of at least 64 KB", o.Ring, ErrOptions)
+	case o.MaxStack < 1:
+		return fmt.Errorf("at most %d frames: %w: want at least 1", o.MaxStack, ErrOptions)
+	}
+	return nil
+}
+
+// sampleType is the fields of samples.
+const sampleType = perfdata.SampleIdentifier | perfdata.SampleIP | perfdata.SampleTID | perfdata.SampleTime | perfdata.SampleCPU | perfdata.SamplePeriod
+
+// sampleAttr returns the attributes of the event that samples are taken at. user is set where
+// the kernel may not be looked at.
+func (o *Options) sampleAttr(user bool, ring int) *perfevent.Attr {
+	a := o.baseAttr(user)
+	a.Type, a.Config, a.Sample = o.Event.typ, o.Event.config, o.Frequency
+	a.Bits |= unix.PerfBitFreq
+	if o.Event.every > 0 {
+		a.Sample = o.Event.every
+		a.Bits &^= unix.PerfBitFreq
+	}
+	// A user who may not see the kernel gets empty call chains: without any, perf script and
+	// ehasm script take a recording for one of addresses, not of stacks.
+	a.Sample_type |= uint64(perfdata.SampleCallchain)
+	a.Bits |= unix.PerfBitExcludeCallchainUser
+	if user {
+		a.Bits |= unix.PerfBitExcludeCallchainKernel
+	}
+	a.Sample_type |= uint64(perfdata.SampleRegsUser)
+	a.Sample_regs_user = perfevent.RegsUser
+	if o.Copy > 0 {
+		a.Sample_type |= uint64(perfdata.SampleStackUser)
+		a.Sample_stack_user = uint32(o.Copy)
+	}
+	const parts = 4
+	a.Wakeup = uint32(ring / parts)
+	return a
+}
+
+// longAttr returns those of samples with longer copies. They are enabled when they are needed.
+func (o *Options) longAttr(samples *perfevent.Attr) *perfevent.Attr {
+	a := *samples
+	a.Bits &^= unix.PerfBitEnableOnExec
+	a.Sample_stack_user = uint32(o.Grow)
+	return &a
+}
+
+// sideAttr returns the attributes of the event that tells what processes do.
+func (o *Options) sideAttr(user bool) *perfevent.Attr {
+	a := o.baseAttr(user)
+	a.Type, a.Config = unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY
+	a.Bits |= unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitTask
+	if !o.Target.All {
+		a.Bits |= perfevent.BitBuildID // else the kernel would mark records of other profilers, too, as if they had build-ids
+	}
+	if o.Raw != nil {
+		a.Bits |= unix.PerfBitMmapData // perf script reads unwind tables through the mappings that hold them
+	}
+	if o.Event.blocked {
+		a.Bits |= unix.PerfBitContextSwitch
+	}
+	a.Wakeup = sideRing / 2
+	return a
+}
+
+// sideRing is the bytes of a ring for what processes do.
+const sideRing = 1 << 20
+
+func (o *Options) baseAttr(user bool) *perfevent.Attr {
+	a := &perfevent.Attr{Sample_type: uint64(sampleType), Read_format: perfevent.ReadLost, Clockid: unix.CLOCK_MONOTONIC,
+		Bits: unix.PerfBitDisabled | unix.PerfBitWatermark | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitExcludeHv}
+	if user {
+		a.Bits |= unix.PerfBitExcludeKernel
+	}
+	if !o.Target.All {
+		a.Bits |= unix.PerfBitInherit
+	}
+	if !o.Target.All && len(o.Target.PIDs) == 0 {
+		a.Bits |= unix.PerfBitEnableOnExec
+	}
+	return a
+}
+
+// onlineCPUs returns the numbers of the CPUs: Documentation/admin-guide/cputopology.rst.
+func onlineCPUs() ([]int, error) {
+	b, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		return nil, err
+	}
+	return parseCPUs(strings.TrimSpace(string(b)))
+}
+
+func parseCPUs(list string) (cpus []int, err error) {
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		first, err := strconv.Atoi(from)
+		last := first
+		if err == nil && isRange {
+			last, err = strconv.Atoi(to)
+		}
+		const most = 1 << 16
+		if err != nil || first < 0 || last < first || last > most {
+			return nil, fmt.Errorf("list of CPUs %q", list)
+		}
+		for cpu := first; cpu <= last; cpu++ {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}

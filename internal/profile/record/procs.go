@@ -1,0 +1,443 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is an address space, with what the table of stacks needs from it.
+// Addresses mean the same code as long as space is the same.
+type process struct {
+	space  uint32
+	maps   *unwind.Maps // as of the last change; nil: to be asked for
+	met    *unwind.Maps // of the last sample; nil: no sample of this space yet
+	known  bool         // its mappings are: it was seen to begin, or they were read
+	exited bool
+	// lingers says that the process has not ended yet, though its first thread has.
+	lingers bool
+	parent  int32
+	listed  int // mappings that were there when they were last read because there were too many
+}
+
+// thread is a thread of a process.
+type thread struct {
+	comm string
+	last []place
+	off  away
+}
+
+// tracker tracks what processes map, fork and execute, in the order of time.
+type tracker struct {
+	objects   *unwind.Objects
+	all       *unwind.Processes
+	processes map[int32]*process
+	threads   map[int32]*thread
+	spaces    uint32
+	comms     []string // of the samples since the last Take
+	commIDs   map[string]uint32
+	gone      []int32 // threads and processes, in the order of their exits
+	ended     int     // how many of gone the last bury has seen
+	known     map[objectKey]*unwind.Object
+	most      int                          // of known, at which those that nobody needs are dropped
+	unmapped  map[*unwind.Object]time.Time // of those of which something is kept, since when no process has them mapped
+	released  int                          // objects, since those that nobody needs were dropped
+	met       map[*unwind.Object][]uint64  // link-time addresses in the frames of earlier tables, and of released objects
+	tried     map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
+	files     map[*unwind.Object]*os.File  // of objects that this mount namespace does not have
+	ids       map[fileKey][]byte
+	latest    map[objectKey]uint64                           // generations, by the name and inode of files without build-id
+	onMap     func(pid int32, m procMapping, buildID []byte) // called for mappings read from /proc; may be nil
+	onComm    func(pid, tid int32, comm string)
+}
+
+// keepGone is how many threads are remembered after their exit, since samples may
+// still follow.
+const keepGone = 4096
+
+// The kernel does not tell what is unmapped, and a program may map any number of files, so from time to time
+// mappings are read again and files forgotten. Both happen only if there are at least so many, and
+// twice as many as were left the last time.
+const (
+	manyMappings = 1024 // of a process; the kernel allows 65530
+	manyObjects  = 8192
+	manyFiles    = 8192 // whose build-ids are remembered
+)
+
+func newTracker(objects *unwind.Objects) *tracker {
+	return &tracker{objects: objects, all: unwind.NewProcesses(), processes: make(map[int32]*process), threads: make(map[int32]*thread),
+		commIDs: make(map[string]uint32), known: make(map[objectKey]*unwind.Object), ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64), most: manyObjects,
+		tried: make(map[*unwind.Object]int32), met: make(map[*unwind.Object][]uint64), files: make(map[*unwind.Object]*os.File)}
+}
+
+// takeComms returns the names since the last call.
+func (t *tracker) takeComms() []string {
+	list := t.comms
+	t.comms, t.commIDs = nil, make(map[string]uint32)
+	return list
+}
+
+func (t *tracker) commID(name string) uint32 {
+	id, ok := t.commIDs[name]
+	if !ok {
+		id = uint32(len(t.comms))
+		t.comms = append(t.comms, name)
+		t.commIDs[name] = id
+	}
+	return id
+}
+
+func (t *tracker) newSpace() uint32 {
+	t.spaces++
+	return t.spaces
+}
+
+func (t *tracker) process(pid int32) *process {
+	p := t.processes[pid]
+	if p == nil {
+		p = &process{space: t.newSpace()}
+		t.processes[pid] = p
+	}
+	return p
+}
+
+// thread returns a thread, and looks up its name if no record has given it.
+func (t *tracker) thread(pid, tid int32) *thread {
+	th := t.threads[tid]
+	if th == nil {
+		comm, ok := readComm(pid, tid)
+		switch {
+		case tid == 0:
+			comm = "swapper"
+		case !ok:
+			comm = ":" + fmt.Sprint(tid) // as perf has it
+		case t.onComm != nil:
+			t.onComm(pid, tid, comm)
+		}
+		th = &thread{comm: comm}
+		t.threads[tid] = th
+	}
+	return th
+}
+
+// sampled returns the address space of a process at this moment.
+func (t *tracker) sampled(pid int32) (*process, *unwind.Maps) {
+	p := t.process(pid)
+	if !p.known {
+		t.readProcess(pid)
+		p.known = true // or not to be had
+	}
+	if p.maps == nil {
+		p.maps = t.all.Process(pid).Maps()
+	}
+	p.met = p.maps
+	return p, p.maps
+}
+
+// comm is PERF_RECORD_COMM.
+func (t *tracker) comm(r *perfdata.Comm) {
+	name := string(r.Name)
+	th := t.threads[r.TID]
+	if th == nil {
+		th = new(thread)
+		t.threads[r.TID] = th
+	}
+	th.comm = name
+	if !r.Exec {
+		return
+	}
+	th.last = nil
+	t.all.SetComm(r.PID, r.TID, name, true)
+	t.processes[r.PID] = &process{space: t.newSpace(), known: true, parent: t.process(r.PID).parent}
+}
+
+// task is PERF_RECORD_FORK or PERF_RECORD_EXIT.
+func (t *tracker) task(r *perfdata.Task) {
+	if r.Type == perfdata.TypeExit {
+		t.exit(r.PID, r.TID)
+		return
+	}
+	th := new(thread)
+	if parent := t.threads[r.PTID]; parent != nil {
+		th.comm = parent.comm
+	} else {
+		th.comm = t.thread(r.PPID, r.PTID).comm
+	}
+	t.threads[r.TID] = th
+	if r.PID == r.PPID {
+		return
+	}
+	parent := t.process(r.PPID)
+	if !parent.known {
+		t.readProcess(r.PPID)
+		parent.known = true
+	}
+	t.all.Fork(r.PID, r.TID, r.PPID, r.PTID)
+	parent.maps = nil // Fork shares them
+	t.processes[r.PID] = &process{space: t.newSpace(), known: true, parent: r.PPID}
+}
+
+func (t *tracker) exit(pid, tid int32) {
+	t.gone = append(t.gone, tid)
+	if pid == tid {
+		t.all.Exit(pid, tid)
+		if p := t.processes[pid]; p != nil {
+			p.exited = true
+		}
+	}
+	if len(t.gone) <= keepGone {
+		return
+	}
+	old := t.gone[0]
+	t.gone = t.gone[1:]
+	t.ended = max(t.ended-1, 0)
+	if p := t.processes[old]; p != nil && !p.exited {
+		return // the number is in use again
+	}
+	t.drop(old)
+}
+
+// mapped is PERF_RECORD_MMAP2.
+func (t *tracker) mapped(r *perfdata.Mmap) {
+	var o *unwind.Object
+	if r.Exec {
+		o = t.object(r.PID, string(r.Name), r.BuildID, inode{r.Inode, r.Generation}, r.Addr, r.Addr+r.Len)
+	}
+	t.place(r.PID, r.Addr, r.Len, r.PgOff, o)
+}
+
+// place puts an object into an address space. What is there already stays as it is:
+// compilers at run time change the protection of their memory all the time.
+func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object) {
+	p := t.process(pid)
+	if p.maps != nil {
+		if m := p.maps.Find(start); m != nil && o != nil && m.Object == o && m.End >= start+size && m.FileOffset(start) == offset {
+			return
+		}
+	}
+	t.all.Map(pid, start, size, offset, o)
+	p.maps = nil
+	defer t.trimMappings(pid, p)
+	if p.met == nil {
+		return
+	}
+	for _, m := range p.met.All() {
+		if m.Start < start+size && start < m.End && (m.Object != o || m.FileOffset(start) != offset) {
+			p.space, p.met = t.newSpace(), nil // addresses that were met mean something else now
+			return
+		}
+	}
+}
+
+// trimMappings reads the mappings of a process again if there are very many: most of them have gone.
+func (t *tracker) trimMappings(pid int32, p *process) {
+	n := t.all.Process(pid).Len()
+	if n < max(manyMappings, 2*p.listed) {
+		return
+	}
+	p.listed = n // also while they are placed, and if they cannot be read
+	list, err := readMaps(pid)
+	if err != nil || len(list) == 0 {
+		return
+	}
+	t.all.Clear(pid)
+	p.space, p.maps, p.met = t.newSpace(), nil, nil // the addresses of some may come to mean something else
+	for _, m := range list {
+		if m.exec {
+			t.all.Map(pid, m.start, m.end-m.start, m.offset, t.object(pid, m.name, t.fileID(pid, m), t.generation(m.name, m.inode), m.start, m.end))
+		}
+	}
+	p.listed = t.all.Process(pid).Len()
+}
+
+// forget drops the objects that no walk has needed and no process has mapped.
+func (t *tracker) forget() {
+	mapped := t.mappedNow()
+	kept := t.objects.Forget(func(o *unwind.Object) bool { return mapped[o] || isDump(o) || t.files[o] != nil })
+	maps.DeleteFunc(t.known, func(_ objectKey, o *unwind.Object) bool { return !kept[o] })
+	maps.DeleteFunc(t.latest, func(k objectKey, generation uint64) bool {
+		k.inode.generation = generation
+		return t.known[k] == nil
+	})
+	maps.DeleteFunc(t.met, func(o *unwind.Object, _ []uint64) bool { return !kept[o] })
+	maps.DeleteFunc(t.tried, func(o *unwind.Object, _ int32) bool { return !kept[o] })
+	t.most = max(manyObjects, 2*len(t.known))
+}
+
+// readProcess reads the mappings and threads of a process that was there before, or of
+// which records were lost. If the process is gone, what is known stays.
+func (t *tracker) readProcess(pid int32) {
+	list, err := readMaps(pid)
+	if err != nil || len(list) == 0 {
+		return
+	}
+	for _, m := range list {
+		if !m.exec && t.onMap == nil {
+			continue
+		}
+		id := t.fileID(pid, m)
+		if m.exec {
+			o := t.object(pid, m.name, id, t.generation(m.name, m.inode), m.start, m.end)
+			t.place(pid, m.start, m.end-m.start, m.offset, o)
+		}
+		if t.onMap != nil {
+			t.onMap(pid, m, id)
+		}
+	}
+	t.process(pid).known = true
+}
+
+// readThreads reads the names of a process's threads.
+func (t *tracker) readThreads(pid int32) {
+	list, err := listThreads(pid)
+	if err != nil {
+		return
+	}
+	for _, tid := range list {
+		t.thread(pid, tid)
+	}
+}
+
+// readAgain reads the mappings of all processes, after records were lost.
+func (t *tracker) readAgain() {
+	for pid, p := range t.processes {
+		if p.exited {
+			continue
+		}
+		if errors.Is(unix.Kill(int(pid), 0), unix.ESRCH) {
+			t.exit(pid, pid) // the record of that was lost
+		} else {
+			t.readProcess(pid)
+		}
+	}
+}
+
+// object returns the object of a mapping. It is of the mount namespace, and below the root
+// folder, of its process: where this process finds another file under its name, or none,
+// the right one is opened while it can be.
+func (t *tracker) object(pid int32, name string, buildID []byte, of inode, start, end uint64) *unwind.Object {
+	if len(buildID) > 0 {
+		of = inode{} // then it does not matter
+	}
+	if of.generation != 0 {
+		t.latest[objectKey{name: name, inode: inode{number: of.number}}] = of.generation
+	}
+	k := objectKey{name, string(buildID), of}
+	o := t.known[k]
+	if o == nil || o.IsFile() && o.Path() == "" && t.tried[o] != pid { // that process may have ended too early
+		if len(t.known) >= t.most {
+			t.forget()
+		}
+		delete(t.tried, o)
+		o = t.findObject(pid, name, buildID, of, start, end)
+		if t.known[k] = o; o.Path() == "" {
+			t.tried[o] = pid
+		}
+	}
+	return o
+}
+
+func (t *tracker) findObject(pid int32, name string, buildID []byte, of inode, start, end uint64) *unwind.Object {
+	o := t.objects.Object(name, buildID)
+	if !o.IsFile() {
+		return o
+	}
+	here := o.Path() != ""
+	if here && len(buildID) == 0 && of.number != 0 {
+		st, err := os.Stat(o.Path())
+		here = err == nil && st.Sys().(*syscall.Stat_t).Ino == of.number
+	}
+	ways := t.ways(pid, name, start, end)
+	if here && t.replaces(name, buildID, of) {
+		ways = append(ways, func() (*os.File, error) { return regular.Open(name) }) // the process may have ended
+	} else if here {
+		return o
+	}
+	if len(t.files) >= mostFiles() {
+		return o
+	}
+	for _, open := range append(ways, t.elders(pid, name, buildID)...) {
+		f, err := open()
+		if err != nil {
+			continue
+		}
+		there := t.objects.At(name, buildID, fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		st, err := f.Stat()
+		if err == nil && there.Path() != "" && (of.number == 0 || st.Sys().(*syscall.Stat_t).Ino == of.number) {
+			t.files[there] = f
+			return there
+		}
+		t.objects.Forget(func(o *unwind.Object) bool { return o != there }) // the next file may get this descriptor
+		f.Close()
+	}
+	return o
+}
+
+// ways returns how the file of a mapping may be opened: by its name as the process sees it, which may
+// have put anything there since, as what is mapped there, as what is executed.
+func (t *tracker) ways(pid int32, name string, start, end uint64) []func() (*os.File, error) {
+	proc := fmt.Sprintf("/proc/%d", pid)
+	return []func() (*os.File, error){
+		func() (*os.File, error) { return regular.OpenBelow(proc+"/root", name) },
+		func() (*os.File, error) { return regular.Open(mapFile(pid, start, end)) },
+		func() (*os.File, error) { return regular.Open(proc + "/exe") },
+	}
+}
+
+// mapFile is the path of the file that is mapped at addresses: proc_pid_map_files(5).
+func mapFile(pid int32, start, end uint64) string {
+	return fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end)
+}
+
+// errOther says that a file is another one.
+var errOther = errors.New("has another build-id")
+
+// elders returns the same for a process that may have ended: those that it comes from often see the same files.
+func (t *tracker) elders(pid int32, name string, buildID []byte) (list []func() (*os.File, error)) {
+	const generations = 3
+	for p := t.processes[pid]; p != nil && p.parent > 0 && len(list) < generations && len(buildID) > 0; p = t.processes[p.parent] {
+		list = append(list, func() (*os.File, error) {
+			f, err := regular.OpenBelow(fmt.Sprintf("/proc/%d/root", p.parent), name)
+			if err != nil {
+				return nil, err
+			}
+			if id, err := abi.BuildID(f); err != nil || !bytes.Equal(id, bytes.TrimRight(buildID, "\x00")) {
+				f.Close()
+				return nil, errOther
+			}
+			return f, nil
+		})
+	}
+	return list
+}
+
+// mostFiles returns how many files are kept open. Processes may map any number, and others are to be
+// opened, too.
+func mostFiles() int {
+	const part, fallback = 4, 64
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
+		return fallback
+	}
+	return int(min(l.Cur, 1<<20)) / part
+}
+
+// close closes the files that were kept open.
+func (t *tracker) close() {
+	for _, f := range t.files {
+		f.Close()
+	}
+}

@@ -1,0 +1,286 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Profile holds what a Session has counted in a period of time.
+type Profile struct {
+	*Table
+	Counts   Counts
+	Samples  []Sample // with Options.Samples
+	Comms    []string
+	Event    *stackfmt.Event
+	Weigh    uint64 // stacks count for so many of their period as one; 0: for their samples
+	Start    time.Time
+	Duration time.Duration
+	Objects  *unwind.Objects
+	Command  []string
+	Truth    Truth
+	Older    []*Profile    // of the time before, that is part of it, or of another event: see Join
+	Inside   *InsideCounts // of an Inside; else nil
+}
+
+// Join returns one profile of several of one Session, which are in the order of time.
+func Join(list []*Profile) *Profile {
+	p := *list[len(list)-1]
+	p.Older, p.Start, p.Duration, p.Counts = list[:len(list)-1], list[0].Start, 0, Counts{}
+	for _, part := range list {
+		p.Duration += part.Duration
+		p.Counts.add(&part.Counts)
+	}
+	return &p
+}
+
+// parts returns the profiles that hold the stacks.
+func (p *Profile) parts() []*Profile { return append(slices.Clone(p.Older), p) }
+
+// open returns the profile with its stacks unpacked.
+func (p *Profile) open() *Profile {
+	q := *p
+	q.Table = p.Table.unpacked()
+	return &q
+}
+
+// Write names the frames of all stacks and writes them in a format. each says that the
+// format wants the samples themselves, which Options.Samples has kept.
+func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *symbolize.Namer) error {
+	worker := format.Worker()
+	cache := names.NewCache(worker.Render)
+	var buf []byte
+	put := func(s *stackfmt.Sample) error {
+		buf = worker.Add(buf[:0], s)
+		if len(buf) == 0 {
+			return nil
+		}
+		_, err := w.Write(buf)
+		return err
+	}
+	for _, part := range p.parts() {
+		part = part.open()
+		out := &writer{p: part, cache: cache}
+		for i := range part.Samples {
+			s := &part.Samples[i]
+			if !each {
+				break
+			}
+			o := out.stack(&part.Stacks[s.Stack])
+			o.TID, o.CPU, o.Time, o.Period = s.TID, s.CPU, s.Time, s.Period
+			if err := put(o); err != nil {
+				return err
+			}
+		}
+		for i := range part.Stacks {
+			s := &part.Stacks[i]
+			if each || s.Count == 0 { // as those are that have not gone on yet
+				continue
+			}
+			o := out.stack(s)
+			o.TID, o.Count, o.Period = s.PID, s.Count, s.Period
+			if p.Weigh > 0 {
+				o.Count = s.Period / p.Weigh
+			}
+			if err := put(o); err != nil {
+				return err
+			}
+		}
+	}
+	if !each && p.Counts.Lost > 0 {
+		if err := put(p.lost(worker)); err != nil {
+			return err
+		}
+	}
+	return format.Finish(w, &stackfmt.Recording{Command: p.Command, Events: p.events(), Objects: p.Objects.All(),
+		Start: p.Start, Duration: p.Duration, Comments: p.comments()})
+}
+
+// events returns those of all parts.
+func (p *Profile) events() (list []*stackfmt.Event) {
+	for _, part := range p.parts() {
+		if !slices.ContainsFunc(list, func(e *stackfmt.Event) bool { return e.Name == part.Event.Name }) {
+			list = append(list, part.Event)
+		}
+	}
+	return list
+}
+
+// Each names the frames of all stacks and calls f for each of them, with the name of its thread, its
+// frames' names, outermost first, and its period.
+func (p *Profile) Each(names *symbolize.Namer, f func(comm string, frames []string, period uint64)) {
+	cache := names.NewCache(nil)
+	for _, part := range p.parts() {
+		part = part.open()
+		out := &writer{p: part, cache: cache}
+		for i := range part.Stacks {
+			if part.Stacks[i].Count == 0 {
+				continue
+			}
+			s := out.stack(&part.Stacks[i])
+			frames := make([]string, len(s.Frames))
+			for k, frame := range s.Frames {
+				name := frame.Shown()
+				if name == "" {
+					name = "[" + filepath.Base(frame.DSO) + "]"
+				}
+				frames[len(frames)-1-k] = name
+			}
+			f(s.Comm, frames, part.Stacks[i].Period)
+		}
+	}
+}
+
+// lost returns a stack that stands for the samples that the kernel had no room for, so that
+// the profile shows them.
+func (p *Profile) lost(worker stackfmt.Worker) *stackfmt.Sample {
+	f := &stackfmt.Frame{Name: "[samples lost by the kernel]", DSO: "[lost]"}
+	worker.Render(f)
+	period := uint64(0)
+	if p.Counts.Samples > 0 {
+		sum := uint64(0)
+		for _, part := range p.parts() {
+			sum += part.period()
+		}
+		period = sum / p.Counts.Samples * p.Counts.Lost
+	}
+	return &stackfmt.Sample{Comm: "[lost]", Count: p.Counts.Lost, Period: period, Event: p.Event,
+		Frames: []*stackfmt.Frame{f}, End: stackfmt.NoUserStack}
+}
+
+// writer turns stacks of a table into those of package stackfmt.
+type writer struct {
+	p       *Profile
+	cache   *symbolize.Cache
+	list    []*Frame
+	frames  []*stackfmt.Frame
+	guessed []int
+	sample  stackfmt.Sample
+}
+
+func (o *writer) stack(s *Stack) *stackfmt.Sample {
+	o.list = o.p.Table.Frames(o.list[:0], s)
+	o.frames, o.guessed = o.frames[:0], o.guessed[:0]
+	exact := true
+	for _, f := range o.list {
+		if f.Kernel {
+			o.frames = append(o.frames, o.cache.Kernel(f.PC))
+			continue
+		}
+		pc := f.PC
+		if !exact {
+			pc-- // within the instruction that called
+		}
+		if f.Guessed {
+			o.guessed = append(o.guessed, len(o.frames))
+		}
+		var named *stackfmt.Frame
+		m := &f.Mapping
+		if m.Object == nil {
+			m = nil
+		}
+		named, exact = o.cache.Frame(m, s.PID, pc)
+		o.frames = append(o.frames, named)
+	}
+	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.Event, Width: len(o.p.Event.Name), Frames: o.frames, Guessed: o.guessed,
+		Labels: howLabels[s.How], End: s.End}
+	return &o.sample
+}
+
+// howLabels says how a stack was found, for the format pprof.
+var howLabels = [...][]stackfmt.Label{
+	fromLast:  {{Key: "stack", Value: "completed from the last one"}},
+	fromLater: {{Key: "stack", Value: "completed from memory"}},
+	noCopy:    {{Key: "stack", Value: "none, in exec or exit"}},
+	is32:      {{Key: "stack", Value: "none, 32-bit code"}},
+}
+
+// comments returns the text of the summary, for formats that can hold it.
+func (p *Profile) comments() []string {
+	var b strings.Builder
+	p.Text(&b)
+	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+}
+
+// Text writes a few lines about what was recorded, and how much of it is
+// incomplete.
+func (p *Profile) Text(w io.Writer) {
+	if p.Inside != nil {
+		io.WriteString(w, p.insideText())
+		return
+	}
+	c := &p.Counts
+	fmt.Fprintf(w, "%d samples in %.1f s, %d distinct stacks", c.Samples, p.Duration.Seconds(), p.distinct())
+	if c.Unwound > 0 {
+		fmt.Fprintf(w, "; %d stacks unwound, %.1f frames each", c.Unwound, float64(c.Frames)/float64(c.Unwound))
+	}
+	fmt.Fprintln(w)
+	line := func(name string, n, of uint64) {
+		if n > 0 {
+			fmt.Fprintf(w, "  %-32s %9d  %6.2f%%\n", name, n, 100*float64(n)/float64(max(of, 1)))
+		}
+	}
+	for cause := range unwind.NumCauses {
+		line(cause.String(), c.Ends[cause], c.Unwound)
+	}
+	line("completed from the last stack", c.FromLast, c.Unwound)
+	line("completed from memory", c.FromLater, c.Unwound)
+	line("frames found by frame pointer", c.Guessed, c.Unwound)
+	line("with longer copies", c.Long, c.Unwound)
+	line("without a stack (exec, exit)", c.NoCopy, c.Samples)
+	line("of kernel threads", c.Kernel, c.Samples)
+	line("32-bit code", c.Compat, c.Samples)
+	line("lost by the kernel", c.Lost, c.Samples+c.Lost)
+	if c.Throttled > 0 {
+		fmt.Fprintf(w, "  the kernel stopped sampling %d times for a while: raise kernel.perf_event_max_sample_rate, or lower -F\n", c.Throttled)
+	}
+	if c.LostSide > 0 {
+		fmt.Fprintf(w, "  %d records of what processes map were lost; /proc/PID/maps was read again %d times\n", c.LostSide, c.Reread)
+	}
+	if c.Bad > 0 {
+		fmt.Fprintf(w, "  %d records could not be read\n", c.Bad)
+	}
+}
+
+// distinct returns how many stacks there are; those of several parts count several times.
+func (p *Profile) distinct() (n int) {
+	for _, part := range p.parts() {
+		n += part.Table.distinct()
+	}
+	return n
+}
+
+// Stats holds the figures of a profile.
+type Stats struct {
+	Counts
+	Seconds float64           `json:"seconds"`
+	Stacks  int               `json:"distinct_stacks"`
+	Nodes   int               `json:"distinct_frames_with_callers"`
+	Ends    map[string]uint64 `json:"stacks_by_end"`
+	Writing int64             `json:"writing_ns"`
+	Truth   *Truth            `json:"truth,omitempty"`
+	Inside  *InsideCounts     `json:"inside,omitempty"`
+}
+
+// Stats returns the figures; writing is how long it took to write the profile.
+func (p *Profile) Stats(writing time.Duration) *Stats {
+	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: p.distinct(), Nodes: p.size(), Ends: make(map[string]uint64), Writing: writing.Nanoseconds(), Inside: p.Inside}
+	for cause := range unwind.NumCauses {
+		if n := p.Counts.Ends[cause]; n > 0 {
+			s.Ends[cause.String()] = n
+		}
+	}
+	if p.Truth != (Truth{}) {
+		s.Truth = &p.Truth
+	}
+	return s
+}

@@ -1,0 +1,151 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/internal/testing/unwindtest"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// largeFile makes a library with many functions, of about 100 KB of symbols.
+func largeFile(t *testing.T, path string) {
+	source := path + ".s"
+	require.NoError(t, os.WriteFile(source, []byte(`.altmacro
+.macro fn n
+.type a_function_with_a_name_of_some_length_\n, @function
+a_function_with_a_name_of_some_length_\n: .cfi_startproc
+ret
+.cfi_endproc
+.size a_function_with_a_name_of_some_length_\n, .-a_function_with_a_name_of_some_length_\n
+.endm
+.set i, 0
+.rept 4000
+fn %i
+.set i, i+1
+.endr
+.section .note.GNU-stack
+`), 0o666))
+	out, err := exec.Command("gcc", "-shared", "-nostdlib", "-o", path, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// TestRelease has many processes, one after the other, each with a file of its own that is gone afterwards. What is kept
+// of each is what the profile needs.
+func TestRelease(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	largeFile(t, file)
+	objects := unwind.NewObjects(unwind.Options{Prepare: func(name string, r io.ReaderAt, size int64) ([]byte, unwind.Stepper, error) {
+		s, err := unwindtest.NewStepper(name, r, size, math.MaxInt64)
+		return nil, s, err
+	}})
+	names := symbolize.New(symbolize.Options{})
+	s := &Session{tracker: newTracker(objects), table: newTable(), opt: Options{Left: names.Settle}}
+	tr := s.tracker
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, now := heap(), time.Now()
+	const count, first = 120, 1 << 30 // there are no such processes
+	for i := range int32(count) {
+		pid := first + i
+		path := fmt.Sprintf("%s.%d", file, i)
+		require.NoError(t, os.Link(file, path))
+		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
+		o := tr.object(pid, path, nil, inode{}, 0, 0)
+		tr.place(pid, 0x10000, 0x100000, 0, o)
+		_, maps := tr.sampled(pid)
+		names.Foresee(o)
+		require.NoError(t, o.Ready())
+		names.NewCache(nil).Frame(&maps.All()[0], pid, 0x11000) // waits for the symbols
+		s.table.insert(hash{uint64(i)}, Stack{PID: pid}, maps, nil, []uint64{0x11010, 0x11100}, nil)
+		tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeExit}, PID: pid, TID: pid})
+		now = now.Add(time.Second)
+		s.release(now)
+		require.NoError(t, os.Remove(path))
+		assert.LessOrEqual(t, len(tr.processes), 2)
+	}
+	needed := 0
+	for _, o := range objects.All() {
+		if o.Needed() {
+			needed++
+		}
+	}
+	assert.LessOrEqual(t, needed, mostIdle+2)
+	var frames []*Frame
+	cache := names.NewCache(nil)
+	for i := range s.table.Stacks {
+		frames = s.table.Frames(frames[:0], &s.table.Stacks[i])
+		for k, f := range frames {
+			got, signal := cache.Frame(&f.Mapping, 0, f.PC-uint64(k)) // the second is a caller
+			assert.True(t, strings.HasPrefix(got.Name, "a_function_with_a_name_"), "%d %q", i, got.Name)
+			assert.False(t, signal)
+		}
+	}
+	const each = 500 << 10 // bytes at least of a file that is not released, and far more than of one that is
+	assert.Less(t, int64(heap()-before), int64(count*each/4), "bytes kept")
+	names.Close()
+}
+
+// TestReleaseAgain: a file that is mapped again is the same object, with all of its symbols.
+func TestReleaseAgain(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	largeFile(t, file)
+	objects := unwind.NewObjects(unwind.Options{Compile: unwindtest.Compile})
+	names := symbolize.New(symbolize.Options{})
+	s := &Session{tracker: newTracker(objects), table: newTable(), opt: Options{Left: names.Settle}}
+	tr, now := s.tracker, time.Now()
+	name := func(m *unwind.Mapping, at uint64) string {
+		f, _ := names.NewCache(nil).Frame(m, 0, at)
+		return f.Name
+	}
+	var was *unwind.Object
+	want := make(map[uint64]string)
+	for i := range int32(4) {
+		pid := 1<<30 + i
+		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
+		o := tr.object(pid, file, nil, inode{}, 0, 0)
+		if was != nil {
+			assert.Same(t, was, o)
+			assert.False(t, o.Needed())
+		}
+		was = o
+		tr.place(pid, 0x10000, 0x100000, 0, o)
+		_, maps := tr.sampled(pid)
+		names.Foresee(o)
+		require.NoError(t, o.Ready())
+		m := &maps.All()[0]
+		at := uint64(0x11000 + 0x40*i)
+		want[at] = name(m, at)
+		assert.NotEmpty(t, want[at])
+		s.table.insert(hash{uint64(i)}, Stack{PID: pid}, maps, nil, []uint64{at}, nil)
+		tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeExit}, PID: pid, TID: pid})
+		for range 3 {
+			now = now.Add(idleTime)
+			s.release(now)
+		}
+		for at, want := range want {
+			assert.Equal(t, want, name(m, at))
+		}
+	}
+}

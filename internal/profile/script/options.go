@@ -1,0 +1,104 @@
+package script
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Options are the settings of Run.
+type Options struct {
+	Format   stackfmt.Format // a new one; nil: stacks are unwound and counted, nothing is written
+	Workers  int
+	MaxStack int // frames of a stack's user part
+	// FramePointers says where to use frame pointers for lack of unwind information.
+	FramePointers unwind.FramePointers
+	Filter        Filter
+	Names         symbolize.Options // DebugDirs is that of Objects
+	Objects       unwind.Options
+	// Progress is called from time to time, on the reading goroutine, with the
+	// offset in the file and the number of samples so far. May be nil.
+	Progress func(offset int64, samples uint64)
+}
+
+// DefaultMaxStack is enough except for endless recursion. perf's own bound,
+// PERF_MAX_STACK_DEPTH, is 127, which cuts one in seven of node's stacks.
+const DefaultMaxStack = 1024
+
+func (o *Options) fill() {
+	if o.Workers < 1 {
+		o.Workers = 1
+	}
+	if o.MaxStack < 1 {
+		o.MaxStack = DefaultMaxStack
+	}
+	if o.Format == nil {
+		o.Format = nothing{}
+	}
+	o.Names.DebugDirs = o.Objects.DebugDirs
+}
+
+// nothing is the format of runs that only count.
+type nothing struct{}
+
+func (nothing) Worker() stackfmt.Worker { return nothing{} }
+
+func (nothing) Render(*stackfmt.Frame) {}
+
+func (nothing) Add(b []byte, _ *stackfmt.Sample) []byte { return b }
+
+func (nothing) Finish(io.Writer, *stackfmt.Recording) error { return nil }
+
+// Summary holds the counts of Run.
+type Summary struct {
+	Read         uint64            `json:"samples_read"`
+	Samples      uint64            `json:"samples"` // that the filter chose
+	KernelFrames uint64            `json:"kernel_frames"`
+	UserFrames   uint64            `json:"user_frames"`
+	Unwound      uint64            `json:"stacks_unwound"` // samples with registers and stack
+	Guessed      uint64            `json:"user_frames_by_frame_pointer"`
+	GuessedIn    uint64            `json:"stacks_by_frame_pointer"` // with at least one such frame
+	UnwindNS     int64             `json:"unwind_ns"`               // in all workers, without compiling
+	Ends         map[string]uint64 `json:"stacks_by_end"`
+	Compat       uint64            `json:"samples_of_32_bit_code"`
+	Lost         uint64            `json:"lost"`
+	BadRecords   uint64            `json:"bad_records"`
+	OutOfOrder   uint64            `json:"out_of_order"`
+	Objects      []ObjectSummary   `json:"objects"`
+	Warnings     []string          `json:"warnings,omitempty"`
+	Hints        []string          `json:"hints,omitempty"` // what would make the result better
+	Events       []string          `json:"events"`
+}
+
+// ObjectSummary holds the counts of one object.
+type ObjectSummary struct {
+	Name    string            `json:"name"`
+	Path    string            `json:"path,omitempty"`
+	Frames  uint64            `json:"frames"`
+	Symbols int               `json:"symbols"`
+	Unnamed uint64            `json:"frames_without_name"`
+	BuildID string            `json:"build_id,omitempty"`
+	Ends    map[string]uint64 `json:"stacks_ended,omitempty"`
+	Error   string            `json:"error,omitempty"`
+}
+
+func (s *Summary) addReader(r *perfdata.Reader) {
+	st := r.Stats()
+	s.BadRecords, s.OutOfOrder = st.BadRecords, st.OutOfOrder
+	for _, w := range r.Info().Warnings {
+		s.Warnings = append(s.Warnings, w.Error())
+	}
+	if st.FirstBad != nil {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%d records left out; the first: %v", st.BadRecords, st.FirstBad))
+	}
+	if st.Forced > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%d times too many records to put in order: the order may be wrong there", st.Forced))
+	}
+	for _, e := range r.Events() {
+		s.Events = append(s.Events, eventName(e))
+	}
+}

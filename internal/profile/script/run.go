@@ -1,0 +1,351 @@
+package script
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// runner is one call of Run. Its fields do not change while workers run, except
+// those with their own locks.
+type runner struct {
+	opt        Options
+	reader     *perfdata.Reader
+	procs      *unwind.Processes
+	objects    *unwind.Objects
+	names      *symbolize.Namer
+	kernel     symbolize.KernelID
+	events     map[*perfdata.Event]*stackfmt.Event // by the reading goroutine
+	ids        map[string][]byte                   // build-ids of the header, by name
+	width      int                                 // of the longest event name
+	lost       uint64
+	met        met   // by the reading goroutine
+	shrunk     error // what became of a recording that is mapped
+	kernelSeen bool  // by the reading goroutine
+}
+
+func newRunner(r *perfdata.Reader, objects *unwind.Objects, opt Options) *runner {
+	opt.Names.Objects = objects.All
+	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: objects,
+		names: symbolize.New(opt.Names), events: make(map[*perfdata.Event]*stackfmt.Event)}
+	run.takeInfo()
+	return run
+}
+
+// Run reads all records and writes to w. It returns a summary also with an
+// error; what precedes the place of the error has been written.
+func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Summary, error) {
+	opt.fill()
+	run := newRunner(r, unwind.NewObjects(opt.Objects), opt)
+	defer run.objects.Close()
+
+	work := make(chan *batch, opt.Workers)
+	ordered := make(chan *batch, 2*opt.Workers)
+	pool := newBatchPool(3*opt.Workers + 2)
+	workers := make([]*worker, opt.Workers)
+	var busy, writing sync.WaitGroup
+	for i := range workers {
+		workers[i] = newWorker(run)
+		busy.Go(func() {
+			for b := range work {
+				workers[i].do(b)
+				b.done <- struct{}{}
+			}
+		})
+	}
+	var writeErr error
+	stop, cancel := context.WithCancel(ctx)
+	defer cancel()
+	writing.Go(func() {
+		for b := range ordered {
+			<-b.done
+			if writeErr == nil {
+				if _, writeErr = w.Write(b.out); writeErr != nil {
+					cancel()
+				}
+			}
+			pool.put(b)
+		}
+	})
+	run.read(stop, func(b *batch) {
+		work <- b
+		ordered <- b
+	}, pool)
+	close(work)
+	close(ordered)
+	busy.Wait()
+	writing.Wait()
+	if writeErr == nil {
+		writeErr = opt.Format.Finish(w, run.recording())
+	}
+	warnings := run.names.Close()
+	s := run.summary(workers, warnings)
+	if writeErr != nil {
+		return s, writeErr
+	}
+	if err := ctx.Err(); err != nil {
+		return s, err
+	}
+	return s, errors.Join(run.shrunk, r.Err())
+}
+
+// takeInfo takes over the header's information.
+func (run *runner) takeInfo() {
+	run.ids = make(map[string][]byte)
+	for _, id := range run.reader.Info().BuildIDs {
+		if id.Mode == perfdata.ModeUser {
+			run.ids[id.Name] = id.ID
+		}
+	}
+	run.takeEvents()
+	if rel := run.reader.Info().OSRelease; rel != "" && run.opt.Names.Kallsyms != "" && rel != hostRelease() {
+		run.kernel.Other = fmt.Errorf("recorded on kernel %s", rel)
+	}
+}
+
+// recording returns the description of the recording for formats.
+func (run *runner) recording() *stackfmt.Recording {
+	info := run.reader.Info()
+	rec := &stackfmt.Recording{Command: info.Cmdline, Objects: run.objects.All()}
+	if info.LastSample > info.FirstSample {
+		rec.Duration = time.Duration(info.LastSample - info.FirstSample)
+	}
+	for _, e := range run.reader.Events() {
+		rec.Events = append(rec.Events, run.event(e))
+	}
+	return rec
+}
+
+// event returns the description of an event for formats. In pipe mode its name may come
+// late.
+func (run *runner) event(e *perfdata.Event) *stackfmt.Event {
+	name := eventName(e)
+	known := run.events[e]
+	if known == nil || known.Name != name {
+		t := e.SampleType
+		known = &stackfmt.Event{Name: name, TID: t&perfdata.SampleTID != 0, CPU: t&perfdata.SampleCPU != 0,
+			Time: t&perfdata.SampleTime != 0, Period: t&perfdata.SamplePeriod != 0, Callchain: t&perfdata.SampleCallchain != 0}
+		known.Every = e.PeriodOrFreq
+		const typeSoftware, taskClock, flagFreq = 1, 1, 1 << 10
+		clock := e.Type == typeSoftware && e.Config <= taskClock // their periods are times
+		if clock {
+			known.Kind, known.Unit = "cpu", "nanoseconds"
+		}
+		if e.Flags&flagFreq != 0 { // as often a second
+			known.Every = 0
+			if clock && e.PeriodOrFreq > 0 {
+				known.Every = uint64(time.Second) / e.PeriodOrFreq
+			}
+		}
+		run.events[e] = known
+	}
+	return known
+}
+
+func (run *runner) takeEvents() {
+	for _, e := range run.reader.Events() {
+		run.width = max(run.width, len(eventName(e)))
+	}
+}
+
+// read follows the records up to their end and sends the samples on.
+func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool) {
+	const every = 256
+	b := pool.get()
+	defer func() { send(b) }()
+	defer run.recoverShrunk(debug.SetPanicOnFault(true))
+	events := len(run.reader.Events())
+	for n := 0; run.reader.Next(); n++ {
+		if n%every == 0 {
+			if ctx.Err() != nil {
+				break
+			}
+			if run.opt.Progress != nil {
+				run.opt.Progress(run.reader.Offset(), run.met.samples)
+			}
+		}
+		s, ok := run.reader.Record().(*perfdata.Sample)
+		if !ok {
+			run.follow(run.reader.Record())
+			continue
+		}
+		if e := len(run.reader.Events()); e != events { // pipe mode
+			events = e
+			run.takeEvents()
+		}
+		comm := run.comm(s)
+		run.met.add(&run.opt.Filter, s, comm)
+		if !run.opt.Filter.wants(s, comm) {
+			continue
+		}
+		if b.full(s) {
+			send(b)
+			b = pool.get()
+		}
+		run.add(b, s, comm)
+	}
+}
+
+// recoverShrunk ends the reading of a recording that has become shorter: its
+// memory, if it is mapped, faults.
+func (run *runner) recoverShrunk(old bool) {
+	debug.SetPanicOnFault(old)
+	p := recover()
+	if p == nil {
+		return
+	}
+	if _, fault := p.(interface{ Addr() uintptr }); !fault {
+		panic(p)
+	}
+	run.shrunk = fmt.Errorf("%w: the file became shorter while it was read", perfdata.ErrTruncated)
+}
+
+// follow applies a record about processes.
+func (run *runner) follow(rec perfdata.Record) {
+	switch r := rec.(type) {
+	case *perfdata.Mmap:
+		switch r.Mode() {
+		case perfdata.ModeUser:
+			run.mapped(r)
+		case perfdata.ModeKernel:
+			run.followKernel(r)
+		}
+	case *perfdata.Comm:
+		run.procs.SetComm(r.PID, r.TID, string(r.Name), r.Exec)
+	case *perfdata.Task:
+		if r.Type == perfdata.TypeFork {
+			run.procs.Fork(r.PID, r.TID, r.PPID, r.PTID)
+		} else {
+			run.procs.Exit(r.PID, r.TID)
+		}
+	case *perfdata.Lost:
+		run.lost += r.Count
+	}
+}
+
+func (run *runner) mapped(r *perfdata.Mmap) {
+	var object *unwind.Object
+	if r.Exec {
+		id := r.BuildID
+		if id == nil {
+			id = run.ids[string(r.Name)]
+		}
+		object = run.objects.Object(string(r.Name), id)
+	}
+	run.procs.Map(r.PID, r.Addr, r.Len, r.PgOff, object)
+}
+
+// followKernel takes what a mapping says about the kernel.
+func (run *runner) followKernel(r *perfdata.Mmap) {
+	if symbol, ok := strings.CutPrefix(string(r.Name), symbolize.KernelMapName); ok && symbol != "" && !run.kernelSeen {
+		run.kernel.Symbol, run.kernel.Addr = symbol, r.PgOff
+	}
+}
+
+// foreseeKernel reads the kernel's symbols in the background at its first
+// frame.
+func (run *runner) foreseeKernel(s *sample) {
+	if run.kernelSeen || s.mode != perfdata.ModeKernel && !slices.Contains(s.chain, perfdata.ContextKernel) {
+		return
+	}
+	run.kernelSeen = true
+	for _, id := range run.reader.Info().BuildIDs {
+		if id.Mode == perfdata.ModeKernel && id.Name == symbolize.KernelMapName {
+			run.kernel.BuildID = id.ID
+		}
+	}
+	run.names.SetKernel(run.kernel)
+	run.names.ForeseeKernel()
+}
+
+// comm returns the name of a sample's thread, as in perf.
+func (run *runner) comm(s *perfdata.Sample) string {
+	switch comm := run.procs.Comm(s.TID); {
+	case comm != "":
+		return comm
+	case s.TID == 0:
+		return "swapper"
+	}
+	return ":" + fmt.Sprint(s.TID)
+}
+
+// add copies a sample into a batch.
+func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
+	j := sample{
+		pid: s.PID, tid: s.TID, time: s.Time, period: s.Period, cpu: s.CPU, ip: s.IP, mode: s.Mode(), event: run.event(s.Event),
+		comm: comm, width: run.width,
+	}
+	j.maps = run.procs.Process(s.PID).Maps()
+	j.chain = b.addWords(s.Callchain)
+	run.foreseeKernel(&j)
+	if len(s.Stack) > 0 && s.UserRegs.ABI != perfdata.ABINone {
+		j.abi = s.UserRegs.ABI
+		j.stack = b.addBytes(s.Stack)
+		setRegs(&j.regs, &s.UserRegs)
+	}
+	b.samples = append(b.samples, j)
+}
+
+// dwarfReg maps enum perf_event_x86_regs of
+// arch/x86/include/uapi/asm/perf_regs.h to DWARF numbers; -1: none.
+func dwarfReg(reg int) int {
+	table := [...]int{abi.RAX, abi.RBX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, abi.RBP, abi.RSP, abi.RIP,
+		-1, -1, -1, -1, -1, -1, -1, abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15}
+	if reg < len(table) {
+		return table[reg]
+	}
+	return -1
+}
+
+func setRegs(dst *abi.Regs, src *perfdata.Regs) {
+	dst.Exact = 1
+	i := 0
+	for reg := range 64 {
+		if src.Mask>>reg&1 == 0 || i >= len(src.Values) {
+			continue
+		}
+		if d := dwarfReg(reg); d >= 0 {
+			dst.Reg[d] = src.Values[i]
+			dst.Valid |= 1 << d
+		}
+		i++
+	}
+}
+
+// eventName returns the name that the file gives an event, or else perf's name for
+// its type and config: enum perf_hw_id and perf_sw_ids of perf_event.h.
+func eventName(e *perfdata.Event) string {
+	if e.Name != "" {
+		return e.Name
+	}
+	known := [...][]string{
+		{"cycles", "instructions", "cache-references", "cache-misses", "branches", "branch-misses", "bus-cycles"},
+		{"cpu-clock", "task-clock", "faults", "context-switches", "cpu-migrations", "minor-faults", "major-faults"},
+	}
+	if e.Type < uint32(len(known)) && e.Config < uint64(len(known[e.Type])) {
+		return known[e.Type][e.Config]
+	}
+	return fmt.Sprintf("type %d config %#x", e.Type, e.Config)
+}
+
+// hostRelease returns what uname -r prints.
+func hostRelease() string {
+	b, err := readProc("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(b))
+}

@@ -1,0 +1,170 @@
+package script
+
+import (
+	"time"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// worker unwinds, names and formats batches. Its caches are its own.
+type worker struct {
+	run    *runner
+	names  *symbolize.Cache
+	format stackfmt.Worker
+	pcs    []uint64
+	walker unwind.Walker
+	stack  []*stackfmt.Frame // of the current sample, innermost first
+	end    unwind.Cause
+	begun  bool // a batch
+
+	samples, kernelFrames, userFrames, unwound, compat uint64
+	unwindTime                                         time.Duration
+	ends                                               [unwind.NumCauses]uint64
+	endsIn                                             map[*unwind.Object]*[unwind.NumCauses]uint64
+}
+
+func newWorker(run *runner) *worker {
+	format := run.opt.Format.Worker()
+	return &worker{
+		run: run, names: run.names.NewCache(format.Render), format: format,
+		pcs:    make([]uint64, run.opt.MaxStack),
+		endsIn: make(map[*unwind.Object]*[unwind.NumCauses]uint64),
+		walker: unwind.Walker{FramePointers: run.opt.FramePointers, Met: run.names.Foresee},
+	}
+}
+
+func (w *worker) do(b *batch) {
+	w.unwind(b)
+	if !w.begun {
+		w.begun = true
+		w.foreseePlaces(b)
+	}
+	for i := range b.samples {
+		s := &b.samples[i]
+		w.samples++
+		w.collect(s)
+		out := stackfmt.Sample{Comm: s.comm, PID: s.pid, TID: s.tid, CPU: s.cpu, Time: s.time, Period: s.period,
+			Event: s.event, Width: s.width, End: w.end, PC: s.ip}
+		if !s.event.Callchain {
+			out.Leaf = w.leaf(s)
+			if len(w.stack) == 0 {
+				w.stack = append(w.stack, out.Leaf)
+			}
+		}
+		out.Frames, out.Guessed = w.stack, s.walked.guesses
+		b.out = w.format.Add(b.out, &out)
+	}
+}
+
+// foreseePlaces passes the addresses of a batch to the Namer.
+func (w *worker) foreseePlaces(b *batch) {
+	stacks := make([]symbolize.Stack, len(b.samples))
+	for i := range b.samples {
+		stacks[i] = symbolize.Stack{Maps: b.samples[i].maps, PCs: b.samples[i].walked.pcs}
+	}
+	w.run.names.ForeseePlaces(stacks)
+}
+
+// leaf returns the frame of the sample's own ip.
+func (w *worker) leaf(s *sample) *stackfmt.Frame {
+	if s.mode == perfdata.ModeKernel {
+		return w.names.Kernel(s.ip)
+	}
+	return w.names.User(s.maps, s.pid, s.ip)
+}
+
+// collect makes the frames of a sample: the kernel's and whatever else the call
+// chain has, then those that are unwound.
+func (w *worker) collect(s *sample) {
+	w.stack = w.stack[:0]
+	w.end = stackfmt.NoUserStack
+	mode := s.mode
+	for _, ip := range s.chain {
+		switch ip {
+		case perfdata.ContextKernel:
+			mode = perfdata.ModeKernel
+			continue
+		case perfdata.ContextUser:
+			mode = perfdata.ModeUser
+			continue
+		}
+		switch {
+		case ip >= perfdata.ContextMax:
+			mode = perfdata.ModeUnknown
+		case mode == perfdata.ModeKernel:
+			w.stack = append(w.stack, w.names.Kernel(ip))
+			w.kernelFrames++
+		case mode == perfdata.ModeUser && s.abi == perfdata.ABINone:
+			w.stack = append(w.stack, w.names.User(s.maps, s.pid, ip))
+			w.userFrames++
+		}
+	}
+	switch {
+	case s.abi == perfdata.ABI32:
+		w.compat++
+	case s.unwindable():
+		w.name(s)
+	}
+}
+
+// walked is the result of walking a sample's user stack.
+type walked struct {
+	pcs     []uint64 // of batch.pcs
+	guesses []int    // of batch.guesses: which pcs
+	end     unwind.Cause
+	object  *unwind.Object // in which it ended
+}
+
+// prefetched is how many bytes of the next stack are fetched while one is unwound;
+// more takes longer to fetch than it saves.
+const prefetched = 512
+
+// unwind walks the user stacks of a batch. It does nothing else, so that its
+// time can be taken without a clock call for each stack.
+func (w *worker) unwind(b *batch) {
+	begin, loading := time.Now(), w.walker.Loading
+	for i := range b.samples {
+		if i+1 < len(b.samples) {
+			ehelf.Prefetch(b.samples[i+1].stack, prefetched)
+		}
+		s := &b.samples[i]
+		if !s.unwindable() {
+			continue
+		}
+		mem := ehelf.Memory{Lo: s.regs.Reg[abi.RSP], Bytes: s.stack}
+		n, cause, object := w.walker.Walk(s.maps, &s.regs, &mem, w.pcs)
+		if len(s.maps.All()) == 0 {
+			n = 0 // a process that the recording does not know; perf leaves its frame out
+		}
+		s.walked = walked{pcs: b.addPCs(w.pcs[:n]), end: cause, object: object}
+		if n > 0 && len(w.walker.Guesses) > 0 {
+			s.walked.guesses = b.addGuesses(w.walker.Guesses)
+		}
+	}
+	w.unwindTime += time.Since(begin) - (w.walker.Loading - loading)
+}
+
+// name makes the frames of an unwound stack.
+func (w *worker) name(s *sample) {
+	w.unwound++
+	w.userFrames += uint64(len(s.walked.pcs))
+	w.end = s.walked.end
+	w.ends[w.end]++
+	if object := s.walked.object; object != nil {
+		in := w.endsIn[object]
+		if in == nil {
+			in = new([unwind.NumCauses]uint64)
+			w.endsIn[object] = in
+		}
+		in[w.end]++
+	}
+	for i := range s.walked.guesses { // after what the kernel's part has
+		s.walked.guesses[i] += len(w.stack)
+	}
+	w.stack = w.names.Stack(w.stack, s.maps, s.pid, s.walked.pcs)
+}

@@ -1,0 +1,161 @@
+package stackfmt
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/profile/flamegraph"
+	"github.com/ehasm/ehasm/internal/profile/tally"
+)
+
+// flames makes a flame graph.
+type flames struct {
+	opt     GraphOptions
+	frames  numbers[flamegraph.Frame, flamegraph.Frame]
+	workers []*flameWorker
+}
+
+func svgSpec() *Spec {
+	return &Spec{Name: "svg", Suffixes: []string{".svg"}, Settings: []string{"title", "width", "max-size", "inverted", "reversed", "before"},
+		New: func(opt Options) Format {
+			return &flames{opt: opt.Graph}
+		}}
+}
+
+func (t *flames) Worker() Worker {
+	w := &flameWorker{flames: t}
+	t.workers = append(t.workers, w)
+	return w
+}
+
+type flameWorker struct {
+	flames  *flames
+	counts  tally.Tally // samples, by numbers of frames
+	guessed uint64      // stacks with frames found by frame pointer
+	buf     []byte
+}
+
+// append adds the number of a frame to a stack. It may be called from several
+// goroutines.
+func (t *flames) append(b []byte, kind flamegraph.Kind, name string) []byte {
+	f := flamegraph.Frame{Name: name, Kind: kind}
+	return tally.AppendNumber(b, t.frames.number(f, func() flamegraph.Frame { return f }))
+}
+
+// kind returns the kind that chooses a frame's colours.
+func kind(f *Frame) flamegraph.Kind {
+	switch {
+	case f.Kernel:
+		return flamegraph.Kernel
+	case f.Name == "":
+		return flamegraph.Unknown
+	}
+	return flamegraph.User
+}
+
+func (w *flameWorker) Render(f *Frame) {
+	t := w.flames
+	if t.opt.Reversed {
+		for _, in := range f.Inlined {
+			f.Text = t.append(f.Text, flamegraph.Inlined, in.Shown())
+		}
+		f.Text = t.append(f.Text, kind(f), foldedName(f))
+		return
+	}
+	f.Text = t.append(f.Text, kind(f), foldedName(f))
+	for _, in := range slices.Backward(f.Inlined) {
+		f.Text = t.append(f.Text, flamegraph.Inlined, in.Shown())
+	}
+}
+
+// Add counts the stack as folded does.
+func (w *flameWorker) Add(b []byte, s *Sample) []byte {
+	t, k := w.flames, w.buf[:0]
+	if t.opt.Reversed {
+		for _, f := range s.Frames {
+			k = append(k, f.Text...)
+		}
+		if s.cut() {
+			k = t.append(k, flamegraph.Truncated, "[truncated]")
+		}
+		k = t.append(k, flamegraph.Base, s.Comm)
+	} else {
+		k = t.append(k, flamegraph.Base, s.Comm)
+		if s.cut() {
+			k = t.append(k, flamegraph.Truncated, "[truncated]")
+		}
+		for _, f := range slices.Backward(s.Frames) {
+			k = append(k, f.Text...)
+		}
+	}
+	w.buf = k
+	w.counts.Add(k, tally.Sum{s.count()})
+	if len(s.Guessed) > 0 {
+		w.guessed += s.count()
+	}
+	return b
+}
+
+// Finish draws the counts of all workers.
+func (t *flames) Finish(w io.Writer, r *Recording) error {
+	before, _ := t.opt.Before.(*flames)
+	list := t.frames.list
+	if before != nil {
+		list = append(slices.Clone(list), before.frames.list...)
+	}
+	g := flamegraph.New(list)
+	t.each(0, g.Add)
+	if before != nil {
+		before.each(uint32(len(t.frames.list)), g.AddBefore)
+	}
+	unit := "samples"
+	if len(r.Events) == 1 && r.Events[0].Samples != "" {
+		unit = r.Events[0].unit()
+	}
+	_, err := g.Write(w, flamegraph.Options{Title: cmp.Or(t.opt.Title, r.title()), Unit: unit,
+		Width: t.opt.Width, MaxBytes: t.opt.MaxBytes, Inverted: t.opt.Inverted, Note: t.guessed()})
+	return err
+}
+
+// guessed returns text that says how many stacks have frames that unwind information does
+// not prove; the graph does not mark them.
+func (t *flames) guessed() string {
+	n := uint64(0)
+	for _, w := range t.workers {
+		n += w.guessed
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("in %d, callers found by the frame pointer, which may leave some out", n)
+}
+
+// each calls add for all counts, with frame numbers that begin at first.
+func (t *flames) each(first uint32, add func([]uint32, uint64)) {
+	var stack []uint32
+	for _, w := range t.workers {
+		for key, n := range tally.All(&w.counts) {
+			stack = stack[:0]
+			for f := range tally.Numbers(key) {
+				stack = append(stack, first+f)
+			}
+			add(stack, n[0])
+		}
+	}
+}
+
+// title returns the recorded command, and which events its samples are of.
+func (r *Recording) title() string {
+	title := strings.Join(r.Command, " ")
+	if title == "" {
+		title = "flame graph"
+	}
+	var events []string
+	for _, e := range r.Events {
+		events = append(events, e.Name)
+	}
+	return title + " (" + strings.Join(events, ", ") + ")"
+}

@@ -1,0 +1,133 @@
+package symbolize
+
+import (
+	"sync"
+
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Cache keeps the frames of one goroutine, each named and rendered once.
+type Cache struct {
+	names  *Namer
+	render func(*stackfmt.Frame)
+	frames map[frameKey]*entry
+	kernel map[uint64]*stackfmt.Frame
+}
+
+// entry is a frame of user code.
+type entry struct {
+	*stackfmt.Frame
+	signal bool // its caller was interrupted, it did not call
+	hits   uint64
+}
+
+// frameKey identifies equal frames: an address in an object's file, or without
+// a file, an address of a process.
+type frameKey struct {
+	object *unwind.Object
+	addr   uint64
+	pid    int32
+}
+
+// NewCache returns an empty Cache. render, which may be nil, is called once for
+// each new frame: see stackfmt.Worker.
+func (n *Namer) NewCache(render func(*stackfmt.Frame)) *Cache {
+	if render == nil {
+		render = func(*stackfmt.Frame) {}
+	}
+	return &Cache{names: n, render: render, frames: make(map[frameKey]*entry), kernel: make(map[uint64]*stackfmt.Frame)}
+}
+
+// Stack appends the frames of pcs, which are as unwind.Walker.Walk returns them:
+// those after the first are return addresses, except after a signal frame.
+func (c *Cache) Stack(list []*stackfmt.Frame, maps *unwind.Maps, pid int32, pcs []uint64) []*stackfmt.Frame {
+	exact := true
+	for _, pc := range pcs {
+		if !exact {
+			pc-- // within the instruction that called
+		}
+		e := c.user(maps, pid, pc)
+		exact = e.signal
+		list = append(list, e.Frame)
+	}
+	return list
+}
+
+// User returns the frame of the instruction at a run-time address.
+func (c *Cache) User(maps *unwind.Maps, pid int32, at uint64) *stackfmt.Frame {
+	return c.user(maps, pid, at).Frame
+}
+
+func (c *Cache) user(maps *unwind.Maps, pid int32, at uint64) *entry {
+	return c.mapped(maps.Find(at), pid, at)
+}
+
+// Frame returns the frame of the instruction at a run-time address that m holds; m is nil
+// if nothing is mapped. signal reports whether it is a signal frame, so that the pc of its
+// caller is not a return address.
+func (c *Cache) Frame(m *unwind.Mapping, pid int32, at uint64) (f *stackfmt.Frame, signal bool) {
+	e := c.mapped(m, pid, at)
+	return e.Frame, e.signal
+}
+
+func (c *Cache) mapped(m *unwind.Mapping, pid int32, at uint64) *entry {
+	key := frameKey{addr: at}
+	if m != nil {
+		key.object = m.Object
+		if m.Object.IsFile() || m.Object.Name == unwind.VDSOName {
+			key.addr = m.FileOffset(at)
+		} else {
+			key.pid = pid
+		}
+	}
+	e := c.frames[key]
+	if e == nil {
+		e = new(entry)
+		e.Frame, e.signal = c.names.user(m, key, at)
+		c.render(e.Frame)
+		c.frames[key] = e
+	}
+	e.hits++
+	return e
+}
+
+// Kernel returns the frame of an address of the kernel.
+func (c *Cache) Kernel(ip uint64) *stackfmt.Frame {
+	f := c.kernel[ip]
+	if f == nil {
+		f = c.names.kernel(ip)
+		c.render(f)
+		c.kernel[ip] = f
+	}
+	return f
+}
+
+// Hits counts lookups of an object's frames.
+type Hits struct{ All, Unnamed uint64 }
+
+// Hits adds the lookups of each object to counts.
+func (c *Cache) Hits(counts map[*unwind.Object]Hits) {
+	for _, e := range c.frames {
+		if e.Object == nil {
+			continue
+		}
+		h := counts[e.Object]
+		h.All += e.hits
+		if e.Name == "" {
+			h.Unnamed += e.hits
+		}
+		counts[e.Object] = h
+	}
+}
+
+// once holds a value made at the first call.
+type once[T any] struct {
+	sync.Once
+	value T
+}
+
+func (o *once[T]) get(fill func() T) T {
+	o.Do(func() { o.value = fill() })
+	return o.value
+}

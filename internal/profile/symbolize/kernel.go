@@ -1,0 +1,92 @@
+package symbolize
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// KernelID identifies the recorded kernel.
+type KernelID struct {
+	BuildID []byte // nil if unknown
+	// Symbol is _text or _stext, which was at Addr: it moves from boot to boot. Addr is 0
+	// if unknown.
+	Symbol string
+	Addr   uint64
+	Other  error // why Options.Kallsyms is not that of this kernel; nil: it is
+}
+
+// KernelMapName is the name of the kernel's mapping in MMAP records, followed by
+// that of the symbol whose address is the file offset.
+const KernelMapName = "[kernel.kallsyms]"
+
+// SetKernel sets the kernel whose frames are named. It must be called before the
+// first of them is.
+func (n *Namer) SetKernel(id KernelID) { n.running = id }
+
+// ForeseeKernel reads the kernel's symbols in the background.
+func (n *Namer) ForeseeKernel() { n.background.Go(func() { n.kernelTable() }) }
+
+// kernelTable returns the symbols of the kernel, or nil if they are not available.
+func (n *Namer) kernelTable() *symbols.Kernel {
+	return n.kern.get(func() *symbols.Kernel {
+		if n.opt.Kallsyms == "" {
+			return nil
+		}
+		if t := n.kernelCopy(); t != nil {
+			return t
+		}
+		t, err := (*symbols.Kernel)(nil), n.running.Other
+		if err == nil {
+			err = n.otherBoot()
+		}
+		if err == nil {
+			t, err = symbols.Kallsyms(n.opt.Kallsyms)
+		}
+		if err != nil {
+			n.warn(fmt.Errorf("kernel frames have no names: %w", err))
+		}
+		return t
+	})
+}
+
+// otherBoot returns an error if the kernel of this machine is at another address
+// than the recorded one was.
+func (n *Namer) otherBoot() error {
+	k := &n.running
+	if !n.opt.HostKernel || k.Addr == 0 {
+		return nil
+	}
+	if addr, err := symbols.KallsymsAddress(n.opt.Kallsyms, k.Symbol); err == nil && addr != 0 && addr != k.Addr {
+		return fmt.Errorf("recorded in another boot: %s lay at %#x, lies at %#x", k.Symbol, k.Addr, addr)
+	}
+	return nil
+}
+
+// kernelCopy returns the symbols of the copy that perf record keeps of kallsyms: those
+// of the recording, whatever kernel runs now; reading it takes a tenth of the time in
+// which the kernel prints its own. A copy of another boot is not used.
+func (n *Namer) kernelCopy() *symbols.Kernel {
+	k := &n.running
+	if !n.opt.HostKernel || len(k.BuildID) < 2 || k.Addr == 0 {
+		return nil
+	}
+	for _, dir := range n.opt.DebugDirs {
+		path := filepath.Join(unwind.BuildIDPath(dir, k.BuildID), "kallsyms")
+		f, err := regular.Open(path)
+		if err != nil {
+			continue
+		}
+		f.Close()
+		if addr, err := symbols.KallsymsAddress(path, k.Symbol); err != nil || addr != k.Addr {
+			continue
+		}
+		if t, err := symbols.Kallsyms(path); err == nil {
+			return t
+		}
+	}
+	return nil
+}

@@ -1,0 +1,365 @@
+// Package symbolize gives the frames of unwound stacks their names: from symbol
+// tables, debug information, perf-PID.map files and the kernel's symbols.
+package symbolize
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"weak"
+
+	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Options says where names come from.
+type Options struct {
+	Mangled    bool     // do not demangle names
+	Inline     bool     // also name inlined functions
+	Lines      bool     // add source files and lines to frames
+	Signatures bool     // add parameters to functions
+	Kallsyms   string   // path; empty: kernel frames get no names
+	HostKernel bool     // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
+	MapDirs    []string // folders of perf-PID.map files, in order of search
+	// Objects returns the objects of the recording, including the jit-PID.dump files that run-time
+	// compilers map so that profilers find them. May be nil; then they are not looked for.
+	Objects   func() []*unwind.Object
+	DebugDirs []string // folders with .build-id folders of perf or of gdb
+	// Symbols, if not nil, is asked for the symbols of objects, which it may have read when their files were
+	// still there.
+	Symbols *Namer
+	// Fetch returns the path of a debug file that is in none of these places, by its
+	// build-id, or "". May be nil.
+	Fetch func(buildID []byte) (path string, err error)
+}
+
+// Namer finds names. Its methods are safe for concurrent use, except SetKernel
+// and Close.
+type Namer struct {
+	opt     Options
+	kern    once[*symbols.Kernel]
+	mu      sync.Mutex
+	objects map[weak.Pointer[unwind.Object]]*tableEntry // weak: nothing else may know an object that was released
+	jit     map[int32]*once[jitMap]
+	jitLeft *symbols.Budget // of all in jit
+	debug   map[*unwind.Object]*once[*debugInfo]
+	types   map[*unwind.Object]*once[[]*prototypes.Table]
+	plain   map[string]string // demangled
+	errs    []error
+	// unfetched holds the objects whose debug files could not be fetched and
+	// that were reported.
+	unfetched map[*unwind.Object]bool
+	running   KernelID // not changed once kernelTable is called
+	// kernelTypes are those of the running kernel.
+	kernelTypes *prototypes.Kernel
+
+	background sync.WaitGroup // reads symbols while eh_elfs are compiled
+}
+
+// New returns a Namer.
+func New(opt Options) *Namer {
+	return &Namer{opt: opt, objects: make(map[weak.Pointer[unwind.Object]]*tableEntry), jit: make(map[int32]*once[jitMap]),
+		debug: make(map[*unwind.Object]*once[*debugInfo]), plain: make(map[string]string), unfetched: make(map[*unwind.Object]bool),
+		types: make(map[*unwind.Object]*once[[]*prototypes.Table]), kernelTypes: prototypes.NewKernel(prototypes.KernelDir)}
+}
+
+func (n *Namer) warn(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.errs = append(n.errs, err)
+}
+
+// demangle returns the source name, of limited length. It caches names, since inlined functions
+// occur at many addresses.
+func (n *Namer) demangle(name string) string {
+	if n.opt.Mangled || !strings.HasPrefix(name, "_") && !strings.HasPrefix(name, "caml") {
+		return symbols.Cut(name)
+	}
+	n.mu.Lock()
+	d, ok := n.plain[name]
+	n.mu.Unlock()
+	if !ok {
+		d = symbols.Demangle(name)
+		n.mu.Lock()
+		n.plain[name] = d
+		n.mu.Unlock()
+	}
+	return d
+}
+
+func (n *Namer) kernel(ip uint64) *stackfmt.Frame {
+	f := &stackfmt.Frame{IP: ip, Kernel: true, DSO: "[kernel.kallsyms]"}
+	if s := n.kernelTable().Find(ip); s != nil {
+		f.Name, f.Offset = n.demangle(s.Name), ip-s.Start
+		f.Parameters = n.kernelSignature(s.Name, s.Module)
+		if s.Module != "" {
+			f.DSO = s.Module
+		}
+	}
+	return f
+}
+
+// user returns the frame of the run-time address at, which m holds; m may be nil.
+// signal reports whether it is a signal frame: its caller was interrupted, it did
+// not call.
+func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Frame, signal bool) {
+	f = &stackfmt.Frame{IP: key.addr, Object: key.object, DSO: "[unknown]"}
+	if m == nil {
+		return f, false
+	}
+	if key.pid != 0 {
+		if strings.HasPrefix(f.Object.Name, memfdPrefix) { // for perf, a file like others
+			f.IP = m.FileOffset(at)
+		}
+		return n.anonymous(f, at, key.pid), false
+	}
+	f.DSO = m.Object.Name
+	bias, ok := m.Object.Bias(m)
+	if !ok {
+		return f, false
+	}
+	addr := at - bias
+	symbol := ""
+	if s := n.table(m.Object).Find(addr); s != nil {
+		symbol = s.Name
+		f.Name, f.Offset = n.demangle(symbol), addr-s.Start
+	}
+	n.locate(f, m.Object, addr)
+	if f.Parameters == "" && symbol != "" {
+		f.Parameters = n.signature(m.Object, symbol)
+	}
+	return f, m.Object.SignalFrame(addr)
+}
+
+// jitMemory is what the symbols of all code made at run time may take, in bytes. A map of 100 MB takes twice that.
+const jitMemory = 256 << 20
+
+// jitMap holds the names of perf-PID.map or jit-PID.dump.
+type jitMap struct {
+	path  string
+	table *symbols.Table
+}
+
+// memfdPrefix begins the names of files in memory: memfd_create(2).
+const memfdPrefix = "/memfd:"
+
+// anonymous names code that was made at run time. Its object has the name of the
+// mapping if there is one, otherwise that of the map that names its functions.
+func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Frame {
+	f.DSO, f.JIT = f.Object.Name, true
+	if len(n.opt.MapDirs) == 0 && n.opt.Objects == nil {
+		return f
+	}
+	n.mu.Lock()
+	o := n.jit[pid]
+	if o == nil {
+		o = new(once[jitMap])
+		n.jit[pid] = o
+	}
+	if n.jitLeft == nil {
+		n.jitLeft = symbols.NewBudget(jitMemory)
+	}
+	left := n.jitLeft
+	n.mu.Unlock()
+	m := o.get(func() jitMap { return n.readJIT(pid, left) })
+	if !strings.HasPrefix(f.Object.Name, memfdPrefix) {
+		f.DSO = m.path
+	}
+	if s := m.table.Find(at); s != nil {
+		f.Name, f.Offset = n.demangle(s.Name), at-s.Start
+	}
+	return f
+}
+
+// ForgetJIT makes the next lookups read the names of code made at run time again, since
+// there may be more by now.
+func (n *Namer) ForgetJIT() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.jit)
+	n.jitLeft = nil
+}
+
+// readJIT reads the names of the code that a process has made at run time: its jitdump file, which
+// includes all of its map, or else its map.
+func (n *Namer) readJIT(pid int32, left *symbols.Budget) (m jitMap) {
+	if n.opt.Objects != nil {
+		for _, o := range n.opt.Objects() {
+			if filepath.Base(o.Name) != fmt.Sprintf("jit-%d.dump", pid) {
+				continue
+			}
+			table, err := symbols.JITDump(o.Name, pid, left)
+			if err == nil {
+				return jitMap{o.Name, table}
+			}
+			if !errors.Is(err, os.ErrNotExist) {
+				n.warn(err)
+			}
+		}
+	}
+	for _, dir := range n.opt.MapDirs {
+		m.path = filepath.Join(dir, fmt.Sprintf("perf-%d.map", pid))
+		var err error
+		if m.table, err = symbols.PerfMap(m.path, pid, left); err == nil {
+			break
+		}
+		if !errors.Is(err, os.ErrNotExist) { // most processes have none
+			n.warn(err)
+		}
+	}
+	return m
+}
+
+// tableEntry holds an object's symbols.
+type tableEntry struct {
+	once    sync.Once
+	fill    func() *symbols.Table // nil once value is set: it may hold the object, or all of its symbols
+	value   *symbols.Table
+	settled bool // only those that were met
+}
+
+func (e *tableEntry) symbols() *symbols.Table {
+	e.once.Do(func() {
+		e.value = e.fill()
+		e.fill = nil
+	})
+	return e.value
+}
+
+// entry returns the cache entry of an object's symbols; first reports whether this
+// is the first call for the object.
+func (n *Namer) entry(o *unwind.Object) (e *tableEntry, first bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	k := weak.Make(o)
+	e = n.objects[k]
+	if e == nil {
+		e, first = &tableEntry{fill: func() *symbols.Table { t, _ := n.readSymbols(o); return t }}, true
+		n.objects[k] = e
+		runtime.AddCleanup(o, n.forget, k)
+	}
+	return e, first
+}
+
+func (n *Namer) forget(k weak.Pointer[unwind.Object]) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.objects, k)
+}
+
+// Foresee reads the symbols and the debug information of an object in the
+// background.
+func (n *Namer) Foresee(o *unwind.Object) {
+	e, first := n.entry(o)
+	if e.settled { // it is in use again
+		first = true
+		n.set(o, &tableEntry{fill: func() *symbols.Table {
+			t, err := n.readSymbols(o)
+			if err != nil {
+				return e.symbols()
+			}
+			return t
+		}})
+	}
+	if first {
+		n.background.Go(func() { n.table(o) })
+		if n.opt.places() {
+			n.background.Go(func() { n.debugInfo(o) })
+		}
+	}
+}
+
+func (n *Namer) set(o *unwind.Object, e *tableEntry) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.objects[weak.Make(o)] = e
+}
+
+// Settle drops the symbols of an object but those at the link-time addresses met, in the background. done is called when
+// the object's file is not needed any more. Foresee and Settle may be used by one goroutine at a time. Settle is not for a
+// Namer of inlined functions, lines or signatures.
+func (n *Namer) Settle(o *unwind.Object, met []uint64, done func()) {
+	all, _ := n.entry(o)
+	few := &tableEntry{fill: func() *symbols.Table { return all.symbols().Only(met) }, settled: true}
+	n.set(o, few)
+	n.background.Go(func() {
+		few.symbols()
+		done()
+	})
+}
+
+// table returns the symbols of an object, or nil if it has none.
+func (n *Namer) table(o *unwind.Object) *symbols.Table {
+	if n.opt.Symbols != nil {
+		return n.opt.Symbols.table(o)
+	}
+	e, _ := n.entry(o)
+	return e.symbols()
+}
+
+// readSymbols reads an object's symbols; nil: it has none.
+func (n *Namer) readSymbols(o *unwind.Object) (*symbols.Table, error) {
+	file, _, err := o.Open()
+	if err != nil {
+		return nil, err // the object's own error is reported
+	}
+	defer file.Close()
+	dir := ""
+	if o.Path() != "" {
+		dir = filepath.Dir(o.Path())
+	}
+	t, err := symbols.FromFiles(file, &symbols.Files{Dir: dir, DebugPaths: o.DebugPaths(), DebugDirs: n.opt.DebugDirs,
+		Fetch: func() string { return n.fetch(o) }})
+	if err != nil {
+		n.warn(fmt.Errorf("%s: symbols: %w", o.Name, err))
+	}
+	return t, err
+}
+
+// fetch asks for an object's debug file, and returns "" if there is none.
+func (n *Namer) fetch(o *unwind.Object) string {
+	id := o.BuildID()
+	if n.opt.Fetch == nil || len(id) == 0 || o.Path() == "" {
+		return ""
+	}
+	path, err := n.opt.Fetch(id)
+	if err != nil {
+		n.mu.Lock()
+		told := n.unfetched[o]
+		n.unfetched[o] = true
+		n.mu.Unlock()
+		if !told { // symbols and lines come from the same file
+			n.warn(fmt.Errorf("%s: debug symbols: %w", o.Name, err))
+		}
+		return ""
+	}
+	return path
+}
+
+// Symbols returns how many symbols have been read for an object.
+func (n *Namer) Symbols(o *unwind.Object) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e := n.objects[weak.Make(o)]; e != nil {
+		return e.value.Len()
+	}
+	return 0
+}
+
+// Close waits for background reads, frees the caches, and returns why names were
+// not available. No other method but Symbols may be called during or after it.
+func (n *Namer) Close() []error {
+	n.background.Wait()
+	n.closeDebugInfo()
+	if err := n.kernelTypes.Err(); err != nil {
+		n.errs = append(n.errs, fmt.Errorf("kernel functions have no parameters: %w", err))
+	}
+	n.kern.value.Close()
+	return n.errs
+}
