@@ -60,7 +60,7 @@ func (e *emitter) all(files []string) {
 	e.table("bounds", bounds())
 	e.table("groups", groups(20))
 	e.table("few groups", groups(3))
-	e.table("pages", rowtest.Pages(150, 200, 300))
+	e.table("pages", rowtest.Pages(300, 200, 300))
 	rng := rand.New(rand.NewPCG(5, 6))
 	for i := range 40 {
 		data := make([]byte, 200+rng.IntN(6000))
