@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// perfText is the part of the report about recordings.
+// text writes the part of the report about recordings.
 func (r *perfResults) text(b *strings.Builder) {
 	fmt.Fprintf(b, "\n## Recordings\n\nUnwinding alone, one thread, ns per frame; %d rounds. "+
 		"*Batch*: in batches of 1 MB, copied from the file just before, as `ehasm script` has them; copying is not timed. "+

@@ -24,7 +24,7 @@ const (
 	ruleExpr      = 7 // byte: 0 value, 1 saved there; int32 offset of the code
 )
 
-// slowLoop is the invariant of the slow path's parts: rbx and r14 hold the pointers,
+// slowState returns the invariant of the slow path's parts: rbx and r14 hold the pointers,
 // r12 the CFA, r13 what is valid in the caller and, from bit 32 on, what has a value
 // in slotNew; the frame has what the end needs. eh_elf_regs_t has this frame's
 // registers, all of them, until the end.

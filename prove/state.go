@@ -210,7 +210,7 @@ func (x *exec) decide(s *state, c term) (truth, known bool) {
 	return false, false
 }
 
-// read returns a place of an object, cut out of a larger one if need be.
+// readCell returns a place of an object, cut out of a larger one if need be.
 func (x *exec) readCell(cells []cell, off int64, size uint8) (v term, found bool, err error) {
 	for _, c := range cells {
 		if c.off == off && c.size == size {

@@ -141,7 +141,7 @@ func (p *prover) result8(got map[int64]term, off uintptr) term {
 	return noTerm
 }
 
-// context requires the result to be a caller's context.
+// returns requires the result to be a caller's context.
 func (p *prover) returns(e *ending, flags, rip, rsp, rbp, rbx term) error {
 	got, err := p.results(e)
 	if err != nil {
@@ -242,7 +242,7 @@ type nested struct {
 	thunk  uint64
 }
 
-// mark is the variable in rax by which a path is known to have done walk i.
+// stepOf returns which step a path belongs to, by the event of its nested walk; -1 if it has none.
 func stepOf(s *state) int {
 	for _, ev := range s.event {
 		if ev.kind == evNested {

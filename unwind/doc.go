@@ -1,7 +1,7 @@
 // Package unwind walks whole stacks over the several objects of a process with
 // eh_elfs. It knows what a process has mapped where (Processes, Maps), finds the
 // files of the objects and their load biases (Objects, Object), and walks from
-// object to object (Walker.Walk). It does not know where registers and // memory
+// object to object (Walker.Walk). It does not know where registers and memory
 // come from, nor how an eh_elf is made: Options.Compile makes it, and
 // Options.Prepare supplies what takes the steps until it is ready.
 //

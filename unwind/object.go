@@ -25,7 +25,7 @@ var (
 	// ErrNoFile is wrapped if an object has no file: it is anonymous memory,
 	// such as the output of a JIT compiler.
 	ErrNoFile = errors.New("not of a file")
-	// 	// ErrReplaced is wrapped if the only file found has another build-id.
+	// ErrReplaced is wrapped if the only file found has another build-id.
 	ErrReplaced = errors.New("the file has another build-id now")
 
 	// ErrChanged is wrapped if the file that was found is another one now, or has been written to.
@@ -43,7 +43,7 @@ type Image interface {
 
 // Options says where objects and their eh_elfs come from.
 type Options struct {
-	// 	// Symfs is a folder in which recorded paths are looked up, instead of /.
+	// Symfs is a folder in which recorded paths are looked up, instead of /.
 	Symfs string
 	// DebugDirs are folders with .build-id folders of perf or of gdb.
 	DebugDirs []string

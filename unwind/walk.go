@@ -126,7 +126,7 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 // noMapping returns how many of n frames count, and why they end, if nothing is mapped
 // at the pc of the last.
 func noMapping(regs *abi.Regs, n int) (int, Cause) {
-	// 	// Hand-written thread entries end the stack with a return address of zero.
+	// Hand-written thread entries end the stack with a return address of zero.
 	if regs.Reg[abi.RIP] == 0 && n > 1 {
 		return n - 1, Outermost
 	}

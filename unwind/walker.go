@@ -12,7 +12,7 @@ import (
 // met last. It may be used by one goroutine at a time; the zero value is ready
 // to use.
 type Walker struct {
-	// 	// FramePointers says in which code frame pointers are followed.
+	// FramePointers says in which code frame pointers are followed.
 	FramePointers FramePointers
 
 	// Loading is the time spent on making and loading eh_elfs, and on

@@ -467,7 +467,7 @@ func (p *Profile) EndedIn() []string {
 // ErrNothing is returned if no process has the library.
 var ErrNothing = errors.New("no process took the library: programs without a dynamic loader, or of another user, cannot be recorded this way")
 
-// text says what was found.
+// insideText describes what was found.
 func (p *Profile) insideText() string {
 	c, n := p.Inside, &p.Counts
 	var b strings.Builder

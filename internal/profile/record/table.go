@@ -92,7 +92,7 @@ func (t *Table) after() *Table {
 	return next
 }
 
-// Hash is that of a stack, given as whatever words make it distinct.
+// hash returns the hash of a stack, which words distinguish from all others.
 func (t *Table) hash(words []uint64) hash {
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
 	return hash{maphash.Bytes(t.seeds[0], b), maphash.Bytes(t.seeds[1], b)}
