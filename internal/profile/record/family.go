@@ -3,6 +3,8 @@
 package record
 
 import (
+	"github.com/ehasm/ehasm/internal/files/procfs"
+
 	"fmt"
 	"maps"
 	"os"
@@ -37,7 +39,7 @@ func childrenOf(pids []int) []int {
 
 // listChildren returns the children of a process, none if it has ended: proc_pid_task_tid_children(5).
 func listChildren(pid int) (list []int) {
-	threads, err := listThreads(int32(pid))
+	threads, err := procfs.Threads(int32(pid))
 	if err != nil {
 		return nil
 	}
@@ -65,7 +67,7 @@ type task struct {
 func (t *Target) tasks() (list []task, err error) {
 	for i, pid := range slices.Concat(t.PIDs, t.children) {
 		child := i >= len(t.PIDs)
-		ids, err := listThreads(int32(pid))
+		ids, err := procfs.Threads(int32(pid))
 		if err != nil && child {
 			continue // it has ended meanwhile
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -23,7 +24,7 @@ import (
 
 // replaced starts a program that sleeps, has something else put in the place of its file, and
 // returns its first executable mapping.
-func replaced(t *testing.T, replace func(path string)) (pid int32, m procMapping) {
+func replaced(t *testing.T, replace func(path string)) (pid int32, m procfs.Mapping) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "sleep")
 	b, err := os.ReadFile("/bin/sleep")
@@ -38,14 +39,14 @@ func replaced(t *testing.T, replace func(path string)) (pid int32, m procMapping
 	require.NoError(t, os.Rename(path, path+".old"))
 	replace(path)
 	find := func() bool { // Start returns while execve has not mapped the program yet
-		list, err := readMaps(int32(cmd.Process.Pid))
+		list, err := procfs.Mappings(int32(cmd.Process.Pid))
 		require.NoError(t, err)
-		i := slices.IndexFunc(list, func(m procMapping) bool { return m.exec && m.name == path+".old" })
+		i := slices.IndexFunc(list, func(m procfs.Mapping) bool { return m.Exec && m.Name == path+".old" })
 		if i < 0 {
 			return false
 		}
 		m = list[i]
-		m.name = path // as the kernel told when it was mapped
+		m.Name = path // as the kernel told when it was mapped
 		return true
 	}
 	require.Eventually(t, find, 10*time.Second, time.Millisecond, "its program is not among its mappings")
@@ -71,7 +72,7 @@ func TestFilesOfOthers(t *testing.T) {
 			go func() {
 				defer close(done)
 				id = tr.fileID(pid, m)
-				o = tr.findObject(pid, m.name, nil, inode{number: m.inode}, m.start, m.end)
+				o = tr.findObject(pid, m.Name, nil, inode{number: m.Inode}, m.Start, m.End)
 			}()
 			select {
 			case <-done:
@@ -83,7 +84,7 @@ func TestFilesOfOthers(t *testing.T) {
 			require.Len(t, tr.files, 1)
 			got, err := os.Stat(o.Path())
 			require.NoError(t, err)
-			want, err := os.Stat(m.name + ".old")
+			want, err := os.Stat(m.Name + ".old")
 			require.NoError(t, err)
 			assert.True(t, os.SameFile(got, want))
 		})
@@ -98,7 +99,7 @@ func TestMostFiles(t *testing.T) {
 		tr.files[&unwind.Object{Name: fmt.Sprint(i)}] = nil
 	}
 	for i, want := range []bool{true, false} {
-		o := tr.findObject(pid, fmt.Sprintf("%s/%d", m.name, i), nil, inode{number: m.inode}, m.start, m.end)
+		o := tr.findObject(pid, fmt.Sprintf("%s/%d", m.Name, i), nil, inode{number: m.Inode}, m.Start, m.End)
 		assert.Equal(t, want, o.Path() != "")
 	}
 	assert.Len(t, tr.files, mostFiles())
@@ -109,10 +110,10 @@ func TestMostFiles(t *testing.T) {
 // found for one process is looked for again for the next.
 func TestEnded(t *testing.T) {
 	pid, m := replaced(t, func(string) {})
-	path := m.name + ".old"
+	path := m.Name + ".old"
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
 	defer tr.close()
-	id := tr.fileID(pid, procMapping{name: path, inode: m.inode})
+	id := tr.fileID(pid, procfs.Mapping{Name: path, Inode: m.Inode})
 	require.NotEmpty(t, id)
 	gone := func(n int32) *unwind.Object { // of 2^30 and more there are no processes
 		return tr.object(1<<30+n, path, append(slices.Clone(id), 0), inode{}, 0, 0)
@@ -184,6 +185,6 @@ func TestInodeUsedAgain(t *testing.T) {
 		known[o] = true
 		assert.Equal(t, of, tr.generation(path, of.number))
 		assert.Same(t, o, tr.object(gone, path, nil, tr.generation(path, of.number), 0, 0))
-		assert.Equal(t, id, tr.fileID(gone, procMapping{name: path, inode: of.number}), "of the file that is there now")
+		assert.Equal(t, id, tr.fileID(gone, procfs.Mapping{Name: path, Inode: of.number}), "of the file that is there now")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/files/regular"
 )
 
@@ -47,19 +48,19 @@ func (t *tracker) replaces(name string, buildID []byte, of inode) bool {
 
 // openMapped opens the file of a mapping, as the process sees it or, if it is gone, under its name. nil: that is another file.
 // Some file systems (overlayfs, btrfs) number a file otherwise than the kernel does; then its name decides.
-func (t *tracker) openMapped(pid int32, m procMapping) (*os.File, *syscall.Stat_t) {
-	ways := t.ways(pid, m.name, m.start, m.end)
-	for i, open := range []func() (*os.File, error){ways[0], ways[1], func() (*os.File, error) { return regular.Open(m.name) }} {
+func (t *tracker) openMapped(pid int32, m procfs.Mapping) (*os.File, *syscall.Stat_t) {
+	ways := t.ways(pid, m.Name, m.Start, m.End)
+	for i, open := range []func() (*os.File, error){ways[0], ways[1], func() (*os.File, error) { return regular.Open(m.Name) }} {
 		f, err := open()
 		if err != nil {
 			continue
 		}
 		if st, err := f.Stat(); err == nil {
 			sys := st.Sys().(*syscall.Stat_t)
-			if sys.Ino == m.inode {
+			if sys.Ino == m.Inode {
 				return f, sys
 			}
-			if link, err := os.Readlink(mapFile(pid, m.start, m.end)); i == 1 && err == nil && link == m.name {
+			if link, err := os.Readlink(mapFile(pid, m.Start, m.End)); i == 1 && err == nil && link == m.Name {
 				return f, sys
 			}
 		}
@@ -70,8 +71,8 @@ func (t *tracker) openMapped(pid int32, m procMapping) (*os.File, *syscall.Stat_
 
 // fileID returns the build-id of a mapped file, or nil if there is none. It is read from the
 // file as the process sees it.
-func (t *tracker) fileID(pid int32, m procMapping) []byte {
-	if m.inode == 0 || !strings.HasPrefix(m.name, "/") {
+func (t *tracker) fileID(pid int32, m procfs.Mapping) []byte {
+	if m.Inode == 0 || !strings.HasPrefix(m.Name, "/") {
 		return nil
 	}
 	f, sys := t.openMapped(pid, m)

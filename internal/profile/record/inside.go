@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/unwind"
 
 	"golang.org/x/sys/unix"
@@ -214,12 +215,12 @@ func (in *Inside) Poll() error {
 func (in *Inside) mappings(pid int32, text []byte) *unwind.Maps {
 	space := int32(in.tracker.newSpace())
 	for line := range strings.Lines(string(text)) {
-		m, ok := parseMapping(strings.TrimSuffix(line, "\n"))
-		if !ok || !m.exec {
+		m, ok := procfs.ParseMapping(strings.TrimSuffix(line, "\n"))
+		if !ok || !m.Exec {
 			continue
 		}
-		o := in.tracker.object(pid, m.name, in.tracker.fileID(pid, m), in.tracker.generation(m.name, m.inode), m.start, m.end)
-		in.spaces.Map(space, m.start, m.end-m.start, m.offset, o)
+		o := in.tracker.object(pid, m.Name, in.tracker.fileID(pid, m), in.tracker.generation(m.Name, m.Inode), m.Start, m.End)
+		in.spaces.Map(space, m.Start, m.End-m.Start, m.Offset, o)
 	}
 	return in.spaces.Process(space).Maps()
 }

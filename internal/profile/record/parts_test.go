@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
@@ -18,36 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
-
-func TestParseMapping(t *testing.T) {
-	for _, c := range []struct {
-		line string
-		want procMapping
-		ok   bool
-	}{
-		{"7f00-7f10 r-xp 00001000 08:01 42                       /usr/lib/a b.so", procMapping{0x7f00, 0x7f10, 0x1000, "/usr/lib/a b.so", 42, true}, true},
-		{"7f00-7f10 r--p 00001000 08:01 42 /x (deleted)", procMapping{0x7f00, 0x7f10, 0x1000, "/x (deleted)", 42, false}, true},
-		{"7f00-7f10 rwxp 00000000 00:00 0 ", procMapping{0x7f00, 0x7f10, 0x7f00, "//anon", 0, true}, true},
-		{"7f00-7f10 r-xp 00000000 00:00 0                          [vdso]", procMapping{0x7f00, 0x7f10, 0, "[vdso]", 0, true}, true},
-		{"", procMapping{}, false},
-		{"7f00 r-xp", procMapping{}, false},
-		{"7f10-7f00 r-xp 0 0 0", procMapping{}, false},
-		{"zz-7f00 r-xp 0 0 0", procMapping{}, false},
-	} {
-		m, ok := parseMapping(c.line)
-		assert.Equal(t, c.ok, ok, "%q", c.line)
-		if c.ok {
-			assert.Equal(t, c.want, m, "%q", c.line)
-		}
-	}
-	list, err := readMaps(int32(os.Getpid()))
-	require.NoError(t, err)
-	names := fmt.Sprint(list)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	assert.Contains(t, names, self)
-	assert.Contains(t, names, "[vdso]")
-}
 
 func TestParseCPUs(t *testing.T) {
 	for text, want := range map[string][]int{"0": {0}, "0-2": {0, 1, 2}, "1,3-4": {1, 3, 4}} {
@@ -152,11 +123,11 @@ func TestFloods(t *testing.T) {
 
 // codeOfSelf returns an address of this process's code.
 func codeOfSelf(t *testing.T) uint64 {
-	list, err := readMaps(int32(os.Getpid()))
+	list, err := procfs.Mappings(int32(os.Getpid()))
 	require.NoError(t, err)
 	for _, m := range list {
-		if m.exec && m.inode != 0 {
-			return m.start
+		if m.Exec && m.Inode != 0 {
+			return m.Start
 		}
 	}
 	require.Fail(t, "no code")

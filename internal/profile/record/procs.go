@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/files/regular"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
@@ -59,8 +60,8 @@ type tracker struct {
 	tried     map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
 	files     map[*unwind.Object]*os.File  // of objects that this mount namespace does not have
 	ids       map[fileKey][]byte
-	latest    map[objectKey]uint64                           // generations, by the name and inode of files without build-id
-	onMap     func(pid int32, m procMapping, buildID []byte) // called for mappings read from /proc; may be nil
+	latest    map[objectKey]uint64                              // generations, by the name and inode of files without build-id
+	onMap     func(pid int32, m procfs.Mapping, buildID []byte) // called for mappings read from /proc; may be nil
 	onComm    func(pid, tid int32, comm string)
 }
 
@@ -118,7 +119,7 @@ func (t *tracker) process(pid int32) *process {
 func (t *tracker) thread(pid, tid int32) *thread {
 	th := t.threads[tid]
 	if th == nil {
-		comm, ok := readComm(pid, tid)
+		comm, ok := procfs.Comm(pid, tid)
 		switch {
 		case tid == 0:
 			comm = "swapper"
@@ -249,15 +250,15 @@ func (t *tracker) trimMappings(pid int32, p *process) {
 		return
 	}
 	p.listed = n // also while they are placed, and if they cannot be read
-	list, err := readMaps(pid)
+	list, err := procfs.Mappings(pid)
 	if err != nil || len(list) == 0 {
 		return
 	}
 	t.all.Clear(pid)
 	p.space, p.maps, p.met = t.newSpace(), nil, nil // the addresses of some may come to mean something else
 	for _, m := range list {
-		if m.exec {
-			t.all.Map(pid, m.start, m.end-m.start, m.offset, t.object(pid, m.name, t.fileID(pid, m), t.generation(m.name, m.inode), m.start, m.end))
+		if m.Exec {
+			t.all.Map(pid, m.Start, m.End-m.Start, m.Offset, t.object(pid, m.Name, t.fileID(pid, m), t.generation(m.Name, m.Inode), m.Start, m.End))
 		}
 	}
 	p.listed = t.all.Process(pid).Len()
@@ -280,18 +281,18 @@ func (t *tracker) forget() {
 // readProcess reads the mappings and threads of a process that was there before, or of
 // which records were lost. If the process is gone, what is known stays.
 func (t *tracker) readProcess(pid int32) {
-	list, err := readMaps(pid)
+	list, err := procfs.Mappings(pid)
 	if err != nil || len(list) == 0 {
 		return
 	}
 	for _, m := range list {
-		if !m.exec && t.onMap == nil {
+		if !m.Exec && t.onMap == nil {
 			continue
 		}
 		id := t.fileID(pid, m)
-		if m.exec {
-			o := t.object(pid, m.name, id, t.generation(m.name, m.inode), m.start, m.end)
-			t.place(pid, m.start, m.end-m.start, m.offset, o)
+		if m.Exec {
+			o := t.object(pid, m.Name, id, t.generation(m.Name, m.Inode), m.Start, m.End)
+			t.place(pid, m.Start, m.End-m.Start, m.Offset, o)
 		}
 		if t.onMap != nil {
 			t.onMap(pid, m, id)
@@ -302,7 +303,7 @@ func (t *tracker) readProcess(pid int32) {
 
 // readThreads reads the names of a process's threads.
 func (t *tracker) readThreads(pid int32) {
-	list, err := listThreads(pid)
+	list, err := procfs.Threads(pid)
 	if err != nil {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
 	"github.com/ehasm/ehasm/perfdata"
 
@@ -168,25 +169,25 @@ func (w *RawWriter) make(typ perfdata.Type, misc uint16, body []byte, pid, tid i
 }
 
 // mapping writes a mapping that was read from /proc.
-func (w *RawWriter) mapping(pid int32, m procMapping, id []byte) {
+func (w *RawWriter) mapping(pid int32, m procfs.Mapping, id []byte) {
 	misc := uint16(perfdata.ModeUser)
 	b := binary.LittleEndian.AppendUint32(nil, uint32(pid))
 	b = binary.LittleEndian.AppendUint32(b, uint32(pid))
-	for _, v := range []uint64{m.start, m.end - m.start, m.offset} {
+	for _, v := range []uint64{m.Start, m.End - m.Start, m.Offset} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	b = append(b, make([]byte, 8)...)
-	b = binary.LittleEndian.AppendUint64(b, m.inode)
+	b = binary.LittleEndian.AppendUint64(b, m.Inode)
 	b = append(b, make([]byte, 8)...)
 	prot := uint32(unix.PROT_READ)
-	if m.exec {
+	if m.Exec {
 		prot |= unix.PROT_EXEC
 	} else {
 		misc |= unix.PERF_RECORD_MISC_MMAP_DATA
 	}
 	b = binary.LittleEndian.AppendUint32(b, prot)
 	b = binary.LittleEndian.AppendUint32(b, unix.MAP_PRIVATE)
-	b = append(append(b, m.name...), 0)
+	b = append(append(b, m.Name...), 0)
 	w.record(rawWithBuildID(w.make(perfdata.TypeMmap2, misc, b, pid, pid), id))
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
@@ -184,7 +185,7 @@ func (s *Session) Start() error {
 	}
 	if t.All {
 		var err error
-		if list, err = listProcesses(); err != nil {
+		if list, err = procfs.Processes(); err != nil {
 			return err
 		}
 	}
@@ -335,7 +336,7 @@ func threadTime() time.Duration {
 // identify adds the build-id to a mapping that the kernel has written without, and returns the record with it. The
 // record is of the file as the process sees it now.
 func (s *Session) identify(m *perfdata.Mmap, raw []byte) []byte {
-	id := s.tracker.fileID(m.PID, procMapping{start: m.Addr, end: m.Addr + m.Len, name: string(m.Name), inode: m.Inode})
+	id := s.tracker.fileID(m.PID, procfs.Mapping{Start: m.Addr, End: m.Addr + m.Len, Name: string(m.Name), Inode: m.Inode})
 	if s.opt.Raw != nil {
 		raw = rawWithBuildID(raw, id)
 	}

@@ -1,0 +1,94 @@
+// Package procfs reads what /proc says of processes: mappings, threads, names.
+package procfs
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Mapping is a line of /proc/PID/maps: proc_pid_maps(5).
+type Mapping struct {
+	Start, End uint64 // run-time addresses
+	Offset     uint64 // in the file, in bytes; of anonymous memory: Start
+	Name       string // as the kernel names it in MMAP2 records
+	Inode      uint64
+	Exec       bool
+}
+
+// Mappings reads the mappings of a process, ascending.
+func Mappings(pid int32) ([]Mapping, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var list []Mapping
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		if m, ok := ParseMapping(in.Text()); ok {
+			list = append(list, m)
+		}
+	}
+	return list, in.Err()
+}
+
+// ParseMapping parses a line without its newline.
+func ParseMapping(line string) (m Mapping, ok bool) {
+	var f [5]string
+	rest := line
+	for i := range f {
+		rest = strings.TrimLeft(rest, " ")
+		f[i], rest, _ = strings.Cut(rest, " ")
+	}
+	from, to, ok := strings.Cut(f[0], "-")
+	if !ok || len(f[1]) < 3 {
+		return m, false
+	}
+	m.Exec = f[1][2] == 'x'
+	var errs [4]error
+	m.Start, errs[0] = strconv.ParseUint(from, 16, 64)
+	m.End, errs[1] = strconv.ParseUint(to, 16, 64)
+	m.Offset, errs[2] = strconv.ParseUint(f[2], 16, 64)
+	m.Inode, errs[3] = strconv.ParseUint(f[4], 10, 64)
+	m.Name = strings.TrimLeft(rest, " ")
+	if m.Name == "" {
+		m.Name, m.Offset = AnonName, m.Start
+	}
+	return m, errs == [4]error{} && m.Start < m.End
+}
+
+// AnonName is the name of anonymous memory in MMAP2 records: perf_event_mmap_event in
+// kernel/events/core.c.
+const AnonName = "//anon"
+
+// Threads returns the threads of a process.
+func Threads(pid int32) ([]int32, error) { return listNumbers(fmt.Sprintf("/proc/%d/task", pid)) }
+
+// Processes returns all processes.
+func Processes() ([]int32, error) { return listNumbers("/proc") }
+
+func listNumbers(dir string) ([]int32, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	var list []int32
+	for _, name := range names {
+		if n, err := strconv.ParseInt(name, 10, 32); err == nil {
+			list = append(list, int32(n))
+		}
+	}
+	return list, err
+}
+
+// Comm returns the name of a thread.
+func Comm(pid, tid int32) (string, bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid))
+	return strings.TrimSuffix(string(b), "\n"), err == nil
+}

@@ -1,0 +1,40 @@
+package procfs
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseMapping(t *testing.T) {
+	for _, c := range []struct {
+		line string
+		want Mapping
+		ok   bool
+	}{
+		{"7f00-7f10 r-xp 00001000 08:01 42                       /usr/lib/a b.so", Mapping{0x7f00, 0x7f10, 0x1000, "/usr/lib/a b.so", 42, true}, true},
+		{"7f00-7f10 r--p 00001000 08:01 42 /x (deleted)", Mapping{0x7f00, 0x7f10, 0x1000, "/x (deleted)", 42, false}, true},
+		{"7f00-7f10 rwxp 00000000 00:00 0 ", Mapping{0x7f00, 0x7f10, 0x7f00, "//anon", 0, true}, true},
+		{"7f00-7f10 r-xp 00000000 00:00 0                          [vdso]", Mapping{0x7f00, 0x7f10, 0, "[vdso]", 0, true}, true},
+		{"", Mapping{}, false},
+		{"7f00 r-xp", Mapping{}, false},
+		{"7f10-7f00 r-xp 0 0 0", Mapping{}, false},
+		{"zz-7f00 r-xp 0 0 0", Mapping{}, false},
+	} {
+		m, ok := ParseMapping(c.line)
+		assert.Equal(t, c.ok, ok, "%q", c.line)
+		if c.ok {
+			assert.Equal(t, c.want, m, "%q", c.line)
+		}
+	}
+	list, err := Mappings(int32(os.Getpid()))
+	require.NoError(t, err)
+	names := fmt.Sprint(list)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	assert.Contains(t, names, self)
+	assert.Contains(t, names, "[vdso]")
+}
