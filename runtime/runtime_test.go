@@ -267,7 +267,7 @@ func TestForks(t *testing.T) {
 // TestChildren: children of fork, and those that share their parent's memory, walk and refresh while another thread of it loads.
 func TestChildren(t *testing.T) {
 	k := makeKit(t)
-	for how, number := range map[string]string{"fork": "300", "share": "2000"} {
+	for how, number := range map[string]string{"fork": "300", "share": "2000", "namespace": "2000"} {
 		assert.Empty(t, k.mustRun(t, k.path("eh"), nil, k.path("children"), number, how, k.path("plugin.so"), "libm.so.6"), how)
 	}
 }

@@ -46,6 +46,7 @@ bool ehu_gone_(uint32_t thread) { return gone((uint32_t)getpid(), thread); }
 bool ehu_lock_(enum ehu_lock which, bool wait)
 {
     enum { ROUNDS = 100 }; /* for another process, of which less is known */
+    enum { FIRST = 1 }; /* of a pid namespace: it does not see the threads of a parent whose memory it shares */
     static const struct timespec look_again = {.tv_nsec = 10000000}; /* the holder may vanish while this waits */
     _Atomic uint64_t *holder = &locks.holder[which];
     uint32_t process = (uint32_t)getpid();
@@ -58,7 +59,8 @@ bool ehu_lock_(enum ehu_lock which, bool wait)
         if (by == me)
             return false;
         bool ours = by >> 32 == process;
-        if ((!ours && !sure) || gone((uint32_t)(by >> 32), (uint32_t)by)) {
+        bool unseen = !ours && process == FIRST;
+        if ((!ours && !sure) || (!unseen && gone((uint32_t)(by >> 32), (uint32_t)by))) {
             if (atomic_compare_exchange_strong(holder, &by, me))
                 return true;
             continue;

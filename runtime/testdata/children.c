@@ -1,6 +1,7 @@
 /*
- * children N fork|share LIBRARY...: N children walk and refresh while another thread loads libraries, refreshes, unloads them and refreshes.
- * Children of fork have that thread's locks without the thread; those that share the memory have it all. Prints what is wrong.
+ * children N fork|share|namespace LIBRARY...: N children walk and refresh while another thread loads libraries, refreshes, unloads them and refreshes.
+ * Children of fork have that thread's locks without the thread; those that share the memory have it all, but do not see its id where they
+ * begin a pid namespace. Prints what is wrong.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -39,11 +40,12 @@ static int child(void *unused)
     return ehu_backtrace(pcs, 32) < 2 ? 4 : 0;
 }
 
-static pid_t start(int shares)
+static pid_t start(const char *how)
 {
     static _Alignas(16) char stack[1 << 18];
-    if (shares)
-        return clone(child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+    int namespaces = strcmp(how, "namespace") == 0 ? CLONE_NEWUSER | CLONE_NEWPID : 0;
+    if (strcmp(how, "fork") != 0)
+        return clone(child, stack + sizeof stack, namespaces | CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
     pid_t pid = fork();
     if (pid == 0) {
         alarm(60);
@@ -60,7 +62,7 @@ int main(int argc, char **argv)
         return 2;
     for (int i = 0; i < atoi(argv[1]); i++) {
         int status = -1;
-        if (waitpid(start(strcmp(argv[2], "share") == 0), &status, 0) < 0 || status != 0)
+        if (waitpid(start(argv[2]), &status, 0) < 0 || status != 0)
             printf("child %d: status %x\n", i, status);
         if (ehu_backtrace(pcs, 32) < 2)
             printf("short\n");
