@@ -231,7 +231,7 @@ func (l *pageLayout) stubPlace(first int) int {
 	return at
 }
 
-// shared reports whether a jump beside that of the item first can go through a stub
+// shared reports whether a jump beside the first item's can go through a stub
 // before the item at: one of this page, or of a page that follows and begins near enough.
 func (l *pageLayout) shared(first, at int, next []plan.Tree) bool {
 	block := l.items[first].block

@@ -7,7 +7,7 @@
 # --call-graph dwarf for several seconds, for less than one, and for less than a tenth
 # of one, below $BENCH_OUT/lines (default bench/out/lines); the programs are kept
 # there. Both commands take turns, ROUNDS=N times (default 5). The floor is ehasm script
-# without --inline --lines. perf's CPU time is without that of addr2line.
+# without --inline --lines. perf's CPU time excludes addr2line's.
 set -eu
 if [ $# -gt 0 ]; then
 	mapfile -t files < <(realpath -- "$@")

@@ -44,19 +44,19 @@ func (r *perfResults) text(b *strings.Builder) {
 	}
 }
 
-// over returns the time of an unwinder over that of another, round by round.
+// over returns the ratio of two unwinders' times, round by round.
 func (u *unwindResult) over(name, base, mode string) spreadOf {
 	return newSpread(ratios(u.Unwinders[name].PerFrame[mode], u.Unwinders[base].PerFrame[mode]))
 }
 
-// over returns the time of perf over that of one of scriptCommands.
+// over returns perf's time divided by the time of one of scriptCommands.
 func (c *commandResult) over(base string) spreadOf {
 	return newSpread(ratios(c.Wall["perf"], c.Wall[base]))
 }
 
 // targets says what recordings must show. The tree is what ehasm script finds in its
-// cache; packed is what it compiles in memory. Of the command, the first figure is that of
-// an empty cache, the other that of a full one.
+// cache; packed is what it compiles in memory. Of the command, the first figure is with
+// an empty cache, the other with a full one.
 func (r *perfResults) targets() []target {
 	var list []target
 	for _, u := range r.Unwind {

@@ -161,7 +161,7 @@ func (s *session) formatStacks(mi int, set string, base uint64, first *sframe.Se
 	return s.addSyntheticRows(set, mi, rows, opt)
 }
 
-// fromSFrame builds and loads the eh_elfs of an object with an added section, and gives away the
+// fromSFrame builds and loads the eh_elfs of an object with an added section, and hands over the
 // bytes of those from .eh_frame and from .sframe.
 func (s *session) fromSFrame(mi int, path, section string, each func(variant, [2]int), t *dwarfcfa.Table, rep *dwarfcfa.Report, o *dwarfcfa.Object) error {
 	with := section + ".so"
@@ -263,7 +263,7 @@ func (r *results) formatsText(b *strings.Builder) {
 	}
 	b.WriteString("\n## Tables of one object\n\nCode and data of eh_elfs, without what exceptions need. The steps are those of the same 20 synthetic stacks of 30 frames, " +
 		"whose pcs are uniform over the object's code, each walked again and again; nanoseconds per frame. " +
-		"`.sframe` is what `ehasm convert` makes: no library here has one of its own.\n")
+		"`.sframe` is what `ehasm convert` makes: no library here comes with one.\n")
 	for _, f := range r.Formats {
 		fmt.Fprintf(b, "\n%s:\n\n| | bytes | over .eh_frame + hdr | hot step, ns |\n| --- | --- | --- | --- |\n", f.Path)
 		for _, l := range f.Lines {

@@ -56,7 +56,7 @@ func (r *results) ratioOf(pattern, num, den string) spreadOf {
 	return newSpread(ratios(s[num], s[den]))
 }
 
-// walkTargets compares ratios within a round; packed has no target of its own.
+// walkTargets compares ratios within a round; packed has no separate target.
 func (r *results) walkTargets() []target {
 	ratio := func(what, pattern, num, den string, limit float64) target {
 		packed := strings.NewReplacer("walk-tree", "walk-packed", "step-tree", "step-packed")

@@ -65,7 +65,7 @@ func (o Options) String() string {
 	return strings.Join(words, ",")
 }
 
-// OfTable returns, as String does, those options by which the table differs from that of the zero Options; "" if none.
+// OfTable returns, as String does, those options by which the table differs from the zero Options' table; "" if none.
 func (o Options) OfTable() string {
 	words := strings.Split(Options{Source: o.Source, Synth: o.Synth}.String(), ",")
 	usual := strings.Split(Options{}.String(), ",")

@@ -14,7 +14,7 @@ import (
 )
 
 // errSites says that the file is right but for exceptions.
-var errSites = errors.New("its table for exceptions is not that of the object")
+var errSites = errors.New("its table for exceptions is not the object's")
 
 // Proof is what Prove found.
 type Proof struct {

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCommands goes through each document for users in order, in a folder of its own, and
+// TestCommands goes through each document for users in order, in its own folder, and
 // through the examples of each verb's help. A block "```c FILE" or "```go FILE" becomes that
 // file; each command is run by bash, with ehasm and libehunwind installed. A command must
 // succeed, and print what the document shows, figures apart.
@@ -254,7 +254,7 @@ func (f *folder) runAll(t *testing.T, list []command) {
 	}
 }
 
-// endless are recordings that somebody must end.
+// endless are recordings that the test must end.
 var endless = regexp.MustCompile(`ehasm record .*(-a|-p \d+)( |$)`)
 
 func (f *folder) run(t *testing.T, c command) {

@@ -223,7 +223,7 @@ func allZero(b []byte) bool {
 }
 
 // cie returns the CIE at an offset of the section, decoding it once. The
-// offset must be that of an entry, so that CIEs never overlap.
+// offset must be an entry's, so that CIEs never overlap.
 func (r *entryReader) cie(pos int) (*CIE, error) {
 	if pos == r.lastPos {
 		return r.last.cie, r.last.err

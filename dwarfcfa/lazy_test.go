@@ -16,7 +16,7 @@ import (
 )
 
 // requireLazy compares a table with what answers on demand, around each border and
-// in an order of no order, since that of the questions must not matter.
+// in no order, since the order of the questions must not matter.
 func requireLazy(t testing.TB, table *Table, lazy rowSource) {
 	t.Helper()
 	pcs := make([]Addr, 0, 4*len(table.Ranges)+2)

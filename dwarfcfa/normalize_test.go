@@ -247,7 +247,7 @@ func TestPadding(t *testing.T) {
 			r, ok := table.Lookup(testCode + 8) // where a call returns to that never does
 			assert.True(t, ok)
 			assert.Equal(t, Addr(testCode), r.Start)
-			_, ok = table.Lookup(testCode + 9) // the address before that of the code
+			_, ok = table.Lookup(testCode + 9) // the address before the code
 			assert.False(t, ok)
 			_, ok = table.Lookup(testCode + 10)
 			assert.True(t, ok)

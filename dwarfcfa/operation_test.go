@@ -9,7 +9,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// TestOperations checks that no operation lacks an entry: each has a name of its own, an
+// TestOperations checks that no operation lacks an entry: each has its own name, an
 // encoding that decodes to it, and is evaluated with the effect that its entry says.
 func TestOperations(t *testing.T) {
 	encoded := map[ExprCode]bool{}

@@ -110,7 +110,7 @@ func compareObjdump(t *testing.T, path string, s *sframe.Section) (rows int) {
 	return rows
 }
 
-// compareRows holds the table of SFrame rows against that of the same object's .eh_frame: it
+// compareRows holds the table of SFrame rows against the table of the same object's .eh_frame: it
 // returns how many bytes of code both answer, and how many .eh_frame answers alone.
 func compareRows(t *testing.T, name string, sf, eh *Table) (both, alone int) {
 	t.Helper()

@@ -136,7 +136,7 @@ func (b *sframeBlock) write(sp *span, sink rowSink) {
 	}
 }
 
-// sframeRow turns the state of the row before into that of r. newFP says that the rule of
+// sframeRow turns the state of the row before into the state of r. newFP says that the rule of
 // rbp differs from the one there.
 func (in *Interp) sframeRow(r *sframe.Row, signal, newFP bool) error {
 	st := &in.state

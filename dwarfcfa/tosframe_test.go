@@ -142,7 +142,7 @@ func TestToSFrameRows(t *testing.T) {
 	}
 }
 
-// TestSFrameFind looks pcs up in sections as they are stored: the row is that of the table
+// TestSFrameFind looks pcs up in sections as they are stored: the row is the table's
 // which is made from them.
 func TestSFrameFind(t *testing.T) {
 	s, table := storedSFrame(t, 3)

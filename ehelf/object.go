@@ -52,7 +52,7 @@ func OpenFor(path string, object io.ReaderAt) (*Object, error) {
 	return open(path, os.Open, isFor(object))
 }
 
-// OpenTrusted is OpenFor, but loads the file only if nobody but root and the effective user can
+// OpenTrusted is OpenFor, but loads the file only if no user but root and the effective one can
 // have written it: they own the file, each folder above it and each symbolic link on the path,
 // and others cannot write to the file or the folders, except sticky folders.
 func OpenTrusted(path string, object io.ReaderAt) (*Object, error) {

@@ -181,7 +181,7 @@ func (l *layout) addSegment(p, relro phdr) error {
 	return nil
 }
 
-// within reports whether the memory of p is part of that of q.
+// within reports whether the memory of p is part of q's.
 func (p phdr) within(q phdr) bool {
 	return p.addr >= q.addr && p.addr-q.addr <= q.memsz && p.memsz <= q.memsz-(p.addr-q.addr)
 }

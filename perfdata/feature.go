@@ -179,7 +179,7 @@ func parseBuildID(h Header, c cursor) (BuildID, bool) {
 	return b, true
 }
 
-// takeEventDesc reads the names of the events: the i-th description is that of
+// takeEventDesc reads the names of the events: the i-th description belongs to
 // the event that has its ids, or else of the i-th event.
 func (r *Reader) takeEventDesc(c *cursor) {
 	n, attrSize := c.u32(), c.u32()

@@ -64,7 +64,7 @@ type Header struct {
 // Mode returns the cpu mode of the record.
 func (h *Header) Mode() CPUMode { return CPUMode(h.Misc & miscCPUMode) }
 
-// SampleID is struct sample_id: when and by whom a record was written. Fields
+// SampleID is struct sample_id: when and by which thread a record was written. Fields
 // that the event does not have are zero.
 type SampleID struct {
 	PID, TID int32

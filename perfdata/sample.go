@@ -63,7 +63,7 @@ type Sample struct {
 	readGroupSize uint64
 }
 
-// decode reads the body of a sample: the order is that of perf_output_sample in
+// decode reads the body of a sample: the order follows perf_output_sample in
 // kernel/events/core.c.
 func (s *Sample) decode(c *cursor, ev *Event) error {
 	if ev == nil {

@@ -47,11 +47,11 @@ const (
 func (p *prover) readOwnRows() error {
 	for _, f := range p.im.fdes {
 		if err := p.readOwnFDE(f); err != nil {
-			return imageError("the rows of its own code from %#x on: %v", f.start, err)
+			return imageError("the rows of the file's code from %#x on: %v", f.start, err)
 		}
 	}
 	if len(p.rows) == 0 {
-		return imageError("no unwind information of its own")
+		return imageError("no unwind information for the file's code")
 	}
 	return nil
 }
@@ -191,5 +191,5 @@ func (p *prover) fastRows() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%#x..%#x: no single row of its own for the code of lookups", p.fastLow, p.fastHigh)
+	return fmt.Errorf("%#x..%#x: no single row for the code of lookups", p.fastLow, p.fastHigh)
 }

@@ -135,8 +135,8 @@ func readFirst(im *image, code []byte) []byte {
 	return append(code, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5)
 }
 
-// throughCallback makes _eh_elf of an image without deref read words as that of another
-// does, by a callback that nobody gives, if what happens to lie in its slot is not null.
+// throughCallback makes _eh_elf of an image without deref read words as the one of another
+// does, by a callback that is not given, if what happens to lie in its slot is not null.
 func throughCallback(im, other *image) change {
 	text, from := im.text(im.exec.Vaddr), other.text(other.exec.Vaddr)
 	at := bytes.Index(text, append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84)) // cmpq $0, slotRegs(%rsp); je; sub %r11, %r10

@@ -391,7 +391,7 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 }
 
 // packedPage reads the record at an offset: its first byte says which form it has, n keys and n+1 ids follow. The id of a low byte
-// is that of the first key above it. 16 keys are read at a time.
+// belongs to the first key above it. 16 keys are read at a time.
 func (g *pageReader) packedPage(off uint32, lo, hi int) error {
 	at := g.data + uint64(off)
 	first := g.p.im.at(at, 1)

@@ -176,7 +176,7 @@ func (p *prover) searchLong(e *ending, rec term) (uint64, error) {
 	return slots, nil
 }
 
-// slots returns the address of the slot of id 0, from a jump to that of id. Each slot has 16 bytes.
+// slots returns the address of the slot of id 0, from a jump to the slot of id. Each slot has 16 bytes.
 func (p *prover) slots(e *ending, id term) (uint64, error) {
 	if e.kind == endJump {
 		if at, ok := p.x.link(p.t.sub(e.target, p.t.shlConst(id, 4))); ok {

@@ -26,7 +26,7 @@ func (p *prover) larger(at, x term) term {
 }
 
 // searchBegins checks what the loop of a search for count keys begins with, after so many reads, the last
-// of them that of the record's first byte.
+// of them the record's first byte.
 func (p *prover) searchBegins(e *ending, rec, count term, reads int) error {
 	t := p.t
 	w := p.v.shared

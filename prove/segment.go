@@ -25,7 +25,7 @@ func (p *prover) beginsTable(at uint64) bool {
 
 // segments proves a search of the pc's segment: eax, below 2^31, is compared with borders, and
 // every pc takes one way, to a table of pages or to the head of the row of all of a segment.
-// The state is that of the loop, and stays so: comparisons and jumps change flags only.
+// The state is the loop's, and stays so: comparisons and jumps change flags only.
 func (p *prover) segments(at uint64) error {
 	if p.segmented[at] {
 		return nil

@@ -135,7 +135,7 @@ func (p *prover) atLoad(e *ending, l *loop) error {
 	return p.require(e.state, want{"rdi", e.reg[rDI], p.v.regs}, want{"rsi", e.reg[rSI], p.v.mem})
 }
 
-// statusOnly says that of eh_elf_regs_t only the status was written.
+// statusOnly says that only the status of eh_elf_regs_t was written.
 func (p *prover) statusOnly(s *state, status abi.Status) []want {
 	v, _, _ := p.x.readCell(s.regs, abi.RegsStatus, 2)
 	for _, c := range s.regs {

@@ -29,7 +29,7 @@ func stale(t *testing.T, k *kit, dir string, room int, args ...string) string {
 	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, os.Rename(k.path("stale"), path))
-	const size = 4 << 20 // what lies behind is read by nobody
+	const size = 4 << 20 // what lies behind is never read
 	require.NoError(t, os.Truncate(path, size))
 	return path
 }
@@ -86,7 +86,7 @@ func TestStale(t *testing.T) {
 }
 
 // withoutContent cuts an identity note to what versions before 0.6.0 wrote, in an eh_elf
-// without another note behind it in its way: the rest becomes a note that nobody reads.
+// without another note behind it in its way: the rest becomes a note that is never read.
 func withoutContent(t *testing.T, eh []byte) []byte {
 	t.Helper()
 	const noteHeader, name, content = 12, 8, 24

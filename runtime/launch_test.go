@@ -34,7 +34,7 @@ func compileTo(t *testing.T, path, command string) string {
 	return path
 }
 
-// TestPreloadLauncher: a command that puts a library of its own into the program that its
+// TestPreloadLauncher: a command that puts its own library into the program that its
 // arguments name has eh_elfs for both.
 func TestPreloadLauncher(t *testing.T) {
 	k := makePreload(t)
@@ -88,7 +88,7 @@ func TestPreloadAddressSanitizer(t *testing.T) {
 }
 
 // TestPreloadAddressSanitizerStarted: nor where it is started by a program that has been started
-// under the preload, and finds there what it finds elsewhere. A program with defaults of its own is
+// under the preload, and finds there what it finds elsewhere. A program with its own defaults is
 // bounded: it must be started with the runtime in LD_PRELOAD.
 func TestPreloadAddressSanitizerStarted(t *testing.T) {
 	k := makePreload(t)

@@ -145,12 +145,12 @@ func TestDamaged(t *testing.T) {
 func TestOthersFile(t *testing.T) {
 	k := makeKit(t)
 	needRoot(t)
-	const nobody = 65534
+	const otherUser = 65534
 	dir := t.TempDir()
 	file := filepath.Join(dir, "objects.eh_elf.so")
 	require.NoError(t, writeMode(file, read(t, filepath.Join(k.path("eh"), "objects.eh_elf.so")), 0o644))
 	require.Equal(t, 1, ehElfs(t, k, dir))
-	require.NoError(t, os.Chown(file, nobody, nobody))
+	require.NoError(t, os.Chown(file, otherUser, otherUser))
 	assert.Equal(t, 0, ehElfs(t, k, dir), "of another user")
 
 	// A static program: ld.so does not look for libehunwind in a rpath in set-uid programs.
@@ -166,7 +166,7 @@ func TestOthersFile(t *testing.T) {
 		require.NoError(t, os.Chmod(folder, 0o755))
 	}
 	assert.Contains(t, k.mustRun(t, eh, nil, prog), "eh_elfs=3", "the program, libc, ld.so")
-	require.NoError(t, os.Chown(prog, nobody, nobody))
+	require.NoError(t, os.Chown(prog, otherUser, otherUser))
 	require.NoError(t, os.Chmod(prog, os.ModeSetuid|0o755))
 	assert.Contains(t, k.mustRun(t, eh, nil, prog), "eh_elfs=0", "set-uid")
 }

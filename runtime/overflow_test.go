@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOverflow: in a user namespace that knows none of them, all users seem to be one, which this
-// user seems to be, too: the file is nobody's that is believed.
+// TestOverflow: in a user namespace that maps no users, all look like one, this one included: no file is
+// believed, whoever owns it.
 func TestOverflow(t *testing.T) {
 	needRoot(t)
 	k := makeKit(t)

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	someone = 4711 // users and a group that nobody is
+	someone = 4711 // users and a group without members
 	another = 4712
 )
 
@@ -61,7 +61,7 @@ func tree(t *testing.T, entries ...string) string {
 	return dir
 }
 
-// TestTrustedPath: a file is opened only if nobody but root and the user could have put it
+// TestTrustedPath: a file is opened only if no user but root and this one could have put it
 // where it is, by any of the folders and links on the way.
 func TestTrustedPath(t *testing.T) {
 	needRoot(t)

@@ -72,6 +72,6 @@ package ehasm devel "" "compile unwind tables ahead of time into native code
 package libehunwind libs "$(needs "$stage/libehunwind/$lib"/*.so* "$stage/libehunwind/$lib"/libgcc/*), $(libgcc)" "stacks of the calling process, taken with compiled unwind tables
  The C library, and the library that 'ehasm preload' puts into programs."
 package libehunwind-dev libdevel "libehunwind (= $version)" "headers of libehunwind, and the library to link statically
- eh_elf.h is the interface of compiled unwind tables, ehunwind.h that of the
+ eh_elf.h is the interface of compiled unwind tables, ehunwind.h the one of the
  unwinder of the calling process."
 (cd "$out" && sha256sum ./*.deb >SHA256SUMS && cat SHA256SUMS)

@@ -88,7 +88,7 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 	}))
 }
 
-// TestInstalledModes: nobody but their owner may write the files that are installed, and all may
+// TestInstalledModes: no user but their owner may write the files that are installed, and all may
 // read them, whatever the umask.
 func TestInstalledModes(t *testing.T) {
 	build := t.TempDir()

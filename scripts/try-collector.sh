@@ -8,7 +8,7 @@ version=v0.156.0 stable=v1.62.0
 out=$PWD/build/try-collector
 mkdir -p "$out"
 CGO_ENABLED=0 go build -o "$out/ehasm" ./cmd/ehasm
-cp scripts/try-collector/main.go.txt "$out/main.go" # a module of its own: the collector's dependencies are not the project's
+cp scripts/try-collector/main.go.txt "$out/main.go" # a separate module: the collector's dependencies are not the project's
 cp scripts/try-collector/config.yaml "$out"
 cd "$out"
 [ -e go.mod ] || go mod init try-collector

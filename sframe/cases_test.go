@@ -124,7 +124,7 @@ func objdumpRows(t *testing.T, text string) (list []string) {
 			list = append(list, fmt.Sprintf("  %x outermost", at))
 			continue
 		}
-		if m[4] == "f" || m[4] == "U" || m[4] == "u" { // fixed: that of the header
+		if m[4] == "f" || m[4] == "U" || m[4] == "u" { // fixed: the header's
 			m[4] = "(c-8)"
 		}
 		for _, i := range []int{3, 4} {

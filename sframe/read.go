@@ -265,7 +265,7 @@ func (s *Section) plain(row *Row, w *words, onFP bool) {
 }
 
 // flexible reads pairs of a control word and an offset. A control word of zero has no
-// offset: the rule is that of the header.
+// offset: the rule is the header's.
 func (s *Section) flexible(row *Row, w *words) (err error) {
 	if row.CFA, err = w.rule(); err != nil {
 		return err

@@ -33,7 +33,7 @@ type Entry struct {
 const fixedRA = -8
 
 // CanSay returns nil if a version can express a row; otherwise the error wraps
-// ErrCannotSay. signal is that of the row's function.
+// ErrCannotSay. signal belongs to the row's function.
 func CanSay(version uint8, r *Row, signal bool) error {
 	switch {
 	case version == 3:
@@ -199,7 +199,7 @@ func appendRow(b []byte, r *Row, startSize int, flexible bool) []byte {
 		if r.RA != saved(fixedRA) {
 			values = append(values, control(r.RA), int64(r.RA.Offset))
 		} else if r.FP.Base != NotSaved {
-			values = append(values, 0) // that of the header
+			values = append(values, 0) // the header's
 		}
 		if r.FP.Base != NotSaved {
 			values = append(values, control(r.FP), int64(r.FP.Offset))

@@ -45,7 +45,7 @@ func chainEnd(guessed bool, regs *abi.Regs, otherwise Cause) Cause {
 // so only if both lie in the window above rsp, and returnsTo accepts the return
 // address.
 //
-// The innermost frame may be that of a function without a frame of its own: see guessLeaf.
+// The innermost function may have no frame: see guessLeaf.
 func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory, innermost bool) bool {
 	if innermost && m.guessLeaf(regs, mem) {
 		return true

@@ -192,7 +192,7 @@ func TestInvented(t *testing.T) {
 	}
 }
 
-// TestGuessLeaf has a function without rows and without a frame of its own, called by one
+// TestGuessLeaf has a function without rows and without a frame, called by one
 // with a frame pointer: going by rbp would leave that one out.
 func TestGuessLeaf(t *testing.T) {
 	testtool.Need(t, "gcc")
@@ -265,7 +265,7 @@ last: nop
 		assert.Len(t, w.Guesses, 1)
 		return pcs[:n], cause
 	}
-	// In leaf, rbp is that of caller, whose frame begins above the return address.
+	// In leaf, rbp is caller's, whose frame begins above the return address.
 	got, cause := walk(at["leaf"]+1, 0x7ffc0008, words(at["back"], 0, at["last"]))
 	assert.Equal(t, []uint64{at["leaf"] + 1, at["back"], at["last"]}, got)
 	assert.Equal(t, OutermostGuessed, cause)
@@ -277,7 +277,7 @@ last: nop
 	}
 	got, _ = walk(at["pointed"]+14, 0x7ffc0000, words(0x7ffc0010, at["other"], 0, at["last"]))
 	assert.Equal(t, []uint64{at["pointed"] + 14, at["other"], at["last"]}, got)
-	// In between, which nobody is seen to call, and which has a frame, rbp is all there is.
+	// In between, which has no visible call, and which has a frame, rbp is all there is.
 	got, _ = walk(at["between"]+1, 0x7ffc0000, words(0, at["last"]))
 	assert.Equal(t, []uint64{at["between"] + 1, at["last"]}, got)
 }

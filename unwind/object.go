@@ -194,7 +194,7 @@ type Object struct {
 	signals map[uint64]bool // the signal frames met before it was released; nil: it never was
 }
 
-// IsFile reports whether the recorded name is that of a file. The kernel
+// IsFile reports whether the recorded name is a file's. The kernel
 // names other memory //anon, [heap], anon_inode:..., /memfd:...
 // (kernel/events/core.c, perf_event_mmap_event).
 func (o *Object) IsFile() bool {

@@ -34,7 +34,7 @@ func (c Cause) String() string {
 }
 
 // Walk walks from the frame regs to its callers and writes the frames'
-// run-time pcs to pcs, unadjusted; the first is that of regs itself. It returns
+// run-time pcs to pcs, unadjusted; the first is the pc of regs. It returns
 // the number of pcs, why the walk ended, and the object it ended in, or nil if
 // there is none. The pcs after the first are return addresses, except those
 // that follow a signal frame. mem.Read must be nil.

@@ -188,7 +188,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// cost returns the mean number of comparisons and four times that of branches taken inside a
+// cost returns the mean number of comparisons plus four times the mean number of branches taken inside a
 // subtree, weighted as treeBuilder weighs, over leaves from to to, the naive way.
 func cost(keys []uint8, from, to int, known map[[2]int]int) int {
 	if from == to {

@@ -22,8 +22,8 @@ const bestLeaves = 48
 
 // nodes returns the tree over the keys with the least mean cost by the leaves' weights. If both sides of a node are nodes, the code branches to the lighter one. It
 // branches to every leaf. This is the classic dynamic programme for optimal alphabetic trees
-// (The Art of Computer Programming, vol. 3, §6.2.2). Its bound on the roots, that of a range is between those of the range without
-// its last and without its first leaf, does not hold with branches counted; it is used for more than bestLeaves, whose
+// (The Art of Computer Programming, vol. 3, §6.2.2). Its bound on the roots (the root of a range is between those of the range without
+// its last and without its first leaf) does not hold with branches counted; it is used for more than bestLeaves, whose
 // trees may be a little worse.
 func (b *treeBuilder) nodes(keys []uint8, weights []uint32) []Node {
 	n := len(keys)

@@ -132,8 +132,8 @@ func (r *result) count(perf, our *sample, same bool) {
 	}
 }
 
-// isOutermost reports whether the frame, a line of perf script, is one that nobody
-// has called: one in which a walk ended by the tables, or by its name.
+// isOutermost reports whether the frame, a line of perf script, is outermost: a walk
+// ended in it by the tables, or its name says so.
 func isOutermost(line string, known map[string]bool) bool {
 	if known[place(line)] {
 		return true

@@ -1,5 +1,5 @@
-/* Real stacks: call chains through callbacks of libraries, each on a stack of
- * its own, stopped for good at its innermost frame. */
+/* Real stacks: call chains through callbacks of libraries, each on its own
+ * stack, stopped for good at its innermost frame. */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dirent.h>

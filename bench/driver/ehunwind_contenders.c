@@ -1,5 +1,5 @@
 /* libehunwind. It looks at the bounds of the stack that it runs on, so it runs on the
- * stack that it walks. To the driver's thread that is a deeper part of its own. */
+ * stack that it walks. To the driver's thread this is a deeper part of its stack. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -33,7 +33,7 @@ void bench_prepare(struct stack *s)
 	top[-2] = s->regs.reg[DW_RBP];
 }
 
-/* make_chain lays the frame-pointer chain out in memory of its own: a pair for
+/* make_chain lays the frame-pointer chain out in separate memory: a pair for
  * each frame, at the distances that the frames have, but 16 bytes at least. It
  * returns the end of the memory that it used. */
 static char *make_chain(struct stack *s, const uint64_t *cfa, const uint64_t *pc, size_t n, char *mem)
@@ -332,7 +332,7 @@ static void *work(void *arg)
 
 /*
  * The work is done by a thread with a large stack. It needs the upper end; the lower
- * one is given out to the real stacks, so that they are deeper parts of its own to
+ * one is given out to the real stacks, so that they are deeper parts of its stack to
  * whoever looks at the bounds of a stack.
  */
 enum { ALL_STACKS = 512 << 20 };

@@ -91,7 +91,7 @@ size_t bench_frame_count(void)
 	return libgcc(NULL, pcs, MAX_FRAMES);
 }
 
-/* LLVM's libunwind has no caching policies; contexts and cursors of its own size. */
+/* LLVM's libunwind has no caching policies; its contexts and cursors have their own size. */
 static struct {
 	int (*getcontext)(void *);
 	int (*init_local)(void *, void *);

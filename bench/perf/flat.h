@@ -52,7 +52,7 @@ const struct mapping *find_mapping(const struct maps *maps, uint64_t addr);
 int read_word(const struct sample *s, uint64_t addr, uint64_t *word);
 
 /* What a contender provides. unwind writes pcs as they stand in the frames, the
- * first being that of the sample, and returns their number. */
+ * first being the sample's, and returns their number. */
 void contender_open(size_t spaces);
 size_t contender_unwind(struct sample *s, uint64_t pcs[MAX_FRAMES]);
 #endif

@@ -16,7 +16,7 @@ import (
 )
 
 // TestSynthContent: rows that were made from code hold for that code, so it identifies an
-// object without build-id, whose .eh_frame may be that of another.
+// object without build-id, whose .eh_frame may be another object's.
 func TestSynthContent(t *testing.T) {
 	testtool.Need(t, "gcc")
 	dir := t.TempDir()

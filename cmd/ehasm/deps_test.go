@@ -97,14 +97,14 @@ func TestMappedNames(t *testing.T) {
 		assert.Equal(t, exitDone, again.code)
 		assert.Equal(t, strings.Count(again.stdout, "\n")-2, strings.Count(again.stdout, "up to date"))
 	}
-	// Nobody maps what is only given or found in a folder.
+	// No process maps what is only given or found in a folder.
 	dir := filepath.Dir(prog)
 	r := ehasm(t, "build", "-o", filepath.Join(t.TempDir(), "out"), filepath.Join(dir, "libg-1.so"))
 	assert.Equal(t, exitFailed, r.code)
 	assert.Contains(t, r.stderr, "no unwind tables")
 }
 
-// TestMappedNamesClash: a name that nobody asked for yields to one that was.
+// TestMappedNamesClash: a name that was not requested yields to one that was.
 func TestMappedNamesClash(t *testing.T) {
 	prog := chained(t)
 	other := writeFile(t, filepath.Join(t.TempDir(), "libf.so.1.2.3"), smallELF(t, 0))
@@ -114,6 +114,6 @@ func TestMappedNamesClash(t *testing.T) {
 		require.Equal(t, exitDone, r.code, r.stderr)
 		st, err := os.Lstat(filepath.Join(out, "libf.so.1.2.3"+abi.Suffix))
 		require.NoError(t, err)
-		assert.True(t, st.Mode().IsRegular(), "that of the file which was given")
+		assert.True(t, st.Mode().IsRegular(), "the mode of the file which was given")
 	}
 }

@@ -19,7 +19,7 @@ type lineJSON struct {
 }
 
 // openLines reads an object's debug information. If the file itself is at fault, the error is
-// that of the other stages, but these refuse relocatable objects, too.
+// the other stages' input, but these refuse relocatable objects, too.
 func openLines(path string, r io.ReaderAt, size int64) (*srcline.Object, error) {
 	o, err := srcline.Open(r, srcline.Options{Path: path, DebugDirs: unwind.DefaultDebugDirs()})
 	if err == nil || errors.Is(err, srcline.ErrNone) {

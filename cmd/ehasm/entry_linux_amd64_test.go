@@ -42,7 +42,7 @@ func requireEnvironment(t *testing.T, prog string) {
 	assert.NotContains(t, string(out), goenv.Hide)
 }
 
-// TestInitOrder: a program without the entry of its own, as go install makes it, and any that
+// TestInitOrder: a program without its own entry, as go install makes it, and any that
 // imports asmgen, depends on the order of import paths. Whoever gives the module a path that
 // sorts after golang-asm's hears of it here.
 func TestInitOrder(t *testing.T) {

@@ -44,7 +44,7 @@ func TestMostlyHoles(t *testing.T) {
 	assert.Contains(t, got.stderr, "a file that is mostly holes")
 }
 
-// TestCacheForeignObjects: who writes a program chooses its build-id, and may choose that of
+// TestCacheForeignObjects: who writes a program chooses its build-id, and may choose the build-id of
 // another object. script makes nothing for the cache of what others have written, and
 // replaces nothing there by it, but reads it as it does any.
 func TestCacheForeignObjects(t *testing.T) {

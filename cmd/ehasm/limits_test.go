@@ -42,7 +42,7 @@ func TestLimits(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
 	require.NoError(t, err)
 	assert.Contains(t, string(makefile), "-ldflags '"+entryFlag+"'")
-	// And that of what is handed out.
+	// And the size of what is handed out.
 	stage, err := os.ReadFile(filepath.Join("..", "..", "scripts", "stage.sh"))
 	require.NoError(t, err)
 	assert.Regexp(t, "-ldflags='[^']*"+entryFlag+"'", string(stage))

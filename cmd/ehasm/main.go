@@ -85,7 +85,7 @@ type verb struct {
 	brief   string // one line, for lists of verbs
 	help    string // up to the flags
 	more    string // after the flags
-	command bool   // the arguments are a command with flags of its own
+	command bool   // the arguments are a command with its own flags
 	// flags declares the flags and returns the function to run once they are
 	// parsed.
 	flags func(*pflag.FlagSet) func(ctx context.Context, args []string, c *console) int

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const manHelp = `Print a man page, in man(7) macros: that of ehasm, or of a verb. The pages are
+const manHelp = `Print a man page, in man(7) macros, for ehasm or for a verb. The pages are
 made from the same texts and flags as --help.
 
 Usage:

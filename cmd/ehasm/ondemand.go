@@ -103,7 +103,7 @@ func madeSection(object *dwarfcfa.Object) *dwarfcfa.Section {
 // compiling a row (about 250 ns).
 const stepsPerRow = 3
 
-// madeRows is the estimated number of rows of an object without rows of its own: the true
+// madeRows is the estimated number of rows of an object that has no rows: the true
 // number is known only once they are made.
 const madeRows = 1000
 
@@ -221,7 +221,7 @@ func (d *onDemand) want(object *dwarfcfa.Object, file io.ReaderAt, err error) {
 
 // believed reports whether the eh_elf of the file at path, recorded as name, may go into the
 // cache. The cache is looked up by build-id alone, and the writer of a file chooses its
-// build-id, which may be another object's. So the file must be at its recorded path, and nobody
+// build-id, which may be another object's. So the file must be at its recorded path, and no user
 // but root and the user may have been able to write it. Files that perf and debuginfod keep by
 // build-id may come from anywhere.
 func (d *onDemand) believed(name, path string) bool {
@@ -348,7 +348,7 @@ func cachePath(buildID []byte) string {
 	return filepath.Join(folder, name)
 }
 
-// readCached reads an eh_elf of the cache if nobody else can have written it and its
+// readCached reads an eh_elf of the cache if no other user can have written it and its
 // note has the build-id of its name.
 func readCached(path string, buildID []byte) ([]byte, elfout.Info, bool) {
 	none := elfout.Info{}

@@ -186,7 +186,7 @@ func (o *verbOutput) finish() error {
 }
 
 // permLike returns the mode of a file made from the recording at path: no wider
-// than that of the recording, whose contents may be private.
+// than the mode of the recording, whose contents may be private.
 func permLike(path string) fs.FileMode {
 	perm := atomicfile.PermText
 	if path == "-" {

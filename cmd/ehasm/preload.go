@@ -43,7 +43,7 @@ or --library names another. libgcc/libgcc_s.so.1 is looked for beside the librar
 With EHASM_STATS=1 the program prints what was unwound.
 
 Exit status: 126 or 127 if COMMAND cannot be executed or found, as in env(1); 1 if the
-preload is impossible; otherwise that of COMMAND.
+preload is impossible; otherwise COMMAND's.
 
 Examples:
   ehasm preload -- ./server --port 8080

@@ -132,7 +132,7 @@ func TestStdoutFails(t *testing.T) {
 		stderr.Reset()
 		code = run(context.Background(), args, failWriter{syscall.EPIPE}, &stderr)
 		assert.Equal(t, exitFailed, code, "%q", args)
-		assert.Empty(t, stderr.String(), "nobody listens any more: %q", args)
+		assert.Empty(t, stderr.String(), "no process listens any more: %q", args)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestProveContent(t *testing.T) {
 	assert.Contains(t, r.stderr, "eh_elf of another object: no build-id, and other content")
 }
 
-// TestProveSites: the table for exceptions is that of the object. A file with one that libehunwind cannot read, as its format was
+// TestProveSites: the table for exceptions is the object's. A file with one that libehunwind cannot read, as its format was
 // another then, is made again.
 func TestProveSites(t *testing.T) {
 	testtool.Need(t, "g++")
@@ -61,7 +61,7 @@ void h() { try { g(); } catch (int) { } }
 		writeFile(t, eh, image)
 		r = ehasm(t, "prove", eh)
 		assert.Equal(t, exitFailed, r.code)
-		assert.Contains(t, r.stderr, "its table for exceptions is not that of the object")
+		assert.Contains(t, r.stderr, "its table for exceptions is not the object's")
 		image[at+i]--
 	}
 

@@ -292,7 +292,7 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	return nil
 }
 
-// findFormat finds the format by its name, or that of the output.
+// findFormat finds the format by its name, or by the output's.
 func (opt *recordOptions) findFormat(format string) (err error) {
 	if format != "" {
 		if opt.format, err = stackfmt.ByName(format); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
-// TestRecordClocks records where the clock of programs is behind that of the kernel's records, and CLOCK_BOOTTIME two
+// TestRecordClocks records where the clock of programs is behind the clock of the kernel's records, and CLOCK_BOOTTIME two
 // hours further than CLOCK_MONOTONIC, as after two hours in which the machine was suspended. Samples are counted when
 // they are taken, not all at the end, and times are those for which programs ran.
 func TestRecordClocks(t *testing.T) {

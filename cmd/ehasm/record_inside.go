@@ -37,7 +37,7 @@ type insideRun struct {
 	fill    *preloadOptions
 }
 
-// runInside records what a command allocates, or where its time goes by timers of its own.
+// runInside records what a command allocates, or where its time goes by the process's own timers.
 func runInside(ctx context.Context, args []string, opt *recordOptions, c *console) int {
 	if err := opt.canWrite(c); err != nil {
 		c.fail(opt.output, err)
@@ -137,7 +137,7 @@ func (r *insideRun) run(ctx context.Context) (int, error) {
 	close(stop)
 	<-stopped
 	used := time.Duration(0)
-	if recording { // else nobody knows yet
+	if recording { // else it is not known yet
 		var u unix.Rusage
 		if unix.Getrusage(unix.RUSAGE_CHILDREN, &u) == nil {
 			used = time.Duration(u.Utime.Nano() + u.Stime.Nano())
@@ -254,7 +254,7 @@ var (
 	errNothingTaken = errors.New("nothing was taken: no process took " + insideName + " (set-user-id, of another user, or without LD_PRELOAD)")
 	errFewAllocated = errors.New("no samples: little was allocated; a lower --alloc-period takes more")
 	errShort        = errors.New("no samples: it used less processor time than passes between two ticks of the kernel")
-	errOwnMalloc    = errors.New("nothing was taken: the program has a malloc of its own, which is called in place of the C library's")
+	errOwnMalloc    = errors.New("nothing was taken: the program has its own malloc, which is called in place of the C library's")
 )
 
 // fillMissing builds eh_elfs for the objects in which stacks have ended, for the next time.

@@ -93,7 +93,7 @@ func TestRecordStuck(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(out.String(), "a profile is dropped: 4 before it are still not written"))
 }
 
-// TestRecordInterruptedTwice: a second interrupt ends a recorder that cannot write its profile, since nobody reads the FIFO.
+// TestRecordInterruptedTwice: a second interrupt ends a recorder that cannot write its profile, since no process reads the FIFO.
 func TestRecordInterruptedTwice(t *testing.T) {
 	for _, command := range []bool{false, true} {
 		dir := t.TempDir()

@@ -243,14 +243,14 @@ func TestRecordSystem(t *testing.T) {
 // rest is refused.
 func TestRecordUnprivileged(t *testing.T) {
 	testtool.NeedRoot(t, "to become another user")
-	const nobody = 65534
+	const otherUser = 65534
 	dir := t.TempDir()
 	for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
 		require.NoError(t, os.Chmod(path, 0o777))
 	}
 	as := func(args ...string) result {
 		cmd := recordCommand(t, dir, args...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: otherUser, Gid: otherUser}}
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		cmd.Run()
@@ -303,7 +303,7 @@ func TestRecordDiskFull(t *testing.T) {
 	require.Len(t, found, 1)
 	st, err := os.Stat(filepath.Dir(found[0]))
 	require.NoError(t, err)
-	assert.Equal(t, os.ModeDir|0o700, st.Mode(), "nobody else can have put a link at the name")
+	assert.Equal(t, os.ModeDir|0o700, st.Mode(), "no other user can have put a link at the name")
 	b, err := os.ReadFile(found[0])
 	require.NoError(t, err)
 	assert.Contains(t, string(b), "sh;")

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// typesQ runs a program on a terminal of its own, types q when the screen shows a text, and
+// typesQ runs a program on its own terminal, types q when the screen shows a text, and
 // prints what has been shown; it exits as the program does.
 const typesQ = `
 import os, pty, select, sys, time

@@ -27,7 +27,7 @@ type job struct {
 
 // newJobs gives every input its target. Two inputs that would get the same target are
 // failures, each reported with the other's name, and neither becomes a job. Names that
-// nobody asked for are given only if they are free.
+// were not requested are given only if they are free.
 func newJobs(inputs []*find.Input, dir string, c *console) []*job {
 	jobs := make([]*job, 0, len(inputs))
 	owner := make(map[string]*job)

@@ -107,7 +107,7 @@ func (d *onDemand) ehElfOf(t *testing.T, program string) []byte {
 // is from, and tells of it.
 func TestCacheProven(t *testing.T) {
 	const variable = "EHASM_TEST_PROGRAM"
-	if words := strings.Fields(os.Getenv(variable)); len(words) == 2 { // in a process of its own
+	if words := strings.Fields(os.Getenv(variable)); len(words) == 2 { // in a separate process
 		o, err := ehelf.FromBytes(ehElfFor(t, words[1], words[0] == "proven"))
 		require.NoError(t, err)
 		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
@@ -140,7 +140,7 @@ func TestCacheProven(t *testing.T) {
 	assert.Equal(t, made, ehElfFor(t, program, true), "what is in the cache now is used")
 }
 
-// TestCacheOfOthers: script takes nothing from a cache that somebody else may have put there,
+// TestCacheOfOthers: script takes nothing from a cache that another user may have put there,
 // and build --cache does not take it for up to date.
 func TestCacheOfOthers(t *testing.T) {
 	whole := result{exitDone, "prog;_start;main 10\n", ""}

@@ -1,5 +1,5 @@
 /*
- * glibc's backtrace in a program of its own: trace ROUNDS prints one stack of
+ * glibc's backtrace in a separate program: trace ROUNDS prints one stack of
  * each shape and, on stderr, the time per call.
  */
 #include <execinfo.h>

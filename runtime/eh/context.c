@@ -1,4 +1,4 @@
-/* The functions that personality routines call on a context: this library's, or that of
+/* The functions that personality routines call on a context: this library's, or those of
    libgcc, also of a static one. Those of entry.S jump here. */
 #include "eh.h"
 

@@ -399,8 +399,8 @@ static inline void ehx_put_(struct ehx_exception *e, int32_t selector, const str
 
 /*
  * How many objects the loader has ever loaded and unloaded. What is remembered of an address is valid for one such
- * number, called loads everywhere. ehx_loads_ points to the loader's count of loaded objects, and ehx_loaded_ to that
- * of objects still loaded; they are null if they were not found and the loader must be asked, which takes its lock.
+ * number, called loads everywhere. ehx_loads_ points to the loader's count of loaded objects, and ehx_loaded_ to its
+ * count of objects still loaded; they are null if they were not found and the loader must be asked, which takes its lock.
  */
 extern const uint64_t *ehx_loads_;
 extern const uint32_t *ehx_loaded_;

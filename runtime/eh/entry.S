@@ -261,7 +261,7 @@ _Unwind_RaiseException:
 	.endm
 
 /*
- * _Unwind_Resume does the usual case here: the caller passes over its call, and the frame above it has a cleanup, or it is that of the
+ * _Unwind_Resume does the usual case here: the caller passes over its call, and the frame above it has a cleanup, or it is the frame of the
  * handler, of which libstdc++'s routine has stored all in the exception. All is read before anything is changed, and the turns are looked
  * at again after what belongs to them. Registers are where the caller left them.
  */

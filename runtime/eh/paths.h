@@ -38,7 +38,7 @@ struct ehx_trail {
     uint64_t pc[TRAIL_MAX + 1]; /* of the frames, the handler's last */
     uint16_t at[TRAIL_MAX];     /* pc[i+1] is there */
     uint8_t n; /* steps; 0: there is known to be none */
-    bool cleanup;               /* the landing pad is not that of the handler */
+    bool cleanup;               /* the landing pad is not the handler's */
     uint16_t rsp;               /* at the landing pad, as an offset */
     uint16_t reg[PATH_REGS]; /* up to there, as in a stride */
     int32_t selector;

@@ -53,7 +53,7 @@ static __attribute__((noinline)) ehx_reason ask(int actions, struct ehx_exceptio
     return is->personality(1, actions, e->class, e, c);
 }
 
-/* land makes a frame that of a landing pad. */
+/* land sets a frame to continue at a landing pad. */
 static inline struct ehx_answer land(struct ehx_landing *to, struct ehx_frame *f, uint64_t pad, uint64_t rax, uint64_t rdx)
 {
     f->pc = pad;

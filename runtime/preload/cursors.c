@@ -57,7 +57,7 @@ static int become_theirs(struct cursor *c)
     return 0;
 }
 
-/* THEIRS hands a call on to libunwind, with a cursor of its own. */
+/* THEIRS hands a call on to libunwind, with libunwind's own cursor. */
 #define THEIRS(u, call)                                                                       \
     do {                                                                                      \
         struct cursor *mine = ours(u);                                                        \

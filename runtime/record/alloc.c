@@ -129,7 +129,7 @@ static void step_filter(const void *p, int by)
 }
 
 /*
- * remember adds an object to the live ones. Nobody else has its address yet, so no other call about it
+ * remember adds an object to the live ones. No other thread has its address yet, so no other call about it
  * can come before. It returns false if there is no room.
  */
 static bool remember(const void *p, const struct ehr_live *what)

@@ -54,7 +54,7 @@ static struct place {
     _Atomic long count;
     enum class class;
     int depth, exact, mine, theirs; /* of the first sample: number of the frame, the two steps from it */
-    uint64_t first, my_pc, their_pc, my_rsp, their_rsp, rsp; /* first is frame 0's pc, rsp that of the frame of pc */
+    uint64_t first, my_pc, their_pc, my_rsp, their_rsp, rsp; /* first is frame 0's pc, rsp belongs to the frame of pc */
 } places[MAX_PLACES];
 
 static void note(const struct place *p)

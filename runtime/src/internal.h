@@ -83,7 +83,7 @@ void ehu_unmap_(void *memory, size_t size);
 
 enum ehu_lock { LOCK_TABLE, LOCK_MAPS, NUM_LOCKS };
 /*
- * ehu_lock_ takes a lock, also that of a thread that has ended or that only the parent of this process has. It returns false in a
+ * ehu_lock_ takes a lock, also one held by a thread that has ended or that only the parent of this process has. It returns false in a
  * handler that interrupted the holder, and if another thread has it and wait is false.
  */
 bool ehu_lock_(enum ehu_lock which, bool wait);
@@ -118,7 +118,7 @@ struct ehu_object {
     uint64_t bias;
     eh_elf_walk_t *walk; /* null: it has no eh_elf */
     const char *chain; /* null: it has no eh_elf, or one without it */
-    bool eh_elf;         /* the code of an eh_elf, which begins at bias: its frame pointer is that of the stack it walks */
+    bool eh_elf;         /* the code of an eh_elf, which begins at bias: its frame pointer belongs to the stack it walks */
     bool exceptions; /* its eh_elf says what an exception does in its frames */
     uint32_t sites_size; /* bytes; 0: exceptions pass over all its frames */
     const uint8_t *sites;

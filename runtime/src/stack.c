@@ -189,7 +189,7 @@ static uint64_t own_end(uint64_t rsp)
 
 /*
  * lowest_readable returns the lowest readable page that a frame with this rsp may use:
- * usually that of its red zone. A stack that overflowed has its rsp in the guard page
+ * usually its red zone's. A stack that overflowed has its rsp in the guard page
  * or below, and its frames above that. It returns 0 if there is no such page.
  */
 static uint64_t lowest_readable(uint64_t rsp)

@@ -56,7 +56,7 @@ const char *ehu_getenv_(bool secure, const char *name)
 }
 
 /*
- * ehu_trusted_ reports whether nobody but root and this user could have written a file, or put
+ * ehu_trusted_ reports whether no user but root and this one could have written a file, or put
  * another in a folder, or made a link. In a sticky folder, users cannot replace the entries of
  * others.
  */
@@ -72,7 +72,7 @@ bool ehu_trusted_(const struct stat *st, uid_t self)
 }
 
 /*
- * The folder that is two names above a file, and the path that leads to it: that of a cache. It was trusted when it was opened, and all above
+ * The folder that is two names above a file, and the path that leads to it: a cache's folder. It was trusted when it was opened, and all above
  * it. From ehu_keep_folder_ to ehu_forget_folder_, while a table is made, other files of that path are looked for from there.
  */
 static struct {
@@ -183,7 +183,7 @@ static void keep(const struct way *w, const char *path, size_t len)
 }
 
 /*
- * ehu_open_trusted_ opens a regular file if nobody but root and self can have put it there:
+ * ehu_open_trusted_ opens a regular file if no user but root and self can have put it there:
  * it, the folders above it and the links on the path are trusted. It walks from folder to
  * folder by descriptor and follows links itself, so that it opens what it checked. It returns
  * -1 if there is none.

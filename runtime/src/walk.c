@@ -102,7 +102,7 @@ static size_t beyond_window(struct ehu_walk *c, const struct ehu_object *o, uint
     return k;
 }
 
-/* has_window makes the window that of the frame if necessary, and reports whether it is. */
+/* has_window sets the window to the frame's if necessary, and reports whether it could. */
 static bool has_window(struct ehu_walk *c)
 {
     uint64_t rsp = c->regs.reg[EH_ELF_RSP];
@@ -113,7 +113,7 @@ static bool has_window(struct ehu_walk *c)
 }
 
 /*
- * steps takes up to max steps from an object; the status is that of the last. If the
+ * steps takes up to max steps from an object; the status is the last step's. If the
  * CFA did not rise over them, the registers are lost and the status is EHU_NOT_RISING:
  * the stack is corrupt, or a signal frame is among them.
  */
@@ -423,7 +423,7 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_w
     else if (status == EH_ELF_OUTERMOST || (status == EH_ELF_OK && pcs))
         *worth = EHU_WHOLE;
     else if (!ehu_answers_())
-        *worth = EHU_PARTIAL; /* "unreadable" is that nobody says */
+        *worth = EHU_PARTIAL; /* no source says "unreadable" */
     else if (status == EH_ELF_UNREADABLE || (status == EHU_NO_OBJECT && ehu_probe_word_(NULL, c->regs.reg[EH_ELF_RIP], &word) != 0))
         *worth = EHU_ASTRAY;
     else

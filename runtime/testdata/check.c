@@ -105,7 +105,7 @@ void check_context(const ucontext_t *context)
     unw_cursor_t u;
     size_t n = ehu_backtrace_from(context, pcs, MAX_FRAMES);
     ehu_cursor_init_from(&e, context);
-    check(ehu_is_signal_frame(&e), "a context is that of a signal");
+    check(ehu_is_signal_frame(&e), "a context is a signal's");
     unw_init_local2(&u, &copy, UNW_INIT_SIGNAL_FRAME);
     compare(&e, &u, pcs, n, true);
 }

@@ -32,7 +32,7 @@ static const unsigned char calls[] = {
 code_fn *code;
 static char *region;
 
-/* put_code makes the code at AT in a region of its own. */
+/* put_code makes the code at AT in a separate region. */
 static void put_code(int fd)
 {
     int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;

@@ -18,7 +18,7 @@
 #include "stacks.h"
 
 /*
- * A thread runs out of its stack, and the handler, on a stack of its own, walks what
+ * A thread runs out of its stack, and the handler, on an alternate stack, walks what
  * there is: rsp may be in the guard page.
  */
 static sigjmp_buf out;

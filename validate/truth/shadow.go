@@ -80,10 +80,10 @@ func (s *shadow) leave(k kind, after *abi.Regs) {
 		return
 	}
 	if k == ret && rsp == top.cfa && top.ra != 0 && after.Reg[abi.RIP] != top.ra {
-		s.frames = s.frames[:0] // somebody wrote the return address
+		s.frames = s.frames[:0] // other code wrote the return address
 		return
 	}
-	if top.cfa > rsp && top.ra != 0 && after.Reg[abi.RIP] == top.ra { // it returns with words of its own left on the stack
+	if top.cfa > rsp && top.ra != 0 && after.Reg[abi.RIP] == top.ra { // it returns with its own words left on the stack
 		s.frames = s.frames[:len(s.frames)-1]
 		return
 	}

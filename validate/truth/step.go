@@ -105,7 +105,7 @@ func (t *tracer) isWanted(addr uint64) bool {
 	return m.object != nil && m.object.chosen
 }
 
-// runTo lets a thread run up to an address, by a breakpoint of its own processor
+// runTo lets a thread run up to an address, by a breakpoint of the processor for this thread
 // state (Intel SDM vol. 3, "Debug Registers").
 func (t *tracer) runTo(th *thread, addr uint64) {
 	if pokeDebug(th.tid, 0, addr) && pokeDebug(th.tid, 7, 1) {

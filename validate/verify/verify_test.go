@@ -112,7 +112,7 @@ func FuzzNoDiff(f *testing.F) {
 }
 
 // TestSaveSlots saves registers in every order, side by side, apart, in one slot and
-// in that of the return address: some share a place in the code.
+// in the return address's column: some share a place in the code.
 func TestSaveSlots(t *testing.T) {
 	slots := []int64{0, -8, -16, -24, -32} // 0: not saved
 	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}

@@ -47,7 +47,7 @@ _%[1]s() {
 `, c.Name, c.names())
 	for _, v := range c.Verbs {
 		if v.Command {
-			// The first word that is no flag begins a command with arguments of its own.
+			// The first word that is no flag begins a command with its own arguments.
 			fmt.Fprintf(&b, "    %s)\n        for ((i = 2; i < COMP_CWORD; i++)); do\n            case ${COMP_WORDS[i]} in -*) ;; *) return ;; esac\n        done\n        flags='%s' ;;\n", v.Name, v.longNames())
 			continue
 		}

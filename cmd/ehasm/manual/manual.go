@@ -19,10 +19,10 @@ type Verb struct {
 	Brief string // one line, for NAME and for lists of verbs
 	// Help is the text before the flags: what the verb does, a line "Usage:" with
 	// indented lines below it, and more. More is what follows the flags; a line
-	// "Examples:" with indented lines below it makes a section of its own.
+	// "Examples:" with indented lines below it makes a section.
 	Help, More string
 	Flags      *pflag.FlagSet
-	// Command reports that the arguments are a command with flags of its own.
+	// Command reports that the arguments are a command with its own flags.
 	Command bool
 }
 

@@ -100,7 +100,7 @@ func TestShapesMended(t *testing.T) {
 	}
 }
 
-// TestOutlinedLock: glibc's lock of inline assembly: a part of its own, jumped to and left by jumps, that moves the stack pointer
+// TestOutlinedLock: glibc's lock of inline assembly: a separate part, jumped to and left by jumps, that moves the stack pointer
 // around a call.
 func TestOutlinedLock(t *testing.T) {
 	const source = `

@@ -132,7 +132,7 @@ func (p *Program) private(breaches []breach, onward [][]uint64) []int {
 	return sortedKeys(list)
 }
 
-// within returns the breach of the function around pc, which is not its beginning: that of its own returns only. What it leads to elsewhere need not
+// within returns the breach of the function containing pc (not its entry), considering only its own returns. What it leads to elsewhere need not
 // be led to from pc, as where parts of many functions lie side by side.
 func (p *Program) within(breaches []breach, pc uint64) (breach, bool) {
 	if g := p.find(pc); g >= 0 && p.fns[g].Lo != pc {
@@ -163,7 +163,7 @@ func (f *flow) computed(pc uint64, in *x86.Inst) bool {
 	return false
 }
 
-// saves returns the mask of callee-saved registers of which the stack holds the entry value. A callee with a convention of its own may change them;
+// saves returns the mask of callee-saved registers of which the stack holds the entry value. A callee with its own convention may change them;
 // others not, since its caller could not restore them.
 func (s *State) saves() (m uint16) {
 	for i := range s.slots[:s.n] {

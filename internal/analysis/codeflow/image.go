@@ -41,7 +41,7 @@ type Symbol struct {
 	Name       string
 }
 
-// stored says that a word at an address holds that of code.
+// stored is a word of memory that holds an address of code.
 type stored struct{ at, code uint64 }
 
 type segment struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// Function is a range of code with one start, such as that of an FDE.
+// Function is a range of code with one start, such as an FDE's.
 type Function struct {
 	Lo, Hi   uint64
 	Sites    []Site    // calls with landing pads

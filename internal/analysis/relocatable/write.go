@@ -70,7 +70,7 @@ func (l *linker) write() []byte {
 }
 
 // addSections adds the headers of the sections that are laid out. It returns the header's
-// index of each section of the file, 0 for those left out, and that of the section of
+// index of each section of the file, 0 for those left out, and the index of the section of
 // stand-ins for undefined symbols, or 0.
 func (l *linker) addSections(headers *sectionHeaders) (index []int, undefined int) {
 	index = make([]int, len(l.addrs))

@@ -56,7 +56,7 @@ type Function struct {
 // Personality is a personality routine that FDEs name.
 type Personality struct {
 	Addr     Addr   // of the routine, or of its pointer
-	Indirect bool   // Addr is that of its pointer
+	Indirect bool   // Addr is the address of its pointer
 	Name     string // of its symbol; empty if the object does not tell
 }
 

@@ -25,7 +25,7 @@ var le = binary.LittleEndian
 func Section(list []Function) []byte {
 	cie := []byte{
 		0xff, 0xff, 0xff, 0xff, // CIE id
-		3,                      // version: that of DWARF 3, which all readers know
+		3,                      // version: DWARF 3's, which all readers know
 		0,                      // no augmentation
 		1,                      // code alignment factor
 		byte(dataAlign & 0x7f), // data alignment factor, SLEB128

@@ -230,7 +230,7 @@ func TestBySymbols(t *testing.T) {
 	assert.Equal(t, "external", list[0].Name)
 }
 
-// TestBad has what cannot be read: each ends in an error of its own.
+// TestBad has what cannot be read: each ends in its own error.
 func TestBad(t *testing.T) {
 	good := sample().bytes(t)
 	le := binary.LittleEndian

@@ -286,7 +286,7 @@ func (w *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// keep writes body to the cache. It gives up at once where the beginning is not that of the file.
+// keep writes body to the cache. It gives up at once where the beginning is not the file's.
 func (c *Client) keep(body io.Reader, size int64, from, path string, buildID []byte, kind Kind) error {
 	if c.MaxSize > 0 && size > c.MaxSize {
 		return fmt.Errorf("%d bytes, more than %d (DEBUGINFOD_MAXSIZE)", size, c.MaxSize)

@@ -210,7 +210,7 @@ func liar(t *testing.T, file []byte, sent *atomic.Int64) *httptest.Server {
 	return server
 }
 
-// TestEndless: a body without an end is given up: at once where its beginning is not that of the file, else at a size or after
+// TestEndless: a body without an end is given up: at once where its beginning is not the file's, else at a size or after
 // a time; nothing is left of it.
 func TestEndless(t *testing.T) {
 	_, executable, _, id := object(t)

@@ -8,7 +8,7 @@ type pending struct {
 	nameless bool
 }
 
-// createNamed makes a file in a folder, under a name by which nobody looks for it.
+// createNamed makes a file in a folder, under a name that is never looked up.
 func createNamed(dir, prefix string) (*pending, error) {
 	f, err := os.CreateTemp(dir, prefix+".")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // Bounds of BTF. The reader goes from type to type by recursion, which takes 2 KB of stack each, and
-// nobody recovers from a stack that is too large. From functions of Linux 6.18 it goes 277 deep
+// Go cannot recover from a stack overflow. From functions of Linux 6.18 it goes 277 deep
 // at most.
 const (
 	maxTypes = 1 << 18

@@ -144,7 +144,7 @@ func functionNames(list []elf.Symbol, err error) (names []string) {
 	return names
 }
 
-// severalFunctions counts the functions of each name that is not that of one alone: static
+// severalFunctions counts the functions of each name that several functions have: static
 // ones of several units.
 func severalFunctions(list []elf.Symbol, err error) map[string]int {
 	if err != nil {

@@ -78,7 +78,7 @@ func skipEntry(c *cursor, a *abbrev, f format) {
 	}
 }
 
-// ref is an offset in .debug_info; refAlt: in that of the supplementary file.
+// ref is an offset in .debug_info; refAlt: in the supplementary file's.
 type ref uint64
 
 const (

@@ -79,7 +79,7 @@ func TestGDB(t *testing.T) {
 			case slices.ContainsFunc(g.parameters(), func(theirs string) bool { return letters(theirs) == letters(ours) }):
 				count["with const in another place of template arguments"]++
 			case g.sameInOrder(ours):
-				count["in another order"]++ // gdb has that of the clone's entries
+				count["in another order"]++ // gdb has the order of the clone's entries
 			case len(g.names) != len(g.types):
 				count["clones that have lost some"]++
 			default:

@@ -134,7 +134,7 @@ func nameAndRest(s *elf.Section) (string, []byte) {
 }
 
 // tryDebugFile takes the file if it belongs to the object that main reads: its build-id
-// is the same, or where one of them has none, its checksum is that of the link.
+// is the same, or where one of them has none, its checksum is the link's.
 func (o *Object) tryDebugFile(main io.ReaderAt, c candidate) (*elf.File, error) {
 	file, f, err := openELF(c.path)
 	if err != nil {

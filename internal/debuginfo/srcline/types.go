@@ -82,7 +82,7 @@ var (
 	errNull  = errors.New("no more entries")
 )
 
-// addType keeps where a type is that has a unit of its own. The caller has s.mu.
+// addType records the place of a type that has its own unit. The caller has s.mu.
 func (s *sections) addType(signature uint64, k entryKey) {
 	if s.typeAt == nil {
 		s.typeAt = make(map[uint64]entryKey)
@@ -313,7 +313,7 @@ func (k entryKey) definition() (entryKey, entry, error) {
 	return k, entry{}, errEntry
 }
 
-// constObject reports whether a type is that of this in a member function of const objects.
+// constObject reports whether a type is the type of this in a member function of const objects.
 func constObject(k entryKey) bool {
 	const chain = 3 // const pointer to const
 	pointer := false

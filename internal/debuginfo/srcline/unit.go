@@ -20,7 +20,7 @@ type unit struct {
 	// Set from the unit's entry by open, once.
 	opened         sync.Once
 	low            uint64 // base of range lists
-	addr           []byte // .debug_addr; of a .dwo, that of the object
+	addr           []byte // .debug_addr; of a .dwo, the object's
 	addrBase       uint64
 	strOffsetsBase uint64
 	rnglistsBase   uint64
@@ -226,7 +226,7 @@ func (u *unit) open() (top, error) {
 	return t, err
 }
 
-// ready does it if nobody has.
+// ready parses the unit on first use.
 func (u *unit) ready() {
 	u.opened.Do(func() {
 		if t, err := u.top(); err == nil {

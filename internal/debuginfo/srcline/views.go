@@ -58,7 +58,7 @@ func (o *Object) Views() iter.Seq[View] {
 	}
 }
 
-// view counts the views of an address, and gives away the row that the machine stands at.
+// view counts the views of an address, and emits the current row.
 func (t *lineTable) view(m *machine, end bool) {
 	if t.each != nil {
 		v := view{View: View{Addr: m.addr, End: end}, file: m.file}

@@ -182,7 +182,7 @@ func (f *File) Err() error {
 }
 
 // Commit renames the file to its name once all of it is on the disk. After an error,
-// including that of any Write, the previous file stays, and Commit returns the
+// including an error of any Write, the previous file stays, and Commit returns the
 // error. After Abort it does nothing and returns fs.ErrClosed.
 func (f *File) Commit() error {
 	f.mu.Lock()

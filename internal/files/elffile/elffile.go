@@ -1,4 +1,4 @@
-// Package elffile opens ELF files that anybody may have made.
+// Package elffile opens ELF files from any source, hostile ones included.
 package elffile
 
 import (

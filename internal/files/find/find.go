@@ -47,7 +47,7 @@ type Name struct {
 	Path string // as it was found, for messages
 	Rel  string // under an output folder, without suffix
 	Next string // without an output folder, without suffix: as a rule Path
-	// Also is set if nobody asked for this name: links from the name asked for
+	// Also marks names that were not requested: links from the name asked for
 	// lead to it, so that /proc/PID/maps has it, or it is the DT_SONAME.
 	Also bool
 	link bool // a symbolic link

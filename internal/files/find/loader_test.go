@@ -118,7 +118,7 @@ func TestClosureRpath(t *testing.T) {
 	lib(at("hw/glibc-hwcaps/x86-64-v2", "libhw.so"), "libhw.so")
 	lib(at("hw", "libhw.so"), "libhw.so")
 	lib(at("elsewhere", "libdirect.so"), "libdirect.so")
-	// libnear needs libdeep and has no path of its own: the program's DT_RPATH is inherited.
+	// libnear needs libdeep and has no path: the program's DT_RPATH is inherited.
 	lib(at("run", "libnear.so"), "libnear.so", at("deep", "libdeep.so"))
 	// a wrong-class file of the right name stands in the way
 	require.NoError(t, os.WriteFile(at("run", "libenv.so"), append([]byte("\x7fELF\x01\x01\x01"), make([]byte, 100)...), 0o644))
@@ -134,7 +134,7 @@ func TestClosureRpath(t *testing.T) {
 			prog := at("bin", name)
 			args := append([]string{"-o", prog, main, "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"}, libs...)
 			cc(t, append(args, flags...)...)
-			link := at(name + "-link") // $ORIGIN is that of the file, not of the link
+			link := at(name + "-link") // $ORIGIN is the file's folder, not the link's
 			require.NoError(t, os.Symlink(prog, link))
 
 			libraryPath := at("env")

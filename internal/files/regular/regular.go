@@ -1,7 +1,7 @@
 // Package regular opens regular files and nothing else, whatever the name refers to by then:
 // opening a FIFO waits for a writer, opening some devices has effects, and some files of /proc
 // block their readers. The names come from recordings, from processes and from other files, so
-// anybody may have chosen them.
+// any user may have chosen them.
 package regular
 
 import (

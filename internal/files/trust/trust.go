@@ -1,4 +1,4 @@
-// Package trust opens files whose code will be run. A file is trusted if nobody but
+// Package trust opens files whose code will be run. A file is trusted if no user but
 // root and the effective user can have written it or put it there:
 //
 //   - it is a regular file that root or the effective user owns, and neither its group nor others may write to it;

@@ -36,7 +36,7 @@ func TestOpen(t *testing.T) {
 	link := func(to, name string) func(*testing.T, string) {
 		return func(t *testing.T, dir string) { require.NoError(t, os.Symlink(to, filepath.Join(dir, name))) }
 	}
-	// give makes what is there another user's. That takes root, for whom only root's counts.
+	// give makes what is there another user's. That takes root, which trusts only root's files.
 	give := func(name string) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
 			testtool.NeedRoot(t, "to give a file away")

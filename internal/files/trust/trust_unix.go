@@ -14,7 +14,7 @@ import (
 )
 
 // Open opens the file at path for reading if it is trusted. If it is not, the
-// error wraps ErrUntrusted; otherwise it is that of the failed operation.
+// error wraps ErrUntrusted; otherwise it is the failed operation's.
 func Open(path string) (*os.File, error) { return openFor(self(), path) }
 
 // MkdirAll makes the folder at path and the missing folders above it, with mode 0700
@@ -32,11 +32,11 @@ func self() int {
 	if user := os.Geteuid(); !shared(user) {
 		return user
 	}
-	return nobody
+	return noUser
 }
 
-// nobody is no user's number.
-const nobody = -1
+// noUser is no user's number.
+const noUser = -1
 
 func openFor(self int, path string) (*os.File, error) {
 	w, err := newWalk(self, path)
@@ -85,7 +85,7 @@ func mkdirAllFor(self int, path string) error {
 type walk struct {
 	self  int
 	dir   int      // the folder that was reached
-	place string   // its name, or that of the entry being checked, for errors
+	place string   // its name, or the name of the entry being checked, for errors
 	rest  []string // of the path
 	links int
 	file  int // a regular file that was reached; -1: none

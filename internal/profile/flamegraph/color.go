@@ -33,7 +33,7 @@ func (f Frame) color() string {
 	return hsl(p.hue+p.hues*float64(v&most)/most, p.saturation, p.light+p.lights*float64(v>>8&most)/most)
 }
 
-// changed returns the colour of a box whose share differs from that of before: red for more,
+// changed returns the colour of a box whose share differs from the share before: red for more,
 // blue for less, and stronger for larger differences.
 func changed(difference, largest float64) string {
 	const red, blue, saturation, none, most = 8, 216, 88, 92, 58

@@ -21,7 +21,7 @@ type Kind uint8
 // Kinds of frames.
 const (
 	User      Kind = iota
-	Inlined        // has no frame of its own on the stack
+	Inlined        // has no separate frame on the stack
 	Kernel         //
 	Unknown        // code that has no name
 	Truncated      // stands for frames that are not known
@@ -156,7 +156,7 @@ func (g *Graph) choose(budget int) Left {
 }
 
 // boxes returns, in preorder, the boxes to draw, and completes left. The first
-// is that of all stacks. A box is at least as heavy as those that stand on it,
+// is the weight of all stacks. A box is at least as heavy as those that stand on it,
 // so it is never left out without them.
 func (g *Graph) boxes(left *Left) []box {
 	var all []box

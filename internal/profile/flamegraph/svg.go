@@ -42,7 +42,7 @@ type Options struct {
 	Title    string
 	Unit     string // of weights, plural
 	MaxBytes int    // approximate limit on the file's size, by which lighter boxes are left out; 0: DefaultBytes
-	Width    int    // in CSS pixels; 0: that of the window
+	Width    int    // in CSS pixels; 0: the window's width
 	Inverted bool   // boxes hang below their callers
 	Note     string // after the number of weights in the line of details; may be empty
 }
@@ -103,11 +103,11 @@ type drawing struct {
 	before uint64 // in all
 	width  int
 	kinds  [numKinds]bool // that occur
-	// largest is the largest difference between a box's share and that of before.
+	// largest is the largest difference between a box's share and its share before.
 	largest float64
 }
 
-// difference returns a box's share minus that of before, -1 to 1.
+// difference returns a box's share minus its share before, -1 to 1.
 func (d *drawing) difference(b *box) float64 {
 	if !d.g.compared || d.total == 0 {
 		return 0

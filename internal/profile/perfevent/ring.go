@@ -17,7 +17,7 @@ import (
 // maxRecord bounds the 16-bit size of a record.
 const maxRecord = 1 << 16
 
-// headerSize is that of struct perf_event_header.
+// headerSize is the size of struct perf_event_header, in bytes.
 const headerSize = 8
 
 // Ring is the ring buffer shared with the kernel of the events that write to it. It may

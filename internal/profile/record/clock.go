@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clock tells the time of the kernel's records: CLOCK_MONOTONIC of the machine, which nobody sets and which stands
+// clock tells the time of the kernel's records: CLOCK_MONOTONIC of the machine, which cannot be set and which stands
 // still while the machine is suspended. In a time namespace this process sees that clock moved: time_namespaces(7).
 type clock struct {
 	moved int64 // ns

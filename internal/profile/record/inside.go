@@ -381,7 +381,7 @@ func (in *Inside) read(each func(*Stack, *unwind.Maps, *insideStack, []uint64, [
 	return c, nil
 }
 
-// stacks gives away the stacks of a chunk. One that is not ready may be in the way: they begin at lines.
+// stacks yields the stacks of a chunk. It skips records still being written; records are aligned to cache lines.
 func (in *Inside) stacks(b []byte, each func(*insideStack, []uint64)) {
 	for len(b) >= insideLine {
 		var s insideStack

@@ -60,7 +60,7 @@ type Event struct {
 	every  uint64 // fixed period; 0: Options.Frequency
 	kind   string // what periods count: see stackfmt.Event
 	unit   string
-	// objects is what the number of samples counts, in pprof: it is that of objects.
+	// objects is what the number of samples counts, in pprof: it is the number of objects.
 	objects string
 	// blocked says that samples are taken when threads leave the processor, and count the
 	// time until they are back.

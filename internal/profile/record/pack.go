@@ -20,7 +20,7 @@ type packed struct {
 	period                uint64 // of all stacks
 }
 
-// packLevel is that of the compression. The reader waits for it.
+// packLevel is the compression level; a low one, since the reader waits.
 const packLevel = 3
 
 // Pack makes a profile small that is kept for long; nothing may be added to it any more.

@@ -158,7 +158,7 @@ func TestTable(t *testing.T) {
 	assert.Equal(t, first, add([]uint64{1 << 63}, []uint64{0x1010, 0x1020, 0x2000, 0x8010, 0x99999}))
 	assert.Equal(t, uint64(2), table.Stacks[first].Count)
 	assert.Equal(t, uint64(20), table.Stacks[first].Period)
-	assert.Len(t, table.nodes, 1+6+2, "the second has two of its own")
+	assert.Len(t, table.nodes, 1+6+2, "the second adds two")
 	frames := table.Frames(nil, &table.Stacks[first])
 	require.Len(t, frames, 6)
 	assert.True(t, frames[0].Kernel)

@@ -53,9 +53,9 @@ type tracker struct {
 	gone      []int32 // threads and processes, in the order of their exits
 	ended     int     // how many of gone the last bury has seen
 	known     map[objectKey]*unwind.Object
-	most      int                          // of known, at which those that nobody needs are dropped
+	most      int                          // of known, at which unused ones are dropped
 	unmapped  map[*unwind.Object]time.Time // of those of which something is kept, since when no process has them mapped
-	released  int                          // objects, since those that nobody needs were dropped
+	released  int                          // objects released since unused ones were last dropped
 	met       map[*unwind.Object][]uint64  // link-time addresses in the frames of earlier tables, and of released objects
 	tried     map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
 	files     map[*unwind.Object]*os.File  // of objects that this mount namespace does not have

@@ -56,7 +56,7 @@ func (f *refiller) complete(s *Session, pid int32, th *thread, maps *unwind.Maps
 	} else if m, cause := f.readRest(s, pid, th, maps, first, mem, ends, pcs); cause != unwind.Unreadable {
 		return m, cause, fromLater
 	}
-	// The first walk's frames are overwritten by that of more memory.
+	// The first walk's frames are overwritten by the walk of more memory.
 	regs := first
 	n, cause, _ := s.walker.Walk(maps, &regs, mem, pcs)
 	s.guesses = append(s.guesses[:0], s.walker.Guesses...)

@@ -35,7 +35,7 @@ const (
 // counts as another.
 const manyReleased = 1024
 
-// release releases what nobody needs any more.
+// release frees unused objects.
 func (s *Session) release(now time.Time) {
 	t := s.tracker
 	if now.Before(s.releaseAt) {

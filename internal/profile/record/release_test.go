@@ -45,7 +45,7 @@ fn %i
 	require.NoError(t, err, "%s", out)
 }
 
-// TestRelease has many processes, one after the other, each with a file of its own that is gone afterwards. What is kept
+// TestRelease has many processes, one after the other, each with its own file that is gone afterwards. What is kept
 // of each is what the profile needs.
 func TestRelease(t *testing.T) {
 	dir := t.TempDir()

@@ -18,7 +18,7 @@ type Options struct {
 	// FramePointers says where to use frame pointers for lack of unwind information.
 	FramePointers unwind.FramePointers
 	Filter        Filter
-	Names         symbolize.Options // DebugDirs is that of Objects
+	Names         symbolize.Options // DebugDirs is taken from Objects
 	Objects       unwind.Options
 	// Progress is called from time to time, on the reading goroutine, with the
 	// offset in the file and the number of samples so far. May be nil.

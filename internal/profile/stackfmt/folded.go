@@ -34,7 +34,7 @@ type foldedWorker struct {
 	buf    []byte
 }
 
-// foldedName returns the name in a folded stack: if there is none, that of the
+// foldedName returns the name in a folded stack: if there is none, the name of the
 // object in brackets, as stackcollapse-perf.pl writes it.
 func foldedName(f *Frame) string {
 	if f.Name != "" {
@@ -102,7 +102,7 @@ func (f *folded) Finish(w io.Writer, _ *Recording) error {
 }
 
 // words are the parts of lines: each name, and with a semicolon, which it has before other names. Lines are in the order
-// of their text if they are in that of their words' places among the sorted words, as only the end of a word is a semicolon.
+// of their text if they are in the order of their words' places among the sorted words, as only the end of a word is a semicolon.
 type words struct {
 	sorted       []string
 	last, before []uint32 // by name: the place as the last one, and before others

@@ -268,7 +268,7 @@ func (b *profileBuilder) mapping(f *Frame) *profile.Mapping {
 	return m
 }
 
-// buildID returns that of a frame's object in hexadecimal, or "" if there is none.
+// buildID returns the build-id of a frame's object in hexadecimal, or "" if there is none.
 func (b *profileBuilder) buildID(f *Frame) string {
 	if f.Object == nil {
 		return ""

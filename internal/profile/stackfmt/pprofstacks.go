@@ -85,7 +85,7 @@ func appendPart(b []byte, field protowire.Number, part []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), part)
 }
 
-// idOf returns the first number of a key, that of the labels.
+// idOf returns the first number of a key, the labels'.
 func idOf(key []byte) uint32 { return binary.BigEndian.Uint32(key) }
 
 // framesOf yields the other numbers, of the innermost frame first.

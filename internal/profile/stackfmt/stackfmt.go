@@ -161,7 +161,7 @@ type Options struct {
 // GraphOptions are the settings of flame graphs.
 type GraphOptions struct {
 	Title    string // "": the recorded command and the events
-	Width    int    // in CSS pixels; 0: that of the window
+	Width    int    // in CSS pixels; 0: the window's width
 	MaxBytes int    // approximate limit on the file's size; 0: flamegraph.DefaultBytes
 	Inverted bool   // boxes hang below their callers
 	Reversed bool   // stacks begin with the innermost frame

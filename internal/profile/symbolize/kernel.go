@@ -16,11 +16,11 @@ type KernelID struct {
 	// if unknown.
 	Symbol string
 	Addr   uint64
-	Other  error // why Options.Kallsyms is not that of this kernel; nil: it is
+	Other  error // why Options.Kallsyms does not belong to this kernel; nil: it does
 }
 
 // KernelMapName is the name of the kernel's mapping in MMAP records, followed by
-// that of the symbol whose address is the file offset.
+// the name of the symbol whose address is the file offset.
 const KernelMapName = "[kernel.kallsyms]"
 
 // SetKernel sets the kernel whose frames are named. It must be called before the

@@ -150,7 +150,7 @@ type jitMap struct {
 const memfdPrefix = "/memfd:"
 
 // anonymous names code that was made at run time. Its object has the name of the
-// mapping if there is one, otherwise that of the map that names its functions.
+// mapping if there is one, otherwise the name of the map that names its functions.
 func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Frame {
 	f.DSO, f.JIT = f.Object.Name, true
 	if len(n.opt.MapDirs) == 0 && n.opt.Objects == nil {

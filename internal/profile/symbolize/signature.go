@@ -24,7 +24,7 @@ func (n *Namer) signature(o *unwind.Object, symbol string) string {
 	return n.mangledParameters(symbol)
 }
 
-// kernelSignature is that of a function of the kernel or a module.
+// kernelSignature returns the signature of a function of the kernel or a module.
 func (n *Namer) kernelSignature(symbol, module string) string {
 	if !n.opt.Signatures || n.running.Other != nil || !n.opt.HostKernel {
 		return ""

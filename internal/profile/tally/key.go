@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// NumberSize is that of a number in a key, in bytes: big-endian, so that keys are in the order of their numbers.
+// NumberSize is the size of a number in a key, in bytes: big-endian, so that keys are in the order of their numbers.
 const NumberSize = 4
 
 // AppendNumber appends a number to a key.

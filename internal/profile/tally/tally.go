@@ -25,7 +25,7 @@ const (
 	mostRuns  = 64      // of a Tally; each takes 64 KB while it is read
 )
 
-// runLevel is that of the compression of runs.
+// runLevel is the compression level of runs.
 const runLevel = 3
 
 // Tally adds up counts by key. The zero value is ready to use by one goroutine.
@@ -91,7 +91,7 @@ func All(list ...*Tally) iter.Seq2[[]byte, Sum] {
 	}
 }
 
-// pack makes a run: of each key the length of what it has in common with the one before, that of the rest, the rest and
+// pack makes a run: of each key the length of what it has in common with the one before, the length of the rest, the rest and
 // the counts.
 func pack(all iter.Seq2[[]byte, Sum]) []byte {
 	var b bytes.Buffer

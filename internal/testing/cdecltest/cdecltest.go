@@ -1,5 +1,5 @@
 // Package cdecltest is what tests of declarations share: C programs, and whether gcc takes a
-// declaration for that of the same function.
+// declaration for another of the same function.
 package cdecltest
 
 import (

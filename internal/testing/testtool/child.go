@@ -23,7 +23,7 @@ func InChild(t *testing.T) bool {
 	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.count=1")
 	cmd.Env = append(os.Environ(), variable+"="+t.Name())
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("in a process of its own: %v\n%s", err, out)
+		t.Errorf("in a separate process: %v\n%s", err, out)
 	}
 	return false
 }

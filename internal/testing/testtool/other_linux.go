@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// nobody is a user that owns nothing.
-const nobody = 65534
+// otherUser owns no file.
+const otherUser = 65534
 
 // AsOther runs f with the file permissions of a user who is not root: those of
-// this process, or, where it is root, of nobody (setfsuid(2), which holds for this
+// this process, or, where it is root, of otherUser (setfsuid(2), which holds for this
 // thread alone). dir, a t.TempDir, is made reachable for that user.
 func AsOther(t testing.TB, dir string, f func()) {
 	t.Helper()
@@ -25,7 +25,7 @@ func AsOther(t testing.TB, dir string, f func()) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := syscall.Setfsuid(nobody); err != nil {
+	if err := syscall.Setfsuid(otherUser); err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Setfsuid(0)

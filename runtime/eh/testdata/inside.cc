@@ -1,5 +1,5 @@
 // Throws while the library looks for eh_elfs of what was loaded: out of an openat of the program's, and out of a handler that comes meanwhile,
-// through an object that lies where another one did; and through code that nobody told of, where an object was.
+// through an object that lies where another one did; and through code that was not registered, where an object was.
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>

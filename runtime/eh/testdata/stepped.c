@@ -1,6 +1,6 @@
 /*
  * Slots that are written while they are read, between any two instructions of the reader: it is single-stepped, and handlers write.
- * What the reader says is to be that of one of the contents, and no word beyond the stack may be read: there is no memory. Prints the names of
+ * What the reader says must match one of the contents, and no word beyond the stack may be read: there is no memory. Prints the names of
  * the cases; the last are readers of the table of objects that come and go in handlers, as stacks that a handler switches to do. With an
  * argument threads write and read, for the thread sanitizer.
  */

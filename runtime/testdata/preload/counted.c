@@ -1,5 +1,5 @@
 /*
- * A malloc as that of a heap profiler that counts: says how often it was called before
+ * A malloc like a heap profiler's that counts: says how often it was called before
  * main, and while a library comes and goes; and by how many pages the process has grown
  * meanwhile: a table that is not given back would show there.
  */

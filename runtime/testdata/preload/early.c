@@ -1,4 +1,4 @@
-/* A library whose constructor takes stacks, before that of a preloaded library has run. */
+/* A library whose constructor takes stacks, before a preloaded library's has run. */
 #define UNW_LOCAL_ONLY
 #include <dlfcn.h>
 #include <execinfo.h>

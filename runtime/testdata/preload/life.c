@@ -282,7 +282,7 @@ __asm__(".text\n"
         ".cfi_endproc\n"
         ".size to_no_code, .-to_no_code\n");
 
-static void take_astray(void) /* unwind_here has no frame of its own */
+static void take_astray(void) /* unwind_here has no frame */
 {
     int n = by_backtrace();
     printf("%d/%d ", n, unwind_here());

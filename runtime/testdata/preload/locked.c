@@ -1,5 +1,5 @@
 /*
- * A malloc as that of a heap profiler: it takes a stack while it holds its lock, from
+ * A malloc like a heap profiler's: it takes a stack while it holds its lock, from
  * the first call on, which libstdc++ makes before a preloaded library is set up. Whoever allocates for that
  * stack is caught; a real one would wait for the lock for ever. With RESOLVER one is taken earlier still, while the program is relocated.
  */

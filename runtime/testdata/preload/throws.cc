@@ -318,7 +318,7 @@ struct Destroys {
 void terminated()
 {
     ends(not_thrown, "noexcept");
-    ends([] { deep(3); throw 1; }, "nobody catches");
+    ends([] { deep(3); throw 1; }, "uncaught");
     ends(
         [] {
             try {
@@ -328,7 +328,7 @@ void terminated()
             }
         },
         "thrown by a destructor in a throw");
-    ends([] { std::thread([] { deep(2); }).join(); }, "nobody catches in a thread");
+    ends([] { std::thread([] { deep(2); }).join(); }, "uncaught in a thread");
 }
 
 void on_fault(int sig)

@@ -181,7 +181,7 @@ static void check_walks(const eh_elf_regs_t *start)
             for (int r = 0; r < EH_ELF_NUM_REGS; r++)
                 same = same && (!(a->valid & 1u << r) || a->reg[r] == b->reg[r]);
             if (!same) {
-                fail("walk, memory %d: the last frame differs from that of single steps", kind);
+                fail("walk, memory %d: the last frame differs from single steps'", kind);
                 return;
             }
         }

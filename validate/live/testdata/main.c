@@ -91,7 +91,7 @@ static void calls(void)
     lib_hook = NULL;
 }
 
-/* A handler takes its own stack, through __restore_rt, and that of the frame that
+/* A handler takes its own stack, through __restore_rt, and the stack of the frame that
  * was interrupted. */
 static void on_signal(int sig, siginfo_t *info, void *context)
 {
