@@ -67,8 +67,7 @@ func open(attr *Attr, tid, cpu, flags int) (*Event, error) {
 // FD returns the event's file, for poll(2).
 func (e *Event) FD() int { return e.fd }
 
-// Redirect has the event write to the ring of another event of the same CPU instead
-// of its own ring.
+// Redirect has the event write to the ring of another event of the same CPU.
 func (e *Event) Redirect(to *Event) error {
 	return os.NewSyscallError("PERF_EVENT_IOC_SET_OUTPUT", unix.IoctlSetInt(e.fd, unix.PERF_EVENT_IOC_SET_OUTPUT, to.fd))
 }
