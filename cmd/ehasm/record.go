@@ -286,7 +286,7 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	if err := opt.findFormat(format); err != nil {
 		return err
 	}
-	if each := opt.format.Name == "perf" || opt.format.Name == "json"; each && (opt.alloc != "" || opt.preload) {
+	if opt.format.Samples && (opt.alloc != "" || opt.preload) {
 		return errors.New("--alloc and --preload count stacks: want .pb.gz, .svg or .folded")
 	}
 	return nil

@@ -180,7 +180,7 @@ func (r *insideRun) poll(stop <-chan struct{}, asked <-chan os.Signal) {
 			if err := r.writeTo(p, path); err != nil {
 				r.c.fail(path, err)
 			} else if !r.opt.quiet {
-				r.c.note(path, errors.New(r.opt.howToLook(path)))
+				r.c.note(path, errors.New(r.opt.format.HowToLook(quote(path))))
 			}
 		}
 	}
@@ -193,7 +193,7 @@ func (r *insideRun) profile() (*record.Profile, error) {
 	switch {
 	case r.opt.alloc == "":
 		p, err = r.in.Time()
-	case r.opt.format.Name == "pprof":
+	case r.opt.format.Values:
 		p, err = r.in.Heap(record.HeapBoth)
 	case r.opt.alloc == heapTotal:
 		p, err = r.in.Heap(record.HeapTotal)

@@ -135,14 +135,11 @@ func (r *recordRun) nameOptions() symbolize.Options {
 	return names
 }
 
-// each reports whether the format needs each sample, not only counts.
-func (opt *recordOptions) each() bool { return opt.format.Name == "perf" || opt.format.Name == "json" }
-
 // run records, and returns the command's exit status.
 func (r *recordRun) run(ctx context.Context) (int, error) {
 	opt := record.Options{
 		Frequency: r.opt.frequency, Copy: r.opt.copied, Grow: r.opt.grow, MaxStack: r.opt.maxStack, Ring: r.opt.ring, Refill: r.opt.refill,
-		Samples: r.opt.each(), Realtime: r.opt.realtime, Pointers: r.opt.pointers, Objects: r.objects, Met: r.names.Foresee, Truth: r.opt.truth,
+		Samples: r.opt.format.Samples, Realtime: r.opt.realtime, Pointers: r.opt.pointers, Objects: r.objects, Met: r.names.Foresee, Truth: r.opt.truth,
 		Target: record.Target{PIDs: r.opt.pids, All: r.opt.all},
 	}
 	opt.Event = record.DefaultEvent()
@@ -420,7 +417,7 @@ func (r *recordRun) writeProfile(p *record.Profile) bool {
 	err := r.writeTo(p, path)
 	if err == nil {
 		if !r.opt.quiet && path != "-" {
-			c.note(path, errors.New(r.opt.howToLook(path)))
+			c.note(path, errors.New(r.opt.format.HowToLook(quote(path))))
 		}
 		return true
 	}
@@ -458,22 +455,11 @@ func (r *recordRun) writeNamed(p *record.Profile, path string, namer *symbolize.
 	}
 	names := &r.opt.names
 	format := r.opt.format.New(stackfmt.Options{Inline: names.Inline, Lines: names.Lines, FullSourcePath: r.opt.fullPath})
-	if err := p.Write(out, format, r.opt.each(), namer); err != nil {
+	if err := p.Write(out, format, r.opt.format.Samples, namer); err != nil {
 		if out.file != nil {
 			out.file.Abort()
 		}
 		return err
 	}
 	return out.finish()
-}
-
-// howToLook returns text that says how to view the profile.
-func (opt *recordOptions) howToLook(path string) string {
-	switch opt.format.Name {
-	case "pprof":
-		return "look at it with: go tool pprof -http=: " + quote(path)
-	case "svg":
-		return "a flame graph: open it in a browser"
-	}
-	return "written"
 }

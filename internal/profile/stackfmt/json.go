@@ -14,7 +14,7 @@ import (
 type jsonLines struct{}
 
 func jsonSpec() *Spec {
-	return &Spec{Name: "json", Suffixes: []string{".json"}, Settings: []string{"lines"},
+	return &Spec{Name: "json", Suffixes: []string{".json"}, Samples: true, Settings: []string{"lines"},
 		New: func(Options) Format { return jsonLines{} }}
 }
 

@@ -11,7 +11,7 @@ import (
 type perfText struct{ opt Options }
 
 func perfSpec() *Spec {
-	return &Spec{Name: "perf", Suffixes: []string{".perf.txt"}, Settings: []string{"lines", "full-source-path"},
+	return &Spec{Name: "perf", Suffixes: []string{".perf.txt"}, Samples: true, Settings: []string{"lines", "full-source-path"},
 		New: func(opt Options) Format { return &perfText{opt} }}
 }
 

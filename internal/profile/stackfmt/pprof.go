@@ -25,7 +25,8 @@ type pprof struct {
 }
 
 func pprofSpec() *Spec {
-	return &Spec{Name: "pprof", Suffixes: []string{".pb.gz", ".pprof"}, Settings: []string{"lines"}, Binary: true,
+	return &Spec{Name: "pprof", Suffixes: []string{".pb.gz", ".pprof"}, Settings: []string{"lines"}, Binary: true, Values: true,
+		View: "look at it with: go tool pprof -http=: FILE",
 		New: func(opt Options) Format {
 			return &pprof{opt: opt}
 		}}

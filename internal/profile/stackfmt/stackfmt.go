@@ -174,10 +174,21 @@ type Spec struct {
 	Name     string
 	Suffixes []string // of files that hold it
 	Binary   bool     // not for a terminal
+	Samples  bool     // has every sample, not only counts
+	Values   bool     // has several values a stack: those of all events of a heap
+	View     string   // how to look at FILE; "": there is nothing to say
 	// Settings lists the flags that have an effect in this format, of those that do not
 	// have one in all.
 	Settings []string
 	New      func(Options) Format
+}
+
+// HowToLook returns text that says how to view a file in the format; path is shown as it is.
+func (s *Spec) HowToLook(path string) string {
+	if s.View == "" {
+		return "written"
+	}
+	return strings.ReplaceAll(s.View, "FILE", path)
 }
 
 // Specs returns all formats. The first is the default.

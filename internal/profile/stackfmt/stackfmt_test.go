@@ -30,6 +30,13 @@ func TestSpecs(t *testing.T) {
 	assert.ErrorContains(t, err, "want one of perf, folded, json, pprof, svg")
 }
 
+// TestHowToLook names the file in one piece, whatever it is called.
+func TestHowToLook(t *testing.T) {
+	assert.Equal(t, "look at it with: go tool pprof -http=: FILE.pb.gz", ByPath("x.pb.gz").HowToLook("FILE.pb.gz"))
+	assert.Equal(t, "a flame graph: open it in a browser", ByPath("x.svg").HowToLook("x.svg"))
+	assert.Equal(t, "written", ByPath("x.json").HowToLook("x.json"))
+}
+
 // TestAggregated has samples that stand for several, and a frame that is of no code, as
 // what records without perf has them.
 func TestAggregated(t *testing.T) {
