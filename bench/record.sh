@@ -63,16 +63,6 @@ for load in "${@:-python node g++ xz git perf-bench}"; do
 done
 
 echo
-echo "Refilled stacks against copies of 64 KB in the same samples (copy of 16 KB; of 8 KB):"
-for copy in 16384 8192; do
-	for name in ${*:-python node g++}; do
-		command_of "$name"
-		"$out/ehasm" record -q -F "$rate" --stack-copy 65528 --truth $copy --stats "$out/stats" -o "$out/truth.folded" -- "${command[@]}" >/dev/null || exit 1
-		echo "$copy $name $(sed -n '/"truth"/,/^  }/p' "$out/stats" | tr -d ' \n')"
-	done
-done
-
-echo
 echo "Highest rates, one busy thread, 16 KB copies, rings of 16 MB, real-time priority:"
 cat > "$out/spin.c" <<'P'
 volatile unsigned long s;

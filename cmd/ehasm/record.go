@@ -116,7 +116,6 @@ type recordOptions struct {
 	pointers  unwind.FramePointers
 	source    dwarfcfa.Source
 	raw       string
-	truth     int
 	stats     string
 	cache     bool
 	fullPath  bool
@@ -196,8 +195,6 @@ func recordVerb() verb {
 		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
-		fs.IntVar(&opt.truth, "truth", 0, "compare walks of copies of `BYTES`, refilled, with those of the whole copy")
-		fs.MarkHidden("truth") // for docs/validation/record.md
 		return func(ctx context.Context, args []string, c *console) int {
 			if opt.push.url != "" && opt.every == 0 {
 				opt.every = defaultPush

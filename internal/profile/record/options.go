@@ -47,9 +47,6 @@ type Options struct {
 	// Left is called for an object that is released, with the link-time addresses at which it was met: names for those
 	// may still be asked for, as it was with all that is known of it. Its file may be used until done is called. May be nil.
 	Left func(o *unwind.Object, met []uint64, done func())
-	// Truth, if not zero, makes the Session walk stacks a second time, with only the first
-	// so many bytes of the copy and what Refill adds, and compare the two.
-	Truth int
 }
 
 // Event is an event at which samples are taken.

@@ -27,7 +27,6 @@ type Profile struct {
 	Duration time.Duration
 	Objects  *unwind.Objects
 	Command  []string
-	Truth    Truth
 	Older    []*Profile    // of the time before, that is part of it, or of another event: see Join
 	Inside   *InsideCounts // of an Inside; else nil
 }
@@ -267,7 +266,6 @@ type Stats struct {
 	Nodes   int               `json:"distinct_frames_with_callers"`
 	Ends    map[string]uint64 `json:"stacks_by_end"`
 	Writing int64             `json:"writing_ns"`
-	Truth   *Truth            `json:"truth,omitempty"`
 	Inside  *InsideCounts     `json:"inside,omitempty"`
 }
 
@@ -278,9 +276,6 @@ func (p *Profile) Stats(writing time.Duration) *Stats {
 		if n := p.Counts.Ends[cause]; n > 0 {
 			s.Ends[cause.String()] = n
 		}
-	}
-	if p.Truth != (Truth{}) {
-		s.Truth = &p.Truth
 	}
 	return s
 }

@@ -95,17 +95,11 @@ func (s *Session) userPart(r *perfdata.Sample, th *thread, maps *unwind.Maps, st
 	}
 	mem := ehelf.Memory{Lo: first.Reg[abi.RSP], Bytes: r.Stack}
 	s.copied = s.opt.Copy
-	switch {
-	case s.opt.Truth > 0:
-		s.copied = s.opt.Truth
-	case r.StackSize > uint64(s.opt.Copy):
+	if r.StackSize > uint64(s.opt.Copy) {
 		s.copied = s.opt.Grow
 		s.counts.Long++
 	}
-	if s.opt.Truth > 0 {
-		return s.walkBoth(r, th, maps, first, &mem, stack)
-	}
-	n, cause, how := s.walk(r.PID, th, maps, first, &mem, s.pcs)
+	n, cause, how := s.walk(r.PID, th, maps, first, &mem)
 	s.current.learn(&mem, s.extent, s.pcs[:n])
 	stack.End, stack.How = cause, how
 	s.note(n, cause, how)
@@ -132,9 +126,9 @@ func (s *Session) note(n int, cause unwind.Cause, how How) {
 
 // walk walks a stack, and where the copy has not all of it, makes it whole if that is
 // wanted and possible.
-func (s *Session) walk(pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory, pcs []uint64) (int, unwind.Cause, How) {
+func (s *Session) walk(pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory) (int, unwind.Cause, How) {
 	regs := first
-	n, cause, _ := s.walker.Walk(maps, &regs, mem, pcs)
+	n, cause, _ := s.walker.Walk(maps, &regs, mem, s.pcs)
 	s.extent = regs.Reg[abi.RSP] - first.Reg[abi.RSP]
 	s.guesses = append(s.guesses[:0], s.walker.Guesses...)
 	var how How
@@ -143,12 +137,12 @@ func (s *Session) walk(pid int32, th *thread, maps *unwind.Maps, first abi.Regs,
 	}
 	if s.opt.Refill && s.isCut(cause, &regs, mem) {
 		s.counts.Cut++
-		n, cause, how = s.refill.complete(s, pid, th, maps, first, regs, mem, n, pcs)
+		n, cause, how = s.refill.complete(s, pid, th, maps, first, regs, mem, n, s.pcs)
 		if !isWhole(cause) && len(mem.Bytes)+word > s.copied { // else the copy has ended at a page that was never touched
 			s.short++
 		}
 	} else if s.opt.Refill {
-		s.refill.remember(s, th, maps, first, regs, mem, pcs[:n], cause)
+		s.refill.remember(s, th, maps, first, regs, mem, s.pcs[:n], cause)
 	}
 	return n, cause, how
 }

@@ -43,7 +43,6 @@ type Session struct {
 	refill  refiller
 	pace    pace
 	clock   clock
-	truth   truth
 
 	table     *Table
 	samples   []Sample
@@ -147,9 +146,6 @@ func Open(opt Options) (*Session, error) {
 			return nil, err
 		}
 		s.tracker.onMap, s.tracker.onComm = opt.Raw.mapping, opt.Raw.comm
-	}
-	if opt.Truth > 0 {
-		s.truth.pcs = make([]uint64, opt.MaxStack)
 	}
 	return s, nil
 }
@@ -399,7 +395,7 @@ func (s *Session) Take() *Profile {
 	if s.opt.Event.blocked {
 		weigh = 1000 // a microsecond
 	}
-	p := &Profile{Weigh: weigh, Truth: s.truth.Truth, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.takeComms(), Event: s.opt.Event.stackfmt(),
+	p := &Profile{Weigh: weigh, Table: s.table, Samples: s.samples, Counts: c, Comms: s.tracker.takeComms(), Event: s.opt.Event.stackfmt(),
 		Start: s.began, Duration: time.Since(s.began), Objects: s.opt.Objects}
 	next := s.table.after()
 	if len(next.frames) == 0 {
