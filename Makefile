@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: try-collector truth decoder build test lint race race-quick fuzz adversary corpus bench bench-perf bench-exceptions exceptions deps runtime install clean sample clients dist deb bench-record
+.PHONY: try-collector truth decoder build test lint race race-quick fuzz adversary corpus bench bench-perf bench-exceptions exceptions deps runtime install uninstall clean sample clients dist deb bench-record
 
 # Where the process begins: see cmd/ehasm/entry_linux_amd64.s
 ENTRY = $(if $(filter linux/amd64,$(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)),-ldflags '-E main.entry')
@@ -78,10 +78,20 @@ exceptions: build runtime
 runtime:
 	$(MAKE) -C runtime
 
+# Installs what make build and make runtime have made, or makes it. As root without DESTDIR, the loader learns
+# of the library; for a PREFIX of your own, link with -Wl,-rpath,PREFIX/lib.
 PREFIX ?= /usr/local
 install:
+	test -x ehasm || $(MAKE) build
 	$(MAKE) -C runtime install PREFIX=$(PREFIX)
-	scripts/stage.sh "$(DESTDIR)" $(PREFIX)
+	scripts/stage.sh "$(DESTDIR)" $(PREFIX) $(CURDIR)/ehasm
+	test -n "$(DESTDIR)" || test $$(id -u) -ne 0 || ldconfig
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/ehasm $(DESTDIR)$(PREFIX)/share/man/man1/ehasm.1.gz $(DESTDIR)$(PREFIX)/share/man/man1/ehasm-*.1.gz
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ehasm $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ehasm
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ehasm.fish
+	$(MAKE) -C runtime uninstall PREFIX=$(PREFIX)
 
 # Release tarballs with checksums, and Debian packages; both reproducible.
 dist:

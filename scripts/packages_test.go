@@ -88,8 +88,8 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 	}))
 }
 
-// TestInstalledModes: no user but their owner may write the files that are installed, and all may
-// read them, whatever the umask.
+// TestInstalledModes: only the owner may write the files that are installed, and all may read them, whatever the umask;
+// uninstall removes them all.
 func TestInstalledModes(t *testing.T) {
 	build := t.TempDir()
 	for _, umask := range []string{"000", "077"} {
@@ -108,6 +108,11 @@ func TestInstalledModes(t *testing.T) {
 			return nil
 		}))
 		assert.Greater(t, n, 30)
+		call(t, nil, "make", "-s", "-C", "..", "uninstall", "DESTDIR="+dir, "PREFIX=/usr")
+		require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			assert.True(t, err != nil || d.IsDir(), "left behind: %s", path)
+			return err
+		}))
 	}
 }
 

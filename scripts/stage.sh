@@ -1,12 +1,16 @@
 #!/bin/bash
-# Installs the command, its man pages and completions below a folder: scripts/stage.sh DIR
-# PREFIX
+# Installs the command, its man pages and completions below a folder: scripts/stage.sh DIR PREFIX [BINARY].
+# Without BINARY it builds the command as releases are built.
 set -eu -o pipefail
 umask 022 # root's shells run what lies there
 cd "$(dirname "$0")/.."
 dir=$1$2
 mkdir -p "$dir/bin"
-CGO_ENABLED=0 GOOS=linux GOARCH=amd64 ${GO:-go} build -trimpath -buildvcs=false -ldflags='-s -w -buildid= -E main.entry' -o "$dir/bin/ehasm" ./cmd/ehasm
+if [ $# -gt 2 ]; then
+	install -m 755 "$3" "$dir/bin/ehasm"
+else
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 ${GO:-go} build -trimpath -buildvcs=false -ldflags='-s -w -buildid= -E main.entry' -o "$dir/bin/ehasm" ./cmd/ehasm
+fi
 ehasm=$dir/bin/ehasm
 mkdir -p "$dir/share/man/man1" "$dir/share/bash-completion/completions" "$dir/share/zsh/site-functions" "$dir/share/fish/vendor_completions.d"
 "$ehasm" man >"$dir/share/man/man1/ehasm.1"
