@@ -40,8 +40,8 @@ func BuildID(r io.ReaderAt) ([]byte, error) {
 	}
 	le := binary.LittleEndian
 	for _, t := range []headers{
-		{at: le.Uint64(ehdr[32:]), size: phdrSize, each: le.Uint16(ehdr[54:]), num: le.Uint16(ehdr[56:]), kind: 0, note: ptNote, off: 8, filesz: 32, align: 48},
-		{at: le.Uint64(ehdr[40:]), size: shdrSize, each: le.Uint16(ehdr[58:]), num: le.Uint16(ehdr[60:]), kind: 4, note: shtNote, off: 24, filesz: 32, align: 48},
+		{start: le.Uint64(ehdr[32:]), size: phdrSize, each: le.Uint16(ehdr[54:]), num: le.Uint16(ehdr[56:]), kind: 0, note: ptNote, off: 8, filesz: 32, align: 48},
+		{start: le.Uint64(ehdr[40:]), size: shdrSize, each: le.Uint16(ehdr[58:]), num: le.Uint16(ehdr[60:]), kind: 4, note: shtNote, off: 24, filesz: 32, align: 48},
 	} {
 		if id := t.buildID(r); id != nil {
 			return id, nil
@@ -53,18 +53,18 @@ func BuildID(r io.ReaderAt) ([]byte, error) {
 // headers is a table of program or section headers: where it lies, and at which
 // offsets an entry has what is needed.
 type headers struct {
-	at                       uint64
+	start                    uint64
 	size, each, num          uint16
 	note                     uint32
 	kind, off, filesz, align int
 }
 
 func (t headers) buildID(r io.ReaderAt) []byte {
-	if t.each != t.size || t.at > 1<<62 {
+	if t.each != t.size || t.start > 1<<62 {
 		return nil
 	}
 	table := make([]byte, int(t.num)*int(t.size))
-	if _, err := r.ReadAt(table, int64(t.at)); err != nil && !errors.Is(err, io.EOF) {
+	if _, err := r.ReadAt(table, int64(t.start)); err != nil && !errors.Is(err, io.EOF) {
 		return nil
 	}
 	le := binary.LittleEndian

@@ -213,8 +213,8 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 		marks = append(marks, Mark{where(l), fmt.Sprintf(format, args...)})
 	}
 	for _, n := range []struct {
-		at   label
-		name string
+		label label
+		name  string
 	}{
 		{g.step, abi.SymbolStep}, {g.chain, abi.SymbolChain}, {g.walk, abi.SymbolWalk},
 		{g.segmentEnd, "segment_end"}, {g.badRegister, "bad_register"}, {g.notCompiled, "not_compiled"},
@@ -223,7 +223,7 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 		{g.stepDone, "step_done"}, {g.stepStop, "step_stop"}, {g.slowFast, "slow_fast"}, {g.slowRow, "slow_row"}, {g.dispatch, "dispatch"}, {g.lookup, "lookup"},
 		{g.spill, "spill"}, {g.readWord, "read_word"},
 	} {
-		add(n.at, "%s", n.name)
+		add(n.label, "%s", n.name)
 	}
 	for i, b := range g.plan.Blocks {
 		if b.Kind != plan.BlockStop {
@@ -255,8 +255,8 @@ type frameRows struct {
 }
 
 type labelRow struct {
-	at  label
-	row FrameRow
+	label label
+	row   FrameRow
 }
 
 // now returns a copy of the current row.
@@ -317,7 +317,7 @@ func (f *frameRows) restore(at label) {
 func (f *frameRows) within(start, end uint32, where func(label) uint32) []FrameRow {
 	out := []FrameRow{{Off: start, CFAOffset: 8}}
 	for _, r := range f.rows {
-		r.row.Off = where(r.at)
+		r.row.Off = where(r.label)
 		if r.row.Off == end {
 			break // after the last epilogue
 		}

@@ -128,7 +128,7 @@ func (t treeLayout) pages() error {
 				return err
 			}
 			clear(l.anchors)
-			l.at = 0
+			l.start = 0
 		}
 		l.layOut(page, g.plan.Trees[i+1:])
 		g.tree[i] = a.bindNew()
@@ -141,7 +141,7 @@ func (t treeLayout) pages() error {
 type pageLayout struct {
 	items   []pageItem
 	anchors map[uint32]int // by block: offset in the chunk of the last long jump to it
-	at      int            // offset in the chunk at which the page begins
+	start   int            // offset in the chunk at which the page begins
 	labels  map[int]label  // by offset in the chunk: of long jumps that others go through
 }
 
@@ -276,7 +276,7 @@ func (l *pageLayout) firstJumps() {
 
 // place computes sizes and offsets, and finds what the short jumps go through.
 func (l *pageLayout) place() {
-	at := l.at
+	at := l.start
 	for i := range l.items {
 		it := &l.items[i]
 		it.off = at
@@ -336,7 +336,7 @@ func (l *pageLayout) through(i int) int {
 // emitPage passes the placed items to the assembler.
 func (g *generator) emitPage(l *pageLayout) {
 	a := g.asm
-	if l.at == 0 || l.labels == nil {
+	if l.start == 0 || l.labels == nil {
 		l.labels = map[int]label{}
 	}
 	starts := map[int32]label{}
@@ -376,5 +376,5 @@ func (g *generator) emitPage(l *pageLayout) {
 		}
 	}
 	last := &l.items[len(l.items)-1]
-	l.at = last.off + last.size
+	l.start = last.off + last.size
 }

@@ -64,10 +64,10 @@ func (g *generator) expression(e *dwarfcfa.Expr, at label) error {
 func (g *generator) exprFailures() {
 	a := g.asm
 	for _, f := range []struct {
-		at     label
+		label  label
 		status abi.Status
 	}{{g.exprInvalid, abi.StatusBadRegister}, {g.exprUnreadable, abi.StatusUnreadable}} {
-		a.bind(f.at)
+		a.bind(f.label)
 		a.op(x86.AMOVL, imm(int64(f.status)), reg(x86.REG_DX))
 		a.op0(x86.ASTC)
 		a.op0(obj.ARET)

@@ -92,13 +92,13 @@ func (g *generator) addConst(c int64, from, to int16) {
 func (g *generator) exits() {
 	a := g.asm
 	for _, stop := range []struct {
-		at     label
+		label  label
 		status abi.Status
 	}{
 		{g.badRegister, abi.StatusBadRegister}, {g.notCompiled, abi.StatusNotCompiled},
 		{g.outermost, abi.StatusOutermost},
 	} {
-		a.bind(stop.at)
+		a.bind(stop.label)
 		a.op(x86.AMOVL, imm(int64(stop.status)), reg(rTmp))
 		a.branch(obj.AJMP, g.exit)
 	}

@@ -34,8 +34,8 @@ const flatMagic = 0x74616c66666c6568
 // flatWriter writes the words and strings of the file.
 type flatWriter struct {
 	*bufio.Writer
-	at  int
-	err error
+	offset int
+	err    error
 }
 
 func (w *flatWriter) words(v ...uint64) {
@@ -49,7 +49,7 @@ func (w *flatWriter) bytes(b []byte) {
 	var pad [7]byte
 	for _, p := range [][]byte{b, pad[:-len(b)&7]} {
 		n, err := w.Write(p)
-		w.at += n
+		w.offset += n
 		if w.err == nil {
 			w.err = err
 		}
@@ -98,7 +98,7 @@ func flatten(recording, path string, objects *unwind.Objects) (*flat, error) {
 		}
 		w.words(uint64(m), uint64(spaces[sp]), uint64(len(s.Memory)))
 		w.words(s.Regs.Reg[:]...)
-		at = append(at, w.at)
+		at = append(at, w.offset)
 		f.samples = append(f.samples, sample{maps: s.Maps, regs: s.Regs, memory: s.Memory[:len(s.Memory):len(s.Memory)]})
 		w.bytes(s.Memory)
 	})
@@ -139,7 +139,7 @@ func writeHead(path string, objects *unwind.Objects, maps []*unwind.Maps, spaces
 			w.words(e.Start, e.End, e.Offset, index[e.Object])
 		}
 	}
-	head := w.at
+	head := w.offset
 	if w.err != nil {
 		return 0, w.err
 	}

@@ -71,20 +71,6 @@ func tooLong(text string) (faults []string) {
 	return faults
 }
 
-// riddles are words that a reader whose first language is another stumbles over.
-var riddles = regexp.MustCompile(`(?i)\b(?:nobody|anybody|somebody|whom|gives away)\b`)
-
-// TestPlainWords: documents name who does a thing: a user, a caller, a server.
-func TestPlainWords(t *testing.T) {
-	for _, path := range documents(t) {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		for line := range strings.Lines(string(text)) {
-			assert.Empty(t, riddles.FindString(line), "%s: %s", path, line)
-		}
-	}
-}
-
 func TestTooLong(t *testing.T) {
 	cell := strings.Repeat("c", mostInCell)
 	fits := strings.Repeat("| "+cell+" | a |\n", mostLines-1) + strings.Repeat("w", mostColumns) + "\n"

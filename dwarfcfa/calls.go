@@ -7,7 +7,7 @@ import (
 // Calls are the places of call instructions in an object's code: most pcs of a stack's frames. The zero value has none.
 type Calls struct {
 	base Addr
-	at   []uint32 // the last byte of each, less base
+	last []uint32 // the last byte of each, less base
 }
 
 // callsChunk is how much code is read at once.
@@ -64,8 +64,8 @@ func (c *Calls) scan(code []byte, at, last Addr) {
 			continue
 		}
 		end := uint32(at + Addr(i+n-1) - c.base)
-		if k := len(c.at); k == 0 || c.at[k-1] < end {
-			c.at = append(c.at, end)
+		if k := len(c.last); k == 0 || c.last[k-1] < end {
+			c.last = append(c.last, end)
 		}
 		i += n - 1
 	}
@@ -95,7 +95,7 @@ func indirectCall(modRM byte) int {
 }
 
 // None reports whether no call is known.
-func (c *Calls) None() bool { return len(c.at) == 0 }
+func (c *Calls) None() bool { return len(c.last) == 0 }
 
 // Walk returns a function that counts the calls whose last byte lies below an address and that it has not counted before.
 // Addresses ascend from call to call.
@@ -103,7 +103,7 @@ func (c *Calls) Walk() func(end Addr) int {
 	next := 0
 	return func(end Addr) int {
 		from := next
-		for next < len(c.at) && c.base+Addr(c.at[next]) < end {
+		for next < len(c.last) && c.base+Addr(c.last[next]) < end {
 			next++
 		}
 		return next - from

@@ -67,8 +67,8 @@ func (im *image) hashes() error {
 	text := []byte{0}
 	soname, _ := im.name(uint32(im.tags[elf.DT_SONAME]))
 	type namedAt struct {
-		at   uint32
-		name string
+		offset uint32
+		name   string
 	}
 	names := []namedAt{{uint32(im.tags[elf.DT_SONAME]), soname}}
 	hashOf, sysvOf := make([]uint32, count), make([]uint32, count)
@@ -81,9 +81,9 @@ func (im *image) hashes() error {
 		names = append(names, namedAt{s.Name, name})
 		hashOf[i], sysvOf[i] = gnuHash(name), sysvHash(name)
 	}
-	slices.SortFunc(names, func(a, b namedAt) int { return int(int64(a.at) - int64(b.at)) })
+	slices.SortFunc(names, func(a, b namedAt) int { return int(int64(a.offset) - int64(b.offset)) })
 	for _, n := range names {
-		if int(n.at) != len(text) {
+		if int(n.offset) != len(text) {
 			return imageError("the names of dynamic symbols")
 		}
 		text = append(append(text, n.name...), 0)
@@ -182,15 +182,15 @@ func zero(b []byte) bool {
 
 // section is the expected content of a section header.
 type section struct {
-	typ           elf.SectionType
-	flags         elf.SectionFlag
-	align         uint64
-	entsize       uint64
-	link          string
-	info          uint32
-	addr, size    uint64 // where known
-	isKnown       bool
-	needed, alone bool // in every file with section headers; in no segment
+	typ              elf.SectionType
+	flags            elf.SectionFlag
+	align            uint64
+	entsize          uint64
+	link             string
+	info             uint32
+	addr, size       uint64 // where known
+	isKnown          bool
+	needed, unmapped bool // in every file with section headers; in no segment
 }
 
 func (im *image) expectedSections() map[string]section {
@@ -210,9 +210,9 @@ func (im *image) expectedSections() map[string]section {
 		".rodata":        {typ: elf.SHT_PROGBITS, flags: a, align: 64},
 		abi.SitesSection: {typ: elf.SHT_PROGBITS, flags: a, align: 8, addr: im.sitesAddr, size: uint64(len(im.sites)), isKnown: true, needed: im.sites != nil},
 		".text":          {typ: elf.SHT_PROGBITS, flags: a | elf.SHF_EXECINSTR, align: 64, addr: im.exec.Vaddr, size: im.exec.Filesz, isKnown: true, needed: true},
-		".symtab":        {typ: elf.SHT_SYMTAB, align: 8, entsize: elf.Sym64Size, link: ".strtab", info: 1, alone: true},
-		".strtab":        {typ: elf.SHT_STRTAB, align: 1, alone: true},
-		".shstrtab":      {typ: elf.SHT_STRTAB, align: 1, alone: true},
+		".symtab":        {typ: elf.SHT_SYMTAB, align: 8, entsize: elf.Sym64Size, link: ".strtab", info: 1, unmapped: true},
+		".strtab":        {typ: elf.SHT_STRTAB, align: 1, unmapped: true},
+		".shstrtab":      {typ: elf.SHT_STRTAB, align: 1, unmapped: true},
 	}
 	if len(im.segments) == 3 {
 		dyn.flags |= elf.SHF_WRITE
@@ -279,7 +279,7 @@ func (im *image) sections() error {
 		want, ok := expected[name]
 		if !ok || elf.SectionType(h.Type) != want.typ || elf.SectionFlag(h.Flags) != want.flags || h.Addralign != want.align ||
 			h.Entsize != want.entsize || h.Info != want.info || uint64(h.Link) != index[want.link] ||
-			want.isKnown && (h.Addr != want.addr || h.Size != want.size) || want.alone && h.Addr != 0 {
+			want.isKnown && (h.Addr != want.addr || h.Size != want.size) || want.unmapped && h.Addr != 0 {
 			return imageError("section %s", name)
 		}
 		if want.typ == elf.SHT_NOBITS {
@@ -292,7 +292,7 @@ func (im *image) sections() error {
 			return imageError("section %s is outside of the file", name)
 		}
 		switch {
-		case want.alone:
+		case want.unmapped:
 			for _, p := range im.segments {
 				if h.Off < p.Off+p.Filesz {
 					return imageError("section %s lies in a segment", name)

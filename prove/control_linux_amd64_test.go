@@ -14,7 +14,7 @@ func isControl(op instOp) bool { return op >= iJcc && op <= iRet }
 // caseCode is the code of a case, between what loads the registers and what stores them.
 type caseCode struct {
 	before, compare, inst, after []byte
-	at, next, end                uint64 // of inst, after inst, and after all
+	addr, next, end              uint64 // of inst, after inst, and after all
 	target                       uint64 // where a jump, call or return leads to; 0: it is none
 	returns                      bool
 }
@@ -56,8 +56,8 @@ func newCaseCode(rng *rand.Rand, addr uint64, i *inst, b []byte, k int) caseCode
 			c.after = mark(c.after, markTarget)
 		}
 	}
-	c.at = addr + loadSize + uint64(len(c.before)+len(c.compare))
-	c.next = c.at + uint64(len(b))
+	c.addr = addr + loadSize + uint64(len(c.before)+len(c.compare))
+	c.next = c.addr + uint64(len(b))
 	c.end = c.next + uint64(len(c.after)) + storeSize
 	switch {
 	case back:
@@ -84,9 +84,9 @@ func newCaseCode(rng *rand.Rand, addr uint64, i *inst, b []byte, k int) caseCode
 
 // goOn takes the step of a jump, call or return, and compares where it leads to.
 func (c *caseCode) goOn(t *testing.T, x *exec, s *state, eval func(term) uint64, mark uint64) *state {
-	s.pc = c.at
+	s.pc = c.addr
 	x.code = func(pc uint64) []byte {
-		require.Equal(t, c.at, pc)
+		require.Equal(t, c.addr, pc)
 		return c.inst
 	}
 	to := noTerm

@@ -9,8 +9,8 @@ import (
 
 // exprJob is an expression whose code must be proven.
 type exprJob struct {
-	at uint64
-	id dwarfcfa.ExprID
+	addr uint64
+	id   dwarfcfa.ExprID
 }
 
 // exprAt records that a descriptor names the code of an expression, by its distance
@@ -31,9 +31,9 @@ func (p *prover) exprAt(off uint64, id dwarfcfa.ExprID) error {
 func (p *prover) expressions() error {
 	for i := 0; i < len(p.exprWork); i++ {
 		job := p.exprWork[i]
-		x := exprProof{p: p, e: &p.table.Exprs[job.id], at: map[int]joint{}}
-		if err := x.prove(job.at); err != nil {
-			return fmt.Errorf("expression %d at %#x: %w", job.id, job.at, err)
+		x := exprProof{p: p, e: &p.table.Exprs[job.id], joints: map[int]joint{}}
+		if err := x.prove(job.addr); err != nil {
+			return fmt.Errorf("expression %d at %#x: %w", job.id, job.addr, err)
 		}
 		p.result.Expressions++
 	}
@@ -45,13 +45,13 @@ func (p *prover) expressions() error {
 // stack, so that a proof is as long as the expression. The top of the stack is in rax,
 // entry i below it in slotExpr+8*i.
 type exprProof struct {
-	p     *prover
-	e     *dwarfcfa.Expr
-	at    map[int]joint // by the operation that a branch leads to
-	s     *state
-	stack []term
-	ended bool // what is known leads away from here
-	now   int  // the operation being proven
+	p      *prover
+	e      *dwarfcfa.Expr
+	joints map[int]joint // by the operation that a branch leads to
+	s      *state
+	stack  []term
+	ended  bool // what is known leads away from here
+	now    int  // the operation being proven
 }
 
 // joint is a place that branches lead to.
@@ -81,7 +81,7 @@ func (x *exprProof) prove(pc uint64) error {
 	}
 	reached := true
 	for i := 0; i <= len(x.e.Ops); i++ {
-		if j, ok := x.at[i]; ok {
+		if j, ok := x.joints[i]; ok {
 			if reached {
 				if err := x.reach(i, j); err != nil {
 					return err
@@ -293,13 +293,13 @@ func (x *exprProof) reach(i int, j joint) error {
 
 // branch notes that a state goes on at operation i.
 func (x *exprProof) branch(s *state, i int, stack []term) error {
-	j, ok := x.at[i]
+	j, ok := x.joints[i]
 	if i <= x.now {
 		return fmt.Errorf("a branch back to operation %d", i)
 	}
 	if !ok {
 		j = joint{s.pc, len(stack)}
-		x.at[i] = j
+		x.joints[i] = j
 	}
 	if j.pc != s.pc || j.depth != len(stack) {
 		return fmt.Errorf("%#x: a branch to another place than %#x", s.pc, j.pc)

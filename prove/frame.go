@@ -221,7 +221,7 @@ next:
 				continue next
 			}
 		}
-		return fmt.Errorf("%#x: an access at %s", s.pc, p.t.text(e.at))
+		return fmt.Errorf("%#x: an access at %s", s.pc, p.t.text(e.addr))
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ type heads struct {
 
 // headOf is such an address and a row that it has been proven for.
 type headOf struct {
-	at     uint64
+	addr   uint64
 	row    int32 // or noRow
 	proven bool
 }
@@ -18,12 +18,12 @@ func (h *heads) of(at uint64) int32 {
 	if 2*len(h.list) >= len(h.slots) {
 		h.slots = make([]int32, max(1024, 2*len(h.slots)))
 		for i := range h.list {
-			*h.slot(h.list[i].at) = int32(i) + 1
+			*h.slot(h.list[i].addr) = int32(i) + 1
 		}
 	}
 	s := h.slot(at)
 	if *s == 0 {
-		h.list = append(h.list, headOf{at: at})
+		h.list = append(h.list, headOf{addr: at})
 		*s = int32(len(h.list))
 	}
 	return *s - 1
@@ -32,7 +32,7 @@ func (h *heads) of(at uint64) int32 {
 func (h *heads) slot(at uint64) *int32 {
 	for i := at * 0x9e3779b97f4a7c15 >> 32; ; i++ {
 		s := &h.slots[i&uint64(len(h.slots)-1)]
-		if *s == 0 || h.list[*s-1].at == at {
+		if *s == 0 || h.list[*s-1].addr == at {
 			return s
 		}
 	}

@@ -115,38 +115,38 @@ const (
 // decoder reads one instruction.
 type decoder struct {
 	b   []byte
-	at  int
+	pos int
 	bad bool
 	rex byte
 }
 
 func (d *decoder) u8() byte {
-	if d.at >= len(d.b) {
+	if d.pos >= len(d.b) {
 		d.bad = true
 		return 0
 	}
-	d.at++
-	return d.b[d.at-1]
+	d.pos++
+	return d.b[d.pos-1]
 }
 
 func (d *decoder) i8() int64 { return int64(int8(d.u8())) }
 
 func (d *decoder) i32() int64 {
-	if d.at+4 > len(d.b) {
+	if d.pos+4 > len(d.b) {
 		d.bad = true
 		return 0
 	}
-	d.at += 4
-	return int64(int32(binary.LittleEndian.Uint32(d.b[d.at-4:])))
+	d.pos += 4
+	return int64(int32(binary.LittleEndian.Uint32(d.b[d.pos-4:])))
 }
 
 func (d *decoder) i64() int64 {
-	if d.at+8 > len(d.b) {
+	if d.pos+8 > len(d.b) {
 		d.bad = true
 		return 0
 	}
-	d.at += 8
-	return int64(binary.LittleEndian.Uint64(d.b[d.at-8:]))
+	d.pos += 8
+	return int64(binary.LittleEndian.Uint64(d.b[d.pos-8:]))
 }
 
 // modrm reads a ModRM byte and what follows: the register field, and the other operand.
@@ -224,7 +224,7 @@ func decode(b []byte) (i inst, ok bool) {
 	} else {
 		d.one(&i, op, word)
 	}
-	i.n = uint8(d.at)
+	i.n = uint8(d.pos)
 	return i, i.op != iBad && !d.bad
 }
 

@@ -78,12 +78,12 @@ func (j *jury) sameInst(m mutant) bool {
 	if len(m) != 1 {
 		return false
 	}
-	for at := m[0].at; at > m[0].at-15 && at > 0; at-- {
+	for at := m[0].offset; at > m[0].offset-15 && at > 0; at-- {
 		n := int(j.inst[at])
 		if n == 0 {
 			continue
 		}
-		if at+n < m[0].at+len(m[0].b) {
+		if at+n < m[0].offset+len(m[0].b) {
 			return false
 		}
 		mutated := bytes.Clone(j.image)

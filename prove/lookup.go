@@ -120,7 +120,7 @@ func (p *prover) tableLookup(s *state, pages pageTable) error {
 		if len(e.event) == 0 || e.event[0].kind != evRead || e.event[0].size != 4 {
 			return fmt.Errorf("%#x: no entry of the page table is read", e.pc)
 		}
-		at := e.event[0].at
+		at := e.event[0].addr
 		var data uint64
 		ok, bits := false, uint(0)
 		for bits = range uint(maxPageBits + 1) { // it is the code that says how large a page is
@@ -238,7 +238,7 @@ func (p *prover) entries(tab pageTable, first, count uint64) (func(page uint64) 
 // leads proves that what a lookup leads to is what a row means.
 func (p *prover) leads(head int32, row int32) error {
 	if pair := (leafPair{head, row}); !p.pairs[pair] {
-		if err := p.head(p.heads.list[head].at, row); err != nil {
+		if err := p.head(p.heads.list[head].addr, row); err != nil {
 			if row == noRow {
 				return fmt.Errorf("no row: %w", err)
 			}

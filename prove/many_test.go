@@ -103,19 +103,19 @@ func envInt(t *testing.T, name string) int64 {
 
 // mutant puts bytes at places of an image.
 type mutant []struct {
-	at int
-	b  []byte
+	offset int
+	b      []byte
 }
 
 func (m mutant) apply(to []byte) {
 	for _, p := range m {
-		copy(to[p.at:], p.b)
+		copy(to[p.offset:], p.b)
 	}
 }
 
 func (m mutant) undo(to, from []byte) {
 	for _, p := range m {
-		copy(to[p.at:], from[p.at:p.at+len(p.b)])
+		copy(to[p.offset:], from[p.offset:p.offset+len(p.b)])
 	}
 }
 
@@ -299,7 +299,7 @@ func (s *subject) random(i int) mutant {
 			}
 		}
 		for _, p := range m {
-			if !bytes.Equal(s.image[p.at:p.at+len(p.b)], p.b) {
+			if !bytes.Equal(s.image[p.offset:p.offset+len(p.b)], p.b) {
 				return m
 			}
 		}
@@ -357,7 +357,7 @@ func (s *subject) print() {
 func (s *subject) isUnread(m mutant) bool {
 	for _, p := range m {
 		for i := range p.b {
-			if !s.unread[p.at+i] && s.image[p.at+i] != p.b[i] {
+			if !s.unread[p.offset+i] && s.image[p.offset+i] != p.b[i] {
 				return false
 			}
 		}
@@ -368,11 +368,11 @@ func (s *subject) isUnread(m mutant) bool {
 // note judges a mutant that was accepted and counts it.
 func (s *subject) note(m mutant, refused error) {
 	j := s.jury
-	name := areaOf(s.areas, m[0].at)
+	name := areaOf(s.areas, m[0].offset)
 	if len(m) > 1 {
 		name = "entries swapped"
 	}
-	part := areaOf(s.parts, m[0].at)
+	part := areaOf(s.parts, m[0].offset)
 	var verdict string
 	var wrong error
 	switch {

@@ -105,10 +105,10 @@ func (p *prover) packedReads(e *ending, number term) (tab packedTable, rec term,
 	}
 	for i, size := range [reads]uint8{2, 4, 1} {
 		if e.event[i].kind != evRead || e.event[i].size != size {
-			return tab, noTerm, fmt.Errorf("%#x: reads %d bytes at %s", e.pc, e.event[i].size, t.text(e.event[i].at))
+			return tab, noTerm, fmt.Errorf("%#x: reads %d bytes at %s", e.pc, e.event[i].size, t.text(e.event[i].addr))
 		}
 	}
-	entry, base := e.event[0].at, e.event[1].at
+	entry, base := e.event[0].addr, e.event[1].addr
 	ok := false
 	if tab.entries, ok = p.x.link(t.scaled(entry, number, ^uint64(1))); !ok {
 		return tab, noTerm, fmt.Errorf("%#x: reads an entry at %s", e.pc, t.text(entry))
@@ -121,7 +121,7 @@ func (p *prover) packedReads(e *ending, number term) (tab packedTable, rec term,
 	if !ok {
 		return tab, noTerm, fmt.Errorf("%#x: reads a base at %s", e.pc, t.text(base))
 	}
-	rec = e.event[2].at
+	rec = e.event[2].addr
 	if tab.from, ok = p.x.link(t.sub(rec, t.low(t.add(t.load(entry, 2), t.load(base, 4)), 4))); !ok {
 		return tab, noTerm, fmt.Errorf("%#x: a record at %s", e.pc, t.text(rec))
 	}

@@ -160,17 +160,17 @@ func (p *prover) inWindow(e *ending, r *dwarfcfa.Row, cfa term) error {
 		switch ev.kind {
 		case evPC:
 		case evRead:
-			d, ok := t.value(t.sub(cfa, ev.at))
+			d, ok := t.value(t.sub(cfa, ev.addr))
 			k := int64(d)
 			if !ok || ev.size != 8 || k < 8 || k > checked || k > maxOffset {
-				return fmt.Errorf("%#x: reads at %s, which no comparison puts into the window", e.pc, t.text(ev.at))
+				return fmt.Errorf("%#x: reads at %s, which no comparison puts into the window", e.pc, t.text(ev.addr))
 			}
 			// The window of _eh_elf without a callback is half of the address space.
 			if !slices.ContainsFunc(r.Regs[:], func(rule dwarfcfa.RegRule) bool { return rule.Kind == dwarfcfa.RuleOffset && rule.Offset == -k }) {
-				return fmt.Errorf("%#x: reads at %s, which no rule needs", e.pc, t.text(ev.at))
+				return fmt.Errorf("%#x: reads at %s, which no rule needs", e.pc, t.text(ev.addr))
 			}
 		default:
-			return fmt.Errorf("%#x: an access at %s", e.pc, t.text(ev.at))
+			return fmt.Errorf("%#x: an access at %s", e.pc, t.text(ev.addr))
 		}
 	}
 	return nil
@@ -178,7 +178,7 @@ func (p *prover) inWindow(e *ending, r *dwarfcfa.Row, cfa term) error {
 
 // descKey says which row a descriptor was compared with.
 type descKey struct {
-	at   uint64
+	addr uint64
 	row  *dwarfcfa.Row
 	fast bool
 }
@@ -224,14 +224,14 @@ func (p *prover) toSlow(e *ending, r *dwarfcfa.Row) error {
 
 // descReader reads the bytes of a descriptor.
 type descReader struct {
-	p  *prover
-	at uint64
-	ok bool
+	p    *prover
+	addr uint64
+	ok   bool
 }
 
 func (d *descReader) bytes(n uint64) uint64 {
-	b := d.p.im.at(d.at, n)
-	d.at += n
+	b := d.p.im.at(d.addr, n)
+	d.addr += n
 	if b == nil {
 		d.ok = false
 		return 0

@@ -41,7 +41,7 @@ func (p *prover) searchBegins(e *ending, rec, count term, reads int) error {
 	if err := p.onlyReads(e.state, reads); err != nil {
 		return err
 	}
-	if e.event[reads-1].at != rec || e.event[reads-1].size != 1 {
+	if e.event[reads-1].addr != rec || e.event[reads-1].size != 1 {
 		return fmt.Errorf("%#x: a search reads beside its record", e.pc)
 	}
 	return p.matches(e.state, &w)
@@ -95,7 +95,7 @@ func (p *prover) searchLoop(pc uint64, found func(e *ending, id term) error) err
 			return fmt.Errorf("%#x: the search goes on", e.pc)
 		}
 		id := t.scaled(t.add(keys, count), t.sub(t.add(at, keys), first), 2)
-		if ev := e.event[1]; ev.at != id || ev.size != 2 {
+		if ev := e.event[1]; ev.addr != id || ev.size != 2 {
 			return fmt.Errorf("%#x: no id is read", e.pc)
 		}
 		return found(e, t.load(id, 2))

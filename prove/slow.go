@@ -275,7 +275,7 @@ func (p *prover) slowFinal(pc uint64) error {
 			return fmt.Errorf("%#x: not a copy of a register", e.pc)
 		}
 		i := t.firstBit(v.w)
-		if err := p.require(e.state, want{"the register copied", e.event[0].at, t.scaled(v.regs, i, 8)},
+		if err := p.require(e.state, want{"the register copied", e.event[0].addr, t.scaled(v.regs, i, 8)},
 			want{"its value", e.event[0].v, t.load(t.scaled(t.plus(p.x.sp, frameBase+slotNew), i, 8), 8)},
 			want{"the registers left", e.reg[r13], rest}); err != nil {
 			return err
@@ -397,7 +397,7 @@ func (p *prover) readWord(pc uint64) error {
 			if len(e.event) != 1 || e.event[0].kind != evRead || e.event[0].size != 8 {
 				return fmt.Errorf("%#x: not one read", e.pc)
 			}
-			if err := p.require(e.state, want{"the word", e.reg[rAX], t.load(host, 8)}, want{"where it is read", e.event[0].at, host}); err != nil {
+			if err := p.require(e.state, want{"the word", e.reg[rAX], t.load(host, 8)}, want{"where it is read", e.event[0].addr, host}); err != nil {
 				return err
 			}
 			return carryIs(false)

@@ -80,7 +80,7 @@ func (p *prover) slowRule(pc uint64, op uint64) error {
 				return fmt.Errorf("%#x: %d values for one register", e.pc, len(e.event))
 			}
 			list = append(list, want{"the registers that are valid", e.reg[r13], t.setBit(t.setBit(v.state, v.rule), t.plus(v.rule, 32))},
-				want{"the place of the value", e.event[0].at, t.scaled(t.plus(p.x.sp, frameBase+slotNew), v.rule, 8)},
+				want{"the place of the value", e.event[0].addr, t.scaled(t.plus(p.x.sp, frameBase+slotNew), v.rule, 8)},
 				want{"the value", e.event[0].v, value})
 		}
 		if err := p.require(e.state, list...); err != nil {

@@ -35,7 +35,7 @@ type lit struct {
 // event is a store that is in no object, or a read of the target's memory.
 type event struct {
 	kind eventKind
-	at   term // address
+	addr term // address
 	size uint8
 	v    term
 }

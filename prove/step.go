@@ -123,9 +123,9 @@ func (p *prover) results(e *ending) (map[int64]term, error) {
 	out := map[int64]term{}
 	for _, ev := range e.event {
 		if ev.kind != evResult || ev.size != 8 {
-			return nil, fmt.Errorf("%#x: an access at %s", e.pc, p.t.text(ev.at))
+			return nil, fmt.Errorf("%#x: an access at %s", e.pc, p.t.text(ev.addr))
 		}
-		off, _ := p.t.value(p.t.sub(ev.at, p.v.result))
+		off, _ := p.t.value(p.t.sub(ev.addr, p.v.result))
 		if off%8 != 0 {
 			return nil, fmt.Errorf("%#x: results overlap at %+d", e.pc, off)
 		}
@@ -223,9 +223,9 @@ func (p *prover) stepFrom(pc uint64, fast bool) error {
 			case ev.kind != evDeref:
 				results = append(results, ev)
 			case ev.v != slot(-3) && ev.v != rbp && ev.v != rbx:
-				return fmt.Errorf("%#x: the callback is asked for %s", e.pc, t.text(ev.at))
+				return fmt.Errorf("%#x: the callback is asked for %s", e.pc, t.text(ev.addr))
 			case slices.Contains(e.event[:i], ev):
-				return fmt.Errorf("%#x: the callback is asked twice for %s", e.pc, t.text(ev.at))
+				return fmt.Errorf("%#x: the callback is asked twice for %s", e.pc, t.text(ev.addr))
 			}
 		}
 		e.event = results
@@ -413,7 +413,7 @@ func (p *prover) thunk(pc uint64) error {
 		if e.kind != endRet || len(e.event) != 2 || e.event[0].kind != evDeref || e.event[1].kind != evWord {
 			return fmt.Errorf("%#x: not the end of a read", e.pc)
 		}
-		return p.require(e.state, want{"the status", t.low(e.reg[rAX], 4), t.con(0)}, want{"the address", e.event[0].at, at},
+		return p.require(e.state, want{"the status", t.low(e.reg[rAX], 4), t.con(0)}, want{"the address", e.event[0].addr, at},
 			want{"the word", e.event[1].v, p.derefAt(at)})
 	})
 }

@@ -59,14 +59,14 @@ func indirectLength(insn []byte) int {
 // calls caches what precedes places in an object's file.
 type calls struct {
 	mu     sync.Mutex
-	at     map[uint64]callSite // by file offset
+	sites  map[uint64]callSite // by file offset
 	begins map[uint64]bool     // see Object.begins
 }
 
 func (c *calls) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at, c.begins = nil, nil
+	c.sites, c.begins = nil, nil
 }
 
 // callSite describes the bytes before a place in the code.
@@ -81,13 +81,13 @@ func (o *Object) before(offset uint64) callSite {
 	c := &o.calls
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	site, known := c.at[offset]
+	site, known := c.sites[offset]
 	if !known {
-		if c.at == nil {
-			c.at = make(map[uint64]callSite)
+		if c.sites == nil {
+			c.sites = make(map[uint64]callSite)
 		}
 		site = siteOf(o.codeBefore(offset, maxCall))
-		c.at[offset] = site
+		c.sites[offset] = site
 	}
 	return site
 }

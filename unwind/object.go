@@ -114,7 +114,7 @@ func (s *Objects) At(name string, buildID []byte, path string) *Object {
 	k := key{name, string(buildID) + "\x00" + path}
 	o := s.all[k]
 	if o == nil {
-		o = &Object{set: s, Name: name, recorded: bytes.Clone(buildID), at: path}
+		o = &Object{set: s, Name: name, recorded: bytes.Clone(buildID), only: path}
 		s.all[k] = o
 		s.list = append(s.list, o)
 	}
@@ -167,7 +167,7 @@ type Object struct {
 	Name     string // as recorded
 	set      *Objects
 	recorded []byte // build-id
-	at       string // the only path to look at; "": see candidates
+	only     string // the only path to look at; "": see candidates
 
 	found      sync.Once
 	left       atomic.Bool // see Leave
@@ -309,8 +309,8 @@ func (o *Object) find() {
 			return
 		}
 		var first error
-		paths := []string{o.at}
-		if o.at == "" {
+		paths := []string{o.only}
+		if o.only == "" {
 			paths = opt.candidates(o.Name, o.recorded)
 		}
 		for _, path := range paths {

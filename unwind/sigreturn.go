@@ -29,14 +29,14 @@ var gregs = [...]uint8{abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R
 
 // sigreturns caches which places in an object's file are such code.
 type sigreturns struct {
-	mu sync.Mutex
-	at map[uint64]bool // by file offset
+	mu    sync.Mutex
+	known map[uint64]bool // by file offset
 }
 
 func (s *sigreturns) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.at = nil
+	s.known = nil
 }
 
 // stepSigreturn steps from the code that returns from a signal handler, at a file
@@ -72,13 +72,13 @@ func (o *Object) isSigreturn(offset uint64) bool {
 	s := &o.sigreturns
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	is, known := s.at[offset]
+	is, known := s.known[offset]
 	if !known {
-		if s.at == nil {
-			s.at = make(map[uint64]bool)
+		if s.known == nil {
+			s.known = make(map[uint64]bool)
 		}
 		is = o.readSigreturn(offset)
-		s.at[offset] = is
+		s.known[offset] = is
 	}
 	return is
 }

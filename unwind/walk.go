@@ -152,19 +152,19 @@ func statusCause(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, innermost bo
 	return NotCompiled
 }
 
-// how says how a walk went on from a frame without a row.
-type how uint8
+// outcome says how a walk went on from a frame without a row.
+type outcome uint8
 
 const (
-	stepped how = iota // regs are the caller's
-	guess              // they are, found by frame pointer
+	stepped outcome = iota // regs are the caller's
+	guess                  // they are, found by frame pointer
 	ended
 )
 
 // without goes on from a frame in the span i that has no row: it may be the return from
 // a signal handler, the object's entry, a stub of the procedure linkage table or code that
 // keeps a frame pointer. guessed says that the frame itself was found by frame pointer.
-func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, innermost, guessed bool) (how, Cause) {
+func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, innermost, guessed bool) (outcome, Cause) {
 	mapping := &v.maps.list[i]
 	object := mapping.Object
 	if is, ok := object.stepSigreturn(mapping.FileOffset(regs.Reg[abi.RIP]), regs, mem); ok {

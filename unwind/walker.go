@@ -26,9 +26,9 @@ type Walker struct {
 	// were found by frame pointer. The frames after them depend on them.
 	Guesses []int
 
-	// Met, if not nil, is called before the eh_elf of an object is needed. It may
+	// OnObject, if not nil, is called before the eh_elf of an object is needed. It may
 	// be called more than once for an object.
-	Met func(*Object)
+	OnObject func(*Object)
 
 	views [viewCount]*view
 }
@@ -86,8 +86,8 @@ func (w *Walker) Forget(which func(*Object) bool) {
 func (w *Walker) ask(v *view, i int) {
 	begin := time.Now()
 	mapping := &v.maps.list[i]
-	if w.Met != nil {
-		w.Met(mapping.Object)
+	if w.OnObject != nil {
+		w.OnObject(mapping.Object)
 	}
 	err := mapping.Object.Ready()
 	w.Loading += time.Since(begin)

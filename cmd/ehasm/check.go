@@ -235,15 +235,15 @@ func message(f *check.Finding) string {
 	var b strings.Builder
 	switch f.Kind {
 	case check.KindCFA:
-		fmt.Fprintf(&b, "CFA is %s, the table says %s", f.Is, f.Says)
+		fmt.Fprintf(&b, "CFA is %s, the table says %s", f.Actual, f.Claimed)
 	case check.KindReturn:
-		fmt.Fprintf(&b, "the return address is %s, the table says %s", f.Is, f.Says)
+		fmt.Fprintf(&b, "the return address is %s, the table says %s", f.Actual, f.Claimed)
 	case check.KindSaved, check.KindClobbered:
-		fmt.Fprintf(&b, "%s is %s, the table says %s", f.Register, f.Is, f.Says)
+		fmt.Fprintf(&b, "%s is %s, the table says %s", f.Register, f.Actual, f.Claimed)
 	case check.KindRet:
-		fmt.Fprintf(&b, "ret where %s", f.Is)
+		fmt.Fprintf(&b, "ret where %s", f.Actual)
 	case check.KindBorder:
-		fmt.Fprintf(&b, "a row begins %s", f.Is)
+		fmt.Fprintf(&b, "a row begins %s", f.Actual)
 	case check.KindNoRow:
 		b.WriteString("called or jumped to, and no row covers it")
 	}
@@ -326,7 +326,7 @@ func (r *checked) listing(c *console, f *check.Finding) {
 			if len(text) > 40 {
 				text = text[:37] + "..."
 			}
-			fmt.Fprintf(c.out, "  %s %8x  %-40s  %-48s | %s\n", mark, l.PC, text, l.Is, l.Says)
+			fmt.Fprintf(c.out, "  %s %8x  %-40s  %-48s | %s\n", mark, l.PC, text, l.Actual, l.Claimed)
 		}
 		return
 	}
@@ -342,7 +342,7 @@ func findingID(path string, f *check.Finding) string {
 	if function == "" {
 		function = fmt.Sprintf("%#x", f.Start)
 	}
-	fields := [baselineFields]string{filepath.Base(path), string(f.Kind), fmt.Sprintf("%s+%#x", function, f.PC-f.Start), f.Register, f.Is, f.Says}
+	fields := [baselineFields]string{filepath.Base(path), string(f.Kind), fmt.Sprintf("%s+%#x", function, f.PC-f.Start), f.Register, f.Actual, f.Claimed}
 	for i, s := range fields {
 		fields[i] = strings.Map(func(r rune) rune {
 			if r < ' ' || r == 0x7f {

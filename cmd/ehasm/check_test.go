@@ -76,8 +76,10 @@ func TestCheckJSON(t *testing.T) {
 		File     string
 		Judged   int
 		Findings []struct {
-			Kind, Severity, Function, Is, Says string
-			Instructions                       int
+			Kind, Severity, Function string
+			Actual                   string `json:"is"`
+			Claimed                  string `json:"says"`
+			Instructions             int
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &files))
@@ -86,7 +88,7 @@ func TestCheckJSON(t *testing.T) {
 	assert.Equal(t, 5, files[0].Judged)
 	require.Len(t, files[0].Findings, 1)
 	f := files[0].Findings[0]
-	assert.Equal(t, []any{"cfa", "error", "f", "rsp+16", "rsp+8", 3}, []any{f.Kind, f.Severity, f.Function, f.Is, f.Says, f.Instructions})
+	assert.Equal(t, []any{"cfa", "error", "f", "rsp+16", "rsp+8", 3}, []any{f.Kind, f.Severity, f.Function, f.Actual, f.Claimed, f.Instructions})
 
 	r = ehasm(t, "check", "--sarif", object)
 	var log struct {
@@ -140,7 +142,7 @@ func TestCheckBaseline(t *testing.T) {
 
 // TestFindingID: a baseline accepts no finding of another function that has no name either, and is one line.
 func TestFindingID(t *testing.T) {
-	one := check.Finding{Kind: check.KindCFA, Start: 0x1000, PC: 0x1001, Is: "rsp+16", Says: "rsp+8"}
+	one := check.Finding{Kind: check.KindCFA, Start: 0x1000, PC: 0x1001, Actual: "rsp+16", Claimed: "rsp+8"}
 	other := one
 	other.Start, other.PC = 0x2000, 0x2001
 	assert.NotEqual(t, findingID("a.so", &one), findingID("a.so", &other))

@@ -116,18 +116,18 @@ func TestOutputMode(t *testing.T) {
 	r, in := recording(t, 1)
 	out := filepath.Join(t.TempDir(), "out")
 	for _, c := range []struct {
-		umask        string
-		in, was, out fs.FileMode
+		umask           string
+		in, before, out fs.FileMode
 	}{{"022", 0o644, 0, 0o644}, {"077", 0o644, 0, 0o600}, {"0", 0o600, 0, 0o600}, {"0", 0o666, 0, 0o666}, {"0", 0o640, 0, 0o640}, {"022", 0o644, 0o600, 0o600}} {
 		for _, flags := range [][]string{{"-o", out}, {"-o", "/dev/null", "--stats", out}} {
-			if c.was != 0 && len(flags) > 2 {
+			if c.before != 0 && len(flags) > 2 {
 				continue
 			}
 			require.NoError(t, os.Chmod(in, c.in))
 			os.Remove(out)
-			if c.was != 0 {
+			if c.before != 0 {
 				write(t, nil, out)
-				require.NoError(t, os.Chmod(out, c.was))
+				require.NoError(t, os.Chmod(out, c.before))
 			}
 			got := shell(t, "umask "+c.umask, append([]string{"script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "-i", in}, flags...)...)
 			require.Equal(t, result{}, got)

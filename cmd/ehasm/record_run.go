@@ -139,7 +139,7 @@ func (r *recordRun) nameOptions() symbolize.Options {
 func (r *recordRun) run(ctx context.Context) (int, error) {
 	opt := record.Options{
 		Frequency: r.opt.frequency, Copy: r.opt.copied, Grow: r.opt.grow, MaxStack: r.opt.maxStack, Ring: r.opt.ring, Refill: r.opt.refill,
-		Samples: r.opt.format.Samples, Realtime: r.opt.realtime, Pointers: r.opt.pointers, Objects: r.objects, Met: r.names.Foresee,
+		Samples: r.opt.format.Samples, Realtime: r.opt.realtime, Pointers: r.opt.pointers, Objects: r.objects, OnObject: r.names.Foresee,
 		Target: record.Target{PIDs: r.opt.pids, All: r.opt.all},
 	}
 	opt.Event = record.DefaultEvent()

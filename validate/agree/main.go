@@ -97,7 +97,7 @@ func run(s *check.Subject, fns []codeflow.Function) (sum counts) {
 		j := judges.Get().(*check.Judge)
 		defer judges.Put(j)
 		c := counts{}
-		r.Each(func(pc uint64, in *x86.Inst, state *codeflow.State, how codeflow.How) {
+		r.Each(func(pc uint64, in *x86.Inst, state *codeflow.State, how codeflow.Basis) {
 			if codeflow.IsPadding(in) || !synth.Answers(state, how) {
 				return
 			}

@@ -1,4 +1,4 @@
-// Package layers holds the test of which package may import which.
+// Package layers holds the tests of which package may import which, and of plain words.
 package layers
 
 import (

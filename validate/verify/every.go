@@ -60,7 +60,7 @@ type cases struct {
 // kept is a state and the result of a step from it at any pc.
 type kept struct {
 	start, want abi.Regs
-	how         string
+	form        string
 	steps       int // that the table takes
 	pcs         bool
 	window      target
@@ -135,7 +135,7 @@ func (c *checker) again(k *kept, pc dwarfcfa.Addr) error {
 	} else {
 		c.want.Reg[abi.RIP] = c.start.Reg[abi.RIP]
 	}
-	return c.runCode(pc, k.how, m, 1, k.pcs)
+	return c.runCode(pc, k.form, m, 1, k.pcs)
 }
 
 // sameEverywhere reports whether a step by a row, nil for none, does not depend on the pc.

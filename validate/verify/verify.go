@@ -308,7 +308,7 @@ func (c *checker) deepStack(at dwarfcfa.Addr, bias uint64, pc func() uint64) {
 }
 
 // compare takes up to max steps from start, by the code and by the evaluator.
-func (c *checker) compare(pc dwarfcfa.Addr, how string, m *target, max int, pcs bool) error {
+func (c *checker) compare(pc dwarfcfa.Addr, form string, m *target, max int, pcs bool) error {
 	bias := m.bias
 	*c.want = *c.start
 	c.wantPCs = c.wantPCs[:0]
@@ -320,14 +320,14 @@ func (c *checker) compare(pc dwarfcfa.Addr, how string, m *target, max int, pcs 
 		c.wantPCs = append(c.wantPCs, c.want.Reg[abi.RIP])
 	}
 	if c.record != nil {
-		*c.record = append(*c.record, kept{start: *c.start, want: *c.want, how: how, steps: len(c.wantPCs), pcs: pcs, window: *m})
+		*c.record = append(*c.record, kept{start: *c.start, want: *c.want, form: form, steps: len(c.wantPCs), pcs: pcs, window: *m})
 	}
-	return c.runCode(pc, how, m, max, pcs)
+	return c.runCode(pc, form, m, max, pcs)
 }
 
 // runCode takes up to max steps from start by the code, and compares with the
 // evaluator's result.
-func (c *checker) runCode(pc dwarfcfa.Addr, how string, m *target, max int, pcs bool) error {
+func (c *checker) runCode(pc dwarfcfa.Addr, form string, m *target, max int, pcs bool) error {
 	c.result.Steps++
 	bias := m.bias
 	*c.got = *c.start
@@ -347,7 +347,7 @@ func (c *checker) runCode(pc dwarfcfa.Addr, how string, m *target, max int, pcs 
 	if same {
 		return nil
 	}
-	return fmt.Errorf("%w: pc %#x (%s): from %s: the code takes %d steps to %s, the table %d to %s; %s", ErrDisagree, uint64(pc), how,
+	return fmt.Errorf("%w: pc %#x (%s): from %s: the code takes %d steps to %s, the table %d to %s; %s", ErrDisagree, uint64(pc), form,
 		regsString(c.start), n, regsString(c.got), len(c.wantPCs), regsString(c.want), m)
 }
 

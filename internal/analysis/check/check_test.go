@@ -50,8 +50,8 @@ func TestLibc(t *testing.T) {
 	for _, f := range r.Findings {
 		if f.Severity == check.SeverityError {
 			assert.Equal(t, check.KindCFA, f.Kind, "%+v", f)
-			assert.Equal(t, "rsp+16", f.Is, "%+v", f)
-			assert.Equal(t, "rsp+8", f.Says, "%+v", f)
+			assert.Equal(t, "rsp+16", f.Actual, "%+v", f)
+			assert.Equal(t, "rsp+8", f.Claimed, "%+v", f)
 			assert.Equal(t, f.Start+1, f.PC, "%+v", f) // after the first push
 		}
 	}

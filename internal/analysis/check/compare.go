@@ -11,10 +11,10 @@ import (
 
 // wrong is a mismatch at one instruction.
 type wrong struct {
-	kind     Kind
-	reg      uint8 // register of saved and clobbered
-	is, says string
-	context  bool
+	kind            Kind
+	reg             uint8 // register of saved and clobbered
+	actual, claimed string
+	context         bool
 }
 
 // judge compares a row with the state before the instruction at pc. reason says why that is not possible; it is empty
@@ -29,7 +29,7 @@ func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []w
 	}
 	context := row.Regs[16].Kind != dwarfcfa.RuleOffset || row.Regs[16].Offset != -8
 	if cfa.isNum || cfa.v.Kind != codeflow.Base || cfa.v.Reg != 0 || cfa.v.Off != 0 {
-		return append(ws, wrong{kind: KindCFA, is: cfaText(s), says: c.cfaSays(row), context: context}), ""
+		return append(ws, wrong{kind: KindCFA, actual: cfaText(s), claimed: c.cfaSays(row), context: context}), ""
 	}
 	for d := range 16 {
 		h := hardware[d]
@@ -99,12 +99,12 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		if h == codeflow.RA || s.Regs[h] == want {
 			return wrong{}, false
 		}
-		return wrong{kind: KindClobbered, reg: h, is: whereText(s, h), says: "unchanged"}, true
+		return wrong{kind: KindClobbered, reg: h, actual: whereText(s, h), claimed: "unchanged"}, true
 	case dwarfcfa.RuleOffset:
 		if rule.Offset == int64(int32(rule.Offset)) && s.Slot(0, int32(rule.Offset)) == want {
 			return wrong{}, false
 		}
-		return wrong{kind: KindSaved, reg: h, is: whereText(s, h), says: "at " + cfaOffset(rule.Offset)}, true
+		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "at " + cfaOffset(rule.Offset)}, true
 	case dwarfcfa.RuleRegister:
 		if rule.Reg < 16 && s.Regs[hardware[rule.Reg]] == want {
 			return wrong{}, false
@@ -112,7 +112,7 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		if rule.Reg < 16 && s.Regs[hardware[rule.Reg]].Kind == codeflow.Unknown {
 			return wrong{}, false
 		}
-		return wrong{kind: KindSaved, reg: h, is: whereText(s, h), says: fmt.Sprintf("in DWARF register %d", rule.Reg)}, true
+		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: fmt.Sprintf("in DWARF register %d", rule.Reg)}, true
 	case dwarfcfa.RuleExpression, dwarfcfa.RuleValExpression:
 		e, err := c.rows.interp.Decoded(rule.Expr)
 		if err != nil {
@@ -132,9 +132,9 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		if v == want || v.Kind == codeflow.Unknown && w.v.Reg != 0 {
 			return wrong{}, false
 		}
-		return wrong{kind: KindSaved, reg: h, is: whereText(s, h), says: dwarfcfa.ExprText(e.Raw)}, true
+		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: dwarfcfa.ExprText(e.Raw)}, true
 	case dwarfcfa.RuleValOffset:
-		return wrong{kind: KindSaved, reg: h, is: whereText(s, h), says: "is " + cfaOffset(rule.Offset)}, true
+		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "is " + cfaOffset(rule.Offset)}, true
 	}
 	return wrong{}, false // undefined: says nothing
 }

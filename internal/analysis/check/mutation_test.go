@@ -68,7 +68,7 @@ func newMutator(t *testing.T, path string) *mutator {
 // answer is what the table says before an instruction, and what the analysis makes of it.
 type answer struct {
 	row   dwarfcfa.Row
-	how   codeflow.How
+	basis codeflow.Basis
 	why   string // not judged
 	right bool
 	state codeflow.State
@@ -85,16 +85,16 @@ func (m *mutator) look(i int, changed []dwarfcfa.RawRow) (findings []Finding, at
 		c.compare()
 		findings = c.rep.findings
 		r.load(i)
-		res.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, how codeflow.How) {
+		res.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, basis codeflow.Basis) {
 			row := r.at(pc)
 			if row == nil || codeflow.IsPadding(in) {
 				return
 			}
 			ws, why := c.judge(pc, &row.Row, s, nil)
-			if how == codeflow.Guessed {
+			if basis == codeflow.Guessed {
 				why = ReasonGuess
 			}
-			at[pc] = answer{meaning(row.Row), how, why, len(ws) == 0 && why == "", *s, in.Writes}
+			at[pc] = answer{meaning(row.Row), basis, why, len(ws) == 0 && why == "", *s, in.Writes}
 		})
 		// the rest, in the order of the bytes
 		fn := res.Func()
@@ -271,13 +271,13 @@ func (m *mutator) try(i int, changed []dwarfcfa.RawRow) (outcome string, sev Sev
 		switch {
 		case b.why != "":
 			return "not judged: " + b.why, ""
-		case a.how == codeflow.Flow && b.how == codeflow.Flow && a.right && b.right:
+		case a.basis == codeflow.FromEntry && b.basis == codeflow.FromEntry && a.right && b.right:
 			if !unwritten(&a.row, &b.row, pc, &first) && reason == outcomeUnwritten {
 				reason = outcomeSame
 			}
 		case !a.right && a.why == "":
 			reason = outcomeWrong
-		case a.right && b.right && a.how == codeflow.Assumed && b.how == codeflow.Assumed && a.state == b.state:
+		case a.right && b.right && a.basis == codeflow.Assumed && b.basis == codeflow.Assumed && a.state == b.state:
 			// the state comes from another row
 			if reason == outcomeUnwritten {
 				reason = outcomeSame

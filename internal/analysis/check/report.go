@@ -51,8 +51,8 @@ type Finding struct {
 	End      uint64   `json:"end"`                // after the last one
 	Count    int      `json:"instructions"`       // how many
 	Register string   `json:"register,omitempty"`
-	Is       string   `json:"is"`                // what the code did
-	Says     string   `json:"says"`              // what the row says
+	Actual   string   `json:"is"`                // what the code did
+	Claimed  string   `json:"says"`              // what the row says
 	Assumed  bool     `json:"assumed,omitempty"` // depends on an earlier row of the same table
 	Never    bool     `json:"never,omitempty"`   // the row is true at no instruction that it covers
 }

@@ -21,11 +21,11 @@ type Options struct {
 // Line is an instruction with the state that the code reached and the row before
 // it.
 type Line struct {
-	PC        uint64
-	Text      string
-	Is, Says  string
-	Wrong     bool
-	Unreached bool
+	PC              uint64
+	Text            string
+	Actual, Claimed string
+	Wrong           bool
+	Unreached       bool
 }
 
 // function is one function being compared.
@@ -50,7 +50,7 @@ type verdict struct {
 	below bool
 	next  uint64
 	row   *dwarfcfa.RawRow
-	how   codeflow.How
+	basis codeflow.Basis
 }
 
 // run is a finding under construction.
@@ -120,7 +120,7 @@ func (s *Subject) noRows(p *codeflow.Program, rep *Report) {
 		if s.Image.SectionOf(t) == ".undefined" {
 			continue // of a relocatable file: in another one
 		}
-		f := Finding{Kind: KindNoRow, Severity: SeverityNote, Class: ClassTable, Start: t, PC: t, End: t, Is: "called or jumped to", Says: "nothing"}
+		f := Finding{Kind: KindNoRow, Severity: SeverityNote, Class: ClassTable, Start: t, PC: t, End: t, Actual: "called or jumped to", Claimed: "nothing"}
 		if sym, ok := s.Image.Symbol(t); ok {
 			f.Function = sym.Name
 		}
@@ -153,7 +153,7 @@ func (c *function) compare() {
 	var row *dwarfcfa.RawRow
 	c.truly = make([]int, len(c.rows.rows))
 	k := 0 // of row
-	c.r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, how codeflow.How) {
+	c.r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, basis codeflow.Basis) {
 		if codeflow.IsPadding(in) && in.Op != x86.OpNOP {
 			return
 		}
@@ -164,11 +164,11 @@ func (c *function) compare() {
 				c.plain.set(&row.Row)
 			}
 		}
-		if v := &c.last; v.holds && v.next == pc && v.row == row && v.how == how && in.Op != x86.OpRET && !c.r.Leads(pc) {
+		if v := &c.last; v.holds && v.next == pc && v.row == row && v.basis == basis && in.Op != x86.OpRET && !c.r.Leads(pc) {
 			c.rep.judged++
 			c.rep.agree++
 			c.truly[k]++
-			if how == codeflow.Assumed {
+			if basis == codeflow.Assumed {
 				c.rep.assumed++
 			}
 			if v.below {
@@ -184,7 +184,7 @@ func (c *function) compare() {
 			c.reason(ReasonNoRow, 1)
 			return
 		}
-		if how == codeflow.Guessed {
+		if basis == codeflow.Guessed {
 			c.reason(ReasonGuess, 1)
 			return
 		}
@@ -198,13 +198,13 @@ func (c *function) compare() {
 			}
 		}
 		c.rep.judged++
-		if how == codeflow.Assumed {
+		if basis == codeflow.Assumed {
 			c.rep.assumed++
 		}
 		if in.Op == x86.OpRET && len(ws) == 0 {
 			if r := s.Regs[x86.RSP]; r.Kind == codeflow.Base && r.Reg == 0 && r.Off != -8 {
 				jump := c.topSet(pc) && s.Slot(0, r.Off).Kind != codeflow.Entry
-				ws = append(ws, wrong{kind: KindRet, is: "rsp is " + cfaOffset(int64(r.Off)), says: "CFA-8 at a ret", context: jump})
+				ws = append(ws, wrong{kind: KindRet, actual: "rsp is " + cfaOffset(int64(r.Off)), claimed: "CFA-8 at a ret", context: jump})
 			}
 		}
 		if len(ws) == 0 {
@@ -214,13 +214,13 @@ func (c *function) compare() {
 			if below {
 				c.rep.below++
 			}
-			c.last = verdict{below: below, next: pc + uint64(in.Len), row: row, how: how,
+			c.last = verdict{below: below, next: pc + uint64(in.Len), row: row, basis: basis,
 				holds: len(c.open) == 0 && c.plain.keeps && keepsFrame(in, s)}
 		} else if ws[0].kind == KindCFA {
 			c.rep.cfaDiffer++
 		}
 		if len(ws)+len(c.open) > 0 {
-			c.note(pc, in, row, ws, how, s)
+			c.note(pc, in, row, ws, basis, s)
 		}
 		c.line(pc, in, s, row, len(ws) > 0)
 	})
@@ -245,7 +245,7 @@ func (c *function) compare() {
 }
 
 // note adds the mismatches at an instruction to the findings that are open, and closes those that it does not continue.
-func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wrong, how codeflow.How, s *codeflow.State) {
+func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wrong, basis codeflow.Basis, s *codeflow.State) {
 	for _, r := range c.open {
 		r.live = false
 	}
@@ -263,7 +263,7 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		if found {
 			continue
 		}
-		f := Finding{Kind: w.kind, PC: pc, End: pc + uint64(in.Len), Count: 1, Is: w.is, Says: w.says, Start: c.r.Func().Lo, Assumed: how == codeflow.Assumed, Class: ClassTable}
+		f := Finding{Kind: w.kind, PC: pc, End: pc + uint64(in.Len), Count: 1, Actual: w.actual, Claimed: w.claimed, Start: c.r.Func().Lo, Assumed: basis == codeflow.Assumed, Class: ClassTable}
 		if w.context || w.kind == KindCFA && takesStack(in, &row.Row) {
 			f.Class = ClassContext
 		}
@@ -395,14 +395,14 @@ func (c *function) borders() {
 		}
 		if at, ok := c.r.Within(pc); ok {
 			c.rep.findings = append(c.rep.findings, Finding{Kind: KindBorder, Severity: SeverityNote, Class: ClassTable, Start: fn.Lo, PC: pc, End: pc, Count: 1,
-				Is: "inside the instruction at " + hex(at), Says: "a row begins"})
+				Actual: "inside the instruction at " + hex(at), Claimed: "a row begins"})
 		}
 	}
 }
 
 func (c *function) line(pc uint64, in *x86.Inst, s *codeflow.State, row *dwarfcfa.RawRow, wrong bool) {
 	if c.list {
-		c.lines = append(c.lines, Line{PC: pc, Text: in.Text(pc), Is: stateText(s), Says: c.rowText(&row.Row), Wrong: wrong})
+		c.lines = append(c.lines, Line{PC: pc, Text: in.Text(pc), Actual: stateText(s), Claimed: c.rowText(&row.Row), Wrong: wrong})
 	}
 }
 

@@ -25,12 +25,12 @@ func assemble(t testing.TB, name, source string, flags ...string) string {
 }
 
 type expected struct {
-	kind  check.Kind
-	sev   check.Severity
-	at    uint64 // from the function's start
-	is    string
-	says  string
-	count int
+	kind   check.Kind
+	sev    check.Severity
+	offset uint64 // from the function's start
+	actual string
+	says   string
+	count  int
 }
 
 // TestShapes: small functions, each with one kind of wrong row, or none.
@@ -75,7 +75,7 @@ func TestShapes(t *testing.T) {
 			got := []expected{}
 			for _, f := range r.Findings {
 				if f.Kind != check.KindNoRow {
-					got = append(got, expected{f.Kind, f.Severity, f.PC - f.Start, f.Is, f.Says, f.Count})
+					got = append(got, expected{f.Kind, f.Severity, f.PC - f.Start, f.Actual, f.Claimed, f.Count})
 				}
 			}
 			assert.Equal(t, append([]expected{}, c.want...), got)
@@ -141,8 +141,8 @@ jmp 1b
 	require.Len(t, errorsIn(r), 1)
 	f := errorsIn(r)[0]
 	assert.Equal(t, check.KindCFA, f.Kind)
-	assert.Equal(t, "rsp+144", f.Is)
-	assert.Equal(t, "rsp+16", f.Says)
+	assert.Equal(t, "rsp+144", f.Actual)
+	assert.Equal(t, "rsp+16", f.Claimed)
 	assert.Equal(t, 2, f.Count)
 }
 
@@ -154,7 +154,7 @@ func TestFirstRow(t *testing.T) {
 	} {
 		r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+body+"\n.cfi_endproc\n.size f,.-f\n"))
 		require.Len(t, errorsIn(r), 1)
-		assert.Equal(t, "rsp+8", errorsIn(r)[0].Is)
+		assert.Equal(t, "rsp+8", errorsIn(r)[0].Actual)
 	}
 }
 
@@ -241,7 +241,7 @@ call abort
 	require.Len(t, errorsIn(r), 1)
 	f := errorsIn(r)[0]
 	assert.Equal(t, check.KindCFA, f.Kind)
-	assert.Equal(t, "rsp+16", f.Is)
+	assert.Equal(t, "rsp+16", f.Actual)
 	assert.Equal(t, f.Start, f.PC)
 }
 

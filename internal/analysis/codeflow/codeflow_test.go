@@ -69,7 +69,7 @@ func (o *object) function(name string) *codeflow.Function {
 }
 
 // describe returns a state in short: the CFA, what is saved where, and what it rests on.
-func describe(s *codeflow.State, how codeflow.How) string {
+func describe(s *codeflow.State, basis codeflow.Basis) string {
 	text := "?"
 	if reg, off, ok := s.CFA(); ok {
 		text = fmt.Sprintf("%v%+d", x86.Reg(reg), off)
@@ -91,7 +91,7 @@ func describe(s *codeflow.State, how codeflow.How) string {
 			text += fmt.Sprintf(" %v lost", x86.Reg(h))
 		}
 	}
-	return text + []string{"", " (assumed)", " (guessed)"}[how]
+	return text + []string{"", " (assumed)", " (guessed)"}[basis]
 }
 
 // interpret gives the states by address.
@@ -105,7 +105,7 @@ func (o *object) interpret(opt codeflow.Options) (map[uint64]string, *codeflow.P
 		for pc := r.Func().Lo; pc < r.Func().Hi; pc++ {
 			delete(got, pc)
 		}
-		r.Each(func(pc uint64, _ *x86.Inst, s *codeflow.State, how codeflow.How) { got[pc] = describe(s, how) })
+		r.Each(func(pc uint64, _ *x86.Inst, s *codeflow.State, basis codeflow.Basis) { got[pc] = describe(s, basis) })
 	})
 	return got, p
 }
@@ -260,8 +260,8 @@ func TestWorkers(t *testing.T) {
 	}
 	for i := 0; i < len(o.fns); i += 16 {
 		p.Again(i, nil, func(r *codeflow.Result) {
-			r.Each(func(pc uint64, _ *x86.Inst, s *codeflow.State, how codeflow.How) {
-				if got := describe(s, how); got != one[pc] {
+			r.Each(func(pc uint64, _ *x86.Inst, s *codeflow.State, basis codeflow.Basis) {
+				if got := describe(s, basis); got != one[pc] {
 					require.Equal(t, one[pc], got, "at %#x", pc)
 				}
 			})
@@ -309,7 +309,7 @@ func FuzzAnalysis(f *testing.F) {
 			opt.Begin = func() codeflow.Beginner { return nothing{} }
 		}
 		codeflow.New(img, fns, opt).Run(func(i int, r *codeflow.Result) {
-			r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, _ codeflow.How) {
+			r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, _ codeflow.Basis) {
 				if pc < fns[i].Lo || pc >= fns[i].Hi || r.Inst(pc) != in {
 					t.Errorf("%#x shown for [%#x, %#x)", pc, fns[i].Lo, fns[i].Hi)
 				}

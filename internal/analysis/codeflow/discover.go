@@ -79,7 +79,7 @@ func (f *flow) run(pc uint64) {
 	if p == nil {
 		return
 	}
-	for lo := p.fn.Lo; pc-lo < uint64(len(p.code)) && f.at[int(pc-lo)+p.off] == 0; {
+	for lo := p.fn.Lo; pc-lo < uint64(len(p.code)) && f.instAt[int(pc-lo)+p.off] == 0; {
 		if len(f.ins) < cap(f.ins) {
 			f.ins = f.ins[:len(f.ins)+1]
 		} else {
@@ -91,7 +91,7 @@ func (f *flow) run(pc uint64) {
 			return
 		}
 		f.pcs = append(f.pcs, pc)
-		f.at[int(pc-lo)+p.off] = int32(len(f.ins))
+		f.instAt[int(pc-lo)+p.off] = int32(len(f.ins))
 		switch in.Op {
 		case x86.OpJMP:
 			if in.Args[0].Kind == x86.KRel {
@@ -137,11 +137,11 @@ func (f *flow) target(pc uint64) {
 	}
 	if f.lead[o] == 0 {
 		f.lead[o] = -1
-		if f.at[o] > 0 {
+		if f.instAt[o] > 0 {
 			f.split = append(f.split, pc)
 		}
 	}
-	if f.at[o] == 0 {
+	if f.instAt[o] == 0 {
 		f.todo = append(f.todo, pc)
 	}
 }
@@ -181,7 +181,7 @@ func (f *flow) prev(pc uint64) (int32, bool) {
 func (f *flow) before(p *part, pc uint64) (int32, bool) {
 	o := int(pc-p.fn.Lo) + p.off
 	for d := 1; d <= 15 && o-d >= p.off; d++ {
-		if i := f.at[o-d]; i > 0 && int(f.ins[i-1].Len) == d {
+		if i := f.instAt[o-d]; i > 0 && int(f.ins[i-1].Len) == d {
 			return i - 1, true
 		}
 	}

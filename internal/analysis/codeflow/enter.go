@@ -81,7 +81,7 @@ func (f *flow) plt() {
 	enter := func(pc uint64) {
 		f.discover(pc)
 		if o := f.pos(pc); o >= 0 {
-			f.flowTo(o, &s, Flow)
+			f.flowTo(o, &s, FromEntry)
 		}
 	}
 	for pc := lo; pc < hi; pc += step {
@@ -101,7 +101,7 @@ func (f *flow) plt() {
 // enter begins a part where control comes in.
 func (f *flow) enter(q *part) {
 	p, lo := f.p, q.fn.Lo
-	s, how, ok := Initial(), Flow, true
+	s, basis, ok := Initial(), FromEntry, true
 	e := p.ext[lo]
 	contested := e != nil && e.contested
 	if contested {
@@ -111,36 +111,36 @@ func (f *flow) enter(q *part) {
 		b, known := f.beginner.Begin(lo)
 		q.other = known && b.Regs[rsp] != s.Regs[rsp]
 		if contested || !known || q.other && (!p.isEntry(lo) || f.own[lo]) {
-			s, ok, how = b, known, Assumed
+			s, ok, basis = b, known, Assumed
 		}
 	}
 	label := f.beginner == nil && f.own[lo]
 	if label {
-		ok, how = p.img.starts[lo], Guessed // a symbol, which the code contradicts
+		ok, basis = p.img.starts[lo], Guessed // a symbol, which the code contradicts
 	}
 	if e != nil {
-		s, ok, how = e.s, true, e.how
+		s, ok, basis = e.s, true, e.basis
 	}
 	others := p.extOf[q.i]
 	if e == nil && !p.referred(lo) {
 		// a cold part: nothing comes to its first instruction
 		switch {
-		case len(f.parts) > 1 && (how == Assumed || p.joined.has(lo)):
+		case len(f.parts) > 1 && (basis == Assumed || p.joined.has(lo)):
 			ok = false // the group's other parts lead into it; what they don't is taken up at the end
 		case q.code[0] == 0x90 && (p.ext[lo+1] != nil || q.isPad(lo+1)):
 			ok = false
 		case f.beginner == nil && !p.tailIn[lo]:
 			ok = false
-		case len(others) > 0 && how != Assumed && !p.tailIn[lo]:
+		case len(others) > 0 && basis != Assumed && !p.tailIn[lo]:
 			ok = false
 		}
 	}
 	if ok {
 		f.discover(lo)
-		f.flowTo(q.off, &s, how)
+		f.flowTo(q.off, &s, basis)
 		if e != nil && !label && (q.fn.Shared && p.referred(lo) || f.beginner == nil && p.isCalled(lo)) {
 			entry := Initial()
-			f.flowTo(q.off, &entry, Flow)
+			f.flowTo(q.off, &entry, FromEntry)
 		}
 	}
 	for _, t := range others {
@@ -151,7 +151,7 @@ func (f *flow) enter(q *part) {
 	for _, t := range others {
 		if o := f.pos(t); t != lo && o >= 0 {
 			e := p.ext[t]
-			f.flowTo(o, &e.s, e.how)
+			f.flowTo(o, &e.s, e.basis)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func (f *flow) rest(p *part) {
 	last := ^uint64(0)
 	quiet := true // control does not come from the instruction before
 	for pos := p.fn.Lo; pos < p.end(); {
-		if k := f.at[int(pos-p.fn.Lo)+p.off]; k > 0 {
+		if k := f.instAt[int(pos-p.fn.Lo)+p.off]; k > 0 {
 			quiet = f.stops(pos, &f.ins[k-1])
 			pos += uint64(f.ins[k-1].Len)
 			continue
@@ -186,7 +186,7 @@ func (f *flow) rest(p *part) {
 			pos += uint64(in.Len)
 			continue
 		}
-		s, how, ok, label := State{}, Flow, false, false
+		s, basis, ok, label := State{}, FromEntry, false, false
 		if pos != last {
 			last = pos
 			if quiet {
@@ -196,7 +196,7 @@ func (f *flow) rest(p *part) {
 				}
 			}
 			if ok = label; !label {
-				s, how, ok = f.assume(pos)
+				s, basis, ok = f.assume(pos)
 			}
 		}
 		if !ok {
@@ -207,7 +207,7 @@ func (f *flow) rest(p *part) {
 		}
 		if f.isData(p, pos) {
 			p.gap = true
-			for pos < p.end() && f.at[int(pos-p.fn.Lo)+p.off] == 0 {
+			for pos < p.end() && f.instAt[int(pos-p.fn.Lo)+p.off] == 0 {
 				pos++
 			}
 			continue
@@ -216,7 +216,7 @@ func (f *flow) rest(p *part) {
 		f.discover(pos)
 		f.settle()
 		f.softly = label
-		f.flowTo(int(pos-p.fn.Lo)+p.off, &s, how)
+		f.flowTo(int(pos-p.fn.Lo)+p.off, &s, basis)
 		f.interpret()
 		f.softly = false
 	}
@@ -251,14 +251,14 @@ func (f *flow) isData(p *part, pos uint64) bool {
 	var in x86.Inst
 	for pos < p.end() {
 		o := int(pos-p.fn.Lo) + p.off
-		if f.at[o] > 0 {
+		if f.instAt[o] > 0 {
 			return false
 		}
 		if x86.Decode(p.code[pos-p.fn.Lo:], &in) != nil {
 			return true
 		}
 		for k := 1; k < int(in.Len); k++ {
-			if f.at[o+k] > 0 {
+			if f.instAt[o+k] > 0 {
 				return true
 			}
 		}
@@ -279,12 +279,12 @@ func (f *flow) isData(p *part, pos uint64) bool {
 // splits reports whether pc lies inside a reached instruction, other than at its first byte.
 func (f *flow) splits(pc uint64) bool {
 	p := f.partOf(pc)
-	if p == nil || f.at[f.pos(pc)] > 0 {
+	if p == nil || f.instAt[f.pos(pc)] > 0 {
 		return false
 	}
 	o := f.pos(pc)
 	for d := 1; d < 15 && o-d >= p.off; d++ {
-		if k := f.at[o-d]; k > 0 {
+		if k := f.instAt[o-d]; k > 0 {
 			return int(f.ins[k-1].Len) > d
 		}
 	}
@@ -300,7 +300,7 @@ func padding(in *x86.Inst) bool {
 func IsPadding(in *x86.Inst) bool { return padding(in) }
 
 // assume gives a state for code that nothing known leads to.
-func (f *flow) assume(pos uint64) (State, How, bool) {
+func (f *flow) assume(pos uint64) (State, Basis, bool) {
 	if f.beginner != nil {
 		s, ok := f.beginner.Begin(pos)
 		return s, Assumed, ok
@@ -355,8 +355,8 @@ func (f *flow) stateAt(pc uint64) (out State, ok bool) {
 	if o < 0 {
 		return out, false
 	}
-	s := f.st[f.lead[o]-1]
-	f.block(f.pc(o), &s, Flow, func(at uint64, _ *x86.Inst, s *State, _ How) {
+	s := f.states[f.lead[o]-1]
+	f.block(f.pc(o), &s, FromEntry, func(at uint64, _ *x86.Inst, s *State, _ Basis) {
 		if at == pc {
 			out, ok = *s, true
 		}

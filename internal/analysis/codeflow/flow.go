@@ -15,10 +15,10 @@ type flow struct {
 
 	ins    []x86.Inst
 	pcs    []uint64
-	at     []int32 // by offset, which numbers the bytes of all parts: index in ins plus 1, 0 none
+	instAt []int32 // by offset, which numbers the bytes of all parts: index in ins plus 1, 0 none
 	lead   []int32 // by offset: index in states plus 1, -1 a leader without state, 0 none
-	st     []State
-	how    []How
+	states []State
+	basis  []Basis
 	bases  []uint64
 	todo   []uint64            // to decode
 	work   []uint32            // leaders to interpret: a heap of offsets
@@ -84,10 +84,10 @@ func (p *part) site(pc uint64) *Site {
 
 // delivery is a state that flows into another function.
 type delivery struct {
-	to   uint64
-	s    State
-	how  How
-	kind edge
+	to    uint64
+	s     State
+	basis Basis
+	kind  edge
 }
 
 // maxCode bounds the bytes of functions that are interpreted together: an instruction takes up to 400 bytes of memory, and
@@ -121,13 +121,13 @@ func (f *flow) begin(members []int) {
 		}
 		n = len(f.parts)
 	}
-	if cap(f.at) < n {
-		f.at, f.lead = make([]int32, n+n/2+64), make([]int32, n+n/2+64)
+	if cap(f.instAt) < n {
+		f.instAt, f.lead = make([]int32, n+n/2+64), make([]int32, n+n/2+64)
 	}
-	f.at, f.lead = f.at[:n], f.lead[:n]
-	clear(f.at)
+	f.instAt, f.lead = f.instAt[:n], f.lead[:n]
+	clear(f.instAt)
 	clear(f.lead)
-	f.ins, f.pcs, f.st, f.how, f.soft = f.ins[:0], f.pcs[:0], f.st[:0], f.how[:0], f.soft[:0]
+	f.ins, f.pcs, f.states, f.basis, f.soft = f.ins[:0], f.pcs[:0], f.states[:0], f.basis[:0], f.soft[:0]
 	f.bases, f.work, f.jumps = f.bases[:0], f.work[:0], f.jumps[:0]
 	f.out = f.out[:0]
 	f.held, f.heldAt = f.held[:0], 0
@@ -182,7 +182,7 @@ func (f *flow) inside(pc uint64) bool { return f.partOf(pc) != nil }
 // inst returns the index of the decoded instruction at pc, or -1 if none begins there.
 func (f *flow) inst(pc uint64) int {
 	if o := f.pos(pc); o >= 0 {
-		return int(f.at[o]) - 1
+		return int(f.instAt[o]) - 1
 	}
 	return -1
 }
@@ -204,23 +204,23 @@ func (f *flow) baseID(pc uint64) uint8 {
 }
 
 // flowTo brings a state to the leader at an offset.
-func (f *flow) flowTo(o int, s *State, how How) {
+func (f *flow) flowTo(o int, s *State, basis Basis) {
 	l := f.lead[o]
 	if l <= 0 {
-		f.st = append(f.st, *s)
-		f.how = append(f.how, how)
+		f.states = append(f.states, *s)
+		f.basis = append(f.basis, basis)
 		f.soft = append(f.soft, f.softly)
-		f.lead[o] = int32(len(f.st))
+		f.lead[o] = int32(len(f.states))
 		f.enqueue(uint32(o))
 		return
 	}
 	if f.softly && !f.soft[l-1] {
 		return // it was reached otherwise; where the return address is, label has compared
 	}
-	old := &f.st[l-1]
-	// a state with a weaker How counts only if it describes another frame
-	if how > f.how[l-1] && !old.sameFrame(s) {
-		f.how[l-1] = how
+	old := &f.states[l-1]
+	// a state with a weaker Basis counts only if it describes another frame
+	if basis > f.basis[l-1] && !old.sameFrame(s) {
+		f.basis[l-1] = basis
 		f.enqueue(uint32(o))
 	}
 	x, y := old.Regs[rsp], s.Regs[rsp]
@@ -269,11 +269,11 @@ func (f *flow) conflict(pc uint64, old, s *State) {
 
 // flowPad merges a state into a landing pad: of two stack pointers it keeps the higher, which is the one
 // without arguments.
-func (f *flow) flowPad(o int, s *State, how How) {
-	if l := f.lead[o]; l > 0 && padMeet(&f.st[l-1], s) {
+func (f *flow) flowPad(o int, s *State, basis Basis) {
+	if l := f.lead[o]; l > 0 && padMeet(&f.states[l-1], s) {
 		f.enqueue(uint32(o))
 	}
-	f.flowTo(o, s, how)
+	f.flowTo(o, s, basis)
 }
 
 func padMeet(old, s *State) (changed bool) {
@@ -335,8 +335,8 @@ func (f *flow) interpret() {
 	for len(f.work) > 0 {
 		o := f.dequeue()
 		l := f.lead[o] - 1
-		f.s = f.st[l]
-		f.block(f.pc(int(o)), &f.s, f.how[l], nil, false)
+		f.s = f.states[l]
+		f.block(f.pc(int(o)), &f.s, f.basis[l], nil, false)
 		if f.steps > bound {
 			f.limit = true
 			f.work = f.work[:0]
@@ -345,11 +345,11 @@ func (f *flow) interpret() {
 }
 
 // Visit is called for each instruction with the state before it.
-type Visit func(pc uint64, in *x86.Inst, s *State, how How)
+type Visit func(pc uint64, in *x86.Inst, s *State, basis Basis)
 
 // block goes from a leader to the end of its block and passes the state on to other leaders. With visit it only calls
 // visit; with deliver it passes the state on to other functions.
-func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
+func (f *flow) block(pc uint64, s *State, basis Basis, visit Visit, deliver bool) {
 	p := f.partOf(pc)
 	l := f.lead[int(pc-p.fn.Lo)+p.off]
 	soft := l > 0 && f.soft[l-1]
@@ -358,55 +358,55 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 		o := int(pc-p.fn.Lo) + p.off
 		if !first && f.lead[o] != 0 {
 			if visit == nil {
-				f.flowTo(o, s, how)
+				f.flowTo(o, s, basis)
 			}
 			return
 		}
-		i := f.at[o]
+		i := f.instAt[o]
 		if i == 0 {
 			return
 		}
 		in := &f.ins[i-1]
 		f.steps++
 		if visit != nil {
-			visit(pc, in, s, how)
+			visit(pc, in, s, basis)
 		}
 		switch in.Op {
 		case x86.OpRET:
 			p.leaves(s, true)
-			if visit != nil && how != Guessed && !soft {
+			if visit != nil && basis != Guessed && !soft {
 				p.breach.atReturn(in, s)
 			}
 			return
 		case x86.OpJMP:
 			if in.Args[0].Kind == x86.KRel {
-				f.edge(p, in.Target(pc), s, how, edgeJump, visit, deliver)
+				f.edge(p, in.Target(pc), s, basis, edgeJump, visit, deliver)
 				return
 			}
 			if len(f.table[pc]) == 0 {
 				p.leaves(s, false)
 			}
-			if visit != nil && how != Guessed && !soft {
+			if visit != nil && basis != Guessed && !soft {
 				p.breach.atReturn(in, s)
 			}
 			for _, t := range f.table[pc] {
-				f.edge(p, t, s, how, edgeTable, visit, deliver)
+				f.edge(p, t, s, basis, edgeTable, visit, deliver)
 			}
 			return
 		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ:
 			s.clobber(in.Writes)
-			f.edge(p, in.Target(pc), s, how, edgeJump, visit, deliver)
+			f.edge(p, in.Target(pc), s, basis, edgeJump, visit, deliver)
 			if in.Op == x86.OpJCC && in.Cond == x86.CondNE {
 				f.equal(pc, s)
 			}
 		case x86.OpXBEGIN:
-			f.edge(p, in.Target(pc), s, how, edgeJump, visit, deliver)
+			f.edge(p, in.Target(pc), s, basis, edgeJump, visit, deliver)
 			f.exec(pc, in, s)
 		case x86.OpCALL:
 			never := f.callNever(pc, in)
 			f.exec(pc, in, s)
 			if c := p.site(pc); c != nil && (visit == nil || deliver) {
-				f.pad(p, c, pc, pc+uint64(in.Len), s, how, visit)
+				f.pad(p, c, pc, pc+uint64(in.Len), s, basis, visit)
 			}
 			if never {
 				return
@@ -422,12 +422,12 @@ func (f *flow) block(pc uint64, s *State, how How, visit Visit, deliver bool) {
 	if pc == p.fn.Hi {
 		p.onward = append(p.onward, pc)
 		if deliver {
-			f.deliver(pc, s, how, edgeFall)
+			f.deliver(pc, s, basis, edgeFall)
 		}
 	}
 }
 
-// leaves notes a ret or jump with which a part goes elsewhere; sure says that rsp is at the return address then.
+// leaves records an exit from the part by ret or jump. sure says that rsp points to the return address there.
 func (p *part) leaves(s *State, sure bool) {
 	if r := s.Regs[rsp]; r.Kind == Base && r.Reg == 0 {
 		p.above = p.above || r.Off > -8
@@ -435,14 +435,14 @@ func (p *part) leaves(s *State, sure bool) {
 	}
 }
 
-func (f *flow) edge(p *part, t uint64, s *State, how How, kind edge, visit Visit, deliver bool) {
+func (f *flow) edge(p *part, t uint64, s *State, basis Basis, kind edge, visit Visit, deliver bool) {
 	if visit != nil && t-p.fn.Lo >= uint64(len(p.code)) {
 		p.onward = append(p.onward, t)
 	}
 	o := f.pos(t)
 	if o >= 0 {
 		if visit == nil && f.lead[o] != 0 {
-			f.flowTo(o, s, how)
+			f.flowTo(o, s, basis)
 		}
 		return
 	}
@@ -450,13 +450,13 @@ func (f *flow) edge(p *part, t uint64, s *State, how How, kind edge, visit Visit
 		p.leaves(s, true)
 	}
 	if deliver {
-		f.deliver(t, s, how, kind)
+		f.deliver(t, s, basis, kind)
 	}
 }
 
 // deliver records a state that flows into a function of another group, if that may use it. One that knows nothing of the frame matters to a
 // shared function: what else leads there is then not all.
-func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
+func (f *flow) deliver(to uint64, s *State, basis Basis, kind edge) {
 	g := f.p.find(to)
 	if g < 0 || !f.p.fns[g].Shared && s.Regs[rsp].Kind != Base && s.Regs[rbp].Kind != Base {
 		return
@@ -470,7 +470,7 @@ func (f *flow) deliver(to uint64, s *State, how How, kind edge) {
 	if kind == edgeJump && to == f.p.fns[g].Lo && f.p.callsOnly(g) && !s.IsInitial() {
 		return // merge has no use for it
 	}
-	f.out = append(f.out, delivery{to, *s, how, kind})
+	f.out = append(f.out, delivery{to, *s, basis, kind})
 }
 
 // equal handles cmp %r,%rsp; jne: after it, rsp equals r.
@@ -492,7 +492,7 @@ func (f *flow) equal(pc uint64, s *State) {
 }
 
 // pad merges the state after a call into its landing pad.
-func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, how How, visit Visit) {
+func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, basis Basis, visit Visit) {
 	o := f.pos(c.Pad)
 	if o >= 0 && visit != nil {
 		return
@@ -507,9 +507,9 @@ func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, how How, visit V
 	}
 	if o >= 0 {
 		f.pt = *s // flowPad may change it
-		f.flowPad(o, &f.pt, how)
+		f.flowPad(o, &f.pt, basis)
 	} else {
-		f.deliver(c.Pad, s, how, edgePad)
+		f.deliver(c.Pad, s, basis, edgePad)
 	}
 	s.Regs[rsp] = old
 }

@@ -42,7 +42,7 @@ type Symbol struct {
 }
 
 // stored is a word of memory that holds an address of code.
-type stored struct{ at, code uint64 }
+type stored struct{ addr, code uint64 }
 
 type segment struct {
 	lo, hi uint64
@@ -353,11 +353,11 @@ const functionAlign = 16
 // findLabels finds, among the addresses of code that relocations store, those of labels, to which a function jumps through a table: they lie
 // side by side with others of which one at least is aligned as no function is. Those of functions that are not aligned count as labels, too.
 func (img *Image) findLabels() {
-	slices.SortFunc(img.relAt, func(a, b stored) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(img.relAt, func(a, b stored) int { return cmp.Compare(a.addr, b.addr) })
 	img.labels = map[uint64]bool{}
 	for i := 0; i < len(img.relAt); {
 		k, odd := i, false
-		for ; k < len(img.relAt) && img.relAt[k].at == img.relAt[i].at+8*uint64(k-i); k++ {
+		for ; k < len(img.relAt) && img.relAt[k].addr == img.relAt[i].addr+8*uint64(k-i); k++ {
 			odd = odd || img.relAt[k].code%functionAlign != 0 && !img.starts[img.relAt[k].code]
 		}
 		for ; i < k; i++ {

@@ -22,30 +22,30 @@ const slotValue = 32
 // walk follows the code from a label to where it returns. States are relative to the label: base 0 is rsp there, and a register's entry
 // value what it holds there.
 type walk struct {
-	f      *flow
-	alone  bool
-	depth  int // of calls
-	code   map[uint64]*step
-	todo   []uint64
-	steps  int
-	failed bool
+	f        *flow
+	isolated bool
+	depth    int // of calls
+	code     map[uint64]*step
+	todo     []uint64
+	steps    int
+	failed   bool
 
-	frame int32 // how far above rsp the return address is; -1 not seen yet
-	sure  bool  // a path on which all calls come back goes there
-	final [16]Value
-	ret   int32   // frame, as the walk before has shown; -1 in the first
-	loads []int32 // words that callee-saved registers are loaded from
-	met   []int32 // frame, by code that was reached otherwise
-	high  int32   // how far above rsp it is at most, by jumps that lead elsewhere
-	open  bool    // a path need not return
+	frame       int32 // how far above rsp the return address is; -1 not seen yet
+	proven      bool  // a path on which all calls come back goes there
+	final       [16]Value
+	ret         int32   // frame, as the walk before has shown; -1 in the first
+	loads       []int32 // words that callee-saved registers are loaded from
+	otherFrames []int32 // frame, by code that was reached otherwise
+	high        int32   // how far above rsp it is at most, by jumps that lead elsewhere
+	open        bool    // a path need not return
 }
 
 // step is an instruction of a walk with the state before it.
 type step struct {
-	in   x86.Inst
-	s    State
-	sure bool // a path leads here on which all calls come back
-	todo bool
+	in     x86.Inst
+	s      State
+	proven bool // a path leads here on which all calls come back
+	todo   bool
 }
 
 // label gives the state at a label, to which nothing known leads, from the code that follows it: a ret takes the return address from where the CFA
@@ -60,7 +60,7 @@ func (f *flow) label(pc uint64, alone bool) (State, bool) {
 	}
 	bases := len(f.bases)
 	defer func() { f.bases = f.bases[:bases] }()
-	w := walk{f: f, alone: alone, ret: -1}
+	w := walk{f: f, isolated: alone, ret: -1}
 	w.run(pc)
 	w.again(pc)
 	f.labels += w.steps
@@ -73,7 +73,7 @@ func (f *flow) label(pc uint64, alone bool) (State, bool) {
 // shown reports whether the walk shows where the return address is.
 func (w *walk) shown() bool {
 	other := func(frame int32) bool { return frame != w.frame }
-	return !w.failed && w.sure && w.frame >= 0 && w.high <= w.frame && !slices.ContainsFunc(w.met, other)
+	return !w.failed && w.proven && w.frame >= 0 && w.high <= w.frame && !slices.ContainsFunc(w.otherFrames, other)
 }
 
 // comesBack reports whether a path from the entry of the function at pc leads to a ret, and none leaves otherwise. It may loop forever. The
@@ -87,7 +87,7 @@ func (p *Program) comesBack(pc uint64, depth int) bool {
 		return back.(bool)
 	}
 	f := &flow{p: p, parts: []part{{fn: &Function{}}}}
-	w := walk{f: f, alone: true, depth: depth + 1, ret: -1}
+	w := walk{f: f, isolated: true, depth: depth + 1, ret: -1}
 	w.run(pc)
 	w.again(pc)
 	back := w.shown() && w.frame == 0 && !w.open
@@ -128,7 +128,7 @@ func (w *walk) again(pc uint64) {
 }
 
 func (w *walk) run(pc uint64) {
-	w.code, w.todo, w.failed, w.frame, w.sure = map[uint64]*step{}, w.todo[:0], false, -1, false
+	w.code, w.todo, w.failed, w.frame, w.proven = map[uint64]*step{}, w.todo[:0], false, -1, false
 	s := State{}
 	for i := range s.Regs {
 		s.Regs[i] = entryOf(uint8(i))
@@ -158,7 +158,7 @@ func (w *walk) to(pc uint64, s *State, sure bool) {
 	at := w.code[pc]
 	switch {
 	case at == nil:
-		at = &step{s: *s, sure: sure}
+		at = &step{s: *s, proven: sure}
 		if len(w.code) >= labelCode || w.f.p.img.Foreign(pc) || x86.Decode(w.f.p.img.Code(pc), &at.in) != nil {
 			w.failed = true
 			return
@@ -168,10 +168,10 @@ func (w *walk) to(pc uint64, s *State, sure bool) {
 		w.failed = true
 		return
 	default:
-		if changed := at.s.meet(s); !changed && (at.sure || !sure) {
+		if changed := at.s.meet(s); !changed && (at.proven || !sure) {
 			return
 		}
-		at.sure = at.sure || sure
+		at.proven = at.proven || sure
 	}
 	if !at.todo {
 		at.todo = true
@@ -180,7 +180,7 @@ func (w *walk) to(pc uint64, s *State, sure bool) {
 }
 
 func (w *walk) step(pc uint64, at *step) {
-	in, s, sure := &at.in, at.s, at.sure
+	in, s, sure := &at.in, at.s, at.proven
 	w.meets(pc, &s)
 	next := pc + uint64(in.Len)
 	switch in.Op {
@@ -237,12 +237,12 @@ func (w *walk) step(pc uint64, at *step) {
 func (w *walk) meets(pc uint64, s *State) {
 	f := w.f
 	o := f.pos(pc)
-	if w.alone || o < 0 || f.lead[o] <= 0 || f.how[f.lead[o]-1] != Flow {
+	if w.isolated || o < 0 || f.lead[o] <= 0 || f.basis[f.lead[o]-1] != FromEntry {
 		return
 	}
-	here, known := s.Regs[rsp], f.st[f.lead[o]-1].Regs[rsp]
+	here, known := s.Regs[rsp], f.states[f.lead[o]-1].Regs[rsp]
 	if here.Kind == Base && here.Reg == 0 && known.Kind == Base && known.Reg == 0 {
-		w.met = append(w.met, here.Off-known.Off-8)
+		w.otherFrames = append(w.otherFrames, here.Off-known.Off-8)
 	}
 }
 
@@ -278,5 +278,5 @@ func (w *walk) leave(s *State, sure bool) {
 			w.final[h] = Value{}
 		}
 	}
-	w.frame, w.sure = r.Off, w.sure || sure
+	w.frame, w.proven = r.Off, w.proven || sure
 }

@@ -33,14 +33,14 @@ type ArgSize struct {
 	Bytes int32
 }
 
-// How says what a state depends on.
-type How uint8
+// Basis says what a state rests on.
+type Basis uint8
 
-// Values of How, each weaker than the one before.
+// Values of Basis, each weaker than the one before.
 const (
-	Flow    How = iota // follows from the function's entry
-	Assumed            // follows from a state that Options.Begin gave
-	Guessed            // follows from a choice that the code does not prove
+	FromEntry Basis = iota // follows from the function's entry
+	Assumed                // follows from a state that Options.Begin gave
+	Guessed                // follows from a choice that the code does not prove
 )
 
 // Options are options of New.
@@ -88,7 +88,7 @@ type Program struct {
 // external is a state that flows into a function from others.
 type external struct {
 	s         State
-	how       How
+	basis     Basis
 	from      int  // the function that it came from first
 	contested bool // other functions jump here with another frame: a cold label without code, after which the next part lies
 }

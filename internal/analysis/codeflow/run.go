@@ -29,12 +29,12 @@ func (r *Result) Each(visit Visit) {
 	lead := f.lead[p.off : p.off+len(p.code)]
 	for o, l := range lead {
 		if l > 0 {
-			f.s = f.st[l-1]
-			how := f.how[l-1]
+			f.s = f.states[l-1]
+			basis := f.basis[l-1]
 			if f.guess {
-				how = Guessed
+				basis = Guessed
 			}
-			f.block(p.fn.Lo+uint64(o), &f.s, how, visit, deliver)
+			f.block(p.fn.Lo+uint64(o), &f.s, basis, visit, deliver)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (r *Result) Inst(pc uint64) *x86.Inst {
 	if pc-p.fn.Lo >= uint64(len(p.code)) {
 		return nil
 	}
-	if k := r.f.at[int(pc-p.fn.Lo)+p.off]; k > 0 {
+	if k := r.f.instAt[int(pc-p.fn.Lo)+p.off]; k > 0 {
 		return &r.f.ins[k-1]
 	}
 	return nil
@@ -101,7 +101,7 @@ func (p *Program) Run(each func(i int, r *Result)) {
 				each(q.i, r)
 			}
 			if !q.shown { // the pass that shows also notes how the function returns and leaves
-				r.Each(func(uint64, *x86.Inst, *State, How) {})
+				r.Each(func(uint64, *x86.Inst, *State, Basis) {})
 			}
 			breaches[q.i] = q.breach
 			onward[q.i] = nil
@@ -204,7 +204,7 @@ func (f *flow) keep() []delivery {
 	for k := range f.out {
 		d := &f.out[k]
 		if f.guess {
-			d.how = Guessed
+			d.basis = Guessed
 		}
 		if d.kind == edgeTable && !f.plausible(d) {
 			continue
@@ -218,7 +218,7 @@ func (f *flow) keep() []delivery {
 				padMeet(&e.s, &d.s)
 			}
 			e.s.meet(&d.s)
-			e.how = max(e.how, d.how)
+			e.basis = max(e.basis, d.basis)
 			continue
 		}
 		f.kept[k] = len(out)
@@ -248,7 +248,7 @@ func (f *flow) endsInCall() (call, padded bool) {
 // the state is marked.
 func (f *flow) plausible(d *delivery) bool {
 	if f.beginner == nil {
-		d.how = Guessed
+		d.basis = Guessed
 		return true
 	}
 	b, ok := f.beginner.Begin(d.to)
@@ -352,7 +352,7 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 			}
 			e := p.ext[d.to]
 			if e == nil {
-				p.ext[d.to] = &external{s: d.s, how: d.how, from: i, contested: d.kind == edgeJump && d.to == lo && p.tailIn[lo] && !p.fns[fn].Shared}
+				p.ext[d.to] = &external{s: d.s, basis: d.basis, from: i, contested: d.kind == edgeJump && d.to == lo && p.tailIn[lo] && !p.fns[fn].Shared}
 				at, _ := slices.BinarySearch(p.extOf[fn], d.to)
 				p.extOf[fn] = slices.Insert(p.extOf[fn], at, d.to)
 				dirty[g] = true
@@ -371,8 +371,8 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 			if e.s.meet(&d.s) {
 				dirty[g] = true
 			}
-			if d.how > e.how {
-				e.how = d.how
+			if d.basis > e.basis {
+				e.basis = d.basis
 				dirty[g] = true
 			}
 		}

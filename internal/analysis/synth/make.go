@@ -127,8 +127,8 @@ func Undescribed(img *codeflow.Image, described []codeflow.Function) []codeflow.
 
 // Answers reports whether Make makes a row of a state that was reached as how
 // says.
-func Answers(s *codeflow.State, how codeflow.How) bool {
-	if how != codeflow.Flow {
+func Answers(s *codeflow.State, basis codeflow.Basis) bool {
+	if basis != codeflow.FromEntry {
 		return false
 	}
 	row, ok := rowAt(s)
@@ -146,10 +146,10 @@ func (r *Result) count() {
 
 // rowsOf makes the rows of one function.
 func rowsOf(r *codeflow.Result) (list []Function, d Declined) {
-	r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, how codeflow.How) {
+	r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, basis codeflow.Basis) {
 		row, ok := rowAt(s)
 		switch {
-		case how != codeflow.Flow:
+		case basis != codeflow.FromEntry:
 			d.Guessed++
 		case !ok:
 			d.NoCFA++

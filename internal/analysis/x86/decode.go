@@ -6,7 +6,7 @@ import "encoding/binary"
 type state struct {
 	code []byte
 	in   *Inst
-	at   int // next byte
+	pos  int // next byte
 	r, x, b,
 	rHi, vHi uint8 // register-number extensions
 	vvvv uint8
@@ -47,15 +47,15 @@ func (s *state) prefixes() error {
 			return nil
 		}
 		if b&0xf0 == 0x40 && !isPrefix(s.code[1]) {
-			in.Rex, s.at = b, 1
+			in.Rex, s.pos = b, 1
 			s.r, s.x, s.b = b<<1&8, b<<2&8, b<<3&8
 			in.W = b&8 != 0
 			return nil
 		}
 	}
-	for ; s.at < len(s.code); s.at++ {
+	for ; s.pos < len(s.code); s.pos++ {
 		var p Prefix
-		switch b := s.code[s.at]; b {
+		switch b := s.code[s.pos]; b {
 		case 0xf0:
 			p = PrefixLock
 		case 0xf3:
@@ -110,7 +110,7 @@ func (s *state) prefixes() error {
 
 // opcode reads the opcode with its VEX, EVEX or XOP prefix and returns the index in spans.
 func (s *state) opcode() (int, error) {
-	in, c := s.in, s.code[s.at:]
+	in, c := s.in, s.code[s.pos:]
 	op := c[0]
 	vector := func(n int, enc Enc) error {
 		if len(c) < n {
@@ -120,7 +120,7 @@ func (s *state) opcode() (int, error) {
 			return ErrInvalid
 		}
 		in.Enc = enc
-		s.at += n
+		s.pos += n
 		return nil
 	}
 	switch {
@@ -129,13 +129,13 @@ func (s *state) opcode() (int, error) {
 			return 0, ErrTruncated
 		}
 		in.Map, in.Opcode = 1, c[1]
-		s.at += 2
+		s.pos += 2
 		if c[1] == 0x38 || c[1] == 0x3a {
 			if len(c) < 3 {
 				return 0, ErrTruncated
 			}
 			in.Map, in.Opcode = 2+c[1]>>1&1, c[2]
-			s.at++
+			s.pos++
 		}
 		return int(in.Map)<<8 | int(in.Opcode), nil
 	case op == 0xc5:
@@ -178,7 +178,7 @@ func (s *state) opcode() (int, error) {
 		return (6+int(in.Map))<<8 | int(c[4]), nil
 	}
 	in.Opcode = op
-	s.at++
+	s.pos++
 	return int(op), nil
 }
 
@@ -192,12 +192,12 @@ func (s *state) body(slot int) error {
 	}
 	sp := spans[slot]
 	if s.hasModRM() {
-		if s.at >= len(s.code) {
+		if s.pos >= len(s.code) {
 			return ErrTruncated
 		}
 		in.HasModRM = true
-		in.ModRM = s.code[s.at]
-		s.at++
+		in.ModRM = s.code[s.pos]
+		s.pos++
 	}
 	if in.Enc == EncLegacy && in.Map == 1 && in.Opcode >= 0x20 && in.Opcode <= 0x23 {
 		in.ModRM |= 0xc0 // moves of control and debug registers know no memory form
@@ -218,7 +218,7 @@ func (s *state) body(slot int) error {
 	if err := s.immediates(f); err != nil {
 		return err
 	}
-	in.Len = uint8(s.at)
+	in.Len = uint8(s.pos)
 	s.operands(f)
 	s.effects(f)
 	return nil
@@ -267,12 +267,12 @@ func (s *state) unknown() error {
 	case in.Map == 1 && hasImm0F(in.Opcode):
 		n = 1
 	}
-	s.at += n
-	if s.at > len(s.code) {
+	s.pos += n
+	if s.pos > len(s.code) {
 		return ErrTruncated
 	}
 	in.ImmLen = uint8(n)
-	in.Len = uint8(s.at)
+	in.Len = uint8(s.pos)
 	return nil
 }
 
@@ -292,11 +292,11 @@ func (s *state) memory(f *form) error {
 	d := 0
 	switch {
 	case rm == 4:
-		if s.at >= len(s.code) {
+		if s.pos >= len(s.code) {
 			return ErrTruncated
 		}
-		b := s.code[s.at]
-		s.at++
+		b := s.code[s.pos]
+		s.pos++
 		in.SIB = b
 		m.VSIB = f != nil && isVSIB(in)
 		if x := b>>3&7 | s.x; x != 4 || m.VSIB {
@@ -323,12 +323,12 @@ func (s *state) memory(f *form) error {
 	case 2:
 		d = 4
 	}
-	if s.at+d > len(s.code) {
+	if s.pos+d > len(s.code) {
 		return ErrTruncated
 	}
 	switch d {
 	case 1:
-		m.Disp = int64(int8(s.code[s.at]))
+		m.Disp = int64(int8(s.code[s.pos]))
 		if in.Enc == EncEVEX && f != nil {
 			n := f.n
 			if in.Broadcast && f.nb != 0 {
@@ -337,10 +337,10 @@ func (s *state) memory(f *form) error {
 			m.Disp *= int64(n)
 		}
 	case 4:
-		m.Disp = int64(int32(binary.LittleEndian.Uint32(s.code[s.at:])))
+		m.Disp = int64(int32(binary.LittleEndian.Uint32(s.code[s.pos:])))
 	}
 	in.DispLen = uint8(d)
-	s.at += d
+	s.pos += d
 	return nil
 }
 

@@ -33,11 +33,11 @@ func (s *state) immediates(f *form) error {
 		if got > 0 && hasImmReg(f) {
 			continue
 		}
-		if s.at+n > len(s.code) {
+		if s.pos+n > len(s.code) {
 			return ErrTruncated
 		}
 		var v int64
-		b := s.code[s.at:]
+		b := s.code[s.pos:]
 		switch n {
 		case 1:
 			v = int64(int8(b[0]))
@@ -54,7 +54,7 @@ func (s *state) immediates(f *form) error {
 		case 8:
 			v = int64(binary.LittleEndian.Uint64(b))
 		}
-		s.at += n
+		s.pos += n
 		in.ImmLen += uint8(n)
 		switch {
 		case a.kind == argAbs:

@@ -26,7 +26,7 @@ type graph struct {
 	base      *graph // whose types and strings come first; nil: none
 	first     uint32 // number of the first type here
 	types     []byte
-	at        []uint32 // where each type is in types
+	offsets   []uint32 // where each type is in types
 	strings   []byte
 	before    uint32 // bytes of strings of base
 	functions map[string][]uint32
@@ -81,12 +81,12 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 		g.first, g.before = base.end(), base.before+uint32(len(base.strings))
 	}
 	for at := uint64(0); at+typeSize <= uint64(len(g.types)); {
-		if len(g.at) == maxTypes {
+		if len(g.offsets) == maxTypes {
 			return nil, fmt.Errorf("more than %d types", maxTypes)
 		}
 		t := g.types[at:]
-		id := g.first + uint32(len(g.at))
-		g.at = append(g.at, uint32(at))
+		id := g.first + uint32(len(g.offsets))
+		g.offsets = append(g.offsets, uint32(at))
 		n, size := uint64(le.Uint16(t[4:])), uint64(typeSize)
 		switch t[7] & 0x1f {
 		case btfInt, btfVar:
@@ -117,7 +117,7 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 }
 
 // end is the number after the last type.
-func (g *graph) end() uint32 { return g.first + uint32(len(g.at)) }
+func (g *graph) end() uint32 { return g.first + uint32(len(g.offsets)) }
 
 // name returns the string at an offset, "" if there is none.
 func (g *graph) name(off uint32) string {
@@ -141,7 +141,7 @@ func (g *graph) refers(dst []uint32, id uint32) []uint32 {
 		return dst // void, or an error of the reader
 	}
 	le := binary.LittleEndian
-	t := of.types[of.at[id-of.first]:]
+	t := of.types[of.offsets[id-of.first]:]
 	n, more := int(le.Uint16(t[4:])), t[12:]
 	each := func(size, at int) {
 		for i := range n {

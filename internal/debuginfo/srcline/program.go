@@ -105,7 +105,7 @@ type machine struct {
 	file    uint64
 	line    int
 	view    int  // of the next row
-	is      bool // is_stmt
+	isStmt  bool // is_stmt
 }
 
 // advance moves the machine on by operations.
@@ -129,7 +129,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 	rows := make([]row, 0, (p.end-p.begin)/rowBytes)
 	var sequences [][]row
 	first := 0 // row of the sequence
-	m := machine{file: 1, line: 1, is: p.statement}
+	m := machine{file: 1, line: 1, isStmt: p.statement}
 	constAdd := int(255-p.opcodeBase) / max(p.lineRange, 1)
 	c := cursor{b: section[:p.end], off: p.begin}
 	for c.off < p.end && !c.bad {
@@ -147,7 +147,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 			rows = addRow(rows, first, &m)
 			t.view(&m, false)
 		case op == lnsNegateStmt:
-			m.is = !m.is
+			m.isStmt = !m.isStmt
 		case op == 0: // extended
 			size := c.uleb()
 			from := c.off
@@ -176,7 +176,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 					sequences = append(sequences, rows[first:len(rows):len(rows)])
 				}
 				first = len(rows)
-				m = machine{file: 1, line: 1, is: p.statement}
+				m = machine{file: 1, line: 1, isStmt: p.statement}
 			}
 		case op == lnsAdvancePC:
 			m.advance(p, int(c.uleb()))

@@ -63,7 +63,7 @@ func (t *lineTable) view(m *machine, end bool) {
 	if t.each != nil {
 		v := view{View: View{Addr: m.addr, End: end}, file: m.file}
 		if !end {
-			v.Line, v.View.View, v.Statement = m.line, m.view, m.is
+			v.Line, v.View.View, v.Statement = m.line, m.view, m.isStmt
 		}
 		t.each(v)
 	}

@@ -33,8 +33,8 @@ type Kernel struct {
 
 // kernelLine is a line of the text.
 type kernelLine struct {
-	addr uint64
-	at   uint32
+	addr   uint64
+	offset uint32
 }
 
 // Kallsyms reads the symbols of the running kernel: proc(5), /proc/kallsyms. Of
@@ -130,7 +130,7 @@ func (k *Kernel) sort() error {
 	if !some {
 		return ErrHidden
 	}
-	slices.SortFunc(k.lines, func(a, b kernelLine) int { return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.at, a.at)) })
+	slices.SortFunc(k.lines, func(a, b kernelLine) int { return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.offset, a.offset)) })
 	k.lines = slices.CompactFunc(k.lines, func(a, b kernelLine) bool { return a.addr == b.addr })
 	return nil
 }
@@ -198,7 +198,7 @@ func (k *Kernel) Find(addr uint64) (s *Symbol) {
 		}
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	at := int(k.lines[i].at)
+	at := int(k.lines[i].offset)
 	s = &Symbol{Start: k.lines[i].addr}
 	if k.step == 1 && i+1 < len(k.lines) {
 		s.End = k.lines[i+1].addr

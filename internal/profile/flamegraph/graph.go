@@ -161,21 +161,21 @@ func (g *Graph) choose(budget int) Left {
 func (g *Graph) boxes(left *Left) []box {
 	var all []box
 	type level struct {
-		at   int    // the open box's place in all
-		left uint64 // the weight of left-out boxes that stand on it
+		index int    // the open box's place in all
+		left  uint64 // the weight of left-out boxes that stand on it
 	}
 	var open []level
 	g.walk(func(b box) {
-		open = append(open, level{at: len(all)})
+		open = append(open, level{index: len(all)})
 		all = append(all, b)
 	}, func(end, before uint64) {
 		last := len(open) - 1
-		l, b := open[last], &all[open[last].at]
+		l, b := open[last], &all[open[last].index]
 		open = open[:last]
 		b.end, b.before = end, before-b.before
 		if last > 0 && b.weight() < max(left.Below, 1) { // the boxes on it are already left out
 			open[last-1].left += b.weight()
-			all = all[:l.at]
+			all = all[:l.index]
 			return
 		}
 		left.Weight += l.left

@@ -10,10 +10,10 @@ import (
 
 // ahead is what is known of a ring's next sample: most threads have the outer frames where they had them before.
 type ahead struct {
-	at    []uint64 // where the last stack had return addresses, innermost first; of several threads' the last one's
-	was   []uint64
-	until int  // so many samples until that is looked up again
-	alike bool // the last two times most of them were the same
+	places   []uint64 // where the last stack had return addresses, innermost first; of several threads' the last one's
+	previous []uint64
+	until    int  // so many samples until that is looked up again
+	alike    bool // the last two times most of them were the same
 }
 
 // Bytes that are fetched of the next record.
@@ -47,12 +47,12 @@ func (a *ahead) fetch(next []byte, size, copied int) bool {
 		return false
 	}
 	sp := binary.LittleEndian.Uint64(next[stack-(1+regs-stackPointer)*word:])
-	if binary.LittleEndian.Uint64(next[stack-word:]) != uint64(copied) || a.at[len(a.at)-1]-sp >= uint64(copied) {
+	if binary.LittleEndian.Uint64(next[stack-word:]) != uint64(copied) || a.places[len(a.places)-1]-sp >= uint64(copied) {
 		return false
 	}
 	next = next[stack:size]
 	ehelf.Prefetch(next, innerFetched)
-	ehelf.PrefetchWords(next, sp, a.at)
+	ehelf.PrefetchWords(next, sp, a.places)
 	return true
 }
 
@@ -62,7 +62,7 @@ func (a *ahead) learn(mem *ehelf.Memory, extent uint64, pcs []uint64) {
 		return
 	}
 	a.until = learnEvery
-	a.was, a.at = a.at, a.was[:0]
+	a.previous, a.places = a.places, a.previous[:0]
 	rest := mem.Bytes[:min(uint64(len(mem.Bytes)), extent)]
 	same, k := 0, 0
 	for _, pc := range pcs[1:] {
@@ -74,13 +74,13 @@ func (a *ahead) learn(mem *ehelf.Memory, extent uint64, pcs []uint64) {
 		}
 		at := mem.Lo + min(uint64(len(mem.Bytes)), extent) - uint64(len(rest))
 		rest = rest[word:]
-		a.at = append(a.at, at)
-		for k < len(a.was) && a.was[k] < at {
+		a.places = append(a.places, at)
+		for k < len(a.previous) && a.previous[k] < at {
 			k++
 		}
-		if k < len(a.was) && a.was[k] == at {
+		if k < len(a.previous) && a.previous[k] == at {
 			same++
 		}
 	}
-	a.alike = same > 0 && same*4 >= len(a.at)*3
+	a.alike = same > 0 && same*4 >= len(a.places)*3
 }

@@ -29,13 +29,13 @@ func TestAhead(t *testing.T) {
 	var a ahead
 	assert.False(t, a.fetch(record, size, copied), "nothing is known")
 	a.learn(&mem, copied, pcs)
-	assert.Equal(t, []uint64{low + 40, low + 120, low + 200, low + 480}, a.at)
+	assert.Equal(t, []uint64{low + 40, low + 120, low + 200, low + 480}, a.places)
 	assert.False(t, a.fetch(record, size, copied), "nor what stays")
 	a.until = 1
 	le.PutUint64(mem.Bytes[40:], 0)
 	le.PutUint64(mem.Bytes[48:], pcs[1])
 	a.learn(&mem, copied, pcs)
-	assert.Equal(t, []uint64{low + 48, low + 120, low + 200, low + 480}, a.at)
+	assert.Equal(t, []uint64{low + 48, low + 120, low + 200, low + 480}, a.places)
 	assert.True(t, a.fetch(record, size, copied), "three of four are where they were")
 	assert.False(t, a.fetch(record[:size-1], size, copied), "the rest is at the ring's begin")
 	assert.False(t, a.fetch(record, size, copied*2), "another size of copies")
@@ -47,7 +47,7 @@ func TestAhead(t *testing.T) {
 
 	a.until = 1
 	a.learn(&mem, 200, pcs)
-	assert.Equal(t, []uint64{low + 48, low + 120}, a.at, "the stack ends")
+	assert.Equal(t, []uint64{low + 48, low + 120}, a.places, "the stack ends")
 	a.until = 1
 	a.learn(&mem, copied, pcs[:1])
 	assert.False(t, a.fetch(record, size, copied), "no caller")

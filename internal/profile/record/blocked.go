@@ -6,10 +6,10 @@ import "encoding/binary"
 
 // away is a thread's time off the processor.
 type away struct {
-	since uint64 // ns
-	stack uint32 // index of Table.Stacks
-	is    bool   // it is away
-	ready bool   // it was preempted and could run
+	since  uint64 // ns
+	stack  uint32 // index of Table.Stacks
+	asleep bool   // it is away
+	ready  bool   // it was preempted and could run
 }
 
 // Bits of a PERF_RECORD_SWITCH's misc field.
@@ -28,7 +28,7 @@ func (s *Session) switched(raw []byte, misc uint16) {
 	}
 	id := raw[len(raw)-sampleID:]
 	th := s.tracker.threads[int32(binary.LittleEndian.Uint32(id[4:]))]
-	if th == nil || !th.off.is {
+	if th == nil || !th.off.asleep {
 		return
 	}
 	if misc&switchOut != 0 {
@@ -54,7 +54,7 @@ func (s *Session) back(th *thread, now uint64) {
 // allBack counts the time of all threads that are still away.
 func (s *Session) allBack(now uint64) {
 	for _, th := range s.tracker.threads {
-		if th.off.is {
+		if th.off.asleep {
 			s.back(th, now)
 		}
 	}

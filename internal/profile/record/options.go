@@ -42,7 +42,7 @@ type Options struct {
 	Realtime  bool   // the thread that reads the rings has real-time priority
 	Pointers  unwind.FramePointers
 	Objects   *unwind.Objects
-	Met       func(*unwind.Object) // see unwind.Walker; may be nil
+	OnObject  func(*unwind.Object) // see unwind.Walker; may be nil
 	Raw       *RawWriter           // gets all records; may be nil
 	// Left is called for an object that is released, with the link-time addresses at which it was met: names for those
 	// may still be asked for, as it was with all that is known of it. Its file may be used until done is called. May be nil.

@@ -124,7 +124,7 @@ func (s *Stack) column(i int, f func(v int64) int64) {
 	case 3:
 		s.End = unwind.Cause(f(int64(s.End)))
 	case 4:
-		s.How = How(f(int64(s.How)))
+		s.Origin = Origin(f(int64(s.Origin)))
 	case 5:
 		s.Count = uint64(f(int64(s.Count)))
 	case 6:

@@ -227,7 +227,7 @@ func TestPack(t *testing.T) {
 		h := table.hash(words)
 		id, ok := table.index[h]
 		if !ok {
-			id = table.insert(h, Stack{Comm: rnd.Uint32N(9), PID: rnd.Int32(), End: unwind.Cause(rnd.IntN(int(unwind.NumCauses))), How: How(words[0])}, new(unwind.Maps), nil, user, nil)
+			id = table.insert(h, Stack{Comm: rnd.Uint32N(9), PID: rnd.Int32(), End: unwind.Cause(rnd.IntN(int(unwind.NumCauses))), Origin: Origin(words[0])}, new(unwind.Maps), nil, user, nil)
 		}
 		table.count(id, rnd.Uint64()>>rnd.IntN(64))
 	}

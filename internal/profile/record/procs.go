@@ -23,11 +23,11 @@ import (
 // process is an address space, with what the table of stacks needs from it.
 // Addresses mean the same code as long as space is the same.
 type process struct {
-	space  uint32
-	maps   *unwind.Maps // as of the last change; nil: to be asked for
-	met    *unwind.Maps // of the last sample; nil: no sample of this space yet
-	known  bool         // its mappings are: it was seen to begin, or they were read
-	exited bool
+	space       uint32
+	maps        *unwind.Maps // as of the last change; nil: to be asked for
+	sampledMaps *unwind.Maps // of the last sample; nil: no sample of this space yet
+	known       bool         // its mappings are: it was seen to begin, or they were read
+	exited      bool
 	// lingers says that the process has not ended yet, though its first thread has.
 	lingers bool
 	parent  int32
@@ -43,26 +43,26 @@ type thread struct {
 
 // tracker tracks what processes map, fork and execute, in the order of time.
 type tracker struct {
-	objects   *unwind.Objects
-	all       *unwind.Processes
-	processes map[int32]*process
-	threads   map[int32]*thread
-	spaces    uint32
-	comms     []string // of the samples since the last Take
-	commIDs   map[string]uint32
-	gone      []int32 // threads and processes, in the order of their exits
-	ended     int     // how many of gone the last bury has seen
-	known     map[objectKey]*unwind.Object
-	most      int                          // of known, at which unused ones are dropped
-	unmapped  map[*unwind.Object]time.Time // of those of which something is kept, since when no process has them mapped
-	released  int                          // objects released since unused ones were last dropped
-	met       map[*unwind.Object][]uint64  // link-time addresses in the frames of earlier tables, and of released objects
-	tried     map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
-	files     map[*unwind.Object]*os.File  // of objects that this mount namespace does not have
-	ids       map[fileKey][]byte
-	latest    map[objectKey]uint64                              // generations, by the name and inode of files without build-id
-	onMap     func(pid int32, m procfs.Mapping, buildID []byte) // called for mappings read from /proc; may be nil
-	onComm    func(pid, tid int32, comm string)
+	objects    *unwind.Objects
+	all        *unwind.Processes
+	processes  map[int32]*process
+	threads    map[int32]*thread
+	spaces     uint32
+	comms      []string // of the samples since the last Take
+	commIDs    map[string]uint32
+	gone       []int32 // threads and processes, in the order of their exits
+	ended      int     // how many of gone the last bury has seen
+	known      map[objectKey]*unwind.Object
+	most       int                          // of known, at which unused ones are dropped
+	unmapped   map[*unwind.Object]time.Time // of those of which something is kept, since when no process has them mapped
+	released   int                          // objects released since unused ones were last dropped
+	frameAddrs map[*unwind.Object][]uint64  // link-time addresses in the frames of earlier tables, and of released objects
+	tried      map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
+	files      map[*unwind.Object]*os.File  // of objects that this mount namespace does not have
+	ids        map[fileKey][]byte
+	latest     map[objectKey]uint64                              // generations, by the name and inode of files without build-id
+	onMap      func(pid int32, m procfs.Mapping, buildID []byte) // called for mappings read from /proc; may be nil
+	onComm     func(pid, tid int32, comm string)
 }
 
 // keepGone is how many threads are remembered after their exit, since samples may
@@ -81,7 +81,7 @@ const (
 func newTracker(objects *unwind.Objects) *tracker {
 	return &tracker{objects: objects, all: unwind.NewProcesses(), processes: make(map[int32]*process), threads: make(map[int32]*thread),
 		commIDs: make(map[string]uint32), known: make(map[objectKey]*unwind.Object), ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64), most: manyObjects,
-		tried: make(map[*unwind.Object]int32), met: make(map[*unwind.Object][]uint64), files: make(map[*unwind.Object]*os.File)}
+		tried: make(map[*unwind.Object]int32), frameAddrs: make(map[*unwind.Object][]uint64), files: make(map[*unwind.Object]*os.File)}
 }
 
 // takeComms returns the names since the last call.
@@ -144,7 +144,7 @@ func (t *tracker) sampled(pid int32) (*process, *unwind.Maps) {
 	if p.maps == nil {
 		p.maps = t.all.Process(pid).Maps()
 	}
-	p.met = p.maps
+	p.sampledMaps = p.maps
 	return p, p.maps
 }
 
@@ -232,12 +232,12 @@ func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object)
 	t.all.Map(pid, start, size, offset, o)
 	p.maps = nil
 	defer t.trimMappings(pid, p)
-	if p.met == nil {
+	if p.sampledMaps == nil {
 		return
 	}
-	for _, m := range p.met.All() {
+	for _, m := range p.sampledMaps.All() {
 		if m.Start < start+size && start < m.End && (m.Object != o || m.FileOffset(start) != offset) {
-			p.space, p.met = t.newSpace(), nil // addresses that were met mean something else now
+			p.space, p.sampledMaps = t.newSpace(), nil // addresses that were met mean something else now
 			return
 		}
 	}
@@ -255,7 +255,7 @@ func (t *tracker) trimMappings(pid int32, p *process) {
 		return
 	}
 	t.all.Clear(pid)
-	p.space, p.maps, p.met = t.newSpace(), nil, nil // the addresses of some may come to mean something else
+	p.space, p.maps, p.sampledMaps = t.newSpace(), nil, nil // the addresses of some may come to mean something else
 	for _, m := range list {
 		if m.Exec {
 			t.all.Map(pid, m.Start, m.End-m.Start, m.Offset, t.object(pid, m.Name, t.fileID(pid, m), t.generation(m.Name, m.Inode), m.Start, m.End))
@@ -273,7 +273,7 @@ func (t *tracker) forget() {
 		k.inode.generation = generation
 		return t.known[k] == nil
 	})
-	maps.DeleteFunc(t.met, func(o *unwind.Object, _ []uint64) bool { return !kept[o] })
+	maps.DeleteFunc(t.frameAddrs, func(o *unwind.Object, _ []uint64) bool { return !kept[o] })
 	maps.DeleteFunc(t.tried, func(o *unwind.Object, _ int32) bool { return !kept[o] })
 	t.most = max(manyObjects, 2*len(t.known))
 }

@@ -191,12 +191,12 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 		o.frames = append(o.frames, named)
 	}
 	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.Event, Width: len(o.p.Event.Name), Frames: o.frames, Guessed: o.guessed,
-		Labels: howLabels[s.How], End: s.End}
+		Labels: originLabels[s.Origin], End: s.End}
 	return &o.sample
 }
 
-// howLabels says how a stack was found, for the format pprof.
-var howLabels = [...][]stackfmt.Label{
+// originLabels are the labels of a stack in the format pprof, by how it was found.
+var originLabels = [...][]stackfmt.Label{
 	fromLast:  {{Key: "stack", Value: "completed from the last one"}},
 	fromLater: {{Key: "stack", Value: "completed from memory"}},
 	noCopy:    {{Key: "stack", Value: "none, in exec or exit"}},

@@ -23,7 +23,7 @@ type place struct {
 // refiller completes stacks that are longer than the kernel's copy of them.
 type refiller struct {
 	memory []byte // the copy, followed by what was read later
-	again  [farthest]byte
+	reread [farthest]byte
 	pcs    []uint64
 }
 
@@ -49,7 +49,7 @@ var restSizes = [...]int{16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20}
 // the copy's last frames are still there, else with the callers that the same frame had in the
 // thread's last stack. at is the registers of the last of its frames. It
 // returns what Walk would have.
-func (f *refiller) complete(s *Session, pid int32, th *thread, maps *unwind.Maps, first, at abi.Regs, mem *ehelf.Memory, n int, pcs []uint64) (int, unwind.Cause, How) {
+func (f *refiller) complete(s *Session, pid int32, th *thread, maps *unwind.Maps, first, at abi.Regs, mem *ehelf.Memory, n int, pcs []uint64) (int, unwind.Cause, Origin) {
 	ends, proven := s.lastReturns(n, maps, first, at, mem, pcs)
 	if !proven {
 		s.counts.Unproven++
@@ -99,7 +99,7 @@ func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps
 		// After the rest: what is there still has been all the while.
 		from := ends[proofs-1].sp - word
 		proof := mem.Bytes[from-mem.Lo:]
-		if readMemory(pid, from, f.again[:len(proof)]) < len(proof) || !bytes.Equal(f.again[:len(proof)], proof) {
+		if readMemory(pid, from, f.reread[:len(proof)]) < len(proof) || !bytes.Equal(f.reread[:len(proof)], proof) {
 			s.counts.Changed++
 			return 0, unwind.Unreadable
 		}

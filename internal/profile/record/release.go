@@ -49,7 +49,7 @@ func (s *Session) release(now time.Time) {
 			is[o] = true
 		}
 		s.walker.Forget(func(o *unwind.Object) bool { return is[o] })
-		s.table.metIn(is, t.met)
+		s.table.metIn(is, t.frameAddrs)
 		for _, o := range list {
 			s.releaseOne(o)
 		}
@@ -64,10 +64,10 @@ func (s *Session) release(now time.Time) {
 func (s *Session) Rest() {
 	t := s.tracker
 	s.walker.Forget(func(*unwind.Object) bool { return true })
-	s.table.metIn(nil, t.met)
+	s.table.metIn(nil, t.frameAddrs)
 	for _, o := range t.known {
 		if o.Needed() {
-			o.Release(t.met[o])
+			o.Release(t.frameAddrs[o])
 		}
 	}
 	s.table = newTable()
@@ -75,10 +75,10 @@ func (s *Session) Rest() {
 
 func (s *Session) releaseOne(o *unwind.Object) {
 	t := s.tracker
-	met := t.met[o]
+	met := t.frameAddrs[o]
 	slices.Sort(met)
 	met = slices.Compact(met)
-	t.met[o] = met
+	t.frameAddrs[o] = met
 	named := len(met) > 0 && o.Needed()
 	if o.Needed() {
 		o.Release(met)
@@ -185,7 +185,7 @@ func (t *tracker) drop(id int32) {
 func (t *tracker) dropFile(o *unwind.Object) *os.File {
 	f := t.files[o]
 	delete(t.files, o)
-	delete(t.met, o)
+	delete(t.frameAddrs, o)
 	for k, other := range t.known {
 		if other == o {
 			delete(t.known, k)

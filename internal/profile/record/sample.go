@@ -24,17 +24,17 @@ func (s *Session) sample(r *perfdata.Sample) {
 	n := 0
 	switch {
 	case r.UserRegs.ABI == perfdata.ABI32:
-		stack.How |= is32
+		stack.Origin |= is32
 		s.counts.Compat++
 	case r.UserRegs.ABI == perfdata.ABINone:
 		s.counts.Kernel++
 	case len(r.Stack) == 0 && s.opt.Copy > 0:
-		stack.How |= noCopy
+		stack.Origin |= noCopy
 		s.counts.NoCopy++
 	default:
 		n = s.userPart(r, th, maps, &stack)
 	}
-	words := append(s.words[:0], uint64(p.space), uint64(stack.Comm)<<32|uint64(stack.End)<<8|uint64(stack.How), uint64(len(s.kernel))<<32|uint64(len(s.guesses)))
+	words := append(s.words[:0], uint64(p.space), uint64(stack.Comm)<<32|uint64(stack.End)<<8|uint64(stack.Origin), uint64(len(s.kernel))<<32|uint64(len(s.guesses)))
 	for _, i := range s.guesses {
 		words = append(words, uint64(i))
 	}
@@ -47,7 +47,7 @@ func (s *Session) sample(r *perfdata.Sample) {
 	}
 	if s.opt.Event.blocked {
 		if r.TID != 0 { // not the idle thread
-			th.off = away{since: r.Time, stack: id, is: true}
+			th.off = away{since: r.Time, stack: id, asleep: true}
 		}
 		return
 	}
@@ -101,13 +101,13 @@ func (s *Session) userPart(r *perfdata.Sample, th *thread, maps *unwind.Maps, st
 	}
 	n, cause, how := s.walk(r.PID, th, maps, first, &mem)
 	s.current.learn(&mem, s.extent, s.pcs[:n])
-	stack.End, stack.How = cause, how
+	stack.End, stack.Origin = cause, how
 	s.note(n, cause, how)
 	return n
 }
 
 // note counts a walk.
-func (s *Session) note(n int, cause unwind.Cause, how How) {
+func (s *Session) note(n int, cause unwind.Cause, how Origin) {
 	c := &s.counts
 	c.Unwound++
 	c.Frames += uint64(n)
@@ -126,12 +126,12 @@ func (s *Session) note(n int, cause unwind.Cause, how How) {
 
 // walk walks a stack, and where the copy has not all of it, makes it whole if that is
 // wanted and possible.
-func (s *Session) walk(pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory) (int, unwind.Cause, How) {
+func (s *Session) walk(pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory) (int, unwind.Cause, Origin) {
 	regs := first
 	n, cause, _ := s.walker.Walk(maps, &regs, mem, s.pcs)
 	s.extent = regs.Reg[abi.RSP] - first.Reg[abi.RSP]
 	s.guesses = append(s.guesses[:0], s.walker.Guesses...)
-	var how How
+	var how Origin
 	if s.opt.Refill && s.isLong(cause) {
 		s.pace.alert = s.now + alertTime
 	}

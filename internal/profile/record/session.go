@@ -52,7 +52,7 @@ type Session struct {
 	began     time.Time
 	muted     map[uint64]bool // numbers of the events that were replaced by longer copies; nil: none
 	mutedAt   uint64
-	again     bool      // mappings were lost
+	lostMaps  bool      // mappings were lost
 	readable  time.Time // when they may be read again
 	releaseAt time.Time // see release
 	now       uint64    // of the round, ns of CLOCK_MONOTONIC
@@ -130,7 +130,7 @@ func Open(opt Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{opt: opt, open: op, tracker: newTracker(opt.Objects), pcs: make([]uint64, opt.MaxStack), table: newTable(), pace: newPace(&opt), clock: newClock()}
-	s.walker.FramePointers, s.walker.Met = opt.Pointers, opt.Met
+	s.walker.FramePointers, s.walker.OnObject = opt.Pointers, opt.OnObject
 	var rings []*perfevent.Ring
 	for _, st := range []*stream{&op.side, &op.samples} {
 		for _, r := range st.rings {
@@ -298,9 +298,9 @@ func (s *Session) round(limit uint64) error {
 		s.order.Done(ring)
 	}
 	s.order.Free()
-	if start := time.Now(); s.again && (limit == ^uint64(0) || !start.Before(s.readable)) {
+	if start := time.Now(); s.lostMaps && (limit == ^uint64(0) || !start.Before(s.readable)) {
 		const parts = 10 // of the time, which programs that map and unmap all the time could take otherwise
-		s.again = false
+		s.lostMaps = false
 		s.counts.Reread++
 		s.tracker.readAgain()
 		s.readable = start.Add(parts * time.Since(start))
@@ -370,7 +370,7 @@ func (s *Session) handle(raw []byte, from *stream) {
 		s.tracker.task(r)
 	case *perfdata.Lost:
 		if from == &s.open.side {
-			s.again = true
+			s.lostMaps = true
 		} else {
 			s.crowded = true
 		}
@@ -399,7 +399,7 @@ func (s *Session) Take() *Profile {
 		Start: s.began, Duration: time.Since(s.began), Objects: s.opt.Objects}
 	next := s.table.after()
 	if len(next.frames) == 0 {
-		met := s.tracker.met
+		met := s.tracker.frameAddrs
 		s.table.metIn(nil, met)
 		for o := range met {
 			slices.Sort(met[o])

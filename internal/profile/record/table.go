@@ -35,15 +35,15 @@ type node struct {
 	frame  uint32
 }
 
-// How says how a stack was found.
-type How uint8
+// Origin says how a stack was found.
+type Origin uint8
 
-// The bits of How.
+// The bits of Origin.
 const (
-	fromLast  How = 1 << iota // the outer frames are those of the thread's stack before
-	fromLater                 // the outer part of the stack was read later, and was proven unchanged
-	noCopy                    // the kernel could not copy the stack: the program was in execve or exiting
-	is32                      // 32-bit code, which is not unwound
+	fromLast  Origin = 1 << iota // the outer frames are those of the thread's stack before
+	fromLater                    // the outer part of the stack was read later, and was proven unchanged
+	noCopy                       // the kernel could not copy the stack: the program was in execve or exiting
+	is32                         // 32-bit code, which is not unwound
 )
 
 // Stack is a distinct stack of a process, and how often it was met.
@@ -52,7 +52,7 @@ type Stack struct {
 	Comm   uint32 // index of Profile.Comms
 	PID    int32
 	End    unwind.Cause // why the user part ends; stackfmt.NoUserStack: there is none
-	How    How
+	Origin Origin
 	Count  uint64
 	Period uint64 // sum over the samples, in the event's unit
 }

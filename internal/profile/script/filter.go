@@ -30,9 +30,9 @@ func (f *Filter) wants(s *perfdata.Sample, comm string) bool {
 		(len(f.Events) == 0 || slices.Contains(f.Events, eventName(s.Event)))
 }
 
-// met holds the values that the recording has for the fields of a Filter, to report if no
+// seenValues holds the values that the recording has for the fields of a Filter, to report if no
 // sample is selected.
-type met struct {
+type seenValues struct {
 	samples     uint64
 	comms       map[string]uint64
 	pids, tids  map[int]uint64
@@ -40,9 +40,9 @@ type met struct {
 	first, last uint64 // ns
 }
 
-func (m *met) add(f *Filter, s *perfdata.Sample, comm string) {
+func (m *seenValues) add(f *Filter, s *perfdata.Sample, comm string) {
 	if m.samples == 0 {
-		*m = met{comms: make(map[string]uint64), pids: make(map[int]uint64), tids: make(map[int]uint64), events: make(map[string]uint64),
+		*m = seenValues{comms: make(map[string]uint64), pids: make(map[int]uint64), tids: make(map[int]uint64), events: make(map[string]uint64),
 			first: s.Time, last: s.Time}
 	}
 	m.samples++
@@ -62,7 +62,7 @@ func (m *met) add(f *Filter, s *perfdata.Sample, comm string) {
 }
 
 // nothing returns why a filter selects no sample.
-func (m *met) nothing(f *Filter) string {
+func (m *seenValues) nothing(f *Filter) string {
 	var why []string
 	if len(f.Comms) > 0 {
 		why = append(why, fmt.Sprintf("--comm %s (there are: %s)", strings.Join(f.Comms, ","), most(m.comms)))

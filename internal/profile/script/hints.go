@@ -17,7 +17,7 @@ func (run *runner) hints(s *Summary) (hints []string) {
 		return []string{"the recording has no samples"}
 	}
 	if s.Samples == 0 {
-		return []string{run.met.nothing(&run.opt.Filter)}
+		return []string{run.seen.nothing(&run.opt.Filter)}
 	}
 	copied := uint32(0) // bytes of stacks, at most
 	for _, e := range run.reader.Events() {

@@ -32,9 +32,9 @@ type runner struct {
 	ids        map[string][]byte                   // build-ids of the header, by name
 	width      int                                 // of the longest event name
 	lost       uint64
-	met        met   // by the reading goroutine
-	shrunk     error // what became of a recording that is mapped
-	kernelSeen bool  // by the reading goroutine
+	seen       seenValues // by the reading goroutine
+	shrunk     error      // what became of a recording that is mapped
+	kernelSeen bool       // by the reading goroutine
 }
 
 func newRunner(r *perfdata.Reader, objects *unwind.Objects, opt Options) *runner {
@@ -174,7 +174,7 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 				break
 			}
 			if run.opt.Progress != nil {
-				run.opt.Progress(run.reader.Offset(), run.met.samples)
+				run.opt.Progress(run.reader.Offset(), run.seen.samples)
 			}
 		}
 		s, ok := run.reader.Record().(*perfdata.Sample)
@@ -187,7 +187,7 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 			run.takeEvents()
 		}
 		comm := run.comm(s)
-		run.met.add(&run.opt.Filter, s, comm)
+		run.seen.add(&run.opt.Filter, s, comm)
 		if !run.opt.Filter.wants(s, comm) {
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 
 // summary adds up what the workers have counted.
 func (run *runner) summary(workers []*worker, warnings []error) *Summary {
-	s := &Summary{Read: run.met.samples, Lost: run.lost, Ends: make(map[string]uint64)}
+	s := &Summary{Read: run.seen.samples, Lost: run.lost, Ends: make(map[string]uint64)}
 	s.addReader(run.reader)
 	frames := make(map[*unwind.Object]symbolize.Hits)
 	ends := make(map[*unwind.Object]map[string]uint64)

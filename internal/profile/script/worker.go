@@ -34,7 +34,7 @@ func newWorker(run *runner) *worker {
 		run: run, names: run.names.NewCache(format.Render), format: format,
 		pcs:    make([]uint64, run.opt.MaxStack),
 		endsIn: make(map[*unwind.Object]*[unwind.NumCauses]uint64),
-		walker: unwind.Walker{FramePointers: run.opt.FramePointers, Met: run.names.Foresee},
+		walker: unwind.Walker{FramePointers: run.opt.FramePointers, OnObject: run.names.Foresee},
 	}
 }
 

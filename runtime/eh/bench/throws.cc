@@ -178,7 +178,7 @@ template <int (*f)(int)> NOINLINE static void forced_up_to_here(int n)
 		sink = f(n);
 }
 
-// Threads that end by pthread_exit, less threads that return: most of their time is that of the clock.
+// Threads that end by pthread_exit, less threads that return: the clock takes most of their time.
 static int depth;
 NOINLINE static int returns(int) { return 0; }
 NOINLINE static int exits(int n)

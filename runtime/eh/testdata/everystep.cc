@@ -3,7 +3,7 @@
  * are compared with the calls and returns that were executed. It prints how many instructions were met, and where, and stacks that are wrong.
  *
  *   everystep walk|throw warm|cold [TIMES]
- *   everystep walk threads [N]     each N-th instruction in a thread of its own, whose first walk is this one
+ *   everystep walk threads [N]     each N-th instruction in a new thread, whose first walk is this one
  */
 #include <link.h>
 #include <pthread.h>

@@ -38,7 +38,7 @@ static void describe(unsigned char *at, const void *code, unsigned long length, 
 	close(fde);
 	put(&zero, 4);
 }
-// A return address that is on the stack, but not that of a frame.
+// A return address that is on the stack, but belongs to no frame.
 static void *elsewhere;
 __attribute__((noinline)) static void note() { elsewhere = __builtin_return_address(0); }
 static void (*volatile called)() = note;

@@ -102,7 +102,7 @@ type writer struct {
 	*bufio.Writer
 	r         *rand.Rand
 	functions int // of the program
-	at        int // the function that is being written
+	current   int // the function that is being written
 	program   int
 	label     int
 }
@@ -116,8 +116,8 @@ func (w *writer) catchType() string {
 
 func (w *writer) statement(depth int) {
 	switch k := w.r.IntN(12); {
-	case k < 3 && w.at+1 < w.functions:
-		callee := w.at + 1 + w.r.IntN(w.functions-w.at-1)
+	case k < 3 && w.current+1 < w.functions:
+		callee := w.current + 1 + w.r.IntN(w.functions-w.current-1)
 		fmt.Fprintf(w, "if (fuel-- > 0) sum += p%d_%d(sum);\n", w.program, callee)
 	case k == 3:
 		fmt.Fprintf(w, "if (fuel-- > 0 && draw(8) == 0) sum += p%d_%d(sum & 1);\n", w.program, w.r.IntN(w.functions)) // recursion
@@ -188,8 +188,8 @@ func main() {
 			}
 			fmt.Fprintf(w, "static int p%d_%d(int sum)%s;\n", w.program, i, quiet[i])
 		}
-		for w.at = range w.functions {
-			fmt.Fprintf(w, "NOINLINE static int p%d_%d(int sum)%s\n{\n", w.program, w.at, quiet[w.at])
+		for w.current = range w.functions {
+			fmt.Fprintf(w, "NOINLINE static int p%d_%d(int sum)%s\n{\n", w.program, w.current, quiet[w.current])
 			switch w.r.IntN(8) {
 			case 0:
 				w.WriteString("volatile char *v = static_cast<char *>(alloca(16 + (unsigned)sum % 512)); v[0] = 1;\n")

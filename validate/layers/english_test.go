@@ -1,0 +1,106 @@
+package layers
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// riddles are phrases that hide who does something, or what a word stands for. A phrase may
+// continue in the next line of a comment.
+var riddles = regexp.MustCompile(`(?i)\b(?:(?:no|any|some)body|who[m]|(?:gives?|given)[\s/*#]+away|of[\s/*#]+its[\s/*#]+own|that[\s/*#]+of)\b`)
+
+// vague are names that say nothing of what a field or a type is.
+var vague = []string{"again", "alone", "at", "how", "is", "met", "sure", "was"}
+
+// TestWords: the project's text has no riddles.
+func TestWords(t *testing.T) {
+	var places []string
+	for _, path := range sources(t, ".go", ".c", ".cc", ".h", ".S", ".md", ".sh") {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, at := range riddles.FindAllIndex(text, -1) {
+			places = append(places, fmt.Sprintf("%s:%d: %s", path, 1+strings.Count(string(text[:at[0]]), "\n"), text[at[0]:at[1]]))
+		}
+	}
+	assert.Empty(t, places, "%d phrases to say more plainly:\n%s", len(places), strings.Join(places, "\n"))
+}
+
+// TestNames: fields and types are nouns, or adjectives that say of what.
+func TestNames(t *testing.T) {
+	var places []string
+	set := token.NewFileSet()
+	for _, path := range sources(t, ".go") {
+		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, name := range declared(file) {
+			if slices.Contains(vague, strings.ToLower(name.Name)) {
+				places = append(places, fmt.Sprintf("%s: %s", set.Position(name.Pos()), name.Name))
+			}
+		}
+	}
+	assert.Empty(t, places, "%d fields or types to name:\n%s", len(places), strings.Join(places, "\n"))
+}
+
+// declared returns the names of a file's types and of their fields.
+func declared(file *ast.File) (names []*ast.Ident) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.TypeSpec:
+			names = append(names, n.Name)
+		case *ast.StructType:
+			for _, field := range n.Fields.List {
+				names = append(names, field.Names...)
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// TestRiddles: the tests above find what they look for.
+func TestRiddles(t *testing.T) {
+	for _, text := range []string{"No" + "body knows", "a user who" + "m it trusts", "in a file of\n// its own", "other than that\n * of the table", "gives a" + "way"} {
+		assert.True(t, riddles.MatchString(text), text)
+	}
+	assert.False(t, riddles.MatchString("its own file; what of it; the thing that offers; anybodyElse"))
+	file, err := parser.ParseFile(token.NewFileSet(), "", "package p\ntype How struct{ At, n int; m struct{ was bool } }", parser.SkipObjectResolution)
+	require.NoError(t, err)
+	var names []string
+	for _, name := range declared(file) {
+		names = append(names, name.Name)
+	}
+	assert.Equal(t, []string{"How", "At", "n", "m", "was"}, names)
+}
+
+// sources returns the project's files with one of the endings, except what make writes to build.
+func sources(t *testing.T, endings ...string) (paths []string) {
+	const root = "../.."
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case !entry.IsDir():
+			if slices.Contains(endings, filepath.Ext(path)) {
+				paths = append(paths, path)
+			}
+		case path != root && (entry.Name() == "build" || strings.HasPrefix(entry.Name(), ".")):
+			return filepath.SkipDir
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Greater(t, len(paths), 100)
+	return paths
+}
