@@ -75,8 +75,7 @@ struct Note {
 // ------------------------------------------------------------------------- the handler
 
 uint64_t text_low, text_high; // of this program
-std::atomic<unsigned long> right, wrong, shorter, undecided, in_other;
-void *libgcc; // where the one begins that throws call
+std::atomic<unsigned long> right, wrong, shorter, undecided, installing;
 
 bool is_text(void *pc) { return uint64_t(pc) - text_low < text_high - text_low; }
 
@@ -95,16 +94,38 @@ bool same(void *const *got, int n, const Chain *c, bool fewer)
     return k == n;
 }
 
-// other_libgcc reports whether a stack is in the system's libgcc, to which ours has handed a throw over. While that one installs
-// a frame, it overwrites its own.
-bool other_libgcc(void *const *pcs, int n)
+// While libgcc's functions install a frame, to which ours have handed a throw over, they overwrite their own. in_libgcc reports
+// whether a stack is in one of them.
+struct Range {
+    uint64_t low, high;
+} installers[4];
+int num_installers;
+
+bool in_libgcc(void *const *pcs, int n)
 {
-    for (int i = 0; i < n; i++) {
-        Dl_info info = {};
-        if (dladdr(pcs[i], &info) && strstr(info.dli_fname, "libgcc_s.so.1") && info.dli_fbase != libgcc)
-            return true;
-    }
+    for (int i = 0; i < n; i++)
+        for (const Range &r : installers)
+            if (uint64_t(pcs[i]) - r.low < r.high - r.low)
+                return true;
     return false;
+}
+
+// find_installers asks nm where these functions are in our libgcc_s, by names that it does not export.
+bool find_installers()
+{
+    static const char *const functions[] = {"RaiseException", "Resume", "Resume_or_Rethrow", "ForcedUnwind"};
+    Dl_info info;
+    char command[4096], name[200];
+    unsigned long at, size;
+    if (!dladdr(dlsym(RTLD_DEFAULT, "_Unwind_Resume"), &info))
+        return false;
+    snprintf(command, sizeof command, "LD_LIBRARY_PATH= nm -S '%s'", info.dli_fname);
+    FILE *symbols = popen(command, "r");
+    for (char line[4096]; symbols && fgets(line, sizeof line, symbols);)
+        for (const char *function : functions)
+            if (sscanf(line, "%lx %lx t libgcc__Unwind_%199s", &at, &size, name) == 3 && strcmp(name, function) == 0 && num_installers < 4)
+                installers[num_installers++] = {uint64_t(info.dli_fbase) + at, uint64_t(info.dli_fbase) + at + size};
+    return symbols && pclose(symbols) == 0 && num_installers == 4;
 }
 
 // judge compares this program's frames of a stack. The first is in the last function that has noted itself, or in one called
@@ -121,8 +142,8 @@ void judge(void *const *pcs, int n, const Chain *c)
         right++;
         return;
     }
-    if (other_libgcc(pcs, n)) {
-        in_other++;
+    if (in_libgcc(pcs, n)) {
+        installing++;
         return;
     }
     bool cut = k == 0 || same(got + 1, k - 1, c, true) || (called && same(got + 2, k - 2, c, true));
@@ -364,10 +385,10 @@ int main(int argc, char **argv)
     if (argc != 2)
         return 2;
     dl_iterate_phdr(note_text, nullptr);
-    Dl_info info;
-    if (!dladdr(dlsym(RTLD_DEFAULT, "_Unwind_Resume"), &info))
+    if (!find_installers()) {
+        fprintf(stderr, "storm: no libgcc_s.so.1 of ours with symbols: set LD_LIBRARY_PATH\n");
         return 2;
-    libgcc = info.dli_fbase;
+    }
     if (ehu_init() != 0)
         return 2;
     struct sigaction action = {};
@@ -387,8 +408,8 @@ int main(int argc, char **argv)
     over = 1;
     for (auto &thread : t)
         pthread_join(thread, nullptr);
-    printf("%lu stacks right, %lu while stacks were switched, %lu not whole in the system's libgcc, %lu short, %lu wrong; rounds", right.load(),
-           undecided.load(), in_other.load(), shorter.load(), wrong.load());
+    printf("%lu stacks right, %lu while stacks were switched, %lu not whole in libgcc's functions, %lu short, %lu wrong; rounds", right.load(),
+           undecided.load(), installing.load(), shorter.load(), wrong.load());
     for (auto &n : done)
         printf(" %lu", n.load());
     puts("");
