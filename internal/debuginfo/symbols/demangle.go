@@ -14,6 +14,7 @@ const (
 	longestPower   = 16
 	longestName    = 1 << longestPower // longer names are cut
 	longestMangled = 8 << 10           // longer names are not demangled
+	mostExpansion  = 1536              // bytes of a name with one pack expansion, half as many with two
 )
 
 // cutMark ends a name that is cut.
@@ -33,15 +34,23 @@ func Cut(name string) string {
 
 // Demangle turns the mangled name of a C++, Rust, D or OCaml function into the one in
 // the source, without parameters, as perf prints it; other names are returned
-// unchanged. Mangled names above 8 KiB are not demangled. The result is as short as Cut makes it.
+// unchanged. Mangled names above 8 KiB, and names with many expansions of packs, are not demangled. The result is as short as Cut makes it.
 func Demangle(name string) string {
 	if plain, ok := demangleOCaml(name); ok {
 		return Cut(plain)
 	}
-	if !strings.HasPrefix(name, "_") || len(name) > longestMangled {
+	if !strings.HasPrefix(name, "_") || !affordable(name) {
 		return Cut(name)
 	}
 	return Cut(plainShift(filter(name, demangle.NoParams)))
+}
+
+// affordable reports whether package demangle takes less than a second for a name, about. It expands template parameter packs (Dp, sp)
+// before it looks at the length of the result, in time that grows with the square of their number times the name's length. Letters of
+// identifiers count, too: to tell them from packs, the name has to be parsed.
+func affordable(mangled string) bool {
+	expansions := strings.Count(mangled, "Dp") + strings.Count(mangled, "sp")
+	return len(mangled) <= longestMangled && expansions*len(mangled) <= mostExpansion
 }
 
 // filter demangles a name. A result of longestName bytes is cut.
@@ -53,7 +62,7 @@ func filter(name string, option demangle.Option) string {
 // parentheses, with what follows them: (int) const. It returns "" for other names, and for
 // those that Demangle does not demangle or cuts.
 func DemangleParameters(name string) string {
-	if !strings.HasPrefix(name, "_Z") || len(name) > longestMangled {
+	if !strings.HasPrefix(name, "_Z") || !affordable(name) {
 		return ""
 	}
 	full, plain := filter(name, demangle.NoClones), filter(name, demangle.NoParams)

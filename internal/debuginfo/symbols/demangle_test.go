@@ -71,6 +71,22 @@ func TestDemangleBombs(t *testing.T) {
 	assert.Equal(t, whole, Demangle(whole))
 }
 
+// TestDemanglePacks: names whose packs package demangle would expand for minutes, before it looks at the length, stay as they are.
+func TestDemanglePacks(t *testing.T) {
+	bomb := func(n int) string {
+		r := strings.Repeat
+		return "1fIJ" + r("i", n) + "EJ" + r("c", n) + "EEv" + r("Dp1AIT_", n) + "Dp1BIT_T0_E" + r("E", n)
+	}
+	assert.Equal(t, "f<int, char>(A<int, B<int, char> >)::g", Demangle("_ZZ"+bomb(1)+"E1gv"))
+	for _, name := range []string{"_ZZ" + bomb(40) + "E1gv", "_GLOBAL__I__Z" + bomb(40), strings.ReplaceAll("_ZZ"+bomb(40)+"E1gv", "Dp", "sp")} {
+		assert.Equal(t, name, Demangle(name))
+	}
+	assert.Equal(t, "(A<int, B<int, char> >)", DemangleParameters("_Z"+bomb(1)))
+	assert.Empty(t, DemangleParameters("_Z"+bomb(40)))
+	long := "_Z1f" + strings.Repeat("I1A", 300) + strings.Repeat("E", 300) + "vDp1B"
+	assert.NotEqual(t, long, Demangle(long), "one expansion")
+}
+
 // TestDemangleParameters has names of functions with their parameters, as c++filt prints them.
 func TestDemangleParameters(t *testing.T) {
 	for name, want := range map[string]string{
