@@ -269,6 +269,32 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
+// TestEachReads: looking at a function changes neither it nor others, whatever visit does to the states.
+func TestEachReads(t *testing.T) {
+	o := described(t)
+	for i := range o.fns {
+		o.fns[i].Shared = true // what other functions bring counts
+	}
+	want, _ := o.interpret(codeflow.Options{Workers: 1})
+	got := map[uint64]string{}
+	codeflow.New(o.img, o.fns, codeflow.Options{Workers: 1}).Run(func(_ int, r *codeflow.Result) {
+		for pc := r.Func().Lo; pc < r.Func().Hi; pc++ {
+			delete(got, pc)
+		}
+		r.Each(func(_ uint64, _ *x86.Inst, s *codeflow.State, _ codeflow.Basis) {
+			s.Regs = [16]codeflow.Value{}
+			s.Put(0, -8, codeflow.Value{})
+		})
+		r.Each(func(pc uint64, _ *x86.Inst, s *codeflow.State, basis codeflow.Basis) { got[pc] = describe(s, basis) })
+	})
+	require.Equal(t, len(want), len(got))
+	for pc, s := range want {
+		if got[pc] != s {
+			require.Equal(t, s, got[pc], "at %#x", pc)
+		}
+	}
+}
+
 // imageOf returns an ELF file whose one segment is code.
 func imageOf(code []byte) []byte {
 	const at = 0x1000

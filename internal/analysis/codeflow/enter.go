@@ -356,10 +356,10 @@ func (f *flow) stateAt(pc uint64) (out State, ok bool) {
 		return out, false
 	}
 	s := f.states[f.lead[o]-1]
-	f.block(f.pc(o), &s, FromEntry, func(at uint64, _ *x86.Inst, s *State, _ Basis) {
+	f.block(f.pc(o), &s, FromEntry, observe, func(at uint64, _ *x86.Inst, s *State, _ Basis) {
 		if at == pc {
 			out, ok = *s, true
 		}
-	}, false)
+	})
 	return out, ok
 }

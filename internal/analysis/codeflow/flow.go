@@ -53,7 +53,6 @@ type part struct {
 	code []byte
 	off  int // of its first byte
 
-	shown  bool
 	gap    bool // code that is no padding may be left that nothing led to
 	other  bool // it begins as a call would, although its row says otherwise
 	above  bool // it leaves with rsp above the return address, if it began as a call would
@@ -336,7 +335,7 @@ func (f *flow) interpret() {
 		o := f.dequeue()
 		l := f.lead[o] - 1
 		f.s = f.states[l]
-		f.block(f.pc(int(o)), &f.s, f.basis[l], nil, false)
+		f.block(f.pc(int(o)), &f.s, f.basis[l], propagate, nil)
 		if f.steps > bound {
 			f.limit = true
 			f.work = f.work[:0]
@@ -347,17 +346,24 @@ func (f *flow) interpret() {
 // Visit is called for each instruction with the state before it.
 type Visit func(pc uint64, in *x86.Inst, s *State, basis Basis)
 
-// block goes from a leader to the end of its block and passes the state on to other leaders. With visit it only calls
-// visit; with deliver it passes the state on to other functions.
-func (f *flow) block(pc uint64, s *State, basis Basis, visit Visit, deliver bool) {
+// phase says what block does with the states that it computes.
+type phase uint8
+
+const (
+	propagate phase = iota // brings them to the leaders of the group
+	handOver               // brings them to other groups, and notes how the function returns and where it leaves
+	observe                // calls visit with them, and changes nothing
+)
+
+// block goes from a leader, with the state there, to the end of its block. visit is nil except to observe.
+func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 	p := f.partOf(pc)
 	l := f.lead[int(pc-p.fn.Lo)+p.off]
 	soft := l > 0 && f.soft[l-1]
-	deliver = deliver && !soft // the rest of the program knows it better
 	for first := true; pc-p.fn.Lo < uint64(len(p.code)); first = false {
 		o := int(pc-p.fn.Lo) + p.off
 		if !first && f.lead[o] != 0 {
-			if visit == nil {
+			if ph == propagate {
 				f.flowTo(o, s, basis)
 			}
 			return
@@ -368,45 +374,47 @@ func (f *flow) block(pc uint64, s *State, basis Basis, visit Visit, deliver bool
 		}
 		in := &f.ins[i-1]
 		f.steps++
-		if visit != nil {
+		if ph == observe {
 			visit(pc, in, s, basis)
 		}
 		switch in.Op {
 		case x86.OpRET:
-			p.leaves(s, true)
-			if visit != nil && basis != Guessed && !soft {
+			if ph == propagate {
+				p.leaves(s, true)
+			}
+			if ph == handOver && basis != Guessed && !soft {
 				p.breach.atReturn(in, s)
 			}
 			return
 		case x86.OpJMP:
 			if in.Args[0].Kind == x86.KRel {
-				f.edge(p, in.Target(pc), s, basis, edgeJump, visit, deliver)
+				f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
 				return
 			}
-			if len(f.table[pc]) == 0 {
+			if ph == propagate && len(f.table[pc]) == 0 {
 				p.leaves(s, false)
 			}
-			if visit != nil && basis != Guessed && !soft {
+			if ph == handOver && basis != Guessed && !soft {
 				p.breach.atReturn(in, s)
 			}
 			for _, t := range f.table[pc] {
-				f.edge(p, t, s, basis, edgeTable, visit, deliver)
+				f.edge(p, t, s, basis, edgeTable, ph, soft)
 			}
 			return
 		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ:
 			s.clobber(in.Writes)
-			f.edge(p, in.Target(pc), s, basis, edgeJump, visit, deliver)
+			f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
 			if in.Op == x86.OpJCC && in.Cond == x86.CondNE {
 				f.equal(pc, s)
 			}
 		case x86.OpXBEGIN:
-			f.edge(p, in.Target(pc), s, basis, edgeJump, visit, deliver)
+			f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
 			f.exec(pc, in, s)
 		case x86.OpCALL:
 			never := f.callNever(pc, in)
 			f.exec(pc, in, s)
-			if c := p.site(pc); c != nil && (visit == nil || deliver) {
-				f.pad(p, c, pc, pc+uint64(in.Len), s, basis, visit)
+			if c := p.site(pc); c != nil && (ph == propagate || ph == handOver && !soft) {
+				f.pad(p, c, pc, pc+uint64(in.Len), s, basis, ph)
 			}
 			if never {
 				return
@@ -419,9 +427,9 @@ func (f *flow) block(pc uint64, s *State, basis Basis, visit Visit, deliver bool
 		}
 		pc += uint64(in.Len)
 	}
-	if pc == p.fn.Hi {
+	if pc == p.fn.Hi && ph == handOver {
 		p.onward = append(p.onward, pc)
-		if deliver {
+		if !soft {
 			f.deliver(pc, s, basis, edgeFall)
 		}
 	}
@@ -435,21 +443,22 @@ func (p *part) leaves(s *State, sure bool) {
 	}
 }
 
-func (f *flow) edge(p *part, t uint64, s *State, basis Basis, kind edge, visit Visit, deliver bool) {
-	if visit != nil && t-p.fn.Lo >= uint64(len(p.code)) {
+// edge takes the state at a jump to its target. A soft one, which follows from a label, stays in the group: the rest of the program knows better.
+func (f *flow) edge(p *part, t uint64, s *State, basis Basis, kind edge, ph phase, soft bool) {
+	if ph == handOver && t-p.fn.Lo >= uint64(len(p.code)) {
 		p.onward = append(p.onward, t)
 	}
 	o := f.pos(t)
 	if o >= 0 {
-		if visit == nil && f.lead[o] != 0 {
+		if ph == propagate && f.lead[o] != 0 {
 			f.flowTo(o, s, basis)
 		}
 		return
 	}
-	if kind == edgeJump && f.p.called.has(t) {
+	if ph == propagate && kind == edgeJump && f.p.called.has(t) {
 		p.leaves(s, true)
 	}
-	if deliver {
+	if ph == handOver && !soft {
 		f.deliver(t, s, basis, kind)
 	}
 }
@@ -491,10 +500,10 @@ func (f *flow) equal(pc uint64, s *State) {
 	}
 }
 
-// pad merges the state after a call into its landing pad.
-func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, basis Basis, visit Visit) {
+// pad merges the state after a call into its landing pad. One in another group is handed over at once.
+func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, basis Basis, ph phase) {
 	o := f.pos(c.Pad)
-	if o >= 0 && visit != nil {
+	if o >= 0 && ph != propagate {
 		return
 	}
 	old := s.Regs[rsp]

@@ -20,12 +20,19 @@ func (r *Result) Beginner() Beginner { return r.f.beginner }
 func (r *Result) Func() *Function { return r.f.parts[r.k].fn }
 
 // Each calls visit for the reached instructions in address order, each with the state before it. The state is valid
-// until visit returns.
+// until visit returns. Each changes nothing: a second call shows the same.
 func (r *Result) Each(visit Visit) {
-	f := r.f
-	p := &f.parts[r.k]
-	deliver := !p.shown
-	p.shown, p.breach, p.onward = true, breach{}, p.onward[:0]
+	r.f.blocks(&r.f.parts[r.k], observe, visit)
+}
+
+// leave hands the states at the part's exits over to other groups, and notes how it returns and where it leaves.
+func (f *flow) leave(p *part) {
+	p.breach, p.onward = breach{}, p.onward[:0]
+	f.blocks(p, handOver, nil)
+}
+
+// blocks goes through the part's reached blocks in address order.
+func (f *flow) blocks(p *part, ph phase, visit Visit) {
 	lead := f.lead[p.off : p.off+len(p.code)]
 	for o, l := range lead {
 		if l > 0 {
@@ -34,7 +41,7 @@ func (r *Result) Each(visit Visit) {
 			if f.guess {
 				basis = Guessed
 			}
-			f.block(p.fn.Lo+uint64(o), &f.s, basis, visit, deliver)
+			f.block(p.fn.Lo+uint64(o), &f.s, basis, ph, visit)
 		}
 	}
 }
@@ -96,12 +103,9 @@ func (p *Program) Run(each func(i int, r *Result)) {
 		f.process(g)
 		for k := range f.parts {
 			q := &f.parts[k]
-			r := &Result{f, k}
+			f.leave(q)
 			if each != nil {
-				each(q.i, r)
-			}
-			if !q.shown { // the pass that shows also notes how the function returns and leaves
-				r.Each(func(uint64, *x86.Inst, *State, Basis) {})
+				each(q.i, &Result{f, k})
 			}
 			breaches[q.i] = q.breach
 			onward[q.i] = nil
