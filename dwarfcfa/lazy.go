@@ -233,9 +233,9 @@ func (l *lazySection) filled(i int) Addr {
 	if start == end || end-start > maxGap || l.code.read == nil {
 		return 0
 	}
-	var buf [maxGap + maxSigreturn]byte
+	var buf [maxGap + abi.MaxSigreturn]byte
 	gap := int(end - start)
-	b := buf[:l.code.read(start, buf[:gap+maxSigreturn])]
+	b := buf[:l.code.read(start, buf[:gap+abi.MaxSigreturn])]
 	if len(b) < gap {
 		return 0
 	}
@@ -243,7 +243,7 @@ func (l *lazySection) filled(i int) Addr {
 	if n < gap {
 		return Addr(n)
 	}
-	if next := l.fde(i + 1); len(next.ranges) > 0 && returnedTo(&next.rows[next.ranges[0].Row]) || isSigreturn(b[gap:]) {
+	if next := l.fde(i + 1); len(next.ranges) > 0 && returnedTo(&next.rows[next.ranges[0].Row]) || abi.IsSigreturn(b[gap:]) {
 		n--
 	}
 	return Addr(n)

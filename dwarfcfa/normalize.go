@@ -1,7 +1,6 @@
 package dwarfcfa
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
 
@@ -136,7 +135,7 @@ func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *
 		}
 		n := padding(text.at(start, int(end-start)))
 		if start+Addr(n) == end && (r+1 < len(ranges) && ranges[r+1].Start == end && returnedTo(&rows[ranges[r+1].Row]) ||
-			isSigreturn(text.at(end, maxSigreturn))) {
+			abi.IsSigreturn(text.at(end, abi.MaxSigreturn))) {
 			n--
 		}
 		if n > 0 {
@@ -161,17 +160,6 @@ func padding(gap []byte) int {
 // returnedTo reports whether a row belongs to code that no call precedes.
 func returnedTo(row *Row) bool {
 	return row.Flags&RowSignal != 0 || row.Flags == 0 && row.Regs[abi.RIP].Kind == RuleUndefined
-}
-
-// maxSigreturn is the length of the longest code that isSigreturn knows.
-const maxSigreturn = 9
-
-// isSigreturn reports whether code is what a signal handler returns to the kernel
-// with, mov $15,%rax or mov $15,%eax and syscall: 15 is rt_sigreturn
-// (arch/x86/entry/syscalls/syscall_64.tbl).
-func isSigreturn(code []byte) bool {
-	return bytes.HasPrefix(code, []byte{0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}) ||
-		bytes.HasPrefix(code, []byte{0xb8, 15, 0, 0, 0, 0x0f, 0x05})
 }
 
 // textWindow reads the image a stretch at a time, for ascending addresses.

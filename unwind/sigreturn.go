@@ -89,24 +89,20 @@ func (o *Object) readSigreturn(offset uint64) bool {
 		return false
 	}
 	defer image.Close()
-	var buf [sigreturnBefore + len(sigreturnLong)]byte
-	before := min(offset, uint64(sigreturnBefore))
-	n, _ := image.ReadAt(buf[:before+uint64(len(sigreturnLong))], int64(offset-before))
+	const most = uint64(abi.MaxSigreturn - syscallSize) // bytes before the last instruction
+	var buf [most + abi.MaxSigreturn]byte
+	before := min(offset, most)
+	n, _ := image.ReadAt(buf[:before+abi.MaxSigreturn], int64(offset-before))
 	return sigreturnAt(buf[:n], int(before))
 }
 
-// The instructions mov $15,%rax and mov $15,%eax, each with syscall: 15 is rt_sigreturn
-// (arch/x86/entry/syscalls/syscall_64.tbl).
-const (
-	sigreturnLong   = "\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
-	sigreturnShort  = "\xb8\x0f\x00\x00\x00\x0f\x05"
-	sigreturnBefore = len(sigreturnLong) - len("\x0f\x05") // of the syscall
-)
+// syscallSize is the length of the instruction that each of abi.Sigreturn ends in, in bytes.
+const syscallSize = len("\x0f\x05")
 
-// sigreturnAt reports whether the instruction at an offset of code is one of those.
+// sigreturnAt reports whether the instruction at an offset of code is the first or the last of one of abi.Sigreturn.
 func sigreturnAt(code []byte, at int) bool {
-	for _, insns := range []string{sigreturnLong, sigreturnShort} {
-		for _, back := range []int{0, len(insns) - len("\x0f\x05")} {
+	for _, insns := range abi.Sigreturn {
+		for _, back := range []int{0, len(insns) - syscallSize} {
 			if at >= back && at <= len(code) && bytes.HasPrefix(code[at-back:], []byte(insns)) {
 				return true
 			}

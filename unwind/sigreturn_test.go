@@ -202,7 +202,7 @@ func TestSignalOfGo(t *testing.T) {
 }
 
 func TestSigreturnAt(t *testing.T) {
-	code := []byte("\x90" + sigreturnLong + "\x90" + sigreturnShort + "\xb8\x0e\x00\x00\x00\x0f\x05" + "\x0f\x05")
+	code := []byte("\x90" + abi.Sigreturn[0] + "\x90" + abi.Sigreturn[1] + "\xb8\x0e\x00\x00\x00\x0f\x05" + "\x0f\x05")
 	var found []int
 	for at := range len(code) + 2 {
 		if sigreturnAt(code, at) {

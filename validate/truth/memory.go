@@ -3,11 +3,12 @@
 package main
 
 import (
-	"bytes"
 	"encoding/binary"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ehasm/ehasm/abi"
 )
 
 // memory reads words of a process. It reads the words from a thread's rsp on,
@@ -58,11 +59,8 @@ func (m *memory) read(addr uint64, b []byte) int {
 
 const pageSize = 4096
 
-// isRestorer reports whether the code at addr is what signal handlers return to:
-// mov $15,%eax or %rax; syscall.
+// isRestorer reports whether the code at addr is what signal handlers return to.
 func (m *memory) isRestorer(addr uint64) bool {
-	var b [9]byte
-	code := b[:m.read(addr, b[:])]
-	return bytes.HasPrefix(code, []byte{0x48, 0xc7, 0xc0, sigreturn, 0, 0, 0, 0x0f, 0x05}) ||
-		bytes.HasPrefix(code, []byte{0xb8, sigreturn, 0, 0, 0, 0x0f, 0x05})
+	var b [abi.MaxSigreturn]byte
+	return abi.IsSigreturn(b[:m.read(addr, b[:])])
 }

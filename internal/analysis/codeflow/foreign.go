@@ -1,9 +1,9 @@
 package codeflow
 
 import (
-	"bytes"
 	"strings"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
@@ -67,9 +67,7 @@ func (img *Image) Foreign(addr uint64) bool {
 			return true
 		}
 	}
-	code := img.Code(addr)
-	return bytes.HasPrefix(code, []byte("\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05")) || // mov $15, %rax; syscall: rt_sigreturn
-		bytes.HasPrefix(code, []byte("\xb8\x0f\x00\x00\x00\x0f\x05"))
+	return abi.IsSigreturn(img.Code(addr))
 }
 
 // ForeignBounds calls yield with the beginning and the end of each stretch of V8's builtins.
