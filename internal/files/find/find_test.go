@@ -228,14 +228,3 @@ func TestNoProcess(t *testing.T) {
 	assert.Equal(t, "process 1073741824", res.Problems[0].Path)
 	assert.EqualError(t, res.Problems[0].Err, "no such process")
 }
-
-func TestParseMapping(t *testing.T) {
-	m, ok := parseMapping(`7f00-7f80 r-xp 00001000 fe:01 1234                       /a b\012c (deleted)`)
-	require.True(t, ok)
-	assert.Equal(t, mapping{start: 0x7f00, end: 0x7f80, exec: true, dev: "fe:01", inode: 1234, path: "/a b\nc", deleted: true}, m)
-	m, ok = parseMapping("7f00-7f80 rw-p 00000000 00:00 0 ")
-	require.True(t, ok)
-	assert.Equal(t, mapping{start: 0x7f00, end: 0x7f80, dev: "00:00"}, m)
-	_, ok = parseMapping("nonsense")
-	assert.False(t, ok)
-}

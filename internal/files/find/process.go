@@ -1,8 +1,6 @@
 package find
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -11,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/ehasm/ehasm/internal/files/procfs"
 )
 
 // VDSOName is the name that the dynamic loader gives the kernel's vDSO.
@@ -18,61 +18,11 @@ const VDSOName = "linux-vdso.so.1"
 
 const maxVDSO = 1 << 20 // bytes; real ones have two pages
 
-// mapping is a line of /proc/N/maps: proc_pid_maps(5).
-type mapping struct {
-	start, end uint64
-	exec       bool
-	dev        string
-	inode      uint64
-	path       string // or a name in brackets; empty if anonymous
-	deleted    bool   // the kernel says that the name was removed
-}
-
-func (m mapping) span() string { return fmt.Sprintf("%x-%x", m.start, m.end) }
-
-// readMaps reads the mappings of a process; proc is its folder in /proc.
-func readMaps(proc string) ([]mapping, error) {
-	b, err := os.ReadFile(filepath.Join(proc, "maps"))
-	if err != nil {
-		return nil, err
-	}
-	var maps []mapping
-	lines := bufio.NewScanner(bytes.NewReader(b))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if m, ok := parseMapping(lines.Text()); ok {
-			maps = append(maps, m)
-		}
-	}
-	return maps, lines.Err()
-}
-
-func parseMapping(line string) (mapping, bool) {
-	var field [5]string
-	for i := range field {
-		var ok bool
-		if field[i], line, ok = strings.Cut(line, " "); !ok && i < 4 {
-			return mapping{}, false
-		}
-	}
-	lo, hi, _ := strings.Cut(field[0], "-")
-	start, err1 := strconv.ParseUint(lo, 16, 64)
-	end, err2 := strconv.ParseUint(hi, 16, 64)
-	inode, err3 := strconv.ParseUint(field[4], 10, 64)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return mapping{}, false
-	}
-	m := mapping{start: start, end: end, exec: strings.Contains(field[1], "x"), dev: field[3], inode: inode}
-	m.path, m.deleted = strings.CutSuffix(strings.TrimLeft(line, " "), " (deleted)")
-	m.path = strings.ReplaceAll(m.path, `\012`, "\n")
-	return m, true
-}
-
 // process adds every file that a process has mapped executable, and its vDSO.
 func (f *finder) process(pid int) {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	who := "process " + strconv.Itoa(pid)
-	maps, err := readMaps(proc)
+	maps, err := procfs.MappingsIn(proc)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.problem(who, errors.New("no such process"))
@@ -82,17 +32,21 @@ func (f *finder) process(pid int) {
 		return
 	}
 	added := false
-	seen := make(map[mapping]bool)
+	type file struct {
+		device string
+		inode  uint64
+	}
+	seen := make(map[file]bool)
 	for _, m := range maps {
-		if m.path == "[vdso]" {
+		if m.Name == "[vdso]" {
 			f.vdso(who, filepath.Join(proc, "mem"), m)
 			continue
 		}
-		if !m.exec || m.inode == 0 || !strings.HasPrefix(m.path, "/") {
+		if !m.Exec || m.Inode == 0 || !strings.HasPrefix(m.Name, "/") {
 			continue
 		}
 		added = true
-		key := mapping{dev: m.dev, inode: m.inode}
+		key := file{m.Device, m.Inode}
 		if !seen[key] {
 			seen[key] = true
 			f.mapped(who, proc, m)
@@ -107,23 +61,24 @@ func (f *finder) process(pid int) {
 // another file, or none, or be one in another mount namespace. So mapped looks
 // for the file under the name, then in the process's root folder, then through
 // /proc/N/map_files, which needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
-func (f *finder) mapped(who, proc string, m mapping) {
-	direct := filepath.Join(proc, "map_files", m.span())
+func (f *finder) mapped(who, proc string, m procfs.Mapping) {
+	name, deleted := strings.CutSuffix(m.Name, procfs.Deleted)
+	direct := filepath.Join(proc, "map_files", fmt.Sprintf("%x-%x", m.Start, m.End))
 	want, directErr := os.Stat(direct)
 	is := func(path string) fs.FileInfo {
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() {
 			return nil
 		}
-		if directErr == nil && os.SameFile(info, want) || directErr != nil && inodeOf(info) == m.inode {
+		if directErr == nil && os.SameFile(info, want) || directErr != nil && inodeOf(info) == m.Inode {
 			return info
 		}
 		return nil
 	}
-	if !m.deleted {
-		for _, path := range []string{m.path, filepath.Join(proc, "root") + m.path} {
+	if !deleted {
+		for _, path := range []string{name, filepath.Join(proc, "root") + name} {
 			if info := is(path); info != nil {
-				in := f.add(path, filepath.Base(m.path), info)
+				in := f.add(path, filepath.Base(name), info)
 				in.Mapped = true
 				in.addSoname(path, info)
 				return
@@ -131,10 +86,10 @@ func (f *finder) mapped(who, proc string, m mapping) {
 		}
 	}
 	if directErr != nil {
-		f.problem(m.path, fmt.Errorf("deleted or replaced since %s mapped it: %w", who, withoutPath(directErr)))
+		f.problem(name, fmt.Errorf("deleted or replaced since %s mapped it: %w", who, withoutPath(directErr)))
 		return
 	}
-	f.res.Notes = append(f.res.Notes, Problem{m.path,
+	f.res.Notes = append(f.res.Notes, Problem{name,
 		fmt.Errorf("deleted or replaced since %s mapped it: taking the file that is mapped", who)})
 	if !want.Mode().IsRegular() {
 		return
@@ -145,20 +100,20 @@ func (f *finder) mapped(who, proc string, m mapping) {
 		f.inputs[id] = in
 		f.res.Inputs = append(f.res.Inputs, in)
 	}
-	base := filepath.Base(m.path)
+	base := filepath.Base(name)
 	f.inputs[id].Mapped = true
-	f.inputs[id].addName(Name{Path: m.path, Rel: base, Next: base})
+	f.inputs[id].addName(Name{Path: name, Rel: base, Next: base})
 }
 
 // ownVDSO adds the vDSO of this process, which is the running kernel's.
 func (f *finder) ownVDSO() {
-	maps, err := readMaps("/proc/self")
+	maps, err := procfs.MappingsIn("/proc/self")
 	if err != nil {
 		f.problem(VDSOName, err)
 		return
 	}
 	for _, m := range maps {
-		if m.path == "[vdso]" {
+		if m.Name == "[vdso]" {
 			if in := f.vdso(VDSOName, "/proc/self/mem", m); in != nil {
 				in.Given = true
 			}
@@ -170,15 +125,15 @@ func (f *finder) ownVDSO() {
 
 // vdso adds the vDSO that m maps, read from the memory file mem. Equal ones are
 // one input.
-func (f *finder) vdso(who, mem string, m mapping) *Input {
-	if m.end <= m.start || m.end-m.start > maxVDSO {
-		f.problem(who, fmt.Errorf("vDSO of %d bytes", m.end-m.start))
+func (f *finder) vdso(who, mem string, m procfs.Mapping) *Input {
+	if m.End-m.Start > maxVDSO {
+		f.problem(who, fmt.Errorf("vDSO of %d bytes", m.End-m.Start))
 		return nil
 	}
-	data := make([]byte, m.end-m.start)
+	data := make([]byte, m.End-m.Start)
 	h, err := os.Open(mem)
 	if err == nil {
-		_, err = h.ReadAt(data, int64(m.start))
+		_, err = h.ReadAt(data, int64(m.Start))
 		h.Close()
 	}
 	if err != nil {

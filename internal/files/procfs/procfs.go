@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -13,14 +14,21 @@ import (
 type Mapping struct {
 	Start, End uint64 // run-time addresses
 	Offset     uint64 // in the file, in bytes; of anonymous memory: Start
-	Name       string // as the kernel names it in MMAP2 records
+	Name       string // as the kernel names it in MMAP2 records; of a removed file it ends in Deleted
 	Inode      uint64
 	Exec       bool
+	Device     string // major and minor number: "fe:01"
 }
 
+// Deleted ends the name of a file that was removed since it was mapped.
+const Deleted = " (deleted)"
+
 // Mappings reads the mappings of a process, ascending.
-func Mappings(pid int32) ([]Mapping, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+func Mappings(pid int32) ([]Mapping, error) { return MappingsIn(fmt.Sprintf("/proc/%d", pid)) }
+
+// MappingsIn is Mappings by the process's folder, such as /proc/self.
+func MappingsIn(folder string) ([]Mapping, error) {
+	f, err := os.Open(filepath.Join(folder, "maps"))
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +62,8 @@ func ParseMapping(line string) (m Mapping, ok bool) {
 	m.End, errs[1] = strconv.ParseUint(to, 16, 64)
 	m.Offset, errs[2] = strconv.ParseUint(f[2], 16, 64)
 	m.Inode, errs[3] = strconv.ParseUint(f[4], 10, 64)
-	m.Name = strings.TrimLeft(rest, " ")
+	m.Device = f[3]
+	m.Name = strings.ReplaceAll(strings.TrimLeft(rest, " "), `\012`, "\n")
 	if m.Name == "" {
 		m.Name, m.Offset = AnonName, m.Start
 	}
