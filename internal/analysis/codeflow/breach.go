@@ -6,21 +6,22 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// breach says in what a function does not return as the psABI asks.
+// breach says how a function's return deviates from the psABI.
 type breach struct {
-	lost    uint16 // callee-saved registers that it does not restore
-	returns bool   // it was seen to return
-	by      int32  // how many bytes rsp is above where a ret leaves it, as after ret $16; or unknownMove
+	lost    uint16 // mask of callee-saved registers that it does not restore
+	returns bool   // a return was seen
+	by      int32  // bytes that a return leaves rsp above CFA, such as 16 for ret $16; or unknownMove
 }
 
 const unknownMove = math.MinInt32
 
-// privateRounds bounds how often callers are interpreted again: how deep a register's loss is followed through calls.
+// privateRounds bounds how often callers are interpreted again, and so through how many calls a lost register is followed.
 const privateRounds = 16
 
+// odd reports whether there is a deviation.
 func (b *breach) odd() bool { return b.lost != 0 || b.by != 0 }
 
-// at adds a return that leaves rsp by bytes off.
+// at adds a return that loses registers and leaves rsp by bytes above the CFA.
 func (b *breach) at(lost uint16, by int32) {
 	b.lost |= lost
 	if b.returns && b.by != by {
@@ -29,9 +30,9 @@ func (b *breach) at(lost uint16, by int32) {
 	b.returns, b.by = true, by
 }
 
-// atReturn adds the return, if it is one, that a ret or an indirect jump makes in a state.
+// atReturn adds the return that a ret or an indirect jump in a state makes, if it goes to the return address.
 func (b *breach) atReturn(in *x86.Inst, s *State) {
-	to, above := Value{}, int32(0) // where it goes, and how far rsp will be above
+	to, above := Value{}, int32(0) // where it goes, and the bytes that it adds to rsp
 	switch a := &in.Args[0]; {
 	case in.Op == x86.OpRET:
 		to, above = s.top(), 8+int32(in.Imm)
@@ -55,7 +56,7 @@ func (b *breach) atReturn(in *x86.Inst, s *State) {
 	b.at(s.lost(), by)
 }
 
-// returned handles the return from a call of a function with a breach.
+// returned adjusts the state after the call at pc of a function with a breach.
 func (f *flow) returned(pc uint64, b breach, s *State) {
 	s.clobber(b.lost)
 	switch {
@@ -67,8 +68,8 @@ func (f *flow) returned(pc uint64, b breach, s *State) {
 	}
 }
 
-// private finds the functions that do not restore callee-saved registers or the stack pointer, and returns the callers for
-// which that is new.
+// private finds the functions with a breach, their own or of a function that they go on to (onward, by function), and
+// sets p.breaks. It returns the groups that call a function whose breach is new or has changed.
 func (p *Program) private(breaches []breach, onward [][]uint64) []int {
 	now := map[uint64]breach{}
 	for i := range breaches {
@@ -132,8 +133,8 @@ func (p *Program) private(breaches []breach, onward [][]uint64) []int {
 	return sortedKeys(list)
 }
 
-// within returns the breach of the function containing pc (not its entry), considering only its own returns. What it leads to elsewhere need not
-// be led to from pc, as where parts of many functions lie side by side.
+// within returns the breach of the function that contains pc, not at its entry. Only the function's own returns count:
+// where parts of many functions lie side by side, pc need not lead to what the function goes on to.
 func (p *Program) within(breaches []breach, pc uint64) (breach, bool) {
 	if g := p.find(pc); g >= 0 && p.fns[g].Lo != pc {
 		return breaches[g], breaches[g].odd()
@@ -141,8 +142,8 @@ func (p *Program) within(breaches []breach, pc uint64) (breach, bool) {
 	return breach{}, false
 }
 
-// computed reports whether the call at pc, of undescribed code, goes to an address that was added up, as of a table of distances: it leads to a
-// label of the same author, who may keep to a convention of his own.
+// computed reports whether the call at pc, in code without a table, goes to a computed sum such as a base plus an entry of a
+// table of distances. Such a call leads to a label of the same hand-written code, which may have its own convention.
 func (f *flow) computed(pc uint64, in *x86.Inst) bool {
 	to := &in.Args[0]
 	if p := f.partOf(pc); !gpr64(to) || f.beginner != nil || p == nil || !p.fn.Shared {
@@ -163,8 +164,8 @@ func (f *flow) computed(pc uint64, in *x86.Inst) bool {
 	return false
 }
 
-// saves returns the mask of callee-saved registers of which the stack holds the entry value. A callee with its own convention may change them;
-// others not, since its caller could not restore them.
+// saves returns the mask of registers whose entry value is on the stack. A callee with its own convention may change only
+// these: its caller could not restore others.
 func (s *State) saves() (m uint16) {
 	for i := range s.slots[:s.n] {
 		if v := s.slots[i].v; v.Kind == Entry && v.Reg < 16 {

@@ -6,7 +6,7 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// callNever reports whether the call at pc does not come back.
+// callNever reports whether the call at pc never returns.
 func (f *flow) callNever(pc uint64, in *x86.Inst) bool {
 	if f.never[pc] {
 		return true
@@ -51,7 +51,7 @@ func ends(op x86.Op) bool {
 	return false
 }
 
-// discover decodes what is reached from pc.
+// discover decodes the code that pc leads to.
 func (f *flow) discover(pc uint64) {
 	f.leader(pc)
 	f.todo = append(f.todo[:0], pc)
@@ -73,7 +73,7 @@ func (f *flow) discover(pc uint64) {
 	}
 }
 
-// run decodes in a straight line.
+// run decodes from pc until control cannot go on to the next instruction.
 func (f *flow) run(pc uint64) {
 	p := f.partOf(pc)
 	if p == nil {
@@ -124,12 +124,14 @@ func (f *flow) run(pc uint64) {
 	}
 }
 
+// leader marks pc as the first instruction of a block.
 func (f *flow) leader(pc uint64) {
 	if o := f.pos(pc); o >= 0 && f.lead[o] == 0 {
 		f.lead[o] = -1
 	}
 }
 
+// target marks the target of a jump as a leader, to be decoded if it was not.
 func (f *flow) target(pc uint64) {
 	o := f.pos(pc)
 	if o < 0 {
@@ -146,7 +148,7 @@ func (f *flow) target(pc uint64) {
 	}
 }
 
-// indirect looks for the table of an indirect jump.
+// indirect looks for the table of the indirect jump with index k, and notes its targets.
 func (f *flow) indirect(k int32) {
 	t := f.tableForm(k)
 	var ts []uint64
@@ -168,7 +170,7 @@ func (f *flow) setTable(k int32, ts []uint64) {
 	}
 }
 
-// prev is the index of the instruction that ends where pc begins, among those decoded.
+// prev returns the index of the decoded instruction that ends at pc.
 func (f *flow) prev(pc uint64) (int32, bool) {
 	p := f.partOf(pc)
 	if p == nil {
@@ -177,7 +179,7 @@ func (f *flow) prev(pc uint64) (int32, bool) {
 	return f.before(p, pc)
 }
 
-// before is prev in a part, at whose end pc may be.
+// before is prev for a given part; pc may be its end.
 func (f *flow) before(p *part, pc uint64) (int32, bool) {
 	o := int(pc-p.fn.Lo) + p.off
 	for d := 1; d <= 15 && o-d >= p.off; d++ {

@@ -6,7 +6,7 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// process interprets group g with what is known to flow into it.
+// process interprets group g with the states that flow into it.
 func (f *flow) process(g int) {
 	f.never, f.guess, f.own, f.labels = nil, false, nil, 0
 	members := f.p.members(g)
@@ -40,11 +40,13 @@ func (f *flow) process(g int) {
 	}
 }
 
-// popsReturn finds parts that would remove their own return address if they were called, and makes them begin as their row says:
-// the code that a PLT jumps to with two words pushed, _dl_runtime_resolve, of which a program knows the address only. Without rows,
-// it is a label, of which only the address is taken; what it begins with is what the code from there shows. If it shows nothing, code that is
-// aligned as functions are begins as they do, and other code only if one of its rets says so. A part with a function's symbol begins as a call
-// would all the same, but what follows from that is guessed.
+// popsReturn finds parts that are not entered by calls, since they would remove their own return address: such as
+// _dl_runtime_resolve, which a PLT jumps to with two words pushed. It notes them in f.own, so that they begin as their row
+// says, and reports whether there are new ones.
+//
+// Without rows, such a part is a label whose address is taken, and the code after it shows the state (see label). If that shows
+// nothing, code with the alignment of functions begins as after a call, and other code only if one of its rets confirms it.
+// A part with a function's symbol begins as after a call in any case, but the states that follow are Guessed.
 func (f *flow) popsReturn() (found bool) {
 	for k := range f.parts {
 		q := &f.parts[k]
@@ -70,6 +72,7 @@ func (f *flow) popsReturn() (found bool) {
 	return found
 }
 
+// plt enters each entry of a procedure linkage table as a call does.
 func (f *flow) plt() {
 	lo, hi := f.parts[0].fn.Lo, f.parts[0].fn.Hi
 	name := f.p.img.SectionOf(lo)
@@ -89,7 +92,7 @@ func (f *flow) plt() {
 			continue
 		}
 		enter(pc)
-		// lazy binding comes back after the jump
+		// Before lazy binding, the GOT leads back to the instruction after the jump.
 		if k := f.inst(pc); k >= 0 && f.ins[k].Op == x86.OpJMP && f.ins[k].Mem.Base == x86.RIP {
 			if next := pc + uint64(f.ins[k].Len); next < pc+step {
 				enter(next)
@@ -98,7 +101,7 @@ func (f *flow) plt() {
 	}
 }
 
-// enter begins a part where control comes in.
+// enter brings the initial states to the places of a part where control enters it.
 func (f *flow) enter(q *part) {
 	p, lo := f.p, q.fn.Lo
 	s, basis, ok := Initial(), FromEntry, true
@@ -116,17 +119,17 @@ func (f *flow) enter(q *part) {
 	}
 	label := f.beginner == nil && f.own[lo]
 	if label {
-		ok, basis = p.img.starts[lo], Guessed // a symbol, which the code contradicts
+		ok, basis = p.img.starts[lo], Guessed // the symbol says function, the code says label
 	}
 	if e != nil {
 		s, ok, basis = e.s, true, e.basis
 	}
 	others := p.extOf[q.i]
 	if e == nil && !p.referred(lo) {
-		// a cold part: nothing comes to its first instruction
+		// A cold part: control enters it elsewhere than at its first instruction.
 		switch {
 		case len(f.parts) > 1 && (basis == Assumed || p.joined.has(lo)):
-			ok = false // the group's other parts lead into it; what they don't is taken up at the end
+			ok = false // the group's other parts lead into it; rest does what they do not reach
 		case q.code[0] == 0x90 && (p.ext[lo+1] != nil || q.isPad(lo+1)):
 			ok = false
 		case f.beginner == nil && !p.tailIn[lo]:
@@ -156,6 +159,7 @@ func (f *flow) enter(q *part) {
 	}
 }
 
+// isPad reports whether pc is a landing pad of the part.
 func (p *part) isPad(pc uint64) bool {
 	for i := range p.fn.Sites {
 		if p.fn.Sites[i].Pad == pc {
@@ -165,12 +169,12 @@ func (p *part) isPad(pc uint64) bool {
 	return false
 }
 
-// rest looks at the code that nothing led to.
+// rest interprets the code of a part that nothing led to, from states that it infers.
 func (f *flow) rest(p *part) {
 	var in x86.Inst
 	p.gap = false
 	last := ^uint64(0)
-	quiet := true // control does not come from the instruction before
+	quiet := true // control does not come from the previous instruction
 	for pos := p.fn.Lo; pos < p.end(); {
 		if k := f.instAt[int(pos-p.fn.Lo)+p.off]; k > 0 {
 			quiet = f.stops(pos, &f.ins[k-1])
@@ -227,7 +231,7 @@ func (f *flow) stops(pc uint64, in *x86.Inst) bool {
 	return in.Op == x86.OpJMP || ends(in.Op) || in.Op == x86.OpCALL && f.callNever(pc, in)
 }
 
-// settle brings to the leaders in split what flows to them from the code before: the blocks that they split were interpreted before.
+// settle brings states to the leaders in f.split: the blocks that they split were interpreted earlier, as wholes.
 func (f *flow) settle() {
 	if f.beginner != nil {
 		return
@@ -240,8 +244,8 @@ func (f *flow) settle() {
 	f.interpret()
 }
 
-// isData reports whether what nothing led to is no code: it jumps or runs into the middle of an instruction that was
-// reached, or is none; or the function begins with a jump over it, as over clang's types of -fsanitize=function.
+// isData reports whether the unreached bytes at pos are data: decoded as code, they jump or run into the middle of a reached
+// instruction, or are invalid; or the function begins with a jump over them, as over clang's types of -fsanitize=function.
 func (f *flow) isData(p *part, pos uint64) bool {
 	if k, ok := f.before(p, pos); ok && f.ins[k].Op == x86.OpJMP && f.ins[k].Args[0].Kind == x86.KRel && f.pcs[k] <= p.fn.Lo+4 {
 		if t := f.ins[k].Target(f.pcs[k]); t > pos && t <= pos+16 {
@@ -299,13 +303,13 @@ func padding(in *x86.Inst) bool {
 // IsPadding reports whether an instruction is what linkers and assemblers fill with.
 func IsPadding(in *x86.Inst) bool { return padding(in) }
 
-// assume gives a state for code that nothing known leads to.
+// assume returns a state for the code at pos, which nothing known leads to, and what it rests on.
 func (f *flow) assume(pos uint64) (State, Basis, bool) {
 	if f.beginner != nil {
 		s, ok := f.beginner.Begin(pos)
 		return s, Assumed, ok
 	}
-	// after an indirect jump that was not resolved: its state
+	// An indirect jump whose targets were not found may lead here: take its state.
 	best := -1
 	for k := range f.ins {
 		in := &f.ins[k]
@@ -325,7 +329,7 @@ func (f *flow) assume(pos uint64) (State, Basis, bool) {
 	return s, Guessed, ok
 }
 
-// afterCall gives the state at pos if a call before it that was taken not to return returns.
+// afterCall returns the state at pos on the assumption that the call before pos, which was taken not to return, does.
 func (f *flow) afterCall(pos uint64) (s State, ok bool) {
 	k, ok := f.prev(pos)
 	if !ok || f.ins[k].Op != x86.OpCALL {
@@ -337,8 +341,8 @@ func (f *flow) afterCall(pos uint64) (s State, ok bool) {
 	return s, ok
 }
 
-// leaderOf is the offset of the last leader with a state at or before pc in its part, whose block an instruction reached at
-// pc lies in; -1 if there is none.
+// leaderOf returns the offset of the leader whose block holds the reached instruction at pc: the last one with a state at
+// or before pc in the same part; -1 if there is none.
 func (f *flow) leaderOf(pc uint64) int {
 	p := f.partOf(pc)
 	for o := f.pos(pc); o >= p.off; o-- {
@@ -349,7 +353,7 @@ func (f *flow) leaderOf(pc uint64) int {
 	return -1
 }
 
-// stateAt is the state before the reached instruction at pc.
+// stateAt returns the state before the reached instruction at pc.
 func (f *flow) stateAt(pc uint64) (out State, ok bool) {
 	o := f.leaderOf(pc)
 	if o < 0 {

@@ -4,46 +4,46 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// flow holds the state of one worker that interprets functions; it is reused for the
-// next function.
+// flow interprets one group of functions at a time: the parts of a function that lie apart. Each worker has one and
+// reuses it for its next group.
 type flow struct {
 	p        *Program
 	beginner Beginner // may be nil
 
-	parts []part // of the group that is interpreted, ascending
-	cur   int    // the part last looked up
+	parts []part // of the group, ascending
+	cur   int    // index of the part looked up last
 
 	ins    []x86.Inst
 	pcs    []uint64
-	instAt []int32 // by offset, which numbers the bytes of all parts: index in ins plus 1, 0 none
-	lead   []int32 // by offset: index in states plus 1, -1 a leader without state, 0 none
+	instAt []int32 // by offset, which numbers the bytes of all parts: 1 + index in ins; 0: no instruction begins there
+	lead   []int32 // by offset: 1 + index in states; -1: a leader (first instruction of a block) without state; 0: no leader
 	states []State
 	basis  []Basis
 	bases  []uint64
-	todo   []uint64            // to decode
+	todo   []uint64            // addresses to decode
 	work   []uint32            // leaders to interpret: a heap of offsets
-	jumps  []int32             // indirect jumps not looked at yet
-	held   []held              // indirect jumps whose table's address comes in a register from other blocks
-	heldAt int                 // the number of instructions when held were looked at last
-	leas   [16][]uint64        // by register: addresses that the function puts into it
-	table  map[uint64][]uint64 // targets, by the jump
+	jumps  []int32             // indirect jumps whose tables were not looked for yet
+	held   []held              // indirect jumps whose register gets the address of the table in another block
+	heldAt int                 // len(ins) when held was looked at last
+	leas   [16][]uint64        // by register: addresses that lea puts into it
+	table  map[uint64][]uint64 // targets, by the jump's address
 	byAddr map[uint64][]uint64 // targets, by the table's address
 
-	never  map[uint64]bool // calls taken not to return: what follows contradicts
+	never  map[uint64]bool // calls taken not to return, since the code after them contradicts the state there
 	newly  int
-	guess  bool            // the function rests on a contradiction resolved
-	own    map[uint64]bool // functions that begin as their row says, although their address is taken
+	guess  bool            // a contradiction was resolved, so all states are Guessed
+	own    map[uint64]bool // functions that begin as their row says, not as a call would, although their address is taken
 	out    []delivery
-	kept   map[deliveryKey]int // index in what keep returns
-	split  []uint64            // leaders that discover found inside of what was decoded before
+	kept   map[deliveryKey]int // index in the result of keep
+	split  []uint64            // leaders that discover found inside blocks decoded earlier
 	steps  int
 	labels int    // instructions interpreted from labels
-	soft   []bool // by state: it follows from a label's alone
-	softly bool   // what flows now follows from a label
+	soft   []bool // by state: it follows only from a label's
+	softly bool   // the states that flow now follow from a label
 	limit  bool
-	large  bool // the group has more than maxCode bytes: nothing of it is interpreted
+	large  bool // the group has more than maxCode bytes and is not interpreted
 
-	s, t, pt State // scratch of block and of meeting states: as local variables they would escape to the heap
+	s, t, pt State // scratch of block, flowTo and pad: local variables would escape to the heap
 }
 
 // part is a function of the group being interpreted.
@@ -51,12 +51,12 @@ type part struct {
 	fn   *Function
 	i    int // index among the program's functions
 	code []byte
-	off  int // of its first byte
+	off  int // offset of its first byte
 
-	gap    bool // code that is no padding may be left that nothing led to
-	other  bool // it begins as a call would, although its row says otherwise
-	above  bool // it leaves with rsp above the return address, if it began as a call would
-	level  bool // it returns, or goes on to a function that others call, with rsp at the return address, if it began as a call would
+	gap    bool // code other than padding may be left unreached
+	other  bool // its row describes another state at its start than a call leaves
+	above  bool // begun as after a call, it leaves with rsp above the return address
+	level  bool // begun as after a call, it returns, or jumps to a called function, with rsp at the return address
 	breach breach
 	onward []uint64
 }
@@ -89,19 +89,21 @@ type delivery struct {
 	kind  edge
 }
 
-// maxCode bounds the bytes of functions that are interpreted together: an instruction takes up to 400 bytes of memory, and
-// more where each begins a block.
+// maxCode bounds the bytes of code of a group: interpreting takes up to 400 bytes of memory per instruction, and more where
+// each begins a block.
 const maxCode = 4 << 20
 
+// edge is the kind of a way from one function to another.
 type edge uint8
 
 const (
-	edgeJump edge = iota
-	edgePad
-	edgeTable // an entry of a jump table that leads out of the function
-	edgeFall
+	edgeJump  edge = iota
+	edgePad        // from a call to its landing pad
+	edgeTable      // by an entry of a jump table
+	edgeFall       // past the end
 )
 
+// begin prepares f for the functions of a group.
 func (f *flow) begin(members []int) {
 	f.parts, f.cur = f.parts[:0], 0
 	n := 0
@@ -186,8 +188,8 @@ func (f *flow) inst(pc uint64) int {
 	return -1
 }
 
-// baseID numbers the base that arises at pc; after 250, they share one about which nothing is
-// known.
+// baseID returns the number of the base that arises at pc. Bases after the 250th share one
+// unknown base.
 func (f *flow) baseID(pc uint64) uint8 {
 	for i, b := range f.bases {
 		if b == pc {
@@ -214,10 +216,10 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 		return
 	}
 	if f.softly && !f.soft[l-1] {
-		return // it was reached otherwise; where the return address is, label has compared
+		return // the state of other code counts; label has compared the two
 	}
 	old := &f.states[l-1]
-	// a state with a weaker Basis counts only if it describes another frame
+	// a weaker Basis counts only if its state describes another frame
 	if basis > f.basis[l-1] && !old.sameFrame(s) {
 		f.basis[l-1] = basis
 		f.enqueue(uint32(o))
@@ -245,8 +247,8 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 	}
 }
 
-// conflict handles two stack pointers that meet at different known distances from the CFA, if the frame pointer does
-// not explain it: either the call before does not return, or the code was misread.
+// conflict handles two paths that meet with rsp at different distances from the CFA. Unless the frame pointer explains
+// it, the call before pc is taken not to return.
 func (f *flow) conflict(pc uint64, old, s *State) {
 	x, y := old.Regs[rsp], s.Regs[rsp]
 	if x.Reg != 0 || y.Reg != 0 {
@@ -266,8 +268,8 @@ func (f *flow) conflict(pc uint64, old, s *State) {
 	f.newly++
 }
 
-// flowPad merges a state into a landing pad: of two stack pointers it keeps the higher, which is the one
-// without arguments.
+// flowPad merges a state into the landing pad at an offset. Of two stack pointers it keeps the higher: at the lower
+// one, arguments are still on the stack.
 func (f *flow) flowPad(o int, s *State, basis Basis) {
 	if l := f.lead[o]; l > 0 && padMeet(&f.states[l-1], s) {
 		f.enqueue(uint32(o))
@@ -275,6 +277,7 @@ func (f *flow) flowPad(o int, s *State, basis Basis) {
 	f.flowTo(o, s, basis)
 }
 
+// padMeet gives the stack pointers of two states the higher of their values. It reports whether old changed.
 func padMeet(old, s *State) (changed bool) {
 	x, y := &old.Regs[rsp], &s.Regs[rsp]
 	if x.Kind != Base || y.Kind != Base || x.Reg != y.Reg {
@@ -289,6 +292,7 @@ func padMeet(old, s *State) (changed bool) {
 	return changed
 }
 
+// enqueue adds an offset to the heap of leaders to interpret.
 func (f *flow) enqueue(o uint32) {
 	f.work = append(f.work, o)
 	h := f.work
@@ -302,6 +306,7 @@ func (f *flow) enqueue(o uint32) {
 	}
 }
 
+// dequeue removes and returns the lowest offset, however often it was added.
 func (f *flow) dequeue() uint32 {
 	h := f.work
 	o := h[0]
@@ -327,8 +332,8 @@ func (f *flow) dequeue() uint32 {
 	return o
 }
 
-// interpret runs the data flow until nothing changes. It terminates, since every change makes the state of a leader
-// less known; the bound is for code made to take long.
+// interpret runs the data flow until nothing changes. It terminates: every change replaces something known by something
+// unknown. The bound limits the time that hostile code can take.
 func (f *flow) interpret() {
 	bound := 64*len(f.ins) + 1<<16
 	for len(f.work) > 0 {
@@ -463,8 +468,8 @@ func (f *flow) edge(p *part, t uint64, s *State, basis Basis, kind edge, ph phas
 	}
 }
 
-// deliver records a state that flows into a function of another group, if that may use it. One that knows nothing of the frame matters to a
-// shared function: what else leads there is then not all.
+// deliver records a state that flows into a function of another group, unless that has no use for it. A shared function
+// uses even a state without a known frame: it shows that the other states are not the only ones.
 func (f *flow) deliver(to uint64, s *State, basis Basis, kind edge) {
 	g := f.p.find(to)
 	if g < 0 || !f.p.fns[g].Shared && s.Regs[rsp].Kind != Base && s.Regs[rbp].Kind != Base {
@@ -477,12 +482,12 @@ func (f *flow) deliver(to uint64, s *State, basis Basis, kind edge) {
 		}
 	}
 	if kind == edgeJump && to == f.p.fns[g].Lo && f.p.callsOnly(g) && !s.IsInitial() {
-		return // merge has no use for it
+		return // merge ignores it
 	}
 	f.out = append(f.out, delivery{to, *s, basis, kind})
 }
 
-// equal handles cmp %r,%rsp; jne: after it, rsp equals r.
+// equal handles cmp %r,%rsp; jne at pc: where the jump is not taken, rsp equals r.
 func (f *flow) equal(pc uint64, s *State) {
 	k, ok := f.prev(pc)
 	if !ok || f.ins[k].Op != x86.OpCMP || f.lead[f.pos(pc)] != 0 { // other code may come with other flags
@@ -509,7 +514,7 @@ func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, basis Basis, ph 
 	old := s.Regs[rsp]
 	if r := &s.Regs[rsp]; r.Kind == Base {
 		n := f.argsAt(p, pc, next)
-		// GCC does not update the size at calls that do not throw, but a call site may hold both kinds of calls
+		// GCC gives the size only at calls that may throw, but a call site may hold other calls too.
 		if n > 0 && !s.savedBelow(r.Reg, r.Off+n) {
 			r.Off += n
 		}

@@ -34,8 +34,8 @@ func (img *Image) findForeign() {
 	}
 }
 
-// returns gives what the function at addr returns, if it does no more than return a constant, an address or a word of read-only
-// data, and otherwise 0.
+// returns gives the result of the function at addr if all that it does is to return a constant, an address or a word of
+// read-only data; otherwise 0.
 func (img *Image) returns(addr uint64) uint64 {
 	var in, next x86.Inst
 	code := img.Code(addr)
@@ -59,8 +59,8 @@ func (img *Image) returns(addr uint64) uint64 {
 	return 0
 }
 
-// Foreign reports whether the code at addr keeps to no convention of the psABI: V8's builtins, which put arguments under the return
-// address and keep no register, and the code that a signal handler returns to.
+// Foreign reports whether the code at addr follows no convention of the psABI: V8's builtins, which take arguments below the
+// return address and keep no register, and the code that signal handlers return to.
 func (img *Image) Foreign(addr uint64) bool {
 	for _, s := range img.foreign {
 		if addr >= s.lo && addr < s.hi {

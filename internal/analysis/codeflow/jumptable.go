@@ -69,10 +69,10 @@ type held struct {
 	base int
 }
 
-// resolveHeld completes the targets of such jumps: a loop may set the register once and jump through it from several places. They are
-// those of every table whose address the function puts into that register; if it gets there in another way, as from the stack,
-// those of every table of the function: what the jump may lead to must not count as reached from other places alone. It reports
-// whether a jump got new targets.
+// resolveHeld completes the targets of held jumps: a loop may set the register once and jump through it from several places.
+// A held jump may lead to the targets of every table whose address the function puts into that register; if the register is
+// set in another way, such as from the stack, to those of every table of the function. Without these targets, the code there
+// would count as reached from other places only. resolveHeld reports whether a jump got new targets.
 func (f *flow) resolveHeld() (found bool) {
 	if len(f.held) == 0 || f.heldAt == len(f.ins) {
 		return false

@@ -6,61 +6,60 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// Bounds of a walk from a label: its instructions, how often they are interpreted, how far above rsp its ret takes the
-// return address, and the instructions interpreted for all labels of a group, callees apart.
+// Bounds of walks from labels.
 const (
-	labelCode  = 512
-	labelSteps = 4 * labelCode
-	labelFrame = 1 << 20
-	labelWork  = 1 << 21
-	labelDepth = 3 // of calls that are followed
+	labelCode  = 512           // instructions of a walk
+	labelSteps = 4 * labelCode // times that a walk interprets one
+	labelFrame = 1 << 20       // distance from rsp at the label up to the return address, in bytes
+	labelWork  = 1 << 21       // instructions interpreted for all labels of a group, without callees
+	labelDepth = 3             // nested calls that are followed
 )
 
-// slotValue is the first of the numbers that stand, as entry values, for words of the stack that were there at a label.
+// slotValue is the first entry value that stands for a word of the stack at a label, not for a register.
 const slotValue = 32
 
-// walk follows the code from a label to where it returns. States are relative to the label: base 0 is rsp there, and a register's entry
-// value what it holds there.
+// walk follows the code from a label to its returns. States are relative to the label: base 0 is rsp at the label, and the
+// entry value of a register is its value there.
 type walk struct {
 	f        *flow
-	isolated bool
-	depth    int // of calls
+	isolated bool // ignore what is known of the code that the walk runs into
+	depth    int  // number of calls followed to get here
 	code     map[uint64]*step
 	todo     []uint64
 	steps    int
 	failed   bool
 
-	frame       int32 // how far above rsp the return address is; -1 not seen yet
-	proven      bool  // a path on which all calls come back goes there
+	frame       int32 // distance from rsp at the label up to the return address; -1: no return seen yet
+	proven      bool  // a path returns on which all calls are known to come back
 	final       [16]Value
-	ret         int32   // frame, as the walk before has shown; -1 in the first
-	loads       []int32 // words that callee-saved registers are loaded from
-	otherFrames []int32 // frame, by code that was reached otherwise
-	high        int32   // how far above rsp it is at most, by jumps that lead elsewhere
-	open        bool    // a path need not return
+	ret         int32   // frame as found by the first walk; -1 during that walk
+	loads       []int32 // stack offsets that callee-saved registers are loaded from
+	otherFrames []int32 // values of frame that the known states of code on the way imply
+	high        int32   // highest rsp at an indirect jump, from the label; the return address is not below
+	open        bool    // a path may not return
 }
 
 // step is an instruction of a walk with the state before it.
 type step struct {
 	in     x86.Inst
 	s      State
-	proven bool // a path leads here on which all calls come back
+	proven bool // a path leads here on which all calls are known to come back
 	todo   bool
 }
 
-// label gives the state at a label, to which nothing known leads, from the code that follows it: a ret takes the return address from where the CFA
-// says that it is, and what a callee-saved register holds then is its caller's. It must not have been written by the code itself, as for a jump
-// that is made with push and ret. All paths must agree, and one at least must return on which nothing is called, or only what always comes
-// back: what follows another call need not belong to it.
+// label infers the state at a label that no known code leads to, from the code after it. A ret shows where the return
+// address is, and with it the CFA; at the ret, callee-saved registers hold the caller's values. A return address that the
+// code itself has pushed does not count: that is a jump. All paths must agree. At least one path must return after no
+// calls but those known to come back, since code after other calls may belong to another function.
 //
-// With alone it is not held against what is known of the code that it runs into.
-func (f *flow) label(pc uint64, alone bool) (State, bool) {
+// isolated says to ignore what is known of the code that the walk runs into.
+func (f *flow) label(pc uint64, isolated bool) (State, bool) {
 	if f.beginner != nil || f.labels > labelWork {
 		return State{}, false
 	}
 	bases := len(f.bases)
 	defer func() { f.bases = f.bases[:bases] }()
-	w := walk{f: f, isolated: alone, ret: -1}
+	w := walk{f: f, isolated: isolated, ret: -1}
 	w.run(pc)
 	w.again(pc)
 	f.labels += w.steps
@@ -76,8 +75,8 @@ func (w *walk) shown() bool {
 	return !w.failed && w.proven && w.frame >= 0 && w.high <= w.frame && !slices.ContainsFunc(w.otherFrames, other)
 }
 
-// comesBack reports whether a path from the entry of the function at pc leads to a ret, and none leaves otherwise. It may loop forever. The
-// answer depends on the image and on the breaches known, not on who asks, so it is found once.
+// comesBack reports whether the function at pc has a path to a ret, and no path that leaves it in another way. The function
+// may still loop forever. The answer depends only on the image and on p.breaks, so it is cached.
 func (p *Program) comesBack(pc uint64, depth int) bool {
 	if depth >= labelDepth {
 		return false
@@ -95,14 +94,14 @@ func (p *Program) comesBack(pc uint64, depth int) bool {
 	return back
 }
 
-// callee is a function that is called from code that is so many calls behind a label.
+// callee is a function that a walk has reached through depth calls.
 type callee struct {
 	pc    uint64
 	depth int
 }
 
-// state is the state at the label, as the walk shows it. A register that is loaded from another one need not be restored by that: it may be what
-// the code returns to a caller that keeps to no convention either.
+// state returns the state at the label that the walk has shown. A callee-saved register that ends with the value of another
+// register does not count as restored: it may be a result, for a caller with its own convention.
 func (w *walk) state() (s State) {
 	s.Regs[rsp] = baseAt(0, -8-w.frame)
 	s.put(0, -8, entryOf(RA))
@@ -119,7 +118,8 @@ func (w *walk) state() (s State) {
 	return s
 }
 
-// again walks once more, now that the words are known from which registers are restored, and where the return address is.
+// again walks a second time. The first walk has found where the return address is and from which words registers are
+// restored; the second gives these words entry values.
 func (w *walk) again(pc uint64) {
 	if !w.failed && w.frame >= 0 {
 		w.ret = w.frame
@@ -127,6 +127,7 @@ func (w *walk) again(pc uint64) {
 	}
 }
 
+// run walks from the label at pc until no state changes.
 func (w *walk) run(pc uint64) {
 	w.code, w.todo, w.failed, w.frame, w.proven = map[uint64]*step{}, w.todo[:0], false, -1, false
 	s := State{}
@@ -153,7 +154,7 @@ func (w *walk) run(pc uint64) {
 	}
 }
 
-// to brings a state to an instruction.
+// to merges a state into the one before the instruction at pc.
 func (w *walk) to(pc uint64, s *State, sure bool) {
 	at := w.code[pc]
 	switch {
@@ -179,6 +180,7 @@ func (w *walk) to(pc uint64, s *State, sure bool) {
 	}
 }
 
+// step interprets the instruction at pc.
 func (w *walk) step(pc uint64, at *step) {
 	in, s, sure := &at.in, at.s, at.proven
 	w.meets(pc, &s)
@@ -224,7 +226,7 @@ func (w *walk) step(pc uint64, at *step) {
 	}
 	if in.Op == x86.OpCALL || in.Op == x86.OpNOP {
 		if g := w.f.p.find(next); g >= 0 && w.f.p.fns[g].Lo == next {
-			w.open = true // what came before did not come back
+			w.open = true // a function begins after the call, so the call may not come back
 			return
 		}
 	}
@@ -233,7 +235,7 @@ func (w *walk) step(pc uint64, at *step) {
 	w.to(next, &s, sure)
 }
 
-// meets notes where the return address is by what is known of the code that the walk runs into, if it was reached otherwise.
+// meets notes which frame the known state at pc implies, if other code leads there.
 func (w *walk) meets(pc uint64, s *State) {
 	f := w.f
 	o := f.pos(pc)
@@ -246,7 +248,7 @@ func (w *walk) meets(pc uint64, s *State) {
 	}
 }
 
-// notes adds the word that an instruction loads a callee-saved register from.
+// notes adds to w.loads the stack word from which an instruction loads a callee-saved register.
 func (w *walk) notes(in *x86.Inst, s *State) {
 	a, top := &in.Args[0], s.Regs[rsp]
 	if !gpr64(a) || CalleeSaved>>a.Reg&1 == 0 {
@@ -264,7 +266,7 @@ func (w *walk) notes(in *x86.Inst, s *State) {
 	}
 }
 
-// leave adds a return.
+// leave handles a ret in a state.
 func (w *walk) leave(s *State, sure bool) {
 	r := s.Regs[rsp]
 	if r.Kind != Base || r.Reg != 0 || r.Off < 0 || r.Off%8 != 0 || r.Off > labelFrame || w.frame >= 0 && w.frame != r.Off || w.ret >= 0 && s.top() != entryOf(RA) {

@@ -16,7 +16,7 @@ type Function struct {
 	Sites    []Site    // calls with landing pads
 	ArgSizes []ArgSize // ascending
 	Signal   bool      // a signal frame, or code that Image.Foreign names: not analysed
-	// Shared says that other code may jump to, or run into, Lo with a state other than an entry's. The state at Lo is
+	// Shared says that other code may jump to, or run into, Lo in a state that a call does not leave. The state at Lo is
 	// then the join of both.
 	Shared bool
 	// Entry says that code outside the given functions calls it or takes its address.

@@ -50,8 +50,8 @@ func (f *flow) blocks(p *part, ph phase, visit Visit) {
 // counts as reached.
 func (r *Result) TooLarge() bool { return r.f.large }
 
-// Leads reports whether paths meet or begin at pc, so that the state there need not be that after the instruction
-// before.
+// Leads reports whether paths meet or begin at pc, so that the state there may differ from the one after the previous
+// instruction.
 func (r *Result) Leads(pc uint64) bool {
 	p := &r.f.parts[r.k]
 	return pc-p.fn.Lo >= uint64(len(p.code)) || r.f.lead[int(pc-p.fn.Lo)+p.off] != 0
@@ -89,8 +89,7 @@ func (r *Result) Within(pc uint64) (uint64, bool) {
 	return 0, false
 }
 
-// rounds bounds how often a function is interpreted again because of states that flow into it from
-// others.
+// rounds bounds how often a function is interpreted again when new states flow into it from others.
 const rounds = 8
 
 // Run interprets every function and calls each with its Result, concurrently, on the worker that made it. each may be called again
@@ -198,7 +197,7 @@ type deliveryKey struct {
 	initial bool
 }
 
-// keep copies the deliveries that may matter.
+// keep returns copies of the deliveries that may matter, those with one key joined.
 func (f *flow) keep() []delivery {
 	var out []delivery
 	if f.kept == nil {
@@ -213,7 +212,7 @@ func (f *flow) keep() []delivery {
 		if d.kind == edgeTable && !f.plausible(d) {
 			continue
 		}
-		// the numbers of bases are the function's own
+		// The numbers of bases mean nothing outside this group.
 		d.s.dropForeign()
 		k := deliveryKey{d.to, d.kind, d.s.IsInitial()}
 		if j, ok := f.kept[k]; ok {
@@ -231,7 +230,8 @@ func (f *flow) keep() []delivery {
 	return out
 }
 
-// endsInCall reports whether the function's last instruction is a call that need not return: padding follows it, too, or it is not known to.
+// endsInCall reports whether the group's last instruction, apart from padding, is a call that may not return: one that padding
+// follows, or whose callee is not known to come back. padded says that padding follows.
 func (f *flow) endsInCall() (call, padded bool) {
 	p := &f.parts[len(f.parts)-1]
 	end := p.end()
@@ -247,9 +247,9 @@ func (f *flow) endsInCall() (call, padded bool) {
 	return padded || in.Args[0].Kind != x86.KRel || !f.p.comesBack(in.Target(f.pcs[k]), 0), padded
 }
 
-// plausible reports whether a jump-table entry that leads out of its function is real: past the end of a table without
-// a sure bound, entries of the next table may be read. If there are rows, it compares the state with them; otherwise
-// the state is marked.
+// plausible reports whether a jump-table entry that leads out of its function can be real. A table without a certain bound
+// may have been read past its end, into the next one. plausible compares the state with the row at the target; without
+// rows it accepts it as Guessed.
 func (f *flow) plausible(d *delivery) bool {
 	if f.beginner == nil {
 		d.basis = Guessed
