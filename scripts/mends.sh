@@ -35,8 +35,8 @@ without() {
 }
 
 pattern=${1:-}
-without "1 cache of others" cmd/ehasm TestCacheOfOthers cmd/ehasm/ondemand.go 's/trust\.Open\(path\)/os.Open(path)/; s/\t"github.com\/ehasm\/ehasm\/internal\/trust"\n//; s/trust\.MkdirAll\(path\)/os.MkdirAll(path, 0o700)/'
-without "1 cache is proven" cmd/ehasm TestCacheProven cmd/ehasm/ondemand.go 's/_, err := prove\.Image\(image, table\)\n\t\treturn err/_, _ = prove.Image(image, table)\n\t\treturn nil/'
+without "1 cache of others" cmd/ehasm TestCacheOfOthers internal/profile/ondemand/cached.go 's/trust\.Open\(path\)/os.Open(path)/; s/\t"github.com\/ehasm\/ehasm\/internal\/files\/trust"\n//'
+without "1 cache is proven" cmd/ehasm TestCacheProven internal/profile/ondemand/ondemand.go 's/_, err := prove\.Image\(image, table\)\n\t\t\treturn err/_, _ = prove.Image(image, table)\n\t\t\treturn nil/'
 without "1 folders of the cache" cmd/ehasm TestCacheFolders internal/files/trust/trust_unix.go 's/private = 0o700/private = 0o777/'
 without "1 the rule, Go" internal/files/trust TestOpen internal/files/trust/trust_unix.go 's/uid != 0 && uid != w\.self/uid < 0/'
 without "1 the rule, C" runtime 'TestTrustedPath|TestOthersFile' runtime/src/trust.c 's/if \(st->st_uid != 0 && st->st_uid != self\)/if (st->st_uid != 0 \&\& st->st_uid != self \&\& self == (uid_t)-1)/'
@@ -68,7 +68,7 @@ without "12 memfd" internal/profile/script TestMemfd internal/profile/symbolize/
 without "13 the red zone" unwind TestInvented unwind/calls.go 's/sp-addr-1 < redZone/sp-addr-1 > 1<<63/'
 without "14 pc - 1" unwind 'TestWalk|TestTiers' abi/abi.go 's/return r\.Reg\[RIP\] - 1/return r.Reg[RIP]/'
 without "14 padding behind an FDE" dwarfcfa TestPadding dwarfcfa/normalize.go 's/if n > 0 \{\n\t\t\tranges/if n > 1000 {\n\t\t\tranges/'
-without "foreign objects in the cache" cmd/ehasm TestCacheForeignObjects cmd/ehasm/ondemand.go 's/ \|\| !d\.believed\(object\.Name\(\), path\)//'
+without "foreign objects in the cache" cmd/ehasm TestCacheForeignObjects internal/profile/ondemand/ondemand.go 's/ \|\| !d\.believed\(object\.Name\(\), path\)//'
 without "foreign files of processes" internal/profile/record TestFilesOfOthers internal/profile/record/procs.go 's/return regular\.OpenBelow\(proc\+"\/root", name\)/return os.Open(proc + "\/root" + name)/'
 without "foreign files, kept open" internal/profile/record TestMostFiles internal/profile/record/procs.go 's/if len\(t\.files\) >= mostFiles\(\)/if len(t.files) < 0/'
 without "foreign debug links" internal/debuginfo/symbols TestDebugLinkFIFO internal/debuginfo/symbols/elf.go 's/regular\.Open\(path\)/os.Open(path)/; s/"github.com\/ehasm\/ehasm\/internal\/regular"/"os"/'

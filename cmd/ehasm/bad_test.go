@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/files/shown"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -254,16 +256,16 @@ func TestNames(t *testing.T) {
 		r := ehasm(t, "build", path)
 		assert.Equal(t, exitDone, r.code, r.stderr)
 		assert.Equal(t, 2, strings.Count(r.stdout, "\n"), r.stdout)
-		assert.Contains(t, r.stdout, quote(path))
+		assert.Contains(t, r.stdout, shown.Name(path))
 		assert.FileExists(t, path+".eh_elf.so")
 		r = ehasm(t, "prove", path+".eh_elf.so")
 		assert.Equal(t, exitDone, r.code, r.stderr)
-		assert.True(t, strings.HasPrefix(r.stdout, quote(path+".eh_elf.so")+": proven: "), r.stdout)
+		assert.True(t, strings.HasPrefix(r.stdout, shown.Name(path+".eh_elf.so")+": proven: "), r.stdout)
 		assert.Equal(t, 1, strings.Count(r.stdout, "\n"), r.stdout)
 
 		bad := writeFile(t, filepath.Join(dir, "bad", fmt.Sprint(i), name), []byte("text"))
 		r = ehasm(t, "build", bad)
-		assert.Equal(t, "ehasm: "+quote(bad)+": not an ELF file\n", r.stderr)
+		assert.Equal(t, "ehasm: "+shown.Name(bad)+": not an ELF file\n", r.stderr)
 		r = ehasm(t, "build", bad+"gone")
 		assert.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
 	}

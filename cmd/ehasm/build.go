@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/trust"
 
@@ -107,7 +108,11 @@ func buildVerb() verb {
 				return v.misuse(c, errors.New("--output: the name of the folder is empty"))
 			}
 			if *cache {
-				if err := opt.useCache(os.Getenv); err != nil {
+				if opt.out != "" {
+					return v.misuse(c, errors.New("--cache and --output exclude each other"))
+				}
+				var err error
+				if opt.cache, err = builder.CacheFolder(os.Getenv); err != nil {
 					return v.misuse(c, err)
 				}
 			}
@@ -157,38 +162,59 @@ func declareTables(fs *pflag.FlagSet) func(*compile.Options) error {
 	}
 }
 
+// declareJobs declares the flag that says how many workers there are. The text of its
+// default is the same on every machine, as man pages are.
+func declareJobs(fs *pflag.FlagSet, n *int, usage string) {
+	fs.IntVarP(n, "jobs", "j", runtime.GOMAXPROCS(0), usage)
+	fs.Lookup("jobs").DefValue = "one per processor"
+}
+
+// checkJobs returns an error for a value of the flag that makes no sense.
+func checkJobs(n int) error {
+	if n < 1 {
+		return fmt.Errorf("-j %d: want at least 1", n)
+	}
+	return nil
+}
+
 // build is the verb: it finds the inputs and their targets, compiles each, and
 // reports.
 func build(ctx context.Context, paths []string, opt *buildOptions, c *console) int {
 	begin := time.Now()
 	opt.Loader = find.HostLoader(os.Getenv)
 	found := find.Find(ctx, paths, opt.Options)
+	progress := &buildProgress{c: c, failed: c.fail, noted: c.note, bar: !opt.quiet && !opt.json, details: opt.verbose}
+	if opt.quiet {
+		progress.noted = silent
+	}
 	for _, p := range found.Problems {
 		c.fail(p.Path, p.Err)
 	}
 	for _, p := range found.Notes {
-		if !opt.quiet {
-			c.note(p.Path, p.Err)
-		}
+		progress.Note(p.Path, p.Err)
 	}
 	if opt.out != "" {
-		if err := makeFolder(opt.out); err != nil {
+		if err := builder.MakeFolder(opt.out); err != nil {
 			c.fail(opt.out, err)
 			return exitFailed
 		}
 	}
-	var jobs []*job
+	var jobs []*builder.Job
 	if opt.cache != "" {
 		if err := trust.MkdirAll(opt.cache); err != nil {
 			c.fail(opt.cache, err)
 			return exitFailed
 		}
-		jobs = newCacheJobs(found.Inputs)
+		jobs = builder.NewCacheJobs(found.Inputs)
 	} else {
-		jobs = newJobs(found.Inputs, opt.out, c)
+		var clashes []find.Problem
+		jobs, clashes = builder.NewJobs(found.Inputs, opt.out)
+		for _, p := range clashes {
+			c.fail(p.Path, p.Err)
+		}
 	}
 
-	outcomes := compileJobs(ctx, jobs, opt, c, c.fail)
+	outcomes := builder.Build(ctx, jobs, opt.options(), progress)
 	if outcomes == nil {
 		return exitInterrupted(ctx)
 	}
@@ -205,45 +231,54 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	return exitDone // or failed, if c has a failure
 }
 
-// compileJobs makes the eh_elfs, and calls failed for those that cannot be
-// made. It returns nil if ctx ended before all were done; from then on nothing
-// is written.
-func compileJobs(ctx context.Context, jobs []*job, opt *buildOptions, c *console, failed func(name string, err error)) []*outcome {
-	if len(jobs) > 1 && !opt.quiet && !opt.json {
-		work := int64(0)
-		for _, j := range jobs {
-			work += j.work()
-		}
-		c.startBuilding(len(jobs), work)
+// options returns the settings of the build.
+func (opt *buildOptions) options() builder.Options {
+	return builder.Options{Code: opt.code, Cache: opt.cache, Workers: opt.jobs, Force: opt.force, Strict: opt.strict, Unproven: opt.noVerify}
+}
+
+// buildProgress tells the console what a build does.
+type buildProgress struct {
+	c       *console
+	failed  func(name string, err error) // for eh_elfs that cannot be made
+	noted   func(name string, err error)
+	bar     bool
+	details bool // what is left out is told after the build
+}
+
+// filling returns the progress of a verb that does more than fill the cache: eh_elfs that cannot be built are no failures.
+func filling(c *console, quiet bool) *buildProgress {
+	if quiet {
+		return &buildProgress{c: c, failed: silent, noted: silent}
 	}
-	var gate publisher
-	var current atomic.Int64
-	outcomes := make([]*outcome, len(jobs))
-	forEach(ctx, jobs, opt.jobs, func(i int) {
-		o := compileJob(ctx, jobs[i], opt, &gate)
-		if o.status == statusFailed && !errors.Is(o.err, context.Canceled) && !errors.Is(o.err, context.DeadlineExceeded) {
-			failed(o.name, o.err)
-		}
-		if o.status == statusSkipped && o.err != nil && !opt.quiet {
-			c.note(o.name, o.err)
-		}
-		if lost := o.stats.Losses(); len(lost) > 0 && o.status == statusBuilt && !opt.quiet && !opt.verbose {
-			c.note(o.name, fmt.Errorf("left out: %s; the first: %w", countsText(lost), o.details[0]))
-		}
-		outcomes[i] = o
-		if o.status == statusCurrent {
-			current.Add(1)
-		}
-		c.advance(jobs[i].work())
-	})
-	gate.close() // from here on nothing is written
-	c.stopBar()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return nil // as the caller wanted it
+	return &buildProgress{c: c, failed: c.note, noted: c.note, bar: true}
+}
+
+func silent(string, error) {}
+
+func (p *buildProgress) Note(name string, err error) { p.noted(name, err) }
+
+func (p *buildProgress) Begin(files int, work int64) {
+	if files > 1 && p.bar {
+		p.c.startBuilding(files, work)
 	}
-	if ctx.Err() != nil {
-		c.fail("interrupted", fmt.Errorf("%d of %d files are built", gate.written.Load()+current.Load(), len(jobs)))
-		return nil
+}
+
+func (p *buildProgress) Done(o *builder.Outcome) {
+	if o.Status == builder.Failed && !errors.Is(o.Err, context.Canceled) && !errors.Is(o.Err, context.DeadlineExceeded) {
+		p.failed(o.Name, o.Err)
 	}
-	return outcomes
+	if o.Status == builder.Skipped && o.Err != nil {
+		p.noted(o.Name, o.Err)
+	}
+	if lost := o.Stats.Losses(); len(lost) > 0 && o.Status == builder.Built && !p.details {
+		p.noted(o.Name, fmt.Errorf("left out: %s; the first: %w", countsText(lost), o.Details[0]))
+	}
+	p.c.advance(o.Work())
+}
+
+func (p *buildProgress) End(err error) {
+	p.c.stopBar()
+	if err != nil {
+		p.c.fail("interrupted", err)
+	}
 }

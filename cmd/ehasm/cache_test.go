@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/builder"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ehasm/ehasm/elfout"
 )
 
 // withBuildID gives what smallELF made a note with a build-id, between its
@@ -37,32 +38,6 @@ func withBuildID(t testing.TB, elf []byte, id []byte) []byte {
 	le.PutUint64(b[header+48:], 4)
 	copy(b[noteOff:], note)
 	return b
-}
-
-func TestCacheFolder(t *testing.T) {
-	for _, c := range []struct{ xdg, home, want string }{
-		{"/c", "/h", "/c/ehasm/.build-id"},
-		{"", "/h", "/h/.cache/ehasm/.build-id"},
-		{"", "", ""},
-		{"c", "/h", ""},
-		{"", "h", ""},
-	} {
-		got, err := cacheFolder(func(name string) string {
-			return map[string]string{"XDG_CACHE_HOME": c.xdg, "HOME": c.home}[name]
-		})
-		assert.Equal(t, c.want, got)
-		assert.Equal(t, c.want == "", err != nil)
-	}
-}
-
-func TestCacheName(t *testing.T) {
-	name, err := cacheName([]byte{0xab, 0x0c, 0xff})
-	require.NoError(t, err)
-	assert.Equal(t, "ab/0cff.eh_elf.so", name)
-	for _, id := range [][]byte{nil, {1}} {
-		_, err := cacheName(id)
-		assert.ErrorIs(t, err, errNoBuildID)
-	}
 }
 
 func TestBuildCache(t *testing.T) {
@@ -118,10 +93,10 @@ func TestBuildCacheRefusals(t *testing.T) {
 	file := writeFile(t, filepath.Join(dir, "a.so"), smallELF(t, 0))
 	r := ehasm(t, "build", "--cache", file)
 	assert.Equal(t, exitFailed, r.code)
-	assert.Contains(t, r.stderr, errNoBuildID.Error(), "a file that was given")
+	assert.Contains(t, r.stderr, builder.ErrNoBuildID.Error(), "a file that was given")
 	r = ehasm(t, "build", "--cache", dir)
 	assert.Equal(t, exitDone, r.code)
-	assert.Contains(t, r.stdout, errNoBuildID.Error(), "a file that a folder holds")
+	assert.Contains(t, r.stdout, builder.ErrNoBuildID.Error(), "a file that a folder holds")
 	assert.Equal(t, exitUsage, ehasm(t, "build", "--cache", "-o", dir, file).code)
 	t.Setenv("XDG_CACHE_HOME", "relative")
 	assert.Equal(t, exitUsage, ehasm(t, "build", "--cache", file).code)

@@ -18,6 +18,7 @@ import (
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/shown"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
@@ -267,22 +268,22 @@ func message(f *check.Finding) string {
 }
 
 func (r *checked) print(c *console, opt checkOptions) {
-	name := quote(filepath.Base(r.File))
-	shown := map[check.Severity]int{}
+	name := shown.Name(filepath.Base(r.File))
+	counts := map[check.Severity]int{}
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		shown[f.Severity]++
+		counts[f.Severity]++
 		if f.Severity == check.SeverityNote && !opt.notes {
 			continue
 		}
-		fmt.Fprintf(c.out, "%s: %s: %s: %s\n", name, f.Severity, printable(place(f)), printable(message(f)))
+		fmt.Fprintf(c.out, "%s: %s: %s: %s\n", name, f.Severity, shown.Text(place(f)), shown.Text(message(f)))
 		if opt.verbose {
 			r.listing(c, f)
 		}
 	}
 	pct := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
 	fmt.Fprintf(c.out, "%s: %d FDEs, %d instructions, %.2f %% judged (%.2f %% beginning from a row), of these %.4f %% agree; %d errors, %d warnings, %d notes",
-		name, r.FDEs, r.Instructions, pct(r.Judged, r.Instructions), pct(r.Report.Assumed, r.Judged), pct(r.Agree, r.Judged), shown[check.SeverityError], shown[check.SeverityWarning], shown[check.SeverityNote])
+		name, r.FDEs, r.Instructions, pct(r.Judged, r.Instructions), pct(r.Report.Assumed, r.Judged), pct(r.Agree, r.Judged), counts[check.SeverityError], counts[check.SeverityWarning], counts[check.SeverityNote])
 	if r.Accepted > 0 {
 		fmt.Fprintf(c.out, ", %d accepted by the baseline", r.Accepted)
 	}

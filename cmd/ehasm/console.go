@@ -2,17 +2,13 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/ehasm/ehasm/internal/files/shown"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
@@ -79,7 +75,7 @@ func (c *console) close() (failed bool) {
 }
 
 func (c *console) line(path string, err error) string {
-	text := quote(path) + ": " + describe(path, err)
+	text := shown.Name(path) + ": " + shown.Error(path, err)
 	if c.bar != nil {
 		c.bar.Clear()
 	}
@@ -167,42 +163,4 @@ func (c *console) stopBar() {
 		c.bar.Exit()
 		c.bar = nil
 	}
-}
-
-// quote returns a file name unchanged, or quoted if it holds characters that
-// would break a line or a terminal.
-func quote(name string) string {
-	if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(name)
-	}
-	return name
-}
-
-// printable escapes unprintable characters in a message.
-func printable(s string) string {
-	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return s
-	}
-	q := strconv.Quote(s)
-	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
-}
-
-// describe returns the text of err without the path, which the line already
-// names.
-func describe(path string, err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) && pe.Path == path {
-		return printable(fmt.Sprintf("%s: %v", pe.Op, pe.Err))
-	}
-	text := err.Error()
-	for _, name := range []string{path, quote(path), strconv.Quote(path)} {
-		if name == "" {
-			continue
-		}
-		if rest, ok := strings.CutPrefix(text, name+": "); ok {
-			text = rest
-			break
-		}
-	}
-	return printable(text)
 }

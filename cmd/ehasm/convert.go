@@ -11,6 +11,7 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/sframe"
 
 	"github.com/spf13/pflag"
@@ -110,7 +111,7 @@ type converted struct {
 
 func (r *converted) print(w io.Writer) {
 	fmt.Fprintf(w, "%s: SFrame version %d, %d functions, %d rows, %d bytes for %d of %s\n",
-		r.Output, r.Version, r.Functions, r.Rows, r.Size, r.TableSize, quote(r.Object))
+		r.Output, r.Version, r.Functions, r.Rows, r.Size, r.TableSize, shown.Name(r.Object))
 	for _, reason := range slices.Sorted(maps.Keys(r.Left)) {
 		fmt.Fprintf(w, "  %d of %d bytes of code are left out: %s\n", r.Left[reason], r.all(), reason)
 	}

@@ -10,10 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/asmgen/goenv"
+	"github.com/ehasm/ehasm/compile"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ehasm/ehasm/asmgen/goenv"
 )
 
 const golangAsm = "github.com/twitchyliquid64/golang-asm"
@@ -46,7 +47,7 @@ func requireEnvironment(t *testing.T, prog string) {
 // imports asmgen, depends on the order of import paths. Whoever gives the module a path that
 // sorts after golang-asm's hears of it here.
 func TestInitOrder(t *testing.T) {
-	assert.Less(t, reflect.TypeFor[job]().PkgPath(), golangAsm)
+	assert.Less(t, reflect.TypeFor[compile.Options]().PkgPath(), golangAsm)
 	assert.Less(t, modulePath(t), golangAsm)
 	prog := filepath.Join(t.TempDir(), "ehasm")
 	out, err := exec.Command("go", "build", "-o", prog, ".").CombinedOutput()

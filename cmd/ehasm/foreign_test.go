@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 
@@ -110,17 +111,16 @@ func TestCacheForeignObjects(t *testing.T) {
 			write(t, programOf("main"), program) // in the place of one that was moved
 			write(t, forged.Bytes(), program)
 			c.place(t, r.root, program)
-			d := newOnDemand(true)
-			d.symfs = r.root
+			d := ondemand.New(ondemand.Options{Keep: true, Symfs: r.root})
 			if c.name != "kept by perf" {
 				f, err := os.Open(program)
 				require.NoError(t, err)
 				defer f.Close()
 				st, err := f.Stat()
 				require.NoError(t, err)
-				_, err = d.ehElf(t.Context(), "/bin/prog", f, st.Size())
+				_, err = d.EhElf(t.Context(), "/bin/prog", f, st.Size())
 				require.NoError(t, err)
-				assert.Equal(t, c.kept, d.wants[program] != nil, "replaced where it is not proven")
+				assert.Equal(t, c.kept, d.Wants()[program] != nil, "replaced where it is not proven")
 			}
 			if !c.kept {
 				script()

@@ -10,6 +10,7 @@ import (
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/shown"
 
 	"github.com/spf13/pflag"
 )
@@ -135,7 +136,7 @@ func readInfo(path string) (infoJSON, error) {
 
 func (i infoJSON) print(c *console) {
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(c.out, "  %-16s %s\n", name, printable(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(c.out, "  %-16s %s\n", name, shown.Text(fmt.Sprintf(format, args...)))
 	}
 	or := func(s, otherwise string) string {
 		if s == "" {
@@ -143,7 +144,7 @@ func (i infoJSON) print(c *console) {
 		}
 		return s
 	}
-	fmt.Fprintf(c.out, "%s:\n", quote(i.File))
+	fmt.Fprintf(c.out, "%s:\n", shown.Name(i.File))
 	line("soname", "%s", i.Soname)
 	line("ABI version", "%d", i.ABIVersion)
 	line("flags", "%s", or(strings.Join(i.Flags, ", "), "none"))

@@ -8,13 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/validate/verify"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestLimits: what the Go run-time cannot do without ends in a line, not in registers.
@@ -79,7 +80,7 @@ func TestSparse(t *testing.T) {
 		made, err := os.ReadFile(file + ".eh_elf.so")
 		require.NoError(t, err)
 		assert.Less(t, len(made), 8192, dispatch)
-		if canRun() {
+		if runtime.GOOS == "linux" && runtime.GOARCH == "amd64" {
 			_, err = verify.Image(made, table)
 			assert.NoError(t, err, dispatch)
 		}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/ehasm/ehasm/internal/files/shown"
+
 	"github.com/spf13/pflag"
 )
 
@@ -237,6 +239,6 @@ type usageError struct{ error }
 
 // misuse reports an error in the arguments and returns the exit status.
 func (v verb) misuse(c *console, err error) int {
-	fmt.Fprintf(c.stderr, "ehasm %s: %s\nRun 'ehasm %s --help' for usage.\n", v.name, printable(err.Error()), v.name)
+	fmt.Fprintf(c.stderr, "ehasm %s: %s\nRun 'ehasm %s --help' for usage.\n", v.name, shown.Text(err.Error()), v.name)
 	return exitUsage
 }

@@ -12,11 +12,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ehasm/ehasm/compile"
+
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ehasm/ehasm/compile"
 )
 
 func TestMain(m *testing.M) {
@@ -199,13 +199,5 @@ func TestGoEnvironment(t *testing.T) {
 		cmd.Env = append(os.Environ(), env)
 		out, err := cmd.CombinedOutput()
 		assert.NoError(t, err, "%s: %s", env, out)
-	}
-}
-
-func TestQuote(t *testing.T) {
-	for name, want := range map[string]string{
-		"plain name.so": "plain name.so", "größe": "größe", "a\nb": `"a\nb"`, "\x1b[31m": `"\x1b[31m"`, "\xff": `"\xff"`, "": `""`,
-	} {
-		assert.Equal(t, want, quote(name))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/shown"
 )
 
 // closedOutput is a standard output that is closed.
@@ -82,9 +83,9 @@ func checkOutputs(inputs []string, outputs ...string) error {
 			switch {
 			case !sameFile(out, other):
 			case i < len(inputs):
-				return fmt.Errorf("%s would be overwritten: it is the input %s", quote(out), quote(other))
+				return fmt.Errorf("%s would be overwritten: it is the input %s", shown.Name(out), shown.Name(other))
 			default:
-				return fmt.Errorf("%s is named for two outputs", quote(out))
+				return fmt.Errorf("%s is named for two outputs", shown.Name(out))
 			}
 		}
 		taken = append(taken, out)
@@ -171,7 +172,7 @@ func (o *verbOutput) run(ctx context.Context, work func()) bool {
 	case <-ctx.Done():
 		o.file.Abort()
 		o.c.stopBar()
-		o.c.fail("interrupted", fmt.Errorf("%s is not written", quote(o.path)))
+		o.c.fail("interrupted", fmt.Errorf("%s is not written", shown.Name(o.path)))
 		return false
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/testing/cdecltest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )

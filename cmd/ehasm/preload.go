@@ -11,8 +11,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/preload"
 
 	"github.com/spf13/pflag"
 )
@@ -67,9 +69,11 @@ const (
 
 // preloadOptions holds the flags of preload.
 type preloadOptions struct {
-	buildOptions
+	code    compile.Options
 	library string
 	with    []string
+	jobs    int
+	quiet   bool
 }
 
 func preloadVerb() verb {
@@ -86,39 +90,38 @@ func preloadVerb() verb {
 			if len(args) == 0 {
 				return v.misuse(c, errors.New("no command given"))
 			}
-			opt.VDSO = true
-			if err := opt.check(nil); err != nil {
+			if err := checkJobs(opt.jobs); err != nil {
 				return v.misuse(c, err)
 			}
 			if err := tables(&opt.code); err != nil {
 				return v.misuse(c, err)
 			}
-			return preload(ctx, args, opt, c)
+			return runPreload(ctx, args, opt, c)
 		}
 	}
 	return v
 }
 
-// preload is the verb: it finds the program, builds the missing eh_elfs, and
+// runPreload is the verb: it finds the program, builds the missing eh_elfs, and
 // executes the program.
-func preload(ctx context.Context, command []string, opt *preloadOptions, c *console) int {
-	path, err := find.Command(command[0], searchPath())
+func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *console) int {
+	path, err := find.Command(command[0], find.SearchPath())
 	if err != nil {
 		c.fail(command[0], err)
 		return commandStatus(err)
 	}
-	programs, err := find.Programs(path, searchPath())
+	programs, err := find.Programs(path, find.SearchPath())
 	if err != nil {
 		c.fail(path, err)
 		return commandStatus(err)
 	}
 	program := programs[len(programs)-1]
-	launched, launches := find.Launched(path, command[1:], searchPath())
+	launched, launches := find.Launched(path, command[1:], find.SearchPath())
 	if err := find.PreloadObstacle(program); err != nil {
 		c.fail(program, err)
 		return exitFailed
 	}
-	library, err := findLibrary(opt.library, preloadVariable, preloadName)
+	library, err := preload.Library(opt.library, preloadVariable, preloadName)
 	if err != nil {
 		c.fail(preloadName, err)
 		return exitFailed
@@ -126,11 +129,11 @@ func preload(ctx context.Context, command []string, opt *preloadOptions, c *cons
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	libraries := opt.withExceptions(ctx, library, slices.Concat(programs, launched), c)
-	if !opt.fillCache(ctx, slices.Concat(programs, launched, opt.with), libraries, c) {
+	if !builder.FillForPrograms(ctx, slices.Concat(programs, launched, opt.with), libraries, true, builder.Options{Code: opt.code, Workers: opt.jobs}, filling(c, opt.quiet)) {
 		return exitInterrupted(ctx)
 	}
 	stop()
-	environ := withPreload(os.Environ(), strings.Join(libraries, ":"), find.AddressSanitizer(program))
+	environ := preload.Environ(os.Environ(), strings.Join(libraries, ":"), find.AddressSanitizer(program))
 	if !opt.quiet {
 		environ = explaining(environ, launches)
 	}
@@ -150,100 +153,22 @@ func commandStatus(err error) int {
 	return exitNotExecutable
 }
 
-// searchPath returns PATH, or the default of execvp(3) if there is none.
-func searchPath() string {
-	if path, ok := os.LookupEnv("PATH"); ok {
-		return path
-	}
-	return "/bin:/usr/bin"
-}
-
-// findLibrary returns the absolute path of a library to preload: named, or by an environment variable, or where it
-// is as a rule.
-func findLibrary(named, variable, name string) (string, error) {
-	if named == "" {
-		named = os.Getenv(variable)
-	}
-	if named != "" {
-		return usableLibrary(named)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	if real, err := filepath.EvalSymlinks(self); err == nil {
-		self = real
-	}
-	dir := filepath.Dir(self)
-	for _, place := range []string{".", "../lib", "../lib/x86_64-linux-gnu", "build/runtime"} {
-		path := filepath.Join(dir, place, name)
-		if _, err := os.Stat(path); err == nil {
-			return usableLibrary(path)
-		}
-	}
-	return "", fmt.Errorf("not found beside %s, in ../lib or build/runtime from there: 'make runtime' or 'make install' makes it, %s names it",
-		quote(self), variable)
-}
-
 // withExceptions adds the libgcc_s beside the preload library, if there is one that the programs start with. The
 // eh_elfs have the tables it needs in any case, for other programs.
 func (opt *preloadOptions) withExceptions(ctx context.Context, library string, programs []string, c *console) []string {
 	path := filepath.Join(filepath.Dir(library), exceptionsName)
 	leave := opt.code.NoExceptions
 	opt.code.NoExceptions = false
-	if _, err := usableLibrary(path); err != nil || leave {
+	if _, err := preload.Usable(path); err != nil || leave {
 		return []string{library}
 	}
 	loader := find.HostLoader(os.Getenv)
-	loader.Preload = preloaded(os.Getenv("LD_PRELOAD"))
-	if err := newerThan(ctx, path, programs, loader); err != nil {
-		opt.teller(c)(path, err)
+	loader.Preload = preload.Split(os.Getenv("LD_PRELOAD"))
+	if err := preload.NewerThan(ctx, path, programs, loader); err != nil {
+		filling(c, opt.quiet).Note(path, err)
 		return []string{library}
 	}
 	return []string{library, path}
-}
-
-// usableLibrary returns the errors that the dynamic loader would otherwise
-// report in each program that is started.
-func usableLibrary(path string) (string, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return "", err
-	}
-	if strings.ContainsAny(path, ": ") {
-		return "", fmt.Errorf("%s: LD_PRELOAD cannot name a path with a blank or colon", quote(path))
-	}
-	if err := find.SharedObject(path); err != nil {
-		return "", fmt.Errorf("%s: %w", quote(path), err)
-	}
-	return path, nil
-}
-
-// withPreload puts the library at the front of LD_PRELOAD, after the runtime of
-// AddressSanitizer, which refuses to start a program if another object precedes it. The
-// runtime is already in LD_PRELOAD, or the program is linked with it under the name
-// sanitizer.
-func withPreload(environ []string, library, sanitizer string) []string {
-	const name = "LD_PRELOAD="
-	rest := ""
-	environ = slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
-		value, ok := strings.CutPrefix(entry, name)
-		if ok && rest == "" {
-			rest = value // the first counts
-		}
-		return ok
-	})
-	before, behind := []string{}, preloaded(rest)
-	for _, entry := range behind {
-		if find.IsAddressSanitizer(entry) {
-			before = append(before, entry)
-		}
-	}
-	behind = slices.DeleteFunc(behind, find.IsAddressSanitizer)
-	if len(before) == 0 && sanitizer != "" {
-		before = append(before, sanitizer)
-	}
-	return append(environ, name+strings.Join(slices.Concat(before, []string{library}, behind), ":"))
 }
 
 // explaining sets the environment so that the library says at exit if it took nothing over,
@@ -256,28 +181,4 @@ func explaining(environ []string, launches bool) []string {
 	}
 	environ = slices.DeleteFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, name) })
 	return append(environ, name+strconv.Itoa(pid))
-}
-
-// preloaded splits a value of LD_PRELOAD: ld.so(8).
-func preloaded(value string) []string {
-	return strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' })
-}
-
-// fillCache builds the eh_elfs that the cache lacks. Those that cannot be built
-// are reported and left out; the program runs anyway. It returns false if it was
-// interrupted.
-func (opt *preloadOptions) fillCache(ctx context.Context, paths []string, libraries []string, c *console) bool {
-	tell := opt.teller(c)
-	err := opt.useCache(os.Getenv)
-	if err == nil {
-		err = trust.MkdirAll(opt.cache)
-	}
-	if err != nil {
-		tell("no eh_elf is built", err)
-		return true
-	}
-	opt.Deps = true
-	opt.Loader = find.HostLoader(os.Getenv)
-	opt.Loader.Preload = append(libraries, preloaded(os.Getenv("LD_PRELOAD"))...)
-	return opt.buildOptions.fillCache(ctx, paths, c, tell)
 }

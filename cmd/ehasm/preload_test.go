@@ -11,11 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // preloading runs the command with a library that announces itself.
@@ -75,7 +76,7 @@ func (p *preloading) cached(t *testing.T, object string) string {
 	require.NoError(t, err)
 	o, err := dwarfcfa.NewObject(object, f, info.Size())
 	require.NoError(t, err)
-	name, err := cacheName(o.BuildID())
+	name, err := builder.CacheName(o.BuildID())
 	require.NoError(t, err)
 	return filepath.Join(p.cache, "ehasm", ".build-id", name)
 }
@@ -207,16 +208,4 @@ func TestPreloadWarnings(t *testing.T) {
 	assert.Equal(t, exitDone, r.code)
 	assert.Equal(t, "on\n", r.stdout)
 	assert.Contains(t, r.stderr, "neither XDG_CACHE_HOME nor HOME is set")
-}
-
-// TestWithPreload: the library comes first, but for the runtime of AddressSanitizer.
-func TestWithPreload(t *testing.T) {
-	for _, c := range []struct{ before, sanitizer, want string }{
-		{"", "", "L"}, {"a.so b.so", "", "L:a.so:b.so"}, {"", "libasan.so.8", "libasan.so.8:L"},
-		{"a.so:/x/libasan.so.6:b.so", "", "/x/libasan.so.6:L:a.so:b.so"}, {"libasan.so.8", "libasan.so.8", "libasan.so.8:L"},
-		{"a.so", "libclang_rt.asan-x86_64.so", "libclang_rt.asan-x86_64.so:L:a.so"},
-	} {
-		got := withPreload([]string{"A=1", "LD_PRELOAD=" + c.before}, "L", c.sanitizer)
-		assert.Equal(t, []string{"A=1", "LD_PRELOAD=" + c.want}, got)
-	}
 }

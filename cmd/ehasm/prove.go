@@ -13,6 +13,7 @@ import (
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/prove"
 
 	"github.com/spf13/pflag"
@@ -46,7 +47,7 @@ func proveVerb() verb {
 			if *all != "" {
 				found, err := eHElfsBelow(*all)
 				if err != nil {
-					c.fail(*all, bare(err))
+					c.fail(*all, shown.Bare(err))
 					return exitFailed
 				}
 				paths = append(paths, found...)
@@ -123,7 +124,7 @@ func proveFiles(ctx context.Context, paths []string, object string, asJSON bool,
 			if p.Options != "" {
 				by = ", by the table of --" + strings.ReplaceAll(p.Options, ",", " --")
 			}
-			fmt.Fprintf(c.out, "%s: proven: %d borders, %d rows, %d expressions, %.1f ms%s\n", quote(p.File), p.Borders, p.Rows, p.Expressions, 1e3*p.Seconds, by)
+			fmt.Fprintf(c.out, "%s: proven: %d borders, %d rows, %d expressions, %.1f ms%s\n", shown.Name(p.File), p.Borders, p.Rows, p.Expressions, 1e3*p.Seconds, by)
 		}
 	}
 	if len(proofs) != 1 {
@@ -146,11 +147,11 @@ func readInput(path string) ([]byte, error) {
 func (p *proofJSON) prove(ctx context.Context) error {
 	image, err := readInput(p.File)
 	if err != nil {
-		return bare(err)
+		return shown.Bare(err)
 	}
 	r, size, done, err := find.OpenFile(p.Object)
 	if err != nil {
-		return fmt.Errorf("its object %s: %w (--object names it)", p.Object, bare(err))
+		return fmt.Errorf("its object %s: %w (--object names it)", p.Object, shown.Bare(err))
 	}
 	defer done()
 	object, err := dwarfcfa.NewObject(p.Object, r, size)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/unwind"
@@ -298,7 +299,7 @@ func (opt *recordOptions) findFormat(format string) (err error) {
 		return nil
 	}
 	if opt.format = stackfmt.ByPath(opt.output); opt.format == nil {
-		return fmt.Errorf("-o %s: its name says no format: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", quote(opt.output))
+		return fmt.Errorf("-o %s: its name says no format: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", shown.Name(opt.output))
 	}
 	return nil
 }

@@ -15,7 +15,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/preload"
+	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/profile/record"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +37,6 @@ type insideRun struct {
 	path    string // of the command
 	library string
 	sampler string // of AddressSanitizer, which goes first
-	fill    *preloadOptions
 }
 
 // runInside records what a command allocates, or where its time goes by the process's own timers.
@@ -79,10 +81,10 @@ func (c *console) failed(err error) {
 // ready finds the program and the library, and builds the eh_elfs that the cache lacks.
 func (r *insideRun) ready(ctx context.Context) (int, error) {
 	var err error
-	if r.path, err = find.Command(r.command[0], searchPath()); err != nil {
+	if r.path, err = find.Command(r.command[0], find.SearchPath()); err != nil {
 		return commandStatus(err), &commandError{r.command[0], err}
 	}
-	programs, err := find.Programs(r.path, searchPath())
+	programs, err := find.Programs(r.path, find.SearchPath())
 	if err != nil {
 		return commandStatus(err), &commandError{r.path, err}
 	}
@@ -90,19 +92,15 @@ func (r *insideRun) ready(ctx context.Context) (int, error) {
 	if err := find.PreloadObstacle(program); err != nil {
 		return exitFailed, &commandError{program, err}
 	}
-	if r.library, err = findLibrary("", insideVariable, insideName); err != nil {
+	if r.library, err = preload.Library("", insideVariable, insideName); err != nil {
 		return exitFailed, &commandError{insideName, err}
 	}
 	r.sampler = find.AddressSanitizer(program)
-	launched, _ := find.Launched(r.path, r.command[1:], searchPath())
-	r.fill = &preloadOptions{with: r.opt.with}
-	r.fill.quiet, r.fill.jobs, r.fill.VDSO = r.opt.quiet, runtime.GOMAXPROCS(0), true
-	if err := r.fill.check(nil); err != nil {
-		return exitFailed, err
-	}
+	launched, _ := find.Launched(r.path, r.command[1:], find.SearchPath())
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	if !r.fill.fillCache(ctx, slices.Concat(programs, launched, r.opt.with), []string{r.library}, r.c) {
+	if !builder.FillForPrograms(ctx, slices.Concat(programs, launched, r.opt.with), []string{r.library}, true,
+		builder.Options{Workers: runtime.GOMAXPROCS(0)}, filling(r.c, r.opt.quiet)) {
 		return exitInterrupted(ctx), &commandError{"record", errors.New("interrupted")}
 	}
 	return exitDone, nil
@@ -118,7 +116,7 @@ func (r *insideRun) run(ctx context.Context) (int, error) {
 	cmd := exec.Command(r.path, r.command[1:]...)
 	cmd.Args[0] = r.command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(withPreload(os.Environ(), r.library, r.sampler), r.in.Environ())
+	cmd.Env = append(preload.Environ(os.Environ(), r.library, r.sampler), r.in.Environ())
 	if err := startCommand(cmd); err != nil {
 		return exitNotExecutable, &commandError{r.path, err}
 	}
@@ -180,7 +178,7 @@ func (r *insideRun) poll(stop <-chan struct{}, asked <-chan os.Signal) {
 			if err := r.writeTo(p, path); err != nil {
 				r.c.fail(path, err)
 			} else if !r.opt.quiet {
-				r.c.note(path, errors.New(r.opt.format.HowToLook(quote(path))))
+				r.c.note(path, errors.New(r.opt.format.HowToLook(shown.Name(path))))
 			}
 		}
 	}
@@ -263,15 +261,10 @@ func (r *insideRun) fillMissing(ctx context.Context, p *record.Profile) {
 	if len(paths) == 0 {
 		return
 	}
-	again := &preloadOptions{}
-	again.quiet, again.jobs = true, runtime.GOMAXPROCS(0)
-	if again.check(nil) != nil {
-		return
-	}
 	if !r.opt.quiet {
 		r.c.note("record", fmt.Errorf("making eh_elfs for the next time: %s", strings.Join(paths, ", ")))
 	}
-	again.fillCache(ctx, paths, nil, r.c)
+	builder.FillForPrograms(ctx, paths, nil, false, builder.Options{Workers: runtime.GOMAXPROCS(0)}, filling(r.c, true))
 }
 
 // heapPeriod is 0 if no allocations are wanted.

@@ -16,9 +16,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/record"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -31,7 +32,7 @@ import (
 type recordRun struct {
 	opt     *recordOptions
 	c       *console
-	made    *onDemand
+	made    *ondemand.Maker
 	objects *unwind.Objects
 	names   *symbolize.Namer
 	session *record.Session
@@ -92,16 +93,16 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 		return max(status, exitFailed)
 	}
 	stopCompiling()
-	r.made.ended.Store(true) // unwinding is over
+	r.made.End() // unwinding is over
 	if r.rawFile != nil {
 		defer r.signals.guard(r.rawFile)()
 	}
 	whole := r.write()
 	r.signals.stop()
 	if whole && ctx.Err() == nil {
-		filling, stop := context.WithTimeout(ctx, fillPatience)
+		limited, stop := context.WithTimeout(ctx, fillPatience)
 		defer stop()
-		r.made.fillCache(filling, runtime.GOMAXPROCS(0), true, c)
+		r.made.FillCache(limited, runtime.GOMAXPROCS(0), filling(c, true))
 	}
 	return status
 }
@@ -112,16 +113,14 @@ const fillPatience = 2 * time.Second
 
 // prepare makes the objects that unwind and name stacks.
 func (r *recordRun) prepare(ctx, compiling context.Context) {
-	r.made = newOnDemand(r.opt.cache && r.opt.source == dwarfcfa.SourceAuto)
-	r.made.source = r.opt.source
-	r.made.background = true
+	r.made = ondemand.New(ondemand.Options{Source: r.opt.source, Keep: r.opt.cache, Background: true})
 	dirs := unwind.DefaultDebugDirs()
 	r.objects = unwind.NewObjects(unwind.Options{
 		DebugDirs: dirs,
-		VDSO:      func() ([]byte, error) { return hostVDSO(ctx) },
-		Prepare:   r.made.prepare,
+		VDSO:      func() ([]byte, error) { return ondemand.VDSO(ctx) },
+		Prepare:   r.made.Prepare,
 		Compile: func(name string, file io.ReaderAt, size int64) ([]byte, error) {
-			return r.made.ehElf(compiling, name, file, size)
+			return r.made.EhElf(compiling, name, file, size)
 		},
 	})
 	r.names = symbolize.New(r.nameOptions())
@@ -163,7 +162,7 @@ func (r *recordRun) run(ctx context.Context) (int, error) {
 	path := ""
 	if len(r.command) > 0 {
 		var err error
-		if path, err = find.Command(r.command[0], searchPath()); err != nil {
+		if path, err = find.Command(r.command[0], find.SearchPath()); err != nil {
 			return commandStatus(err), &commandError{r.command[0], err}
 		}
 	}
@@ -393,7 +392,7 @@ func (opt *recordOptions) canWrite(c *console) error {
 		return nil // profiles are sent, or shown
 	}
 	if opt.every > 0 {
-		return writableFolder(opt.output)
+		return ondemand.WritableFolder(opt.output)
 	}
 	return canWrite(opt.output, c)
 }
@@ -417,7 +416,7 @@ func (r *recordRun) writeProfile(p *record.Profile) bool {
 	err := r.writeTo(p, path)
 	if err == nil {
 		if !r.opt.quiet && path != "-" {
-			c.note(path, errors.New(r.opt.format.HowToLook(quote(path))))
+			c.note(path, errors.New(r.opt.format.HowToLook(shown.Name(path))))
 		}
 		return true
 	}

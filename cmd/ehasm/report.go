@@ -12,29 +12,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/shown"
 )
-
-// status is the result for a file.
-type status string
-
-const (
-	statusBuilt   status = "built"
-	statusCurrent status = "up to date"
-	statusSkipped status = "skipped"
-	statusFailed  status = "failed"
-)
-
-// outcome is the result of a job.
-type outcome struct {
-	*job
-	status  status
-	stats   compile.Stats
-	time    time.Duration
-	skipped string // statusSkipped: the reason
-	err     error  // statusFailed, and statusSkipped for damage
-	details []error
-}
 
 // ratio returns the bytes of code and data for each byte of the tables.
 func ratio(s compile.Stats) float64 {
@@ -69,20 +50,20 @@ func countsText(counts []compile.LeftOut) string {
 
 // report is the result of a build.
 type report struct {
-	done    []*outcome // built or up to date, in order of the inputs
-	failed  []*outcome
+	done    []*builder.Outcome // built or up to date, in order of the inputs
+	failed  []*builder.Outcome
 	skipped []find.Skip
 	elapsed time.Duration // of the whole build
 }
 
-func newReport(outcomes []*outcome, skipped []find.Skip, elapsed time.Duration) *report {
+func newReport(outcomes []*builder.Outcome, skipped []find.Skip, elapsed time.Duration) *report {
 	r := &report{skipped: skipped, elapsed: elapsed}
 	for _, o := range outcomes {
-		switch o.status {
-		case statusFailed:
+		switch o.Status {
+		case builder.Failed:
 			r.failed = append(r.failed, o)
-		case statusSkipped:
-			r.skipped = append(r.skipped, find.Skip{Path: o.name, Reason: o.skipped})
+		case builder.Skipped:
+			r.skipped = append(r.skipped, find.Skip{Path: o.Name, Reason: o.Reason})
 		default:
 			r.done = append(r.done, o)
 		}
@@ -96,8 +77,8 @@ func (r *report) details(c *console) {
 		c.note(s.Path, fmt.Errorf("skipped: %s", s.Reason))
 	}
 	for _, o := range r.done {
-		for _, err := range o.details {
-			c.note(o.name, fmt.Errorf("left out: %w", err))
+		for _, err := range o.Details {
+			c.note(o.Name, fmt.Errorf("left out: %w", err))
 		}
 	}
 }
@@ -122,7 +103,7 @@ func (r *report) total() (sum compile.Stats) {
 	counts := make(map[string]int)
 	packed := 0
 	for _, o := range r.done {
-		s := o.stats
+		s := o.Stats
 		if s.Layout == compile.Packed.String() {
 			packed++
 		}
@@ -148,7 +129,7 @@ func (r *report) table(w io.Writer, failed bool) {
 	if len(r.done) > 0 {
 		rows := [][]string{{"file", "FDEs", "rows", "distinct", "eh_frame+hdr", "code+data", "ratio", "layout", "time", "left out"}}
 		for _, o := range r.done {
-			rows = append(rows, tableRow(quote(o.name), o.stats, o.timeText()))
+			rows = append(rows, tableRow(shown.Name(o.Name), o.Stats, timeText(o)))
 		}
 		if len(r.done) > 1 {
 			rows = append(rows, tableRow(fmt.Sprintf("total (%d files)", len(r.done)), r.total(), seconds(r.elapsed)))
@@ -168,11 +149,11 @@ func tableRow(name string, s compile.Stats, time string) []string {
 		fmt.Sprint(s.CodeBytes), fmt.Sprintf("%.2f", ratio(s)), s.Layout, time, leftOutText(s)}
 }
 
-func (o *outcome) timeText() string {
-	if o.status == statusCurrent {
-		return string(statusCurrent)
+func timeText(o *builder.Outcome) string {
+	if o.Status == builder.Current {
+		return string(builder.Current)
 	}
-	return seconds(o.time)
+	return seconds(o.Time)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2fs", d.Seconds()) }
@@ -212,10 +193,10 @@ type (
 		Total   *totalJSON     `json:"total"`
 	}
 	fileJSON struct {
-		File   string   `json:"file"`
-		Status status   `json:"status"`
-		Output string   `json:"output,omitempty"`
-		Links  []string `json:"links,omitempty"`
+		File   string         `json:"file"`
+		Status builder.Status `json:"status"`
+		Output string         `json:"output,omitempty"`
+		Links  []string       `json:"links,omitempty"`
 		*rawNames
 		*compile.Stats
 		Ratio   float64 `json:"ratio,omitempty"`
@@ -254,12 +235,12 @@ func rawNamesOf(file, output string, links []string) *rawNames {
 func (r *report) json(c *console) {
 	doc := reportJSON{Files: []fileJSON{}, Skipped: make(map[string]int), Errors: append([]string{}, c.failures...)}
 	for _, o := range r.done {
-		doc.Files = append(doc.Files, fileJSON{File: o.name, Status: o.status, Output: o.target, Links: o.links, rawNames: rawNamesOf(o.name, o.target, o.links),
-			Stats: &o.stats, Ratio: ratio(o.stats), Seconds: o.time.Seconds()})
+		doc.Files = append(doc.Files, fileJSON{File: o.Name, Status: o.Status, Output: o.Target, Links: o.Links, rawNames: rawNamesOf(o.Name, o.Target, o.Links),
+			Stats: &o.Stats, Ratio: ratio(o.Stats), Seconds: o.Time.Seconds()})
 	}
 	for _, o := range r.failed {
-		doc.Files = append(doc.Files, fileJSON{File: o.name, Status: o.status, rawNames: rawNamesOf(o.name, "", nil), Seconds: o.time.Seconds(),
-			Error: describe(o.name, o.err)})
+		doc.Files = append(doc.Files, fileJSON{File: o.Name, Status: o.Status, rawNames: rawNamesOf(o.Name, "", nil), Seconds: o.Time.Seconds(),
+			Error: shown.Error(o.Name, o.Err)})
 	}
 	for _, s := range r.reasons() {
 		doc.Skipped[s.Reason] = s.Count

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
+	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/script"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/perfdata"
@@ -165,8 +166,7 @@ func scriptVerb() verb {
 // runScript is the verb: it opens the recording, writes the stacks, and
 // reports.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
-	made := newOnDemand(opt.cache && opt.source == dwarfcfa.SourceAuto)
-	made.source, made.symfs = opt.source, opt.Objects.Symfs
+	made := ondemand.New(ondemand.Options{Source: opt.source, Keep: opt.cache, Symfs: opt.Objects.Symfs})
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
 	opt.prepare(ctx, compiling, made, c)
@@ -213,7 +213,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	if whole && ctx.Err() == nil {
 		ctx, stop := interruptible(ctx)
 		defer stop()
-		made.fillCache(ctx, opt.Workers, opt.quiet, c)
+		made.FillCache(ctx, opt.Workers, filling(c, opt.quiet))
 		if ctx.Err() != nil {
 			return exitInterrupted(ctx)
 		}
@@ -235,17 +235,17 @@ func (opt *scriptOptions) named() (paths []string) {
 
 // prepare says where objects and names come from. compiling ends when no more eh_elfs are
 // of use.
-func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *onDemand, c *console) {
+func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand.Maker, c *console) {
 	opt.Names.MapDirs = []string{"/tmp"}
 	opt.Objects.DebugDirs = unwind.DefaultDebugDirs()
 	if root := opt.Objects.Symfs; root != "" {
 		opt.Names.MapDirs = append([]string{filepath.Join(root, "tmp")}, opt.Names.MapDirs...)
 		opt.Objects.DebugDirs = append([]string{filepath.Join(root, "usr/lib/debug")}, opt.Objects.DebugDirs...)
 	}
-	opt.Objects.VDSO = func() ([]byte, error) { return hostVDSO(ctx) }
-	opt.Objects.Prepare = made.prepare
+	opt.Objects.VDSO = func() ([]byte, error) { return ondemand.VDSO(ctx) }
+	opt.Objects.Prepare = made.Prepare
 	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
-		return made.ehElf(compiling, name, file, size)
+		return made.EhElf(compiling, name, file, size)
 	}
 	if fetch := fetcher(ctx, opt.quiet, c); fetch != nil {
 		opt.Objects.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }

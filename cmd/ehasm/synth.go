@@ -14,6 +14,7 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/relocatable"
 	"github.com/ehasm/ehasm/internal/analysis/synth"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/shown"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
@@ -117,11 +118,11 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 		c.fail(path, err)
 		return exitFailed
 	}
-	shown := r.rows.Functions
+	functions := r.rows.Functions
 	if opt.function != "" {
-		shown = selectFunctions(shown, opt.function)
-		if len(shown) == 0 {
-			c.fail(path, fmt.Errorf("no row was made for a function %s", quote(opt.function)))
+		functions = selectFunctions(functions, opt.function)
+		if len(functions) == 0 {
+			c.fail(path, fmt.Errorf("no row was made for a function %s", shown.Name(opt.function)))
 			return exitFailed
 		}
 	}
@@ -135,20 +136,20 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 	report := out.report()
 	switch {
 	case opt.cfi:
-		for i := range shown {
+		for i := range functions {
 			if i > 0 {
 				fmt.Fprintln(report)
 			}
-			if err := synth.WriteCFI(report, &shown[i]); err != nil {
+			if err := synth.WriteCFI(report, &functions[i]); err != nil {
 				return exitFailed // the console tells
 			}
 		}
 	case opt.json:
-		writeJSON(report, newSynthJSON(path, r.rows, shown, opt.list))
+		writeJSON(report, newSynthJSON(path, r.rows, functions, opt.list))
 	default:
 		printSynth(report, path, r.rows)
 		if opt.list {
-			printFunctions(report, shown)
+			printFunctions(report, functions)
 		}
 	}
 	return exitDone
@@ -165,7 +166,7 @@ type made struct {
 func makeRows(path string, opt *synthOptions, c *console) (*made, error) {
 	f, size, done, err := find.OpenFile(path)
 	if err != nil {
-		return nil, bare(err)
+		return nil, shown.Bare(err)
 	}
 	defer done()
 	m := &made{path: path}
@@ -201,7 +202,7 @@ func (m *made) writeDebugFile(out binaryOutput) error {
 	defer done()
 	image, err := synth.DebugFile(f, synth.Section(m.rows.Functions))
 	if err != nil {
-		return fmt.Errorf("%s: %w", quote(m.path), err)
+		return fmt.Errorf("%s: %w", shown.Name(m.path), err)
 	}
 	return out.write(image)
 }
@@ -237,14 +238,14 @@ type synthFunctionJSON struct {
 	Rows  int    `json:"rows"`
 }
 
-func newSynthJSON(path string, r *synth.Result, shown []synth.Function, list bool) synthJSON {
+func newSynthJSON(path string, r *synth.Result, functions []synth.Function, list bool) synthJSON {
 	j := synthJSON{
 		File: path, Wanted: r.Wanted, Answered: r.Answered, Functions: len(r.Functions), Rows: r.Rows(),
 		Declined: map[string]int{"guessed": r.Declined.Guessed, "no CFA": r.Declined.NoCFA, "return address popped": r.Declined.Popped, "no psABI": r.Declined.Foreign},
 	}
 	if list {
-		for i := range shown {
-			f := &shown[i]
+		for i := range functions {
+			f := &functions[i]
 			j.List = append(j.List, synthFunctionJSON{
 				f.Name, fmt.Sprintf("%#x", uint64(f.Start())), fmt.Sprintf("%#x", uint64(f.End())), len(f.Ranges),
 			})
@@ -255,7 +256,7 @@ func newSynthJSON(path string, r *synth.Result, shown []synth.Function, list boo
 
 // printSynth prints a summary.
 func printSynth(w io.Writer, path string, r *synth.Result) {
-	name := quote(filepath.Base(path))
+	name := shown.Name(filepath.Base(path))
 	if r.Wanted == 0 {
 		fmt.Fprintf(w, "%s: all code has rows\n", name)
 		return
@@ -282,7 +283,7 @@ func printFunctions(w io.Writer, list []synth.Function) {
 	var b strings.Builder
 	for i := range list {
 		f := &list[i]
-		fmt.Fprintf(&b, "%#x..%#x  %d rows  %s\n", uint64(f.Start()), uint64(f.End()), len(f.Ranges), quote(f.Name))
+		fmt.Fprintf(&b, "%#x..%#x  %d rows  %s\n", uint64(f.Start()), uint64(f.End()), len(f.Ranges), shown.Name(f.Name))
 	}
 	io.WriteString(w, b.String())
 }

@@ -15,14 +15,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const poisoned = 66 // exit status of a process that runs what poison writes
@@ -83,22 +84,22 @@ func poisonedCache(t *testing.T, samples int) (home, program, eh string, script 
 // takes what the cache has without a proof.
 func ehElfFor(t *testing.T, program string, proven bool) []byte {
 	t.Helper()
-	d := newOnDemand(true)
+	opt := ondemand.Options{Keep: true}
 	if !proven {
-		d.proof = func([]byte, *dwarfcfa.Table) error { return nil }
+		opt.Proof = func([]byte, *dwarfcfa.Table) error { return nil }
 	}
-	return d.ehElfOf(t, program)
+	return ehElfOf(t, ondemand.New(opt), program)
 }
 
 // ehElfOf returns the eh_elf of a program.
-func (d *onDemand) ehElfOf(t *testing.T, program string) []byte {
+func ehElfOf(t *testing.T, d *ondemand.Maker, program string) []byte {
 	t.Helper()
 	f, err := os.Open(program)
 	require.NoError(t, err)
 	defer f.Close()
 	st, err := f.Stat()
 	require.NoError(t, err)
-	image, err := d.ehElf(context.Background(), program, f, st.Size())
+	image, err := d.EhElf(context.Background(), program, f, st.Size())
 	require.NoError(t, err)
 	return image
 }
@@ -130,10 +131,10 @@ func TestCacheProven(t *testing.T) {
 
 	// What script does once the eh_elf has been looked at, in order.
 	poison(t, eh)
-	d := newOnDemand(true)
-	d.ehElfOf(t, program)
+	d := ondemand.New(ondemand.Options{Keep: true})
+	ehElfOf(t, d, program)
 	var stderr bytes.Buffer
-	d.fillCache(context.Background(), 1, false, newConsole(io.Discard, &stderr))
+	d.FillCache(context.Background(), 1, filling(newConsole(io.Discard, &stderr), false))
 	assert.Contains(t, stderr.String(), "its eh_elf in the cache is not used, and made again: not proven: ")
 	made, err := os.ReadFile(eh)
 	require.NoError(t, err)

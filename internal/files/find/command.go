@@ -198,3 +198,11 @@ func SharedObject(path string) error {
 	_, err = readDynamic(f)
 	return err
 }
+
+// SearchPath returns PATH, or the default of execvp(3) if there is none.
+func SearchPath() string {
+	if path, ok := os.LookupEnv("PATH"); ok {
+		return path
+	}
+	return "/bin:/usr/bin"
+}

@@ -1,4 +1,4 @@
-package main
+package builder
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 // TestForEach: every job is done once, and what is under way at one time stays
 // within the room, jobs larger than all of it aside.
 func TestForEach(t *testing.T) {
-	var jobs []*job
+	var jobs []*Job
 	for i := range 200 {
-		jobs = append(jobs, &job{Input: &find.Input{Weight: int64(i%7) * maxInFlight / 4}})
+		jobs = append(jobs, &Job{Input: &find.Input{Weight: int64(i%7) * maxInFlight / 4}})
 	}
 	var mu sync.Mutex
 	var now int64
@@ -43,7 +43,7 @@ func TestForEachEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	block := make(chan struct{})
 	defer close(block)
-	forEach(ctx, []*job{{Input: &find.Input{}}, {Input: &find.Input{}}}, 2, func(int) {
+	forEach(ctx, []*Job{{Input: &find.Input{}}, {Input: &find.Input{}}}, 2, func(int) {
 		cancel()
 		<-block
 	})

@@ -1,30 +1,11 @@
-package main
+package builder
 
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"runtime"
 	"slices"
 	"sync"
-
-	"github.com/spf13/pflag"
 )
-
-// declareJobs declares the flag that says how many workers there are. The text of its
-// default is the same on every machine, as man pages are.
-func declareJobs(fs *pflag.FlagSet, n *int, usage string) {
-	fs.IntVarP(n, "jobs", "j", runtime.GOMAXPROCS(0), usage)
-	fs.Lookup("jobs").DefValue = "one per processor"
-}
-
-// checkJobs returns an error for a value of the flag that makes no sense.
-func checkJobs(n int) error {
-	if n < 1 {
-		return fmt.Errorf("-j %d: want at least 1", n)
-	}
-	return nil
-}
 
 // Compiling takes memory in proportion to the unwind tables of the object.
 // maxInFlight bounds the bytes of tables compiled at one time, so that many
@@ -72,7 +53,7 @@ func (r *room) enter(weight int64) (leave func()) {
 // forEach calls do for every job, on as many goroutines as workers says, the
 // heaviest jobs first. It returns when all are done or, with calls still under
 // way, when ctx ends.
-func forEach(ctx context.Context, jobs []*job, workers int, do func(i int)) {
+func forEach(ctx context.Context, jobs []*Job, workers int, do func(i int)) {
 	order := make([]int, len(jobs))
 	for i := range order {
 		order[i] = i

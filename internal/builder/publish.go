@@ -1,0 +1,97 @@
+package builder
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/trust"
+)
+
+// publisher is the gate for all writes, so that an interrupted build can end
+// with no write in progress.
+type publisher struct {
+	mu      sync.RWMutex
+	closed  bool
+	written atomic.Int64 // images
+}
+
+// close waits for writes in progress and lets no other begin.
+func (p *publisher) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+}
+
+func (p *publisher) do(write func() error) error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.closed {
+		return context.Canceled
+	}
+	return write()
+}
+
+// write writes the image to the job's target.
+func (p *publisher) write(j *Job, image *elfout.Image) error {
+	return p.do(func() error {
+		if err := j.makeFolder(); err != nil {
+			return err
+		}
+		if err := image.WriteFile(j.Target); err != nil {
+			return err
+		}
+		p.written.Add(1)
+		return nil
+	})
+}
+
+// link makes the job's other names.
+func (p *publisher) link(j *Job) error {
+	for _, name := range j.Links {
+		if err := p.do(func() error { return linkTo(j.Target, name) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkTo makes name a symbolic link to target, replacing a file or link.
+func linkTo(target, name string) error {
+	dir := filepath.Dir(name)
+	if err := MakeFolder(dir); err != nil {
+		return err
+	}
+	to, err := filepath.Rel(filepath.Dir(realPlace(name)), realPlace(target))
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if now, err := os.Readlink(name); err == nil && now == to {
+		return nil
+	}
+	return atomicfile.Symlink(to, name)
+}
+
+// makeFolder makes the folder of the target.
+func (j *Job) makeFolder() error {
+	dir := filepath.Dir(j.Target)
+	if j.cached {
+		return trust.MkdirAll(dir)
+	}
+	return MakeFolder(dir)
+}
+
+// MakeFolder makes a folder for eh_elfs. Its group cannot write there, since it could
+// replace them.
+func MakeFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("%s: cannot make the folder: %w", dir, shown.Bare(err))
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+// Package preload finds libraries that are preloaded into programs, and makes the environment that does so: ld.so(8).
+package preload
+
+import (
+	"context"
+	"debug/elf"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/shown"
+)
+
+// Library returns the absolute path of a library to preload: named, or by an environment variable, or where it
+// is as a rule.
+func Library(named, variable, name string) (string, error) {
+	if named == "" {
+		named = os.Getenv(variable)
+	}
+	if named != "" {
+		return Usable(named)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(self); err == nil {
+		self = real
+	}
+	dir := filepath.Dir(self)
+	for _, place := range []string{".", "../lib", "../lib/x86_64-linux-gnu", "build/runtime"} {
+		path := filepath.Join(dir, place, name)
+		if _, err := os.Stat(path); err == nil {
+			return Usable(path)
+		}
+	}
+	return "", fmt.Errorf("not found beside %s, in ../lib or build/runtime from there: 'make runtime' or 'make install' makes it, %s names it",
+		shown.Name(self), variable)
+}
+
+// Usable returns the errors that the dynamic loader would otherwise
+// report in each program that is started.
+func Usable(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if strings.ContainsAny(path, ": ") {
+		return "", fmt.Errorf("%s: LD_PRELOAD cannot name a path with a blank or colon", shown.Name(path))
+	}
+	if err := find.SharedObject(path); err != nil {
+		return "", fmt.Errorf("%s: %w", shown.Name(path), err)
+	}
+	return path, nil
+}
+
+// Environ puts the library at the front of LD_PRELOAD, after the runtime of
+// AddressSanitizer, which refuses to start a program if another object precedes it. The
+// runtime is already in LD_PRELOAD, or the program is linked with it under the name
+// sanitizer.
+func Environ(environ []string, library, sanitizer string) []string {
+	const name = "LD_PRELOAD="
+	rest := ""
+	environ = slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		value, ok := strings.CutPrefix(entry, name)
+		if ok && rest == "" {
+			rest = value // the first counts
+		}
+		return ok
+	})
+	before, behind := []string{}, Split(rest)
+	for _, entry := range behind {
+		if find.IsAddressSanitizer(entry) {
+			before = append(before, entry)
+		}
+	}
+	behind = slices.DeleteFunc(behind, find.IsAddressSanitizer)
+	if len(before) == 0 && sanitizer != "" {
+		before = append(before, sanitizer)
+	}
+	return append(environ, name+strings.Join(slices.Concat(before, []string{library}, behind), ":"))
+}
+
+// Split splits a value of LD_PRELOAD: ld.so(8).
+func Split(value string) []string {
+	return strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' })
+}
+
+// NewerThan returns an error that names a version which an object needs of the library at path, and that the library
+// lacks: the dynamic loader does not start a program with such an object. The objects are the programs at paths and those
+// that the loader maps with them. An object that cannot be read needs nothing.
+func NewerThan(ctx context.Context, path string, programs []string, loader find.Loader) error {
+	has := map[string]bool{}
+	f, err := elf.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	versions, err := f.DynamicVersions()
+	if err != nil {
+		return err
+	}
+	for _, v := range versions {
+		has[v.Name] = true
+	}
+	for _, in := range find.Find(ctx, programs, find.Options{Deps: true, Loader: loader}).Inputs {
+		for _, version := range versionsNeeded(in, filepath.Base(path)) {
+			if !has[version] {
+				return fmt.Errorf("exceptions are left to the system's libgcc: %s needs %s, which this one lacks", shown.Name(in.Path), version)
+			}
+		}
+	}
+	return nil
+}
+
+// versionsNeeded returns the versions of a library that must be there for an object.
+func versionsNeeded(in *find.Input, library string) []string {
+	r, _, closer, err := in.Open()
+	if err != nil {
+		return nil
+	}
+	defer closer()
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil
+	}
+	needs, err := f.DynamicVersionNeeds()
+	if err != nil {
+		return nil
+	}
+	var versions []string
+	for _, n := range needs {
+		for _, v := range n.Needs {
+			if n.Name == library && v.Flags&elf.VER_FLG_WEAK == 0 {
+				versions = append(versions, v.Dep)
+			}
+		}
+	}
+	return versions
+}

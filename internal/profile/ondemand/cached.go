@@ -1,0 +1,73 @@
+package ondemand
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/trust"
+)
+
+// cachePath returns the path of the cached eh_elf for a build-id, or "" if it
+// cannot have one.
+func cachePath(buildID []byte) string {
+	folder, err := builder.CacheFolder(os.Getenv)
+	if err != nil {
+		return ""
+	}
+	name, err := builder.CacheName(buildID)
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(folder, name)
+}
+
+// readCached reads an eh_elf of the cache if no other user can have written it and its
+// note has the build-id of its name.
+func readCached(path string, buildID []byte) ([]byte, elfout.Info, bool) {
+	none := elfout.Info{}
+	if path == "" {
+		return nil, none, false
+	}
+	f, err := trust.Open(path) // its code is run
+	if err != nil {
+		return nil, none, false
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Size() > maxCached {
+		return nil, none, false
+	}
+	image := make([]byte, st.Size())
+	if n, err := f.ReadAt(image, 0); n < len(image) && err != nil {
+		return nil, none, false
+	}
+	info, err := elfout.ReadInfo(bytes.NewReader(image)) // from the bytes that are proven, not from a file that may change
+	if err != nil || info.Note.Version != abi.Version || !bytes.Equal(info.Note.BuildID, buildID) {
+		return nil, none, false
+	}
+	return image, info, true
+}
+
+// maxCached bounds what readCached reads, in bytes.
+const maxCached = 1 << 31
+
+// VDSO returns the vDSO of the running kernel.
+func VDSO(ctx context.Context) ([]byte, error) {
+	found := find.Find(ctx, nil, find.Options{VDSO: true})
+	for _, in := range found.Inputs {
+		if in.Data != nil {
+			return bytes.Clone(in.Data), nil
+		}
+	}
+	for _, p := range found.Problems {
+		return nil, p.Err
+	}
+	return nil, errors.New("no vDSO")
+}
