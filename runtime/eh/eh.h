@@ -94,14 +94,13 @@ struct ehx_exception {
     uint64_t private_1, private_2;
 };
 
-/* The registers of a frame that survive calls, and its pc. A value may be one that is not the frame's any more: after
- * functions that end the stack. */
+/* The callee-saved registers of a frame, and its pc. Beyond functions that end the stack, values may be stale. */
 struct ehx_frame {
     uint64_t rsp, rbp, pc, rbx, r12, r13, r14, r15;
 };
 _Static_assert(sizeof(struct ehx_frame) == FRAME_SIZE && offsetof(struct ehx_frame, r15) == FRAME_R15, "entry.S");
 
-/* Where a call came from, which becomes where it goes to. */
+/* The frame that called in, which becomes the frame to continue in. */
 struct ehx_landing {
     struct ehx_frame frame;
     uint64_t rax, rdx;
@@ -168,19 +167,19 @@ static inline bool ehx_begin_writing_(_Atomic uint64_t *turn, uint64_t *now)
 
 static inline void ehx_end_writing_(_Atomic uint64_t *turn, uint64_t now) { atomic_store_explicit(turn, now + 2, memory_order_release); }
 
-/* ehx_begin_reading_ returns a turn that ehx_as_it_was_ finds changed if it is odd. */
+/* ehx_begin_reading_ returns a slot's turn for ehx_unchanged_; a turn that is odd counts as changed. */
 static inline __attribute__((always_inline)) uint64_t ehx_begin_reading_(const _Atomic uint64_t *turn)
 {
     return atomic_load_explicit(turn, memory_order_acquire) & ~(uint64_t)1;
 }
 
-static inline __attribute__((always_inline)) bool ehx_as_it_was_(const _Atomic uint64_t *turn, uint64_t then)
+static inline __attribute__((always_inline)) bool ehx_unchanged_(const _Atomic uint64_t *turn, uint64_t then)
 {
     atomic_thread_fence(memory_order_acquire);
     return likely(atomic_load_explicit(turn, memory_order_relaxed) == then);
 }
 
-/* A word, and a smaller part, of what is in a slot. */
+/* A word of a slot, and a smaller part of one. */
 typedef uint64_t __attribute__((may_alias)) ehx_any;
 #define EHX_GET(what) __atomic_load_n(&(what), __ATOMIC_RELAXED)
 
@@ -198,9 +197,9 @@ static inline void ehx_copy_to_(void *slot, const void *from, size_t size)
 }
 
 /*
- * A slot also has the numbers of two others, in which callers were found: by looking there first, the processor need
- * not wait for the return address. They are written if they are 0, and from time to time; the key in the other slot
- * says whether they are right.
+ * A slot also has the numbers of two other slots, in which callers were found earlier. Looking there first saves waiting
+ * for the return address to be read; the key in that slot tells whether it is the right one. The numbers are written if
+ * they are 0, and now and then (ehx_seldom_).
  */
 struct ehx_known {
     _Alignas(64) _Atomic uint64_t turn;
@@ -227,15 +226,15 @@ _Static_assert(offsetof(struct ehx_known, key) == KNOWN_KEY && offsetof(struct e
 
 enum { KNOWN_SLOTS = 1 << KNOWN_BITS, KNOWN_FEW = 256 };
 extern struct ehx_known ehx_known_[KNOWN_SLOTS];
-/* As long as they suffice, only the first KNOWN_FEW slots are used, whose pages are there from the start. */
+/* Until they are full, only the first KNOWN_FEW slots are used, whose pages are touched at the start. */
 extern uint64_t ehx_slot_mask_;
 
-/* ehx_seldom_ says whether to overwrite what is in use: once in 64 times, by lot. */
-extern __thread uint32_t ehx_lot_ __attribute__((tls_model("initial-exec")));
+/* ehx_seldom_ says whether to overwrite an entry in use: at random, once in 64 times. */
+extern __thread uint32_t ehx_seed_ __attribute__((tls_model("initial-exec")));
 static inline bool ehx_seldom_(void)
 {
-    ehx_lot_ = ehx_lot_ * 1664525 + 1013904223;
-    return ehx_lot_ >> 26 == 0;
+    ehx_seed_ = ehx_seed_ * 1664525 + 1013904223;
+    return ehx_seed_ >> 26 == 0;
 }
 
 static inline size_t ehx_slot_(uint64_t key) { return (key * KNOWN_HASH) >> (64 - KNOWN_BITS) & EHX_GET(ehx_slot_mask_); }
@@ -245,12 +244,12 @@ static inline struct ehx_known *ehx_next_(const struct ehx_known *k, int i) { re
 struct ehx_seen {
     struct ehx_step step;
     uint64_t pad;
-    struct ehx_known *slot; /* null: it is in none */
+    struct ehx_known *slot; /* null: in no slot */
 };
 
 void ehx_learn_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads);
 void ehx_look_again_(struct ehx_seen *s, uint64_t pc, bool exact, uint64_t loads);
-void ehx_all_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads); /* that is known of a pc */
+void ehx_describe_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads); /* fills in all that is known of a pc */
 
 static inline __attribute__((always_inline)) bool ehx_in_slot_(struct ehx_seen *s, struct ehx_known *k, uint64_t key, uint64_t loads)
 {
@@ -260,7 +259,7 @@ static inline __attribute__((always_inline)) bool ehx_in_slot_(struct ehx_seen *
     bool now = EHX_GET(k->loads) == loads;
     uint64_t step = EHX_GET(k->step), pad = EHX_GET(k->pad);
     uint32_t others = EHX_GET(k->others);
-    if (!ehx_as_it_was_(&k->turn, turn) || !now)
+    if (!ehx_unchanged_(&k->turn, turn) || !now)
         return false;
     memcpy(&s->step, &step, sizeof step);
     memcpy(s->step.others, &others, sizeof others);
@@ -269,14 +268,14 @@ static inline __attribute__((always_inline)) bool ehx_in_slot_(struct ehx_seen *
     return true;
 }
 
-/* ehx_look_ finds a frame whose callee was found in s->slot. */
+/* ehx_look_ looks a frame up; s->slot is the slot of its callee, or null. */
 static inline __attribute__((always_inline)) void ehx_look_(struct ehx_seen *s, uint64_t pc, bool exact, uint64_t loads)
 {
     if (!s->slot || !ehx_in_slot_(s, ehx_next_(s->slot, 0), pc * 2 + exact, loads))
         ehx_look_again_(s, pc, exact, loads);
 }
 
-/* ehx_step_ goes from a frame to its caller. It returns EH_ELF_OK, EH_ELF_OUTERMOST, or a
+/* ehx_walk_ goes from a frame to its caller by any row. It returns EH_ELF_OK, EH_ELF_OUTERMOST, or a
    negative value. */
 int ehx_walk_(struct ehx_frame *f, bool *exact);
 
@@ -291,10 +290,10 @@ static inline uint64_t ehx_first_word_(const struct ehx_step *s)
 }
 _Static_assert(BASE_RSP == 0 && BASE_RBP == 1 && BASE_WALK == 2 && KIND_SKIP == 0, "bits of the word");
 
-/* ehx_passes_ reports whether the step is a plain one, and the kind KIND_SKIP. */
+/* ehx_passes_ reports whether an exception passes over the frame (KIND_SKIP) by a plain step. */
 static inline bool ehx_passes_(uint64_t step) { return (step >> 33 & 0x7fff) == 0; }
 
-/* ehx_saved_ takes the registers that are in words below the CFA: rbp and rbx, and r12 to r15, a byte each. */
+/* ehx_saved_ loads the registers saved in words below the CFA. two has a byte each for rbp and rbx, others for r12 to r15. */
 static inline __attribute__((always_inline)) void ehx_saved_(struct ehx_frame *f, uint64_t cfa, uint64_t two, uint32_t others)
 {
     const uint64_t *top = (const uint64_t *)(uintptr_t)cfa;
@@ -341,7 +340,7 @@ void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *
 
 /* ------------------------------------------------------------------------------- types.c */
 
-/* The answer of a personality routine for an exception of a type at a place. */
+/* A personality routine's answer for an exception of a type at a place. */
 enum ehx_verdict { VERDICT_UNKNOWN, VERDICT_PASSES, VERDICT_CATCHES };
 
 uint64_t ehx_type_(const struct ehx_exception *e);
@@ -398,22 +397,22 @@ static inline void ehx_put_(struct ehx_exception *e, int32_t selector, const str
 /* ------------------------------------------------------------------------------- loads.c */
 
 /*
- * How many objects the loader has ever loaded and unloaded. What is remembered of an address is valid for one such
- * number, called loads everywhere. ehx_loads_ points to the loader's count of loaded objects, and ehx_loaded_ to its
+ * The number of objects that the loader has ever loaded and unloaded, called loads everywhere. What is remembered of an
+ * address is valid for one such number. ehx_loads_ points to the loader's count of loaded objects, and ehx_loaded_ to its
  * count of objects still loaded; they are null if they were not found and the loader must be asked, which takes its lock.
  */
 extern const uint64_t *ehx_loads_;
 extern const uint32_t *ehx_loaded_;
-extern const uint64_t *ehx_entry_loads_; /* what entry.S takes for ehx_loads_; null where throws are counted, which it does not */
-extern _Atomic uint64_t ehx_table_loads_; /* libehunwind's table is at least this recent; 0: no number, or all goes to libgcc */
-void ehx_begin_(void); /* what the first throw would do with the table, with system calls that may be forbidden then */
-uint64_t ehx_ask_loads_(void); /* 0: it does not answer */
-void ehx_forget_(void); /* all that is noted */
+extern const uint64_t *ehx_entry_loads_; /* ehx_loads_ for entry.S; null if throws are counted, which entry.S cannot do */
+extern _Atomic uint64_t ehx_table_loads_; /* libehunwind's table is at least this recent; 0: unknown, or libgcc does everything */
+void ehx_begin_(void); /* prepares the table early: at the first throw, the system calls for it may be forbidden */
+uint64_t ehx_ask_loads_(void); /* 0: the loader does not say */
+void ehx_forget_(void); /* forgets all slots */
 void ehx_loads_init_(void);
 
 /* ------------------------------------------------------------------------------- libgcc.sh */
 
-/* libgcc's functions, as in the static one. They need nothing else, so they are right before any constructor has run. */
+/* libgcc's functions, from its static library. They depend on nothing else, so they work before constructors have run. */
 void libgcc__Unwind_RaiseException(void), libgcc__Unwind_Resume(void), libgcc__Unwind_Resume_or_Rethrow(void), libgcc__Unwind_ForcedUnwind(void);
 uint64_t libgcc__Unwind_GetGR(void *, int), libgcc__Unwind_GetIP(void *), libgcc__Unwind_GetIPInfo(void *, int *), libgcc__Unwind_GetCFA(void *);
 uint64_t libgcc__Unwind_GetLanguageSpecificData(void *), libgcc__Unwind_GetRegionStart(void *);
@@ -426,8 +425,8 @@ extern uint32_t libgcc___cpu_model[4];
 
 /* ------------------------------------------------------------------------------- start.c */
 
-/* ehx_learn_sizes_ has libgcc walk, which sets its sizes of registers: a static part of libgcc in the program may call its
- * accessors before it does. */
+/* ehx_learn_sizes_ makes libgcc walk once, which sets its table of register sizes: code of libgcc that is linked into the
+ * program may call libgcc's accessors before libgcc has walked. */
 void ehx_learn_sizes_(void);
 extern void *ehx_accessors_[NUM_ACCESSORS]; /* of context.c, or libgcc's */
 uint64_t ehx_get_gr_(struct ehx_context *c, int reg), ehx_get_ip_(struct ehx_context *c), ehx_get_ip_info_(struct ehx_context *c, int *before);
@@ -449,7 +448,7 @@ static inline void ehx_count_(enum ehx_counter c)
         atomic_fetch_add_explicit(&ehx_counters_[c], 1, memory_order_relaxed);
 }
 
-/* ehx_count_throw_ counts a throw; without figures it is only known whether there were any. */
+/* ehx_count_throw_ counts a throw; if figures are off, it only notes that there was one. */
 static inline void ehx_count_throw_(enum ehx_counter c)
 {
     ehx_count_(c);
@@ -457,7 +456,7 @@ static inline void ehx_count_throw_(enum ehx_counter c)
         atomic_store_explicit(&ehx_counters_[c], 1, memory_order_relaxed);
 }
 
-/* The pc at which the last throw was handed over; 0: none, or that was for another reason. */
+/* The pc at which the last throw was handed over to libgcc; 0: none was, or not because of a pc. */
 extern _Atomic uint64_t ehx_stopped_;
 
 #pragma GCC visibility pop

@@ -4,17 +4,17 @@
 
 #include "eh.h"
 
-_Alignas(128) struct ehx_known ehx_known_[KNOWN_SLOTS]; /* the two for an address are side by side */
+_Alignas(128) struct ehx_known ehx_known_[KNOWN_SLOTS]; /* an address has two slots, side by side */
 uint64_t ehx_slot_mask_ = KNOWN_FEW - 1;
 
-__thread uint32_t ehx_lot_;
+__thread uint32_t ehx_seed_;
 
 /* ------------------------------------------------------------------------------- plain steps */
 
 /*
- * To find out whether the step from a pc is a plain one, it is taken in a made-up frame, whose memory is read through
- * a callback: each word encodes its address. It is taken twice, with different registers, so that the sources of the
- * CFA and of the registers are certain.
+ * To find out whether the step from a pc is a plain one, take it in a made-up frame whose memory is read through a
+ * callback: each word encodes its address, and so shows where a register came from. Take it twice, with different
+ * registers, to be certain.
  */
 static const uint64_t word_mark[2] = {0x5a5a000000000000, 0x2b2b000000000000};
 
@@ -36,7 +36,7 @@ struct plain {
     uint8_t base, at[NUM_KEPT];
 };
 
-/* try_step reports whether the step is a plain one with made-up registers of number i. */
+/* try_step reports whether the step from made-up frame i is a plain one. */
 static bool try_step(const struct ehu_object *o, uint64_t pc, bool exact, int i, struct plain *p)
 {
     eh_elf_regs_t r = {.valid = FRAME_MASK, .exact = exact};
@@ -127,7 +127,7 @@ static int row_at(const struct ehu_object *o, uint64_t pc, bool exact)
     return o->walk(&r, &m, o->bias, NULL, 1) == 1 ? EH_ELF_OK : r.status;
 }
 
-/* has_table reports whether libgcc finds rows of the object: not without PT_GNU_EH_FRAME, unless they are registered. */
+/* has_table reports whether libgcc finds the object's rows: by PT_GNU_EH_FRAME, or because they are registered. */
 static bool has_table(uint64_t pc)
 {
     struct dl_find_object found;
@@ -153,8 +153,8 @@ static void write_known(struct ehx_known *k, const struct ehx_what *is, uint64_t
 static bool in_use(const struct ehx_known *k, uint64_t loads) { return EHX_GET(k->key) != 0 && EHX_GET(k->loads) == loads; }
 
 /*
- * note stores what was learnt in one of the two slots for it: an empty or outdated one, otherwise the one that the
- * address chooses. If both are in use while there are few slots, there are all from then on; what is in few is learnt again.
+ * note stores what was learnt in one of the address's two slots: an empty or outdated one, else the one that the address
+ * chooses. If both are in use while few slots are (KNOWN_FEW), all slots are used from then on, and entries are learnt again.
  */
 static void note(const struct ehx_what *is, uint64_t key, uint64_t loads)
 {
@@ -217,7 +217,7 @@ static bool all_in(struct ehx_what *is, const struct ehx_known *k, uint64_t key,
     struct ehx_known copy;
     uint64_t turn = ehx_begin_reading_(&k->turn), pc = key / 2;
     ehx_copy_from_(&copy.key, &k->key, sizeof copy - offsetof(struct ehx_known, key));
-    if (!ehx_as_it_was_(&k->turn, turn) || copy.key != key || copy.loads != loads)
+    if (!ehx_unchanged_(&k->turn, turn) || copy.key != key || copy.loads != loads)
         return false;
     memcpy(&is->step, &copy.step, sizeof copy.step);
     memcpy(is->step.others, &copy.others, sizeof copy.others);
@@ -228,7 +228,7 @@ static bool all_in(struct ehx_what *is, const struct ehx_known *k, uint64_t key,
     return true;
 }
 
-void ehx_all_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads)
+void ehx_describe_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads)
 {
     uint64_t key = pc * 2 + exact;
     size_t i = ehx_slot_(key);

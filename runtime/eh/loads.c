@@ -1,8 +1,8 @@
 /*
  * The loader's counts. dl_iterate_phdr gives how many objects it has loaded (dlpi_adds) and unloaded (dlpi_subs), but
- * takes the loader's lock, which all threads share. It has two words in its data: how many it has loaded, behind its
- * locks, and how many of these there are in the first namespace, next to the first of them. If a word is not there, or
- * does not agree, the loader is asked at each throw.
+ * takes the loader's lock, which all threads share. Its data has two such words: the number of loaded objects, behind
+ * its locks, and the number of those in the first namespace, beside the pointer to the first of them. If a word cannot be
+ * found, or disagrees with dl_iterate_phdr, the loader is asked at each throw.
  */
 #include <link.h>
 #include <pthread.h>
@@ -62,8 +62,8 @@ void ehx_loads_init_(void)
 /* ---------------------------------------------------------------------------------- code made at run time */
 
 /*
- * Registered code may be where an unloaded object was: the table is made again, and everything is forgotten. What
- * another thread stores meanwhile is about code on its stack.
+ * Registered code may lie where an unloaded object was: make the table again and forget all slots. What another thread
+ * stores in the meantime stays valid, since it concerns code on that thread's stack.
  */
 static void registers(void)
 {

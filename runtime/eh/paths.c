@@ -41,9 +41,8 @@ static void write_trail(struct ehx_trail *t, const struct ehx_trail *new)
 }
 
 /*
- * step_on takes the plain step of a frame whose CFA is rsp plus an offset. It stores the place of the return address,
- * in words from start, and with reg those of registers. It returns false for any other step, or if the place is too
- * far.
+ * step_on takes the plain step of a frame whose CFA is rsp plus an offset. It stores where the return address is, in words
+ * from start, and with reg where registers are. It returns false for any other step, and if an offset is too large.
  */
 static bool step_on(struct ehx_frame *f, uint64_t start, const struct ehx_step *s, uint16_t *at, uint16_t *reg)
 {
@@ -65,7 +64,7 @@ static bool step_on(struct ehx_frame *f, uint64_t start, const struct ehx_step *
     return true;
 }
 
-/* find finds what is known of a frame; it learns nothing. */
+/* find looks up what is known of a frame, without learning it. */
 static bool find(struct ehx_seen *s, uint64_t pc, uint64_t loads)
 {
     size_t i = ehx_slot_(pc * 2);
@@ -111,7 +110,7 @@ __attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, str
     write_stride(t, &new);
 }
 
-/* ehx_learn_trail_ goes again over the path of a throw that has just found its handler. */
+/* ehx_learn_trail_ walks the path of a throw that has just found its handler once more, and stores it. */
 __attribute__((noinline, cold)) void ehx_learn_trail_(struct ehx_trail *t, struct ehx_frame f, struct ehx_exception *e, uint64_t type,
                                                       uint64_t loads)
 {

@@ -1,9 +1,9 @@
 /*
- * Paths over several frames that were taken before. The offsets of the return addresses from the stack pointer at the
- * start are known, so the processor need not find one frame to look at the next; if all addresses are the same, so are
- * all frames. Both kinds are only for frames whose CFA is rsp plus an offset.
+ * Paths over several frames that were taken before, of two kinds: strides and trails. A path stores the offsets of the
+ * return addresses from the stack pointer at its start, so that the processor can read them all at once; if all addresses
+ * are as stored, so are the frames. The CFA of each frame is rsp plus an offset.
  *
- * Slots are those of eh.h. An offset and the address that is to be there are read, and the turn looked at, before a word of the stack is.
+ * Slots work as in eh.h. Before a word of the stack is read, its offset and the expected address are read and the turn is checked.
  */
 #ifndef EHX_PATHS_H
 #define EHX_PATHS_H
@@ -14,33 +14,33 @@
 
 enum { PATH_RBP, PATH_RBX, PATH_R12, PATH_R13, PATH_R14, PATH_R15, PATH_REGS };
 
-/* A stride: from a frame over frames of SKIP and CLEANUP. Offsets are in words. */
+/* A stride leads from a frame over frames of KIND_SKIP and KIND_CLEANUP. Offsets are in words. */
 enum { STRIDE_MAX = 16, STRIDE_MIN = 3, STRIDE_SLOTS = 256, STRIDE_GROUP = 4 /* frames that are looked at together */, STRIDE_NONE = 1 << 7 };
 struct ehx_stride {
     _Alignas(64) _Atomic uint64_t turn;
     uint64_t start, loads;    /* the first frame's key, as in struct ehx_known */
-    uint16_t at[STRIDE_MAX];  /* of the return address of each frame; in a group that is not full, the last again */
-    uint16_t reg[PATH_REGS]; /* 1 plus the place where the register was saved last; 0: it was not */
+    uint16_t at[STRIDE_MAX];  /* offset of each frame's return address; an incomplete group repeats the last */
+    uint16_t reg[PATH_REGS]; /* 1 plus the offset where the register was saved last; 0: not saved */
     uint16_t last;            /* number of the last frame's struct ehx_known */
-    uint8_t n, kinds; /* kinds: a bit for each; STRIDE_NONE: there is known to be none */
-    uint64_t up, pc_after; /* of the last frame: rsp minus rsp at the start, and pc */
+    uint8_t n, kinds; /* kinds: a bit for each that occurs; STRIDE_NONE: no stride starts here */
+    uint64_t up, pc_after; /* the last frame's rsp minus rsp at the start, and its pc */
     uint64_t pc[STRIDE_MAX];
 };
 _Static_assert(sizeof(struct ehx_stride) == 256 && offsetof(struct ehx_stride, at) % 8 == 0 && offsetof(struct ehx_stride, reg) % 8 == 0 &&
                    offsetof(struct ehx_stride, last) == offsetof(struct ehx_stride, reg) + 12,
                "four cache lines, read by words");
 
-/* A trail: all that a throw of a type does, from the call of _Unwind_RaiseException to the first landing pad. */
+/* A trail is the whole way of a throw of one type, from the call of _Unwind_RaiseException to the first landing pad. */
 enum { TRAIL_MAX = 10, TRAIL_SLOTS = 1 << TRAIL_BITS };
 struct ehx_trail {
     _Alignas(64) _Atomic uint64_t turn;
     uint64_t type, loads;
-    uint64_t pc[TRAIL_MAX + 1]; /* of the frames, the handler's last */
-    uint16_t at[TRAIL_MAX];     /* pc[i+1] is there */
-    uint8_t n; /* steps; 0: there is known to be none */
+    uint64_t pc[TRAIL_MAX + 1]; /* of each frame; the last has the handler */
+    uint16_t at[TRAIL_MAX];     /* offset of the word that holds pc[i+1] */
+    uint8_t n; /* steps; 0: no trail */
     bool cleanup;               /* the landing pad is not the handler's */
     uint16_t rsp;               /* at the landing pad, as an offset */
-    uint16_t reg[PATH_REGS]; /* up to there, as in a stride */
+    uint16_t reg[PATH_REGS]; /* at the landing pad, as in a stride */
     int32_t selector;
     uint64_t pad;
     struct ehx_caught caught;
@@ -60,7 +60,7 @@ extern uint16_t ehx_hints_[TRAIL_SLOTS]; /* by stack pointer: the trail that _Un
 void ehx_learn_stride_(struct ehx_stride *t, struct ehx_frame f, struct ehx_known *from, uint64_t loads);
 void ehx_learn_trail_(struct ehx_trail *t, struct ehx_frame f, struct ehx_exception *e, uint64_t type, uint64_t loads);
 
-/* ehx_restore_ takes registers from where reg of a path says, which is two words here. */
+/* ehx_restore_ loads registers from the offsets in reg of a path, which is passed as two words. */
 static inline __attribute__((always_inline)) void ehx_restore_(struct ehx_frame *f, uint64_t rsp, const uint64_t reg[2])
 {
     rsp -= 8;
@@ -83,8 +83,8 @@ static inline __attribute__((always_inline)) void ehx_restore_(struct ehx_frame 
 }
 
 /*
- * ehx_stride_ takes strides from the frame that s describes, which is passed over, to another that is. It returns whether it took any; then s
- * has only the slot.
+ * ehx_stride_ takes strides from the frame that s describes to another one; an exception passes over both. It reports whether it
+ * took any; of s, only the slot is then valid.
  */
 static inline __attribute__((always_inline)) bool ehx_stride_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads, unsigned kinds)
 {
@@ -107,7 +107,7 @@ static inline __attribute__((always_inline)) bool ehx_stride_(struct ehx_frame *
         found = NOTED;
         do { /* an offset is valid if all addresses before it are the same */
             uint64_t a = EHX_GET(*group), first = EHX_GET(want[0]), second = EHX_GET(want[1]), third = EHX_GET(want[2]), fourth = EHX_GET(want[3]);
-            if (!ehx_as_it_was_(&t->turn, turn)) {
+            if (!ehx_unchanged_(&t->turn, turn)) {
                 found = CHANGED;
                 break;
             }
@@ -159,7 +159,7 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
     }
     bool now = EHX_GET(k->loads) == loads;
     uint64_t step = EHX_GET(k->step), cfa = rsp + (uint64_t)(int64_t)(int32_t)step;
-    if (unlikely(!ehx_as_it_was_(&k->turn, turn) || !now || (step >> 32 & 0xffff) != 0 || cfa <= rsp))
+    if (unlikely(!ehx_unchanged_(&k->turn, turn) || !now || (step >> 32 & 0xffff) != 0 || cfa <= rsp))
         return false; /* BASE_RSP and KIND_SKIP are 0 */
     struct ehx_trail *t = &ehx_trails_[(ehx_word_(cfa - 8) * KNOWN_HASH ^ type * 0xc2b2ae3d27d4eb4fu) >> (64 - TRAIL_BITS)];
     turn = ehx_begin_reading_(&t->turn);
@@ -173,7 +173,7 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
     while (i < n) { /* an offset is valid if all before it were */
         uint64_t want = EHX_GET(t->pc[i + 1]);
         at = EHX_GET(t->at[i]);
-        if (!ehx_as_it_was_(&t->turn, turn))
+        if (!ehx_unchanged_(&t->turn, turn))
             return false;
         if (ehx_word_(rsp + 8 * at) != want)
             break;
@@ -189,7 +189,7 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
     bool cleanup = EHX_GET(t->cleanup);
     ehx_copy_from_(reg, t->reg, sizeof reg); /* the selector is above the last two */
     ehx_copy_from_(&caught, &t->caught, sizeof caught);
-    if (!ehx_as_it_was_(&t->turn, turn))
+    if (!ehx_unchanged_(&t->turn, turn))
         return false;
     uint16_t *hint = &ehx_hints_[(rsp - 8) / 16 % TRAIL_SLOTS], this = (uint16_t)(((char *)t - (char *)ehx_trails_) >> TRAIL_UNIT);
     if (EHX_GET(*hint) != this && (EHX_GET(*hint) == 0 || ehx_seldom_()))
@@ -207,9 +207,9 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
 }
 
 /*
- * ehx_run_ takes plain steps from a frame that s describes, over frames whose kind is one of kinds, as long as each is
- * found by its callee, and not many at once. It returns 1 at a frame that s describes, 0 at one that is yet to be
- * looked up, a negative value if the stack does not rise. s->slot must not be null, and the step must be a plain one.
+ * ehx_run_ takes plain steps from the frame that s describes, over frames of the given kinds, as long as the callee's slot
+ * leads to each, and up to a limit. It returns 1 if s describes the frame reached, 0 if that frame must still be looked up,
+ * and a negative value if the stack does not rise. s->slot must not be null, and the first step must be a plain one.
  */
 static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads, unsigned kinds)
 {
@@ -257,7 +257,7 @@ static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, s
         uint64_t pad = EHX_GET(n->pad);
         step = EHX_GET(n->step);
         others = EHX_GET(n->others);
-        if (!ehx_as_it_was_(&n->turn, turn))
+        if (!ehx_unchanged_(&n->turn, turn))
             break;
         k = n;
         if (unlikely((!ehx_passes_(step) && (!(kinds >> (step >> 40 & 7) & 1) || (step >> 32 & 3) == BASE_WALK)) || steps == STRIDE_MAX)) {
@@ -273,9 +273,9 @@ static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, s
     return found;
 }
 
-/* ehx_go_ goes on to the next frame that is not of kinds, and describes it in s; it
-   returns a negative value if that cannot be done. */
-static inline __attribute__((always_inline)) int ehx_go_(struct ehx_frame *f, struct ehx_seen *s, bool *exact, uint64_t loads, unsigned kinds)
+/* ehx_advance_ goes on to the next frame of another kind than kinds and describes it in s. It returns a negative value if
+   that is not possible. */
+static inline __attribute__((always_inline)) int ehx_advance_(struct ehx_frame *f, struct ehx_seen *s, bool *exact, uint64_t loads, unsigned kinds)
 {
     do {
         if (likely(s->slot && s->step.base != BASE_WALK)) {

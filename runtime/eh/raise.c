@@ -1,7 +1,6 @@
 /*
- * The two phases. They do what libgcc's do, in the same order, with the same results in the exception. If a frame needs
- * something that is not known here, the call becomes a call of libgcc's function, as long as no code of the program has
- * run that would run again.
+ * The two phases of a throw. They do what libgcc's do, in the same order, with the same results in the exception. If a
+ * frame needs more than is known here, libgcc's function takes over, unless that would run code of the program twice.
  */
 #include <stdlib.h>
 
@@ -74,25 +73,25 @@ static inline struct ehx_answer land_handler(struct ehx_landing *to, struct ehx_
     return land(to, f, x->caught.pad, (uint64_t)(uintptr_t)e, (uint64_t)(int64_t)x->selector);
 }
 
-/* ehx_fill_ looks up what a stop function asks for: libgcc knows it of each frame. */
+/* ehx_fill_ looks up the function and LSDA that a stop function may ask for, as it can with libgcc. */
 void ehx_fill_(struct ehx_context *c)
 {
     struct ehx_what is = {.function = 0};
     uint64_t loads = begin();
     if (loads != 0)
-        ehx_all_(&is, c->frame->pc, c->exact, loads);
+        ehx_describe_(&is, c->frame->pc, c->exact, loads);
     c->lsda = is.lsda;
     c->function = is.function ? is.function : (uint64_t)(uintptr_t)libgcc__Unwind_FindEnclosingFunction((void *)(uintptr_t)(c->frame->pc + c->exact));
     c->filled = true;
 }
 
-/* install lands at the place that a personality routine has set. */
+/* install continues where a personality routine has set the context to. */
 static struct ehx_answer install(struct ehx_landing *to, struct ehx_frame *f, const struct ehx_context *c)
 {
     return land(to, f, f->pc, c->rax, c->rdx);
 }
 
-/* handler enters the handler that the search phase has found in this frame. */
+/* handler enters the handler that the search phase found in this frame. */
 static struct ehx_answer handler(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact, const struct ehx_what *is)
 {
     if (likely(ehx_caught_(e, is)))
@@ -104,15 +103,15 @@ static struct ehx_answer handler(struct ehx_landing *to, struct ehx_exception *e
 }
 
 /*
- * cleanup is the cleanup phase from a frame on, up to the first landing pad. What it cannot do goes to libgcc through
- * to_libgcc: libgcc's phase starts at the call, and asks routines that have answered "continue" again.
+ * cleanup runs the cleanup phase from a frame up to the first landing pad. to_libgcc takes over what it cannot do: libgcc's
+ * phase starts at the call again, and asks personality routines once more that have answered "continue".
  */
 static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact, uint64_t loads,
                                  void (*to_libgcc)(void))
 {
     struct ehx_seen s = {.slot = NULL};
     int status = EH_ELF_OK;
-    for (ehx_look_again_(&s, f->pc, exact, loads); status == EH_ELF_OK; status = ehx_go_(f, &s, &exact, loads, 1 << KIND_SKIP)) {
+    for (ehx_look_again_(&s, f->pc, exact, loads); status == EH_ELF_OK; status = ehx_advance_(f, &s, &exact, loads, 1 << KIND_SKIP)) {
         if (s.step.kind == KIND_SKIP)
             continue;
         if (s.step.kind == KIND_CLEANUP)
@@ -120,7 +119,7 @@ static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e
         if (s.step.kind == KIND_HAND_OVER)
             return hand_over(to_libgcc);
         struct ehx_what is;
-        ehx_all_(&is, f->pc, exact, loads);
+        ehx_describe_(&is, f->pc, exact, loads);
         if (identity(f, exact) == e->private_2)
             return handler(to, e, f, exact, &is);
         enum ehx_verdict said = VERDICT_UNKNOWN;
@@ -141,20 +140,20 @@ static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e
     return hand_over(to_libgcc);
 }
 
-/* give_up hands over a throw that cannot go on at a pc. */
+/* give_up hands a throw that is stuck at a pc over to libgcc. */
 static __attribute__((noinline, cold)) struct ehx_answer give_up(uint64_t pc)
 {
     atomic_store_explicit(&ehx_stopped_, pc, memory_order_relaxed);
     return hand_over(libgcc__Unwind_RaiseException);
 }
 
-/* throw_it is a throw with no trail; learn may be null. */
-static __attribute__((noinline)) struct ehx_answer throw_it(struct ehx_exception *e, struct ehx_landing *to, uint64_t loads, struct ehx_trail *learn)
+/* throw_by_frames throws frame by frame, without a trail. It stores the trail in learn, if not null. */
+static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_exception *e, struct ehx_landing *to, uint64_t loads, struct ehx_trail *learn)
 {
     struct ehx_seen s = {.slot = NULL};
-    struct ehx_frame f = to->frame, first = f; /* first: where the cleanup phase stops first, if stops */
+    struct ehx_frame f = to->frame, first = f; /* first: the first frame in which the cleanup phase stops, if stops */
     bool exact = false, first_exact = false, stops = false;
-    uint64_t first_pad = 0; /* of the first stop, if it needs no more than landing */
+    uint64_t first_pad = 0; /* landing pad of first, if it is a mere cleanup */
     unsigned passed = 1 << KIND_SKIP;
     for (ehx_look_again_(&s, f.pc, false, loads);; ) {
         if (s.step.kind != KIND_SKIP) {
@@ -168,7 +167,7 @@ static __attribute__((noinline)) struct ehx_answer throw_it(struct ehx_exception
                 bool asks = s.step.kind == KIND_ASK;
                 enum ehx_verdict said = asks ? VERDICT_UNKNOWN : ehx_recall_(e, type, place, loads);
                 bool recalled = said != VERDICT_UNKNOWN;
-                if (unlikely(!recalled) && (ehx_all_(&is, f.pc, exact, loads), is.personality)) {
+                if (unlikely(!recalled) && (ehx_describe_(&is, f.pc, exact, loads), is.personality)) {
                     struct ehx_context c;
                     struct ehx_frame copy = f;
                     ehx_reason r = ask(SEARCH_PHASE, e, &copy, exact, &is, &c);
@@ -203,7 +202,7 @@ static __attribute__((noinline)) struct ehx_answer throw_it(struct ehx_exception
                 first_pad = pad;
             }
         }
-        if (unlikely(ehx_go_(&f, &s, &exact, loads, passed) != EH_ELF_OK))
+        if (unlikely(ehx_advance_(&f, &s, &exact, loads, passed) != EH_ELF_OK))
             return give_up(f.pc - !exact);
     }
     to->frame = first;
@@ -220,7 +219,7 @@ static inline struct ehx_answer raise_(struct ehx_exception *e, struct ehx_landi
         return give_up(0);
     if (likely(ehx_follow_(to, e, loads, &learn)))
         return (struct ehx_answer){ANSWER_LAND, 0};
-    return throw_it(e, to, loads, learn);
+    return throw_by_frames(e, to, loads, learn);
 }
 
 struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
@@ -243,8 +242,8 @@ struct ahead {
 };
 
 /*
- * reaches reports whether the frames up to the first that may have a landing pad are known, or up to the end of the
- * stack: once a stop function has run, libgcc cannot begin again.
+ * reaches reports whether all frames are known up to the first that may have a landing pad, or to the end of the stack.
+ * It is asked in advance: once a stop function has run, libgcc cannot start over.
  */
 static bool reaches(struct ahead *a, struct ehx_frame f, uint64_t loads)
 {
@@ -261,7 +260,7 @@ static bool reaches(struct ahead *a, struct ehx_frame f, uint64_t loads)
         if (s.step.kind == KIND_CLEANUP)
             return true;
         if (a->n == MAX_AHEAD) {
-            status = ehx_go_(&f, &s, &exact, loads, 1 << KIND_SKIP);
+            status = ehx_advance_(&f, &s, &exact, loads, 1 << KIND_SKIP);
         } else {
             status = ehx_step_(&f, &exact, &s.step);
             if (status == EH_ELF_OK)
@@ -272,8 +271,8 @@ static bool reaches(struct ahead *a, struct ehx_frame f, uint64_t loads)
 }
 
 /*
- * forced_on goes on from a frame, after its stop function, over frames that a plain step leads to, that are KIND_SKIP, and that their
- * callees find: what forced does of these, with all of s in registers. It returns a status for what forced does next.
+ * forced_on is the fast part of forced: it goes on from a frame, after its stop function, over frames of KIND_SKIP that a
+ * plain step and the callee's slot lead to, with s in registers. It returns a status for forced to act on.
  */
 static int forced_on(struct ehx_frame *f, struct ehx_seen *s, struct ehx_context *c, struct ehx_exception *e, uint64_t loads, ehx_stop *stop, void *arg)
 {
@@ -293,7 +292,7 @@ static int forced_on(struct ehx_frame *f, struct ehx_seen *s, struct ehx_context
             break;
         uint64_t next = EHX_GET(n->step);
         uint32_t next_others = EHX_GET(n->others);
-        if (!ehx_as_it_was_(&n->turn, turn) || !ehx_passes_(next))
+        if (!ehx_unchanged_(&n->turn, turn) || !ehx_passes_(next))
             break;
         ehx_saved_(f, cfa, step >> 48, others);
         f->pc = pc;
@@ -334,7 +333,7 @@ static struct ehx_answer forced(struct ehx_landing *to, struct ehx_exception *e,
             struct ehx_what is;
             if (s.step.kind == KIND_CLEANUP)
                 return land_cleanup(to, f, s.pad, e);
-            if (s.step.kind != KIND_SKIP && (ehx_all_(&is, f->pc, exact, loads), is.personality)) {
+            if (s.step.kind != KIND_SKIP && (ehx_describe_(&is, f->pc, exact, loads), is.personality)) {
                 ehx_reason r = ask(FORCE_UNWIND | CLEANUP_PHASE, e, f, exact, &is, &c);
                 if (r == INSTALL_CONTEXT)
                     return install(to, f, &c);
@@ -345,7 +344,7 @@ static struct ehx_answer forced(struct ehx_landing *to, struct ehx_exception *e,
         int status = i >= a->n && s.slot && !(s.step.base & BASE_WALK) ? forced_on(f, &s, &c, e, loads, stop, arg) : EH_ELF_OK;
         if (status == EH_ELF_OK)
             status = ehx_step_(f, &exact, &s.step);
-        if (status == EH_ELF_OUTERMOST) { /* libgcc: its caller has a pc of 0, of which there is no FDE */
+        if (status == EH_ELF_OUTERMOST) { /* libgcc ends here, too: the caller's pc is 0, for which there is no FDE */
             f->rsp += 8;
             f->pc = 0;
             struct ehx_context end = {.magic = EHX_MAGIC, .frame = f, .filled = true};
@@ -370,7 +369,7 @@ struct ehx_answer ehx_forced_(struct ehx_exception *e, struct ehx_landing *to, e
 
 /* ---------------------------------------------------------------------------------- going on */
 
-/* ehx_resume_ is called if the next frame is not known to have a cleanup: see entry.S. */
+/* ehx_resume_ continues after a cleanup, unless entry.S knows that the next frame has a cleanup, too. */
 struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
 {
     uint64_t loads = begin();

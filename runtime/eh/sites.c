@@ -68,8 +68,8 @@ static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t 
     }
 }
 
-/* take_personality takes the address of a routine, or of the pointer to it, that is in some object. What is there between variables is no
- * fault. */
+/* take_personality reads the address of a personality routine, or of the pointer to it, which must lie in an object.
+ * AddressSanitizer must not check it: the word may lie between variables. */
 __attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_what *is, const struct ehu_object *o, const uint8_t *p)
 {
     struct dl_find_object in;

@@ -26,7 +26,7 @@ int ehx_cpu_indicator_init(void)
     return result;
 }
 
-/* A shadow stack would have to be popped, too. */
+/* With shadow stacks, a throw would have to pop these, too. */
 static bool has_shadow_stack(void)
 {
     uint64_t ssp = 0;
@@ -76,7 +76,7 @@ static bool turn_on(bool secure)
     ehx_loads_init_();
     ehx_types_init_();
     ehx_begin_();
-    /* Pages that are there when they are needed. Where the kernel does not know the request, throws find them one by one. */
+    /* Touch the pages now. Older kernels do not know the request; there, throws touch them one by one. */
     uintptr_t from = (uintptr_t)ehx_known_ & ~(uintptr_t)(PAGE - 1);
     madvise((void *)from, (uintptr_t)(ehx_known_ + KNOWN_FEW) - from, MADV_POPULATE_WRITE);
     return true;

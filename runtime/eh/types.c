@@ -47,7 +47,7 @@ enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t pl
     struct answer a;
     uint64_t turn = ehx_begin_reading_(&s->turn);
     ehx_copy_from_(&a, &s->is, sizeof a);
-    if (type == 0 || !ehx_as_it_was_(&s->turn, turn) || a.place != place || a.type != type || a.loads != loads)
+    if (type == 0 || !ehx_unchanged_(&s->turn, turn) || a.place != place || a.type != type || a.loads != loads)
         return VERDICT_UNKNOWN;
     if (!a.catches)
         return VERDICT_PASSES;
@@ -64,14 +64,14 @@ static void write_said(struct said *s, const struct answer *a)
     ehx_end_writing_(&s->turn, turn);
 }
 
-/* in_object reports whether an address is of an object. The loader's counts say nothing of types that were made at run time. */
+/* in_object reports whether an address lies in an object: the loader's counts do not tell when a type made at run time changes. */
 static bool in_object(uint64_t address)
 {
     struct dl_find_object o;
     return _dl_find_object((void *)(uintptr_t)address, &o) == 0;
 }
 
-/* ehx_remember_ stores what the routine has just answered in the search phase. */
+/* ehx_remember_ stores the routine's latest answer of the search phase. */
 void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads, const struct ehx_what *is, bool catches)
 {
     if (type == 0 || is->personality != ehx_gxx_ || !in_object(type))
