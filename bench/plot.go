@@ -19,6 +19,9 @@ func writePlots(dir string, r *results) error {
 		if err := plotSpeed(dir, r.Step); err != nil {
 			return err
 		}
+		if err := plotBars(dir, r.Step); err != nil {
+			return err
+		}
 	}
 	if len(r.Size) > 0 {
 		if err := plotSize(dir, r); err != nil {
@@ -112,6 +115,54 @@ func plotSpeed(dir string, s *stepResults) error {
 	p.X.Min, p.X.Max = 0.8, largest*1.3
 	return save(p, 18*vg.Centimeter, vg.Length(len(names))*0.9*vg.Centimeter+3*vg.Centimeter, dir, "speed")
 }
+
+// bars are what the README's chart shows, by names that its readers know.
+var bars = [...][2]string{
+	{"frame-pointers", "frame pointers"}, {"ehu-backtrace", "ehasm"}, {"unw-backtrace", "libunwind unw_backtrace"},
+	{"libgcc", "libgcc _Unwind_Backtrace"}, {"unw-step-global", "libunwind unw_step"}, {"libdw", "elfutils"},
+}
+
+// plotBars draws the least ns per frame of a stack taken again and again: a bar for each of bars, with its value.
+func plotBars(dir string, s *stepResults) error {
+	p := newPlot("Nanoseconds per frame, one stack again and again", "ns per frame (least of the rounds, logarithmic)", "")
+	names := make([]string, len(bars))
+	var ends plotter.XYLabels
+	for i, bar := range bars {
+		y := float64(len(bars) - 1 - i)
+		names[len(bars)-1-i] = margin + bar[1]
+		v := newSpread(s.Samples["hot"][bar[0]])
+		if !v.ok() || v.Min <= 0 {
+			continue
+		}
+		line, err := plotter.NewLine(plotter.XYs{{X: least, Y: y}, {X: v.Min, Y: y}})
+		if err != nil {
+			return err
+		}
+		line.Color, line.Width = palette[0], vg.Points(14)
+		if bar[0] == "ehu-backtrace" {
+			line.Color = palette[1]
+		}
+		p.Add(line)
+		ends.XYs = append(ends.XYs, plotter.XY{X: v.Min * 1.1, Y: y})
+		ends.Labels = append(ends.Labels, fmt.Sprintf("%.3g", v.Min))
+	}
+	values, err := plotter.NewLabels(ends)
+	if err != nil {
+		return err
+	}
+	for i := range values.TextStyle {
+		values.TextStyle[i].YAlign = draw.YCenter
+	}
+	p.Add(values)
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, decades{}
+	p.NominalY(names...)
+	p.X.Min, p.X.Max = least, 3000
+	p.Y.Min, p.Y.Max = -0.6, float64(len(bars))-0.4
+	return save(p, 18*vg.Centimeter, 7*vg.Centimeter, dir, "bars")
+}
+
+// least is where the bars begin, in ns per frame.
+const least = 0.5
 
 func grid() *plotter.Grid {
 	g := plotter.NewGrid()
