@@ -13,6 +13,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/files/trust"
 
 	"github.com/spf13/pflag"
@@ -216,7 +217,7 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 
 	outcomes := builder.Build(ctx, jobs, opt.options(), progress)
 	if outcomes == nil {
-		return exitInterrupted(ctx)
+		return interrupt.Status(ctx)
 	}
 	r := newReport(outcomes, found.Skipped, time.Since(begin))
 	if opt.verbose {

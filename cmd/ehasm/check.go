@@ -18,6 +18,7 @@ import (
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
 
 	"github.com/schollz/progressbar/v3"
@@ -85,7 +86,7 @@ func checkVerb() verb {
 			if err != nil {
 				return v.misuse(c, err)
 			}
-			if err = checkOutputs(paths, *write); err != nil {
+			if err = outfile.Distinct(paths, *write); err != nil {
 				return v.misuse(c, fmt.Errorf("--write-baseline: %w", err))
 			}
 			if opt.source, err = dwarfcfa.ParseSource(*source); err != nil {

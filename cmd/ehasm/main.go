@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/files/shown"
 
 	"github.com/spf13/pflag"
@@ -36,7 +37,7 @@ func main() {
 	boundMemory()
 	ctx, stop := context.Background(), func() {}
 	if slices.Contains(os.Args[1:min(2, len(os.Args))], "build") { // the one verb that has something to clean up
-		ctx, stop = interruptible(ctx)
+		ctx, stop = interrupt.Context(ctx)
 	}
 	var stdout io.Writer = os.Stdout
 	if outputClosed { // writes to what the Go run-time has opened in its place succeed
@@ -233,9 +234,6 @@ func plainly(err error) error {
 	}
 	return fmt.Errorf("--%s: %q %s", f.Name, bad.GetValue(), what)
 }
-
-// usageError is an error in the arguments that the verb finds only while it runs.
-type usageError struct{ error }
 
 // misuse reports an error in the arguments and returns the exit status.
 func (v verb) misuse(c *console, err error) int {

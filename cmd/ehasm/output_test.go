@@ -22,7 +22,7 @@ import (
 )
 
 // recording writes a recording of one program with so many samples and returns its path.
-func recording(t *testing.T, samples int) (r *recorder, path string) {
+func recording(t *testing.T, samples int) (r *perfRecorder, path string) {
 	t.Helper()
 	goBuild(t) // before HOME, and with it Go's caches, is another
 	r = newRecorder(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/files/preload"
 
 	"github.com/spf13/pflag"
@@ -126,11 +127,11 @@ func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *c
 		c.fail(preloadName, err)
 		return exitFailed
 	}
-	ctx, stop := interruptible(ctx)
+	ctx, stop := interrupt.Context(ctx)
 	defer stop()
 	libraries := opt.withExceptions(ctx, library, slices.Concat(programs, launched), c)
 	if !builder.FillForPrograms(ctx, slices.Concat(programs, launched, opt.with), libraries, true, builder.Options{Code: opt.code, Workers: opt.jobs}, filling(c, opt.quiet)) {
-		return exitInterrupted(ctx)
+		return interrupt.Status(ctx)
 	}
 	stop()
 	environ := preload.Environ(os.Environ(), strings.Join(libraries, ":"), find.AddressSanitizer(program))

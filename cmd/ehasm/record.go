@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strconv"
@@ -11,9 +12,11 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/recorder"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
-	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/spf13/pflag"
@@ -91,53 +94,9 @@ Examples:
 
 // recordOptions holds the flags of record.
 type recordOptions struct {
-	names     symbolize.Options
-	pids      []int
-	all       bool
-	cgroup    string
-	event     string
-	frequency uint64
-	duration  time.Duration
-	offCPU    bool
-	top       bool
-	faults    bool
-	flight    time.Duration
-	every     time.Duration
-	dump      int
-	push      pushOptions
-	output    string
-	outputSet bool
-	format    *stackfmt.Spec
-	copied    int
-	grow      int
-	maxStack  int
-	ring      int
-	refill    bool
-	realtime  bool
-	pointers  unwind.FramePointers
-	source    dwarfcfa.Source
-	raw       string
-	stats     string
-	cache     bool
-	fullPath  bool
-	quiet     bool
-
-	alloc       string // heapLive or heapTotal; "": no allocations
-	allocPeriod uint64
-	preload     bool     // timers of the threads
-	with        []string // eh_elfs are built for these, too
-}
-
-// What --alloc counts in formats that have one value a stack.
-const (
-	heapLive  = "live"
-	heapTotal = "total"
-)
-
-// pushOptions says where profiles are sent.
-type pushOptions struct {
-	url, protocol, name string
-	headers, labels     []string
+	recorder.Options
+	offCPU, faults bool
+	dump           int // a process; 0: something is recorded
 }
 
 // Defaults of record.
@@ -157,64 +116,64 @@ func recordVerb() verb {
 	v := verb{name: "record", brief: "profile a program, or the system, while it runs", help: recordHelp, more: recordMore, command: true}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &recordOptions{}
-		fs.StringVarP(&opt.output, "output", "o", defaultOutput, "write to this `FILE`, in the format that its name chooses")
+		fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput, "write to this `FILE`, in the format that its name chooses")
 		format := fs.String("format", "", "`FORMAT` of the output, whatever its name: perf, folded, json, pprof, svg")
-		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "record process `PID` and its children; several: 12,34")
-		fs.BoolVarP(&opt.all, "all", "a", false, "record the whole system")
-		fs.StringVar(&opt.cgroup, "cgroup", "", "with -a: only this control group, a `FOLDER` of /sys/fs/cgroup")
-		fs.DurationVar(&opt.duration, "duration", 0, "end the recording after this `TIME`, such as 30s")
-		fs.Uint64VarP(&opt.frequency, "frequency", "F", defaultFrequency, "take `N` samples a second of each running CPU")
+		fs.IntSliceVarP(&opt.Target.PIDs, "pid", "p", nil, "record process `PID` and its children; several: 12,34")
+		fs.BoolVarP(&opt.Target.All, "all", "a", false, "record the whole system")
+		fs.StringVar(&opt.Target.Cgroup, "cgroup", "", "with -a: only this control group, a `FOLDER` of /sys/fs/cgroup")
+		fs.DurationVar(&opt.Run.Limit, "duration", 0, "end the recording after this `TIME`, such as 30s")
+		fs.Uint64VarP(&opt.Sampling.Frequency, "frequency", "F", defaultFrequency, "take `N` samples a second of each running CPU")
 		fs.BoolVar(&opt.offCPU, "off-cpu", false, "count the time that threads are blocked")
 		fs.BoolVar(&opt.faults, "faults", false, "count page faults")
-		fs.BoolVar(&opt.top, "top", false, "show functions and stacks on the terminal, each second")
-		fs.DurationVar(&opt.every, "every", 0, "write a profile each `TIME` into the folder -o")
-		fs.DurationVar(&opt.flight, "flight", 0, "keep the last `TIME` in memory, and write it on request")
+		fs.BoolVar(&opt.Run.Top, "top", false, "show functions and stacks on the terminal, each second")
+		fs.DurationVar(&opt.Run.Every, "every", 0, "write a profile each `TIME` into the folder -o")
+		fs.DurationVar(&opt.Run.Flight, "flight", 0, "keep the last `TIME` in memory, and write it on request")
 		fs.IntVar(&opt.dump, "dump", 0, "make process `PID`, a recording with --flight, write what it keeps")
-		fs.StringVar(&opt.push.url, "push", "", "send a profile each --every (15s) to the server at `URL`")
-		fs.StringVar(&opt.push.protocol, "push-as", "pyroscope", "send as `PROTOCOL`: pyroscope, otlp, pprof")
-		fs.StringVar(&opt.push.name, "push-name", "", "`NAME` of the service there; default: the command's name, or ehasm")
-		fs.StringArrayVar(&opt.push.labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
-		fs.StringArrayVar(&opt.push.headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such; may be repeated")
-		fs.StringVar(&opt.event, "event", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults")
-		fs.IntVar(&opt.copied, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 48 KB if 16 are too few")
+		fs.StringVar(&opt.Push.URL, "push", "", "send a profile each --every (15s) to the server at `URL`")
+		fs.StringVar(&opt.Push.Protocol, "push-as", "pyroscope", "send as `PROTOCOL`: pyroscope, otlp, pprof")
+		fs.StringVar(&opt.Push.Name, "push-name", "", "`NAME` of the service there; default: the command's name, or ehasm")
+		fs.StringArrayVar(&opt.Push.Labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
+		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such; may be repeated")
+		fs.StringVar(&opt.Sampling.Event, "event", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults")
+		fs.IntVar(&opt.Sampling.Copy, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 48 KB if 16 are too few")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
-		fs.IntVar(&opt.maxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
-		fs.IntVar(&opt.ring, "ring", 0, "`BYTES` of memory for the samples of a CPU; default 16 MB, 8 with many CPUs")
-		fs.BoolVar(&opt.realtime, "realtime", false, "read samples at real-time priority (root): none are lost on a busy machine")
+		fs.IntVar(&opt.Sampling.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
+		fs.IntVar(&opt.Sampling.Ring, "ring", 0, "`BYTES` of memory for the samples of a CPU; default 16 MB, 8 with many CPUs")
+		fs.BoolVar(&opt.Sampling.Realtime, "realtime", false, "read samples at real-time priority (root): none are lost on a busy machine")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to use rbp for lack of unwind information: always, gaps, never")
-		fs.StringVar(&opt.alloc, "alloc", "", "record what COMMAND allocates; .svg and .folded of `WHAT`: live, total")
-		fs.Lookup("alloc").NoOptDefVal = heapLive
+		fs.StringVar(&opt.Inside.Alloc, "alloc", "", "record what COMMAND allocates; .svg and .folded of `WHAT`: live, total")
+		fs.Lookup("alloc").NoOptDefVal = recorder.HeapLive
 		period := fs.String("alloc-period", "512K", "sample an allocation each `SIZE` of bytes, on average")
-		fs.BoolVar(&opt.preload, "preload", false, "sample by timers of COMMAND's threads, where perf_event_open is forbidden")
-		fs.StringArrayVar(&opt.with, "with", nil, "with --alloc, --preload: build for this `PATH`, too; may be repeated")
+		fs.BoolVar(&opt.Inside.Timers, "preload", false, "sample by timers of COMMAND's threads, where perf_event_open is forbidden")
+		fs.StringArrayVar(&opt.Inside.With, "with", nil, "with --alloc, --preload: build for this `PATH`, too; may be repeated")
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
-		fs.StringVar(&opt.raw, "raw", "", "also write the samples to this perf.data `FILE`")
-		fs.BoolVar(&opt.names.Mangled, "no-demangle", false, "do not demangle names")
-		fs.BoolVar(&opt.names.Inline, "inline", false, "show inlined functions as frames")
-		fs.BoolVar(&opt.names.Lines, "lines", false, "show the source file and line of each frame")
-		fs.BoolVar(&opt.names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
-		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
-		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
-		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
+		fs.StringVar(&opt.Output.Raw, "raw", "", "also write the samples to this perf.data `FILE`")
+		fs.BoolVar(&opt.Output.Names.Mangled, "no-demangle", false, "do not demangle names")
+		fs.BoolVar(&opt.Output.Names.Inline, "inline", false, "show inlined functions as frames")
+		fs.BoolVar(&opt.Output.Names.Lines, "lines", false, "show the source file and line of each frame")
+		fs.BoolVar(&opt.Output.Names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
+		fs.BoolVar(&opt.Run.Cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
+		fs.StringVar(&opt.Output.Stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
+		fs.BoolVarP(&opt.Run.Quiet, "quiet", "q", false, "write no summary")
 		return func(ctx context.Context, args []string, c *console) int {
-			if opt.push.url != "" && opt.every == 0 {
-				opt.every = defaultPush
+			if opt.Push.URL != "" && opt.Run.Every == 0 {
+				opt.Run.Every = defaultPush
 			}
-			opt.outputSet = fs.Changed("output")
+			opt.Output.Named = fs.Changed("output")
 			if !fs.Changed("stack-copy") && *refill == "auto" {
-				opt.grow = longerCopy
+				opt.Sampling.Grow = longerCopy
 			}
 			err := opt.parseInside(*period, len(args) > 0, fs.Changed("alloc"), fs.Changed("alloc-period"))
 			if err == nil {
 				err = opt.parse(*format, *refill, *pointers, args)
 			}
 			if err == nil {
-				if opt.source, err = dwarfcfa.ParseSource(*source); err != nil {
+				if opt.Sampling.Source, err = dwarfcfa.ParseSource(*source); err != nil {
 					err = fmt.Errorf("--source: %w", err)
 				}
 			}
 			if err == nil {
-				err = checkOutputs(nil, opt.output, opt.raw, opt.stats)
+				err = outfile.Distinct(nil, opt.Output.Path, opt.Output.Raw, opt.Output.Stats)
 			}
 			if err != nil {
 				return v.misuse(c, err)
@@ -228,7 +187,7 @@ func recordVerb() verb {
 // parse checks the flags and arguments and completes the options.
 func (opt *recordOptions) parse(format, refill, pointers string, args []string) (err error) {
 	targets := 0
-	for _, is := range []bool{len(args) > 0, len(opt.pids) > 0, opt.all, opt.dump != 0} {
+	for _, is := range []bool{len(args) > 0, len(opt.Target.PIDs) > 0, opt.Target.All, opt.dump != 0} {
 		if is {
 			targets++
 		}
@@ -240,51 +199,51 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 		return errors.New("a command, -p, -a and --dump exclude each other")
 	case opt.dump < 0:
 		return fmt.Errorf("--dump %d: not a process", opt.dump)
-	case opt.cgroup != "" && !opt.all:
+	case opt.Target.Cgroup != "" && !opt.Target.All:
 		return errors.New("--cgroup goes with -a")
-	case opt.frequency < 1:
+	case opt.Sampling.Frequency < 1:
 		return errors.New("-F 0: want at least 1")
-	case opt.duration < 0:
-		return fmt.Errorf("--duration %v: want a time", opt.duration)
-	case opt.ring < 0 || opt.ring&(opt.ring-1) != 0:
-		return fmt.Errorf("--ring %d: want a power of two", opt.ring)
+	case opt.Run.Limit < 0:
+		return fmt.Errorf("--duration %v: want a time", opt.Run.Limit)
+	case opt.Sampling.Ring < 0 || opt.Sampling.Ring&(opt.Sampling.Ring-1) != 0:
+		return fmt.Errorf("--ring %d: want a power of two", opt.Sampling.Ring)
 	}
 	if err := opt.parseContinuous(); err != nil {
 		return err
 	}
-	if opt.ring == 0 {
-		opt.ring = defaultRing
+	if opt.Sampling.Ring == 0 {
+		opt.Sampling.Ring = defaultRing
 		if runtime.NumCPU() > manyCPUs {
-			opt.ring = smallRing
+			opt.Sampling.Ring = smallRing
 		}
 	}
-	for _, pid := range opt.pids {
+	for _, pid := range opt.Target.PIDs {
 		if pid < 1 {
 			return fmt.Errorf("-p %d: not a process", pid)
 		}
 	}
-	slices.Sort(opt.pids)
-	opt.pids = slices.Compact(opt.pids) // one that is named twice would be sampled twice
+	slices.Sort(opt.Target.PIDs)
+	opt.Target.PIDs = slices.Compact(opt.Target.PIDs) // one that is named twice would be sampled twice
 	switch refill {
 	case "auto":
-		opt.refill = true
+		opt.Sampling.Refill = true
 	case "never":
 	default:
 		return fmt.Errorf("--refill %q: want auto or never", refill)
 	}
-	if opt.pointers, err = unwind.ParseFramePointers(pointers); err != nil {
+	if opt.Sampling.Pointers, err = unwind.ParseFramePointers(pointers); err != nil {
 		return fmt.Errorf("--frame-pointers: %w", err)
 	}
-	if opt.every > 0 && format == "" {
+	if opt.Run.Every > 0 && format == "" {
 		format = "pprof"
 	}
-	if opt.push.url != "" && format != "pprof" {
+	if opt.Push.URL != "" && format != "pprof" {
 		return errors.New("--push: profiles are sent as pprof")
 	}
 	if err := opt.findFormat(format); err != nil {
 		return err
 	}
-	if opt.format.Samples && (opt.alloc != "" || opt.preload) {
+	if opt.Output.Format.Samples && (opt.Inside.Alloc != "" || opt.Inside.Timers) {
 		return errors.New("--alloc and --preload count stacks: want .pb.gz, .svg or .folded")
 	}
 	return nil
@@ -293,41 +252,41 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 // findFormat finds the format by its name, or by the output's.
 func (opt *recordOptions) findFormat(format string) (err error) {
 	if format != "" {
-		if opt.format, err = stackfmt.ByName(format); err != nil {
+		if opt.Output.Format, err = stackfmt.ByName(format); err != nil {
 			return fmt.Errorf("--format: %w", err)
 		}
 		return nil
 	}
-	if opt.format = stackfmt.ByPath(opt.output); opt.format == nil {
-		return fmt.Errorf("-o %s: its name says no format: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", shown.Name(opt.output))
+	if opt.Output.Format = stackfmt.ByPath(opt.Output.Path); opt.Output.Format == nil {
+		return fmt.Errorf("-o %s: its name says no format: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", shown.Name(opt.Output.Path))
 	}
 	return nil
 }
 
 // parseInside checks what goes with --alloc and --preload.
 func (opt *recordOptions) parseInside(period string, command, given, periodGiven bool) (err error) {
-	if opt.allocPeriod, err = parseSize(period); err != nil {
+	if opt.Inside.Period, err = parseSize(period); err != nil {
 		return fmt.Errorf("--alloc-period: %w", err)
 	}
 	name := "--preload"
 	if given {
 		name = "--alloc"
 	}
-	inside := given || opt.preload
+	inside := given || opt.Inside.Timers
 	switch {
-	case given && opt.alloc != heapLive && opt.alloc != heapTotal:
-		return fmt.Errorf("--alloc=%s: want live or total", opt.alloc)
-	case given && opt.preload:
+	case given && opt.Inside.Alloc != recorder.HeapLive && opt.Inside.Alloc != recorder.HeapTotal:
+		return fmt.Errorf("--alloc=%s: want live or total", opt.Inside.Alloc)
+	case given && opt.Inside.Timers:
 		return errors.New("--alloc and --preload exclude each other")
 	case periodGiven && !given:
 		return errors.New("--alloc-period goes with --alloc")
-	case len(opt.with) > 0 && !inside:
+	case len(opt.Inside.With) > 0 && !inside:
 		return errors.New("--with goes with --alloc and --preload")
 	case !inside:
 		return nil
-	case !command || len(opt.pids) > 0 || opt.all:
+	case !command || len(opt.Target.PIDs) > 0 || opt.Target.All:
 		return errors.New(name + " needs a command: it is in the program from its start on")
-	case opt.top || opt.every+opt.flight > 0 || opt.push.url != "" || opt.raw != "" || opt.offCPU || opt.faults || opt.event != "":
+	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0 || opt.Push.URL != "" || opt.Output.Raw != "" || opt.offCPU || opt.faults || opt.Sampling.Event != "":
 		return errors.New(name + " goes with none of --top, --every, --flight, --push, --raw, --off-cpu, --faults and --event")
 	}
 	return nil
@@ -355,33 +314,72 @@ func parseSize(text string) (uint64, error) {
 func (opt *recordOptions) parseContinuous() error {
 	const least = time.Second
 	given := 0
-	for name, is := range map[string]bool{"page-faults": opt.faults, "off-cpu": opt.offCPU, opt.event: opt.event != ""} {
+	for name, is := range map[string]bool{"page-faults": opt.faults, "off-cpu": opt.offCPU, opt.Sampling.Event: opt.Sampling.Event != ""} {
 		if is {
 			given++
-			opt.event = name
+			opt.Sampling.Event = name
 		}
 	}
 	switch {
 	case given > 1:
 		return errors.New("--off-cpu, --faults and --event exclude each other")
-	case opt.top && (opt.every+opt.flight > 0 || opt.event == "off-cpu" || opt.raw != "" || opt.output == "-"):
+	case opt.Run.Top && (opt.Run.Every+opt.Run.Flight > 0 || opt.Sampling.Event == "off-cpu" || opt.Output.Raw != "" || opt.Output.Path == "-"):
 		return errors.New("--top goes with none of --every, --push, --flight, --off-cpu, --raw and -o -")
-	case opt.every != 0 && opt.flight != 0:
+	case opt.Run.Every != 0 && opt.Run.Flight != 0:
 		return errors.New("--every and --flight exclude each other")
-	case opt.every < 0 || opt.every > 0 && opt.every < least:
-		return fmt.Errorf("--every %v: want at least %v", opt.every, least)
-	case opt.flight < 0 || opt.flight > 0 && opt.flight < least:
-		return fmt.Errorf("--flight %v: want at least %v", opt.flight, least)
-	case opt.event == "off-cpu" && opt.every+opt.flight > 0:
+	case opt.Run.Every < 0 || opt.Run.Every > 0 && opt.Run.Every < least:
+		return fmt.Errorf("--every %v: want at least %v", opt.Run.Every, least)
+	case opt.Run.Flight < 0 || opt.Run.Flight > 0 && opt.Run.Flight < least:
+		return fmt.Errorf("--flight %v: want at least %v", opt.Run.Flight, least)
+	case opt.Sampling.Event == "off-cpu" && opt.Run.Every+opt.Run.Flight > 0:
 		return errors.New("--off-cpu goes with neither --every nor --flight: what is blocked goes on from one to the next")
-	case opt.every+opt.flight > 0 && opt.raw != "":
+	case opt.Run.Every+opt.Run.Flight > 0 && opt.Output.Raw != "":
 		return errors.New("--raw goes with neither --every nor --flight")
-	case opt.every+opt.flight > 0 && opt.output == "-":
+	case opt.Run.Every+opt.Run.Flight > 0 && opt.Output.Path == "-":
 		return errors.New("-o -: --every and --flight write files")
-	case opt.push.url == "" && len(opt.push.labels)+len(opt.push.headers)+len(opt.push.name) > 0:
+	case opt.Push.URL == "" && len(opt.Push.Labels)+len(opt.Push.Headers)+len(opt.Push.Name) > 0:
 		return errors.New("--push-name, --push-label and --push-header go with --push")
-	case opt.every > 0 && !opt.outputSet && opt.push.url == "":
+	case opt.Run.Every > 0 && !opt.Output.Named && opt.Push.URL == "":
 		return errors.New("--every: name a folder with -o")
 	}
 	return nil
 }
+
+// runRecord is the verb.
+func runRecord(ctx context.Context, args []string, opt *recordOptions, c *console) int {
+	if opt.dump != 0 {
+		if err := recorder.Dump(opt.dump); err != nil {
+			c.fail(fmt.Sprintf("process %d", opt.dump), err)
+		}
+		return exitDone // or failed, if c has a failure
+	}
+	if opt.Output.Format.Binary && opt.Output.Path == "-" && isTerminal(c.out.w) {
+		c.fail("standard output", errors.New("the profile is binary and this is a terminal: name a file with -o"))
+		return exitFailed
+	}
+	status, err := recorder.Run(ctx, args, &opt.Options, recordConsole{c})
+	var named *recorder.Error
+	var usage *recorder.UsageError
+	switch {
+	case err == nil:
+	case errors.As(err, &usage):
+		return verb{name: "record"}.misuse(c, usage)
+	case errors.As(err, &named):
+		c.fail(named.Name, named.Err)
+		if named.NotRun {
+			return commandStatus(named.Err)
+		}
+	default:
+		c.fail("record", err)
+	}
+	return status
+}
+
+// recordConsole is the console as a recording has it.
+type recordConsole struct{ c *console }
+
+func (r recordConsole) Fail(name string, err error)         { r.c.fail(name, err) }
+func (r recordConsole) Note(name string, err error)         { r.c.note(name, err) }
+func (r recordConsole) Stdout() io.Writer                   { return r.c.out }
+func (r recordConsole) Stderr() io.Writer                   { return r.c.stderr }
+func (r recordConsole) Filling(quiet bool) builder.Progress { return filling(r.c, quiet) }

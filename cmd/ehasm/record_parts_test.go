@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,8 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/profile/recorder"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
+
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -59,40 +60,6 @@ func TestRecordEvery(t *testing.T) {
 	assert.Greater(t, got, 50)
 }
 
-// TestRecordStuck: a profile that cannot be written does not hold up those after it; when as many as may be are stuck,
-// others are dropped until one is written.
-func TestRecordStuck(t *testing.T) {
-	var out bytes.Buffer
-	s := &recordParts{r: &recordRun{opt: &recordOptions{}, c: newConsole(io.Discard, &out)}, todo: make(chan *record.Profile)}
-	written, release, ended := make(chan int), make(chan struct{}), make(chan struct{})
-	go func() {
-		s.writeAll(func(p *record.Profile) {
-			if p.Weigh == 0 {
-				<-release
-			}
-			written <- int(p.Weigh)
-		}, time.Millisecond)
-		close(ended)
-	}()
-	s.todo <- &record.Profile{}
-	s.todo <- &record.Profile{Weigh: 1}
-	assert.Equal(t, 1, <-written)
-	for range mostStuck - 1 {
-		s.todo <- &record.Profile{}
-	}
-	s.todo <- &record.Profile{Weigh: 2} // dropped
-	close(release)
-	for range mostStuck {
-		assert.Zero(t, <-written)
-	}
-	s.todo <- &record.Profile{Weigh: 3}
-	assert.Equal(t, 3, <-written)
-	close(s.todo)
-	<-ended
-	assert.Contains(t, out.String(), "is not written after 1ms: going on with the next")
-	assert.Equal(t, 1, strings.Count(out.String(), "a profile is dropped: 4 before it are still not written"))
-}
-
 // TestRecordInterruptedTwice: a second interrupt ends a recorder that cannot write its profile, since no process reads the FIFO.
 func TestRecordInterruptedTwice(t *testing.T) {
 	for _, command := range []bool{false, true} {
@@ -126,7 +93,7 @@ func TestRecordInterruptedTwice(t *testing.T) {
 			cmd.Process.Kill()
 			<-ended
 		}
-		assert.Equal(t, exitBySignal+int(syscall.SIGINT), cmd.ProcessState.ExitCode())
+		assert.Equal(t, interrupt.BySignal+int(syscall.SIGINT), cmd.ProcessState.ExitCode())
 	}
 }
 
@@ -243,10 +210,10 @@ func TestRecordPushHeaders(t *testing.T) {
 	defer server.Close()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets"), []byte("Authorization: Bearer x:y\n\nX-Scope-OrgID: 7"), 0o600))
-	t.Setenv(headerVariable, "X-Api-Key: key\nX-Other: 1\n")
+	t.Setenv(recorder.HeaderVariable, "X-Api-Key: key\nX-Other: 1\n")
 	r := recordIn(t, dir, "--push", server.URL, "--push-as", "pprof", "--push-header", "@secrets", "--push-header", "X-Other: 2", "sh", "-c", busy+"env")
 	assert.Zero(t, r.code, r.stderr)
-	assert.NotContains(t, r.stdout, headerVariable)
+	assert.NotContains(t, r.stdout, recorder.HeaderVariable)
 	mu.Lock()
 	defer mu.Unlock()
 	for name, want := range map[string][]string{"Authorization": {"Bearer x:y"}, "X-Scope-Orgid": {"7"}, "X-Api-Key": {"key"}, "X-Other": {"1", "2"}} {

@@ -109,9 +109,10 @@ func TestRecordStatus(t *testing.T) {
 
 // TestRecordPIDs: a process that is named twice is recorded once, and a thread is no process.
 func TestRecordPIDs(t *testing.T) {
-	opt := &recordOptions{pids: []int{7, 3, 7}, frequency: 1, output: "p.svg"}
+	opt := &recordOptions{}
+	opt.Target.PIDs, opt.Sampling.Frequency, opt.Output.Path = []int{7, 3, 7}, 1, "p.svg"
 	require.NoError(t, opt.parse("", "auto", "always", nil))
-	assert.Equal(t, []int{3, 7}, opt.pids)
+	assert.Equal(t, []int{3, 7}, opt.Target.PIDs)
 	list, err := os.ReadDir("/proc/self/task")
 	require.NoError(t, err)
 	require.Greater(t, len(list), 1)

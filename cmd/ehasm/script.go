@@ -12,6 +12,9 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
+	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/outfile"
+	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/script"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
@@ -148,7 +151,7 @@ func scriptVerb() verb {
 			if err := checkJobs(opt.Workers); err != nil {
 				return v.misuse(c, err)
 			}
-			if err := checkOutputs(append(recordingParts(opt.input), recordingParts(opt.before)...), opt.output, opt.stats); err != nil {
+			if err := outfile.Distinct(append(recordingParts(opt.input), recordingParts(opt.before)...), opt.output, opt.stats); err != nil {
 				return v.misuse(c, err)
 			}
 			for _, path := range opt.named() {
@@ -176,20 +179,20 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		return exitFailed
 	}
 	perm := permLike(opt.input)
-	ctx, stop := guardOutput(ctx, opt.output)
+	ctx, stop := outfile.Guard(ctx, opt.output)
 	defer stop()
-	out, err := newVerbOutput(opt.output, perm, c)
+	out, err := outfile.New(opt.output, perm, c.out)
 	if err != nil {
 		r.Close()
 		c.fail(opt.output, err)
 		return exitFailed
 	}
-	if !opt.quiet && !out.onTerminal() {
+	if !opt.quiet && !(out.File() == nil && isTerminal(c.out.w)) {
 		c.startReading(recordingSize(opt.input))
 		opt.Progress = c.hasRead
 	}
 	var summary *script.Summary
-	if !out.run(ctx, func() {
+	if !out.Run(ctx, func() {
 		if opt.before != "" {
 			opt.settings.Graph.Before = readBefore(ctx, opt, c)
 		}
@@ -197,25 +200,27 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		summary, err = script.Run(ctx, r, out, opt.Options)
 		r.Close()
 	}) {
-		return exitInterrupted(ctx)
+		c.stopBar()
+		c.fail("interrupted", fmt.Errorf("%s is not written", shown.Name(opt.output)))
+		return interrupt.Status(ctx)
 	}
 	stopCompiling()
 	c.stopBar()
 	whole := err == nil
-	if err != nil && !out.failed() { // otherwise finish reports it
+	if err != nil && !out.Failed() { // otherwise finish reports it
 		c.fail(opt.input, err)
 	}
-	if err := out.finish(); err != nil {
+	if err := out.Finish(); err != nil {
 		c.fail(opt.output, err)
 		whole = false
 	}
 	opt.report(summary, perm, c)
 	if whole && ctx.Err() == nil {
-		ctx, stop := interruptible(ctx)
+		ctx, stop := interrupt.Context(ctx)
 		defer stop()
 		made.FillCache(ctx, opt.Workers, filling(c, opt.quiet))
 		if ctx.Err() != nil {
-			return exitInterrupted(ctx)
+			return interrupt.Status(ctx)
 		}
 	}
 	return exitDone // or failed, if c has a failure
@@ -266,7 +271,7 @@ func (opt *scriptOptions) report(summary *script.Summary, perm fs.FileMode, c *c
 		summary.Text(c.stderr)
 	}
 	if opt.stats != "" {
-		if err := writeStats(opt.stats, perm, summary, c); err != nil {
+		if err := outfile.WriteStats(opt.stats, perm, summary, c.stderr); err != nil {
 			c.fail(opt.stats, err)
 		}
 	}

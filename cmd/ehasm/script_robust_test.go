@@ -22,25 +22,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recorder writes recordings of programs that are all mapped at 0x401000, and
+// perfRecorder writes recordings of programs that are all mapped at 0x401000, and
 // have a function _start at their beginning and another one 0x40 further.
-type recorder struct {
+type perfRecorder struct {
 	perfdatatest.Builder
 	root string // for --symfs
 	time uint64
 }
 
-func newRecorder(t *testing.T) *recorder {
+func newRecorder(t *testing.T) *perfRecorder {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
-	r := &recorder{root: t.TempDir()}
+	r := &perfRecorder{root: t.TempDir()}
 	r.Attrs = []perfdatatest.Attr{{Name: "cycles", Flags: 1 << 34, RegsUser: 0x1c0, StackUser: 32, // bp, sp, ip
 		SampleType: 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<8 | 1<<12 | 1<<13}}
 	return r
 }
 
-func (r *recorder) id(pid int32) perfdatatest.ID {
+func (r *perfRecorder) id(pid int32) perfdatatest.ID {
 	r.time += 1000
 	return perfdatatest.ID{PID: pid, TID: pid, Time: r.time}
 }
@@ -69,7 +69,7 @@ func byID(function string) string {
 }
 
 // exec is a process that runs a program from now on. id may be nil.
-func (r *recorder) exec(pid int32, comm, path string, id []byte) {
+func (r *perfRecorder) exec(pid int32, comm, path string, id []byte) {
 	r.Comm(r.id(pid), comm, true)
 	if id == nil {
 		r.Mmap2(r.id(pid), 0x401000, 0x1000, 0x1000, path)
@@ -88,7 +88,7 @@ const stackAt = 0x7ffc0000
 // sample has a stack of two frames: rip, in a function of the program or where
 // else it is told, and one in _start that called it. If chained, rbp points
 // to where the caller's is saved.
-func (r *recorder) sample(pid int32, rip uint64, chained bool) {
+func (r *perfRecorder) sample(pid int32, rip uint64, chained bool) {
 	stack := binary.LittleEndian.AppendUint64(make([]byte, 8), 0x401008)
 	stack = append(stack, make([]byte, 16)...)
 	rbp := uint64(0)
@@ -103,7 +103,7 @@ func (r *recorder) sample(pid int32, rip uint64, chained bool) {
 const inFunction = 0x401050
 
 // folded runs script on the recording.
-func (r *recorder) folded(t *testing.T, args ...string) result {
+func (r *perfRecorder) folded(t *testing.T, args ...string) result {
 	t.Helper()
 	write(t, r.File(), r.root, "perf.data")
 	return ehasm(t, append([]string{"script", "--kallsyms=", "--format=folded", "-i", filepath.Join(r.root, "perf.data"), "--symfs", r.root}, args...)...)

@@ -1,6 +1,6 @@
 //go:build linux && amd64
 
-package main
+package recorder
 
 import (
 	"errors"
@@ -17,11 +17,12 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/topview"
 
 	"github.com/gdamore/tcell/v2"
+	"golang.org/x/term"
 )
 
-// recordTop shows the recording on the terminal.
-type recordTop struct {
-	r      *recordRun
+// top shows the recording on the terminal.
+type top struct {
+	r      *run
 	screen tcell.Screen
 	todo   chan []*record.Profile
 	tick   chan func(*topview.View)
@@ -58,11 +59,11 @@ func openTop() (tcell.Screen, error) {
 }
 
 // showTop takes over the terminal. If the user quits, it sends to signals.
-func (r *recordRun) showTop(screen tcell.Screen, signals chan<- os.Signal) error {
+func (r *run) showTop(screen tcell.Screen, signals chan<- os.Signal) error {
 	if err := screen.Init(); err != nil {
 		return err
 	}
-	t := &recordTop{r: r, screen: screen, todo: make(chan []*record.Profile, 1), tick: make(chan func(*topview.View)), stop: make(chan struct{}), begun: time.Now()}
+	t := &top{r: r, screen: screen, todo: make(chan []*record.Profile, 1), tick: make(chan func(*topview.View)), stop: make(chan struct{}), begun: time.Now()}
 	r.top = t
 	t.done.Go(t.name)
 	t.done.Go(func() {
@@ -83,7 +84,7 @@ func (r *recordRun) showTop(screen tcell.Screen, signals chan<- os.Signal) error
 }
 
 // close restores the terminal.
-func (t *recordTop) close() {
+func (t *top) close() {
 	if t == nil {
 		return
 	}
@@ -94,14 +95,14 @@ func (t *recordTop) close() {
 }
 
 // each is called by the goroutine that records.
-func (t *recordTop) each() {
+func (t *top) each() {
 	if time.Since(t.begun) < topEvery {
 		return
 	}
 	t.begun = time.Now()
 	p := t.r.session.Take()
 	p.Command = t.r.title()
-	if t.r.opt.outputSet {
+	if t.r.opt.Output.Named {
 		t.all = append(t.all, p)
 	}
 	t.last = append(t.last, p)
@@ -115,7 +116,7 @@ func (t *recordTop) each() {
 }
 
 // name names stacks while the recording goes on.
-func (t *recordTop) name() {
+func (t *top) name() {
 	for parts := range t.todo {
 		p := record.Join(parts)
 		stacks := topStacks(p, t.r)
@@ -134,7 +135,7 @@ func (t *recordTop) name() {
 }
 
 // topStacks returns the stacks of a profile by names.
-func topStacks(p *record.Profile, r *recordRun) (list []topview.Stack) {
+func topStacks(p *record.Profile, r *run) (list []topview.Stack) {
 	r.names.ForgetJIT()
 	p.Each(r.names, func(comm string, names []string, value uint64) {
 		list = append(list, topview.Stack{Frames: append([]string{comm}, names...), Value: value})
@@ -143,12 +144,12 @@ func topStacks(p *record.Profile, r *recordRun) (list []topview.Stack) {
 }
 
 // topTarget returns what is recorded, in a few words.
-func (r *recordRun) topTarget() string {
+func (r *run) topTarget() string {
 	switch {
 	case len(r.command) > 0:
 		return r.command[0]
-	case len(r.opt.pids) > 0:
-		return fmt.Sprint("process ", r.opt.pids[0])
+	case len(r.opt.Target.PIDs) > 0:
+		return fmt.Sprint("process ", r.opt.Target.PIDs[0])
 	}
 	return "system"
 }
@@ -159,7 +160,7 @@ func apart(cmd *exec.Cmd) {
 		file *os.File
 		drop func()
 	}{{os.Stdin, func() { cmd.Stdin = nil }}, {os.Stdout, func() { cmd.Stdout = nil }}, {os.Stderr, func() { cmd.Stderr = nil }}} {
-		if isTerminal(f.file) {
+		if term.IsTerminal(int(f.file.Fd())) {
 			f.drop()
 		}
 	}

@@ -1,4 +1,5 @@
-package main
+// Package interrupt ends work by signals, so that no partial file is left behind.
+package interrupt
 
 import (
 	"context"
@@ -14,10 +15,10 @@ type interruption struct{ signal os.Signal }
 
 func (i interruption) Error() string { return "interrupted: " + i.signal.String() }
 
-// interruptible returns a context that ends with the signals that would end the
+// Context returns a context that ends with the signals that would end the
 // process, so that no partial file is left behind; a second signal then does
 // end it. Ignored signals stay ignored, also in programs that are executed.
-func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+func Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
 	if len(signals) > 0 { // Notify without signals means all
@@ -36,18 +37,21 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(nil) }
 }
 
-// exitBySignal plus the signal's number is the exit status of a process that a signal ended, as in
+// BySignal plus the signal's number is the exit status of a process that a signal ended, as in
 // shells.
-const exitBySignal = 128
+const BySignal = 128
 
-// exitInterrupted returns the exit status of work that ctx ended, as in shells for
+// Status returns the exit status of work that ctx ended, as in shells for
 // a process that a signal ended: 130 for ^C.
-func exitInterrupted(ctx context.Context) int {
+func Status(ctx context.Context) int {
 	var i interruption
 	if errors.As(context.Cause(ctx), &i) {
 		if n, ok := i.signal.(syscall.Signal); ok {
-			return exitBySignal + int(n)
+			return BySignal + int(n)
 		}
 	}
-	return exitFailed
+	return failed
 }
+
+// failed is the exit status of work that something else ended.
+const failed = 1

@@ -1,6 +1,6 @@
 //go:build linux && amd64
 
-package main
+package recorder
 
 import (
 	"errors"
@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// headerVariable holds headers for --push, a line each. Unlike the command line, other users cannot read it.
-const headerVariable = "EHASM_PUSH_HEADER"
+// HeaderVariable holds headers for --push, a line each. Unlike the command line, other users cannot read it.
+const HeaderVariable = "EHASM_PUSH_HEADER"
 
 // readHeaders returns the headers of --push: those of the variable, which the command does not inherit, and of the flags. A
 // flag that begins with @ names a file, with a header on each line. Errors do not show values, which may be secret.
 func readHeaders(flags []string) (http.Header, error) {
 	header := http.Header{}
-	if err := addHeaders(header, headerVariable, os.Getenv(headerVariable)); err != nil {
+	if err := addHeaders(header, HeaderVariable, os.Getenv(HeaderVariable)); err != nil {
 		return nil, err
 	}
-	os.Unsetenv(headerVariable)
+	os.Unsetenv(HeaderVariable)
 	for _, flag := range flags {
 		path, isFile := strings.CutPrefix(flag, "@")
 		if !isFile {

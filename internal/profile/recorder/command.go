@@ -1,6 +1,6 @@
 //go:build linux && amd64
 
-package main
+package recorder
 
 import (
 	"errors"
@@ -13,17 +13,10 @@ import (
 	"syscall"
 
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/interrupt"
 
 	"golang.org/x/sys/unix"
 )
-
-// commandError says why a command or another named thing could not be used.
-type commandError struct {
-	name string
-	err  error
-}
-
-func (e *commandError) Error() string { return e.name + ": " + e.err.Error() }
 
 // passOn sends the command a signal, unless it has received it itself: a signal
 // typed on a terminal goes to all processes in its foreground.
@@ -63,9 +56,9 @@ func exitStatus(cmd *exec.Cmd) int {
 	state, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
 	case !ok:
-		return exitFailed
+		return failed
 	case state.Signaled():
-		return exitBySignal + int(state.Signal())
+		return interrupt.BySignal + int(state.Signal())
 	}
 	return state.ExitStatus()
 }
@@ -82,7 +75,7 @@ func waitFor(pids []int, ended chan<- struct{}) error {
 			err = fmt.Errorf("a thread of process %d: name that", of)
 		}
 		if err != nil {
-			return &commandError{fmt.Sprintf("process %d", pid), err}
+			return &Error{Name: fmt.Sprintf("process %d", pid), Err: err}
 		}
 		running.Go(func() {
 			defer unix.Close(fd)

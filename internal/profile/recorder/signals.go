@@ -1,6 +1,6 @@
 //go:build linux && amd64
 
-package main
+package recorder
 
 import (
 	"errors"
@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/interrupt"
 )
 
-// writeSignals handles the signals that end a recorder. While it records they are passed to recordRun.wait. While a profile
+// writeSignals handles the signals that end a recorder. While it records they are passed to run.wait. While a profile
 // is written, the second that the recorder has had gives up and leaves no partial file; the first says so.
 type writeSignals struct {
-	c         *console
+	c         Console
 	arrived   chan os.Signal
 	recording chan os.Signal // those that arrive while no profile is written
 	noHangup  bool           // SIGHUP was ignored when the recorder began, as nohup(1) does
@@ -28,7 +29,7 @@ type writeSignals struct {
 	open   []*atomicfile.File // they are removed when a signal gives up
 }
 
-func catchWriteSignals(c *console) *writeSignals {
+func catchWriteSignals(c Console) *writeSignals {
 	s := &writeSignals{c: c, arrived: make(chan os.Signal, 8), recording: make(chan os.Signal, 8), noHangup: signal.Ignored(syscall.SIGHUP)}
 	signal.Notify(s.arrived, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
@@ -68,7 +69,7 @@ func (s *writeSignals) take(got os.Signal) {
 		default:
 		}
 	case s.seen == 1:
-		go s.c.note("interrupted", errors.New("the profile is being written; once more to give up")) // the reader of messages may hang
+		go s.c.Note("interrupted", errors.New("the profile is being written; once more to give up")) // the reader of messages may hang
 	default:
 		s.giveUp(got)
 	}
@@ -78,10 +79,10 @@ func (s *writeSignals) take(got os.Signal) {
 func (s *writeSignals) giveUp(got os.Signal) {
 	soon(func() {
 		abort(s.open)
-		s.c.note("interrupted again", errors.New("the profile is not written"))
+		s.c.Note("interrupted again", errors.New("the profile is not written"))
 	})
 	n, _ := got.(syscall.Signal)
-	os.Exit(exitBySignal + int(n))
+	os.Exit(interrupt.BySignal + int(n))
 }
 
 // abandon removes the files that are still being written.

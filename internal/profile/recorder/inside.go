@@ -1,0 +1,265 @@
+//go:build linux && amd64
+
+package recorder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/preload"
+	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/record"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where the library is that records inside of programs; see findLibrary.
+const (
+	insideName     = "libehunwind-record.so"
+	insideVariable = "EHASM_RECORD_LIBRARY"
+)
+
+// inside is a recording by a library that is preloaded into the command.
+type inside struct {
+	*run
+	in *record.Inside
+}
+
+// recordInside records what a command allocates, or where its time goes by timers of its threads.
+func (r *run) recordInside(ctx context.Context) (int, error) {
+	host, err := r.findHost()
+	if err != nil {
+		return failed, err
+	}
+	if status, err := r.fillFor(ctx, host); err != nil {
+		return status, err
+	}
+	r.prepare(ctx, ctx)
+	defer r.objects.Close()
+	in, err := record.NewInside(record.InsideOptions{Period: r.opt.Inside.heapPeriod(), Interval: r.opt.timerInterval(), MaxStack: r.opt.Sampling.MaxStack, Objects: r.objects})
+	if err != nil {
+		return failed, err
+	}
+	defer in.Close()
+	r.signals = catchWriteSignals(r.c)
+	defer r.signals.stop()
+	return (&inside{run: r, in: in}).record(ctx, host)
+}
+
+// host is the program that takes the library.
+type host struct {
+	path     string   // of the command
+	programs []string // that the command executes, interpreters included
+	library  string
+	first    string // AddressSanitizer's runtime, which must be preloaded before; "": none
+}
+
+// findHost finds the program and the library.
+func (r *run) findHost() (h *host, err error) {
+	h = &host{}
+	if h.path, err = find.Command(r.command[0], find.SearchPath()); err != nil {
+		return nil, &Error{Name: r.command[0], Err: err, NotRun: true}
+	}
+	if h.programs, err = find.Programs(h.path, find.SearchPath()); err != nil {
+		return nil, &Error{Name: h.path, Err: err, NotRun: true}
+	}
+	program := h.programs[len(h.programs)-1]
+	if err := find.PreloadObstacle(program); err != nil {
+		return nil, &Error{Name: program, Err: err}
+	}
+	if h.library, err = preload.Library("", insideVariable, insideName); err != nil {
+		return nil, &Error{Name: insideName, Err: err}
+	}
+	h.first = find.AddressSanitizer(program)
+	return h, nil
+}
+
+// fillFor builds the eh_elfs that the cache lacks.
+func (r *run) fillFor(ctx context.Context, h *host) (status int, err error) {
+	launched, _ := find.Launched(h.path, r.command[1:], find.SearchPath())
+	ctx, stop := interrupt.Context(ctx)
+	defer stop()
+	if !builder.FillForPrograms(ctx, slices.Concat(h.programs, launched, r.opt.Inside.With), []string{h.library}, true,
+		builder.Options{Workers: runtime.GOMAXPROCS(0)}, r.c.Filling(r.opt.Run.Quiet)) {
+		return interrupt.Status(ctx), errors.New("interrupted")
+	}
+	return 0, nil
+}
+
+// record runs the command and writes the profile. It returns the command's exit status.
+func (r *inside) record(ctx context.Context, h *host) (int, error) {
+	signals, asked := r.signals.recording, make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGQUIT)
+	defer signal.Stop(signals)
+	signal.Notify(asked, syscall.SIGUSR2)
+	defer signal.Stop(asked)
+	cmd := r.newCommand(h.path)
+	cmd.Env = append(preload.Environ(os.Environ(), h.library, h.first), r.in.Environ())
+	if err := startCommand(cmd); err != nil {
+		return failed, &Error{Name: h.path, Err: err, NotRun: true}
+	}
+	s := &subject{ended: make(chan struct{})}
+	s.follow(cmd)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		r.poll(stop, asked)
+	}()
+	over := r.wait(ctx, signals, s)
+	r.signals.writing(true)
+	close(stop)
+	<-stopped
+	if !over {
+		if err := r.in.Stop(); err != nil {
+			r.c.Fail("record", err)
+		}
+	}
+	whole := r.write(h, timeUsed(over))
+	if !over {
+		r.signals.writing(false)
+		r.forward(signals, s)
+	}
+	if whole != nil && r.opt.Run.Cache {
+		r.fillMissing(ctx, whole)
+	}
+	return s.exitStatus(), nil
+}
+
+// timeUsed returns the processor time of children that have ended; 0 if the command has not: that is not known yet.
+func timeUsed(over bool) time.Duration {
+	var u unix.Rusage
+	if !over || unix.Getrusage(unix.RUSAGE_CHILDREN, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// poll follows what the programs map, and writes a profile when it is asked to.
+func (r *inside) poll(stop <-chan struct{}, asked <-chan os.Signal) {
+	const often = 20 * time.Millisecond
+	tick := time.NewTicker(often)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			if err := r.in.Poll(); err != nil {
+				r.c.Fail("record", err)
+			}
+		case <-asked:
+			p, err := r.profile()
+			if err != nil {
+				r.c.Fail("record", err)
+				continue
+			}
+			path := r.opt.partPath(time.Now())
+			if err := r.writeTo(p, path); err != nil {
+				r.c.Fail(path, err)
+			} else if !r.opt.Run.Quiet {
+				r.c.Note(path, errors.New(r.opt.Output.Format.HowToLook(shown.Name(path))))
+			}
+		}
+	}
+}
+
+// profile returns what there is to write.
+func (r *inside) profile() (*record.Profile, error) {
+	var p *record.Profile
+	var err error
+	switch {
+	case r.opt.Inside.Alloc == "":
+		p, err = r.in.Time()
+	case r.opt.Output.Format.Values:
+		p, err = r.in.Heap(record.HeapBoth)
+	case r.opt.Inside.Alloc == HeapTotal:
+		p, err = r.in.Heap(record.HeapTotal)
+	default:
+		p, err = r.in.Heap(record.HeapLive)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.Command = r.title()
+	return p, nil
+}
+
+// write writes the profile; nil: not all is well.
+func (r *inside) write(h *host, used time.Duration) *record.Profile {
+	begin, c := time.Now(), r.c
+	p, err := r.profile()
+	if err != nil {
+		c.Fail("record", err)
+		return nil
+	}
+	if r.opt.Inside.Alloc == "" {
+		p.Inside.Used = used.Seconds()
+	}
+	whole := r.writeProfile(p)
+	took := time.Since(begin)
+	switch in := p.Inside; {
+	case in.Processes == 0:
+		c.Note(h.path, errNothingTaken)
+	case in.Taken == 0 && in.OwnMalloc > 0 && r.opt.Inside.Alloc != "":
+		c.Note(h.path, errOwnMalloc)
+	case in.Taken == 0 && !r.opt.Run.Quiet && r.opt.Inside.Alloc != "":
+		c.Note(h.path, errFewAllocated)
+	case in.Taken == 0 && !r.opt.Run.Quiet:
+		c.Note(h.path, errShort)
+	}
+	if !r.opt.Run.Quiet {
+		p.Text(c.Stderr())
+	}
+	r.tellRest(p, took)
+	if !whole {
+		return nil
+	}
+	return p
+}
+
+// Why there are no samples.
+var (
+	errNothingTaken = errors.New("nothing was taken: no process took " + insideName + " (set-user-id, of another user, or without LD_PRELOAD)")
+	errFewAllocated = errors.New("no samples: little was allocated; a lower --alloc-period takes more")
+	errShort        = errors.New("no samples: it used less processor time than passes between two ticks of the kernel")
+	errOwnMalloc    = errors.New("nothing was taken: the program has its own malloc, which is called in place of the C library's")
+)
+
+// fillMissing builds eh_elfs for the objects in which stacks have ended, for the next time.
+func (r *inside) fillMissing(ctx context.Context, p *record.Profile) {
+	paths := p.EndedIn()
+	if len(paths) == 0 {
+		return
+	}
+	if !r.opt.Run.Quiet {
+		r.c.Note("record", fmt.Errorf("making eh_elfs for the next time: %s", strings.Join(paths, ", ")))
+	}
+	builder.FillForPrograms(ctx, paths, nil, false, builder.Options{Workers: runtime.GOMAXPROCS(0)}, r.c.Filling(true))
+}
+
+// heapPeriod is 0 if no allocations are wanted.
+func (i *Inside) heapPeriod() uint64 {
+	if i.Alloc == "" {
+		return 0
+	}
+	return i.Period
+}
+
+// timerInterval is 0 if timers are not wanted.
+func (opt *Options) timerInterval() time.Duration {
+	if opt.Inside.Alloc != "" {
+		return 0
+	}
+	return time.Second / time.Duration(opt.Sampling.Frequency)
+}

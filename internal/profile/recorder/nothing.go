@@ -1,0 +1,48 @@
+//go:build linux && amd64
+
+package recorder
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// tellNothing reports that a recording has no samples, why, and how to get some. It is a failure, unless a command was
+// recorded: its exit status is passed on.
+func (r *run) tellNothing(lost uint64) {
+	err := errors.New("no samples: " + r.whyNothing(lost))
+	if len(r.command) == 0 {
+		r.c.Fail("record", err)
+	} else if !r.opt.Run.Quiet {
+		r.c.Note("record", err)
+	}
+}
+
+func (r *run) whyNothing(lost uint64) string {
+	opt := r.opt
+	who := "the system"
+	switch {
+	case len(r.command) > 0:
+		who = r.command[0]
+	case len(opt.Target.PIDs) > 0:
+		who = "process " + strings.Trim(strings.ReplaceAll(fmt.Sprint(opt.Target.PIDs), " ", ", "), "[]") + " and children"
+	case opt.Target.Cgroup != "":
+		who = opt.Target.Cgroup
+	}
+	kernel := ""
+	if r.session.UserOnly() {
+		kernel = " outside of the kernel"
+	}
+	switch {
+	case lost > 0:
+		return fmt.Sprintf("the kernel had no room for %d of them: give more with --ring", lost)
+	case opt.Sampling.Event == "off-cpu":
+		return who + ": no thread blocked and went on; record for longer"
+	case opt.Sampling.Event == "page-faults":
+		return who + ": no memory was touched for the first time; record from the program's start"
+	case len(r.command) > 0:
+		return fmt.Sprintf("%s used less processor time%s than passes between two samples at -F %d: raise -F, or see where it waits with --off-cpu", who, kernel, opt.Sampling.Frequency)
+	}
+	return fmt.Sprintf("%s used no processor time%s, or too little for -F %d: record for longer, see what waits with --off-cpu, or record everything with -a", who, kernel, opt.Sampling.Frequency)
+}

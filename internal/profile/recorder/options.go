@@ -1,0 +1,123 @@
+// Package recorder records a command, processes or the system, and writes the profiles: what ehasm record does once its
+// flags are read.
+package recorder
+
+import (
+	"io"
+	"time"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Options are the settings of a recording.
+type Options struct {
+	Target   Target
+	Sampling Sampling
+	Inside   Inside
+	Run      Duration
+	Output   Output
+	Push     Push
+}
+
+// Target says what is recorded; the zero value is a command.
+type Target struct {
+	PIDs   []int  // processes, with their children
+	All    bool   // the whole system
+	Cgroup string // with All: only this control group, a folder of /sys/fs/cgroup; "": every one
+}
+
+// Sampling says when samples are taken, and how their stacks are unwound.
+type Sampling struct {
+	Event     string // a name of record.Events; "": the default
+	Frequency uint64 // samples a second and CPU
+	Copy      int    // bytes of each stack that the kernel copies; a multiple of 8
+	Grow      int    // the same, if Copy turns out to be too small; 0: never
+	MaxStack  int    // frames of a stack's user part
+	Ring      int    // bytes of a CPU's ring; a power of two
+	Refill    bool   // complete stacks that are longer than the copy
+	Realtime  bool   // samples are read at real-time priority
+	Pointers  unwind.FramePointers
+	Source    dwarfcfa.Source
+}
+
+// Inside has a library in the command take the samples, if Alloc or Timers is set.
+type Inside struct {
+	Alloc  string   // allocations: HeapLive or HeapTotal; "": none
+	Period uint64   // bytes of allocations from one sample to the next, on average
+	Timers bool     // time, by timers of the threads
+	With   []string // eh_elfs are built for these files, too
+}
+
+// What Inside.Alloc counts in formats that have one value a stack.
+const (
+	HeapLive  = "live"
+	HeapTotal = "total"
+)
+
+// on reports whether the command takes the samples.
+func (i *Inside) on() bool { return i.Alloc != "" || i.Timers }
+
+// Duration says how long a recording goes on, in which parts it is written, and what goes with it.
+type Duration struct {
+	Limit  time.Duration // 0: to the end of what is recorded, or a signal
+	Every  time.Duration // a profile is written, or sent, each time; 0: one at the end
+	Flight time.Duration // the last time is kept in memory, and written on request; 0: all is kept
+	Top    bool          // functions and stacks are shown on the terminal
+	Cache  bool          // new eh_elfs are kept in the user's cache
+	Quiet  bool          // nothing but failures is told
+}
+
+// inParts reports whether a recording has more than one profile.
+func (d *Duration) inParts() bool { return d.Every+d.Flight > 0 }
+
+// Output says where profiles go.
+type Output struct {
+	Path   string // "-": standard output; with Every a folder
+	Named  bool   // the user has named it
+	Format *stackfmt.Spec
+	Names  symbolize.Options
+	Raw    string // a perf.data file of the samples; "": none
+	Stats  string // a file of the summary as JSON; "-": standard error; "": none
+}
+
+// Push says where profiles are sent; the zero value: nowhere.
+type Push struct {
+	URL, Protocol, Name string
+	Headers, Labels     []string
+}
+
+// Console takes what a recording tells. Its methods are safe for concurrent use.
+type Console interface {
+	Fail(name string, err error) // something has failed
+	Note(name string, err error) // something that is no failure
+	Stdout() io.Writer
+	Stderr() io.Writer
+	// Filling returns the progress of a build of eh_elfs, whose failures are not failures of the recording.
+	Filling(quiet bool) builder.Progress
+}
+
+// Error says why a command or another named thing could not be used.
+type Error struct {
+	Name string
+	Err  error
+	// NotRun says that the command could not be run.
+	NotRun bool
+}
+
+func (e *Error) Error() string { return e.Name + ": " + e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// UsageError is an error in the options that shows only when they are used.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// failed is the exit status of a recording that failed.
+const failed = 1

@@ -1,0 +1,219 @@
+//go:build linux && amd64
+
+package recorder
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+)
+
+// parts is a recording in parts: each is written, with --every, or the last ones are
+// kept, with --flight.
+type parts struct {
+	r      *run
+	length time.Duration
+	asked  chan os.Signal
+	todo   chan *record.Profile // closed at the end
+	sender *sender              // nil: the parts are written
+	done   sync.WaitGroup
+
+	// Of the goroutine that records.
+	begun   time.Time
+	kept    []*record.Profile
+	samples uint64 // of all parts
+	lost    uint64
+}
+
+// flightParts is the number of parts in which --flight drops old samples.
+const flightParts = 20
+
+// flightSize is the size of a part, see record.Session.Size, from which on it is packed at once.
+const flightSize = 50000
+
+func newParts(r *run, to *sender) *parts {
+	s := &parts{r: r, length: r.opt.Run.Every, asked: make(chan os.Signal, 1), todo: make(chan *record.Profile, 4), sender: to, begun: time.Now()}
+	if r.opt.Run.Flight > 0 {
+		s.length = r.opt.Run.Flight / flightParts
+	}
+	s.done.Go(func() { s.writeAll(s.write, max(leastPatience, 2*s.length)) })
+	return s
+}
+
+// A profile that is not written after leastPatience or two parts no longer holds up the next. While mostStuck are being
+// written, others are dropped.
+const (
+	leastPatience = time.Minute
+	mostStuck     = 4
+)
+
+// writeAll writes one profile after the other.
+func (s *parts) writeAll(write func(*record.Profile), patience time.Duration) {
+	running := make(chan struct{}, mostStuck)
+	for p := range s.todo {
+		select {
+		case running <- struct{}{}:
+		default:
+			s.r.c.Fail(s.r.opt.Output.Path, fmt.Errorf("a profile is dropped: %d before it are still not written", mostStuck))
+			continue
+		}
+		written := make(chan struct{})
+		go func() {
+			write(p)
+			<-running
+			close(written)
+		}()
+		select {
+		case <-written:
+		case <-time.After(patience):
+			s.r.c.Fail(s.r.opt.Output.Path, fmt.Errorf("the profile of %s is not written after %v: going on with the next", p.Start.UTC().Format(time.RFC3339), patience))
+		}
+	}
+}
+
+// listen handles SIGUSR2 with --flight, until the returned function is called.
+func (s *parts) listen() func() {
+	if s.r.opt.Run.Flight == 0 {
+		return func() {}
+	}
+	signal.Notify(s.asked, syscall.SIGUSR2)
+	return func() { signal.Stop(s.asked) }
+}
+
+// each returns the function that the recording calls after each round, or nil if it
+// is not in parts.
+func (s *parts) each() func() {
+	if s == nil {
+		return nil
+	}
+	return func() {
+		select {
+		case <-s.asked:
+			s.cut()
+			s.send(record.Join(s.kept))
+		default:
+		}
+		if time.Since(s.begun) < s.length && (s.r.opt.Run.Flight == 0 || s.r.session.Size() < flightSize) {
+			return
+		}
+		s.cut()
+		if s.r.opt.Run.Every > 0 {
+			s.send(s.kept[0])
+			s.kept = nil
+		}
+	}
+}
+
+// take ends a part.
+func (s *parts) take() *record.Profile {
+	p := s.r.session.Take()
+	p.Command = s.r.title()
+	s.samples += p.Counts.Samples
+	s.lost += p.Counts.Lost
+	return p
+}
+
+// cut ends a part, and keeps it and those before as long as they are wanted.
+func (s *parts) cut() {
+	p := s.take()
+	if s.r.opt.Run.Flight > 0 {
+		p.Pack()
+	}
+	s.kept, s.begun = append(s.kept, p), time.Now()
+	kept := time.Duration(0)
+	for i := len(s.kept) - 1; i >= 0; i-- {
+		if kept += s.kept[i].Duration; kept > s.r.opt.Run.Flight && i > 0 {
+			s.kept = append([]*record.Profile(nil), s.kept[i:]...)
+			return
+		}
+	}
+}
+
+// send writes a profile while the recording goes on; if writing cannot keep up, the
+// profile is reported and dropped.
+func (s *parts) send(p *record.Profile) {
+	select {
+	case s.todo <- p:
+	default:
+		s.r.c.Fail(s.r.opt.Output.Path, errors.New("a profile is dropped: writing takes longer than recording"))
+	}
+}
+
+// write writes a profile under a name with its time.
+func (s *parts) write(p *record.Profile) {
+	opt := s.r.nameOptions()
+	opt.Symbols = s.r.names
+	names := symbolize.New(opt) // code compiled at run time has other names by now
+	if s.sender != nil {
+		s.push(p, names)
+		return
+	}
+	path := s.r.opt.partPath(p.Start)
+	err := s.r.writeNamed(p, path, names)
+	names.Close()
+	if err != nil {
+		s.r.c.Fail(path, err)
+	} else if !s.r.opt.Run.Quiet {
+		s.r.c.Note(path, fmt.Errorf("%d samples of %.1f s", p.Counts.Samples, p.Duration.Seconds()))
+	}
+}
+
+// partPath returns the name of a profile that begins at a time.
+func (opt *Options) partPath(start time.Time) string {
+	const layout = "20060102-150405.000"
+	out, at := &opt.Output, start.UTC().Format(layout)
+	suffix := out.suffix()
+	if opt.Run.Every > 0 {
+		return filepath.Join(out.Path, "ehasm-"+at+suffix)
+	}
+	return strings.TrimSuffix(out.Path, suffix) + "-" + at + suffix
+}
+
+// suffix returns the suffix of the output's format.
+func (opt *Output) suffix() string {
+	for _, suffix := range opt.Format.Suffixes {
+		if strings.HasSuffix(opt.Path, suffix) {
+			return suffix
+		}
+	}
+	if len(opt.Format.Suffixes) > 0 {
+		return opt.Format.Suffixes[0]
+	}
+	return ""
+}
+
+// last adds the kept parts to the last one.
+func (s *parts) last(p *record.Profile) *record.Profile {
+	close(s.todo)
+	s.done.Wait()
+	p.Pack()
+	return record.Join(append(s.kept, p))
+}
+
+// finish writes the last part of --every.
+func (s *parts) finish() {
+	p := s.take()
+	if p.Counts.Samples > 0 {
+		s.todo <- p
+	}
+	close(s.todo)
+	s.done.Wait()
+	s.r.signals.abandon()
+	if s.sender == nil {
+		return
+	}
+	const patience = 20 * time.Second
+	counts := s.sender.pusher.Close(patience)
+	if counts.Failed > 0 || !s.r.opt.Run.Quiet {
+		s.r.c.Note("--push", fmt.Errorf("%d profiles sent, %d not, %d tries again", counts.Sent, counts.Failed, counts.Retries))
+	}
+}

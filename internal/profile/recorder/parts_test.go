@@ -1,0 +1,74 @@
+//go:build linux && amd64
+
+package recorder
+
+import (
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/profile/record"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// talk is a console that keeps what it is told.
+type talk struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (c *talk) Fail(name string, err error) { c.Note(name, err) }
+
+func (c *talk) Note(name string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lines = append(c.lines, name+": "+err.Error())
+}
+
+func (c *talk) Stdout() io.Writer             { return io.Discard }
+func (c *talk) Stderr() io.Writer             { return io.Discard }
+func (c *talk) Filling(bool) builder.Progress { return nil }
+
+func (c *talk) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Join(c.lines, "\n")
+}
+
+// TestStuck: a profile that cannot be written does not hold up those after it; when as many as may be are stuck,
+// others are dropped until one is written.
+func TestStuck(t *testing.T) {
+	var out talk
+	s := &parts{r: &run{opt: &Options{}, c: &out}, todo: make(chan *record.Profile)}
+	written, release, ended := make(chan int), make(chan struct{}), make(chan struct{})
+	go func() {
+		s.writeAll(func(p *record.Profile) {
+			if p.Weigh == 0 {
+				<-release
+			}
+			written <- int(p.Weigh)
+		}, time.Millisecond)
+		close(ended)
+	}()
+	s.todo <- &record.Profile{}
+	s.todo <- &record.Profile{Weigh: 1}
+	assert.Equal(t, 1, <-written)
+	for range mostStuck - 1 {
+		s.todo <- &record.Profile{}
+	}
+	s.todo <- &record.Profile{Weigh: 2} // dropped
+	close(release)
+	for range mostStuck {
+		assert.Zero(t, <-written)
+	}
+	s.todo <- &record.Profile{Weigh: 3}
+	assert.Equal(t, 3, <-written)
+	close(s.todo)
+	<-ended
+	assert.Contains(t, out.text(), "is not written after 1ms: going on with the next")
+	assert.Equal(t, 1, strings.Count(out.text(), "a profile is dropped: 4 before it are still not written"))
+}

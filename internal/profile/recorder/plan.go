@@ -1,0 +1,95 @@
+//go:build linux && amd64
+
+package recorder
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/profile/record"
+)
+
+// plan is what a recording has found and opened before anything is recorded.
+type plan struct {
+	session record.Options
+	program string   // of the command; "": there is none
+	raw     *rawFile // nil: there is none
+	sender  *sender  // nil: profiles are not sent
+}
+
+// plan checks what only the system can tell, and opens files.
+func (r *run) plan() (p *plan, err error) {
+	p = &plan{session: r.sessionOptions()}
+	if name := r.opt.Sampling.Event; name != "" {
+		if p.session.Event, err = record.EventByName(name); err != nil {
+			return p, &UsageError{fmt.Errorf("--event: %w", err)}
+		}
+	}
+	if path := r.opt.Target.Cgroup; path != "" {
+		if p.session.Target.Cgroup, err = os.Open(path); err != nil {
+			return p, &Error{Name: path, Err: err}
+		}
+	}
+	if len(r.command) > 0 {
+		if p.program, err = find.Command(r.command[0], find.SearchPath()); err != nil {
+			return p, &Error{Name: r.command[0], Err: err, NotRun: true}
+		}
+	}
+	if path := r.opt.Output.Raw; path != "" {
+		if p.raw, err = openRaw(path, r.title()); err != nil {
+			return p, &Error{Name: path, Err: err}
+		}
+		p.session.Raw = p.raw.writer
+	}
+	if p.sender, err = r.newSender(); err != nil {
+		return p, &UsageError{fmt.Errorf("--push: %w", err)}
+	}
+	return p, nil
+}
+
+// close drops the files of a recording that has failed.
+func (p *plan) close() {
+	if p.raw != nil {
+		p.raw.file.Abort()
+	}
+}
+
+// sessionOptions returns the settings that need no system.
+func (r *run) sessionOptions() record.Options {
+	sampling, names := &r.opt.Sampling, &r.opt.Output.Names
+	opt := record.Options{
+		Frequency: sampling.Frequency, Copy: sampling.Copy, Grow: sampling.Grow, MaxStack: sampling.MaxStack, Ring: sampling.Ring,
+		Refill: sampling.Refill, Realtime: sampling.Realtime, Pointers: sampling.Pointers,
+		Samples: r.opt.Output.Format.Samples, Objects: r.objects, OnObject: r.names.Foresee, Event: record.DefaultEvent(),
+		Target: record.Target{PIDs: r.opt.Target.PIDs, All: r.opt.Target.All},
+	}
+	if !names.Inline && !names.Lines && !names.Signatures { // those need the files
+		opt.Left = r.names.Settle
+	}
+	return opt
+}
+
+// rawFile is the file of --raw.
+type rawFile struct {
+	writer *record.RawWriter
+	file   *atomicfile.File
+}
+
+func openRaw(path string, command []string) (*rawFile, error) {
+	file, err := atomicfile.CreateOutput(path, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &rawFile{record.NewRawWriter(file, command), file}, nil
+}
+
+// finish completes the file. After an error the previous file stays.
+func (f *rawFile) finish() error {
+	if err := f.writer.Finish(); err != nil {
+		f.file.Abort()
+		return err
+	}
+	return f.file.Commit()
+}

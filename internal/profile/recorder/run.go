@@ -1,0 +1,308 @@
+//go:build linux && amd64
+
+package recorder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/profile/ondemand"
+	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/gdamore/tcell/v2"
+)
+
+// run is a recording.
+type run struct {
+	opt     *Options
+	c       Console
+	command []string
+	made    *ondemand.Maker
+	objects *unwind.Objects
+	names   *symbolize.Namer
+	signals *writeSignals
+	session *record.Session // once it is open
+	parts   *parts          // with Every and Flight; else nil
+	top     *top            // while it is shown; else nil
+}
+
+// Run records what the options say; command is recorded if they name nothing else. It returns the exit status: the
+// command's, or 0. An *Error has the name of what failed, a *UsageError is about the options.
+func Run(ctx context.Context, command []string, opt *Options, c Console) (status int, err error) {
+	if err := opt.writable(); err != nil { // before anything runs
+		return failed, &Error{Name: opt.Output.Path, Err: err}
+	}
+	r := &run{opt: opt, c: c, command: command}
+	if opt.Inside.on() {
+		return r.recordInside(ctx)
+	}
+	var screen tcell.Screen
+	if opt.Run.Top {
+		if screen, err = openTop(); err != nil {
+			return failed, &Error{Name: "--top", Err: err}
+		}
+	}
+	compiling, stopCompiling := context.WithCancel(ctx)
+	defer stopCompiling()
+	r.prepare(ctx, compiling)
+	r.signals = catchWriteSignals(c)
+	p, err := r.plan()
+	if err == nil {
+		status, err = r.record(ctx, p, screen)
+	}
+	if err != nil {
+		r.signals.stop()
+		p.close()
+		return max(status, failed), err
+	}
+	stopCompiling()
+	r.made.End() // unwinding is over
+	whole := r.write(p.raw)
+	r.signals.stop()
+	if whole && ctx.Err() == nil {
+		limited, stop := context.WithTimeout(ctx, fillPatience)
+		defer stop()
+		r.made.FillCache(limited, runtime.GOMAXPROCS(0), c.Filling(true))
+	}
+	return status, nil
+}
+
+// fillPatience is how long the prompt waits at most for new eh_elfs. Those not in the cache by then are
+// made again the next time.
+const fillPatience = 2 * time.Second
+
+// prepare makes the objects that unwind and name stacks.
+func (r *run) prepare(ctx, compiling context.Context) {
+	r.made = ondemand.New(ondemand.Options{Source: r.opt.Sampling.Source, Keep: r.opt.Run.Cache, Background: true})
+	r.objects = unwind.NewObjects(unwind.Options{
+		DebugDirs: unwind.DefaultDebugDirs(),
+		VDSO:      func() ([]byte, error) { return ondemand.VDSO(ctx) },
+		Prepare:   r.made.Prepare,
+		Compile: func(name string, file io.ReaderAt, size int64) ([]byte, error) {
+			return r.made.EhElf(compiling, name, file, size)
+		},
+	})
+	r.names = symbolize.New(r.nameOptions())
+}
+
+// nameOptions says where names come from.
+func (r *run) nameOptions() symbolize.Options {
+	names := r.opt.Output.Names
+	names.Kallsyms, names.HostKernel, names.MapDirs, names.DebugDirs = "/proc/kallsyms", true, []string{"/tmp"}, unwind.DefaultDebugDirs()
+	names.Objects = r.objects.All
+	return names
+}
+
+// record opens the events, starts the command and reads samples until the recording ends. It returns the exit status.
+func (r *run) record(ctx context.Context, p *plan, screen tcell.Screen) (int, error) {
+	defer r.tuneRuntime()()
+	runtime.LockOSThread() // the children of this thread are recorded
+	defer runtime.UnlockOSThread()
+	if err := r.open(p); err != nil {
+		return failed, err
+	}
+	r.tellLimits()
+	signals := r.signals.recording
+	signal.Notify(signals, syscall.SIGQUIT)
+	defer signal.Stop(signals)
+	if r.opt.Run.inParts() {
+		r.parts = newParts(r, p.sender)
+		defer r.parts.listen()()
+	}
+	s, err := r.start(p.program, screen != nil)
+	if err != nil {
+		return failed, err
+	}
+	each := r.parts.each()
+	if screen != nil {
+		if err := r.showTop(screen, signals); err != nil {
+			return failed, &Error{Name: "--top", Err: err}
+		}
+		each = r.top.each
+	}
+	return r.read(ctx, s, each, signals), nil
+}
+
+// tuneRuntime sets the Go run-time for a recording, until the returned function is called.
+func (r *run) tuneRuntime() (end func()) {
+	heap, garbage := firstCollection, usualGarbage
+	if r.opt.Sampling.Realtime {
+		heap = firstCollectionRealtime
+	} else if r.opt.Run.inParts() {
+		garbage = littleGarbage
+	}
+	collect, fewer := postponeCollection(heap, garbage), spareProcessors()
+	return func() {
+		fewer()
+		collect()
+	}
+}
+
+// open opens the events.
+func (r *run) open(p *plan) error {
+	session, err := record.Open(p.session)
+	if p.session.Target.Cgroup != nil {
+		p.session.Target.Cgroup.Close()
+	}
+	if errors.Is(err, record.ErrOptions) {
+		return &UsageError{err}
+	}
+	r.session = session
+	return err
+}
+
+// subject is what is recorded and can end.
+type subject struct {
+	process *os.Process   // of the command; nil: there is none
+	ended   chan struct{} // closed when the command, or all processes, have ended
+	status  int           // of the command that has ended
+}
+
+// start starts the command, if there is one, and the recording.
+func (r *run) start(program string, detached bool) (*subject, error) {
+	s := &subject{ended: make(chan struct{})}
+	if program != "" {
+		cmd := r.newCommand(program)
+		if detached {
+			apart(cmd)
+		}
+		if err := startCommand(cmd); err != nil {
+			return nil, &Error{Name: program, Err: err, NotRun: true}
+		}
+		s.follow(cmd)
+	}
+	if err := r.session.Start(); err != nil {
+		return nil, err
+	}
+	if len(r.opt.Target.PIDs) > 0 {
+		if err := waitFor(r.opt.Target.PIDs, s.ended); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// follow notes the status of a command that was started, when it ends.
+func (s *subject) follow(cmd *exec.Cmd) {
+	s.process = cmd.Process
+	go func() {
+		s.status = exitStatus(cmd)
+		close(s.ended)
+	}()
+}
+
+// newCommand returns the command, which has the terminal.
+func (r *run) newCommand(program string) *exec.Cmd {
+	cmd := exec.Command(program, r.command[1:]...)
+	cmd.Args[0] = r.command[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return cmd
+}
+
+// read reads samples, and calls each after each round, until the recording ends. It returns the exit status.
+func (r *run) read(ctx context.Context, s *subject, each func(), signals <-chan os.Signal) int {
+	done, result := make(chan struct{}), make(chan error, 1)
+	go func() { result <- r.session.Run(done, each) }()
+	over := r.wait(ctx, signals, s)
+	r.signals.writing(true)
+	close(done)
+	err := <-result
+	r.top.close()
+	if err != nil {
+		r.c.Fail("record", err) // the samples before are still written
+	}
+	if !over && s.process != nil { // the command continues without a recording
+		r.signals.writing(false)
+		r.forward(signals, s)
+		r.signals.writing(true)
+	}
+	return s.exitStatus()
+}
+
+// exitStatus returns the status of the command. It is 0 if there is none, and of one that a second interrupt leaves behind.
+func (s *subject) exitStatus() int {
+	select {
+	case <-s.ended:
+		return s.status
+	default:
+		return 0
+	}
+}
+
+// title returns the recorded command line.
+func (r *run) title() []string {
+	if len(r.command) > 0 {
+		return r.command
+	}
+	return os.Args
+}
+
+// tellLimits reports what this user's recording leaves out.
+func (r *run) tellLimits() {
+	if r.opt.Run.Quiet {
+		return
+	}
+	if r.session.UserOnly() {
+		r.c.Note("record", errors.New("time in the kernel is not recorded: "+record.KernelNeeds))
+	}
+	if n := r.session.Refused(); n > 0 {
+		r.c.Note("record", fmt.Errorf("%d threads of child processes are not recorded: they are of another user", n))
+	}
+	if got := r.session.RingBytes(); got < r.opt.Sampling.Ring {
+		r.c.Note("record", fmt.Errorf("%d KB of memory for the samples of a CPU instead of %d: no more may be locked (kernel.perf_event_mlock_kb, ulimit -l)", got>>10, r.opt.Sampling.Ring>>10))
+	}
+}
+
+// wait waits until the recording must end; it returns true if the recorded
+// processes have ended.
+func (r *run) wait(ctx context.Context, signals <-chan os.Signal, s *subject) bool {
+	var timeout <-chan time.Time
+	if r.opt.Run.Limit > 0 {
+		timeout = time.After(r.opt.Run.Limit)
+	}
+	interrupts := 0
+	for {
+		select {
+		case <-s.ended:
+			return true
+		case <-timeout:
+			return false
+		case <-ctx.Done():
+			return false
+		case got := <-signals:
+			if s.process == nil {
+				return true
+			}
+			if interrupts++; interrupts > 1 && got == os.Interrupt {
+				return true // the signal does not end it
+			}
+			passOn(got, s.process)
+		}
+	}
+}
+
+// forward waits for the command's end, or a second interrupt.
+func (r *run) forward(signals <-chan os.Signal, s *subject) {
+	interrupts := 0
+	for {
+		select {
+		case <-s.ended:
+			return
+		case got := <-signals:
+			if interrupts++; interrupts > 1 && got == os.Interrupt {
+				return
+			}
+			passOn(got, s.process)
+		}
+	}
+}

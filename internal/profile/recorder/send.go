@@ -1,0 +1,91 @@
+//go:build linux && amd64
+
+package recorder
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/profile/push"
+	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+)
+
+// push gives a profile to the Pusher.
+func (s *parts) push(p *record.Profile, names *symbolize.Namer) {
+	var b bytes.Buffer
+	err := p.Write(&b, s.r.newFormat(), false, names)
+	names.Close()
+	if err != nil {
+		s.r.c.Fail("--push", err)
+		return
+	}
+	kind := p.Event.Kind
+	if kind == "" {
+		kind = p.Event.Name
+	}
+	s.sender.pusher.Push(&push.Profile{Pprof: b.Bytes(), Start: p.Start, End: p.Start.Add(p.Duration), Name: s.r.serviceName(), Labels: s.sender.labels, Kind: kind})
+}
+
+// sender sends profiles.
+type sender struct {
+	pusher *push.Pusher
+	labels map[string]string
+}
+
+// newSender returns nil if profiles are not sent.
+func (r *run) newSender() (*sender, error) {
+	o := &r.opt.Push
+	if o.URL == "" {
+		return nil, nil
+	}
+	protocol, err := push.ProtocolByName(o.Protocol)
+	if err != nil {
+		return nil, err
+	}
+	header, err := readHeaders(o.Headers)
+	if err != nil {
+		return nil, err
+	}
+	labels := make(map[string]string)
+	for _, l := range o.Labels {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("label %q: want NAME=VALUE", l)
+		}
+		labels[name] = value
+	}
+	pusher, err := push.New(push.Options{URL: o.URL, Protocol: protocol, Header: header, Failed: r.notSent})
+	if err != nil {
+		return nil, err
+	}
+	return &sender{pusher, labels}, nil
+}
+
+// serviceName returns the name under which profiles are sent.
+func (r *run) serviceName() string {
+	switch {
+	case r.opt.Push.Name != "":
+		return r.opt.Push.Name
+	case len(r.command) > 0:
+		return filepath.Base(r.command[0])
+	}
+	return "ehasm"
+}
+
+// notSent keeps a profile that could not be sent, if there is a folder for it.
+func (r *run) notSent(p *push.Profile, err error) {
+	if !r.opt.Output.Named {
+		r.c.Fail("--push", fmt.Errorf("a profile is not sent: %w", err))
+		return
+	}
+	path := r.opt.partPath(p.Start)
+	if writeErr := atomicfile.WriteOutput(path, p.Pprof, atomicfile.PermText); writeErr != nil {
+		r.c.Fail(path, writeErr)
+		return
+	}
+	r.c.Fail(path, fmt.Errorf("kept here, not sent: %w", err))
+}

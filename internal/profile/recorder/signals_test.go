@@ -1,0 +1,84 @@
+//go:build linux && amd64
+
+package recorder
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/interrupt"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// onStderr is a console that writes lines.
+type onStderr struct{ talk }
+
+func (*onStderr) Note(name string, err error) { fmt.Fprintf(os.Stderr, "%s: %v\n", name, err) }
+
+// writingIn has a process of this test's program stand for record while it writes.
+const writingIn = "EHASM_TEST_WRITING_IN"
+
+// TestSignalsWhileWriting: the first signal that comes then does not lose the profile;
+// the second does, and leaves no temporary file.
+func TestSignalsWhileWriting(t *testing.T) {
+	if path := os.Getenv(writingIn); path != "" {
+		f, err := atomicfile.CreateOutput(path, atomicfile.PermText)
+		require.NoError(t, err)
+		_, err = f.Write([]byte("some"))
+		require.NoError(t, err)
+		s := catchWriteSignals(&onStderr{})
+		defer s.guard(f)()
+		s.writing(true)
+		os.Stderr.WriteString("ready\n")
+		io.Copy(io.Discard, os.Stdin)
+		require.NoError(t, f.Commit())
+		return
+	}
+	for _, twice := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "p")
+		require.NoError(t, os.WriteFile(path, []byte("keep"), 0o666))
+		cmd := exec.Command(os.Args[0], "-test.run=^TestSignalsWhileWriting$")
+		cmd.Env = append(os.Environ(), writingIn+"="+path)
+		stdin, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		stderr, err := cmd.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		until := func(text string) {
+			t.Helper()
+			var said []byte
+			for b := make([]byte, 1); !bytes.Contains(said, []byte(text)); said = append(said, b...) {
+				_, err := stderr.Read(b)
+				require.NoError(t, err, "%s", said)
+			}
+		}
+		until("ready\n")
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		until("interrupted: the profile is being written; once more to give up\n")
+		want, status := "some", 0
+		if twice {
+			want, status = "keep", interrupt.BySignal+int(syscall.SIGHUP)
+			require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+		} else {
+			require.NoError(t, stdin.Close())
+		}
+		cmd.Wait()
+		assert.Equal(t, status, cmd.ProcessState.ExitCode())
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(b))
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		assert.Len(t, left, 1)
+	}
+}

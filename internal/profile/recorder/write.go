@@ -1,0 +1,145 @@
+//go:build linux && amd64
+
+package recorder
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/outfile"
+	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/ondemand"
+	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+)
+
+// write writes the profile and the files that go with it, and reports success.
+func (r *run) write(raw *rawFile) bool {
+	begin := time.Now()
+	c, opt := r.c, r.opt
+	if raw != nil {
+		defer r.signals.guard(raw.file)()
+		if err := raw.finish(); err != nil {
+			c.Fail(opt.Output.Raw, err)
+		}
+	}
+	defer r.session.Close()
+	defer r.objects.Close()
+	if opt.Run.Every > 0 {
+		r.parts.finish()
+		if r.parts.samples == 0 {
+			r.tellNothing(r.parts.lost)
+		}
+		return true // errors are reported where they occur
+	}
+	p := r.session.Take()
+	if r.parts != nil {
+		p = r.parts.last(p)
+		r.session.Rest()
+	}
+	if r.top != nil {
+		p = record.Join(append(r.top.all, p))
+	}
+	p.Command = r.title()
+	shown := r.top != nil && !opt.Output.Named
+	whole := shown || r.writeProfile(p)
+	took := time.Since(begin)
+	if !opt.Run.Quiet {
+		p.Text(c.Stderr())
+	}
+	if p.Counts.Samples == 0 && !shown && (r.parts == nil || r.parts.samples == 0) {
+		r.tellNothing(p.Counts.Lost)
+	}
+	r.tellRest(p, took)
+	return whole
+}
+
+// tellRest reports what names lack, and writes the file of --stats; took is how long writing the profile has taken.
+func (r *run) tellRest(p *record.Profile, took time.Duration) {
+	c, opt := r.c, r.opt
+	for _, w := range r.names.Close() {
+		if !opt.Run.Quiet {
+			c.Note("record", w)
+		}
+	}
+	if opt.Output.Stats != "" {
+		if err := outfile.WriteStats(opt.Output.Stats, atomicfile.PermText, p.Stats(took), c.Stderr()); err != nil {
+			c.Fail(opt.Output.Stats, err)
+		}
+	}
+}
+
+// writable reports whether the output can be written, before anything runs.
+func (opt *Options) writable() error {
+	if (opt.Run.Every > 0 || opt.Run.Top) && !opt.Output.Named {
+		return nil // profiles are sent, or shown
+	}
+	if opt.Run.Every > 0 {
+		return ondemand.WritableFolder(opt.Output.Path)
+	}
+	return outfile.Writable(opt.Output.Path)
+}
+
+// writeProfile writes the profile to the output, or if that fails, to the folder for
+// temporary files, so that it is not lost.
+func (r *run) writeProfile(p *record.Profile) bool {
+	c, path := r.c, r.opt.Output.Path
+	err := r.writeTo(p, path)
+	if err == nil {
+		if !r.opt.Run.Quiet && path != "-" {
+			c.Note(path, errors.New(r.opt.Output.Format.HowToLook(shown.Name(path))))
+		}
+		return true
+	}
+	c.Fail(path, err)
+	if path == "-" {
+		return false
+	}
+	// In a new folder: others could have put a link at a predictable name.
+	dir, err := os.MkdirTemp("", "ehasm-")
+	if err != nil {
+		c.Fail(os.TempDir(), err)
+		return false
+	}
+	spare := filepath.Join(dir, filepath.Base(path))
+	if err := r.writeTo(p, spare); err != nil {
+		c.Fail(spare, err)
+		os.Remove(dir)
+	} else {
+		c.Note(spare, errors.New("the profile is here instead"))
+	}
+	return false
+}
+
+func (r *run) writeTo(p *record.Profile, path string) error {
+	return r.writeNamed(p, path, r.names)
+}
+
+// writeNamed writes a profile with names that are asked of namer.
+func (r *run) writeNamed(p *record.Profile, path string, namer *symbolize.Namer) error {
+	out, err := outfile.New(path, atomicfile.PermText, r.c.Stdout())
+	if err != nil {
+		return err
+	}
+	file := out.File()
+	if file != nil {
+		defer r.signals.guard(file)()
+	}
+	if err := p.Write(out, r.newFormat(), r.opt.Output.Format.Samples, namer); err != nil {
+		if file != nil {
+			file.Abort()
+		}
+		return err
+	}
+	return out.Finish()
+}
+
+// newFormat returns the output's format.
+func (r *run) newFormat() stackfmt.Format {
+	names := &r.opt.Output.Names
+	return r.opt.Output.Format.New(stackfmt.Options{Inline: names.Inline, Lines: names.Lines})
+}
