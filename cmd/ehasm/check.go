@@ -13,6 +13,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/analysis/check"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
@@ -156,7 +157,11 @@ func runCheck(paths []string, opt checkOptions, write string, c *console) int {
 		}
 		writeJSON(c.out, all)
 	case opt.sarif:
-		writeJSON(c.out, sarifOf(all))
+		files := make([]check.File, len(all))
+		for i := range all {
+			files[i] = check.File{Name: all[i].File, Findings: all[i].Findings}
+		}
+		writeJSON(c.out, check.SARIF(compile.Release, files, findingID))
 	}
 	return code
 }
@@ -225,49 +230,6 @@ func nameFindings(fs []check.Finding, path string, r io.ReaderAt) {
 	}
 }
 
-// place names an instruction: function plus offset and address.
-func place(f *check.Finding) string {
-	if f.Function == "" {
-		return fmt.Sprintf("%#x", f.PC)
-	}
-	return fmt.Sprintf("%s+%#x (%#x)", f.Function, f.PC-f.Start, f.PC)
-}
-
-func message(f *check.Finding) string {
-	var b strings.Builder
-	switch f.Kind {
-	case check.KindCFA:
-		fmt.Fprintf(&b, "CFA is %s, the table says %s", f.Actual, f.Claimed)
-	case check.KindReturn:
-		fmt.Fprintf(&b, "the return address is %s, the table says %s", f.Actual, f.Claimed)
-	case check.KindSaved, check.KindClobbered:
-		fmt.Fprintf(&b, "%s is %s, the table says %s", f.Register, f.Actual, f.Claimed)
-	case check.KindRet:
-		fmt.Fprintf(&b, "ret where %s", f.Actual)
-	case check.KindBorder:
-		fmt.Fprintf(&b, "a row begins %s", f.Actual)
-	case check.KindNoRow:
-		b.WriteString("called or jumped to, and no row covers it")
-	}
-	if f.Count > 1 {
-		fmt.Fprintf(&b, ", at %d instructions to %#x", f.Count, f.End)
-	}
-	switch f.Class {
-	case check.ClassPrivate:
-		b.WriteString(" (private calling convention)")
-	case check.ClassGo:
-		b.WriteString(" (a Go function, which keeps no registers)")
-	case check.ClassContext:
-		b.WriteString(" (change of context)")
-	case check.ClassOffByOne:
-		b.WriteString(" (off by one instruction)")
-	}
-	if f.Never {
-		b.WriteString("; this row is never true")
-	}
-	return b.String()
-}
-
 func (r *checked) print(c *console, opt checkOptions) {
 	name := shown.Name(filepath.Base(r.File))
 	counts := map[check.Severity]int{}
@@ -277,7 +239,7 @@ func (r *checked) print(c *console, opt checkOptions) {
 		if f.Severity == check.SeverityNote && !opt.notes {
 			continue
 		}
-		fmt.Fprintf(c.out, "%s: %s: %s: %s\n", name, f.Severity, shown.Text(place(f)), shown.Text(message(f)))
+		fmt.Fprintf(c.out, "%s: %s: %s: %s\n", name, f.Severity, shown.Text(f.Place()), shown.Text(f.Message()))
 		if opt.verbose {
 			r.listing(c, f)
 		}

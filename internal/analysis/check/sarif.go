@@ -1,11 +1,8 @@
-package main
+package check
 
 import (
 	"fmt"
 	"path/filepath"
-
-	"github.com/ehasm/ehasm/compile"
-	"github.com/ehasm/ehasm/internal/analysis/check"
 )
 
 // The parts of SARIF 2.1.0 (OASIS) that findings need.
@@ -61,30 +58,40 @@ type (
 	}
 )
 
-var sarifRules = []sarifRule{
-	{string(check.KindCFA), sarifText{"the CFA is not where the row says"}},
-	{string(check.KindReturn), sarifText{"the return address is not where the row says"}},
-	{string(check.KindRet), sarifText{"ret with the stack pointer elsewhere than at the return address"}},
-	{string(check.KindSaved), sarifText{"a saved register is not in the slot that the row names"}},
-	{string(check.KindClobbered), sarifText{"a register that the row calls unchanged has changed"}},
-	{string(check.KindBorder), sarifText{"a row begins inside an instruction"}},
-	{string(check.KindNoRow), sarifText{"code without a row"}},
+func sarifRules() []sarifRule {
+	return []sarifRule{
+		{string(KindCFA), sarifText{"the CFA is not where the row says"}},
+		{string(KindReturn), sarifText{"the return address is not where the row says"}},
+		{string(KindRet), sarifText{"ret with the stack pointer elsewhere than at the return address"}},
+		{string(KindSaved), sarifText{"a saved register is not in the slot that the row names"}},
+		{string(KindClobbered), sarifText{"a register that the row calls unchanged has changed"}},
+		{string(KindBorder), sarifText{"a row begins inside an instruction"}},
+		{string(KindNoRow), sarifText{"code without a row"}},
+	}
 }
 
-func sarifOf(all []checked) sarifLog {
-	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "ehasm check", Version: compile.Release, Rules: sarifRules}}, Results: []sarifResult{}}
+// File is a file with its findings.
+type File struct {
+	Name     string
+	Findings []Finding
+}
+
+// SARIF returns a log for encoding/json. version is the analysis's; id tells a finding of a file from others, in every
+// version of the file.
+func SARIF(version string, all []File, id func(file string, f *Finding) string) any {
+	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "ehasm check", Version: version, Rules: sarifRules()}}, Results: []sarifResult{}}
 	for i := range all {
 		for k := range all[i].Findings {
 			f := &all[i].Findings[k]
-			loc := sarifLocation{Physical: sarifPhysical{sarifArtifact{filepath.ToSlash(all[i].File)}, sarifAddress{f.PC}}}
+			loc := sarifLocation{Physical: sarifPhysical{sarifArtifact{filepath.ToSlash(all[i].Name)}, sarifAddress{f.PC}}}
 			if f.Function != "" {
 				loc.Logical = []sarifLogical{{f.Function, "function"}}
 			}
 			run.Results = append(run.Results, sarifResult{
 				RuleID: string(f.Kind), Level: string(f.Severity),
-				Message:      sarifText{fmt.Sprintf("%s: %s", place(f), message(f))},
+				Message:      sarifText{fmt.Sprintf("%s: %s", f.Place(), f.Message())},
 				Locations:    []sarifLocation{loc},
-				Fingerprints: map[string]string{"finding/v1": findingID(all[i].File, f)},
+				Fingerprints: map[string]string{"finding/v1": id(all[i].Name, f)},
 			})
 		}
 	}
