@@ -1,8 +1,7 @@
 // Command ehasm compiles the unwind tables of x86-64 ELF objects into native
 // code: for libfoo.so it writes libfoo.so.eh_elf.so.
 //
-// There is a file per verb; build.go shows how an object becomes an eh_elf, a
-// line per stage.
+// There is a file per verb, with its flags, help and exit statuses.
 package main
 
 import (

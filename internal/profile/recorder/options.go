@@ -18,7 +18,7 @@ type Options struct {
 	Target   Target
 	Sampling Sampling
 	Inside   Inside
-	Run      Duration
+	Run      Running
 	Output   Output
 	Push     Push
 }
@@ -61,8 +61,8 @@ const (
 // on reports whether the command takes the samples.
 func (i *Inside) on() bool { return i.Alloc != "" || i.Timers }
 
-// Duration says how long a recording goes on, in which parts it is written, and what goes with it.
-type Duration struct {
+// Running says how long a recording goes on, in which parts it is written, and what goes with it.
+type Running struct {
 	Limit  time.Duration // 0: to the end of what is recorded, or a signal
 	Every  time.Duration // a profile is written, or sent, each time; 0: one at the end
 	Flight time.Duration // the last time is kept in memory, and written on request; 0: all is kept
@@ -72,7 +72,7 @@ type Duration struct {
 }
 
 // inParts reports whether a recording has more than one profile.
-func (d *Duration) inParts() bool { return d.Every+d.Flight > 0 }
+func (d *Running) inParts() bool { return d.Every+d.Flight > 0 }
 
 // Output says where profiles go.
 type Output struct {
