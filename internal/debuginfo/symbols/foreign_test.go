@@ -112,9 +112,6 @@ func TestPerfMapForeign(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNotOwn)
 }
 
-// plenty is a budget for more symbols than tests have.
-func plenty() *Budget { return NewBudget(1 << 40) }
-
 // TestBudget: the symbols of several maps and dumps take no more memory together than they may; those of a map that is not
 // read count no longer. The zeros of a hole are no symbols.
 func TestBudget(t *testing.T) {

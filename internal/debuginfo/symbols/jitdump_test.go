@@ -99,3 +99,6 @@ func FuzzJITDump(f *testing.F) {
 		newTable(lastAt(list))
 	})
 }
+
+// plenty is a budget for more symbols than tests have.
+func plenty() *Budget { return NewBudget(1 << 40) }
