@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 )
 
-// Calls are the places of call instructions in an object's code: most pcs of a stack's frames. The zero value has none.
+// Calls holds the places of call instructions in an object's code, to which most pcs on stacks belong. The zero value is empty.
 type Calls struct {
 	base Addr
 	last []uint32 // the last byte of each, less base

@@ -110,7 +110,7 @@ func newLazyTable(o *Object, src Source) (*LazyTable, error) {
 	if !t.section.hasRow() && (t.more() == nil || !t.more().hasRow()) {
 		_, _, err := BuildTable(o, BuildOptions{Source: src})
 		if err == nil {
-			err = errors.New("no row on demand, but in the table") // a defect
+			err = errors.New("internal error: LazyTable and Table disagree")
 		}
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func (s *sframeSource) collect(rep *Report) []span {
 		start, end := Addr(f.Start), Addr(f.Start)+Addr(f.Size)
 		sp := span{start: start, end: end, fullEnd: end, offset: f.Offset, pos: i, size: int(min(f.Rows, most)) * perRow}
 		if err == nil && end < start {
-			err = fmt.Errorf("%w: it wraps around", sframe.ErrMalformed)
+			err = fmt.Errorf("%w: address range overflows 64 bits", sframe.ErrMalformed)
 		}
 		if err != nil {
 			rep.lose(s.errorOf(&sp, err))

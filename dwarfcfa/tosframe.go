@@ -136,7 +136,7 @@ func (t *Table) ruleToSFrame(rule RegRule) (sframe.Rule, error) {
 
 func fits(offset int64) bool { return offset == int64(int32(offset)) }
 
-// repeated returns an entry for a procedure linkage table, whose blocks repeat: the
+// repeated returns an entry for a procedure linkage table, which consists of equal blocks: the
 // CFA is rsp+a, and 1<<s more from the t-th byte of a block on. Linkers write that as
 // rsp+a + ((rip & mask) >= t) << s. ok is false for other rows.
 func (t *Table) repeated(version uint8, row *Row, r Range) (e sframe.Entry, ok bool) {

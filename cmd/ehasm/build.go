@@ -105,7 +105,7 @@ func buildVerb() verb {
 			if fs.Changed("optimize") {
 				fmt.Fprintln(c.stderr, "ehasm: --optimize has no effect, and will be an error in a later release: files are as fast as with speed; --dispatch=packed makes small ones")
 			}
-			if opt.out == "" && fs.Changed("output") { // such as an unset shell variable: do not use the object's folder
+			if opt.out == "" && fs.Changed("output") { // e.g. --output=$UNSET; falling back to the object's folder would surprise
 				return v.misuse(c, errors.New("--output: the name of the folder is empty"))
 			}
 			if *cache {

@@ -164,7 +164,7 @@ func (m *mutant) apply(text string) (string, error) {
 		at = i
 	}
 	if at < 0 {
-		return "", errors.New("its lines are not there: list.txt has to follow the emitter")
+		return "", errors.New("its lines are not in the emitter: update list.txt")
 	}
 	out := append([]string{}, lines[:at]...)
 	out = append(out, m.new...)

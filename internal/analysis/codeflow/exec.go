@@ -233,8 +233,8 @@ func (f *flow) other(pc uint64, in *x86.Inst, s *State) {
 	}
 }
 
-// probed returns what sub %rax,%rsp at pc subtracts, if the code before is mov $N,%eax and a call of a function that keeps rax, as
-// __rust_probestack and Windows' __chkstk do.
+// probed returns the constant that sub %rax,%rsp at pc subtracts, if the code before it is mov $N,%eax and a call of a
+// function that keeps rax, such as __rust_probestack or Windows' __chkstk.
 func (f *flow) probed(pc uint64) (n int32, ok bool) {
 	k, ok := f.prev(pc)
 	if !ok || f.lead[f.pos(pc)] != 0 || f.lead[f.pos(f.pcs[k])] != 0 {
@@ -252,8 +252,8 @@ func (f *flow) probed(pc uint64) (n int32, ok bool) {
 	return int32(in.Imm), f.p.keepsRAX(call.Target(callPC))
 }
 
-// writesBack reports whether an instruction writes what is there already: lock add $0 or or $0 at the stack's top, which compilers
-// emit as memory barriers.
+// writesBack reports whether an instruction leaves memory as it is: lock add $0 or lock or $0 at the top of the stack, which
+// compilers emit as memory barriers.
 func writesBack(in *x86.Inst) bool {
 	switch in.Op {
 	case x86.OpADD, x86.OpSUB, x86.OpOR, x86.OpXOR:

@@ -125,8 +125,7 @@ func Undescribed(img *codeflow.Image, described []codeflow.Function) []codeflow.
 	return fresh
 }
 
-// Answers reports whether Make makes a row of a state that was reached as how
-// says.
+// Answers reports whether Make makes a row of a state with this basis.
 func Answers(s *codeflow.State, basis codeflow.Basis) bool {
 	if basis != codeflow.FromEntry {
 		return false
@@ -135,7 +134,7 @@ func Answers(s *codeflow.State, basis codeflow.Basis) bool {
 	return ok && s.ReturnKept() && (row.CFA.Reg != abi.RSP || row.CFA.Stored || row.CFA.Offset >= 8)
 }
 
-// count sets Answered.
+// count sets the Result's Answered.
 func (r *Result) count() {
 	r.Answered = 0
 	for i := range r.Functions {

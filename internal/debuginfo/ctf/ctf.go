@@ -136,7 +136,7 @@ type dict struct {
 	isChild   bool
 	parent    *dict // of a child; nil: not there
 	funcs     []byte
-	index     []byte   // of funcs, names; empty: they go by the symbol table
+	index     []byte   // names of funcs; empty: they are in the order of the symbol table
 	types     []uint32 // where they are in data, from number 1 on
 	strings   []byte
 	externals []byte // the string table of the symbols, once functions was called
@@ -230,7 +230,7 @@ func (d *dict) functions(symbols Symbols) ([]Function, error) {
 		name = func(i int) string { return d.string(le.Uint32(d.index[4*i:])) }
 	default:
 		if names == nil {
-			return nil, errors.New("functions go by symbols, and there are none")
+			return nil, errors.New("the section's functions need a symbol table, but the file has none")
 		}
 		list := names()
 		if len(list) < count {

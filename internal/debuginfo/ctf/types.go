@@ -30,7 +30,7 @@ const (
 
 const typeSize = 12 // name, info, and a size or a type
 
-// record is a type as it stands.
+// record is a type as encoded.
 type record struct {
 	name, info, ref uint32
 	more            []byte // that follows, of which the kind says what it is

@@ -1,6 +1,6 @@
 package srcline
 
-// Tags, attributes and forms that are looked at: DWARF 5, 7.5.
+// Tags, attributes and forms that the reader uses: DWARF 5, 7.5.
 const (
 	tagCompileUnit       = 0x11
 	tagInlinedSubroutine = 0x1d
@@ -81,7 +81,7 @@ const (
 	formGNUStrpAlt    = 0x1f21
 )
 
-// formSize returns the size of a value in .debug_info; false if the value tells.
+// formSize returns the size of a form's values in .debug_info; false if it differs from value to value.
 func formSize(form uint16, f format) (uint64, bool) {
 	offset := uint64(4)
 	if f.wide {
@@ -104,7 +104,7 @@ func formSize(form uint16, f format) (uint64, bool) {
 		return 16, true
 	case formRefAddr:
 		if f.version <= 2 {
-			return 8, true // of the size of an address, there
+			return 8, true // DWARF 2: as large as an address
 		}
 		return offset, true
 	case formStrp, formSecOffset, formStrpSup, formLineStrp, formGNURefAlt, formGNUStrpAlt:
@@ -113,7 +113,7 @@ func formSize(form uint16, f format) (uint64, bool) {
 	return 0, false
 }
 
-// format is what the sizes of forms follow from.
+// format determines the sizes of forms.
 type format struct {
 	wide    bool // 64-bit DWARF
 	version uint16
@@ -136,11 +136,11 @@ type abbrev struct {
 	tag      uint16
 	children bool
 	known    bool
-	skip     []step // over the values of an entry
-	attrs    []attr // of the tags that are looked at, or of all
+	skip     []step // to skip the values of an entry
+	attrs    []attr // of tags that the reader uses, or of all: see wanted
 }
 
-// abbrevTable is declarations by code.
+// abbrevTable holds declarations by code.
 type abbrevTable struct {
 	dense  []abbrev // of code i+1
 	sparse map[uint64]*abbrev
@@ -156,9 +156,9 @@ func (t *abbrevTable) find(code uint64) *abbrev {
 	return t.sparse[code]
 }
 
-// wanted says which declarations are read.
+// wanted says which declarations to read.
 type wanted struct {
-	only  uint64 // the one of this code; 0: all
+	only  uint64 // only the declaration with this code; 0: all
 	types bool   // with the attributes of all tags
 }
 

@@ -2,8 +2,7 @@ package srcline
 
 import "encoding/binary"
 
-// cursor reads little-endian data. Beyond the end it gives zeros and becomes
-// bad.
+// cursor reads little-endian data. Reads past the end return zero and set bad.
 type cursor struct {
 	b   []byte
 	off uint64

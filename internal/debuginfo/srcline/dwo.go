@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// dwoFiles are the .dwo files that split DWARF (DWARF 5, 7.3.2, and GNU's
-// extension of version 4) puts the functions of units in.
+// dwoFiles finds the .dwo files that hold the functions of units in split DWARF
+// (DWARF 5, 7.3.2, and GNU's extension of version 4).
 type dwoFiles struct {
 	dir       string // of the object
 	skeletons map[*unit]top
@@ -25,8 +25,8 @@ type dwoUnit struct {
 	err  error
 }
 
-// unit returns the unit of a skeleton, and how many bytes were read; nil if
-// u is whole itself.
+// unit returns the unit in a .dwo file for the skeleton u, and how many bytes were read;
+// nil if u is not a skeleton.
 func (d *dwoFiles) unit(u *unit) (in *unit, size int, err error) {
 	t, ok := d.skeletons[u]
 	if !ok {

@@ -16,7 +16,7 @@ type entryPoint struct {
 	view int
 }
 
-// maxView bounds the numbers of views that are taken; a unit of sqlite has up to 60.
+// maxView bounds the view numbers that are accepted; a unit of sqlite has up to 60.
 const maxView = 1 << 20
 
 // entryPoints returns the entry points of the unit's inlined functions that say at which view they are,
@@ -57,7 +57,7 @@ func (u *unit) entryPoints() (map[entryPoint][]ref, error) {
 		if c.bad || view.form == 0 || view.u > maxView {
 			continue
 		}
-		if addr, ok := u.entryPC(entry, low, ranges); ok && addr != 0 { // 0: thrown away by the linker
+		if addr, ok := u.entryPC(entry, low, ranges); ok && addr != 0 { // 0: discarded by the linker
 			p := entryPoint{addr, int(view.u)}
 			all[p] = append(all[p], ref(at))
 		}

@@ -2,10 +2,10 @@ package srcline
 
 import "encoding/binary"
 
-// value is an attribute's value as it stands; what it means follows from form.
+// value is an attribute's value as encoded; form says what it means.
 type value struct {
 	form uint16
-	u    uint64 // of a string in place: its offset in .debug_info
+	u    uint64 // for a string in the entry: its offset in .debug_info
 }
 
 // read reads a value.
@@ -64,7 +64,7 @@ func skipForm(c *cursor, form uint16, f format) {
 	case formIndirect:
 		read(c, attr{form: formIndirect}, f)
 	default:
-		c.bad = true // a form that is not known has no known size
+		c.bad = true // unknown form, unknown size
 	}
 }
 

@@ -8,19 +8,19 @@ import (
 	"sort"
 )
 
-// none is the index of no function.
+// none is an index that stands for no function.
 const none = -1
 
 // function is a function or an inlined copy of one.
 type function struct {
-	entry    ref   // whose name it has
-	parent   int32 // what it is inlined into, or none
+	entry    ref   // that names it
+	parent   int32 // index of the function it is inlined into, or none
 	callFile uint32
 	callLine uint32
 }
 
-// funcTable is the functions of a unit, and which is the innermost from each
-// address in starts on.
+// funcTable holds the functions of a unit, and for each address in starts the innermost
+// function from there on.
 type funcTable struct {
 	funcs  []function
 	starts []uint64
@@ -36,7 +36,7 @@ func (t *funcTable) find(addr uint64) int32 {
 	return t.which[i-1]
 }
 
-// size returns about the memory that t takes.
+// size estimates the memory that t takes, in bytes.
 func (t *funcTable) size() int { return 24*cap(t.funcs) + 12*cap(t.starts) }
 
 // extent is a part of a function's addresses.
@@ -46,10 +46,10 @@ type extent struct {
 	fn    int32
 }
 
-// parseFuncs goes through the entries of a unit. What was found before an error
-// is in t.
+// parseFuncs collects the functions of a unit. After an error, t has those found
+// before it.
 func (u *unit) parseFuncs(t *funcTable) error {
-	const funcBytes, extentBytes = 128, 64 // of .debug_info, for each, about
+	const funcBytes, extentBytes = 128, 64 // estimates: bytes of .debug_info for each
 	size := u.end - u.entries
 	t.funcs = make([]function, 0, size/funcBytes)
 	extents := make([]extent, 0, size/extentBytes)
@@ -100,7 +100,7 @@ func (u *unit) walk(t *funcTable, extents *[]extent) error {
 			}
 			if len(spans) > 0 && len(t.funcs) < math.MaxInt32 {
 				t.funcs = append(t.funcs, f)
-				// Lists that are shared by very many are no compiler's.
+				// Compilers do not share one list among very many functions.
 				if len(*extents)+len(spans) > len(u.ranges)+len(u.sec.rnglists)+len(u.sec.info) {
 					return fmt.Errorf("unit at %#x of .debug_info: too many ranges", u.off)
 				}
@@ -150,7 +150,7 @@ func (u *unit) function(c *cursor, a *abbrev, f *function, spans []span) []span 
 // one that starts last and is deepest has it.
 func (t *funcTable) flatten(all []extent) {
 	slices.SortFunc(all, func(a, b extent) int {
-		switch { // cmp.Or would compare all
+		switch { // not cmp.Or, which would always compare all
 		case a.lo != b.lo:
 			return cmp.Compare(a.lo, b.lo)
 		case a.depth != b.depth:

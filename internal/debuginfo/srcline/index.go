@@ -7,19 +7,19 @@ import (
 	"sort"
 )
 
-// part is addresses that a unit covers.
+// part is a range of addresses that a unit covers.
 type part struct {
 	span
 	unit *unit
 	top  uint64 // the highest end of this part and those before it
 }
 
-// index is parts, by their first address.
+// index holds parts, ordered by their first address.
 type index []part
 
 // buildIndex opens the units and asks each for its addresses: DW_AT_ranges or
 // DW_AT_low_pc and DW_AT_high_pc, or else .debug_aranges, or else its functions.
-// What was found is there with an error, too.
+// After an error, the index has what was found before it.
 func (s *sections) buildIndex() (idx index, skeletons map[*unit]top, first error) {
 	note := func(err error) {
 		if first == nil {
@@ -68,7 +68,7 @@ func (s *sections) buildIndex() (idx index, skeletons map[*unit]top, first error
 	return idx, skeletons, first
 }
 
-// adopt finds addresses of units whose entries tell none.
+// adopt finds the addresses of units whose entries give none.
 func (s *sections) adopt(orphans []*unit, note func(error)) (idx index) {
 	listed := s.arangesByUnit()
 	for _, u := range orphans {

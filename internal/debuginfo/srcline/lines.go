@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// row is where a line's code begins.
+// row is a place in the code at which a source line begins.
 type row struct {
 	addr uint64
 	file uint32 // noFile: the code ends here
@@ -19,11 +19,11 @@ type row struct {
 
 const noFile = ^uint32(0)
 
-// lineTable is the rows of a unit, by address.
+// lineTable holds the rows of a unit, by address.
 type lineTable struct {
 	rows  []row
-	files []string   // by the number that rows and call files have
-	each  func(view) // is given all rows; may be nil
+	files []string   // by the number that rows and DW_AT_call_file use
+	each  func(view) // called with each row; may be nil
 }
 
 // find returns the file and line at addr.
@@ -43,7 +43,7 @@ func (t *lineTable) file(n uint32) string {
 	return ""
 }
 
-// size returns about the memory that t takes.
+// size estimates the memory that t takes, in bytes.
 func (t *lineTable) size() int {
 	n := 16 * cap(t.rows)
 	for _, f := range t.files {
@@ -52,10 +52,9 @@ func (t *lineTable) size() int {
 	return n
 }
 
-// newReader opens the line number program at an offset of .debug_line, for its files. The
-// reader of debug/dwarf wants a unit, of which it uses the byte order and the
-// size of addresses: one without entries will do, so that it does not read the
-// whole of .debug_info and its abbreviations.
+// newReader opens the line number program at an offset of .debug_line, to read its files.
+// debug/dwarf needs a unit for that, but uses only its byte order and address size: an
+// empty unit avoids reading all of .debug_info and its abbreviations.
 func (s *sections) newReader(off uint64, compDir string) (*dwarf.LineReader, error) {
 	emptyUnit := []byte{8, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8, 0} // 7.5.1.1, and an empty entry
 	const entry = 11
@@ -72,8 +71,8 @@ func (s *sections) newReader(off uint64, compDir string) (*dwarf.LineReader, err
 	}})
 }
 
-// parseLines runs the unit's line number program. What was found before an error
-// is in t.
+// parseLines runs the unit's line number program. After an error, t has the rows found
+// before it.
 func (u *unit) parseLines(t *lineTable) error {
 	top, err := u.top()
 	if err != nil || top.stmtList.form == 0 || len(u.sec.line) == 0 {
@@ -98,8 +97,8 @@ func (u *unit) parseLines(t *lineTable) error {
 	return nil
 }
 
-// takeFiles takes the names of files. Those of version 5 the reader leaves relative to
-// dir, the folder of the compilation. Further ones the program may define.
+// takeFiles copies the names of files. The reader leaves names of version 5 relative to
+// dir, the folder of the compilation. The program may define more files.
 func (t *lineTable) takeFiles(r *dwarf.LineReader, dir string, further bool) {
 	for e := (dwarf.LineEntry{}); further && r.Next(&e) == nil; {
 	}
@@ -115,7 +114,7 @@ func (t *lineTable) takeFiles(r *dwarf.LineReader, dir string, further bool) {
 	}
 }
 
-// join puts sequences together. Where one begins in another, the latter ends.
+// join concatenates sequences. Where one begins inside another, the other ends.
 func (t *lineTable) join(sequences [][]row) {
 	slices.SortStableFunc(sequences, func(a, b []row) int { return cmp.Compare(a[0].addr, b[0].addr) })
 	if len(sequences) == 1 {

@@ -17,7 +17,7 @@ import (
 
 // packed is a compressed section: gABI chapter 4, "Section Compression", or GNU's older
 // form, "ZLIB" and the size as a big-endian number before the stream. It is
-// inflated from its beginning as far as it is wanted.
+// inflated from its beginning, as far as needed.
 type packed struct {
 	name string
 	size uint64 // of the data, as the file has it
@@ -74,7 +74,7 @@ func newPacked(sec *elf.Section, raw []byte) (*packed, error) {
 	return nil, fmt.Errorf("compression type %d", kind)
 }
 
-// reserve takes addresses for the data; false if there are none. The memory comes as it is used.
+// reserve reserves addresses for the data; false if there are none. Memory is allocated on use.
 func (p *packed) reserve() bool {
 	if p.size == 0 {
 		return false
@@ -84,7 +84,7 @@ func (p *packed) reserve() bool {
 	return err == nil
 }
 
-// all inflates into memory that is taken as the data come.
+// all inflates everything into memory that grows with the data.
 func (p *packed) all() ([]byte, error) {
 	const usual = 16
 	defer p.stream.Close()
@@ -96,8 +96,8 @@ func (p *packed) all() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// upTo sees to it that the first n bytes of the data are there. It panics with a
-// sectionError where they are not to be had; see try.
+// upTo inflates at least the first n bytes of the data. If that fails it panics with a
+// sectionError; see try.
 func (p *packed) upTo(n uint64) {
 	if p == nil || n <= p.have.Load() {
 		return
@@ -117,7 +117,7 @@ func (p *packed) inflate(n uint64) error {
 		return p.err
 	}
 	n = min(n+step, p.size)
-	p.err = io.ErrUnexpectedEOF // stays where what follows faults
+	p.err = io.ErrUnexpectedEOF // remains if the code below faults
 	if _, err := io.ReadFull(p.stream, p.data[at:n]); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = errSize

@@ -15,13 +15,13 @@ type program struct {
 	lineBase, lineRange int
 	opcodeBase          uint8
 	lengths             []byte // numbers of operands of the opcodes from 1 on
-	definesFiles        bool   // found by run
+	definesFiles        bool   // set by run
 	statement           bool   // default_is_stmt
 }
 
-// newProgram reads the header of the program at an offset of .debug_line. The reader of
-// debug/dwarf reads it, too; it trusts the numbers of folders and files in a header
-// of version 5, for which it takes memory at once.
+// newProgram reads the header of the program at an offset of .debug_line, and checks it:
+// debug/dwarf, which reads it too, allocates memory for as many folders and files as a
+// header of version 5 claims.
 func (s *sections) newProgram(off uint64) (*program, error) {
 	const lengths = 12 // of the 64-bit format
 	s.packed.line.upTo(off + lengths)
@@ -62,7 +62,7 @@ func (s *sections) newProgram(off uint64) (*program, error) {
 	return p, nil
 }
 
-// checkFiles goes through the folders and files of version 5.
+// checkFiles checks the tables of folders and files of version 5.
 func checkFiles(c *cursor, f format) error {
 	for range 2 { // folders, files
 		forms := make([]uint16, c.u8())
@@ -98,7 +98,7 @@ const (
 	lneDefineFile  = 3
 )
 
-// machine is the state that matters of DWARF 5, 6.2.2.
+// machine is the state machine of DWARF 5, 6.2.2, without the registers that are not needed.
 type machine struct {
 	addr    uint64
 	opIndex int
@@ -108,7 +108,7 @@ type machine struct {
 	isStmt  bool // is_stmt
 }
 
-// advance moves the machine on by operations.
+// advance moves the machine forward by a number of operations.
 func (m *machine) advance(p *program, ops int) {
 	from := m.addr
 	if p.maxOps == 1 {
@@ -123,12 +123,12 @@ func (m *machine) advance(p *program, ops int) {
 	}
 }
 
-// run collects the rows. What was found before an error is in t.
+// run collects the rows. After an error, t has those found before it.
 func (t *lineTable) run(p *program, section []byte) error {
-	const rowBytes = 8 // of the program, for a row, about
+	const rowBytes = 8 // estimate: bytes of the program for a row
 	rows := make([]row, 0, (p.end-p.begin)/rowBytes)
 	var sequences [][]row
-	first := 0 // row of the sequence
+	first := 0 // index of the sequence's first row
 	m := machine{file: 1, line: 1, isStmt: p.statement}
 	constAdd := int(255-p.opcodeBase) / max(p.lineRange, 1)
 	c := cursor{b: section[:p.end], off: p.begin}
@@ -190,7 +190,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 			if b := c.take(2); b != nil {
 				m.addr += uint64(binary.LittleEndian.Uint16(b))
 			}
-		default: // nothing that is wanted
+		default: // not needed
 			for range p.lengths[op-1] {
 				c.uleb()
 			}
@@ -203,16 +203,15 @@ func (t *lineTable) run(p *program, section []byte) error {
 	return nil
 }
 
-// addRow adds what the machine stands at to the rows of a sequence, which begin at
-// first.
+// addRow appends the machine's row to a sequence, whose rows begin at index first.
 func addRow(rows []row, first int, m *machine) []row {
 	x := row{m.addr, uint32(min(m.file, uint64(noFile-1))), uint32(m.line)}
 	if n := len(rows); n > first {
 		last := &rows[n-1]
 		if x.addr < last.addr {
-			return rows // goes back, which no compiler does
+			return rows // the address goes back, which compilers do not emit
 		}
-		if last.addr == x.addr { // the later one covers instructions
+		if last.addr == x.addr { // the earlier row covers no instruction
 			rows = rows[:n-1]
 			if n--; n == first {
 				return append(rows, x)

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// quick finds the unit of an address by .debug_aranges: where .debug_info is
-// compressed, it then need not be inflated to its end for the index. What it
-// finds, the unit's own entry must confirm; for the rest there is the index.
+// quick finds the unit of an address by .debug_aranges. This saves inflating all of a
+// compressed .debug_info for the index. The unit's entry must confirm what quick finds;
+// for other addresses there is the index.
 type quick struct {
 	list []arange
-	plt  []span // linkage tables: no compiler's code
+	plt  []span // procedure linkage tables, which no unit covers
 }
 
 type arange struct {
@@ -37,7 +37,7 @@ func newQuick(s *sections, plt []span) *quick {
 	return q
 }
 
-// linkageTables returns the addresses of sections that the linker makes.
+// linkageTables returns the addresses of the PLT sections, which the linker makes.
 func linkageTables(f *elf.File) (list []span) {
 	for _, sec := range f.Sections {
 		if strings.HasPrefix(sec.Name, ".plt") && sec.Flags&elf.SHF_EXECINSTR != 0 {
@@ -47,8 +47,8 @@ func linkageTables(f *elf.File) (list []span) {
 	return list
 }
 
-// unit returns the unit of an address, or nil with found if there is none. Where it
-// is not found, the index knows.
+// unit returns the unit of an address; nil with found if no unit covers it. Without found,
+// ask the index.
 func (q *quick) unit(s *sections, addr uint64) (u *unit, found bool) {
 	if q == nil {
 		return nil, false

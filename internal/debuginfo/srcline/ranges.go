@@ -1,16 +1,16 @@
 package srcline
 
-// span is addresses [lo, hi).
+// span is a range of addresses, [lo, hi).
 type span struct{ lo, hi uint64 }
 
 func (s span) has(addr uint64) bool { return addr >= s.lo && addr < s.hi }
 
-// live reports whether a span can have code. Linkers leave zero, or the highest
-// addresses, for functions that they have thrown away.
+// live reports whether a span can have code. Linkers set the addresses of discarded
+// functions to zero, or to the highest addresses.
 func (s span) live() bool { return s.lo != 0 && s.lo < s.hi && s.lo < ^uint64(1) }
 
-// spans gives the addresses of an entry with these attributes; the form of one
-// that is absent is 0.
+// spans returns the addresses of an entry with these attributes. An absent attribute has
+// the form 0.
 func (u *unit) spans(dst []span, low, high, ranges value) []span {
 	if ranges.form != 0 {
 		return u.rangeList(dst, ranges)
@@ -67,7 +67,7 @@ func (u *unit) oldRanges(dst []span, off uint64) []span {
 			continue
 		}
 		// Zero, after linking, is an offset from the base, or an address that
-		// the linker threw away.
+		// the linker discarded.
 		if s := (span{base + lo, base + hi}); s.live() && lo < hi {
 			dst = append(dst, s)
 		}

@@ -9,10 +9,10 @@ type scope struct {
 	name     string
 }
 
-// maxScopes bounds how deep scopes lie in each other.
+// maxScopes bounds the nesting of scopes.
 const maxScopes = 64
 
-// scopeOf returns what the name of the entry at an offset begins with: a::b::.
+// scopeOf returns the qualifier of the entry at an offset, such as a::b::.
 func (u *unit) scopeOf(off uint64) string {
 	u.scopeMu.Lock()
 	defer u.scopeMu.Unlock()
@@ -31,7 +31,7 @@ func (u *unit) scopeOf(off uint64) string {
 	return name
 }
 
-// readScopes goes through the entries of the unit. What is read before an error is used.
+// readScopes collects the scopes of the unit, up to an error.
 func (u *unit) readScopes() []scope {
 	list := make([]scope, 0, 1) // not nil
 	abbrevs := u.sec.table(u)

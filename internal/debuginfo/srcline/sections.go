@@ -12,8 +12,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/pages"
 )
 
-// sections are the DWARF sections of a file. Those of another file are alt, the
-// supplementary file that dwz or DWARF 5, 7.3.6 puts shared entries in.
+// sections holds the DWARF sections of a file. alt holds those of the supplementary file,
+// in which dwz (or DWARF 5, 7.3.6) puts shared entries.
 type sections struct {
 	info, abbrev, str, lineStr, strOffsets, addr []byte
 	ranges, rnglists, line, aranges              []byte
@@ -22,17 +22,17 @@ type sections struct {
 	owner                                        *sections // of these, which are its .debug_types; nil: none
 	mapped                                       [][]byte
 
-	// What is still to be inflated of them; nil: nothing.
+	// The parts of them that are not inflated yet; nil: none.
 	packed struct{ info, abbrev, line *packed }
 
 	mu       sync.Mutex
 	abbrevs  map[abbrevKey]*abbrevTable
 	units    []*unit             // by offset, up to parsed
-	typeAt   map[uint64]entryKey // types that have a unit of their own, by signature
+	typeAt   map[uint64]entryKey // types in type units, by signature
 	parsed   uint64              // in .debug_info
-	unitsErr error               // why it is no further
-	typed    bool                // .debug_types is parsed
-	typesErr error               // why it is not whole
+	unitsErr error               // why parsing stopped there
+	typed    bool                // .debug_types has been parsed
+	typesErr error               // why it is incomplete
 }
 
 type abbrevKey struct {
@@ -41,7 +41,7 @@ type abbrevKey struct {
 	types bool
 }
 
-// table returns the abbreviations of a unit; they are kept.
+// table returns the abbreviations of a unit and caches them.
 func (s *sections) table(u *unit) *abbrevTable {
 	return s.abbrevTable(abbrevKey{u.abbrevOff, u.format, false})
 }
@@ -75,7 +75,7 @@ func (s *sections) parseAbbrevs(off uint64, f format, want wanted) *abbrevTable 
 	return t
 }
 
-// forget drops what can be read again.
+// forget drops caches.
 func (s *sections) forget() {
 	if s == nil {
 		return
@@ -96,8 +96,8 @@ func (s *sections) close() {
 	s.alt.close()
 }
 
-// loadSections takes the sections whose names end in suffix from file, whose
-// headers are f. The result is nil if there is no .debug_info.
+// loadSections loads the DWARF sections of file whose names end in suffix; f has the
+// file's headers. The result is nil if there is no .debug_info.
 func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, error) {
 	s := &sections{}
 	var busy sync.WaitGroup
@@ -115,7 +115,7 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 		if sec == nil || sec.Type == elf.SHT_NOBITS {
 			continue
 		}
-		if more := sameName(f, sec); len(more) > 1 && suffix != "" { // types have sections of their own
+		if more := sameName(f, sec); len(more) > 1 && suffix != "" { // each type unit has its own section
 			b, err := joined(more)
 			if *dst = b; err != nil {
 				first = fmt.Errorf("section %s: %w", sec.Name, err)
@@ -137,7 +137,7 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 			}
 		}
 		if later == nil && isPacked(sec) {
-			busy.Go(load) // they are inflated now
+			busy.Go(load) // needs inflating now
 		} else {
 			load()
 		}
@@ -160,7 +160,7 @@ func sameName(f *elf.File, sec *elf.Section) (list []*elf.Section) {
 	return list
 }
 
-// joined returns the contents of sections, one after the other.
+// joined returns the concatenated contents of sections.
 func joined(list []*elf.Section) (all []byte, err error) {
 	for _, sec := range list {
 		b, err := sec.Data()
@@ -174,7 +174,7 @@ func joined(list []*elf.Section) (all []byte, err error) {
 	return all, nil
 }
 
-// maxJoined bounds what is joined: sections of a hostile file may be the same bytes.
+// maxJoined bounds the bytes of joined: sections of a hostile file may overlap.
 const maxJoined = 1 << 28
 
 // isPacked reports whether a section is compressed.
@@ -185,7 +185,7 @@ func isPacked(sec *elf.Section) bool {
 // loaded is a section.
 type loaded struct {
 	data   []byte
-	packed *packed // what is still to be inflated of data; nil: nothing
+	packed *packed // inflates the rest of data; nil: data is complete
 	pages  [][]byte
 }
 
@@ -193,7 +193,7 @@ type loaded struct {
 // mapped.
 func loadSection(sec *elf.Section, file io.ReaderAt, later bool) (l loaded, err error) {
 	defer func() {
-		if p := recover(); p != nil { // the file shrinks
+		if p := recover(); p != nil { // the file has shrunk
 			err = fmt.Errorf("%v", p)
 		}
 	}()
