@@ -218,7 +218,7 @@ func TestBySymbols(t *testing.T) {
 	_, err = Read(b.bytes(t), static)
 	assert.ErrorContains(t, err, "2 functions, and 1 symbols")
 	_, err = Read(b.bytes(t), Symbols{})
-	assert.ErrorContains(t, err, "there are none")
+	assert.ErrorContains(t, err, "need a symbol table, but the file has none")
 
 	b = newBuilder()
 	b.typ(kindFunction, 0, "", 0)
