@@ -274,7 +274,7 @@ func (im *image) sections() error {
 		}
 	}
 	var read []elf.Section64 // of the segment with the data
-	alone := []elf.Section64{{Off: shoff, Size: shdrSize * count, Addralign: 8}}
+	unmapped := []elf.Section64{{Off: shoff, Size: shdrSize * count, Addralign: 8}}
 	for name, h := range headers {
 		want, ok := expected[name]
 		if !ok || elf.SectionType(h.Type) != want.typ || elf.SectionFlag(h.Flags) != want.flags || h.Addralign != want.align ||
@@ -298,7 +298,7 @@ func (im *image) sections() error {
 					return imageError("section %s lies in a segment", name)
 				}
 			}
-			alone = append(alone, h)
+			unmapped = append(unmapped, h)
 		case want.flags&elf.SHF_EXECINSTR != 0:
 			if h.Off != im.exec.Off {
 				return imageError("section %s", name)
@@ -327,7 +327,7 @@ func (im *image) sections() error {
 	if end != im.read.Filesz {
 		return imageError("the sections end at %#x, their segment at %#x", end, im.read.Filesz)
 	}
-	if err := im.behind(alone); err != nil {
+	if err := im.behind(unmapped); err != nil {
 		return err
 	}
 	for _, s := range im.symbols {
@@ -344,13 +344,13 @@ func (im *image) sections() error {
 	return nil
 }
 
-// behind checks that nothing but alone, the parts of the file that are in no segment, lies behind the last segment, and
+// behind checks that only unmapped, the parts of the file in no segment, lies behind the last segment, and
 // zeros to align them.
-func (im *image) behind(alone []elf.Section64) error {
+func (im *image) behind(unmapped []elf.Section64) error {
 	last := im.segments[len(im.segments)-1]
 	end := last.Off + last.Filesz
-	slices.SortFunc(alone, func(a, b elf.Section64) int { return cmp.Compare(a.Off, b.Off) })
-	for _, h := range alone {
+	slices.SortFunc(unmapped, func(a, b elf.Section64) int { return cmp.Compare(a.Off, b.Off) })
+	for _, h := range unmapped {
 		if h.Off != (end+h.Addralign-1)&^(h.Addralign-1) || !zero(im.file[end:h.Off:h.Off]) {
 			return imageError("the bytes from %#x to %#x belong to nothing", end, h.Off)
 		}

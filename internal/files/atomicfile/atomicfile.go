@@ -39,7 +39,7 @@ type File struct {
 	path string // for messages
 	f    *os.File
 	temp string // "": the existing file is written in place
-	dest string // what temp becomes
+	dest string // the path that temp is renamed to
 
 	mu   sync.Mutex
 	err  error // the first of Write

@@ -71,7 +71,7 @@ func readable(r io.ReaderAt, s *elf.Section) bool {
 	return n == 1
 }
 
-// inflatedSize returns the size that a section says its content has; 0 if it is not compressed.
+// inflatedSize returns the size of a compressed section's content, as its header claims; 0 if it is not compressed.
 func inflatedSize(s *elf.Section) uint64 {
 	if s.Flags&elf.SHF_COMPRESSED != 0 {
 		return s.Size

@@ -16,7 +16,7 @@ import (
 // fileID is equal for two names of one file.
 type fileID struct {
 	dev, ino uint64
-	name     string // of what is no file
+	name     string // of an input that is not a file
 }
 
 func idOf(_ string, info fs.FileInfo) fileID {
