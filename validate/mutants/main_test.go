@@ -48,7 +48,7 @@ func TestApply(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "a\n\tb\n\tx\n\ty\nd", got)
 	_, err = m.apply("a\nb\nd")
-	assert.ErrorContains(t, err, "not there")
+	assert.ErrorContains(t, err, "update list.txt")
 	_, err = m.apply("b\nc\nb\nc")
 	assert.ErrorContains(t, err, "twice")
 }
