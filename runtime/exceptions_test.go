@@ -46,6 +46,8 @@ var throwing = map[string]string{
 	"eh-made":       "g++ -O1 made.cc",
 	"eh-no-table":   "g++ -O1 -Wl,--no-eh-frame-hdr notable.cc",
 	"eh-many":       "g++ -O1 -std=c++17 many.cc",
+	"eh-crossing":   "g++ -O2 crossing.cc",
+	"eh-static-all": "g++ -O2 -static-libgcc -static-libstdc++ -rdynamic crossing.cc",
 }
 
 func makeThrowing(t *testing.T) *kit {
@@ -65,8 +67,11 @@ func makeThrowing(t *testing.T) *kit {
 		steps := [][]string{
 			compile("g++ -O2 -shared -fPIC -DPARENT=Base -DPLUS=1 plugin.cc", "one.so"),
 			compile("g++ -O2 -shared -fPIC -DPARENT=Other -DPLUS=2 -DMORE plugin.cc", "two.so"),
+			compile("g++ -O2 -shared -fPIC -DLIBRARY -static-libgcc -static-libstdc++ crossing.cc", "crossing-static.so"),
+			compile("g++ -O2 -shared -fPIC -DLIBRARY crossing.cc", "crossing-shared.so"),
 		}
-		build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-throwing"), k.path("one.so"), k.path("two.so")}
+		build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-throwing"), k.path("one.so"), k.path("two.so"),
+			k.path("crossing-static.so"), k.path("crossing-shared.so")}
 		for name, command := range throwing {
 			steps = append(steps, compile(command, name))
 			build = append(build, k.path(name))

@@ -68,6 +68,30 @@ static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t 
     }
 }
 
+/*
+ * calls_us reports whether an object's routine reads contexts by our functions: the object needs a libgcc_s or a libunwind, of whose names
+ * ours are the first, or is this library. One with a static libgcc reads contexts of libgcc's form only.
+ */
+static bool calls_us(const struct dl_find_object *in)
+{
+    static const char libgcc[] = "libgcc_s.so.1", libunwind[] = "libunwind.so";
+    const struct link_map *map = in->dlfo_link_map;
+    uint64_t names = 0, own = (uint64_t)(uintptr_t)libgcc;
+    if (own >= (uint64_t)(uintptr_t)in->dlfo_map_start && own < (uint64_t)(uintptr_t)in->dlfo_map_end)
+        return true;
+    for (const ElfW(Dyn) *d = map->l_ld; d && d->d_tag != DT_NULL; d++)
+        if (d->d_tag == DT_STRTAB)
+            names = d->d_un.d_ptr;
+    if (names < (uint64_t)(uintptr_t)in->dlfo_map_start) /* the loader has not relocated a section that it may not write to */
+        names += map->l_addr;
+    for (const ElfW(Dyn) *d = map->l_ld; d && d->d_tag != DT_NULL; d++) {
+        const char *name = (const char *)(uintptr_t)(names + d->d_un.d_val);
+        if (d->d_tag == DT_NEEDED && (strcmp(name, libgcc) == 0 || strncmp(name, libunwind, sizeof libunwind - 1) == 0))
+            return true;
+    }
+    return false;
+}
+
 /* take_personality reads the address of a personality routine, or of the pointer to it, which must lie in an object.
  * AddressSanitizer must not check it: the word may lie between variables. */
 __attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_what *is, const struct ehu_object *o, const uint8_t *p)
@@ -84,7 +108,7 @@ __attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_
             return false;
     }
     is->personality = (ehx_personality *)(uintptr_t)address;
-    return true;
+    return is->personality == ehx_gxx_ || calls_us(&in);
 }
 
 void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is)
