@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+ehx_personality *ehx_gxx_;
+
 static uint64_t state = 1;
 static uint64_t next(uint64_t below)
 {
