@@ -30,7 +30,7 @@ lint:
 
 # CI runs race-quick: what takes seconds with the race detector.
 RACE_QUICK = ./ehelf ./unwind ./internal/profile/script ./internal/debuginfo/symbols ./internal/profile/push
-RACE ?= $(RACE_QUICK) ./cmd/... ./validate/verify/... ./asmgen/... ./internal/debuginfo/srcline ./internal/profile/record ./internal/debuginfo/debuginfod
+RACE ?= $(RACE_QUICK) ./cmd/... ./validate/verify/... ./asmgen/... ./internal/builder ./internal/debuginfo/srcline ./internal/profile/record ./internal/profile/recorder ./internal/profile/ondemand ./internal/debuginfo/debuginfod
 race:
 	$(GO) test -race $(RACE)
 race-quick:
