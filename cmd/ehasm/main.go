@@ -94,7 +94,7 @@ type verb struct {
 }
 
 func verbs() []verb {
-	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), convertVerb(), preloadVerb(), proveVerb(), recordVerb(), scriptVerb(), synthVerb(),
+	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), convertVerb(), preloadVerb(), proveVerb(), recordVerb(), scriptVerb(), stackVerb(), synthVerb(),
 		completionVerb(), manVerb(), versionVerb()}
 }
 

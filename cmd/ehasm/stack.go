@@ -1,0 +1,385 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/outfile"
+	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/ondemand"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/stacks"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/spf13/pflag"
+)
+
+const stackHelp = `Show the stacks of all threads of processes, or of a core file, with inlined functions,
+files and lines, and what each thread is blocked in.
+
+Usage:
+  ehasm stack [flags] PID...
+  ehasm stack [flags] CORE [EXECUTABLE]
+`
+
+const stackMore = `A process is hardly stopped: each thread alone, while its registers and the used part of
+its stack are copied. Names are read while everything runs. Threads that do not stop within
+100 ms, as in uninterruptible sleep, are named and not waited for. If ehasm is killed, the
+process goes on. With --consistent all threads are stopped together first, so that their
+stacks are of one moment, as one wants them for deadlocks.
+
+Looking at a process takes the rights of a debugger: be its user or root, and see
+kernel.yama.ptrace_scope. A name of digits alone is a PID; ./1234 is a file.
+
+Of a core, the thread that crashed comes first. Code comes from the files that were mapped,
+by build-id: a file that has been replaced since is not used, and named. EXECUTABLE is
+the program, if it is elsewhere now. Files are also looked for in /usr/lib/debug, ~/.debug and on
+the debuginfod servers of DEBUGINFOD_URLS.
+
+Frames that no unwind information proves are marked as guessed; a stack that is not
+complete says why. Without --format the name of -o's FILE chooses: .svg, .folded,
+.json, .pb.gz, .perf.txt; any other is text.
+
+Examples:
+  ehasm stack 1234
+  ehasm stack --merge=false --no-lines 1234
+  ehasm stack --consistent 1234
+  ehasm stack --watch 100ms -n 50 -o flame.svg 1234
+  gcore -o core 1234 && ehasm stack core.1234
+`
+
+// stackOptions holds the flags of stack.
+type stackOptions struct {
+	names      symbolize.Options
+	pointers   unwind.FramePointers
+	pids       []int
+	core       string
+	executable string
+	output     string
+	format     *stackfmt.Spec // nil: text
+	merge      *bool          // nil: with many threads
+	consistent bool
+	watch      time.Duration // 0: once
+	rounds     int           // 0: until interrupted
+}
+
+// manyThreads is the number of threads above which equal stacks are merged.
+const manyThreads = 20
+
+func stackVerb() verb {
+	v := verb{name: "stack", brief: "show the stacks of all threads of a process or core", help: stackHelp, more: stackMore}
+	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
+		opt := &stackOptions{}
+		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "process `PID`, as without a flag")
+		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`")
+		format := fs.String("format", "", "`FORMAT`: text, "+formatNames()+"; default: by the name of -o, else text")
+		merge := fs.Bool("merge", false, fmt.Sprintf("write equal stacks once; default: above %d threads", manyThreads))
+		noLines := fs.Bool("no-lines", false, "neither inlined functions nor files and lines")
+		fs.BoolVar(&opt.names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
+		fs.BoolVar(&opt.names.Mangled, "no-demangle", false, "do not demangle names")
+		fs.BoolVar(&opt.consistent, "consistent", false, "stop all threads together, and say for how long")
+		fs.DurationVar(&opt.watch, "watch", 0, "look again each `TIME`, such as 1s, until ^C; stacks are counted")
+		fs.IntVarP(&opt.rounds, "rounds", "n", 0, "with --watch: look `N` times")
+		pointers := fs.String("frame-pointers", "always", "`WHEN` to use rbp for lack of unwind information: always, gaps, never")
+		return func(ctx context.Context, args []string, c *console) int {
+			opt.names.Inline, opt.names.Lines = !*noLines, !*noLines
+			if fs.Changed("merge") {
+				opt.merge = merge
+			}
+			err := opt.check(fs, *format, *pointers)
+			if err == nil {
+				err = opt.take(args)
+			}
+			if err == nil {
+				err = refuseTerminal(opt.spec(), opt.output, c)
+			}
+			if err == nil {
+				err = outfile.Distinct([]string{opt.core, opt.executable}, opt.output)
+			}
+			if err != nil {
+				return v.misuse(c, err)
+			}
+			return runStack(ctx, opt, c)
+		}
+	}
+	return v
+}
+
+// check sets what the flags' texts mean.
+func (opt *stackOptions) check(fs *pflag.FlagSet, format, pointers string) (err error) {
+	opt.format = stackfmt.ByPath(opt.output)
+	if format == "text" {
+		opt.format = nil
+	} else if fs.Changed("format") {
+		if opt.format, err = stackfmt.ByName(format); err != nil {
+			return fmt.Errorf("--format: %w, or text", err)
+		}
+	}
+	if opt.pointers, err = unwind.ParseFramePointers(pointers); err != nil {
+		return fmt.Errorf("--frame-pointers: %w", err)
+	}
+	switch {
+	case opt.watch < 0 || fs.Changed("watch") && opt.watch == 0:
+		return fmt.Errorf("--watch %v: want a time above 0", opt.watch)
+	case opt.rounds < 0 || fs.Changed("rounds") && opt.rounds == 0:
+		return fmt.Errorf("--rounds %d: want at least 1", opt.rounds)
+	case opt.rounds > 0 && opt.watch == 0:
+		return errors.New("--rounds has no effect without --watch")
+	case opt.merge != nil && opt.format != nil:
+		return fmt.Errorf("--merge has no effect in the format %s", opt.format.Name)
+	}
+	return nil
+}
+
+// spec returns the format, of which only that is asked whether it is binary.
+func (opt *stackOptions) spec() *stackfmt.Spec {
+	if opt.format == nil {
+		return &stackfmt.Spec{Name: "text"}
+	}
+	return opt.format
+}
+
+// take sets what the arguments name: processes, or a core.
+func (opt *stackOptions) take(args []string) error {
+	var files []string
+	for _, arg := range args {
+		if strings.Trim(arg, "0123456789") != "" || arg == "" {
+			files = append(files, arg)
+			continue
+		}
+		pid, err := strconv.ParseInt(arg, 10, 32)
+		if err != nil {
+			return fmt.Errorf("PID %q: want a number below 2^31", arg)
+		}
+		opt.pids = append(opt.pids, int(pid))
+	}
+	for _, pid := range opt.pids {
+		if pid < 1 || pid > 1<<31-1 {
+			return fmt.Errorf("PID %d: want a number from 1 to 2^31-1", pid)
+		}
+	}
+	switch {
+	case len(files) > 0 && len(opt.pids) > 0:
+		return fmt.Errorf("PID %d and file %q: want processes or a core", opt.pids[0], files[0])
+	case len(files) > 2:
+		return fmt.Errorf("argument %q: want CORE and EXECUTABLE only", files[2])
+	case len(files) > 0 && (opt.watch > 0 || opt.consistent):
+		return errors.New("--watch and --consistent need a process: a core does not change")
+	case len(files) == 2:
+		opt.executable = files[1]
+	case len(files) == 0 && len(opt.pids) == 0:
+		return errors.New("want a PID or a core")
+	case len(opt.pids) > 1 && opt.watch > 0:
+		return errors.New("--watch: want one PID")
+	}
+	if len(files) > 0 {
+		opt.core = files[0]
+	}
+	return nil
+}
+
+// stackRun is a run of the verb.
+type stackRun struct {
+	*stackOptions
+	c    *console
+	made *ondemand.Maker
+	out  *outfile.Output
+
+	format stackfmt.Format // nil: text
+	event  *stackfmt.Event
+	seen   []*unwind.Object
+}
+
+func runStack(ctx context.Context, opt *stackOptions, c *console) int {
+	r := &stackRun{stackOptions: opt, c: c, made: ondemand.New(ondemand.Options{Source: dwarfcfa.SourceAuto, Background: true}), event: stacks.Event()}
+	if opt.format != nil {
+		r.format = opt.format.New(stackfmt.Options{Inline: opt.names.Inline, Lines: opt.names.Lines})
+	}
+	guard := outfile.Guard
+	if opt.watch > 0 { // an interruption ends the watch, not the output
+		guard = func(ctx context.Context, _ string) (context.Context, context.CancelFunc) { return ctx, func() {} }
+	}
+	ctx, stop := guard(ctx, opt.output)
+	defer stop()
+	var err error
+	if r.out, err = outfile.New(opt.output, stackPerm, c.out); err != nil {
+		c.fail(opt.output, err)
+		return exitFailed
+	}
+	any := false
+	if !r.out.Run(ctx, func() { any = r.all(ctx) }) {
+		c.fail("interrupted", fmt.Errorf("%s is not written", shown.Name(opt.output)))
+		return interrupt.Status(ctx)
+	}
+	if !any {
+		if f := r.out.File(); f != nil {
+			f.Abort() // there is nothing to write
+		}
+		return exitFailed
+	}
+	if err := r.out.Finish(); err != nil {
+		c.fail(opt.output, err)
+	}
+	return exitDone // or failed, if c has a failure
+}
+
+// stackPerm is the mode of outputs: a stack may show what others must not know.
+const stackPerm = atomicfile.PermText &^ 0o077
+
+// all writes what is asked for, and reports whether there is any.
+func (r *stackRun) all(ctx context.Context) (any bool) {
+	if r.core != "" {
+		any = r.one(r.core, func() error { return r.ofCore(ctx) })
+	}
+	for _, pid := range r.pids {
+		any = r.one(processName(int32(pid)), func() error { return r.ofProcess(ctx, int32(pid)) }) || any
+	}
+	if any && r.format != nil {
+		rec := stackfmt.Recording{Command: []string{"stacks"}, Events: []*stackfmt.Event{r.event}, Objects: r.seen, Start: time.Now()}
+		if err := r.format.Finish(r.out, &rec); err != nil && !r.out.Failed() {
+			r.c.fail(r.output, err)
+		}
+	}
+	return any
+}
+
+func processName(pid int32) string { return fmt.Sprintf("process %d", pid) }
+
+func (r *stackRun) one(name string, take func() error) bool {
+	if err := take(); err != nil {
+		r.c.fail(name, err)
+		return false
+	}
+	return true
+}
+
+// source is where the objects and names of a process or core come from.
+type source struct {
+	objects *unwind.Objects
+	names   *symbolize.Namer
+	cache   *symbolize.Cache
+	worker  stackfmt.Worker
+	stop    context.CancelFunc
+}
+
+// open makes a source.
+func (r *stackRun) open(ctx context.Context, vdso func() ([]byte, error)) *source {
+	compiling, stop := context.WithCancel(ctx)
+	s := &source{stop: stop}
+	opt := unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: vdso, Prepare: r.made.Prepare,
+		Compile: func(name string, file io.ReaderAt, size int64) ([]byte, error) {
+			return r.made.EhElf(compiling, name, file, size)
+		}}
+	names := r.names
+	names.MapDirs, names.DebugDirs = []string{"/tmp"}, opt.DebugDirs
+	if fetch := fetcher(ctx, false, r.c); fetch != nil {
+		opt.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }
+		names.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.DebugInfo) }
+	}
+	s.objects = unwind.NewObjects(opt)
+	names.Objects = s.objects.All
+	s.names = symbolize.New(names)
+	if r.format == nil {
+		s.cache = s.names.NewCache(nil)
+	} else {
+		s.worker = r.format.Worker()
+		s.cache = s.names.NewCache(s.worker.Render)
+	}
+	return s
+}
+
+// close ends the use of a source, and reports what was not as it should be.
+func (r *stackRun) close(s *source, name string) {
+	s.stop()
+	for _, err := range s.names.Close() {
+		r.c.note(name, err)
+	}
+	for _, o := range s.objects.All() {
+		if err := o.Err(); err != nil && o.Needed() && !errors.Is(err, unwind.ErrNoFile) && o.IsFile() {
+			r.c.note(o.Name, err)
+		}
+	}
+	r.seen = append(r.seen, s.objects.All()...)
+}
+
+// how returns how stacks are taken.
+func (r *stackRun) how(s *source) stacks.Options {
+	return stacks.Options{Objects: s.objects, FramePointers: r.pointers}
+}
+
+// add names the stacks of a target, into the groups of the text or into the format.
+func (r *stackRun) add(s *source, groups *stacks.Groups, t *stacks.Target) {
+	list := make([]symbolize.Stack, len(t.Threads))
+	for i := range t.Threads {
+		list[i] = symbolize.Stack{Maps: t.Maps, PCs: t.Threads[i].PCs}
+	}
+	s.names.ForeseePlaces(list)
+	if r.format == nil {
+		groups.Add(t)
+		return
+	}
+	t.Samples(s.cache, r.event, func(sample *stackfmt.Sample) { r.out.Write(s.worker.Add(nil, sample)) })
+}
+
+// write writes the groups as text and a target's notes.
+func (r *stackRun) write(name string, groups *stacks.Groups, t *stacks.Target) {
+	if r.format == nil {
+		r.out.Write(groups.Text(nil, t, r.consistent)) // the output reports errors
+	}
+	for _, note := range t.Notes {
+		r.c.note(name, errors.New(note))
+	}
+}
+
+func (r *stackRun) merged(t *stacks.Target) bool {
+	if r.merge != nil {
+		return *r.merge
+	}
+	return r.watch > 0 || len(t.Threads) > manyThreads
+}
+
+// ofCore writes the stacks of the core.
+func (r *stackRun) ofCore(ctx context.Context) error {
+	st, err := os.Stat(r.core)
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() {
+		return fmt.Errorf("want a core file or a PID; it is no regular file")
+	}
+	f, err := os.Open(r.core)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	core, err := stacks.OpenCore(f, st.Size())
+	if err != nil {
+		return err
+	}
+	s := r.open(ctx, core.VDSO)
+	defer r.close(s, r.core)
+	if r.executable != "" {
+		if err := core.Use(r.executable, s.objects); err != nil {
+			return fmt.Errorf("EXECUTABLE %s: %w", shown.Name(r.executable), err)
+		}
+	}
+	t, err := core.Target(ctx, r.how(s))
+	if err != nil {
+		return err
+	}
+	groups := stacks.NewGroups(s.cache, r.merged(t))
+	r.add(s, groups, t)
+	r.write(r.core, groups, t)
+	return nil
+}

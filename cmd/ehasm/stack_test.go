@@ -1,0 +1,324 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// hang bounds waits for what happens at once on an idle machine.
+const hang = time.Minute
+
+// startStacks starts testdata/stacks.c with more threads, and waits until each is blocked where it stays.
+func startStacks(t *testing.T, more int, flags ...string) (program string, pid int) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "stacks")
+	out, err := exec.Command("gcc", append([]string{"-O1", "-pthread", "-o", program, filepath.Join("testdata", "stacks.c")}, flags...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	pid = startTarget(t, program, strconv.Itoa(more))
+	blocked := regexp.MustCompile(`^(0|34|202) `) // read, pause, futex
+	require.Eventually(t, func() bool {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
+		if err != nil || len(tasks) != 6+more {
+			return false
+		}
+		for _, task := range tasks {
+			if b, err := os.ReadFile(task); err != nil || !blocked.Match(b) {
+				return false
+			}
+		}
+		return true
+	}, hang, time.Millisecond)
+	return program, pid
+}
+
+// startTarget starts a program, waits for the line that says that it is ready, and ends it with the test.
+func startTarget(t *testing.T, program string, args ...string) (pid int) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	from, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	line, err := bufio.NewReader(from).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	return cmd.Process.Pid
+}
+
+// pcsOf reads the pcs of all threads from the text of ehasm stack or eu-stack.
+func pcsOf(text string) map[string][]string {
+	threads := make(map[string][]string)
+	begin, frame := regexp.MustCompile(`^(?:thread|TID) (\d+)`), regexp.MustCompile(`^#\d+ +(0x[0-9a-f]+) `)
+	tid := ""
+	for line := range strings.Lines(text) {
+		if m := begin.FindStringSubmatch(line); m != nil {
+			tid = m[1]
+		}
+		if m := frame.FindStringSubmatch(line); m != nil && !strings.HasSuffix(line, "(inlined)\n") {
+			threads[tid] = append(threads[tid], m[1])
+		}
+	}
+	return threads
+}
+
+// shallow leaves out the recursion, which would fill the message of a failed test.
+func shallow(r result) result {
+	r.stdout = regexp.MustCompile(`(?m)^#(?:[3-9]|\d\d|[12]\d\d) .* deep\+.*\n`).ReplaceAllString(r.stdout, "")
+	return r
+}
+
+func euStack(t *testing.T, args ...string) map[string][]string {
+	t.Helper()
+	out, err := exec.Command("eu-stack", append([]string{"-n", "0"}, args...)...).Output()
+	if len(out) == 0 {
+		require.NoError(t, err)
+	}
+	return pcsOf(string(out))
+}
+
+// TestStackEuStack compares with elfutils: a deep stack, one in a handler on an alternate stack, and others.
+func TestStackEuStack(t *testing.T) {
+	program, pid := startStacks(t, 0, "-g")
+	want := euStack(t, "-p", strconv.Itoa(pid))
+	require.Len(t, want, 6)
+	for _, flags := range [][]string{{"--merge=false"}, {"--merge=false", "--no-lines"}, {"--consistent"}} {
+		r := ehasm(t, append([]string{"stack", strconv.Itoa(pid)}, flags...)...)
+		assert.Zero(t, r.code, r.stderr)
+		assert.Equal(t, want, pcsOf(r.stdout), "%q", flags)
+		assert.NotContains(t, r.stdout, "incomplete")
+		assert.NotContains(t, r.stdout, "guessed")
+	}
+	r := shallow(ehasm(t, "stack", "-p", strconv.Itoa(pid)))
+	for _, text := range []string{
+		fmt.Sprintf("process %d (stacks)\n", pid), "(stacks), blocked in pause:\n", "(reader), blocked in read(", " pipe:[", "(locker), blocked in futex(0x",
+		`(a;\x1b[1mb), blocked`, " deep+0x", " inner at ", "stacks.c:72 (inlined)\n", " __restore_rt+0x0 ", " interrupted+0x",
+	} {
+		assert.Contains(t, r.stdout, text)
+	}
+	assert.NotContains(t, r.stdout, "\x1b")
+
+	core := filepath.Join(t.TempDir(), "core")
+	out, err := exec.Command("gcore", "-o", core, strconv.Itoa(pid)).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	core += fmt.Sprintf(".%d", pid)
+	assert.Equal(t, want, euStack(t, "--core", core, "-e", program))
+	for _, args := range [][]string{{core}, {core, program}} {
+		r = ehasm(t, append([]string{"stack", "--merge=false"}, args...)...)
+		assert.Zero(t, r.code, r.stderr)
+		assert.Equal(t, want, pcsOf(r.stdout))
+		r = shallow(r)
+		assert.Contains(t, r.stdout, fmt.Sprintf("core of process %d (stacks): ", pid))
+		assert.Contains(t, r.stdout, "stacks.c:72 (inlined)\n")
+	}
+	testReplaced(t, core, program)
+}
+
+// testReplaced: code of another file than the one that was mapped is not used.
+func testReplaced(t *testing.T, core, program string) {
+	other := filepath.Join(t.TempDir(), "stacks")
+	out, err := exec.Command("gcc", "-O2", "-pthread", "-o", other, filepath.Join("testdata", "stacks.c")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	r := ehasm(t, "stack", core, other)
+	assert.Equal(t, exitFailed, r.code)
+	assert.Empty(t, r.stdout)
+	assert.Contains(t, r.stderr, "EXECUTABLE "+other+": it is not the program of the core: ")
+	assert.Equal(t, 1, strings.Count(r.stderr, "\n"))
+	require.NoError(t, os.Rename(other, program))
+	r = shallow(ehasm(t, "stack", core))
+	assert.Zero(t, r.code, r.stderr)
+	assert.Contains(t, r.stderr, program+": the file has another build-id now")
+	assert.Contains(t, r.stdout, "    incomplete: object missing\n")
+	assert.NotContains(t, r.stdout, "wait_forever")
+}
+
+// TestStackMerge: many threads with equal stacks are one group, in all formats.
+func TestStackMerge(t *testing.T) {
+	_, pid := startStacks(t, 30)
+	r := ehasm(t, "stack", strconv.Itoa(pid))
+	assert.Zero(t, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "\n31 threads, blocked in read; reader; ids ")
+	assert.Equal(t, 36, strings.Count(ehasm(t, "stack", "--merge=false", strconv.Itoa(pid)).stdout, "\nthread "))
+	folded := ehasm(t, "stack", "--format=folded", strconv.Itoa(pid))
+	assert.Regexp(t, `(?m)^reader;.*;in_read;wait_forever;.*read.* 31$`, folded.stdout)
+	assert.Equal(t, 36, strings.Count(ehasm(t, "stack", "--format=json", strconv.Itoa(pid)).stdout, `"end":"outermost frame"`))
+	dir := t.TempDir()
+	for name, begin := range map[string]string{"a.svg": "<?xml", "a.pb.gz": "\x1f\x8b", "a.txt": "process "} {
+		path := filepath.Join(dir, name)
+		assert.Equal(t, result{}, ehasm(t, "stack", "-o", path, strconv.Itoa(pid)))
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.True(t, strings.HasPrefix(string(b), begin), name)
+	}
+	r = ehasm(t, "stack", "--watch=1ms", "-n5", strconv.Itoa(pid))
+	assert.Contains(t, r.stdout, ", looked at 5 times\n")
+	assert.Contains(t, r.stdout, "\n155 times: 31 threads, blocked in read; reader; ids ")
+}
+
+// states returns the states of a process's threads: proc_pid_stat(5).
+func states(t *testing.T, pid int) (letters string) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	require.NoError(t, err)
+	for _, task := range tasks {
+		if b, err := os.ReadFile(task); err == nil {
+			_, rest, _ := strings.Cut(string(b), ") ")
+			letters += rest[:1]
+		}
+	}
+	return letters
+}
+
+// TestStackKilled: whenever ehasm is killed, no thread stays stopped.
+func TestStackKilled(t *testing.T) {
+	_, pid := startStacks(t, 20)
+	prog := goBuild(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	for round := range 40 {
+		cmd := exec.Command(prog, "stack", "--no-lines", fmt.Sprintf("--consistent=%v", round%2 == 0), "--watch=100us", strconv.Itoa(pid))
+		require.NoError(t, cmd.Start())
+		time.Sleep(time.Duration(random.IntN(int(60 * time.Millisecond)))) // any moment will do
+		require.NoError(t, cmd.Process.Kill())
+		require.Error(t, cmd.Wait())
+		require.Eventually(t, func() bool { return states(t, pid) == strings.Repeat("S", 26) }, hang, time.Millisecond, "round %d", round)
+	}
+}
+
+// TestStackSignals: signals that arrive while threads are looked at are delivered, each once, and a stopped process
+// stays stopped.
+func TestStackSignals(t *testing.T) {
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "a.c"), filepath.Join(dir, "a")
+	require.NoError(t, os.WriteFile(source, []byte(`#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+static volatile sig_atomic_t count;
+static void handler(int s) { count++; }
+int main(int argc, char **argv) {
+	signal(SIGRTMIN, handler);
+	puts("ready");
+	fflush(stdout);
+	for (;;) {
+		if (count == 3000)
+			close(open(argv[1], O_CREAT | O_WRONLY, 0600)), count++;
+	}
+}
+`), 0o666))
+	out, err := exec.Command("gcc", "-O1", "-o", program, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	done := filepath.Join(dir, "done")
+	pid := startTarget(t, program, done)
+	ctx, stop := context.WithCancel(t.Context())
+	looked := make(chan result)
+	go func() { looked <- ehasmContext(t, ctx, "stack", "--no-lines", "--watch=100us", strconv.Itoa(pid)) }()
+	const rtmin = syscall.Signal(34) // glibc keeps two for itself
+	for range 3000 {
+		require.Eventually(t, func() bool { return syscall.Kill(pid, rtmin) == nil }, hang, time.Millisecond) // the queue has a bound
+		runtime.Gosched()
+	}
+	waitForFile(t, done)
+	stop()
+	r := <-looked
+	assert.Contains(t, r.stdout, "running")
+
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	require.Eventually(t, func() bool { return states(t, pid) == "T" }, hang, time.Millisecond)
+	r = ehasm(t, "stack", strconv.Itoa(pid))
+	assert.Contains(t, r.stdout, ", stopped by a signal:\n#0 ")
+	require.Eventually(t, func() bool { return states(t, pid) == "T" }, hang, time.Millisecond, "it is woken to stop again")
+	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+	require.Eventually(t, func() bool { return states(t, pid) == "R" }, hang, time.Millisecond)
+}
+
+// TestStackRefused: what may not be looked at is named, with what helps.
+func TestStackRefused(t *testing.T) {
+	_, pid := startStacks(t, 0)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	require.NoError(t, unix.PtraceSeize(pid))
+	r := ehasm(t, "stack", strconv.Itoa(pid))
+	assert.Equal(t, exitFailed, r.code)
+	assert.Empty(t, r.stdout)
+	assert.Regexp(t, fmt.Sprintf(`^ehasm: process %d: ptrace: operation not permitted: process %d \(.*\) traces it; end that debugger`, pid, os.Getpid()), r.stderr)
+	assert.Equal(t, 1, strings.Count(r.stderr, "\n"))
+	require.NoError(t, unix.PtraceInterrupt(pid))
+	_, err := unix.Wait4(pid, nil, unix.WALL, nil)
+	require.NoError(t, err)
+	require.NoError(t, unix.PtraceDetach(pid))
+
+	other := 1 // of root
+	cmd := exec.Command(goBuild(t), "stack", strconv.Itoa(other))
+	if os.Getuid() == 0 {
+		open := filepath.Join(os.TempDir(), fmt.Sprintf("ehasm-stack-test-%d", os.Getpid()))
+		b, err := os.ReadFile(cmd.Path)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(open, b, 0o755))
+		defer os.Remove(open)
+		cmd.Path = open
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	out, err := cmd.CombinedOutput()
+	assert.Error(t, err)
+	assert.Contains(t, string(out), "process 1: ptrace: ")
+	assert.Contains(t, string(out), "the process belongs to user 0; be root")
+	assert.Equal(t, 1, strings.Count(string(out), "\n"), "%s", out)
+}
+
+// TestStackWrong: wrong arguments and files are one line.
+func TestStackWrong(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	require.NoError(t, os.WriteFile(text, []byte("no core"), 0o666))
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"", exitUsage, "want a PID or a core"},
+		{"0", exitUsage, "PID 0: want a number from 1"},
+		{"99999999999", exitUsage, "PID \"99999999999\": want a number below 2^31"},
+		{"1 core", exitUsage, "want processes or a core"},
+		{"a b c", exitUsage, "want CORE and EXECUTABLE only"},
+		{"-n 2 1", exitUsage, "--rounds has no effect without --watch"},
+		{"--watch=-1s 1", exitUsage, "want a time above 0"},
+		{"--watch=1s 1 2", exitUsage, "--watch: want one PID"},
+		{"--consistent core", exitUsage, "need a process"},
+		{"--format=x 1", exitUsage, "unknown format \"x\""},
+		{"--merge --format=json 1", exitUsage, "--merge has no effect in the format json"},
+		{"2147483647", exitFailed, "process 2147483647: there is no such process"},
+		{dir, exitFailed, "it is no regular file"},
+		{text, exitFailed, "not a core file of an x86-64 program: it has 7 bytes"},
+		{self, exitFailed, "not a core file of an x86-64 program: its type is ET_"},
+		{filepath.Join(dir, "absent"), exitFailed, "no such file"},
+	} {
+		r := ehasm(t, append([]string{"stack"}, strings.Fields(c.args)...)...)
+		assert.Equal(t, c.code, r.code, c.args)
+		assert.Empty(t, r.stdout, c.args)
+		assert.Contains(t, r.stderr, c.want, c.args)
+	}
+	out := filepath.Join(dir, "out.svg")
+	assert.Equal(t, exitFailed, ehasm(t, "stack", "-o", out, text).code)
+	assert.NoFileExists(t, out)
+}

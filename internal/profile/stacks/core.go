@@ -1,0 +1,317 @@
+package stacks
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Types of notes in cores: elf.h.
+const (
+	ntPrstatus = 1
+	ntPrpsinfo = 3
+	ntAuxv     = 6
+	ntSiginfo  = 0x53494749
+	ntFile     = 0x46494c45
+)
+
+// Entries of the auxiliary vector: getauxval(3).
+const (
+	atEntry       = 9
+	atSysinfoEhdr = 33
+)
+
+// Core is an opened core file.
+type Core struct {
+	*image
+	pid      int32
+	comm     string
+	reason   string
+	entry    uint64 // the program's, at run time; 0: not known
+	vdso     uint64 // 0: not known
+	threads  []coreThread
+	mappings []procfs.Mapping // of files, ascending
+	notes    []string
+	// replaced is the name of the file that path is given for; "": none
+	replaced, path string
+	ids            map[string][]byte
+}
+
+type coreThread struct {
+	tid    int32
+	signal int
+	regs   abi.Regs
+}
+
+// OpenCore reads the headers and notes of a core of size bytes. The error wraps ErrNotCore if it is none.
+func OpenCore(file io.ReaderAt, size int64) (*Core, error) {
+	im, err := openImage(file, size)
+	if err != nil {
+		return nil, err
+	}
+	c := &Core{image: im}
+	bounds := map[uint32]int{ntPrstatus: 4 << 10, ntPrpsinfo: 4 << 10, ntSiginfo: 4 << 10, ntAuxv: 64 << 10, ntFile: 256 << 20}
+	whole := im.eachNote(func(kind uint32) int { return bounds[kind] }, c.note)
+	switch {
+	case len(c.threads) == 0 && im.size < im.wanted:
+		return nil, fmt.Errorf("core cut short: %d of %d bytes, without any thread", im.size, im.wanted)
+	case len(c.threads) == 0:
+		return nil, errors.New("core without threads: it has no NT_PRSTATUS note")
+	case im.size < im.wanted:
+		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early", im.size, im.wanted))
+	case !whole:
+		c.notes = append(c.notes, "the notes of the core are cut short: threads or names may be missing")
+	}
+	c.ids = buildIDs(c.all(), im.read)
+	return c, nil
+}
+
+// note takes a note.
+func (c *Core) note(kind uint32, d []byte) {
+	le := binary.LittleEndian
+	switch kind {
+	case ntPrstatus: // struct elf_prstatus of linux/elfcore.h
+		const signal, pid, regs, size = 12, 32, 112, 112 + 27*8
+		if len(d) < size || len(c.threads) >= mostThreads {
+			return
+		}
+		t := coreThread{tid: int32(le.Uint32(d[pid:])), signal: int(le.Uint16(d[signal:])), regs: coreRegs(d[regs:])}
+		c.threads = append(c.threads, t)
+	case ntPrpsinfo: // struct elf_prpsinfo
+		const pid, name, size = 24, 40, 16
+		if len(d) < name+size {
+			return
+		}
+		c.pid = int32(le.Uint32(d[pid:]))
+		comm, _, _ := bytes.Cut(d[name:name+size], []byte{0})
+		c.comm = string(comm)
+	case ntSiginfo:
+		if c.reason == "" {
+			c.reason = signalText(d)
+		}
+	case ntAuxv:
+		for ; len(d) >= 16; d = d[16:] {
+			switch le.Uint64(d) {
+			case atEntry:
+				c.entry = le.Uint64(d[8:])
+			case atSysinfoEhdr:
+				c.vdso = le.Uint64(d[8:])
+			}
+		}
+	case ntFile:
+		c.mapped(d)
+	}
+}
+
+// coreRegs reads a struct user_regs_struct: sys/user.h.
+func coreRegs(b []byte) abi.Regs {
+	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+	for i, r := range [...]int{abi.R15, abi.R14, abi.R13, abi.R12, abi.RBP, abi.RBX, abi.R11, abi.R10, abi.R9, abi.R8,
+		abi.RAX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, -1, abi.RIP, -1, -1, abi.RSP} {
+		if r >= 0 {
+			regs.Reg[r] = binary.LittleEndian.Uint64(b[8*i:])
+		}
+	}
+	return regs
+}
+
+// signalText says what a siginfo_t holds: sigaction(2).
+func signalText(d []byte) string {
+	const code, address, pid, size = 8, 16, 16, 24
+	if len(d) < size {
+		return ""
+	}
+	le := binary.LittleEndian
+	text := signalName(int(int32(le.Uint32(d))))
+	if text == "" {
+		return ""
+	}
+	switch from := int32(le.Uint32(d[code:])); {
+	case from > 0 && slices.Contains([]string{"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"}, text):
+		text += fmt.Sprintf(" at address %#x", le.Uint64(d[address:]))
+	case from <= 0:
+		text += fmt.Sprintf(" sent by process %d", int32(le.Uint32(d[pid:])))
+	}
+	return text
+}
+
+// signalNames has Linux's signals by number: signal(7).
+const signalNames = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU " +
+	"XFSZ VTALRM PROF WINCH IO PWR SYS"
+
+// signalName returns the name of a signal; "": there is none.
+func signalName(n int) string {
+	const last = 64
+	if n <= 0 || n > last {
+		return ""
+	}
+	if names := strings.Fields(signalNames); n <= len(names) {
+		return "SIG" + names[n-1]
+	}
+	return fmt.Sprintf("signal %d", n)
+}
+
+// mapped reads NT_FILE: the number of mappings, the size of a page, then for each start, end and offset in pages,
+// then the names (fs/binfmt_elf.c, fill_files_note).
+func (c *Core) mapped(d []byte) {
+	const head, entry = 16, 24
+	if len(d) < head {
+		return
+	}
+	le := binary.LittleEndian
+	n, page := le.Uint64(d), le.Uint64(d[8:])
+	d = d[head:]
+	if n > uint64(len(d))/entry {
+		c.notes = append(c.notes, fmt.Sprintf("the core lists %d mapped files in %d bytes: they are left out", n, len(d)))
+		return
+	}
+	names := d[n*entry:]
+	for ; n > 0; n, d = n-1, d[entry:] {
+		name, rest, ok := bytes.Cut(names, []byte{0})
+		if !ok {
+			return
+		}
+		names = rest
+		m := procfs.Mapping{Start: le.Uint64(d), End: le.Uint64(d[8:]), Offset: le.Uint64(d[16:]) * page, Name: string(name)}
+		if m.Start < m.End {
+			c.mappings = append(c.mappings, m)
+		}
+	}
+	slices.SortStableFunc(c.mappings, func(a, b procfs.Mapping) int { return cmp.Compare(a.Start, b.Start) })
+}
+
+// file returns the mapping of a file at an address, or nil.
+func (c *Core) file(addr uint64) *procfs.Mapping {
+	i := sort.Search(len(c.mappings), func(i int) bool { return c.mappings[i].End > addr })
+	if i < len(c.mappings) && c.mappings[i].Start <= addr {
+		return &c.mappings[i]
+	}
+	return nil
+}
+
+// all returns the segments as mappings, with the names of their files. gdb leaves out what is only read and
+// the same in the file: such mappings of files count as code.
+func (c *Core) all() []procfs.Mapping {
+	list := make([]procfs.Mapping, 0, len(c.segments))
+	for _, s := range c.segments {
+		m := procfs.Mapping{Start: s.start, End: s.end, Offset: s.start, Name: procfs.AnonName, Exec: s.exec}
+		if f := c.file(s.start); f != nil {
+			m.Name, m.Offset = f.Name, f.Offset+s.start-f.Start
+		} else if s.start == c.vdso && c.vdso != 0 {
+			m.Name, m.Offset = unwind.VDSOName, 0
+		}
+		list = append(list, m)
+	}
+	for _, m := range c.mappings {
+		i := sort.Search(len(c.segments), func(i int) bool { return c.segments[i].end > m.Start })
+		if i == len(c.segments) || c.segments[i].start >= m.End {
+			m.Exec = true
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// VDSO returns the image of the vDSO that the process had.
+func (c *Core) VDSO() ([]byte, error) {
+	const most = 1 << 20 // real ones have two pages
+	start, end := c.region(c.vdso)
+	if c.vdso == 0 || end-start > most || start != c.vdso {
+		return nil, errors.New("not in the core")
+	}
+	b := make([]byte, end-start)
+	return b[:c.read(b, start)], nil
+}
+
+// Program returns the name of the file that was executed; "": it is not known.
+func (c *Core) Program() string {
+	if f := c.file(c.entry); f != nil && c.entry != 0 {
+		return f.Name
+	}
+	return ""
+}
+
+// Use makes the file at path stand for the program. The error says that it is another one.
+func (c *Core) Use(path string, objects *unwind.Objects) error {
+	name := c.Program()
+	if name == "" {
+		return errors.New("the core does not say which program it is of")
+	}
+	o := objects.At(name, c.ids[name], path)
+	if o.Path() == "" {
+		err := o.Err()
+		if errors.Is(err, unwind.ErrReplaced) {
+			return fmt.Errorf("it is not the program of the core: %w", err)
+		}
+		return err
+	}
+	c.replaced, c.path = name, path
+	return nil
+}
+
+// Target takes the stacks of the core's threads, in its order: Linux writes the thread that crashed first.
+func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
+	t := &Target{PID: cmp.Or(c.pid, c.threads[0].tid), Comm: c.comm, Reason: cmp.Or(c.reason, signalName(c.threads[0].signal)), Notes: c.notes}
+	processes := unwind.NewProcesses()
+	for _, m := range c.all() {
+		if !m.Exec {
+			continue
+		}
+		o := opt.Objects.Object(m.Name, c.ids[m.Name])
+		if m.Name == c.replaced && c.path != "" {
+			o = opt.Objects.At(m.Name, c.ids[m.Name], c.path)
+		}
+		processes.Map(t.PID, m.Start, m.End-m.Start, m.Offset, o)
+	}
+	t.Maps = processes.Process(t.PID).Maps()
+	t.Notes = append(t.Notes, c.unchecked(t.Maps)...)
+	w := newWalker(opt.FramePointers)
+	for _, ct := range c.threads {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		th := Thread{TID: ct.tid}
+		want := []part{{ct.regs.Reg[abi.RSP], firstCopy}}
+		for want != nil {
+			parts := make([]copied, len(want))
+			for i, p := range want {
+				parts[i] = copyPart(c.read, c.region, p)
+			}
+			want = w.walk(&th, t.Maps, ct.regs, parts)
+		}
+		t.Threads = append(t.Threads, th)
+	}
+	return t, nil
+}
+
+// unchecked returns a note about the files whose build-ids the core lacks, so that other files under their names would
+// be taken for them.
+func (c *Core) unchecked(maps *unwind.Maps) []string {
+	var names []string
+	for _, m := range maps.All() {
+		if o := m.Object; o.IsFile() && len(c.ids[o.Name]) == 0 && o.Path() != "" && !slices.Contains(names, o.Name) {
+			names = append(names, o.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	const shown = 3
+	more := ""
+	if len(names) > shown {
+		more = fmt.Sprintf(" and %d others", len(names)-shown)
+		names = names[:shown]
+	}
+	return []string{fmt.Sprintf("the core has no build-id of %s%s: files of these names are taken to be those that were mapped", strings.Join(names, ", "), more)}
+}

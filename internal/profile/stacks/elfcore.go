@@ -1,0 +1,180 @@
+package stacks
+
+import (
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+)
+
+// ErrNotCore is wrapped by the errors of Open about files that are no cores of x86-64 programs.
+var ErrNotCore = errors.New("not a core file of an x86-64 program")
+
+// Sizes and offsets of ELF64 structures, and bounds on what is read of a core.
+const (
+	ehdrSize    = 64
+	phdrSize    = 56
+	manyPhdrs   = 0xffff  // PN_XNUM: section 0 has their number
+	mostPhdrs   = 4 << 20 // a process may have a million mappings or more
+	mostThreads = 1 << 20
+	noteHeader  = 12
+	mostNotes   = 1 << 30 // bytes; a thread has some KB
+)
+
+// segment is a PT_LOAD header: memory of the process, of which the file may have the beginning or nothing.
+type segment struct {
+	start, end uint64
+	off, size  uint64 // in the file
+	exec       bool
+}
+
+// image is an opened core: its headers.
+type image struct {
+	file     io.ReaderAt
+	size     uint64    // of the file, in bytes
+	wanted   uint64    // what its headers say
+	segments []segment // ascending
+	notes    []segment // offsets and sizes alone
+}
+
+// openImage reads the headers of a core of size bytes.
+func openImage(file io.ReaderAt, size int64) (*image, error) {
+	le := binary.LittleEndian
+	var h [ehdrSize]byte
+	if n, err := file.ReadAt(h[:], 0); n < len(h) {
+		if err == io.EOF {
+			return nil, fmt.Errorf("%w: it has %d bytes", ErrNotCore, n)
+		}
+		return nil, err
+	}
+	kind, machine := elf.Type(le.Uint16(h[16:])), elf.Machine(le.Uint16(h[18:]))
+	switch {
+	case string(h[:4]) != elf.ELFMAG:
+		return nil, fmt.Errorf("%w: no ELF file", ErrNotCore)
+	case h[elf.EI_CLASS] != byte(elf.ELFCLASS64) || h[elf.EI_DATA] != byte(elf.ELFDATA2LSB) || machine != elf.EM_X86_64:
+		return nil, fmt.Errorf("%w: %v, %v", ErrNotCore, elf.Class(h[elf.EI_CLASS]), machine)
+	case kind != elf.ET_CORE:
+		return nil, fmt.Errorf("%w: its type is %v", ErrNotCore, kind)
+	case le.Uint16(h[54:]) != phdrSize:
+		return nil, fmt.Errorf("%w: program headers of %d bytes", ErrNotCore, le.Uint16(h[54:]))
+	}
+	im := &image{file: file, size: uint64(size)}
+	at, n := le.Uint64(h[32:]), uint64(le.Uint16(h[56:]))
+	if n == manyPhdrs {
+		var first [64]byte // section 0; its sh_info is at 44
+		if got, _ := file.ReadAt(first[:], int64(le.Uint64(h[40:])&(1<<62-1))); got < len(first) {
+			return nil, errors.New("core cut short: the number of its program headers is missing")
+		}
+		n = uint64(le.Uint32(first[44:]))
+	}
+	if n > mostPhdrs || at > im.size || n*phdrSize > im.size-at {
+		return nil, fmt.Errorf("core cut short: %d program headers at offset %d of %d bytes", n, at, size)
+	}
+	table := make([]byte, n*phdrSize)
+	if _, err := file.ReadAt(table, int64(at)); err != nil && err != io.EOF {
+		return nil, err
+	}
+	for ; len(table) > 0; table = table[phdrSize:] {
+		im.add(table[:phdrSize])
+	}
+	slices.SortStableFunc(im.segments, func(a, b segment) int { return cmp.Compare(a.start, b.start) })
+	return im, nil
+}
+
+// add takes a program header.
+func (im *image) add(p []byte) {
+	le := binary.LittleEndian
+	s := segment{start: le.Uint64(p[16:]), off: le.Uint64(p[8:]), size: le.Uint64(p[32:]),
+		exec: elf.ProgFlag(le.Uint32(p[4:]))&elf.PF_X != 0}
+	s.end = s.start + le.Uint64(p[40:])
+	if s.off+s.size < s.off || s.end < s.start {
+		return
+	}
+	im.wanted = max(im.wanted, s.off+s.size)
+	switch elf.ProgType(le.Uint32(p)) {
+	case elf.PT_LOAD:
+		if s.start < s.end {
+			im.segments = append(im.segments, s)
+		}
+	case elf.PT_NOTE:
+		im.notes = append(im.notes, s)
+	}
+}
+
+// find returns the segment at an address, or nil.
+func (im *image) find(addr uint64) *segment {
+	i := sort.Search(len(im.segments), func(i int) bool { return im.segments[i].end > addr })
+	if i < len(im.segments) && im.segments[i].start <= addr {
+		return &im.segments[i]
+	}
+	return nil
+}
+
+// read is a memory: what the file has of it.
+func (im *image) read(p []byte, addr uint64) (n int) {
+	for n < len(p) {
+		s := im.find(addr)
+		if s == nil || addr-s.start >= s.size {
+			break
+		}
+		part := p[n:]
+		part = part[:min(uint64(len(part)), s.size-(addr-s.start), s.end-addr)]
+		got, _ := im.file.ReadAt(part, int64((s.off+addr-s.start)&(1<<62-1)))
+		n, addr = n+got, addr+uint64(got)
+		if got < len(part) {
+			break
+		}
+	}
+	return n
+}
+
+// region returns the bounds of the segment at an address, or two zeros.
+func (im *image) region(addr uint64) (start, end uint64) {
+	if s := im.find(addr); s != nil {
+		return s.start, s.end
+	}
+	return 0, 0
+}
+
+// eachNote calls f with the type and the contents of each note that want, called with its type, gives a
+// bound in bytes for; contents beyond it are left out. It returns false if the notes are cut short.
+func (im *image) eachNote(want func(kind uint32) int, f func(kind uint32, desc []byte)) bool {
+	le := binary.LittleEndian
+	whole := len(im.notes) > 0
+	for _, s := range im.notes {
+		for at, end := s.off, s.off+s.size; at < end; {
+			var h [noteHeader]byte
+			if end-at < noteHeader || at-s.off > mostNotes || im.fill(h[:], at) != nil {
+				whole = false
+				break
+			}
+			name, size, kind := uint64(le.Uint32(h[:])), uint64(le.Uint32(h[4:])), le.Uint32(h[8:])
+			at += noteHeader + aligned(name)
+			if most := want(kind); most > 0 {
+				desc := make([]byte, min(size, uint64(most), im.size-min(at, im.size)))
+				if im.fill(desc, at) != nil || at+size > im.size {
+					whole = false
+					break
+				}
+				f(kind, desc)
+			}
+			at += aligned(size)
+		}
+	}
+	return whole
+}
+
+// aligned rounds up to the alignment of notes in cores.
+func aligned(n uint64) uint64 { return (n + 3) &^ 3 }
+
+// fill reads bytes of the file.
+func (im *image) fill(p []byte, off uint64) error {
+	if n, err := im.file.ReadAt(p, int64(off&(1<<62-1))); n < len(p) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,344 @@
+//go:build linux && amd64
+
+package stacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/unwind"
+
+	"golang.org/x/sys/unix"
+)
+
+// Times that are waited for threads to stop.
+const (
+	patience      = 100 * time.Millisecond // for a thread
+	leastPatience = time.Millisecond
+	allPatience   = time.Second // for all that do not stop
+)
+
+// Live takes the stacks of a process, any number of times. It may be used by one goroutine at a time.
+type Live struct {
+	pid       int32
+	files     *files
+	walker    *walker
+	processes *unwind.Processes
+	read      memory
+	list      []procfs.Mapping // all, ascending
+	maps      *unwind.Maps
+	want      map[int32][]part // by thread: what its stack took the last time
+}
+
+// NewLive returns a Live for a process.
+func NewLive(pid int32, opt Options) *Live {
+	return &Live{pid: pid, files: newFiles(opt.Objects), walker: newWalker(opt.FramePointers), processes: unwind.NewProcesses(),
+		read: readProcess(pid), want: make(map[int32][]part)}
+}
+
+// Close closes the files that were kept open. Objects can not be opened any more.
+func (l *Live) Close() { l.files.close() }
+
+// Take takes the stacks of all threads: each is stopped alone or, if consistent, all together. The error says why
+// there is none.
+func (l *Live) Take(ctx context.Context, consistent bool) (t *Target, err error) {
+	onThread(func() { t, err = l.take(ctx, consistent) })
+	return t, err
+}
+
+// onThread calls f on an OS thread that ends afterwards: threads that f could not stop in time must not be
+// stopped later.
+func onThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // a locked thread ends with its goroutine, except the main thread
+		if unix.Gettid() == unix.Getpid() {
+			onThread(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+func (l *Live) take(ctx context.Context, consistent bool) (*Target, error) {
+	if err := l.readMaps(); err != nil {
+		return nil, err
+	}
+	t := &Target{PID: l.pid}
+	t.Comm, _ = procfs.Comm(l.pid, l.pid)
+	stops := &stops{left: allPatience}
+	if err := l.takeEach(ctx, t, stops); err != nil {
+		return nil, err
+	}
+	if consistent && ctx.Err() == nil {
+		l.takeAll(t, stops)
+	}
+	slices.SortStableFunc(t.Threads, func(a, b Thread) int { return int(a.TID) - int(b.TID) })
+	t.Maps = l.maps
+	return t, nil
+}
+
+// readMaps reads what the process has mapped.
+func (l *Live) readMaps() error {
+	list, err := procfs.Mappings(l.pid)
+	if err == nil && len(list) == 0 {
+		list = l.readOthers()
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
+		return errors.New("there is no such process")
+	case err != nil:
+		return refused(l.pid, l.pid, err)
+	case len(list) == 0:
+		return noMemory(l.pid)
+	}
+	l.list = list
+	ids := buildIDs(list, l.read)
+	l.processes.Clear(l.pid)
+	for _, m := range list {
+		if m.Exec {
+			l.processes.Map(l.pid, m.Start, m.End-m.Start, m.Offset, l.files.object(l.pid, m, ids[m.Name]))
+		}
+	}
+	l.maps = l.processes.Process(l.pid).Maps()
+	return nil
+}
+
+// readOthers reads the mappings of a process whose first thread has ended and others have not.
+func (l *Live) readOthers() []procfs.Mapping {
+	tids, _ := procfs.Threads(l.pid) // none, if it has ended
+	for _, tid := range tids {
+		if list, err := procfs.Mappings(tid); err == nil && len(list) > 0 {
+			l.read = readProcess(tid)
+			return list
+		}
+	}
+	return nil
+}
+
+// region returns the bounds of the mapping at an address, or two zeros.
+func (l *Live) region(addr uint64) (start, end uint64) {
+	i := sort.Search(len(l.list), func(i int) bool { return l.list[i].End > addr })
+	if i < len(l.list) && l.list[i].Start <= addr {
+		return l.list[i].Start, l.list[i].End
+	}
+	return 0, 0
+}
+
+// stops bounds the time that is lost to threads that do not stop.
+type stops struct {
+	left  time.Duration
+	stuck map[int32]bool // they were interrupted and have not stopped yet
+	reads int            // of mappings, for stacks that lead out of them
+}
+
+// await is the function await with a bound on the time.
+func (s *stops) await(tid int32) (held, error) {
+	begin := time.Now()
+	h, err := await(int(tid), begin.Add(max(leastPatience, min(s.left, patience))))
+	if err == errLate {
+		s.left -= time.Since(begin)
+		if s.stuck == nil {
+			s.stuck = make(map[int32]bool)
+		}
+		s.stuck[tid] = true
+	}
+	return h, err
+}
+
+// takeEach takes the stacks of the threads one by one, also of those that start meanwhile.
+func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
+	known := make(map[int32]bool)
+	for again := true; again; {
+		again = false
+		tids, err := procfs.Threads(l.pid)
+		if err != nil {
+			break // it has ended
+		}
+		slices.Sort(tids)
+		for _, tid := range tids {
+			if known[tid] || ctx.Err() != nil {
+				continue
+			}
+			known[tid], again = true, true
+			th := Thread{TID: tid}
+			th.Comm, th.State = describe(l.pid, tid)
+			if th.State == ended {
+				th.Missing = "it has ended, and others of the process have not"
+				t.Threads = append(t.Threads, th)
+				continue
+			}
+			switch err := l.takeOne(&th, s); {
+			case err == errGone:
+				continue
+			case err == errLate || err == errCompat:
+				th.Missing = err.Error()
+			case err != nil:
+				if len(t.Threads) == 0 {
+					return refused(l.pid, tid, err)
+				}
+				th.Missing = refused(l.pid, tid, err).Error()
+			}
+			t.Threads = append(t.Threads, th)
+		}
+	}
+	if len(t.Threads) == 0 && ctx.Err() == nil {
+		return errors.New("the process has ended")
+	}
+	return ctx.Err()
+}
+
+// takeOne takes the stack of a thread, if need be several times: each time more of the stack is copied.
+func (l *Live) takeOne(th *Thread, s *stops) error {
+	const tries, mostReads = 6, 3
+	want := l.wanted(th.TID)
+	for range tries {
+		if err := interrupt(int(th.TID)); err != nil {
+			return err
+		}
+		h, err := s.await(th.TID)
+		if err != nil {
+			return err
+		}
+		regs, parts, err := l.copy(&h, want, mostCopy)
+		th.Stopped += h.release()
+		if err != nil {
+			return err
+		}
+		more := l.walker.walk(th, l.maps, regs, parts)
+		switch {
+		case more != nil:
+			want = more
+			l.want[th.TID] = want
+		case th.End == unwind.NoMapping && s.reads < mostReads: // of a library loaded meanwhile?
+			s.reads++
+			if err := l.readMaps(); err != nil {
+				return errGone
+			}
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// wanted returns the parts of a thread's stack to copy first.
+func (l *Live) wanted(tid int32) []part {
+	if want := l.want[tid]; want != nil {
+		return want
+	}
+	return []part{{size: firstCopy}}
+}
+
+// copy copies registers and stack of a stopped thread. The first part begins at its stack pointer. No part is
+// larger than most bytes.
+func (l *Live) copy(h *held, want []part, most int) (regs abi.Regs, parts []copied, err error) {
+	regs, err = h.registers()
+	if err != nil {
+		return regs, nil, err
+	}
+	for i, p := range want {
+		if i == 0 {
+			p.sp = regs.Reg[abi.RSP]
+		}
+		p.size = min(p.size, most)
+		parts = append(parts, copyPart(l.read, l.region, p))
+	}
+	return regs, parts, nil
+}
+
+// takeAll stops all threads, copies their stacks and lets them go on. The threads have been taken one by one
+// before: what their stacks took is known, and what is needed to walk through them is there.
+func (l *Live) takeAll(t *Target, s *stops) {
+	const room, least = 256 << 20, 32 << 10 // of all copies, and of one
+	begin := time.Now()
+	all := l.stopAll(t, s)
+	type taken struct {
+		regs  abi.Regs
+		parts []copied
+		err   error
+	}
+	copies := make([]taken, len(all))
+	for i, h := range all {
+		if h.tid != 0 {
+			c := &copies[i]
+			c.regs, c.parts, c.err = l.copy(&h, l.wanted(t.Threads[i].TID), max(least, room/len(all)))
+		}
+	}
+	for i, h := range all {
+		if h.tid != 0 {
+			t.Threads[i].Stopped = h.release()
+		}
+	}
+	t.Notes = append(t.Notes, fmt.Sprintf("all %d threads were stopped together, for %v at most", len(all), time.Since(begin).Round(time.Microsecond)))
+	for i, h := range all {
+		if h.tid == 0 {
+			continue
+		}
+		if err := copies[i].err; err != nil {
+			t.Threads[i].Missing = err.Error()
+			continue
+		}
+		l.walker.walk(&t.Threads[i], l.maps, copies[i].regs, copies[i].parts)
+	}
+}
+
+// stopAll stops all threads, those that start meanwhile, too, which it adds. One that does not stop, or has ended, has
+// the tid 0 in the result and is Missing.
+func (l *Live) stopAll(t *Target, s *stops) (all []held) {
+	index := make(map[int32]int)
+	for i := range t.Threads {
+		index[t.Threads[i].TID] = i
+	}
+	asked := make(map[int32]bool)
+	for again := true; again; {
+		again = false
+		tids, err := procfs.Threads(l.pid)
+		if err != nil {
+			break
+		}
+		var batch []int32
+		for _, tid := range tids {
+			if asked[tid] || s.stuck[tid] {
+				continue
+			}
+			asked[tid] = true
+			if interrupt(int(tid)) == nil {
+				batch = append(batch, tid)
+			}
+		}
+		for _, tid := range batch {
+			again = true
+			if _, ok := index[tid]; !ok {
+				index[tid] = len(t.Threads)
+				th := Thread{TID: tid}
+				th.Comm, _ = procfs.Comm(l.pid, tid)
+				t.Threads = append(t.Threads, th)
+			}
+			i := index[tid]
+			all = append(all, make([]held, len(t.Threads)-len(all))...)
+			all[i], err = s.await(tid)
+			if err != nil {
+				all[i] = held{}
+			}
+		}
+	}
+	all = append(all, make([]held, len(t.Threads)-len(all))...)
+	for i := range t.Threads {
+		if th := &t.Threads[i]; all[i].tid == 0 && th.Missing == "" {
+			*th = Thread{TID: th.TID, Comm: th.Comm, State: th.State, Missing: "it did not stop with the others, or has ended"}
+		}
+	}
+	return all
+}

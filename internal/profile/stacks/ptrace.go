@@ -1,0 +1,124 @@
+//go:build linux && amd64
+
+package stacks
+
+import (
+	"errors"
+	"time"
+
+	"github.com/ehasm/ehasm/abi"
+
+	"golang.org/x/sys/unix"
+)
+
+// The functions of this file must be called on one OS thread, the tracer: see onThread. When it ends, the
+// kernel detaches all that it holds, and they go on: PTRACE_O_EXITKILL is not set.
+
+// Errors of stop.
+var (
+	errGone   = errors.New("the thread has ended")
+	errLate   = errors.New("it did not stop in time")
+	errCompat = errors.New("it runs 32-bit code")
+)
+
+const (
+	eventShift  = 16   // of the event in a wait status: ptrace(2)
+	compatCode  = 0x23 // the selector __USER32_CS
+	shortestNap = 20 * time.Microsecond
+	longestNap  = time.Millisecond
+)
+
+// held is a thread that was stopped. It stays so until release.
+type held struct {
+	tid    int
+	signal int // to deliver when it goes on: it was stopped on the way to its handler
+	since  time.Time
+}
+
+// interrupt asks a thread to stop. It need not have stopped on return.
+func interrupt(tid int) error {
+	if err := ignoreEINTR(func() error { return unix.PtraceSeize(tid) }); err != nil {
+		return err
+	}
+	if err := unix.PtraceInterrupt(tid); err != nil {
+		return errGone
+	}
+	return nil
+}
+
+// await waits until a thread that was interrupted has stopped, at most until a time.
+//
+// It stops for one of three reasons: the interruption; a group-stop, as by SIGSTOP, which the kernel reinstates at
+// detach; a signal that arrived first, which release delivers.
+func await(tid int, until time.Time) (held, error) {
+	for nap := shortestNap; ; nap = min(2*nap, longestNap) {
+		var status unix.WaitStatus
+		n, err := unix.Wait4(tid, &status, unix.WALL|unix.WNOHANG, nil)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return held{}, errGone
+		case n == tid && status.Stopped():
+			h := held{tid: tid, since: time.Now()}
+			if uint32(status)>>eventShift != unix.PTRACE_EVENT_STOP {
+				h.signal = int(status.StopSignal())
+			}
+			return h, nil
+		case n == tid:
+			return held{}, errGone
+		case time.Now().After(until):
+			return held{}, errLate
+		}
+		t := unix.NsecToTimespec(int64(nap))
+		_ = unix.Nanosleep(&t, nil) // shorter naps do no harm
+	}
+}
+
+// release lets a thread go on and returns for how long it was stopped.
+func (h *held) release() time.Duration {
+	// An error means that it was killed meanwhile.
+	unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(h.tid), 0, uintptr(h.signal), 0, 0)
+	return time.Since(h.since)
+}
+
+// registers returns the registers of a stopped thread.
+func (h *held) registers() (regs abi.Regs, err error) {
+	var r unix.PtraceRegs
+	if err := unix.PtraceGetRegs(h.tid, &r); err != nil {
+		return regs, errGone
+	}
+	if r.Cs == compatCode {
+		return regs, errCompat
+	}
+	return fromPtrace(&r), nil
+}
+
+func fromPtrace(r *unix.PtraceRegs) abi.Regs {
+	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+	regs.Reg = [abi.NumRegs]uint64{r.Rax, r.Rdx, r.Rcx, r.Rbx, r.Rsi, r.Rdi, r.Rbp, r.Rsp, r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15, r.Rip}
+	return regs
+}
+
+func ignoreEINTR(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// readProcess returns a memory that reads from a process.
+func readProcess(pid int32) memory {
+	return func(p []byte, addr uint64) int {
+		if len(p) == 0 || addr+uint64(len(p)) < addr {
+			return 0
+		}
+		local := []unix.Iovec{{Base: &p[0], Len: uint64(len(p))}}
+		n, err := unix.ProcessVMReadv(int(pid), local, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(p)}}, 0)
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+}

@@ -1,0 +1,173 @@
+//go:build linux && amd64
+
+package stacks
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// status is what /proc/PID/task/TID/status says: proc_pid_status(5).
+type status map[string]string
+
+func readStatus(pid, tid int32) status {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid)) // no file, no fields
+	s := make(status)
+	for line := range bytes.Lines(b) {
+		if key, value, ok := strings.Cut(string(line), ":"); ok {
+			s[key] = strings.TrimSpace(value)
+		}
+	}
+	return s
+}
+
+// ended is the state of a thread that its parent has not waited for yet.
+const ended = "has ended"
+
+// describe returns the name of a thread and what it does, before it is stopped.
+func describe(pid, tid int32) (comm, state string) {
+	task := fmt.Sprintf("/proc/%d/task/%d/", pid, tid)
+	b, err := os.ReadFile(task + "stat")
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if err != nil || open < 0 || end < open || end+2 >= len(b) {
+		return "", ""
+	}
+	comm = string(b[open+1 : end])
+	switch letter := b[end+2]; letter {
+	case 'R':
+		return comm, "running"
+	case 'S', 'D', 'I':
+		state = "blocked"
+		if letter == 'D' {
+			state = "blocked, cannot be interrupted,"
+		}
+		return comm, state + blockedIn(pid, task)
+	case 'T':
+		return comm, "stopped by a signal"
+	case 't':
+		return comm, "stopped by a debugger"
+	case 'Z', 'X':
+		return comm, ended
+	default:
+		return comm, "state " + string(letter)
+	}
+}
+
+// blockedIn returns the system call of a blocked thread, or where it waits in the kernel, as far as that may be
+// read.
+func blockedIn(pid int32, task string) string {
+	const number, first = 0, 1
+	b, err := os.ReadFile(task + "syscall")
+	fields := strings.Fields(string(b))
+	if err != nil || len(fields) <= first || fields[number] == "-1" {
+		if w, err := os.ReadFile(task + "wchan"); err == nil && len(w) > 0 && string(w) != "0" {
+			return " in the kernel's " + stackfmt.Escape(string(w))
+		}
+		return ""
+	}
+	n, err := strconv.Atoi(fields[number])
+	if err != nil {
+		return ""
+	}
+	call := calls[n]
+	if call.name == "" {
+		return fmt.Sprintf(" in system call %d", n)
+	}
+	switch call.argument {
+	case address:
+		return fmt.Sprintf(" in %s(%s)", call.name, fields[first])
+	case descriptor:
+		fd, err := strconv.ParseUint(fields[first], 0, 64)
+		if err != nil {
+			break
+		}
+		target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, uint32(fd))) // it may have been closed
+		return fmt.Sprintf(" in %s(%s)", call.name, strings.TrimSpace(fmt.Sprintf("%d %s", uint32(fd), stackfmt.Escape(target))))
+	}
+	return " in " + call.name
+}
+
+// argument says what is shown of a system call's arguments: the first, or none.
+type argument uint8
+
+const (
+	none argument = iota
+	address
+	descriptor
+)
+
+// call is a system call that blocks.
+type call struct {
+	name     string
+	argument argument
+}
+
+// calls are the system calls that block for long: asm/unistd_64.h.
+var calls = map[int]call{
+	unix.SYS_FUTEX: {"futex", address}, unix.SYS_FUTEX_WAITV: {"futex_waitv", address}, 455: {"futex_wait", address},
+	unix.SYS_READ: {"read", descriptor}, unix.SYS_WRITE: {"write", descriptor}, unix.SYS_READV: {"readv", descriptor}, unix.SYS_WRITEV: {"writev", descriptor},
+	unix.SYS_PREAD64: {"pread64", descriptor}, unix.SYS_PWRITE64: {"pwrite64", descriptor}, unix.SYS_FSYNC: {"fsync", descriptor}, unix.SYS_FDATASYNC: {"fdatasync", descriptor},
+	unix.SYS_RECVFROM: {"recvfrom", descriptor}, unix.SYS_RECVMSG: {"recvmsg", descriptor}, unix.SYS_RECVMMSG: {"recvmmsg", descriptor},
+	unix.SYS_SENDTO: {"sendto", descriptor}, unix.SYS_SENDMSG: {"sendmsg", descriptor}, unix.SYS_CONNECT: {"connect", descriptor},
+	unix.SYS_ACCEPT: {"accept", descriptor}, unix.SYS_ACCEPT4: {"accept4", descriptor}, unix.SYS_IOCTL: {"ioctl", descriptor}, unix.SYS_FLOCK: {"flock", descriptor},
+	unix.SYS_FCNTL: {"fcntl", descriptor}, unix.SYS_EPOLL_WAIT: {"epoll_wait", descriptor}, unix.SYS_EPOLL_PWAIT: {"epoll_pwait", descriptor}, unix.SYS_EPOLL_PWAIT2: {"epoll_pwait2", descriptor},
+	unix.SYS_IO_URING_ENTER: {"io_uring_enter", descriptor}, unix.SYS_POLL: {"poll", none}, unix.SYS_PPOLL: {"ppoll", none}, unix.SYS_SELECT: {"select", none}, unix.SYS_PSELECT6: {"pselect6", none},
+	unix.SYS_NANOSLEEP: {"nanosleep", none}, unix.SYS_CLOCK_NANOSLEEP: {"clock_nanosleep", none}, unix.SYS_PAUSE: {"pause", none}, unix.SYS_WAIT4: {"wait4", none}, unix.SYS_WAITID: {"waitid", none},
+	unix.SYS_RT_SIGSUSPEND: {"rt_sigsuspend", none}, unix.SYS_RT_SIGTIMEDWAIT: {"rt_sigtimedwait", none}, unix.SYS_RESTART_SYSCALL: {"restart_syscall", none}, unix.SYS_VFORK: {"vfork", none}, unix.SYS_CLONE: {"clone", none}, unix.SYS_CLONE3: {"clone3", none},
+	unix.SYS_MSGRCV: {"msgrcv", none}, unix.SYS_MSGSND: {"msgsnd", none}, unix.SYS_SEMOP: {"semop", none}, unix.SYS_SEMTIMEDOP: {"semtimedop", none}, unix.SYS_MQ_TIMEDRECEIVE: {"mq_timedreceive", descriptor}, unix.SYS_OPENAT: {"openat", none},
+}
+
+// refused explains why a thread may not be looked at, and what helps.
+func refused(pid, tid int32, err error) error {
+	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("ptrace of thread %d: %w", tid, err)
+	}
+	s := readStatus(pid, tid)
+	var reason, remedy string
+	scope := "0"
+	if b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil {
+		scope = strings.TrimSpace(string(b))
+	}
+	owner, _, _ := strings.Cut(s["Uid"], "\t")
+	switch tracer := s["TracerPid"]; {
+	case tracer != "" && tracer != "0":
+		n, _ := strconv.Atoi(tracer) // the thread that traces
+		by := readStatus(int32(n), int32(n))
+		reason = fmt.Sprintf("process %s (%s) traces it", cmp.Or(by["Tgid"], tracer), stackfmt.Escape(by["Name"]))
+		remedy = "end that debugger or strace first"
+	case scope == "3":
+		reason, remedy = "kernel.yama.ptrace_scope=3 forbids ptrace until the next boot", "a core (ehasm stack CORE) needs no ptrace"
+	case owner != strconv.Itoa(os.Getuid()):
+		reason, remedy = fmt.Sprintf("the process belongs to user %s", owner), "be root, have CAP_SYS_PTRACE, or be that user"
+	case scope == "2" || scope == "1":
+		reason = fmt.Sprintf("kernel.yama.ptrace_scope=%s forbids it without CAP_SYS_PTRACE", scope)
+		remedy = "be root, or as root sysctl kernel.yama.ptrace_scope=0"
+	case os.Getuid() == 0:
+		reason = "this process has no CAP_SYS_PTRACE in the user namespace of that one, or a security module forbids it"
+		remedy = "run the container with --cap-add=SYS_PTRACE, or ehasm outside"
+	default:
+		reason = "the process has more rights than this one, or is not dumpable: prctl(2), PR_SET_DUMPABLE"
+		remedy = "be root or have CAP_SYS_PTRACE"
+	}
+	return fmt.Errorf("ptrace: %w: %s; %s", err, reason, remedy)
+}
+
+// noMemory explains why a process has nothing mapped.
+func noMemory(pid int32) error {
+	switch _, state := describe(pid, pid); {
+	case state == ended:
+		return errors.New("the process has ended, and its parent has not waited for it yet")
+	case state == "":
+		return errors.New("there is no such process")
+	}
+	return errors.New("a kernel thread: it has no stack in user space")
+}

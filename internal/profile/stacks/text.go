@@ -1,0 +1,255 @@
+package stacks
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// frames returns the named frames of a thread.
+func frames(cache *symbolize.Cache, t *Target, th *Thread) []*stackfmt.Frame {
+	list := make([]*stackfmt.Frame, len(th.PCs))
+	exact := true
+	for i, pc := range th.PCs {
+		at := pc
+		if !exact {
+			at-- // within the instruction that called
+		}
+		list[i], exact = cache.Frame(t.Maps.Find(at), t.PID, at)
+		if exact && list[i].Name == "" { // where a handler returns to: no instruction of the function has called
+			list[i], _ = cache.Frame(t.Maps.Find(pc), t.PID, pc)
+		}
+	}
+	return list
+}
+
+// Group holds threads with equal stacks.
+type Group struct {
+	Count   int      // how often the stack was met
+	Threads []Thread // each in each of its states once
+	Frames  []*stackfmt.Frame
+}
+
+// Groups puts threads with equal stacks together.
+type Groups struct {
+	List   []Group
+	cache  *symbolize.Cache
+	merge  bool
+	index  map[string][]int // groups by pcs
+	rounds int
+}
+
+// NewGroups returns empty groups; without merge each thread is a group. cache names the frames.
+func NewGroups(cache *symbolize.Cache, merge bool) *Groups {
+	return &Groups{cache: cache, merge: merge, index: make(map[string][]int)}
+}
+
+// Add adds the threads of a target. The targets must be of one process.
+func (gs *Groups) Add(t *Target) {
+	gs.rounds++
+	for _, th := range t.Threads {
+		var key []byte
+		for _, pc := range th.PCs {
+			key = binary.LittleEndian.AppendUint64(key, pc)
+		}
+		if g := gs.find(string(key), &th); g != nil {
+			g.add(th)
+			continue
+		}
+		gs.index[string(key)] = append(gs.index[string(key)], len(gs.List))
+		gs.List = append(gs.List, Group{1, []Thread{th}, frames(gs.cache, t, &th)})
+	}
+}
+
+func (gs *Groups) find(key string, th *Thread) *Group {
+	if !gs.merge {
+		return nil
+	}
+	for _, i := range gs.index[key] {
+		if sameStack(&gs.List[i].Threads[0], th) {
+			return &gs.List[i]
+		}
+	}
+	return nil
+}
+
+func (g *Group) add(th Thread) {
+	g.Count++
+	if !slices.ContainsFunc(g.Threads, func(o Thread) bool { return o.TID == th.TID && o.State == th.State }) {
+		th.PCs, th.Guessed = g.Threads[0].PCs, g.Threads[0].Guessed
+		g.Threads = append(g.Threads, th)
+	}
+}
+
+// sorted returns the groups, with merge the largest first.
+func (gs *Groups) sorted() []Group {
+	list := slices.Clone(gs.List)
+	if gs.merge {
+		slices.SortStableFunc(list, func(a, b Group) int { return b.Count - a.Count })
+	}
+	return list
+}
+
+// Text appends the groups of a target's threads as text; stopped adds for how long each was stopped.
+func (gs *Groups) Text(b []byte, t *Target, stopped bool) []byte {
+	what := "process"
+	if t.Reason != "" {
+		what = "core of process"
+	}
+	b = fmt.Appendf(b, "%s %d", what, t.PID)
+	if t.Comm != "" {
+		b = fmt.Appendf(b, " (%s)", stackfmt.Escape(t.Comm))
+	}
+	if t.Reason != "" {
+		b = fmt.Appendf(b, ": %s", t.Reason)
+	}
+	if gs.rounds > 1 {
+		b = fmt.Appendf(b, ", looked at %d times", gs.rounds)
+	}
+	b = append(b, '\n')
+	for _, g := range gs.sorted() {
+		b = append(b, '\n')
+		b = g.head(b, stopped, gs.rounds > 1)
+		b = g.stack(b)
+	}
+	return b
+}
+
+// head writes which threads have the stack, and with often how often it was met.
+func (g *Group) head(b []byte, stopped, often bool) []byte {
+	first := &g.Threads[0]
+	if often {
+		b = fmt.Appendf(b, "%d times: ", g.Count)
+	}
+	if len(g.Threads) == 1 {
+		b = fmt.Appendf(b, "thread %d", first.TID)
+		if first.Comm != "" {
+			b = fmt.Appendf(b, " (%s)", stackfmt.Escape(first.Comm))
+		}
+		if first.State != "" {
+			b = fmt.Appendf(b, ", %s", first.State)
+		}
+		if stopped && first.Stopped > 0 {
+			b = fmt.Appendf(b, ", stopped for %v", first.Stopped.Round(time.Microsecond))
+		}
+		return append(b, ":\n"...)
+	}
+	b = fmt.Appendf(b, "%d threads", len(g.Threads))
+	b = append(b, g.counts(", ", func(t *Thread) string { state, _, _ := strings.Cut(t.State, "("); return state })...)
+	b = append(b, g.counts("; ", func(t *Thread) string { return stackfmt.Escape(t.Comm) })...)
+	b = append(b, "; ids"...)
+	const shown = 10
+	for _, t := range g.Threads[:min(shown, len(g.Threads))] {
+		b = fmt.Appendf(b, " %d", t.TID)
+	}
+	if len(g.Threads) > shown {
+		b = append(b, " ..."...)
+	}
+	return append(b, ":\n"...)
+}
+
+// counts returns the different values that threads have, with how many threads have each if they differ.
+func (g *Group) counts(begin string, of func(*Thread) string) string {
+	counts := make(map[string]int)
+	var values []string
+	for i := range g.Threads {
+		v := of(&g.Threads[i])
+		if v == "" {
+			continue
+		}
+		if counts[v]++; counts[v] == 1 {
+			values = append(values, v)
+		}
+	}
+	slices.SortStableFunc(values, func(a, b string) int { return counts[b] - counts[a] })
+	text := ""
+	const shown = 4
+	for i, v := range values {
+		if i == shown {
+			return text + fmt.Sprintf(", %d others", len(values)-shown)
+		}
+		text += begin + v
+		if len(values) > 1 {
+			text += fmt.Sprintf(" (%d)", counts[v])
+		}
+		begin = ", "
+	}
+	return text
+}
+
+// stack writes the frames.
+func (g *Group) stack(b []byte) []byte {
+	th := &g.Threads[0]
+	if th.Missing != "" {
+		return fmt.Appendf(b, "    no stack: %s\n", th.Missing)
+	}
+	guessed := th.Guessed
+	for i, f := range g.Frames {
+		for _, in := range f.Inlined {
+			b = appendPlace(fmt.Appendf(b, "#%-3d %#016x %s", i, th.PCs[i], stackfmt.Escape(in.Shown())), in.Source)
+			b = append(b, " (inlined)\n"...)
+		}
+		b = appendFrame(b, i, th.PCs[i], f)
+		if len(guessed) > 0 && guessed[0] == i {
+			b, guessed = append(b, " (guessed by frame pointer)"...), guessed[1:]
+		}
+		b = append(b, '\n')
+	}
+	switch th.End {
+	case unwind.Outermost, unwind.OutermostGuessed:
+		return b
+	}
+	return fmt.Appendf(b, "    incomplete: %v\n", th.End)
+}
+
+// appendFrame writes a frame without the end of its line.
+func appendFrame(b []byte, i int, pc uint64, f *stackfmt.Frame) []byte {
+	b = fmt.Appendf(b, "#%-3d %#016x ", i, pc)
+	if f.Name == "" {
+		b = append(b, "??"...)
+	} else {
+		const page = 4096
+		back := (pc - f.IP) % page // a return address is looked up minus one
+		b = fmt.Appendf(b, "%s+%#x", stackfmt.Escape(f.Shown()), f.Offset+back)
+	}
+	if f.File != "" {
+		return appendPlace(b, f.Source)
+	}
+	return fmt.Appendf(b, " in %s", stackfmt.Escape(filepath.Base(f.DSO)))
+}
+
+func appendPlace(b []byte, s stackfmt.Source) []byte {
+	if s.File == "" {
+		return b
+	}
+	return fmt.Appendf(b, " at %s:%d", stackfmt.Escape(s.File), s.Line)
+}
+
+// Event is what the samples of Samples count.
+func Event() *stackfmt.Event {
+	return &stackfmt.Event{Name: "threads", TID: true, Callchain: true, Kind: "threads", Unit: "count"}
+}
+
+// Samples calls f with the threads of a target as samples of an event, for a format of package stackfmt.
+func (t *Target) Samples(cache *symbolize.Cache, event *stackfmt.Event, f func(*stackfmt.Sample)) {
+	for i := range t.Threads {
+		th := &t.Threads[i]
+		s := stackfmt.Sample{Comm: cmp.Or(th.Comm, t.Comm), PID: t.PID, TID: th.TID, Period: 1, Event: event,
+			Frames: frames(cache, t, th), Guessed: th.Guessed, End: th.End}
+		if th.Missing != "" {
+			s.End = stackfmt.NoUserStack
+		}
+		if th.State != "" {
+			s.Labels = []stackfmt.Label{{Key: "state", Value: th.State}}
+		}
+		f(&s)
+	}
+}

@@ -1,0 +1,112 @@
+package stacks
+
+import (
+	"slices"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Bounds of copies of a stack, in bytes.
+const (
+	firstCopy = 256 << 10
+	mostCopy  = 8 << 20
+	redZone   = 128 // below rsp: x86-64 psABI 3.2.2
+	mostParts = 4   // of a stack, such as a signal handler's and the one it interrupted
+)
+
+// part is a piece of stack to copy: size bytes from the stack pointer sp on, and the red zone.
+type part struct {
+	sp   uint64
+	size int
+}
+
+// copied is a part that was copied.
+type copied struct {
+	ehelf.Memory
+	want part
+}
+
+// memory reads bytes of a target at an address and returns how many could be read.
+type memory func(p []byte, addr uint64) int
+
+// copyPart copies a part of a stack. region returns the bounds of the mapping at an address; of an address
+// in no mapping, two zeros.
+func copyPart(read memory, region func(uint64) (start, end uint64), p part) copied {
+	const word = 8
+	lo := p.sp&^(word-1) - redZone
+	size := p.size
+	if start, end := region(p.sp); end > p.sp {
+		lo = max(lo, start)
+		size = int(min(uint64(size), end-lo))
+	}
+	b := make([]byte, size)
+	return copied{ehelf.Memory{Lo: lo, Bytes: b[:max(0, read(b, lo))]}, p}
+}
+
+// walker walks over copies of stacks.
+type walker struct {
+	unwind.Walker
+	pcs []uint64
+}
+
+func newWalker(p unwind.FramePointers) *walker {
+	return &walker{unwind.Walker{FramePointers: p}, make([]uint64, MaxFrames)}
+}
+
+// walk sets the stack of a thread, whose stack was copied in parts. more are the parts to copy for the rest;
+// it is nil if that is all there is.
+func (w *walker) walk(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []copied) (more []part) {
+	t.PCs, t.Guessed, t.End = nil, nil, unwind.Unreadable
+	if len(parts) == 0 {
+		return nil
+	}
+	used := make([]bool, len(parts))
+	for at := 0; at >= 0; {
+		used[at] = true
+		done := max(0, len(t.PCs)-1) // the frame that the last part ended with is met again
+		n, cause, _ := w.Walk(maps, &regs, &parts[at].Memory, w.pcs[:MaxFrames-done])
+		for _, g := range w.Guesses {
+			t.Guessed = append(t.Guessed, done+g)
+		}
+		t.PCs = append(t.PCs[:done], w.pcs[:n]...)
+		t.End = cause
+		if cause != unwind.Unreadable || regs.Reg[abi.RIP] != t.PCs[len(t.PCs)-1] {
+			return nil
+		}
+		if at, more = next(parts, used, at, regs.Reg[abi.RSP]); more != nil {
+			return more
+		}
+	}
+	return nil
+}
+
+// next returns the part to go on in at a stack pointer, after the part at did not have a word; -1: none.
+// Otherwise more are the parts to copy.
+func next(parts []copied, used []bool, at int, sp uint64) (found int, more []part) {
+	for i, p := range parts {
+		if !used[i] && sp-p.Lo < uint64(len(p.Bytes)) {
+			return i, nil
+		}
+	}
+	for _, p := range parts {
+		more = append(more, p.want)
+	}
+	p := parts[at]
+	switch inside := sp-p.Lo < uint64(len(p.Bytes)); {
+	case inside && len(p.Bytes) >= p.want.size && p.want.size < mostCopy:
+		const growth = 8
+		more[at].size = min(p.want.size*growth, mostCopy)
+	case !inside && len(parts) < mostParts && sp != 0:
+		more = append(more, part{sp, firstCopy})
+	default:
+		more = nil
+	}
+	return -1, more
+}
+
+// sameStack reports whether two threads have equal stacks.
+func sameStack(a, b *Thread) bool {
+	return a.End == b.End && a.Missing == b.Missing && slices.Equal(a.PCs, b.PCs) && slices.Equal(a.Guessed, b.Guessed)
+}
