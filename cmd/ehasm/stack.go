@@ -56,7 +56,7 @@ Examples:
   ehasm stack --merge=false --no-lines 1234
   ehasm stack --consistent 1234
   ehasm stack --watch 100ms -n 50 -o flame.svg 1234
-  gcore -o core 1234 && ehasm stack core.1234
+  ehasm stack -p 1234 -o stacks.json
 `
 
 // stackOptions holds the flags of stack.
