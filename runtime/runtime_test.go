@@ -268,7 +268,13 @@ func TestForks(t *testing.T) {
 func TestChildren(t *testing.T) {
 	k := makeKit(t)
 	for how, number := range map[string]string{"fork": "300", "share": "2000", "namespace": "2000"} {
-		assert.Empty(t, k.mustRun(t, k.path("eh"), nil, k.path("children"), number, how, k.path("plugin.so"), "libm.so.6"), how)
+		t.Run(how, func(t *testing.T) {
+			out := k.mustRun(t, k.path("eh"), nil, k.path("children"), number, how, k.path("plugin.so"), "libm.so.6")
+			if how == "namespace" && out == "no namespaces\n" {
+				t.Skip("needs pid namespaces, which are forbidden in some containers")
+			}
+			assert.Empty(t, out)
+		})
 	}
 }
 
