@@ -100,13 +100,13 @@ func readInfo(path string) (infoJSON, error) {
 	if err != nil {
 		return infoJSON{}, err
 	}
-	n := info.Note
+	n, stats := info.Note, compile.StatsOf(info)
 	out := infoJSON{
-		File: path, Soname: info.Soname, ABIVersion: n.Version, Flags: []string{}, Layout: compile.StatsOf(info).Layout,
+		File: path, Soname: info.Soname, ABIVersion: n.Version, Flags: []string{}, Layout: stats.Layout,
 		ObjectBuildID: fmt.Sprintf("%x", n.BuildID), ObjectSize: n.FileSize, BuildID: fmt.Sprintf("%x", info.BuildID),
 		Low: n.Low, High: n.High, Ranges: n.Ranges, Rows: n.Rows,
 		TextSize: info.TextSize, DataSize: info.DataSize, SiteSize: info.SiteSize, FileSize: size,
-		Exports: make(map[string]uint64), Build: info.Build, stats: compile.StatsOf(info),
+		Exports: make(map[string]uint64), Build: info.Build, stats: stats,
 	}
 	if c := n.Content; c.Size > 0 {
 		out.Content = &contentJSON{Low: c.Low, Size: c.Size, Hash: fmt.Sprintf("%016x", c.Hash)}
