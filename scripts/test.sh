@@ -17,6 +17,7 @@ alive() { # says every 30 seconds that the tests go on
 	while sleep 30 >/dev/null; do echo "   $SECONDS s, $(passed) tests passed"; done
 }
 
+go list ./... >/dev/null || { echo "go cannot load the packages: see above" >&2; exit 1; }
 echo "== tests (each package as it ends; all output in build/test.log)"
 alive &
 alive=$!

@@ -16,7 +16,7 @@ import (
 func TestOtherHost(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, "ehasm")
-	build := exec.Command("go", "build", "-o", other, ".")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", other, ".")
 	build.Env = append(os.Environ(), "GOARCH=386", "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -275,10 +275,10 @@ func (failing) Seek(int64, int) (int64, error) { return 0, nil }
 func TestGrow(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "large")
 	compile := exec.Command("gcc", "-O0", "-x", "c", "-o", program, "-")
-	compile.Stdin = strings.NewReader(`
+	compile.Stdin = strings.NewReader(`#include <time.h>
 int down(int n) { volatile char large[6000]; for (int i = 0; i < 6000; i += 500) large[i] = n; if (n) { int r = down(n - 1); return r + large[0]; }
 	for (volatile int i = 0; i < 200000; i++); return 0; }
-int main(void) { for (int i = 0; i < 3000; i++) down(4); }`)
+int main(void) { while (clock() < CLOCKS_PER_SEC) down(4); }`)
 	compile.Stderr = os.Stderr
 	require.NoError(t, compile.Run())
 	path := filepath.Join(t.TempDir(), "perf.data")
