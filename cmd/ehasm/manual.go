@@ -47,7 +47,7 @@ func manVerb() verb {
 	return v
 }
 
-const completionHelp = `Print the script that completes verbs and flags of ehasm in a shell: bash, zsh or
+const completionHelp = `Print the script that completes verbs, flags and their values in a shell: bash, zsh or
 fish.
 
 Usage:
@@ -83,9 +83,49 @@ func describeCommand() manual.Command {
 	command := manual.Command{Name: "ehasm", Version: compile.Release, Brief: brief, Help: usage()}
 	for _, v := range verbs() {
 		fs, _ := v.declare()
-		command.Verbs = append(command.Verbs, manual.Verb{
+		described := manual.Verb{
 			Name: v.name, Brief: v.brief, Help: v.help, More: v.more, Flags: fs, Command: v.command,
+			Values: map[string][]string{}, PIDs: v.name == "stack",
+		}
+		fs.VisitAll(func(f *pflag.Flag) {
+			if words := flagValues(v.name, f.Name); words != nil {
+				described.Values[f.Name] = words
+			}
 		})
+		command.Verbs = append(command.Verbs, described)
 	}
 	return command
+}
+
+// flagValues returns the words that a flag of a verb takes, or nil if these cannot be listed.
+func flagValues(verb, flag string) []string {
+	switch flag {
+	case "dispatch":
+		return []string{"tree", "packed"}
+	case "event":
+		if verb == "record" { // script's are the recording's
+			return []string{"cycles", "cpu-clock", "page-faults"}
+		}
+	case "fail-on":
+		return []string{"error", "warning", "note"}
+	case "format":
+		names := strings.Split(formatNames(), ", ")
+		if verb == "stack" {
+			names = append(names, "text")
+		}
+		return names
+	case "frame-pointers":
+		return []string{"always", "gaps", "never"}
+	case "push-as":
+		return []string{"pyroscope", "otlp", "pprof"}
+	case "refill":
+		return []string{"auto", "never"}
+	case "source":
+		return []string{"auto", "eh_frame", "debug_frame", "sframe"}
+	case "stage":
+		return stages()
+	case "to":
+		return []string{"sframe"}
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -77,15 +78,53 @@ func TestCompletion(t *testing.T) {
 	assert.Equal(t, []string{"--dispatch"}, bash("ehasm build --disp"))
 	assert.Equal(t, []string{"preload"}, bash("ehasm help pre"))
 	assert.Empty(t, bash("ehasm preload ls --"), "flags of the command that is run are not ours")
+	assert.Contains(t, bash("ehasm record -o x.svg -- ech"), "echo", "the command")
+	assert.Contains(t, bash("ehasm record -F 99 ech"), "echo", "the command, behind a flag and its value")
+	assert.Contains(t, bash("ehasm stack -p ''"), strconv.Itoa(os.Getpid()))
+	assert.Contains(t, bash("ehasm stack "+strconv.Itoa(os.Getpid())), strconv.Itoa(os.Getpid()))
+	assert.Empty(t, bash("ehasm build -o --dispatch"), "a file")
+	for _, v := range describeCommand().Verbs {
+		for flag, values := range v.Values {
+			usage := v.Flags.Lookup(flag).Usage
+			for _, value := range values {
+				assert.Contains(t, usage, value, "%s --%s", v.Name, flag)
+			}
+			assert.ElementsMatch(t, values, bash("ehasm "+v.Name+" --"+flag+" ''"), "%s --%s", v.Name, flag)
+			assert.ElementsMatch(t, values, bash("ehasm "+v.Name+" --"+flag+" ="), "%s --%s=", v.Name, flag)
+		}
+	}
 
 	fish := script("fish")
 	assert.Contains(t, ask("fish", "-c", "source "+fish+"; complete -C 'ehasm bu'"), "build\t")
 	assert.Contains(t, ask("fish", "-c", "source "+fish+"; complete -C 'ehasm build --disp'"), "--dispatch")
+	ways := ask("fish", "-c", "source "+fish+"; complete -C 'ehasm build --dispatch '")
+	assert.Regexp(t, `\Apacked\t.*\ntree\t.*\n\z`, ways)
+	assert.Contains(t, ask("fish", "-c", "source "+fish+"; complete -C 'ehasm stack -p "+strconv.Itoa(os.Getpid())+"'"), strconv.Itoa(os.Getpid()))
+	assert.Contains(t, ask("fish", "-c", "source "+fish+"; complete -C 'ehasm record -- ech'"), "echo")
 
 	ask("zsh", "-f", "-n", script("zsh"))
+	assert.Contains(t, typedInZsh(t, script("zsh"), "ehasm build --dispatch=pac"), "--dispatch=packed")
+	assert.Contains(t, typedInZsh(t, script("zsh"), "ehasm record -o x --push-as otl"), "--push-as otlp")
+	assert.Contains(t, typedInZsh(t, script("zsh"), "ehasm sta"), "ehasm stack")
 	assert.Contains(t, ask("zsh", "-f", "-c", "autoload -U compinit; compinit -u -D; source "+filepath.Join(dir, "zsh")+"; print $_comps[ehasm]"), "_ehasm")
 
 	assert.Equal(t, exitUsage, ehasm(t, "completion", "tcsh").code)
 	assert.Equal(t, exitUsage, ehasm(t, "completion").code)
 	assert.Equal(t, exitUsage, ehasm(t, "man", "nonsense").code)
+}
+
+// typedInZsh types text and a tab into an interactive zsh with the script, and returns what its terminal shows.
+func typedInZsh(t *testing.T, script, text string) string {
+	t.Helper()
+	cmd := exec.Command("zsh", "-f", "-c", `zmodload zsh/zpty
+		zpty shell zsh -f -i
+		zpty -w shell "PS1= RPS1= ; stty -echo; autoload -U compinit; compinit -u -D; source $1; echo rea''dy"
+		zpty -r -m shell shown "*ready*"
+		zpty -w -n shell "$2"$'\t'" end"$'\n'
+		zpty -r -m shell shown "* end*"
+		print -r -- "$shown"
+		zpty -d shell`, "zsh", script, text)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return string(out)
 }

@@ -33,38 +33,99 @@ func (c Command) names() string {
 	return strings.Join(append(names, "help"), " ")
 }
 
-func (c Command) bash() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `# bash completion for %[1]s; made by '%[1]s completion bash'
+// spellings returns a flag's name, and its letter if it has one, with their dashes.
+func spellings(f *pflag.Flag) []string {
+	if f.Shorthand == "" {
+		return []string{"--" + f.Name}
+	}
+	return []string{"--" + f.Name, "-" + f.Shorthand}
+}
+
+// bashStart completes verbs and says which word is the value of which flag: bash makes words of
+// "--flag", "=" and what follows.
+const bashStart = `# bash completion for %[1]s; made by '%[1]s completion bash'
 _%[1]s() {
-    local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]} flags= i
+    local word=${COMP_WORDS[COMP_CWORD]} flag=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]}
+    local flags= valued= values= i=2
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W '%[2]s' -- "$word")
         return
     fi
+    [ "$flag" != = ] || flag=${COMP_WORDS[COMP_CWORD-2]}
+    [ "$word" != = ] || word=
     case $verb in
     help) mapfile -t COMPREPLY < <(compgen -W '%[2]s' -- "$word"); return ;;
-`, c.Name, c.names())
-	for _, v := range c.Verbs {
-		if v.Command {
-			// The first word that is no flag begins a command with its own arguments.
-			fmt.Fprintf(&b, "    %s)\n        for ((i = 2; i < COMP_CWORD; i++)); do\n            case ${COMP_WORDS[i]} in -*) ;; *) return ;; esac\n        done\n        flags='%s' ;;\n", v.Name, v.longNames())
-			continue
-		}
-		fmt.Fprintf(&b, "    %s) flags='%s' ;;\n", v.Name, v.longNames())
-	}
-	fmt.Fprintf(&b, `    esac
+`
+
+// bashCommand, in verbs that run a command, leaves its words to the command's own completion.
+const bashCommand = `        while [ "$i" -lt "$COMP_CWORD" ]; do
+            case ${COMP_WORDS[i]} in
+            --) i=$((i + 1)); break ;;
+            -*) [ "${COMP_WORDS[i+1]}" != = ] || i=$((i + 2))
+                case " $valued " in *" ${COMP_WORDS[i]} "*) i=$((i + 1)) ;; esac
+                i=$((i + 1)) ;;
+            *) break ;;
+            esac
+        done
+        if [ "$i" -lt "$COMP_CWORD" ]; then
+            ! declare -F _command_offset >/dev/null || _command_offset "$i"
+            return
+        elif [ "$i" -eq "$COMP_CWORD" ]; then
+            case $word in -*) ;; *) mapfile -t COMPREPLY < <(compgen -c -- "$word"); return ;; esac
+        fi
+`
+
+// bashEnd completes a flag's value, else flags, else a PID where the verb takes some. Files are the default.
+const bashEnd = `    esac
+    if [ "$values" = PID ]; then values=$(cd /proc && echo [0-9]*); fi
+    if [ -n "$values" ]; then
+        mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
+        return
+    fi
+    case " $valued " in *" $flag "*) return ;; esac
     case $word in -*) mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word") ;; esac
 }
 complete -o default -o bashdefault -F _%[1]s %[1]s
-`, c.Name)
+`
+
+func (c Command) bash() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, bashStart, c.Name, c.names())
+	for _, v := range c.Verbs {
+		v.bash(&b)
+	}
+	fmt.Fprintf(&b, bashEnd, c.Name)
 	return b.String()
 }
 
-func (v Verb) longNames() string {
-	var names []string
-	v.flags(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-	return strings.Join(names, " ")
+// bash writes what a verb takes: flags, those with a value, the words of the flag before the cursor.
+func (v Verb) bash(b *strings.Builder) {
+	var all, valued []string
+	var values strings.Builder
+	v.flags(func(f *pflag.Flag) {
+		all = append(all, "--"+f.Name)
+		if takesValue(f) {
+			valued = append(valued, spellings(f)...)
+		}
+		words := strings.Join(v.Values[f.Name], " ")
+		if words == "" && takesPID(f) {
+			words = "PID"
+		}
+		if words != "" {
+			fmt.Fprintf(&values, "        %s) values='%s' ;;\n", strings.Join(spellings(f), "|"), words)
+		}
+	})
+	fmt.Fprintf(b, "    %s)\n        flags='%s'\n        valued='%s'\n", v.Name, strings.Join(all, " "), strings.Join(valued, " "))
+	if v.Command {
+		b.WriteString(bashCommand)
+	}
+	if v.PIDs {
+		b.WriteString("        case \"$word\" in [0-9]*) values=PID ;; esac\n")
+	}
+	if values.Len() > 0 {
+		fmt.Fprintf(b, "        case $flag in\n%s        esac\n", values.String())
+	}
+	b.WriteString("        ;;\n")
 }
 
 func (c Command) zsh() string {
@@ -80,28 +141,44 @@ _%[1]s() {
 	}
 	b.WriteString("    )\n    if (( CURRENT == 2 )); then\n        _describe verb verbs\n        return\n    fi\n    local verb=$words[2]\n    shift words; (( CURRENT-- ))\n    case $verb in\n")
 	for _, v := range c.Verbs {
-		fmt.Fprintf(&b, "    %s)\n        _arguments", v.Name)
-		v.flags(func(f *pflag.Flag) {
-			value, usage := pflag.UnquoteUsage(f)
-			usage = strings.NewReplacer("[", "(", "]", ")", ":", " -").Replace(usage)
-			spec := "--" + f.Name
-			if takesValue(f) {
-				spec += "="
-			}
-			spec += "[" + usage + "]"
-			if takesValue(f) {
-				spec += ":" + strings.ReplaceAll(value, ":", "") + ":_files"
-			}
-			fmt.Fprintf(&b, " \\\n            %s", quoteShell(spec))
-		})
-		rest := "*:file:_files"
-		if v.Command {
-			rest = "*::command:_normal"
-		}
-		fmt.Fprintf(&b, " \\\n            %s ;;\n", quoteShell(rest))
+		v.zsh(&b)
 	}
 	fmt.Fprintf(&b, "    esac\n}\nif [ \"$funcstack[1]\" = _%[1]s ]; then _%[1]s \"$@\"; else compdef _%[1]s %[1]s; fi\n", c.Name)
 	return b.String()
+}
+
+func (v Verb) zsh(b *strings.Builder) {
+	fmt.Fprintf(b, "    %s)\n        _arguments", v.Name)
+	v.flags(func(f *pflag.Flag) {
+		value, usage := pflag.UnquoteUsage(f)
+		usage = strings.NewReplacer("[", "(", "]", ")", ":", " -").Replace(usage)
+		action := "_files"
+		switch {
+		case v.Values[f.Name] != nil:
+			action = "(" + strings.Join(v.Values[f.Name], " ") + ")"
+		case takesPID(f):
+			action = "_pids"
+		}
+		for _, spelling := range spellings(f) {
+			spec := spelling + "[" + usage + "]"
+			if takesValue(f) {
+				after := "=" // --flag=value or --flag value
+				if spelling[1] != '-' {
+					after = "+"
+				}
+				spec = spelling + after + "[" + usage + "]:" + strings.ReplaceAll(value, ":", "") + ":" + action
+			}
+			fmt.Fprintf(b, " \\\n            %s", quoteShell(spec))
+		}
+	})
+	rest := "*:file:_files"
+	switch {
+	case v.Command:
+		rest = "*::command:_normal"
+	case v.PIDs:
+		rest = "*:process or core:{ _pids; _files }"
+	}
+	fmt.Fprintf(b, " \\\n            %s ;;\n", quoteShell(rest))
 }
 
 func (c Command) fish() string {
@@ -111,17 +188,29 @@ func (c Command) fish() string {
 		fmt.Fprintf(&b, "complete -c %s -n __fish_use_subcommand -f -a %s -d %s\n", c.Name, v.Name, quoteShell(v.Brief))
 	}
 	for _, v := range c.Verbs {
+		within := fmt.Sprintf("complete -c %s -n '__fish_seen_subcommand_from %s'", c.Name, v.Name)
 		v.flags(func(f *pflag.Flag) {
 			_, usage := pflag.UnquoteUsage(f)
-			fmt.Fprintf(&b, "complete -c %s -n '__fish_seen_subcommand_from %s' -l %s", c.Name, v.Name, f.Name)
+			fmt.Fprintf(&b, "%s -l %s", within, f.Name)
 			if f.Shorthand != "" {
 				fmt.Fprintf(&b, " -s %s", f.Shorthand)
 			}
-			if takesValue(f) {
+			switch {
+			case v.Values[f.Name] != nil:
+				fmt.Fprintf(&b, " -x -a %s", quoteShell(strings.Join(v.Values[f.Name], " ")))
+			case takesPID(f):
+				b.WriteString(" -x -a '(__fish_complete_pids)'")
+			case takesValue(f):
 				b.WriteString(" -r")
 			}
 			fmt.Fprintf(&b, " -d %s\n", quoteShell(usage))
 		})
+		if v.Command {
+			fmt.Fprintf(&b, "%s -a '(__fish_complete_subcommand --fcs-skip=2)'\n", within)
+		}
+		if v.PIDs {
+			fmt.Fprintf(&b, "%s -a '(__fish_complete_pids)'\n", within)
+		}
 	}
 	return b.String()
 }

@@ -24,6 +24,10 @@ type Verb struct {
 	Flags      *pflag.FlagSet
 	// Command reports that the arguments are a command with its own flags.
 	Command bool
+	// Values are the words that flags take, by the flag's name.
+	Values map[string][]string
+	// PIDs reports that arguments may be PIDs, beside files.
+	PIDs bool
 }
 
 // flags calls visit for each flag that help shows, in the order of help.
@@ -33,6 +37,12 @@ func (v Verb) flags(visit func(*pflag.Flag)) {
 			visit(f)
 		}
 	})
+}
+
+// takesPID reports whether a flag wants PIDs.
+func takesPID(f *pflag.Flag) bool {
+	value, _ := pflag.UnquoteUsage(f)
+	return value == "PID" || f.Name == "pid"
 }
 
 // takesValue reports whether a flag wants a value after it.
