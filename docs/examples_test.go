@@ -3,11 +3,15 @@
 package docs
 
 import (
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -61,4 +65,100 @@ func TestExampleCompile(t *testing.T) {
 	out, code = output(program, "compile.go")
 	assert.Equal(t, 1, code)
 	assert.Equal(t, 1, strings.Count(out, "\n"), out)
+}
+
+// gdbStacks prints the stacks of all threads as examples/stacks does. Frames of libraries have no name, and inlined functions
+// of theirs no line: that depends on whether their debug information is installed. gdb also shows functions that
+// left by a jump; no return address is theirs.
+const gdbStacks = `
+import gdb
+gdb.execute("set backtrace past-main on")
+gdb.execute("set backtrace past-entry on")
+for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: t.ptid[1]):
+    thread.switch()
+    print("thread", thread.ptid[1])
+    frame = gdb.newest_frame()
+    while frame:
+        own = gdb.solib_name(frame.pc()) is None
+        if frame.type() != gdb.TAILCALL_FRAME and (own or frame.type() != gdb.INLINE_FRAME):
+            print("%#x" % frame.pc(), frame.name() if own else "-")
+        frame = frame.older()
+`
+
+// TestExampleStacks runs examples/stacks beside gdb: on all stacks, the same pcs and functions.
+func TestExampleStacks(t *testing.T) {
+	dir := t.TempDir()
+	example, target, script := filepath.Join(dir, "stacks"), filepath.Join(dir, "target"), filepath.Join(dir, "stacks.py")
+	require.NoError(t, os.WriteFile(script, []byte(gdbStacks), 0o666))
+	for _, args := range [][]string{{"go", "build", "-o", example, "../examples/stacks"},
+		{"gcc", "-g", "-O1", "-pthread", "-o", target, "../cmd/ehasm/testdata/stacks.c"}} {
+		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	cmd := exec.Command(target)
+	from, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	_, err = bufio.NewReader(from).ReadString('\n')
+	require.NoError(t, err)
+	pid := strconv.Itoa(cmd.Process.Pid)
+	waitBlocked(t, pid)
+
+	said, err := exec.Command("gdb", "-q", "-batch", "-iex", "set debuginfod enabled off", "-p", pid, "-x", script).Output()
+	require.NoError(t, err)
+	_, list, found := strings.Cut(string(said), "\nthread ")
+	require.True(t, found, "%s", said)
+	list, _, _ = strings.Cut(list, "\n[Inferior ")
+	got, err := exec.Command(example, pid).CombinedOutput()
+	require.NoError(t, err, "%s", got)
+	var want, have []string
+	nameless := make(map[string]bool)
+	for line := range strings.Lines("thread " + list) {
+		want = append(want, strings.TrimSpace(line))
+		pc, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		nameless[pc] = name == "-"
+	}
+	for line := range strings.Lines(string(got)) {
+		line, _, _ = strings.Cut(strings.TrimSpace(line), ":")
+		if pc, _, _ := strings.Cut(line, " "); nameless[pc] {
+			line = pc + " -"
+		}
+		if line != "outermost frame" && (!strings.HasSuffix(line, " -") || line != have[len(have)-1]) {
+			have = append(have, line)
+		}
+	}
+	require.Len(t, have, len(want))
+	for i, line := range want {
+		require.Equal(t, line, have[i], "line %d", i)
+	}
+	assert.Greater(t, len(want), 300)
+	assert.Contains(t, strings.Join(want, "\n"), " inner\n")
+
+	for args, want := range map[string]string{"": "usage: stacks PID\n", "x": "usage: stacks PID\n", "2147483647": "stacks: process 2147483647: there is no such process\n"} {
+		out, err := exec.Command(example, strings.Fields(args)...).CombinedOutput()
+		assert.Error(t, err)
+		assert.Equal(t, want, string(out))
+	}
+}
+
+// waitBlocked waits until all threads of a process are blocked in a read, a lock or pause.
+func waitBlocked(t *testing.T, pid string) {
+	t.Helper()
+	blocked := regexp.MustCompile(`^(0|34|202) `)
+	require.Eventually(t, func() bool {
+		tasks, err := filepath.Glob("/proc/" + pid + "/task/*/syscall")
+		if err != nil || len(tasks) != 6 {
+			return false
+		}
+		for _, task := range tasks {
+			if b, err := os.ReadFile(task); err != nil || !blocked.Match(b) {
+				return false
+			}
+		}
+		return true
+	}, time.Minute, time.Millisecond)
 }

@@ -4,22 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
-	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/stacks"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/stack"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/spf13/pflag"
@@ -192,9 +189,8 @@ func (opt *stackOptions) take(args []string) error {
 // stackRun is a run of the verb.
 type stackRun struct {
 	*stackOptions
-	c    *console
-	made *ondemand.Maker
-	out  *outfile.Output
+	c   *console
+	out *outfile.Output
 
 	format stackfmt.Format // nil: text
 	event  *stackfmt.Event
@@ -202,7 +198,7 @@ type stackRun struct {
 }
 
 func runStack(ctx context.Context, opt *stackOptions, c *console) int {
-	r := &stackRun{stackOptions: opt, c: c, made: ondemand.New(ondemand.Options{Source: dwarfcfa.SourceAuto, Background: true}), event: stacks.Event()}
+	r := &stackRun{stackOptions: opt, c: c, event: stacks.Event()}
 	if opt.format != nil {
 		r.format = opt.format.New(stackfmt.Options{Inline: opt.names.Inline, Lines: opt.names.Lines})
 	}
@@ -277,17 +273,14 @@ type source struct {
 func (r *stackRun) open(ctx context.Context, vdso func() ([]byte, error)) *source {
 	compiling, stop := context.WithCancel(ctx)
 	s := &source{stop: stop}
-	opt := unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: vdso, Prepare: r.made.Prepare,
-		Compile: func(name string, file io.ReaderAt, size int64) ([]byte, error) {
-			return r.made.EhElf(compiling, name, file, size)
-		}}
+	opt := unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: vdso}
 	names := r.names
 	names.MapDirs, names.DebugDirs = []string{"/tmp"}, opt.DebugDirs
 	if fetch := fetcher(ctx, false, r.c); fetch != nil {
 		opt.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }
 		names.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.DebugInfo) }
 	}
-	s.objects = unwind.NewObjects(opt)
+	s.objects = stack.NewObjects(compiling, opt)
 	names.Objects = s.objects.All
 	s.names = symbolize.New(names)
 	if r.format == nil {
@@ -314,12 +307,12 @@ func (r *stackRun) close(s *source, name string) {
 }
 
 // how returns how stacks are taken.
-func (r *stackRun) how(s *source) stacks.Options {
-	return stacks.Options{Objects: s.objects, FramePointers: r.pointers}
+func (r *stackRun) how(s *source) stack.Options {
+	return stack.Options{Objects: s.objects, FramePointers: r.pointers}
 }
 
 // add names the stacks of a target, into the groups of the text or into the format.
-func (r *stackRun) add(s *source, groups *stacks.Groups, t *stacks.Target) {
+func (r *stackRun) add(s *source, groups *stacks.Groups, t *stack.Target) {
 	list := make([]symbolize.Stack, len(t.Threads))
 	for i := range t.Threads {
 		list[i] = symbolize.Stack{Maps: t.Maps, PCs: t.Threads[i].PCs}
@@ -329,11 +322,11 @@ func (r *stackRun) add(s *source, groups *stacks.Groups, t *stacks.Target) {
 		groups.Add(t)
 		return
 	}
-	t.Samples(s.cache, r.event, func(sample *stackfmt.Sample) { r.out.Write(s.worker.Add(nil, sample)) })
+	stacks.Samples(t, s.cache, r.event, func(sample *stackfmt.Sample) { r.out.Write(s.worker.Add(nil, sample)) })
 }
 
 // write writes the groups as text and a target's notes.
-func (r *stackRun) write(name string, groups *stacks.Groups, t *stacks.Target) {
+func (r *stackRun) write(name string, groups *stacks.Groups, t *stack.Target) {
 	if r.format == nil {
 		r.out.Write(groups.Text(nil, t, r.consistent)) // the output reports errors
 	}
@@ -342,7 +335,7 @@ func (r *stackRun) write(name string, groups *stacks.Groups, t *stacks.Target) {
 	}
 }
 
-func (r *stackRun) merged(t *stacks.Target) bool {
+func (r *stackRun) merged(t *stack.Target) bool {
 	if r.merge != nil {
 		return *r.merge
 	}
@@ -351,22 +344,11 @@ func (r *stackRun) merged(t *stacks.Target) bool {
 
 // ofCore writes the stacks of the core.
 func (r *stackRun) ofCore(ctx context.Context) error {
-	st, err := os.Stat(r.core)
+	core, err := stack.OpenCoreFile(r.core)
 	if err != nil {
 		return err
 	}
-	if !st.Mode().IsRegular() {
-		return fmt.Errorf("want a core file or a PID; it is no regular file")
-	}
-	f, err := os.Open(r.core)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	core, err := stacks.OpenCore(f, st.Size())
-	if err != nil {
-		return err
-	}
+	defer core.Close()
 	s := r.open(ctx, core.VDSO)
 	defer r.close(s, r.core)
 	if r.executable != "" {

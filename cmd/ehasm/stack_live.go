@@ -9,16 +9,17 @@ import (
 	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/stacks"
+	"github.com/ehasm/ehasm/stack"
 )
 
 // ofProcess writes the stacks of a process: those of one moment, or with --watch of many.
 func (r *stackRun) ofProcess(ctx context.Context, pid int32) error {
 	name := processName(pid)
 	s := r.open(ctx, func() ([]byte, error) { return ondemand.VDSO(ctx) })
-	live := stacks.NewLive(pid, r.how(s))
+	live := stack.NewLive(r.how(s))
 	defer live.Close()
 	defer r.close(s, name)
-	t, err := live.Take(ctx, r.consistent)
+	t, err := live.Take(ctx, pid, r.consistent)
 	if err != nil {
 		return err
 	}
@@ -33,7 +34,7 @@ func (r *stackRun) ofProcess(ctx context.Context, pid int32) error {
 
 // watchOn takes the stacks again and again, until there were enough, the process ends or an interruption, and
 // returns the last ones.
-func (r *stackRun) watchOn(ctx context.Context, live *stacks.Live, s *source, groups *stacks.Groups, t *stacks.Target) *stacks.Target {
+func (r *stackRun) watchOn(ctx context.Context, live *stack.Live, s *source, groups *stacks.Groups, t *stack.Target) *stack.Target {
 	ctx, stop := interrupt.Context(ctx)
 	defer stop()
 	tick := time.NewTicker(r.watch)
@@ -44,7 +45,7 @@ func (r *stackRun) watchOn(ctx context.Context, live *stacks.Live, s *source, gr
 			return t
 		case <-tick.C:
 		}
-		next, err := live.Take(ctx, r.consistent)
+		next, err := live.Take(ctx, t.PID, r.consistent)
 		if err != nil { // it has ended, or an interruption came
 			return t
 		}

@@ -1,3 +1,5 @@
+// Package stacks shows the stacks that package stack takes: as text, with equal ones together, and as samples for the formats
+// of package stackfmt.
 package stacks
 
 import (
@@ -11,30 +13,14 @@ import (
 
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/stack"
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// frames returns the named frames of a thread.
-func frames(cache *symbolize.Cache, t *Target, th *Thread) []*stackfmt.Frame {
-	list := make([]*stackfmt.Frame, len(th.PCs))
-	exact := true
-	for i, pc := range th.PCs {
-		at := pc
-		if !exact {
-			at-- // within the instruction that called
-		}
-		list[i], exact = cache.Frame(t.Maps.Find(at), t.PID, at)
-		if exact && list[i].Name == "" { // where a handler returns to: no instruction of the function has called
-			list[i], _ = cache.Frame(t.Maps.Find(pc), t.PID, pc)
-		}
-	}
-	return list
-}
-
 // Group holds threads with equal stacks.
 type Group struct {
-	Count   int      // how often the stack was met
-	Threads []Thread // each in each of its states once
+	Count   int            // how often the stack was met
+	Threads []stack.Thread // each in each of its states once
 	Frames  []*stackfmt.Frame
 }
 
@@ -53,7 +39,7 @@ func NewGroups(cache *symbolize.Cache, merge bool) *Groups {
 }
 
 // Add adds the threads of a target. The targets must be of one process.
-func (gs *Groups) Add(t *Target) {
+func (gs *Groups) Add(t *stack.Target) {
 	gs.rounds++
 	for _, th := range t.Threads {
 		var key []byte
@@ -65,11 +51,11 @@ func (gs *Groups) Add(t *Target) {
 			continue
 		}
 		gs.index[string(key)] = append(gs.index[string(key)], len(gs.List))
-		gs.List = append(gs.List, Group{1, []Thread{th}, frames(gs.cache, t, &th)})
+		gs.List = append(gs.List, Group{1, []stack.Thread{th}, gs.cache.Backtrace(t.Maps, t.PID, th.PCs)})
 	}
 }
 
-func (gs *Groups) find(key string, th *Thread) *Group {
+func (gs *Groups) find(key string, th *stack.Thread) *Group {
 	if !gs.merge {
 		return nil
 	}
@@ -81,9 +67,9 @@ func (gs *Groups) find(key string, th *Thread) *Group {
 	return nil
 }
 
-func (g *Group) add(th Thread) {
+func (g *Group) add(th stack.Thread) {
 	g.Count++
-	if !slices.ContainsFunc(g.Threads, func(o Thread) bool { return o.TID == th.TID && o.State == th.State }) {
+	if !slices.ContainsFunc(g.Threads, func(o stack.Thread) bool { return o.TID == th.TID && o.State == th.State }) {
 		th.PCs, th.Guessed = g.Threads[0].PCs, g.Threads[0].Guessed
 		g.Threads = append(g.Threads, th)
 	}
@@ -99,7 +85,7 @@ func (gs *Groups) sorted() []Group {
 }
 
 // Text appends the groups of a target's threads as text; stopped adds for how long each was stopped.
-func (gs *Groups) Text(b []byte, t *Target, stopped bool) []byte {
+func (gs *Groups) Text(b []byte, t *stack.Target, stopped bool) []byte {
 	what := "process"
 	if t.Reason != "" {
 		what = "core of process"
@@ -143,8 +129,8 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 		return append(b, ":\n"...)
 	}
 	b = fmt.Appendf(b, "%d threads", len(g.Threads))
-	b = append(b, g.counts(", ", func(t *Thread) string { state, _, _ := strings.Cut(t.State, "("); return state })...)
-	b = append(b, g.counts("; ", func(t *Thread) string { return stackfmt.Escape(t.Comm) })...)
+	b = append(b, g.counts(", ", func(t *stack.Thread) string { state, _, _ := strings.Cut(t.State, "("); return state })...)
+	b = append(b, g.counts("; ", func(t *stack.Thread) string { return stackfmt.Escape(t.Comm) })...)
 	b = append(b, "; ids"...)
 	const shown = 10
 	for _, t := range g.Threads[:min(shown, len(g.Threads))] {
@@ -157,7 +143,7 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 }
 
 // counts returns the different values that threads have, with how many threads have each if they differ.
-func (g *Group) counts(begin string, of func(*Thread) string) string {
+func (g *Group) counts(begin string, of func(*stack.Thread) string) string {
 	counts := make(map[string]int)
 	var values []string
 	for i := range g.Threads {
@@ -216,9 +202,7 @@ func appendFrame(b []byte, i int, pc uint64, f *stackfmt.Frame) []byte {
 	if f.Name == "" {
 		b = append(b, "??"...)
 	} else {
-		const page = 4096
-		back := (pc - f.IP) % page // a return address is looked up minus one
-		b = fmt.Appendf(b, "%s+%#x", stackfmt.Escape(f.Shown()), f.Offset+back)
+		b = fmt.Appendf(b, "%s+%#x", stackfmt.Escape(f.Shown()), f.OffsetOf(pc))
 	}
 	if f.File != "" {
 		return appendPlace(b, f.Source)
@@ -239,11 +223,11 @@ func Event() *stackfmt.Event {
 }
 
 // Samples calls f with the threads of a target as samples of an event, for a format of package stackfmt.
-func (t *Target) Samples(cache *symbolize.Cache, event *stackfmt.Event, f func(*stackfmt.Sample)) {
+func Samples(t *stack.Target, cache *symbolize.Cache, event *stackfmt.Event, f func(*stackfmt.Sample)) {
 	for i := range t.Threads {
 		th := &t.Threads[i]
 		s := stackfmt.Sample{Comm: cmp.Or(th.Comm, t.Comm), PID: t.PID, TID: th.TID, Period: 1, Event: event,
-			Frames: frames(cache, t, th), Guessed: th.Guessed, End: th.End}
+			Frames: cache.Backtrace(t.Maps, t.PID, th.PCs), Guessed: th.Guessed, End: th.End}
 		if th.Missing != "" {
 			s.End = stackfmt.NoUserStack
 		}
@@ -252,4 +236,9 @@ func (t *Target) Samples(cache *symbolize.Cache, event *stackfmt.Event, f func(*
 		}
 		f(&s)
 	}
+}
+
+// sameStack reports whether two threads have equal stacks.
+func sameStack(a, b *stack.Thread) bool {
+	return a.End == b.End && a.Missing == b.Missing && slices.Equal(a.PCs, b.PCs) && slices.Equal(a.Guessed, b.Guessed)
 }

@@ -54,6 +54,24 @@ func (c *Cache) Stack(list []*stackfmt.Frame, maps *unwind.Maps, pid int32, pcs 
 	return list
 }
 
+// Backtrace returns the frames of pcs, which are as for Stack. A function that is only returned to, such as the one that a
+// signal handler returns to, has its name: no instruction before the pc belongs to it.
+func (c *Cache) Backtrace(maps *unwind.Maps, pid int32, pcs []uint64) []*stackfmt.Frame {
+	list := make([]*stackfmt.Frame, len(pcs))
+	exact := true
+	for i, pc := range pcs {
+		at := pc
+		if !exact {
+			at-- // within the instruction that called
+		}
+		list[i], exact = c.Frame(maps.Find(at), pid, at)
+		if exact && list[i].Name == "" {
+			list[i], _ = c.Frame(maps.Find(pc), pid, pc)
+		}
+	}
+	return list
+}
+
 // User returns the frame of the instruction at a run-time address.
 func (c *Cache) User(maps *unwind.Maps, pid int32, at uint64) *stackfmt.Frame {
 	return c.user(maps, pid, at).Frame

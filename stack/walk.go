@@ -1,8 +1,6 @@
-package stacks
+package stack
 
 import (
-	"slices"
-
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/unwind"
@@ -104,9 +102,4 @@ func next(parts []copied, used []bool, at int, sp uint64) (found int, more []par
 		more = nil
 	}
 	return -1, more
-}
-
-// sameStack reports whether two threads have equal stacks.
-func sameStack(a, b *Thread) bool {
-	return a.End == b.End && a.Missing == b.Missing && slices.Equal(a.PCs, b.PCs) && slices.Equal(a.Guessed, b.Guessed)
 }

@@ -1,6 +1,6 @@
 //go:build linux && amd64
 
-package stacks
+package stack
 
 import (
 	"context"
@@ -26,32 +26,49 @@ const (
 	allPatience   = time.Second // for all that do not stop
 )
 
-// Live takes the stacks of a process, any number of times. It may be used by one goroutine at a time.
+// Live takes the stacks of processes, of each any number of times. It keeps what it knows of their files. It may be used by
+// one goroutine at a time.
 type Live struct {
-	pid       int32
 	files     *files
 	walker    *walker
 	processes *unwind.Processes
-	read      memory
-	list      []procfs.Mapping // all, ascending
-	maps      *unwind.Maps
 	want      map[int32][]part // by thread: what its stack took the last time
+	space
 }
 
-// NewLive returns a Live for a process.
-func NewLive(pid int32, opt Options) *Live {
-	return &Live{pid: pid, files: newFiles(opt.Objects), walker: newWalker(opt.FramePointers), processes: unwind.NewProcesses(),
-		read: readProcess(pid), want: make(map[int32][]part)}
+// space is the address space of the process that was looked at last.
+type space struct {
+	pid  int32
+	read memory
+	list []procfs.Mapping // all, ascending
+	maps *unwind.Maps
 }
 
-// Close closes the files that were kept open. Objects can not be opened any more.
+// NewLive returns a Live.
+func NewLive(opt Options) *Live {
+	return &Live{files: newFiles(opt.Objects), walker: newWalker(opt.FramePointers), processes: unwind.NewProcesses(), want: make(map[int32][]part)}
+}
+
+// Close closes the files that were kept open. Objects cannot be opened any more.
 func (l *Live) Close() { l.files.close() }
 
-// Take takes the stacks of all threads: each is stopped alone or, if consistent, all together. The error says why
-// there is none.
-func (l *Live) Take(ctx context.Context, consistent bool) (t *Target, err error) {
+// Take takes the stacks of all threads of a process: each is stopped alone or, if consistent, all together. The error
+// says why there is none, and what to do about it.
+func (l *Live) Take(ctx context.Context, pid int32, consistent bool) (t *Target, err error) {
+	if pid != l.pid {
+		l.processes.Forget(l.pid)
+		l.space = space{pid: pid, read: readProcess(pid)}
+		clear(l.want)
+	}
 	onThread(func() { t, err = l.take(ctx, consistent) })
 	return t, err
+}
+
+// readLive takes the stacks of a process. end ends the use of its files.
+func readLive(ctx context.Context, pid int32, opt Options) (t *Target, end func(), err error) {
+	l := NewLive(opt)
+	t, err = l.Take(ctx, pid, opt.Consistent)
+	return t, l.Close, err
 }
 
 // onThread calls f on an OS thread that ends afterwards: threads that f could not stop in time must not be
@@ -128,7 +145,7 @@ func (l *Live) readOthers() []procfs.Mapping {
 }
 
 // region returns the bounds of the mapping at an address, or two zeros.
-func (l *Live) region(addr uint64) (start, end uint64) {
+func (l *space) region(addr uint64) (start, end uint64) {
 	i := sort.Search(len(l.list), func(i int) bool { return l.list[i].End > addr })
 	if i < len(l.list) && l.list[i].Start <= addr {
 		return l.list[i].Start, l.list[i].End

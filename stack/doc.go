@@ -1,0 +1,87 @@
+// Package stack takes the stacks of all threads of a running process or of a core file, as ehasm stack does.
+//
+// ReadProcess and ReadCore do all of it: find the files, unwind, and name the frames. Live and Core leave names to the
+// caller; Live can look at a process many times.
+//
+//	process --Live--> Target: threads with pcs
+//	core    --OpenCore, Core.Target--> the same
+//
+// A thread is stopped while its registers and a copy of its stack are taken; everything else happens while it runs. Stacks
+// come from unwind tables, read as package unwind does, so that no file needs to be compiled first. Processes can be
+// looked at on Linux on x86-64, cores be read on any host; both are of 64-bit programs.
+//
+// Addresses are run-time addresses.
+package stack
+
+import (
+	"time"
+
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// MaxFrames is how many frames of a stack are taken.
+const MaxFrames = 4096
+
+// Options say how stacks are taken. The zero value gives what ehasm stack --no-lines shows.
+type Options struct {
+	// Objects finds the files of processes or of one core. It needs a way to unwind: see NewObjects. ReadProcess and
+	// ReadCore make it if it is nil.
+	Objects *unwind.Objects
+	// FramePointers says in which code without unwind information frame pointers are followed.
+	FramePointers unwind.FramePointers
+	// Lines adds inlined functions, files and lines to Frames, which takes reading debug information. It has no effect
+	// on Live and Core.
+	Lines bool
+	// Consistent stops all threads of a process together, so that their stacks are of one moment. It has no effect on
+	// cores and Live.
+	Consistent bool
+}
+
+// Target is a process or a core with its threads.
+type Target struct {
+	PID    int32  // in the process's own namespace if it is a core's
+	Comm   string // name of the process, at most 15 bytes of its choice; "": not known
+	Reason string // why a core was written, such as "SIGSEGV at address 0x10"; "": not known
+	// Maps has the executable mappings. After ReadProcess and ReadCore its objects cannot be opened any more.
+	Maps *unwind.Maps
+	// Threads are ordered by TID; of a core as the core has them, Linux writes the one that crashed first.
+	Threads []Thread
+	Notes   []string // a line about each thing that is not as it should be, such as a core that was cut short
+}
+
+// Thread is a thread with its stack.
+type Thread struct {
+	TID     int32
+	Comm    string // name, as of Target; of a core ""
+	State   string // of the moment before it was stopped: "running", or what it is blocked in; "": not known
+	PCs     []uint64
+	Guessed []int        // which of PCs were found by frame pointer, ascending
+	End     unwind.Cause // why the stack ends: Outermost and OutermostGuessed if it is complete
+	// Missing says why there is no stack; "": there is one.
+	Missing string
+	Stopped time.Duration // for how long it was stopped
+	// Frames has a frame for each of PCs after ReadProcess and ReadCore, otherwise none.
+	Frames []Frame
+}
+
+// Frame is a named frame of a stack.
+type Frame struct {
+	// PC is the return address, or of the first frame and of one that a signal interrupted, the next instruction.
+	PC       uint64
+	Function string // demangled; "": it has no symbol
+	Offset   uint64 // of PC from the function's start, in bytes
+	Object   string // name of the file that is mapped at PC; of other memory, as the kernel names it
+	File     string // of the source; "": not known
+	Line     int    // from 1; 0: not known
+	// Inlined functions are those that PC is in, innermost first; Function has inlined them.
+	Inlined []Inlined
+	// Guessed frames were found by frame pointer, since no unwind information leads to them.
+	Guessed bool
+}
+
+// Inlined is a function that was inlined.
+type Inlined struct {
+	Function string
+	File     string // where the PC is in it; "": not known
+	Line     int    // from 1; 0: not known
+}

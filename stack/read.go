@@ -1,0 +1,127 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/profile/ondemand"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// NewObjects returns a set of objects that are unwound by rows on demand, and by an eh_elf once compiling it pays, until
+// ctx ends. It sets Prepare and Compile of the options.
+func NewObjects(ctx context.Context, opt unwind.Options) *unwind.Objects {
+	made := ondemand.New(ondemand.Options{Source: dwarfcfa.SourceAuto, Background: true})
+	opt.Prepare = made.Prepare
+	opt.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
+		return made.EhElf(ctx, name, file, size)
+	}
+	return unwind.NewObjects(opt)
+}
+
+// ReadProcess returns the stacks of all threads of a process, with named frames. It needs the rights of a debugger; the
+// error says why it may not look, or that there is no such process. Threads that could not be stopped are Missing.
+func ReadProcess(ctx context.Context, pid int, opt Options) (*Target, error) {
+	if pid < 1 || pid > 1<<31-1 {
+		return nil, fmt.Errorf("process %d: want a number from 1 to 2^31-1", pid)
+	}
+	vdso := func() ([]byte, error) { return ondemand.VDSO(ctx) }
+	return opt.read(ctx, vdso, func(opt Options) (*Target, func(), error) {
+		t, end, err := readLive(ctx, int32(pid), opt)
+		if err != nil {
+			return nil, end, fmt.Errorf("process %d: %w", pid, err)
+		}
+		return t, end, nil
+	})
+}
+
+// ReadCore returns the stacks of all threads of the core file at path, with named frames. executable is the program's file;
+// if it is "", the core says where it was. The error wraps ErrNotCore if the file is no core. Code of files that are
+// not those that were mapped is not used: the stacks end there.
+func ReadCore(ctx context.Context, path, executable string, opt Options) (*Target, error) {
+	file, err := OpenCoreFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return opt.read(ctx, file.VDSO, func(opt Options) (*Target, func(), error) {
+		if executable != "" {
+			if err := file.Use(executable, opt.Objects); err != nil {
+				return nil, func() {}, fmt.Errorf("%s: %w", executable, err)
+			}
+		}
+		t, err := file.Target(ctx, opt)
+		return t, func() {}, err
+	})
+}
+
+// CoreFile is a core in an open file.
+type CoreFile struct {
+	*Core
+	io.Closer
+}
+
+// OpenCoreFile is OpenCore for the regular file at path.
+func OpenCoreFile(path string) (*CoreFile, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, errors.New("want a core file; it is no regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	core, err := OpenCore(f, st.Size())
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &CoreFile{core, f}, nil
+}
+
+// read names the frames of what take returns. end, which take returns, ends the use of the target's files.
+func (opt Options) read(ctx context.Context, vdso func() ([]byte, error), take func(Options) (t *Target, end func(), err error)) (*Target, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if opt.Objects == nil {
+		opt.Objects = NewObjects(ctx, unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: vdso})
+		defer opt.Objects.Close()
+	}
+	t, end, err := take(opt)
+	defer end()
+	if err != nil {
+		return nil, err
+	}
+	names := symbolize.New(symbolize.Options{Inline: opt.Lines, Lines: opt.Lines, MapDirs: []string{"/tmp"}, DebugDirs: unwind.DefaultDebugDirs(),
+		Objects: opt.Objects.All})
+	cache := names.NewCache(nil)
+	for i := range t.Threads {
+		t.Threads[i].name(cache, t)
+	}
+	for _, err := range names.Close() {
+		t.Notes = append(t.Notes, err.Error())
+	}
+	return t, nil
+}
+
+// name sets the frames of a thread.
+func (th *Thread) name(cache *symbolize.Cache, t *Target) {
+	th.Frames = make([]Frame, len(th.PCs))
+	for i, f := range cache.Backtrace(t.Maps, t.PID, th.PCs) {
+		th.Frames[i] = Frame{PC: th.PCs[i], Function: f.Name, Offset: f.OffsetOf(th.PCs[i]), Object: f.DSO, File: f.File, Line: f.Line}
+		for _, in := range f.Inlined {
+			th.Frames[i].Inlined = append(th.Frames[i].Inlined, Inlined{in.Name, in.File, in.Line})
+		}
+	}
+	for _, i := range th.Guessed {
+		th.Frames[i].Guessed = true
+	}
+}

@@ -1,0 +1,91 @@
+//go:build linux && amd64
+
+package stack_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/stack"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// names returns the functions of a program on the stack of the one thread, inlined ones too.
+func names(t *testing.T, target *stack.Target, program string) (list []string) {
+	t.Helper()
+	require.Len(t, target.Threads, 1)
+	th := target.Threads[0]
+	assert.Equal(t, unwind.Outermost, th.End)
+	require.Len(t, th.Frames, len(th.PCs))
+	for i, f := range th.Frames {
+		assert.Equal(t, th.PCs[i], f.PC)
+		if f.Object != program {
+			continue
+		}
+		for _, in := range f.Inlined {
+			list = append(list, in.Function)
+		}
+		list = append(list, f.Function)
+	}
+	return list
+}
+
+// TestRead: a process and its core have the same stacks; --consistent and plain do, too.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "waiter")
+	cmd := waiter(program)
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	pid := cmd.Process.Pid
+	core := filepath.Join(dir, "core")
+	out, err := exec.Command("gcore", "-o", core, fmt.Sprint(pid)).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	core += fmt.Sprintf(".%d", pid)
+
+	for _, opt := range []stack.Options{{Lines: true}, {Lines: true, Consistent: true}} {
+		live, err := stack.ReadProcess(t.Context(), pid, opt)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"wait", "work", "main", "_start"}, names(t, live, program))
+		assert.NotZero(t, live.Threads[0].Stopped)
+		dead, err := stack.ReadCore(t.Context(), core, "", opt)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"wait", "work", "main", "_start"}, names(t, dead, program))
+		assert.Equal(t, int32(pid), dead.PID)
+	}
+	live, err := stack.ReadProcess(t.Context(), pid, stack.Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"work", "main", "_start"}, names(t, live, program))
+	moved := filepath.Join(dir, "moved")
+	require.NoError(t, os.Rename(program, moved))
+	dead, err := stack.ReadCore(t.Context(), core, moved, stack.Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"work", "main", "_start"}, names(t, dead, program))
+	_, err = stack.ReadCore(t.Context(), core, "/bin/true", stack.Options{})
+	assert.ErrorIs(t, err, unwind.ErrReplaced)
+}
+
+// TestReadWrong: errors are one line, and say what is wrong.
+func TestReadWrong(t *testing.T) {
+	for pid, want := range map[int]string{0: "want a number from 1", -1: "want a number from 1", 1 << 31: "want a number from 1", 1<<31 - 1: "there is no such process"} {
+		target, err := stack.ReadProcess(t.Context(), pid, stack.Options{})
+		assert.Nil(t, target)
+		assert.ErrorContains(t, err, fmt.Sprintf("process %d: %s", pid, want))
+	}
+	_, err := stack.ReadCore(t.Context(), "read_test.go", "", stack.Options{})
+	assert.ErrorIs(t, err, stack.ErrNotCore)
+	assert.False(t, strings.Contains(err.Error(), "\n"))
+	_, err = stack.ReadCore(t.Context(), t.TempDir(), "", stack.Options{})
+	assert.ErrorContains(t, err, "no regular file")
+	_, err = stack.ReadCore(t.Context(), "absent", "", stack.Options{})
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
