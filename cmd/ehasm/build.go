@@ -220,6 +220,9 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 		return interrupt.Status(ctx)
 	}
 	r := newReport(outcomes, found.Skipped, time.Since(begin))
+	if len(r.done) == 0 && len(c.failures) == 0 {
+		failFolders(paths, c)
+	}
 	if opt.verbose {
 		r.details(c)
 	}
@@ -227,9 +230,18 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	case opt.json:
 		r.json(c)
 	case !opt.quiet:
-		r.table(c.out, len(c.failures) > 0)
+		r.table(c.out)
 	}
 	return exitDone // or failed, if c has a failure
+}
+
+// failFolders reports that folders have nothing to compile: a mistyped one must not pass in a package's build.
+func failFolders(paths []string, c *console) {
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			c.fail(path, errors.New("nothing to compile; -v names what is skipped"))
+		}
+	}
 }
 
 // options returns the settings of the build.

@@ -95,7 +95,7 @@ func TestBuildCacheRefusals(t *testing.T) {
 	assert.Equal(t, exitFailed, r.code)
 	assert.Contains(t, r.stderr, builder.ErrNoBuildID.Error(), "a file that was given")
 	r = ehasm(t, "build", "--cache", dir)
-	assert.Equal(t, exitDone, r.code)
+	assert.Equal(t, exitFailed, r.code, "nothing else is in the folder")
 	assert.Contains(t, r.stdout, builder.ErrNoBuildID.Error(), "a file that a folder holds")
 	assert.Equal(t, exitUsage, ehasm(t, "build", "--cache", "-o", dir, file).code)
 	t.Setenv("XDG_CACHE_HOME", "relative")

@@ -124,8 +124,8 @@ func (r *report) total() (sum compile.Stats) {
 	return sum
 }
 
-// table prints the result for people. failed says that there were failures.
-func (r *report) table(w io.Writer, failed bool) {
+// table prints the result for people.
+func (r *report) table(w io.Writer) {
 	if len(r.done) > 0 {
 		rows := [][]string{{"file", "FDEs", "rows", "distinct", "eh_frame+hdr", "code+data", "ratio", "layout", "time", "left out"}}
 		for _, o := range r.done {
@@ -138,9 +138,6 @@ func (r *report) table(w io.Writer, failed bool) {
 	}
 	if len(r.skipped) > 0 {
 		fmt.Fprintf(w, "skipped: %s\n", countsText(r.reasons()))
-	}
-	if len(r.done) == 0 && !failed {
-		fmt.Fprintln(w, "nothing to compile")
 	}
 }
 

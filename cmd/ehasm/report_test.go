@@ -12,6 +12,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestBuildNothing: a folder without anything to compile is a failure, one with files that are up to date is not.
+func TestBuildNothing(t *testing.T) {
+	empty, text, good := t.TempDir(), t.TempDir(), t.TempDir()
+	writeFile(t, filepath.Join(text, "a"), []byte("text"))
+	writeFile(t, filepath.Join(good, "a.so"), programOf("main"))
+	for _, flags := range [][]string{nil, {"-q"}, {"--json"}} {
+		for _, folder := range []string{empty, text} {
+			r := ehasm(t, append(append([]string{"build"}, flags...), folder)...)
+			assert.Equal(t, exitFailed, r.code)
+			assert.Contains(t, r.stderr, folder+": nothing to compile")
+		}
+		for range 2 {
+			r := ehasm(t, append(append([]string{"build"}, flags...), empty, good)...)
+			assert.Equal(t, exitDone, r.code, r.stderr)
+		}
+	}
+}
+
 // TestBuildJSONNames: names that are not UTF-8 are in the JSON as bytes, others only as text.
 func TestBuildJSONNames(t *testing.T) {
 	dir := t.TempDir()
