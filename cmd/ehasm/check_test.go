@@ -11,8 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ehasm/ehasm/internal/analysis/check"
-
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
@@ -135,26 +133,138 @@ func TestCheckBaseline(t *testing.T) {
 		require.NoError(t, os.WriteFile(list, []byte(text), 0o600))
 		r = ehasm(t, "check", "--baseline", list, object)
 		assert.Equal(t, exitFailed, r.code)
-		assert.Contains(t, r.stderr, "no finding that --write-baseline wrote")
+		assert.Contains(t, r.stderr, "no finding that this release's --write-baseline wrote")
 		assert.Empty(t, r.stdout)
 	}
 }
 
-// TestFindingID: a baseline accepts no finding of another function that has no name either, and is one line.
-func TestFindingID(t *testing.T) {
-	one := check.Finding{Kind: check.KindCFA, Start: 0x1000, PC: 0x1001, Actual: "rsp+16", Claimed: "rsp+8"}
-	other := one
-	other.Start, other.PC = 0x2000, 0x2001
-	assert.NotEqual(t, findingID("a.so", &one), findingID("a.so", &other))
-	one.Function, other.Function = "f", "f"
-	assert.Equal(t, findingID("a.so", &one), findingID("lib/a.so", &other))
-	one.Function = "f\t\n\x1b[31m"
-	assert.Equal(t, baselineFields-1, strings.Count(findingID("a\n.so", &one), "\t"))
-	assert.NotContains(t, findingID("a\n.so", &one), "\n")
+// parts is two FDEs of one function: n of them push without a row.
+func parts(t *testing.T, dir, name string, n int) string {
+	testtool.Need(t, "as")
+	source, object := filepath.Join(dir, name+".s"), filepath.Join(dir, name+".o")
+	text := ".text\n.globl f\n.type f,@function\nf:\n"
+	for i := range 2 {
+		row, back := "", ""
+		if i >= n {
+			row, back = ".cfi_adjust_cfa_offset 8\n", ".cfi_adjust_cfa_offset -8\n"
+		}
+		text += ".cfi_startproc\npush %rax\n" + row + "nop\npop %rax\n" + back + "ret\n.cfi_endproc\n"
+	}
+	require.NoError(t, os.WriteFile(source, []byte(text+".size f,.-f\n"), 0o600))
+	out, err := exec.Command("as", "-g", "-o", object, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return object
+}
+
+// TestCheckNewFinding: a finding in a second FDE of a function is another than the same one in the first.
+func TestCheckNewFinding(t *testing.T) {
+	dir := t.TempDir()
+	object, list := parts(t, dir, "m", 1), filepath.Join(dir, "known")
+	require.Equal(t, exitDone, ehasm(t, "check", "--write-baseline", list, object).code)
+	require.Equal(t, exitDone, ehasm(t, "check", "--baseline", list, object).code)
+	old := filepath.Join(dir, "old.o")
+	require.NoError(t, os.Rename(object, old))
+	parts(t, dir, "m", 2)
+	for _, args := range [][]string{{"--baseline", list, object}, {"--diff", old, object}} {
+		r := ehasm(t, append([]string{"check"}, args...)...)
+		assert.Equal(t, exitFailed, r.code, args)
+		assert.Contains(t, r.stdout, "m.o: error: f+0x5 (", args)
+		assert.NotContains(t, r.stdout, "f+0x1 (", args)
+		assert.Contains(t, r.stdout, "1 errors", args)
+	}
+	r := ehasm(t, "check", "--diff", object, old)
+	assert.Equal(t, exitDone, r.code, "a finding less is no failure")
+
+	var log struct {
+		Runs []struct {
+			Results []struct {
+				Fingerprints map[string]string `json:"partialFingerprints"`
+				Locations    []struct {
+					Physical struct {
+						Artifact struct{ URI string } `json:"artifactLocation"`
+						Region   struct{ StartLine int }
+					} `json:"physicalLocation"`
+				}
+			}
+		}
+	}
+	t.Chdir(dir)
+	r = ehasm(t, "check", "--sarif", "m.o")
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &log))
+	results := log.Runs[0].Results
+	require.Len(t, results, 2)
+	assert.NotEqual(t, results[0].Fingerprints, results[1].Fingerprints)
+	for i, line := range []int{7, 13} {
+		place := results[i].Locations[0].Physical
+		assert.Equal(t, "m.s", place.Artifact.URI)
+		assert.Equal(t, line, place.Region.StartLine)
+	}
+}
+
+// TestCheckMoved: code that a linker moves keeps its findings' identities.
+func TestCheckMoved(t *testing.T) {
+	testtool.Need(t, "gcc")
+	dir := t.TempDir()
+	object, list := parts(t, dir, "m", 1), filepath.Join(dir, "known")
+	for i, address := range []string{"0x10000", "0x20000"} {
+		lib := filepath.Join(dir, "m.so")
+		out, err := exec.Command("gcc", "-shared", "-nostdlib", "-Wl,-Ttext="+address, "-o", lib, object).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		args := []string{"check", "--baseline", list, lib}
+		if i == 0 {
+			args[1] = "--write-baseline"
+		}
+		assert.Equal(t, exitDone, ehasm(t, args...).code, address)
+	}
+}
+
+// TestCheckMany checks a folder with a static library, and compares lines with addr2line.
+func TestCheckMany(t *testing.T) {
+	testtool.Need(t, "ar")
+	testtool.Need(t, "addr2line")
+	dir := t.TempDir()
+	sub := filepath.Join(dir, "sub")
+	require.NoError(t, os.Mkdir(sub, 0o700))
+	first, second := parts(t, dir, "one", 1), parts(t, dir, "a_name_of_more_than_16_bytes", 2)
+	data := filepath.Join(dir, "data.o")
+	out, err := exec.Command("as", "-o", data, "/dev/null").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	library := filepath.Join(sub, "lib.a")
+	out, err = exec.Command("ar", "rc", library, first, second, data).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoError(t, os.WriteFile(filepath.Join(sub, "text.a"), []byte("no archive"), 0o600))
+	require.NoError(t, os.Remove(second))
+
+	r := ehasm(t, "check", library)
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.stdout, "lib.a(a_name_of_more_than_16_bytes.o): error: f+0x5 (")
+	assert.Contains(t, r.stdout, "2 files checked, 1 without unwind tables skipped: 3 errors, 0 warnings, 0 notes")
+	assert.Empty(t, r.stderr)
+
+	r = ehasm(t, "check", dir)
+	assert.Contains(t, r.stdout, "3 files checked, 3 without unwind tables skipped: 4 errors, 0 warnings, 0 notes")
+	line, err := exec.Command("addr2line", "-j", ".text", "-e", first, "1").Output()
+	require.NoError(t, err)
+	assert.Contains(t, r.stdout, strings.TrimSpace(string(line))+"): CFA is rsp+16")
+
+	// the same findings in another place
+	list := filepath.Join(t.TempDir(), "known")
+	require.Equal(t, exitDone, ehasm(t, "check", "--write-baseline", list, dir).code)
+	moved := filepath.Join(t.TempDir(), "moved")
+	require.NoError(t, os.Rename(dir, moved))
+	r = ehasm(t, "check", "--baseline", list, moved)
+	assert.Equal(t, exitDone, r.code, r.stdout)
+	assert.Contains(t, r.stdout, "4 accepted by the baseline")
+	assert.Equal(t, exitDone, ehasm(t, "check", "--diff", moved, moved).code)
+
+	require.NoError(t, os.Truncate(filepath.Join(moved, "sub", "lib.a"), 300))
+	r = ehasm(t, "check", moved)
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.stderr, "lib.a: malformed archive")
 }
 
 func TestCheckMisuse(t *testing.T) {
-	for _, args := range [][]string{{}, {"--json", "--sarif", "x"}, {"--fail-on", "panic", "x"}, {"-j", "-1", "x"}, {"--what", "x"}} {
+	for _, args := range [][]string{{}, {"--json", "--sarif", "x"}, {"--fail-on", "panic", "x"}, {"-j", "-1", "x"}, {"--what", "x"}, {"--diff", "x"}, {"--diff", "--baseline", "k", "x", "y"}} {
 		r := ehasm(t, append([]string{"check"}, args...)...)
 		assert.Equal(t, exitUsage, r.code, "%v", args)
 		assert.Contains(t, r.stderr, "ehasm check --help", "%v", args)

@@ -5,12 +5,16 @@ import (
 	"strings"
 )
 
-// Place names an instruction: function plus offset and address.
+// Place names an instruction: function plus offset, address, and the line of the source.
 func (f *Finding) Place() string {
-	if f.Function == "" {
-		return fmt.Sprintf("%#x", f.PC)
+	at := fmt.Sprintf("%#x", f.PC)
+	if f.Line > 0 {
+		at += fmt.Sprintf(", %s:%d", f.Source, f.Line)
 	}
-	return fmt.Sprintf("%s+%#x (%#x)", f.Function, f.PC-f.Start, f.PC)
+	if f.Function == "" {
+		return at
+	}
+	return fmt.Sprintf("%s+%#x (%s)", f.Function, f.PC-f.Symbol, at)
 }
 
 // Message says what is wrong, in one line.

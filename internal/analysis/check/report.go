@@ -46,15 +46,27 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	Class    Class    `json:"class"`
 	Function string   `json:"function,omitempty"` // symbol, if any
-	Start    uint64   `json:"start"`              // of the FDE
-	PC       uint64   `json:"pc"`                 // first wrong instruction
-	End      uint64   `json:"end"`                // after the last one
-	Count    int      `json:"instructions"`       // how many
+	Symbol   uint64   `json:"symbol,omitempty"`   // where Function begins
+	Code     string   `json:"code"`               // hash of the instructions, or without a symbol of the FDE's
+	Source   string   `json:"source,omitempty"`   // file of the source, and its line, if debug information tells
+	Line     int      `json:"line,omitempty"`
+	Start    uint64   `json:"start"`        // of the FDE
+	PC       uint64   `json:"pc"`           // first wrong instruction
+	End      uint64   `json:"end"`          // after the last one
+	Count    int      `json:"instructions"` // how many
 	Register string   `json:"register,omitempty"`
 	Actual   string   `json:"is"`                // what the code did
 	Claimed  string   `json:"says"`              // what the row says
 	Assumed  bool     `json:"assumed,omitempty"` // depends on an earlier row of the same table
 	Never    bool     `json:"never,omitempty"`   // the row is true at no instruction that it covers
+}
+
+// base returns the address that the finding's offset counts from.
+func (f *Finding) base() uint64 {
+	if f.Function != "" {
+		return f.Symbol
+	}
+	return f.Start
 }
 
 // Report is the result of checking an object.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"sort"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -103,7 +104,7 @@ func (s *Subject) Run(opt Options) *Report {
 			rep.NotJudged[k] += n
 		}
 		for _, f := range q.findings {
-			s.classify(&f, p)
+			s.classify(&f, i, p)
 			rep.Findings = append(rep.Findings, f)
 		}
 		if opt.Listing != nil && len(q.findings) > 0 {
@@ -114,6 +115,19 @@ func (s *Subject) Run(opt Options) *Report {
 	return rep
 }
 
+// noRowCode is how many bytes tell code without an FDE and without a symbol from other such code.
+const noRowCode = 64
+
+// name names the function of a finding, and its code. end is where the FDE ends.
+func (s *Subject) name(f *Finding, end uint64) {
+	lo, hi := f.Start, end
+	if sym, ok := s.Image.Symbol(f.PC); ok {
+		f.Function, f.Symbol = sym.Name, sym.Addr
+		lo, hi = f.PC, max(f.End, f.PC+1)
+	}
+	f.Code = fmt.Sprintf("%016x", s.Image.Fingerprint(lo, hi))
+}
+
 // noRows notes calls and jumps to code without any row.
 func (s *Subject) noRows(p *codeflow.Program, rep *Report) {
 	for _, t := range p.Targets() {
@@ -121,9 +135,7 @@ func (s *Subject) noRows(p *codeflow.Program, rep *Report) {
 			continue // of a relocatable file: in another one
 		}
 		f := Finding{Kind: KindNoRow, Severity: SeverityNote, Class: ClassTable, Start: t, PC: t, End: t, Actual: "called or jumped to", Claimed: "nothing"}
-		if sym, ok := s.Image.Symbol(t); ok {
-			f.Function = sym.Name
-		}
+		s.name(&f, t+noRowCode)
 		rep.Findings = append(rep.Findings, f)
 	}
 }
@@ -408,10 +420,8 @@ func (c *function) line(pc uint64, in *x86.Inst, s *codeflow.State, row *dwarfcf
 
 // classify names the function, and separates registers that Go or a private calling convention loses from wrong
 // tables.
-func (s *Subject) classify(f *Finding, p *codeflow.Program) {
-	if sym, ok := s.Image.Symbol(f.PC); ok {
-		f.Function = sym.Name
-	}
+func (s *Subject) classify(f *Finding, i int, p *codeflow.Program) {
+	s.name(f, s.Functions[i].Hi)
 	if (f.Kind == KindClobbered || f.Kind == KindSaved) && s.Image.IsGo(f.Start) {
 		f.Class, f.Severity = ClassGo, SeverityNote
 	}

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"net/url"
 	"path/filepath"
 )
 
@@ -44,7 +45,11 @@ type (
 	}
 	sarifPhysical struct {
 		Artifact sarifArtifact `json:"artifactLocation"`
-		Address  sarifAddress  `json:"address"`
+		Region   *sarifRegion  `json:"region,omitempty"`
+		Address  *sarifAddress `json:"address,omitempty"`
+	}
+	sarifRegion struct {
+		Line int `json:"startLine"`
 	}
 	sarifArtifact struct {
 		URI string `json:"uri"`
@@ -70,30 +75,47 @@ func sarifRules() []sarifRule {
 	}
 }
 
-// File is a file with its findings.
+// File is a file with its findings and their identities.
 type File struct {
 	Name     string
 	Findings []Finding
+	IDs      []string
 }
 
-// SARIF returns a log for encoding/json. version is the analysis's; id tells a finding of a file from others, in every
-// version of the file.
-func SARIF(version string, all []File, id func(file string, f *Finding) string) any {
+// SARIF returns a log for encoding/json. version is the analysis's. A finding's place is its source line, if that is
+// known; otherwise its address in the file. Names of files below the folder dir are relative to it, others absolute, as
+// services expect that show findings beside the source.
+func SARIF(version, dir string, all []File) any {
 	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "ehasm check", Version: version, Rules: sarifRules()}}, Results: []sarifResult{}}
 	for i := range all {
 		for k := range all[i].Findings {
 			f := &all[i].Findings[k]
-			loc := sarifLocation{Physical: sarifPhysical{sarifArtifact{filepath.ToSlash(all[i].Name)}, sarifAddress{f.PC}}}
+			place := sarifPhysical{Artifact: sarifArtifact{fileURI(dir, all[i].Name)}, Address: &sarifAddress{f.PC}}
+			if f.Source != "" && f.Line > 0 {
+				place = sarifPhysical{Artifact: sarifArtifact{fileURI(dir, f.Source)}, Region: &sarifRegion{f.Line}}
+			}
+			loc := sarifLocation{Physical: place}
 			if f.Function != "" {
 				loc.Logical = []sarifLogical{{f.Function, "function"}}
 			}
 			run.Results = append(run.Results, sarifResult{
 				RuleID: string(f.Kind), Level: string(f.Severity),
-				Message:      sarifText{fmt.Sprintf("%s: %s", f.Place(), f.Message())},
+				Message:      sarifText{fmt.Sprintf("%s: %s: %s", filepath.Base(all[i].Name), f.Place(), f.Message())},
 				Locations:    []sarifLocation{loc},
-				Fingerprints: map[string]string{"finding/v1": id(all[i].Name, f)},
+				Fingerprints: map[string]string{"finding/v2": all[i].IDs[k]},
 			})
 		}
 	}
 	return sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}
+}
+
+// fileURI returns the URI of a file (RFC 3986): relative to dir if the file is below it.
+func fileURI(dir, name string) string {
+	if name = filepath.Clean(name); !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
+	}
+	if rel, err := filepath.Rel(dir, name); err == nil && filepath.IsLocal(rel) {
+		return (&url.URL{Path: filepath.ToSlash(rel)}).EscapedPath()
+	}
+	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(name)}).String()
 }

@@ -52,7 +52,13 @@ func IsRelocatable(r io.ReaderAt) bool {
 // Link returns an ELF image of type ET_DYN with the sections, the symbols and the
 // relocated contents of the relocatable object in r, which has size bytes. Addresses
 // and file offsets of the image are the same.
-func Link(r io.ReaderAt, size int64) (image []byte, err error) {
+func Link(r io.ReaderAt, size int64) (image []byte, err error) { return link(r, size, false) }
+
+// LinkWithLines is Link with the sections that tell source lines: the same image, with .debug_info, .debug_line and
+// those that they refer to.
+func LinkWithLines(r io.ReaderAt, size int64) (image []byte, err error) { return link(r, size, true) }
+
+func link(r io.ReaderAt, size int64, lines bool) (image []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf does that on rare malformed files
 			image, err = nil, fmt.Errorf("%w: debug/elf: %v", ErrMalformed, p)
@@ -65,12 +71,17 @@ func Link(r io.ReaderAt, size int64) (image []byte, err error) {
 	if f.Type != elf.ET_REL || f.Machine != elf.EM_X86_64 || f.Class != elf.ELFCLASS64 {
 		return nil, ErrNotRelocatable
 	}
-	l := &linker{file: f, fileSize: size, addrs: make([]uint64, len(f.Sections))}
+	l := &linker{file: f, fileSize: size, addrs: make([]uint64, len(f.Sections)), debug: map[int]uint64{}}
 	if l.symbols, err = f.Symbols(); err != nil && !errors.Is(err, elf.ErrNoSymbols) {
 		return nil, fmt.Errorf("%w: %v", ErrMalformed, err)
 	}
 	if err := l.layout(); err != nil {
 		return nil, err
+	}
+	if l.image = make([]byte, l.end); lines {
+		if err := l.addDebug(); err != nil {
+			return nil, err
+		}
 	}
 	l.place()
 	for i := range f.Sections {
@@ -96,7 +107,8 @@ type linker struct {
 	gotSlots  map[uint32]uint64 // by symbol
 	end       uint64            // of the part with bytes in the file
 	memEnd    uint64
-	image     []byte // addresses from 0 to end
+	image     []byte         // addresses from 0 to end, then debug
+	debug     map[int]uint64 // sections with debug information: their places in image
 }
 
 // segment is a run of sections with the same access.
@@ -195,7 +207,6 @@ func accessOf(s *elf.Section) elf.ProgFlag {
 
 // place copies the sections' contents.
 func (l *linker) place() {
-	l.image = make([]byte, l.end)
 	for i, s := range l.file.Sections {
 		if l.addrs[i] != 0 && s.Type != elf.SHT_NOBITS && l.addrs[i]+s.FileSize <= l.end {
 			// A short read leaves zeros, as in a file that was cut off.
@@ -231,5 +242,6 @@ func (l *linker) address(sym uint32) (addr uint64, ok bool) {
 	case int(s.Section) < len(l.addrs) && l.addrs[s.Section] != 0:
 		return l.addrs[s.Section] + s.Value, true
 	}
-	return 0, false
+	_, ok = l.debug[int(s.Section)]
+	return s.Value, ok
 }

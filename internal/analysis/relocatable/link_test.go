@@ -169,7 +169,7 @@ func TestBad(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotRelocatable)
 	require.False(t, IsRelocatable(bytes.NewReader(libc)))
 
-	file, err := os.ReadFile(object(t, "g++", "-O1"))
+	file, err := os.ReadFile(object(t, "g++", "-O1", "-g"))
 	require.NoError(t, err)
 	refused := 0
 	for i := range file {
@@ -179,7 +179,7 @@ func TestBad(t *testing.T) {
 		old := file[i]
 		for _, b := range []byte{0, 0xff, old + 1} {
 			file[i] = b
-			if image, err := Link(bytes.NewReader(file), int64(len(file))); err != nil {
+			if image, err := LinkWithLines(bytes.NewReader(file), int64(len(file))); err != nil {
 				refused++
 			} else {
 				require.LessOrEqual(t, len(image), maxGrowth*len(file)+2<<20)
@@ -198,5 +198,7 @@ func FuzzLink(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file []byte) {
 		image, err := Link(bytes.NewReader(file), int64(len(file)))
 		require.True(t, (image == nil) != (err == nil))
+		withLines, err := LinkWithLines(bytes.NewReader(file), int64(len(file)))
+		require.True(t, (withLines == nil) != (err == nil))
 	})
 }

@@ -13,7 +13,14 @@ const relaSize = 24
 // section of the image.
 func (l *linker) relocate(i int) error {
 	s := l.file.Sections[i]
-	if s.Type != elf.SHT_RELA || uint64(s.Info) >= uint64(len(l.addrs)) || l.addrs[s.Info] == 0 {
+	if s.Type != elf.SHT_RELA || uint64(s.Info) >= uint64(len(l.addrs)) {
+		return nil
+	}
+	base, isDebug := l.debug[int(s.Info)]
+	if !isDebug {
+		base = l.addrs[s.Info]
+	}
+	if base == 0 {
 		return nil
 	}
 	target := l.file.Sections[s.Info]
@@ -24,13 +31,13 @@ func (l *linker) relocate(i int) error {
 	if err != nil {
 		return fmt.Errorf("%w: section %q: %v", ErrMalformed, s.Name, err)
 	}
-	base := l.addrs[s.Info]
+	end := uint64(len(l.image))
 	for ; len(data) >= relaSize; data = data[relaSize:] {
 		off, info := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
 		addend := binary.LittleEndian.Uint64(data[16:])
 		typ, sym := elf.R_X86_64(uint32(info)), uint32(info>>32)
 		width := fieldSize(typ)
-		if off > target.FileSize || uint64(width) > target.FileSize-off || base+off+uint64(width) > l.end {
+		if off > target.Size || uint64(width) > target.Size-off || base+off+uint64(width) > end {
 			return fmt.Errorf("%w: section %q: offset %#x lies outside %s", ErrMalformed, s.Name, off, target.Name)
 		}
 		value, ok, err := l.value(typ, sym, addend, base+off)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"maps"
+	"slices"
 )
 
 // stringTable collects names.
@@ -96,6 +98,10 @@ func (l *linker) addSections(headers *sectionHeaders) (index []int, undefined in
 				Addr: l.got, Off: l.got, Size: uint64(len(l.symbols)+1) * slot, Addralign: slot,
 			})
 		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(l.debug)) {
+		s := l.file.Sections[i]
+		headers.add(s.Name, elf.Section64{Type: uint32(s.Type), Off: l.debug[i], Size: s.Size, Addralign: 1, Entsize: s.Entsize})
 	}
 	return index, undefined
 }

@@ -24,6 +24,8 @@ type Options struct {
 	VDSO   bool   // the running kernel's vDSO
 	PIDs   []int  // everything that these processes have mapped executable
 	Loader Loader // for Deps
+	// Archives says that static libraries in folders are inputs, too.
+	Archives bool
 }
 
 // Input is one object to compile. It has a name for each way it was found;
@@ -127,7 +129,7 @@ func OpenFile(path string) (r io.ReaderAt, size int64, closer func() error, err 
 
 // Find collects the inputs. It stops early, with what it has, when ctx ends.
 func Find(ctx context.Context, paths []string, opt Options) *Result {
-	f := &finder{ctx: ctx, inputs: make(map[fileID]*Input)}
+	f := &finder{ctx: ctx, inputs: make(map[fileID]*Input), archives: opt.Archives}
 	for _, path := range paths {
 		f.argument(path)
 	}
@@ -148,9 +150,10 @@ func Find(ctx context.Context, paths []string, opt Options) *Result {
 
 // finder collects a Result.
 type finder struct {
-	ctx    context.Context
-	res    Result
-	inputs map[fileID]*Input
+	ctx      context.Context
+	res      Result
+	inputs   map[fileID]*Input
+	archives bool
 }
 
 func (f *finder) problem(path string, err error) {
@@ -230,7 +233,7 @@ func (f *finder) folderFile(argument, path string) {
 		case err != nil:
 			f.problem(path, withoutPath(err))
 			return
-		case weight < 0:
+		case weight < 0 && !(f.archives && strings.HasSuffix(path, ".a")):
 			f.skip(path, ReasonNotELF)
 			return
 		}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/analysis/check"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+)
+
+// knownFindings are findings that are not new.
+type knownFindings struct {
+	what string          // what they are, for the summary
+	of   map[string]bool // by identity
+}
+
+func setOf(list []string) map[string]bool {
+	set := map[string]bool{}
+	for _, s := range list {
+		set[s] = true
+	}
+	return set
+}
+
+func readBaseline(path string) (knownFindings, error) {
+	known := knownFindings{what: "accepted by the baseline", of: map[string]bool{}}
+	f, err := os.Open(path)
+	if err != nil {
+		return known, err
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, 1<<20)
+	n := 0
+	for ; sc.Scan(); n++ {
+		t := sc.Text()
+		if t == "" || t[0] == '#' {
+			continue
+		}
+		if !check.IsIdentity(t) {
+			return known, notBaseline(n + 1)
+		}
+		known.of[t] = true
+	}
+	if errors.Is(sc.Err(), bufio.ErrTooLong) {
+		return known, notBaseline(n + 1)
+	}
+	return known, sc.Err()
+}
+
+func notBaseline(line int) error {
+	return fmt.Errorf("line %d: no finding that this release's --write-baseline wrote; write the file again", line)
+}
+
+func writeBaseline(path string, ids []string) error {
+	const head = "# findings of ehasm check that are accepted: file, kind, place, code, register, what the code does, what the table says\n"
+	text := head + strings.Join(ids, "\n")
+	if len(ids) > 0 {
+		text += "\n"
+	}
+	return atomicfile.WriteOutput(path, []byte(text), atomicfile.PermText)
+}

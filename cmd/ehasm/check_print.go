@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"sort"
+
+	"github.com/ehasm/ehasm/internal/analysis/check"
+	"github.com/ehasm/ehasm/internal/files/shown"
+)
+
+func rank(s check.Severity) int {
+	switch s {
+	case check.SeverityError:
+		return 2
+	case check.SeverityWarning:
+		return 1
+	}
+	return 0
+}
+
+// shows reports whether a finding is to be printed.
+func (r *checked) shows(opt checkOptions) bool {
+	return slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Severity != check.SeverityNote || opt.notes })
+}
+
+// print shows the findings of a file and its summary.
+func (r *checked) print(c *console, opt checkOptions) {
+	name := shown.Name(filepath.Base(r.File))
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.Severity == check.SeverityNote && !opt.notes {
+			continue
+		}
+		fmt.Fprintf(c.out, "%s: %s: %s: %s\n", name, f.Severity, shown.Text(f.Place()), shown.Text(f.Message()))
+		if opt.verbose {
+			r.listing(c, f)
+		}
+	}
+	r.summary(c.out, name, opt.known.what)
+}
+
+// summary says how much was judged, and why the rest was not. what is what known findings are.
+func (r *checked) summary(w io.Writer, name, what string) {
+	var sum checkCounts
+	sum.add(r)
+	pct := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
+	fmt.Fprintf(w, "%s: %d FDEs, %d instructions, %.2f %% judged (%.2f %% beginning from a row), of these %.4f %% agree; %s",
+		name, r.FDEs, r.Instructions, pct(r.Judged, r.Instructions), pct(r.Report.Assumed, r.Judged), pct(r.Agree, r.Judged), sum.text(what))
+	reasons := make([]string, 0, len(r.NotJudged))
+	for k := range r.NotJudged {
+		reasons = append(reasons, k)
+	}
+	sort.Slice(reasons, func(i, j int) bool {
+		return r.NotJudged[reasons[i]] > r.NotJudged[reasons[j]] || r.NotJudged[reasons[i]] == r.NotJudged[reasons[j]] && reasons[i] < reasons[j]
+	})
+	for _, k := range reasons {
+		fmt.Fprintf(w, "  not judged: %d, %s\n", r.NotJudged[k], k)
+	}
+	if r.LostFDEs > 0 {
+		fmt.Fprintf(w, "  %d FDEs can't be read\n", r.LostFDEs)
+	}
+	if r.OutsideFDEs > 0 {
+		fmt.Fprintf(w, "  %d FDEs begin outside the file's code, or cover more than 64 MB: not judged\n", r.OutsideFDEs)
+	}
+	if r.BadLSDAs > 0 {
+		fmt.Fprintf(w, "  %d language-specific data areas can't be read; their landing pads begin from their rows\n", r.BadLSDAs)
+	}
+}
+
+// add counts a file.
+func (n *checkCounts) add(r *checked) {
+	if n.findings == nil {
+		n.findings = map[check.Severity]int{}
+	}
+	for i := range r.Findings {
+		n.findings[r.Findings[i].Severity]++
+	}
+	n.files++
+	n.accepted += r.Accepted
+}
+
+// text returns the numbers of findings, as the end of a line.
+func (n *checkCounts) text(what string) string {
+	text := fmt.Sprintf("%d errors, %d warnings, %d notes", n.findings[check.SeverityError], n.findings[check.SeverityWarning], n.findings[check.SeverityNote])
+	if n.accepted > 0 {
+		text += fmt.Sprintf(", %d %s", n.accepted, what)
+	}
+	return text + "\n"
+}
+
+// print shows the sum of many files.
+func (n *checkCounts) print(w io.Writer, skipped int, what string) {
+	text := fmt.Sprintf("%d files checked", n.files)
+	if skipped > 0 {
+		text += fmt.Sprintf(", %d without unwind tables skipped", skipped)
+	}
+	fmt.Fprintf(w, "%s: %s", text, n.text(what))
+}
+
+// around is how many instructions are shown before and after the first wrong one.
+const around = 6
+
+func (r *checked) listing(c *console, f *check.Finding) {
+	for _, lines := range r.lines {
+		k := slices.IndexFunc(lines, func(l check.Line) bool { return l.PC == f.PC })
+		if k < 0 {
+			continue
+		}
+		for _, l := range lines[max(0, k-around):min(len(lines), k+around)] {
+			mark := " "
+			if l.Wrong {
+				mark = "!"
+			}
+			text := l.Text
+			if len(text) > 40 {
+				text = text[:37] + "..."
+			}
+			fmt.Fprintf(c.out, "  %s %8x  %-40s  %-48s | %s\n", mark, l.PC, text, l.Actual, l.Claimed)
+		}
+		return
+	}
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/check"
+	"github.com/ehasm/ehasm/internal/analysis/relocatable"
+	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/internal/files/find"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// checker checks files one after the other.
+type checker struct {
+	opt   checkOptions
+	c     *console
+	quiet bool // print nothing
+
+	names   check.Names
+	ids     []string  // of all findings
+	files   []checked // for JSON and SARIF
+	failed  bool      // a finding is of the severity that fails
+	many    bool      // files of folders and static libraries were checked: the summary is of all
+	all     checkCounts
+	skipped int
+}
+
+// checkCounts are what the summary of many files says.
+type checkCounts struct {
+	files, accepted int
+	findings        map[check.Severity]int
+}
+
+// checked is the result of check for a file.
+type checked struct {
+	File string `json:"file"`
+	*check.Report
+	Accepted int `json:"accepted,omitempty"` // findings that are known
+	ids      []string
+	lines    map[uint64][]check.Line
+}
+
+// checkInput is an ELF file to check.
+type checkInput struct {
+	path  string // of the file that holds it
+	name  string // for messages: path, or archive(member)
+	id    string // for identities
+	title string // for the progress bar
+	given bool   // a path of the command line, so that it must be an ELF file with tables
+	r     io.ReaderAt
+	size  int64
+}
+
+// path checks a file, the members of a static library, or the files of a folder. id is what identities call a file; files
+// of folders are called by their path in it.
+func (k *checker) path(ctx context.Context, path, id string) {
+	st, err := os.Stat(path)
+	if err != nil || !st.IsDir() {
+		k.file(ctx, checkInput{path: path, name: path, id: id, title: filepath.Base(path), given: true})
+		return
+	}
+	found := find.Find(ctx, []string{path}, find.Options{Archives: true})
+	for _, p := range found.Problems {
+		k.c.fail(p.Path, p.Err)
+	}
+	k.many = true
+	for i, in := range found.Inputs {
+		if ctx.Err() != nil {
+			return
+		}
+		title := fmt.Sprintf("%s (%d/%d)", filepath.Base(in.Path), i+1, len(found.Inputs))
+		k.file(ctx, checkInput{path: in.Path, name: in.Path, id: in.Names[0].Rel, title: title})
+	}
+}
+
+// file opens the input's path and checks it, or its members.
+func (k *checker) file(ctx context.Context, in checkInput) {
+	r, size, done, err := find.OpenFile(in.path)
+	if err != nil {
+		k.c.fail(in.path, err)
+		return
+	}
+	defer done()
+	if !relocatable.IsArchive(r) {
+		in.r, in.size = r, size
+		k.input(in)
+		return
+	}
+	k.many = true
+	for m, err := range relocatable.Members(r, size) {
+		if err != nil {
+			k.c.fail(in.path, err)
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		member := "(" + m.Name + ")"
+		k.input(checkInput{path: in.path, name: in.path + member, id: in.id + member, title: filepath.Base(in.path) + member, r: m, size: m.Size()})
+	}
+}
+
+// input checks an ELF file. Of a folder or a static library, files that have no tables are skipped.
+func (k *checker) input(in checkInput) {
+	r, err := k.check(in)
+	if err != nil {
+		if !in.given && withoutTables(err) {
+			k.skipped++
+		} else {
+			k.c.fail(in.name, err)
+		}
+		return
+	}
+	for i := range r.Findings {
+		k.failed = k.failed || rank(r.Findings[i].Severity) >= rank(k.opt.failOn)
+	}
+	k.all.add(&r)
+	switch {
+	case k.quiet:
+	case k.opt.json || k.opt.sarif:
+		k.files = append(k.files, r)
+	case in.given || k.opt.verbose || r.shows(k.opt):
+		r.print(k.c, k.opt)
+	}
+}
+
+// withoutTables reports whether a file has nothing to check: it is of another kind or machine, or has no unwind table.
+func withoutTables(err error) bool {
+	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo, relocatable.ErrNotRelocatable} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *checker) check(in checkInput) (checked, error) {
+	// The memory of a check, mostly decoded code, hardly grows after the start: the default of 100 % would allow as
+	// much garbage again for no gain.
+	defer debug.SetGCPercent(debug.SetGCPercent(8))
+	s, err := check.OpenSource(in.name, in.r, in.size, k.opt.source)
+	if err != nil {
+		return checked{}, err
+	}
+	res := checked{File: in.name, lines: map[uint64][]check.Line{}}
+	run := check.Options{Workers: k.opt.workers, Progress: func(int, int) { k.c.advanceBy(16) }}
+	if k.opt.verbose {
+		run.Listing = func(_ int, lines []check.Line) {
+			if len(lines) > 0 {
+				res.lines[lines[0].PC] = lines
+			}
+		}
+	}
+	k.c.newBar(int64(2*len(s.Functions)), "checking "+in.title, progressbar.OptionSetItsString("functions"))
+	res.Report = s.Run(run)
+	k.c.stopBar()
+	nameFindings(res.Findings, in)
+	k.onlyNew(&res, in.id)
+	locate(res.Findings, in)
+	return res, nil
+}
+
+// onlyNew removes the findings that are known.
+func (k *checker) onlyNew(res *checked, id string) {
+	ids := k.names.Of(id, res.Findings)
+	k.ids = append(k.ids, ids...)
+	fresh := []check.Finding{}
+	for i := range res.Findings {
+		if k.opt.known.of[ids[i]] {
+			res.Accepted++
+			continue
+		}
+		fresh, res.ids = append(fresh, res.Findings[i]), append(res.ids, ids[i])
+	}
+	res.Findings = fresh
+}
+
+// nameFindings names, from the debug file, the findings that the file's own symbols do not name.
+func nameFindings(fs []check.Finding, in checkInput) {
+	if relocatable.IsRelocatable(in.r) { // its symbols have no addresses
+		return
+	}
+	var table *symbols.Table
+	for i := range fs {
+		if fs[i].Function != "" {
+			continue
+		}
+		if table == nil {
+			var err error
+			if table, err = symbols.FromELF(in.r, filepath.Dir(in.path), nil, []string{"/usr/lib/debug"}); err != nil {
+				return // without symbols findings have addresses
+			}
+		}
+		if s := table.Find(fs[i].PC); s != nil {
+			fs[i].Function, fs[i].Symbol = s.Name, s.Start
+		}
+	}
+}
+
+// locate adds the lines of the source that debug information tells.
+func locate(fs []check.Finding, in checkInput) {
+	if len(fs) == 0 {
+		return
+	}
+	file := in.r
+	if relocatable.IsRelocatable(file) {
+		image, err := relocatable.LinkWithLines(file, in.size)
+		if err != nil {
+			return
+		}
+		file = bytes.NewReader(image)
+	}
+	object, err := srcline.Open(file, srcline.Options{Path: in.path, DebugDirs: []string{"/usr/lib/debug"}})
+	if err != nil {
+		return // without debug information findings have addresses
+	}
+	defer object.Close()
+	wd, _ := os.Getwd()
+	for i := range fs {
+		frames := object.Lookup(fs[i].PC, srcline.Want{Lines: true})
+		if len(frames) == 0 || frames[0].Line <= 0 {
+			continue
+		}
+		fs[i].Source, fs[i].Line = frames[0].File, frames[0].Line
+		if rel, err := filepath.Rel(wd, frames[0].File); err == nil && filepath.IsLocal(rel) {
+			fs[i].Source = rel
+		}
+	}
+}
+
+// finish prints what is of all files, and returns the exit status.
+func (k *checker) finish() int {
+	switch {
+	case k.opt.json:
+		if k.files == nil {
+			k.files = []checked{}
+		}
+		writeJSON(k.c.out, k.files)
+	case k.opt.sarif:
+		files := make([]check.File, len(k.files))
+		for i := range k.files {
+			files[i] = check.File{Name: k.files[i].File, Findings: k.files[i].Findings, IDs: k.files[i].ids}
+		}
+		wd, _ := os.Getwd()
+		writeJSON(k.c.out, check.SARIF(compile.Release, wd, files))
+	case k.many:
+		k.all.print(k.c.out, k.skipped, k.opt.known.what)
+	}
+	if k.failed {
+		return exitFailed
+	}
+	return exitDone
+}

@@ -1,0 +1,38 @@
+package codeflow
+
+import (
+	"hash/fnv"
+
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// Fingerprint returns a hash of the instructions in [lo, hi), without the addresses in them: it stays the same where a
+// linker moves the code, or what the code refers to.
+func (img *Image) Fingerprint(lo, hi uint64) uint64 {
+	code := img.Code(lo)
+	if uint64(len(code)) > hi-lo {
+		code = code[:hi-lo]
+	}
+	h := fnv.New64a()
+	var in x86.Inst
+	var text [16]byte
+	for at := 0; at < len(code); {
+		if x86.Decode(code[at:], &in) != nil {
+			h.Write(code[at : at+1])
+			at++
+			continue
+		}
+		b := text[:copy(text[:in.Len], code[at:])]
+		imm := len(b) - int(in.ImmLen)
+		disp := imm - int(in.DispLen)
+		if in.Mem.Base == x86.RIP || in.DispLen == 4 && img.at(uint64(in.Mem.Disp), 1) != nil {
+			clear(b[disp:imm])
+		}
+		if in.Args[0].Kind == x86.KRel || in.ImmLen >= 4 && img.at(uint64(in.Imm), 1) != nil {
+			clear(b[imm:])
+		}
+		h.Write(b)
+		at += int(in.Len)
+	}
+	return h.Sum64()
+}
