@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -38,6 +39,8 @@ func TestEveryInstruction(t *testing.T) {
 			{[]string{"walk", "threads", "40"}, true, false},
 			{[]string{"throw", "warm"}, false, true},
 			{[]string{"throw", "cold"}, true, true},
+			{[]string{"exit", "warm"}, true, true},
+			{[]string{"cancel", "warm"}, true, true},
 		} {
 			cmd := exec.Command(program, c.args...)
 			cmd.Env = append(os.Environ(), "EHASM_PATH="+eh+":"+k.path("eh-everystep-throws"), "XDG_CACHE_HOME="+t.TempDir(), "LD_PRELOAD="+throws)
@@ -51,6 +54,33 @@ func TestEveryInstruction(t *testing.T) {
 			assert.Equal(t, c.ehElfs, inEhElfs > 0, "%s", out)
 			assert.Equal(t, c.landing, met[3] != "0" && met[4] == "3", "%s", out)
 		}
+	}
+}
+
+// TestEveryHandler: at any instruction of a throw, a walk or a thread's end, a signal's handler may walk, throw, load and fork. The
+// program left in the middle goes on as if nothing had been.
+func TestEveryHandler(t *testing.T) {
+	k := makeKit(t)
+	testtool.Need(t, "g++")
+	program, library, eh := k.path("everyhandler"), k.path("everyhandler.so"), k.path("eh-everyhandler")
+	require.Empty(t, runAll([][]string{
+		{"g++", "-O2", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-pthread", "-o", program, "eh/testdata/everyhandler.cc",
+			k.path("libehunwind.so"), "-Wl,-rpath," + k.dir},
+		{"g++", "-O2", "-shared", "-fPIC", "-include", "exception", "-DPARENT=std::exception", "-DPLUS=1", "-o", library, "eh/testdata/plugin.cc"},
+		{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", eh, program, library},
+		{k.path("ehasm"), "build", "-q", "-o", eh + "-ours", k.path("libgcc/libgcc_s.so.1"), k.path("libehunwind-preload.so")},
+	}))
+	for _, args := range []string{
+		"throw throw warm fork 1", "throw all warm fork 13", "rethrow all warm fork 41", "exit all warm fork 53", "cancel throw warm fork 7",
+		"walk all warm fork 17", "backtrace all warm fork 17", "unwind all warm fork 59", "throw all cold fork 211", "exit throw cold fork 101",
+		"throw load warm many 97", "throw all warm many 499", "exit all warm many 997", "throw throw cold many 7", "throw all cold alone 9973",
+	} {
+		cmd := exec.Command(program, append(strings.Fields(args), library)...)
+		cmd.Env = append(os.Environ(), "EHASM_PATH="+eh+"-ours:"+eh, "XDG_CACHE_HOME="+t.TempDir(),
+			"LD_PRELOAD="+k.path("libehunwind-preload.so")+":"+k.path("libgcc/libgcc_s.so.1"))
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", args, out)
+		assert.Regexp(t, `: [1-9]\d* runs of \d{3,} instructions, [1-9]\d* signals, \d+ left out; 0 short, 0 failed in handlers, 0 wrong, 0 hung, 0 dead\n$`, string(out))
 	}
 }
 

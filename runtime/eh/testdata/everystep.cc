@@ -3,6 +3,7 @@
  * are compared with the calls and returns that were executed. It prints how many instructions were met, and where, and stacks that are wrong.
  *
  *   everystep walk|throw warm|cold [TIMES]
+ *   everystep exit|cancel warm     the end of a thread
  *   everystep walk threads [N]     each N-th instruction in a new thread, whose first walk is this one
  */
 #include <link.h>
@@ -38,6 +39,19 @@ static void walks()
     sink = 0;
 }
 static void throws() { throw std::runtime_error("x"); }
+static void exits() { pthread_exit(array); }
+static void is_cancelled()
+{
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state); /* else a signal comes, whose handler is not stepped */
+    pthread_cancel(pthread_self());
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+    pthread_testcancel();
+}
+static const struct {
+    const char *name;
+    job *j;
+} jobs[] = {{"walk", walks}, {"throw", throws}, {"exit", exits}, {"cancel", is_cancelled}};
 
 OWN_FRAME static void f4(job *j)
 {
@@ -254,42 +268,73 @@ static void on_trap(int, siginfo_t *, void *context)
 
 #define TRAPS(op) asm volatile("pushfq; " op ", (%%rsp); popfq; nop" ::: "memory", "cc")
 
+/* Stepping ends when the frame is left, in whatever way. */
+struct Stepping {
+    Stepping()
+    {
+        at = 0;
+        stepping = true;
+    }
+    ~Stepping()
+    {
+        stepping = false;
+        TRAPS("andq $~0x100");
+    }
+};
+
 OWN_FRAME static void stepped(job *j)
 {
     if (above == 0) {
         above = (int)ehu_backtrace(base, MAX) - 1; /* the first is in here */
         memmove(base, base + 1, sizeof *base * (size_t)above);
     }
-    at = 0;
-    stepping = true;
+    Stepping s;
     TRAPS("orq $0x100");
     act(j);
-    stepping = false;
-    TRAPS("andq $~0x100");
 }
 
-OWN_FRAME static void *in_thread(void *arg)
+OWN_FRAME static void *in_thread(void *j)
 {
-    stepped(*(job **)arg);
+    stepped((job *)j);
     return NULL;
+}
+
+OWN_FRAME static void *unstepped(void *j)
+{
+    act((job *)j);
+    return NULL;
+}
+
+static void run_thread(void *(*f)(void *), job *j)
+{
+    pthread_t t;
+    void *result;
+    if (pthread_create(&t, NULL, f, (void *)j) != 0 || pthread_join(t, &result) != 0 ||
+        result != (j == exits ? array : j == is_cancelled ? PTHREAD_CANCELED : NULL))
+        abort();
 }
 
 static void in_threads(job *j, int every)
 {
-    for (only = 0; only == 0 || at >= only; only += every) {
-        pthread_t t;
-        if (pthread_create(&t, NULL, in_thread, &j) != 0 || pthread_join(t, NULL) != 0)
-            abort();
-    }
+    for (only = 0; only == 0 || at >= only; only += every)
+        run_thread(in_thread, j);
+}
+
+static job *job_named(const char *name)
+{
+    for (auto &n : jobs)
+        if (strcmp(n.name, name) == 0)
+            return n.j;
+    exit(2);
 }
 
 int main(int argc, char **argv)
 {
     if (argc < 3)
         return 2;
-    job *j = strcmp(argv[1], "throw") == 0 ? throws : walks;
+    job *j = job_named(argv[1]);
     int n = argc > 3 ? atoi(argv[3]) : 1;
-    bool warm = strcmp(argv[2], "warm") == 0, threads = strcmp(argv[2], "threads") == 0;
+    bool warm = strcmp(argv[2], "warm") == 0, threads = strcmp(argv[2], "threads") == 0, ends = j == exits || j == is_cancelled;
     struct sigaction sa = {};
     sa.sa_sigaction = on_trap;
     sa.sa_flags = SA_SIGINFO;
@@ -297,12 +342,12 @@ int main(int argc, char **argv)
     ehu_init();
     dl_iterate_phdr(note, NULL);
     for (int i = 0; i < 20 && warm; i++)
-        act(j);
+        ends ? run_thread(unstepped, j) : act(j);
     if (threads)
         in_threads(j, n);
     for (int times = n; times > 0 && !threads; times--)
-        stepped(j);
-    if (caught != (j == throws) || above < 2 || (!threads && (uint64_t)base[above - 1] - (uint64_t)_start > 64))
+        ends ? run_thread(in_thread, j) : stepped(j);
+    if (caught != (j == throws) || above < 2 || (!threads && !ends && (uint64_t)base[above - 1] - (uint64_t)_start > 64))
         abort();
     printf("%ld instructions, %ld in eh_elfs, %ld in libgcc_s, %ld landing; %ld short, %ld wrong\n", steps, in_eh_elfs, in_libgcc, landings, shorter, wrong);
     return wrong + shorter > 0;
