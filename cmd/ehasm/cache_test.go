@@ -101,3 +101,37 @@ func TestBuildCacheRefusals(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "relative")
 	assert.Equal(t, exitUsage, ehasm(t, "build", "--cache", file).code)
 }
+
+// TestCacheVerb: the cache's size, and what is removed from it.
+func TestCacheVerb(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	r := ehasm(t, "cache", "--prune")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Equal(t, filepath.Join(cache, "ehasm")+": 0 files, 0.0 MB\nremoved: 0 files, 0.0 MB\n", r.stdout, "no cache yet")
+
+	dir := t.TempDir()
+	for i := range 2 {
+		writeFile(t, filepath.Join(dir, string(rune('a'+i))+".so"), withBuildID(t, smallELF(t, i), bytes.Repeat([]byte{byte(i)}, 20)))
+	}
+	require.Equal(t, exitDone, ehasm(t, "build", "--cache", dir).code)
+	made := files(t, cache)
+	require.Len(t, made, 2)
+	old := time.Now().AddDate(0, 0, -8)
+	require.NoError(t, os.Chtimes(filepath.Join(cache, made[1]), old, old))
+
+	r = ehasm(t, "cache", "--prune")
+	assert.Regexp(t, `: 2 files, 0\.\d MB, .* `+old.Format(time.DateOnly)+`.*\nremoved: 0 files, 0\.0 MB\n\z`, r.stdout)
+	r = ehasm(t, "cache", "--prune", "--unused", "7")
+	assert.Contains(t, r.stdout, "removed: 1 files")
+	assert.Equal(t, made[:1], files(t, cache))
+	r = ehasm(t, "cache", "--prune", "--max-size", "1", "--json")
+	assert.Contains(t, r.stdout, `"removed": 1`)
+	assert.Empty(t, files(t, cache))
+
+	for _, args := range [][]string{{"x"}, {"--unused", "3"}, {"--max-size", "3"}, {"--prune", "--max-size", "many"}} {
+		assert.Equal(t, exitUsage, ehasm(t, append([]string{"cache"}, args...)...).code, "%q", args)
+	}
+	t.Setenv("XDG_CACHE_HOME", "relative")
+	assert.Equal(t, exitFailed, ehasm(t, "cache").code)
+}

@@ -95,7 +95,7 @@ type verb struct {
 
 func verbs() []verb {
 	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), convertVerb(), preloadVerb(), proveVerb(), recordVerb(), scriptVerb(), stackVerb(), synthVerb(),
-		completionVerb(), manVerb(), versionVerb()}
+		cacheVerb(), completionVerb(), manVerb(), versionVerb()}
 }
 
 // run is the command without the process. It returns the exit status.

@@ -24,6 +24,11 @@ var (
 // tempPrefix begins the names of temporary files.
 const tempPrefix = ".ehasm-"
 
+// IsTemporary reports whether a name is of a temporary file of this package. One stays behind if its writer is killed.
+func IsTemporary(name string) bool {
+	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, ".tmp")
+}
+
 // Modes of new files, which the umask narrows.
 const (
 	// PermText is for results of a verb.

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/files/ehcache"
+	"github.com/ehasm/ehasm/internal/files/shown"
+
+	"github.com/spf13/pflag"
+)
+
+const cacheHelp = `Show how large the user's cache of eh_elfs is, or remove what was not used for long.
+
+Usage:
+  ehasm cache [flags]
+`
+
+const cacheMore = `build --cache, preload, record and script keep eh_elfs there, one for each build-id; each
+release of a library adds one. Nothing else removes them. Programs that run keep what they
+have loaded, and what is missed later is made again by record, script and preload.
+
+A file counts as used when it is read, to within a day. On file systems that do not record
+that (mounted noatime), its age counts, and the first line says so.
+
+Examples:
+  ehasm cache
+  ehasm cache --prune
+  ehasm cache --prune --unused 7 --max-size 200M
+`
+
+const day = 24 * time.Hour
+
+// cacheOptions holds the flags of cache.
+type cacheOptions struct {
+	prune  bool
+	json   bool
+	limits ehcache.Limits
+}
+
+func cacheVerb() verb {
+	v := verb{name: "cache", brief: "show or clear the user's cache of eh_elfs", help: cacheHelp, more: cacheMore}
+	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
+		opt := &cacheOptions{}
+		fs.BoolVar(&opt.prune, "prune", false, "remove what was not used for --unused, then down to --max-size")
+		unused := fs.Uint("unused", 90, "with --prune: remove files not used for `DAYS`; 0: however old")
+		size := fs.String("max-size", "", "with --prune: keep at most `SIZE` bytes, such as 200M")
+		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
+		return func(_ context.Context, args []string, c *console) int {
+			if len(args) > 0 {
+				return v.misuse(c, fmt.Errorf("unexpected argument %q", args[0]))
+			}
+			if !opt.prune && (fs.Changed("unused") || fs.Changed("max-size")) {
+				return v.misuse(c, errors.New("--unused and --max-size need --prune"))
+			}
+			if *size != "" {
+				bytes, err := parseSize(*size)
+				if err != nil {
+					return v.misuse(c, fmt.Errorf("--max-size %w", err))
+				}
+				opt.limits.Bytes = int64(bytes)
+			}
+			const century = 36500
+			opt.limits.Unused = time.Duration(min(*unused, century)) * day
+			return cache(opt, c)
+		}
+	}
+	return v
+}
+
+// cacheJSON is the output of cache --json.
+type cacheJSON struct {
+	Folder  string `json:"folder"`
+	Files   int    `json:"files"` // before any are removed
+	Bytes   int64  `json:"bytes"`
+	Oldest  string `json:"least_recently_used,omitempty"` // a date
+	NoTimes bool   `json:"use_not_recorded"`
+	Removed int    `json:"removed"`
+	Freed   int64  `json:"removed_bytes"`
+}
+
+func cache(opt *cacheOptions, c *console) int {
+	path, err := builder.CacheFolder(os.Getenv)
+	if err != nil {
+		c.fail("cache", err)
+		return exitFailed
+	}
+	r := cacheJSON{Folder: filepath.Dir(path)}
+	folder, err := ehcache.Open(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // nothing was ever kept
+	case err != nil:
+		c.fail(path, err)
+		return exitFailed
+	default:
+		defer folder.Close()
+		if err := r.take(folder, opt); err != nil {
+			c.fail(path, err)
+		}
+	}
+	if opt.json {
+		writeJSON(c.out, r)
+		return exitDone
+	}
+	r.print(c, opt.prune)
+	return exitDone
+}
+
+// take looks at the folder's files, and removes those beyond the limits if that was asked for.
+func (r *cacheJSON) take(folder *ehcache.Folder, opt *cacheOptions) error {
+	now := time.Now()
+	files, err := folder.Files(now)
+	if err != nil {
+		return err
+	}
+	r.Files, r.Bytes, r.NoTimes = len(files), sizeOf(files), folder.NoTimes
+	if len(files) > 0 {
+		r.Oldest = files[0].Used.Format(time.DateOnly)
+	}
+	if !opt.prune {
+		return nil
+	}
+	remove := opt.limits.Beyond(files, now)
+	r.Freed = sizeOf(remove)
+	r.Removed, err = folder.Remove(remove)
+	return err
+}
+
+func sizeOf(files []ehcache.File) (bytes int64) {
+	for _, f := range files {
+		bytes += f.Size
+	}
+	return bytes
+}
+
+func (r *cacheJSON) print(c *console, pruned bool) {
+	const mega = 1e6
+	fmt.Fprintf(c.out, "%s: %d files, %.1f MB", shown.Name(r.Folder), r.Files, float64(r.Bytes)/mega)
+	switch {
+	case r.Oldest == "":
+	case r.NoTimes:
+		fmt.Fprintf(c.out, ", the oldest of %s (this file system does not record use)", r.Oldest)
+	default:
+		fmt.Fprintf(c.out, ", the least recently used on %s", r.Oldest)
+	}
+	fmt.Fprintln(c.out)
+	if pruned {
+		fmt.Fprintf(c.out, "removed: %d files, %.1f MB\n", r.Removed, float64(r.Freed)/mega)
+	}
+}

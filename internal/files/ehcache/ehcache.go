@@ -1,0 +1,132 @@
+// Package ehcache lists and clears caches of eh_elfs: folders .build-id, with a file BUILD-ID.eh_elf.so for each object in a
+// subfolder that the first byte of the build-id names.
+package ehcache
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/trust"
+)
+
+// leftover is the age from which a temporary file belongs to a writer that was killed.
+const leftover = 24 * time.Hour
+
+// File is an eh_elf of a cache, or a temporary file that its writer left behind.
+type File struct {
+	Name  string // below the cache's folder, such as 93/ac61ec5a.eh_elf.so
+	Size  int64  // in bytes
+	Used  time.Time
+	Stale bool // a temporary file, older than a day
+}
+
+// Folder is an open cache.
+type Folder struct {
+	root *os.Root
+	// NoTimes reports that the file system does not record when files are read: Used is then when a file was written.
+	NoTimes bool
+}
+
+// Open opens the cache at an absolute path. The error wraps fs.ErrNotExist if there is none, and trust.ErrUntrusted if
+// another user can write there.
+func Open(folder string) (*Folder, error) {
+	if _, err := os.Stat(folder); err != nil {
+		return nil, err
+	}
+	if err := trust.MkdirAll(folder); err != nil { // it exists: this checks who can write there
+		return nil, err
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	return &Folder{root: root, NoTimes: noTimes(folder)}, nil
+}
+
+// Close closes the folder.
+func (f *Folder) Close() error { return f.root.Close() }
+
+// Files returns the files of the cache, the least recently used first. Others that lie there are left out.
+func (f *Folder) Files(now time.Time) ([]File, error) {
+	folders, err := fs.ReadDir(f.root.FS(), ".")
+	if err != nil {
+		return nil, err
+	}
+	var files []File
+	for _, folder := range folders {
+		if !folder.IsDir() || len(folder.Name()) != 2 {
+			continue
+		}
+		entries, err := fs.ReadDir(f.root.FS(), folder.Name())
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if file, ok := fileOf(folder.Name(), e, now); ok {
+				files = append(files, file)
+			}
+		}
+	}
+	slices.SortStableFunc(files, func(a, b File) int { return a.Used.Compare(b.Used) })
+	return files, nil
+}
+
+// fileOf describes an entry of a subfolder. ok is false for what is not the cache's, or is gone.
+func fileOf(folder string, e fs.DirEntry, now time.Time) (file File, ok bool) {
+	temporary := atomicfile.IsTemporary(e.Name())
+	if !e.Type().IsRegular() || !temporary && !strings.HasSuffix(e.Name(), abi.Suffix) {
+		return File{}, false
+	}
+	info, err := e.Info()
+	if err != nil || temporary && now.Sub(info.ModTime()) < leftover {
+		return File{}, false
+	}
+	return File{Name: path.Join(folder, e.Name()), Size: info.Size(), Used: used(info), Stale: temporary}, true
+}
+
+// Limits say which files a cache keeps; a zero one does not limit.
+type Limits struct {
+	Unused time.Duration // since the last use
+	Bytes  int64         // of all files
+}
+
+// Beyond returns the files to remove: leftovers, those unused for too long, and of the rest the least recently used until
+// the limit of bytes is kept. The files are those of Folder.Files.
+func (l Limits) Beyond(files []File, now time.Time) []File {
+	var total int64
+	for _, f := range files {
+		total += f.Size
+	}
+	var remove []File
+	for _, f := range files {
+		if f.Stale || l.Unused > 0 && now.Sub(f.Used) > l.Unused || l.Bytes > 0 && total > l.Bytes {
+			remove = append(remove, f)
+			total -= f.Size
+		}
+	}
+	return remove
+}
+
+// Remove removes files, and subfolders that are empty then. Programs that have a file mapped keep it. It returns the
+// number of files removed; the error joins those of the others.
+func (f *Folder) Remove(files []File) (removed int, err error) {
+	var failed []error
+	for _, file := range files {
+		switch err := f.root.Remove(file.Name); {
+		case err == nil:
+			removed++
+		case !errors.Is(err, fs.ErrNotExist):
+			failed = append(failed, fmt.Errorf("%s: %w", file.Name, errors.Unwrap(err)))
+		}
+		f.root.Remove(path.Dir(file.Name)) // fails unless it is empty
+	}
+	return removed, errors.Join(failed...)
+}
