@@ -112,7 +112,7 @@ func TestCacheVerb(t *testing.T) {
 
 	dir := t.TempDir()
 	for i := range 2 {
-		writeFile(t, filepath.Join(dir, string(rune('a'+i))+".so"), withBuildID(t, smallELF(t, i), bytes.Repeat([]byte{byte(i)}, 20)))
+		writeFile(t, filepath.Join(dir, string(rune('a'+i))+".so"), withBuildID(t, smallELF(t, byte(i)), bytes.Repeat([]byte{byte(i + 1)}, 20)))
 	}
 	require.Equal(t, exitDone, ehasm(t, "build", "--cache", dir).code)
 	made := files(t, cache)
