@@ -278,7 +278,7 @@ func TestGrow(t *testing.T) {
 	compile.Stdin = strings.NewReader(`#include <time.h>
 int down(int n) { volatile char large[6000]; for (int i = 0; i < 6000; i += 500) large[i] = n; if (n) { int r = down(n - 1); return r + large[0]; }
 	for (volatile int i = 0; i < 200000; i++); return 0; }
-int main(void) { while (clock() < CLOCKS_PER_SEC) down(4); }`)
+int main(void) { while (clock() < 2 * CLOCKS_PER_SEC) down(4); }`)
 	compile.Stderr = os.Stderr
 	require.NoError(t, compile.Run())
 	path := filepath.Join(t.TempDir(), "perf.data")
@@ -291,7 +291,7 @@ int main(void) { while (clock() < CLOCKS_PER_SEC) down(4); }`)
 	require.NoError(t, opt.Raw.Finish())
 	require.Greater(t, c.Samples, uint64(60))
 	assert.Greater(t, c.Cut, uint64(1))
-	assert.Greater(t, c.Long, c.Unwound/10)
+	assert.Greater(t, c.Long, uint64(20)) // how many: as soon as this process runs, beside others
 	assert.Zero(t, c.Bad)
 	if os.Geteuid() == 0 { // others have smaller rings
 		assert.Zero(t, c.Lost)
