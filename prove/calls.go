@@ -9,13 +9,13 @@ import (
 )
 
 // exprFails returns the condition that an expression has no value.
-func (p *prover) exprFails() term { return p.t.bit(p.v.exprStatus, p.t.con(31)) }
+func (p *proof) exprFails() term { return p.t.bit(p.v.exprStatus, p.t.con(31)) }
 
 // callExpr does what the call of an expression's code does: the code is where the
 // descriptor says, the value comes in rax, or carry set and a status, which is
 // negative, in edx. Each code that a descriptor names is proven to do so; it names one
 // where named holds. cfa is what begins the stack of an expression that is a rule's.
-func (p *prover) callExpr(off, named, cfa term) func(s *state, to term) ([]*state, error) {
+func (p *proof) callExpr(off, named, cfa term) func(s *state, to term) ([]*state, error) {
 	return func(s *state, to term) ([]*state, error) {
 		if names, known := p.x.decide(s, named); !known || !names {
 			return nil, fmt.Errorf("a call of an expression where the descriptor has none")
@@ -44,16 +44,9 @@ func (p *prover) callExpr(off, named, cfa term) func(s *state, to term) ([]*stat
 	}
 }
 
-// readDepth is how deep the stack may be where readWord begins, its return address
-// included: it is called in the frame, or in an expression. The rest is its own.
-const readDepth = -(frameBase - exprPad - 8 - 8)
-
-// exprPad is by how much an expression's code runs further down.
-const exprPad = 8
-
 // clobber forgets what a callee need not keep (psABI figure 3.4): registers, flags
 // and the stack below rsp, where there may have been values.
-func (p *prover) clobber(s *state) {
+func (p *proof) clobber(s *state) {
 	rsp, err := p.x.stackOff(s)
 	s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return err != nil || c.off < rsp })
 	left := func() term { return p.t.variable("left by a call", ^uint64(0)) } // not what another call left, or what was there before
@@ -68,11 +61,11 @@ func (p *prover) clobber(s *state) {
 
 // callRead does what readWord does, which readWord's proof shows: the word at rsi
 // comes in rax, or carry is set.
-func (p *prover) callRead(s *state, to uint64) ([]*state, bool, error) {
+func (p *proof) callRead(s *state, to uint64) ([]*state, bool, error) {
 	if !p.begins(to, cutRead) {
 		return nil, false, nil
 	}
-	p.reads.add(to)
+	p.owed.reads.add(to)
 	t := p.t
 	if err := p.require(s, want{"r14", s.reg[r14], p.v.mem}); err != nil {
 		return nil, true, err
@@ -92,11 +85,11 @@ func (p *prover) callRead(s *state, to uint64) ([]*state, bool, error) {
 }
 
 // readable and wordAt are the target's memory, by the interface.
-func (p *prover) readable(at term) term {
+func (p *proof) readable(at term) term {
 	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecReadable}, 1)
 }
 
-func (p *prover) wordAt(at term) term {
+func (p *proof) wordAt(at term) term {
 	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecWord}, ^uint64(0))
 }
 

@@ -40,88 +40,123 @@ const (
 	cfaOperand      = 0x3f
 )
 
-// readOwnRows reads the file's own .eh_frame as any unwinder would: each row as its program
-// makes it. Package dwarfcfa, which reads objects, also says what the rows of compilers are
-// meant to be, such as that a register which has been popped keeps its value; no
-// unwinder that reads this file knows of that.
-func (p *prover) readOwnRows() error {
-	for _, f := range p.im.fdes {
-		if err := p.readOwnFDE(f); err != nil {
+// ownRows is the unwind information of the file's code, as any unwinder reads the file's
+// .eh_frame: each row as its program makes it. Package dwarfcfa, which reads objects, also
+// says what the rows of compilers are meant to be, such as that a register which has been
+// popped keeps its value; no unwinder that reads this file knows of that.
+type ownRows struct {
+	list []ownRange // by address
+	last int        // where at found a row
+}
+
+func (o *ownRows) read(fdes []ownFDE) error {
+	for _, f := range fdes {
+		if err := o.readFDE(f); err != nil {
 			return imageError("the rows of the file's code from %#x on: %v", f.start, err)
 		}
 	}
-	if len(p.rows) == 0 {
+	if len(o.list) == 0 {
 		return imageError("no unwind information for the file's code")
 	}
 	return nil
 }
 
-func (p *prover) readOwnFDE(f ownFDE) error {
-	row, at := ownRow{cfa: 8}, f.start // what ownCIE says
-	b := f.program
-	operand := func() (v uint64, err error) {
-		v, n := binary.Uvarint(b)
-		if n <= 0 || v > maxOffset {
-			return 0, fmt.Errorf("an operand")
-		}
-		b = b[n:]
-		return v, nil
+// program reads call frame instructions.
+type program []byte
+
+// operand reads an unsigned LEB128 number.
+func (b *program) operand() (v uint64, err error) {
+	v, n := binary.Uvarint(*b)
+	if n <= 0 || v > maxOffset {
+		return 0, fmt.Errorf("an operand")
 	}
-	for len(b) > 0 {
+	*b = (*b)[n:]
+	return v, nil
+}
+
+// word reads a number of so many bytes.
+func (b *program) word(size int) (v uint64, err error) {
+	if size > len(*b) {
+		return 0, fmt.Errorf("an operand")
+	}
+	for i := range size {
+		v |= uint64((*b)[i]) << (8 * i)
+	}
+	*b = (*b)[size:]
+	return v, nil
+}
+
+func (o *ownRows) readFDE(f ownFDE) error {
+	row, at := ownRow{cfa: 8}, f.start // what ownCIE says
+	for b := program(f.program); len(b) > 0; {
 		op := b[0]
 		b = b[1:]
-		delta, size := uint64(0), 0
-		switch {
-		case op == cfaNop:
+		if op == cfaNop {
 			continue
-		case op == cfaDefCFAOffset:
-			v, err := operand()
-			if err != nil {
+		}
+		delta, moves, err := b.advance(op)
+		if err != nil {
+			return err
+		}
+		if !moves {
+			if err := row.change(op, &b); err != nil {
 				return err
 			}
-			row.cfa = int64(v)
 			continue
-		case op&^cfaOperand == cfaOffset || op&^cfaOperand == cfaRestore:
-			reg, saved := op&cfaOperand, uint64(0)
-			if abi.CalleeSaved&(1<<reg) == 0 {
-				return fmt.Errorf("a rule for register %d", reg)
-			}
-			if op&^cfaOperand == cfaOffset {
-				var err error
-				if saved, err = operand(); err != nil {
-					return err
-				}
-				if saved == 0 {
-					return fmt.Errorf("%s at the CFA", abi.RegName(int(reg)))
-				}
-			}
-			row.saved[machineReg(int(reg))] = -8 * int64(saved)
-			continue
-		case op&^cfaOperand == cfaAdvanceLoc:
-			delta = uint64(op & cfaOperand)
-		case op == cfaAdvanceLoc1:
-			size = 1
-		case op == cfaAdvanceLoc2:
-			size = 2
-		case op == cfaAdvanceLoc4:
-			size = 4
-		default:
-			return fmt.Errorf("an instruction %#x", op)
 		}
-		if size > len(b) {
-			return fmt.Errorf("an operand")
-		}
-		for i := range size {
-			delta |= uint64(b[i]) << (8 * i)
-		}
-		b = b[size:]
 		if delta == 0 || delta >= f.end-at {
 			return fmt.Errorf("a row at %#x", at+delta)
 		}
-		p.rows = append(p.rows, ownRange{at, at + delta, row})
+		o.list = append(o.list, ownRange{at, at + delta, row})
 		at += delta
 	}
-	p.rows = append(p.rows, ownRange{at, f.end, row})
+	o.list = append(o.list, ownRange{at, f.end, row})
+	return nil
+}
+
+// advance returns by how much an instruction moves the location; moves is false for other instructions.
+func (b *program) advance(op byte) (delta uint64, moves bool, err error) {
+	size := 0
+	switch {
+	case op&^cfaOperand == cfaAdvanceLoc:
+		return uint64(op & cfaOperand), true, nil
+	case op == cfaAdvanceLoc1:
+		size = 1
+	case op == cfaAdvanceLoc2:
+		size = 2
+	case op == cfaAdvanceLoc4:
+		size = 4
+	default:
+		return 0, false, nil
+	}
+	delta, err = b.word(size)
+	return delta, true, err
+}
+
+// change applies an instruction that changes a rule.
+func (row *ownRow) change(op byte, b *program) error {
+	switch {
+	case op == cfaDefCFAOffset:
+		v, err := b.operand()
+		row.cfa = int64(v)
+		return err
+	case op&^cfaOperand != cfaOffset && op&^cfaOperand != cfaRestore:
+		return fmt.Errorf("an instruction %#x", op)
+	}
+	reg, saved := op&cfaOperand, uint64(0)
+	if abi.CalleeSaved&(1<<reg) == 0 {
+		return fmt.Errorf("a rule for register %d", reg)
+	}
+	if op&^cfaOperand == cfaOffset {
+		var err error
+		if saved, err = b.operand(); err != nil {
+			return err
+		}
+		if saved == 0 {
+			return fmt.Errorf("%s at the CFA", abi.RegName(int(reg)))
+		}
+	}
+	row.saved[machineReg(int(reg))] = -8 * int64(saved)
 	return nil
 }
 
@@ -136,60 +171,31 @@ func machineReg(dwarf int) uint8 {
 	return uint8(dwarf)
 }
 
-// ownRow returns the row for an instruction, nil if there is none.
-func (p *prover) ownRow(pc uint64) *ownRow {
-	if r := &p.rows[p.lastRow]; r.start <= pc && pc < r.end {
+// at returns the row for an instruction, nil if there is none.
+func (o *ownRows) at(pc uint64) *ownRow {
+	if r := &o.list[o.last]; r.start <= pc && pc < r.end {
 		return &r.row
 	}
-	i := sort.Search(len(p.rows), func(i int) bool { return p.rows[i].end > pc })
-	if i == len(p.rows) || p.rows[i].start > pc {
+	i := sort.Search(len(o.list), func(i int) bool { return o.list[i].end > pc })
+	if i == len(o.list) || o.list[i].start > pc {
 		return nil
 	}
-	p.lastRow = i
-	return &p.rows[i].row
+	o.last = i
+	return &o.list[i].row
 }
 
-// checkOwnRow checks the row of the code itself at an instruction: it must lead to
-// the caller of the function, with the caller's registers.
-func (x *exec) checkOwnRow(s *state) error {
-	if x.ownRows == nil {
-		return nil
-	}
-	row := x.ownRows(s.pc)
-	if row == nil {
-		return fmt.Errorf("no unwind information for this instruction")
-	}
-	cfa := s.frame.ret + 8
-	if s.reg[rSP] != x.spAt(cfa-row.cfa) {
-		return fmt.Errorf("its own row says CFA = rsp%+d, rsp is %s", row.cfa, x.t.text(s.reg[rSP]))
-	}
-	for _, r := range calleeSaved {
-		v := s.reg[r]
-		if at := row.saved[r]; at != 0 {
-			var found bool
-			if v, found, _ = x.readCell(s.stack, cfa+at, 8); !found {
-				v = noTerm
-			}
-		}
-		if v != s.frame.keep[r] {
-			return fmt.Errorf("its own row does not have the caller's register %d", r)
-		}
-	}
-	return nil
-}
-
-// fastRows checks that one row holds for the code of pages, which the lookup's proof
-// covers without running it on terms.
-func (p *prover) fastRows() error {
-	if p.fastLow >= p.fastHigh {
+// single checks that one row holds for the code of lookups from low to high, which is proven
+// without running it on terms.
+func (o *ownRows) single(low, high uint64) error {
+	if low >= high {
 		return nil
 	}
 	want := ownRow{cfa: -frameBase + 8}
 	want.saved[rBP] = -16
-	for _, r := range p.rows {
-		if r.start <= p.fastLow && p.fastHigh <= r.end && r.row == want {
+	for _, r := range o.list {
+		if r.start <= low && high <= r.end && r.row == want {
 			return nil
 		}
 	}
-	return fmt.Errorf("%#x..%#x: no single row for the code of lookups", p.fastLow, p.fastHigh)
+	return fmt.Errorf("%#x..%#x: no single row for the code of lookups", low, high)
 }

@@ -90,7 +90,7 @@ func (c *caseCode) goOn(t *testing.T, x *exec, s *state, eval func(term) uint64,
 		return c.inst
 	}
 	to := noTerm
-	x.callTo = func(s *state, target term) ([]*state, error) {
+	x.may.callTo = func(s *state, target term) ([]*state, error) {
 		to = target
 		return nil, x.push(s, x.place(s.pc))
 	}

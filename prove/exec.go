@@ -17,27 +17,42 @@ type exec struct {
 	// walkRegs is null in a step of _eh_elf, which has neither registers nor memory described.
 	walkRegs term
 	objects  []pointer // variables that are addresses of objects
-	indices  []index   // terms that are numbers of registers
 
 	regsField func(off int64, size uint8) term // what eh_elf_regs_t held before
 	ownRows   func(pc uint64) *ownRow          // unwind information of the code itself; nil: none
 
+	may   permit             // what the proof that runs now allows
+	cover func(pc, n uint64) // see image.cover
+	steps int                // instructions that were run
+
+	spOffsets [stackLimit/8 + 8]term // what spAt has made, plus 1
+	free      []*state               // states that are no longer used
+}
+
+// permit is what code may do in one proof and not in others.
+type permit struct {
 	// call is asked before a call: ok means that it has done what the callee does.
-	call   func(s *state, to uint64) (ends []*state, ok bool, err error)
+	call func(s *state, to uint64) (ends []*state, ok bool, err error)
+	// callTo does what the callee of an indirect call does; nil: there may be none.
 	callTo func(s *state, to term) ([]*state, error)
+
+	limit int64 // bytes of stack below rsp at the entry
+	args  int64 // bytes from there on that may be read: the return address, what is passed on the stack
+
+	indices []index // terms that are numbers of registers
+	pcSlot  term    // address of the pcs' next element, or noTerm
+	newKept bool    // slotNew has values of the caller: it is written by index only
 
 	first    term                 // what the first byte of a descriptor is taken to be, or noTerm
 	descFrom int64                // where what may be read of a descriptor begins
 	descEnd  func(s *state) int64 // where it ends; nil: after the first byte
-	newKept  bool                 // slotNew has values of the caller: it is written by index only
-	pcSlot   term                 // address of the pcs' next element
-	limit    int64                // bytes of stack below rsp at the entry
-	args     int64                // bytes from there on that may be read: the return address, what is passed on the stack
-	cover    func(pc, n uint64)   // see image.cover
-	steps    int
+}
 
-	spOffsets [stackLimit/8 + 8]term // what spAt has made, plus 1
-	free      []*state               // states that are no longer used
+// allow replaces what code may do. The function that it returns takes that back.
+func (x *exec) allow(m permit) (restore func()) {
+	before := x.may
+	x.may = m
+	return func() { x.may = before }
 }
 
 // object is what a variable points to.
@@ -69,14 +84,6 @@ func (x *exec) objectOf(v term) object {
 	}
 	return objNone
 }
-
-// The stack below rsp at the entry that own code may use, and what it may read from rsp
-// on: the return address, and in _eh_elf the context.
-const (
-	stackLimit  = 512
-	stackReturn = 8
-	stackArgs   = 8 + 40
-)
 
 type endKind uint8
 
@@ -183,8 +190,8 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 	case iCall:
 		s.pc = next
 		to := next + uint64(i.imm)
-		if x.call != nil {
-			if more, done, err := x.call(s, to); done || err != nil {
+		if x.may.call != nil {
+			if more, done, err := x.may.call(s, to); done || err != nil {
 				return more, nil, err
 			}
 		}
@@ -204,11 +211,11 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if x.callTo == nil {
+		if x.may.callTo == nil {
 			return nil, nil, fmt.Errorf("a call of %s", x.t.text(to))
 		}
 		s.pc = next
-		more, err := x.callTo(s, to)
+		more, err := x.may.callTo(s, to)
 		return more, nil, err
 	case iRet:
 		if len(s.outer) == 0 {
@@ -271,7 +278,7 @@ func (x *exec) spAt(off int64) term {
 // stackOff returns rsp minus rsp at the entry.
 func (x *exec) stackOff(s *state) (int64, error) {
 	d, ok := x.t.value(x.t.sub(s.reg[rSP], x.sp))
-	if !ok || int64(d) < -x.limit || int64(d) > 8 {
+	if !ok || int64(d) < -x.may.limit || int64(d) > 8 {
 		return 0, fmt.Errorf("rsp is %s", x.t.text(s.reg[rSP]))
 	}
 	return int64(d), nil
@@ -322,4 +329,33 @@ func (x *exec) address(s *state, o operand) term {
 		a = x.t.scaled(a, s.reg[o.index], uint64(o.scale))
 	}
 	return a
+}
+
+// checkOwnRow checks the row of the code itself at an instruction: it must lead to
+// the caller of the function, with the caller's registers.
+func (x *exec) checkOwnRow(s *state) error {
+	if x.ownRows == nil {
+		return nil
+	}
+	row := x.ownRows(s.pc)
+	if row == nil {
+		return fmt.Errorf("no unwind information for this instruction")
+	}
+	cfa := s.frame.ret + 8
+	if s.reg[rSP] != x.spAt(cfa-row.cfa) {
+		return fmt.Errorf("its own row says CFA = rsp%+d, rsp is %s", row.cfa, x.t.text(s.reg[rSP]))
+	}
+	for _, r := range calleeSaved {
+		v := s.reg[r]
+		if at := row.saved[r]; at != 0 {
+			var found bool
+			if v, found, _ = x.readCell(s.stack, cfa+at, 8); !found {
+				v = noTerm
+			}
+		}
+		if v != s.frame.keep[r] {
+			return fmt.Errorf("its own row does not have the caller's register %d", r)
+		}
+	}
+	return nil
 }

@@ -7,36 +7,13 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// exprJob is an expression whose code must be proven.
-type exprJob struct {
-	addr uint64
-	id   dwarfcfa.ExprID
-}
-
-// exprAt records that a descriptor names the code of an expression, by its distance
-// from _eh_elf.
-func (p *prover) exprAt(off uint64, id dwarfcfa.ExprID) error {
-	at := p.im.symbols[abi.SymbolStep].Value + off
-	if off >= 1<<31 {
-		return fmt.Errorf("an expression at %#x", at)
+// expression proves the code of an expression that a descriptor names.
+func (p *proof) expression(job exprJob) error {
+	x := exprProof{p: p, e: &p.table.Exprs[job.id], joints: map[int]joint{}}
+	if err := x.prove(job.addr); err != nil {
+		return fmt.Errorf("expression %d at %#x: %w", job.id, job.addr, err)
 	}
-	if before, ok := p.exprs[at]; ok && before == id {
-		return nil
-	}
-	p.exprs[at] = id
-	p.exprWork = append(p.exprWork, exprJob{at, id})
-	return nil
-}
-
-func (p *prover) expressions() error {
-	for i := 0; i < len(p.exprWork); i++ {
-		job := p.exprWork[i]
-		x := exprProof{p: p, e: &p.table.Exprs[job.id], joints: map[int]joint{}}
-		if err := x.prove(job.addr); err != nil {
-			return fmt.Errorf("expression %d at %#x: %w", job.id, job.addr, err)
-		}
-		p.result.Expressions++
-	}
+	p.result.Expressions++
 	return nil
 }
 
@@ -45,7 +22,7 @@ func (p *prover) expressions() error {
 // stack, so that a proof is as long as the expression. The top of the stack is in rax,
 // entry i below it in slotExpr+8*i.
 type exprProof struct {
-	p      *prover
+	p      *proof
 	e      *dwarfcfa.Expr
 	joints map[int]joint // by the operation that a branch leads to
 	s      *state
@@ -187,9 +164,11 @@ func (x *exprProof) next(stop uint64) (ev exprEvent, cond lit, other *state, err
 		}
 		before := len(s.conds)
 		pc, fl := s.pc, s.fl
-		p.x.call = p.callRead
+		m := p.x.may
+		m.call = p.callRead
+		restore := p.x.allow(m)
 		more, end, err := p.x.step(s)
-		p.x.call = nil
+		restore()
 		switch {
 		case err != nil:
 			return 0, lit{}, nil, &pathError{pc, err}

@@ -6,38 +6,6 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// The stack frame of the functions: offsets from rsp below the pushed registers, as
-// the proof assumes them. It requires only that the code uses the same ones
-// throughout.
-const (
-	slotFirst  = 0   // the cursor minus the number of steps taken
-	slotLow    = 8   // lowest host address of the window
-	slotRegs   = 16  // eh_elf_regs_t *; null in a step of _eh_elf
-	slotMem    = 24  // eh_elf_memory_t *; in _eh_elf the callback
-	slotBase   = 32  // load bias + base + 1; in _eh_elf the pc
-	slotSync   = 40  // the cursor when eh_elf_regs_t was last up to date
-	slotHigh   = 48  // one past the highest CFA
-	slotLeft   = 56  // steps of later segments, where the caller wants no pcs
-	slotResult = 64  // _eh_elf: where the result goes
-	slotCursor = 72  // the cursor during the slow path; the pc in a packed lookup
-	slotExact  = 80  // exact of the caller, during the slow path
-	slotSaved  = 88  // the machine's registers during the slow path
-	slotNew    = 128 // the caller's registers during the slow path
-	slotExpr   = 264 // stack of an expression
-	slotPCs    = 64  // end of the pcs during the slow path
-	slotNext   = 408 // where the walk goes on when it leaves the object
-	frameBase  = -(8 + 416)
-	numRegs    = abi.NumRegs
-	segment    = abi.NumRegs // pcs of a segment where the caller wants none
-)
-
-// Masks of registers by DWARF number.
-const (
-	needed      = uint64(1<<abi.RSP | 1<<abi.RIP)
-	inRegisters = uint64(abi.CalleeSaved) | needed
-	outside     = uint64(0xc000000000000000) // the host address of an invalid rbp, which no window of the fast path holds
-)
-
 // loop is the state of the machine between two steps, at a lookup. noTerm stands for
 // what does not matter.
 type loop struct {
@@ -52,6 +20,15 @@ type loop struct {
 	place  [5]term // rbx, r12 to r15
 
 	first, low, regs, mem, slotBase, sync, high, left, next, result term
+}
+
+// unknown returns a loop of which nothing is known.
+func unknown() loop {
+	n := noTerm
+	return loop{
+		rel: n, mask: n, cursor: n, base: n, pcs: n, rsp: n, delta: n, rbp: n, place: [5]term{n, n, n, n, n},
+		first: n, low: n, regs: n, mem: n, slotBase: n, sync: n, high: n, left: n, next: n, result: n,
+	}
 }
 
 // placeOf tells where the five registers of loop.place are.
@@ -72,7 +49,7 @@ func (l *loop) slots() [10]struct {
 }
 
 // newState returns a state at pc inside the frame, with nothing known of registers.
-func (p *prover) newState(pc uint64) *state {
+func (p *proof) newState(pc uint64) *state {
 	s := p.x.newState()
 	s.pc, s.fl = pc, flags{}
 	s.frame.ret = 0
@@ -87,21 +64,21 @@ func (p *prover) newState(pc uint64) *state {
 	return s
 }
 
-func (p *prover) setSlot(s *state, slot int64, v term) {
+func (p *proof) setSlot(s *state, slot int64, v term) {
 	if v != noTerm {
 		s.stack = append(s.stack, cell{frameBase + slot, 8, v})
 	}
 }
 
 // inFrame adds the stack frame to a state.
-func (p *prover) inFrame(s *state) *state {
+func (p *proof) inFrame(s *state) *state {
 	s.reg[rSP] = p.t.plus(p.x.sp, frameBase)
 	s.stack = append(s.stack, cell{0, 8, p.v.ret}, cell{-8, 8, p.v.callerRBP})
 	return s
 }
 
 // stateOf returns the state that a loop describes.
-func (p *prover) stateOf(l *loop, pc uint64) *state {
+func (p *proof) stateOf(l *loop, pc uint64) *state {
 	s := p.inFrame(p.newState(pc))
 	for _, r := range [...]struct {
 		reg uint8
@@ -128,7 +105,7 @@ type want struct {
 	got, want term
 }
 
-func (p *prover) require(s *state, list ...want) error {
+func (p *proof) require(s *state, list ...want) error {
 	for _, w := range list {
 		if w.want != noTerm && !p.same(s, w.got, w.want) {
 			return p.mismatch(s, w)
@@ -138,7 +115,7 @@ func (p *prover) require(s *state, list ...want) error {
 }
 
 // same reports whether two values are equal on a path.
-func (p *prover) same(s *state, a, b term) bool {
+func (p *proof) same(s *state, a, b term) bool {
 	if a == b || a == noTerm || b == noTerm {
 		return a == b
 	}
@@ -146,7 +123,7 @@ func (p *prover) same(s *state, a, b term) bool {
 	return known && truth
 }
 
-func (p *prover) mismatch(s *state, w want) error {
+func (p *proof) mismatch(s *state, w want) error {
 	got := "unknown"
 	if w.got != noTerm {
 		got = p.t.text(w.got)
@@ -163,7 +140,7 @@ func (p *prover) mismatch(s *state, w want) error {
 }
 
 // slot returns what a slot of the frame holds.
-func (p *prover) slot(s *state, slot int64) term {
+func (p *proof) slot(s *state, slot int64) term {
 	v, found, err := p.x.readCell(s.stack, frameBase+slot, 8)
 	if err != nil || !found {
 		return noTerm
@@ -172,7 +149,7 @@ func (p *prover) slot(s *state, slot int64) term {
 }
 
 // matches checks that a state is what a loop describes.
-func (p *prover) matches(s *state, l *loop) error {
+func (p *proof) matches(s *state, l *loop) error {
 	list := [9 + len(placeOf)]want{
 		{"rsp of the machine", s.reg[rSP], p.x.spAt(frameBase)},
 		{"the pc looked up", s.reg[rAX], l.rel}, {"the mask of valid registers", s.reg[rCX], l.mask},
@@ -189,7 +166,7 @@ func (p *prover) matches(s *state, l *loop) error {
 }
 
 // keeps checks the frame: its slots, what the caller of the function is owed.
-func (p *prover) keeps(s *state, l *loop) error {
+func (p *proof) keeps(s *state, l *loop) error {
 	for _, slot := range l.slots() {
 		if slot.v == noTerm {
 			continue
@@ -213,7 +190,7 @@ func (p *prover) keeps(s *state, l *loop) error {
 }
 
 // only checks that a path has done nothing to memory but what is listed.
-func (p *prover) only(s *state, kinds ...eventKind) error {
+func (p *proof) only(s *state, kinds ...eventKind) error {
 next:
 	for _, e := range s.event {
 		for _, k := range kinds {
@@ -227,7 +204,7 @@ next:
 }
 
 // holds is decide where the path must say.
-func (p *prover) holds(s *state, c term) (bool, error) {
+func (p *proof) holds(s *state, c term) (bool, error) {
 	truth, known := p.x.decide(s, c)
 	if !known {
 		return false, fmt.Errorf("%#x: reached without a decision on %s", s.pc, p.t.text(c))

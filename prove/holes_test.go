@@ -404,8 +404,8 @@ func TestStaleStack(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, p.v.pc, got)
 
-	p.x.pcSlot = p.t.scaled(p.v.walk.pcs, p.v.walk.cursor, 8)
-	require.NoError(t, p.x.store(s, p.x.pcSlot, 8, p.v.pc))
+	p.x.may.pcSlot = p.t.scaled(p.v.walk.pcs, p.v.walk.cursor, 8)
+	require.NoError(t, p.x.store(s, p.x.may.pcSlot, 8, p.v.pc))
 	_, err = p.x.load(s, p.t.plus(p.x.sp, frameBase+slotNew), 8)
 	assert.Error(t, err)
 }
@@ -432,7 +432,7 @@ func TestRaisedStack(t *testing.T) {
 	_, _, err := p.x.step(s)
 	require.NoError(t, err)
 	assert.Equal(t, []term{noTerm, noTerm, p.v.regs}, []term{p.slot(s, slotFirst), p.slot(s, slotLow), p.slot(s, slotRegs)})
-	x := exprProof{p: p}
+	x := exprProof{p: p.proof}
 	_, _, err = p.x.step(x.enter(0x1000))
 	assert.ErrorContains(t, err, "above its return address")
 }

@@ -103,19 +103,19 @@ func (j *jury) sameInst(m mutant) bool {
 // frames compares the rows of the code itself at every instruction of the text that is
 // reached; it is decoded by the other decoder.
 func (j *jury) frames(mutated []byte) error {
-	was, err := framesOf(j.image)
+	im, before, err := framesOf(j.image)
 	if err != nil {
 		return err
 	}
-	is, err := framesOf(mutated)
+	_, after, err := framesOf(mutated)
 	if err != nil {
 		return err
 	}
 	var pushed uint16 // registers that are on the stack, and still as they were
-	end := was.im.exec.Vaddr + was.im.exec.Filesz
-	for pc := was.im.exec.Vaddr; pc < end; {
-		rowA, rowB := was.ownRow(pc), is.ownRow(pc)
-		unread := j.unread[was.im.exec.Off+pc-was.im.exec.Vaddr]
+	end := im.exec.Vaddr + im.exec.Filesz
+	for pc := im.exec.Vaddr; pc < end; {
+		rowA, rowB := before.at(pc), after.at(pc)
+		unread := j.unread[im.exec.Off+pc-im.exec.Vaddr]
 		if (rowA == nil) != (rowB == nil) && !unread {
 			return fmt.Errorf("another row at %#x", pc)
 		}
@@ -132,7 +132,7 @@ func (j *jury) frames(mutated []byte) error {
 			return fmt.Errorf("another row at %#x", pc)
 		}
 		var in x86.Inst
-		if err := x86.Decode(was.im.text(pc), &in); err != nil {
+		if err := x86.Decode(im.text(pc), &in); err != nil {
 			return fmt.Errorf("at %#x: %w", pc, err)
 		}
 		if in.Op == x86.OpPUSH {
@@ -147,11 +147,11 @@ func (j *jury) frames(mutated []byte) error {
 	return nil
 }
 
-func framesOf(image []byte) (*prover, error) {
-	im, err := openImage(image)
+func framesOf(file []byte) (*image, *ownRows, error) {
+	im, err := openImage(file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p := &prover{im: im}
-	return p, p.readOwnRows()
+	rows := &ownRows{}
+	return im, rows, rows.read(im.fdes)
 }

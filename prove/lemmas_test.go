@@ -329,7 +329,7 @@ func TestLemmas(t *testing.T) {
 func TestShifts(t *testing.T) {
 	for _, a := range []uint64{0, 1, 1 << 63, ^uint64(0), 0x123456789abcdef0} {
 		for _, n := range []uint64{0, 1, 31, 32, 63, 64, 65, 127, 128, 1 << 32, 1 << 63, ^uint64(0)} {
-			p := &prover{t: newTerms()}
+			p := &proof{t: newTerms()}
 			p.x = &exec{t: p.t}
 			e := exprProof{p: p}
 			for code, want := range map[dwarfcfa.ExprCode]uint64{

@@ -24,9 +24,36 @@ type leafOf struct {
 	head  int32 // in heads.list
 }
 
+// lookupProof proves lookups: every pc leads to the head of its row.
+type lookupProof struct {
+	*proof
+	walk   *walkProof
+	rows   *rowProof
+	packed bool
+
+	heads             heads
+	pairs             map[leafPair]bool      // proven
+	searches          map[pageTable]bool     // tables of pages that were gone through
+	segmented         map[uint64]bool        // searches of segments
+	packedTables      map[uint64]packedTable // by the code that looks an entry up
+	longs             map[uint64]uint64      // searches of long records: where they find the slots
+	fastLow, fastHigh uint64                 // code that runs with the target's registers in place
+}
+
+func newLookupProof(p *proof, walk *walkProof, rows *rowProof, packed bool) *lookupProof {
+	return &lookupProof{
+		proof: p, walk: walk, rows: rows, packed: packed,
+		pairs: map[leafPair]bool{}, searches: map[pageTable]bool{}, segmented: map[uint64]bool{},
+		packedTables: map[uint64]packedTable{}, longs: map[uint64]uint64{}, fastLow: ^uint64(0),
+	}
+}
+
+// code returns the bounds of the code of lookups that was not run on terms; see single.
+func (p *lookupProof) code() (low, high uint64) { return p.fastLow, p.fastHigh }
+
 // lookup proves a lookup at pc: every pc leads to the head of its row, with the
 // state of the loop intact.
-func (p *prover) lookup(pc uint64) error {
+func (p *lookupProof) lookup(pc uint64) error {
 	t := p.t
 	w := p.v.shared
 	s := p.stateOf(&w, pc)
@@ -67,7 +94,7 @@ func (p *prover) lookup(pc uint64) error {
 
 // goOn runs one instruction, behind which the code goes on. more are the states that take the
 // place of s, or nil.
-func (p *prover) goOn(s *state) (more []*state, err error) {
+func (p *lookupProof) goOn(s *state) (more []*state, err error) {
 	at := s.pc
 	more, end, err := p.x.step(s)
 	if err == nil && end != nil {
@@ -79,14 +106,14 @@ func (p *prover) goOn(s *state) (more []*state, err error) {
 	return more, nil
 }
 
-// fast notes code of lookups that is not run on terms; see fastRows.
-func (p *prover) fast(from, to uint64) {
+// fast notes code of lookups that is not run on terms.
+func (p *lookupProof) fast(from, to uint64) {
 	p.fastLow, p.fastHigh = min(p.fastLow, from), max(p.fastHigh, to)
 }
 
 // pageLookup proves the way from the pc's page on. For a pc below 2^31, the page is
 // the number of the table's entry.
-func (p *prover) pageLookup(s *state) error {
+func (p *lookupProof) pageLookup(s *state) error {
 	w := p.v.shared
 	if span := uint64(p.table.High()) - p.base; span > 1<<31 {
 		return fmt.Errorf("%#x: the pcs span %#x bytes", s.pc, span)
@@ -109,7 +136,7 @@ func (p *prover) pageLookup(s *state) error {
 }
 
 // tableLookup proves the way through a table of pages, for the pcs that are given with it.
-func (p *prover) tableLookup(s *state, pages pageTable) error {
+func (p *lookupProof) tableLookup(s *state, pages pageTable) error {
 	if p.packed {
 		return p.packedLookup(s, pages)
 	}
@@ -146,7 +173,7 @@ func (p *prover) tableLookup(s *state, pages pageTable) error {
 }
 
 // intact checks a jump to a row's head, which so many reads of the data lead to.
-func (p *prover) intact(e *ending, reads int, target term) error {
+func (p *lookupProof) intact(e *ending, reads int, target term) error {
 	if e.kind != endJump {
 		return fmt.Errorf("%#x: not a jump to a head", e.pc)
 	}
@@ -161,7 +188,7 @@ func (p *prover) intact(e *ending, reads int, target term) error {
 }
 
 // onlyReads checks that a path of a lookup has read so many places, and written nothing but its frame.
-func (p *prover) onlyReads(s *state, reads int) error {
+func (p *lookupProof) onlyReads(s *state, reads int) error {
 	if len(s.event) != reads {
 		return fmt.Errorf("%#x: a lookup reads %d places, not %d", s.pc, len(s.event), reads)
 	}
@@ -182,7 +209,7 @@ type pageTable struct {
 
 // pages goes through the page table, once for each table that a lookup uses, and
 // compares every border with the table's ranges.
-func (p *prover) pages(tab pageTable) error {
+func (p *lookupProof) pages(tab pageTable) error {
 	if p.searches[tab] || tab.low >= tab.high {
 		return nil
 	}
@@ -224,7 +251,7 @@ func (p *prover) pages(tab pageTable) error {
 }
 
 // entries returns a function that gives what a lookup reads for count pages from first on.
-func (p *prover) entries(tab pageTable, first, count uint64) (func(page uint64) (uint32, error), error) {
+func (p *lookupProof) entries(tab pageTable, first, count uint64) (func(page uint64) (uint32, error), error) {
 	if p.packed {
 		return p.packedEntries(tab, first, count)
 	}
@@ -236,7 +263,7 @@ func (p *prover) entries(tab pageTable, first, count uint64) (func(page uint64) 
 }
 
 // leads proves that what a lookup leads to is what a row means.
-func (p *prover) leads(head int32, row int32) error {
+func (p *lookupProof) leads(head int32, row int32) error {
 	if pair := (leafPair{head, row}); !p.pairs[pair] {
 		if err := p.head(p.heads.list[head].addr, row); err != nil {
 			if row == noRow {
@@ -253,23 +280,23 @@ func (p *prover) leads(head int32, row int32) error {
 }
 
 // head proves the code of one row.
-func (p *prover) head(at uint64, row int32) error {
+func (p *lookupProof) head(at uint64, row int32) error {
 	if row == noRow {
-		return p.stopped(at, abi.StatusNoInfo)
+		return p.walk.stopped(at, abi.StatusNoInfo)
 	}
 	r := &p.table.Rows[row]
 	switch {
 	case r.Regs[abi.RIP].Kind == dwarfcfa.RuleUndefined:
-		return p.stopped(at, abi.StatusOutermost)
+		return p.walk.stopped(at, abi.StatusOutermost)
 	case r.Flags&dwarfcfa.RowNotCompiled != 0:
-		return p.stopped(at, abi.StatusNotCompiled)
+		return p.walk.stopped(at, abi.StatusNotCompiled)
 	}
-	return p.row(at, r)
+	return p.rows.row(at, r)
 }
 
 // pageReader decodes pages: compare trees, or records.
 type pageReader struct {
-	p         *prover
+	p         *lookupProof
 	data      uint64
 	slots     uint64      // packed: the head of id 0
 	leaves    []leafOf    // of the page that was read last

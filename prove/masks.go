@@ -9,7 +9,7 @@ import (
 // masks lists which registers may be valid on a path: the path's conditions are
 // evaluated for all combinations. Of registers that the path does not look at, other
 // than rsp, rip and rbp, none is listed.
-func (p *prover) masks(s *state) ([]uint64, error) {
+func (p *proof) masks(s *state) ([]uint64, error) {
 	var conds []lit
 	looked := needed | 1<<abi.RBP
 	for _, c := range s.conds {
@@ -55,7 +55,7 @@ func (p *prover) masks(s *state) ([]uint64, error) {
 	}
 }
 
-func (p *prover) mentions(x, v term) bool {
+func (p *proof) mentions(x, v term) bool {
 	n := &p.t.nodes[x]
 	switch n.op {
 	case tConst, tVar:
@@ -71,7 +71,7 @@ func (p *prover) mentions(x, v term) bool {
 }
 
 // validBits returns the bits of the mask of valid registers that a term may depend on.
-func (p *prover) validBits(x term) uint64 {
+func (p *proof) validBits(x term) uint64 {
 	n := &p.t.nodes[x]
 	switch n.op {
 	case tConst:

@@ -33,7 +33,7 @@ func far(off int64) bool { return off != int64(int32(off)) }
 
 // largest returns the largest value of an index.
 func (x *exec) largest(s *state, i term) uint64 {
-	for _, known := range x.indices {
+	for _, known := range x.may.indices {
 		if known.v != i {
 			continue
 		}
@@ -79,7 +79,7 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 	}
 	if base == x.sp {
 		if index != noTerm {
-			if !x.newKept || off != frameBase+slotNew || size != 8 || x.largest(s, index) >= numRegs || s.wrote(evNew) || s.wrote(evPC) {
+			if !x.may.newKept || off != frameBase+slotNew || size != 8 || x.largest(s, index) >= numRegs || s.wrote(evNew) || s.wrote(evPC) {
 				return 0, fmt.Errorf("a read of the stack at %s", x.t.text(addr))
 			}
 			return x.t.load(addr, size), nil
@@ -88,7 +88,7 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 		if err != nil {
 			return 0, err
 		}
-		if off < rsp || off+int64(size) > x.args {
+		if off < rsp || off+int64(size) > x.may.args {
 			return 0, fmt.Errorf("a read of the stack at %+d", off)
 		}
 		v, found, err := x.readCell(s.stack, off, size)
@@ -129,14 +129,14 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 			return x.t.load(addr, size), nil
 		}
 	case objDesc:
-		if x.first != noTerm && index == noTerm && off == 0 && size == 1 {
-			return x.first, nil
+		if x.may.first != noTerm && index == noTerm && off == 0 && size == 1 {
+			return x.may.first, nil
 		}
 		last := int64(1)
-		if x.descEnd != nil {
-			last = x.descEnd(s)
+		if x.may.descEnd != nil {
+			last = x.may.descEnd(s)
 		}
-		if index == noTerm && off >= x.descFrom && end <= last {
+		if index == noTerm && off >= x.may.descFrom && end <= last {
 			return x.t.load(addr, size), nil
 		}
 	}
@@ -168,7 +168,7 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 		const off = frameBase + slotNew
 		s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return c.off < off+8*numRegs && c.off+int64(c.size) > off })
 	}
-	if addr == x.pcSlot && x.pcSlot != noTerm && size == 8 {
+	if addr == x.may.pcSlot && x.may.pcSlot != noTerm && size == 8 {
 		forgetNew() // the pcs may be there
 		return note(evPC)
 	}
@@ -192,7 +192,7 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 		if err != nil {
 			return err
 		}
-		if off < rsp || end > 0 || x.newKept && off < frameBase+slotNew+8*numRegs && end > frameBase+slotNew {
+		if off < rsp || end > 0 || x.may.newKept && off < frameBase+slotNew+8*numRegs && end > frameBase+slotNew {
 			return fmt.Errorf("a store to the stack at %+d", off)
 		}
 		s.stack = x.writeCell(s.stack, off, size, v)

@@ -18,7 +18,7 @@ var cutEntry = []byte{0x0f, 0xb6, 0xc0}
 
 // packedLookup proves the way from a pc to the number of its page's entry, for the pcs that are given with pages, and from there
 // on to the heads.
-func (p *prover) packedLookup(s *state, pages pageTable) error {
+func (p *lookupProof) packedLookup(s *state, pages pageTable) error {
 	t, w := p.t, p.v.shared
 	return p.run(s, p.stops(cutEntry), func(e *ending) error {
 		if e.kind != endStop {
@@ -54,7 +54,7 @@ func (p *prover) packedLookup(s *state, pages pageTable) error {
 
 // packedTable proves the lookup of an entry, for every number below 2^32: that what packedEntries reads
 // is what leads to a head.
-func (p *prover) packedTable(pc uint64) (packedTable, error) {
+func (p *lookupProof) packedTable(pc uint64) (packedTable, error) {
 	if tab, ok := p.packedTables[pc]; ok {
 		return tab, nil
 	}
@@ -97,7 +97,7 @@ func (p *prover) packedTable(pc uint64) (packedTable, error) {
 }
 
 // packedReads returns what the reads of a path are made in, and the address of the record.
-func (p *prover) packedReads(e *ending, number term) (tab packedTable, rec term, err error) {
+func (p *lookupProof) packedReads(e *ending, number term) (tab packedTable, rec term, err error) {
 	t := p.t
 	const reads = 3
 	if len(e.event) < reads {
@@ -129,7 +129,7 @@ func (p *prover) packedReads(e *ending, number term) (tab packedTable, rec term,
 }
 
 // searchShort proves the search of a short record, and returns the address of the slots.
-func (p *prover) searchShort(e *ending, rec term) (uint64, error) {
+func (p *lookupProof) searchShort(e *ending, rec term) (uint64, error) {
 	t := p.t
 	n := t.load(rec, 1)
 	larger := t.low(t.setBit(p.larger(t.plus(rec, 1), p.v.shared.rel), t.and(n, t.con(31))), 4)
@@ -142,7 +142,7 @@ func (p *prover) searchShort(e *ending, rec term) (uint64, error) {
 }
 
 // searchLong proves the search of a long record, whose first byte is above shortKeys, and returns the address of the slots.
-func (p *prover) searchLong(e *ending, rec term) (uint64, error) {
+func (p *lookupProof) searchLong(e *ending, rec term) (uint64, error) {
 	if e.kind != endStop || !p.begins(e.pc, cutKeys) {
 		return 0, fmt.Errorf("%#x: not the search of a record", e.pc)
 	}
@@ -177,7 +177,7 @@ func (p *prover) searchLong(e *ending, rec term) (uint64, error) {
 }
 
 // slots returns the address of the slot of id 0, from a jump to the slot of id. Each slot has 16 bytes.
-func (p *prover) slots(e *ending, id term) (uint64, error) {
+func (p *lookupProof) slots(e *ending, id term) (uint64, error) {
 	if e.kind == endJump {
 		if at, ok := p.x.link(p.t.sub(e.target, p.t.shlConst(id, 4))); ok {
 			return at, nil
@@ -187,7 +187,7 @@ func (p *prover) slots(e *ending, id term) (uint64, error) {
 }
 
 // packedEntries returns a function that gives the offsets of the records of count pages from first on.
-func (p *prover) packedEntries(tab pageTable, first, count uint64) (func(page uint64) (uint32, error), error) {
+func (p *lookupProof) packedEntries(tab pageTable, first, count uint64) (func(page uint64) (uint32, error), error) {
 	number := tab.first + first
 	if number >= 1<<32 || count > 1<<32-number {
 		return nil, fmt.Errorf("entries of a page table from %#x on", number)

@@ -32,7 +32,7 @@ func newPackedFile(t *testing.T, table *dwarfcfa.Table) *packedFile {
 	p := newProver(f.im, table)
 	require.NoError(t, p.prove())
 	f.pages = uint64(p.table.High()-p.table.Low()) / 256
-	for _, f.tab = range p.packedTables { // all lookups read the same
+	for _, f.tab = range p.lookups.packedTables { // all lookups read the same
 	}
 	require.NotZero(t, f.tab.entries)
 	return f

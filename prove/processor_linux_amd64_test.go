@@ -167,14 +167,14 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 	out := runCases(t, in, codes)
 	for k := range list {
 		tm := newTerms()
-		x := &exec{t: tm, pcSlot: noTerm, first: noTerm}
+		x := &exec{t: tm, may: permit{pcSlot: noTerm, first: noTerm}}
 		value := map[term]uint64{}
 		was := func(at int) uint64 { return binary.LittleEndian.Uint64(in[k*caseSize+at:]) }
 		is := func(at int) uint64 { return binary.LittleEndian.Uint64(out[k*caseSize+at:]) }
 		s := &state{}
 		x.sp = tm.variable("sp", ^uint64(0))
 		x.image = tm.variable("image", ^uint64(0))
-		x.limit, x.args = stackLimit, stackArgs
+		x.may.limit, x.may.args = stackLimit, stackArgs
 		value[x.sp], value[x.image] = spOf(k), 0
 		x.data = func(at uint64, n int) []byte { return in[at-dataAt:][:n] }
 		for r := range s.reg {

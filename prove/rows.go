@@ -8,19 +8,22 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// maxOffset bounds what the window's proof allows for: offsets of a CFA from rsp or
-// rbp, and of a word from the CFA.
-const maxOffset = 1 << 30
+// rowProof proves the heads of rows with their tails, and compares descriptors with rows.
+type rowProof struct {
+	*proof
+	compared map[descKey]bool // descriptors that are the row
+}
 
 // row proves the head of a row with its tail: the step on the fast path for every
 // state of the loop, or with the state as it was the way to the slow path with a
 // descriptor of the row.
-func (p *prover) row(at uint64, r *dwarfcfa.Row) error {
+func (p *rowProof) row(at uint64, r *dwarfcfa.Row) error {
 	t := p.t
 	w := p.v.shared
 	s := p.stateOf(&w, at)
-	p.x.pcSlot = t.scaled(w.pcs, w.cursor, 8)
-	defer func() { p.x.pcSlot = noTerm }()
+	m := p.x.may
+	m.pcSlot = t.scaled(w.pcs, w.cursor, 8)
+	defer p.x.allow(m)()
 	return p.run(s, p.stops(cutSlot, cutLookup, cutNear), func(e *ending) error {
 		if e.kind != endStop || len(e.regs) > 0 {
 			return fmt.Errorf("%#x: not a step", e.pc)
@@ -36,7 +39,7 @@ func (p *prover) row(at uint64, r *dwarfcfa.Row) error {
 }
 
 // cfaOf returns the CFA of a row on rsp or rbp as a host address.
-func (p *prover) cfaOf(r *dwarfcfa.Row) (cfa term, ok bool) {
+func (p *rowProof) cfaOf(r *dwarfcfa.Row) (cfa term, ok bool) {
 	w := p.v.shared
 	c := r.CFA
 	if c.Kind != dwarfcfa.CFARegOffset || c.Offset < -maxOffset || c.Offset > maxOffset {
@@ -52,7 +55,7 @@ func (p *prover) cfaOf(r *dwarfcfa.Row) (cfa term, ok bool) {
 }
 
 // fastStep checks a step that the fast path has taken.
-func (p *prover) fastStep(e *ending, r *dwarfcfa.Row) error {
+func (p *rowProof) fastStep(e *ending, r *dwarfcfa.Row) error {
 	t := p.t
 	w := p.v.shared
 	cfa, ok := p.cfaOf(r)
@@ -114,19 +117,19 @@ func (p *prover) fastStep(e *ending, r *dwarfcfa.Row) error {
 		if !p.begins(e.pc, cutSlot) {
 			return fmt.Errorf("%#x: not the end of a segment", e.pc)
 		}
-		p.segmentEnds.add(e.pc)
+		p.owed.segmentEnds.add(e.pc)
 	} else {
 		if p.begins(e.pc, cutSlot) {
 			return fmt.Errorf("%#x: not a lookup", e.pc)
 		}
-		p.lookups.add(e.pc)
+		p.owed.lookups.add(e.pc)
 	}
 	return p.matches(e.state, &l)
 }
 
 // maskAfter returns the mask of valid registers after a step. In a walk those that are needed
 // are in it, and the upper half of rcx is 0: what rcx is then may be said in two ways.
-func (p *prover) maskAfter(got term, saved uint64) term {
+func (p *rowProof) maskAfter(got term, saved uint64) term {
 	with := p.t.or(p.v.shared.mask, p.t.con(saved))
 	if low := p.t.low(with, 4); got == low {
 		return low
@@ -137,7 +140,7 @@ func (p *prover) maskAfter(got term, saved uint64) term {
 // inWindow checks the comparisons that a step has passed: the CFA is below high, and
 // where a word may lie below rsp, or the CFA is on rbp, what lies as low as the lowest
 // word is not below low. TestWindow proves that the words are readable then.
-func (p *prover) inWindow(e *ending, r *dwarfcfa.Row, cfa term) error {
+func (p *rowProof) inWindow(e *ending, r *dwarfcfa.Row, cfa term) error {
 	t := p.t
 	w := p.v.shared
 	if below, err := p.holds(e.state, t.ult(cfa, w.high)); err != nil || !below {
@@ -185,7 +188,7 @@ type descKey struct {
 
 // toSlow checks the way to the slow path: the state is as it was, rdi is a descriptor
 // of the row, and r10, if the descriptor takes it, the CFA.
-func (p *prover) toSlow(e *ending, r *dwarfcfa.Row) error {
+func (p *rowProof) toSlow(e *ending, r *dwarfcfa.Row) error {
 	w := p.v.shared
 	if err := p.matches(e.state, &w); err != nil {
 		return err
@@ -207,15 +210,15 @@ func (p *prover) toSlow(e *ending, r *dwarfcfa.Row) error {
 		if err := p.require(e.state, want{"the CFA", e.reg[r10], cfa}); err != nil {
 			return err
 		}
-		p.slowFast.add(e.pc)
+		p.owed.slowFast.add(e.pc)
 	} else {
-		p.slowRow.add(e.pc)
+		p.owed.slowRow.add(e.pc)
 	}
 	key := descKey{at, r, fast}
-	if p.descs[key] {
+	if p.compared[key] {
 		return nil
 	}
-	p.descs[key] = true
+	p.compared[key] = true
 	if err := p.descriptor(at, r, fast); err != nil {
 		return fmt.Errorf("descriptor at %#x: %w", at, err)
 	}
@@ -224,7 +227,7 @@ func (p *prover) toSlow(e *ending, r *dwarfcfa.Row) error {
 
 // descReader reads the bytes of a descriptor.
 type descReader struct {
-	p    *prover
+	p    *rowProof
 	addr uint64
 	ok   bool
 }
@@ -245,7 +248,7 @@ func (d *descReader) bytes(n uint64) uint64 {
 
 // descriptor checks that a descriptor, read as slowCFA and slowRules prove that the
 // code reads it, is the row.
-func (p *prover) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
+func (p *rowProof) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 	d := descReader{p, at, true}
 	head := d.bytes(1)
 	if (head&descSignal != 0) != (r.Flags&dwarfcfa.RowSignal != 0) {
@@ -323,7 +326,7 @@ func (p *prover) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 }
 
 // ruleAt reads the operand of a rule. want is the table's rule, for the expression.
-func (p *prover) ruleAt(d *descReader, op uint64, want dwarfcfa.RegRule) (rule dwarfcfa.RegRule, err error) {
+func (p *rowProof) ruleAt(d *descReader, op uint64, want dwarfcfa.RegRule) (rule dwarfcfa.RegRule, err error) {
 	switch op {
 	case ruleOffset8:
 		rule.Kind, rule.Offset = dwarfcfa.RuleOffset, 8*int64(int8(d.bytes(1)))
@@ -358,7 +361,7 @@ func (p *prover) ruleAt(d *descReader, op uint64, want dwarfcfa.RegRule) (rule d
 // stepBytes checks the three bytes before a descriptor, by which _eh_elf asks its
 // callback: where the return address, rbp and rbx are saved, in words from the CFA, or
 // 0 for the same value. A return address of 0 says that they do not fit.
-func (p *prover) stepBytes(at uint64, r *dwarfcfa.Row) error {
+func (p *rowProof) stepBytes(at uint64, r *dwarfcfa.Row) error {
 	b := p.im.at(at-3, 3)
 	if b == nil {
 		return fmt.Errorf("it is not in the data")
@@ -378,5 +381,16 @@ func (p *prover) stepBytes(at uint64, r *dwarfcfa.Row) error {
 	if rsp := r.Regs[abi.RSP]; rsp.Kind != dwarfcfa.RuleValOffset || rsp.Offset != 0 {
 		return fmt.Errorf("the bytes before it know no rsp but the CFA")
 	}
+	return nil
+}
+
+// exprAt records that a descriptor names the code of an expression, by its distance
+// from _eh_elf.
+func (p *rowProof) exprAt(off uint64, id dwarfcfa.ExprID) error {
+	at := p.im.symbols[abi.SymbolStep].Value + off
+	if off >= 1<<31 {
+		return fmt.Errorf("an expression at %#x", at)
+	}
+	p.owed.exprs.add(exprJob{at, id})
 	return nil
 }

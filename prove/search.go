@@ -6,7 +6,7 @@ import "fmt"
 var cutKeys = []byte{0xf3, 0x0f, 0x6f, 0x0f}
 
 // spread returns the low byte of a word in all bytes.
-func (p *prover) spread(x term) term {
+func (p *lookupProof) spread(x term) term {
 	t := p.t
 	four := t.low(t.mul(t.low(x, 1), t.con(0x01010101)), 4)
 	return t.or(four, t.shlConst(four, 32))
@@ -14,7 +14,7 @@ func (p *prover) spread(x term) term {
 
 // larger returns the mask of which of the 16 keys at an address are above the low byte of
 // x; bits 16 to 31 are set.
-func (p *prover) larger(at, x term) term {
+func (p *lookupProof) larger(at, x term) term {
 	t := p.t
 	low := p.spread(x)
 	var mask [2]term
@@ -27,7 +27,7 @@ func (p *prover) larger(at, x term) term {
 
 // searchBegins checks what the loop of a search for count keys begins with, after so many reads, the last
 // of them the record's first byte.
-func (p *prover) searchBegins(e *ending, rec, count term, reads int) error {
+func (p *lookupProof) searchBegins(e *ending, rec, count term, reads int) error {
 	t := p.t
 	w := p.v.shared
 	w.rel = noTerm
@@ -50,7 +50,7 @@ func (p *prover) searchBegins(e *ending, rec, count term, reads int) error {
 // searchLoop proves the loop over 16 keys at a time. Its invariant: rdi is the next
 // key, eax how many keys are left, and all before are at most the low byte. It hands
 // endings to found, with the id's term.
-func (p *prover) searchLoop(pc uint64, found func(e *ending, id term) error) error {
+func (p *lookupProof) searchLoop(pc uint64, found func(e *ending, id term) error) error {
 	t := p.t
 	w := p.v.shared
 	keys, first := t.variable("keys", ^uint64(0)), t.variable("firstKey", ^uint64(0))

@@ -15,7 +15,7 @@ var (
 
 // beginsTable reports whether a lookup in a table of pages begins here. What it is taken for
 // is no claim: the proof of the one fails with the code of the other.
-func (p *prover) beginsTable(at uint64) bool {
+func (p *lookupProof) beginsTable(at uint64) bool {
 	begins := tableBegins
 	if p.packed {
 		begins = packedBegins
@@ -26,7 +26,7 @@ func (p *prover) beginsTable(at uint64) bool {
 // segments proves a search of the pc's segment: eax, below 2^31, is compared with borders, and
 // every pc takes one way, to a table of pages or to the head of the row of all of a segment.
 // The state is the loop's, and stays so: comparisons and jumps change flags only.
-func (p *prover) segments(at uint64) error {
+func (p *lookupProof) segments(at uint64) error {
 	if p.segmented[at] {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (p *prover) segments(at uint64) error {
 }
 
 // between notes an instruction of the search.
-func (p *prover) between(at uint64, n uint8) {
+func (p *lookupProof) between(at uint64, n uint8) {
 	p.im.covers(at, uint64(n))
 	p.fast(at, at+uint64(n))
 }
@@ -44,7 +44,7 @@ func (p *prover) between(at uint64, n uint8) {
 const maxSegmentDepth = 64
 
 // segment follows the code at an address for the pcs low to high, less base.
-func (p *prover) segment(at, low, high uint64, depth int) error {
+func (p *lookupProof) segment(at, low, high uint64, depth int) error {
 	if low >= high {
 		return nil
 	}
@@ -105,11 +105,11 @@ const (
 
 // rangeWalk goes through the table's ranges as pcs ascend.
 type rangeWalk struct {
-	p    *prover
+	p    *lookupProof
 	next int // the first range that ends after the last pc
 }
 
-func (p *prover) rangesFrom(low uint64) rangeWalk {
+func (p *lookupProof) rangesFrom(low uint64) rangeWalk {
 	ranges := p.table.Ranges
 	return rangeWalk{p, sort.Search(len(ranges), func(i int) bool { return uint64(ranges[i].End) > p.base+low })}
 }

@@ -6,29 +6,17 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// A descriptor of a row, as the slow path reads it.
-const (
-	descCFAGiven  = 0 // the CFA is in r10, from rsp
-	descCFAFromBP = 1 // the same, from rbp
-	descCFAReg    = 2 // byte register, int64 offset
-	descCFAExpr   = 3 // int32 offset of the code from _eh_elf
-	descSignal    = 0x80
-
-	ruleEnd       = 0
-	ruleOffset8   = 1 // int8: saved at CFA + 8*operand
-	ruleOffset    = 2 // int64: saved at CFA + operand
-	ruleUndefined = 3
-	ruleSame      = 4
-	ruleValOffset = 5 // int64: is CFA + operand
-	ruleRegister  = 6 // byte: is that register's value
-	ruleExpr      = 7 // byte: 0 value, 1 saved there; int32 offset of the code
-)
+// slowProof proves the slow path, which takes the steps that the fast path cannot.
+type slowProof struct {
+	*proof
+	step *stepProof // _eh_elf shares the way to the descriptor
+}
 
 // slowState returns the invariant of the slow path's parts: rbx and r14 hold the pointers,
 // r12 the CFA, r13 what is valid in the caller and, from bit 32 on, what has a value
 // in slotNew; the frame has what the end needs. eh_elf_regs_t has this frame's
 // registers, all of them, until the end.
-func (p *prover) slowState(pc uint64) *state {
+func (p *slowProof) slowState(pc uint64) *state {
 	v := &p.v
 	s := p.stateOf(p.slowFrame(), pc)
 	s.reg[rBX], s.reg[r14], s.reg[r12], s.reg[rBP], s.reg[r13] = v.regs, v.mem, v.cfa, v.desc, v.state
@@ -43,21 +31,21 @@ func (p *prover) slowState(pc uint64) *state {
 }
 
 // rulesState is slowState behind the CFA: what the rules have found is in slotNew.
-func (p *prover) rulesState(pc uint64) *state {
+func (p *slowProof) rulesState(pc uint64) *state {
 	s := p.slowState(pc)
 	s.stack = append(s.stack, cell{frameBase + slotExact, 4, p.v.exact})
 	return s
 }
 
 // pastRules forgets the CFA and the place in the descriptor, which the end of the rules need not keep.
-func (p *prover) pastRules(s *state) {
+func (p *slowProof) pastRules(s *state) {
 	for _, r := range [...]uint8{r12, r13, rBP} {
 		s.reg[r] = p.t.variable("left by the rules", ^uint64(0))
 	}
 }
 
 // keepsRules is keepsSlow behind the CFA.
-func (p *prover) keepsRules(s *state) error {
+func (p *slowProof) keepsRules(s *state) error {
 	exact, _, _ := p.x.readCell(s.stack, frameBase+slotExact, 4)
 	if err := p.require(s, want{"exact", exact, p.v.exact}); err != nil {
 		return err
@@ -68,17 +56,15 @@ func (p *prover) keepsRules(s *state) error {
 var slowSaved = [5]uint8{rBX, r12, r13, r14, r15}
 
 // slowFrame returns what stays as it is in the slow path.
-func (p *prover) slowFrame() *loop {
+func (p *slowProof) slowFrame() *loop {
 	w := p.v.walk
-	return &loop{
-		rel: noTerm, mask: noTerm, cursor: noTerm, base: noTerm, pcs: noTerm, rsp: noTerm, delta: noTerm, rbp: noTerm, low: noTerm, high: noTerm, result: noTerm,
-		place: [5]term{noTerm, noTerm, noTerm, noTerm, noTerm},
-		first: w.first, regs: w.regs, mem: w.mem, slotBase: w.slotBase, sync: w.cursor, left: w.left, next: w.next,
-	}
+	l := unknown()
+	l.first, l.regs, l.mem, l.slotBase, l.sync, l.left, l.next = w.first, w.regs, w.mem, w.slotBase, w.cursor, w.left, w.next
+	return &l
 }
 
 // keepsSlow checks the invariant but for r12, r13 and rbp.
-func (p *prover) keepsSlow(s *state) error {
+func (p *slowProof) keepsSlow(s *state) error {
 	v := &p.v
 	list := []want{{"rbx of the machine", s.reg[rBX], v.regs}, {"r14 of the machine", s.reg[r14], v.mem},
 		{"rsp of the machine", s.reg[rSP], p.t.plus(p.x.sp, frameBase)},
@@ -98,15 +84,8 @@ func (p *prover) keepsSlow(s *state) error {
 	return p.require(s, list...)
 }
 
-func (p *prover) cellAt(s *state, off int64) term {
-	if v, ok, _ := p.x.readCell(s.stack, off, 8); ok {
-		return v
-	}
-	return noTerm
-}
-
 // fails checks a step that fails in the slow path.
-func (p *prover) fails(e *ending, status term) error {
+func (p *slowProof) fails(e *ending, status term) error {
 	if e.kind != endRet {
 		return fmt.Errorf("%#x: not a return", e.pc)
 	}
@@ -118,15 +97,13 @@ func (p *prover) fails(e *ending, status term) error {
 		want{"the number of steps", e.reg[rAX], p.t.sub(p.v.walk.cursor, p.v.walk.first)})
 }
 
-func (p *prover) statusTerm(s abi.Status) term { return p.t.con(uint64(uint32(int32(s)))) }
-
-// slowFromFast proves the way from a tail whose words are not all in the window to
-// the descriptor, slowFromRow that from a row that is not fast: the registers go to
+// fromFast proves the way from a tail whose words are not all in the window to
+// the descriptor, fromRow that from a row that is not fast: the registers go to
 // memory unless they are there.
-func (p *prover) slowFromFast(pc uint64) error { return p.slowFrom(pc, true) }
-func (p *prover) slowFromRow(pc uint64) error  { return p.slowFrom(pc, false) }
+func (p *slowProof) fromFast(pc uint64) error { return p.from(pc, true) }
+func (p *slowProof) fromRow(pc uint64) error  { return p.from(pc, false) }
 
-func (p *prover) slowFrom(pc uint64, fast bool) error {
+func (p *slowProof) from(pc uint64, fast bool) error {
 	t, v := p.t, &p.v
 	w := v.walk
 	s := p.stateOf(&w, pc)
@@ -136,7 +113,7 @@ func (p *prover) slowFrom(pc uint64, fast bool) error {
 		if e.kind != endStop {
 			return fmt.Errorf("%#x: no descriptor is read", e.pc)
 		}
-		p.cfas.add(e.pc)
+		p.owed.cfas.add(e.pc)
 		synced, err := p.holds(e.state, t.eq(w.cursor, w.sync))
 		if err != nil {
 			return err
@@ -169,73 +146,26 @@ func (p *prover) slowFrom(pc uint64, fast bool) error {
 	if err != nil {
 		return err
 	}
-	return p.stepFrom(pc, fast)
+	return p.step.from(pc, fast)
 }
 
-// slowCFA proves the reading of a descriptor's head: the CFA, or the step's failure.
-func (p *prover) slowCFA(pc uint64) error {
+// cfa proves the reading of a descriptor's head: the CFA, or the step's failure.
+func (p *slowProof) cfa(pc uint64) error {
 	t, v := p.t, &p.v
-	d := func(off int64, size uint8) term { return t.load(t.plus(v.desc, off), size) }
-	head := d(0, 1)
+	head := t.load(v.desc, 1)
+	d := newDescHead(t, v.desc)
 	s := p.slowState(pc)
 	saved := t.and(v.valid, t.con(uint64(abi.CalleeSaved)))
 	s.reg[r13] = saved
-	reg := d(1, 1)
-	kind := t.and(head, t.con(descSignal-1))
-	indices := p.x.indices
-	p.x.indices = append(indices[:1:1], index{reg, t.eq(kind, t.con(descCFAReg))})
-	p.x.callTo, p.x.call = p.callExpr(d(1, 4), t.ult(t.con(descCFAReg), kind), noTerm), nil
-	decided := func(s *state, c term) bool {
-		truth, known := p.x.decide(s, c)
-		return known && truth
-	}
-	p.x.descEnd = func(s *state) int64 {
-		switch {
-		case decided(s, t.eq(kind, t.con(descCFAReg))):
-			return 10
-		case decided(s, t.ult(t.con(descCFAReg), kind)): // descCFAExpr
-			return 5
-		}
-		return 1
-	}
-	defer func() { p.x.callTo, p.x.indices, p.x.descEnd = nil, indices, nil }()
+	m := p.x.may
+	m.indices = append(m.indices[:1:1], index{d.reg, d.isReg})
+	m.callTo, m.call = p.callExpr(d.code, d.aboveReg, noTerm), nil
+	m.descEnd = func(s *state) int64 { return d.size(p.proof, s) }
+	defer p.x.allow(m)()
 	return p.run(s, p.stops(cutRule), func(e *ending) error {
-		is := func(k uint64) bool { return decided(e.state, t.eq(kind, t.con(k))) }
-		isNot := func(k uint64) bool {
-			truth, known := p.x.decide(e.state, t.eq(kind, t.con(k)))
-			return known && !truth
-		}
-		above, known := p.x.decide(e.state, t.ult(t.con(descCFAReg), kind))
-		cfa, n, fail := v.cfa, int64(1), noTerm
-		validBit := func(r term) (bool, error) { return p.holds(e.state, t.bit(v.valid, r)) }
-		switch {
-		case is(descCFAGiven):
-		case is(descCFAReg):
-			ok, err := validBit(t.and(reg, t.con(31)))
-			if err != nil {
-				return err
-			}
-			cfa, n = t.add(t.load(t.scaled(v.regs, reg, 8), 8), d(2, 8)), 10
-			if !ok {
-				fail = p.statusTerm(abi.StatusBadRegister)
-			}
-		case known && above && isNot(descCFAGiven) && isNot(descCFAReg): // descCFAExpr
-			cfa, n = v.exprValue, 5
-			if lost, err := p.holds(e.state, p.exprFails()); err != nil {
-				return err
-			} else if lost {
-				fail = v.exprStatus
-			}
-		case known && !above && isNot(descCFAGiven) && isNot(descCFAReg): // descCFAFromBP
-			ok, err := validBit(t.con(abi.RBP))
-			if err != nil {
-				return err
-			}
-			if !ok {
-				fail = p.statusTerm(abi.StatusBadRegister)
-			}
-		default:
-			return fmt.Errorf("%#x: reached by several kinds of CFA", e.pc)
+		cfa, n, fail, err := p.cfaOn(e.state, d)
+		if err != nil {
+			return err
 		}
 		if err := p.only(e.state); err != nil {
 			return err
@@ -246,10 +176,10 @@ func (p *prover) slowCFA(pc uint64) error {
 		if e.kind != endStop || len(e.regs) > 0 {
 			return fmt.Errorf("%#x: not a rule", e.pc)
 		}
-		p.nexts.add(e.pc)
+		p.owed.rules.add(e.pc)
 		exact, _, _ := p.x.readCell(e.stack, frameBase+slotExact, 4)
 		state := t.or(saved, t.con(1<<abi.RSP|1<<(32+abi.RSP)))
-		err := p.require(e.state, want{"the CFA", e.reg[r12], cfa}, want{"the descriptor", e.reg[rBP], t.plus(v.desc, n)},
+		err = p.require(e.state, want{"the CFA", e.reg[r12], cfa}, want{"the descriptor", e.reg[rBP], t.plus(v.desc, n)},
 			want{"exact", exact, t.shrConst(head, 7)}, want{"the registers that are valid", e.reg[r13], state},
 			want{"rsp of the caller", p.slot(e.state, slotNew+8*abi.RSP), cfa})
 		if err != nil {
@@ -259,22 +189,87 @@ func (p *prover) slowCFA(pc uint64) error {
 	})
 }
 
-// slowFinal proves a round of the loop that copies: one register of r13, the lowest,
-// and r13 loses it. The first r13 has rsp (see slowCFA: no rule clears bit 39).
-func (p *prover) slowFinal(pc uint64) error {
+// descHead is the head of a descriptor as terms. Code compares the kind with descCFAReg, and may ask for
+// equality or for more; one of the three conditions decides each kind.
+type descHead struct {
+	isGiven, isReg, aboveReg term // the kind is descCFAGiven, descCFAReg, above it: descCFAExpr
+	reg, offset              term // operands of descCFAReg
+	code                     term // operand of descCFAExpr
+}
+
+func newDescHead(t *terms, desc term) descHead {
+	at := func(off int64, size uint8) term { return t.load(t.plus(desc, off), size) }
+	kind := t.and(at(0, 1), t.con(descSignal-1))
+	return descHead{
+		isGiven: t.eq(kind, t.con(descCFAGiven)), isReg: t.eq(kind, t.con(descCFAReg)), aboveReg: t.ult(t.con(descCFAReg), kind),
+		reg: at(1, 1), offset: at(2, 8), code: at(1, 4),
+	}
+}
+
+// size returns how many bytes of the head a path may read.
+func (d *descHead) size(p *proof, s *state) int64 {
+	if is, known := p.x.decide(s, d.isReg); known && is {
+		return 10
+	}
+	if above, known := p.x.decide(s, d.aboveReg); known && above {
+		return 5
+	}
+	return 1
+}
+
+// cfaOn returns the CFA on a path and the bytes of the descriptor's head; fail is the status if there is
+// no CFA, or noTerm.
+func (p *slowProof) cfaOn(s *state, d descHead) (cfa term, n int64, fail term, err error) {
+	t, v := p.t, &p.v
+	decided := func(c term, truth bool) bool {
+		got, known := p.x.decide(s, c)
+		return known && got == truth
+	}
+	neither := decided(d.isGiven, false) && decided(d.isReg, false)
+	switch {
+	case decided(d.isGiven, true):
+		return v.cfa, 1, noTerm, nil
+	case decided(d.isReg, true):
+		fail, err = p.unlessValid(s, t.and(d.reg, t.con(31)))
+		return t.add(t.load(t.scaled(v.regs, d.reg, 8), 8), d.offset), 10, fail, err
+	case neither && decided(d.aboveReg, true): // descCFAExpr
+		if lost, err := p.holds(s, p.exprFails()); err != nil || lost {
+			return v.exprValue, 5, v.exprStatus, err
+		}
+		return v.exprValue, 5, noTerm, nil
+	case neither && decided(d.aboveReg, false): // descCFAFromBP
+		fail, err = p.unlessValid(s, t.con(abi.RBP))
+		return v.cfa, 1, fail, err
+	}
+	return noTerm, 0, noTerm, fmt.Errorf("%#x: reached by several kinds of CFA", s.pc)
+}
+
+// unlessValid returns the status of a step that needs a register if the path says that it is not valid, or noTerm.
+func (p *slowProof) unlessValid(s *state, reg term) (term, error) {
+	ok, err := p.holds(s, p.t.bit(p.v.valid, reg))
+	if err == nil && !ok {
+		return p.statusTerm(abi.StatusBadRegister), nil
+	}
+	return noTerm, err
+}
+
+// copies proves a round of the loop that copies: one register of r13, the lowest,
+// and r13 loses it. The first r13 has rsp (see cfa: no rule clears bit 39).
+func (p *slowProof) copies(pc uint64) error {
 	t, v := p.t, &p.v
 	s := p.rulesState(pc)
-	p.x.newKept = true
-	defer func() { p.x.newKept = false }()
+	m := p.x.may
+	m.newKept = true
+	defer p.x.allow(m)()
 	p.pastRules(s)
-	s.reg[r13] = v.w
-	s.assume(t.eq(v.w, t.con(0)), true)
-	rest := t.and(v.w, t.low(t.plus(v.w, -1), 4))
+	s.reg[r13] = v.unset
+	s.assume(t.eq(v.unset, t.con(0)), true)
+	rest := t.and(v.unset, t.low(t.plus(v.unset, -1), 4))
 	return p.run(s, p.stops(cutFinal, cutEnd), func(e *ending) error {
 		if e.kind != endStop || len(e.regs) > 0 || len(e.event) != 1 || e.event[0].kind != evReg {
 			return fmt.Errorf("%#x: not a copy of a register", e.pc)
 		}
-		i := t.firstBit(v.w)
+		i := t.firstBit(v.unset)
 		if err := p.require(e.state, want{"the register copied", e.event[0].addr, t.scaled(v.regs, i, 8)},
 			want{"its value", e.event[0].v, t.load(t.scaled(t.plus(p.x.sp, frameBase+slotNew), i, 8), 8)},
 			want{"the registers left", e.reg[r13], rest}); err != nil {
@@ -288,21 +283,22 @@ func (p *prover) slowFinal(pc uint64) error {
 			return fmt.Errorf("%#x: the copying of registers goes on too long or ends too early", e.pc)
 		}
 		if done {
-			p.ends.add(e.pc)
+			p.owed.ends.add(e.pc)
 		} else {
-			p.finals.add(e.pc)
+			p.owed.copies.add(e.pc)
 		}
 		return p.keepsRules(e.state)
 	})
 }
 
-// slowEnd proves the end of a step of the slow path: exact, the pc, the next step.
-func (p *prover) slowEnd(pc uint64) error {
+// end proves the end of a step of the slow path: exact, the pc, the next step.
+func (p *slowProof) end(pc uint64) error {
 	t, v := p.t, &p.v
 	s := p.rulesState(pc)
 	p.pastRules(s)
-	p.x.pcSlot = t.scaled(v.walk.pcs, v.walk.cursor, 8)
-	defer func() { p.x.pcSlot = noTerm }()
+	m := p.x.may
+	m.pcSlot = t.scaled(v.walk.pcs, v.walk.cursor, 8)
+	defer p.x.allow(m)()
 	return p.run(s, p.stops(cutSlot, cutLoad), func(e *ending) error {
 		exact, ok := onlyCell(e.regs, abi.RegsExact, 2)
 		if e.kind != endStop || !ok || len(e.event) != 1 || e.event[0].kind != evPC {
@@ -322,50 +318,30 @@ func (p *prover) slowEnd(pc uint64) error {
 		if !p.begins(e.pc, cutSlot) {
 			return fmt.Errorf("%#x: not the end of a segment", e.pc)
 		}
-		p.segmentEnds.add(e.pc)
+		p.owed.segmentEnds.add(e.pc)
 		return p.matches(e.state, &l)
 	})
 }
 
 // readWord proves the reading of a word of the target: from the window if all its
 // bytes are inside, else by the callback, else not at all.
-func (p *prover) readWord(pc uint64) error {
+func (p *slowProof) readWord(pc uint64) error {
 	t, v := p.t, &p.v
 	s := p.newState(pc)
 	s.reg[rSP] = p.x.sp
-	p.x.limit = stackLimit - readDepth
-	defer func() { p.x.limit = stackLimit }()
 	s.frame.keep = p.any
 	s.reg[r14] = v.mem
 	s.frame.keep[r14] = v.mem
 	s.stack = append(s.stack, cell{0, 8, v.ret})
 	s.assume(t.eq(v.regs, t.con(0)), true) // it is called in the slow path
-	at := s.reg[rSI]
+	r := wordRead{at: s.reg[rSI], status: t.variable("status of read", 0xffffffff)}
 	field := func(off int64) term { return t.load(t.plus(v.mem, off), 8) }
-	size, off := field(abi.MemorySize), t.sub(at, field(abi.MemoryLo))
-	fn := field(abi.MemoryRead)
-	result := t.variable("status of read", 0xffffffff)
-	p.x.callTo = func(s *state, to term) ([]*state, error) {
-		place := t.sub(s.reg[rDX], p.x.sp)
-		k, ok := t.value(place)
-		rsp, err := p.x.stackOff(s)
-		if err != nil || !ok || int64(k) < rsp || int64(k) > -8 || (rsp-8)&15 != 0 {
-			return nil, fmt.Errorf("the callback gets a place at %s, rsp is %+d", t.text(place), rsp)
-		}
-		if err := p.require(s, want{"the callback", to, fn}, want{"its first argument", s.reg[rDI], field(abi.MemoryArg)},
-			want{"its address", s.reg[rSI], at}); err != nil {
-			return nil, err
-		}
-		if null, known := p.x.decide(s, t.eq(fn, t.con(0))); !known || null {
-			return nil, fmt.Errorf("a call of a callback that may be null")
-		}
-		s.event = append(s.event, event{evAsked, at, 8, v.word})
-		p.clobber(s)
-		s.reg[rAX] = t.or(result, t.shlConst(t.variable("upper half", 0xffffffff), 32)) // an int
-		s.stack = p.x.writeCell(s.stack, int64(k), 8, v.word)
-		return []*state{s}, nil
-	}
-	defer func() { p.x.callTo = nil }()
+	r.size, r.off, r.bytes = field(abi.MemorySize), t.sub(r.at, field(abi.MemoryLo)), field(abi.MemoryBytes)
+	r.fn, r.arg = field(abi.MemoryRead), field(abi.MemoryArg)
+	m := p.x.may
+	m.limit = stackLimit - readDepth
+	m.callTo = func(s *state, to term) ([]*state, error) { return p.callback(s, to, &r) }
+	defer p.x.allow(m)()
 	return p.run(s, nil, func(e *ending) error {
 		if e.kind != endRet || len(e.regs) > 0 {
 			return fmt.Errorf("%#x: not a return", e.pc)
@@ -374,53 +350,96 @@ func (p *prover) readWord(pc uint64) error {
 		if !ok {
 			return fmt.Errorf("%#x: returns with a carry that is not known", e.pc)
 		}
-		small, err := p.holds(e.state, t.ult(size, t.con(8)))
+		inside, err := p.insideWindow(e.state, &r)
 		if err != nil {
 			return err
-		}
-		inside := false
-		if !small {
-			out, err := p.holds(e.state, t.ult(t.plus(size, -8), off))
-			if err != nil {
-				return err
-			}
-			inside = !out
-		}
-		carryIs := func(want bool) error {
-			if got, known := p.x.decide(e.state, carry.t); !known || (got != carry.neg) != want {
-				return fmt.Errorf("%#x: carry is not %v", e.pc, want)
-			}
-			return nil
 		}
 		if inside {
-			host := t.add(off, field(abi.MemoryBytes))
-			if len(e.event) != 1 || e.event[0].kind != evRead || e.event[0].size != 8 {
-				return fmt.Errorf("%#x: not one read", e.pc)
-			}
-			if err := p.require(e.state, want{"the word", e.reg[rAX], t.load(host, 8)}, want{"where it is read", e.event[0].addr, host}); err != nil {
-				return err
-			}
-			return carryIs(false)
+			return p.readDirectly(e, &r, carry)
 		}
-		if err := p.only(e.state, evAsked); err != nil {
-			return fmt.Errorf("a read outside of the window: %w", err)
-		}
-		none, err := p.holds(e.state, t.eq(fn, t.con(0)))
-		if err != nil {
-			return err
-		}
-		if none {
-			return carryIs(true)
-		}
-		if len(e.event) != 1 {
-			return fmt.Errorf("%#x: the callback is asked %d times for a word", e.pc, len(e.event))
-		}
-		if err := p.require(e.state, want{"the word", e.reg[rAX], v.word}); err != nil {
-			return err
-		}
-		if fails := p.x.literal(t.eq(result, t.con(0)), true); fails != carry {
-			return p.mismatch(e.state, want{"carry", p.x.asTerm(carry), p.x.asTerm(fails)})
-		}
-		return nil
+		return p.readByCallback(e, &r, carry)
 	})
+}
+
+// wordRead are the terms of a word that is read.
+type wordRead struct {
+	at, off         term // its address, and how far that is behind the window's begin
+	size, bytes     term // of the window
+	fn, arg, status term // the callback, its first argument, and what it returns
+}
+
+// callback does what the read callback does, having checked its arguments.
+func (p *slowProof) callback(s *state, to term, r *wordRead) ([]*state, error) {
+	t, v := p.t, &p.v
+	place := t.sub(s.reg[rDX], p.x.sp)
+	k, ok := t.value(place)
+	rsp, err := p.x.stackOff(s)
+	if err != nil || !ok || int64(k) < rsp || int64(k) > -8 || (rsp-8)&15 != 0 {
+		return nil, fmt.Errorf("the callback gets a place at %s, rsp is %+d", t.text(place), rsp)
+	}
+	if err := p.require(s, want{"the callback", to, r.fn}, want{"its first argument", s.reg[rDI], r.arg}, want{"its address", s.reg[rSI], r.at}); err != nil {
+		return nil, err
+	}
+	if null, known := p.x.decide(s, t.eq(r.fn, t.con(0))); !known || null {
+		return nil, fmt.Errorf("a call of a callback that may be null")
+	}
+	s.event = append(s.event, event{evAsked, r.at, 8, v.word})
+	p.clobber(s)
+	s.reg[rAX] = t.or(r.status, t.shlConst(t.variable("upper half", 0xffffffff), 32)) // an int
+	s.stack = p.x.writeCell(s.stack, int64(k), 8, v.word)
+	return []*state{s}, nil
+}
+
+// insideWindow reports whether a path has found that all bytes of the word lie in the window.
+func (p *slowProof) insideWindow(s *state, r *wordRead) (bool, error) {
+	small, err := p.holds(s, p.t.ult(r.size, p.t.con(8)))
+	if err != nil || small {
+		return false, err
+	}
+	out, err := p.holds(s, p.t.ult(p.t.plus(r.size, -8), r.off))
+	return !out, err
+}
+
+// readDirectly checks that the word comes from the window.
+func (p *slowProof) readDirectly(e *ending, r *wordRead, carry lit) error {
+	host := p.t.add(r.off, r.bytes)
+	if len(e.event) != 1 || e.event[0].kind != evRead || e.event[0].size != 8 {
+		return fmt.Errorf("%#x: not one read", e.pc)
+	}
+	if err := p.require(e.state, want{"the word", e.reg[rAX], p.t.load(host, 8)}, want{"where it is read", e.event[0].addr, host}); err != nil {
+		return err
+	}
+	return p.carryIs(e, carry, false)
+}
+
+// readByCallback checks that the callback is asked once for the word, if there is one, and that carry says
+// whether it fails.
+func (p *slowProof) readByCallback(e *ending, r *wordRead, carry lit) error {
+	if err := p.only(e.state, evAsked); err != nil {
+		return fmt.Errorf("a read outside of the window: %w", err)
+	}
+	none, err := p.holds(e.state, p.t.eq(r.fn, p.t.con(0)))
+	if err != nil {
+		return err
+	}
+	if none {
+		return p.carryIs(e, carry, true)
+	}
+	if len(e.event) != 1 {
+		return fmt.Errorf("%#x: the callback is asked %d times for a word", e.pc, len(e.event))
+	}
+	if err := p.require(e.state, want{"the word", e.reg[rAX], p.v.word}); err != nil {
+		return err
+	}
+	if fails := p.x.literal(p.t.eq(r.status, p.t.con(0)), true); fails != carry {
+		return p.mismatch(e.state, want{"carry", p.x.asTerm(carry), p.x.asTerm(fails)})
+	}
+	return nil
+}
+
+func (p *slowProof) carryIs(e *ending, carry lit, set bool) error {
+	if got, known := p.x.decide(e.state, carry.t); !known || (got != carry.neg) != set {
+		return fmt.Errorf("%#x: carry is not %v", e.pc, set)
+	}
+	return nil
 }

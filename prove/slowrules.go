@@ -6,12 +6,12 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// slowRules proves the loop over the rules: each operation takes the loop from one
+// rules proves the loop over the rules: each operation takes the loop from one
 // rule to the next one with what the rule says of its register in slotNew and r13, or
 // ends the step. The register is a variable, below 17.
-func (p *prover) slowRules(pc uint64) error {
+func (p *slowProof) rules(pc uint64) error {
 	for op := uint64(ruleEnd); op <= ruleExpr; op++ {
-		if err := p.slowRule(pc, op); err != nil {
+		if err := p.rule(pc, op); err != nil {
 			return fmt.Errorf("rule operation %d: %w", op, err)
 		}
 	}
@@ -21,35 +21,35 @@ func (p *prover) slowRules(pc uint64) error {
 // ruleSizes are the bytes of a rule.
 var ruleSizes = [...]int64{ruleEnd: 1, ruleOffset8: 2, ruleOffset: 9, ruleUndefined: 1, ruleSame: 1, ruleValOffset: 9, ruleRegister: 2, ruleExpr: 6}
 
-func (p *prover) slowRule(pc uint64, op uint64) error {
+// operand returns bytes of the descriptor from the rule on.
+func (p *slowProof) operand(off int64, size uint8) term {
+	return p.t.load(p.t.plus(p.v.desc, off), size)
+}
+
+func (p *slowProof) rule(pc uint64, op uint64) error {
 	t, v := p.t, &p.v
-	d := func(off int64, size uint8) term { return t.load(t.plus(v.desc, off), size) }
 	s := p.rulesState(pc)
-	p.x.newKept = true
-	p.x.first = t.or(t.con(op<<5), v.rule)
-	operand := d(1, 1)
-	indices := p.x.indices
-	named := t.con(0)
+	m := p.x.may
+	m.newKept = true
+	m.first = t.or(t.con(op<<5), v.rule)
+	named := t.con(0) // an expression's code
 	switch op {
 	case ruleExpr:
 		named = t.con(1)
 	case ruleRegister:
-		p.x.indices = append(indices[:1:1], index{operand, t.con(1)})
+		m.indices = append(m.indices[:1:1], index{p.operand(1, 1), t.con(1)})
 	}
-	p.x.callTo, p.x.call = p.callExpr(d(2, 4), named, v.cfa), p.callRead
-	p.x.descEnd = func(*state) int64 { return ruleSizes[op] }
-	defer func() {
-		p.x.first, p.x.callTo, p.x.call, p.x.indices, p.x.descEnd = noTerm, nil, nil, indices, nil
-		p.x.newKept = false
-	}()
+	m.callTo, m.call = p.callExpr(p.operand(2, 4), named, v.cfa), p.callRead
+	m.descEnd = func(*state) int64 { return ruleSizes[op] }
+	defer p.x.allow(m)()
 	return p.run(s, p.stops(cutRule, cutFinal), func(e *ending) error {
 		if op == ruleEnd {
 			if err := p.asks(e.state, noTerm); err != nil {
 				return err
 			}
-			return p.beginFinal(e)
+			return p.beginCopies(e)
 		}
-		value, status, n, err := p.ruleValue(e.state, op, d)
+		value, status, err := p.ruleValue(e.state, op)
 		if err != nil {
 			return err
 		}
@@ -65,89 +65,99 @@ func (p *prover) slowRule(pc uint64, op uint64) error {
 				return p.fails(e, status)
 			}
 		}
-		if e.kind != endStop || !p.begins(e.pc, cutRule) || len(e.regs) > 0 {
-			return fmt.Errorf("%#x: not the next rule", e.pc)
-		}
-		p.nexts.add(e.pc)
-		list := []want{{"the CFA", e.reg[r12], v.cfa}, {"the descriptor", e.reg[rBP], t.plus(v.desc, n)}}
-		if value == noTerm {
-			list = append(list, want{"the registers that are valid", e.reg[r13], t.clearBit(v.state, v.rule)})
-			if len(e.event) > 0 {
-				return fmt.Errorf("%#x: a value for a register that has none", e.pc)
-			}
-		} else {
-			if len(e.event) != 1 || e.event[0].kind != evNew {
-				return fmt.Errorf("%#x: %d values for one register", e.pc, len(e.event))
-			}
-			list = append(list, want{"the registers that are valid", e.reg[r13], t.setBit(t.setBit(v.state, v.rule), t.plus(v.rule, 32))},
-				want{"the place of the value", e.event[0].addr, t.scaled(t.plus(p.x.sp, frameBase+slotNew), v.rule, 8)},
-				want{"the value", e.event[0].v, value})
-		}
-		if err := p.require(e.state, list...); err != nil {
-			return err
-		}
-		return p.keepsRules(e.state)
+		return p.nextRule(e, value, ruleSizes[op])
 	})
 }
 
-// ruleValue returns what a rule says on a path: the register's value, or noTerm and the
-// status for which the step fails if it is the return address; and how many bytes the
-// rule takes.
-func (p *prover) ruleValue(s *state, op uint64, d func(int64, uint8) term) (value, status term, n int64, err error) {
+// nextRule checks that a path goes on with the next rule, behind one of size bytes that gives its register
+// a value, or none if it is noTerm.
+func (p *slowProof) nextRule(e *ending, value term, size int64) error {
 	t, v := p.t, &p.v
-	saved := func(at term, n int64) (term, term, int64, error) {
-		if err := p.asks(s, at); err != nil {
-			return noTerm, noTerm, n, err
-		}
-		ok, err := p.holds(s, p.readable(at))
-		if !ok {
-			return noTerm, p.statusTerm(abi.StatusUnreadable), n, err
-		}
-		return p.wordAt(at), noTerm, n, err
+	if e.kind != endStop || !p.begins(e.pc, cutRule) || len(e.regs) > 0 {
+		return fmt.Errorf("%#x: not the next rule", e.pc)
 	}
-	register := func(r term, n int64) (term, term, int64, error) {
-		if err := p.asks(s, noTerm); err != nil {
-			return noTerm, noTerm, n, err
+	p.owed.rules.add(e.pc)
+	list := []want{{"the CFA", e.reg[r12], v.cfa}, {"the descriptor", e.reg[rBP], t.plus(v.desc, size)}}
+	if value == noTerm {
+		list = append(list, want{"the registers that are valid", e.reg[r13], t.clearBit(v.state, v.rule)})
+		if len(e.event) > 0 {
+			return fmt.Errorf("%#x: a value for a register that has none", e.pc)
 		}
-		ok, err := p.holds(s, t.bit(v.valid, t.and(r, t.con(31))))
-		if !ok {
-			return noTerm, p.statusTerm(abi.StatusBadRegister), n, err
+	} else {
+		if len(e.event) != 1 || e.event[0].kind != evNew {
+			return fmt.Errorf("%#x: %d values for one register", e.pc, len(e.event))
 		}
-		return t.load(t.scaled(v.regs, r, 8), 8), noTerm, n, err
+		list = append(list, want{"the registers that are valid", e.reg[r13], t.setBit(t.setBit(v.state, v.rule), t.plus(v.rule, 32))},
+			want{"the place of the value", e.event[0].addr, t.scaled(t.plus(p.x.sp, frameBase+slotNew), v.rule, 8)},
+			want{"the value", e.event[0].v, value})
 	}
+	if err := p.require(e.state, list...); err != nil {
+		return err
+	}
+	return p.keepsRules(e.state)
+}
+
+// ruleValue returns what a rule says on a path: the register's value, or noTerm and the
+// status for which the step fails if it is the return address.
+func (p *slowProof) ruleValue(s *state, op uint64) (value, status term, err error) {
+	t, v := p.t, &p.v
 	switch op {
 	case ruleOffset8:
-		return saved(t.scaled(v.cfa, t.sext(d(1, 1), 1), 8), 2)
+		return p.savedAt(s, t.scaled(v.cfa, t.sext(p.operand(1, 1), 1), 8))
 	case ruleOffset:
-		return saved(t.add(v.cfa, d(1, 8)), 9)
+		return p.savedAt(s, t.add(v.cfa, p.operand(1, 8)))
 	case ruleUndefined:
-		return noTerm, noTerm, 1, p.asks(s, noTerm)
+		return noTerm, noTerm, p.asks(s, noTerm)
 	case ruleSame:
-		return register(v.rule, 1)
+		return p.oldValue(s, v.rule)
 	case ruleValOffset:
-		return t.add(v.cfa, d(1, 8)), noTerm, 9, p.asks(s, noTerm)
+		return t.add(v.cfa, p.operand(1, 8)), noTerm, p.asks(s, noTerm)
 	case ruleRegister:
-		return register(d(1, 1), 2)
+		return p.oldValue(s, p.operand(1, 1))
 	}
 	lost, err := p.holds(s, p.exprFails())
 	if err == nil && lost {
 		err = p.asks(s, noTerm)
 	}
 	if err != nil || lost {
-		return noTerm, v.exprStatus, 6, err
+		return noTerm, v.exprStatus, err
 	}
-	isValue, err := p.holds(s, t.eq(d(1, 1), t.con(0)))
+	isValue, err := p.holds(s, t.eq(p.operand(1, 1), t.con(0)))
 	if err == nil && isValue {
 		err = p.asks(s, noTerm)
 	}
 	if err != nil || isValue {
-		return v.exprValue, noTerm, 6, err
+		return v.exprValue, noTerm, err
 	}
-	return saved(v.exprValue, 6)
+	return p.savedAt(s, v.exprValue)
+}
+
+// savedAt returns the word of the target at an address, which the path must have asked for.
+func (p *slowProof) savedAt(s *state, at term) (value, status term, err error) {
+	if err := p.asks(s, at); err != nil {
+		return noTerm, noTerm, err
+	}
+	ok, err := p.holds(s, p.readable(at))
+	if !ok {
+		return noTerm, p.statusTerm(abi.StatusUnreadable), err
+	}
+	return p.wordAt(at), noTerm, err
+}
+
+// oldValue returns what a register of this frame holds.
+func (p *slowProof) oldValue(s *state, r term) (value, status term, err error) {
+	if err := p.asks(s, noTerm); err != nil {
+		return noTerm, noTerm, err
+	}
+	ok, err := p.holds(s, p.t.bit(p.v.valid, p.t.and(r, p.t.con(31))))
+	if !ok {
+		return noTerm, p.statusTerm(abi.StatusBadRegister), err
+	}
+	return p.t.load(p.t.scaled(p.v.regs, r, 8), 8), noTerm, err
 }
 
 // asks checks that a path has asked for no word but the one at an address, and for that once.
-func (p *prover) asks(s *state, at term) error {
+func (p *slowProof) asks(s *state, at term) error {
 	times := 0
 	for _, c := range s.conds {
 		switch n := p.t.nodes[c.t]; {
@@ -164,13 +174,13 @@ func (p *prover) asks(s *state, at term) error {
 	return nil
 }
 
-// beginFinal checks where the rules end: the mask of the caller goes to memory, and
+// beginCopies checks where the rules end: the mask of the caller goes to memory, and
 // r13 has the registers to be copied.
-func (p *prover) beginFinal(e *ending) error {
+func (p *slowProof) beginCopies(e *ending) error {
 	if e.kind != endStop || !p.begins(e.pc, cutFinal) {
 		return fmt.Errorf("%#x: not the end of the rules", e.pc)
 	}
-	p.finals.add(e.pc)
+	p.owed.copies.add(e.pc)
 	valid, ok := onlyCell(e.regs, abi.RegsValid, 4)
 	if !ok || len(e.event) > 0 {
 		return fmt.Errorf("%#x: registers are written before they are all known", e.pc)

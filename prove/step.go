@@ -11,24 +11,31 @@ const (
 	stepFlags = abi.ContextRIP | abi.ContextRSP | abi.ContextRBP | abi.ContextRBX
 )
 
-// withContext lets code read the context given by value, until what it returns is called.
-func (p *prover) withContext() func() {
-	p.x.args = stackArgs
-	return func() { p.x.args = stackReturn }
+// stepProof proves _eh_elf, apart from lookups and rows.
+type stepProof struct {
+	*proof
+	noDeref bool // it has no callback
+}
+
+// withContext lets code read the context given by value.
+func (p *stepProof) withContext() permit {
+	m := p.x.may
+	m.args = stackArgs
+	return m
 }
 
 // context returns a field of the context given by value.
-func (p *prover) context(off int64) term { return p.t.load(p.t.plus(p.x.sp, 8+off), 8) }
+func (p *stepProof) context(off int64) term { return p.t.load(p.t.plus(p.x.sp, 8+off), 8) }
 
 // derefAt returns what the callback of _eh_elf says of an address.
-func (p *prover) derefAt(at term) term {
+func (p *stepProof) derefAt(at term) term {
 	return p.t.make(termNode{op: tVec, a: at, b: p.v.deref, k: vecDeref}, ^uint64(0))
 }
 
 const vecDeref = 2000
 
 // aligned checks that rsp is a multiple of 16 at a call (psABI 3.2.2).
-func (p *prover) aligned(s *state) error {
+func (p *stepProof) aligned(s *state) error {
 	if off, err := p.x.stackOff(s); err != nil || off&15 != 8 {
 		return fmt.Errorf("a call with the stack at %+d: %v", off, err)
 	}
@@ -36,7 +43,7 @@ func (p *prover) aligned(s *state) error {
 }
 
 // callDeref does what the callback does.
-func (p *prover) callDeref(s *state, to term) ([]*state, error) {
+func (p *stepProof) callDeref(s *state, to term) ([]*state, error) {
 	if to != p.v.deref || p.noDeref {
 		return nil, fmt.Errorf("a call of %s", p.t.text(to))
 	}
@@ -55,7 +62,7 @@ func (p *prover) callDeref(s *state, to term) ([]*state, error) {
 
 // stepLoop returns the loop of _eh_elf at its one lookup: the pointer to registers is null,
 // the cursor has not moved, and host addresses are the target's.
-func (p *prover) stepLoop() loop {
+func (p *stepProof) stepLoop() loop {
 	w := p.v.walk
 	zero := p.t.con(0)
 	w.regs, w.mem, w.delta, w.next, w.slotBase, w.result = zero, p.v.deref, zero, zero, p.v.pc, p.v.result
@@ -70,15 +77,15 @@ func (p *prover) stepLoop() loop {
 	return w
 }
 
-// stepEntry proves _eh_elf up to its lookup.
-func (p *prover) stepEntry() error {
-	defer p.withContext()()
+// entry proves _eh_elf up to its lookup.
+func (p *stepProof) entry() error {
 	t, v := p.t, &p.v
 	s := p.entered(p.im.symbols[abi.SymbolStep].Value)
 	s.reg[rDI], s.reg[rSI], s.reg[rDX] = v.result, v.pc, v.deref
 	n := &nested{p: p}
-	p.x.callTo, p.x.call = p.callDeref, n.call
-	defer func() { p.x.callTo, p.x.call = nil, nil }()
+	m := p.withContext()
+	m.callTo, m.call = p.callDeref, n.call
+	defer p.x.allow(m)()
 	return p.run(s, p.stops(cutLookup, cutNear), func(e *ending) error {
 		if i := stepOf(e.state); i >= 0 {
 			return n.check(e, i)
@@ -89,7 +96,7 @@ func (p *prover) stepEntry() error {
 		if err := p.only(e.state); err != nil {
 			return err
 		}
-		p.lookups.add(e.pc)
+		p.owed.lookups.add(e.pc)
 		l := p.stepLoop()
 		l.rel = t.plus(v.pc, -int64(p.base))
 		l.rsp, l.rbp = p.context(int64(abi.ContextRSPOff)), p.context(int64(abi.ContextRBPOff))
@@ -116,7 +123,7 @@ func (p *prover) stepEntry() error {
 }
 
 // results gathers what was stored to the result.
-func (p *prover) results(e *ending) (map[int64]term, error) {
+func (p *stepProof) results(e *ending) (map[int64]term, error) {
 	if e.kind != endRet || e.reg[rAX] != p.v.result || len(e.regs) > 0 {
 		return nil, fmt.Errorf("%#x: not a return with the result's address", e.pc)
 	}
@@ -134,7 +141,7 @@ func (p *prover) results(e *ending) (map[int64]term, error) {
 	return out, nil
 }
 
-func (p *prover) result8(got map[int64]term, off uintptr) term {
+func (p *stepProof) result8(got map[int64]term, off uintptr) term {
 	if v, ok := got[int64(off)]; ok {
 		return v
 	}
@@ -142,7 +149,7 @@ func (p *prover) result8(got map[int64]term, off uintptr) term {
 }
 
 // returns requires the result to be a caller's context.
-func (p *prover) returns(e *ending, flags, rip, rsp, rbp, rbx term) error {
+func (p *stepProof) returns(e *ending, flags, rip, rsp, rbp, rbx term) error {
 	got, err := p.results(e)
 	if err != nil {
 		return err
@@ -152,9 +159,9 @@ func (p *prover) returns(e *ending, flags, rip, rsp, rbp, rbx term) error {
 		want{"rbx", p.result8(got, abi.ContextRBXOff), rbx})
 }
 
-// stepStop proves what _eh_elf answers where a lookup leads to a stop.
-func (p *prover) stepStop(pc uint64, status abi.Status) error {
-	defer p.withContext()()
+// stop proves what _eh_elf answers where a lookup leads to a stop.
+func (p *stepProof) stop(pc uint64, status abi.Status) error {
+	defer p.x.allow(p.withContext())()
 	l := p.stepLoop()
 	flags := p.t.con(0)
 	if status < 0 {
@@ -165,9 +172,9 @@ func (p *prover) stepStop(pc uint64, status abi.Status) error {
 	})
 }
 
-// stepDone proves what _eh_elf answers when a tail has read the words directly.
-func (p *prover) stepDone(pc uint64) error {
-	defer p.withContext()()
+// done proves what _eh_elf answers when a tail has read the words directly.
+func (p *stepProof) done(pc uint64) error {
+	defer p.x.allow(p.withContext())()
 	l := p.stepLoop()
 	l.cursor, l.sync = p.t.con(0), p.t.con(^uint64(0))
 	return p.run(p.stateOf(&l, pc), nil, func(e *ending) error {
@@ -175,67 +182,72 @@ func (p *prover) stepDone(pc uint64) error {
 	})
 }
 
-// stepFrom proves what _eh_elf does where a walk goes to the slow path.
-func (p *prover) stepFrom(pc uint64, fast bool) error {
-	defer p.withContext()()
-	t, v := p.t, &p.v
+// from proves what _eh_elf does where a walk goes to the slow path: it walks one step, or asks the callback by
+// the bytes before the descriptor; see stepBytes.
+func (p *stepProof) from(pc uint64, fast bool) error {
+	v := &p.v
 	l := p.stepLoop()
 	s := p.stateOf(&l, pc)
 	s.reg[rDI], s.reg[r10] = v.desc, v.cfaHost
 	n := &nested{p: p}
-	p.x.callTo, p.x.call = p.callDeref, n.call
-	if fast { // see stepBytes
-		p.x.descFrom = -3
+	m := p.withContext()
+	m.callTo, m.call = p.callDeref, n.call
+	if fast {
+		m.descFrom = -3
 	}
-	defer func() { p.x.callTo, p.x.call, p.x.descFrom = nil, nil, 0 }()
-	zero := t.con(0)
+	defer p.x.allow(m)()
 	return p.run(s, nil, func(e *ending) error {
 		if i := stepOf(e.state); i >= 0 {
 			return n.check(e, i)
 		}
-		// Through the callback, by the bytes before the descriptor.
-		at := func(off int64) term { return t.load(t.plus(v.desc, off), 1) }
-		slot := func(off int64) term { return p.derefAt(t.scaled(v.cfaHost, t.sext(at(off), 1), 8)) }
 		if !fast {
 			return fmt.Errorf("%#x: a row that is not fast, without a walk", e.pc)
 		}
-		if unfit, err := p.holds(e.state, t.eq(at(-3), zero)); err != nil || unfit {
-			return fmt.Errorf("%#x: goes by bytes that do not fit: %v", e.pc, err)
-		}
-		value := func(off int64, same term) (term, error) {
-			kept, err := p.holds(e.state, t.eq(t.sext(at(off), 1), zero))
-			if err != nil || kept {
-				return same, err
-			}
-			return slot(off), nil
-		}
-		rbp, err := value(-2, l.rbp)
-		if err != nil {
-			return err
-		}
-		rbx, err := value(-1, p.context(int64(abi.ContextRBXOff)))
-		if err != nil {
-			return err
-		}
-		results := e.event[:0:0]
-		for i, ev := range e.event {
-			switch {
-			case ev.kind != evDeref:
-				results = append(results, ev)
-			case ev.v != slot(-3) && ev.v != rbp && ev.v != rbx:
-				return fmt.Errorf("%#x: the callback is asked for %s", e.pc, t.text(ev.addr))
-			case slices.Contains(e.event[:i], ev):
-				return fmt.Errorf("%#x: the callback is asked twice for %s", e.pc, t.text(ev.addr))
-			}
-		}
-		e.event = results
-		return p.returns(e, t.con(stepFlags), slot(-3), v.cfaHost, rbp, rbx)
+		return p.byCallback(e, &l)
 	})
+}
+
+// byCallback checks the answer of _eh_elf that comes from the callback.
+func (p *stepProof) byCallback(e *ending, l *loop) error {
+	t, v, zero := p.t, &p.v, p.t.con(0)
+	at := func(off int64) term { return t.load(t.plus(v.desc, off), 1) }
+	slot := func(off int64) term { return p.derefAt(t.scaled(v.cfaHost, t.sext(at(off), 1), 8)) }
+	if unfit, err := p.holds(e.state, t.eq(at(-3), zero)); err != nil || unfit {
+		return fmt.Errorf("%#x: goes by bytes that do not fit: %v", e.pc, err)
+	}
+	value := func(off int64, same term) (term, error) {
+		kept, err := p.holds(e.state, t.eq(t.sext(at(off), 1), zero))
+		if err != nil || kept {
+			return same, err
+		}
+		return slot(off), nil
+	}
+	rbp, err := value(-2, l.rbp)
+	if err != nil {
+		return err
+	}
+	rbx, err := value(-1, p.context(int64(abi.ContextRBXOff)))
+	if err != nil {
+		return err
+	}
+	results := e.event[:0:0]
+	for i, ev := range e.event {
+		switch {
+		case ev.kind != evDeref:
+			results = append(results, ev)
+		case ev.v != slot(-3) && ev.v != rbp && ev.v != rbx:
+			return fmt.Errorf("%#x: the callback is asked for %s", e.pc, t.text(ev.addr))
+		case slices.Contains(e.event[:i], ev):
+			return fmt.Errorf("%#x: the callback is asked twice for %s", e.pc, t.text(ev.addr))
+		}
+	}
+	e.event = results
+	return p.returns(e, t.con(stepFlags), slot(-3), v.cfaHost, rbp, rbx)
 }
 
 // nested is the walk of one step that _eh_elf calls.
 type nested struct {
-	p      *prover
+	p      *stepProof
 	valid  []term
 	status []term
 	regs   [][numRegs]term
@@ -400,11 +412,11 @@ func (n *nested) check(e *ending, i int) error {
 }
 
 // thunk proves the read callback that calls deref: it never fails.
-func (p *prover) thunk(pc uint64) error {
+func (p *stepProof) thunk(pc uint64) error {
 	t, v := p.t, &p.v
-	call, args := p.x.call, p.x.args
-	p.x.call, p.x.args = nil, stackReturn // it has no arguments on the stack
-	defer func() { p.x.call, p.x.args = call, args }()
+	m := p.x.may
+	m.call, m.args = nil, stackReturn // it has no arguments on the stack
+	defer p.x.allow(m)()
 	s := p.entered(pc)
 	at := s.reg[rSI]
 	s.reg[rDI], s.reg[rDX] = v.deref, v.word

@@ -1,0 +1,100 @@
+package prove
+
+import (
+	"fmt"
+
+	"github.com/ehasm/ehasm/abi"
+)
+
+// segmentOf returns the length of the next segment of so many steps left, where pcs go to
+// the own frame: at most segment.
+func (p *proof) segmentOf(left term) term {
+	n := p.t.con(segment)
+	return p.t.ite(p.t.ult(left, n), left, n)
+}
+
+// ownPCs returns the end of the pcs of a segment in the own frame.
+func (p *proof) ownPCs(steps term) term {
+	return p.t.scaled(p.t.plus(p.x.sp, frameBase+slotNew), steps, 8)
+}
+
+// atLoad checks what the set-up of the registers relies on, and that the cursor is
+// not 0: a step is to be taken.
+func (p *proof) atLoad(e *ending, l *loop) error {
+	if e.kind != endStop {
+		return fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))
+	}
+	p.owed.loads.add(e.pc)
+	if err := p.matches(e.state, l); err != nil {
+		return err
+	}
+	if none, err := p.holds(e.state, p.t.eq(l.cursor, p.t.con(0))); err != nil || none {
+		return fmt.Errorf("%#x: the cursor may be 0: %v", e.pc, err)
+	}
+	return p.require(e.state, want{"rdi", e.reg[rDI], p.v.regs}, want{"rsi", e.reg[rSI], p.v.mem})
+}
+
+// statusOnly says that only the status of eh_elf_regs_t was written.
+func (p *proof) statusOnly(s *state, status abi.Status) []want {
+	v, _, _ := p.x.readCell(s.regs, abi.RegsStatus, 2)
+	for _, c := range s.regs {
+		if c.off != abi.RegsStatus || c.size != 2 {
+			v = noTerm
+		}
+	}
+	if len(s.regs) == 0 {
+		v = noTerm
+	}
+	return []want{{"the status", v, p.t.con(uint64(uint16(status)))}}
+}
+
+// inMemory says that eh_elf_regs_t has the registers of a loop.
+func (p *proof) inMemory(s *state, l *loop, status term) []want {
+	t := p.t
+	list := []want{}
+	add := func(what string, off int64, size uint8, v term) {
+		got, found, err := p.x.readCell(s.regs, off, size)
+		if !found || err != nil {
+			got = noTerm
+		}
+		list = append(list, want{what + " in memory", got, v})
+	}
+	add("rip", 8*abi.RIP, 8, t.add(l.rel, l.base))
+	add("rsp", 8*abi.RSP, 8, t.sub(l.rsp, l.delta))
+	add("rbp", 8*abi.RBP, 8, l.rbp)
+	for i, at := range placeOf {
+		add(abi.RegName(at.dwarf), int64(8*at.dwarf), 8, l.place[i])
+	}
+	add("the mask of valid registers", abi.RegsValid, 4, l.mask)
+	add("exact", abi.RegsExact, 2, t.con(0))
+	if status != noTerm {
+		add("the status", abi.RegsStatus, 2, status)
+	}
+	return list
+}
+
+// regsField returns what eh_elf_regs_t holds as long as nothing is written to it.
+func (p *proof) regsField(off int64, size uint8) term {
+	cut := func(v term, at int64) term { return p.t.low(p.t.shrConst(v, uint(8*(off-at))), size) }
+	end := off + int64(size)
+	switch {
+	case off < abi.RegsValid && end <= off&^7+8:
+		return cut(p.v.regOf[off/8], off&^7)
+	case off >= abi.RegsValid && end <= abi.RegsExact:
+		return cut(p.v.valid, abi.RegsValid)
+	case off >= abi.RegsExact && end <= abi.RegsStatus:
+		return cut(p.v.exactNow, abi.RegsExact)
+	case off >= abi.RegsStatus:
+		return cut(p.v.status, abi.RegsStatus)
+	}
+	return p.t.load(p.t.plus(p.v.regs, off), size)
+}
+
+func (p *proof) cellAt(s *state, off int64) term {
+	if v, ok, _ := p.x.readCell(s.stack, off, 8); ok {
+		return v
+	}
+	return noTerm
+}
+
+func (p *proof) statusTerm(s abi.Status) term { return p.t.con(uint64(uint32(int32(s)))) }
