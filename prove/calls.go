@@ -23,7 +23,7 @@ func (p *proof) callExpr(off, named, cfa term) func(s *state, to term) ([]*state
 		if _, called := p.x.decide(s, p.exprFails()); called {
 			return nil, fmt.Errorf("an expression is called twice")
 		}
-		if to != p.t.add(off, p.x.place(p.im.symbols[abi.SymbolStep].Value)) {
+		if to != p.t.add(off, p.x.place(p.im.dynamic.symbols[abi.SymbolStep].Value)) {
 			return nil, fmt.Errorf("a call of %s", p.t.text(to))
 		}
 		err := p.require(s, want{"rbx", s.reg[rBX], p.v.regs}, want{"r14", s.reg[r14], p.v.mem}, want{"the CFA in an expression", s.reg[r12], cfa},

@@ -21,12 +21,6 @@ type ownRow struct {
 	saved [16]int64
 }
 
-// ownFDE is an entry of the file's .eh_frame. frames has checked all but its program.
-type ownFDE struct {
-	start, end uint64
-	program    []byte
-}
-
 // Call frame instructions (DWARF 5 section 7.24): those that the file's own entries may have.
 const (
 	cfaNop          = 0x00

@@ -18,6 +18,7 @@ var (
 	cutRead   = []byte{0x49, 0x8b, 0x4e, 0x08}                                     // mov 8(%r14), %rcx
 )
 
+// begins reports whether the code at pc begins with one of such instructions.
 func (p *proof) begins(pc uint64, with ...[]byte) bool {
 	b := p.im.text(pc)
 	for _, w := range with {
@@ -46,13 +47,4 @@ func (p *proof) run(s *state, stop func(uint64) bool, check func(e *ending) erro
 		p.x.free = append(p.x.free, ends[i].state)
 	}
 	return nil
-}
-
-// entered returns a state at the first instruction of an exported function.
-func (p *proof) entered(pc uint64) *state {
-	s := p.newState(pc)
-	s.reg[rSP] = p.x.sp
-	s.reg[rBP] = p.v.callerRBP
-	s.stack = append(s.stack, cell{0, 8, p.v.ret})
-	return s
 }

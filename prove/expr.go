@@ -306,16 +306,7 @@ func (x *exprProof) op(op *dwarfcfa.ExprOp) error {
 	case dwarfcfa.OpAddr: // the load bias is base less what base is made of
 		x.push(t.plus(p.v.walk.base, op.Arg-int64(p.base)-1))
 	case dwarfcfa.OpReg:
-		if op.Reg != abi.RSP && op.Reg != abi.RIP { // those two are valid in every step
-			invalid, err := x.fork(t.bit(p.v.valid, t.con(uint64(op.Reg))), true)
-			if err != nil {
-				return err
-			}
-			if err := x.failing(invalid, abi.StatusBadRegister); err != nil {
-				return err
-			}
-		}
-		x.push(t.plus(p.v.regOf[op.Reg], op.Arg))
+		return x.register(op)
 	case dwarfcfa.OpDup:
 		x.push(x.stack[n-1])
 	case dwarfcfa.OpPick:
@@ -327,23 +318,7 @@ func (x *exprProof) op(op *dwarfcfa.ExprOp) error {
 	case dwarfcfa.OpRot:
 		x.stack[n-1], x.stack[n-2], x.stack[n-3] = x.stack[n-2], x.stack[n-3], x.stack[n-1]
 	case dwarfcfa.OpDeref:
-		at := x.pop()
-		ev, cond, other, err := x.next(0)
-		if err != nil {
-			return err
-		}
-		if ev != exprRead || cond != (lit{p.readable(at), true}) {
-			return fmt.Errorf("%#x: not a read at %s", x.s.pc, t.text(at))
-		}
-		// The caller tells by the carry.
-		unreadable, err := x.afterRead(other)
-		if err != nil {
-			return err
-		}
-		if err := x.failing(unreadable, abi.StatusUnreadable); err != nil {
-			return err
-		}
-		x.push(t.low(p.wordAt(at), uint8(op.Arg)))
+		return x.deref(op)
 	case dwarfcfa.OpAbs:
 		v := x.pop()
 		m := t.shift(tSar, v, t.con(63))
@@ -372,6 +347,44 @@ func (x *exprProof) op(op *dwarfcfa.ExprOp) error {
 		x.push(v)
 		return err
 	}
+	return nil
+}
+
+// register pushes a register plus a constant. If the register is not valid, the expression fails.
+func (x *exprProof) register(op *dwarfcfa.ExprOp) error {
+	p := x.p
+	if op.Reg != abi.RSP && op.Reg != abi.RIP { // those two are valid in every step
+		invalid, err := x.fork(p.t.bit(p.v.valid, p.t.con(uint64(op.Reg))), true)
+		if err != nil {
+			return err
+		}
+		if err := x.failing(invalid, abi.StatusBadRegister); err != nil {
+			return err
+		}
+	}
+	x.push(p.t.plus(p.v.regOf[op.Reg], op.Arg))
+	return nil
+}
+
+// deref replaces the top by the word of the target there. If that cannot be read, the expression fails.
+func (x *exprProof) deref(op *dwarfcfa.ExprOp) error {
+	p := x.p
+	at := x.pop()
+	ev, cond, other, err := x.next(0)
+	if err != nil {
+		return err
+	}
+	if ev != exprRead || cond != (lit{p.readable(at), true}) {
+		return fmt.Errorf("%#x: not a read at %s", x.s.pc, p.t.text(at))
+	}
+	unreadable, err := x.afterRead(other) // the caller tells by the carry
+	if err != nil {
+		return err
+	}
+	if err := x.failing(unreadable, abi.StatusUnreadable); err != nil {
+		return err
+	}
+	x.push(p.t.low(p.wordAt(at), uint8(op.Arg)))
 	return nil
 }
 

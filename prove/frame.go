@@ -6,48 +6,6 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// loop is the state of the machine between two steps, at a lookup. noTerm stands for
-// what does not matter.
-type loop struct {
-	rel    term // the pc to look up, minus base
-	mask   term // valid registers among inRegisters
-	cursor term // minus the number of steps left in the segment
-	base   term // load bias + base + 1
-	pcs    term // where the segment's pcs end
-	rsp    term // the target's rsp as a host address
-	delta  term // host address - target address
-	rbp    term
-	place  [5]term // rbx, r12 to r15
-
-	first, low, regs, mem, slotBase, sync, high, left, next, result term
-}
-
-// unknown returns a loop of which nothing is known.
-func unknown() loop {
-	n := noTerm
-	return loop{
-		rel: n, mask: n, cursor: n, base: n, pcs: n, rsp: n, delta: n, rbp: n, place: [5]term{n, n, n, n, n},
-		first: n, low: n, regs: n, mem: n, slotBase: n, sync: n, high: n, left: n, next: n, result: n,
-	}
-}
-
-// placeOf tells where the five registers of loop.place are.
-var placeOf = [5]struct {
-	xmm, half uint8
-	dwarf     int
-}{{5, 0, abi.RBX}, {3, 0, abi.R12}, {3, 1, abi.R13}, {4, 0, abi.R14}, {4, 1, abi.R15}}
-
-func (l *loop) slots() [10]struct {
-	off int64
-	v   term
-} {
-	return [10]struct {
-		off int64
-		v   term
-	}{{slotFirst, l.first}, {slotLow, l.low}, {slotRegs, l.regs}, {slotMem, l.mem}, {slotBase, l.slotBase}, {slotSync, l.sync},
-		{slotHigh, l.high}, {slotLeft, l.left}, {slotNext, l.next}, {slotResult, l.result}}
-}
-
 // newState returns a state at pc inside the frame, with nothing known of registers.
 func (p *proof) newState(pc uint64) *state {
 	s := p.x.newState()
@@ -210,4 +168,13 @@ func (p *proof) holds(s *state, c term) (bool, error) {
 		return false, fmt.Errorf("%#x: reached without a decision on %s", s.pc, p.t.text(c))
 	}
 	return truth, nil
+}
+
+// entered returns a state at the first instruction of an exported function.
+func (p *proof) entered(pc uint64) *state {
+	s := p.newState(pc)
+	s.reg[rSP] = p.x.sp
+	s.reg[rBP] = p.v.callerRBP
+	s.stack = append(s.stack, cell{0, 8, p.v.ret})
+	return s
 }

@@ -86,7 +86,7 @@ func absolute(im *image) []change {
 // of movsbq (%rbp), %rsi; inc %rbp.
 func callOther(im *image, off byte) []byte {
 	code := []byte{0x8b, 0x45, off, 0x48, 0x8d, 0x0d} // mov off(%rbp), %eax; lea _eh_elf(%rip), %rcx
-	code = le.AppendUint32(code, uint32(im.symbols[abi.SymbolStep].Value-(im.exec.Vaddr+im.exec.Filesz+uint64(len(code))+4)))
+	code = le.AppendUint32(code, uint32(im.dynamic.symbols[abi.SymbolStep].Value-(im.exec.Vaddr+im.exec.Filesz+uint64(len(code))+4)))
 	return append(code, 0x48, 0x01, 0xc8, 0x48, 0x83, 0xec, 0x08, 0xff, 0xd0, 0x48, 0x8d, 0x64, 0x24, 0x08, // add; sub; call *%rax; lea
 		0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5)
 }
@@ -120,7 +120,7 @@ func aroundCall(im *image, head, before, after []byte) change {
 	tail := []byte{0x48, 0x01, 0xc8, 0x48, 0x83, 0xec, 0x08, 0xff, 0xd0, 0x48, 0x8d, 0x64, 0x24, 0x08} // add; sub; call *%rax; lea
 	at := bytes.Index(text, head)
 	code := append(append(bytes.Clone(head), before...), 0x48, 0x8d, 0x0d) // lea _eh_elf(%rip), %rcx
-	code = le.AppendUint32(code, uint32(im.symbols[abi.SymbolStep].Value-(im.exec.Vaddr+im.exec.Filesz+uint64(len(code))+4)))
+	code = le.AppendUint32(code, uint32(im.dynamic.symbols[abi.SymbolStep].Value-(im.exec.Vaddr+im.exec.Filesz+uint64(len(code))+4)))
 	return change{text[at : at+len(head)+7+len(tail)], append(append(code, tail...), after...)}
 }
 
@@ -502,7 +502,7 @@ func TestNoteSections(t *testing.T) {
 		sh := image[le.Uint64(image[40:])+i*shdrSize:]
 		switch {
 		case elf.SectionType(le.Uint32(sh[4:])) != elf.SHT_NOTE:
-		case le.Uint64(sh[16:]) == im.noteAddr:
+		case le.Uint64(sh[16:]) == im.notes.addr:
 			le.PutUint64(sh[32:], le.Uint64(sh[32:])+by)
 			changed++
 		default:

@@ -59,8 +59,8 @@ func (j *jury) judge(part string, m mutant) (why string, err error) {
 		if err != nil {
 			return part, err
 		}
-		if soname, _ := im.name(uint32(im.tags[0xe])); soname != "" {
-			from := im.tags[5] + im.tags[0xe] // DT_STRTAB, DT_SONAME
+		if soname, _ := im.name(uint32(im.dynamic.tags[0xe])); soname != "" {
+			from := im.dynamic.tags[5] + im.dynamic.tags[0xe] // DT_STRTAB, DT_SONAME
 			rest := bytes.Clone(mutated)
 			copy(rest[from:from+uint64(len(soname))], j.image[from:])
 			if bytes.Equal(rest, j.image) {

@@ -70,3 +70,8 @@ const (
 	ruleRegister  = 6 // byte: is that register's value
 	ruleExpr      = 7 // byte: 0 value, 1 saved there; int32 offset of the code
 )
+
+const (
+	baseAlign   = 256 // of what pcs are looked up less
+	maxPageBits = 8   // of pcs that an entry of the page table is for: a page is told by the low byte
+)

@@ -210,7 +210,7 @@ func (b *bdd) of(t *terms, x term, vars map[term]bddWord) bddWord {
 
 // TestWindow proves, for all values of a window's description, of rsp, rbp, and of the
 // offsets of a row, what the windows of setWindow are for: whatever passes the
-// comparisons that prover.inWindow asks for is readable by the interface, at the host
+// comparisons that rowProof.inWindow asks for is readable by the interface, at the host
 // address where it is read; and rsp stays inside. The offset of a word below the CFA is
 // at most what was compared, as inWindow sees to.
 func TestWindow(t *testing.T) {

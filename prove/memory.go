@@ -3,6 +3,8 @@ package prove
 import (
 	"fmt"
 	"slices"
+
+	"github.com/ehasm/ehasm/abi"
 )
 
 // split takes an address apart: a known object or 0, an offset, and an index times 8,
@@ -77,70 +79,100 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 	if far(off) {
 		return 0, fmt.Errorf("a read far from what it counts from, at %s", x.t.text(addr))
 	}
+	where := place{addr, off, size, index}
 	if base == x.sp {
-		if index != noTerm {
-			if !x.may.newKept || off != frameBase+slotNew || size != 8 || x.largest(s, index) >= numRegs || s.wrote(evNew) || s.wrote(evPC) {
-				return 0, fmt.Errorf("a read of the stack at %s", x.t.text(addr))
-			}
-			return x.t.load(addr, size), nil
-		}
-		rsp, err := x.stackOff(s)
-		if err != nil {
-			return 0, err
-		}
-		if off < rsp || off+int64(size) > x.may.args {
-			return 0, fmt.Errorf("a read of the stack at %+d", off)
-		}
-		v, found, err := x.readCell(s.stack, off, size)
-		if !found && err == nil {
-			if off < frameBase+slotNew+8*numRegs && off+int64(size) > frameBase+slotNew && (s.wrote(evNew) || s.wrote(evPC)) {
-				return 0, fmt.Errorf("a read of the stack at %+d, after a store with an index", off)
-			}
-			v = x.t.load(addr, size)
-			if off < 0 { // what happens to lie there, until the next call
-				v = x.t.variable("left on the stack", sizeMask(size))
-			}
-			s.stack = append(s.stack, cell{off, size, v})
-		}
-		return v, err
+		return x.loadStack(s, where)
 	}
-	end := off + int64(size)
-	if o := x.objectOf(base); (o == objRegs || o == objMemory) && !x.inWalk(s) {
+	object := x.objectOf(base)
+	if (object == objRegs || object == objMemory) && !x.inWalk(s) {
 		return 0, fmt.Errorf("a read at %s, also in a step of _eh_elf", x.t.text(addr))
 	}
-	switch x.objectOf(base) {
+	switch object {
 	case objRegs:
-		if index != noTerm {
-			if off != 0 || size != 8 || x.largest(s, index) >= numRegs || s.wrote(evReg) || len(s.regs) > 0 {
-				return 0, fmt.Errorf("a read of the registers at %s", x.t.text(addr))
-			}
-			return x.t.load(addr, size), nil
-		}
-		if off < 0 || end > 144 || s.wrote(evReg) {
-			return 0, fmt.Errorf("a read of the registers at %+d", off)
-		}
-		v, found, err := x.readCell(s.regs, off, size)
-		if !found && err == nil {
-			v = x.regsField(off, size)
-		}
-		return v, err
+		return x.loadRegs(s, where)
 	case objMemory:
-		if index == noTerm && off >= 0 && off%8 == 0 && end <= 40 && size == 8 {
+		if index == noTerm && off >= 0 && off%8 == 0 && where.end() <= 40 && size == 8 {
 			return x.t.load(addr, size), nil
 		}
 	case objDesc:
-		if x.may.first != noTerm && index == noTerm && off == 0 && size == 1 {
-			return x.may.first, nil
-		}
-		last := int64(1)
-		if x.may.descEnd != nil {
-			last = x.may.descEnd(s)
-		}
-		if index == noTerm && off >= x.may.descFrom && end <= last {
-			return x.t.load(addr, size), nil
-		}
+		return x.loadDesc(s, where)
 	}
 	return 0, fmt.Errorf("a read at %s", x.t.text(addr))
+}
+
+// place is a place of an object: size bytes at off + 8*index; index may be noTerm.
+type place struct {
+	addr  term
+	off   int64
+	size  uint8
+	index term
+}
+
+func (p place) end() int64 { return p.off + int64(p.size) }
+
+// overlaps reports whether a place without an index has bytes from low up to high.
+func (p place) overlaps(low, high int64) bool { return p.off < high && p.end() > low }
+
+// loadStack reads the own stack. By index, only slotNew is read.
+func (x *exec) loadStack(s *state, at place) (term, error) {
+	if at.index != noTerm {
+		if !x.may.newKept || at.off != frameBase+slotNew || at.size != 8 || x.largest(s, at.index) >= numRegs || s.wrote(evNew) || s.wrote(evPC) {
+			return 0, fmt.Errorf("a read of the stack at %s", x.t.text(at.addr))
+		}
+		return x.t.load(at.addr, at.size), nil
+	}
+	rsp, err := x.stackOff(s)
+	if err != nil {
+		return 0, err
+	}
+	if at.off < rsp || at.end() > x.may.args {
+		return 0, fmt.Errorf("a read of the stack at %+d", at.off)
+	}
+	v, found, err := x.readCell(s.stack, at.off, at.size)
+	if !found && err == nil {
+		if at.overlaps(frameBase+slotNew, frameBase+slotNew+8*numRegs) && (s.wrote(evNew) || s.wrote(evPC)) {
+			return 0, fmt.Errorf("a read of the stack at %+d, after a store with an index", at.off)
+		}
+		v = x.t.load(at.addr, at.size)
+		if at.off < 0 { // what happens to lie there, until the next call
+			v = x.t.variable("left on the stack", sizeMask(at.size))
+		}
+		s.stack = append(s.stack, cell{at.off, at.size, v})
+	}
+	return v, err
+}
+
+// loadRegs reads eh_elf_regs_t.
+func (x *exec) loadRegs(s *state, at place) (term, error) {
+	if at.index != noTerm {
+		if at.off != 0 || at.size != 8 || x.largest(s, at.index) >= numRegs || s.wrote(evReg) || len(s.regs) > 0 {
+			return 0, fmt.Errorf("a read of the registers at %s", x.t.text(at.addr))
+		}
+		return x.t.load(at.addr, at.size), nil
+	}
+	if at.off < 0 || at.end() > abi.RegsSize || s.wrote(evReg) {
+		return 0, fmt.Errorf("a read of the registers at %+d", at.off)
+	}
+	v, found, err := x.readCell(s.regs, at.off, at.size)
+	if !found && err == nil {
+		v = x.regsField(at.off, at.size)
+	}
+	return v, err
+}
+
+// loadDesc reads the descriptor of a row.
+func (x *exec) loadDesc(s *state, at place) (term, error) {
+	if x.may.first != noTerm && at.index == noTerm && at.off == 0 && at.size == 1 {
+		return x.may.first, nil
+	}
+	last := int64(1)
+	if x.may.descEnd != nil {
+		last = x.may.descEnd(s)
+	}
+	if at.index != noTerm || at.off < x.may.descFrom || at.end() > last {
+		return 0, fmt.Errorf("a read at %s", x.t.text(at.addr))
+	}
+	return x.t.load(at.addr, at.size), nil
 }
 
 // inWalk reports whether a path knows that it is none of a step of _eh_elf.
@@ -164,12 +196,8 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 		s.event = append(s.event, event{kind, addr, size, v})
 		return nil
 	}
-	forgetNew := func() { // any of them may have been written
-		const off = frameBase + slotNew
-		s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return c.off < off+8*numRegs && c.off+int64(c.size) > off })
-	}
 	if addr == x.may.pcSlot && x.may.pcSlot != noTerm && size == 8 {
-		forgetNew() // the pcs may be there
+		s.forgetNew() // the pcs may be there
 		return note(evPC)
 	}
 	base, off, index, ok := x.split(addr)
@@ -179,24 +207,9 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 	if far(off) {
 		return fmt.Errorf("a store far from what it counts from, at %s", x.t.text(addr))
 	}
-	end := off + int64(size)
+	at := place{addr, off, size, index}
 	if base == x.sp {
-		if index != noTerm {
-			if off != frameBase+slotNew || size != 8 || x.largest(s, index) >= numRegs {
-				return fmt.Errorf("a store to the stack at %s", x.t.text(addr))
-			}
-			forgetNew()
-			return note(evNew)
-		}
-		rsp, err := x.stackOff(s)
-		if err != nil {
-			return err
-		}
-		if off < rsp || end > 0 || x.may.newKept && off < frameBase+slotNew+8*numRegs && end > frameBase+slotNew {
-			return fmt.Errorf("a store to the stack at %+d", off)
-		}
-		s.stack = x.writeCell(s.stack, off, size, v)
-		return nil
+		return x.storeStack(s, at, v)
 	}
 	switch x.objectOf(base) {
 	case objRegs:
@@ -209,12 +222,12 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 			}
 			return note(evReg)
 		}
-		if off >= 0 && end <= 144 {
+		if off >= 0 && at.end() <= abi.RegsSize {
 			s.regs = x.writeCell(s.regs, off, size, v)
 			return nil
 		}
 	case objResult:
-		if index == noTerm && off >= 0 && end <= 40 {
+		if index == noTerm && off >= 0 && at.end() <= abi.ContextSize {
 			return note(evResult)
 		}
 	case objWord:
@@ -223,4 +236,45 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 		}
 	}
 	return fmt.Errorf("a store at %s", x.t.text(addr))
+}
+
+// forgetNew forgets what slotNew holds: any of it may have been written.
+func (s *state) forgetNew() {
+	const off = frameBase + slotNew
+	s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return c.off < off+8*numRegs && c.off+int64(c.size) > off })
+}
+
+// storeStack writes the own stack. By index, only slotNew is written.
+func (x *exec) storeStack(s *state, at place, v term) error {
+	if at.index != noTerm {
+		if at.off != frameBase+slotNew || at.size != 8 || x.largest(s, at.index) >= numRegs {
+			return fmt.Errorf("a store to the stack at %s", x.t.text(at.addr))
+		}
+		s.forgetNew()
+		s.event = append(s.event, event{evNew, at.addr, at.size, v})
+		return nil
+	}
+	rsp, err := x.stackOff(s)
+	if err != nil {
+		return err
+	}
+	if at.off < rsp || at.end() > 0 || x.may.newKept && at.overlaps(frameBase+slotNew, frameBase+slotNew+8*numRegs) {
+		return fmt.Errorf("a store to the stack at %+d", at.off)
+	}
+	s.stack = x.writeCell(s.stack, at.off, at.size, v)
+	return nil
+}
+
+func (x *exec) push(s *state, v term) error {
+	s.reg[rSP] = x.t.plus(s.reg[rSP], -8)
+	if _, err := x.stackOff(s); err != nil {
+		return err
+	}
+	return x.store(s, s.reg[rSP], 8, v)
+}
+
+func (x *exec) pop(s *state) (term, error) {
+	v, err := x.load(s, s.reg[rSP], 8)
+	s.reg[rSP] = x.t.plus(s.reg[rSP], 8)
+	return v, err
 }

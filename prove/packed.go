@@ -2,17 +2,6 @@ package prove
 
 import "fmt"
 
-// packedTable is what a packed lookup reads. Entry i of a table of pages is an offset of two bytes at entries + 2*i; the record is so far
-// behind the base at bases + 4*(i>>groupBits), counted from the table's from, modulo 2^32.
-type packedTable struct {
-	entries, bases, from uint64
-	groupBits            uint
-	slots                uint64 // the head of id 0; each has 16 bytes
-}
-
-// shortKeys is the highest first byte of a short record, of as many keys; in a long one it is the number of keys and shortKeys+1.
-const shortKeys = 16
-
 // cutEntry is where the lookup of an entry begins, whose number is in rdi: movzbl %al, %eax.
 var cutEntry = []byte{0x0f, 0xb6, 0xc0}
 
@@ -184,24 +173,4 @@ func (p *lookupProof) slots(e *ending, id term) (uint64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))
-}
-
-// packedEntries returns a function that gives the offsets of the records of count pages from first on.
-func (p *lookupProof) packedEntries(tab pageTable, first, count uint64) (func(page uint64) (uint32, error), error) {
-	number := tab.first + first
-	if number >= 1<<32 || count > 1<<32-number {
-		return nil, fmt.Errorf("entries of a page table from %#x on", number)
-	}
-	entries := p.im.at(tab.packed.entries+2*number, 2*count)
-	if entries == nil {
-		return nil, fmt.Errorf("a page table of %d entries at %#x is not in the data", count, tab.packed.entries+2*number)
-	}
-	return func(page uint64) (uint32, error) {
-		at := tab.packed.bases + 4*((number+page)>>tab.packed.groupBits)
-		base := p.im.at(at, 4)
-		if base == nil {
-			return 0, fmt.Errorf("a base at %#x is not in the data", at)
-		}
-		return le.Uint32(base) + uint32(le.Uint16(entries[2*page:])), nil
-	}, nil
 }

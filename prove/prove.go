@@ -56,7 +56,7 @@ func Sites(file []byte) (table []byte, has bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("%w: %w", ErrNotProven, err)
 	}
-	return im.sites, im.note.Flags&abi.FlagSites != 0, nil
+	return im.notes.sites, im.notes.identity.Flags&abi.FlagSites != 0, nil
 }
 
 // prover proves one file.
@@ -71,11 +71,11 @@ type prover struct {
 
 func newProver(im *image, table *dwarfcfa.Table) *prover {
 	p := &prover{proof: newProof(im, table)}
-	p.step = &stepProof{proof: p.proof, noDeref: im.note.Flags&abi.FlagNoDeref != 0}
+	p.step = &stepProof{proof: p.proof, noDeref: im.notes.identity.Flags&abi.FlagNoDeref != 0}
 	p.walk = &walkProof{proof: p.proof, step: p.step}
 	p.slow = &slowProof{proof: p.proof, step: p.step}
 	rows := &rowProof{proof: p.proof, compared: map[descKey]bool{}}
-	p.lookups = newLookupProof(p.proof, p.walk, rows, im.note.Flags&abi.FlagPacked != 0)
+	p.lookups = newLookupProof(p.proof, p.walk, rows, im.notes.identity.Flags&abi.FlagPacked != 0)
 	p.x.ownRows = p.frames.at
 	return p
 }
@@ -152,7 +152,7 @@ func each[K comparable](w *todo[K], prove func(K) error) func() (bool, error) {
 
 // identity checks what the note says of the table.
 func (p *prover) identity() error {
-	n, t := p.im.note, p.table
+	n, t := p.im.notes.identity, p.table
 	if n.Low != uint64(t.Low()) || n.High != uint64(t.High()) || int64(n.Ranges) != int64(len(t.Ranges)) || int64(n.Rows) != int64(len(t.Rows)) {
 		return imageError("the note says %#x..%#x, %d ranges, %d rows; the table has %#x..%#x, %d, %d",
 			n.Low, n.High, n.Ranges, n.Rows, uint64(t.Low()), uint64(t.High()), len(t.Ranges), len(t.Rows))

@@ -73,23 +73,6 @@ func (p *proof) inMemory(s *state, l *loop, status term) []want {
 	return list
 }
 
-// regsField returns what eh_elf_regs_t holds as long as nothing is written to it.
-func (p *proof) regsField(off int64, size uint8) term {
-	cut := func(v term, at int64) term { return p.t.low(p.t.shrConst(v, uint(8*(off-at))), size) }
-	end := off + int64(size)
-	switch {
-	case off < abi.RegsValid && end <= off&^7+8:
-		return cut(p.v.regOf[off/8], off&^7)
-	case off >= abi.RegsValid && end <= abi.RegsExact:
-		return cut(p.v.valid, abi.RegsValid)
-	case off >= abi.RegsExact && end <= abi.RegsStatus:
-		return cut(p.v.exactNow, abi.RegsExact)
-	case off >= abi.RegsStatus:
-		return cut(p.v.status, abi.RegsStatus)
-	}
-	return p.t.load(p.t.plus(p.v.regs, off), size)
-}
-
 func (p *proof) cellAt(s *state, off int64) term {
 	if v, ok, _ := p.x.readCell(s.stack, off, 8); ok {
 		return v

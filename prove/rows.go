@@ -8,12 +8,6 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// rowProof proves the heads of rows with their tails, and compares descriptors with rows.
-type rowProof struct {
-	*proof
-	compared map[descKey]bool // descriptors that are the row
-}
-
 // row proves the head of a row with its tail: the step on the fast path for every
 // state of the loop, or with the state as it was the way to the slow path with a
 // descriptor of the row.
@@ -66,37 +60,9 @@ func (p *rowProof) fastStep(e *ending, r *dwarfcfa.Row) error {
 		return err
 	}
 	l := w
-	saved := uint64(0)
-	var rip term
-	for reg, rule := range r.Regs {
-		place := (*term)(nil)
-		switch {
-		case reg == abi.RBP:
-			place = &l.rbp
-		case reg == abi.RIP:
-			place = &rip
-		default:
-			for i := range placeOf {
-				if placeOf[i].dwarf == reg {
-					place = &l.place[i]
-				}
-			}
-		}
-		switch {
-		case reg == abi.RSP:
-			if rule.Kind != dwarfcfa.RuleValOffset || rule.Offset != 0 {
-				return fmt.Errorf("%#x: the row has another rsp", e.pc)
-			}
-		case place == nil:
-			if rule.Kind != dwarfcfa.RuleUndefined {
-				return fmt.Errorf("%#x: the row has a value for %s", e.pc, abi.RegName(reg))
-			}
-		case rule.Kind == dwarfcfa.RuleOffset:
-			*place = t.load(t.plus(cfa, rule.Offset), 8)
-			saved |= 1 << reg
-		case rule.Kind != dwarfcfa.RuleSameValue || reg == abi.RIP:
-			return fmt.Errorf("%#x: the rule of %s is none of the fast path", e.pc, abi.RegName(reg))
-		}
+	rip, saved, err := p.restored(e, r, cfa, &l)
+	if err != nil {
+		return err
 	}
 	l.rsp = cfa
 	l.mask = p.maskAfter(e.reg[rCX], saved&^needed)
@@ -113,18 +79,53 @@ func (p *rowProof) fastStep(e *ending, r *dwarfcfa.Row) error {
 	if err != nil {
 		return err
 	}
-	if end {
-		if !p.begins(e.pc, cutSlot) {
-			return fmt.Errorf("%#x: not the end of a segment", e.pc)
-		}
+	switch atEnd := p.begins(e.pc, cutSlot); {
+	case end && atEnd:
 		p.owed.segmentEnds.add(e.pc)
-	} else {
-		if p.begins(e.pc, cutSlot) {
-			return fmt.Errorf("%#x: not a lookup", e.pc)
-		}
+	case end:
+		return fmt.Errorf("%#x: not the end of a segment", e.pc)
+	case atEnd:
+		return fmt.Errorf("%#x: not a lookup", e.pc)
+	default:
 		p.owed.lookups.add(e.pc)
 	}
 	return p.matches(e.state, &l)
+}
+
+// restored puts the caller's registers into l as a row of the fast path has them. saved are the registers that it
+// reads from memory.
+func (p *rowProof) restored(e *ending, r *dwarfcfa.Row, cfa term, l *loop) (rip term, saved uint64, err error) {
+	for reg, rule := range r.Regs {
+		var place *term
+		switch reg {
+		case abi.RBP:
+			place = &l.rbp
+		case abi.RIP:
+			place = &rip
+		default:
+			for i := range placeOf {
+				if placeOf[i].dwarf == reg {
+					place = &l.place[i]
+				}
+			}
+		}
+		switch {
+		case reg == abi.RSP:
+			if rule.Kind != dwarfcfa.RuleValOffset || rule.Offset != 0 {
+				return 0, 0, fmt.Errorf("%#x: the row has another rsp", e.pc)
+			}
+		case place == nil:
+			if rule.Kind != dwarfcfa.RuleUndefined {
+				return 0, 0, fmt.Errorf("%#x: the row has a value for %s", e.pc, abi.RegName(reg))
+			}
+		case rule.Kind == dwarfcfa.RuleOffset:
+			*place = p.t.load(p.t.plus(cfa, rule.Offset), 8)
+			saved |= 1 << reg
+		case rule.Kind != dwarfcfa.RuleSameValue || reg == abi.RIP:
+			return 0, 0, fmt.Errorf("%#x: the rule of %s is none of the fast path", e.pc, abi.RegName(reg))
+		}
+	}
+	return rip, saved, nil
 }
 
 // maskAfter returns the mask of valid registers after a step. In a walk those that are needed
@@ -179,13 +180,6 @@ func (p *rowProof) inWindow(e *ending, r *dwarfcfa.Row, cfa term) error {
 	return nil
 }
 
-// descKey says which row a descriptor was compared with.
-type descKey struct {
-	addr uint64
-	row  *dwarfcfa.Row
-	fast bool
-}
-
 // toSlow checks the way to the slow path: the state is as it was, rdi is a descriptor
 // of the row, and r10, if the descriptor takes it, the CFA.
 func (p *rowProof) toSlow(e *ending, r *dwarfcfa.Row) error {
@@ -222,175 +216,5 @@ func (p *rowProof) toSlow(e *ending, r *dwarfcfa.Row) error {
 	if err := p.descriptor(at, r, fast); err != nil {
 		return fmt.Errorf("descriptor at %#x: %w", at, err)
 	}
-	return nil
-}
-
-// descReader reads the bytes of a descriptor.
-type descReader struct {
-	p    *rowProof
-	addr uint64
-	ok   bool
-}
-
-func (d *descReader) bytes(n uint64) uint64 {
-	b := d.p.im.at(d.addr, n)
-	d.addr += n
-	if b == nil {
-		d.ok = false
-		return 0
-	}
-	v := uint64(0)
-	for i := range b {
-		v |= uint64(b[i]) << (8 * i)
-	}
-	return v
-}
-
-// descriptor checks that a descriptor, read as slowCFA and slowRules prove that the
-// code reads it, is the row.
-func (p *rowProof) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
-	d := descReader{p, at, true}
-	head := d.bytes(1)
-	if (head&descSignal != 0) != (r.Flags&dwarfcfa.RowSignal != 0) {
-		return fmt.Errorf("exact of the caller")
-	}
-	c := r.CFA
-	switch kind := head &^ descSignal; {
-	case kind == descCFAGiven && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RSP:
-	case kind == descCFAFromBP && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RBP:
-	case kind == descCFAReg:
-		reg, off := d.bytes(1), d.bytes(8)
-		if c.Kind != dwarfcfa.CFARegOffset || reg != uint64(c.Reg) || int64(off) != c.Offset || reg >= numRegs { // slowHead takes it to be below
-			return fmt.Errorf("the CFA is register %d%+d", reg, int64(off))
-		}
-	case kind == descCFAExpr && c.Kind == dwarfcfa.CFAExpr && !p.table.Exprs[c.Expr].Pushed:
-		if err := p.exprAt(d.bytes(4), c.Expr); err != nil {
-			return err
-		}
-	default:
-		return fmt.Errorf("a CFA of kind %d", kind)
-	}
-	var rules [numRegs]dwarfcfa.RegRule
-	for i := range rules {
-		rules[i].Kind = dwarfcfa.RuleUndefined
-		if abi.CalleeSaved&(1<<i) != 0 {
-			rules[i].Kind = dwarfcfa.RuleSameValue
-		}
-	}
-	rules[abi.RSP].Kind = dwarfcfa.RuleValOffset
-	var given [numRegs]bool
-	for n := 0; ; n++ {
-		b := d.bytes(1)
-		if !d.ok {
-			return fmt.Errorf("it is not in the data")
-		}
-		op, reg := b>>5, b&31
-		if reg >= numRegs { // the end, too: slowRule takes the register to be below
-			return fmt.Errorf("a rule for register %d", reg)
-		}
-		if op == ruleEnd {
-			break
-		}
-		// A register given once: a second rule would not undo the first.
-		if given[reg] {
-			return fmt.Errorf("two rules for register %d", reg)
-		}
-		given[reg] = true
-		rule, err := p.ruleAt(&d, op, r.Regs[reg])
-		if err != nil {
-			return fmt.Errorf("%s: %w", abi.RegName(int(reg)), err)
-		}
-		if rule.Kind == dwarfcfa.RuleUndefined && reg == abi.RIP {
-			return fmt.Errorf("no return address")
-		}
-		rules[reg] = rule
-	}
-	if !given[abi.RIP] || !d.ok {
-		return fmt.Errorf("no return address")
-	}
-	for i := range rules {
-		got, want := rules[i], r.Regs[i]
-		for _, rule := range []*dwarfcfa.RegRule{&got, &want} {
-			if rule.Kind == dwarfcfa.RuleRegister && int(rule.Reg) == i {
-				*rule = dwarfcfa.RegRule{Kind: dwarfcfa.RuleSameValue}
-			}
-		}
-		if got != want {
-			return fmt.Errorf("the rule of %s", abi.RegName(i))
-		}
-	}
-	if fast {
-		return p.stepBytes(at, r)
-	}
-	return nil
-}
-
-// ruleAt reads the operand of a rule. want is the table's rule, for the expression.
-func (p *rowProof) ruleAt(d *descReader, op uint64, want dwarfcfa.RegRule) (rule dwarfcfa.RegRule, err error) {
-	switch op {
-	case ruleOffset8:
-		rule.Kind, rule.Offset = dwarfcfa.RuleOffset, 8*int64(int8(d.bytes(1)))
-	case ruleOffset:
-		rule.Kind, rule.Offset = dwarfcfa.RuleOffset, int64(d.bytes(8))
-	case ruleUndefined:
-		rule.Kind = dwarfcfa.RuleUndefined
-	case ruleSame:
-		rule.Kind = dwarfcfa.RuleSameValue
-	case ruleValOffset:
-		rule.Kind, rule.Offset = dwarfcfa.RuleValOffset, int64(d.bytes(8))
-	case ruleRegister:
-		rule.Kind, rule.Reg = dwarfcfa.RuleRegister, uint16(d.bytes(1))
-		if rule.Reg >= numRegs {
-			return rule, fmt.Errorf("in register %d", rule.Reg)
-		}
-	case ruleExpr:
-		rule.Kind = dwarfcfa.RuleExpression
-		if d.bytes(1) == 0 {
-			rule.Kind = dwarfcfa.RuleValExpression
-		}
-		off := d.bytes(4)
-		if want.Kind != dwarfcfa.RuleExpression && want.Kind != dwarfcfa.RuleValExpression {
-			return rule, fmt.Errorf("an expression")
-		}
-		rule.Expr = want.Expr
-		return rule, p.exprAt(off, want.Expr)
-	}
-	return rule, nil
-}
-
-// stepBytes checks the three bytes before a descriptor, by which _eh_elf asks its
-// callback: where the return address, rbp and rbx are saved, in words from the CFA, or
-// 0 for the same value. A return address of 0 says that they do not fit.
-func (p *rowProof) stepBytes(at uint64, r *dwarfcfa.Row) error {
-	b := p.im.at(at-3, 3)
-	if b == nil {
-		return fmt.Errorf("it is not in the data")
-	}
-	if b[0] == 0 {
-		return nil // stepFrom: a walk of one step does the row
-	}
-	for i, reg := range [3]int{abi.RIP, abi.RBP, abi.RBX} {
-		rule := r.Regs[reg]
-		switch {
-		case b[i] == 0 && rule.Kind == dwarfcfa.RuleSameValue:
-		case b[i] != 0 && rule.Kind == dwarfcfa.RuleOffset && rule.Offset == 8*int64(int8(b[i])):
-		default:
-			return fmt.Errorf("the byte for %s before it", abi.RegName(reg))
-		}
-	}
-	if rsp := r.Regs[abi.RSP]; rsp.Kind != dwarfcfa.RuleValOffset || rsp.Offset != 0 {
-		return fmt.Errorf("the bytes before it know no rsp but the CFA")
-	}
-	return nil
-}
-
-// exprAt records that a descriptor names the code of an expression, by its distance
-// from _eh_elf.
-func (p *rowProof) exprAt(off uint64, id dwarfcfa.ExprID) error {
-	at := p.im.symbols[abi.SymbolStep].Value + off
-	if off >= 1<<31 {
-		return fmt.Errorf("an expression at %#x", at)
-	}
-	p.owed.exprs.add(exprJob{at, id})
 	return nil
 }

@@ -3,7 +3,6 @@ package prove
 import (
 	"bytes"
 	"fmt"
-	"sort"
 )
 
 // What a lookup in a table of pages begins with: mov %eax, %edi; of a packed one: mov
@@ -102,36 +101,3 @@ const (
 	ccBelow = 2 // carry
 	ccAbove = 3 // no carry: above or equal
 )
-
-// rangeWalk goes through the table's ranges as pcs ascend.
-type rangeWalk struct {
-	p    *lookupProof
-	next int // the first range that ends after the last pc
-}
-
-func (p *lookupProof) rangesFrom(low uint64) rangeWalk {
-	ranges := p.table.Ranges
-	return rangeWalk{p, sort.Search(len(ranges), func(i int) bool { return uint64(ranges[i].End) > p.base+low })}
-}
-
-// lead proves what the pcs from at to end, less base, lead to. pcs ascend from call to call.
-func (w *rangeWalk) lead(head int32, at, end uint64) error {
-	p, ranges := w.p, w.p.table.Ranges
-	for at, end = at+p.base, end+p.base; at < end; {
-		for w.next < len(ranges) && uint64(ranges[w.next].End) <= at {
-			w.next++
-		}
-		r := &ranges[w.next]
-		row, until := noRow, min(end, uint64(r.Start))
-		if uint64(r.Start) <= at {
-			row, until = int32(r.Row), min(end, uint64(r.End))
-		}
-		if h := &p.heads.list[head]; !h.proven || h.row != row {
-			if err := p.leads(head, row); err != nil {
-				return fmt.Errorf("pc %#x: %w", at, err)
-			}
-		}
-		at = until
-	}
-	return nil
-}

@@ -53,101 +53,128 @@ func (x *exec) effect(s *state, i *inst) error {
 
 // arithmetic returns the meaning of the instructions that set flags.
 func (x *exec) arithmetic(s *state, i *inst) error {
-	t := x.t
 	a, err := x.read(s, i, i.dst, i.w)
 	if err != nil {
 		return err
 	}
-	b := noTerm
 	switch i.op {
 	case iNot, iNeg, iInc, iDec:
-	default:
-		if b, err = x.read(s, i, i.src, i.w); err != nil {
-			return err
-		}
+		return x.unary(s, i, a)
 	}
-	old := s.fl
-	result := func(v, carry term) error {
-		v = t.low(v, i.w)
-		s.fl = flags{kind: flValue, w: i.w, a: v, cf: carry}
-		return x.write(s, i.dst, i.w, v)
+	b, err := x.read(s, i, i.src, i.w)
+	if err != nil {
+		return err
 	}
-	zero := t.con(0)
 	switch i.op {
-	case iAdd:
-		v := t.low(t.add(a, b), i.w)
-		return result(v, t.ult(v, a))
-	case iSub, iCmp:
-		v := t.low(t.sub(a, b), i.w)
-		if i.op == iSub {
-			err = x.write(s, i.dst, i.w, v)
-		}
-		s.fl = flags{kind: flCmp, w: i.w, a: a, b: b, cf: noTerm}
-		return err
-	case iSbb:
-		carry, ok := x.condition(old, 2)
-		if !ok || i.w < 4 {
-			return fmt.Errorf("sbb with a carry that is not known")
-		}
-		v := t.sub(t.sub(a, b), x.asTerm(carry))
-		err := result(v, noTerm)
-		s.fl = flags{}
-		return err
-	case iAnd:
-		return result(t.and(a, b), zero)
-	case iOr:
-		return result(t.or(a, b), zero)
-	case iXor:
-		return result(t.xor(a, b), zero)
-	case iTest:
-		s.fl = flags{kind: flValue, w: i.w, a: t.and(a, b), cf: zero}
-		return nil
-	case iNot:
-		return x.write(s, i.dst, i.w, t.low(t.not(a), i.w))
-	case iNeg:
-		return result(t.neg(a), x.asTerm(x.literal(t.eq(a, zero), true)))
-	case iInc, iDec:
-		by := int64(1)
-		if i.op == iDec {
-			by = -1
-		}
-		carry := noTerm
-		if l, ok := x.condition(old, 2); ok {
-			carry = x.asTerm(l)
-		}
-		return result(t.plus(a, by), carry)
+	case iAdd, iSub, iCmp, iSbb:
+		return x.sum(s, i, a, b)
+	case iAnd, iOr, iXor, iTest:
+		return x.logic(s, i, a, b)
 	case iMul, iMul3:
 		if i.op == iMul3 {
-			a, b = b, t.low(t.con(uint64(i.imm)), i.w)
+			a, b = b, x.t.low(x.t.con(uint64(i.imm)), i.w)
 		}
-		err := x.write(s, i.dst, i.w, t.low(t.mul(a, b), i.w))
+		err := x.write(s, i.dst, i.w, x.t.low(x.t.mul(a, b), i.w))
 		s.fl = flags{}
 		return err
 	case iShl, iShr, iSar:
 		return x.shift(s, i, a, b)
 	case iBt, iBts, iBtr:
-		if i.w == 4 {
-			b = t.and(b, t.con(31))
-		} else if i.w != 8 {
-			return fmt.Errorf("a bit of %d bytes", i.w)
-		}
-		s.fl = flags{kind: flCarry, cf: t.bit(a, b)}
-		switch i.op {
-		case iBts:
-			return x.write(s, i.dst, i.w, t.low(t.setBit(a, b), i.w))
-		case iBtr:
-			return x.write(s, i.dst, i.w, t.low(t.clearBit(a, b), i.w))
-		}
-		return nil
+		return x.bitTest(s, i, a, b)
 	case iBsf, iTzcnt:
 		// The result of bsf for 0 is not defined, and older processors run tzcnt as bsf.
-		if truth, known := x.decide(s, t.eq(b, zero)); !known || truth {
-			return fmt.Errorf("the lowest bit of %s, which may be 0", t.text(b))
+		if truth, known := x.decide(s, x.t.eq(b, x.t.con(0))); !known || truth {
+			return fmt.Errorf("the lowest bit of %s, which may be 0", x.t.text(b))
 		}
 		s.fl = flags{}
-		return x.write(s, i.dst, i.w, t.firstBit(b))
+		return x.write(s, i.dst, i.w, x.t.firstBit(b))
 	}
 	return fmt.Errorf("an instruction without a meaning here")
+}
+
+// result writes what an instruction has computed. The flags are those of the result, and carry.
+func (x *exec) result(s *state, i *inst, v, carry term) error {
+	v = x.t.low(v, i.w)
+	s.fl = flags{kind: flValue, w: i.w, a: v, cf: carry}
+	return x.write(s, i.dst, i.w, v)
+}
+
+// unary returns the meaning of not, neg, inc and dec.
+func (x *exec) unary(s *state, i *inst, a term) error {
+	t := x.t
+	switch i.op {
+	case iNot:
+		return x.write(s, i.dst, i.w, t.low(t.not(a), i.w))
+	case iNeg:
+		return x.result(s, i, t.neg(a), x.asTerm(x.literal(t.eq(a, t.con(0)), true)))
+	}
+	by := int64(1)
+	if i.op == iDec {
+		by = -1
+	}
+	carry := noTerm // inc and dec keep it
+	if l, ok := x.condition(s.fl, 2); ok {
+		carry = x.asTerm(l)
+	}
+	return x.result(s, i, t.plus(a, by), carry)
+}
+
+// sum returns the meaning of add, sub, cmp and sbb.
+func (x *exec) sum(s *state, i *inst, a, b term) error {
+	t := x.t
+	switch i.op {
+	case iAdd:
+		v := t.low(t.add(a, b), i.w)
+		return x.result(s, i, v, t.ult(v, a))
+	case iSbb:
+		carry, ok := x.condition(s.fl, 2)
+		if !ok || i.w < 4 {
+			return fmt.Errorf("sbb with a carry that is not known")
+		}
+		err := x.result(s, i, t.sub(t.sub(a, b), x.asTerm(carry)), noTerm)
+		s.fl = flags{}
+		return err
+	}
+	var err error
+	if i.op == iSub {
+		err = x.write(s, i.dst, i.w, t.low(t.sub(a, b), i.w))
+	}
+	s.fl = flags{kind: flCmp, w: i.w, a: a, b: b, cf: noTerm}
+	return err
+}
+
+// logic returns the meaning of and, or, xor and test, which clear the carry.
+func (x *exec) logic(s *state, i *inst, a, b term) error {
+	t := x.t
+	zero := t.con(0)
+	switch i.op {
+	case iAnd:
+		return x.result(s, i, t.and(a, b), zero)
+	case iOr:
+		return x.result(s, i, t.or(a, b), zero)
+	case iXor:
+		return x.result(s, i, t.xor(a, b), zero)
+	}
+	s.fl = flags{kind: flValue, w: i.w, a: t.and(a, b), cf: zero}
+	return nil
+}
+
+// bitTest returns the meaning of bt, bts and btr.
+func (x *exec) bitTest(s *state, i *inst, a, b term) error {
+	t := x.t
+	if i.w == 4 {
+		b = t.and(b, t.con(31))
+	} else if i.w != 8 {
+		return fmt.Errorf("a bit of %d bytes", i.w)
+	}
+	s.fl = flags{kind: flCarry, cf: t.bit(a, b)}
+	switch i.op {
+	case iBts:
+		return x.write(s, i.dst, i.w, t.low(t.setBit(a, b), i.w))
+	case iBtr:
+		return x.write(s, i.dst, i.w, t.low(t.clearBit(a, b), i.w))
+	}
+	return nil
 }
 
 // shift returns the meaning of shl, shr and sar. By cl, a shift by 0 keeps the flags, so
@@ -275,12 +302,6 @@ func (x *exec) divisor(b term) term { return x.negated(b, b) }
 // vector returns the meaning of the SSE instructions.
 func (x *exec) vector(s *state, i *inst) error {
 	t := x.t
-	half := func(o operand) *term {
-		if o.high {
-			return &s.xmm[o.reg][1]
-		}
-		return &s.xmm[o.reg][0]
-	}
 	for _, o := range []operand{i.dst, i.src} {
 		if o.kind == opXMM && int(o.reg) >= len(s.xmm) {
 			return fmt.Errorf("register xmm%d", o.reg)
@@ -288,41 +309,9 @@ func (x *exec) vector(s *state, i *inst) error {
 	}
 	switch i.op {
 	case iMovlps, iMovhps:
-		if i.dst.kind == opXMM {
-			v, err := x.load(s, x.address(s, i.src), 8)
-			*half(i.dst) = v
-			return err
-		}
-		return x.store(s, x.address(s, i.dst), 8, *half(i.src))
+		return x.moveHalf(s, i)
 	case iMovups, iMovdq:
-		var v [2]term
-		if i.src.kind == opXMM {
-			v = s.xmm[i.src.reg]
-		} else {
-			at := x.address(s, i.src)
-			if i.op == iMovdq { // the keys of a record
-				v = [2]term{t.load(at, 8), t.load(t.plus(at, 8), 8)}
-				s.event = append(s.event, event{evRead, at, 16, 0})
-			} else {
-				for k := range v {
-					var err error
-					if v[k], err = x.load(s, t.plus(at, int64(8*k)), 8); err != nil {
-						return err
-					}
-				}
-			}
-		}
-		if i.dst.kind == opXMM {
-			s.xmm[i.dst.reg] = v
-			return nil
-		}
-		at := x.address(s, i.dst)
-		for k := range v {
-			if err := x.store(s, t.plus(at, int64(8*k)), 8, v[k]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return x.moveVector(s, i)
 	case iMovd:
 		v, err := x.read(s, i, i.src, 4)
 		s.xmm[i.dst.reg] = [2]term{v, t.con(0)}
@@ -341,6 +330,59 @@ func (x *exec) vector(s *state, i *inst) error {
 		return x.write(s, i.dst, 4, t.or(lo, t.shlConst(hi, 8)))
 	}
 	return nil
+}
+
+// moveHalf returns the meaning of movlps and movhps: half of an SSE register, from or to memory.
+func (x *exec) moveHalf(s *state, i *inst) error {
+	half := func(o operand) *term {
+		if o.high {
+			return &s.xmm[o.reg][1]
+		}
+		return &s.xmm[o.reg][0]
+	}
+	if i.dst.kind == opXMM {
+		v, err := x.load(s, x.address(s, i.src), 8)
+		*half(i.dst) = v
+		return err
+	}
+	return x.store(s, x.address(s, i.dst), 8, *half(i.src))
+}
+
+// moveVector returns the meaning of movups, movdqu and movdqa.
+func (x *exec) moveVector(s *state, i *inst) error {
+	v, err := x.readVector(s, i)
+	if err != nil {
+		return err
+	}
+	if i.dst.kind == opXMM {
+		s.xmm[i.dst.reg] = v
+		return nil
+	}
+	at := x.address(s, i.dst)
+	for k := range v {
+		if err := x.store(s, x.t.plus(at, int64(8*k)), 8, v[k]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *exec) readVector(s *state, i *inst) (v [2]term, err error) {
+	t := x.t
+	if i.src.kind == opXMM {
+		return s.xmm[i.src.reg], nil
+	}
+	at := x.address(s, i.src)
+	if i.op == iMovdq { // the keys of a record
+		s.event = append(s.event, event{evRead, at, 16, 0})
+		return [2]term{t.load(at, 8), t.load(t.plus(at, 8), 8)}, nil
+	}
+	for k := range v {
+		if v[k], err = x.load(s, t.plus(at, int64(8*k)), 8); err != nil {
+			return v, err
+		}
+	}
+	return v, nil
 }
 
 // bytewise returns an operation on the 8 bytes of words.

@@ -334,9 +334,9 @@ func (p *slowProof) readWord(pc uint64) error {
 	s.frame.keep[r14] = v.mem
 	s.stack = append(s.stack, cell{0, 8, v.ret})
 	s.assume(t.eq(v.regs, t.con(0)), true) // it is called in the slow path
-	r := wordRead{at: s.reg[rSI], status: t.variable("status of read", 0xffffffff)}
+	r := wordRead{addr: s.reg[rSI], status: t.variable("status of read", 0xffffffff)}
 	field := func(off int64) term { return t.load(t.plus(v.mem, off), 8) }
-	r.size, r.off, r.bytes = field(abi.MemorySize), t.sub(r.at, field(abi.MemoryLo)), field(abi.MemoryBytes)
+	r.size, r.off, r.bytes = field(abi.MemorySize), t.sub(r.addr, field(abi.MemoryLo)), field(abi.MemoryBytes)
 	r.fn, r.arg = field(abi.MemoryRead), field(abi.MemoryArg)
 	m := p.x.may
 	m.limit = stackLimit - readDepth
@@ -363,7 +363,7 @@ func (p *slowProof) readWord(pc uint64) error {
 
 // wordRead are the terms of a word that is read.
 type wordRead struct {
-	at, off         term // its address, and how far that is behind the window's begin
+	addr, off       term // its address, and how far that is behind the window's begin
 	size, bytes     term // of the window
 	fn, arg, status term // the callback, its first argument, and what it returns
 }
@@ -377,13 +377,13 @@ func (p *slowProof) callback(s *state, to term, r *wordRead) ([]*state, error) {
 	if err != nil || !ok || int64(k) < rsp || int64(k) > -8 || (rsp-8)&15 != 0 {
 		return nil, fmt.Errorf("the callback gets a place at %s, rsp is %+d", t.text(place), rsp)
 	}
-	if err := p.require(s, want{"the callback", to, r.fn}, want{"its first argument", s.reg[rDI], r.arg}, want{"its address", s.reg[rSI], r.at}); err != nil {
+	if err := p.require(s, want{"the callback", to, r.fn}, want{"its first argument", s.reg[rDI], r.arg}, want{"its address", s.reg[rSI], r.addr}); err != nil {
 		return nil, err
 	}
 	if null, known := p.x.decide(s, t.eq(r.fn, t.con(0))); !known || null {
 		return nil, fmt.Errorf("a call of a callback that may be null")
 	}
-	s.event = append(s.event, event{evAsked, r.at, 8, v.word})
+	s.event = append(s.event, event{evAsked, r.addr, 8, v.word})
 	p.clobber(s)
 	s.reg[rAX] = t.or(r.status, t.shlConst(t.variable("upper half", 0xffffffff), 32)) // an int
 	s.stack = p.x.writeCell(s.stack, int64(k), 8, v.word)

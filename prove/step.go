@@ -80,7 +80,7 @@ func (p *stepProof) stepLoop() loop {
 // entry proves _eh_elf up to its lookup.
 func (p *stepProof) entry() error {
 	t, v := p.t, &p.v
-	s := p.entered(p.im.symbols[abi.SymbolStep].Value)
+	s := p.entered(p.im.dynamic.symbols[abi.SymbolStep].Value)
 	s.reg[rDI], s.reg[rSI], s.reg[rDX] = v.result, v.pc, v.deref
 	n := &nested{p: p}
 	m := p.withContext()
@@ -273,91 +273,110 @@ const (
 // call does what _eh_elf_walk does, having checked its arguments.
 func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 	p := n.p
-	t, v := p.t, &p.v
-	if to != p.im.symbols[abi.SymbolWalk].Value {
+	if to != p.im.dynamic.symbols[abi.SymbolWalk].Value {
 		return nil, false, nil
 	}
 	if stepOf(s) >= 0 {
 		return nil, true, fmt.Errorf("a second walk")
 	}
+	at, err := n.places(s)
+	if err != nil {
+		return nil, true, err
+	}
+	if err := n.arguments(s, at); err != nil {
+		return nil, true, err
+	}
+	if err := p.aligned(s); err != nil {
+		return nil, true, err
+	}
+	n.answer(s, at)
+	return []*state{s}, true, nil
+}
+
+// nestedPlaces is where a nested walk has its registers, its description of memory and its pc, from rsp at the entry.
+type nestedPlaces struct{ regs, mem, pcs int64 }
+
+// places returns them. They are for the code to choose: apart from each other, below the return address.
+func (n *nested) places(s *state) (at nestedPlaces, err error) {
+	p := n.p
+	rsp, err := p.x.stackOff(s)
+	if err != nil {
+		return at, err
+	}
+	for _, arg := range [3]struct {
+		reg   uint8
+		size  int64
+		place *int64
+	}{{rDI, abi.RegsSize, &at.regs}, {rSI, abi.MemoryLen, &at.mem}, {rCX, 8, &at.pcs}} {
+		off, ok := p.t.value(p.t.sub(s.reg[arg.reg], p.x.sp))
+		if *arg.place = int64(off); !ok || *arg.place < rsp || *arg.place > -arg.size {
+			return at, fmt.Errorf("a walk gets a place at %s, rsp is %+d", p.t.text(s.reg[arg.reg]), rsp)
+		}
+	}
+	apart := func(a, aSize, b, bSize int64) bool { return a+aSize <= b || b+bSize <= a }
+	if !apart(at.regs, abi.RegsSize, at.mem, abi.MemoryLen) || !apart(at.regs, abi.RegsSize, at.pcs, 8) || !apart(at.mem, abi.MemoryLen, at.pcs, 8) {
+		return at, fmt.Errorf("a walk gets places that overlap")
+	}
+	return at, nil
+}
+
+// arguments checks what the walk is given: the context, one step, and a window of all memory, or none and the callback.
+func (n *nested) arguments(s *state, at nestedPlaces) error {
+	p := n.p
+	t, v := p.t, &p.v
 	get := func(off int64, size uint8) term {
 		if v, ok, err := p.x.readCell(s.stack, off, size); ok && err == nil {
 			return v
 		}
 		return noTerm
 	}
-	// Where registers, memory and pc are, is for the code to choose: apart from each
-	// other, below the return address.
-	var places [3]int64
-	rsp, err := p.x.stackOff(s)
-	if err != nil {
-		return nil, true, err
-	}
-	for i, arg := range [3]struct {
-		reg  uint8
-		size int64
-	}{{rDI, abi.RegsSize}, {rSI, abi.MemoryLen}, {rCX, 8}} {
-		off, ok := t.value(t.sub(s.reg[arg.reg], p.x.sp))
-		if places[i] = int64(off); !ok || places[i] < rsp || places[i] > -arg.size {
-			return nil, true, fmt.Errorf("a walk gets a place at %s, rsp is %+d", t.text(s.reg[arg.reg]), rsp)
-		}
-	}
-	stepRegs, stepMem, stepPCs := places[0], places[1], places[2]
-	apart := func(a, aSize, b, bSize int64) bool { return a+aSize <= b || b+bSize <= a }
-	if !apart(stepRegs, abi.RegsSize, stepMem, abi.MemoryLen) || !apart(stepRegs, abi.RegsSize, stepPCs, 8) || !apart(stepMem, abi.MemoryLen, stepPCs, 8) {
-		return nil, true, fmt.Errorf("a walk gets places that overlap")
-	}
-	rip := p.context(int64(abi.ContextRIPOff))
 	zero, size, read, arg := t.con(0), t.con(^uint64(0)), t.con(0), noTerm
 	if !p.noDeref {
-		null := t.eq(v.deref, zero)
 		size, arg = t.neg(t.ult(v.deref, t.con(1))), v.deref
-		read = get(stepMem+abi.MemoryRead, 8)
+		read = get(at.mem+abi.MemoryRead, 8)
 		if n.thunk == 0 {
 			n.thunk = n.thunkIn(read)
 			if err := p.thunk(n.thunk); err != nil {
-				return nil, true, err
+				return err
 			}
 		}
-		if want := t.ite(null, zero, p.x.place(n.thunk)); read != want {
-			return nil, true, p.mismatch(s, newWant("the callback of the walk", read, want))
+		if callback := t.ite(t.eq(v.deref, zero), zero, p.x.place(n.thunk)); read != callback {
+			return p.mismatch(s, want{"the callback of the walk", read, callback})
 		}
 	}
-	list := []want{
+	rip := p.context(int64(abi.ContextRIPOff))
+	return p.require(s, []want{
 		{"the bias", s.reg[rDX], t.sub(rip, v.pc)}, {"the number of steps", s.reg[r8], t.con(1)},
-		{"rip", get(stepRegs+8*abi.RIP, 8), rip}, {"rsp", get(stepRegs+8*abi.RSP, 8), p.context(int64(abi.ContextRSPOff))},
-		{"rbp", get(stepRegs+8*abi.RBP, 8), p.context(int64(abi.ContextRBPOff))},
-		{"rbx", get(stepRegs+8*abi.RBX, 8), p.context(int64(abi.ContextRBXOff))},
-		{"valid", get(stepRegs+abi.RegsValid, 4), t.con(1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX)},
-		{"lo", get(stepMem+abi.MemoryLo, 8), zero}, {"bytes", get(stepMem+abi.MemoryBytes, 8), zero},
-		{"size", get(stepMem+abi.MemorySize, 8), size}, {"read", get(stepMem+abi.MemoryRead, 8), read},
-		{"arg", get(stepMem+abi.MemoryArg, 8), arg},
-		{"exact", t.get2(get, stepRegs+abi.RegsExact), t.con(1)},
-	}
-	if err := p.require(s, list...); err != nil {
-		return nil, true, err
-	}
-	if err := p.aligned(s); err != nil {
-		return nil, true, err
-	}
+		{"rip", get(at.regs+8*abi.RIP, 8), rip}, {"rsp", get(at.regs+8*abi.RSP, 8), p.context(int64(abi.ContextRSPOff))},
+		{"rbp", get(at.regs+8*abi.RBP, 8), p.context(int64(abi.ContextRBPOff))},
+		{"rbx", get(at.regs+8*abi.RBX, 8), p.context(int64(abi.ContextRBXOff))},
+		{"valid", get(at.regs+abi.RegsValid, 4), t.con(1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX)},
+		{"lo", get(at.mem+abi.MemoryLo, 8), zero}, {"bytes", get(at.mem+abi.MemoryBytes, 8), zero},
+		{"size", get(at.mem+abi.MemorySize, 8), size}, {"read", get(at.mem+abi.MemoryRead, 8), read},
+		{"arg", get(at.mem+abi.MemoryArg, 8), arg},
+		{"exact", t.get2(get, at.regs+abi.RegsExact), t.con(1)},
+	}...)
+}
+
+// answer gives the walk's results new variables.
+func (n *nested) answer(s *state, at nestedPlaces) {
+	p := n.p
+	t := p.t
 	i := len(n.valid)
 	n.valid = append(n.valid, t.variable("valid after the walk", uint64(abi.AllRegs)))
 	n.status = append(n.status, t.variable("status of the walk", 0xffff))
 	n.regs = append(n.regs, [numRegs]term{})
 	p.clobber(s)
 	for r := range numRegs {
-		n.regs[i][r] = t.variable(abi.RegName(r)+" after the walk", ^uint64(0))
-		s.stack = p.x.writeCell(s.stack, stepRegs+8*int64(r), 8, n.regs[i][r])
+		n.regs[i][r] = p.word(abi.RegName(r) + " after the walk")
+		s.stack = p.x.writeCell(s.stack, at.regs+8*int64(r), 8, n.regs[i][r])
 	}
-	s.stack = p.x.writeCell(s.stack, stepRegs+abi.RegsValid, 4, n.valid[i])
-	s.stack = p.x.writeCell(s.stack, stepRegs+abi.RegsExact, 2, t.variable("exact after the walk", 0xffff))
-	s.stack = p.x.writeCell(s.stack, stepRegs+abi.RegsStatus, 2, n.status[i])
-	s.stack = p.x.writeCell(s.stack, stepPCs, 8, t.variable("pc after the walk", ^uint64(0)))
+	s.stack = p.x.writeCell(s.stack, at.regs+abi.RegsValid, 4, n.valid[i])
+	s.stack = p.x.writeCell(s.stack, at.regs+abi.RegsExact, 2, t.variable("exact after the walk", 0xffff))
+	s.stack = p.x.writeCell(s.stack, at.regs+abi.RegsStatus, 2, n.status[i])
+	s.stack = p.x.writeCell(s.stack, at.pcs, 8, p.word("pc after the walk"))
 	s.event = append(s.event, event{evNested, 0, 0, term(i)})
-	return []*state{s}, true, nil
 }
-
-func newWant(what string, got, expected term) want { return want{what, got, expected} }
 
 // get2 reads two bytes, also of four that were written together; noTerm if they are not known.
 func (t *terms) get2(get func(off int64, size uint8) term, off int64) term {

@@ -15,7 +15,7 @@ type walkProof struct {
 // entry proves _eh_elf_walk up to the set-up of the registers: eh_elf_regs_t is
 // untouched, and the invariant of a segment holds for step 0.
 func (p *walkProof) entry() error {
-	return p.from(p.im.symbols[abi.SymbolWalk].Value, p.t.con(0))
+	return p.from(p.im.dynamic.symbols[abi.SymbolWalk].Value, p.t.con(0))
 }
 
 // from proves the same of a function that goes on at next when the walk leaves the object.
@@ -297,7 +297,7 @@ func (p *walkProof) chainLeave(pc uint64) error {
 // two bytes after its begin, where another object's walk goes on.
 func (p *walkProof) chainEntry() error {
 	t, v := p.t, &p.v
-	at := p.im.symbols[abi.SymbolChain].Value
+	at := p.im.dynamic.symbols[abi.SymbolChain].Value
 	if err := p.from(at, v.next); err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func TestSiteNote(t *testing.T) {
 	assert.Equal(t, v.src.Sites, got)
 	im, err := openImage(image)
 	require.NoError(t, err)
-	note := abi.SitesNote{Version: abi.SitesVersion, Addr: im.sitesAddr, Size: uint64(len(im.sites))}
+	note := abi.SitesNote{Version: abi.SitesVersion, Addr: im.notes.sitesAddr, Size: uint64(len(im.notes.sites))}
 	desc := note.Bytes()
 	require.Equal(t, 1, bytes.Count(image, desc))
 	for _, change := range []func(n *abi.SitesNote){
@@ -108,9 +108,9 @@ func TestSiteNote(t *testing.T) {
 	le.PutUint32(other[flags:], le.Uint32(image[flags:])&^abi.FlagSites)
 	_, err = Image(other, table)
 	assert.ErrorContains(t, err, "the note of the sites")
-	notes := image[im.noteAddr+im.gnuNotes : im.noteAddr+im.noteSize]
+	notes := image[im.notes.addr+im.notes.foreign : im.notes.addr+im.notes.size]
 	last := bytes.Index(notes, desc) - 12 - 8
-	other = append(append(bytes.Clone(image[:im.noteAddr+im.gnuNotes]), notes[last:]...), notes[:last]...)
+	other = append(append(bytes.Clone(image[:im.notes.addr+im.notes.foreign]), notes[last:]...), notes[:last]...)
 	_, err = Image(append(other, image[len(other):]...), table)
 	assert.ErrorContains(t, err, `a note "ehasm\x00" of type 3`)
 }
@@ -133,8 +133,8 @@ func TestName(t *testing.T) {
 	require.NoError(t, err)
 	im, err := openImage(image)
 	require.NoError(t, err)
-	entry := le.AppendUint64(le.AppendUint64(nil, uint64(elf.DT_SONAME)), im.tags[elf.DT_SONAME])
-	le.PutUint64(image[bytes.Index(image, entry)+8:], im.tags[elf.DT_SONAME]+4)
+	entry := le.AppendUint64(le.AppendUint64(nil, uint64(elf.DT_SONAME)), im.dynamic.tags[elf.DT_SONAME])
+	le.PutUint64(image[bytes.Index(image, entry)+8:], im.dynamic.tags[elf.DT_SONAME]+4)
 	_, err = Image(image, small())
 	assert.ErrorContains(t, err, "DT_SONAME \""+abi.Suffix)
 }

@@ -1,0 +1,205 @@
+package prove
+
+import (
+	"fmt"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// descReader reads the bytes of a descriptor.
+type descReader struct {
+	im   *image
+	addr uint64
+	ok   bool
+}
+
+func (d *descReader) bytes(n uint64) uint64 {
+	b := d.im.at(d.addr, n)
+	d.addr += n
+	if b == nil {
+		d.ok = false
+		return 0
+	}
+	v := uint64(0)
+	for i := range b {
+		v |= uint64(b[i]) << (8 * i)
+	}
+	return v
+}
+
+// descriptor checks that a descriptor, read as cfa and rules prove that the
+// code reads it, is the row.
+func (p *rowProof) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
+	d := descReader{p.im, at, true}
+	if err := p.cfaAt(&d, r); err != nil {
+		return err
+	}
+	rules, err := p.rulesAt(&d, r)
+	if err != nil {
+		return err
+	}
+	for i := range rules {
+		got, want := rules[i], r.Regs[i]
+		for _, rule := range []*dwarfcfa.RegRule{&got, &want} {
+			if rule.Kind == dwarfcfa.RuleRegister && int(rule.Reg) == i {
+				*rule = dwarfcfa.RegRule{Kind: dwarfcfa.RuleSameValue}
+			}
+		}
+		if got != want {
+			return fmt.Errorf("the rule of %s", abi.RegName(i))
+		}
+	}
+	if fast {
+		return p.stepBytes(at, r)
+	}
+	return nil
+}
+
+// cfaAt reads the head of a descriptor and compares it with the row.
+func (p *rowProof) cfaAt(d *descReader, r *dwarfcfa.Row) error {
+	head := d.bytes(1)
+	if (head&descSignal != 0) != (r.Flags&dwarfcfa.RowSignal != 0) {
+		return fmt.Errorf("exact of the caller")
+	}
+	c := r.CFA
+	switch kind := head &^ descSignal; {
+	case kind == descCFAGiven && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RSP:
+	case kind == descCFAFromBP && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RBP:
+	case kind == descCFAReg:
+		reg, off := d.bytes(1), d.bytes(8)
+		if c.Kind != dwarfcfa.CFARegOffset || reg != uint64(c.Reg) || int64(off) != c.Offset || reg >= numRegs { // slowProof.cfa takes it to be below
+			return fmt.Errorf("the CFA is register %d%+d", reg, int64(off))
+		}
+	case kind == descCFAExpr && c.Kind == dwarfcfa.CFAExpr && !p.table.Exprs[c.Expr].Pushed:
+		return p.exprAt(d.bytes(4), c.Expr)
+	default:
+		return fmt.Errorf("a CFA of kind %d", kind)
+	}
+	return nil
+}
+
+// rulesAt reads the rules of a descriptor: those of registers that it does not name are the usual ones.
+func (p *rowProof) rulesAt(d *descReader, r *dwarfcfa.Row) (rules [numRegs]dwarfcfa.RegRule, err error) {
+	for i := range rules {
+		rules[i].Kind = dwarfcfa.RuleUndefined
+		if abi.CalleeSaved&(1<<i) != 0 {
+			rules[i].Kind = dwarfcfa.RuleSameValue
+		}
+	}
+	rules[abi.RSP].Kind = dwarfcfa.RuleValOffset
+	var given [numRegs]bool
+	for {
+		b := d.bytes(1)
+		if !d.ok {
+			return rules, fmt.Errorf("it is not in the data")
+		}
+		op, reg := b>>5, b&31
+		if reg >= numRegs { // the end, too: rule takes the register to be below
+			return rules, fmt.Errorf("a rule for register %d", reg)
+		}
+		if op == ruleEnd {
+			break
+		}
+		// A register given once: a second rule would not undo the first.
+		if given[reg] {
+			return rules, fmt.Errorf("two rules for register %d", reg)
+		}
+		given[reg] = true
+		rule, err := p.ruleAt(d, op, r.Regs[reg])
+		if err != nil {
+			return rules, fmt.Errorf("%s: %w", abi.RegName(int(reg)), err)
+		}
+		if rule.Kind == dwarfcfa.RuleUndefined && reg == abi.RIP {
+			return rules, fmt.Errorf("no return address")
+		}
+		rules[reg] = rule
+	}
+	if !given[abi.RIP] || !d.ok {
+		return rules, fmt.Errorf("no return address")
+	}
+	return rules, nil
+}
+
+// ruleAt reads the operand of a rule. want is the table's rule, for the expression.
+func (p *rowProof) ruleAt(d *descReader, op uint64, want dwarfcfa.RegRule) (rule dwarfcfa.RegRule, err error) {
+	switch op {
+	case ruleOffset8:
+		rule.Kind, rule.Offset = dwarfcfa.RuleOffset, 8*int64(int8(d.bytes(1)))
+	case ruleOffset:
+		rule.Kind, rule.Offset = dwarfcfa.RuleOffset, int64(d.bytes(8))
+	case ruleUndefined:
+		rule.Kind = dwarfcfa.RuleUndefined
+	case ruleSame:
+		rule.Kind = dwarfcfa.RuleSameValue
+	case ruleValOffset:
+		rule.Kind, rule.Offset = dwarfcfa.RuleValOffset, int64(d.bytes(8))
+	case ruleRegister:
+		rule.Kind, rule.Reg = dwarfcfa.RuleRegister, uint16(d.bytes(1))
+		if rule.Reg >= numRegs {
+			return rule, fmt.Errorf("in register %d", rule.Reg)
+		}
+	case ruleExpr:
+		rule.Kind = dwarfcfa.RuleExpression
+		if d.bytes(1) == 0 {
+			rule.Kind = dwarfcfa.RuleValExpression
+		}
+		off := d.bytes(4)
+		if want.Kind != dwarfcfa.RuleExpression && want.Kind != dwarfcfa.RuleValExpression {
+			return rule, fmt.Errorf("an expression")
+		}
+		rule.Expr = want.Expr
+		return rule, p.exprAt(off, want.Expr)
+	}
+	return rule, nil
+}
+
+// stepBytes checks the three bytes before a descriptor, by which _eh_elf asks its
+// callback: where the return address, rbp and rbx are saved, in words from the CFA, or
+// 0 for the same value. A return address of 0 says that they do not fit.
+func (p *rowProof) stepBytes(at uint64, r *dwarfcfa.Row) error {
+	b := p.im.at(at-3, 3)
+	if b == nil {
+		return fmt.Errorf("it is not in the data")
+	}
+	if b[0] == 0 {
+		return nil // stepProof.from: a walk of one step does the row
+	}
+	for i, reg := range [3]int{abi.RIP, abi.RBP, abi.RBX} {
+		rule := r.Regs[reg]
+		switch {
+		case b[i] == 0 && rule.Kind == dwarfcfa.RuleSameValue:
+		case b[i] != 0 && rule.Kind == dwarfcfa.RuleOffset && rule.Offset == 8*int64(int8(b[i])):
+		default:
+			return fmt.Errorf("the byte for %s before it", abi.RegName(reg))
+		}
+	}
+	if rsp := r.Regs[abi.RSP]; rsp.Kind != dwarfcfa.RuleValOffset || rsp.Offset != 0 {
+		return fmt.Errorf("the bytes before it know no rsp but the CFA")
+	}
+	return nil
+}
+
+// exprAt records that a descriptor names the code of an expression, by its distance
+// from _eh_elf.
+func (p *rowProof) exprAt(off uint64, id dwarfcfa.ExprID) error {
+	at := p.im.dynamic.symbols[abi.SymbolStep].Value + off
+	if off >= 1<<31 {
+		return fmt.Errorf("an expression at %#x", at)
+	}
+	p.owed.exprs.add(exprJob{at, id})
+	return nil
+}
+
+// descKey says which row a descriptor was compared with.
+type descKey struct {
+	addr uint64
+	row  *dwarfcfa.Row
+	fast bool
+}
+
+// rowProof proves the heads of rows with their tails, and compares descriptors with rows.
+type rowProof struct {
+	*proof
+	compared map[descKey]bool // descriptors that are the row
+}

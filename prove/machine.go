@@ -1,0 +1,310 @@
+package prove
+
+import (
+	"fmt"
+	"slices"
+)
+
+// exec runs the file's instructions on terms. It follows every path and refuses
+// everything else: an unknown instruction, a condition that is not a
+// comparison, a store to anything but the objects below.
+type exec struct {
+	t     *terms
+	code  func(pc uint64) []byte        // bytes of the text from pc on; nil outside
+	data  func(at uint64, n int) []byte // n bytes of the read-only data; nil outside
+	sp    term                          // rsp at the entry of the exported function
+	image term                          // where address 0 of the file lies
+	// walkRegs is null in a step of _eh_elf, which has neither registers nor memory described.
+	walkRegs term
+	objects  []pointer // variables that are addresses of objects
+
+	regsField func(off int64, size uint8) term // what eh_elf_regs_t held before
+	ownRows   func(pc uint64) *ownRow          // unwind information of the code itself; nil: none
+
+	may   permit             // what the proof that runs now allows
+	cover func(pc, n uint64) // see image.cover
+	steps int                // instructions that were run
+
+	spOffsets [stackLimit/8 + 8]term // what spAt has made, plus 1
+	free      []*state               // states that are no longer used
+}
+
+// permit is what code may do in one proof and not in others.
+type permit struct {
+	// call is asked before a call: ok means that it has done what the callee does.
+	call func(s *state, to uint64) (ends []*state, ok bool, err error)
+	// callTo does what the callee of an indirect call does; nil: there may be none.
+	callTo func(s *state, to term) ([]*state, error)
+
+	limit int64 // bytes of stack below rsp at the entry
+	args  int64 // bytes from there on that may be read: the return address, what is passed on the stack
+
+	indices []index // terms that are numbers of registers
+	pcSlot  term    // address of the pcs' next element, or noTerm
+	newKept bool    // slotNew has values of the caller: it is written by index only
+
+	first    term                 // what the first byte of a descriptor is taken to be, or noTerm
+	descFrom int64                // where what may be read of a descriptor begins
+	descEnd  func(s *state) int64 // where it ends; nil: after the first byte
+}
+
+// allow replaces what code may do. The function that it returns takes that back.
+func (x *exec) allow(m permit) (restore func()) {
+	before := x.may
+	x.may = m
+	return func() { x.may = before }
+}
+
+// object is what a variable points to.
+type object uint8
+
+const (
+	objNone   object = iota
+	objRegs          // eh_elf_regs_t, written and read
+	objMemory        // eh_elf_memory_t, read
+	objDesc          // descriptor of a row, read
+	objResult        // unwind_context_t to be returned, written
+	objWord          // where a callback leaves a word, written
+)
+
+// pointer is a variable that is the address of an object.
+type pointer struct {
+	v    term
+	kind object
+}
+
+// index is a term that is the number of a register where a condition holds.
+type index struct{ v, where term }
+
+func (x *exec) objectOf(v term) object {
+	for i := range x.objects {
+		if x.objects[i].v == v {
+			return x.objects[i].kind
+		}
+	}
+	return objNone
+}
+
+// spAt is rsp at the entry plus an offset.
+func (x *exec) spAt(off int64) term {
+	i := (off + stackLimit) / 8
+	if off%8 != 0 || i < 0 || i >= int64(len(x.spOffsets)) {
+		return x.t.plus(x.sp, off)
+	}
+	if x.spOffsets[i] == 0 {
+		x.spOffsets[i] = x.t.plus(x.sp, off) + 1
+	}
+	return x.spOffsets[i] - 1
+}
+
+// stackOff returns rsp minus rsp at the entry.
+func (x *exec) stackOff(s *state) (int64, error) {
+	d, ok := x.t.value(x.t.sub(s.reg[rSP], x.sp))
+	if !ok || int64(d) < -x.may.limit || int64(d) > 8 {
+		return 0, fmt.Errorf("rsp is %s", x.t.text(s.reg[rSP]))
+	}
+	return int64(d), nil
+}
+
+// place returns the run-time address of an address of the file. Terms keep the two apart: the
+// file is loaded anywhere.
+func (x *exec) place(at uint64) term { return x.t.plus(x.image, int64(at)) }
+
+// link returns the address of the file that a run-time address is known to be.
+func (x *exec) link(addr term) (uint64, bool) { return x.t.value(x.t.sub(addr, x.image)) }
+
+// address computes the address of an operand in memory.
+func (x *exec) address(s *state, o operand) term {
+	if o.kind == opRIP {
+		return x.place(s.pc + uint64(o.disp)) // s.pc is past the instruction already
+	}
+	a := x.t.plus(s.reg[o.reg], o.disp)
+	if o.scale > 0 {
+		a = x.t.scaled(a, s.reg[o.index], uint64(o.scale))
+	}
+	return a
+}
+
+// fork returns a copy of a state.
+func (x *exec) fork(s *state) *state {
+	c := x.newState()
+	stack, regs, conds, event, outer := c.stack, c.regs, c.conds, c.event, c.outer
+	*c = *s
+	c.stack = append(stack, s.stack...)
+	c.regs = append(regs, s.regs...)
+	c.conds = append(conds, s.conds...)
+	c.event = append(event, s.event...)
+	c.outer = append(outer, s.outer...)
+	return c
+}
+
+// newState returns a state of which all lists are empty, and nothing else is set.
+func (x *exec) newState() *state {
+	n := len(x.free)
+	if n == 0 {
+		return &state{stack: make([]cell, 0, 24), conds: make([]lit, 0, 16), event: make([]event, 0, 8)}
+	}
+	s := x.free[n-1]
+	x.free = x.free[:n-1]
+	s.stack, s.regs, s.conds, s.event, s.outer = s.stack[:0], s.regs[:0], s.conds[:0], s.event[:0], s.outer[:0]
+	return s
+}
+
+// condition returns the boolean of a condition code, and whether it is negated.
+func (x *exec) condition(f flags, cc uint8) (l lit, ok bool) {
+	t := x.t
+	neg := cc&1 != 0
+	signed := func(v term) term { return t.sext(v, f.w) }
+	switch cc >> 1 {
+	case 1: // below
+		if f.kind == flCmp {
+			return x.literal(t.ult(f.a, f.b), neg), true
+		}
+		if f.kind != flNone && f.cf != noTerm {
+			return x.literal(f.cf, neg), true
+		}
+	case 2: // equal
+		switch f.kind {
+		case flCmp:
+			return x.literal(t.eq(f.a, f.b), neg), true
+		case flValue:
+			return x.literal(t.eq(f.a, t.con(0)), neg), true
+		}
+	case 3: // below or equal
+		if f.kind == flCmp {
+			return x.literal(t.ult(f.b, f.a), !neg), true
+		}
+	case 4: // sign
+		v := f.a
+		if f.kind == flCmp {
+			v = t.low(t.sub(f.a, f.b), f.w)
+		}
+		if f.kind == flCmp || f.kind == flValue {
+			return x.literal(t.bit(v, t.con(uint64(8*f.w-1))), neg), true
+		}
+	case 6: // less
+		if f.kind == flCmp {
+			return x.literal(t.slt(signed(f.a), signed(f.b)), neg), true
+		}
+	case 7: // less or equal
+		if f.kind == flCmp {
+			return x.literal(t.slt(signed(f.b), signed(f.a)), !neg), true
+		}
+	}
+	return lit{}, false
+}
+
+// literal strips comparisons of booleans with 0.
+func (x *exec) literal(c term, neg bool) lit {
+	for {
+		n := x.t.nodes[c]
+		if n.op != tEq || x.t.mask[n.a] > 1 && x.t.mask[n.b] > 1 {
+			return lit{c, neg}
+		}
+		switch {
+		case x.t.isZero(n.b) && x.t.mask[n.a] == 1:
+			c, neg = n.a, !neg
+		case x.t.isZero(n.a) && x.t.mask[n.b] == 1:
+			c, neg = n.b, !neg
+		default:
+			return lit{c, neg}
+		}
+	}
+}
+
+// asTerm returns a condition as a term of 0 or 1.
+func (x *exec) asTerm(l lit) term {
+	if l.neg {
+		return x.t.eq(l.t, x.t.con(0))
+	}
+	return l.t
+}
+
+// decide tells what a path says of a boolean.
+func (x *exec) decide(s *state, c term) (truth, known bool) {
+	l := x.literal(c, false)
+	if v, ok := x.t.value(l.t); ok {
+		return (v != 0) != l.neg, true
+	}
+	for _, k := range s.conds {
+		if k.t == l.t {
+			return k.neg == l.neg, true
+		}
+	}
+	// x == c decides x == d.
+	if n := x.t.nodes[l.t]; n.op == tEq {
+		for _, k := range s.conds {
+			m := x.t.nodes[k.t]
+			if k.neg || m.op != tEq {
+				continue
+			}
+			for _, p := range [2][2]term{{n.a, n.b}, {n.b, n.a}} {
+				for _, q := range [2][2]term{{m.a, m.b}, {m.b, m.a}} {
+					_, c1 := x.t.value(p[1])
+					_, c2 := x.t.value(q[1])
+					if p[0] == q[0] && c1 && c2 && p[1] != q[1] {
+						return l.neg, true
+					}
+				}
+			}
+		}
+	}
+	return false, false
+}
+
+// readCell returns a place of an object, cut out of a larger one if need be.
+func (x *exec) readCell(cells []cell, off int64, size uint8) (v term, found bool, err error) {
+	for _, c := range cells {
+		if c.off == off && c.size == size {
+			return c.v, true, nil
+		}
+		if c.off < off+int64(size) && off < c.off+int64(c.size) {
+			if c.off <= off && off+int64(size) <= c.off+int64(c.size) {
+				return x.t.low(x.t.shrConst(c.v, uint(8*(off-c.off))), size), true, nil
+			}
+			return 0, false, fmt.Errorf("a read of %d bytes at %+d of which only some are known", size, off)
+		}
+	}
+	return 0, false, nil
+}
+
+// writeCell replaces a place; what it overlaps is cut.
+func (x *exec) writeCell(cells []cell, off int64, size uint8, v term) []cell {
+	end := off + int64(size)
+	for i := 0; i < len(cells); i++ {
+		c := cells[i]
+		if c.off == off && c.size == size {
+			cells[i].v = v
+			return cells
+		}
+		cEnd := c.off + int64(c.size)
+		if c.off >= end || off >= cEnd {
+			continue
+		}
+		cells = slices.Delete(cells, i, i+1)
+		i--
+		// What is left of it, byte by byte where it must be: sizes are powers of two.
+		for at := c.off; at < cEnd; {
+			if at >= off && at < end {
+				at = end
+				continue
+			}
+			n := int64(1)
+			for n < 8 && (at-c.off)%(2*n) == 0 && at+2*n <= cEnd && (at+2*n <= off || at >= end) {
+				n *= 2
+			}
+			cells = append(cells, cell{at, uint8(n), x.t.low(x.t.shrConst(c.v, uint(8*(at-c.off))), uint8(n))})
+			at += n
+		}
+	}
+	return append(cells, cell{off, size, v})
+}
+
+// onlyCell returns the value of a place of an object if that place, as it is, is all that
+// was written.
+func onlyCell(cells []cell, off int64, size uint8) (term, bool) {
+	if len(cells) != 1 || cells[0].off != off || cells[0].size != size {
+		return noTerm, false
+	}
+	return cells[0].v, true
+}
