@@ -56,6 +56,19 @@ type coreThread struct {
 
 // OpenCore reads the headers and notes of a core of size bytes. The error wraps ErrNotCore if it is none.
 func OpenCore(file io.ReaderAt, size int64) (*Core, error) {
+	c, err := coreOf(file, size)
+	if err != nil {
+		return nil, err
+	}
+	if c.size < c.wanted {
+		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early", c.size, c.wanted))
+	}
+	c.ids = buildIDs(c.all(), c.read)
+	return c, nil
+}
+
+// coreOf reads the headers and notes of a core, of which size bytes are there.
+func coreOf(file io.ReaderAt, size int64) (*Core, error) {
 	im, err := openImage(file, size)
 	if err != nil {
 		return nil, err
@@ -68,12 +81,9 @@ func OpenCore(file io.ReaderAt, size int64) (*Core, error) {
 		return nil, fmt.Errorf("core cut short: %d of %d bytes, without any thread", im.size, im.wanted)
 	case len(c.threads) == 0:
 		return nil, errors.New("core without threads: it has no NT_PRSTATUS note")
-	case im.size < im.wanted:
-		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early", im.size, im.wanted))
-	case !whole:
+	case !whole && im.size >= im.wanted:
 		c.notes = append(c.notes, "the notes of the core are cut short: threads or names may be missing")
 	}
-	c.ids = buildIDs(c.all(), im.read)
 	return c, nil
 }
 
@@ -262,7 +272,7 @@ func (c *Core) Use(path string, objects *unwind.Objects) error {
 
 // Target takes the stacks of the core's threads, in its order: Linux writes the thread that crashed first.
 func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
-	t := &Target{PID: cmp.Or(c.pid, c.threads[0].tid), Comm: c.comm, Reason: cmp.Or(c.reason, signalName(c.threads[0].signal)), Notes: c.notes}
+	t := c.target()
 	processes := unwind.NewProcesses()
 	for _, m := range c.all() {
 		if !m.Exec {
@@ -276,24 +286,36 @@ func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
 	}
 	t.Maps = processes.Process(t.PID).Maps()
 	t.Notes = append(t.Notes, c.unchecked(t.Maps)...)
-	w := newWalker(opt.FramePointers)
+	return t, c.walk(ctx, t, newWalker(opt.FramePointers), c.read, c.region)
+}
+
+// walk takes the stacks of the core's threads from memory, whose mappings region tells.
+func (c *Core) walk(ctx context.Context, t *Target, w *walker, read memory, region func(uint64) (start, end uint64)) error {
 	for _, ct := range c.threads {
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 		th := Thread{TID: ct.tid}
 		want := []part{{ct.regs.Reg[abi.RSP], firstCopy}}
 		for want != nil {
 			parts := make([]copied, len(want))
 			for i, p := range want {
-				parts[i] = copyPart(c.read, c.region, p)
+				parts[i] = copyPart(read, region, p)
 			}
 			want = w.walk(&th, t.Maps, ct.regs, parts)
 		}
 		t.Threads = append(t.Threads, th)
 	}
-	return t, nil
+	return nil
 }
+
+// target returns the core as a target without threads and mappings.
+func (c *Core) target() *Target {
+	return &Target{PID: cmp.Or(c.pid, c.threads[0].tid), Comm: c.comm, Reason: cmp.Or(c.reason, signalName(c.threads[0].signal)), Notes: c.notes}
+}
+
+// Registers returns the registers of the first thread, the one that crashed.
+func (c *Core) Registers() abi.Regs { return c.threads[0].regs }
 
 // unchecked returns a note about the files whose build-ids the core lacks, so that other files under their names would
 // be taken for them.

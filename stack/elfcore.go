@@ -43,7 +43,6 @@ type image struct {
 
 // openImage reads the headers of a core of size bytes.
 func openImage(file io.ReaderAt, size int64) (*image, error) {
-	le := binary.LittleEndian
 	var h [ehdrSize]byte
 	if n, err := file.ReadAt(h[:], 0); n < len(h) {
 		if err == io.EOF {
@@ -51,25 +50,15 @@ func openImage(file io.ReaderAt, size int64) (*image, error) {
 		}
 		return nil, err
 	}
-	kind, machine := elf.Type(le.Uint16(h[16:])), elf.Machine(le.Uint16(h[18:]))
-	switch {
-	case string(h[:4]) != elf.ELFMAG:
-		return nil, fmt.Errorf("%w: no ELF file", ErrNotCore)
-	case h[elf.EI_CLASS] != byte(elf.ELFCLASS64) || h[elf.EI_DATA] != byte(elf.ELFDATA2LSB) || machine != elf.EM_X86_64:
-		return nil, fmt.Errorf("%w: %v, %v", ErrNotCore, elf.Class(h[elf.EI_CLASS]), machine)
-	case kind != elf.ET_CORE:
-		return nil, fmt.Errorf("%w: its type is %v", ErrNotCore, kind)
-	case le.Uint16(h[54:]) != phdrSize:
-		return nil, fmt.Errorf("%w: program headers of %d bytes", ErrNotCore, le.Uint16(h[54:]))
+	at, n, err := programHeaders(&h)
+	if err != nil {
+		return nil, err
 	}
 	im := &image{file: file, size: uint64(size)}
-	at, n := le.Uint64(h[32:]), uint64(le.Uint16(h[56:]))
 	if n == manyPhdrs {
-		var first [64]byte // section 0; its sh_info is at 44
-		if got, _ := file.ReadAt(first[:], int64(le.Uint64(h[40:])&(1<<62-1))); got < len(first) {
-			return nil, errors.New("core cut short: the number of its program headers is missing")
+		if n, err = im.many(at, binary.LittleEndian.Uint64(h[40:])); err != nil {
+			return nil, err
 		}
-		n = uint64(le.Uint32(first[44:]))
 	}
 	if n > mostPhdrs || at > im.size || n*phdrSize > im.size-at {
 		return nil, fmt.Errorf("core cut short: %d program headers at offset %d of %d bytes", n, at, size)
@@ -83,6 +72,49 @@ func openImage(file io.ReaderAt, size int64) (*image, error) {
 	}
 	slices.SortStableFunc(im.segments, func(a, b segment) int { return cmp.Compare(a.start, b.start) })
 	return im, nil
+}
+
+// programHeaders returns the offset and the number of a core's program headers, which may be manyPhdrs.
+func programHeaders(h *[ehdrSize]byte) (at, n uint64, err error) {
+	le := binary.LittleEndian
+	kind, machine := elf.Type(le.Uint16(h[16:])), elf.Machine(le.Uint16(h[18:]))
+	switch {
+	case string(h[:4]) != elf.ELFMAG:
+		return 0, 0, fmt.Errorf("%w: no ELF file", ErrNotCore)
+	case h[elf.EI_CLASS] != byte(elf.ELFCLASS64) || h[elf.EI_DATA] != byte(elf.ELFDATA2LSB) || machine != elf.EM_X86_64:
+		return 0, 0, fmt.Errorf("%w: %v, %v", ErrNotCore, elf.Class(h[elf.EI_CLASS]), machine)
+	case kind != elf.ET_CORE:
+		return 0, 0, fmt.Errorf("%w: its type is %v", ErrNotCore, kind)
+	case le.Uint16(h[54:]) != phdrSize:
+		return 0, 0, fmt.Errorf("%w: program headers of %d bytes", ErrNotCore, le.Uint16(h[54:]))
+	}
+	return le.Uint64(h[32:]), uint64(le.Uint16(h[56:])), nil
+}
+
+// many returns the number of program headers if there are too many for the ELF header: section 0 has it, which Linux
+// writes at the end of the core. If it is missing, the offset of the notes tells, which Linux writes behind the headers.
+func (im *image) many(headers, sections uint64) (uint64, error) {
+	const infoOffset = 44 // of sh_info
+	le := binary.LittleEndian
+	var section [64]byte
+	if im.fill(section[:], sections) == nil {
+		return uint64(le.Uint32(section[infoOffset:])), nil
+	}
+	var first [phdrSize]byte
+	if err := im.fill(first[:], headers); err != nil {
+		return 0, fmt.Errorf("core cut short: the number of its program headers is missing")
+	}
+	return notesNumber(first[:], headers)
+}
+
+// notesNumber returns the number of program headers from the first of them and their offset, as Linux writes them.
+func notesNumber(first []byte, headers uint64) (uint64, error) {
+	le := binary.LittleEndian
+	notes := le.Uint64(first[8:])
+	if elf.ProgType(le.Uint32(first)) != elf.PT_NOTE || notes < headers || (notes-headers)%phdrSize != 0 {
+		return 0, errors.New("core cut short: the number of its program headers is missing")
+	}
+	return (notes - headers) / phdrSize, nil
 }
 
 // add takes a program header.

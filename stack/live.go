@@ -55,13 +55,18 @@ func (l *Live) Close() { l.files.close() }
 // Take takes the stacks of all threads of a process: each is stopped alone or, if consistent, all together. The error
 // says why there is none, and what to do about it.
 func (l *Live) Take(ctx context.Context, pid int32, consistent bool) (t *Target, err error) {
+	l.enter(pid)
+	onThread(func() { t, err = l.take(ctx, consistent) })
+	return t, err
+}
+
+// enter makes pid the process that is looked at.
+func (l *Live) enter(pid int32) {
 	if pid != l.pid {
 		l.processes.Forget(l.pid)
 		l.space = space{pid: pid, read: readProcess(pid)}
 		clear(l.want)
 	}
-	onThread(func() { t, err = l.take(ctx, consistent) })
-	return t, err
 }
 
 // readLive takes the stacks of a process. end ends the use of its files.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +30,7 @@ files and lines, and what each thread is blocked in.
 Usage:
   ehasm stack [flags] PID...
   ehasm stack [flags] CORE [EXECUTABLE]
+  ehasm stack --core-pattern [flags] PID TID [-- HANDLER [arguments]]
 `
 
 const stackMore = `A process is hardly stopped: each thread alone, while its registers and the used part of
@@ -47,6 +50,11 @@ the debuginfod servers of DEBUGINFOD_URLS.
 Frames that no unwind information proves are marked as guessed; a stack that is not
 complete says why. Without --format the name of -o's FILE chooses: .svg, .folded,
 .json, .pb.gz, .perf.txt; any other is text.
+
+With --core-pattern it is the kernel's handler of crashes, which gets the core on standard
+input: it writes a report with the stacks into ` + crashFolder + `, or the
+folder of -o, and passes the core on to a HANDLER:
+  kernel.core_pattern=|/usr/bin/ehasm stack --core-pattern %P %I
 
 Examples:
   ehasm stack 1234
@@ -69,6 +77,8 @@ type stackOptions struct {
 	consistent bool
 	watch      time.Duration // 0: once
 	rounds     int           // 0: until interrupted
+	crash      bool          // be the kernel's handler
+	handler    []string      // of crashes, after this one
 }
 
 // manyThreads is the number of threads above which equal stacks are merged.
@@ -79,7 +89,7 @@ func stackVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &stackOptions{}
 		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "process `PID`, as without a flag")
-		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`")
+		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`; with --core-pattern, to this folder")
 		format := fs.String("format", "", "`FORMAT`: text, "+formatNames()+"; default: by the name of -o, else text")
 		merge := fs.Bool("merge", false, fmt.Sprintf("write equal stacks once; default: above %d threads", manyThreads))
 		noLines := fs.Bool("no-lines", false, "neither inlined functions nor files and lines")
@@ -88,6 +98,7 @@ func stackVerb() verb {
 		fs.BoolVar(&opt.consistent, "consistent", false, "stop all threads together, and say for how long")
 		fs.DurationVar(&opt.watch, "watch", 0, "look again each `TIME`, such as 1s, until ^C; stacks are counted")
 		fs.IntVarP(&opt.rounds, "rounds", "n", 0, "with --watch: look `N` times")
+		fs.BoolVar(&opt.crash, "core-pattern", false, "be the kernel's handler of crashes: PID and TID are %P and %I")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to use rbp for lack of unwind information: always, gaps, never")
 		return func(ctx context.Context, args []string, c *console) int {
 			opt.names.Inline, opt.names.Lines = !*noLines, !*noLines
@@ -95,6 +106,11 @@ func stackVerb() verb {
 				opt.merge = merge
 			}
 			err := opt.check(fs, *format, *pointers)
+			if err == nil && opt.crash {
+				if err = opt.takeCrash(fs, args); err == nil {
+					return handleCrash(ctx, opt, c)
+				}
+			}
 			if err == nil {
 				err = opt.take(args)
 			}
@@ -155,11 +171,11 @@ func (opt *stackOptions) take(args []string) error {
 			files = append(files, arg)
 			continue
 		}
-		pid, err := strconv.ParseInt(arg, 10, 32)
+		pid, err := parsePID(arg)
 		if err != nil {
-			return fmt.Errorf("PID %q: want a number below 2^31", arg)
+			return err
 		}
-		opt.pids = append(opt.pids, int(pid))
+		opt.pids = append(opt.pids, pid)
 	}
 	for _, pid := range opt.pids {
 		if pid < 1 || pid > 1<<31-1 {
@@ -183,6 +199,55 @@ func (opt *stackOptions) take(args []string) error {
 	if len(files) > 0 {
 		opt.core = files[0]
 	}
+	return nil
+}
+
+func parsePID(arg string) (int, error) {
+	pid, err := strconv.ParseInt(arg, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("PID %q: want a number below 2^31", arg)
+	}
+	return int(pid), nil
+}
+
+// crashFolder is where reports of crashes go by default.
+const crashFolder = "/var/lib/ehasm/crashes"
+
+// takeCrash sets what the arguments of --core-pattern name.
+func (opt *stackOptions) takeCrash(fs *pflag.FlagSet, args []string) (err error) {
+	var excess []string
+	fs.Visit(func(f *pflag.Flag) {
+		if !slices.Contains([]string{"core-pattern", "output", "format", "frame-pointers"}, f.Name) {
+			excess = append(excess, "--"+f.Name)
+		}
+	})
+	if n := fs.ArgsLenAtDash(); n >= 0 {
+		if args, opt.handler = args[:n], args[n:]; len(opt.handler) == 0 {
+			return errors.New("--core-pattern: want a HANDLER after --")
+		}
+	}
+	switch {
+	case len(excess) > 0:
+		return fmt.Errorf("%s has no effect with --core-pattern", excess[0])
+	case len(args) != 2:
+		return errors.New("--core-pattern: want PID and TID, %P and %I of kernel.core_pattern")
+	case fs.Changed("format") && opt.format != nil && opt.format.Name != "json":
+		return fmt.Errorf("--format %s: reports of --core-pattern are text or json", opt.format.Name)
+	}
+	for _, arg := range args {
+		pid, err := parsePID(arg)
+		if err != nil {
+			return err
+		}
+		if pid < 1 {
+			return fmt.Errorf("PID %d: want a number from 1 to 2^31-1", pid)
+		}
+		opt.pids = append(opt.pids, pid)
+	}
+	if !fs.Changed("format") {
+		opt.format = nil // the folder's name says nothing
+	}
+	opt.output = cmp.Or(opt.output, crashFolder)
 	return nil
 }
 

@@ -75,11 +75,15 @@ func (g *Group) add(th stack.Thread) {
 	}
 }
 
-// sorted returns the groups, with merge the largest first.
-func (gs *Groups) sorted() []Group {
+// sorted returns the groups, with merge the largest first; of a core, the group with the thread that crashed stays first.
+func (gs *Groups) sorted(core bool) []Group {
 	list := slices.Clone(gs.List)
-	if gs.merge {
-		slices.SortStableFunc(list, func(a, b Group) int { return b.Count - a.Count })
+	if gs.merge && len(list) > 0 {
+		rest := list
+		if core {
+			rest = list[1:]
+		}
+		slices.SortStableFunc(rest, func(a, b Group) int { return b.Count - a.Count })
 	}
 	return list
 }
@@ -101,7 +105,7 @@ func (gs *Groups) Text(b []byte, t *stack.Target, stopped bool) []byte {
 		b = fmt.Appendf(b, ", looked at %d times", gs.rounds)
 	}
 	b = append(b, '\n')
-	for _, g := range gs.sorted() {
+	for _, g := range gs.sorted(t.Reason != "") {
 		b = append(b, '\n')
 		b = g.head(b, stopped, gs.rounds > 1)
 		b = g.stack(b)

@@ -1,0 +1,30 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/crash"
+)
+
+// handleCrash is a handler of kernel.core_pattern.
+func handleCrash(ctx context.Context, opt *stackOptions, c *console) int {
+	_, err := crash.Handle(ctx, crash.Options{PID: int32(opt.pids[0]), TID: int32(opt.pids[1]), Folder: opt.output, JSON: opt.format != nil,
+		Handler: opt.handler, Pointers: opt.pointers}, os.Stdin)
+	if err == nil {
+		return exitDone
+	}
+	name := fmt.Sprintf("crash of process %d", opt.pids[0])
+	c.fail(name, err)
+	if outputClosed { // as the kernel starts handlers: its log is the one place that is read
+		if log, err := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0); err == nil {
+			defer log.Close()
+			fmt.Fprintf(log, "ehasm: %s: %s\n", name, shown.Error(name, err))
+		}
+	}
+	return exitFailed
+}

@@ -1,0 +1,103 @@
+//go:build linux && amd64
+
+// Package crash is a handler of kernel.core_pattern: it writes a report with the stacks of a process that has crashed, while
+// the kernel holds it, and can pass the core on to another handler.
+//
+//	pipe --stack.OpenDump--> registers    /proc/PID --stack.Live--> stacks --report--> folder --pass--> another handler
+package crash
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/profile/ondemand"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/stack"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Options say what crashed and where its report goes.
+type Options struct {
+	PID, TID int32    // of the process and of its thread that crashed: %P and %I of core(5)
+	Folder   string   // of reports; it is made if it is missing
+	JSON     bool     // else text
+	Handler  []string // gets the core; nil: none
+	Pointers unwind.FramePointers
+}
+
+// Patience bounds the time for a report; the kernel holds the process meanwhile.
+const Patience = 10 * time.Second
+
+// Handle takes the stacks of the process whose core the kernel writes into the pipe core, which it closes, and
+// writes a report. The report's path is "" if there is none. The core goes on to the handler in any case.
+func Handle(ctx context.Context, opt Options, core io.ReadCloser) (path string, err error) {
+	defer core.Close()
+	var head bytes.Buffer
+	b, name, err := report(ctx, opt, io.TeeReader(core, &head))
+	if len(opt.Handler) == 0 {
+		core.Close() // the kernel ends the process
+	}
+	if err == nil {
+		path, err = ordinary().save(opt.Folder, name, b, time.Now())
+	}
+	if len(opt.Handler) > 0 {
+		err = errors.Join(err, pass(opt.Handler, &head, core))
+	}
+	return path, err
+}
+
+// report returns a report and its name.
+func report(ctx context.Context, opt Options, core io.Reader) (b []byte, name string, err error) {
+	ctx, stop := context.WithTimeout(ctx, Patience)
+	defer stop()
+	registers, err := stack.OpenDump(core)
+	if err != nil {
+		return nil, "", err
+	}
+	objects := stack.NewObjects(ctx, unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: func() ([]byte, error) { return ondemand.VDSO(ctx) }})
+	live := stack.NewLive(stack.Options{Objects: objects, FramePointers: opt.Pointers})
+	defer live.Close()
+	target, err := live.TakeDumped(ctx, opt.PID, opt.TID, registers)
+	if err != nil {
+		return nil, "", fmt.Errorf("process %d: %w", opt.PID, err)
+	}
+	namer := symbolize.New(symbolize.Options{DebugDirs: unwind.DefaultDebugDirs(), MapDirs: []string{"/tmp"}})
+	defer namer.Close()
+	bound(target)
+	c := describe(opt, target, registers, live)
+	if opt.JSON {
+		b, err = c.json(namer.NewCache(shorten))
+	} else {
+		b = c.text(namer.NewCache(shorten))
+	}
+	return b, c.name(opt.JSON), err
+}
+
+// pass gives the core to another handler: what was read of it, and the rest. A handler may end before it has read all.
+func pass(command []string, head io.Reader, core io.Reader) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stderr = os.Stderr
+	to, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("handler: %w", err)
+	}
+	for _, from := range []io.Reader{head, core} {
+		if _, err := io.Copy(to, from); err != nil {
+			break // the handler's status tells
+		}
+	}
+	to.Close()
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("handler %s: %w", command[0], err)
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+//go:build linux && amd64
+
+package crash
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/stacks"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/stack"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// crashed is what a report says.
+type crashed struct {
+	target *stack.Target
+	time   time.Time
+	user   int
+	regs   abi.Regs
+	code   []byte // around the pc
+	start  uint64 // of code
+}
+
+// Bytes of code in a report, before the pc and from it on.
+const (
+	codeBefore = 32
+	codeAfter  = 32
+)
+
+func describe(opt Options, t *stack.Target, core *stack.Core, live *stack.Live) *crashed {
+	c := &crashed{target: t, time: time.Now().UTC(), user: userOf(opt.TID), regs: core.Registers()}
+	pc := c.regs.Reg[abi.RIP]
+	c.start = pc - min(pc, codeBefore)
+	b := make([]byte, pc-c.start+codeAfter)
+	if n := live.Memory(b, c.start); n > 0 {
+		c.code = b[:n]
+		return c
+	}
+	c.start = pc // the page before is not mapped
+	c.code = b[:live.Memory(b[:codeAfter], pc)]
+	return c
+}
+
+// userOf returns the real user of a thread, or -1.
+func userOf(tid int32) int {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	_, rest, _ := strings.Cut(string(b), "\nUid:\t")
+	id, _, _ := strings.Cut(rest, "\t")
+	if n, err := strconv.Atoi(id); err == nil {
+		return n
+	}
+	return -1
+}
+
+// name returns the name of the report's file. It must match reportName.
+func (c *crashed) name(json bool) string {
+	suffix := "txt"
+	if json {
+		suffix = "json"
+	}
+	return fmt.Sprintf("crash-%s-user%d-pid%d.%s", timeText(c.time), max(0, c.user), c.target.PID, suffix)
+}
+
+// registerNames are in the order of abi.Regs: DWARF's.
+var registerNames = [abi.NumRegs]string{"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip"}
+
+// text returns the report as text of at most MostBytes.
+func (c *crashed) text(cache *symbolize.Cache) []byte {
+	const manyThreads = 20
+	t := c.target
+	b := fmt.Appendf(nil, "%s user %d\n", c.time.Format("2006-01-02T15:04:05Z"), c.user)
+	groups := stacks.NewGroups(cache, len(t.Threads) > manyThreads)
+	groups.Add(t)
+	shown := groups.Text(nil, t, false)
+	head, rest, _ := bytes.Cut(shown, []byte("\n"))
+	b = append(append(b, head...), '\n', '\n')
+	for i, name := range registerNames {
+		end := " "
+		if i%4 == 3 || i == len(registerNames)-1 {
+			end = "\n"
+		}
+		b = fmt.Appendf(b, "%-3s %016x%s", name, c.regs.Reg[i], end)
+	}
+	at := min(int(c.regs.Reg[abi.RIP]-c.start), len(c.code))
+	b = fmt.Appendf(b, "code at %#x: %x > %x\n", c.start, c.code[:at], c.code[at:])
+	tail := []byte("\nobjects:\n")
+	for _, o := range c.objects() {
+		tail = fmt.Appendf(tail, "%s-%s offset %s %s %s\n", o.Start, o.End, o.Offset, o.BuildID, stackfmt.Escape(o.Name))
+	}
+	for _, note := range t.Notes {
+		tail = fmt.Appendf(tail, "note: %s\n", stackfmt.Escape(note))
+	}
+	return append(append(b, cut(rest, MostBytes-len(b)-min(len(tail), MostBytes/4))...), cut(tail, MostBytes/4)...)
+}
+
+// cut shortens text to at most size bytes, and says so.
+func cut(text []byte, size int) []byte {
+	const end = "... cut: the report has a bound\n"
+	if len(text) <= size {
+		return text
+	}
+	text = text[:size-len(end)]
+	return append(text[:bytes.LastIndexByte(text, '\n')+1], end...)
+}
+
+// The JSON of a report.
+type (
+	jsonReport struct {
+		Time      string            `json:"time"`
+		PID       int32             `json:"pid"`
+		User      int               `json:"user"`
+		Comm      string            `json:"comm"`
+		Reason    string            `json:"reason"`
+		Registers map[string]string `json:"registers"`
+		CodeStart string            `json:"code_start"`
+		Code      string            `json:"code"`
+		Threads   []jsonThread      `json:"threads"` // the one that crashed first
+		LeftOut   int               `json:"threads_left_out"`
+		Objects   []jsonObject      `json:"objects"`
+		Notes     []string          `json:"notes,omitempty"`
+	}
+	jsonThread struct {
+		TID     int32       `json:"tid"`
+		Comm    string      `json:"comm"`
+		End     string      `json:"end"`
+		Frames  []jsonFrame `json:"frames"`
+		LeftOut int         `json:"frames_left_out,omitempty"`
+	}
+	jsonFrame struct {
+		PC       string `json:"pc"`
+		Function string `json:"function,omitempty"`
+		Offset   uint64 `json:"offset"` // in the function
+		Object   string `json:"object,omitempty"`
+	}
+	jsonObject struct {
+		Start   string `json:"start"`
+		End     string `json:"end"`
+		Offset  string `json:"offset"` // in the file
+		Name    string `json:"name"`
+		BuildID string `json:"build_id,omitempty"`
+	}
+)
+
+// hexText returns an address: a number in JSON would lose bits of it.
+func hexText(n uint64) string { return fmt.Sprintf("%#x", n) }
+
+// objects returns the executable mappings.
+func (c *crashed) objects() (list []jsonObject) {
+	for _, m := range c.target.Maps.All() {
+		if m.Object != nil {
+			list = append(list, jsonObject{hexText(m.Start), hexText(m.End), hexText(m.Offset), m.Object.Name, hex.EncodeToString(m.Object.BuildID())})
+		}
+	}
+	return list
+}
+
+// json returns the report as JSON of at most MostBytes: it leaves out threads from the end.
+func (c *crashed) json(cache *symbolize.Cache) ([]byte, error) {
+	t := c.target
+	r := jsonReport{Time: c.time.Format(time.RFC3339Nano), PID: t.PID, User: c.user, Comm: t.Comm, Reason: t.Reason, Registers: make(map[string]string),
+		CodeStart: hexText(c.start), Code: hex.EncodeToString(c.code), Notes: t.Notes, Objects: c.objects()}
+	r.Objects = r.Objects[:min(len(r.Objects), mostObjects)]
+	for i, name := range registerNames {
+		r.Registers[name] = hexText(c.regs.Reg[i])
+	}
+	for i := range t.Threads {
+		r.Threads = append(r.Threads, threadJSON(cache, t, &t.Threads[i]))
+	}
+	for {
+		b, err := json.Marshal(r)
+		if err != nil || len(b) < MostBytes {
+			return append(b, '\n'), err
+		}
+		r.Objects = r.Objects[:len(r.Objects)/2]
+		if n := len(r.Threads) / 2; n > 0 {
+			r.LeftOut += len(r.Threads) - n
+			r.Threads = r.Threads[:n]
+		} else {
+			th := &r.Threads[0]
+			th.LeftOut += len(th.Frames) - len(th.Frames)/2
+			th.Frames = th.Frames[:len(th.Frames)/2]
+		}
+	}
+}
+
+func threadJSON(cache *symbolize.Cache, t *stack.Target, th *stack.Thread) jsonThread {
+	out := jsonThread{TID: th.TID, Comm: th.Comm, End: th.End.String()}
+	for i, f := range cache.Backtrace(t.Maps, t.PID, th.PCs) {
+		out.Frames = append(out.Frames, jsonFrame{hexText(th.PCs[i]), f.Name, f.OffsetOf(th.PCs[i]), f.DSO})
+	}
+	return out
+}
+
+// Bounds on a hostile process's report while it is made; then MostBytes counts.
+const (
+	mostThreads = 200
+	mostFrames  = 256 // of a thread
+	mostName    = 256 // bytes of a function's name
+	mostObjects = 300
+)
+
+// bound leaves out what a report cannot hold.
+func bound(t *stack.Target) {
+	if n := len(t.Threads); n > mostThreads {
+		t.Notes = append(t.Notes, fmt.Sprintf("%d of %d threads are left out", n-mostThreads, n))
+		t.Threads = t.Threads[:mostThreads]
+	}
+	for i := range t.Threads {
+		th := &t.Threads[i]
+		if n := len(th.PCs); n > mostFrames {
+			t.Notes = append(t.Notes, fmt.Sprintf("%d of %d frames of thread %d are left out", n-mostFrames, n, th.TID))
+			th.PCs, th.End = th.PCs[:mostFrames], unwind.Full
+			th.Guessed = slices.DeleteFunc(th.Guessed, func(g int) bool { return g >= mostFrames })
+		}
+	}
+}
+
+// shorten bounds the names of a frame.
+func shorten(f *stackfmt.Frame) {
+	f.Name = f.Name[:min(len(f.Name), mostName)]
+	f.Inlined = nil
+}

@@ -1,0 +1,131 @@
+//go:build linux && amd64
+
+package crash
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/trust"
+
+	"golang.org/x/sys/unix"
+)
+
+// MostBytes bounds a report.
+const MostBytes = 256 << 10
+
+// room bounds the folder of reports.
+type room struct {
+	reports int
+	age     time.Duration
+	free    uint64 // bytes that its file system must have for others than root
+}
+
+// ordinary returns the bounds of all folders.
+func ordinary() room { return room{100, 30 * 24 * time.Hour, 64 << 20} }
+
+// saved is a report in the folder.
+type saved struct {
+	name string
+	time string // as the name has it, which sorts by time
+	user string
+}
+
+// reportName matches the names of reports: see crash.name. No part of it is the process's choice.
+var reportName = regexp.MustCompile(`^crash-(\d{8}T\d{6}\.\d{6}Z)-user(\d+)-pid\d+\.(txt|json)$`)
+
+// save writes a report to the folder, from which it first removes those that are too old or too many. The folder
+// must belong to root or the effective user, and be writable by its owner alone.
+func (r room) save(folder, name string, b []byte, now time.Time) (path string, err error) {
+	if err := trust.MkdirAll(folder); err != nil {
+		return "", err
+	}
+	dir, err := os.Open(folder)
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	if st, err := dir.Stat(); err != nil {
+		return "", err
+	} else if st.Mode().Perm()&0o022 != 0 {
+		return "", fmt.Errorf("%s: others may write to it: mode %v", folder, st.Mode().Perm())
+	}
+	// One handler at a time: together they keep to the bounds. The kernel drops the lock with the process.
+	if err := ignoreEINTR(func() error { return unix.Flock(int(dir.Fd()), unix.LOCK_EX) }); err != nil {
+		return "", fmt.Errorf("%s: lock: %w", folder, err)
+	}
+	if err := r.make(folder, now); err != nil {
+		return "", err
+	}
+	var fs unix.Statfs_t
+	if err := ignoreEINTR(func() error { return unix.Fstatfs(int(dir.Fd()), &fs) }); err != nil {
+		return "", fmt.Errorf("%s: %w", folder, err)
+	}
+	if free := fs.Bavail * uint64(fs.Bsize); free < r.free {
+		return "", fmt.Errorf("%s: no report: its file system has %d MB free, and %d MB are to stay free", folder, free>>20, r.free>>20)
+	}
+	path = filepath.Join(folder, name)
+	return path, atomicfile.WriteFile(path, b, 0o600)
+}
+
+// make removes reports until one more keeps to the bounds, and what handlers left that were killed.
+func (r room) make(folder string, now time.Time) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	var list []saved
+	oldest := timeText(now.Add(-r.age))
+	for _, e := range entries {
+		m := reportName.FindStringSubmatch(e.Name())
+		switch {
+		case m != nil && m[1] >= oldest:
+			list = append(list, saved{e.Name(), m[1], m[2]})
+		case m != nil, strings.HasPrefix(e.Name(), ".ehasm-") && strings.HasSuffix(e.Name(), ".tmp"):
+			if err := os.Remove(filepath.Join(folder, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b saved) int { return cmp.Compare(a.name, b.name) })
+	for len(list) >= r.reports {
+		i := victim(list)
+		if err := os.Remove(filepath.Join(folder, list[i].name)); err != nil {
+			return err
+		}
+		list = slices.Delete(list, i, i+1)
+	}
+	return nil
+}
+
+// victim returns the oldest report of the user that has the most: no user's crashes push out those of others.
+func victim(list []saved) int {
+	counts := make(map[string]int)
+	for _, s := range list {
+		counts[s.user]++
+	}
+	found := 0
+	for i, s := range list {
+		if counts[s.user] > counts[list[found].user] {
+			found = i
+		}
+	}
+	return found
+}
+
+func timeText(t time.Time) string { return t.UTC().Format("20060102T150405.000000Z") }
+
+func ignoreEINTR(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
+}

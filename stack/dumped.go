@@ -1,0 +1,58 @@
+//go:build linux && amd64
+
+package stack
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/files/procfs"
+)
+
+// TakeDumped takes the stacks of a process whose core the kernel is writing, for a handler of kernel.core_pattern. core has its
+// registers: see OpenDump. Memory is read from the process, which stays as long as the pipe is neither read nor closed.
+// pid and tid are those of the process and of the thread that crashed as /proc here has them: %P and %I of core(5).
+func (l *Live) TakeDumped(ctx context.Context, pid, tid int32, core *Core) (*Target, error) {
+	l.enter(tid) // the first thread may have ended
+	if err := l.readMaps(); err != nil {
+		return nil, err
+	}
+	t := core.target()
+	t.PID, t.Maps = pid, l.maps
+	if err := core.walk(ctx, t, l.walker, l.read, l.region); err != nil {
+		if len(t.Threads) == 0 {
+			return nil, err
+		}
+		t.Notes = append(t.Notes, fmt.Sprintf("%d of %d threads are left out: %v", len(core.threads)-len(t.Threads), len(core.threads), err))
+	}
+	names := dumpedNames(pid)
+	for i := range t.Threads {
+		if here, ok := names[t.Threads[i].TID]; ok {
+			t.Threads[i].TID, t.Threads[i].Comm = here.TID, here.Comm
+		}
+	}
+	return t, nil
+}
+
+// Memory reads from the process that was looked at last, from an address on, and returns how many bytes it could read.
+func (l *Live) Memory(p []byte, addr uint64) int { return max(0, l.read(p, addr)) }
+
+// dumpedNames returns the ids and names of threads by the ids that they have in their own namespace, which are those of the
+// core.
+func dumpedNames(pid int32) map[int32]Thread {
+	names := make(map[int32]Thread)
+	tids, _ := procfs.Threads(pid) // none, if it has ended
+	for _, tid := range tids {
+		s := readStatus(pid, tid)
+		ids := strings.Fields(s["NSpid"])
+		if len(ids) == 0 {
+			continue
+		}
+		if own, err := strconv.ParseInt(ids[len(ids)-1], 10, 32); err == nil {
+			names[int32(own)] = Thread{TID: tid, Comm: s["Name"]}
+		}
+	}
+	return names
+}
