@@ -85,6 +85,7 @@ type Event struct {
 	Attr
 	Name string // "" if the file has none
 	IDs  []uint64
+	raw  []byte // struct perf_event_attr; nil if not of a file's header
 
 	timeAt   int // of the time in a sample, from its body's start; -1: none
 	idAt     int // of the id in a sample; -1: none

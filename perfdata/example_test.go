@@ -2,8 +2,10 @@ package perfdata_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log"
+	"os"
 
 	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
 	"github.com/ehasm/ehasm/perfdata"
@@ -49,4 +51,49 @@ func exampleRecording() []byte {
 		uint64(2), uint64(0x400123), // registers
 		uint64(16), "stackstackstack!", uint64(8)))
 	return b.File()
+}
+
+// A recording without copies of stacks. The call chain is what an unwinder makes of
+// the registers and the copy; here, of the first register alone.
+func ExampleChainWriter() {
+	r, err := perfdata.NewReader(bytes.NewReader(exampleRecording()), perfdata.Options{Own: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	out, err := os.CreateTemp("", "chains")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.Remove(out.Name())
+	w, err := perfdata.NewChainWriter(out, r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var buf []byte
+	for r.Next() {
+		var chain []uint64
+		if s, ok := r.Record().(*perfdata.Sample); ok {
+			chain = s.UserRegs.Values[:1]
+		}
+		taken, entry := w.Take(buf[:0])
+		if _, err := w.Write(entry.Append(nil, chain)); err != nil {
+			log.Fatal(err)
+		}
+		buf = taken
+	}
+	if err := errors.Join(r.Err(), w.Close()); err != nil {
+		log.Fatal(err)
+	}
+	again, err := perfdata.Open(out.Name(), perfdata.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer again.Close()
+	for again.Next() {
+		if s, ok := again.Record().(*perfdata.Sample); ok {
+			fmt.Printf("%d bytes of stack, chain %#x\n", len(s.Stack), s.Callchain)
+		}
+	}
+	// Output:
+	// 0 bytes of stack, chain [0xfffffffffffffe00 0x400123]
 }

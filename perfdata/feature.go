@@ -10,20 +10,21 @@ import (
 // Header features: tools/perf/Documentation/perf.data-file-format.txt, "Flags
 // section".
 const (
-	featureBuildID    = 2
-	featureHostname   = 3
-	featureOSRelease  = 4
-	featureVersion    = 5
-	featureArch       = 6
-	featureNrCPUs     = 7
-	featureCPUDesc    = 8
-	featureCPUID      = 9
-	featureTotalMem   = 10
-	featureCmdline    = 11
-	featureEventDesc  = 12
-	featureSampleTime = 21
-	featureDirFormat  = 24
-	featureCompressed = 27
+	featureBuildID       = 2
+	featureHostname      = 3
+	featureOSRelease     = 4
+	featureVersion       = 5
+	featureArch          = 6
+	featureNrCPUs        = 7
+	featureCPUDesc       = 8
+	featureCPUID         = 9
+	featureTotalMem      = 10
+	featureCmdline       = 11
+	featureEventDesc     = 12
+	featureAuxtraceIndex = 18
+	featureSampleTime    = 21
+	featureDirFormat     = 24
+	featureCompressed    = 27
 )
 
 const (
@@ -59,35 +60,58 @@ func (i *Info) warn(err error) {
 	}
 }
 
-// readFeatures reads the feature sections that the flags name; the table of
-// their places follows the data. A feature that cannot be read gives a warning.
-func (r *Reader) readFeatures(at io.ReaderAt, table int64, flags [4]uint64) {
-	const sectionSize = 16
-	for word, set := range flags {
+// feature is a section of the file.
+type feature struct {
+	bit uint64
+	section
+}
+
+// featureTable says where the features of a file are.
+type featureTable struct {
+	in    io.ReaderAt
+	off   int64     // of the table of their sections
+	flags [4]uint64 // a bit for each feature
+}
+
+// sections returns the features in their order. After an error they are those before.
+func (t *featureTable) sections() (list []feature, err error) {
+	off := t.off
+	for word, set := range t.flags {
 		for ; set != 0; set &= set - 1 {
 			bit := uint64(64*word + bits.TrailingZeros64(set))
 			var b [sectionSize]byte
-			if _, err := at.ReadAt(b[:], table); err != nil {
-				r.info.warn(&Error{table, fmt.Sprintf("feature %d and those after it", bit), ErrTruncated})
-				return
+			if _, err := t.in.ReadAt(b[:], off); err != nil {
+				return list, &Error{off, fmt.Sprintf("feature %d and those after it", bit), ErrTruncated}
 			}
 			c := cursor{data: b[:]}
-			s := section{c.u64(), c.u64()}
-			table += sectionSize
-			if !wantsFeature(bit) {
-				continue
-			}
-			if s.size > maxFeature {
-				r.info.warn(&Error{int64(s.off), fmt.Sprintf("feature %d", bit), fmt.Errorf("%w: %d bytes", ErrFormat, s.size)})
-				continue
-			}
-			data, err := readSection(at, s)
-			if err != nil {
-				r.info.warn(&Error{int64(s.off), fmt.Sprintf("feature %d", bit), err})
-				continue
-			}
-			r.takeFeature(bit, int64(s.off), data)
+			list = append(list, feature{bit, section{c.u64(), c.u64()}})
+			off += sectionSize
 		}
+	}
+	return list, nil
+}
+
+// readFeatures reads the feature sections. A feature that cannot be read gives a
+// warning.
+func (r *Reader) readFeatures() {
+	list, err := r.features.sections()
+	for _, f := range list {
+		if !wantsFeature(f.bit) {
+			continue
+		}
+		if f.size > maxFeature {
+			r.info.warn(&Error{int64(f.off), fmt.Sprintf("feature %d", f.bit), fmt.Errorf("%w: %d bytes", ErrFormat, f.size)})
+			continue
+		}
+		data, err := readSection(r.features.in, f.section)
+		if err != nil {
+			r.info.warn(&Error{int64(f.off), fmt.Sprintf("feature %d", f.bit), err})
+			continue
+		}
+		r.takeFeature(f.bit, int64(f.off), data)
+	}
+	if err != nil {
+		r.info.warn(err)
 	}
 }
 

@@ -13,12 +13,13 @@ import (
 // input is a stream of records: the data section of a file, or one of the files
 // data.0, data.1, ... of a folder.
 type input struct {
-	name  string // in the folder; "" for the file with the header
-	src   source
-	inf   *inflater
-	inOff int64  // offset of the record that inf works on
-	last  uint64 // latest time seen
-	ended bool
+	name    string // in the folder; "" for the file with the header
+	src     source
+	inf     *inflater
+	inOff   int64  // offset of the record that inf works on
+	last    uint64 // latest time seen
+	ended   bool
+	follows uint64 // bytes of data after the last record that are still to be delivered
 }
 
 func (r *Reader) addInput(name string, in io.Reader) {

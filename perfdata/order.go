@@ -13,6 +13,7 @@ type item struct {
 	blk  *block
 	raw  []byte
 	ev   *Event
+	data bool // not a record, but data that follow one
 }
 
 // queue sorts records by time. perf record writes the records of all CPUs in

@@ -9,6 +9,9 @@ import (
 // pull reads one record from the file, or from a decompressed one, and queues
 // or consumes it. It returns io.EOF at the regular end.
 func (r *Reader) pull() error {
+	if r.follows > 0 {
+		return r.pullData()
+	}
 	if r.inf != nil {
 		b := r.inf.buffered()
 		if len(b) >= headerSize {
@@ -69,6 +72,10 @@ func (r *Reader) end(off int64) error {
 // take queues a record, or processes it if it is for the reader.
 func (r *Reader) take(h Header, raw []byte, blk *block) error {
 	if h.Type >= typeUser {
+		if r.opt.Own && h.Type != typeFinishedRound && h.Type != typeCompressed && h.Type != typeCompressed2 {
+			blk.refs++
+			r.queue.deliver(item{off: h.Offset, blk: blk, raw: raw})
+		}
 		return r.takeUser(h, raw)
 	}
 	ev, err := r.eventOf(h, raw)
@@ -205,9 +212,32 @@ func (r *Reader) skip(h Header, n uint64) error {
 	if r.inf != nil && h.Offset == r.inOff {
 		return &Error{h.Offset, "compressed records", fmt.Errorf("%w: data that follows its record", ErrBadRecord)}
 	}
+	if r.opt.Own {
+		r.follows = n
+		return nil
+	}
 	if err := r.src.skip(n); err != nil {
 		return &Error{h.Offset, fmt.Sprintf("the %d bytes after a record of type %d", n, h.Type), err}
 	}
+	return nil
+}
+
+// pullData queues a piece of the data that follow a record.
+func (r *Reader) pullData() error {
+	off := r.src.off
+	if ok, err := r.src.fill(1); err != nil {
+		return &Error{off, "reading", err}
+	} else if !ok {
+		n := r.follows
+		r.follows = 0
+		return &Error{off, fmt.Sprintf("%d bytes after a record", n), ErrTruncated}
+	}
+	piece := r.src.buffered()
+	piece = piece[:min(uint64(len(piece)), r.follows, maxRecord)]
+	r.src.blk.refs++
+	r.queue.deliver(item{off: off, blk: r.src.blk, raw: piece, data: true})
+	r.src.advance(len(piece))
+	r.follows -= uint64(len(piece))
 	return nil
 }
 

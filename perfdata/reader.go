@@ -1,6 +1,7 @@
 package perfdata
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,6 +19,10 @@ type Options struct {
 	// takes a third of the time. Next, and code that reads the memory of a record,
 	// then fault if the file is truncated meanwhile: see debug.SetPanicOnFault.
 	Map bool
+	// Own makes Next deliver the records that perf itself makes, too, as *Other, in the
+	// place where the file has them; all but marks of rounds and compressed ones, whose
+	// contents are delivered. Data that follow a record come as *Other of TypeData.
+	Own bool
 }
 
 const defaultQueueBytes = 64 << 20
@@ -37,24 +42,25 @@ type Stats struct {
 // Reader reads a perf.data file, or a folder of them. It may be used by one goroutine at a
 // time.
 type Reader struct {
-	opt     Options
-	closers []io.Closer
-	pipe    bool
-	info    Info
-	events  []*Event
-	byID    map[uint64]*Event
-	*input  // that is being read
-	inputs  []*input
-	until   uint64 // the time up to which to read it before another
-	pool    pool
-	queue   queue
-	current *block
-	rec     Record
-	recs    records
-	stats   Stats
-	err     error
-	done    bool
-	lastOut uint64
+	opt      Options
+	closers  []io.Closer
+	pipe     bool
+	info     Info
+	features featureTable
+	events   []*Event
+	byID     map[uint64]*Event
+	*input   // that is being read
+	inputs   []*input
+	until    uint64 // the time up to which to read it before another
+	pool     pool
+	queue    queue
+	current  item // that rec is of
+	rec      Record
+	recs     records
+	stats    Stats
+	err      error
+	done     bool
+	lastOut  uint64
 }
 
 // Open opens the file at path, or the folder that perf record --threads has made
@@ -80,6 +86,13 @@ func Open(path string, opt Options) (*Reader, error) {
 // section is struct perf_file_section.
 type section struct{ off, size uint64 }
 
+// Sizes in bytes.
+const (
+	sectionSize = 16
+	pipeHeader  = 16  // struct perf_pipe_file_header
+	fileHeader  = 104 // struct perf_file_header
+)
+
 // NewReader reads the headers of a perf.data file. A file in pipe mode is read
 // from one end to the other; any other kind needs an io.ReaderAt as well.
 func NewReader(in io.Reader, opt Options) (*Reader, error) {
@@ -90,11 +103,9 @@ func NewReader(in io.Reader, opt Options) (*Reader, error) {
 	r.addInput("", in)
 	r.input = r.inputs[0]
 	const (
-		magic      = "PERFILE2"
-		magicSwap  = "2ELIFREP"
-		magic1     = "PERFFILE"
-		pipeHeader = 16  // struct perf_pipe_file_header
-		fileHeader = 104 // struct perf_file_header
+		magic     = "PERFILE2"
+		magicSwap = "2ELIFREP"
+		magic1    = "PERFFILE"
 	)
 	var b [fileHeader]byte
 	n, err := io.ReadFull(in, b[:pipeHeader])
@@ -164,7 +175,8 @@ func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
 		r.src.left = -1
 		r.info.warn(&Error{48, "header", fmt.Errorf("%w: the data section has no size; reading up to the end of the file", ErrTruncated)})
 	} else {
-		r.readFeatures(at, int64(data.off+data.size), flags)
+		r.features = featureTable{at, int64(data.off + data.size), flags}
+		r.readFeatures()
 	}
 	r.src.r = io.NewSectionReader(at, int64(data.off), 1<<62)
 	return nil
@@ -173,7 +185,6 @@ func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
 // readAttrs reads the attributes and their ids.
 func (r *Reader) readAttrs(at io.ReaderAt, attrs section, size uint64) error {
 	const maxAttrs = 1 << 16
-	const sectionSize = 16
 	if size < attrSizeVer0+sectionSize || size > maxAttrSize || attrs.size/size > maxAttrs {
 		return &Error{16, "header", fmt.Errorf("%w: attributes of %d bytes, %d bytes in all", ErrFormat, size, attrs.size)}
 	}
@@ -186,7 +197,7 @@ func (r *Reader) readAttrs(at io.ReaderAt, attrs section, size uint64) error {
 		body := b[:size-sectionSize]
 		c := cursor{data: b[size-sectionSize:]}
 		ids := section{c.u64(), c.u64()}
-		e := &Event{Attr: parseAttr(body)}
+		e := &Event{Attr: parseAttr(body), raw: bytes.Clone(body)}
 		if ids.size/8 > 1<<20 {
 			return &Error{off, "attribute", fmt.Errorf("%w: %d ids", ErrFormat, ids.size/8)}
 		}
@@ -248,6 +259,10 @@ func (r *Reader) Err() error { return r.err }
 // next call of Next or Close.
 func (r *Reader) Record() Record { return r.rec }
 
+// Raw returns the bytes of that record with its header, or the data of one of TypeData.
+// They are valid as long.
+func (r *Reader) Raw() []byte { return r.current.raw }
+
 // Close closes the files that Open opened.
 func (r *Reader) Close() error {
 	r.done = true
@@ -265,9 +280,9 @@ func (r *Reader) Close() error {
 // Next advances to the next record. It returns false at the end or on an error,
 // see Err.
 func (r *Reader) Next() bool {
-	if r.current != nil {
-		r.pool.release(r.current)
-		r.current = nil
+	if r.current.blk != nil {
+		r.pool.release(r.current.blk)
+		r.current = item{}
 	}
 	for {
 		it, ok := r.queue.pop()
@@ -278,12 +293,12 @@ func (r *Reader) Next() bool {
 			if err := r.pull(); err != nil {
 				r.endInput(err)
 			}
-			if r.last > r.until {
+			if r.last > r.until && r.follows == 0 {
 				r.choose()
 			}
 			continue
 		}
-		rec, err := r.recs.decode(headerOf(it.raw, it.off), it.raw, it.ev)
+		rec, err := r.decode(&it)
 		if err != nil {
 			r.bad(it.off, err)
 			r.pool.release(it.blk)
@@ -295,10 +310,18 @@ func (r *Reader) Next() bool {
 			}
 			r.lastOut = it.time
 		}
-		r.current, r.rec = it.blk, rec
+		r.current, r.rec = it, rec
 		r.stats.Records++
 		return true
 	}
+}
+
+func (r *Reader) decode(it *item) (Record, error) {
+	if it.data {
+		r.recs.other = Other{Header: Header{Offset: it.off, Type: TypeData}, Data: it.raw}
+		return &r.recs.other, nil
+	}
+	return r.recs.decode(headerOf(it.raw, it.off), it.raw, it.ev)
 }
 
 func headerOf(raw []byte, off int64) Header {

@@ -7,6 +7,7 @@ type Type uint32
 
 // Record types.
 const (
+	TypeData        Type = 0 // no record: bytes that follow one
 	TypeMmap        Type = 1
 	TypeLost        Type = 2
 	TypeComm        Type = 3

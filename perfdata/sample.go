@@ -61,6 +61,7 @@ type Sample struct {
 	ReadTimes     [2]uint64
 	ReadLost      uint64
 	readGroupSize uint64
+	marks         chainMarks
 }
 
 // decode reads the body of a sample: the order follows perf_output_sample in
@@ -75,6 +76,8 @@ func (s *Sample) decode(c *cursor, ev *Event) error {
 	}
 	*s = Sample{Header: s.Header, Event: ev, Callchain: s.Callchain[:0],
 		UserRegs: Regs{Values: s.UserRegs.Values[:0]}, IntrRegs: Regs{Values: s.IntrRegs.Values[:0]}}
+	size := headerSize + len(c.data)
+	at := func() int { return size - len(c.data) }
 	if t&SampleIdentifier != 0 {
 		s.ID = c.u64()
 	}
@@ -106,21 +109,25 @@ func (s *Sample) decode(c *cursor, ev *Event) error {
 	if t&SampleRead != 0 {
 		s.decodeRead(c, ev.ReadFormat)
 	}
+	s.marks.chain = at()
 	if t&SampleCallchain != 0 {
 		s.Callchain = c.words(s.Callchain, c.u64())
 	}
+	s.marks.afterChain = at()
 	if t&SampleRaw != 0 {
 		s.Raw = c.bytes(uint64(c.u32()))
 	}
 	if t&SampleBranchStack != 0 {
 		s.decodeBranches(c, ev.BranchSampleType)
 	}
+	s.marks.regs = at()
 	if t&SampleRegsUser != 0 {
 		s.UserRegs.decode(c, ev.RegsUser)
 	}
 	if t&SampleStackUser != 0 {
 		s.decodeStack(c)
 	}
+	s.marks.afterStack = at()
 	s.decodeTail(c, ev)
 	if c.bad {
 		return fmt.Errorf("sample: %w: its fields are longer than the record", ErrTruncated)

@@ -15,14 +15,15 @@ import (
 // formatFlags are the flags of verbs that write stacks.
 type formatFlags struct {
 	fs       *pflag.FlagSet
+	more     *stackfmt.Spec // besides stackfmt.Specs
 	name     string
 	maxSize  int // MB
 	settings stackfmt.Options
 }
 
 func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
-	f := &formatFlags{fs: fs}
-	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames()+"; default: by the name of -o, else perf")
+	f := &formatFlags{fs: fs, more: chainsSpec()}
+	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames(f.more)+"; default: by the name of -o, else perf")
 	fs.BoolVar(&f.settings.Lines, "lines", false, "show the source file and line of each frame (perf, json, pprof)")
 	fs.BoolVar(&f.settings.FullSourcePath, "full-source-path", false, "show the folder of the files of --lines (perf)")
 	g := &f.settings.Graph
@@ -34,9 +35,17 @@ func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
 	return f
 }
 
-func formatNames() string {
+// namingFlags have an effect in the formats that have names.
+var namingFlags = []string{"no-demangle", "inline", "signatures"}
+
+// chainsSpec is the recording itself, with call chains instead of copies of stacks. It has no New.
+func chainsSpec() *stackfmt.Spec {
+	return &stackfmt.Spec{Name: "perf.data", Suffixes: []string{"perf.data"}, Binary: true, Samples: true}
+}
+
+func formatNames(more ...*stackfmt.Spec) string {
 	var names []string
-	for _, s := range stackfmt.Specs() {
+	for _, s := range append(stackfmt.Specs(), more...) {
 		names = append(names, s.Name)
 	}
 	return strings.Join(names, ", ")
@@ -45,10 +54,10 @@ func formatNames() string {
 // choose returns the format that the flags and the name of the output ask for. A flag
 // without effect in it is an error.
 func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
-	spec := stackfmt.ByPath(output)
+	spec := stackfmt.ByPath(output, f.more)
 	if f.fs.Changed("format") {
 		var err error
-		if spec, err = stackfmt.ByName(f.name); err != nil {
+		if spec, err = stackfmt.ByName(f.name, f.more); err != nil {
 			return nil, fmt.Errorf("--format: %w", err)
 		}
 	}
@@ -58,6 +67,13 @@ func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
 	for _, other := range stackfmt.Specs() {
 		for _, name := range other.Settings {
 			if f.fs.Changed(name) && !slices.Contains(spec.Settings, name) {
+				return nil, fmt.Errorf("--%s has no effect in the format %s", name, spec.Name)
+			}
+		}
+	}
+	if spec.New == nil {
+		for _, name := range namingFlags {
+			if f.fs.Changed(name) {
 				return nil, fmt.Errorf("--%s has no effect in the format %s", name, spec.Name)
 			}
 		}

@@ -43,8 +43,10 @@ the number of its samples, for flamegraph.pl and the like; stacks that could not
 unwound to their outermost frame begin with [truncated], and kernel, run-time
 compiled and inlined functions end in _[k], _[j] and _[i]. svg is a flame graph for
 a browser. json has an object per sample. pprof is a profile for go tool pprof.
+perf.data is the recording itself, with call chains instead of copies of stacks and
+registers: small, safe to share, and quickly read by perf and other tools.
 Without --format the name of -o's FILE chooses: .svg, .folded, .json, .pb.gz,
-.perf.txt.
+.perf.txt, perf.data.
 
 With --before a flame graph shows how the shares of functions differ from those of
 another recording: red for more, blue for less.
@@ -74,6 +76,7 @@ Examples:
   ehasm script --signatures -o prototypes.folded
   ehasm script -o callers.svg --reversed --inverted --comm nginx
   ehasm script -i after.data --before before.data -o difference.svg
+  ehasm script -o small.perf.data && perf report -i small.perf.data
   ehasm script -o prof.pb.gz && go tool pprof -http=: prof.pb.gz
   perf record -o - --call-graph dwarf ls | ehasm script -i -
 `
@@ -173,7 +176,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
 	opt.prepare(ctx, compiling, made, c)
-	r, err := openRecording(opt.input)
+	r, err := openRecording(opt.input, opt.chains())
 	if err != nil {
 		c.fail(opt.input, err)
 		return exitFailed
@@ -196,8 +199,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		if opt.before != "" {
 			opt.settings.Graph.Before = readBefore(ctx, opt, c)
 		}
-		opt.Format = opt.format.New(*opt.settings)
-		summary, err = script.Run(ctx, r, out, opt.Options)
+		summary, err = opt.run(ctx, r, out)
 		r.Close()
 	}) {
 		c.stopBar()
@@ -207,6 +209,14 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	stopCompiling()
 	c.stopBar()
 	whole := err == nil
+	if !whole && opt.chains() {
+		out.Abandon()
+		if errors.Is(err, perfdata.ErrNoSeek) {
+			err = fmt.Errorf("%w: give -o FILE", err)
+		}
+		c.fail(opt.blamed(out, err), err)
+		return exitFailed
+	}
 	if err != nil && !out.Failed() { // otherwise finish reports it
 		c.fail(opt.input, err)
 	}
@@ -224,6 +234,29 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		}
 	}
 	return exitDone // or failed, if c has a failure
+}
+
+// chains reports whether the output is a recording with call chains.
+func (opt *scriptOptions) chains() bool { return opt.format.New == nil }
+
+// run writes the stacks, or the recording.
+func (opt *scriptOptions) run(ctx context.Context, r *perfdata.Reader, out *outfile.Output) (*script.Summary, error) {
+	if opt.chains() {
+		return script.RunChains(ctx, r, out, opt.Options)
+	}
+	opt.Format = opt.format.New(*opt.settings)
+	return script.Run(ctx, r, out, opt.Options)
+}
+
+// blamed returns the name of the file that an error is about.
+func (opt *scriptOptions) blamed(out *outfile.Output, err error) string {
+	switch {
+	case !out.Failed() && !errors.Is(err, perfdata.ErrNoSeek):
+		return opt.input
+	case out.File() == nil:
+		return "standard output"
+	}
+	return opt.output
 }
 
 // named returns the paths of flags that must be there; what is looked for without a flag may
@@ -305,7 +338,7 @@ func fetcher(ctx context.Context, quiet bool, c *console) func(buildID []byte, k
 
 // readBefore reads the samples to compare with, and reports why there are none.
 func readBefore(ctx context.Context, opt *scriptOptions, c *console) stackfmt.Format {
-	r, err := openRecording(opt.before)
+	r, err := openRecording(opt.before, false)
 	if err != nil {
 		c.fail(opt.before, err)
 		return nil
@@ -324,11 +357,12 @@ func readBefore(ctx context.Context, opt *scriptOptions, c *console) stackfmt.Fo
 	return before.Format
 }
 
-func openRecording(path string) (*perfdata.Reader, error) {
+// openRecording opens a recording. With own, perf's own records are delivered, too.
+func openRecording(path string, own bool) (*perfdata.Reader, error) {
 	if path == "-" {
-		return perfdata.NewReader(bufio.NewReaderSize(os.Stdin, 1<<20), perfdata.Options{})
+		return perfdata.NewReader(bufio.NewReaderSize(os.Stdin, 1<<20), perfdata.Options{Own: own})
 	}
-	return perfdata.Open(path, perfdata.Options{Map: true})
+	return perfdata.Open(path, perfdata.Options{Map: true, Own: own})
 }
 
 // recordingParts returns the files of a recording: one, or those of a folder.

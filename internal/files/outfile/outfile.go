@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/interrupt"
@@ -55,6 +56,21 @@ func (o *Output) Write(p []byte) (n int, err error) {
 		}
 	}
 	return n, err
+}
+
+// Seek sets the place of the next Write. Standard output has none.
+func (o *Output) Seek(offset int64, whence int) (int64, error) {
+	if o.file == nil {
+		return 0, syscall.ESPIPE
+	}
+	return o.file.Seek(offset, whence)
+}
+
+// Abandon drops the output: the file is removed, and what had its name stays.
+func (o *Output) Abandon() {
+	if o.file != nil {
+		o.file.Abort()
+	}
 }
 
 // Failed reports whether a Write failed, so that the input is not blamed.

@@ -25,7 +25,9 @@ type sample struct {
 	abi          perfdata.ABI // ABINone: nothing to unwind from
 	regs         abi.Regs
 	stack        []byte
-	walked       walked // by a worker
+	walked       walked         // by a worker
+	entry        perfdata.Entry // of a recording with call chains
+	other        bool           // another record than a sample: only entry is set
 }
 
 // Sizes of a batch. Page faults are most of what a short recording costs: the
@@ -49,8 +51,12 @@ type batch struct {
 
 // full reports whether s must go to the next batch.
 func (b *batch) full(s *perfdata.Sample) bool {
+	return b.fullOf(len(s.Stack), len(s.Callchain))
+}
+
+func (b *batch) fullOf(bytes, words int) bool {
 	return len(b.samples) == batchSamples ||
-		len(b.samples) > 0 && (len(b.bytes)+len(s.Stack) > batchBytes || len(b.words)+len(s.Callchain) > batchWords)
+		len(b.samples) > 0 && (len(b.bytes)+bytes > batchBytes || len(b.words)+words > batchWords)
 }
 
 func (b *batch) addBytes(p []byte) []byte {

@@ -32,9 +32,10 @@ type runner struct {
 	ids        map[string][]byte                   // build-ids of the header, by name
 	width      int                                 // of the longest event name
 	lost       uint64
-	seen       seenValues // by the reading goroutine
-	shrunk     error      // what became of a recording that is mapped
-	kernelSeen bool       // by the reading goroutine
+	seen       seenValues            // by the reading goroutine
+	shrunk     error                 // what became of a recording that is mapped
+	kernelSeen bool                  // by the reading goroutine
+	chains     *perfdata.ChainWriter // nil: stacks get names
 }
 
 func newRunner(r *perfdata.Reader, objects *unwind.Objects, opt Options) *runner {
@@ -51,11 +52,33 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 	opt.fill()
 	run := newRunner(r, unwind.NewObjects(opt.Objects), opt)
 	defer run.objects.Close()
+	workers, err := run.work(ctx, w)
+	if err == nil {
+		err = opt.Format.Finish(w, run.recording())
+	}
+	return run.finish(ctx, workers, err)
+}
 
-	work := make(chan *batch, opt.Workers)
-	ordered := make(chan *batch, 2*opt.Workers)
-	pool := newBatchPool(3*opt.Workers + 2)
-	workers := make([]*worker, opt.Workers)
+// finish ends the names and adds up. writeErr is of the output.
+func (run *runner) finish(ctx context.Context, workers []*worker, writeErr error) (*Summary, error) {
+	s := run.summary(workers, run.names.Close())
+	if writeErr != nil {
+		return s, writeErr
+	}
+	if err := ctx.Err(); err != nil {
+		return s, err
+	}
+	return s, errors.Join(run.shrunk, run.reader.Err())
+}
+
+// work reads all records, has workers make the output of their batches, and writes it in
+// order. The error is of w.
+func (run *runner) work(ctx context.Context, w io.Writer) (workers []*worker, writeErr error) {
+	n := run.opt.Workers
+	work := make(chan *batch, n)
+	ordered := make(chan *batch, 2*n)
+	pool := newBatchPool(3*n + 2)
+	workers = make([]*worker, n)
 	var busy, writing sync.WaitGroup
 	for i := range workers {
 		workers[i] = newWorker(run)
@@ -66,7 +89,6 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 			}
 		})
 	}
-	var writeErr error
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
 	writing.Go(func() {
@@ -88,18 +110,7 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 	close(ordered)
 	busy.Wait()
 	writing.Wait()
-	if writeErr == nil {
-		writeErr = opt.Format.Finish(w, run.recording())
-	}
-	warnings := run.names.Close()
-	s := run.summary(workers, warnings)
-	if writeErr != nil {
-		return s, writeErr
-	}
-	if err := ctx.Err(); err != nil {
-		return s, err
-	}
-	return s, errors.Join(run.shrunk, r.Err())
+	return workers, writeErr
 }
 
 // takeInfo takes over the header's information.
@@ -180,6 +191,13 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 		s, ok := run.reader.Record().(*perfdata.Sample)
 		if !ok {
 			run.follow(run.reader.Record())
+			if run.chains != nil {
+				if b.fullOf(len(run.reader.Raw()), 0) {
+					send(b)
+					b = pool.get()
+				}
+				b.samples = append(b.samples, sample{other: true, entry: run.take(b)})
+			}
 			continue
 		}
 		if e := len(run.reader.Events()); e != events { // pipe mode
@@ -290,7 +308,11 @@ func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 	}
 	j.maps = run.procs.Process(s.PID).Maps()
 	j.chain = b.addWords(s.Callchain)
-	run.foreseeKernel(&j)
+	if run.chains != nil {
+		j.entry = run.take(b)
+	} else {
+		run.foreseeKernel(&j)
+	}
 	if len(s.Stack) > 0 && s.UserRegs.ABI != perfdata.ABINone {
 		j.abi = s.UserRegs.ABI
 		j.stack = b.addBytes(s.Stack)

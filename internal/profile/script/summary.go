@@ -34,6 +34,7 @@ func (run *runner) summary(workers []*worker, warnings []error) *Summary {
 			}
 		}
 		w.names.Hits(frames)
+		w.chainHits(frames)
 		for o, counts := range w.endsIn {
 			for c, n := range counts {
 				if n == 0 {

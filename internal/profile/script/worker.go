@@ -20,7 +20,8 @@ type worker struct {
 	walker unwind.Walker
 	stack  []*stackfmt.Frame // of the current sample, innermost first
 	end    unwind.Cause
-	begun  bool // a batch
+	begun  bool              // a batch
+	places map[place]*placed // with call chains instead of names
 
 	samples, kernelFrames, userFrames, unwound, compat uint64
 	unwindTime                                         time.Duration
@@ -30,16 +31,25 @@ type worker struct {
 
 func newWorker(run *runner) *worker {
 	format := run.opt.Format.Worker()
-	return &worker{
+	w := &worker{
 		run: run, names: run.names.NewCache(format.Render), format: format,
 		pcs:    make([]uint64, run.opt.MaxStack),
 		endsIn: make(map[*unwind.Object]*[unwind.NumCauses]uint64),
-		walker: unwind.Walker{FramePointers: run.opt.FramePointers, OnObject: run.names.Foresee},
+		walker: unwind.Walker{FramePointers: run.opt.FramePointers},
+		places: make(map[place]*placed),
 	}
+	if run.chains == nil {
+		w.walker.OnObject = run.names.Foresee
+	}
+	return w
 }
 
 func (w *worker) do(b *batch) {
 	w.unwind(b)
+	if w.run.chains != nil {
+		w.addChains(b)
+		return
+	}
 	if !w.begun {
 		w.begun = true
 		w.foreseePlaces(b)
@@ -151,6 +161,15 @@ func (w *worker) unwind(b *batch) {
 
 // name makes the frames of an unwound stack.
 func (w *worker) name(s *sample) {
+	w.count(s)
+	for i := range s.walked.guesses { // after what the kernel's part has
+		s.walked.guesses[i] += len(w.stack)
+	}
+	w.stack = w.names.Stack(w.stack, s.maps, s.pid, s.walked.pcs)
+}
+
+// count adds an unwound stack to the counts.
+func (w *worker) count(s *sample) {
 	w.unwound++
 	w.userFrames += uint64(len(s.walked.pcs))
 	w.end = s.walked.end
@@ -163,8 +182,4 @@ func (w *worker) name(s *sample) {
 		}
 		in[w.end]++
 	}
-	for i := range s.walked.guesses { // after what the kernel's part has
-		s.walked.guesses[i] += len(w.stack)
-	}
-	w.stack = w.names.Stack(w.stack, s.maps, s.pid, s.walked.pcs)
 }

@@ -203,10 +203,10 @@ func Specs() []*Spec {
 	return []*Spec{perfSpec(), foldedSpec(), jsonSpec(), pprofSpec(), svgSpec()}
 }
 
-// ByName returns the format of this name.
-func ByName(name string) (*Spec, error) {
+// ByName returns the format of this name, of Specs or of more.
+func ByName(name string, more ...*Spec) (*Spec, error) {
 	var names []string
-	for _, s := range Specs() {
+	for _, s := range append(Specs(), more...) {
 		if s.Name == name {
 			return s, nil
 		}
@@ -215,11 +215,11 @@ func ByName(name string) (*Spec, error) {
 	return nil, fmt.Errorf("unknown format %q: want one of %s", name, strings.Join(names, ", "))
 }
 
-// ByPath returns the format that a file's name chooses, or nil if it chooses
-// none.
-func ByPath(path string) *Spec {
+// ByPath returns the format, of Specs or of more, that a file's name chooses, or nil if it
+// chooses none.
+func ByPath(path string, more ...*Spec) *Spec {
 	base := filepath.Base(path)
-	for _, s := range Specs() {
+	for _, s := range append(Specs(), more...) {
 		for _, suffix := range s.Suffixes {
 			if strings.HasSuffix(base, suffix) {
 				return s

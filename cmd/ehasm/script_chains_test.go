@@ -1,0 +1,158 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ehasm/ehasm/internal/testing/testtool"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// deepProgram works in functions that call each other and in the handler of a signal, which it sends itself.
+const deepProgram = `#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+static volatile unsigned long sink;
+__attribute__((noinline)) static void work(void) { for (int i = 0; i < 20000; i++) sink += i; }
+__attribute__((noinline)) static void deep(int n) { char b[48]; b[0] = n; if (n) deep(n - 1); else work(); sink += b[0]; }
+static void handler(int s) { deep(s & 3); }
+int main(void) {
+	signal(SIGUSR1, handler);
+	for (int i = 0; clock() < CLOCKS_PER_SEC / 3; i++) { // processor time
+		deep(i % 20);
+		if (i % 4 == 0) raise(SIGUSR1);
+		if (i % 16 == 0) free(realloc(malloc(1 << 20), 2 << 20));
+	}
+	return 0;
+}
+`
+
+// perfIn runs perf in a folder, which is also its home.
+func perfIn(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("perf", args...)
+	var out, errs bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), "HOME="+dir), &out, &errs
+	require.NoError(t, cmd.Run(), "%q: %s", args, errs.String())
+	return out.String()
+}
+
+// framesOf returns the fields ip and sym of the stacks in the text of perf script, whichever fields it has. perf
+// names entries of procedure linkage tables that have no symbol.
+func framesOf(text string) (stacks []string) {
+	rest := regexp.MustCompile(`(\+0x[0-9a-f]+)? \([^()]*( \(deleted\))?\)$`)
+	stack := ""
+	for line := range strings.Lines(text + "\n") {
+		if line = strings.TrimSuffix(line, "\n"); line != "" && line[0] == '\t' {
+			frame := rest.ReplaceAllString(line, "")
+			if at, unnamed := strings.CutSuffix(frame, " @plt"); unnamed {
+				frame = at + " [unknown]"
+			}
+			stack += frame + "\n"
+		} else if stack != "" {
+			stacks = append(stacks, stack)
+			stack = ""
+		}
+	}
+	return stacks
+}
+
+// TestScriptChains: perf sees in the result the frames that script shows for the recording, of every sample.
+func TestScriptChains(t *testing.T) {
+	testtool.Need(t, "perf", "gcc")
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	dir := t.TempDir()
+	source := filepath.Join(dir, "deep.c")
+	require.NoError(t, os.WriteFile(source, []byte(deepProgram), 0o666))
+	out, err := exec.Command("gcc", "-O1", "-o", filepath.Join(dir, "deep"), source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for name, flags := range map[string]string{
+		"plain":      "-e cpu-clock:u",
+		"two events": "-e cpu-clock:u,page-faults:u",
+		"group":      "-e {cpu-clock:u,page-faults:u}",
+		"compressed": "-z -e cpu-clock:u",
+		"build-ids":  "--buildid-mmap -e cpu-clock:u",
+		"fields":     "-k mono -d -W -s -e cpu-clock:u",
+		"one of two": "-e cpu-clock/call-graph=dwarf/u -e page-faults/call-graph=no/u",
+		"pipe":       "pipe",
+		"injected":   "inject",
+	} {
+		t.Run(name, func(t *testing.T) {
+			here := t.TempDir()
+			in := filepath.Join(here, "in.data")
+			graph := []string{"--call-graph", "dwarf"}
+			switch flags {
+			case "pipe":
+				text := perfIn(t, here, "record", "-q", "-F", "499", "-e", "cpu-clock:u", "--call-graph", "dwarf", "-o", "-", "--", filepath.Join(dir, "deep"))
+				require.NoError(t, os.WriteFile(in, []byte(text), 0o600))
+			case "inject":
+				perfIn(t, here, "record", "-q", "-F", "499", "-e", "cpu-clock:u", "--call-graph", "dwarf", "-o", "first.data", "--", filepath.Join(dir, "deep"))
+				perfIn(t, here, "inject", "-b", "-i", "first.data", "-o", in)
+			default:
+				if strings.Contains(flags, "call-graph") {
+					graph = nil
+				}
+				args := append([]string{"record", "-q", "-F", "499", "-o", in}, append(graph, strings.Fields(flags)...)...)
+				perfIn(t, here, append(args, "--", filepath.Join(dir, "deep"))...)
+			}
+			result := filepath.Join(here, "out.perf.data")
+			r := ehasm(t, "script", "-q", "-i", in, "-o", result)
+			require.Equal(t, exitDone, r.code, r.stderr)
+			want := ehasm(t, "script", "-q", "-i", in)
+			require.Greater(t, strings.Count(want.stdout, "\n\n"), 20)
+			assert.Equal(t, want.stdout, ehasm(t, "script", "-q", "-i", result).stdout)
+			got := perfIn(t, here, "script", "--no-inline", "--max-stack", "1024", "-F", "ip,sym", "-i", result)
+			assert.Equal(t, framesOf(want.stdout), framesOf(got))
+			assert.Contains(t, perfIn(t, here, "report", "--stdio", "--no-inline", "-i", result), " deep")
+			before, err := os.Stat(in)
+			require.NoError(t, err)
+			after, err := os.Stat(result)
+			require.NoError(t, err)
+			if name != "compressed" {
+				assert.Less(t, 4*after.Size(), before.Size())
+			}
+			assert.Equal(t, os.FileMode(0o600), after.Mode().Perm())
+		})
+	}
+}
+
+// TestScriptChainsRefusals: what is not a whole recording leaves no file and one line.
+func TestScriptChainsRefusals(t *testing.T) {
+	perf, symfs := smallRecording(t)
+	dir := t.TempDir()
+	out := filepath.Join(dir, "x.perf.data")
+	whole, err := os.ReadFile(perf)
+	require.NoError(t, err)
+	cut := filepath.Join(symfs, "cut.data")
+	for _, missing := range []int{1, len(whole) / 2} {
+		require.NoError(t, os.WriteFile(cut, whole[:len(whole)-missing], 0o666))
+		r := ehasm(t, "script", "-i", cut, "--symfs", symfs, "-o", out)
+		assert.Equal(t, exitFailed, r.code)
+		assert.Regexp(t, `^ehasm: .*cut.data: .*truncated.*\n$`, r.stderr)
+		assert.Empty(t, files(t, dir))
+	}
+	r := ehasm(t, "script", "-q", "-i", perf, "--format=perf.data")
+	assert.Equal(t, result{exitFailed, "", "ehasm: standard output: only a recording in pipe mode can be written to a pipe: give -o FILE\n"}, r)
+	for _, flag := range []string{"--inline", "--signatures", "--no-demangle", "--lines"} {
+		r := ehasm(t, "script", "-i", perf, "-o", out, flag)
+		assert.Equal(t, exitUsage, r.code)
+		assert.Contains(t, r.stderr, flag+" has no effect in the format perf.data")
+	}
+	r = ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--pid=7", "-o", out)
+	assert.Equal(t, result{}, r)
+	got := ehasm(t, "script", "-q", "-i", out, "--symfs", symfs)
+	assert.Equal(t, ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs).stdout, got.stdout)
+	r = ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--pid=8", "-o", out)
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.stderr, "none of the 1 samples is chosen by --pid 8")
+}

@@ -1,0 +1,127 @@
+package script
+
+import (
+	"context"
+	"io"
+
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// RunChains writes the recording again, with call chains instead of copies of stacks. r must
+// have perfdata.Options.Own, and w is as perfdata.NewChainWriter wants it. The format and the
+// names of opt have no effect; samples that opt.Filter does not choose are left out. It
+// returns a summary also with an error, after which the output is not a recording.
+func RunChains(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Summary, error) {
+	opt.fill()
+	run := newRunner(r, unwind.NewObjects(opt.Objects), opt)
+	defer run.objects.Close()
+	var workers []*worker
+	var err error
+	if run.chains, err = perfdata.NewChainWriter(w, r); err == nil {
+		workers, err = run.work(ctx, run.chains)
+	}
+	if err == nil && r.Err() == nil && run.shrunk == nil && ctx.Err() == nil {
+		err = run.chains.Close()
+	}
+	return run.finish(ctx, workers, err)
+}
+
+// take copies the current record into a batch.
+func (run *runner) take(b *batch) (e perfdata.Entry) {
+	b.bytes, e = run.chains.Take(b.bytes)
+	return e
+}
+
+// place is an address in an object.
+type place struct {
+	object *unwind.Object
+	addr   uint64 // link-time
+}
+
+// placed is what is known of a place.
+type placed struct {
+	signal bool // it is a signal frame: its caller was interrupted, it did not call
+	hits   uint64
+}
+
+// addChains makes the records of a batch.
+func (w *worker) addChains(b *batch) {
+	for i := range b.samples {
+		s := &b.samples[i]
+		if !s.other {
+			w.samples++
+			w.countChain(s)
+		}
+		b.out = s.entry.Append(b.out, w.instructions(s))
+	}
+}
+
+// countChain counts the frames of a sample as collect does.
+func (w *worker) countChain(s *sample) {
+	mode := s.mode
+	for _, ip := range s.chain {
+		switch {
+		case ip == perfdata.ContextKernel:
+			mode = perfdata.ModeKernel
+		case ip == perfdata.ContextUser:
+			mode = perfdata.ModeUser
+		case ip >= perfdata.ContextMax:
+			mode = perfdata.ModeUnknown
+		case mode == perfdata.ModeKernel:
+			w.kernelFrames++
+		case mode == perfdata.ModeUser && s.abi == perfdata.ABINone:
+			w.userFrames++
+		}
+	}
+	switch {
+	case s.abi == perfdata.ABI32:
+		w.compat++
+	case s.unwindable():
+		w.end = s.walked.end
+		w.count(s)
+	}
+}
+
+// instructions turns the return addresses of a stack into addresses of the instructions that
+// called.
+func (w *worker) instructions(s *sample) []uint64 {
+	exact := true
+	pcs := s.walked.pcs
+	for i := range pcs {
+		if !exact {
+			pcs[i]-- // within the instruction that called
+		}
+		exact = w.signalFrame(s.maps.Find(pcs[i]), pcs[i])
+	}
+	return pcs
+}
+
+// signalFrame reports whether the code at a run-time address, which m holds, is a signal frame.
+func (w *worker) signalFrame(m *unwind.Mapping, pc uint64) bool {
+	if m == nil {
+		return false
+	}
+	bias, ok := m.Object.Bias(m)
+	key := place{object: m.Object}
+	if ok {
+		key.addr = pc - bias
+	}
+	p := w.places[key]
+	if p == nil {
+		p = &placed{signal: ok && m.Object.SignalFrame(key.addr)}
+		w.places[key] = p
+	}
+	p.hits++
+	return p.signal
+}
+
+// chainHits adds the frames in each object.
+func (w *worker) chainHits(counts map[*unwind.Object]symbolize.Hits) {
+	for key, p := range w.places {
+		h := counts[key.object]
+		h.All += p.hits
+		counts[key.object] = h
+	}
+}

@@ -1,0 +1,137 @@
+package perfdata
+
+import (
+	"encoding/binary"
+)
+
+// Places in struct perf_event_attr, in bytes.
+const (
+	attrSampleTypeAt = 24
+	attrFlagsAt      = 40
+	attrRegsUserAt   = 80
+	attrStackUserAt  = 88
+
+	attrFlagNoUserChain = 1 << 22 // exclude_callchain_user
+)
+
+// chained returns the fields of a sample that has a call chain in place of registers and
+// a copy of the stack.
+func (t SampleType) chained() SampleType {
+	const copies = SampleRegsUser | SampleStackUser
+	if t&copies == copies {
+		t |= SampleCallchain
+	}
+	return t &^ copies
+}
+
+// chainAttr changes the attribute at the front of b for such samples, and returns b. What is
+// too short to be an attribute stays as it is.
+func chainAttr(b []byte) []byte {
+	le := binary.LittleEndian
+	if len(b) < attrSizeVer0 {
+		return b
+	}
+	old := SampleType(le.Uint64(b[attrSampleTypeAt:]))
+	t := old.chained()
+	if t == old {
+		return b
+	}
+	le.PutUint64(b[attrSampleTypeAt:], uint64(t))
+	if old&SampleStackUser != 0 {
+		le.PutUint64(b[attrFlagsAt:], le.Uint64(b[attrFlagsAt:])&^attrFlagNoUserChain)
+	}
+	if len(b) >= attrRegsUserAt+8 {
+		le.PutUint64(b[attrRegsUserAt:], 0)
+	}
+	if len(b) >= attrStackUserAt+4 {
+		le.PutUint32(b[attrStackUserAt:], 0)
+	}
+	return b
+}
+
+// chainEventDesc changes the attributes in a feature EVENT_DESC, up to where it is damaged.
+func chainEventDesc(b []byte) {
+	c := cursor{data: b}
+	n, size := c.u32(), c.u32()
+	for range min(n, maxStrings) {
+		attr := c.bytes(uint64(size))
+		if c.bad {
+			return
+		}
+		chainAttr(attr)
+		ids := uint64(c.u32())
+		c.bytes(uint64(c.u32())) // the name
+		c.bytes(8 * ids)
+	}
+}
+
+// keepsFeature reports whether a recording with call chains has a feature of the original.
+func keepsFeature(bit uint64) bool {
+	return bit != featureAuxtraceIndex && bit != featureDirFormat && bit != featureCompressed
+}
+
+// appendOther appends a record that is not decoded, with the attributes in it changed.
+func appendOther(dst []byte, rec *Other, raw []byte) []byte {
+	at := len(dst)
+	switch rec.Type {
+	case typeAttr:
+		dst = append(dst, raw...)
+		chainAttr(dst[at+headerSize:])
+	case typeFeature:
+		c := cursor{data: rec.Data}
+		bit := c.u64()
+		if !keepsFeature(bit) {
+			return dst
+		}
+		dst = append(dst, raw...)
+		if bit == featureEventDesc && !c.bad {
+			chainEventDesc(dst[at+headerSize+8:])
+		}
+	default:
+		dst = append(dst, raw...)
+	}
+	return dst
+}
+
+// chainMarks are places in the record of a sample, in bytes.
+type chainMarks struct {
+	chain, afterChain int // the number of entries; what follows the entries
+	regs, afterStack  int // users' registers; what follows the copy of the stack
+}
+
+// appendChained appends the sample's record without users' registers and the copy of their
+// stack. nrAt and after are those of Entry.
+func (s *Sample) appendChained(dst, raw []byte) (b []byte, nrAt, after int) {
+	le := binary.LittleEndian
+	t := s.Event.SampleType
+	to := t.chained()
+	if to == t {
+		return append(dst, raw...), 0, 0
+	}
+	at := len(dst)
+	m := &s.marks
+	dst = append(dst, raw[:m.chain]...)
+	if to&SampleCallchain != 0 {
+		nrAt = len(dst) - at
+		dst = le.AppendUint64(dst, 0)
+		lacking := t&SampleStackUser != 0 && len(s.Stack) > 0 && s.UserRegs.ABI != ABINone
+		user := false
+		for _, ip := range s.Callchain {
+			if ip >= ContextMax {
+				user = ip == ContextUser
+			}
+			if !user || !lacking {
+				dst = le.AppendUint64(dst, ip)
+			}
+		}
+		le.PutUint64(dst[at+nrAt:], uint64(len(dst)-at-nrAt-8)/8)
+		after = len(dst) - at
+		if !lacking {
+			nrAt, after = 0, 0
+		}
+	}
+	dst = append(dst, raw[m.afterChain:m.regs]...)
+	dst = append(dst, raw[m.afterStack:]...)
+	le.PutUint16(dst[at+6:], uint16(len(dst)-at))
+	return dst, nrAt, after
+}
