@@ -21,40 +21,72 @@ type Options struct {
 	NoDeref bool // _eh_elf has no deref argument and reads memory directly
 }
 
-// generator holds the state of code generation.
+// generator holds the state of code generation: the plan, and what each stage leaves for
+// the others. Labels of code that several stages jump to are made before the first.
 type generator struct {
 	asm  *assembler
 	plan *plan.Plan
 	opt  Options
 
-	data     []byte
-	dataRefs []descRef
-	descs    map[string]uint32 // offsets of placed descriptors
-	exprs    []label           // by dwarfcfa.ExprID; 0: not used
-	layout   layout
+	rodata
+	layout layout
+	exprs  []label // by dwarfcfa.ExprID; 0: not used
 
-	words  int   // entries in all tables of pages
-	tables []int // by plan.Segments: where the entries of its table begin
-
-	text                              label // the text's begin
-	chain, begin                      label
-	walk                              label
-	dispatch, lookup, load            label
-	segmentEnd, exit                  label
-	noInfo, outermost                 label
-	notCompiled, badRegister          label
-	slowFast, slowRow                 label
-	spill, readWord                   label
-	exprInvalid, exprUnreadable       label
-	stepTail, stepGeneral             label
-	stepDone, stepStop                label
-	subroutines, textEnd, step, thunk label
-	search                            label // of the segment
+	entryLabels
+	lookupLabels
+	stopLabels
+	slowLabels
+	stepLabels
 
 	block []label // by plan.Blocks: where a page leads to
 	tree  []label // by plan.Trees: where the page table leads to; 0 if a page has no code
 	tails []label // by plan.Tails
 
+	ownFrames
+}
+
+// rodata is the data beside the code: tables of pages, then descriptors.
+type rodata struct {
+	data     []byte
+	dataRefs []descRef
+	descs    map[string]uint32 // offsets of placed descriptors
+
+	words  int   // entries in all tables of pages
+	tables []int // by plan.Segments: where the entries of its table begin
+}
+
+// entryLabels are the functions of the text and its bounds.
+type entryLabels struct {
+	text, textEnd label
+	step, thunk   label // _eh_elf, and the read callback that it gives its walk
+	chain, begin  label // _eh_elf_chain_1 and what it shares with the other
+	walk          label // _eh_elf_walk
+	subroutines   label
+}
+
+// lookupLabels are the places of a walk between two rows.
+type lookupLabels struct {
+	load             label // sets the registers up
+	dispatch, lookup label // from a pc to its row
+	search           label // of the segment
+	segmentEnd, exit label
+}
+
+// stopLabels end a walk with a status.
+type stopLabels struct{ noInfo, outermost, notCompiled, badRegister label }
+
+// slowLabels are the entries of the slow path and its subroutines.
+type slowLabels struct {
+	slowFast, slowRow           label // from a row that is fast otherwise, and from others
+	spill, readWord             label
+	exprInvalid, exprUnreadable label // ends of expressions without a value
+}
+
+// stepLabels are the places of _eh_elf that the code of rows leads to.
+type stepLabels struct{ stepTail, stepGeneral, stepDone, stepStop label }
+
+// ownFrames are the unwind information of the generated functions.
+type ownFrames struct {
 	stepFrame, thunkFrame, chainFrame, walkFrame, subFrame frameRows
 }
 
@@ -62,11 +94,11 @@ type generator struct {
 func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	g := &generator{
 		asm: newAssembler(), plan: p, opt: opt,
-		descs: map[string]uint32{},
-		exprs: make([]label, len(p.Table.Exprs)),
-		block: make([]label, len(p.Blocks)),
-		tree:  make([]label, len(p.Trees)),
-		tails: make([]label, len(p.Tails)),
+		rodata: rodata{descs: map[string]uint32{}},
+		exprs:  make([]label, len(p.Table.Exprs)),
+		block:  make([]label, len(p.Blocks)),
+		tree:   make([]label, len(p.Trees)),
+		tails:  make([]label, len(p.Tails)),
 	}
 	g.asm.newLabel() // no label is 0
 	g.layout = treeLayout{g}

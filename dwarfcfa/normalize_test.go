@@ -119,8 +119,8 @@ func TestOverlaps(t *testing.T) {
 		{"one inside another", []fde{{0, 0x40, 1}, {0x10, 0x10, 2}}, []string{"000..010 rsp+1", "010..020 rsp+2"}, Report{}},
 		{"one over the end of another", []fde{{0, 0x20, 1}, {0x10, 0x20, 2}}, []string{"000..010 rsp+1", "010..030 rsp+2"}, Report{}},
 		{"equal starts: the first counts", []fde{{0, 0x10, 1}, {0, 0x20, 2}, {0x20, 0x10, 3}},
-			[]string{"000..010 rsp+1", "020..030 rsp+3"}, Report{ShadowedFDEs: 1}},
-		{"empty ones do not count", []fde{{0, 0x20, 1}, {0x10, 0, 2}}, []string{"000..020 rsp+1"}, Report{EmptyFDEs: 1}},
+			[]string{"000..010 rsp+1", "020..030 rsp+3"}, Report{EntryCounts: EntryCounts{ShadowedFDEs: 1}}},
+		{"empty ones do not count", []fde{{0, 0x20, 1}, {0x10, 0, 2}}, []string{"000..020 rsp+1"}, Report{EntryCounts: EntryCounts{EmptyFDEs: 1}}},
 		{"touching and equal", []fde{{0, 0x10, 1}, {0x10, 0x10, 1}}, []string{"000..020 rsp+1"}, Report{}},
 	}
 	for _, tc := range tests {

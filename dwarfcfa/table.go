@@ -35,29 +35,36 @@ type Report struct {
 	SectionSize int64  // its size in bytes, decompressed
 	HdrSize     int64  // size of .eh_frame_hdr in bytes
 
+	EntryCounts
+	RowCounts
+
+	LostFDEs    []*DecodeError // the first of those that Lost counts
+	Bounded     bool           // some of them because of bounds of the whole object, such as MaxRows
+	NotCompiled []NotCompiled  // the first of those that NotCompiledRows counts
+}
+
+// EntryCounts counts the entries of a section.
+type EntryCounts struct {
 	CIEs         int
 	FDEs         int // all, including those counted below
 	EmptyFDEs    int // cover no pc
 	ShadowedFDEs int // start where an earlier FDE of the section starts
 	OutsideCode  int // start outside the file-backed executable segments, as FDEs of discarded functions do
 	ClippedFDEs  int // start in code and run past its end
+	Lost         int // left out because they, or their CIE, are malformed or unsupported
+}
 
-	Lost     int            // FDEs left out because they, or their CIE, are malformed or unsupported
-	LostFDEs []*DecodeError // the first of them
-	Bounded  bool           // some of them because of bounds of the whole object, such as MaxRows
-
-	NotCompiledRows int           // row ranges that hold a rule which cannot be compiled
-	NotCompiled     []NotCompiled // the first of them
-
-	MadeRanges int   // row ranges that were made from code, and
-	MadeBytes  int64 // the bytes of code that they hold for; see Made
-
-	Rows          int // row ranges before merging
-	FilledGaps    int // stretches of padding that took the row before them
-	PoppedRules   int // distinct rows in which a popped register became same value
-	MergedRanges  int // row ranges after merging: len(Table.Ranges)
-	DistinctRows  int // len(Table.Rows)
-	DistinctExprs int // expressions that Table.Rows use
+// RowCounts counts the rows of a table.
+type RowCounts struct {
+	Rows            int   // row ranges before merging
+	MadeRanges      int   // of them, those that were made from code
+	MadeBytes       int64 // the bytes of code that these hold for; see Made
+	NotCompiledRows int   // row ranges that hold a rule which cannot be compiled
+	FilledGaps      int   // stretches of padding that took the row before them
+	PoppedRules     int   // distinct rows in which a popped register became same value
+	MergedRanges    int   // row ranges after merging: len(Table.Ranges)
+	DistinctRows    int   // len(Table.Rows)
+	DistinctExprs   int   // expressions that Table.Rows use
 }
 
 // NotCompiled is a row range with a rule that cannot be compiled.

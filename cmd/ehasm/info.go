@@ -61,26 +61,41 @@ func infoVerb() verb {
 
 // infoJSON is the result of info for a file.
 type infoJSON struct {
-	File          string            `json:"file"`
-	Soname        string            `json:"soname"`
-	ABIVersion    uint32            `json:"abi_version"`
-	Flags         []string          `json:"flags"`
-	Layout        string            `json:"layout"`
-	ObjectBuildID string            `json:"object_build_id"`
-	ObjectSize    uint64            `json:"object_size"`
-	Content       *contentJSON      `json:"object_content,omitempty"`
-	BuildID       string            `json:"build_id"`
-	Low           uint64            `json:"low"`
-	High          uint64            `json:"high"`
-	Ranges        uint32            `json:"ranges"`
-	Rows          uint32            `json:"distinct_rows"`
-	TextSize      int64             `json:"text_bytes"`
-	DataSize      int64             `json:"data_bytes"`
-	SiteSize      int64             `json:"site_bytes"`
-	FileSize      int64             `json:"file_bytes"`
-	Exports       map[string]uint64 `json:"exports"` // offset by name
-	Build         []string          `json:"build"`
-	stats         compile.Stats
+	File       string   `json:"file"`
+	Soname     string   `json:"soname"`
+	ABIVersion uint32   `json:"abi_version"`
+	Flags      []string `json:"flags"`
+	Layout     string   `json:"layout"`
+	objectJSON
+	BuildID string `json:"build_id"`
+	tableJSON
+	sizesJSON
+	Exports map[string]uint64 `json:"exports"` // offset by name
+	Build   []string          `json:"build"`
+	stats   compile.Stats
+}
+
+// objectJSON is the object that a file was made from.
+type objectJSON struct {
+	ObjectBuildID string       `json:"object_build_id"`
+	ObjectSize    uint64       `json:"object_size"`
+	Content       *contentJSON `json:"object_content,omitempty"`
+}
+
+// tableJSON is what a file covers: pcs from low up to high.
+type tableJSON struct {
+	Low    uint64 `json:"low"`
+	High   uint64 `json:"high"`
+	Ranges uint32 `json:"ranges"`
+	Rows   uint32 `json:"distinct_rows"`
+}
+
+// sizesJSON are the sizes of a file's parts, in bytes.
+type sizesJSON struct {
+	TextSize int64 `json:"text_bytes"`
+	DataSize int64 `json:"data_bytes"`
+	SiteSize int64 `json:"site_bytes"`
+	FileSize int64 `json:"file_bytes"`
 }
 
 // contentJSON is an abi.Content; the hash is text, since JSON's numbers lose its low bits.
@@ -103,10 +118,11 @@ func readInfo(path string) (infoJSON, error) {
 	n, stats := info.Note, compile.StatsOf(info)
 	out := infoJSON{
 		File: path, Soname: info.Soname, ABIVersion: n.Version, Flags: []string{}, Layout: stats.Layout,
-		ObjectBuildID: fmt.Sprintf("%x", n.BuildID), ObjectSize: n.FileSize, BuildID: fmt.Sprintf("%x", info.BuildID),
-		Low: n.Low, High: n.High, Ranges: n.Ranges, Rows: n.Rows,
-		TextSize: info.TextSize, DataSize: info.DataSize, SiteSize: info.SiteSize, FileSize: size,
-		Exports: make(map[string]uint64), Build: info.Build, stats: stats,
+		objectJSON: objectJSON{ObjectBuildID: fmt.Sprintf("%x", n.BuildID), ObjectSize: n.FileSize},
+		BuildID:    fmt.Sprintf("%x", info.BuildID),
+		tableJSON:  tableJSON{Low: n.Low, High: n.High, Ranges: n.Ranges, Rows: n.Rows},
+		sizesJSON:  sizesJSON{TextSize: info.TextSize, DataSize: info.DataSize, SiteSize: info.SiteSize, FileSize: size},
+		Exports:    make(map[string]uint64), Build: info.Build, stats: stats,
 	}
 	if c := n.Content; c.Size > 0 {
 		out.Content = &contentJSON{Low: c.Low, Size: c.Size, Hash: fmt.Sprintf("%016x", c.Hash)}

@@ -170,7 +170,11 @@ type Inst struct {
 	Cond   Cond
 	OpSize uint8 // 1, 2, 4 or 8: the operand size
 
-	// How it is encoded.
+	Encoding
+}
+
+// Encoding says how an instruction is encoded, apart from its operands.
+type Encoding struct {
 	Enc       Enc
 	Map       uint8 // 0 one-byte opcodes, 1 0f, 2 0f38, 3 0f3a, else as VEX, EVEX or XOP number them
 	Opcode    uint8

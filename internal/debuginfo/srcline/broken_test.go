@@ -36,8 +36,8 @@ func FuzzSections(f *testing.F) {
 		f.Add(s.info, s.abbrev, s.str, s.lineStr, s.addr, s.ranges, s.rnglists, s.line, s.aranges, s.strOffsets)
 	}
 	f.Fuzz(func(t *testing.T, info, abbrev, str, lineStr, addr, ranges, rnglists, line, aranges, strOffsets []byte) {
-		s := &sections{info: info, abbrev: abbrev, str: str, lineStr: lineStr, strOffsets: strOffsets,
-			addr: addr, ranges: ranges, rnglists: rnglists, line: line, aranges: aranges}
+		s := &sections{contents: contents{info: info, abbrev: abbrev, str: str, lineStr: lineStr, strOffsets: strOffsets,
+			addr: addr, ranges: ranges, rnglists: rnglists, line: line, aranges: aranges}}
 		s.alt = s
 		askAll(&Object{sec: s, limit: 1 << 20})
 	})
@@ -72,8 +72,8 @@ func TestBroken(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, 2))
 		failed := 0
 		for range 1500 {
-			s := &sections{info: whole.info, abbrev: whole.abbrev, str: whole.str, lineStr: whole.lineStr,
-				ranges: whole.ranges, rnglists: whole.rnglists, line: whole.line, aranges: whole.aranges}
+			s := &sections{contents: contents{info: whole.info, abbrev: whole.abbrev, str: whole.str, lineStr: whole.lineStr,
+				ranges: whole.ranges, rnglists: whole.rnglists, line: whole.line, aranges: whole.aranges}}
 			all := []*[]byte{&s.info, &s.abbrev, &s.ranges, &s.rnglists, &s.line, &s.aranges}
 			p := all[rnd.IntN(len(all))]
 			if len(*p) == 0 {

@@ -15,22 +15,32 @@ import (
 // sections holds the DWARF sections of a file. alt holds those of the supplementary file,
 // in which dwz (or DWARF 5, 7.3.6) puts shared entries.
 type sections struct {
-	info, abbrev, str, lineStr, strOffsets, addr []byte
-	ranges, rnglists, line, aranges              []byte
-	types                                        []byte // .debug_types
-	alt                                          *sections
-	owner                                        *sections // of these, which are its .debug_types; nil: none
-	mapped                                       [][]byte
+	contents
+	alt    *sections
+	owner  *sections // of these, which are its .debug_types; nil: none
+	mapped [][]byte
 
 	// The parts of them that are not inflated yet; nil: none.
 	packed struct{ info, abbrev, line *packed }
 
-	mu       sync.Mutex
-	abbrevs  map[abbrevKey]*abbrevTable
+	mu      sync.Mutex // of what follows, which is parsed on demand
+	abbrevs map[abbrevKey]*abbrevTable
+	unitIndex
+}
+
+// contents are the bytes of the sections, inflated.
+type contents struct {
+	info, abbrev, str, lineStr, strOffsets, addr []byte
+	ranges, rnglists, line, aranges              []byte
+	types                                        []byte // .debug_types
+}
+
+// unitIndex are the units that were met so far.
+type unitIndex struct {
 	units    []*unit             // by offset, up to parsed
-	typeAt   map[uint64]entryKey // types in type units, by signature
 	parsed   uint64              // in .debug_info
 	unitsErr error               // why parsing stopped there
+	typeAt   map[uint64]entryKey // types in type units, by signature
 	typed    bool                // .debug_types has been parsed
 	typesErr error               // why it is incomplete
 }

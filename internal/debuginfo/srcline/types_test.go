@@ -189,8 +189,8 @@ func TestPrototypesBroken(t *testing.T) {
 
 // mutated returns an object whose .debug_info or .debug_abbrev differs in a few bytes.
 func mutated(whole *sections, rnd *rand.Rand) *Object {
-	s := &sections{info: whole.info, abbrev: whole.abbrev, str: whole.str, lineStr: whole.lineStr,
-		ranges: whole.ranges, rnglists: whole.rnglists, line: whole.line, aranges: whole.aranges, types: whole.types}
+	s := &sections{contents: contents{info: whole.info, abbrev: whole.abbrev, str: whole.str, lineStr: whole.lineStr,
+		ranges: whole.ranges, rnglists: whole.rnglists, line: whole.line, aranges: whole.aranges, types: whole.types}}
 	p := &s.info
 	switch n := rnd.IntN(3); {
 	case n == 0:

@@ -5,7 +5,9 @@ import "fmt"
 // typeUnits makes sections of .debug_types, which DWARF 4 puts types with a signature in: all
 // but the units are those of s. The caller has s.mu.
 func (s *sections) typeUnits() *sections {
-	t := &sections{info: s.types, abbrev: s.abbrev, str: s.str, lineStr: s.lineStr, strOffsets: s.strOffsets, addr: s.addr, owner: s}
+	t := &sections{owner: s, contents: contents{
+		info: s.types, abbrev: s.abbrev, str: s.str, lineStr: s.lineStr, strOffsets: s.strOffsets, addr: s.addr,
+	}}
 	t.packed.abbrev = s.packed.abbrev
 	return t
 }

@@ -17,8 +17,22 @@ type unit struct {
 	skeleton  bool
 	dwoID     uint64
 
-	// Set from the unit's entry by open, once.
-	opened         sync.Once
+	opened sync.Once
+	root               // set by open, from the unit's entry
+	begun  atomic.Bool // reading functions and lines
+
+	// Each part is parsed on first use.
+	mu     sync.Mutex // of funcs
+	funcs  *funcTable
+	lineMu sync.Mutex
+	lines  *lineTable
+
+	scopeMu sync.Mutex
+	scopes  []scope
+}
+
+// root is what a unit's first entry says, and the sections that its offsets are in.
+type root struct {
 	low            uint64 // base of range lists
 	addr           []byte // .debug_addr; of a .dwo, the object's
 	addrBase       uint64
@@ -26,16 +40,7 @@ type unit struct {
 	rnglistsBase   uint64
 	rangesBase     uint64 // in a .dwo of DWARF 4
 	ranges         []byte // .debug_ranges
-
-	begun  atomic.Bool // reading both
-	mu     sync.Mutex  // of funcs
-	funcs  *funcTable
-	lineMu sync.Mutex
-	lines  *lineTable
-
-	language uint64 // set by open
-	scopeMu  sync.Mutex
-	scopes   []scope
+	language       uint64
 }
 
 // Unit types: DWARF 5, table 7.2.
@@ -74,7 +79,7 @@ func (s *sections) parseUnit() error {
 	const longest = 40 // of the headers
 	s.packed.info.upTo(s.parsed + longest)
 	c := cursor{b: s.info, off: s.parsed}
-	u := &unit{sec: s, off: c.off, addr: s.addr, ranges: s.ranges}
+	u := &unit{sec: s, off: c.off, root: root{addr: s.addr, ranges: s.ranges}}
 	n, wide := c.initialLength()
 	if c.bad || n > uint64(len(s.info))-c.off {
 		return fmt.Errorf("unit at %#x of .debug_info: its length %#x goes beyond the end", u.off, n)
