@@ -14,7 +14,7 @@ type wrong struct {
 	kind            Kind
 	reg             uint8 // register of saved and clobbered
 	actual, claimed string
-	context         bool
+	class           Class // "": ClassTable
 }
 
 // judge compares a row with the state before the instruction at pc. reason says why that is not possible; it is empty
@@ -27,9 +27,15 @@ func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []w
 	if reason != "" {
 		return ws, reason
 	}
-	context := row.Regs[16].Kind != dwarfcfa.RuleOffset || row.Regs[16].Offset != -8
+	class := Class("")
+	if row.Regs[16].Kind != dwarfcfa.RuleOffset || row.Regs[16].Offset != -8 {
+		class = ClassContext
+	}
 	if cfa.isNum || cfa.v.Kind != codeflow.Base || cfa.v.Reg != 0 || cfa.v.Off != 0 {
-		return append(ws, wrong{kind: KindCFA, actual: cfaText(s), claimed: c.cfaSays(row), context: context}), ""
+		if copied(row, s, cfa) {
+			class = ClassCopy
+		}
+		return append(ws, wrong{kind: KindCFA, actual: cfaText(s), claimed: c.cfaSays(row), class: class}), ""
 	}
 	for d := range 16 {
 		h := hardware[d]
@@ -37,7 +43,7 @@ func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []w
 			continue
 		}
 		if w, bad := c.register(pc, row, s, d, h); bad {
-			w.context = context
+			w.class = class
 			ws = append(ws, w)
 		}
 	}
@@ -46,6 +52,35 @@ func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []w
 		ws = append(ws, w)
 	}
 	return ws, ""
+}
+
+// copied reports whether the row describes another frame than the code's, which holds the return address and the
+// registers, too.
+func copied(row *dwarfcfa.Row, s *codeflow.State, cfa word) bool {
+	if cfa.isNum || cfa.v.Kind != codeflow.Base || cfa.v.Reg == 0 {
+		return false
+	}
+	for d := range row.Regs {
+		rule, v := &row.Regs[d], codeflow.Value{Kind: codeflow.Entry, Reg: codeflow.RA}
+		if d < 16 {
+			if v.Reg = hardware[d]; codeflow.CalleeSaved>>v.Reg&1 == 0 {
+				continue
+			}
+		}
+		switch rule.Kind {
+		case dwarfcfa.RuleOffset:
+			if s.Slot(cfa.v.Reg, cfa.v.Off+int32(rule.Offset)) != v {
+				return false
+			}
+		case dwarfcfa.RuleSameValue, dwarfcfa.RuleUnspecified:
+			if d == 16 || s.Regs[v.Reg] != v {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // cfaOf returns the value of the row's CFA rule in the state.
@@ -61,6 +96,9 @@ func (c *function) cfaOf(pc uint64, row *dwarfcfa.Row, s *codeflow.State) (word,
 			return w.plus(row.CFA.Offset), ""
 		}
 		if _, _, ok := s.CFA(); ok {
+			if w.v.Kind == codeflow.Base {
+				w = w.plus(row.CFA.Offset)
+			}
 			return w, "" // the CFA is known, and this register is not at a known distance from it
 		}
 		if w.v.Kind == codeflow.Entry && !(row.CFA.Reg == 7 || row.CFA.Reg == 6) {

@@ -26,7 +26,11 @@ func (f *Finding) Message() string {
 	case KindReturn:
 		fmt.Fprintf(&b, "the return address is %s, the table says %s", f.Actual, f.Claimed)
 	case KindSaved, KindClobbered:
-		fmt.Fprintf(&b, "%s is %s, the table says %s", f.Register, f.Actual, f.Claimed)
+		are := "is"
+		if strings.Contains(f.Register, ", ") {
+			are = "are"
+		}
+		fmt.Fprintf(&b, "%s %s %s, the table says %s", f.Register, are, f.Actual, f.Claimed)
 	case KindRet:
 		fmt.Fprintf(&b, "ret where %s", f.Actual)
 	case KindBorder:
@@ -44,6 +48,10 @@ func (f *Finding) Message() string {
 		b.WriteString(" (a Go function, which keeps no registers)")
 	case ClassContext:
 		b.WriteString(" (change of context)")
+	case ClassCopy:
+		b.WriteString(" (another frame, with copies of the return address and the registers)")
+	case ClassVariable:
+		b.WriteString(" (if it is a variable of the program: many functions change it, and none saves it)")
 	case ClassOffByOne:
 		b.WriteString(" (off by one instruction)")
 	}

@@ -1,6 +1,9 @@
 package check
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Kind says what is wrong with a row.
 type Kind string
@@ -32,10 +35,13 @@ type Class string
 
 // Classes of findings.
 const (
-	ClassTable    Class = "table"   // the table is wrong
-	ClassPrivate  Class = "private" // the function has a private calling convention and never restores the register
-	ClassGo       Class = "go"      // a register of a Go function: its compiler's tables give the CFA only
-	ClassContext  Class = "context" // a change of context, such as longjmp's end: right by intent
+	ClassTable   Class = "table"   // the table is wrong
+	ClassPrivate Class = "private" // the function has a private calling convention and never restores the register
+	ClassGo      Class = "go"      // a register of a Go function: its compiler's tables give the CFA only
+	ClassContext Class = "context" // a change of context, such as longjmp's end: right by intent
+	ClassCopy    Class = "copy"    // the row describes another frame, with copies of the return address and the registers
+	// ClassVariable is for a register that many functions change, and none of these saves: a variable of the program.
+	ClassVariable Class = "variable"
 	ClassOffByOne Class = "off-by-one"
 	ClassBelow    Class = "below-rsp"
 )
@@ -68,6 +74,9 @@ func (f *Finding) base() uint64 {
 	}
 	return f.Start
 }
+
+// registers returns the registers of a finding.
+func (f *Finding) registers() []string { return strings.Split(f.Register, ", ") }
 
 // Report is the result of checking an object.
 type Report struct {

@@ -103,14 +103,15 @@ func (s *Subject) Run(opt Options) *Report {
 		for k, n := range q.reasons {
 			rep.NotJudged[k] += n
 		}
-		for _, f := range q.findings {
-			s.classify(&f, i, p)
-			rep.Findings = append(rep.Findings, f)
+		for k := range q.findings {
+			s.classify(&q.findings[k], i, p)
 		}
+		rep.Findings = append(rep.Findings, merge(q.findings)...)
 		if opt.Listing != nil && len(q.findings) > 0 {
 			opt.Listing(i, q.lines)
 		}
 	}
+	variables(rep.Findings)
 	s.noRows(p, rep)
 	return rep
 }
@@ -170,6 +171,9 @@ func (c *function) compare() {
 			return
 		}
 		c.rep.instructions++
+		if len(c.open) > 0 && c.leavesStack(pc, in, s) {
+			c.intended()
+		}
 		if row == nil || pc < uint64(row.Start) || pc >= uint64(row.End) {
 			if row, k = nil, c.rows.find(pc); k >= 0 {
 				row = &c.rows.rows[k]
@@ -215,8 +219,11 @@ func (c *function) compare() {
 		}
 		if in.Op == x86.OpRET && len(ws) == 0 {
 			if r := s.Regs[x86.RSP]; r.Kind == codeflow.Base && r.Reg == 0 && r.Off != -8 {
-				jump := c.topSet(pc) && s.Slot(0, r.Off).Kind != codeflow.Entry
-				ws = append(ws, wrong{kind: KindRet, actual: "rsp is " + cfaOffset(int64(r.Off)), claimed: "CFA-8 at a ret", context: jump})
+				class := Class("")
+				if c.topSet(pc) && s.Slot(0, r.Off).Kind != codeflow.Entry {
+					class = ClassContext // a jump
+				}
+				ws = append(ws, wrong{kind: KindRet, actual: "rsp is " + cfaOffset(int64(r.Off)), claimed: "CFA-8 at a ret", class: class})
 			}
 		}
 		if len(ws) == 0 {
@@ -276,7 +283,10 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 			continue
 		}
 		f := Finding{Kind: w.kind, PC: pc, End: pc + uint64(in.Len), Count: 1, Actual: w.actual, Claimed: w.claimed, Start: c.r.Func().Lo, Assumed: basis == codeflow.Assumed, Class: ClassTable}
-		if w.context || w.kind == KindCFA && takesStack(in, &row.Row) {
+		switch {
+		case w.class != "":
+			f.Class = w.class
+		case w.kind == KindCFA && takesStack(in, &row.Row):
 			f.Class = ClassContext
 		}
 		if w.kind == KindSaved || w.kind == KindClobbered {
@@ -294,6 +304,22 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		}
 	}
 	c.open = c.open[:k]
+}
+
+// leavesStack reports whether an instruction goes, with another stack, to where no table tells: the end of longjmp and its
+// like, which have loaded another context's registers.
+func (c *function) leavesStack(pc uint64, in *x86.Inst, s *codeflow.State) bool {
+	r := s.Regs[x86.RSP]
+	return in.Op == x86.OpJMP && in.Args[0].Kind != x86.KRel && !c.r.Switches(pc) && r.Kind == codeflow.Base && r.Reg != 0
+}
+
+// intended marks the open findings of registers: the code has loaded another context's.
+func (c *function) intended() {
+	for _, r := range c.open {
+		if r.w.kind == KindClobbered || r.w.kind == KindSaved {
+			r.f.Class = ClassContext
+		}
+	}
 }
 
 // topSet reports whether the instruction before pc writes the word at rsp, so that a ret at pc jumps there.
@@ -330,7 +356,7 @@ func (c *function) close(r *run) {
 	f := r.f
 	f.Never = c.truly[c.rows.find(uint64(r.row.Start))] == 0 && uint64(r.row.Start) >= f.PC && uint64(r.row.End) <= f.End
 	switch {
-	case f.Class == ClassContext:
+	case f.Class == ClassContext || f.Class == ClassCopy:
 		f.Severity = SeverityNote
 	case f.Kind == KindCFA || f.Kind == KindReturn || f.Kind == KindRet:
 		f.Severity = SeverityError
@@ -428,7 +454,7 @@ func (s *Subject) classify(f *Finding, i int, p *codeflow.Program) {
 	if f.Kind == KindClobbered && f.Class == ClassTable {
 		for h := range uint8(16) {
 			if codeflow.CalleeSaved>>h&1 != 0 && regName(h) == f.Register && p.Broken(f.Start)>>h&1 != 0 {
-				f.Class = ClassPrivate
+				f.Class, f.Severity = ClassPrivate, SeverityNote
 			}
 		}
 	}

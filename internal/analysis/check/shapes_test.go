@@ -68,7 +68,15 @@ func TestShapes(t *testing.T) {
 		{"type before a function", "jmp 2f\n.byte 0x76,1f-.-1,0,0,0,0\n2: push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\n1: pop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
 		{"data among code", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\njmp 2f\n.skip 20,0x48\n2: call g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
 		{"ret $16", "mov 8(%rsp),%rax\nret $16\n.cfi_endproc\nh: .cfi_startproc\nsub $16,%rsp\n.cfi_def_cfa_offset 24\ncall f\n.cfi_def_cfa_offset 8\nret", nil},
+		// a global register variable is one of many functions; a single one is a finding
+		{"longjmp", "mov (%rdi),%rbx\nmov 8(%rdi),%rbp\nmov 16(%rdi),%rsp\njmp *24(%rdi)",
+			[]expected{{check.KindClobbered, check.SeverityNote, 3, "lost", "unchanged", 2}}},
+		// libffi's call with a frame that its caller gives it
+		{"another frame", "mov (%rsp),%r10\nlea (%rdi,%rsi),%rax\nmov %rbp,(%rax)\nmov %r10,8(%rax)\nmov %rax,%rbp\n.cfi_def_cfa 6,16\n.cfi_offset 6,-16\ntest %edx,%edx\nmov %rbp,%rsp\npop %rbp\n.cfi_def_cfa 7,8\nret",
+			[]expected{{check.KindCFA, check.SeverityNote, 18, "rsp+8", "rbp+16", 2}}},
 		{"exchanged", "xchg %rsp,%rax\n.cfi_def_cfa_register 0\nnop\nxchg %rsp,%rax\n.cfi_def_cfa_register 7\nret", nil},
+		// clang of a call that does not return, padding, and a block that is reached with another rsp; rbx gives the CFA
+		{"padding after a call", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nmov %rsp,%rbx\ntest %edi,%edi\nje 1f\nsub $32,%rsp\n.cfi_adjust_cfa_offset 32\ncall h\n.cfi_adjust_cfa_offset -32\n.p2align 4\n1: call g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+c.body+"\n.cfi_endproc\n.size f,.-f\n"))
@@ -98,6 +106,46 @@ func TestShapesMended(t *testing.T) {
 			assert.Equal(t, r.Instructions, r.Judged, "%v", r.NotJudged)
 		})
 	}
+}
+
+// TestTailCalls: functions that one jump leads to are not parts of the function that jumps, so the table in a register of
+// one is no table of another.
+func TestTailCalls(t *testing.T) {
+	const source = `
+.p2align 4
+NAME: .cfi_startproc
+push %rbx
+.cfi_def_cfa_offset 16
+.cfi_offset 3,-16
+sub $SIZE,%rsp
+.cfi_adjust_cfa_offset SIZE
+lea NAME_table(%rip),%r9
+xor %ebx,%ebx
+1: cmp $1,%edi
+ja 3f
+mov %edi,%edi
+movslq (%r9,%rdi,4),%rax
+add %r9,%rax
+jmp *%rax
+2: dec %edi
+3: sub $2,%edi
+jne 1b
+add $SIZE,%rsp
+.cfi_adjust_cfa_offset -SIZE
+pop %rbx
+.cfi_def_cfa_offset 8
+.cfi_restore 3
+ret
+.cfi_endproc
+.section .rodata
+NAME_table: .long 2b-NAME_table,3b-NAME_table
+.text
+`
+	text := ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\ntest %edi,%edi\nje one\njmp two\n.cfi_endproc\n.size f,.-f\n" +
+		replace(replace(source, "NAME", "one"), "SIZE", "16") + replace(replace(source, "NAME", "two"), "SIZE", "64")
+	r := run(t, assemble(t, "f.s", text))
+	assert.Empty(t, r.Findings)
+	assert.Equal(t, r.Instructions, r.Judged, "%v", r.NotJudged)
 }
 
 // TestOutlinedLock: glibc's lock of inline assembly: a separate part, jumped to and left by jumps, that moves the stack pointer

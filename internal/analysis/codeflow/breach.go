@@ -30,8 +30,9 @@ func (b *breach) at(lost uint16, by int32) {
 	b.returns, b.by = true, by
 }
 
-// atReturn adds the return that a ret or an indirect jump in a state makes, if it goes to the return address.
-func (b *breach) atReturn(in *x86.Inst, s *State) {
+// atReturn adds the return that a ret or an indirect jump in a state makes, if it goes to the return address. Where rsp
+// goes counts only in states that follow from an entry: a row may call another frame's word the return address.
+func (b *breach) atReturn(in *x86.Inst, s *State, basis Basis) {
 	to, above := Value{}, int32(0) // where it goes, and the bytes that it adds to rsp
 	switch a := &in.Args[0]; {
 	case in.Op == x86.OpRET:
@@ -52,6 +53,9 @@ func (b *breach) atReturn(in *x86.Inst, s *State) {
 	by := int32(unknownMove)
 	if r := s.Regs[rsp]; r.Kind == Base && r.Reg == 0 {
 		by = r.Off + above
+	}
+	if basis != FromEntry {
+		by = 0
 	}
 	b.at(s.lost(), by)
 }

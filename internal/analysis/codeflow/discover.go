@@ -111,8 +111,9 @@ func (f *flow) run(pc uint64) {
 			}
 		case x86.OpLEA:
 			if r := in.Args[0].Reg; in.Mem.Base == x86.RIP && r < 16 {
-				if at, _ := in.MemAddr(pc); !slices.Contains(f.leas[r], at) {
-					f.leas[r] = append(f.leas[r], at)
+				at, _ := in.MemAddr(pc)
+				if l := (tableAddr{at, p.i}); !slices.Contains(f.leas[r], l) {
+					f.leas[r] = append(f.leas[r], l)
 				}
 			}
 		default:
@@ -154,7 +155,7 @@ func (f *flow) indirect(k int32) {
 	var ts []uint64
 	if t.addr != 0 {
 		if ts = f.readTable(&t); ts != nil {
-			f.byAddr[t.addr] = ts
+			f.byAddr[tableAddr{t.addr, f.partOf(f.pcs[k]).i}] = ts
 			f.setTable(k, ts)
 		}
 	}

@@ -1,6 +1,7 @@
 package codeflow
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/ehasm/ehasm/internal/analysis/x86"
@@ -106,6 +107,9 @@ func (f *flow) enter(q *part) {
 	p, lo := f.p, q.fn.Lo
 	s, basis, ok := Initial(), FromEntry, true
 	e := p.ext[lo]
+	if e != nil && !q.fn.Shared && f.jumpsTo(lo) {
+		e, ok = nil, false // the group's own jump counts: the other may be to a cold label without code, before the part
+	}
 	contested := e != nil && e.contested
 	if contested {
 		e, ok = nil, false
@@ -157,6 +161,16 @@ func (f *flow) enter(q *part) {
 			f.flowTo(o, &e.s, e.basis)
 		}
 	}
+}
+
+// jumpsTo reports whether a part of the group jumps to pc from elsewhere.
+func (f *flow) jumpsTo(pc uint64) bool {
+	for k := range f.parts {
+		if _, found := slices.BinarySearch(f.p.sum[f.parts[k].i].outs, pc); found {
+			return true
+		}
+	}
+	return false
 }
 
 // isPad reports whether pc is a landing pad of the part.

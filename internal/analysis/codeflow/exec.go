@@ -109,6 +109,10 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 		v := Value{}
 		if base, off, ok := s.addr(in); ok && a.Size == 8 {
 			v = baseAt(base, off)
+		} else if a.Size == 8 && s.holds(entryOf(RA)) {
+			// libffi gives a callee another frame, and copies the return address there
+			v = baseAt(f.baseID(pc), 0)
+			s.dropBase(v.Reg)
 		}
 		f.set(pc, s, a, v)
 	case x86.OpADD, x86.OpSUB:

@@ -25,9 +25,9 @@ type flow struct {
 	jumps  []int32             // indirect jumps whose tables were not looked for yet
 	held   []held              // indirect jumps whose register gets the address of the table in another block
 	heldAt int                 // len(ins) when held was looked at last
-	leas   [16][]uint64        // by register: addresses that lea puts into it
+	leas   [16][]tableAddr     // by register: addresses that lea puts into it
 	table  map[uint64][]uint64 // targets, by the jump's address
-	byAddr map[uint64][]uint64 // targets, by the table's address
+	byAddr map[tableAddr][]uint64
 
 	never  map[uint64]bool // calls taken not to return, since the code after them contradicts the state there
 	newly  int
@@ -137,7 +137,7 @@ func (f *flow) begin(members []int) {
 	}
 	f.steps, f.limit = 0, false
 	if f.table == nil {
-		f.table, f.byAddr = map[uint64][]uint64{}, map[uint64][]uint64{}
+		f.table, f.byAddr = map[uint64][]uint64{}, map[tableAddr][]uint64{}
 	}
 	clear(f.table)
 	clear(f.byAddr)
@@ -248,24 +248,42 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 }
 
 // conflict handles two paths that meet with rsp at different distances from the CFA. Unless the frame pointer explains
-// it, the call before pc is taken not to return.
+// it, the call before pc, or before the padding there, is taken not to return.
 func (f *flow) conflict(pc uint64, old, s *State) {
 	x, y := old.Regs[rsp], s.Regs[rsp]
 	if x.Reg != 0 || y.Reg != 0 {
 		return
 	}
-	if p, q := old.Regs[rbp], s.Regs[rbp]; p == q && p.Kind == Base && p.Reg == 0 {
-		return // calls may leave arguments on the stack
-	}
 	k, ok := f.prev(pc)
+	for ok && f.ins[k].Op == x86.OpNOP && f.lead[f.pos(f.pcs[k])] == 0 {
+		k, ok = f.prev(f.pcs[k])
+	}
 	if !ok || f.ins[k].Op != x86.OpCALL || f.callNever(f.pcs[k], &f.ins[k]) || f.newly >= 8 {
 		return
+	}
+	if p, q := old.Regs[rbp], s.Regs[rbp]; p == q && p.Kind == Base && p.Reg == 0 && !f.rowExcludes(pc, k, old, s) {
+		return // calls may leave arguments on the stack
 	}
 	if f.never == nil {
 		f.never = map[uint64]bool{}
 	}
 	f.never[f.pcs[k]] = true
 	f.newly++
+}
+
+// rowExcludes reports whether the row at pc says where rsp is, as one of two states does, and the call with index k before
+// pc would leave it elsewhere.
+func (f *flow) rowExcludes(pc uint64, k int32, old, s *State) bool {
+	if f.beginner == nil {
+		return false
+	}
+	row, ok := f.beginner.Begin(pc)
+	r := row.Regs[rsp]
+	if !ok || r.Kind != Base || r != old.Regs[rsp] && r != s.Regs[rsp] {
+		return false
+	}
+	after, ok := f.stateAt(f.pcs[k])
+	return ok && after.Regs[rsp].Kind == Base && after.Regs[rsp] != r
 }
 
 // flowPad merges a state into the landing pad at an offset. Of two stack pointers it keeps the higher: at the lower
@@ -388,7 +406,7 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 				p.leaves(s, true)
 			}
 			if ph == handOver && basis != Guessed && !soft {
-				p.breach.atReturn(in, s)
+				p.breach.atReturn(in, s, basis)
 			}
 			return
 		case x86.OpJMP:
@@ -400,7 +418,7 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 				p.leaves(s, false)
 			}
 			if ph == handOver && basis != Guessed && !soft {
-				p.breach.atReturn(in, s)
+				p.breach.atReturn(in, s, basis)
 			}
 			for _, t := range f.table[pc] {
 				f.edge(p, t, s, basis, edgeTable, ph, soft)

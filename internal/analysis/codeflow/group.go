@@ -55,6 +55,14 @@ func (p *Program) findGroups() {
 			}
 		}
 	}
+	tailCall := func(t uint64) bool { return false }
+	if p.opt.Begin != nil {
+		rows := p.opt.Begin()
+		tailCall = func(t uint64) bool {
+			s, ok := rows.Begin(t)
+			return ok && s.IsInitial()
+		}
+	}
 	// A beginning that several functions jump to belongs to none of them: it may be a cold label without code, after which the next
 	// function's part lies.
 	const several = -1
@@ -64,7 +72,7 @@ func (p *Program) findGroups() {
 		for i := range p.fns {
 			for _, t := range p.sum[i].outs {
 				g := p.find(t)
-				if g < 0 || g == i || t != p.fns[g].Lo || p.referred(t) {
+				if g < 0 || g == i || t != p.fns[g].Lo || p.referred(t) || tailCall(t) {
 					continue
 				}
 				r := root(i)

@@ -1,6 +1,7 @@
 package codeflow
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -69,10 +70,16 @@ type held struct {
 	base int
 }
 
+// tableAddr is the address of a jump table, or what may be one, as a part of the group uses it.
+type tableAddr struct {
+	addr uint64
+	part int // index among the program's functions
+}
+
 // resolveHeld completes the targets of held jumps: a loop may set the register once and jump through it from several places.
-// A held jump may lead to the targets of every table whose address the function puts into that register; if the register is
-// set in another way, such as from the stack, to those of every table of the function. Without these targets, the code there
-// would count as reached from other places only. resolveHeld reports whether a jump got new targets.
+// A held jump may lead to the targets of every table whose address its part puts into that register, or the whole group if
+// the part puts none; if the register is set in another way, such as from the stack, to those of every table. Without these
+// targets, the code there would count as reached from other places only. resolveHeld reports whether a jump got new targets.
 func (f *flow) resolveHeld() (found bool) {
 	if len(f.held) == 0 || f.heldAt == len(f.ins) {
 		return false
@@ -95,29 +102,47 @@ func (f *flow) resolveHeld() (found bool) {
 
 func (f *flow) heldTargets(h held) (out []uint64) {
 	out = append(out, f.table[f.pcs[h.jump]]...)
-	addrs := f.leas[h.base]
-	for _, at := range addrs {
-		out = append(out, f.byAddr[at]...)
+	part := f.partOf(f.pcs[h.jump]).i
+	addrs := ofPart(f.leas[h.base], part)
+	for _, l := range addrs {
+		out = append(out, f.byAddr[l]...)
 	}
 	if len(out) == 0 {
 		switch len(addrs) {
 		case 0:
-			for _, at := range slices.Sorted(maps.Keys(f.byAddr)) {
-				out = append(out, f.byAddr[at]...)
+			for _, l := range ofPart(slices.SortedFunc(maps.Keys(f.byAddr), tableAddr.compare), part) {
+				out = append(out, f.byAddr[l]...)
 			}
 		case 1:
 			t := f.tableForm(h.jump)
-			t.addr = addrs[0]
+			t.addr = addrs[0].addr
 			if t.plus == 0 {
 				t.plus = t.addr
 			}
 			if out = f.readTable(&t); out != nil {
-				f.byAddr[t.addr] = out
+				f.byAddr[addrs[0]] = out
 			}
 		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// ofPart returns the addresses that a part uses; all if it uses none, as where the register is set before a jump to a cold part.
+func ofPart(all []tableAddr, part int) (own []tableAddr) {
+	for _, l := range all {
+		if l.part == part {
+			own = append(own, l)
+		}
+	}
+	if own == nil {
+		return all
+	}
+	return own
+}
+
+func (l tableAddr) compare(o tableAddr) int {
+	return cmp.Or(cmp.Compare(l.addr, o.addr), cmp.Compare(l.part, o.part))
 }
 
 // backward looks through the instructions before the jump, along fall-through and, if there is none, a jump that leads here.

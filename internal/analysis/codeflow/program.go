@@ -298,9 +298,9 @@ func (p *Program) callsOnly(g int) bool {
 }
 
 // isEntry reports whether calls lead to pc, so that the state there is an entry's whatever a table says: it is called,
-// or a symbol or pointer names it, and it is not a moved part of a function.
+// or a symbol or pointer names it, and it is not a moved part of a function, or a label in a table of labels.
 func (p *Program) isEntry(pc uint64) bool {
-	return p.called.has(pc) || p.referred(pc) && !p.isPart(pc)
+	return p.called.has(pc) || (p.img.starts[pc] || p.img.pointed(pc) || p.lea.has(pc)) && !p.isPart(pc)
 }
 
 // keepsRAX reports whether the function at pc does not change rax: it is no longer than a few dozen instructions up to its

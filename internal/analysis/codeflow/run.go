@@ -57,6 +57,9 @@ func (r *Result) Leads(pc uint64) bool {
 	return pc-p.fn.Lo >= uint64(len(p.code)) || r.f.lead[int(pc-p.fn.Lo)+p.off] != 0
 }
 
+// Switches reports whether the instruction at pc jumps by a table that was found.
+func (r *Result) Switches(pc uint64) bool { return len(r.f.table[pc]) > 0 }
+
 // Gaps reports whether code of the function, other than padding, may have been left unreached.
 func (r *Result) Gaps() bool { return r.f.parts[r.k].gap }
 
@@ -261,6 +264,11 @@ func (f *flow) plausible(d *delivery) bool {
 	}
 	for h := range b.Regs {
 		if v := b.Regs[h]; v.Kind != Unknown && v != d.s.Regs[h] {
+			return false
+		}
+	}
+	for i := range b.slots[:b.n] {
+		if x := &b.slots[i]; d.s.Slot(x.base, x.off) != x.v {
 			return false
 		}
 	}

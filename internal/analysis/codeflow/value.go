@@ -226,6 +226,16 @@ func (s *State) dropBelow() {
 	}
 }
 
+// holds reports whether a register has the value.
+func (s *State) holds(v Value) bool {
+	for i := range s.Regs {
+		if s.Regs[i] == v {
+			return true
+		}
+	}
+	return false
+}
+
 // clobber forgets registers.
 func (s *State) clobber(m uint16) {
 	for ; m != 0; m &= m - 1 {

@@ -1,0 +1,65 @@
+package check
+
+// merge joins the findings of a function that are one mistake: several registers with the same answer up to the same
+// place, such as those that longjmp loads.
+func merge(fs []Finding) []Finding {
+	out := fs[:0]
+	for _, f := range fs {
+		joined := false
+		for k := range out {
+			if o := &out[k]; o.sameMistake(&f) {
+				o.Register += ", " + f.Register
+				o.Never = o.Never && f.Never
+				joined = true
+				break
+			}
+		}
+		if !joined {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// sameMistake reports whether two findings differ in the register and the beginning only.
+func (f *Finding) sameMistake(o *Finding) bool {
+	return f.Register != "" && f.Kind == o.Kind && f.Class == o.Class && f.Severity == o.Severity && f.Start == o.Start &&
+		f.End == o.End && f.Actual == o.Actual && f.Claimed == o.Claimed
+}
+
+// manyFunctions is how many functions change a register that is a variable of the program: GCC's -ffixed-reg, and
+// register variables outside of functions, as PHP and GHC have them.
+const manyFunctions = 5
+
+// variables makes findings of registers notes where they seem to be variables of the program.
+func variables(fs []Finding) {
+	changed := map[string]map[uint64]bool{} // by register: functions
+	is := func(f *Finding) bool {
+		return f.Kind == KindClobbered && (f.Class == ClassTable || f.Class == ClassPrivate)
+	}
+	for i := range fs {
+		f := &fs[i]
+		if !is(f) {
+			continue
+		}
+		for _, reg := range f.registers() {
+			if changed[reg] == nil {
+				changed[reg] = map[uint64]bool{}
+			}
+			changed[reg][f.Start] = true
+		}
+	}
+	for i := range fs {
+		f := &fs[i]
+		if !is(f) || f.Class == ClassPrivate {
+			continue
+		}
+		many := true
+		for _, reg := range f.registers() {
+			many = many && len(changed[reg]) >= manyFunctions
+		}
+		if many {
+			f.Class, f.Severity = ClassVariable, SeverityNote
+		}
+	}
+}
