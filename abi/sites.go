@@ -6,7 +6,7 @@ import "encoding/binary"
 const SitesSection = ".eh_elf_sites"
 
 // SitesVersion is the number of the format of tables of sites.
-const SitesVersion = 3
+const SitesVersion = 4
 
 // SitesNote says where an eh_elf has its table of sites.
 type SitesNote struct {

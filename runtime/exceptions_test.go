@@ -46,6 +46,7 @@ var throwing = map[string]string{
 	"eh-made":       "g++ -O1 made.cc",
 	"eh-no-table":   "g++ -O1 -Wl,--no-eh-frame-hdr notable.cc",
 	"eh-many":       "g++ -O1 -std=c++17 many.cc",
+	"eh-args":       "g++ -Os -std=c++14 -mno-accumulate-outgoing-args -mpush-args -fomit-frame-pointer -fno-ipa-sra -pthread args.cc",
 	"eh-crossing":   "g++ -O2 crossing.cc",
 	"eh-static-all": "g++ -O2 -static-libgcc -static-libstdc++ -rdynamic crossing.cc",
 }
@@ -133,6 +134,17 @@ func TestExceptionsSame(t *testing.T) {
 		if name == "eh-many" {
 			assert.Less(t, learnt, 700, "most are learnt once")
 		}
+	}
+}
+
+// TestExceptionsArgs: throws through frames whose arguments are popped before the landing pad are taken over.
+func TestExceptionsArgs(t *testing.T) {
+	k := makeThrowing(t)
+	got, _ := k.inKit(t, k.path("eh-throwing"), []string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1"), "EHASM_STATS=1"}, "eh-args")
+	assert.Regexp(t, `exceptions: on, [1-9]\d{3} throws taken over, 0 handed over, \d+ frames learnt, 0 calls handed over`, got)
+	out := mustOutput(t, k.path("ehasm"), "dump", "--stage=sites", k.path("eh-args"))
+	for _, site := range []string{"cleanup pad .* args", "action pad .* args", "ask args"} {
+		assert.Regexp(t, `(?m)^  \S+ `+site+` [1-9]\d*$`, out)
 	}
 }
 

@@ -130,7 +130,7 @@ typedef ehx_reason ehx_stop(int version, int actions, uint64_t class, struct ehx
 /* ------------------------------------------------------------------------------- known.c */
 
 /* abi.md, section 6. */
-enum ehx_kind { KIND_SKIP, KIND_CLEANUP, KIND_ACTION, KIND_ACTION_CLEANUP, KIND_HAND_OVER, KIND_ASK };
+enum ehx_kind { KIND_SKIP, KIND_CLEANUP, KIND_ACTION, KIND_ACTION_CLEANUP, KIND_HAND_OVER, KIND_ASK, KIND_ARGS = 8 /* with one of these: see pad */ };
 
 enum ehx_base { BASE_RSP, BASE_RBP, BASE_WALK };
 
@@ -146,9 +146,15 @@ struct ehx_what {
         uint8_t rbp, rbx;  /* words below the CFA where the register is saved; 0: it is the same */
         uint8_t others[4]; /* r12 to r15 */
     } step;
-    uint64_t pad, function, lsda;
+    uint64_t pad; /* with KIND_ARGS, the words of arguments that are popped before it are in its upper 16 bits */
+    uint64_t function, lsda;
     ehx_personality *personality;
 };
+
+static inline unsigned ehx_kind_(const struct ehx_step *s) { return s->kind & ~(unsigned)KIND_ARGS; }
+#define PAD_BITS 48
+static inline uint64_t ehx_pad_(uint64_t pad) { return pad & (((uint64_t)1 << PAD_BITS) - 1); }
+static inline uint64_t ehx_args_(uint64_t pad) { return pad >> PAD_BITS; }
 
 /*
  * Everything remembered is in slots that all threads share. A writer makes the turn of a slot odd, and skips a slot
@@ -348,7 +354,7 @@ uint64_t ehx_type_(const struct ehx_exception *e);
    only for frames of ehx_gxx_. */
 enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads);
 void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_t loads, const struct ehx_what *is, bool catches);
-bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is);
+bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is, uint64_t pad);
 void ehx_types_init_(void);
 extern ehx_personality *ehx_gxx_; /* libstdc++'s, else null */
 

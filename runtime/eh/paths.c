@@ -123,22 +123,24 @@ __attribute__((noinline, cold)) void ehx_learn_trail_(struct ehx_trail *t, struc
         if (!find(&s, f.pc, loads))
             return;
         new.pc[i] = f.pc;
-        bool lands = s.step.kind == KIND_CLEANUP;
-        if (s.step.kind == KIND_ACTION || s.step.kind == KIND_ACTION_CLEANUP) {
+        unsigned kind = ehx_kind_(&s.step);
+        bool lands = kind == KIND_CLEANUP;
+        if (kind == KIND_ACTION || kind == KIND_ACTION_CLEANUP) {
             said = ehx_recall_(e, type, f.pc * 2, loads);
             if (said == VERDICT_UNKNOWN)
                 return;
-            lands = said == VERDICT_CATCHES || s.step.kind == KIND_ACTION_CLEANUP;
-        } else if (s.step.kind != KIND_SKIP && !lands) {
+            lands = said == VERDICT_CATCHES || kind == KIND_ACTION_CLEANUP;
+        } else if (kind != KIND_SKIP && !lands) {
             break;
         }
         if (lands && !landed) {
-            if (i == 0)
+            uint64_t rsp = i == 0 ? UINT64_MAX : new.at[i - 1] + 1 + ehx_args_(s.pad);
+            if (rsp > UINT16_MAX)
                 break;
             landed = true;
-            new.pad = s.pad;
+            new.pad = ehx_pad_(s.pad);
             new.cleanup = said != VERDICT_CATCHES;
-            new.rsp = (uint16_t)(new.at[i - 1] + 1);
+            new.rsp = (uint16_t)rsp;
         }
         if (said == VERDICT_CATCHES) {
             ehx_get_(e, &new.selector, &new.caught);

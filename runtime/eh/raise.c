@@ -66,6 +66,13 @@ static inline struct ehx_answer land_cleanup(struct ehx_landing *to, struct ehx_
     return land(to, f, pad, (uint64_t)(uintptr_t)e, 0);
 }
 
+/* pop_args pops the arguments that a site has on the stack, and returns its pad. */
+static inline uint64_t pop_args(struct ehx_frame *f, uint64_t pad)
+{
+    f->rsp += 8 * ehx_args_(pad);
+    return ehx_pad_(pad);
+}
+
 /* land_handler lands at the place that libstdc++'s routine has stored in the exception. */
 static inline struct ehx_answer land_handler(struct ehx_landing *to, struct ehx_frame *f, struct ehx_exception *e)
 {
@@ -85,21 +92,26 @@ void ehx_fill_(struct ehx_context *c)
     c->filled = true;
 }
 
-/* install continues where a personality routine has set the context to. */
-static struct ehx_answer install(struct ehx_landing *to, struct ehx_frame *f, const struct ehx_context *c)
+/* install continues where a personality routine has set the context to, which is the pad of a site. */
+static struct ehx_answer install(struct ehx_landing *to, struct ehx_frame *f, uint64_t pad, const struct ehx_context *c)
 {
+    pop_args(f, pad);
     return land(to, f, f->pc, c->rax, c->rdx);
 }
 
 /* handler enters the handler that the search phase found in this frame. */
 static struct ehx_answer handler(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact, const struct ehx_what *is)
 {
-    if (likely(ehx_caught_(e, is)))
+    if (likely(ehx_caught_(e, is, is->pad)))
         return land_handler(to, f, e);
+    if (is->step.kind & KIND_ARGS && ehx_caught_(e, is, ehx_pad_(is->pad))) {
+        pop_args(f, is->pad);
+        return land_handler(to, f, e);
+    }
     struct ehx_context c;
     if (!is->personality || ask(CLEANUP_PHASE | HANDLER_FRAME, e, f, exact, is, &c) != INSTALL_CONTEXT)
         return result(FATAL_PHASE2_ERROR);
-    return install(to, f, &c);
+    return install(to, f, is->pad, &c);
 }
 
 /*
@@ -116,23 +128,27 @@ static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e
             continue;
         if (s.step.kind == KIND_CLEANUP)
             return land_cleanup(to, f, s.pad, e);
-        if (s.step.kind == KIND_HAND_OVER)
-            return hand_over(to_libgcc);
+        if (unlikely(s.step.kind >= KIND_HAND_OVER)) {
+            if (s.step.kind == KIND_HAND_OVER)
+                return hand_over(to_libgcc);
+            if (ehx_kind_(&s.step) == KIND_CLEANUP)
+                return land_cleanup(to, f, pop_args(f, s.pad), e);
+        }
         struct ehx_what is;
         ehx_describe_(&is, f->pc, exact, loads);
         if (identity(f, exact) == e->private_2)
             return handler(to, e, f, exact, &is);
         enum ehx_verdict said = VERDICT_UNKNOWN;
-        if (is.step.kind != KIND_ASK)
+        if (ehx_kind_(&is.step) != KIND_ASK)
             said = ehx_recall_(e, ehx_type_(e), f->pc * 2 + exact, loads);
-        if (said == VERDICT_PASSES && is.step.kind == KIND_ACTION_CLEANUP)
-            return land_cleanup(to, f, is.pad, e);
+        if (said == VERDICT_PASSES && ehx_kind_(&is.step) == KIND_ACTION_CLEANUP)
+            return land_cleanup(to, f, pop_args(f, is.pad), e);
         if (said != VERDICT_PASSES && is.personality) {
             struct ehx_context c;
             ehx_count_(COUNT_ASKED);
             ehx_reason r = ask(CLEANUP_PHASE, e, f, exact, &is, &c);
             if (r == INSTALL_CONTEXT)
-                return install(to, f, &c);
+                return install(to, f, is.pad, &c);
             if (r != CONTINUE_UNWIND)
                 return result(FATAL_PHASE2_ERROR);
         }
@@ -157,14 +173,18 @@ static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_ex
     unsigned passed = 1 << KIND_SKIP;
     for (ehx_look_again_(&s, f.pc, false, loads);; ) {
         if (s.step.kind != KIND_SKIP) {
-            if (unlikely(s.step.kind == KIND_HAND_OVER))
-                return give_up(f.pc - !exact);
-            bool stop = true;
-            uint64_t pad = s.step.kind == KIND_ASK ? 0 : s.pad;
-            if (s.step.kind != KIND_CLEANUP) {
+            unsigned kind = s.step.kind;
+            bool stop = true, asks = false;
+            if (unlikely(kind >= KIND_HAND_OVER)) {
+                if (kind == KIND_HAND_OVER)
+                    return give_up(f.pc - !exact);
+                kind = ehx_kind_(&s.step);
+                asks = kind == KIND_ASK;
+            }
+            uint64_t pad = asks ? 0 : s.pad;
+            if (kind != KIND_CLEANUP) {
                 struct ehx_what is;
                 uint64_t place = f.pc * 2 + exact, type = ehx_type_(e);
-                bool asks = s.step.kind == KIND_ASK;
                 enum ehx_verdict said = asks ? VERDICT_UNKNOWN : ehx_recall_(e, type, place, loads);
                 bool recalled = said != VERDICT_UNKNOWN;
                 if (unlikely(!recalled) && (ehx_describe_(&is, f.pc, exact, loads), is.personality)) {
@@ -187,12 +207,14 @@ static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_ex
                     if (stops)
                         break;
                     to->frame = f;
+                    if (unlikely(s.step.kind & KIND_ARGS) && recalled)
+                        pop_args(&to->frame, s.pad);
                     if (likely(recalled))
                         return land_handler(to, &to->frame, e);
                     return handler(to, e, &to->frame, exact, &is);
                 }
                 if (said == VERDICT_PASSES)
-                    stop = s.step.kind != KIND_ACTION || pad == 0;
+                    stop = kind != KIND_ACTION || pad == 0;
             }
             if (stop && !stops) {
                 stops = true;
@@ -207,7 +229,7 @@ static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_ex
     }
     to->frame = first;
     if (first_pad != 0)
-        return land_cleanup(to, &to->frame, first_pad, e);
+        return land_cleanup(to, &to->frame, pop_args(&to->frame, first_pad), e);
     return cleanup(to, e, &to->frame, first_exact, loads, libgcc__Unwind_RaiseException);
 }
 
@@ -336,7 +358,7 @@ static struct ehx_answer forced(struct ehx_landing *to, struct ehx_exception *e,
             if (s.step.kind != KIND_SKIP && (ehx_describe_(&is, f->pc, exact, loads), is.personality)) {
                 ehx_reason r = ask(FORCE_UNWIND | CLEANUP_PHASE, e, f, exact, &is, &c);
                 if (r == INSTALL_CONTEXT)
-                    return install(to, f, &c);
+                    return install(to, f, is.pad, &c);
                 if (r != CONTINUE_UNWIND)
                     return result(FATAL_PHASE2_ERROR);
             }

@@ -6,6 +6,7 @@
 
 enum { HEADER = 24, PERSONALITY = 16, GROUP = 8, PER_GROUP = 32, INDIRECT = 1, CALL_SIZE = 5, ALIGNMENT = 16 };
 enum { FORM_SKIP, FORM_CLEANUP, FORM_OTHER, FORMS }; /* of a site: either of CALL_SIZE; size and kind follow */
+enum { ARGS_FOLLOW = 6, ARGS_MAX = UINT16_MAX }; /* in the place of a kind: bytes of arguments and the kind follow; words */
 
 struct reader {
     const uint8_t *p, *end;
@@ -39,18 +40,30 @@ static uint64_t u64(const uint8_t *p)
     return v;
 }
 
+/* arguments reads a site's arguments and the kind that follows; it returns their words. */
+static uint64_t arguments(struct reader *r, uint64_t *kind)
+{
+    uint64_t size = uleb(r);
+    *kind = uleb(r);
+    bool pops = *kind == KIND_CLEANUP || *kind == KIND_ACTION || *kind == KIND_ACTION_CLEANUP || *kind == KIND_ASK;
+    r->bad = r->bad || !pops || size % 8 != 0 || size == 0 || size / 8 > ARGS_MAX;
+    return size / 8;
+}
+
 /* in_function reads the sites of the function from start on, of size bytes, until pc is found. */
 static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t size, uint64_t bias, struct ehx_what *is)
 {
     is->step.kind = KIND_ASK;
     for (uint64_t at = start; r->p < r->end;) {
-        uint64_t gap = uleb(r), form = gap % FORMS, n = CALL_SIZE, kind = form == FORM_CLEANUP ? KIND_CLEANUP : KIND_SKIP, up = size;
+        uint64_t gap = uleb(r), form = gap % FORMS, n = CALL_SIZE, kind = form == FORM_CLEANUP ? KIND_CLEANUP : KIND_SKIP, up = size, args = 0;
         at += gap / FORMS;
         if (form == FORM_OTHER) {
             n = uleb(r);
             kind = n & 7;
             n >>= 3;
         }
+        if (kind == ARGS_FOLLOW)
+            args = arguments(r, &kind);
         if (kind == KIND_CLEANUP || kind == KIND_ACTION || kind == KIND_ACTION_CLEANUP)
             up = uleb(r);
         if (r->bad || kind > KIND_ASK || up == 0 || up > size) {
@@ -60,8 +73,8 @@ static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t 
         if (pc < at)
             return;
         if (pc - at < n) {
-            is->step.kind = (uint8_t)kind;
-            is->pad = bias + start + (size - up);
+            is->step.kind = (uint8_t)(kind | (args != 0 ? KIND_ARGS : 0));
+            is->pad = ehx_pad_(bias + start + (size - up)) | args << PAD_BITS;
             return;
         }
         at += n;

@@ -79,7 +79,7 @@ void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t place, uint6
     struct answer a = {.place = place, .type = type, .loads = loads, .catches = catches};
     if (catches) {
         ehx_get_(e, &a.selector, &a.caught);
-        if (a.selector <= 0 || a.caught.pad != is->pad || a.caught.lsda != is->lsda)
+        if (a.selector <= 0 || a.caught.pad != ehx_pad_(is->pad) || a.caught.lsda != is->lsda)
             return;
     }
     write_said(slot(type, place), &a);
@@ -87,12 +87,12 @@ void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t place, uint6
 
 /* ehx_caught_ reports whether the routine has stored in the exception the place of the
    handler that the search phase found. */
-bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is)
+bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is, uint64_t pad)
 {
     if (is->personality != ehx_gxx_ || e->class != CLASS_GNU || !ehx_gxx_)
         return false;
     const struct ehx_cxa *x = ehx_cxa_(e);
-    return x->selector > 0 && x->caught.pad == is->pad && x->caught.pad != 0;
+    return x->selector > 0 && x->caught.pad == pad && pad != 0;
 }
 
 void ehx_types_init_(void)

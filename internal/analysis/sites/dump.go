@@ -22,6 +22,7 @@ type SiteInfo struct {
 	End   string `json:"end"`
 	Kind  string `json:"kind"`
 	Pad   string `json:"pad,omitempty"`
+	Args  uint64 `json:"args,omitempty"` // bytes
 }
 
 func hex(a Addr) string { return fmt.Sprintf("%#x", uint64(a)) }
@@ -56,7 +57,7 @@ func (t *Table) Describe(pc *Addr) iter.Seq[FunctionInfo] {
 				info.Sites = append(info.Sites, SiteInfo{Start: info.Start, End: info.End, Kind: HandOver.String()})
 			}
 			for _, s := range f.Sites {
-				si := SiteInfo{Start: hex(s.Start), End: hex(s.End), Kind: s.Kind.String()}
+				si := SiteInfo{Start: hex(s.Start), End: hex(s.End), Kind: s.Kind.String(), Args: s.Args}
 				if s.Kind.HasPad() {
 					si.Pad = hex(s.Pad)
 				}
@@ -86,6 +87,9 @@ func (t *Table) Dump(w io.Writer, pc *Addr) error {
 			fmt.Fprintf(b, "  %s..%s %s", s.Start, s.End, s.Kind)
 			if s.Pad != "" {
 				fmt.Fprintf(b, " pad %s", s.Pad)
+			}
+			if s.Args != 0 {
+				fmt.Fprintf(b, " args %d", s.Args)
 			}
 			b.WriteByte('\n')
 		}

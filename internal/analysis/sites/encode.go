@@ -25,6 +25,9 @@ const (
 	formCleanup = 1 // a cleanup of callSize
 	formOther   = 2 // size and kind follow
 	forms       = 3
+
+	// In the place of the kind: arguments and kind follow.
+	kindArgs = 6
 )
 
 // ErrFormat is wrapped by the errors of Encode and Decode.
@@ -68,13 +71,19 @@ func (t *Table) Encode() ([]byte, error) {
 			for _, s := range f.Sites {
 				size, form := uint64(s.End-s.Start), uint64(formOther)
 				switch {
+				case s.Args != 0:
 				case size == callSize && s.Kind == Cleanup:
 					form = formCleanup
 				case size == callSize && s.Kind == Skip:
 					form = formSkip
 				}
 				body = binary.AppendUvarint(body, uint64(s.Start-site)*forms+form)
-				if form == formOther {
+				switch {
+				case s.Args != 0:
+					body = binary.AppendUvarint(body, size<<3|kindArgs)
+					body = binary.AppendUvarint(body, s.Args)
+					body = binary.AppendUvarint(body, uint64(s.Kind))
+				case form == formOther:
 					body = binary.AppendUvarint(body, size<<3|uint64(s.Kind))
 				}
 				site = s.End
@@ -175,6 +184,13 @@ func Decode(b []byte) (*Table, error) {
 				case formOther:
 					v := body.uleb()
 					s.Kind, s.End = Kind(v&7), s.Start+Addr(v>>3)
+				}
+				if s.Kind == kindArgs {
+					s.Args = body.uleb()
+					s.Kind = Kind(min(body.uleb(), kindArgs))
+					if s.Args == 0 || s.Args%8 != 0 || s.Args > MaxArgs || !s.Kind.HasPad() && s.Kind != Ask {
+						return bad("function %d: arguments of site %d", i, len(f.Sites))
+					}
 				}
 				if s.Kind.HasPad() {
 					s.Pad = f.End - Addr(body.uleb())

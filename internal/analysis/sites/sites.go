@@ -3,6 +3,7 @@ package sites
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -42,8 +43,12 @@ func (k Kind) HasPad() bool { return k == Cleanup || k == Action || k == ActionC
 type Site struct {
 	Start, End Addr
 	Kind       Kind
-	Pad        Addr // Kind.HasPad: inside the function
+	Pad        Addr   // Kind.HasPad: inside the function
+	Args       uint64 // Kind.HasPad and Ask: bytes of arguments that are popped before the pad, a multiple of 8, at most MaxArgs
 }
+
+// MaxArgs is the largest Site.Args that a table can hold.
+const MaxArgs = 8 * (1<<16 - 1)
 
 // Function is the range of an FDE that exceptions do not simply pass through.
 type Function struct {
@@ -171,23 +176,47 @@ func (b *builder) add(x extent) {
 	}
 	if !x.fde.HasLSDA {
 		if !layoutKnown(name) {
+			f.Sites = b.asks(x)
 			b.t.Functions = append(b.t.Functions, f) // all of it is Ask
 		}
 		return
 	}
 	f.LSDA = x.fde.LSDA
-	if layoutKnown(name) {
-		sites, err := b.sites(x, onlyCleanups(name))
-		if err != nil {
-			b.rep.BadLSDAs++
-			if len(b.rep.Details) < maxDetails {
-				b.rep.Details = append(b.rep.Details, err)
-			}
-			sites = nil
-		}
-		f.Sites = sites
+	if !layoutKnown(name) {
+		f.Sites = b.asks(x)
+		b.t.Functions = append(b.t.Functions, f)
+		return
 	}
+	sites, err := b.sites(x, onlyCleanups(name))
+	if err != nil {
+		b.bad(err)
+		sites = b.asks(x)
+	}
+	f.Sites = sites
 	b.t.Functions = append(b.t.Functions, f)
+}
+
+// bad counts a function whose tables cannot be read.
+func (b *builder) bad(err error) {
+	b.rep.BadLSDAs++
+	if len(b.rep.Details) < maxDetails {
+		b.rep.Details = append(b.rep.Details, err)
+	}
+}
+
+// asks returns the sites of a function all of which is Ask: those with arguments on the stack.
+func (b *builder) asks(x extent) []Site {
+	args, err := x.fde.ArgsSizes()
+	if err != nil {
+		return []Site{{Start: x.start, End: x.end, Kind: HandOver}}
+	}
+	var sites []Site
+	for s := range withArgs(Site{Start: x.start, End: x.end, Kind: Ask}, args) {
+		if s.Kind != Ask || s.Args != 0 {
+			sites = append(sites, s)
+		}
+	}
+	return sites
 }
 
 func (b *builder) sites(x extent, onlyCleanups bool) ([]Site, error) {
@@ -210,8 +239,6 @@ func (b *builder) sites(x extent, onlyCleanups bool) ([]Site, error) {
 			switch {
 			case s.Pad < x.start || s.Pad >= x.end:
 				site.Kind, site.Pad = Ask, 0
-			case pops(args, site):
-				site.Kind, site.Pad = HandOver, 0
 			case s.Action == 0 || onlyCleanups:
 				site.Kind = Cleanup
 			default:
@@ -220,13 +247,22 @@ func (b *builder) sites(x extent, onlyCleanups bool) ([]Site, error) {
 				}
 			}
 		}
-		if n := len(sites); n > 0 && sites[n-1].End == site.Start && sites[n-1].Kind == site.Kind && sites[n-1].Pad == site.Pad {
-			sites[n-1].End = site.End
-			continue
+		for piece := range withArgs(site, args) {
+			sites = join(sites, piece)
 		}
-		sites = append(sites, site)
 	}
 	return sites, nil
+}
+
+// join adds a site, or makes the last one longer if it says the same.
+func join(sites []Site, s Site) []Site {
+	if n := len(sites); n > 0 && sites[n-1].End == s.Start {
+		if last := &sites[n-1]; last.Kind == s.Kind && last.Pad == s.Pad && last.Args == s.Args {
+			last.End = s.End
+			return sites
+		}
+	}
+	return append(sites, s)
 }
 
 // actionKind looks at the actions of a site.
@@ -250,14 +286,32 @@ func actionKind(t *lsda.Table, s lsda.Site) Kind {
 	return kind
 }
 
-// pops reports whether arguments are on the stack somewhere in the site.
-func pops(args []dwarfcfa.ArgsSize, s Site) bool {
-	for i, a := range args {
-		if a.Size != 0 && a.Start < s.End && (i+1 == len(args) || args[i+1].Start > s.Start) {
-			return true
+// withArgs yields the site in pieces, cut where the arguments on the stack change.
+func withArgs(s Site, args []dwarfcfa.ArgsSize) iter.Seq[Site] {
+	return func(yield func(Site) bool) {
+		if !s.Kind.HasPad() && s.Kind != Ask {
+			yield(s)
+			return
+		}
+		i, size := 0, uint64(0)
+		for at := s.Start; at < s.End; {
+			for ; i < len(args) && args[i].Start <= at; i++ {
+				size = args[i].Size
+			}
+			end := s.End
+			if i < len(args) {
+				end = min(end, args[i].Start)
+			}
+			piece := Site{Start: at, End: end, Kind: s.Kind, Pad: s.Pad, Args: size}
+			if size%8 != 0 || size > MaxArgs {
+				piece.Kind, piece.Pad, piece.Args = HandOver, 0, 0
+			}
+			if !yield(piece) {
+				return
+			}
+			at = end
 		}
 	}
-	return false
 }
 
 // handOver adds the code that .debug_frame covers and .eh_frame does not: an

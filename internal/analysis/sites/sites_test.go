@@ -40,6 +40,9 @@ func random(rnd *rand.Rand) *sites.Table {
 				if site.End > f.End {
 					break
 				}
+				if (site.Kind.HasPad() || site.Kind == sites.Ask) && rnd.IntN(3) == 0 {
+					site.Args = 8 * (1 + rnd.Uint64N(sites.MaxArgs/8))
+				}
 				if site.Kind.HasPad() {
 					site.Pad = f.Start + sites.Addr(rnd.IntN(int(f.End-f.Start)))
 				}
@@ -106,6 +109,7 @@ func requireSound(t *testing.T, table *sites.Table) {
 			require.True(t, s.Start >= at && s.Start < s.End && s.End <= f.End && s.Kind <= sites.Ask)
 			require.Equal(t, s.Kind.HasPad(), s.Pad != 0)
 			require.True(t, !s.Kind.HasPad() || s.Pad >= f.Start && s.Pad < f.End)
+			require.True(t, s.Args == 0 || s.Args%8 == 0 && s.Args <= sites.MaxArgs && (s.Kind.HasPad() || s.Kind == sites.Ask))
 			at = s.End
 		}
 	}
@@ -179,7 +183,7 @@ func TestBuild(t *testing.T) {
 	// Without a frame pointer and with arguments pushed, gcc says how many are on the stack.
 	table := built(t, compiled(t, "-O2", "-mno-accumulate-outgoing-args", "-mpush-args", "-fomit-frame-pointer", "-fno-ipa-sra"))
 	require.True(t, slices.ContainsFunc(table.Functions, func(f sites.Function) bool {
-		return slices.ContainsFunc(f.Sites, func(s sites.Site) bool { return s.Kind == sites.HandOver })
+		return slices.ContainsFunc(f.Sites, func(s sites.Site) bool { return s.Kind == sites.Cleanup && s.Args == 16 })
 	}), "DW_CFA_GNU_args_size")
 }
 

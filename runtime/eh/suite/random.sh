@@ -8,12 +8,13 @@ out=$(realpath "$out")
 export XDG_CACHE_HOME="$out/cache"
 total=0 different=0 seed=$first
 while [ "$seed" -le "$last" ]; do
-	case $((seed % 4)) in 0) flags=-O0 ;; 1) flags=-O1 ;; 2) flags=-O2 ;; 3) flags="-O2 -fno-omit-frame-pointer -mno-accumulate-outgoing-args" ;; esac
+	case $((seed % 5)) in 0) flags=-O0 ;; 1) flags=-O1 ;; 2) flags=-O2 ;; 3) flags="-O2 -fno-omit-frame-pointer -mno-accumulate-outgoing-args" ;;
+	4) flags="-O1 -fomit-frame-pointer -mno-accumulate-outgoing-args -mpush-args -fno-ipa-sra" ;; esac
 	"$random" "$seed" "$programs" >"$out/random.cc"
 	# shellcheck disable=SC2086
 	g++ $flags -w -pthread -o "$out/random" "$out/random.cc" || exit 1
 	dispatch=tree
-	[ $((seed / 4 % 2)) -eq 1 ] && dispatch=packed
+	[ $((seed / 5 % 2)) -eq 1 ] && dispatch=packed
 	"$ehasm" build -q --dispatch=$dispatch --cache --deps --vdso "$out/random"
 	timeout 300 "$out/random" >"$out/stock" 2>&1
 	LD_PRELOAD=$library timeout 300 "$out/random" >"$out/ours" 2>&1

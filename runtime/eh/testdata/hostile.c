@@ -51,8 +51,11 @@ int main(int argc, char **argv)
             struct ehx_what is = {0};
             ehx_site_(&o, pc, &is);
             kinds[is.step.kind & 7]++;
-            bool lands = is.step.kind == KIND_CLEANUP || is.step.kind == KIND_ACTION || is.step.kind == KIND_ACTION_CLEANUP;
-            if (is.step.kind > KIND_ASK || (lands && (is.pad < o.low || is.pad >= o.high || is.function > pc)) ||
+            unsigned kind = ehx_kind_(&is.step);
+            uint64_t pad = ehx_pad_(is.pad);
+            bool lands = kind == KIND_CLEANUP || kind == KIND_ACTION || kind == KIND_ACTION_CLEANUP;
+            if (kind > KIND_ASK || (lands && (pad < o.low || pad >= o.high || is.function > pc)) ||
+                (ehx_args_(is.pad) != 0) != (kind != is.step.kind) ||
                 (is.step.kind != KIND_HAND_OVER && is.personality && is.function == 0)) {
                 printf("case %lu: pc %#lx: kind %d, pad %#lx, function %#lx\n", c, pc - bias, is.step.kind, is.pad - bias, is.function - bias);
                 return 2;

@@ -62,6 +62,8 @@ NOINLINE static void throws(int what)
 	case 14: std::rethrow_exception(std::make_exception_ptr(T7())); case 15: pthread_exit(nullptr);
 	}
 }
+__attribute__((noipa)) static int wide(int, int, int, int, int, int, int what, int) { Guard g(950); throws(what); return what; }
+__attribute__((noipa)) static int wider(int, int, int, int, int, int, int, int, int what, int n) { Guard g(951); return wide(1, 2, 3, 4, 5, 6, what, n) + n; }
 `
 
 const runner = `static void *body(void *f)
@@ -122,7 +124,8 @@ func (w *writer) statement(depth int) {
 	case k == 3:
 		fmt.Fprintf(w, "if (fuel-- > 0 && draw(8) == 0) sum += p%d_%d(sum & 1);\n", w.program, w.r.IntN(w.functions)) // recursion
 	case k == 4:
-		fmt.Fprintf(w, "if (draw(%d) == 0) throws(%d);\n", 1+w.r.IntN(5), w.r.IntN(15))
+		call := []string{"throws(%d)", "sum += wide(1, 2, 3, 4, 5, 6, %d, sum)", "sum += wider(1, 2, 3, 4, 5, 6, 7, 8, %d, sum)"}[w.r.IntN(3)]
+		fmt.Fprintf(w, "if (draw(%d) == 0) "+call+";\n", 1+w.r.IntN(5), w.r.IntN(15))
 	case k == 5:
 		fmt.Fprintf(w, "if (draw(%d) == 0) throws((int)draw(%d));\n", 1+w.r.IntN(4), 15+w.r.IntN(2))
 	case k == 6:
