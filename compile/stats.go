@@ -34,6 +34,14 @@ const (
 	rowsNotCompiled = "rows not compiled"
 )
 
+// Ratio returns the bytes of code and data for each byte of the tables; 0 without tables.
+func (s Stats) Ratio() float64 {
+	if s.TableBytes == 0 {
+		return 0
+	}
+	return float64(s.CodeBytes) / float64(s.TableBytes)
+}
+
 // newStats collects the figures of the stages before the code.
 func newStats(found *dwarfcfa.Report, table *dwarfcfa.Table) Stats {
 	s := Stats{

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/inspect"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -78,7 +79,7 @@ func TestDumpBadFile(t *testing.T) {
 		"truncated: ":            smallELF(t, 0)[:400],
 	} {
 		writeFile(t, path, file)
-		for _, stage := range stages() {
+		for _, stage := range inspect.Stages() {
 			if stage == "types" && want == "not an ELF file" { // which may be BTF
 				want = "neither an ELF file nor BTF"
 			}

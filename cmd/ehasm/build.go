@@ -219,18 +219,18 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	if outcomes == nil {
 		return interrupt.Status(ctx)
 	}
-	r := newReport(outcomes, found.Skipped, time.Since(begin))
-	if len(r.done) == 0 && len(c.failures) == 0 {
+	r := builder.NewReport(outcomes, found.Skipped, time.Since(begin))
+	if len(r.Done) == 0 && len(c.failures) == 0 {
 		failFolders(paths, c)
 	}
 	if opt.verbose {
-		r.details(c)
+		r.Details(c.note)
 	}
 	switch {
 	case opt.json:
-		r.json(c)
+		r.JSON(c.out, c.failures)
 	case !opt.quiet:
-		r.table(c.out)
+		r.Table(c.out)
 	}
 	return exitDone // or failed, if c has a failure
 }
@@ -284,7 +284,7 @@ func (p *buildProgress) Done(o *builder.Outcome) {
 		p.noted(o.Name, o.Err)
 	}
 	if lost := o.Stats.Losses(); len(lost) > 0 && o.Status == builder.Built && !p.details {
-		p.noted(o.Name, fmt.Errorf("left out: %s; the first: %w", countsText(lost), o.Details[0]))
+		p.noted(o.Name, fmt.Errorf("left out: %s; the first: %w", builder.CountsText(lost), o.Details[0]))
 	}
 	p.c.advance(o.Work())
 }

@@ -11,7 +11,8 @@ import (
 
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/ehcache"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/jsonout"
+	"github.com/ehasm/ehasm/internal/inspect"
 
 	"github.com/spf13/pflag"
 )
@@ -74,24 +75,13 @@ func cacheVerb() verb {
 	return v
 }
 
-// cacheJSON is the output of cache --json.
-type cacheJSON struct {
-	Folder  string `json:"folder"`
-	Files   int    `json:"files"` // before any are removed
-	Bytes   int64  `json:"bytes"`
-	Oldest  string `json:"least_recently_used,omitempty"` // a date
-	NoTimes bool   `json:"use_not_recorded"`
-	Removed int    `json:"removed"`
-	Freed   int64  `json:"removed_bytes"`
-}
-
 func cache(opt *cacheOptions, c *console) int {
 	path, err := builder.CacheFolder(os.Getenv)
 	if err != nil {
 		c.fail("cache", err)
 		return exitFailed
 	}
-	r := cacheJSON{Folder: filepath.Dir(path)}
+	r := inspect.Cache{Folder: filepath.Dir(path)}
 	folder, err := ehcache.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // nothing was ever kept
@@ -100,57 +90,14 @@ func cache(opt *cacheOptions, c *console) int {
 		return exitFailed
 	default:
 		defer folder.Close()
-		if err := r.take(folder, opt); err != nil {
+		if err := r.Take(folder, opt.limits, opt.prune); err != nil {
 			c.fail(path, err)
 		}
 	}
 	if opt.json {
-		writeJSON(c.out, r)
+		jsonout.Write(c.out, r)
 		return exitDone
 	}
-	r.print(c, opt.prune)
+	r.Print(c.out, opt.prune)
 	return exitDone
-}
-
-// take looks at the folder's files, and removes those beyond the limits if that was asked for.
-func (r *cacheJSON) take(folder *ehcache.Folder, opt *cacheOptions) error {
-	now := time.Now()
-	files, err := folder.Files(now)
-	if err != nil {
-		return err
-	}
-	r.Files, r.Bytes, r.NoTimes = len(files), sizeOf(files), folder.NoTimes
-	if len(files) > 0 {
-		r.Oldest = files[0].Used.Format(time.DateOnly)
-	}
-	if !opt.prune {
-		return nil
-	}
-	remove := opt.limits.Beyond(files, now)
-	r.Freed = sizeOf(remove)
-	r.Removed, err = folder.Remove(remove)
-	return err
-}
-
-func sizeOf(files []ehcache.File) (bytes int64) {
-	for _, f := range files {
-		bytes += f.Size
-	}
-	return bytes
-}
-
-func (r *cacheJSON) print(c *console, pruned bool) {
-	const mega = 1e6
-	fmt.Fprintf(c.out, "%s: %d files, %.1f MB", shown.Name(r.Folder), r.Files, float64(r.Bytes)/mega)
-	switch {
-	case r.Oldest == "":
-	case r.NoTimes:
-		fmt.Fprintf(c.out, ", the oldest of %s (this file system does not record use)", r.Oldest)
-	default:
-		fmt.Fprintf(c.out, ", the least recently used on %s", r.Oldest)
-	}
-	fmt.Fprintln(c.out)
-	if pruned {
-		fmt.Fprintf(c.out, "removed: %d files, %.1f MB\n", r.Removed, float64(r.Freed)/mega)
-	}
 }

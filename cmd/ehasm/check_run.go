@@ -17,6 +17,7 @@ import (
 	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/jsonout"
 
 	"github.com/schollz/progressbar/v3"
 )
@@ -246,14 +247,14 @@ func (k *checker) finish() int {
 		if k.files == nil {
 			k.files = []checked{}
 		}
-		writeJSON(k.c.out, k.files)
+		jsonout.Write(k.c.out, k.files)
 	case k.opt.sarif:
 		files := make([]check.File, len(k.files))
 		for i := range k.files {
 			files[i] = check.File{Name: k.files[i].File, Findings: k.files[i].Findings, IDs: k.files[i].ids}
 		}
 		wd, _ := os.Getwd()
-		writeJSON(k.c.out, check.SARIF(compile.Release, wd, files))
+		jsonout.Write(k.c.out, check.SARIF(compile.Release, wd, files))
 	case k.many:
 		k.all.print(k.c.out, k.skipped, k.opt.known.what)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/jsonout"
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/sframe"
 
@@ -86,7 +87,7 @@ func convertVerb() verb {
 				return exitFailed
 			}
 			if opt.json {
-				writeJSON(out.report(), r)
+				jsonout.Write(out.report(), r)
 			} else {
 				r.print(out.report())
 			}

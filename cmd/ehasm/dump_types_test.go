@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/inspect"
 	"github.com/ehasm/ehasm/internal/testing/cdecltest"
 
 	"github.com/stretchr/testify/assert"
@@ -36,7 +37,7 @@ func TestDumpTypes(t *testing.T) {
 
 		r = ehasm(t, "dump", "--stage=types", "--json", file)
 		require.Zero(t, r.code, r.stderr)
-		var all []typeJSON
+		var all []inspect.Prototype
 		require.NoError(t, json.Unmarshal([]byte(r.stdout), &all))
 		assert.Equal(t, strings.Count(r.stdout, "\n")-2, len(all))
 		for _, f := range all {
@@ -71,7 +72,7 @@ func TestDumpViews(t *testing.T) {
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `(?m)^0x[0-9a-f]+ view 1 .*/prototypes\.c:\d+ is_stmt$`, r.stdout)
 	j := ehasm(t, "dump", "--stage=views", "--json", file)
-	var all []viewJSON
+	var all []inspect.View
 	require.NoError(t, json.Unmarshal([]byte(j.stdout), &all))
 	assert.Len(t, all, strings.Count(r.stdout, "\n"))
 	assert.True(t, all[len(all)-1].End)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/binary"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -86,12 +85,4 @@ func TestSparse(t *testing.T) {
 		}
 	}
 	assert.Regexp(t, `\npages 0x[0-9a-f]+ to 0x[0-9a-f]+, not in the table: block 0\n`, ehasm(t, "dump", "--stage=plan", file).stdout)
-}
-
-// TestHeapWithin: half of the addresses that are left, never nothing.
-func TestHeapWithin(t *testing.T) {
-	assert.EqualValues(t, 512<<20, heapWithin(2<<30, 1<<30))
-	assert.EqualValues(t, 32<<20, heapWithin(1<<30, 1<<30))
-	assert.EqualValues(t, 32<<20, heapWithin(1<<30, 2<<30))
-	assert.EqualValues(t, math.MaxInt64/2, heapWithin(math.MaxUint64, 0))
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/limits"
 	"github.com/ehasm/ehasm/internal/files/shown"
 
 	"github.com/spf13/pflag"
@@ -29,11 +30,11 @@ const (
 )
 
 func main() {
-	if err := checkDescriptors(); err != nil {
+	if err := limits.Descriptors(); err != nil {
 		fmt.Fprintf(os.Stderr, "ehasm: %v\n", err)
 		os.Exit(exitFailed)
 	}
-	boundMemory()
+	limits.BoundMemory()
 	ctx, stop := context.Background(), func() {}
 	if slices.Contains(os.Args[1:min(2, len(os.Args))], "build") { // the one verb that has something to clean up
 		ctx, stop = interrupt.Context(ctx)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ehasm/ehasm/cmd/ehasm/manual"
 	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/internal/inspect"
 
 	"github.com/spf13/pflag"
 )
@@ -123,7 +124,7 @@ func flagValues(verb, flag string) []string {
 	case "source":
 		return []string{"auto", "eh_frame", "debug_frame", "sframe"}
 	case "stage":
-		return stages()
+		return inspect.Stages()
 	case "to":
 		return []string{"sframe"}
 	}

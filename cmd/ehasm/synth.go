@@ -6,15 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/analysis/relocatable"
 	"github.com/ehasm/ehasm/internal/analysis/synth"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/jsonout"
 	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/inspect"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
@@ -120,7 +119,7 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 	}
 	functions := r.rows.Functions
 	if opt.function != "" {
-		functions = selectFunctions(functions, opt.function)
+		functions = inspect.FunctionsNamed(functions, opt.function)
 		if len(functions) == 0 {
 			c.fail(path, fmt.Errorf("no row was made for a function %s", shown.Name(opt.function)))
 			return exitFailed
@@ -145,11 +144,11 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 			}
 		}
 	case opt.json:
-		writeJSON(report, newSynthJSON(path, r.rows, functions, opt.list))
+		jsonout.Write(report, inspect.NewRows(path, r.rows, functions, opt.list))
 	default:
-		printSynth(report, path, r.rows)
+		inspect.PrintRows(report, path, r.rows)
 		if opt.list {
-			printFunctions(report, functions)
+			inspect.PrintFunctions(report, functions)
 		}
 	}
 	return exitDone
@@ -205,85 +204,4 @@ func (m *made) writeDebugFile(out binaryOutput) error {
 		return fmt.Errorf("%s: %w", shown.Name(m.path), err)
 	}
 	return out.write(image)
-}
-
-// selectFunctions returns the functions of a name, or the one that holds an
-// address.
-func selectFunctions(list []synth.Function, name string) (out []synth.Function) {
-	addr, err := strconv.ParseUint(name, 0, 64)
-	for i := range list {
-		f := &list[i]
-		if f.Name == name || err == nil && dwarfcfa.Addr(addr) >= f.Start() && dwarfcfa.Addr(addr) < f.End() {
-			out = append(out, *f)
-		}
-	}
-	return out
-}
-
-// synthJSON is the result as --json prints it.
-type synthJSON struct {
-	File      string              `json:"file"`
-	Wanted    uint64              `json:"wanted_bytes"`   // of code without rows, or of all code
-	Answered  uint64              `json:"answered_bytes"` // of them have a row now
-	Functions int                 `json:"functions"`
-	Rows      int                 `json:"rows"`
-	Declined  map[string]int      `json:"declined_instructions"` // by reason
-	List      []synthFunctionJSON `json:"list,omitempty"`
-}
-
-type synthFunctionJSON struct {
-	Name  string `json:"name,omitempty"`
-	Start string `json:"start"`
-	End   string `json:"end"`
-	Rows  int    `json:"rows"`
-}
-
-func newSynthJSON(path string, r *synth.Result, functions []synth.Function, list bool) synthJSON {
-	j := synthJSON{
-		File: path, Wanted: r.Wanted, Answered: r.Answered, Functions: len(r.Functions), Rows: r.Rows(),
-		Declined: map[string]int{"guessed": r.Declined.Guessed, "no CFA": r.Declined.NoCFA, "return address popped": r.Declined.Popped, "no psABI": r.Declined.Foreign},
-	}
-	if list {
-		for i := range functions {
-			f := &functions[i]
-			j.List = append(j.List, synthFunctionJSON{
-				f.Name, fmt.Sprintf("%#x", uint64(f.Start())), fmt.Sprintf("%#x", uint64(f.End())), len(f.Ranges),
-			})
-		}
-	}
-	return j
-}
-
-// printSynth prints a summary.
-func printSynth(w io.Writer, path string, r *synth.Result) {
-	name := shown.Name(filepath.Base(path))
-	if r.Wanted == 0 {
-		fmt.Fprintf(w, "%s: all code has rows\n", name)
-		return
-	}
-	fmt.Fprintf(w, "%s: %d rows in %d functions made, for %d of %d bytes (%.1f %%)\n",
-		name, r.Rows(), len(r.Functions), r.Answered, r.Wanted, 100*float64(r.Answered)/float64(r.Wanted))
-	for _, d := range []struct {
-		n    int
-		text string
-	}{
-		{r.Declined.NoCFA, "where paths do not agree on the CFA, or it is in no place that a row can name"},
-		{r.Declined.Guessed, "whose state depends on a choice that the code does not prove"},
-		{r.Declined.Popped, "whose return address is no longer in its place on the stack"},
-		{r.Declined.Foreign, "of V8's builtins or of a return from a signal handler, which keep to no psABI"},
-	} {
-		if d.n > 0 {
-			fmt.Fprintf(w, "  no row for %d instructions %s\n", d.n, d.text)
-		}
-	}
-}
-
-// printFunctions writes a line per function.
-func printFunctions(w io.Writer, list []synth.Function) {
-	var b strings.Builder
-	for i := range list {
-		f := &list[i]
-		fmt.Fprintf(&b, "%#x..%#x  %d rows  %s\n", uint64(f.Start()), uint64(f.End()), len(f.Ranges), shown.Name(f.Name))
-	}
-	io.WriteString(w, b.String())
 }

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"bytes"
@@ -10,10 +10,11 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
 	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
+	"github.com/ehasm/ehasm/internal/files/jsonout"
 )
 
-// typeJSON is the prototype of a function.
-type typeJSON struct {
+// Prototype is the prototype of a function.
+type Prototype struct {
 	Source      string `json:"source"`
 	Address     string `json:"address,omitempty"`
 	Name        string `json:"name"`
@@ -25,9 +26,9 @@ type typeJSON struct {
 // errNoTypes says that there is no debug information of types.
 var errNoTypes = errors.New("no debug information, .ctf or .BTF section with functions")
 
-// dumpTypes shows the prototypes of an object's functions: those of DWARF first, then those of
+// types shows the prototypes of an object's functions: those of DWARF first, then those of
 // CTF and BTF. The file may be raw BTF.
-func dumpTypes(path string, r io.ReaderAt, size int64, opt dumpOptions, w io.Writer) error {
+func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error {
 	var notes []error
 	shown := 0
 	lines, err := openLines(path, r, size)
@@ -43,32 +44,32 @@ func dumpTypes(path string, r io.ReaderAt, size int64, opt dumpOptions, w io.Wri
 	if err != nil && !errors.Is(err, prototypes.ErrNone) && (len(notes) == 0 || notes[0].Error() != err.Error()) {
 		notes = append(notes, err)
 	}
-	each := func(yield func(typeJSON) bool) {
+	each := func(yield func(Prototype) bool) {
 		if lines != nil {
 			for f := range lines.Functions() {
-				if opt.pc != nil && uint64(*opt.pc) != f.Addr {
+				if d.PC != nil && uint64(*d.PC) != f.Addr {
 					continue
 				}
 				shown++
-				if !yield(typeJSON{"DWARF", fmt.Sprintf("%#x", f.Addr), f.Name, f.Parameters, f.Declaration, text(f.Err)}) {
+				if !yield(Prototype{"DWARF", fmt.Sprintf("%#x", f.Addr), f.Name, f.Parameters, f.Declaration, text(f.Err)}) {
 					return
 				}
 			}
 		}
 		for _, t := range tables {
 			for p, err := range t.All() {
-				if opt.pc != nil { // they have no addresses
+				if d.PC != nil { // they have no addresses
 					break
 				}
 				shown++
-				if !yield(typeJSON{string(p.Source), "", p.Name, p.Parameters, p.Declaration, text(err)}) {
+				if !yield(Prototype{string(p.Source), "", p.Name, p.Parameters, p.Declaration, text(err)}) {
 					return
 				}
 			}
 		}
 	}
-	if opt.json {
-		err = writeJSONSeq(w, each)
+	if d.JSON {
+		err = jsonout.WriteSeq(w, each)
 	} else {
 		err = nil
 		for t := range each {
@@ -85,8 +86,8 @@ func dumpTypes(path string, r io.ReaderAt, size int64, opt dumpOptions, w io.Wri
 	}
 	switch {
 	case err != nil || shown > 0 || len(notes) > 0:
-	case opt.pc != nil:
-		err = fmt.Errorf("%#x: no function with debug information begins there", uint64(*opt.pc))
+	case d.PC != nil:
+		err = fmt.Errorf("%#x: no function with debug information begins there", uint64(*d.PC))
 	default:
 		err = errNoTypes
 	}

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"errors"
@@ -7,11 +7,12 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
+	"github.com/ehasm/ehasm/internal/files/jsonout"
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// lineJSON is a range of code that belongs to one line.
-type lineJSON struct {
+// Line is a range of code that belongs to one line.
+type Line struct {
 	Start string `json:"start"`
 	End   string `json:"end"`
 	File  string `json:"file"`
@@ -31,27 +32,27 @@ func openLines(path string, r io.ReaderAt, size int64) (*srcline.Object, error) 
 	return nil, err
 }
 
-// dumpLines shows the lines of an object's code.
-func dumpLines(path string, r io.ReaderAt, size int64, opt dumpOptions, w io.Writer) error {
+// lines shows the lines of an object's code.
+func (d *Dump) lines(path string, r io.ReaderAt, size int64, w io.Writer) error {
 	o, err := openLines(path, r, size)
 	if err != nil {
 		return err
 	}
 	defer o.Close()
 	shown := 0
-	each := func(yield func(lineJSON) bool) {
+	each := func(yield func(Line) bool) {
 		for l := range o.Lines() {
-			if opt.pc != nil && (uint64(*opt.pc) < l.Start || uint64(*opt.pc) >= l.End) {
+			if d.PC != nil && (uint64(*d.PC) < l.Start || uint64(*d.PC) >= l.End) {
 				continue
 			}
 			shown++
-			if !yield(lineJSON{fmt.Sprintf("%#x", l.Start), fmt.Sprintf("%#x", l.End), l.File, l.Line}) {
+			if !yield(Line{fmt.Sprintf("%#x", l.Start), fmt.Sprintf("%#x", l.End), l.File, l.Line}) {
 				return
 			}
 		}
 	}
-	if opt.json {
-		err = writeJSONSeq(w, each)
+	if d.JSON {
+		err = jsonout.WriteSeq(w, each)
 	} else {
 		for l := range each {
 			if _, err = fmt.Fprintf(w, "%s..%s %s:%d\n", l.Start, l.End, dwarfcfa.PrintableName(l.File), l.Line); err != nil {
@@ -59,8 +60,8 @@ func dumpLines(path string, r io.ReaderAt, size int64, opt dumpOptions, w io.Wri
 			}
 		}
 	}
-	if opt.pc != nil && shown == 0 && err == nil {
-		err = fmt.Errorf("%#x: no line is known", uint64(*opt.pc))
+	if d.PC != nil && shown == 0 && err == nil {
+		err = fmt.Errorf("%#x: no line is known", uint64(*d.PC))
 	}
 	return errors.Join(err, o.Err())
 }

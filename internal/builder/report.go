@@ -1,8 +1,7 @@
-package main
+package builder
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -12,22 +11,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/ehasm/ehasm/compile"
-	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/jsonout"
 	"github.com/ehasm/ehasm/internal/files/shown"
 )
 
-// ratio returns the bytes of code and data for each byte of the tables.
-func ratio(s compile.Stats) float64 {
-	if s.TableBytes == 0 {
-		return 0
-	}
-	return float64(s.CodeBytes) / float64(s.TableBytes)
-}
-
 // leftOutText returns the cell of a report that says what is left out.
 func leftOutText(s compile.Stats) string {
-	all := countsText(s.LeftOut)
+	all := CountsText(s.LeftOut)
 	switch {
 	case s.Verified && all == "":
 		return "-"
@@ -39,8 +30,8 @@ func leftOutText(s compile.Stats) string {
 	return all + ", not verified"
 }
 
-// countsText returns text such as "empty (3), shadowed (1)".
-func countsText(counts []compile.LeftOut) string {
+// CountsText returns text such as "empty (3), shadowed (1)".
+func CountsText(counts []compile.LeftOut) string {
 	parts := make([]string, len(counts))
 	for i, l := range counts {
 		parts[i] = fmt.Sprintf("%s (%d)", l.Reason, l.Count)
@@ -48,43 +39,44 @@ func countsText(counts []compile.LeftOut) string {
 	return strings.Join(parts, ", ")
 }
 
-// report is the result of a build.
-type report struct {
-	done    []*builder.Outcome // built or up to date, in order of the inputs
-	failed  []*builder.Outcome
+// Report is the result of a build.
+type Report struct {
+	Done    []*Outcome // built or up to date, in order of the inputs
+	failed  []*Outcome
 	skipped []find.Skip
 	elapsed time.Duration // of the whole build
 }
 
-func newReport(outcomes []*builder.Outcome, skipped []find.Skip, elapsed time.Duration) *report {
-	r := &report{skipped: skipped, elapsed: elapsed}
+// NewReport sorts the outcomes by their status.
+func NewReport(outcomes []*Outcome, skipped []find.Skip, elapsed time.Duration) *Report {
+	r := &Report{skipped: skipped, elapsed: elapsed}
 	for _, o := range outcomes {
 		switch o.Status {
-		case builder.Failed:
+		case Failed:
 			r.failed = append(r.failed, o)
-		case builder.Skipped:
+		case Skipped:
 			r.skipped = append(r.skipped, find.Skip{Path: o.Name, Reason: o.Reason})
 		default:
-			r.done = append(r.done, o)
+			r.Done = append(r.Done, o)
 		}
 	}
 	return r
 }
 
-// details names everything that the table only counts.
-func (r *report) details(c *console) {
+// Details names everything that the table only counts.
+func (r *Report) Details(note func(name string, err error)) {
 	for _, s := range r.skipped {
-		c.note(s.Path, fmt.Errorf("skipped: %s", s.Reason))
+		note(s.Path, fmt.Errorf("skipped: %s", s.Reason))
 	}
-	for _, o := range r.done {
+	for _, o := range r.Done {
 		for _, err := range o.Details {
-			c.note(o.Name, fmt.Errorf("left out: %w", err))
+			note(o.Name, fmt.Errorf("left out: %w", err))
 		}
 	}
 }
 
 // reasons counts the skipped files, the most frequent reason first.
-func (r *report) reasons() []compile.LeftOut {
+func (r *Report) reasons() []compile.LeftOut {
 	counts := make(map[string]int)
 	for _, s := range r.skipped {
 		counts[s.Reason]++
@@ -98,11 +90,11 @@ func (r *report) reasons() []compile.LeftOut {
 }
 
 // total adds up the figures.
-func (r *report) total() (sum compile.Stats) {
+func (r *Report) total() (sum compile.Stats) {
 	sum.Verified, sum.LeftOut = true, []compile.LeftOut{}
 	counts := make(map[string]int)
 	packed := 0
-	for _, o := range r.done {
+	for _, o := range r.Done {
 		s := o.Stats
 		if s.Layout == compile.Packed.String() {
 			packed++
@@ -124,31 +116,31 @@ func (r *report) total() (sum compile.Stats) {
 	return sum
 }
 
-// table prints the result for people.
-func (r *report) table(w io.Writer) {
-	if len(r.done) > 0 {
+// Table prints the result for people.
+func (r *Report) Table(w io.Writer) {
+	if len(r.Done) > 0 {
 		rows := [][]string{{"file", "FDEs", "rows", "distinct", "eh_frame+hdr", "code+data", "ratio", "layout", "time", "left out"}}
-		for _, o := range r.done {
+		for _, o := range r.Done {
 			rows = append(rows, tableRow(shown.Name(o.Name), o.Stats, timeText(o)))
 		}
-		if len(r.done) > 1 {
-			rows = append(rows, tableRow(fmt.Sprintf("total (%d files)", len(r.done)), r.total(), seconds(r.elapsed)))
+		if len(r.Done) > 1 {
+			rows = append(rows, tableRow(fmt.Sprintf("total (%d files)", len(r.Done)), r.total(), seconds(r.elapsed)))
 		}
 		writeAligned(w, rows)
 	}
 	if len(r.skipped) > 0 {
-		fmt.Fprintf(w, "skipped: %s\n", countsText(r.reasons()))
+		fmt.Fprintf(w, "skipped: %s\n", CountsText(r.reasons()))
 	}
 }
 
 func tableRow(name string, s compile.Stats, time string) []string {
 	return []string{name, fmt.Sprint(s.FDEs), fmt.Sprint(s.Rows), fmt.Sprint(s.Distinct), fmt.Sprint(s.TableBytes),
-		fmt.Sprint(s.CodeBytes), fmt.Sprintf("%.2f", ratio(s)), s.Layout, time, leftOutText(s)}
+		fmt.Sprint(s.CodeBytes), fmt.Sprintf("%.2f", s.Ratio()), s.Layout, time, leftOutText(s)}
 }
 
-func timeText(o *builder.Outcome) string {
-	if o.Status == builder.Current {
-		return string(builder.Current)
+func timeText(o *Outcome) string {
+	if o.Status == Current {
+		return string(Current)
 	}
 	return seconds(o.Time)
 }
@@ -190,10 +182,10 @@ type (
 		Total   *totalJSON     `json:"total"`
 	}
 	fileJSON struct {
-		File   string         `json:"file"`
-		Status builder.Status `json:"status"`
-		Output string         `json:"output,omitempty"`
-		Links  []string       `json:"links,omitempty"`
+		File   string   `json:"file"`
+		Status Status   `json:"status"`
+		Output string   `json:"output,omitempty"`
+		Links  []string `json:"links,omitempty"`
 		*rawNames
 		*compile.Stats
 		Ratio   float64 `json:"ratio,omitempty"`
@@ -228,12 +220,12 @@ func rawNamesOf(file, output string, links []string) *rawNames {
 	return raw
 }
 
-// json prints the result for programs.
-func (r *report) json(c *console) {
-	doc := reportJSON{Files: []fileJSON{}, Skipped: make(map[string]int), Errors: append([]string{}, c.failures...)}
-	for _, o := range r.done {
+// JSON prints the result for programs. failures are all failures, those before a file was opened included.
+func (r *Report) JSON(w io.Writer, failures []string) {
+	doc := reportJSON{Files: []fileJSON{}, Skipped: make(map[string]int), Errors: append([]string{}, failures...)}
+	for _, o := range r.Done {
 		doc.Files = append(doc.Files, fileJSON{File: o.Name, Status: o.Status, Output: o.Target, Links: o.Links, rawNames: rawNamesOf(o.Name, o.Target, o.Links),
-			Stats: &o.Stats, Ratio: ratio(o.Stats), Seconds: o.Time.Seconds()})
+			Stats: &o.Stats, Ratio: o.Stats.Ratio(), Seconds: o.Time.Seconds()})
 	}
 	for _, o := range r.failed {
 		doc.Files = append(doc.Files, fileJSON{File: o.Name, Status: o.Status, rawNames: rawNamesOf(o.Name, "", nil), Seconds: o.Time.Seconds(),
@@ -243,13 +235,6 @@ func (r *report) json(c *console) {
 		doc.Skipped[s.Reason] = s.Count
 	}
 	sum := r.total()
-	doc.Total = &totalJSON{Files: len(r.done), Stats: sum, Ratio: ratio(sum), Seconds: r.elapsed.Seconds()}
-	writeJSON(c.out, doc)
-}
-
-func writeJSON(w io.Writer, v any) {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	enc.Encode(v) // the writer remembers its errors
+	doc.Total = &totalJSON{Files: len(r.Done), Stats: sum, Ratio: sum.Ratio(), Seconds: r.elapsed.Seconds()}
+	jsonout.Write(w, doc)
 }

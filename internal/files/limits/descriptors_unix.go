@@ -1,16 +1,16 @@
 //go:build unix
 
-package main
+package limits
 
 import (
 	"fmt"
 	"syscall"
 )
 
-// checkDescriptors returns an error unless the process may open two files for the Go
+// Descriptors returns an error unless the process may open two files for the Go
 // run-time, which opens them on demand and without them ends with a page of registers, and
 // one each to read and to write. It does not itself use the run-time's.
-func checkDescriptors() error {
+func Descriptors() error {
 	const needed = 4
 	var open []int
 	defer func() {

@@ -1,4 +1,4 @@
-package main
+package limits
 
 import (
 	"math"
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundMemory makes the garbage collector keep the heap within limits on addresses (ulimit -v,
+// BoundMemory makes the garbage collector keep the heap within limits on addresses (ulimit -v,
 // RLIMIT_AS) and data (ulimit -d, RLIMIT_DATA), if there are any. The run-time asks for more memory
 // before it collects, and ends the process if there is none.
-func boundMemory() {
+func BoundMemory() {
 	const size, data = 0, 5 // fields of statm, proc(5): pages of all that is mapped, of data and stack
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
 		return // GOMEMLIMIT

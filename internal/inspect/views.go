@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"errors"
@@ -6,10 +6,11 @@ import (
 	"io"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/files/jsonout"
 )
 
-// viewJSON is a row of .debug_line.
-type viewJSON struct {
+// View is a row of .debug_line.
+type View struct {
 	Address   string `json:"address"`
 	View      int    `json:"view"`
 	File      string `json:"file,omitempty"`
@@ -20,25 +21,25 @@ type viewJSON struct {
 	End    bool     `json:"end,omitempty"`
 }
 
-// dumpViews shows the rows of line number programs.
-func dumpViews(path string, r io.ReaderAt, size int64, opt dumpOptions, w io.Writer) error {
+// views shows the rows of line number programs.
+func (d *Dump) views(path string, r io.ReaderAt, size int64, w io.Writer) error {
 	o, err := openLines(path, r, size)
 	if err != nil {
 		return err
 	}
 	defer o.Close()
-	each := func(yield func(viewJSON) bool) {
+	each := func(yield func(View) bool) {
 		for v := range o.Views() {
-			if opt.pc != nil && uint64(*opt.pc) != v.Addr {
+			if d.PC != nil && uint64(*d.PC) != v.Addr {
 				continue
 			}
-			if !yield(viewJSON{fmt.Sprintf("%#x", v.Addr), v.View, v.File, v.Line, v.Statement, v.Enters, v.End}) {
+			if !yield(View{fmt.Sprintf("%#x", v.Addr), v.View, v.File, v.Line, v.Statement, v.Enters, v.End}) {
 				return
 			}
 		}
 	}
-	if opt.json {
-		return errors.Join(writeJSONSeq(w, each), o.Err())
+	if d.JSON {
+		return errors.Join(jsonout.WriteSeq(w, each), o.Err())
 	}
 	for v := range each {
 		place, mark := fmt.Sprintf("%s:%d", dwarfcfa.PrintableName(v.File), v.Line), ""

@@ -1,0 +1,65 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/files/ehcache"
+	"github.com/ehasm/ehasm/internal/files/shown"
+)
+
+// Cache is what a cache of eh_elfs holds, and what was removed.
+type Cache struct {
+	Folder  string `json:"folder"`
+	Files   int    `json:"files"` // before any are removed
+	Bytes   int64  `json:"bytes"`
+	Oldest  string `json:"least_recently_used,omitempty"` // a date
+	NoTimes bool   `json:"use_not_recorded"`
+	Removed int    `json:"removed"`
+	Freed   int64  `json:"removed_bytes"`
+}
+
+// Take looks at the folder's files, and removes those beyond the limits if prune is set.
+func (r *Cache) Take(folder *ehcache.Folder, limits ehcache.Limits, prune bool) error {
+	now := time.Now()
+	files, err := folder.Files(now)
+	if err != nil {
+		return err
+	}
+	r.Files, r.Bytes, r.NoTimes = len(files), sizeOf(files), folder.NoTimes
+	if len(files) > 0 {
+		r.Oldest = files[0].Used.Format(time.DateOnly)
+	}
+	if !prune {
+		return nil
+	}
+	remove := limits.Beyond(files, now)
+	r.Freed = sizeOf(remove)
+	r.Removed, err = folder.Remove(remove)
+	return err
+}
+
+func sizeOf(files []ehcache.File) (bytes int64) {
+	for _, f := range files {
+		bytes += f.Size
+	}
+	return bytes
+}
+
+// Print writes a summary for people.
+func (r *Cache) Print(w io.Writer, pruned bool) {
+	const mega = 1e6
+	fmt.Fprintf(w, "%s: %d files, %.1f MB", shown.Name(r.Folder), r.Files, float64(r.Bytes)/mega)
+	switch {
+	case r.Oldest == "":
+	case r.NoTimes:
+		fmt.Fprintf(w, ", the oldest of %s (this file system does not record use)", r.Oldest)
+	default:
+		fmt.Fprintf(w, ", the least recently used on %s", r.Oldest)
+	}
+	fmt.Fprintln(w)
+	if pruned {
+		fmt.Fprintf(w, "removed: %d files, %.1f MB\n", r.Removed, float64(r.Freed)/mega)
+	}
+}

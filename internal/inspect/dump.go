@@ -1,0 +1,153 @@
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/jsonout"
+)
+
+// Stages returns the stages in the order of compiling.
+func Stages() []string {
+	return []string{"entries", "rows", "table", "plan", "asm", "sites", "lines", "views", "types"}
+}
+
+// Dump says what to show of a file.
+type Dump struct {
+	Stage string          // one of Stages
+	PC    *dwarfcfa.Addr  // only the part for this address; nil: all
+	Code  compile.Options // what the stages before the file depend on
+	JSON  bool
+}
+
+// errNoInformation says that --pc names an address outside all tables.
+var errNoInformation = errors.New("no unwind information")
+
+// Write shows a stage of the file at path.
+func (d *Dump) Write(path string, w io.Writer) error {
+	r, size, done, err := find.OpenFile(path)
+	if err != nil {
+		return err
+	}
+	defer done()
+	switch d.Stage {
+	case "lines":
+		return d.lines(path, r, size, w)
+	case "views":
+		return d.views(path, r, size, w)
+	case "types":
+		return d.types(path, r, size, w)
+	}
+	object, err := dwarfcfa.NewObject(path, r, size)
+	if err != nil {
+		return err
+	}
+	if d.Stage == "entries" || d.Stage == "rows" {
+		return d.sections(object, w)
+	}
+	if d.Stage == "sites" {
+		return d.sites(object, w)
+	}
+	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: d.Code.Source})
+	if err != nil {
+		return err
+	}
+	if d.PC != nil {
+		if _, ok := table.Lookup(*d.PC); !ok {
+			return fmt.Errorf("%#x: %w", uint64(*d.PC), errNoInformation)
+		}
+	}
+	if d.Stage == "table" {
+		if d.JSON {
+			jsonout.Write(w, table.DescribeRanges(d.PC))
+			return nil
+		}
+		return dwarfcfa.DumpTable(w, table, d.PC)
+	}
+	layout, err := compile.Plan(table, d.Code)
+	if err != nil {
+		return err
+	}
+	if d.Stage == "plan" {
+		if d.JSON {
+			jsonout.Write(w, layout.Describe(d.PC))
+			return nil
+		}
+		return layout.Dump(w, d.PC)
+	}
+	code, err := compile.Code(layout, d.Code)
+	if err != nil {
+		return err
+	}
+	if d.JSON {
+		return jsonout.WriteSeq(w, code.All(d.PC))
+	}
+	return code.Listing(w, d.PC)
+}
+
+// sites shows the table of sites as decoded from its encoding.
+func (d *Dump) sites(object *dwarfcfa.Object, w io.Writer) error {
+	decoded, leftOut, err := compile.Sites(object, d.Code)
+	if decoded == nil {
+		return err
+	}
+	if d.JSON {
+		err = jsonout.WriteSeq(w, decoded.Describe(d.PC))
+	} else {
+		err = decoded.Dump(w, d.PC)
+	}
+	return errors.Join(append([]error{err}, leftOut...)...)
+}
+
+// sections shows the stages before the table. If one of two sections cannot be
+// read, it shows the other.
+func (d *Dump) sections(object *dwarfcfa.Object, w io.Writer) error {
+	sections, unread := object.Sections(d.Code.Source)
+	if d.PC != nil {
+		sections = slices.DeleteFunc(sections, func(s *dwarfcfa.Section) bool {
+			for range s.DescribeEntries(d.PC) {
+				return false
+			}
+			return true
+		})
+		if len(sections) == 0 && unread == nil {
+			return fmt.Errorf("%#x: %w", uint64(*d.PC), errNoInformation)
+		}
+	}
+	if len(sections) == 0 {
+		return unread
+	}
+	if d.JSON {
+		if err := jsonout.WriteSeq(w, func(yield func(dwarfcfa.EntryInfo) bool) {
+			for _, s := range sections {
+				entries := s.DescribeEntries(d.PC)
+				if d.Stage == "rows" {
+					entries = s.DescribeRows(d.PC)
+				}
+				for e := range entries {
+					if !yield(e) {
+						return
+					}
+				}
+			}
+		}); err != nil {
+			return err
+		}
+		return unread
+	}
+	write := dwarfcfa.DumpEntries
+	if d.Stage == "rows" {
+		write = dwarfcfa.DumpRows
+	}
+	for _, s := range sections {
+		if err := write(w, s, d.PC); err != nil {
+			return err
+		}
+	}
+	return unread
+}

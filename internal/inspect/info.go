@@ -1,0 +1,150 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/shown"
+)
+
+// Info is what an eh_elf was made from, what it covers, and its sizes.
+type Info struct {
+	File       string   `json:"file"`
+	Soname     string   `json:"soname"`
+	ABIVersion uint32   `json:"abi_version"`
+	Flags      []string `json:"flags"`
+	Layout     string   `json:"layout"`
+	objectJSON
+	BuildID string `json:"build_id"`
+	tableJSON
+	sizesJSON
+	Exports map[string]uint64 `json:"exports"` // offset by name
+	Build   []string          `json:"build"`
+	stats   compile.Stats
+}
+
+// objectJSON is the object that a file was made from.
+type objectJSON struct {
+	ObjectBuildID string       `json:"object_build_id"`
+	ObjectSize    uint64       `json:"object_size"`
+	Content       *contentJSON `json:"object_content,omitempty"`
+}
+
+// tableJSON is what a file covers: pcs from low up to high.
+type tableJSON struct {
+	Low    uint64 `json:"low"`
+	High   uint64 `json:"high"`
+	Ranges uint32 `json:"ranges"`
+	Rows   uint32 `json:"distinct_rows"`
+}
+
+// sizesJSON are the sizes of a file's parts, in bytes.
+type sizesJSON struct {
+	TextSize int64 `json:"text_bytes"`
+	DataSize int64 `json:"data_bytes"`
+	SiteSize int64 `json:"site_bytes"`
+	FileSize int64 `json:"file_bytes"`
+}
+
+// contentJSON is an abi.Content; the hash is text, since JSON's numbers lose its low bits.
+type contentJSON struct {
+	Low  uint64 `json:"low"`
+	Size uint64 `json:"bytes"`
+	Hash string `json:"xxh64"`
+}
+
+// ReadInfo reads the eh_elf at path.
+func ReadInfo(path string) (*Info, error) {
+	f, size, done, err := find.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	info, err := elfout.ReadInfo(f)
+	if err != nil {
+		return nil, err
+	}
+	n, stats := info.Note, compile.StatsOf(info)
+	out := &Info{
+		File: path, Soname: info.Soname, ABIVersion: n.Version, Flags: []string{}, Layout: stats.Layout,
+		objectJSON: objectJSON{ObjectBuildID: fmt.Sprintf("%x", n.BuildID), ObjectSize: n.FileSize},
+		BuildID:    fmt.Sprintf("%x", info.BuildID),
+		tableJSON:  tableJSON{Low: n.Low, High: n.High, Ranges: n.Ranges, Rows: n.Rows},
+		sizesJSON:  sizesJSON{TextSize: info.TextSize, DataSize: info.DataSize, SiteSize: info.SiteSize, FileSize: size},
+		Exports:    make(map[string]uint64), Build: info.Build, stats: stats,
+	}
+	if c := n.Content; c.Size > 0 {
+		out.Content = &contentJSON{Low: c.Low, Size: c.Size, Hash: fmt.Sprintf("%016x", c.Hash)}
+	}
+	if n.Flags&abi.FlagNoDeref != 0 {
+		out.Flags = append(out.Flags, "no-deref")
+	}
+	if n.Flags&abi.FlagPacked != 0 {
+		out.Flags = append(out.Flags, "packed")
+	}
+	if n.Flags&abi.FlagSites != 0 {
+		out.Flags = append(out.Flags, "sites")
+	}
+	if other := n.Flags &^ (abi.FlagNoDeref | abi.FlagPacked | abi.FlagSites); other != 0 {
+		out.Flags = append(out.Flags, fmt.Sprintf("unknown %#x", other))
+	}
+	if info.Relro { // not of the note: the program headers say so
+		out.Flags = append(out.Flags, "relro")
+	}
+	for _, s := range info.Symbols {
+		if s.Exported {
+			out.Exports[s.Name] = s.Addr
+		}
+	}
+	return out, nil
+}
+
+// Print writes a line for each property, for people.
+func (i *Info) Print(w io.Writer) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "  %-16s %s\n", name, shown.Text(fmt.Sprintf(format, args...)))
+	}
+	or := func(s, otherwise string) string {
+		if s == "" {
+			return otherwise
+		}
+		return s
+	}
+	fmt.Fprintf(w, "%s:\n", shown.Name(i.File))
+	line("soname", "%s", i.Soname)
+	line("ABI version", "%d", i.ABIVersion)
+	line("flags", "%s", or(strings.Join(i.Flags, ", "), "none"))
+	line("object build-id", "%s", or(i.ObjectBuildID, "none"))
+	line("object size", "%d bytes", i.ObjectSize)
+	if i.Content != nil {
+		line("object content", "XXH64 %s of %d bytes at %#x", i.Content.Hash, i.Content.Size, i.Content.Low)
+	}
+	line("covers", "%#x..%#x", i.Low, i.High)
+	line("rows", "%d ranges, %d distinct", i.Ranges, i.Rows)
+	line("layout", "%s", i.Layout)
+	line("code", "%d bytes", i.TextSize)
+	line("data", "%d bytes", i.DataSize)
+	if i.SiteSize > 0 {
+		line("sites", "%d bytes", i.SiteSize)
+	}
+	line("file", "%d bytes", i.FileSize)
+	if i.stats.FDEs > 0 {
+		line("FDEs", "%d", i.stats.FDEs)
+	}
+	if i.stats.TableBytes > 0 {
+		line("tables", "%s, %d bytes; code+data is %.2f of it", i.stats.Section, i.stats.TableBytes, i.stats.Ratio())
+	}
+	line("build-id", "%s", or(i.BuildID, "none"))
+	for _, b := range i.Build {
+		key, value, _ := strings.Cut(b, "=")
+		switch key {
+		case compile.KeyObject, compile.KeyTool, compile.KeyOptions, compile.KeyVerified, compile.KeyLeftOut, compile.KeySHA256:
+			line(key, "%s", value)
+		}
+	}
+}
