@@ -88,6 +88,8 @@ install:
 	test -n "$(DESTDIR)" || test $$(id -u) -ne 0 || ldconfig
 
 uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/ehasm-perf $(DESTDIR)$(PREFIX)/lib/ehasm/perf/perf
+	rmdir $(DESTDIR)$(PREFIX)/lib/ehasm/perf $(DESTDIR)$(PREFIX)/lib/ehasm 2>/dev/null || true
 	rm -f $(DESTDIR)$(PREFIX)/bin/ehasm $(DESTDIR)$(PREFIX)/share/man/man1/ehasm.1.gz $(DESTDIR)$(PREFIX)/share/man/man1/ehasm-*.1.gz
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ehasm $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ehasm
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ehasm.fish

@@ -108,6 +108,11 @@ func TestInstalledModes(t *testing.T) {
 			return nil
 		}))
 		assert.Greater(t, n, 30)
+		for _, link := range []string{"bin/ehasm-perf", "lib/ehasm/perf/perf"} {
+			command, err := filepath.EvalSymlinks(filepath.Join(dir, "usr", link))
+			require.NoError(t, err)
+			assert.Equal(t, filepath.Join(dir, "usr/bin/ehasm"), command)
+		}
 		call(t, nil, "make", "-s", "-C", "..", "uninstall", "DESTDIR="+dir, "PREFIX=/usr")
 		require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 			assert.True(t, err != nil || d.IsDir(), "left behind: %s", path)

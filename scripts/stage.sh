@@ -18,6 +18,10 @@ mkdir -p "$dir/share/man/man1" "$dir/share/bash-completion/completions" "$dir/sh
 	[ "$verb" = help ] || "$ehasm" man "$verb" >"$dir/share/man/man1/ehasm-$verb.1"
 done
 gzip -9nf "$dir"/share/man/man1/*.1
+# perf script by ehasm: as ehasm-perf, and as perf in a folder for the front of PATH.
+mkdir -p "$dir/lib/ehasm/perf"
+ln -sf ehasm "$dir/bin/ehasm-perf"
+ln -sf ../../../bin/ehasm "$dir/lib/ehasm/perf/perf"
 "$ehasm" completion bash >"$dir/share/bash-completion/completions/ehasm"
 "$ehasm" completion zsh >"$dir/share/zsh/site-functions/_ehasm"
 "$ehasm" completion fish >"$dir/share/fish/vendor_completions.d/ehasm.fish"

@@ -43,7 +43,11 @@ func main() {
 	if outputClosed { // writes to what the Go run-time has opened in its place succeed
 		stdout = closedOutput{}
 	}
-	code := run(ctx, os.Args[1:], stdout, os.Stderr)
+	do := run
+	if standsForPerf(os.Args[0]) {
+		do = runPerf
+	}
+	code := do(ctx, os.Args[1:], stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }

@@ -19,6 +19,7 @@ type Filter struct {
 	PIDs     []int
 	TIDs     []int
 	Events   []string
+	CPUs     []int
 	From, To uint64 // ns, both included; To 0: no end
 }
 
@@ -26,6 +27,7 @@ func (f *Filter) wants(s *perfdata.Sample, comm string) bool {
 	return s.Time >= f.From && (f.To == 0 || s.Time <= f.To) &&
 		(len(f.PIDs) == 0 || slices.Contains(f.PIDs, int(s.PID))) &&
 		(len(f.TIDs) == 0 || slices.Contains(f.TIDs, int(s.TID))) &&
+		(len(f.CPUs) == 0 || slices.Contains(f.CPUs, int(s.CPU))) &&
 		(len(f.Comms) == 0 || slices.Contains(f.Comms, comm)) &&
 		(len(f.Events) == 0 || slices.Contains(f.Events, eventName(s.Event)))
 }

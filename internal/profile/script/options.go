@@ -3,6 +3,7 @@ package script
 import (
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -14,7 +15,9 @@ import (
 type Options struct {
 	Format   stackfmt.Format // a new one; nil: stacks are unwound and counted, nothing is written
 	Workers  int
-	MaxStack int // frames of a stack's user part
+	MaxStack int  // frames of a stack's user part
+	MaxChain int  // frames taken from a call chain, as of perf script --max-stack; 0: all
+	NoChains bool // samples have only the frame of their own pc, as in perf script -G
 	// FramePointers says where to use frame pointers for lack of unwind information.
 	FramePointers unwind.FramePointers
 	Filter        Filter
@@ -38,6 +41,9 @@ func (o *Options) fill() {
 	}
 	if o.Format == nil {
 		o.Format = nothing{}
+	}
+	if o.MaxChain < 1 {
+		o.MaxChain = math.MaxInt
 	}
 	o.Names.DebugDirs = o.Objects.DebugDirs
 }

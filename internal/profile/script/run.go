@@ -148,7 +148,7 @@ func (run *runner) event(e *perfdata.Event) *stackfmt.Event {
 	if known == nil || known.Name != name {
 		t := e.SampleType
 		known = &stackfmt.Event{Name: name, TID: t&perfdata.SampleTID != 0, CPU: t&perfdata.SampleCPU != 0,
-			Time: t&perfdata.SampleTime != 0, Period: t&perfdata.SamplePeriod != 0, Callchain: t&perfdata.SampleCallchain != 0}
+			Time: t&perfdata.SampleTime != 0, Period: t&perfdata.SamplePeriod != 0, Callchain: t&perfdata.SampleCallchain != 0 && !run.opt.NoChains}
 		known.Every = e.PeriodOrFreq
 		const typeSoftware, taskClock, flagFreq = 1, 1, 1 << 10
 		clock := e.Type == typeSoftware && e.Config <= taskClock // their periods are times
@@ -307,13 +307,15 @@ func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 		comm: comm, width: run.width,
 	}
 	j.maps = run.procs.Process(s.PID).Maps()
-	j.chain = b.addWords(s.Callchain)
+	if !run.opt.NoChains {
+		j.chain = b.addWords(s.Callchain)
+	}
 	if run.chains != nil {
 		j.entry = run.take(b)
 	} else {
 		run.foreseeKernel(&j)
 	}
-	if len(s.Stack) > 0 && s.UserRegs.ABI != perfdata.ABINone {
+	if len(s.Stack) > 0 && s.UserRegs.ABI != perfdata.ABINone && !run.opt.NoChains {
 		j.abi = s.UserRegs.ABI
 		j.stack = b.addBytes(s.Stack)
 		setRegs(&j.regs, &s.UserRegs)

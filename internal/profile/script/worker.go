@@ -94,7 +94,13 @@ func (w *worker) collect(s *sample) {
 	w.stack = w.stack[:0]
 	w.end = stackfmt.NoUserStack
 	mode := s.mode
+	taken := 0
 	for _, ip := range s.chain {
+		if ip < perfdata.ContextMax {
+			if taken++; taken > w.run.opt.MaxChain {
+				break
+			}
+		}
 		switch ip {
 		case perfdata.ContextKernel:
 			mode = perfdata.ModeKernel

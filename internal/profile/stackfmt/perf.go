@@ -7,13 +7,32 @@ import (
 	"strconv"
 )
 
-// perfText writes what perf script writes with its default fields.
-type perfText struct{ opt Options }
+// PerfFields are fields of the format perf, by the names that perf script -F has for them. Those that an
+// event does not have are left out.
+type PerfFields struct {
+	Comm, PID, TID, CPU, Time, Period, Event bool
+	IP                                       bool // and with it the call chain
+	Sym, SymOff, DSO                         bool // need IP
+}
+
+// DefaultPerfFields returns the fields of perf script without -F.
+func DefaultPerfFields() PerfFields {
+	return PerfFields{Comm: true, TID: true, CPU: true, Time: true, Period: true, Event: true, IP: true, Sym: true, SymOff: true, DSO: true}
+}
+
+// perfText writes what perf script writes.
+type perfText struct {
+	opt    Options
+	fields PerfFields
+}
 
 func perfSpec() *Spec {
 	return &Spec{Name: "perf", Suffixes: []string{".perf.txt"}, Samples: true, Settings: []string{"lines", "full-source-path"},
-		New: func(opt Options) Format { return &perfText{opt} }}
+		New: func(opt Options) Format { return &perfText{opt, DefaultPerfFields()} }}
 }
+
+// NewPerf returns the format perf with these fields.
+func NewPerf(opt Options, fields PerfFields) Format { return &perfText{opt, fields} }
 
 func (p *perfText) Worker() Worker { return p }
 
@@ -21,30 +40,36 @@ func (p *perfText) Finish(io.Writer, *Recording) error { return nil }
 
 func (p *perfText) Render(f *Frame) {
 	for _, in := range f.Inlined {
-		f.Text = appendPerfFrame(f.Text, f, in.Shown(), "inlined")
+		f.Text = p.appendFrame(f.Text, f, in.Shown(), "inlined")
 		f.Text = p.appendSource(f.Text, in.Source)
 	}
-	f.Text = appendPerfFrame(f.Text, f, f.Shown(), f.DSO)
+	f.Text = p.appendFrame(f.Text, f, f.Shown(), f.DSO)
 	f.Text = p.appendSource(f.Text, f.Source)
 }
 
-// appendPerfFrame writes a line of a call chain as sample__fprintf_callchain in
+// appendFrame writes a line of a call chain as sample__fprintf_callchain in
 // tools/perf/util/evsel_fprintf.c does.
-func appendPerfFrame(b []byte, f *Frame, name, object string) []byte {
+func (p *perfText) appendFrame(b []byte, f *Frame, name, object string) []byte {
 	b = append(b, '\t')
 	b = appendHex(b, f.IP, 16)
-	return appendPerfName(b, f, name, object)
+	return p.appendName(b, f, name, object)
 }
 
-func appendPerfName(b []byte, f *Frame, name, object string) []byte {
-	if name == "" {
+func (p *perfText) appendName(b []byte, f *Frame, name, object string) []byte {
+	switch {
+	case !p.fields.Sym:
+	case name == "":
 		b = append(b, " [unknown]"...)
-	} else {
+	default:
 		b = append(append(b, ' '), Escape(name)...)
-		b = append(b, "+0x"...)
-		b = strconv.AppendUint(b, f.Offset, 16)
+		if p.fields.SymOff {
+			b = append(b, "+0x"...)
+			b = strconv.AppendUint(b, f.Offset, 16)
+		}
 	}
-	b = append(append(append(b, " ("...), Escape(object)...), ')')
+	if p.fields.DSO || object == "inlined" {
+		b = append(append(append(b, " ("...), Escape(object)...), ')')
+	}
 	return append(b, '\n')
 }
 
@@ -78,49 +103,45 @@ func appendPadded(b []byte, v uint64, width int) []byte {
 	return append(b, d...)
 }
 
-// Add writes a sample with the default fields of perf script: comm, tid, cpu, time,
-// period, event, ip, sym, dso; fields that the event does not have are left out
-// (perf_sample__fprintf_start in tools/perf/builtin-script.c).
+// Add writes a sample: comm, pid, tid, cpu, time, period, event, ip, sym, dso; fields
+// that the event does not have are left out (perf_sample__fprintf_start and process_event in
+// tools/perf/builtin-script.c).
 func (p *perfText) Add(b []byte, s *Sample) []byte {
-	e, comm := s.Event, Escape(s.Comm)
-	if !e.Callchain {
-		for range 16 - len(comm) {
-			b = append(b, ' ')
+	e, want := s.Event, &p.fields
+	if want.Comm {
+		comm := Escape(s.Comm)
+		if !e.Callchain || !want.IP {
+			for range 16 - len(comm) {
+				b = append(b, ' ')
+			}
 		}
+		b = append(append(b, comm...), ' ')
 	}
-	b = append(append(b, comm...), ' ')
 	if e.TID {
-		if s.TID < 0 {
-			b = fmt.Appendf(b, "%5d ", s.TID)
-		} else {
-			b = append(appendPadded(b, uint64(s.TID), 5), ' ')
-		}
+		b = p.appendIDs(b, s)
 	}
-	if e.CPU {
+	if e.CPU && want.CPU {
 		b = fmt.Appendf(b, "[%03d] ", s.CPU)
 	}
-	if e.Time {
-		const perSecond, perMicro = 1e9, 1e3
-		b = appendPadded(b, s.Time/perSecond, 5)
-		micros := s.Time % perSecond / perMicro
-		b = append(b, '.')
-		for limit := uint64(100000); limit > 1 && micros < limit; limit /= 10 {
-			b = append(b, '0')
-		}
-		b = strconv.AppendUint(b, micros, 10)
-		b = append(b, ": "...)
+	if e.Time && want.Time {
+		b = appendTime(b, s.Time)
 	}
-	if e.Period {
+	if e.Period && want.Period {
 		b = append(appendPadded(b, s.Period, 10), ' ')
 	}
-	for range s.Width - len(e.Name) {
-		b = append(b, ' ')
+	if want.Event {
+		for range s.Width - len(e.Name) {
+			b = append(b, ' ')
+		}
+		b = append(append(b, Escape(e.Name)...), ": "...)
 	}
-	b = append(append(b, Escape(e.Name)...), ": "...)
+	if !want.IP {
+		return append(b, '\n')
+	}
 	if f := s.Leaf; f != nil {
 		b = append(b, ' ')
 		b = appendHex(b, s.PC, 16)
-		b = appendPerfName(b, f, f.Shown(), f.DSO)
+		b = p.appendName(b, f, f.Shown(), f.DSO)
 		if len(f.Inlined) > 0 {
 			return p.appendSource(b, f.Inlined[0].Source)
 		}
@@ -131,4 +152,34 @@ func (p *perfText) Add(b []byte, s *Sample) []byte {
 		b = append(b, f.Text...)
 	}
 	return append(b, '\n')
+}
+
+// appendIDs writes the process and the thread.
+func (p *perfText) appendIDs(b []byte, s *Sample) []byte {
+	id := s.TID
+	switch {
+	case p.fields.PID && p.fields.TID:
+		return fmt.Appendf(b, "%5d/%-5d ", s.PID, s.TID)
+	case p.fields.PID:
+		id = s.PID
+	case !p.fields.TID:
+		return b
+	}
+	if id < 0 {
+		return fmt.Appendf(b, "%5d ", id)
+	}
+	return append(appendPadded(b, uint64(id), 5), ' ')
+}
+
+// appendTime writes ns as seconds with microseconds.
+func appendTime(b []byte, ns uint64) []byte {
+	const perSecond, perMicro = 1e9, 1e3
+	b = appendPadded(b, ns/perSecond, 5)
+	micros := ns % perSecond / perMicro
+	b = append(b, '.')
+	for limit := uint64(100000); limit > 1 && micros < limit; limit /= 10 {
+		b = append(b, '0')
+	}
+	b = strconv.AppendUint(b, micros, 10)
+	return append(b, ": "...)
 }
