@@ -29,14 +29,15 @@ same reason:
   cfa        the CFA is elsewhere: stacks end or go on wrongly (error)
   return     the return address is not where the row says (error)
   ret        at a ret the stack pointer is not at the return address (error)
-  saved      the slot does not hold the register (warning)
-  clobbered  the row says that the register is unchanged, but it is changed (warning)
+  saved      the slot does not hold the register (error)
+  clobbered  the row says that the register is unchanged, but it is changed (error)
   border     a row begins inside an instruction (note)
   no-row     code that is called or jumped to has no row (note)
 
-A row off by one instruction is also a note, and so are intended rows of a change of context, such as longjmp's.
-Instructions that cannot be judged are counted by reason. Debug information gives the lines of the source. In folders
-and static libraries, files without unwind tables are skipped and counted.
+A row that is wrong for a single instruction, no call, is a warning. What rests on an assumption is a note that names
+it, such as a change of context at the end of longjmp, or a private calling convention. Instructions that cannot be
+judged are counted by reason. Debug information gives the lines of the source. In folders and static libraries, files
+without unwind tables are skipped and counted.
 
 Exit status: 0 nothing found, 1 findings or failures, 2 wrong usage. With --baseline and --diff only new findings count;
 --fail-on says from which severity on they count.

@@ -39,7 +39,7 @@ func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []w
 	}
 	for d := range 16 {
 		h := hardware[d]
-		if codeflow.CalleeSaved>>h&1 == 0 {
+		if codeflow.CalleeSaved>>h&1 == 0 && !keepsValue(row, d) {
 			continue
 		}
 		if w, bad := c.register(pc, row, s, d, h); bad {
@@ -52,6 +52,11 @@ func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []w
 		ws = append(ws, w)
 	}
 	return ws, ""
+}
+
+// keepsValue reports whether the row says of column d, a register that calls may change, that it has the caller's value.
+func keepsValue(row *dwarfcfa.Row, d int) bool {
+	return row.Regs[d].Kind == dwarfcfa.RuleSameValue && hardware[d] != uint8(x86.RSP)
 }
 
 // copied reports whether the row describes another frame than the code's, which holds the return address and the

@@ -50,6 +50,8 @@ func (f *Finding) Message() string {
 		b.WriteString(" (change of context)")
 	case ClassCopy:
 		b.WriteString(" (another frame, with copies of the return address and the registers)")
+	case ClassUnreachable:
+		b.WriteString(" (nothing leads here)")
 	case ClassVariable:
 		b.WriteString(" (if it is a variable of the program: many functions change it, and none saves it)")
 	case ClassOffByOne:

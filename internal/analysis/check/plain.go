@@ -41,6 +41,8 @@ func (p *plainRow) set(row *dwarfcfa.Row) {
 		if d < 16 {
 			h = hardware[d]
 			if codeflow.CalleeSaved>>h&1 == 0 {
+				p.ok = p.ok && !keepsValue(row, d)
+				p.keeps = p.keeps && p.ok
 				continue
 			}
 		}

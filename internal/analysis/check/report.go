@@ -22,12 +22,11 @@ const (
 // Severity says how a finding affects stacks.
 type Severity string
 
-// Severities. SeverityNote is for rows off by one instruction in a prologue or epilogue, and for saved words below rsp,
-// which matter only to stacks sampled from outside or after a signal handler.
+// Severities, by what an unwinder gets.
 const (
-	SeverityError   Severity = "error"   // stacks end or go on wrongly
-	SeverityWarning Severity = "warning" // a caller's register is wrong, which matters if a CFA rests on it
-	SeverityNote    Severity = "note"
+	SeverityError   Severity = "error"   // a wrong caller, or a wrong register of it
+	SeverityWarning Severity = "warning" // the same for a single instruction that is no call; a register that calls may change
+	SeverityNote    Severity = "note"    // nothing leads there, or it rests on what the code cannot show
 )
 
 // Class says what causes a finding.
@@ -41,9 +40,10 @@ const (
 	ClassContext Class = "context" // a change of context, such as longjmp's end: right by intent
 	ClassCopy    Class = "copy"    // the row describes another frame, with copies of the return address and the registers
 	// ClassVariable is for a register that many functions change, and none of these saves: a variable of the program.
-	ClassVariable Class = "variable"
-	ClassOffByOne Class = "off-by-one"
-	ClassBelow    Class = "below-rsp"
+	ClassVariable    Class = "variable"
+	ClassUnreachable Class = "unreachable" // nothing leads to the code
+	ClassOffByOne    Class = "off-by-one"
+	ClassBelow       Class = "below-rsp"
 )
 
 // Finding is a run of instructions at which a row is wrong for the same reason.

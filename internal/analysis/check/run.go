@@ -62,6 +62,7 @@ type run struct {
 	row  *dwarfcfa.RawRow
 	// shifted: the row before or after, which begins or ends at this instruction, is what the code did
 	shifted bool
+	call    bool // the first instruction is a call: all stacks through it are looked up inside it
 }
 
 // partial is a function's share of the report.
@@ -292,7 +293,7 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		if w.kind == KindSaved || w.kind == KindClobbered {
 			f.Register = regName(w.reg)
 		}
-		c.open = append(c.open, &run{f: f, w: w, live: true, row: row, shifted: c.neighbourFits(pc, in, row, w.kind, s)})
+		c.open = append(c.open, &run{f: f, w: w, live: true, row: row, call: in.Op == x86.OpCALL, shifted: c.neighbourFits(pc, in, row, w.kind, s)})
 	}
 	k := 0
 	for _, r := range c.open {
@@ -354,19 +355,35 @@ func keepsFrame(in *x86.Inst, s *codeflow.State) bool {
 
 func (c *function) close(r *run) {
 	f := r.f
-	f.Never = c.truly[c.rows.find(uint64(r.row.Start))] == 0 && uint64(r.row.Start) >= f.PC && uint64(r.row.End) <= f.End
+	truly := c.truly[c.rows.find(uint64(r.row.Start))]
+	f.Never = truly == 0 && uint64(r.row.Start) >= f.PC && uint64(r.row.End) <= f.End
 	switch {
-	case f.Class == ClassContext || f.Class == ClassCopy:
-		f.Severity = SeverityNote
-	case f.Kind == KindCFA || f.Kind == KindReturn || f.Kind == KindRet:
-		f.Severity = SeverityError
-	default:
-		f.Severity = SeverityWarning
+	case f.Class == ClassContext && r.w.class == ClassContext && f.Kind != KindRet && truly > 0:
+		f.Class = ClassTable // true before: the code moved, and the row did not
+	case f.Kind == KindRet && f.Class == ClassTable && c.unreachable(f.PC):
+		f.Class = ClassUnreachable
+	case f.Class == ClassTable && f.Count == 1 && r.shifted:
+		f.Class = ClassOffByOne
 	}
-	if f.Class == ClassTable && f.Count == 1 && r.shifted {
-		f.Class, f.Severity = ClassOffByOne, SeverityNote
-	}
+	f.Severity = r.severity(&f)
 	c.rep.findings = append(c.rep.findings, f)
+}
+
+// severity goes by what an unwinder gets: a wrong caller or a wrong register of it, at more than an instruction or at a
+// call, is an error.
+func (r *run) severity(f *Finding) Severity {
+	switch {
+	case f.Class != ClassTable && f.Class != ClassOffByOne:
+		return SeverityNote
+	case f.Class == ClassOffByOne, f.Count == 1 && !r.call && f.Kind != KindRet, f.Kind == KindClobbered && codeflow.CalleeSaved>>r.w.reg&1 == 0:
+		return SeverityWarning
+	}
+	return SeverityError
+}
+
+// unreachable reports whether nothing leads to the ret at pc: it follows another end of the function, without padding.
+func (c *function) unreachable(pc uint64) bool {
+	return c.r.Begun(pc) && c.r.Inst(pc-1) != nil && c.r.Inst(pc-1).Op == x86.OpRET
 }
 
 // neighbourFits reports whether a row border is off by the instruction at pc: the row before it, or after it, is what the code

@@ -201,7 +201,7 @@ func stateOf(row *dwarfcfa.Row) (codeflow.State, bool) {
 		}
 		switch rule.Kind {
 		case dwarfcfa.RuleSameValue, dwarfcfa.RuleUnspecified:
-			if d < 16 && codeflow.CalleeSaved>>h&1 != 0 {
+			if d < 16 && (codeflow.CalleeSaved>>h&1 != 0 || keepsValue(row, d)) {
 				s.Regs[h] = codeflow.Value{Kind: codeflow.Entry, Reg: h}
 			}
 		case dwarfcfa.RuleOffset:

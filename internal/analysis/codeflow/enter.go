@@ -207,7 +207,7 @@ func (f *flow) rest(p *part) {
 		s, basis, ok, label := State{}, FromEntry, false, false
 		if pos != last {
 			last = pos
-			if quiet {
+			if quiet && f.beginner == nil {
 				s, label = f.label(pos, false)
 				if t, ok := f.afterCall(pos); ok && t.Regs[rsp] != s.Regs[rsp] {
 					label = false
@@ -216,6 +216,10 @@ func (f *flow) rest(p *part) {
 			if ok = label; !label {
 				s, basis, ok = f.assume(pos)
 			}
+			if f.beginner != nil && quiet && ok {
+				f.shownByRet(pos, &s)
+			}
+			p.begun = append(p.begun, pos)
 		}
 		if !ok {
 			quiet = f.stops(pos, &in)
@@ -238,6 +242,25 @@ func (f *flow) rest(p *part) {
 		f.interpret()
 		f.softly = false
 	}
+}
+
+// shownByRet corrects the state s that a row gives at pos, where nothing leads to, if the code after pos shows by its ret
+// that the CFA is elsewhere.
+func (f *flow) shownByRet(pos uint64, s *State) {
+	r := s.Regs[rsp]
+	if r.Kind != Base || r.Reg != 0 || !s.ReturnKept() { // the row's CFA may be another place
+		return
+	}
+	shown, ok := f.label(pos, false)
+	if !ok || shown.Regs[rsp] == r {
+		return
+	}
+	for h := range uint8(16) {
+		if CalleeSaved>>h&1 != 0 && shown.Saved(h).Kind == Lost {
+			shown.Regs[h] = s.Regs[h]
+		}
+	}
+	*s = shown
 }
 
 // stops reports whether control does not go on to the instruction after in, at pc.

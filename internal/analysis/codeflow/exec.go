@@ -31,6 +31,9 @@ func (s *State) push(size int32, v Value) {
 	s.move(-size)
 	if r := s.Regs[rsp]; r.Kind == Base {
 		s.store(r.Reg, r.Off, size, v)
+		if size == 8 && v.Kind == Entry && !keeps(v) {
+			s.put(r.Reg, r.Off, v) // a register that calls may change, which a row may call unchanged
+		}
 	}
 }
 

@@ -59,6 +59,7 @@ type part struct {
 	level  bool // begun as after a call, it returns, or jumps to a called function, with rsp at the return address
 	breach breach
 	onward []uint64
+	begun  []uint64 // where rest began, ascending: nothing leads there
 }
 
 func (p *part) end() uint64 { return p.fn.Lo + uint64(len(p.code)) }

@@ -54,7 +54,7 @@ type step struct {
 //
 // isolated says to ignore what is known of the code that the walk runs into.
 func (f *flow) label(pc uint64, isolated bool) (State, bool) {
-	if f.beginner != nil || f.labels > labelWork {
+	if f.labels > labelWork {
 		return State{}, false
 	}
 	bases := len(f.bases)

@@ -60,6 +60,12 @@ func (r *Result) Leads(pc uint64) bool {
 // Switches reports whether the instruction at pc jumps by a table that was found.
 func (r *Result) Switches(pc uint64) bool { return len(r.f.table[pc]) > 0 }
 
+// Begun reports whether the state at pc was inferred, since nothing leads there.
+func (r *Result) Begun(pc uint64) bool {
+	_, found := slices.BinarySearch(r.f.parts[r.k].begun, pc)
+	return found
+}
+
 // Gaps reports whether code of the function, other than padding, may have been left unreached.
 func (r *Result) Gaps() bool { return r.f.parts[r.k].gap }
 
