@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/inspect"
 )
 
 var (
@@ -212,8 +213,8 @@ func TestAdversaryDump(t *testing.T) {
 	in := filepath.Join(a.dir, "in")
 	a.each(seeds, func(i int, b []byte) int {
 		require.NoError(t, os.WriteFile(in, b, 0o644))
-		args := []string{"dump", "--stage=" + stages()[i%len(stages())], in}
-		if i/len(stages())%2 == 1 {
+		args := []string{"dump", "--stage=" + inspect.Stages()[i%len(inspect.Stages())], in}
+		if i/len(inspect.Stages())%2 == 1 {
 			args = append(args, "--json")
 		}
 		return a.command(i, args...).code
