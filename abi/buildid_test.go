@@ -24,7 +24,8 @@ func TestBuildID(t *testing.T) {
 	for _, c := range []struct {
 		flag string
 		n    int
-	}{{"-Wl,--build-id=sha1", 20}, {"-Wl,--build-id=md5", 16}, {"-Wl,--build-id=0x0102030405060708", 8}, {"-Wl,--build-id=none", 0}, {"-c", 0}} {
+	}{{"-Wl,--build-id=sha1", 20}, {"-Wl,--build-id=md5", 16}, {"-Wl,--build-id=0x0102030405060708", 8},
+		{"-Wl,--build-id=none", 0}, {"-c", 0}} {
 		path := filepath.Join(dir, "a")
 		out, err := exec.Command("gcc", c.flag, "-o", path, source).CombinedOutput()
 		require.NoError(t, err, "%s", out)

@@ -73,8 +73,10 @@ func TestContent(t *testing.T) {
 		require.Equal(t, got, again)
 	}
 	for name, c := range map[string]abi.Content{
-		"nothing": {Low: 0x1000}, "before": {Low: 0xfff, Size: 2}, "behind": {Low: 0x1000, Size: 0x101}, "elsewhere": {Low: 0x5000, Size: 1},
-		"wraps": {Low: 0x1001, Size: 1<<64 - 1}, "may be written": {Low: 0x2000, Size: 1}, "end": {Low: 0x1100, Size: 1},
+		"nothing": {Low: 0x1000}, "before": {Low: 0xfff, Size: 2}, "behind": {Low: 0x1000, Size: 0x101},
+		"elsewhere": {Low: 0x5000, Size: 1},
+		"wraps":     {Low: 0x1001, Size: 1<<64 - 1}, "may be written": {Low: 0x2000, Size: 1},
+		"end": {Low: 0x1100, Size: 1},
 	} {
 		_, err := c.Of(bytes.NewReader(file))
 		require.ErrorIs(t, err, abi.ErrNoContent, name)

@@ -9,12 +9,14 @@ import (
 
 // A walker reads the identity note to learn which object an eh_elf belongs to.
 func ExampleParseNote() {
-	note := abi.Note{Version: abi.Version, Flags: abi.FlagPacked, Low: 0x1000, High: 0x5000, Rows: 12, BuildID: []byte{0xc0, 0xde}}
+	note := abi.Note{Version: abi.Version, Flags: abi.FlagPacked, Low: 0x1000, High: 0x5000, Rows: 12,
+		BuildID: []byte{0xc0, 0xde}}
 	read, err := abi.ParseNote(note.Bytes())
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("pcs %#x to %#x of object %x, packed: %v\n", read.Low, read.High, read.BuildID, read.Flags&abi.FlagPacked != 0)
+	fmt.Printf("pcs %#x to %#x of object %x, packed: %v\n", read.Low, read.High, read.BuildID,
+		read.Flags&abi.FlagPacked != 0)
 	// Output: pcs 0x1000 to 0x5000 of object c0de, packed: true
 }
 

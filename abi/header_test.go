@@ -148,7 +148,8 @@ func TestHeader(t *testing.T) {
 		args     []string
 	}{
 		{"C11", "gcc", write("c.c", headerProgram()), append([]string{"-std=c11"}, strict...)},
-		{"C11-no-deref", "gcc", write("d.c", headerProgram()), append([]string{"-std=c11", "-DEH_ELF_NO_DEREF"}, strict...)},
+		{"C11-no-deref", "gcc", write("d.c", headerProgram()),
+			append([]string{"-std=c11", "-DEH_ELF_NO_DEREF"}, strict...)},
 		{"C23", "gcc", write("e.c", headerProgram()), append([]string{"-std=c2x"}, strict...)},
 		{"C++11", "g++", write("c.cc", headerProgram()), append([]string{"-std=c++11"}, strict[:5]...)},
 		{"C++20", "g++", write("d.cc", headerProgram()), append([]string{"-std=c++20"}, strict[:5]...)},

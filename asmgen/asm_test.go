@@ -29,10 +29,14 @@ func TestEncodings(t *testing.T) {
 		{"4e8d541d10", "lea r10, ptr [rbp+r11+0x10]", func(a *assembler) {
 			a.op(x86.ALEAQ, memIndex(x86.REG_BP, rDelta, 1, 16), reg(rCFA))
 		}},
-		{"4c3b542430", "cmp r10, qword ptr [rsp+0x30]", func(a *assembler) { a.op(x86.ACMPQ, reg(rCFA), mem(x86.REG_SP, slotHigh)) }},
-		{"410f105ad8", "movups xmm3, xmmword ptr [r10-0x28]", func(a *assembler) { a.op(x86.AMOVUPS, mem(rCFA, -40), reg(x86.REG_X3)) }},
-		{"410f165ae0", "movhps xmm3, qword ptr [r10-0x20]", func(a *assembler) { a.op(x86.AMOVHPS, mem(rCFA, -32), reg(x86.REG_X3)) }},
-		{"410f136818", "movlps qword ptr [r8+0x18], xmm5", func(a *assembler) { a.op(x86.AMOVLPS, reg(x86.REG_X5), mem(rPCs, 24)) }},
+		{"4c3b542430", "cmp r10, qword ptr [rsp+0x30]",
+			func(a *assembler) { a.op(x86.ACMPQ, reg(rCFA), mem(x86.REG_SP, slotHigh)) }},
+		{"410f105ad8", "movups xmm3, xmmword ptr [r10-0x28]",
+			func(a *assembler) { a.op(x86.AMOVUPS, mem(rCFA, -40), reg(x86.REG_X3)) }},
+		{"410f165ae0", "movhps xmm3, qword ptr [r10-0x20]",
+			func(a *assembler) { a.op(x86.AMOVHPS, mem(rCFA, -32), reg(x86.REG_X3)) }},
+		{"410f136818", "movlps qword ptr [r8+0x18], xmm5",
+			func(a *assembler) { a.op(x86.AMOVLPS, reg(x86.REG_X5), mem(rPCs, 24)) }},
 		{"bf10000000", "mov edi, 0x10", func(a *assembler) { a.op(x86.AMOVL, imm(16), reg(rTmp)) }},
 		{"55", "push rbp", func(a *assembler) { a.push(reg(x86.REG_BP)) }},
 		{"4157", "push r15", func(a *assembler) { a.push(reg(x86.REG_R15)) }},
@@ -40,7 +44,8 @@ func TestEncodings(t *testing.T) {
 		{"48f7f9", "idiv rcx", func(a *assembler) { a.divide(x86.AIDIVQ, x86.REG_CX) }},
 		{"48f7f1", "div rcx", func(a *assembler) { a.divide(x86.ADIVQ, x86.REG_CX) }},
 		{"48d3f8", "sar rax, cl", func(a *assembler) { a.op(x86.ASARQ, reg(x86.REG_CX), ax) }},
-		{"69c001010101", "imul eax, eax, 0x1010101", func(a *assembler) { a.op3(x86.AIMUL3L, imm(0x01010101), ax, ax) }},
+		{"69c001010101", "imul eax, eax, 0x1010101",
+			func(a *assembler) { a.op3(x86.AIMUL3L, imm(0x01010101), ax, ax) }},
 		{"660f70c000", "pshufd xmm0, xmm0, 0x0", func(a *assembler) {
 			a.op3(x86.APSHUFD, imm(0), reg(x86.REG_X0), reg(x86.REG_X0))
 		}},

@@ -27,8 +27,10 @@ func sample() *dwarfcfa.Table {
 			{Code: dwarfcfa.OpConst, Arg: 15}, {Code: dwarfcfa.OpAnd}, {Code: dwarfcfa.OpConst, Arg: 11},
 			{Code: dwarfcfa.OpGe}, {Code: dwarfcfa.OpConst, Arg: 3}, {Code: dwarfcfa.OpShl}, {Code: dwarfcfa.OpPlus},
 		}}},
-		Rows: []dwarfcfa.Row{rowtest.Row(abi.RSP, 8), rowtest.Row(abi.RSP, 16, abi.RBX), rowtest.Row(abi.RBP, 16, abi.RBP), plt, end,
-			{Flags: dwarfcfa.RowNotCompiled}, rowtest.Row(abi.RSP, 4096, abi.R15, abi.R14, abi.R13, abi.R12, abi.RBP, abi.RBX)},
+		Rows: []dwarfcfa.Row{rowtest.Row(abi.RSP, 8), rowtest.Row(abi.RSP, 16, abi.RBX),
+			rowtest.Row(abi.RBP, 16, abi.RBP), plt, end,
+			{Flags: dwarfcfa.RowNotCompiled}, rowtest.Row(abi.RSP, 4096, abi.R15, abi.R14, abi.R13, abi.R12, abi.RBP,
+				abi.RBX)},
 	}
 	at := dwarfcfa.Addr(0x401000)
 	for i := range 3000 { // pages of many rows and of one
@@ -75,7 +77,8 @@ func TestStackUse(t *testing.T) {
 		c := assemble(t, d, Options{})
 		walk := slices.IndexFunc(c.Symbols, func(s Symbol) bool { return s.Name == abi.SymbolWalk })
 		spill := slices.IndexFunc(c.Marks, func(m Mark) bool { return m.Name == "spill" }) // the first subroutine
-		deepest := map[bool]int32{}                                                        // by whether it is the walk itself
+		// by whether it is the walk itself
+		deepest := map[bool]int32{}
 		for _, f := range c.Frames {
 			for _, r := range f.Rows {
 				if r.Off >= c.Symbols[walk].Start {
@@ -120,7 +123,8 @@ func TestListing(t *testing.T) {
 			require.NotContains(t, l.Text, "(bad)", "%#x", l.Off)
 			marks = append(marks, l.Marks...)
 		}
-		for _, m := range []string{abi.SymbolStep, abi.SymbolWalk, "dispatch", "read_word", "expression_1", "tail_0", "block_1"} {
+		for _, m := range []string{abi.SymbolStep, abi.SymbolWalk, "dispatch", "read_word", "expression_1", "tail_0",
+			"block_1"} {
 			assert.Contains(t, marks, m)
 		}
 		pc := dwarfcfa.Addr(0x401000)

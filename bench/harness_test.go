@@ -37,7 +37,8 @@ func TestSyntheticStacksUnwindAsPlanned(t *testing.T) {
 	table, rows := synthTable(t)
 	for _, byByte := range []bool{false, true} {
 		const bias, bottom = 0x7f00_0000_0000, 0x1234
-		set, err := synthesize(rows, synthOptions{Stacks: 300, Frames: 40, Base: 1 << 32, Bias: bias, Bottom: bottom, ByByte: byByte, Seed: 5})
+		set, err := synthesize(rows, synthOptions{Stacks: 300, Frames: 40, Base: 1 << 32, Bias: bias, Bottom: bottom,
+			ByByte: byByte, Seed: 5})
 		require.NoError(t, err)
 		for i, st := range set.Stacks {
 			regs := st.Regs
@@ -89,7 +90,8 @@ func TestLive(t *testing.T) {
 		}
 		return all
 	}()
-	require.Subset(t, names, []string{"ehu-backtrace", "ehu-step", "glibc-backtrace", "unw-backtrace", "unw-step-global"})
+	require.Subset(t, names, []string{"ehu-backtrace", "ehu-step", "glibc-backtrace", "unw-backtrace",
+		"unw-step-global"})
 	require.False(t, contender{Name: "ehu-step", Live: true}.eligible(pattern{Set: "rows2000"}))
 }
 

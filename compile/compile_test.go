@@ -30,7 +30,9 @@ func TestAsBuild(t *testing.T) {
 	ehasm := filepath.Join(dir, "ehasm")
 	run("go", "build", "-buildvcs=false", "-o", ehasm, "../cmd/ehasm") // the version of a checkout is its commit's
 	source := filepath.Join(dir, "throws.cc")
-	require.NoError(t, os.WriteFile(source, []byte("struct s { ~s(); };\nvoid f(int);\nvoid g(int x) { s a; try { f(x); } catch (int) { f(0); } }\n"), 0o644))
+	require.NoError(t, os.WriteFile(source,
+		[]byte("struct s { ~s(); };\nvoid f(int);\nvoid g(int x) { s a; try { f(x); } catch (int) { f(0); } }\n"),
+		0o644))
 	for _, c := range []struct {
 		name  string
 		flags []string
@@ -42,7 +44,8 @@ func TestAsBuild(t *testing.T) {
 		{"left out", nil, compile.Options{NoExceptions: true}, []string{"--no-exceptions"}},
 		{"no build-id", []string{"-Wl,--build-id=none"}, compile.Options{}, nil},
 		{"packed", nil, compile.Options{Dispatch: compile.Packed}, []string{"--dispatch=packed"}},
-		{"relro, synth", nil, compile.Options{Relro: true, Synth: compile.SynthMissing}, []string{"--relro", "--synth=missing"}},
+		{"relro, synth", nil, compile.Options{Relro: true, Synth: compile.SynthMissing},
+			[]string{"--relro", "--synth=missing"}},
 		{"no deref", nil, compile.Options{NoDeref: true}, []string{"--no-deref"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -52,7 +55,8 @@ func TestAsBuild(t *testing.T) {
 				src = filepath.Join(dir, "plain.c")
 				require.NoError(t, os.WriteFile(src, []byte("int f(int x) { return x + 1; }\n"), 0o644))
 			}
-			run("g++", append(append([]string{"-O2", "-shared", "-fPIC", "-Wl,--build-id=sha1", "-Wl,-z,lazy"}, c.flags...), "-o", lib, src)...)
+			run("g++", append(append([]string{"-O2", "-shared", "-fPIC", "-Wl,--build-id=sha1", "-Wl,-z,lazy"},
+				c.flags...), "-o", lib, src)...)
 			run(ehasm, append(append([]string{"build", "-q"}, c.build...), lib)...)
 			want, err := os.ReadFile(lib + abi.Suffix)
 			require.NoError(t, err)

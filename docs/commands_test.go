@@ -167,8 +167,10 @@ func (w *world) missing(line string) string {
 }
 
 func (w *world) env(dir string) []string {
-	return append(os.Environ(), "PATH="+filepath.Join(w.prefix, "bin")+":"+os.Getenv("PATH"), "PKG_CONFIG_PATH="+filepath.Join(w.prefix, "lib/pkgconfig"),
-		"LD_LIBRARY_PATH="+filepath.Join(w.prefix, "lib"), "XDG_CACHE_HOME="+filepath.Join(dir, ".cache"), "HOME="+dir, "PAGER=cat", "MANPAGER=cat")
+	return append(os.Environ(), "PATH="+filepath.Join(w.prefix, "bin")+":"+os.Getenv("PATH"),
+		"PKG_CONFIG_PATH="+filepath.Join(w.prefix, "lib/pkgconfig"),
+		"LD_LIBRARY_PATH="+filepath.Join(w.prefix, "lib"), "XDG_CACHE_HOME="+filepath.Join(dir, ".cache"),
+		"HOME="+dir, "PAGER=cat", "MANPAGER=cat")
 }
 
 func (w *world) ehasm(t *testing.T, args ...string) string {

@@ -159,7 +159,8 @@ func TestNames(t *testing.T) {
 		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
 			_, below := os.Stat(filepath.Join("..", m[1]))
 			_, beside := os.Stat(filepath.Join(filepath.Dir(path), m[1]))
-			assert.True(t, below == nil || beside == nil || slices.Contains(elsewhere, m[1]), "%s: no file %s", path, m[1])
+			assert.True(t, below == nil || beside == nil || slices.Contains(elsewhere, m[1]), "%s: no file %s", path,
+				m[1])
 			checked++
 		}
 	}

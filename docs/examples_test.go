@@ -37,7 +37,8 @@ func TestReadmeExamples(t *testing.T) {
 	assert.NotZero(t, found)
 }
 
-// TestExampleCompile runs examples/compile: it writes a file that ehasm prove accepts, and says what is wrong otherwise.
+// TestExampleCompile runs examples/compile: it writes a file that ehasm prove accepts, and says
+// what is wrong otherwise.
 func TestExampleCompile(t *testing.T) {
 	dir := t.TempDir()
 	program, object := filepath.Join(dir, "compile"), filepath.Join(dir, "true")
@@ -67,9 +68,9 @@ func TestExampleCompile(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(out, "\n"), out)
 }
 
-// gdbStacks prints the stacks of all threads as examples/stacks does. Frames of libraries have no name, and inlined functions
-// of theirs no line: that depends on whether their debug information is installed. gdb also shows functions that
-// left by a jump; no return address is theirs.
+// gdbStacks prints the stacks of all threads as examples/stacks does. Frames of libraries have no
+// name, and inlined functions of theirs no line: that depends on whether their debug information is
+// installed. gdb also shows functions that left by a jump; no return address is theirs.
 const gdbStacks = `
 import gdb
 gdb.execute("set backtrace past-main on")
@@ -88,7 +89,8 @@ for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: t.ptid[1])
 // TestExampleStacks runs examples/stacks beside gdb: on all stacks, the same pcs and functions.
 func TestExampleStacks(t *testing.T) {
 	dir := t.TempDir()
-	example, target, script := filepath.Join(dir, "stacks"), filepath.Join(dir, "target"), filepath.Join(dir, "stacks.py")
+	example, target, script := filepath.Join(dir, "stacks"), filepath.Join(dir, "target"), filepath.Join(dir,
+		"stacks.py")
 	require.NoError(t, os.WriteFile(script, []byte(gdbStacks), 0o666))
 	for _, args := range [][]string{{"go", "build", "-o", example, "../examples/stacks"},
 		{"gcc", "-g", "-O1", "-pthread", "-o", target, "../cmd/ehasm/testdata/stacks.c"}} {
@@ -108,7 +110,8 @@ func TestExampleStacks(t *testing.T) {
 	pid := strconv.Itoa(cmd.Process.Pid)
 	waitBlocked(t, pid)
 
-	said, err := exec.Command("gdb", "-q", "-batch", "-iex", "set debuginfod enabled off", "-p", pid, "-x", script).Output()
+	said, err := exec.Command("gdb", "-q", "-batch", "-iex", "set debuginfod enabled off", "-p", pid, "-x",
+		script).Output()
 	require.NoError(t, err)
 	_, list, found := strings.Cut(string(said), "\nthread ")
 	require.True(t, found, "%s", said)
@@ -138,7 +141,8 @@ func TestExampleStacks(t *testing.T) {
 	assert.Greater(t, len(want), 300)
 	assert.Contains(t, strings.Join(want, "\n"), " inner\n")
 
-	for args, want := range map[string]string{"": "usage: stacks PID\n", "x": "usage: stacks PID\n", "2147483647": "stacks: process 2147483647: there is no such process\n"} {
+	for args, want := range map[string]string{"": "usage: stacks PID\n", "x": "usage: stacks PID\n",
+		"2147483647": "stacks: process 2147483647: there is no such process\n"} {
 		out, err := exec.Command(example, strings.Fields(args)...).CombinedOutput()
 		assert.Error(t, err)
 		assert.Equal(t, want, string(out))

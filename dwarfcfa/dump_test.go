@@ -15,7 +15,8 @@ import (
 func dumpSection() *Section {
 	var s sectionBuilder
 	cie := s.cie()
-	s.fde(cie, testCode, 0x20, advance(1), def(16), save(3, 2), advance(4), inst(CFADefCFAExpression, block(0x76, 0x00, 0x06)))
+	s.fde(cie, testCode, 0x20, advance(1), def(16), save(3, 2), advance(4),
+		inst(CFADefCFAExpression, block(0x76, 0x00, 0x06)))
 	s.fde(cie, testCode+0x20, 0x10, inst(CFANop), inst(CFANop))
 	s.fde(cie, testCode+0x30, 0x10, inst(CFARestoreState))
 	s.fde(cie, testCode+0x40, 0x10, inst(CFAUndefinedReg, uleb(16)))

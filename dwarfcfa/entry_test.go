@@ -17,7 +17,8 @@ func TestLEB128(t *testing.T) {
 		assert.NoError(t, c.err)
 		assert.True(t, c.done())
 	}
-	for _, v := range []int64{0, 1, -1, 63, 64, -64, -65, 1 << 55, -1 << 55, 1 << 56, -1 << 56, 1 << 62, -1 << 62, math.MaxInt64, math.MinInt64} {
+	for _, v := range []int64{0, 1, -1, 63, 64, -64, -65, 1 << 55, -1 << 55, 1 << 56, -1 << 56, 1 << 62, -1 << 62,
+		math.MaxInt64, math.MinInt64} {
 		c := cursor{data: sleb(v)}
 		assert.Equal(t, v, c.sleb())
 		assert.NoError(t, c.err)
@@ -43,12 +44,14 @@ func TestLEB128(t *testing.T) {
 	c := cursor{data: []byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f")}
 	assert.Equal(t, int64(-1), c.sleb())
 	assert.NoError(t, c.err)
-	for _, bad := range []string{"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", "\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"} {
+	for _, bad := range []string{"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02",
+		"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"} {
 		c := cursor{data: []byte(bad)}
 		assert.Zero(t, c.uleb())
 		assert.ErrorIs(t, c.err, ErrBadEncoding)
 	}
-	for _, bad := range []string{"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x80\x80\x80\x80\x80\x80\x80\x80\x80\x7e", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
+	for _, bad := range []string{"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+		"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x7e", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
 		c := cursor{data: []byte(bad)}
 		assert.Zero(t, c.sleb())
 		assert.ErrorIs(t, c.err, ErrBadEncoding, "%x", bad)
@@ -56,7 +59,10 @@ func TestLEB128(t *testing.T) {
 }
 
 func TestPointers(t *testing.T) {
-	bases := Bases{Text: 0x100, Data: 0x200, Word: func(a Addr) (uint64, bool) { return uint64(a) * 2, a == testAddr+8 }}
+	bases := Bases{Text: 0x100, Data: 0x200, Word: func(a Addr) (uint64,
+		bool) {
+		return uint64(a) * 2, a == testAddr+8
+	}}
 	tests := []struct {
 		enc  PointerEncoding
 		data []byte // at testAddr+4
@@ -128,11 +134,14 @@ func TestCIEs(t *testing.T) {
 			fde: func(pos int) []byte { return cat(pcrel4(pos, testCode), le32(0x10), uleb(0)) }},
 		{name: "zRB", cie: aug(1, "zRB", factors, uleb(1), []byte{0x1b}, usualCIE()),
 			fde: func(pos int) []byte { return cat(pcrel4(pos, testCode), le32(0x10), uleb(0)) }},
-		{name: "zPLR", cie: aug(1, "zPLR", factors, uleb(7), []byte{0x9b, 1, 2, 3, 4, 0x03, 0x1b}, usualCIE()), lsda: 0x1234,
-			fde: func(pos int) []byte { return cat(pcrel4(pos, testCode), le32(0x10), uleb(4), le32(0x1234)) }},
-		{name: "zPLR without an LSDA", cie: aug(1, "zPLR", factors, uleb(7), []byte{0x9b, 1, 2, 3, 4, 0x1b, 0x1b}, usualCIE()),
+		{name: "zPLR", cie: aug(1, "zPLR", factors, uleb(7), []byte{0x9b, 1, 2, 3, 4, 0x03, 0x1b}, usualCIE()),
+			lsda: 0x1234,
+			fde:  func(pos int) []byte { return cat(pcrel4(pos, testCode), le32(0x10), uleb(4), le32(0x1234)) }},
+		{name: "zPLR without an LSDA", cie: aug(1, "zPLR", factors, uleb(7), []byte{0x9b, 1, 2, 3, 4, 0x1b, 0x1b},
+			usualCIE()),
 			fde: func(pos int) []byte { return cat(pcrel4(pos, testCode), le32(0x10), uleb(4), le32(0)) }},
-		{name: "augmentation data longer than known", cie: aug(1, "zR", factors, uleb(3), []byte{0x1b, 9, 9}, usualCIE()),
+		{name: "augmentation data longer than known", cie: aug(1, "zR", factors, uleb(3), []byte{0x1b, 9, 9},
+			usualCIE()),
 			fde: func(pos int) []byte { return cat(pcrel4(pos, testCode), le32(0x10), uleb(2), []byte{9, 9}) }},
 		{name: "letters without z", cie: aug(1, "RS", factors, []byte{0x03}, usualCIE()), signal: true,
 			fde: func(int) []byte { return cat(le32(testCode), le32(0x10)) }},
@@ -242,20 +251,34 @@ func TestBadEntries(t *testing.T) {
 		{"CIE version 2", bad([]byte{2, 0, 1, 1, 16}), ErrUnsupported, "unknown CIE version 2"},
 		{"CIE version 5", bad([]byte{5, 0, 1, 1, 16}), ErrUnsupported, "unknown CIE version 5"},
 		{"address size", bad(cat([]byte{4, 0, 4, 0}, good[2:])), ErrUnsupported, "CIE with an address size of 4"},
-		{"segment size", bad(cat([]byte{4, 0, 8, 2}, good[2:])), ErrUnsupported, "CIE with a segment selector of 2 bytes"},
+		{"segment size", bad(cat([]byte{4, 0, 8, 2}, good[2:])), ErrUnsupported,
+			"CIE with a segment selector of 2 bytes"},
 		{"unknown augmentation", bad(cat([]byte{1, 'x', 0}, good[2:])), ErrUnsupported, `unknown CIE augmentation "x"`},
-		{"unknown letter", bad(cat([]byte{1, 'z', 'Q', 0}, uleb(1), sleb(-8), []byte{16, 0})), ErrUnsupported, `unknown CIE augmentation "zQ"`},
-		{"z not first", bad(cat([]byte{1, 'R', 'z', 0}, uleb(1), sleb(-8), []byte{16, 0, 0})), ErrUnsupported, `unknown CIE augmentation "Rz"`},
-		{"augmentation without an end", bad([]byte{1, 'z', 'R'}), ErrTruncated, "truncated: a string runs past the end"},
-		{"augmentation data past the end", bad(cat([]byte{1, 'z', 'R', 0}, uleb(1), sleb(-8), []byte{16, 200, 1})), ErrTruncated, "truncated: a block"},
-		{"augmentation data too short", bad(cat([]byte{1, 'z', 'R', 0}, uleb(1), sleb(-8), []byte{16, 0}, usualCIE())), ErrTruncated, "truncated: a byte"},
+		{"unknown letter", bad(cat([]byte{1, 'z', 'Q', 0}, uleb(1), sleb(-8), []byte{16, 0})), ErrUnsupported,
+			`unknown CIE augmentation "zQ"`},
+		{"z not first", bad(cat([]byte{1, 'R', 'z', 0}, uleb(1), sleb(-8), []byte{16, 0, 0})), ErrUnsupported,
+			`unknown CIE augmentation "Rz"`},
+		{"augmentation without an end", bad([]byte{1, 'z', 'R'}), ErrTruncated,
+			"truncated: a string runs past the end"},
+		{"augmentation data past the end", bad(cat([]byte{1, 'z', 'R', 0}, uleb(1), sleb(-8), []byte{16, 200, 1})),
+			ErrTruncated, "truncated: a block"},
+		{"augmentation data too short",
+			bad(cat([]byte{1, 'z', 'R', 0}, uleb(1), sleb(-8), []byte{16, 0}, usualCIE())), ErrTruncated,
+			"truncated: a byte"},
 		{"empty CIE", bad(nil), ErrTruncated, "truncated: a byte"},
-		{"long LEB128 in a CIE", bad(cat([]byte{1, 0}, []byte(strings.Repeat("\xff", 10)), []byte{1, 1, 16})), ErrBadEncoding, "LEB128 number over 64 bits"},
-		{"bad initial instructions", bad(cat([]byte{1, 0}, uleb(1), sleb(-8), []byte{16, 0x0b})), ErrBadEncoding, "DW_CFA_restore_state with an empty stack"},
-		{"omitted FDE pointers", bad(cat([]byte{1, 'z', 'R', 0}, uleb(1), sleb(-8), []byte{16, 1, 0xff}, usualCIE())), ErrBadEncoding, "pointer encoded as omitted"},
-		{"unknown pointer encoding", bad(cat([]byte{1, 'z', 'R', 0}, uleb(1), sleb(-8), []byte{16, 1, 0x1d}, usualCIE())), ErrBadEncoding, "unknown pointer encoding 0x1d"},
-		{"CIE pointer before the section", func(s *sectionBuilder) { plain(s, -0x1000) }, ErrBadEncoding, "leads before the section"},
-		{"CIE pointer to the FDE itself", func(s *sectionBuilder) { plain(s, len(s.b)) }, ErrBadEncoding, "leads to the FDE itself"},
+		{"long LEB128 in a CIE", bad(cat([]byte{1, 0}, []byte(strings.Repeat("\xff", 10)), []byte{1, 1, 16})),
+			ErrBadEncoding, "LEB128 number over 64 bits"},
+		{"bad initial instructions", bad(cat([]byte{1, 0}, uleb(1), sleb(-8), []byte{16, 0x0b})), ErrBadEncoding,
+			"DW_CFA_restore_state with an empty stack"},
+		{"omitted FDE pointers", bad(cat([]byte{1, 'z', 'R', 0}, uleb(1), sleb(-8), []byte{16, 1, 0xff}, usualCIE())),
+			ErrBadEncoding, "pointer encoded as omitted"},
+		{"unknown pointer encoding",
+			bad(cat([]byte{1, 'z', 'R', 0}, uleb(1), sleb(-8), []byte{16, 1, 0x1d}, usualCIE())), ErrBadEncoding,
+			"unknown pointer encoding 0x1d"},
+		{"CIE pointer before the section", func(s *sectionBuilder) { plain(s, -0x1000) }, ErrBadEncoding,
+			"leads before the section"},
+		{"CIE pointer to the FDE itself", func(s *sectionBuilder) { plain(s, len(s.b)) }, ErrBadEncoding,
+			"leads to the FDE itself"},
 		{"CIE pointer to an FDE", func(s *sectionBuilder) {
 			plain(s, s.fde(0, testCode+0x40, 0x10))
 		}, ErrBadEncoding, "an FDE where a CIE should be"},
@@ -264,19 +287,27 @@ func TestBadEntries(t *testing.T) {
 			s.b = append(s.b, 0, 0, 0, 0)
 			plain(s, at)
 		}, ErrBadEncoding, "a terminator where a CIE should be"},
-		{"CIE pointer into nowhere", func(s *sectionBuilder) { plain(s, 8) }, ErrBadEncoding, "the middle of an entry where a CIE should be"},
+		{"CIE pointer into nowhere", func(s *sectionBuilder) { plain(s, 8) }, ErrBadEncoding,
+			"the middle of an entry where a CIE should be"},
 		{"CIE pointer to a CIE inside an entry", func(s *sectionBuilder) {
 			inner := cat(le32(uint32(4+len(good))), le32(0), good)
 			at := s.rawCIE(cat(good, inner)) + 8 + len(good)
 			plain(s, at)
 		}, ErrBadEncoding, "the middle of an entry where a CIE should be"},
 		{"FDE too short", func(s *sectionBuilder) { s.rawFDE(0, []byte{1, 2, 3}) }, ErrTruncated, "truncated: a block"},
-		{"FDE shorter than its id", func(s *sectionBuilder) { s.b = append(s.b, 2, 0, 0, 0, 1, 1) }, ErrTruncated, "truncated: a block"},
-		{"range wraps around", func(s *sectionBuilder) { s.fde(0, testCode, 1<<64-1) }, ErrBadEncoding, "pc range 0x10000+0xffffffffffffffff wraps around"},
-		{"length past the end", func(s *sectionBuilder) { s.b = append(s.b, le32(0x1000)...) }, ErrTruncated, "truncated: an entry of 0x1000 bytes with 0x0 left in the section"},
-		{"absurd 64-bit length", func(s *sectionBuilder) { s.b = append(append(s.b, 255, 255, 255, 255), le64(1<<63)...) }, ErrTruncated, "truncated: an entry of 0x8000000000000000 bytes"},
-		{"cut 64-bit length", func(s *sectionBuilder) { s.b = append(s.b, 255, 255, 255, 255, 0) }, ErrTruncated, "truncated: a block"},
-		{"reserved length", func(s *sectionBuilder) { s.b = append(s.b, 0xf0, 255, 255, 255) }, ErrBadEncoding, "reserved length 0xfffffff0"},
+		{"FDE shorter than its id", func(s *sectionBuilder) { s.b = append(s.b, 2, 0, 0, 0, 1, 1) }, ErrTruncated,
+			"truncated: a block"},
+		{"range wraps around", func(s *sectionBuilder) { s.fde(0, testCode, 1<<64-1) }, ErrBadEncoding,
+			"pc range 0x10000+0xffffffffffffffff wraps around"},
+		{"length past the end", func(s *sectionBuilder) { s.b = append(s.b, le32(0x1000)...) }, ErrTruncated,
+			"truncated: an entry of 0x1000 bytes with 0x0 left in the section"},
+		{"absurd 64-bit length",
+			func(s *sectionBuilder) { s.b = append(append(s.b, 255, 255, 255, 255), le64(1<<63)...) }, ErrTruncated,
+			"truncated: an entry of 0x8000000000000000 bytes"},
+		{"cut 64-bit length", func(s *sectionBuilder) { s.b = append(s.b, 255, 255, 255, 255, 0) }, ErrTruncated,
+			"truncated: a block"},
+		{"reserved length", func(s *sectionBuilder) { s.b = append(s.b, 0xf0, 255, 255, 255) }, ErrBadEncoding,
+			"reserved length 0xfffffff0"},
 		{"cut length", func(s *sectionBuilder) { s.b = append(s.b, 0, 1) }, ErrTruncated, "truncated: a block"},
 	}
 	for _, tc := range tests {
@@ -302,7 +333,8 @@ func TestBadEntries(t *testing.T) {
 		s.fde(0x12345678, testCode, 0x10)
 		_, rep := build(t, s.section())
 		require.Equal(t, 1, rep.Lost)
-		assert.EqualError(t, rep.LostFDEs[0], "libfoo.so: .debug_frame+0x0: CIE pointer 0x12345678 leads past the section")
+		assert.EqualError(t, rep.LostFDEs[0],
+			"libfoo.so: .debug_frame+0x0: CIE pointer 0x12345678 leads past the section")
 	})
 }
 
@@ -357,7 +389,8 @@ func TestNothingIsAllocatedForClaims(t *testing.T) {
 func TestErrorText(t *testing.T) {
 	e := &DecodeError{File: "a\nb.so", Section: ".eh_frame", Offset: 0x1c8, HasFDE: true, Start: 0x4010, End: 0x4080,
 		Err: cause(ErrBadEncoding, "DW_CFA_restore_state with an empty stack")}
-	assert.Equal(t, `"a\nb.so": .eh_frame+0x1c8: FDE 0x4010..0x4080: DW_CFA_restore_state with an empty stack`, e.Error())
+	assert.Equal(t, `"a\nb.so": .eh_frame+0x1c8: FDE 0x4010..0x4080: DW_CFA_restore_state with an empty stack`,
+		e.Error())
 	assert.ErrorIs(t, e, ErrBadEncoding)
 	assert.Equal(t, "libfoo.so", PrintableName("libfoo.so"))
 }

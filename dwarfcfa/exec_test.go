@@ -82,34 +82,41 @@ func TestInstructions(t *testing.T) {
 		{"def_cfa_offset", inst(CFADefCFAOffset, uleb(1000)), "rsp+1000 ra=c-8"},
 		{"def_cfa_offset wraps", inst(CFADefCFAOffset, huge), "rsp-8 ra=c-8"},
 		{"def_cfa_offset_sf", inst(CFADefCFAOffsetSF, sleb(-3)), "rsp+24 ra=c-8"},
-		{"def_cfa_expression", inst(CFADefCFAExpression, block(0x76, 0x78, 0x06)), "exp(DW_OP_breg6 (rbp): -8; DW_OP_deref) ra=c-8"},
+		{"def_cfa_expression", inst(CFADefCFAExpression, block(0x76, 0x78, 0x06)),
+			"exp(DW_OP_breg6 (rbp): -8; DW_OP_deref) ra=c-8"},
 		{"def_cfa_register after an expression",
 			cat(inst(CFADefCFAExpression, block(0x76, 0x00)), inst(CFADefCFARegister, uleb(10))), "r10+8 ra=c-8"},
 		{"def_cfa_offset after an expression",
-			cat(inst(CFADefCFAExpression, block(0x76, 0x00)), inst(CFADefCFAOffset, uleb(32))), "exp(DW_OP_breg6 (rbp): 0) ra=c-8"},
+			cat(inst(CFADefCFAExpression, block(0x76, 0x00)), inst(CFADefCFAOffset, uleb(32))),
+			"exp(DW_OP_breg6 (rbp): 0) ra=c-8"},
 		{"def_cfa_offset, then def_cfa_register, after an expression",
-			cat(inst(CFADefCFAExpression, block(0x76, 0x00)), inst(CFADefCFAOffset, uleb(32)), inst(CFADefCFARegister, uleb(7))),
+			cat(inst(CFADefCFAExpression, block(0x76, 0x00)), inst(CFADefCFAOffset, uleb(32)),
+				inst(CFADefCFARegister, uleb(7))),
 			"rsp+32 ra=c-8"},
 		{"offset", low(CFAOffset, 3, uleb(2)), "rsp+8 rbx=c-16 ra=c-8"},
 		{"offset_extended", inst(CFAOffsetExtended, uleb(12), uleb(3)), "rsp+8 r12=c-24 ra=c-8"},
 		{"offset_extended_sf", inst(CFAOffsetExtendedSF, uleb(12), sleb(-3)), "rsp+8 r12=c+24 ra=c-8"},
-		{"GNU_negative_offset_extended", inst(CFAGNUNegativeOffsetExtended, uleb(12), uleb(3)), "rsp+8 r12=c+24 ra=c-8"},
+		{"GNU_negative_offset_extended", inst(CFAGNUNegativeOffsetExtended, uleb(12), uleb(3)),
+			"rsp+8 r12=c+24 ra=c-8"},
 		{"val_offset", inst(CFAValOffset, uleb(7), uleb(1)), "rsp+8 rsp=v-8 ra=c-8"},
 		{"val_offset_sf", inst(CFAValOffsetSF, uleb(7), sleb(-2)), "rsp+8 rsp=v+16 ra=c-8"},
 		{"register", inst(CFARegister, uleb(16), uleb(1)), "rsp+8 ra=r1 (rdx)"},
 		{"undefined", inst(CFAUndefinedReg, uleb(3)), "rsp+8 rbx=u ra=c-8"},
 		{"same_value", inst(CFASameValue, uleb(0)), "rsp+8 rax=s ra=c-8"},
 		{"expression", inst(CFAExpression, uleb(3), block(0x77, 0x08)), "rsp+8 rbx=exp(DW_OP_breg7 (rsp): 8) ra=c-8"},
-		{"val_expression", inst(CFAValExpression, uleb(3), block(0x77, 0x08)), "rsp+8 rbx=vexp(DW_OP_breg7 (rsp): 8) ra=c-8"},
+		{"val_expression", inst(CFAValExpression, uleb(3), block(0x77, 0x08)),
+			"rsp+8 rbx=vexp(DW_OP_breg7 (rsp): 8) ra=c-8"},
 		{"restore to the CIE's rule", cat(low(CFAOffset, 16, uleb(9)), low(CFARestore, 16)), "rsp+8 ra=c-8"},
 		{"restore to no rule", cat(low(CFAOffset, 3, uleb(9)), low(CFARestore, 3)), "rsp+8 ra=c-8"},
 		{"restore_extended", cat(low(CFAOffset, 16, uleb(9)), inst(CFARestoreExtended, uleb(16))), "rsp+8 ra=c-8"},
-		{"remember and restore", cat(inst(CFARememberState), inst(CFADefCFA, uleb(6), uleb(16)), low(CFAOffset, 3, uleb(2)),
+		{"remember and restore", cat(inst(CFARememberState), inst(CFADefCFA, uleb(6), uleb(16)),
+			low(CFAOffset, 3, uleb(2)),
 			inst(CFARestoreState)), "rsp+8 ra=c-8"},
 		{"nested remember", cat(inst(CFARememberState), low(CFAOffset, 3, uleb(2)), inst(CFARememberState),
 			low(CFAOffset, 3, uleb(3)), inst(CFARestoreState)), "rsp+8 rbx=c-16 ra=c-8"},
 		{"GNU_args_size", inst(CFAGNUArgsSize, uleb(1<<40)), "rsp+8 ra=c-8"},
-		{"registers that rows do not have", cat(low(CFAOffset, 17, uleb(2)), inst(CFAOffsetExtended, uleb(1<<40), uleb(2))),
+		{"registers that rows do not have", cat(low(CFAOffset, 17, uleb(2)),
+			inst(CFAOffsetExtended, uleb(1<<40), uleb(2))),
 			"rsp+8 ra=c-8"},
 	}
 	for _, tc := range tests {
@@ -145,7 +152,8 @@ func TestAdvancing(t *testing.T) {
 		prog []byte
 		want []string
 	}{
-		{"advance_loc", cat(low(CFAAdvanceLoc, 63), def(16)), []string{"000..03f rsp+8 ra=c-8", "03f..100 rsp+16 ra=c-8"}},
+		{"advance_loc", cat(low(CFAAdvanceLoc, 63), def(16)),
+			[]string{"000..03f rsp+8 ra=c-8", "03f..100 rsp+16 ra=c-8"}},
 		{"advance_loc1", cat(inst(CFAAdvanceLoc1, []byte{0xff}), def(16)),
 			[]string{"000..0ff rsp+8 ra=c-8", "0ff..100 rsp+16 ra=c-8"}},
 		{"advance_loc2", cat(inst(CFAAdvanceLoc2, []byte{0x80, 0}), def(16)),
@@ -156,11 +164,14 @@ func TestAdvancing(t *testing.T) {
 			[]string{"000..002 rsp+8 ra=c-8", "002..100 rsp+16 ra=c-8"}},
 		{"set_loc", cat(inst(CFASetLoc, le64(testCode+0x40)), def(16)),
 			[]string{"000..040 rsp+8 ra=c-8", "040..100 rsp+16 ra=c-8"}},
-		{"by zero", cat(low(CFAAdvanceLoc, 0), def(16), low(CFAAdvanceLoc, 0), def(24)), []string{"000..100 rsp+24 ra=c-8"}},
-		{"rows past the end are cut off", cat(low(CFAAdvanceLoc, 32), def(16), inst(CFAAdvanceLoc2, []byte{0, 1}), def(24),
+		{"by zero", cat(low(CFAAdvanceLoc, 0), def(16), low(CFAAdvanceLoc, 0), def(24)),
+			[]string{"000..100 rsp+24 ra=c-8"}},
+		{"rows past the end are cut off", cat(low(CFAAdvanceLoc, 32), def(16), inst(CFAAdvanceLoc2, []byte{0, 1}),
+			def(24),
 			low(CFAAdvanceLoc, 1), def(32)),
 			[]string{"000..020 rsp+8 ra=c-8", "020..100 rsp+16 ra=c-8"}},
-		{"a row at the end is cut off", cat(inst(CFAAdvanceLoc2, []byte{0, 1}), def(16)), []string{"000..100 rsp+8 ra=c-8"}},
+		{"a row at the end is cut off", cat(inst(CFAAdvanceLoc2, []byte{0, 1}), def(16)),
+			[]string{"000..100 rsp+8 ra=c-8"}},
 		{"equal rows merge", cat(low(CFAAdvanceLoc, 1), inst(CFAGNUArgsSize, uleb(8)), low(CFAAdvanceLoc, 1), def(8)),
 			[]string{"000..100 rsp+8 ra=c-8"}},
 	}
@@ -192,11 +203,14 @@ func TestBadPrograms(t *testing.T) {
 		{"wrap around", inst(CFAMIPSAdvanceLoc8, le64(1<<64-1)), ErrBadEncoding,
 			"DW_CFA_MIPS_advance_loc8 by 0xffffffffffffffff from 0x10000 wraps around"},
 		{"truncated operand", inst(CFADefCFA, uleb(7)), ErrTruncated, "truncated: a byte runs past the end at +0x2c"},
-		{"truncated LEB128", inst(CFADefCFAOffset, []byte{0x80}), ErrTruncated, "truncated: a byte runs past the end at +0x2c"},
-		{"truncated block", inst(CFADefCFAExpression, uleb(1<<60)), ErrTruncated, "truncated: a block runs past the end at +0x34"},
+		{"truncated LEB128", inst(CFADefCFAOffset, []byte{0x80}), ErrTruncated,
+			"truncated: a byte runs past the end at +0x2c"},
+		{"truncated block", inst(CFADefCFAExpression, uleb(1<<60)), ErrTruncated,
+			"truncated: a block runs past the end at +0x34"},
 		{"long LEB128", inst(CFADefCFAOffset, []byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02")), ErrBadEncoding,
 			"LEB128 number over 64 bits"},
-		{"long signed LEB128", inst(CFADefCFAOffsetSF, []byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")), ErrBadEncoding,
+		{"long signed LEB128", inst(CFADefCFAOffsetSF, []byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")),
+			ErrBadEncoding,
 			"LEB128 number over 64 bits"},
 	}
 	for _, tc := range tests {
@@ -245,7 +259,8 @@ func TestInitialInstructions(t *testing.T) {
 
 func TestReturnAddressColumn(t *testing.T) {
 	cieWith := func(s *sectionBuilder, ra uint64, insts ...[]byte) int {
-		return s.rawCIE(cat([]byte{3, 0}, uleb(1), sleb(-8), uleb(ra), inst(CFADefCFA, uleb(7), uleb(8)), cat(insts...)))
+		return s.rawCIE(cat([]byte{3, 0}, uleb(1), sleb(-8), uleb(ra), inst(CFADefCFA, uleb(7), uleb(8)),
+			cat(insts...)))
 	}
 	tests := []struct {
 		name string
@@ -255,7 +270,8 @@ func TestReturnAddressColumn(t *testing.T) {
 	}{
 		{"a register", 3, low(CFAOffset, 3, uleb(1)), "rsp+8 rbx=c-8 ra=c-8"},
 		{"a column above 16", 40, cat(low(CFAOffset, 40, uleb(1)), low(CFAOffset, 16, uleb(7))), "rsp+8 ra=c-8"},
-		{"an absurd column", 1 << 40, cat(inst(CFAOffsetExtended, uleb(1<<40), uleb(2)), low(CFAOffset, 16, uleb(7))), "rsp+8 ra=c-16"},
+		{"an absurd column", 1 << 40, cat(inst(CFAOffsetExtended, uleb(1<<40), uleb(2)), low(CFAOffset, 16, uleb(7))),
+			"rsp+8 ra=c-16"},
 		{"no rule", 16, nil, "end of stack"},
 		{"no rule for a register", 3, low(CFAOffset, 16, uleb(1)), "end of stack"},
 		{"undefined", 16, inst(CFAUndefinedReg, uleb(16)), "end of stack"},

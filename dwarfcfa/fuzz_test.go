@@ -15,15 +15,19 @@ func FuzzSections(f *testing.F) {
 	var s sectionBuilder
 	cie := s.cie()
 	s.fde(cie, testCode, 0x40, advance(1), def(16), save(3, 2), inst(CFARememberState), advance(4), def(8),
-		inst(CFARestoreState), advance(3), inst(CFADefCFAExpression, block(0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22)))
-	s.fde(cie, testCode+0x20, 0x40, inst(CFAExpression, uleb(6), block(0x76, 0x70, 0x06)), inst(CFAValExpression, uleb(16), block(0x23, 8)))
+		inst(CFARestoreState), advance(3), inst(CFADefCFAExpression,
+			block(0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22)))
+	s.fde(cie, testCode+0x20, 0x40, inst(CFAExpression, uleb(6), block(0x76, 0x70, 0x06)),
+		inst(CFAValExpression, uleb(16), block(0x23, 8)))
 	f.Add(append([]byte{0}, s.b...))
 	d := sectionBuilder{debug: true, is64: true}
-	d.fde(d.rawCIE(cat([]byte{4, 0, 8, 0}, uleb(1), sleb(-8), uleb(3), usualCIE(), save(3, 1))), testCode, 0x10, inst(CFASetLoc, le64(testCode+4)), def(24))
+	d.fde(d.rawCIE(cat([]byte{4, 0, 8, 0}, uleb(1), sleb(-8), uleb(3), usualCIE(), save(3, 1))), testCode, 0x10,
+		inst(CFASetLoc, le64(testCode+4)), def(24))
 	f.Add(append([]byte{1}, d.b...))
 	var z sectionBuilder
 	z.rawFDE(z.rawCIE(cat([]byte{1, 'z', 'P', 'L', 'R', 'S', 0}, uleb(1), sleb(-8), []byte{16}, uleb(7),
-		[]byte{0x9b, 1, 2, 3, 4, 0x1b, 0x1b}, usualCIE())), cat(le32(testCode-testAddr-0x29), le32(0x20), uleb(4), le32(7), advance(2), def(32)))
+		[]byte{0x9b, 1, 2, 3, 4, 0x1b, 0x1b}, usualCIE())), cat(le32(testCode-testAddr-0x29), le32(0x20), uleb(4),
+		le32(7), advance(2), def(32)))
 	f.Add(append([]byte{0}, z.b...))
 
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -34,7 +38,10 @@ func FuzzSections(f *testing.F) {
 		if data[0]&1 != 0 {
 			src, addr = SourceDebugFrame, 0
 		}
-		bases := Bases{Text: testCode, Data: testCode, Word: func(a Addr) (uint64, bool) { return uint64(a) + 1, a&7 == 0 }}
+		bases := Bases{Text: testCode, Data: testCode, Word: func(a Addr) (uint64,
+			bool) {
+			return uint64(a) + 1, a&7 == 0
+		}}
 		s := NewSection("fuzz", src, addr, data[1:], bases)
 		s.stopAtZero = data[0]&2 != 0
 		code := testImage(make([]byte, 0x1000))

@@ -33,7 +33,8 @@ func TestPoppedRegisters(t *testing.T) {
 		{
 			"a slot at rsp is not below it",
 			cat(advance(1), def(24), save(3, 2), save(6, 3), advance(9), def(16)),
-			[]string{"000..001 rsp+8 ra=c-8", "001..00a rsp+24 rbx=c-16 rbp=c-24 ra=c-8", "00a..100 rsp+16 rbx=c-16 ra=c-8"},
+			[]string{"000..001 rsp+8 ra=c-8", "001..00a rsp+24 rbx=c-16 rbp=c-24 ra=c-8",
+				"00a..100 rsp+16 rbx=c-16 ra=c-8"},
 		},
 		{
 			"a save in the red zone stays",
@@ -43,7 +44,8 @@ func TestPoppedRegisters(t *testing.T) {
 		{
 			"a save in the red zone stays when rsp comes back to it",
 			cat(save(3, 2), advance(1), def(24), advance(1), def(8)),
-			[]string{"000..001 rsp+8 rbx=c-16 ra=c-8", "001..002 rsp+24 rbx=c-16 ra=c-8", "002..100 rsp+8 rbx=c-16 ra=c-8"},
+			[]string{"000..001 rsp+8 rbx=c-16 ra=c-8", "001..002 rsp+24 rbx=c-16 ra=c-8",
+				"002..100 rsp+8 rbx=c-16 ra=c-8"},
 		},
 		{
 			"frame pointer: leave",
@@ -72,7 +74,8 @@ func TestPoppedRegisters(t *testing.T) {
 		{
 			"a red-zone save remembered stays one",
 			cat(save(3, 2), inst(CFARememberState), advance(1), def(24), advance(1), inst(CFARestoreState)),
-			[]string{"000..001 rsp+8 rbx=c-16 ra=c-8", "001..002 rsp+24 rbx=c-16 ra=c-8", "002..100 rsp+8 rbx=c-16 ra=c-8"},
+			[]string{"000..001 rsp+8 rbx=c-16 ra=c-8", "001..002 rsp+24 rbx=c-16 ra=c-8",
+				"002..100 rsp+8 rbx=c-16 ra=c-8"},
 		},
 		{
 			"set again while below: a red-zone save",
@@ -116,11 +119,14 @@ func TestOverlaps(t *testing.T) {
 		rep  Report
 	}{
 		{"out of order", []fde{{0x20, 0x10, 2}, {0, 0x10, 1}}, []string{"000..010 rsp+1", "020..030 rsp+2"}, Report{}},
-		{"one inside another", []fde{{0, 0x40, 1}, {0x10, 0x10, 2}}, []string{"000..010 rsp+1", "010..020 rsp+2"}, Report{}},
-		{"one over the end of another", []fde{{0, 0x20, 1}, {0x10, 0x20, 2}}, []string{"000..010 rsp+1", "010..030 rsp+2"}, Report{}},
+		{"one inside another", []fde{{0, 0x40, 1}, {0x10, 0x10, 2}}, []string{"000..010 rsp+1", "010..020 rsp+2"},
+			Report{}},
+		{"one over the end of another", []fde{{0, 0x20, 1}, {0x10, 0x20, 2}},
+			[]string{"000..010 rsp+1", "010..030 rsp+2"}, Report{}},
 		{"equal starts: the first counts", []fde{{0, 0x10, 1}, {0, 0x20, 2}, {0x20, 0x10, 3}},
 			[]string{"000..010 rsp+1", "020..030 rsp+3"}, Report{EntryCounts: EntryCounts{ShadowedFDEs: 1}}},
-		{"empty ones do not count", []fde{{0, 0x20, 1}, {0x10, 0, 2}}, []string{"000..020 rsp+1"}, Report{EntryCounts: EntryCounts{EmptyFDEs: 1}}},
+		{"empty ones do not count", []fde{{0, 0x20, 1}, {0x10, 0, 2}}, []string{"000..020 rsp+1"},
+			Report{EntryCounts: EntryCounts{EmptyFDEs: 1}}},
 		{"touching and equal", []fde{{0, 0x10, 1}, {0x10, 0x10, 1}}, []string{"000..020 rsp+1"}, Report{}},
 	}
 	for _, tc := range tests {
@@ -242,7 +248,8 @@ func TestPadding(t *testing.T) {
 			} else {
 				s.fde(cie, testCode+10, 8, []byte{0x07, 16}) // DW_CFA_undefined rip
 			}
-			table, rep := buildOn(t, s.section(), testImage([]byte{0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0x90, 0x90}))
+			table, rep := buildOn(t, s.section(),
+				testImage([]byte{0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0x90, 0x90}))
 			assert.Equal(t, 1, rep.FilledGaps)
 			r, ok := table.Lookup(testCode + 8) // where a call returns to that never does
 			assert.True(t, ok)
@@ -306,7 +313,8 @@ func TestNotCompiled(t *testing.T) {
 		{"register above 16", inst(CFARegister, uleb(3), uleb(17)), "rbx is in register 17"},
 		{"backward branch", inst(CFADefCFAExpression, block(0x77, 0, 0x2f, 0xfb, 0xff)),
 			"rule of the CFA: a backward branch in an expression"},
-		{"call_frame_cfa", inst(CFAExpression, uleb(3), block(0x9c)), "rule of rbx: expression operation DW_OP_call_frame_cfa"},
+		{"call_frame_cfa", inst(CFAExpression, uleb(3), block(0x9c)),
+			"rule of rbx: expression operation DW_OP_call_frame_cfa"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -343,10 +351,14 @@ func TestEqualMeaning(t *testing.T) {
 		name string
 		a, b []byte
 	}{
-		{"CFA expression of a register", inst(CFADefCFA, uleb(6), uleb(16)), inst(CFADefCFAExpression, block(0x76, 0x10))},
-		{"bregx", inst(CFADefCFAExpression, block(0x76, 0x10, 0x06)), inst(CFADefCFAExpression, block(0x92, 0x06, 0x10, 0x06))},
-		{"nop", inst(CFADefCFAExpression, block(0x76, 0x10, 0x06)), inst(CFADefCFAExpression, block(0x76, 0x10, 0x96, 0x06))},
-		{"saved at CFA+n", inst(CFAOffsetExtendedSF, uleb(3), sleb(-1)), inst(CFAExpression, uleb(3), block(0x23, 0x08))},
+		{"CFA expression of a register", inst(CFADefCFA, uleb(6), uleb(16)),
+			inst(CFADefCFAExpression, block(0x76, 0x10))},
+		{"bregx", inst(CFADefCFAExpression, block(0x76, 0x10, 0x06)),
+			inst(CFADefCFAExpression, block(0x92, 0x06, 0x10, 0x06))},
+		{"nop", inst(CFADefCFAExpression, block(0x76, 0x10, 0x06)),
+			inst(CFADefCFAExpression, block(0x76, 0x10, 0x96, 0x06))},
+		{"saved at CFA+n", inst(CFAOffsetExtendedSF, uleb(3), sleb(-1)),
+			inst(CFAExpression, uleb(3), block(0x23, 0x08))},
 		{"saved at the CFA", inst(CFAOffsetExtended, uleb(3), uleb(0)), inst(CFAExpression, uleb(3), block())},
 		{"is CFA+n", inst(CFAValOffsetSF, uleb(3), sleb(-1)), inst(CFAValExpression, uleb(3), block(0x38, 0x22))},
 		{"is a register", inst(CFARegister, uleb(3), uleb(10)), inst(CFAValExpression, uleb(3), block(0x7a, 0x00))},

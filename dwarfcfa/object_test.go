@@ -53,15 +53,18 @@ func (e testELF) bytes() []byte {
 
 	progs := []elf.Prog64{
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: elfEnd, Memsz: elfEnd, Align: 0x1000},
-		{Type: uint32(elf.PT_NOTE), Flags: uint32(elf.PF_R), Off: notes, Vaddr: notes, Filesz: uint64(len(note)), Memsz: uint64(len(note)), Align: 4},
-		{Type: uint32(elf.PT_GNU_EH_FRAME), Flags: uint32(elf.PF_R), Off: elfHdr, Vaddr: elfHdr, Filesz: 8, Memsz: 8, Align: 4},
+		{Type: uint32(elf.PT_NOTE), Flags: uint32(elf.PF_R), Off: notes, Vaddr: notes, Filesz: uint64(len(note)),
+			Memsz: uint64(len(note)), Align: 4},
+		{Type: uint32(elf.PT_GNU_EH_FRAME), Flags: uint32(elf.PF_R), Off: elfHdr, Vaddr: elfHdr, Filesz: 8, Memsz: 8,
+			Align: 4},
 	}
 	if e.ehFrame == nil {
 		progs = progs[:2]
 	}
 	h := elf.Header64{
-		Ident: [16]byte{0x7f, 'E', 'L', 'F', 2, 1, 1}, Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
-		Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: uint16(len(progs)),
+		Ident: [16]byte{0x7f, 'E', 'L', 'F', 2, 1, 1}, Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64),
+		Version: 1,
+		Phoff:   64, Ehsize: 64, Phentsize: 56, Phnum: uint16(len(progs)),
 	}
 	if !e.noSections {
 		sections := []elfSection{{}, {".text", 1, 6, elfText, elfText, elfHdr - elfText}}
@@ -71,7 +74,8 @@ func (e testELF) bytes() []byte {
 				elfSection{".eh_frame", 1, 2, elfEHFrame, elfEHFrame, uint64(len(e.ehFrame))})
 		}
 		if e.debugFrame != nil {
-			sections = append(sections, elfSection{e.debugName, 1, e.debugFlags, 0, uint64(len(b)), uint64(len(e.debugFrame))})
+			sections = append(sections, elfSection{e.debugName, 1, e.debugFlags, 0, uint64(len(b)),
+				uint64(len(e.debugFrame))})
 			b = append(b, e.debugFrame...)
 		}
 		names := []byte{0}
@@ -90,7 +94,8 @@ func (e testELF) bytes() []byte {
 		h.Shoff, h.Shentsize, h.Shnum, h.Shstrndx = uint64(len(b)), 64, uint16(len(sections)), uint16(len(sections)-1)
 		for i, s := range sections {
 			b, _ = binary.Append(b, le, elf.Section64{
-				Name: uint32(index[i]), Type: s.typ, Flags: s.flags, Addr: s.addr, Off: s.offset, Size: s.size, Addralign: 1,
+				Name: uint32(index[i]), Type: s.typ, Flags: s.flags, Addr: s.addr, Off: s.offset, Size: s.size,
+				Addralign: 1,
 			})
 		}
 	}
@@ -155,7 +160,8 @@ func TestObject(t *testing.T) {
 // DW_EH_PE_indirect: the FDE's start is a word of the file's image.
 func TestIndirectPointers(t *testing.T) {
 	var s sectionBuilder
-	cie := s.rawCIE(cat([]byte{1, 'z', 'R', 0}, uleb(1), sleb(-8), []byte{16, 1, byte(PEIndirect | PEUData4)}, usualCIE()))
+	cie := s.rawCIE(cat([]byte{1, 'z', 'R', 0}, uleb(1), sleb(-8), []byte{16, 1, byte(PEIndirect | PEUData4)},
+		usualCIE()))
 	const slot = elfText + 0x80
 	s.rawFDE(cie, cat(le32(slot), le32(0x20), uleb(0)))
 	s.rawFDE(cie, cat(le32(elfEnd-4), le32(0x20), uleb(0)))
@@ -182,7 +188,8 @@ func TestDebugFrame(t *testing.T) {
 		elf  testELF
 	}{
 		{"plain", testELF{debugName: ".debug_frame", debugFrame: plain}},
-		{"beside an .eh_frame without an FDE", testELF{debugName: ".debug_frame", debugFrame: plain, ehFrame: make([]byte, 4)}},
+		{"beside an .eh_frame without an FDE", testELF{debugName: ".debug_frame", debugFrame: plain,
+			ehFrame: make([]byte, 4)}},
 		{"SHF_COMPRESSED", testELF{debugName: ".debug_frame", debugFlags: uint64(elf.SHF_COMPRESSED),
 			debugFrame: cat(le32(1), le32(0), le64(size), le64(8), z.Bytes())}},
 		{".zdebug_frame", testELF{debugName: ".zdebug_frame",
@@ -209,14 +216,17 @@ func TestDebugFrame(t *testing.T) {
 	}{
 		{"absurd size", "are said to hold", testELF{debugName: ".debug_frame", debugFlags: uint64(elf.SHF_COMPRESSED),
 			debugFrame: cat(le32(1), le32(0), le64(1<<40), le64(8), z.Bytes())}},
-		{"shorter than it says", "unexpected EOF", testELF{debugName: ".debug_frame", debugFlags: uint64(elf.SHF_COMPRESSED),
+		{"shorter than it says", "unexpected EOF", testELF{debugName: ".debug_frame",
+			debugFlags: uint64(elf.SHF_COMPRESSED),
 			debugFrame: cat(le32(1), le32(0), le64(size+1), le64(8), z.Bytes())}},
-		{"unknown compression", "compression", testELF{debugName: ".debug_frame", debugFlags: uint64(elf.SHF_COMPRESSED),
+		{"unknown compression", "compression", testELF{debugName: ".debug_frame",
+			debugFlags: uint64(elf.SHF_COMPRESSED),
 			debugFrame: cat(le32(9), le32(0), le64(size), le64(8), z.Bytes())}},
 		{"old, without a header", "no ZLIB header", testELF{debugName: ".zdebug_frame", debugFrame: plain}},
 		{"old, absurd size", "are said to hold", testELF{debugName: ".zdebug_frame",
 			debugFrame: cat([]byte("ZLIB"), binary.BigEndian.AppendUint64(nil, 1<<40), z.Bytes())}},
-		{"old, not zlib", "zlib", testELF{debugName: ".zdebug_frame", debugFrame: []byte("ZLIB\x00\x00\x00\x00\x00\x00\x00\x20garbage")}},
+		{"old, not zlib", "zlib", testELF{debugName: ".zdebug_frame",
+			debugFrame: []byte("ZLIB\x00\x00\x00\x00\x00\x00\x00\x20garbage")}},
 	}
 	for _, tc := range bad {
 		t.Run(tc.name, func(t *testing.T) {
@@ -259,27 +269,34 @@ func TestBadObjects(t *testing.T) {
 	}{
 		{"empty file", func([]byte) []byte { return nil }, ErrNotELF, "not an ELF file"},
 		{"text", func([]byte) []byte { return []byte("#!/bin/sh\n") }, ErrNotELF, "not an ELF file"},
-		{"archive", func([]byte) []byte { return []byte("!<arch>\n/               0") }, ErrNotELF, "not an ELF file: a static archive"},
+		{"archive", func([]byte) []byte { return []byte("!<arch>\n/               0") }, ErrNotELF,
+			"not an ELF file: a static archive"},
 		{"ELF32", change(eClass, 1), ErrNotX86_64, "not an x86-64 ELF file: ELF32, for machine EM_X86_64"},
 		{"big-endian", func(b []byte) []byte { return change(eMachine, 0, 21)(change(eData, 2)(b)) }, ErrNotX86_64,
 			"not an x86-64 ELF file: big-endian, for machine EM_PPC64"},
 		{"other machine", change(eMachine, 183), ErrNotX86_64, "not an x86-64 ELF file: for machine EM_AARCH64"},
 		{"absurd class", change(eClass, 7), ErrBadEncoding, "malformed ELF header: unknown class or byte order"},
 		{"core file", change(eType, 4), ErrNotLoadable, "not an executable or shared object: a core file"},
-		{"relocatable object", change(eType, 1), ErrNotLoadable, "not an executable or shared object: a relocatable object"},
+		{"relocatable object", change(eType, 1), ErrNotLoadable,
+			"not an executable or shared object: a relocatable object"},
 		{"ELF type none", change(eType, 0), ErrNotLoadable, "not an executable or shared object: ELF type ET_NONE"},
-		{"program headers out of the file", change(ePhoff+2, 1), ErrTruncated, "the program headers at 0x10040 lead past the end of the file"},
+		{"program headers out of the file", change(ePhoff+2, 1), ErrTruncated,
+			"the program headers at 0x10040 lead past the end of the file"},
 		{"section headers out of the file", change(eShoff+3, 1), ErrTruncated, "lead past the end of the file"},
 		{"absurd section header size", change(eShentsize, 1), ErrBadEncoding, "malformed ELF headers"},
 		{"segment out of the file", change(pOffset+3, 1), ErrTruncated, "truncated: segment 0 ends at"},
-		{"segment of absurd size", change(pFilesz+7, 0x80), ErrBadEncoding, "malformed ELF headers: invalid program header file size"},
+		{"segment of absurd size", change(pFilesz+7, 0x80), ErrBadEncoding,
+			"malformed ELF headers: invalid program header file size"},
 		{"segment larger in the file", change(pFilesz+8, 1, 0), ErrBadEncoding, "segment 0 has an absurd size"},
-		{"section out of the file", sectionHeader(3, 24, 0, 0, 0, 1), ErrTruncated, "truncated: section .eh_frame ends at"},
-		{"section of absurd size", sectionHeader(3, 32, 0, 0, 0, 0, 0, 0, 0, 0x80), ErrBadEncoding, "malformed ELF headers: invalid section size"},
+		{"section out of the file", sectionHeader(3, 24, 0, 0, 0, 1), ErrTruncated,
+			"truncated: section .eh_frame ends at"},
+		{"section of absurd size", sectionHeader(3, 32, 0, 0, 0, 0, 0, 0, 0, 0x80), ErrBadEncoding,
+			"malformed ELF headers: invalid section size"},
 		{"compressed .eh_frame", sectionHeader(3, 8, 2, 8), ErrBadEncoding, "compressed sections are said to hold"},
 		{"no unwind tables", func([]byte) []byte { return testELF{}.bytes() }, ErrNoUnwindInfo,
 			"no unwind tables: neither .eh_frame nor .debug_frame has an FDE"},
-		{"empty .eh_frame", func([]byte) []byte { return testELF{ehFrame: []byte{0, 0, 0, 0}}.bytes() }, ErrNoUnwindInfo,
+		{"empty .eh_frame", func([]byte) []byte { return testELF{ehFrame: []byte{0, 0, 0, 0}}.bytes() },
+			ErrNoUnwindInfo,
 			"no unwind tables: neither .eh_frame nor .debug_frame has an FDE"},
 		{"unknown .eh_frame_hdr", func([]byte) []byte {
 			return change(elfHdr, 2)(testELF{ehFrame: smallFrame(), noSections: true}.bytes())
@@ -384,10 +401,13 @@ func TestSections(t *testing.T) {
 		want []string
 	}{
 		{testELF{ehFrame: first}, SourceAuto, []string{".eh_frame"}},
-		{testELF{ehFrame: first, debugName: ".debug_frame", debugFrame: plain}, SourceAuto, []string{".eh_frame", ".debug_frame"}},
+		{testELF{ehFrame: first, debugName: ".debug_frame", debugFrame: plain}, SourceAuto,
+			[]string{".eh_frame", ".debug_frame"}},
 		{testELF{ehFrame: first, debugName: ".debug_frame", debugFrame: plain}, SourceEHFrame, []string{".eh_frame"}},
-		{testELF{ehFrame: first, debugName: ".debug_frame", debugFrame: plain}, SourceDebugFrame, []string{".debug_frame"}},
-		{testELF{ehFrame: make([]byte, 4), debugName: ".debug_frame", debugFrame: plain}, SourceAuto, []string{".debug_frame"}},
+		{testELF{ehFrame: first, debugName: ".debug_frame", debugFrame: plain}, SourceDebugFrame,
+			[]string{".debug_frame"}},
+		{testELF{ehFrame: make([]byte, 4), debugName: ".debug_frame", debugFrame: plain}, SourceAuto,
+			[]string{".debug_frame"}},
 	} {
 		o, err := open(tc.elf.bytes())
 		require.NoError(t, err)

@@ -45,7 +45,8 @@ func gsframe(t testing.TB) []string {
 		{"g++", "-O2", "../runtime/clients/work.cc"},
 	} {
 		out := filepath.Join(dir, fmt.Sprint(len(objects))+".so")
-		cmd := exec.Command(c[0], append(c[1:], "-shared", "-fPIC", "-Wa,--gsframe", "-I../runtime/include", "-o", out)...)
+		cmd := exec.Command(c[0], append(c[1:], "-shared", "-fPIC", "-Wa,--gsframe", "-I../runtime/include", "-o",
+			out)...)
 		msg, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%v: %s", cmd.Args, msg)
 		objects = append(objects, out)
@@ -197,7 +198,8 @@ func testSFrameEHFrame(t *testing.T, objects []string) {
 		eh, _, err := BuildTable(o, BuildOptions{Source: SourceEHFrame, Strict: true})
 		require.NoError(t, err)
 		both, alone := compareRows(t, path, sf, eh)
-		t.Logf("%s: %d functions, %d bytes of code have rows in both, %d in .eh_frame alone", filepath.Base(path), rep.FDEs, both, alone)
+		t.Logf("%s: %d functions, %d bytes of code have rows in both, %d in .eh_frame alone", filepath.Base(path),
+			rep.FDEs, both, alone)
 		assert.Greater(t, both, 4*alone)
 
 		made, err := o.Section(SourceSFrame)
@@ -224,7 +226,8 @@ func testSFrameEHFrame(t *testing.T, objects []string) {
 // testSFrameAuto has objects with .sframe alone, which auto takes, and without any.
 func testSFrameAuto(t *testing.T, path string) {
 	bare := path + ".bare"
-	out, err := exec.Command("objcopy", "--rename-section", ".eh_frame=.other", "--remove-section", ".eh_frame_hdr", path, bare).CombinedOutput()
+	out, err := exec.Command("objcopy", "--rename-section", ".eh_frame=.other", "--remove-section", ".eh_frame_hdr",
+		path, bare).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	without, err := os.ReadFile(bare)
 	require.NoError(t, err)
@@ -276,7 +279,8 @@ func sframeTable(t testing.TB, data []byte, strict bool) (*Table, *Report, error
 	if err != nil {
 		return nil, nil, err
 	}
-	return buildSource(&sframeSource{s: s}, codeImage{segments: []segment{{0x1000, 0x4000}}}, BuildOptions{Strict: strict})
+	return buildSource(&sframeSource{s: s}, codeImage{segments: []segment{{0x1000, 0x4000}}},
+		BuildOptions{Strict: strict})
 }
 
 func dump(t testing.TB, table *Table) string {
@@ -303,8 +307,10 @@ func TestSFrameV3(t *testing.T) {
 			{Start: 20, CFA: reg(20, 8, false), RA: at(-8)},
 			{Start: 24, Outermost: true},
 		}},
-		{Start: 0x1020, Size: 0x30, Signal: true, Rows: []sframe.Row{{CFA: reg(7, 160, true), RA: reg(7, 168, true), FP: reg(7, 120, true)}}},
-		{Start: 0x1050, Size: 18, Repeat: 8, Rows: []sframe.Row{{Start: 1, CFA: sp(8), RA: at(-8)}, {Start: 6, CFA: sp(16), RA: at(-8)}}},
+		{Start: 0x1020, Size: 0x30, Signal: true,
+			Rows: []sframe.Row{{CFA: reg(7, 160, true), RA: reg(7, 168, true), FP: reg(7, 120, true)}}},
+		{Start: 0x1050, Size: 18, Repeat: 8, Rows: []sframe.Row{{Start: 1, CFA: sp(8), RA: at(-8)},
+			{Start: 6, CFA: sp(16), RA: at(-8)}}},
 		{Start: 0x1070, Size: 0x10, Rows: []sframe.Row{
 			{CFA: sp(8), RA: at(-8)},
 			{Start: 1, CFA: sp(16), RA: at(-8), FP: at(-16)},

@@ -99,7 +99,8 @@ func TestToSFrameRows(t *testing.T) {
 	word := func(offset int64) Expr {
 		return Expr{Pushed: true, Ops: []ExprOp{{Code: OpReg, Reg: abi.RSP, Arg: offset}}}
 	}
-	table := &Table{Exprs: []Expr{{}, {Ops: []ExprOp{{Code: OpReg, Reg: abi.RSP, Arg: 160}, {Code: OpDeref, Arg: 8}}}, word(160), word(120), word(168), word(161)}}
+	table := &Table{Exprs: []Expr{{}, {Ops: []ExprOp{{Code: OpReg, Reg: abi.RSP, Arg: 160}, {Code: OpDeref, Arg: 8}}},
+		word(160), word(120), word(168), word(161)}}
 	const no = 4 // no version
 	for i, c := range []struct {
 		change func(*Row)

@@ -12,7 +12,8 @@ import (
 // Verify finds what it is there to find.
 func TestVerify(t *testing.T) {
 	good := func() *Table {
-		table, _ := fdeTable(t, advance(1), def(16), save(3, 2), advance(1), inst(CFADefCFAExpression, block(0x76, 0x00, 0x06)),
+		table, _ := fdeTable(t, advance(1), def(16), save(3, 2), advance(1),
+			inst(CFADefCFAExpression, block(0x76, 0x00, 0x06)),
 			advance(1), inst(CFAExpression, uleb(3), block(0x76, 0x08)), advance(1), inst(CFAUndefinedReg, uleb(16)),
 			advance(1), def(8), inst(CFARegister, uleb(16), uleb(17)))
 		return table
@@ -42,9 +43,11 @@ func TestVerify(t *testing.T) {
 		{"no such expression", "expression 7 of 3", func(t *Table) { t.Rows[3].Regs[3].Expr = 7 }},
 		{"expression of the other kind", "Pushed is", func(t *Table) { t.Exprs[1].Pushed = true }},
 		{"backward jump", "jump to 0", func(t *Table) { t.Exprs[1].Ops[1] = ExprOp{Code: OpSkip} }},
-		{"dead operation", "is dead", func(t *Table) { t.Exprs[1].Ops = []ExprOp{{Code: OpConst}, {Code: OpSkip, Jump: 3}, {Code: OpNeg}} }},
+		{"dead operation", "is dead",
+			func(t *Table) { t.Exprs[1].Ops = []ExprOp{{Code: OpConst}, {Code: OpSkip, Jump: 3}, {Code: OpNeg}} }},
 		{"unequal depths", "reached with stacks of", func(t *Table) {
-			t.Exprs[1].Ops = []ExprOp{{Code: OpConst}, {Code: OpDup}, {Code: OpBranch, Jump: 4}, {Code: OpDup}, {Code: OpNeg}}
+			t.Exprs[1].Ops = []ExprOp{{Code: OpConst}, {Code: OpDup}, {Code: OpBranch, Jump: 4}, {Code: OpDup},
+				{Code: OpNeg}}
 		}},
 		{"underflow", "stack of 0", func(t *Table) { t.Exprs[1].Ops = []ExprOp{{Code: OpPlus}} }},
 		{"no result", "no result", func(t *Table) { t.Exprs[1].Ops = nil }},

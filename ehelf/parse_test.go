@@ -75,7 +75,8 @@ func checkDamaged(t *testing.T, b []byte) {
 // checkParse wants no error but the documented ones.
 func checkParse(t *testing.T, b []byte) {
 	t.Helper()
-	if err := ehelf.ParseOnly(b); err != nil && !errors.Is(err, ehelf.ErrNotEhElf) && !errors.Is(err, ehelf.ErrVersion) {
+	if err := ehelf.ParseOnly(b); err != nil && !errors.Is(err, ehelf.ErrNotEhElf) &&
+		!errors.Is(err, ehelf.ErrVersion) {
 		t.Errorf("undocumented error: %v", err)
 	}
 }
@@ -95,31 +96,36 @@ func TestParseRefuses(t *testing.T) {
 		change func(b []byte)
 		want   error
 	}{
-		"not ELF":            {func(b []byte) { b[0] = 0 }, ehelf.ErrNotEhElf},
-		"ELF32":              {func(b []byte) { b[4] = 1 }, ehelf.ErrNotEhElf},
-		"big-endian":         {func(b []byte) { b[5] = 2 }, ehelf.ErrNotEhElf},
-		"other machine":      {func(b []byte) { b[18] = 183 }, ehelf.ErrNotEhElf},
-		"executable":         {func(b []byte) { b[16] = 2 }, ehelf.ErrNotEhElf},
-		"phdrs outside":      {func(b []byte) { le.PutUint64(b[32:], 1<<63) }, ehelf.ErrNotEhElf},
-		"many phdrs":         {func(b []byte) { le.PutUint16(b[56:], 0xfffe) }, ehelf.ErrNotEhElf},
-		"no phdrs":           {func(b []byte) { le.PutUint16(b[56:], 0) }, ehelf.ErrNotEhElf},
-		"writable":           {func(b []byte) { b[phdr+4] |= 2 }, ehelf.ErrNotEhElf},
-		"writable code":      {func(b []byte) { b[ph2+4] |= 2 }, ehelf.ErrNotEhElf},
-		"unreadable":         {func(b []byte) { b[ph2+4] = 1 }, ehelf.ErrNotEhElf},
-		"code not exec":      {func(b []byte) { b[ph2+4] = 4 }, ehelf.ErrNotEhElf},
-		"segment outside":    {func(b []byte) { le.PutUint64(b[ph2+32:], 1<<40); le.PutUint64(b[ph2+40:], 1<<40) }, ehelf.ErrNotEhElf},
-		"segment wraps":      {func(b []byte) { le.PutUint64(b[ph2+8:], ^uint64(0)) }, ehelf.ErrNotEhElf},
-		"huge memory":        {func(b []byte) { le.PutUint64(b[ph2+40:], 1<<40) }, ehelf.ErrNotEhElf},
-		"huge address":       {func(b []byte) { le.PutUint64(b[ph2+16:], ^uint64(0xff)) }, ehelf.ErrNotEhElf},
-		"pages overlap":      {func(b []byte) { le.PutUint64(b[ph2+16:], 0x480) }, ehelf.ErrNotEhElf},
-		"no note":            {func(b []byte) { b[note+12] = 'x' }, ehelf.ErrNotEhElf},
-		"note size":          {func(b []byte) { le.PutUint32(b[note+4:], 0xffffffff) }, ehelf.ErrNotEhElf},
-		"note cut":           {func(b []byte) { le.PutUint32(b[note+4:], 16) }, ehelf.ErrNotEhElf},
-		"other version":      {func(b []byte) { b[note+20] = 2 }, ehelf.ErrVersion},
-		"needs a library":    {func(b []byte) { le.PutUint64(b[dyn:], uint64(elf.DT_NEEDED)) }, ehelf.ErrNotEhElf},
-		"relocations":        {func(b []byte) { le.PutUint64(b[dyn:], uint64(elf.DT_RELA)) }, ehelf.ErrNotEhElf},
-		"initialiser":        {func(b []byte) { le.PutUint64(b[dyn:], uint64(elf.DT_INIT)) }, ehelf.ErrNotEhElf},
-		"text relocations":   {func(b []byte) { le.PutUint64(b[dyn:], uint64(elf.DT_FLAGS)); le.PutUint64(b[dyn+8:], 4) }, ehelf.ErrNotEhElf},
+		"not ELF":       {func(b []byte) { b[0] = 0 }, ehelf.ErrNotEhElf},
+		"ELF32":         {func(b []byte) { b[4] = 1 }, ehelf.ErrNotEhElf},
+		"big-endian":    {func(b []byte) { b[5] = 2 }, ehelf.ErrNotEhElf},
+		"other machine": {func(b []byte) { b[18] = 183 }, ehelf.ErrNotEhElf},
+		"executable":    {func(b []byte) { b[16] = 2 }, ehelf.ErrNotEhElf},
+		"phdrs outside": {func(b []byte) { le.PutUint64(b[32:], 1<<63) }, ehelf.ErrNotEhElf},
+		"many phdrs":    {func(b []byte) { le.PutUint16(b[56:], 0xfffe) }, ehelf.ErrNotEhElf},
+		"no phdrs":      {func(b []byte) { le.PutUint16(b[56:], 0) }, ehelf.ErrNotEhElf},
+		"writable":      {func(b []byte) { b[phdr+4] |= 2 }, ehelf.ErrNotEhElf},
+		"writable code": {func(b []byte) { b[ph2+4] |= 2 }, ehelf.ErrNotEhElf},
+		"unreadable":    {func(b []byte) { b[ph2+4] = 1 }, ehelf.ErrNotEhElf},
+		"code not exec": {func(b []byte) { b[ph2+4] = 4 }, ehelf.ErrNotEhElf},
+		"segment outside": {func(b []byte) { le.PutUint64(b[ph2+32:], 1<<40); le.PutUint64(b[ph2+40:], 1<<40) },
+			ehelf.ErrNotEhElf},
+		"segment wraps":   {func(b []byte) { le.PutUint64(b[ph2+8:], ^uint64(0)) }, ehelf.ErrNotEhElf},
+		"huge memory":     {func(b []byte) { le.PutUint64(b[ph2+40:], 1<<40) }, ehelf.ErrNotEhElf},
+		"huge address":    {func(b []byte) { le.PutUint64(b[ph2+16:], ^uint64(0xff)) }, ehelf.ErrNotEhElf},
+		"pages overlap":   {func(b []byte) { le.PutUint64(b[ph2+16:], 0x480) }, ehelf.ErrNotEhElf},
+		"no note":         {func(b []byte) { b[note+12] = 'x' }, ehelf.ErrNotEhElf},
+		"note size":       {func(b []byte) { le.PutUint32(b[note+4:], 0xffffffff) }, ehelf.ErrNotEhElf},
+		"note cut":        {func(b []byte) { le.PutUint32(b[note+4:], 16) }, ehelf.ErrNotEhElf},
+		"other version":   {func(b []byte) { b[note+20] = 2 }, ehelf.ErrVersion},
+		"needs a library": {func(b []byte) { le.PutUint64(b[dyn:], uint64(elf.DT_NEEDED)) }, ehelf.ErrNotEhElf},
+		"relocations":     {func(b []byte) { le.PutUint64(b[dyn:], uint64(elf.DT_RELA)) }, ehelf.ErrNotEhElf},
+		"initialiser":     {func(b []byte) { le.PutUint64(b[dyn:], uint64(elf.DT_INIT)) }, ehelf.ErrNotEhElf},
+		"text relocations": {func(b []byte) {
+			le.PutUint64(b[dyn:], uint64(elf.DT_FLAGS))
+			le.PutUint64(b[dyn+8:],
+				4)
+		}, ehelf.ErrNotEhElf},
 		"no hash":            {func(b []byte) { le.PutUint64(b[dyn+32:], 0x6000_0001) }, ehelf.ErrNotEhElf},
 		"hash outside":       {func(b []byte) { le.PutUint64(b[dyn+40:], 1<<40) }, ehelf.ErrNotEhElf},
 		"strings outside":    {func(b []byte) { le.PutUint64(b[dyn+56:], 1<<40) }, ehelf.ErrNotEhElf},
@@ -183,7 +189,8 @@ func TestOpen(t *testing.T) {
 	require.ErrorIs(t, o.CheckObject(nil, nil), ehelf.ErrMismatch)
 
 	testtool.MakeFIFO(t, filepath.Join(dir, "fifo"))
-	for name, want := range map[string]error{"none": os.ErrNotExist, ".": ehelf.ErrNotEhElf, "fifo": ehelf.ErrNotEhElf} {
+	for name, want := range map[string]error{"none": os.ErrNotExist, ".": ehelf.ErrNotEhElf,
+		"fifo": ehelf.ErrNotEhElf} {
 		_, err := ehelf.OpenUnchecked(filepath.Join(dir, name))
 		require.ErrorIs(t, err, want)
 	}
@@ -207,7 +214,8 @@ func TestOpenFor(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, imageOf(t, elfouttest.Tiny(), src), 0o600))
 	stale := filepath.Join(dir, "stale"+abi.Suffix)
 	require.NoError(t, os.WriteFile(stale, object, 0o600))
-	for name, open := range map[string]func(string, io.ReaderAt) (*ehelf.Object, error){"OpenFor": ehelf.OpenFor, "OpenTrusted": ehelf.OpenTrusted} {
+	for name, open := range map[string]func(string, io.ReaderAt) (*ehelf.Object,
+		error){"OpenFor": ehelf.OpenFor, "OpenTrusted": ehelf.OpenTrusted} {
 		t.Run(name, func(t *testing.T) {
 			o, err := open(path, bytes.NewReader(object))
 			if errors.Is(err, ehelf.ErrUnsupportedHost) {
@@ -216,7 +224,8 @@ func TestOpenFor(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, o.Close())
 			for what, r := range map[string]io.ReaderAt{
-				"none": nil, "no ELF file": strings.NewReader("hello"), "the eh_elf itself": bytes.NewReader(imageOf(t, elfouttest.Tiny(), src)),
+				"none": nil, "no ELF file": strings.NewReader("hello"),
+				"the eh_elf itself": bytes.NewReader(imageOf(t, elfouttest.Tiny(), src)),
 			} {
 				_, err := open(path, r)
 				require.ErrorIs(t, err, ehelf.ErrMismatch, what)
@@ -257,7 +266,8 @@ func TestCheckObjectWithoutBuildID(t *testing.T) {
 	}
 	require.ErrorIs(t, o.CheckObject([]byte{1}, bytes.NewReader(object)), ehelf.ErrMismatch)
 	src.Content = abi.Content{}
-	require.ErrorIs(t, open(src).CheckObject(nil, bytes.NewReader(object)), ehelf.ErrMismatch, "nothing is known of the content")
+	require.ErrorIs(t, open(src).CheckObject(nil, bytes.NewReader(object)), ehelf.ErrMismatch,
+		"nothing is known of the content")
 }
 
 func FuzzParse(f *testing.F) {

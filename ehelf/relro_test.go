@@ -59,10 +59,13 @@ func TestRelroRefuses(t *testing.T) {
 		"RELRO elsewhere":   func(b []byte) { add(b, relroHeader+inAddr, 1<<20) },
 		"RELRO of nothing":  func(b []byte) { le.PutUint64(b[relroHeader+inMemSize:], 0) },
 		"RELRO below":       func(b []byte) { le.PutUint64(b[relroHeader+inAddr:], 0) },
-		"second RELRO":      func(b []byte) { copy(b[relroHeader-56:], b[relroHeader:relroHeader+56]); add(b, relroHeader+inAddr, 1) },
-		"executable":        func(b []byte) { b[dynamicHeader+inFlags] |= 1 },
-		"writable code":     func(b []byte) { b[textHeader+inFlags] |= 2 },
-		"writable data":     func(b []byte) { b[64+inFlags] |= 2 },
+		"second RELRO": func(b []byte) {
+			copy(b[relroHeader-56:], b[relroHeader:relroHeader+56])
+			add(b, relroHeader+inAddr, 1)
+		},
+		"executable":    func(b []byte) { b[dynamicHeader+inFlags] |= 1 },
+		"writable code": func(b []byte) { b[textHeader+inFlags] |= 2 },
+		"writable data": func(b []byte) { b[64+inFlags] |= 2 },
 		"writable code in RELRO": func(b []byte) {
 			b[textHeader+inFlags] |= 2
 			le.PutUint64(b[relroHeader+inAddr:], 0)
@@ -72,12 +75,15 @@ func TestRelroRefuses(t *testing.T) {
 			le.PutUint64(b[relroHeader+inAddr:], ^uint64(0))
 			le.PutUint64(b[relroHeader+inMemSize:], ^uint64(0))
 		},
-		"larger than RELRO":     func(b []byte) { add(b, dynamicHeader+inMemSize, 1) },
-		"memory of a page more": func(b []byte) { add(b, dynamicHeader+inMemSize, 0x1000); add(b, relroHeader+inMemSize, 0x1000) },
-		"memory below file":     func(b []byte) { le.PutUint64(b[dynamicHeader+inMemSize:], 0x7f) },
-		"nothing of the file":   func(b []byte) { le.PutUint64(b[dynamicHeader+inFileSize:], 0) },
-		"memory wraps":          func(b []byte) { le.PutUint64(b[dynamicHeader+inMemSize:], ^uint64(0)) },
-		"not writable":          func(b []byte) { b[dynamicHeader+inFlags] &^= 2 }, // and of more memory than file
+		"larger than RELRO": func(b []byte) { add(b, dynamicHeader+inMemSize, 1) },
+		"memory of a page more": func(b []byte) {
+			add(b, dynamicHeader+inMemSize, 0x1000)
+			add(b, relroHeader+inMemSize, 0x1000)
+		},
+		"memory below file":   func(b []byte) { le.PutUint64(b[dynamicHeader+inMemSize:], 0x7f) },
+		"nothing of the file": func(b []byte) { le.PutUint64(b[dynamicHeader+inFileSize:], 0) },
+		"memory wraps":        func(b []byte) { le.PutUint64(b[dynamicHeader+inMemSize:], ^uint64(0)) },
+		"not writable":        func(b []byte) { b[dynamicHeader+inFlags] &^= 2 }, // and of more memory than file
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := relro(t)

@@ -252,7 +252,8 @@ func TestThunksEqualTwins(t *testing.T) {
 		addr := rng.Uint64() >> (rng.Uint64() % 64)
 		*seed = rng.Uint64()
 		regs := frame(addr)
-		n := o.WalkRaw(&regs, &abi.Memory{Read: thunk.HashReadThunk(), Arg: uintptr(unsafe.Pointer(seed))}, bias, nil, 1)
+		n := o.WalkRaw(&regs, &abi.Memory{Read: thunk.HashReadThunk(), Arg: uintptr(unsafe.Pointer(seed))}, bias, nil,
+			1)
 		if rip, ok := thunk.HashRead(*seed, addr); ok {
 			require.Equal(t, uint64(1), n)
 			require.Equal(t, rip, regs.Reg[abi.RIP])

@@ -150,7 +150,8 @@ func TestLEB(t *testing.T) {
 		require.Equal(t, want, binary.AppendUvarint(nil, v))
 	}
 	for v, want := range map[int64][]byte{
-		2: {2}, -2: {0x7e}, 127: {0xff, 0}, -127: {0x81, 0x7f}, 128: {0x80, 1}, -128: {0x80, 0x7f}, 129: {0x81, 1}, -129: {0xff, 0x7e},
+		2: {2}, -2: {0x7e}, 127: {0xff, 0}, -127: {0x81, 0x7f}, 128: {0x80, 1}, -128: {0x80, 0x7f}, 129: {0x81, 1},
+		-129: {0xff, 0x7e},
 	} {
 		require.Equal(t, want, dwarfcfa.AppendSLEB(nil, v))
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/ehasm/ehasm/validate/verify"
 )
 
-// From an ELF file to a file of its table alone, stage by stage. Package compile takes the whole way, as ehasm build does: it also
-// makes the tables for exceptions, chooses the layout, and proves the file.
+// From an ELF file to a file of its table alone, stage by stage. Package compile takes the whole
+// way, as ehasm build does: it also makes the tables for exceptions, chooses the layout, and proves
+// the file.
 func Example() {
 	const path = "/bin/sh"
 	object, err := dwarfcfa.Open(path)

@@ -65,12 +65,14 @@ func TestImageReread(t *testing.T) {
 		require.NotNil(t, seen[typ], "%v", typ)
 	}
 
-	for tag, want := range map[elf.DynTag][]string{elf.DT_SONAME: {"libx.so.1.eh_elf.so"}, elf.DT_NEEDED: nil, elf.DT_RUNPATH: nil} {
+	for tag, want := range map[elf.DynTag][]string{elf.DT_SONAME: {"libx.so.1.eh_elf.so"}, elf.DT_NEEDED: nil,
+		elf.DT_RUNPATH: nil} {
 		got, err := f.DynString(tag)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	for _, tag := range []elf.DynTag{elf.DT_RELA, elf.DT_REL, elf.DT_JMPREL, elf.DT_TEXTREL, elf.DT_FLAGS, elf.DT_INIT, elf.DT_INIT_ARRAY, elf.DT_FINI} {
+	for _, tag := range []elf.DynTag{elf.DT_RELA, elf.DT_REL, elf.DT_JMPREL, elf.DT_TEXTREL, elf.DT_FLAGS,
+		elf.DT_INIT, elf.DT_INIT_ARRAY, elf.DT_FINI} {
 		got, err := f.DynValue(tag)
 		require.NoError(t, err)
 		require.Empty(t, got)
@@ -215,11 +217,17 @@ func TestNewRefuses(t *testing.T) {
 		"row outside":       {func(c *asmgen.Code, _ *Source) { c.Frames[0].Rows[2].Off = 0x80 }, ErrBadCode},
 		"odd save":          {func(c *asmgen.Code, _ *Source) { c.Frames[0].Rows[1].Saved[0].Off = -3 }, ErrBadCode},
 		"column":            {func(c *asmgen.Code, _ *Source) { c.Frames[0].Rows[1].Saved[0].Reg = 17 }, ErrBadCode},
-		"fixup in text":     {func(c *asmgen.Code, _ *Source) { c.Fixups[0].TextOff = uint32(len(c.Text)) - 3 }, ErrBadCode},
-		"fixup to data":     {func(c *asmgen.Code, _ *Source) { c.Fixups[0].DataOff = 999 }, ErrBadCode},
-		"words, no data":    {func(c *asmgen.Code, _ *Source) { c.TextWords = len(c.Data)/4 + 1 }, ErrBadCode},
-		"word outside":      {func(c *asmgen.Code, _ *Source) { c.Data = []byte{0xff, 0xff, 0, 0}; c.Fixups = nil; c.TextWords = 1 }, ErrBadCode},
-		"fixup, no data":    {func(c *asmgen.Code, _ *Source) { c.Data = nil }, ErrBadCode},
+		"fixup in text": {func(c *asmgen.Code, _ *Source) { c.Fixups[0].TextOff = uint32(len(c.Text)) - 3 },
+			ErrBadCode},
+		"fixup to data":  {func(c *asmgen.Code, _ *Source) { c.Fixups[0].DataOff = 999 }, ErrBadCode},
+		"words, no data": {func(c *asmgen.Code, _ *Source) { c.TextWords = len(c.Data)/4 + 1 }, ErrBadCode},
+		"word outside": {func(c *asmgen.Code, _ *Source) {
+			c.Data = []byte{0xff, 0xff, 0,
+				0}
+			c.Fixups = nil
+			c.TextWords = 1
+		}, ErrBadCode},
+		"fixup, no data": {func(c *asmgen.Code, _ *Source) { c.Data = nil }, ErrBadCode},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, src := elfouttest.Tiny(), testSource
@@ -246,7 +254,8 @@ func TestHashes(t *testing.T) {
 		f := open(t, im)
 		text := f.Section(".text").Addr
 		for _, s := range code.Symbols {
-			for which, lookup := range map[string]func(*elf.File, string) (uint64, error){"gnu": lookupGNU, "sysv": lookupSysV} {
+			for which, lookup := range map[string]func(*elf.File, string) (uint64,
+				error){"gnu": lookupGNU, "sysv": lookupSysV} {
 				got, err := lookup(f, s.Name)
 				require.NoError(t, err, "%s of %d", which, n)
 				require.Equal(t, text+uint64(s.Start), got)

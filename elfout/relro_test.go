@@ -115,7 +115,8 @@ func TestRelroTools(t *testing.T) {
 			require.NotRegexp(t, `(?i)warning|error|corrupt|<unknown|bad `, out)
 			lint, _ := exec.Command("eu-elflint", "--gnu-ld", path).CombinedOutput()
 			for _, line := range strings.Split(strings.TrimSpace(string(lint)), "\n") {
-				if !strings.Contains(line, "with owner name 'ehasm'") { // an owner that it does not know is an error to it
+				// an owner that it does not know is an error to it
+				if !strings.Contains(line, "with owner name 'ehasm'") {
 					require.Equal(t, "No errors", line, name)
 				}
 			}

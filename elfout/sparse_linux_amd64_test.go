@@ -70,7 +70,8 @@ func BenchmarkSparse(b *testing.B) {
 		table := scattered(c.groups, c.gap)
 		for _, frames := range []int{20, 2000} {
 			b.Run(fmt.Sprintf("%s/%d frames", c.name, frames), func(b *testing.B) {
-				image, _, err := elfout.Build(table, elfout.Options{Tables: int64(8 * len(table.Ranges))}, elfout.Source{Name: "scattered"})
+				image, _, err := elfout.Build(table, elfout.Options{Tables: int64(8 * len(table.Ranges))},
+					elfout.Source{Name: "scattered"})
 				require.NoError(b, err)
 				object, err := ehelf.FromBytes(image.Bytes())
 				require.NoError(b, err)

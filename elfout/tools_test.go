@@ -69,7 +69,8 @@ func TestReadelfIsSilent(t *testing.T) {
 	for name, im := range map[string]*Image{"tiny": tiny(t), "empty": empty, "no sections": withoutSections(t)} {
 		t.Run(name, func(t *testing.T) {
 			path := written(t, im)
-			for _, flags := range [][]string{{"-aW"}, {"-W", "--debug-dump=frames-interp"}, {"-W", "--dyn-syms", "-D"}} {
+			for _, flags := range [][]string{{"-aW"}, {"-W", "--debug-dump=frames-interp"},
+				{"-W", "--dyn-syms", "-D"}} {
 				out := output(t, "readelf", append(flags, path)...)
 				require.NotRegexp(t, `(?i)warning|error|corrupt|<unknown|bad `, out, strings.Join(flags, " "))
 			}

@@ -35,7 +35,8 @@ const (
 // newCaseCode puts an instruction at a place. The target of a jump lies some way before or
 // after it; a place relative to rip is one of the case's memory.
 func newCaseCode(rng *rand.Rand, addr uint64, i *inst, b []byte, k int) caseCode {
-	c := caseCode{compare: []byte{byte(0x45 + 8*rng.IntN(2)), 0x39, 0xc8}, inst: slices.Clone(b)} // cmp r8, r9 or its half: 45/4d 39 c8
+	// cmp r8, r9 or its half: 45/4d 39 c8
+	c := caseCode{compare: []byte{byte(0x45 + 8*rng.IntN(2)), 0x39, 0xc8}, inst: slices.Clone(b)}
 	mark := func(b []byte, what uint32) []byte {
 		b = le.AppendUint32(append(b, 0xc7, 0x04, 0x25), uint32(dataAt+k*caseSize+caseMark))
 		return le.AppendUint32(b, what)

@@ -49,7 +49,8 @@ func TestDecoder(t *testing.T) {
 // TestDecoderObjdump compares the other decoder with objdump at all of emitted code: with
 // TestDecoder, so is this one.
 func TestDecoderObjdump(t *testing.T) {
-	for name, table := range map[string]*dwarfcfa.Table{"ls": tableOf(t, "/bin/ls"), "random": randomTable(9), "groups": groups(14, true)} {
+	for name, table := range map[string]*dwarfcfa.Table{"ls": tableOf(t, "/bin/ls"), "random": randomTable(9),
+		"groups": groups(14, true)} {
 		for _, v := range variants()[:4] { // with section headers, by which objdump goes
 			path := filepath.Join(t.TempDir(), "eh_elf")
 			require.NoError(t, os.WriteFile(path, compile(t, table, v), 0o644))
@@ -136,16 +137,20 @@ func sameInst(t *testing.T, b []byte, i *inst) {
 
 // opNames are the other decoder's names of operations, or how they begin.
 var opNames = map[instOp]string{
-	iAdd: x86.OpADD.String(), iOr: x86.OpOR.String(), iSbb: x86.OpSBB.String(), iAnd: x86.OpAND.String(), iSub: x86.OpSUB.String(),
-	iXor: x86.OpXOR.String(), iCmp: x86.OpCMP.String(), iTest: x86.OpTEST.String(), iMov: x86.OpMOV.String(), iMovzx: x86.OpMOVZX.String(),
-	iLea: x86.OpLEA.String(), iNot: x86.OpNOT.String(), iNeg: x86.OpNEG.String(), iInc: x86.OpINC.String(), iDec: x86.OpDEC.String(),
-	iShl: x86.OpSHL.String(), iShr: x86.OpSHR.String(), iSar: x86.OpSAR.String(), iMul: x86.OpIMUL.String(), iMul3: x86.OpIMUL.String(),
-	iDiv: x86.OpDIV.String(), iIdiv: x86.OpIDIV.String(), iBt: x86.OpBT.String(), iBts: x86.OpBTS.String(), iBtr: x86.OpBTR.String(),
-	iBsf: x86.OpBSF.String(), iTzcnt: x86.OpTZCNT.String(), iCmov: x86.OpCMOVCC.String(), iSet: x86.OpSETCC.String(), iJcc: x86.OpJCC.String(), iJmp: x86.OpJMP.String(),
-	iJmpTo: x86.OpJMP.String(), iCall: x86.OpCALL.String(), iCallTo: x86.OpCALL.String(), iRet: x86.OpRET.String(), iPush: x86.OpPUSH.String(),
-	iPop: x86.OpPOP.String(), iClc: x86.OpCLC.String(), iStc: x86.OpSTC.String(), iPminub: x86.OpPMINUB.String(), iPcmpeqb: x86.OpPCMPEQB.String(),
-	iMovsx: x86.OpMOVSX.String(), iMovdq: x86.OpMOVDQA.String()[:5], iMovlps: x86.OpMOVLPS.String(), iMovhps: x86.OpMOVHPS.String(),
-	iPshufd0: x86.OpPSHUFD.String(), iCqo: x86.OpCWD.String(), iPmovmskb: x86.OpPMOVMSKB.String(), iMovups: x86.OpMOVUPS.String(), iMovd: x86.OpMOVD.String(),
+	iAdd: x86.OpADD.String(), iOr: x86.OpOR.String(), iSbb: x86.OpSBB.String(), iAnd: x86.OpAND.String(),
+	iSub: x86.OpSUB.String(), iXor: x86.OpXOR.String(), iCmp: x86.OpCMP.String(), iTest: x86.OpTEST.String(),
+	iMov: x86.OpMOV.String(), iMovzx: x86.OpMOVZX.String(), iLea: x86.OpLEA.String(), iNot: x86.OpNOT.String(),
+	iNeg: x86.OpNEG.String(), iInc: x86.OpINC.String(), iDec: x86.OpDEC.String(), iShl: x86.OpSHL.String(),
+	iShr: x86.OpSHR.String(), iSar: x86.OpSAR.String(), iMul: x86.OpIMUL.String(), iMul3: x86.OpIMUL.String(),
+	iDiv: x86.OpDIV.String(), iIdiv: x86.OpIDIV.String(), iBt: x86.OpBT.String(), iBts: x86.OpBTS.String(),
+	iBtr: x86.OpBTR.String(), iBsf: x86.OpBSF.String(), iTzcnt: x86.OpTZCNT.String(), iCmov: x86.OpCMOVCC.String(),
+	iSet: x86.OpSETCC.String(), iJcc: x86.OpJCC.String(), iJmp: x86.OpJMP.String(), iJmpTo: x86.OpJMP.String(),
+	iCall: x86.OpCALL.String(), iCallTo: x86.OpCALL.String(), iRet: x86.OpRET.String(), iPush: x86.OpPUSH.String(),
+	iPop: x86.OpPOP.String(), iClc: x86.OpCLC.String(), iStc: x86.OpSTC.String(), iPminub: x86.OpPMINUB.String(),
+	iPcmpeqb: x86.OpPCMPEQB.String(), iMovsx: x86.OpMOVSX.String(), iMovdq: x86.OpMOVDQA.String()[:5],
+	iMovlps: x86.OpMOVLPS.String(), iMovhps: x86.OpMOVHPS.String(), iPshufd0: x86.OpPSHUFD.String(),
+	iCqo: x86.OpCWD.String(), iPmovmskb: x86.OpPMOVMSKB.String(), iMovups: x86.OpMOVUPS.String(),
+	iMovd: x86.OpMOVD.String(),
 }
 
 func BenchmarkDecoders(b *testing.B) {

@@ -13,9 +13,10 @@ func TestFarPlaces(t *testing.T) {
 	const most = uint64(1<<63 - 1)
 	table := small()
 	image := compile(t, table, variants()[0])
-	row := []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh} // lea 8(%r9), %r10; cmp slotHigh(%rsp), %r10
-	rule := []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}          // movsbq (%rbp), %rsi; inc %rbp
-	result := []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18}        // mov %rbx, 16(%rax); mov %rbp, 24(%rax)
+	// lea 8(%r9), %r10; cmp slotHigh(%rsp), %r10
+	row := []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh}
+	rule := []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}   // movsbq (%rbp), %rsi; inc %rbp
+	result := []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18} // mov %rbx, 16(%rax); mov %rbp, 24(%rax)
 	for _, m := range []struct {
 		name string
 		old  []byte
@@ -26,9 +27,12 @@ func TestFarPlaces(t *testing.T) {
 		{"a read", row, rDI, most + -frameBase, []byte{0x48, 0x8b, 0x3c, 0x3c}},  // mov (%rsp,%rdi), %rdi
 		{"a store", row, rDI, most + -frameBase, []byte{0x48, 0x89, 0x3c, 0x3c}}, // mov %rdi, (%rsp,%rdi)
 		{"a read", rule, rCX, most, []byte{0x48, 0x8b, 0x0c, 0x0b}},              // mov (%rbx,%rcx), %rcx: registers
-		{"a read", rule, rCX, most - 1, []byte{0x48, 0x8b, 0x4c, 0x0d, 0x00}},    // mov (%rbp,%rcx), %rcx: the descriptor
-		{"a read", rule, rCX, most &^ 7, []byte{0x49, 0x8b, 0x0c, 0x0e}},         // mov (%r14,%rcx), %rcx: the description of memory
-		{"a store", result, rCX, most &^ 7, []byte{0x48, 0x89, 0x0c, 0x08}},      // mov %rcx, (%rax,%rcx): what _eh_elf returns
+		// mov (%rbp,%rcx), %rcx: the descriptor
+		{"a read", rule, rCX, most - 1, []byte{0x48, 0x8b, 0x4c, 0x0d, 0x00}},
+		// mov (%r14,%rcx), %rcx: the description of memory
+		{"a read", rule, rCX, most &^ 7, []byte{0x49, 0x8b, 0x0c, 0x0e}},
+		// mov %rcx, (%rax,%rcx): what _eh_elf returns
+		{"a store", result, rCX, most &^ 7, []byte{0x48, 0x89, 0x0c, 0x08}},
 	} {
 		code := append(le.AppendUint64([]byte{0x48, 0xb8 | m.reg}, m.off), m.code...)
 		im, err := openImage(withCave(t, image, m.old, append(code, m.old...)))
@@ -48,7 +52,8 @@ func TestExactUnset(t *testing.T) {
 	text := image[im.exec.Off : im.exec.Off+im.exec.Filesz]
 	changed := 0
 	for at := 0; at+11 <= len(text); at++ {
-		if !bytes.HasPrefix(text[at:], []byte{0xc7, 0x84, 0x24}) || le.Uint32(text[at+7:]) != 1 { // movl $1, exact(%rsp), and status, which is beside it
+		// movl $1, exact(%rsp), and status, which is beside it
+		if !bytes.HasPrefix(text[at:], []byte{0xc7, 0x84, 0x24}) || le.Uint32(text[at+7:]) != 1 {
 			continue
 		}
 		off := le.Uint32(text[at+3:])

@@ -36,7 +36,8 @@ func TestOwnRows(t *testing.T) {
 			if s.Name != abi.SymbolWalk {
 				continue
 			}
-			i := slices.IndexFunc(code.Frames, func(f asmgen.Frame) bool { return f.Start <= s.Start && s.Start < f.End })
+			i := slices.IndexFunc(code.Frames,
+				func(f asmgen.Frame) bool { return f.Start <= s.Start && s.Start < f.End })
 			change(&code.Frames[i])
 		}
 		im, err := elfout.New(code, elfout.Source{Name: "test"})
@@ -47,7 +48,8 @@ func TestOwnRows(t *testing.T) {
 	require.NoError(t, err)
 	const place = -40
 	popped := image(func(f *asmgen.Frame) {
-		require.Equal(t, []int32{8, 16, 24}, []int32{f.Rows[0].CFAOffset, f.Rows[1].CFAOffset, f.Rows[2].CFAOffset}) // push %rbp; push $0
+		// push %rbp; push $0
+		require.Equal(t, []int32{8, 16, 24}, []int32{f.Rows[0].CFAOffset, f.Rows[1].CFAOffset, f.Rows[2].CFAOffset})
 		saved := append(slices.Clone(f.Rows[2].Saved), asmgen.FrameSave{Reg: abi.RBX, Off: place})
 		f.Rows[2].Saved = saved
 		f.Rows = slices.Insert(f.Rows, 2, asmgen.FrameRow{Off: f.Rows[2].Off - 1, CFAOffset: -place, Saved: saved})
@@ -66,7 +68,8 @@ func TestNoteSectionGone(t *testing.T) {
 	const name = ".note.gnu.build-id"
 	image := compile(t, small(), variants()[0])
 	require.Equal(t, 1, bytes.Count(image, append([]byte(name), 0)))
-	copy(image[bytes.Index(image, []byte(name)):], append([]byte(abi.SitesSection), make([]byte, len(name)-len(abi.SitesSection))...))
+	copy(image[bytes.Index(image, []byte(name)):], append([]byte(abi.SitesSection),
+		make([]byte, len(name)-len(abi.SitesSection))...))
 	im := image[le.Uint64(image[40:])+shdrSize:] // it is the first section
 	require.Equal(t, uint32(elf.SHT_NOTE), le.Uint32(im[4:]))
 	le.PutUint32(im[4:], uint32(elf.SHT_PROGBITS))
@@ -121,7 +124,8 @@ func TestName(t *testing.T) {
 	image := compile(t, small(), variants()[0])
 	require.Equal(t, 1, bytes.Count(image, []byte(name+"\x00")))
 	at := bytes.Index(image, []byte(name+"\x00"))
-	for _, other := range []string{"libgcc_s.so.12", "../x" + abi.Suffix, "/etc" + abi.Suffix, "libpthread.so\x00", "tes\x00" + abi.Suffix} {
+	for _, other := range []string{"libgcc_s.so.12", "../x" + abi.Suffix, "/etc" + abi.Suffix, "libpthread.so\x00",
+		"tes\x00" + abi.Suffix} {
 		require.Len(t, other, len(name))
 		copy(image[at:], other)
 		_, err := Image(image, small())

@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// decodableForms returns random instructions that the decoder takes, jumps aside, by form: also those that no emitter uses,
-// which a file made by hand may have. Some are left out whose operands TestProcessor has no place for.
+// decodableForms returns random instructions that the decoder takes, jumps aside, by form: also
+// those that no emitter uses, which a file made by hand may have. Some are left out whose operands
+// TestProcessor has no place for.
 func decodableForms(rng *rand.Rand, tries int) map[string][][]byte {
 	forms := map[string][][]byte{}
 	fits := func(o operand) bool {
@@ -47,7 +48,8 @@ func decodableForms(rng *rand.Rand, tries int) map[string][][]byte {
 		case (i.op == iDiv || i.op == iIdiv) && !rcx:
 		case (i.op == iBsf || i.op == iTzcnt) && i.src.kind != opReg || i.op == iMul3 && i.src.kind == opRIP:
 		default:
-			kind := fmt.Sprintf("%2d w%d sw%d cc%x %d(%v) %d(%v) %v %v", i.op, i.w, i.sw, i.cc, i.dst.kind, i.dst.scale > 0, i.src.kind, i.src.scale > 0, i.dst.high, i.src.high)
+			kind := fmt.Sprintf("%2d w%d sw%d cc%x %d(%v) %d(%v) %v %v", i.op, i.w, i.sw, i.cc, i.dst.kind,
+				i.dst.scale > 0, i.src.kind, i.src.scale > 0, i.dst.high, i.src.high)
 			forms[kind] = append(forms[kind], b[:i.n])
 		}
 	}
@@ -67,7 +69,8 @@ func TestProcessorForms(t *testing.T) {
 		}
 	}
 	total.run(t, rng, cases)
-	t.Logf("%d forms, %d operations, %d states, %d conditions", len(forms), len(total.ops), total.compared, total.conditions)
+	t.Logf("%d forms, %d operations, %d states, %d conditions", len(forms), len(total.ops), total.compared,
+		total.conditions)
 	require.Greater(t, len(forms), 550)
 	require.Greater(t, total.compared, len(forms)*12*7/10)
 }

@@ -38,7 +38,8 @@ func withCaveAt(t *testing.T, image []byte, at, n int, new []byte) []byte {
 	out := append(bytes.Clone(image[:end]), make([]byte, room)...)
 	out = append(out, image[end:]...)
 	for i := range uint64(le.Uint16(out[56:])) {
-		if ph := out[ehdrSize+i*phdrSize:]; le.Uint64(ph[8:]) == im.exec.Off && elf.ProgType(le.Uint32(ph)) == elf.PT_LOAD {
+		if ph := out[ehdrSize+i*phdrSize:]; le.Uint64(ph[8:]) == im.exec.Off &&
+			elf.ProgType(le.Uint32(ph)) == elf.PT_LOAD {
 			le.PutUint64(ph[32:], im.exec.Filesz+room)
 			le.PutUint64(ph[40:], im.exec.Filesz+room)
 		}
@@ -86,8 +87,10 @@ func absolute(im *image) []change {
 // of movsbq (%rbp), %rsi; inc %rbp.
 func callOther(im *image, off byte) []byte {
 	code := []byte{0x8b, 0x45, off, 0x48, 0x8d, 0x0d} // mov off(%rbp), %eax; lea _eh_elf(%rip), %rcx
-	code = le.AppendUint32(code, uint32(im.dynamic.symbols[abi.SymbolStep].Value-(im.exec.Vaddr+im.exec.Filesz+uint64(len(code))+4)))
-	return append(code, 0x48, 0x01, 0xc8, 0x48, 0x83, 0xec, 0x08, 0xff, 0xd0, 0x48, 0x8d, 0x64, 0x24, 0x08, // add; sub; call *%rax; lea
+	code = le.AppendUint32(code,
+		uint32(im.dynamic.symbols[abi.SymbolStep].Value-(im.exec.Vaddr+im.exec.Filesz+uint64(len(code))+4)))
+	// add; sub; call *%rax; lea
+	return append(code, 0x48, 0x01, 0xc8, 0x48, 0x83, 0xec, 0x08, 0xff, 0xd0, 0x48, 0x8d, 0x64, 0x24, 0x08,
 		0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5)
 }
 
@@ -111,16 +114,19 @@ func callTwice(im *image) change {
 
 // aroundRule puts code around the call of a rule's expression.
 func aroundRule(im *image, before, after []byte) change {
-	return aroundCall(im, []byte{0x8b, 0x45, 0x01, 0x48, 0x83, 0xc5, 0x05}, before, after) // mov 1(%rbp), %eax; add $5, %rbp
+	// mov 1(%rbp), %eax; add $5, %rbp
+	return aroundCall(im, []byte{0x8b, 0x45, 0x01, 0x48, 0x83, 0xc5, 0x05}, before, after)
 }
 
 // aroundCall puts code around the call of an expression that begins with head.
 func aroundCall(im *image, head, before, after []byte) change {
 	text := im.text(im.exec.Vaddr)
-	tail := []byte{0x48, 0x01, 0xc8, 0x48, 0x83, 0xec, 0x08, 0xff, 0xd0, 0x48, 0x8d, 0x64, 0x24, 0x08} // add; sub; call *%rax; lea
+	// add; sub; call *%rax; lea
+	tail := []byte{0x48, 0x01, 0xc8, 0x48, 0x83, 0xec, 0x08, 0xff, 0xd0, 0x48, 0x8d, 0x64, 0x24, 0x08}
 	at := bytes.Index(text, head)
 	code := append(append(bytes.Clone(head), before...), 0x48, 0x8d, 0x0d) // lea _eh_elf(%rip), %rcx
-	code = le.AppendUint32(code, uint32(im.dynamic.symbols[abi.SymbolStep].Value-(im.exec.Vaddr+im.exec.Filesz+uint64(len(code))+4)))
+	code = le.AppendUint32(code,
+		uint32(im.dynamic.symbols[abi.SymbolStep].Value-(im.exec.Vaddr+im.exec.Filesz+uint64(len(code))+4)))
 	return change{text[at : at+len(head)+7+len(tail)], append(append(code, tail...), after...)}
 }
 
@@ -139,14 +145,16 @@ func readFirst(im *image, code []byte) []byte {
 // does, by a callback that is not given, if what happens to lie in its slot is not null.
 func throughCallback(im, other *image) change {
 	text, from := im.text(im.exec.Vaddr), other.text(other.exec.Vaddr)
-	at := bytes.Index(text, append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84)) // cmpq $0, slotRegs(%rsp); je; sub %r11, %r10
-	for !bytes.HasPrefix(text[at+12:], []byte{0x4d, 0x29, 0xda}) {                   // sub %r11, %r10
+	// cmpq $0, slotRegs(%rsp); je; sub %r11, %r10
+	at := bytes.Index(text, append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84))
+	for !bytes.HasPrefix(text[at+12:], []byte{0x4d, 0x29, 0xda}) { // sub %r11, %r10
 		at += 1 + bytes.Index(text[at+1:], append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84))
 	}
 	at += len(cutSlot)
 	old := text[at : at+6]
 	general := at + 6 + int(int32(le.Uint32(old[2:])))
-	body := from[bytes.Index(from, []byte{0x49, 0x89, 0xfc, 0x4c, 0x89, 0xd3})-15:] // mov %rbx, %r12 and %r13 to their slots; mov %rdi, %r12; mov %r10, %rbx
+	// mov %rbx, %r12 and %r13 to their slots; mov %rdi, %r12; mov %r10, %rbx
+	body := from[bytes.Index(from, []byte{0x49, 0x89, 0xfc, 0x4c, 0x89, 0xd3})-15:]
 	body = body[:bytes.IndexByte(body, 0xc3)+1]
 	out := func(code []byte, to int) []byte { return le.AppendUint32(code, uint32(to-len(code)-4)) }
 	const head = 28
@@ -180,11 +188,13 @@ func TestHandMadeMutants(t *testing.T) {
 	direct, err := openImage(noDeref)
 	require.NoError(t, err)
 	// The word at rsi by the callback: what it says is forgotten.
-	ask := []byte{0x48, 0x83, 0xec, 0x18, 0x49, 0x8b, 0x46, 0x18, 0x49, 0x8b, 0x7e, 0x20, 0x48, 0x8d, 0x54, 0x24, 0x08, 0x48, 0x89, 0x74, 0x24, 0x10,
+	ask := []byte{0x48, 0x83, 0xec, 0x18, 0x49, 0x8b, 0x46, 0x18, 0x49, 0x8b, 0x7e, 0x20, 0x48, 0x8d, 0x54, 0x24,
+		0x08, 0x48, 0x89, 0x74, 0x24, 0x10,
 		0xff, 0xd0, 0x48, 0x8b, 0x74, 0x24, 0x10, 0x48, 0x83, 0xc4, 0x18}
 	ask = ask[:len(ask):len(ask)]
-	moreKeys := []byte{0x48, 0x83, 0xc7, 0x10, 0x83, 0xe8, 0x10}                // add $16, %rdi; sub $16, %eax
-	fastRow := []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh} // lea 8(%r9), %r10; cmp slotHigh(%rsp), %r10
+	moreKeys := []byte{0x48, 0x83, 0xc7, 0x10, 0x83, 0xe8, 0x10} // add $16, %rdi; sub $16, %eax
+	// lea 8(%r9), %r10; cmp slotHigh(%rsp), %r10
+	fastRow := []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh}
 	for _, m := range []struct {
 		name     string
 		why      string
@@ -194,16 +204,22 @@ func TestHandMadeMutants(t *testing.T) {
 		long     bool // of a file that has long records
 		noDeref  bool // of a file whose _eh_elf has no callback
 	}{
-		{name: "a step that goes the slow way writes its pc to a register of the caller", why: "not the end of a step", changes: []change{
-			{old: []byte{0x48, 0x8b, 0x83, 0x80, 0, 0, 0, 0x49, 0x89, 0x04, 0xd0}, new: []byte{0x48, 0x8b, 0x8b, 0x80, 0, 0, 0, 0x48, 0x89, 0x0c, 0xc3}}}},
+		{name: "a step that goes the slow way writes its pc to a register of the caller",
+			why: "not the end of a step", changes: []change{
+				{old: []byte{0x48, 0x8b, 0x83, 0x80, 0, 0, 0, 0x49, 0x89, 0x04, 0xd0},
+					new: []byte{0x48, 0x8b, 0x8b, 0x80, 0, 0, 0, 0x48, 0x89, 0x0c, 0xc3}}}},
 		{name: "the reading of words takes 120 bytes of stack", why: "rsp is", changes: []change{
-			{old: []byte{0x48, 0x83, 0xec, 0x18}, new: []byte{0x48, 0x83, 0xec, 0x78}}, {old: []byte{0x48, 0x83, 0xc4, 0x18}, new: []byte{0x48, 0x83, 0xc4, 0x78}}}},
+			{old: []byte{0x48, 0x83, 0xec, 0x18}, new: []byte{0x48, 0x83, 0xec, 0x78}},
+			{old: []byte{0x48, 0x83, 0xc4, 0x18}, new: []byte{0x48, 0x83, 0xc4, 0x78}}}},
 		{name: "a descriptor is named by its address in the file", why: "the descriptor is at", changes: absolute(im)},
 		{name: "a fast row reads the registers in memory, which _eh_elf has not", why: "also in a step of _eh_elf",
 			old: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, 0x30},
-			new: []byte{0x48, 0x8b, 0x7c, 0x24, slotRegs, 0x48, 0x8b, 0x3f, 0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, 0x30}},
-		{name: "the end of a slow step does not restore the caller's r15", why: "register 15 of the machine is scratch", changes: []change{ // mov slot(%rsp), %r15; inc %rdx
-			{old: []byte{0x4c, 0x8b, 0x7c, 0x24, slotSaved + 32, 0x48, 0xff, 0xc2}, new: []byte{0x4c, 0x89, 0x7c, 0x24, slotSaved + 32, 0x48, 0xff, 0xc2}}}},
+			new: []byte{0x48, 0x8b, 0x7c, 0x24, slotRegs, 0x48, 0x8b, 0x3f, 0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54,
+				0x24, 0x30}},
+		// mov slot(%rsp), %r15; inc %rdx
+		{name: "the end of a slow step does not restore the caller's r15", why: "register 15 of the machine is scratch", changes: []change{
+			{old: []byte{0x4c, 0x8b, 0x7c, 0x24, slotSaved + 32, 0x48, 0xff, 0xc2}, new: []byte{0x4c, 0x89, 0x7c,
+				0x24, slotSaved + 32, 0x48, 0xff, 0xc2}}}},
 		{name: "a result is overwritten by one that overlaps it", why: "results overlap",
 			old: []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18},
 			new: []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18, 0x48, 0x89, 0x48, 0x0c}},
@@ -219,15 +235,18 @@ func TestHandMadeMutants(t *testing.T) {
 		{name: "a word is read that no rule needs", why: "no rule needs",
 			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
 			new: readOther(im)},
-		{name: "the search of a record begins in another way where it has 3 keys", why: "no instruction of generated code", long: true,
+		{name: "the search of a record begins in another way where it has 3 keys",
+			why: "no instruction of generated code", long: true,
 			old: []byte{0x83, 0xe8, 0x11, 0x48, 0xff, 0xc7}, // sub $17, %eax; inc %rdi
-			new: []byte{0x83, 0xe8, 0x11, 0x48, 0xff, 0xc7, 0x48, 0x89, 0xbc, 0x24, slotExpr & 0xff, slotExpr >> 8, 0, 0, 0x83, 0xf8, 3, 0x75, 6, 0xf3, 0x0f, 0x6f, 0x0f, 0x0f, 0x0b}},
+			new: []byte{0x83, 0xe8, 0x11, 0x48, 0xff, 0xc7, 0x48, 0x89, 0xbc, 0x24, slotExpr & 0xff, slotExpr >> 8, 0,
+				0, 0x83, 0xf8, 3, 0x75, 6, 0xf3, 0x0f, 0x6f, 0x0f, 0x0f, 0x0b}},
 		{name: "the lowest bit is asked for where there may be none", why: "which may be 0", long: true,
 			old: []byte{0x41, 0xf7, 0xd2, 0xf3, 0x45, 0x0f, 0xbc, 0xd2}, // not %r10d; tzcnt %r10d, %r10d
 			new: []byte{0xf3, 0x45, 0x0f, 0xbc, 0xd2}},
 		{name: "the search of a record reads at the pc", why: "a lookup reads 4 places", long: true,
 			old: []byte{0x83, 0xe8, 0x11, 0x48, 0xff, 0xc7},
-			new: []byte{0x4c, 0x8b, 0x54, 0x24, slotCursor, 0x4d, 0x8b, 0x12, 0x83, 0xe8, 0x11, 0x48, 0xff, 0xc7}}, // mov slotPC(%rsp), %r10; mov (%r10), %r10
+			// mov slotPC(%rsp), %r10; mov (%r10), %r10
+			new: []byte{0x4c, 0x8b, 0x54, 0x24, slotCursor, 0x4d, 0x8b, 0x12, 0x83, 0xe8, 0x11, 0x48, 0xff, 0xc7}},
 		{name: "an expression is called for a rule that has none", why: "a read at (desc + 2)",
 			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}, // movsbq (%rbp), %rsi; inc %rbp
 			new: callOther(im, 1)},
@@ -236,68 +255,104 @@ func TestHandMadeMutants(t *testing.T) {
 			new: []byte{0x48, 0x8b, 0x75, 0x00, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}},
 		{name: "a walk reads above its return address", why: "a read of the stack at +8",
 			old: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh},
-			new: []byte{0x48, 0x8b, 0xbc, 0x24, 0xb0, 1, 0, 0, 0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh}},
-		{name: "a value lies across a call of an expression where the expression has its stack", why: "the descriptor is", caves: []change{keepInStack(im)}},
+			new: []byte{0x48, 0x8b, 0xbc, 0x24, 0xb0, 1, 0, 0, 0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24,
+				slotHigh}},
+		{name: "a value lies across a call of an expression where the expression has its stack",
+			why: "the descriptor is", caves: []change{keepInStack(im)}},
 		{name: "an expression begins with another CFA", why: "the CFA in an expression", caves: []change{aroundRule(im,
 			[]byte{0x49, 0xff, 0xc4}, []byte{0x4d, 0x8d, 0x64, 0x24, 0xff})}}, // inc %r12; lea -1(%r12), %r12
 		{name: "an expression goes by another load bias", why: "the base in an expression", caves: []change{aroundRule(im,
-			[]byte{0x48, 0xff, 0x44, 0x24, slotBase}, []byte{0x48, 0x8b, 0x4c, 0x24, slotBase, 0x48, 0x8d, 0x49, 0xff, 0x48, 0x89, 0x4c, 0x24, slotBase})}}, // incq; mov; lea; mov
+			// incq; mov; lea; mov
+			[]byte{0x48, 0xff, 0x44, 0x24, slotBase}, []byte{0x48, 0x8b, 0x4c, 0x24, slotBase, 0x48, 0x8d, 0x49, 0xff,
+				0x48, 0x89, 0x4c, 0x24, slotBase})}},
 		{name: "a rule overwrites the value of another register", why: "a store to the stack at",
 			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
-			new: []byte{0x48, 0xc7, 0x84, 0x24, slotNew + 24, 0, 0, 0, 0, 0, 0, 0, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}},
+			new: []byte{0x48, 0xc7, 0x84, 0x24, slotNew + 24, 0, 0, 0, 0, 0, 0, 0, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48,
+				0xff, 0xc5}},
 		{name: "the copying of registers overwrites one that is still to be copied", why: "a store to the stack at",
-			old: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0}, // bsf %r13d, %eax; mov slotNew(%rsp,%rax,8), %rcx
-			new: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x48, 0xc7, 0x84, 0x24, slotNew + 24, 0, 0, 0, 0, 0, 0, 0, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0}},
+			// bsf %r13d, %eax; mov slotNew(%rsp,%rax,8), %rcx
+			old: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0},
+			new: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x48, 0xc7, 0x84, 0x24, slotNew + 24, 0, 0, 0, 0, 0, 0, 0, 0x48, 0x8b,
+				0x8c, 0xc4, slotNew, 0, 0, 0}},
 		{name: "a rule says that the caller's pc was executing", why: "exact",
 			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
 			new: []byte{0xc7, 0x44, 0x24, slotExact, 1, 0, 0, 0, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}},
 		{name: "what lies below the stack is taken to stay in a call", why: "the word is", caves: []change{
 			{old: []byte{0x48, 0x83, 0xec, 0x18, 0x49, 0x8b, 0x7e, 0x20}, // sub $24, %rsp; mov 32(%r14), %rdi
-				new: []byte{0x48, 0x83, 0xec, 0x28, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x83, 0xc4, 0x10, 0x48, 0x89, 0x7c, 0x24, 0x10, 0x49, 0x8b, 0x7e, 0x20}},
+				new: []byte{0x48, 0x83, 0xec, 0x28, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x83, 0xc4, 0x10, 0x48, 0x89, 0x7c,
+					0x24, 0x10, 0x49, 0x8b, 0x7e, 0x20}},
 			{old: []byte{0x89, 0xc1, 0x48, 0x8b, 0x44, 0x24, 0x08}, // mov %eax, %ecx; mov 8(%rsp), %rax
-				new: []byte{0x89, 0xc1, 0x48, 0x83, 0xec, 0x10, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x83, 0xc4, 0x10, 0x48, 0x3b, 0x7c, 0x24, 0x10,
+				new: []byte{0x89, 0xc1, 0x48, 0x83, 0xec, 0x10, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x83, 0xc4, 0x10, 0x48,
+					0x3b, 0x7c, 0x24, 0x10,
 					0x74, 9, 0x48, 0xc7, 0x44, 0x24, 0x08, 0, 0, 0, 0, 0x48, 0x8b, 0x44, 0x24, 0x08}}}},
 		{name: "a rule that names no register reads one by its operand", why: "a read of the registers",
 			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
-			new: []byte{0x0f, 0xb6, 0x4d, 0x00, 0x48, 0x8b, 0x04, 0xcb, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5}},
+			new: []byte{0x0f, 0xb6, 0x4d, 0x00, 0x48, 0x8b, 0x04, 0xcb, 0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff,
+				0xc5}},
 		{name: "a scratch register is taken to stay in a call", why: "the word is", caves: []change{
 			{old: []byte{0x48, 0x83, 0xec, 0x18, 0x49, 0x8b, 0x7e, 0x20}, // sub $24, %rsp; mov 32(%r14), %rdi
 				new: []byte{0x48, 0x83, 0xec, 0x18, 0x4c, 0x89, 0x44, 0x24, 0x10, 0x49, 0x8b, 0x7e, 0x20}},
 			{old: []byte{0x89, 0xc1, 0x48, 0x8b, 0x44, 0x24, 0x08}, // mov %eax, %ecx; mov 8(%rsp), %rax
-				new: []byte{0x89, 0xc1, 0x4c, 0x3b, 0x44, 0x24, 0x10, 0x74, 9, 0x48, 0xc7, 0x44, 0x24, 0x08, 0, 0, 0, 0, 0x48, 0x8b, 0x44, 0x24, 0x08}}}},
+				new: []byte{0x89, 0xc1, 0x4c, 0x3b, 0x44, 0x24, 0x10, 0x74, 9, 0x48, 0xc7, 0x44, 0x24, 0x08, 0, 0, 0,
+					0, 0x48, 0x8b, 0x44, 0x24, 0x08}}}},
 		{name: "a row writes where _eh_elf keeps the address of its result", why: "slot 64 of the frame",
-			old: fastRow, new: append([]byte{0x48, 0x89, 0x44, 0x24, slotResult}, fastRow...)}, // mov %rax, slotResult(%rsp)
-		{name: "a row takes the base to be in the frame, which in _eh_elf it is not", why: "no instruction of generated code",
-			old: fastRow, new: append([]byte{0x48, 0x39, 0x74, 0x24, slotBase, 0x74, 2, 0x0f, 0x0b}, fastRow...)}, // cmp %rsi, slotBase(%rsp); je; ud2
-		{name: "a row takes rsp to be valid in ecx, which _eh_elf does not set", why: "no instruction of generated code",
-			old: fastRow, new: append([]byte{0xf6, 0xc1, 1 << abi.RSP, 0x75, 2, 0x0f, 0x0b}, fastRow...)}, // test $128, %cl; jne; ud2
-		{name: "a row takes the upper half of rcx to be 0, which in _eh_elf it need not be", why: "no instruction of generated code",
-			old: fastRow, new: append([]byte{0x48, 0x89, 0xcf, 0x48, 0xc1, 0xef, 32, 0x48, 0x85, 0xff, 0x74, 2, 0x0f, 0x0b}, fastRow...)}, // mov; shr; test; je; ud2
-		{name: "the copying of registers reads by a pointer that the last rule has cleared", why: "not a copy of a register", caves: []change{
-			{old: []byte{0x44, 0x89, 0xab, abi.RegsValid, 0, 0, 0}, new: []byte{0x31, 0xed, 0x44, 0x89, 0xab, abi.RegsValid, 0, 0, 0}}, // mov %r13d, 136(%rbx)
-			{old: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0}, // bsf %r13d, %eax; mov slotNew(%rsp,%rax,8), %rcx
-				new: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x0f, 0xb6, 0x4d, 0x00, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0}}}},
+			// mov %rax, slotResult(%rsp)
+			old: fastRow, new: append([]byte{0x48, 0x89, 0x44, 0x24, slotResult}, fastRow...)},
+		{name: "a row takes the base to be in the frame, which in _eh_elf it is not",
+			why: "no instruction of generated code",
+			// cmp %rsi, slotBase(%rsp); je; ud2
+			old: fastRow, new: append([]byte{0x48, 0x39, 0x74, 0x24, slotBase, 0x74, 2, 0x0f, 0x0b}, fastRow...)},
+		{name: "a row takes rsp to be valid in ecx, which _eh_elf does not set",
+			why: "no instruction of generated code",
+			// test $128, %cl; jne; ud2
+			old: fastRow, new: append([]byte{0xf6, 0xc1, 1 << abi.RSP, 0x75, 2, 0x0f, 0x0b}, fastRow...)},
+		{name: "a row takes the upper half of rcx to be 0, which in _eh_elf it need not be",
+			why: "no instruction of generated code",
+			// mov; shr; test; je; ud2
+			old: fastRow, new: append([]byte{0x48, 0x89, 0xcf, 0x48, 0xc1, 0xef, 32, 0x48, 0x85, 0xff, 0x74, 2, 0x0f,
+				0x0b}, fastRow...)},
+		{name: "the copying of registers reads by a pointer that the last rule has cleared",
+			why: "not a copy of a register", caves: []change{
+				// mov %r13d, 136(%rbx)
+				{old: []byte{0x44, 0x89, 0xab, abi.RegsValid, 0, 0, 0}, new: []byte{0x31, 0xed, 0x44, 0x89, 0xab,
+					abi.RegsValid, 0, 0, 0}},
+				// bsf %r13d, %eax; mov slotNew(%rsp,%rax,8), %rcx
+				{old: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0, 0},
+					new: []byte{0x41, 0x0f, 0xbc, 0xc5, 0x0f, 0xb6, 0x4d, 0x00, 0x48, 0x8b, 0x8c, 0xc4, slotNew, 0, 0,
+						0}}}},
 		{name: "a row gives its frame to signal handlers for a moment", why: "is not below the window's end",
-			old: fastRow, new: append([]byte{0x48, 0x81, 0xc4, 0xa0, 1, 0, 0, 0x48, 0x81, 0xec, 0xa0, 1, 0, 0}, fastRow...)}, // add $416, %rsp; sub $416, %rsp
-		{name: "an _eh_elf without a callback calls what lies where the other keeps it", why: "a call of", noDeref: true,
-			caves: []change{throughCallback(direct, im)}},
-		{name: "the search of a record writes a register of the caller where more than 16 keys are left", why: "a lookup writes registers", long: true,
-			old: moreKeys, new: append([]byte{0x4c, 0x8b, 0x54, 0x24, slotRegs, 0x4d, 0x85, 0xd2, 0x74, 7, 0x41, 0xc7, 0x02, 0, 0, 0, 0}, moreKeys...)}, // mov; test; je; movl $0, (%r10)
-		{name: "the search of a record writes to the registers that _eh_elf has not", why: "also in a step of _eh_elf", long: true,
-			old: moreKeys, new: append([]byte{0x4c, 0x8b, 0x54, 0x24, slotRegs, 0x41, 0xc7, 0x02, 0, 0, 0, 0}, moreKeys...)},
+			// add $416, %rsp; sub $416, %rsp
+			old: fastRow, new: append([]byte{0x48, 0x81, 0xc4, 0xa0, 1, 0, 0, 0x48, 0x81, 0xec, 0xa0, 1, 0, 0},
+				fastRow...)},
+		{name: "an _eh_elf without a callback calls what lies where the other keeps it", why: "a call of",
+			noDeref: true,
+			caves:   []change{throughCallback(direct, im)}},
+		{name: "the search of a record writes a register of the caller where more than 16 keys are left",
+			why: "a lookup writes registers", long: true,
+			// mov; test; je; movl $0, (%r10)
+			old: moreKeys, new: append([]byte{0x4c, 0x8b, 0x54, 0x24, slotRegs, 0x4d, 0x85, 0xd2, 0x74, 7, 0x41, 0xc7,
+				0x02, 0, 0, 0, 0}, moreKeys...)},
+		{name: "the search of a record writes to the registers that _eh_elf has not",
+			why: "also in a step of _eh_elf", long: true,
+			old: moreKeys, new: append([]byte{0x4c, 0x8b, 0x54, 0x24, slotRegs, 0x41, 0xc7, 0x02, 0, 0, 0, 0},
+				moreKeys...)},
 		{name: "deref is asked twice for the return address", why: "is asked twice",
 			old: []byte{0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd}, // movsbq -3(%r12), %rdi
-			new: []byte{0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd, 0x48, 0x8d, 0x3c, 0xfb, 0xff, 0x54, 0x24, 0x18, 0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd}},
+			new: []byte{0x49, 0x0f, 0xbe, 0x7c, 0x24, 0xfd, 0x48, 0x8d, 0x3c, 0xfb, 0xff, 0x54, 0x24, 0x18, 0x49,
+				0x0f, 0xbe, 0x7c, 0x24, 0xfd}},
 		{name: "a rule asks twice for its word", why: "2 times",
-			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},                       // movsbq (%rbp), %rsi; inc %rbp
-			new: readFirst(im, []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x49, 0x8d, 0x34, 0xf4})}, // movsbq (%rbp), %rsi; lea (%r12,%rsi,8), %rsi
+			// movsbq (%rbp), %rsi; inc %rbp
+			old: []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x48, 0xff, 0xc5},
+			// movsbq (%rbp), %rsi; lea (%r12,%rsi,8), %rsi
+			new: readFirst(im, []byte{0x48, 0x0f, 0xbe, 0x75, 0x00, 0x49, 0x8d, 0x34, 0xf4})},
 		{name: "a rule calls its expression twice", why: "called twice", caves: []change{callTwice(im)}},
 		{name: "the read callback of _eh_elf reads above its return address", why: "a read of the stack at +8",
 			old: []byte{0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0}, // mov %rdi, %rax; mov %rsi, %rdi; call *%rax
 			new: []byte{0x48, 0x8b, 0x4c, 0x24, 0x10, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0}},
 		{name: "a step reads a word that its row does not need", why: "which no rule needs",
 			old: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, 0x30}, // lea 8(%r9), %r10; cmp 48(%rsp), %r10
-			new: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh, 0x73, 18, 0x49, 0x8d, 0xba, 0, 0xf0, 0xff, 0xff,
+			new: []byte{0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh, 0x73, 18, 0x49, 0x8d, 0xba, 0, 0xf0,
+				0xff, 0xff,
 				0x48, 0x3b, 0x7c, 0x24, slotLow, 0x7c, 4, 0x48, 0x8b, 0x7f, 0x08, 0x4c, 0x3b, 0x54, 0x24, slotHigh}},
 	} {
 		table, file := table, bytes.Clone(image)
@@ -394,7 +449,8 @@ func TestStaleStack(t *testing.T) {
 	p := newProver(&image{}, small())
 	s := p.stateOf(&p.v.walk, 0)
 	below, above := p.t.plus(p.x.sp, frameBase-8), p.t.plus(p.x.sp, frameBase+slotExpr)
-	s.stack = append(s.stack, cell{frameBase - 8, 8, p.v.pc}, cell{frameBase + slotExpr, 8, p.v.pc}, cell{frameBase + slotNew, 8, p.v.pc})
+	s.stack = append(s.stack, cell{frameBase - 8, 8, p.v.pc}, cell{frameBase + slotExpr, 8, p.v.pc},
+		cell{frameBase + slotNew, 8, p.v.pc})
 	p.clobber(s)
 	s.reg[rSP] = p.t.plus(s.reg[rSP], -8)
 	got, err := p.x.load(s, below, 8)
@@ -431,7 +487,8 @@ func TestRaisedStack(t *testing.T) {
 	s := p.stateOf(&p.v.walk, 0x1000)
 	_, _, err := p.x.step(s)
 	require.NoError(t, err)
-	assert.Equal(t, []term{noTerm, noTerm, p.v.regs}, []term{p.slot(s, slotFirst), p.slot(s, slotLow), p.slot(s, slotRegs)})
+	assert.Equal(t, []term{noTerm, noTerm, p.v.regs}, []term{p.slot(s, slotFirst), p.slot(s, slotLow),
+		p.slot(s, slotRegs)})
 	x := exprProof{p: p.proof}
 	_, _, err = p.x.step(x.enter(0x1000))
 	assert.ErrorContains(t, err, "above its return address")
@@ -479,7 +536,8 @@ func TestRelroPages(t *testing.T) {
 	require.Zero(t, (w.Vaddr+w.Memsz)%pageSize)
 	changed := 0
 	for i := range uint64(le.Uint16(image[56:])) {
-		if ph := image[ehdrSize+i*phdrSize:]; le.Uint64(ph[16:]) == w.Vaddr && elf.ProgType(le.Uint32(ph)) != elf.PT_DYNAMIC {
+		if ph := image[ehdrSize+i*phdrSize:]; le.Uint64(ph[16:]) == w.Vaddr &&
+			elf.ProgType(le.Uint32(ph)) != elf.PT_DYNAMIC {
 			le.PutUint64(ph[40:], w.Memsz+16)
 			changed++
 		}

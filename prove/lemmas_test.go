@@ -74,7 +74,8 @@ func (b *bdd) ite(f, g, h int32) int32 {
 		}
 		return n.lo
 	}
-	r := b.node(v, b.ite(part(f, false), part(g, false), part(h, false)), b.ite(part(f, true), part(g, true), part(h, true)))
+	r := b.node(v, b.ite(part(f, false), part(g, false), part(h, false)),
+		b.ite(part(f, true), part(g, true), part(h, true)))
 	b.cache[key] = r
 	return r
 }
@@ -217,7 +218,8 @@ func TestWindow(t *testing.T) {
 	for _, which := range []string{"none", "usual", "half", "step"} {
 		b := newBDD()
 		tm := newTerms()
-		lo, size, bytes, rsp := tm.variable("lo", ^uint64(0)), tm.variable("size", ^uint64(0)), tm.variable("bytes", ^uint64(0)), tm.variable("rsp", ^uint64(0))
+		lo, size, bytes, rsp := tm.variable("lo", ^uint64(0)), tm.variable("size", ^uint64(0)),
+			tm.variable("bytes", ^uint64(0)), tm.variable("rsp", ^uint64(0))
 		vars := map[term]bddWord{}
 		for _, v := range []term{lo, size, bytes, rsp} {
 			vars[v] = b.word()
@@ -246,7 +248,8 @@ func TestWindow(t *testing.T) {
 		k, off := b.word(), b.word()
 		readable := func(at bddWord) int32 { // a host address
 			o := b.sub(b.sub(at, delta), of(lo))
-			return b.all(b.not(b.ult(of(size), b.con(8))), b.not(b.ult(b.sub(of(size), b.con(8)), o)), b.eq(at, b.add(of(bytes), o)))
+			return b.all(b.not(b.ult(of(size), b.con(8))), b.not(b.ult(b.sub(of(size), b.con(8)), o)),
+				b.eq(at, b.add(of(bytes), o)))
 		}
 		upTo := func(x bddWord, most uint64) int32 { return b.not(b.ult(b.con(most), x)) }
 		// The inside of the window, as rsp is in it at the begin, and as any CFA is that
@@ -267,14 +270,18 @@ func TestWindow(t *testing.T) {
 		at := b.word()
 		ok := b.and(chosen, inside(at))
 		cfa := b.add(at, off)
-		passes := b.all(ok, upTo(off, maxOffset), b.ult(cfa, end), upTo(k, maxOffset), b.not(b.ult(off, k)), b.not(b.ult(k, b.con(8))))
-		assert.Equal(t, never, b.and(passes, b.not(readable(b.sub(cfa, k)))), "%s: a row on rsp, words at or above rsp", which)
+		passes := b.all(ok, upTo(off, maxOffset), b.ult(cfa, end), upTo(k, maxOffset), b.not(b.ult(off, k)),
+			b.not(b.ult(k, b.con(8))))
+		assert.Equal(t, never, b.and(passes, b.not(readable(b.sub(cfa, k)))),
+			"%s: a row on rsp, words at or above rsp", which)
 		// Any CFA with a comparison of a word, d below it, with low; k is at most d.
 		any := b.word()
 		d := b.word()
 		lowest := b.not(b.slt(b.sub(any, d), low))
-		passes = b.all(chosen, b.ult(any, end), upTo(d, maxOffset), b.not(b.ult(d, k)), b.not(b.ult(k, b.con(8))), lowest)
-		assert.Equal(t, never, b.and(passes, b.not(readable(b.sub(any, k)))), "%s: a row with a comparison of its lowest word", which)
+		passes = b.all(chosen, b.ult(any, end), upTo(d, maxOffset), b.not(b.ult(d, k)), b.not(b.ult(k, b.con(8))),
+			lowest)
+		assert.Equal(t, never, b.and(passes, b.not(readable(b.sub(any, k)))),
+			"%s: a row with a comparison of its lowest word", which)
 		assert.Equal(t, never, b.and(passes, b.not(inside(any))), "%s: the CFA is inside", which)
 		passes = b.all(ok, upTo(off, maxOffset), b.ult(cfa, end))
 		assert.Equal(t, never, b.and(passes, b.not(inside(cfa))), "%s: the CFA of a row on rsp is inside", which)

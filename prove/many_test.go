@@ -27,7 +27,8 @@ import (
 
 // What the long run is asked for by.
 const (
-	mutantsEnv = "PROVE_MUTANTS" // N: so many random mutants of each of PROVE_FILES; bits: every bit of five small images
+	// N: so many random mutants of each of PROVE_FILES; bits: every bit of five small images
+	mutantsEnv = "PROVE_MUTANTS"
 	fromEnv    = "PROVE_FROM"    // the number of the first one: mutants are numbered, for runs in pieces
 	timeEnv    = "PROVE_TIME"    // no mutant is begun after that
 	variantEnv = "PROVE_VARIANT" // how the files are compiled; by default as trees, and libstdc++ packed
@@ -155,7 +156,8 @@ func newSubject(t *testing.T, name string, table *dwarfcfa.Table, v variant, out
 	require.NoError(t, err)
 	image, err := elfout.New(code, v.src)
 	require.NoError(t, err)
-	s := &subject{t: t, name: name, image: image.Bytes(), table: table, out: out, verdicts: map[string]int{}, results: map[string]*tally{}}
+	s := &subject{t: t, name: name, image: image.Bytes(), table: table, out: out, verdicts: map[string]int{},
+		results: map[string]*tally{}}
 	s.parts = areas(t, s.image)
 	s.findUnread()
 	s.jury = newJury(t, s.name, s.image, s.table)
@@ -206,7 +208,8 @@ func (s *subject) findUnread() {
 	p.x.cover = im.cover
 	require.NoError(s.t, p.prove())
 	rng := rand.New(rand.NewPCG(8, 9))
-	for _, fill := range []func() byte{func() byte { return 0xcc }, func() byte { return 0x90 }, func() byte { return byte(rng.Uint32()) }} {
+	for _, fill := range []func() byte{func() byte { return 0xcc }, func() byte { return 0x90 },
+		func() byte { return byte(rng.Uint32()) }} {
 		other := bytes.Clone(s.image)
 		count := 0
 		for at, unread := range s.unread {
@@ -245,7 +248,8 @@ func textAreas(code *asmgen.Code, text area) (list []area) {
 		}
 	}
 	kind, at := "shared code", text.from
-	for _, m := range slices.SortedStableFunc(slices.Values(code.Marks), func(a, b asmgen.Mark) int { return cmp.Compare(a.Off, b.Off) }) {
+	for _, m := range slices.SortedStableFunc(slices.Values(code.Marks),
+		func(a, b asmgen.Mark) int { return cmp.Compare(a.Off, b.Off) }) {
 		next := text.from + int(m.Off)
 		add(kind, at, next)
 		kind, at = kindOf(m.Name), next
@@ -339,9 +343,11 @@ func (s *subject) print() {
 	total := tally{}
 	for _, name := range slices.Sorted(maps.Keys(s.results)) {
 		r := s.results[name]
-		fmt.Printf("%s: %-24s %8d mutants, %8d refused, %6d accepted", s.name, name, r.tried, r.refused, r.tried-r.refused)
+		fmt.Printf("%s: %-24s %8d mutants, %8d refused, %6d accepted", s.name, name, r.tried, r.refused,
+			r.tried-r.refused)
 		if r.run > 0 {
-			fmt.Printf("; %d of them run at samples, %d let pass, %d of these refused by the proof", r.run, r.runPassed, r.runRefusedOnly)
+			fmt.Printf("; %d of them run at samples, %d let pass, %d of these refused by the proof", r.run,
+				r.runPassed, r.runRefusedOnly)
 		}
 		fmt.Println()
 		total.tried += r.tried
@@ -350,7 +356,8 @@ func (s *subject) print() {
 	for _, v := range slices.Sorted(maps.Keys(s.verdicts)) {
 		fmt.Printf("%s: accepted: %s: %d\n", s.name, v, s.verdicts[v])
 	}
-	fmt.Printf("%s: so far %d mutants, %d refused, %d wrong, %v, %v of it judging\n", s.name, total.tried, total.refused, s.wrong,
+	fmt.Printf("%s: so far %d mutants, %d refused, %d wrong, %v, %v of it judging\n", s.name, total.tried,
+		total.refused, s.wrong,
 		s.took.Round(time.Second), s.judging.Round(time.Second))
 }
 

@@ -59,12 +59,16 @@ func small() *dwarfcfa.Table {
 	expr.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFAExpr, Expr: 1}
 	return &dwarfcfa.Table{
 		Exprs: []dwarfcfa.Expr{{}, {Ops: []dwarfcfa.ExprOp{
-			{Code: dwarfcfa.OpReg, Reg: abi.RSP, Arg: 8}, {Code: dwarfcfa.OpReg, Reg: abi.RIP}, {Code: dwarfcfa.OpConst, Arg: 15}, {Code: dwarfcfa.OpAnd},
-			{Code: dwarfcfa.OpConst, Arg: 11}, {Code: dwarfcfa.OpGe}, {Code: dwarfcfa.OpConst, Arg: 3}, {Code: dwarfcfa.OpShl}, {Code: dwarfcfa.OpPlus},
+			{Code: dwarfcfa.OpReg, Reg: abi.RSP, Arg: 8}, {Code: dwarfcfa.OpReg, Reg: abi.RIP},
+			{Code: dwarfcfa.OpConst, Arg: 15}, {Code: dwarfcfa.OpAnd},
+			{Code: dwarfcfa.OpConst, Arg: 11}, {Code: dwarfcfa.OpGe}, {Code: dwarfcfa.OpConst, Arg: 3},
+			{Code: dwarfcfa.OpShl}, {Code: dwarfcfa.OpPlus},
 		}}},
-		Rows: []dwarfcfa.Row{rowtest.Row(abi.RSP, 8), rbp, slow, expr, rowtest.Row(abi.RSP, 16), rowtest.Row(abi.RSP, 24)},
+		Rows: []dwarfcfa.Row{rowtest.Row(abi.RSP, 8), rbp, slow, expr, rowtest.Row(abi.RSP, 16),
+			rowtest.Row(abi.RSP, 24)},
 		Ranges: []dwarfcfa.Range{
-			{Start: 0x1000, End: 0x1004, Row: 0}, {Start: 0x1004, End: 0x1080, Row: 1}, {Start: 0x1080, End: 0x10f0, Row: 0},
+			{Start: 0x1000, End: 0x1004, Row: 0}, {Start: 0x1004, End: 0x1080, Row: 1},
+			{Start: 0x1080, End: 0x10f0, Row: 0},
 			{Start: 0x1110, End: 0x1310, Row: 2}, {Start: 0x1310, End: 0x1320, Row: 3},
 			{Start: 0x1320, End: 0x1321, Row: 4}, {Start: 0x1321, End: 0x1330, Row: 5},
 		},

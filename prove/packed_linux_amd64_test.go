@@ -76,7 +76,8 @@ func TestPackedEntries(t *testing.T) {
 	require.Greater(t, groups, uint64(2))
 	for g := range groups {
 		for _, by := range []uint32{1, 0xffff, 0x10000, 1 << 31, ^uint32(0)} {
-			f.refused(func() { b := f.base(g << f.tab.groupBits); le.PutUint32(b, le.Uint32(b)+by) }, "base %d by %#x", g, by)
+			f.refused(func() { b := f.base(g << f.tab.groupBits); le.PutUint32(b, le.Uint32(b)+by) },
+				"base %d by %#x", g, by)
 			f.refused(func() { f.move(g, by, 1) }, "group %d by %#x, but for its first entry", g, by)
 		}
 	}
@@ -97,13 +98,16 @@ func TestPackedEntries(t *testing.T) {
 	require.Positive(t, bytes.Count(text, shift))
 	for bits = 1; bits < 32; bits++ {
 		if bits != int(f.tab.groupBits) {
-			f.refused(func() { copy(text, bytes.ReplaceAll(text, shift, []byte{0xc1, 0xef, byte(bits), 0x41, 0x03})) }, "groups of %d bits", bits)
+			f.refused(func() {
+				copy(text, bytes.ReplaceAll(text, shift,
+					[]byte{0xc1, 0xef, byte(bits), 0x41, 0x03}))
+			}, "groups of %d bits", bits)
 		}
 	}
 }
 
-// TestPackedSums: what leads to the same records is proven, and right: the sum of an entry and its base counts modulo 2^32. 16 keys of
-// a record are read, which the data must have.
+// TestPackedSums: what leads to the same records is proven, and right: the sum of an entry and its
+// base counts modulo 2^32. 16 keys of a record are read, which the data must have.
 func TestPackedSums(t *testing.T) {
 	f := newPackedFile(t, rowtest.Pages(5, 0, 3))
 	entry, base := uint32(le.Uint16(f.entry(0))), le.Uint32(f.base(0))

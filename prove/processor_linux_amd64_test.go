@@ -38,8 +38,8 @@ func spOf(k int) uint64 { return dataAt + uint64(k*caseSize+caseStack+stackLimit
 // emitted code, after a comparison that sets flags, on random registers and memory. A
 // program without a library, made here, runs all cases. Compared are registers, memory,
 // where the code goes on, and each condition that is taken to be known. Places relative
-// to rip and where jumps lead to are made again. PROVE_STATES is the number of states of each form, where a form is an operation
-// with its sizes, condition and kinds of operands.
+// to rip and where jumps lead to are made again. PROVE_STATES is the number of states of each form,
+// where a form is an operation with its sizes, condition and kinds of operands.
 func TestProcessor(t *testing.T) {
 	forms := processorForms(t)
 	each := 40
@@ -64,7 +64,8 @@ func TestProcessor(t *testing.T) {
 	for _, op := range []instOp{iJcc, iJmp, iJmpTo, iCall, iCallTo, iRet} {
 		require.NotZero(t, total.ops[op], op)
 	}
-	t.Logf("%d forms, %d operations, %d states, %d conditions", len(forms), len(total.ops), total.compared, total.conditions)
+	t.Logf("%d forms, %d operations, %d states, %d conditions", len(forms), len(total.ops), total.compared,
+		total.conditions)
 	require.Greater(t, len(total.ops), 30)
 	require.Greater(t, total.compared, len(forms)*each*7/10)
 }
@@ -278,11 +279,13 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 		}
 		fl := is(caseFlags)
 		bit := func(n int) bool { return fl>>n&1 != 0 }
-		truths := [8]bool{bit(11), bit(0), bit(6), bit(0) || bit(6), bit(7), bit(2), bit(7) != bit(11), bit(6) || bit(7) != bit(11)}
+		truths := [8]bool{bit(11), bit(0), bit(6), bit(0) || bit(6), bit(7), bit(2), bit(7) != bit(11), bit(6) ||
+			bit(7) != bit(11)}
 		for cc := range uint8(16) {
 			if l, ok := x.condition(s.fl, cc); ok {
 				p.conditions++
-				require.Equal(t, truths[cc>>1] != (cc&1 != 0), (eval(l.t) != 0) != l.neg, "% x: condition %d", codes[k].inst, cc)
+				require.Equal(t, truths[cc>>1] != (cc&1 != 0), (eval(l.t) != 0) != l.neg, "% x: condition %d",
+					codes[k].inst, cc)
 			}
 		}
 	}
@@ -306,7 +309,8 @@ func processorForms(t *testing.T) map[string][][]byte {
 					continue
 				}
 				seen[form] = true
-				kind := fmt.Sprintf("%2d w%d sw%d cc%x %d(%v) %d(%v)", i.op, i.w, i.sw, i.cc, i.dst.kind, i.dst.scale, i.src.kind, i.src.scale)
+				kind := fmt.Sprintf("%2d w%d sw%d cc%x %d(%v) %d(%v)", i.op, i.w, i.sw, i.cc, i.dst.kind, i.dst.scale,
+					i.src.kind, i.src.scale)
 				if isControl(i.op) {
 					kind += fmt.Sprint(i.n) // a distance of one byte, or four
 				}
@@ -370,7 +374,8 @@ func runCases(t *testing.T, in []byte, codes []caseCode) []byte {
 	le.PutUint16(file[54:], 56)
 	le.PutUint16(file[56:], 2)
 	copy(file[head:], code)
-	for k, seg := range [][4]int{{0, loadedAt, head + len(code), head + len(code)}, {dataOff, dataAt, 2 * len(in), 2*len(in) + 8192}} {
+	for k, seg := range [][4]int{{0, loadedAt, head + len(code), head + len(code)},
+		{dataOff, dataAt, 2 * len(in), 2*len(in) + 8192}} {
 		p := file[64+56*k:]
 		le.PutUint32(p, 1)
 		le.PutUint32(p[4:], uint32(5+k)) // R+X, then R+W

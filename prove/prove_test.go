@@ -26,7 +26,8 @@ func variants() []variant {
 		{name: "packed", plan: plan.Options{Dispatch: plan.DispatchPacked}, src: elfout.Source{Name: "test"}},
 		{name: "no-deref", asm: asmgen.Options{NoDeref: true}, src: elfout.Source{Name: "test"}},
 		{name: "relro", src: elfout.Source{Name: "test", Relro: true}},
-		{name: "short pages", plan: plan.Options{Dispatch: plan.DispatchPacked, PageBits: plan.PageBits - 1}, src: elfout.Source{Name: "test"}},
+		{name: "short pages", plan: plan.Options{Dispatch: plan.DispatchPacked, PageBits: plan.PageBits - 1},
+			src: elfout.Source{Name: "test"}},
 		{name: "bare", src: elfout.Source{Name: "test", Bare: true}},
 	}
 }

@@ -61,7 +61,8 @@ func TestSegmentBorders(t *testing.T) {
 	}
 }
 
-// groups returns a table of so many groups of ranges far apart. With wide ranges, some segments without a table are inside of ranges.
+// groups returns a table of so many groups of ranges far apart. With wide ranges, some segments
+// without a table are inside of ranges.
 func groups(groups int, wide bool) *dwarfcfa.Table {
 	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
 	for j := range 9 {
@@ -96,7 +97,9 @@ func TestLookupWrites(t *testing.T) {
 	for _, c := range []struct {
 		code []byte
 		why  string
-	}{{nil, ""}, {[]byte{0x4c, 0x8b, 0x54, 0x24, slotRegs, 0x41, 0xc7, 0x02, 0, 0, 0, 0}, "also in a step of _eh_elf"}} { // mov; movl $0, (%r10)
+		// mov; movl $0, (%r10)
+	}{{nil, ""}, {[]byte{0x4c, 0x8b, 0x54, 0x24, slotRegs, 0x41, 0xc7, 0x02, 0, 0, 0, 0},
+		"also in a step of _eh_elf"}} {
 		im, err := openImage(withCaveAt(t, image, at, len(begins), append(begins[:len(begins):len(begins)], c.code...)))
 		require.NoError(t, err)
 		p := newProver(im, table)
@@ -109,8 +112,8 @@ func TestLookupWrites(t *testing.T) {
 	}
 }
 
-// sameInPacked reports whether an instruction of a packed lookup may be another one. What it works on has 32 bits of value, and all
-// entries of a small table are in one group, however large.
+// sameInPacked reports whether an instruction of a packed lookup may be another one. What it works
+// on has 32 bits of value, and all entries of a small table are in one group, however large.
 func sameInPacked(i, other inst, entry bool) bool {
 	wide, group := other, other
 	wide.w, group.imm = i.w, i.imm

@@ -49,7 +49,8 @@ func TestIdentities(t *testing.T) {
 	for made < n {
 		g := identities{t: newTerms(), rng: rng, number: number}
 		g.pool = nil
-		for _, mask := range []uint64{^uint64(0), ^uint64(0), 0xffffffff, 0xff, 31, 1, 1, 0x1ffff | 0x1ffff<<32, number() | 1} {
+		for _, mask := range []uint64{^uint64(0), ^uint64(0), 0xffffffff, 0xff, 31, 1, 1, 0x1ffff | 0x1ffff<<32,
+			number() | 1} {
 			p := pair{x: g.t.variable("v", mask)}
 			for k := range p.want {
 				p.want[k] = number() & mask
@@ -87,7 +88,8 @@ func TestIdentities(t *testing.T) {
 					return bytes8(instOp(n.k), ev(n.a), ev(n.b))
 				})
 				if got != p.want[k] || got&^g.t.mask[p.x] != 0 || g.t.ones(p.x)&^got != 0 {
-					require.FailNow(t, "a term with another value", "%s: %#x, not %#x; mask %#x, ones %#x", g.t.text(p.x), got, p.want[k], g.t.mask[p.x], g.t.ones(p.x))
+					require.FailNow(t, "a term with another value", "%s: %#x, not %#x; mask %#x, ones %#x",
+						g.t.text(p.x), got, p.want[k], g.t.mask[p.x], g.t.ones(p.x))
 				}
 			}
 			if len(g.t.text(p.x)) < 400 { // small ones are used again

@@ -54,7 +54,8 @@ func TestDebianPackages(t *testing.T) {
 	}
 
 	// A program built with the development package, run with the libraries of the other.
-	env := []string{"PKG_CONFIG_SYSROOT_DIR=" + root, "PKG_CONFIG_LIBDIR=" + filepath.Join(root, "usr/lib/x86_64-linux-gnu/pkgconfig")}
+	env := []string{"PKG_CONFIG_SYSROOT_DIR=" + root, "PKG_CONFIG_LIBDIR=" + filepath.Join(root,
+		"usr/lib/x86_64-linux-gnu/pkgconfig")}
 	assert.Equal(t, version, strings.TrimSpace(call(t, env, "pkg-config", "--modversion", "ehunwind")))
 	source := filepath.Join(t.TempDir(), "use.c")
 	require.NoError(t, os.WriteFile(source, []byte(`#include <ehunwind.h>
@@ -62,7 +63,8 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 `), 0o644))
 	flags := strings.Fields(call(t, env, "pkg-config", "--cflags", "--libs", "ehunwind"))
 	call(t, nil, "gcc", append([]string{"-o", filepath.Join(root, "use"), source}, flags...)...)
-	for _, lib := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6", "/lib/x86_64-linux-gnu/libgcc_s.so.1"} {
+	for _, lib := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6",
+		"/lib/x86_64-linux-gnu/libgcc_s.so.1"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(lib)), 0o755))
 		content, err := os.ReadFile(lib)
 		require.NoError(t, err)
@@ -74,7 +76,8 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 	// What preload puts into programs; it asks /proc, which is not there.
 	stats := exec.Command("chroot", root, "/use")
 	lib := "/usr/lib/x86_64-linux-gnu/"
-	stats.Env = append(os.Environ(), append(cache, "EHASM_STATS=1", "LD_PRELOAD="+lib+"libehunwind-preload.so:"+lib+"libgcc/libgcc_s.so.1")...)
+	stats.Env = append(os.Environ(), append(cache, "EHASM_STATS=1",
+		"LD_PRELOAD="+lib+"libehunwind-preload.so:"+lib+"libgcc/libgcc_s.so.1")...)
 	figures, err := stats.CombinedOutput()
 	require.NoError(t, err, "%s", figures)
 	assert.Contains(t, string(figures), "ehasm: exceptions: on")
@@ -82,7 +85,8 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 
 	call(t, nil, "dpkg", "--root="+root, "--log=/dev/null", "--purge", "ehasm", "libehunwind-dev", "libehunwind")
 	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
-		assert.False(t, strings.Contains(filepath.Base(path), "ehasm") || strings.Contains(filepath.Base(path), "ehunwind") ||
+		assert.False(t, strings.Contains(filepath.Base(path), "ehasm") ||
+			strings.Contains(filepath.Base(path), "ehunwind") ||
 			strings.Contains(filepath.Base(path), "eh_elf"), "left behind: %s", path)
 		return err
 	}))
@@ -94,19 +98,21 @@ func TestInstalledModes(t *testing.T) {
 	build := t.TempDir()
 	for _, umask := range []string{"000", "077"} {
 		dir := t.TempDir()
-		call(t, nil, "sh", "-c", `umask $1; ./stage.sh "$2" /usr && make -s -C ../runtime install CFLAGS=-O0 OUT="$3" DESTDIR="$2" PREFIX=/usr`,
+		call(t, nil, "sh", "-c",
+			`umask $1; ./stage.sh "$2" /usr && make -s -C ../runtime install CFLAGS=-O0 OUT="$3" DESTDIR="$2" PREFIX=/usr`,
 			"sh", umask, dir, build)
 		n := 0
-		require.NoError(t, filepath.WalkDir(filepath.Join(dir, "usr"), func(path string, d os.DirEntry, err error) error {
-			require.NoError(t, err)
-			info, err := d.Info()
-			require.NoError(t, err)
-			if info.Mode().Type()&os.ModeSymlink == 0 {
-				n++
-				assert.Contains(t, []os.FileMode{0o755, 0o644}, info.Mode().Perm(), "umask %s: %s", umask, path)
-			}
-			return nil
-		}))
+		require.NoError(t, filepath.WalkDir(filepath.Join(dir, "usr"),
+			func(path string, d os.DirEntry, err error) error {
+				require.NoError(t, err)
+				info, err := d.Info()
+				require.NoError(t, err)
+				if info.Mode().Type()&os.ModeSymlink == 0 {
+					n++
+					assert.Contains(t, []os.FileMode{0o755, 0o644}, info.Mode().Perm(), "umask %s: %s", umask, path)
+				}
+				return nil
+			}))
 		assert.Greater(t, n, 30)
 		for _, link := range []string{"bin/ehasm-perf", "lib/ehasm/perf/perf"} {
 			command, err := filepath.EvalSymlinks(filepath.Join(dir, "usr", link))

@@ -21,7 +21,8 @@ import (
 
 // cases is a folder of sections that GNU as and ld made, each with objdump's reading: the format of
 // lib/testcases of the repository jiegec/simple-frame-rs, which has them of binutils 2.40 to 2.46.
-var cases = flag.String("cases", "", "compare the sections in the *.json files of a `FOLDER` with what objdump said of them")
+var cases = flag.String("cases", "",
+	"compare the sections in the *.json files of a `FOLDER` with what objdump said of them")
 
 // TestCases compares rows with those that binutils' own reader of each version shows.
 func TestCases(t *testing.T) {

@@ -111,15 +111,19 @@ func TestBytes(t *testing.T) {
 	}}}
 	rows := []byte{0, 1<<1 | 1, 8, 4, 2<<1 | 1<<5, 0, 1, 0xf0, 0xff}
 	header := func(version, flags byte, fde int) []byte {
-		return []byte{0xe2, 0xde, version, flags, 3, 0, 0xf8, 0, 1, 0, 0, 0, 2, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, byte(fde), 0, 0, 0}
+		return []byte{0xe2, 0xde, version, flags, 3, 0, 0xf8, 0, 1, 0, 0, 0, 2, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0,
+			byte(fde), 0, 0, 0}
 	}
 	for _, c := range []struct {
 		opt  Options
 		want [][]byte
 	}{
-		{Options{Version: 1, Addr: 0x2000}, [][]byte{header(1, 1, 17), {0x10, 0xf0, 0xff, 0xff, 0x20, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0}, rows}},
-		{Options{Version: 2, Addr: 0x1000}, [][]byte{header(2, 1, 20), {0x10, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}, rows}},
-		{Options{Version: 2, Addr: 0x1000, PCRel: true}, [][]byte{header(2, 5, 20), {0xf4, 0xff, 0xff, 0xff, 0x20, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}, rows}},
+		{Options{Version: 1, Addr: 0x2000}, [][]byte{header(1, 1, 17),
+			{0x10, 0xf0, 0xff, 0xff, 0x20, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0}, rows}},
+		{Options{Version: 2, Addr: 0x1000}, [][]byte{header(2, 1, 20),
+			{0x10, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}, rows}},
+		{Options{Version: 2, Addr: 0x1000, PCRel: true}, [][]byte{header(2, 5, 20),
+			{0xf4, 0xff, 0xff, 0xff, 0x20, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}, rows}},
 	} {
 		b, err := Encode(c.opt, entries)
 		require.NoError(t, err)
@@ -130,7 +134,8 @@ func TestBytes(t *testing.T) {
 		assert.Equal(t, want, b, "%+v", c.opt)
 	}
 	b, err := Encode(Options{Version: 3, Addr: 0x1000}, []Entry{{Start: 0x1010, Size: 0x20, Signal: true, Rows: []Row{{
-		CFA: Rule{Base: OnReg, Reg: 7, Offset: 64, Deref: true}, RA: Rule{Base: OnReg, Reg: 7, Offset: 72, Deref: true}, FP: Rule{Base: OnReg, Reg: 12},
+		CFA: Rule{Base: OnReg, Reg: 7, Offset: 64, Deref: true},
+		RA:  Rule{Base: OnReg, Reg: 7, Offset: 72, Deref: true}, FP: Rule{Base: OnReg, Reg: 12},
 	}}}})
 	require.NoError(t, err)
 	assert.Equal(t, []byte{
@@ -184,31 +189,33 @@ func TestCannotSay(t *testing.T) {
 }
 
 func TestBadSections(t *testing.T) {
-	good, err := Encode(Options{Version: 2}, []Entry{{Start: 0x1000, Size: 16, Rows: []Row{{CFA: Rule{Base: OnReg, Reg: 7, Offset: 8}, RA: saved(-8)}}}})
+	good, err := Encode(Options{Version: 2},
+		[]Entry{{Start: 0x1000, Size: 16, Rows: []Row{{CFA: Rule{Base: OnReg, Reg: 7, Offset: 8}, RA: saved(-8)}}}})
 	require.NoError(t, err)
 	const fde, row = headerSize, headerSize + fdeSizeV2
 	for name, c := range map[string]struct {
 		change func(b []byte) []byte
 		want   error
 	}{
-		"short header":         {func(b []byte) []byte { return b[:27] }, ErrTruncated},
-		"magic":                {func(b []byte) []byte { b[0]++; return b }, ErrMalformed},
-		"big-endian":           {func(b []byte) []byte { b[0], b[1] = b[1], b[0]; return b }, ErrMalformed},
-		"version":              {func(b []byte) []byte { b[2] = 4; return b }, ErrUnsupported},
-		"no version":           {func(b []byte) []byte { b[2] = 0; return b }, ErrUnsupported},
-		"flags":                {func(b []byte) []byte { b[3] = 8; return b }, ErrUnsupported},
-		"ABI":                  {func(b []byte) []byte { b[4] = 2; return b }, ErrUnsupported},
-		"functions":            {func(b []byte) []byte { b[8] = 3; return b }, ErrTruncated},
-		"rows":                 {func(b []byte) []byte { b[16]++; return b }, ErrTruncated},
-		"rows of a function":   {func(b []byte) []byte { b[fde+8] = 4; return b }, ErrTruncated},
-		"number of rows":       {func(b []byte) []byte { b[fde+12] = 2; return b }, ErrTruncated},
-		"row type":             {func(b []byte) []byte { b[fde+16] = 3; return b }, ErrMalformed},
-		"unknown info":         {func(b []byte) []byte { b[fde+16] = 0x80; return b }, ErrUnsupported},
-		"blocks of nothing":    {func(b []byte) []byte { b[fde+16] = 0x10; return b }, ErrMalformed},
-		"word size":            {func(b []byte) []byte { b[row+1] |= 0x60; return b }, ErrMalformed},
-		"words":                {func(b []byte) []byte { b[row+1] += 2; return b }, ErrTruncated},
-		"mangled":              {func(b []byte) []byte { b[row+1] |= 0x80; return b }, ErrUnsupported},
-		"three words are many": {func(b []byte) []byte { b[row+1] = 3<<1 | 1; b[16] += 2; return append(b, 0, 0) }, ErrMalformed},
+		"short header":       {func(b []byte) []byte { return b[:27] }, ErrTruncated},
+		"magic":              {func(b []byte) []byte { b[0]++; return b }, ErrMalformed},
+		"big-endian":         {func(b []byte) []byte { b[0], b[1] = b[1], b[0]; return b }, ErrMalformed},
+		"version":            {func(b []byte) []byte { b[2] = 4; return b }, ErrUnsupported},
+		"no version":         {func(b []byte) []byte { b[2] = 0; return b }, ErrUnsupported},
+		"flags":              {func(b []byte) []byte { b[3] = 8; return b }, ErrUnsupported},
+		"ABI":                {func(b []byte) []byte { b[4] = 2; return b }, ErrUnsupported},
+		"functions":          {func(b []byte) []byte { b[8] = 3; return b }, ErrTruncated},
+		"rows":               {func(b []byte) []byte { b[16]++; return b }, ErrTruncated},
+		"rows of a function": {func(b []byte) []byte { b[fde+8] = 4; return b }, ErrTruncated},
+		"number of rows":     {func(b []byte) []byte { b[fde+12] = 2; return b }, ErrTruncated},
+		"row type":           {func(b []byte) []byte { b[fde+16] = 3; return b }, ErrMalformed},
+		"unknown info":       {func(b []byte) []byte { b[fde+16] = 0x80; return b }, ErrUnsupported},
+		"blocks of nothing":  {func(b []byte) []byte { b[fde+16] = 0x10; return b }, ErrMalformed},
+		"word size":          {func(b []byte) []byte { b[row+1] |= 0x60; return b }, ErrMalformed},
+		"words":              {func(b []byte) []byte { b[row+1] += 2; return b }, ErrTruncated},
+		"mangled":            {func(b []byte) []byte { b[row+1] |= 0x80; return b }, ErrUnsupported},
+		"three words are many": {func(b []byte) []byte { b[row+1] = 3<<1 | 1; b[16] += 2; return append(b, 0, 0) },
+			ErrMalformed},
 	} {
 		_, err := decode(0, c.change(append([]byte(nil), good...)))
 		assert.ErrorIs(t, err, c.want, name)
@@ -218,7 +225,8 @@ func TestBadSections(t *testing.T) {
 // TestNoWords has a row without data words: the end of the stack, but not in version 1.
 func TestNoWords(t *testing.T) {
 	for version := uint8(1); version <= 3; version++ {
-		b, err := Encode(Options{Version: version}, []Entry{{Size: 1, Rows: []Row{{CFA: Rule{Base: OnReg, Reg: 7}, RA: saved(-8)}}}})
+		b, err := Encode(Options{Version: version},
+			[]Entry{{Size: 1, Rows: []Row{{CFA: Rule{Base: OnReg, Reg: 7}, RA: saved(-8)}}}})
 		require.NoError(t, err)
 		b[len(b)-2] = 1
 		list, err := decode(0, b)
@@ -276,7 +284,8 @@ func checkRead(t *testing.T, b []byte) bool {
 		for _, row := range list[i].Rows {
 			require.Greater(t, int64(row.Start), last)
 			last = int64(row.Start)
-			require.True(t, row.Outermost || row.CFA.Base == OnReg && row.RA.Base != NotSaved || len(b) > 6 && b[6] == 0, row)
+			require.True(t, row.Outermost || row.CFA.Base == OnReg && row.RA.Base != NotSaved || len(b) > 6 &&
+				b[6] == 0, row)
 		}
 	}
 	return err == nil

@@ -14,7 +14,8 @@ import (
 // script --frame-pointers=gaps others.
 func fake(t *testing.T, path, text, json, gaps string) {
 	t.Helper()
-	body := "#!/bin/sh\ncase $* in *json*) cat <<'E'\n" + json + "E\n;; *gaps*) cat <<'E'\n" + gaps + "E\n;; *) cat <<'E'\n" + text + "E\n;; esac\n"
+	body := "#!/bin/sh\ncase $* in *json*) cat <<'E'\n" + json + "E\n;; *gaps*) cat <<'E'\n" + gaps +
+		"E\n;; *) cat <<'E'\n" + text + "E\n;; esac\n"
 	require.NoError(t, os.WriteFile(path, []byte(body), 0o755))
 }
 
@@ -30,7 +31,8 @@ func TestCompare(t *testing.T) {
 		head("4.0") + g + start + "\n" + // other
 		head("5.0") + kernel + "\n"
 	fake(t, filepath.Join(dir, "perf"), perf, "", "")
-	ours := head("1.0") + kernel + f + "\t  20 g@plt+0x1 (/a b)\n" + start + "\n" + head("2.0") + f + g + start + "\n" + head("3.0") + f + "\n" +
+	ours := head("1.0") + kernel + f + "\t  20 g@plt+0x1 (/a b)\n" + start + "\n" + head("2.0") + f + g + start +
+		"\n" + head("3.0") + f + "\n" +
 		head("4.0") + f + g + "\n" + head("5.0") + kernel + "\n"
 	gaps := strings.Replace(ours, head("2.0")+f+g+start, head("2.0")+f, 1)
 	ehasm := filepath.Join(dir, "ehasm")

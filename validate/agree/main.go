@@ -33,12 +33,14 @@ func main() {
 // counts are instructions.
 type counts struct {
 	all, answered, agree, cfa, register int
-	open                                int // answered, and the table gives the CFA by an rbp that the state does not know
+	// answered, and the table gives the CFA by an rbp that the state does not know
+	open int
 }
 
 func (c *counts) print(path, starts string) {
 	pct := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
-	fmt.Printf("| %s | %s | %d | %.2f %% | %.4f %% | %d | %d | %d |\n", filepath.Base(path), starts, c.all, pct(c.answered, c.all), pct(c.agree, c.answered-c.open), c.cfa, c.register, c.open)
+	fmt.Printf("| %s | %s | %d | %.2f %% | %.4f %% | %d | %d | %d |\n", filepath.Base(path), starts, c.all,
+		pct(c.answered, c.all), pct(c.agree, c.answered-c.open), c.cfa, c.register, c.open)
 }
 
 func compare(path string) error {
@@ -129,8 +131,8 @@ func run(s *check.Subject, fns []codeflow.Function) (sum counts) {
 	return sum
 }
 
-// byUnknownRBP reports whether the table gives the CFA by rbp, of which the state knows nothing: with the value that the table asks for, the CFAs
-// agree.
+// byUnknownRBP reports whether the table gives the CFA by rbp, of which the state knows nothing:
+// with the value that the table asks for, the CFAs agree.
 func byUnknownRBP(j *check.Judge, pc uint64, state *codeflow.State) bool {
 	if state.Regs[x86.RBP].Kind != codeflow.Unknown {
 		return false

@@ -184,7 +184,8 @@ func (s *sweep) file(in *find.Input) {
 			return
 		}
 	}
-	for _, reason := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo} {
+	for _, reason := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable,
+		dwarfcfa.ErrNoUnwindInfo} {
 		if errors.Is(err, reason) {
 			s.skip(reason.Error())
 			return

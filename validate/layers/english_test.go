@@ -31,7 +31,8 @@ func TestWords(t *testing.T) {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
 		for _, at := range riddles.FindAllIndex(text, -1) {
-			places = append(places, fmt.Sprintf("%s:%d: %s", path, 1+strings.Count(string(text[:at[0]]), "\n"), text[at[0]:at[1]]))
+			places = append(places, fmt.Sprintf("%s:%d: %s", path, 1+strings.Count(string(text[:at[0]]), "\n"),
+				text[at[0]:at[1]]))
 		}
 	}
 	assert.Empty(t, places, "%d phrases to say more plainly:\n%s", len(places), strings.Join(places, "\n"))
@@ -71,11 +72,13 @@ func declared(file *ast.File) (names []*ast.Ident) {
 
 // TestRiddles: the tests above find what they look for.
 func TestRiddles(t *testing.T) {
-	for _, text := range []string{"No" + "body knows", "a user who" + "m it trusts", "in a file of\n// its own", "other than that\n * of the table", "gives a" + "way"} {
+	for _, text := range []string{"No" + "body knows", "a user who" + "m it trusts", "in a file of\n// its own",
+		"other than that\n * of the table", "gives a" + "way"} {
 		assert.True(t, riddles.MatchString(text), text)
 	}
 	assert.False(t, riddles.MatchString("its own file; what of it; the thing that offers; anybodyElse"))
-	file, err := parser.ParseFile(token.NewFileSet(), "", "package p\ntype How struct{ At, n int; m struct{ was bool } }", parser.SkipObjectResolution)
+	file, err := parser.ParseFile(token.NewFileSet(), "",
+		"package p\ntype How struct{ At, n int; m struct{ was bool } }", parser.SkipObjectResolution)
 	require.NoError(t, err)
 	var names []string
 	for _, name := range declared(file) {

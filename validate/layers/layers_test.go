@@ -36,8 +36,8 @@ func (g *group) mayImport(other *group) bool {
 	return g == other || slices.Contains(g.imports, other.name) || slices.Contains(g.imports, "any")
 }
 
-// TestImports holds every package to ARCHITECTURE.md: it is in one group, which may import the groups of what it imports,
-// and every import that a group may have, it has.
+// TestImports holds every package to ARCHITECTURE.md: it is in one group, which may import the
+// groups of what it imports, and every import that a group may have, it has.
 func TestImports(t *testing.T) {
 	groups := readGroups(t)
 	used := map[string]map[string]bool{}
@@ -45,7 +45,8 @@ func TestImports(t *testing.T) {
 		g := groupOf(t, groups, pkg)
 		for _, name := range imports {
 			other := groupOf(t, groups, name)
-			assert.True(t, g.mayImport(other), "%s (%s) imports %s (%s), which ARCHITECTURE.md does not allow", pkg, g.name, name, other.name)
+			assert.True(t, g.mayImport(other), "%s (%s) imports %s (%s), which ARCHITECTURE.md does not allow", pkg,
+				g.name, name, other.name)
 			if used[g.name] == nil {
 				used[g.name] = map[string]bool{}
 			}
@@ -54,7 +55,8 @@ func TestImports(t *testing.T) {
 	}
 	for _, g := range groups {
 		for _, name := range g.imports {
-			assert.True(t, name == "any" || used[g.name][name], "ARCHITECTURE.md says that %s imports %s; it does not", g.name, name)
+			assert.True(t, name == "any" || used[g.name][name],
+				"ARCHITECTURE.md says that %s imports %s; it does not", g.name, name)
 		}
 	}
 }

@@ -44,7 +44,8 @@ func program(t testing.TB, dir string, variant ...string) string {
 	testtool.Need(t, "gcc")
 	testtool.DependsOn(t, "testdata", "../../runtime/include")
 	needLibunwind(t)
-	run(t, nil, "gcc", gccFlags(append(variant, "-fPIC", "-shared", "-o", filepath.Join(dir, "liblive.so"), "testdata/lib.c")...)...)
+	run(t, nil, "gcc", gccFlags(append(variant, "-fPIC", "-shared", "-o", filepath.Join(dir, "liblive.so"),
+		"testdata/lib.c")...)...)
 	exe := filepath.Join(dir, "live")
 	args := gccFlags(append(variant, "-rdynamic", "-o", exe)...)
 	for _, f := range []string{"main.c", "objects.c", "memory.c", "unwind.c", "compare.c", "stepped.c", "original.c",
@@ -90,7 +91,8 @@ func compile(t testing.TB, name string, r io.ReaderAt, size int64, opt asmgen.Op
 func compileAll(t testing.TB, exe string, opt asmgen.Options) string {
 	t.Helper()
 	dir := t.TempDir()
-	found := find.Find(context.Background(), []string{exe}, find.Options{Deps: true, VDSO: true, Loader: find.HostLoader(os.Getenv)})
+	found := find.Find(context.Background(), []string{exe}, find.Options{Deps: true, VDSO: true,
+		Loader: find.HostLoader(os.Getenv)})
 	require.Empty(t, found.Problems)
 	require.Greater(t, len(found.Inputs), 3)
 	for _, in := range found.Inputs {

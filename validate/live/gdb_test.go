@@ -86,7 +86,8 @@ func TestGDB(t *testing.T) {
 				// gdb knows the function and the file, and who called it.
 				require.Contains(t, []string{"_eh_elf_walk", "_eh_elf_chain_1", "_eh_elf"}, at[1], text)
 				require.Equal(t, at[1], names[0], text)
-				require.Regexp(t, `^(_eh_elf )?(_eh_elf_walk |_eh_elf_chain_1 )*(_eh_elf )?(walk_with |chain_call walk_chain )?walk_work (walk_only )?main$`, stack, text)
+				require.Regexp(t,
+					`^(_eh_elf )?(_eh_elf_walk |_eh_elf_chain_1 )*(_eh_elf )?(walk_with |chain_call walk_chain )?walk_work (walk_only )?main$`, stack, text)
 				if !seen[at[0]] {
 					seen[at[0]] = true
 					places[file]++

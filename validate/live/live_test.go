@@ -64,7 +64,8 @@ func TestStacks(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			exe := program(t, t.TempDir(), v.flags...)
 			figures := scenarios(t, exe, compileAll(t, exe, asmgen.Options{}), "calls", "signals", "sampled")
-			for _, name := range []string{"constructor-of-library", "constructor", "chain", "noreturn", "thread", "dlopen",
+			for _, name := range []string{"constructor-of-library", "constructor", "chain", "noreturn", "thread",
+				"dlopen",
 				"signal", "signal-altstack", "timer", "atexit"} {
 				require.Positive(t, figures[name]["stacks"], name)
 				require.Positive(t, figures[name]["frames"], name)

@@ -113,7 +113,8 @@ func (c *tracee) load(dir string) {
 	for _, line := range strings.Split(string(maps), "\n") {
 		var low, high, offset uint64
 		var mode, device, inode, path string
-		if n, _ := fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &low, &high, &mode, &offset, &device, &inode, &path); n != 7 {
+		if n, _ := fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &low, &high, &mode, &offset, &device, &inode,
+			&path); n != 7 {
 			continue
 		}
 		if _, ok := first[path]; !ok {

@@ -30,7 +30,8 @@ type variant struct {
 var variants = [...]variant{
 	{name: "tree", src: elfout.Source{Name: "test"}},
 	{name: "packed", plan: plan.Options{Dispatch: plan.DispatchPacked}, src: elfout.Source{Name: "test"}},
-	{name: "short pages", plan: plan.Options{Dispatch: plan.DispatchPacked, PageBits: plan.PageBits - 1}, src: elfout.Source{Name: "test"}},
+	{name: "short pages", plan: plan.Options{Dispatch: plan.DispatchPacked, PageBits: plan.PageBits - 1},
+		src: elfout.Source{Name: "test"}},
 	{name: "no-deref", asm: asmgen.Options{NoDeref: true}, src: elfout.Source{Name: "test"}},
 	{name: "relro", src: elfout.Source{Name: "test", Relro: true}},
 	{name: "bare", src: elfout.Source{Name: "test", Bare: true}},
@@ -169,7 +170,8 @@ func bounds() *dwarfcfa.Table {
 		t.Rows = append(t.Rows, r)
 		at += size
 	}
-	edges := []int64{-16, -24, -1016, -1024, -1032, 8, 1016, 1024, -13, 1 << 30, -1 << 30, -1<<30 - 8, 1<<31 - 8, -1 << 31, 1 << 40}
+	edges := []int64{-16, -24, -1016, -1024, -1032, 8, 1016, 1024, -13, 1 << 30, -1 << 30, -1<<30 - 8, 1<<31 - 8,
+		-1 << 31, 1 << 40}
 	for _, base := range []uint16{abi.RSP, abi.RBP} {
 		for _, off := range append([]int64{0, 16, 20, 120, 128, -128}, edges...) {
 			add(rowtest.Row(base, off), 3)
@@ -186,7 +188,8 @@ func bounds() *dwarfcfa.Table {
 			add(r, 2)
 		}
 		for reg := range abi.NumRegs {
-			for _, rule := range []dwarfcfa.RegRule{{Kind: dwarfcfa.RuleUndefined}, {Kind: dwarfcfa.RuleSameValue}, {Kind: dwarfcfa.RuleRegister, Reg: abi.R9}} {
+			for _, rule := range []dwarfcfa.RegRule{{Kind: dwarfcfa.RuleUndefined}, {Kind: dwarfcfa.RuleSameValue},
+				{Kind: dwarfcfa.RuleRegister, Reg: abi.R9}} {
 				r := rowtest.Row(base, 48)
 				r.Regs[reg] = rule
 				if reg != abi.RIP && reg != abi.RSP {

@@ -214,7 +214,8 @@ func (j *judge) try(m *mutant) (verdict, detail string, err error) {
 	case m.harmless != "":
 		return "harmless", fmt.Sprintf("%d files proven and run: %s", got.Images, m.harmless), nil
 	}
-	out, err := j.command("go", "test", "-overlay", overlay, "./asmgen/...", "./elfout", "./validate/verify").CombinedOutput()
+	out, err := j.command("go", "test", "-overlay", overlay, "./asmgen/...", "./elfout",
+		"./validate/verify").CombinedOutput()
 	if err != nil {
 		return "accepted, found by a test", firstFailure(out), nil
 	}

@@ -95,12 +95,14 @@ func (r *Result) one(pc uint64, code, padded []byte, text string, in *x86.Inst) 
 	}
 	name, operands := split(text)
 	// 66 before a relative call or jump: AMD's processors take two bytes of distance, Intel's four; Decode refuses it
-	disputed := name == "callw" || name == "jmpw" || name == "xbeginw" || len(code) == 5 && code[0] == 0x66 && code[1] == 0x0f && code[2]&0xf0 == 0x80
+	disputed := name == "callw" || name == "jmpw" || name == "xbeginw" || len(code) == 5 && code[0] == 0x66 &&
+		code[1] == 0x0f && code[2]&0xf0 == 0x80
 	if strings.Contains(text, "(bad)") || name == "" || name == ".byte" || disputed || invalidVector(code) {
 		r.Bad++
 		return
 	}
-	if code[0] == 0x9b && len(code) > 1 && name[0] == 'f' { // objdump's fstcw, fstsw, finit...: an fwait and what follows it
+	// objdump's fstcw, fstsw, finit...: an fwait and what follows it
+	if code[0] == 0x9b && len(code) > 1 && name[0] == 'f' {
 		r.one(pc, code[:1], []byte{code[0], 0x90}, "fwait", in)
 		r.one(pc+1, code[1:], padded[1:], text, in)
 		return
@@ -109,7 +111,8 @@ func (r *Result) one(pc uint64, code, padded []byte, text string, in *x86.Inst) 
 	say := func(n *int, what string) {
 		*n++
 		if len(r.Examples) < maxExamples || *n < 20 && len(r.Examples) < 3*maxExamples {
-			r.Examples = append(r.Examples, fmt.Sprintf("%s: %#x: % x: objdump %q, here %q length %d", what, pc, code, text, in.Text(pc), in.Len))
+			r.Examples = append(r.Examples, fmt.Sprintf("%s: %#x: % x: objdump %q, here %q length %d", what, pc, code,
+				text, in.Text(pc), in.Len))
 		}
 	}
 	if err := x86.Decode(padded, in); err != nil || int(in.Len) != len(code) {
@@ -129,8 +132,9 @@ func (r *Result) one(pc uint64, code, padded []byte, text string, in *x86.Inst) 
 	}
 }
 
-// invalidVector reports whether REX, 66, f2, f3 or f0 stands before VEX or EVEX: the processor refuses that (SDM Vol. 2, 2.3.2 to
-// 2.3.4), objdump shows it. It does so where it lost step in data.
+// invalidVector reports whether REX, 66, f2, f3 or f0 stands before VEX or EVEX: the processor
+// refuses that (SDM Vol. 2, 2.3.2 to 2.3.4), objdump shows it. It does so where it lost step in
+// data.
 func invalidVector(code []byte) bool {
 	refused := false
 	for _, b := range code {
@@ -146,8 +150,11 @@ func invalidVector(code []byte) bool {
 }
 
 // prefixNames stand before the mnemonic in objdump's lines.
-var prefixNames = map[string]bool{"lock": true, "rep": true, "repz": true, "repnz": true, "data16": true, "addr32": true, "cs": true, "ds": true,
-	"es": true, "ss": true, "fs": true, "gs": true, "bnd": true, "notrack": true, "{vex}": true, "{evex}": true, "{vex3}": true, "xacquire": true, "xrelease": true, "rex.W": true, "rex": true, "{disp32}": true, "{disp8}": true, "{load}": true}
+var prefixNames = map[string]bool{"lock": true, "rep": true, "repz": true, "repnz": true, "data16": true,
+	"addr32": true, "cs": true, "ds": true,
+	"es": true, "ss": true, "fs": true, "gs": true, "bnd": true, "notrack": true, "{vex}": true, "{evex}": true,
+	"{vex3}": true, "xacquire": true, "xrelease": true, "rex.W": true, "rex": true, "{disp32}": true, "{disp8}": true,
+	"{load}": true}
 
 func split(text string) (name, operands string) {
 	for {
@@ -161,11 +168,18 @@ func split(text string) (name, operands string) {
 	}
 }
 
-var sameNames = map[string]string{"xbegin": "xbegin", "sysretl": "sysret", "sysretq": "sysret", "sysretd": "sysret", "sysexitd": "sysexit", "sysexitq": "sysexit", "iretd": "iret", "iretq": "iret", "iretw": "iret", "retfq": "retf", "retfw": "retf", "ldmxcsr": "ldmxcsr",
-	"pushw": "push", "popw": "pop", "callw": "call", "pushfw": "pushf", "popfw": "popf", "leavew": "leave", "fwait": "fwait", "jecxz": "jrcxz", "rdsspd": "rdssp", "rdsspq": "rdssp",
-	"incsspd": "incssp", "incsspq": "incssp", "xsave64": "xsave", "xrstor64": "xrstor", "xsavec64": "xsavec", "xsaveopt64": "xsaveopt", "xsaves64": "xsaves", "xrstors64": "xrstors",
-	"fxsave64": "fxsave", "fxrstor64": "fxrstor", "wrussd": "wruss", "wrussq": "wruss", "wrssd": "wrss", "wrssq": "wrss", "prefetchwt1": "prefetchwt1", "retw": "ret", "enterw": "enter", "prefetch": "prefetch", "xchg": "xchg", "icebp": "int1",
-	"xstore-rng": "xstorerng", "xcrypt-ecb": "xcryptecb", "xcrypt-cbc": "xcryptcbc", "xcrypt-ctr": "xcryptctr", "xcrypt-cfb": "xcryptcfb", "xcrypt-ofb": "xcryptofb"}
+var sameNames = map[string]string{"xbegin": "xbegin", "sysretl": "sysret", "sysretq": "sysret", "sysretd": "sysret",
+	"sysexitd": "sysexit", "sysexitq": "sysexit", "iretd": "iret", "iretq": "iret", "iretw": "iret", "retfq": "retf",
+	"retfw": "retf", "ldmxcsr": "ldmxcsr",
+	"pushw": "push", "popw": "pop", "callw": "call", "pushfw": "pushf", "popfw": "popf", "leavew": "leave",
+	"fwait": "fwait", "jecxz": "jrcxz", "rdsspd": "rdssp", "rdsspq": "rdssp",
+	"incsspd": "incssp", "incsspq": "incssp", "xsave64": "xsave", "xrstor64": "xrstor", "xsavec64": "xsavec",
+	"xsaveopt64": "xsaveopt", "xsaves64": "xsaves", "xrstors64": "xrstors",
+	"fxsave64": "fxsave", "fxrstor64": "fxrstor", "wrussd": "wruss", "wrussq": "wruss", "wrssd": "wrss",
+	"wrssq": "wrss", "prefetchwt1": "prefetchwt1", "retw": "ret", "enterw": "enter", "prefetch": "prefetch",
+	"xchg": "xchg", "icebp": "int1",
+	"xstore-rng": "xstorerng", "xcrypt-ecb": "xcryptecb", "xcrypt-cbc": "xcryptcbc", "xcrypt-ctr": "xcryptctr",
+	"xcrypt-cfb": "xcryptcfb", "xcrypt-ofb": "xcryptofb"}
 
 func sameName(name string, in *x86.Inst) bool {
 	m := in.Mnemonic()
@@ -176,7 +190,8 @@ func sameName(name string, in *x86.Inst) bool {
 	case x86.OpFOTHER, x86.OpFNSTCW, x86.OpFNSTSW, x86.OpFNSTENV, x86.OpFNSAVE:
 		return name[0] == 'f'
 	case x86.OpTHREEDNOW:
-		return strings.HasPrefix(name, "pf") || strings.HasPrefix(name, "pi") || strings.HasPrefix(name, "pm") || strings.HasPrefix(name, "ps") || strings.HasPrefix(name, "pa")
+		return strings.HasPrefix(name, "pf") || strings.HasPrefix(name, "pi") || strings.HasPrefix(name, "pm") ||
+			strings.HasPrefix(name, "ps") || strings.HasPrefix(name, "pa")
 	case x86.OpNOP:
 		return name == "nop" || name == "xchg" || name == "endbr64"
 	case x86.OpCALLF:
@@ -197,7 +212,10 @@ func sameName(name string, in *x86.Inst) bool {
 
 // sameOperands compares the operands of instructions without vector registers.
 func sameOperands(want string, pc uint64, in *x86.Inst) bool {
-	if in.Enc != x86.EncLegacy || in.NArgs == 0 || in.Op == x86.OpCALLF || in.Op == x86.OpLSS || in.Op == x86.OpLFS || in.Op == x86.OpLGS || in.Op == x86.OpMOVDIR64B || in.Op == x86.OpWRSS || in.Op == x86.OpWRUSS || in.Op == x86.OpENQCMD || in.Op == x86.OpENQCMDS || in.Op == x86.OpJMPF || in.Op == x86.OpFOTHER || in.Op == x86.OpNOP {
+	if in.Enc != x86.EncLegacy || in.NArgs == 0 || in.Op == x86.OpCALLF || in.Op == x86.OpLSS || in.Op == x86.OpLFS ||
+		in.Op == x86.OpLGS || in.Op == x86.OpMOVDIR64B || in.Op == x86.OpWRSS || in.Op == x86.OpWRUSS ||
+		in.Op == x86.OpENQCMD || in.Op == x86.OpENQCMDS || in.Op == x86.OpJMPF || in.Op == x86.OpFOTHER ||
+		in.Op == x86.OpNOP {
 		return true
 	}
 	if in.Prefix&x86.PrefixOpSize != 0 && (in.Op == x86.OpCALL || in.Op == x86.OpJMP) {
@@ -226,5 +244,7 @@ func canonical(s string) string {
 			}
 		}
 	}
-	return strings.NewReplacer("+0x0]", "]", "+riz*1", "", "+riz*2", "", "+riz*4", "", "+riz*8", "", "+eiz*1", "", "ds:", "", "cs:", "", "ss:", "", "es:", "", "*1", "", "ZMMWORD PTR ", "", "XMMWORD PTR ", "", "OWORD PTR ", "", "FWORD PTR ", "", "TBYTE PTR ", "").Replace(s)
+	return strings.NewReplacer("+0x0]", "]", "+riz*1", "", "+riz*2", "", "+riz*4", "", "+riz*8", "", "+eiz*1", "",
+		"ds:", "", "cs:", "", "ss:", "", "es:", "", "*1", "", "ZMMWORD PTR ", "", "XMMWORD PTR ", "", "OWORD PTR ",
+		"", "FWORD PTR ", "", "TBYTE PTR ", "").Replace(s)
 }

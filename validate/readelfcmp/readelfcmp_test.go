@@ -62,14 +62,16 @@ func TestEffectiveRows(t *testing.T) {
 		"0000000000001001 rsp+16   c-16  c-8   ",
 		"0000000000001010 rsp+24   c-16  c-8   ", // past the end
 	})
-	assert.Equal(t, []string{head, cols, "0000000000001000 rsp+16   u     c-8   ", "0000000000001001 rsp+16   c-16  c-8   "}, got)
+	assert.Equal(t, []string{head, cols, "0000000000001000 rsp+16   u     c-8   ",
+		"0000000000001001 rsp+16   c-16  c-8   "}, got)
 
 	got = effective([]string{
 		head, cols + "xmm6  xmm7  ",
 		"0000000000001000 rsp+8    r9 (r9) c-8   u     u     ",
 		"0000000000001001 exp      vexp  r3 (rbx) c-16  c-24  ",
 	})
-	assert.Equal(t, []string{head, cols, "0000000000001000 rsp+8    r9 (r9) c-8   ", "0000000000001001 exp      vexp  r3 (rbx) "}, got)
+	assert.Equal(t, []string{head, cols, "0000000000001000 rsp+8    r9 (r9) c-8   ",
+		"0000000000001001 exp      vexp  r3 (rbx) "}, got)
 }
 
 // A comparison that could not see a difference would prove nothing.
@@ -84,7 +86,8 @@ func TestDifferencesAreSeen(t *testing.T) {
 	c.entry(ours, nil)
 	c.entry(nil, []string{head})
 	assert.Equal(t, 3, res.Different)
-	assert.Equal(t, head+`: ours "0000000000001000 rsp+8    c-8", readelf's "0000000000001000 rsp+16   c-8"`, res.Differences[0])
+	assert.Equal(t, head+`: ours "0000000000001000 rsp+8    c-8", readelf's "0000000000001000 rsp+16   c-8"`,
+		res.Differences[0])
 }
 
 func TestCompareErrors(t *testing.T) {

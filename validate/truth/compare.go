@@ -83,7 +83,8 @@ func judge(t answerer, bias uint64, now *abi.Regs, f *frame, mem *memory) (v ver
 		return noAnswer, nil, false
 	}
 	if cfa := got.Reg[abi.RSP]; cfa != f.cfa {
-		return wrongCFA, func() string { return fmt.Sprintf("CFA %+d bytes from the true one", int64(cfa-f.cfa)) }, false
+		return wrongCFA, func() string { return fmt.Sprintf("CFA %+d bytes from the true one", int64(cfa-f.cfa)) },
+			false
 	}
 	if ra := got.Reg[abi.RIP]; ra != f.ra && f.ra != 0 {
 		return wrongCFA, func() string { return fmt.Sprintf("return address %#x, true %#x", ra, f.ra) }, false

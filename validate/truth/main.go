@@ -34,7 +34,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	fs.DurationVar(&opt.skip, "skip", 0, "let the program run freely that long first")
 	fs.DurationVar(&opt.every, "every", 0, "let the program run freely that long between windows")
 	fs.IntVar(&opt.window, "window", 100_000, "instructions of a window")
-	fs.StringSliceVar(&opt.wanted, "in", nil, "compare only in objects whose path holds `TEXT`; calls out of them run freely")
+	fs.StringSliceVar(&opt.wanted, "in", nil,
+		"compare only in objects whose path holds `TEXT`; calls out of them run freely")
 	fs.StringSliceVar(&opt.env, "env", nil, "`NAME=VALUE` for the program")
 	out := fs.StringP("output", "o", "", "write the program's output to this `FILE`")
 	list := fs.Int("list", 20, "name so many wrong instructions of an object")

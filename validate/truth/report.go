@@ -49,7 +49,8 @@ type wrongReport struct {
 }
 
 func newReport(command []string, t *tracer) *report {
-	r := &report{Command: command, Steps: t.steps, Judged: t.judged, Seconds: time.Since(t.began).Seconds(), Ended: t.ended}
+	r := &report{Command: command, Steps: t.steps, Judged: t.judged, Seconds: time.Since(t.began).Seconds(),
+		Ended: t.ended}
 	for _, path := range slices.Sorted(maps.Keys(t.space.objects)) {
 		o := t.space.objects[path]
 		if o.steps == 0 {
@@ -70,7 +71,8 @@ func newReport(command []string, t *tracer) *report {
 				tr.Wrong = append(tr.Wrong, wrongReport{pc, o.place(pc), w.verdict.String(), w.steps, w.text})
 			}
 			for _, pc := range slices.Sorted(maps.Keys(s.unknown)) {
-				tr.NoRow = append(tr.NoRow, wrongReport{PC: pc, Place: o.place(pc), Verdict: noRow.String(), Steps: s.unknown[pc]})
+				tr.NoRow = append(tr.NoRow, wrongReport{PC: pc, Place: o.place(pc), Verdict: noRow.String(),
+					Steps: s.unknown[pc]})
 			}
 			or.Tables = append(or.Tables, tr)
 		}

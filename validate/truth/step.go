@@ -65,7 +65,8 @@ func (t *tracer) advance(th *thread, now *abi.Regs) {
 		case unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MREMAP:
 			t.space.stale = true
 		}
-		if pc := before.Reg[abi.RIP] + length; before.Reg[abi.RAX] != sigreturn && now.Reg[abi.RIP] != pc && now.Reg[abi.RIP] != before.Reg[abi.RIP] {
+		if pc := before.Reg[abi.RIP] + length; before.Reg[abi.RAX] != sigreturn && now.Reg[abi.RIP] != pc &&
+			now.Reg[abi.RIP] != before.Reg[abi.RIP] {
 			k = t.kindAt(t.space.find(pc), pc) // the trap came one instruction late
 		}
 	}
@@ -129,7 +130,8 @@ func (t *tracer) returned(th *thread, now *abi.Regs) bool {
 // pokeDebug sets a debug register of a thread.
 func pokeDebug(tid, reg int, value uint64) bool {
 	const offset = 848 // u_debugreg of struct user (Linux, arch/x86/include/asm/user_64.h)
-	_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_POKEUSR, uintptr(tid), uintptr(offset+8*reg), uintptr(value), 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_POKEUSR, uintptr(tid), uintptr(offset+8*reg),
+		uintptr(value), 0, 0)
 	return errno == 0
 }
 
@@ -146,7 +148,8 @@ func (t *tracer) kindAt(m *mapping, pc uint64) kind {
 // registers reads the registers of a thread.
 func registers(tid int) (abi.Regs, bool) {
 	var r unix.PtraceRegs
-	_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETREGS, uintptr(tid), 0, uintptr(unsafe.Pointer(&r)), 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETREGS, uintptr(tid), 0,
+		uintptr(unsafe.Pointer(&r)), 0, 0)
 	if errno != 0 {
 		return abi.Regs{}, false
 	}

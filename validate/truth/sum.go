@@ -44,7 +44,8 @@ func sum(w io.Writer, paths []string, listed int) error {
 				for _, k := range []key{{o.Path, t.Table}, {"all objects", t.Table}} {
 					s := totals[k]
 					if s == nil {
-						s = &total{object: k.object, table: k.table, steps: map[string]int{}, wrong: map[uint64]wrongReport{}}
+						s = &total{object: k.object, table: k.table, steps: map[string]int{},
+							wrong: map[uint64]wrongReport{}}
 						totals[k] = s
 					}
 					s.add(&t, k.object == o.Path)

@@ -78,7 +78,8 @@ func follow(command []string, opt options) (*tracer, error) {
 	if !ws.Stopped() {
 		return nil, fmt.Errorf("%s: ended before its first instruction", command[0])
 	}
-	if err := unix.PtraceSetOptions(pid, unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL); err != nil {
+	if err := unix.PtraceSetOptions(pid,
+		unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL); err != nil {
 		return nil, err
 	}
 	t := &tracer{

@@ -96,7 +96,9 @@ func TestWrong(t *testing.T) {
 	}
 	assert.Equal(t, map[string]string{
 		"wrong_cfa+0x1": "wrong CFA", "wrong_cfa+0x3": "wrong CFA", "wrong_cfa+0x6": "wrong CFA",
-		"wrong_register+0x1": "wrong register", "wrong_register+0x6": "wrong register", "wrong_register+0xa": "wrong register",
+		"wrong_register+0x1": "wrong register", "wrong_register+0x6": "wrong register",
+		"wrong_register+0xa": "wrong register",
 	}, found)
-	assert.GreaterOrEqual(t, r.object("program").Tables[0].Steps["no row"], 6, "no_row is called three times; .init and .fini have no rows either")
+	assert.GreaterOrEqual(t, r.object("program").Tables[0].Steps["no row"], 6,
+		"no_row is called three times; .init and .fini have no rows either")
 }

@@ -76,5 +76,6 @@ func (c *checker) chain() error {
 		return nil
 	}
 	return fmt.Errorf("%w: pc %#x (chain at %#x): from %s: the code takes %d steps to %s in %d, the table %d to %s in %d; %s", ErrDisagree,
-		uint64(from), ch.bias, regsString(c.start), n, regsString(c.got), last, len(c.wantPCs), regsString(c.want), place, m)
+		uint64(from), ch.bias, regsString(c.start), n, regsString(c.got), last, len(c.wantPCs), regsString(c.want),
+		place, m)
 }

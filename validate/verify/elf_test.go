@@ -41,7 +41,8 @@ func FuzzELF(f *testing.F) {
 				}
 				code, err := asmgen.Assemble(p, asmgen.Options{})
 				require.NoError(t, err)
-				image, err := elfout.New(code, elfout.Source{Name: "fuzz", BuildID: object.BuildID(), FileSize: object.FileSize()})
+				image, err := elfout.New(code, elfout.Source{Name: "fuzz", BuildID: object.BuildID(),
+					FileSize: object.FileSize()})
 				require.NoError(t, err)
 				_, err = Image(image.Bytes(), table)
 				require.NoError(t, err)

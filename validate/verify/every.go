@@ -169,7 +169,8 @@ func (c *checker) edges(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
 			words = append(words, rule.Offset)
 		}
 	}
-	masks := []uint32{abi.AllRegs, abi.AllRegs &^ abi.CalleeSaved, 1<<abi.RSP | 1<<abi.RIP, 1<<abi.RSP | 1<<abi.RIP | 1<<abi.RBP}
+	masks := []uint32{abi.AllRegs, abi.AllRegs &^ abi.CalleeSaved, 1<<abi.RSP | 1<<abi.RIP,
+		1<<abi.RSP | 1<<abi.RIP | 1<<abi.RBP}
 	for r := range abi.NumRegs {
 		masks = append(masks, abi.AllRegs&^(1<<r))
 	}

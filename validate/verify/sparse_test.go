@@ -73,7 +73,8 @@ func TestSparse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for _, v := range variants() {
 		segments := 0
-		for _, c := range []struct{ groups, bits int }{{1, 30}, {2, 28}, {3, 26}, {10, 24}, {60, 18}, {100, 12}, {200, 20}} {
+		for _, c := range []struct{ groups, bits int }{{1, 30}, {2, 28}, {3, 26}, {10, 24}, {60, 18}, {100, 12},
+			{200, 20}} {
 			for n := range 5 {
 				name := fmt.Sprint(v.name, c, n)
 				table := sparseTable(rng, c.groups, c.bits)

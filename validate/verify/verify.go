@@ -320,7 +320,8 @@ func (c *checker) compare(pc dwarfcfa.Addr, form string, m *target, max int, pcs
 		c.wantPCs = append(c.wantPCs, c.want.Reg[abi.RIP])
 	}
 	if c.record != nil {
-		*c.record = append(*c.record, kept{start: *c.start, want: *c.want, form: form, steps: len(c.wantPCs), pcs: pcs, window: *m})
+		*c.record = append(*c.record, kept{start: *c.start, want: *c.want, form: form, steps: len(c.wantPCs),
+			pcs: pcs, window: *m})
 	}
 	return c.runCode(pc, form, m, max, pcs)
 }
@@ -347,7 +348,8 @@ func (c *checker) runCode(pc dwarfcfa.Addr, form string, m *target, max int, pcs
 	if same {
 		return nil
 	}
-	return fmt.Errorf("%w: pc %#x (%s): from %s: the code takes %d steps to %s, the table %d to %s; %s", ErrDisagree, uint64(pc), form,
+	return fmt.Errorf("%w: pc %#x (%s): from %s: the code takes %d steps to %s, the table %d to %s; %s", ErrDisagree,
+		uint64(pc), form,
 		regsString(c.start), n, regsString(c.got), len(c.wantPCs), regsString(c.want), m)
 }
 
@@ -409,7 +411,8 @@ func (c *checker) context(pc dwarfcfa.Addr, deref uintptr, m dwarfcfa.WordReader
 	s.Valid = 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX
 	s.Reg[abi.RIP] = uint64(pc) + c.mem.bias
 	k := contextCase{want: *s, deref: deref}
-	k.in = abi.Context{Flags: uint8(c.rng.word()), RIP: s.Reg[abi.RIP], RSP: s.Reg[abi.RSP], RBP: s.Reg[abi.RBP], RBX: s.Reg[abi.RBX]}
+	k.in = abi.Context{Flags: uint8(c.rng.word()), RIP: s.Reg[abi.RIP], RSP: s.Reg[abi.RSP], RBP: s.Reg[abi.RBP],
+		RBX: s.Reg[abi.RBX]}
 	switch status := c.table.Step(&k.want, m, c.mem.bias); status {
 	case abi.StatusOK:
 		k.flags = abi.ContextRIP
@@ -439,7 +442,8 @@ func (c *checker) runContext(pc dwarfcfa.Addr, k *contextCase) error {
 		flags&abi.ContextRSP != 0 && out.RSP != w.Reg[abi.RSP] ||
 		flags&abi.ContextRBP != 0 && out.RBP != w.Reg[abi.RBP] ||
 		flags&abi.ContextRBX != 0 && out.RBX != w.Reg[abi.RBX] {
-		return fmt.Errorf("%w: pc %#x (%s): from %+v: %+v, the table says flags %#x, %s", ErrDisagree, uint64(pc), abi.SymbolStep, k.in, out, flags, regsString(w))
+		return fmt.Errorf("%w: pc %#x (%s): from %+v: %+v, the table says flags %#x, %s", ErrDisagree, uint64(pc),
+			abi.SymbolStep, k.in, out, flags, regsString(w))
 	}
 	return nil
 }

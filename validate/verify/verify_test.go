@@ -27,7 +27,8 @@ func variants() []variant {
 		{name: "tree"},
 		{name: "packed", plan: plan.Options{Dispatch: plan.DispatchPacked}},
 		{name: "no-deref", asm: asmgen.Options{NoDeref: true}},
-		{name: "short pages", plan: plan.Options{Dispatch: plan.DispatchPacked, PageBits: plan.PageBits - 1}, asm: asmgen.Options{NoDeref: true}},
+		{name: "short pages", plan: plan.Options{Dispatch: plan.DispatchPacked, PageBits: plan.PageBits - 1},
+			asm: asmgen.Options{NoDeref: true}},
 	}
 }
 
@@ -66,7 +67,8 @@ func TestRandomTables(t *testing.T) {
 // TestPages compiles pages of many borders and rows: records of all forms and sizes, in groups of all sizes, some of
 // them again where the first is out of reach; and trees of as many borders as a page has.
 func TestPages(t *testing.T) {
-	for _, c := range []struct{ pages, borders, rows int }{{40, 255, 300}, {200, 238, 400}, {2200, 10, 300}, {1500, 30, 300}, {70, 1, 2}} {
+	for _, c := range []struct{ pages, borders, rows int }{{40, 255, 300}, {200, 238, 400}, {2200, 10, 300},
+		{1500, 30, 300}, {70, 1, 2}} {
 		table := rowtest.Pages(c.pages, c.borders, c.rows)
 		require.NoError(t, table.Verify())
 		for _, v := range variants() {
@@ -127,7 +129,8 @@ func TestSaveSlots(t *testing.T) {
 		table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: start, End: start + 8, Row: uint32(len(table.Rows))})
 		table.Rows = append(table.Rows, row)
 	}
-	for _, regs := range [][3]int{{abi.R12, abi.R13, abi.R14}, {abi.R13, abi.R14, abi.R15}, {abi.RBX, abi.RBP, abi.R12}} {
+	for _, regs := range [][3]int{{abi.R12, abi.R13, abi.R14}, {abi.R13, abi.R14, abi.R15},
+		{abi.RBX, abi.RBP, abi.R12}} {
 		for _, a := range slots {
 			for _, b := range slots {
 				for _, c := range slots {
@@ -158,7 +161,8 @@ func TestDisagreement(t *testing.T) {
 			Exprs: []dwarfcfa.Expr{{}, {Ops: []dwarfcfa.ExprOp{{Code: dwarfcfa.OpReg, Reg: abi.RSP, Arg: 8}}}},
 			Rows:  []dwarfcfa.Row{pushed(), other},
 			Ranges: []dwarfcfa.Range{
-				{Start: 0x1000, End: 0x1010, Row: 0}, {Start: 0x1010, End: 0x1020, Row: 1}, {Start: 0x1040, End: 0x2000, Row: 0},
+				{Start: 0x1000, End: 0x1010, Row: 0}, {Start: 0x1010, End: 0x1020, Row: 1},
+				{Start: 0x1040, End: 0x2000, Row: 0},
 			},
 		}
 	}

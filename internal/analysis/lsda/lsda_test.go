@@ -50,7 +50,8 @@ func TestParse(t *testing.T) {
 	require.Equal(t, table.Sites, table.Effective())
 	chain, err := table.Chain(table.Sites[2])
 	require.NoError(t, err)
-	require.Equal(t, []lsda.Action{{Filter: 1, Type: lsda.Type{Addr: 0x5678}}, {Filter: 2, Type: lsda.Type{Any: true}}}, chain)
+	require.Equal(t, []lsda.Action{{Filter: 1, Type: lsda.Type{Addr: 0x5678}},
+		{Filter: 2, Type: lsda.Type{Any: true}}}, chain)
 	chain, err = table.Chain(table.Sites[3])
 	require.NoError(t, err)
 	require.Equal(t, []lsda.Action{{Filter: 2, Type: lsda.Type{Any: true}}}, chain)
@@ -71,7 +72,8 @@ func TestParse(t *testing.T) {
 // pc counts, and nothing after one that begins after it.
 func TestEffective(t *testing.T) {
 	table := &lsda.Table{Sites: []lsda.Site{
-		{Start: 10, End: 20, Pad: 1}, {Start: 15, End: 30, Pad: 2}, {Start: 12, End: 25, Pad: 3}, {Start: 28, End: 40, Pad: 4},
+		{Start: 10, End: 20, Pad: 1}, {Start: 15, End: 30, Pad: 2}, {Start: 12, End: 25, Pad: 3},
+		{Start: 28, End: 40, Pad: 4},
 	}}
 	// What libstdc++'s personality does with each pc.
 	scan := func(pc lsda.Addr) lsda.Addr {

@@ -83,7 +83,8 @@ func TestRows(t *testing.T) {
 				require.NoError(t, err)
 				for _, s := range f.Sections {
 					if s.Flags&elf.SHF_EXECINSTR != 0 && addr >= s.Addr && addr <= s.Addr+s.Size && s.Size > 0 {
-						return strings.Repeat("0", 16-len(strconv.FormatUint(addr-s.Addr, 16))) + strconv.FormatUint(addr-s.Addr, 16)
+						return strings.Repeat("0",
+							16-len(strconv.FormatUint(addr-s.Addr, 16))) + strconv.FormatUint(addr-s.Addr, 16)
 					}
 				}
 				return text
@@ -136,7 +137,8 @@ func TestTargets(t *testing.T) {
 			for _, m := range named {
 				calls[m[1]]++
 			}
-			for _, function := range []string{"abort", "puts", "snprintf", "__cxa_throw", "_Unwind_Resume", "__cxa_begin_catch"} {
+			for _, function := range []string{"abort", "puts", "snprintf", "__cxa_throw", "_Unwind_Resume",
+				"__cxa_begin_catch"} {
 				n := 0
 				for _, m := range relocated {
 					if m[1] == function {

@@ -96,7 +96,8 @@ func compare(t *testing.T, oracle, file string) int {
 		case sites.Action:
 			require.True(t, search == handler || search == goOn && clean == goOn, where)
 		case sites.ActionCleanup:
-			require.True(t, search == handler || search == goOn && clean == install && pad == uint64(s.Pad) && selector == 0, where)
+			require.True(t, search == handler || search == goOn && clean == install && pad == uint64(s.Pad) &&
+				selector == 0, where)
 		case sites.Ask:
 			// No call site: terminate; or an exception specification.
 			require.True(t, search == handler || s.Start != 0, where)

@@ -23,12 +23,14 @@ import (
 func random(rnd *rand.Rand) *sites.Table {
 	t := &sites.Table{Functions: []sites.Function{}}
 	for range 1 + rnd.IntN(4) {
-		t.Personalities = append(t.Personalities, sites.Personality{Addr: sites.Addr(rnd.Uint64()), Indirect: rnd.IntN(2) == 0})
+		t.Personalities = append(t.Personalities, sites.Personality{Addr: sites.Addr(rnd.Uint64()),
+			Indirect: rnd.IntN(2) == 0})
 	}
 	at := sites.Addr(rnd.Uint32())
 	for range rnd.IntN(40) {
 		at += sites.Addr(rnd.IntN(100))
-		f := sites.Function{Start: at, End: at + 1 + sites.Addr(rnd.IntN(5000)), Personality: rnd.IntN(len(t.Personalities)+1) - 1}
+		f := sites.Function{Start: at, End: at + 1 + sites.Addr(rnd.IntN(5000)),
+			Personality: rnd.IntN(len(t.Personalities)+1) - 1}
 		at = f.End
 		if f.Personality >= 0 {
 			if rnd.IntN(5) > 0 {
@@ -102,14 +104,16 @@ func requireSound(t *testing.T, table *sites.Table) {
 	t.Helper()
 	var end sites.Addr
 	for _, f := range table.Functions {
-		require.True(t, f.Start >= end && f.Start < f.End && f.Personality >= -1 && f.Personality < len(table.Personalities))
+		require.True(t, f.Start >= end && f.Start < f.End && f.Personality >= -1 &&
+			f.Personality < len(table.Personalities))
 		end = f.End
 		at := f.Start
 		for _, s := range f.Sites {
 			require.True(t, s.Start >= at && s.Start < s.End && s.End <= f.End && s.Kind <= sites.Ask)
 			require.Equal(t, s.Kind.HasPad(), s.Pad != 0)
 			require.True(t, !s.Kind.HasPad() || s.Pad >= f.Start && s.Pad < f.End)
-			require.True(t, s.Args == 0 || s.Args%8 == 0 && s.Args <= sites.MaxArgs && (s.Kind.HasPad() || s.Kind == sites.Ask))
+			require.True(t, s.Args == 0 || s.Args%8 == 0 && s.Args <= sites.MaxArgs &&
+				(s.Kind.HasPad() || s.Kind == sites.Ask))
 			at = s.End
 		}
 	}
@@ -181,7 +185,8 @@ func TestBuild(t *testing.T) {
 		require.Equal(t, sites.Skip, s.Kind)
 	}
 	// Without a frame pointer and with arguments pushed, gcc says how many are on the stack.
-	table := built(t, compiled(t, "-O2", "-mno-accumulate-outgoing-args", "-mpush-args", "-fomit-frame-pointer", "-fno-ipa-sra"))
+	table := built(t, compiled(t, "-O2", "-mno-accumulate-outgoing-args", "-mpush-args", "-fomit-frame-pointer",
+		"-fno-ipa-sra"))
 	require.True(t, slices.ContainsFunc(table.Functions, func(f sites.Function) bool {
 		return slices.ContainsFunc(f.Sites, func(s sites.Site) bool { return s.Kind == sites.Cleanup && s.Args == 16 })
 	}), "DW_CFA_GNU_args_size")

@@ -44,7 +44,8 @@ func TestForms(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "forms")
 	require.NoError(t, os.WriteFile(file, code, 0o600))
-	list, err := exec.Command("objdump", "-D", "-w", "-z", "-M", "intel", "--insn-width=16", "-b", "binary", "-m", "i386:x86-64", file).Output()
+	list, err := exec.Command("objdump", "-D", "-w", "-z", "-M", "intel", "--insn-width=16", "-b", "binary", "-m",
+		"i386:x86-64", file).Output()
 	require.NoError(t, err)
 	r, err := objdumpcmp.Listing(bytes.NewReader(list), func(pc uint64) bool { return pc%slot == 0 })
 	require.NoError(t, err)
@@ -63,7 +64,8 @@ func TestWait(t *testing.T) {
 	code := []byte("\x9b\xd9\x7d\xf8\x9b\x9b\xd9\x38\x9b\x66\xd9\x38\x9b\x41\xd9\x3c\x24\x9b\xdb\xe3\x9b\xdf\xe0\x9b\xdd\x31\x9b\x90")
 	file := filepath.Join(t.TempDir(), "wait")
 	require.NoError(t, os.WriteFile(file, code, 0o600))
-	list, err := exec.Command("objdump", "-D", "-w", "-M", "intel", "--insn-width=16", "-b", "binary", "-m", "i386:x86-64", file).Output()
+	list, err := exec.Command("objdump", "-D", "-w", "-M", "intel", "--insn-width=16", "-b", "binary", "-m",
+		"i386:x86-64", file).Output()
 	require.NoError(t, err)
 	r, err := objdumpcmp.Listing(bytes.NewReader(list), nil)
 	require.NoError(t, err)
@@ -104,7 +106,8 @@ func TestDecode(t *testing.T) {
 		{"\x66\x55", "push bp", regs(x86.RBP, x86.RSP), regs(x86.RSP), 0, false, false, 0, -2},
 		{"\x41\x5f", "pop r15", regs(x86.RSP), regs(x86.RSP, x86.R15), 0, false, false, 0, 8},
 		{"\x8f\x44\x24\x08", "pop QWORD PTR [rsp+0x8]", regs(x86.RSP), regs(x86.RSP), 0, false, true, 8, 8},
-		{"\x48\x81\xec\x00\x00\x00\x80", "sub rsp,0xffffffff80000000", regs(x86.RSP), regs(x86.RSP), 0, false, false, 0, 0},
+		{"\x48\x81\xec\x00\x00\x00\x80", "sub rsp,0xffffffff80000000", regs(x86.RSP), regs(x86.RSP), 0, false, false,
+			0, 0},
 		{"\x48\x83\xe4\xf0", "and rsp,0xfffffffffffffff0", regs(x86.RSP), regs(x86.RSP), 0, false, false, 0, 0},
 		{"\x83\xe4\xf0", "and esp,0xfffffff0", regs(x86.RSP), regs(x86.RSP), 0, false, false, 0, 0},
 		{"\xc9", "leave", regs(x86.RBP), regs(x86.RSP, x86.RBP), 0, false, false, 0, 0},
@@ -116,18 +119,25 @@ func TestDecode(t *testing.T) {
 		{"\xf7\xe3", "mul ebx", regs(x86.RAX, x86.RBX), regs(x86.RAX, x86.RDX), 0, false, false, 0, 0},
 		{"\xf6\xe3", "mul bl", regs(x86.RAX, x86.RBX), regs(x86.RAX), regs(x86.RAX), false, false, 0, 0},
 		{"\x0f\xa2", "cpuid", regs(x86.RAX, x86.RCX), regs(x86.RAX, x86.RBX, x86.RCX, x86.RDX), 0, false, false, 0, 0},
-		{"\xc4\xe2\xe3\xf6\xc1", "mulx rax,rbx,rcx", regs(x86.RCX, x86.RDX), regs(x86.RAX, x86.RBX), 0, false, false, 0, 0},
+		{"\xc4\xe2\xe3\xf6\xc1", "mulx rax,rbx,rcx", regs(x86.RCX, x86.RDX), regs(x86.RAX, x86.RBX), 0, false, false,
+			0, 0},
 		{"\x8f\xe9\x60\x01\xc9", "blcfill ebx,ecx", regs(x86.RCX), regs(x86.RBX), 0, false, false, 0, 0},
 		{"\xf3\x0f\x1e\xfa", "endbr64", 0, 0, 0, false, false, 0, 0},
-		{"\x62\xf1\x7c\x48\x29\x44\x24\x01", "vmovaps ZMMWORD PTR [rsp+0x40],zmm0", regs(x86.RSP), 0, 0, false, true, 64, 0},
+		{"\x62\xf1\x7c\x48\x29\x44\x24\x01", "vmovaps ZMMWORD PTR [rsp+0x40],zmm0", regs(x86.RSP), 0, 0, false, true,
+			64, 0},
 		{"\xc5\xfb\x11\x44\x24\x08", "vmovsd QWORD PTR [rsp+0x8],xmm0", regs(x86.RSP), 0, 0, false, true, 8, 0},
 		{"\x66\x48\x0f\x7e\xc3", "movq rbx,xmm0", 0, regs(x86.RBX), 0, false, false, 0, 0},
-		{"\x48\x0f\xc7\x4c\x24\x10", "cmpxchg16b XMMWORD PTR [rsp+0x10]", regs(x86.RAX, x86.RDX, x86.RBX, x86.RCX, x86.RSP), regs(x86.RAX, x86.RDX), 0, true, true, 16, 0},
+		{"\x48\x0f\xc7\x4c\x24\x10", "cmpxchg16b XMMWORD PTR [rsp+0x10]",
+			regs(x86.RAX, x86.RDX, x86.RBX, x86.RCX, x86.RSP), regs(x86.RAX, x86.RDX), 0, true, true, 16, 0},
 		{"\x0f\x44\xd8", "cmove ebx,eax", regs(x86.RAX, x86.RBX), regs(x86.RBX), 0, false, false, 0, 0},
-		{"\x0f\x05", "syscall", regs(x86.RAX, x86.RDI, x86.RSI, x86.RDX, x86.R8, x86.R9, x86.R10), regs(x86.RAX, x86.RCX, x86.R11), 0, false, false, 0, 0},
-		{"\xf3\x0f\xa7\xc8", "rep xcryptecb", regs(x86.RAX, x86.RBX, x86.RCX, x86.RDX, x86.RSI, x86.RDI), regs(x86.RAX, x86.RCX, x86.RSI, x86.RDI), 0, false, true, 0, 0},
-		{"\x0f\xa7\xc0", "xstorerng", regs(x86.RCX, x86.RDX, x86.RDI), regs(x86.RAX, x86.RCX, x86.RDI), 0, false, true, 0, 0},
-		{"\xf3\x0f\xa6\xc8", "rep xsha1", regs(x86.RAX, x86.RCX, x86.RSI, x86.RDI), regs(x86.RAX, x86.RCX, x86.RSI, x86.RDI), 0, false, true, 0, 0},
+		{"\x0f\x05", "syscall", regs(x86.RAX, x86.RDI, x86.RSI, x86.RDX, x86.R8, x86.R9, x86.R10),
+			regs(x86.RAX, x86.RCX, x86.R11), 0, false, false, 0, 0},
+		{"\xf3\x0f\xa7\xc8", "rep xcryptecb", regs(x86.RAX, x86.RBX, x86.RCX, x86.RDX, x86.RSI, x86.RDI),
+			regs(x86.RAX, x86.RCX, x86.RSI, x86.RDI), 0, false, true, 0, 0},
+		{"\x0f\xa7\xc0", "xstorerng", regs(x86.RCX, x86.RDX, x86.RDI), regs(x86.RAX, x86.RCX, x86.RDI), 0, false,
+			true, 0, 0},
+		{"\xf3\x0f\xa6\xc8", "rep xsha1", regs(x86.RAX, x86.RCX, x86.RSI, x86.RDI),
+			regs(x86.RAX, x86.RCX, x86.RSI, x86.RDI), 0, false, true, 0, 0},
 	} {
 		var in x86.Inst
 		require.NoError(t, x86.Decode([]byte(c.code), &in), "% x", c.code)

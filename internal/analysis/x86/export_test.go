@@ -1,6 +1,7 @@
 package x86
 
-// Probes returns an encoding of each form in the tables, one for every prefix, W, length and group value that it accepts.
+// Probes returns an encoding of each form in the tables, one for every prefix, W, length and group
+// value that it accepts.
 func Probes() [][]byte {
 	var out [][]byte
 	for slot := range spans {
@@ -11,7 +12,8 @@ func Probes() [][]byte {
 				for w := range 2 {
 					for l := range 3 {
 						for reg := range 8 {
-							if f.pp>>pp&1 == 0 || f.w>>w&1 == 0 || f.l>>l&1 == 0 || f.reg>>reg&1 == 0 || slot < 4*256 && l > 0 || f.reg == 0xff && reg != 1 {
+							if f.pp>>pp&1 == 0 || f.w>>w&1 == 0 || f.l>>l&1 == 0 || f.reg>>reg&1 == 0 ||
+								slot < 4*256 && l > 0 || f.reg == 0xff && reg != 1 {
 								continue
 							}
 							out = append(out, probe(slot, f, pp, w, l, reg))

@@ -40,7 +40,8 @@ func sameOutline(t *testing.T, code []byte) (n int) {
 func TestSkim(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	code := make([]byte, 16)
-	prefixes := [][]byte{nil, {0x66}, {0x48}, {0x41}, {0x66, 0x48}, {0xf3}, {0x0f}, {0x66, 0x0f}, {0x48, 0x0f}, {0x66, 0x41, 0x0f}}
+	prefixes := [][]byte{nil, {0x66}, {0x48}, {0x41}, {0x66, 0x48}, {0xf3}, {0x0f}, {0x66, 0x0f}, {0x48, 0x0f},
+		{0x66, 0x41, 0x0f}}
 	for range 2 { // every opcode and ModRM after each of these, what follows at random
 		for _, p := range prefixes {
 			for op := range 256 {

@@ -35,8 +35,10 @@ func TestDeclare(t *testing.T) {
 		"member":   {Kind: Pointer, Name: "C", Of: "none"},
 	})
 	for k, want := range map[string]string{
-		"int": "int x", "p": "int *x", "pcp": "const char *const *x", "arr": "int *x[3]", "parr": "int *(*x)[3]", "open": "int *x[][3]",
-		"fn": "int *(*x(int a, void (*)(void), ...))[3]", "cb": "void (*x)(void)", "ref": "int *(&x)[3]", "member": "void (C::*x)(void)",
+		"int": "int x", "p": "int *x", "pcp": "const char *const *x", "arr": "int *x[3]", "parr": "int *(*x)[3]",
+		"open": "int *x[][3]",
+		"fn":   "int *(*x(int a, void (*)(void), ...))[3]", "cb": "void (*x)(void)", "ref": "int *(&x)[3]",
+		"member":   "void (C::*x)(void)",
 		"volatile": "int *volatile x[3]", "more": "void x(...)",
 	} {
 		s, err := Declare(g, k, "x")

@@ -95,7 +95,8 @@ func sample() *builder {
 	b.typ(kindFunction, 2, "", 0, 22, 23)                      // 24
 	b.typ(kindSlice, 0, "", 0, 1, 3<<16)                       // 25: a part of a word, of members only
 	b.typ(kindFunction, 1, "", 25, 1, 0)                       // 26
-	for name, id := range map[string]uint32{"variable": 16, "none": 18, "pointers": 19, "values": 20, "qualified": 21, "wide": 24, "sliced": 26} {
+	for name, id := range map[string]uint32{"variable": 16, "none": 18, "pointers": 19, "values": 20, "qualified": 21,
+		"wide": 24, "sliced": 26} {
 		b.function(name, id)
 	}
 	return b
@@ -259,21 +260,23 @@ func TestBad(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		"empty":             {nil, "header goes beyond the end"},
-		"magic":             {with(func(b []byte) []byte { b[0]++; return b }), "not CTF"},
-		"version":           {with(func(b []byte) []byte { b[2] = 3; return b }), "unknown version 3"},
-		"strings":           {field(12, 1<<30), "a part goes beyond the end"},
-		"order":             {field(6, 1<<20), "a part goes beyond the end"},
-		"types":             {field(10, 1<<30), "a part goes beyond the end"},
-		"unknown kind":      {unknown.bytes(t), "type 1: kind 15 is not known"},
-		"cut type":          {many.bytes(t), "type 1: goes beyond the end"},
-		"short index":       {short.bytes(t), "index of functions goes beyond the end"},
-		"not what it says":  {bomb, "are said to be"},
-		"shorter stream":    {cut, "compressed data: unexpected EOF"},
-		"many members":      {archive(good)[:41], "archive of 1 members goes beyond the end"},
-		"members elsewhere": {func() []byte { b := archive(good); le.PutUint64(b[32:], 1<<40); return b }(), "members of the archive: goes beyond the end"},
-		"member's offset":   {func() []byte { b := archive(good); le.PutUint64(b[48:], 1<<40); return b }(), "member 0 goes beyond the end"},
-		"member's size":     {archive(good)[:200], "member 0 goes beyond the end"},
+		"empty":            {nil, "header goes beyond the end"},
+		"magic":            {with(func(b []byte) []byte { b[0]++; return b }), "not CTF"},
+		"version":          {with(func(b []byte) []byte { b[2] = 3; return b }), "unknown version 3"},
+		"strings":          {field(12, 1<<30), "a part goes beyond the end"},
+		"order":            {field(6, 1<<20), "a part goes beyond the end"},
+		"types":            {field(10, 1<<30), "a part goes beyond the end"},
+		"unknown kind":     {unknown.bytes(t), "type 1: kind 15 is not known"},
+		"cut type":         {many.bytes(t), "type 1: goes beyond the end"},
+		"short index":      {short.bytes(t), "index of functions goes beyond the end"},
+		"not what it says": {bomb, "are said to be"},
+		"shorter stream":   {cut, "compressed data: unexpected EOF"},
+		"many members":     {archive(good)[:41], "archive of 1 members goes beyond the end"},
+		"members elsewhere": {func() []byte { b := archive(good); le.PutUint64(b[32:], 1<<40); return b }(),
+			"members of the archive: goes beyond the end"},
+		"member's offset": {func() []byte { b := archive(good); le.PutUint64(b[48:], 1<<40); return b }(),
+			"member 0 goes beyond the end"},
+		"member's size": {archive(good)[:200], "member 0 goes beyond the end"},
 	} {
 		_, err := Read(c.b, Symbols{})
 		assert.ErrorContains(t, err, c.want, name)

@@ -34,7 +34,8 @@ func object(t *testing.T) (full, executable, debug string, buildID []byte) {
 	dir := t.TempDir()
 	full, executable, debug = filepath.Join(dir, "full"), filepath.Join(dir, "stripped"), filepath.Join(dir, "x.debug")
 	src := filepath.Join(dir, "x.c")
-	require.NoError(t, os.WriteFile(src, []byte("static int hidden(int x) { return x + 1; }\nint main(int n, char **v) { return hidden(n) + (v == 0); }\n"), 0o666))
+	require.NoError(t, os.WriteFile(src,
+		[]byte("static int hidden(int x) { return x + 1; }\nint main(int n, char **v) { return hidden(n) + (v == 0); }\n"), 0o666))
 	for _, args := range [][]string{
 		{"gcc", "-g", "-O0", "-Wl,--build-id=0x00112233445566778899aabbccddeeff00112233", src, "-o", full},
 		{"objcopy", "--only-keep-debug", full, debug}, {"strip", "-o", executable, full},
@@ -176,7 +177,8 @@ func TestFind(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNotFound)
 	assert.EqualValues(t, 6, asked.Load(), "for a while")
 
-	for name, part := range map[string]string{"0102030405": "has build-id 0011", "0102": "500 Internal", "0103": "ELF64 file", hex.EncodeToString(short): "unexpected EOF"} {
+	for name, part := range map[string]string{"0102030405": "has build-id 0011", "0102": "500 Internal",
+		"0103": "ELF64 file", hex.EncodeToString(short): "unexpected EOF"} {
 		other, err := hex.DecodeString(name)
 		require.NoError(t, err)
 		_, err = c.Find(context.Background(), other, DebugInfo)
@@ -210,8 +212,8 @@ func liar(t *testing.T, file []byte, sent *atomic.Int64) *httptest.Server {
 	return server
 }
 
-// TestEndless: a body without an end is given up: at once where its beginning is not the file's, else at a size or after
-// a time; nothing is left of it.
+// TestEndless: a body without an end is given up: at once where its beginning is not the file's,
+// else at a size or after a time; nothing is left of it.
 func TestEndless(t *testing.T) {
 	_, executable, _, id := object(t)
 	file, err := os.ReadFile(executable)
@@ -266,7 +268,8 @@ func TestKilled(t *testing.T) {
 	var sent atomic.Int64
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
-	cmd.Env = append(os.Environ(), variable+"=1", "DEBUGINFOD_URLS="+liar(t, file, &sent).URL, "DEBUGINFOD_CACHE_PATH="+dir)
+	cmd.Env = append(os.Environ(), variable+"=1", "DEBUGINFOD_URLS="+liar(t, file, &sent).URL,
+		"DEBUGINFOD_CACHE_PATH="+dir)
 	require.NoError(t, cmd.Start())
 	const much = 32 << 20 // more than can be under way
 	require.Eventually(t, func() bool { return sent.Load() > much }, time.Minute, time.Millisecond)

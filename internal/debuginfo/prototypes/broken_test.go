@@ -44,7 +44,8 @@ func read(kind Source, b []byte) (failed bool) {
 			return []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"}
 		}
 		strings := func() []byte { return []byte("\x00strings\x00of\x00symbols\x00") }
-		return tableOfCTF(ctf.Read(b, ctf.Symbols{Dynamic: names, Static: names, DynamicStrings: strings, StaticStrings: strings}))
+		return tableOfCTF(ctf.Read(b, ctf.Symbols{Dynamic: names, Static: names, DynamicStrings: strings,
+			StaticStrings: strings}))
 	}()
 	failed = err != nil
 	if t == nil {

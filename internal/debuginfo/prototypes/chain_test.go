@@ -65,7 +65,8 @@ func TestDeep(t *testing.T) {
 func raw(types []uint32, strings string) []byte {
 	le := binary.LittleEndian
 	b := append(le.AppendUint16(nil, magicBTF), 1, 0)
-	for _, x := range append([]uint32{24, 0, uint32(4 * len(types)), uint32(4 * len(types)), uint32(len(strings))}, types...) {
+	for _, x := range append([]uint32{24, 0, uint32(4 * len(types)), uint32(4 * len(types)), uint32(len(strings))},
+		types...) {
 		b = le.AppendUint32(b, x)
 	}
 	return append(b, strings...)

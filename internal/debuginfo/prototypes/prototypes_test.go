@@ -61,8 +61,10 @@ func TestPrototypes(t *testing.T) {
 		flags  []string
 		most   int
 	}{
-		{CTF, []string{"-gctf", "-c"}, 17}, {CTF, []string{"-gctf", "-shared", "-fPIC"}, 16}, {CTF, []string{"-gctf", "-rdynamic"}, 16},
-		{CTF, []string{"-gctf", "-rdynamic", "-s"}, 16}, {BTF, []string{"-gbtf", "-c"}, 17}, {BTF, []string{"-gbtf", "-rdynamic"}, 17},
+		{CTF, []string{"-gctf", "-c"}, 17}, {CTF, []string{"-gctf", "-shared", "-fPIC"}, 16},
+		{CTF, []string{"-gctf", "-rdynamic"}, 16},
+		{CTF, []string{"-gctf", "-rdynamic", "-s"}, 16}, {BTF, []string{"-gbtf", "-c"}, 17},
+		{BTF, []string{"-gbtf", "-rdynamic"}, 17},
 	} {
 		p := cdecltest.Build(t, src, filepath.Join(dir, "prog"), append(c.flags, "-O2")...)
 		list := tables(t, p)
@@ -71,7 +73,8 @@ func TestPrototypes(t *testing.T) {
 		assert.Zero(t, unknown)
 		assert.GreaterOrEqual(t, len(found), c.most)
 		cdecltest.Compatible(t, src, declarations(found))
-		assert.Equal(t, map[Source]string{CTF: "(const char *, ...)", BTF: "(const char *format, ...)"}[c.source], list[0].Parameters("variable"))
+		assert.Equal(t, map[Source]string{CTF: "(const char *, ...)", BTF: "(const char *format, ...)"}[c.source],
+			list[0].Parameters("variable"))
 		assert.Equal(t, map[Source]string{CTF: "()", BTF: "(void)"}[c.source], list[0].Parameters("none"))
 		assert.Equal(t, c.source, found[0].Source)
 		assert.Empty(t, list[0].Parameters("no_such_function"))
@@ -92,7 +95,8 @@ func TestConflicts(t *testing.T) {
 	p := cdecltest.Build(t, args[0], filepath.Join(dir, "two.so"), args[1], "-gctf", "-shared", "-fPIC")
 	list, unknown := all(tables(t, p)[0])
 	assert.Zero(t, unknown)
-	assert.Equal(t, []string{"int both(int)", "int first(struct s *)", "int second(struct s *, const struct s *)", "struct s third()"}, declarations(list))
+	assert.Equal(t, []string{"int both(int)", "int first(struct s *)", "int second(struct s *, const struct s *)",
+		"struct s third()"}, declarations(list))
 }
 
 // TestStatic has a static function without types beside an exported one of the same name that has
@@ -102,7 +106,8 @@ func TestStatic(t *testing.T) {
 	var objects []string
 	for i, c := range []struct{ text, flag string }{
 		{"__attribute__((noinline)) static int foo(char *p) { return *p; } int other(void); int main() { return foo(\"\") + other(); }", "-O1"},
-		{"__attribute__((noinline)) int foo(double d, int n) { return n + d; } int other(void) { return foo(1, 2); }", "-gctf"},
+		{"__attribute__((noinline)) int foo(double d, int n) { return n + d; } int other(void) { return foo(1, 2); }",
+			"-gctf"},
 	} {
 		src, out := filepath.Join(dir, fmt.Sprint(i, ".c")), filepath.Join(dir, fmt.Sprint(i, ".o"))
 		require.NoError(t, os.WriteFile(src, []byte(c.text), 0o666))
@@ -134,7 +139,8 @@ func TestRandom(t *testing.T) {
 	require.Len(t, list, 1000)
 	cdecltest.Compatible(t, src, declarations(list))
 	same, other := agree(list, objdump(t, ctf))
-	t.Logf("CTF: %d as objdump writes them; %d return pointers to functions or arrays, which it writes otherwise", same, len(other))
+	t.Logf("CTF: %d as objdump writes them; %d return pointers to functions or arrays, which it writes otherwise",
+		same, len(other))
 	assert.Greater(t, same, 600)
 	for _, p := range other {
 		assert.Contains(t, p.Declaration, "(*", p.Name)
@@ -157,7 +163,8 @@ func TestRandom(t *testing.T) {
 // Further objects that were built with -gctf or -gbtf, and how many of their functions are compared:
 // docs/validation/signatures.md.
 var (
-	objects         = flag.String("objects", "", "compare the functions of these `FILES` with what objdump and pahole say, too, separated by commas")
+	objects = flag.String("objects", "",
+		"compare the functions of these `FILES` with what objdump and pahole say, too, separated by commas")
 	objectFunctions = flag.Int("object-functions", 1000, "compare `N` random functions of each")
 )
 
@@ -173,7 +180,8 @@ func TestObjects(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(17, 18))
 			slices.SortFunc(list, func(a, b Prototype) int { return strings.Compare(a.Name, b.Name) })
 			rnd.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-			t.Logf("%s: %s: %d functions, %d without a prototype", filepath.Base(path), table.source, len(list), unknown)
+			t.Logf("%s: %s: %d functions, %d without a prototype", filepath.Base(path), table.source, len(list),
+				unknown)
 			list = list[:min(*objectFunctions, len(list))]
 			if table.source == BTF {
 				pahole(t, path, list)
@@ -221,7 +229,8 @@ var spaces = regexp.MustCompile(`\s+`)
 // tight leaves out what tools write in different ways.
 func tight(s string) string {
 	s = spaces.ReplaceAllString(s, "")
-	s = strings.NewReplacer("singlefloat", "float", "singledouble", "double", "singlelongdouble", "longdouble").Replace(s)
+	s = strings.NewReplacer("singlefloat", "float", "singledouble", "double", "singlelongdouble",
+		"longdouble").Replace(s)
 	return strings.ReplaceAll(s, "volatileconst", "constvolatile")
 }
 

@@ -30,14 +30,16 @@ func load(t testing.TB, path string) *sections {
 func FuzzSections(f *testing.F) {
 	dir := f.TempDir()
 	for name, flags := range map[string][]string{
-		"v5": {"-O2"}, "v4": {"-O2", "-gdwarf-4"}, "v2": {"-gdwarf-2"}, "split": {"-gsplit-dwarf"}, "dwarf64": {"-O2", "-gdwarf64"},
+		"v5": {"-O2"}, "v4": {"-O2", "-gdwarf-4"}, "v2": {"-gdwarf-2"}, "split": {"-gsplit-dwarf"},
+		"dwarf64": {"-O2", "-gdwarf64"},
 	} {
 		s := load(f, compile(f, dir, name, flags...))
 		f.Add(s.info, s.abbrev, s.str, s.lineStr, s.addr, s.ranges, s.rnglists, s.line, s.aranges, s.strOffsets)
 	}
 	f.Fuzz(func(t *testing.T, info, abbrev, str, lineStr, addr, ranges, rnglists, line, aranges, strOffsets []byte) {
-		s := &sections{contents: contents{info: info, abbrev: abbrev, str: str, lineStr: lineStr, strOffsets: strOffsets,
-			addr: addr, ranges: ranges, rnglists: rnglists, line: line, aranges: aranges}}
+		s := &sections{contents: contents{info: info, abbrev: abbrev, str: str, lineStr: lineStr,
+			strOffsets: strOffsets,
+			addr:       addr, ranges: ranges, rnglists: rnglists, line: line, aranges: aranges}}
 		s.alt = s
 		askAll(&Object{sec: s, limit: 1 << 20})
 	})
@@ -72,8 +74,9 @@ func TestBroken(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, 2))
 		failed := 0
 		for range 1500 {
-			s := &sections{contents: contents{info: whole.info, abbrev: whole.abbrev, str: whole.str, lineStr: whole.lineStr,
-				ranges: whole.ranges, rnglists: whole.rnglists, line: whole.line, aranges: whole.aranges}}
+			s := &sections{contents: contents{info: whole.info, abbrev: whole.abbrev, str: whole.str,
+				lineStr: whole.lineStr,
+				ranges:  whole.ranges, rnglists: whole.rnglists, line: whole.line, aranges: whole.aranges}}
 			all := []*[]byte{&s.info, &s.abbrev, &s.ranges, &s.rnglists, &s.line, &s.aranges}
 			p := all[rnd.IntN(len(all))]
 			if len(*p) == 0 {

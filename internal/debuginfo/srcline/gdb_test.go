@@ -22,7 +22,8 @@ import (
 // Further objects with DWARF, and how many random addresses of each are asked for:
 // docs/validation/signatures.md.
 var (
-	gdbObjects   = flag.String("gdb-objects", "", "compare parameters in these `FILES` with gdb's, too, separated by commas")
+	gdbObjects = flag.String("gdb-objects", "",
+		"compare parameters in these `FILES` with gdb's, too, separated by commas")
 	gdbAddresses = flag.Int("gdb-addresses", 200, "at `N` random addresses of code")
 )
 
@@ -50,7 +51,8 @@ func TestGDB(t *testing.T) {
 	dir := t.TempDir()
 	programs := []string{
 		cdecltest.Build(t, cdecltest.Source(t), filepath.Join(dir, "c"), "-g", "-O2"),
-		cdecltest.Build(t, cdecltest.Source(t), filepath.Join(dir, "types"), "-gdwarf-4", "-fdebug-types-section", "-O1"),
+		cdecltest.Build(t, cdecltest.Source(t), filepath.Join(dir, "types"), "-gdwarf-4", "-fdebug-types-section",
+			"-O1"),
 		compile(t, dir, "cxx", "-O1"),
 	}
 	if *gdbObjects != "" {
@@ -76,7 +78,8 @@ func TestGDB(t *testing.T) {
 			switch ours := tightly(got[0].Parameters); {
 			case slices.Contains(g.parameters(), ours):
 				count["as gdb has them"]++
-			case slices.ContainsFunc(g.parameters(), func(theirs string) bool { return letters(theirs) == letters(ours) }):
+			case slices.ContainsFunc(g.parameters(),
+				func(theirs string) bool { return letters(theirs) == letters(ours) }):
 				count["with const in another place of template arguments"]++
 			case g.sameInOrder(ours):
 				count["in another order"]++ // gdb has the order of the clone's entries
@@ -136,7 +139,8 @@ func gdbFunctions(t *testing.T, path string, addrs []uint64) (list [][]gdbFuncti
 	}
 	require.NoError(t, os.WriteFile(at, []byte(text.String()), 0o666))
 	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, gdbScript, at), 0o666))
-	out, err := exec.Command("gdb", "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-x", script, path).Output()
+	out, err := exec.Command("gdb", "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-x", script,
+		path).Output()
 	require.NoError(t, err)
 	for line := range strings.Lines(string(out)) {
 		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "|")
@@ -163,7 +167,8 @@ func cutList(s string) []string {
 var declarator = regexp.MustCompile(`\([\w:]*[*&]+(?:const|volatile|restrict)*()(?:\)|\[)`)
 
 // gdb writes integers in a shorter way than the compiler names them.
-var shorter = strings.NewReplacer("long long unsigned int", "unsigned long long", "long unsigned int", "unsigned long", "short unsigned int", "unsigned short",
+var shorter = strings.NewReplacer("long long unsigned int", "unsigned long long", "long unsigned int",
+	"unsigned long", "short unsigned int", "unsigned short",
 	"long long int", "long long", "long int", "long", "short int", "short")
 
 // declared are the parameters, each as C declares it, and those that are not shown.

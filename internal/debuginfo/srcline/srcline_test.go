@@ -336,7 +336,8 @@ func TestQuick(t *testing.T) {
 		name := fmt.Sprintf("f%d.c", i)
 		text := fmt.Sprintf("static int twice(int x) { return 2 * x; }\nint f%d(int x) {\n\treturn twice(x * x) + %d;\n}\n", i, i)
 		for k := range 600 {
-			text += fmt.Sprintf("struct s%x { int m%x; };\nstruct s%[1]x v%d_%d;\n", random.Uint64(), random.Uint64(), i, k)
+			text += fmt.Sprintf("struct s%x { int m%x; };\nstruct s%[1]x v%d_%d;\n", random.Uint64(), random.Uint64(),
+				i, k)
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
 		args = append(args, name)

@@ -34,10 +34,13 @@ func prototypes(t testing.TB, path string) map[string]Function {
 func TestPrototypes(t *testing.T) {
 	src := cdecltest.Source(t)
 	for name, flags := range map[string][]string{
-		"v5": {"-O2"}, "v4": {"-gdwarf-4", "-O1"}, "v2": {"-gdwarf-2"}, "types": {"-fdebug-types-section"}, "dwarf64": {"-gdwarf64"},
-		"split": {"-gsplit-dwarf"}, "split4": {"-gsplit-dwarf", "-gdwarf-4"}, "types4": {"-gdwarf-4", "-fdebug-types-section", "-O1"},
-		"types4 compressed": {"-gdwarf-4", "-fdebug-types-section", "-gz"}, "split types4": {"-gsplit-dwarf", "-gdwarf-4", "-fdebug-types-section"},
-		"split types5": {"-gsplit-dwarf", "-fdebug-types-section"},
+		"v5": {"-O2"}, "v4": {"-gdwarf-4", "-O1"}, "v2": {"-gdwarf-2"}, "types": {"-fdebug-types-section"},
+		"dwarf64": {"-gdwarf64"},
+		"split":   {"-gsplit-dwarf"}, "split4": {"-gsplit-dwarf", "-gdwarf-4"},
+		"types4":            {"-gdwarf-4", "-fdebug-types-section", "-O1"},
+		"types4 compressed": {"-gdwarf-4", "-fdebug-types-section", "-gz"},
+		"split types4":      {"-gsplit-dwarf", "-gdwarf-4", "-fdebug-types-section"},
+		"split types5":      {"-gsplit-dwarf", "-fdebug-types-section"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +84,8 @@ func TestParametersInlined(t *testing.T) {
 			last := got[len(got)-1]
 			assert.Equal(t, Frame{Func: "outer", Parameters: "(struct point *list, size_t n)"}, last)
 			if len(got) == 2 {
-				assert.Equal(t, Frame{Func: "inner", Inlined: true, Parameters: "(const struct point *p, int factor)"}, got[0])
+				assert.Equal(t, Frame{Func: "inner", Inlined: true,
+					Parameters: "(const struct point *p, int factor)"}, got[0])
 				inlined++
 			}
 			lines := o.Lookup(a, Want{Lines: true})
@@ -121,7 +125,8 @@ func TestPrototypesCXX(t *testing.T) {
 	dir := t.TempDir()
 	src := filepath.Join(dir, "classes.cc")
 	require.NoError(t, os.WriteFile(src, []byte(classes), 0o666))
-	for _, flags := range [][]string{{"-g", "-O1"}, {"-g", "-gdwarf-4"}, {"-g", "-fdebug-types-section"}, {"-g", "-gdwarf-4", "-fdebug-types-section"}} {
+	for _, flags := range [][]string{{"-g", "-O1"}, {"-g", "-gdwarf-4"}, {"-g", "-fdebug-types-section"},
+		{"-g", "-gdwarf-4", "-fdebug-types-section"}} {
 		p := cdecltest.Build(t, src, filepath.Join(dir, "prog"), append(flags, "-fno-eliminate-unused-debug-types")...)
 		byName := make(map[string]Function)
 		for _, f := range prototypes(t, p) {
@@ -136,8 +141,9 @@ func TestPrototypesCXX(t *testing.T) {
 				if linkage == name || strings.Contains(linkage, fmt.Sprintf("4shop%d%s", len(name), name)) {
 					found = true
 					text := strings.ReplaceAll(f.Declaration, "(anonymous namespace)::", "")
-					checks = append(checks, fmt.Sprintf("namespace check { using namespace shop; %s; static_assert(__is_same(decltype(check::%s), decltype(shop::%s)), \"%s\"); }",
-						text, name, name, name))
+					checks = append(checks,
+						fmt.Sprintf("namespace check { using namespace shop; %s; static_assert(__is_same(decltype(check::%s), decltype(shop::%s)), \"%s\"); }",
+							text, name, name, name))
 				}
 			}
 			assert.True(t, found, name)
@@ -145,7 +151,8 @@ func TestPrototypesCXX(t *testing.T) {
 		cdecltest.Compatible(t, src, checks)
 		assert.Equal(t, "(int more) const", byName["_ZNK4shop7counter3getEi"].Parameters)
 		assert.Equal(t, "(int m)", byName["_ZN4shop7counter3addEi"].Parameters)
-		assert.Equal(t, "(long l)", strings.ReplaceAll(byName["_ZN4shop7counter4zeroEl"].Parameters, "long int", "long"))
+		assert.Equal(t, "(long l)", strings.ReplaceAll(byName["_ZN4shop7counter4zeroEl"].Parameters, "long int",
+			"long"))
 	}
 }
 
@@ -155,7 +162,8 @@ var mutations = flag.Int("mutations", 200, "try `N` mutations of each program's 
 // TestPrototypesBroken changes the sections that types are of at random places.
 func TestPrototypesBroken(t *testing.T) {
 	src := cdecltest.Source(t)
-	for _, flags := range [][]string{{"-O2"}, {"-gdwarf-4"}, {"-fdebug-types-section"}, {"-gdwarf-4", "-fdebug-types-section"}} {
+	for _, flags := range [][]string{{"-O2"}, {"-gdwarf-4"}, {"-fdebug-types-section"},
+		{"-gdwarf-4", "-fdebug-types-section"}} {
 		p := cdecltest.Build(t, src, filepath.Join(t.TempDir(), "prog"), append(flags, "-g")...)
 		whole := load(t, p)
 		rnd := rand.New(rand.NewPCG(5, 6))
@@ -181,7 +189,8 @@ func TestPrototypesBroken(t *testing.T) {
 			most = max(most, after.TotalAlloc-before.TotalAlloc)
 		}
 		assert.Positive(t, failed)
-		t.Logf("%v: %d mutations, %d functions; %d have no prototype; at most %d KB allocated, %v", flags, *mutations, all, failed, most>>10, slowest)
+		t.Logf("%v: %d mutations, %d functions; %d have no prototype; at most %d KB allocated, %v", flags, *mutations,
+			all, failed, most>>10, slowest)
 		assert.Less(t, most, uint64(64<<20))
 		assert.Less(t, slowest, 5*time.Second)
 	}

@@ -35,7 +35,8 @@ func TestDemangle(t *testing.T) {
 	} {
 		assert.Equal(t, want, Demangle(name), name)
 	}
-	for _, odd := range []string{")>>(", "()>>(", "(a)>>(", "((a)>>(b)", "(a)>>(b))", "((a)>>(b))", "((a)>>((b)>>(c)))"} {
+	for _, odd := range []string{")>>(", "()>>(", "(a)>>(", "((a)>>(b)", "(a)>>(b))", "((a)>>(b))",
+		"((a)>>((b)>>(c)))"} {
 		assert.NotPanics(t, func() { plainShift(odd) }, odd)
 	}
 	assert.Equal(t, "<(a)>>((b))>", plainShift("<((a)>>((b)))>"))
@@ -50,7 +51,8 @@ func TestDemangleBombs(t *testing.T) {
 	assert.Equal(t, "a::f::<(isize, isize), ((isize, isize), (isize, isize)), (((isize, isize), (isize, isize)), ((isize, isize), (isize, isize)))>", Demangle(rust))
 	for _, levels := range []int{33, 100} {
 		cpp, rust := testtool.NameBombs(levels)
-		for _, name := range []string{cpp, rust, strings.Replace(cpp, "Evv", "EvS1_", 1), strings.Replace(cpp, "_Z", "_GLOBAL__I__Z", 1)} {
+		for _, name := range []string{cpp, rust, strings.Replace(cpp, "Evv", "EvS1_", 1),
+			strings.Replace(cpp, "_Z", "_GLOBAL__I__Z", 1)} {
 			got := Demangle(name)
 			assert.Len(t, got, longestName, name)
 			assert.True(t, strings.HasSuffix(got, cutMark), name)
@@ -58,7 +60,8 @@ func TestDemangleBombs(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		strings.Repeat("x", 10*longestName), "caml" + strings.Repeat("X", 10*longestName), "_" + strings.Repeat("ü", longestName),
+		strings.Repeat("x", 10*longestName), "caml" + strings.Repeat("X", 10*longestName),
+		"_" + strings.Repeat("ü", longestName),
 		"_Z1fI" + strings.Repeat("P", 10*longestName) + "iEvv", // a stack frame for each pointer
 	} {
 		got := Demangle(name)
@@ -71,14 +74,16 @@ func TestDemangleBombs(t *testing.T) {
 	assert.Equal(t, whole, Demangle(whole))
 }
 
-// TestDemanglePacks: names whose packs package demangle would expand for minutes, before it looks at the length, stay as they are.
+// TestDemanglePacks: names whose packs package demangle would expand for minutes, before it looks
+// at the length, stay as they are.
 func TestDemanglePacks(t *testing.T) {
 	bomb := func(n int) string {
 		r := strings.Repeat
 		return "1fIJ" + r("i", n) + "EJ" + r("c", n) + "EEv" + r("Dp1AIT_", n) + "Dp1BIT_T0_E" + r("E", n)
 	}
 	assert.Equal(t, "f<int, char>(A<int, B<int, char> >)::g", Demangle("_ZZ"+bomb(1)+"E1gv"))
-	for _, name := range []string{"_ZZ" + bomb(40) + "E1gv", "_GLOBAL__I__Z" + bomb(40), strings.ReplaceAll("_ZZ"+bomb(40)+"E1gv", "Dp", "sp")} {
+	for _, name := range []string{"_ZZ" + bomb(40) + "E1gv", "_GLOBAL__I__Z" + bomb(40),
+		strings.ReplaceAll("_ZZ"+bomb(40)+"E1gv", "Dp", "sp")} {
 		assert.Equal(t, name, Demangle(name))
 	}
 	assert.Equal(t, "(A<int, B<int, char> >)", DemangleParameters("_Z"+bomb(1)))

@@ -112,8 +112,8 @@ func TestPerfMapForeign(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNotOwn)
 }
 
-// TestBudget: the symbols of several maps and dumps take no more memory together than they may; those of a map that is not
-// read count no longer. The zeros of a hole are no symbols.
+// TestBudget: the symbols of several maps and dumps take no more memory together than they may;
+// those of a map that is not read count no longer. The zeros of a hole are no symbols.
 func TestBudget(t *testing.T) {
 	const each = 56 + 4 // a symbol and its name
 	dir := t.TempDir()
@@ -127,11 +127,13 @@ func TestBudget(t *testing.T) {
 	for _, c := range []struct {
 		path string
 		want error
-	}{{small, nil}, {large, errManySymbols}, {small, nil}, {small, nil}, {small, nil}, {small, nil}, {small, errManySymbols}} {
+	}{{small, nil}, {large, errManySymbols}, {small, nil}, {small, nil}, {small, nil}, {small, nil},
+		{small, errManySymbols}} {
 		_, err := PerfMap(c.path, 1, budget)
 		assert.ErrorIs(t, err, c.want)
 	}
-	holes := write("holes", "0 1 name\n"+strings.Repeat("\x00", 1<<20)+"\n10 1 last\n20 1 "+strings.Repeat("x", 1<<20)+"\n30 1 end")
+	holes := write("holes", "0 1 name\n"+strings.Repeat("\x00", 1<<20)+"\n10 1 last\n20 1 "+strings.Repeat("x",
+		1<<20)+"\n30 1 end")
 	table, err := PerfMap(holes, 1, plenty())
 	require.NoError(t, err)
 	require.Equal(t, 4, table.Len())
@@ -170,7 +172,8 @@ func TestPerfMapOwner(t *testing.T) {
 		want        bool
 	}{
 		{0, 1000, gone, true}, {1000, 1000, gone, true}, {1001, 1000, is(1001), false},
-		{1000, 0, is(1000), true}, {1000, 0, is(1001), false}, {1000, 0, is(0), false}, {1000, 0, gone, false}, {0, 0, gone, true},
+		{1000, 0, is(1000), true}, {1000, 0, is(1001), false}, {1000, 0, is(0), false}, {1000, 0, gone, false},
+		{0, 0, gone, true},
 	} {
 		assert.Equal(t, c.want, believed(c.owner, c.self, c.process), "a file of %d, read by %d", c.owner, c.self)
 	}

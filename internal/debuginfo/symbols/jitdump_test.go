@@ -52,14 +52,17 @@ func readDump(t *testing.T, d dump) (*Table, error) {
 
 func TestJITDump(t *testing.T) {
 	long := strings.Repeat("a long name ", 300)
-	d := newDump().load(1, 0x1000, 0x100, "first").load(2, 0x2000, 5000, long).record(2, make([]byte, 24)). // debug information
-														load(3, 0x3fc0, 0x80, "moved").move(3, 0x3fc0, 0x5000, 0x80).load(4, 0x10c0, 0x20, "over first").load(5, 0x6000, 0x10, "same").load(6, 0x6000, 0x10, "same, later")
+	// debug information
+	d := newDump().load(1, 0x1000, 0x100, "first").load(2, 0x2000, 5000, long).record(2, make([]byte, 24)).
+		load(3, 0x3fc0, 0x80, "moved").move(3, 0x3fc0, 0x5000,
+		0x80).load(4, 0x10c0, 0x20, "over first").load(5, 0x6000, 0x10, "same").load(6, 0x6000, 0x10, "same, later")
 	whole := len(d)
 	d = d.load(7, 0x7000, 0x40, "being written")
 	for _, part := range []dump{d[:whole], d[:whole+4], d[:len(d)-1]} {
 		table, err := readDump(t, part)
 		require.NoError(t, err)
-		for addr, want := range map[uint64]string{0x1000: "", 0x10c0: "over first", 0x10df: "over first", 0x10e0: "", 0x2000: long, 0x2000 + 4999: long,
+		for addr, want := range map[uint64]string{0x1000: "", 0x10c0: "over first", 0x10df: "over first", 0x10e0: "",
+			0x2000: long, 0x2000 + 4999: long,
 			0x2000 + 5000: "", 0x5000: "moved", 0x507f: "moved", 0x6000: "same, later", 0x7000: ""} {
 			got := ""
 			if s := table.Find(addr); s != nil {
@@ -79,7 +82,8 @@ func TestJITDumpBad(t *testing.T) {
 		d    dump
 		want error
 	}{
-		{nil, errNoJITDump}, {dump("JiT"), errNoJITDump}, {dump(strings.Repeat("x", 100)), errNoJITDump}, {other, errOtherOrder}, {short, errJITRecord},
+		{nil, errNoJITDump}, {dump("JiT"), errNoJITDump}, {dump(strings.Repeat("x", 100)), errNoJITDump},
+		{other, errOtherOrder}, {short, errJITRecord},
 		{append(newDump(), make([]byte, 16)...), errJITRecord},
 	} {
 		_, err := readDump(t, c.d)

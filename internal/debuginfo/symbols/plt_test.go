@@ -24,8 +24,9 @@ func TestPLT(t *testing.T) {
 			dir := t.TempDir()
 			c, prog := filepath.Join(dir, "a.c"), filepath.Join(dir, "a")
 			// free by its address too, so that its slot is one of .rela.dyn.
-			require.NoError(t, os.WriteFile(c, []byte("#include <stdio.h>\n#include <stdlib.h>\nvoid (*volatile p)(void *);\n"+
-				"int main(void) { p = free; free(malloc(puts(\"x\"))); return getchar(); }\n"), 0o666))
+			require.NoError(t,
+				os.WriteFile(c, []byte("#include <stdio.h>\n#include <stdlib.h>\nvoid (*volatile p)(void *);\n"+
+					"int main(void) { p = free; free(malloc(puts(\"x\"))); return getchar(); }\n"), 0o666))
 			out, err := exec.Command("gcc", append(flags, "-O1", "-o", prog, c)...).CombinedOutput()
 			require.NoError(t, err, string(out))
 			out, err = exec.Command("objdump", "-d", "-j", ".plt", "-j", ".plt.got", "-j", ".plt.sec", prog).Output()

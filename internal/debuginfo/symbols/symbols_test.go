@@ -100,7 +100,8 @@ data: .quad 1
 	require.NoError(t, err)
 	table, err := FromELF(bytes.NewReader(b), "", nil, nil)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"before", "hot", "hot", "-"}, names(table, at["before"], at["hot"], at["inside"], at["data"]))
+	assert.Equal(t, []string{"before", "hot", "hot", "-"}, names(table, at["before"], at["hot"], at["inside"],
+		at["data"]))
 }
 
 func TestDebugFile(t *testing.T) {
@@ -125,24 +126,29 @@ func TestText(t *testing.T) {
 	kernel, err := Kallsyms(write("ffffffff81000000 T _text\nffffffff81000000 T startup\nffffffff81000100 t next\n" +
 		"ffffffff81000180 a absolute\nffffffff81000200 D data\nffffffffc0000000 t mod_f\t[mod]\nffffffffc0000100 T last"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"-", "startup", "next", "next", "data", "mod_f", "last", "-"}, names(kernel, 0xffffffff80ffffff, 0xffffffff810000ff,
-		0xffffffff81000100, 0xffffffff81000190, 0xffffffff81000200, 0xffffffffc0000010, 0xffffffffc00010ff, 0xffffffffc0001100))
+	assert.Equal(t, []string{"-", "startup", "next", "next", "data", "mod_f", "last", "-"},
+		names(kernel, 0xffffffff80ffffff, 0xffffffff810000ff,
+			0xffffffff81000100, 0xffffffff81000190, 0xffffffff81000200, 0xffffffffc0000010, 0xffffffffc00010ff,
+			0xffffffffc0001100))
 	assert.Equal(t, "[mod]", kernel.Find(0xffffffffc0000010).Module)
 	assert.Equal(t, "", kernel.Find(0xffffffffc0000100).Module)
 
 	kernel, err = Kallsyms(write("\nno symbol\nffffffffc0000010 t g\t[b]\nffffffffc0000000 t f\t[a]\n" +
 		"FFFFFFFFC0000010 t h\t[b]\n3 T low\nffffffffc0000010 T last\t[c]\n5 T\n"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"-", "low", "low", "f", "last"}, names(kernel, 2, 3, 5, 0xffffffffc000000f, 0xffffffffc0000010))
+	assert.Equal(t, []string{"-", "low", "low", "f", "last"},
+		names(kernel, 2, 3, 5, 0xffffffffc000000f, 0xffffffffc0000010))
 	_, err = Kallsyms(write("1234x T f\n"))
 	assert.ErrorContains(t, err, "1234x")
 	assert.Nil(t, (*Kernel)(nil).Find(1))
 	_, err = Kallsyms(write("0000000000000000 T _text\n"))
 	assert.ErrorIs(t, err, ErrHidden)
 
-	table, err := PerfMap(write("7f0000001000 20 LazyCompile:~f file.js:1\nnonsense\n0x7f0000002000 0x10 g\n"), 1, plenty())
+	table, err := PerfMap(write("7f0000001000 20 LazyCompile:~f file.js:1\nnonsense\n0x7f0000002000 0x10 g\n"), 1,
+		plenty())
 	require.NoError(t, err)
-	assert.Equal(t, []string{"LazyCompile:~f file.js:1", "-", "g"}, names(table, 0x7f000000101f, 0x7f0000001020, 0x7f0000002000))
+	assert.Equal(t, []string{"LazyCompile:~f file.js:1", "-", "g"},
+		names(table, 0x7f000000101f, 0x7f0000001020, 0x7f0000002000))
 	_, err = PerfMap(dir, 1, plenty())
 	assert.Error(t, err)
 }

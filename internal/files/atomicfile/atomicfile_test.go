@@ -166,7 +166,8 @@ func TestModes(t *testing.T) {
 	for _, c := range []struct {
 		umask      int
 		perm, want fs.FileMode
-	}{{0o022, PermText, 0o644}, {0o077, PermText, 0o600}, {0, PermText, 0o666}, {0, PermCode, 0o644}, {0o077, PermCode, 0o600}, {0o022, 0o600, 0o600}} {
+	}{{0o022, PermText, 0o644}, {0o077, PermText, 0o600}, {0, PermText, 0o666}, {0, PermCode, 0o644},
+		{0o077, PermCode, 0o600}, {0o022, 0o600, 0o600}} {
 		syscall.Umask(c.umask)
 		path := filepath.Join(t.TempDir(), "out")
 		write(t, path, "old")

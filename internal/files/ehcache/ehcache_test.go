@@ -61,12 +61,14 @@ func TestPrune(t *testing.T) {
 	defer f.Close()
 	files, err := f.Files(now)
 	require.NoError(t, err)
-	require.Equal(t, []string{"aa/2.eh_elf.so", "bb/3.eh_elf.so", "aa/1.eh_elf.so", "bb/.ehasm-0123456789abcdef.tmp"}, names(files))
+	require.Equal(t, []string{"aa/2.eh_elf.so", "bb/3.eh_elf.so", "aa/1.eh_elf.so", "bb/.ehasm-0123456789abcdef.tmp"},
+		names(files))
 
 	const month = 30 * 24 * time.Hour
 	leftover := "bb/.ehasm-0123456789abcdef.tmp"
 	assert.Equal(t, []string{leftover}, names(Limits{}.Beyond(files, now)))
-	assert.Equal(t, []string{"aa/2.eh_elf.so", "bb/3.eh_elf.so", leftover}, names(Limits{Unused: month}.Beyond(files, now)))
+	assert.Equal(t, []string{"aa/2.eh_elf.so", "bb/3.eh_elf.so", leftover},
+		names(Limits{Unused: month}.Beyond(files, now)))
 	assert.Equal(t, []string{"aa/2.eh_elf.so", leftover}, names(Limits{Bytes: 300}.Beyond(files, now)))
 	assert.Equal(t, names(files), names(Limits{Bytes: 1}.Beyond(files, now)))
 

@@ -86,14 +86,16 @@ func TestOpen(t *testing.T) {
 		bad  bool
 	}{
 		{"none", file(zip, section{".text", 0, 0, len(zip)}), false},
-		{"small", file(compressed(t, free, true), section{".debug_info", elf.SHF_COMPRESSED, 0, len(compressed(t, free, true))}), false},
+		{"small", file(compressed(t, free, true), section{".debug_info", elf.SHF_COMPRESSED, 0,
+			len(compressed(t, free, true))}), false},
 		{"one", file(zip, info), true},
 		{"older form", file(old, section{".zdebug_info", 0, 0, len(old)}), true},
 		{"not the older form", file(old, section{".debug_info", 0, 0, len(old)}), false},
 		// one whose ratio is high beside others: what the file's bytes warrant together
 		{"beside others", file(append(bytes.Clone(zip), append(compressed(t, 1, true), noise...)...), info,
 			section{".debug_str", elf.SHF_COMPRESSED, len(zip), len(compressed(t, 1, true)) + len(noise)}), false},
-		{"the same bytes twice", file(append(bytes.Clone(zip), noise...), section{".debug_info", elf.SHF_COMPRESSED, 0, len(zip) + len(noise)},
+		{"the same bytes twice", file(append(bytes.Clone(zip), noise...),
+			section{".debug_info", elf.SHF_COMPRESSED, 0, len(zip) + len(noise)},
 			section{".debug_line", elf.SHF_COMPRESSED, 0, len(zip) + len(noise)}, line, line), true},
 		{"bytes that the file has not", file(zip, section{".debug_info", elf.SHF_COMPRESSED, 0, 1 << 30}), true},
 	} {

@@ -33,7 +33,8 @@ func TestCommand(t *testing.T) {
 	assert.Equal(t, tool, found, "the first that is executable")
 	for name, want := range map[string]error{
 		"none": ErrCommandNotFound, "": ErrCommandNotFound, "plain": ErrNotExecutable, "folder": ErrNotExecutable,
-		plain: ErrNotExecutable, plain + "/x": ErrCommandNotFound, dir: ErrNotExecutable, dir + "/none": ErrCommandNotFound,
+		plain: ErrNotExecutable, plain + "/x": ErrCommandNotFound, dir: ErrNotExecutable,
+		dir + "/none": ErrCommandNotFound,
 	} {
 		_, err := Command(name, path)
 		assert.ErrorIs(t, err, want, name)

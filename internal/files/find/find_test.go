@@ -73,7 +73,8 @@ func TestFolder(t *testing.T) {
 		assert.Equal(t, filepath.Join(dir, "sub/a.eh_elf.so"), res.Inputs[1].Names[0].Target(""))
 		assert.False(t, res.Inputs[0].Given)
 		assert.Equal(t, map[string]string{"text": ReasonNotELF, "short": ReasonNotELF, "empty": ReasonNotELF,
-			"old.eh_elf.so": ReasonEhElf, "folderlink": ReasonFolderLink, "dangling": ReasonDangling, "loop": ReasonDangling,
+			"old.eh_elf.so": ReasonEhElf, "folderlink": ReasonFolderLink, "dangling": ReasonDangling,
+			"loop": ReasonDangling,
 			"fifo": ReasonNotRegular, "fifolink": ReasonNotRegular, "socket": ReasonNotRegular}, skipsOf(res))
 	}
 
@@ -93,7 +94,8 @@ func TestArguments(t *testing.T) {
 	for _, p := range res.Problems {
 		lines = append(lines, strings.TrimPrefix(p.Path, dir+"/")+": "+p.Err.Error())
 	}
-	assert.Equal(t, []string{"fifo: is a FIFO", "gone: stat: no such file or directory", ": stat: no such file or directory",
+	assert.Equal(t, []string{"fifo: is a FIFO", "gone: stat: no such file or directory",
+		": stat: no such file or directory",
 		"/dev/null: is a device"}, lines)
 	require.Len(t, res.Inputs, 1)
 	assert.True(t, res.Inputs[0].Given)

@@ -111,7 +111,8 @@ func TestClosureRpath(t *testing.T) {
 	require.NoError(t, os.WriteFile(src, []byte("int NAME(void) { return 1; }\n"), 0o644))
 	lib := func(path, soname string, args ...string) {
 		name := strings.TrimSuffix(strings.TrimPrefix(soname, "lib"), ".so")
-		cc(t, append([]string{"-shared", "-fPIC", "-DNAME=f_" + name, "-o", path, "-Wl,-soname," + soname, src, "-Wl,--no-as-needed"}, args...)...)
+		cc(t, append([]string{"-shared", "-fPIC", "-DNAME=f_" + name, "-o", path, "-Wl,-soname," + soname, src,
+			"-Wl,--no-as-needed"}, args...)...)
 	}
 	lib(at("env", "libenv.so"), "libenv.so")
 	lib(at("deep", "libdeep.so"), "libdeep.so")
@@ -121,11 +122,13 @@ func TestClosureRpath(t *testing.T) {
 	// libnear needs libdeep and has no path: the program's DT_RPATH is inherited.
 	lib(at("run", "libnear.so"), "libnear.so", at("deep", "libdeep.so"))
 	// a wrong-class file of the right name stands in the way
-	require.NoError(t, os.WriteFile(at("run", "libenv.so"), append([]byte("\x7fELF\x01\x01\x01"), make([]byte, 100)...), 0o644))
+	require.NoError(t, os.WriteFile(at("run", "libenv.so"), append([]byte("\x7fELF\x01\x01\x01"),
+		make([]byte, 100)...), 0o644))
 
 	main := at("main.c")
 	require.NoError(t, os.WriteFile(main, []byte("int main(void) { return 0; }\n"), 0o644))
-	libs := []string{at("run", "libnear.so"), at("env", "libenv.so"), at("hw", "libhw.so"), at("elsewhere", "libdirect.so")}
+	libs := []string{at("run", "libnear.so"), at("env", "libenv.so"), at("hw", "libhw.so"),
+		at("elsewhere", "libdirect.so")}
 	for name, flags := range map[string][]string{
 		"rpath":   {"-Wl,--disable-new-dtags,-rpath,$ORIGIN/../run:$ORIGIN/../deep:${ORIGIN}/../hw:" + at("elsewhere")},
 		"runpath": {"-Wl,--enable-new-dtags,-rpath,$ORIGIN/../run:$ORIGIN/../deep:${ORIGIN}/../hw:" + at("elsewhere")},
@@ -177,7 +180,8 @@ func TestFindDeps(t *testing.T) {
 	res := Find(context.Background(), []string{prog}, Options{Deps: true, Loader: HostLoader(os.Getenv)})
 	require.Len(t, res.Problems, 1)
 	assert.Equal(t, prog, res.Problems[0].Path)
-	assert.EqualError(t, res.Problems[0].Err, "DT_NEEDED libgone.so: not found: if the program finds it, set LD_LIBRARY_PATH as for the program")
+	assert.EqualError(t, res.Problems[0].Err,
+		"DT_NEEDED libgone.so: not found: if the program finds it, set LD_LIBRARY_PATH as for the program")
 	cc(t, "-shared", "-fPIC", "-o", lib, src) // without a soname the path counts
 	cc(t, "-o", prog, src, "-Wl,--no-as-needed", lib)
 	require.NoError(t, os.Remove(lib))
@@ -241,7 +245,8 @@ func cacheBytes(old bool) []byte {
 	}
 	b = le.AppendUint32(b, cacheExtensionMagic)
 	b = le.AppendUint32(b, 1)
-	for _, v := range []uint32{cacheExtensionHwcap, 0, ext + 24, 8, base + off("x86-64-v2\x00"), base + off("x86-64-v9")} {
+	for _, v := range []uint32{cacheExtensionHwcap, 0, ext + 24, 8, base + off("x86-64-v2\x00"),
+		base + off("x86-64-v9")} {
 		b = le.AppendUint32(b, v)
 	}
 	if old {
@@ -294,7 +299,8 @@ func TestCachePrefersHwcaps(t *testing.T) {
 	for _, p := range []string{plain, v2} {
 		require.NoError(t, os.Symlink(exe, p))
 	}
-	r.cache = map[string][]cacheEntry{"libx.so": {{plain, ""}, {filepath.Join(dir, "gone"), "x86-64-v3"}, {v2, "x86-64-v2"}}}
+	r.cache = map[string][]cacheEntry{"libx.so": {{plain, ""}, {filepath.Join(dir, "gone"), "x86-64-v3"},
+		{v2, "x86-64-v2"}}}
 	path, _ := r.inCache(&r.Loader, "libx.so")
 	assert.Equal(t, v2, path)
 	r.Hwcaps = nil

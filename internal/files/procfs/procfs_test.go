@@ -15,11 +15,15 @@ func TestParseMapping(t *testing.T) {
 		want Mapping
 		ok   bool
 	}{
-		{"7f00-7f10 r-xp 00001000 08:01 42                       /usr/lib/a b.so", Mapping{0x7f00, 0x7f10, 0x1000, "/usr/lib/a b.so", 42, true, "08:01"}, true},
-		{"7f00-7f10 r--p 00001000 08:01 42 /x (deleted)", Mapping{0x7f00, 0x7f10, 0x1000, "/x" + Deleted, 42, false, "08:01"}, true},
+		{"7f00-7f10 r-xp 00001000 08:01 42                       /usr/lib/a b.so",
+			Mapping{0x7f00, 0x7f10, 0x1000, "/usr/lib/a b.so", 42, true, "08:01"}, true},
+		{"7f00-7f10 r--p 00001000 08:01 42 /x (deleted)", Mapping{0x7f00, 0x7f10, 0x1000, "/x" + Deleted, 42, false,
+			"08:01"}, true},
 		{"7f00-7f10 rwxp 00000000 00:00 0 ", Mapping{0x7f00, 0x7f10, 0x7f00, "//anon", 0, true, "00:00"}, true},
-		{"7f00-7f10 r-xp 00000000 00:00 0                          [vdso]", Mapping{0x7f00, 0x7f10, 0, "[vdso]", 0, true, "00:00"}, true},
-		{`7f00-7f80 r-xp 00001000 fe:01 1234                       /a b\012c (deleted)`, Mapping{0x7f00, 0x7f80, 0x1000, "/a b\nc" + Deleted, 1234, true, "fe:01"}, true},
+		{"7f00-7f10 r-xp 00000000 00:00 0                          [vdso]",
+			Mapping{0x7f00, 0x7f10, 0, "[vdso]", 0, true, "00:00"}, true},
+		{`7f00-7f80 r-xp 00001000 fe:01 1234                       /a b\012c (deleted)`,
+			Mapping{0x7f00, 0x7f80, 0x1000, "/a b\nc" + Deleted, 1234, true, "fe:01"}, true},
 		{"7f00-7f80 rw-p 00000000 00:00 0 ", Mapping{0x7f00, 0x7f80, 0x7f00, "//anon", 0, false, "00:00"}, true},
 		{"nonsense", Mapping{}, false},
 		{"", Mapping{}, false},

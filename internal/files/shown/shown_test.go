@@ -8,7 +8,8 @@ import (
 
 func TestName(t *testing.T) {
 	for name, want := range map[string]string{
-		"plain name.so": "plain name.so", "größe": "größe", "a\nb": `"a\nb"`, "\x1b[31m": `"\x1b[31m"`, "\xff": `"\xff"`, "": `""`,
+		"plain name.so": "plain name.so", "größe": "größe", "a\nb": `"a\nb"`, "\x1b[31m": `"\x1b[31m"`,
+		"\xff": `"\xff"`, "": `""`,
 	} {
 		assert.Equal(t, want, Name(name))
 	}

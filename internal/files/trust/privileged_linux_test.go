@@ -33,8 +33,10 @@ func TestOverflow(t *testing.T) {
 	require.NoError(t, os.Chown(file, 4711, 4711))
 	for name, attr := range map[string]*syscall.SysProcAttr{
 		"unknown": {Cloneflags: syscall.CLONE_NEWUSER},
-		"known": {Cloneflags: syscall.CLONE_NEWUSER, UidMappings: []syscall.SysProcIDMap{{ContainerID: 65534, HostID: 0, Size: 1}},
-			Credential: &syscall.Credential{Uid: 65534, NoSetGroups: true}, GidMappings: []syscall.SysProcIDMap{{HostID: 0, Size: 1}}},
+		"known": {Cloneflags: syscall.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 65534, HostID: 0, Size: 1}},
+			Credential:  &syscall.Credential{Uid: 65534, NoSetGroups: true},
+			GidMappings: []syscall.SysProcIDMap{{HostID: 0, Size: 1}}},
 	} {
 		cmd := exec.Command("/proc/self/exe", "-test.run=^TestOverflow$")
 		cmd.Env, cmd.Dir, cmd.SysProcAttr = []string{openedBy + "=" + file}, dir, attr

@@ -52,13 +52,15 @@ func (g *generator) declare(inner string, depth int, where place) string {
 	case kind == 1 && where == target && pointer: // a function
 		params, _ := g.params(depth - 1)
 		return g.declare(fmt.Sprintf("(%s)(%s)", inner, params), depth-1, result)
-	case kind == 2 && where != result && !strings.HasSuffix(inner, "]"): // an array; see docs/script.md for those of arrays
+	// an array; see docs/script.md for those of arrays
+	case kind == 2 && where != result && !strings.HasSuffix(inner, "]"):
 		if pointer {
 			inner = "(" + inner + ")"
 		}
 		return g.declare(fmt.Sprintf("%s[%d]", inner, 1+g.IntN(9)), depth-1, object)
 	case kind >= 3:
-		return g.declare("*"+[]string{"", "", "const ", "volatile ", "const volatile "}[g.IntN(5)]+inner, depth-1, target)
+		return g.declare("*"+[]string{"", "", "const ", "volatile ", "const volatile "}[g.IntN(5)]+inner, depth-1,
+			target)
 	}
 	return g.base(where) + " " + inner
 }
@@ -66,8 +68,10 @@ func (g *generator) declare(inner string, depth int, where place) string {
 func (g *generator) base(where place) string {
 	n := g.IntN(tags)
 	list := []string{
-		"int", "char", "unsigned char", "signed char", "short", "unsigned short", "unsigned", "long", "unsigned long", "long long",
-		"unsigned long long", "float", "double", "long double", "_Bool", "size_t", fmt.Sprint("struct s", n), fmt.Sprint("union u", n),
+		"int", "char", "unsigned char", "signed char", "short", "unsigned short", "unsigned", "long", "unsigned long",
+		"long long",
+		"unsigned long long", "float", "double", "long double", "_Bool", "size_t", fmt.Sprint("struct s", n),
+		fmt.Sprint("union u", n),
 		fmt.Sprint("enum e", n), fmt.Sprint("t", n),
 	}
 	switch where {

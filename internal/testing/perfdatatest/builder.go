@@ -221,7 +221,8 @@ func (b *Builder) File() []byte {
 	dataAt := attrsAt + uint64(len(attrs))
 	const flags = 1<<2 | 1<<3 | 1<<11 | 1<<12
 	features := [][]byte{
-		b.buildIDs(), headerString("host"), Bytes(uint32(2), headerString("perf"), headerString("record")), b.eventDesc(),
+		b.buildIDs(), headerString("host"), Bytes(uint32(2), headerString("perf"), headerString("record")),
+		b.eventDesc(),
 	}
 	out := Bytes("PERFILE2", uint64(header), uint64(attrSize+16), attrsAt, uint64(len(attrs)),
 		dataAt, uint64(len(b.Data)), uint64(0), uint64(0), uint64(flags), uint64(0), uint64(0), uint64(0),

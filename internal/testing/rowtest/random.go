@@ -98,7 +98,8 @@ func (s *source) row(t *dwarfcfa.Table) dwarfcfa.Row {
 		r.CFA.Offset = 8 + 8*int64(s.below(32))
 		at := int64(-16)
 		for regs := s.byte(); regs != 0; regs >>= 1 {
-			if reg := []int{abi.RBP, abi.RBX, abi.R12, abi.R13, abi.R14, abi.R15, abi.RBP, abi.RBX}[s.below(8)]; regs&1 != 0 {
+			if reg := []int{abi.RBP, abi.RBX, abi.R12, abi.R13, abi.R14, abi.R15, abi.RBP,
+				abi.RBX}[s.below(8)]; regs&1 != 0 {
 				r.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: at}
 				at -= 8
 			}
@@ -121,7 +122,8 @@ func (s *source) row(t *dwarfcfa.Table) dwarfcfa.Row {
 
 func (s *source) rule(t *dwarfcfa.Table) dwarfcfa.RegRule {
 	kinds := []dwarfcfa.RuleKind{dwarfcfa.RuleOffset, dwarfcfa.RuleUndefined, dwarfcfa.RuleSameValue,
-		dwarfcfa.RuleOffset, dwarfcfa.RuleValOffset, dwarfcfa.RuleRegister, dwarfcfa.RuleExpression, dwarfcfa.RuleValExpression}
+		dwarfcfa.RuleOffset, dwarfcfa.RuleValOffset, dwarfcfa.RuleRegister, dwarfcfa.RuleExpression,
+		dwarfcfa.RuleValExpression}
 	rule := dwarfcfa.RegRule{Kind: kinds[s.below(len(kinds))]}
 	switch rule.Kind {
 	case dwarfcfa.RuleOffset, dwarfcfa.RuleValOffset:

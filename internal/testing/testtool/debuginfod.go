@@ -25,7 +25,8 @@ func Debuginfod(t testing.TB, folder string) string {
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
-	cmd := exec.Command("debuginfod", "-F", "-p", fmt.Sprint(port), "-d", filepath.Join(t.TempDir(), "index.sqlite"), "-t0", "-g0", folder)
+	cmd := exec.Command("debuginfod", "-F", "-p", fmt.Sprint(port), "-d", filepath.Join(t.TempDir(), "index.sqlite"),
+		"-t0", "-g0", folder)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ func DependsOn(t testing.TB, folders ...string) {
 			switch {
 			case err != nil:
 				return err
-			case d.IsDir() && path != folder && (strings.HasPrefix(d.Name(), ".") || d.Name() == "build" || d.Name() == "out"):
+			case d.IsDir() && path != folder &&
+				(strings.HasPrefix(d.Name(), ".") || d.Name() == "build" || d.Name() == "out"):
 				return fs.SkipDir
 			case d.IsDir():
 				return nil

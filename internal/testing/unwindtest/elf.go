@@ -84,7 +84,8 @@ func (e *ELF) ehFrame() []byte {
 			insts = []byte{0x0c, 0, 16} // DW_CFA_def_cfa
 		}
 		if f.Kind == BelowRSP {
-			insts = []byte{0x0f, 5, 0x77, 0x78, 0x06, 0x23, 16} // DW_CFA_def_cfa_expression: breg7 -8, deref, plus_uconst 16
+			// DW_CFA_def_cfa_expression: breg7 -8, deref, plus_uconst 16
+			insts = []byte{0x0f, 5, 0x77, 0x78, 0x06, 0x23, 16}
 		}
 		entry(pack(uint32(len(out)+4-cie), f.Addr, f.Size, uint8(0), insts))
 	}
@@ -116,16 +117,19 @@ func (e *ELF) Bytes() []byte {
 	frame := e.ehFrame()
 	at := uint64(ehdr + 2*phdr)
 	place := func(b []byte) uint64 { p := at; at += uint64(len(b)+7) &^ 7; return p }
-	noteAt, frameAt, symAt, strAt, namesAt := place(note), place(frame), place(symtab), place(strtab), place([]byte(names))
+	noteAt, frameAt, symAt, strAt, namesAt := place(note), place(frame), place(symtab), place(strtab),
+		place([]byte(names))
 	shAt := at
 	at += uint64(sections) * shdr
 	if at > e.Off {
 		panic("segment too early")
 	}
 	out := pack([]byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"), uint16(3), uint16(62), uint32(1),
-		e.Entry, uint64(ehdr), shAt, uint32(0), uint16(ehdr), uint16(phdr), uint16(2), uint16(shdr), sections, uint16(2))
+		e.Entry, uint64(ehdr), shAt, uint32(0), uint16(ehdr), uint16(phdr), uint16(2), uint16(shdr), sections,
+		uint16(2))
 	out = append(out, pack(uint32(1), uint32(5), e.Off, e.VAddr, e.VAddr, e.Size, e.Size, uint64(4096))...)
-	out = append(out, pack(uint32(4), uint32(4), noteAt, noteAt, noteAt, uint64(len(note)), uint64(len(note)), uint64(4))...)
+	out = append(out, pack(uint32(4), uint32(4), noteAt, noteAt, noteAt, uint64(len(note)), uint64(len(note)),
+		uint64(4))...)
 	for _, b := range [][]byte{note, frame, symtab, strtab, []byte(names)} {
 		out = pad(append(out, b...), 8)
 	}
