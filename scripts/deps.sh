@@ -12,7 +12,7 @@ needs=(
 	/usr/include/c++ libstdc++-12-dev  clang++ clang  /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.asan-x86_64.so libclang-rt-14-dev
 	debuginfod debuginfod  debuginfod-find debuginfod
 	perf linux-perf  jq jq  less less  man man-db  script bsdutils
-	pfunct pahole  python3 python3  groff groff-base  zsh zsh  fish fish
+	pfunct pahole  python3 python3  pgrep procps  groff groff-base  zsh zsh  fish fish
 )
 missing=()
 for ((i = 0; i < ${#needs[@]}; i += 2)); do

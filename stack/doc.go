@@ -14,6 +14,7 @@
 package stack
 
 import (
+	"errors"
 	"time"
 
 	"github.com/ehasm/ehasm/unwind"
@@ -21,6 +22,12 @@ import (
 
 // MaxFrames is how many frames of a stack are taken.
 const MaxFrames = 4096
+
+// Errors about processes; they are wrapped. Those about rights wrap fs.ErrPermission.
+var (
+	ErrNoProcess = errors.New("there is no such process")
+	ErrEnded     = errors.New("the process has ended")
+)
 
 // Options say how stacks are taken. The zero value gives what ehasm stack --no-lines shows.
 type Options struct {
@@ -51,9 +58,12 @@ type Target struct {
 
 // Thread is a thread with its stack.
 type Thread struct {
-	TID     int32
-	Comm    string // name, as of Target; of a core ""
-	State   string // of the moment before it was stopped: "running", or what it is blocked in; "": not known
+	TID   int32
+	Comm  string // name, as of Target; of a core ""
+	State string // of the moment before it was stopped: "running", or what it is blocked in; "": not known
+	// Kernel has the functions of the kernel that a blocked thread is in, innermost first, as "name+0x12". It is nil of a
+	// core, and without the right to read /proc/PID/stack, which root has.
+	Kernel  []string
 	PCs     []uint64
 	Guessed []int        // which of PCs were found by frame pointer, ascending
 	End     unwind.Cause // why the stack ends: Outermost and OutermostGuessed if it is complete

@@ -23,7 +23,8 @@ import (
 const (
 	patience      = 100 * time.Millisecond // for a thread
 	leastPatience = time.Millisecond
-	allPatience   = time.Second // for all that do not stop
+	allPatience   = time.Second      // for all that do not stop
+	runPatience   = 10 * time.Second // for all that wait for a CPU, as beside a real-time thread
 )
 
 // Live takes the stacks of processes, of each any number of times. It keeps what it knows of their files. It may be used by
@@ -99,7 +100,7 @@ func (l *Live) take(ctx context.Context, consistent bool) (*Target, error) {
 	}
 	t := &Target{PID: l.pid}
 	t.Comm, _ = procfs.Comm(l.pid, l.pid)
-	stops := &stops{left: allPatience}
+	stops := newStops()
 	if err := l.takeEach(ctx, t, stops); err != nil {
 		return nil, err
 	}
@@ -119,7 +120,7 @@ func (l *Live) readMaps() error {
 	}
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
-		return errors.New("there is no such process")
+		return ErrNoProcess
 	case err != nil:
 		return refused(l.pid, l.pid, err)
 	case len(list) == 0:
@@ -160,23 +161,33 @@ func (l *space) region(addr uint64) (start, end uint64) {
 
 // stops bounds the time that is lost to threads that do not stop.
 type stops struct {
-	left  time.Duration
-	stuck map[int32]bool // they were interrupted and have not stopped yet
-	reads int            // of mappings, for stacks that lead out of them
+	left     time.Duration
+	hungry   time.Duration        // for those that wait for a CPU
+	runnable func(tid int32) bool // whether a thread does that
+	stuck    map[int32]bool       // they were interrupted and have not stopped yet
+	reads    int                  // of mappings, for stacks that lead out of them
 }
 
-// await is the function await with a bound on the time.
+func newStops() *stops {
+	return &stops{left: allPatience, hungry: runPatience, runnable: runnable, stuck: make(map[int32]bool)}
+}
+
+// await is the function await with a bound on the time. A thread that is runnable stops as soon as it gets a CPU.
 func (s *stops) await(tid int32) (held, error) {
-	begin := time.Now()
-	h, err := await(int(tid), begin.Add(max(leastPatience, min(s.left, patience))))
-	if err == errLate {
-		s.left -= time.Since(begin)
-		if s.stuck == nil {
-			s.stuck = make(map[int32]bool)
+	for {
+		begin := time.Now()
+		h, err := await(int(tid), begin.Add(max(leastPatience, min(s.left, patience))))
+		if err != errLate {
+			return h, err
 		}
+		if s.hungry > 0 && s.runnable(tid) {
+			s.hungry -= time.Since(begin)
+			continue
+		}
+		s.left -= time.Since(begin)
 		s.stuck[tid] = true
+		return h, err
 	}
-	return h, err
 }
 
 // takeEach takes the stacks of the threads one by one, also of those that start meanwhile.
@@ -194,7 +205,7 @@ func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
 				continue
 			}
 			known[tid], again = true, true
-			th := Thread{TID: tid}
+			th := Thread{TID: tid, Kernel: kernelStack(l.pid, tid)}
 			th.Comm, th.State = describe(l.pid, tid)
 			if th.State == ended {
 				th.Missing = "it has ended, and others of the process have not"
@@ -216,7 +227,7 @@ func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
 		}
 	}
 	if len(t.Threads) == 0 && ctx.Err() == nil {
-		return errors.New("the process has ended")
+		return ErrEnded
 	}
 	return ctx.Err()
 }

@@ -88,3 +88,54 @@ func TestAwaitLate(t *testing.T) {
 	})
 	assert.NoError(t, err)
 }
+
+// TestAwaitRunnable: a thread that waits for a CPU is waited for, up to a bound; one that is blocked is not.
+func TestAwaitRunnable(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	require.NoError(t, cmd.Start())
+	defer func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	pid := cmd.Process.Pid
+	const rounds = 3
+	for _, c := range []struct {
+		hungry time.Duration
+		want   error
+	}{{hang, nil}, {0, errLate}} {
+		var err error
+		asked := 0
+		onThread(func() {
+			for begin := time.Now(); time.Since(begin) < hang; { // the thread before may not have ended
+				if err = unix.PtraceSeize(pid); err == nil {
+					break
+				}
+			}
+			s := newStops()
+			s.left, s.hungry = time.Millisecond, c.hungry
+			s.runnable = func(int32) bool {
+				if asked++; asked == rounds {
+					err = unix.PtraceInterrupt(pid) // it gets its CPU
+				}
+				return true
+			}
+			if err == nil {
+				_, err = s.await(int32(pid))
+			}
+			assert.Equal(t, c.want != nil, s.stuck[int32(pid)])
+		})
+		assert.Equal(t, c.want, err)
+		if c.want == nil {
+			assert.Equal(t, rounds, asked)
+		}
+	}
+	require.Eventually(t, func() bool { return !runnable(int32(pid)) }, hang, time.Millisecond)
+	busy := exec.Command("bash", "-c", "while :; do :; done")
+	require.NoError(t, busy.Start())
+	defer func() {
+		busy.Process.Kill()
+		busy.Wait()
+	}()
+	require.Eventually(t, func() bool { return runnable(int32(busy.Process.Pid)) }, hang, time.Millisecond)
+	assert.False(t, runnable(1<<31-1))
+}

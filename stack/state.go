@@ -33,6 +33,25 @@ func readStatus(pid, tid int32) status {
 // ended is the state of a thread that its parent has not waited for yet.
 const ended = "has ended"
 
+// runnable reports whether a thread would run if it got a CPU.
+func runnable(tid int32) bool {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tid)) // no file, no thread
+	return bytes.Contains(b[max(0, bytes.LastIndexByte(b, ')')):], []byte(") R "))
+}
+
+// kernelStack returns the functions of the kernel that a thread is in, innermost first, as far as that may be read:
+// proc_pid_stack(5).
+func kernelStack(pid, tid int32) (list []string) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stack", pid, tid)) // it takes CAP_SYS_ADMIN
+	for line := range strings.Lines(string(b)) {
+		if _, place, ok := strings.Cut(strings.TrimSpace(line), "] "); ok {
+			place, _, _ = strings.Cut(place, "/") // the function's size
+			list = append(list, place)
+		}
+	}
+	return list
+}
+
 // describe returns the name of a thread and what it does, before it is stopped.
 func describe(pid, tid int32) (comm, state string) {
 	task := fmt.Sprintf("/proc/%d/task/%d/", pid, tid)
@@ -165,9 +184,9 @@ func refused(pid, tid int32, err error) error {
 func noMemory(pid int32) error {
 	switch _, state := describe(pid, pid); {
 	case state == ended:
-		return errors.New("the process has ended, and its parent has not waited for it yet")
+		return fmt.Errorf("%w, and its parent has not waited for it yet", ErrEnded)
 	case state == "":
-		return errors.New("there is no such process")
+		return ErrNoProcess
 	}
 	return errors.New("a kernel thread: it has no stack in user space")
 }

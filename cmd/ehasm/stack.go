@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,13 +30,15 @@ files and lines, and what each thread is blocked in.
 
 Usage:
   ehasm stack [flags] PID...
+  ehasm stack [flags] -a | --name PATTERN
   ehasm stack [flags] CORE [EXECUTABLE]
   ehasm stack --core-pattern [flags] PID TID [-- HANDLER [arguments]]
 `
 
 const stackMore = `A process is hardly stopped: each thread alone, while its registers and the used part of
 its stack are copied. Names are read while everything runs. Threads that do not stop within
-100 ms, as in uninterruptible sleep, are named and not waited for. If ehasm is killed, the
+100 ms, as in uninterruptible sleep, are named and not waited for; runnable ones, which
+wait for a CPU, have 10 s. For root, stacks of blocked threads begin in the kernel. If ehasm is killed, the
 process goes on. With --consistent all threads are stopped together first, so that their
 stacks are of one moment, as one wants them for deadlocks.
 
@@ -60,6 +63,7 @@ Examples:
   ehasm stack 1234
   ehasm stack --merge=false --no-lines 1234
   ehasm stack --consistent 1234
+  ehasm stack --children --name '^nginx$'
   ehasm stack --watch 100ms -n 50 -o flame.svg 1234
   ehasm stack -p 1234 -o stacks.json
 `
@@ -69,6 +73,9 @@ type stackOptions struct {
 	names      symbolize.Options
 	pointers   unwind.FramePointers
 	pids       []int
+	every      bool // process
+	children   bool
+	name       *regexp.Regexp // of more processes; nil: none
 	core       string
 	executable string
 	output     string
@@ -89,6 +96,9 @@ func stackVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &stackOptions{}
 		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "process `PID`, as without a flag")
+		fs.BoolVarP(&opt.every, "all", "a", false, "all processes that one may look at")
+		fs.BoolVar(&opt.children, "children", false, "also the children of the processes, and theirs")
+		name := fs.String("name", "", "processes whose names match `PATTERN`, as pgrep finds them")
 		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`; with --core-pattern, to this folder")
 		format := fs.String("format", "", "`FORMAT`: text, "+formatNames()+"; default: by the name of -o, else text")
 		merge := fs.Bool("merge", false, fmt.Sprintf("write equal stacks once; default: above %d threads", manyThreads))
@@ -106,6 +116,11 @@ func stackVerb() verb {
 				opt.merge = merge
 			}
 			err := opt.check(fs, *format, *pointers)
+			if err == nil && fs.Changed("name") {
+				if opt.name, err = regexp.CompilePOSIX(*name); err != nil {
+					err = fmt.Errorf("--name: %w", err)
+				}
+			}
 			if err == nil && opt.crash {
 				if err = opt.takeCrash(fs, args); err == nil {
 					return handleCrash(ctx, opt, c)
@@ -182,7 +197,14 @@ func (opt *stackOptions) take(args []string) error {
 			return fmt.Errorf("PID %d: want a number from 1 to 2^31-1", pid)
 		}
 	}
+	many := opt.every || opt.children || opt.name != nil
 	switch {
+	case len(files) > 0 && many:
+		return fmt.Errorf("file %q: --all, --children and --name want processes, not a core", files[0])
+	case opt.every && (opt.children || opt.name != nil || len(opt.pids) > 0):
+		return errors.New("--all has all processes: want no other")
+	case opt.children && opt.name == nil && len(opt.pids) == 0:
+		return errors.New("--children: want a PID or --name")
 	case len(files) > 0 && len(opt.pids) > 0:
 		return fmt.Errorf("PID %d and file %q: want processes or a core", opt.pids[0], files[0])
 	case len(files) > 2:
@@ -191,9 +213,9 @@ func (opt *stackOptions) take(args []string) error {
 		return errors.New("--watch and --consistent need a process: a core does not change")
 	case len(files) == 2:
 		opt.executable = files[1]
-	case len(files) == 0 && len(opt.pids) == 0:
+	case len(files) == 0 && len(opt.pids) == 0 && !many:
 		return errors.New("want a PID or a core")
-	case len(opt.pids) > 1 && opt.watch > 0:
+	case (len(opt.pids) > 1 || many) && opt.watch > 0:
 		return errors.New("--watch: want one PID")
 	}
 	if len(files) > 0 {
@@ -267,9 +289,10 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 	if opt.format != nil {
 		r.format = opt.format.New(stackfmt.Options{Inline: opt.names.Inline, Lines: opt.names.Lines})
 	}
-	guard := outfile.Guard
-	if opt.watch > 0 { // an interruption ends the watch, not the output
-		guard = func(ctx context.Context, _ string) (context.Context, context.CancelFunc) { return ctx, func() {} }
+	guard, saved := outfile.Guard, func(ctx context.Context) context.Context { return ctx }
+	if opt.watch > 0 { // an interruption ends the watch, and what was seen is written
+		guard = func(ctx context.Context, _ string) (context.Context, context.CancelFunc) { return interrupt.Context(ctx) }
+		saved = context.WithoutCancel
 	}
 	ctx, stop := guard(ctx, opt.output)
 	defer stop()
@@ -279,13 +302,16 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 		return exitFailed
 	}
 	any := false
-	if !r.out.Run(ctx, func() { any = r.all(ctx) }) {
+	if !r.out.Run(saved(ctx), func() { any = r.all(ctx) }) {
 		c.fail("interrupted", fmt.Errorf("%s is not written", shown.Name(opt.output)))
 		return interrupt.Status(ctx)
 	}
 	if !any {
 		if f := r.out.File(); f != nil {
 			f.Abort() // there is nothing to write
+		}
+		if ctx.Err() != nil {
+			return interrupt.Status(ctx)
 		}
 		return exitFailed
 	}
@@ -303,8 +329,8 @@ func (r *stackRun) all(ctx context.Context) (any bool) {
 	if r.core != "" {
 		any = r.one(r.core, func() error { return r.ofCore(ctx) })
 	}
-	for _, pid := range r.pids {
-		any = r.one(processName(int32(pid)), func() error { return r.ofProcess(ctx, int32(pid)) }) || any
+	if r.core == "" {
+		any = r.ofProcesses(ctx)
 	}
 	if any && r.format != nil {
 		rec := stackfmt.Recording{Command: []string{"stacks"}, Events: []*stackfmt.Event{r.event}, Objects: r.seen, Start: time.Now()}
@@ -314,8 +340,6 @@ func (r *stackRun) all(ctx context.Context) (any bool) {
 	}
 	return any
 }
-
-func processName(pid int32) string { return fmt.Sprintf("process %d", pid) }
 
 func (r *stackRun) one(name string, take func() error) bool {
 	if err := take(); err != nil {

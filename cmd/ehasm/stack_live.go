@@ -4,21 +4,97 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/stacks"
 	"github.com/ehasm/ehasm/stack"
 )
 
-// ofProcess writes the stacks of a process: those of one moment, or with --watch of many.
-func (r *stackRun) ofProcess(ctx context.Context, pid int32) error {
-	name := processName(pid)
+// ofProcesses writes the stacks of the processes that the arguments name, and reports whether there are any.
+func (r *stackRun) ofProcesses(ctx context.Context) (any bool) {
+	pids, err := r.chosen()
+	if err != nil {
+		r.c.fail("processes", err)
+		return false
+	}
 	s := r.open(ctx, func() ([]byte, error) { return ondemand.VDSO(ctx) })
 	live := stack.NewLive(r.how(s))
 	defer live.Close()
-	defer r.close(s, name)
+	defer r.close(s, "stacks")
+	named := make(map[int32]bool) // by the user: what is wrong with them is a failure
+	for _, pid := range r.pids {
+		named[int32(pid)] = true
+	}
+	refused := 0
+	for _, pid := range pids {
+		err := r.ofProcess(ctx, s, live, pid, any)
+		switch {
+		case ctx.Err() != nil:
+			return any
+		case err == nil:
+			any = true
+		case named[pid]:
+			r.c.fail(processName(pid), err)
+		case errors.Is(err, fs.ErrPermission):
+			refused++
+		case !errors.Is(err, stack.ErrNoProcess) && !errors.Is(err, stack.ErrEnded):
+			r.c.note(processName(pid), err)
+		}
+	}
+	switch {
+	case refused > 0 && any:
+		r.c.note("processes", fmt.Errorf("%d may not be looked at; root may", refused))
+	case refused > 0:
+		r.c.fail("processes", fmt.Errorf("none of %d may be looked at; root may", refused))
+	case !any && len(r.pids) == 0:
+		r.c.fail("processes", errors.New("all have ended"))
+	}
+	return any
+}
+
+func processName(pid int32) string { return fmt.Sprintf("process %d", pid) }
+
+// chosen returns the processes that the arguments name. Kernel threads and this process have no stacks to show.
+func (r *stackRun) chosen() (pids []int32, err error) {
+	for _, pid := range r.pids {
+		pids = append(pids, int32(pid))
+	}
+	if !r.every && !r.children && r.name == nil {
+		return procfs.WithChildren(nil, pids), nil
+	}
+	list, err := procfs.All()
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(p procfs.Process) bool { return p.Kernel || p.PID == int32(os.Getpid()) })
+	pattern := r.name
+	if r.every {
+		pattern = regexp.MustCompile("")
+	}
+	if pattern != nil {
+		found := procfs.Named(list, pattern)
+		if len(found) == 0 {
+			return nil, fmt.Errorf("none has a name that matches %q", pattern)
+		}
+		pids = append(pids, found...)
+	}
+	if !r.children {
+		list = nil
+	}
+	return procfs.WithChildren(list, pids), nil
+}
+
+// ofProcess writes the stacks of a process: those of one moment, or with --watch of many. more says that others come
+// before it.
+func (r *stackRun) ofProcess(ctx context.Context, s *source, live *stack.Live, pid int32, more bool) error {
 	t, err := live.Take(ctx, pid, r.consistent)
 	if err != nil {
 		return err
@@ -28,15 +104,16 @@ func (r *stackRun) ofProcess(ctx context.Context, pid int32) error {
 	if r.watch > 0 {
 		t = r.watchOn(ctx, live, s, groups, t)
 	}
-	r.write(name, groups, t)
+	if more && r.format == nil {
+		r.out.Write([]byte("\n"))
+	}
+	r.write(processName(pid), groups, t)
 	return nil
 }
 
 // watchOn takes the stacks again and again, until there were enough, the process ends or an interruption, and
 // returns the last ones.
 func (r *stackRun) watchOn(ctx context.Context, live *stack.Live, s *source, groups *stacks.Groups, t *stack.Target) *stack.Target {
-	ctx, stop := interrupt.Context(ctx)
-	defer stop()
 	tick := time.NewTicker(r.watch)
 	defer tick.Stop()
 	for n := 1; r.rounds == 0 || n < r.rounds; n++ {

@@ -7,9 +7,10 @@ import (
 	"errors"
 )
 
-// ofProcess says that processes cannot be looked at.
-func (r *stackRun) ofProcess(context.Context, int32) error {
-	return errors.New("needs Linux on x86-64; cores can be read here")
+// ofProcesses says that processes cannot be looked at.
+func (r *stackRun) ofProcesses(context.Context) bool {
+	r.c.fail("processes", errors.New("needs Linux on x86-64; cores can be read here"))
+	return false
 }
 
 // handleCrash says that crashes are not handled.

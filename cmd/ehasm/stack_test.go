@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -244,7 +245,7 @@ int main(int argc, char **argv) {
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	require.Eventually(t, func() bool { return states(t, pid) == "T" }, hang, time.Millisecond)
 	r = ehasm(t, "stack", strconv.Itoa(pid))
-	assert.Contains(t, r.stdout, ", stopped by a signal:\n#0 ")
+	assert.Regexp(t, `, stopped by a signal:\n(#    in the kernel .*\n)*#0 `, r.stdout)
 	require.Eventually(t, func() bool { return states(t, pid) == "T" }, hang, time.Millisecond, "it is woken to stop again")
 	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
 	require.Eventually(t, func() bool { return states(t, pid) == "R" }, hang, time.Millisecond)
@@ -304,6 +305,18 @@ func TestStackWrong(t *testing.T) {
 		{"-n 2 1", exitUsage, "--rounds has no effect without --watch"},
 		{"--watch=-1s 1", exitUsage, "want a time above 0"},
 		{"--watch=1s 1 2", exitUsage, "--watch: want one PID"},
+		{"-a 1", exitUsage, "--all has all processes: want no other"},
+		{"-a --name x", exitUsage, "--all has all processes: want no other"},
+		{"-a core", exitUsage, "want processes, not a core"},
+		{"--children", exitUsage, "--children: want a PID or --name"},
+		{"--children --watch=1s 1", exitUsage, "--watch: want one PID"},
+		{"--name=a[", exitUsage, "--name: error parsing regexp"},
+		{"--name=^no/such$", exitFailed, "none has a name that matches \"^no/such$\""},
+		{"--core-pattern 1", exitUsage, "want PID and TID"},
+		{"--core-pattern 1 0", exitUsage, "PID 0: want a number from 1"},
+		{"--core-pattern 1 1 --", exitUsage, "want a HANDLER after --"},
+		{"--core-pattern --no-lines 1 1", exitUsage, "--no-lines has no effect with --core-pattern"},
+		{"--core-pattern --format=svg 1 1", exitUsage, "are text or json"},
 		{"--consistent core", exitUsage, "need a process"},
 		{"--format=x 1", exitUsage, "unknown format \"x\""},
 		{"--merge --format=json 1", exitUsage, "--merge has no effect in the format json"},
@@ -321,4 +334,96 @@ func TestStackWrong(t *testing.T) {
 	out := filepath.Join(dir, "out.svg")
 	assert.Equal(t, exitFailed, ehasm(t, "stack", "-o", out, text).code)
 	assert.NoFileExists(t, out)
+}
+
+// TestStackMany: several processes, those of a name, their children and all, by pgrep(1)'s and ps(1)'s answers.
+func TestStackMany(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	name := filepath.Join(t.TempDir(), fmt.Sprintf("nap%d", os.Getpid()))
+	require.NoError(t, os.Symlink(sleep, name))
+	parent := exec.Command("bash", "-c", `"$0" 1000 & "$0" 1000 & echo ready; wait`, name)
+	from, err := parent.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
+	t.Cleanup(func() {
+		exec.Command("pkill", "-P", fmt.Sprint(parent.Process.Pid)).Run()
+		parent.Process.Kill()
+		parent.Wait()
+	})
+	_, err = bufio.NewReader(from).ReadString('\n')
+	require.NoError(t, err)
+	var naps []string
+	require.Eventually(t, func() bool {
+		out, _ := exec.Command("pgrep", "^"+filepath.Base(name)+"$").Output()
+		naps = strings.Fields(string(out))
+		for _, pid := range naps {
+			if b, err := os.ReadFile("/proc/" + pid + "/syscall"); err != nil || !strings.HasPrefix(string(b), "230 ") { // clock_nanosleep
+				return false
+			}
+		}
+		return len(naps) == 2
+	}, hang, time.Millisecond)
+	self := fmt.Sprint(parent.Process.Pid)
+	pids := func(args ...string) []string {
+		r := ehasm(t, append([]string{"stack", "--no-lines"}, args...)...)
+		assert.Zero(t, r.code, r.stderr)
+		var list []string
+		for _, m := range regexp.MustCompile(`(?m)^process (\d+) \(`).FindAllStringSubmatch(r.stdout, -1) {
+			list = append(list, m[1])
+		}
+		return list
+	}
+	assert.Equal(t, naps, pids("--name", "^"+filepath.Base(name)+"$"))
+	assert.Equal(t, append([]string{self}, naps...), pids("--children", self))
+	assert.Equal(t, []string{naps[1], naps[0]}, pids(naps[1], "-p", naps[1], naps[0]))
+	assert.Equal(t, []string{self, naps[0], naps[1]}, pids("--children", "--name", filepath.Base(name), self))
+	folded := ehasm(t, "stack", "--format=folded", "--name", filepath.Base(name))
+	assert.Regexp(t, `(?m)^nap.*nanosleep.* 2$`, folded.stdout)
+
+	r := ehasm(t, "stack", naps[0], "2147483647")
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.stdout, "process "+naps[0])
+	assert.Equal(t, "ehasm: process 2147483647: there is no such process\n", r.stderr)
+}
+
+// TestStackKernel: for root, stacks begin in the kernel, as /proc says.
+func TestStackKernel(t *testing.T) {
+	_, pid := startStacks(t, 0)
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stack", pid))
+	r := ehasm(t, "stack", "--merge=false", "--no-lines", fmt.Sprint(pid))
+	assert.Zero(t, r.code, r.stderr)
+	if err != nil {
+		assert.NotContains(t, r.stdout, "in the kernel  ")
+		return
+	}
+	want := fmt.Sprintf("thread %d (stacks), blocked in pause:\n", pid)
+	for line := range strings.Lines(string(b)) {
+		want += "#    in the kernel      " + regexp.MustCompile(`\S+\+0x[0-9a-f]+`).FindString(line) + "\n"
+	}
+	assert.Contains(t, r.stdout, want+"#0   0x")
+	folded := ehasm(t, "stack", "--format=folded", fmt.Sprint(pid))
+	assert.Regexp(t, `(?m)^stacks;.*;main;.*pause;.*entry_SYSCALL_64_after_hwframe.* 1$`, folded.stdout)
+}
+
+// TestStackAll: -a has all processes but itself. It runs in a PID namespace, to look at no other test's.
+func TestStackAll(t *testing.T) {
+	testtool.NeedRoot(t, "for a PID namespace")
+	prog := goBuild(t)
+	out, err := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-c",
+		`sleep 1000 & bash -c 'exec -a other sleep 1000' & until [ "$(pgrep -c '^sleep$')" = 2 ]; do :; done
+		pgrep . | tr '\n' ' '; echo; "$0" stack --no-lines -a; echo "status $?"`, prog).Output()
+	require.NoError(t, err, "%s", out)
+	list, shown, _ := strings.Cut(string(out), "\n")
+	var got []string
+	for _, m := range regexp.MustCompile(`(?m)^process (\d+) `).FindAllStringSubmatch(shown, -1) {
+		got = append(got, m[1])
+	}
+	assert.Len(t, got, 3)
+	for _, pid := range got { // pgrep has also seen the subshell's tr
+		assert.Contains(t, strings.Fields(list), pid)
+	}
+	assert.Contains(t, shown, "process 1 (bash)\n")
+	assert.Equal(t, 2, strings.Count(shown, " (sleep), "))
+	assert.True(t, strings.HasSuffix(shown, "\nstatus 0\n"), shown)
 }

@@ -178,6 +178,9 @@ func (g *Group) counts(begin string, of func(*stack.Thread) string) string {
 // stack writes the frames.
 func (g *Group) stack(b []byte) []byte {
 	th := &g.Threads[0]
+	for _, place := range th.Kernel {
+		b = fmt.Appendf(b, "#    in the kernel      %s\n", stackfmt.Escape(place))
+	}
 	if th.Missing != "" {
 		return fmt.Appendf(b, "    no stack: %s\n", th.Missing)
 	}
@@ -230,8 +233,14 @@ func Event() *stackfmt.Event {
 func Samples(t *stack.Target, cache *symbolize.Cache, event *stackfmt.Event, f func(*stackfmt.Sample)) {
 	for i := range t.Threads {
 		th := &t.Threads[i]
-		s := stackfmt.Sample{Comm: cmp.Or(th.Comm, t.Comm), PID: t.PID, TID: th.TID, Period: 1, Event: event,
-			Frames: cache.Backtrace(t.Maps, t.PID, th.PCs), Guessed: th.Guessed, End: th.End}
+		s := stackfmt.Sample{Comm: cmp.Or(th.Comm, t.Comm), PID: t.PID, TID: th.TID, Period: 1, Event: event, End: th.End}
+		for _, place := range th.Kernel {
+			s.Frames = append(s.Frames, cache.KernelPlace(place))
+		}
+		for _, g := range th.Guessed {
+			s.Guessed = append(s.Guessed, len(th.Kernel)+g)
+		}
+		s.Frames = append(s.Frames, cache.Backtrace(t.Maps, t.PID, th.PCs)...)
 		if th.Missing != "" {
 			s.End = stackfmt.NoUserStack
 		}
@@ -244,5 +253,5 @@ func Samples(t *stack.Target, cache *symbolize.Cache, event *stackfmt.Event, f f
 
 // sameStack reports whether two threads have equal stacks.
 func sameStack(a, b *stack.Thread) bool {
-	return a.End == b.End && a.Missing == b.Missing && slices.Equal(a.PCs, b.PCs) && slices.Equal(a.Guessed, b.Guessed)
+	return a.End == b.End && a.Missing == b.Missing && slices.Equal(a.PCs, b.PCs) && slices.Equal(a.Kernel, b.Kernel) && slices.Equal(a.Guessed, b.Guessed)
 }

@@ -1,6 +1,8 @@
 package symbolize
 
 import (
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
@@ -13,6 +15,7 @@ type Cache struct {
 	render func(*stackfmt.Frame)
 	frames map[frameKey]*entry
 	kernel map[uint64]*stackfmt.Frame
+	places map[string]*stackfmt.Frame // of KernelPlace
 }
 
 // entry is a frame of user code.
@@ -36,7 +39,8 @@ func (n *Namer) NewCache(render func(*stackfmt.Frame)) *Cache {
 	if render == nil {
 		render = func(*stackfmt.Frame) {}
 	}
-	return &Cache{names: n, render: render, frames: make(map[frameKey]*entry), kernel: make(map[uint64]*stackfmt.Frame)}
+	return &Cache{names: n, render: render, frames: make(map[frameKey]*entry), kernel: make(map[uint64]*stackfmt.Frame),
+		places: make(map[string]*stackfmt.Frame)}
 }
 
 // Stack appends the frames of pcs, which are as unwind.Walker.Walk returns them:
@@ -117,6 +121,19 @@ func (c *Cache) Kernel(ip uint64) *stackfmt.Frame {
 		f = c.names.kernel(ip)
 		c.render(f)
 		c.kernel[ip] = f
+	}
+	return f
+}
+
+// KernelPlace returns the frame of a place in the kernel that the kernel has named, as "name+0x12".
+func (c *Cache) KernelPlace(place string) *stackfmt.Frame {
+	f := c.places[place]
+	if f == nil {
+		name, offset, _ := strings.Cut(place, "+")
+		f = &stackfmt.Frame{Name: name, Kernel: true, DSO: KernelMapName}
+		f.Offset, _ = strconv.ParseUint(offset, 0, 64) // 0: the kernel gives none
+		c.render(f)
+		c.places[place] = f
 	}
 	return f
 }
