@@ -60,11 +60,16 @@ func OpenCore(file io.ReaderAt, size int64) (*Core, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.finish()
+	return c, nil
+}
+
+// finish notes what is missing of a core, and reads the build-ids.
+func (c *Core) finish() {
 	if c.size < c.wanted {
 		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early", c.size, c.wanted))
 	}
 	c.ids = buildIDs(c.all(), c.read)
-	return c, nil
 }
 
 // coreOf reads the headers and notes of a core, of which size bytes are there.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -31,7 +32,7 @@ files and lines, and what each thread is blocked in.
 Usage:
   ehasm stack [flags] PID...
   ehasm stack [flags] -a | --name PATTERN
-  ehasm stack [flags] CORE [EXECUTABLE]
+  ehasm stack [flags] CORE|- [EXECUTABLE]
   ehasm stack --core-pattern [flags] PID TID [-- HANDLER [arguments]]
 `
 
@@ -47,7 +48,8 @@ kernel.yama.ptrace_scope. A name of digits alone is a PID; ./1234 is a file.
 
 Of a core, the thread that crashed comes first. Code comes from the files that were mapped,
 by build-id: a file that has been replaced since is not used, and named. EXECUTABLE is
-the program, if it is elsewhere now. Files are also looked for in /usr/lib/debug, ~/.debug and on
+the program, if it is elsewhere now. With - the core comes from standard input, as through
+a decompressor. Files are also looked for in /usr/lib/debug, ~/.debug and on
 the debuginfod servers of DEBUGINFOD_URLS.
 
 Frames that no unwind information proves are marked as guessed; a stack that is not
@@ -291,7 +293,9 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 	}
 	guard, saved := outfile.Guard, func(ctx context.Context) context.Context { return ctx }
 	if opt.watch > 0 { // an interruption ends the watch, and what was seen is written
-		guard = func(ctx context.Context, _ string) (context.Context, context.CancelFunc) { return interrupt.Context(ctx) }
+		guard = func(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
+			return interrupt.Context(ctx)
+		}
 		saved = context.WithoutCancel
 	}
 	ctx, stop := guard(ctx, opt.output)
@@ -327,7 +331,7 @@ const stackPerm = atomicfile.PermText &^ 0o077
 // all writes what is asked for, and reports whether there is any.
 func (r *stackRun) all(ctx context.Context) (any bool) {
 	if r.core != "" {
-		any = r.one(r.core, func() error { return r.ofCore(ctx) })
+		any = r.one(r.coreName(), func() error { return r.ofCore(ctx) })
 	}
 	if r.core == "" {
 		any = r.ofProcesses(ctx)
@@ -431,15 +435,26 @@ func (r *stackRun) merged(t *stack.Target) bool {
 	return r.watch > 0 || len(t.Threads) > manyThreads
 }
 
+func (r *stackRun) coreName() string {
+	if r.core == "-" {
+		return "standard input"
+	}
+	return r.core
+}
+
 // ofCore writes the stacks of the core.
 func (r *stackRun) ofCore(ctx context.Context) error {
-	core, err := stack.OpenCoreFile(r.core)
+	open := func() (*stack.CoreFile, error) { return stack.OpenCoreFile(r.core) }
+	if r.core == "-" {
+		open = func() (*stack.CoreFile, error) { return stack.OpenCorePipe(os.Stdin) }
+	}
+	core, err := open()
 	if err != nil {
 		return err
 	}
 	defer core.Close()
 	s := r.open(ctx, core.VDSO)
-	defer r.close(s, r.core)
+	defer r.close(s, r.coreName())
 	if r.executable != "" {
 		if err := core.Use(r.executable, s.objects); err != nil {
 			return fmt.Errorf("EXECUTABLE %s: %w", shown.Name(r.executable), err)
@@ -451,6 +466,6 @@ func (r *stackRun) ofCore(ctx context.Context) error {
 	}
 	groups := stacks.NewGroups(s.cache, r.merged(t))
 	r.add(s, groups, t)
-	r.write(r.core, groups, t)
+	r.write(r.coreName(), groups, t)
 	return nil
 }

@@ -132,7 +132,25 @@ func TestStackEuStack(t *testing.T) {
 		assert.Contains(t, r.stdout, fmt.Sprintf("core of process %d (stacks): ", pid))
 		assert.Contains(t, r.stdout, "stacks.c:72 (inlined)\n")
 	}
+	testPipe(t, core, program, want)
 	testReplaced(t, core, program)
+}
+
+// testPipe: a core that comes by a pipe has the same stacks.
+func testPipe(t *testing.T, core, program string, want map[string][]string) {
+	for command, code := range map[string]int{`cat "$1" | "$0" stack --merge=false -`: exitDone, `cat "$1" | "$0" stack --merge=false - "$2"`: exitDone,
+		`"$0" stack --merge=false - <"$1"`: exitDone, `head -c 1000 "$1" | "$0" stack -`: exitFailed, `"$0" stack - </dev/null`: exitFailed} {
+		cmd := exec.Command("bash", "-c", command, goBuild(t), core, program)
+		out, err := cmd.Output()
+		require.NotNil(t, cmd.ProcessState, "%v", err)
+		require.Equal(t, code, cmd.ProcessState.ExitCode(), command)
+		if code == exitDone {
+			assert.Equal(t, want, pcsOf(string(out)), command)
+		} else {
+			assert.Empty(t, out)
+			assert.Regexp(t, "^ehasm: standard input: .*core.*\n$", string(err.(*exec.ExitError).Stderr))
+		}
+	}
 }
 
 // testReplaced: code of another file than the one that was mapped is not used.

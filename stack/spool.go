@@ -1,0 +1,210 @@
+package stack
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/ehasm/ehasm/abi"
+)
+
+// Bounds on what is kept of a core that comes by a pipe, in bytes.
+const (
+	smallSegment = 8 << 20  // kept whole
+	segmentHead  = 64 << 10 // of larger ones: a file's build-id
+	segmentTail  = 8 << 20  // and the end, where stacks begin
+	mostKept     = 2 << 30  // in all, without pages of zeros
+	spoolPage    = 4096
+)
+
+// OpenCorePipe reads a core from a pipe to its end. What stacks need is kept in a temporary file without a name: small
+// segments, the head and the end of large ones and, if the notes come first, as from the kernel, 8 MB from each thread's
+// stack pointer on. So the heap of a large process takes no room. Stacks that lie elsewhere end there.
+func OpenCorePipe(r io.Reader) (*CoreFile, error) {
+	head := headReader{in: r}
+	im, err := head.image()
+	if err != nil {
+		return nil, err
+	}
+	var sps []uint64
+	if im.notesFirst() {
+		c, err := head.notes(im)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range c.threads {
+			sps = append(sps, t.regs.Reg[abi.RSP])
+		}
+	}
+	file, err := os.CreateTemp("", ".ehasm-core-*")
+	if err != nil {
+		return nil, err
+	}
+	_ = os.Remove(file.Name()) // systems that cannot remove an open file keep it
+	c, err := newSpool(r, head.head.Bytes(), file).core(im, sps)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	c.finish()
+	return &CoreFile{c, file}, nil
+}
+
+// notesFirst reports whether the notes come before the memory.
+func (im *image) notesFirst() bool {
+	for _, n := range im.notes {
+		for _, s := range im.segments {
+			if s.size > 0 && s.off < n.off {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// spool copies pieces of a core to a file, at their offsets.
+type spool struct {
+	in   *bufio.Reader
+	at   uint64 // offset of in
+	head []byte // what came before
+	out  *os.File
+	kept uint64 // bytes written
+}
+
+func newSpool(r io.Reader, head []byte, out *os.File) *spool {
+	return &spool{in: bufio.NewReaderSize(r, 1<<20), at: uint64(len(head)), head: head, out: out}
+}
+
+// core keeps what stacks need, of threads with these stack pointers, and returns the core of it.
+func (s *spool) core(im *image, sps []uint64) (*Core, error) {
+	pieces := slices.Clone(im.notes)
+	for i := range pieces {
+		pieces[i].size = min(pieces[i].size, mostHead)
+	}
+	notes := len(pieces)
+	pieces = append(pieces, im.pieces(sps)...)
+	order := make([]int, len(pieces))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(pieces[a].off, pieces[b].off) })
+	end := uint64(len(s.head))
+	for _, i := range order {
+		p := &pieces[i]
+		got, err := s.copy(p.off, p.size)
+		if err != nil {
+			return nil, err
+		}
+		p.size = got
+		if got > 0 {
+			end = max(end, p.off+got)
+		}
+	}
+	n, err := io.Copy(io.Discard, s.in) // its writer expects a reader
+	if err != nil {
+		return nil, err
+	}
+	s.at += uint64(n)
+	if _, err := s.out.WriteAt(s.head, 0); err != nil {
+		return nil, err
+	}
+	if err := s.out.Truncate(int64(end)); err != nil { // zeros at the end are not written
+		return nil, err
+	}
+	c, err := coreOf(s.out, int64(s.at))
+	if err != nil {
+		return nil, err
+	}
+	c.segments = pieces[notes:]
+	if s.kept > mostKept {
+		c.notes = append(c.notes, fmt.Sprintf("the core has more than %d MB of stacks: the rest was not kept", mostKept>>20))
+	}
+	return c, nil
+}
+
+// copy keeps size bytes from an offset on, and returns how many there are.
+func (s *spool) copy(off, size uint64) (got uint64, err error) {
+	if off+size <= s.at {
+		return size, nil // notes that are in the head
+	}
+	if off < s.at || size == 0 {
+		return 0, nil // segments that overlap
+	}
+	n, err := io.CopyN(io.Discard, s.in, int64(min(off-s.at, 1<<62)))
+	s.at += uint64(n)
+	if err == io.EOF {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	var page [spoolPage]byte
+	for got < size && s.kept <= mostKept {
+		n, err := io.ReadFull(s.in, page[:min(spoolPage, size-got)])
+		if !zero(page[:n]) {
+			if _, err := s.out.WriteAt(page[:n], int64(s.at)); err != nil {
+				return got, err
+			}
+			s.kept += uint64(n)
+		}
+		got, s.at = got+uint64(n), s.at+uint64(n)
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			break
+		} else if err != nil {
+			return got, err
+		}
+	}
+	return got, nil
+}
+
+// zero reports whether a page has no other bytes.
+func zero(page []byte) bool {
+	for ; len(page) >= 8; page = page[8:] {
+		if binary.LittleEndian.Uint64(page) != 0 {
+			return false
+		}
+	}
+	return bytes.Count(page, []byte{0}) == len(page)
+}
+
+// pieces cuts the segments into what is kept and what is not, which has the size 0.
+func (im *image) pieces(sps []uint64) (pieces []segment) {
+	slices.Sort(sps)
+	for _, s := range im.segments {
+		if s.size <= smallSegment {
+			pieces = append(pieces, s)
+			continue
+		}
+		end := s.start + min(s.size, s.end-s.start) // what the file has
+		at := s.start
+		add := func(from, to uint64, keep bool) {
+			from, to = max(from, at), min(to, end)
+			if from >= to {
+				return
+			}
+			p := segment{start: from, end: to, off: s.off + from - s.start, exec: s.exec}
+			if keep {
+				p.size = to - from
+			}
+			pieces, at = append(pieces, p), to
+		}
+		keep := func(from, size uint64) {
+			add(at, from, false)
+			add(from, from+size, true)
+		}
+		keep(s.start, segmentHead)
+		i, _ := slices.BinarySearch(sps, s.start)
+		for ; i < len(sps) && sps[i] < end; i++ {
+			keep((sps[i]-redZone)&^(spoolPage-1), mostCopy+spoolPage)
+		}
+		keep(end-segmentTail, segmentTail)
+		if s.end > at {
+			pieces = append(pieces, segment{start: at, end: s.end, off: s.off + at - s.start, exec: s.exec})
+		}
+	}
+	return pieces
+}
