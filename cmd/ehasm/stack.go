@@ -65,7 +65,7 @@ Examples:
   ehasm stack 1234
   ehasm stack --merge=false --no-lines 1234
   ehasm stack --consistent 1234
-  ehasm stack --children --name '^nginx$'
+  ehasm stack --children 1234
   ehasm stack --watch 100ms -n 50 -o flame.svg 1234
   ehasm stack -p 1234 -o stacks.json
 `
