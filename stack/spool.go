@@ -69,15 +69,15 @@ func (im *image) notesFirst() bool {
 
 // spool copies pieces of a core to a file, at their offsets.
 type spool struct {
-	in   *bufio.Reader
-	at   uint64 // offset of in
-	head []byte // what came before
-	out  *os.File
-	kept uint64 // bytes written
+	in     *bufio.Reader
+	offset uint64 // of in
+	head   []byte // what came before
+	out    *os.File
+	kept   uint64 // bytes written
 }
 
 func newSpool(r io.Reader, head []byte, out *os.File) *spool {
-	return &spool{in: bufio.NewReaderSize(r, 1<<20), at: uint64(len(head)), head: head, out: out}
+	return &spool{in: bufio.NewReaderSize(r, 1<<20), offset: uint64(len(head)), head: head, out: out}
 }
 
 // core keeps what stacks need, of threads with these stack pointers, and returns the core of it.
@@ -109,14 +109,14 @@ func (s *spool) core(im *image, sps []uint64) (*Core, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.at += uint64(n)
+	s.offset += uint64(n)
 	if _, err := s.out.WriteAt(s.head, 0); err != nil {
 		return nil, err
 	}
 	if err := s.out.Truncate(int64(end)); err != nil { // zeros at the end are not written
 		return nil, err
 	}
-	c, err := coreOf(s.out, int64(s.at))
+	c, err := coreOf(s.out, int64(s.offset))
 	if err != nil {
 		return nil, err
 	}
@@ -129,14 +129,14 @@ func (s *spool) core(im *image, sps []uint64) (*Core, error) {
 
 // copy keeps size bytes from an offset on, and returns how many there are.
 func (s *spool) copy(off, size uint64) (got uint64, err error) {
-	if off+size <= s.at {
+	if off+size <= s.offset {
 		return size, nil // notes that are in the head
 	}
-	if off < s.at || size == 0 {
+	if off < s.offset || size == 0 {
 		return 0, nil // segments that overlap
 	}
-	n, err := io.CopyN(io.Discard, s.in, int64(min(off-s.at, 1<<62)))
-	s.at += uint64(n)
+	n, err := io.CopyN(io.Discard, s.in, int64(min(off-s.offset, 1<<62)))
+	s.offset += uint64(n)
 	if err == io.EOF {
 		return 0, nil
 	} else if err != nil {
@@ -146,12 +146,12 @@ func (s *spool) copy(off, size uint64) (got uint64, err error) {
 	for got < size && s.kept <= mostKept {
 		n, err := io.ReadFull(s.in, page[:min(spoolPage, size-got)])
 		if !zero(page[:n]) {
-			if _, err := s.out.WriteAt(page[:n], int64(s.at)); err != nil {
+			if _, err := s.out.WriteAt(page[:n], int64(s.offset)); err != nil {
 				return got, err
 			}
 			s.kept += uint64(n)
 		}
-		got, s.at = got+uint64(n), s.at+uint64(n)
+		got, s.offset = got+uint64(n), s.offset+uint64(n)
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			break
 		} else if err != nil {

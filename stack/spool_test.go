@@ -71,7 +71,7 @@ func TestSpool(t *testing.T) {
 	s := newSpool(bytes.NewReader(memory), head, file)
 	c, err := s.core(im, []uint64{start + 21*mb, start + 20*mb + 8})
 	require.NoError(t, err)
-	assert.Equal(t, uint64(off+64*mb), s.at)
+	assert.Equal(t, uint64(off+64*mb), s.offset)
 	at := uint64(start)
 	kept := 0
 	for _, p := range c.segments {
