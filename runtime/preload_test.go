@@ -50,7 +50,7 @@ func (k *kit) preloadSteps() [][]string {
 	}
 	both := []string{"testdata/stacks.c", "testdata/trouble.c", "testdata/verdict.c", dir + "both.c", "-Iinclude", "-Wl,-rpath," + k.dir,
 		k.path("libehunwind.so"), "-pthread", "-Wl,--no-as-needed"}
-	programs := []string{"both", "both-libunwind", "life", "early", "locked", "locked-early", "counted", "counted-linked", "throws", "host", "host-rpath", "sandbox", "circle", "second"}
+	programs := []string{"both", "both-libunwind", "life", "early", "locked", "locked-early", "counted", "counted-linked", "throws", "host", "host-rpath", "sandbox", "circle", "second", "contexts"}
 	libraries := []string{"thrower.so", "guest.so", "hidden/concealed.so", "libehunwind-preload.so"}
 	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-preload"), k.path("plugin.so")}
 	for _, name := range append(programs, libraries...) {
@@ -66,6 +66,7 @@ func (k *kit) preloadSteps() [][]string {
 		compile("gcc -O2 -g ", "sandbox", dir+"sandbox.c", "-pthread", "-lgcc_s"),
 		compile("gcc -O2 -g ", "circle", dir+"circle.c", "-lgcc_s"),
 		compile("gcc -O2 -g ", "second", dir+"second.c"),
+		compile("gcc -O2 -g ", "contexts", dir+"contexts.c", "-lgcc_s"),
 		compile("gcc -O2 -g ", "life", dir+"life.c", "-lgcc_s", "-lc", "-lunwind", "-pthread"),
 		compile("gcc -O2 -g -shared -fPIC ", "libearly.so", dir+"early.c", "-lgcc_s", "-lunwind"),
 		compile("gcc -O2 -g ", "early", dir+"early_main.c", "-L"+k.dir, "-learly", "-Wl,-rpath,"+k.dir),
@@ -238,6 +239,16 @@ func TestPreloadLife(t *testing.T) {
 	said, f := k.preload(t, k.path("eh-preload"), nil, k.path("life"), "resume")
 	assert.Equal(t, "resume failures=0\n", said)
 	assert.Contains(t, f.text, "unw_init_local 10/10")
+}
+
+// TestPreloadContexts: what a callback of _Unwind_Backtrace asks of some frames, or of none, changes no other frame.
+func TestPreloadContexts(t *testing.T) {
+	k := makePreload(t)
+	said, f := k.preload(t, k.path("eh-preload"), nil, k.path("contexts"))
+	taken, handed := f.of(t, "_Unwind_Backtrace")
+	assert.True(t, taken > 500 && handed == 0, "%s", f.text)
+	assert.Equal(t, 3, strings.Count(said, " frames, "), "%s", said)
+	assert.Equal(t, k.mustRun(t, "", nil, k.path("contexts")), said, "without the preload")
 }
 
 // TestPreloadStack: on a stack of 64 KiB; and it uses no more of it than the

@@ -17,30 +17,66 @@ static const uint64_t magic[2] = {0xe4e1f0c0de0001c7u, 0x9be5c0a1e5ced001u};
 struct _Unwind_Context {
     uint64_t magic[2];
     uint64_t ip; /* the frame's pc */
-    ehu_cursor_t cursor;
+    const eh_elf_regs_t *first; /* of the first frame */
+    size_t at; /* number of the frame */
+    bool followed; /* the cursor is at the frame: most callbacks ask for the pc alone */
     bool at_end; /* past the outermost frame, where libgcc calls back once more */
+    ehu_cursor_t cursor;
+};
+
+/* What a walk has found: the pcs of the first of its frames are kept, and its worth. */
+enum { KEPT_PCS = 64 };
+struct walked {
+    uint64_t pc[KEPT_PCS];
+    size_t steps;
+    enum ehu_worth worth;
 };
 
 static bool ours(const struct _Unwind_Context *c) { return c->magic[0] == magic[0] && c->magic[1] == magic[1]; }
 
-static _Unwind_Reason_Code call_back(_Unwind_Trace_Fn trace, void *arg, const eh_elf_regs_t *regs)
+/* follow brings the cursor to the frame. */
+static bool follow(struct _Unwind_Context *c)
+{
+    if (c->followed)
+        return true;
+    ehu_cursor_retry_(&c->cursor, c->first);
+    for (size_t i = 0; i < c->at; i++)
+        if (ehu_step(&c->cursor) != 1)
+            return false;
+    c->followed = true;
+    return true;
+}
+
+/* next goes to the next frame. */
+static bool next(struct _Unwind_Context *c, const struct walked *w)
+{
+    if (c->at == KEPT_PCS && !follow(c))
+        return false;
+    if (c->followed && ehu_step(&c->cursor) != 1)
+        return false;
+    c->ip = c->followed ? ehu_pc_(&c->cursor) : w->pc[c->at];
+    c->at++;
+    return true;
+}
+
+static _Unwind_Reason_Code call_back(_Unwind_Trace_Fn trace, void *arg, const eh_elf_regs_t *regs, const struct walked *w)
 {
     struct _Unwind_Context c;
     memcpy(c.magic, magic, sizeof magic);
-    c.at_end = false;
-    c.cursor.walk.regs = *regs;
-    ehu_cursor_start_(&c.cursor);
-    c.cursor.walk.flags |= EHU_ONLY_TABLES;
+    c.first = regs;
+    c.at = 0;
+    c.followed = c.at_end = false;
+    c.ip = regs->reg[EH_ELF_RIP];
     for (;;) {
-        c.ip = ehu_pc_(&c.cursor);
         if (trace(&c, arg) != _URC_NO_REASON)
             return _URC_FATAL_PHASE1_ERROR;
-        int status = ehu_step(&c.cursor);
-        if (status == 0)
+        if (c.at == w->steps)
             break;
-        if (status < 0)
+        if (!next(&c, w))
             return _URC_FATAL_PHASE1_ERROR;
     }
+    if (w->worth != EHU_WHOLE)
+        return _URC_FATAL_PHASE1_ERROR;
     c.at_end = true;
     c.ip = 0;
     if (ehp_style_ == STYLE_LIBGCC && trace(&c, arg) != _URC_NO_REASON)
@@ -56,13 +92,14 @@ struct ehp_answer ehp_unwind_backtrace_(_Unwind_Trace_Fn trace, void *arg, const
 {
     struct ehp_answer answer = {_URC_FATAL_PHASE1_ERROR, NULL};
     _Unwind_Reason_Code (*original)(_Unwind_Trace_Fn, void *) = EHP_ORIGINAL(unwind_backtrace);
-    enum ehu_worth worth = EHU_PARTIAL;
+    struct walked w;
     uint64_t stopped = 0;
+    w.worth = EHU_PARTIAL;
     if (atomic_load_explicit(&ehp_ready_, memory_order_acquire) && ehp_style_ != STYLE_OTHER)
-        ehu_try_(regs, NULL, EHU_MAX_DEPTH, &worth, &stopped);
-    if (worth == EHU_WHOLE || (worth == EHU_ASTRAY && ehp_style_ == STYLE_LIBGCC)) {
+        w.steps = ehu_try_(regs, w.pc, KEPT_PCS, true, &w.worth, &stopped);
+    if (w.worth == EHU_WHOLE || (w.worth == EHU_ASTRAY && ehp_style_ == STYLE_LIBGCC)) {
         ehp_add_(&ehp_taken_[KIND_UNWIND_BACKTRACE]);
-        answer.value = call_back(trace, arg, regs);
+        answer.value = call_back(trace, arg, regs, &w);
         return answer;
     }
     ehp_hand_on_(KIND_UNWIND_BACKTRACE, stopped);
@@ -84,8 +121,8 @@ static _Unwind_Reason_Code is_it(struct _Unwind_Context *c, void *arg)
     struct question *q = arg;
     _Unwind_Ptr ip = ehp_original_.get_ip(c);
     uint64_t cfa = ehp_original_.get_cfa(c);
-    if (!q->context->at_end)
-        ehu_get_reg(&q->context->cursor, EH_ELF_RSP, &cfa);
+    if (!q->context->at_end && (!follow(q->context) || ehu_get_reg(&q->context->cursor, EH_ELF_RSP, &cfa) != 0))
+        return _URC_NO_REASON;
     if (q->context->at_end ? ip != 0 : ip != ehu_pc_(&q->context->cursor) || ehp_original_.get_cfa(c) != cfa)
         return _URC_NO_REASON;
     q->answer = q->ask(c, q->index);
@@ -127,7 +164,7 @@ EHP_EXPORT _Unwind_Ptr _Unwind_GetIPInfo(struct _Unwind_Context *c, int *ip_befo
 {
     if (!ours(c))
         return EHP_ORIGINAL(get_ip_info)(c, ip_before_insn);
-    *ip_before_insn = !c->at_end && ehu_is_signal_frame(&c->cursor);
+    *ip_before_insn = !c->at_end && follow(c) && ehu_is_signal_frame(&c->cursor);
     return c->ip;
 }
 
@@ -136,7 +173,7 @@ EHP_EXPORT _Unwind_Word _Unwind_GetCFA(struct _Unwind_Context *c)
     if (!ours(c))
         return EHP_ORIGINAL(get_cfa)(c);
     uint64_t cfa;
-    return !c->at_end && ehu_get_reg(&c->cursor, EH_ELF_RSP, &cfa) == 0 ? cfa : ask_original(c, ask_cfa, 0);
+    return !c->at_end && follow(c) && ehu_get_reg(&c->cursor, EH_ELF_RSP, &cfa) == 0 ? cfa : ask_original(c, ask_cfa, 0);
 }
 
 /* libgcc knows a place of rsp only if a table names one; otherwise asking for it is an
@@ -146,7 +183,7 @@ EHP_EXPORT _Unwind_Word _Unwind_GetGR(struct _Unwind_Context *c, int index)
     uint64_t value;
     if (!ours(c))
         return EHP_ORIGINAL(get_gr)(c, index);
-    if (!c->at_end && ehu_get_reg(&c->cursor, index, &value) == 0)
+    if (!c->at_end && follow(c) && ehu_get_reg(&c->cursor, index, &value) == 0)
         return value;
     return ask_original(c, ask_gr, index);
 }

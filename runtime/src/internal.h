@@ -376,6 +376,7 @@ enum ehu_worth {
     EHU_WHOLE,   /* to the frame whose table says that it is the outermost, or of the length asked for */
     EHU_ASTRAY   /* the tables led to a word or a return address in memory that cannot be read */
 };
-size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth, uint64_t *stopped);
+size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_end, enum ehu_worth *worth, uint64_t *stopped);
+void ehu_cursor_retry_(ehu_cursor_t *cursor, const eh_elf_regs_t *regs); /* a cursor for what ehu_try_ walked */
 
 #endif

@@ -373,43 +373,43 @@ size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struc
 
 typedef size_t walk_fn(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max);
 
-/* in_parts walks like how, if necessary in parts, without an array for all the pcs. */
-static size_t in_parts(walk_fn *how, struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
+/* on goes on with a walk of n steps to its end, without an array for the pcs. It returns the number of all steps. */
+static size_t on(walk_fn *how, struct ehu_walk *c, const struct ehu_table *t, size_t n)
 {
     uint64_t part[RUN];
-    size_t n = 0;
-    if (pcs)
-        return how(c, t, pcs, max);
-    do
+    while (c->regs.status == EH_ELF_OK && n < EHU_MAX_DEPTH)
         n += how(c, t, part, RUN);
-    while (c->regs.status == EH_ELF_OK && n < max);
     return n;
 }
 
 /*
  * ehu_try_ takes up to max steps from regs, without guesses, for callers with another unwinder,
- * and says how good they are. Without pcs the walk is not counted. Known instructions are as
- * good as a row: libgcc and libunwind recognise signal frames by them, too, and libunwind
- * procedure linkage tables, at which libgcc ends. *stopped is the address at which it ended.
+ * and says how good they are. With to_end it goes on to the end, but stores no more than max. Known
+ * instructions are as good as a row: libgcc and libunwind recognise signal frames by them, too, and
+ * libunwind procedure linkage tables, at which libgcc ends. *stopped is the address at which it ended.
  */
-size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_worth *worth, uint64_t *stopped)
+size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_end, enum ehu_worth *worth, uint64_t *stopped)
 {
     struct ehu_walk w, *c = &w;
     c->regs = *regs;
     begin(c);
     c->flags = EHU_ONLY_TABLES;
     size_t k = 0;
-    struct ehu_reading reading = ehu_enter_(pcs ? ONE_WALK : 0);
+    struct ehu_reading reading = ehu_enter_(ONE_WALK);
     const struct ehu_table *t = reading.table;
     c->regs.status = EH_ELF_NO_INFO;
     if (t) {
-        k = in_parts(run, c, t, pcs, max);
+        k = run(c, t, pcs, max);
+        if (to_end)
+            k = on(run, c, t, k);
         if (c->regs.status == EHU_NOT_RISING) {
             c->regs = *regs;
             begin(c);
             c->flags = EHU_ONLY_TABLES;
             c->regs.status = EH_ELF_OK;
-            k = in_parts(by_steps, c, t, pcs, max);
+            k = by_steps(c, t, pcs, max);
+            if (to_end)
+                k = on(by_steps, c, t, k);
         }
     }
     ehu_leave_(reading);
@@ -420,7 +420,7 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, enum ehu_w
         ehu_count_end_(status);
     if (c->flags & EHU_NOT_BY_TABLE)
         *worth = EHU_PARTIAL;
-    else if (status == EH_ELF_OUTERMOST || (status == EH_ELF_OK && pcs))
+    else if (status == EH_ELF_OUTERMOST || (status == EH_ELF_OK && !to_end))
         *worth = EHU_WHOLE;
     else if (!ehu_answers_())
         *worth = EHU_PARTIAL; /* no source says "unreadable" */
@@ -465,12 +465,22 @@ static void first(ehu_cursor_t *c)
 {
     c->at = c->end = c->next = 0;
     c->began = c->outermost = 0;
-    ehu_leave_(ehu_enter_(ONE_WALK));
 }
+
+static void count_walk(void) { ehu_leave_(ehu_enter_(ONE_WALK)); }
 
 void ehu_cursor_start_(ehu_cursor_t *c)
 {
     begin(&c->walk);
+    first(c);
+    count_walk();
+}
+
+void ehu_cursor_retry_(ehu_cursor_t *c, const eh_elf_regs_t *regs)
+{
+    c->walk.regs = *regs;
+    begin(&c->walk);
+    c->walk.flags |= EHU_ONLY_TABLES;
     first(c);
 }
 
@@ -478,4 +488,5 @@ void ehu_cursor_init_from(ehu_cursor_t *c, const ucontext_t *context)
 {
     from_context(&c->walk, context);
     first(c);
+    count_walk();
 }

@@ -102,7 +102,7 @@ static void whole(const eh_elf_regs_t *regs, void **pcs, size_t n)
     uint64_t again[64];
     enum ehu_worth worth;
     uint64_t stopped;
-    size_t k = ehu_try_(regs, again, 64, &worth, &stopped);
+    size_t k = ehu_try_(regs, again, 64, false, &worth, &stopped);
     check(worth == EHU_WHOLE && k + 1 == n && memcmp(pcs + 1, again, k * 8) == 0, "without guesses %zu frames of %zu, worth %d", k + 1, n, worth);
 }
 
