@@ -13,18 +13,21 @@ type segment struct {
 	start, end Addr
 }
 
-// codeSegments returns the file-backed parts of executable segments without
+// inFile returns how many bytes of a segment the file has.
+func inFile(p *elf.Prog) uint64 { return p.Filesz }
+
+// codeSegments returns the first size bytes of executable segments without
 // the ELF and program headers, ascending and merged where they touch. No pc of
-// the object lies elsewhere.
-func codeSegments(f *elf.File) []segment {
+// the object lies outside their file-backed parts.
+func codeSegments(f *elf.File, size func(*elf.Prog) uint64) []segment {
 	var segs []segment
 	for _, p := range f.Progs {
-		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 || p.Filesz == 0 {
+		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 || size(p) == 0 || p.Vaddr+size(p) < p.Vaddr {
 			continue
 		}
-		s := segment{Addr(p.Vaddr), Addr(p.Vaddr + p.Filesz)}
+		s := segment{Addr(p.Vaddr), Addr(p.Vaddr + size(p))}
 		const headers, perSegment = 64, 56
-		if n := headers + perSegment*Addr(len(f.Progs)); p.Off == 0 {
+		if n := headers + perSegment*Addr(len(f.Progs)); p.Off == 0 && p.Filesz > 0 {
 			// The file's first bytes are its headers, not code; the tombstones
 			// of discarded functions in .debug_frame point there.
 			s.start = min(s.start+n, s.end)

@@ -101,7 +101,7 @@ func (o *Object) readHeaders() error {
 				PrintableName(s.Name), s.Offset+s.FileSize, o.size)
 		}
 	}
-	o.code = codeSegments(f)
+	o.code = codeSegments(f, inFile)
 	o.buildID, _ = abi.BuildID(o.r) // without one, an object is identified by its content
 	return nil
 }

@@ -1,6 +1,7 @@
 package dwarfcfa
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"sort"
@@ -16,6 +17,10 @@ type BuildOptions struct {
 	// object without FDEs; otherwise that is an error. If there are FDEs and all are
 	// bad, it is always an error.
 	AllowEmpty bool
+
+	// Detached takes a file without code, such as a separate debug file, for one with code: at the addresses that its
+	// executable segments have in memory.
+	Detached bool
 }
 
 // Made holds rows made from the code of an object: a section of their own, and the
@@ -109,7 +114,11 @@ func fileTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t, rep, err := buildSource(s, o.codeImage(), opt)
+	code := o.codeImage()
+	if opt.Detached && len(code.segments) == 0 {
+		code.segments = codeSegments(o.file, func(p *elf.Prog) uint64 { return p.Memsz })
+	}
+	t, rep, err := buildSource(s, code, opt)
 	if err == nil && opt.Source == SourceAuto && kind == SourceEHFrame {
 		t, rep, err = supplement(o, t, rep, opt)
 	}

@@ -19,6 +19,9 @@ const dumpHelp = `Show a stage of compiling an ELF file's unwind tables to machi
 Usage:
   ehasm dump --stage=STAGE [flags] FILE
 
+A FILE is an executable, a shared object, a separate debug file, or a relocatable file (.o), whose
+sections are laid out one after the other.
+
 Stages:
   entries  CIEs and FDEs with their instructions, as readelf -wf prints them
   rows     the rows of each FDE before any normalising, as readelf -wF prints them,

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/relocatable"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/jsonout"
 )
@@ -43,6 +45,13 @@ func (d *Dump) Write(path string, w io.Writer) error {
 	case "types":
 		return d.types(path, r, size, w)
 	}
+	if relocatable.IsRelocatable(r) {
+		image, err := relocatable.Link(r, size)
+		if err != nil {
+			return err
+		}
+		r, size = bytes.NewReader(image), int64(len(image))
+	}
 	object, err := dwarfcfa.NewObject(path, r, size)
 	if err != nil {
 		return err
@@ -53,7 +62,7 @@ func (d *Dump) Write(path string, w io.Writer) error {
 	if d.Stage == "sites" {
 		return d.sites(object, w)
 	}
-	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: d.Code.Source})
+	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: d.Code.Source, Detached: true})
 	if err != nil {
 		return err
 	}
