@@ -72,8 +72,7 @@ func TestLazyTable(t *testing.T) {
 	cgo := exec.Command("go", "build", "-ldflags=-linkmode=external", "-o", filepath.Join(dir, "cgo"), "./testdata/cgo")
 	cgo.Env = append(cgo.Environ(), "CGO_ENABLED=1")
 	build("both sections", cgo)
-	build("ehasm, .debug_frame alone", exec.Command("go", "build", "-o", filepath.Join(dir, "ehasm"),
-		"github.com/ehasm/ehasm/cmd/ehasm"))
+	build("gofmt, .debug_frame alone", exec.Command("go", "build", "-o", filepath.Join(dir, "gofmt"), "cmd/gofmt"))
 	for name, path := range paths {
 		t.Run(name, func(t *testing.T) {
 			o, err := Open(path)
