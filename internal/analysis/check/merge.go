@@ -9,6 +9,7 @@ func merge(fs []Finding) []Finding {
 		for k := range out {
 			if o := &out[k]; o.sameMistake(&f) {
 				o.Register += ", " + f.Register
+				o.Directive = "" // it names one register
 				o.Never = o.Never && f.Never
 				joined = true
 				break

@@ -57,6 +57,9 @@ func (f *Finding) Message() string {
 	case ClassOffByOne:
 		b.WriteString(" (off by one instruction)")
 	}
+	if f.Directive != "" && (f.Class == ClassTable || f.Class == ClassOffByOne) {
+		b.WriteString("; it needs " + f.Directive + " before it")
+	}
 	if f.Never {
 		b.WriteString("; this row is never true")
 	}

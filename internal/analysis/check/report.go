@@ -61,10 +61,12 @@ type Finding struct {
 	End      uint64   `json:"end"`          // after the last one
 	Count    int      `json:"instructions"` // how many
 	Register string   `json:"register,omitempty"`
-	Actual   string   `json:"is"`                // what the code did
-	Claimed  string   `json:"says"`              // what the row says
-	Assumed  bool     `json:"assumed,omitempty"` // depends on an earlier row of the same table
-	Never    bool     `json:"never,omitempty"`   // the row is true at no instruction that it covers
+	Actual   string   `json:"is"`   // what the code did
+	Claimed  string   `json:"says"` // what the row says
+	// Directive is what the assembler needs before the first wrong instruction; "" if that is not known.
+	Directive string `json:"directive,omitempty"`
+	Assumed   bool   `json:"assumed,omitempty"` // depends on an earlier row of the same table
+	Never     bool   `json:"never,omitempty"`   // the row is true at no instruction that it covers
 }
 
 // base returns the address that the finding's offset counts from.

@@ -293,6 +293,7 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		if w.kind == KindSaved || w.kind == KindClobbered {
 			f.Register = regName(w.reg)
 		}
+		f.Directive = directive(&w, &row.Row, s)
 		c.open = append(c.open, &run{f: f, w: w, live: true, row: row, call: in.Op == x86.OpCALL, shifted: c.neighbourFits(pc, in, row, w.kind, s)})
 	}
 	k := 0

@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -112,6 +114,33 @@ func TestShapesMended(t *testing.T) {
 			r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+body+"\n.cfi_endproc\n.size f,.-f\n"))
 			assert.Empty(t, r.Findings)
 			assert.Equal(t, r.Instructions, r.Judged, "%v", r.NotJudged)
+		})
+	}
+}
+
+// TestDirectives: each directive, put before the first wrong instruction, leaves the finding without that instruction.
+func TestDirectives(t *testing.T) {
+	for name, lines := range map[string][]string{
+		"offset":   {"push %rbx", "nop", "pop %rbx", "ret"},
+		"register": {"push %rbp", ".cfi_def_cfa_offset 16", ".cfi_offset 6,-16", "mov %rsp,%rbp", "sub %rdi,%rsp", "nop", "leave", ".cfi_def_cfa 7,8", "ret"},
+		"saved":    {"push %rbx", ".cfi_def_cfa_offset 16", ".cfi_offset 3,-24", "xor %ebx,%ebx", "nop", "pop %rbx", ".cfi_def_cfa_offset 8", ".cfi_restore 3", "ret"},
+		"moved":    {"mov %rbx,%rdx", "xor %ebx,%ebx", "nop", "mov %rdx,%rbx", "ret"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := func(lines []string) []check.Finding {
+				return errorsIn(run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+strings.Join(lines, "\n")+"\n.cfi_endproc\n.size f,.-f\n")))
+			}
+			before := at(lines)
+			require.NotEmpty(t, before)
+			f := before[0]
+			require.NotEmpty(t, f.Directive)
+			for k := range lines { // the instruction at the finding's offset is the one before which the directive is right
+				mended := slices.Insert(slices.Clone(lines), k, f.Directive)
+				if after := at(mended); len(after) == 0 || after[0].PC > f.PC {
+					return
+				}
+			}
+			t.Errorf("%s mends nothing: %s", f.Directive, f.Message())
 		})
 	}
 }

@@ -1,0 +1,37 @@
+package check
+
+import (
+	"fmt"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/codeflow"
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// directive returns the directive of the GNU assembler that makes a row say what the code did; "" if none is known.
+func directive(w *wrong, row *dwarfcfa.Row, s *codeflow.State) string {
+	switch w.kind {
+	case KindCFA:
+		reg, off, ok := s.CFA()
+		if !ok {
+			return ""
+		}
+		if row.CFA.Kind == dwarfcfa.CFARegOffset && row.CFA.Reg < 16 && hardware[row.CFA.Reg] == reg {
+			return fmt.Sprintf(".cfi_def_cfa_offset %d", off)
+		}
+		return fmt.Sprintf(".cfi_def_cfa %%%s, %d", x86.Reg(reg), off)
+	case KindSaved, KindClobbered:
+		name := "%" + regName(w.reg)
+		switch where := s.Saved(w.reg); where.Kind {
+		case codeflow.Same:
+			return ".cfi_same_value " + name
+		case codeflow.AtCFA:
+			return fmt.Sprintf(".cfi_offset %s, %d", name, where.Off)
+		case codeflow.InReg:
+			return fmt.Sprintf(".cfi_register %s, %%%s", name, x86.Reg(where.Reg))
+		case codeflow.Lost:
+			return ".cfi_undefined " + name
+		}
+	}
+	return ""
+}
