@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"path"
 	"strings"
 )
 
@@ -83,7 +84,7 @@ func (t *tool) next() (*sample, error) {
 				continue
 			}
 			s.ips = append(s.ips, ip)
-			s.lines = append(s.lines, line)
+			s.lines = append(s.lines, withoutStart(line))
 		}
 	}
 	if err := t.in.Err(); err != nil {
@@ -93,6 +94,17 @@ func (t *tool) next() (*sample, error) {
 		return s, nil
 	}
 	return nil, io.EOF
+}
+
+// withoutStart returns the line of a frame as perf writes it: ehasm calls a function without a symbol after its
+// object and its start.
+func withoutStart(line string) string {
+	ip, rest, _ := strings.Cut(line, " ")
+	name, object, ok := strings.Cut(rest, " (")
+	if ok && strings.HasPrefix(name, path.Base(strings.TrimSuffix(object, ")"))+"+0x") {
+		return ip + " [unknown] (" + object
+	}
+	return line
 }
 
 // perfDepth is perf's own bound, PERF_MAX_STACK_DEPTH.

@@ -3,6 +3,7 @@ package main
 import (
 	"debug/elf"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,15 +67,15 @@ func TestScriptDebuginfod(t *testing.T) {
 
 	t.Setenv("DEBUGINFOD_URLS", "")
 	r := script()
-	assert.Contains(t, r.stdout, " [unknown] (/prog)\n")
-	assert.Contains(t, r.stderr, "hint: /prog has no symbols for 1 of its 1 frames: install its debug symbols, "+
+	assert.Contains(t, r.stdout, fmt.Sprintf(" prog+%#x+0x0 (/prog)\n", pc))
+	assert.Contains(t, r.stderr, "hint: /prog has no names for 100 % of its frames: install its debug symbols (on Debian the package with -dbgsym), "+
 		"or set DEBUGINFOD_URLS to a server that knows build-id "+buildID)
 
 	t.Setenv("DEBUGINFOD_URLS", testtool.Debuginfod(t, server))
 	r = script()
 	assert.Contains(t, r.stdout, " hidden+0x0 (/prog)\n")
 	assert.Contains(t, r.stderr, "/buildid/"+buildID+"/debuginfo: downloading")
-	assert.NotContains(t, r.stderr, "hint: /prog has no symbols")
+	assert.NotContains(t, r.stderr, "hint: /prog has no names")
 	cached, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "debuginfod_client", buildID, "debuginfo"))
 	require.NoError(t, err)
 	assert.Len(t, cached, 1)

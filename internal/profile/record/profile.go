@@ -57,6 +57,7 @@ func (p *Profile) open() *Profile {
 func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *symbolize.Namer) error {
 	worker := format.Worker()
 	cache := names.NewCache(worker.Render)
+	defer cache.Close()
 	var buf []byte
 	put := func(s *stackfmt.Sample) error {
 		buf = worker.Add(buf[:0], s)

@@ -61,6 +61,11 @@ func (r *run) write(raw *rawFile) bool {
 // tellRest reports what names lack, and writes the file of --stats; took is how long writing the profile has taken.
 func (r *run) tellRest(p *record.Profile, took time.Duration) {
 	c, opt := r.c, r.opt
+	for _, text := range r.names.Nameless() {
+		if !opt.Run.Quiet {
+			c.Note("record", errors.New(text))
+		}
+	}
 	for _, w := range r.names.Close() {
 		if !opt.Run.Quiet {
 			c.Note("record", w)

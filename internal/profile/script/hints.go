@@ -12,7 +12,7 @@ import (
 const maxStackCopy = 65528
 
 // hints returns what would give better stacks.
-func (run *runner) hints(s *Summary) (hints []string) {
+func (run *runner) hints(s *Summary, nameless []string) (hints []string) {
 	if s.Read == 0 {
 		return []string{"the recording has no samples"}
 	}
@@ -47,23 +47,7 @@ func (run *runner) hints(s *Summary) (hints []string) {
 	if s.Lost > 0 {
 		hints = append(hints, "the lost records may include mappings: record with perf record -m 16M, at a lower rate or with smaller copies")
 	}
-	return append(hints, stripped(s)...)
-}
-
-// stripped names the objects with the most frames without a name.
-func stripped(s *Summary) (hints []string) {
-	const most, worthIt = 3, 100 // of objects; one in so many frames
-	for _, o := range s.Objects {
-		if o.Path == "" || o.Unnamed == 0 || o.Unnamed*worthIt < s.UserFrames || len(hints) == most {
-			continue
-		}
-		hint := fmt.Sprintf("%s has no symbols for %d of its %d frames: install its debug symbols", o.Name, o.Unnamed, o.Frames)
-		if o.BuildID != "" {
-			hint += fmt.Sprintf(", or set DEBUGINFOD_URLS to a server that knows build-id %s", o.BuildID)
-		}
-		hints = append(hints, hint)
-	}
-	return hints
+	return append(hints, nameless...)
 }
 
 func share(part, all uint64) float64 { return 100 * float64(part) / float64(max(all, 1)) }

@@ -359,7 +359,7 @@ func TestHints(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "bin/prog"), stripped.Bytes(), 0o666))
 	r.start()
 	r.sample(10, libBase+0x3010, nil, 0x401050, 0x401010)
-	assert.Equal(t, []string{"/bin/prog has no symbols for 2 of its 2 frames: install its debug symbols, " +
+	assert.Equal(t, []string{"/bin/prog has no names for 100 % of its frames: install its debug symbols (on Debian the package with -dbgsym), " +
 		"or set DEBUGINFOD_URLS to a server that knows build-id 70726f67"}, hints(r))
 
 	opt := r.options("perf")

@@ -66,7 +66,7 @@ func (run *runner) summary(workers []*worker, warnings []error) *Summary {
 		s.Warnings = append(s.Warnings, err.Error())
 	}
 	slices.Sort(s.Warnings[len(run.reader.Info().Warnings):])
-	s.Hints = run.hints(s)
+	s.Hints = run.hints(s, symbolize.Nameless(frames))
 	return s
 }
 

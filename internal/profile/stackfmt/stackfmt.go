@@ -45,6 +45,7 @@ type Frame struct {
 	// not wanted.
 	Parameters string
 	Offset     uint64 // from the start of the function
+	NoSymbol   bool   // Name is made of the object's name and the function's start
 	DSO        string
 	Kernel     bool
 	JIT        bool           // of no file: compiled at run time

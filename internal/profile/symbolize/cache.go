@@ -69,7 +69,7 @@ func (c *Cache) Backtrace(maps *unwind.Maps, pid int32, pcs []uint64) []*stackfm
 			at-- // within the instruction that called
 		}
 		list[i], exact = c.Frame(maps.Find(at), pid, at)
-		if exact && list[i].Name == "" {
+		if exact && (list[i].Name == "" || list[i].NoSymbol) {
 			list[i], _ = c.Frame(maps.Find(pc), pid, pc)
 		}
 	}
@@ -138,7 +138,7 @@ func (c *Cache) KernelPlace(place string) *stackfmt.Frame {
 	return f
 }
 
-// Hits counts lookups of an object's frames.
+// Hits counts lookups of an object's frames; those without a symbol are Unnamed.
 type Hits struct{ All, Unnamed uint64 }
 
 // Hits adds the lookups of each object to counts.
@@ -149,11 +149,21 @@ func (c *Cache) Hits(counts map[*unwind.Object]Hits) {
 		}
 		h := counts[e.Object]
 		h.All += e.hits
-		if e.Name == "" {
+		if e.Name == "" || e.NoSymbol {
 			h.Unnamed += e.hits
 		}
 		counts[e.Object] = h
 	}
+}
+
+// Close adds the lookups to those of the Namer: see Nameless.
+func (c *Cache) Close() {
+	c.names.mu.Lock()
+	defer c.names.mu.Unlock()
+	if c.names.hits == nil {
+		c.names.hits = make(map[*unwind.Object]Hits)
+	}
+	c.Hits(c.names.hits)
 }
 
 // once holds a value made at the first call.

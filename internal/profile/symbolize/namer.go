@@ -52,6 +52,7 @@ type Namer struct {
 	types   map[*unwind.Object]*once[[]*prototypes.Table]
 	plain   map[string]string // demangled
 	errs    []error
+	hits    map[*unwind.Object]Hits // of the caches that were given up
 	// unfetched holds the objects whose debug files could not be fetched and
 	// that were reported.
 	unfetched map[*unwind.Object]bool
@@ -131,6 +132,9 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Fr
 		f.Name, f.Offset = n.demangle(symbol), addr-s.Start
 	}
 	n.locate(f, m.Object, addr)
+	if f.Name == "" {
+		n.nameByStart(f, m.Object, addr)
+	}
 	if f.Parameters == "" && symbol != "" {
 		f.Parameters = n.signature(m.Object, symbol)
 	}
@@ -222,6 +226,8 @@ type tableEntry struct {
 	fill    func() *symbols.Table // nil once value is set: it may hold the object, or all of its symbols
 	value   *symbols.Table
 	settled bool // only those that were met
+
+	functions once[functions] // for addresses without a symbol
 }
 
 func (e *tableEntry) symbols() *symbols.Table {
@@ -286,12 +292,31 @@ func (n *Namer) set(o *unwind.Object, e *tableEntry) {
 // Namer of inlined functions, lines or signatures.
 func (n *Namer) Settle(o *unwind.Object, met []uint64, done func()) {
 	all, _ := n.entry(o)
-	few := &tableEntry{fill: func() *symbols.Table { return all.symbols().Only(met) }, settled: true}
+	few := &tableEntry{settled: true}
+	few.fill = func() *symbols.Table {
+		t := all.symbols().Only(met)
+		few.functions.get(func() functions { return n.functionsMet(o, all, t, met) })
+		return t
+	}
 	n.set(o, few)
 	n.background.Go(func() {
 		few.symbols()
 		done()
 	})
+}
+
+// functionsMet returns the functions that hold those of the addresses met, which ascend, that have no symbol.
+func (n *Namer) functionsMet(o *unwind.Object, all *tableEntry, named *symbols.Table, met []uint64) functions {
+	var bare []uint64
+	for _, addr := range met {
+		if named.Find(addr) == nil {
+			bare = append(bare, addr)
+		}
+	}
+	if len(bare) == 0 {
+		return nil
+	}
+	return all.functions.get(func() functions { return readFunctions(o) }).only(bare)
 }
 
 // table returns the symbols of an object, or nil if it has none.
