@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -87,4 +88,60 @@ func TestStrippedNames(t *testing.T) {
 		functions = append(functions, f.Name)
 	}
 	assert.Subset(t, functions, []string{name["main"], name["left"], name["right"], name["spin"]})
+}
+
+// goProgram spends its time in spin.
+const goProgram = `package main
+
+import "time"
+
+var n uint
+
+//go:noinline
+func spin(end time.Time) {
+	for time.Now().Before(end) {
+		for range 10000 {
+			n++
+		}
+	}
+}
+
+//go:noinline
+func work() { spin(time.Now().Add(time.Second / 2)); n++ }
+
+func main() {
+	done := make(chan bool)
+	go func() { work(); done <- true }()
+	<-done
+}
+`
+
+// TestStrippedGo: a stripped Go program has neither tables nor symbols, but its stacks are whole and named.
+func TestStrippedGo(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(goProgram), 0o666))
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", "program", "main.go")
+	build.Dir = dir
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	cmd := exec.Command(goBuild(t), "record", "--frame-pointers=never", "--stats", "s.json", "-o", "p.folded", filepath.Join(dir, "program"))
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "XDG_CACHE_HOME="+dir)
+	out, err = cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	folded, err := os.ReadFile(filepath.Join(dir, "p.folded"))
+	require.NoError(t, err)
+	all, named := 0, 0
+	for line := range strings.Lines(string(folded)) {
+		stack, count, _ := strings.Cut(strings.TrimSpace(line), " ")
+		n, err := strconv.Atoi(count)
+		require.NoError(t, err)
+		if strings.Contains(stack, ";main.spin") {
+			all += n
+			if strings.HasPrefix(stack, "program;runtime.goexit;main.main.func1;main.work;main.spin") {
+				named += n
+			}
+		}
+	}
+	assert.Greater(t, all, 20, "%s", folded)
+	assert.GreaterOrEqual(t, named*100, all*99, "%s", folded)
 }

@@ -157,37 +157,37 @@ func (s *startSet) refer(pc uint64) {
 func (s *startSet) sweep(g span, described bool) {
 	code := s.img.Code(g.lo)
 	code = code[:min(uint64(len(code)), g.hi-g.lo)]
-	var in x86.Inst
+	var in x86.Outline
 	for at := 0; at < len(code); {
-		if x86.Decode(code[at:], &in) != nil {
+		if x86.Skim(code[at:], &in) != nil {
 			at++
 			continue
 		}
 		pc := g.lo + uint64(at)
 		at += int(in.Len)
+		if !in.Rel {
+			continue
+		}
+		t := in.Target(pc)
 		switch in.Op {
 		case x86.OpCALL:
-			if in.Args[0].Kind == x86.KRel && in.Imm != 0 {
-				if t := in.Target(pc); s.inGap(t) {
-					s.call(t)
-				} else {
-					s.refer(t)
-				}
+			switch {
+			case in.Dist == 0:
+			case s.inGap(t):
+				s.call(t)
+			default:
+				s.refer(t)
 			}
 		case x86.OpJMP, x86.OpJCC:
-			if in.Args[0].Kind == x86.KRel && s.inGap(in.Target(pc)) {
-				s.jumped = true
-			}
+			s.jumped = s.jumped || s.inGap(t)
 		case x86.OpLEA:
-			a, ok := in.MemAddr(pc)
 			switch {
-			case !ok || in.Mem.Base != x86.RIP:
-			case !s.inGap(a):
-				s.refer(a)
+			case !s.inGap(t):
+				s.refer(t)
 			case described:
-				s.call(a)
+				s.call(t)
 			default:
-				s.taken[a] = true
+				s.taken[t] = true
 			}
 		}
 	}

@@ -48,15 +48,34 @@ func Of(o *dwarfcfa.Object, opt Options) (*Result, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", dwarfcfa.PrintableName(o.Name()), err)
 		}
-		return Make(img, nil, opt), nil
+		return makeRest(o, img, nil, opt), nil
 	case err != nil:
 		return nil, err
 	}
-	r := Make(subject.Image, subject.Functions, opt)
+	r := makeRest(o, subject.Image, subject.Functions, opt)
 	if opt.Mode == Wrong {
 		r.keepWrong(subject.Functions, subject.Run(check.Options{Workers: opt.Workers, Progress: opt.Progress}))
 	}
 	return r, nil
+}
+
+// makeRest is Make, but where only rows that are missing are wanted, functions of a Go program get those of its own table.
+func makeRest(o *dwarfcfa.Object, img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
+	var rows []Function
+	if opt.Mode == Missing {
+		rows, described = withGoRows(o, img, described)
+	}
+	r := Make(img, described, opt)
+	if len(rows) == 0 {
+		return r
+	}
+	r.Functions = append(r.Functions, rows...)
+	slices.SortFunc(r.Functions, func(a, b Function) int { return cmp.Compare(a.Start(), b.Start()) })
+	for i := range rows {
+		r.Wanted += uint64(rows[i].End() - rows[i].Start())
+	}
+	r.count()
+	return r
 }
 
 // keepWrong keeps, of the rows for code that FDEs cover, those at instructions with a

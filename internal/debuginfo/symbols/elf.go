@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/ehasm/ehasm/internal/files/elffile"
+	"github.com/ehasm/ehasm/internal/files/gotable"
 	"github.com/ehasm/ehasm/internal/files/regular"
 )
 
@@ -24,7 +25,7 @@ type Files struct {
 }
 
 // FromELF reads the functions of an ELF file: from .symtab if it has one,
-// otherwise from .dynsym. debugPaths are possible paths of its separate debug
+// otherwise from .gopclntab of a Go program, or from .dynsym. debugPaths are possible paths of its separate debug
 // file; the first that has a .symtab is used instead. dir is the folder of the
 // file, for .gnu_debuglink; it may be empty. Addresses are link-time.
 func FromELF(r io.ReaderAt, dir string, debugPaths, debugDirs []string) (*Table, error) {
@@ -60,6 +61,9 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 			}
 		}
 	}
+	if list == nil {
+		list = fromGo(f)
+	}
 	if list == nil && files.Fetch != nil {
 		if path := files.Fetch(); path != "" {
 			list = fromDebugFile(path, nil)
@@ -69,6 +73,20 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 		list = fromSection(f, elf.SHT_DYNSYM)
 	}
 	return newTable(append(list, plt(f)...)), nil
+}
+
+// fromGo returns the functions of a stripped Go program.
+func fromGo(f *elf.File) (list []Symbol) {
+	t, err := gotable.Open(f)
+	if err != nil {
+		return nil
+	}
+	for _, fn := range t.Functions() {
+		if fn.Name != "" {
+			list = append(list, Symbol{Start: fn.Lo, End: fn.Hi, Name: fn.Name})
+		}
+	}
+	return list
 }
 
 // fromDebugFile reads the symbols of a separate debug file, if it is what link means; nil: it is known to be.

@@ -1,0 +1,104 @@
+package synth
+
+import (
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
+)
+
+// goProgram builds the program of dwarfcfa/testdata/cgo, and strips a copy.
+func goProgram(t *testing.T, flags ...string) (full, stripped *dwarfcfa.Object) {
+	t.Helper()
+	testtool.Need(t, "gcc", "strip")
+	dir := t.TempDir()
+	paths := []string{filepath.Join(dir, "full"), filepath.Join(dir, "stripped")}
+	build := exec.Command("go", append(append([]string{"build", "-o", paths[0]}, flags...), "../../../dwarfcfa/testdata/cgo")...)
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	out, err = exec.Command("strip", "-o", paths[1], paths[0]).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for i, o := range []**dwarfcfa.Object{&full, &stripped} {
+		*o, err = dwarfcfa.Open(paths[i])
+		require.NoError(t, err)
+		t.Cleanup(func() { (*o).Close() })
+	}
+	return full, stripped
+}
+
+// TestGoRows: the rows of a stripped Go program place the CFA where the .debug_frame does that Go's linker writes into
+// one that is not stripped.
+func TestGoRows(t *testing.T) {
+	for name, flags := range map[string][]string{
+		"internal linker": {"-ldflags=-linkmode=internal"}, "gcc links": {"-ldflags=-linkmode=external"}, "pie": {"-buildmode=pie"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			full, stripped := goProgram(t, flags...)
+			table, _, err := dwarfcfa.BuildTable(full, dwarfcfa.BuildOptions{Source: dwarfcfa.SourceDebugFrame})
+			require.NoError(t, err)
+			made, err := Of(stripped, Options{Mode: Missing})
+			require.NoError(t, err)
+			want, same := uint64(0), uint64(0)
+			for _, r := range table.Ranges {
+				for pc := r.Start; pc < r.End; {
+					end, row := made.rowFrom(pc, r.End)
+					want += uint64(end - pc)
+					theirs := &table.Rows[r.Row]
+					if row != nil && !row.Outermost {
+						if assert.Equal(t, dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: uint16(row.CFA.Reg), Offset: int64(row.CFA.Offset)}, theirs.CFA, "%#x", pc) {
+							same += uint64(end - pc)
+						}
+					}
+					pc = end
+				}
+			}
+			assert.Greater(t, float64(same), 0.95*float64(want), "%d of %d bytes", same, want)
+		})
+	}
+}
+
+// rowFrom returns the row of Go's table at pc and where it ends, at most at limit; nil: there is none up to there. The
+// functions that are left to the analysis have no names in a stripped program.
+func (r *Result) rowFrom(pc, limit dwarfcfa.Addr) (dwarfcfa.Addr, *Row) {
+	i := sort.Search(len(r.Functions), func(i int) bool { return r.Functions[i].End() > pc })
+	if i == len(r.Functions) || r.Functions[i].Start() > pc {
+		if i < len(r.Functions) {
+			limit = min(limit, r.Functions[i].Start())
+		}
+		return limit, nil
+	}
+	f := &r.Functions[i]
+	if f.Name == "" {
+		return min(limit, f.End()), nil
+	}
+	k := sort.Search(len(f.Ranges), func(k int) bool { return f.Ranges[k].End > pc })
+	return min(limit, f.Ranges[k].End), &f.Ranges[k].Row
+}
+
+// TestGoFramePointers: where the analysis of code, which does not know Go's table, finds rbp saved, the rows find it there.
+func TestGoFramePointers(t *testing.T) {
+	_, stripped := goProgram(t, "-ldflags=-linkmode=internal")
+	made, err := Of(stripped, Options{Mode: Missing})
+	require.NoError(t, err)
+	analysed, err := Of(stripped, Options{Mode: All})
+	require.NoError(t, err)
+	const rbp = 1 // in Saved
+	saved := 0
+	for i := range analysed.Functions {
+		for _, r := range analysed.Functions[i].Ranges {
+			_, row := made.rowFrom(r.Start, r.End)
+			if row == nil || row.CFA != r.Row.CFA || r.Row.Regs[rbp].Where != AtCFA || row.Regs[rbp].Where == Unknown {
+				continue
+			}
+			saved++
+			assert.Equal(t, r.Row.Regs[rbp], row.Regs[rbp], "%#x", r.Start)
+		}
+	}
+	assert.Greater(t, saved, 3000)
+}
