@@ -12,48 +12,59 @@ import (
 	"github.com/ehasm/ehasm/internal/files/gotable"
 )
 
-// withGoRows returns the rows of those functions of a Go program that no FDE describes, and the described functions with them.
-func withGoRows(o *dwarfcfa.Object, img *codeflow.Image, described []codeflow.Function) ([]Function, []codeflow.Function) {
-	f, err := elffile.Open(o.File())
-	if err != nil {
-		return nil, described
-	}
-	table, err := gotable.Open(f)
-	if err != nil {
-		return nil, described
-	}
-	rows, covered := goRows(img, table, described)
-	all := slices.Concat(described, covered)
-	slices.SortFunc(all, func(a, b codeflow.Function) int { return cmp.Compare(a.Lo, b.Lo) })
-	return rows, all
+// goProgram is what the table of a Go program says of its functions.
+type goProgram struct {
+	rows    []Function
+	quiet   []codeflow.Function // those with rows that the compiler made: control leaves them by calls and returns alone
+	written []codeflow.Function // those with rows that are written in assembly
+	starts  []uint64            // of the functions that are left to the analysis
 }
 
-// goRows makes the rows of a Go program's functions from its table: where the return address is, and rbp. Go keeps no other
-// register for its callers. Functions that leave their stack, or whose code does not do what the table says, are left to
-// the analysis of code, and so are those of described, which is sorted.
-func goRows(img *codeflow.Image, t *gotable.Table, described []codeflow.Function) (rows []Function, covered []codeflow.Function) {
+// readGo reads the table for the functions that no FDE describes; nil: there is none.
+func readGo(o *dwarfcfa.Object, img *codeflow.Image, described []codeflow.Function) *goProgram {
+	f, err := elffile.Open(o.File())
+	if err != nil {
+		return nil
+	}
+	t, err := gotable.Open(f)
+	if err != nil {
+		return nil
+	}
+	return goRows(img, t, described)
+}
+
+// goRows makes the rows of functions: where the return address is, and rbp. Go keeps no other register for its callers.
+// Functions that leave their stack, or whose code does not do what the table says, are left to the analysis of code, and
+// those of described, which is sorted, keep their own.
+func goRows(img *codeflow.Image, t *gotable.Table, described []codeflow.Function) *goProgram {
+	p := &goProgram{}
 	var depths []gotable.Depth
 	for _, f := range t.Functions() {
 		next, _ := slices.BinarySearchFunc(described, f.Lo, func(d codeflow.Function, pc uint64) int { return cmp.Compare(d.Hi, pc+1) })
 		if next < len(described) && described[next].Lo < f.Hi {
 			continue
 		}
-		var ok bool
-		if depths, ok = t.Depths(depths[:0], &f); !ok || f.MovesStack {
+		var ok, pushes bool
+		if depths, ok = t.Depths(depths[:0], &f); ok && !f.MovesStack {
+			pushes, ok = entersAs(img.Code(f.Lo), depths)
+		}
+		if !ok || f.MovesStack {
+			p.starts = append(p.starts, f.Lo)
 			continue
 		}
-		pushes, ok := entersAs(img.Code(f.Lo), depths)
-		if !ok {
-			continue
+		fn := codeflow.Function{Lo: f.Lo, Hi: depths[len(depths)-1].Hi}
+		if f.Assembly {
+			p.written = append(p.written, fn)
+		} else {
+			p.quiet = append(p.quiet, fn)
 		}
 		list := []Function(nil)
 		for _, d := range depths {
 			list = Add(list, f.Name, false, dwarfcfa.Addr(d.Lo), dwarfcfa.Addr(d.Hi), goRow(&f, d.Bytes, pushes))
 		}
-		rows = append(rows, list...)
-		covered = append(covered, codeflow.Function{Lo: f.Lo, Hi: depths[len(depths)-1].Hi})
+		p.rows = append(p.rows, list...)
 	}
-	return rows, covered
+	return p
 }
 
 // outermost is the function in which goroutines begin: nothing calls it, but its address lies where a return address does.

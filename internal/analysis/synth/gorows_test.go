@@ -13,8 +13,8 @@ import (
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
-// goProgram builds the program of dwarfcfa/testdata/cgo, and strips a copy.
-func goProgram(t *testing.T, flags ...string) (full, stripped *dwarfcfa.Object) {
+// buildGo builds the program of dwarfcfa/testdata/cgo, and strips a copy.
+func buildGo(t *testing.T, flags ...string) (full, stripped *dwarfcfa.Object) {
 	t.Helper()
 	testtool.Need(t, "gcc", "strip")
 	dir := t.TempDir()
@@ -39,7 +39,7 @@ func TestGoRows(t *testing.T) {
 		"internal linker": {"-ldflags=-linkmode=internal"}, "gcc links": {"-ldflags=-linkmode=external"}, "pie": {"-buildmode=pie"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			full, stripped := goProgram(t, flags...)
+			full, stripped := buildGo(t, flags...)
 			table, _, err := dwarfcfa.BuildTable(full, dwarfcfa.BuildOptions{Source: dwarfcfa.SourceDebugFrame})
 			require.NoError(t, err)
 			made, err := Of(stripped, Options{Mode: Missing})
@@ -83,7 +83,7 @@ func (r *Result) rowFrom(pc, limit dwarfcfa.Addr) (dwarfcfa.Addr, *Row) {
 
 // TestGoFramePointers: where the analysis of code, which does not know Go's table, finds rbp saved, the rows find it there.
 func TestGoFramePointers(t *testing.T) {
-	_, stripped := goProgram(t, "-ldflags=-linkmode=internal")
+	_, stripped := buildGo(t, "-ldflags=-linkmode=internal")
 	made, err := Of(stripped, Options{Mode: Missing})
 	require.NoError(t, err)
 	analysed, err := Of(stripped, Options{Mode: All})

@@ -43,8 +43,13 @@ type Declined struct {
 // Make makes rows. described are the functions that have FDEs, sorted and disjoint: they
 // give the bounds of functions; their rows are not used.
 func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
+	return makeWith(img, described, &goProgram{}, opt)
+}
+
+// makeWith is Make without the functions of a Go program that have rows.
+func makeWith(img *codeflow.Image, described []codeflow.Function, program *goProgram, opt Options) *Result {
 	every := opt.Mode == All || opt.Mode == Wrong
-	fns, fresh, plts := functions(img, described)
+	fns, fresh, plts := functions(img, described, program)
 	if every {
 		fns = described
 	}
@@ -107,10 +112,13 @@ func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Resu
 
 // functions returns the functions with FDEs that determine the state in code that no FDE covers, the functions that
 // begin in that code, and the PLTs.
-func functions(img *codeflow.Image, described []codeflow.Function) (contributors, fresh []codeflow.Function, plts []span) {
-	code, plts := gaps(img, described)
+func functions(img *codeflow.Image, described []codeflow.Function, program *goProgram) (contributors, fresh []codeflow.Function, plts []span) {
+	code, plts := gaps(img, sorted(described, program.quiet))
 	code = trimAll(img, code)
 	starts := newStartSet(img, code)
+	for _, pc := range program.starts {
+		starts.call(pc)
+	}
 	contributors = starts.contributors(described)
 	for _, g := range code {
 		starts.sweep(g, false)
@@ -121,7 +129,7 @@ func functions(img *codeflow.Image, described []codeflow.Function) (contributors
 // Undescribed returns the functions that begin in code which no function of described covers, as Make finds them,
 // without PLTs.
 func Undescribed(img *codeflow.Image, described []codeflow.Function) []codeflow.Function {
-	_, fresh, _ := functions(img, described)
+	_, fresh, _ := functions(img, described, &goProgram{})
 	return fresh
 }
 

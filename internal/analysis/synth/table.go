@@ -61,21 +61,31 @@ func Of(o *dwarfcfa.Object, opt Options) (*Result, error) {
 
 // makeRest is Make, but where only rows that are missing are wanted, functions of a Go program get those of its own table.
 func makeRest(o *dwarfcfa.Object, img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
-	var rows []Function
+	var program *goProgram
 	if opt.Mode == Missing {
-		rows, described = withGoRows(o, img, described)
+		program = readGo(o, img, described)
 	}
-	r := Make(img, described, opt)
-	if len(rows) == 0 {
-		return r
+	if program == nil {
+		return Make(img, described, opt)
 	}
-	r.Functions = append(r.Functions, rows...)
+	r := makeWith(img, sorted(described, program.written), program, opt)
+	r.Functions = append(r.Functions, program.rows...)
 	slices.SortFunc(r.Functions, func(a, b Function) int { return cmp.Compare(a.Start(), b.Start()) })
-	for i := range rows {
-		r.Wanted += uint64(rows[i].End() - rows[i].Start())
+	for i := range program.rows {
+		r.Wanted += uint64(program.rows[i].End() - program.rows[i].Start())
 	}
 	r.count()
 	return r
+}
+
+// sorted returns the functions of both lists.
+func sorted(a, b []codeflow.Function) []codeflow.Function {
+	if len(b) == 0 {
+		return a
+	}
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(a, b codeflow.Function) int { return cmp.Compare(a.Lo, b.Lo) })
+	return all
 }
 
 // keepWrong keeps, of the rows for code that FDEs cover, those at instructions with a

@@ -22,6 +22,7 @@ type Function struct {
 	// MovesStack says that the function sets its stack pointer to another stack, which Depths
 	// does not show.
 	MovesStack bool
+	Assembly   bool // written in assembly; the compiler's functions keep to calls
 
 	depths uint32 // offset in Table.deltas
 }
@@ -56,6 +57,7 @@ const (
 	flagAt118   = 37
 	flagAt120   = 41
 	flagWriteSP = 2
+	flagAsm     = 4
 )
 
 // moduleText is the offset of the text's address in runtime.moduledata, which has the table's
@@ -167,7 +169,7 @@ func (t *Table) Functions() []Function {
 			name, _, _ := bytes.Cut(t.names[n:], []byte{0})
 			f.Name = string(name)
 		}
-		f.MovesStack = d[t.flagAt]&flagWriteSP != 0
+		f.MovesStack, f.Assembly = d[t.flagAt]&flagWriteSP != 0, d[t.flagAt]&flagAsm != 0
 		if n := len(list); n > 0 && list[n-1].Hi > f.Lo {
 			continue
 		}
