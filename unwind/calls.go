@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 	"sync"
 
@@ -61,12 +62,13 @@ type calls struct {
 	mu     sync.Mutex
 	sites  map[uint64]callSite // by file offset
 	begins map[uint64]bool     // see Object.begins
+	starts map[uint64]bool     // see Object.isStarter
 }
 
 func (c *calls) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sites, c.begins = nil, nil
+	c.sites, c.begins, c.starts = nil, nil, nil
 }
 
 // callSite describes the bytes before a place in the code.
@@ -136,6 +138,42 @@ func isBegin(code []byte) bool {
 		return true
 	}
 	return strings.HasSuffix(text, endbr64)
+}
+
+// isStarter reports whether a return address, at a file offset, lies in code that ends the program or thread with what the
+// call returned: exit(main(argc, argv, envp)) of a C library, or pthread_exit(start(arg)). Nothing called that code.
+func (o *Object) isStarter(offset uint64) bool {
+	c := &o.calls
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	is, known := c.starts[offset]
+	if !known {
+		if c.starts == nil {
+			c.starts = make(map[uint64]bool)
+		}
+		is = exitsWithResult(o.codeBefore(offset+exitSize, maxCall+exitSize))
+		c.starts[offset] = is
+	}
+	return is
+}
+
+// exits are how code goes on that passes the result of a call to exit, pthread_exit or the system call exit.
+var exits = [...]string{
+	"\x89\xc7\xe8",                     // mov %eax, %edi; call
+	"\x48\x89\xc7\xe8",                 // mov %rax, %rdi; call
+	"\x89\xc7\x31\xc0\xb0\x3c\x0f\x05", // mov %eax, %edi; xor %eax, %eax; mov $60, %al; syscall
+}
+
+// exitSize is the length of the longest of exits.
+const exitSize = 8
+
+// exitsWithResult is isStarter for the code up to exitSize bytes after the return address.
+func exitsWithResult(code []byte) bool {
+	if len(code) < exitSize {
+		return false
+	}
+	called, then := code[:len(code)-exitSize], string(code[len(code)-exitSize:])
+	return endsInCall(called) && !siteOf(called).direct && slices.ContainsFunc(exits[:], func(e string) bool { return strings.HasPrefix(then, e) })
 }
 
 // codeBefore reads up to size bytes of the object's file that end at an offset, or nil if

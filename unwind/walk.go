@@ -163,7 +163,7 @@ const (
 
 // without goes on from a frame in the span i that has no row: it may be the return from
 // a signal handler, the object's entry, a stub of the procedure linkage table or code that
-// keeps a frame pointer. guessed says that the frame itself was found by frame pointer.
+// keeps a frame pointer, or nothing called it: see isStarter. guessed says that the frame itself was found by frame pointer.
 func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, innermost, guessed bool) (outcome, Cause) {
 	mapping := &v.maps.list[i]
 	object := mapping.Object
@@ -183,6 +183,9 @@ func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, inne
 		follow, cause = w.FramePointers == Always || w.FramePointers == Gaps && object.table, NoObject
 	default: // loaded, stepping
 		if object.isEntry(regs.LookupPC() - v.bias[i]) {
+			return ended, Outermost
+		}
+		if !innermost && regs.Exact == 0 && object.isStarter(mapping.FileOffset(regs.Reg[abi.RIP])) {
 			return ended, Outermost
 		}
 		if object.stepPLT(regs.Reg[abi.RIP]-v.bias[i], regs, mem) {

@@ -59,7 +59,7 @@ func Of(o *dwarfcfa.Object, opt Options) (*Result, error) {
 	return r, nil
 }
 
-// makeRest is Make, but where only rows that are missing are wanted, functions of a Go program get those of its own table.
+// makeRest is Make, but where only rows that are missing are wanted, Go's table gives those of a Go program's functions.
 func makeRest(o *dwarfcfa.Object, img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
 	var program *goProgram
 	if opt.Mode == Missing {

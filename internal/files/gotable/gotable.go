@@ -1,6 +1,6 @@
 // Package gotable reads .gopclntab, the table that Go's linker leaves in every program, stripped
 // ones as well: the names of functions, and at each instruction how far the stack pointer lies
-// below the return address. The format is that of Go 1.18 and later (package runtime, type
+// below the return address. It reads the format of Go 1.18 and later (package runtime, type
 // pcHeader; golang.org/s/go12symtab).
 package gotable
 
@@ -113,8 +113,8 @@ func Open(f *elf.File) (*Table, error) {
 	return t, nil
 }
 
-// textStart returns the address that functions' offsets count from: the header's, in Go before 1.26; that of
-// runtime.moduledata, which is a section from then on; otherwise the section's.
+// textStart returns the address that functions' offsets count from: the header has it before Go 1.26, and
+// runtime.moduledata, which is a section from then on; otherwise .text begins there.
 func textStart(f *elf.File, table *elf.Section, header uint64) uint64 {
 	if a := relocated(f, table.Addr+textAt, header); a != 0 {
 		return a

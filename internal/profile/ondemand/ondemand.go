@@ -85,7 +85,11 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 	}
 	if d.opt.Background {
 		const bytesPerMiss = 256 << 10 // what is made of a large object for a few frames would take more memory than all else
-		rows.MakeInBackground(1 + size/bytesPerMiss)
+		misses := 1 + size/bytesPerMiss
+		if rows.EstimatedRows() == 0 { // each of its frames needs them
+			misses = 1
+		}
+		rows.MakeInBackground(misses)
 	}
 	s.making, s.rows, s.worth = &d.making, rows, stepsPerRow*int64(cmp.Or(rows.EstimatedRows(), madeRows))
 	return nil, s, nil
