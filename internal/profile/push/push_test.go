@@ -261,3 +261,27 @@ func TestMisuse(t *testing.T) {
 	_, err = otlpBody(&Profile{Pprof: []byte("no profile")})
 	assert.Error(t, err)
 }
+
+// TestQueueBytes: large profiles that wait are bounded by their bytes; one may be larger than the bound.
+func TestQueueBytes(t *testing.T) {
+	hold := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
+	defer server.Close()
+	p, err := New(Options{URL: server.URL, Protocol: protocol(t, "pprof"), Bytes: 1000})
+	require.NoError(t, err)
+	for range 3 {
+		p.Push(&Profile{Pprof: make([]byte, 400)})
+	}
+	assert.Equal(t, Waiting{Profiles: 2, Bytes: 800}, p.Waiting())
+	p.Push(&Profile{Pprof: make([]byte, 200)})
+	assert.Equal(t, Waiting{Profiles: 3, Bytes: 1000}, p.Waiting())
+	assert.Equal(t, Counts{Failed: 1}, p.Counts())
+	close(hold)
+	assert.Equal(t, Counts{Sent: 3, Failed: 1}, p.Close(time.Minute))
+	assert.Zero(t, p.Waiting())
+
+	p, err = New(Options{URL: server.URL, Protocol: protocol(t, "pprof"), Bytes: 1000})
+	require.NoError(t, err)
+	p.Push(&Profile{Pprof: make([]byte, 2000)})
+	assert.Equal(t, Counts{Sent: 1}, p.Close(time.Minute))
+}

@@ -19,6 +19,7 @@ type Options struct {
 	Protocol *Protocol
 	Header   http.Header   // added to each request, for authentication
 	Queue    int           // profiles that may wait; 0: 16
+	Bytes    int           // of the profiles that may wait, with the one being sent; 0: 32 MB
 	Tries    int           // of each; 0: 8
 	First    time.Duration // wait before the second try, twice as long before each other one; 0: 500 ms
 	// Failed is called, on the sending goroutine, for each profile that is given up. May be
@@ -30,6 +31,7 @@ type Options struct {
 // Limits.
 const (
 	defaultQueue  = 16
+	defaultBytes  = 32 << 20
 	defaultTries  = 8
 	defaultFirst  = 500 * time.Millisecond
 	longestWait   = 30 * time.Second
@@ -56,16 +58,20 @@ var (
 
 // Pusher sends profiles, one after the other.
 type Pusher struct {
-	opt    Options
-	url    *url.URL
-	queue  chan *Profile
-	ctx    context.Context
-	stop   context.CancelFunc
-	done   chan struct{}
-	mu     sync.Mutex
-	counts Counts
-	closed bool
+	opt     Options
+	url     *url.URL
+	queue   chan *Profile
+	ctx     context.Context
+	stop    context.CancelFunc
+	done    chan struct{}
+	mu      sync.Mutex
+	counts  Counts
+	waiting Waiting
+	closed  bool
 }
+
+// Waiting counts the profiles that are neither sent nor given up.
+type Waiting struct{ Profiles, Bytes int }
 
 // New returns a running Pusher.
 func New(opt Options) (*Pusher, error) {
@@ -81,6 +87,9 @@ func New(opt Options) (*Pusher, error) {
 	}
 	if opt.Queue <= 0 {
 		opt.Queue = defaultQueue
+	}
+	if opt.Bytes <= 0 {
+		opt.Bytes = defaultBytes
 	}
 	if opt.Tries <= 0 {
 		opt.Tries = defaultTries
@@ -113,11 +122,34 @@ func (p *Pusher) enqueue(profile *Profile) error {
 	if p.closed {
 		return ErrClosed
 	}
+	if p.waiting.Profiles > 0 && p.waiting.Bytes+len(profile.Pprof) > p.opt.Bytes {
+		return ErrQueueFull
+	}
 	select {
 	case p.queue <- profile:
+		p.waiting.Profiles++
+		p.waiting.Bytes += len(profile.Pprof)
 		return nil
 	default:
 		return ErrQueueFull
+	}
+}
+
+// Waiting returns how much waits now.
+func (p *Pusher) Waiting() Waiting {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting
+}
+
+// settle counts a profile that has waited as sent, or not.
+func (p *Pusher) settle(profile *Profile, sent bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting.Profiles--
+	p.waiting.Bytes -= len(profile.Pprof)
+	if sent {
+		p.counts.Sent++
 	}
 }
 
@@ -154,13 +186,11 @@ func (p *Pusher) give(profile *Profile, err error) {
 func (p *Pusher) run() {
 	defer close(p.done)
 	for profile := range p.queue {
-		if err := p.send(profile); err != nil {
+		err := p.send(profile)
+		p.settle(profile, err == nil)
+		if err != nil {
 			p.give(profile, err)
-			continue
 		}
-		p.mu.Lock()
-		p.counts.Sent++
-		p.mu.Unlock()
 	}
 }
 

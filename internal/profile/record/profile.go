@@ -29,6 +29,7 @@ type Profile struct {
 	Command  []string
 	Older    []*Profile    // of the time before, that is part of it, or of another event: see Join
 	Inside   *InsideCounts // of an Inside; else nil
+	Notes    []string      // more comments, for formats that can hold them
 }
 
 // Join returns one profile of several of one Session, which are in the order of time.
@@ -208,7 +209,7 @@ var originLabels = [...][]stackfmt.Label{
 func (p *Profile) comments() []string {
 	var b strings.Builder
 	p.Text(&b)
-	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	return append(strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"), p.Notes...)
 }
 
 // Text writes a few lines about what was recorded, and how much of it is
@@ -249,6 +250,16 @@ func (p *Profile) Text(w io.Writer) {
 	if c.Bad > 0 {
 		fmt.Fprintf(w, "  %d records could not be read\n", c.Bad)
 	}
+}
+
+// Size returns how many frames with their callers the profile and the older ones have: see Session.Size.
+func (p *Profile) Size() (n int) {
+	for _, part := range p.parts() {
+		if part.Table != nil {
+			n += part.Table.size()
+		}
+	}
+	return n
 }
 
 // distinct returns how many stacks there are; those of several parts count several times.

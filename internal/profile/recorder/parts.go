@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,6 +27,8 @@ type parts struct {
 	todo   chan *record.Profile // closed at the end
 	sender *sender              // nil: the parts are written
 	done   sync.WaitGroup
+	usage  *usage
+	size   atomic.Int64 // of the profiles that wait, or are being written
 
 	// Of the goroutine that records.
 	begun   time.Time
@@ -40,8 +43,15 @@ const flightParts = 20
 // flightSize is the size of a part, see record.Session.Size, from which on it is packed at once.
 const flightSize = 50000
 
+// Bounds on the memory of --every, in the unit of record.Session.Size, which takes about 100 bytes. A part that is larger ends early;
+// one is dropped if more would wait to be written.
+const (
+	largestPart = 1 << 19
+	mostWaiting = 1 << 20
+)
+
 func newParts(r *run, to *sender) *parts {
-	s := &parts{r: r, length: r.opt.Run.Every, asked: make(chan os.Signal, 1), todo: make(chan *record.Profile, 4), sender: to, begun: time.Now()}
+	s := &parts{r: r, length: r.opt.Run.Every, asked: make(chan os.Signal, 1), todo: make(chan *record.Profile, 4), sender: to, begun: time.Now(), usage: newUsage()}
 	if r.opt.Run.Flight > 0 {
 		s.length = r.opt.Run.Flight / flightParts
 	}
@@ -63,12 +73,14 @@ func (s *parts) writeAll(write func(*record.Profile), patience time.Duration) {
 		select {
 		case running <- struct{}{}:
 		default:
+			s.size.Add(-int64(p.Size()))
 			s.r.c.Fail(s.r.opt.Output.Path, fmt.Errorf("a profile is dropped: %d before it are still not written", mostStuck))
 			continue
 		}
 		written := make(chan struct{})
 		go func() {
 			write(p)
+			s.size.Add(-int64(p.Size()))
 			<-running
 			close(written)
 		}()
@@ -102,7 +114,11 @@ func (s *parts) each() func() {
 			s.send(record.Join(s.kept))
 		default:
 		}
-		if time.Since(s.begun) < s.length && (s.r.opt.Run.Flight == 0 || s.r.session.Size() < flightSize) {
+		largest := largestPart
+		if s.r.opt.Run.Flight > 0 {
+			largest = flightSize
+		}
+		if time.Since(s.begun) < s.length && s.r.session.Size() < largest {
 			return
 		}
 		s.cut()
@@ -141,11 +157,16 @@ func (s *parts) cut() {
 // send writes a profile while the recording goes on; if writing cannot keep up, the
 // profile is reported and dropped.
 func (s *parts) send(p *record.Profile) {
-	select {
-	case s.todo <- p:
-	default:
-		s.r.c.Fail(s.r.opt.Output.Path, errors.New("a profile is dropped: writing takes longer than recording"))
+	size := int64(p.Size())
+	if before := s.size.Add(size) - size; before == 0 || before+size <= mostWaiting {
+		select {
+		case s.todo <- p:
+			return
+		default:
+		}
 	}
+	s.size.Add(-size)
+	s.r.c.Fail(s.r.opt.Output.Path, errors.New("a profile is dropped: writing takes longer than recording"))
 }
 
 // write writes a profile under a name with its time.
@@ -163,8 +184,13 @@ func (s *parts) write(p *record.Profile) {
 	if err != nil {
 		s.r.c.Fail(path, err)
 	} else if !s.r.opt.Run.Quiet {
-		s.r.c.Note(path, fmt.Errorf("%d samples of %.1f s", p.Counts.Samples, p.Duration.Seconds()))
+		s.r.c.Note(path, errors.New(s.status(p)))
 	}
+}
+
+// status says what a part holds, and what recording it took.
+func (s *parts) status(p *record.Profile) string {
+	return fmt.Sprintf("%d samples of %.1f s, %d lost; %s", p.Counts.Samples, p.Duration.Seconds(), p.Counts.Lost, s.usage.text())
 }
 
 // partPath returns the name of a profile that begins at a time.
@@ -203,6 +229,7 @@ func (s *parts) last(p *record.Profile) *record.Profile {
 func (s *parts) finish() {
 	p := s.take()
 	if p.Counts.Samples > 0 {
+		s.size.Add(int64(p.Size()))
 		s.todo <- p
 	}
 	close(s.todo)

@@ -72,3 +72,12 @@ func TestStuck(t *testing.T) {
 	assert.Contains(t, out.text(), "is not written after 1ms: going on with the next")
 	assert.Equal(t, 1, strings.Count(out.text(), "a profile is dropped: 4 before it are still not written"))
 }
+
+// TestUsage: a status has what the process takes.
+func TestUsage(t *testing.T) {
+	u := newUsage()
+	for begin := time.Now(); time.Since(begin) < 20*time.Millisecond; {
+	}
+	assert.Regexp(t, `^recorder: [0-9]+\.[0-9] % of a CPU, [1-9][0-9]* MB$`, u.text())
+	assert.NotContains(t, newUsage().text(), "NaN")
+}

@@ -258,8 +258,12 @@ func (r *run) tellLimits() {
 	if n := r.session.Refused(); n > 0 {
 		r.c.Note("record", fmt.Errorf("%d threads of child processes are not recorded: they are of another user", n))
 	}
-	if got := r.session.RingBytes(); got < r.opt.Sampling.Ring {
-		r.c.Note("record", fmt.Errorf("%d KB of memory for the samples of a CPU instead of %d: no more may be locked (kernel.perf_event_mlock_kb, ulimit -l)", got>>10, r.opt.Sampling.Ring>>10))
+}
+
+// tellLost reports that samples were lost for want of memory that this user may not lock.
+func (r *run) tellLost(lost uint64) {
+	if got := r.session.RingBytes(); lost > 0 && got < r.opt.Sampling.Ring && !r.opt.Run.Quiet {
+		r.c.Note("record", fmt.Errorf("%d samples were lost: %d KB of memory for those of a CPU instead of %d, as no more may be locked (kernel.perf_event_mlock_kb, ulimit -l)", lost, got>>10, r.opt.Sampling.Ring>>10))
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/profile/push"
@@ -16,6 +18,8 @@ import (
 
 // push gives a profile to the Pusher.
 func (s *parts) push(p *record.Profile, names *symbolize.Namer) {
+	status := s.status(p)
+	p.Notes = append(p.Notes, status)
 	var b bytes.Buffer
 	err := p.Write(&b, s.r.newFormat(), false, names)
 	names.Close()
@@ -28,12 +32,34 @@ func (s *parts) push(p *record.Profile, names *symbolize.Namer) {
 		kind = p.Event.Name
 	}
 	s.sender.pusher.Push(&push.Profile{Pprof: b.Bytes(), Start: p.Start, End: p.Start.Add(p.Duration), Name: s.r.serviceName(), Labels: s.sender.labels, Kind: kind})
+	if !s.r.opt.Run.Quiet && s.sender.due() {
+		waiting := s.sender.pusher.Waiting()
+		counts := s.sender.pusher.Counts()
+		s.r.c.Note("--push", fmt.Errorf("%s; %d profiles sent, %d not, %d waiting (%d KB)", status, counts.Sent, counts.Failed, waiting.Profiles, waiting.Bytes>>10))
+	}
 }
 
 // sender sends profiles.
 type sender struct {
 	pusher *push.Pusher
 	labels map[string]string
+
+	mu   sync.Mutex
+	told time.Time // when the last status was told
+}
+
+// statusEvery is how often a recording that sends profiles tells how it goes.
+const statusEvery = time.Minute
+
+// due reports whether it is time for the next status, which is then told.
+func (s *sender) due() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.told) < statusEvery {
+		return false
+	}
+	s.told = time.Now()
+	return true
 }
 
 // newSender returns nil if profiles are not sent.
@@ -62,7 +88,7 @@ func (r *run) newSender() (*sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sender{pusher, labels}, nil
+	return &sender{pusher: pusher, labels: labels}, nil
 }
 
 // serviceName returns the name under which profiles are sent.

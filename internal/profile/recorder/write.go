@@ -31,6 +31,7 @@ func (r *run) write(raw *rawFile) bool {
 	defer r.objects.Close()
 	if opt.Run.Every > 0 {
 		r.parts.finish()
+		r.tellLost(r.parts.lost)
 		if r.parts.samples == 0 {
 			r.tellNothing(r.parts.lost)
 		}
@@ -51,6 +52,7 @@ func (r *run) write(raw *rawFile) bool {
 	if !opt.Run.Quiet {
 		p.Text(c.Stderr())
 	}
+	r.tellLost(p.Counts.Lost)
 	if p.Counts.Samples == 0 && !shown && (r.parts == nil || r.parts.samples == 0) {
 		r.tellNothing(p.Counts.Lost)
 	}

@@ -30,8 +30,12 @@ func (n *Namer) SetKernel(id KernelID) { n.running = id }
 // ForeseeKernel reads the kernel's symbols in the background.
 func (n *Namer) ForeseeKernel() { n.background.Go(func() { n.kernelTable() }) }
 
-// kernelTable returns the symbols of the kernel, or nil if they are not available.
+// kernelTable returns the symbols of the kernel, or nil if they are not available. They are read once, since the kernel takes
+// a tenth of a second to print them.
 func (n *Namer) kernelTable() *symbols.Kernel {
+	if n.opt.Symbols != nil {
+		return n.opt.Symbols.kernelTable()
+	}
 	return n.kern.get(func() *symbols.Kernel {
 		if n.opt.Kallsyms == "" {
 			return nil

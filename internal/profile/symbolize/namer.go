@@ -31,8 +31,8 @@ type Options struct {
 	// compilers map so that profilers find them. May be nil; then they are not looked for.
 	Objects   func() []*unwind.Object
 	DebugDirs []string // folders with .build-id folders of perf or of gdb
-	// Symbols, if not nil, is asked for the symbols of objects, which it may have read when their files were
-	// still there.
+	// Symbols, if not nil, is asked for the symbols of the kernel, and of objects, which it may have read when their
+	// files were still there.
 	Symbols *Namer
 	// Fetch returns the path of a debug file that is in none of these places, by its
 	// build-id, or "". May be nil.
