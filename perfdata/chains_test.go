@@ -17,13 +17,15 @@ import (
 )
 
 // rich is an event whose samples have most fields on both sides of those that go.
-var rich = perfdatatest.Attr{Name: "cpu-clock", RegsUser: 0x180, StackUser: 16, RegsIntr: 0x3, Flags: attrFlagNoUserChain, IDs: []uint64{5},
+var rich = perfdatatest.Attr{Name: "cpu-clock", RegsUser: 0x180, StackUser: 16, RegsIntr: 0x3,
+	Flags: attrFlagNoUserChain, IDs: []uint64{5},
 	SampleType: uint64(SampleIdentifier | SampleIP | SampleTID | SampleTime | SampleCallchain | SampleCPU | SamplePeriod | SampleRaw |
 		SampleBranchStack | SampleRegsUser | SampleStackUser | SampleRegsIntr | SampleCgroup)}
 
 // richSample is a sample of it; chain is what the kernel put into its call chain.
 func richSample(time uint64, chain ...uint64) []byte {
-	return perfdatatest.Record(9, 2, uint64(5), uint64(0x401234), int32(7), int32(8), time, uint64(3), uint64(11), // cpu, period
+	// cpu, period
+	return perfdatatest.Record(9, 2, uint64(5), uint64(0x401234), int32(7), int32(8), time, uint64(3), uint64(11),
 		uint64(len(chain)), chain,
 		uint32(4), "raw!", uint64(1), uint64(0xb1), uint64(0xb2), uint64(0), // raw data, a branch
 		uint64(2), uint64(0x7000), uint64(0x401234), // registers
@@ -33,7 +35,8 @@ func richSample(time uint64, chain ...uint64) []byte {
 
 func richBuilder() *perfdatatest.Builder {
 	return &perfdatatest.Builder{
-		Attrs:    []perfdatatest.Attr{rich, {Name: "page-faults", Config: 2, SampleType: rich.SampleType &^ uint64(SampleStackUser), RegsUser: 0x180, RegsIntr: 0x3, IDs: []uint64{6}}},
+		Attrs: []perfdatatest.Attr{rich, {Name: "page-faults", Config: 2,
+			SampleType: rich.SampleType &^ uint64(SampleStackUser), RegsUser: 0x180, RegsIntr: 0x3, IDs: []uint64{6}}},
 		BuildIDs: []perfdatatest.BuildID{{Name: "/prog", ID: []byte("a file's id")}},
 	}
 }
@@ -45,7 +48,8 @@ type memory struct {
 }
 
 func (m *memory) Write(p []byte) (int, error) {
-	m.b = append(m.b[:min(m.pos, int64(len(m.b)))], append(slices.Clone(p), m.b[min(m.pos+int64(len(p)), int64(len(m.b))):]...)...)
+	m.b = append(m.b[:min(m.pos, int64(len(m.b)))], append(slices.Clone(p),
+		m.b[min(m.pos+int64(len(p)), int64(len(m.b))):]...)...)
 	m.pos += int64(len(p))
 	return len(p), nil
 }
@@ -98,7 +102,8 @@ type kept struct {
 }
 
 func keptOf(s *Sample) kept {
-	return kept{s.SampleID, s.IP, s.Period, string(s.Raw), len(s.Branches), slices.Clone(s.IntrRegs.Values), s.Cgroup, s.Event.Name}
+	return kept{s.SampleID, s.IP, s.Period, string(s.Raw), len(s.Branches), slices.Clone(s.IntrRegs.Values), s.Cgroup,
+		s.Event.Name}
 }
 
 // TestChains: samples keep all fields but registers and stacks, and other records and features stay, whatever
@@ -107,7 +112,8 @@ func TestChains(t *testing.T) {
 	b := richBuilder()
 	b.Comm(perfdatatest.ID{PID: 7, TID: 8, Time: 1, ID: 5}, "prog", true)
 	b.Mmap2(perfdatatest.ID{PID: 7, TID: 8, Time: 2, ID: 5}, 0x401000, 0x1000, 0, "/prog")
-	b.Add(perfdatatest.Record(16, 0, "namespaces unknown here ", b.SampleID(perfdatatest.ID{PID: 7, TID: 8, Time: 3, ID: 5})))
+	b.Add(perfdatatest.Record(16, 0, "namespaces unknown here ",
+		b.SampleID(perfdatatest.ID{PID: 7, TID: 8, Time: 3, ID: 5})))
 	b.Add(richSample(20, ContextKernel, 0xffffffff81000000, ContextUser, 0x401234))
 	b.Add(richSample(10))
 	b.Round()
@@ -165,8 +171,10 @@ func recordType(r *Reader) Type { return r.rec.header().Type }
 func TestChainsWithoutField(t *testing.T) {
 	b := perfdatatest.Builder{Attrs: []perfdatatest.Attr{{Name: "cycles", RegsUser: 0x100, StackUser: 8,
 		SampleType: uint64(SampleIP | SampleTID | SampleRegsUser | SampleStackUser)}}}
-	b.Add(perfdatatest.Record(9, 2, uint64(0x10), int32(1), int32(2), uint64(2), uint64(0x10), uint64(8), "a stack.", uint64(8)))
-	b.Add(perfdatatest.Record(9, 2, uint64(0x20), int32(1), int32(2), uint64(0), uint64(0))) // of a thread of the kernel
+	b.Add(perfdatatest.Record(9, 2, uint64(0x10), int32(1), int32(2), uint64(2), uint64(0x10), uint64(8), "a stack.",
+		uint64(8)))
+	// of a thread of the kernel
+	b.Add(perfdatatest.Record(9, 2, uint64(0x20), int32(1), int32(2), uint64(0), uint64(0)))
 	r, err := NewReader(bytes.NewReader(mustChain(t, b.File(), 0x10, 0x30)), Options{})
 	require.NoError(t, err)
 	var chains [][]uint64
@@ -221,7 +229,8 @@ func TestChainsOwn(t *testing.T) {
 	b.Add(perfdatatest.Record(66, 0, uint32(len(data)), uint32(0)), data) // TRACING_DATA
 	b.Add(perfdatatest.Record(79, 0, "a conversion of times..."))         // TIME_CONV
 	b.Add(richSample(10))
-	b.Add(perfdatatest.Record(71, 0, uint64(16), "auxtrace's fields   ....", "sixteen bytes...")) // AUXTRACE: its size says less
+	// AUXTRACE: its size says less
+	b.Add(perfdatatest.Record(71, 0, uint64(16), "auxtrace's fields   ....", "sixteen bytes..."))
 	in := b.Data
 	at := bytes.Index(in, []byte("sixteen"))
 	binary.LittleEndian.PutUint16(in[at-8-24-8+6:], 8+8+24)

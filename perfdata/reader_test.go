@@ -22,8 +22,10 @@ const dwarfType = uint64(SampleIP | SampleTID | SampleTime | SampleCallchain | S
 func twoEvents() *perfdatatest.Builder {
 	return &perfdatatest.Builder{
 		Attrs: []perfdatatest.Attr{
-			{Name: "cycles", SampleType: dwarfType | uint64(SampleIdentifier), RegsUser: 0b110, StackUser: 16, IDs: []uint64{5, 6}},
-			{Name: "faults", SampleType: uint64(SampleIdentifier | SampleIP | SampleTID | SampleTime | SamplePeriod), IDs: []uint64{7}, Flags: attrFlagBuildID},
+			{Name: "cycles", SampleType: dwarfType | uint64(SampleIdentifier), RegsUser: 0b110, StackUser: 16,
+				IDs: []uint64{5, 6}},
+			{Name: "faults", SampleType: uint64(SampleIdentifier | SampleIP | SampleTID | SampleTime | SamplePeriod),
+				IDs: []uint64{7}, Flags: attrFlagBuildID},
 		},
 		BuildIDs: []perfdatatest.BuildID{{Name: "/bin/true", ID: []byte{1, 2, 3, 4}}},
 	}
@@ -44,10 +46,12 @@ func faultSample(ip, time uint64) []byte {
 func describe(rec Record) string {
 	switch r := rec.(type) {
 	case *Sample:
-		return fmt.Sprintf("sample %s %d/%d %d ip=%#x period=%d chain=%#x regs=%d:%#x stack=%q/%d", r.Event.Name, r.PID, r.TID,
+		return fmt.Sprintf("sample %s %d/%d %d ip=%#x period=%d chain=%#x regs=%d:%#x stack=%q/%d", r.Event.Name,
+			r.PID, r.TID,
 			r.Time, r.IP, r.Period, r.Callchain, r.UserRegs.ABI, r.UserRegs.Values, r.Stack, r.StackSize)
 	case *Mmap:
-		return fmt.Sprintf("mmap %d/%d %d %#x+%#x@%#x %s exec=%t id=%x", r.PID, r.TID, r.Time, r.Addr, r.Len, r.PgOff, r.Name, r.Exec, r.BuildID)
+		return fmt.Sprintf("mmap %d/%d %d %#x+%#x@%#x %s exec=%t id=%x", r.PID, r.TID, r.Time, r.Addr, r.Len, r.PgOff,
+			r.Name, r.Exec, r.BuildID)
 	case *Comm:
 		return fmt.Sprintf("comm %d/%d %d %s exec=%t", r.PID, r.TID, r.Time, r.Name, r.Exec)
 	case *Task:
@@ -71,7 +75,8 @@ func readAll(t testing.TB, file []byte, opt Options) (lines []string, r *Reader)
 	return lines, r
 }
 
-// TestBuildIDOfAnother: the kernel marks mappings as having build-ids also where only another reader has asked for them.
+// TestBuildIDOfAnother: the kernel marks mappings as having build-ids also where only another
+// reader has asked for them.
 func TestBuildIDOfAnother(t *testing.T) {
 	b := twoEvents()
 	b.Attrs[1].Flags = 0
@@ -99,10 +104,12 @@ func recording(b *perfdatatest.Builder) {
 	b.Exit(perfdatatest.ID{PID: 12, TID: 12, Time: 160}, 10, 11)
 	b.Add(perfdatatest.Record(2, 0, uint64(5), uint64(3), b.SampleID(at(150))))
 	b.Add(perfdatatest.Record(13, 0, uint64(4), b.SampleID(at(151))))
-	b.Add(perfdatatest.Record(17, 0, uint64(0x9000), uint32(64), uint16(1), uint16(0), perfdatatest.Name("bpf_prog"), b.SampleID(at(152))))
+	b.Add(perfdatatest.Record(17, 0, uint64(0x9000), uint32(64), uint16(1), uint16(0), perfdatatest.Name("bpf_prog"),
+		b.SampleID(at(152))))
 	b.Add(perfdatatest.Record(20, 0, uint64(1), b.SampleID(at(153))))
 	b.Add(perfdatatest.Record(199, 0, uint64(1))) // of a later perf
-	b.Add(perfdatatest.Record(71, 0, uint64(24), uint64(0), uint64(0), uint32(0), uint32(0), uint32(0), uint32(0)), make([]byte, 24))
+	b.Add(perfdatatest.Record(71, 0, uint64(24), uint64(0), uint64(0), uint32(0), uint32(0), uint32(0), uint32(0)),
+		make([]byte, 24))
 	b.Add(dwarfSample(6, 0x400200, 170))
 }
 
@@ -132,7 +139,8 @@ func TestRecords(t *testing.T) {
 			assert.Equal(t, "host", r.Info().Hostname)
 			assert.Empty(t, r.Info().Warnings)
 			if assert.Len(t, r.Info().BuildIDs, 1) {
-				assert.Equal(t, BuildID{Mode: ModeUser, PID: -1, ID: []byte{1, 2, 3, 4}, Name: "/bin/true"}, r.Info().BuildIDs[0])
+				assert.Equal(t, BuildID{Mode: ModeUser, PID: -1, ID: []byte{1, 2, 3, 4}, Name: "/bin/true"},
+					r.Info().BuildIDs[0])
 			}
 			require.Len(t, r.Events(), 2)
 			assert.Equal(t, "faults", r.Events()[1].Name)
@@ -216,7 +224,8 @@ func TestEveryField(t *testing.T) {
 		ReadFormat: formatGroup | formatID | formatLost | formatTotalTimeEnabled | formatTotalTimeRunning,
 		BranchType: branchHWIndex | branchCounters, RegsUser: 1, StackUser: 8, RegsIntr: 0b101}}}
 	u := func(v uint64) uint64 { return v }
-	b.Add(perfdatatest.Record(9, 2, u(5), u(0x10), int32(1), int32(2), u(33), u(0xadd), u(5), u(0x57e), uint32(3), uint32(0), u(99),
+	b.Add(perfdatatest.Record(9, 2, u(5), u(0x10), int32(1), int32(2), u(33), u(0xadd), u(5), u(0x57e), uint32(3),
+		uint32(0), u(99),
 		u(2), u(70), u(71), u(1000), u(5), u(0), u(1001), u(6), u(1), // group of two counters
 		u(1), u(0xcc), // call chain
 		uint32(4), "raw!", // raw
@@ -239,7 +248,8 @@ func TestEveryField(t *testing.T) {
 	assert.Equal(t, Regs{ABI32, 5, []uint64{0xbb, 0xcc}}, s.IntrRegs)
 	assert.Equal(t, "1234", string(s.Stack))
 	assert.Equal(t, []uint64{99, 11, 12, 13, 14, 15, 16, 17, 1000, 70, 71, 0xadd},
-		[]uint64{s.Period, s.Weight, s.DataSrc, s.Transaction, s.PhysAddr, s.Cgroup, s.DataPage, s.CodePage, s.ReadValue, s.ReadTimes[0], s.ReadTimes[1], s.Addr})
+		[]uint64{s.Period, s.Weight, s.DataSrc, s.Transaction, s.PhysAddr, s.Cgroup, s.DataPage, s.CodePage,
+			s.ReadValue, s.ReadTimes[0], s.ReadTimes[1], s.Addr})
 	assert.Equal(t, "auxauxau", string(s.Aux))
 }
 
@@ -305,7 +315,8 @@ func TestBadRecords(t *testing.T) {
 	assert.Len(t, lines, 1)
 	assert.Equal(t, uint64(2), r.Stats().BadRecords)
 	assert.ErrorIs(t, r.Stats().FirstBad, ErrUnknownEvent)
-	for _, bad := range []string{"", "ELF", "no recording, but text", "PERFFILE00000000", "2ELIFREP00000000", "PERFILE2\x11\x00\x00\x00\x00\x00\x00\x00"} {
+	for _, bad := range []string{"", "ELF", "no recording, but text", "PERFFILE00000000", "2ELIFREP00000000",
+		"PERFILE2\x11\x00\x00\x00\x00\x00\x00\x00"} {
 		_, err := NewReader(strings.NewReader(bad), Options{})
 		assert.ErrorIs(t, err, ErrFormat, "%q", bad)
 	}

@@ -56,7 +56,8 @@ func coreFile() []byte {
 	for _, w := range []uint64{atEntry, 0x40_0010, atSysinfoEhdr, 0x5000_0000, 0, 0} {
 		auxv = le.AppendUint64(auxv, w)
 	}
-	notes := bytes.Join([][]byte{thread(78, 0x40_0100), note("CORE", ntPrpsinfo, info), note("CORE", ntSiginfo, signal), note("CORE", ntAuxv, auxv),
+	notes := bytes.Join([][]byte{thread(78, 0x40_0100), note("CORE", ntPrpsinfo, info),
+		note("CORE", ntSiginfo, signal), note("CORE", ntAuxv, auxv),
 		note("CORE", ntFile, append(files, "/absent/file\x00"...)), thread(77, 0x5000_0100)}, nil)
 	const headers = 4
 	header := make([]byte, ehdrSize)
@@ -117,7 +118,8 @@ func TestCore(t *testing.T) {
 
 	short, err := take(t, b[:len(b)-0x1000])
 	require.NoError(t, err)
-	assert.Equal(t, []string{fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early", len(b)-0x1000, len(b))}, short.Notes)
+	assert.Equal(t, []string{fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early",
+		len(b)-0x1000, len(b))}, short.Notes)
 }
 
 // TestCoreCut: of a core of any length, there are threads or an error.

@@ -76,7 +76,8 @@ func TestRead(t *testing.T) {
 
 // TestReadWrong: errors are one line, and say what is wrong.
 func TestReadWrong(t *testing.T) {
-	for pid, want := range map[int]string{0: "want a number from 1", -1: "want a number from 1", 1 << 31: "want a number from 1", 1<<31 - 1: "there is no such process"} {
+	for pid, want := range map[int]string{0: "want a number from 1", -1: "want a number from 1",
+		1 << 31: "want a number from 1", 1<<31 - 1: "there is no such process"} {
 		target, err := stack.ReadProcess(t.Context(), pid, stack.Options{})
 		assert.Nil(t, target)
 		assert.ErrorContains(t, err, fmt.Sprintf("process %d: %s", pid, want))

@@ -64,7 +64,8 @@ func exampleFiles(prog, lib string) {
 			{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost},
 			{Name: "main", Addr: 0x401040, Size: 0x40},
 		}},
-		lib: {Off: 0x2000, VAddr: 0x3000, Size: 0x1000, Funcs: []unwindtest.Func{{Name: "work", Addr: 0x3000, Size: 0x100}}},
+		lib: {Off: 0x2000, VAddr: 0x3000, Size: 0x1000,
+			Funcs: []unwindtest.Func{{Name: "work", Addr: 0x3000, Size: 0x100}}},
 	} {
 		if err := os.WriteFile(path, e.Bytes(), 0o600); err != nil {
 			log.Fatal(err)

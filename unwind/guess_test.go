@@ -150,12 +150,15 @@ func TestInvented(t *testing.T) {
 				cause   Cause
 				guesses []int
 			}{
-				{"whole", []uint64{0, 0x401044, 0, 0x401010}, []uint64{gap, 0x401044, 0x401010}, OutermostGuessed, []int{1}},
+				{"whole", []uint64{0, 0x401044, 0, 0x401010}, []uint64{gap, 0x401044, 0x401010}, OutermostGuessed,
+					[]int{1}},
 				{"not behind a call", []uint64{0, 0x401045, 0, 0x401010}, []uint64{gap}, NoInfo, nil},
 				{"in no mapping", []uint64{0, 0x99999, 0, 0x401010}, []uint64{gap}, NoInfo, nil},
 				{"small numbers", []uint64{0, 0x401044, 0, 2}, []uint64{gap, 0x401044}, NoInfo, []int{1}},
-				{"then not behind a call", []uint64{0, 0x401044, 0, 0x401043, 0, 0x401010}, []uint64{gap, 0x401044}, NoInfo, []int{1}},
-				{"much later", []uint64{0, 0x401044, 0, 0x401046, 0, 0x401043, 0, 0x401010}, []uint64{gap, 0x401044}, NoInfo, []int{1}},
+				{"then not behind a call", []uint64{0, 0x401044, 0, 0x401043, 0, 0x401010}, []uint64{gap, 0x401044},
+					NoInfo, []int{1}},
+				{"much later", []uint64{0, 0x401044, 0, 0x401046, 0, 0x401043, 0, 0x401010}, []uint64{gap, 0x401044},
+					NoInfo, []int{1}},
 				{"code without a file", []uint64{5, 0x10011, 0, 0x401010}, []uint64{gap, 0x10011}, NoObject, []int{1}},
 				{"to where a handler returns", []uint64{0, libBase + 0x3201, 0, 0x401041, 0, 0x401010},
 					[]uint64{gap, libBase + 0x3201, 0x401041, 0x401010}, OutermostGuessed, []int{1}},
@@ -306,7 +309,8 @@ func TestEndsInCall(t *testing.T) {
 	for length := 2; length <= 8; length++ {
 		assert.NotZero(t, found[length], "no call of %d bytes was drawn", length)
 	}
-	for _, none := range []string{"", "\xe8", "\x90\x90\x90\x90\x90\x90\x90\x90", "\xff\xe0", "\xff\x10\x90", "\x00\x00\xff\x25\x00\x00\x00\x00", "\x0f\x05"} {
+	for _, none := range []string{"", "\xe8", "\x90\x90\x90\x90\x90\x90\x90\x90", "\xff\xe0", "\xff\x10\x90",
+		"\x00\x00\xff\x25\x00\x00\x00\x00", "\x0f\x05"} {
 		assert.False(t, endsInCall([]byte(none)), "% x", none)
 	}
 }

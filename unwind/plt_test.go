@@ -65,7 +65,8 @@ func linked(t *testing.T, flags ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	source := filepath.Join(dir, "p.c")
-	require.NoError(t, os.WriteFile(source, []byte("#include <stdlib.h>\nint main(int n, char **v) { return abs(n) + atoi(v[0]) + rand() + (rand != abort) + atexit(abort); }\n"), 0o666))
+	require.NoError(t, os.WriteFile(source,
+		[]byte("#include <stdlib.h>\nint main(int n, char **v) { return abs(n) + atoi(v[0]) + rand() + (rand != abort) + atexit(abort); }\n"), 0o666))
 	path := filepath.Join(dir, "p")
 	out, err := exec.Command("gcc", append(flags, "-O0", "-fno-builtin", "-o", path, source)...).CombinedOutput()
 	require.NoError(t, err, string(out))

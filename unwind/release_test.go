@@ -14,10 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRelease: walks are the same after objects were released, whatever took their steps, and what was met is known still
-// when the file is gone.
+// TestRelease: walks are the same after objects were released, whatever took their steps, and what
+// was met is known still when the file is gone.
 func TestRelease(t *testing.T) {
-	for name, opt := range map[string]Options{"compiled": {}, "stepper": onDemand(math.MaxInt64), "both": onDemand(100)} {
+	for name, opt := range map[string]Options{"compiled": {}, "stepper": onDemand(math.MaxInt64),
+		"both": onDemand(100)} {
 		t.Run(name, func(t *testing.T) {
 			ps, objects, dir := world(t, opt)
 			maps := ps.Process(1).Maps()

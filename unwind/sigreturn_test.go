@@ -44,7 +44,8 @@ func TestSignals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "signals")
-			args := append(compiler[1:], "-D_GNU_SOURCE", "-O2", "-g", "-fasynchronous-unwind-tables", "-Wall", "-Wextra", "-Werror",
+			args := append(compiler[1:], "-D_GNU_SOURCE", "-O2", "-g", "-fasynchronous-unwind-tables", "-Wall",
+				"-Wextra", "-Werror",
 				"-o", path, "testdata/signals.c")
 			out, err := exec.Command(compiler[0], args...).CombinedOutput()
 			require.NoError(t, err, "%s", out)
@@ -95,7 +96,8 @@ func TestSignals(t *testing.T) {
 			// A copy of the stack that ends in the signal's frame.
 			at := interruptedAt(t, mem, &interrupted)
 			for _, size := range []int{at - 1, at - 17*8, at - 17*8 - 39, at - 17*8 - 40} {
-				n, cause, _ = walker.Walk(ps.Process(1).Maps(), now.regs(), &ehelf.Memory{Lo: mem.Lo, Bytes: mem.Bytes[:size]}, pcs[:])
+				n, cause, _ = walker.Walk(ps.Process(1).Maps(), now.regs(),
+					&ehelf.Memory{Lo: mem.Lo, Bytes: mem.Bytes[:size]}, pcs[:])
 				assert.Equal(t, 2, n)
 				assert.Equal(t, Unreadable, cause)
 			}

@@ -22,7 +22,8 @@ import (
 
 // onDemand has objects compiled after so many steps.
 func onDemand(worth int64) Options {
-	return Options{Compile: unwindtest.Compile, Prepare: func(name string, file io.ReaderAt, size int64) ([]byte, Stepper, error) {
+	return Options{Compile: unwindtest.Compile, Prepare: func(name string, file io.ReaderAt, size int64) ([]byte,
+		Stepper, error) {
 		s, err := unwindtest.NewStepper(name, file, size, worth)
 		return nil, s, err
 	}}
@@ -34,7 +35,8 @@ func walks(m *Maps) []string {
 	var all []string
 	rnd := rand.New(rand.NewPCG(3, 4))
 	pc := func() uint64 {
-		places := []uint64{0x401000, 0x401040, 0x401100, 0x401140, 0x401f00, libBase + 0x3000, libBase + 0x3200, libBase + 0x3400, 0x10000, 0}
+		places := []uint64{0x401000, 0x401040, 0x401100, 0x401140, 0x401f00, libBase + 0x3000, libBase + 0x3200,
+			libBase + 0x3400, 0x10000, 0}
 		return places[rnd.IntN(len(places))] + rnd.Uint64N(0x20)
 	}
 	for range 2000 {
@@ -89,7 +91,8 @@ func TestTiers(t *testing.T) {
 				}
 				files++
 				if worth < math.MaxInt64 {
-					assert.Eventually(t, func() bool { return o.code.Load() != nil }, time.Minute, time.Millisecond, o.Name)
+					assert.Eventually(t, func() bool { return o.code.Load() != nil }, time.Minute, time.Millisecond,
+						o.Name)
 				} else {
 					assert.Nil(t, o.code.Load())
 				}
@@ -169,7 +172,8 @@ func TestPrepare(t *testing.T) {
 	assert.False(t, o.SignalFrame(0x401000))
 }
 
-// TestNoCompile: without Compile a Stepper goes on when compiling would pay, and without Prepare too an object is not ready.
+// TestNoCompile: without Compile a Stepper goes on when compiling would pay, and without Prepare
+// too an object is not ready.
 func TestNoCompile(t *testing.T) {
 	opt := onDemand(1)
 	ps, _, _ := world(t, opt)

@@ -20,17 +20,19 @@ import (
 )
 
 var (
-	prog = unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: []byte("prog-build-id"), Funcs: []unwindtest.Func{
-		{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost},
-		{Name: "main", Addr: 0x401040, Size: 0x40},
-		{Name: "handler", Addr: 0x401100, Size: 0x40},
-		{Name: "assembler", Addr: 0x401140, Size: 0x40, Kind: unwindtest.ByRAX},
-		{Name: "vector", Addr: 0x401180, Size: 0x40, Kind: unwindtest.BelowRSP},
-	}}
-	lib = unwindtest.ELF{Entry: 0x3400, Off: 0x2000, VAddr: 0x3000, Size: 0x1000, BuildID: []byte("lib-build-id!"), Funcs: []unwindtest.Func{
-		{Name: "work", Addr: 0x3000, Size: 0x100},
-		{Name: "restore", Addr: 0x3200, Size: 0x10, Kind: unwindtest.Signal},
-	}}
+	prog = unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: []byte("prog-build-id"),
+		Funcs: []unwindtest.Func{
+			{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost},
+			{Name: "main", Addr: 0x401040, Size: 0x40},
+			{Name: "handler", Addr: 0x401100, Size: 0x40},
+			{Name: "assembler", Addr: 0x401140, Size: 0x40, Kind: unwindtest.ByRAX},
+			{Name: "vector", Addr: 0x401180, Size: 0x40, Kind: unwindtest.BelowRSP},
+		}}
+	lib = unwindtest.ELF{Entry: 0x3400, Off: 0x2000, VAddr: 0x3000, Size: 0x1000, BuildID: []byte("lib-build-id!"),
+		Funcs: []unwindtest.Func{
+			{Name: "work", Addr: 0x3000, Size: 0x100},
+			{Name: "restore", Addr: 0x3200, Size: 0x10, Kind: unwindtest.Signal},
+		}}
 )
 
 const libBase = 0x7f0000000000
@@ -91,14 +93,17 @@ func testWalk(t *testing.T, opt Options) {
 		cause  Cause
 		object string
 	}{
-		{"over two objects", libBase + 0x3010, []uint64{0x401050, 0x401010}, []uint64{libBase + 0x3010, 0x401050, 0x401010}, Outermost, "prog"},
+		{"over two objects", libBase + 0x3010, []uint64{0x401050, 0x401010},
+			[]uint64{libBase + 0x3010, 0x401050, 0x401010}, Outermost, "prog"},
 		{"return address behind the last instruction", libBase + 0x3010, []uint64{0x401080, 0x401010},
 			[]uint64{libBase + 0x3010, 0x401080, 0x401010}, Outermost, "prog"},
 		{"through a signal frame", 0x401100, []uint64{libBase + 0x3200 + 1, libBase + 0x3000, 0x401044, 0x401010},
 			[]uint64{0x401100, libBase + 0x3201, libBase + 0x3000, 0x401044, 0x401010}, Outermost, "prog"},
-		{"stack copy too short", libBase + 0x3010, []uint64{0x401050}, []uint64{libBase + 0x3010, 0x401050}, Unreadable, "prog"},
+		{"stack copy too short", libBase + 0x3010, []uint64{0x401050}, []uint64{libBase + 0x3010, 0x401050},
+			Unreadable, "prog"},
 		{"no row", 0x401050, []uint64{0x401f00, 0}, []uint64{0x401050, 0x401f00}, NoInfo, "prog"},
-		{"entry without row", libBase + 0x3010, []uint64{libBase + 0x3410, 0}, []uint64{libBase + 0x3010, libBase + 0x3410}, Outermost, "lib.so"},
+		{"entry without row", libBase + 0x3010, []uint64{libBase + 0x3410, 0},
+			[]uint64{libBase + 0x3010, libBase + 0x3410}, Outermost, "lib.so"},
 		{"no mapping", 0x401050, []uint64{0xdead}, []uint64{0x401050}, NoMapping, ""},
 		{"zero", 0x401050, []uint64{0}, []uint64{0x401050}, Outermost, ""},
 		{"anonymous", 0x401050, []uint64{0x10010}, []uint64{0x401050, 0x10010}, NoObject, "//anon"},
@@ -204,7 +209,8 @@ func TestProcesses(t *testing.T) {
 	before := ps.Process(1).Maps()
 	ps.Fork(2, 2, 1, 1)
 	ps.Map(1, 0x2000, 0x1000, 0x7000, b)
-	assert.Equal(t, []string{"/a+0x0", "/b+0x7000", "/a+0x2000", "-"}, []string{at(1, 0x1000), at(1, 0x2000), at(1, 0x3000), at(1, 0x4000)})
+	assert.Equal(t, []string{"/a+0x0", "/b+0x7000", "/a+0x2000", "-"},
+		[]string{at(1, 0x1000), at(1, 0x2000), at(1, 0x3000), at(1, 0x4000)})
 	assert.Equal(t, "/a+0x1000", at(2, 0x2000), "the child has the mappings of the fork")
 	assert.Equal(t, "/a", before.Find(0x2000).Object.Name, "what was handed out does not change")
 	ps.Map(2, 0x1800, 0x100, 0, nil)
