@@ -76,7 +76,8 @@ func TestSaveBounds(t *testing.T) {
 	later := now.Add(2 * time.Hour)
 	_, err = r.save(folder, nameOf(later, 7, 1), []byte("x"), later)
 	require.NoError(t, err)
-	assert.Equal(t, []string{nameOf(later, 7, 1), "notes.txt"}, reports(t, folder), "old reports and what was left of killed handlers")
+	assert.Equal(t, []string{nameOf(later, 7, 1), "notes.txt"}, reports(t, folder),
+		"old reports and what was left of killed handlers")
 }
 
 // TestSaveRefused: there is no report on a full file system, nor where others can write.

@@ -115,7 +115,8 @@ func draw(t *testing.T, g *Graph, opt Options) ([]byte, Left) {
 }
 
 func small() *Graph {
-	g := New([]Frame{{"prog", Base}, {"_start", User}, {"main", User}, {"std::vector<int>::push_back(int const&)", Inlined},
+	g := New([]Frame{{"prog", Base}, {"_start", User}, {"main", User},
+		{"std::vector<int>::push_back(int const&)", Inlined},
 		{"[libx.so]", Unknown}, {"do_syscall_64", Kernel}, {"[truncated]", Truncated}, {"main", User}, {"sh", Base}})
 	g.Add([]uint32{0, 1, 2, 3}, 30)
 	g.Add([]uint32{0, 1, 7}, 10) // 7 is 2 again
@@ -162,8 +163,10 @@ func TestGolden(t *testing.T) {
 
 // TestHostileNames draws names that a damaged or malicious object may have.
 func TestHostileNames(t *testing.T) {
-	names := []string{"", "<&\">'", "]]></script><script>alert(1)</script>", "a\x00b\x1b[31m\x7f", "\xff\xfe\xc3(", "\u202eevil\u200b",
-		"\ufffe\uffff", "tab\tline\nend\r", strings.Repeat("漢字", 300), "f(int) (5 samples, 99.00 %)", "\U0010ffff", "&amp;",
+	names := []string{"", "<&\">'", "]]></script><script>alert(1)</script>", "a\x00b\x1b[31m\x7f", "\xff\xfe\xc3(",
+		"\u202eevil\u200b",
+		"\ufffe\uffff", "tab\tline\nend\r", strings.Repeat("漢字", 300), "f(int) (5 samples, 99.00 %)",
+		"\U0010ffff", "&amp;",
 		"ns::" + strings.Repeat("tuple<std::pair<int, ", 200)}
 	var frames []Frame
 	for _, n := range names {
@@ -295,7 +298,8 @@ func TestPrune(t *testing.T) {
 		assert.Len(t, p.Groups[0].Boxes, len(all)-boxes)
 		assert.Positive(t, boxes)
 		text := p.Groups[1].Text[len(p.Groups[1].Text)-1]
-		assert.Contains(t, text, fmt.Sprintf("not drawn: %s boxes of fewer than %s samples", thousands(uint64(boxes)), thousands(left.Below)))
+		assert.Contains(t, text, fmt.Sprintf("not drawn: %s boxes of fewer than %s samples", thousands(uint64(boxes)),
+			thousands(left.Below)))
 	}
 }
 
@@ -327,7 +331,8 @@ func TestColors(t *testing.T) {
 	for _, c := range []struct {
 		h, s, l float64
 		want    string
-	}{{0, 100, 50, "#ff0000"}, {120, 100, 25, "#008000"}, {240, 100, 50, "#0000ff"}, {0, 0, 50, "#808080"}, {210, 50, 40, "#336699"}} {
+	}{{0, 100, 50, "#ff0000"}, {120, 100, 25, "#008000"}, {240, 100, 50, "#0000ff"}, {0, 0, 50, "#808080"},
+		{210, 50, 40, "#336699"}} {
 		assert.Equal(t, c.want, hsl(c.h, c.s, c.l))
 	}
 }
@@ -380,7 +385,8 @@ func TestCompared(t *testing.T) {
 	assert.Equal(t, changed(-0.3, 0.3), fills["faster"])
 	assert.Equal(t, changed(0.3, 0.3), fills["slower"])
 	assert.Equal(t, changed(0.1, 0.3), fills["new"])
-	assert.Len(t, map[string]bool{fills["same"]: true, fills["faster"]: true, fills["slower"]: true, fills["new"]: true}, 4)
+	assert.Len(t, map[string]bool{fills["same"]: true, fills["faster"]: true, fills["slower"]: true,
+		fills["new"]: true}, 4)
 	assert.Equal(t, "100 samples; before: 200", p.Groups[1].Text[len(p.Groups[1].Text)-1])
 
 	g = New([]Frame{{"a", User}})

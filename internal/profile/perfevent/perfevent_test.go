@@ -146,9 +146,12 @@ func TestExplain(t *testing.T) {
 		err  unix.Errno
 		want string
 	}{
-		{"paranoid", host{available: true, readable: true, paranoid: 3}, "perf_event_open", unix.EACCES, "kernel.perf_event_paranoid=3 keeps performance events for root; as root sysctl kernel.perf_event_paranoid=2"},
-		{"others", host{available: true, readable: true, paranoid: 2}, "perf_event_open", unix.EACCES, "not allowed to this user (kernel.perf_event_paranoid=2)"},
-		{"seccomp", host{available: true, readable: true, paranoid: 2, seccomp: true}, "perf_event_open", unix.EPERM, "a seccomp filter"},
+		{"paranoid", host{available: true, readable: true, paranoid: 3}, "perf_event_open", unix.EACCES,
+			"kernel.perf_event_paranoid=3 keeps performance events for root; as root sysctl kernel.perf_event_paranoid=2"},
+		{"others", host{available: true, readable: true, paranoid: 2}, "perf_event_open", unix.EACCES,
+			"not allowed to this user (kernel.perf_event_paranoid=2)"},
+		{"seccomp", host{available: true, readable: true, paranoid: 2, seccomp: true}, "perf_event_open", unix.EPERM,
+			"a seccomp filter"},
 		{"mlock", host{available: true, mlockKB: "516"}, "mmap of a ring", unix.EPERM, "perf_event_mlock_kb=516"},
 		{"none", host{}, "perf_event_open", unix.ENOSYS, "this kernel has no performance events"},
 		{"filtered", host{available: true}, "perf_event_open", unix.ENOSYS, "the call is filtered"},

@@ -23,24 +23,29 @@ import (
 
 // sample returns a profile of two stacks, one of which has a function inlined.
 func sample(t *testing.T) *Profile {
-	main, work, in := &profile.Function{ID: 1, Name: "main"}, &profile.Function{ID: 2, Name: "work", Filename: "w.c"}, &profile.Function{ID: 3, Name: "in"}
+	main, work, in := &profile.Function{ID: 1, Name: "main"}, &profile.Function{ID: 2, Name: "work", Filename: "w.c"},
+		&profile.Function{ID: 3, Name: "in"}
 	m := &profile.Mapping{ID: 1, File: "/bin/x", BuildID: "abcd", Limit: 100}
 	l1 := &profile.Location{ID: 1, Mapping: m, Address: 16, Line: []profile.Line{{Function: main}}}
-	l2 := &profile.Location{ID: 2, Mapping: m, Address: 32, Line: []profile.Line{{Function: in, Line: 4}, {Function: work, Line: 9}}}
+	l2 := &profile.Location{ID: 2, Mapping: m, Address: 32, Line: []profile.Line{{Function: in, Line: 4},
+		{Function: work, Line: 9}}}
 	p := &profile.Profile{
 		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
 		PeriodType: &profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 1001001,
 		Sample: []*profile.Sample{
-			{Location: []*profile.Location{l2, l1}, Value: []int64{3, 3003003}, Label: map[string][]string{"comm": {"x"}}},
+			{Location: []*profile.Location{l2, l1}, Value: []int64{3, 3003003},
+				Label: map[string][]string{"comm": {"x"}}},
 			{Location: []*profile.Location{l1}, Value: []int64{1, 1001001}},
 		},
-		Location: []*profile.Location{l1, l2}, Function: []*profile.Function{main, work, in}, Mapping: []*profile.Mapping{m},
+		Location: []*profile.Location{l1, l2}, Function: []*profile.Function{main, work, in},
+		Mapping: []*profile.Mapping{m},
 	}
 	require.NoError(t, p.CheckValid())
 	var b bytes.Buffer
 	require.NoError(t, p.Write(&b))
 	start := time.Unix(1700000000, 0)
-	return &Profile{Pprof: b.Bytes(), Start: start, End: start.Add(15 * time.Second), Name: "shop", Labels: map[string]string{"zone": "b"}, Kind: "cpu"}
+	return &Profile{Pprof: b.Bytes(), Start: start, End: start.Add(15 * time.Second), Name: "shop",
+		Labels: map[string]string{"zone": "b"}, Kind: "cpu"}
 }
 
 func protocol(t *testing.T, name string) *Protocol {
@@ -55,7 +60,8 @@ type pyroscope struct {
 	got []*pushv1.PushRequest
 }
 
-func (s *pyroscope) Push(_ context.Context, r *connect.Request[pushv1.PushRequest]) (*connect.Response[pushv1.PushResponse], error) {
+func (s *pyroscope) Push(_ context.Context,
+	r *connect.Request[pushv1.PushRequest]) (*connect.Response[pushv1.PushResponse], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.got = append(s.got, r.Msg)
@@ -95,7 +101,8 @@ func TestOTLP(t *testing.T) {
 		body, _ = io.ReadAll(r.Body)
 	}))
 	defer server.Close()
-	p, err := New(Options{URL: server.URL, Protocol: protocol(t, "otlp"), Client: server.Client(), Header: http.Header{"Authorization": {"Bearer t"}}})
+	p, err := New(Options{URL: server.URL, Protocol: protocol(t, "otlp"), Client: server.Client(),
+		Header: http.Header{"Authorization": {"Bearer t"}}})
 	require.NoError(t, err)
 	p.Push(sample(t))
 	assert.Equal(t, Counts{Sent: 1}, p.Close(time.Minute))
@@ -128,7 +135,8 @@ func TestOTLP(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"in", "work", "main"}, names)
-	for what, index := range map[string]int{"stack": d.StackTable().At(0).LocationIndices().Len(), "location": int(d.LocationTable().At(0).Address())} {
+	for what, index := range map[string]int{"stack": d.StackTable().At(0).LocationIndices().Len(),
+		"location": int(d.LocationTable().At(0).Address())} {
 		assert.Zero(t, index, "the first %s stands for none", what)
 	}
 }
@@ -197,8 +205,8 @@ func TestGivenUp(t *testing.T) {
 	assert.Len(t, errs, 1)
 }
 
-// TestRedirects: a profile that a redirect would not bring, or would bring elsewhere, is not sent; headers go to no other
-// server.
+// TestRedirects: a profile that a redirect would not bring, or would bring elsewhere, is not sent;
+// headers go to no other server.
 func TestRedirects(t *testing.T) {
 	var mu sync.Mutex
 	var elsewhere, here []string
@@ -227,12 +235,14 @@ func TestRedirects(t *testing.T) {
 	}{
 		{301, "/login", false}, {302, "/login", false}, {303, "/login", false}, {300, "/login", false},
 		{307, "/new", true}, {308, server.URL + "/new", true},
-		{301, other.URL, false}, {307, other.URL, false}, {308, other.URL, false}, {307, secure, false}, {308, secure, false},
+		{301, other.URL, false}, {307, other.URL, false}, {308, other.URL, false}, {307, secure, false},
+		{308, secure, false},
 		{307, "file:///etc/passwd", false}, {307, "/in", false},
 	} {
 		status, location = c.status, c.to
 		var failed error
-		p, err := New(Options{URL: server.URL + "/in", Protocol: protocol(t, "pprof"), Header: http.Header{"X-Api-Key": {"key"}}, Tries: 1,
+		p, err := New(Options{URL: server.URL + "/in", Protocol: protocol(t, "pprof"),
+			Header: http.Header{"X-Api-Key": {"key"}}, Tries: 1,
 			Failed: func(_ *Profile, err error) { failed = err }})
 		require.NoError(t, err)
 		p.Push(sample(t))

@@ -106,8 +106,8 @@ func TestMostFiles(t *testing.T) {
 	tr.close()
 }
 
-// TestEnded: the file of a process that has ended is found where its parent sees it, if it has the build-id. What was not
-// found for one process is looked for again for the next.
+// TestEnded: the file of a process that has ended is found where its parent sees it, if it has the
+// build-id. What was not found for one process is looked for again for the next.
 func TestEnded(t *testing.T) {
 	pid, m := replaced(t, func(string) {})
 	path := m.Name + ".old"
@@ -130,7 +130,8 @@ func TestEnded(t *testing.T) {
 	assert.Contains(t, second.Path(), "/proc/self/fd/")
 	assert.Same(t, second, gone(3))
 
-	other := tr.object(1<<30+2, path, []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, inode{}, 0, 0)
+	other := tr.object(1<<30+2, path, []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20},
+		inode{}, 0, 0)
 	assert.Empty(t, other.Path(), "another build-id")
 }
 
@@ -161,8 +162,8 @@ func TestReplacedWithoutID(t *testing.T) {
 	}
 }
 
-// TestInodeUsedAgain: a file without build-id that has the inode of one before is another file. What /proc tells of is the
-// last one.
+// TestInodeUsedAgain: a file without build-id that has the inode of one before is another file.
+// What /proc tells of is the last one.
 func TestInodeUsedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "program")
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
@@ -185,6 +186,7 @@ func TestInodeUsedAgain(t *testing.T) {
 		known[o] = true
 		assert.Equal(t, of, tr.generation(path, of.number))
 		assert.Same(t, o, tr.object(gone, path, nil, tr.generation(path, of.number), 0, 0))
-		assert.Equal(t, id, tr.fileID(gone, procfs.Mapping{Name: path, Inode: of.number}), "of the file that is there now")
+		assert.Equal(t, id, tr.fileID(gone, procfs.Mapping{Name: path, Inode: of.number}),
+			"of the file that is there now")
 	}
 }

@@ -62,7 +62,8 @@ func TestSpaces(t *testing.T) {
 	assert.Empty(t, maps.All())
 
 	tr.place(pid, 0x1000, 0x1000, 0, a)
-	tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeFork}, PID: pid + 1, TID: pid + 1, PPID: pid, PTID: pid})
+	tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeFork}, PID: pid + 1, TID: pid + 1, PPID: pid,
+		PTID: pid})
 	child, maps := tr.sampled(pid + 1)
 	assert.Equal(t, a, maps.Find(0x1000).Object)
 	assert.NotEqual(t, space(), child.space)
@@ -73,7 +74,8 @@ func TestSpaces(t *testing.T) {
 
 	// What has exited is forgotten after a while, but not a process that has its number now.
 	for i := range int32(keepGone + 10) {
-		tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeExit}, PID: pid + 100 + i, TID: pid + 100 + i})
+		tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeExit}, PID: pid + 100 + i,
+			TID: pid + 100 + i})
 	}
 	assert.LessOrEqual(t, len(tr.gone), keepGone)
 }
@@ -227,7 +229,9 @@ func TestPack(t *testing.T) {
 		h := table.hash(words)
 		id, ok := table.index[h]
 		if !ok {
-			id = table.insert(h, Stack{Comm: rnd.Uint32N(9), PID: rnd.Int32(), End: unwind.Cause(rnd.IntN(int(unwind.NumCauses))), Origin: Origin(words[0])}, new(unwind.Maps), nil, user, nil)
+			id = table.insert(h, Stack{Comm: rnd.Uint32N(9), PID: rnd.Int32(),
+				End: unwind.Cause(rnd.IntN(int(unwind.NumCauses))), Origin: Origin(words[0])}, new(unwind.Maps), nil,
+				user, nil)
 		}
 		table.count(id, rnd.Uint64()>>rnd.IntN(64))
 	}
@@ -249,7 +253,8 @@ func TestPack(t *testing.T) {
 			} else {
 				require.Equal(t, w.Mapping.FileOffset(w.PC), h.Mapping.FileOffset(h.PC))
 				require.Equal(t, w.Mapping.Offset, h.Mapping.Offset)
-				require.Equal(t, []any{w.Mapping.Object, w.Guessed, w.Kernel, w.PID}, []any{h.Mapping.Object, h.Guessed, h.Kernel, h.PID})
+				require.Equal(t, []any{w.Mapping.Object, w.Guessed, w.Kernel, w.PID},
+					[]any{h.Mapping.Object, h.Guessed, h.Kernel, h.PID})
 			}
 		}
 	}
@@ -270,11 +275,13 @@ func TestPack(t *testing.T) {
 // TestGrowShrink: copies become longer where too many stacks are incomplete, and shorter for good
 // when samples are lost.
 func TestGrowShrink(t *testing.T) {
-	event, err := perfevent.Open(&perfevent.Attr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Bits: unix.PerfBitDisabled | unix.PerfBitExcludeKernel},
+	event, err := perfevent.Open(&perfevent.Attr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY,
+		Bits: unix.PerfBitDisabled | unix.PerfBitExcludeKernel},
 		perfevent.ThisThread, perfevent.AnyCPU)
 	require.NoError(t, err)
 	defer event.Close()
-	s := &Session{opt: Options{Event: Events()[1], Frequency: 100}, open: &opened{long: stream{all: []*perfevent.Event{event}}}, walked: 100, short: 50}
+	s := &Session{opt: Options{Event: Events()[1], Frequency: 100},
+		open: &opened{long: stream{all: []*perfevent.Event{event}}}, walked: 100, short: 50}
 	require.NoError(t, s.growCopies())
 	assert.True(t, s.grown && !s.shrunk)
 	s.crowded = true

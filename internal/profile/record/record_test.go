@@ -89,7 +89,8 @@ func TestAsScript(t *testing.T) {
 	spec, err := stackfmt.ByName("perf")
 	require.NoError(t, err)
 	var b strings.Builder
-	summary, err := script.Run(context.Background(), r, &b, script.Options{Format: spec.New(stackfmt.Options{}), Workers: 1, MaxStack: opt.MaxStack,
+	summary, err := script.Run(context.Background(), r, &b, script.Options{Format: spec.New(stackfmt.Options{}),
+		Workers: 1, MaxStack: opt.MaxStack,
 		Names:   symbolize.Options{Kallsyms: "/proc/kallsyms"},
 		Objects: unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), Compile: unwindtest.Compile}})
 	require.NoError(t, err)
@@ -123,7 +124,8 @@ func TestCounts(t *testing.T) {
 }
 
 // TestRefill: stacks of 17 KB with copies of 4 KB are whole, and have as many calls as the program makes, but for at
-// most 1 in 500: the thread goes on while its stack is read. By a rule that believes one return address 1 in 10 was wrong.
+// most 1 in 500: the thread goes on while its stack is read. By a rule that believes one return
+// address 1 in 10 was wrong.
 func TestRefill(t *testing.T) {
 	dir := t.TempDir()
 	src, bin := filepath.Join(dir, "deep.c"), filepath.Join(dir, "deep")

@@ -51,7 +51,8 @@ func TestRelease(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	largeFile(t, file)
-	objects := unwind.NewObjects(unwind.Options{Prepare: func(name string, r io.ReaderAt, size int64) ([]byte, unwind.Stepper, error) {
+	objects := unwind.NewObjects(unwind.Options{Prepare: func(name string, r io.ReaderAt, size int64) ([]byte,
+		unwind.Stepper, error) {
 		s, err := unwindtest.NewStepper(name, r, size, math.MaxInt64)
 		return nil, s, err
 	}})

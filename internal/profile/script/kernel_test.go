@@ -55,7 +55,8 @@ func TestKernelCopy(t *testing.T) {
 				require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
 				require.NoError(t, os.WriteFile(path, []byte(addr+" T _text\n"+addr+" T "+name+"\n"), 0o666))
 			}
-			write(filepath.Join(debug, ".build-id/6b/65726e656c206275696c642d69642031323334/kallsyms"), c.copyAt, "copied")
+			write(filepath.Join(debug, ".build-id/6b/65726e656c206275696c642d69642031323334/kallsyms"), c.copyAt,
+				"copied")
 			write(opt.Names.Kallsyms, c.hostAt, "running")
 			out, s := r.run(t, opt)
 			assert.Contains(t, out, " "+c.symbol+" (")

@@ -61,7 +61,8 @@ func TestPprofEvents(t *testing.T) {
 		{perfdatatest.Attr{Name: "task-clock:u", Config: taskClock, Rate: 100000}, "cpu", "nanoseconds", 100000},
 		{perfdatatest.Attr{Rate: 5}, "cpu", "nanoseconds", 5},
 		{perfdatatest.Attr{Name: "cycles:ppp", Hardware: true, Flags: freq, Rate: 4000}, "cycles", "count", 0},
-		{perfdatatest.Attr{Name: "branch-misses", Hardware: true, Config: 5, Rate: 1000}, "branch-misses", "count", 1000},
+		{perfdatatest.Attr{Name: "branch-misses", Hardware: true, Config: 5, Rate: 1000}, "branch-misses", "count",
+			1000},
 	} {
 		r := newRecording(t)
 		a := r.Attrs[0]
@@ -103,7 +104,8 @@ func TestPprofTwoEvents(t *testing.T) {
 	for _, s := range p.SampleType {
 		types = append(types, s.Type+"/"+s.Unit)
 	}
-	assert.Equal(t, []string{"samples of cpu-clock/count", "cpu-clock/nanoseconds", "samples of faults/count", "faults/count"}, types)
+	assert.Equal(t, []string{"samples of cpu-clock/count", "cpu-clock/nanoseconds", "samples of faults/count",
+		"faults/count"}, types)
 	require.Len(t, p.Sample, 2)
 	assert.Equal(t, []int64{1, 100, 0, 0}, p.Sample[0].Value)
 	assert.Equal(t, []int64{0, 0, 2, 400}, p.Sample[1].Value)

@@ -59,7 +59,8 @@ func newRecording(t testing.TB) *recording {
 		[]byte("ffffffff81000000 T do_syscall_64\nffffffff81001000 t vfs_read\nffffffffc0000000 t ext_read\t[ext9]\n"), 0o666))
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "perf-10.map"), []byte("30000 100 JIT:loop\n"), 0o600))
 	const sampleType = 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<8 | 1<<12 | 1<<13
-	r.Attrs = []perfdatatest.Attr{{Name: "cpu-clock", SampleType: sampleType, RegsUser: regsMask, StackUser: 64, IDs: []uint64{1}}}
+	r.Attrs = []perfdatatest.Attr{{Name: "cpu-clock", SampleType: sampleType, RegsUser: regsMask, StackUser: 64,
+		IDs: []uint64{1}}}
 	return r
 }
 
@@ -183,7 +184,8 @@ other one    20  5000.000137:     250000 cpu-clock:
 	assert.Equal(t, uint64(7), s.Samples)
 	assert.Equal(t, uint64(3), s.KernelFrames)
 	assert.Equal(t, uint64(12), s.UserFrames)
-	assert.Equal(t, map[string]uint64{"outermost frame": 2, "memory not readable": 1, "object missing": 2, "pc in no mapping": 2}, s.Ends)
+	assert.Equal(t, map[string]uint64{"outermost frame": 2, "memory not readable": 1, "object missing": 2,
+		"pc in no mapping": 2}, s.Ends)
 	var text bytes.Buffer
 	s.Text(&text)
 	assert.Contains(t, text.String(), "gone.so")
@@ -251,19 +253,23 @@ func TestControlCharacters(t *testing.T) {
 	r.start()
 	r.Comm(r.id(10, 10), "e\x1b[2J\nprog;x\u009b\u202e\xff", false)
 	r.Mmap2(r.id(10, 10), 0x50000, 0x1000, 0, "/bin/x\n\tforged 1\x1b]0;title\a")
-	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "perf-10.map"), []byte("30000 100 j\x1b[1m\u2028it\r\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "perf-10.map"), []byte("30000 100 j\x1b[1m\u2028it\r\n"),
+		0o600))
 	r.sample(10, libBase+0x3010, nil, 0x50010)
 	r.sample(10, 0x30010, nil, 0)
 	for format, want := range map[string][]string{
-		"perf": {`e\x1b[2J\nprog;x\u009b\u202e\xff    10 `, ` j\x1b[1m\u2028it+0x10 (`, ` [unknown] (/bin/x\n\tforged 1\x1b]0;title\a)`},
+		"perf": {`e\x1b[2J\nprog;x\u009b\u202e\xff    10 `, ` j\x1b[1m\u2028it+0x10 (`,
+			` [unknown] (/bin/x\n\tforged 1\x1b]0;title\a)`},
 		"folded": {`e\x1b[2J\nprog:x\u009b\u202e\xff;[truncated];[x\n\tforged 1\x1b]0:title\a];work 1`,
 			`e\x1b[2J\nprog:x\u009b\u202e\xff;[truncated];j\x1b[1m\u2028it_[j] 1`},
-		"json": {`{"comm":"e\u001b[2J\nprog;x\u009b\u202e\ufffd",`, `"sym":"j\u001b[1m\u2028it"`, `"dso":"/bin/x\n\tforged 1\u001b]0;title\u0007"`},
-		"svg":  nil,
+		"json": {`{"comm":"e\u001b[2J\nprog;x\u009b\u202e\ufffd",`, `"sym":"j\u001b[1m\u2028it"`,
+			`"dso":"/bin/x\n\tforged 1\u001b]0;title\u0007"`},
+		"svg": nil,
 	} {
 		got, s := r.run(t, r.options(format))
 		lines := strings.Count(got, "\n")
-		assert.Equal(t, -1, strings.IndexFunc(got, func(c rune) bool { return c != '\n' && c != '\t' && !unicode.IsPrint(c) }), "%s: %q", format, got)
+		assert.Equal(t, -1, strings.IndexFunc(got,
+			func(c rune) bool { return c != '\n' && c != '\t' && !unicode.IsPrint(c) }), "%s: %q", format, got)
 		for _, text := range want {
 			assert.Contains(t, got, text)
 		}
@@ -275,7 +281,8 @@ func TestControlCharacters(t *testing.T) {
 		}
 		var text bytes.Buffer
 		s.Text(&text)
-		assert.Equal(t, -1, strings.IndexFunc(text.String(), func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }), "%q", text.String())
+		assert.Equal(t, -1, strings.IndexFunc(text.String(),
+			func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }), "%q", text.String())
 	}
 }
 
@@ -292,11 +299,13 @@ func TestGuessed(t *testing.T) {
 	lines := strings.Split(got, "\n")
 	assert.NotContains(t, lines[0], "guessed")
 	assert.Contains(t, lines[1], `"end":"outermost frame by guesses"`)
-	assert.Contains(t, lines[1], `{"ip":"0x104f","sym":"main","off":15,"dso":"/bin/prog","guessed":true},{"ip":"0x100f","sym":"_start"`)
+	assert.Contains(t, lines[1],
+		`{"ip":"0x104f","sym":"main","off":15,"dso":"/bin/prog","guessed":true},{"ip":"0x100f","sym":"_start"`)
 	assert.Equal(t, 1, strings.Count(lines[1], "guessed\":"))
 	assert.NotContains(t, lines[2], "guessed", "a frame in no mapping is none")
 	assert.Contains(t, lines[2], `"end":"no unwind information"`)
-	assert.Equal(t, map[string]uint64{"outermost frame": 1, "outermost frame by guesses": 1, "no unwind information": 1}, s.Ends)
+	assert.Equal(t, map[string]uint64{"outermost frame": 1, "outermost frame by guesses": 1,
+		"no unwind information": 1}, s.Ends)
 	assert.EqualValues(t, 1, s.Guessed)
 	assert.EqualValues(t, 1, s.GuessedIn)
 
@@ -438,7 +447,8 @@ func TestEventKinds(t *testing.T) {
 	r.Attrs = []perfdatatest.Attr{{SampleType: 1<<0 | 1<<1 | 1<<2 | 1<<7 | 1<<16, IDs: []uint64{1}},
 		{Name: "longer-name", SampleType: 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<16, IDs: []uint64{2}}}
 	r.start()
-	r.Add(perfdatatest.Record(9, 2, uint64(1), uint64(0x401050), int32(10), int32(10), uint64(6_000_000_000_000), uint32(3), uint32(0)))
+	r.Add(perfdatatest.Record(9, 2, uint64(1), uint64(0x401050), int32(10), int32(10), uint64(6_000_000_000_000),
+		uint32(3), uint32(0)))
 	r.Add(perfdatatest.Record(9, 2, uint64(2), uint64(0x401050), int32(10), int32(10), uint64(6_000_000_001_000),
 		uint64(3), uint64(perfdata.ContextUser), uint64(0x401050), uint64(0x401010)))
 	got, _ := r.run(t, r.options("perf"))

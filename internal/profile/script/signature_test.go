@@ -30,7 +30,8 @@ func TestSignatures(t *testing.T) {
 	for _, name := range []string{" inner(int x)+", " middle(int x)+", " outer(int x)+"} {
 		assert.Contains(t, got, name)
 	}
-	for format, want := range map[string]string{"folded": ";outer(int x);middle(int x)_[i];inner(int x)_[i];work 1\n", "svg": "<title>middle(int x) (1 samples"} {
+	for format, want := range map[string]string{"folded": ";outer(int x);middle(int x)_[i];inner(int x)_[i];work 1\n",
+		"svg": "<title>middle(int x) (1 samples"} {
 		opt.format = format
 		got, _ = r.run(t, opt)
 		assert.Contains(t, got, want)
@@ -58,7 +59,8 @@ func TestSignatures(t *testing.T) {
 	// The code is the same, with other debug information.
 	for flag, want := range map[string]string{"-gctf": "outer(int)", "-gbtf": "outer(int x)", "-g0": "outer"} {
 		object := filepath.Join(r.dir, "bin/inlined.so")
-		out, err := exec.Command("gcc", flag, "-O2", "-shared", "-fPIC", filepath.Join(r.dir, "inlined.c"), "-o", object).CombinedOutput()
+		out, err := exec.Command("gcc", flag, "-O2", "-shared", "-fPIC", filepath.Join(r.dir, "inlined.c"), "-o",
+			object).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		opt := r.options("perf")
 		opt.Names.Signatures = true

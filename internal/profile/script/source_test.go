@@ -86,7 +86,8 @@ func TestInlineAndLines(t *testing.T) {
 	got, _ := r.run(t, opt)
 	at := fmt.Sprintf("\t%16x ", call)
 	offset := got[strings.LastIndex(got, "outer+")+len("outer") : strings.LastIndex(got, " (/bin/inlined.so)")]
-	assert.Contains(t, got, at+"inner"+offset+" (inlined)\n"+at+"middle"+offset+" (inlined)\n"+at+"outer"+offset+" (/bin/inlined.so)\n")
+	assert.Contains(t, got, at+"inner"+offset+" (inlined)\n"+at+"middle"+offset+" (inlined)\n"+at+"outer"+offset+
+		" (/bin/inlined.so)\n")
 	opt.Names.Lines = true
 	got, s := r.run(t, opt)
 	assert.Contains(t, got, at+"inner"+offset+" (inlined)\n  inlined.c:6\n"+at+"middle"+offset+
@@ -126,7 +127,8 @@ func TestInlineJSON(t *testing.T) {
 	require.Len(t, s.Frames, 4)
 	file := filepath.Join(r.dir, "inlined.c")
 	ip := fmt.Sprintf("%#x", call)
-	assert.Equal(t, textFrame{IP: ip, Symbol: "inner", DSO: "/bin/inlined.so", Inlined: true, File: file, Line: 6}, s.Frames[1])
+	assert.Equal(t, textFrame{IP: ip, Symbol: "inner", DSO: "/bin/inlined.so", Inlined: true, File: file, Line: 6},
+		s.Frames[1])
 	assert.Equal(t, "middle", s.Frames[2].Symbol)
 	s.Frames[3].Offset = 0
 	assert.Equal(t, textFrame{IP: ip, Symbol: "outer", DSO: "/bin/inlined.so", File: file, Line: 15}, s.Frames[3])

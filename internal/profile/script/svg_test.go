@@ -15,14 +15,16 @@ import (
 // TestSVG wants a box for each beginning of a folded stack, of the same weight.
 func TestSVG(t *testing.T) {
 	r := newRecording(t)
-	r.Attrs = append(r.Attrs, perfdatatest.Attr{Name: "page-faults", SampleType: r.Attrs[0].SampleType, RegsUser: regsMask, IDs: []uint64{2}})
+	r.Attrs = append(r.Attrs, perfdatatest.Attr{Name: "page-faults", SampleType: r.Attrs[0].SampleType,
+		RegsUser: regsMask, IDs: []uint64{2}})
 	r.all()
 	r.sample(10, 0x401050, nil, 0x401010)
 	r.sample(10, 0x401050, nil, 0x401010)
 	folded, _ := r.run(t, r.options("folded"))
 	want := map[string]int{"all (9 samples)": 1}
 	sums := make(map[string]int)
-	for line := range strings.Lines(strings.NewReplacer("other_one", "other one", "_[k]", "", "_[j]", "").Replace(folded)) {
+	for line := range strings.Lines(strings.NewReplacer("other_one", "other one", "_[k]", "", "_[j]",
+		"").Replace(folded)) {
 		at := strings.LastIndex(line, " ")
 		n := 0
 		_, err := fmt.Sscan(line[at:], &n)

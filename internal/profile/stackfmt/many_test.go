@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestManyStacks adds so many stacks to the formats that add up, through two workers that have frames in common, that most are in
-// compressed runs, and wants the right sums.
+// TestManyStacks adds so many stacks to the formats that add up, through two workers that have
+// frames in common, that most are in compressed runs, and wants the right sums.
 func TestManyStacks(t *testing.T) {
 	event := &Event{Name: "cpu-clock", Kind: "cpu", Unit: "nanoseconds"}
 	const count, depth = 40000, 50
@@ -43,7 +43,8 @@ func TestManyStacks(t *testing.T) {
 			samples := uint64(0)
 			chosen := make([]int, depth)
 			for i := range count {
-				s := Sample{Comm: "a thread", Count: uint64(1 + i%3), Period: uint64(i), Event: event, End: unwind.Outermost}
+				s := Sample{Comm: "a thread", Count: uint64(1 + i%3), Period: uint64(i), Event: event,
+					End: unwind.Outermost}
 				if i%5 == 0 {
 					s.End = unwind.NoInfo
 				}
@@ -71,7 +72,8 @@ func TestManyStacks(t *testing.T) {
 			case "pprof":
 				checkPprof(t, &out, want, samples)
 			default:
-				assert.Contains(t, out.String(), fmt.Sprintf("<title>all (%d,%03d samples, 100.00 %%)</title>", samples/1000, samples%1000))
+				assert.Contains(t, out.String(), fmt.Sprintf("<title>all (%d,%03d samples, 100.00 %%)</title>",
+					samples/1000, samples%1000))
 			}
 		})
 	}
@@ -149,7 +151,8 @@ func TestReplacedFile(t *testing.T) {
 	const path = "/no/such/lib.so"
 	for _, id := range []string{"", "\x0a", "\x0b", "\x0a"} {
 		o := objects.Object(path, []byte(id))
-		frame := &Frame{IP: 16, Name: "f", DSO: path, Object: o, Source: Source{File: "f.c", Line: 10 + map[string]int{"": 0, "\x0a": 1, "\x0b": 2}[id]}}
+		frame := &Frame{IP: 16, Name: "f", DSO: path, Object: o,
+			Source: Source{File: "f.c", Line: 10 + map[string]int{"": 0, "\x0a": 1, "\x0b": 2}[id]}}
 		w.Render(frame)
 		w.Add(nil, &Sample{Event: event, Period: 1, Frames: []*Frame{frame}, End: unwind.Outermost})
 	}

@@ -41,7 +41,8 @@ func TestHowToLook(t *testing.T) {
 // what records without perf has them.
 func TestAggregated(t *testing.T) {
 	event := &Event{Name: "off-cpu", Kind: "off-cpu", Unit: "nanoseconds"}
-	for format, want := range map[string]string{"folded": "a_b;[lost] 7\n", "svg": "<title>[lost] (7 samples, 100.00 %)</title>",
+	for format, want := range map[string]string{"folded": "a_b;[lost] 7\n",
+		"svg":  "<title>[lost] (7 samples, 100.00 %)</title>",
 		"json": `"count":7,"end":"outermost frame","frames":[{"ip":"0x0","sym":"[lost]","dso":""}]}`} {
 		spec, err := ByName(format)
 		require.NoError(t, err)
@@ -49,7 +50,8 @@ func TestAggregated(t *testing.T) {
 		w := f.Worker()
 		lost := &Frame{Name: "[lost]"}
 		w.Render(lost)
-		out := bytes.NewBuffer(w.Add(nil, &Sample{Comm: "a b", Count: 7, Period: 700, Event: event, Frames: []*Frame{lost}, End: unwind.Outermost}))
+		out := bytes.NewBuffer(w.Add(nil, &Sample{Comm: "a b", Count: 7, Period: 700, Event: event,
+			Frames: []*Frame{lost}, End: unwind.Outermost}))
 		require.NoError(t, f.Finish(out, &Recording{Events: []*Event{event}}))
 		assert.Contains(t, out.String(), want)
 	}

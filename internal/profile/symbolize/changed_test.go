@@ -22,7 +22,8 @@ func TestChanged(t *testing.T) {
 	build := func(name, id, code string) (path string, addr uint64) {
 		src, path := filepath.Join(dir, name+".c"), filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(src, []byte(code), 0o666))
-		out, err := exec.Command("gcc", "-g", "-O0", "-fcf-protection=none", "-Wl,--build-id="+id, "-o", path, src).CombinedOutput()
+		out, err := exec.Command("gcc", "-g", "-O0", "-fcf-protection=none", "-Wl,--build-id="+id, "-o", path,
+			src).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		require.NoError(t, os.Chtimes(path, time.Time{}, time.Unix(1e9+int64(len(code)), 0)))
 		f, err := elf.Open(path)
@@ -44,13 +45,23 @@ func TestChanged(t *testing.T) {
 		late   bool // before the file is opened for the first time
 		lines  bool
 	}{
-		"same":                    {"none", func(*testing.T, string, string) {}, true, true},
-		"replaced":                {"none", func(t *testing.T, path, other string) { require.NoError(t, os.Rename(other, path)) }, true, false},
-		"replaced while open":     {"none", func(t *testing.T, path, other string) { require.NoError(t, os.Rename(other, path)) }, false, true},
-		"written to":              {"none", overwrite, true, false},
-		"written to while open":   {"none", overwrite, false, false},
-		"copied, with build-id":   {"0x01020304", func(t *testing.T, path, _ string) { overwrite(t, path, path) }, true, true},
-		"replaced, same build-id": {"0x01020304", func(t *testing.T, path, other string) { require.NoError(t, os.Rename(other, path)) }, true, true},
+		"same": {"none", func(*testing.T, string, string) {}, true, true},
+		"replaced": {"none", func(t *testing.T, path,
+			other string) {
+			require.NoError(t, os.Rename(other, path))
+		}, true, false},
+		"replaced while open": {"none", func(t *testing.T, path,
+			other string) {
+			require.NoError(t, os.Rename(other, path))
+		}, false, true},
+		"written to":            {"none", overwrite, true, false},
+		"written to while open": {"none", overwrite, false, false},
+		"copied, with build-id": {"0x01020304", func(t *testing.T, path, _ string) { overwrite(t, path, path) },
+			true, true},
+		"replaced, same build-id": {"0x01020304", func(t *testing.T, path,
+			other string) {
+			require.NoError(t, os.Rename(other, path))
+		}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, addr := build("first", c.id, "\n\nint main(void) {\nreturn 0; }\n")

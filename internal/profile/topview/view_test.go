@@ -43,7 +43,8 @@ func TestFunctions(t *testing.T) {
 	s, text := screen(t, 40, 8)
 	v.Draw(s)
 	assert.Equal(t, []string{"100 samples", "   self   total  function",
-		"  50.0%   50.0%  malloc", "  45.0%   45.0%  run", "   5.0%    5.0%  write.[31m", "   0.0%  100.0%  main", "   0.0%   50.0%  parse",
+		"  50.0%   50.0%  malloc", "  45.0%   45.0%  run", "   5.0%    5.0%  write.[31m", "   0.0%  100.0%  main",
+		"   0.0%   50.0%  parse",
 		help[:40]}, text())
 	v.order()
 	v.Draw(s)
@@ -57,7 +58,8 @@ func TestTree(t *testing.T) {
 	v.Next()
 	s, text := screen(t, 30, 12)
 	v.Draw(s)
-	assert.Equal(t, []string{"", "  total", " 100.0%  main", "  50.0%   parse", "  30.0%    malloc", "  20.0%    parse", "  20.0%     malloc", "  45.0%   run", "   5.0%   write.[31m"}, text()[:9])
+	assert.Equal(t, []string{"", "  total", " 100.0%  main", "  50.0%   parse", "  30.0%    malloc",
+		"  20.0%    parse", "  20.0%     malloc", "  45.0%   run", "   5.0%   write.[31m"}, text()[:9])
 	v.move(1)
 	v.fold()
 	v.Draw(s)
@@ -100,7 +102,8 @@ func TestKeys(t *testing.T) {
 		close(done)
 	}()
 	shown := func(want string) {
-		require.Eventually(t, func() bool { return strings.Contains(strings.Join(text(), "\n"), want) }, 10*time.Second, time.Millisecond, want)
+		require.Eventually(t, func() bool { return strings.Contains(strings.Join(text(), "\n"), want) },
+			10*time.Second, time.Millisecond, want)
 	}
 	tick <- func(v *View) { v.Title = "first"; v.Set(stacks) }
 	shown("first")
