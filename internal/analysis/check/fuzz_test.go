@@ -19,14 +19,16 @@ int catches(int n) {
 }
 `
 
-// FuzzCheck changes bytes anywhere in a file, code, tables and LSDAs among them: an error or a report, no panic, no hang.
+// FuzzCheck changes bytes anywhere in a file, code, tables and LSDAs among them: an error or a
+// report, no panic, no hang.
 func FuzzCheck(f *testing.F) {
 	whole, err := os.ReadFile(assemble(f, "f.cc", throws, "-O2", "-fpermissive", "-w"))
 	require.NoError(f, err)
 	for _, seed := range []struct {
 		offset uint32
 		bytes  string
-	}{{0, "\x7f"}, {0x40, "\xff\xff"}, {0x60, "\xe9\xfb\xff\xff\xff"}, {0x100, "\x0f\x0b"}, {0x400, "\x80\x80\x80"}, {0x600, "\xff\xff\xff\xff"}} {
+	}{{0, "\x7f"}, {0x40, "\xff\xff"}, {0x60, "\xe9\xfb\xff\xff\xff"}, {0x100, "\x0f\x0b"}, {0x400, "\x80\x80\x80"},
+		{0x600, "\xff\xff\xff\xff"}} {
 		f.Add(seed.offset, []byte(seed.bytes), uint32(0), []byte{})
 	}
 	f.Fuzz(func(t *testing.T, at uint32, patch []byte, at2 uint32, patch2 []byte) {

@@ -33,7 +33,8 @@ func TestNames(t *testing.T) {
 
 func TestFileURI(t *testing.T) {
 	for name, want := range map[string]string{
-		"lib/a b.so": "lib/a%20b.so", "/src/x.c": "x.c", "/src/../etc/x.c": "file:///etc/x.c", "../x.c": "file:///x.c", "/else/x:1.c": "file:///else/x:1.c",
+		"lib/a b.so": "lib/a%20b.so", "/src/x.c": "x.c", "/src/../etc/x.c": "file:///etc/x.c",
+		"../x.c": "file:///x.c", "/else/x:1.c": "file:///else/x:1.c",
 	} {
 		assert.Equal(t, want, fileURI("/src", name), name)
 	}

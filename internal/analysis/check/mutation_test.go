@@ -218,8 +218,8 @@ func (m *mutator) moveBorder(rnd *rand.Rand, k int, rows *[]dwarfcfa.RawRow) boo
 // Outcomes of a change. The first four do not count.
 const (
 	outcomeNowhere = "no instruction with another answer"
-	// A register said to be saved, or to be unchanged, is both: no instruction at a lower address of the function writes it.
-	// This needs the decoder, not the analysis.
+	// A register said to be saved, or to be unchanged, is both: no instruction at a lower address
+	// of the function writes it. This needs the decoder, not the analysis.
 	outcomeUnwritten = "register not written yet"
 	// Both rows are right, as the analysis has it: a register written between, and given back.
 	outcomeSame    = "other rules, same values"
@@ -346,7 +346,8 @@ func mutate(t *testing.T, path string, n int, seed uint64) *tally {
 					break
 				}
 			}
-			out.missed = append(out.missed, fmt.Sprintf("%v of function %#x near %#x: %s", what, m.s.Functions[i].Lo, at, outcome))
+			out.missed = append(out.missed, fmt.Sprintf("%v of function %#x near %#x: %s", what, m.s.Functions[i].Lo,
+				at, outcome))
 		}
 	}
 	return out

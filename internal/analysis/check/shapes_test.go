@@ -43,29 +43,39 @@ func TestShapes(t *testing.T) {
 	}{
 		{"right", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
 		// llvm-project issue 220720: a push for a call that does not return, without a row
-		{"push before abort", "test %edi,%edi\nje 1f\nret\n1: push %rax\ncall abort", []expected{{check.KindCFA, check.SeverityError, 6, "rsp+16", "rsp+8", 1}}},
+		{"push before abort", "test %edi,%edi\nje 1f\nret\n1: push %rax\ncall abort", []expected{{check.KindCFA,
+			check.SeverityError, 6, "rsp+16", "rsp+8", 1}}},
 		// glibc's inline-assembly lock: the stack pointer moves around a system call
-		{"sub around syscall", "sub $128,%rsp\nmov $202,%eax\nsyscall\nadd $128,%rsp\nret", []expected{{check.KindCFA, check.SeverityError, 7, "rsp+136", "rsp+8", 3}}},
-		{"epilogue", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\nmov $1,%eax\nret", []expected{{check.KindCFA, check.SeverityError, 7, "rsp+8", "rsp+16", 2}}},
+		{"sub around syscall", "sub $128,%rsp\nmov $202,%eax\nsyscall\nadd $128,%rsp\nret", []expected{{check.KindCFA,
+			check.SeverityError, 7, "rsp+136", "rsp+8", 3}}},
+		{"epilogue", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\nmov $1,%eax\nret",
+			[]expected{{check.KindCFA, check.SeverityError, 7, "rsp+8", "rsp+16", 2}}},
 		{"one late", "push %rbx\nmov %edi,%ebx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",
 			[]expected{{check.KindCFA, check.SeverityWarning, 1, "rsp+16", "rsp+8", 1}}},
 		{"wrong slot", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-24\nxor %ebx,%ebx\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",
 			[]expected{{check.KindSaved, check.SeverityError, 1, "unchanged", "at CFA-24", 3}}},
-		{"clobbered", "mov %rbx,%rdx\nxor %ebx,%ebx\nmov %rdx,%rbx\nret", []expected{{check.KindClobbered, check.SeverityWarning, 5, "in rdx", "unchanged", 1}}},
-		{"ret elsewhere", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nret", []expected{{check.KindRet, check.SeverityError, 1, "rsp is CFA-16", "CFA-8 at a ret", 1}}},
+		{"clobbered", "mov %rbx,%rdx\nxor %ebx,%ebx\nmov %rdx,%rbx\nret",
+			[]expected{{check.KindClobbered, check.SeverityWarning, 5, "in rdx", "unchanged", 1}}},
+		{"ret elsewhere", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nret",
+			[]expected{{check.KindRet, check.SeverityError, 1, "rsp is CFA-16", "CFA-8 at a ret", 1}}},
 		{"inside an instruction", "mov $1,%eax\n.cfi_adjust_cfa_offset 0\nret\n", nil},
-		{"frame pointer and alloca", "push %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset 6,-16\nmov %rsp,%rbp\n.cfi_def_cfa_register 6\nsub %rdi,%rsp\nand $-32,%rsp\ncall g\nleave\n.cfi_def_cfa 7,8\nret", nil},
-		{"call to the next instruction", "call 1f\n1: .cfi_adjust_cfa_offset 8\npop %rax\n.cfi_adjust_cfa_offset -8\nret", nil},
+		{"frame pointer and alloca",
+			"push %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset 6,-16\nmov %rsp,%rbp\n.cfi_def_cfa_register 6\nsub %rdi,%rsp\nand $-32,%rsp\ncall g\nleave\n.cfi_def_cfa 7,8\nret", nil},
+		{"call to the next instruction",
+			"call 1f\n1: .cfi_adjust_cfa_offset 8\npop %rax\n.cfi_adjust_cfa_offset -8\nret", nil},
 		{"enter", "enter $16,$0\n.cfi_def_cfa 6,16\n.cfi_offset 6,-16\ncall g\nleave\n.cfi_def_cfa 7,8\nret", nil},
-		{"pushed flags", "pushf\ncld\npopf\nret", []expected{{check.KindCFA, check.SeverityError, 1, "rsp+16", "rsp+8", 2}}},
+		{"pushed flags", "pushf\ncld\npopf\nret",
+			[]expected{{check.KindCFA, check.SeverityError, 1, "rsp+16", "rsp+8", 2}}},
 		// the end of libgcc's _Unwind_RaiseException
 		{"eh_return", "mov %rdi,%rcx\n.cfi_def_cfa 2,8\nmov %rcx,%rsp\n.cfi_def_cfa 7,8\npop %rcx\n.cfi_def_cfa_offset 0\njmp *%rcx",
 			[]expected{{check.KindCFA, check.SeverityNote, 3, "rsp+8", "rcx+8", 1}}},
 		// a retpoline of GCC: the ret jumps to rdi
 		{"jump by ret", "call 1f\n2: pause\njmp 2b\n1: .cfi_def_cfa_offset 16\nmov %rdi,(%rsp)\nret",
 			[]expected{{check.KindRet, check.SeverityNote, 13, "rsp is CFA-16", "CFA-8 at a ret", 1}}},
-		{"probes and barriers", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxorq $0,(%rsp)\nlock orq $0,(%rsp)\nxor %ebx,%ebx\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
-		{"speculative load hardening", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nmov %rsp,%rdi\nor %rax,%rsp\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		{"probes and barriers",
+			"push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxorq $0,(%rsp)\nlock orq $0,(%rsp)\nxor %ebx,%ebx\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
+		{"speculative load hardening",
+			"push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nmov %rsp,%rdi\nor %rax,%rsp\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
 		// clang -fsanitize=function: the data, read as jbe, would lead to 1
 		{"type before a function", "jmp 2f\n.byte 0x76,1f-.-1,0,0,0,0\n2: push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\n1: pop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
 		{"data among code", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\njmp 2f\n.skip 20,0x48\n2: call g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
@@ -76,20 +86,27 @@ func TestShapes(t *testing.T) {
 		// libffi's call with a frame that its caller gives it
 		{"another frame", "mov (%rsp),%r10\nlea (%rdi,%rsi),%rax\nmov %rbp,(%rax)\nmov %r10,8(%rax)\nmov %rax,%rbp\n.cfi_def_cfa 6,16\n.cfi_offset 6,-16\ntest %edx,%edx\nmov %rbp,%rsp\npop %rbp\n.cfi_def_cfa 7,8\nret",
 			[]expected{{check.KindCFA, check.SeverityNote, 18, "rsp+8", "rbp+16", 2}}},
-		{"same value of rdi", ".cfi_same_value %rdi\nnop\nxor %edi,%edi\nnop\ncall g\nret", []expected{{check.KindClobbered, check.SeverityWarning, 3, "lost", "unchanged", 3}}},
-		{"same value of rdi, kept", ".cfi_same_value %rdi\npush %rdi\n.cfi_adjust_cfa_offset 8\npop %rdi\n.cfi_adjust_cfa_offset -8\nret", nil},
+		{"same value of rdi", ".cfi_same_value %rdi\nnop\nxor %edi,%edi\nnop\ncall g\nret",
+			[]expected{{check.KindClobbered, check.SeverityWarning, 3, "lost", "unchanged", 3}}},
+		{"same value of rdi, kept",
+			".cfi_same_value %rdi\npush %rdi\n.cfi_adjust_cfa_offset 8\npop %rdi\n.cfi_adjust_cfa_offset -8\nret", nil},
 		// ghc's StgReturn: the frame is another's, and was true before the code moved the stack pointer
 		{"another frame, left", "jmp *%rdi\n.cfi_def_cfa 7,0\n.cfi_offset 16,48\nmov %rbx,%rax\nadd $32,%rsp\nmov (%rsp),%rbx\nret\nret",
-			[]expected{{check.KindCFA, check.SeverityError, 9, "rsp-32", "rsp", 2}, {check.KindRet, check.SeverityNote, 14, "rsp is CFA", "CFA-8 at a ret", 1}}},
+			[]expected{{check.KindCFA, check.SeverityError, 9, "rsp-32", "rsp", 2},
+				{check.KindRet, check.SeverityNote, 14, "rsp is CFA", "CFA-8 at a ret", 1}}},
 		// LuaJIT's helpers in the one FDE of the VM: the ret shows where the return address is
 		{"code that only its ret explains", ".cfi_def_cfa 7,80\nsub $72,%rsp\n.cfi_def_cfa 7,80\ncall g\nadd $72,%rsp\nret\n.p2align 4\nmovaps %xmm0,%xmm1\naddsd %xmm1,%xmm0\nret",
-			[]expected{{check.KindCFA, check.SeverityWarning, 0, "rsp+8", "rsp+80", 1}, {check.KindCFA, check.SeverityError, 13, "rsp+8", "rsp+80", 4}}},
-		{"exchanged", "xchg %rsp,%rax\n.cfi_def_cfa_register 0\nnop\nxchg %rsp,%rax\n.cfi_def_cfa_register 7\nret", nil},
-		// clang of a call that does not return, padding, and a block that is reached with another rsp; rbx gives the CFA
+			[]expected{{check.KindCFA, check.SeverityWarning, 0, "rsp+8", "rsp+80", 1},
+				{check.KindCFA, check.SeverityError, 13, "rsp+8", "rsp+80", 4}}},
+		{"exchanged", "xchg %rsp,%rax\n.cfi_def_cfa_register 0\nnop\nxchg %rsp,%rax\n.cfi_def_cfa_register 7\nret",
+			nil},
+		// clang of a call that does not return, padding, and a block that is reached with another
+		// rsp; rbx gives the CFA
 		{"padding after a call", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nmov %rsp,%rbx\ntest %edi,%edi\nje 1f\nsub $32,%rsp\n.cfi_adjust_cfa_offset 32\ncall h\n.cfi_adjust_cfa_offset -32\n.p2align 4\n1: call g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+c.body+"\n.cfi_endproc\n.size f,.-f\n"))
+			r := run(t, assemble(t, "f.s",
+				".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+c.body+"\n.cfi_endproc\n.size f,.-f\n"))
 			got := []expected{}
 			for _, f := range r.Findings {
 				if f.Kind != check.KindNoRow {
@@ -111,7 +128,8 @@ func TestShapesMended(t *testing.T) {
 		"pushed flags":       "pushf\n.cfi_adjust_cfa_offset 8\ncld\npopf\n.cfi_adjust_cfa_offset -8\nret",
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+body+"\n.cfi_endproc\n.size f,.-f\n"))
+			r := run(t, assemble(t, "f.s",
+				".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+body+"\n.cfi_endproc\n.size f,.-f\n"))
 			assert.Empty(t, r.Findings)
 			assert.Equal(t, r.Instructions, r.Judged, "%v", r.NotJudged)
 		})
@@ -121,20 +139,25 @@ func TestShapesMended(t *testing.T) {
 // TestDirectives: each directive, put before the first wrong instruction, leaves the finding without that instruction.
 func TestDirectives(t *testing.T) {
 	for name, lines := range map[string][]string{
-		"offset":   {"push %rbx", "nop", "pop %rbx", "ret"},
-		"register": {"push %rbp", ".cfi_def_cfa_offset 16", ".cfi_offset 6,-16", "mov %rsp,%rbp", "sub %rdi,%rsp", "nop", "leave", ".cfi_def_cfa 7,8", "ret"},
-		"saved":    {"push %rbx", ".cfi_def_cfa_offset 16", ".cfi_offset 3,-24", "xor %ebx,%ebx", "nop", "pop %rbx", ".cfi_def_cfa_offset 8", ".cfi_restore 3", "ret"},
-		"moved":    {"mov %rbx,%rdx", "xor %ebx,%ebx", "nop", "mov %rdx,%rbx", "ret"},
+		"offset": {"push %rbx", "nop", "pop %rbx", "ret"},
+		"register": {"push %rbp", ".cfi_def_cfa_offset 16", ".cfi_offset 6,-16", "mov %rsp,%rbp", "sub %rdi,%rsp",
+			"nop", "leave", ".cfi_def_cfa 7,8", "ret"},
+		"saved": {"push %rbx", ".cfi_def_cfa_offset 16", ".cfi_offset 3,-24", "xor %ebx,%ebx", "nop", "pop %rbx",
+			".cfi_def_cfa_offset 8", ".cfi_restore 3", "ret"},
+		"moved": {"mov %rbx,%rdx", "xor %ebx,%ebx", "nop", "mov %rdx,%rbx", "ret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := func(lines []string) []check.Finding {
-				return errorsIn(run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+strings.Join(lines, "\n")+"\n.cfi_endproc\n.size f,.-f\n")))
+				return errorsIn(run(t,
+					assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+strings.Join(lines,
+						"\n")+"\n.cfi_endproc\n.size f,.-f\n")))
 			}
 			before := at(lines)
 			require.NotEmpty(t, before)
 			f := before[0]
 			require.NotEmpty(t, f.Directive)
-			for k := range lines { // the instruction at the finding's offset is the one before which the directive is right
+			// the instruction at the finding's offset is the one before which the directive is right
+			for k := range lines {
 				mended := slices.Insert(slices.Clone(lines), k, f.Directive)
 				if after := at(mended); len(after) == 0 || after[0].PC > f.PC {
 					return
@@ -145,8 +168,8 @@ func TestDirectives(t *testing.T) {
 	}
 }
 
-// TestTailCalls: functions that one jump leads to are not parts of the function that jumps, so the table in a register of
-// one is no table of another.
+// TestTailCalls: functions that one jump leads to are not parts of the function that jumps, so the
+// table in a register of one is no table of another.
 func TestTailCalls(t *testing.T) {
 	const source = `
 .p2align 4
@@ -185,8 +208,8 @@ NAME_table: .long 2b-NAME_table,3b-NAME_table
 	assert.Equal(t, r.Instructions, r.Judged, "%v", r.NotJudged)
 }
 
-// TestOutlinedLock: glibc's lock of inline assembly: a separate part, jumped to and left by jumps, that moves the stack pointer
-// around a call.
+// TestOutlinedLock: glibc's lock of inline assembly: a separate part, jumped to and left by jumps,
+// that moves the stack pointer around a call.
 func TestOutlinedLock(t *testing.T) {
 	const source = `
 .text
@@ -237,19 +260,21 @@ func TestFirstRow(t *testing.T) {
 		".cfi_def_cfa_offset 16\nmov $1,%eax\njmp g",
 		".cfi_def_cfa 3,8\ncall abort",
 	} {
-		r := run(t, assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+body+"\n.cfi_endproc\n.size f,.-f\n"))
+		r := run(t, assemble(t, "f.s",
+			".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+body+"\n.cfi_endproc\n.size f,.-f\n"))
 		require.Len(t, errorsIn(r), 1)
 		assert.Equal(t, "rsp+8", errorsIn(r)[0].Actual)
 	}
 }
 
-// TestResolver: what a PLT jumps to has two words more on the stack than a call leaves. Only its row says so, and the jump at its
-// end, which would be above the return address otherwise.
+// TestResolver: what a PLT jumps to has two words more on the stack than a call leaves. Only its
+// row says so, and the jump at its end, which would be above the return address otherwise.
 func TestResolver(t *testing.T) {
 	const body = "push %rbx\n.cfi_adjust_cfa_offset 8\n.cfi_offset 3,-32\nmov 8(%rsp),%rbx\nmov %rbx,%rdi\ncall g\nmov %rax,%r11\npop %rbx\n.cfi_adjust_cfa_offset -8\n.cfi_restore 3\n" +
 		"add $16,%rsp\n.cfi_adjust_cfa_offset -16\njmp *%r11"
 	source := func(first string) string {
-		return ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n.cfi_def_cfa_offset " + first + "\n" + body + "\n.cfi_endproc\n.size f,.-f\n.data\n.quad f\n"
+		return ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n.cfi_def_cfa_offset " + first + "\n" + body +
+			"\n.cfi_endproc\n.size f,.-f\n.data\n.quad f\n"
 	}
 	r := run(t, assemble(t, "f.s", source("24")))
 	assert.Empty(t, r.Findings)
@@ -258,7 +283,8 @@ func TestResolver(t *testing.T) {
 	assert.NotEmpty(t, errorsIn(r))
 }
 
-// TestGoPanic: a bounds check's call of Go's panic functions does not go on into the code behind it, which grows the stack.
+// TestGoPanic: a bounds check's call of Go's panic functions does not go on into the code behind
+// it, which grows the stack.
 func TestGoPanic(t *testing.T) {
 	const source = `.text
 .globl f
@@ -283,13 +309,15 @@ jmp f
 .cfi_endproc
 .size f,.-f
 `
-	for _, name := range []string{"runtime.panicIndex", "runtime.goPanicSliceAlen", "runtime.panicdivide", "runtime.gopanic", "runtime.throw", "runtime.panicmem", "runtime.panicshift"} {
+	for _, name := range []string{"runtime.panicIndex", "runtime.goPanicSliceAlen", "runtime.panicdivide",
+		"runtime.gopanic", "runtime.throw", "runtime.panicmem", "runtime.panicshift"} {
 		r := run(t, assemble(t, "f.s", replace(source, "NAME", name)))
 		assert.Empty(t, errorsIn(r), name)
 		assert.Equal(t, r.Instructions, r.Judged, "%s: %v", name, r.NotJudged)
 	}
 	// these return; a row that takes them for panics is wrong
-	for _, name := range []string{"runtime.panicCheck1", "runtime.printpanics", "main.panicIndex", "runtime.panics.String"} {
+	for _, name := range []string{"runtime.panicCheck1", "runtime.printpanics", "main.panicIndex",
+		"runtime.panics.String"} {
 		r := run(t, assemble(t, "f.s", replace(source, "NAME", name)))
 		assert.True(t, len(errorsIn(r)) > 0 || r.Judged < r.Instructions, name)
 	}
@@ -347,7 +375,8 @@ int fact(int n) { return n < 2 ? 1 : n * fact(n - 1) + g(n); }
 
 // TestCompiled: what a compiler emits is right, with frame pointers and without.
 func TestCompiled(t *testing.T) {
-	for _, flags := range [][]string{{"-O0"}, {"-O2"}, {"-O2", "-fno-omit-frame-pointer"}, {"-O2", "-fno-pic", "-fno-pie"}, {"-Os"}, {"-O2", "-fPIC"}} {
+	for _, flags := range [][]string{{"-O0"}, {"-O2"}, {"-O2", "-fno-omit-frame-pointer"},
+		{"-O2", "-fno-pic", "-fno-pie"}, {"-Os"}, {"-O2", "-fPIC"}} {
 		r := run(t, assemble(t, "f.c", switches, append(flags, "-fasynchronous-unwind-tables")...))
 		assert.Empty(t, errorsIn(r), "%v", flags)
 		assert.Equal(t, r.Instructions, r.Judged, "%v: %v", flags, r.NotJudged)
@@ -359,7 +388,8 @@ func TestCompiled(t *testing.T) {
 func TestGo(t *testing.T) {
 	dir := t.TempDir()
 	source := filepath.Join(dir, "main.go")
-	require.NoError(t, os.WriteFile(source, []byte("package main\n\nfunc main() { println(len(os()[1])) }\n\nfunc os() []string { return []string{\"a\", \"b\"} }\n"), 0o644))
+	require.NoError(t, os.WriteFile(source,
+		[]byte("package main\n\nfunc main() { println(len(os()[1])) }\n\nfunc os() []string { return []string{\"a\", \"b\"} }\n"), 0o644))
 	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "main"), source)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	out, err := cmd.CombinedOutput()
@@ -380,7 +410,8 @@ func TestGo(t *testing.T) {
 	assert.Greater(t, registers, 1000)
 }
 
-// TestLargeFunction: code of more than 4 MB in one FDE is counted, not interpreted, and the function beside it is judged.
+// TestLargeFunction: code of more than 4 MB in one FDE is counted, not interpreted, and the
+// function beside it is judged.
 func TestLargeFunction(t *testing.T) {
 	const source = `.text
 big: .cfi_startproc

@@ -123,41 +123,51 @@ func TestStates(t *testing.T) {
 		{name: "frame pointer", source: "F(f) push %rbp\nmov %rsp,%rbp\na: sub %rdi,%rsp\nb: leave\nc: ret\nE(f)",
 			want: map[string]string{"a": "rsp+16 rbp@-16", "b": "rbp+16 rbp@-16", "c": "rsp+8"}},
 		{name: "realigned", source: "F(f) lea 8(%rsp),%r10\nand $-32,%rsp\na: push -8(%r10)\npush %rbp\nmov %rsp,%rbp\npush %r10\nb: call *%rax\nc: mov -8(%rbp),%r10\nleave\nd: lea -8(%r10),%rsp\ne: ret\nE(f)",
-			want: map[string]string{"a": "r10+0", "b": "r10+0 rbp@rsp+8", "c": "[rbp-8]+0 rbp@rsp+8", "d": "r10+0", "e": "rsp+8"}},
+			want: map[string]string{"a": "r10+0", "b": "r10+0 rbp@rsp+8", "c": "[rbp-8]+0 rbp@rsp+8", "d": "r10+0",
+				"e": "rsp+8"}},
 		{name: "register in a register", source: "F(f) mov %rbx,%rdx\nxor %ebx,%ebx\na: mov %rdx,%rbx\nb: ret\nE(f)",
 			want: map[string]string{"a": "rsp+8 rbx=rdx", "b": "rsp+8"}},
 		{name: "paths meet", source: "F(f) test %edi,%edi\nje 1f\nxor %ebx,%ebx\n1: nop\na: ret\nE(f)",
 			want: map[string]string{"a": "rsp+8 rbx lost"}},
-		{name: "xchg, cmov, partial write", source: "F(f) xchg %rbx,%rcx\na: cmove %rax,%rcx\nb: mov $1,%r12b\nc: ret\nE(f)",
-			want: map[string]string{"a": "rsp+8 rbx=rcx", "b": "rsp+8 rbx lost", "c": "rsp+8 rbx lost r12 lost"}},
-		{name: "cold part and back", source: "F(f) push %rbx\ntest %edi,%edi\njne f.cold\na: pop %rbx\nret\nb: nop\njmp a\nE(f)\nF(f.cold) xor %ebx,%ebx\nc: jmp b\nE(f.cold)",
-			want: map[string]string{"a": "rsp+16 rbx@-16", "b": "rsp+16 rbx@-16", "c": "rsp+16 rbx@-16"}},
+		{name: "xchg, cmov, partial write",
+			source: "F(f) xchg %rbx,%rcx\na: cmove %rax,%rcx\nb: mov $1,%r12b\nc: ret\nE(f)",
+			want:   map[string]string{"a": "rsp+8 rbx=rcx", "b": "rsp+8 rbx lost", "c": "rsp+8 rbx lost r12 lost"}},
+		{name: "cold part and back",
+			source: "F(f) push %rbx\ntest %edi,%edi\njne f.cold\na: pop %rbx\nret\nb: nop\njmp a\nE(f)\nF(f.cold) xor %ebx,%ebx\nc: jmp b\nE(f.cold)",
+			want:   map[string]string{"a": "rsp+16 rbx@-16", "b": "rsp+16 rbx@-16", "c": "rsp+16 rbx@-16"}},
 		{name: "three parts", source: "F(f) push %rbx\ntest %edi,%edi\njne f.warm\na: pop %rbx\nret\nE(f)\nF(f.warm) push %rax\nb: jne f.cold\npop %rax\njmp a\nE(f.warm)\nF(f.cold) nop\nc: pop %rax\njmp a\nE(f.cold)",
 			want: map[string]string{"b": "rsp+24", "c": "rsp+24", "a": "rsp+16"}},
 		// GCC's empty cold part: its label is the next function's
 		{name: "cold label of two", source: "F(f) push %rbx\njne x.cold\npop %rbx\nret\nE(f)\nF(g) push %rbx\npush %rax\njne x.cold\npop %rax\npop %rbx\nret\nE(g)\nF(x.cold) nop\na: ud2\nE(x.cold)",
 			unreached: []string{"a"}},
-		{name: "tail call", source: "F(f) push %rbx\npop %rbx\njmp g\nE(f)\nF(g) nop\na: ret\nE(g)", want: map[string]string{"a": "rsp+8"}},
-		{name: "does not return", source: "F(f) test %edi,%edi\njne 1f\nret\n1: push %rax\ncall g\na: ret\nE(f)\nF(g) sub $8,%rsp\ncall h\nE(g)\nF(h) ud2\nE(h)",
-			want: map[string]string{"a": "rsp+16 (guessed)"}},
-		{name: "error with a status", source: "F(f) push %rbx\nxor %ebx,%ebx\ncall g\nmov $1,%edi\nxor %esi,%esi\ncall error@plt\na: ret\nE(f)\nF(g) mov $0,%edi\ncall error@plt\nb: ret\nE(g)",
-			want: map[string]string{"a": "rsp+16 rbx@-16 (guessed)", "b": "rsp+8"}},
+		{name: "tail call", source: "F(f) push %rbx\npop %rbx\njmp g\nE(f)\nF(g) nop\na: ret\nE(g)",
+			want: map[string]string{"a": "rsp+8"}},
+		{name: "does not return",
+			source: "F(f) test %edi,%edi\njne 1f\nret\n1: push %rax\ncall g\na: ret\nE(f)\nF(g) sub $8,%rsp\ncall h\nE(g)\nF(h) ud2\nE(h)",
+			want:   map[string]string{"a": "rsp+16 (guessed)"}},
+		{name: "error with a status",
+			source: "F(f) push %rbx\nxor %ebx,%ebx\ncall g\nmov $1,%edi\nxor %esi,%esi\ncall error@plt\na: ret\nE(f)\nF(g) mov $0,%edi\ncall error@plt\nb: ret\nE(g)",
+			want:   map[string]string{"a": "rsp+16 rbx@-16 (guessed)", "b": "rsp+8"}},
 		{name: "jump table", source: "F(f) push %rbx\ncmp $1,%edi\nja 1f\nlea t(%rip),%rdx\nmovslq (%rdx,%rdi,4),%rax\nadd %rdx,%rax\njmp *%rax\n1: pop %rbx\nret\na: pop %rbx\nret\nb: push %rax\nud2\nE(f)\n.section .rodata\nt: .long a-t, b-t, 0",
 			want: map[string]string{"a": "rsp+16", "b": "rsp+16"}},
-		{name: "memory barrier at the stack's top", source: "F(f) push %rbx\nxor %ebx,%ebx\nlock orq $0,(%rsp)\na: lock addl $0,(%rsp)\nb: lock addl $1,(%rsp)\nc: pop %rbx\nret\nE(f)",
-			want: map[string]string{"a": "rsp+16 rbx@-16", "b": "rsp+16 rbx@-16", "c": "rsp+16 rbx lost"}},
+		{name: "memory barrier at the stack's top",
+			source: "F(f) push %rbx\nxor %ebx,%ebx\nlock orq $0,(%rsp)\na: lock addl $0,(%rsp)\nb: lock addl $1,(%rsp)\nc: pop %rbx\nret\nE(f)",
+			want:   map[string]string{"a": "rsp+16 rbx@-16", "b": "rsp+16 rbx@-16", "c": "rsp+16 rbx lost"}},
 		// rustc's __rust_probestack, Windows' __chkstk: the size is in rax, which they keep
 		{name: "probed stack", source: "F(f) push %rbx\nmov $0x2345,%eax\ncall probe\nsub %rax,%rsp\na: nop\nadd $0x2345,%rsp\npop %rbx\nb: ret\nE(f)\n" +
 			"F(g) mov $0x2345,%eax\ncall h\nsub %rax,%rsp\nc: ud2\nE(g)\nF(h) inc %rax\nret\nE(h)\nF(i) mov $8,%eax\njmp 1f\nnop\n1: call probe\nsub %rax,%rsp\nd: ud2\nE(i)\n" +
 			"F(probe) push %rbp\nmov %rsp,%rbp\nmov %rax,%r11\ncmp $0x1000,%r11\njna 3f\n2: sub $0x1000,%rsp\ntest %rsp,8(%rsp)\nsub $0x1000,%r11\ncmp $0x1000,%r11\nja 2b\n" +
 			"3: sub %r11,%rsp\ntest %rsp,8(%rsp)\nadd %rax,%rsp\nleave\nret\nE(probe)",
 			want: map[string]string{"a": "rsp+9045", "b": "rsp+8", "c": "?", "d": "?"}},
-		{name: "computed goto", source: "F(f) push %rbx\nmovzbl (%rsi),%eax\nlea t(%rip),%rsi\nmovslq (%rsi,%rax,4),%rax\nlea a(%rip),%rsi\nadd %rsi,%rax\njmp *%rax\nnop\na: pop %rbx\nret\nb: push %rax\nc: ud2\nE(f)\n.section .rodata\nt: .long 0, b-a, 0x7fffffff",
-			want: map[string]string{"a": "rsp+16", "b": "rsp+16", "c": "rsp+24"}},
-		{name: "jump table at -O0", source: "F(f) push %rbx\ncmp $1,%edi\nja 1f\nmov %edi,%eax\nlea 0(,%rax,4),%rdx\nlea t(%rip),%rax\nmov (%rdx,%rax,1),%eax\ncltq\nlea t(%rip),%rdx\nadd %rdx,%rax\nnotrack jmp *%rax\n1: pop %rbx\nret\na: pop %rbx\nret\nE(f)\n.section .rodata\nt: .long a-t, a-t, 0",
-			want: map[string]string{"a": "rsp+16"}},
-		{name: "table of addresses", source: "F(f) push %rbx\ncmp $1,%rdi\nja 1f\nlea t(%rip),%rdx\njmp *(%rdx,%rdi,8)\n1: pop %rbx\nret\na: pop %rbx\nret\nE(f)\n.data\nt: .quad a, a",
-			want: map[string]string{"a": "rsp+16"}},
+		{name: "computed goto",
+			source: "F(f) push %rbx\nmovzbl (%rsi),%eax\nlea t(%rip),%rsi\nmovslq (%rsi,%rax,4),%rax\nlea a(%rip),%rsi\nadd %rsi,%rax\njmp *%rax\nnop\na: pop %rbx\nret\nb: push %rax\nc: ud2\nE(f)\n.section .rodata\nt: .long 0, b-a, 0x7fffffff",
+			want:   map[string]string{"a": "rsp+16", "b": "rsp+16", "c": "rsp+24"}},
+		{name: "jump table at -O0",
+			source: "F(f) push %rbx\ncmp $1,%edi\nja 1f\nmov %edi,%eax\nlea 0(,%rax,4),%rdx\nlea t(%rip),%rax\nmov (%rdx,%rax,1),%eax\ncltq\nlea t(%rip),%rdx\nadd %rdx,%rax\nnotrack jmp *%rax\n1: pop %rbx\nret\na: pop %rbx\nret\nE(f)\n.section .rodata\nt: .long a-t, a-t, 0",
+			want:   map[string]string{"a": "rsp+16"}},
+		{name: "table of addresses",
+			source: "F(f) push %rbx\ncmp $1,%rdi\nja 1f\nlea t(%rip),%rdx\njmp *(%rdx,%rdi,8)\n1: pop %rbx\nret\na: pop %rbx\nret\nE(f)\n.data\nt: .quad a, a",
+			want:   map[string]string{"a": "rsp+16"}},
 		{name: "landing pad", source: "F(f) push %rbx\nxor %ebx,%ebx\npush $1\npush $2\nc1: call *%rax\nc2: add $16,%rsp\npop %rbx\nret\na: nop\nE(f)",
 			prepare: func(o *object) {
 				f := o.function("f")
@@ -176,8 +186,10 @@ func TestStates(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			text := ""
 			for _, line := range strings.Split(c.source, "\n") {
-				if name, rest, ok := strings.Cut(strings.TrimPrefix(line, "F("), ")"); ok && strings.HasPrefix(line, "F(") {
-					text += ".text\n.globl " + name + "\n.hidden " + name + "\n.type " + name + ",@function\n" + name + ":" + rest + "\n"
+				if name, rest, ok := strings.Cut(strings.TrimPrefix(line, "F("), ")"); ok &&
+					strings.HasPrefix(line, "F(") {
+					text += ".text\n.globl " + name + "\n.hidden " + name + "\n.type " + name + ",@function\n" +
+						name + ":" + rest + "\n"
 				} else if strings.HasPrefix(line, "E(") {
 					name = strings.Trim(line, "E()")
 					text += ".size " + name + ",.-" + name + "\n"
@@ -299,20 +311,24 @@ func TestEachReads(t *testing.T) {
 func imageOf(code []byte) []byte {
 	const at = 0x1000
 	var b bytes.Buffer
-	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Entry: at, Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1, Shentsize: 64}
+	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Entry: at, Phoff: 64,
+		Ehsize: 64, Phentsize: 56, Phnum: 1, Shentsize: 64}
 	copy(h.Ident[:], "\x7fELF\x02\x01\x01")
 	_ = binary.Write(&b, binary.LittleEndian, &h)
-	_ = binary.Write(&b, binary.LittleEndian, &elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: 120, Vaddr: at, Paddr: at, Filesz: uint64(len(code)), Memsz: uint64(len(code)), Align: 1})
+	_ = binary.Write(&b, binary.LittleEndian, &elf.Prog64{Type: uint32(elf.PT_LOAD),
+		Flags: uint32(elf.PF_R | elf.PF_X), Off: 120, Vaddr: at, Paddr: at, Filesz: uint64(len(code)),
+		Memsz: uint64(len(code)), Align: 1})
 	b.Write(code)
 	return b.Bytes()
 }
 
-// FuzzAnalysis interprets any bytes, cut into functions of any size with landing pads anywhere: it ends, and shows each instruction once, with
-// its own bytes.
+// FuzzAnalysis interprets any bytes, cut into functions of any size with landing pads anywhere: it
+// ends, and shows each instruction once, with its own bytes.
 func FuzzAnalysis(f *testing.F) {
 	f.Add([]byte{0x53, 0x85, 0xff, 0x75, 0x02, 0x5b, 0xc3, 0x31, 0xdb, 0xeb, 0xfa}, []byte{7}, false)
 	f.Add([]byte{0xe8, 0, 0, 0, 0, 0x5b, 0xff, 0xe0, 0x48, 0x83, 0xe4, 0xf0, 0xeb, 0xfa}, []byte{3, 9}, true)
-	f.Add([]byte{0x48, 0x8d, 0x15, 9, 0, 0, 0, 0x48, 0x63, 4, 0x82, 0x48, 1, 0xd0, 0xff, 0xe0, 4, 0, 0, 0}, []byte{16}, false)
+	f.Add([]byte{0x48, 0x8d, 0x15, 9, 0, 0, 0, 0x48, 0x63, 4, 0x82, 0x48, 1, 0xd0, 0xff, 0xe0, 4, 0, 0, 0},
+		[]byte{16}, false)
 	f.Fuzz(func(t *testing.T, code, cuts []byte, rows bool) {
 		if len(code) == 0 || len(code) > 1<<12 {
 			return
@@ -326,7 +342,8 @@ func FuzzAnalysis(f *testing.F) {
 			hi := min(lo+uint64(n)+1, uint64(len(code)))
 			if hi > lo {
 				pad := at + uint64(n)*7%uint64(len(code))
-				fns = append(fns, codeflow.Function{Lo: at + lo, Hi: at + hi, Shared: n&1 != 0, Entry: n&2 != 0, Signal: n == 77, Sites: []codeflow.Site{{Lo: at + lo, Hi: at + hi, Pad: pad}}})
+				fns = append(fns, codeflow.Function{Lo: at + lo, Hi: at + hi, Shared: n&1 != 0, Entry: n&2 != 0,
+					Signal: n == 77, Sites: []codeflow.Site{{Lo: at + lo, Hi: at + hi, Pad: pad}}})
 			}
 			lo = hi
 		}

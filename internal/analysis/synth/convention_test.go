@@ -150,8 +150,8 @@ fn flags
 end flags
 `
 
-// TestConventions has functions that return with the stack pointer elsewhere, move it through another register, or write over what
-// they saved.
+// TestConventions has functions that return with the stack pointer elsewhere, move it through
+// another register, or write over what they saved.
 func TestConventions(t *testing.T) {
 	r, err := Of(assembled(t, conventions), Options{Mode: Missing})
 	require.NoError(t, err)
@@ -182,7 +182,8 @@ func TestConventions(t *testing.T) {
 	assert.True(t, covered(function(t, r, "tables").Start()+11))
 	assert.True(t, covered(function(t, r, "tables").Start()+15))
 	f = function(t, r, "returns")
-	assert.True(t, slices.ContainsFunc(r.Functions, func(g Function) bool { return *g.at(0) == Entry && g.Start() == f.Start()+10 }))
+	assert.True(t, slices.ContainsFunc(r.Functions,
+		func(g Function) bool { return *g.at(0) == Entry && g.Start() == f.Start()+10 }))
 
 	all, err := Of(assembled(t, conventions), Options{Mode: All})
 	require.NoError(t, err)

@@ -45,7 +45,8 @@ func someRow(r *rand.Rand, first bool) Row {
 	}
 	switch r.IntN(8) {
 	case 0:
-		row.CFA = CFA{Reg: abi.RBP, Stored: true, Slot: int32(r.IntN(400) - 200), Offset: []int32{0, 8, 16, -24}[r.IntN(4)]}
+		row.CFA = CFA{Reg: abi.RBP, Stored: true, Slot: int32(r.IntN(400) - 200),
+			Offset: []int32{0, 8, 16, -24}[r.IntN(4)]}
 	case 1:
 		row.CFA = CFA{Reg: abi.R10, Offset: int32(r.IntN(3)) * 8}
 	case 2:
@@ -57,8 +58,10 @@ func someRow(r *rand.Rand, first bool) Row {
 	}
 	for k := range row.Regs {
 		row.Regs[k] = []Rule{
-			{}, {}, {Where: AtCFA, Offset: -int32(r.IntN(100)) * 8}, {Where: AtCFA, Offset: 8 * int32(r.IntN(4))}, {Where: AtCFA, Offset: -int32(r.IntN(100))},
-			{Where: AtReg, Reg: abi.RSP, Offset: int32(r.IntN(300) - 100)}, {Where: InReg, Reg: abi.R11}, {Where: Unknown},
+			{}, {}, {Where: AtCFA, Offset: -int32(r.IntN(100)) * 8}, {Where: AtCFA, Offset: 8 * int32(r.IntN(4))},
+			{Where: AtCFA, Offset: -int32(r.IntN(100))},
+			{Where: AtReg, Reg: abi.RSP, Offset: int32(r.IntN(300) - 100)}, {Where: InReg, Reg: abi.R11},
+			{Where: Unknown},
 		}[r.IntN(8)]
 	}
 	return row
@@ -195,7 +198,8 @@ func TestSection(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
 		list := someFunctions(r, 20, 0x1000)
-		requireSame(t, dwarfcfa.NewSection("made", dwarfcfa.SourceDebugFrame, 0, Section(list), dwarfcfa.Bases{}), list, 0)
+		requireSame(t, dwarfcfa.NewSection("made", dwarfcfa.SourceDebugFrame, 0, Section(list), dwarfcfa.Bases{}),
+			list, 0)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/codeflow"
 )
 
-// TestNoEntry: the beginning of .text, which ld has as the entry point of a shared object, is not where a function begins: others jump to it
-// with a frame.
+// TestNoEntry: the beginning of .text, which ld has as the entry point of a shared object, is not
+// where a function begins: others jump to it with a frame.
 func TestNoEntry(t *testing.T) {
 	o := assembled(t, `
 	.text
@@ -136,7 +136,8 @@ fn skips
 	ret
 end skips
 `
-	for name, directives := range map[string][2]string{"without tables": {"", ""}, "with tables": {".cfi_startproc", ".cfi_endproc"}} {
+	for name, directives := range map[string][2]string{"without tables": {"", ""},
+		"with tables": {".cfi_startproc", ".cfi_endproc"}} {
 		o := assembled(t, strings.NewReplacer("START", directives[0], "END", directives[1]).Replace(code))
 		r, err := Of(o, Options{Mode: All})
 		require.NoError(t, err)

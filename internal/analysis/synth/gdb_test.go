@@ -51,7 +51,8 @@ int main(void) { return middle(3) != 9; }
 	run("gcc", "-shared", "-Wl,--build-id", "-o", "libleaf.so", "leaf.s")
 	run("gcc", "-O1", "-o", "main", "main.c", "./libleaf.so", "-Wl,-rpath,"+dir)
 	backtrace := func() []string {
-		out := run("gdb", "-nx", "-q", "-batch", "-ex", "set debuginfod enabled off", "-ex", "set debug-file-directory "+dir,
+		out := run("gdb", "-nx", "-q", "-batch", "-ex", "set debuginfod enabled off", "-ex",
+			"set debug-file-directory "+dir,
 			"-ex", "break back", "-ex", "run", "-ex", "bt", "./main")
 		var names []string
 		for _, m := range regexp.MustCompile(`(?m)^#\d+ .* in (\S+) \(`).FindAllStringSubmatch(out, -1) {

@@ -14,7 +14,8 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// labelled has code to which only a jump through a register leads: the state there follows from the ret that it goes to.
+// labelled has code to which only a jump through a register leads: the state there follows from the
+// ret that it goes to.
 const labelled = `
 	.text
 	.macro fn name
@@ -261,11 +262,13 @@ func TestLabels(t *testing.T) {
 	assert.Equal(t, frame(128, nil), at("aligned_2"))
 	assert.Equal(t, frame(8, nil), at("leaf"))
 	assert.Equal(t, frame(8, nil), at("dies"))
-	for _, name := range []string{"unsure_1", "unsure_2", "above_1", "falls_1", "pushed_1", "stored_1", "torn_1", "switched_1"} {
+	for _, name := range []string{"unsure_1", "unsure_2", "above_1", "falls_1", "pushed_1", "stored_1", "torn_1",
+		"switched_1"} {
 		assert.Nil(t, at(name), name)
 	}
 	assert.Equal(t, &Entry, at("next"))
-	assert.Equal(t, frame(24, map[uint8]Rule{abi.RBX: {Where: Unknown}, abi.RBP: {Where: Unknown}, abi.R12: {Where: Unknown}, abi.R13: {Where: Unknown}}), at("registers_1"))
+	assert.Equal(t, frame(24, map[uint8]Rule{abi.RBX: {Where: Unknown}, abi.RBP: {Where: Unknown},
+		abi.R12: {Where: Unknown}, abi.R13: {Where: Unknown}}), at("registers_1"))
 	assert.Equal(t, frame(24, map[uint8]Rule{abi.RBX: saved(-16), abi.R12: saved(-24)}), at("computes_1"))
 	assert.Equal(t, frame(8, map[uint8]Rule{abi.R12: {Where: Unknown}}), at("computes_2"))
 	// what a register returns is not its caller's

@@ -21,7 +21,8 @@ func assembled(t *testing.T, source string, flags ...string) *dwarfcfa.Object {
 	dir := t.TempDir()
 	src, out := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.so")
 	require.NoError(t, os.WriteFile(src, []byte(source), 0o666))
-	text, err := exec.Command("gcc", append([]string{"-shared", "-nostdlib", "-o", out, src}, flags...)...).CombinedOutput()
+	text, err := exec.Command("gcc", append([]string{"-shared", "-nostdlib", "-o", out, src},
+		flags...)...).CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	o, err := dwarfcfa.Open(out)
 	require.NoError(t, err)
@@ -202,9 +203,11 @@ func TestStripped(t *testing.T) {
 	require.NoError(t, err)
 	table, _, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{Made: r.Made("a.so")})
 	require.NoError(t, err)
-	lazy, err := dwarfcfa.NewLazyTableMade(o, dwarfcfa.SourceAuto, func() *dwarfcfa.Section { return r.Section("a.so") })
+	lazy, err := dwarfcfa.NewLazyTableMade(o, dwarfcfa.SourceAuto,
+		func() *dwarfcfa.Section { return r.Section("a.so") })
 	require.NoError(t, err)
-	later, err := dwarfcfa.NewLazyTableMade(o, dwarfcfa.SourceAuto, func() *dwarfcfa.Section { return r.Section("a.so") })
+	later, err := dwarfcfa.NewLazyTableMade(o, dwarfcfa.SourceAuto,
+		func() *dwarfcfa.Section { return r.Section("a.so") })
 	require.NoError(t, err)
 	later.MakeInBackground(3)
 	f := function(t, r, "saves")
@@ -233,8 +236,8 @@ type echo struct{}
 
 func (echo) ReadWord(addr uint64) (uint64, bool) { return addr, true }
 
-// TestEntry has the code that the kernel enters: its stack ends there. In a shared object ld puts the beginning of .text there
-// if nothing is named _start.
+// TestEntry has the code that the kernel enters: its stack ends there. In a shared object ld puts
+// the beginning of .text there if nothing is named _start.
 func TestEntry(t *testing.T) {
 	const code = `
 	.text
@@ -297,8 +300,9 @@ g:	ret
 	require.Fail(t, "no function behind the call of abort")
 }
 
-// TestCallBeforeFunction: the call that ends a function is not known to come back or not. A function behind the padding begins
-// as one, for its CFA can't be in two places; a label there, whose address is only taken, has the frame that flows to it.
+// TestCallBeforeFunction: the call that ends a function is not known to come back or not. A
+// function behind the padding begins as one, for its CFA can't be in two places; a label there,
+// whose address is only taken, has the frame that flows to it.
 func TestCallBeforeFunction(t *testing.T) {
 	const form = `
 	.text
@@ -346,8 +350,8 @@ table:	.quad	0
 	}
 }
 
-// TestHeldTable: a loop that jumps through the table whose address a register got before it. The targets are also reached from there,
-// where rbx is no longer the caller's.
+// TestHeldTable: a loop that jumps through the table whose address a register got before it. The
+// targets are also reached from there, where rbx is no longer the caller's.
 func TestHeldTable(t *testing.T) {
 	const form = `
 	.text
@@ -380,7 +384,8 @@ second:	nop
 	.section .rodata
 table:	.long	first-table, second-table
 `
-	for name, regs := range map[string][2]string{"in the register": {"nop", "%r12"}, "by way of the stack": {"mov %r12, -8(%rsp)\n\tmov -8(%rsp), %r13", "%r13"}} {
+	for name, regs := range map[string][2]string{"in the register": {"nop", "%r12"},
+		"by way of the stack": {"mov %r12, -8(%rsp)\n\tmov -8(%rsp), %r13", "%r13"}} {
 		t.Run(name, func(t *testing.T) {
 			source := strings.NewReplacer("SPILL", regs[0], "REG", regs[1]).Replace(form)
 			o := assembled(t, source)
@@ -396,8 +401,8 @@ table:	.long	first-table, second-table
 	}
 }
 
-// TestReturnMoved: a return address that is copied further down, with its place then used for an argument, as V8's adaptors
-// do, can be given by no row.
+// TestReturnMoved: a return address that is copied further down, with its place then used for an
+// argument, as V8's adaptors do, can be given by no row.
 func TestReturnMoved(t *testing.T) {
 	o := assembled(t, `
 	.text
@@ -420,8 +425,9 @@ adapt:	push	%rcx
 	assert.Equal(t, 2, r.Declined.Popped)
 }
 
-// TestForeign: code that keeps to no psABI gets no row: V8's builtins, named by symbols or by the functions that give their place, and the
-// code that signal handlers return to. The function behind them gets its own.
+// TestForeign: code that keeps to no psABI gets no row: V8's builtins, named by symbols or by the
+// functions that give their place, and the code that signal handlers return to. The function behind
+// them gets its own.
 func TestForeign(t *testing.T) {
 	const form = `
 	.text
