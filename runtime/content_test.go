@@ -25,7 +25,8 @@ func stale(t *testing.T, k *kit, dir string, room int, args ...string) string {
 	t.Helper()
 	path := filepath.Join(dir, "stale")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	command := k.gcc("stale", append([]string{"testdata/stale.c", "-Wl,--build-id=none", fmt.Sprintf("-DROOM=%d", room)}, args...)...)
+	command := k.gcc("stale", append([]string{"testdata/stale.c", "-Wl,--build-id=none",
+		fmt.Sprintf("-DROOM=%d", room)}, args...)...)
 	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, os.Rename(k.path("stale"), path))
@@ -46,16 +47,18 @@ func buildFor(t *testing.T, k *kit, dir string, args ...string) string {
 func TestStale(t *testing.T) {
 	k := makeKit(t)
 	for name, compile := range map[string]struct{ gcc, build []string }{
-		"eh_frame":    {},
-		"debug_frame": {[]string{"-fno-asynchronous-unwind-tables", "-fno-exceptions", "-g1", "-Wl,--no-eh-frame-hdr"}, []string{"--source=debug_frame"}},
-		"packed":      {nil, []string{"--dispatch=packed"}},
-		"static":      {[]string{"-static"}, nil},
-		"not pie":     {[]string{"-no-pie"}, nil},
+		"eh_frame": {},
+		"debug_frame": {[]string{"-fno-asynchronous-unwind-tables", "-fno-exceptions", "-g1",
+			"-Wl,--no-eh-frame-hdr"}, []string{"--source=debug_frame"}},
+		"packed":  {nil, []string{"--dispatch=packed"}},
+		"static":  {[]string{"-static"}, nil},
+		"not pie": {[]string{"-no-pie"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			args := append([]string{k.path("libehunwind.a"), "-pthread"}, compile.gcc...)
-			before, after := stale(t, k, filepath.Join(dir, "a"), 200, args...), stale(t, k, filepath.Join(dir, "b"), 232, args...)
+			before, after := stale(t, k, filepath.Join(dir, "a"), 200, args...), stale(t, k, filepath.Join(dir, "b"),
+				232, args...)
 			size := func(path string) int64 {
 				st, err := os.Stat(path)
 				require.NoError(t, err)

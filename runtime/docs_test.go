@@ -51,7 +51,8 @@ func TestExampleC(t *testing.T) {
 func TestExamplePython(t *testing.T) {
 	k := makeKit(t)
 	testtool.Need(t, "python3")
-	out := k.mustRun(t, k.path("eh"), []string{"LD_LIBRARY_PATH=" + k.dir}, "python3", "-c", string(example(t, "languages.md", "Python", "python")))
+	out := k.mustRun(t, k.path("eh"), []string{"LD_LIBRARY_PATH=" + k.dir}, "python3", "-c",
+		string(example(t, "languages.md", "Python", "python")))
 	assert.Contains(t, out, "['0x")
 }
 
@@ -63,13 +64,16 @@ func TestExamplePreload(t *testing.T) {
 	require.NoError(t, os.WriteFile(source, example(t, "preload.md", "Existing programs", "c"), 0o644))
 	out, err := exec.Command("gcc", "-rdynamic", "-o", prog, source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	build := exec.Command(k.path("ehasm"), "build", "-q", "--cache", "--deps", "--vdso", prog, k.path("libehunwind-preload.so"))
+	build := exec.Command(k.path("ehasm"), "build", "-q", "--cache", "--deps", "--vdso", prog,
+		k.path("libehunwind-preload.so"))
 	build.Env = append(os.Environ(), "XDG_CACHE_HOME="+dir)
 	out, err = build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	got, err := k.run(t, "", []string{"XDG_CACHE_HOME=" + dir, "EHASM_STATS=1", "LD_PRELOAD=" + k.path("libehunwind-preload.so")}, prog)
+	got, err := k.run(t, "", []string{"XDG_CACHE_HOME=" + dir, "EHASM_STATS=1",
+		"LD_PRELOAD=" + k.path("libehunwind-preload.so")}, prog)
 	require.NoError(t, err, "%s", got)
-	for _, part := range []string{"libc.so.6(qsort_r+0x", "program(main+0x", "program(_start+0x", "backtrace 1/0,", "5 of 5 objects"} {
+	for _, part := range []string{"libc.so.6(qsort_r+0x", "program(main+0x", "program(_start+0x", "backtrace 1/0,",
+		"5 of 5 objects"} {
 		assert.Contains(t, got, part)
 	}
 }

@@ -24,13 +24,15 @@ func TestEveryInstruction(t *testing.T) {
 	testtool.Need(t, "g++")
 	program, throws := k.path("everystep"), k.path("libgcc/libgcc_s.so.1")
 	require.Empty(t, runAll([][]string{
-		{"g++", "-O2", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-pthread", "-o", program, "eh/testdata/everystep.cc",
+		{"g++", "-O2", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-pthread", "-o", program,
+			"eh/testdata/everystep.cc",
 			k.path("libehunwind.so"), "-Wl,-rpath," + k.dir},
 		{k.path("ehasm"), "build", "-q", "-o", k.path("eh-everystep-throws"), throws},
 	}))
 	for _, variant := range []string{"--dispatch=tree", "--dispatch=packed"} {
 		eh := k.path("eh-everystep" + variant)
-		require.Empty(t, runAll([][]string{{k.path("ehasm"), "build", "-q", "--deps", "--vdso", variant, "-o", eh, program}}))
+		require.Empty(t, runAll([][]string{{k.path("ehasm"), "build", "-q", "--deps", "--vdso", variant, "-o", eh,
+			program}}))
 		for _, c := range []struct {
 			args            []string
 			ehElfs, landing bool // what it is to have met
@@ -43,7 +45,8 @@ func TestEveryInstruction(t *testing.T) {
 			{[]string{"cancel", "warm"}, true, true},
 		} {
 			cmd := exec.Command(program, c.args...)
-			cmd.Env = append(os.Environ(), "EHASM_PATH="+eh+":"+k.path("eh-everystep-throws"), "XDG_CACHE_HOME="+t.TempDir(), "LD_PRELOAD="+throws)
+			cmd.Env = append(os.Environ(), "EHASM_PATH="+eh+":"+k.path("eh-everystep-throws"),
+				"XDG_CACHE_HOME="+t.TempDir(), "LD_PRELOAD="+throws)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s %v: %s", variant, c.args, out)
 			met := metAt.FindStringSubmatch(string(out))
@@ -57,23 +60,29 @@ func TestEveryInstruction(t *testing.T) {
 	}
 }
 
-// TestEveryHandler: at any instruction of a throw, a walk or a thread's end, a signal's handler may walk, throw, load and fork. The
-// program left in the middle goes on as if nothing had been.
+// TestEveryHandler: at any instruction of a throw, a walk or a thread's end, a signal's handler may
+// walk, throw, load and fork. The program left in the middle goes on as if nothing had been.
 func TestEveryHandler(t *testing.T) {
 	k := makeKit(t)
 	testtool.Need(t, "g++")
 	program, library, eh := k.path("everyhandler"), k.path("everyhandler.so"), k.path("eh-everyhandler")
 	require.Empty(t, runAll([][]string{
-		{"g++", "-O2", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-pthread", "-o", program, "eh/testdata/everyhandler.cc",
+		{"g++", "-O2", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-pthread", "-o", program,
+			"eh/testdata/everyhandler.cc",
 			k.path("libehunwind.so"), "-Wl,-rpath," + k.dir},
-		{"g++", "-O2", "-shared", "-fPIC", "-include", "exception", "-DPARENT=std::exception", "-DPLUS=1", "-o", library, "eh/testdata/plugin.cc"},
+		{"g++", "-O2", "-shared", "-fPIC", "-include", "exception", "-DPARENT=std::exception", "-DPLUS=1", "-o",
+			library, "eh/testdata/plugin.cc"},
 		{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", eh, program, library},
-		{k.path("ehasm"), "build", "-q", "-o", eh + "-ours", k.path("libgcc/libgcc_s.so.1"), k.path("libehunwind-preload.so")},
+		{k.path("ehasm"), "build", "-q", "-o", eh + "-ours", k.path("libgcc/libgcc_s.so.1"),
+			k.path("libehunwind-preload.so")},
 	}))
 	for _, args := range []string{
-		"throw throw warm fork 1", "throw all warm fork 13", "rethrow all warm fork 41", "exit all warm fork 53", "cancel throw warm fork 7",
-		"walk all warm fork 17", "backtrace all warm fork 17", "unwind all warm fork 59", "throw all cold fork 211", "exit throw cold fork 101",
-		"throw load warm many 97", "throw all warm many 499", "exit all warm many 997", "throw throw cold many 7", "throw all cold alone 9973",
+		"throw throw warm fork 1", "throw all warm fork 13", "rethrow all warm fork 41", "exit all warm fork 53",
+		"cancel throw warm fork 7",
+		"walk all warm fork 17", "backtrace all warm fork 17", "unwind all warm fork 59", "throw all cold fork 211",
+		"exit throw cold fork 101",
+		"throw load warm many 97", "throw all warm many 499", "exit all warm many 997", "throw throw cold many 7",
+		"throw all cold alone 9973",
 	} {
 		cmd := exec.Command(program, append(strings.Fields(args), library)...)
 		cmd.Env = append(os.Environ(), "EHASM_PATH="+eh+"-ours:"+eh, "XDG_CACHE_HOME="+t.TempDir(),
@@ -84,19 +93,22 @@ func TestEveryHandler(t *testing.T) {
 	}
 }
 
-// TestStorm: stacks in handlers are those that functions note, while threads throw, load, fork, are cancelled and switch stacks.
+// TestStorm: stacks in handlers are those that functions note, while threads throw, load, fork, are
+// cancelled and switch stacks.
 func TestStorm(t *testing.T) {
 	k := makeKit(t)
 	testtool.Need(t, "g++")
 	program := k.path("storm")
 	require.Empty(t, runAll([][]string{
-		{"g++", "-O2", "-std=c++17", "-fno-plt", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-pthread", "-o", program, "stress/storm.cc",
+		{"g++", "-O2", "-std=c++17", "-fno-plt", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-pthread", "-o",
+			program, "stress/storm.cc",
 			k.path("libehunwind.so"), "-Wl,-rpath," + k.dir},
 		{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-storm"), program},
 		{k.path("ehasm"), "build", "-q", "-o", k.path("eh-storm-throws"), k.path("libgcc/libgcc_s.so.1")},
 	}))
 	cmd := exec.Command(program, "2")
-	cmd.Env = append(os.Environ(), "EHASM_PATH="+k.path("eh-storm")+":"+k.path("eh-storm-throws"), "XDG_CACHE_HOME="+t.TempDir(),
+	cmd.Env = append(os.Environ(), "EHASM_PATH="+k.path("eh-storm")+":"+k.path("eh-storm-throws"),
+		"XDG_CACHE_HOME="+t.TempDir(),
 		"LD_LIBRARY_PATH="+k.path("libgcc"))
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -68,10 +68,12 @@ func makeThrowing(t *testing.T) *kit {
 		steps := [][]string{
 			compile("g++ -O2 -shared -fPIC -DPARENT=Base -DPLUS=1 plugin.cc", "one.so"),
 			compile("g++ -O2 -shared -fPIC -DPARENT=Other -DPLUS=2 -DMORE plugin.cc", "two.so"),
-			compile("g++ -O2 -shared -fPIC -DLIBRARY -static-libgcc -static-libstdc++ crossing.cc", "crossing-static.so"),
+			compile("g++ -O2 -shared -fPIC -DLIBRARY -static-libgcc -static-libstdc++ crossing.cc",
+				"crossing-static.so"),
 			compile("g++ -O2 -shared -fPIC -DLIBRARY crossing.cc", "crossing-shared.so"),
 		}
-		build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-throwing"), k.path("one.so"), k.path("two.so"),
+		build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-throwing"),
+			k.path("one.so"), k.path("two.so"),
 			k.path("crossing-static.so"), k.path("crossing-shared.so")}
 		for name, command := range throwing {
 			steps = append(steps, compile(command, name))
@@ -140,7 +142,8 @@ func TestExceptionsSame(t *testing.T) {
 // TestExceptionsArgs: throws through frames whose arguments are popped before the landing pad are taken over.
 func TestExceptionsArgs(t *testing.T) {
 	k := makeThrowing(t)
-	got, _ := k.inKit(t, k.path("eh-throwing"), []string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1"), "EHASM_STATS=1"}, "eh-args")
+	got, _ := k.inKit(t, k.path("eh-throwing"), []string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1"),
+		"EHASM_STATS=1"}, "eh-args")
 	assert.Regexp(t, `exceptions: on, [1-9]\d{3} throws taken over, 0 handed over, \d+ frames learnt, 0 calls handed over`, got)
 	out := mustOutput(t, k.path("ehasm"), "dump", "--stage=sites", k.path("eh-args"))
 	for _, site := range []string{"cleanup pad .* args", "action pad .* args", "ask args"} {
@@ -153,8 +156,10 @@ func TestExceptionsArgs(t *testing.T) {
 func TestExceptionsOff(t *testing.T) {
 	k := makeThrowing(t)
 	for _, env := range [][]string{{"EHASM_EXCEPTIONS=0"}, {"EHASM_PATH="}} {
-		got, _ := k.inKit(t, k.path("eh-throwing"), append(env, "LD_PRELOAD="+k.path("libgcc/libgcc_s.so.1"), "EHASM_STATS=1"), "eh-replace")
-		assert.Contains(t, got, "exceptions: off, 0 throws taken over, 0 handed over, 0 frames learnt, 0 calls handed over")
+		got, _ := k.inKit(t, k.path("eh-throwing"), append(env, "LD_PRELOAD="+k.path("libgcc/libgcc_s.so.1"),
+			"EHASM_STATS=1"), "eh-replace")
+		assert.Contains(t, got,
+			"exceptions: off, 0 throws taken over, 0 handed over, 0 frames learnt, 0 calls handed over")
 	}
 }
 
@@ -163,7 +168,8 @@ func TestExceptionsOff(t *testing.T) {
 func TestExceptionsEarly(t *testing.T) {
 	k := makeThrowing(t)
 	early := k.path("early.so")
-	require.Empty(t, runAll([][]string{{"g++", "-O1", "-shared", "-fPIC", "-pthread", "-o", early, "eh/testdata/early.cc"}}))
+	require.Empty(t, runAll([][]string{{"g++", "-O1", "-shared", "-fPIC", "-pthread", "-o", early,
+		"eh/testdata/early.cc"}}))
 	for _, libraries := range []string{early, early + ":" + k.path("libgcc/libgcc_s.so.1"),
 		early + ":" + k.path("libehunwind-preload.so") + ":" + k.path("libgcc/libgcc_s.so.1")} {
 		cmd := exec.Command("/bin/true")
@@ -190,7 +196,8 @@ func TestExceptionsExports(t *testing.T) {
 	theirs := names(strings.TrimSpace(mustOutput(t, "gcc", "-print-file-name=libgcc_s.so.1")))
 	assert.Greater(t, len(theirs), 150)
 	// No others: a program's own libehunwind is not to find its functions here.
-	assert.ElementsMatch(t, append(theirs, "FUNC ehasm_throws@@EHASM_1", "OBJECT EHASM_1"), names(k.path("libgcc/libgcc_s.so.1")))
+	assert.ElementsMatch(t, append(theirs, "FUNC ehasm_throws@@EHASM_1", "OBJECT EHASM_1"),
+		names(k.path("libgcc/libgcc_s.so.1")))
 	dynamic := mustOutput(t, "readelf", "-dW", k.path("libgcc/libgcc_s.so.1"))
 	assert.Contains(t, dynamic, "Library soname: [libgcc_s.so.1]")
 	assert.Equal(t, 2, strings.Count(dynamic, "(NEEDED)"))
@@ -206,7 +213,8 @@ func TestExceptionSlots(t *testing.T) {
 	testtool.DependsOn(t, "..")
 	build := func(args ...string) string {
 		program := filepath.Join(t.TempDir(), "stepped")
-		args = append(append([]string{"gcc"}, args...), "-g", "-std=c11", "-D_GNU_SOURCE", "-mno-red-zone", "-Wall", "-Wextra", "-Iinclude", "-Ieh", "-pthread",
+		args = append(append([]string{"gcc"}, args...), "-g", "-std=c11", "-D_GNU_SOURCE", "-mno-red-zone", "-Wall",
+			"-Wextra", "-Iinclude", "-Ieh", "-pthread",
 			"-o", program, "eh/testdata/stepped.c", "eh/entry.S", k.path("eh/libgcc.o"))
 		mustOutput(t, args...)
 		return program
@@ -214,7 +222,8 @@ func TestExceptionSlots(t *testing.T) {
 	stepped := build("-O2", "-Werror")
 	assert.Equal(t, 20, strings.Count(mustOutput(t, stepped), "\n"))
 	assert.Equal(t, "threads\n", mustOutput(t, stepped, "threads"))
-	assert.Equal(t, "threads\n", mustOutput(t, "setarch", "-R", build("-O1", "-fsanitize=thread", "-Wno-tsan"), "threads"))
+	assert.Equal(t, "threads\n", mustOutput(t, "setarch", "-R", build("-O1", "-fsanitize=thread", "-Wno-tsan"),
+		"threads"))
 }
 
 // siteTable returns the table of sites of an eh_elf, by its note: small files have no sections.
@@ -252,7 +261,8 @@ func TestHostileSites(t *testing.T) {
 	k := makeThrowing(t)
 	dir := t.TempDir()
 	program, table := filepath.Join(dir, "hostile"), filepath.Join(dir, "sites")
-	mustOutput(t, "gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover",
+	mustOutput(t, "gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-fsanitize=address,undefined",
+		"-fno-sanitize-recover",
 		"-Iinclude", "-o", program, "eh/testdata/hostile.c")
 	f, err := elf.Open(k.path("eh-throwing/eh-shapes-O2.eh_elf.so"))
 	require.NoError(t, err)
@@ -266,7 +276,8 @@ func TestHostileSites(t *testing.T) {
 	assert.Regexp(t, `^skip \d+ cleanup [1-9]\d* action [1-9]\d* both \d+ handed over [1-9]\d* ask [1-9]\d*\n$`, out)
 }
 
-// TestExceptionsForked: children throw while another thread of their parent is in dlopen, in dlclose, or in a throw that renews the table.
+// TestExceptionsForked: children throw while another thread of their parent is in dlopen, in
+// dlclose, or in a throw that renews the table.
 func TestExceptionsForked(t *testing.T) {
 	k := makeThrowing(t)
 	dir := t.TempDir()

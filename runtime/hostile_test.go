@@ -17,7 +17,8 @@ import (
 // without the figures, and how it ended. Where it ends well the figures are returned.
 func underPreload(t *testing.T, k *kit, command ...string) (said, figures string, err error) {
 	t.Helper()
-	out, err := k.run(t, k.path("eh-preload"), []string{"LD_PRELOAD=" + k.path("libehunwind-preload.so"), "EHASM_STATS=1"}, command...)
+	out, err := k.run(t, k.path("eh-preload"), []string{"LD_PRELOAD=" + k.path("libehunwind-preload.so"),
+		"EHASM_STATS=1"}, command...)
 	said, figures, _ = strings.Cut(out, "ehunwind: taken over")
 	return said, figures, err
 }

@@ -17,8 +17,10 @@ import (
 // was said on stdout and on stderr; the figures are left out of the latter unless wanted.
 func ehasmPreload(t *testing.T, k *kit, env []string, args ...string) (stdout, stderr string) {
 	t.Helper()
-	cmd := exec.Command(k.path("ehasm"), append([]string{"preload", "--library", k.path("libehunwind-preload.so")}, args...)...)
-	cmd.Env = append(os.Environ(), append([]string{"XDG_CACHE_HOME=" + t.TempDir(), "EHASM_PATH=", "EHASM_STATS="}, env...)...)
+	cmd := exec.Command(k.path("ehasm"), append([]string{"preload", "--library", k.path("libehunwind-preload.so")},
+		args...)...)
+	cmd.Env = append(os.Environ(), append([]string{"XDG_CACHE_HOME=" + t.TempDir(), "EHASM_PATH=", "EHASM_STATS="},
+		env...)...)
 	var out, errors strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errors
 	require.NoError(t, cmd.Run(), "%s%s", &out, &errors)
@@ -39,11 +41,13 @@ func compileTo(t *testing.T, path, command string) string {
 func TestPreloadLauncher(t *testing.T) {
 	k := makePreload(t)
 	dir := t.TempDir()
-	library := compileTo(t, filepath.Join(dir, "lib", "tracer", "libtracer.so"), "gcc -O2 -shared -fPIC -D_GNU_SOURCE testdata/preload/tracer.c")
+	library := compileTo(t, filepath.Join(dir, "lib", "tracer", "libtracer.so"),
+		"gcc -O2 -shared -fPIC -D_GNU_SOURCE testdata/preload/tracer.c")
 	program := compileTo(t, filepath.Join(dir, "traced"), "gcc -O2 testdata/preload/traced.c")
 	script := filepath.Join(dir, "bin", "tracer")
 	require.NoError(t, os.MkdirAll(filepath.Dir(script), 0o755))
-	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nLD_PRELOAD="+library+"${LD_PRELOAD:+:$LD_PRELOAD} exec \"$@\"\n"), 0o755))
+	require.NoError(t, os.WriteFile(script,
+		[]byte("#!/bin/sh\nLD_PRELOAD="+library+"${LD_PRELOAD:+:$LD_PRELOAD} exec \"$@\"\n"), 0o755))
 	stats := []string{"EHASM_STATS=1"}
 
 	out, figures := ehasmPreload(t, k, stats, script, program, "x")
@@ -51,9 +55,12 @@ func TestPreloadLauncher(t *testing.T) {
 	assert.Contains(t, figures, "backtrace 1/0")
 
 	// Where the library cannot be known, that is said.
-	other := compileTo(t, filepath.Join(dir, "hidden", "libtracer.so"), "gcc -O2 -shared -fPIC -D_GNU_SOURCE testdata/preload/tracer.c -Wl,-soname,other")
-	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nLD_PRELOAD="+other+"${LD_PRELOAD:+:$LD_PRELOAD} exec \"$@\"\n"), 0o755))
-	want := "ehunwind: traced: none of 1 stacks was taken over: there is no eh_elf for " + other + "; 'ehasm preload --with PATH' makes one\n"
+	other := compileTo(t, filepath.Join(dir, "hidden", "libtracer.so"),
+		"gcc -O2 -shared -fPIC -D_GNU_SOURCE testdata/preload/tracer.c -Wl,-soname,other")
+	require.NoError(t, os.WriteFile(script,
+		[]byte("#!/bin/sh\nLD_PRELOAD="+other+"${LD_PRELOAD:+:$LD_PRELOAD} exec \"$@\"\n"), 0o755))
+	want := "ehunwind: traced: none of 1 stacks was taken over: there is no eh_elf for " + other +
+		"; 'ehasm preload --with PATH' makes one\n"
 	_, said := ehasmPreload(t, k, nil, script, program)
 	assert.Equal(t, want, said)
 	_, said = ehasmPreload(t, k, nil, "-q", script, program)
@@ -77,7 +84,8 @@ func TestPreloadNothing(t *testing.T) {
 // first object.
 func TestPreloadAddressSanitizer(t *testing.T) {
 	k := makePreload(t)
-	program := compileTo(t, filepath.Join(t.TempDir(), "sanitized"), "gcc -O1 -fsanitize=address -D_GNU_SOURCE testdata/preload/traced.c testdata/preload/tracer.c")
+	program := compileTo(t, filepath.Join(t.TempDir(), "sanitized"),
+		"gcc -O1 -fsanitize=address -D_GNU_SOURCE testdata/preload/traced.c testdata/preload/tracer.c")
 	for _, env := range [][]string{{"EHASM_STATS=1"}, {"EHASM_STATS=1", "LD_PRELOAD=libasan.so.8"}} {
 		env = append(env, "ASAN_OPTIONS=detect_leaks=0")
 		out, figures := ehasmPreload(t, k, env, program)
@@ -94,9 +102,11 @@ func TestPreloadAddressSanitizerStarted(t *testing.T) {
 	k := makePreload(t)
 	dir := t.TempDir()
 	const compile = "g++ -O1 -fsanitize=address testdata/preload/sanitized.cc"
-	program, own := compileTo(t, filepath.Join(dir, "sanitized"), compile), compileTo(t, filepath.Join(dir, "own"), compile+" -DOWN_DEFAULTS")
+	program, own := compileTo(t, filepath.Join(dir, "sanitized"), compile), compileTo(t, filepath.Join(dir, "own"),
+		compile+" -DOWN_DEFAULTS")
 	run := func(set, program string) (out string) {
-		out, _ = ehasmPreload(t, k, []string{"EHASM_STATS=1", "ASAN_OPTIONS=detect_leaks=0"}, "--with", program, "--", "sh", "-c", set+program+" 2>&1; echo $?")
+		out, _ = ehasmPreload(t, k, []string{"EHASM_STATS=1", "ASAN_OPTIONS=detect_leaks=0"}, "--with", program, "--",
+			"sh", "-c", set+program+" 2>&1; echo $?")
 		return out
 	}
 	out := run("", program)
@@ -122,7 +132,8 @@ func TestPreloadThrows(t *testing.T) {
 	assert.Empty(t, said)
 	_, said = ehasmPreload(t, k, nil, none)
 	assert.Equal(t, "ehasm: "+none+": no build-id to find it by in the cache\n"+
-		"ehunwind: none: none of its exceptions was taken over: there is no eh_elf for "+none+"; it has no build-id, so it needs one beside it: 'ehasm build PATH'\n", said)
+		"ehunwind: none: none of its exceptions was taken over: there is no eh_elf for "+none+
+		"; it has no build-id, so it needs one beside it: 'ehasm build PATH'\n", said)
 	_, said = ehasmPreload(t, k, []string{"EHASM_STATS=1"}, taken)
 	assert.Contains(t, said, "exceptions: on, 100 throws taken over, 0 handed over, ")
 	_, said = ehasmPreload(t, k, []string{"EHASM_STATS=1"}, none)
@@ -139,12 +150,16 @@ func TestPreloadNewerLibgcc(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 		return path
 	}
-	newer := compileTo(t, filepath.Join(dir, "libgcc_s.so.1"), "gcc -shared -fPIC -Wl,-soname,libgcc_s.so.1,--version-script="+
-		write("map", "GCC_3.0 { };\nGCC_14.0.0 { global: newer; };\n")+" "+write("newer.c", "int newer(void) { return 42; }\n"))
-	program := compileTo(t, filepath.Join(dir, "program"), "gcc "+write("program.c", "#include <stdio.h>\nint newer(void);\nint main(void) { return printf(\"%d\\n\", newer()) < 0; }\n")+" "+newer)
+	newer := compileTo(t, filepath.Join(dir, "libgcc_s.so.1"),
+		"gcc -shared -fPIC -Wl,-soname,libgcc_s.so.1,--version-script="+
+			write("map", "GCC_3.0 { };\nGCC_14.0.0 { global: newer; };\n")+" "+write("newer.c",
+			"int newer(void) { return 42; }\n"))
+	program := compileTo(t, filepath.Join(dir, "program"), "gcc "+write("program.c",
+		"#include <stdio.h>\nint newer(void);\nint main(void) { return printf(\"%d\\n\", newer()) < 0; }\n")+" "+newer)
 	out, said := ehasmPreload(t, k, []string{"LD_LIBRARY_PATH=" + dir}, program)
 	assert.Equal(t, "42\n", out)
-	assert.Contains(t, said, k.path("libgcc/libgcc_s.so.1")+": exceptions are left to the system's libgcc: "+program+" needs GCC_14.0.0, which this one lacks\n")
+	assert.Contains(t, said, k.path("libgcc/libgcc_s.so.1")+": exceptions are left to the system's libgcc: "+program+
+		" needs GCC_14.0.0, which this one lacks\n")
 	out, said = ehasmPreload(t, k, []string{"LD_LIBRARY_PATH=" + dir}, "-q", "env", program)
 	assert.Equal(t, "42\n", out)
 	assert.Empty(t, said)

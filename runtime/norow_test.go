@@ -77,7 +77,8 @@ func TestTablesWithoutRows(t *testing.T) {
 			low, high := tables(t, prog)
 			want := instructions[strings.TrimSuffix(f, without)]
 			out := k.mustRun(t, dir+":"+k.path("eh"), nil, prog, "tables", low, high)
-			assert.Regexp(t, fmt.Sprintf(`^instructions=%d tables stacks=[1-9]\d* .* guessed=0 failures=0\n$`, want), out)
+			assert.Regexp(t, fmt.Sprintf(`^instructions=%d tables stacks=[1-9]\d* .* guessed=0 failures=0\n$`, want),
+				out)
 			out = k.mustRun(t, "", []string{"NO_ROWS=1"}, prog, "tables", low, high)
 			assert.Regexp(t, fmt.Sprintf(`^instructions=%d tables .* failures=0\n$`, want), out, "without an eh_elf")
 		})
@@ -91,8 +92,10 @@ func TestKnownInstructions(t *testing.T) {
 	dir := t.TempDir()
 	norow(t, k, dir, map[string]string{"norow": "-Wl,-z,lazy"})
 	prog, path := filepath.Join(dir, "norow"), dir+":"+k.path("eh")
-	assert.Equal(t, "instructions=19 forms stacks=38 frames=228 registers=0 guessed=0 failures=0\n", k.mustRun(t, path, nil, prog, "forms"))
-	assert.Equal(t, "signals stacks=4 frames=24 registers=0 guessed=0 failures=0\n", k.mustRun(t, path, nil, prog, "signals"))
+	assert.Equal(t, "instructions=19 forms stacks=38 frames=228 registers=0 guessed=0 failures=0\n",
+		k.mustRun(t, path, nil, prog, "forms"))
+	assert.Equal(t, "signals stacks=4 frames=24 registers=0 guessed=0 failures=0\n",
+		k.mustRun(t, path, nil, prog, "signals"))
 	assert.Regexp(t, "^others .* failures=0\n$", k.mustRun(t, path, nil, prog, "others"))
 	testtool.Need(t, "valgrind")
 	out := k.mustRun(t, path, nil, "valgrind", "-q", "--error-exitcode=9", prog, "others")

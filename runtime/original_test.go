@@ -23,7 +23,8 @@ func TestOriginal(t *testing.T) {
 		for _, dispatch := range []string{"tree", "packed"} {
 			out := filepath.Join(dir, dispatch)
 			libgcc := strings.TrimSpace(mustOutput(t, "gcc", "-print-file-name=libgcc_s.so.1")) // backtrace opens it
-			k.mustRun(t, "", nil, k.path("ehasm"), "build", "-q", "--deps", "--dispatch="+dispatch, "-o", out, program, libgcc)
+			k.mustRun(t, "", nil, k.path("ehasm"), "build", "-q", "--deps", "--dispatch="+dispatch, "-o", out,
+				program, libgcc)
 			said := k.mustRun(t, "", []string{"LD_LIBRARY_PATH=" + out}, program)
 			assert.Regexp(t, `^\d{3} walks, more than 20 times as many frames\n$`, said, level+" "+dispatch)
 		}

@@ -48,11 +48,14 @@ func (k *kit) preloadSteps() [][]string {
 	compile := func(command, out string, args ...string) []string {
 		return append(strings.Fields(command+warnings+" -D_GNU_SOURCE -o "+k.path(out)), args...)
 	}
-	both := []string{"testdata/stacks.c", "testdata/trouble.c", "testdata/verdict.c", dir + "both.c", "-Iinclude", "-Wl,-rpath," + k.dir,
+	both := []string{"testdata/stacks.c", "testdata/trouble.c", "testdata/verdict.c", dir + "both.c", "-Iinclude",
+		"-Wl,-rpath," + k.dir,
 		k.path("libehunwind.so"), "-pthread", "-Wl,--no-as-needed"}
-	programs := []string{"both", "both-libunwind", "life", "early", "locked", "locked-early", "counted", "counted-linked", "throws", "host", "host-rpath", "sandbox", "circle", "second", "contexts"}
+	programs := []string{"both", "both-libunwind", "life", "early", "locked", "locked-early", "counted",
+		"counted-linked", "throws", "host", "host-rpath", "sandbox", "circle", "second", "contexts"}
 	libraries := []string{"thrower.so", "guest.so", "hidden/concealed.so", "libehunwind-preload.so"}
-	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-preload"), k.path("plugin.so")}
+	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-preload"),
+		k.path("plugin.so")}
 	for _, name := range append(programs, libraries...) {
 		build = append(build, k.path(name))
 	}
@@ -60,9 +63,11 @@ func (k *kit) preloadSteps() [][]string {
 		compile("gcc -O2 -g ", "both", append(both, "-lgcc_s", "-lc", "-lunwind")...),
 		compile("gcc -O2 -g ", "both-libunwind", append(both, "-DLIBUNWIND_FIRST", "-lunwind", "-lgcc_s")...),
 		compile("gcc -O2 -g ", "locked", dir+"locked.c", "-rdynamic", "-Wl,--no-as-needed", "-lstdc++", "-lgcc_s"),
-		compile("gcc -O2 -g -DRESOLVER ", "locked-early", dir+"locked.c", "-rdynamic", "-Wl,--no-as-needed", "-lstdc++", "-lgcc_s"),
+		compile("gcc -O2 -g -DRESOLVER ", "locked-early", dir+"locked.c", "-rdynamic", "-Wl,--no-as-needed",
+			"-lstdc++", "-lgcc_s"),
 		compile("gcc -O2 -g ", "counted", dir+"counted.c", "-rdynamic"),
-		compile("gcc -O2 -g ", "counted-linked", dir+"counted.c", "-rdynamic", "-Wl,--no-as-needed", "-lgcc_s", "-lunwind"),
+		compile("gcc -O2 -g ", "counted-linked", dir+"counted.c", "-rdynamic", "-Wl,--no-as-needed", "-lgcc_s",
+			"-lunwind"),
 		compile("gcc -O2 -g ", "sandbox", dir+"sandbox.c", "-pthread", "-lgcc_s"),
 		compile("gcc -O2 -g ", "circle", dir+"circle.c", "-lgcc_s"),
 		compile("gcc -O2 -g ", "second", dir+"second.c"),
@@ -75,7 +80,8 @@ func (k *kit) preloadSteps() [][]string {
 		compile(cxx+"-shared -fPIC ", "guest.so", dir+"guest.cc"),
 		compile(cxx+"-shared -fPIC ", "hidden/concealed.so", dir+"guest.cc"),
 		compile("gcc -O2 -g ", "host", dir+"host.c", "-Wl,-rpath,"+k.path("hidden")),
-		compile("gcc -O2 -shared -fPIC ", "libcaller.so", dir+"caller.c", "-Wl,-rpath,"+k.path("hidden"), "-Wl,--disable-new-dtags"),
+		compile("gcc -O2 -shared -fPIC ", "libcaller.so", dir+"caller.c", "-Wl,-rpath,"+k.path("hidden"),
+			"-Wl,--disable-new-dtags"),
 		compile("gcc -O2 -g -DBY_LIBRARY ", "host-rpath", dir+"host.c", "-L"+k.dir, "-lcaller", "-Wl,-rpath,"+k.dir),
 		build,
 	}
@@ -130,7 +136,8 @@ func TestPreloadSame(t *testing.T) {
 			"threads":   "backtrace 960/480, _Unwind_Backtrace 720/0, unw_backtrace 960/0, unw_init_local 800/400;",
 			"loading":   "backtrace 240/120, _Unwind_Backtrace 180/0, unw_backtrace 240/0, unw_init_local 120/60;",
 			"deep":      "backtrace 160/80, _Unwind_Backtrace 120/0, unw_backtrace 160/0, unw_init_local 80/40;",
-			// Some stacks are not known to their end by tables alone: the CFA in rax across a call, those of makecontext.
+			// Some stacks are not known to their end by tables alone: the CFA in rax across a call,
+			// those of makecontext.
 			"assembly":   someHanded,
 			"coroutines": someHanded,
 			"forks":      "",
@@ -150,7 +157,8 @@ func TestPreloadSame(t *testing.T) {
 					assert.Contains(t, f.text, want)
 				}
 				if scenario == "chains" || scenario == "coroutines" || scenario == "loading" {
-					assert.Equal(t, k.mustRun(t, k.path("eh-preload"), nil, k.path(program), scenario), said, "without the preload")
+					assert.Equal(t, k.mustRun(t, k.path("eh-preload"), nil, k.path(program), scenario), said,
+						"without the preload")
 				}
 			})
 		}
@@ -232,7 +240,8 @@ func TestPreloadLife(t *testing.T) {
 			assert.GreaterOrEqual(t, taken, 200, name)
 			assert.LessOrEqual(t, handed, taken/10, "%s: %s", name, f.text)
 		}
-		assert.Equal(t, scenario == "loading", strings.Contains(f.text, "not followed 0") && !strings.Contains(f.text, "; dlopen followed 0"))
+		assert.Equal(t, scenario == "loading", strings.Contains(f.text, "not followed 0") &&
+			!strings.Contains(f.text, "; dlopen followed 0"))
 	}
 	said, _ := k.preload(t, k.path("eh-preload"), nil, k.path("life"), "exec")
 	assert.Equal(t, "exec failures=0\n", said)
@@ -258,7 +267,8 @@ func TestPreloadStack(t *testing.T) {
 	said, f := k.preload(t, k.path("eh-preload"), nil, k.path("life"), "stack")
 	t.Logf("with: %swithout: %s", said, k.mustRun(t, "", nil, k.path("life"), "stack"))
 	var used [4]int
-	_, err := fmt.Sscanf(said, "backtrace=%d _Unwind_Backtrace=%d unw_backtrace=%d unw_step=%d", &used[0], &used[1], &used[2], &used[3])
+	_, err := fmt.Sscanf(said, "backtrace=%d _Unwind_Backtrace=%d unw_backtrace=%d unw_step=%d", &used[0], &used[1],
+		&used[2], &used[3])
 	require.NoError(t, err, "%s", said)
 	for i, name := range interfaces {
 		assert.Less(t, used[i], 4096, name)
@@ -274,7 +284,8 @@ func TestPreloadEarly(t *testing.T) {
 	k := makePreload(t)
 	said, f := k.preload(t, k.path("eh-preload"), nil, k.path("early"))
 	assert.Equal(t, k.mustRun(t, "", nil, k.path("early")), said)
-	assert.Contains(t, f.text, "backtrace 0/1, _Unwind_Backtrace 0/1, unw_backtrace 0/0, unw_init_local 0/1; dlopen followed 0, not followed 1")
+	assert.Contains(t, f.text,
+		"backtrace 0/1, _Unwind_Backtrace 0/1, unw_backtrace 0/0, unw_init_local 0/1; dlopen followed 0, not followed 1")
 }
 
 // TestPreloadLocked: a malloc that takes stacks while it holds its lock, as heap
@@ -286,9 +297,11 @@ func TestPreloadLocked(t *testing.T) {
 	taken, handed := f.of(t, "_Unwind_Backtrace")
 	assert.Positive(t, taken, "after the constructor")
 	assert.Positive(t, handed, "before it")
-	for _, libraries := range []string{k.path("libgcc/libgcc_s.so.1"), k.path("libehunwind-preload.so") + ":" + k.path("libgcc/libgcc_s.so.1")} {
+	for _, libraries := range []string{k.path("libgcc/libgcc_s.so.1"),
+		k.path("libehunwind-preload.so") + ":" + k.path("libgcc/libgcc_s.so.1")} {
 		for _, program := range []string{"locked", "locked-early"} {
-			assert.Equal(t, "stacks taken\n", k.mustRun(t, k.path("eh-preload"), []string{"LD_PRELOAD=" + libraries}, k.path(program)), libraries)
+			assert.Equal(t, "stacks taken\n", k.mustRun(t, k.path("eh-preload"), []string{"LD_PRELOAD=" + libraries},
+				k.path(program)), libraries)
 		}
 	}
 }
@@ -311,10 +324,14 @@ func TestPreloadCounted(t *testing.T) {
 func TestPreloadCaller(t *testing.T) {
 	k := makePreload(t)
 	for _, c := range []struct{ program, path, figures string }{
-		{"host", k.path("guest.so"), "_Unwind_Backtrace 2/0, unw_backtrace 0/0, unw_init_local 0/0; dlopen followed 1, not followed 0"},
-		{"host", "concealed.so", "_Unwind_Backtrace 0/2, unw_backtrace 0/0, unw_init_local 0/0; dlopen followed 0, not followed 1"},
-		{"host", "$ORIGIN/guest.so", "_Unwind_Backtrace 0/2, unw_backtrace 0/0, unw_init_local 0/0; dlopen followed 0, not followed 1"},
-		{"host-rpath", "concealed.so", "_Unwind_Backtrace 0/2, unw_backtrace 0/0, unw_init_local 0/0; dlopen followed 0, not followed 1"},
+		{"host", k.path("guest.so"),
+			"_Unwind_Backtrace 2/0, unw_backtrace 0/0, unw_init_local 0/0; dlopen followed 1, not followed 0"},
+		{"host", "concealed.so",
+			"_Unwind_Backtrace 0/2, unw_backtrace 0/0, unw_init_local 0/0; dlopen followed 0, not followed 1"},
+		{"host", "$ORIGIN/guest.so",
+			"_Unwind_Backtrace 0/2, unw_backtrace 0/0, unw_init_local 0/0; dlopen followed 0, not followed 1"},
+		{"host-rpath", "concealed.so",
+			"_Unwind_Backtrace 0/2, unw_backtrace 0/0, unw_init_local 0/0; dlopen followed 0, not followed 1"},
 	} {
 		said, f := k.preload(t, k.path("eh-preload"), nil, k.path(c.program), c.path)
 		assert.Equal(t, k.mustRun(t, "", nil, k.path(c.program), c.path), said)
@@ -328,7 +345,8 @@ func TestPreloadValgrind(t *testing.T) {
 	k := makePreload(t)
 	testtool.Need(t, "valgrind")
 	for _, command := range [][]string{{k.path("life"), "threads"}, {k.path("host"), k.path("guest.so")}} {
-		valgrind := []string{"valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite,indirect,possible",
+		valgrind := []string{"valgrind", "-q", "--error-exitcode=9", "--leak-check=full",
+			"--show-leak-kinds=definite,indirect,possible",
 			"--errors-for-leak-kinds=definite,indirect"}
 		_, f := k.preload(t, k.path("eh-preload"), nil, append(valgrind, command...)...)
 		assert.Contains(t, f.text, "taken over")

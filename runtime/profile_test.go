@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestProfilesOfWalks: samples in the code of eh_elfs have whole stacks, in a profile and in a recording of the same run.
+// TestProfilesOfWalks: samples in the code of eh_elfs have whole stacks, in a profile and in a
+// recording of the same run.
 func TestProfilesOfWalks(t *testing.T) {
 	k := makeKit(t)
 	dir := t.TempDir()

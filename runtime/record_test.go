@@ -32,14 +32,16 @@ func newRecording(t *testing.T) *recording {
 	t.Helper()
 	k := makeKit(t)
 	dir := t.TempDir()
-	return &recording{k, dir, append(os.Environ(), "XDG_CACHE_HOME="+k.path("cache"), "EHASM_RECORD_LIBRARY="+k.path("libehunwind-record.so"))}
+	return &recording{k, dir, append(os.Environ(), "XDG_CACHE_HOME="+k.path("cache"),
+		"EHASM_RECORD_LIBRARY="+k.path("libehunwind-record.so"))}
 }
 
 // compile builds a program of testdata.
 func (r *recording) compile(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out := filepath.Join(r.work, name)
-	cmd := append([]string{"-O2", "-g", "-D_GNU_SOURCE", "-Wall", "-o", out, "testdata/" + name + ".c", "-pthread"}, args...)
+	cmd := append([]string{"-O2", "-g", "-D_GNU_SOURCE", "-Wall", "-o", out, "testdata/" + name + ".c", "-pthread"},
+		args...)
 	b, err := exec.Command("gcc", cmd...).CombinedOutput()
 	require.NoError(t, err, "%s", b)
 	return out
@@ -92,7 +94,8 @@ func TestRecordAlloc(t *testing.T) {
 	for _, v := range p.SampleType {
 		types = append(types, v.Type+"/"+v.Unit)
 	}
-	assert.Equal(t, []string{"alloc_objects/count", "alloc_space/bytes", "inuse_objects/count", "inuse_space/bytes"}, types)
+	assert.Equal(t, []string{"alloc_objects/count", "alloc_space/bytes", "inuse_objects/count", "inuse_space/bytes"},
+		types)
 	assert.Equal(t, "inuse_space", p.DefaultSampleType)
 	assert.EqualValues(t, period, p.Period)
 	assert.Regexp(t, `outermost frame +\d+  100\.00% of the stacks\n`, said)
@@ -103,7 +106,8 @@ func TestRecordAlloc(t *testing.T) {
 		var wantTotal, wantLive float64
 		_, err := fmt.Sscan(line, &name, &wantTotal, &wantLive)
 		require.NoError(t, err)
-		// Of n bytes in small objects n/period are sampled, in large ones more; what is sampled is distributed as Poisson has it.
+		// Of n bytes in small objects n/period are sampled, in large ones more; what is sampled is
+		// distributed as Poisson has it.
 		near := func(want, got float64) {
 			assert.InDelta(t, want, got, 4*math.Sqrt(want*period), "%s", line)
 		}
@@ -137,7 +141,8 @@ func TestRecordAllocForms(t *testing.T) {
 func TestRecordAllocChild(t *testing.T) {
 	r := newRecording(t)
 	heap := r.compile(t, "heap")
-	_, said, status := r.record(t, "--alloc", "--alloc-period", "64K", "-o", "heap.pb.gz", "--stats", "stats.json", heap, "10", "child")
+	_, said, status := r.record(t, "--alloc", "--alloc-period", "64K", "-o", "heap.pb.gz", "--stats", "stats.json",
+		heap, "10", "child")
 	require.Zero(t, status, said)
 	assert.Contains(t, said, " of 2 processes")
 	const all = 2 * 10 * (200*(24+100+512+4000) + 70000 + 1500000)
@@ -171,7 +176,8 @@ int main(void) { return malloc(10) == NULL; }
 // TestRecordAllocAsked: SIGUSR2 has what is live now written, and --duration ends the recording, not the program.
 func TestRecordAllocAsked(t *testing.T) {
 	r := newRecording(t)
-	cmd := exec.Command(r.path("ehasm"), "record", "--alloc", "--alloc-period", "4K", "--duration", "2s", "-o", "p.pb.gz", "python3", "-c",
+	cmd := exec.Command(r.path("ehasm"), "record", "--alloc", "--alloc-period", "4K", "--duration", "2s", "-o",
+		"p.pb.gz", "python3", "-c",
 		"import sys\nkept = ['x' * 1000000 for i in range(20)]\nprint('ready', flush=True)\nsys.stdin.readline()\nprint('done')")
 	var errs strings.Builder
 	cmd.Dir, cmd.Env, cmd.Stderr = r.work, r.env, &errs

@@ -20,7 +20,8 @@ import (
 func TestRelro(t *testing.T) {
 	k := makeKit(t)
 	dir := t.TempDir()
-	out, err := exec.Command(k.path("ehasm"), "build", "-q", "--relro", "--deps", "--vdso", "-o", dir, k.path("objects")).CombinedOutput()
+	out, err := exec.Command(k.path("ehasm"), "build", "-q", "--relro", "--deps", "--vdso", "-o", dir,
+		k.path("objects")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Equal(t, objectsInProgram, ehElfs(t, k, dir))
 	path := filepath.Join(dir, "objects.eh_elf.so")

@@ -16,11 +16,12 @@ import (
 
 var nothingWrong = regexp.MustCompile(`\d{2,} FDEs, \d{4,} instructions, (99\.9\d|100\.00) % judged .* (99\.9[89]\d\d|100\.0000) % agree; 0 errors, 0 warnings, \d notes\n`)
 
-// TestRows: the libraries' own unwind tables agree with their code, but for those of the compiler's libgcc where it changes
-// the context, and have each function. Profilers unwind through it, too.
+// TestRows: the libraries' own unwind tables agree with their code, but for those of the compiler's
+// libgcc where it changes the context, and have each function. Profilers unwind through it, too.
 func TestRows(t *testing.T) {
 	k := makeKit(t)
-	for _, lib := range []string{"libgcc/libgcc_s.so.1", "libehunwind.so.2", "libehunwind-preload.so", "libehunwind-record.so"} {
+	for _, lib := range []string{"libgcc/libgcc_s.so.1", "libehunwind.so.2", "libehunwind-preload.so",
+		"libehunwind-record.so"} {
 		out := mustOutput(t, k.path("ehasm"), "check", "--notes", k.path(lib))
 		assert.Regexp(t, nothingWrong, out)
 		for line := range strings.Lines(out) {
@@ -32,7 +33,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// requireRows requires a row at each end of each function that has a size: the C library's start files have functions without.
+// requireRows requires a row at each end of each function that has a size: the C library's start
+// files have functions without.
 func requireRows(t *testing.T, path string) {
 	t.Helper()
 	o, err := dwarfcfa.Open(path)

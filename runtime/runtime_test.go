@@ -82,9 +82,11 @@ func (k *kit) make() string {
 		k.gcc("abandoned", "testdata/abandoned.c", k.path("libehunwind.a"), "-pthread"),
 		k.gcc("forks", "testdata/forks.c", k.path("libehunwind.a"), "-pthread", "-Wl,--wrap=dl_iterate_phdr"),
 		k.gcc("chain", "testdata/chain.c", k.path("libehunwind.a"), "-pthread"),
-		k.gcc("stacks-fp", append(inTestdata(programs["stacks"]), "-fno-omit-frame-pointer", k.path("libehunwind.so"))...),
+		k.gcc("stacks-fp", append(inTestdata(programs["stacks"]), "-fno-omit-frame-pointer",
+			k.path("libehunwind.so"))...),
 	}
-	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh"), k.path("plugin.so"), k.path("chain"), k.path("forks")}
+	build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh"), k.path("plugin.so"),
+		k.path("chain"), k.path("forks")}
 	for name, args := range programs {
 		steps = append(steps, k.gcc(name, append(inTestdata(args), k.path("libehunwind.so"))...))
 		build = append(build, k.path(name))
@@ -124,7 +126,8 @@ func (k *kit) gcc(name string, args ...string) []string {
 func (k *kit) run(t *testing.T, path string, env []string, command ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), "EHASM_PATH="+path, "XDG_CACHE_HOME="+t.TempDir(), "PLUGIN="+k.path("plugin.so"), "EHASM_STATS=")
+	cmd.Env = append(os.Environ(), "EHASM_PATH="+path, "XDG_CACHE_HOME="+t.TempDir(), "PLUGIN="+k.path("plugin.so"),
+		"EHASM_STATS=")
 	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -142,8 +145,10 @@ func (k *kit) mustRun(t *testing.T, path string, env []string, command ...string
 func TestStacks(t *testing.T) {
 	k := makeKit(t)
 	for scenario, figures := range map[string]string{ // deterministic: as many as the program makes
-		"chains": "stacks=61", "callbacks": "stacks=", "signals": "stacks=194", "threads": "stacks=400", "deep": "stacks=40",
-		"overflow": "stacks=3", "forks": "stacks=2", "coroutines": "stacks=70", "assembly": "stacks=42", "loading": "stacks=60",
+		"chains": "stacks=61", "callbacks": "stacks=", "signals": "stacks=194", "threads": "stacks=400",
+		"deep":     "stacks=40",
+		"overflow": "stacks=3", "forks": "stacks=2", "coroutines": "stacks=70", "assembly": "stacks=42",
+		"loading": "stacks=60",
 	} {
 		t.Run(scenario, func(t *testing.T) {
 			t.Parallel()
@@ -176,7 +181,8 @@ func TestForbidden(t *testing.T) {
 func TestJIT(t *testing.T) {
 	k := makeKit(t)
 	for scenario, figures := range map[string]string{
-		"regions": "stacks=60", "file": "stacks=2", "instructions": "stacks=7", "copy": "stacks=2", "not-frames": "stacks=28", "vanishing": "stacks=",
+		"regions": "stacks=60", "file": "stacks=2", "instructions": "stacks=7", "copy": "stacks=2",
+		"not-frames": "stacks=28", "vanishing": "stacks=",
 	} {
 		for _, env := range []string{"NO_QUERY=", "NO_QUERY=1"} {
 			t.Run(scenario+" "+env, func(t *testing.T) {
@@ -211,7 +217,8 @@ func TestThreadSanitizer(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	prog := filepath.Join(dir, "race-tsan")
-	args := append([]string{"-g", "-O1", "-fsanitize=thread", "-D_GNU_SOURCE", "-Iinclude", "-o", prog, "testdata/race.c", "testdata/forbid.c", "-pthread"}, sources...)
+	args := append([]string{"-g", "-O1", "-fsanitize=thread", "-D_GNU_SOURCE", "-Iinclude", "-o", prog,
+		"testdata/race.c", "testdata/forbid.c", "-pthread"}, sources...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "libtsan") {
 			t.Skip("needs libtsan")
@@ -230,9 +237,11 @@ func TestValgrind(t *testing.T) {
 	k := makeKit(t)
 	testtool.Need(t, "valgrind")
 	for _, command := range [][]string{
-		{k.path("objects")}, {k.path("race"), "2"}, {k.path("jit"), "vanishing"}, {k.path("jit"), "not-frames"}, {k.path("jit"), "copy"},
+		{k.path("objects")}, {k.path("race"), "2"}, {k.path("jit"), "vanishing"}, {k.path("jit"), "not-frames"},
+		{k.path("jit"), "copy"},
 	} {
-		valgrind := []string{"valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite,indirect,possible",
+		valgrind := []string{"valgrind", "-q", "--error-exitcode=9", "--leak-check=full",
+			"--show-leak-kinds=definite,indirect,possible",
 			"--errors-for-leak-kinds=definite,indirect", "--fair-sched=yes"}
 		k.mustRun(t, k.path("eh"), []string{"VALGRIND=1"}, append(valgrind, command...)...)
 	}
@@ -264,7 +273,8 @@ func TestForks(t *testing.T) {
 	}
 }
 
-// TestChildren: children of fork, and those that share their parent's memory, walk and refresh while another thread of it loads.
+// TestChildren: children of fork, and those that share their parent's memory, walk and refresh
+// while another thread of it loads.
 func TestChildren(t *testing.T) {
 	k := makeKit(t)
 	for how, number := range map[string]string{"fork": "300", "share": "2000", "namespace": "2000"} {

@@ -37,7 +37,8 @@ var sanitized = []struct {
 	{"memory", "clang++", true},
 }
 
-// Of a report, the lines that say what is wrong and the frames, without addresses and process ids, which differ from run to run.
+// Of a report, the lines that say what is wrong and the frames, without addresses and process ids,
+// which differ from run to run.
 var (
 	telling  = regexp.MustCompile(`^ +#\d+ |ERROR|WARNING|SUMMARY|runtime error|CHECK`)
 	changing = regexp.MustCompile(`0x[0-9a-f]{6,}|==\d+==|\(pid=\d+\)`)
@@ -53,8 +54,9 @@ func told(report []byte) string {
 	return strings.Join(lines, "")
 }
 
-// TestPreloadSanitizers: sanitizers take stacks by _Unwind_Backtrace from the first allocation on, before any constructor
-// has run, if they are not to follow frame pointers. Reports and exit status are those without the preload.
+// TestPreloadSanitizers: sanitizers take stacks by _Unwind_Backtrace from the first allocation on,
+// before any constructor has run, if they are not to follow frame pointers. Reports and exit status
+// are those without the preload.
 func TestPreloadSanitizers(t *testing.T) {
 	k := makePreload(t)
 	testtool.Need(t, "g++", "clang++", "setarch")
@@ -64,12 +66,17 @@ func TestPreloadSanitizers(t *testing.T) {
 			continue
 		}
 		t.Run(way.sanitizer+" "+way.compile, func(t *testing.T) {
-			program := compileTo(t, filepath.Join(t.TempDir(), "program"), way.compile+" -O1 -fno-omit-frame-pointer -fsanitize="+way.sanitizer+" testdata/preload/sanitizers.cc -pthread")
-			libraries := filepath.Dir(strings.TrimSpace(mustOutput(t, "clang++", "-print-file-name=libclang_rt.asan-x86_64.so")))
+			program := compileTo(t, filepath.Join(t.TempDir(), "program"),
+				way.compile+" -O1 -fno-omit-frame-pointer -fsanitize="+way.sanitizer+
+					" testdata/preload/sanitizers.cc -pthread")
+			libraries := filepath.Dir(strings.TrimSpace(mustOutput(t, "clang++",
+				"-print-file-name=libclang_rt.asan-x86_64.so")))
 			for _, fast := range []string{"0", "1"} {
 				run := func(preload ...string) (string, int) {
-					options := "fast_unwind_on_malloc=" + fast + ":fast_unwind_on_fatal=" + fast + ":symbolize=0:print_stacktrace=1:exitcode=77"
-					cmd := exec.Command("setarch", append(append([]string{"-R"}, preload...), program, way.sanitizer)...)
+					options := "fast_unwind_on_malloc=" + fast + ":fast_unwind_on_fatal=" + fast +
+						":symbolize=0:print_stacktrace=1:exitcode=77"
+					cmd := exec.Command("setarch", append(append([]string{"-R"}, preload...), program,
+						way.sanitizer)...)
 					cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache, "LD_LIBRARY_PATH="+libraries)
 					for _, name := range []string{"ASAN", "LSAN", "UBSAN", "TSAN", "MSAN"} {
 						cmd.Env = append(cmd.Env, name+"_OPTIONS="+options)
@@ -79,7 +86,8 @@ func TestPreloadSanitizers(t *testing.T) {
 				}
 				want, code := run()
 				require.Regexp(t, `#[12] .*program\+0x`, want, "a report with a stack")
-				got, gotCode := run(k.path("ehasm"), "preload", "-q", "--library", k.path("libehunwind-preload.so"), "--")
+				got, gotCode := run(k.path("ehasm"), "preload", "-q", "--library", k.path("libehunwind-preload.so"),
+					"--")
 				assert.Equal(t, want, got)
 				assert.Equal(t, code, gotCode)
 			}

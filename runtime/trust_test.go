@@ -67,23 +67,29 @@ func TestTrustedPath(t *testing.T) {
 	needRoot(t)
 	k := makeKit(t)
 	dir := tree(t,
-		"0 755 root/", "0 644 root/file", "4711 644 root/someones", "4712 644 root/anothers", "0 664 root/group", "0 646 root/all",
+		"0 755 root/", "0 644 root/file", "4711 644 root/someones", "4712 644 root/anothers", "0 664 root/group",
+		"0 646 root/all",
 		"4711 755 own/", "4711 644 own/file", "0 644 own/roots", "4712 644 own/anothers",
 		"4712 755 other/", "0 644 other/file", "4712 755 other/in/", "4711 644 other/in/file",
 		"4711 775 group/", "4711 644 group/file", "4711 777 all/", "4711 755 all/in/", "4711 644 all/in/file",
 		"0 1777 tmp/", "4711 644 tmp/file", "4712 644 tmp/anothers", "4711 755 tmp/in/", "4711 644 tmp/in/file",
 		"4712 1777 othertmp/", "4711 644 othertmp/file",
-		"4711 0 own/link -> file", "4711 0 own/up -> ../root/file", "4711 0 own/abs -> DIR/root/file", "4711 0 own/folder -> DIR/root",
+		"4711 0 own/link -> file", "4711 0 own/up -> ../root/file", "4711 0 own/abs -> DIR/root/file",
+		"4711 0 own/folder -> DIR/root",
 		"4711 0 own/bad -> ../other/file", "4711 0 own/loop -> loop", "4711 0 own/none -> nothing",
 		"4712 0 tmp/link -> ../own/file", "4711 0 tmp/mine -> ../own/file", "0 0 root/into -> ../all/in/file")
 	files := map[int][]string{}
 	all := map[int]string{} // the answers for these
 	for file, want := range map[string]struct{ someone, root bool }{
-		"root/file": {true, true}, "root/someones": {true, false}, "root/anothers": {false, false}, "root/group": {}, "root/all": {},
-		"own/file": {true, false}, "own/roots": {true, false}, "own/anothers": {}, "other/file": {}, "other/in/file": {},
-		"group/file": {}, "all/in/file": {}, "tmp/file": {true, false}, "tmp/anothers": {}, "tmp/in/file": {true, false}, "othertmp/file": {},
+		"root/file": {true, true}, "root/someones": {true, false}, "root/anothers": {false, false}, "root/group": {},
+		"root/all": {},
+		"own/file": {true, false}, "own/roots": {true, false}, "own/anothers": {}, "other/file": {},
+		"other/in/file": {},
+		"group/file":    {}, "all/in/file": {}, "tmp/file": {true, false}, "tmp/anothers": {},
+		"tmp/in/file": {true, false}, "othertmp/file": {},
 		"own/link": {true, false}, "own/up": {true, false}, "own/abs": {true, false}, "own/folder/file": {true, false},
-		"own/bad": {}, "own/loop": {}, "own/none": {}, "own/nothing": {}, "own": {}, "own/file/x": {}, "tmp/link": {}, "tmp/mine": {true, false},
+		"own/bad": {}, "own/loop": {}, "own/none": {}, "own/nothing": {}, "own": {}, "own/file/x": {}, "tmp/link": {},
+		"tmp/mine":  {true, false},
 		"root/into": {}, "root/./../root//file": {true, true}, "other/../root/file": {},
 	} {
 		for uid, opens := range map[int]bool{someone: want.someone, 0: want.root} {

@@ -53,7 +53,8 @@ func writers(t *testing.T) []writer {
 	cache := func(dir string) []string { return []string{"XDG_CACHE_HOME=" + dir, "HOME=" + dir} }
 	script := func(format string) writer {
 		return writer{"script --format=" + format, func(dir string) []string {
-			return []string{"script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "--format", format, "-i", rec, "-o", filepath.Join(dir, "out")}
+			return []string{"script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "--format", format,
+				"-i", rec, "-o", filepath.Join(dir, "out")}
 		}, cache, map[string]string{"out": "old"}}
 	}
 	all := []writer{
@@ -65,7 +66,8 @@ func writers(t *testing.T) []writer {
 		}, cache, nil},
 		script("perf"), script("pprof"),
 		{"script that fills the cache", func(dir string) []string {
-			return []string{"script", "-q", "--kallsyms=", "--symfs", r.root, "-i", rec, "-o", filepath.Join(dir, "out")}
+			return []string{"script", "-q", "--kallsyms=", "--symfs", r.root, "-i", rec, "-o",
+				filepath.Join(dir, "out")}
 		}, cache, map[string]string{"out": "old"}},
 	}
 	return slices.DeleteFunc(all, func(w writer) bool { return !strings.HasPrefix(w.name, *adversaryWriters) })
@@ -118,7 +120,8 @@ func (w *writer) requireWhole(t *testing.T, dir string, want map[string]string, 
 			whole++
 		case w.old[name] != "" && text == w.old[name]:
 		default:
-			require.Failf(t, "half a file", "%s, %s: %s has %d bytes, not the %d of the whole one", w.name, how, name, len(text), len(want[name]))
+			require.Failf(t, "half a file", "%s, %s: %s has %d bytes, not the %d of the whole one", w.name, how, name,
+				len(text), len(want[name]))
 		}
 	}
 	for name := range w.old {
@@ -199,7 +202,8 @@ func TestAdversaryNoSpace(t *testing.T) {
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			cmd.Run()
 			runs++
-			require.False(t, cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled(), "%s, %s: %v", w.name, how, cmd.ProcessState)
+			require.False(t, cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled(), "%s, %s: %v", w.name, how,
+				cmd.ProcessState)
 			n, temporary := w.requireWhole(t, dir, want, how)
 			require.Zero(t, temporary, "%s, %s", w.name, how)
 			if n < len(want) {
@@ -215,7 +219,8 @@ func TestAdversaryNoSpace(t *testing.T) {
 		for i := range steps + 1 {
 			blocks := (largest/512 + 1) * i / steps
 			w.prepare(t, dir)
-			once(fmt.Sprintf("files of at most %d blocks", blocks), w.command(dir, "/bin/sh", "-c", fmt.Sprintf(`ulimit -f %d; exec "$0" "$@"`, blocks)), dir)
+			once(fmt.Sprintf("files of at most %d blocks", blocks),
+				w.command(dir, "/bin/sh", "-c", fmt.Sprintf(`ulimit -f %d; exec "$0" "$@"`, blocks)), dir)
 		}
 		limited := runs
 		small := filepath.Join(t.TempDir(), "small")

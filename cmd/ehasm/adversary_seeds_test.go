@@ -51,8 +51,10 @@ func elfSeed(t *testing.T, name string, b []byte) seed {
 			continue
 		}
 		switch {
-		case strings.Contains(sec.Name, "_frame"), strings.HasPrefix(sec.Name, ".note"), strings.HasPrefix(sec.Name, ".gcc_except"),
-			strings.HasPrefix(sec.Name, ".debug_"), sec.Name == ".dynamic", sec.Type == elf.SHT_SYMTAB, sec.Type == elf.SHT_DYNSYM, sec.Type == elf.SHT_RELA:
+		case strings.Contains(sec.Name, "_frame"), strings.HasPrefix(sec.Name, ".note"), strings.HasPrefix(sec.Name,
+			".gcc_except"),
+			strings.HasPrefix(sec.Name,
+				".debug_"), sec.Name == ".dynamic", sec.Type == elf.SHT_SYMTAB, sec.Type == elf.SHT_DYNSYM, sec.Type == elf.SHT_RELA:
 			add(sec.Offset, sec.FileSize)
 			add(sec.Offset, min(sec.FileSize, 128))
 		}
@@ -63,7 +65,8 @@ func elfSeed(t *testing.T, name string, b []byte) seed {
 // mutate changes a few places of a seed; equal numbers, equal inputs.
 func (s *seed) mutate(r *rand.Rand, other *seed) []byte {
 	b := bytes.Clone(s.bytes)
-	interesting := []uint64{0, 1, 2, 3, 7, 8, 0x7f, 0x80, 0xff, 0x100, 0xfff, 0x1000, 0x7fff, 0x8000, 0xffff, 0x10000, 1<<24 - 1,
+	interesting := []uint64{0, 1, 2, 3, 7, 8, 0x7f, 0x80, 0xff, 0x100, 0xfff, 0x1000, 0x7fff, 0x8000, 0xffff, 0x10000,
+		1<<24 - 1,
 		1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<63 - 1, 1 << 63, ^uint64(0), ^uint64(0) - 7}
 	place := func() int {
 		if len(s.regions) > 0 && r.IntN(10) < 8 {
@@ -123,7 +126,8 @@ func objects(t *testing.T) (all []seed) {
 	add("small", smallELF(t, 0))
 	add("small with a build-id", withBuildID(t, smallELF(t, 1), []byte("01234567890123456789")))
 	made := unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: buildID("x"), Funcs: []unwindtest.Func{
-		{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost}, {Name: "f", Addr: 0x401040, Size: 0x40}}}
+		{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost},
+		{Name: "f", Addr: 0x401040, Size: 0x40}}}
 	add("made", made.Bytes())
 	dir := t.TempDir()
 	source := filepath.Join(dir, "s.cc")
@@ -134,12 +138,14 @@ template <class T> __attribute__((noinline)) T f(T n, int *p) { D d{p}; if (n > 
 static inline int g(int n) { int k = 0; try { return f(n, &k) + f((long)n, &k); } catch (std::exception &e) { return k + e.what()[0]; } }
 extern "C" int h(int n) { char b[n & 0xfff]; b[0] = n; return g(n) + g(b[0]); }
 `), 0o644))
-	for _, flags := range []string{"-O2", "-O2 -g", "-O1 -g -gdwarf-4 -gz", "-O0 -gdwarf-2", "-O2 -g -fno-asynchronous-unwind-tables -fno-exceptions -DNOEH",
+	for _, flags := range []string{"-O2", "-O2 -g", "-O1 -g -gdwarf-4 -gz", "-O0 -gdwarf-2",
+		"-O2 -g -fno-asynchronous-unwind-tables -fno-exceptions -DNOEH",
 		"-O2 -g -Wl,--strip-debug -Wl,--no-eh-frame-hdr"} {
 		src := source
 		if strings.Contains(flags, "NOEH") {
 			src = filepath.Join(dir, "c.c")
-			require.NoError(t, os.WriteFile(src, []byte("int k(int n){ return n < 2 ? n : k(n-1) + k(n-2); } int m(int*p){ *p = k(*p); return 3; }\n"), 0o644))
+			require.NoError(t, os.WriteFile(src,
+				[]byte("int k(int n){ return n < 2 ? n : k(n-1) + k(n-2); } int m(int*p){ *p = k(*p); return 3; }\n"), 0o644))
 		}
 		out := filepath.Join(dir, "out.so")
 		args := append(strings.Fields(flags), "-shared", "-fPIC", "-nostartfiles", "-o", out, src)
@@ -196,15 +202,18 @@ func recordings(t *testing.T) (root string, all []seed) {
 			r.Round()
 		}
 		id := r.id(1)
-		r.Add(perfdatatest.Record(9, 1, kernel+16, id.PID, id.TID, id.Time, uint64(5), uint64(4), ^uint64(0)-127, kernel+16, kernel+64, ^uint64(0)-511,
+		r.Add(perfdatatest.Record(9, 1, kernel+16, id.PID, id.TID, id.Time, uint64(5), uint64(4), ^uint64(0)-127,
+			kernel+16, kernel+64, ^uint64(0)-511,
 			uint64(0)))
-		r.Add(perfdatatest.Record(9, 2, uint64(0x30010), id.PID, id.TID, id.Time, uint64(5), uint64(0), uint64(0), uint64(0), uint64(0)))
+		r.Add(perfdatatest.Record(9, 2, uint64(0x30010), id.PID, id.TID, id.Time, uint64(5), uint64(0), uint64(0),
+			uint64(0), uint64(0)))
 	}
 	r.BuildIDs = nil
 	add := func(name string, b []byte) {
 		s := seed{name: name, bytes: b, regions: append([][2]int{{0, min(len(b), 104)}, {0, min(len(b), 512)}}, at...)}
 		for off := 0; off+8 <= len(b); off += 8 { // what may be the header of a record
-			if size := int(b[off+6]) | int(b[off+7])<<8; size >= 16 && size < 300 && b[off] < 90 && b[off+1] == 0 && b[off+2] == 0 {
+			if size := int(b[off+6]) | int(b[off+7])<<8; size >= 16 && size < 300 && b[off] < 90 && b[off+1] == 0 &&
+				b[off+2] == 0 {
 				s.regions = append(s.regions, [2]int{off, min(len(b), off+48)})
 			}
 		}

@@ -85,7 +85,8 @@ func (a *adversary) watch() {
 
 func (a *adversary) die(format string, args ...any) {
 	buf := make([]byte, 1<<20)
-	fmt.Fprintf(os.Stderr, "adversary: %s: %s: the input is in %s\n%s\n", a.target, fmt.Sprintf(format, args...), a.dir, buf[:runtime.Stack(buf, true)])
+	fmt.Fprintf(os.Stderr, "adversary: %s: %s: the input is in %s\n%s\n", a.target, fmt.Sprintf(format, args...),
+		a.dir, buf[:runtime.Stack(buf, true)])
 	os.Exit(3)
 }
 
@@ -132,7 +133,8 @@ func (a *adversary) each(seeds []seed, do func(i int, b []byte) int) {
 	}
 	a.began.Store(-1)
 	a.t.Logf("%s: %d inputs, by exit status %v, %d through the program, %d failed, the slowest took %.2f s, %d MB resident at the end, %.0f s", a.target,
-		*adversaryInputs, a.codes, a.binary, a.failed, a.slow.Seconds(), residentBytes()>>20, time.Since(begin).Seconds())
+		*adversaryInputs, a.codes, a.binary, a.failed, a.slow.Seconds(), residentBytes()>>20,
+		time.Since(begin).Seconds())
 	if a.failed == 0 {
 		os.RemoveAll(a.dir)
 	}
@@ -162,7 +164,8 @@ func (a *adversary) check(i int, how string, got result) {
 	switch {
 	case got.code != exitDone && got.code != exitFailed:
 		a.keep(i, "%sexit status %d: %s", how, got.code, got.stderr)
-	case strings.Contains(got.stderr, "internal error"), strings.Contains(got.stderr, "panic"), strings.Contains(got.stderr, "goroutine "):
+	case strings.Contains(got.stderr, "internal error"), strings.Contains(got.stderr,
+		"panic"), strings.Contains(got.stderr, "goroutine "):
 		a.keep(i, "%s%s", how, got.stderr)
 	case got.code != exitDone && got.stderr == "" && got.stdout == "": // check prints what it finds
 		a.keep(i, "%sfails without a word", how)
@@ -263,7 +266,8 @@ func TestAdversaryRecording(t *testing.T) {
 	in := filepath.Join(a.dir, "in")
 	a.each(seeds, func(i int, b []byte) int {
 		require.NoError(t, os.WriteFile(in, b, 0o644))
-		return a.command(i, "script", "--cache=false", "--kallsyms=", "--symfs", root, "--format", adversaryFormats[i%len(adversaryFormats)], "-i", in, "-o", "/dev/null").code
+		return a.command(i, "script", "--cache=false", "--kallsyms=", "--symfs", root, "--format",
+			adversaryFormats[i%len(adversaryFormats)], "-i", in, "-o", "/dev/null").code
 	})
 }
 
@@ -281,10 +285,13 @@ func TestAdversaryKallsyms(t *testing.T) {
 	a := newAdversary(t, "kallsyms")
 	rec, in := filepath.Join(a.dir, "rec"), filepath.Join(a.dir, "in")
 	require.NoError(t, os.WriteFile(rec, recs[0].bytes, 0o644))
-	seeds := []seed{textSeed("kallsyms", k.String()), textSeed("short", "ffffffff81000000 T _text\nffffffff81000010 T x\n"), textSeed("zero", strings.Repeat("0000000000000000 t a\n", 20))}
+	seeds := []seed{textSeed("kallsyms", k.String()), textSeed("short",
+		"ffffffff81000000 T _text\nffffffff81000010 T x\n"),
+		textSeed("zero", strings.Repeat("0000000000000000 t a\n", 20))}
 	a.each(seeds, func(i int, b []byte) int {
 		require.NoError(t, os.WriteFile(in, b, 0o644))
-		return a.command(i, "script", "--cache=false", "--kallsyms", in, "--symfs", root, "--format", adversaryFormats[i%len(adversaryFormats)], "-i", rec, "-o", "/dev/null").code
+		return a.command(i, "script", "--cache=false", "--kallsyms", in, "--symfs", root, "--format",
+			adversaryFormats[i%len(adversaryFormats)], "-i", rec, "-o", "/dev/null").code
 	})
 }
 
@@ -304,7 +311,8 @@ func TestAdversaryPerfMap(t *testing.T) {
 	a.each(seeds, func(i int, b []byte) int {
 		require.NoError(t, os.WriteFile(in, b, 0o644))
 		require.NoError(t, os.WriteFile(filepath.Join(a.dir, "in"), b, 0o644))
-		return a.command(i, "script", "--cache=false", "--kallsyms=", "--symfs", root, "--format", adversaryFormats[i%len(adversaryFormats)], "-i", rec, "-o", "/dev/null").code
+		return a.command(i, "script", "--cache=false", "--kallsyms=", "--symfs", root, "--format",
+			adversaryFormats[i%len(adversaryFormats)], "-i", rec, "-o", "/dev/null").code
 	})
 }
 
@@ -340,7 +348,8 @@ func TestAdversaryDWARF(t *testing.T) {
 		require.NoError(t, os.WriteFile(in, b, 0o644))
 		require.NoError(t, os.WriteFile(filepath.Join(a.dir, "in"), b, 0o644))
 		format := adversaryFormats[i%len(adversaryFormats)]
-		args := []string{"script", "--cache=false", "--kallsyms=", "--inline", "--symfs", r.root, "--format", format, "-i", rec, "-o", "/dev/null"}
+		args := []string{"script", "--cache=false", "--kallsyms=", "--inline", "--symfs", r.root, "--format", format,
+			"-i", rec, "-o", "/dev/null"}
 		if format != "folded" && format != "svg" {
 			args = append(args, "--lines")
 		}

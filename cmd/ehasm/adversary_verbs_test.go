@@ -18,8 +18,8 @@ import (
 // maxOutput bounds what a command prints of an input of some 10 KB.
 const maxOutput = 16 << 20
 
-// turns runs commands in turn on mutated inputs. Each has IN and OUT in place of the input's and the output's path; what a command leaves
-// at OUT although it fails counts as failed.
+// turns runs commands in turn on mutated inputs. Each has IN and OUT in place of the input's and
+// the output's path; what a command leaves at OUT although it fails counts as failed.
 func (a *adversary) turns(seeds []seed, commands ...string) {
 	in, out := filepath.Join(a.dir, "in"), filepath.Join(a.dir, "out")
 	a.each(seeds, func(i int, b []byte) int {
@@ -42,18 +42,21 @@ func (a *adversary) turns(seeds []seed, commands ...string) {
 
 func TestAdversaryCheck(t *testing.T) {
 	goBuild(t)
-	newAdversary(t, "check").turns(objects(t), "check IN", "check -v IN", "check --json IN", "check --sarif IN", "check --notes -v IN", "check --source=debug_frame IN")
+	newAdversary(t, "check").turns(objects(t), "check IN", "check -v IN", "check --json IN", "check --sarif IN",
+		"check --notes -v IN", "check --source=debug_frame IN")
 }
 
 func TestAdversarySynth(t *testing.T) {
 	goBuild(t)
-	newAdversary(t, "synth").turns(objects(t), "synth IN", "synth --synth=all IN", "synth --cfi --synth=all IN", "synth --list --synth=wrong IN",
+	newAdversary(t, "synth").turns(objects(t), "synth IN", "synth --synth=all IN", "synth --cfi --synth=all IN",
+		"synth --list --synth=wrong IN",
 		"synth --json --synth=all IN", "synth --synth=all -o OUT IN")
 }
 
 func TestAdversaryConvert(t *testing.T) {
 	goBuild(t)
-	newAdversary(t, "convert").turns(objects(t), "convert --sframe-version=1 IN -o OUT", "convert IN -o OUT", "convert --sframe-version=3 --json IN -o OUT",
+	newAdversary(t, "convert").turns(objects(t), "convert --sframe-version=1 IN -o OUT", "convert IN -o OUT",
+		"convert --sframe-version=3 --json IN -o OUT",
 		"convert --source=debug_frame IN -o OUT")
 }
 
@@ -63,7 +66,8 @@ func TestAdversarySFrame(t *testing.T) {
 	dir := t.TempDir()
 	var seeds []seed
 	for i, s := range objects(t) {
-		in, section, out := filepath.Join(dir, fmt.Sprint("in", i)), filepath.Join(dir, "section"), filepath.Join(dir, "out")
+		in, section, out := filepath.Join(dir, fmt.Sprint("in", i)), filepath.Join(dir, "section"), filepath.Join(dir,
+			"out")
 		require.NoError(t, os.WriteFile(in, s.bytes, 0o644))
 		version := 1 + i%3
 		if ehasm(t, "convert", fmt.Sprint("--sframe-version=", version), in, "-o", section).code != exitDone {
@@ -77,8 +81,10 @@ func TestAdversarySFrame(t *testing.T) {
 		seeds = append(seeds, withSFrame(t, fmt.Sprintf("%s, version %d", s.name, version), b))
 	}
 	require.Greater(t, len(seeds), 6)
-	newAdversary(t, "sframe").turns(seeds, "dump --source=sframe --stage=entries IN", "dump --source=sframe --stage=rows IN", "dump --source=sframe --stage=table IN",
-		"check --source=sframe -v IN", "convert --source=sframe IN -o OUT", "dump --source=sframe --stage=rows --json IN")
+	newAdversary(t, "sframe").turns(seeds, "dump --source=sframe --stage=entries IN",
+		"dump --source=sframe --stage=rows IN", "dump --source=sframe --stage=table IN",
+		"check --source=sframe -v IN", "convert --source=sframe IN -o OUT",
+		"dump --source=sframe --stage=rows --json IN")
 }
 
 // withSFrame is an elfSeed in which half of the edits hit .sframe.
@@ -92,8 +98,8 @@ func withSFrame(t *testing.T, name string, b []byte) seed {
 	return s
 }
 
-// TestAdversaryProve has a damaged eh_elf of an object, or a damaged object. Whether what is accepted is right, the mutants of package prove
-// tell.
+// TestAdversaryProve has a damaged eh_elf of an object, or a damaged object. Whether what is
+// accepted is right, the mutants of package prove tell.
 func TestAdversaryProve(t *testing.T) {
 	goBuild(t)
 	a := newAdversary(t, "prove")
@@ -109,7 +115,8 @@ func TestAdversaryProve(t *testing.T) {
 	kept, err := os.ReadFile(object)
 	require.NoError(t, err)
 	seeds = append(seeds, elfSeed(t, "object", kept))
-	a.turns(seeds, "prove --object "+object+" IN", "prove --json --object "+object+" IN", "prove --object "+object+" IN", "prove --object IN "+object+".eh_elf.so")
+	a.turns(seeds, "prove --object "+object+" IN", "prove --json --object "+object+" IN",
+		"prove --object "+object+" IN", "prove --object IN "+object+".eh_elf.so")
 }
 
 // madeAtRunTime is a recording of a process with code at 0x30000 that no file holds, and the path of its jitdump file.
@@ -135,7 +142,8 @@ func TestAdversaryJITDump(t *testing.T) {
 	root, rec, jit := madeAtRunTime(t, a.dir)
 	le := binary.LittleEndian
 	var b []byte
-	for _, v := range []uint32{0x4a695444, 1, 40, 62, 0, 1} { // magic, version, size, EM_X86_64, padding, pid: perf's jitdump-specification.txt
+	// magic, version, size, EM_X86_64, padding, pid: perf's jitdump-specification.txt
+	for _, v := range []uint32{0x4a695444, 1, 40, 62, 0, 1} {
 		b = le.AppendUint32(b, v)
 	}
 	b = append(b, make([]byte, 16)...)
@@ -161,10 +169,12 @@ func TestAdversaryJITDump(t *testing.T) {
 	}
 	s.bytes = b
 	require.NoError(t, os.WriteFile(jit, b, 0o644))
-	require.Contains(t, ehasm(t, "script", "--cache=false", "--kallsyms=", "--symfs", root, "-i", rec, "-o", "-").stdout, "compiled 7")
+	require.Contains(t, ehasm(t, "script", "--cache=false", "--kallsyms=", "--symfs", root, "-i", rec, "-o",
+		"-").stdout, "compiled 7")
 	a.each([]seed{s}, func(i int, b []byte) int {
 		require.NoError(t, os.WriteFile(jit, b, 0o644))
-		return a.command(i, "script", "--cache=false", "--kallsyms=", "--symfs", root, "--format", adversaryFormats[i%len(adversaryFormats)], "-i", rec, "-o", "/dev/null").code
+		return a.command(i, "script", "--cache=false", "--kallsyms=", "--symfs", root, "--format",
+			adversaryFormats[i%len(adversaryFormats)], "-i", rec, "-o", "/dev/null").code
 	})
 }
 
@@ -175,20 +185,25 @@ func TestAdversaryNames(t *testing.T) {
 	root, rec, _ := madeAtRunTime(t, a.dir)
 	in := filepath.Join(root, "tmp", "perf-1.map")
 	require.NoError(t, os.MkdirAll(filepath.Dir(in), 0o755))
-	names := []string{"_ZNSt6vectorIiSaIiEE9push_backERKi", "_ZNKSt8functionIFvSt3mapISsSt6vectorIS1_IiEEEEEclES4_", "_ZN4core3fmt9Formatter3pad17h0123456789abcdefE",
-		"_RNvXs5_NtCs1234_7mycrate3fooINtB5_3BarhENtB5_3Baz3new", "_RINvNtC3std3mem8align_ofNtNtC3std3mem12DiscriminantE", "_D3std5stdio4File6__ctorMFNfAyaAxaZv",
-		"_ZN1fI" + strings.Repeat("S_", 40) + "E", "_Z" + strings.Repeat("P", 200) + "v", "_RIC3std" + strings.Repeat("B0_", 40) + "E", "_" + strings.Repeat(")>>()", 50), "f(int)::{lambda()#1}",
+	names := []string{"_ZNSt6vectorIiSaIiEE9push_backERKi", "_ZNKSt8functionIFvSt3mapISsSt6vectorIS1_IiEEEEEclES4_",
+		"_ZN4core3fmt9Formatter3pad17h0123456789abcdefE",
+		"_RNvXs5_NtCs1234_7mycrate3fooINtB5_3BarhENtB5_3Baz3new",
+		"_RINvNtC3std3mem8align_ofNtNtC3std3mem12DiscriminantE", "_D3std5stdio4File6__ctorMFNfAyaAxaZv",
+		"_ZN1fI" + strings.Repeat("S_", 40) + "E", "_Z" + strings.Repeat("P", 200) + "v",
+		"_RIC3std" + strings.Repeat("B0_", 40) + "E", "_" + strings.Repeat(")>>()", 50), "f(int)::{lambda()#1}",
 		"_ZN1aIN1bIN1cIN1dIiEEEEEEvv", "_Z1fIJiiiEEvDpT_", "_ZZ1fvENKUlvE_clEv", "_GLOBAL__sub_I_x", "runtime.gopanic"}
 	var m strings.Builder
 	for i := range 100 {
 		fmt.Fprintf(&m, "%x 10 %s\n", 0x30000+16*i, names[i%len(names)])
 	}
 	require.NoError(t, os.WriteFile(in, []byte(m.String()), 0o644))
-	require.Contains(t, ehasm(t, "script", "--cache=false", "--kallsyms=", "--symfs", root, "-i", rec, "-o", "-").stdout, "core::fmt::Formatter::pad")
+	require.Contains(t, ehasm(t, "script", "--cache=false", "--kallsyms=", "--symfs", root, "-i", rec, "-o",
+		"-").stdout, "core::fmt::Formatter::pad")
 	a.each([]seed{textSeed("names", m.String())}, func(i int, b []byte) int {
 		require.NoError(t, os.WriteFile(in, b, 0o644))
 		require.NoError(t, os.WriteFile(filepath.Join(a.dir, "in"), b, 0o644))
-		got := a.command(i, "script", "--cache=false", "--kallsyms=", "--symfs", root, "--format", adversaryFormats[i%len(adversaryFormats)], "-i", rec, "-o", "-")
+		got := a.command(i, "script", "--cache=false", "--kallsyms=", "--symfs", root, "--format",
+			adversaryFormats[i%len(adversaryFormats)], "-i", rec, "-o", "-")
 		if len(got.stdout) > maxOutput {
 			a.keep(i, "%d bytes of output", len(got.stdout))
 		}

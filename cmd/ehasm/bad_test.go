@@ -48,23 +48,25 @@ func TestBadFiles(t *testing.T) {
 		file []byte
 		want string
 	}{
-		"empty":             {nil, "not an ELF file"},
-		"text":              {[]byte("#!/bin/sh\necho no\n"), "not an ELF file"},
-		"short":             {[]byte("\x7fELF"), "truncated"},
-		"ELF32":             {patched(t, elf.EI_CLASS, byte(elf.ELFCLASS32)), "ELF32"},
-		"class":             {patched(t, elf.EI_CLASS, 9), "class"},
-		"other machine":     {patched(t, 18, byte(elf.EM_AARCH64)), "EM_AARCH64"},
-		"big-endian":        {bigEndian, "big-endian"},
-		"core":              {patched(t, 16, byte(elf.ET_CORE)), "core file"},
-		"relocatable":       {patched(t, 16, byte(elf.ET_REL)), "relocatable"},
-		"ELF type":          {patched(t, 16, 77), "not an executable or shared object"},
-		"no unwind tables":  {patched(t, sectionField(t, 0), 1), "no unwind tables"}, // a second .text
-		"section outside":   {patched(t, sectionField(t, 24), 0, 0, 0, 0x7f), ".eh_frame"},
-		"section too large": {patched(t, sectionField(t, 32), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f), ".eh_frame"},
-		"section wraps":     {patched(t, sectionField(t, 32), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), "section size"},
-		"program headers":   {patched(t, 32, 0xff, 0xff, 0xff), "program headers"},
-		"section headers":   {patched(t, 40, 0xff, 0xff, 0xff), "section headers"},
-		"all FDEs bad":      {patched(t, 0x140+8, 77), "77"},
+		"empty":            {nil, "not an ELF file"},
+		"text":             {[]byte("#!/bin/sh\necho no\n"), "not an ELF file"},
+		"short":            {[]byte("\x7fELF"), "truncated"},
+		"ELF32":            {patched(t, elf.EI_CLASS, byte(elf.ELFCLASS32)), "ELF32"},
+		"class":            {patched(t, elf.EI_CLASS, 9), "class"},
+		"other machine":    {patched(t, 18, byte(elf.EM_AARCH64)), "EM_AARCH64"},
+		"big-endian":       {bigEndian, "big-endian"},
+		"core":             {patched(t, 16, byte(elf.ET_CORE)), "core file"},
+		"relocatable":      {patched(t, 16, byte(elf.ET_REL)), "relocatable"},
+		"ELF type":         {patched(t, 16, 77), "not an executable or shared object"},
+		"no unwind tables": {patched(t, sectionField(t, 0), 1), "no unwind tables"}, // a second .text
+		"section outside":  {patched(t, sectionField(t, 24), 0, 0, 0, 0x7f), ".eh_frame"},
+		"section too large": {patched(t, sectionField(t, 32), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f),
+			".eh_frame"},
+		"section wraps": {patched(t, sectionField(t, 32), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+			"section size"},
+		"program headers": {patched(t, 32, 0xff, 0xff, 0xff), "program headers"},
+		"section headers": {patched(t, 40, 0xff, 0xff, 0xff), "section headers"},
+		"all FDEs bad":    {patched(t, 0x140+8, 77), "77"},
 	} {
 		t.Run(name, func(t *testing.T) { checkBad(t, c.file, c.want) })
 	}
@@ -119,7 +121,8 @@ func TestBadFolder(t *testing.T) {
 	r := ehasm(t, "build", dir)
 	assert.Equal(t, exitDone, r.code, r.stderr)
 	assert.Empty(t, r.stderr)
-	assert.Contains(t, r.stdout, "\nskipped: no unwind tables (1), not an ELF file (1), not an executable or shared object (1), not an x86-64 ELF file (1)\n")
+	assert.Contains(t, r.stdout,
+		"\nskipped: no unwind tables (1), not an ELF file (1), not an executable or shared object (1), not an x86-64 ELF file (1)\n")
 
 	writeFile(t, filepath.Join(dir, "cut.so"), smallELF(t, 0)[:400])
 	r = ehasm(t, "build", dir)
@@ -185,7 +188,8 @@ func TestBadTarget(t *testing.T) {
 	require.NoError(t, os.Symlink("a.so", link))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "c.so.eh_elf.so"), 0o755))
 	line(ehasm(t, "build", a, link), "c.so.eh_elf.so: is a folder")
-	assert.Equal(t, []string{"a.so", "a.so.eh_elf.so", "b.so", "c.so", "out/a.so.eh_elf.so", "out/b.so.eh_elf.so"}, files(t, dir))
+	assert.Equal(t, []string{"a.so", "a.so.eh_elf.so", "b.so", "c.so", "out/a.so.eh_elf.so", "out/b.so.eh_elf.so"},
+		files(t, dir))
 }
 
 // TestFullTarget builds to a file system that has no room.
@@ -231,7 +235,8 @@ func TestNoRights(t *testing.T) {
 
 	r := call("build", "-o", "out", "in")
 	assert.Equal(t, exitFailed, r.code)
-	assert.Equal(t, "ehasm: in/closed: open: permission denied\nehasm: in/secret.so: open: permission denied\n", r.stderr)
+	assert.Equal(t, "ehasm: in/closed: open: permission denied\nehasm: in/secret.so: open: permission denied\n",
+		r.stderr)
 	assert.Equal(t, []string{"good.so.eh_elf.so"}, files(t, filepath.Join(dir, "out")))
 	assert.Contains(t, r.stdout, "in/good.so")
 
@@ -252,7 +257,8 @@ func TestNoRights(t *testing.T) {
 // TestNames: names that would break a line are quoted.
 func TestNames(t *testing.T) {
 	dir := t.TempDir()
-	for i, name := range []string{"new\nline.so", "\x1b[31mred.so", "\xff\xfe.so", "quote\".so", " .so", "größe.so", strings.Repeat("x", 255-len(".eh_elf.so"))} {
+	for i, name := range []string{"new\nline.so", "\x1b[31mred.so", "\xff\xfe.so", "quote\".so", " .so", "größe.so",
+		strings.Repeat("x", 255-len(".eh_elf.so"))} {
 		path := writeFile(t, filepath.Join(dir, fmt.Sprint(i), name), smallELF(t, 0))
 		r := ehasm(t, "build", path)
 		assert.Equal(t, exitDone, r.code, r.stderr)

@@ -11,8 +11,8 @@ import (
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
-// TestCompressedBomb: sections that hold far more than the file are not inflated. Those that compilers write are, see package
-// srcline.
+// TestCompressedBomb: sections that hold far more than the file are not inflated. Those that
+// compilers write are, see package srcline.
 func TestCompressedBomb(t *testing.T) {
 	testtool.Need(t, "gcc")
 	testtool.Need(t, "objcopy")

@@ -50,7 +50,8 @@ func TestBuildCache(t *testing.T) {
 	b := writeFile(t, filepath.Join(dir, "b.so"), withBuildID(t, smallELF(t, 1), two))
 
 	const base = "ehasm/.build-id/"
-	want := []string{base + "11/" + string(bytes.Repeat([]byte("11"), 19)) + ".eh_elf.so", base + "22/" + string(bytes.Repeat([]byte("22"), 19)) + ".eh_elf.so"}
+	want := []string{base + "11/" + string(bytes.Repeat([]byte("11"), 19)) + ".eh_elf.so",
+		base + "22/" + string(bytes.Repeat([]byte("22"), 19)) + ".eh_elf.so"}
 	r := ehasm(t, "build", "--cache", dir)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Equal(t, want, files(t, cache), "one for each build-id, no temporary file left")
@@ -82,7 +83,8 @@ func TestBuildCache(t *testing.T) {
 	assert.Contains(t, r.stdout, "up to date")
 
 	// The same object at another size, as strip leaves it, has the same eh_elf.
-	longer := writeFile(t, filepath.Join(t.TempDir(), "a.so"), append(withBuildID(t, smallELF(t, 0), one), make([]byte, 100)...))
+	longer := writeFile(t, filepath.Join(t.TempDir(), "a.so"),
+		append(withBuildID(t, smallELF(t, 0), one), make([]byte, 100)...))
 	r = ehasm(t, "build", "--cache", longer)
 	assert.Contains(t, r.stdout, "up to date")
 }
@@ -108,11 +110,13 @@ func TestCacheVerb(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", cache)
 	r := ehasm(t, "cache", "--prune")
 	require.Equal(t, exitDone, r.code, r.stderr)
-	assert.Equal(t, filepath.Join(cache, "ehasm")+": 0 files, 0.0 MB\nremoved: 0 files, 0.0 MB\n", r.stdout, "no cache yet")
+	assert.Equal(t, filepath.Join(cache, "ehasm")+": 0 files, 0.0 MB\nremoved: 0 files, 0.0 MB\n", r.stdout,
+		"no cache yet")
 
 	dir := t.TempDir()
 	for i := range 2 {
-		writeFile(t, filepath.Join(dir, string(rune('a'+i))+".so"), withBuildID(t, smallELF(t, byte(i)), bytes.Repeat([]byte{byte(i + 1)}, 20)))
+		writeFile(t, filepath.Join(dir, string(rune('a'+i))+".so"),
+			withBuildID(t, smallELF(t, byte(i)), bytes.Repeat([]byte{byte(i + 1)}, 20)))
 	}
 	require.Equal(t, exitDone, ehasm(t, "build", "--cache", dir).code)
 	made := files(t, cache)

@@ -55,8 +55,10 @@ func TestCheckOtherRegisters(t *testing.T) {
 		"return":   {".cfi_register 16, 17", "CFA rsp+8 ra=r17"},
 	} {
 		source, object := filepath.Join(dir, "f.s"), filepath.Join(dir, "f.o")
-		text := ".text\n.type f,@function\nf: .cfi_startproc\npush %rbx\nnop\nret\n.cfi_endproc\n" + // with a finding: only those have a listing
-			".type g,@function\ng: .cfi_startproc\npush %rbx\n" + c.row + "\npop %rbx\npush %rbx\n.cfi_def_cfa 7, 8\npop %rbx\nret\n.cfi_endproc\n"
+		// with a finding: only those have a listing
+		text := ".text\n.type f,@function\nf: .cfi_startproc\npush %rbx\nnop\nret\n.cfi_endproc\n" +
+			".type g,@function\ng: .cfi_startproc\npush %rbx\n" + c.row +
+			"\npop %rbx\npush %rbx\n.cfi_def_cfa 7, 8\npop %rbx\nret\n.cfi_endproc\n"
 		require.NoError(t, os.WriteFile(source, []byte(text), 0o600))
 		out, err := exec.Command("as", "-o", object, source).CombinedOutput()
 		require.NoError(t, err, "%s", out)
@@ -86,7 +88,8 @@ func TestCheckJSON(t *testing.T) {
 	assert.Equal(t, 5, files[0].Judged)
 	require.Len(t, files[0].Findings, 1)
 	f := files[0].Findings[0]
-	assert.Equal(t, []any{"cfa", "error", "f", "rsp+16", "rsp+8", 3}, []any{f.Kind, f.Severity, f.Function, f.Actual, f.Claimed, f.Instructions})
+	assert.Equal(t, []any{"cfa", "error", "f", "rsp+16", "rsp+8", 3},
+		[]any{f.Kind, f.Severity, f.Function, f.Actual, f.Claimed, f.Instructions})
 
 	r = ehasm(t, "check", "--sarif", object)
 	var log struct {
@@ -129,7 +132,8 @@ func TestCheckBaseline(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, string(before), string(after))
 
-	for _, text := range []string{"\x7fELF\x02\x01\x01\n", strings.Repeat("a", 2<<20), "f+0x1\n", "# accepted\n\ta\tb\n"} {
+	for _, text := range []string{"\x7fELF\x02\x01\x01\n", strings.Repeat("a", 2<<20), "f+0x1\n",
+		"# accepted\n\ta\tb\n"} {
 		require.NoError(t, os.WriteFile(list, []byte(text), 0o600))
 		r = ehasm(t, "check", "--baseline", list, object)
 		assert.Equal(t, exitFailed, r.code)
@@ -208,7 +212,8 @@ func TestCheckMoved(t *testing.T) {
 	object, list := parts(t, dir, "m", 1), filepath.Join(dir, "known")
 	for i, address := range []string{"0x10000", "0x20000"} {
 		lib := filepath.Join(dir, "m.so")
-		out, err := exec.Command("gcc", "-shared", "-nostdlib", "-Wl,-Ttext="+address, "-o", lib, object).CombinedOutput()
+		out, err := exec.Command("gcc", "-shared", "-nostdlib", "-Wl,-Ttext="+address, "-o", lib,
+			object).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		args := []string{"check", "--baseline", list, lib}
 		if i == 0 {
@@ -264,7 +269,8 @@ func TestCheckMany(t *testing.T) {
 }
 
 func TestCheckMisuse(t *testing.T) {
-	for _, args := range [][]string{{}, {"--json", "--sarif", "x"}, {"--fail-on", "panic", "x"}, {"-j", "-1", "x"}, {"--what", "x"}, {"--diff", "x"}, {"--diff", "--baseline", "k", "x", "y"}} {
+	for _, args := range [][]string{{}, {"--json", "--sarif", "x"}, {"--fail-on", "panic", "x"}, {"-j", "-1", "x"},
+		{"--what", "x"}, {"--diff", "x"}, {"--diff", "--baseline", "k", "x", "y"}} {
 		r := ehasm(t, append([]string{"check"}, args...)...)
 		assert.Equal(t, exitUsage, r.code, "%v", args)
 		assert.Contains(t, r.stderr, "ehasm check --help", "%v", args)

@@ -74,7 +74,8 @@ func TestModulePath(t *testing.T) {
 		case d.IsDir() && rel != "." && (name[0] == '.' || name == "testdata" || rel == "bench" || rel == "build"):
 			return fs.SkipDir
 		case strings.HasSuffix(name, "_test.go"):
-		case strings.HasSuffix(name, ".go"), strings.HasSuffix(name, ".s"), filepath.Dir(rel) == "internal/profile/flamegraph", name == "go.mod", name == "go.sum":
+		case strings.HasSuffix(name, ".go"), strings.HasSuffix(name,
+			".s"), filepath.Dir(rel) == "internal/profile/flamegraph", name == "go.mod", name == "go.sum":
 			text, err := os.ReadFile(path)
 			if err != nil {
 				return err

@@ -31,8 +31,10 @@ func TestMostlyHoles(t *testing.T) {
 	write(t, b, path)
 	require.NoError(t, os.Truncate(path, 2*huge))
 	for _, args := range [][]string{
-		{"build", "-q", "-o", t.TempDir(), path}, {"build", "-q", "--cache", path}, {"check", path}, {"dump", path}, {"info", path},
-		{"synth", "-o", filepath.Join(t.TempDir(), "o"), path}, {"prove", path}, {"convert", "-o", filepath.Join(t.TempDir(), "o"), path},
+		{"build", "-q", "-o", t.TempDir(), path}, {"build", "-q", "--cache", path}, {"check", path}, {"dump", path},
+		{"info", path},
+		{"synth", "-o", filepath.Join(t.TempDir(), "o"), path}, {"prove", path},
+		{"convert", "-o", filepath.Join(t.TempDir(), "o"), path},
 	} {
 		got := shell(t, "ulimit -v 4000000", args...)
 		assert.Equal(t, exitFailed, got.code, "%q: %s", args, got.stderr)
@@ -60,19 +62,26 @@ func TestCacheForeignObjects(t *testing.T) {
 		return list
 	}
 	// forged has main's build-id, and other rows.
-	forged := unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: buildID("main"), Funcs: []unwindtest.Func{
-		{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost}, {Name: "main", Addr: 0x401040, Size: 0x40, Kind: unwindtest.BelowRSP}}}
+	forged := unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: buildID("main"),
+		Funcs: []unwindtest.Func{
+			{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost},
+			{Name: "main", Addr: 0x401040, Size: 0x40, Kind: unwindtest.BelowRSP}}}
 	for _, c := range []struct {
 		name  string
 		kept  bool // what comes of it
 		place func(t *testing.T, root, program string)
 	}{
 		{"the user's", true, func(*testing.T, string, string) {}},
-		{"another's", false, func(t *testing.T, root, program string) { require.NoError(t, os.Chown(program, other, other)) }},
+		{"another's", false, func(t *testing.T, root, program string) {
+			require.NoError(t, os.Chown(program, other, other))
+		}},
 		{"in another's folder", false, func(t *testing.T, root, program string) {
 			require.NoError(t, os.Chown(filepath.Dir(program), other, other))
 		}},
-		{"others may write it", false, func(t *testing.T, root, program string) { require.NoError(t, os.Chmod(program, 0o777)) }},
+		{"others may write it", false, func(t *testing.T, root,
+			program string) {
+			require.NoError(t, os.Chmod(program, 0o777))
+		}},
 		{"kept by perf", false, func(t *testing.T, root, program string) {
 			to := filepath.Join(os.Getenv("HOME"), ".debug", byID("main"), "elf")
 			require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))

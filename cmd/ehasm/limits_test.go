@@ -29,8 +29,10 @@ func TestLimits(t *testing.T) {
 	}
 	assert.Equal(t, exitDone, shell(t, "ulimit -n 16", "build", "-j1", file).code)
 
-	for limit, code := range map[string]int{"-v 400000": exitFailed, "-v 700000": exitFailed, "-v 1200000": exitFailed, "-v 1572863": exitFailed,
-		"-v 1572864": exitDone, "-v unlimited": exitDone, "-d 60000": exitFailed, "-d 131071": exitFailed, "-d 131072": exitDone} {
+	for limit, code := range map[string]int{"-v 400000": exitFailed, "-v 700000": exitFailed,
+		"-v 1200000": exitFailed, "-v 1572863": exitFailed,
+		"-v 1572864": exitDone, "-v unlimited": exitDone, "-d 60000": exitFailed, "-d 131071": exitFailed,
+		"-d 131072": exitDone} {
 		cmd := exec.Command("/bin/sh", "-c", "ulimit "+limit+`; exec "$0" "$@"`, built.path, "info", file+".eh_elf.so")
 		out, _ := cmd.CombinedOutput()
 		assert.Equal(t, code, cmd.ProcessState.ExitCode(), "ulimit %s: %s", limit, out)
@@ -84,5 +86,6 @@ func TestSparse(t *testing.T) {
 			assert.NoError(t, err, dispatch)
 		}
 	}
-	assert.Regexp(t, `\npages 0x[0-9a-f]+ to 0x[0-9a-f]+, not in the table: block 0\n`, ehasm(t, "dump", "--stage=plan", file).stdout)
+	assert.Regexp(t, `\npages 0x[0-9a-f]+ to 0x[0-9a-f]+, not in the table: block 0\n`,
+		ehasm(t, "dump", "--stage=plan", file).stdout)
 }

@@ -94,7 +94,8 @@ func goBuild(t testing.TB) string {
 		}
 		os.Chmod(dir, 0o755) // another user runs it, too
 		built.path = filepath.Join(dir, "ehasm")
-		// Without the commit, which Go stamps only for the checkout's owner: the release in files would depend on who tests.
+		// Without the commit, which Go stamps only for the checkout's owner: the release in files
+		// would depend on who tests.
 		args := []string{"build", "-buildvcs=false", "-o", built.path}
 		if runtime.GOOS == "linux" && runtime.GOARCH == "amd64" {
 			args = append(args, "-ldflags", entryFlag)
@@ -135,12 +136,16 @@ func writeFile(t testing.TB, path string, content []byte) string {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"frobnicate"}, {"build"}, {"build", "--frobnicate", "x"}, {"build", "-j", "0", "x"}, {"check", "-j", "0", "x"}, {"synth", "-j", "0", "x"}, {"script", "-j", "0"}, {"build", "-j", "many", "x"},
-		{"build", "--pid", "0"}, {"build", "--source=stabs", "x"}, {"build", "--dispatch=hash", "x"}, {"build", "-q", "-v", "x"},
+		{}, {"frobnicate"}, {"build"}, {"build", "--frobnicate", "x"}, {"build", "-j", "0", "x"},
+		{"check", "-j", "0", "x"}, {"synth", "-j", "0", "x"}, {"script", "-j", "0"}, {"build", "-j", "many", "x"},
+		{"build", "--pid", "0"}, {"build", "--source=stabs", "x"}, {"build", "--dispatch=hash", "x"},
+		{"build", "-q", "-v", "x"},
 		{"build", "-o", "", "x"}, {"dump", "--pc", "", "x"},
-		{"dump"}, {"dump", "a", "b"}, {"dump", "--stage=tea", "x"}, {"dump", "--pc", "main", "x"}, {"dump", "--source=stabs", "x"},
+		{"dump"}, {"dump", "a", "b"}, {"dump", "--stage=tea", "x"}, {"dump", "--pc", "main", "x"},
+		{"dump", "--source=stabs", "x"},
 		{"info"}, {"version", "x"}, {"help", "frobnicate"},
-		{"preload"}, {"preload", "--"}, {"preload", "--frobnicate", "x"}, {"preload", "-j", "0", "x"}, {"preload", "--dispatch=hash", "x"},
+		{"preload"}, {"preload", "--"}, {"preload", "--frobnicate", "x"}, {"preload", "-j", "0", "x"},
+		{"preload", "--dispatch=hash", "x"},
 	} {
 		r := ehasm(t, args...)
 		assert.Equal(t, exitUsage, r.code, "%q", args)
@@ -174,7 +179,8 @@ func TestHelp(t *testing.T) {
 
 // TestNearest: a mistyped verb is answered with the one that was meant.
 func TestNearest(t *testing.T) {
-	for name, want := range map[string]string{"biuld": "build", "recrod": "record", "scr": "script", "prov": "prove", "chekc": "check",
+	for name, want := range map[string]string{"biuld": "build", "recrod": "record", "scr": "script", "prov": "prove",
+		"chekc":   "check",
 		"versoin": "version", "p": "", "frobnicate": "", "": "", "dumpp": "dump"} {
 		assert.Equal(t, want, nearest(name), name)
 	}
@@ -194,7 +200,8 @@ func TestGoEnvironment(t *testing.T) {
 	prog := goBuild(t)
 	dir := t.TempDir()
 	file := writeFile(t, filepath.Join(dir, "a.so"), smallELF(t, 0))
-	for _, env := range []string{"GOARM=7,hardfloat", "GOARM=x", "GOMIPS=x", "GOMIPS64=x", "GOPPC64=power10", "GOPPC64=x", "GOWASM=x",
+	for _, env := range []string{"GOARM=7,hardfloat", "GOARM=x", "GOMIPS=x", "GOMIPS64=x", "GOPPC64=power10",
+		"GOPPC64=x", "GOWASM=x",
 		"GOAMD64=x", "GO386=x", "GOOS=darwin", "GOARCH=arm", "GOEXPERIMENT=x", "GOROOT=/nowhere"} {
 		cmd := exec.Command(prog, "build", "--force", file)
 		cmd.Env = append(os.Environ(), env)

@@ -99,14 +99,16 @@ func TestCompletion(t *testing.T) {
 	assert.Contains(t, ask("fish", "-c", "source "+fish+"; complete -C 'ehasm build --disp'"), "--dispatch")
 	ways := ask("fish", "-c", "source "+fish+"; complete -C 'ehasm build --dispatch '")
 	assert.Regexp(t, `\Apacked\t.*\ntree\t.*\n\z`, ways)
-	assert.Contains(t, ask("fish", "-c", "source "+fish+"; complete -C 'ehasm stack -p "+strconv.Itoa(os.Getpid())+"'"), strconv.Itoa(os.Getpid()))
+	assert.Contains(t, ask("fish", "-c",
+		"source "+fish+"; complete -C 'ehasm stack -p "+strconv.Itoa(os.Getpid())+"'"), strconv.Itoa(os.Getpid()))
 	assert.Contains(t, ask("fish", "-c", "source "+fish+"; complete -C 'ehasm record -- ech'"), "echo")
 
 	ask("zsh", "-f", "-n", script("zsh"))
 	assert.Contains(t, typedInZsh(t, script("zsh"), "ehasm build --dispatch=pac"), "--dispatch=packed")
 	assert.Contains(t, typedInZsh(t, script("zsh"), "ehasm record -o x --push-as otl"), "--push-as otlp")
 	assert.Contains(t, typedInZsh(t, script("zsh"), "ehasm sta"), "ehasm stack")
-	assert.Contains(t, ask("zsh", "-f", "-c", "autoload -U compinit; compinit -u -D; source "+filepath.Join(dir, "zsh")+"; print $_comps[ehasm]"), "_ehasm")
+	assert.Contains(t, ask("zsh", "-f", "-c", "autoload -U compinit; compinit -u -D; source "+filepath.Join(dir,
+		"zsh")+"; print $_comps[ehasm]"), "_ehasm")
 
 	assert.Equal(t, exitUsage, ehasm(t, "completion", "tcsh").code)
 	assert.Equal(t, exitUsage, ehasm(t, "completion").code)

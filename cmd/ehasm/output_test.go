@@ -55,7 +55,8 @@ func TestOutputFull(t *testing.T) {
 	for _, format := range []string{"perf", "folded", "json", "pprof", "svg", "perf.data"} {
 		for _, trap := range []string{":", "trap '' XFSZ"} {
 			write(t, []byte("good"), out)
-			got := shell(t, trap+"; ulimit -f 0", "script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "--format", format, "-i", in, "-o", out)
+			got := shell(t, trap+"; ulimit -f 0", "script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root,
+				"--format", format, "-i", in, "-o", out)
 			assert.Equal(t, result{exitFailed, "", "ehasm: " + out + ": cannot write: file too large\n"}, got, format)
 			assert.Equal(t, []string{"out"}, files(t, dir))
 			b, err := os.ReadFile(out)
@@ -64,10 +65,12 @@ func TestOutputFull(t *testing.T) {
 		}
 	}
 	// Later than the first write, too.
-	got := shell(t, "ulimit -f 8", "script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "-i", in, "-o", out)
+	got := shell(t, "ulimit -f 8", "script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "-i", in, "-o",
+		out)
 	assert.Equal(t, result{exitFailed, "", "ehasm: " + out + ": cannot write: file too large\n"}, got)
 	assert.Equal(t, []string{"out"}, files(t, dir))
-	got = shell(t, "ulimit -f 0", "script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "-i", in, "-o", "/dev/null", "--stats", out)
+	got = shell(t, "ulimit -f 0", "script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "-i", in, "-o",
+		"/dev/null", "--stats", out)
 	assert.Equal(t, result{exitFailed, "", "ehasm: " + out + ": cannot write: file too large\n"}, got)
 	assert.Equal(t, []string{"out"}, files(t, dir))
 
@@ -89,7 +92,8 @@ func TestOutputInterrupted(t *testing.T) {
 	out := filepath.Join(dir, "out")
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		write(t, []byte("good"), out)
-		cmd := exec.Command(goBuild(t), "script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "-i", "-", "-o", out)
+		cmd := exec.Command(goBuild(t), "script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "-i", "-",
+			"-o", out)
 		in, err := cmd.StdinPipe()
 		require.NoError(t, err)
 		var stderr bytes.Buffer
@@ -119,7 +123,8 @@ func TestOutputMode(t *testing.T) {
 	for _, c := range []struct {
 		umask           string
 		in, before, out fs.FileMode
-	}{{"022", 0o644, 0, 0o644}, {"077", 0o644, 0, 0o600}, {"0", 0o600, 0, 0o600}, {"0", 0o666, 0, 0o666}, {"0", 0o640, 0, 0o640}, {"022", 0o644, 0o600, 0o600}} {
+	}{{"022", 0o644, 0, 0o644}, {"077", 0o644, 0, 0o600}, {"0", 0o600, 0, 0o600}, {"0", 0o666, 0, 0o666},
+		{"0", 0o640, 0, 0o640}, {"022", 0o644, 0o600, 0o600}} {
 		for _, flags := range [][]string{{"-o", out}, {"-o", "/dev/null", "--stats", out}} {
 			if c.before != 0 && len(flags) > 2 {
 				continue
@@ -130,7 +135,9 @@ func TestOutputMode(t *testing.T) {
 				write(t, nil, out)
 				require.NoError(t, os.Chmod(out, c.before))
 			}
-			got := shell(t, "umask "+c.umask, append([]string{"script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "-i", in}, flags...)...)
+			got := shell(t, "umask "+c.umask,
+				append([]string{"script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "-i", in},
+					flags...)...)
 			require.Equal(t, result{}, got)
 			st, err := os.Stat(out)
 			require.NoError(t, err)
@@ -144,7 +151,8 @@ func TestOutputPlaces(t *testing.T) {
 	r, in := recording(t, 3)
 	want := "prog;_start;main 3\n"
 	script := func(out string) []string {
-		return []string{"script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "--format=folded", "-i", in, "-o", out}
+		return []string{"script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root, "--format=folded", "-i",
+			in, "-o", out}
 	}
 	dir := t.TempDir()
 	assert.Equal(t, result{exitDone, want, ""}, ehasm(t, script("-")...))
@@ -168,7 +176,8 @@ func TestOutputPlaces(t *testing.T) {
 	assert.Equal(t, want, <-read)
 	got := ehasm(t, script(filepath.Join(dir, "none", "out"))...)
 	assert.Equal(t, exitFailed, got.code)
-	assert.True(t, strings.HasSuffix(got.stderr, "/none/out: cannot create a temporary file beside it: no such file or directory\n"), got.stderr)
+	assert.True(t, strings.HasSuffix(got.stderr,
+		"/none/out: cannot create a temporary file beside it: no such file or directory\n"), got.stderr)
 	assert.Equal(t, []string{"fifo", "file"}, files(t, dir))
 	for _, dev := range []string{"/dev/stdout", "/dev/null"} {
 		st, err := os.Lstat(dev)
@@ -210,7 +219,8 @@ func TestOutputIsInput(t *testing.T) {
 
 	assert.Equal(t, exitDone, ehasm(t, "convert", object, "-o", os.DevNull).code)
 	known := filepath.Join(dir, "known")
-	for _, args := range [][]string{{"check", object, "--write-baseline", known}, {"check", object, "--baseline", known, "--write-baseline", known}} {
+	for _, args := range [][]string{{"check", object, "--write-baseline", known},
+		{"check", object, "--baseline", known, "--write-baseline", known}} {
 		assert.Equal(t, exitDone, ehasm(t, args...).code, "a baseline may be brought up to date")
 	}
 }
@@ -229,7 +239,8 @@ func contentsOf(t *testing.T, paths ...string) (all []string) {
 func TestOutputDash(t *testing.T) {
 	dir := t.TempDir()
 	object := cdecltest.Build(t, cdecltest.Source(t), filepath.Join(dir, "a.so"))
-	for _, verb := range [][]string{{"convert", object}, {"convert", "--json", object}, {"synth", "--synth=all", object}} {
+	for _, verb := range [][]string{{"convert", object}, {"convert", "--json", object},
+		{"synth", "--synth=all", object}} {
 		file := filepath.Join(dir, "file")
 		named := ehasm(t, append(verb, "-o", file)...)
 		require.Equal(t, exitDone, named.code, named.stderr)

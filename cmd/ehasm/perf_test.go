@@ -71,14 +71,19 @@ func TestPerfScript(t *testing.T) {
 		require.NoError(t, os.WriteFile(source, []byte(c.source), 0o666))
 		out, err := exec.Command(c.compiler, "-O1", "-o", filepath.Join(dir, c.name+".prog"), source).CombinedOutput()
 		require.NoError(t, err, "%s", out)
-		perfIn(t, dir, append(append([]string{"record", "-q", "-F", "499", "-o", c.name}, strings.Fields(c.record)...), "./"+c.name+".prog")...)
-		require.Equal(t, exitDone, ehasm(t, "script", "-q", "--cache=false", "-i", filepath.Join(dir, c.name), "-o", filepath.Join(dir, "chains.perf.data")).code)
+		perfIn(t, dir, append(append([]string{"record", "-q", "-F", "499", "-o", c.name},
+			strings.Fields(c.record)...), "./"+c.name+".prog")...)
+		require.Equal(t, exitDone, ehasm(t, "script", "-q", "--cache=false", "-i", filepath.Join(dir, c.name), "-o",
+			filepath.Join(dir, "chains.perf.data")).code)
 		for _, flags := range []string{
-			"", "-G", "--header", "--force --max-stack 7", "-F comm,pid,tid,time,event,ip,sym,dso,trace", "-F +pid", "-F -period",
-			"-F ip,sym", "-F comm,tid,ip,sym,symoff", "-F ip,dso", "-F pid,time,period", "-F tid,event -f", "--comms " + c.name + ".prog"[:5],
+			"", "-G", "--header", "--force --max-stack 7", "-F comm,pid,tid,time,event,ip,sym,dso,trace", "-F +pid",
+			"-F -period",
+			"-F ip,sym", "-F comm,tid,ip,sym,symoff", "-F ip,dso", "-F pid,time,period", "-F tid,event -f",
+			"--comms " + c.name + ".prog"[:5],
 			"--comm other", "--pid 1,2", "--time 0,1", "-G -F comm,ip,sym",
 		} {
-			args := append([]string{"script", "--no-inline", "-i"}, append([]string{c.name}, strings.Fields(flags)...)...)
+			args := append([]string{"script", "--no-inline", "-i"},
+				append([]string{c.name}, strings.Fields(flags)...)...)
 			got := s.run(dir, os.Getenv("PATH"), args...)
 			assert.Zero(t, got.code, "%s", got.stderr)
 			want := ""
@@ -130,8 +135,10 @@ func TestPerfItself(t *testing.T) {
 	write(t, []byte("#!/bin/sh\necho perf itself: $*\nexit 7\n"), filepath.Join(other, "perf"))
 	require.NoError(t, os.Chmod(filepath.Join(other, "perf"), 0o755))
 	for _, args := range []string{
-		"", "report", "record -g ls", "script -D", "script --itrace", "script -i -", "script -F srcline", "script -F sw:ip", "script -F sym",
-		"script report syscalls", "script -i /none", "script --time 10%/1", "script --help", "-v", "script -F +brstack", "script -C x",
+		"", "report", "record -g ls", "script -D", "script --itrace", "script -i -", "script -F srcline",
+		"script -F sw:ip", "script -F sym",
+		"script report syscalls", "script -i /none", "script --time 10%/1", "script --help", "-v",
+		"script -F +brstack", "script -C x",
 	} {
 		got := s.run(dir, other+":/usr/bin:/bin", strings.Fields(args)...)
 		assert.Equal(t, result{7, strings.TrimSpace("perf itself: "+args) + "\n", ""}, got)
@@ -140,5 +147,6 @@ func TestPerfItself(t *testing.T) {
 	assert.Zero(t, got.code, got.stderr)
 	assert.Contains(t, got.stdout, "prog     7     0.000002:          5 cycles: \n")
 	got = s.run(dir, "/none", "report")
-	assert.Equal(t, result{exitFailed, "", "ehasm: perf: not found in PATH, apart from ehasm's stand-in: install perf\n"}, got)
+	assert.Equal(t, result{exitFailed, "",
+		"ehasm: perf: not found in PATH, apart from ehasm's stand-in: install perf\n"}, got)
 }

@@ -63,7 +63,8 @@ func (p *preloading) runProgram(t *testing.T, prog string, env []string, args ..
 	if _, exited := err.(*exec.ExitError); !exited {
 		require.NoError(t, err)
 	}
-	return result{cmd.ProcessState.ExitCode(), strings.ReplaceAll(stdout.String(), fmt.Sprint("pid ", pid), "pid OURS"), stderr.String()}
+	return result{cmd.ProcessState.ExitCode(), strings.ReplaceAll(stdout.String(), fmt.Sprint("pid ", pid),
+		"pid OURS"), stderr.String()}
 }
 
 // cached returns the eh_elf of an object in the cache.
@@ -112,7 +113,8 @@ func TestPreload(t *testing.T) {
 	assert.FileExists(t, p.cached(t, other))
 
 	// Signals that nohup has ignored.
-	out, err := exec.Command("sh", "-c", "trap '' HUP; exec "+p.prog+" preload --library "+p.library+" grep SigIgn /proc/self/status").Output()
+	out, err := exec.Command("sh", "-c",
+		"trap '' HUP; exec "+p.prog+" preload --library "+p.library+" grep SigIgn /proc/self/status").Output()
 	require.NoError(t, err)
 	ignored, err := strconv.ParseUint(strings.TrimSpace(strings.TrimPrefix(string(out), "SigIgn:")), 16, 64)
 	require.NoError(t, err, "%s", out)
@@ -149,7 +151,8 @@ func TestPreloadLibrary(t *testing.T) {
 		return writeFile(t, filepath.Join(dir, prog), b)
 	}
 	for _, prog := range []string{
-		install("bin/ehasm", "lib/"+preloadName), install("ehasm", "build/runtime/"+preloadName), install("ehasm", preloadName),
+		install("bin/ehasm", "lib/"+preloadName), install("ehasm", "build/runtime/"+preloadName),
+		install("ehasm", preloadName),
 		install("bin/ehasm", "lib/x86_64-linux-gnu/"+preloadName),
 	} {
 		assert.Equal(t, result{exitDone, "", "in " + preloadName + "\n"}, p.runProgram(t, prog, nil, "true"))

@@ -65,7 +65,8 @@ func TestInterrupt(t *testing.T) {
 		cmd.Wait()
 		assert.Less(t, time.Since(begin), 2*time.Second)
 		assert.Equal(t, 130, cmd.ProcessState.ExitCode())
-		assert.Equal(t, fmt.Sprintf("ehasm: interrupted: %d of 40 files are built\n", len(files(t, out))), stderr.String(), "what is said to be built is there")
+		assert.Equal(t, fmt.Sprintf("ehasm: interrupted: %d of 40 files are built\n", len(files(t, out))),
+			stderr.String(), "what is said to be built is there")
 		assert.Empty(t, stdout.String())
 		for _, name := range files(t, out) {
 			require.True(t, strings.HasSuffix(name, ".eh_elf.so"), name)
@@ -123,7 +124,8 @@ func (w failWriter) Write([]byte) (int, error) { return 0, w.err }
 func TestStdoutFails(t *testing.T) {
 	dir := t.TempDir()
 	file := writeFile(t, filepath.Join(dir, "a.so"), smallELF(t, 0))
-	for _, args := range [][]string{{"build", file}, {"build", "--json", file}, {"dump", file}, {"info", file + ".eh_elf.so"}, {"version"}, {"help"}} {
+	for _, args := range [][]string{{"build", file}, {"build", "--json", file}, {"dump", file},
+		{"info", file + ".eh_elf.so"}, {"version"}, {"help"}} {
 		var stderr bytes.Buffer
 		code := run(context.Background(), args, failWriter{syscall.ENOSPC}, &stderr)
 		assert.Equal(t, exitFailed, code, "%q", args)

@@ -32,8 +32,8 @@ func TestProveContent(t *testing.T) {
 	assert.Contains(t, r.stderr, "eh_elf of another object: no build-id, and other content")
 }
 
-// TestProveSites: the table for exceptions is the object's. A file with one that libehunwind cannot read, as its format was
-// another then, is made again.
+// TestProveSites: the table for exceptions is the object's. A file with one that libehunwind cannot
+// read, as its format was another then, is made again.
 func TestProveSites(t *testing.T) {
 	testtool.Need(t, "g++")
 	dir := t.TempDir()
@@ -67,7 +67,8 @@ void h() { try { g(); } catch (int) { } }
 
 	writeFile(t, eh, image)
 	assert.Contains(t, ehasm(t, "build", path).stdout, "up to date")
-	note := abi.SitesNote{Version: abi.SitesVersion, Addr: uint64(at), Size: uint64(len(table))} // a small file is mapped as it is
+	// a small file is mapped as it is
+	note := abi.SitesNote{Version: abi.SitesVersion, Addr: uint64(at), Size: uint64(len(table))}
 	require.Equal(t, 1, bytes.Count(image, note.Bytes()))
 	older := note
 	older.Version--

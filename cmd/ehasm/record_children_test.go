@@ -67,7 +67,8 @@ func TestRecordNothing(t *testing.T) {
 		idle.Wait()
 	}()
 	pid := strconv.Itoa(idle.Process.Pid)
-	for _, args := range [][]string{{"-o", "p.folded"}, {"--every", "1s", "-o", "profiles"}, {"--flight", "1s", "-o", "p.folded"}, {"-q", "-o", "p.svg"}} {
+	for _, args := range [][]string{{"-o", "p.folded"}, {"--every", "1s", "-o", "profiles"},
+		{"--flight", "1s", "-o", "p.folded"}, {"-q", "-o", "p.svg"}} {
 		r := recordIn(t, dir, append(args, "-p", pid, "--duration", "100ms")...)
 		assert.Equal(t, exitFailed, r.code, "%q", args)
 		assert.Contains(t, r.stderr, "no samples: process "+pid+" and children used no processor time", "%q", args)

@@ -14,9 +14,10 @@ import (
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
-// TestRecordClocks records where the clock of programs is behind the clock of the kernel's records, and CLOCK_BOOTTIME two
-// hours further than CLOCK_MONOTONIC, as after two hours in which the machine was suspended. Samples are counted when
-// they are taken, not all at the end, and times are those for which programs ran.
+// TestRecordClocks records where the clock of programs is behind the clock of the kernel's records,
+// and CLOCK_BOOTTIME two hours further than CLOCK_MONOTONIC, as after two hours in which the
+// machine was suspended. Samples are counted when they are taken, not all at the end, and times are
+// those for which programs ran.
 func TestRecordClocks(t *testing.T) {
 	testtool.NeedRoot(t, "for a time namespace")
 	testtool.Need(t, "unshare")
@@ -26,7 +27,8 @@ func TestRecordClocks(t *testing.T) {
 	_, err = fmt.Sscan(string(b), &up)
 	require.NoError(t, err)
 	cmd := recordCommand(t, t.TempDir(), "--every", "1s", "-o", "out", "--", "sh", "-c", busy+"sleep 1.1; "+busy)
-	cmd.Args = append([]string{"unshare", "-T", fmt.Sprintf("--monotonic=-%d", int(min(up/2, 3600))), "--boottime=7200"}, cmd.Args...)
+	cmd.Args = append([]string{"unshare", "-T", fmt.Sprintf("--monotonic=-%d", int(min(up/2, 3600))),
+		"--boottime=7200"}, cmd.Args...)
 	cmd.Path = "/usr/bin/unshare"
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -34,7 +36,8 @@ func TestRecordClocks(t *testing.T) {
 	for line := range strings.Lines(string(out)) {
 		var n int
 		var seconds float64
-		if k, _ := fmt.Sscanf(line[strings.LastIndex(line, ": ")+1:], " %d samples of %f s", &n, &seconds); k == 2 && n > 0 {
+		if k, _ := fmt.Sscanf(line[strings.LastIndex(line, ": ")+1:], " %d samples of %f s", &n, &seconds); k == 2 &&
+			n > 0 {
 			parts++
 			assert.Less(t, seconds, 60.)
 		}

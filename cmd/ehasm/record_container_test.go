@@ -36,18 +36,26 @@ func TestRecordContainers(t *testing.T) {
 					require.NoError(t, os.WriteFile(root+path, b, 0o755))
 				}
 				lib := filepath.Join(dir, "lib.c")
-				require.NoError(t, os.WriteFile(lib, []byte("volatile unsigned long n; "+padding(box)+"int "+box+"_work(void) { for (n = 0; n < 60000000; n++); return 1; }\n"+
-					"int work(void) { return "+box+"_work() + n; }\n"), 0o666))
+				require.NoError(t, os.WriteFile(lib,
+					[]byte("volatile unsigned long n; "+padding(box)+"int "+box+
+						"_work(void) { for (n = 0; n < 60000000; n++); return 1; }\n"+
+						"int work(void) { return "+box+"_work() + n; }\n"), 0o666))
 				program := filepath.Join(dir, "program.c")
-				require.NoError(t, os.WriteFile(program, []byte("int work(void); void "+box+"_call(void) { work(); work(); } int usleep(unsigned); int main(void) { "+box+"_call(); usleep(300000); return 0; }\n"), 0o666))
+				require.NoError(t, os.WriteFile(program,
+					[]byte("int work(void); void "+box+
+						"_call(void) { work(); work(); } int usleep(unsigned); int main(void) { "+box+
+						"_call(); usleep(300000); return 0; }\n"), 0o666))
 				gcc := func(args ...string) {
-					out, err := exec.Command("gcc", append(append([]string{"-O0"}, c.flags...), args...)...).CombinedOutput()
+					out, err := exec.Command("gcc", append(append([]string{"-O0"}, c.flags...),
+						args...)...).CombinedOutput()
 					require.NoError(t, err, "%s", out)
 				}
 				so := filepath.Join(root, "lib/libwork.so")
 				gcc("-shared", "-fPIC", "-Wl,-soname,libwork.so", "-o", so, lib)
 				gcc("-o", filepath.Join(root, "program"), program, so, "-Wl,-rpath,/lib")
-				run = append(run, "chroot "+root+" /program & sleep 0.05; "+"[ "+box+" = first ] || rm "+filepath.Join(root, "program")+"; ")
+				run = append(run,
+					"chroot "+root+" /program & sleep 0.05; "+"[ "+box+" = first ] || rm "+filepath.Join(root,
+						"program")+"; ")
 			}
 			r := recordIn(t, dir, "-o", "p.folded", "sh", "-c", strings.Join(run, "")+"wait")
 			require.Zero(t, r.code, r.stderr)

@@ -45,8 +45,8 @@ int main(void) { big(); return 0; }
 	assert.InDelta(t, all, s.Samples, all/4)
 }
 
-// TestRecordReleased: programs that are run once each and deleted have their names in the profile, though what is known of
-// most is released before its end.
+// TestRecordReleased: programs that are run once each and deleted have their names in the profile,
+// though what is known of most is released before its end.
 func TestRecordReleased(t *testing.T) {
 	testtool.NeedRoot(t, "to have samples of each")
 	dir := t.TempDir()
@@ -74,7 +74,8 @@ int main(void) { spin(); usleep(400000); return 0; }
 	require.NoError(t, err)
 	named := 0
 	for i := range count {
-		if strings.Contains(string(b), fmt.Sprintf("b%d;_start;__libc_start_main@@GLIBC_2.34;__libc_start_call_main;main;spin", i+1)) {
+		if strings.Contains(string(b),
+			fmt.Sprintf("b%d;_start;__libc_start_main@@GLIBC_2.34;__libc_start_call_main;main;spin", i+1)) {
 			named++
 		}
 	}

@@ -74,8 +74,10 @@ func TestNameBombs(t *testing.T) {
 		return stderr.String()
 	}
 	for _, args := range [][]string{
-		{"record", "-o", "p.folded", "--raw", "raw.data", program}, {"record", "-o", "p.folded", "--inline", "--signatures", program},
-		{"script", "--format=folded", "--inline", "-o", "p.folded", "-i", "raw.data"}, {"record", "--no-demangle", "-o", "p.folded", program},
+		{"record", "-o", "p.folded", "--raw", "raw.data", program},
+		{"record", "-o", "p.folded", "--inline", "--signatures", program},
+		{"script", "--format=folded", "--inline", "-o", "p.folded", "-i", "raw.data"},
+		{"record", "--no-demangle", "-o", "p.folded", program},
 	} {
 		run(args...)
 		b, err := os.ReadFile(filepath.Join(dir, "p.folded"))

@@ -60,7 +60,8 @@ func TestRecordEvery(t *testing.T) {
 	assert.Greater(t, got, 50)
 }
 
-// TestRecordInterruptedTwice: a second interrupt ends a recorder that cannot write its profile, since no process reads the FIFO.
+// TestRecordInterruptedTwice: a second interrupt ends a recorder that cannot write its profile,
+// since no process reads the FIFO.
 func TestRecordInterruptedTwice(t *testing.T) {
 	for _, command := range []bool{false, true} {
 		dir := t.TempDir()
@@ -110,7 +111,8 @@ func opens(pid int) bool {
 // end.
 func TestRecordFlight(t *testing.T) {
 	dir := t.TempDir()
-	cmd := recordCommand(t, dir, "--flight", "1m", "-o", "f.folded", "sh", "-c", busy+"touch ready; until [ -e go ]; do sleep 0.01; done")
+	cmd := recordCommand(t, dir, "--flight", "1m", "-o", "f.folded", "sh", "-c",
+		busy+"touch ready; until [ -e go ]; do sleep 0.01; done")
 	require.NoError(t, cmd.Start())
 	waitForFile(t, filepath.Join(dir, "ready"))
 	r := ehasm(t, "record", "--dump", strconv.Itoa(cmd.Process.Pid))
@@ -170,7 +172,8 @@ func TestRecordPush(t *testing.T) {
 		}
 	}))
 	dir := t.TempDir()
-	args := []string{"--push", server.URL, "--push-as", "pprof", "--push-name", "shop", "--push-label", "zone=b", "--push-header", "Authorization: Bearer x", "--every", "1s"}
+	args := []string{"--push", server.URL, "--push-as", "pprof", "--push-name", "shop", "--push-label", "zone=b",
+		"--push-header", "Authorization: Bearer x", "--every", "1s"}
 	r := recordIn(t, dir, append(args, "sh", "-c", busy+"exit 3")...)
 	assert.Equal(t, 3, r.code, r.stderr)
 	assert.Regexp(t, `--push: [1-9]\d* profiles sent, 0 not, 1 tries again`, r.stderr)
@@ -187,9 +190,12 @@ func TestRecordPush(t *testing.T) {
 	server.Close()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets"), []byte("A: 1\nS3CRET\n"), 0o600))
 	for text, args := range map[string][]string{
-		"want http://": {"--push", "host:1", "true"}, "unknown protocol": {"--push", "http://h", "--push-as", "x", "true"},
-		"want NAME=VALUE": {"--push", "http://h", "--push-label", "x", "true"}, "--push-header: header 1: want NAME: VALUE": {"--push", "http://h", "--push-header", "x", "true"},
-		"secrets: header 2: want NAME: VALUE": {"--push", "http://h", "--push-header", "@secrets", "true"}, "open none": {"--push", "http://h", "--push-header", "@none", "true"},
+		"want http://": {"--push", "host:1", "true"}, "unknown protocol": {"--push", "http://h", "--push-as", "x",
+			"true"},
+		"want NAME=VALUE": {"--push", "http://h", "--push-label", "x", "true"},
+		"--push-header: header 1: want NAME: VALUE": {"--push", "http://h", "--push-header", "x", "true"},
+		"secrets: header 2: want NAME: VALUE":       {"--push", "http://h", "--push-header", "@secrets", "true"},
+		"open none":                                 {"--push", "http://h", "--push-header", "@none", "true"},
 	} {
 		r := recordIn(t, dir, args...)
 		assert.Equal(t, exitUsage, r.code)
@@ -209,14 +215,17 @@ func TestRecordPushHeaders(t *testing.T) {
 	}))
 	defer server.Close()
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets"), []byte("Authorization: Bearer x:y\n\nX-Scope-OrgID: 7"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets"),
+		[]byte("Authorization: Bearer x:y\n\nX-Scope-OrgID: 7"), 0o600))
 	t.Setenv(recorder.HeaderVariable, "X-Api-Key: key\nX-Other: 1\n")
-	r := recordIn(t, dir, "--push", server.URL, "--push-as", "pprof", "--push-header", "@secrets", "--push-header", "X-Other: 2", "sh", "-c", busy+"env")
+	r := recordIn(t, dir, "--push", server.URL, "--push-as", "pprof", "--push-header", "@secrets", "--push-header",
+		"X-Other: 2", "sh", "-c", busy+"env")
 	assert.Zero(t, r.code, r.stderr)
 	assert.NotContains(t, r.stdout, recorder.HeaderVariable)
 	mu.Lock()
 	defer mu.Unlock()
-	for name, want := range map[string][]string{"Authorization": {"Bearer x:y"}, "X-Scope-Orgid": {"7"}, "X-Api-Key": {"key"}, "X-Other": {"1", "2"}} {
+	for name, want := range map[string][]string{"Authorization": {"Bearer x:y"}, "X-Scope-Orgid": {"7"},
+		"X-Api-Key": {"key"}, "X-Other": {"1", "2"}} {
 		assert.Equal(t, want, got[name], name)
 	}
 }

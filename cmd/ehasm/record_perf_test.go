@@ -16,19 +16,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRecordBesidePerf: a recording of the whole system leaves perf's recordings alone, and knows build-ids nevertheless.
+// TestRecordBesidePerf: a recording of the whole system leaves perf's recordings alone, and knows
+// build-ids nevertheless.
 func TestRecordBesidePerf(t *testing.T) {
 	testtool.NeedRoot(t, "to record the whole system")
 	testtool.Need(t, "perf", "gcc")
 	dir := t.TempDir()
 	source, program := filepath.Join(dir, "a.c"), filepath.Join(dir, "a")
-	require.NoError(t, os.WriteFile(source, []byte("int main(void) { for (volatile int i = 0; i < 20000000; i++) ; return 0; }\n"), 0o666))
+	require.NoError(t, os.WriteFile(source,
+		[]byte("int main(void) { for (volatile int i = 0; i < 20000000; i++) ; return 0; }\n"), 0o666))
 	out, err := exec.Command("gcc", "-O1", "-Wl,--build-id", "-o", program, source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	cmd := recordCommand(t, dir, "-a", "-F", "97", "-o", "p.folded", "--raw", "raw.data")
 	require.NoError(t, cmd.Start())
 	waitForRings(t, cmd)
-	perf := exec.Command("perf", "record", "-q", "-e", "cpu-clock:u", "-F", "499", "--call-graph", "dwarf", "-o", "x.data", "--", program)
+	perf := exec.Command("perf", "record", "-q", "-e", "cpu-clock:u", "-F", "499", "--call-graph", "dwarf", "-o",
+		"x.data", "--", program)
 	perf.Dir, perf.Env = dir, append(os.Environ(), "HOME="+dir)
 	out, err = perf.CombinedOutput()
 	assert.NoError(t, err, "%s", out)

@@ -24,10 +24,12 @@ func TestRecordSource(t *testing.T) {
 	dir := t.TempDir()
 	src := filepath.Join(dir, "nested.c")
 	require.NoError(t, os.WriteFile(src, []byte(nested), 0o666))
-	out, err := exec.Command("gcc", "-O1", "-g", "-fomit-frame-pointer", "-Wa,--gsframe", "-o", filepath.Join(dir, "nested"), src).CombinedOutput()
+	out, err := exec.Command("gcc", "-O1", "-g", "-fomit-frame-pointer", "-Wa,--gsframe", "-o",
+		filepath.Join(dir, "nested"), src).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	folded := func(source string) string {
-		r := recordIn(t, dir, "--source="+source, "--signatures", "--frame-pointers=never", "-o", "p.folded", "./nested")
+		r := recordIn(t, dir, "--source="+source, "--signatures", "--frame-pointers=never", "-o", "p.folded",
+			"./nested")
 		require.Zero(t, r.code, r.stderr)
 		b, err := os.ReadFile(filepath.Join(dir, "p.folded"))
 		require.NoError(t, err)

@@ -132,7 +132,8 @@ func TestRecordProcesses(t *testing.T) {
 		stdin, err := target.StdinPipe()
 		require.NoError(t, err)
 		require.NoError(t, target.Start())
-		targets, inputs, pids = append(targets, target), append(inputs, stdin), append(pids, strconv.Itoa(target.Process.Pid))
+		targets, inputs, pids = append(targets, target), append(inputs, stdin), append(pids,
+			strconv.Itoa(target.Process.Pid))
 	}
 	cmd := recordCommand(t, dir, "-p", strings.Join(pids, ","), "-o", "p.folded")
 	require.NoError(t, cmd.Start())
@@ -274,7 +275,8 @@ func TestRecordUnprivileged(t *testing.T) {
 	for _, args := range [][]string{{"-a"}, {"-p", "1"}} {
 		r = as(append([]string{"-o", "q.folded"}, args...)...)
 		assert.Equal(t, 1, r.code)
-		assert.Contains(t, r.stderr, "perf_event_open: permission denied: not allowed to this user (kernel.perf_event_paranoid=")
+		assert.Contains(t, r.stderr,
+			"perf_event_open: permission denied: not allowed to this user (kernel.perf_event_paranoid=")
 		assert.Contains(t, r.stderr, "CAP_PERFMON")
 		assert.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
 	}
@@ -333,6 +335,7 @@ func TestRecordGuide(t *testing.T) {
 	assert.Greater(t, commands, 8)
 	picture, err := os.ReadFile("../../docs/record.svg")
 	require.NoError(t, err)
-	assert.Contains(t, string(picture), "ehasm build -j1 -q -o eh_elfs /usr/lib/x86_64-linux-gnu/libLLVM-14.so.1 (cpu-clock)")
+	assert.Contains(t, string(picture),
+		"ehasm build -j1 -q -o eh_elfs /usr/lib/x86_64-linux-gnu/libLLVM-14.so.1 (cpu-clock)")
 	assert.Contains(t, string(picture), "asmgen.Assemble (")
 }

@@ -43,14 +43,16 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if typed else 99)
 // as it was, and what was recorded is written if that is wanted.
 func TestRecordTop(t *testing.T) {
 	dir := t.TempDir()
-	inner := recordCommand(t, dir, "--top", "-o", "p.folded", "--", "sh", "-c", "trap 'exit 5' TERM; while :; do i=$((i+1)); done")
+	inner := recordCommand(t, dir, "--top", "-o", "p.folded", "--", "sh", "-c",
+		"trap 'exit 5' TERM; while :; do i=$((i+1)); done")
 	cmd := exec.Command("python3", append([]string{"-c", typesQ, "whole"}, inner.Args...)...)
 	cmd.Dir, cmd.Env = dir, append(inner.Env, "TERM=xterm", "LINES=30", "COLUMNS=100")
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err, "the command's status is not 0")
 	assert.Equal(t, 5, cmd.ProcessState.ExitCode(), string(out))
 	assert.Contains(t, string(out), "whole")
-	assert.Greater(t, bytes.LastIndex(out, []byte("\x1b[?1049l")), bytes.LastIndex(out, []byte("whole")), "the terminal is given back")
+	assert.Greater(t, bytes.LastIndex(out, []byte("\x1b[?1049l")), bytes.LastIndex(out, []byte("whole")),
+		"the terminal is given back")
 	folded, err := os.ReadFile(filepath.Join(dir, "p.folded"))
 	require.NoError(t, err)
 	assert.Contains(t, string(folded), "sh;")
@@ -64,10 +66,12 @@ func TestRecordTopNoTerminal(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	assert.Equal(t, exitFailed, cmd.ProcessState.ExitCode())
-	assert.Equal(t, "ehasm: --top: there is no terminal here; --duration 10s -o flame.svg makes a picture instead\n", string(out))
+	assert.Equal(t, "ehasm: --top: there is no terminal here; --duration 10s -o flame.svg makes a picture instead\n",
+		string(out))
 	assert.Empty(t, files(t, dir))
 
-	for _, args := range [][]string{{"--every", "1s", "-o", "d"}, {"--flight", "1m"}, {"--off-cpu"}, {"--raw", "x"}, {"-o", "-"}} {
+	for _, args := range [][]string{{"--every", "1s", "-o", "d"}, {"--flight", "1m"}, {"--off-cpu"}, {"--raw", "x"},
+		{"-o", "-"}} {
 		r := ehasm(t, append(append([]string{"record", "--top"}, args...), "--", "true")...)
 		assert.Equal(t, exitUsage, r.code, args)
 	}

@@ -93,16 +93,19 @@ func TestScriptChains(t *testing.T) {
 			graph := []string{"--call-graph", "dwarf"}
 			switch flags {
 			case "pipe":
-				text := perfIn(t, here, "record", "-q", "-F", "499", "-e", "cpu-clock:u", "--call-graph", "dwarf", "-o", "-", "--", filepath.Join(dir, "deep"))
+				text := perfIn(t, here, "record", "-q", "-F", "499", "-e", "cpu-clock:u", "--call-graph", "dwarf",
+					"-o", "-", "--", filepath.Join(dir, "deep"))
 				require.NoError(t, os.WriteFile(in, []byte(text), 0o600))
 			case "inject":
-				perfIn(t, here, "record", "-q", "-F", "499", "-e", "cpu-clock:u", "--call-graph", "dwarf", "-o", "first.data", "--", filepath.Join(dir, "deep"))
+				perfIn(t, here, "record", "-q", "-F", "499", "-e", "cpu-clock:u", "--call-graph", "dwarf", "-o",
+					"first.data", "--", filepath.Join(dir, "deep"))
 				perfIn(t, here, "inject", "-b", "-i", "first.data", "-o", in)
 			default:
 				if strings.Contains(flags, "call-graph") {
 					graph = nil
 				}
-				args := append([]string{"record", "-q", "-F", "499", "-o", in}, append(graph, strings.Fields(flags)...)...)
+				args := append([]string{"record", "-q", "-F", "499", "-o", in},
+					append(graph, strings.Fields(flags)...)...)
 				perfIn(t, here, append(args, "--", filepath.Join(dir, "deep"))...)
 			}
 			result := filepath.Join(here, "out.perf.data")
@@ -142,7 +145,8 @@ func TestScriptChainsRefusals(t *testing.T) {
 		assert.Empty(t, files(t, dir))
 	}
 	r := ehasm(t, "script", "-q", "-i", perf, "--format=perf.data")
-	assert.Equal(t, result{exitFailed, "", "ehasm: standard output: only a recording in pipe mode can be written to a pipe: give -o FILE\n"}, r)
+	assert.Equal(t, result{exitFailed, "",
+		"ehasm: standard output: only a recording in pipe mode can be written to a pipe: give -o FILE\n"}, r)
 	for _, flag := range []string{"--inline", "--signatures", "--no-demangle", "--lines"} {
 		r := ehasm(t, "script", "-i", perf, "-o", out, flag)
 		assert.Equal(t, exitUsage, r.code)

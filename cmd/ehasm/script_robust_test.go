@@ -48,8 +48,10 @@ func (r *perfRecorder) id(pid int32) perfdatatest.ID {
 // programOf returns the file of a program whose second function has this name, which
 // makes its build-id, too.
 func programOf(function string) []byte {
-	e := unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: buildID(function), Funcs: []unwindtest.Func{
-		{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost}, {Name: function, Addr: 0x401040, Size: 0x40}}}
+	e := unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: buildID(function),
+		Funcs: []unwindtest.Func{
+			{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost},
+			{Name: function, Addr: 0x401040, Size: 0x40}}}
 	return e.Bytes()
 }
 
@@ -106,7 +108,8 @@ const inFunction = 0x401050
 func (r *perfRecorder) folded(t *testing.T, args ...string) result {
 	t.Helper()
 	write(t, r.File(), r.root, "perf.data")
-	return ehasm(t, append([]string{"script", "--kallsyms=", "--format=folded", "-i", filepath.Join(r.root, "perf.data"), "--symfs", r.root}, args...)...)
+	return ehasm(t, append([]string{"script", "--kallsyms=", "--format=folded", "-i",
+		filepath.Join(r.root, "perf.data"), "--symfs", r.root}, args...)...)
 }
 
 // TestScriptExited has a sample that comes after its process's end, and a pid
@@ -135,7 +138,8 @@ func TestScriptExited(t *testing.T) {
 	assert.Equal(t, exitDone, got.code)
 	assert.Equal(t, ":100;[truncated] 1\na;_start;first 3\nother;_start;second 2\n", got.stdout)
 	assert.Equal(t, "6 samples, 10 user and 0 kernel frames; 6 stacks unwound\n"+
-		"  outermost frame                      5   83.3%\n  pc in no mapping                     1   16.7%\n", got.stderr)
+		"  outermost frame                      5   83.3%\n  pc in no mapping                     1   16.7%\n",
+		got.stderr)
 }
 
 // TestScriptDeletedAndReplaced has programs that are no longer where they were.
@@ -144,7 +148,8 @@ func TestScriptDeletedAndReplaced(t *testing.T) {
 	home := os.Getenv("HOME")
 	programs := []struct{ comm, path string }{
 		{"gone", "/bin/gone"}, {"gone-by-now", "/bin/gone-by-now (deleted)"}, {"there", "/bin/there (deleted)"},
-		{"replaced", "/bin/replaced"}, {"kept", "/bin/kept"}, {"upgraded", "/bin/upgraded (deleted)"}, {"damaged", "/bin/damaged"},
+		{"replaced", "/bin/replaced"}, {"kept", "/bin/kept"}, {"upgraded", "/bin/upgraded (deleted)"},
+		{"damaged", "/bin/damaged"},
 	}
 	for i, p := range programs {
 		r.exec(int32(i), p.comm, p.path, buildID(p.comm))
@@ -174,9 +179,12 @@ upgraded;[truncated];[upgraded (deleted)] 1
 	assert.Equal(t, "8 samples, 10 user and 0 kernel frames; 8 stacks unwound\n"+
 		"  outermost frame                      2   25.0%\n  object missing                       6   75.0%\n", head)
 	lines = "  no eh_elf" + lines
-	for _, want := range []string{"open ROOT/bin/gone: no such file or directory", "open ROOT/bin/gone-by-now (deleted): no such file or directory",
-		"ROOT/bin/replaced: the file has another build-id now: " + hex.EncodeToString(buildID("new")) + ", recorded was " + hex.EncodeToString(buildID("replaced")),
-		"ROOT/bin/upgraded: the file has another build-id now", "ROOT/bin/damaged: ", "open ROOT/bin/no-id (deleted): no such file or directory"} {
+	for _, want := range []string{"open ROOT/bin/gone: no such file or directory",
+		"open ROOT/bin/gone-by-now (deleted): no such file or directory",
+		"ROOT/bin/replaced: the file has another build-id now: " + hex.EncodeToString(buildID("new")) +
+			", recorded was " + hex.EncodeToString(buildID("replaced")),
+		"ROOT/bin/upgraded: the file has another build-id now", "ROOT/bin/damaged: ",
+		"open ROOT/bin/no-id (deleted): no such file or directory"} {
 		assert.Regexp(t, "(?m)^  no eh_elf: "+regexp.QuoteMeta(want)+`.* \(1 frames, in which 1 stacks end\)$`, lines)
 	}
 	assert.Equal(t, 6, strings.Count(lines, "\n"), lines)
@@ -215,7 +223,8 @@ func TestScriptContainer(t *testing.T) {
 	got := r.folded(t)
 	assert.Equal(t, exitDone, got.code)
 	assert.Equal(t, "container;_start;inside 1\ndebug;_start;third 1\nhost;_start;outside 1\njit;_start;compiled_[j] 1\n", got.stdout)
-	assert.Contains(t, got.stderr, "  outermost frame                      3   75.0%\n  outermost frame by guesses           1   25.0%\n")
+	assert.Contains(t, got.stderr,
+		"  outermost frame                      3   75.0%\n  outermost frame by guesses           1   25.0%\n")
 }
 
 // TestScriptJIT has code without unwind information and with names from a file.
@@ -242,7 +251,8 @@ func TestScriptJIT(t *testing.T) {
 	r.sample(5, 0x30010, true)
 	write(t, []byte("30000 40 LazyCompile:~a <x> y;z\n30040 c0 b\n"), r.root, "tmp/perf-1.map")
 	write(t, []byte("0x30000 0x1000 other::name\n"), r.root, "tmp/perf-2.map")
-	write(t, []byte("30000\n\xff\xfe\nzz 10 a\n30000 ffffffffffffffff b\n30000 20 \n30000 40 good\n"), r.root, "tmp/perf-5.map")
+	write(t, []byte("30000\n\xff\xfe\nzz 10 a\n30000 ffffffffffffffff b\n30000 20 \n30000 40 good\n"), r.root,
+		"tmp/perf-5.map")
 	got := r.folded(t)
 	assert.Equal(t, exitDone, got.code)
 	assert.Equal(t, `chained;_start;LazyCompile:~a <x> y:z_[j] 2
@@ -333,11 +343,13 @@ func TestScriptCut(t *testing.T) {
 		code  int
 		says  string
 	}{
-		{"in a sample", file[:end-size*100-3], samples - 101, exitFailed, fmt.Sprintf("offset %#x: record of type 9: truncated", end-size*101)},
+		{"in a sample", file[:end-size*100-3], samples - 101, exitFailed,
+			fmt.Sprintf("offset %#x: record of type 9: truncated", end-size*101)},
 		{"between samples", file[:end-size*100], samples - 100, exitFailed, "truncated"},
 		{"in the first record", file[:dataAt+5], 0, exitFailed, "truncated"},
 		{"without features", file[:end], samples, exitDone, "truncated"},
-		{"in a pipe", pipe[:firstInPipe+size*7+9], 7, exitFailed, fmt.Sprintf("offset %#x: record of type 9: truncated", firstInPipe+size*7)},
+		{"in a pipe", pipe[:firstInPipe+size*7+9], 7, exitFailed,
+			fmt.Sprintf("offset %#x: record of type 9: truncated", firstInPipe+size*7)},
 		{"perf record killed", killed, samples, exitDone, "reading up to the end of the file"},
 		{"perf record killed in a sample", killed[:len(killed)-1], samples - 1, exitFailed, "truncated"},
 	} {
@@ -349,7 +361,9 @@ func TestScriptCut(t *testing.T) {
 				assert.Equal(t, c.code, got.code, got.stderr)
 				assert.Equal(t, c.want, count(t, got.stdout), format)
 				assert.Contains(t, got.stderr, c.says)
-				assert.Contains(t, got.stderr, fmt.Sprintf("\n%d samples, %d user and 0 kernel frames; %d stacks unwound\n", c.want, 2*c.want, c.want))
+				assert.Contains(t, got.stderr,
+					fmt.Sprintf("\n%d samples, %d user and 0 kernel frames; %d stacks unwound\n", c.want, 2*c.want,
+						c.want))
 			}
 		})
 	}

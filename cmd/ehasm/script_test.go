@@ -36,8 +36,10 @@ func recordingOf(t *testing.T, samples int) (perf, symfs string) {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dir := t.TempDir()
-	object := unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: []byte("a small object"), Funcs: []unwindtest.Func{
-		{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost}, {Name: "main", Addr: 0x401040, Size: 0x40}}}
+	object := unwindtest.ELF{Off: 0x1000, VAddr: 0x401000, Size: 0x1000, BuildID: []byte("a small object"),
+		Funcs: []unwindtest.Func{
+			{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost},
+			{Name: "main", Addr: 0x401040, Size: 0x40}}}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prog"), object.Bytes(), 0o666))
 	b := perfdatatest.Builder{Attrs: []perfdatatest.Attr{{Name: "cycles", RegsUser: 0x180, StackUser: 16,
 		SampleType: 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<8 | 1<<12 | 1<<13}}}
@@ -159,8 +161,10 @@ func TestScriptProgress(t *testing.T) {
 // it does not know.
 func TestScriptFormats(t *testing.T) {
 	perf, symfs := smallRecording(t)
-	for name, begin := range map[string]string{"a.svg": "<?xml", "a.folded": "prog;_start;main 1\n", "a.json": `{"comm":"prog"`,
-		"a.pb.gz": "\x1f\x8b", "a.perf.txt": "prog     7     0.000002:", "a.txt": "prog     7     0.000002:", "a.v2.svg": "<?xml"} {
+	for name, begin := range map[string]string{"a.svg": "<?xml", "a.folded": "prog;_start;main 1\n",
+		"a.json":  `{"comm":"prog"`,
+		"a.pb.gz": "\x1f\x8b", "a.perf.txt": "prog     7     0.000002:", "a.txt": "prog     7     0.000002:",
+		"a.v2.svg": "<?xml"} {
 		out := filepath.Join(symfs, name)
 		assert.Equal(t, result{}, ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "-o", out))
 		b, err := os.ReadFile(out)
@@ -211,7 +215,8 @@ func TestScriptFormats(t *testing.T) {
 	assert.Equal(t, "all prog _start main", order(svg()))
 	assert.Equal(t, "all main _start prog", order(svg("--reversed", "--inverted")))
 	assert.Contains(t, svg("--before="+perf), "main (1 samples, 100.00 %, before 100.00 %)")
-	r := ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--format=svg", "--before", filepath.Join(symfs, "absent"))
+	r := ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "--format=svg", "--before",
+		filepath.Join(symfs, "absent"))
 	assert.Equal(t, exitFailed, r.code)
 	assert.Contains(t, r.stderr, "absent: open: no such file")
 	for _, flag := range []string{"--symfs", "--kallsyms"} { // what is named must be there
@@ -287,7 +292,8 @@ func TestScriptEmpty(t *testing.T) {
 
 func TestScriptMistakes(t *testing.T) {
 	perf, _ := smallRecording(t)
-	for _, args := range [][]string{{"x"}, {"--format=xml"}, {"-j0"}, {"--max-stack=0"}, {"--frame-pointers=yes"}, {"--time=5"}} {
+	for _, args := range [][]string{{"x"}, {"--format=xml"}, {"-j0"}, {"--max-stack=0"}, {"--frame-pointers=yes"},
+		{"--time=5"}} {
 		assert.Equal(t, exitUsage, ehasm(t, append([]string{"script"}, args...)...).code, args)
 	}
 	r := ehasm(t, "script", "-i", filepath.Join(t.TempDir(), "absent"))

@@ -37,8 +37,8 @@ func crashHandler(t *testing.T, core io.Reader, args ...string) (stderr string, 
 	return messages.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestStackCorePattern: the report of a process that the kernel holds has the stacks that eu-stack finds in its core and
-// the registers that gdb does; another handler gets the same core.
+// TestStackCorePattern: the report of a process that the kernel holds has the stacks that eu-stack
+// finds in its core and the registers that gdb does; another handler gets the same core.
 func TestStackCorePattern(t *testing.T) {
 	program, pid := startStacks(t, 0, "-g")
 	dir := t.TempDir()
@@ -69,10 +69,12 @@ func TestStackCorePattern(t *testing.T) {
 	checkCode(t, pid, text)
 	notes, err := exec.Command("readelf", "-n", program).Output()
 	require.NoError(t, err)
-	assert.Contains(t, text, " "+regexp.MustCompile(`Build ID: ([0-9a-f]+)`).FindStringSubmatch(string(notes))[1]+" "+program+"\n")
+	assert.Contains(t, text, " "+regexp.MustCompile(`Build ID: ([0-9a-f]+)`).FindStringSubmatch(string(notes))[1]+" "+
+		program+"\n")
 
 	reports = filepath.Join(dir, "json")
-	stderr, code = crashHandler(t, bytes.NewReader(bytesOf), append(append([]string{"-o", reports, "--format=json"}, pids...), "--", "/bin/sh", "-c", "cat >$0", copied)...)
+	stderr, code = crashHandler(t, bytes.NewReader(bytesOf),
+		append(append([]string{"-o", reports, "--format=json"}, pids...), "--", "/bin/sh", "-c", "cat >$0", copied)...)
 	require.Zero(t, code, stderr)
 	testCrashJSON(t, want, onlyReport(t, reports, ".json"))
 	passed, err := os.ReadFile(copied)
@@ -91,11 +93,13 @@ func TestStackCorePattern(t *testing.T) {
 		{bytesOf, append(pids, "--", "/absent/handler"), "handler: "},
 		{bytesOf, append(pids, "--", "/bin/sh", "-c", "exit 3"), "handler /bin/sh: exit status 3"},
 	} {
-		stderr, code := crashHandler(t, bytes.NewReader(c.core), append([]string{"-o", filepath.Join(dir, "wrong")}, c.args...)...)
+		stderr, code := crashHandler(t, bytes.NewReader(c.core),
+			append([]string{"-o", filepath.Join(dir, "wrong")}, c.args...)...)
 		assert.Equal(t, exitFailed, code)
 		assert.Contains(t, stderr, c.want)
 	}
-	stderr, code = crashHandler(t, strings.NewReader("no core"), append(append([]string{"-o", reports}, pids...), "--", "/bin/sh", "-c", "cat >$0", copied)...)
+	stderr, code = crashHandler(t, strings.NewReader("no core"),
+		append(append([]string{"-o", reports}, pids...), "--", "/bin/sh", "-c", "cat >$0", copied)...)
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, stderr, "not a core")
 	passed, err = os.ReadFile(copied)
@@ -118,7 +122,8 @@ func onlyReport(t *testing.T, folder, suffix string) string {
 // gdbRegisters returns what gdb says of the registers of a core's first thread.
 func gdbRegisters(t *testing.T, core string) map[string]uint64 {
 	t.Helper()
-	out, err := exec.Command("gdb", "-q", "-batch", "-iex", "set debuginfod enabled off", "-ex", "info registers rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip", "-c", core).Output()
+	out, err := exec.Command("gdb", "-q", "-batch", "-iex", "set debuginfod enabled off", "-ex",
+		"info registers rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip", "-c", core).Output()
 	require.NoError(t, err)
 	registers := make(map[string]uint64)
 	for _, m := range regexp.MustCompile(`(?m)^(r\w+) +(0x[0-9a-f]+)`).FindAllStringSubmatch(string(out), -1) {

@@ -31,7 +31,9 @@ const hang = time.Minute
 func startStacks(t *testing.T, more int, flags ...string) (program string, pid int) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "stacks")
-	out, err := exec.Command("gcc", append([]string{"-O1", "-pthread", "-o", program, filepath.Join("testdata", "stacks.c")}, flags...)...).CombinedOutput()
+	out, err := exec.Command("gcc",
+		append([]string{"-O1", "-pthread", "-o", program, filepath.Join("testdata", "stacks.c")},
+			flags...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	pid = startTarget(t, program, strconv.Itoa(more))
 	blocked := regexp.MustCompile(`^(0|34|202) `) // read, pause, futex
@@ -112,8 +114,10 @@ func TestStackEuStack(t *testing.T) {
 	}
 	r := shallow(ehasm(t, "stack", "-p", strconv.Itoa(pid)))
 	for _, text := range []string{
-		fmt.Sprintf("process %d (stacks)\n", pid), "(stacks), blocked in pause:\n", "(reader), blocked in read(", " pipe:[", "(locker), blocked in futex(0x",
-		`(a;\x1b[1mb), blocked`, " deep+0x", " inner at ", "stacks.c:72 (inlined)\n", " __restore_rt+0x0 ", " interrupted+0x",
+		fmt.Sprintf("process %d (stacks)\n", pid), "(stacks), blocked in pause:\n", "(reader), blocked in read(",
+		" pipe:[", "(locker), blocked in futex(0x",
+		`(a;\x1b[1mb), blocked`, " deep+0x", " inner at ", "stacks.c:72 (inlined)\n", " __restore_rt+0x0 ",
+		" interrupted+0x",
 	} {
 		assert.Contains(t, r.stdout, text)
 	}
@@ -138,8 +142,10 @@ func TestStackEuStack(t *testing.T) {
 
 // testPipe: a core that comes by a pipe has the same stacks.
 func testPipe(t *testing.T, core, program string, want map[string][]string) {
-	for command, code := range map[string]int{`cat "$1" | "$0" stack --merge=false -`: exitDone, `cat "$1" | "$0" stack --merge=false - "$2"`: exitDone,
-		`"$0" stack --merge=false - <"$1"`: exitDone, `head -c 1000 "$1" | "$0" stack -`: exitFailed, `"$0" stack - </dev/null`: exitFailed} {
+	for command, code := range map[string]int{`cat "$1" | "$0" stack --merge=false -`: exitDone,
+		`cat "$1" | "$0" stack --merge=false - "$2"`: exitDone,
+		`"$0" stack --merge=false - <"$1"`:           exitDone, `head -c 1000 "$1" | "$0" stack -`: exitFailed,
+		`"$0" stack - </dev/null`: exitFailed} {
 		cmd := exec.Command("bash", "-c", command, goBuild(t), core, program)
 		out, err := cmd.Output()
 		require.NotNil(t, cmd.ProcessState, "%v", err)
@@ -156,7 +162,8 @@ func testPipe(t *testing.T, core, program string, want map[string][]string) {
 // testReplaced: code of another file than the one that was mapped is not used.
 func testReplaced(t *testing.T, core, program string) {
 	other := filepath.Join(t.TempDir(), "stacks")
-	out, err := exec.Command("gcc", "-O2", "-pthread", "-o", other, filepath.Join("testdata", "stacks.c")).CombinedOutput()
+	out, err := exec.Command("gcc", "-O2", "-pthread", "-o", other,
+		filepath.Join("testdata", "stacks.c")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	r := ehasm(t, "stack", core, other)
 	assert.Equal(t, exitFailed, r.code)
@@ -180,7 +187,8 @@ func TestStackMerge(t *testing.T) {
 	assert.Equal(t, 36, strings.Count(ehasm(t, "stack", "--merge=false", strconv.Itoa(pid)).stdout, "\nthread "))
 	folded := ehasm(t, "stack", "--format=folded", strconv.Itoa(pid))
 	assert.Regexp(t, `(?m)^reader;.*;in_read;wait_forever;.*read.* 31$`, folded.stdout)
-	assert.Equal(t, 36, strings.Count(ehasm(t, "stack", "--format=json", strconv.Itoa(pid)).stdout, `"end":"outermost frame"`))
+	assert.Equal(t, 36, strings.Count(ehasm(t, "stack", "--format=json", strconv.Itoa(pid)).stdout,
+		`"end":"outermost frame"`))
 	dir := t.TempDir()
 	for name, begin := range map[string]string{"a.svg": "<?xml", "a.pb.gz": "\x1f\x8b", "a.txt": "process "} {
 		path := filepath.Join(dir, name)
@@ -213,12 +221,14 @@ func TestStackKilled(t *testing.T) {
 	prog := goBuild(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 40 {
-		cmd := exec.Command(prog, "stack", "--no-lines", fmt.Sprintf("--consistent=%v", round%2 == 0), "--watch=100us", strconv.Itoa(pid))
+		cmd := exec.Command(prog, "stack", "--no-lines", fmt.Sprintf("--consistent=%v", round%2 == 0),
+			"--watch=100us", strconv.Itoa(pid))
 		require.NoError(t, cmd.Start())
 		time.Sleep(time.Duration(random.IntN(int(60 * time.Millisecond)))) // any moment will do
 		require.NoError(t, cmd.Process.Kill())
 		require.Error(t, cmd.Wait())
-		require.Eventually(t, func() bool { return states(t, pid) == strings.Repeat("S", 26) }, hang, time.Millisecond, "round %d", round)
+		require.Eventually(t, func() bool { return states(t, pid) == strings.Repeat("S", 26) }, hang,
+			time.Millisecond, "round %d", round)
 	}
 }
 
@@ -252,7 +262,8 @@ int main(int argc, char **argv) {
 	go func() { looked <- ehasmContext(t, ctx, "stack", "--no-lines", "--watch=100us", strconv.Itoa(pid)) }()
 	const rtmin = syscall.Signal(34) // glibc keeps two for itself
 	for range 3000 {
-		require.Eventually(t, func() bool { return syscall.Kill(pid, rtmin) == nil }, hang, time.Millisecond) // the queue has a bound
+		// the queue has a bound
+		require.Eventually(t, func() bool { return syscall.Kill(pid, rtmin) == nil }, hang, time.Millisecond)
 		runtime.Gosched()
 	}
 	waitForFile(t, done)
@@ -264,7 +275,8 @@ int main(int argc, char **argv) {
 	require.Eventually(t, func() bool { return states(t, pid) == "T" }, hang, time.Millisecond)
 	r = ehasm(t, "stack", strconv.Itoa(pid))
 	assert.Regexp(t, `, stopped by a signal:\n(#    in the kernel .*\n)*#0 `, r.stdout)
-	require.Eventually(t, func() bool { return states(t, pid) == "T" }, hang, time.Millisecond, "it is woken to stop again")
+	require.Eventually(t, func() bool { return states(t, pid) == "T" }, hang, time.Millisecond,
+		"it is woken to stop again")
 	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
 	require.Eventually(t, func() bool { return states(t, pid) == "R" }, hang, time.Millisecond)
 }
@@ -376,7 +388,8 @@ func TestStackMany(t *testing.T) {
 		out, _ := exec.Command("pgrep", "^"+filepath.Base(name)+"$").Output()
 		naps = strings.Fields(string(out))
 		for _, pid := range naps {
-			if b, err := os.ReadFile("/proc/" + pid + "/syscall"); err != nil || !strings.HasPrefix(string(b), "230 ") { // clock_nanosleep
+			// clock_nanosleep
+			if b, err := os.ReadFile("/proc/" + pid + "/syscall"); err != nil || !strings.HasPrefix(string(b), "230 ") {
 				return false
 			}
 		}

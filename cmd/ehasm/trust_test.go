@@ -43,7 +43,8 @@ func poison(t *testing.T, path string) {
 	n := 0
 	for _, s := range info.Symbols {
 		if s.Exported {
-			code := []byte{0xbf, poisoned, 0, 0, 0, 0xb8, 231, 0, 0, 0, 0x0f, 0x05} // mov $66, %edi; mov $SYS_exit_group, %eax; syscall
+			// mov $66, %edi; mov $SYS_exit_group, %eax; syscall
+			code := []byte{0xbf, poisoned, 0, 0, 0, 0xb8, 231, 0, 0, 0, 0x0f, 0x05}
 			copy(b[s.Addr-text.Vaddr+text.Off:], code)
 			n++
 		}
@@ -72,7 +73,8 @@ func poisonedCache(t *testing.T, samples int) (home, program, eh string, script 
 	require.NotEmpty(t, eh)
 	poison(t, eh)
 	return home, program, eh, func(args ...string) result {
-		cmd := exec.Command(goBuild(t), append([]string{"script", "--kallsyms=", "--format=folded", "--symfs", r.root, "-i", in}, args...)...)
+		cmd := exec.Command(goBuild(t),
+			append([]string{"script", "--kallsyms=", "--format=folded", "--symfs", r.root, "-i", in}, args...)...)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		cmd.Run()
