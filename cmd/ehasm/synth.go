@@ -1,16 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
-	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/analysis/relocatable"
 	"github.com/ehasm/ehasm/internal/analysis/synth"
-	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/jsonout"
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/inspect"
@@ -112,12 +107,14 @@ func declareSynth(fs *pflag.FlagSet, standard string) func() (synth.Mode, error)
 
 // synthesise is the verb.
 func synthesise(path string, opt *synthOptions, c *console) int {
-	r, err := makeRows(path, opt, c)
+	c.newBar(-1, "reading code", progressbar.OptionSetItsString("functions"))
+	r, err := inspect.MakeRows(path, synth.Options{Mode: opt.mode, Workers: opt.jobs, Progress: func(int, int) { c.advanceBy(16) }})
+	c.stopBar()
 	if err != nil {
 		c.fail(path, err)
 		return exitFailed
 	}
-	functions := r.rows.Functions
+	functions := r.Rows.Functions
 	if opt.function != "" {
 		functions = inspect.FunctionsNamed(functions, opt.function)
 		if len(functions) == 0 {
@@ -127,7 +124,11 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 	}
 	out := binaryOutput{opt.output, c}
 	if opt.output != "" {
-		if err := r.writeDebugFile(out); err != nil {
+		image, err := r.DebugFile()
+		if err == nil {
+			err = out.write(image)
+		}
+		if err != nil {
 			c.fail(opt.output, err)
 			return exitFailed
 		}
@@ -144,64 +145,12 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 			}
 		}
 	case opt.json:
-		jsonout.Write(report, inspect.NewRows(path, r.rows, functions, opt.list))
+		jsonout.Write(report, inspect.NewRows(path, r.Rows, functions, opt.list))
 	default:
-		inspect.PrintRows(report, path, r.rows)
+		inspect.PrintRows(report, path, r.Rows)
 		if opt.list {
 			inspect.PrintFunctions(report, functions)
 		}
 	}
 	return exitDone
-}
-
-// made holds rows and the file they belong to.
-type made struct {
-	rows        *synth.Result
-	path        string
-	relocatable bool
-}
-
-// makeRows reads the file and makes the rows.
-func makeRows(path string, opt *synthOptions, c *console) (*made, error) {
-	f, size, done, err := find.OpenFile(path)
-	if err != nil {
-		return nil, shown.Bare(err)
-	}
-	defer done()
-	m := &made{path: path}
-	var from io.ReaderAt = f
-	if relocatable.IsRelocatable(f) {
-		image, err := relocatable.Link(f, size)
-		if err != nil {
-			return nil, err
-		}
-		from, size = bytes.NewReader(image), int64(len(image))
-		m.relocatable = true
-	}
-	object, err := dwarfcfa.NewObject(path, from, size)
-	if err != nil {
-		return nil, err
-	}
-	c.newBar(-1, "reading code", progressbar.OptionSetItsString("functions"))
-	m.rows, err = synth.Of(object, synth.Options{Mode: opt.mode, Workers: opt.jobs, Progress: func(int, int) { c.advanceBy(16) }})
-	c.stopBar()
-	return m, err
-}
-
-var errRelocatable = errors.New("no debug file for a relocatable object; see --cfi")
-
-func (m *made) writeDebugFile(out binaryOutput) error {
-	if m.relocatable {
-		return errRelocatable
-	}
-	f, _, done, err := find.OpenFile(m.path)
-	if err != nil {
-		return err
-	}
-	defer done()
-	image, err := synth.DebugFile(f, synth.Section(m.rows.Functions))
-	if err != nil {
-		return fmt.Errorf("%s: %w", shown.Name(m.path), err)
-	}
-	return out.write(image)
 }

@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -8,9 +10,62 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/relocatable"
 	"github.com/ehasm/ehasm/internal/analysis/synth"
+	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/shown"
 )
+
+// Made holds rows and the file that they belong to.
+type Made struct {
+	Rows        *synth.Result
+	path        string
+	relocatable bool
+}
+
+// MakeRows makes rows from the code of a file, which may be a relocatable object.
+func MakeRows(path string, opt synth.Options) (*Made, error) {
+	f, size, done, err := find.OpenFile(path)
+	if err != nil {
+		return nil, shown.Bare(err)
+	}
+	defer done()
+	m := &Made{path: path}
+	var from io.ReaderAt = f
+	if relocatable.IsRelocatable(f) {
+		image, err := relocatable.Link(f, size)
+		if err != nil {
+			return nil, err
+		}
+		from, size = bytes.NewReader(image), int64(len(image))
+		m.relocatable = true
+	}
+	object, err := dwarfcfa.NewObject(path, from, size)
+	if err != nil {
+		return nil, err
+	}
+	m.Rows, err = synth.Of(object, opt)
+	return m, err
+}
+
+var errRelocatable = errors.New("no debug file for a relocatable object; see --cfi")
+
+// DebugFile returns a separate debug file with the rows as .debug_frame.
+func (m *Made) DebugFile() ([]byte, error) {
+	if m.relocatable {
+		return nil, errRelocatable
+	}
+	f, _, done, err := find.OpenFile(m.path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	image, err := synth.DebugFile(f, synth.Section(m.Rows.Functions))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", shown.Name(m.path), err)
+	}
+	return image, nil
+}
 
 // FunctionsNamed returns the functions of a name, or the one that holds an
 // address.
