@@ -10,11 +10,11 @@ import (
 	"github.com/ehasm/ehasm/sframe"
 )
 
-// SFrameReport says how much of a table an SFrame section can express.
-type SFrameReport struct {
+// ConvertReport says how much of a table another format can express.
+type ConvertReport struct {
 	Functions, Rows int
 	Bytes           uint64 // of code for which it gives the same answer as the table
-	// Left counts the bytes of code that the table covers and the section does not, by reason.
+	// Left counts the bytes of code that the table covers and the other format does not, by reason.
 	Left map[string]uint64
 }
 
@@ -24,8 +24,8 @@ const maxSFrame = 1 << 31
 // ToSFrame converts a table to the entries of an SFrame section of a version. Functions
 // begin at starts, which ascend, and after code whose rows the format cannot express,
 // for which the section has nothing.
-func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, SFrameReport) {
-	rep := SFrameReport{Left: make(map[string]uint64)}
+func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, ConvertReport) {
+	rep := ConvertReport{Left: make(map[string]uint64)}
 	var entries []sframe.Entry
 	var end Addr // of the last entry
 	next := 0    // the first of starts that is above

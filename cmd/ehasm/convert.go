@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -19,7 +21,8 @@ import (
 )
 
 const convertHelp = `Write the unwind tables of an ELF file in another format: as the contents of a .sframe
-section, for systems whose kernel or C library wants one.
+section, for systems whose kernel or C library wants one; or as a symbol file of Breakpad
+with STACK CFI records, for services that read minidumps.
 
 Usage:
   ehasm convert [flags] FILE -o OUTPUT
@@ -34,7 +37,12 @@ In versions 1 and 2 function starts are relative to the section, whose link-time
 --address gives; a section that 'objcopy --add-section' adds has the address 0. In
 version 3 they are relative to the function's own entry, as the Linux kernel expects.
 
+With --to=breakpad, registers without a rule keep their values, and the module has the
+file's build-id. Left out are ends of stacks, lost registers, and expressions with other
+operations than + and -, such as those of procedure linkage tables.
+
 Examples:
+  ehasm convert --to=breakpad libfoo.so -o libfoo.so.sym
   ehasm convert --to=sframe libfoo.so -o libfoo.sframe
   ehasm convert --to=sframe --sframe-version=3 --address=0x5000 libfoo.so -o libfoo.sframe
   objcopy --add-section .sframe=libfoo.sframe libfoo.so with.so
@@ -42,6 +50,7 @@ Examples:
 
 // convertOptions holds the flags of convert.
 type convertOptions struct {
+	to      string // sframe or breakpad
 	output  string
 	version uint8
 	address uint64
@@ -50,10 +59,10 @@ type convertOptions struct {
 }
 
 func convertVerb() verb {
-	v := verb{name: "convert", brief: "write unwind tables as a .sframe section", help: convertHelp, more: convertMore}
+	v := verb{name: "convert", brief: "write unwind tables as a .sframe section, or for Breakpad", help: convertHelp, more: convertMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &convertOptions{}
-		to := fs.String("to", "sframe", "write `FORMAT`: sframe")
+		fs.StringVar(&opt.to, "to", "sframe", "write `FORMAT`: sframe or breakpad")
 		fs.StringVarP(&opt.output, "output", "o", "", "write `FILE`; -: standard output, and the report to standard error")
 		fs.Uint8Var(&opt.version, "sframe-version", 2, "version `N` of SFrame: 1, 2 or 3")
 		address := fs.String("address", "0", "link-time address `ADDR` of the section")
@@ -68,8 +77,8 @@ func convertVerb() verb {
 				return v.misuse(c, fmt.Errorf("--source: %w", err))
 			}
 			switch {
-			case *to != "sframe":
-				return v.misuse(c, fmt.Errorf("--to: unknown format %q: want sframe", *to))
+			case opt.to != "sframe" && opt.to != "breakpad":
+				return v.misuse(c, fmt.Errorf("--to: unknown format %q: want sframe or breakpad", opt.to))
 			case opt.version < 1 || opt.version > 3:
 				return v.misuse(c, fmt.Errorf("--sframe-version %d: want 1, 2 or 3", opt.version))
 			case len(paths) != 1:
@@ -101,8 +110,9 @@ func convertVerb() verb {
 type converted struct {
 	Object    string            `json:"object"`
 	Output    string            `json:"output"`
-	Version   uint8             `json:"version"`
-	Functions int               `json:"functions"`
+	Format    string            `json:"format"`
+	Version   uint8             `json:"version,omitempty"` // of SFrame
+	Functions int               `json:"functions,omitempty"`
 	Rows      int               `json:"rows"`
 	Size      int               `json:"size"`
 	TableSize int64             `json:"table_size"` // of what was read
@@ -111,8 +121,11 @@ type converted struct {
 }
 
 func (r *converted) print(w io.Writer) {
-	fmt.Fprintf(w, "%s: SFrame version %d, %d functions, %d rows, %d bytes for %d of %s\n",
-		r.Output, r.Version, r.Functions, r.Rows, r.Size, r.TableSize, shown.Name(r.Object))
+	what := fmt.Sprintf("SFrame version %d, %d functions", r.Version, r.Functions)
+	if r.Format == "breakpad" {
+		what = "Breakpad"
+	}
+	fmt.Fprintf(w, "%s: %s, %d rows, %d bytes for %d of %s\n", r.Output, what, r.Rows, r.Size, r.TableSize, shown.Name(r.Object))
 	for _, reason := range slices.Sorted(maps.Keys(r.Left)) {
 		fmt.Fprintf(w, "  %d of %d bytes of code are left out: %s\n", r.Left[reason], r.all(), reason)
 	}
@@ -142,20 +155,57 @@ func convert(path string, out binaryOutput, opt *convertOptions) (*converted, er
 	if err != nil {
 		return nil, err
 	}
+	r := &converted{Object: path, Output: opt.output, Format: opt.to, TableSize: found.SectionSize + found.HdrSize}
+	var b []byte
+	if opt.to == "breakpad" {
+		b, err = breakpad(object, table, path, r)
+	} else {
+		b, err = sframeSection(object, table, opt, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Size = len(b)
+	if err := out.write(b); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// take notes what a format can express.
+func (r *converted) take(rep dwarfcfa.ConvertReport) {
+	r.Functions, r.Rows, r.Bytes, r.Left = rep.Functions, rep.Rows, rep.Bytes, rep.Left
+}
+
+func sframeSection(object *dwarfcfa.Object, table *dwarfcfa.Table, opt *convertOptions, r *converted) ([]byte, error) {
 	starts, err := object.FunctionStarts(opt.source)
 	if err != nil && !errors.Is(err, dwarfcfa.ErrNoUnwindInfo) { // .sframe has none
 		return nil, err
 	}
 	entries, rep := table.ToSFrame(opt.version, starts)
-	b, err := sframe.Encode(sframe.Options{Version: opt.version, Addr: opt.address, PCRel: opt.version == 3}, entries)
-	if err != nil {
-		return nil, err
+	r.Version = opt.version
+	r.take(rep)
+	return sframe.Encode(sframe.Options{Version: opt.version, Addr: opt.address, PCRel: opt.version == 3}, entries)
+}
+
+// breakpad returns a symbol file of Breakpad.
+func breakpad(object *dwarfcfa.Object, table *dwarfcfa.Table, path string, r *converted) ([]byte, error) {
+	id := object.BuildID()
+	if len(id) == 0 {
+		return nil, errors.New("no build-id, by which Breakpad names a module")
 	}
-	if err := out.write(b); err != nil {
-		return nil, err
-	}
-	return &converted{
-		Object: path, Output: opt.output, Version: opt.version, Functions: rep.Functions, Rows: rep.Rows,
-		Size: len(b), TableSize: found.SectionSize + found.HdrSize, Bytes: rep.Bytes, Left: rep.Left,
-	}, nil
+	records, rep := table.ToBreakpad()
+	r.take(rep)
+	name := filepath.Base(path)
+	head := fmt.Sprintf("MODULE Linux x86_64 %s %s\nINFO CODE_ID %X %s\n", breakpadID(id), name, id, name)
+	return append([]byte(head), records...), nil
+}
+
+// breakpadID returns a module's identifier: the first 16 bytes of the build-id as a GUID, whose first three fields are
+// little-endian, and the age 0.
+func breakpadID(id []byte) string {
+	var guid [16]byte
+	copy(guid[:], id)
+	le := binary.LittleEndian
+	return fmt.Sprintf("%08X%04X%04X%X0", le.Uint32(guid[:]), le.Uint16(guid[4:]), le.Uint16(guid[6:]), guid[8:])
 }

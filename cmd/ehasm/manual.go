@@ -126,7 +126,7 @@ func flagValues(verb, flag string) []string {
 	case "stage":
 		return inspect.Stages()
 	case "to":
-		return []string{"sframe"}
+		return []string{"sframe", "breakpad"}
 	}
 	return nil
 }

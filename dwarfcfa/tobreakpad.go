@@ -1,0 +1,134 @@
+package dwarfcfa
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ehasm/ehasm/abi"
+)
+
+// Reasons why Breakpad's records cannot hold a row.
+var (
+	errBreakpadEnd  = errors.New("the end of the stack")
+	errBreakpadLost = errors.New("a lost register")
+	errBreakpadExpr = errors.New("an expression with other operations than + and -")
+)
+
+// ToBreakpad returns the STACK CFI INIT records of Breakpad's symbol files, one for each range of the table
+// (breakpad/docs/symbol_files.md): addresses are link-time, and a register without a rule keeps its value.
+func (t *Table) ToBreakpad() ([]byte, ConvertReport) {
+	rep := ConvertReport{Left: make(map[string]uint64)}
+	texts := make([]string, len(t.Rows))
+	reasons := make([]error, len(t.Rows))
+	for i := range t.Rows {
+		texts[i], reasons[i] = t.breakpadRow(&t.Rows[i])
+	}
+	var b bytes.Buffer
+	for _, r := range t.Ranges {
+		n := uint64(r.End - r.Start)
+		if err := reasons[r.Row]; err != nil {
+			rep.Left[err.Error()] += n
+			continue
+		}
+		rep.Bytes += n
+		rep.Rows++
+		fmt.Fprintf(&b, "STACK CFI INIT %x %x %s\n", uint64(r.Start), n, texts[r.Row])
+	}
+	return b.Bytes(), rep
+}
+
+// breakpadRow returns the rules of a row in postfix notation.
+func (t *Table) breakpadRow(row *Row) (string, error) {
+	cfa := breakpadSum(abi.RegName(int(row.CFA.Reg)), row.CFA.Offset)
+	if row.CFA.Kind == CFAExpr {
+		text, err := t.breakpadExpr(row.CFA.Expr, "")
+		if err != nil {
+			return "", err
+		}
+		cfa = text
+	}
+	parts := []string{".cfa: " + cfa}
+	for d := range row.Regs {
+		if d == 7 && row.Regs[d].Kind == RuleValOffset && row.Regs[d].Offset == 0 {
+			continue // rsp is the CFA
+		}
+		text, err := t.breakpadRule(d, &row.Regs[d])
+		if err != nil {
+			return "", err
+		}
+		switch name := "$" + abi.RegName(d); {
+		case text == "":
+		case d == 16:
+			parts = append(parts, ".ra: "+text)
+		default:
+			parts = append(parts, name+": "+text)
+		}
+	}
+	return strings.Join(parts, " "), nil
+}
+
+// calleeSaved are the DWARF numbers of the registers that functions keep (x86-64 psABI figure 3.4).
+const calleeSaved = 1<<3 | 1<<6 | 0xf000
+
+// breakpadRule returns the rule of column d; "": the register keeps its value, or nothing is said.
+func (t *Table) breakpadRule(d int, rule *RegRule) (string, error) {
+	switch rule.Kind {
+	case RuleOffset:
+		return breakpadSum(".cfa", rule.Offset) + " ^", nil
+	case RuleValOffset:
+		return breakpadSum(".cfa", rule.Offset), nil
+	case RuleRegister:
+		return "$" + abi.RegName(int(rule.Reg)), nil
+	case RuleExpression:
+		text, err := t.breakpadExpr(rule.Expr, ".cfa")
+		return text + " ^", err
+	case RuleValExpression:
+		return t.breakpadExpr(rule.Expr, ".cfa")
+	case RuleUndefined:
+		switch {
+		case d == 16:
+			return "", errBreakpadEnd
+		case calleeSaved>>d&1 != 0:
+			return "", errBreakpadLost
+		}
+	}
+	return "", nil
+}
+
+// breakpadSum returns a register plus n.
+func breakpadSum(name string, n int64) string {
+	if name[0] != '.' {
+		name = "$" + name
+	}
+	if n < 0 {
+		return fmt.Sprintf("%s %d -", name, uint64(-n))
+	}
+	return fmt.Sprintf("%s %d +", name, n)
+}
+
+// breakpadExpr returns an expression in postfix notation; pushed, if not "", is on the stack at its beginning.
+func (t *Table) breakpadExpr(id ExprID, pushed string) (string, error) {
+	words := []string{}
+	if pushed != "" {
+		words = append(words, pushed)
+	}
+	for _, op := range t.Exprs[id].Ops {
+		switch {
+		case op.Code == OpConst:
+			words = append(words, fmt.Sprint(op.Arg))
+		case op.Code == OpReg && op.Reg < 16:
+			words = append(words, breakpadSum(abi.RegName(int(op.Reg)), op.Arg))
+		case op.Code == OpPlus:
+			words = append(words, "+")
+		case op.Code == OpMinus:
+			words = append(words, "-")
+		case op.Code == OpDeref && op.Arg == 8:
+			words = append(words, "^")
+		default:
+			return "", errBreakpadExpr
+		}
+	}
+	return strings.Join(words, " "), nil
+}
