@@ -89,10 +89,11 @@ func usage() string {
 // verb is one of ehasm's commands.
 type verb struct {
 	name    string
-	brief   string // one line, for lists of verbs
-	help    string // up to the flags
-	more    string // after the flags
-	command bool   // the arguments are a command with its own flags
+	brief   string      // one line, for lists of verbs
+	help    string      // up to the flags
+	more    string      // after the flags
+	command bool        // the arguments are a command with its own flags
+	groups  []flagGroup // of --help; nil: one
 	// flags declares the flags and returns the function to run once they are
 	// parsed.
 	flags func(*pflag.FlagSet) func(ctx context.Context, args []string, c *console) int
@@ -148,13 +149,21 @@ func dispatch(ctx context.Context, args []string, c *console) int {
 // nearest returns the only verb that begins with name, or is at most two added, removed or
 // changed letters from it; "" if there is none, or more than one.
 func nearest(name string) string {
-	var prefixed, close []string
+	var names []string
 	for _, v := range verbs() {
-		if strings.HasPrefix(v.name, name) {
-			prefixed = append(prefixed, v.name)
+		names = append(names, v.name)
+	}
+	return nearestOf(names, name)
+}
+
+func nearestOf(names []string, name string) string {
+	var prefixed, close []string
+	for _, known := range names {
+		if strings.HasPrefix(known, name) {
+			prefixed = append(prefixed, known)
 		}
-		if len(name) > 2 && distance(name, v.name) <= 2 {
-			close = append(close, v.name)
+		if len(name) > 2 && distance(name, known) <= 2 {
+			close = append(close, known)
 		}
 	}
 	for _, found := range [][]string{prefixed, close} {
@@ -204,9 +213,9 @@ func (v verb) run(ctx context.Context, args []string, c *console) int {
 	err := plainly(fs.Parse(args))
 	switch {
 	case err != nil:
-		return v.misuse(c, err)
+		return v.misuse(c, v.unknown(err, fs))
 	case fs.Lookup("help").Changed:
-		fmt.Fprintf(c.out, "%s\nFlags:\n%s", v.help, fs.FlagUsages())
+		fmt.Fprintf(c.out, "%s\n%s", v.help, usages(fs, v.groups))
 		if v.more != "" {
 			fmt.Fprintf(c.out, "\n%s", v.more)
 		}

@@ -113,7 +113,7 @@ const (
 )
 
 func recordVerb() verb {
-	v := verb{name: "record", brief: "profile a program, or the system, while it runs", help: recordHelp, more: recordMore, command: true}
+	v := verb{name: "record", brief: "profile a program, or the system, while it runs", help: recordHelp, more: recordMore, command: true, groups: recordGroups()}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &recordOptions{}
 		fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput, "write to this `FILE`, in the format that its name chooses")
@@ -121,8 +121,9 @@ func recordVerb() verb {
 		fs.IntSliceVarP(&opt.Target.PIDs, "pid", "p", nil, "record process `PID` and its children; several: 12,34")
 		fs.BoolVarP(&opt.Target.All, "all", "a", false, "record the whole system")
 		fs.StringVar(&opt.Target.Cgroup, "cgroup", "", "with -a: only this control group, a `FOLDER` of /sys/fs/cgroup")
-		fs.DurationVar(&opt.Run.Limit, "duration", 0, "end the recording after this `TIME`, such as 30s")
-		fs.Uint64VarP(&opt.Sampling.Frequency, "frequency", "F", defaultFrequency, "take `N` samples a second of each running CPU")
+		fs.VarP((*seconds)(&opt.Run.Limit), "duration", "d", "end the recording after this `TIME`: 5 (seconds), 10m")
+		opt.Sampling.Frequency = defaultFrequency
+		fs.VarP((*frequency)(&opt.Sampling.Frequency), "frequency", "F", "take `N` samples a second of each running CPU; max: as many as allowed")
 		fs.BoolVar(&opt.offCPU, "off-cpu", false, "count the time that threads are blocked")
 		fs.BoolVar(&opt.faults, "faults", false, "count page faults")
 		fs.BoolVar(&opt.Run.Top, "top", false, "show functions and stacks on the terminal, each second")
@@ -134,7 +135,7 @@ func recordVerb() verb {
 		fs.StringVar(&opt.Push.Name, "push-name", "", "`NAME` of the service there; default: the command's name, or ehasm")
 		fs.StringArrayVar(&opt.Push.Labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
 		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such; may be repeated")
-		fs.StringVar(&opt.Sampling.Event, "event", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults")
+		fs.StringVarP(&opt.Sampling.Event, "event", "e", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults")
 		fs.IntVar(&opt.Sampling.Copy, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 48 KB if 16 are too few")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
 		fs.IntVar(&opt.Sampling.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
@@ -195,6 +196,8 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	switch {
 	case targets == 0:
 		return errors.New("nothing to record: give a command, -p PID or -a")
+	case opt.Target.All && len(args) > 0:
+		return errors.New("-a records everything, without a command: say how long with -d SECONDS")
 	case targets > 1:
 		return errors.New("a command, -p, -a and --dump exclude each other")
 	case opt.dump < 0:

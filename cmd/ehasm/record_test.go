@@ -87,7 +87,7 @@ func TestRecordStatus(t *testing.T) {
 		{126, "text: ", []string{"./text"}},
 		{127, "no-such-command: ", []string{"no-such-command"}},
 		{2, "nothing to record", nil},
-		{2, "exclude each other", []string{"-a", "true"}},
+		{2, "-a records everything, without a command", []string{"-a", "true"}},
 		{2, "its name says no format", []string{"-o", "x.txt", "true"}},
 		{2, "--refill \"x\"", []string{"--refill", "x", "true"}},
 		{2, "want a power of two", []string{"--ring", "5", "true"}},

@@ -31,7 +31,7 @@ proven to mean the object's tables, otherwise one compiled in memory. Those are
 also built into the cache once the output is written, unless --cache=false.
 
 Usage:
-  ehasm script [flags]
+  ehasm script [flags] [FILE]
 `
 
 const scriptMore = `Record with registers and a copy of the stack:
@@ -124,6 +124,9 @@ func scriptVerb() verb {
 		return func(ctx context.Context, args []string, c *console) int {
 			opt.Names.HostKernel = !fs.Changed("kallsyms")
 			var err error
+			if err := opt.takeInput(args, fs.Changed("input")); err != nil {
+				return v.misuse(c, err)
+			}
 			if opt.format, err = format.choose(opt.output); err != nil {
 				return v.misuse(c, err)
 			}
@@ -144,8 +147,6 @@ func scriptVerb() verb {
 			switch {
 			case err != nil:
 				return v.misuse(c, fmt.Errorf("--time: %w", err))
-			case len(args) > 0:
-				return v.misuse(c, fmt.Errorf("argument %q: the file is given with -i", args[0]))
 			case opt.before == "-":
 				return v.misuse(c, errors.New("--before -: want a file"))
 			case opt.MaxStack < 1:
@@ -234,6 +235,19 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		}
 	}
 	return exitDone // or failed, if c has a failure
+}
+
+// takeInput takes the recording from the arguments.
+func (opt *scriptOptions) takeInput(args []string, given bool) error {
+	switch {
+	case len(args) > 0 && given:
+		return fmt.Errorf("argument %q: -i names the recording already", args[0])
+	case len(args) > 1:
+		return fmt.Errorf("argument %q: want one recording", args[1])
+	case len(args) == 1:
+		opt.input = args[0]
+	}
+	return nil
 }
 
 // chains reports whether the output is a recording with call chains.

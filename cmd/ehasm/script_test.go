@@ -164,7 +164,7 @@ func TestScriptFormats(t *testing.T) {
 	for name, begin := range map[string]string{"a.svg": "<?xml", "a.folded": "prog;_start;main 1\n",
 		"a.json":  `{"comm":"prog"`,
 		"a.pb.gz": "\x1f\x8b", "a.perf.txt": "prog     7     0.000002:", "a.txt": "prog     7     0.000002:",
-		"a.v2.svg": "<?xml"} {
+		"a.perf.data": "PERFILE2", "a.v2.svg": "<?xml"} {
 		out := filepath.Join(symfs, name)
 		assert.Equal(t, result{}, ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "-o", out))
 		b, err := os.ReadFile(out)
@@ -292,7 +292,7 @@ func TestScriptEmpty(t *testing.T) {
 
 func TestScriptMistakes(t *testing.T) {
 	perf, _ := smallRecording(t)
-	for _, args := range [][]string{{"x"}, {"--format=xml"}, {"-j0"}, {"--max-stack=0"}, {"--frame-pointers=yes"},
+	for _, args := range [][]string{{"x", "y"}, {"--format=xml"}, {"-j0"}, {"--max-stack=0"}, {"--frame-pointers=yes"},
 		{"--time=5"}} {
 		assert.Equal(t, exitUsage, ehasm(t, append([]string{"script"}, args...)...).code, args)
 	}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// habit is what to type for a flag that other profilers have.
+type habit struct{ verb, flag, answer string }
+
+func habits() []habit {
+	const (
+		whole  = "stacks are always recorded, and unwound by tables: leave it out"
+		thread = "record the thread's process: -p PID"
+		asPerf = "'ehasm-perf script' takes the flags of perf script"
+	)
+	return []habit{
+		{"record", "g", whole}, {"record", "call-graph", whole}, {"record", "t", thread}, {"record", "tid", thread},
+		{"record", "c", "samples are taken by time: -F N"}, {"record", "count", "samples are taken by time: -F N"},
+		{"record", "all-cpus", "want -a"}, {"record", "G", "want -a --cgroup FOLDER"}, {"record", "m", "want --ring BYTES"},
+		{"record", "mmap-pages", "want --ring BYTES"}, {"record", "r", "want -F N"}, {"record", "rate", "want -F N"},
+		{"record", "freq", "want -F N"}, {"record", "z", "profiles are compressed: leave it out"},
+		{"record", "symfs", "record reads the files that run: leave it out"}, {"record", "no-inline", "inlined functions are not shown without --inline: leave it out"},
+		{"record", "b", "branches are not recorded"}, {"record", "u", "want -p PID, several: 12,34"},
+		{"script", "F", asPerf}, {"script", "fields", asPerf}, {"script", "G", asPerf}, {"script", "header", asPerf}, {"script", "comms", "want --comm NAME"},
+		{"script", "f", "there is nothing to force: leave it out"}, {"script", "force", "there is nothing to force: leave it out"},
+		{"script", "no-inline", "inlined functions are not shown without --inline: leave it out"}, {"script", "g", "the recording says what there is: leave it out"},
+		{"script", "call-graph", "the recording says what there is: leave it out"},
+	}
+}
+
+// unknown explains a flag that the verb does not have: what it is called here, or which is near.
+func (v verb) unknown(err error, fs *pflag.FlagSet) error {
+	var missing *pflag.NotExistError
+	if !errors.As(err, &missing) {
+		return err
+	}
+	name, shown := missing.GetSpecifiedName(), "--"+missing.GetSpecifiedName()
+	if missing.GetSpecifiedShortnames() != "" {
+		shown = "-" + name
+	}
+	for _, h := range habits() {
+		if h.verb == v.name && h.flag == name {
+			return fmt.Errorf("%s: %s", shown, h.answer)
+		}
+	}
+	if near := nearestFlag(fs, name); len(name) > 1 && near != "" {
+		return fmt.Errorf("%w; did you mean --%s?", err, near)
+	}
+	return err
+}
+
+// nearestFlag returns the only flag that begins with name or is close to it, as nearest does for verbs.
+func nearestFlag(fs *pflag.FlagSet, name string) string {
+	var names []string
+	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return nearestOf(names, name)
+}
+
+// seconds is a duration of which "5" means five seconds, as for perf and sleep.
+type seconds time.Duration
+
+func (s *seconds) String() string {
+	if *s == 0 {
+		return "0" // which --help does not show as a default
+	}
+	return time.Duration(*s).String()
+}
+
+func (s *seconds) Type() string { return "duration" }
+
+func (s *seconds) Set(text string) error {
+	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 && n < 1e9 {
+		*s = seconds(n * float64(time.Second))
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	*s = seconds(d)
+	return err
+}
+
+// frequency is a number of samples a second; "max" is what the kernel allows.
+type frequency uint64
+
+func (f *frequency) String() string { return strconv.FormatUint(uint64(*f), 10) }
+
+func (f *frequency) Type() string { return "uint64" }
+
+func (f *frequency) Set(text string) error {
+	if text == "max" {
+		b, err := os.ReadFile("/proc/sys/kernel/perf_event_max_sample_rate")
+		if err != nil {
+			return err
+		}
+		text = strings.TrimSpace(string(b))
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	*f = frequency(n)
+	return err
+}
+
+// flagGroup is a heading of --help with the names of its flags.
+type flagGroup struct {
+	title string
+	names []string
+}
+
+// usages returns the flags under the headings of groups, each in their order; those of no group come last.
+func usages(fs *pflag.FlagSet, groups []flagGroup) string {
+	if groups == nil {
+		return "Flags:\n" + fs.FlagUsages()
+	}
+	var text strings.Builder
+	done := make(map[string]bool)
+	write := func(title string, list []*pflag.Flag) {
+		part := pflag.NewFlagSet("", pflag.ContinueOnError)
+		part.SortFlags = false
+		for _, f := range list {
+			part.AddFlag(f)
+			done[f.Name] = true
+		}
+		fmt.Fprintf(&text, "%s:\n%s\n", title, part.FlagUsages())
+	}
+	for _, g := range groups {
+		var list []*pflag.Flag
+		for _, name := range g.names {
+			list = append(list, fs.Lookup(name))
+		}
+		write(g.title, list)
+	}
+	var rest []*pflag.Flag
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !done[f.Name] {
+			rest = append(rest, f)
+		}
+	})
+	write("Other flags", rest)
+	return strings.TrimSuffix(text.String(), "\n")
+}
+
+func recordGroups() []flagGroup {
+	return []flagGroup{
+		{"Flags", []string{"output", "pid", "all", "frequency", "duration", "event"}},
+		{"What is counted", []string{"off-cpu", "faults", "alloc", "alloc-period", "preload", "with", "cgroup"}},
+		{"Continuous recording", []string{"top", "every", "flight", "dump", "push", "push-as", "push-name", "push-label", "push-header"}},
+		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "raw", "stats", "quiet"}},
+		{"How samples are taken", []string{"stack-copy", "refill", "max-stack", "ring", "realtime", "frame-pointers", "source"}},
+	}
+}
