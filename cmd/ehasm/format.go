@@ -8,6 +8,7 @@ import (
 
 	"github.com/ehasm/ehasm/internal/profile/flamegraph"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/timeline"
 
 	"github.com/spf13/pflag"
 )
@@ -15,15 +16,15 @@ import (
 // formatFlags are the flags of verbs that write stacks.
 type formatFlags struct {
 	fs       *pflag.FlagSet
-	more     *stackfmt.Spec // besides stackfmt.Specs
+	more     []*stackfmt.Spec // besides stackfmt.Specs
 	name     string
 	maxSize  int // MB
 	settings stackfmt.Options
 }
 
 func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
-	f := &formatFlags{fs: fs, more: chainsSpec()}
-	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames(f.more)+"; default: by the name of -o, else perf")
+	f := &formatFlags{fs: fs, more: []*stackfmt.Spec{timeline.Spec(), chainsSpec()}}
+	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames(f.more...)+"; default: by -o's name")
 	fs.BoolVar(&f.settings.Lines, "lines", false, "show the source file and line of each frame (perf, json, pprof)")
 	fs.BoolVar(&f.settings.FullSourcePath, "full-source-path", false, "show the folder of the files of --lines (perf)")
 	g := &f.settings.Graph
@@ -54,10 +55,10 @@ func formatNames(more ...*stackfmt.Spec) string {
 // choose returns the format that the flags and the name of the output ask for. A flag
 // without effect in it is an error.
 func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
-	spec := stackfmt.ByPath(output, f.more)
+	spec := stackfmt.ByPath(output, f.more...)
 	if f.fs.Changed("format") {
 		var err error
-		if spec, err = stackfmt.ByName(f.name, f.more); err != nil {
+		if spec, err = stackfmt.ByName(f.name, f.more...); err != nil {
 			return nil, fmt.Errorf("--format: %w", err)
 		}
 	}

@@ -43,10 +43,11 @@ the number of its samples, for flamegraph.pl and the like; stacks that could not
 unwound to their outermost frame begin with [truncated], and kernel, run-time
 compiled and inlined functions end in _[k], _[j] and _[i]. svg is a flame graph for
 a browser. json has an object per sample. pprof is a profile for go tool pprof.
+firefox is a timeline of each thread, for https://profiler.firefox.com.
 perf.data is the recording itself, with call chains instead of copies of stacks and
 registers: small, safe to share, and quickly read by perf and other tools.
 Without --format the name of -o's FILE chooses: .svg, .folded, .json, .pb.gz,
-.perf.txt, perf.data.
+.perf.txt, .json.gz (firefox), perf.data.
 
 With --before a flame graph shows how the shares of functions differ from those of
 another recording: red for more, blue for less.
@@ -76,6 +77,7 @@ Examples:
   ehasm script --signatures -o prototypes.folded
   ehasm script -o callers.svg --reversed --inverted --comm nginx
   ehasm script -i after.data --before before.data -o difference.svg
+  ehasm script -o timeline.json.gz
   ehasm script -o small.perf.data && perf report -i small.perf.data
   ehasm script -o prof.pb.gz && go tool pprof -http=: prof.pb.gz
   perf record -o - --call-graph dwarf ls | ehasm script -i -

@@ -164,7 +164,7 @@ func TestScriptFormats(t *testing.T) {
 	for name, begin := range map[string]string{"a.svg": "<?xml", "a.folded": "prog;_start;main 1\n",
 		"a.json":  `{"comm":"prog"`,
 		"a.pb.gz": "\x1f\x8b", "a.perf.txt": "prog     7     0.000002:", "a.txt": "prog     7     0.000002:",
-		"a.perf.data": "PERFILE2", "a.v2.svg": "<?xml"} {
+		"a.json.gz": "\x1f\x8b", "a.perf.data": "PERFILE2", "a.v2.svg": "<?xml"} {
 		out := filepath.Join(symfs, name)
 		assert.Equal(t, result{}, ehasm(t, "script", "-q", "-i", perf, "--symfs", symfs, "-o", out))
 		b, err := os.ReadFile(out)

@@ -73,7 +73,7 @@ func (w *foldedWorker) Render(f *Frame) {
 // Add counts the stack. One that ends before the outermost frame says so.
 func (w *foldedWorker) Add(b []byte, s *Sample) []byte {
 	k := w.folded.append(w.buf[:0], strings.ReplaceAll(clean(s.Comm), " ", "_"))
-	if s.cut() {
+	if s.Cut() {
 		k = w.folded.append(k, "[truncated]")
 	}
 	for _, f := range slices.Backward(s.Frames) {

@@ -82,7 +82,7 @@ func TestManyStacks(t *testing.T) {
 // line returns the line of a sample without its count, made without numbers.
 func line(s *Sample) string {
 	words := []string{"a_thread"}
-	if s.cut() {
+	if s.Cut() {
 		words = append(words, "[truncated]")
 	}
 	for _, f := range slices.Backward(s.Frames) {

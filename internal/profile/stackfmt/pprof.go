@@ -60,7 +60,7 @@ func (w *pprofWorker) Add(b []byte, s *Sample) []byte {
 	if len(s.Guessed) > 0 {
 		l = appendLabel(l, "guessed", "frame pointer")
 	}
-	if s.cut() {
+	if s.Cut() {
 		l = appendLabel(l, "end", s.End.String())
 	}
 	for _, label := range s.Labels {

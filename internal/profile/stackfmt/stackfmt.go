@@ -121,8 +121,8 @@ type Label struct{ Key, Value string }
 // NoUserStack is the End of samples that have no user stack to unwind.
 const NoUserStack = unwind.NumCauses
 
-// cut reports whether the stack's outermost frames are not known.
-func (s *Sample) cut() bool {
+// Cut reports whether the stack's outermost frames are not known.
+func (s *Sample) Cut() bool {
 	return s.End != NoUserStack && s.End != unwind.Outermost && s.End != unwind.OutermostGuessed
 }
 

@@ -79,13 +79,13 @@ func (w *flameWorker) Add(b []byte, s *Sample) []byte {
 		for _, f := range s.Frames {
 			k = append(k, f.Text...)
 		}
-		if s.cut() {
+		if s.Cut() {
 			k = t.append(k, flamegraph.Truncated, "[truncated]")
 		}
 		k = t.append(k, flamegraph.Base, s.Comm)
 	} else {
 		k = t.append(k, flamegraph.Base, s.Comm)
-		if s.cut() {
+		if s.Cut() {
 			k = t.append(k, flamegraph.Truncated, "[truncated]")
 		}
 		for _, f := range slices.Backward(s.Frames) {

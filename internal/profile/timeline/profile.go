@@ -1,0 +1,343 @@
+package timeline
+
+import (
+	"compress/gzip"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+)
+
+// The types are named and ordered as in src/types/profile.ts. A table has a list for each column.
+type profile struct {
+	Meta    meta            `json:"meta"`
+	Libs    []lib           `json:"libs"`
+	Shared  shared          `json:"shared"`
+	Threads []profileThread `json:"threads"`
+}
+
+type meta struct {
+	Interval                   float64    `json:"interval"` // ms, as all times
+	StartTime                  float64    `json:"startTime"`
+	ProcessType                int        `json:"processType"`
+	Categories                 []category `json:"categories"`
+	Product                    string     `json:"product"`
+	Stackwalk                  int        `json:"stackwalk"`
+	Version                    int        `json:"version"`
+	PreprocessedProfileVersion int        `json:"preprocessedProfileVersion"`
+	Arguments                  string     `json:"arguments,omitempty"`
+	Symbolicated               bool       `json:"symbolicated"`
+	MarkerSchema               []int      `json:"markerSchema"`
+	ImportedFrom               string     `json:"importedFrom"`
+	UsesOnlyOneStackType       bool       `json:"usesOnlyOneStackType"`
+	SourceCodeIsNotOnSearchfox bool       `json:"sourceCodeIsNotOnSearchfox"`
+	SampleUnits                units      `json:"sampleUnits"`
+}
+
+type units struct {
+	Time           string `json:"time"`
+	EventDelay     string `json:"eventDelay"`
+	ThreadCPUDelta string `json:"threadCPUDelta"`
+}
+
+type lib struct {
+	Arch       string `json:"arch"`
+	Name       string `json:"name"`
+	Path       string `json:"path"`
+	DebugName  string `json:"debugName"`
+	DebugPath  string `json:"debugPath"`
+	BreakpadID string `json:"breakpadId"`
+	CodeID     string `json:"codeId"`
+}
+
+type shared struct {
+	StackTable    stackTable    `json:"stackTable"`
+	FrameTable    frameTable    `json:"frameTable"`
+	FuncTable     funcTable     `json:"funcTable"`
+	ResourceTable resourceTable `json:"resourceTable"`
+	NativeSymbols nativeSymbols `json:"nativeSymbols"`
+	StringArray   []string      `json:"stringArray"`
+	Sources       sources       `json:"sources"`
+}
+
+type stackTable struct {
+	Frame  []int  `json:"frame"`
+	Prefix []*int `json:"prefix"` // null: none
+	Length int    `json:"length"`
+}
+
+type frameTable struct {
+	Address       []int  `json:"address"`
+	InlineDepth   []int  `json:"inlineDepth"`
+	Category      []int  `json:"category"`
+	Subcategory   []int  `json:"subcategory"`
+	Func          []int  `json:"func"`
+	NativeSymbol  []*int `json:"nativeSymbol"`
+	InnerWindowID []*int `json:"innerWindowID"`
+	Line          []*int `json:"line"`
+	Column        []*int `json:"column"`
+	Length        int    `json:"length"`
+}
+
+type funcTable struct {
+	Name          []int  `json:"name"`
+	IsJS          []bool `json:"isJS"`
+	RelevantForJS []bool `json:"relevantForJS"`
+	Resource      []int  `json:"resource"`
+	Source        []*int `json:"source"`
+	LineNumber    []*int `json:"lineNumber"`
+	ColumnNumber  []*int `json:"columnNumber"`
+	Length        int    `json:"length"`
+}
+
+type resourceTable struct {
+	Length int    `json:"length"`
+	Lib    []int  `json:"lib"`
+	Name   []int  `json:"name"`
+	Host   []*int `json:"host"`
+	Type   []int  `json:"type"`
+}
+
+type nativeSymbols struct {
+	LibIndex     []int `json:"libIndex"`
+	Address      []int `json:"address"`
+	Name         []int `json:"name"`
+	FunctionSize []int `json:"functionSize"`
+	Length       int   `json:"length"`
+}
+
+type sources struct {
+	Length   int    `json:"length"`
+	UUID     []*int `json:"uuid"`
+	Filename []int  `json:"filename"`
+}
+
+type profileThread struct {
+	ProcessType         string   `json:"processType"`
+	ProcessStartupTime  float64  `json:"processStartupTime"`
+	ProcessShutdownTime *float64 `json:"processShutdownTime"`
+	RegisterTime        float64  `json:"registerTime"`
+	UnregisterTime      *float64 `json:"unregisterTime"`
+	PausedRanges        []int    `json:"pausedRanges"`
+	Name                string   `json:"name"`
+	IsMainThread        bool     `json:"isMainThread"`
+	ProcessName         string   `json:"processName"`
+	PID                 string   `json:"pid"`
+	TID                 int32    `json:"tid"`
+	Samples             samples  `json:"samples"`
+	Markers             markers  `json:"markers"`
+}
+
+type samples struct {
+	Stack      []*int    `json:"stack"`
+	Time       []float64 `json:"time"`
+	Weight     []uint64  `json:"weight"`
+	WeightType string    `json:"weightType"`
+	CPU        []uint64  `json:"threadCPUDelta,omitempty"`
+	Length     int       `json:"length"`
+}
+
+type markers struct {
+	Data      []int `json:"data"`
+	Name      []int `json:"name"`
+	StartTime []int `json:"startTime"`
+	EndTime   []int `json:"endTime"`
+	Phase     []int `json:"phase"`
+	Category  []int `json:"category"`
+	Length    int   `json:"length"`
+}
+
+// Versions of the formats: of Firefox's own profiles, and of processed ones.
+const (
+	geckoVersion     = 31
+	processedVersion = 60
+)
+
+// write writes the profile, compressed.
+func write(out io.Writer, r *stackfmt.Recording, all *stacks, order []thread, tracks map[thread]*track) error {
+	p := profile{Meta: metaOf(r), Libs: []lib{}, Threads: []profileThread{}}
+	newTables(&p).fill(all)
+	start := ^uint64(0)
+	mains := make(map[int32]string)
+	for _, key := range order {
+		start = min(start, tracks[key].samples[0].time)
+		if _, ok := mains[key.pid]; !ok || key.pid == key.tid {
+			mains[key.pid] = tracks[key].comm
+		}
+	}
+	for _, key := range order {
+		t := threadOf(key, tracks[key], start)
+		t.ProcessName = mains[key.pid]
+		if len(r.Events) > 1 {
+			t.Name += " (" + key.event.Name + ")"
+		}
+		p.Threads = append(p.Threads, t)
+	}
+	zip := gzip.NewWriter(out)
+	if err := json.NewEncoder(zip).Encode(&p); err != nil {
+		return err
+	}
+	return zip.Close()
+}
+
+func metaOf(r *stackfmt.Recording) meta {
+	m := meta{Interval: 1, Categories: categories(), Product: "perf", Stackwalk: 1, Version: geckoVersion, PreprocessedProfileVersion: processedVersion,
+		Arguments: strings.Join(r.Command, " "), Symbolicated: true, MarkerSchema: []int{}, ImportedFrom: "ehasm",
+		UsesOnlyOneStackType: true, SourceCodeIsNotOnSearchfox: true, SampleUnits: units{"ms", "ms", "ns"}}
+	if len(r.Command) > 0 {
+		m.Product = filepath.Base(r.Command[0])
+	}
+	if !r.Start.IsZero() {
+		m.StartTime = float64(r.Start.UnixMilli())
+	}
+	for _, e := range r.Events {
+		if isClock(e) && e.Every > 0 {
+			m.Interval = float64(e.Every) / float64(time.Millisecond)
+			break
+		}
+	}
+	return m
+}
+
+func threadOf(key thread, t *track, start uint64) profileThread {
+	p := profileThread{ProcessType: "default", PausedRanges: []int{}, Name: t.comm, IsMainThread: key.pid == key.tid, PID: strconv.Itoa(int(key.pid)), TID: key.tid,
+		Markers: markers{Data: []int{}, Name: []int{}, StartTime: []int{}, EndTime: []int{}, Phase: []int{}, Category: []int{}}}
+	s := &p.Samples
+	s.WeightType, s.Length = "samples", len(t.samples)
+	for _, one := range t.samples {
+		s.Stack = append(s.Stack, optional(one.stack))
+		s.Time = append(s.Time, float64(one.time-start)/float64(time.Millisecond))
+		s.Weight = append(s.Weight, one.count)
+		if isClock(key.event) {
+			s.CPU = append(s.CPU, one.spent)
+		}
+	}
+	p.RegisterTime = s.Time[0]
+	p.ProcessStartupTime = s.Time[0]
+	return p
+}
+
+// optional returns null for -1.
+func optional(n int32) *int {
+	if n < 0 {
+		return nil
+	}
+	i := int(n)
+	return &i
+}
+
+// tables fills the shared tables of a profile.
+type tables struct {
+	p         *profile
+	strings   map[string]int
+	resources map[[2]string]int
+	funcs     map[function]int
+	sources   map[string]int
+}
+
+type function struct{ name, resource, source int }
+
+func newTables(p *profile) *tables {
+	n := &p.Shared.NativeSymbols
+	n.LibIndex, n.Address, n.Name, n.FunctionSize = []int{}, []int{}, []int{}, []int{}
+	p.Shared.Sources = sources{UUID: []*int{}, Filename: []int{}}
+	return &tables{p: p, strings: make(map[string]int), resources: make(map[[2]string]int), funcs: make(map[function]int), sources: make(map[string]int)}
+}
+
+func (t *tables) fill(all *stacks) {
+	frames, list := &t.p.Shared.FrameTable, &t.p.Shared.StackTable
+	for i := range all.nodes {
+		n := &all.nodes[i]
+		frames.Address = append(frames.Address, -1)
+		frames.InlineDepth = append(frames.InlineDepth, n.depth)
+		frames.Category = append(frames.Category, n.category)
+		frames.Subcategory = append(frames.Subcategory, 0)
+		frames.Func = append(frames.Func, t.function(n))
+		frames.NativeSymbol = append(frames.NativeSymbol, nil)
+		frames.InnerWindowID = append(frames.InnerWindowID, nil)
+		line := int32(n.source.Line)
+		if n.source.File == "" {
+			line = -1
+		}
+		frames.Line = append(frames.Line, optional(line))
+		frames.Column = append(frames.Column, nil)
+	}
+	frames.Length = len(all.nodes)
+	for _, c := range all.list {
+		list.Frame = append(list.Frame, int(c.node))
+		list.Prefix = append(list.Prefix, optional(c.caller))
+	}
+	list.Length = len(all.list)
+}
+
+func (t *tables) text(s string) int {
+	i, ok := t.strings[s]
+	if !ok {
+		i = len(t.strings)
+		t.strings[s] = i
+		t.p.Shared.StringArray = append(t.p.Shared.StringArray, strings.ToValidUTF8(s, "\uFFFD"))
+	}
+	return i
+}
+
+func (t *tables) function(n *node) int {
+	key := function{t.text(n.name), -1, -1}
+	if n.library != "" {
+		key.resource = t.resource(n.library, n.buildID)
+	}
+	if n.source.File != "" {
+		key.source = t.source(n.source.File)
+	}
+	i, ok := t.funcs[key]
+	if !ok {
+		f := &t.p.Shared.FuncTable
+		i = f.Length
+		t.funcs[key] = i
+		f.Name = append(f.Name, key.name)
+		f.IsJS = append(f.IsJS, false)
+		f.RelevantForJS = append(f.RelevantForJS, false)
+		f.Resource = append(f.Resource, key.resource)
+		f.Source = append(f.Source, optional(int32(key.source)))
+		f.LineNumber = append(f.LineNumber, nil)
+		f.ColumnNumber = append(f.ColumnNumber, nil)
+		f.Length++
+	}
+	return i
+}
+
+// resource returns the number of an object's resource, which is its library.
+func (t *tables) resource(path, buildID string) int {
+	const library = 1 // ResourceType
+	key := [2]string{path, buildID}
+	i, ok := t.resources[key]
+	if !ok {
+		r, name := &t.p.Shared.ResourceTable, filepath.Base(path)
+		i = r.Length
+		t.resources[key] = i
+		r.Lib = append(r.Lib, len(t.p.Libs))
+		r.Name = append(r.Name, t.text(name))
+		r.Host = append(r.Host, nil)
+		r.Type = append(r.Type, library)
+		r.Length++
+		t.p.Libs = append(t.p.Libs, lib{"x86_64", name, path, name, path, "", hex.EncodeToString([]byte(buildID))})
+	}
+	return i
+}
+
+func (t *tables) source(file string) int {
+	i, ok := t.sources[file]
+	if !ok {
+		s := &t.p.Shared.Sources
+		i = s.Length
+		t.sources[file] = i
+		s.UUID = append(s.UUID, nil)
+		s.Filename = append(s.Filename, t.text(file))
+		s.Length++
+	}
+	return i
+}

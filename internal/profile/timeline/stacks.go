@@ -1,0 +1,108 @@
+package timeline
+
+import (
+	"fmt"
+
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+)
+
+// node is a function at a place: a frame, or a function inlined into it.
+type node struct {
+	name     string
+	library  string
+	buildID  string
+	source   stackfmt.Source
+	address  uint64 // as perf prints it
+	category int
+	depth    int // 0: not inlined
+}
+
+// Categories, as numbers of categories().
+const (
+	other = iota
+	user
+	kernel
+	jit
+	guessedCaller
+)
+
+type category struct {
+	Name          string   `json:"name"`
+	Color         string   `json:"color"`
+	Subcategories []string `json:"subcategories"`
+}
+
+func categories() []category {
+	only := []string{"Other"}
+	return []category{{"Other", "grey", only}, {"User", "yellow", only}, {"Kernel", "orange", only},
+		{"Compiled at run time", "blue", only}, {"Guessed", "lightred", only}}
+}
+
+func categoryOf(f *stackfmt.Frame, guess bool) int {
+	switch {
+	case guess:
+		return guessedCaller
+	case f.Kernel:
+		return kernel
+	case f.JIT:
+		return jit
+	}
+	return user
+}
+
+// unnamed is what a function without a name is called.
+func unnamed(f *stackfmt.Frame) string { return fmt.Sprintf("0x%x", f.IP) }
+
+// stacks numbers nodes and stacks. A stack is a node on a caller, which has a smaller number.
+type stacks struct {
+	nodes   []node
+	known   map[node]int32
+	list    []call
+	numbers map[call]int32
+}
+
+type call struct {
+	caller int32 // a stack; -1: none
+	node   int32
+}
+
+func newStacks() *stacks { return &stacks{known: make(map[node]int32), numbers: make(map[call]int32)} }
+
+func (s *stacks) node(n node) int32 {
+	i, ok := s.known[n]
+	if !ok {
+		i = int32(len(s.nodes))
+		s.nodes = append(s.nodes, n)
+		s.known[n] = i
+	}
+	return i
+}
+
+// push returns the stack of a node on a caller.
+func (s *stacks) push(caller, node int32) int32 {
+	key := call{caller, node}
+	i, ok := s.numbers[key]
+	if !ok {
+		i = int32(len(s.list))
+		s.list = append(s.list, key)
+		s.numbers[key] = i
+	}
+	return i
+}
+
+// merge adds the stacks of another and returns their numbers here.
+func (s *stacks) merge(from *stacks) []int32 {
+	nodes := make([]int32, len(from.nodes))
+	for i, n := range from.nodes {
+		nodes[i] = s.node(n)
+	}
+	numbers := make([]int32, len(from.list))
+	for i, c := range from.list {
+		caller := c.caller
+		if caller >= 0 {
+			caller = numbers[caller]
+		}
+		numbers[i] = s.push(caller, nodes[c.node])
+	}
+	return numbers
+}

@@ -1,0 +1,155 @@
+// Package timeline writes samples by thread over time, for the Firefox Profiler: a
+// viewer in a browser, https://profiler.firefox.com, that keeps files on the user's machine.
+//
+// It writes processed profiles, version 60: docs-developer/processed-profile-format.md and
+// src/types/profile.ts of github.com/firefox-devtools/profiler. Viewers upgrade older versions.
+package timeline
+
+import (
+	"cmp"
+	"io"
+	"slices"
+
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+)
+
+// Spec describes the format.
+func Spec() *stackfmt.Spec {
+	return &stackfmt.Spec{Name: "firefox", Suffixes: []string{".json.gz"}, Binary: true, Samples: true, Settings: []string{"lines"},
+		View: "a timeline: open FILE at https://profiler.firefox.com",
+		New:  func(stackfmt.Options) stackfmt.Format { return &timeline{} }}
+}
+
+// timeline is the format.
+type timeline struct{ workers []*worker }
+
+func (t *timeline) Worker() stackfmt.Worker {
+	w := &worker{stacks: newStacks(), threads: make(map[thread]*track), numbers: make(map[*stackfmt.Frame][2][]int32)}
+	t.workers = append(t.workers, w)
+	return w
+}
+
+// thread is what has a track: a thread, for each event.
+type thread struct {
+	pid, tid int32
+	event    *stackfmt.Event
+}
+
+// track holds the samples of a thread.
+type track struct {
+	comm    string // the last
+	samples []sample
+}
+
+type sample struct {
+	time  uint64 // ns
+	stack int32  // of stacks; -1: none
+	count uint64
+	spent uint64 // ns of processor time, for events that are clocks
+}
+
+// worker collects samples with tables that are merged at the end.
+type worker struct {
+	stacks  *stacks
+	threads map[thread]*track
+	numbers map[*stackfmt.Frame][2][]int32 // nodes of a frame and of those inlined into it, outermost first; as proven and as guessed
+}
+
+func (w *worker) Render(*stackfmt.Frame) {}
+
+func (w *worker) Add(b []byte, s *stackfmt.Sample) []byte {
+	stack := int32(-1)
+	if s.Cut() {
+		stack = w.stacks.push(stack, w.stacks.node(node{name: "[truncated]", category: other}))
+	}
+	guessed := s.Guessed
+	for i := len(s.Frames) - 1; i >= 0; i-- {
+		guess := len(guessed) > 0 && guessed[len(guessed)-1] == i
+		if guess {
+			guessed = guessed[:len(guessed)-1]
+		}
+		for _, n := range w.nodes(s.Frames[i], guess) {
+			stack = w.stacks.push(stack, n)
+		}
+	}
+	key := thread{s.PID, s.TID, s.Event}
+	t := w.threads[key]
+	if t == nil {
+		t = &track{}
+		w.threads[key] = t
+	}
+	t.comm = s.Comm
+	one := sample{time: s.Time, stack: stack, count: max(s.Count, 1)}
+	if isClock(s.Event) {
+		one.spent = s.Period
+	}
+	t.samples = append(t.samples, one)
+	return b
+}
+
+func isClock(e *stackfmt.Event) bool { return e.Unit == "nanoseconds" }
+
+// nodes returns the numbers of a frame and of the functions inlined into it.
+func (w *worker) nodes(f *stackfmt.Frame, guess bool) []int32 {
+	which := 0
+	if guess {
+		which = 1
+	}
+	if n := w.numbers[f]; n[which] != nil {
+		return n[which]
+	}
+	base := node{name: f.Shown(), library: f.DSO, source: f.Source, category: categoryOf(f, guess), address: f.IP}
+	if f.Object != nil {
+		base.buildID = string(f.Object.BuildID())
+	}
+	if f.Name == "" {
+		base.name = unnamed(f)
+	}
+	list := []int32{w.stacks.node(base)}
+	for i, in := range slices.Backward(f.Inlined) {
+		inner := base
+		inner.name, inner.source, inner.depth = in.Shown(), in.Source, len(f.Inlined)-i
+		list = append(list, w.stacks.node(inner))
+	}
+	n := w.numbers[f]
+	n[which] = list
+	w.numbers[f] = n
+	return list
+}
+
+// Finish writes the profile. Tracks are ordered by process, thread and event.
+func (t *timeline) Finish(out io.Writer, r *stackfmt.Recording) error {
+	all, tracks := newStacks(), make(map[thread]*track)
+	for _, w := range t.workers {
+		renumbered := all.merge(w.stacks)
+		for key, part := range w.threads {
+			whole := tracks[key]
+			if whole == nil {
+				whole = &track{}
+				tracks[key] = whole
+			}
+			for _, s := range part.samples {
+				if s.stack >= 0 {
+					s.stack = renumbered[s.stack]
+				}
+				whole.samples = append(whole.samples, s)
+			}
+			whole.comm = max(whole.comm, part.comm)
+		}
+	}
+	events := make(map[*stackfmt.Event]int)
+	for i, e := range r.Events {
+		events[e] = i
+	}
+	order := make([]thread, 0, len(tracks))
+	for key, t := range tracks {
+		order = append(order, key)
+		slices.SortStableFunc(t.samples, func(a, b sample) int {
+			return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.stack, b.stack))
+		})
+	}
+	slices.SortFunc(order, func(a, b thread) int {
+		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid), cmp.Compare(events[a.event], events[b.event]))
+	})
+	return write(out, r, all, order, tracks)
+}

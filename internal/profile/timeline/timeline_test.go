@@ -1,0 +1,196 @@
+package timeline
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// decoded is a profile as a viewer reads it: tables are checked by their users.
+type decoded struct {
+	Meta   map[string]any
+	Libs   []map[string]any
+	Shared struct {
+		StackTable struct {
+			Frame  []int
+			Prefix []*int
+			Length int
+		}
+		FrameTable    map[string]json.RawMessage
+		FuncTable     map[string]json.RawMessage
+		ResourceTable map[string]json.RawMessage
+		Sources       map[string]json.RawMessage
+		StringArray   []string
+	}
+	Threads []struct {
+		Name, ProcessName, PID string
+		TID                    int
+		IsMainThread           bool
+		Samples                struct {
+			Stack          []*int
+			Time           []float64
+			Weight         []int
+			ThreadCPUDelta []int
+			Length         int
+		}
+	}
+}
+
+func decode(t *testing.T, compressed io.Reader) (d decoded) {
+	t.Helper()
+	zip, err := gzip.NewReader(compressed)
+	require.NoError(t, err)
+	require.NoError(t, json.NewDecoder(zip).Decode(&d))
+	for _, table := range []map[string]json.RawMessage{d.Shared.FrameTable, d.Shared.FuncTable, d.Shared.ResourceTable, d.Shared.Sources} {
+		for name, text := range table {
+			if name != "length" {
+				assert.Len(t, column[any](t, table, name), length(t, table), "%s: %s", name, text)
+			}
+		}
+	}
+	return d
+}
+
+func length(t *testing.T, table map[string]json.RawMessage) (n int) {
+	require.NoError(t, json.Unmarshal(table["length"], &n))
+	return n
+}
+
+func column[T any](t *testing.T, table map[string]json.RawMessage, name string) (list []T) {
+	require.NoError(t, json.Unmarshal(table[name], &list), name)
+	return list
+}
+
+// stack returns the names of a stack, outermost first, and the category of its innermost frame.
+func (d *decoded) stack(t *testing.T, at *int) (names []string, category int) {
+	funcs, categories := column[int](t, d.Shared.FrameTable, "func"), column[int](t, d.Shared.FrameTable, "category")
+	name := column[int](t, d.Shared.FuncTable, "name")
+	for i := at; i != nil; i = d.Shared.StackTable.Prefix[*i] {
+		if parent := d.Shared.StackTable.Prefix[*i]; parent != nil {
+			require.Less(t, *parent, *i, "parents come first")
+		}
+		f := d.Shared.StackTable.Frame[*i]
+		if names == nil {
+			category = categories[f]
+		}
+		names = append([]string{d.Shared.StringArray[name[funcs[f]]]}, names...)
+	}
+	return names, category
+}
+
+// TestTimeline: each sample of each thread is there at its time, with the stack that the folded text has.
+func TestTimeline(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	clock := &stackfmt.Event{Name: "cpu-clock", Unit: "nanoseconds", Kind: "cpu", Every: 2e6, TID: true, Time: true, Callchain: true}
+	folded, err := stackfmt.ByName("folded")
+	require.NoError(t, err)
+	formats := []stackfmt.Format{Spec().New(stackfmt.Options{}), folded.New(stackfmt.Options{})}
+	var workers [2][2]stackfmt.Worker // by goroutine and format
+	var frames [2][2][]*stackfmt.Frame
+	for i := range workers {
+		for j, f := range formats {
+			workers[i][j] = f.Worker()
+			for k := range 30 {
+				frame := &stackfmt.Frame{Name: fmt.Sprintf("f%d", k), DSO: fmt.Sprintf("/lib/%d.so", k%3), IP: uint64(k), Kernel: k%7 == 3, JIT: k%7 == 4}
+				if k%5 == 0 {
+					frame.Inlined = []stackfmt.Inlined{{Name: "inner", Source: stackfmt.Source{File: "a.c", Line: 7}}, {Name: "middle"}}
+				}
+				workers[i][j].Render(frame)
+				frames[i][j] = append(frames[i][j], frame)
+			}
+		}
+	}
+	for i := range 500 {
+		w := i / 32 % 2
+		var stack [2][]*stackfmt.Frame
+		for range 1 + rnd.IntN(6) {
+			k := rnd.IntN(30)
+			for j := range stack {
+				stack[j] = append(stack[j], frames[w][j][k])
+			}
+		}
+		for j := range formats {
+			s := stackfmt.Sample{Comm: "prog", PID: 7, TID: int32(7 + i%3), Time: uint64(1e9 + i*1000), Period: 2e6, Event: clock,
+				End: unwind.Outermost, Frames: stack[j]}
+			if i%9 == 0 {
+				s.End = unwind.NoInfo
+			}
+			workers[w][j].Add(nil, &s)
+		}
+	}
+	recording := &stackfmt.Recording{Command: []string{"/bin/prog", "x"}, Events: []*stackfmt.Event{clock}}
+	var out, text bytes.Buffer
+	require.NoError(t, formats[0].Finish(&out, recording))
+	require.NoError(t, formats[1].Finish(&text, recording))
+	again := out.String()
+	d := decode(t, &out)
+	require.Len(t, d.Threads, 3)
+	lines := make(map[string]int)
+	for i, th := range d.Threads {
+		assert.Equal(t, []any{"prog", "prog", "7", 7 + i, i == 0}, []any{th.Name, th.ProcessName, th.PID, th.TID, th.IsMainThread})
+		for k, at := range th.Samples.Stack {
+			assert.InDelta(t, float64(3*k+i)/1000, th.Samples.Time[k], 1e-9, "ms since the first sample")
+			assert.Equal(t, []int{1, 2e6}, []int{th.Samples.Weight[k], th.Samples.ThreadCPUDelta[k]})
+			names, _ := d.stack(t, at)
+			lines["prog;"+strings.Join(names, ";")]++
+		}
+	}
+	var got []string
+	for line, n := range lines {
+		got = append(got, fmt.Sprintf("%s %d", line, n))
+	}
+	sort.Strings(got)
+	want := strings.NewReplacer("_[k]", "", "_[j]", "", "_[i]", "").Replace(strings.TrimSpace(text.String()))
+	wanted := strings.Split(want, "\n")
+	sort.Strings(wanted)
+	assert.Equal(t, wanted, got)
+	assert.Equal(t, float64(2), d.Meta["interval"])
+	assert.Equal(t, "prog", d.Meta["product"])
+	assert.Len(t, d.Libs, 3)
+	var other bytes.Buffer
+	require.NoError(t, formats[0].Finish(&other, recording))
+	assert.Equal(t, again, other.String(), "equal bytes for equal samples")
+}
+
+// TestCategories: kinds of code can be told apart, as can callers that are guesses and stacks that are cut.
+func TestCategories(t *testing.T) {
+	event := &stackfmt.Event{Name: "faults"}
+	second := &stackfmt.Event{Name: "cycles"}
+	f := Spec().New(stackfmt.Options{})
+	w := f.Worker()
+	list := []*stackfmt.Frame{{Name: "user", DSO: "/a"}, {Name: "kernel", DSO: "[kernel.kallsyms]", Kernel: true}, {Name: "made", DSO: "/tmp/perf-1.map", JIT: true},
+		{IP: 0x10, DSO: "/a", Source: stackfmt.Source{File: "/src/a.c", Line: 3}}}
+	for i, frame := range list {
+		w.Render(frame)
+		w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Comm: "a", Time: uint64(i), Event: event, Frames: []*stackfmt.Frame{frame}, End: unwind.Outermost})
+	}
+	w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Time: 5, Event: event, Frames: list[:1], Guessed: []int{0}, End: unwind.Outermost})
+	w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Comm: "a", Time: 6, Event: event, End: unwind.NoInfo})
+	w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Comm: "a", Time: 7, Event: second, End: stackfmt.NoUserStack})
+	var out bytes.Buffer
+	require.NoError(t, f.Finish(&out, &stackfmt.Recording{Events: []*stackfmt.Event{event, second}}))
+	d := decode(t, &out)
+	require.Len(t, d.Threads, 2)
+	assert.Equal(t, []string{"a (faults)", "a (cycles)"}, []string{d.Threads[0].Name, d.Threads[1].Name})
+	assert.Nil(t, d.Threads[1].Samples.Stack[0], "no frame")
+	assert.Nil(t, d.Threads[0].Samples.ThreadCPUDelta, "faults are not time")
+	var got []string
+	for _, at := range d.Threads[0].Samples.Stack {
+		names, category := d.stack(t, at)
+		got = append(got, fmt.Sprint(names, " ", categories()[category].Name))
+	}
+	assert.Equal(t, []string{"[user] User", "[kernel] Kernel", "[made] Compiled at run time", "[0x10] User", "[user] Guessed", "[[truncated]] Other"}, got)
+	assert.Equal(t, 1, length(t, d.Shared.Sources))
+}
