@@ -48,12 +48,16 @@ func perfIn(t *testing.T, dir string, args ...string) string {
 }
 
 // framesOf returns the fields ip and sym of the stacks in the text of perf script, whichever fields it has. perf
-// names entries of procedure linkage tables that have no symbol.
+// names entries of procedure linkage tables that have no symbol, and script functions that have none.
 func framesOf(text string) (stacks []string) {
 	rest := regexp.MustCompile(`(\+0x[0-9a-f]+)? \([^()]*( \(deleted\))?\)$`)
+	made := regexp.MustCompile(`^(\t *[0-9a-f]+) ([^ ]+)\+0x[0-9a-f]+\+0x[0-9a-f]+ \(([^()]*)\)$`)
 	stack := ""
 	for line := range strings.Lines(text + "\n") {
 		if line = strings.TrimSuffix(line, "\n"); line != "" && line[0] == '\t' {
+			if m := made.FindStringSubmatch(line); m != nil && m[2] == filepath.Base(m[3]) {
+				line = m[1] + " [unknown]"
+			}
 			frame := rest.ReplaceAllString(line, "")
 			if at, unnamed := strings.CutSuffix(frame, " @plt"); unnamed {
 				frame = at + " [unknown]"

@@ -22,17 +22,21 @@ func DefaultPerfFields() PerfFields {
 
 // perfText writes what perf script writes.
 type perfText struct {
-	opt    Options
-	fields PerfFields
+	opt     Options
+	fields  PerfFields
+	unknown bool // functions without a symbol have no name, as in perf
 }
 
 func perfSpec() *Spec {
 	return &Spec{Name: "perf", Suffixes: []string{".perf.txt"}, Samples: true, Settings: []string{"lines", "full-source-path"},
-		New: func(opt Options) Format { return &perfText{opt, DefaultPerfFields()} }}
+		New: func(opt Options) Format { return &perfText{opt: opt, fields: DefaultPerfFields()} }}
 }
 
-// NewPerf returns the format perf with these fields.
-func NewPerf(opt Options, fields PerfFields) Format { return &perfText{opt, fields} }
+// NewPerf returns the text of perf script with these fields; unlike the format perf it calls functions without a
+// symbol [unknown], as perf does.
+func NewPerf(opt Options, fields PerfFields) Format {
+	return &perfText{opt: opt, fields: fields, unknown: true}
+}
 
 func (p *perfText) Worker() Worker { return p }
 
@@ -40,12 +44,15 @@ func (p *perfText) Finish(io.Writer, *Recording) error { return nil }
 
 func (p *perfText) Render(f *Frame) {
 	for _, in := range f.Inlined {
-		f.Text = p.appendFrame(f.Text, f, in.Shown(), "inlined")
+		f.Text = p.appendFrame(f.Text, f, in.Shown(), inlined)
 		f.Text = p.appendSource(f.Text, in.Source)
 	}
 	f.Text = p.appendFrame(f.Text, f, f.Shown(), f.DSO)
 	f.Text = p.appendSource(f.Text, f.Source)
 }
+
+// inlined stands in place of the object of an inlined function.
+const inlined = "inlined"
 
 // appendFrame writes a line of a call chain as sample__fprintf_callchain in
 // tools/perf/util/evsel_fprintf.c does.
@@ -58,7 +65,7 @@ func (p *perfText) appendFrame(b []byte, f *Frame, name, object string) []byte {
 func (p *perfText) appendName(b []byte, f *Frame, name, object string) []byte {
 	switch {
 	case !p.fields.Sym:
-	case name == "":
+	case name == "", p.unknown && f.NoSymbol && object != inlined:
 		b = append(b, " [unknown]"...)
 	default:
 		b = append(append(b, ' '), Escape(name)...)
@@ -67,7 +74,7 @@ func (p *perfText) appendName(b []byte, f *Frame, name, object string) []byte {
 			b = strconv.AppendUint(b, f.Offset, 16)
 		}
 	}
-	if p.fields.DSO || object == "inlined" {
+	if p.fields.DSO || object == inlined {
 		b = append(append(append(b, " ("...), Escape(object)...), ')')
 	}
 	return append(b, '\n')
