@@ -251,6 +251,9 @@ func (f *flow) shownByRet(pos uint64, s *State) {
 	if r.Kind != Base || r.Reg != 0 || !s.ReturnKept() { // the row's CFA may be another place
 		return
 	}
+	if !f.returnsSoon(pos) {
+		return
+	}
 	shown, ok := f.label(pos, false)
 	if !ok || shown.Regs[rsp] == r {
 		return
@@ -261,6 +264,31 @@ func (f *flow) shownByRet(pos uint64, s *State) {
 		}
 	}
 	*s = shown
+}
+
+// returnsSoon reports whether a ret follows pos, in the order of the bytes, before a call, a system call and a jump back. A
+// walk from a label takes much longer.
+func (f *flow) returnsSoon(pos uint64) bool {
+	const soon = 96
+	code := f.p.img.Code(pos)
+	var in x86.Outline
+	for at, n := 0, 0; n < soon && at < len(code); n++ {
+		if x86.Skim(code[at:], &in) != nil {
+			return false
+		}
+		switch in.Op {
+		case x86.OpRET:
+			return true
+		case x86.OpCALL, x86.OpSYSCALL:
+			return false
+		case x86.OpJMP:
+			if !in.Rel || in.Target(pos+uint64(at)) < pos {
+				return false
+			}
+		}
+		at += int(in.Len)
+	}
+	return false
 }
 
 // stops reports whether control does not go on to the instruction after in, at pc.
