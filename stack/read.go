@@ -16,7 +16,8 @@ import (
 // NewObjects returns a set of objects that are unwound by rows on demand, and by an eh_elf once compiling it pays, until
 // ctx ends. It sets Prepare and Compile of the options.
 func NewObjects(ctx context.Context, opt unwind.Options) *unwind.Objects {
-	made := ondemand.New(ondemand.Options{Source: dwarfcfa.SourceAuto, Background: true})
+	const atOnce = 4 << 20 // bytes, for which the analysis takes less than a second; musl's libc has 600 KB and no table
+	made := ondemand.New(ondemand.Options{Source: dwarfcfa.SourceAuto, Background: true, AtOnce: atOnce})
 	opt.Prepare = made.Prepare
 	opt.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
 		return made.EhElf(ctx, name, file, size)

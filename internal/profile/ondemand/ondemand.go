@@ -44,6 +44,8 @@ type Options struct {
 	Symfs  string          // the folder in which recorded paths are looked up; "": /
 	// Background has rows made from code in the background, and bounds what is made.
 	Background bool
+	// AtOnce is the size in bytes of the largest file whose rows are made from code at once, with Background.
+	AtOnce int64
 	// Proof checks code that this process has not made; nil: prove.Image.
 	Proof func(image []byte, table *dwarfcfa.Table) error
 }
@@ -83,7 +85,7 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 	if err != nil {
 		return nil, nil, err
 	}
-	if d.opt.Background {
+	if d.opt.Background && size > d.opt.AtOnce {
 		const bytesPerMiss = 256 << 10 // what is made of a large object for a few frames would take more memory than all else
 		misses := 1 + size/bytesPerMiss
 		if rows.EstimatedRows() == 0 { // each of its frames needs them
