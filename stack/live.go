@@ -302,11 +302,20 @@ func (l *Live) takeAll(t *Target, s *stops) {
 		parts []copied
 		err   error
 	}
+	most, sum := mostCopy, 0
+	for i := range all {
+		for _, p := range l.wanted(t.Threads[i].TID) {
+			sum += p.size
+		}
+	}
+	if sum > room {
+		most = max(least, room/len(all))
+	}
 	copies := make([]taken, len(all))
 	for i, h := range all {
 		if h.tid != 0 {
 			c := &copies[i]
-			c.regs, c.parts, c.err = l.copy(&h, l.wanted(t.Threads[i].TID), max(least, room/len(all)))
+			c.regs, c.parts, c.err = l.copy(&h, l.wanted(t.Threads[i].TID), most)
 		}
 	}
 	for i, h := range all {

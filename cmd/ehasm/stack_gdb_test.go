@@ -45,17 +45,17 @@ func gdbStacks(t *testing.T, args ...string) map[string][]string {
 
 // TestStackGdb compares with gdb: a static program, live and as a core, and a child of vfork.
 func TestStackGdb(t *testing.T) {
-	program, pid := startStacks(t, 2, "-static")
+	program, pid := startStacks(t, 600, "-static")
 	core := filepath.Join(t.TempDir(), "core")
 	out, err := exec.Command("gcore", "-o", core, strconv.Itoa(pid)).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	core += fmt.Sprintf(".%d", pid)
 	want := gdbStacks(t, "-p", strconv.Itoa(pid))
-	require.Len(t, want, 8)
-	for _, of := range []string{strconv.Itoa(pid), core} {
-		r := ehasm(t, "stack", "--merge=false", "--no-lines", of)
+	require.Len(t, want, 606)
+	for _, args := range [][]string{{strconv.Itoa(pid)}, {core}, {"--consistent", strconv.Itoa(pid)}} {
+		r := ehasm(t, append([]string{"stack", "--merge=false", "--no-lines"}, args...)...)
 		assert.Zero(t, r.code, r.stderr)
-		assert.Equal(t, want, pcsOf(r.stdout))
+		assert.Equal(t, want, pcsOf(r.stdout), "%q", args)
 	}
 	assert.Equal(t, want, gdbStacks(t, program, core))
 	testVfork(t)
