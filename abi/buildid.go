@@ -59,6 +59,7 @@ type headers struct {
 	kind, off, filesz, align int
 }
 
+// buildID looks through the notes that a table of headers names, and returns nil without one.
 func (t headers) buildID(r io.ReaderAt) []byte {
 	if t.each != t.size || t.start > 1<<62 {
 		return nil

@@ -75,6 +75,7 @@ type assembler struct {
 // choice of jump padding.
 var tables sync.Once
 
+// newAssembler returns an assembler without code. The tables of golang-asm are initialised once in a process.
 func newAssembler() *assembler {
 	a := &assembler{
 		ctxt:    obj.Linknew(&x86.Linkamd64),
@@ -110,6 +111,7 @@ func (a *assembler) bindNew() label {
 	return l
 }
 
+// add appends an instruction to the chunk. Labels that were bound before name it.
 func (a *assembler) add(as obj.As) *obj.Prog {
 	var p *obj.Prog
 	if a.used < len(a.arena) {

@@ -73,6 +73,8 @@ func (t treeLayout) lookup(first int) {
 
 func (t treeLayout) heads() error { return nil }
 
+// alignTail emits the heads of a tail but the last, and returns the last: it falls through to the
+// tail, which is aligned.
 func (t treeLayout) alignTail(heads []uint32, tail label) ([]uint32, error) {
 	g, last := t.g, len(heads)-1
 	for _, h := range heads[:last] {
@@ -94,6 +96,7 @@ func (t treeLayout) table() error {
 	return nil
 }
 
+// fill writes the tables of pages, once the compare trees have addresses, and returns how many entries there are.
 func (t treeLayout) fill(where func(label) uint32) int {
 	g, words := t.g, 0
 	for i := range g.plan.Segments {

@@ -35,6 +35,7 @@ type rowSource interface {
 	rowAt(pc Addr) (*Row, []Expr)
 }
 
+// takeStep replaces the registers by the caller's. If there is no caller, only the status changes.
 func takeStep(t rowSource, regs *abi.Regs, bias uint64, mem WordReader) abi.Status {
 	var next abi.Regs
 	status := stepTo(&next, t, regs, bias, mem)
@@ -92,6 +93,7 @@ type evaluator struct {
 	cfa   uint64
 }
 
+// setCFA computes the CFA of the frame.
 func (e *evaluator) setCFA(rule CFARule) (status abi.Status) {
 	switch rule.Kind {
 	case CFARegOffset:

@@ -117,6 +117,7 @@ func (in *Interp) initialRow(cie *CIE) (Row, error) {
 	return ini.state.row, nil
 }
 
+// initial returns the state after the initial instructions of a CIE, which are run once for each CIE.
 func (in *Interp) initial(cie *CIE) *initial {
 	if cie == in.lastCIE {
 		return in.last
@@ -147,6 +148,7 @@ func (in *Interp) initial(cie *CIE) *initial {
 	return ini
 }
 
+// runCIE runs the initial instructions of a CIE. They may not move the location.
 func (in *Interp) runCIE(cie *CIE) error {
 	c := cursor{data: cie.section.Data[:cie.instPos+len(cie.Instructions)], pos: cie.instPos}
 	var i Inst
@@ -236,6 +238,8 @@ func (in *Interp) settle() {
 	}
 }
 
+// settleState decides for each register whose rule was set in this FDE whether its place lies at or above rsp: a
+// register saved there has not been popped.
 func (in *Interp) settleState(st *state, cfa *CFARule) {
 	if st.fresh == 0 {
 		return

@@ -160,6 +160,7 @@ func (d *exprDecoder) join() error {
 	return nil
 }
 
+// emit appends an operation and checks the depth of the stack.
 func (d *exprDecoder) emit(op ExprOp) error {
 	pops, pushes := op.Effect()
 	if d.depth < pops {

@@ -90,6 +90,8 @@ func (t *LazyTable) MakeInBackground(misses int64) {
 	}
 }
 
+// newLazyTable decodes the entries of the section and interprets none. If no row can come of them, it returns
+// the error of BuildTable.
 func newLazyTable(o *Object, src Source) (*LazyTable, error) {
 	s, kind, err := o.source(src)
 	if err != nil {
@@ -136,6 +138,7 @@ func (t *LazyTable) Step(regs *abi.Regs, mem WordReader, bias uint64) abi.Status
 	return takeStep(t, regs, bias, mem)
 }
 
+// rowAt returns the row of a pc and the expressions that it names, or nil. The last pcs that were asked for are kept.
 func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 	// Calls are 5 bytes apart at least, and functions aligned.
 	place := &t.recent[(pc^pc>>4^pc>>12)&Addr(len(t.recent)-1)]

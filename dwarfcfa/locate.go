@@ -43,6 +43,7 @@ func (o *Object) source(src Source) (s tableSource, kind Source, err error) {
 	return nil, src, err
 }
 
+// sframeSource returns .sframe as a source of rows.
 func (o *Object) sframeSource() (tableSource, error) {
 	s, err := o.sframe()
 	if err == nil && s == nil {
@@ -76,6 +77,7 @@ func (o *Object) Sections(src Source) ([]*Section, error) {
 	return all, nil
 }
 
+// locate returns the section that src names; SourceAuto is the first that has an FDE.
 func (o *Object) locate(src Source) (*Section, error) {
 	switch src {
 	case SourceSFrame:
@@ -249,6 +251,7 @@ func (o *Object) contents(sec *elf.Section) ([]byte, error) {
 	return data, nil
 }
 
+// readSection returns the bytes of a section, decompressed.
 func (o *Object) readSection(sec *elf.Section) (data []byte, err error) {
 	if sec.Flags&elf.SHF_COMPRESSED != 0 {
 		defer func() {

@@ -72,6 +72,7 @@ func NewObject(name string, r io.ReaderAt, size int64) (*Object, error) {
 	return o, nil
 }
 
+// readHeaders reads the ELF headers and checks that the file holds all segments and sections that they name.
 func (o *Object) readHeaders() error {
 	if err := checkHeader(o.r, o.size); err != nil {
 		return err

@@ -127,6 +127,7 @@ type encoding struct {
 // encodings has the encodings by their first byte.
 var encodings = makeEncodings()
 
+// makeEncodings returns how each operation of an expression is encoded, and what it means (DWARF 5 table 7.9).
 func makeEncodings() [256]encoding {
 	table := [256]encoding{
 		dwOpAddr:       {"addr", operandAddr, true, ExprOp{Code: OpAddr}},

@@ -85,6 +85,7 @@ func (w *cfiWriter) finish() {
 	w.fde = 0
 }
 
+// row writes a row: as the next of the FDE, or of a new one if it does not follow the row before.
 func (w *cfiWriter) row(start, end Addr, st *state) {
 	le := binary.LittleEndian
 	if w.fde == 0 || start != w.end || st.row.Flags != w.flags {

@@ -23,6 +23,7 @@ func (s *sframeSource) header() sourceHeader {
 	return sourceHeader{name: SFrameName, size: int64(s.s.Size())}
 }
 
+// collect returns the functions in order of the section. Bad ones are counted in rep.
 func (s *sframeSource) collect(rep *Report) []span {
 	const perRow, most = 4, 32 // about the bytes of a row, and a bound of what a hostile section has allocated
 	spans := make([]span, 0, s.s.Len())
@@ -56,6 +57,7 @@ func (s *sframeSource) errorOf(sp *span, err error) *DecodeError {
 	return &DecodeError{File: s.file, Section: SFrameName, Offset: sp.offset, HasFDE: true, Start: sp.start, End: sp.fullEnd, Err: err}
 }
 
+// interpret hands the rows of a function to sink.
 func (s *sframeSource) interpret(sp *span, in *Interp, sink rowSink) error {
 	b, err := s.block(sp, in, MaxRowsPerFDE)
 	if err != nil {

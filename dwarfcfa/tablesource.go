@@ -46,6 +46,7 @@ func (c *cfiSource) header() sourceHeader {
 	return sourceHeader{c.s.Name, c.s.Size(), c.s.HdrSize()}
 }
 
+// collect returns the FDEs in order of the section. Bad ones are counted in rep.
 func (c *cfiSource) collect(rep *Report) []span {
 	const typical = 48 // bytes of a CIE or FDE; most are larger
 	spans := make([]span, 0, c.s.Size()/typical)

@@ -100,6 +100,7 @@ func (t *Table) sframeRow(row *Row) (r sframe.Row, err error) {
 	return r, err
 }
 
+// cfaToSFrame returns a CFA as SFrame has it: a register plus an offset, or the word there.
 func (t *Table) cfaToSFrame(cfa CFARule) (sframe.Rule, error) {
 	switch {
 	case cfa.Kind == CFARegOffset && fits(cfa.Offset):
@@ -114,6 +115,7 @@ func (t *Table) cfaToSFrame(cfa CFARule) (sframe.Rule, error) {
 	return sframe.Rule{}, fmt.Errorf("%w: an offset of more than 32 bits", sframe.ErrCannotSay)
 }
 
+// ruleToSFrame returns a register's rule as SFrame has it, or an error that says why the format has no such rule.
 func (t *Table) ruleToSFrame(rule RegRule) (sframe.Rule, error) {
 	switch rule.Kind {
 	case RuleSameValue:

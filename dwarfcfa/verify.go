@@ -50,6 +50,7 @@ func (t *Table) Verify() error {
 	return nil
 }
 
+// verifyRow checks that a row is in its one form: equal rows are equal by ==.
 func (t *Table) verifyRow(row *Row) error {
 	if row.Flags&RowNotCompiled != 0 {
 		if *row != (Row{Flags: RowNotCompiled}) {

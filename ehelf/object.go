@@ -133,6 +133,7 @@ func FromBytes(image []byte) (*Object, error) {
 	return load(image, func(*abi.Note) error { return nil })
 }
 
+// load maps the code of an eh_elf that check accepts.
 func load(image []byte, check func(*abi.Note) error) (*Object, error) {
 	l, err := parse(image)
 	if err != nil {

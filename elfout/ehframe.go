@@ -135,6 +135,7 @@ func appendRows(b []byte, f asmgen.Frame) ([]byte, error) {
 	return b, nil
 }
 
+// appendAdvance appends the shortest DW_CFA_advance_loc of delta bytes.
 func appendAdvance(b []byte, delta uint32) []byte {
 	switch {
 	case delta == 0:

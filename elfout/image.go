@@ -93,6 +93,7 @@ func New(code *asmgen.Code, src Source) (*Image, error) {
 // Soname returns the file name of the eh_elf of an object of that name.
 func (src Source) Soname() string { return src.Name + abi.Suffix }
 
+// validate checks that a file can be made for the source.
 func (src Source) validate() error {
 	if src.Name == "" || strings.ContainsAny(src.Name, "/\x00") {
 		return fmt.Errorf("%w: %q is not a file name", ErrBadSource, src.Name)

@@ -57,6 +57,7 @@ func ReadInfo(r io.ReaderAt) (info Info, err error) {
 	return info, nil
 }
 
+// readInfo reads an eh_elf by its section headers, or by its segments if it has none.
 func readInfo(r io.ReaderAt) (Info, error) {
 	var magic [len(elf.ELFMAG)]byte
 	if n, err := r.ReadAt(magic[:], 0); n < len(magic) && !errors.Is(err, io.EOF) {
@@ -143,6 +144,7 @@ func sectionBytes(s *elf.Section) ([]byte, error) {
 	return b, err
 }
 
+// addNotes reads the notes of a section or segment.
 func (info *Info) addNotes(b []byte) error {
 	var bad error
 	err := eachNote(b, func(owner string, typ uint32, desc []byte) bool {

@@ -43,6 +43,7 @@ type ownRows struct {
 	last int        // where at found a row
 }
 
+// read reads the FDEs in order of their pcs.
 func (o *ownRows) read(fdes []ownFDE) error {
 	for _, f := range fdes {
 		if err := o.readFDE(f); err != nil {
@@ -80,6 +81,7 @@ func (b *program) word(size int) (v uint64, err error) {
 	return v, nil
 }
 
+// readFDE appends the rows of an FDE.
 func (o *ownRows) readFDE(f ownFDE) error {
 	row, at := ownRow{cfa: 8}, f.start // what ownCIE says
 	for b := program(f.program); len(b) > 0; {

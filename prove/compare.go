@@ -2,6 +2,7 @@ package prove
 
 import "math/bits"
 
+// ult is a < b, unsigned.
 func (t *terms) ult(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)
@@ -18,6 +19,7 @@ func (t *terms) ult(a, b term) term {
 	return t.make(termNode{op: tUlt, a: a, b: b}, 1)
 }
 
+// slt is a < b, signed.
 func (t *terms) slt(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)
@@ -96,6 +98,7 @@ func (t *terms) ones(x term) uint64 {
 	return 0
 }
 
+// eqParts is a == b where neither is a sum.
 func (t *terms) eqParts(a, b term) term {
 	if v, ok := t.value(b); ok && v&^t.mask[a] != 0 {
 		return t.con(0)
@@ -147,6 +150,7 @@ func (t *terms) bit(a, b term) term {
 	return t.make(termNode{op: tBit, a: a, b: b}, 1)
 }
 
+// ite is a if cond, else b.
 func (t *terms) ite(cond, a, b term) term {
 	if v, ok := t.value(cond); ok {
 		if v != 0 {

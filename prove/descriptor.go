@@ -14,6 +14,7 @@ type descReader struct {
 	ok   bool
 }
 
+// bytes reads a number of n bytes.
 func (d *descReader) bytes(n uint64) uint64 {
 	b := d.im.at(d.addr, n)
 	d.addr += n

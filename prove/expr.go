@@ -50,6 +50,7 @@ const (
 	exprKnown                   // a conditional jump that is decided
 )
 
+// prove runs the operations in order, and at each joint goes on with new variables.
 func (x *exprProof) prove(pc uint64) error {
 	p := x.p
 	x.s = x.enter(pc)
@@ -246,6 +247,7 @@ func (x *exprProof) failing(s *state, status abi.Status) error {
 	return nil
 }
 
+// finish checks that the code returns the top of the stack with the carry clear.
 func (x *exprProof) finish() error {
 	ev, _, _, err := x.next(0)
 	if err != nil {

@@ -63,6 +63,7 @@ type want struct {
 	got, want term
 }
 
+// require checks that values are as wanted on a path. A want of noTerm holds always.
 func (p *proof) require(s *state, list ...want) error {
 	for _, w := range list {
 		if w.want != noTerm && !p.same(s, w.got, w.want) {
@@ -81,6 +82,7 @@ func (p *proof) same(s *state, a, b term) bool {
 	return known && truth
 }
 
+// mismatch returns the error that a value is not what is wanted, with the conditions of the path.
 func (p *proof) mismatch(s *state, w want) error {
 	got := "unknown"
 	if w.got != noTerm {

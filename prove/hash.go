@@ -109,6 +109,7 @@ func (im *image) gnuTable(hashOf []uint32) error {
 	return nil
 }
 
+// sysvHash is the hash of DT_HASH (gABI figure 5-13).
 func sysvHash(name string) uint32 {
 	h := uint32(0)
 	for _, c := range []byte(name) {
@@ -118,6 +119,7 @@ func sysvHash(name string) uint32 {
 	return h
 }
 
+// gnuHash is the hash of DT_GNU_HASH.
 func gnuHash(name string) uint32 {
 	h := uint32(5381)
 	for _, c := range []byte(name) {

@@ -29,6 +29,7 @@ func (h *heads) of(at uint64) int32 {
 	return *s - 1
 }
 
+// slot returns where an address is in the hash table, or where it would go.
 func (h *heads) slot(at uint64) *int32 {
 	for i := at * 0x9e3779b97f4a7c15 >> 32; ; i++ {
 		s := &h.slots[i&uint64(len(h.slots)-1)]

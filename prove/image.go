@@ -236,6 +236,7 @@ func (im *image) sym(i uint32) (elf.Sym64, bool) {
 	return elf.Sym64{Name: le.Uint32(b), Info: b[4], Other: b[5], Shndx: le.Uint16(b[6:]), Value: le.Uint64(b[8:]), Size: le.Uint64(b[16:])}, true
 }
 
+// name returns a string of the dynamic string table.
 func (im *image) name(off uint32) (string, bool) {
 	size := im.dynamic.tags[elf.DT_STRSZ]
 	b := im.at(im.dynamic.tags[elf.DT_STRTAB], size)

@@ -120,6 +120,7 @@ func (d *decoder) aluConst(i *inst, op byte) {
 	}
 }
 
+// pushPop decodes push and pop of a register.
 func (d *decoder) pushPop(i *inst, op byte) {
 	r := general(op&7 | d.rex<<3&8)
 	switch op &^ 7 {
@@ -130,6 +131,7 @@ func (d *decoder) pushPop(i *inst, op byte) {
 	}
 }
 
+// test decodes test of two operands, and of rax with a constant.
 func (d *decoder) test(i *inst, op byte) {
 	i.op = iTest
 	if op&1 == 0 {

@@ -33,6 +33,7 @@ var placeOf = [5]struct {
 	dwarf     int
 }{{5, 0, abi.RBX}, {3, 0, abi.R12}, {3, 1, abi.R13}, {4, 0, abi.R14}, {4, 1, abi.R15}}
 
+// slots returns what the slots of the frame hold.
 func (l *loop) slots() [10]struct {
 	off int64
 	v   term

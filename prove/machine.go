@@ -76,6 +76,7 @@ type pointer struct {
 // index is a term that is the number of a register where a condition holds.
 type index struct{ v, where term }
 
+// objectOf returns the object that a term is the address of.
 func (x *exec) objectOf(v term) object {
 	for i := range x.objects {
 		if x.objects[i].v == v {

@@ -55,6 +55,7 @@ func (p *proof) masks(s *state) ([]uint64, error) {
 	}
 }
 
+// mentions reports whether a term depends on v, other than through memory.
 func (p *proof) mentions(x, v term) bool {
 	n := &p.t.nodes[x]
 	switch n.op {

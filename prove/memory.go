@@ -181,6 +181,7 @@ func (x *exec) inWalk(s *state) bool {
 	return known && !null
 }
 
+// wrote reports whether a path has had such an event.
 func (s *state) wrote(kind eventKind) bool {
 	for _, e := range s.event {
 		if e.kind == kind {

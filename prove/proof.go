@@ -40,6 +40,7 @@ type todo[K comparable] struct {
 	done int
 }
 
+// add appends k unless it is in the list.
 func (w *todo[K]) add(k K) {
 	if w.seen[k] {
 		return
@@ -89,6 +90,7 @@ type slowVars struct {
 	word, scratch         term // what a callback leaves; a register without a meaning
 }
 
+// newProof prepares the proof of a file: the machine and the variables, in a fixed order.
 func newProof(im *image, table *dwarfcfa.Table) *proof {
 	p := &proof{t: newTerms(), im: im, table: table, base: uint64(table.Low()) &^ (baseAlign - 1), owed: &owed{}}
 	p.x = &exec{
@@ -112,6 +114,7 @@ func newProof(im *image, table *dwarfcfa.Table) *proof {
 // word makes a variable of 64 bits.
 func (p *proof) word(name string) term { return p.t.variable(name, ^uint64(0)) }
 
+// setVars makes the variables. Those of a walk and of a step of _eh_elf are the same where both share code.
 func (p *proof) setVars() {
 	t, v, word := p.t, &p.v, p.word
 	v.arguments = arguments{

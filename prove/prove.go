@@ -69,6 +69,7 @@ type prover struct {
 	lookups *lookupProof
 }
 
+// newProver joins the proofs of the parts.
 func newProver(im *image, table *dwarfcfa.Table) *prover {
 	p := &prover{proof: newProof(im, table)}
 	p.step = &stepProof{proof: p.proof, noDeref: im.notes.identity.Flags&abi.FlagNoDeref != 0}
@@ -119,6 +120,7 @@ type part struct {
 	prove func() (progress bool, err error)
 }
 
+// parts returns the parts in the order in which code usually leads from one to the next.
 func (p *prover) parts() []part {
 	o := p.owed
 	return []part{

@@ -23,6 +23,7 @@ type section struct {
 	needed, unmapped bool // in every file with section headers; in no segment
 }
 
+// expectedSections returns the headers that a file may have, by name.
 func (im *image) expectedSections() map[string]section {
 	const a = elf.SHF_ALLOC
 	dyn := section{typ: elf.SHT_DYNAMIC, flags: a, align: 8, entsize: 16, link: ".dynstr", addr: im.dynamic.addr, size: uint64(len(im.dynamic.b)), isKnown: true, needed: true}

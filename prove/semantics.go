@@ -367,6 +367,7 @@ func (x *exec) moveVector(s *state, i *inst) error {
 	return nil
 }
 
+// readVector reads 16 bytes, from an SSE register or memory.
 func (x *exec) readVector(s *state, i *inst) (v [2]term, err error) {
 	t := x.t
 	if i.src.kind == opXMM {
@@ -405,6 +406,7 @@ func (x *exec) bytewise(op instOp, a, b term) term {
 	return x.t.make(termNode{op: tVec, a: a, b: b, k: uint64(op)}, mask)
 }
 
+// bytes8 computes an operation on the 8 bytes of constants.
 func bytes8(op instOp, a, b uint64) (v uint64) {
 	for k := 0; k < 64; k += 8 {
 		p, q := byte(a>>k), byte(b>>k)

@@ -103,6 +103,7 @@ func (p *slowProof) fails(e *ending, status term) error {
 func (p *slowProof) fromFast(pc uint64) error { return p.from(pc, true) }
 func (p *slowProof) fromRow(pc uint64) error  { return p.from(pc, false) }
 
+// from proves the way to the descriptor in a walk, and what _eh_elf does there.
 func (p *slowProof) from(pc uint64, fast bool) error {
 	t, v := p.t, &p.v
 	w := v.walk
@@ -197,6 +198,7 @@ type descHead struct {
 	code                     term // operand of descCFAExpr
 }
 
+// newDescHead returns the head of the descriptor at desc.
 func newDescHead(t *terms, desc term) descHead {
 	at := func(off int64, size uint8) term { return t.load(t.plus(desc, off), size) }
 	kind := t.and(at(0, 1), t.con(descSignal-1))

@@ -26,6 +26,7 @@ func (p *slowProof) operand(off int64, size uint8) term {
 	return p.t.load(p.t.plus(p.v.desc, off), size)
 }
 
+// rule proves the loop over the rules for one operation.
 func (p *slowProof) rule(pc uint64, op uint64) error {
 	t, v := p.t, &p.v
 	s := p.rulesState(pc)

@@ -75,6 +75,7 @@ func (t *terms) slot(n *termNode) *term {
 	}
 }
 
+// make returns the term of a node. mask are the bits that it may set.
 func (t *terms) make(n termNode, mask uint64) term {
 	if mask == 0 {
 		n = termNode{op: tConst}
@@ -173,6 +174,7 @@ func (t *terms) addTo(s *sum, x term, k uint64) bool {
 	}
 }
 
+// addPart adds k*a to a sum. It reports whether there was room.
 func (t *terms) addPart(s *sum, a term, k uint64) bool {
 	i := 0
 	for ; i < s.n && s.part[i].a < a; i++ {
@@ -190,6 +192,7 @@ func (t *terms) addPart(s *sum, a term, k uint64) bool {
 	return true
 }
 
+// build returns the term of a sum.
 func (t *terms) build(s *sum) term {
 	x := t.con(s.c)
 	for i := range s.n {
@@ -290,6 +293,7 @@ func (t *terms) commuted(op termOp, a, b term, mask uint64) term {
 	return t.make(termNode{op: op, a: a, b: b}, mask)
 }
 
+// and is a & b.
 func (t *terms) and(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)
@@ -368,6 +372,7 @@ func (t *terms) lowBits(x term, mask uint64) term {
 	return t.build(&again)
 }
 
+// or is a | b.
 func (t *terms) or(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)
@@ -391,6 +396,7 @@ func (t *terms) or(a, b term) term {
 	return t.commuted(tOr, a, b, t.mask[a]|t.mask[b])
 }
 
+// xor is a ^ b.
 func (t *terms) xor(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)
@@ -411,6 +417,7 @@ func (t *terms) xor(a, b term) term {
 	return t.commuted(tXor, a, b, t.mask[a]|t.mask[b])
 }
 
+// mul is a * b.
 func (t *terms) mul(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)
@@ -478,6 +485,7 @@ func (t *terms) sext(x term, bytes uint8) term {
 	return t.make(termNode{op: tSext, a: t.low(x, bytes), k: uint64(bytes)}, ^uint64(0))
 }
 
+// setBit is a with bit b set, b modulo 64.
 func (t *terms) setBit(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)
@@ -490,6 +498,7 @@ func (t *terms) setBit(a, b term) term {
 	return t.make(termNode{op: tBts, a: a, b: b}, ^uint64(0))
 }
 
+// clearBit is a with bit b cleared, b modulo 64.
 func (t *terms) clearBit(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)

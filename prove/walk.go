@@ -186,6 +186,7 @@ func (p *walkProof) segmentEnd(pc uint64) error {
 	return p.step.done(pc)
 }
 
+// segmentEndOf proves the end of a segment for one of the four cases.
 func (p *walkProof) segmentEndOf(pc uint64, synced, own bool) error {
 	t, v := p.t, &p.v
 	zero := t.con(0)

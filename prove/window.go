@@ -22,6 +22,7 @@ type windows struct {
 	none, usual, half           window
 }
 
+// setWindow returns the windows of a description of memory and rsp.
 func setWindow(t *terms, lo, size, bytes, rsp term) windows {
 	off := t.sub(rsp, lo)
 	end := t.add(size, bytes)

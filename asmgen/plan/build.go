@@ -88,6 +88,7 @@ func (b *builder) blocks() {
 	}
 }
 
+// block returns the code of a row: a stop, the slow path, or the fast path with a tail that equal rows share.
 func (b *builder) block(r *dwarfcfa.Row, index uint32) Block {
 	switch {
 	case r.Flags&dwarfcfa.RowNotCompiled != 0:

@@ -64,6 +64,7 @@ func Prove(ctx context.Context, path, object string) (*Proof, error) {
 	return p, err
 }
 
+// prove reads both files and proves one against the other.
 func (p *Proof) prove(ctx context.Context) error {
 	image, err := readInput(p.File)
 	if err != nil {

@@ -98,6 +98,7 @@ type rowsFunction struct {
 	Rows  int    `json:"rows"`
 }
 
+// NewRows returns the result of synth for a file. With list, each of functions is in it.
 func NewRows(path string, r *synth.Result, functions []synth.Function, list bool) Rows {
 	j := Rows{
 		File: path, Wanted: r.Wanted, Answered: r.Answered, Functions: len(r.Functions), Rows: r.Rows(),

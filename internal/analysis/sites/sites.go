@@ -151,6 +151,7 @@ type builder struct {
 	index map[Personality]int
 }
 
+// personality returns the number of a CIE's personality routine in the table, and its name; -1 if there are too many.
 func (b *builder) personality(c *dwarfcfa.CIE) (int, string) {
 	p := Personality{Addr: c.Personality, Indirect: c.PersonalityEncoding&dwarfcfa.PEIndirect != 0, Name: b.r.Personality(c)}
 	i, ok := b.index[p]
@@ -219,6 +220,7 @@ func (b *builder) asks(x extent) []Site {
 	return sites
 }
 
+// sites returns the call sites of a function. With onlyCleanups, its personality routine has no handlers.
 func (b *builder) sites(x extent, onlyCleanups bool) ([]Site, error) {
 	table, err := b.r.Table(x.fde)
 	if err != nil {

@@ -39,6 +39,7 @@ var prefixBytes = [4]uint64{0x4040404000000000, 0xf00000ffff, 0, 0xd000000000000
 
 func isPrefix(b byte) bool { return prefixBytes[b>>6]>>(b&63)&1 != 0 }
 
+// prefixes reads legacy prefixes and REX.
 func (s *state) prefixes() error {
 	in := s.in
 	if len(s.code) > 1 { // mostly there is none, or REX alone
@@ -354,6 +355,7 @@ func isVSIB(in *Inst) bool {
 		in.Enc == EncEVEX && (op >= 0x90 && op <= 0x93 || op >= 0xa0 && op <= 0xa3 || op == 0xc6 || op == 0xc7)
 }
 
+// hasModRM reports whether a ModRM byte follows the opcode.
 func (s *state) hasModRM() bool {
 	in := s.in
 	switch {

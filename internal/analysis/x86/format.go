@@ -118,6 +118,7 @@ func (in *Inst) isString() bool {
 
 func hex(v int64) string { return "0x" + strconv.FormatUint(uint64(v), 16) }
 
+// argText returns an operand in Intel's spelling.
 func (in *Inst) argText(a *Arg, pc uint64) string {
 	switch a.Kind {
 	case KGPR:
@@ -165,6 +166,7 @@ func (in *Inst) cut(v int64) int64 {
 	return v
 }
 
+// memText returns a memory operand in Intel's spelling, with its size.
 func (in *Inst) memText(a *Arg) string {
 	var b strings.Builder
 	if n := sizeNames[uint16(a.Size)]; n != "" && in.Op != OpLEA && in.Op != OpMOVABS {

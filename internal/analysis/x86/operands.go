@@ -228,6 +228,7 @@ func (s *state) high(f field) uint8 {
 	return 0
 }
 
+// gpr decodes a general register and notes that it is read or written.
 func (s *state) gpr(o *Arg, a *argSpec) {
 	in := s.in
 	o.Kind = KGPR
@@ -252,6 +253,7 @@ func (s *state) gpr(o *Arg, a *argSpec) {
 	}
 }
 
+// mem notes how the memory operand is accessed.
 func (s *state) mem(o *Arg) {
 	in := s.in
 	o.Kind = KMem

@@ -202,6 +202,7 @@ func skim(code []byte, o *Outline) bool {
 // opcodes that prefixes other than 66 and REX change, and those not valid with 66, are left to Decode.
 var skim0, skim1 = skimTables()
 
+// skimTables returns what follows the opcodes of one byte and those after 0f.
 func skimTables() (one, two [256]uint8) {
 	fill := func(t *[256]uint8, how uint8, ops ...int) {
 		for _, op := range ops {

@@ -131,6 +131,7 @@ func (d *dict) typ(id typeID) (t cdecl.Type[typeID], err error) {
 	return in.describe(&r)
 }
 
+// describe returns a type as package cdecl prints it.
 func (d *dict) describe(r *record) (t cdecl.Type[typeID], err error) {
 	le := binary.LittleEndian
 	t.Name, t.Of = d.string(r.name), typeID(r.ref)

@@ -55,6 +55,7 @@ func OfFile(r io.ReaderAt) (list []*Table, err error) {
 	return list, err
 }
 
+// ofSections reads .ctf and .BTF. If one of them is bad, the other is still returned.
 func ofSections(f *elf.File) (list []*Table, failed error) {
 	found := false
 	several := sync.OnceValue(func() map[string]int { return severalFunctions(f.Symbols()) })
@@ -103,6 +104,7 @@ func openCTF(f *elf.File, b []byte) (*Table, error) {
 	}))
 }
 
+// tableOfCTF returns the functions of a .ctf section by name.
 func tableOfCTF(list []ctf.Function, err error) (*Table, error) {
 	byName := make(map[string][]function)
 	var names []string

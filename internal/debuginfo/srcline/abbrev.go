@@ -146,6 +146,7 @@ type abbrevTable struct {
 	sparse map[uint64]*abbrev
 }
 
+// find returns the abbreviation of a code, nil if there is none.
 func (t *abbrevTable) find(code uint64) *abbrev {
 	if code-1 < uint64(len(t.dense)) {
 		if a := &t.dense[code-1]; a.known {
@@ -211,6 +212,7 @@ func skipAttrs(c *cursor) {
 	}
 }
 
+// parse reads the attributes of an abbreviation. keep says that they are needed later; otherwise they are only skipped.
 func (a *abbrev) parse(c *cursor, f format, keep bool) {
 	switch a.tag {
 	case tagCompileUnit, tagPartialUnit, tagSkeletonUnit, tagTypeUnit, tagSubprogram, tagInlinedSubroutine:

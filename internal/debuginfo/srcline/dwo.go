@@ -54,6 +54,7 @@ func (d *dwoFiles) forget() {
 	d.mu.Unlock()
 }
 
+// open opens the .dwo of a skeleton unit: in the folder of the compilation, or beside the object.
 func (d *dwoFiles) open(u *unit, t top) (*unit, error) {
 	name := u.str(t.dwoName)
 	paths := []string{name}
@@ -74,6 +75,7 @@ func (d *dwoFiles) open(u *unit, t top) (*unit, error) {
 	return nil, fmt.Errorf("split debug information: %s not found, .dwp files are not read: no inlined functions of its unit", name)
 }
 
+// openDwo reads the .dwo at path and returns the unit that belongs to the skeleton.
 func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 	file, f, err := openELF(path)
 	if err != nil {

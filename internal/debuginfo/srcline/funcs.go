@@ -64,6 +64,7 @@ type level struct {
 	depth int32
 }
 
+// walk goes through the entries of a unit and collects functions, inlined ones included, with their extents.
 func (u *unit) walk(t *funcTable, extents *[]extent) error {
 	abbrevs := u.sec.table(u)
 	c := cursor{b: u.data(), off: u.entries}
@@ -182,6 +183,7 @@ func (t *funcTable) flatten(all []extent) {
 	t.funcs, t.starts, t.which = slices.Clip(t.funcs), slices.Clip(t.starts), slices.Clip(t.which)
 }
 
+// emit notes that fn begins at addr. Addresses ascend; of several functions at one, the last counts.
 func (t *funcTable) emit(addr uint64, fn int32) {
 	n := len(t.starts)
 	switch {
