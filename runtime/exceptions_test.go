@@ -47,6 +47,7 @@ var throwing = map[string]string{
 	"eh-no-table":   "g++ -O1 -Wl,--no-eh-frame-hdr notable.cc",
 	"eh-many":       "g++ -O1 -std=c++17 many.cc",
 	"eh-args":       "g++ -Os -std=c++14 -mno-accumulate-outgoing-args -mpush-args -fomit-frame-pointer -fno-ipa-sra -pthread args.cc",
+	"eh-pointers":   "g++ -O2 -std=c++17 -pthread pointers.cc",
 	"eh-crossing":   "g++ -O2 crossing.cc",
 	"eh-static-all": "g++ -O2 -static-libgcc -static-libstdc++ -rdynamic crossing.cc",
 }
@@ -98,7 +99,7 @@ func (k *kit) inKit(t *testing.T, eh string, env []string, name string) (string,
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-var exceptionFigures = regexp.MustCompile(`ehasm: exceptions: (on|off), \d+ throws taken over, \d+ handed over, (\d+) frames learnt, (\d+) calls handed over, \d+ cleanups asked for\n`)
+var exceptionFigures = regexp.MustCompile(`ehasm: exceptions: (on|off), \d+ throws taken over, \d+ handed over, (\d+) frames learnt, (\d+) calls handed over, \d+ routines asked\n`)
 
 // TestExceptionsSame: programs do the same with our libgcc_s in the place of the
 // system's, preloaded or found by the loader, with either dispatch, with
@@ -149,6 +150,13 @@ func TestExceptionsArgs(t *testing.T) {
 	for _, site := range []string{"cleanup pad .* args", "action pad .* args", "ask args"} {
 		assert.Regexp(t, `(?m)^  \S+ `+site+` [1-9]\d*$`, out)
 	}
+}
+
+// TestExceptionsPointers: what libstdc++'s routine says of pointers, and of what is thrown by an exception_ptr, is remembered.
+func TestExceptionsPointers(t *testing.T) {
+	k := makeThrowing(t)
+	got, _ := k.inKit(t, k.path("eh-throwing"), []string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1"), "EHASM_STATS=1"}, "eh-pointers")
+	assert.Regexp(t, `exceptions: on, [1-9]\d{4} throws taken over, 0 handed over, \d+ frames learnt, 0 calls handed over, [1-9]\d{3} routines asked\n`, got)
 }
 
 // TestExceptionsOff: without eh_elfs, or where the environment says so, nothing

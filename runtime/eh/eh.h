@@ -49,6 +49,7 @@
 #define CXA_PAD (-16)
 #define CXA_OBJECT (-8)
 #define CLASS_GNU 0x474e5543432b2b00 /* "GNUCC++", and no dependent exception */
+#define CLASS_DEPENDENT 0x474e5543432b2b01
 
 /* struct ehx_trail. */
 #define TRAIL_TYPE 8
@@ -350,6 +351,7 @@ void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *
 enum ehx_verdict { VERDICT_UNKNOWN, VERDICT_PASSES, VERDICT_CATCHES };
 
 uint64_t ehx_type_(const struct ehx_exception *e);
+bool ehx_is_pointer_(uint64_t type);
 /* ehx_recall_ puts into the exception what the routine has put there before; verdicts are
    only for frames of ehx_gxx_. */
 enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads);

@@ -116,6 +116,8 @@ __attribute__((noinline, cold)) void ehx_learn_trail_(struct ehx_trail *t, struc
 {
     struct ehx_trail new = {.type = type, .loads = loads};
     uint64_t start = f.rsp;
+    if (ehx_is_pointer_(type))
+        return; /* the handler's object would not follow from where the exception is */
     bool found = false, landed = false;
     for (unsigned i = 0; i <= TRAIL_MAX && !found; i++) {
         struct ehx_seen s;

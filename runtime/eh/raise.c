@@ -190,6 +190,7 @@ static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_ex
                 if (unlikely(!recalled) && (ehx_describe_(&is, f.pc, exact, loads), is.personality)) {
                     struct ehx_context c;
                     struct ehx_frame copy = f;
+                    ehx_count_(COUNT_ASKED);
                     ehx_reason r = ask(SEARCH_PHASE, e, &copy, exact, &is, &c);
                     if (r != HANDLER_FOUND && r != CONTINUE_UNWIND)
                         return result(FATAL_PHASE1_ERROR);

@@ -30,7 +30,7 @@ static void print(void)
     uint64_t stopped = atomic_load(&ehx_stopped_);
     const char *path = ehu_object_path_(stopped, &eh_elf, &build_id);
     int n = snprintf(line, sizeof line,
-                     "ehasm: exceptions: %s, %lu throws taken over, %lu handed over, %lu frames learnt, %lu calls handed over, %lu cleanups asked for\n",
+                     "ehasm: exceptions: %s, %lu throws taken over, %lu handed over, %lu frames learnt, %lu calls handed over, %lu routines asked\n",
                      ehx_active_ ? "on" : "off", count(COUNT_THROWS), count(COUNT_THROWS_HANDED_OVER), count(COUNT_LEARNED),
                      count(COUNT_HANDED_OVER), count(COUNT_ASKED));
     if (path)
