@@ -9,7 +9,7 @@
 
 ehx_personality *ehx_gxx_;
 
-/* The thrown object: std::rethrow_exception throws an exception of its own, whose first word says where the object is. */
+/* The thrown object: std::rethrow_exception throws another exception, whose first word says where the object is. */
 static bool is_dependent(const struct ehx_exception *e) { return e->class == CLASS_DEPENDENT; }
 
 static uint64_t thrown_object(const struct ehx_exception *e)

@@ -17,7 +17,7 @@ struct Both : Single, Other { int p; };
 struct Virtual { int v; };
 struct Left : virtual Virtual { int l; };
 struct Right : virtual Virtual { int r; };
-struct Diamond : Left, Right { int d; }; /* its Virtual is elsewhere than that of a Left alone */
+struct Diamond : Left, Right { int d; }; /* its Virtual is at another offset than in a Left alone */
 struct Near { virtual ~Near() {} };
 struct West : virtual Near { int w; };
 struct East : virtual Near { int e; }; /* begins with its Near, if it is not part of a Ring */
