@@ -124,6 +124,7 @@ func newWorld(t *testing.T) *world {
 		{"1234", fmt.Sprint(w.pid)},
 		{"--dump PID", "--dump $(cat flight.pid)"},
 		{"COMMAND", "ls"},
+		{"--name '^nginx'", "--name '^sh$'"},
 		{"record -a ", "record -p " + fmt.Sprint(w.pid) + " "}, // cmd/ehasm's tests record everything
 		{"-- ./server", "-- ./server 2"},                       // seconds
 		{"--duration 30s", "--duration 1s"},

@@ -30,6 +30,7 @@ the rest is read from the program and used if the two still fit.
 Usage:
   ehasm record [flags] [--] COMMAND [ARGUMENT...]
   ehasm record [flags] -p PID[,PID...]
+  ehasm record [flags] --name PATTERN | --unit UNIT | --container ID
   ehasm record [flags] -a
   ehasm record --top [-p PID | -a | COMMAND]
   ehasm record --dump PID
@@ -81,6 +82,7 @@ Examples:
   ehasm record -- ./server --port 8080
   ehasm record -o flame.svg -- make -j2
   ehasm record -p 1234 --duration 30s -o profile.pb.gz
+  ehasm record --name '^nginx' --duration 10s -o nginx.svg
   ehasm record -a --duration 10s -o system.svg
   ehasm record --off-cpu -p 1234 --duration 10s -o blocked.svg
   ehasm record -a --every 60s -o profiles
@@ -120,6 +122,9 @@ func recordVerb() verb {
 		format := fs.String("format", "", "`FORMAT` of the output, whatever its name: perf, folded, json, pprof, svg")
 		fs.IntSliceVarP(&opt.Target.PIDs, "pid", "p", nil, "record process `PID` and its children; several: 12,34")
 		fs.BoolVarP(&opt.Target.All, "all", "a", false, "record the whole system")
+		fs.StringVar(&opt.Target.Selection.Name, "name", "", "record the processes whose name matches `PATTERN`, as of pgrep, and their children")
+		fs.StringVar(&opt.Target.Selection.Unit, "unit", "", "record the processes of this `UNIT` of systemd, and their children")
+		fs.StringVar(&opt.Target.Selection.Container, "container", "", "record the processes of the container with this `ID`, and their children")
 		fs.StringVar(&opt.Target.Cgroup, "cgroup", "", "with -a: only this control group, a `FOLDER` of /sys/fs/cgroup")
 		fs.VarP((*seconds)(&opt.Run.Limit), "duration", "d", "end the recording after this `TIME`: 5 (seconds), 10m")
 		opt.Sampling.Frequency = defaultFrequency
@@ -188,7 +193,8 @@ func recordVerb() verb {
 // parse checks the flags and arguments and completes the options.
 func (opt *recordOptions) parse(format, refill, pointers string, args []string) (err error) {
 	targets := 0
-	for _, is := range []bool{len(args) > 0, len(opt.Target.PIDs) > 0, opt.Target.All, opt.dump != 0} {
+	for _, is := range []bool{len(args) > 0, len(opt.Target.PIDs) > 0, opt.Target.All, opt.dump != 0,
+		opt.Target.Selection.Name != "", opt.Target.Selection.Unit != "", opt.Target.Selection.Container != ""} {
 		if is {
 			targets++
 		}
@@ -199,7 +205,7 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	case opt.Target.All && len(args) > 0:
 		return errors.New("-a records everything, without a command: say how long with -d SECONDS")
 	case targets > 1:
-		return errors.New("a command, -p, -a and --dump exclude each other")
+		return errors.New("a command, -p, --name, --unit, --container, -a and --dump exclude each other")
 	case opt.dump < 0:
 		return fmt.Errorf("--dump %d: not a process", opt.dump)
 	case opt.Target.Cgroup != "" && !opt.Target.All:
@@ -210,6 +216,9 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 		return fmt.Errorf("--duration %v: want a time", opt.Run.Limit)
 	case opt.Sampling.Ring < 0 || opt.Sampling.Ring&(opt.Sampling.Ring-1) != 0:
 		return fmt.Errorf("--ring %d: want a power of two", opt.Sampling.Ring)
+	}
+	if err := opt.Target.Selection.Check(); err != nil {
+		return err
 	}
 	if err := opt.parseContinuous(); err != nil {
 		return err

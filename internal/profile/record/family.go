@@ -60,13 +60,13 @@ func listChildren(pid int) (list []int) {
 // task is a thread to open events for.
 type task struct {
 	id    int
-	child bool // of a process that is not named
+	child bool // of a process that is not named, or that need not be recorded
 }
 
 // tasks returns the threads of the target's processes.
 func (t *Target) tasks() (list []task, err error) {
 	for i, pid := range slices.Concat(t.PIDs, t.children) {
-		child := i >= len(t.PIDs)
+		child := i >= len(t.PIDs) || t.Some
 		ids, err := procfs.Threads(int32(pid))
 		if err != nil && child {
 			continue // it has ended meanwhile

@@ -20,6 +20,7 @@ import (
 // Target says what is recorded.
 type Target struct {
 	PIDs   []int    // processes, with their children
+	Some   bool     // it is no error if some of PIDs have ended, or are another user's
 	All    bool     // the whole system
 	Cgroup *os.File // with All: only this control group
 	// Otherwise the programs that the calling thread executes after Open, with

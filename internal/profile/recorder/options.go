@@ -25,9 +25,10 @@ type Options struct {
 
 // Target says what is recorded; the zero value is a command.
 type Target struct {
-	PIDs   []int  // processes, with their children
-	All    bool   // the whole system
-	Cgroup string // with All: only this control group, a folder of /sys/fs/cgroup; "": every one
+	PIDs      []int     // processes, with their children
+	Selection Selection // the same, by what they are
+	All       bool      // the whole system
+	Cgroup    string    // with All: only this control group, a folder of /sys/fs/cgroup; "": every one
 }
 
 // Sampling says when samples are taken, and how their stacks are unwound.

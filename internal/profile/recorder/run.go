@@ -42,6 +42,9 @@ func Run(ctx context.Context, command []string, opt *Options, c Console) (status
 	if err := opt.writable(); err != nil { // before anything runs
 		return failed, &Error{Name: opt.Output.Path, Err: err}
 	}
+	if opt, err = opt.selected(); err != nil {
+		return failed, err
+	}
 	r := &run{opt: opt, c: c, command: command}
 	if opt.Inside.on() {
 		return r.recordInside(ctx)
