@@ -22,6 +22,7 @@ type LazyTable struct {
 	section *lazySection        // nil: the file has no rows
 	more    func() *lazySection // .debug_frame, for pcs that section does not cover; nil: none
 	made    func() *lazySection // rows made from code; nil: none
+	parts   *lazyParts          // rows for some functions at a time; nil: none
 	pending atomic.Bool         // made runs in the background, or will
 	recent  []atomic.Pointer[recentPC]
 }
@@ -154,7 +155,8 @@ func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 	if t.section != nil {
 		row, exprs = t.section.rowAt(pc)
 	}
-	for _, further := range [...]func() *lazySection{t.more, t.made} {
+	inParts := func() *lazySection { return t.parts.find(pc) }
+	for _, further := range [...]func() *lazySection{t.more, inParts, t.made} {
 		if row != nil {
 			break
 		}
@@ -166,6 +168,54 @@ func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 		place.Store(&recentPC{pc, row, exprs})
 	}
 	return row, exprs
+}
+
+// MakeParts makes Step ask rowsAt for the rows of the functions around a pc that the file has no row for, before it asks for those
+// of the whole file. rowsAt also returns for which addresses they are, pc among them; the section may be nil. Call it before the
+// first Step.
+func (t *LazyTable) MakeParts(rowsAt func(pc Addr) (Range, *Section)) {
+	t.parts = &lazyParts{rowsAt: rowsAt, code: t.code}
+}
+
+// lazyParts holds sections for parts of the code.
+type lazyParts struct {
+	rowsAt func(pc Addr) (Range, *Section)
+	code   codeImage
+
+	mu   sync.Mutex // for what is below
+	list []lazyPart // ascending, disjoint
+}
+
+// lazyPart is the section for a range of addresses; nil: there is none.
+type lazyPart struct {
+	start, end Addr
+	section    *lazySection
+}
+
+// maxParts bounds the parts that are kept.
+const maxParts = 1 << 12
+
+// find returns the section for a pc, or nil if there is none.
+func (p *lazyParts) find(pc Addr) *lazySection {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := sort.Search(len(p.list), func(i int) bool { return p.list[i].end > pc })
+	if i < len(p.list) && p.list[i].start <= pc {
+		return p.list[i].section
+	}
+	of, s := p.rowsAt(pc)
+	part := lazyPart{start: of.Start, end: of.End}
+	if s != nil {
+		part.section = newLazySection(newCFISource(s), p.code)
+	}
+	if len(p.list) >= maxParts {
+		p.list, i = nil, 0
+	}
+	p.list = slices.Insert(p.list, i, part)
+	return part.section
 }
 
 // lazySection is a section whose FDEs are interpreted one by one.

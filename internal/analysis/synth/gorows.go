@@ -2,6 +2,7 @@ package synth
 
 import (
 	"cmp"
+	"debug/elf"
 	"slices"
 
 	"github.com/ehasm/ehasm/abi"
@@ -38,33 +39,116 @@ func readGo(o *dwarfcfa.Object, img *codeflow.Image, described []codeflow.Functi
 // those of described, which is sorted, keep their own.
 func goRows(img *codeflow.Image, t *gotable.Table, described []codeflow.Function) *goProgram {
 	p := &goProgram{}
-	var depths []gotable.Depth
 	for _, f := range t.Functions() {
 		next, _ := slices.BinarySearchFunc(described, f.Lo, func(d codeflow.Function, pc uint64) int { return cmp.Compare(d.Hi, pc+1) })
 		if next < len(described) && described[next].Lo < f.Hi {
 			continue
 		}
-		var ok, pushes bool
-		if depths, ok = t.Depths(depths[:0], &f); ok && !f.MovesStack {
-			pushes, ok = entersAs(img.Code(f.Lo), depths)
-		}
-		if !ok || f.MovesStack {
+		list := goFunction(t, &f, img.Code(f.Lo))
+		if list == nil {
 			p.starts = append(p.starts, f.Lo)
 			continue
 		}
-		fn := codeflow.Function{Lo: f.Lo, Hi: depths[len(depths)-1].Hi}
+		fn := codeflow.Function{Lo: f.Lo, Hi: uint64(list[0].End())}
 		if f.Assembly {
 			p.written = append(p.written, fn)
 		} else {
 			p.quiet = append(p.quiet, fn)
 		}
-		list := []Function(nil)
-		for _, d := range depths {
-			list = Add(list, f.Name, false, dwarfcfa.Addr(d.Lo), dwarfcfa.Addr(d.Hi), goRow(&f, d.Bytes, pushes))
-		}
 		p.rows = append(p.rows, list...)
 	}
 	return p
+}
+
+// goFunction makes the rows of a function, whose code begins with these bytes; nil: it is left to the analysis.
+func goFunction(t *gotable.Table, f *gotable.Function, code []byte) (list []Function) {
+	depths, ok := t.Depths(nil, f)
+	if !ok || f.MovesStack {
+		return nil
+	}
+	pushes, ok := entersAs(code, depths)
+	if !ok {
+		return nil
+	}
+	for _, d := range depths {
+		list = Add(list, f.Name, false, dwarfcfa.Addr(d.Lo), dwarfcfa.Addr(d.Hi), goRow(f, d.Bytes, pushes))
+	}
+	return list
+}
+
+// GoRows makes rows of a Go program's own table where they are asked for.
+type GoRows struct {
+	object *dwarfcfa.Object
+	table  *gotable.Table
+	loads  []*elf.Prog
+}
+
+// OpenGoRows returns nil for other programs. The object must stay open.
+func OpenGoRows(o *dwarfcfa.Object) *GoRows {
+	f, err := elffile.Open(gotable.Paged(o.File()))
+	if err != nil {
+		return nil
+	}
+	t, err := gotable.Open(f)
+	if err != nil {
+		return nil
+	}
+	g := &GoRows{object: o, table: t}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			g.loads = append(g.loads, p)
+		}
+	}
+	return g
+}
+
+// EstimatedRows estimates how many rows the whole program has.
+func (g *GoRows) EstimatedRows() int {
+	const perFunction = 8
+	return perFunction * g.table.Len()
+}
+
+// At returns rows for the function at pc and some around it, and the addresses that they are for: as Of makes them for
+// Missing. The section is nil if there are none.
+func (g *GoRows) At(pc dwarfcfa.Addr) (dwarfcfa.Range, *dwarfcfa.Section) {
+	const together = 16
+	i, ok := g.table.Index(uint64(pc))
+	if !ok {
+		return dwarfcfa.Range{Start: pc, End: pc + 1}, nil
+	}
+	var rows []Function
+	var of dwarfcfa.Range
+	for k := i - i%together; k < min(i-i%together+together, g.table.Len()); k++ {
+		f, ok := g.table.Function(k)
+		if !ok {
+			continue
+		}
+		if of.End == 0 {
+			of.Start = dwarfcfa.Addr(f.Lo)
+		}
+		of.End = dwarfcfa.Addr(f.Hi)
+		rows = append(rows, goFunction(g.table, &f, g.code(f.Lo))...)
+	}
+	if pc < of.Start || pc >= of.End {
+		return dwarfcfa.Range{Start: pc, End: pc + 1}, nil
+	}
+	if len(rows) == 0 {
+		return of, nil
+	}
+	return of, dwarfcfa.NewSection(g.object.Name(), dwarfcfa.SourceDebugFrame, 0, Section(rows), dwarfcfa.Bases{})
+}
+
+// code returns the first bytes of a function.
+func (g *GoRows) code(addr uint64) []byte {
+	const prologue = 128 // bytes up to the first change of the depth
+	for _, p := range g.loads {
+		if addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
+			b := make([]byte, min(prologue, p.Filesz-(addr-p.Vaddr)))
+			n, _ := p.ReadAt(b, int64(addr-p.Vaddr))
+			return b[:n]
+		}
+	}
+	return nil
 }
 
 // outermost is the function in which goroutines begin: nothing calls it, but its address lies where a return address does.

@@ -102,3 +102,43 @@ func TestGoFramePointers(t *testing.T) {
 	}
 	assert.Greater(t, saved, 3000)
 }
+
+// TestGoRowsAt: the rows for some functions at a time are those for all.
+func TestGoRowsAt(t *testing.T) {
+	_, stripped := buildGo(t, "-ldflags=-linkmode=external")
+	made, err := Of(stripped, Options{Mode: Missing})
+	require.NoError(t, err)
+	programs := func(s *dwarfcfa.Section) map[dwarfcfa.Addr]string {
+		list := make(map[dwarfcfa.Addr]string)
+		for e, err := range s.Entries() {
+			require.NoError(t, err)
+			if e.FDE != nil {
+				list[e.FDE.Start] = string(e.FDE.Instructions)
+			}
+		}
+		return list
+	}
+	g := OpenGoRows(stripped)
+	require.NotNil(t, g)
+	assert.Greater(t, g.EstimatedRows(), len(made.Functions))
+	all := programs(made.Section("all"))
+	compared := 0
+	for i := range made.Functions {
+		f := &made.Functions[i]
+		if f.Name == "" {
+			continue
+		}
+		of, s := g.At(f.End() - 1)
+		require.True(t, of.Start <= f.Start() && f.End() <= of.End)
+		require.NotNil(t, s, f.Name)
+		for start, program := range programs(s) {
+			require.Equal(t, all[start], program, "%#x", start)
+			compared++
+		}
+	}
+	assert.Greater(t, compared, 10000)
+	of, s := g.At(1)
+	assert.Nil(t, s)
+	assert.Equal(t, dwarfcfa.Range{Start: 1, End: 2}, of)
+	assert.Nil(t, OpenGoRows(assembled(t, shapes)))
+}

@@ -10,6 +10,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"sort"
 )
 
 // ErrNone is wrapped if a file has no table that can be read.
@@ -27,14 +29,19 @@ type Function struct {
 	depths uint32 // offset in Table.deltas
 }
 
-// Table holds the functions of a file.
+// Table holds the functions of a file. It reads their descriptions from the file when they are asked for, so the file must stay
+// open. It is safe for concurrent use, but for Functions.
 type Table struct {
-	text   uint64 // the address that the functions' offsets count from
-	names  []byte
-	deltas []byte
-	lines  []byte // the function table, and what its entries lead to
-	count  int    // of functions
-	flagAt int    // offset of a function's flags
+	text    uint64      // the address that the functions' offsets count from
+	file    io.ReaderAt // of the section
+	size    uint64      // of the section
+	names   uint64      // offsets in the section
+	deltas  uint64
+	lines   uint64 // the function table, and what its entries lead to
+	entries []byte // of the function table
+	count   int    // of functions
+	flagAt  int    // offset of a function's flags
+	loaded  []byte // the section, once Functions was called
 }
 
 // The header: its fields are words from the eighth byte on.
@@ -78,15 +85,12 @@ func Open(f *elf.File) (*Table, error) {
 	if s == nil || s.Type != elf.SHT_PROGBITS || s.Size > maxTable || f.Machine != elf.EM_X86_64 {
 		return nil, ErrNone
 	}
-	b, err := s.Data()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNone, err)
-	}
+	t := &Table{file: s, size: s.Size}
+	b := t.bytes(0, headerSize)
 	le := binary.LittleEndian
-	if len(b) < headerSize || !bytes.Equal(b[4:8], []byte{0, 0, 1, 8}) { // instructions of any length, words of 8 bytes
+	if s.Flags&elf.SHF_COMPRESSED != 0 || len(b) < headerSize || !bytes.Equal(b[4:8], []byte{0, 0, 1, 8}) { // instructions of any length, words of 8 bytes
 		return nil, fmt.Errorf("%w of a known form", ErrNone)
 	}
-	t := &Table{}
 	switch le.Uint32(b) {
 	case magic118:
 		t.flagAt = flagAt118
@@ -95,22 +99,33 @@ func Open(f *elf.File) (*Table, error) {
 	default:
 		return nil, fmt.Errorf("%w of a known version: %#x", ErrNone, le.Uint32(b))
 	}
-	for at, part := range map[int]*[]byte{namesAt: &t.names, deltasAt: &t.deltas, linesAt: &t.lines} {
-		off := le.Uint64(b[at:])
-		if off > uint64(len(b)) {
-			return nil, fmt.Errorf("%w that is whole", ErrNone)
-		}
-		*part = b[off:]
-	}
 	count := le.Uint64(b[countAt:])
-	if count == 0 || count >= uint64(len(t.lines)/entrySize) {
+	t.names, t.deltas, t.lines = le.Uint64(b[namesAt:]), le.Uint64(b[deltasAt:]), le.Uint64(b[linesAt:])
+	if max(t.names, t.deltas, t.lines) > s.Size || count == 0 || count >= (s.Size-t.lines)/entrySize {
 		return nil, fmt.Errorf("%w that is whole", ErrNone)
 	}
 	t.count, t.text = int(count), textStart(f, s, le.Uint64(b[textAt:]))
+	if t.entries = t.bytes(t.lines, (t.count+1)*entrySize); len(t.entries) < (t.count+1)*entrySize {
+		return nil, fmt.Errorf("%w that is whole", ErrNone)
+	}
 	if text := f.Section(".text"); text == nil || t.text < text.Addr || t.text+t.offset(t.count) > text.Addr+text.Size {
 		return nil, fmt.Errorf("%w of the file's code", ErrNone)
 	}
 	return t, nil
+}
+
+// bytes returns n bytes at an offset in the section, or as many as there are.
+func (t *Table) bytes(off uint64, n int) []byte {
+	if off >= t.size {
+		return nil
+	}
+	n = int(min(uint64(n), t.size-off))
+	if t.loaded != nil {
+		return t.loaded[off : off+uint64(n)]
+	}
+	b := make([]byte, n)
+	n, _ = t.file.ReadAt(b, int64(off))
+	return b[:n]
 }
 
 // textStart returns the address that functions' offsets count from: the header has it before Go 1.26, and
@@ -150,27 +165,52 @@ func relocated(f *elf.File, addr, value uint64) uint64 {
 
 // offset returns where function i begins, from text on.
 func (t *Table) offset(i int) uint64 {
-	return uint64(binary.LittleEndian.Uint32(t.lines[i*entrySize:]))
+	return uint64(binary.LittleEndian.Uint32(t.entries[i*entrySize:]))
 }
 
-// Functions returns the functions, ascending. Those whose description leads out of the table are left out.
-func (t *Table) Functions() []Function {
+// Len returns the number of functions.
+func (t *Table) Len() int { return t.count }
+
+// Index returns the number of the function that holds a link-time address.
+func (t *Table) Index(addr uint64) (i int, ok bool) {
+	i = sort.Search(t.count+1, func(i int) bool { return t.text+t.offset(i) > addr }) - 1
+	return i, i >= 0 && i < t.count
+}
+
+// Function returns a function by its number; ok is false if its description is damaged.
+func (t *Table) Function(i int) (f Function, ok bool) {
+	const longestName = 4096
 	le := binary.LittleEndian
+	lo, hi := t.offset(i), t.offset(i+1)
+	d := t.bytes(t.lines+uint64(le.Uint32(t.entries[i*entrySize+4:])), t.flagAt+1)
+	if len(d) <= t.flagAt || lo >= hi || hi > t.offset(t.count) {
+		return Function{}, false
+	}
+	f = Function{Lo: t.text + lo, Hi: t.text + hi, depths: le.Uint32(d[depthsAt:])}
+	name := t.bytes(t.names+uint64(le.Uint32(d[nameAt:])), firstRead)
+	if bytes.IndexByte(name, 0) < 0 {
+		name = t.bytes(t.names+uint64(le.Uint32(d[nameAt:])), longestName)
+	}
+	name, _, _ = bytes.Cut(name, []byte{0})
+	f.Name = string(name)
+	f.MovesStack, f.Assembly = d[t.flagAt]&flagWriteSP != 0, d[t.flagAt]&flagAsm != 0
+	return f, true
+}
+
+// firstRead is how many bytes of a name, or of depths, are read at first.
+const firstRead = 128
+
+// Functions returns all functions, ascending, but those whose description is damaged. It reads the whole table into memory.
+func (t *Table) Functions() []Function {
+	if t.loaded == nil {
+		if b := t.bytes(0, int(t.size)); uint64(len(b)) == t.size {
+			t.loaded = b
+		}
+	}
 	list := make([]Function, 0, t.count)
 	for i := range t.count {
-		at := uint64(le.Uint32(t.lines[i*entrySize+4:]))
-		lo, hi := t.offset(i), t.offset(i+1)
-		if at+uint64(t.flagAt) >= uint64(len(t.lines)) || lo >= hi || hi > t.offset(t.count) {
-			continue
-		}
-		d := t.lines[at:]
-		f := Function{Lo: t.text + lo, Hi: t.text + hi, depths: le.Uint32(d[depthsAt:])}
-		if n := uint64(le.Uint32(d[nameAt:])); n < uint64(len(t.names)) {
-			name, _, _ := bytes.Cut(t.names[n:], []byte{0})
-			f.Name = string(name)
-		}
-		f.MovesStack, f.Assembly = d[t.flagAt]&flagWriteSP != 0, d[t.flagAt]&flagAsm != 0
-		if n := len(list); n > 0 && list[n-1].Hi > f.Lo {
+		f, ok := t.Function(i)
+		if n := len(list); !ok || n > 0 && list[n-1].Hi > f.Lo {
 			continue
 		}
 		list = append(list, f)
@@ -187,26 +227,44 @@ type Depth struct {
 // Depths appends the depths of a function, ascending and within it. ok is false if its table is damaged, or a depth
 // negative or no multiple of 8.
 func (t *Table) Depths(list []Depth, f *Function) (_ []Depth, ok bool) {
-	if f.depths == 0 || uint64(f.depths) >= uint64(len(t.deltas)) {
+	const longest = 1 << 16 // bytes of a function's depths
+	if f.depths == 0 {
 		return list, false
 	}
-	b, pc, value := t.deltas[f.depths:], f.Lo, int64(-1)
+	at := t.deltas + uint64(f.depths)
+	n := len(list)
+	list, ok, whole := appendDepths(list, t.bytes(at, firstRead), f)
+	if !whole {
+		list, ok, _ = appendDepths(list[:n], t.bytes(at, longest), f)
+	}
+	return list, ok
+}
+
+// appendDepths is Depths for the bytes of a function's table; whole is false if they end within it.
+func appendDepths(list []Depth, b []byte, f *Function) (_ []Depth, ok, whole bool) {
+	pc, value := f.Lo, int64(-1)
 	for first := true; pc < f.Hi; first = false {
 		change, n := binary.Uvarint(b)
-		if n <= 0 || change == 0 && !first || change > 1<<32 {
-			return list, pc > f.Lo && n > 0 // it ends before padding
+		if n <= 0 {
+			return list, false, n < 0
+		}
+		if change == 0 && !first || change > 1<<32 {
+			return list, pc > f.Lo, true // it ends before padding
 		}
 		length, m := binary.Uvarint(b[n:])
-		if m <= 0 || length == 0 || length > f.Hi-pc {
-			return list, false
+		if m == 0 {
+			return list, false, false
+		}
+		if m < 0 || length == 0 || length > f.Hi-pc {
+			return list, false, true
 		}
 		value += int64(change>>1) ^ -int64(change&1)
 		if value < 0 || value%8 != 0 || value > 1<<30 {
-			return list, false
+			return list, false, true
 		}
 		list = append(list, Depth{pc, pc + length, int32(value)})
 		pc += length
 		b = b[n+m:]
 	}
-	return list, true
+	return list, true, true
 }

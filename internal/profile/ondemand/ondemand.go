@@ -85,15 +85,21 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 	if err != nil {
 		return nil, nil, err
 	}
+	parts := synth.OpenGoRows(object)
 	if d.opt.Background && size > d.opt.AtOnce {
 		const bytesPerMiss = 256 << 10 // what is made of a large object for a few frames would take more memory than all else
 		misses := 1 + size/bytesPerMiss
-		if rows.EstimatedRows() == 0 { // each of its frames needs them
+		if rows.EstimatedRows() == 0 && parts == nil { // each of its frames needs them
 			misses = 1
 		}
 		rows.MakeInBackground(misses)
 	}
-	s.making, s.rows, s.worth = &d.making, rows, stepsPerRow*int64(cmp.Or(rows.EstimatedRows(), madeRows))
+	estimated := rows.EstimatedRows()
+	if parts != nil {
+		rows.MakeParts(parts.At)
+		estimated += parts.EstimatedRows()
+	}
+	s.making, s.rows, s.worth = &d.making, rows, stepsPerRow*int64(cmp.Or(estimated, madeRows))
 	return nil, s, nil
 }
 

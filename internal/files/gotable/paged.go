@@ -1,0 +1,60 @@
+package gotable
+
+import (
+	"errors"
+	"io"
+	"sync"
+)
+
+// Paged returns a reader that keeps pages of a file, up to 1 MB, for callers that read a few bytes here and there. It is safe
+// for concurrent use.
+func Paged(r io.ReaderAt) io.ReaderAt { return &paged{from: r, pages: make(map[int64][]byte)} }
+
+const (
+	pageSize  = 16 << 10
+	mostPages = 64
+)
+
+type paged struct {
+	from  io.ReaderAt
+	mu    sync.Mutex
+	pages map[int64][]byte // by number; one at the end of the file is shorter
+}
+
+// ReadAt is io.ReaderAt's. Long reads go to the file.
+func (p *paged) ReadAt(b []byte, off int64) (n int, err error) {
+	if len(b) > pageSize || off < 0 {
+		return p.from.ReadAt(b, off)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n < len(b) {
+		page, err := p.page((off + int64(n)) / pageSize)
+		if err != nil {
+			return n, err
+		}
+		at := int((off + int64(n)) % pageSize)
+		if at >= len(page) {
+			return n, io.EOF
+		}
+		n += copy(b[n:], page[at:])
+	}
+	return n, nil
+}
+
+// page returns a page of the file.
+func (p *paged) page(number int64) ([]byte, error) {
+	if page, ok := p.pages[number]; ok {
+		return page, nil
+	}
+	page := make([]byte, pageSize)
+	n, err := p.from.ReadAt(page, number*pageSize)
+	if n < pageSize && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(p.pages) >= mostPages {
+		clear(p.pages)
+	}
+	p.pages[number] = page[:n]
+	return page[:n], nil
+}
