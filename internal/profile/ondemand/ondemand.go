@@ -71,12 +71,13 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 	if err != nil {
 		return nil, nil, err
 	}
+	parts := synth.OpenGoRows(object)
 	s := &rowStepper{note: func() { d.want(object, file, nil) }}
 	rows, err := dwarfcfa.NewLazyTableMade(object, d.opt.Source, func() *dwarfcfa.Section {
 		d.making.Lock()
 		defer d.making.Unlock()
-		if s.released || d.ended.Load() || d.opt.Background && (size > largestMade || d.made+size > mostMade) {
-			return nil // frame pointers are followed there
+		if s.released || d.ended.Load() || d.opt.Background && (parts != nil || size > largestMade || d.made+size > mostMade) {
+			return nil // frame pointers are followed there, which Go's functions without rows keep
 		}
 		d.made += size
 		s.release = func() { d.made -= size }
@@ -85,11 +86,10 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 	if err != nil {
 		return nil, nil, err
 	}
-	parts := synth.OpenGoRows(object)
 	if d.opt.Background && size > d.opt.AtOnce {
 		const bytesPerMiss = 256 << 10 // what is made of a large object for a few frames would take more memory than all else
 		misses := 1 + size/bytesPerMiss
-		if rows.EstimatedRows() == 0 && parts == nil { // each of its frames needs them
+		if rows.EstimatedRows() == 0 { // each of its frames needs them
 			misses = 1
 		}
 		rows.MakeInBackground(misses)
