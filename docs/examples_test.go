@@ -113,6 +113,7 @@ func TestExampleStacks(t *testing.T) {
 	said, err := exec.Command("gdb", "-q", "-batch", "-iex", "set debuginfod enabled off", "-p", pid, "-x",
 		script).Output()
 	require.NoError(t, err)
+	waitBlocked(t, pid) // again: a system call that gdb has interrupted begins anew once the thread gets a CPU
 	_, list, found := strings.Cut(string(said), "\nthread ")
 	require.True(t, found, "%s", said)
 	list, _, _ = strings.Cut(list, "\n[Inferior ")

@@ -50,9 +50,11 @@ func TestStackGdb(t *testing.T) {
 	out, err := exec.Command("gcore", "-o", core, strconv.Itoa(pid)).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	core += fmt.Sprintf(".%d", pid)
+	waitBlocked(t, pid, 606)
 	want := gdbStacks(t, "-p", strconv.Itoa(pid))
 	require.Len(t, want, 606)
 	for _, args := range [][]string{{strconv.Itoa(pid)}, {core}, {"--consistent", strconv.Itoa(pid)}} {
+		waitBlocked(t, pid, 606)
 		r := ehasm(t, append([]string{"stack", "--merge=false", "--no-lines"}, args...)...)
 		assert.Zero(t, r.code, r.stderr)
 		assert.Equal(t, want, pcsOf(r.stdout), "%q", args)

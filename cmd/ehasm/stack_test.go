@@ -36,10 +36,18 @@ func startStacks(t *testing.T, more int, flags ...string) (program string, pid i
 			flags...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	pid = startTarget(t, program, strconv.Itoa(more))
+	waitBlocked(t, pid, 6+more)
+	return program, pid
+}
+
+// waitBlocked waits until the threads of startStacks' program are blocked. A look at them interrupts their system calls,
+// which begin anew once each has a CPU for a moment.
+func waitBlocked(t *testing.T, pid, threads int) {
+	t.Helper()
 	blocked := regexp.MustCompile(`^(0|34|202) `) // read, pause, futex
 	require.Eventually(t, func() bool {
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
-		if err != nil || len(tasks) != 6+more {
+		if err != nil || len(tasks) != threads {
 			return false
 		}
 		for _, task := range tasks {
@@ -49,7 +57,6 @@ func startStacks(t *testing.T, more int, flags ...string) (program string, pid i
 		}
 		return true
 	}, hang, time.Millisecond)
-	return program, pid
 }
 
 // startTarget starts a program, waits for the line that says that it is ready, and ends it with the test.
@@ -106,12 +113,14 @@ func TestStackEuStack(t *testing.T) {
 	want := euStack(t, "-p", strconv.Itoa(pid))
 	require.Len(t, want, 6)
 	for _, flags := range [][]string{{"--merge=false"}, {"--merge=false", "--no-lines"}, {"--consistent"}} {
+		waitBlocked(t, pid, 6)
 		r := ehasm(t, append([]string{"stack", strconv.Itoa(pid)}, flags...)...)
 		assert.Zero(t, r.code, r.stderr)
 		assert.Equal(t, want, pcsOf(r.stdout), "%q", flags)
 		assert.NotContains(t, r.stdout, "incomplete")
 		assert.NotContains(t, r.stdout, "guessed")
 	}
+	waitBlocked(t, pid, 6)
 	r := shallow(ehasm(t, "stack", "-p", strconv.Itoa(pid)))
 	for _, text := range []string{
 		fmt.Sprintf("process %d (stacks)\n", pid), "(stacks), blocked in pause:\n", "(reader), blocked in read(",
@@ -123,6 +132,7 @@ func TestStackEuStack(t *testing.T) {
 	}
 	assert.NotContains(t, r.stdout, "\x1b")
 
+	waitBlocked(t, pid, 6)
 	core := filepath.Join(t.TempDir(), "core")
 	out, err := exec.Command("gcore", "-o", core, strconv.Itoa(pid)).CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -197,9 +207,10 @@ func TestStackMerge(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, strings.HasPrefix(string(b), begin), name)
 	}
-	r = ehasm(t, "stack", "--watch=1ms", "-n5", strconv.Itoa(pid))
-	assert.Contains(t, r.stdout, ", looked at 5 times\n")
-	assert.Contains(t, r.stdout, "\n155 times: 31 threads, blocked in read; reader; ids ")
+	// Between two looks the threads must block again, which takes each of them a moment of a CPU.
+	r = ehasm(t, "stack", "--watch=300ms", "-n3", strconv.Itoa(pid))
+	assert.Contains(t, r.stdout, ", looked at 3 times\n")
+	assert.Contains(t, r.stdout, "\n93 times: 31 threads, blocked in read; reader; ids ")
 }
 
 // states returns the states of a process's threads: proc_pid_stat(5).
