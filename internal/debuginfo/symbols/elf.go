@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"strings"
-	"unsafe"
 
 	"github.com/ehasm/ehasm/internal/files/elffile"
 	"github.com/ehasm/ehasm/internal/files/gotable"
@@ -125,13 +123,13 @@ func fromSection(f *elf.File, typ elf.SectionType) []Symbol {
 	if err != nil {
 		return nil
 	}
-	names := unsafe.String(unsafe.SliceData(str), len(str)) // nothing writes to str
+	names := newStringTable(str)
 	list := make([]Symbol, 0, len(tab)/symSize/2)
 	for ; len(tab) >= symSize; tab = tab[symSize:] {
 		name := binary.LittleEndian.Uint32(tab)
 		info, shndx := tab[4], elf.SectionIndex(binary.LittleEndian.Uint16(tab[6:]))
 		value, size := binary.LittleEndian.Uint64(tab[8:]), binary.LittleEndian.Uint64(tab[16:])
-		if shndx == elf.SHN_UNDEF || uint64(name) >= uint64(len(names)) || value+size < value {
+		if shndx == elf.SHN_UNDEF || value+size < value {
 			continue
 		}
 		switch elf.ST_TYPE(info) {
@@ -143,10 +141,7 @@ func fromSection(f *elf.File, typ elf.SectionType) []Symbol {
 		default:
 			continue
 		}
-		n := names[name:]
-		if i := strings.IndexByte(n, 0); i >= 0 {
-			n = n[:i]
-		}
+		n := names.get(uint64(name))
 		if n == "" {
 			continue
 		}

@@ -13,8 +13,9 @@ import (
 // where .plt.sec has those that are called, made for indirect branch tracking.
 func plt(f *elf.File) []Symbol {
 	slots := make(map[uint64]string)
-	byNumber := relocated(f, ".rela.plt", slots)
-	relocated(f, ".rela.dyn", slots)
+	byNumber, room := relocated(f, ".rela.plt", slots)
+	_, more := relocated(f, ".rela.dyn", slots)
+	room = max(room, more)
 	var list []Symbol
 	for _, name := range []string{".plt", ".plt.sec", ".plt.got"} {
 		sec := f.Section(name)
@@ -31,7 +32,8 @@ func plt(f *elf.File) []Symbol {
 		}
 		for at := uint64(0); at+size <= uint64(len(code)); at += size {
 			start := sec.Addr + at
-			if n := entryName(code[at:at+size], start, slots, byNumber); n != "" {
+			if n := entryName(code[at:at+size], start, slots, byNumber); n != "" && len(n) <= room {
+				room -= len(n)
 				list = append(list, Symbol{Start: start, End: start + size, Name: n + "@plt", rank: rankLocal})
 			}
 		}
@@ -59,48 +61,44 @@ func entryName(code []byte, addr uint64, slots map[uint64]string, byNumber []str
 }
 
 // relocated adds to slots the addresses that the section's relocations fill with
-// the address of a function, and returns the functions in their order.
-func relocated(f *elf.File, section string, slots map[uint64]string) []string {
+// the address of a function, and returns the functions in their order. room is what the names of their entries, which are
+// copied, may take in bytes: each function has an entry in each of three tables at most.
+func relocated(f *elf.File, section string, slots map[uint64]string) (list []string, room int) {
 	const relaSize = 24
 	rela := f.Section(section)
 	if rela == nil || int(rela.Link) >= len(f.Sections) {
-		return nil
+		return nil, 0
 	}
 	dyn := f.Sections[rela.Link]
 	if int(dyn.Link) >= len(f.Sections) {
-		return nil
+		return nil, 0
 	}
 	relocs, err1 := contents(rela)
 	tab, err2 := contents(dyn)
 	str, err3 := contents(f.Sections[dyn.Link])
 	if err1 != nil || err2 != nil || err3 != nil {
-		return nil
+		return nil, 0
 	}
-	var names []string
+	names := newStringTable(str)
 	for ; len(relocs) >= relaSize; relocs = relocs[relaSize:] {
 		info := binary.LittleEndian.Uint64(relocs[8:])
 		name := ""
 		switch elf.R_X86_64(uint32(info)) {
 		case elf.R_X86_64_JMP_SLOT, elf.R_X86_64_GLOB_DAT:
-			name = stringAt(tab, str, info>>32)
+			name = symbolName(tab, names, info>>32)
 		}
 		if name != "" {
 			slots[binary.LittleEndian.Uint64(relocs)] = name
 		}
-		names = append(names, name)
+		list = append(list, name)
 	}
-	return names
+	return list, 3*len(str) + 1<<20
 }
 
-// stringAt returns the name of symbol i, or "" if there is none.
-func stringAt(tab, str []byte, i uint64) string {
+// symbolName returns the name of symbol i, or "" if there is none.
+func symbolName(tab []byte, names *stringTable, i uint64) string {
 	if i == 0 || (i+1)*symSize > uint64(len(tab)) {
 		return ""
 	}
-	name := uint64(binary.LittleEndian.Uint32(tab[i*symSize:]))
-	if name >= uint64(len(str)) {
-		return ""
-	}
-	n, _, _ := bytes.Cut(str[name:], []byte{0})
-	return string(n)
+	return names.get(uint64(binary.LittleEndian.Uint32(tab[i*symSize:])))
 }

@@ -87,7 +87,8 @@ func extend(list []Symbol) *Table {
 // better orders aliases: sized ones first, then those that are not weak, then
 // global ones, then those with fewer leading underscores, then longer names.
 func better(a, b *Symbol) int {
-	underscores := func(s string) int { return len(s) - len(strings.TrimLeft(s, "_")) }
+	const most = 64 // of a hostile name, there may be millions
+	underscores := func(s string) int { s = s[:min(len(s), most)]; return len(s) - len(strings.TrimLeft(s, "_")) }
 	return cmp.Or(
 		cmp.Compare(a.rank, b.rank),
 		cmp.Compare(underscores(a.Name), underscores(b.Name)),

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"sort"
+	"unsafe"
 )
 
 // ErrNone is wrapped if a file has no table that can be read.
@@ -149,10 +150,12 @@ func textStart(f *elf.File, table *elf.Section, header uint64) uint64 {
 func relocated(f *elf.File, addr, value uint64) uint64 {
 	const relaSize = 24
 	le := binary.LittleEndian
+	room := uint64(maxTable) // of all: there may be thousands of sections of the same bytes
 	for _, s := range f.Sections {
-		if s.Type != elf.SHT_RELA || s.Flags&elf.SHF_ALLOC == 0 || s.Size > maxTable {
+		if s.Type != elf.SHT_RELA || s.Flags&elf.SHF_ALLOC == 0 || s.Size > room {
 			continue
 		}
+		room -= s.Size
 		b, err := s.Data()
 		for ; err == nil && len(b) >= relaSize; b = b[relaSize:] {
 			if le.Uint64(b) == addr && elf.R_X86_64(le.Uint32(b[8:])) == elf.R_X86_64_RELATIVE {
@@ -192,7 +195,11 @@ func (t *Table) Function(i int) (f Function, ok bool) {
 		name = t.bytes(t.names+uint64(le.Uint32(d[nameAt:])), longestName)
 	}
 	name, _, _ = bytes.Cut(name, []byte{0})
-	f.Name = string(name)
+	if t.loaded != nil {
+		f.Name = unsafe.String(unsafe.SliceData(name), len(name)) // all functions of a hostile file may have one long name
+	} else {
+		f.Name = string(name)
+	}
 	f.MovesStack, f.Assembly = d[t.flagAt]&flagWriteSP != 0, d[t.flagAt]&flagAsm != 0
 	return f, true
 }

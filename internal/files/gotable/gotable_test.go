@@ -3,10 +3,12 @@ package gotable_test
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -91,6 +93,30 @@ func TestDamaged(t *testing.T) {
 			table.Depths(nil, &fn)
 		}
 	}
+}
+
+// TestOneName: functions that share a long name share its bytes.
+func TestOneName(t *testing.T) {
+	image := program(t)
+	f, err := elf.NewFile(bytes.NewReader(image))
+	require.NoError(t, err)
+	s := f.Section(".gopclntab")
+	require.NotNil(t, s)
+	section := image[s.Offset : s.Offset+s.Size]
+	const namesAt, filesAt = 32, 40
+	names := section[binary.LittleEndian.Uint64(section[namesAt:]):]
+	for i := range binary.LittleEndian.Uint64(section[filesAt:]) - binary.LittleEndian.Uint64(section[namesAt:]) {
+		names[i] = 'a'
+	}
+	table, err := elfTable(image)
+	require.NoError(t, err)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	list := table.Functions()
+	runtime.ReadMemStats(&after)
+	require.Greater(t, len(list), 1000)
+	assert.Len(t, list[0].Name, 4096)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, 2*s.Size, "bytes of %d functions", len(list))
 }
 
 func elfTable(image []byte) (*gotable.Table, error) {
