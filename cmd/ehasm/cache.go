@@ -17,18 +17,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const cacheHelp = `Show how large the user's cache of eh_elfs is, or remove what was not used for long.
+const cacheHelp = `Show how large the user's cache of eh_elfs is, or remove what was not used lately.
 
 Usage:
   ehasm cache [flags]
 `
 
-const cacheMore = `build --cache, preload, record and script keep eh_elfs there, one for each build-id; each
-release of a library adds one. Nothing else removes them. Programs that run keep what they
-have loaded, and what is missed later is made again by record, script and preload.
+const cacheMore = `build --cache, preload, record and script keep eh_elfs there, one for each build-id, so each
+release of a library adds one. Only --prune removes them. Running programs keep what they
+have loaded; record, script and preload make again what they miss later.
 
-A file counts as used when it is read, to within a day. On file systems that do not record
-that (mounted noatime), its age counts, and the first line says so.
+A file counts as used when it is read, to within a day. File systems that are mounted with
+noatime do not record that: there its age counts, and the first line says so.
 
 Examples:
   ehasm cache
@@ -49,8 +49,8 @@ func cacheVerb() verb {
 	v := verb{name: "cache", brief: "show or clear the user's cache of eh_elfs", help: cacheHelp, more: cacheMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &cacheOptions{}
-		fs.BoolVar(&opt.prune, "prune", false, "remove what was not used for --unused, then down to --max-size")
-		unused := fs.Uint("unused", 90, "with --prune: remove files not used for `DAYS`; 0: however old")
+		fs.BoolVar(&opt.prune, "prune", false, "remove files not used for --unused, then down to --max-size")
+		unused := fs.Uint("unused", 90, "with --prune: remove files not used for `DAYS`; 0: no limit")
 		size := fs.String("max-size", "", "with --prune: keep at most `SIZE` bytes, such as 200M")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
 		return func(_ context.Context, args []string, c *console) int {

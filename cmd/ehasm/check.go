@@ -21,10 +21,11 @@ Usage:
   ehasm check [flags] PATH...
   ehasm check [flags] --diff OLD NEW
 
-A PATH is an executable, a shared object, a relocatable file (.o), a static library (.a), or a folder with such files.
-Each function is interpreted; at each instruction the row of .eh_frame or .debug_frame is compared with the places of
-the CFA, the return address and the caller's registers. A finding covers consecutive instructions that are wrong for the
-same reason:
+A PATH is an executable, a shared object, a relocatable file (.o), a static library (.a), or
+a folder with such files. check interprets each function. At each instruction it compares
+the row of .eh_frame or .debug_frame with the places of the CFA, the return address and the
+caller's registers. A finding covers consecutive instructions that are wrong for the same
+reason:
 
   cfa        the CFA is elsewhere: stacks end or go on wrongly (error)
   return     the return address is not where the row says (error)
@@ -34,18 +35,19 @@ same reason:
   border     a row begins inside an instruction (note)
   no-row     code that is called or jumped to has no row (note)
 
-A row that is wrong for a single instruction, no call, is a warning. What rests on an assumption is a note that names
-it, such as a change of context at the end of longjmp, or a private calling convention. Instructions that cannot be
-judged are counted by reason. Debug information gives the lines of the source. In folders and static libraries, files
-without unwind tables are skipped and counted.
+A row that is wrong for a single instruction that is no call is a warning. A finding that
+rests on an assumption is a note that names it, such as a private calling convention or a
+change of context at the end of longjmp. Instructions that check cannot judge are counted
+by reason. With debug information, findings have the lines of the source. In folders and
+static libraries, check skips and counts files without unwind tables.
 
-Exit status: 0 nothing found, 1 findings or failures, 2 wrong usage. With --baseline and --diff only new findings count;
---fail-on says from which severity on they count.
+Exit status: 0 nothing found, 1 findings or failures, 2 wrong usage. With --baseline and
+--diff only new findings count; --fail-on says from which severity on they count.
 `
 
 const checkMore = `Examples:
   ehasm check /lib/x86_64-linux-gnu/libc.so.6
-  ehasm check -v foo.o                        with the instructions, the computed and the stated row
+  ehasm check -v foo.o                        with instructions, computed and stated rows
   ehasm check --sarif build/ > check.sarif    for services that show findings of analyses
   ehasm check --write-baseline known libfoo.so && ehasm check --baseline known libfoo.so
   ehasm check --diff release/libfoo.so build/libfoo.so
@@ -70,16 +72,16 @@ func checkVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		var opt checkOptions
 		var files checkOutputs
-		fs.BoolVarP(&opt.verbose, "verbose", "v", false, "show the instructions around each finding, with the computed and the stated row")
+		fs.BoolVarP(&opt.verbose, "verbose", "v", false, "show instructions around findings, with computed and stated rows")
 		fs.BoolVar(&opt.json, "json", false, "print JSON, an array with an object for each file")
 		fs.BoolVar(&opt.sarif, "sarif", false, "print SARIF 2.1.0")
 		fs.BoolVar(&opt.notes, "notes", false, "show notes too")
 		declareJobs(fs, &opt.workers, "analyse `N` functions at a time")
-		failOn := fs.String("fail-on", "warning", "exit with status 1 from `SEVERITY` on: error, warning or note")
+		failOn := fs.String("fail-on", "warning", "exit with 1 from `SEVERITY` on: error, warning, note")
 		source := fs.String("source", "auto", "judge `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two")
 		fs.StringVar(&files.baseline, "baseline", "", "leave out the findings listed in `FILE`")
-		fs.StringVar(&files.write, "write-baseline", "", "list the findings in `FILE`, with those that --baseline accepts, for a later --baseline")
-		fs.BoolVar(&files.diff, "diff", false, "of two files or folders, OLD and NEW, show the findings that only NEW has")
+		fs.StringVar(&files.write, "write-baseline", "", "list the findings in `FILE`, also those that --baseline accepts")
+		fs.BoolVar(&files.diff, "diff", false, "show the findings that only NEW has; files or folders")
 		return func(ctx context.Context, paths []string, c *console) int {
 			err := files.check(paths)
 			if err == nil && opt.json && opt.sarif {

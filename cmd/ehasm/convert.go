@@ -21,8 +21,8 @@ import (
 )
 
 const convertHelp = `Write the unwind tables of an ELF file in another format: as the contents of a .sframe
-section, for systems whose kernel or C library wants one; or as a symbol file of Breakpad
-with STACK CFI records, for services that read minidumps.
+section, for a kernel or C library that reads them; or as a symbol file of Breakpad with
+STACK CFI records, for services that read minidumps.
 
 Usage:
   ehasm convert [flags] FILE -o OUTPUT
@@ -33,13 +33,13 @@ express are left out and counted. In version 2 the CFA is on rsp or rbp; version
 signal frames and other registers. No version has an end of stack by an expression, or a
 lost rbp. Version 1, which binutils 2.40 reads, has no end of stack.
 
-In versions 1 and 2 function starts are relative to the section, whose link-time address
---address gives; a section that 'objcopy --add-section' adds has the address 0. In
-version 3 they are relative to the function's own entry, as the Linux kernel expects.
+In versions 1 and 2 function starts are relative to the section: --address gives its
+link-time address, which is 0 after 'objcopy --add-section'. In version 3 they are relative
+to the function's own entry, as the Linux kernel expects.
 
 With --to=breakpad, registers without a rule keep their values, and the module has the
-file's build-id. Left out are ends of stacks, lost registers, and expressions with other
-operations than + and -, such as those of procedure linkage tables.
+file's build-id. convert leaves out ends of stacks, lost registers, and expressions with
+other operations than + and -, such as those of procedure linkage tables.
 
 Examples:
   ehasm convert --to=breakpad libfoo.so -o libfoo.so.sym

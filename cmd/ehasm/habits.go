@@ -146,7 +146,7 @@ func usages(fs *pflag.FlagSet, groups []flagGroup) string {
 
 func recordGroups() []flagGroup {
 	return []flagGroup{
-		{"Flags", []string{"output", "pid", "all", "frequency", "duration", "event"}},
+		{"Flags", []string{"output", "pid", "name", "unit", "container", "all", "frequency", "duration", "event"}},
 		{"What is counted", []string{"off-cpu", "faults", "alloc", "alloc-period", "preload", "with", "cgroup"}},
 		{"Continuous recording", []string{"top", "every", "flight", "dump", "push", "push-as", "push-name", "push-label", "push-header"}},
 		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "raw", "stats", "quiet"}},

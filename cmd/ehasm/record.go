@@ -43,36 +43,37 @@ complete begin with [truncated].
 
 COMMAND keeps its terminal, its signals and its exit status; ^C ends it, and the profile
 is still written. The recording ends with the command, with the processes of -p, after
---duration, or with ^C. -p includes the children that a process has already. Without any
+--duration, or with ^C. -p includes the children that a process has already. Without a
 sample, record says why; with -p and -a the exit status is then 1.
 
 Samples are taken by the processor's cycles if it counts them, otherwise by cpu-clock.
 --off-cpu counts the time that threads are blocked, by the stack that blocks them: in
 .pb.gz nanoseconds, in .svg and .folded microseconds. It needs the right to see the kernel.
 
-With --every, a profile is written into a folder each time, until the recording ends.
-With --flight only the last minutes are kept, in memory. On SIGUSR2, or on
-'ehasm record --dump PID' from elsewhere, and at the end they are written, with the time
-in the name.
+With --every, record writes a profile into a folder each time, until the recording ends.
+With --flight it keeps only the last minutes, in memory. It writes them at the end, on
+SIGUSR2, and on 'ehasm record --dump PID' from elsewhere, with the time in the name.
 
 --top shows on the terminal, each second, where the time of the last five seconds went:
 functions, or after tab the tree of stacks. q ends it and the command; a profile is written
 only with -o. The command's own terminal output goes to /dev/null unless it is redirected.
 
 --alloc records what COMMAND allocates, with a library that is preloaded into it. It takes a
-sample every 512 KB on average; objects of all sizes count in proportion. .pb.gz has what
-was allocated and what is live at the end (or after --duration, or at SIGUSR2, which writes
-a file with the time in its name), as in heap profiles. Processes that COMMAND starts are
-recorded, too; programs with their own malloc, or without a dynamic loader, are not.
---preload makes the same library take stacks at timers of the threads, for systems that
-forbid perf_event_open: at most as often as the kernel ticks. Both unwind with eh_elfs.
-Those that the cache lacks are built first; name libraries that are loaded later by --with.
+sample every 512 KB on average; objects of all sizes count in proportion. As a heap profile,
+.pb.gz has what was allocated, and what is live at the end or after --duration. SIGUSR2
+writes another file, with the time in its name. Processes that COMMAND starts are recorded,
+too; programs with their own malloc, or without a dynamic loader, are not.
+
+--preload is for systems that forbid perf_event_open. The same library takes stacks by
+timers of the threads, at most as often as the kernel ticks. Both unwind with eh_elfs, and
+build those that the cache lacks first; --with names libraries that are loaded later.
 
 --push sends profiles to Grafana Pyroscope, to an OpenTelemetry Collector (otlp) or to
-any server that takes pprof files by POST. While the server is unreachable each profile is
-retried, for about a minute; those that could not be sent are counted, and written to the
-folder of -o if there is one. Other users can read the command line: keep secret headers in
-a file, --push-header @FILE, or in the environment variable EHASM_PUSH_HEADER, a line each.
+any server that takes pprof files by POST. If the server is unreachable, record tries each
+profile again, for about a minute. It counts those that it could not send, and writes them
+to the folder of -o, if there is one. Other users can read the command line: keep secret
+headers in a file, --push-header @FILE, or in the environment variable EHASM_PUSH_HEADER, a
+line each.
 
 Without privileges you can record your own programs, without the time that they spend in
 the kernel. For that time, for other users' programs and for -a, be root, have
@@ -118,13 +119,13 @@ func recordVerb() verb {
 	v := verb{name: "record", brief: "profile a program, or the system, while it runs", help: recordHelp, more: recordMore, command: true, groups: recordGroups()}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &recordOptions{}
-		fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput, "write to this `FILE`, in the format that its name chooses")
+		fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput, "write to this `FILE`; its name chooses the format")
 		format := fs.String("format", "", "`FORMAT` of the output, whatever its name: perf, folded, json, pprof, svg")
 		fs.IntSliceVarP(&opt.Target.PIDs, "pid", "p", nil, "record process `PID` and its children; several: 12,34")
 		fs.BoolVarP(&opt.Target.All, "all", "a", false, "record the whole system")
-		fs.StringVar(&opt.Target.Selection.Name, "name", "", "record the processes whose name matches `PATTERN`, as of pgrep, and their children")
-		fs.StringVar(&opt.Target.Selection.Unit, "unit", "", "record the processes of this `UNIT` of systemd, and their children")
-		fs.StringVar(&opt.Target.Selection.Container, "container", "", "record the processes of the container with this `ID`, and their children")
+		fs.StringVar(&opt.Target.Selection.Name, "name", "", "record processes whose names match `PATTERN`, as with pgrep, and their children")
+		fs.StringVar(&opt.Target.Selection.Unit, "unit", "", "record the processes of this systemd `UNIT`, and their children")
+		fs.StringVar(&opt.Target.Selection.Container, "container", "", "record the processes of the container `ID`, and their children")
 		fs.StringVar(&opt.Target.Cgroup, "cgroup", "", "with -a: only this control group, a `FOLDER` of /sys/fs/cgroup")
 		fs.VarP((*seconds)(&opt.Run.Limit), "duration", "d", "end the recording after this `TIME`: 5 (seconds), 10m")
 		opt.Sampling.Frequency = defaultFrequency
@@ -146,7 +147,7 @@ func recordVerb() verb {
 		fs.IntVar(&opt.Sampling.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
 		fs.IntVar(&opt.Sampling.Ring, "ring", 0, "`BYTES` of memory for the samples of a CPU; default 16 MB, 8 with many CPUs")
 		fs.BoolVar(&opt.Sampling.Realtime, "realtime", false, "read samples at real-time priority (root): none are lost on a busy machine")
-		pointers := fs.String("frame-pointers", "always", "`WHEN` to use rbp for lack of unwind information: always, gaps, never")
+		pointers := fs.String("frame-pointers", "always", "`WHEN` to guess by rbp: always, gaps, never")
 		fs.StringVar(&opt.Inside.Alloc, "alloc", "", "record what COMMAND allocates; .svg and .folded of `WHAT`: live, total")
 		fs.Lookup("alloc").NoOptDefVal = recorder.HeapLive
 		period := fs.String("alloc-period", "512K", "sample an allocation each `SIZE` of bytes, on average")
@@ -158,7 +159,7 @@ func recordVerb() verb {
 		fs.BoolVar(&opt.Output.Names.Inline, "inline", false, "show inlined functions as frames")
 		fs.BoolVar(&opt.Output.Names.Lines, "lines", false, "show the source file and line of each frame")
 		fs.BoolVar(&opt.Output.Names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
-		fs.BoolVar(&opt.Run.Cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
+		fs.BoolVar(&opt.Run.Cache, "cache", true, "when done, keep new eh_elfs in the cache")
 		fs.StringVar(&opt.Output.Stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.Run.Quiet, "quiet", "q", false, "write no summary")
 		return func(ctx context.Context, args []string, c *console) int {

@@ -25,10 +25,10 @@ import (
 )
 
 const scriptHelp = `Unwind the samples of a perf.data file through eh_elfs and write their stacks.
-FDEs are interpreted as frames fall into them. An object with many frames gets an
-eh_elf meanwhile: one from the cache that 'ehasm build --cache' fills, if it is
-proven to mean the object's tables, otherwise one compiled in memory. Those are
-also built into the cache once the output is written, unless --cache=false.
+script interprets FDEs as frames fall into them. An object with many frames gets an
+eh_elf meanwhile. It comes from the cache that 'ehasm build --cache' fills, if proven
+to mean the object's tables; otherwise script compiles it in memory. New ones also go
+into the cache once the output is written, unless --cache=false.
 
 Usage:
   ehasm script [flags] [FILE]
@@ -38,26 +38,31 @@ const scriptMore = `Record with registers and a copy of the stack:
 
   perf record --call-graph dwarf PROGRAM
 
-Formats: perf is the text of perf script. folded has a line per distinct stack with
-the number of its samples, for flamegraph.pl and the like; stacks that could not be
-unwound to their outermost frame begin with [truncated], and kernel, run-time
-compiled and inlined functions end in _[k], _[j] and _[i]. svg is a flame graph for
-a browser. json has an object per sample. pprof is a profile for go tool pprof.
-firefox is a timeline of each thread, for https://profiler.firefox.com.
-perf.data is the recording itself, with call chains instead of copies of stacks and
-registers: small, safe to share, and quickly read by perf and other tools.
+Formats:
+
+  perf       the text of perf script
+  folded     a line per distinct stack with the number of its samples, for flamegraph.pl
+  json       an object per sample
+  pprof      a profile for go tool pprof
+  svg        a flame graph for a browser
+  firefox    a timeline of each thread, for https://profiler.firefox.com
+  perf.data  the recording itself, with call chains instead of copies of stacks and
+             registers: small, safer to share, and quickly read by perf and other tools
+
 Without --format the name of -o's FILE chooses: .svg, .folded, .json, .pb.gz,
-.perf.txt, .json.gz (firefox), perf.data.
+.perf.txt, .json.gz (firefox), perf.data. In folded, stacks whose outermost frame is
+unknown begin with [truncated]. Functions of the kernel end in _[k], those compiled
+at run time in _[j], inlined ones in _[i].
 
 With --before a flame graph shows how the shares of functions differ from those of
 another recording: red for more, blue for less.
 
-Objects are looked for under their recorded paths, then by build-id in ~/.debug
-and /usr/lib/debug; names also come from separate debug files there, from
-/tmp/perf-PID.map and, for the kernel, from the copy of kallsyms in ~/.debug or,
-if it is the running one, from /proc/kallsyms. --inline and --lines need DWARF,
-in the object or its debug file. Missing files are fetched from the debuginfod servers
-in DEBUGINFOD_URLS, if that is set, and kept where gdb and perf keep them.
+script looks for objects under their recorded paths, then by build-id in ~/.debug
+and /usr/lib/debug. Names also come from separate debug files there and from
+/tmp/perf-PID.map. For the kernel they come from the copy of kallsyms in ~/.debug, or
+for the running one from /proc/kallsyms. --inline and --lines need DWARF, in the
+object or its debug file. script fetches missing files from the debuginfod servers in
+DEBUGINFOD_URLS, if that is set, and keeps them where gdb and perf do.
 
 --signatures shows functions with their parameters. They come from DWARF, else from .ctf or
 .BTF sections (for the running kernel, from /sys/kernel/btf), else from mangled names. A
@@ -65,11 +70,11 @@ function without any of these keeps its plain name.
 
 Some code has no unwind information: code compiled at run time, the C run-time's
 startup files, some assembler code. There the walk goes on by frame pointer, which
-may skip a caller. With --frame-pointers=gaps it does so only in files that have a
-table without a row for this code, as perf script does, and otherwise ends there; with
-never, stacks have only frames that unwind information proves. If the object's file is
-there, such a frame must lie after a call. json and pprof mark it; svg and the summary
-count stacks with such frames separately.
+may skip a caller. --frame-pointers=gaps does so only in files that have a table
+without a row for this code, as perf script does, and otherwise ends the stack. With
+never, all frames come from unwind information. If the object's file is there, a
+guessed frame must lie after a call. json and pprof mark it; svg and the summary count
+stacks with such frames separately.
 
 Examples:
   ehasm script | less
@@ -108,7 +113,7 @@ func scriptVerb() verb {
 		fs.StringVar(&opt.before, "before", "", "show how shares differ from those of the recording `FILE` (svg)")
 		declareJobs(fs, &opt.Workers, "unwind in `N` threads")
 		fs.IntVar(&opt.MaxStack, "max-stack", script.DefaultMaxStack, "at most `N` frames of user code per stack")
-		pointers := fs.String("frame-pointers", "always", "`WHEN` to use rbp for lack of unwind information: always, gaps, never")
+		pointers := fs.String("frame-pointers", "always", "`WHEN` to guess by rbp: always, gaps, never")
 		fs.StringVar(&opt.Objects.Symfs, "symfs", "", "look for recorded paths below this `FOLDER`")
 		fs.StringSliceVar(&opt.Filter.Comms, "comm", nil, "only threads with this `NAME`")
 		fs.IntSliceVar(&opt.Filter.PIDs, "pid", nil, "only process `N`")
@@ -118,9 +123,9 @@ func scriptVerb() verb {
 		fs.BoolVar(&opt.Names.Mangled, "no-demangle", false, "do not demangle names")
 		fs.BoolVar(&opt.Names.Inline, "inline", false, "show inlined functions as frames")
 		fs.BoolVar(&opt.Names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
-		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms", "take the names of kernel functions from `FILE`, not perf's copy")
+		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms", "take kernel functions' names from `FILE`, not perf's copy")
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
-		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache, as build --cache does")
+		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
 		return func(ctx context.Context, args []string, c *console) int {

@@ -36,29 +36,29 @@ Usage:
   ehasm stack --core-pattern [flags] PID TID [-- HANDLER [arguments]]
 `
 
-const stackMore = `A process is hardly stopped: each thread alone, while its registers and the used part of
-its stack are copied. Names are read while everything runs. Threads that do not stop within
-100 ms, as in uninterruptible sleep, are named and not waited for; runnable ones, which
-wait for a CPU, have 10 s. For root, stacks of blocked threads begin in the kernel. If ehasm is killed, the
-process goes on. With --consistent all threads are stopped together first, so that their
-stacks are of one moment, as one wants them for deadlocks.
+const stackMore = `Each thread stops alone, and only while ehasm copies its registers and the used part of
+its stack. ehasm reads names while everything runs. It waits 100 ms for a thread to stop,
+and then only names it: it may be in uninterruptible sleep. A runnable thread that waits
+for a CPU has 10 s. If ehasm is killed, the process goes on. With --consistent all threads
+stop together, so that their stacks show one moment, as for deadlocks. For root, stacks of
+blocked threads begin in the kernel.
 
-Looking at a process takes the rights of a debugger: be its user or root, and see
+You need the rights of a debugger: be the process's user or root, and see
 kernel.yama.ptrace_scope. A name of digits alone is a PID; ./1234 is a file.
 
-Of a core, the thread that crashed comes first. Code comes from the files that were mapped,
-by build-id: a file that has been replaced since is not used, and named. EXECUTABLE is
-the program, if it is elsewhere now. With - the core comes from standard input, as through
-a decompressor. Files are also looked for in /usr/lib/debug, ~/.debug and on
-the debuginfod servers of DEBUGINFOD_URLS.
+In a core, the thread that crashed comes first. Code comes from the files that were mapped.
+A file with another build-id, since replaced, is named and not used. EXECUTABLE is the
+program, if it has moved. With - the core comes from standard input, as from a
+decompressor. ehasm also looks for files in /usr/lib/debug, in ~/.debug, and on the
+debuginfod servers of DEBUGINFOD_URLS.
 
-Frames that no unwind information proves are marked as guessed; a stack that is not
-complete says why. Without --format the name of -o's FILE chooses: .svg, .folded,
-.json, .pb.gz, .perf.txt; any other is text.
+Frames without unwind information are marked as guessed. A stack that is not complete says
+why. Without --format the name of -o's FILE chooses: .svg, .folded, .json, .pb.gz,
+.perf.txt; any other is text.
 
-With --core-pattern it is the kernel's handler of crashes, which gets the core on standard
-input: it writes a report with the stacks into ` + crashFolder + `, or the
-folder of -o, and passes the core on to a HANDLER:
+With --core-pattern ehasm handles crashes for the kernel, which writes the core to its
+standard input. ehasm writes a report with the stacks into ` + crashFolder + `,
+or into the folder of -o, and passes the core on to HANDLER, if there is one:
   kernel.core_pattern=|/usr/bin/ehasm stack --core-pattern %P %I
 
 Examples:
@@ -97,21 +97,21 @@ func stackVerb() verb {
 	v := verb{name: "stack", brief: "show the stacks of all threads of a process or core", help: stackHelp, more: stackMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &stackOptions{}
-		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "process `PID`, as without a flag")
-		fs.BoolVarP(&opt.every, "all", "a", false, "all processes that one may look at")
-		fs.BoolVar(&opt.children, "children", false, "also the children of the processes, and theirs")
-		name := fs.String("name", "", "processes whose names match `PATTERN`, as pgrep finds them")
+		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "process `PID`; the flag may be left out")
+		fs.BoolVarP(&opt.every, "all", "a", false, "all processes that you may look at")
+		fs.BoolVar(&opt.children, "children", false, "also the processes' children, and theirs")
+		name := fs.String("name", "", "processes whose names match `PATTERN`, as with pgrep")
 		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`; with --core-pattern, to this folder")
-		format := fs.String("format", "", "`FORMAT`: text, "+formatNames()+"; default: by the name of -o, else text")
+		format := fs.String("format", "", "`FORMAT`: text, "+formatNames()+"; default: by -o's name")
 		merge := fs.Bool("merge", false, fmt.Sprintf("write equal stacks once; default: above %d threads", manyThreads))
-		noLines := fs.Bool("no-lines", false, "neither inlined functions nor files and lines")
+		noLines := fs.Bool("no-lines", false, "show no inlined functions, files and lines")
 		fs.BoolVar(&opt.names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
 		fs.BoolVar(&opt.names.Mangled, "no-demangle", false, "do not demangle names")
 		fs.BoolVar(&opt.consistent, "consistent", false, "stop all threads together, and say for how long")
 		fs.DurationVar(&opt.watch, "watch", 0, "look again each `TIME`, such as 1s, until ^C; stacks are counted")
 		fs.IntVarP(&opt.rounds, "rounds", "n", 0, "with --watch: look `N` times")
-		fs.BoolVar(&opt.crash, "core-pattern", false, "be the kernel's handler of crashes: PID and TID are %P and %I")
-		pointers := fs.String("frame-pointers", "always", "`WHEN` to use rbp for lack of unwind information: always, gaps, never")
+		fs.BoolVar(&opt.crash, "core-pattern", false, "handle a crash for the kernel: PID and TID are %P and %I")
+		pointers := fs.String("frame-pointers", "always", "`WHEN` to guess by rbp: always, gaps, never")
 		return func(ctx context.Context, args []string, c *console) int {
 			opt.names.Inline, opt.names.Lines = !*noLines, !*noLines
 			if fs.Changed("merge") {
