@@ -136,13 +136,13 @@ func TestRecordFlight(t *testing.T) {
 
 func TestRecordContinuousMisuse(t *testing.T) {
 	for text, args := range map[string][]string{
-		"exclude each other":              {"--every", "1s", "--flight", "1s", "-o", "x", "true"},
-		"want at least 1s":                {"--every", "1ms", "-o", "x", "true"},
-		"name a folder":                   {"--every", "1s", "true"},
-		"goes with neither":               {"--off-cpu", "--flight", "1m", "true"},
-		"--raw goes with neither":         {"--raw", "x", "--flight", "1m", "true"},
-		"--off-cpu, --faults and --event": {"--off-cpu", "--faults", "true"},
-		"-p, -a and --dump exclude":       {"--dump", "1", "true"},
+		"exclude each other":                 {"--every", "1s", "--flight", "1s", "-o", "x", "true"},
+		"want at least 1s":                   {"--every", "1ms", "-o", "x", "true"},
+		"name a folder":                      {"--every", "1s", "true"},
+		"goes with neither":                  {"--off-cpu", "--flight", "1m", "true"},
+		"--raw goes with neither":            {"--raw", "x", "--flight", "1m", "true"},
+		"--off-cpu, --faults and --event":    {"--off-cpu", "--faults", "true"},
+		"--container, -a and --dump exclude": {"--dump", "1", "true"},
 	} {
 		r := ehasm(t, append([]string{"record"}, args...)...)
 		assert.Equal(t, exitUsage, r.code, "%q", args)
