@@ -427,7 +427,7 @@ func (r *entryReader) readFDE(h *entryHeader, f *FDE) error {
 	f.End = f.Start + Addr(size)
 	if f.End < f.Start {
 		f.End = 0
-		return cause(ErrBadEncoding, "pc range %#x+%#x wraps around", uint64(f.Start), size)
+		return cause(ErrBadEncoding, "pc range %#x+%#x overflows 64 bits", uint64(f.Start), size)
 	}
 	if strings.HasPrefix(strings.TrimPrefix(cie.Augmentation, "eh"), "z") {
 		n := c.uleb()

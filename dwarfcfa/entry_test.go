@@ -298,7 +298,7 @@ func TestBadEntries(t *testing.T) {
 		{"FDE shorter than its id", func(s *sectionBuilder) { s.b = append(s.b, 2, 0, 0, 0, 1, 1) }, ErrTruncated,
 			"truncated: a block"},
 		{"range wraps around", func(s *sectionBuilder) { s.fde(0, testCode, 1<<64-1) }, ErrBadEncoding,
-			"pc range 0x10000+0xffffffffffffffff wraps around"},
+			"pc range 0x10000+0xffffffffffffffff overflows 64 bits"},
 		{"length past the end", func(s *sectionBuilder) { s.b = append(s.b, le32(0x1000)...) }, ErrTruncated,
 			"truncated: an entry of 0x1000 bytes with 0x0 left in the section"},
 		{"absurd 64-bit length",

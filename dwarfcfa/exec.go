@@ -197,7 +197,7 @@ func (in *Interp) run(fde *FDE, sink rowSink) error {
 		switch i.Op {
 		case CFAAdvanceLoc, CFAAdvanceLoc1, CFAAdvanceLoc2, CFAAdvanceLoc4, CFAMIPSAdvanceLoc8:
 			if next += Addr(i.Delta); next < loc {
-				return cause(ErrBadEncoding, "%v by %#x from %#x wraps around", i.Op, i.Delta, uint64(loc))
+				return cause(ErrBadEncoding, "%v by %#x from %#x overflows 64 bits", i.Op, i.Delta, uint64(loc))
 			}
 		case CFASetLoc:
 			if next = i.Loc; next < loc {

@@ -201,7 +201,7 @@ func TestBadPrograms(t *testing.T) {
 		{"set_loc back", cat(low(CFAAdvanceLoc, 2), inst(CFASetLoc, le64(testCode))), ErrBadEncoding,
 			"DW_CFA_set_loc goes back from 0x10002 to 0x10000"},
 		{"wrap around", inst(CFAMIPSAdvanceLoc8, le64(1<<64-1)), ErrBadEncoding,
-			"DW_CFA_MIPS_advance_loc8 by 0xffffffffffffffff from 0x10000 wraps around"},
+			"DW_CFA_MIPS_advance_loc8 by 0xffffffffffffffff from 0x10000 overflows 64 bits"},
 		{"truncated operand", inst(CFADefCFA, uleb(7)), ErrTruncated, "truncated: a byte runs past the end at +0x2c"},
 		{"truncated LEB128", inst(CFADefCFAOffset, []byte{0x80}), ErrTruncated,
 			"truncated: a byte runs past the end at +0x2c"},

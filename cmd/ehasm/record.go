@@ -271,7 +271,7 @@ func (opt *recordOptions) findFormat(format string) (err error) {
 		return nil
 	}
 	if opt.Output.Format = stackfmt.ByPath(opt.Output.Path); opt.Output.Format == nil {
-		return fmt.Errorf("-o %s: its name says no format: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", shown.Name(opt.Output.Path))
+		return fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", shown.Name(opt.Output.Path))
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func TestRecordStatus(t *testing.T) {
 		{127, "no-such-command: ", []string{"no-such-command"}},
 		{2, "nothing to record", nil},
 		{2, "-a records everything, without a command", []string{"-a", "true"}},
-		{2, "its name says no format", []string{"-o", "x.txt", "true"}},
+		{2, "unknown suffix: want .pb.gz", []string{"-o", "x.txt", "true"}},
 		{2, "--refill \"x\"", []string{"--refill", "x", "true"}},
 		{2, "want a power of two", []string{"--ring", "5", "true"}},
 		{2, "--cgroup goes with -a", []string{"--cgroup", "/", "true"}},

@@ -151,7 +151,7 @@ func Parse(bytes *dwarfcfa.Encoded, addr, function Addr) (*Table, error) {
 			return nil, sites.Err()
 		}
 		if s.Start < function || s.End < s.Start {
-			return nil, fmt.Errorf("%w: call site %d, %#x bytes from %#x on, wraps around", dwarfcfa.ErrBadEncoding, len(t.Sites), length, start)
+			return nil, fmt.Errorf("%w: call site %d, %#x bytes from %#x on, overflows 64 bits", dwarfcfa.ErrBadEncoding, len(t.Sites), length, start)
 		}
 		if pad != 0 {
 			s.Pad = t.PadBase + Addr(pad)
