@@ -8,21 +8,21 @@ import (
 	"slices"
 )
 
-// ErrNoSeek says that a recording in file mode cannot be written to an output that
-// only goes forward: its header has sizes that are known at the end.
+// ErrNoSeek says that the output cannot seek. A recording in file mode needs that:
+// its header has sizes that are known only at the end.
 var ErrNoSeek = errors.New("only a recording in pipe mode can be written to a pipe")
 
 // ChainWriter writes the recording of a Reader again, with call chains in place of
-// users' registers and copies of stacks. What else it holds stays: other fields of
-// samples, other records, attributes, features. Three features are left out:
-// COMPRESSED and DIR_FORMAT, since the result is neither, and AUXTRACE_INDEX, whose
-// offsets no longer hold and which readers do without.
+// users' registers and copies of stacks. Everything else stays: other fields of samples,
+// other records, attributes, features. Only three features are left out: COMPRESSED and
+// DIR_FORMAT, since the result is neither compressed nor a folder, and AUXTRACE_INDEX,
+// whose offsets no longer hold and which readers do not need.
 //
-// The Reader must have Options.Own. Records are written in the order of time; a
-// PERF_RECORD_FINISHED_ROUND follows every few thousand. The result has the mode of the
-// recording: file or pipe.
+// The Reader must have Options.Own. Write the records in the order of Take, which is
+// that of time; a PERF_RECORD_FINISHED_ROUND follows every few thousand. The result has
+// the mode of the recording: file or pipe.
 //
-// Take may be used beside Write by another goroutine.
+// One goroutine may call Take while another calls Write.
 type ChainWriter struct {
 	r     *Reader
 	out   io.Writer
@@ -98,8 +98,8 @@ type Entry struct {
 }
 
 // Take appends the bytes of the Reader's current record to dst, without registers and copy of
-// the stack, and returns the result and the Entry in it. It is empty for what the result
-// does not have.
+// the stack. It returns the result and the record's Entry, which is empty if the result leaves
+// the record out.
 func (c *ChainWriter) Take(dst []byte) ([]byte, Entry) {
 	at := len(dst)
 	e := Entry{}
@@ -118,10 +118,10 @@ func (c *ChainWriter) Take(dst []byte) ([]byte, Entry) {
 	return dst, e
 }
 
-// Append appends the record to dst, with the user's part of its call chain, innermost
-// first, if it is a sample that lacks one. The addresses are those of instructions: a return
-// address minus 1, since readers do not subtract. Those beyond the size of a record, about
-// 8,000, are left out. Empty chains have no PERF_CONTEXT_USER.
+// Append appends the record to dst. A sample that lacks a call chain gets user as the
+// user's part of it, innermost first. Its addresses are those of instructions: pass return
+// addresses minus 1, since readers do not subtract. Append leaves out addresses beyond the
+// size of a record, about 8,000. Empty chains have no PERF_CONTEXT_USER.
 func (e *Entry) Append(dst []byte, user []uint64) []byte {
 	if e.nrAt == 0 || len(user) == 0 {
 		return append(dst, e.bytes...)

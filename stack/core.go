@@ -64,7 +64,7 @@ func OpenCore(file io.ReaderAt, size int64) (*Core, error) {
 	return c, nil
 }
 
-// finish notes what is missing of a core, and reads the build-ids.
+// finish notes which parts of a core are missing, and reads the build-ids.
 func (c *Core) finish() {
 	if c.size < c.wanted {
 		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early", c.size, c.wanted))
@@ -72,7 +72,7 @@ func (c *Core) finish() {
 	c.ids = buildIDs(c.all(), c.read)
 }
 
-// coreOf reads the headers and notes of a core, of which size bytes are there.
+// coreOf reads the headers and notes of a core whose file has size bytes.
 func coreOf(file io.ReaderAt, size int64) (*Core, error) {
 	im, err := openImage(file, size)
 	if err != nil {
@@ -92,7 +92,7 @@ func coreOf(file io.ReaderAt, size int64) (*Core, error) {
 	return c, nil
 }
 
-// note takes a note.
+// note stores what a note says.
 func (c *Core) note(kind uint32, d []byte) {
 	le := binary.LittleEndian
 	switch kind {
@@ -215,8 +215,8 @@ func (c *Core) file(addr uint64) *procfs.Mapping {
 	return nil
 }
 
-// all returns the segments as mappings, with the names of their files. gdb leaves out what is only read and
-// the same in the file: such mappings of files count as code.
+// all returns the segments as mappings, with the names of their files. gdb leaves out read-only memory that equals
+// its file: such mappings of files count as code.
 func (c *Core) all() []procfs.Mapping {
 	list := make([]procfs.Mapping, 0, len(c.segments))
 	for _, s := range c.segments {
@@ -257,7 +257,7 @@ func (c *Core) Program() string {
 	return ""
 }
 
-// Use makes the file at path stand for the program. The error says that it is another one.
+// Use takes the file at path for the program. The error says that the file is another program.
 func (c *Core) Use(path string, objects *unwind.Objects) error {
 	name := c.Program()
 	if name == "" {
@@ -294,7 +294,7 @@ func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
 	return t, c.walk(ctx, t, newWalker(opt.FramePointers), c.read, c.region)
 }
 
-// walk takes the stacks of the core's threads from memory, whose mappings region tells.
+// walk takes the stacks of the core's threads from memory; region returns the mapping of an address.
 func (c *Core) walk(ctx context.Context, t *Target, w *walker, read memory, region func(uint64) (start, end uint64)) error {
 	for _, ct := range c.threads {
 		if ctx.Err() != nil {
@@ -322,8 +322,8 @@ func (c *Core) target() *Target {
 // Registers returns the registers of the first thread, the one that crashed.
 func (c *Core) Registers() abi.Regs { return c.threads[0].regs }
 
-// unchecked returns a note about the files whose build-ids the core lacks, so that other files under their names would
-// be taken for them.
+// unchecked returns a note about the files whose build-ids the core lacks: another file of the same name could be used
+// unnoticed.
 func (c *Core) unchecked(maps *unwind.Maps) []string {
 	var names []string
 	for _, m := range maps.All() {

@@ -1,14 +1,14 @@
 // Package stack takes the stacks of all threads of a running process or of a core file, as ehasm stack does.
 //
-// ReadProcess and ReadCore do all of it: find the files, unwind, and name the frames. Live and Core leave names to the
-// caller; Live can look at a process many times.
+// ReadProcess and ReadCore do everything: they find the files, unwind, and name the frames. Live and Core leave names to
+// the caller; Live can take the stacks of a process many times.
 //
 //	process --Live--> Target: threads with pcs
 //	core    --OpenCore, Core.Target--> the same
 //
-// A thread is stopped while its registers and a copy of its stack are taken; everything else happens while it runs. Stacks
-// come from unwind tables, read as package unwind does, so that no file needs to be compiled first. Processes can be
-// looked at on Linux on x86-64, cores be read on any host; both are of 64-bit programs.
+// A thread is stopped only while its registers and its stack are copied. Stacks come from unwind tables, which package
+// unwind reads, so that no file needs an eh_elf. Processes need Linux on x86-64; cores can be read on any host. Both are of
+// 64-bit programs.
 //
 // Addresses are run-time addresses.
 package stack
@@ -46,22 +46,22 @@ type Options struct {
 
 // Target is a process or a core with its threads.
 type Target struct {
-	PID    int32  // in the process's own namespace if it is a core's
+	PID    int32  // in a core, the PID in the process's own namespace
 	Comm   string // name of the process, at most 15 bytes of its choice; "": not known
 	Reason string // why a core was written, such as "SIGSEGV at address 0x10"; "": not known
-	// Maps has the executable mappings. After ReadProcess and ReadCore its objects cannot be opened any more.
+	// Maps has the executable mappings. Once ReadProcess or ReadCore has returned, its objects cannot be opened.
 	Maps *unwind.Maps
-	// Threads are ordered by TID; of a core as the core has them, Linux writes the one that crashed first.
+	// Threads are ordered by TID, those of a core as in the core: Linux writes the one that crashed first.
 	Threads []Thread
-	Notes   []string // a line about each thing that is not as it should be, such as a core that was cut short
+	Notes   []string // a line about each problem, such as a core that was cut short
 }
 
 // Thread is a thread with its stack.
 type Thread struct {
 	TID   int32
-	Comm  string // name, as of Target; of a core ""
-	State string // of the moment before it was stopped: "running", or what it is blocked in; "": not known
-	// Kernel has the functions of the kernel that a blocked thread is in, innermost first, as "name+0x12". It is nil of a
+	Comm  string // name, as in Target; in a core ""
+	State string // just before it was stopped: "running", or what it is blocked in; "": not known
+	// Kernel has the functions of the kernel that a blocked thread is in, innermost first, as "name+0x12". It is nil in a
 	// core, and without the right to read /proc/PID/stack, which root has.
 	Kernel  []string
 	PCs     []uint64
@@ -69,29 +69,29 @@ type Thread struct {
 	End     unwind.Cause // why the stack ends: Outermost and OutermostGuessed if it is complete
 	// Missing says why there is no stack; "": there is one.
 	Missing string
-	Stopped time.Duration // for how long it was stopped
+	Stopped time.Duration // how long it was stopped
 	// Frames has a frame for each of PCs after ReadProcess and ReadCore, otherwise none.
 	Frames []Frame
 }
 
 // Frame is a named frame of a stack.
 type Frame struct {
-	// PC is the return address, or of the first frame and of one that a signal interrupted, the next instruction.
+	// PC is the return address. In the first frame, and in one that a signal interrupted, it is the next instruction.
 	PC       uint64
 	Function string // demangled; "": it has no symbol
 	Offset   uint64 // of PC from the function's start, in bytes
-	Object   string // name of the file that is mapped at PC; of other memory, as the kernel names it
+	Object   string // name of the file that is mapped at PC; for other memory the kernel's name
 	File     string // of the source; "": not known
 	Line     int    // from 1; 0: not known
-	// Inlined functions are those that PC is in, innermost first; Function has inlined them.
+	// Inlined has the functions that PC is in and that Function has inlined, innermost first.
 	Inlined []Inlined
-	// Guessed frames were found by frame pointer, since no unwind information leads to them.
+	// Guessed says that the frame was found by frame pointer, for lack of unwind information.
 	Guessed bool
 }
 
 // Inlined is a function that was inlined.
 type Inlined struct {
 	Function string
-	File     string // where the PC is in it; "": not known
+	File     string // the place of PC in it; "": not known
 	Line     int    // from 1; 0: not known
 }

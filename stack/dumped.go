@@ -11,9 +11,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/procfs"
 )
 
-// TakeDumped takes the stacks of a process whose core the kernel is writing, for a handler of kernel.core_pattern. core has its
-// registers: see OpenDump. Memory is read from the process, which stays as long as the pipe is neither read nor closed.
-// pid and tid are those of the process and of the thread that crashed as /proc here has them: %P and %I of core(5).
+// TakeDumped takes the stacks of a process while the kernel writes its core, for a handler of kernel.core_pattern. core,
+// from OpenDump, has the registers. TakeDumped reads memory from the process, which exists until the pipe is read or
+// closed. pid and tid are the process and the thread that crashed, as in this /proc: %P and %I of core(5).
 func (l *Live) TakeDumped(ctx context.Context, pid, tid int32, core *Core) (*Target, error) {
 	l.enter(tid) // the first thread may have ended
 	if err := l.readMaps(); err != nil {
@@ -36,11 +36,10 @@ func (l *Live) TakeDumped(ctx context.Context, pid, tid int32, core *Core) (*Tar
 	return t, nil
 }
 
-// Memory reads from the process that was looked at last, from an address on, and returns how many bytes it could read.
+// Memory reads at an address of the last process whose stacks l took, and returns how many bytes it could read.
 func (l *Live) Memory(p []byte, addr uint64) int { return max(0, l.read(p, addr)) }
 
-// dumpedNames returns the ids and names of threads by the ids that they have in their own namespace, which are those of the
-// core.
+// dumpedNames returns the ids and names of threads. The keys are the ids in their own namespace, which the core has.
 func dumpedNames(pid int32) map[int32]Thread {
 	names := make(map[int32]Thread)
 	tids, _ := procfs.Threads(pid) // none, if it has ended

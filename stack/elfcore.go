@@ -11,7 +11,7 @@ import (
 	"sort"
 )
 
-// ErrNotCore is wrapped by the errors of Open about files that are no cores of x86-64 programs.
+// ErrNotCore says that a file is no core of an x86-64 program. Errors of functions that open cores wrap it.
 var ErrNotCore = errors.New("not a core file of an x86-64 program")
 
 // Sizes and offsets of ELF64 structures, and bounds on what is read of a core.
@@ -25,7 +25,7 @@ const (
 	mostNotes   = 1 << 30 // bytes; a thread has some KB
 )
 
-// segment is a PT_LOAD header: memory of the process, of which the file may have the beginning or nothing.
+// segment is a PT_LOAD header: memory of the process. The file may have only its beginning, or nothing of it.
 type segment struct {
 	start, end uint64
 	off, size  uint64 // in the file
@@ -91,8 +91,8 @@ func programHeaders(h *[ehdrSize]byte) (at, n uint64, err error) {
 	return le.Uint64(h[32:]), uint64(le.Uint16(h[56:])), nil
 }
 
-// many returns the number of program headers if there are too many for the ELF header: section 0 has it, which Linux
-// writes at the end of the core. If it is missing, the offset of the notes tells, which Linux writes behind the headers.
+// many returns the number of program headers if it does not fit the ELF header. Section 0 has it, which Linux writes at
+// the end of the core. If section 0 is missing, the number follows from the offset of the notes, behind the headers.
 func (im *image) many(headers, sections uint64) (uint64, error) {
 	const infoOffset = 44 // of sh_info
 	le := binary.LittleEndian
@@ -146,7 +146,7 @@ func (im *image) find(addr uint64) *segment {
 	return nil
 }
 
-// read is a memory: what the file has of it.
+// read is a memory: it reads what the file has.
 func (im *image) read(p []byte, addr uint64) (n int) {
 	for n < len(p) {
 		s := im.find(addr)
@@ -172,8 +172,8 @@ func (im *image) region(addr uint64) (start, end uint64) {
 	return 0, 0
 }
 
-// eachNote calls f with the type and the contents of each note that want, called with its type, gives a
-// bound in bytes for; contents beyond it are left out. It returns false if the notes are cut short.
+// eachNote calls f with the type and the contents of notes. want returns how many bytes of a type of note to pass on;
+// 0 skips the note. eachNote returns false if the notes are cut short.
 func (im *image) eachNote(want func(kind uint32) int, f func(kind uint32, desc []byte)) bool {
 	le := binary.LittleEndian
 	whole := len(im.notes) > 0

@@ -15,8 +15,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// files finds the files of processes, which may be in other mount namespaces, and keeps those open
-// that are not under their names here.
+// files finds the files of processes, also in other mount namespaces. It keeps a file open if its name does not lead
+// to it here.
 type files struct {
 	objects *unwind.Objects
 	open    map[string]*os.File // by build-id, inode and name

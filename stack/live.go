@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Times that are waited for threads to stop.
+// How long to wait for threads to stop.
 const (
 	patience      = 100 * time.Millisecond // for a thread
 	leastPatience = time.Millisecond
@@ -27,8 +27,8 @@ const (
 	runPatience   = 10 * time.Second // for all that wait for a CPU, as beside a real-time thread
 )
 
-// Live takes the stacks of processes, of each any number of times. It keeps what it knows of their files. It may be used by
-// one goroutine at a time.
+// Live takes the stacks of processes, as often as the caller wants. It keeps what it has read of their files. Only one
+// goroutine at a time may use it.
 type Live struct {
 	files     *files
 	walker    *walker
@@ -37,7 +37,7 @@ type Live struct {
 	space
 }
 
-// space is the address space of the process that was looked at last.
+// space is the address space of the last process whose stacks were taken.
 type space struct {
 	pid  int32
 	read memory
@@ -50,18 +50,18 @@ func NewLive(opt Options) *Live {
 	return &Live{files: newFiles(opt.Objects), walker: newWalker(opt.FramePointers), processes: unwind.NewProcesses(), want: make(map[int32][]part)}
 }
 
-// Close closes the files that were kept open. Objects cannot be opened any more.
+// Close closes the files that were kept open. After it, objects cannot be opened.
 func (l *Live) Close() { l.files.close() }
 
-// Take takes the stacks of all threads of a process: each is stopped alone or, if consistent, all together. The error
-// says why there is none, and what to do about it.
+// Take takes the stacks of all threads of a process. It stops each thread alone or, if consistent, all together. The
+// error says why there are no stacks, and what to do.
 func (l *Live) Take(ctx context.Context, pid int32, consistent bool) (t *Target, err error) {
 	l.enter(pid)
 	onThread(func() { t, err = l.take(ctx, consistent) })
 	return t, err
 }
 
-// enter makes pid the process that is looked at.
+// enter makes pid the process whose stacks are taken.
 func (l *Live) enter(pid int32) {
 	if pid != l.pid {
 		l.processes.Forget(l.pid)
@@ -77,8 +77,7 @@ func readLive(ctx context.Context, pid int32, opt Options) (t *Target, end func(
 	return t, l.Close, err
 }
 
-// onThread calls f on an OS thread that ends afterwards: threads that f could not stop in time must not be
-// stopped later.
+// onThread calls f on an OS thread that ends afterwards. Its end cancels the stops that came too late for f.
 func onThread(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -159,7 +158,7 @@ func (l *space) region(addr uint64) (start, end uint64) {
 	return 0, 0
 }
 
-// stops bounds the time that is lost to threads that do not stop.
+// stops bounds the total wait for threads that do not stop.
 type stops struct {
 	left     time.Duration
 	hungry   time.Duration        // for those that wait for a CPU
@@ -172,7 +171,7 @@ func newStops() *stops {
 	return &stops{left: allPatience, hungry: runPatience, runnable: runnable, stuck: make(map[int32]bool)}
 }
 
-// await is the function await with a bound on the time. A thread that is runnable stops as soon as it gets a CPU.
+// await calls the function await within the bound. A runnable thread stops as soon as it gets a CPU.
 func (s *stops) await(tid int32) (held, error) {
 	for {
 		begin := time.Now()
@@ -232,7 +231,7 @@ func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
 	return ctx.Err()
 }
 
-// takeOne takes the stack of a thread, if need be several times: each time more of the stack is copied.
+// takeOne takes the stack of a thread. It repeats that with a larger copy as long as the walk needs more.
 func (l *Live) takeOne(th *Thread, s *stops) error {
 	const tries, mostReads = 6, 3
 	want := l.wanted(th.TID)
@@ -291,8 +290,8 @@ func (l *Live) copy(h *held, want []part, most int) (regs abi.Regs, parts []copi
 	return regs, parts, nil
 }
 
-// takeAll stops all threads, copies their stacks and lets them go on. The threads have been taken one by one
-// before: what their stacks took is known, and what is needed to walk through them is there.
+// takeAll stops all threads, copies their stacks and lets them go on. takeEach must have run before: it finds the size
+// of each stack, and reads the files that walks need.
 func (l *Live) takeAll(t *Target, s *stops) {
 	const room, least = 256 << 20, 32 << 10 // of all copies, and of one
 	begin := time.Now()
@@ -336,8 +335,8 @@ func (l *Live) takeAll(t *Target, s *stops) {
 	}
 }
 
-// stopAll stops all threads, those that start meanwhile, too, which it adds. One that does not stop, or has ended, has
-// the tid 0 in the result and is Missing.
+// stopAll stops all threads. It adds and stops those that start meanwhile. A thread that does not stop, or has ended,
+// has the tid 0 in the result and is Missing.
 func (l *Live) stopAll(t *Target, s *stops) (all []held) {
 	index := make(map[int32]int)
 	for i := range t.Threads {

@@ -67,8 +67,8 @@ func (r *headReader) notes(im *image) (*Core, error) {
 	return coreOf(bytes.NewReader(r.head.Bytes()), int64(r.head.Len()))
 }
 
-// OpenDump reads the headers and notes of a core from the pipe into which the kernel is writing it, and nothing behind
-// them, for Live.TakeDumped. The error wraps ErrNotCore if it is no core.
+// OpenDump reads the headers and notes of a core from the kernel's pipe, for Live.TakeDumped. It reads nothing behind
+// them. The error wraps ErrNotCore if the pipe has no core.
 func OpenDump(r io.Reader) (*Core, error) {
 	head := headReader{in: r}
 	im, err := head.image()

@@ -13,8 +13,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// NewObjects returns a set of objects that are unwound by rows on demand, and by an eh_elf once compiling it pays, until
-// ctx ends. It sets Prepare and Compile of the options.
+// NewObjects returns a set of objects. It sets Prepare and Compile of the options: objects are unwound by rows made on
+// demand, and by an eh_elf once compiling one pays. Both stop when ctx ends.
 func NewObjects(ctx context.Context, opt unwind.Options) *unwind.Objects {
 	const atOnce = 4 << 20 // bytes, for which the analysis takes less than a second; musl's libc has 600 KB and no table
 	made := ondemand.New(ondemand.Options{Source: dwarfcfa.SourceAuto, Background: true, AtOnce: atOnce})
@@ -25,8 +25,8 @@ func NewObjects(ctx context.Context, opt unwind.Options) *unwind.Objects {
 	return unwind.NewObjects(opt)
 }
 
-// ReadProcess returns the stacks of all threads of a process, with named frames. It needs the rights of a debugger; the
-// error says why it may not look, or that there is no such process. Threads that could not be stopped are Missing.
+// ReadProcess returns the stacks of all threads of a process, with named frames. It needs the rights of a debugger. The
+// error says which right is missing, or wraps ErrNoProcess or ErrEnded. Threads that did not stop are Missing.
 func ReadProcess(ctx context.Context, pid int, opt Options) (*Target, error) {
 	if pid < 1 || pid > 1<<31-1 {
 		return nil, fmt.Errorf("process %d: want a number from 1 to 2^31-1", pid)
@@ -42,8 +42,8 @@ func ReadProcess(ctx context.Context, pid int, opt Options) (*Target, error) {
 }
 
 // ReadCore returns the stacks of all threads of the core file at path, with named frames. executable is the program's file;
-// if it is "", the core says where it was. The error wraps ErrNotCore if the file is no core. Code of files that are
-// not those that were mapped is not used: the stacks end there.
+// if it is "", the core says where it was. The error wraps ErrNotCore if the file is no core. ReadCore does not use a
+// file that was replaced since the core was written: stacks end at its frames.
 func ReadCore(ctx context.Context, path, executable string, opt Options) (*Target, error) {
 	file, err := OpenCoreFile(path)
 	if err != nil {

@@ -22,9 +22,9 @@ const (
 	spoolPage    = 4096
 )
 
-// OpenCorePipe reads a core from a pipe to its end. What stacks need is kept in a temporary file without a name: small
-// segments, the head and the end of large ones and, if the notes come first, as from the kernel, 8 MB from each thread's
-// stack pointer on. So the heap of a large process takes no room. Stacks that lie elsewhere end there.
+// OpenCorePipe reads a core from a pipe to its end. It keeps what stacks need in a temporary file without a name: small
+// segments, and the beginning and the end of large ones. If the notes come first, as from the kernel, it also keeps 8 MB
+// from each thread's stack pointer on. So the heap of a large process takes no room. A stack ends where memory is missing.
 func OpenCorePipe(r io.Reader) (*CoreFile, error) {
 	head := headReader{in: r}
 	im, err := head.image()
@@ -171,7 +171,7 @@ func zero(page []byte) bool {
 	return bytes.Count(page, []byte{0}) == len(page)
 }
 
-// pieces cuts the segments into what is kept and what is not, which has the size 0.
+// pieces cuts the segments into pieces to keep and pieces to leave out; those have the size 0.
 func (im *image) pieces(sps []uint64) (pieces []segment) {
 	slices.Sort(sps)
 	for _, s := range im.segments {

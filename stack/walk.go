@@ -53,8 +53,8 @@ func newWalker(p unwind.FramePointers) *walker {
 	return &walker{unwind.Walker{FramePointers: p}, make([]uint64, MaxFrames)}
 }
 
-// walk sets the stack of a thread, whose stack was copied in parts. more are the parts to copy for the rest;
-// it is nil if that is all there is.
+// walk sets the stack of a thread from the parts that were copied. more has the parts to copy for the rest of the
+// stack; it is nil if there is no more.
 func (w *walker) walk(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []copied) (more []part) {
 	t.PCs, t.Guessed, t.End = nil, nil, unwind.Unreadable
 	if len(parts) == 0 {
@@ -80,8 +80,8 @@ func (w *walker) walk(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []copie
 	return nil
 }
 
-// next returns the part to go on in at a stack pointer, after the part at did not have a word; -1: none.
-// Otherwise more are the parts to copy.
+// next returns the part that has the stack pointer sp, where the walk goes on after a word was missing in part at. If
+// no part has it, found is -1 and more has the parts to copy.
 func next(parts []copied, used []bool, at int, sp uint64) (found int, more []part) {
 	for i, p := range parts {
 		if !used[i] && sp-p.Lo < uint64(len(p.Bytes)) {
