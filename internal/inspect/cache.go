@@ -9,7 +9,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/shown"
 )
 
-// Cache is what a cache of eh_elfs holds, and what was removed.
+// Cache says what a cache of eh_elfs holds, and what Take removed.
 type Cache struct {
 	Folder  string `json:"folder"`
 	Files   int    `json:"files"` // before any are removed

@@ -19,7 +19,7 @@ func Stages() []string {
 	return []string{"entries", "rows", "table", "plan", "asm", "sites", "lines", "views", "types"}
 }
 
-// Dump says what to show of a file.
+// Dump says which stage to show of a file, and which part of it.
 type Dump struct {
 	Stage string          // one of Stages
 	PC    *dwarfcfa.Addr  // only the part for this address; nil: all

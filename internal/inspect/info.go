@@ -12,7 +12,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/shown"
 )
 
-// Info is what an eh_elf was made from, what it covers, and its sizes.
+// Info says what an eh_elf was made from, what it covers, and how large its parts are.
 type Info struct {
 	File       string   `json:"file"`
 	Soname     string   `json:"soname"`

@@ -1,3 +1,3 @@
-// Package inspect shows what verbs look into: stages of compiling, eh_elfs, proofs, rows made
-// from code, as text for people and as JSON for programs.
+// Package inspect shows stages of compiling, eh_elfs, proofs, rows made from code, and caches:
+// as text for people, and as JSON for programs.
 package inspect

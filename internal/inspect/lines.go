@@ -19,8 +19,8 @@ type Line struct {
 	Line  int    `json:"line"`
 }
 
-// openLines reads an object's debug information. If the file itself is at fault, the error is
-// the other stages' input, but these refuse relocatable objects, too.
+// openLines reads an object's debug information. For a damaged file the error is that of
+// the other stages, unless the file is a relocatable object, which these refuse.
 func openLines(path string, r io.ReaderAt, size int64) (*srcline.Object, error) {
 	o, err := srcline.Open(r, srcline.Options{Path: path, DebugDirs: unwind.DefaultDebugDirs()})
 	if err == nil || errors.Is(err, srcline.ErrNone) {

@@ -98,7 +98,7 @@ type rowsFunction struct {
 	Rows  int    `json:"rows"`
 }
 
-// NewRows returns the result of synth for a file. With list, each of functions is in it.
+// NewRows returns the result of synth for a file. With list it contains each of the functions.
 func NewRows(path string, r *synth.Result, functions []synth.Function, list bool) Rows {
 	j := Rows{
 		File: path, Wanted: r.Wanted, Answered: r.Answered, Functions: len(r.Functions), Rows: r.Rows(),

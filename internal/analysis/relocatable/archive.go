@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ErrThin says that an archive holds only the names of its members.
+// ErrThin says that an archive is thin: it holds only the names of its members.
 var ErrThin = errors.New("a thin archive: its members are files beside it")
 
 // The format of archives (ar(5)): a magic text, then members, each with a header of 60 bytes, at even offsets.
@@ -34,8 +34,8 @@ func IsArchive(r io.ReaderAt) bool {
 	return err == nil && (string(b[:]) == archiveMagic || string(b[:]) == thinMagic)
 }
 
-// Members iterates over the members of the static library in r, which has size bytes, without the tables of symbols and
-// of names. It stops at the first error: ErrThin, or one that wraps ErrMalformed.
+// Members iterates over the members of the static library in r, which has size bytes. It skips the tables of symbols and
+// names, and stops at the first error: ErrThin, or one that wraps ErrMalformed.
 func Members(r io.ReaderAt, size int64) iter.Seq2[Member, error] {
 	return func(yield func(Member, error) bool) {
 		var magic [len(archiveMagic)]byte

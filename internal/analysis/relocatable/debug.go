@@ -12,8 +12,8 @@ var debugSections = []string{
 	".debug_addr", ".debug_ranges", ".debug_rnglists", ".debug_aranges",
 }
 
-// addDebug appends debug sections, inflated, to the image. Those of the groups of which a linker keeps one, such as type
-// units, are left out: they have no lines.
+// addDebug appends debug sections, decompressed, to the image. It leaves out sections of groups of which a linker keeps
+// one, such as type units: they have no lines.
 func (l *linker) addDebug() error {
 	for i, s := range l.file.Sections {
 		if !slices.Contains(debugSections, s.Name) || s.Type != elf.SHT_PROGBITS || s.Flags&(elf.SHF_ALLOC|elf.SHF_GROUP) != 0 {

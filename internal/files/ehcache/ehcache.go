@@ -1,5 +1,5 @@
-// Package ehcache lists and clears caches of eh_elfs: folders .build-id, with a file BUILD-ID.eh_elf.so for each object in a
-// subfolder that the first byte of the build-id names.
+// Package ehcache lists and prunes caches of eh_elfs. A cache is a folder .build-id with a subfolder for each first byte of a
+// build-id. A subfolder has a file BUILD-ID.eh_elf.so for each object.
 package ehcache
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
-// leftover is the age from which a temporary file belongs to a writer that was killed.
+// leftover is the age from which a temporary file counts as left by a killed writer.
 const leftover = 24 * time.Hour
 
 // File is an eh_elf of a cache, or a temporary file that its writer left behind.
@@ -31,12 +31,12 @@ type File struct {
 // Folder is an open cache.
 type Folder struct {
 	root *os.Root
-	// NoTimes reports that the file system does not record when files are read: Used is then when a file was written.
+	// NoTimes says that the file system does not record when files are read. Then File.Used is the time of the last write.
 	NoTimes bool
 }
 
-// Open opens the cache at an absolute path. The error wraps fs.ErrNotExist if there is none, and trust.ErrUntrusted if
-// another user can write there.
+// Open opens the cache at an absolute path. The error wraps fs.ErrNotExist if there is no cache, and trust.ErrUntrusted
+// if another user can write to it.
 func Open(folder string) (*Folder, error) {
 	if _, err := os.Stat(folder); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func Open(folder string) (*Folder, error) {
 // Close closes the folder.
 func (f *Folder) Close() error { return f.root.Close() }
 
-// Files returns the files of the cache, the least recently used first. Others that lie there are left out.
+// Files returns the files of the cache, the least recently used first. It leaves out files that are not the cache's.
 func (f *Folder) Files(now time.Time) ([]File, error) {
 	folders, err := fs.ReadDir(f.root.FS(), ".")
 	if err != nil {
@@ -79,7 +79,7 @@ func (f *Folder) Files(now time.Time) ([]File, error) {
 	return files, nil
 }
 
-// fileOf describes an entry of a subfolder. ok is false for what is not the cache's, or is gone.
+// fileOf describes an entry of a subfolder. ok is false if the file is not the cache's, or does not exist any more.
 func fileOf(folder string, e fs.DirEntry, now time.Time) (file File, ok bool) {
 	temporary := atomicfile.IsTemporary(e.Name())
 	if !e.Type().IsRegular() || !temporary && !strings.HasSuffix(e.Name(), abi.Suffix) {
@@ -92,14 +92,14 @@ func fileOf(folder string, e fs.DirEntry, now time.Time) (file File, ok bool) {
 	return File{Name: path.Join(folder, e.Name()), Size: info.Size(), Used: used(info), Stale: temporary}, true
 }
 
-// Limits say which files a cache keeps; a zero one does not limit.
+// Limits say which files a cache keeps. A limit of 0 does not limit.
 type Limits struct {
 	Unused time.Duration // since the last use
 	Bytes  int64         // of all files
 }
 
-// Beyond returns the files to remove: leftovers, those unused for too long, and of the rest the least recently used until
-// the limit of bytes is kept. The files are those of Folder.Files.
+// Beyond returns the files to remove: leftovers, and files unused for too long. Of the rest it adds the least recently
+// used files until the limit of bytes holds. files is the result of Folder.Files.
 func (l Limits) Beyond(files []File, now time.Time) []File {
 	var total int64
 	for _, f := range files {
@@ -115,8 +115,8 @@ func (l Limits) Beyond(files []File, now time.Time) []File {
 	return remove
 }
 
-// Remove removes files, and subfolders that are empty then. Programs that have a file mapped keep it. It returns the
-// number of files removed; the error joins those of the others.
+// Remove removes files, and then subfolders that are empty. Programs that have a file mapped keep it. Remove returns the
+// number of files removed; the error joins those of files that it could not remove.
 func (f *Folder) Remove(files []File) (removed int, err error) {
 	var failed []error
 	for _, file := range files {

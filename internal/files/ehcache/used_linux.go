@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// used returns when a file was last read or written. With relatime, the kernel's default, reads within a day of the one
-// before are not recorded (mount(8)).
+// used returns when a file was last read or written. With relatime, the kernel's default, a read within a day of the
+// last recorded one is not recorded (mount(8)).
 func used(info fs.FileInfo) time.Time {
 	written := info.ModTime()
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {

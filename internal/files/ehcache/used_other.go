@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// used returns when a file was written: this host's time of the last read is not known here.
+// used returns when a file was written. Package os does not give the time of the last read.
 func used(info fs.FileInfo) time.Time { return info.ModTime() }
 
 func noTimes(string) bool { return true }

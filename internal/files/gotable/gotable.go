@@ -1,7 +1,7 @@
-// Package gotable reads .gopclntab, the table that Go's linker leaves in every program, stripped
-// ones as well: the names of functions, and at each instruction how far the stack pointer lies
-// below the return address. It reads the format of Go 1.18 and later (package runtime, type
-// pcHeader; golang.org/s/go12symtab).
+// Package gotable reads .gopclntab, the table of functions that Go's linker leaves in every
+// program, also in stripped ones. It has the names of functions and, for each instruction, how
+// far the stack pointer lies below the return address. Package gotable reads the format of Go
+// 1.18 and later (package runtime, type pcHeader; golang.org/s/go12symtab).
 package gotable
 
 import (
@@ -15,23 +15,22 @@ import (
 	"unsafe"
 )
 
-// ErrNone is wrapped if a file has no table that can be read.
+// ErrNone says that a file has no table, or none that can be read. Open wraps it.
 var ErrNone = errors.New("no .gopclntab")
 
 // Function is a function of a Go program.
 type Function struct {
 	Lo, Hi uint64 // link-time addresses, [Lo, Hi)
 	Name   string
-	// MovesStack says that the function sets its stack pointer to another stack, which Depths
-	// does not show.
+	// MovesStack says that the function switches to another stack. Depths does not show that.
 	MovesStack bool
 	Assembly   bool // written in assembly; the compiler's functions keep to calls
 
 	depths uint32 // offset in Table.deltas
 }
 
-// Table holds the functions of a file. It reads their descriptions from the file when they are asked for, so the file must stay
-// open. It is safe for concurrent use, but for Functions.
+// Table holds the functions of a file. It reads each description from the file on demand, so the file must stay open. All
+// methods but Functions are safe for concurrent use.
 type Table struct {
 	text    uint64      // the address that the functions' offsets count from
 	file    io.ReaderAt // of the section
@@ -57,7 +56,7 @@ const (
 	linesAt    = 64
 )
 
-// Parts of an entry of the function table, and of what it leads to.
+// Offsets in an entry of the function table, and in the description that it points to.
 const (
 	entrySize   = 8 // offsets of the function's start and of its description
 	nameAt      = 4
@@ -129,8 +128,8 @@ func (t *Table) bytes(off uint64, n int) []byte {
 	return b[:n]
 }
 
-// textStart returns the address that functions' offsets count from: the header has it before Go 1.26, and
-// runtime.moduledata, which is a section from then on; otherwise .text begins there.
+// textStart returns the address from which functions' offsets count. Before Go 1.26 the header has it, and from then on
+// runtime.moduledata, which is a section. Without both it is the start of .text.
 func textStart(f *elf.File, table *elf.Section, header uint64) uint64 {
 	if a := relocated(f, table.Addr+textAt, header); a != 0 {
 		return a
@@ -146,7 +145,7 @@ func textStart(f *elf.File, table *elf.Section, header uint64) uint64 {
 	return 0
 }
 
-// relocated returns the word at an address, which the file has as value, once relocated at bias 0.
+// relocated returns the word at an address after relocation at bias 0. value is the word in the file.
 func relocated(f *elf.File, addr, value uint64) uint64 {
 	const relaSize = 24
 	le := binary.LittleEndian
@@ -166,7 +165,7 @@ func relocated(f *elf.File, addr, value uint64) uint64 {
 	return value
 }
 
-// offset returns where function i begins, from text on.
+// offset returns where function i begins, as an offset from text.
 func (t *Table) offset(i int) uint64 {
 	return uint64(binary.LittleEndian.Uint32(t.entries[i*entrySize:]))
 }
@@ -207,7 +206,7 @@ func (t *Table) Function(i int) (f Function, ok bool) {
 // firstRead is how many bytes of a name, or of depths, are read at first.
 const firstRead = 128
 
-// Functions returns all functions, ascending, but those whose description is damaged. It reads the whole table into memory.
+// Functions returns all functions, ascending, without those whose description is damaged. It reads the whole table.
 func (t *Table) Functions() []Function {
 	if t.loaded == nil {
 		if b := t.bytes(0, int(t.size)); uint64(len(b)) == t.size {
@@ -231,8 +230,8 @@ type Depth struct {
 	Bytes  int32
 }
 
-// Depths appends the depths of a function, ascending and within it. ok is false if its table is damaged, or a depth
-// negative or no multiple of 8.
+// Depths appends the depths of a function, ascending and within the function. ok is false if its table is damaged, or if
+// a depth is negative or no multiple of 8.
 func (t *Table) Depths(list []Depth, f *Function) (_ []Depth, ok bool) {
 	const longest = 1 << 16 // bytes of a function's depths
 	if f.depths == 0 {

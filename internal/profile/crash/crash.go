@@ -1,7 +1,7 @@
 //go:build linux && amd64
 
-// Package crash is a handler of kernel.core_pattern: it writes a report with the stacks of a process that has crashed, while
-// the kernel holds it, and can pass the core on to another handler.
+// Package crash is the handler of kernel.core_pattern. It writes a report with the stacks of a crashed process while the
+// kernel holds the process, and can pass the core on to another handler.
 //
 //	pipe --stack.OpenDump--> registers    /proc/PID --stack.Live--> stacks --report--> folder --pass--> another handler
 package crash
@@ -34,8 +34,8 @@ type Options struct {
 // Patience bounds the time for a report; the kernel holds the process meanwhile.
 const Patience = 10 * time.Second
 
-// Handle takes the stacks of the process whose core the kernel writes into the pipe core, which it closes, and
-// writes a report. The report's path is "" if there is none. The core goes on to the handler in any case.
+// Handle takes the stacks of the process whose core the kernel writes into the pipe core, and writes a report. It returns
+// the report's path; "": there is none. In any case it passes the core on to the handler and closes the pipe.
 func Handle(ctx context.Context, opt Options, core io.ReadCloser) (path string, err error) {
 	defer core.Close()
 	var head bytes.Buffer
@@ -79,7 +79,7 @@ func report(ctx context.Context, opt Options, core io.Reader) (b []byte, name st
 	return b, c.name(opt.JSON), err
 }
 
-// pass gives the core to another handler: what was read of it, and the rest. A handler may end before it has read all.
+// pass gives another handler the core: first head, which was already read, then the rest. The handler may end early.
 func pass(command []string, head io.Reader, core io.Reader) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr

@@ -21,7 +21,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// crashed is what a report says.
+// crashed holds the contents of a report.
 type crashed struct {
 	target *stack.Target
 	time   time.Time
@@ -31,7 +31,7 @@ type crashed struct {
 	start  uint64 // of code
 }
 
-// Bytes of code in a report, before the pc and from it on.
+// How many bytes of code a report has before the pc, and from the pc on.
 const (
 	codeBefore = 32
 	codeAfter  = 32
@@ -151,7 +151,7 @@ type (
 	}
 )
 
-// hexText returns an address: a number in JSON would lose bits of it.
+// hexText returns an address as text: JSON's numbers lose bits.
 func hexText(n uint64) string { return fmt.Sprintf("%#x", n) }
 
 // objects returns the executable mappings.
@@ -164,7 +164,7 @@ func (c *crashed) objects() (list []jsonObject) {
 	return list
 }
 
-// json returns the report as JSON of at most MostBytes: it leaves out threads from the end.
+// json returns the report as JSON of at most MostBytes. It leaves out the last threads if need be.
 func (c *crashed) json(cache *symbolize.Cache) ([]byte, error) {
 	t := c.target
 	r := jsonReport{Time: c.time.Format(time.RFC3339Nano), PID: t.PID, User: c.user, Comm: t.Comm, Reason: t.Reason, Registers: make(map[string]string),
@@ -201,7 +201,7 @@ func threadJSON(cache *symbolize.Cache, t *stack.Target, th *stack.Thread) jsonT
 	return out
 }
 
-// Bounds on a hostile process's report while it is made; then MostBytes counts.
+// Bounds on a report of a hostile process while it is made. Its text is bounded by MostBytes.
 const (
 	mostThreads = 200
 	mostFrames  = 256 // of a thread
@@ -209,7 +209,7 @@ const (
 	mostObjects = 300
 )
 
-// bound leaves out what a report cannot hold.
+// bound removes threads and frames that exceed a report's bounds, and adds notes about them.
 func bound(t *stack.Target) {
 	if n := len(t.Threads); n > mostThreads {
 		t.Notes = append(t.Notes, fmt.Sprintf("%d of %d threads are left out", n-mostThreads, n))

@@ -38,11 +38,11 @@ type saved struct {
 	user string
 }
 
-// reportName matches the names of reports: see crash.name. No part of it is the process's choice.
+// reportName matches the names of reports: see crashed.name. The crashed process chooses no part of a name.
 var reportName = regexp.MustCompile(`^crash-(\d{8}T\d{6}\.\d{6}Z)-user(\d+)-pid\d+\.(txt|json)$`)
 
-// save writes a report to the folder, from which it first removes those that are too old or too many. The folder
-// must belong to root or the effective user, and be writable by its owner alone.
+// save writes a report to the folder. First it removes reports that are too old or too many. The folder must belong to
+// root or the effective user, and only its owner may write to it.
 func (r room) save(folder, name string, b []byte, now time.Time) (path string, err error) {
 	if err := trust.MkdirAll(folder); err != nil {
 		return "", err
@@ -75,7 +75,7 @@ func (r room) save(folder, name string, b []byte, now time.Time) (path string, e
 	return path, atomicfile.WriteFile(path, b, 0o600)
 }
 
-// make removes reports until one more keeps to the bounds, and what handlers left that were killed.
+// make makes room for one more report. It removes reports, and temporary files of handlers that were killed.
 func (r room) make(folder string, now time.Time) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -105,7 +105,7 @@ func (r room) make(folder string, now time.Time) error {
 	return nil
 }
 
-// victim returns the oldest report of the user that has the most: no user's crashes push out those of others.
+// victim returns the oldest report of the user with the most, so that no user's crashes push out those of others.
 func victim(list []saved) int {
 	counts := make(map[string]int)
 	for _, s := range list {

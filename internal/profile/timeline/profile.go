@@ -13,7 +13,7 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 )
 
-// The types are named and ordered as in src/types/profile.ts. A table has a list for each column.
+// The types have the names and the order of src/types/profile.ts. A table has a list for each column.
 type profile struct {
 	Meta    meta            `json:"meta"`
 	Libs    []lib           `json:"libs"`
@@ -310,7 +310,7 @@ func (t *tables) function(n *node) int {
 	return i
 }
 
-// resource returns the number of an object's resource, which is its library.
+// resource returns the number of the resource for an object: a library.
 func (t *tables) resource(path, buildID string) int {
 	const library = 1 // ResourceType
 	key := [2]string{path, buildID}

@@ -50,10 +50,10 @@ func categoryOf(f *stackfmt.Frame, guess bool) int {
 	return user
 }
 
-// unnamed is what a function without a name is called.
+// unnamed returns the name to show for a function without one.
 func unnamed(f *stackfmt.Frame) string { return fmt.Sprintf("0x%x", f.IP) }
 
-// stacks numbers nodes and stacks. A stack is a node on a caller, which has a smaller number.
+// stacks numbers nodes and stacks. A stack is a node and the number of its caller's stack, which is smaller.
 type stacks struct {
 	nodes   []node
 	known   map[node]int32

@@ -29,7 +29,7 @@ func (t *timeline) Worker() stackfmt.Worker {
 	return w
 }
 
-// thread is what has a track: a thread, for each event.
+// thread identifies a track: each event of a thread has one.
 type thread struct {
 	pid, tid int32
 	event    *stackfmt.Event
