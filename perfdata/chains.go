@@ -19,7 +19,7 @@ var ErrNoSeek = errors.New("only a recording in pipe mode can be written to a pi
 // whose offsets no longer hold and which readers do not need.
 //
 // The Reader must have Options.Own. Write the records in the order of Take, which is
-// that of time; a PERF_RECORD_FINISHED_ROUND follows every few thousand. The result has
+// the order of time; a PERF_RECORD_FINISHED_ROUND follows every few thousand. The result has
 // the mode of the recording: file or pipe.
 //
 // One goroutine may call Take while another calls Write.

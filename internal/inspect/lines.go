@@ -19,7 +19,7 @@ type Line struct {
 	Line  int    `json:"line"`
 }
 
-// openLines reads an object's debug information. For a damaged file the error is that of
+// openLines reads an object's debug information. For a damaged file it returns the error of
 // the other stages, unless the file is a relocatable object, which these refuse.
 func openLines(path string, r io.ReaderAt, size int64) (*srcline.Object, error) {
 	o, err := srcline.Open(r, srcline.Options{Path: path, DebugDirs: unwind.DefaultDebugDirs()})
