@@ -22,7 +22,7 @@ func habits() []habit {
 	)
 	return []habit{
 		{"record", "g", whole}, {"record", "call-graph", whole}, {"record", "t", thread}, {"record", "tid", thread},
-		{"record", "c", "samples are taken by time: -F N"}, {"record", "count", "samples are taken by time: -F N"},
+		{"record", "c", "samples are taken by time: want -F N"}, {"record", "count", "samples are taken by time: want -F N"},
 		{"record", "all-cpus", "want -a"}, {"record", "G", "want -a --cgroup FOLDER"}, {"record", "m", "want --ring BYTES"},
 		{"record", "mmap-pages", "want --ring BYTES"}, {"record", "r", "want -F N"}, {"record", "rate", "want -F N"},
 		{"record", "freq", "want -F N"}, {"record", "z", "profiles are compressed: leave it out"},
@@ -30,8 +30,8 @@ func habits() []habit {
 		{"record", "b", "branches are not recorded"}, {"record", "u", "want -p PID, several: 12,34"},
 		{"script", "F", asPerf}, {"script", "fields", asPerf}, {"script", "G", asPerf}, {"script", "header", asPerf}, {"script", "comms", "want --comm NAME"},
 		{"script", "f", "there is nothing to force: leave it out"}, {"script", "force", "there is nothing to force: leave it out"},
-		{"script", "no-inline", "inlined functions are not shown without --inline: leave it out"}, {"script", "g", "the recording says what there is: leave it out"},
-		{"script", "call-graph", "the recording says what there is: leave it out"},
+		{"script", "no-inline", "inlined functions are not shown without --inline: leave it out"}, {"script", "g", "the recording says how its stacks were taken: leave it out"},
+		{"script", "call-graph", "the recording says how its stacks were taken: leave it out"},
 	}
 }
 
