@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -222,9 +223,23 @@ func perfHeader(input string, c *console) error {
 	return err
 }
 
+// perfCalls is the environment variable that counts how often this program has become perf on the way here. perf may
+// start programs that call perf, but a perf in PATH that leads back here, as a copy or a script, would do so for ever.
+const (
+	perfCalls     = "EHASM_PERF_CALLS"
+	mostPerfCalls = 8
+)
+
 // becomePerf starts perf in place of this process.
 func becomePerf(args []string, c *console) int {
 	perf, err := realPerf()
+	calls, _ := strconv.Atoi(os.Getenv(perfCalls)) // 0: the first
+	if err == nil && calls >= mostPerfCalls {
+		err = fmt.Errorf("%s in PATH leads back to ehasm's stand-in for perf: take it out of PATH", perf)
+	}
+	if err == nil {
+		err = os.Setenv(perfCalls, strconv.Itoa(calls+1))
+	}
 	if err == nil {
 		err = syscall.Exec(perf, append([]string{"perf"}, args...), os.Environ())
 	}

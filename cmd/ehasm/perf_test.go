@@ -127,6 +127,23 @@ func firstDifference(a, b string) (n int, lineA, lineB string) {
 	return 0, "", ""
 }
 
+// TestPerfLoop: a perf in PATH that leads back is called a few times, not for ever.
+func TestPerfLoop(t *testing.T) {
+	s := newStandIn(t)
+	dir, other := t.TempDir(), t.TempDir()
+	calls := filepath.Join(dir, "calls")
+	for _, start := range []string{"exec ", ""} {
+		write(t, []byte("#!/bin/sh\necho call >>"+calls+"\n"+start+s.path+" \"$@\"\n"), filepath.Join(other, "perf"))
+		require.NoError(t, os.Chmod(filepath.Join(other, "perf"), 0o755))
+		got := s.run(dir, other+":/usr/bin:/bin", "report")
+		assert.Equal(t, result{exitFailed, "", "ehasm: perf: " + filepath.Join(other, "perf") +
+			" in PATH leads back to ehasm's stand-in for perf: take it out of PATH\n"}, got)
+	}
+	b, err := os.ReadFile(calls)
+	require.NoError(t, err)
+	assert.Equal(t, 2*mostPerfCalls, strings.Count(string(b), "call"))
+}
+
 // TestPerfItself: all that is not perf script with known flags is for the next perf in PATH.
 func TestPerfItself(t *testing.T) {
 	s := newStandIn(t)
