@@ -11,6 +11,9 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/crash"
 )
 
+// kernelLog takes a line with each write: Documentation/ABI/testing/dev-kmsg.
+const kernelLog = "/dev/kmsg"
+
 // handleCrash is a handler of kernel.core_pattern.
 func handleCrash(ctx context.Context, opt *stackOptions, c *console) int {
 	_, err := crash.Handle(ctx, crash.Options{PID: int32(opt.pids[0]), TID: int32(opt.pids[1]), Folder: opt.output, JSON: opt.format != nil,
@@ -21,7 +24,7 @@ func handleCrash(ctx context.Context, opt *stackOptions, c *console) int {
 	name := fmt.Sprintf("crash of process %d", opt.pids[0])
 	c.fail(name, err)
 	if outputClosed { // as the kernel starts handlers: its log is the one place that is read
-		if log, err := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0); err == nil {
+		if log, logErr := os.OpenFile(kernelLog, os.O_WRONLY, 0); logErr == nil {
 			defer log.Close()
 			fmt.Fprintf(log, "ehasm: %s: %s\n", name, shown.Error(name, err))
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // crashHandler starts ehasm as the kernel does for a process that crashes: the core comes by a pipe, and there is
@@ -105,6 +106,32 @@ func TestStackCorePattern(t *testing.T) {
 	passed, err = os.ReadFile(copied)
 	require.NoError(t, err)
 	assert.Equal(t, "no core", string(passed), "the other handler gets what there is")
+}
+
+// TestStackCorePatternLog: the kernel starts handlers without outputs. A failure then has its line in the kernel's log,
+// if the handler may write there, and its usual status.
+func TestStackCorePatternLog(t *testing.T) {
+	const folder = "/dev/null/crashes"
+	shell := exec.Command("/bin/sh", "-c", `echo no core | "$0" stack --core-pattern -o `+folder+` 2147483646 1 >&- 2>&-`, goBuild(t))
+	err := shell.Run()
+	require.Equal(t, exitFailed, shell.ProcessState.ExitCode(), "%v", err)
+	log, err := unix.Open(kernelLog, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil || unix.Access(kernelLog, unix.W_OK) != nil {
+		return // not root, or in a container
+	}
+	defer unix.Close(log)
+	var text strings.Builder
+	for b := make([]byte, 8<<10); ; { // a read returns a line
+		n, err := unix.Read(log, b)
+		if err == unix.EPIPE {
+			continue // lines were overwritten
+		}
+		if err != nil {
+			break
+		}
+		text.Write(b[:n])
+	}
+	assert.Contains(t, text.String(), ";ehasm: crash of process 2147483646: not a core file of an x86-64 program: it has 8 bytes\n")
 }
 
 // onlyReport returns the one report in a folder.

@@ -31,20 +31,52 @@ type Options struct {
 	Pointers unwind.FramePointers
 }
 
-// Patience bounds the time for a report; the kernel holds the process meanwhile.
+// Patience bounds the time for the stacks of a report; the kernel holds the process meanwhile.
 const Patience = 10 * time.Second
+
+// Bounds on what does not end with a context.
+const (
+	namesPatience = 5 * time.Second            // for symbols: of files of gigabytes, a report shows addresses
+	mostPatience  = 2*Patience + namesPatience // for all: memory and files of a process may be of a server that does not answer
+)
+
+var errLate = fmt.Errorf("its memory or files could not be read within %v", mostPatience)
+
+// within calls f, for at most a time: after that it returns errLate, while f goes on.
+func within[T any](most time.Duration, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := f()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-time.After(most):
+		var none T
+		return none, errLate
+	}
+}
 
 // Handle takes the stacks of the process whose core the kernel writes into the pipe core, and writes a report. It returns
 // the report's path; "": there is none. In any case it passes the core on to the handler and closes the pipe.
 func Handle(ctx context.Context, opt Options, core io.ReadCloser) (path string, err error) {
 	defer core.Close()
 	var head bytes.Buffer
-	b, name, err := report(ctx, opt, io.TeeReader(core, &head))
+	var r made
+	registers, err := stack.OpenDump(io.TeeReader(core, &head))
+	if err == nil {
+		r, err = within(mostPatience, func() (made, error) { return report(ctx, opt, registers) })
+	}
 	if len(opt.Handler) == 0 {
 		core.Close() // the kernel ends the process
 	}
 	if err == nil {
-		path, err = ordinary().save(opt.Folder, name, b, time.Now())
+		path, err = ordinary().save(opt.Folder, r.name, r.text, time.Now())
 	}
 	if len(opt.Handler) > 0 {
 		err = errors.Join(err, pass(opt.Handler, &head, core))
@@ -52,31 +84,27 @@ func Handle(ctx context.Context, opt Options, core io.ReadCloser) (path string, 
 	return path, err
 }
 
-// report returns a report and its name.
-func report(ctx context.Context, opt Options, core io.Reader) (b []byte, name string, err error) {
+// made is a report and its file's name.
+type made struct {
+	name string
+	text []byte
+}
+
+// report returns the report of a process whose core has these registers.
+func report(ctx context.Context, opt Options, registers *stack.Core) (made, error) {
 	ctx, stop := context.WithTimeout(ctx, Patience)
 	defer stop()
-	registers, err := stack.OpenDump(core)
-	if err != nil {
-		return nil, "", err
-	}
 	objects := stack.NewObjects(ctx, unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: func() ([]byte, error) { return ondemand.VDSO(ctx) }})
 	live := stack.NewLive(stack.Options{Objects: objects, FramePointers: opt.Pointers})
 	defer live.Close()
 	target, err := live.TakeDumped(ctx, opt.PID, opt.TID, registers)
 	if err != nil {
-		return nil, "", fmt.Errorf("process %d: %w", opt.PID, err)
+		return made{}, fmt.Errorf("process %d: %w", opt.PID, err)
 	}
-	namer := symbolize.New(symbolize.Options{DebugDirs: unwind.DefaultDebugDirs(), MapDirs: []string{"/tmp"}})
-	defer namer.Close()
 	bound(target)
 	c := describe(opt, target, registers, live)
-	if opt.JSON {
-		b, err = c.json(namer.NewCache(shorten))
-	} else {
-		b = c.text(namer.NewCache(shorten))
-	}
-	return b, c.name(opt.JSON), err
+	text, err := c.named(opt.JSON, symbolize.Options{DebugDirs: unwind.DefaultDebugDirs(), MapDirs: []string{"/tmp"}}, namesPatience)
+	return made{c.name(opt.JSON), text}, err
 }
 
 // pass gives another handler the core: first head, which was already read, then the rest. The handler may end early.

@@ -74,6 +74,28 @@ func (c *crashed) name(json bool) string {
 // registerNames are in the order of abi.Regs: DWARF's.
 var registerNames = [abi.NumRegs]string{"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip"}
 
+// named returns the report with names, or without if they take longer than a time.
+func (c *crashed) named(json bool, names symbolize.Options, most time.Duration) ([]byte, error) {
+	b, err := within(most, func() ([]byte, error) { return c.format(json, names) })
+	if err != errLate {
+		return b, err
+	}
+	plain, target := *c, *c.target
+	target.Notes = append(slices.Clone(target.Notes), fmt.Sprintf("names of functions are left out: they took longer than %v", most))
+	plain.target = &target
+	return plain.format(json, symbolize.Options{Addresses: true})
+}
+
+// format returns the report.
+func (c *crashed) format(json bool, names symbolize.Options) ([]byte, error) {
+	namer := symbolize.New(names)
+	defer namer.Close()
+	if json {
+		return c.json(namer.NewCache(shorten))
+	}
+	return c.text(namer.NewCache(shorten)), nil
+}
+
 // text returns the report as text of at most MostBytes.
 func (c *crashed) text(cache *symbolize.Cache) []byte {
 	const manyThreads = 20

@@ -41,6 +41,9 @@ type saved struct {
 // reportName matches the names of reports: see crashed.name. The crashed process chooses no part of a name.
 var reportName = regexp.MustCompile(`^crash-(\d{8}T\d{6}\.\d{6}Z)-user(\d+)-pid\d+\.(txt|json)$`)
 
+// lockName is the name of the file that a handler locks while it writes.
+const lockName = ".lock"
+
 // save writes a report to the folder. First it removes reports that are too old or too many. The folder must belong to
 // root or the effective user, and only its owner may write to it.
 func (r room) save(folder, name string, b []byte, now time.Time) (path string, err error) {
@@ -57,8 +60,14 @@ func (r room) save(folder, name string, b []byte, now time.Time) (path string, e
 	} else if st.Mode().Perm()&0o022 != 0 {
 		return "", fmt.Errorf("%s: others may write to it: mode %v", folder, st.Mode().Perm())
 	}
-	// One handler at a time: together they keep to the bounds. The kernel drops the lock with the process.
-	if err := ignoreEINTR(func() error { return unix.Flock(int(dir.Fd()), unix.LOCK_EX) }); err != nil {
+	// One handler at a time: together they keep to the bounds. The kernel drops the lock with the process. Who may read
+	// the folder could lock it for ever, but not this file.
+	lock, err := os.OpenFile(filepath.Join(folder, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := ignoreEINTR(func() error { return unix.Flock(int(lock.Fd()), unix.LOCK_EX) }); err != nil {
 		return "", fmt.Errorf("%s: lock: %w", folder, err)
 	}
 	if err := r.make(folder, now); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // reports returns the names in a folder.
@@ -21,7 +22,9 @@ func reports(t *testing.T, folder string) (names []string) {
 	entries, err := os.ReadDir(folder)
 	require.NoError(t, err)
 	for _, e := range entries {
-		names = append(names, e.Name())
+		if e.Name() != lockName {
+			names = append(names, e.Name())
+		}
 	}
 	return names
 }
@@ -95,6 +98,30 @@ func TestSaveRefused(t *testing.T) {
 	_, err = ordinary().save(filepath.Join(folder, "deeper"), nameOf(now, 1, 1), nil, now)
 	assert.ErrorContains(t, err, "not trusted")
 	assert.Empty(t, reports(t, folder))
+}
+
+// TestSaveLocked: who can read a folder, and locks it, keeps no handler from it.
+func TestSaveLocked(t *testing.T) {
+	folder := t.TempDir()
+	dir, err := os.Open(folder)
+	require.NoError(t, err)
+	defer dir.Close()
+	require.NoError(t, unix.Flock(int(dir.Fd()), unix.LOCK_EX))
+	now := time.Now()
+	done := make(chan error, 1)
+	go func() {
+		_, err := ordinary().save(folder, nameOf(now, 1, 1), nil, now)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for the lock")
+	}
+	st, err := os.Stat(filepath.Join(folder, lockName))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), st.Mode().Perm())
 }
 
 // TestCut: a cut text ends with a whole line that says so.

@@ -20,6 +20,7 @@ import (
 
 // Options says where names come from.
 type Options struct {
+	Addresses  bool     // no names, but of the objects: frames of files have the offset in the file
 	Mangled    bool     // do not demangle names
 	Inline     bool     // also name inlined functions
 	Lines      bool     // add source files and lines to frames
@@ -121,6 +122,9 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Fr
 		return n.anonymous(f, at, key.pid), false
 	}
 	f.DSO = m.Object.Name
+	if n.opt.Addresses {
+		return f, false
+	}
 	bias, ok := m.Object.Bias(m)
 	if !ok {
 		return f, false
