@@ -452,8 +452,11 @@ func TestStackKernel(t *testing.T) {
 func TestStackAll(t *testing.T) {
 	testtool.NeedRoot(t, "for a PID namespace")
 	prog := goBuild(t)
-	out, err := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-c",
-		`sleep 1000 & bash -c 'exec -a other sleep 1000' & until [ "$(pgrep -c '^sleep$')" = 2 ]; do :; done
+	// Not --mount-proc: that changes the root's propagation, which a chroot without a mount of its own does not have.
+	out, err := exec.Command("unshare", "--pid", "--fork", "--mount", "--propagation", "unchanged", "--kill-child",
+		"bash", "-c",
+		`mount --make-private /proc && mount -t proc proc /proc || exit
+		sleep 1000 & bash -c 'exec -a other sleep 1000' & until [ "$(pgrep -c '^sleep$')" = 2 ]; do :; done
 		pgrep . | tr '\n' ' '; echo; "$0" stack --no-lines -a; echo "status $?"`, prog).Output()
 	require.NoError(t, err, "%s", out)
 	list, shown, _ := strings.Cut(string(out), "\n")
