@@ -103,7 +103,7 @@ func TestPerfScript(t *testing.T) {
 	for _, flags := range []string{"-F comm,cpu", "-F ip,brstack", "-D"} { // perf itself does or refuses it
 		args := append([]string{"script", "-i", "flat.data"}, strings.Fields(flags)...)
 		cmd := exec.Command("perf", args...)
-		cmd.Dir = dir
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+dir) // whose .debug has the vDSO
 		want, _ := cmd.Output()
 		got := s.run(dir, os.Getenv("PATH"), args...)
 		assert.Equal(t, string(want), got.stdout)
