@@ -452,7 +452,7 @@ func TestStackKernel(t *testing.T) {
 func TestStackAll(t *testing.T) {
 	testtool.NeedRoot(t, "for a PID namespace")
 	prog := goBuild(t)
-	// Not --mount-proc: that changes the root's propagation, which a chroot without a mount of its own does not have.
+	// Not --mount-proc: that changes the root's propagation, which a chroot that is no mount point does not have.
 	out, err := exec.Command("unshare", "--pid", "--fork", "--mount", "--propagation", "unchanged", "--kill-child",
 		"bash", "-c",
 		`mount --make-private /proc && mount -t proc proc /proc || exit
