@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/radix"
 )
 
 // dropEmpty removes FDEs that cover no pc.
@@ -48,7 +49,7 @@ func clipToCode(spans []span, code codeImage, rep *Report) []span {
 // several FDEs with one start the first in the section counts.
 func resolveOverlaps(spans []span, rep *Report) []span {
 	if !slices.IsSortedFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) }) {
-		sortSpans(spans)
+		radix.Sort(spans, func(s *span) uint64 { return uint64(s.start) })
 	}
 	all := len(spans)
 	spans = slices.CompactFunc(spans, func(a, b span) bool { return a.start == b.start })
@@ -57,51 +58,6 @@ func resolveOverlaps(spans []span, rep *Report) []span {
 		spans[i-1].end = min(spans[i-1].end, spans[i].start)
 	}
 	return spans
-}
-
-// sortSpans orders spans by their starts; those with one start stay in their
-// order. It is a radix sort of the starts: spans are large, and objects have up to
-// 100,000 of them.
-func sortSpans(spans []span) {
-	const digit = 11 // bits
-	type key struct {
-		start Addr // less the lowest
-		i     int
-	}
-	low, high := ^Addr(0), Addr(0)
-	for i := range spans {
-		low, high = min(low, spans[i].start), max(high, spans[i].start)
-	}
-	keys, to := make([]key, len(spans)), make([]key, len(spans))
-	for i := range spans {
-		keys[i] = key{spans[i].start - low, i}
-	}
-	for shift := 0; shift < 64 && (high-low)>>shift > 0; shift += digit {
-		var next [1 << digit]int // where the next key with this digit goes
-		for i := range keys {
-			next[keys[i].start>>shift%(1<<digit)]++
-		}
-		place := 0
-		for d := range next {
-			next[d], place = place, place+next[d]
-		}
-		for _, k := range keys {
-			at := &next[k.start>>shift%(1<<digit)]
-			to[*at] = k
-			*at++
-		}
-		keys, to = to, keys
-	}
-	// keys[i].i is where the span for i is. Each cycle is moved by one place.
-	for i := range keys {
-		first, to := spans[i], i
-		for keys[to].i != i {
-			from := keys[to].i
-			spans[to], keys[to].i = spans[from], to
-			to = from
-		}
-		spans[to], keys[to].i = first, to
-	}
 }
 
 // maxPadding is how much of a gap takes the row before it: one less than the usual

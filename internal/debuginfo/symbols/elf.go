@@ -160,10 +160,12 @@ func fromSection(f *elf.File, typ elf.SectionType) []Symbol {
 	return list
 }
 
-// contents reads a section of a size that tables of symbols have.
+// mostContents is the largest section that is read, in bytes: no table of symbols is larger.
+const mostContents = 1 << 30
+
+// contents reads a section.
 func contents(s *elf.Section) ([]byte, error) {
-	const most = 1 << 30
-	if s.Size > most {
+	if s.Size > mostContents {
 		return nil, fmt.Errorf("section %s: %#x bytes", s.Name, s.Size)
 	}
 	return s.Data()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"io"
 )
 
 // plt names the entries of the procedure linkage tables after the functions that
@@ -13,9 +14,9 @@ import (
 // where .plt.sec has those that are called, made for indirect branch tracking.
 func plt(f *elf.File) []Symbol {
 	slots := make(map[uint64]string)
-	byNumber, room := relocated(f, ".rela.plt", slots)
-	_, more := relocated(f, ".rela.dyn", slots)
-	room = max(room, more)
+	var byNumber []string // functions by the number of their relocation
+	room := relocated(f, ".rela.plt", slots, func(name string) { byNumber = append(byNumber, name) })
+	room = max(room, relocated(f, ".rela.dyn", slots, nil))
 	var list []Symbol
 	for _, name := range []string{".plt", ".plt.sec", ".plt.got"} {
 		sec := f.Section(name)
@@ -60,39 +61,53 @@ func entryName(code []byte, addr uint64, slots map[uint64]string, byNumber []str
 	return ""
 }
 
-// relocated adds to slots the addresses that the section's relocations fill with
-// the address of a function, and returns the functions in their order. room is what the names of their entries, which are
-// copied, may take in bytes: each function has an entry in each of three tables at most.
-func relocated(f *elf.File, section string, slots map[uint64]string) (list []string, room int) {
-	const relaSize = 24
+// relocated adds to slots the addresses that the section's relocations fill with the address of a function, and calls
+// each, unless it is nil, with the functions in their order. room is what the names of their entries, which are copied,
+// may take in bytes: each function has an entry in each of three tables at most.
+func relocated(f *elf.File, section string, slots map[uint64]string, each func(name string)) (room int) {
 	rela := f.Section(section)
-	if rela == nil || int(rela.Link) >= len(f.Sections) {
-		return nil, 0
+	if rela == nil || int(rela.Link) >= len(f.Sections) || rela.Size > mostContents {
+		return 0
 	}
 	dyn := f.Sections[rela.Link]
 	if int(dyn.Link) >= len(f.Sections) {
-		return nil, 0
+		return 0
 	}
-	relocs, err1 := contents(rela)
-	tab, err2 := contents(dyn)
-	str, err3 := contents(f.Sections[dyn.Link])
-	if err1 != nil || err2 != nil || err3 != nil {
-		return nil, 0
+	tab, err1 := contents(dyn)
+	str, err2 := contents(f.Sections[dyn.Link])
+	if err1 != nil || err2 != nil {
+		return 0
 	}
 	names := newStringTable(str)
-	for ; len(relocs) >= relaSize; relocs = relocs[relaSize:] {
-		info := binary.LittleEndian.Uint64(relocs[8:])
+	entries(rela, func(slot, info uint64) {
 		name := ""
 		switch elf.R_X86_64(uint32(info)) {
 		case elf.R_X86_64_JMP_SLOT, elf.R_X86_64_GLOB_DAT:
 			name = symbolName(tab, names, info>>32)
 		}
 		if name != "" {
-			slots[binary.LittleEndian.Uint64(relocs)] = name
+			slots[slot] = name
 		}
-		list = append(list, name)
+		if each != nil {
+			each(name)
+		}
+	})
+	return 3*len(str) + 1<<20
+}
+
+// entries yields r_offset and r_info of a section's relocations, in pieces of the section: Chromium's .rela.dyn has 26 MB.
+func entries(rela *elf.Section, each func(slot, info uint64)) {
+	const relaSize = 24 // Elf64_Rela: gABI chapter 4, "Relocation"
+	var piece [2048 * relaSize]byte
+	for r := rela.Open(); ; {
+		n, err := io.ReadFull(r, piece[:])
+		for list := piece[:n]; len(list) >= relaSize; list = list[relaSize:] {
+			each(binary.LittleEndian.Uint64(list), binary.LittleEndian.Uint64(list[8:]))
+		}
+		if err != nil {
+			return
+		}
 	}
-	return list, 3*len(str) + 1<<20
 }
 
 // symbolName returns the name of symbol i, or "" if there is none.

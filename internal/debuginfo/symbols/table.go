@@ -9,6 +9,8 @@ import (
 	"sort"
 	"strings"
 	"unique"
+
+	"github.com/ehasm/ehasm/internal/files/radix"
 )
 
 // Symbol is a named range [Start, End) of addresses.
@@ -33,32 +35,23 @@ type Table struct{ list []Symbol }
 // without size extends to the next. Both is what perf does, in
 // symbols__fixup_duplicate and symbols__fixup_end of tools/perf/util/symbol.c.
 func newTable(list []Symbol) *Table {
-	// Keys are a fifth of the size of symbols, which are moved once.
-	type key struct {
-		start uint64
-		pos   uint32
-	}
-	keys := make([]key, len(list))
 	for i := range list {
-		if list[i].End <= list[i].Start {
-			list[i].rank |= rankEmpty
-			list[i].End = list[i].Start
+		if s := &list[i]; s.End <= s.Start {
+			s.rank |= rankEmpty
+			s.End = s.Start
 		}
-		keys[i] = key{list[i].Start, uint32(i)}
 	}
-	slices.SortFunc(keys, func(a, b key) int { // a stable sort takes twice the time
-		if a.start != b.start {
-			return cmp.Compare(a.start, b.start)
+	radix.Sort(list, func(s *Symbol) uint64 { return s.Start })
+	kept := list[:0]
+	for i := range list {
+		switch last := len(kept) - 1; {
+		case last < 0 || kept[last].Start != list[i].Start:
+			kept = append(kept, list[i])
+		case better(&list[i], &kept[last]) < 0:
+			kept[last] = list[i]
 		}
-		return cmp.Or(better(&list[a.pos], &list[b.pos]), cmp.Compare(a.pos, b.pos))
-	})
-	keys = slices.CompactFunc(keys, func(a, b key) bool { return a.start == b.start })
-	sorted := make([]Symbol, len(keys))
-	for i, k := range keys {
-		sorted[i] = list[k.pos]
 	}
-	list = sorted
-	return extend(list)
+	return extend(kept)
 }
 
 // extend makes symbols without size end where the next one begins. One inside a symbol
