@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/shown"
 
 	"github.com/schollz/progressbar/v3"
@@ -164,3 +165,12 @@ func (c *console) stopBar() {
 		c.bar = nil
 	}
 }
+
+// reporter is the console as the packages have it that do the work of verbs.
+type reporter struct{ c *console }
+
+func (r reporter) Fail(name string, err error)         { r.c.fail(name, err) }
+func (r reporter) Note(name string, err error)         { r.c.note(name, err) }
+func (r reporter) Stdout() io.Writer                   { return r.c.out }
+func (r reporter) Stderr() io.Writer                   { return r.c.stderr }
+func (r reporter) Filling(quiet bool) builder.Progress { return filling(r.c, quiet) }

@@ -18,6 +18,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/files/limits"
 	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/perfcall"
 
 	"github.com/spf13/pflag"
 )
@@ -44,7 +45,7 @@ func main() {
 		stdout = closedOutput{}
 	}
 	do := run
-	if standsForPerf(os.Args[0]) {
+	if perfcall.StandsIn(os.Args[0]) {
 		do = runPerf
 	}
 	code := do(ctx, os.Args[1:], stdout, os.Stderr)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/profile/recorder"
@@ -370,7 +368,7 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 		c.fail("standard output", errors.New("the profile is binary and this is a terminal: name a file with -o"))
 		return exitFailed
 	}
-	status, err := recorder.Run(ctx, args, &opt.Options, recordConsole{c})
+	status, err := recorder.Run(ctx, args, &opt.Options, reporter{c})
 	var named *recorder.Error
 	var usage *recorder.UsageError
 	switch {
@@ -387,12 +385,3 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 	}
 	return status
 }
-
-// recordConsole is the console as a recording has it.
-type recordConsole struct{ c *console }
-
-func (r recordConsole) Fail(name string, err error)         { r.c.fail(name, err) }
-func (r recordConsole) Note(name string, err error)         { r.c.note(name, err) }
-func (r recordConsole) Stdout() io.Writer                   { return r.c.out }
-func (r recordConsole) Stderr() io.Writer                   { return r.c.stderr }
-func (r recordConsole) Filling(quiet bool) builder.Progress { return filling(r.c, quiet) }

@@ -5,22 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/stacks"
-	"github.com/ehasm/ehasm/internal/profile/symbolize"
-	"github.com/ehasm/ehasm/stack"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/spf13/pflag"
@@ -72,54 +67,39 @@ Examples:
 
 // stackOptions holds the flags of stack.
 type stackOptions struct {
-	names      symbolize.Options
-	pointers   unwind.FramePointers
-	pids       []int
-	every      bool // process
-	children   bool
-	name       *regexp.Regexp // of more processes; nil: none
-	core       string
-	executable string
-	output     string
-	format     *stackfmt.Spec // nil: text
-	merge      *bool          // nil: with many threads
-	consistent bool
-	watch      time.Duration // 0: once
-	rounds     int           // 0: until interrupted
-	crash      bool          // be the kernel's handler
-	handler    []string      // of crashes, after this one
+	stacks.Options
+	output  string
+	crash   bool     // be the kernel's handler
+	handler []string // of crashes, after this one
 }
-
-// manyThreads is the number of threads above which equal stacks are merged.
-const manyThreads = 20
 
 func stackVerb() verb {
 	v := verb{name: "stack", brief: "show the stacks of all threads of a process or core", help: stackHelp, more: stackMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &stackOptions{}
-		fs.IntSliceVarP(&opt.pids, "pid", "p", nil, "process `PID`; the flag may be left out")
-		fs.BoolVarP(&opt.every, "all", "a", false, "all processes that you may look at")
-		fs.BoolVar(&opt.children, "children", false, "also the processes' children, and theirs")
+		fs.IntSliceVarP(&opt.Processes.PIDs, "pid", "p", nil, "process `PID`; the flag may be left out")
+		fs.BoolVarP(&opt.Processes.Every, "all", "a", false, "all processes that you may look at")
+		fs.BoolVar(&opt.Processes.Children, "children", false, "also the processes' children, and theirs")
 		name := fs.String("name", "", "processes whose names match `PATTERN`, as with pgrep")
 		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`; with --core-pattern, to this folder")
 		format := fs.String("format", "", "`FORMAT`: text, "+formatNames()+"; default: by -o's name")
-		merge := fs.Bool("merge", false, fmt.Sprintf("write equal stacks once; default: above %d threads", manyThreads))
+		merge := fs.Bool("merge", false, fmt.Sprintf("write equal stacks once; default: above %d threads", stacks.ManyThreads))
 		noLines := fs.Bool("no-lines", false, "show no inlined functions, files and lines")
-		fs.BoolVar(&opt.names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
-		fs.BoolVar(&opt.names.Mangled, "no-demangle", false, "do not demangle names")
-		fs.BoolVar(&opt.consistent, "consistent", false, "stop all threads together, and say for how long")
-		fs.DurationVar(&opt.watch, "watch", 0, "look again each `TIME`, such as 1s, until ^C; stacks are counted")
-		fs.IntVarP(&opt.rounds, "rounds", "n", 0, "with --watch: look `N` times")
+		fs.BoolVar(&opt.Names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
+		fs.BoolVar(&opt.Names.Mangled, "no-demangle", false, "do not demangle names")
+		fs.BoolVar(&opt.Consistent, "consistent", false, "stop all threads together, and say for how long")
+		fs.DurationVar(&opt.Watch, "watch", 0, "look again each `TIME`, such as 1s, until ^C; stacks are counted")
+		fs.IntVarP(&opt.Rounds, "rounds", "n", 0, "with --watch: look `N` times")
 		fs.BoolVar(&opt.crash, "core-pattern", false, "handle a crash for the kernel: PID and TID are %P and %I")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to guess by rbp: always, gaps, never")
 		return func(ctx context.Context, args []string, c *console) int {
-			opt.names.Inline, opt.names.Lines = !*noLines, !*noLines
+			opt.Names.Inline, opt.Names.Lines = !*noLines, !*noLines
 			if fs.Changed("merge") {
-				opt.merge = merge
+				opt.Merge = merge
 			}
 			err := opt.check(fs, *format, *pointers)
 			if err == nil && fs.Changed("name") {
-				if opt.name, err = regexp.CompilePOSIX(*name); err != nil {
+				if opt.Processes.Name, err = regexp.CompilePOSIX(*name); err != nil {
 					err = fmt.Errorf("--name: %w", err)
 				}
 			}
@@ -135,7 +115,7 @@ func stackVerb() verb {
 				err = refuseTerminal(opt.spec(), opt.output, c)
 			}
 			if err == nil {
-				err = outfile.Distinct([]string{opt.core, opt.executable}, opt.output)
+				err = outfile.Distinct([]string{opt.Core, opt.Executable}, opt.output)
 			}
 			if err != nil {
 				return v.misuse(c, err)
@@ -148,36 +128,36 @@ func stackVerb() verb {
 
 // check sets what the flags' texts mean.
 func (opt *stackOptions) check(fs *pflag.FlagSet, format, pointers string) (err error) {
-	opt.format = stackfmt.ByPath(opt.output)
+	opt.Format = stackfmt.ByPath(opt.output)
 	if format == "text" {
-		opt.format = nil
+		opt.Format = nil
 	} else if fs.Changed("format") {
-		if opt.format, err = stackfmt.ByName(format); err != nil {
+		if opt.Format, err = stackfmt.ByName(format); err != nil {
 			return fmt.Errorf("--format: %w, or text", err)
 		}
 	}
-	if opt.pointers, err = unwind.ParseFramePointers(pointers); err != nil {
+	if opt.Pointers, err = unwind.ParseFramePointers(pointers); err != nil {
 		return fmt.Errorf("--frame-pointers: %w", err)
 	}
 	switch {
-	case opt.watch < 0 || fs.Changed("watch") && opt.watch == 0:
-		return fmt.Errorf("--watch %v: want a time above 0", opt.watch)
-	case opt.rounds < 0 || fs.Changed("rounds") && opt.rounds == 0:
-		return fmt.Errorf("--rounds %d: want at least 1", opt.rounds)
-	case opt.rounds > 0 && opt.watch == 0:
+	case opt.Watch < 0 || fs.Changed("watch") && opt.Watch == 0:
+		return fmt.Errorf("--watch %v: want a time above 0", opt.Watch)
+	case opt.Rounds < 0 || fs.Changed("rounds") && opt.Rounds == 0:
+		return fmt.Errorf("--rounds %d: want at least 1", opt.Rounds)
+	case opt.Rounds > 0 && opt.Watch == 0:
 		return errors.New("--rounds has no effect without --watch")
-	case opt.merge != nil && opt.format != nil:
-		return fmt.Errorf("--merge has no effect in the format %s", opt.format.Name)
+	case opt.Merge != nil && opt.Format != nil:
+		return fmt.Errorf("--merge has no effect in the format %s", opt.Format.Name)
 	}
 	return nil
 }
 
 // spec returns the format, of which only that is asked whether it is binary.
 func (opt *stackOptions) spec() *stackfmt.Spec {
-	if opt.format == nil {
+	if opt.Format == nil {
 		return &stackfmt.Spec{Name: "text"}
 	}
-	return opt.format
+	return opt.Format
 }
 
 // take sets what the arguments name: processes, or a core.
@@ -192,36 +172,36 @@ func (opt *stackOptions) take(args []string) error {
 		if err != nil {
 			return err
 		}
-		opt.pids = append(opt.pids, pid)
+		opt.Processes.PIDs = append(opt.Processes.PIDs, pid)
 	}
-	for _, pid := range opt.pids {
+	for _, pid := range opt.Processes.PIDs {
 		if pid < 1 || pid > 1<<31-1 {
 			return fmt.Errorf("PID %d: want a number from 1 to 2^31-1", pid)
 		}
 	}
-	many := opt.every || opt.children || opt.name != nil
+	many := opt.Processes.Every || opt.Processes.Children || opt.Processes.Name != nil
 	switch {
 	case len(files) > 0 && many:
 		return fmt.Errorf("file %q: --all, --children and --name want processes, not a core", files[0])
-	case opt.every && (opt.children || opt.name != nil || len(opt.pids) > 0):
+	case opt.Processes.Every && (opt.Processes.Children || opt.Processes.Name != nil || len(opt.Processes.PIDs) > 0):
 		return errors.New("--all has all processes: want no other")
-	case opt.children && opt.name == nil && len(opt.pids) == 0:
+	case opt.Processes.Children && opt.Processes.Name == nil && len(opt.Processes.PIDs) == 0:
 		return errors.New("--children: want a PID or --name")
-	case len(files) > 0 && len(opt.pids) > 0:
-		return fmt.Errorf("PID %d and file %q: want processes or a core", opt.pids[0], files[0])
+	case len(files) > 0 && len(opt.Processes.PIDs) > 0:
+		return fmt.Errorf("PID %d and file %q: want processes or a core", opt.Processes.PIDs[0], files[0])
 	case len(files) > 2:
 		return fmt.Errorf("argument %q: want CORE and EXECUTABLE only", files[2])
-	case len(files) > 0 && (opt.watch > 0 || opt.consistent):
+	case len(files) > 0 && (opt.Watch > 0 || opt.Consistent):
 		return errors.New("--watch and --consistent need a process: a core does not change")
 	case len(files) == 2:
-		opt.executable = files[1]
-	case len(files) == 0 && len(opt.pids) == 0 && !many:
+		opt.Executable = files[1]
+	case len(files) == 0 && len(opt.Processes.PIDs) == 0 && !many:
 		return errors.New("want a PID or a core")
-	case (len(opt.pids) > 1 || many) && opt.watch > 0:
+	case (len(opt.Processes.PIDs) > 1 || many) && opt.Watch > 0:
 		return errors.New("--watch: want one PID")
 	}
 	if len(files) > 0 {
-		opt.core = files[0]
+		opt.Core = files[0]
 	}
 	return nil
 }
@@ -255,8 +235,8 @@ func (opt *stackOptions) takeCrash(fs *pflag.FlagSet, args []string) (err error)
 		return fmt.Errorf("%s has no effect with --core-pattern", excess[0])
 	case len(args) != 2:
 		return errors.New("--core-pattern: want PID and TID, %P and %I of kernel.core_pattern")
-	case fs.Changed("format") && opt.format != nil && opt.format.Name != "json":
-		return fmt.Errorf("--format %s: reports of --core-pattern are text or json", opt.format.Name)
+	case fs.Changed("format") && opt.Format != nil && opt.Format.Name != "json":
+		return fmt.Errorf("--format %s: reports of --core-pattern are text or json", opt.Format.Name)
 	}
 	for _, arg := range args {
 		pid, err := parsePID(arg)
@@ -266,33 +246,18 @@ func (opt *stackOptions) takeCrash(fs *pflag.FlagSet, args []string) (err error)
 		if pid < 1 {
 			return fmt.Errorf("PID %d: want a number from 1 to 2^31-1", pid)
 		}
-		opt.pids = append(opt.pids, pid)
+		opt.Processes.PIDs = append(opt.Processes.PIDs, pid)
 	}
 	if !fs.Changed("format") {
-		opt.format = nil // the folder's name says nothing
+		opt.Format = nil // the folder's name says nothing
 	}
 	opt.output = cmp.Or(opt.output, crashFolder)
 	return nil
 }
 
-// stackRun is a run of the verb.
-type stackRun struct {
-	*stackOptions
-	c   *console
-	out *outfile.Output
-
-	format stackfmt.Format // nil: text
-	event  *stackfmt.Event
-	seen   []*unwind.Object
-}
-
 func runStack(ctx context.Context, opt *stackOptions, c *console) int {
-	r := &stackRun{stackOptions: opt, c: c, event: stacks.Event()}
-	if opt.format != nil {
-		r.format = opt.format.New(stackfmt.Options{Inline: opt.names.Inline, Lines: opt.names.Lines})
-	}
 	guard, saved := outfile.Guard, func(ctx context.Context) context.Context { return ctx }
-	if opt.watch > 0 { // an interruption ends the watch, and what was seen is written
+	if opt.Watch > 0 { // an interruption ends the watch, and what was seen is written
 		guard = func(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
 			return interrupt.Context(ctx)
 		}
@@ -300,18 +265,19 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 	}
 	ctx, stop := guard(ctx, opt.output)
 	defer stop()
-	var err error
-	if r.out, err = outfile.New(opt.output, stackPerm, c.out); err != nil {
+	out, err := outfile.New(opt.output, stackPerm, c.out)
+	if err != nil {
 		c.fail(opt.output, err)
 		return exitFailed
 	}
+	opt.Fetch = fetcher(ctx, false, c)
 	any := false
-	if !r.out.Run(saved(ctx), func() { any = r.all(ctx) }) {
+	if !out.Run(saved(ctx), func() { any = stacks.Run(ctx, &opt.Options, out, reporter{c}) }) {
 		c.fail("interrupted", fmt.Errorf("%s is not written", shown.Name(opt.output)))
 		return interrupt.Status(ctx)
 	}
 	if !any {
-		if f := r.out.File(); f != nil {
+		if f := out.File(); f != nil {
 			f.Abort() // there is nothing to write
 		}
 		if ctx.Err() != nil {
@@ -319,7 +285,7 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 		}
 		return exitFailed
 	}
-	if err := r.out.Finish(); err != nil {
+	if err := out.Finish(); err != nil {
 		c.fail(opt.output, err)
 	}
 	return exitDone // or failed, if c has a failure
@@ -327,145 +293,3 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 
 // stackPerm is the mode of outputs: a stack may show what others must not know.
 const stackPerm = atomicfile.PermText &^ 0o077
-
-// all writes what is asked for, and reports whether there is any.
-func (r *stackRun) all(ctx context.Context) (any bool) {
-	if r.core != "" {
-		any = r.one(r.coreName(), func() error { return r.ofCore(ctx) })
-	}
-	if r.core == "" {
-		any = r.ofProcesses(ctx)
-	}
-	if any && r.format != nil {
-		rec := stackfmt.Recording{Command: []string{"stacks"}, Events: []*stackfmt.Event{r.event}, Objects: r.seen, Start: time.Now()}
-		if err := r.format.Finish(r.out, &rec); err != nil && !r.out.Failed() {
-			r.c.fail(r.output, err)
-		}
-	}
-	return any
-}
-
-func (r *stackRun) one(name string, take func() error) bool {
-	if err := take(); err != nil {
-		r.c.fail(name, err)
-		return false
-	}
-	return true
-}
-
-// source is where the objects and names of a process or core come from.
-type source struct {
-	objects *unwind.Objects
-	names   *symbolize.Namer
-	cache   *symbolize.Cache
-	worker  stackfmt.Worker
-	stop    context.CancelFunc
-}
-
-// open makes a source.
-func (r *stackRun) open(ctx context.Context, vdso func() ([]byte, error)) *source {
-	compiling, stop := context.WithCancel(ctx)
-	s := &source{stop: stop}
-	opt := unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: vdso}
-	names := r.names
-	names.MapDirs, names.DebugDirs = []string{"/tmp"}, opt.DebugDirs
-	if fetch := fetcher(ctx, false, r.c); fetch != nil {
-		opt.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }
-		names.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.DebugInfo) }
-	}
-	s.objects = stack.NewObjects(compiling, opt)
-	names.Objects = s.objects.All
-	s.names = symbolize.New(names)
-	if r.format == nil {
-		s.cache = s.names.NewCache(nil)
-	} else {
-		s.worker = r.format.Worker()
-		s.cache = s.names.NewCache(s.worker.Render)
-	}
-	return s
-}
-
-// close ends the use of a source, and reports what was not as it should be.
-func (r *stackRun) close(s *source, name string) {
-	s.stop()
-	for _, err := range s.names.Close() {
-		r.c.note(name, err)
-	}
-	for _, o := range s.objects.All() {
-		if err := o.Err(); err != nil && o.Needed() && !errors.Is(err, unwind.ErrNoFile) && o.IsFile() {
-			r.c.note(o.Name, err)
-		}
-	}
-	r.seen = append(r.seen, s.objects.All()...)
-}
-
-// how returns how stacks are taken.
-func (r *stackRun) how(s *source) stack.Options {
-	return stack.Options{Objects: s.objects, FramePointers: r.pointers}
-}
-
-// add names the stacks of a target, into the groups of the text or into the format.
-func (r *stackRun) add(s *source, groups *stacks.Groups, t *stack.Target) {
-	list := make([]symbolize.Stack, len(t.Threads))
-	for i := range t.Threads {
-		list[i] = symbolize.Stack{Maps: t.Maps, PCs: t.Threads[i].PCs}
-	}
-	s.names.ForeseePlaces(list)
-	if r.format == nil {
-		groups.Add(t)
-		return
-	}
-	stacks.Samples(t, s.cache, r.event, func(sample *stackfmt.Sample) { r.out.Write(s.worker.Add(nil, sample)) })
-}
-
-// write writes the groups as text and a target's notes.
-func (r *stackRun) write(name string, groups *stacks.Groups, t *stack.Target) {
-	if r.format == nil {
-		r.out.Write(groups.Text(nil, t, r.consistent)) // the output reports errors
-	}
-	for _, note := range t.Notes {
-		r.c.note(name, errors.New(note))
-	}
-}
-
-func (r *stackRun) merged(t *stack.Target) bool {
-	if r.merge != nil {
-		return *r.merge
-	}
-	return r.watch > 0 || len(t.Threads) > manyThreads
-}
-
-func (r *stackRun) coreName() string {
-	if r.core == "-" {
-		return "standard input"
-	}
-	return r.core
-}
-
-// ofCore writes the stacks of the core.
-func (r *stackRun) ofCore(ctx context.Context) error {
-	open := func() (*stack.CoreFile, error) { return stack.OpenCoreFile(r.core) }
-	if r.core == "-" {
-		open = func() (*stack.CoreFile, error) { return stack.OpenCorePipe(os.Stdin) }
-	}
-	core, err := open()
-	if err != nil {
-		return err
-	}
-	defer core.Close()
-	s := r.open(ctx, core.VDSO)
-	defer r.close(s, r.coreName())
-	if r.executable != "" {
-		if err := core.Use(r.executable, s.objects); err != nil {
-			return fmt.Errorf("EXECUTABLE %s: %w", shown.Name(r.executable), err)
-		}
-	}
-	t, err := core.Target(ctx, r.how(s))
-	if err != nil {
-		return err
-	}
-	groups := stacks.NewGroups(s.cache, r.merged(t))
-	r.add(s, groups, t)
-	r.write(r.coreName(), groups, t)
-	return nil
-}

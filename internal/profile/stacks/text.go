@@ -1,4 +1,4 @@
-// Package stacks shows the stacks that package stack takes: as text, with equal ones together, and as samples for the formats
+// Package stacks takes stacks of processes and cores with package stack and shows them: as text, with equal ones together, and as samples for the formats
 // of package stackfmt.
 package stacks
 

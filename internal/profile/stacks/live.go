@@ -1,6 +1,6 @@
 //go:build linux && amd64
 
-package main
+package stacks
 
 import (
 	"context"
@@ -14,15 +14,14 @@ import (
 
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
-	"github.com/ehasm/ehasm/internal/profile/stacks"
 	"github.com/ehasm/ehasm/stack"
 )
 
 // ofProcesses writes the stacks of the processes that the arguments name, and reports whether there are any.
-func (r *stackRun) ofProcesses(ctx context.Context) (any bool) {
+func (r *run) ofProcesses(ctx context.Context) (any bool) {
 	pids, err := r.chosen()
 	if err != nil {
-		r.c.fail("processes", err)
+		r.c.Fail("processes", err)
 		return false
 	}
 	s := r.open(ctx, func() ([]byte, error) { return ondemand.VDSO(ctx) })
@@ -30,7 +29,7 @@ func (r *stackRun) ofProcesses(ctx context.Context) (any bool) {
 	defer live.Close()
 	defer r.close(s, "stacks")
 	named := make(map[int32]bool) // by the user: what is wrong with them is a failure
-	for _, pid := range r.pids {
+	for _, pid := range r.Processes.PIDs {
 		named[int32(pid)] = true
 	}
 	refused := 0
@@ -42,20 +41,20 @@ func (r *stackRun) ofProcesses(ctx context.Context) (any bool) {
 		case err == nil:
 			any = true
 		case named[pid]:
-			r.c.fail(processName(pid), err)
+			r.c.Fail(processName(pid), err)
 		case errors.Is(err, fs.ErrPermission):
 			refused++
 		case !errors.Is(err, stack.ErrNoProcess) && !errors.Is(err, stack.ErrEnded):
-			r.c.note(processName(pid), err)
+			r.c.Note(processName(pid), err)
 		}
 	}
 	switch {
 	case refused > 0 && any:
-		r.c.note("processes", fmt.Errorf("%d may not be looked at; root may", refused))
+		r.c.Note("processes", fmt.Errorf("%d may not be looked at; root may", refused))
 	case refused > 0:
-		r.c.fail("processes", fmt.Errorf("none of %d may be looked at; root may", refused))
-	case !any && len(r.pids) == 0:
-		r.c.fail("processes", errors.New("all have ended"))
+		r.c.Fail("processes", fmt.Errorf("none of %d may be looked at; root may", refused))
+	case !any && len(r.Processes.PIDs) == 0:
+		r.c.Fail("processes", errors.New("all have ended"))
 	}
 	return any
 }
@@ -63,11 +62,11 @@ func (r *stackRun) ofProcesses(ctx context.Context) (any bool) {
 func processName(pid int32) string { return fmt.Sprintf("process %d", pid) }
 
 // chosen returns the processes that the arguments name. Kernel threads and this process have no stacks to show.
-func (r *stackRun) chosen() (pids []int32, err error) {
-	for _, pid := range r.pids {
+func (r *run) chosen() (pids []int32, err error) {
+	for _, pid := range r.Processes.PIDs {
 		pids = append(pids, int32(pid))
 	}
-	if !r.every && !r.children && r.name == nil {
+	if !r.Processes.Every && !r.Processes.Children && r.Processes.Name == nil {
 		return procfs.WithChildren(nil, pids), nil
 	}
 	list, err := procfs.All()
@@ -75,8 +74,8 @@ func (r *stackRun) chosen() (pids []int32, err error) {
 		return nil, err
 	}
 	list = slices.DeleteFunc(list, func(p procfs.Process) bool { return p.Kernel || p.PID == int32(os.Getpid()) })
-	pattern := r.name
-	if r.every {
+	pattern := r.Processes.Name
+	if r.Processes.Every {
 		pattern = regexp.MustCompile("")
 	}
 	if pattern != nil {
@@ -86,7 +85,7 @@ func (r *stackRun) chosen() (pids []int32, err error) {
 		}
 		pids = append(pids, found...)
 	}
-	if !r.children {
+	if !r.Processes.Children {
 		list = nil
 	}
 	return procfs.WithChildren(list, pids), nil
@@ -94,14 +93,14 @@ func (r *stackRun) chosen() (pids []int32, err error) {
 
 // ofProcess writes the stacks of a process: those of one moment, or with --watch of many. more says that others come
 // before it.
-func (r *stackRun) ofProcess(ctx context.Context, s *source, live *stack.Live, pid int32, more bool) error {
-	t, err := live.Take(ctx, pid, r.consistent)
+func (r *run) ofProcess(ctx context.Context, s *source, live *stack.Live, pid int32, more bool) error {
+	t, err := live.Take(ctx, pid, r.Consistent)
 	if err != nil {
 		return err
 	}
-	groups := stacks.NewGroups(s.cache, r.merged(t))
+	groups := NewGroups(s.cache, r.merged(t))
 	r.add(s, groups, t)
-	if r.watch > 0 {
+	if r.Watch > 0 {
 		t = r.watchOn(ctx, live, s, groups, t)
 	}
 	if more && r.format == nil {
@@ -113,16 +112,16 @@ func (r *stackRun) ofProcess(ctx context.Context, s *source, live *stack.Live, p
 
 // watchOn takes the stacks again and again, until there were enough, the process ends or an interruption, and
 // returns the last ones.
-func (r *stackRun) watchOn(ctx context.Context, live *stack.Live, s *source, groups *stacks.Groups, t *stack.Target) *stack.Target {
-	tick := time.NewTicker(r.watch)
+func (r *run) watchOn(ctx context.Context, live *stack.Live, s *source, groups *Groups, t *stack.Target) *stack.Target {
+	tick := time.NewTicker(r.Watch)
 	defer tick.Stop()
-	for n := 1; r.rounds == 0 || n < r.rounds; n++ {
+	for n := 1; r.Rounds == 0 || n < r.Rounds; n++ {
 		select {
 		case <-ctx.Done():
 			return t
 		case <-tick.C:
 		}
-		next, err := live.Take(ctx, t.PID, r.consistent)
+		next, err := live.Take(ctx, t.PID, r.Consistent)
 		if err != nil { // it has ended, or an interruption came
 			return t
 		}
