@@ -46,64 +46,20 @@ func (t *Table) Encode() ([]byte, error) {
 	}
 	le := binary.LittleEndian
 	var groups, stream []byte
-	var at, lsda Addr
-	personality := -2 // of the function before
-	for i, f := range t.Functions {
+	var before state
+	for i := range t.Functions {
+		f := &t.Functions[i]
 		if i%perGroup == 0 {
-			at, lsda, personality = f.Start, base, -2
+			before = groupState(f.Start, base)
 			groups = le.AppendUint32(groups, uint32(f.Start-base))
 			groups = le.AppendUint32(groups, uint32(len(stream)))
 		}
-		var body []byte
-		start := uint64(f.Start-at)<<2 | 2
-		if f.Start%alignment == 0 {
-			start = uint64(f.Start-aligned(at)) / alignment << 2
-		}
-		if f.Personality != personality {
-			start |= 1
-			body = binary.AppendUvarint(body, uint64(f.Personality+1))
-			personality = f.Personality
-		}
-		if f.Personality >= 0 {
-			body = binary.AppendUvarint(body, uint64(f.LSDA-lsda))
-			lsda = f.LSDA
-			site := f.Start
-			for _, s := range f.Sites {
-				size, form := uint64(s.End-s.Start), uint64(formOther)
-				switch {
-				case s.Args != 0:
-				case size == callSize && s.Kind == Cleanup:
-					form = formCleanup
-				case size == callSize && s.Kind == Skip:
-					form = formSkip
-				}
-				body = binary.AppendUvarint(body, uint64(s.Start-site)*forms+form)
-				switch {
-				case s.Args != 0:
-					body = binary.AppendUvarint(body, size<<3|kindArgs)
-					body = binary.AppendUvarint(body, s.Args)
-					body = binary.AppendUvarint(body, uint64(s.Kind))
-				case form == formOther:
-					body = binary.AppendUvarint(body, size<<3|uint64(s.Kind))
-				}
-				site = s.End
-				if s.Kind.HasPad() {
-					body = binary.AppendUvarint(body, uint64(f.End-s.Pad))
-				}
-			}
-		}
-		stream = binary.AppendUvarint(stream, start)
-		stream = binary.AppendUvarint(stream, uint64(f.End-f.Start))
-		stream = binary.AppendUvarint(stream, uint64(len(body)))
-		stream = append(stream, body...)
-		at = f.End
+		stream = before.appendFunction(stream, f)
 	}
-	var b []byte
-	b = le.AppendUint64(b, uint64(base))
-	b = le.AppendUint32(b, uint32(len(t.Functions)))
-	b = le.AppendUint32(b, uint32(len(groups)/groupSize))
-	b = le.AppendUint32(b, uint32(len(t.Personalities)))
-	b = le.AppendUint32(b, uint32(len(stream)))
+	b := le.AppendUint64(nil, uint64(base))
+	for _, n := range []int{len(t.Functions), len(groups) / groupSize, len(t.Personalities), len(stream)} {
+		b = le.AppendUint32(b, uint32(n))
+	}
 	for _, p := range t.Personalities {
 		b = le.AppendUint64(b, uint64(p.Addr))
 		flags := uint64(0)
@@ -116,128 +72,69 @@ func (t *Table) Encode() ([]byte, error) {
 	return append(b, stream...), nil
 }
 
-// Decode is the inverse of Encode, except that names of personality routines
-// are lost. Any bytes give an error or a table that satisfies the documentation
-// of Table.
-func Decode(b []byte) (*Table, error) {
-	t := &Table{}
-	if len(b) == 0 {
-		return t, nil
-	}
-	bad := func(format string, args ...any) (*Table, error) {
-		return nil, fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(format, args...))
-	}
-	if len(b) < headerSize {
-		return bad("%d bytes", len(b))
-	}
-	le := binary.LittleEndian
-	base := Addr(le.Uint64(b))
-	functions, groups, personalities, size := uint64(le.Uint32(b[8:])), uint64(le.Uint32(b[12:])), uint64(le.Uint32(b[16:])), uint64(le.Uint32(b[20:]))
-	b = b[headerSize:]
-	if uint64(len(b)) != personalities*personalitySize+groups*groupSize+size || groups != (functions+perGroup-1)/perGroup || functions > size {
-		return bad("%d functions, %d groups, %d personalities and %d bytes in %d", functions, groups, personalities, size, len(b))
-	}
-	for range personalities {
-		t.Personalities = append(t.Personalities, Personality{Addr: Addr(le.Uint64(b)), Indirect: b[8]&personalityIndirect != 0})
-		b = b[personalitySize:]
-	}
-	index, stream := b[:groups*groupSize], b[groups*groupSize:]
-	r := reader{b: stream}
-	var at, lsda, end Addr
-	var personality int
-	for i := range functions {
-		if i%perGroup == 0 {
-			g := index[i/perGroup*groupSize:]
-			if uint64(le.Uint32(g[4:])) != uint64(r.pos) {
-				return bad("group %d", i/perGroup)
-			}
-			at, lsda, personality = base+Addr(le.Uint32(g)), base, -2
-		}
-		f := Function{Personality: -1}
-		start := r.uleb()
-		if f.Start = at + Addr(start>>2); start&2 == 0 {
-			f.Start = aligned(at) + Addr(start>>2)*alignment
-		}
-		size := r.uleb()
-		f.End = f.Start + Addr(size)
-		body := reader{b: r.bytes(r.uleb())}
-		if r.bad || start>>2 > 1<<32 || size > 1<<32 || f.Start < end || f.End <= f.Start {
-			return bad("function %d", i)
-		}
-		if start&1 != 0 {
-			personality = int(min(body.uleb(), personalities+1)) - 1
-		}
-		f.Personality = personality
-		if f.Personality < -1 || f.Personality >= int(personalities) {
-			return bad("function %d: personality %d of %d", i, f.Personality, personalities)
-		}
-		if f.Personality >= 0 {
-			f.LSDA = lsda + Addr(body.uleb())
-			lsda = f.LSDA
-			for site := f.Start; !body.bad && body.pos < len(body.b); {
-				gap := body.uleb()
-				s := Site{Start: site + Addr(gap/forms), Kind: Skip}
-				s.End = s.Start + callSize
-				switch gap % forms {
-				case formCleanup:
-					s.Kind = Cleanup
-				case formOther:
-					v := body.uleb()
-					s.Kind, s.End = Kind(v&7), s.Start+Addr(v>>3)
-				}
-				if s.Kind == kindArgs {
-					s.Args = body.uleb()
-					s.Kind = Kind(min(body.uleb(), kindArgs))
-					if s.Args == 0 || s.Args%8 != 0 || s.Args > MaxArgs || !s.Kind.HasPad() && s.Kind != Ask {
-						return bad("function %d: arguments of site %d", i, len(f.Sites))
-					}
-				}
-				if s.Kind.HasPad() {
-					s.Pad = f.End - Addr(body.uleb())
-				}
-				if body.bad || s.Kind > Ask || s.Start < site || s.End <= s.Start || s.End > f.End ||
-					s.Kind.HasPad() && (s.Pad < f.Start || s.Pad >= f.End) {
-					return bad("function %d: site %d", i, len(f.Sites))
-				}
-				f.Sites = append(f.Sites, s)
-				site = s.End
-			}
-		}
-		if body.bad || body.pos != len(body.b) {
-			return bad("function %d", i)
-		}
-		t.Functions = append(t.Functions, f)
-		at, end = f.End, f.End
-	}
-	if r.pos != len(stream) {
-		return bad("%d bytes too many", len(stream)-r.pos)
-	}
-	return t, nil
+// state holds what the encoding of a function is relative to: the end, the LSDA and the personality of
+// the function before it.
+type state struct {
+	at, lsda    Addr
+	personality int // as in Function; unknown before the first function of a group
 }
 
-// reader reads LEB128 numbers of at most 64 bits.
-type reader struct {
-	b   []byte
-	pos int
-	bad bool
+// unknown is no personality of a Function.
+const unknown = -2
+
+// groupState returns the state before the first function of a group, which can be read without the other groups.
+// base is the start of the table's first function.
+func groupState(start, base Addr) state { return state{start, base, unknown} }
+
+// appendFunction appends a function: start, size, and the size and content of its body.
+func (st *state) appendFunction(b []byte, f *Function) []byte {
+	start := uint64(f.Start-st.at)<<2 | 2
+	if f.Start%alignment == 0 {
+		start = uint64(f.Start-aligned(st.at)) / alignment << 2
+	}
+	var body []byte
+	if f.Personality != st.personality {
+		start |= 1
+		body = binary.AppendUvarint(body, uint64(f.Personality+1))
+		st.personality = f.Personality
+	}
+	if f.Personality >= 0 {
+		body = binary.AppendUvarint(body, uint64(f.LSDA-st.lsda))
+		st.lsda = f.LSDA
+		end := f.Start // of the site before
+		for i := range f.Sites {
+			body = f.Sites[i].append(body, end, f)
+			end = f.Sites[i].End
+		}
+	}
+	st.at = f.End
+	b = binary.AppendUvarint(b, start)
+	b = binary.AppendUvarint(b, uint64(f.End-f.Start))
+	b = binary.AppendUvarint(b, uint64(len(body)))
+	return append(b, body...)
 }
 
-func (r *reader) uleb() uint64 {
-	v, n := binary.Uvarint(r.b[r.pos:])
-	if n <= 0 {
-		r.bad = true
-		return 0
+// append appends a site of f; end is the end of the site before it.
+func (s *Site) append(b []byte, end Addr, f *Function) []byte {
+	size, form := uint64(s.End-s.Start), uint64(formOther)
+	switch {
+	case s.Args != 0:
+	case size == callSize && s.Kind == Cleanup:
+		form = formCleanup
+	case size == callSize && s.Kind == Skip:
+		form = formSkip
 	}
-	r.pos += n
-	return v
-}
-
-func (r *reader) bytes(n uint64) []byte {
-	if r.bad || n > uint64(len(r.b)-r.pos) {
-		r.bad = true
-		return nil
+	b = binary.AppendUvarint(b, uint64(s.Start-end)*forms+form)
+	switch {
+	case s.Args != 0:
+		b = binary.AppendUvarint(b, size<<3|kindArgs)
+		b = binary.AppendUvarint(b, s.Args)
+		b = binary.AppendUvarint(b, uint64(s.Kind))
+	case form == formOther:
+		b = binary.AppendUvarint(b, size<<3|uint64(s.Kind))
 	}
-	b := r.b[r.pos : r.pos+int(n)]
-	r.pos += int(n)
+	if s.Kind.HasPad() {
+		b = binary.AppendUvarint(b, uint64(f.End-s.Pad))
+	}
 	return b
 }
