@@ -234,34 +234,13 @@ func (c *exprCode) binary(op dwarfcfa.ExprOp, i int) error {
 		a.op(x86.ASUBQ, cx, ax)
 	case dwarfcfa.OpDiv, dwarfcfa.OpMod:
 		operands()
-		a.op(x86.ATESTQ, cx, cx)
-		a.jump(x86.AJEQ, c.g.exprUnreadable)
-		a.op(x86.AXORL, dx, dx)
-		if op.Code == dwarfcfa.OpMod {
-			a.divide(x86.ADIVQ, x86.REG_CX)
-			a.op(x86.AMOVQ, dx, ax)
-			break
-		}
-		// The quotient may overflow, which idiv traps, if b is -1: then both are negated.
-		a.op(x86.ACMPQ, cx, imm(-1))
-		a.op1(x86.ASETEQ, reg(x86.REG_DX))
-		a.op1(x86.ANEGQ, dx)
-		a.op(x86.AXORQ, dx, ax)
-		a.op(x86.ASUBQ, dx, ax)
-		a.op(x86.AXORQ, dx, cx)
-		a.op(x86.ASUBQ, dx, cx)
-		a.op0(x86.ACQO)
-		a.divide(x86.AIDIVQ, x86.REG_CX)
-	case dwarfcfa.OpShl, dwarfcfa.OpShr:
-		shift := x86.ASHLQ
-		if op.Code == dwarfcfa.OpShr {
-			shift = x86.ASHRQ
-		}
+		c.divide(op.Code == dwarfcfa.OpMod)
+	case dwarfcfa.OpShl:
 		operands()
-		a.op(obj.As(shift), cx, ax) // by the low six bits
-		a.op(x86.ACMPQ, cx, imm(64))
-		a.op(x86.ASBBQ, cx, cx) // all ones below 64
-		a.op(x86.AANDQ, cx, ax)
+		c.shift(x86.ASHLQ)
+	case dwarfcfa.OpShr:
+		operands()
+		c.shift(x86.ASHRQ)
 	case dwarfcfa.OpShra:
 		operands()
 		a.op(x86.AMOVL, imm(63), dx)
@@ -285,4 +264,38 @@ func (c *exprCode) binary(op dwarfcfa.ExprOp, i int) error {
 	}
 	c.depth--
 	return nil
+}
+
+// divide emits rax / rcx, signed, or the unsigned rest, as DWARF 5, 2.5.1.4 has them. Division by zero has no result.
+func (c *exprCode) divide(rest bool) {
+	a := c.g.asm
+	ax, cx, dx := reg(x86.REG_AX), reg(x86.REG_CX), reg(x86.REG_DX)
+	a.op(x86.ATESTQ, cx, cx)
+	a.jump(x86.AJEQ, c.g.exprUnreadable)
+	a.op(x86.AXORL, dx, dx)
+	if rest {
+		a.divide(x86.ADIVQ, x86.REG_CX)
+		a.op(x86.AMOVQ, dx, ax)
+		return
+	}
+	// The quotient may overflow, which idiv traps, if the divisor is -1: then both are negated.
+	a.op(x86.ACMPQ, cx, imm(-1))
+	a.op1(x86.ASETEQ, dx)
+	a.op1(x86.ANEGQ, dx)
+	a.op(x86.AXORQ, dx, ax)
+	a.op(x86.ASUBQ, dx, ax)
+	a.op(x86.AXORQ, dx, cx)
+	a.op(x86.ASUBQ, dx, cx)
+	a.op0(x86.ACQO)
+	a.divide(x86.AIDIVQ, x86.REG_CX)
+}
+
+// shift emits a logical shift of rax by rcx bits: 0 from 64 bits on, where the instruction takes the low six bits.
+func (c *exprCode) shift(instruction obj.As) {
+	a := c.g.asm
+	ax, cx := reg(x86.REG_AX), reg(x86.REG_CX)
+	a.op(instruction, cx, ax)
+	a.op(x86.ACMPQ, cx, imm(64))
+	a.op(x86.ASBBQ, cx, cx) // all ones below 64
+	a.op(x86.AANDQ, cx, ax)
 }

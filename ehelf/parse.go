@@ -231,45 +231,15 @@ func (l *layout) at(image []byte, addr, size uint64) ([]byte, bool) {
 
 // findFunctions looks the two exported functions up in the dynamic symbols.
 func (l *layout) findFunctions(image, dynamic []byte) error {
+	d, err := readDynamic(dynamic)
+	if err != nil {
+		return err
+	}
+	symbols, names, err := d.tables(l, image)
+	if err != nil {
+		return err
+	}
 	le := binary.LittleEndian
-	var hash, strtab, symtab, strsz uint64
-	syment := uint64(symSize)
-	for d := dynamic; len(d) >= dynSize; d = d[dynSize:] {
-		tag, val := le.Uint64(d), le.Uint64(d[8:])
-		switch tag {
-		case dtNull:
-			d = d[:dynSize]
-		case dtHash:
-			hash = val
-		case dtStrtab:
-			strtab = val
-		case dtSymtab:
-			symtab = val
-		case dtStrsz:
-			strsz = val
-		case dtSyment:
-			syment = val
-		case dtNeeded, dtRela, dtRel, dtRelr, dtJmprel, dtInit, dtInitArr, dtTextrel:
-			return bad("dynamic section: tag %d: needs a dynamic linker", tag)
-		case dtFlags:
-			if val&flgTextrel != 0 {
-				return bad("dynamic section: text relocations")
-			}
-		}
-	}
-	header, ok := l.at(image, hash, 8)
-	if hash == 0 || !ok || syment != symSize {
-		return bad("no usable symbol table")
-	}
-	count := uint64(le.Uint32(header[4:])) // nchain is the number of symbols
-	symbols, ok := l.at(image, symtab, count*symSize)
-	if !ok {
-		return bad("%d dynamic symbols at %#x", count, symtab)
-	}
-	names, ok := l.at(image, strtab, strsz)
-	if !ok {
-		return bad("dynamic strings: %#x bytes at %#x", strsz, strtab)
-	}
 	for ; len(symbols) > 0; symbols = symbols[symSize:] {
 		nameOff, info, shndx := uint64(le.Uint32(symbols)), symbols[4], le.Uint16(symbols[6:])
 		if nameOff >= uint64(len(names)) || info&0xf != sttFunc || shndx == 0 {
@@ -295,18 +265,65 @@ func (l *layout) findFunctions(image, dynamic []byte) error {
 		}
 	}
 	var missing []string
-	for _, f := range []struct {
-		name string
-		addr uint64
-	}{{abi.SymbolStep, l.step}, {abi.SymbolWalk, l.walk}} {
-		if f.addr == 0 {
-			missing = append(missing, f.name)
-		}
+	if l.step == 0 {
+		missing = append(missing, abi.SymbolStep)
+	}
+	if l.walk == 0 {
+		missing = append(missing, abi.SymbolWalk)
 	}
 	if missing != nil {
 		return bad("does not export %s", strings.Join(missing, " and "))
 	}
 	return nil
+}
+
+// dynamicEntries are the entries of a dynamic section that say where its symbols are: gABI chapter 5, "Dynamic Section".
+type dynamicEntries struct{ hash, strtab, symtab, strsz, syment uint64 }
+
+// readDynamic reads the dynamic section. It refuses entries that ask for work of a dynamic linker.
+func readDynamic(list []byte) (e dynamicEntries, err error) {
+	le := binary.LittleEndian
+	e.syment = symSize
+	for ; len(list) >= dynSize; list = list[dynSize:] {
+		tag, val := le.Uint64(list), le.Uint64(list[8:])
+		switch tag {
+		case dtNull:
+			return e, nil
+		case dtHash:
+			e.hash = val
+		case dtStrtab:
+			e.strtab = val
+		case dtSymtab:
+			e.symtab = val
+		case dtStrsz:
+			e.strsz = val
+		case dtSyment:
+			e.syment = val
+		case dtNeeded, dtRela, dtRel, dtRelr, dtJmprel, dtInit, dtInitArr, dtTextrel:
+			return e, bad("dynamic section: tag %d: needs a dynamic linker", tag)
+		case dtFlags:
+			if val&flgTextrel != 0 {
+				return e, bad("dynamic section: text relocations")
+			}
+		}
+	}
+	return e, nil
+}
+
+// tables returns the dynamic symbols and the strings of their names.
+func (e *dynamicEntries) tables(l *layout, image []byte) (symbols, names []byte, err error) {
+	header, ok := l.at(image, e.hash, 8)
+	if e.hash == 0 || !ok || e.syment != symSize {
+		return nil, nil, bad("no usable symbol table")
+	}
+	count := uint64(binary.LittleEndian.Uint32(header[4:])) // nchain is the number of symbols
+	if symbols, ok = l.at(image, e.symtab, count*symSize); !ok {
+		return nil, nil, bad("%d dynamic symbols at %#x", count, e.symtab)
+	}
+	if names, ok = l.at(image, e.strtab, e.strsz); !ok {
+		return nil, nil, bad("dynamic strings: %#x bytes at %#x", e.strsz, e.strtab)
+	}
+	return symbols, names, nil
 }
 
 // executable reports whether addr lies in an R+X segment.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 
@@ -149,39 +150,69 @@ func (im *Image) makeChunks() error {
 	if err != nil {
 		return err
 	}
-	const alloc = elf.SHF_ALLOC
-
 	align := uint64(codeAlign)
 	if im.src.Bare {
 		align = bareAlign
 	}
-	im.text = bytesChunk(".text", elf.SHT_PROGBITS, alloc|elf.SHF_EXECINSTR, align, im.code.Text)
+	im.text = bytesChunk(".text", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, align, im.code.Text)
+	im.makeNotes(lines)
+	dynamic := im.makeDynamic()
+	hdr, frame := unwind.chunks(im.text)
+	im.ehFrameHdr = hdr
 
-	ownID := bytesChunk(".note.gnu.build-id", elf.SHT_NOTE, alloc, noteAlign,
+	im.loaded = append(slices.Clone(im.notes), dynamic...)
+	im.loaded = append(im.loaded, hdr, frame)
+	if !im.src.Relro {
+		im.loaded = append(im.loaded, im.dynamic)
+	}
+	if len(im.code.Data) > 0 {
+		im.rodata = bytesChunk(".rodata", elf.SHT_PROGBITS, elf.SHF_ALLOC, align, im.code.Data)
+		im.loaded = append(im.loaded, im.rodata)
+	}
+	if len(im.src.Sites) > 0 {
+		im.sites = bytesChunk(abi.SitesSection, elf.SHT_PROGBITS, elf.SHF_ALLOC, 8, im.src.Sites)
+		im.loaded = append(im.loaded, im.sites)
+	}
+	im.makeOthers()
+
+	im.chunks = append(slices.Clone(im.loaded), im.text)
+	if im.src.Relro {
+		im.chunks = append(im.chunks, im.dynamic, im.padding)
+	}
+	im.chunks = append(im.chunks, im.others...)
+	im.nameChunks()
+	return nil
+}
+
+// makeNotes makes the notes: the file's own build-id, and whose eh_elf it is, built from what.
+func (im *Image) makeNotes(lines []byte) {
+	ownID := bytesChunk(".note.gnu.build-id", elf.SHT_NOTE, elf.SHF_ALLOC, noteAlign,
 		appendNote(nil, "GNU", noteGNUBuildID, make([]byte, buildIDSize)))
 	identity := appendNote(nil, abi.NoteOwner, abi.NoteIdentity, im.identity())
 	if len(lines) > 0 {
 		identity = appendNote(identity, abi.NoteOwner, abi.NoteBuild, lines)
 	}
-	note := im.noteChunk(identity)
-	im.notes = []*chunk{ownID, note}
+	im.notes = []*chunk{ownID, im.noteChunk(identity)}
+}
 
-	dynStrings := newStrtab()
-	soname := dynStrings.add(im.src.Soname())
+// makeDynamic makes what the dynamic loader reads, and returns it without the dynamic section, whose place depends on
+// Relro.
+func (im *Image) makeDynamic() []*chunk {
+	const alloc = elf.SHF_ALLOC
+	strs := newStrtab()
+	soname := strs.add(im.src.Soname())
 	exports := exported(im.code.Symbols)
 	names := make([]string, len(exports))
 	for i, s := range exports {
 		names[i] = s.Name
 	}
-	dynsym := symbolTable(".dynsym", elf.SHT_DYNSYM, alloc, exports, dynStrings, im.text)
-	dynstr := bytesChunk(".dynstr", elf.SHT_STRTAB, alloc, 1, dynStrings.bytes)
+	dynsym := symbolTable(".dynsym", elf.SHT_DYNSYM, alloc, exports, strs, im.text)
+	dynstr := bytesChunk(".dynstr", elf.SHT_STRTAB, alloc, 1, strs.bytes)
 	gnu := bytesChunk(".gnu.hash", elf.SHT_GNU_HASH, alloc, 8, gnuHashTable(names))
 	sysv := bytesChunk(".hash", elf.SHT_HASH, alloc, 8, sysvHashTable(names))
 	sysv.entsize = 4
 	dynsym.link, gnu.link, sysv.link = dynstr, dynsym, dynsym
 
-	hdr, frame := unwind.chunks(im.text)
-	im.ehFrameHdr = hdr
 	im.dynamic = dynamicSection(soname, gnu, sysv, dynsym, dynstr)
 	if im.src.Relro {
 		im.dynamic.flags |= elf.SHF_WRITE
@@ -190,44 +221,30 @@ func (im *Image) makeChunks() error {
 		// calls its own .relro_padding; to eu-elflint what begins with .rel is SHT_REL.)
 		im.padding = bytesChunk(".padding", elf.SHT_NOBITS, alloc|elf.SHF_WRITE, 1, nil)
 	}
+	return []*chunk{gnu, sysv, dynsym, dynstr}
+}
 
-	im.loaded = []*chunk{ownID, note, gnu, sysv, dynsym, dynstr, hdr, frame}
-	if !im.src.Relro {
-		im.loaded = append(im.loaded, im.dynamic)
-	}
-	if len(im.code.Data) > 0 {
-		im.rodata = bytesChunk(".rodata", elf.SHT_PROGBITS, alloc, align, im.code.Data)
-		im.loaded = append(im.loaded, im.rodata)
-	}
-
-	if len(im.src.Sites) > 0 {
-		im.sites = bytesChunk(abi.SitesSection, elf.SHT_PROGBITS, alloc, 8, im.src.Sites)
-		im.loaded = append(im.loaded, im.sites)
-	}
-
+// makeOthers makes the sections that are not loaded: symbols for debuggers, and the names of sections.
+func (im *Image) makeOthers() {
 	strs := newStrtab()
 	symtab := symbolTable(".symtab", elf.SHT_SYMTAB, 0, localsFirst(im.code.Symbols), strs, im.text)
 	strtab := bytesChunk(".strtab", elf.SHT_STRTAB, 0, 1, strs.bytes)
 	symtab.link = strtab
 	im.shstrtab = &chunk{name: ".shstrtab", typ: elf.SHT_STRTAB, align: 1}
-
 	if !im.src.Bare {
 		im.others = []*chunk{symtab, strtab, im.shstrtab}
 	}
+}
 
-	im.chunks = append(append([]*chunk{}, im.loaded...), im.text)
-	if im.src.Relro {
-		im.chunks = append(im.chunks, im.dynamic, im.padding)
-	}
-	im.chunks = append(im.chunks, im.others...)
-	sectionNames := newStrtab()
+// nameChunks numbers the sections and fills .shstrtab with their names.
+func (im *Image) nameChunks() {
+	names := newStrtab()
 	for i, c := range im.chunks {
 		c.index = uint16(i + 1) // section 0 is the null section
-		c.nameOff = sectionNames.add(c.name)
+		c.nameOff = names.add(c.name)
 	}
-	im.shstrtab.size = uint64(len(sectionNames.bytes))
-	im.shstrtab.write = func(dst []byte) { copy(dst, sectionNames.bytes) }
-	return nil
+	im.shstrtab.size = uint64(len(names.bytes))
+	im.shstrtab.write = func(dst []byte) { copy(dst, names.bytes) }
 }
 
 // localsFirst orders symbols as .symtab asks: local ones before global ones,

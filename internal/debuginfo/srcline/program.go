@@ -148,36 +148,17 @@ func (t *lineTable) run(p *program, section []byte) error {
 			t.view(&m, false)
 		case op == lnsNegateStmt:
 			m.isStmt = !m.isStmt
-		case op == 0: // extended
-			size := c.uleb()
-			from := c.off
-			kind := c.u8()
-			switch kind {
-			case lneSetAddress:
-				m.addr, m.view = 0, 0
-				if p.addrSize > 8 {
-					c.bad = true
-				} else {
-					m.addr = c.uint(uint64(p.addrSize))
-				}
-			case lneDefineFile:
-				p.definesFiles = true
-			}
-			if size > p.end-from || from+size < c.off {
-				c.bad = true
-			}
-			if c.off = from + size; c.bad {
+		case op == 0:
+			if !m.extended(&c, p) || c.bad {
 				break
 			}
-			if kind == lneEndSequence {
-				t.view(&m, true)
-				if n := len(rows); n > first && (span{rows[first].addr, m.addr}).live() {
-					rows = append(rows, row{m.addr, noFile, 0})
-					sequences = append(sequences, rows[first:len(rows):len(rows)])
-				}
-				first = len(rows)
-				m = machine{file: 1, line: 1, isStmt: p.statement}
+			t.view(&m, true)
+			if n := len(rows); n > first && (span{rows[first].addr, m.addr}).live() {
+				rows = append(rows, row{m.addr, noFile, 0})
+				sequences = append(sequences, rows[first:len(rows):len(rows)])
 			}
+			first = len(rows)
+			m = machine{file: 1, line: 1, isStmt: p.statement}
 		case op == lnsAdvancePC:
 			m.advance(p, int(c.uleb()))
 		case op == lnsAdvanceLine:
@@ -201,6 +182,29 @@ func (t *lineTable) run(p *program, section []byte) error {
 		return errors.New("the program goes beyond its end")
 	}
 	return nil
+}
+
+// extended runs an extended opcode: DWARF 5, 6.2.5.3. end reports that it ends the sequence.
+func (m *machine) extended(c *cursor, p *program) (end bool) {
+	size := c.uleb()
+	from := c.off
+	kind := c.u8()
+	switch kind {
+	case lneSetAddress:
+		m.addr, m.view = 0, 0
+		if p.addrSize > 8 {
+			c.bad = true
+		} else {
+			m.addr = c.uint(uint64(p.addrSize))
+		}
+	case lneDefineFile:
+		p.definesFiles = true
+	}
+	if size > p.end-from || from+size < c.off {
+		c.bad = true
+	}
+	c.off = from + size
+	return kind == lneEndSequence
 }
 
 // addRow appends the machine's row to a sequence, whose rows begin at index first.
