@@ -78,8 +78,8 @@ func readHeader(b []byte) (h header, rest []byte, err error) {
 // readFunction reads what appendFunction has written. end is the end of the function before.
 func (st *state) readFunction(r *reader, end Addr, personalities uint64) (f Function, err error) {
 	start := r.uleb()
-	if f.Start = st.at + Addr(start>>2); start&2 == 0 {
-		f.Start = aligned(st.at) + Addr(start>>2)*alignment
+	if f.Start = st.end + Addr(start>>2); start&2 == 0 {
+		f.Start = aligned(st.end) + Addr(start>>2)*alignment
 	}
 	size := r.uleb()
 	f.End = f.Start + Addr(size)
@@ -104,7 +104,7 @@ func (st *state) readFunction(r *reader, end Addr, personalities uint64) (f Func
 	if body.bad || body.pos != len(body.b) {
 		return f, errors.New("size")
 	}
-	st.at = f.End
+	st.end = f.End
 	return f, nil
 }
 

@@ -75,7 +75,7 @@ func (t *Table) Encode() ([]byte, error) {
 // state holds what the encoding of a function is relative to: the end, the LSDA and the personality of
 // the function before it.
 type state struct {
-	at, lsda    Addr
+	end, lsda   Addr
 	personality int // as in Function; unknown before the first function of a group
 }
 
@@ -88,9 +88,9 @@ func groupState(start, base Addr) state { return state{start, base, unknown} }
 
 // appendFunction appends a function: start, size, and the size and content of its body.
 func (st *state) appendFunction(b []byte, f *Function) []byte {
-	start := uint64(f.Start-st.at)<<2 | 2
+	start := uint64(f.Start-st.end)<<2 | 2
 	if f.Start%alignment == 0 {
-		start = uint64(f.Start-aligned(st.at)) / alignment << 2
+		start = uint64(f.Start-aligned(st.end)) / alignment << 2
 	}
 	var body []byte
 	if f.Personality != st.personality {
@@ -107,7 +107,7 @@ func (st *state) appendFunction(b []byte, f *Function) []byte {
 			end = f.Sites[i].End
 		}
 	}
-	st.at = f.End
+	st.end = f.End
 	b = binary.AppendUvarint(b, start)
 	b = binary.AppendUvarint(b, uint64(f.End-f.Start))
 	b = binary.AppendUvarint(b, uint64(len(body)))
