@@ -3,10 +3,12 @@
 package stack_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -89,4 +91,28 @@ func TestReadWrong(t *testing.T) {
 	assert.ErrorContains(t, err, "no regular file")
 	_, err = stack.ReadCore(t.Context(), "absent", "", stack.Options{})
 	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestReadKeepsNothing: a program that looks at processes again and again does not grow.
+func TestReadKeepsNothing(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	heap := func(reads int) int64 {
+		for range reads {
+			_, err := stack.ReadProcess(context.Background(), cmd.Process.Pid, stack.Options{})
+			require.NoError(t, err)
+		}
+		runtime.GC()
+		runtime.GC() // the first may only have found what ends with a cleanup
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const reads, most = 20, 4 << 20 // a process of libc alone takes 1 MB
+	first := heap(1)
+	assert.Less(t, heap(reads)-first, int64(most))
 }

@@ -252,15 +252,26 @@ func (n *Namer) entry(o *unwind.Object) (e *tableEntry, first bool) {
 	if e == nil {
 		e, first = &tableEntry{fill: func() *symbols.Table { t, _ := n.readSymbols(o); return t }}, true
 		n.objects[k] = e
-		runtime.AddCleanup(o, n.forget, k)
+		runtime.AddCleanup(o, forget, entryKey{weak.Make(n), k})
 	}
 	return e, first
 }
 
-func (n *Namer) forget(k weak.Pointer[unwind.Object]) {
+// entryKey names an entry. It keeps neither the Namer nor the object alive: a cleanup keeps its argument until it runs.
+type entryKey struct {
+	namer  weak.Pointer[Namer]
+	object weak.Pointer[unwind.Object]
+}
+
+// forget removes the entry of an object that is gone.
+func forget(k entryKey) {
+	n := k.namer.Value()
+	if n == nil {
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.objects, k)
+	delete(n.objects, k.object)
 }
 
 // Foresee reads the symbols and the debug information of an object in the
