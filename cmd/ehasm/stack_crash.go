@@ -16,12 +16,21 @@ const kernelLog = "/dev/kmsg"
 
 // handleCrash is a handler of kernel.core_pattern.
 func handleCrash(ctx context.Context, opt *stackOptions, c *console) int {
-	_, err := crash.Handle(ctx, crash.Options{PID: int32(opt.Processes.PIDs[0]), TID: int32(opt.Processes.PIDs[1]), Folder: opt.output, JSON: opt.Format != nil,
-		Handler: opt.handler, Pointers: opt.Pointers}, os.Stdin)
+	pids := opt.Processes.PIDs
+	how := crash.Options{PID: int32(pids[0]), TID: int32(pids[1]), Folder: opt.output, JSON: opt.Format != nil, Handler: opt.handler, Pointers: opt.Pointers}
+	if os.Getenv(crash.UserVariable) != "" {
+		if err := crash.Report(ctx, how, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(c.stderr, err)
+			return exitFailed
+		}
+		return exitDone
+	}
+	how.Reporter = append([]string{"/proc/self/exe"}, os.Args[1:]...)
+	_, err := crash.Handle(how, os.Stdin)
 	if err == nil {
 		return exitDone
 	}
-	name := fmt.Sprintf("crash of process %d", opt.Processes.PIDs[0])
+	name := fmt.Sprintf("crash of process %d", pids[0])
 	c.fail(name, err)
 	if outputClosed { // as the kernel starts handlers: its log is the one place that is read
 		if log, logErr := os.OpenFile(kernelLog, os.O_WRONLY, 0); logErr == nil {

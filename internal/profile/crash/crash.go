@@ -1,14 +1,14 @@
 //go:build linux && amd64
 
 // Package crash is the handler of kernel.core_pattern. It writes a report with the stacks of a crashed process while the
-// kernel holds the process, and can pass the core on to another handler.
+// kernel holds the process, and can pass the core on to another handler. A second process, the reporter, reads what the
+// crashed process has chosen: memory, files and names. So these take no more memory and time than the reporter may.
 //
-//	pipe --stack.OpenDump--> registers    /proc/PID --stack.Live--> stacks --report--> folder --pass--> another handler
+//	pipe --Handle--> head of the core --Report, in the reporter--> reports --Handle--> folder    pipe --pass--> another handler
 package crash
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +16,6 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/profile/ondemand"
-	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/stack"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -29,6 +27,7 @@ type Options struct {
 	JSON     bool     // else text
 	Handler  []string // gets the core; nil: none
 	Pointers unwind.FramePointers
+	Reporter []string // the command that calls Report
 }
 
 // Patience bounds the time for the stacks of a report; the kernel holds the process meanwhile.
@@ -36,11 +35,11 @@ const Patience = 10 * time.Second
 
 // Bounds on what does not end with a context.
 const (
-	namesPatience = 5 * time.Second            // for symbols: of files of gigabytes, a report shows addresses
-	mostPatience  = 2*Patience + namesPatience // for all: memory and files of a process may be of a server that does not answer
+	namesPatience = 5 * time.Second // for symbols: of files of gigabytes, a report shows addresses
+	plainPatience = 2 * Patience    // for all else: memory and files of a process may be of a server that does not answer
 )
 
-var errLate = fmt.Errorf("its memory or files could not be read within %v", mostPatience)
+var errLate = fmt.Errorf("its memory or files could not be read within %v", plainPatience)
 
 // within calls f, for at most a time: after that it returns errLate, while f goes on.
 func within[T any](most time.Duration, f func() (T, error)) (T, error) {
@@ -62,49 +61,31 @@ func within[T any](most time.Duration, f func() (T, error)) (T, error) {
 	}
 }
 
-// Handle takes the stacks of the process whose core the kernel writes into the pipe core, and writes a report. It returns
-// the report's path; "": there is none. In any case it passes the core on to the handler and closes the pipe.
-func Handle(ctx context.Context, opt Options, core io.ReadCloser) (path string, err error) {
+// Handle has the reporter take the stacks of the process whose core the kernel writes into the pipe core, and writes a
+// report. It returns the report's path; "": there is none. It passes the core on to the handler and closes the pipe.
+func Handle(opt Options, core io.ReadCloser) (path string, err error) {
 	defer core.Close()
+	user := userOf(opt.TID) // first: it is gone with the process
 	var head bytes.Buffer
-	var r made
-	registers, err := stack.OpenDump(io.TeeReader(core, &head))
+	_, err = within(plainPatience, func() (*stack.Core, error) { return stack.OpenDump(io.TeeReader(core, &head)) })
+	if err == errLate {
+		return "", err // it still reads
+	}
+	var text []byte
 	if err == nil {
-		r, err = within(mostPatience, func() (made, error) { return report(ctx, opt, registers) })
+		text, err = opt.ask(user, head.Bytes())
 	}
 	if len(opt.Handler) == 0 {
 		core.Close() // the kernel ends the process
 	}
 	if err == nil {
-		path, err = ordinary().save(opt.Folder, r.name, r.text, time.Now())
+		now := time.Now()
+		path, err = ordinary().save(opt.Folder, opt.name(now, user), text, now)
 	}
 	if len(opt.Handler) > 0 {
 		err = errors.Join(err, pass(opt.Handler, &head, core))
 	}
 	return path, err
-}
-
-// made is a report and its file's name.
-type made struct {
-	name string
-	text []byte
-}
-
-// report returns the report of a process whose core has these registers.
-func report(ctx context.Context, opt Options, registers *stack.Core) (made, error) {
-	ctx, stop := context.WithTimeout(ctx, Patience)
-	defer stop()
-	objects := stack.NewObjects(ctx, unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: func() ([]byte, error) { return ondemand.VDSO(ctx) }})
-	live := stack.NewLive(stack.Options{Objects: objects, FramePointers: opt.Pointers})
-	defer live.Close()
-	target, err := live.TakeDumped(ctx, opt.PID, opt.TID, registers)
-	if err != nil {
-		return made{}, fmt.Errorf("process %d: %w", opt.PID, err)
-	}
-	bound(target)
-	c := describe(opt, target, registers, live)
-	text, err := c.named(opt.JSON, symbolize.Options{DebugDirs: unwind.DefaultDebugDirs(), MapDirs: []string{"/tmp"}}, namesPatience)
-	return made{c.name(opt.JSON), text}, err
 }
 
 // pass gives another handler the core: first head, which was already read, then the rest. The handler may end early.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -37,8 +38,8 @@ const (
 	codeAfter  = 32
 )
 
-func describe(opt Options, t *stack.Target, core *stack.Core, live *stack.Live) *crashed {
-	c := &crashed{target: t, time: time.Now().UTC(), user: userOf(opt.TID), regs: core.Registers()}
+func describe(t *stack.Target, user int, core *stack.Core, live *stack.Live) *crashed {
+	c := &crashed{target: t, time: time.Now().UTC(), user: user, regs: core.Registers()}
 	pc := c.regs.Reg[abi.RIP]
 	c.start = pc - min(pc, codeBefore)
 	b := make([]byte, pc-c.start+codeAfter)
@@ -62,38 +63,43 @@ func userOf(tid int32) int {
 	return -1
 }
 
-// name returns the name of the report's file. It must match reportName.
-func (c *crashed) name(json bool) string {
+// name returns the name of a report's file. It must match reportName.
+func (opt *Options) name(at time.Time, user int) string {
 	suffix := "txt"
-	if json {
+	if opt.JSON {
 		suffix = "json"
 	}
-	return fmt.Sprintf("crash-%s-user%d-pid%d.%s", timeText(c.time), max(0, c.user), c.target.PID, suffix)
+	return fmt.Sprintf("crash-%s-user%d-pid%d.%s", timeText(at), user, opt.PID, suffix)
 }
 
 // registerNames are in the order of abi.Regs: DWARF's.
 var registerNames = [abi.NumRegs]string{"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip"}
 
-// named returns the report with names, or without if they take longer than a time.
-func (c *crashed) named(json bool, names symbolize.Options, most time.Duration) ([]byte, error) {
-	b, err := within(most, func() ([]byte, error) { return c.format(json, names) })
-	if err != errLate {
-		return b, err
-	}
+// plain returns what the report without names holds.
+func (c *crashed) plain() *crashed {
 	plain, target := *c, *c.target
-	target.Notes = append(slices.Clone(target.Notes), fmt.Sprintf("names of functions are left out: they took longer than %v", most))
+	note := fmt.Sprintf("names of functions are left out: they take longer than %v or more than %d MB", namesPatience, mostData>>20)
+	target.Notes = append(slices.Clone(target.Notes), note)
 	plain.target = &target
-	return plain.format(json, symbolize.Options{Addresses: true})
+	return &plain
 }
 
-// format returns the report.
-func (c *crashed) format(json bool, names symbolize.Options) ([]byte, error) {
+// write writes the report.
+func (c *crashed) write(out io.Writer, json bool, names symbolize.Options) error {
 	namer := symbolize.New(names)
 	defer namer.Close()
+	cache := namer.NewCache(shorten)
+	text, err := []byte(nil), error(nil)
 	if json {
-		return c.json(namer.NewCache(shorten))
+		text, err = c.json(cache)
+	} else {
+		text = c.text(cache)
 	}
-	return c.text(namer.NewCache(shorten)), nil
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(append(text, reportEnd))
+	return err
 }
 
 // text returns the report as text of at most MostBytes.
