@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
+	"github.com/ehasm/ehasm/internal/profile/perfcall"
 	"github.com/ehasm/ehasm/stack"
 )
 
@@ -61,7 +62,8 @@ func cores(t *testing.T) (all []seed) {
 
 func TestAdversaryStack(t *testing.T) {
 	goBuild(t)
-	newAdversary(t, "stack").turns(cores(t), "stack IN", "stack --merge --no-lines IN", "stack --frame-pointers=never --signatures IN",
+	newAdversary(t, "stack").turns(cores(t), "stack IN", "stack --merge --no-lines IN",
+		"stack --frame-pointers=never --signatures IN",
 		"stack --format=json -o OUT IN", "stack --format=pprof -o OUT IN", "stack --format=folded -o OUT IN")
 }
 
@@ -153,16 +155,16 @@ func TestAdversaryPerfArguments(t *testing.T) {
 			}
 			args = append(args, word)
 		}
-		p, err := parsePerf(args)
+		p, err := perfcall.Parse(args)
 		if err != nil {
 			return exitFailed
 		}
-		p.input = in
-		rec, err := openRecording(p.input, false)
+		p.Input = in
+		rec, err := openRecording(p.Input, false)
 		require.NoError(t, err)
 		defer rec.Close()
 		var stdout, stderr bytes.Buffer
-		p.run(context.Background(), rec, newConsole(&stdout, &stderr))
+		writePerf(context.Background(), p, rec, newConsole(&stdout, &stderr))
 		a.check(i, fmt.Sprintf("%q: ", args), result{exitDone, stdout.String(), stderr.String()})
 		return exitDone
 	})

@@ -17,7 +17,8 @@ const kernelLog = "/dev/kmsg"
 // handleCrash is a handler of kernel.core_pattern.
 func handleCrash(ctx context.Context, opt *stackOptions, c *console) int {
 	pids := opt.Processes.PIDs
-	how := crash.Options{PID: int32(pids[0]), TID: int32(pids[1]), Folder: opt.output, JSON: opt.Format != nil, Handler: opt.handler, Pointers: opt.Pointers}
+	how := crash.Options{PID: int32(pids[0]), TID: int32(pids[1]), Folder: opt.output, JSON: opt.Format != nil,
+		Handler: opt.handler, Pointers: opt.Pointers}
 	if os.Getenv(crash.UserVariable) != "" {
 		if err := crash.Report(ctx, how, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(c.stderr, err)
