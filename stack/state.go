@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 
 	"golang.org/x/sys/unix"
@@ -186,7 +187,10 @@ func noMemory(pid int32) error {
 	case state == ended:
 		return fmt.Errorf("%w, and its parent has not waited for it yet", ErrEnded)
 	case state == "":
-		return ErrNoProcess
+		return noProcess()
 	}
 	return errors.New("a kernel thread: it has no stack in user space")
 }
+
+// noProcess is ErrNoProcess, unless /proc shows no process at all.
+func noProcess() error { return cmp.Or(procfs.Mounted(), ErrNoProcess) }

@@ -472,3 +472,19 @@ func TestStackAll(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(shown, " (sleep), "))
 	assert.True(t, strings.HasSuffix(shown, "\nstatus 0\n"), shown)
 }
+
+// TestStackNoProc: without /proc the message does not deny that the process is there.
+func TestStackNoProc(t *testing.T) {
+	testtool.NeedRoot(t, "for chroot")
+	root := t.TempDir()
+	prog, err := os.ReadFile(goBuild(t))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(root, "ehasm"), prog, 0o755))
+	for args, who := range map[string]string{"stack 1": "process 1", "stack -a": "processes", "build --pid 1": "process 1"} {
+		cmd := exec.Command("/ehasm", strings.Fields(args)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+		cmd.Dir = "/"
+		out, _ := cmd.CombinedOutput()
+		assert.Equal(t, "ehasm: "+who+": /proc, where the kernel shows processes, is not mounted\n", string(out))
+	}
+}

@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ func (f *finder) process(pid int) {
 	maps, err := procfs.MappingsIn(proc)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.problem(who, errors.New("no such process"))
+		f.problem(who, cmp.Or(procfs.Mounted(), errors.New("no such process")))
 		return
 	case err != nil:
 		f.problem(who, withoutPath(err))

@@ -3,6 +3,7 @@ package procfs
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -78,7 +79,20 @@ const AnonName = "//anon"
 func Threads(pid int32) ([]int32, error) { return listNumbers(fmt.Sprintf("/proc/%d/task", pid)) }
 
 // Processes returns all processes.
-func Processes() ([]int32, error) { return listNumbers("/proc") }
+func Processes() ([]int32, error) {
+	if err := Mounted(); err != nil {
+		return nil, err
+	}
+	return listNumbers("/proc")
+}
+
+// Mounted returns an error if /proc does not show processes, as in a chroot: then it says nothing of any.
+func Mounted() error {
+	if _, err := os.Stat("/proc/self/maps"); err != nil {
+		return errors.New("/proc, where the kernel shows processes, is not mounted")
+	}
+	return nil
+}
 
 func listNumbers(dir string) ([]int32, error) {
 	f, err := os.Open(dir)
