@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"slices"
 	"strconv"
@@ -36,6 +37,7 @@ func main() {
 		os.Exit(exitFailed)
 	}
 	limits.BoundMemory()
+	log.SetOutput(io.Discard) // net/http writes there of its own accord what servers send
 	ctx, stop := context.Background(), func() {}
 	if slices.Contains(os.Args[1:min(2, len(os.Args))], "build") { // the one verb that has something to clean up
 		ctx, stop = interrupt.Context(ctx)

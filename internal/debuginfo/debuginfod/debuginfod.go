@@ -6,6 +6,7 @@ package debuginfod
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -90,6 +91,7 @@ func New(getenv func(string) string) *Client {
 		t.DisableCompression = true // so that the body has the announced size
 		c.http.Transport = t
 	}
+	c.http.CheckRedirect = staySecure
 	if s, err := strconv.Atoi(getenv("DEBUGINFOD_TIMEOUT")); err == nil && s > 0 {
 		c.Timeout = time.Duration(s) * time.Second
 	}
@@ -100,6 +102,28 @@ func New(getenv func(string) string) *Client {
 		c.MaxSize = n
 	}
 	return c
+}
+
+// staySecure follows no redirect from https to http, where others may answer.
+func staySecure(next *http.Request, before []*http.Request) error {
+	const most = 10 // as the default
+	if len(before) >= most {
+		return fmt.Errorf("stopped after %d redirects", most)
+	}
+	if before[0].URL.Scheme == "https" && next.URL.Scheme != "https" {
+		return fmt.Errorf("redirected from https to %s", next.URL.Redacted())
+	}
+	return nil
+}
+
+// shown is a server's URL for messages: without its password.
+func shown(from string) string {
+	u, err := url.Parse(from)
+	if err != nil {
+		scheme, _, _ := strings.Cut(from, "://")
+		return scheme + "://..."
+	}
+	return u.Redacted()
 }
 
 // folder returns the cache's, by the rules of debuginfod_find_debuginfo(3).
@@ -217,20 +241,20 @@ func (c *Client) download(ctx context.Context, base, path string, buildID []byte
 	body, size, err := c.open(ctx, from)
 	if err == nil {
 		defer body.Close()
-		err = c.keep(&watched{body, idle, c.Timeout, 0}, size, from, path, buildID, kind)
+		err = c.keep(&watched{body, idle, c.Timeout, 0}, size, shown(from), path, buildID, kind)
 	}
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("%s: not complete after %v (DEBUGINFOD_MAXTIME)", from, c.MaxTime)
+		return fmt.Errorf("%s: not complete after %v (DEBUGINFOD_MAXTIME)", shown(from), c.MaxTime)
 	}
 	if err != nil && ctx.Err() != nil && !idle.Stop() {
-		return fmt.Errorf("%s: no answer in %v", from, c.Timeout)
+		return fmt.Errorf("%s: no answer in %v", shown(from), c.Timeout)
 	}
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
-		err = wrapped.Err // the rest is from
+		err = wrapped.Err // the rest is the URL
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("%s: %w", from, err)
+		return fmt.Errorf("%s: %w", shown(from), err)
 	}
 	return err
 }
@@ -316,7 +340,7 @@ func (c *Client) keep(body io.Reader, size int64, from, path string, buildID []b
 		err = fmt.Errorf("more than %d bytes (DEBUGINFOD_MAXSIZE)", c.MaxSize)
 	}
 	if err == nil {
-		err = check(f, buildID)
+		err = check(f, written, buildID)
 	}
 	const readOnly = 0o400 // as elfutils
 	if err = errors.Join(err, f.Chmod(readOnly)); err != nil {
@@ -350,10 +374,15 @@ func checkFile(path string, buildID []byte) error {
 		return err
 	}
 	defer f.Close()
-	return check(f, buildID)
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return check(f, st.Size(), buildID)
 }
 
-func check(f io.ReaderAt, buildID []byte) error {
+// check returns an error if a file of size bytes is not a whole ELF file of this build-id.
+func check(f io.ReaderAt, size int64, buildID []byte) error {
 	id, err := abi.BuildID(f)
 	switch {
 	case errors.Is(err, io.EOF):
@@ -365,5 +394,19 @@ func check(f io.ReaderAt, buildID []byte) error {
 	case !bytes.Equal(id, buildID):
 		return fmt.Errorf("has build-id %x", id)
 	}
+	if want := leastSize(f); want > uint64(size) {
+		return fmt.Errorf("cut short: %d bytes, and its section headers reach to %d", size, want)
+	}
 	return nil
+}
+
+// leastSize returns where the section headers of an ELF64 file end. Linkers write them last.
+func leastSize(f io.ReaderAt) uint64 {
+	var h [64]byte
+	if _, err := f.ReadAt(h[:], 0); err != nil {
+		return 0
+	}
+	le := binary.LittleEndian
+	end := le.Uint64(h[40:]) + uint64(le.Uint16(h[58:]))*uint64(le.Uint16(h[60:])) // e_shoff, e_shentsize, e_shnum
+	return max(end, le.Uint64(h[40:]))
 }

@@ -376,3 +376,86 @@ func TestServer(t *testing.T) {
 	_, err := c.Find(context.Background(), []byte("another"), DebugInfo)
 	assert.True(t, errors.Is(err, ErrNotFound), err)
 }
+
+// TestCut: what is cut is not kept, whether the server says a smaller size or none.
+func TestCut(t *testing.T) {
+	_, executable, _, id := object(t)
+	file, err := os.ReadFile(executable)
+	require.NoError(t, err)
+	for _, announced := range []bool{false, true} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if part := file[:len(file)-1]; announced {
+				w.Header().Set("Content-Length", fmt.Sprint(len(part)))
+				_, _ = w.Write(part)
+			} else {
+				_, _ = w.Write(part[:2000])
+				w.(http.Flusher).Flush()
+				_, _ = w.Write(part[2000:])
+			}
+		}))
+		t.Cleanup(server.Close)
+		client := New(env("DEBUGINFOD_URLS", server.URL, "DEBUGINFOD_CACHE_PATH", t.TempDir()))
+		_, err := client.Find(t.Context(), id, Executable)
+		assert.ErrorContains(t, err, fmt.Sprintf("cut short: %d bytes, and its section headers reach to %d", len(file)-1, len(file)))
+		assert.Empty(t, filesBelow(t, client.Folder))
+	}
+}
+
+// TestSecrets: a password in a URL is in no message, and goes to no other host.
+func TestSecrets(t *testing.T) {
+	_, executable, _, id := object(t)
+	var got []string
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, fmt.Sprint(r.Header))
+		http.ServeFile(w, r, executable)
+	}))
+	t.Cleanup(other.Close)
+	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, password, _ := r.BasicAuth()
+		assert.Equal(t, "secret", password)
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/moved/"):
+			http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+"/", http.StatusFound)
+		default:
+			http.Error(w, "", http.StatusForbidden)
+		}
+	}))
+	t.Cleanup(first.Close)
+	base := strings.Replace(first.URL, "http://", "http://user:secret@", 1)
+	find := func(url string) error {
+		client := New(env("DEBUGINFOD_URLS", url, "DEBUGINFOD_CACHE_PATH", t.TempDir()))
+		client.Begin = func(from string, _ Kind, _ int64) { got = append(got, from) }
+		_, err := client.Find(t.Context(), id, Executable)
+		return err
+	}
+	require.NoError(t, find(base+"/moved"))
+	require.Len(t, got, 2)
+	for _, url := range []string{base, "http://user:secret@127.0.0.1:0/", "http://user:secret@h:x/", "http://user:secret@[::1/"} {
+		err := find(url)
+		require.Error(t, err)
+		got = append(got, err.Error())
+	}
+	for _, text := range got {
+		assert.NotContains(t, text, "secret")
+		assert.NotContains(t, text, "dXNlcjpzZWNyZXQ", "base64")
+	}
+}
+
+// TestStaySecure: https stays https.
+func TestStaySecure(t *testing.T) {
+	_, executable, _, id := object(t)
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, executable) }))
+	t.Cleanup(plain.Close)
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, plain.URL, http.StatusFound)
+	}))
+	t.Cleanup(secure.Close)
+	client := New(env("DEBUGINFOD_URLS", secure.URL, "DEBUGINFOD_CACHE_PATH", t.TempDir()))
+	_, err := client.Find(t.Context(), id, Executable)
+	assert.ErrorContains(t, err, "certificate", "who signed it is not known")
+	client = New(env("DEBUGINFOD_URLS", secure.URL, "DEBUGINFOD_CACHE_PATH", t.TempDir()))
+	client.http.Transport = secure.Client().Transport
+	_, err = client.Find(t.Context(), id, Executable)
+	assert.ErrorContains(t, err, "redirected from https to http://127.0.0.1")
+	assert.Empty(t, filesBelow(t, client.Folder))
+}
