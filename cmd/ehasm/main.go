@@ -37,7 +37,7 @@ func main() {
 		os.Exit(exitFailed)
 	}
 	limits.BoundMemory()
-	log.SetOutput(io.Discard) // net/http writes there of its own accord what servers send
+	log.SetOutput(io.Discard) // net/http writes there what some servers send
 	ctx, stop := context.Background(), func() {}
 	if slices.Contains(os.Args[1:min(2, len(os.Args))], "build") { // the one verb that has something to clean up
 		ctx, stop = interrupt.Context(ctx)
