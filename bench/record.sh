@@ -42,7 +42,7 @@ command_of() { # sets command to the words of a load
 number() { sed -n 's/.*"'"$2"'": \([0-9.]*\).*/\1/p' "$1" | head -1; }
 
 echo "$(uname -r), $(sed -n 's/model name.*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1-3 /proc/loadavg), $rate Hz"
-printf '%-10s %8s %6s %8s %8s %8s %9s %9s %8s %10s %9s %9s\n' load samples lost whole% memory last us/sample B/sample write-ms perf-8K-MB perf-lost B/sample
+printf '%-10s %8s %6s %8s %8s %9s %9s %8s %10s %9s %9s\n' load samples lost whole% memory us/sample B/sample write-ms perf-8K-MB perf-lost B/sample
 for load in "${@:-python node g++ xz git perf-bench}"; do
 	for name in $load; do
 		command_of "$name" || { echo "no load $name" >&2; exit 2; }
@@ -54,10 +54,10 @@ for load in "${@:-python node g++ xz git perf-bench}"; do
 		unwound=$(number "$out/stats" stacks_unwound)
 		outer=$(sed -n 's/.*"outermost frame[^"]*": \([0-9]*\).*/\1/p' "$out/stats" | awk '{n+=$1} END{print n+0}')
 		awk -v name="$name" -v s="$samples" -v lost="$(number "$out/stats" lost)" -v u="$unwound" -v o="$outer" \
-			-v mem="$(number "$out/stats" refilled_from_memory)" -v last="$(number "$out/stats" refilled_from_last_stack)" \
+			-v mem="$(number "$out/stats" refilled_from_memory)" \
 			-v ns="$(number "$out/stats" handling_ns)" -v bytes="$(stat -c %s "$out/$name.pb.gz")" -v w="$(number "$out/stats" writing_ns)" \
 			-v pb="$perfBytes" -v pl="$perfLost" 'BEGIN{
-			printf "%-10s %8d %6d %8.2f %8d %8d %9.2f %9.1f %8.0f %10.1f %9d %9.0f\n", name, s, lost, 100*o/(u?u:1), mem, last, ns/s/1000, bytes/s, w/1e6, pb/1e6, pl, pb/s}'
+			printf "%-10s %8d %6d %8.2f %8d %9.2f %9.1f %8.0f %10.1f %9d %9.0f\n", name, s, lost, 100*o/(u?u:1), mem, ns/s/1000, bytes/s, w/1e6, pb/1e6, pl, pb/s}'
 		rm -f "$out/perf.data"
 	done
 done

@@ -16,6 +16,18 @@ const (
 	ContextMax          = ^uint64(4095 - 1)
 )
 
+// ContextMode returns the mode of the addresses that follow an entry of a call chain, and whether the entry is such a
+// marker at all. The mode is ModeUnknown after markers other than those of the kernel and of user code.
+func ContextMode(entry uint64) (mode CPUMode, marker bool) {
+	switch {
+	case entry == ContextKernel:
+		return ModeKernel, true
+	case entry == ContextUser:
+		return ModeUser, true
+	}
+	return ModeUnknown, entry >= ContextMax
+}
+
 // ABI says which registers a sample has: enum perf_sample_regs_abi.
 type ABI uint64
 
@@ -38,30 +50,40 @@ type Regs struct {
 type Sample struct {
 	Header
 	SampleID
-	Event         *Event
-	IP            uint64
-	Addr          uint64
-	Period        uint64
-	Callchain     []uint64
-	Raw           []byte
-	Branches      []byte // struct perf_branch_entry, 24 bytes each
-	UserRegs      Regs
-	Stack         []byte // copy of the user stack from its stack pointer on
-	StackSize     uint64 // bytes that the kernel reserved for it
-	Weight        uint64
-	DataSrc       uint64
-	Transaction   uint64
-	IntrRegs      Regs
-	PhysAddr      uint64
-	Cgroup        uint64
-	DataPage      uint64
-	CodePage      uint64
-	Aux           []byte
+	Event     *Event
+	IP        uint64
+	Addr      uint64
+	Period    uint64
+	Callchain []uint64
+	Raw       []byte
+	Branches  []byte // struct perf_branch_entry, 24 bytes each
+	UserRegs  Regs
+	Stack     []byte // copy of the user stack from its stack pointer on
+	StackSize uint64 // bytes that the kernel reserved for it
+	IntrRegs  Regs
+	Cgroup    uint64
+	Aux       []byte
+	MemoryAccess
+	CounterRead
+	marks chainMarks
+}
+
+// MemoryAccess tells of the access to memory that a sample was taken at.
+type MemoryAccess struct {
+	Weight      uint64
+	DataSrc     uint64
+	Transaction uint64
+	PhysAddr    uint64
+	DataPage    uint64
+	CodePage    uint64
+}
+
+// CounterRead holds the counters of a sample.
+type CounterRead struct {
 	ReadValue     uint64 // of the first counter
 	ReadTimes     [2]uint64
 	ReadLost      uint64
 	readGroupSize uint64
-	marks         chainMarks
 }
 
 // decode reads the body of a sample: the order follows perf_output_sample in

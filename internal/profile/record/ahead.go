@@ -12,8 +12,9 @@ import (
 type ahead struct {
 	places   []uint64 // where the last stack had return addresses, innermost first; of several threads' the last one's
 	previous []uint64
-	until    int  // so many samples until that is looked up again
-	alike    bool // the last two times most of them were the same
+	until    int    // so many samples until that is looked up again
+	alike    bool   // the last two times most of them were the same
+	extent   uint64 // bytes of the last stack, from its stack pointer to the last frame
 }
 
 // Bytes that are fetched of the next record.
@@ -29,13 +30,13 @@ const learnEvery = 64
 
 // fetchNext asks the processor for what is read of the next record of a ring, while this one is handled: another
 // processor has written it. They are taken to be alike.
-func (s *Session) fetchNext(ring int, raw []byte) {
-	next, size := s.order.After(ring), len(raw)
+func (r *reader) fetchNext(ring int, raw []byte, copied int) {
+	next, size := r.order.After(ring), len(raw)
 	if end := size - cacheLine; end > 0 && end < len(next) { // where the kernel says how much of the stack it has copied
 		ehelf.Prefetch(next[end:], cacheLine+headFetched) // and the head of the next but one
 	}
-	if !s.ahead[ring].fetch(next, size, s.opt.Copy) {
-		ehelf.Prefetch(next, headFetched+int(min(s.extent, mostFetched)))
+	if a := &r.ahead[ring]; !a.fetch(next, size, copied) {
+		ehelf.Prefetch(next, headFetched+int(min(a.extent, mostFetched)))
 	}
 }
 
@@ -58,6 +59,7 @@ func (a *ahead) fetch(next []byte, size, copied int) bool {
 
 // learn looks for the return addresses of a stack from time to time.
 func (a *ahead) learn(mem *ehelf.Memory, extent uint64, pcs []uint64) {
+	a.extent = extent
 	if a.until--; a.until > 0 {
 		return
 	}

@@ -23,7 +23,7 @@ const (
 func (s *Session) switched(raw []byte, misc uint16) {
 	const sampleID = 32 // TID, TIME, CPU, IDENTIFIER: see sampleType
 	if len(raw) < sampleID {
-		s.counts.Bad++
+		s.part.counts.Bad++
 		return
 	}
 	id := raw[len(raw)-sampleID:]
@@ -45,9 +45,9 @@ func (s *Session) back(th *thread, now uint64) {
 	switch {
 	case now < off.since:
 	case off.ready:
-		s.counts.Waited += now - off.since
+		s.part.counts.Waited += now - off.since
 	default:
-		s.table.count(off.stack, now-off.since)
+		s.part.table.count(off.stack, now-off.since)
 	}
 }
 

@@ -32,6 +32,17 @@ type opened struct {
 	long          stream // samples with longer copies, into the rings of samples; not enabled yet
 	user          bool   // the kernel must not be sampled
 	rings         int    // bytes of a CPU's, as the kernel gave them
+	told          lost   // see newlyLost
+}
+
+// lost counts records that the kernel had no room for.
+type lost struct{ samples, side uint64 }
+
+// newlyLost returns what was lost since the last call.
+func (op *opened) newlyLost() (samples, side uint64) {
+	now, before := lost{op.samples.lost() + op.long.lost(), op.side.lost()}, op.told
+	op.told = now
+	return now.samples - before.samples, now.side - before.side
 }
 
 // KernelNeeds says who may look at the kernel.

@@ -281,16 +281,16 @@ func TestGrowShrink(t *testing.T) {
 	require.NoError(t, err)
 	defer event.Close()
 	s := &Session{opt: Options{Event: Events()[1], Frequency: 100},
-		open: &opened{long: stream{all: []*perfevent.Event{event}}}, walked: 100, short: 50}
+		open: &opened{long: stream{all: []*perfevent.Event{event}}}, copies: copies{walked: 100, short: 50}}
 	require.NoError(t, s.growCopies())
-	assert.True(t, s.grown && !s.shrunk)
-	s.crowded = true
+	assert.True(t, s.copies.grown && !s.copies.shrunk)
+	s.copies.crowded = true
 	require.NoError(t, s.growCopies())
-	assert.True(t, s.shrunk && !s.crowded)
-	early := &Session{opt: s.opt, open: s.open, walked: 100, short: 50, crowded: true}
+	assert.True(t, s.copies.shrunk && !s.copies.crowded)
+	early := &Session{opt: s.opt, open: s.open, copies: copies{walked: 100, short: 50, crowded: true}}
 	require.NoError(t, early.growCopies())
-	assert.True(t, early.shrunk)
-	early.short = 90
+	assert.True(t, early.copies.shrunk)
+	early.copies.short = 90
 	require.NoError(t, early.growCopies())
 }
 

@@ -36,22 +36,34 @@ type process struct {
 
 // thread is a thread of a process.
 type thread struct {
-	comm string
-	last []place
-	off  away
+	comm  string
+	outer outer
+	off   away
 }
 
 // tracker tracks what processes map, fork and execute, in the order of time.
 type tracker struct {
+	mappedFiles
+	exits
+	all       *unwind.Processes
+	processes map[int32]*process
+	threads   map[int32]*thread
+	spaces    uint32
+	comms     []string // of the samples since the last Take
+	commIDs   map[string]uint32
+	onMap     func(pid int32, m procfs.Mapping, buildID []byte) // called for mappings read from /proc; may be nil
+	onComm    func(pid, tid int32, comm string)
+}
+
+// exits holds what has ended.
+type exits struct {
+	gone  []int32 // threads and processes, in the order of their exits
+	ended int     // how many of gone the last bury has seen
+}
+
+// mappedFiles holds what is known of the files that processes have mapped.
+type mappedFiles struct {
 	objects    *unwind.Objects
-	all        *unwind.Processes
-	processes  map[int32]*process
-	threads    map[int32]*thread
-	spaces     uint32
-	comms      []string // of the samples since the last Take
-	commIDs    map[string]uint32
-	gone       []int32 // threads and processes, in the order of their exits
-	ended      int     // how many of gone the last bury has seen
 	known      map[objectKey]*unwind.Object
 	most       int                          // of known, at which unused ones are dropped
 	unmapped   map[*unwind.Object]time.Time // of those of which something is kept, since when no process has them mapped
@@ -60,9 +72,13 @@ type tracker struct {
 	tried      map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
 	files      map[*unwind.Object]*os.File  // of objects that this mount namespace does not have
 	ids        map[fileKey][]byte
-	latest     map[objectKey]uint64                              // generations, by the name and inode of files without build-id
-	onMap      func(pid int32, m procfs.Mapping, buildID []byte) // called for mappings read from /proc; may be nil
-	onComm     func(pid, tid int32, comm string)
+	latest     map[objectKey]uint64 // generations, by the name and inode of files without build-id
+}
+
+func newMappedFiles(objects *unwind.Objects) mappedFiles {
+	return mappedFiles{objects: objects, known: make(map[objectKey]*unwind.Object), most: manyObjects,
+		frameAddrs: make(map[*unwind.Object][]uint64), tried: make(map[*unwind.Object]int32), files: make(map[*unwind.Object]*os.File),
+		ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64)}
 }
 
 // keepGone is how many threads are remembered after their exit, since samples may
@@ -79,9 +95,8 @@ const (
 )
 
 func newTracker(objects *unwind.Objects) *tracker {
-	return &tracker{objects: objects, all: unwind.NewProcesses(), processes: make(map[int32]*process), threads: make(map[int32]*thread),
-		commIDs: make(map[string]uint32), known: make(map[objectKey]*unwind.Object), ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64), most: manyObjects,
-		tried: make(map[*unwind.Object]int32), frameAddrs: make(map[*unwind.Object][]uint64), files: make(map[*unwind.Object]*os.File)}
+	return &tracker{mappedFiles: newMappedFiles(objects), all: unwind.NewProcesses(), processes: make(map[int32]*process),
+		threads: make(map[int32]*thread), commIDs: make(map[string]uint32)}
 }
 
 // takeComms returns the names since the last call.
@@ -160,7 +175,7 @@ func (t *tracker) comm(r *perfdata.Comm) {
 	if !r.Exec {
 		return
 	}
-	th.last = nil
+	th.outer = outer{}
 	t.all.SetComm(r.PID, r.TID, name, true)
 	t.processes[r.PID] = &process{space: t.newSpace(), known: true, parent: t.process(r.PID).parent}
 }
@@ -437,7 +452,7 @@ func mostFiles() int {
 }
 
 // close closes the files that were kept open.
-func (t *tracker) close() {
+func (t *mappedFiles) close() {
 	for _, f := range t.files {
 		f.Close()
 	}

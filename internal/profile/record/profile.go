@@ -199,7 +199,6 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 
 // originLabels are the labels of a stack in the format pprof, by how it was found.
 var originLabels = [...][]stackfmt.Label{
-	fromLast:  {{Key: "stack", Value: "completed from the last one"}},
 	fromLater: {{Key: "stack", Value: "completed from memory"}},
 	noCopy:    {{Key: "stack", Value: "none, in exec or exit"}},
 	is32:      {{Key: "stack", Value: "none, 32-bit code"}},
@@ -233,8 +232,7 @@ func (p *Profile) Text(w io.Writer) {
 	for cause := range unwind.NumCauses {
 		line(cause.String(), c.Ends[cause], c.Unwound)
 	}
-	line("completed from the last stack", c.FromLast, c.Unwound)
-	line("completed from memory", c.FromLater, c.Unwound)
+	line("completed from memory", c.Completed, c.Unwound)
 	line("frames found by frame pointer", c.Guessed, c.Unwound)
 	line("with longer copies", c.Long, c.Unwound)
 	line("without a stack (exec, exit)", c.NoCopy, c.Samples)

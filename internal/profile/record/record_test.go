@@ -123,53 +123,6 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestRefill: stacks of 17 KB with copies of 4 KB are whole, and have as many calls as the program makes, but for at
-// most 1 in 500: the thread goes on while its stack is read. By a rule that believes one return
-// address 1 in 10 was wrong.
-func TestRefill(t *testing.T) {
-	dir := t.TempDir()
-	src, bin := filepath.Join(dir, "deep.c"), filepath.Join(dir, "deep")
-	require.NoError(t, os.WriteFile(src, []byte(deep), 0o666))
-	out, err := exec.Command("gcc", "-O1", "-fno-optimize-sibling-calls", "-o", bin, src).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	opt := options(t)
-	opt.Copy = 4 << 10
-	p := recordCommand(t, opt, bin)
-	c := &p.Counts
-	assert.Greater(t, c.FromLater+c.FromLast, c.Samples/2, "%+v", c)
-	right, wrong := 0, 0
-	want := ";main" + strings.Repeat(";down", deepCalls) + ";work"
-	for line := range strings.Lines(text(t, p, "folded")) {
-		stack, count, _ := strings.Cut(line, " ")
-		if !strings.Contains(stack, ";work") || strings.Contains(stack, "[truncated]") {
-			continue
-		}
-		n, err := strconv.Atoi(strings.TrimSpace(count))
-		require.NoError(t, err)
-		if strings.HasPrefix(stack, "deep;_start;__libc_start_main") && strings.Contains(stack+";", want+";") {
-			right += n
-		} else {
-			wrong += n
-		}
-	}
-	assert.Greater(t, right, int(c.Samples/2), "%+v", c)
-	assert.LessOrEqual(t, 500*wrong, right+500)
-}
-
-// deepCalls is how often the function down of deep is on the stack below work.
-const deepCalls = 41
-
-const deep = `
-#include <string.h>
-volatile unsigned long sink;
-__attribute__((noinline)) int work(void) { for (unsigned long i = 0; i < 1000000000; i++) sink += i; return 0; }
-__attribute__((noinline)) int down(int n) {
-	volatile char pad[400]; memset((char *)pad, n, sizeof pad);
-	return n ? down(n - 1) + pad[n % 400] : work() + pad[0];
-}
-int main(void) { return down(40) == 12345; }
-`
-
 // TestOffCPU: the time blocked below a function that sleeps is at least what it has asked
 // for, and at most what it has measured. The time of a child that waits is its own.
 func TestOffCPU(t *testing.T) {

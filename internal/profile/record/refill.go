@@ -8,23 +8,32 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/unwind"
 
 	"golang.org/x/sys/unix"
 )
 
-// place is a frame of a stack: two frames with the same pc and stack pointer are most
-// likely the same call.
-type place struct {
-	pc, sp  uint64
-	guessed bool // found by the frame pointer
-}
+// A stack that is longer than its copy is completed with memory that is read a moment later. By then the thread may
+// have returned to frames that are in the rest, and have called other functions. The words of the frames it
+// has left stay below its stack pointer as they were, so unchanged words do not prove that the rest has not changed,
+// and only a stop of the thread would tell where it is now. So the rest is believed if it was the same before the
+// sample was taken and after: the thread's last samples have the same callers, from a copy, or
+// read before this sample's time.
 
-// refiller completes stacks that are longer than the kernel's copy of them.
+// refill says what came of completing a stack.
+type refill uint8
+
+const (
+	completed   refill = 1 + iota
+	unproven           // the copy has too few return addresses at its end
+	changed            // the copy's end is not in memory any more as it was
+	unconfirmed        // the thread's stacks before had other callers, or were read after the sample
+)
+
+// refiller reads the rest of stacks.
 type refiller struct {
 	memory []byte // the copy, followed by what was read later
 	reread [farthest]byte
-	pcs    []uint64
+	clock  clock
 }
 
 // proofs is how many of a stack's return addresses, the last ones of the copy, must be
@@ -45,105 +54,138 @@ const word = 8
 // complete.
 var restSizes = [...]int{16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20}
 
-// complete goes on where the copy of a stack of n frames has ended: with the memory itself, if
-// the copy's last frames are still there, else with the callers that the same frame had in the
-// thread's last stack. at is the registers of the last of its frames. It
-// returns what Walk would have.
-func (f *refiller) complete(s *Session, pid int32, th *thread, maps *unwind.Maps, first, at abi.Regs, mem *ehelf.Memory, n int, pcs []uint64) (int, unwind.Cause, Origin) {
-	ends, proven := s.lastReturns(n, maps, first, at, mem, pcs)
-	if !proven {
-		s.counts.Unproven++
-	} else if m, cause := f.readRest(s, pid, th, maps, first, mem, ends, pcs); cause != unwind.Unreadable {
-		return m, cause, fromLater
-	}
-	// The first walk's frames are overwritten by the walk of more memory.
-	regs := first
-	n, cause, _ := s.walker.Walk(maps, &regs, mem, pcs)
-	s.guesses = append(s.guesses[:0], s.walker.Guesses...)
-	i := -1
-	if proven {
-		i = slices.IndexFunc(th.last, func(p place) bool { return p.pc == ends[0].pc && p.sp == ends[0].sp })
-	}
-	if i < 1 || th.last[i-1].pc != ends[1].pc || th.last[i-1].sp != ends[1].sp || n+len(th.last)-i-1 > len(pcs) {
-		th.last = th.last[:0]
-		return n, cause, 0
-	}
-	for _, p := range th.last[i+1:] {
-		if p.guessed {
-			s.guesses = append(s.guesses, n)
-		}
-		pcs[n] = p.pc
-		n++
-	}
-	th.last = th.last[i-1:]
-	cause = unwind.Outermost
-	if len(s.guesses) > 0 {
-		cause = unwind.OutermostGuessed
-	}
-	return n, cause, fromLast
+// outer is a thread's last stack, if it was whole and long.
+type outer struct {
+	pcs   []uint64
+	sp    uint64                // of the outermost frame
+	times [confirmations]uint64 // ns, ascending: its frames were found then, by reads with a sample between them
 }
 
-// readRest walks again with memory that is read now. It returns unwind.Unreadable where
-// that is not to be had, or does not fit the copy.
-func (f *refiller) readRest(s *Session, pid int32, th *thread, maps *unwind.Maps, first abi.Regs, mem *ehelf.Memory, ends [proofs]place, pcs []uint64) (int, unwind.Cause) {
-	have := len(mem.Bytes)
-	f.memory = append(f.memory[:0], mem.Bytes...)
-	end := mem.Lo + uint64(have)
+// confirmations is how many samples before must have the same frames from the last ones of the copy on. A thread that
+// calls two functions in turn, for a millisecond each and with frames at the same places, was in the other one
+// at 8 % of the reads, and beside 8 busy loops at 22 %.
+const confirmations = 2
+
+// never is later than all samples.
+const never = ^uint64(0)
+
+// set notes a stack and when its callers were there.
+func (o *outer) set(c *copied, f *frameStack, times [confirmations]uint64) {
+	o.pcs = o.pcs[:0]
+	if f.whole() && f.extent(c) >= uint64(c.limit)/2 {
+		o.pcs, o.sp, o.times = append(o.pcs, f.pcs...), f.last.Reg[abi.RSP], times
+	}
+}
+
+// has reports whether the outermost frames are these, with this stack pointer.
+func (o *outer) has(frames []uint64, sp uint64) bool {
+	n := len(o.pcs) - len(frames)
+	return n >= 0 && o.sp == sp && slices.Equal(o.pcs[n:], frames)
+}
+
+// confirm notes a stack whose rest was read at a time, and reports whether the thread's stacks before have the same
+// frames from one of the copy's on. Those of the rest alone may be what the thread has called since.
+func (o *outer) confirm(c *copied, f *frameStack, from int, read uint64) bool {
+	times := [confirmations]uint64{read, never}
+	confirmed := false
+	if o.has(f.pcs[from:], f.last.Reg[abi.RSP]) {
+		times = o.times
+		if confirmed = times[1] < c.time; times[0] < c.time {
+			times[1] = min(times[1], read)
+		}
+	}
+	o.set(c, f, times)
+	return confirmed
+}
+
+// complete goes on where the copy of a stack has ended, with the memory that is there now. It returns the
+// stack as it was given where that is not proven to be the rest.
+func (u *unwinder) complete(c *copied, f frameStack, th *thread) frameStack {
+	ends, ok := u.lastReturns(c, &f)
+	if !ok {
+		f.refill = unproven
+		return f
+	}
+	all, ok := u.readRest(c, ends.from)
+	read, err := u.refiller.clock.now()
+	switch {
+	case !ok || err != nil || len(all.pcs) < ends.known:
+		f.refill = changed
+	case !th.outer.confirm(c, &all, ends.known-proofs, read):
+		f.refill = unconfirmed
+	default:
+		all.refill = completed
+		return all
+	}
+	return f
+}
+
+// readRest walks with memory that is read now. It returns false where that is not to be had, or from an address of
+// the copy on does not fit it.
+func (u *unwinder) readRest(c *copied, from uint64) (f frameStack, ok bool) {
+	r := &u.refiller
+	copied := c.memory.Bytes
+	have := len(copied)
+	r.memory = append(r.memory[:0], copied...)
 	for _, size := range restSizes {
-		f.memory = slices.Grow(f.memory[:have], size)[:have+size]
-		rest := f.memory[have:]
-		got := readMemory(pid, end, rest)
+		r.memory = slices.Grow(r.memory[:have], size)[:have+size]
+		got := readMemory(c.pid, c.end(), r.memory[have:])
 		if got == 0 {
-			return 0, unwind.Unreadable
+			return f, false
 		}
 		// After the rest: what is there still has been all the while.
-		from := ends[proofs-1].sp - word
-		proof := mem.Bytes[from-mem.Lo:]
-		if readMemory(pid, from, f.reread[:len(proof)]) < len(proof) || !bytes.Equal(f.reread[:len(proof)], proof) {
-			s.counts.Changed++
-			return 0, unwind.Unreadable
+		proof := copied[from-c.memory.Lo:]
+		if readMemory(c.pid, from, r.reread[:len(proof)]) < len(proof) || !bytes.Equal(r.reread[:len(proof)], proof) {
+			return f, false
 		}
-		whole := ehelf.Memory{Lo: mem.Lo, Bytes: f.memory[:have+got]}
-		regs := first
-		n, cause, _ := s.walker.Walk(maps, &regs, &whole, pcs)
-		if isWhole(cause) {
-			s.guesses = append(s.guesses[:0], s.walker.Guesses...)
-			f.remember(s, th, maps, first, regs, &whole, pcs[:n], cause)
-			return n, cause
+		all := ehelf.Memory{Lo: c.memory.Lo, Bytes: r.memory[:have+got]}
+		f = u.walkIn(c, &all, &u.longer)
+		if f.whole() {
+			return f, true
 		}
-		if got < size || !s.isCut(cause, &regs, &whole) {
-			break
+		if got < size || !u.endsAt(all.Lo+uint64(len(all.Bytes)), &f) {
+			return f, false
 		}
 	}
-	return 0, unwind.Unreadable
+	return f, false
 }
 
-// lastReturns finds the last frames of a stack of n, from the outermost on, whose return addresses
-// the copy has: each one's pc is at sp-8. at is the registers of the last frame. It returns false
+// returns tells of the last frames of a stack whose return addresses its copy has.
+type returns struct {
+	known int    // frames up to the last of them
+	from  uint64 // where the return address of the last but one lies
+}
+
+// lastReturns finds the last frames of a stack whose return addresses
+// the copy has: each one's pc is at sp-8. It returns false
 // if there are too few, or too far from the copy's end.
-func (s *Session) lastReturns(n int, maps *unwind.Maps, first, at abi.Regs, mem *ehelf.Memory, pcs []uint64) (ends [proofs]place, ok bool) {
+func (u *unwinder) lastReturns(c *copied, f *frameStack) (r returns, ok bool) {
 	const tries = 8
-	found := 0
+	found, regs := 0, f.last
+	n := len(f.pcs)
 	for k := n; k > 1 && k > n-tries; k-- {
 		if k < n {
-			at = first
-			if m, _, _ := s.walker.Walk(maps, &at, mem, pcs[:k]); m != k {
-				return ends, false
+			regs = c.regs
+			if m, _, _ := u.walker.Walk(c.maps, &regs, &c.memory, u.longer.pcs[:k]); m != k {
+				return r, false
 			}
 		}
-		p := place{pc: at.Reg[abi.RIP], sp: at.Reg[abi.RSP]}
-		if got, ok := mem.ReadWord(p.sp - word); !ok || got != p.pc {
+		at := regs.Reg[abi.RSP] - word
+		if pc, ok := c.memory.ReadWord(at); !ok || pc != regs.Reg[abi.RIP] {
 			continue // as those have none that a signal has interrupted
 		}
-		if mem.Lo+uint64(len(mem.Bytes))-(p.sp-word) > farthest {
-			return ends, false
+		if c.end()-at > farthest {
+			return r, false
 		}
-		ends[found] = p
-		if found++; found == proofs {
-			return ends, true
+		if found++; found == 1 {
+			r.known = k
+		}
+		if found == proofs {
+			r.from = at
+			return r, true
 		}
 	}
-	return ends, false
+	return r, false
 }
 
 // readMemory reads memory of a process, and returns how many bytes of it there are.
@@ -154,38 +196,4 @@ func readMemory(pid int32, addr uint64, b []byte) int {
 		return 0
 	}
 	return n
-}
-
-// remember keeps the outer frames of a whole stack for the thread's next one. Where the
-// stack is short, the next one will hardly be longer than its copy and share frames with it.
-func (f *refiller) remember(s *Session, th *thread, maps *unwind.Maps, first, end abi.Regs, mem *ehelf.Memory, pcs []uint64, cause unwind.Cause) {
-	th.last = th.last[:0]
-	near := s.copied / 2
-	if !isWhole(cause) || end.Reg[abi.RSP]-first.Reg[abi.RSP] < uint64(near) || len(mem.Bytes) <= near {
-		return
-	}
-	if len(f.pcs) < len(pcs) {
-		f.pcs = make([]uint64, len(pcs))
-	}
-	regs, part := first, ehelf.Memory{Lo: mem.Lo, Bytes: mem.Bytes[:near]}
-	n, cause, _ := s.walker.Walk(maps, &regs, &part, f.pcs)
-	if cause != unwind.Unreadable {
-		return
-	}
-	for i := n - 1; i < len(pcs) && regs.Reg[abi.RIP] == pcs[i]; i++ {
-		th.last = append(th.last, place{pcs[i], regs.Reg[abi.RSP], slices.Contains(s.guesses, i)})
-		var two [2]uint64
-		if n, _, _ := s.walker.Walk(maps, &regs, mem, two[:]); n < 2 {
-			if i == len(pcs)-1 {
-				return
-			}
-			break
-		}
-	}
-	th.last = th.last[:0] // not known to be the same walk
-}
-
-// isWhole reports whether a walk with this end has all frames.
-func isWhole(cause unwind.Cause) bool {
-	return cause == unwind.Outermost || cause == unwind.OutermostGuessed
 }

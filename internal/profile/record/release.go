@@ -48,8 +48,8 @@ func (s *Session) release(now time.Time) {
 		for _, o := range list {
 			is[o] = true
 		}
-		s.walker.Forget(func(o *unwind.Object) bool { return is[o] })
-		s.table.metIn(is, t.frameAddrs)
+		s.unwinder.walker.Forget(func(o *unwind.Object) bool { return is[o] })
+		s.part.table.metIn(is, t.frameAddrs)
 		for _, o := range list {
 			s.releaseOne(o)
 		}
@@ -63,14 +63,14 @@ func (s *Session) release(now time.Time) {
 // Rest frees what unwinding needs, before a large profile is written. Nothing may be recorded after it.
 func (s *Session) Rest() {
 	t := s.tracker
-	s.walker.Forget(func(*unwind.Object) bool { return true })
-	s.table.metIn(nil, t.frameAddrs)
+	s.unwinder.walker.Forget(func(*unwind.Object) bool { return true })
+	s.part.table.metIn(nil, t.frameAddrs)
 	for _, o := range t.known {
 		if o.Needed() {
 			o.Release(t.frameAddrs[o])
 		}
 	}
-	s.table = newTable()
+	s.part.table = newTable()
 }
 
 func (s *Session) releaseOne(o *unwind.Object) {
@@ -82,7 +82,7 @@ func (s *Session) releaseOne(o *unwind.Object) {
 	named := len(met) > 0 && o.Needed()
 	if o.Needed() {
 		o.Release(met)
-		s.counts.Released++
+		s.part.counts.Released++
 	}
 	done := func() {}
 	if f := t.files[o]; f != nil && (!named || s.opt.Left != nil) {

@@ -57,7 +57,7 @@ func TestRelease(t *testing.T) {
 		return nil, s, err
 	}})
 	names := symbolize.New(symbolize.Options{})
-	s := &Session{tracker: newTracker(objects), table: newTable(), opt: Options{Left: names.Settle}}
+	s := &Session{tracker: newTracker(objects), part: part{table: newTable()}, opt: Options{Left: names.Settle}}
 	tr := s.tracker
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -78,7 +78,7 @@ func TestRelease(t *testing.T) {
 		names.Foresee(o)
 		require.NoError(t, o.Ready())
 		names.NewCache(nil).Frame(&maps.All()[0], pid, 0x11000) // waits for the symbols
-		s.table.insert(hash{uint64(i)}, Stack{PID: pid}, maps, nil, []uint64{0x11010, 0x11100}, nil)
+		s.part.table.insert(hash{uint64(i)}, Stack{PID: pid}, maps, nil, []uint64{0x11010, 0x11100}, nil)
 		tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeExit}, PID: pid, TID: pid})
 		now = now.Add(time.Second)
 		s.release(now)
@@ -94,8 +94,8 @@ func TestRelease(t *testing.T) {
 	assert.LessOrEqual(t, needed, mostIdle+2)
 	var frames []*Frame
 	cache := names.NewCache(nil)
-	for i := range s.table.Stacks {
-		frames = s.table.Frames(frames[:0], &s.table.Stacks[i])
+	for i := range s.part.table.Stacks {
+		frames = s.part.table.Frames(frames[:0], &s.part.table.Stacks[i])
 		for k, f := range frames {
 			got, signal := cache.Frame(&f.Mapping, 0, f.PC-uint64(k)) // the second is a caller
 			assert.True(t, strings.HasPrefix(got.Name, "a_function_with_a_name_"), "%d %q", i, got.Name)
@@ -114,7 +114,7 @@ func TestReleaseAgain(t *testing.T) {
 	largeFile(t, file)
 	objects := unwind.NewObjects(unwind.Options{Compile: unwindtest.Compile})
 	names := symbolize.New(symbolize.Options{})
-	s := &Session{tracker: newTracker(objects), table: newTable(), opt: Options{Left: names.Settle}}
+	s := &Session{tracker: newTracker(objects), part: part{table: newTable()}, opt: Options{Left: names.Settle}}
 	tr, now := s.tracker, time.Now()
 	name := func(m *unwind.Mapping, at uint64) string {
 		f, _ := names.NewCache(nil).Frame(m, 0, at)
@@ -139,7 +139,7 @@ func TestReleaseAgain(t *testing.T) {
 		at := uint64(0x11000 + 0x40*i)
 		want[at] = name(m, at)
 		assert.NotEmpty(t, want[at])
-		s.table.insert(hash{uint64(i)}, Stack{PID: pid}, maps, nil, []uint64{at}, nil)
+		s.part.table.insert(hash{uint64(i)}, Stack{PID: pid}, maps, nil, []uint64{at}, nil)
 		tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeExit}, PID: pid, TID: pid})
 		for range 3 {
 			now = now.Add(idleTime)

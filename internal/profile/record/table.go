@@ -40,8 +40,7 @@ type Origin uint8
 
 // The bits of Origin.
 const (
-	fromLast  Origin = 1 << iota // the outer frames are those of the thread's stack before
-	fromLater                    // the outer part of the stack was read later, and was proven unchanged
+	fromLater Origin = 1 << iota // the outer part of the stack was read later
 	noCopy                       // the kernel could not copy the stack: the program was in execve or exiting
 	is32                         // 32-bit code, which is not unwound
 )

@@ -62,13 +62,10 @@ func (w *worker) addChains(b *batch) {
 func (w *worker) countChain(s *sample) {
 	mode := s.mode
 	for _, ip := range s.chain {
+		next, marker := perfdata.ContextMode(ip)
 		switch {
-		case ip == perfdata.ContextKernel:
-			mode = perfdata.ModeKernel
-		case ip == perfdata.ContextUser:
-			mode = perfdata.ModeUser
-		case ip >= perfdata.ContextMax:
-			mode = perfdata.ModeUnknown
+		case marker:
+			mode = next
 		case mode == perfdata.ModeKernel:
 			w.kernelFrames++
 		case mode == perfdata.ModeUser && s.abi == perfdata.ABINone:

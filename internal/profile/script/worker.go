@@ -96,22 +96,14 @@ func (w *worker) collect(s *sample) {
 	mode := s.mode
 	taken := 0
 	for _, ip := range s.chain {
-		if ip < perfdata.ContextMax {
-			if taken++; taken > w.run.opt.MaxChain {
-				break
-			}
+		if next, marker := perfdata.ContextMode(ip); marker {
+			mode = next
+			continue
 		}
-		switch ip {
-		case perfdata.ContextKernel:
-			mode = perfdata.ModeKernel
-			continue
-		case perfdata.ContextUser:
-			mode = perfdata.ModeUser
-			continue
+		if taken++; taken > w.run.opt.MaxChain {
+			break
 		}
 		switch {
-		case ip >= perfdata.ContextMax:
-			mode = perfdata.ModeUnknown
 		case mode == perfdata.ModeKernel:
 			w.stack = append(w.stack, w.names.Kernel(ip))
 			w.kernelFrames++

@@ -1,0 +1,145 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"time"
+
+	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/internal/profile/perfevent"
+	"github.com/ehasm/ehasm/perfdata"
+
+	"golang.org/x/sys/unix"
+)
+
+// reader reads the records of all rings in the order of time.
+type reader struct {
+	order   *perfevent.Order
+	streams []*stream // by ring of order
+	polled  []unix.PollFd
+	ahead   []ahead // by ring
+	decoder perfdata.Decoder
+}
+
+func newReader(op *opened) (r reader) {
+	var rings []*perfevent.Ring
+	for _, st := range []*stream{&op.side, &op.samples} {
+		for _, ring := range st.rings {
+			rings, r.streams = append(rings, ring), append(r.streams, st)
+			r.polled = append(r.polled, unix.PollFd{Fd: int32(ring.Event().FD()), Events: unix.POLLIN})
+		}
+	}
+	streams := r.streams
+	r.ahead = make([]ahead, len(rings))
+	r.order = perfevent.NewOrder(rings, func(ring int, rec []byte) uint64 { return streams[ring].event.Time(rec) })
+	return r
+}
+
+// round handles all records that are earlier than limit.
+func (s *Session) round(limit uint64) error {
+	begin := threadTime()
+	s.now = limit
+	s.rings.order.Refresh()
+	for {
+		ring, raw := s.rings.order.Next(limit)
+		if raw == nil {
+			break
+		}
+		s.rings.fetchNext(ring, raw, s.opt.Copy)
+		s.handle(ring, raw)
+		s.rings.order.Done(ring)
+	}
+	s.rings.order.Free()
+	last := limit == ^uint64(0)
+	s.readLost(last)
+	if err := s.growCopies(); err != nil {
+		return err
+	}
+	if !last {
+		s.release(time.Now())
+	}
+	s.part.counts.Rounds++
+	s.part.counts.Handling += threadTime() - begin
+	if s.opt.Raw != nil {
+		s.opt.Raw.round()
+		return s.opt.Raw.err
+	}
+	return nil
+}
+
+// readLost reads the mappings of all processes if records of them were lost.
+func (s *Session) readLost(last bool) {
+	const parts = 10 // of the time, which programs that map and unmap all the time could take otherwise
+	start := time.Now()
+	if !s.unread.pending || !last && start.Before(s.unread.after) {
+		return
+	}
+	s.part.counts.Reread++
+	s.tracker.readAgain()
+	s.unread = unread{after: start.Add(parts * time.Since(start))}
+}
+
+// threadTime returns the processor time of this thread.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+// identify adds the build-id to a mapping that the kernel has written without, and returns the record with it. The
+// record is of the file as the process sees it now.
+func (s *Session) identify(m *perfdata.Mmap, raw []byte) []byte {
+	id := s.tracker.fileID(m.PID, procfs.Mapping{Start: m.Addr, End: m.Addr + m.Len, Name: string(m.Name), Inode: m.Inode})
+	if s.opt.Raw != nil {
+		raw = rawWithBuildID(raw, id)
+	}
+	m.BuildID = id
+	return raw
+}
+
+// handle takes a record of a ring.
+func (s *Session) handle(ring int, raw []byte) {
+	from := s.rings.streams[ring]
+	rec, err := s.rings.decoder.Decode(raw, from.event)
+	if err != nil {
+		s.part.counts.Bad++
+		return
+	}
+	if m, ok := rec.(*perfdata.Mmap); ok && m.Type == perfdata.TypeMmap2 && m.Mode() == perfdata.ModeUser && from.attr.Bits&perfevent.BitBuildID == 0 {
+		raw = s.identify(m, raw)
+	}
+	if w := s.opt.Raw; w != nil {
+		w.time = from.event.Time(raw) - 1 // of what is made up because of this record
+		w.record(raw)
+	}
+	switch r := rec.(type) {
+	case *perfdata.Sample:
+		if !s.copies.isMuted(raw, r.Time) {
+			s.sample(r, &s.rings.ahead[ring])
+		}
+	case *perfdata.Mmap:
+		if r.Mode() == perfdata.ModeUser {
+			s.pace.moving = from.event.Time(raw) + movingTime
+			s.tracker.mapped(r)
+		}
+	case *perfdata.Comm:
+		s.tracker.comm(r)
+	case *perfdata.Task:
+		s.tracker.task(r)
+	case *perfdata.Lost:
+		if from == &s.open.side {
+			s.unread.pending = true
+		} else {
+			s.copies.crowded = true
+		}
+	case *perfdata.Other:
+		switch r.Type {
+		case perfdata.TypeThrottle:
+			s.part.counts.Throttled++
+		case perfdata.TypeSwitch:
+			s.switched(raw, r.Misc)
+		}
+	}
+}
