@@ -19,6 +19,7 @@ const (
 	TypeLostSamples Type = 13
 	TypeSwitch      Type = 14
 	TypeKSymbol     Type = 17
+	TypeCgroup      Type = 19
 
 	typeUser          Type = 64
 	typeAttr          Type = 64
@@ -75,7 +76,7 @@ type SampleID struct {
 	CPU      uint32
 }
 
-// Record is a *Mmap, *Comm, *Task, *Lost, *Sample, *KSymbol or *Other.
+// Record is a *Mmap, *Comm, *Task, *Lost, *Sample, *KSymbol, *Cgroup or *Other.
 type Record interface{ header() *Header }
 
 // Mmap is PERF_RECORD_MMAP and PERF_RECORD_MMAP2.
@@ -129,6 +130,14 @@ type KSymbol struct {
 	Name     []byte
 }
 
+// Cgroup is PERF_RECORD_CGROUP: the path of a control group, from its hierarchy's root.
+type Cgroup struct {
+	Header
+	SampleID
+	Number uint64 // as Sample.Cgroup has it
+	Path   []byte
+}
+
 // Other is any record that is not decoded.
 type Other struct {
 	Header
@@ -147,6 +156,7 @@ type records struct {
 	lost    Lost
 	sample  Sample
 	ksymbol KSymbol
+	cgroup  Cgroup
 	other   Other
 }
 
@@ -199,6 +209,11 @@ func (recs *records) decode(h Header, raw []byte, ev *Event) (Record, error) {
 		r := &recs.ksymbol
 		*r = KSymbol{Header: h, SampleID: id, Addr: c.u64(), Len: c.u32(), SymType: c.u16(), SymFlags: c.u16()}
 		r.Name = c.text()
+		rec = r
+	case TypeCgroup:
+		r := &recs.cgroup
+		*r = Cgroup{Header: h, SampleID: id, Number: c.u64()}
+		r.Path = c.text()
 		rec = r
 	default:
 		recs.other = Other{Header: h, Data: raw[headerSize:]}

@@ -17,10 +17,14 @@ const keepExited = 4096
 // Process is one address space. It may be used only by the goroutine that uses its
 // Processes.
 type Process struct {
-	maps   *Maps
-	shared bool // someone else holds maps
-	exited bool
+	maps    *Maps
+	shared  bool // someone else holds maps
+	exited  bool
+	program *Object
 }
+
+// Program returns the executable: the first file that was mapped since the last exec, or nil if that is not known.
+func (p *Process) Program() *Object { return p.program }
 
 // Maps returns the current mappings; later events do not change the result.
 func (p *Process) Maps() *Maps {
@@ -67,6 +71,9 @@ func (ps *Processes) Comm(tid int32) string { return ps.byTID[tid] }
 // If object is nil, it is not executable.
 func (ps *Processes) Map(pid int32, start, size, offset uint64, object *Object) {
 	p := ps.Process(pid)
+	if p.program == nil && object != nil && object.IsFile() {
+		p.program = object
+	}
 	end := start + size
 	if end < start {
 		end = ^uint64(0)
@@ -106,6 +113,7 @@ func (ps *Processes) SetComm(pid, tid int32, comm string, exec bool) {
 	ps.byTID[tid] = comm
 	if exec {
 		ps.Clear(pid)
+		ps.Process(pid).program = nil
 	}
 }
 
@@ -119,7 +127,7 @@ func (ps *Processes) Fork(pid, tid, ppid, ptid int32) {
 		return
 	}
 	parent := ps.Process(ppid)
-	ps.byPID[pid] = &Process{maps: parent.Maps(), shared: true}
+	ps.byPID[pid] = &Process{maps: parent.Maps(), shared: true, program: parent.program}
 }
 
 // Forget drops what is known of a process that has ended.

@@ -36,6 +36,11 @@ func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
 	return f
 }
 
+// declareLabels declares --labels and returns its value.
+func declareLabels(fs *pflag.FlagSet) *[]string {
+	return fs.StringSlice("labels", []string{"comm"}, "label samples with `LIST`, as pid,tid,host or none (pprof)")
+}
+
 // namingFlags have an effect in the formats that have names.
 var namingFlags = []string{"no-demangle", "inline", "signatures"}
 

@@ -149,7 +149,7 @@ func recordGroups() []flagGroup {
 		{"Flags", []string{"output", "pid", "name", "unit", "container", "all", "frequency", "duration", "event"}},
 		{"What is counted", []string{"off-cpu", "faults", "alloc", "alloc-period", "preload", "with", "cgroup"}},
 		{"Continuous recording", []string{"top", "every", "flight", "dump", "push", "push-as", "push-name", "push-label", "push-header"}},
-		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "raw", "stats", "quiet"}},
+		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "labels", "raw", "stats", "quiet"}},
 		{"How samples are taken", []string{"stack-copy", "refill", "max-stack", "ring", "realtime", "frame-pointers", "source"}},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/recorder"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/unwind"
@@ -72,6 +73,10 @@ profile again, for about a minute. It counts those that it could not send, and w
 to the folder of -o, if there is one. Other users can read the command line: keep secret
 headers in a file, --push-header @FILE, or in the environment variable EHASM_PUSH_HEADER, a
 line each.
+
+--labels takes any of comm, pid, tid, executable, build-id, cgroup, container, host and cpu
+for the samples of pprof files; the keys there are OpenTelemetry's, such as process.pid.
+With -a the default is comm,pid,tid.
 
 Without privileges you can record your own programs, without the time that they spend in
 the kernel. For that time, for other users' programs and for -a, be root, have
@@ -152,6 +157,7 @@ func recordVerb() verb {
 		fs.BoolVar(&opt.Inside.Timers, "preload", false, "sample by timers of COMMAND's threads, where perf_event_open is forbidden")
 		fs.StringArrayVar(&opt.Inside.With, "with", nil, "with --alloc, --preload: build for this `PATH`, too; may be repeated")
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
+		labelNames := declareLabels(fs)
 		fs.StringVar(&opt.Output.Raw, "raw", "", "also write the samples to this perf.data `FILE`")
 		fs.BoolVar(&opt.Output.Names.Mangled, "no-demangle", false, "do not demangle names")
 		fs.BoolVar(&opt.Output.Names.Inline, "inline", false, "show inlined functions as frames")
@@ -171,6 +177,9 @@ func recordVerb() verb {
 			err := opt.parseInside(*period, len(args) > 0, fs.Changed("alloc"), fs.Changed("alloc-period"))
 			if err == nil {
 				err = opt.parse(*format, *refill, *pointers, args)
+			}
+			if err == nil {
+				err = opt.parseLabels(*labelNames, fs.Changed("labels"))
 			}
 			if err == nil {
 				if opt.Sampling.Source, err = dwarfcfa.ParseSource(*source); err != nil {
@@ -256,6 +265,25 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	}
 	if opt.Output.Format.Samples && (opt.Inside.Alloc != "" || opt.Inside.Timers) {
 		return errors.New("--alloc and --preload count stacks: want .pb.gz, .svg or .folded")
+	}
+	return nil
+}
+
+// parseLabels checks --labels. Without it, samples of the whole system have their processes and threads.
+func (opt *recordOptions) parseLabels(names []string, given bool) (err error) {
+	if opt.Output.Labels, err = labels.Parse(names); err != nil {
+		return fmt.Errorf("--labels: %w", err)
+	}
+	switch {
+	case !given && opt.Target.All:
+		opt.Output.Labels |= labels.PID | labels.TID
+	case given && !slices.Contains(opt.Output.Format.Settings, "labels"):
+		return fmt.Errorf("--labels has no effect in the format %s", opt.Output.Format.Name)
+	case opt.Output.Labels&^labels.Comm != 0 && (opt.Inside.Alloc != "" || opt.Inside.Timers):
+		return errors.New("--alloc and --preload have only the label comm")
+	}
+	if !slices.Contains(opt.Output.Format.Settings, "labels") {
+		opt.Output.Labels = labels.Comm // others would only make more stacks different
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/script"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
@@ -68,6 +69,9 @@ DEBUGINFOD_URLS, if that is set, and keeps them where gdb and perf do.
 .BTF sections (for the running kernel, from /sys/kernel/btf), else from mangled names. A
 function without any of these keeps its plain name.
 
+--labels takes any of comm, pid, tid, executable, build-id, cgroup, container, host and cpu
+for the samples of pprof files; the keys there are OpenTelemetry's, such as process.pid.
+
 Some code has no unwind information: code compiled at run time, the C run-time's
 startup files, some assembler code. There the walk goes on by frame pointer, which
 may skip a caller. --frame-pointers=gaps does so only in files that have a table
@@ -110,6 +114,7 @@ func scriptVerb() verb {
 		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`")
 		format := newFormatFlags(fs)
 		opt.settings = &format.settings
+		labelNames := declareLabels(fs)
 		fs.StringVar(&opt.before, "before", "", "show how shares differ from those of the recording `FILE` (svg)")
 		declareJobs(fs, &opt.Workers, "unwind in `N` threads")
 		fs.IntVar(&opt.MaxStack, "max-stack", script.DefaultMaxStack, "at most `N` frames of user code per stack")
@@ -141,6 +146,10 @@ func scriptVerb() verb {
 				return v.misuse(c, err)
 			}
 			opt.settings.Inline, opt.Names.Lines = opt.Names.Inline, opt.settings.Lines
+			if opt.Labels, err = labels.Parse(*labelNames); err != nil {
+				return v.misuse(c, fmt.Errorf("--labels: %w", err))
+			}
+			opt.settings.NoComm = !opt.Labels.Has(labels.Comm)
 			opt.FramePointers, err = unwind.ParseFramePointers(*pointers)
 			if err != nil {
 				return v.misuse(c, fmt.Errorf("--frame-pointers: %w", err))

@@ -115,3 +115,28 @@ func Comm(pid, tid int32) (string, bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid))
 	return strings.TrimSuffix(string(b), "\n"), err == nil
 }
+
+// Cgroup returns the path of a process's control group in its hierarchy: of version 2, or if the process is in none of that,
+// the longest one. Groups outside this process's namespace begin with /.. . It returns "" if the process is gone.
+func Cgroup(pid int32) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return ""
+	}
+	return cgroupOf(string(b))
+}
+
+// cgroupOf reads /proc/PID/cgroup: cgroups(7).
+func cgroupOf(text string) (path string) {
+	for line := range strings.Lines(text) {
+		number, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		_, group, _ := strings.Cut(rest, ":")
+		if number == "0" && group != "/" {
+			return group
+		}
+		if len(group) > len(path) {
+			path = group
+		}
+	}
+	return path
+}

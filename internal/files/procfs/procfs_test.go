@@ -45,3 +45,16 @@ func TestParseMapping(t *testing.T) {
 	assert.Contains(t, names, self)
 	assert.Contains(t, names, "[vdso]")
 }
+
+func TestCgroupOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/user.slice/session-1.scope\n":                               "/user.slice/session-1.scope",
+		"12:cpu,cpuacct:/docker/ab\n1:name=systemd:/docker/abcd\n0::/\n": "/docker/abcd",
+		"0::/\n":   "/",
+		"":         "",
+		"1:a:/b:c": "/b:c",
+	} {
+		assert.Equal(t, want, cgroupOf(text), text)
+	}
+	assert.Equal(t, "", Cgroup(1<<30))
+}

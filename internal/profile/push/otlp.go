@@ -4,6 +4,9 @@ import (
 	"crypto/rand"
 	"maps"
 	"slices"
+	"strconv"
+
+	"github.com/ehasm/ehasm/internal/profile/labels"
 
 	"github.com/google/pprof/profile"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -52,6 +55,10 @@ func otlpProfiles(p *Profile, in *profile.Profile) pprofile.Profiles {
 	stacks := make([]int32, len(in.Sample))
 	for i, s := range in.Sample {
 		stacks[i] = o.stack(s)
+		for _, host := range s.Label[labels.HostName] {
+			resource.Resource().Attributes().PutStr(labels.HostName, host)
+		}
+		delete(s.Label, labels.HostName)
 	}
 	for i, kind := range in.SampleType {
 		profile := scope.Profiles().AppendEmpty()
@@ -100,8 +107,12 @@ func (o *otlp) attribute(key, value string) int32 {
 	if !ok {
 		i = int32(o.dictionary.AttributeTable().Len())
 		a := o.dictionary.AttributeTable().AppendEmpty()
-		a.SetKeyStrindex(o.text(key))
+		name, number := labels.Convention(key)
+		a.SetKeyStrindex(o.text(name))
 		a.Value().SetStr(value)
+		if n, err := strconv.ParseInt(value, 10, 64); number && err == nil {
+			a.Value().SetInt(n)
+		}
 		o.attributes[k] = i
 	}
 	return i

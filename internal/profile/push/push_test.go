@@ -34,7 +34,7 @@ func sample(t *testing.T) *Profile {
 		PeriodType: &profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 1001001,
 		Sample: []*profile.Sample{
 			{Location: []*profile.Location{l2, l1}, Value: []int64{3, 3003003},
-				Label: map[string][]string{"comm": {"x"}}},
+				Label: map[string][]string{"comm": {"x"}, "process.pid": {"7"}, "host.name": {"h"}}},
 			{Location: []*profile.Location{l1}, Value: []int64{1, 1001001}},
 		},
 		Location: []*profile.Location{l1, l2}, Function: []*profile.Function{main, work, in},
@@ -112,6 +112,8 @@ func TestOTLP(t *testing.T) {
 	require.Equal(t, 1, got.ResourceProfiles().Len())
 	name, _ := got.ResourceProfiles().At(0).Resource().Attributes().Get("service.name")
 	assert.Equal(t, "shop", name.Str())
+	host, _ := got.ResourceProfiles().At(0).Resource().Attributes().Get("host.name")
+	assert.Equal(t, "h", host.Str())
 	d := got.Dictionary()
 	text := func(i int32) string { return d.StringTable().At(int(i)) }
 	profiles := got.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles()
@@ -124,7 +126,7 @@ func TestOTLP(t *testing.T) {
 	assert.Equal(t, int64(3003003), s.Values().At(0))
 	attributes, err := pprofile.FromAttributeIndices(d.AttributeTable(), s, d)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]any{"comm": "x"}, attributes.AsRaw())
+	assert.Equal(t, map[string]any{"thread.name": "x", "process.pid": int64(7)}, attributes.AsRaw())
 	var names []string
 	stack := d.StackTable().At(int(s.StackIndex()))
 	for i := range stack.LocationIndices().Len() {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/perfdata"
@@ -33,14 +34,15 @@ type Target struct {
 type Options struct {
 	Target    Target
 	Event     *Event
-	Frequency uint64 // samples per second and CPU
-	Copy      int    // bytes of each stack that the kernel copies; a multiple of 8
-	Grow      int    // the same, if Copy turns out to be too small; 0: never
-	MaxStack  int    // frames of a stack's user part
-	Ring      int    // bytes of a CPU's ring; a power of two
-	Refill    bool   // complete stacks that are longer than the copy
-	Samples   bool   // keep each sample, not only the counts
-	Realtime  bool   // the thread that reads the rings has real-time priority
+	Frequency uint64     // samples per second and CPU
+	Copy      int        // bytes of each stack that the kernel copies; a multiple of 8
+	Grow      int        // the same, if Copy turns out to be too small; 0: never
+	MaxStack  int        // frames of a stack's user part
+	Ring      int        // bytes of a CPU's ring; a power of two
+	Refill    bool       // complete stacks that are longer than the copy
+	Samples   bool       // keep each sample, not only the counts
+	Labels    labels.Set // of samples, for formats that have them
+	Realtime  bool       // the thread that reads the rings has real-time priority
 	Pointers  unwind.FramePointers
 	Objects   *unwind.Objects
 	OnObject  func(*unwind.Object) // see unwind.Walker; may be nil

@@ -110,7 +110,7 @@ const (
 )
 
 // The columns of stacks.
-const stackColumns = 7
+const stackColumns = 8
 
 // column makes what a stack has in a column what f makes of it.
 func (s *Stack) column(i int, f func(v int64) int64) {
@@ -129,6 +129,8 @@ func (s *Stack) column(i int, f func(v int64) int64) {
 		s.Count = uint64(f(int64(s.Count)))
 	case 6:
 		s.Period = uint64(f(int64(s.Period)))
+	case 7:
+		s.Labels = uint32(f(int64(s.Labels)))
 	}
 }
 

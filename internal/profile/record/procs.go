@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -300,6 +301,10 @@ func (t *tracker) readProcess(pid int32) {
 	if err != nil || len(list) == 0 {
 		return
 	}
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if i := slices.IndexFunc(list, func(m procfs.Mapping) bool { return err == nil && m.Exec && m.Name == exe }); i > 0 {
+		list[0], list[i] = list[i], list[0] // the program is what is mapped first
+	}
 	for _, m := range list {
 		if !m.Exec && t.onMap == nil {
 			continue
@@ -314,6 +319,22 @@ func (t *tracker) readProcess(pid int32) {
 		}
 	}
 	t.process(pid).known = true
+}
+
+// cgroup returns the control group of a process, or of the one that it comes from if it has ended already. "": not known.
+func (t *tracker) cgroup(pid int32) string {
+	const generations = 8
+	for range generations {
+		if group := procfs.Cgroup(pid); group != "" {
+			return group
+		}
+		p := t.processes[pid]
+		if p == nil || p.parent <= 0 {
+			break
+		}
+		pid = p.parent
+	}
+	return ""
 }
 
 // readThreads reads the names of a process's threads.

@@ -21,6 +21,7 @@ type Profile struct {
 	Counts   Counts
 	Samples  []Sample // with Options.Samples
 	Comms    []string
+	Labels   [][]stackfmt.Label // by Stack.Labels; nil: none
 	Event    *stackfmt.Event
 	Weigh    uint64 // stacks count for so many of their period as one; 0: for their samples
 	Start    time.Time
@@ -194,6 +195,9 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 	}
 	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.Event, Width: len(o.p.Event.Name), Frames: o.frames, Guessed: o.guessed,
 		Labels: originLabels[s.Origin], End: s.End}
+	if len(o.p.Labels) > 0 {
+		o.sample.Labels = slices.Concat(o.p.Labels[s.Labels], o.sample.Labels)
+	}
 	return &o.sample
 }
 

@@ -17,7 +17,8 @@ func (s *Session) sample(r *perfdata.Sample, next *ahead) {
 	s.pace.sampled(r.CPU, r.Time)
 	th := s.tracker.thread(r.PID, r.TID)
 	p, maps := s.tracker.sampled(r.PID)
-	stack := Stack{Comm: s.tracker.commID(th.comm), PID: r.PID, End: stackfmt.NoUserStack}
+	stack := Stack{Comm: s.tracker.commID(th.comm), PID: r.PID, End: stackfmt.NoUserStack,
+		Labels: s.labeler.number(s.tracker, r.PID, r.TID, r.CPU, p.space)}
 	s.kernel = kernelPart(s.kernel[:0], r)
 	var user frameStack
 	switch {
@@ -36,7 +37,7 @@ func (s *Session) sample(r *perfdata.Sample, next *ahead) {
 			stack.Origin |= fromLater
 		}
 	}
-	words := append(s.words[:0], uint64(p.space), uint64(stack.Comm)<<32|uint64(stack.End)<<8|uint64(stack.Origin), uint64(len(s.kernel))<<32|uint64(len(user.guesses)))
+	words := append(s.words[:0], uint64(stack.Labels)<<32|uint64(p.space), uint64(stack.Comm)<<32|uint64(stack.End)<<8|uint64(stack.Origin), uint64(len(s.kernel))<<32|uint64(len(user.guesses)))
 	for _, i := range user.guesses {
 		words = append(words, uint64(i))
 	}

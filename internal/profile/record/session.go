@@ -30,6 +30,7 @@ type Session struct {
 	open      *opened
 	rings     reader
 	tracker   *tracker
+	labeler   *labeler
 	unwinder  unwinder
 	copies    copies
 	pace      pace
@@ -67,7 +68,7 @@ func Open(opt Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{opt: opt, open: op, rings: newReader(op), tracker: newTracker(opt.Objects), unwinder: newUnwinder(&opt),
+	s := &Session{opt: opt, open: op, rings: newReader(op), tracker: newTracker(opt.Objects), labeler: newLabeler(opt.Labels), unwinder: newUnwinder(&opt),
 		pace: newPace(&opt), clock: newClock(), part: part{table: newTable()}}
 	if opt.Raw != nil {
 		if err := opt.Raw.start(op, opt.Event.Name); err != nil {
@@ -220,7 +221,7 @@ func (s *Session) Take() *Profile {
 	if s.opt.Event.blocked {
 		weigh = 1000 // a microsecond
 	}
-	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Counts: c, Comms: s.tracker.takeComms(), Event: s.opt.Event.stackfmt(),
+	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Counts: c, Comms: s.tracker.takeComms(), Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
 		Start: s.part.began, Duration: time.Since(s.part.began), Objects: s.opt.Objects}
 	next := s.part.table.after()
 	if len(next.frames) == 0 {

@@ -49,6 +49,7 @@ const (
 type Stack struct {
 	node   uint32
 	Comm   uint32 // index of Profile.Comms
+	Labels uint32 // index of Profile.Labels, if there are any
 	PID    int32
 	End    unwind.Cause // why the user part ends; stackfmt.NoUserStack: there is none
 	Origin Origin

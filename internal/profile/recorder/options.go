@@ -8,6 +8,7 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/unwind"
@@ -81,8 +82,9 @@ type Output struct {
 	Named  bool   // the user has named it
 	Format *stackfmt.Spec
 	Names  symbolize.Options
-	Raw    string // a perf.data file of the samples; "": none
-	Stats  string // a file of the summary as JSON; "-": standard error; "": none
+	Labels labels.Set // of samples, in formats that have them
+	Raw    string     // a perf.data file of the samples; "": none
+	Stats  string     // a file of the summary as JSON; "-": standard error; "": none
 }
 
 // Push says where profiles are sent; the zero value: nowhere.

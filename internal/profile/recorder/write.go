@@ -11,6 +11,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/record"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
@@ -148,5 +149,5 @@ func (r *run) writeNamed(p *record.Profile, path string, namer *symbolize.Namer)
 // newFormat returns the output's format.
 func (r *run) newFormat() stackfmt.Format {
 	names := &r.opt.Output.Names
-	return r.opt.Output.Format.New(stackfmt.Options{Inline: names.Inline, Lines: names.Lines})
+	return r.opt.Output.Format.New(stackfmt.Options{Inline: names.Inline, Lines: names.Lines, NoComm: !r.opt.Output.Labels.Has(labels.Comm)})
 }

@@ -20,6 +20,7 @@ type sample struct {
 	mode         perfdata.CPUMode
 	event        *stackfmt.Event
 	width        int // of the longest event name
+	labels       []stackfmt.Label
 	maps         *unwind.Maps
 	chain        []uint64
 	abi          perfdata.ABI // ABINone: nothing to unwind from

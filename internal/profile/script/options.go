@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/perfdata"
@@ -21,6 +22,7 @@ type Options struct {
 	// FramePointers says where to use frame pointers for lack of unwind information.
 	FramePointers unwind.FramePointers
 	Filter        Filter
+	Labels        labels.Set        // of samples, for formats that have them
 	Names         symbolize.Options // DebugDirs is taken from Objects
 	Objects       unwind.Options
 	// Progress is called from time to time, on the reading goroutine, with the

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/perfdata"
@@ -35,13 +36,15 @@ type runner struct {
 	seen       seenValues            // by the reading goroutine
 	shrunk     error                 // what became of a recording that is mapped
 	kernelSeen bool                  // by the reading goroutine
+	labeler    labeler               // by the reading goroutine
 	chains     *perfdata.ChainWriter // nil: stacks get names
 }
 
 func newRunner(r *perfdata.Reader, objects *unwind.Objects, opt Options) *runner {
 	opt.Names.Objects = objects.All
 	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: objects,
-		names: symbolize.New(opt.Names), events: make(map[*perfdata.Event]*stackfmt.Event)}
+		names: symbolize.New(opt.Names), events: make(map[*perfdata.Event]*stackfmt.Event),
+		labeler: labeler{groups: make(map[uint64]string), known: make(map[labels.Origin][]stackfmt.Label)}}
 	run.takeInfo()
 	return run
 }
@@ -249,6 +252,8 @@ func (run *runner) follow(rec perfdata.Record) {
 		} else {
 			run.procs.Exit(r.PID, r.TID)
 		}
+	case *perfdata.Cgroup:
+		run.labeler.groups[r.Number] = string(r.Path)
 	case *perfdata.Lost:
 		run.lost += r.Count
 	}
@@ -306,7 +311,8 @@ func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 		pid: s.PID, tid: s.TID, time: s.Time, period: s.Period, cpu: s.CPU, ip: s.IP, mode: s.Mode(), event: run.event(s.Event),
 		comm: comm, width: run.width,
 	}
-	j.maps = run.procs.Process(s.PID).Maps()
+	process := run.procs.Process(s.PID)
+	j.maps, j.labels = process.Maps(), run.labelsOf(s, process.Program())
 	if !run.opt.NoChains {
 		j.chain = b.addWords(s.Callchain)
 	}

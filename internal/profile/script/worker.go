@@ -59,7 +59,7 @@ func (w *worker) do(b *batch) {
 		w.samples++
 		w.collect(s)
 		out := stackfmt.Sample{Comm: s.comm, PID: s.pid, TID: s.tid, CPU: s.cpu, Time: s.time, Period: s.period,
-			Event: s.event, Width: s.width, End: w.end, PC: s.ip}
+			Event: s.event, Width: s.width, End: w.end, PC: s.ip, Labels: s.labels}
 		if !s.event.Callchain {
 			out.Leaf = w.leaf(s)
 			if len(w.stack) == 0 {

@@ -25,7 +25,7 @@ type pprof struct {
 }
 
 func pprofSpec() *Spec {
-	return &Spec{Name: "pprof", Suffixes: []string{".pb.gz", ".pprof"}, Settings: []string{"lines"}, Binary: true, Values: true,
+	return &Spec{Name: "pprof", Suffixes: []string{".pb.gz", ".pprof"}, Settings: []string{"lines", "labels"}, Binary: true, Values: true,
 		View: "look at it with: go tool pprof -http=: FILE",
 		New: func(opt Options) Format {
 			return &pprof{opt: opt}
@@ -55,7 +55,10 @@ func (w *pprofWorker) Render(f *Frame) {
 
 // Add adds the sample to its stack.
 func (w *pprofWorker) Add(b []byte, s *Sample) []byte {
-	l := appendLabel(w.labels[:0], "comm", s.Comm)
+	l := w.labels[:0]
+	if !w.pprof.opt.NoComm {
+		l = appendLabel(l, "comm", s.Comm)
+	}
 	l = appendLabel(l, "event", s.Event.Name)
 	if len(s.Guessed) > 0 {
 		l = appendLabel(l, "guessed", "frame pointer")

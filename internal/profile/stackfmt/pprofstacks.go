@@ -52,19 +52,19 @@ func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []str
 	}
 	// Numbers do not depend on which worker was the first to meet a frame now.
 	stacks := reordered(all, func(to, key []byte) []byte {
-		to = tally.AppendNumber(to, order[idOf(key)])
 		for id := range tally.Numbers(key[tally.NumberSize:]) {
 			to = tally.AppendNumber(to, uint32(b.location(id).ID))
 		}
-		return to
+		return tally.AppendNumber(to, order[idOf(key)]) // last: equal stacks with other labels then take little when compressed
 	})
 	values := make([]int64, len(b.p.SampleType))
 	var msg, part []byte
 	for key, n := range tally.All(stacks) {
-		set := idOf(key)
+		last := len(key) - tally.NumberSize
+		set := idOf(key[last:])
 		msg, part = msg[:0], part[:0]
-		for id := range framesOf(key) {
-			part = protowire.AppendVarint(part, uint64(id))
+		for at := last - tally.NumberSize; at >= 0; at -= tally.NumberSize {
+			part = protowire.AppendVarint(part, uint64(idOf(key[at:])))
 		}
 		msg = appendPart(msg, sampleLocations, part)
 		part = part[:0]

@@ -163,6 +163,7 @@ type Options struct {
 	Lines  bool // frames may have files and lines
 	// FullSourcePath writes the whole path in the format perf; others always do.
 	FullSourcePath bool
+	NoComm         bool         // samples have no label comm in the format pprof
 	Graph          GraphOptions // for the format svg
 }
 

@@ -1,0 +1,164 @@
+// Package labels says of which thread, process and machine a sample is, in the words of OpenTelemetry's semantic
+// conventions: process, thread, container, host and cpu of its attribute registry.
+package labels
+
+import (
+	"encoding/hex"
+	"fmt"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Set is a set of labels.
+type Set uint16
+
+// The labels.
+const (
+	Comm Set = 1 << iota // the thread's name, which formats take from the sample
+	PID
+	TID
+	Executable
+	BuildID
+	Cgroup
+	Container
+	Host
+	CPU
+)
+
+// kind is a label as users name it, and its key in profiles.
+type kind struct {
+	set       Set
+	name, key string
+}
+
+func kinds() []kind {
+	return []kind{{Comm, "comm", "comm"}, {PID, "pid", "process.pid"}, {TID, "tid", "thread.id"},
+		{Executable, "executable", "process.executable.name"}, {BuildID, "build-id", "process.executable.build_id.gnu"},
+		{Cgroup, "cgroup", "process.linux.cgroup"}, {Container, "container", "container.id"}, {Host, "host", HostName}, {CPU, "cpu", "cpu.logical_number"}}
+}
+
+// HostName is the key of a label that all samples have.
+const HostName = "host.name"
+
+// Names returns the names of all labels.
+func Names() string {
+	var names []string
+	for _, k := range kinds() {
+		names = append(names, k.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Parse returns the set of some names; "none" is no label.
+func Parse(names []string) (set Set, err error) {
+	for _, name := range names {
+		found := name == "none" && len(names) == 1
+		for _, k := range kinds() {
+			if k.name == name {
+				set |= k.set
+				found = true
+			}
+		}
+		if !found {
+			return 0, fmt.Errorf("%q: want none, or some of %s", name, Names())
+		}
+	}
+	return set, nil
+}
+
+// Has reports whether all labels of t are in the set.
+func (s Set) Has(t Set) bool { return s&t == t }
+
+// Any reports whether some label of t is in the set.
+func (s Set) Any(t Set) bool { return s&t != 0 }
+
+// Origin is what is known of the origin of a sample. Only what a Set has is used.
+type Origin struct {
+	PID, TID int32
+	CPU      uint32
+	Program  *unwind.Object // nil: not known
+	Cgroup   string         // the path from the hierarchy's root; "": not known
+	Host     string
+}
+
+// Only returns an origin without what the set does not use, so that origins with equal labels are equal.
+func (s Set) Only(o Origin) Origin {
+	if !s.Has(PID) {
+		o.PID = 0
+	}
+	if !s.Has(TID) {
+		o.TID = 0
+	}
+	if !s.Has(CPU) {
+		o.CPU = 0
+	}
+	if !s.Any(Executable | BuildID) {
+		o.Program = nil
+	}
+	if !s.Any(Cgroup | Container) {
+		o.Cgroup = ""
+	}
+	if !s.Has(Host) {
+		o.Host = ""
+	}
+	return o
+}
+
+// Of returns the labels of an origin. Those that are not known are left out, and so is Comm.
+func (s Set) Of(o *Origin) (list []stackfmt.Label) {
+	for _, k := range kinds() {
+		if value := k.value(o); s.Has(k.set) && value != "" {
+			list = append(list, stackfmt.Label{Key: k.key, Value: value})
+		}
+	}
+	return list
+}
+
+func (k *kind) value(o *Origin) string {
+	switch k.set {
+	case PID:
+		return strconv.Itoa(int(o.PID))
+	case TID:
+		return strconv.Itoa(int(o.TID))
+	case CPU:
+		return strconv.Itoa(int(o.CPU))
+	case Executable:
+		if o.Program != nil {
+			return path.Base(o.Program.Name)
+		}
+	case BuildID:
+		if o.Program != nil {
+			return hex.EncodeToString(o.Program.BuildID())
+		}
+	case Cgroup:
+		return o.Cgroup
+	case Container:
+		return containerID(o.Cgroup)
+	case Host:
+		return o.Host
+	}
+	return ""
+}
+
+// containerID returns the container of a control group, or "". Docker, containerd, CRI-O and Podman name the group by the
+// 64 hexadecimal digits of the ID: .../docker-ID.scope, .../cri-containerd-ID.scope, .../docker/ID. Groups inside the container's
+// may follow.
+func containerID(cgroup string) string {
+	return regexp.MustCompile(`[0-9a-f]{64}`).FindString(cgroup)
+}
+
+// Convention returns the key that OpenTelemetry has for a key of a profile's label, and whether its value is a number.
+func Convention(key string) (name string, number bool) {
+	switch key {
+	case "comm":
+		return "thread.name", false
+	case "process.pid", "thread.id", "cpu.logical_number":
+		return key, true
+	}
+	return key, false
+}

@@ -1,0 +1,29 @@
+package script
+
+import (
+	"github.com/ehasm/ehasm/internal/profile/labels"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// labeler makes the labels of samples.
+type labeler struct {
+	groups map[uint64]string // paths of control groups, by what samples have: those of perf record --all-cgroups
+	known  map[labels.Origin][]stackfmt.Label
+}
+
+// labelsOf returns the labels of a sample of a program, which may be nil.
+func (run *runner) labelsOf(s *perfdata.Sample, program *unwind.Object) []stackfmt.Label {
+	set := run.opt.Labels
+	if set&^labels.Comm == 0 {
+		return nil
+	}
+	key := set.Only(labels.Origin{PID: s.PID, TID: s.TID, CPU: s.CPU, Program: program, Cgroup: run.labeler.groups[s.Cgroup], Host: run.reader.Info().Hostname})
+	list, ok := run.labeler.known[key]
+	if !ok {
+		list = set.Of(&key)
+		run.labeler.known[key] = list
+	}
+	return list
+}
