@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
 	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/files/outfile"
@@ -304,6 +305,9 @@ func (opt *scriptOptions) named() (paths []string) {
 // prepare says where objects and names come from. compiling ends when no more eh_elfs are
 // of use.
 func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand.Maker, c *console) {
+	if opt.cache {
+		opt.Names.KernelCopy = builder.KernelCopy(os.Getenv)
+	}
 	opt.Names.MapDirs = []string{"/tmp"}
 	opt.Objects.DebugDirs = unwind.DefaultDebugDirs()
 	if root := opt.Objects.Symfs; root != "" {

@@ -38,6 +38,15 @@ func CacheFolder(getenv func(string) string) (string, error) {
 	return filepath.Join(base, "ehasm", ".build-id"), nil
 }
 
+// KernelCopy returns the path of the cache's copy of the kernel's symbols, or "" if there is no cache.
+func KernelCopy(getenv func(string) string) string {
+	folder, err := CacheFolder(getenv)
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(folder), "kallsyms")
+}
+
 // CacheName returns the path, relative to the cache folder, of the eh_elf for a
 // build-id.
 func CacheName(buildID []byte) (string, error) {

@@ -28,7 +28,10 @@ type Kernel struct {
 	text  string
 	pages []byte // that text lies in, where it is mapped
 	lines []kernelLine
-	step  int // how many symbols there are from one of lines to the next
+	step  int    // how many symbols there are from one of lines to the next
+	last  uint64 // the highest address of a symbol
+
+	all *allSymbols // where the text lacks the symbols of modules; else nil
 }
 
 // kernelLine is a line of the text.
@@ -39,31 +42,42 @@ type kernelLine struct {
 
 // Kallsyms reads the symbols of the running kernel: proc(5), /proc/kallsyms. Of
 // several at one address the last of the file is kept, as perf does.
-func Kallsyms(path string) (k *Kernel, err error) {
-	defer func() {
-		if p := recover(); p != nil { // the file has become shorter
-			k, err = nil, fmt.Errorf("%s: %v", path, p)
-		}
-	}()
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	k = &Kernel{}
-	if k.text, k.pages, err = mapText(path); err != nil {
+func Kallsyms(path string) (*Kernel, error) {
+	f, err := os.Open(path)
+	if err != nil {
 		return nil, err
 	}
-	sorted, err := k.sample()
-	if err == nil && !sorted {
-		err = k.sort()
+	defer f.Close()
+	k := &Kernel{}
+	if k.text, k.pages, err = mapText(f); err != nil {
+		return nil, err
 	}
-	if err != nil {
+	if err := k.index(); err != nil {
 		k.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return k, nil
 }
 
+// index finds the lines of the text.
+func (k *Kernel) index() (err error) {
+	defer func() {
+		if p := recover(); p != nil { // the file has become shorter
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	sorted, err := k.sample()
+	if err == nil && !sorted {
+		err = k.sort()
+	}
+	return err
+}
+
 // Close frees the text. Find must not be called after it.
 func (k *Kernel) Close() {
 	if k != nil {
+		k.all.close()
 		pages.Unmap(k.pages)
 	}
 }
@@ -78,7 +92,7 @@ func (k *Kernel) sample() (bool, error) {
 	const usual = 40 // bytes of a line, at least
 	k.lines = make([]kernelLine, 0, len(k.text)/usual/k.step)
 	text := unsafe.Slice(unsafe.StringData(k.text), len(k.text))
-	last := [2]uint64{}
+	last, lastAt := [2]uint64{}, 0
 	n := 0
 	for at, next := 0, 0; at < len(text); at = next {
 		var kind int
@@ -94,7 +108,7 @@ func (k *Kernel) sample() (bool, error) {
 		if addr[0] < last[0] || addr[0] == last[0] && addr[1] < last[1] {
 			return false, nil // with modules
 		}
-		last = addr
+		last, lastAt = addr, at
 		if n%k.step == 0 {
 			v, err := parseHex(k.text[at : kind-1])
 			if err != nil {
@@ -107,7 +121,9 @@ func (k *Kernel) sample() (bool, error) {
 	if n == 0 || last == [2]uint64{zeros, zeros} {
 		return false, ErrHidden
 	}
-	return true, nil
+	var err error
+	k.last, err = parseHex(k.text[lastAt : lastAt+16])
+	return true, err
 }
 
 // sort keeps all lines.
@@ -132,6 +148,7 @@ func (k *Kernel) sort() error {
 	}
 	slices.SortFunc(k.lines, func(a, b kernelLine) int { return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.offset, a.offset)) })
 	k.lines = slices.CompactFunc(k.lines, func(a, b kernelLine) bool { return a.addr == b.addr })
+	k.last = k.lines[len(k.lines)-1].addr
 	return nil
 }
 
@@ -188,6 +205,9 @@ func (k *Kernel) Find(addr uint64) (s *Symbol) {
 	if k == nil {
 		return nil
 	}
+	if k.all != nil && addr >= k.last {
+		return k.all.get().Find(addr)
+	}
 	i := sort.Search(len(k.lines), func(i int) bool { return k.lines[i].addr > addr }) - 1
 	if i < 0 {
 		return nil
@@ -229,12 +249,7 @@ func (k *Kernel) Find(addr uint64) (s *Symbol) {
 }
 
 // mapText maps a file of symbols, or reads it.
-func mapText(path string) (string, []byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", nil, err
-	}
-	defer f.Close()
+func mapText(f *os.File) (string, []byte, error) {
 	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() && st.Size() > 0 && st.Size() <= maxText {
 		b, err := pages.Map(f, 0, int(st.Size()))
 		if err == nil {

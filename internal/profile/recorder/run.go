@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/record"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -103,6 +104,9 @@ func (r *run) nameOptions() symbolize.Options {
 	names := r.opt.Output.Names
 	names.Kallsyms, names.HostKernel, names.MapDirs, names.DebugDirs = "/proc/kallsyms", true, []string{"/tmp"}, unwind.DefaultDebugDirs()
 	names.Objects = r.objects.All
+	if r.opt.Run.Cache {
+		names.KernelCopy = builder.KernelCopy(os.Getenv)
+	}
 	return names
 }
 

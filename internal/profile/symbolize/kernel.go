@@ -2,7 +2,9 @@ package symbolize
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/regular"
@@ -48,13 +50,22 @@ func (n *Namer) kernelTable() *symbols.Kernel {
 			err = n.otherBoot()
 		}
 		if err == nil {
-			t, err = symbols.Kallsyms(n.opt.Kallsyms)
+			t, err = n.hostCopy().Kallsyms(n.opt.Kallsyms)
 		}
 		if err != nil {
 			n.warn(fmt.Errorf("kernel frames have no names: %w", err))
 		}
 		return t
 	})
+}
+
+// hostCopy returns where symbols of the running kernel are kept until the next boot.
+func (n *Namer) hostCopy() (c symbols.KernelCopy) {
+	if n.opt.HostKernel && n.opt.KernelCopy != "" {
+		boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		c = symbols.KernelCopy{Path: n.opt.KernelCopy, Boot: strings.TrimSpace(string(boot))}
+	}
+	return c
 }
 
 // otherBoot returns an error if the kernel of this machine is at another address

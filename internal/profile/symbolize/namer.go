@@ -27,6 +27,7 @@ type Options struct {
 	Signatures bool     // add parameters to functions
 	Kallsyms   string   // path; empty: kernel frames get no names
 	HostKernel bool     // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
+	KernelCopy string   // with HostKernel: file for a copy of Kallsyms, used until the next boot; empty: none
 	MapDirs    []string // folders of perf-PID.map files, in order of search
 	// Objects returns the objects of the recording, including the jit-PID.dump files that run-time
 	// compilers map so that profilers find them. May be nil; then they are not looked for.
