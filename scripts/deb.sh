@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes Debian packages in build/deb: ehasm, libehunwind, libehunwind-dev. Needs dpkg-deb,
+# Makes Debian packages in build/deb: ehasm, ehasm-system, libehunwind, libehunwind-dev. Needs dpkg-deb,
 # gcc and Go. The same sources and compiler give the same bytes.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
@@ -69,6 +69,12 @@ cp -a "$stage/all/usr/include" "$stage/libehunwind-dev/usr"
 package ehasm devel "" "compile unwind tables ahead of time into native code
  Turns the .eh_frame of ELF programs into loadable x86-64 code that unwinds a
  frame in a few nanoseconds; unwinds profiles with it, and checks tables."
+mkdir -p "$stage/ehasm-system/usr/lib/ehasm" "$stage/ehasm-system/DEBIAN"
+cp scripts/system/update "$stage/ehasm-system/usr/lib/ehasm/update"
+cp scripts/system/{postinst,postrm,triggers} "$stage/ehasm-system/DEBIAN"
+package ehasm-system devel "ehasm (= $version)" "compiled unwind tables of all installed programs
+ Compiles the tables of programs and libraries when packages are installed, and
+ removes them with the packages, for profilers and programs of all users."
 package libehunwind libs "$(needs "$stage/libehunwind/$lib"/*.so* "$stage/libehunwind/$lib"/libgcc/*), $(libgcc)" "stacks of the calling process, taken with compiled unwind tables
  The C library, and the library that 'ehasm preload' puts into programs."
 package libehunwind-dev libdevel "libehunwind (= $version)" "headers of libehunwind, and the library to link statically

@@ -24,7 +24,7 @@ func TestDebianPackages(t *testing.T) {
 	call(t, []string{"OUT=" + out}, "./deb.sh")
 	packages, err := filepath.Glob(filepath.Join(out, "*.deb"))
 	require.NoError(t, err)
-	require.Len(t, packages, 3)
+	require.Len(t, packages, 4)
 
 	// What dpkg knows of this machine satisfies the dependencies on libc6 and libgcc.
 	admin := filepath.Join(root, "var/lib/dpkg")
@@ -45,13 +45,24 @@ func TestDebianPackages(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(admin, "status"), []byte(status.String()), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(admin, "info/format"), []byte("1\n"), 0o644))
-	call(t, nil, "dpkg", append([]string{"--root=" + root, "--log=/dev/null", "-i"}, packages...)...)
+	for _, file := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6",
+		"/lib/x86_64-linux-gnu/libgcc_s.so.1", "/bin/sh", "/bin/rm", "/bin/rmdir"} {
+		copyTo(t, root, file)
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(root, "dev"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "dev/null"), nil, 0o666))
+	dpkg := func(args ...string) {
+		call(t, nil, "dpkg", append([]string{"--root=" + root, "--log=/dev/null"}, args...)...)
+	}
+	dpkg(append([]string{"-i"}, packages...)...)
 
 	version := strings.TrimSpace(call(t, nil, "./version.sh"))
 	assert.Contains(t, call(t, nil, "chroot", root, "/usr/bin/ehasm", "version"), "ehasm "+version)
 	for _, page := range []string{"ehasm.1.gz", "ehasm-build.1.gz", "ehasm-script.1.gz"} {
 		assert.FileExists(t, filepath.Join(root, "usr/share/man/man1", page))
 	}
+
+	followsPackages(t, root, dpkg)
 
 	// A program built with the development package, run with the libraries of the other.
 	env := []string{"PKG_CONFIG_SYSROOT_DIR=" + root, "PKG_CONFIG_LIBDIR=" + filepath.Join(root,
@@ -63,13 +74,6 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 `), 0o644))
 	flags := strings.Fields(call(t, env, "pkg-config", "--cflags", "--libs", "ehunwind"))
 	call(t, nil, "gcc", append([]string{"-o", filepath.Join(root, "use"), source}, flags...)...)
-	for _, lib := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6",
-		"/lib/x86_64-linux-gnu/libgcc_s.so.1"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(lib)), 0o755))
-		content, err := os.ReadFile(lib)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(root, lib), content, 0o755))
-	}
 	cache := []string{"XDG_CACHE_HOME=/cache"}
 	call(t, cache, "chroot", root, "/usr/bin/ehasm", "build", "--cache", "--deps", "--quiet", "/use")
 	call(t, cache, "chroot", root, "/use")
@@ -83,13 +87,63 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 	assert.Contains(t, string(figures), "ehasm: exceptions: on")
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "cache")))
 
-	call(t, nil, "dpkg", "--root="+root, "--log=/dev/null", "--purge", "ehasm", "libehunwind-dev", "libehunwind")
+	dpkg("--purge", "ehasm-system", "ehasm", "libehunwind-dev", "libehunwind")
 	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
 		assert.False(t, strings.Contains(filepath.Base(path), "ehasm") ||
 			strings.Contains(filepath.Base(path), "ehunwind") ||
 			strings.Contains(filepath.Base(path), "eh_elf"), "left behind: %s", path)
 		return err
 	}))
+}
+
+// followsPackages: the eh_elfs of ehasm-system come and go with the packages that are installed, also when a run was
+// interrupted.
+func followsPackages(t *testing.T, root string, dpkg func(args ...string)) {
+	t.Helper()
+	dir := t.TempDir()
+	made := func() (list []string) {
+		found, err := filepath.Glob(filepath.Join(root, "usr/lib/ehasm/.build-id/ab/*"))
+		require.NoError(t, err)
+		for _, path := range found {
+			info, err := os.Stat(path)
+			require.NoError(t, err)
+			list = append(list, info.Mode().String()+" "+filepath.Base(path))
+		}
+		return list
+	}
+	pack := func(version string) string { // a package with a library whose build-id is ab and the version
+		stage := filepath.Join(dir, version)
+		lib := filepath.Join(stage, "usr/lib/x/libx.so")
+		require.NoError(t, os.MkdirAll(filepath.Join(stage, "DEBIAN"), 0o755))
+		require.NoError(t, os.MkdirAll(filepath.Dir(lib), 0o755))
+		source := filepath.Join(dir, "x.c")
+		require.NoError(t, os.WriteFile(source, []byte("int x(int n) { return n; }\n"), 0o644))
+		call(t, nil, "gcc", "-shared", "-fPIC", "-Wl,--build-id=0xab"+version, "-o", lib, source)
+		require.NoError(t, os.WriteFile(filepath.Join(stage, "DEBIAN/control"), []byte("Package: x\nVersion: "+version+
+			"\nArchitecture: amd64\nMaintainer: x\nDescription: x\n"), 0o644))
+		file := filepath.Join(dir, "x"+version+".deb")
+		call(t, nil, "dpkg-deb", "--root-owner-group", "--build", stage, file)
+		return file
+	}
+	one, two := pack("01"), pack("02")
+	dpkg("-i", one)
+	assert.Equal(t, []string{"-rw-r--r-- 01.eh_elf.so"}, made())
+	dpkg("-i", two)
+	assert.Equal(t, []string{"-rw-r--r-- 02.eh_elf.so"}, made())
+	require.NoError(t, os.Remove(filepath.Join(root, "usr/lib/ehasm/.build-id/ab/02.eh_elf.so"))) // as if it was interrupted
+	call(t, nil, "chroot", root, "/usr/lib/ehasm/update")
+	assert.Equal(t, []string{"-rw-r--r-- 02.eh_elf.so"}, made())
+	dpkg("--purge", "x")
+	assert.Empty(t, made())
+}
+
+// copyTo copies a file of this machine below root, to the same path.
+func copyTo(t *testing.T, root, path string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(root, path), content, 0o755))
 }
 
 // TestInstalledModes: only the owner may write the files that are installed, and all may read them, whatever the umask;

@@ -14,14 +14,14 @@ import (
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/interrupt"
-	"github.com/ehasm/ehasm/internal/files/trust"
 
 	"github.com/spf13/pflag"
 )
 
 const buildHelp = `Compile the unwind tables of ELF files. For each file NAME, build writes NAME.eh_elf.so
 beside it or under -o DIR. With --cache it writes the file where libehunwind finds it by
-the object's build-id: $XDG_CACHE_HOME/ehasm/.build-id/xx/yyyy.eh_elf.so.
+the object's build-id: $XDG_CACHE_HOME/ehasm/.build-id/xx/yyyy.eh_elf.so. With --system it
+writes for all users.
 
 Usage:
   ehasm build [flags] PATH...
@@ -55,6 +55,7 @@ Examples:
   ehasm build --deps --vdso -o eh_elfs /bin/ls
   ehasm build --pid 1234 -o eh_elfs
   ehasm build --cache --deps --vdso /bin/ls
+  ehasm build --system /usr/bin /usr/lib
   ehasm build --strict --json libfoo.so
   ehasm build --dispatch=packed -j1 libfoo.so
   ehasm build --synth=missing libx264.so.164
@@ -81,6 +82,7 @@ func buildVerb() verb {
 		opt := &buildOptions{}
 		fs.StringVarP(&opt.out, "output", "o", "", "write below this `FOLDER`, made if missing")
 		cache := fs.Bool("cache", false, "write into the user's cache, by build-id")
+		system := fs.Bool("system", false, "write into the cache of all users, "+builder.SystemCache)
 		fs.BoolVar(&opt.Deps, "deps", false, "add every shared object that the files would load")
 		fs.BoolVar(&opt.VDSO, "vdso", false, "add the running kernel's vDSO")
 		fs.IntSliceVar(&opt.PIDs, "pid", nil, "add everything that process `N` has mapped executable")
@@ -108,10 +110,12 @@ func buildVerb() verb {
 			if opt.out == "" && fs.Changed("output") { // e.g. --output=$UNSET; falling back to the object's folder would surprise
 				return v.misuse(c, errors.New("--output: the name of the folder is empty"))
 			}
-			if *cache {
-				if opt.out != "" {
-					return v.misuse(c, errors.New("--cache and --output exclude each other"))
-				}
+			switch {
+			case (*cache || *system) && opt.out != "":
+				return v.misuse(c, errors.New("--cache and --system exclude --output"))
+			case *system:
+				opt.cache = builder.SystemCache
+			case *cache:
 				var err error
 				if opt.cache, err = builder.CacheFolder(os.Getenv); err != nil {
 					return v.misuse(c, err)
@@ -202,9 +206,16 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	}
 	var jobs []*builder.Job
 	if opt.cache != "" {
-		if err := trust.MkdirAll(opt.cache); err != nil {
+		if err := builder.MakeCache(opt.cache); err != nil {
 			c.fail(opt.cache, err)
 			return exitFailed
+		}
+		if opt.cache == builder.SystemCache {
+			var refused []find.Problem
+			found.Inputs, refused = builder.ForSystem(found.Inputs)
+			for _, p := range refused {
+				progress.Note(p.Path, p.Err)
+			}
 		}
 		jobs = builder.NewCacheJobs(found.Inputs)
 	} else {

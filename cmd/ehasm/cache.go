@@ -21,6 +21,7 @@ const cacheHelp = `Show how large the user's cache of eh_elfs is, or remove what
 
 Usage:
   ehasm cache [flags]
+  ehasm cache --prune --only PATH...
 `
 
 const cacheMore = `build --cache, preload, record and script keep eh_elfs there, one for each build-id, so each
@@ -29,6 +30,12 @@ have loaded; record, script and preload make again what they miss later.
 
 A file counts as used when it is read, to within a day. File systems that are mounted with
 noatime do not record that: there its age counts, and the first line says so.
+
+With --only the cache keeps the eh_elfs of the files at the PATHs and below, and of the
+running kernel's vDSO, and no other, however long unused. If a PATH cannot be read, cache
+removes nothing. So a cache follows installed packages, as root's for all users does:
+  ehasm build --system /usr/bin /usr/lib
+  ehasm cache --system --prune --only /usr/bin /usr/lib
 
 Examples:
   ehasm cache
@@ -42,6 +49,8 @@ const day = 24 * time.Hour
 type cacheOptions struct {
 	prune  bool
 	json   bool
+	system bool     // the cache of all users
+	only   []string // paths of the objects whose eh_elfs stay; nil: all
 	limits ehcache.Limits
 }
 
@@ -52,13 +61,23 @@ func cacheVerb() verb {
 		fs.BoolVar(&opt.prune, "prune", false, "remove files not used for --unused, then down to --max-size")
 		unused := fs.Uint("unused", 90, "with --prune: remove files not used for `DAYS`; 0: no limit")
 		size := fs.String("max-size", "", "with --prune: keep at most `SIZE` bytes, such as 200M")
+		only := fs.Bool("only", false, "with --prune: remove the files of all objects but those at the PATHs")
+		fs.BoolVar(&opt.system, "system", false, "the cache of all users, "+builder.SystemCache)
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
-		return func(_ context.Context, args []string, c *console) int {
-			if len(args) > 0 {
+		return func(ctx context.Context, args []string, c *console) int {
+			switch {
+			case !*only && len(args) > 0:
 				return v.misuse(c, fmt.Errorf("unexpected argument %q", args[0]))
+			case *only && len(args) == 0:
+				return v.misuse(c, errors.New("--only: want at least one PATH"))
+			case !opt.prune && (*only || fs.Changed("unused") || fs.Changed("max-size")):
+				return v.misuse(c, errors.New("--only, --unused and --max-size need --prune"))
 			}
-			if !opt.prune && (fs.Changed("unused") || fs.Changed("max-size")) {
-				return v.misuse(c, errors.New("--unused and --max-size need --prune"))
+			if *only {
+				opt.only = args
+				if !fs.Changed("unused") {
+					*unused = 0
+				}
 			}
 			if *size != "" {
 				bytes, err := parseSize(*size)
@@ -69,14 +88,20 @@ func cacheVerb() verb {
 			}
 			const century = 36500
 			opt.limits.Unused = time.Duration(min(*unused, century)) * day
-			return cache(opt, c)
+			return cache(ctx, opt, c)
 		}
 	}
 	return v
 }
 
-func cache(opt *cacheOptions, c *console) int {
-	path, err := builder.CacheFolder(os.Getenv)
+func cache(ctx context.Context, opt *cacheOptions, c *console) int {
+	path, err := builder.SystemCache, error(nil)
+	if !opt.system {
+		path, err = builder.CacheFolder(os.Getenv)
+	}
+	if err == nil && opt.only != nil {
+		opt.limits.Only, err = builder.CacheNames(ctx, opt.only)
+	}
 	if err != nil {
 		c.fail("cache", err)
 		return exitFailed

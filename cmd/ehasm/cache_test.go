@@ -133,7 +133,17 @@ func TestCacheVerb(t *testing.T) {
 	assert.Contains(t, r.stdout, `"removed": 1`)
 	assert.Empty(t, files(t, cache))
 
-	for _, args := range [][]string{{"x"}, {"--unused", "3"}, {"--max-size", "3"}, {"--prune", "--max-size", "many"}} {
+	require.Equal(t, exitDone, ehasm(t, "build", "--cache", dir).code)
+	absent := filepath.Join(dir, "absent")
+	r = ehasm(t, "cache", "--prune", "--only", dir, absent)
+	assert.Equal(t, result{exitFailed, "", "ehasm: cache: " + absent + ": stat: no such file or directory\n"}, r)
+	assert.Equal(t, made, files(t, cache), "nothing is removed if a path is mistyped")
+	require.NoError(t, os.Remove(filepath.Join(dir, "b.so")))
+	r = ehasm(t, "cache", "--prune", "--only", dir)
+	assert.Contains(t, r.stdout, "removed: 1 files")
+	assert.Equal(t, made[:1], files(t, cache))
+
+	for _, args := range [][]string{{"x"}, {"--prune", "x"}, {"--prune", "--only"}, {"--only", dir}, {"--unused", "3"}, {"--max-size", "3"}, {"--prune", "--max-size", "many"}} {
 		assert.Equal(t, exitUsage, ehasm(t, append([]string{"cache"}, args...)...).code, "%q", args)
 	}
 	t.Setenv("XDG_CACHE_HOME", "relative")

@@ -5,11 +5,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/preload"
 	"github.com/ehasm/ehasm/internal/files/shown"
@@ -45,6 +48,75 @@ func KernelCopy(getenv func(string) string) string {
 		return ""
 	}
 	return filepath.Join(filepath.Dir(folder), "kallsyms")
+}
+
+// SystemCache is the cache of eh_elfs that root fills for all users. Programs look there after the user's cache.
+const SystemCache = "/usr/lib/ehasm/.build-id"
+
+// MakeCache makes a cache's folder, or a subfolder: the system's for all to read, else for the user alone.
+func MakeCache(folder string) error {
+	if inSystemCache(folder) {
+		return trust.MkdirAllShared(folder)
+	}
+	return trust.MkdirAll(folder)
+}
+
+func inSystemCache(path string) bool { return strings.HasPrefix(path+"/", SystemCache+"/") }
+
+// ForSystem returns the inputs that may go into the system's cache: files that only root can have written. The cache
+// goes by the build-id, which the writer of a file chooses; it may be another file's.
+func ForSystem(inputs []*find.Input) (list []*find.Input, refused []find.Problem) {
+	for _, in := range inputs {
+		if in.Data != nil { // the vDSO
+			list = append(list, in)
+			continue
+		}
+		f, err := trust.Open(in.Path)
+		if err != nil {
+			refused = append(refused, find.Problem{Path: in.Names[0].Path, Err: fmt.Errorf("not for the cache of all users: %w", err)})
+			continue
+		}
+		f.Close()
+		list = append(list, in)
+	}
+	return list, refused
+}
+
+// CacheNames returns the names in a cache of the eh_elfs of files, of all files below folders, and of the running
+// kernel's vDSO, if /proc shows it. The error says which path could not be read.
+func CacheNames(ctx context.Context, paths []string) (map[string]bool, error) {
+	found := find.Find(ctx, paths, find.Options{})
+	for _, p := range found.Problems {
+		return nil, fmt.Errorf("%s: %w", shown.Name(p.Path), p.Err)
+	}
+	names := make(map[string]bool)
+	vdso := find.Find(ctx, nil, find.Options{VDSO: true}).Inputs
+	for _, in := range slices.Concat(found.Inputs, vdso) {
+		name, err := cacheNameOf(in)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", shown.Name(in.Names[0].Path), err)
+		}
+		names[name] = true
+	}
+	return names, ctx.Err()
+}
+
+// cacheNameOf returns the name of an object's eh_elf; "": it has none.
+func cacheNameOf(in *find.Input) (string, error) {
+	r, size, done, err := in.Open()
+	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	object, err := dwarfcfa.NewObject(in.Names[0].Path, r, size)
+	if err != nil { // it is not compiled either
+		return "", nil
+	}
+	name, _ := CacheName(object.BuildID()) // "" without a build-id
+	return name, nil
 }
 
 // CacheName returns the path, relative to the cache folder, of the eh_elf for a
@@ -93,7 +165,7 @@ func Fill(ctx context.Context, paths []string, from find.Options, opt Options, p
 func FillForPrograms(ctx context.Context, paths, libraries []string, vdso bool, opt Options, p Progress) bool {
 	var err error
 	if opt.Cache, err = CacheFolder(os.Getenv); err == nil {
-		err = trust.MkdirAll(opt.Cache)
+		err = MakeCache(opt.Cache)
 	}
 	if err != nil {
 		p.Note("no eh_elf is built", err)

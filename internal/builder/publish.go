@@ -11,7 +11,6 @@ import (
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
-	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
 // publisher is the gate for all writes, so that an interrupted build can end
@@ -46,6 +45,11 @@ func (p *publisher) write(j *Job, image *elfout.Image) error {
 		}
 		if err := image.WriteFile(j.Target); err != nil {
 			return err
+		}
+		if inSystemCache(j.Target) {
+			if err := os.Chmod(j.Target, 0o644); err != nil { // all users read it, whatever root's umask
+				return err
+			}
 		}
 		p.written.Add(1)
 		return nil
@@ -82,7 +86,7 @@ func linkTo(target, name string) error {
 func (j *Job) makeFolder() error {
 	dir := filepath.Dir(j.Target)
 	if j.cached {
-		return trust.MkdirAll(dir)
+		return MakeCache(dir)
 	}
 	return MakeFolder(dir)
 }

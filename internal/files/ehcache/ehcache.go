@@ -94,11 +94,12 @@ func fileOf(folder string, e fs.DirEntry, now time.Time) (file File, ok bool) {
 
 // Limits say which files a cache keeps. A limit of 0 does not limit.
 type Limits struct {
-	Unused time.Duration // since the last use
-	Bytes  int64         // of all files
+	Unused time.Duration   // since the last use
+	Bytes  int64           // of all files
+	Only   map[string]bool // names of files that may stay; nil: all
 }
 
-// Beyond returns the files to remove: leftovers, and files unused for too long. Of the rest it adds the least recently
+// Beyond returns the files to remove: leftovers, files unused for too long, and those not in Only. Of the rest it adds the least recently
 // used files until the limit of bytes holds. files is the result of Folder.Files.
 func (l Limits) Beyond(files []File, now time.Time) []File {
 	var total int64
@@ -107,7 +108,7 @@ func (l Limits) Beyond(files []File, now time.Time) []File {
 	}
 	var remove []File
 	for _, f := range files {
-		if f.Stale || l.Unused > 0 && now.Sub(f.Used) > l.Unused || l.Bytes > 0 && total > l.Bytes {
+		if f.Stale || l.Only != nil && !l.Only[f.Name] || l.Unused > 0 && now.Sub(f.Used) > l.Unused || l.Bytes > 0 && total > l.Bytes {
 			remove = append(remove, f)
 			total -= f.Size
 		}

@@ -20,7 +20,10 @@ func Open(path string) (*os.File, error) { return openFor(self(), path) }
 // MkdirAll makes the folder at path and the missing folders above it, with mode 0700
 // whatever the umask. Existing folders must be trusted, since files in them would
 // otherwise not be.
-func MkdirAll(path string) error { return mkdirAllFor(self(), path) }
+func MkdirAll(path string) error { return mkdirAllFor(self(), path, 0o700) }
+
+// MkdirAllShared is MkdirAll for folders that all users read, with mode 0755.
+func MkdirAllShared(path string) error { return mkdirAllFor(self(), path, 0o755) }
 
 // self returns the user whose files are trusted besides root's: the effective user. In a
 // process with rights that its caller does not have it returns root: the caller may have chosen
@@ -55,7 +58,7 @@ func openFor(self int, path string) (*os.File, error) {
 	return nil, w.untrusted("is a folder")
 }
 
-func mkdirAllFor(self int, path string) error {
+func mkdirAllFor(self int, path string, perm uint32) error {
 	w, err := newWalk(self, path)
 	if err != nil {
 		return err
@@ -66,7 +69,7 @@ func mkdirAllFor(self int, path string) error {
 		err := w.next()
 		if errors.Is(err, fs.ErrNotExist) && name != ".." {
 			w.rest = append([]string{name}, w.rest...)
-			if err = w.mkdir(name); err == nil {
+			if err = w.mkdir(name, perm); err == nil {
 				err = w.next()
 			}
 		}
@@ -247,15 +250,14 @@ func (w *walk) owner(st *unix.Stat_t) error {
 	return nil
 }
 
-func (w *walk) mkdir(name string) error {
-	const private = 0o700
+func (w *walk) mkdir(name string, perm uint32) error {
 	w.place = filepath.Dir(w.place)
-	err := unix.Mkdirat(w.dir, name, private)
+	err := unix.Mkdirat(w.dir, name, perm)
 	if err == unix.EEXIST { // made by another process meanwhile: next checks it
 		return nil
 	}
 	if err == nil {
-		err = unix.Fchmodat(w.dir, name, private, 0) // the umask may remove the user's own rights
+		err = unix.Fchmodat(w.dir, name, perm, 0) // the umask may remove the user's own rights
 	}
 	if err != nil {
 		w.place = filepath.Join(w.place, name)

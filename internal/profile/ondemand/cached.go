@@ -14,6 +14,18 @@ import (
 	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
+// cached returns the eh_elf for a build-id from the user's cache, or from the system's.
+func cached(buildID []byte) (image []byte, info elfout.Info, ok bool) {
+	if image, info, ok = readCached(cachePath(buildID), buildID); ok {
+		return image, info, ok
+	}
+	name, err := builder.CacheName(buildID)
+	if err != nil {
+		return nil, elfout.Info{}, false
+	}
+	return readCached(filepath.Join(builder.SystemCache, name), buildID)
+}
+
 // cachePath returns the path of the cached eh_elf for a build-id, or "" if it
 // cannot have one.
 func cachePath(buildID []byte) string {

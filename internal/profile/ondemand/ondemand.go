@@ -195,7 +195,7 @@ func (d *Maker) EhElf(ctx context.Context, name string, file io.ReaderAt, size i
 	}
 	image, info, ok := []byte(nil), elfout.Info{}, false
 	if d.opt.Source == dwarfcfa.SourceAuto {
-		image, info, ok = readCached(cachePath(object.BuildID()), object.BuildID())
+		image, info, ok = cached(object.BuildID())
 	}
 	if ok {
 		err := d.opt.Proof(image, table.Table)
