@@ -8,24 +8,29 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// exprFails returns the condition that an expression has no value.
+// exprFails returns the condition that an expression has no value: bit 31 of the status, since failures are negative.
 func (p *proof) exprFails() term { return p.t.bit(p.v.exprStatus, p.t.con(31)) }
 
-// callExpr does what the call of an expression's code does: the code is where the
-// descriptor says, the value comes in rax, or carry set and a status, which is
-// negative, in edx. Each code that a descriptor names is proven to do so; it names one
-// where named holds. cfa is what begins the stack of an expression that is a rule's.
+// callExpr returns what a call of an expression's code does, for permit.callTo. The code must be
+// where the descriptor says, off bytes from _eh_elf. The value comes in rax with the carry clear,
+// or a negative status in edx with the carry set. proof.expression shows for each code that a
+// descriptor names that it does so. named holds on the paths on which the descriptor names an
+// expression. cfa is the CFA that a rule's expression finds in r12; noTerm for the expression of a
+// CFA itself.
 func (p *proof) callExpr(off, named, cfa term) func(s *state, to term) ([]*state, error) {
 	return func(s *state, to term) ([]*state, error) {
+		// The path must have decided that this descriptor has an expression.
 		if names, known := p.x.decide(s, named); !known || !names {
 			return nil, fmt.Errorf("a call of an expression where the descriptor has none")
 		}
+		// A decision on the status marks an earlier call: the results share their variables.
 		if _, called := p.x.decide(s, p.exprFails()); called {
 			return nil, fmt.Errorf("an expression is called twice")
 		}
 		if to != p.t.add(off, p.x.place(p.im.dynamic.symbols[abi.SymbolStep].Value)) {
 			return nil, fmt.Errorf("a call of %s", p.t.text(to))
 		}
+		// An expression finds its inputs in these registers and slots (exprProof.enter).
 		err := p.require(s, want{"rbx", s.reg[rBX], p.v.regs}, want{"r14", s.reg[r14], p.v.mem}, want{"the CFA in an expression", s.reg[r12], cfa},
 			want{"the base in an expression", p.slot(s, slotBase), p.v.walk.base},
 			want{"rsp in an expression", s.reg[rSP], p.t.plus(p.x.sp, frameBase-exprPad)})
@@ -33,8 +38,10 @@ func (p *proof) callExpr(off, named, cfa term) func(s *state, to term) ([]*state
 			return nil, err
 		}
 		p.clobber(s)
+		// The callee may have overwritten any word of the expression's stack in the frame.
 		const own = frameBase + slotExpr
 		s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return c.off < own+8*dwarfcfa.MaxExprStack && c.off+int64(c.size) > own })
+		// From here on two states: with a value, and with a failing status.
 		failed := p.x.fork(s)
 		s.assume(p.exprFails(), true)
 		failed.assume(p.exprFails(), false)
@@ -62,18 +69,20 @@ func (p *proof) clobber(s *state) {
 // callRead does what readWord does, which readWord's proof shows: the word at rsi
 // comes in rax, or carry is set.
 func (p *proof) callRead(s *state, to uint64) ([]*state, bool, error) {
-	if !p.begins(to, cutRead) {
+	if !p.begins(to, cutRead) { // cutRead is its first instruction
 		return nil, false, nil
 	}
-	p.owed.reads.add(to)
+	p.owed.reads.add(to) // proven later by slowProof.readWord
 	t := p.t
 	if err := p.require(s, want{"r14", s.reg[r14], p.v.mem}); err != nil {
 		return nil, true, err
 	}
+	// The psABI asks for rsp = 16n before the call, and readWord may use only what is left of the
+	// limit.
 	if off, err := p.x.stackOff(s); err != nil || off&15 != 8 || off < 8-readDepth {
 		return nil, true, fmt.Errorf("a call with the stack at %+d: %v", off, err)
 	}
-	at := s.reg[rSI]
+	at := s.reg[rSI] // before clobber forgets it
 	p.clobber(s)
 	failed := p.x.fork(s)
 	ok := p.readable(at)
@@ -84,15 +93,19 @@ func (p *proof) callRead(s *state, to uint64) ([]*state, bool, error) {
 	return []*state{s, failed}, true, nil
 }
 
-// readable and wordAt are the target's memory, by the interface.
+// readable is 1 if the target's word at an address can be read, by the window or the callback. Its
+// answer is the same within a step.
 func (p *proof) readable(at term) term {
 	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecReadable}, 1)
 }
 
+// wordAt is the target's word at an address, where readable holds.
 func (p *proof) wordAt(at term) term {
 	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecWord}, ^uint64(0))
 }
 
+// Operations of tVec that stand for the target's memory. They begin behind the instOps, which
+// bytewise uses.
 const (
 	vecReadable = 1000 + iota
 	vecWord

@@ -10,7 +10,7 @@ import (
 
 // ownRange is a row of the unwind information of the code itself.
 type ownRange struct {
-	start, end uint64
+	start, end uint64 // addresses of the file; half-open
 	row        ownRow
 }
 
@@ -18,7 +18,7 @@ type ownRange struct {
 // saved at saved from the CFA, or unchanged if it is 0.
 type ownRow struct {
 	cfa   int64
-	saved [16]int64
+	saved [16]int64 // by number in instructions (rAX...), not by DWARF number
 }
 
 // Call frame instructions (DWARF 5 section 7.24): those that the file's own entries may have.
@@ -59,7 +59,8 @@ func (o *ownRows) read(fdes []ownFDE) error {
 // program reads call frame instructions.
 type program []byte
 
-// operand reads an unsigned LEB128 number.
+// operand reads an unsigned LEB128 number. Larger values than maxOffset are refused: no frame of
+// this code needs them.
 func (b *program) operand() (v uint64, err error) {
 	v, n := binary.Uvarint(*b)
 	if n <= 0 || v > maxOffset {
@@ -81,7 +82,8 @@ func (b *program) word(size int) (v uint64, err error) {
 	return v, nil
 }
 
-// readFDE appends the rows of an FDE.
+// readFDE appends the rows of an FDE. A row begins at the FDE's start and at each advance; it must
+// lie inside the FDE.
 func (o *ownRows) readFDE(f ownFDE) error {
 	row, at := ownRow{cfa: 8}, f.start // what ownCIE says
 	for b := program(f.program); len(b) > 0; {
@@ -152,7 +154,7 @@ func (row *ownRow) change(op byte, b *program) error {
 			return fmt.Errorf("%s at the CFA", abi.RegName(int(reg)))
 		}
 	}
-	row.saved[machineReg(int(reg))] = -8 * int64(saved)
+	row.saved[machineReg(int(reg))] = -8 * int64(saved) // ownCIE's data alignment factor is -8
 	return nil
 }
 
@@ -167,7 +169,8 @@ func machineReg(dwarf int) uint8 {
 	return uint8(dwarf)
 }
 
-// at returns the row for an instruction, nil if there is none.
+// at returns the row for an instruction, nil if there is none. Code is run in order, so the row of
+// the last call is tried first.
 func (o *ownRows) at(pc uint64) *ownRow {
 	if r := &o.list[o.last]; r.start <= pc && pc < r.end {
 		return &r.row
@@ -186,8 +189,8 @@ func (o *ownRows) single(low, high uint64) error {
 	if low >= high {
 		return nil
 	}
-	want := ownRow{cfa: -frameBase + 8}
-	want.saved[rBP] = -16
+	want := ownRow{cfa: -frameBase + 8} // rsp below the return address and rbp, see frameBase
+	want.saved[rBP] = -16               // pushed directly below the return address
 	for _, r := range o.list {
 		if r.start <= low && high <= r.end && r.row == want {
 			return nil

@@ -9,9 +9,10 @@ func (t *terms) ult(a, b term) term {
 	switch {
 	case ca && cb:
 		return t.bool(va < vb)
+	// Nothing is below itself or below 0, and 2^64-1 is below nothing.
 	case a == b, cb && vb == 0, ca && va == ^uint64(0):
 		return t.con(0)
-	case cb && t.mask[a] < vb:
+	case cb && t.mask[a] < vb: // a cannot reach b: mask[a] is the largest value of a
 		return t.con(1)
 	case ca && va >= t.mask[b]:
 		return t.con(0)
@@ -32,7 +33,7 @@ func (t *terms) slt(a, b term) term {
 	return t.make(termNode{op: tSlt, a: a, b: b}, 1)
 }
 
-// eq compares: a sum is split, so that equal parts on both sides go.
+// eq is a == b. A sum is split, so that equal parts on both sides cancel.
 func (t *terms) eq(a, b term) term {
 	if a == b {
 		return t.con(1)
@@ -45,12 +46,14 @@ func (t *terms) eq(a, b term) term {
 	case cb && vb&^t.mask[a] != 0, ca && va&^t.mask[b] != 0:
 		return t.con(0)
 	}
+	// A constant goes to the right; the rules below look for it there.
 	if ca {
 		return t.eq(b, a)
 	}
 	if cb && vb == 0 && t.ones(a) != 0 {
 		return t.con(0)
 	}
+	// (x & 1<<k) == 0 is bit k of x, negated: code may test one bit in several ways.
 	if n := t.nodes[a]; cb && vb == 0 && n.op == tAnd { // of one bit
 		for _, s := range [2][2]term{{n.a, n.b}, {n.b, n.a}} {
 			if k, ok := t.value(s[0]); ok && k&(k-1) == 0 {
@@ -61,6 +64,7 @@ func (t *terms) eq(a, b term) term {
 		}
 	}
 	if t.nodes[a].op == tAdd || t.nodes[b].op == tAdd {
+		// a - b as one sum: a == b exactly if it is 0.
 		var s sum
 		if t.addTo(&s, a, 1) && t.addTo(&s, b, ^uint64(0)) {
 			parts, at := 0, 0
@@ -103,6 +107,7 @@ func (t *terms) eqParts(a, b term) term {
 	if v, ok := t.value(b); ok && v&^t.mask[a] != 0 {
 		return t.con(0)
 	}
+	// b == 1 of a boolean b is b itself.
 	if v, ok := t.value(b); ok && t.mask[a] == 1 && t.nodes[a].op >= tUlt && t.nodes[a].op <= tBit && v == 1 {
 		return a
 	}
@@ -139,6 +144,7 @@ func (t *terms) bit(a, b term) term {
 				}
 			}
 		case tAnd:
+			// The other operand decides the bit: the constant must have it, since mask[a] has it.
 			for _, s := range [][2]term{{n.a, n.b}, {n.b, n.a}} {
 				if _, ok := t.value(s[0]); ok { // it has the bit, or the mask would not
 					return t.bit(s[1], b)
@@ -165,6 +171,7 @@ func (t *terms) ite(cond, a, b term) term {
 }
 
 // sdiv returns the quotient, signed; b is not 0, nor is it the most negative over -1.
+// int64(a)/int64(b) rounds towards 0, as idiv does.
 func (t *terms) sdiv(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)

@@ -29,12 +29,14 @@ func (p *proof) begins(pc uint64, with ...[]byte) bool {
 	return false
 }
 
-// stops returns a function for run.
+// stops returns a predicate for exec.run: a path ends where the code begins with one of the byte
+// strings.
 func (p *proof) stops(at ...[]byte) func(uint64) bool {
 	return func(pc uint64) bool { return p.begins(pc, at...) }
 }
 
-// run runs a state and hands every ending to check, which must not keep it.
+// run runs a state and hands every ending to check, which must not keep it. run then takes the
+// ending's state back for reuse.
 func (p *proof) run(s *state, stop func(uint64) bool, check func(e *ending) error) error {
 	ends, err := p.x.run(s, stop)
 	if err != nil {

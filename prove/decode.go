@@ -1,11 +1,12 @@
 package prove
 
-// decode reads the instruction at the begin of b. ok is false if it is none of
-// the forms.
+// decode reads the instruction at the beginning of b: prefixes, REX, opcode, operands (Intel SDM
+// volume 2, chapter 2). ok is false unless it is one of the forms of generated code, complete and
+// without a redundant prefix.
 func decode(b []byte) (i inst, ok bool) {
 	d := decoder{b: b}
 	op := d.u8()
-	var word, rep bool
+	var word, rep bool // prefixes 66 and f3: at most one of them, before REX
 	switch op {
 	case 0x66:
 		word = true
@@ -14,6 +15,7 @@ func decode(b []byte) (i inst, ok bool) {
 		rep = true
 		op = d.u8()
 	}
+	// REX (40 to 4f) follows the prefixes; bit 3, W, asks for 64-bit operands.
 	if op&0xf0 == 0x40 {
 		d.rex = op
 		op = d.u8()
@@ -23,7 +25,7 @@ func decode(b []byte) (i inst, ok bool) {
 		i.w = 8
 	}
 	if word {
-		if i.w == 8 {
+		if i.w == 8 { // 66 with REX.W would be ignored by the processor
 			return i, false
 		}
 		i.w = 2

@@ -7,14 +7,14 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// descReader reads the bytes of a descriptor.
+// descReader reads the bytes of a descriptor in order, as the slow path does.
 type descReader struct {
 	im   *image
-	addr uint64
-	ok   bool
+	addr uint64 // an address of the file; moves with each read
+	ok   bool   // no read was outside of the data
 }
 
-// bytes reads a number of n bytes.
+// bytes reads a little-endian number of n bytes, and 0 if they are not in the data.
 func (d *descReader) bytes(n uint64) uint64 {
 	b := d.im.at(d.addr, n)
 	d.addr += n
@@ -30,6 +30,7 @@ func (d *descReader) bytes(n uint64) uint64 {
 }
 
 // descriptor checks that a descriptor, read as cfa and rules prove that the
+// If fast, tails lead there too, and the three bytes before it must be right for _eh_elf.
 // code reads it, is the row.
 func (p *rowProof) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 	d := descReader{p.im, at, true}
@@ -42,6 +43,8 @@ func (p *rowProof) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 	}
 	for i := range rules {
 		got, want := rules[i], r.Regs[i]
+		// A register that is saved in itself means the same value; both sides may say it either
+		// way.
 		for _, rule := range []*dwarfcfa.RegRule{&got, &want} {
 			if rule.Kind == dwarfcfa.RuleRegister && int(rule.Reg) == i {
 				*rule = dwarfcfa.RegRule{Kind: dwarfcfa.RuleSameValue}
@@ -66,7 +69,7 @@ func (p *rowProof) cfaAt(d *descReader, r *dwarfcfa.Row) error {
 	c := r.CFA
 	switch kind := head &^ descSignal; {
 	case kind == descCFAGiven && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RSP:
-	case kind == descCFAFromBP && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RBP:
+	case kind == descCFAFromBP && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RBP: // the same as in rows.cfaOf
 	case kind == descCFAReg:
 		reg, off := d.bytes(1), d.bytes(8)
 		if c.Kind != dwarfcfa.CFARegOffset || reg != uint64(c.Reg) || int64(off) != c.Offset || reg >= numRegs { // slowProof.cfa takes it to be below
@@ -80,7 +83,9 @@ func (p *rowProof) cfaAt(d *descReader, r *dwarfcfa.Row) error {
 	return nil
 }
 
-// rulesAt reads the rules of a descriptor: those of registers that it does not name are the usual ones.
+// rulesAt reads the rules of a descriptor: those of registers that it does not name are the usual
+// ones. Defaults of a register without a rule in the descriptor: callee-saved ones keep their
+// value, rsp becomes the CFA, all others are lost.
 func (p *rowProof) rulesAt(d *descReader, r *dwarfcfa.Row) (rules [numRegs]dwarfcfa.RegRule, err error) {
 	for i := range rules {
 		rules[i].Kind = dwarfcfa.RuleUndefined
@@ -111,6 +116,8 @@ func (p *rowProof) rulesAt(d *descReader, r *dwarfcfa.Row) (rules [numRegs]dwarf
 		if err != nil {
 			return rules, fmt.Errorf("%s: %w", abi.RegName(int(reg)), err)
 		}
+		// A row without a return address ends the stack and has no descriptor, so the loop need not
+		// handle it.
 		if rule.Kind == dwarfcfa.RuleUndefined && reg == abi.RIP {
 			return rules, fmt.Errorf("no return address")
 		}
@@ -122,7 +129,8 @@ func (p *rowProof) rulesAt(d *descReader, r *dwarfcfa.Row) (rules [numRegs]dwarf
 	return rules, nil
 }
 
-// ruleAt reads the operand of a rule. want is the table's rule, for the expression.
+// ruleAt reads the operand of a rule. The code of an expression says nothing of its id; want, the
+// table's rule, gives it, and exprAt owes the proof that the code computes that expression.
 func (p *rowProof) ruleAt(d *descReader, op uint64, want dwarfcfa.RegRule) (rule dwarfcfa.RegRule, err error) {
 	switch op {
 	case ruleOffset8:
@@ -142,7 +150,7 @@ func (p *rowProof) ruleAt(d *descReader, op uint64, want dwarfcfa.RegRule) (rule
 		}
 	case ruleExpr:
 		rule.Kind = dwarfcfa.RuleExpression
-		if d.bytes(1) == 0 {
+		if d.bytes(1) == 0 { // 0: the value itself; else: saved at that address
 			rule.Kind = dwarfcfa.RuleValExpression
 		}
 		off := d.bytes(4)
@@ -200,7 +208,7 @@ type descKey struct {
 }
 
 // rowProof proves the heads of rows with their tails, and compares descriptors with rows.
-type rowProof struct {
+type rowProof struct { // shared machine, variables, debts
 	*proof
 	compared map[descKey]bool // descriptors that are the row
 }

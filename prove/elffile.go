@@ -9,7 +9,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// openImage reads and checks the ELF file.
+// openImage reads and checks the ELF file. The checks run in an order in which each may use what
+// those before it have read.
 func openImage(file []byte) (*image, error) {
 	im := &image{file: file}
 	for _, check := range []func() error{
@@ -35,7 +36,7 @@ func (im *image) checkFlags() error {
 // address 0, R+X for the code after, with --relro RW under PT_GNU_RELRO for the
 // dynamic section alone, and a stack without X.
 func (im *image) readProgramHeaders() error {
-	count := uint64(le.Uint16(im.file[56:]))
+	count := uint64(le.Uint16(im.file[56:])) // e_phnum
 	headers := ehdrSize + count*phdrSize
 	if headers > uint64(len(im.file)) {
 		return imageError("%d program headers", count)
@@ -55,7 +56,7 @@ func (im *image) readProgramHeaders() error {
 			return imageError("two program headers of type %v", typ)
 		}
 		seen[typ] = p
-	}
+	} // the table of program headers begins the first segment
 	if err := im.checkSegments(headers); err != nil {
 		return err
 	}
@@ -63,10 +64,13 @@ func (im *image) readProgramHeaders() error {
 	if err != nil {
 		return err
 	}
+	// glibc makes stacks executable for an object without this header or with X in it.
 	stack, ok := seen[elf.PT_GNU_STACK]
 	if !ok || elf.ProgFlag(stack.Flags) != elf.PF_R|elf.PF_W || stack.Off|stack.Vaddr|stack.Filesz|stack.Memsz != 0 {
 		return imageError("PT_GNU_STACK")
 	}
+	// These headers describe parts of segments; a loader uses their addresses, readers of the file
+	// their offsets.
 	for _, part := range []struct {
 		typ     elf.ProgType
 		segment elf.Prog64
@@ -84,14 +88,16 @@ func (im *image) readProgramHeaders() error {
 	return im.readNotes(im.file[note.Off : note.Off+note.Filesz])
 }
 
-// readNotes reads the identity.
+// readNotes reads the notes of PT_NOTE (gABI figure 5-12): at most a build-id and a build note,
+// exactly one identity, and the place of the sites' table. Notes of others come first, since
+// .note.gnu.build-id covers exactly these.
 func (im *image) readNotes(b []byte) error {
 	found, ours := false, false
 	for len(b) > 0 {
 		if len(b) < 12 {
 			return imageError("a truncated note")
 		}
-		nameSize, descSize, typ := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:])), le.Uint32(b[8:])
+		nameSize, descSize, typ := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:])), le.Uint32(b[8:]) // n_namesz, n_descsz, n_type
 		descOff := 12 + (nameSize+3)&^3
 		end := descOff + (descSize+3)&^3
 		if end > uint64(len(b)) {
@@ -99,11 +105,11 @@ func (im *image) readNotes(b []byte) error {
 		}
 		name, desc := string(b[12:12+nameSize]), b[descOff:descOff+descSize]
 		b = b[end:]
-		if ours = ours || name == abi.NoteOwner+"\x00"; !ours {
+		if ours = ours || name == abi.NoteOwner+"\x00"; !ours { // bytes before the first note of ehasm
 			im.notes.foreign += end
 		}
 		switch {
-		case name == "GNU\x00" && typ == 3 && len(desc) == 20:
+		case name == "GNU\x00" && typ == 3 && len(desc) == 20: // NT_GNU_BUILD_ID, SHA-1
 		case name == abi.NoteOwner+"\x00" && typ == abi.NoteBuild:
 		case name == abi.NoteOwner+"\x00" && typ == abi.NoteSites && found && im.notes.sites == nil: // readers need the flag before
 			if err := im.siteNote(desc); err != nil {
@@ -129,11 +135,12 @@ func (im *image) readNotes(b []byte) error {
 func (im *image) checkSymbols() error {
 	soname, ok := im.name(uint32(im.dynamic.tags[elf.DT_SONAME]))
 	object, isEHElf := strings.CutSuffix(soname, abi.Suffix)
-	if !ok || im.dynamic.tags[elf.DT_SONAME] > 1<<31 || !isEHElf || object == "" || strings.Contains(object, "/") {
+	if !ok || im.dynamic.tags[elf.DT_SONAME] > 1<<31 || !isEHElf || object == "" || strings.Contains(object, "/") { // an offset of 2^31 and more would be cut to 32 bits
 		return imageError("DT_SONAME %q, which is not NAME%s: the loader would take the file for another library", soname, abi.Suffix)
 	}
 	im.dynamic.symbols = map[string]elf.Sym64{}
 	for _, name := range exports {
+		// Old loaders use DT_HASH, newer ones DT_GNU_HASH: both must lead to the same symbol.
 		for _, lookup := range []func(string) (uint32, error){im.sysvLookup, im.gnuLookup} {
 			i, err := lookup(name)
 			if err != nil {
@@ -153,7 +160,8 @@ func (im *image) checkSymbols() error {
 	return nil
 }
 
-// checkSizes checks that the exports cover the text without gaps.
+// checkSizes checks that the exports cover the text without gaps or overlaps, so that tools which
+// go by symbols name every instruction.
 func (im *image) checkSizes() error {
 	var all []elf.Sym64
 	for _, s := range im.dynamic.symbols {

@@ -5,7 +5,8 @@ import (
 	"math/bits"
 )
 
-// eval evaluates a term. of gives variables and loads.
+// eval computes a term for given variables: of returns the value of each tVar, tLoad and tVec. This
+// is the definition of each operation; tests compare the simplified terms with it.
 func (t *terms) eval(x term, of func(x term) uint64) uint64 {
 	n := &t.nodes[x]
 	ev := func(y term) uint64 { return t.eval(y, of) }
@@ -64,12 +65,12 @@ func (t *terms) eval(x term, of func(x term) uint64) uint64 {
 	return of(x)
 }
 
-// text writes a term for a message.
+// text writes a term for a message, in the manner of C.
 func (t *terms) text(x term) string {
 	n := &t.nodes[x]
 	switch n.op {
 	case tConst:
-		if n.k>>63 != 0 || n.k < 10 {
+		if n.k>>63 != 0 || n.k < 10 { // small negative numbers, such as offsets in the frame, are easier to read as such
 			return fmt.Sprint(int64(n.k))
 		}
 		return fmt.Sprintf("%#x", n.k)

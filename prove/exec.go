@@ -5,6 +5,7 @@ import (
 	"slices"
 )
 
+// endKind says how a path ends.
 type endKind uint8
 
 const (
@@ -14,37 +15,40 @@ const (
 )
 
 // ending is the end of a path.
-type ending struct {
+type ending struct { // the machine there
 	*state
-	kind   endKind
+	kind   endKind // endJump: where to; else unset
 	target term
 }
 
+// Bounds of a run, far above what any part of real code needs. A file that passes them is refused.
 const (
-	maxPathSteps = 4000
-	maxPaths     = 256
+	maxPathSteps = 4000 // instructions on one path between two cuts
+	maxPaths     = 256  // paths of one run, finished ones included
 )
 
+// pathError is an error at an instruction of the code that was run.
 type pathError struct {
-	pc  uint64
+	pc  uint64 // address of the file
 	err error
 }
 
 func (e *pathError) Error() string { return fmt.Sprintf("at %#x: %v", e.pc, e.err) }
 func (e *pathError) Unwrap() error { return e.err }
 
-// run follows all paths from s up to the addresses that stop names. The first
-// instruction is run in any case.
+// run follows all paths from s up to the addresses that stop names, or to a return or indirect
+// jump. The first instruction is run in any case, since a part's first instruction is usually a
+// stop itself. The state s belongs to run from then on.
 func (x *exec) run(s *state, stop func(pc uint64) bool) ([]ending, error) {
 	var ends []ending
-	work := []*state{s}
+	work := []*state{s} // states whose paths are still to be followed, last in first out
 	first := true
 	for len(work) > 0 {
 		s := work[len(work)-1]
 		work = work[:len(work)-1]
 		for n := 0; ; n++ {
 			if !first && stop != nil && stop(s.pc) {
-				ends = append(ends, ending{s, endStop, 0})
+				ends = append(ends, ending{s, endStop, 0}) // a state at a stop has not run the instruction there
 				break
 			}
 			first = false
@@ -60,7 +64,7 @@ func (x *exec) run(s *state, stop func(pc uint64) bool) ([]ending, error) {
 				ends = append(ends, *end)
 				break
 			}
-			if more != nil {
+			if more != nil { // a branch: go on with the first, keep the others
 				s = more[0]
 				work = append(work, more[1:]...)
 			}
@@ -69,7 +73,8 @@ func (x *exec) run(s *state, stop func(pc uint64) bool) ([]ending, error) {
 	return ends, nil
 }
 
-// step runs one instruction. more, if not nil, are the states that take the place of s.
+// step runs one instruction of s. more, if not nil, are the states that take the place of s; end is
+// not nil if the path ends here.
 func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 	x.steps++
 	i, ok := decode(x.code(s.pc))
@@ -79,10 +84,12 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 	if x.cover != nil {
 		x.cover(s.pc, uint64(i.n))
 	}
+	// The unwind information of the code must be right before each instruction, where a signal may
+	// come.
 	if err := x.checkOwnRow(s); err != nil {
 		return nil, nil, err
 	}
-	next := s.pc + uint64(i.n)
+	next := s.pc + uint64(i.n) // rip during the instruction
 	switch i.op {
 	case iJmp:
 		s.pc = next + uint64(i.imm)
@@ -112,10 +119,12 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 		return nil, nil, x.ret(s)
 	case iJmpTo:
 		s.pc = next
+		// The target stays a term; the caller decides which proven place it must be.
 		to, err := x.read(s, &i, i.dst, 8)
 		return nil, &ending{s, endJump, to}, err
 	}
 	s.pc = next
+	// A change of rsp may have given up part of the stack.
 	rsp := s.reg[rSP]
 	if err := x.effect(s, &i); err != nil || s.reg[rSP] == rsp {
 		return nil, nil, err
@@ -132,10 +141,13 @@ func (x *exec) branch(s *state, i *inst, next uint64) (more []*state, err error)
 	taken := next + uint64(i.imm)
 	if truth, known := x.decide(s, l.t); known {
 		if s.pc = next; truth != l.neg {
+			// A condition that the path has decided before takes one way only; this keeps
+			// impossible paths out.
 			s.pc = taken
 		}
 		return nil, nil
 	}
+	// Both ways are possible: each state remembers the condition that it assumes.
 	other := x.fork(s)
 	s.pc, other.pc = next, taken
 	s.assume(l.t, !l.neg)
@@ -145,11 +157,13 @@ func (x *exec) branch(s *state, i *inst, next uint64) (more []*state, err error)
 
 // call does what the proof that runs now says of the callee, or goes on in it.
 func (x *exec) call(s *state, to uint64) (more []*state, err error) {
+	// A proof may replace the call by what the callee is proven to do.
 	if x.may.call != nil {
 		if more, done, err := x.may.call(s, to); done || err != nil {
 			return more, err
 		}
 	}
+	// Otherwise the callee is run as part of this path, with its own frame.
 	if err := x.push(s, x.place(s.pc)); err != nil {
 		return nil, err
 	}
@@ -168,6 +182,7 @@ func (x *exec) ret(s *state) error {
 	to, err := x.pop(s)
 	if err != nil {
 		return err
+		// The popped word must be the very address that call pushed.
 	}
 	pc, ok := x.link(to)
 	if !ok {
@@ -184,8 +199,8 @@ func (x *exec) ret(s *state) error {
 	return x.moved(s)
 }
 
-// moved forgets what lies below rsp, where a signal may come at any time. The return address
-// stays above.
+// moved drops what lies below rsp, where a signal handler may overwrite it at any time (generated
+// code has no red zone). rsp must stay at or below the return address.
 func (x *exec) moved(s *state) error {
 	off, err := x.stackOff(s)
 	if err == nil && off > s.frame.ret {
@@ -211,8 +226,8 @@ func (x *exec) checkReturn(s *state) error {
 	return nil
 }
 
-// checkOwnRow checks the row of the code itself at an instruction: it must lead to
-// the caller of the function, with the caller's registers.
+// checkOwnRow checks the row of the code's own unwind information at an instruction. The row must
+// lead to the caller of the function, with the caller's registers.
 func (x *exec) checkOwnRow(s *state) error {
 	if x.ownRows == nil {
 		return nil
@@ -221,12 +236,13 @@ func (x *exec) checkOwnRow(s *state) error {
 	if row == nil {
 		return fmt.Errorf("no unwind information for this instruction")
 	}
-	cfa := s.frame.ret + 8
+	cfa := s.frame.ret + 8 // the CFA is rsp before the call pushed the return address
 	if s.reg[rSP] != x.spAt(cfa-row.cfa) {
 		return fmt.Errorf("its own row says CFA = rsp%+d, rsp is %s", row.cfa, x.t.text(s.reg[rSP]))
 	}
 	for _, r := range calleeSaved {
 		v := s.reg[r]
+		// A register is at its saved place, or still in the machine's register.
 		if at := row.saved[r]; at != 0 {
 			var found bool
 			if v, found, _ = x.readCell(s.stack, cfa+at, 8); !found {

@@ -6,7 +6,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// newState returns a state at pc inside the frame, with nothing known of registers.
+// newState returns a state at pc with the registers of an arbitrary caller: variables of which
+// nothing is known. They are also what the function must keep for its caller.
 func (p *proof) newState(pc uint64) *state {
 	s := p.x.newState()
 	s.pc, s.fl = pc, flags{}
@@ -22,20 +23,23 @@ func (p *proof) newState(pc uint64) *state {
 	return s
 }
 
+// setSlot puts a value into a slot of the frame, at an offset of layout.go; noTerm leaves it
+// unknown.
 func (p *proof) setSlot(s *state, slot int64, v term) {
 	if v != noTerm {
 		s.stack = append(s.stack, cell{frameBase + slot, 8, v})
 	}
 }
 
-// inFrame adds the stack frame to a state.
+// inFrame adds the stack frame to a state: rsp below all slots, the return address at 0 and the
+// pushed rbp at -8 from rsp at the entry.
 func (p *proof) inFrame(s *state) *state {
 	s.reg[rSP] = p.t.plus(p.x.sp, frameBase)
 	s.stack = append(s.stack, cell{0, 8, p.v.ret}, cell{-8, 8, p.v.callerRBP})
 	return s
 }
 
-// stateOf returns the state that a loop describes.
+// stateOf returns a state at pc in which a loop's invariant holds, and nothing else is known.
 func (p *proof) stateOf(l *loop, pc uint64) *state {
 	s := p.inFrame(p.newState(pc))
 	for _, r := range [...]struct {
@@ -60,7 +64,7 @@ func (p *proof) stateOf(l *loop, pc uint64) *state {
 // want says that a value must be what is expected.
 type want struct {
 	what      string
-	got, want term
+	got, want term // noTerm in want: anything is right
 }
 
 // require checks that values are as wanted on a path. A want of noTerm holds always.
@@ -73,7 +77,8 @@ func (p *proof) require(s *state, list ...want) error {
 	return nil
 }
 
-// same reports whether two values are equal on a path.
+// same reports whether two values are equal on a path: the same term, or equal by the path's
+// conditions. An unknown value equals only an unknown one.
 func (p *proof) same(s *state, a, b term) bool {
 	if a == b || a == noTerm || b == noTerm {
 		return a == b
@@ -99,7 +104,7 @@ func (p *proof) mismatch(s *state, w want) error {
 	return fmt.Errorf("%#x: %s is %s, not %s%s", s.pc, w.what, got, p.t.text(w.want), path)
 }
 
-// slot returns what a slot of the frame holds.
+// slot returns the 8 bytes in a slot of the frame, noTerm if they are not known as a whole.
 func (p *proof) slot(s *state, slot int64) term {
 	v, found, err := p.x.readCell(s.stack, frameBase+slot, 8)
 	if err != nil || !found {
@@ -108,7 +113,7 @@ func (p *proof) slot(s *state, slot int64) term {
 	return v
 }
 
-// matches checks that a state is what a loop describes.
+// matches checks that a state satisfies a loop's invariant: registers, SSE registers, frame.
 func (p *proof) matches(s *state, l *loop) error {
 	list := [9 + len(placeOf)]want{
 		{"rsp of the machine", s.reg[rSP], p.x.spAt(frameBase)},
@@ -125,7 +130,8 @@ func (p *proof) matches(s *state, l *loop) error {
 	return p.keeps(s, l)
 }
 
-// keeps checks the frame: its slots, what the caller of the function is owed.
+// keeps checks the frame of a state: the loop's slots, the caller's rbp, and the callee-saved
+// registers of the machine, which the fast path does not touch. No subroutine may be open.
 func (p *proof) keeps(s *state, l *loop) error {
 	for _, slot := range l.slots() {
 		if slot.v == noTerm {
@@ -149,7 +155,8 @@ func (p *proof) keeps(s *state, l *loop) error {
 	return nil
 }
 
-// only checks that a path has done nothing to memory but what is listed.
+// only checks that a path has no event but of the listed kinds: no other access to memory outside
+// of the known objects.
 func (p *proof) only(s *state, kinds ...eventKind) error {
 next:
 	for _, e := range s.event {
@@ -163,7 +170,7 @@ next:
 	return nil
 }
 
-// holds is decide where the path must say.
+// holds returns the truth of a condition on a path. It is an error if the path does not decide it.
 func (p *proof) holds(s *state, c term) (bool, error) {
 	truth, known := p.x.decide(s, c)
 	if !known {
@@ -172,7 +179,8 @@ func (p *proof) holds(s *state, c term) (bool, error) {
 	return truth, nil
 }
 
-// entered returns a state at the first instruction of an exported function.
+// entered returns a state at the first instruction of an exported function, as a caller reaches it:
+// rsp at the return address.
 func (p *proof) entered(pc uint64) *state {
 	s := p.newState(pc)
 	s.reg[rSP] = p.x.sp

@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// checkHashes checks the complete contents of the symbol tables, since lookups of names
+// checkHashes checks the complete contents of the symbol tables, since lookups of names A wrong
+// bucket could make a lookup in another library's name end here, or never end.
 // that are not there must also work: loaders look up every name in every file.
-func (im *image) checkHashes() error {
+func (im *image) checkHashes() error { // the exports behind the null symbol
 	count := uint32(len(exports)) + 1
 	if !zero(im.at(im.dynamic.tags[elf.DT_SYMTAB], elf.Sym64Size)) {
 		return imageError("the first dynamic symbol")
@@ -26,6 +27,8 @@ func (im *image) checkHashes() error {
 		s, ok1 := im.sym(i)
 		name, ok2 := im.name(s.Name)
 		if !ok1 || !ok2 || im.dynamic.symbols[name] != s {
+			// Each symbol must be an export that the lookups by name have found; gnuHash and
+			// sysvHash of it place it in the tables.
 			return imageError("dynamic symbol %d", i)
 		}
 		names = append(names, namedAt{s.Name, name})
@@ -64,8 +67,9 @@ func (im *image) checkHashes() error {
 	return im.gnuTable(hashOf)
 }
 
-// gnuTable checks DT_GNU_HASH: filter and hashes are those of the names, each bucket has
-// the first symbol of its chain, and chains end.
+// gnuTable checks DT_GNU_HASH against the hashes of the names, hashOf[i] of symbol i: the Bloom
+// filter has exactly their bits, each bucket the first symbol of its chain, and bit 0 of a chain's
+// word marks its end.
 func (im *image) gnuTable(hashOf []uint32) error {
 	base := im.dynamic.tags[elf.DT_GNU_HASH]
 	h := im.at(base, 16) // gnuLookup has read and bounded it
@@ -82,7 +86,7 @@ func (im *image) gnuTable(hashOf []uint32) error {
 		g := hashOf[i]
 		filter[g/64%words] |= 1<<(g%64) | 1<<(g>>shift%64)
 		want[g%buckets] = i
-	}
+	} // symbols of one bucket lie side by side, so the last written is the first
 	b = b[16:]
 	for _, w := range filter {
 		if le.Uint64(b) != w {
@@ -119,7 +123,7 @@ func sysvHash(name string) uint32 {
 	return h
 }
 
-// gnuHash is the hash of DT_GNU_HASH.
+// gnuHash is the hash of DT_GNU_HASH: h*33 + c, from 5381.
 func gnuHash(name string) uint32 {
 	h := uint32(5381)
 	for _, c := range []byte(name) {
@@ -128,7 +132,7 @@ func gnuHash(name string) uint32 {
 	return h
 }
 
-// sysvLookup returns the lookup through DT_HASH (gABI chapter 5).
+// sysvLookup returns the lookup through DT_HASH (gABI chapter 5). It returns the symbol's index.
 func (im *image) sysvLookup(name string) (uint32, error) {
 	h := sysvHash(name)
 	word := func(i uint64) (uint32, bool) {
@@ -158,7 +162,8 @@ func (im *image) sysvLookup(name string) (uint32, error) {
 	return 0, imageError("DT_HASH does not lead to %s", name)
 }
 
-// gnuLookup returns the lookup through DT_GNU_HASH, its filter included.
+// gnuLookup returns the lookup through DT_GNU_HASH, its filter included, as glibc does it. It
+// returns the symbol's index.
 func (im *image) gnuLookup(name string) (uint32, error) {
 	h := gnuHash(name)
 	base := im.dynamic.tags[elf.DT_GNU_HASH]

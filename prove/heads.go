@@ -8,12 +8,13 @@ type heads struct {
 
 // headOf is such an address and a row that it has been proven for.
 type headOf struct {
-	addr   uint64
-	row    int32 // or noRow
-	proven bool
+	addr   uint64 // of the file
+	row    int32  // or noRow
+	proven bool   // row is set
 }
 
-// of returns the number of an address.
+// of returns the number of an address. The first half of the slots stays free, so that probing is
+// short.
 func (h *heads) of(at uint64) int32 {
 	if 2*len(h.list) >= len(h.slots) {
 		h.slots = make([]int32, max(1024, 2*len(h.slots)))
@@ -31,7 +32,7 @@ func (h *heads) of(at uint64) int32 {
 
 // slot returns where an address is in the hash table, or where it would go.
 func (h *heads) slot(at uint64) *int32 {
-	for i := at * 0x9e3779b97f4a7c15 >> 32; ; i++ {
+	for i := at * 0x9e3779b97f4a7c15 >> 32; ; i++ { // Fibonacci hashing: 2^64 divided by the golden ratio
 		s := &h.slots[i&uint64(len(h.slots)-1)]
 		if *s == 0 || h.list[*s-1].addr == at {
 			return s

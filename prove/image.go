@@ -24,7 +24,7 @@ type image struct {
 	notes    notes
 	hdr      span                 // .eh_frame_hdr
 	frames   span                 // .eh_frame, which .eh_frame_hdr names
-	fdes     []ownFDE             // of .eh_frame
+	fdes     []ownFDE             // of .eh_frame, in order of addresses
 	cover    func(addr, n uint64) // called with the data and code that a proof uses; may be nil
 }
 
@@ -35,27 +35,29 @@ type span struct{ addr, size uint64 }
 type dynamic struct {
 	b             []byte
 	addr          uint64
-	tags          map[elf.DynTag]uint64
-	symbols       map[string]elf.Sym64 // the exports
-	hash, gnuHash uint64               // bytes of DT_HASH and DT_GNU_HASH
+	tags          map[elf.DynTag]uint64 // by tag; each occurs once
+	symbols       map[string]elf.Sym64  // the exports
+	hash, gnuHash uint64                // bytes of DT_HASH and DT_GNU_HASH
 }
 
 // notes is PT_NOTE.
 type notes struct {
-	span
+	span             // where and how large PT_NOTE is
 	foreign   uint64 // bytes of notes before the first that is ehasm's
 	identity  abi.Note
 	sites     []byte // the table of sites, of whose content nothing is claimed; nil: none
-	sitesAddr uint64
+	sitesAddr uint64 // address of sites
 }
 
 // errImage is wrapped by errors about the ELF file around the code.
 var errImage = errors.New("a loader would not map the file as expected")
 
+// imageError returns an error that wraps errImage.
 func imageError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errImage, fmt.Sprintf(format, args...))
 }
 
+// Sizes of ELF structures (gABI chapters 4 and 5), and of a page of x86-64.
 const (
 	ehdrSize = 64
 	phdrSize = 56
@@ -63,7 +65,8 @@ const (
 	pageSize = 4096
 )
 
-// checkHeader checks the ELF header (gABI figure 4-3).
+// checkHeader checks the ELF header (gABI figure 4-3). The image is a shared object without an
+// entry point; its program headers follow the header.
 func (im *image) checkHeader() error {
 	b := im.file
 	if len(b) < ehdrSize {
@@ -94,13 +97,14 @@ func (im *image) at(addr, n uint64) []byte {
 	return im.file[addr : addr+n]
 }
 
+// covers reports to cover, if there is one, that the proof uses n bytes at an address.
 func (im *image) covers(addr, n uint64) {
 	if im.cover != nil {
 		im.cover(addr, n)
 	}
 }
 
-// text returns the code from an address on.
+// text returns the code from an address of the file to the end of its segment, nil outside of it.
 func (im *image) text(addr uint64) []byte {
 	if addr < im.exec.Vaddr || addr-im.exec.Vaddr >= im.exec.Filesz {
 		return nil
@@ -113,6 +117,8 @@ func within(p, s elf.Prog64) bool {
 	return p.Off >= s.Off && p.Vaddr-s.Vaddr == p.Off-s.Off && p.Off-s.Off+p.Filesz <= s.Filesz && p.Filesz == p.Memsz
 }
 
+// programHeader decodes program header i. It refuses types that generated files do not have,
+// alignments other than theirs, and parts outside of the file.
 func (im *image) programHeader(i uint64) (elf.Prog64, error) {
 	b := im.file[ehdrSize+i*phdrSize:]
 	p := elf.Prog64{Type: le.Uint32(b), Flags: le.Uint32(b[4:]), Off: le.Uint64(b[8:]), Vaddr: le.Uint64(b[16:]),
@@ -150,6 +156,7 @@ func (im *image) checkSegments(headers uint64) error {
 	return nil
 }
 
+// segmentEnd returns the address behind a segment in memory.
 func segmentEnd(p elf.Prog64) uint64 { return p.Vaddr + p.Memsz }
 
 // dynamicHome returns the segment of the dynamic section: the data, or one for it alone that is read-only
@@ -236,7 +243,8 @@ func (im *image) sym(i uint32) (elf.Sym64, bool) {
 	return elf.Sym64{Name: le.Uint32(b), Info: b[4], Other: b[5], Shndx: le.Uint16(b[6:]), Value: le.Uint64(b[8:]), Size: le.Uint64(b[16:])}, true
 }
 
-// name returns a string of the dynamic string table.
+// name returns the string at an offset of the dynamic string table, and whether it ends inside the
+// table.
 func (im *image) name(off uint32) (string, bool) {
 	size := im.dynamic.tags[elf.DT_STRSZ]
 	b := im.at(im.dynamic.tags[elf.DT_STRTAB], size)
@@ -250,20 +258,21 @@ func (im *image) name(off uint32) (string, bool) {
 	return string(b[off : int(off)+end]), true
 }
 
-// exports are the functions of the file.
+// exports are the functions of the file. No other name may be found in it.
 var exports = []string{abi.SymbolStep, abi.SymbolWalk, abi.SymbolChain}
 
 // ownFDE is an entry of the file's .eh_frame. readFrames has checked all but its program.
-type ownFDE struct {
+type ownFDE struct { // addresses of the file
 	start, end uint64
-	program    []byte
+	program    []byte // call frame instructions, DWARF 5 section 6.4.2
 }
 
+// zero reports whether bytes exist (b is not nil) and are all 0.
 func zero(b []byte) bool {
 	return b != nil && !slices.ContainsFunc(b, func(c byte) bool { return c != 0 })
 }
 
-// textAt returns the name at a place of a string table.
+// textAt returns the string at an offset of a string table, and whether it ends inside the table.
 func textAt(table []byte, off uint32) (string, bool) {
 	if uint64(off) >= uint64(len(table)) {
 		return "", false

@@ -2,8 +2,9 @@ package prove
 
 import "encoding/binary"
 
-// inst is an instruction of the few forms in generated code (Intel SDM volume 2).
-// Any other byte sequence is refused, and so are prefixes without effect.
+// inst is an instruction of the few forms in generated code (Intel SDM volume 2). Any other byte
+// sequence is refused, and so are prefixes without effect: what is decoded here is what every
+// processor runs.
 type inst struct {
 	op  instOp
 	cc  uint8 // condition of a jump, set or move: the low four bits of the opcode
@@ -19,12 +20,13 @@ type inst struct {
 type operand struct {
 	kind  operandKind
 	reg   uint8 // register number; base register in memory
-	index uint8
+	index uint8 // number of the index register, where scale is not 0
 	scale uint8 // 0: no index
 	high  bool  // of an SSE register
-	disp  int64
+	disp  int64 // of memory: sign-extended
 }
 
+// operandKind says what an operand is.
 type operandKind uint8
 
 const (
@@ -36,6 +38,7 @@ const (
 	opImm
 )
 
+// instOp is an operation, by its mnemonic. Those with a suffix of their own differ in operands.
 type instOp uint8
 
 const (
@@ -59,11 +62,11 @@ const (
 	iShl
 	iShr
 	iSar
-	iMul // imul of two operands
-	iMul3
+	iMul  // imul of two operands
+	iMul3 // of three operands, the last a constant
 	iDiv
 	iIdiv
-	iCqo
+	iCqo // sign of rax to rdx
 	iBt
 	iBts
 	iBtr
@@ -71,11 +74,11 @@ const (
 	iTzcnt
 	iCmov
 	iSet
-	iJcc
+	iJcc // conditional jump
 	iJmp
 	iJmpTo // through a register or memory
 	iCall
-	iCallTo
+	iCallTo // through a register or memory
 	iRet
 	iPush
 	iPop
@@ -112,14 +115,15 @@ const (
 	r15
 )
 
-// decoder reads one instruction.
+// decoder reads one instruction. After a read behind the end, bad is set and reads return 0.
 type decoder struct {
 	b   []byte
 	pos int
-	bad bool
-	rex byte
+	bad bool // truncated, or a form that is refused
+	rex byte // the REX prefix, 0 if there is none
 }
 
+// u8, i8, i32 and i64 read the next 1, 4 or 8 bytes, the signed ones sign-extended to 64 bits.
 func (d *decoder) u8() byte {
 	if d.pos >= len(d.b) {
 		d.bad = true
@@ -149,7 +153,9 @@ func (d *decoder) i64() int64 {
 	return int64(binary.LittleEndian.Uint64(d.b[d.pos-8:]))
 }
 
-// modrm reads a ModRM byte and what follows: the register field, and the other operand.
+// modrm reads a ModRM byte and what follows: the register field, and the other operand. xmm says
+// that a register operand is an SSE register. Addresses without a base register, and index
+// encodings without an index but with a scale, are refused.
 func (d *decoder) modrm(xmm bool) (reg uint8, rm operand) {
 	m := d.u8()
 	reg = m>>3&7 | d.rex<<1&8
@@ -187,4 +193,6 @@ func (d *decoder) modrm(xmm bool) (reg uint8, rm operand) {
 	return reg, rm
 }
 
+// aluOps are the operations by bits 3 to 5 of their opcode or ModRM byte (SDM volume 2, table A-6);
+// adc is never emitted.
 var aluOps = [8]instOp{iAdd, iOr, iBad, iSbb, iAnd, iSub, iXor, iCmp}

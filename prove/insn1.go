@@ -1,10 +1,12 @@
 package prove
 
+// general is a general register as an operand.
 func general(r uint8) operand { return operand{kind: opReg, reg: r} }
 
 // constant is an operand whose value is in inst.imm.
 func constant() operand { return operand{kind: opImm} }
 
+// reg8 returns an operand of one byte, and refuses the registers ah to bh.
 func reg8(d *decoder, o operand) operand {
 	// Without REX, 4 to 7 are the second bytes of rax to rbx, which no form uses.
 	if o.kind == opReg && o.reg >= 4 && o.reg < 8 && d.rex == 0 {
@@ -80,7 +82,8 @@ func (d *decoder) bare(i *inst, op byte) {
 	}
 }
 
-// alu decodes an operation on two registers, a register and memory, or rax and a constant.
+// alu decodes an operation on two registers, a register and memory, or rax and a constant. The low
+// three bits of the opcode say which.
 func (d *decoder) alu(i *inst, op byte) {
 	i.op = aluOps[op>>3]
 	switch op & 7 {

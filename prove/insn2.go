@@ -1,5 +1,6 @@
 package prove
 
+// vector is an SSE register as an operand.
 func vector(r uint8) operand { return operand{kind: opXMM, reg: r} }
 
 // two decodes the instructions whose opcode begins with 0f. word and rep are the prefixes 66 and f3.

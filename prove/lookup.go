@@ -2,23 +2,25 @@ package prove
 
 import "fmt"
 
-// lookup proves a lookup at pc: every pc leads to the head of its row, with the
-// state of the loop intact.
+// lookup proves a lookup that begins at pc, with the shared invariant of walks and steps of
+// _eh_elf: every pc leads to the head of its row, with the state of the loop intact.
 func (p *lookupProof) lookup(pc uint64) error {
 	t := p.t
 	w := p.v.shared
 	s := p.stateOf(&w, pc)
+	// The code begins with the range check: cmp rax with the size of the table's range, then a
+	// branch.
 	if more, err := p.goOn(s); err != nil || more != nil {
 		return fmt.Errorf("%#x: not a comparison: %v", pc, err)
 	}
-	states, err := p.goOn(s)
+	states, err := p.goOn(s) // the branch
 	if err != nil {
 		return err
 	}
 	if states == nil {
 		states = []*state{s}
 	}
-	within := t.ult(w.rel, t.con(uint64(p.table.High())-p.base))
+	within := t.ult(w.rel, t.con(uint64(p.table.High())-p.base)) // the pc is in the table's range; rel wraps for pcs below
 	for _, s := range states {
 		inside, err := p.holds(s, within)
 		if err != nil {
@@ -28,6 +30,7 @@ func (p *lookupProof) lookup(pc uint64) error {
 			return fmt.Errorf("%#x: an access before the lookup", s.pc)
 		}
 		if !inside {
+			// Outside, it must lead to the code for no information.
 			if err := p.matches(s, &w); err != nil {
 				return err
 			}
@@ -43,8 +46,8 @@ func (p *lookupProof) lookup(pc uint64) error {
 	return nil
 }
 
-// goOn runs one instruction, behind which the code goes on. more are the states that take the
-// place of s, or nil.
+// goOn runs one instruction, which must not end the path. more are the states that take the place
+// of s, or nil.
 func (p *lookupProof) goOn(s *state) (more []*state, err error) {
 	at := s.pc
 	more, end, err := p.x.step(s)
@@ -57,7 +60,8 @@ func (p *lookupProof) goOn(s *state) (more []*state, err error) {
 	return more, nil
 }
 
-// pageLookup proves the way from the pc's page on. For a pc below 2^31, the page is
+// pageLookup proves the way from the pc's page on. For a pc below 2^31, the page is So 2^31 bounds
+// the range.
 // the number of the table's entry.
 func (p *lookupProof) pageLookup(s *state) error {
 	w := p.v.shared

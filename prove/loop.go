@@ -5,16 +5,17 @@ import "github.com/ehasm/ehasm/abi"
 // loop is the state of the machine between two steps, at a lookup. noTerm stands for
 // what does not matter.
 type loop struct {
-	rel    term // the pc to look up, minus base
-	mask   term // valid registers among inRegisters
-	cursor term // minus the number of steps left in the segment
-	base   term // load bias + base + 1
-	pcs    term // where the segment's pcs end
-	rsp    term // the target's rsp as a host address
-	delta  term // host address - target address
-	rbp    term
+	rel    term    // the pc to look up, minus base
+	mask   term    // valid registers among inRegisters, by DWARF number; a walk keeps it in ecx
+	cursor term    // minus the number of steps left in the segment
+	base   term    // load bias + base + 1
+	pcs    term    // where the segment's pcs end
+	rsp    term    // the target's rsp as a host address
+	delta  term    // host address - target address
+	rbp    term    // the target's rbp; if invalid, outside minus delta
 	place  [5]term // rbx, r12 to r15
 
+	// What the slots of the frame hold, see layout.go.
 	first, low, regs, mem, slotBase, sync, high, left, next, result term
 }
 
@@ -27,9 +28,10 @@ func unknown() loop {
 	}
 }
 
-// placeOf tells where the five registers of loop.place are.
+// placeOf tells where the five registers of loop.place are: half 0 is the low 8 bytes of the SSE
+// register.
 var placeOf = [5]struct {
-	xmm, half uint8
+	xmm, half uint8 // number of the SSE register, and 0 or 1
 	dwarf     int
 }{{5, 0, abi.RBX}, {3, 0, abi.R12}, {3, 1, abi.R13}, {4, 0, abi.R14}, {4, 1, abi.R15}}
 

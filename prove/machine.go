@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// exec runs the file's instructions on terms. It follows every path and refuses
+// exec runs the file's instructions on terms: a symbolic machine. It follows every path and refuses
 // everything else: an unknown instruction, a condition that is not a
 // comparison, a store to anything but the objects below.
 type exec struct {
@@ -31,7 +31,8 @@ type exec struct {
 
 // permit is what code may do in one proof and not in others.
 type permit struct {
-	// call is asked before a call: ok means that it has done what the callee does.
+	// call is asked before a direct call: ok means that it has done what the callee does, and ends
+	// are the states behind the call. If not ok, the callee is run.
 	call func(s *state, to uint64) (ends []*state, ok bool, err error)
 	// callTo does what the callee of an indirect call does; nil: there may be none.
 	callTo func(s *state, to term) ([]*state, error)
@@ -43,12 +44,12 @@ type permit struct {
 	pcSlot  term    // address of the pcs' next element, or noTerm
 	newKept bool    // slotNew has values of the caller: it is written by index only
 
-	first    term                 // what the first byte of a descriptor is taken to be, or noTerm
-	descFrom int64                // where what may be read of a descriptor begins
+	first    term                 // value of a descriptor's first byte for this proof, or noTerm: it is read
+	descFrom int64                // lowest offset from a descriptor that may be read; below 0: the bytes for _eh_elf
 	descEnd  func(s *state) int64 // where it ends; nil: after the first byte
 }
 
-// allow replaces what code may do. The function that it returns takes that back.
+// allow replaces what code may do. The function that it returns restores the permit before.
 func (x *exec) allow(m permit) (restore func()) {
 	before := x.may
 	x.may = m
@@ -74,7 +75,7 @@ type pointer struct {
 }
 
 // index is a term that is the number of a register where a condition holds.
-type index struct{ v, where term }
+type index struct{ v, where term } // v is a register number where the path decides that where holds
 
 // objectOf returns the object that a term is the address of.
 func (x *exec) objectOf(v term) object {
@@ -86,7 +87,7 @@ func (x *exec) objectOf(v term) object {
 	return objNone
 }
 
-// spAt is rsp at the entry plus an offset.
+// spAt is rsp at the entry plus an offset. It remembers the terms of aligned offsets in the frame.
 func (x *exec) spAt(off int64) term {
 	i := (off + stackLimit) / 8
 	if off%8 != 0 || i < 0 || i >= int64(len(x.spOffsets)) {
@@ -98,7 +99,8 @@ func (x *exec) spAt(off int64) term {
 	return x.spOffsets[i] - 1
 }
 
-// stackOff returns rsp minus rsp at the entry.
+// stackOff returns rsp minus rsp at the entry. It is an error unless that is a constant between the
+// limit and 8, the return of the function.
 func (x *exec) stackOff(s *state) (int64, error) {
 	d, ok := x.t.value(x.t.sub(s.reg[rSP], x.sp))
 	if !ok || int64(d) < -x.may.limit || int64(d) > 8 {
@@ -126,7 +128,7 @@ func (x *exec) address(s *state, o operand) term {
 	return a
 }
 
-// fork returns a copy of a state.
+// fork returns a deep copy of a state, for the other way of a branch.
 func (x *exec) fork(s *state) *state {
 	c := x.newState()
 	stack, regs, conds, event, outer := c.stack, c.regs, c.conds, c.event, c.outer
@@ -139,7 +141,8 @@ func (x *exec) fork(s *state) *state {
 	return c
 }
 
-// newState returns a state of which all lists are empty, and nothing else is set.
+// newState returns a state of which all lists are empty, and nothing else is set. It reuses the
+// memory of states in free.
 func (x *exec) newState() *state {
 	n := len(x.free)
 	if n == 0 {
@@ -151,10 +154,11 @@ func (x *exec) newState() *state {
 	return s
 }
 
-// condition returns the boolean of a condition code, and whether it is negated.
+// condition returns the boolean that a condition code tests, cc as in the low 4 bits of the opcode
+// (SDM volume 1, appendix B). ok is false if the flags are not known to decide it.
 func (x *exec) condition(f flags, cc uint8) (l lit, ok bool) {
 	t := x.t
-	neg := cc&1 != 0
+	neg := cc&1 != 0 // odd codes are the negated ones
 	signed := func(v term) term { return t.sext(v, f.w) }
 	switch cc >> 1 {
 	case 1: // below
@@ -195,7 +199,8 @@ func (x *exec) condition(f flags, cc uint8) (l lit, ok bool) {
 	return lit{}, false
 }
 
-// literal strips comparisons of booleans with 0.
+// literal returns the condition c, negated if neg, as a literal whose term is no comparison of a
+// boolean with 0, so that equal conditions have equal literals.
 func (x *exec) literal(c term, neg bool) lit {
 	for {
 		n := x.t.nodes[c]
@@ -221,7 +226,8 @@ func (x *exec) asTerm(l lit) term {
 	return l.t
 }
 
-// decide tells what a path says of a boolean.
+// decide returns whether a condition holds on a path: because it is constant, or by what the path
+// has decided or assumed. known is false if neither says so.
 func (x *exec) decide(s *state, c term) (truth, known bool) {
 	l := x.literal(c, false)
 	if v, ok := x.t.value(l.t); ok {
@@ -232,7 +238,7 @@ func (x *exec) decide(s *state, c term) (truth, known bool) {
 			return k.neg == l.neg, true
 		}
 	}
-	// x == c decides x == d.
+	// x == c decides x == d: they cannot both hold if c and d differ.
 	if n := x.t.nodes[l.t]; n.op == tEq {
 		for _, k := range s.conds {
 			m := x.t.nodes[k.t]
@@ -253,7 +259,8 @@ func (x *exec) decide(s *state, c term) (truth, known bool) {
 	return false, false
 }
 
-// readCell returns a place of an object, cut out of a larger one if need be.
+// readCell returns the bytes at an offset of an object, cut out of a larger cell if need be. found
+// is false if none of them were written or read; it is an error if only some were.
 func (x *exec) readCell(cells []cell, off int64, size uint8) (v term, found bool, err error) {
 	for _, c := range cells {
 		if c.off == off && c.size == size {
@@ -269,7 +276,8 @@ func (x *exec) readCell(cells []cell, off int64, size uint8) (v term, found bool
 	return 0, false, nil
 }
 
-// writeCell replaces a place; what it overlaps is cut.
+// writeCell sets the bytes at an offset of an object and returns the cells. What it overlaps is
+// cut.
 func (x *exec) writeCell(cells []cell, off int64, size uint8, v term) []cell {
 	end := off + int64(size)
 	for i := 0; i < len(cells); i++ {

@@ -6,9 +6,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// masks lists which registers may be valid on a path: the path's conditions are
-// evaluated for all combinations. Of registers that the path does not look at, other
-// than rsp, rip and rbp, none is listed.
+// masks returns which sets of registers may be valid on a path, as masks by DWARF number: the
+// path's conditions are evaluated for all combinations. Of registers that the path does not look
+// at, other than rsp, rip and rbp, none is listed.
 func (p *proof) masks(s *state) ([]uint64, error) {
 	var conds []lit
 	looked := needed | 1<<abi.RBP
@@ -17,6 +17,7 @@ func (p *proof) masks(s *state) ([]uint64, error) {
 			continue
 		}
 		on := p.validBits(c.t)
+		// A condition that depends on more than the mask cannot be evaluated below.
 		known := true
 		p.t.eval(c.t, func(x term) uint64 {
 			known = known && x == p.v.valid
@@ -29,6 +30,7 @@ func (p *proof) masks(s *state) ([]uint64, error) {
 		looked |= on
 		conds = append(conds, c)
 	}
+	// Go through all subsets of the bits that were looked at.
 	var out []uint64
 	for m := looked; ; m = (m - 1) & looked {
 		feasible := true

@@ -7,8 +7,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// split takes an address apart: a known object or 0, an offset, and an index times 8,
-// or noTerm.
+// split takes an address apart: base + off + 8*index. base is rsp at the entry or the variable of
+// an object; index is noTerm if there is none. ok is false for any other sum.
 func (x *exec) split(addr term) (base term, off int64, index term, ok bool) {
 	var sm sum
 	if !x.t.addTo(&sm, addr, 1) {
@@ -30,10 +30,11 @@ func (x *exec) split(addr term) (base term, off int64, index term, ok bool) {
 	return base, int64(sm.c), index, base != noTerm
 }
 
-// far reports whether an offset is too large for sizes to be added to it.
+// far reports whether an offset does not fit 32 bits: then adding a size to it might wrap.
 func far(off int64) bool { return off != int64(int32(off)) }
 
-// largest returns the largest value of an index.
+// largest returns an upper bound of an index: 16 for register numbers that the permit names, else
+// what the term's mask allows.
 func (x *exec) largest(s *state, i term) uint64 {
 	for _, known := range x.may.indices {
 		if known.v != i {
@@ -54,8 +55,9 @@ func (x *exec) largest(s *state, i term) uint64 {
 	return x.t.mask[i]
 }
 
-// load reads memory that the code may read itself; anything else is the target's, and
-// recorded.
+// load reads size bytes at addr. Constant addresses are refused, the file's data gives constants,
+// objects their cells. An address in no known object counts as a read of the target's memory: it
+// becomes an event, which each part's proof must account for.
 func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 	if at, ok := x.t.value(addr); ok {
 		return 0, fmt.Errorf("a read at %#x, wherever the file lies", at)
@@ -108,6 +110,7 @@ type place struct {
 	index term
 }
 
+// end is the offset behind the place.
 func (p place) end() int64 { return p.off + int64(p.size) }
 
 // overlaps reports whether a place without an index has bytes from low up to high.
@@ -142,7 +145,8 @@ func (x *exec) loadStack(s *state, at place) (term, error) {
 	return v, err
 }
 
-// loadRegs reads eh_elf_regs_t.
+// loadRegs reads eh_elf_regs_t. By index, only an unwritten one is read, since a write by index
+// could have changed any register.
 func (x *exec) loadRegs(s *state, at place) (term, error) {
 	if at.index != noTerm {
 		if at.off != 0 || at.size != 8 || x.largest(s, at.index) >= numRegs || s.wrote(evReg) || len(s.regs) > 0 {
@@ -160,7 +164,7 @@ func (x *exec) loadRegs(s *state, at place) (term, error) {
 	return v, err
 }
 
-// loadDesc reads the descriptor of a row.
+// loadDesc reads the descriptor of a row, only as far as the path has decided that it extends.
 func (x *exec) loadDesc(s *state, at place) (term, error) {
 	if x.may.first != noTerm && at.index == noTerm && at.off == 0 && at.size == 1 {
 		return x.may.first, nil
@@ -191,7 +195,8 @@ func (s *state) wrote(kind eventKind) bool {
 	return false
 }
 
-// store writes memory that the code may write.
+// store writes memory that the code may write: the caller's pcs, its own frame, and the objects
+// that are passed to it. Anything else is refused.
 func (x *exec) store(s *state, addr term, size uint8, v term) error {
 	note := func(kind eventKind) error {
 		s.event = append(s.event, event{kind, addr, size, v})
@@ -266,6 +271,7 @@ func (x *exec) storeStack(s *state, at place, v term) error {
 	return nil
 }
 
+// push and pop move rsp by 8 and store or load at it; rsp must stay inside the function's stack.
 func (x *exec) push(s *state, v term) error {
 	s.reg[rSP] = x.t.plus(s.reg[rSP], -8)
 	if _, err := x.stackOff(s); err != nil {

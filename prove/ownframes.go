@@ -14,9 +14,9 @@ var ownCIE = [24]byte{20, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, abi.RIP,
 // exactly the FDEs, in order of pcs, and both end where they should. The contents of the
 // FDEs are checked while the code runs on terms.
 func (im *image) readFrames() error {
-	distance := func(b []byte) uint64 { return uint64(int64(int32(le.Uint32(b)))) }
+	distance := func(b []byte) uint64 { return uint64(int64(int32(le.Uint32(b)))) } // sdata4, sign-extended: all places are below 2^32, sums wrap
 	h := im.at(im.hdr.addr, im.hdr.size)
-	if len(h) < 12 || !bytes.Equal(h[:4], []byte{1, 0x1b, 0x03, 0x3b}) || im.hdr.addr%4 != 0 {
+	if len(h) < 12 || !bytes.Equal(h[:4], []byte{1, 0x1b, 0x03, 0x3b}) || im.hdr.addr%4 != 0 { // version 1; pointer encodings pcrel|sdata4, udata4, datarel|sdata4
 		return imageError("the head of .eh_frame_hdr")
 	}
 	im.frames.addr = im.hdr.addr + 4 + distance(h[4:])
@@ -29,8 +29,8 @@ func (im *image) readFrames() error {
 	}
 	at, end := im.frames.addr+uint64(len(ownCIE)), im.exec.Vaddr
 	for i := range count {
-		b := im.at(at, 17)
-		if b == nil || im.at(at, 4+uint64(le.Uint32(b))) == nil || le.Uint32(b) < 13 || uint64(le.Uint32(b[4:])) != at+4-im.frames.addr || b[16] != 0 {
+		b := im.at(at, 17)                                                                                                                              // 17 bytes: length, CIE pointer, begin, size, augmentation length 0
+		if b == nil || im.at(at, 4+uint64(le.Uint32(b))) == nil || le.Uint32(b) < 13 || uint64(le.Uint32(b[4:])) != at+4-im.frames.addr || b[16] != 0 { // the CIE pointer counts back from its own place
 			return imageError("FDE %d", i)
 		}
 		start, size := at+8+distance(b[8:]), uint64(le.Uint32(b[12:]))

@@ -2,7 +2,8 @@ package prove
 
 import "fmt"
 
-// cutEntry is where the lookup of an entry begins, whose number is in rdi: movzbl %al, %eax.
+// cutEntry is where the lookup of an entry begins, whose number is in rdi: movzbl %al, %eax. (The
+// pc's low byte is what a record's keys are compared with.)
 var cutEntry = []byte{0x0f, 0xb6, 0xc0}
 
 // packedLookup proves the way from a pc to the number of its page's entry, for the pcs that are given with pages, and from there
@@ -85,7 +86,9 @@ func (p *lookupProof) packedTable(pc uint64) (packedTable, error) {
 	return tab, nil
 }
 
-// packedReads returns what the reads of a path are made in, and the address of the record.
+// packedReads returns the tables in which a path reads the offset and the base of entry number, and
+// the address of the record that it computes from them. The first three reads are the offset (2
+// bytes), the base (4) and the record's first byte.
 func (p *lookupProof) packedReads(e *ending, number term) (tab packedTable, rec term, err error) {
 	t := p.t
 	const reads = 3
@@ -102,6 +105,7 @@ func (p *lookupProof) packedReads(e *ending, number term) (tab packedTable, rec 
 	if tab.entries, ok = p.x.link(t.scaled(entry, number, ^uint64(1))); !ok {
 		return tab, noTerm, fmt.Errorf("%#x: reads an entry at %s", e.pc, t.text(entry))
 	}
+	// The code decides how many entries share a base: try each shift.
 	for tab.groupBits = range uint(32) {
 		if tab.bases, ok = p.x.link(t.scaled(base, t.shrConst(number, tab.groupBits), ^uint64(3))); ok {
 			break
@@ -117,7 +121,9 @@ func (p *lookupProof) packedReads(e *ending, number term) (tab packedTable, rec 
 	return tab, rec, nil
 }
 
-// searchShort proves the search of a short record, and returns the address of the slots.
+// searchShort proves the search of a short record: 16 keys are compared at once, bit n is set in
+// the mask for the case that none is larger, and the id at the first set bit is read. It returns
+// the address of the slots.
 func (p *lookupProof) searchShort(e *ending, rec term) (uint64, error) {
 	t := p.t
 	n := t.load(rec, 1)
@@ -165,7 +171,8 @@ func (p *lookupProof) searchLong(e *ending, rec term) (uint64, error) {
 	return slots, nil
 }
 
-// slots returns the address of the slot of id 0, from a jump to the slot of id. Each slot has 16 bytes.
+// slots returns the address of the slot of id 0, from a jump to the slot of id. Each slot has 16
+// bytes. The jump must be to slots + 16*id.
 func (p *lookupProof) slots(e *ending, id term) (uint64, error) {
 	if e.kind == endJump {
 		if at, ok := p.x.link(p.t.sub(e.target, p.t.shlConst(id, 4))); ok {

@@ -36,6 +36,8 @@ type lookupProof struct {
 	fastLow, fastHigh uint64                 // code that runs with the target's registers in place
 }
 
+// newLookupProof returns the proof of lookups in one file; rows and ends of walks are proven by
+// rows and walk.
 func newLookupProof(p *proof, walk *walkProof, rows *rowProof, packed bool) *lookupProof {
 	return &lookupProof{
 		proof: p, walk: walk, rows: rows, packed: packed,
@@ -159,7 +161,8 @@ func (p *lookupProof) leads(head int32, row int32) error {
 	return nil
 }
 
-// head proves the code of one row.
+// head proves that the code at an address does what a row means: a step, or the end of the walk
+// with the row's status.
 func (p *lookupProof) head(at uint64, row int32) error {
 	if row == noRow {
 		return p.walk.stopped(at, abi.StatusNoInfo)
@@ -193,9 +196,10 @@ type wholeOf struct {
 	head  int32
 }
 
-// page reads a page. The leaves are valid until the next call.
+// page decodes what an entry of a page table leads to, for the low bytes lo to hi: leaves in order
+// of their start. They are valid until the next call.
 func (g *pageReader) page(entry uint32, lo, hi int) ([]leafOf, error) {
-	known := &g.whole[entry/8%64]
+	known := &g.whole[entry/8%64] // many pages lie inside one range; their entries repeat
 	g.leaves = g.leaves[:0]
 	if known.known && known.entry == entry && int(known.lo) == lo {
 		g.leaves = append(g.leaves, leafOf{uint8(lo), known.head})
@@ -223,13 +227,14 @@ func (g *pageReader) page(entry uint32, lo, hi int) ([]leafOf, error) {
 	return own, nil
 }
 
-// through notes code that was gone through.
+// through notes n bytes of code at an address as gone through, and returns the address behind them.
 func (g *pageReader) through(at, n uint64) uint64 {
 	g.p.im.covers(at, n)
 	g.low, g.high = min(g.low, at), max(g.high, at+n)
 	return at + n
 }
 
+// leaf appends a leaf that begins at the low byte lo.
 func (g *pageReader) leaf(lo int, head int32) {
 	g.leaves = append(g.leaves, leafOf{uint8(lo), head})
 }
@@ -244,7 +249,7 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 			return fmt.Errorf("%#x: comparisons without end", at)
 		}
 		off := at - g.p.im.exec.Vaddr
-		if off > uint64(len(code)) || uint64(len(code))-off < 6 {
+		if off > uint64(len(code)) || uint64(len(code))-off < 6 { // more than any page has borders
 			return fmt.Errorf("%#x: not in the code", at)
 		}
 		b := code[off : off+6]
@@ -253,6 +258,8 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 		case 0x3c: // cmp $imm8, %al
 			key = int(b[1])
 			at = g.through(at, 2)
+			// What is read is no longer run on terms: it may hold only cmp $imm8, %al and jumps,
+			// which leave the state alone.
 			continue
 		case 0x72, 0x73: // jb, jae
 			at = g.through(at, 2)
@@ -306,10 +313,10 @@ func (g *pageReader) packedPage(off uint32, lo, hi int) error {
 		return fmt.Errorf("a record at %#x is not in the data", at)
 	}
 	n, idSize := uint64(first[0]), uint64(1)
-	if n > shortKeys {
+	if n > shortKeys { // short: n keys, n+1 ids of one byte
 		n, idSize = n-(shortKeys+1), 2
 	}
-	b := g.p.im.at(at+1, max(n+(n+1)*idSize, (max(n, 1)+15)&^15))
+	b := g.p.im.at(at+1, max(n+(n+1)*idSize, (max(n, 1)+15)&^15)) // all that the code reads, also past the last key
 	if b == nil {
 		return fmt.Errorf("a record at %#x is not in the data", at)
 	}
@@ -338,12 +345,14 @@ type rangeWalk struct {
 	next int // the first range that ends after the last pc
 }
 
+// rangesFrom begins at the first range that ends above low, less base.
 func (p *lookupProof) rangesFrom(low uint64) rangeWalk {
 	ranges := p.table.Ranges
 	return rangeWalk{p, sort.Search(len(ranges), func(i int) bool { return uint64(ranges[i].End) > p.base+low })}
 }
 
-// lead proves what the pcs from at to end, less base, lead to. pcs ascend from call to call.
+// lead proves that head is right for the pcs from at to end, less base: for each row that the table
+// has there. Pcs ascend from call to call.
 func (w *rangeWalk) lead(head int32, at, end uint64) error {
 	p, ranges := w.p, w.p.table.Ranges
 	for at, end = at+p.base, end+p.base; at < end; {
@@ -351,7 +360,7 @@ func (w *rangeWalk) lead(head int32, at, end uint64) error {
 			w.next++
 		}
 		r := &ranges[w.next]
-		row, until := noRow, min(end, uint64(r.Start))
+		row, until := noRow, min(end, uint64(r.Start)) // row and until: what the table says from at on, and where that ends
 		if uint64(r.Start) <= at {
 			row, until = int32(r.Row), min(end, uint64(r.End))
 		}

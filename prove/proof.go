@@ -14,7 +14,7 @@ type proof struct {
 	x     *exec
 	im    *image
 	table *dwarfcfa.Table
-	base  uint64 // lookups subtract it from pcs
+	base  uint64 // lookups subtract it from pcs: the table's lowest pc, rounded down to baseAlign
 	v     vars
 	owed  *owed
 
@@ -35,9 +35,9 @@ type owed struct {
 
 // todo is a list without repetition. done counts the elements that are proven, from the first on.
 type todo[K comparable] struct {
-	list []K
+	list []K // of list
 	seen map[K]bool
-	done int
+	done int // elements before it are proven
 }
 
 // add appends k unless it is in the list.
@@ -69,7 +69,7 @@ type vars struct {
 
 // arguments are what the exported functions are called with.
 type arguments struct {
-	ret, callerRBP                     term // the return address, rbp
+	ret, callerRBP                     term // of _eh_elf_walk and _eh_elf_chain_1, see docs/abi.md
 	regs, mem, bias, pcsArg, max, next term // of _eh_elf_walk and _eh_elf_chain_1
 	result, deref, pc                  term // of _eh_elf
 }
@@ -153,7 +153,8 @@ type Result struct {
 	Instructions int `json:"instructions"` // run on terms
 }
 
-// regsField returns what eh_elf_regs_t holds as long as nothing is written to it.
+// regsField returns what eh_elf_regs_t holds as long as nothing is written to it. A read across two
+// fields is a load from memory, of which nothing else is known.
 func (p *proof) regsField(off int64, size uint8) term {
 	cut := func(v term, at int64) term { return p.t.low(p.t.shrConst(v, uint(8*(off-at))), size) }
 	end := off + int64(size)

@@ -49,8 +49,8 @@ func Image(file []byte, table *dwarfcfa.Table) (result Result, err error) {
 	return p.result, nil
 }
 
-// Sites returns the table of sites of an eh_elf that has been proven, and whether the file
-// says that it has what exceptions need. Of the table's content nothing is proven.
+// Sites returns the table of sites of an eh_elf that has been proven, nil if it has none. has says
+// whether the file's note promises what exceptions need. Of the table's content nothing is proven.
 func Sites(file []byte) (table []byte, has bool, err error) {
 	im, err := openImage(file)
 	if err != nil {
@@ -62,14 +62,14 @@ func Sites(file []byte) (table []byte, has bool, err error) {
 // prover proves one file.
 type prover struct {
 	*proof
-	frames  ownRows
+	frames  ownRows // rows of the file's own code
 	step    *stepProof
 	walk    *walkProof
 	slow    *slowProof
 	lookups *lookupProof
 }
 
-// newProver joins the proofs of the parts.
+// newProver joins the proofs of the parts, which share one proof.
 func newProver(im *image, table *dwarfcfa.Table) *prover {
 	p := &prover{proof: newProof(im, table)}
 	p.step = &stepProof{proof: p.proof, noDeref: im.notes.identity.Flags&abi.FlagNoDeref != 0}
@@ -97,6 +97,7 @@ func (p *prover) prove() error {
 			return fmt.Errorf("%s: %w", entry.name, err)
 		}
 	}
+	// A part may add debts to parts that have finished: go round until no part makes progress.
 	for again := true; again; {
 		again = false
 		for _, part := range p.parts() {
@@ -107,6 +108,7 @@ func (p *prover) prove() error {
 			again = again || progress
 		}
 	}
+	// Code of lookups that pages and segments decoded without running it needs one row as well.
 	low, high := p.lookups.code()
 	if err := p.frames.single(low, high); err != nil {
 		return fmt.Errorf("unwind information of the code: %w", err)
@@ -152,7 +154,8 @@ func each[K comparable](w *todo[K], prove func(K) error) func() (bool, error) {
 	}
 }
 
-// identity checks what the note says of the table.
+// identity checks that the note has the table's lowest and highest pc and its counts: readers
+// choose a file by them.
 func (p *prover) identity() error {
 	n, t := p.im.notes.identity, p.table
 	if n.Low != uint64(t.Low()) || n.High != uint64(t.High()) || int64(n.Ranges) != int64(len(t.Ranges)) || int64(n.Rows) != int64(len(t.Rows)) {

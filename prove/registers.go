@@ -6,14 +6,15 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// segmentOf returns the length of the next segment of so many steps left, where pcs go to
-// the own frame: at most segment.
+// segmentOf returns how many steps the next segment takes, of so many left, where the caller wants
+// no pcs and they go to the own frame: at most segment.
 func (p *proof) segmentOf(left term) term {
 	n := p.t.con(segment)
 	return p.t.ite(p.t.ult(left, n), left, n)
 }
 
-// ownPCs returns the end of the pcs of a segment in the own frame.
+// ownPCs returns the end of the pcs of a segment in the own frame. The cursor counts up to 0, so
+// pcs are addressed from the end.
 func (p *proof) ownPCs(steps term) term {
 	return p.t.scaled(p.t.plus(p.x.sp, frameBase+slotNew), steps, 8)
 }
@@ -34,7 +35,7 @@ func (p *proof) atLoad(e *ending, l *loop) error {
 	return p.require(e.state, want{"rdi", e.reg[rDI], p.v.regs}, want{"rsi", e.reg[rSI], p.v.mem})
 }
 
-// statusOnly says that only the status of eh_elf_regs_t was written.
+// statusOnly says that only the status of eh_elf_regs_t was written. These wants are for require.
 func (p *proof) statusOnly(s *state, status abi.Status) []want {
 	v, _, _ := p.x.readCell(s.regs, abi.RegsStatus, 2)
 	for _, c := range s.regs {
@@ -48,7 +49,8 @@ func (p *proof) statusOnly(s *state, status abi.Status) []want {
 	return []want{{"the status", v, p.t.con(uint64(uint16(status)))}}
 }
 
-// inMemory says that eh_elf_regs_t has the registers of a loop.
+// inMemory says that eh_elf_regs_t has the registers of a loop; a status of noTerm is not asked
+// for.
 func (p *proof) inMemory(s *state, l *loop, status term) []want {
 	t := p.t
 	list := []want{}
@@ -59,7 +61,7 @@ func (p *proof) inMemory(s *state, l *loop, status term) []want {
 		}
 		list = append(list, want{what + " in memory", got, v})
 	}
-	add("rip", 8*abi.RIP, 8, t.add(l.rel, l.base))
+	add("rip", 8*abi.RIP, 8, t.add(l.rel, l.base)) // the loop's pc counts from the base
 	add("rsp", 8*abi.RSP, 8, t.sub(l.rsp, l.delta))
 	add("rbp", 8*abi.RBP, 8, l.rbp)
 	for i, at := range placeOf {
@@ -73,6 +75,8 @@ func (p *proof) inMemory(s *state, l *loop, status term) []want {
 	return list
 }
 
+// cellAt returns 8 bytes of the stack at an offset from rsp at the entry, noTerm if they are not
+// known.
 func (p *proof) cellAt(s *state, off int64) term {
 	if v, ok, _ := p.x.readCell(s.stack, off, 8); ok {
 		return v
@@ -80,4 +84,5 @@ func (p *proof) cellAt(s *state, off int64) term {
 	return noTerm
 }
 
+// statusTerm is a status as a 32-bit register holds it.
 func (p *proof) statusTerm(s abi.Status) term { return p.t.con(uint64(uint32(int32(s)))) }

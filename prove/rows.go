@@ -8,9 +8,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// row proves the head of a row with its tail: the step on the fast path for every
-// state of the loop, or with the state as it was the way to the slow path with a
-// descriptor of the row.
+// row proves the head of a row with its tail, from the invariant of a lookup on: the step on the
+// fast path for every state, or the way to the slow path with the state unchanged and a descriptor
+// of the row in rdi.
 func (p *rowProof) row(at uint64, r *dwarfcfa.Row) error {
 	t := p.t
 	w := p.v.shared
@@ -32,7 +32,8 @@ func (p *rowProof) row(at uint64, r *dwarfcfa.Row) error {
 	})
 }
 
-// cfaOf returns the CFA of a row on rsp or rbp as a host address.
+// cfaOf returns the CFA of a row on rsp or rbp as a host address. ok is false for other rows, and
+// for offsets beyond what the window's proof allows.
 func (p *rowProof) cfaOf(r *dwarfcfa.Row) (cfa term, ok bool) {
 	w := p.v.shared
 	c := r.CFA
@@ -48,7 +49,9 @@ func (p *rowProof) cfaOf(r *dwarfcfa.Row) (cfa term, ok bool) {
 	return 0, false
 }
 
-// fastStep checks a step that the fast path has taken.
+// fastStep checks a step that the fast path has taken: reads inside the window, the caller's
+// registers, the pc handed to the caller, and that the code goes on at a lookup, or at the
+// segment's end after its last step.
 func (p *rowProof) fastStep(e *ending, r *dwarfcfa.Row) error {
 	t := p.t
 	w := p.v.shared
@@ -59,6 +62,7 @@ func (p *rowProof) fastStep(e *ending, r *dwarfcfa.Row) error {
 	if err := p.inWindow(e, r, cfa); err != nil {
 		return err
 	}
+	// l is the invariant of the next lookup: this one's, with what the row changes.
 	l := w
 	rip, saved, err := p.restored(e, r, cfa, &l)
 	if err != nil {
@@ -102,6 +106,8 @@ func (p *rowProof) restored(e *ending, r *dwarfcfa.Row, cfa term, l *loop) (rip 
 			place = &l.rbp
 		case abi.RIP:
 			place = &rip
+		// The other places are those of loop.place; a register without a place cannot be restored
+		// here.
 		default:
 			for i := range placeOf {
 				if placeOf[i].dwarf == reg {

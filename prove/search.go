@@ -5,19 +5,21 @@ import "fmt"
 // cutKeys is where 16 keys of a record are read: movdqu (%rdi), %xmm1.
 var cutKeys = []byte{0xf3, 0x0f, 0x6f, 0x0f}
 
-// spread returns the low byte of a word in all bytes.
+// spread returns the low byte of a word in all 8 bytes, as the code makes it to compare 16 keys at
+// once.
 func (p *lookupProof) spread(x term) term {
 	t := p.t
 	four := t.low(t.mul(t.low(x, 1), t.con(0x01010101)), 4)
 	return t.or(four, t.shlConst(four, 32))
 }
 
-// larger returns the mask of which of the 16 keys at an address are above the low byte of
-// x; bits 16 to 31 are set.
+// larger returns the mask of which of the 16 keys at an address are above the low byte of x:
+// min(key, low) == key says that a key is not. Bits 16 to 31 are set, so that the lowest set bit is
+// 16 if no key is larger.
 func (p *lookupProof) larger(at, x term) term {
 	t := p.t
 	low := p.spread(x)
-	var mask [2]term
+	var mask [2]term // of 8 keys each
 	for k := range mask {
 		keys := t.load(t.plus(at, int64(8*k)), 8)
 		mask[k] = p.x.bytewise(iPmovmskb, p.x.bytewise(iPcmpeqb, p.x.bytewise(iPminub, keys, low), keys), 0)

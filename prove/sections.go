@@ -55,15 +55,17 @@ func (im *image) expectedSections() map[string]section {
 	return list
 }
 
-// headerTable is the table of section headers.
+// headerTable is the table of section headers (gABI figure 4-8).
 type headerTable struct {
 	file    []byte
-	off     uint64
+	off     uint64 // of the table in the file
 	count   uint64
-	headers map[string]elf.Section64
-	index   map[string]uint64
+	headers map[string]elf.Section64 // by name
+	index   map[string]uint64        // numbers of the sections, by name; "" is 0
 }
 
+// header decodes header i.
+// As everywhere in this file, sizes have been compared with the file's.
 func (h *headerTable) header(i uint64) elf.Section64 {
 	b := h.file[h.off+shdrSize*i:]
 	return elf.Section64{Name: le.Uint32(b), Type: le.Uint32(b[4:]), Flags: le.Uint64(b[8:]), Addr: le.Uint64(b[16:]), Off: le.Uint64(b[24:]),
@@ -128,6 +130,7 @@ func (im *image) checkSections() error {
 	var read []elf.Section64 // of the segment with the data
 	unmapped := []elf.Section64{{Off: h.off, Size: shdrSize * h.count, Addralign: 8}}
 	for _, name := range slices.Sorted(maps.Keys(h.headers)) {
+		// Debuggers trust these fields more than program headers, so each must be exact.
 		s := h.headers[name]
 		want, ok := expected[name]
 		if !ok || !want.describes(s) || uint64(s.Link) != h.index[want.link] || !im.inPlace(s, want) {

@@ -22,7 +22,8 @@ func (p *lookupProof) beginsTable(at uint64) bool {
 	return bytes.HasPrefix(p.im.text(at), begins)
 }
 
-// segments proves a search of the pc's segment: eax, below 2^31, is compared with borders, and
+// segments proves a search of the pc's segment, once for each address: eax, below 2^31, is compared
+// with borders, and
 // every pc takes one way, to a table of pages or to the head of the row of all of a segment.
 // The state is the loop's, and stays so: comparisons and jumps change flags only.
 func (p *lookupProof) segments(at uint64) error {
@@ -33,7 +34,7 @@ func (p *lookupProof) segments(at uint64) error {
 	return p.segment(at, 0, uint64(p.table.High())-p.base, 0)
 }
 
-// between notes an instruction of the search.
+// between notes an instruction of the search as used, and as code that is not run on terms.
 func (p *lookupProof) between(at uint64, n uint8) {
 	p.im.covers(at, uint64(n))
 	p.fast(at, at+uint64(n))
@@ -42,7 +43,8 @@ func (p *lookupProof) between(at uint64, n uint8) {
 // maxSegmentDepth bounds the comparisons with borders on one way.
 const maxSegmentDepth = 64
 
-// segment follows the code at an address for the pcs low to high, less base.
+// segment follows the code at an address for the pcs low to high, less base. depth counts
+// comparisons and jumps before it.
 func (p *lookupProof) segment(at, low, high uint64, depth int) error {
 	if low >= high {
 		return nil

@@ -2,7 +2,7 @@ package prove
 
 import "fmt"
 
-// effect returns the meaning of the instructions that are no jumps (Intel SDM volume 2):
+// effect applies the meaning of the instructions that are no jumps to s (Intel SDM volume 2):
 // the whole of what this package takes the processor to do. TestProcessor compares
 // it with the processor.
 func (x *exec) effect(s *state, i *inst) error {
@@ -51,7 +51,8 @@ func (x *exec) effect(s *state, i *inst) error {
 	return x.arithmetic(s, i)
 }
 
-// arithmetic returns the meaning of the instructions that set flags.
+// arithmetic does an instruction that sets flags. The destination is read first, also by cmp and
+// test, which do not write it.
 func (x *exec) arithmetic(s *state, i *inst) error {
 	a, err := x.read(s, i, i.dst, i.w)
 	if err != nil {
@@ -92,7 +93,8 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 	return fmt.Errorf("an instruction without a meaning here")
 }
 
-// result writes what an instruction has computed. The flags are those of the result, and carry.
+// result writes v, what an instruction has computed, to its destination. The flags are those of the
+// result, and carry, which is noTerm if it is not known.
 func (x *exec) result(s *state, i *inst, v, carry term) error {
 	v = x.t.low(v, i.w)
 	s.fl = flags{kind: flValue, w: i.w, a: v, cf: carry}
@@ -119,7 +121,8 @@ func (x *exec) unary(s *state, i *inst, a term) error {
 	return x.result(s, i, t.plus(a, by), carry)
 }
 
-// sum returns the meaning of add, sub, cmp and sbb.
+// sum returns the meaning of add, sub, cmp and sbb. Only add keeps its carry: as v < a. After sub
+// and cmp the flags stay a comparison of a and b, from which condition makes any test.
 func (x *exec) sum(s *state, i *inst, a, b term) error {
 	t := x.t
 	switch i.op {
@@ -132,7 +135,7 @@ func (x *exec) sum(s *state, i *inst, a, b term) error {
 			return fmt.Errorf("sbb with a carry that is not known")
 		}
 		err := x.result(s, i, t.sub(t.sub(a, b), x.asTerm(carry)), noTerm)
-		s.fl = flags{}
+		s.fl = flags{} // the emitter uses none of its flags
 		return err
 	}
 	var err error
@@ -159,7 +162,8 @@ func (x *exec) logic(s *state, i *inst, a, b term) error {
 	return nil
 }
 
-// bitTest returns the meaning of bt, bts and btr.
+// bitTest returns the meaning of bt, bts and btr. The bit number of a register operand counts
+// modulo its size.
 func (x *exec) bitTest(s *state, i *inst, a, b term) error {
 	t := x.t
 	if i.w == 4 {
@@ -201,7 +205,8 @@ func (x *exec) shift(s *state, i *inst, a, b term) error {
 	return x.write(s, i.dst, i.w, v)
 }
 
-// conditional returns the meaning of cmov and set.
+// conditional returns the meaning of cmov and set. set writes 0 or 1; cmov reads its source in any
+// case.
 func (x *exec) conditional(s *state, i *inst) error {
 	l, ok := x.condition(s.fl, i.cc)
 	if !ok {
@@ -226,7 +231,8 @@ func (x *exec) conditional(s *state, i *inst) error {
 
 // divide returns the meaning of div and idiv where they cannot trap: the dividend is a
 // word extended to two, the divisor is not 0, and for idiv, it is a value that
-// cannot be -1 (see divisor).
+// cannot be -1 (see divisor). The dividend is rdx:rax. Only a rax that is extended to two words is
+// understood.
 func (x *exec) divide(s *state, i *inst) error {
 	t := x.t
 	d, err := x.read(s, i, i.dst, i.w)
@@ -245,13 +251,14 @@ func (x *exec) divide(s *state, i *inst) error {
 		if !t.isZero(s.reg[rDX]) {
 			return fmt.Errorf("a division of %s", t.text(s.reg[rDX]))
 		}
-		s.reg[rAX] = t.variable("quotient", ^uint64(0))
+		s.reg[rAX] = t.variable("quotient", ^uint64(0)) // no caller of this needs it
 		s.reg[rDX] = t.umod(a, d)
 		return nil
 	}
 	if s.reg[rDX] != t.shift(tSar, a, t.con(63)) {
 		return fmt.Errorf("a division of %s", t.text(s.reg[rDX]))
 	}
+	// A constant divisor other than 0 and -1 cannot trap.
 	if cd, ok := t.value(d); ok && cd != 0 && cd != ^uint64(0) {
 		s.reg[rAX], s.reg[rDX] = t.sdiv(a, d), t.variable("remainder", ^uint64(0))
 		return nil
@@ -292,14 +299,17 @@ func (x *exec) guarded(d term) (term, bool) {
 // divisor(b), which is never -1 and 0 only if b is (TestLemmas).
 func (x *exec) sign(b term) term { return x.t.neg(x.t.eq(b, x.t.con(^uint64(0)))) }
 
+// negated is -a if b is -1, else a: (a ^ m) - m with m = sign(b).
 func (x *exec) negated(a, b term) term {
 	m := x.sign(b)
 	return x.t.sub(x.t.xor(a, m), m)
 }
 
+// divisor is 1 if b is -1, else b.
 func (x *exec) divisor(b term) term { return x.negated(b, b) }
 
-// vector returns the meaning of the SSE instructions.
+// vector does an SSE instruction. An SSE register is two terms, the low 8 bytes first; only xmm0 to
+// xmm5 are used.
 func (x *exec) vector(s *state, i *inst) error {
 	t := x.t
 	for _, o := range []operand{i.dst, i.src} {
@@ -324,6 +334,7 @@ func (x *exec) vector(s *state, i *inst) error {
 		for k := range 2 {
 			s.xmm[i.dst.reg][k] = x.bytewise(i.op, s.xmm[i.dst.reg][k], s.xmm[i.src.reg][k])
 		}
+	// Bit i of the result is the highest bit of byte i.
 	case iPmovmskb:
 		v := s.xmm[i.src.reg]
 		lo, hi := x.bytewise(i.op, v[0], 0), x.bytewise(i.op, v[1], 0)
@@ -374,6 +385,8 @@ func (x *exec) readVector(s *state, i *inst) (v [2]term, err error) {
 		return s.xmm[i.src.reg], nil
 	}
 	at := x.address(s, i.src)
+	// The keys are in the file's data, at an address that depends on the pc: an event, which the
+	// lookup's proof compares.
 	if i.op == iMovdq { // the keys of a record
 		s.event = append(s.event, event{evRead, at, 16, 0})
 		return [2]term{t.load(at, 8), t.load(t.plus(at, 8), 8)}, nil
@@ -386,7 +399,7 @@ func (x *exec) readVector(s *state, i *inst) (v [2]term, err error) {
 	return v, nil
 }
 
-// bytewise returns an operation on the 8 bytes of words.
+// bytewise returns the term of iPminub, iPcmpeqb or iPmovmskb on 8 bytes; the last has one operand.
 func (x *exec) bytewise(op instOp, a, b term) term {
 	mask := ^uint64(0)
 	if op == iPmovmskb {
@@ -400,7 +413,7 @@ func (x *exec) bytewise(op instOp, a, b term) term {
 	if ca && cb {
 		return x.t.con(bytes8(op, va, vb))
 	}
-	if op != iPmovmskb && a > b {
+	if op != iPmovmskb && a > b { // both operations on two operands are symmetric: one order for equal terms
 		a, b = b, a
 	}
 	return x.t.make(termNode{op: tVec, a: a, b: b, k: uint64(op)}, mask)
@@ -424,7 +437,7 @@ func bytes8(op instOp, a, b uint64) (v uint64) {
 	return v
 }
 
-// read returns the value of an operand, zero-extended.
+// read returns the value of an operand of size bytes, zero-extended.
 func (x *exec) read(s *state, i *inst, o operand, size uint8) (term, error) {
 	switch o.kind {
 	case opReg:
@@ -437,7 +450,8 @@ func (x *exec) read(s *state, i *inst, o operand, size uint8) (term, error) {
 	return 0, fmt.Errorf("an operand that is not read here")
 }
 
-// write sets an operand: 4 bytes of a register clear the upper half, fewer keep what
+// write sets an operand of size bytes to v: 4 bytes of a register clear the upper half, fewer keep
+// what
 // is above them.
 func (x *exec) write(s *state, o operand, size uint8, v term) error {
 	switch o.kind {

@@ -37,7 +37,8 @@ func (p *slowProof) rulesState(pc uint64) *state {
 	return s
 }
 
-// pastRules forgets the CFA and the place in the descriptor, which the end of the rules need not keep.
+// pastRules forgets the CFA, the mask and the place in the descriptor, which the end of the rules
+// need not keep.
 func (p *slowProof) pastRules(s *state) {
 	for _, r := range [...]uint8{r12, r13, rBP} {
 		s.reg[r] = p.t.variable("left by the rules", ^uint64(0))
@@ -53,9 +54,12 @@ func (p *slowProof) keepsRules(s *state) error {
 	return p.keepsSlow(s)
 }
 
+// slowSaved are the machine's registers that the slow path saves in the frame, from slotSaved on,
+// and uses itself.
 var slowSaved = [5]uint8{rBX, r12, r13, r14, r15}
 
-// slowFrame returns what stays as it is in the slow path.
+// slowFrame returns the slots that stay as they are in the slow path. sync is the cursor:
+// eh_elf_regs_t is up to date.
 func (p *slowProof) slowFrame() *loop {
 	w := p.v.walk
 	l := unknown()
@@ -84,7 +88,8 @@ func (p *slowProof) keepsSlow(s *state) error {
 	return p.require(s, list...)
 }
 
-// fails checks a step that fails in the slow path.
+// fails checks a return after a step that fails in the slow path: only the status was written, and
+// rax is the number of steps before.
 func (p *slowProof) fails(e *ending, status term) error {
 	if e.kind != endRet {
 		return fmt.Errorf("%#x: not a return", e.pc)
@@ -115,6 +120,8 @@ func (p *slowProof) from(pc uint64, fast bool) error {
 			return fmt.Errorf("%#x: no descriptor is read", e.pc)
 		}
 		p.owed.cfas.add(e.pc)
+		// Registers that are already in memory are not written again; the path must have compared
+		// the cursors.
 		synced, err := p.holds(e.state, t.eq(w.cursor, w.sync))
 		if err != nil {
 			return err
@@ -133,6 +140,8 @@ func (p *slowProof) from(pc uint64, fast bool) error {
 		if fast {
 			list = append(list, want{"the CFA", e.reg[r12], t.sub(v.cfaHost, w.delta)})
 		}
+		// The mask of valid registers is in memory by now; the slow path needs its callee-saved
+		// part.
 		// What is valid: in memory.
 		valid, found, _ := p.x.readCell(e.regs, abi.RegsValid, 4)
 		if !found {
@@ -156,7 +165,7 @@ func (p *slowProof) cfa(pc uint64) error {
 	head := t.load(v.desc, 1)
 	d := newDescHead(t, v.desc)
 	s := p.slowState(pc)
-	saved := t.and(v.valid, t.con(uint64(abi.CalleeSaved)))
+	saved := t.and(v.valid, t.con(uint64(abi.CalleeSaved))) // a caller has no value yet but for rsp
 	s.reg[r13] = saved
 	m := p.x.may
 	m.indices = append(m.indices[:1:1], index{d.reg, d.isReg})
@@ -179,7 +188,7 @@ func (p *slowProof) cfa(pc uint64) error {
 		}
 		p.owed.rules.add(e.pc)
 		exact, _, _ := p.x.readCell(e.stack, frameBase+slotExact, 4)
-		state := t.or(saved, t.con(1<<abi.RSP|1<<(32+abi.RSP)))
+		state := t.or(saved, t.con(1<<abi.RSP|1<<(32+abi.RSP))) // rsp is valid (bit RSP) and has a value in slotNew (bit 32+RSP)
 		err = p.require(e.state, want{"the CFA", e.reg[r12], cfa}, want{"the descriptor", e.reg[rBP], t.plus(v.desc, n)},
 			want{"exact", exact, t.shrConst(head, 7)}, want{"the registers that are valid", e.reg[r13], state},
 			want{"rsp of the caller", p.slot(e.state, slotNew+8*abi.RSP), cfa})
@@ -208,7 +217,8 @@ func newDescHead(t *terms, desc term) descHead {
 	}
 }
 
-// size returns how many bytes of the head a path may read.
+// size returns how many bytes of the head a path may read, by what it knows of the kind: a register
+// and an offset, an offset of code, or the first byte alone.
 func (d *descHead) size(p *proof, s *state) int64 {
 	if is, known := p.x.decide(s, d.isReg); known && is {
 		return 10
@@ -255,8 +265,9 @@ func (p *slowProof) unlessValid(s *state, reg term) (term, error) {
 	return noTerm, err
 }
 
-// copies proves a round of the loop that copies: one register of r13, the lowest,
-// and r13 loses it. The first r13 has rsp (see cfa: no rule clears bit 39).
+// copies proves a round of the loop that copies values from slotNew to eh_elf_regs_t: one register
+// of r13, the lowest, and r13 loses its bit. The first r13 has rsp (see cfa: no rule clears bit
+// 39), so it is never empty.
 func (p *slowProof) copies(pc uint64) error {
 	t, v := p.t, &p.v
 	s := p.rulesState(pc)
@@ -266,7 +277,7 @@ func (p *slowProof) copies(pc uint64) error {
 	p.pastRules(s)
 	s.reg[r13] = v.unset
 	s.assume(t.eq(v.unset, t.con(0)), true)
-	rest := t.and(v.unset, t.low(t.plus(v.unset, -1), 4))
+	rest := t.and(v.unset, t.low(t.plus(v.unset, -1), 4)) // v.unset without its lowest bit
 	return p.run(s, p.stops(cutFinal, cutEnd), func(e *ending) error {
 		if e.kind != endStop || len(e.regs) > 0 || len(e.event) != 1 || e.event[0].kind != evReg {
 			return fmt.Errorf("%#x: not a copy of a register", e.pc)
@@ -299,7 +310,7 @@ func (p *slowProof) end(pc uint64) error {
 	s := p.rulesState(pc)
 	p.pastRules(s)
 	m := p.x.may
-	m.pcSlot = t.scaled(v.walk.pcs, v.walk.cursor, 8)
+	m.pcSlot = t.scaled(v.walk.pcs, v.walk.cursor, 8) // the one element of the pcs that may be written
 	defer p.x.allow(m)()
 	return p.run(s, p.stops(cutSlot, cutLoad), func(e *ending) error {
 		exact, ok := onlyCell(e.regs, abi.RegsExact, 2)
@@ -317,6 +328,7 @@ func (p *slowProof) end(pc uint64) error {
 		} else if !last {
 			return p.atLoad(e, &l)
 		}
+		// The last step of a segment: the cursor is 0.
 		if !p.begins(e.pc, cutSlot) {
 			return fmt.Errorf("%#x: not the end of a segment", e.pc)
 		}
@@ -341,7 +353,7 @@ func (p *slowProof) readWord(pc uint64) error {
 	r.size, r.off, r.bytes = field(abi.MemorySize), t.sub(r.addr, field(abi.MemoryLo)), field(abi.MemoryBytes)
 	r.fn, r.arg = field(abi.MemoryRead), field(abi.MemoryArg)
 	m := p.x.may
-	m.limit = stackLimit - readDepth
+	m.limit = stackLimit - readDepth // what callRead has left of the limit
 	m.callTo = func(s *state, to term) ([]*state, error) { return p.callback(s, to, &r) }
 	defer p.x.allow(m)()
 	return p.run(s, nil, func(e *ending) error {
@@ -363,14 +375,15 @@ func (p *slowProof) readWord(pc uint64) error {
 	})
 }
 
-// wordRead are the terms of a word that is read.
+// wordRead holds the terms of a word that is read.
 type wordRead struct {
 	addr, off       term // its address, and how far that is behind the window's begin
 	size, bytes     term // of the window
 	fn, arg, status term // the callback, its first argument, and what it returns
 }
 
-// callback does what the read callback does, having checked its arguments.
+// callback does what the read callback does (docs/abi.md), having checked its arguments: its own
+// first argument, the address, and a place for the word in the frame.
 func (p *slowProof) callback(s *state, to term, r *wordRead) ([]*state, error) {
 	t, v := p.t, &p.v
 	place := t.sub(s.reg[rDX], p.x.sp)
@@ -392,7 +405,8 @@ func (p *slowProof) callback(s *state, to term, r *wordRead) ([]*state, error) {
 	return []*state{s}, nil
 }
 
-// insideWindow reports whether a path has found that all bytes of the word lie in the window.
+// insideWindow returns whether a path has found that all 8 bytes of the word lie in the window; off
+// wraps for an address below it.
 func (p *slowProof) insideWindow(s *state, r *wordRead) (bool, error) {
 	small, err := p.holds(s, p.t.ult(r.size, p.t.con(8)))
 	if err != nil || small {
@@ -439,6 +453,7 @@ func (p *slowProof) readByCallback(e *ending, r *wordRead, carry lit) error {
 	return nil
 }
 
+// carryIs checks that the carry is set, or clear, at the end of a path.
 func (p *slowProof) carryIs(e *ending, carry lit, set bool) error {
 	if got, known := p.x.decide(e.state, carry.t); !known || (got != carry.neg) != set {
 		return fmt.Errorf("%#x: carry is not %v", e.pc, set)

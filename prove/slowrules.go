@@ -18,10 +18,10 @@ func (p *slowProof) rules(pc uint64) error {
 	return nil
 }
 
-// ruleSizes are the bytes of a rule.
+// ruleSizes are the bytes of a rule with its operands, by operation.
 var ruleSizes = [...]int64{ruleEnd: 1, ruleOffset8: 2, ruleOffset: 9, ruleUndefined: 1, ruleSame: 1, ruleValOffset: 9, ruleRegister: 2, ruleExpr: 6}
 
-// operand returns bytes of the descriptor from the rule on.
+// operand returns size bytes of the descriptor, off bytes behind the rule's beginning.
 func (p *slowProof) operand(off int64, size uint8) term {
 	return p.t.load(p.t.plus(p.v.desc, off), size)
 }
@@ -44,6 +44,7 @@ func (p *slowProof) rule(pc uint64, op uint64) error {
 	m.descEnd = func(*state) int64 { return ruleSizes[op] }
 	defer p.x.allow(m)()
 	return p.run(s, p.stops(cutRule, cutFinal), func(e *ending) error {
+		// The end mark has no register: what follows is the copying.
 		if op == ruleEnd {
 			if err := p.asks(e.state, noTerm); err != nil {
 				return err
@@ -54,6 +55,7 @@ func (p *slowProof) rule(pc uint64, op uint64) error {
 		if err != nil {
 			return err
 		}
+		// Without a return address, the step fails; any other register just gets no value.
 		if value == noTerm && op != ruleUndefined {
 			fatal, err := p.holds(e.state, t.eq(v.rule, t.con(abi.RIP)))
 			if err != nil {
@@ -79,6 +81,7 @@ func (p *slowProof) nextRule(e *ending, value term, size int64) error {
 	}
 	p.owed.rules.add(e.pc)
 	list := []want{{"the CFA", e.reg[r12], v.cfa}, {"the descriptor", e.reg[rBP], t.plus(v.desc, size)}}
+	// A register without a value loses its bit of valid registers.
 	if value == noTerm {
 		list = append(list, want{"the registers that are valid", e.reg[r13], t.clearBit(v.state, v.rule)})
 		if len(e.event) > 0 {
@@ -145,7 +148,7 @@ func (p *slowProof) savedAt(s *state, at term) (value, status term, err error) {
 	return p.wordAt(at), noTerm, err
 }
 
-// oldValue returns what a register of this frame holds.
+// oldValue returns what register r of this frame holds, noTerm with the status if it is not valid.
 func (p *slowProof) oldValue(s *state, r term) (value, status term, err error) {
 	if err := p.asks(s, noTerm); err != nil {
 		return noTerm, noTerm, err
@@ -157,7 +160,8 @@ func (p *slowProof) oldValue(s *state, r term) (value, status term, err error) {
 	return p.t.load(p.t.scaled(p.v.regs, r, 8), 8), noTerm, err
 }
 
-// asks checks that a path has asked for no word but the one at an address, and for that once.
+// asks checks that a path has asked for no word but the one at an address, and for that once. A
+// read leaves a condition of vecReadable on the path; count those.
 func (p *slowProof) asks(s *state, at term) error {
 	times := 0
 	for _, c := range s.conds {

@@ -7,6 +7,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// Flags of the context that _eh_elf returns for a row of the fast path: all four registers.
 const (
 	stepFlags = abi.ContextRIP | abi.ContextRSP | abi.ContextRBP | abi.ContextRBX
 )
@@ -24,14 +25,16 @@ func (p *stepProof) withContext() permit {
 	return m
 }
 
-// context returns a field of the context given by value.
+// context returns a field of the context given by value: psABI figure 3.4 puts it behind the return
+// address.
 func (p *stepProof) context(off int64) term { return p.t.load(p.t.plus(p.x.sp, 8+off), 8) }
 
-// derefAt returns what the callback of _eh_elf says of an address.
+// derefAt returns the word that the callback of _eh_elf gives for an address.
 func (p *stepProof) derefAt(at term) term {
 	return p.t.make(termNode{op: tVec, a: at, b: p.v.deref, k: vecDeref}, ^uint64(0))
 }
 
+// vecDeref is the operation of tVec for derefAt, see vecReadable.
 const vecDeref = 2000
 
 // aligned checks that rsp is a multiple of 16 at a call (psABI 3.2.2).
@@ -42,7 +45,7 @@ func (p *stepProof) aligned(s *state) error {
 	return nil
 }
 
-// callDeref does what the callback does.
+// callDeref does what the callback does: any word for an address, the same one each time.
 func (p *stepProof) callDeref(s *state, to term) ([]*state, error) {
 	if to != p.v.deref || p.noDeref {
 		return nil, fmt.Errorf("a call of %s", p.t.text(to))
@@ -77,7 +80,9 @@ func (p *stepProof) stepLoop() loop {
 	return w
 }
 
-// entry proves _eh_elf up to its lookup.
+// entry proves _eh_elf up to its lookup, or a nested walk. Without a callback, or with a null one,
+// the step reads the words itself in a window of the lower half of addresses; with one, the
+// window's end is 0, so that every row calls back.
 func (p *stepProof) entry() error {
 	t, v := p.t, &p.v
 	s := p.entered(p.im.dynamic.symbols[abi.SymbolStep].Value)
@@ -122,7 +127,7 @@ func (p *stepProof) entry() error {
 	})
 }
 
-// results gathers what was stored to the result.
+// results returns what was stored to the result, by offset; no two stores may overlap.
 func (p *stepProof) results(e *ending) (map[int64]term, error) {
 	if e.kind != endRet || e.reg[rAX] != p.v.result || len(e.regs) > 0 {
 		return nil, fmt.Errorf("%#x: not a return with the result's address", e.pc)
@@ -141,6 +146,7 @@ func (p *stepProof) results(e *ending) (map[int64]term, error) {
 	return out, nil
 }
 
+// result8 returns the 8 bytes of the result at an offset, noTerm if they were not stored.
 func (p *stepProof) result8(got map[int64]term, off uintptr) term {
 	if v, ok := got[int64(off)]; ok {
 		return v
@@ -159,7 +165,8 @@ func (p *stepProof) returns(e *ending, flags, rip, rsp, rbp, rbx term) error {
 		want{"rbx", p.result8(got, abi.ContextRBXOff), rbx})
 }
 
-// stop proves what _eh_elf answers where a lookup leads to a stop.
+// stop proves what _eh_elf answers where a lookup leads to a stop: no register, and ContextError
+// unless the stack ends there.
 func (p *stepProof) stop(pc uint64, status abi.Status) error {
 	defer p.x.allow(p.withContext())()
 	l := p.stepLoop()
@@ -210,12 +217,12 @@ func (p *stepProof) from(pc uint64, fast bool) error {
 // byCallback checks the answer of _eh_elf that comes from the callback.
 func (p *stepProof) byCallback(e *ending, l *loop) error {
 	t, v, zero := p.t, &p.v, p.t.con(0)
-	at := func(off int64) term { return t.load(t.plus(v.desc, off), 1) }
-	slot := func(off int64) term { return p.derefAt(t.scaled(v.cfaHost, t.sext(at(off), 1), 8)) }
+	at := func(off int64) term { return t.load(t.plus(v.desc, off), 1) }                          // a byte before the descriptor
+	slot := func(off int64) term { return p.derefAt(t.scaled(v.cfaHost, t.sext(at(off), 1), 8)) } // the word there, in words from the CFA
 	if unfit, err := p.holds(e.state, t.eq(at(-3), zero)); err != nil || unfit {
 		return fmt.Errorf("%#x: goes by bytes that do not fit: %v", e.pc, err)
 	}
-	value := func(off int64, same term) (term, error) {
+	value := func(off int64, same term) (term, error) { // 0 stands for the same value
 		kept, err := p.holds(e.state, t.eq(t.sext(at(off), 1), zero))
 		if err != nil || kept {
 			return same, err
@@ -233,6 +240,7 @@ func (p *stepProof) byCallback(e *ending, l *loop) error {
 	results := e.event[:0:0]
 	for i, ev := range e.event {
 		switch {
+		// Only the three words of the row may be asked for, each once.
 		case ev.kind != evDeref:
 			results = append(results, ev)
 		case ev.v != slot(-3) && ev.v != rbp && ev.v != rbx:

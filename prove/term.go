@@ -36,6 +36,7 @@ const (
 	tVec  // operation k on the SSE operands a and b
 )
 
+// termNode is an operation with its operands; which are used depends on op.
 type termNode struct {
 	op      termOp
 	a, b, c term
@@ -46,12 +47,13 @@ type termNode struct {
 // trusted: TestProcessor meets those that the instructions of real files need.
 type terms struct {
 	nodes []termNode
-	mask  []uint64 // bits that may be set
+	mask  []uint64 // bits of each term that may be set; its largest value is at most that
 	size  []uint32 // nodes of the tree that a term is written as: those that it shares count each time
 	slots []term   // a hash table with linear probing; 0 is free, else a term plus 1
 	names []string // of variables
 }
 
+// newTerms returns an empty set with room for few terms, more than small files need.
 func newTerms() *terms {
 	const few = 4096
 	return &terms{slots: make([]term, 2*few), nodes: make([]termNode, 0, few), mask: make([]uint64, 0, few), size: make([]uint32, 0, few)}
@@ -65,7 +67,7 @@ func (n *termNode) hash() uint64 {
 	return (h + uint64(uint32(n.c))) * 0x94d049bb133111eb
 }
 
-// slot returns where a node is in the hash table, or where it would go.
+// slot returns where a node is in the hash table, or where it would go. The table is never full.
 func (t *terms) slot(n *termNode) *term {
 	for i := n.hash() >> 32; ; i++ {
 		s := &t.slots[i&uint64(len(t.slots)-1)]
@@ -75,7 +77,8 @@ func (t *terms) slot(n *termNode) *term {
 	}
 }
 
-// make returns the term of a node. mask are the bits that it may set.
+// make returns the term of a node, an existing one if possible. mask are the bits that its value
+// may have set; without any, it is 0.
 func (t *terms) make(n termNode, mask uint64) term {
 	if mask == 0 {
 		n = termNode{op: tConst}
@@ -126,6 +129,7 @@ func (t *terms) child(x term) uint32 {
 	return t.size[x]
 }
 
+// con is a constant.
 func (t *terms) con(v uint64) term { return t.make(termNode{op: tConst, k: v}, v) }
 
 // variable makes a new variable of which only the bits of mask may be set.
@@ -140,13 +144,15 @@ func (t *terms) value(x term) (uint64, bool) {
 	return n.k, n.op == tConst
 }
 
+// isZero reports whether a term is the constant 0.
 func (t *terms) isZero(x term) bool {
 	k, ok := t.value(x)
 	return ok && k == 0
 }
 
-// sum is a linear combination while it is worked on.
-type sum struct {
+// sum is a linear combination while it is worked on: the sum of k*a over its parts, plus c. 12
+// parts are more than addresses of generated code have.
+type sum struct { // parts in use, sorted by a; k may be 0
 	n    int
 	part [12]struct {
 		a term
@@ -174,7 +180,7 @@ func (t *terms) addTo(s *sum, x term, k uint64) bool {
 	}
 }
 
-// addPart adds k*a to a sum. It reports whether there was room.
+// addPart adds k*a to a sum, a being no sum. It reports whether there was room.
 func (t *terms) addPart(s *sum, a term, k uint64) bool {
 	i := 0
 	for ; i < s.n && s.part[i].a < a; i++ {
@@ -192,7 +198,8 @@ func (t *terms) addPart(s *sum, a term, k uint64) bool {
 	return true
 }
 
-// build returns the term of a sum.
+// build returns the term of a sum: a list of tAdd nodes that ends in a constant. The first part has
+// the largest number.
 func (t *terms) build(s *sum) term {
 	x := t.con(s.c)
 	for i := range s.n {
@@ -247,6 +254,7 @@ func (t *terms) scaled(x, y term, k uint64) term {
 	return t.build(&s)
 }
 
+// Shorthands. All wrap modulo 2^64; low keeps the low bytes, sizeMask is their mask.
 func (t *terms) add(x, y term) term            { return t.scaled(x, y, 1) }
 func (t *terms) sub(x, y term) term            { return t.scaled(x, y, ^uint64(0)) }
 func (t *terms) neg(x term) term               { return t.sub(t.con(0), x) }
@@ -277,7 +285,7 @@ func (t *terms) plus(x term, c int64) term {
 	return sum
 }
 
-// listPlus adds to the constant at the end of a list.
+// listPlus returns a list of tAdd with c added to the constant at its end.
 func (t *terms) listPlus(x term, c uint64) term {
 	n := t.nodes[x]
 	if n.op == tConst {
@@ -286,6 +294,7 @@ func (t *terms) listPlus(x term, c uint64) term {
 	return t.linked(n.a, t.listPlus(n.b, c), n.k)
 }
 
+// commuted makes an operation whose operands may be swapped; equal terms need one order.
 func (t *terms) commuted(op termOp, a, b term, mask uint64) term {
 	if a > b {
 		a, b = b, a
@@ -330,7 +339,8 @@ func (t *terms) and(a, b term) term {
 	return t.commuted(tAnd, a, b, t.mask[a]&t.mask[b])
 }
 
-// lowBits drops from a sum what does not matter to its low bits.
+// lowBits drops from a sum what does not matter under a mask of low bits: masks of parts, high bits
+// of factors and of the constant.
 func (t *terms) lowBits(x term, mask uint64) term {
 	n := t.nodes[x]
 	if n.op != tAdd {
@@ -358,7 +368,7 @@ func (t *terms) lowBits(x term, mask uint64) term {
 			}
 		}
 	}
-	var again sum // parts may have become equal
+	var again sum // a second sum, since parts may have become equal
 	again.c = s.c
 	for i := range s.n {
 		if !t.addTo(&again, s.part[i].a, s.part[i].k) {
@@ -409,6 +419,7 @@ func (t *terms) xor(a, b term) term {
 		return b
 	case cb && vb == 0:
 		return a
+	// Bits of the constant that a cannot have are set in the result: an or, which more rules know.
 	case cb && vb&^t.mask[a] != 0:
 		return t.or(t.xor(a, t.con(vb&t.mask[a])), t.con(vb&^t.mask[a]))
 	case ca:
@@ -445,7 +456,7 @@ func (t *terms) shift(op termOp, a, b term) term {
 		}
 		return t.con(uint64(int64(va) >> by))
 	}
-	if !cb {
+	if !cb { // no rule knows a variable count; the mask is that of any value
 		b = t.and(b, t.con(63))
 		return t.make(termNode{op: op, a: a, b: b}, ^uint64(0))
 	}
@@ -455,7 +466,7 @@ func (t *terms) shift(op termOp, a, b term) term {
 	mask := t.mask[a]
 	switch op {
 	case tShl:
-		return t.scaled(t.con(0), a, 1<<by)
+		return t.scaled(t.con(0), a, 1<<by) // a left shift is a multiplication, so that it joins sums
 	case tSar:
 		if mask>>63 == 0 {
 			return t.shift(tShr, a, b)

@@ -6,7 +6,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// walkProof proves _eh_elf_walk and _eh_elf_chain_1, apart from lookups, rows and the slow path.
+// walkProof proves the parts of _eh_elf_walk and _eh_elf_chain_1 outside of steps: the entry, the
+// set-up of the registers, the ends of segments and of the walk.
 type walkProof struct {
 	*proof
 	step *stepProof // _eh_elf shares the code after a lookup
@@ -18,7 +19,8 @@ func (p *walkProof) entry() error {
 	return p.from(p.im.dynamic.symbols[abi.SymbolWalk].Value, p.t.con(0))
 }
 
-// from proves the same of a function that goes on at next when the walk leaves the object.
+// from proves the same of a function that goes on at the address next when the walk leaves the
+// object; 0: it returns.
 func (p *walkProof) from(pc uint64, next term) error {
 	t, v := p.t, &p.v
 	s := p.entered(pc)
@@ -38,6 +40,8 @@ func (p *walkProof) from(pc uint64, next term) error {
 		}
 		steps, left := v.max, noTerm
 		end := t.scaled(v.pcsArg, v.max, 8)
+		// The pcs go to the caller's array in one segment, or, if it is null, to the own frame in
+		// segments of at most numRegs steps.
 		if noPCs {
 			steps = p.segmentOf(v.max)
 			left = t.sub(v.max, steps)
@@ -102,11 +106,12 @@ func (p *walkProof) loaded(e *ending, masks []uint64) error {
 	l.low, l.high, l.delta, l.rsp = win.low, win.high, win.delta, win.rsp
 	l.mask = t.and(v.valid, t.con(inRegisters))
 	l.sync = l.cursor
-	inexact := t.ult(v.exactNow, t.con(1))
+	inexact := t.ult(v.exactNow, t.con(1)) // 1 if exact is 0: then the pc is a return address, and lookups use the byte before
 	l.rel = t.plus(t.sub(t.sub(v.regOf[abi.RIP], l.base), inexact), 1)
 	for i, at := range placeOf {
 		l.place[i] = v.regOf[at.dwarf]
 	}
+	// The mask tells whether rbp is valid; one path must not mix both.
 	valid, invalid := false, false
 	for _, m := range masks {
 		if m&needed != needed {
@@ -128,7 +133,8 @@ func (p *walkProof) loaded(e *ending, masks []uint64) error {
 	return p.matches(e.state, &l)
 }
 
-// chosenWindow returns the window that the set-up makes on a path. TestWindow proves of
+// chosenWindow returns the window of the fast path that the set-up makes on a path, see windows.
+// TestWindow proves of
 // each window that no step leaves it.
 func (p *walkProof) chosenWindow(s *state) (window, error) {
 	t, v := p.t, &p.v
@@ -160,6 +166,7 @@ func (p *walkProof) exit(e *ending, l *loop, synced bool, status abi.Status) err
 	if err := p.only(e.state); err != nil {
 		return err
 	}
+	// Registers are up to date in memory if the cursor has not moved since sync.
 	if !synced {
 		var err error
 		if synced, err = p.holds(e.state, t.eq(l.cursor, l.sync)); err != nil {
@@ -186,7 +193,8 @@ func (p *walkProof) segmentEnd(pc uint64) error {
 	return p.step.done(pc)
 }
 
-// segmentEndOf proves the end of a segment for one of the four cases.
+// segmentEndOf proves the end of a segment for one of the four cases. l is what holds of the walk;
+// from is what the code may rely on, less when the machine's registers were given up.
 func (p *walkProof) segmentEndOf(pc uint64, synced, own bool) error {
 	t, v := p.t, &p.v
 	zero := t.con(0)
@@ -201,7 +209,7 @@ func (p *walkProof) segmentEndOf(pc uint64, synced, own bool) error {
 	}
 	s := p.stateOf(&from, pc)
 	s.assume(t.eq(v.regs, zero), true)
-	s.assume(t.ult(t.plus(t.sub(l.pcs, p.x.sp), -frameBase), t.con(416)), !own)
+	s.assume(t.ult(t.plus(t.sub(l.pcs, p.x.sp), -frameBase), t.con(416)), !own) // whether the pcs' end lies in the own frame, below 416 bytes from its begin
 	if !synced {
 		s.assume(t.eq(l.sync, zero), true)
 	}
@@ -248,7 +256,8 @@ func (p *walkProof) nextSegment(e *ending, l *loop, synced bool) error {
 	return p.atLoad(e, &next)
 }
 
-// stopped proves the end of a walk at a place that a lookup leads to.
+// stopped proves the end of a walk where a lookup leads to no row, or to a row that ends the stack:
+// a return with the status, or for no information, in a chain, the jump to the next object.
 func (p *walkProof) stopped(pc uint64, status abi.Status) error {
 	t, v := p.t, &p.v
 	s := p.stateOf(&v.walk, pc)

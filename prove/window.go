@@ -4,7 +4,7 @@ package prove
 // its CFA is below high, unsigned, and where it can reach below rsp, if its lowest word
 // is not below low, signed.
 type window struct {
-	low, high, delta, rsp term
+	low, high, delta, rsp term // host addresses; delta: host minus target; rsp: the target's, as a host address
 }
 
 // windows are the windows that the set-up makes of a description (lo, size, bytes) and
@@ -18,11 +18,12 @@ type window struct {
 // TestWindow proves for all values that with each of them every word that passes a
 // row's comparisons is readable as the interface says.
 type windows struct {
-	outsideSize, high, fromZero term
+	outsideSize, high, fromZero term // conditions, in the order above
 	none, usual, half           window
 }
 
-// setWindow returns the windows of a description of memory and rsp.
+// setWindow returns the windows of a description of memory and rsp: size bytes of the target at lo
+// are readable at the host address bytes.
 func setWindow(t *terms, lo, size, bytes, rsp term) windows {
 	off := t.sub(rsp, lo)
 	end := t.add(size, bytes)
