@@ -16,7 +16,8 @@ const callsChunk = 1 << 20
 // longestCall bounds the bytes of a call instruction that are looked at: opcode, ModRM, SIB and displacement.
 const longestCall = 7
 
-// Calls finds the call instructions of an object by the bytes that they begin with, without decoding what lies
+// Calls finds the call instructions of an object by the bytes that they begin with, without
+// decoding what lies Each call weights the row of its pc: see asmgen/plan.
 // before them. A few of them are other bytes: the result is for estimates. An object whose code cannot be
 // read has none.
 func (o *Object) Calls() Calls {
@@ -24,6 +25,7 @@ func (o *Object) Calls() Calls {
 	if len(o.code) == 0 {
 		return c
 	}
+	// Places are kept as 32-bit distances from here; code further away is left out.
 	c.base = o.code[0].start
 	last := o.code[len(o.code)-1].end
 	buf := make([]byte, callsChunk)
@@ -63,6 +65,7 @@ func (c *Calls) scan(code []byte, at, last Addr) {
 		if n == 0 || i+n > len(code) {
 			continue
 		}
+		// Chunks overlap, so a call may be found twice; places ascend, so that is easily told.
 		end := uint32(at + Addr(i+n-1) - c.base)
 		if k := len(c.last); k == 0 || c.last[k-1] < end {
 			c.last = append(c.last, end)

@@ -23,6 +23,8 @@ func (o *Object) Content(source string) (abi.Content, error) {
 			return c, err
 		}
 		c = abi.Content{Low: uint64(s.Addr), Size: uint64(s.Size())}
+		// A writable or missing .eh_frame cannot identify the object: take the largest segment of
+		// code.
 	}
 	if c.Size == 0 || !o.readOnly(c) {
 		c = abi.Content{}

@@ -10,14 +10,16 @@ import (
 // the section, so data starts where the section starts.
 type cursor struct {
 	data []byte // the section up to the end of the readable part
-	pos  int
-	err  error
+	pos  int    // offset of the next byte in data
+	err  error  // the first failure; nil: none
 }
 
+// done reports whether nothing can be read any more.
 func (c *cursor) done() bool { return c.err != nil || c.pos >= len(c.data) }
 
 func (c *cursor) remaining() int { return len(c.data) - c.pos }
 
+// fail sets the first failure and moves to the end, so that loops over done end.
 func (c *cursor) fail(err error) {
 	if c.err == nil {
 		c.err = err
@@ -25,10 +27,12 @@ func (c *cursor) fail(err error) {
 	c.pos = len(c.data)
 }
 
+// truncated fails because what is not complete.
 func (c *cursor) truncated(what string) {
 	c.fail(cause(ErrTruncated, "truncated: %s runs past the end at +%#x", what, len(c.data)))
 }
 
+// u8, u16, u32 and u64 read unsigned numbers of 1 to 8 bytes, 0 after a failure.
 func (c *cursor) u8() uint8 {
 	if c.pos >= len(c.data) {
 		c.truncated("a byte")
@@ -86,7 +90,7 @@ func (c *cursor) cstring() string {
 // uleb reads an unsigned LEB128 number (DWARF 5 §7.6). Padding is allowed,
 // value bits above 64 are an error.
 func (c *cursor) uleb() uint64 {
-	if c.pos < len(c.data) && c.data[c.pos] < 0x80 {
+	if c.pos < len(c.data) && c.data[c.pos] < 0x80 { // most numbers have one byte
 		c.pos++
 		return uint64(c.data[c.pos-1])
 	}
@@ -134,7 +138,7 @@ func (c *cursor) sleb() int64 {
 			c.fail(cause(ErrBadEncoding, "LEB128 number over 64 bits"))
 			return 0
 		}
-		if b < 0x80 {
+		if b < 0x80 { // extend the sign of the last byte; from shift 57 on the byte had all bits
 			if shift < 57 && b&0x40 != 0 {
 				v |= -1 << (shift + 7)
 			}

@@ -31,14 +31,14 @@ func DumpRows(w io.Writer, s *Section, pc *Addr) error {
 type dumper struct {
 	w    *bufio.Writer
 	s    *Section
-	pc   *Addr
-	in   *Interp
-	buf  []byte
-	rows rawRows
+	pc   *Addr              // only what holds this pc; nil: all
+	in   *Interp            // of DumpRows
+	buf  []byte             // scratch of row
+	rows rawRows            // scratch of fdeRows
 	cies map[*CIE]columnSet // the columns of their initial instructions
 }
 
-// all walks over the entries.
+// all walks over the entries and calls onCIE and onFDE for those to be written.
 func (d *dumper) all(onCIE func(*CIE), onFDE func(*FDE)) error {
 	fmt.Fprintf(d.w, "Contents of the %s section:\n\n", d.s.Name)
 	written := make(map[*CIE]bool)
@@ -71,6 +71,7 @@ func (d *dumper) all(onCIE func(*CIE), onFDE func(*FDE)) error {
 	return d.w.Flush()
 }
 
+// idDigits is the hexadecimal digits that readelf gives an id.
 func idDigits(is64 bool) int {
 	if is64 {
 		return 16
@@ -78,6 +79,8 @@ func idDigits(is64 bool) int {
 	return 8
 }
 
+// cieHead writes the first line of a CIE without its end; the id is 0 in .eh_frame and all ones in
+// .debug_frame.
 func (d *dumper) cieHead(c *CIE) {
 	id := uint64(0)
 	if d.s.debugFrame {
@@ -86,15 +89,17 @@ func (d *dumper) cieHead(c *CIE) {
 	fmt.Fprintf(d.w, "\n%08x %016x %0*x CIE", c.Offset, c.Length, idDigits(c.Is64), id)
 }
 
+// fdeHead writes the first line of an FDE.
 func (d *dumper) fdeHead(f *FDE) {
 	fmt.Fprintf(d.w, "\n%08x %016x %0*x FDE cie=%08x pc=%016x..%016x\n",
 		f.Offset, f.Length, idDigits(f.Is64), f.ID, f.CIE.Offset, uint64(f.Start), uint64(f.End))
 }
 
+// cieText writes a CIE in the form of --debug-dump=frames.
 func (d *dumper) cieText(c *CIE) {
 	d.cieHead(c)
 	fmt.Fprintf(d.w, "\n  Version:               %d\n  Augmentation:          \"%s\"\n", c.Version, c.Augmentation)
-	if c.Version >= 4 {
+	if c.Version >= 4 { // other sizes are refused by readCIE
 		fmt.Fprintf(d.w, "  Pointer Size:          8\n  Segment Size:          0\n")
 	}
 	fmt.Fprintf(d.w, "  Code alignment factor: %d\n  Data alignment factor: %d\n  Return address column: %d\n",
@@ -106,12 +111,14 @@ func (d *dumper) cieText(c *CIE) {
 	d.instructions(c, c.instPos, len(c.Instructions), 0)
 }
 
+// fdeText writes an FDE in the form of --debug-dump=frames.
 func (d *dumper) fdeText(f *FDE) {
 	d.fdeHead(f)
 	d.augmentation(f.AugData)
 	d.instructions(f.CIE, f.instPos, len(f.Instructions), f.Start)
 }
 
+// augmentation writes augmentation data, if there is any.
 func (d *dumper) augmentation(data []byte) {
 	if len(data) == 0 {
 		return
@@ -123,6 +130,7 @@ func (d *dumper) augmentation(data []byte) {
 	d.w.WriteByte('\n')
 }
 
+// instructions writes the program of n bytes at pos. function is the FDE's first pc, 0 for a CIE.
 func (d *dumper) instructions(cie *CIE, pos, n int, function Addr) {
 	for text, err := range instructionTexts(cie, pos, n, function) {
 		if err != nil {
@@ -132,7 +140,7 @@ func (d *dumper) instructions(cie *CIE, pos, n int, function Addr) {
 	}
 }
 
-// instructionTexts iterates over the instructions of a program, rendered.
+// instructionTexts iterates over the instructions of a program, rendered. An error ends them.
 func instructionTexts(cie *CIE, pos, n int, function Addr) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		c := cursor{data: cie.section.Data[:pos+n], pos: pos}
@@ -189,6 +197,7 @@ func (d *dumper) initialColumns(c *CIE) columnSet {
 	return cols
 }
 
+// cieRows writes a CIE with the row of its initial instructions, in the form of frames-interp.
 func (d *dumper) cieRows(c *CIE) {
 	d.cieHead(c)
 	fmt.Fprintf(d.w, " \"%s\" cf=%d df=%d ra=%d\n", c.Augmentation, c.CodeAlign, c.DataAlign, c.RA)
@@ -203,6 +212,7 @@ func (d *dumper) cieRows(c *CIE) {
 	}
 }
 
+// fdeRows writes the rows of an FDE with the columns that its program or its CIE's mentions.
 func (d *dumper) fdeRows(f *FDE) {
 	d.fdeHead(f)
 	cols, others := d.columns(f.CIE, f.instPos, len(f.Instructions), f.Start)
@@ -233,6 +243,8 @@ func (d *dumper) header(cie *CIE, cols columnSet) {
 	d.w.WriteByte('\n')
 }
 
+// columnName returns a column's name in readelf's table: the return address is "ra" wherever it
+// lies.
 func columnName(cie *CIE, col int) string {
 	if uint64(col) == cie.RA || col == abi.RIP && cie.RA >= NumRegs {
 		return "ra"
@@ -240,6 +252,7 @@ func columnName(cie *CIE, col int) string {
 	return abi.RegName(col)
 }
 
+// row writes one line of a table: the location, the CFA, and the rules of cols.
 func (d *dumper) row(cols columnSet, loc Addr, row *Row) {
 	b := appendHex16(d.buf[:0], uint64(loc))
 	b = append(b, ' ')
@@ -259,6 +272,7 @@ func (d *dumper) row(cols columnSet, loc Addr, row *Row) {
 	d.buf = b
 }
 
+// appendHex16 appends 16 hexadecimal digits; fmt takes most of the time of a dump otherwise.
 func appendHex16(b []byte, v uint64) []byte {
 	const digits = "0123456789abcdef"
 	for shift := 60; shift >= 0; shift -= 4 {
@@ -275,6 +289,7 @@ func pad(b []byte, start, width int) []byte {
 	return b
 }
 
+// appendSigned appends a number with its sign, also if it is positive.
 func appendSigned(b []byte, v int64) []byte {
 	if v >= 0 {
 		b = append(b, '+')

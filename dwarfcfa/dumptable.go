@@ -54,6 +54,7 @@ func (t *Table) RowText(id uint32) string {
 	return strings.Join(parts, " ")
 }
 
+// tableColumn returns a column's name in dumps of tables.
 func tableColumn(col int) string {
 	if col == abi.RIP {
 		return "ra"
@@ -66,8 +67,8 @@ type RowInfo struct {
 	Start   string            `json:"start,omitempty"` // first pc, hexadecimal
 	End     string            `json:"end,omitempty"`   // one past the last
 	Row     *uint32           `json:"row,omitempty"`   // number of the row in a table
-	CFA     string            `json:"cfa,omitempty"`
-	Regs    map[string]string `json:"regs,omitempty"` // columns not at their default
+	CFA     string            `json:"cfa,omitempty"`   // as readelf writes it, with the expression in parentheses
+	Regs    map[string]string `json:"regs,omitempty"`  // columns not at their default
 	Signal  bool              `json:"signal,omitempty"`
 	Special string            `json:"special,omitempty"` // "end of stack", "not compiled"
 }
@@ -78,19 +79,20 @@ type EntryInfo struct {
 	Offset       uint64    `json:"offset"` // in the section
 	Kind         string    `json:"kind"`   // "CIE", "FDE", "terminator", "error"
 	Error        string    `json:"error,omitempty"`
-	CIE          *uint64   `json:"cie,omitempty"` // of an FDE: offset of its CIE
-	Start        string    `json:"start,omitempty"`
-	End          string    `json:"end,omitempty"`
-	LSDA         string    `json:"lsda,omitempty"`
+	CIE          *uint64   `json:"cie,omitempty"`   // of an FDE: offset of its CIE
+	Start        string    `json:"start,omitempty"` // first pc, hexadecimal
+	End          string    `json:"end,omitempty"`   // one past the last
+	LSDA         string    `json:"lsda,omitempty"`  // address of the language-specific data area
 	Version      uint8     `json:"version,omitempty"`
 	Augmentation *string   `json:"augmentation,omitempty"`
 	CodeAlign    uint64    `json:"code_align,omitempty"`
 	DataAlign    int64     `json:"data_align,omitempty"`
-	RA           *uint64   `json:"ra,omitempty"`
+	RA           *uint64   `json:"ra,omitempty"`           // return address column
 	Instructions []string  `json:"instructions,omitempty"` // of the entries stage
 	Rows         []RowInfo `json:"rows,omitempty"`         // of the rows stage
 }
 
+// hexAddr is an address as JSON has it: a string, since numbers lose digits beyond 2^53.
 func hexAddr(a Addr) string { return fmt.Sprintf("%#x", uint64(a)) }
 
 // DescribeRanges returns the ranges of a table for JSON; with a pc, the one that holds
@@ -124,7 +126,8 @@ func (t *Table) rowInfo(row *Row) RowInfo {
 	return describeRow(row, defaultRule, func(id ExprID) []byte { return t.Exprs[id].Raw })
 }
 
-// describeRow describes a row, leaving out the rules that unset gives.
+// describeRow describes a row, leaving out the rules that unset gives for their register. raw gives
+// the bytes of an expression.
 func describeRow(row *Row, unset func(reg int) RegRule, raw func(ExprID) []byte) RowInfo {
 	info := RowInfo{
 		CFA:    string(appendCFA(nil, row.CFA)),

@@ -10,8 +10,8 @@ import (
 // LSB 5.0 §10.5). The first failure sticks: later reads return zero, and Err
 // returns the failure. It may be used by one goroutine at a time.
 type Encoded struct {
-	c cursor
-	s *Section
+	c cursor   // its data ends where reading ends
+	s *Section // a section made of the bytes, for addresses and bases
 }
 
 // NewEncoded reads data, whose first byte is at addr of the object. section
@@ -92,7 +92,8 @@ func (e PointerEncoding) PointerSize() int {
 	return 0
 }
 
-// Contents returns the section of the object's image that holds addr, or if
+// Contents returns the section of the object's image that holds addr, or if The bytes are read anew
+// in each call.
 // there is none the segment, with the address of its first byte. data holds the
 // bytes that the file has for it. It is an error if the file has no byte for
 // addr.
@@ -118,7 +119,9 @@ func (o *Object) Contents(addr Addr) (name string, start Addr, data []byte, err 
 // Bases returns what encoded pointers of the object's tables may be relative to.
 func (o *Object) Bases() Bases { return o.bases() }
 
-// pointerTo says what the loader stores in a word of the image: the address of
+// pointerTo says what the loader stores in a word of the image: the address of It looks through all
+// dynamic relocations; slot is the address of the word. ok is false if the word is 0 or bound in
+// another way.
 // a named symbol, or an address of the object.
 func (o *Object) pointerTo(slot Addr) (symbol string, addr Addr, ok bool) {
 	const entry = 24 // Elf64_Rela

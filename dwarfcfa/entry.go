@@ -90,13 +90,13 @@ const maxCIEs = 1 << 18
 // entryReader walks over a section.
 type entryReader struct {
 	s    *Section
-	pos  int
+	pos  int               // where the next entry begins
 	cies map[int]cieResult // by offset, those seen so far
 	// complete means that cies holds all CIEs of the section, also those after
 	// pos.
 	complete bool
 
-	lastPos int // the most recently used CIE
+	lastPos int // offset of the CIE that last holds, -1: none; FDEs of one CIE lie together
 	last    cieResult
 }
 
@@ -107,6 +107,7 @@ type cieResult struct {
 	err error
 }
 
+// newEntryReader returns a reader at the section's beginning.
 func newEntryReader(s *Section) *entryReader {
 	return &entryReader{s: s, cies: make(map[int]cieResult), lastPos: -1}
 }
@@ -129,6 +130,8 @@ func (s *Section) header(pos int) (h entryHeader, err error) {
 	h.pos = pos
 	c := cursor{data: s.Data, pos: pos}
 	h.length = uint64(c.u32())
+	// The 64-bit format marks itself by ff ff ff ff before an 8-byte length (DWARF 5 section 7.4);
+	// smaller reserved values have no meaning.
 	switch {
 	case c.err != nil:
 		return h, c.err
@@ -157,6 +160,7 @@ func (s *Section) readID(h *entryHeader) error {
 		h.idSize = 8
 		h.id = c.u64()
 		h.isCIE = h.id == 1<<64-1
+		// .eh_frame has an id of 4 bytes in both formats (but see readCIE), and 0 marks a CIE.
 	} else {
 		h.id = uint64(c.u32())
 		h.isCIE = h.id == 0
@@ -167,7 +171,8 @@ func (s *Section) readID(h *entryHeader) error {
 	return c.err
 }
 
-// next decodes the entry at the reader's position; an FDE is stored in fde. ok
+// next decodes the entry at the reader's position; an FDE is stored in fde. ok err is about the
+// entry at e.Offset.
 // is false at the end of the section.
 func (r *entryReader) next(fde *FDE) (e Entry, ok bool, err error) {
 	s := r.s
@@ -179,11 +184,12 @@ func (r *entryReader) next(fde *FDE) (e Entry, ok bool, err error) {
 	if err != nil {
 		rest := s.Data[r.pos:]
 		r.pos = len(s.Data)
-		if len(rest) < 4 && allZero(rest) {
+		if len(rest) < 4 && allZero(rest) { // linkers pad sections with zeros
 			return Entry{}, false, nil
 		}
 		return e, true, s.errorAt(h.pos, err)
 	}
+	// From here on a bad entry does not hinder the next one.
 	r.pos = h.end
 	if h.length == 0 {
 		if s.stopAtZero {
@@ -213,6 +219,7 @@ func (r *entryReader) next(fde *FDE) (e Entry, ok bool, err error) {
 	return e, true, nil
 }
 
+// allZero reports whether all bytes are 0.
 func allZero(b []byte) bool {
 	for _, x := range b {
 		if x != 0 {
@@ -229,6 +236,7 @@ func (r *entryReader) cie(pos int) (*CIE, error) {
 		return r.last.cie, r.last.err
 	}
 	res, ok := r.cies[pos]
+	// An FDE may lie before its CIE: look through the rest of the section once.
 	if !ok && !r.complete {
 		r.findCIEs()
 		res, ok = r.cies[pos]
@@ -350,6 +358,7 @@ func (s *Section) readCIE(pos int) (*CIE, error) {
 // augmentation decodes the augmentation data that the letters of aug describe
 // (LSB 5.0 §10.6.1.1.1).
 func (s *Section) augmentation(c *cursor, cie *CIE, aug string) error {
+	// With z first, the data has a length, and whatever letters leave unread is skipped.
 	whole := c.data
 	end := -1
 	for i := range len(aug) {
@@ -391,10 +400,11 @@ func (s *Section) augmentation(c *cursor, cie *CIE, aug string) error {
 	return nil
 }
 
-// readFDE decodes the FDE whose header is h.
+// readFDE decodes the FDE whose header is h. f.End is set once the range is known, for the error.
 func (r *entryReader) readFDE(h *entryHeader, f *FDE) error {
 	s := r.s
 	*f = FDE{Offset: uint64(h.pos), Length: h.length, Is64: h.is64, ID: h.id}
+	// The CIE pointer is an offset in .debug_frame, a distance back from itself in .eh_frame.
 	pos := h.id
 	if !s.debugFrame {
 		if h.id > uint64(h.idPos) {
@@ -420,6 +430,7 @@ func (r *entryReader) readFDE(h *entryHeader, f *FDE) error {
 	c := cursor{data: s.Data[:h.end], pos: h.idPos}
 	c.bytes(uint64(idSize))
 	f.Start = c.pointer(cie.FDEEncoding, s, 0)
+	// The range has the format of the pointer, but is a plain number (LSB 5.0 section 10.6.1.2).
 	size := c.value(cie.FDEEncoding & peFormatMask)
 	if c.err != nil {
 		return c.err

@@ -61,6 +61,8 @@ func stepTo(next *abi.Regs, t rowSource, regs *abi.Regs, bias uint64, mem WordRe
 	case row.Flags&RowNotCompiled != 0:
 		return abi.StatusNotCompiled
 	}
+	// The CFA first: all rules may count from it. Then the return address, without which there is
+	// no caller.
 	e := evaluator{exprs: exprs, regs: regs, bias: bias, mem: mem}
 	if status := e.setCFA(row.CFA); status != abi.StatusOK {
 		return status
@@ -69,7 +71,7 @@ func stepTo(next *abi.Regs, t rowSource, regs *abi.Regs, bias uint64, mem WordRe
 	if status != abi.StatusOK {
 		return status
 	}
-	next.Reg = regs.Reg
+	next.Reg = regs.Reg // registers without a value keep their old word, but lose their bit
 	next.Reg[abi.RIP], next.Valid = pc, 1<<abi.RIP
 	for i := range abi.RIP {
 		if v, status := e.column(i, row.Regs[i]); status == abi.StatusOK {
@@ -78,7 +80,7 @@ func stepTo(next *abi.Regs, t rowSource, regs *abi.Regs, bias uint64, mem WordRe
 		}
 	}
 	if row.Flags&RowSignal != 0 {
-		next.Exact = 1
+		next.Exact = 1 // behind a signal frame the pc is exact, no return address
 	}
 	return abi.StatusOK
 }
@@ -87,10 +89,10 @@ func stepTo(next *abi.Regs, t rowSource, regs *abi.Regs, bias uint64, mem WordRe
 // before the step, and the CFA.
 type evaluator struct {
 	exprs []Expr
-	regs  *abi.Regs
-	bias  uint64
+	regs  *abi.Regs // before the step
+	bias  uint64    // load bias of the object
 	mem   WordReader
-	cfa   uint64
+	cfa   uint64 // set by setCFA, before any rule
 }
 
 // setCFA computes the CFA of the frame.
@@ -192,6 +194,7 @@ func (e *evaluator) expr(id ExprID) (uint64, abi.Status) {
 				return 0, status
 			}
 			stack[n-1] = w & (math.MaxUint64 >> (64 - 8*uint(op.Arg)))
+		// Jump is the next operation; the loop adds 1.
 		case OpBranch:
 			n--
 			if stack[n] != 0 {

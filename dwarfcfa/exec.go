@@ -38,7 +38,7 @@ type Interp struct {
 	held     int // states in the stacks of initials
 
 	state state
-	stack []state
+	stack []state // remembered by DW_CFA_remember_state
 	// settled is how many states of stack have no fresh rules.
 	settled int
 }
@@ -83,7 +83,7 @@ func (in *Interp) Decoded(id ExprID) (Expr, error) {
 	return e.expr, e.err
 }
 
-// rowSink receives the rows of an FDE in ascending order. st is valid during
+// rowSink receives the rows of an FDE in ascending order. st is valid only during the call.
 // the call.
 type rowSink interface {
 	row(start, end Addr, st *state)
@@ -102,6 +102,7 @@ func (in *Interp) AppendRows(list []RawRow, fde *FDE) ([]RawRow, error) {
 	return rows, nil
 }
 
+// rawRows is a sink that keeps the rows.
 type rawRows []RawRow
 
 func (r *rawRows) row(start, end Addr, st *state) {
@@ -180,6 +181,8 @@ func (in *Interp) run(fde *FDE, sink rowSink) error {
 	if ini.err != nil {
 		return ini.err
 	}
+	// An FDE begins with what its CIE's instructions have left, remembered states included, as in
+	// libgcc.
 	in.state = ini.state
 	in.stack = append(in.stack[:0], ini.stack...)
 	in.settled = len(in.stack)
@@ -209,11 +212,11 @@ func (in *Interp) run(fde *FDE, sink rowSink) error {
 			}
 			continue
 		}
-		if next == loc {
+		if next == loc { // an advance by 0 ends no row
 			continue
 		}
 		in.settle()
-		if loc < fde.End {
+		if loc < fde.End { // rows behind the FDE's end are cut off
 			if rows++; rows > MaxRowsPerFDE {
 				return cause(ErrUnsupported, "more than %d rows", MaxRowsPerFDE)
 			}
@@ -270,6 +273,7 @@ func column(cie *CIE, reg uint64) (col int, ok bool) {
 	return int(reg), reg < NumRegs
 }
 
+// setRule sets the rule of a register; columns that rows do not have are ignored.
 func (st *state) setRule(cie *CIE, reg uint64, rule RegRule) {
 	if col, ok := column(cie, reg); ok {
 		st.row.Regs[col] = rule
@@ -281,6 +285,7 @@ func (st *state) setRule(cie *CIE, reg uint64, rule RegRule) {
 // one that no row has.
 func clampReg(reg uint64) uint16 { return uint16(min(reg, math.MaxUint16)) }
 
+// setCFA makes the CFA a register plus an offset.
 func (st *state) setCFA(reg uint16, offset int64) {
 	st.cfaReg, st.cfaOffset = reg, offset
 	st.row.CFA = CFARule{Kind: CFARegOffset, Reg: reg, Offset: offset}
@@ -293,7 +298,7 @@ func (in *Interp) exec(i *Inst, cie *CIE, ini *initial) error {
 	switch i.Op {
 	case CFADefCFAOffset, CFADefCFAOffsetSF:
 		st.cfaOffset = i.Offset
-		if st.row.CFA.Kind == CFARegOffset {
+		if st.row.CFA.Kind == CFARegOffset { // after an expression the offset only waits for a register
 			st.row.CFA.Offset = i.Offset
 		}
 	case CFADefCFA, CFADefCFASF:
@@ -343,7 +348,7 @@ func (in *Interp) exec(i *Inst, cie *CIE, ini *initial) error {
 		}
 		*st = in.stack[len(in.stack)-1]
 		in.stack = in.stack[:len(in.stack)-1]
-		in.settled = min(in.settled, len(in.stack))
+		in.settled = min(in.settled, len(in.stack)) // remembered states below keep their rules settled
 	}
 	return nil
 }

@@ -54,8 +54,8 @@ const (
 // MaxExprOps and MaxExprStack bound what is compiled; expressions beyond are
 // not compiled.
 const (
-	MaxExprOps   = 256
-	MaxExprStack = 16
+	MaxExprOps   = 256 // checked while decoding; compilers' expressions have about ten
+	MaxExprStack = 16  // entries have fixed places in the generated code's frame
 )
 
 // Expr is a decoded and checked expression: branches go forward, the stack

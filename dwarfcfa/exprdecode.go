@@ -92,9 +92,9 @@ func (e *encoding) read(c *cursor) (n int64, reg uint64) {
 // when it gets there; it steps over unreachable bytes.
 type exprDecoder struct {
 	c       cursor
-	ops     []ExprOp
-	depth   int
-	pending []pendingJump
+	ops     []ExprOp      // decoded so far
+	depth   int           // entries on the stack before the next operation
+	pending []pendingJump // branches to operations further on
 }
 
 // pendingJump is a branch whose target the pass has not reached.
@@ -114,6 +114,7 @@ func decodeExpr(raw []byte, pushed bool) ([]ExprOp, error) {
 	}
 	reachable := true
 	for {
+		// Behind an unconditional branch, go on at the nearest place that a branch leads to.
 		if !reachable {
 			if len(d.pending) == 0 {
 				return nil, cause(ErrBadEncoding, "an expression without an end")
@@ -205,7 +206,7 @@ func (d *exprDecoder) step() (next bool, err error) {
 	if err := d.emit(op); err != nil {
 		return false, err
 	}
-	if code == dwOpPlusUconst {
+	if code == dwOpPlusUconst { // decoded as a constant and a plus
 		return true, d.emit(ExprOp{Code: OpPlus})
 	}
 	return true, nil
@@ -223,7 +224,7 @@ func (d *exprDecoder) branch(code ExprCode, distance int) error {
 	if err := d.emit(ExprOp{Code: code}); err != nil {
 		return err
 	}
-	d.pending = append(d.pending, pendingJump{target, len(d.ops) - 1, d.depth})
+	d.pending = append(d.pending, pendingJump{target, len(d.ops) - 1, d.depth}) // the target's index is set by join
 	return nil
 }
 

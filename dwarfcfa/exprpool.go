@@ -4,10 +4,10 @@ import "bytes"
 
 // exprPool holds the expressions an Interp has met, each once.
 type exprPool struct {
-	ids     map[string]ExprID
-	entries []exprEntry
-	ops     int    // in all of entries
-	key     []byte // scratch
+	ids     map[string]ExprID // by a byte that says pushed, and the expression
+	entries []exprEntry       // by id; id 0 stands for none
+	ops     int               // in all of entries
+	key     []byte            // scratch
 }
 
 // exprEntry is an expression with the result of decoding it.
@@ -17,6 +17,7 @@ type exprEntry struct {
 	cfa  CFARule // what it means as the CFA; set only if it was interned as such
 }
 
+// newExprPool returns a pool whose id 0 is taken.
 func newExprPool() exprPool {
 	return exprPool{ids: make(map[string]ExprID), entries: make([]exprEntry, 1)}
 }
@@ -37,6 +38,8 @@ func (p *exprPool) intern(raw []byte, pushed bool) (ExprID, error) {
 	}
 	id := ExprID(len(p.entries))
 	e := exprEntry{expr: Expr{Pushed: pushed, Raw: bytes.Clone(raw)}}
+	// The same bytes mean different things with and without the CFA on the stack, so they are two
+	// entries.
 	e.expr.Ops, e.err = decodeExpr(raw, pushed)
 	e.cfa = CFARule{Kind: CFAExpr, Expr: id}
 	if e.err == nil && !pushed {

@@ -38,6 +38,7 @@ func regName(reg uint64) string {
 // regText names a register as readelf does: "r6 (rbp)".
 func regText(reg uint64) string { return fmt.Sprintf("r%d%s", reg, regSuffix(reg)) }
 
+// regSuffix is the name of a register in parentheses after a space, "" if it has none.
 func regSuffix(reg uint64) string {
 	if name := regName(reg); name != "" {
 		return " (" + name + ")"

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// segment is a stretch of the object's address space with bytes in the file.
+// segment is a range of addresses of the object, half-open.
 type segment struct {
 	start, end Addr
 }
@@ -89,9 +89,10 @@ func (o *Object) bases() Bases {
 	return b
 }
 
-// dynValue reads a tag of the dynamic section from its segment.
+// dynValue reads a tag of the dynamic section from its segment. It returns all its values; of a
+// static object, none.
 func (o *Object) dynValue(tag elf.DynTag) ([]uint64, error) {
-	const maxDynamic = 1 << 16
+	const maxDynamic = 1 << 16 // bytes; large ones have some hundred entries of 16 bytes
 	var values []uint64
 	for _, p := range o.file.Progs {
 		if p.Type != elf.PT_DYNAMIC {

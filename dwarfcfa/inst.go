@@ -8,6 +8,7 @@ import (
 // the operand bits of the first three cleared.
 type Op uint8
 
+// The first three have an operand in their low six bits; the others are whole bytes.
 const (
 	CFAAdvanceLoc Op = 0x40
 	CFAOffset     Op = 0x80
@@ -38,8 +39,8 @@ const (
 	CFAValExpression    Op = 0x16
 
 	CFAMIPSAdvanceLoc8           Op = 0x1d // GNU extension, used on 64-bit MIPS
-	CFAGNUArgsSize               Op = 0x2e
-	CFAGNUNegativeOffsetExtended Op = 0x2f
+	CFAGNUArgsSize               Op = 0x2e // size of arguments on the stack, for unwinders that enter landing pads
+	CFAGNUNegativeOffsetExtended Op = 0x2f // obsolete: offset_extended with the sign changed
 )
 
 func (op Op) String() string {
@@ -80,7 +81,8 @@ type Inst struct {
 	Block  []byte // expressions
 }
 
-// read decodes the instruction at c. function is the FDE's first pc.
+// read decodes the instruction at c. function is the FDE's first pc. A failure stays in c; an
+// unknown instruction is one, since its length is not known.
 func (i *Inst) read(c *cursor, cie *CIE, function Addr) {
 	b := c.u8()
 	*i = Inst{}

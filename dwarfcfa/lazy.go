@@ -19,12 +19,12 @@ import (
 // (Report.Bounded).
 type LazyTable struct {
 	code    codeImage
-	section *lazySection        // nil: the file has no rows
-	more    func() *lazySection // .debug_frame, for pcs that section does not cover; nil: none
-	made    func() *lazySection // rows made from code; nil: none
-	parts   *lazyParts          // rows for some functions at a time; nil: none
-	pending atomic.Bool         // made runs in the background, or will
-	recent  []atomic.Pointer[recentPC]
+	section *lazySection               // nil: the file has no rows
+	more    func() *lazySection        // .debug_frame, for pcs that section does not cover; nil: none
+	made    func() *lazySection        // rows made from code; nil: none
+	parts   *lazyParts                 // rows for some functions at a time; nil: none
+	pending atomic.Bool                // made runs in the background, or will
+	recent  []atomic.Pointer[recentPC] // answers for pcs, by a hash; its size is a power of two
 }
 
 // recentPC is the answer for a pc.
@@ -34,7 +34,7 @@ type recentPC struct {
 	exprs []Expr
 }
 
-// maxRecent bounds the pcs whose rows a LazyTable remembers; a power of two.
+// maxRecent bounds the pcs whose rows a LazyTable remembers; a power of two. 1024 are some 50 KB.
 const maxRecent = 1024
 
 // NewLazyTable is BuildTable for a LazyTable. It fails in the same cases as
@@ -69,7 +69,9 @@ func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, 
 	return t, nil
 }
 
-// MakeInBackground makes Step run the function of NewLazyTableMade in the background once pcs without a row were met
+// MakeInBackground makes Step run the function of NewLazyTableMade in the background once pcs
+// without a row were met Making rows of a whole file takes time that a profiler of few samples
+// would not get back.
 // so many times; until it is done, they have none. Call it before the first Step.
 func (t *LazyTable) MakeInBackground(misses int64) {
 	made := t.made
@@ -110,6 +112,7 @@ func newLazyTable(o *Object, src Source) (*LazyTable, error) {
 			return newLazySection(newCFISource(s), code)
 		})
 	}
+	// Without any row, NewLazyTable fails as BuildTable does, with the same error.
 	if !t.section.hasRow() && (t.more() == nil || !t.more().hasRow()) {
 		_, _, err := BuildTable(o, BuildOptions{Source: src})
 		if err == nil {
@@ -139,7 +142,8 @@ func (t *LazyTable) Step(regs *abi.Regs, mem WordReader, bias uint64) abi.Status
 	return takeStep(t, regs, bias, mem)
 }
 
-// rowAt returns the row of a pc and the expressions that it names, or nil. The last pcs that were asked for are kept.
+// rowAt returns the row of a pc and the expressions that it names, or nil. It remembers the answers
+// for recent pcs.
 func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 	// Calls are 5 bytes apart at least, and functions aligned.
 	place := &t.recent[(pc^pc>>4^pc>>12)&Addr(len(t.recent)-1)]
@@ -211,7 +215,7 @@ func (p *lazyParts) find(pc Addr) *lazySection {
 	if s != nil {
 		part.section = newLazySection(newCFISource(s), p.code)
 	}
-	if len(p.list) >= maxParts {
+	if len(p.list) >= maxParts { // start again: simple, and as rare as walks over 4,096 functions without rows
 		p.list, i = nil, 0
 	}
 	p.list = slices.Insert(p.list, i, part)
@@ -220,14 +224,14 @@ func (p *lazyParts) find(pc Addr) *lazySection {
 
 // lazySection is a section whose FDEs are interpreted one by one.
 type lazySection struct {
-	s     tableSource
+	s     tableSource // decoded entries
 	code  codeImage
 	spans []span                    // ascending, disjoint
 	fdes  []atomic.Pointer[lazyFDE] // of spans; nil: not interpreted
 
-	mu    sync.Mutex // for what is below
-	b     *tableBuilder
-	exprs []Expr // of b's pool
+	mu    sync.Mutex    // for what is below
+	b     *tableBuilder // nil before the first FDE is interpreted
+	exprs []Expr        // of b's pool
 }
 
 // lazyFDE is the result of interpreting an FDE. It does not change, but the
@@ -238,6 +242,7 @@ type lazyFDE struct {
 	exprs  []Expr
 }
 
+// newLazySection finds the ranges of a source's FDEs, with overlaps resolved, and interprets none.
 func newLazySection(s tableSource, code codeImage) *lazySection {
 	spans := findSpans(s, code, new(Report))
 	return &lazySection{s: s, code: code, spans: spans, fdes: make([]atomic.Pointer[lazyFDE], len(spans))}
@@ -265,6 +270,7 @@ func (l *lazySection) rowAt(pc Addr) (*Row, []Expr) {
 	}
 	r := f.ranges[len(f.ranges)-1]
 	switch {
+	// A pc behind the last row may lie in padding that takes this row.
 	case pc < r.End:
 		r = f.ranges[sort.Search(len(f.ranges), func(i int) bool { return f.ranges[i].End > pc })]
 		if pc < r.Start { // rows of .sframe may begin later than their function

@@ -25,7 +25,8 @@ func (o *Object) Section(src Source) (*Section, error) {
 	return s, nil
 }
 
-// source is Section for code that makes tables. kind says which section it is.
+// source is Section for code that makes tables. kind says which section it is. Tables are made from
+// .sframe directly, other users get it as CIEs and FDEs.
 func (o *Object) source(src Source) (s tableSource, kind Source, err error) {
 	if src == SourceSFrame {
 		s, err := o.sframeSource()
@@ -135,6 +136,7 @@ func (o *Object) ehFrame() (*Section, error) {
 	return o.ehFrameThroughHdr(hdr)
 }
 
+// ehFrameHdr returns PT_GNU_EH_FRAME, nil if there is none.
 func (o *Object) ehFrameHdr() *elf.Prog {
 	for _, p := range o.file.Progs {
 		if p.Type == elf.PT_GNU_EH_FRAME && p.Filesz > 0 {
@@ -155,7 +157,7 @@ func (o *Object) ehFrameThroughHdr(hdr *elf.Prog) (*Section, error) {
 	h.bases.Data = h.Addr // in .eh_frame_hdr, datarel is relative to the header itself
 	c := &cursor{data: h.Data}
 	version, enc := c.u8(), PointerEncoding(c.u8())
-	c.bytes(2)
+	c.bytes(2) // encodings of the count and the table, which are not used here
 	if c.err == nil && version != 1 {
 		return nil, cause(ErrUnsupported, ".eh_frame_hdr: unknown version %d", version)
 	}

@@ -152,8 +152,8 @@ func (t *terms) isZero(x term) bool {
 
 // sum is a linear combination while it is worked on: the sum of k*a over its parts, plus c. 12
 // parts are more than addresses of generated code have.
-type sum struct { // parts in use, sorted by a; k may be 0
-	n    int
+type sum struct {
+	n    int // parts in use, sorted by a; k may be 0
 	part [12]struct {
 		a term
 		k uint64
@@ -456,7 +456,7 @@ func (t *terms) shift(op termOp, a, b term) term {
 		}
 		return t.con(uint64(int64(va) >> by))
 	}
-	if !cb { // no rule knows a variable count; the mask is that of any value
+	if !cb { // no rule knows a variable count; any bit may be set
 		b = t.and(b, t.con(63))
 		return t.make(termNode{op: op, a: a, b: b}, ^uint64(0))
 	}
