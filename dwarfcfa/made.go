@@ -7,6 +7,7 @@ func addMade(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Repor
 	if rep == nil {
 		rep = &Report{}
 	}
+	// Without rows of the file, or if none of them counts, everything comes from the code.
 	if t == nil || len(t.Exprs) == 0 || opt.Made.All {
 		t = &Table{Exprs: make([]Expr, 1)}
 	}
@@ -14,6 +15,8 @@ func addMade(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Repor
 	if err != nil {
 		return nil, madeRep, err
 	}
+	// The file's rows are kept outside of opt.Made.Replace, and the made ones fill what is then
+	// free.
 	kept := &Table{Ranges: subtract(t.Ranges, opt.Made.Replace), Rows: t.Rows, Exprs: t.Exprs}
 	rest := subtract(made.Ranges, kept.Ranges)
 	if opt.Made.All {

@@ -23,7 +23,7 @@ func dropEmpty(spans []span, rep *Report) []span {
 // executable segments (debug information of functions that the linker
 // discarded is left at address 0), and cuts those that run past the end.
 func clipToCode(spans []span, code codeImage, rep *Report) []span {
-	var seg segment
+	var seg segment // the segment of the last span: spans mostly ascend
 	kept := spans[:0]
 	for _, sp := range spans {
 		if sp.start < seg.start || sp.start >= seg.end {
@@ -83,7 +83,7 @@ func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *
 		if start == end || end-start > maxGap {
 			continue
 		}
-		for r < len(ranges) && ranges[r].End < start {
+		for r < len(ranges) && ranges[r].End < start { // ranges[r] is the last one before the gap
 			r++
 		}
 		if r == len(ranges) || ranges[r].End != start {
@@ -118,17 +118,18 @@ func returnedTo(row *Row) bool {
 	return row.Flags&RowSignal != 0 || row.Flags == 0 && row.Regs[abi.RIP].Kind == RuleUndefined
 }
 
-// textWindow reads the image a stretch at a time, for ascending addresses.
+// textWindow reads the image a stretch at a time, for ascending addresses: one read of the file
+// serves many gaps.
 type textWindow struct {
 	read  func(at Addr, b []byte) int
-	start Addr
-	bytes []byte
+	start Addr   // address of bytes[0]
+	bytes []byte // what the last read has given
 	buf   []byte
 }
 
 // at returns n bytes at an address, or nil if the image does not hold them.
 func (w *textWindow) at(a Addr, n int) []byte {
-	const size = 64 << 10
+	const size = 64 << 10 // bytes per read
 	if a < w.start || a-w.start > Addr(len(w.bytes)) || len(w.bytes)-int(a-w.start) < n {
 		if w.read == nil {
 			return nil

@@ -10,12 +10,12 @@ import (
 // tableBuilder turns the raw rows of FDEs into ranges of normalised rows, each
 // distinct row kept once.
 type tableBuilder struct {
-	s      tableSource
-	rep    *Report
+	s      tableSource // the section that spans come from
+	rep    *Report     // counts what is left out
 	in     *Interp
-	ranges []Range
+	ranges []Range // rows of the spans so far, ascending
 
-	rows  []Row
+	rows  []Row          // distinct normalised rows
 	index map[Row]uint32 // of rows
 	// known maps a raw row to its normalised one. Its Flags say beside
 	// RowSignal which registers were popped and which column is the return
@@ -39,12 +39,13 @@ type normalRow struct {
 	reason error  // why it is the RowNotCompiled row
 }
 
-// Fields of Row.Flags in keys of tableBuilder.known.
+// Fields of Row.Flags in keys of tableBuilder.known. Both lie above RowSignal and RowNotCompiled.
 const (
 	keyPopped = 8
 	keyRA     = 32
 )
 
+// newTableBuilder returns a builder without rows. It counts in rep.
 func newTableBuilder(s tableSource, rep *Report) *tableBuilder {
 	return &tableBuilder{
 		s: s, rep: rep, in: NewInterp(),
@@ -64,6 +65,7 @@ func (b *tableBuilder) interpret(spans []span) {
 // interpretOne appends the ranges of a span: all of it, or none if it returns
 // why the FDE is left out.
 func (b *tableBuilder) interpretOne(sp *span) error {
+	// If the span is lost, its rows and what they counted are taken back.
 	mark, rows, notCompiled, listed := len(b.ranges), b.rep.Rows, b.rep.NotCompiledRows, len(b.rep.NotCompiled)
 	b.span, b.ra = sp, abi.RIP
 	if ra := b.s.returnColumn(sp); ra < NumRegs {
@@ -92,7 +94,8 @@ func rangesOf(spans []span) int {
 	return n
 }
 
-// row takes a raw row of the current span.
+// row takes a raw row of the current span: a rowSink. A row like the one before it extends its
+// range.
 func (b *tableBuilder) row(start, end Addr, st *state) {
 	b.rep.Rows++
 	flags := st.row.Flags
@@ -148,6 +151,7 @@ func (b *tableBuilder) popped(st *state) (mask uint32) {
 func (b *tableBuilder) normalise(st *state, flags RowFlags) normalRow {
 	row := st.row
 	row.Flags = flags
+	// Column 16 takes the return address; a CIE may keep it in another one.
 	row.Regs[abi.RIP] = row.Regs[b.ra]
 	if kind := row.Regs[abi.RIP].Kind; kind == RuleUnspecified || kind == RuleUndefined {
 		return normalRow{row: b.intern(endOfStackRow())}
@@ -265,6 +269,7 @@ func (b *tableBuilder) canonical(id ExprID) ExprID {
 		return c
 	}
 	e := &b.in.exprs.entries[id].expr
+	// The key holds all that the evaluator looks at.
 	key := append(b.key[:0], 0)
 	if e.Pushed {
 		key[0] = 1

@@ -18,12 +18,12 @@ import (
 // tables. It is safe for concurrent use.
 type Object struct {
 	name    string
-	r       io.ReaderAt
-	size    int64
-	closer  io.Closer
-	file    *elf.File
-	code    []segment // file-backed parts of executable segments, ascending, disjoint
-	buildID []byte
+	r       io.ReaderAt // all reads go here
+	size    int64       // of the file in bytes
+	closer  io.Closer   // nil: NewObject's caller closes the file
+	file    *elf.File   // headers only
+	code    []segment   // file-backed parts of executable segments, ascending, disjoint
+	buildID []byte      // nil: none
 }
 
 // Open opens the ELF file at path. The file stays open until Close. Errors

@@ -51,6 +51,7 @@ var operations = [NumExprCodes]operation{
 	OpGe:    comparison("ge", func(a, b int64) bool { return a >= b }),
 }
 
+// onOne and onTwo make operations on one and on two entries that always have a value.
 func onOne(name string, f func(b uint64) uint64) operation {
 	return operation{name: name, pops: 1, pushes: 1, value: func(_, b uint64) (uint64, bool) { return f(b), true }}
 }
@@ -69,6 +70,7 @@ func division(name string, f func(a, b uint64) uint64) operation {
 	}}
 }
 
+// comparison makes a signed comparison, which pushes 1 or 0 (DWARF 5 section 2.5.1.5).
 func comparison(name string, f func(a, b int64) bool) operation {
 	return onTwo(name, func(a, b uint64) uint64 {
 		if f(int64(a), int64(b)) {
@@ -176,11 +178,13 @@ func makeEncodings() [256]encoding {
 		dwOpDerefSize:  {"deref_size", operandU8, true, ExprOp{Code: OpDeref}},
 		dwOpNop:        {name: "nop", compiled: true},
 	}
+	// The three ranges of 32: literals, registers, and registers with an offset.
 	for i := range 32 {
 		table[dwOpLit0+i] = encoding{fmt.Sprintf("lit%d", i), operandNone, true, ExprOp{Code: OpConst, Arg: int64(i)}}
 		table[dwOpReg0+i] = encoding{fmt.Sprintf("reg%d", i), operandNone, true, ExprOp{Code: OpReg, Reg: uint16(i)}}
 		table[dwOpBreg0+i] = encoding{fmt.Sprintf("breg%d", i), operandSLEB, true, ExprOp{Code: OpReg, Reg: uint16(i)}}
 	}
+	// Operations without a meaning in unwind information still have their names in dumps.
 	for op, name := range map[uint8]string{
 		0x18: "xderef", 0x91: "fbreg", 0x93: "piece", 0x95: "xderef_size", 0x97: "push_object_address",
 		0x98: "call2", 0x99: "call4", 0x9a: "call_ref", 0x9b: "form_tls_address", 0x9c: "call_frame_cfa",

@@ -27,6 +27,7 @@ const (
 	PEAligned  PointerEncoding = 0x50
 	PEIndirect PointerEncoding = 0x80
 
+	// All bits set: there is no pointer.
 	PEOmit PointerEncoding = 0xff
 
 	peFormatMask PointerEncoding = 0x0f
@@ -123,9 +124,10 @@ func (c *cursor) pointerSlot(enc PointerEncoding, s *Section, function Addr) Add
 			c.fail(cause(ErrBadEncoding, "unknown pointer encoding %#02x", uint8(enc)))
 			return 0
 		}
-		c.bytes(-(uint64(s.Addr) + uint64(c.pos)) & 7)
+		c.bytes(-(uint64(s.Addr) + uint64(c.pos)) & 7) // alignment counts from the object's address 0, not from the section's beginning
 		return Addr(c.u64())
 	}
+	// A pc-relative pointer counts from its own first byte.
 	at := s.Addr + Addr(c.pos)
 	v := Addr(c.value(enc))
 	switch enc & peRelMask {

@@ -89,6 +89,7 @@ func (s *Section) HasFDE() bool {
 	return false
 }
 
+// errorAt says at which entry an error occurred; errorOf also names the pcs of its FDE.
 func (s *Section) errorAt(offset int, err error) *DecodeError {
 	return &DecodeError{File: s.file, Section: s.Name, Offset: uint64(offset), Err: err}
 }

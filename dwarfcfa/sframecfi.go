@@ -7,8 +7,12 @@ import (
 )
 
 // sframeCFI rewrites an SFrame section as a section of CIEs and FDEs, for code that shows or judges
-// rows of FDEs. A function has an FDE for each stretch with rows; a function with a bad row has none. There are at most as many rows as bytes in the
-// section and in the code: a row takes 3 bytes, and rows that repeat, as those of a PLT, do so over code. Functions beyond have none.
+// rows of FDEs. A function has an FDE for each stretch with rows; a function with a bad row has
+// none.
+//
+// There are at most as many rows as bytes in the section and in the code: a row takes 3 bytes, and
+// rows that repeat, as those of a PLT, do so over code. Functions beyond have none, so a hostile
+// section cannot make the result large.
 func (o *Object) sframeCFI() (*Section, error) {
 	s, err := o.sframe()
 	if err != nil || s == nil {
@@ -77,6 +81,7 @@ func (w *cfiWriter) close(at int) {
 	binary.LittleEndian.PutUint32(w.b[at:], uint32(len(w.b)-at-4))
 }
 
+// finish completes the FDE being written, if there is one, with its size and length.
 func (w *cfiWriter) finish() {
 	if w.fde != 0 {
 		binary.LittleEndian.PutUint64(w.b[w.fde+16:], uint64(w.end-w.start))
@@ -98,7 +103,7 @@ func (w *cfiWriter) row(start, end Addr, st *state) {
 		w.b = le.AppendUint32(w.b, 0)
 		w.b = le.AppendUint32(w.b, uint32(len(w.b)-cie))
 		w.b = le.AppendUint64(w.b, uint64(start))
-		w.b = append(le.AppendUint64(w.b, 0), 0)
+		w.b = append(le.AppendUint64(w.b, 0), 0) // length, CIE pointer, begin; then the size, set by finish, and no augmentation data
 	} else {
 		w.b = le.AppendUint32(append(w.b, byte(CFAAdvanceLoc4)), uint32(start-w.last))
 	}
@@ -120,6 +125,7 @@ func (w *cfiWriter) row(start, end Addr, st *state) {
 	}
 }
 
+// rule writes the rule of a register. Offsets are factored by -1.
 func (w *cfiWriter) rule(reg uint8, rule RegRule) {
 	switch rule.Kind {
 	case RuleSameValue:
@@ -135,6 +141,7 @@ func (w *cfiWriter) rule(reg uint8, rule RegRule) {
 	}
 }
 
+// block appends an expression with its length.
 func (w *cfiWriter) block(b []byte, id ExprID) []byte {
 	raw := w.exprs.entries[id].expr.Raw
 	return append(binary.AppendUvarint(b, uint64(len(raw))), raw...)

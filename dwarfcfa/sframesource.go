@@ -44,8 +44,10 @@ func (s *sframeSource) collect(rep *Report) []span {
 	return spans
 }
 
+// SFrame has no column numbers; its return address is a field of the row.
 func (s *sframeSource) returnColumn(*span) int { return abi.RIP }
 
+// errorOf replaces sentinels of package sframe by those of this package.
 func (s *sframeSource) errorOf(sp *span, err error) *DecodeError {
 	for from, to := range map[error]error{
 		sframe.ErrTruncated: ErrTruncated, sframe.ErrMalformed: ErrBadEncoding, sframe.ErrUnsupported: ErrUnsupported,
@@ -71,8 +73,8 @@ func (s *sframeSource) interpret(sp *span, in *Interp, sink rowSink) error {
 }
 
 // sframeBlock is the rows of a function, which repeat every size bytes.
-type sframeBlock struct {
-	size   Addr
+type sframeBlock struct { // bytes of code; the function's size if nothing repeats
+	size   Addr // rows of one block
 	states []state
 	starts []Addr // from the block's beginning, by state
 }
@@ -167,6 +169,7 @@ func (in *Interp) sframeRow(r *sframe.Row, signal, newFP bool) error {
 	if st.row.Regs[abi.RBP], err = in.sframeRule(r.FP); err != nil {
 		return err
 	}
+	// Only a new rule of rbp may be popped: see tableBuilder.popped.
 	if st.fresh = 0; newFP {
 		st.fresh = 1 << abi.RBP
 	} else {
@@ -186,6 +189,7 @@ func (in *Interp) sframeExpr(r sframe.Rule, deref, pushed bool) (ExprID, error) 
 	return in.exprs.intern(raw, pushed)
 }
 
+// sframeCFA converts the rule of a CFA: a register plus an offset, or the word there.
 func (in *Interp) sframeCFA(r sframe.Rule) (CFARule, error) {
 	if !r.Deref {
 		return CFARule{Kind: CFARegOffset, Reg: uint16(r.Reg), Offset: int64(r.Offset)}, nil
@@ -194,6 +198,7 @@ func (in *Interp) sframeCFA(r sframe.Rule) (CFARule, error) {
 	return CFARule{Kind: CFAExpr, Expr: id}, err
 }
 
+// sframeRule converts the rule of a saved register.
 func (in *Interp) sframeRule(r sframe.Rule) (RegRule, error) {
 	switch {
 	case r.Base == sframe.NotSaved:
@@ -214,7 +219,7 @@ func (in *Interp) sframeRule(r sframe.Rule) (RegRule, error) {
 // sframe finds .sframe, by its section header or through PT_GNU_SFRAME. It returns nil
 // if the object has none.
 func (o *Object) sframe() (*sframe.Section, error) {
-	const ptGNUSFrame = elf.PT_LOOS + 0x474e554
+	const ptGNUSFrame = elf.PT_LOOS + 0x474e554 // from binutils, include/elf/common.h
 	var addr Addr
 	var data []byte
 	for _, sec := range o.file.Sections {

@@ -63,7 +63,9 @@ func subtract(ranges, taken []Range) []Range {
 // union returns a's table with ranges of b in its gaps.
 func union(a, b *Table, ofB []Range) *Table {
 	t := &Table{Exprs: slices.Concat(a.Exprs, b.Exprs[1:])} // maybe more than Ranges use
-	shift := ExprID(len(a.Exprs) - 1)
+	shift := ExprID(len(a.Exprs) - 1)                       // b's expressions follow a's
+	// Rows of both tables may be equal after the shift only if they have no expressions; others are
+	// kept twice.
 	index := make(map[Row]uint32, len(a.Rows)+len(b.Rows))
 	add := func(r Range, rows []Row, shift ExprID) {
 		row := rows[r.Row]
@@ -93,6 +95,7 @@ func union(a, b *Table, ofB []Range) *Table {
 	return t
 }
 
+// moveExpr shifts an expression's number; 0 stands for none.
 func moveExpr(id *ExprID, shift ExprID) {
 	if *id != 0 {
 		*id += shift

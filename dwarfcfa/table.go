@@ -75,7 +75,7 @@ type RowCounts struct {
 // NotCompiled is a row range with a rule that cannot be compiled.
 type NotCompiled struct {
 	FDE        uint64 // offset of the FDE in the section
-	Start, End Addr
+	Start, End Addr   // pcs of the range
 	Reason     error
 }
 
@@ -149,6 +149,7 @@ type codeImage struct {
 	read     func(at Addr, b []byte) int // reads up to len(b) bytes of the image
 }
 
+// codeImage returns the object's code for the passes.
 func (o *Object) codeImage() codeImage { return codeImage{segments: o.code, read: o.readImage} }
 
 // segmentOf returns the segment that holds an address.
@@ -187,6 +188,7 @@ func findSpans(s tableSource, code codeImage, rep *Report) []span {
 	return resolveOverlaps(spans, rep)
 }
 
+// strictError returns the first lost FDE or row that is not compiled as an error.
 func strictError(s tableSource, rep *Report) error {
 	if rep.Lost > 0 {
 		return rep.LostFDEs[0]
@@ -198,6 +200,7 @@ func strictError(s tableSource, rep *Report) error {
 	return nil
 }
 
+// lose counts an FDE that is left out, and lists it while there is room.
 func (r *Report) lose(err *DecodeError) {
 	r.Lost++
 	r.Bounded = r.Bounded || errors.Is(err, errBound)

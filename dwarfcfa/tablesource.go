@@ -27,11 +27,11 @@ type sourceHeader struct {
 
 // span is the part of a function's code that the table takes from an entry.
 type span struct {
-	start, end Addr // [start, end)
-	fullEnd    Addr // the entry's own end
-	offset     uint64
-	pos, size  int   // of its program in the section
-	shared     int32 // index, in its source, of what it shares with other entries, such as a CIE
+	start, end Addr   // [start, end)
+	fullEnd    Addr   // the entry's own end
+	offset     uint64 // of the entry in the section, for messages
+	pos, size  int    // of its program in the section
+	shared     int32  // index, in its source, of what it shares with other entries, such as a CIE
 }
 
 // cfiSource is a section of CIEs and FDEs as a source.
@@ -40,6 +40,7 @@ type cfiSource struct {
 	cies []*CIE // by span.shared
 }
 
+// newCFISource returns a section as a source of rows.
 func newCFISource(s *Section) *cfiSource { return &cfiSource{s: s} }
 
 func (c *cfiSource) header() sourceHeader {
@@ -51,7 +52,7 @@ func (c *cfiSource) collect(rep *Report) []span {
 	const typical = 48 // bytes of a CIE or FDE; most are larger
 	spans := make([]span, 0, c.s.Size()/typical)
 	c.cies = nil
-	numbers := make(map[*CIE]int32)
+	numbers := make(map[*CIE]int32) // index in cies
 	r := newEntryReader(c.s)
 	var f FDE
 	for {
@@ -66,6 +67,7 @@ func (c *cfiSource) collect(rep *Report) []span {
 			rep.lose(err.(*DecodeError))
 		case e.FDE != nil:
 			rep.FDEs++
+			// FDEs of one CIE mostly lie together: try the last one first.
 			last := len(c.cies) - 1
 			if last < 0 || c.cies[last] != f.CIE {
 				n, ok := numbers[f.CIE]

@@ -9,7 +9,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// Reasons why Breakpad's records cannot hold a row.
+// Reasons why Breakpad's records cannot hold a row: they know no end of stack, no lost registers,
+// and few operations.
 var (
 	errBreakpadEnd  = errors.New("the end of the stack")
 	errBreakpadLost = errors.New("a lost register")
@@ -17,10 +18,11 @@ var (
 )
 
 // ToBreakpad returns the STACK CFI INIT records of Breakpad's symbol files, one for each range of the table
-// (breakpad/docs/symbol_files.md): addresses are link-time, and a register without a rule keeps its value.
+// (breakpad/docs/symbol_files.md): addresses are link-time, and a register without a rule keeps its
+// value. The report counts the bytes of code whose rows the records cannot hold.
 func (t *Table) ToBreakpad() ([]byte, ConvertReport) {
 	rep := ConvertReport{Left: make(map[string]uint64)}
-	texts := make([]string, len(t.Rows))
+	texts := make([]string, len(t.Rows)) // by row; computed once, used by many ranges
 	reasons := make([]error, len(t.Rows))
 	for i := range t.Rows {
 		texts[i], reasons[i] = t.breakpadRow(&t.Rows[i])
@@ -69,7 +71,8 @@ func (t *Table) breakpadRow(row *Row) (string, error) {
 	return strings.Join(parts, " "), nil
 }
 
-// calleeSaved are the DWARF numbers of the registers that functions keep (x86-64 psABI figure 3.4).
+// calleeSaved are the DWARF numbers of the registers that functions keep (x86-64 psABI figure 3.4):
+// rbx, rbp, r12 to r15.
 const calleeSaved = 1<<3 | 1<<6 | 0xf000
 
 // breakpadRule returns the rule of column d; "": the register keeps its value, or nothing is said.

@@ -27,9 +27,9 @@ const maxSFrame = 1 << 31
 func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, ConvertReport) {
 	rep := ConvertReport{Left: make(map[string]uint64)}
 	var entries []sframe.Entry
-	var end Addr // of the last entry
-	next := 0    // the first of starts that is above
-	for _, r := range t.Ranges {
+	var end Addr                 // of the last entry
+	next := 0                    // the first of starts that is above
+	for _, r := range t.Ranges { // end is set to 0 where the next row cannot continue it
 		row := &t.Rows[r.Row]
 		signal := row.Flags&RowSignal != 0
 		if e, ok := t.repeated(version, row, r); ok {
@@ -55,6 +55,8 @@ func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, ConvertR
 				to = min(to, starts[next])
 			}
 			n := len(entries)
+			// A function begins at a known start, behind a hole, where the kind of frame changes,
+			// and where an entry is full.
 			if n == 0 || end != at || next > 0 && starts[next-1] == at || entries[n-1].Signal != signal ||
 				len(entries[n-1].Rows) == math.MaxUint16 || at-Addr(entries[n-1].Start) > maxSFrame {
 				entries = append(entries, sframe.Entry{Start: uint64(at), Signal: signal})
@@ -136,6 +138,7 @@ func (t *Table) ruleToSFrame(rule RegRule) (sframe.Rule, error) {
 	return sframe.Rule{}, fmt.Errorf("%w: a lost rbp", sframe.ErrCannotSay)
 }
 
+// fits reports whether an offset has at most 32 bits.
 func fits(offset int64) bool { return offset == int64(int32(offset)) }
 
 // repeated returns an entry for a procedure linkage table, which consists of equal blocks: the
@@ -153,6 +156,7 @@ func (t *Table) repeated(version uint8, row *Row, r Range) (e sframe.Entry, ok b
 	if !slices.Equal(codes, []ExprCode{OpReg, OpReg, OpConst, OpAnd, OpConst, OpGe, OpConst, OpShl, OpPlus}) {
 		return e, false
 	}
+	// The operands of rsp+a + ((rip & mask) >= from) << shift.
 	base, mask, from, shift := ops[0], ops[2].Arg, ops[4].Arg, ops[6].Arg
 	switch {
 	case base.Reg != abi.RSP || !fits(base.Arg) || ops[1].Reg != abi.RIP || ops[1].Arg != 0:

@@ -10,7 +10,7 @@ import (
 // this package, whatever the input was.
 func (t *Table) Verify() error {
 	used := make([]bool, len(t.Rows))
-	next := uint32(0)
+	next := uint32(0) // the number of the next row that is used for the first time
 	for i, r := range t.Ranges {
 		switch {
 		case r.Start >= r.End:
@@ -67,6 +67,7 @@ func (t *Table) verifyRow(row *Row) error {
 	if row.Flags&^RowSignal != 0 {
 		return fmt.Errorf("unknown flags %#x", row.Flags)
 	}
+	// The rule with only the fields that its kind uses must be the rule itself.
 	want := CFARule{Kind: row.CFA.Kind}
 	switch row.CFA.Kind {
 	case CFARegOffset:
@@ -106,6 +107,8 @@ func (t *Table) verifyRow(row *Row) error {
 	return nil
 }
 
+// verifyExprID checks that there is an expression exactly where one is wanted, and that its start
+// is right.
 func (t *Table) verifyExprID(id ExprID, want, pushed bool) error {
 	switch {
 	case want != (id != 0):
@@ -123,8 +126,8 @@ func (e *Expr) verify() error {
 	if len(e.Ops) > MaxExprOps {
 		return fmt.Errorf("%d operations", len(e.Ops))
 	}
-	const unreached = -1
-	depths := make([]int, len(e.Ops)+1)
+	const unreached = -1                // code that no path reaches
+	depths := make([]int, len(e.Ops)+1) // entries on the stack before each operation; branches only go forward
 	for i := range depths {
 		depths[i] = unreached
 	}
