@@ -217,16 +217,16 @@ func ByName(name string, more ...*Spec) (*Spec, error) {
 	return nil, fmt.Errorf("unknown format %q: want one of %s", name, strings.Join(names, ", "))
 }
 
-// ByPath returns the format, of Specs or of more, that a file's name chooses, or nil if it
+// ByPath returns the format, of Specs or of more, that a file's name chooses by its longest known suffix, or nil if it
 // chooses none.
-func ByPath(path string, more ...*Spec) *Spec {
-	base := filepath.Base(path)
+func ByPath(path string, more ...*Spec) (spec *Spec) {
+	base, longest := filepath.Base(path), 0
 	for _, s := range append(Specs(), more...) {
 		for _, suffix := range s.Suffixes {
-			if strings.HasSuffix(base, suffix) {
-				return s
+			if strings.HasSuffix(base, suffix) && len(suffix) > longest {
+				spec, longest = s, len(suffix)
 			}
 		}
 	}
-	return nil
+	return spec
 }

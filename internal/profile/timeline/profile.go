@@ -158,17 +158,24 @@ const (
 	processedVersion = 60
 )
 
-// write writes the profile, compressed.
-func write(out io.Writer, r *stackfmt.Recording, all *stacks, order []thread, tracks map[thread]*track) error {
-	p := profile{Meta: metaOf(r), Libs: []lib{}, Threads: []profileThread{}}
-	newTables(&p).fill(all)
-	start := ^uint64(0)
+// mainNames returns the names of processes: of their main threads, or of the first that has samples.
+func mainNames(order []thread, tracks map[thread]*track) map[int32]string {
 	mains := make(map[int32]string)
 	for _, key := range order {
-		start = min(start, tracks[key].samples[0].time)
 		if _, ok := mains[key.pid]; !ok || key.pid == key.tid {
 			mains[key.pid] = tracks[key].comm
 		}
+	}
+	return mains
+}
+
+// writeFirefox writes the profile, compressed.
+func writeFirefox(out io.Writer, r *stackfmt.Recording, all *stacks, order []thread, tracks map[thread]*track) error {
+	p := profile{Meta: metaOf(r), Libs: []lib{}, Threads: []profileThread{}}
+	newTables(&p).fill(all)
+	start, mains := ^uint64(0), mainNames(order, tracks)
+	for _, key := range order {
+		start = min(start, tracks[key].samples[0].time)
 	}
 	for _, key := range order {
 		t := threadOf(key, tracks[key], start)

@@ -24,6 +24,7 @@ const (
 	kernel
 	jit
 	guessedCaller
+	offCPU
 )
 
 type category struct {
@@ -35,12 +36,24 @@ type category struct {
 func categories() []category {
 	only := []string{"Other"}
 	return []category{{"Other", "grey", only}, {"User", "yellow", only}, {"Kernel", "orange", only},
-		{"Compiled at run time", "blue", only}, {"Guessed", "lightred", only}}
+		{"Compiled at run time", "blue", only}, {"Guessed", "lightred", only}, {"Off-CPU", "green", only}}
 }
 
-func categoryOf(f *stackfmt.Frame, guess bool) int {
+// kind is how a frame belongs to a sample.
+type kind int
+
+const (
+	proven  kind = iota
+	guess        // found by the frame pointer
+	blocked      // of a thread that is off the processor
+	kinds
+)
+
+func categoryOf(f *stackfmt.Frame, k kind) int {
 	switch {
-	case guess:
+	case k == blocked:
+		return offCPU
+	case k == guess:
 		return guessedCaller
 	case f.Kernel:
 		return kernel

@@ -1,7 +1,7 @@
 // Package timeline writes samples by thread over time, for the Firefox Profiler: a
-// viewer in a browser, https://profiler.firefox.com, that keeps files on the user's machine.
+// viewer in a browser, https://profiler.firefox.com, that keeps files on the user's machine; and as Chrome's trace events.
 //
-// It writes processed profiles, version 60: docs-developer/processed-profile-format.md and
+// For the former it writes processed profiles, version 60: docs-developer/processed-profile-format.md and
 // src/types/profile.ts of github.com/firefox-devtools/profiler. Viewers upgrade older versions.
 package timeline
 
@@ -17,14 +17,17 @@ import (
 func Spec() *stackfmt.Spec {
 	return &stackfmt.Spec{Name: "firefox", Suffixes: []string{".json.gz"}, Binary: true, Samples: true, Settings: []string{"lines"},
 		View: "a timeline: open FILE at https://profiler.firefox.com",
-		New:  func(stackfmt.Options) stackfmt.Format { return &timeline{} }}
+		New:  func(stackfmt.Options) stackfmt.Format { return &timeline{write: writeFirefox} }}
 }
 
-// timeline is the format.
-type timeline struct{ workers []*worker }
+// timeline collects samples for a format, which write writes.
+type timeline struct {
+	workers []*worker
+	write   func(out io.Writer, r *stackfmt.Recording, all *stacks, order []thread, tracks map[thread]*track) error
+}
 
 func (t *timeline) Worker() stackfmt.Worker {
-	w := &worker{stacks: newStacks(), threads: make(map[thread]*track), numbers: make(map[*stackfmt.Frame][2][]int32)}
+	w := &worker{stacks: newStacks(), threads: make(map[thread]*track), numbers: make(map[*stackfmt.Frame][kinds][]int32)}
 	t.workers = append(t.workers, w)
 	return w
 }
@@ -43,7 +46,8 @@ type track struct {
 
 type sample struct {
 	time  uint64 // ns
-	stack int32  // of stacks; -1: none
+	cpu   uint32
+	stack int32 // of stacks; -1: none
 	count uint64
 	spent uint64 // ns of processor time, for events that are clocks
 }
@@ -52,7 +56,7 @@ type sample struct {
 type worker struct {
 	stacks  *stacks
 	threads map[thread]*track
-	numbers map[*stackfmt.Frame][2][]int32 // nodes of a frame and of those inlined into it, outermost first; as proven and as guessed
+	numbers map[*stackfmt.Frame][kinds][]int32 // nodes of a frame and of those inlined into it, outermost first
 }
 
 func (w *worker) Render(*stackfmt.Frame) {}
@@ -64,11 +68,15 @@ func (w *worker) Add(b []byte, s *stackfmt.Sample) []byte {
 	}
 	guessed := s.Guessed
 	for i := len(s.Frames) - 1; i >= 0; i-- {
-		guess := len(guessed) > 0 && guessed[len(guessed)-1] == i
-		if guess {
+		k := proven
+		if len(guessed) > 0 && guessed[len(guessed)-1] == i {
+			k = guess
 			guessed = guessed[:len(guessed)-1]
 		}
-		for _, n := range w.nodes(s.Frames[i], guess) {
+		if s.Event.Kind == "blocked" {
+			k = blocked
+		}
+		for _, n := range w.nodes(s.Frames[i], k) {
 			stack = w.stacks.push(stack, n)
 		}
 	}
@@ -79,7 +87,7 @@ func (w *worker) Add(b []byte, s *stackfmt.Sample) []byte {
 		w.threads[key] = t
 	}
 	t.comm = s.Comm
-	one := sample{time: s.Time, stack: stack, count: max(s.Count, 1)}
+	one := sample{time: s.Time, cpu: s.CPU, stack: stack, count: max(s.Count, 1)}
 	if isClock(s.Event) {
 		one.spent = s.Period
 	}
@@ -90,15 +98,11 @@ func (w *worker) Add(b []byte, s *stackfmt.Sample) []byte {
 func isClock(e *stackfmt.Event) bool { return e.Unit == "nanoseconds" }
 
 // nodes returns the numbers of a frame and of the functions inlined into it.
-func (w *worker) nodes(f *stackfmt.Frame, guess bool) []int32 {
-	which := 0
-	if guess {
-		which = 1
+func (w *worker) nodes(f *stackfmt.Frame, k kind) []int32 {
+	if n := w.numbers[f]; n[k] != nil {
+		return n[k]
 	}
-	if n := w.numbers[f]; n[which] != nil {
-		return n[which]
-	}
-	base := node{name: f.Shown(), library: f.DSO, source: f.Source, category: categoryOf(f, guess), address: f.IP}
+	base := node{name: f.Shown(), library: f.DSO, source: f.Source, category: categoryOf(f, k), address: f.IP}
 	if f.Object != nil {
 		base.buildID = string(f.Object.BuildID())
 	}
@@ -112,7 +116,7 @@ func (w *worker) nodes(f *stackfmt.Frame, guess bool) []int32 {
 		list = append(list, w.stacks.node(inner))
 	}
 	n := w.numbers[f]
-	n[which] = list
+	n[k] = list
 	w.numbers[f] = n
 	return list
 }
@@ -151,5 +155,5 @@ func (t *timeline) Finish(out io.Writer, r *stackfmt.Recording) error {
 	slices.SortFunc(order, func(a, b thread) int {
 		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid), cmp.Compare(events[a.event], events[b.event]))
 	})
-	return write(out, r, all, order, tracks)
+	return t.write(out, r, all, order, tracks)
 }
