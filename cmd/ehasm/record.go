@@ -16,6 +16,7 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/recorder"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/timeline"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/spf13/pflag"
@@ -36,9 +37,10 @@ Usage:
 `
 
 const recordMore = `The name of the output chooses its format: .pb.gz for go tool pprof, .svg is a flame
-graph for a browser, .folded for flamegraph.pl and the like, .json and .perf.txt have
-every sample. Samples that the kernel lost are a separate box, and stacks that are not
-complete begin with [truncated].
+graph for a browser, .folded for flamegraph.pl and the like. .json, .perf.txt and the
+timelines .json.gz (profiler.firefox.com) and .trace.json (speedscope) have every sample.
+Samples that the kernel lost are a separate box, and stacks that are not complete begin
+with [truncated].
 
 COMMAND keeps its terminal, its signals and its exit status; ^C ends it, and the profile
 is still written. The recording ends with the command, with the processes of -p, after
@@ -123,7 +125,7 @@ func recordVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &recordOptions{}
 		fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput, "write to this `FILE`; its name chooses the format")
-		format := fs.String("format", "", "`FORMAT` of the output, whatever its name: perf, folded, json, pprof, svg")
+		format := fs.String("format", "", "`FORMAT` of the output, whatever its name: "+formatNames(recordFormats()...))
 		fs.IntSliceVarP(&opt.Target.PIDs, "pid", "p", nil, "record process `PID` and its children; several: 12,34")
 		fs.BoolVarP(&opt.Target.All, "all", "a", false, "record the whole system")
 		fs.StringVar(&opt.Target.Selection.Name, "name", "", "record processes whose names match `PATTERN`, as with pgrep, and their children")
@@ -291,15 +293,26 @@ func (opt *recordOptions) parseLabels(names []string, given bool) (err error) {
 // findFormat finds the format by its name, or by the output's.
 func (opt *recordOptions) findFormat(format string) (err error) {
 	if format != "" {
-		if opt.Output.Format, err = stackfmt.ByName(format); err != nil {
-			return fmt.Errorf("--format: %w", err)
+		opt.Output.Format, err = stackfmt.ByName(format, recordFormats()...)
+		if err != nil {
+			err = fmt.Errorf("--format: %w", err)
 		}
+		return err
+	}
+	opt.Output.Format = stackfmt.ByPath(opt.Output.Path, recordFormats()...)
+	switch path := shown.Name(opt.Output.Path); {
+	case opt.Output.Format != nil:
 		return nil
+	case stackfmt.ByPath(opt.Output.Path, chainsSpec()) != nil:
+		return fmt.Errorf("-o %s: want --raw FILE, and then: ehasm script -o %s FILE", path, path)
+	default:
+		return fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json, .json.gz, .trace.json or .perf.txt, or --format", path)
 	}
-	if opt.Output.Format = stackfmt.ByPath(opt.Output.Path); opt.Output.Format == nil {
-		return fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json or .perf.txt, or --format", shown.Name(opt.Output.Path))
-	}
-	return nil
+}
+
+// recordFormats are those of record besides stackfmt.Specs.
+func recordFormats() []*stackfmt.Spec {
+	return []*stackfmt.Spec{timeline.Spec(), timeline.TraceSpec()}
 }
 
 // parseInside checks what goes with --alloc and --preload.

@@ -46,7 +46,7 @@ func recordCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
 // TestRecordForms writes each form of output, and the command's own output passes.
 func TestRecordForms(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"profile.pb.gz", "p.svg", "p.folded", "p.json", "p.perf.txt"} {
+	for _, name := range []string{"profile.pb.gz", "p.svg", "p.folded", "p.json", "p.perf.txt", "p.trace.json"} {
 		r := recordIn(t, dir, "-o", name, "--stats", "stats.json", "sh", "-c", busy+"echo done; exit 3")
 		assert.Equal(t, 3, r.code, r.stderr)
 		assert.Equal(t, "done\n", r.stdout)
@@ -89,6 +89,7 @@ func TestRecordStatus(t *testing.T) {
 		{2, "nothing to record", nil},
 		{2, "-a records everything, without a command", []string{"-a", "true"}},
 		{2, "unknown suffix: want .pb.gz", []string{"-o", "x.txt", "true"}},
+		{2, "-o x.perf.data: want --raw FILE, and then: ehasm script -o x.perf.data FILE", []string{"-o", "x.perf.data", "true"}},
 		{2, "--refill \"x\"", []string{"--refill", "x", "true"}},
 		{2, "want a power of two", []string{"--ring", "5", "true"}},
 		{2, "--cgroup goes with -a", []string{"--cgroup", "/", "true"}},

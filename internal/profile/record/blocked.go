@@ -7,6 +7,8 @@ import "encoding/binary"
 // away is a thread's time off the processor.
 type away struct {
 	since  uint64 // ns
+	tid    int32
+	cpu    uint32
 	stack  uint32 // index of Table.Stacks
 	asleep bool   // it is away
 	ready  bool   // it was preempted and could run
@@ -47,7 +49,7 @@ func (s *Session) back(th *thread, now uint64) {
 	case off.ready:
 		s.part.counts.Waited += now - off.since
 	default:
-		s.part.table.count(off.stack, now-off.since)
+		s.count(Sample{Time: off.since, Period: now - off.since, Stack: off.stack, TID: off.tid, CPU: off.cpu})
 	}
 }
 

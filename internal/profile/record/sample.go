@@ -51,13 +51,18 @@ func (s *Session) sample(r *perfdata.Sample, next *ahead) {
 	}
 	if s.opt.Event.blocked {
 		if r.TID != 0 { // not the idle thread
-			th.off = away{since: r.Time, stack: id, asleep: true}
+			th.off = away{since: r.Time, tid: r.TID, cpu: r.CPU, stack: id, asleep: true}
 		}
 		return
 	}
-	table.count(id, r.Period)
+	s.count(Sample{Time: r.Time, Period: r.Period, Stack: id, TID: r.TID, CPU: r.CPU})
+}
+
+// count counts a sample of a stack in the table.
+func (s *Session) count(one Sample) {
+	s.part.table.count(one.Stack, one.Period)
 	if s.opt.Samples {
-		s.part.samples = append(s.part.samples, Sample{Time: r.Time, Period: r.Period, Stack: id, TID: r.TID, CPU: r.CPU})
+		s.part.samples = append(s.part.samples, one)
 	}
 }
 

@@ -136,7 +136,7 @@ type profileThread struct {
 type samples struct {
 	Stack      []*int    `json:"stack"`
 	Time       []float64 `json:"time"`
-	Weight     []uint64  `json:"weight"`
+	Weight     []float64 `json:"weight"` // samples, or ms for "tracing-ms"
 	WeightType string    `json:"weightType"`
 	CPU        []uint64  `json:"threadCPUDelta,omitempty"`
 	Length     int       `json:"length"`
@@ -219,7 +219,11 @@ func threadOf(key thread, t *track, start uint64) profileThread {
 	for _, one := range t.samples {
 		s.Stack = append(s.Stack, optional(one.stack))
 		s.Time = append(s.Time, float64(one.time-start)/float64(time.Millisecond))
-		s.Weight = append(s.Weight, one.count)
+		weight := float64(one.count)
+		if isBlocked(key.event) {
+			weight, s.WeightType = float64(one.spent)/float64(time.Millisecond), "tracing-ms"
+		}
+		s.Weight = append(s.Weight, weight)
 		if isClock(key.event) {
 			s.CPU = append(s.CPU, one.spent)
 		}

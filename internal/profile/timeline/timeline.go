@@ -49,7 +49,7 @@ type sample struct {
 	cpu   uint32
 	stack int32 // of stacks; -1: none
 	count uint64
-	spent uint64 // ns of processor time, for events that are clocks
+	spent uint64 // ns on the processor for events that are clocks, off it for those of blocked threads; else 0
 }
 
 // worker collects samples with tables that are merged at the end.
@@ -73,7 +73,7 @@ func (w *worker) Add(b []byte, s *stackfmt.Sample) []byte {
 			k = guess
 			guessed = guessed[:len(guessed)-1]
 		}
-		if s.Event.Kind == "blocked" {
+		if isBlocked(s.Event) {
 			k = blocked
 		}
 		for _, n := range w.nodes(s.Frames[i], k) {
@@ -88,14 +88,16 @@ func (w *worker) Add(b []byte, s *stackfmt.Sample) []byte {
 	}
 	t.comm = s.Comm
 	one := sample{time: s.Time, cpu: s.CPU, stack: stack, count: max(s.Count, 1)}
-	if isClock(s.Event) {
+	if isClock(s.Event) || isBlocked(s.Event) {
 		one.spent = s.Period
 	}
 	t.samples = append(t.samples, one)
 	return b
 }
 
-func isClock(e *stackfmt.Event) bool { return e.Unit == "nanoseconds" }
+func isClock(e *stackfmt.Event) bool { return e.Kind == "cpu" && e.Unit == "nanoseconds" }
+
+func isBlocked(e *stackfmt.Event) bool { return e.Kind == "blocked" && e.Unit == "nanoseconds" }
 
 // nodes returns the numbers of a frame and of the functions inlined into it.
 func (w *worker) nodes(f *stackfmt.Frame, k kind) []int32 {

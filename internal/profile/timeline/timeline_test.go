@@ -41,7 +41,8 @@ type decoded struct {
 		Samples                struct {
 			Stack          []*int
 			Time           []float64
-			Weight         []int
+			Weight         []float64
+			WeightType     string
 			ThreadCPUDelta []int
 			Length         int
 		}
@@ -142,7 +143,7 @@ func TestTimeline(t *testing.T) {
 		assert.Equal(t, []any{"prog", "prog", "7", 7 + i, i == 0}, []any{th.Name, th.ProcessName, th.PID, th.TID, th.IsMainThread})
 		for k, at := range th.Samples.Stack {
 			assert.InDelta(t, float64(3*k+i)/1000, th.Samples.Time[k], 1e-9, "ms since the first sample")
-			assert.Equal(t, []int{1, 2e6}, []int{th.Samples.Weight[k], th.Samples.ThreadCPUDelta[k]})
+			assert.Equal(t, []int{1, 2e6}, []int{int(th.Samples.Weight[k]), th.Samples.ThreadCPUDelta[k]})
 			names, _ := d.stack(t, at)
 			lines["prog;"+strings.Join(names, ";")]++
 		}
@@ -193,4 +194,19 @@ func TestCategories(t *testing.T) {
 	}
 	assert.Equal(t, []string{"[user] User", "[kernel] Kernel", "[made] Compiled at run time", "[0x10] User", "[user] Guessed", "[[truncated]] Other"}, got)
 	assert.Equal(t, 1, length(t, d.Shared.Sources))
+}
+
+// TestBlocked: samples of blocked threads weigh their time, which is no processor time.
+func TestBlocked(t *testing.T) {
+	off := &stackfmt.Event{Name: "off-cpu", Kind: "blocked", Unit: "nanoseconds"}
+	f := Spec().New(stackfmt.Options{})
+	frame := &stackfmt.Frame{Name: "read", Kernel: true}
+	f.Worker().Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Period: 25e5, Event: off, Frames: []*stackfmt.Frame{frame}, End: unwind.Outermost})
+	var out bytes.Buffer
+	require.NoError(t, f.Finish(&out, &stackfmt.Recording{Events: []*stackfmt.Event{off}}))
+	d := decode(t, &out)
+	s := d.Threads[0].Samples
+	assert.Equal(t, []any{[]float64{2.5}, "tracing-ms", []int(nil)}, []any{s.Weight, s.WeightType, s.ThreadCPUDelta})
+	_, category := d.stack(t, s.Stack[0])
+	assert.Equal(t, "Off-CPU", categories()[category].Name)
 }

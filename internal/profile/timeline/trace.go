@@ -43,7 +43,7 @@ type traceSample struct {
 	CPU    *uint32     `json:"cpu,omitempty"`
 	Time   json.Number `json:"ts"` // us, of the recording's clock
 	Frame  string      `json:"sf"`
-	Weight uint64      `json:"weight"`
+	Weight uint64      `json:"weight"` // samples, or us of a blocked thread
 }
 
 // noFrame is the number of the frame of samples without any.
@@ -83,6 +83,9 @@ func traceSampleOf(key thread, s *sample) traceSample {
 	t := traceSample{key.event.Name, key.pid, key.tid, nil, json.Number(fmt.Sprintf("%d.%03d", s.time/us, s.time%us)), noFrame, s.count}
 	if key.event.CPU {
 		t.CPU = &s.cpu
+	}
+	if isBlocked(key.event) {
+		t.Weight = s.spent / us
 	}
 	if s.stack >= 0 {
 		t.Frame = strconv.Itoa(int(s.stack))

@@ -54,7 +54,7 @@ func TestTrace(t *testing.T) {
 	work := &stackfmt.Frame{Name: "<work>", DSO: "/a", Source: stackfmt.Source{File: "/src/a.c", Line: 3}, Inlined: []stackfmt.Inlined{{Name: "in"}}}
 	kernel := &stackfmt.Frame{Name: "read", Kernel: true}
 	add := func(i int, tid int32, at uint64, e *stackfmt.Event, end unwind.Cause, guessed []int, frames ...*stackfmt.Frame) {
-		w[i].Add(nil, &stackfmt.Sample{Comm: fmt.Sprint("t", tid), PID: 7, TID: tid, CPU: 2, Time: at, Event: e, Frames: frames, Guessed: guessed, End: end})
+		w[i].Add(nil, &stackfmt.Sample{Comm: fmt.Sprint("t", tid), PID: 7, TID: tid, CPU: 2, Time: at, Event: e, Frames: frames, Guessed: guessed, End: end, Period: 7e6})
 	}
 	add(0, 8, 5001, clock, unwind.Outermost, nil, work, main)
 	add(1, 7, 3000, clock, unwind.NoInfo, []int{1}, kernel, main)
@@ -77,9 +77,9 @@ func TestTrace(t *testing.T) {
 		samples = append(samples, fmt.Sprint(s.Ts, " ", s.PID, " ", s.TID, " ", cpu, " ", s.Name, " ", s.Weight, " ", d.stack(t, s.Sf)))
 	}
 	assert.Equal(t, []string{
-		"2 7 8 - off-cpu 1 [no stack]/Other",
+		"2 7 8 - off-cpu 7000 [no stack]/Other",
 		"3 7 7 2 cpu-clock 1 [truncated]/Other main/Guessed read/Kernel",
-		"4 7 7 - off-cpu 1 main/Off-CPU read/Off-CPU",
+		"4 7 7 - off-cpu 7000 main/Off-CPU read/Off-CPU",
 		"5.001 7 8 2 cpu-clock 1 main/User <work> (a.c:3)/User in/User",
 	}, samples)
 	assert.Equal(t, "trace", stackfmt.ByPath("x.trace.json", Spec(), TraceSpec()).Name)
