@@ -40,28 +40,66 @@ func (c Content) Of(r io.ReaderAt) (Content, error) {
 	return Content{Low: c.Low, Size: c.Size, Hash: h.Sum64()}, nil
 }
 
-// offset returns the file offset of the range. The headers are those of ELF64
-// (gABI chapters 4 and 5), little-endian.
-func (c Content) offset(r io.ReaderAt) (uint64, error) {
-	const ehdrSize, phdrSize, ptLoad, pfW, pfR = 64, 56, 1, 2, 4
+// TableKey returns the number by which a cache finds the eh_elf of an object without a build-id: the XXH64 of the segment
+// PT_GNU_EH_FRAME, the search table of .eh_frame. Objects with the same key may differ: Content tells them apart.
+func TableKey(r io.ReaderAt) (uint64, error) {
+	const ptGNUEHFrame = 0x6474e550
+	headers, err := programHeaders(r)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range headers {
+		if p.kind == ptGNUEHFrame {
+			c, err := Content{Low: p.addr, Size: p.memsz}.Of(r)
+			return c.Hash, err
+		}
+	}
+	return 0, fmt.Errorf("%w: no PT_GNU_EH_FRAME", ErrNoContent)
+}
+
+// programHeader is an Elf64_Phdr (gABI chapter 5).
+type programHeader struct {
+	kind, flags              uint32
+	off, addr, filesz, memsz uint64
+}
+
+// programHeaders reads the program headers of an ELF64 file, little-endian.
+func programHeaders(r io.ReaderAt) ([]programHeader, error) {
+	const ehdrSize, phdrSize = 64, 56
 	le := binary.LittleEndian
 	ehdr := make([]byte, ehdrSize)
 	if _, err := r.ReadAt(ehdr, 0); err != nil {
-		return 0, fmt.Errorf("reading the ELF header: %w", err)
+		return nil, fmt.Errorf("reading the ELF header: %w", err)
 	}
 	phoff, size, num := le.Uint64(ehdr[32:]), le.Uint16(ehdr[54:]), le.Uint16(ehdr[56:])
 	if string(ehdr[:6]) != "\x7fELF\x02\x01" || size != phdrSize || phoff > 1<<62 {
-		return 0, fmt.Errorf("%w: no ELF64 program headers", ErrNoContent)
+		return nil, fmt.Errorf("%w: no ELF64 program headers", ErrNoContent)
 	}
-	phdrs := make([]byte, int(num)*phdrSize)
-	if _, err := r.ReadAt(phdrs, int64(phoff)); err != nil {
-		return 0, fmt.Errorf("reading the program headers: %w", err)
+	b := make([]byte, int(num)*phdrSize)
+	if _, err := r.ReadAt(b, int64(phoff)); err != nil {
+		return nil, fmt.Errorf("reading the program headers: %w", err)
 	}
-	for ; len(phdrs) > 0; phdrs = phdrs[phdrSize:] {
-		flags, off, addr, filesz := le.Uint32(phdrs[4:]), le.Uint64(phdrs[8:]), le.Uint64(phdrs[16:]), le.Uint64(phdrs[32:])
-		if le.Uint32(phdrs) == ptLoad && flags&(pfR|pfW) == pfR && c.Size > 0 && c.Low >= addr &&
-			c.Low-addr <= filesz && c.Size <= filesz-(c.Low-addr) && off < 1<<62 && filesz < 1<<62 {
-			return off + c.Low - addr, nil
+	headers := make([]programHeader, 0, num)
+	for ; len(b) > 0; b = b[phdrSize:] {
+		headers = append(headers, programHeader{
+			kind: le.Uint32(b), flags: le.Uint32(b[4:]), off: le.Uint64(b[8:]), addr: le.Uint64(b[16:]),
+			filesz: le.Uint64(b[32:]), memsz: le.Uint64(b[40:]),
+		})
+	}
+	return headers, nil
+}
+
+// offset returns the file offset of the range.
+func (c Content) offset(r io.ReaderAt) (uint64, error) {
+	const ptLoad, pfW, pfR = 1, 2, 4
+	headers, err := programHeaders(r)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range headers {
+		if p.kind == ptLoad && p.flags&(pfR|pfW) == pfR && c.Size > 0 && c.Low >= p.addr &&
+			c.Low-p.addr <= p.filesz && c.Size <= p.filesz-(c.Low-p.addr) && p.off < 1<<62 && p.filesz < 1<<62 {
+			return p.off + c.Low - p.addr, nil
 		}
 	}
 	return 0, fmt.Errorf("%w: %#x bytes at %#x", ErrNoContent, c.Size, c.Low)

@@ -78,22 +78,13 @@ func NewTable(ctx context.Context, object *dwarfcfa.Object, opt Options, target 
 
 // Compile makes the file that id names, and proves it unless its target says not to.
 func (t *Table) Compile(ctx context.Context, id *Identity) (*Result, error) {
-	exceptions, err := t.sites()
-	if err = firstError(ctx, err); err != nil {
+	source, err := t.source(ctx, id)
+	if err != nil {
 		return nil, err
 	}
 	res := &Result{Stats: newStats(t.Report, t.Table), Details: details(t.Report)}
 	res.Stats.Verified = !id.target.Unproven
-	source := elfout.Source{
-		Name: filepath.Base(id.name()), BuildID: t.object.BuildID(), FileSize: t.object.FileSize(), Build: id.note(res.Stats),
-		Relro: t.opt.Relro, HasSites: t.hasSites(), Sites: exceptions,
-	}
-	if len(source.BuildID) == 0 {
-		source.Content, err = t.object.Content(t.contentOf())
-		if err = firstError(ctx, err); err != nil {
-			return nil, err
-		}
-	}
+	source.Build = id.note(res.Stats)
 	image, code, err := elfout.Build(t.Table, elfout.Options{
 		Dispatch: t.opt.Dispatch, NoDeref: t.opt.NoDeref, Tables: res.Stats.TableBytes, Calls: t.object.Calls(),
 	}, source)
@@ -111,6 +102,38 @@ func (t *Table) Compile(ctx context.Context, id *Identity) (*Result, error) {
 	return res, nil
 }
 
+// source returns what the file says of its object, and the encoded sites. The notes about the build are missing.
+func (t *Table) source(ctx context.Context, id *Identity) (elfout.Source, error) {
+	source := elfout.Source{
+		Name: filepath.Base(id.name()), BuildID: t.object.BuildID(), FileSize: t.object.FileSize(), Relro: t.opt.Relro, HasSites: t.hasSites(),
+	}
+	table, err := t.sites()
+	if err = firstError(ctx, err); err != nil {
+		return source, err
+	}
+	if len(source.BuildID) == 0 {
+		var all bool
+		source.Content, all, err = t.object.Content(t.contentOf(), table.LSDAs())
+		if err = firstError(ctx, err); err != nil {
+			return source, err
+		}
+		source.HasSites = source.HasSites && all
+	}
+	if source.HasSites && table != nil {
+		source.Sites, err = table.Encode()
+	}
+	return source, firstError(ctx, err)
+}
+
+// encodedSites returns the sites as the file has them; they are empty where no function needs one.
+func (t *Table) encodedSites() ([]byte, error) {
+	table, err := t.sites()
+	if err != nil || table == nil {
+		return nil, err
+	}
+	return table.Encode()
+}
+
 // contentOf says by which part of the object's content an object without a build-id is known: where its rows are from, or
 // its code if that has been looked at.
 func (t *Table) contentOf() string {
@@ -124,8 +147,8 @@ func (t *Table) contentOf() string {
 // them, have none.
 func (t *Table) hasSites() bool { return !t.opt.NoExceptions && t.Report.Source != dwarfcfa.SFrameName }
 
-// sites encodes the table for exceptions; it is empty where no function needs one.
-func (t *Table) sites() ([]byte, error) {
+// sites returns the table for exceptions, nil where no function needs one.
+func (t *Table) sites() (*sites.Table, error) {
 	if !t.hasSites() || len(t.Ranges) == 0 {
 		return nil, nil
 	}
@@ -137,10 +160,7 @@ func (t *Table) sites() ([]byte, error) {
 		return nil, err
 	}
 	table, _, err := sites.Build(t.object, sections)
-	if err != nil {
-		return nil, err
-	}
-	return table.Encode()
+	return table, err
 }
 
 // firstError returns err or, if there is none, that the work was interrupted.

@@ -58,7 +58,7 @@ func (t *Table) sameSites(image []byte) error {
 	if !t.hasSites() {
 		return errSites
 	}
-	want, err := t.sites()
+	want, err := t.encodedSites()
 	if err == nil && !bytes.Equal(got, want) {
 		err = errSites
 	}

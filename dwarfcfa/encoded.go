@@ -98,12 +98,9 @@ func (e PointerEncoding) PointerSize() int {
 // bytes that the file has for it. It is an error if the file has no byte for
 // addr.
 func (o *Object) Contents(addr Addr) (name string, start Addr, data []byte, err error) {
-	for _, s := range o.file.Sections {
-		if s.Flags&elf.SHF_ALLOC != 0 && s.Flags&elf.SHF_COMPRESSED == 0 && hasBytes(s) &&
-			uint64(addr) >= s.Addr && uint64(addr)-s.Addr < s.FileSize {
-			data, err = o.contents(s)
-			return s.Name, Addr(s.Addr), data, err
-		}
+	if s := o.holding(addr); s != nil {
+		data, err = o.contents(s)
+		return s.Name, Addr(s.Addr), data, err
 	}
 	for i, p := range o.file.Progs {
 		if p.Type == elf.PT_LOAD && uint64(addr) >= p.Vaddr && uint64(addr)-p.Vaddr < p.Filesz {
@@ -114,6 +111,17 @@ func (o *Object) Contents(addr Addr) (name string, start Addr, data []byte, err 
 		}
 	}
 	return "", 0, nil, cause(ErrBadEncoding, "the file has no bytes for address %#x", uint64(addr))
+}
+
+// holding returns the section of the image that holds addr, or nil if there is none.
+func (o *Object) holding(addr Addr) *elf.Section {
+	for _, s := range o.file.Sections {
+		if s.Flags&elf.SHF_ALLOC != 0 && s.Flags&elf.SHF_COMPRESSED == 0 && hasBytes(s) &&
+			uint64(addr) >= s.Addr && uint64(addr)-s.Addr < s.FileSize {
+			return s
+		}
+	}
+	return nil
 }
 
 // Bases returns what encoded pointers of the object's tables may be relative to.

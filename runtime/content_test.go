@@ -18,6 +18,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // stale compiles testdata/stale.c without a build-id, frames of room bytes, into dir.
@@ -132,4 +133,54 @@ func TestContentRange(t *testing.T) {
 	data, err := s.Data()
 	require.NoError(t, err)
 	assert.Equal(t, abi.Content{Low: s.Addr, Size: s.Size, Hash: xxhash.Sum64(data)}, o.Note().Content)
+}
+
+// TestStalePads: an eh_elf of a program without build-id is not taken for one whose tables differ in a landing pad alone, neither
+// named nor from the cache, where both have the same name.
+func TestStalePads(t *testing.T) {
+	k := makePreload(t)
+	testtool.Need(t, "g++")
+	dir := t.TempDir()
+	env := []string{"XDG_CACHE_HOME=" + filepath.Join(dir, "cache"), "EHASM_STATS=1"}
+	preloaded := append([]string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1")}, env...)
+	program := func(pad string) string {
+		return compileTo(t, filepath.Join(dir, pad, "pads"), "g++ -O1 -Wl,--build-id=none -DPAD="+pad+" eh/testdata/pads.cc")
+	}
+	first, second := program("first"), program("second")
+	tables := func(path string) (tables []byte) {
+		f, err := elf.Open(path)
+		require.NoError(t, err)
+		defer f.Close()
+		for _, name := range []string{".eh_frame", ".eh_frame_hdr"} {
+			b, err := f.Section(name).Data()
+			require.NoError(t, err)
+			tables = append(tables, b...)
+		}
+		return tables
+	}
+	require.Equal(t, tables(first), tables(second), "the case that this is about")
+
+	eh := buildFor(t, k, filepath.Join(dir, "eh"), "--deps", first)
+	const taken, handed = "on, 1 throws taken over, 0 handed over", "on, 0 throws taken over, 1 handed over"
+	out := k.mustRun(t, eh, preloaded, first)
+	assert.Contains(t, out, "first\ncaught 1\n")
+	assert.Contains(t, out, taken)
+	out = k.mustRun(t, eh, preloaded, second)
+	assert.Contains(t, out, "second\ncaught 1\n")
+	assert.Contains(t, out, handed)
+
+	for _, path := range []string{first, second, first} {
+		out, figures := ehasmPreload(t, k, env, path)
+		assert.Equal(t, filepath.Base(filepath.Dir(path))+"\ncaught 1\n", out)
+		assert.Contains(t, figures, taken)
+	}
+	out = k.mustRun(t, "", preloaded, second) // the cache has the other's
+	assert.Contains(t, out, "second\ncaught 1\n")
+	assert.Contains(t, out, handed)
+
+	// Another program in the place of one that the cache has.
+	require.NoError(t, os.Rename(second, first))
+	out = k.mustRun(t, "", preloaded, first)
+	assert.Contains(t, out, "second\ncaught 1\n")
+	assert.Contains(t, out, handed)
 }

@@ -122,23 +122,33 @@ func TestPreloadAddressSanitizerStarted(t *testing.T) {
 	assert.Regexp(t, `some frames, 100 caught\n(.*\n)+0\n$`, run("LD_PRELOAD=libasan.so.8:$LD_PRELOAD ", own))
 }
 
-// TestPreloadThrows: a program whose exceptions are taken over is told nothing, one whose exceptions are not why.
+// TestPreloadThrows: a program whose exceptions are taken over is told nothing, with a build-id or without; one whose exceptions
+// are not is told why.
 func TestPreloadThrows(t *testing.T) {
 	k := makePreload(t)
 	dir := t.TempDir()
-	taken := compileTo(t, filepath.Join(dir, "taken"), "g++ -O1 eh/testdata/thrown.cc")
-	none := compileTo(t, filepath.Join(dir, "none"), "g++ -O1 -Wl,--build-id=none eh/testdata/thrown.cc")
-	_, said := ehasmPreload(t, k, nil, taken)
-	assert.Empty(t, said)
-	_, said = ehasmPreload(t, k, nil, none)
-	assert.Equal(t, "ehasm: "+none+": no build-id to find it by in the cache\n"+
-		"ehunwind: none: none of its exceptions was taken over: there is no eh_elf for "+none+
-		"; it has no build-id, so it needs one beside it: 'ehasm build PATH'\n", said)
-	_, said = ehasmPreload(t, k, []string{"EHASM_STATS=1"}, taken)
-	assert.Contains(t, said, "exceptions: on, 100 throws taken over, 0 handed over, ")
-	_, said = ehasmPreload(t, k, []string{"EHASM_STATS=1"}, none)
+	for _, flag := range []string{"--build-id", "--build-id=none"} {
+		taken := compileTo(t, filepath.Join(dir, "taken"), "g++ -O1 eh/testdata/thrown.cc -Wl,"+flag)
+		_, said := ehasmPreload(t, k, nil, taken)
+		assert.Empty(t, said)
+		_, said = ehasmPreload(t, k, []string{"EHASM_STATS=1"}, taken)
+		assert.Contains(t, said, "exceptions: on, 100 throws taken over, 0 handed over, ")
+	}
+
+	none := compileTo(t, filepath.Join(dir, "none"), "g++ -O1 eh/testdata/thrown.cc")
+	eh := buildFor(t, k, filepath.Join(dir, "eh"), "--deps", none)
+	require.NoError(t, os.Remove(filepath.Join(eh, "none.eh_elf.so")))
+	env := []string{"EHASM_PRELOADED=0", "LD_PRELOAD=" + k.path("libehunwind-preload.so") + ":" + k.path("libgcc/libgcc_s.so.1")}
+	assert.Equal(t, "ehunwind: none: none of its exceptions was taken over: there is no eh_elf for "+none+
+		"; 'ehasm preload --with PATH' makes one\n", k.mustRun(t, eh, env, none))
+	said := k.mustRun(t, eh, append(env, "EHASM_STATS=1"), none)
 	assert.Contains(t, said, "exceptions: on, 0 throws taken over, 100 handed over, ")
 	assert.Regexp(t, "the last throw was handed over at 0x[0-9a-f]+ in "+none+", which has no eh_elf\n", said)
+
+	// Nothing to find an eh_elf by.
+	bare := compileTo(t, filepath.Join(dir, "bare"), "gcc -O1 testdata/preload/traced.c -Wl,--build-id=none,--no-eh-frame-hdr")
+	_, said = ehasmPreload(t, k, nil, bare)
+	assert.Contains(t, said, "ehasm: "+bare+": neither a build-id nor an .eh_frame_hdr to find it by in the cache; 'ehasm build' puts its eh_elf beside it\n")
 }
 
 // TestPreloadNewerLibgcc: a program that needs a version which our libgcc_s lacks starts without it.

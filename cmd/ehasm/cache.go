@@ -24,7 +24,7 @@ Usage:
   ehasm cache --prune --only PATH...
 `
 
-const cacheMore = `build --cache, preload, record and script keep eh_elfs there, one for each build-id, so each
+const cacheMore = `build --cache, preload, record and script keep eh_elfs there, one for each build-id or table, so each
 release of a library adds one. Only --prune removes them. Running programs keep what they
 have loaded; record, script and preload make again what they miss later.
 

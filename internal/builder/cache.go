@@ -2,6 +2,7 @@ package builder
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -19,11 +20,11 @@ import (
 	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
-// The cache holds an eh_elf per build-id, whatever the name of the object. It is
-// one of the places where libehunwind looks.
+// The cache holds an eh_elf per build-id, whatever the name of the object. For objects
+// without a build-id it holds one per abi.TableKey. It is one of the places where libehunwind looks.
 
-// ErrNoBuildID says why an object cannot go into the cache.
-var ErrNoBuildID = errors.New("no build-id to find it by in the cache")
+// ErrNoKey says why an object cannot go into the cache.
+var ErrNoKey = errors.New("neither a build-id nor an .eh_frame_hdr to find it by in the cache; 'ehasm build' puts its eh_elf beside it")
 
 // CacheFolder returns the user's cache of eh_elfs, by XDG_CACHE_HOME or HOME.
 func CacheFolder(getenv func(string) string) (string, error) {
@@ -115,7 +116,7 @@ func cacheNameOf(in *find.Input) (string, error) {
 	if err != nil { // it is not compiled either
 		return "", nil
 	}
-	name, _ := CacheName(object.BuildID()) // "" without a build-id
+	name, _ := nameOf(object) // "" without a key
 	return name, nil
 }
 
@@ -123,15 +124,31 @@ func cacheNameOf(in *find.Input) (string, error) {
 // build-id.
 func CacheName(buildID []byte) (string, error) {
 	if len(buildID) < 2 { // the first byte names a folder
-		return "", ErrNoBuildID
+		return "", ErrNoKey
 	}
-	id := hex.EncodeToString(buildID)
-	return filepath.Join(id[:2], id[2:]+abi.Suffix), nil
+	return cacheName(buildID, ""), nil
+}
+
+func cacheName(key []byte, kind string) string {
+	id := hex.EncodeToString(key)
+	return filepath.Join(id[:2], id[2:]+kind+abi.Suffix)
+}
+
+// nameOf returns the path, relative to the cache folder, of the eh_elf of an object.
+func nameOf(o *dwarfcfa.Object) (string, error) {
+	if id := o.BuildID(); len(id) > 0 {
+		return CacheName(id)
+	}
+	key, err := abi.TableKey(o.File())
+	if err != nil {
+		return "", ErrNoKey
+	}
+	return cacheName(binary.BigEndian.AppendUint64(nil, key), ".table"), nil
 }
 
 // NewCacheJobs makes a job for every input; the build-id, read later, gives the
 // target. Objects with the same build-id share an eh_elf, so targets cannot
-// clash.
+// clash. Objects without one that have the same key take each other's place.
 func NewCacheJobs(inputs []*find.Input) []*Job {
 	jobs := make([]*Job, len(inputs))
 	for i, in := range inputs {
@@ -141,8 +158,8 @@ func NewCacheJobs(inputs []*find.Input) []*Job {
 }
 
 // intoCache gives the job its target.
-func (j *Job) intoCache(cache string, buildID []byte) error {
-	name, err := CacheName(buildID)
+func (j *Job) intoCache(cache string, o *dwarfcfa.Object) error {
+	name, err := nameOf(o)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,6 @@ func TestCacheName(t *testing.T) {
 	assert.Equal(t, "ab/0cff.eh_elf.so", name)
 	for _, id := range [][]byte{nil, {1}} {
 		_, err := CacheName(id)
-		assert.ErrorIs(t, err, ErrNoBuildID)
+		assert.ErrorIs(t, err, ErrNoKey)
 	}
 }

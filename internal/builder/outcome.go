@@ -54,7 +54,7 @@ func compileJob(ctx context.Context, j *Job, opt *Options, gate *publisher) (o *
 		return o.refused(err, opt.Strict)
 	}
 	if opt.Cache != "" {
-		if err := j.intoCache(opt.Cache, object.BuildID()); err != nil {
+		if err := j.intoCache(opt.Cache, object); err != nil {
 			return o.refused(err, opt.Strict)
 		}
 	}
@@ -125,7 +125,7 @@ func skipReason(err error) (reason string, none bool) {
 	if errors.As(err, &damage) || errors.Is(err, dwarfcfa.ErrTruncated) || errors.Is(err, dwarfcfa.ErrBadEncoding) {
 		return "damaged", false
 	}
-	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo, ErrNoBuildID} {
+	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo, ErrNoKey} {
 		if errors.Is(err, kind) {
 			return kind.Error(), true
 		}

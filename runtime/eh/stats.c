@@ -26,9 +26,9 @@ void ehasm_throws(uint64_t *taken, uint64_t *handed, uint64_t *stopped)
 static void print(void)
 {
     char line[512];
-    bool eh_elf = false, build_id;
+    bool eh_elf = false;
     uint64_t stopped = atomic_load(&ehx_stopped_);
-    const char *path = ehu_object_path_(stopped, &eh_elf, &build_id);
+    const char *path = ehu_object_path_(stopped, &eh_elf);
     int n = snprintf(line, sizeof line,
                      "ehasm: exceptions: %s, %lu throws taken over, %lu handed over, %lu frames learnt, %lu calls handed over, %lu routines asked\n",
                      ehx_active_ ? "on" : "off", count(COUNT_THROWS), count(COUNT_THROWS_HANDED_OVER), count(COUNT_LEARNED),

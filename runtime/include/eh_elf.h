@@ -154,7 +154,7 @@ typedef struct {
  * The desc of the note that locates the table of sites, type
  * EH_ELF_NOTE_SITES_TYPE; its format is in docs/abi.md, section 6.
  */
-enum { EH_ELF_NOTE_SITES_TYPE = 3, EH_ELF_SITES_VERSION = 4 };
+enum { EH_ELF_NOTE_SITES_TYPE = 3, EH_ELF_SITES_VERSION = 5 };
 
 typedef struct {
     uint32_t version; /* EH_ELF_SITES_VERSION */

@@ -34,8 +34,8 @@ extern void ehasm_throws(uint64_t *taken, uint64_t *handed, uint64_t *stopped) _
 static void say_why(const char *what, uint64_t stopped, const char *otherwise)
 {
     char why[PATH_MAX + 100];
-    bool eh_elf = false, build_id = false;
-    const char *path = stopped != 0 ? ehu_object_path_(stopped, &eh_elf, &build_id) : NULL;
+    bool eh_elf = false;
+    const char *path = stopped != 0 ? ehu_object_path_(stopped, &eh_elf) : NULL;
     if (!ehp_ready_)
         strcpy(why, "there is no memory for a table of objects");
     else if (stopped == 0)
@@ -43,8 +43,7 @@ static void say_why(const char *what, uint64_t stopped, const char *otherwise)
     else if (!path)
         strcpy(why, "the last leads through code of no object");
     else if (!eh_elf)
-        snprintf(why, sizeof why, "there is no eh_elf for %s; %s", path,
-                 build_id ? "'ehasm preload --with PATH' makes one" : "it has no build-id, so it needs one beside it: 'ehasm build PATH'");
+        snprintf(why, sizeof why, "there is no eh_elf for %s; 'ehasm preload --with PATH' makes one", path);
     else
         snprintf(why, sizeof why, "the last leads through %s, whose table ends at %#" PRIx64, path, stopped);
     ehu_say_("ehunwind: %s: none of %s was taken over: %s\n", program_invocation_short_name, what, why);

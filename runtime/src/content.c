@@ -60,10 +60,11 @@ uint64_t ehu_xxh64_(const void *bytes, size_t n)
 /* ------------------------------------------------------------------- the object */
 
 struct look {
-    const struct ehu_content *content;
+    const struct ehu_content *content; /* null: the segment PT_GNU_EH_FRAME */
     uint64_t bias;
     const void *headers;
-    bool same;
+    uint64_t hash;
+    bool found; /* there are such bytes, and hash is theirs */
 };
 
 /* read_only reports whether a range is mapped from the file by a segment that is not writable. */
@@ -81,12 +82,18 @@ static bool read_only(const struct dl_phdr_info *info, uint64_t low, uint64_t si
 static int look(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct look *l = arg;
-    const struct ehu_content *c = l->content;
+    struct ehu_content c = {0};
     (void)size;
     if (info->dlpi_addr != l->bias || info->dlpi_phdr != l->headers)
         return 0;
-    l->same = read_only(info, c->low, c->size) &&
-              ehu_xxh64_((const void *)(uintptr_t)(l->bias + c->low), c->size) == c->hash;
+    if (l->content)
+        c = *l->content;
+    for (int i = 0; !l->content && i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_GNU_EH_FRAME)
+            c = (struct ehu_content){.low = info->dlpi_phdr[i].p_vaddr, .size = info->dlpi_phdr[i].p_memsz};
+    l->found = c.size > 0 && read_only(info, c.low, c.size);
+    if (l->found)
+        l->hash = ehu_xxh64_((const void *)(uintptr_t)(l->bias + c.low), c.size);
     return 1;
 }
 
@@ -94,7 +101,19 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg)
 bool ehu_same_content_(const struct ehu_content *c, uint64_t bias, const void *headers)
 {
     struct look l = {.content = c, .bias = bias, .headers = headers};
-    if (c->size > 0)
-        dl_iterate_phdr(look, &l);
-    return l.same;
+    dl_iterate_phdr(look, &l);
+    return l.found && l.hash == c->hash;
+}
+
+/*
+ * ehu_table_key_ stores the key by which a cache finds the eh_elf of an object without a build-id: abi.TableKey, its highest byte
+ * first. It returns false if the object has none.
+ */
+bool ehu_table_key_(uint64_t bias, const void *headers, uint8_t key[TABLE_KEY])
+{
+    struct look l = {.bias = bias, .headers = headers};
+    dl_iterate_phdr(look, &l);
+    for (int i = 0; i < TABLE_KEY; i++)
+        key[i] = (uint8_t)(l.hash >> (56 - 8 * i));
+    return l.found;
 }

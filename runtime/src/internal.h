@@ -14,7 +14,7 @@
 #include "chain.h"
 #include "ehunwind.h"
 
-enum { PAGE = 4096, RED_ZONE = 128, MAX_BUILD_ID = 64 };
+enum { PAGE = 4096, RED_ZONE = 128, MAX_BUILD_ID = 64, TABLE_KEY = 8 };
 
 /* ---------------------------------------------------------------- trust.c, search.c, content.c, load.c */
 
@@ -66,6 +66,7 @@ void ehu_unload_(struct ehu_elf *elf);
 void ehu_abandon_elfs_(void);
 bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted);
 uint64_t ehu_xxh64_(const void *bytes, size_t n);
+bool ehu_table_key_(uint64_t bias, const void *headers, uint8_t key[TABLE_KEY]);
 bool ehu_same_content_(const struct ehu_content *c, uint64_t bias, const void *headers);
 /* Calls take with each possible path of the eh_elf until it returns true. */
 void ehu_search_(const struct ehu_wanted *wanted, bool secure, bool (*take)(const char *path, void *arg), void *arg);
@@ -162,9 +163,8 @@ _Static_assert(offsetof(struct ehu_table, n) == TABLE_N && offsetof(struct ehu_t
  */
 bool ehu_catch_up_(uint64_t loads);
 
-/* Returns the path of the object that holds pc, or null if none does, and stores whether
-   it has an eh_elf, and a build-id. Not for handlers. */
-const char *ehu_object_path_(uint64_t pc, bool *eh_elf, bool *build_id);
+/* Returns the path of the object that holds pc, or null if none does, and stores whether it has an eh_elf. Not for handlers. */
+const char *ehu_object_path_(uint64_t pc, bool *eh_elf);
 
 void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *eh_elfs);
 

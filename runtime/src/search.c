@@ -47,18 +47,37 @@ static bool in_folder(const char *dir, size_t len, const struct ehu_wanted *w, t
     return len > 0 && ends(take, arg);
 }
 
-/* in_cache tries BASE/ehasm/.build-id/xx/yyyy.eh_elf.so. */
-static bool in_cache(const char *base, const char *below, const struct ehu_wanted *w, take_fn *take, void *arg)
+/* What a cache finds an eh_elf by: a build-id, or the key of the object's table. */
+struct key {
+    uint8_t bytes[MAX_BUILD_ID];
+    size_t size;
+    const char *kind; /* follows them in the name */
+};
+
+static struct key key_of(const struct ehu_wanted *w)
 {
-    if (base[0] != '/' || w->build_id_size < 2)
+    struct key k = {.size = w->build_id_size, .kind = ""};
+    memcpy(k.bytes, w->build_id, w->build_id_size);
+    if (k.size == 0 && ehu_table_key_(w->bias, w->headers, k.bytes)) {
+        k.size = TABLE_KEY;
+        k.kind = ".table";
+    }
+    return k;
+}
+
+/* in_cache tries BASE/ehasm/.build-id/xx/yyyy.eh_elf.so. */
+static bool in_cache(const char *base, const char *below, const struct key *k, take_fn *take, void *arg)
+{
+    if (base[0] != '/' || k->size < 2)
         return false;
     used = 0;
     add_text(base);
     add_text(below);
     add_text("/ehasm/.build-id/");
-    add_hex(w->build_id, 1);
+    add_hex(k->bytes, 1);
     add_text("/");
-    add_hex(w->build_id + 1, w->build_id_size - 1);
+    add_hex(k->bytes + 1, k->size - 1);
+    add_text(k->kind);
     return ends(take, arg);
 }
 
@@ -74,8 +93,9 @@ void ehu_search_(const struct ehu_wanted *w, bool secure, take_fn *take, void *a
             return;
         p = *end ? end + 1 : NULL;
     }
+    struct key k = key_of(w);
     const char *xdg = ehu_getenv_(secure, "XDG_CACHE_HOME"), *home = ehu_getenv_(secure, "HOME");
-    if (xdg ? in_cache(xdg, "", w, take, arg) : home && in_cache(home, "/.cache", w, take, arg))
+    if (xdg ? in_cache(xdg, "", &k, take, arg) : home && in_cache(home, "/.cache", &k, take, arg))
         return;
-    in_cache("/usr/lib", "", w, take, arg);
+    in_cache("/usr/lib", "", &k, take, arg);
 }

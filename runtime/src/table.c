@@ -456,14 +456,13 @@ void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *
         *eh_elfs += t->loaded[i].elf != NULL;
 }
 
-const char *ehu_object_path_(uint64_t pc, bool *eh_elf, bool *build_id)
+const char *ehu_object_path_(uint64_t pc, bool *eh_elf)
 {
     const struct ehu_table *t = ehu_table_of_(atomic_load(&ehu_current_));
     for (size_t i = 0; t && i < t->num_loaded; i++)
         for (int r = 0; r < t->loaded[i].num_ranges; r++)
             if (pc >= t->loaded[i].low[r] && pc < t->loaded[i].high[r]) {
                 *eh_elf = t->loaded[i].elf != NULL;
-                *build_id = t->loaded[i].build_id_size > 0;
                 return t->loaded[i].path;
             }
     return NULL;

@@ -72,6 +72,17 @@ type Table struct {
 	Functions     []Function
 }
 
+// LSDAs yields the addresses of the areas that the functions of t have. t may be nil.
+func (t *Table) LSDAs() iter.Seq[Addr] {
+	return func(yield func(Addr) bool) {
+		for i := 0; t != nil && i < len(t.Functions); i++ {
+			if f := &t.Functions[i]; f.LSDA != 0 && !yield(f.LSDA) {
+				return
+			}
+		}
+	}
+}
+
 // Report counts functions that could not be decoded, with reasons.
 type Report struct {
 	BadLSDAs int     // functions whose exception table cannot be read: the personality routine is asked
