@@ -11,6 +11,9 @@ func (f *flow) callNever(pc uint64, in *x86.Inst) bool {
 	if f.never[pc] {
 		return true
 	}
+	if f.helperFollows(pc + uint64(in.Len)) {
+		return true
+	}
 	img := f.p.img
 	if in.Args[0].Kind == x86.KRel {
 		t := in.Target(pc)
@@ -21,6 +24,16 @@ func (f *flow) callNever(pc uint64, in *x86.Inst) bool {
 		return img.noRetGOT[a] || img.exitsGOT[a] && f.exits(pc)
 	}
 	return false
+}
+
+// helperFollows reports whether calls lead to next, the address behind a call, and the code there returns to its caller:
+// the call does not come back, since it would return with what belongs to the frame of the code before it.
+func (f *flow) helperFollows(next uint64) bool {
+	if f.beginner == nil || !f.p.called.has(next) {
+		return false
+	}
+	g := f.p.find(next)
+	return g >= 0 && f.p.fns[g].Lo != next && f.p.comesBack(next, 0)
 }
 
 // exits reports whether the first argument of the call at pc is a constant other than 0.

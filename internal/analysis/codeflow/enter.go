@@ -1,6 +1,7 @@
 package codeflow
 
 import (
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -43,7 +44,8 @@ func (f *flow) process(g int) {
 
 // popsReturn finds parts that are not entered by calls, since they would remove their own return address: such as
 // _dl_runtime_resolve, which a PLT jumps to with two words pushed. It notes them in f.own, so that they begin as their row
-// says, and reports whether there are new ones.
+// says, and reports whether there are new ones. A part whose row describes another frame counts also if it does not
+// return, and only a stored address, or the symbol of an empty function before it, says that calls lead to it.
 //
 // Without rows, such a part is a label whose address is taken, and the code after it shows the state (see label). If that shows
 // nothing, code with the alignment of functions begins as after a call, and other code only if one of its rets confirms it.
@@ -56,6 +58,9 @@ func (f *flow) popsReturn() (found bool) {
 			continue
 		}
 		own := q.above && (q.other || f.beginner == nil)
+		if q.other && f.p.weaklyNamed(lo) {
+			own = own || !q.returns || len(f.parts) > 1 || len(f.p.extOf[q.i]) > 0 // what returns may come from elsewhere
+		}
 		if f.beginner == nil && q.fn.Shared && !f.p.isCalled(lo) {
 			if s, ok := f.label(lo, true); ok {
 				own = own || s.Regs[rsp] != baseAt(0, -8)
@@ -216,8 +221,9 @@ func (f *flow) rest(p *part) {
 			if ok = label; !label {
 				s, basis, ok = f.assume(pos)
 			}
-			if f.beginner != nil && quiet && ok {
-				f.shownByRet(pos, &s)
+			if f.beginner != nil && quiet && ok && !f.shownByRet(pos, &s) && !f.prologue(pos, &s) &&
+				in.Op == x86.OpPOP && f.p.called.has(pos) && !s.IsInitial() {
+				s.move(-8) // it takes its return address off what the row describes
 			}
 			p.begun = append(p.begun, pos)
 		}
@@ -244,19 +250,19 @@ func (f *flow) rest(p *part) {
 	}
 }
 
-// shownByRet corrects the state s that a row gives at pos, where nothing leads to, if the code after pos shows by its ret
-// that the CFA is elsewhere.
-func (f *flow) shownByRet(pos uint64, s *State) {
+// shownByRet reports whether the code after pos, where nothing leads to, shows by its ret where the CFA is. It corrects the
+// state s that a row gives if that is elsewhere.
+func (f *flow) shownByRet(pos uint64, s *State) bool {
 	r := s.Regs[rsp]
 	if r.Kind != Base || r.Reg != 0 || !s.ReturnKept() { // the row's CFA may be another place
-		return
+		return false
 	}
 	if !f.returnsSoon(pos) {
-		return
+		return false
 	}
 	shown, ok := f.label(pos, false)
 	if !ok || shown.Regs[rsp] == r {
-		return
+		return ok
 	}
 	for h := range uint8(16) {
 		if CalleeSaved>>h&1 != 0 && shown.Saved(h).Kind == Lost {
@@ -264,6 +270,41 @@ func (f *flow) shownByRet(pos uint64, s *State) {
 		}
 	}
 	*s = shown
+	return true
+}
+
+// prologue corrects the state s that a row gives at pos, where nothing leads to, if the code pushes callee-saved
+// registers there and the same row covers what follows: of the two places, the row is then about the second. It reports
+// whether it did so.
+func (f *flow) prologue(pos uint64, s *State) bool {
+	var in x86.Inst
+	var pushed uint16
+	size, code := int32(0), f.p.img.Code(pos)
+	at := 0
+	for ; at < len(code) && x86.Decode(code[at:], &in) == nil; at += int(in.Len) {
+		a, b := &in.Args[0], &in.Args[1]
+		if in.Op == x86.OpPUSH && gpr64(a) && CalleeSaved>>a.Reg&1 != 0 {
+			pushed |= 1 << a.Reg
+			size += 8
+		} else if in.Op == x86.OpSUB && gpr64(a) && a.Reg == rsp && b.Kind == x86.KImm && in.Imm == int64(uint16(in.Imm)) {
+			size += int32(in.Imm)
+		} else {
+			break
+		}
+	}
+	r := s.Regs[rsp]
+	after, ok := f.beginner.Begin(pos + uint64(at))
+	if in.Op == x86.OpPUSH || bits.OnesCount16(pushed) < 2 || !ok || r.Kind != Base || after.Regs[rsp] != r || r.Off+size > -8 {
+		return false
+	}
+	s.move(size)
+	s.dropBelow()
+	for h := range uint8(16) {
+		if pushed>>h&1 != 0 {
+			s.Regs[h] = entryOf(h)
+		}
+	}
+	return true
 }
 
 // returnsSoon reports whether a ret follows pos, in the order of the bytes, before a call, a system call and a jump back. A
@@ -298,9 +339,6 @@ func (f *flow) stops(pc uint64, in *x86.Inst) bool {
 
 // settle brings states to the leaders in f.split: the blocks that they split were interpreted earlier, as wholes.
 func (f *flow) settle() {
-	if f.beginner != nil {
-		return
-	}
 	for _, pc := range f.split {
 		if o := f.leaderOf(pc); o >= 0 {
 			f.enqueue(uint32(o))

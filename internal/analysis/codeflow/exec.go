@@ -49,6 +49,13 @@ func (s *State) top() Value {
 	return Value{}
 }
 
+// popsElsewhere reports whether a pop of register h, which is saved, has read a word that the code did not write: rsp is
+// not known, or was set to an unknown address since.
+func (s *State) popsElsewhere(h uint8) bool {
+	r := s.Regs[rsp]
+	return s.saves()>>h&1 != 0 && (r.Kind == Unknown || r.Kind == Base && r.Reg != 0 && r.Off >= 8)
+}
+
 func gpr64(a *x86.Arg) bool { return a.Kind == x86.KGPR && a.Size == 8 }
 
 // exec executes an instruction from which control goes on to the next one.
@@ -77,8 +84,8 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 				s.store(base, off, int32(in.OpSize), Value{})
 			}
 		case gpr64(a):
-			if rsp := s.Regs[rsp].Kind; rsp == Unknown && f.beginner != nil && s.Saved(a.Reg).Kind == AtCFA {
-				v = entryOf(a.Reg) // a row did not say where rsp is; the code restores what it saved
+			if f.beginner != nil && v.Kind == Unknown && CalleeSaved>>a.Reg&1 != 0 && s.popsElsewhere(a.Reg) {
+				v = entryOf(a.Reg) // what the code saved, from a stack pointer that it got back from elsewhere
 			}
 			s.Regs[a.Reg] = v
 		case a.Kind == x86.KGPR:

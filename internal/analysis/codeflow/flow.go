@@ -53,13 +53,14 @@ type part struct {
 	code []byte
 	off  int // offset of its first byte
 
-	gap    bool // code other than padding may be left unreached
-	other  bool // its row describes another state at its start than a call leaves
-	above  bool // begun as after a call, it leaves with rsp above the return address
-	level  bool // begun as after a call, it returns, or jumps to a called function, with rsp at the return address
-	breach breach
-	onward []uint64
-	begun  []uint64 // where rest began, ascending: nothing leads there
+	gap     bool // code other than padding may be left unreached
+	other   bool // its row describes another state at its start than a call leaves
+	above   bool // begun as after a call, it leaves with rsp above the return address
+	level   bool // begun as after a call, it returns, or jumps to a called function, with rsp at the return address
+	returns bool // as level, but it returns
+	breach  breach
+	onward  []uint64
+	begun   []uint64 // where rest began, ascending: nothing leads there
 }
 
 func (p *part) end() uint64 { return p.fn.Lo + uint64(len(p.code)) }
@@ -226,6 +227,9 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 		f.enqueue(uint32(o))
 	}
 	x, y := old.Regs[rsp], s.Regs[rsp]
+	if f.comesFromElsewhere(o, x, y) {
+		return
+	}
 	if x != y && x.Kind == Base && y.Kind == Base {
 		pc := f.pc(o)
 		f.conflict(pc, old, s)
@@ -246,6 +250,16 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 	if old.meet(s) {
 		f.enqueue(uint32(o))
 	}
+}
+
+// comesFromElsewhere reports whether rsp has the value x at an offset, at a known distance from the CFA, as the row there
+// says, too, and the code comes with a value y that it does not show, as the end of a longjmp does.
+func (f *flow) comesFromElsewhere(o int, x, y Value) bool {
+	if x.Kind != Base || x.Reg != 0 || y.Kind != Base || y.Reg == 0 || f.beginner == nil {
+		return false
+	}
+	row, ok := f.beginner.Begin(f.pc(o))
+	return ok && row.Regs[rsp] == x
 }
 
 // conflict handles two paths that meet with rsp at different distances from the CFA. Unless the frame pointer explains
@@ -405,6 +419,7 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 		case x86.OpRET:
 			if ph == propagate {
 				p.leaves(s, true)
+				p.returns = p.returns || s.Regs[rsp] == baseAt(0, -8)
 			}
 			if ph == handOver && basis != Guessed && !soft {
 				p.breach.atReturn(in, s, basis)
@@ -427,8 +442,12 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 			return
 		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ:
 			s.clobber(in.Writes)
-			f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
-			if in.Op == x86.OpJCC && in.Cond == x86.CondNE {
+			to, on := s, s
+			if in.Op == x86.OpJCC {
+				to, on = f.cloned(pc, in, s)
+			}
+			f.edge(p, in.Target(pc), to, basis, edgeJump, ph, soft)
+			if s = on; in.Op == x86.OpJCC && in.Cond == x86.CondNE {
 				f.equal(pc, s)
 			}
 		case x86.OpXBEGIN:
@@ -443,6 +462,11 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 			if never {
 				return
 			}
+		case x86.OpSYSCALL:
+			if r := s.Regs[rsp]; (r.Kind != Base || r.Reg != 0) && f.exitsBySyscall(pc) {
+				return
+			}
+			f.exec(pc, in, s)
 		default:
 			if ends(in.Op) {
 				return

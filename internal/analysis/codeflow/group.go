@@ -12,7 +12,7 @@ const maxParts = 64
 
 // findGroups joins the parts of a function that compilers and BOLT have moved apart (cold, warm): two functions are
 // joined if one jumps into the middle of the other, or to its beginning and nothing else refers to that, or has landing
-// pads in it. Tail calls join nothing.
+// pads in it. Tail calls join nothing, also of helpers in the middle of another function, to which calls lead.
 func (p *Program) findGroups() {
 	n := len(p.fns)
 	p.group = make([]int32, n)
@@ -45,7 +45,7 @@ func (p *Program) findGroups() {
 	}
 	for i := range p.fns {
 		for _, t := range p.sum[i].outs {
-			if g := p.find(t); g >= 0 && g != i && t != p.fns[g].Lo {
+			if g := p.find(t); g >= 0 && g != i && t != p.fns[g].Lo && !p.called.has(t) {
 				join(i, g)
 			}
 		}

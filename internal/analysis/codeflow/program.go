@@ -291,6 +291,13 @@ func (p *Program) referred(pc uint64) bool {
 // hold, has neither.
 func (p *Program) isCalled(pc uint64) bool { return p.called.has(pc) || p.img.starts[pc] }
 
+// weaklyNamed reports whether no call leads to pc, and no symbol with a size: what names it may be a symbol of an empty
+// function before it, or a table of labels.
+func (p *Program) weaklyNamed(pc uint64) bool {
+	s, ok := p.img.Symbol(pc)
+	return p.opt.Begin != nil && !p.called.has(pc) && !(ok && s.Addr == pc && s.Size > 0)
+}
+
 // callsOnly reports whether function g begins in an entry's state whatever jumps to it: a call or a symbol names it, and a table says what its
 // state is. Without a table, what jumps to it counts as much as its name.
 func (p *Program) callsOnly(g int) bool {
