@@ -18,6 +18,9 @@ func TestHandWritten(t *testing.T) {
 		// breakpad's and libasan's clone: the child pops its function from a new stack, and never gets to 1
 		{"child of a clone", frame + "mov $56,%eax\nsyscall\ntest %rax,%rax\njne 1f\npop %rax\npop %rdi\ncall *%rax\nmov %rax,%rdi\nmov $60,%eax\nsyscall\n1: call g\n" + unframe + "ret",
 			nil},
+		// Go's nanotime: where two stacks meet, the frame pointer shows that the row is about one of them
+		{"two stacks", "push %rbp\n.cfi_adjust_cfa_offset 8\n.cfi_offset 6,-16\nmov %rsp,%rbp\ntest %edi,%edi\nje 1f\nmov %rsi,%rsp\n1: call g\nmov %rbp,%rsp\npop %rbp\n.cfi_adjust_cfa_offset -8\n.cfi_restore 6\nret",
+			[]expected{{check.KindCFA, check.SeverityError, 11, "rbp+16", "rsp+16", 2}}},
 		// LuaJIT's lj_vm_cpcall: the VM's one row is about what follows the pushes
 		{"second prologue", "push %rbx\n.cfi_adjust_cfa_offset 8\n.cfi_offset 3,-16\npush %rbp\n.cfi_adjust_cfa_offset 8\n.cfi_offset 6,-24\nsub $8,%rsp\n.cfi_adjust_cfa_offset 8\ncall g\njmp *%rax\n" +
 			"push %rbx\npush %rbp\nsub $8,%rsp\ncall g\njmp *%rax",

@@ -227,7 +227,7 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 		f.enqueue(uint32(o))
 	}
 	x, y := old.Regs[rsp], s.Regs[rsp]
-	if f.comesFromElsewhere(o, x, y) {
+	if f.comesFromElsewhere(o, x, s) {
 		return
 	}
 	if x != y && x.Kind == Base && y.Kind == Base {
@@ -253,9 +253,12 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 }
 
 // comesFromElsewhere reports whether rsp has the value x at an offset, at a known distance from the CFA, as the row there
-// says, too, and the code comes with a value y that it does not show, as the end of a longjmp does.
-func (f *flow) comesFromElsewhere(o int, x, y Value) bool {
-	if x.Kind != Base || x.Reg != 0 || y.Kind != Base || y.Reg == 0 || f.beginner == nil {
+// says, too, and the code comes in a state that does not show where its CFA is, as the end of a longjmp does.
+func (f *flow) comesFromElsewhere(o int, x Value, s *State) bool {
+	if y := s.Regs[rsp]; x.Kind != Base || x.Reg != 0 || y.Kind != Base || y.Reg == 0 || f.beginner == nil {
+		return false
+	}
+	if _, _, known := s.CFA(); known {
 		return false
 	}
 	row, ok := f.beginner.Begin(f.pc(o))

@@ -23,8 +23,8 @@ func (f *flow) syscallNumber(pc uint64) int64 {
 			break
 		}
 		if in.Writes&x86.RAX.Mask() != 0 {
-			if in.Op == x86.OpMOV && in.Args[0].Kind == x86.KGPR && in.Args[0].Size >= 4 && in.Args[1].Kind == x86.KImm {
-				return in.Imm
+			if in.Op == x86.OpMOV && in.Args[0].Kind == x86.KGPR && in.Args[1].Kind == x86.KImm {
+				return in.Imm // also of mov $56,%al, behind xor %eax,%eax
 			}
 			break
 		}
