@@ -16,6 +16,7 @@ import (
 // This file is the only one that drives golang-asm; the others build its
 // instructions through it.
 
+// Package goenv has hidden the environment while golang-asm was initialised; it is put back here.
 func init() { goenv.Restore() }
 
 // ErrAssemble is wrapped by errors of golang-asm or of the layout of jumps. It
@@ -51,24 +52,24 @@ const chunkProgs = 4096
 // and the displacement is filled in when all labels are known.
 type assembler struct {
 	ctxt  *obj.Link
-	arena []obj.Prog
-	used  int
-	first *obj.Prog
+	arena []obj.Prog // instructions of the current chunk, used again for the next one
+	used  int        // of arena
+	first *obj.Prog  // of the chunk's list; nil: the chunk is empty
 	last  *obj.Prog
-	diag  []string
+	diag  []string // what golang-asm reports; any of it is a defect here
 
-	text    []byte
-	where   []int32 // by label: offset in text, -1: not yet known
-	bound   []label // labels waiting for the next instruction
-	here    []progRef
-	near    []progRef
-	local   []progRef
-	far     []progRef
-	syms    map[*obj.LSym]label
-	bySym   map[label]*obj.LSym
-	dataSym *obj.LSym
-	refs    []ref
-	fixups  []Fixup
+	text    []byte              // of the chunks that are assembled
+	where   []int32             // by label: offset in text, -1: not yet known
+	bound   []label             // labels waiting for the next instruction
+	here    []progRef           // labels bound in the chunk
+	near    []progRef           // short jumps
+	local   []progRef           // jumps whose size golang-asm chooses
+	far     []progRef           // long jumps
+	syms    map[*obj.LSym]label // labels that calls and leas name, by symbol
+	bySym   map[label]*obj.LSym // the inverse of syms
+	dataSym *obj.LSym           // stands for the data in relocations
+	refs    []ref               // displacements to be filled in by finish
+	fixups  []Fixup             // displacements to the data, for the linker of the file
 }
 
 // tables guards the set-up of golang-asm's instruction tables and its global
@@ -96,6 +97,7 @@ func newAssembler() *assembler {
 	return a
 }
 
+// newLabel returns a label without a place.
 func (a *assembler) newLabel() label {
 	a.where = append(a.where, -1)
 	return label(len(a.where) - 1)
@@ -283,7 +285,7 @@ func (a *assembler) flush() error {
 	a.text = append(a.text, sym.P[:end.Pc]...)
 	for _, h := range a.here {
 		a.where[h.to] = base + int32(h.p.Pc)
-	}
+	} // the last 4 bytes of a long jump are its displacement
 	for _, f := range a.far {
 		a.refs = append(a.refs, ref{base + int32(f.p.Pc) + int32(f.p.Isize) - 4, f.to})
 	}
@@ -325,6 +327,8 @@ func (a *assembler) finish() error {
 	return nil
 }
 
+// reg, imm, mem and memIndex make operands: a register, a constant, and memory at base +
+// index*scale + off.
 func reg(r int16) obj.Addr { return obj.Addr{Type: obj.TYPE_REG, Reg: r} }
 
 func imm(v int64) obj.Addr { return obj.Addr{Type: obj.TYPE_CONST, Offset: v} }

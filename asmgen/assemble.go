@@ -47,8 +47,8 @@ type generator struct {
 
 // rodata is the data beside the code: tables of pages, then descriptors.
 type rodata struct {
-	data     []byte
-	dataRefs []descRef
+	data     []byte            // tables of pages, then descriptors
+	dataRefs []descRef         // places of expressions in descriptors, filled in at the end
 	descs    map[string]uint32 // offsets of placed descriptors
 
 	words  int   // entries in all tables of pages
@@ -61,7 +61,7 @@ type entryLabels struct {
 	step, thunk   label // _eh_elf, and the read callback that it gives its walk
 	chain, begin  label // _eh_elf_chain_1 and what it shares with the other
 	walk          label // _eh_elf_walk
-	subroutines   label
+	subroutines   label // spill, readWord and expressions: the last part of the text
 }
 
 // lookupLabels are the places of a walk between two rows.
@@ -121,6 +121,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		return nil, err
 	}
 
+	// The order is that of the text: what runs most lies close together, subroutines last.
 	a.bind(g.text)
 	g.stepEntry()
 	g.chainEntry()
@@ -152,6 +153,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	if err := a.finish(); err != nil {
 		return nil, err
 	}
+	// Only now all labels have places.
 	for _, r := range g.dataRefs {
 		binary.LittleEndian.PutUint32(g.data[r.off:], uint32(a.where[r.to]))
 	}
@@ -286,12 +288,13 @@ type frameRows struct {
 	saved []labelRow // of save
 }
 
+// labelRow is a row that begins at a label.
 type labelRow struct {
 	label label
 	row   FrameRow
 }
 
-// now returns a copy of the current row.
+// now returns a copy of the row that holds at present: at first the one of a function's entry.
 func (f *frameRows) now() FrameRow {
 	if len(f.rows) == 0 {
 		return FrameRow{CFAOffset: 8}
@@ -301,6 +304,7 @@ func (f *frameRows) now() FrameRow {
 	return r
 }
 
+// add begins a new row at a label.
 func (f *frameRows) add(at label, r FrameRow) { f.rows = append(f.rows, labelRow{at, r}) }
 
 // push notes that a register was pushed.
@@ -338,6 +342,7 @@ func (f *frameRows) grow(at label, n int) {
 // save and restore bracket code after which the row before it applies again.
 func (f *frameRows) save(at label) { f.saved = append(f.saved, labelRow{at, f.now()}) }
 
+// restore brings the row of the last save back.
 func (f *frameRows) restore(at label) {
 	last := len(f.saved) - 1
 	f.add(at, f.saved[last].row)
@@ -350,10 +355,10 @@ func (f *frameRows) within(start, end uint32, where func(label) uint32) []FrameR
 	out := []FrameRow{{Off: start, CFAOffset: 8}}
 	for _, r := range f.rows {
 		r.row.Off = where(r.label)
-		if r.row.Off == end {
+		if r.row.Off == end { // the rest belongs to code behind an epilogue that does not exist here
 			break // after the last epilogue
 		}
-		if r.row.Off == start {
+		if r.row.Off == start { // a row at the start replaces the entry's
 			out = out[:0]
 		}
 		out = append(out, r.row)

@@ -18,6 +18,8 @@ func fastReg(i int) int { return int(plan.FastRegs[i]) }
 
 // descriptor places a row descriptor, once, and returns its offset.
 func (g *generator) descriptor(row uint32, given int) uint32 {
+	// Equal descriptors share their bytes; the key also has the labels of expressions, which are
+	// zeros in the bytes.
 	d, head, refs := descriptor(&g.plan.Table.Rows[row], given, g.exprLabel)
 	key := string(d)
 	for _, r := range refs {
@@ -26,7 +28,7 @@ func (g *generator) descriptor(row uint32, given int) uint32 {
 	if off, ok := g.descs[key]; ok {
 		return off
 	}
-	off := uint32(len(g.data) + head)
+	off := uint32(len(g.data) + head) // descriptors of tails have stepBytes before them
 	g.descs[key] = off
 	for _, r := range refs {
 		g.dataRefs = append(g.dataRefs, descRef{off: len(g.data) + r.off, to: r.to})
@@ -140,9 +142,9 @@ func (g *generator) ownTails(tail int, heads []uint32, own map[uint32]bool) ([]u
 // Bounds of the tails that have their own dispatch, and of the heads that have their own
 // tail.
 const (
-	maxHotTails  = 16
+	maxHotTails  = 16 // per object
 	maxOwnHeads  = 24
-	rangesPerOwn = 600
+	rangesPerOwn = 600 // an own tail for each so many ranges of the object
 	rangesPerHot = 400 // some 60 bytes of code in 2,000 to 3,000 of pages
 	hotAlign     = 32  // bytes; without it, walks differ by 5 % with where the code happens to lie
 )
@@ -237,6 +239,7 @@ func headSize(b *plan.Block) int {
 // headsBefore emits the heads of a tail straight before it: the last one falls
 // through, and those within reach take a short jump.
 func (g *generator) headsBefore(heads []uint32, tail label) {
+	// The jumps closest to the tail reach it with 2 bytes instead of 5: find the first of them.
 	a, p := g.asm, g.plan
 	// Distances are from the back: to the tail's begin.
 	short := len(heads) - 1
@@ -305,6 +308,7 @@ func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 	}
 	a.op(x86.AMOVQ, reg(rCFA), reg(rSP))
 	if hot {
+		// A hot tail has a copy of the dispatch, so its jump is predicted by itself.
 		g.nextStep()
 		g.findRow()
 	} else {

@@ -31,6 +31,7 @@ func (g *generator) chainEntry() {
 	a.bind(second)
 	f.push(second, abi.RBP)
 	f.grow(second, frameSize)
+	// The base of this object replaces the last one's; the pc becomes relative to it.
 	g.addConst(int64(g.plan.Base)+1, rBias, rBase)
 	g.store(rBase, slotBase)
 	a.op(x86.ASUBQ, reg(rBase), reg(rPC))

@@ -51,7 +51,8 @@ const (
 	stepLen = 3
 )
 
-// stepBytes encodes what _eh_elf needs from a tail.
+// stepBytes encodes what _eh_elf needs from a tail. All zeros: the words do not lie where a byte
+// can say.
 func stepBytes(r *dwarfcfa.Row) []byte {
 	b := make([]byte, stepLen)
 	for at, reg := range map[int]int{stepRA: abi.RIP, stepBP: abi.RBP, stepBX: abi.RBX} {
@@ -72,6 +73,7 @@ func stepBytes(r *dwarfcfa.Row) []byte {
 // CFA.
 func descriptor(r *dwarfcfa.Row, given int, expr func(dwarfcfa.ExprID) label) (b []byte, head int, refs []descRef) {
 	le := binary.LittleEndian
+	// The places of expressions' code are filled in when the text is laid out.
 	code := func(b []byte, id dwarfcfa.ExprID) []byte {
 		refs = append(refs, descRef{off: len(b), to: expr(id)})
 		return append(b, 0, 0, 0, 0)
@@ -89,6 +91,7 @@ func descriptor(r *dwarfcfa.Row, given int, expr func(dwarfcfa.ExprID) label) (b
 	default:
 		b = le.AppendUint64(append(b, descCFAReg|signal, byte(r.CFA.Reg)), uint64(r.CFA.Offset))
 	}
+	// Rules that are the default of their register are left out.
 	rule := func(reg int, rule dwarfcfa.RegRule) {
 		op := func(op byte) { b = append(b, op<<5|byte(reg)) }
 		switch rule.Kind {

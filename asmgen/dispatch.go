@@ -19,11 +19,12 @@ type pageItem struct {
 	to    int32  // itemJump: the item it leads to
 	block uint32 // itemLeave: the row block it leads to
 	long  bool   // itemJump, itemLeave: does not go through a short jump
-	size  int
-	off   int // from the page's begin
-	via   int // itemLeave, short: offset of the long jump that it takes, or -1
+	size  int    // bytes
+	off   int    // from the page's begin
+	via   int    // itemLeave, short: offset of the long jump that it takes, or -1
 }
 
+// itemKind is what an item does.
 type itemKind uint8
 
 const (
@@ -61,6 +62,7 @@ type layout interface {
 // leads to them, or directly to the row block of a page that holds one row.
 type treeLayout struct{ g *generator }
 
+// lookup emits the load of the page's word and the jump: 6 instructions.
 func (t treeLayout) lookup(first int) {
 	a := t.g.asm
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
@@ -71,6 +73,7 @@ func (t treeLayout) lookup(first int) {
 	a.op1(obj.AJMP, reg(rTmp))
 }
 
+// heads emits nothing: heads lie before their tails.
 func (t treeLayout) heads() error { return nil }
 
 // alignTail emits the heads of a tail but the last, and returns the last: it falls through to the
@@ -85,8 +88,10 @@ func (t treeLayout) alignTail(heads []uint32, tail label) ([]uint32, error) {
 	return heads[last:], g.asm.align(hotAlign)
 }
 
+// beforeTail emits the last head, or all of a tail that is not hot.
 func (t treeLayout) beforeTail(heads []uint32, tail label) { t.g.headsBefore(heads, tail) }
 
+// table reserves a word for each page; fill sets them.
 func (t treeLayout) table() error {
 	g := t.g
 	g.data = make([]byte, 4*g.words, 4*g.words+4)
@@ -184,6 +189,7 @@ func (l *pageLayout) node(t *plan.Tree, n plan.Child) {
 		l.leave(x86.AJCC, t.Targets[right])
 		l.node(t, node.Left)
 	default:
+		// Only one side can follow directly: the plan says which is looked up more often.
 		as, next, other := x86.AJCS, node.Right, node.Left
 		if node.LeftNext {
 			as, next, other = x86.AJCC, node.Left, node.Right
@@ -196,6 +202,7 @@ func (l *pageLayout) node(t *plan.Tree, n plan.Child) {
 	}
 }
 
+// leave appends a jump to a row block.
 func (l *pageLayout) leave(as obj.As, block uint32) {
 	l.items = append(l.items, pageItem{kind: itemLeave, as: as, block: block})
 }
@@ -348,6 +355,7 @@ func (g *generator) emitPage(l *pageLayout) {
 			starts[it.to] = a.newLabel()
 		}
 	}
+	// Short jumps go through long ones; both need a label at the long one's offset.
 	via := func(off int) label {
 		at, ok := l.labels[off]
 		if !ok {

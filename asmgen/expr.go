@@ -21,7 +21,7 @@ const exprPad = 8
 // in rax with carry clear, or carry set and a status in edx.
 type exprCode struct {
 	g      *generator
-	depth  int
+	depth  int           // entries on the stack
 	labels map[int]label // by index of the operation that a branch leads to
 	depths map[int]int   // depth there
 }
@@ -35,6 +35,7 @@ func (g *generator) expression(e *dwarfcfa.Expr, at label) error {
 		c.push()
 		a.op(x86.AMOVQ, reg(sCFA), reg(x86.REG_AX))
 	}
+	// Operations behind an unconditional jump are dead unless a branch leads to them.
 	reached := true
 	for i, op := range e.Ops {
 		if l, ok := c.labels[i]; ok {
@@ -105,6 +106,7 @@ func (c *exprCode) branchTo(i int) label {
 	return l
 }
 
+// op emits operation i. The top stays in rax from one operation to the next.
 func (c *exprCode) op(op dwarfcfa.ExprOp, i int) error {
 	a := c.g.asm
 	ax, cx, dx := reg(x86.REG_AX), reg(x86.REG_CX), reg(x86.REG_DX)
@@ -114,7 +116,7 @@ func (c *exprCode) op(op dwarfcfa.ExprOp, i int) error {
 		a.op(x86.AMOVQ, imm(op.Arg), ax)
 	case dwarfcfa.OpAddr:
 		c.push()
-		a.op(x86.AMOVQ, imm(op.Arg-int64(c.g.plan.Base)-1), ax)
+		a.op(x86.AMOVQ, imm(op.Arg-int64(c.g.plan.Base)-1), ax) // the base in the frame is load bias + plan base + 1
 		a.op(x86.AADDQ, mem(x86.REG_SP, 8+exprPad+slotBase), ax)
 	case dwarfcfa.OpReg:
 		c.push()
@@ -184,6 +186,7 @@ func (c *exprCode) addConst(v int64) {
 	}
 }
 
+// deref replaces the top, an address, by its low size bytes. A read that fails ends the expression.
 func (c *exprCode) deref(size int64) error {
 	a := c.g.asm
 	ax := reg(x86.REG_AX)
@@ -209,6 +212,7 @@ func (c *exprCode) binary(op dwarfcfa.ExprOp, i int) error {
 	a := c.g.asm
 	ax, cx, dx := reg(x86.REG_AX), reg(x86.REG_CX), reg(x86.REG_DX)
 	below := slot(c.depth - 2)
+	// Comparisons are signed: DWARF 5 section 2.5.1.5.
 	compare := func(set obj.As) {
 		a.op(x86.ACMPQ, below, ax)
 		a.op1(set, ax)
@@ -245,7 +249,7 @@ func (c *exprCode) binary(op dwarfcfa.ExprOp, i int) error {
 		operands()
 		a.op(x86.AMOVL, imm(63), dx)
 		a.op(x86.ACMPQ, cx, dx)
-		a.op(x86.ACMOVQHI, dx, cx)
+		a.op(x86.ACMOVQHI, dx, cx) // counts above 63 shift like 63
 		a.op(x86.ASARQ, cx, ax)
 	case dwarfcfa.OpEq:
 		compare(x86.ASETEQ)

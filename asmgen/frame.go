@@ -88,8 +88,8 @@ const (
 )
 
 // machineSave is a callee-saved register of the machine.
-type machineSave struct {
-	reg   int16
+type machineSave struct { // golang-asm's number
+	reg   int16 // DWARF number
 	dwarf uint8
 }
 
@@ -108,6 +108,7 @@ func (g *generator) saveMachine(regs []machineSave, frame *frameRows) {
 	frame.keep(g.asm.bindNew(), regs, slotSaved)
 }
 
+// loadMachine emits the loads of registers that saveMachine has stored.
 func (g *generator) loadMachine(regs []machineSave) {
 	for i, r := range regs {
 		g.loadSlot(slotSaved+8*int64(i), r.reg)

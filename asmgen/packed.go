@@ -37,7 +37,7 @@ type packedLayout struct {
 }
 
 const (
-	slotBits   = 4
+	slotBits   = 4 // a slot holds any head: the longest, a lea and a jump, has 13 bytes
 	slotSize   = 1 << slotBits
 	packedKeys = 16 // in a short record at most
 	packedLong = packedKeys + 1
@@ -50,6 +50,7 @@ const (
 	pMask  = rCFA
 )
 
+// lookup emits the lookup of the pc's page: its number is the entry's.
 func (l *packedLayout) lookup(first int) {
 	a := l.g.asm
 	l.g.store(rPC, slotPC)
@@ -214,11 +215,13 @@ func (l *packedLayout) heads() error {
 	return nil
 }
 
+// alignTail and beforeTail have nothing to emit: heads lie in slots.
 func (l *packedLayout) alignTail(heads []uint32, _ label) ([]uint32, error) { return heads, nil }
 
 func (l *packedLayout) beforeTail([]uint32, label) {}
 
-// Groups have at most 1<<mostGroup entries. The records of 1<<leastGroup always fit.
+// Groups have at most 1<<mostGroup entries. The records of 1<<leastGroup always fit: 64 records of
+// at most 770 bytes.
 const (
 	mostGroup  = 10
 	leastGroup = 6
@@ -273,8 +276,9 @@ func (l *packedLayout) group(trees []uint32, records [][]byte) bool {
 			}
 		}
 		if need > groupReach {
-			return false
+			return false // a group that does not fit is tried smaller
 		}
+		// The base lies as low as possible, so that the group shares records of those before it.
 		base := max(first, len(data)+need-groupReach)
 		binary.LittleEndian.PutUint32(data[l.bases+from>>l.groupBits*4:], uint32(base))
 		for i, t := range group {
@@ -293,4 +297,5 @@ func (l *packedLayout) group(trees []uint32, records [][]byte) bool {
 // pages has nothing to emit.
 func (l *packedLayout) pages() error { return nil }
 
+// fill has nothing to do: entries are distances inside the data.
 func (l *packedLayout) fill(func(label) uint32) int { return 0 }

@@ -51,7 +51,7 @@ func (g *generator) searchSegments(first int, weights []int) error {
 	for _, w := range weights {
 		total += w
 	}
-	// The cut that comes closest to halves.
+	// The cut that comes closest to halving the weight.
 	k, left := 1, weights[0]
 	for k < len(weights)-1 && 2*left+weights[k] < total {
 		left += weights[k]
@@ -60,6 +60,8 @@ func (g *generator) searchSegments(first int, weights []int) error {
 	below, from := weights[:k], weights[k:]
 	border := int64(g.plan.Segments[first+k].First) << g.plan.PageBits
 	a.op(x86.ACMPL, reg(rPC), imm(border))
+	// A side that is one segment without a table needs no code: the conditional jump leads to its
+	// row.
 	if s := &g.plan.Segments[first]; k == 1 && s.Table == nil {
 		a.jump(x86.AJCS, g.block[s.Block])
 		return g.searchSegments(first+k, from)

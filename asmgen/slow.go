@@ -189,7 +189,8 @@ func (g *generator) slowRules(fail label) {
 	a.bind(done)
 }
 
-// slowDone emits the end of a step: the registers in memory become the caller's.
+// slowDone emits the end of a step: the registers in memory become the caller's. Only now memory
+// changes, so that a step that fails leaves it as it was.
 func (g *generator) slowDone() {
 	a := g.asm
 	loop := a.newLabel()

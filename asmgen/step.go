@@ -31,6 +31,7 @@ var context = [...]struct {
 	{abi.RBX, int64(abi.ContextRBXOff), abi.ContextRBX},
 }
 
+// onStack is a place in the frame or above it.
 func onStack(off int64) obj.Addr { return mem(x86.REG_SP, off) }
 
 // stepEntry emits _eh_elf. Its arguments are (rdi result, rsi pc, rdx deref) and

@@ -346,6 +346,7 @@ func (g *generator) findRow() {
 	g.layout.lookup(0)
 }
 
+// store and loadSlot move a register to and from a slot of the frame.
 func (g *generator) store(r int16, slot int64) {
 	g.asm.op(x86.AMOVQ, reg(r), mem(x86.REG_SP, slot))
 }

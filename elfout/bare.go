@@ -39,6 +39,8 @@ func readBare(f *elf.File) (Info, error) {
 			dynamic = p
 		}
 	}
+	// All of the rest is read through addresses in the R segment, where file offset and address are
+	// the same.
 	at := func(addr, n uint64) []byte {
 		if addr > uint64(len(read)) || n > uint64(len(read))-addr {
 			return nil
@@ -64,6 +66,7 @@ func readBare(f *elf.File) (Info, error) {
 	}); err != nil {
 		return Info{}, err
 	}
+	// The code's data lie between the dynamic section and the table of sites, if there is one.
 	if from := alignUp(dynamic.Vaddr+dynamic.Filesz, bareAlign); from < end {
 		info.DataSize = int64(end - from)
 	}
@@ -92,7 +95,7 @@ func (info *Info) addDynamic(dynamic []byte, at func(addr, n uint64) []byte) err
 		return errors.New("the dynamic section leads nowhere")
 	}
 	info.Soname = soname
-	symbols := at(tags[elf.DT_SYMTAB], uint64(le.Uint32(hash[4:]))*elf.Sym64Size)
+	symbols := at(tags[elf.DT_SYMTAB], uint64(le.Uint32(hash[4:]))*elf.Sym64Size) // DT_HASH's second word is the number of dynamic symbols
 	for b := symbols; len(b) >= elf.Sym64Size; b = b[elf.Sym64Size:] {
 		if elf.ST_TYPE(b[4]) != elf.STT_FUNC {
 			continue

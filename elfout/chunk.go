@@ -13,12 +13,12 @@ type chunk struct {
 	name    string
 	typ     elf.SectionType
 	flags   elf.SectionFlag
-	align   uint64 // bytes, a power of two
-	entsize uint64 // bytes per entry; 0 if entries have no fixed size
-	link    *chunk // sh_link
-	info    uint32 // sh_info
-	size    uint64 // bytes
-	write   func(dst []byte)
+	align   uint64           // bytes, a power of two
+	entsize uint64           // bytes per entry; 0 if entries have no fixed size
+	link    *chunk           // sh_link
+	info    uint32           // sh_info
+	size    uint64           // bytes
+	write   func(dst []byte) // writes size bytes; called once all places are known
 
 	index   uint16 // in the section header table
 	nameOff uint32 // in .shstrtab
@@ -65,6 +65,7 @@ type strtab struct {
 	offs  map[string]uint32
 }
 
+// newStrtab returns a table that begins with the empty string, as the gABI asks.
 func newStrtab() *strtab {
 	return &strtab{bytes: []byte{0}, offs: map[string]uint32{"": 0}}
 }

@@ -31,6 +31,7 @@ const (
 	cfaRestore          = 0xc0 // | register
 )
 
+// Sizes and places of the fields that are written here.
 const (
 	dataAlign     = -8 // data alignment factor of the CIE
 	ehFrameAlign  = 8
@@ -43,7 +44,7 @@ const (
 type ehFrame struct {
 	bytes []byte // .eh_frame with pc-begin fields still zero
 	fdes  []fde
-}
+} // in order of start
 
 type fde struct {
 	off   uint32 // of the FDE in .eh_frame
@@ -120,6 +121,8 @@ func appendRows(b []byte, f asmgen.Frame) ([]byte, error) {
 			}
 			now[s.Reg] = s.Off
 		}
+		// A register without a save now, but with one in the row before, has the caller's value
+		// again.
 		for reg := range uint8(abi.NumRegs) {
 			was, had := saved[reg]
 			is, has := now[reg]

@@ -40,6 +40,7 @@ func sortForGNUHash(n int, name func(int) string, swap func(i, j int)) {
 	}})
 }
 
+// byBucket sorts through functions: the caller's elements stay of their type.
 type byBucket struct {
 	n    int
 	swap func(i, j int)
@@ -55,6 +56,7 @@ func (s byBucket) Less(i, j int) bool { return s.less(i, j) }
 // symbols from index 1 on.
 func sysvHashTable(names []string) []byte {
 	buckets := make([]uint32, numBuckets)
+	// Chains are built from the last symbol on, so that each begins with the lowest index.
 	chains := make([]uint32, len(names)+1)
 	for i := len(names); i >= 1; i-- {
 		b := sysvHash(names[i-1]) % uint32(len(buckets))

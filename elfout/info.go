@@ -66,6 +66,7 @@ func readInfo(r io.ReaderAt) (Info, error) {
 	if string(magic[:]) != elf.ELFMAG {
 		return Info{}, errors.New("not an ELF file")
 	}
+	// The headers are checked before any section is read: readers get files of any kind.
 	f, err := elffile.Open(r)
 	switch {
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):

@@ -27,6 +27,7 @@ func appendNote(b []byte, owner string, typ uint32, desc []byte) []byte {
 	return padTo(b, noteAlign)
 }
 
+// padTo appends zeros up to a multiple of align.
 func padTo(b []byte, align int) []byte {
 	for len(b)%align != 0 {
 		b = append(b, 0)
@@ -79,7 +80,7 @@ func (im *Image) noteChunk(notes []byte) *chunk {
 	c := bytesChunk(abi.NoteSection, elf.SHT_NOTE, elf.SHF_ALLOC, noteAlign, notes)
 	c.write = func(dst []byte) {
 		note := abi.SitesNote{Version: abi.SitesVersion, Addr: im.sites.addr, Size: im.sites.size}
-		copy(dst[copy(dst, notes)-abi.SitesNoteSize:], note.Bytes())
+		copy(dst[copy(dst, notes)-abi.SitesNoteSize:], note.Bytes()) // the desc of the last note
 	}
 	return c
 }

@@ -33,6 +33,7 @@ func Build(t *dwarfcfa.Table, opt Options, src Source) (*Image, *asmgen.Code, er
 	if err != nil || opt.Dispatch == plan.DispatchPacked || int64(len(image.Bytes())) <= opt.Limit() {
 		return image, code, err
 	}
+	// The tree is too large: the packed form is taken if it fits and is smaller.
 	packed, packedCode, err := opt.build(t, plan.DispatchPacked, src)
 	switch {
 	case errors.Is(err, asmgen.ErrTooLarge):
@@ -45,6 +46,7 @@ func Build(t *dwarfcfa.Table, opt Options, src Source) (*Image, *asmgen.Code, er
 	return packed, packedCode, nil
 }
 
+// build makes the file with one kind of dispatch.
 func (o Options) build(t *dwarfcfa.Table, dispatch plan.Dispatch, src Source) (*Image, *asmgen.Code, error) {
 	p, err := plan.Build(t, plan.Options{Dispatch: dispatch, Calls: o.Calls})
 	if err != nil {
