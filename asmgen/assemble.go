@@ -121,7 +121,7 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		return nil, err
 	}
 
-	// The order is that of the text: what runs most lies close together, subroutines last.
+	// The text is emitted in this order: what runs most lies close together, subroutines last.
 	a.bind(g.text)
 	g.stepEntry()
 	g.chainEntry()

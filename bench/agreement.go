@@ -6,10 +6,11 @@ import "fmt"
 // first.
 type agreement struct {
 	Same, Longer, Shorter, Other int
-	First                        string `json:",omitempty"` // difference
+	First                        string `json:",omitempty"` // of the first sample that differs, with both lists
 }
 
-// compareFrames leaves out what is no frame: a return address of zero at the end.
+// compareFrames compares the pcs of two contenders, sample by sample. It leaves out what is no
+// frame: a return address of zero at the end.
 func compareFrames(ours, theirs [][]uint64) (a agreement) {
 	for i := range ours {
 		x, y := trim(ours[i]), []uint64(nil)
@@ -17,7 +18,7 @@ func compareFrames(ours, theirs [][]uint64) (a agreement) {
 			y = trim(theirs[i])
 		}
 		k := 0
-		for k < len(x) && k < len(y) && x[k] == y[k] {
+		for k < len(x) && k < len(y) && x[k] == y[k] { // frames from the innermost on that agree
 			k++
 		}
 		switch {
@@ -38,6 +39,7 @@ func compareFrames(ours, theirs [][]uint64) (a agreement) {
 	return a
 }
 
+// trim drops zeros at the end, but leaves one pc.
 func trim(pcs []uint64) []uint64 {
 	for len(pcs) > 1 && pcs[len(pcs)-1] == 0 {
 		pcs = pcs[:len(pcs)-1]

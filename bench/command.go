@@ -21,7 +21,7 @@ var scriptCommands = []string{"ehasm", "ehasm, eh_elfs cached", "perf"}
 // seconds.
 type commandResult struct {
 	Name      string
-	Bytes     int64
+	Bytes     int64 // of the recording
 	Wall, CPU map[string][]float64
 }
 
@@ -33,13 +33,14 @@ func measureCommand(cfg config, rec recording, rounds int) (*commandResult, erro
 		return nil, err
 	}
 	res.Bytes = st.Size()
+	// Without --cache=false, a full cache; the empty one is for both other commands.
 	cache, empty := filepath.Join(cfg.dir, "perf", "cache"), filepath.Join(cfg.dir, "perf", "empty")
 	ehasm := filepath.Join(cfg.dir, "ehasm")
 	if err := fillCache(cfg, cache, ehasm, rec.path); err != nil {
 		return nil, err
 	}
 	for range rounds {
-		for _, i := range rand.Perm(len(scriptCommands)) {
+		for _, i := range rand.Perm(len(scriptCommands)) { // in random order, so that drift of the machine hits all alike
 			home, args := empty, []string{ehasm, "script", "-q", "--max-stack=127", "--cache=false", "-i", rec.path}
 			switch i {
 			case 1:

@@ -48,14 +48,15 @@ func contenders() []contender {
 	)
 }
 
-// Patterns and sets that the step benchmark measures.
+// pattern is how stacks are walked: which set, and in which order. Key names it in the results.
 type pattern struct {
 	Key  string // in the results
-	Set  string
+	Set  string // name of a set that the driver knows
 	Mode string // the driver's name: hot, turn, cold
-	What string
+	What string // for the report
 }
 
+// stepPatterns returns the patterns of the step benchmark, from warm to cold.
 func stepPatterns() []pattern {
 	return []pattern{
 		{"hot", "all", "hot", "each real stack again and again"},
@@ -67,7 +68,8 @@ func stepPatterns() []pattern {
 	}
 }
 
-// eligible reports whether a contender takes part in a pattern.
+// eligible reports whether a contender takes part in a pattern. Synthetic stacks are walked only by
+// contenders that take registers and memory of others.
 func (c contender) eligible(p pattern) bool {
 	return !p.isSynthetic() || c.Name != goName && !c.Live
 }

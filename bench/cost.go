@@ -55,7 +55,7 @@ func costMain(args []string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[1], args[2:]...)
-	// Its own process group, so that what it starts ends with it.
+	// Its own process group, so that what it starts ends with it. A compiler driver starts several.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	begin := time.Now()
@@ -63,7 +63,7 @@ func costMain(args []string) int {
 	c := cost{Wall: time.Since(begin).Seconds(), TimedUp: ctx.Err() != nil}
 	if s := cmd.ProcessState; s != nil {
 		c.CPU = (s.UserTime() + s.SystemTime()).Seconds()
-		if u, ok := s.SysUsage().(*syscall.Rusage); ok {
+		if u, ok := s.SysUsage().(*syscall.Rusage); ok { // Linux gives kilobytes
 			c.Peak = u.Maxrss << 10
 		}
 	}

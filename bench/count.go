@@ -31,7 +31,7 @@ func measureCounts(dir string) (r countResults, err error) {
 		return r, err
 	}
 	file := filepath.Join(out, "cg")
-	s, err := openSession(dir, []string{"valgrind", "-q", "--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=" + file,
+	s, err := openSession(dir, []string{"valgrind", "-q", "--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=" + file, // counts only between the driver's client requests
 		"--max-stackframe=1000000000"})
 	if err != nil {
 		return r, err
@@ -40,7 +40,7 @@ func measureCounts(dir string) (r countResults, err error) {
 		return r, err
 	}
 	frames := map[string]uint64{}
-	for _, set := range countSets {
+	for _, set := range countSets { // by label NAME/SET: frames of one pass
 		names := []string{"nothing"}
 		for _, c := range contenders() {
 			if c.Name == goName || !c.eligible(pattern{Set: set}) || c.Slow && set != "all" {
@@ -87,7 +87,8 @@ func measureCounts(dir string) (r countResults, err error) {
 
 // split tells instructions for a call from those for a step. A synthetic stack of
 // 30 frames takes two calls, libc and the driver's outermost frame, or with max 1
-// one for each frame.
+// one for each frame. One call more than steps share a stack of 30 frames; two equations give call
+// and step.
 func (r *countResults) split(variant string) (call, step float64, ok bool) {
 	counts := r.PerStep["bytes2000"]
 	whole, ok1 := counts["walk"+variant]
@@ -115,6 +116,8 @@ func readCallgrind(file string) (map[string]int64, error) {
 	return totals, nil
 }
 
+// readCallgrindDump returns the label and the instructions of one dump; callgrind writes the label
+// as "desc:".
 func readCallgrindDump(path string) (label string, total int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -26,14 +26,14 @@ type driver struct {
 
 // module is an object that the driver has loaded.
 type module struct {
-	Index            int
+	Index            int    // the driver's number for it
 	Start, End, Bias uint64 // run-time addresses of its code, and its load bias
 	Path             string
 }
 
 // liveStack is a real stack of the driver.
 type liveStack struct {
-	RSP, Hi uint64
+	RSP, Hi uint64 // rsp in its innermost frame, and one past its highest address
 	Kind    string // the libraries that its chain goes through
 }
 
@@ -79,6 +79,7 @@ func (d *driver) command(format string, args ...any) ([]string, error) {
 	return lines, nil
 }
 
+// answer reads lines up to "ok" or "error WHY"; the latter wraps errRefused.
 func (d *driver) answer() (lines []string, err error) {
 	for {
 		line, err := d.out.ReadString('\n')
@@ -96,6 +97,7 @@ func (d *driver) answer() (lines []string, err error) {
 	}
 }
 
+// close ends the driver and waits for it.
 func (d *driver) close() error {
 	io.WriteString(d.in, "quit\n")
 	d.in.Close()
@@ -159,12 +161,13 @@ func (d *driver) pcs(contender, set string) ([][]uint64, error) {
 
 // measurement is the answer to a command that measures: one pass over a set.
 type measurement struct {
-	NS     float64
-	Frames uint64
+	NS     float64 // of one pass
+	Frames uint64  // of one pass
 }
 
 func (m measurement) perFrame() float64 { return m.NS / float64(m.Frames) }
 
+// measure sends a command whose answer is one line with time and frames.
 func (d *driver) measure(format string, args ...any) (m measurement, err error) {
 	lines, err := d.command(format, args...)
 	if err != nil {

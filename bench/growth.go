@@ -21,7 +21,7 @@ func (s *session) fakeModule(path string) (int, error) {
 		return 0, err
 	}
 	i := len(s.Modules)
-	m := module{Index: i, Bias: fakeBase + uint64(i)<<36, Path: path}
+	m := module{Index: i, Bias: fakeBase + uint64(i)<<36, Path: path} // 64 GB for each
 	m.Start, m.End = m.Bias+uint64(t.Low()), m.Bias+uint64(t.High())
 	if _, err := s.command("fake %#x %#x %#x", m.Start, m.End, m.Bias); err != nil {
 		return 0, err

@@ -52,6 +52,7 @@ func field(path, name, separator string) string {
 	return ""
 }
 
+// output returns the first line that a program prints, or "" if it cannot be run.
 func output(name string, args ...string) string {
 	b, _ := exec.Command(name, args...).Output()
 	return firstLine(string(b))

@@ -27,13 +27,14 @@ const compileLimit = 300 * time.Second
 // largestGrowth bounds .eh_frame of the objects that growth is measured with.
 const largestGrowth = 8 << 20
 
+// config is what the command line asks for.
 type config struct {
-	dir, sources string
-	roots        []string
+	dir, sources string   // everything is written to dir; sources has the driver's C files
+	roots        []string // folders to choose objects from
 	quick        bool
-	only         string
-	rounds       int
-	begin        time.Time
+	only         string    // a part; "": all but perf
+	rounds       int       // of the step benchmark
+	begin        time.Time // start of the program, for progress
 }
 
 // wants reports whether a part should run.
@@ -42,6 +43,7 @@ func (c config) wants(part string) bool { return c.only == "" && part != partPer
 // partPerf is the part about recordings, which runs only by itself.
 const partPerf = "perf"
 
+// progress prints a line with the seconds since the start to standard error.
 func (c config) progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%6.1fs %s\n", time.Since(c.begin).Seconds(), fmt.Sprintf(format, args...))
 }
@@ -85,6 +87,7 @@ type results struct {
 	Perf    *perfResults
 }
 
+// run does the wanted parts and writes their results.
 func run(cfg config) error {
 	r := &results{Machine: readMachine(cfg.dir), Quick: cfg.quick}
 	if cfg.wants(partPerf) {
@@ -144,6 +147,7 @@ func (c config) objects() []object {
 	return chosen
 }
 
+// writeResults writes results.json, the plots and report.md, and prints the report.
 func writeResults(cfg config, r *results) error {
 	b, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {

@@ -31,7 +31,7 @@ func findObjects(roots []string) []object {
 				return nil
 			}
 			info, err := e.Info()
-			if err != nil || info.Size() < 16<<10 {
+			if err != nil || info.Size() < 16<<10 { // smaller ones have hardly any rows
 				return nil
 			}
 			st, ok := info.Sys().(*syscall.Stat_t)
@@ -97,6 +97,7 @@ func choose(all []object, n int) []object {
 	}
 	largest := float64(all[len(all)-1].EHFrame)
 	taken := make([]bool, len(all))
+	// Equal factors are equal steps of the logarithm.
 	var list []object
 	for i := range n {
 		want := first * math.Pow(largest/first, float64(i)/float64(n-1))
@@ -106,6 +107,7 @@ func choose(all []object, n int) []object {
 				continue
 			}
 			c := math.Abs(math.Log(float64(o.EHFrame) / want))
+			// A well-known object within half a step counts as a perfect match.
 			if c < math.Log(largest/first)/float64(n-1)/2 && isWellKnown(o.Path) {
 				c = 0
 			}
@@ -122,6 +124,8 @@ func choose(all []object, n int) []object {
 	return list
 }
 
+// isWellKnown reports whether a path in /usr ends in one of wellKnown, which may leave out a
+// version.
 func isWellKnown(path string) bool {
 	return strings.HasPrefix(path, "/usr/") && slices.ContainsFunc(wellKnown, func(w string) bool {
 		i := strings.LastIndex(path, w)

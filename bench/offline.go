@@ -14,8 +14,8 @@ import (
 type offline struct {
 	spans     ehelf.Spans
 	snapshots []snapshot
-	buf       []uint64
-	flush     []byte
+	buf       []uint64 // of pcs; longer than any stack here
+	flush     []byte   // written before cold walks
 }
 
 // newOffline loads the eh_elfs of one variant.
@@ -43,6 +43,7 @@ func (o *offline) walk(s *snapshot) int {
 	return n
 }
 
+// pcs returns the frames of each stack, for the comparison with the reference.
 func (o *offline) pcs(ids []int) [][]uint64 {
 	var all [][]uint64
 	for _, id := range ids {
@@ -54,7 +55,7 @@ func (o *offline) pcs(ids []int) [][]uint64 {
 
 // measure does what the driver's run command does.
 func (o *offline) measure(ids []int, mode string) (m measurement) {
-	const batches, batchNS = 5, 20000
+	const batches, batchNS = 5, 20000 // of 20 microseconds each, as the driver has them
 	if mode == "turn" {
 		pass := func() (frames int) {
 			for _, id := range ids {
@@ -69,6 +70,7 @@ func (o *offline) measure(ids []int, mode string) (m measurement) {
 	for _, id := range ids {
 		s := &o.snapshots[id]
 		if mode == "cold" {
+			// One byte of each cache line, over more memory than the cache holds.
 			for i := 0; i < len(o.flush); i += 64 {
 				o.flush[i]++
 			}

@@ -60,7 +60,7 @@ func (c *commandResult) over(base string) spreadOf {
 func (r *perfResults) targets() []target {
 	var list []target
 	for _, u := range r.Unwind {
-		if u.Samples < 500 {
+		if u.Samples < 500 { // too few for a judgement
 			continue
 		}
 		for _, t := range []struct {

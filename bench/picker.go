@@ -47,6 +47,8 @@ func usable(r *dwarfcfa.Row) bool {
 	return r.CFA.Offset%8 == 0 && -low <= maxSynthFrame
 }
 
+// lowestSlot returns the lowest offset from the CFA at which a row finds a saved register, 0 if
+// none is saved.
 func lowestSlot(r *dwarfcfa.Row) (low int64) {
 	for _, rule := range r.Regs {
 		if rule.Kind == dwarfcfa.RuleOffset {
@@ -93,13 +95,14 @@ func candidates(s *dwarfcfa.Section, t *dwarfcfa.Table) []candidate {
 // picker draws pcs of usable rows.
 type picker struct {
 	rows   []candidate
-	upTo   []uint64 // bytes covered by rows[:i+1]
+	upTo   []uint64 // by row i: bytes covered by rows[:i+1]
 	rng    *rand.Rand
-	byByte bool
+	byByte bool // pcs are uniform over bytes, not over rows
 }
 
 var errNoRows = errors.New("no row that a synthetic stack can use")
 
+// newPicker returns a picker over rows; equal seeds give equal stacks.
 func newPicker(rows []candidate, byByte bool, seed uint64) (*picker, error) {
 	if len(rows) == 0 {
 		return nil, errNoRows

@@ -34,6 +34,7 @@ func writePlots(dir string, r *results) error {
 	return nil
 }
 
+// save writes a plot as SVG and PNG; w and h are its size.
 func save(p *plot.Plot, w, h font.Length, dir, name string) error {
 	for _, ext := range []string{".svg", ".png"} {
 		if err := p.Save(w, h, filepath.Join(dir, name+ext)); err != nil {
@@ -43,6 +44,7 @@ func save(p *plot.Plot, w, h font.Length, dir, name string) error {
 	return nil
 }
 
+// newPlot returns an empty plot with titles of the axes.
 func newPlot(title, x, y string) *plot.Plot {
 	p := plot.New()
 	p.Title.Text = title
@@ -92,7 +94,7 @@ func plotSpeed(dir string, s *stepResults) error {
 				continue
 			}
 			largest = math.Max(largest, v.Max)
-			at := float64(y) + 0.3 - 0.15*float64(k)
+			at := float64(y) + 0.3 - 0.15*float64(k) // the patterns of a contender lie above each other inside its row
 			pts = append(pts, plotter.XY{X: v.Median, Y: at})
 			bar, err := plotter.NewLine(plotter.XYs{{X: v.Min, Y: at}, {X: v.Max, Y: at}})
 			if err != nil {
@@ -164,6 +166,7 @@ func plotBars(dir string, s *stepResults) error {
 // least is where the bars begin, in ns per frame.
 const least = 0.5
 
+// grid returns the lines behind a plot, in light grey.
 func grid() *plotter.Grid {
 	g := plotter.NewGrid()
 	g.Horizontal.Color = color.RGBA{235, 235, 235, 255}
@@ -183,7 +186,7 @@ func (decades) Ticks(lo, hi float64) []plot.Tick {
 				continue
 			}
 			tick := plot.Tick{Value: v}
-			if m == 1 || hi/lo < 5000 {
+			if m == 1 || hi/lo < 5000 { // labels of 2 and 5 only where there is room
 				tick.Label = tickText(v)
 			}
 			t = append(t, tick)
@@ -192,6 +195,7 @@ func (decades) Ticks(lo, hi float64) []plot.Tick {
 	return t
 }
 
+// tickText writes the value of a tick: 1k, 5M.
 func tickText(v float64) string {
 	if v >= 1e6 {
 		return fmt.Sprintf("%.0fM", v/1e6)
@@ -237,7 +241,7 @@ func plotSize(dir string, r *results) error {
 		p.Add(line, dots)
 		p.Legend.Add(fmt.Sprintf("%s (geometric mean %.2f)", variants()[v].Name, mean), dots)
 	}
-	p.X.Min, p.X.Max = 0, math.Max(p.X.Max+0.05, 1.2)
+	p.X.Min, p.X.Max = 0, math.Max(p.X.Max+0.05, 1.2) // a ratio of 1 is always in view
 	p.NominalY(names...)
 	p.Y.Min, p.Y.Max = -0.7, float64(len(names))+1.2
 	return save(p, 18*vg.Centimeter, vg.Length(len(names))*0.6*vg.Centimeter+4*vg.Centimeter, dir, "size")

@@ -15,7 +15,7 @@ import (
 type snapshot struct {
 	Regs   abi.Regs
 	Hi     uint64 // one past its highest address
-	Memory []byte // from its rsp on
+	Memory []byte // from its rsp on, up to Hi
 }
 
 // ReadWord returns the memory of the stack for the reference evaluator.
@@ -64,6 +64,7 @@ type tables struct {
 	table   []*dwarfcfa.Table
 }
 
+// find returns the module that holds a run-time address.
 func (t *tables) find(pc uint64) (int, bool) {
 	i := sort.Search(len(t.modules), func(i int) bool { return t.modules[i].End > pc })
 	return i, i < len(t.modules) && t.modules[i].Start <= pc
@@ -82,6 +83,7 @@ func (t *tables) walk(s *snapshot) ([]frame, abi.Status) {
 		if status := t.table[i].Step(&regs, s, t.modules[i].Bias); status != abi.StatusOK {
 			return frames, status
 		}
+		// The CFA must rise, or a damaged table would go round for ever.
 		if regs.Reg[abi.RSP] <= rsp && len(frames) > 0 {
 			return frames, abi.StatusUnreadable
 		}
@@ -103,7 +105,7 @@ func agree(got []uint64, want []frame) error {
 	if len(got) > len(want)+harness {
 		return fmt.Errorf("%d frames, not %d", len(got), len(want))
 	}
-	got = got[len(got)-len(want):]
+	got = got[len(got)-len(want):] // frames are compared from the outermost in, since the harness' own come first
 	for i := range want {
 		if got[i] != want[i].PC {
 			return fmt.Errorf("frame %d: %#x, not %#x", i, got[i], want[i].PC)

@@ -94,10 +94,12 @@ func (r *results) behind(b *strings.Builder) {
 	}
 }
 
+// failed reports whether a contender's frames were wrong in any set.
 func (s *stepResults) failed(contender string) bool {
 	return slices.ContainsFunc(s.Failures, func(f failure) bool { return f.Contender == contender })
 }
 
+// stepText writes the part about steps: ns per frame, ratios, and who found other frames.
 func (r *results) stepText(b *strings.Builder) {
 	s := r.Step
 	frames := slices.Sorted(slices.Values(s.Frames))
@@ -166,6 +168,7 @@ func (s *stepResults) table(b *strings.Builder, patterns []pattern, list []conte
 	}
 }
 
+// countText writes the part about counted instructions.
 func (r *results) countText(b *strings.Builder) {
 	if r.Count == nil {
 		return

@@ -5,6 +5,7 @@ import (
 	"strings"
 )
 
+// sizeText writes the part about sizes, with SFrame beside them.
 func (r *results) sizeText(b *strings.Builder) {
 	if len(r.Size) == 0 {
 		return
@@ -40,6 +41,7 @@ func (r *results) sizeText(b *strings.Builder) {
 	}
 }
 
+// row writes the line of one object.
 func (o sizeResult) row(b *strings.Builder, name string) {
 	if o.Error != "" {
 		fmt.Fprintf(b, "| %s | %d | **%s** |\n", name, o.EHFrame+o.Hdr, o.Error)
@@ -53,6 +55,7 @@ func (o sizeResult) row(b *strings.Builder, name string) {
 	b.WriteString("\n")
 }
 
+// growthText writes the part about speed by size of the object.
 func (r *results) growthText(b *strings.Builder) {
 	if len(r.Growth) == 0 {
 		return
@@ -71,6 +74,7 @@ func (r *results) growthText(b *strings.Builder) {
 	}
 }
 
+// buildText writes the part about building.
 func (r *results) buildText(b *strings.Builder) {
 	if len(r.Build) > 0 {
 		b.WriteString("\n## Build\n\n`ehasm build -j1`, verification included.\n\n| object | .eh_frame | seconds | CPU seconds | peak memory |\n| --- | --- | --- | --- | --- |\n")
@@ -84,6 +88,7 @@ func (r *results) buildText(b *strings.Builder) {
 	}
 }
 
+// costRow writes the line of one build.
 func costRow(b *strings.Builder, o object, c cost) {
 	fmt.Fprintf(b, "| %s | %s | %.2f | %.2f | %s |\n", o.Path, bytesText(o.EHFrame), c.Wall, c.CPU, bytesText(c.Peak))
 }

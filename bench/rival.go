@@ -12,7 +12,7 @@ import (
 
 // timing is what a pass over all samples took.
 type timing struct {
-	NS     int64
+	NS     int64 // of the thread's processor time
 	Frames int64
 }
 
@@ -32,9 +32,10 @@ type rival struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Reader
-	scratch string
+	scratch string // file for answers
 }
 
+// startRival starts a program on a flat file.
 func startRival(program, flat string) (*rival, error) {
 	r := &rival{cmd: exec.Command(program, flat), scratch: flat + ".answers"}
 	r.cmd.Stderr = os.Stderr
@@ -52,6 +53,7 @@ func startRival(program, flat string) (*rival, error) {
 	return r, r.cmd.Start()
 }
 
+// command sends a line and returns the line that answers it.
 func (r *rival) command(line string) (string, error) {
 	if _, err := fmt.Fprintln(r.in, line); err != nil {
 		return "", err
@@ -63,6 +65,7 @@ func (r *rival) command(line string) (string, error) {
 	return strings.TrimSpace(answer), nil
 }
 
+// pass and answers are as unwinder says.
 func (r *rival) pass(mode string) (t timing, err error) {
 	answer, err := r.command("pass " + mode)
 	if err == nil {
@@ -72,6 +75,7 @@ func (r *rival) pass(mode string) (t timing, err error) {
 }
 
 func (r *rival) answers() ([][]uint64, error) {
+	// Answers are many: they come through a file, as a count and the pcs for each sample.
 	if _, err := r.command("answers " + r.scratch); err != nil {
 		return nil, err
 	}

@@ -26,25 +26,26 @@ type sample struct {
 type flat struct {
 	path    string
 	samples []sample
-	mapping []byte
+	mapping []byte // of the whole file
 }
 
-const flatMagic = 0x74616c66666c6568
+const flatMagic = 0x74616c66666c6568 // the text "helfflat", as perf/flat.h has it
 
 // flatWriter writes the words and strings of the file.
 type flatWriter struct {
 	*bufio.Writer
-	offset int
-	err    error
+	offset int   // bytes written so far
+	err    error // the first one
 }
 
+// words writes 64-bit little-endian words.
 func (w *flatWriter) words(v ...uint64) {
 	for _, x := range v {
 		w.bytes(binary.LittleEndian.AppendUint64(nil, x))
 	}
 }
 
-// bytes pads to 8.
+// bytes pads to 8. So all words in the file are aligned.
 func (w *flatWriter) bytes(b []byte) {
 	var pad [7]byte
 	for _, p := range [][]byte{b, pad[:-len(b)&7]} {
@@ -78,6 +79,8 @@ func flatten(recording, path string, objects *unwind.Objects) (*flat, error) {
 	defer body.Close()
 
 	f := &flat{path: path}
+	// Samples go to a temporary file first: objects and maps, which precede them, are known only at
+	// the end.
 	w := &flatWriter{Writer: bufio.NewWriter(body)}
 	maps, spaces := map[*unwind.Maps]int{}, map[space]int{}
 	var list []*unwind.Maps
@@ -89,6 +92,7 @@ func flatten(recording, path string, objects *unwind.Objects) (*flat, error) {
 			maps[s.Maps] = m
 			list = append(list, s.Maps)
 		}
+		// Processes that execute another program have other mappings with the same pid.
 		sp := space{pid: s.PID}
 		if all := s.Maps.All(); len(all) > 0 {
 			sp.lowest = unwind.Mapping{Start: all[0].Start, Object: all[0].Object}

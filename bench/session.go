@@ -26,6 +26,7 @@ type session struct {
 	fast      int                  // module with the synthetic stacks: libc
 }
 
+// note adds a line to what the report says was left out.
 func (s *session) note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
@@ -80,7 +81,7 @@ func (s *session) load() error {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
 	}
-	if s.fast < 0 {
+	if s.fast < 0 { // synthetic stacks are made of libc's rows
 		return errors.New("the driver has no libc")
 	}
 	_, err := s.command("ehunwind %s", filepath.Join(s.dir, "eh_elfs", variants()[0].Name))

@@ -23,7 +23,7 @@ type formatsResult struct {
 
 // formatLine is a table and who walks by it.
 type formatLine struct {
-	What    string
+	What    string // of the table: sections, or code and data
 	Bytes   int
 	Samples []float64
 
@@ -51,7 +51,7 @@ func (s *session) measureFormats(rounds int) ([]formatsResult, error) {
 		}
 		list = append(list, *r)
 	}
-	rng := rand.New(rand.NewPCG(3, 9))
+	rng := rand.New(rand.NewPCG(3, 9)) // fixed, so that runs are comparable
 	for range rounds {
 		for k := range list {
 			for _, i := range rng.Perm(len(list[k].Lines)) {
@@ -80,6 +80,7 @@ func (s *session) formats(mi int, set string, base uint64) (*formatsResult, erro
 	if err != nil {
 		return nil, err
 	}
+	// Each version is written, and read by what walks with it.
 	var stored []*sframe.Section
 	var files []string
 	for version := uint8(1); version <= 3; version++ {
@@ -210,7 +211,7 @@ func (w *storedWalk) one(st *synthStack, pcs []uint64) int {
 	pc, rsp, rbp := st.Regs.Reg[abi.RIP], st.Regs.Reg[abi.RSP], st.Regs.Reg[abi.RBP]
 	n := 0
 	for n < len(pcs) {
-		row, ok, err := w.section.Find(pc - 1 - w.bias)
+		row, ok, err := w.section.Find(pc - 1 - w.bias) // all frames are behind a call: the byte before the return address
 		if !ok || err != nil || row.Outermost {
 			break
 		}
@@ -235,6 +236,7 @@ func (w *storedWalk) one(st *synthStack, pcs []uint64) int {
 	return n
 }
 
+// check compares the frames of all stacks with what they were made from.
 func (w *storedWalk) check() error {
 	pcs := make([]uint64, 100)
 	for i := range w.set.Stacks {
@@ -246,6 +248,7 @@ func (w *storedWalk) check() error {
 	return nil
 }
 
+// measure walks each stack again and again, as the driver's hot mode does.
 func (w *storedWalk) measure() (m measurement, err error) {
 	const batches, batchNS = 5, 20000
 	pcs := make([]uint64, 100)
@@ -257,6 +260,7 @@ func (w *storedWalk) measure() (m measurement, err error) {
 	return m, nil
 }
 
+// formatsText writes the part about the tables of one object.
 func (r *results) formatsText(b *strings.Builder) {
 	if len(r.Formats) == 0 {
 		return

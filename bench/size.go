@@ -21,6 +21,7 @@ type sizeResult struct {
 // variantSize is the code and data of one eh_elf.
 type variantSize struct{ Text, Data int }
 
+// total is what a walk needs of the file: the rest is ELF.
 func (v variantSize) total() int { return v.Text + v.Data }
 
 // ratio is code and data over .eh_frame and .eh_frame_hdr.
@@ -28,6 +29,7 @@ func (r sizeResult) ratio(v int) float64 {
 	return float64(r.Variants[v].total()) / float64(r.EHFrame+r.Hdr)
 }
 
+// measureSize compiles one object with each variant.
 func measureSize(o object) (r sizeResult) {
 	r.object = o
 	t, report, file, err := readTable(o.Path)
@@ -81,6 +83,7 @@ func measureSFrame(dir, sources string) (r sframeResult) {
 	return r
 }
 
+// firstLine returns the first line of a text.
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line

@@ -9,6 +9,7 @@ import (
 // spreadOf is the least, first quartile, middle and largest of some values.
 type spreadOf struct{ Min, Quartile, Median, Max float64 }
 
+// newSpread returns the spread of values, NaN throughout if there are none.
 func newSpread(v []float64) spreadOf {
 	if len(v) == 0 {
 		return spreadOf{math.NaN(), math.NaN(), math.NaN(), math.NaN()}
@@ -27,6 +28,7 @@ func median(s []float64) float64 {
 	return (s[n/2-1] + s[n/2]) / 2
 }
 
+// ok reports whether there were values.
 func (s spreadOf) ok() bool { return !math.IsNaN(s.Median) }
 
 // String gives the middle and, in parentheses, the range.
@@ -67,6 +69,7 @@ func ratios(num, den []float64) []float64 {
 	return r
 }
 
+// geomean returns the geometric mean, NaN for no values. Values must be positive.
 func geomean(v []float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()

@@ -11,12 +11,12 @@ import (
 // stepResults are ns per frame by pattern, contender and round.
 type stepResults struct {
 	Rounds   int
-	Stacks   int
-	Cache    int64   // bytes of the last-level cache
-	Flush    int64   // bytes written before each cold walk
-	Frames   []int   // of each real stack
-	Run      float64 // frames in one object before the stack goes to another, mean
-	Samples  map[string]map[string][]float64
+	Stacks   int                             // real ones
+	Cache    int64                           // bytes of the last-level cache
+	Flush    int64                           // bytes written before each cold walk
+	Frames   []int                           // of each real stack
+	Run      float64                         // frames in one object before the stack goes to another, mean
+	Samples  map[string]map[string][]float64 // by pattern, contender: of each round
 	Failures []failure
 	Absent   map[string]string // contenders that did not run, and why
 }
@@ -55,6 +55,7 @@ func (s *session) checkAll(r *stepResults, off *offline) error {
 				continue
 			}
 			if err != nil {
+				// Contenders must agree with the reference before their time means anything.
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
 			f := failure{Contender: c.Name, Set: p.Set, Of: len(got)}
@@ -94,7 +95,7 @@ func (s *session) runSteps(r *stepResults, off *offline, cfg stepConfig, progres
 				r.Samples[p.Key] = map[string][]float64{}
 			}
 			list := contenders()
-			rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+			rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] }) // so no contender always runs after the same one
 			for _, c := range list {
 				if !c.eligible(p) || r.Absent[c.Name] != "" || c.Slow && p.isSynthetic() && round >= cfg.SlowRounds {
 					continue
@@ -124,7 +125,7 @@ func (s *session) meanRun() float64 {
 		last := -1
 		pc := s.snapshots[i].Regs.Reg[abi.RIP]
 		for _, f := range stack {
-			if m, _ := s.tables.find(pc - 1); m != last {
+			if m, _ := s.tables.find(pc - 1); m != last { // return addresses: the byte before is in the caller
 				runs++
 				last = m
 			}

@@ -21,8 +21,8 @@ type synthOptions struct {
 // synthStack is a stack that was made so that its frames unwind as planned.
 type synthStack struct {
 	Regs   abi.Regs
-	Hi     uint64
-	Frames []frame
+	Hi     uint64  // one past its highest address
+	Frames []frame // the planned ones, innermost first
 }
 
 // synthSet is a number of stacks in one block of memory.
@@ -50,7 +50,7 @@ func synthesize(rows []candidate, opt synthOptions) (*synthSet, error) {
 	}
 	set := &synthSet{Base: opt.Base}
 	for range opt.Stacks {
-		set.Memory = append(set.Memory, make([]byte, 64+8*p.rng.IntN(32))...)
+		set.Memory = append(set.Memory, make([]byte, 64+8*p.rng.IntN(32))...) // stacks begin at different distances, so that they do not compete for the same cache sets
 		for len(set.Memory)%16 != 0 {
 			set.Memory = append(set.Memory, 0)
 		}
@@ -69,7 +69,7 @@ func (s *synthSet) one(p *picker, opt synthOptions) synthStack {
 	st.Regs.Valid = abi.CalleeSaved | 1<<abi.RSP | 1<<abi.RIP
 	st.Regs.Reg[abi.RSP] = sp
 	for i := range abi.RSP {
-		st.Regs.Reg[i] = p.rng.Uint64() >> 20
+		st.Regs.Reg[i] = p.rng.Uint64() >> 20 // values below 2^44, which are no kernel addresses
 	}
 	var home uint64 // address of the word that rbp was restored from; 0: the registers
 	setRBP := func(v uint64) {
@@ -84,6 +84,7 @@ func (s *synthSet) one(p *picker, opt synthOptions) synthStack {
 	for i := range opt.Frames {
 		cfa := sp + uint64(row.CFA.Offset)
 		if row.CFA.Reg == abi.RBP {
+			// The CFA does not depend on rsp here: choose how far up it lies.
 			cfa = sp + uint64(-lowestSlot(row)) + 8*uint64(p.rng.IntN(16))
 			setRBP(cfa - uint64(row.CFA.Offset))
 		}
@@ -100,7 +101,7 @@ func (s *synthSet) one(p *picker, opt synthOptions) synthStack {
 		}
 		ra := opt.Bottom
 		slot := cfa + uint64(row.Regs[abi.RIP].Offset)
-		if i < opt.Frames-1 {
+		if i < opt.Frames-1 { // the last frame returns to Bottom, where every walk ends
 			pc, row = p.pick()
 			ra = uint64(pc) + 1 + opt.Bias
 		}
@@ -113,12 +114,14 @@ func (s *synthSet) one(p *picker, opt synthOptions) synthStack {
 	return st
 }
 
+// grow extends the memory to the address hi.
 func (s *synthSet) grow(hi uint64) {
 	if n := int(hi - s.Base); n > len(s.Memory) {
 		s.Memory = append(s.Memory, make([]byte, n-len(s.Memory))...)
 	}
 }
 
+// put writes a word at an address.
 func (s *synthSet) put(addr, v uint64) {
 	binary.LittleEndian.PutUint64(s.Memory[addr-s.Base:], v)
 }

@@ -17,6 +17,7 @@ type target struct {
 	Why     string   // where nothing was measured
 }
 
+// value is what the target is judged by.
 func (t target) value() spreadOf {
 	if t.Packed {
 		return t.Other
@@ -40,6 +41,7 @@ func (t target) verdict() string {
 	return fmt.Sprintf("**missed, %.2fx to go**", 1/factor)
 }
 
+// wanted is the limit as the report shows it.
 func (t target) wanted() string {
 	if t.AtLeast {
 		return fmt.Sprintf(">= %s", short(t.Limit))
@@ -83,6 +85,7 @@ func (r *results) targets() []target {
 	return append(append(r.walkTargets(), r.sizeTargets()...), r.growthTarget())
 }
 
+// sizeTargets compares sizes of libc and of all objects.
 func (r *results) sizeTargets() []target {
 	libc := [2]spreadOf{newSpread(nil), newSpread(nil)}
 	mean := libc
@@ -104,6 +107,7 @@ func (r *results) sizeTargets() []target {
 	}
 }
 
+// sizeRatios returns the ratios of one variant, of the objects that it could be made for.
 func (r *results) sizeRatios(v int) (all []float64) {
 	for _, o := range r.Size {
 		if o.Error == "" {
@@ -126,6 +130,7 @@ func (r *results) growthTarget() target {
 	return t
 }
 
+// baseName returns the part of a path behind the last slash.
 func baseName(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
 // bytesText writes a size with a unit.

@@ -34,6 +34,7 @@ type unwindResult struct {
 	Unwinders  map[string]*unwinderResult
 }
 
+// unwinderResult is what one unwinder took for a recording.
 type unwinderResult struct {
 	Cold      float64              // ns per frame of the first pass, less compiling
 	Compile   float64              // seconds that went into compiling
@@ -117,7 +118,7 @@ func firstPass(u unwinder) (*unwinderResult, [][]uint64, error) {
 		return nil, nil, err
 	}
 	res := &unwinderResult{PerFrame: map[string][]float64{}, Frames: t.Frames}
-	if o, ok := u.(*ours); ok {
+	if o, ok := u.(*ours); ok { // compiling is not unwinding: it is reported beside it
 		res.Compile = float64(o.compile) / 1e9
 		t.NS -= o.compile
 	}

@@ -22,7 +22,7 @@ type variant struct {
 // variants returns the kinds of eh_elf that are compared: tree is what 'ehasm build' makes by default.
 func variants() []variant {
 	return []variant{
-		{"tree", plan.DispatchTree},
+		{"tree", plan.DispatchTree}, // what 'ehasm build' makes of most objects
 		{"packed", plan.DispatchPacked},
 	}
 }

@@ -12,18 +12,19 @@ import (
 // comparison is the programs that read one recording at the same time, sample by
 // sample.
 type comparison struct {
-	data, ehasm string
-	show        int
+	data, ehasm string // paths of the recording and of ehasm
+	show        int    // how many differing samples are printed
 
 	perf, ours *tool
 	gaps       *tool // ours that stops at code of no file, as perf does
-	ends       *ends
+	ends       *ends // why each of ehasm's walks ended
 
 	result
 	outermost map[string]bool   // places in which ehasm's walks end by the table
 	last      map[[2]string]int // samples by the last frames of perf's stack and ours
 }
 
+// run compares all samples. The error joins what the programs say at their end.
 func (c *comparison) run() (r *result, err error) {
 	c.outermost, c.last = make(map[string]bool), make(map[[2]string]int)
 	err = c.start()
@@ -37,6 +38,7 @@ func (c *comparison) run() (r *result, err error) {
 		err = errors.Join(err, t.close())
 	}
 	err = errors.Join(err, c.ends.close())
+	// Only now all places are known in which walks end by the table.
 	for k, n := range c.last {
 		perf, our := isOutermost(k[0], c.outermost), isOutermost(k[1], c.outermost)
 		if perf {
@@ -52,6 +54,7 @@ func (c *comparison) run() (r *result, err error) {
 	return &c.result, err
 }
 
+// start starts perf script and three runs of ehasm on the recording.
 func (c *comparison) start() (err error) {
 	if c.perf, err = startTool("perf", "script", "--no-inline", "-i", c.data); err != nil {
 		return err
@@ -113,6 +116,7 @@ func (c *comparison) read(t *tool, ours *sample) (*sample, error) {
 	return s, nil
 }
 
+// count adds one sample: the same frames, or one stack is the beginning of the other, or neither.
 func (r *result) count(perf, our *sample, same bool) {
 	switch n, m := len(perf.ips), len(our.ips); {
 	case same:

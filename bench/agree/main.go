@@ -17,10 +17,10 @@ type result struct {
 	name                     string
 	samples, same            int
 	sameGaps                 int // samples that agree with --frame-pointers=gaps
-	deeper, shallower, other int
+	deeper, shallower, other int // how ehasm's stack relates to perf's, where they differ
 	frames, lines            int // frames of the samples that agree; those whose line is the same
 	perfOutermost            int // stacks that end in an outermost frame
-	ourOutermost, onlyPerf   int
+	ourOutermost, onlyPerf   int // in ehasm's; in perf's alone
 }
 
 func main() {
@@ -41,6 +41,7 @@ func main() {
 	report(all)
 }
 
+// percent writes n of of with two digits; only a full count is "100 %".
 func percent(n, of int) string {
 	if of == 0 {
 		return "-"
@@ -51,6 +52,7 @@ func percent(n, of int) string {
 	return fmt.Sprintf("%.2f %%", float64(100*n)/float64(of))
 }
 
+// report writes both tables in Markdown.
 func report(all []*result) {
 	fmt.Println("| recording | samples | same frames | ehasm deeper | shallower | other | lines of these that are the same | same with --frame-pointers=gaps |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- |")

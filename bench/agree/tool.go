@@ -14,8 +14,8 @@ import (
 // innermost first.
 type sample struct {
 	head  string
-	lines []string
-	ips   []string
+	lines []string // frames as perf writes them
+	ips   []string // their addresses
 }
 
 // key returns the part of the first line that all versions of perf write alike: up to
@@ -40,6 +40,7 @@ type tool struct {
 	in   *bufio.Scanner
 }
 
+// startTool starts a program that writes samples.
 func startTool(name string, args ...string) (*tool, error) {
 	t := &tool{cmd: exec.Command(name, args...)}
 	pipe, err := t.cmd.StdoutPipe()
@@ -52,6 +53,7 @@ func startTool(name string, args ...string) (*tool, error) {
 	return t, t.cmd.Start()
 }
 
+// close reads what is left, so that the program can end, and waits for it.
 func (t *tool) close() error {
 	if t == nil {
 		return nil
@@ -117,6 +119,7 @@ type ends struct {
 	in   *json.Decoder
 }
 
+// startEnds starts ehasm with an output that says why a walk ended.
 func startEnds(ehasm, data string) (*ends, error) {
 	e := &ends{cmd: exec.Command(ehasm, "script", "-q", perfDepth, "--format=json", "-i", data)}
 	pipe, err := e.cmd.StdoutPipe()
@@ -127,12 +130,14 @@ func startEnds(ehasm, data string) (*ends, error) {
 	return e, e.cmd.Start()
 }
 
+// next returns why the walk of the next sample ended.
 func (e *ends) next() (string, error) {
 	var v struct{ End string }
 	err := e.in.Decode(&v)
 	return v.End, err
 }
 
+// close reads what is left and waits for the program.
 func (e *ends) close() error {
 	if e == nil {
 		return nil

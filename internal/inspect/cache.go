@@ -40,6 +40,7 @@ func (r *Cache) Take(folder *ehcache.Folder, limits ehcache.Limits, prune bool) 
 	return err
 }
 
+// sizeOf returns the bytes of files.
 func sizeOf(files []ehcache.File) (bytes int64) {
 	for _, f := range files {
 		bytes += f.Size

@@ -30,13 +30,15 @@ type Dump struct {
 // errNoInformation says that --pc names an address outside all tables.
 var errNoInformation = errors.New("no unwind information")
 
-// Write shows a stage of the file at path.
+// Write shows a stage of the file at path. Each stage needs those before it: the function goes from
+// file to machine code and stops at the wanted one.
 func (d *Dump) Write(path string, w io.Writer) error {
 	r, size, done, err := find.OpenFile(path)
 	if err != nil {
 		return err
 	}
 	defer done()
+	// These stages read debug information alone, which files without unwind tables have, too.
 	switch d.Stage {
 	case "lines":
 		return d.lines(path, r, size, w)
@@ -45,6 +47,7 @@ func (d *Dump) Write(path string, w io.Writer) error {
 	case "types":
 		return d.types(path, r, size, w)
 	}
+	// A .o file is read as if it had been linked alone.
 	if relocatable.IsRelocatable(r) {
 		image, err := relocatable.Link(r, size)
 		if err != nil {

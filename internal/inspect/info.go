@@ -12,7 +12,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/shown"
 )
 
-// Info says what an eh_elf was made from, what it covers, and how large its parts are.
+// Info says what an eh_elf was made from, what it covers, and how large its parts are. Its embedded
+// structs group the fields of one JSON object.
 type Info struct {
 	File       string   `json:"file"`
 	Soname     string   `json:"soname"`
@@ -25,18 +26,18 @@ type Info struct {
 	sizesJSON
 	Exports map[string]uint64 `json:"exports"` // offset by name
 	Build   []string          `json:"build"`
-	stats   compile.Stats
+	stats   compile.Stats     // for Print alone
 }
 
 // objectJSON is the object that a file was made from.
 type objectJSON struct {
-	ObjectBuildID string       `json:"object_build_id"`
-	ObjectSize    uint64       `json:"object_size"`
+	ObjectBuildID string       `json:"object_build_id"` // hexadecimal; "": none
+	ObjectSize    uint64       `json:"object_size"`     // bytes
 	Content       *contentJSON `json:"object_content,omitempty"`
 }
 
 // tableJSON is what a file covers: pcs from low up to high.
-type tableJSON struct {
+type tableJSON struct { // link-time addresses
 	Low    uint64 `json:"low"`
 	High   uint64 `json:"high"`
 	Ranges uint32 `json:"ranges"`

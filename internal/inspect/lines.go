@@ -39,7 +39,7 @@ func (d *Dump) lines(path string, r io.ReaderAt, size int64, w io.Writer) error 
 		return err
 	}
 	defer o.Close()
-	shown := 0
+	shown := 0 // lines written so far
 	each := func(yield func(Line) bool) {
 		for l := range o.Lines() {
 			if d.PC != nil && (uint64(*d.PC) < l.Start || uint64(*d.PC) >= l.End) {

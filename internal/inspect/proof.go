@@ -16,7 +16,7 @@ import (
 	"github.com/ehasm/ehasm/prove"
 )
 
-// EHElfsBelow lists the eh_elfs of a folder.
+// EHElfsBelow lists the eh_elfs of a folder. It goes into folders below; links are not followed.
 func EHElfsBelow(folder string) (paths []string, err error) {
 	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

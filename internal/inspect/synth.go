@@ -19,8 +19,8 @@ import (
 // Made holds rows and the file that they belong to.
 type Made struct {
 	Rows        *synth.Result
-	path        string
-	relocatable bool
+	path        string // of the file
+	relocatable bool   // the rows are of the linked image, not of the file
 }
 
 // MakeRows makes rows from the code of a file, which may be a relocatable object.
@@ -42,12 +42,14 @@ func MakeRows(path string, opt synth.Options) (*Made, error) {
 	}
 	object, err := dwarfcfa.NewObject(path, from, size)
 	if err != nil {
+		// The image or the file: both are read as a linked object.
 		return nil, err
 	}
 	m.Rows, err = synth.Of(object, opt)
 	return m, err
 }
 
+// A debug file names an executable or library by its sections; a .o file has none yet.
 var errRelocatable = errors.New("no debug file for a relocatable object; see --cfi")
 
 // DebugFile returns a separate debug file with the rows as .debug_frame.
@@ -91,6 +93,7 @@ type Rows struct {
 	List      []rowsFunction `json:"list,omitempty"`
 }
 
+// rowsFunction is a function of Rows.
 type rowsFunction struct {
 	Name  string `json:"name,omitempty"`
 	Start string `json:"start"`

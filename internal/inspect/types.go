@@ -29,7 +29,7 @@ var errNoTypes = errors.New("no debug information, .ctf or .BTF section with fun
 // types shows the prototypes of an object's functions: those of DWARF first, then those of
 // CTF and BTF. The file may be raw BTF.
 func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error {
-	var notes []error
+	var notes []error // what could not be read; the rest is shown nevertheless
 	shown := 0
 	lines, err := openLines(path, r, size)
 	switch {
@@ -41,6 +41,7 @@ func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error 
 		notes = append(notes, err)
 	}
 	tables, err := prototypes.OfFile(r)
+	// The same fault of the file is reported once.
 	if err != nil && !errors.Is(err, prototypes.ErrNone) && (len(notes) == 0 || notes[0].Error() != err.Error()) {
 		notes = append(notes, err)
 	}
@@ -97,6 +98,7 @@ func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error 
 	return errors.Join(append([]error{err}, notes...)...)
 }
 
+// text returns an error's text, "" for nil.
 func text(err error) string {
 	if err == nil {
 		return ""
@@ -104,6 +106,7 @@ func text(err error) string {
 	return err.Error()
 }
 
+// isELF reports whether a file begins with ELF's magic bytes; the alternative is raw BTF.
 func isELF(r io.ReaderAt) bool {
 	magic := make([]byte, len(elf.ELFMAG))
 	n, _ := r.ReadAt(magic, 0)

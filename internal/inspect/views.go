@@ -9,7 +9,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/jsonout"
 )
 
-// View is a row of .debug_line.
+// View is a row of .debug_line. Several rows may have one address: views number them (DWARF 5 has
+// no such number; binutils and GCC count alike).
 type View struct {
 	Address   string `json:"address"`
 	View      int    `json:"view"`

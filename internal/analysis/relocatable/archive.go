@@ -48,18 +48,18 @@ func Members(r io.ReaderAt, size int64) iter.Seq2[Member, error] {
 			yield(Member{}, err)
 			return
 		}
-		var names []byte
+		var names []byte // GNU's table of long names, a member that precedes those it names
 		for at := int64(len(archiveMagic)); at+memberHeader <= size; {
 			var h [memberHeader]byte
 			_, err := r.ReadAt(h[:], at)
-			n, notNumber := strconv.ParseInt(strings.TrimSpace(string(h[48:58])), 10, 64)
+			n, notNumber := strconv.ParseInt(strings.TrimSpace(string(h[48:58])), 10, 64) // bytes 48 to 57 are the size, decimal
 			at += memberHeader
 			if err != nil || notNumber != nil || string(h[58:]) != "`\n" || n < 0 || n > size-at {
 				yield(Member{}, fmt.Errorf("%w archive: member at %#x", ErrMalformed, at-memberHeader))
 				return
 			}
 			m := Member{strings.TrimRight(string(h[:16]), " "), io.NewSectionReader(r, at, n)}
-			at += (n + 1) &^ 1
+			at += (n + 1) &^ 1 // members begin at even offsets
 			switch {
 			case m.Name == "//" && n <= maxNames:
 				names = make([]byte, n)

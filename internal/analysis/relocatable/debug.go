@@ -23,7 +23,7 @@ func (l *linker) addDebug() error {
 		if err != nil {
 			return fmt.Errorf("%w: section %q: %v", ErrMalformed, s.Name, err)
 		}
-		l.image = append(l.image, make([]byte, -len(l.image)&15)...)
+		l.image = append(l.image, make([]byte, -len(l.image)&15)...) // 16 bytes of alignment, more than any of these sections needs
 		l.debug[i] = uint64(len(l.image))
 		l.image = append(l.image, data...)
 	}

@@ -58,6 +58,7 @@ func Link(r io.ReaderAt, size int64) (image []byte, err error) { return link(r, 
 // The rest of the image is the same.
 func LinkWithLines(r io.ReaderAt, size int64) (image []byte, err error) { return link(r, size, true) }
 
+// link is Link, or with lines LinkWithLines.
 func link(r io.ReaderAt, size int64, lines bool) (image []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf does that on rare malformed files
@@ -116,9 +117,9 @@ type segment struct {
 	flags          elf.ProgFlag
 	start, end     uint64 // with bytes
 	memEnd         uint64
-	sections       []int
-	addedUndefined bool
-	addedGOT       bool
+	sections       []int // of the file
+	addedUndefined bool  // undefinedSection follows the sections
+	addedGOT       bool  // gotSection follows them
 }
 
 // Sizes in bytes: of a stand-in, and of a slot of the GOT.
@@ -131,6 +132,8 @@ const (
 // layout gives addresses to all sections that a program would have in memory: first
 // read-only data, then code, then data, then sections without bytes in the file.
 func (l *linker) layout() error {
+	// Stand-ins are placed first, relative to their section, since its address depends on the
+	// others.
 	l.byName = map[string]uint64{}
 	for _, s := range l.symbols {
 		if _, ok := l.byName[s.Name]; s.Section == elf.SHN_UNDEF && s.Name != "" && !ok {
@@ -138,7 +141,7 @@ func (l *linker) layout() error {
 			l.names = append(l.names, s.Name)
 		}
 	}
-	next, limit := uint64(firstAddr), 1<<20+maxGrowth*uint64(l.fileSize)
+	next, limit := uint64(firstAddr), 1<<20+maxGrowth*uint64(l.fileSize) // what a hostile file may make of alignments
 	if len(l.file.Sections) > maxSections {
 		return fmt.Errorf("%w: %d sections", ErrMalformed, len(l.file.Sections))
 	}
@@ -169,8 +172,9 @@ func (l *linker) layout() error {
 		}
 		seg.memEnd = next
 		l.segments = append(l.segments, seg)
-		next = (next + 0xfff) &^ 0xfff
+		next = (next + 0xfff) &^ 0xfff // the next segment has other permissions: another page
 	}
+	// Now the section of stand-ins has its address.
 	for name := range l.byName {
 		l.byName[name] += l.undefined
 	}
@@ -193,6 +197,7 @@ func (l *linker) addOwn(seg *segment, next uint64) uint64 {
 	return next
 }
 
+// accessOf returns the permissions of a section's segment.
 func accessOf(s *elf.Section) elf.ProgFlag {
 	switch {
 	case s.Type == elf.SHT_NOBITS:
@@ -213,6 +218,7 @@ func (l *linker) place() {
 			_, _ = s.ReaderAt.ReadAt(l.image[l.addrs[i]:l.addrs[i]+s.FileSize], 0)
 		}
 	}
+	// A stand-in returns at once; the bytes behind it trap.
 	const retInstruction, int3 = 0xc3, 0xcc
 	for at := l.undefined; at < l.undefined+uint64(len(l.names))*standIn; at++ {
 		l.image[at] = int3
@@ -237,11 +243,13 @@ func (l *linker) address(sym uint32) (addr uint64, ok bool) {
 		return addr, ok
 	case s.Section == elf.SHN_ABS:
 		return s.Value, true
+	// Common symbols have no place of their own.
 	case s.Section == elf.SHN_COMMON:
 		return l.got, true // any address with data
 	case int(s.Section) < len(l.addrs) && l.addrs[s.Section] != 0:
 		return l.addrs[s.Section] + s.Value, true
 	}
+	// A symbol of a debug section counts from the section's beginning.
 	_, ok = l.debug[int(s.Section)]
 	return s.Value, ok
 }

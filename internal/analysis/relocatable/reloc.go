@@ -21,7 +21,7 @@ func (l *linker) relocate(i int) error {
 		base = l.addrs[s.Info]
 	}
 	if base == 0 {
-		return nil
+		return nil // the target is not in the image
 	}
 	target := l.file.Sections[s.Info]
 	if target.Type == elf.SHT_NOBITS || s.FileSize > uint64(l.fileSize) {
@@ -45,6 +45,7 @@ func (l *linker) relocate(i int) error {
 			return fmt.Errorf("section %q: offset %#x: %w", s.Name, off, err)
 		}
 		if !ok {
+			// The field keeps its addend, or zero.
 			continue
 		}
 		field := l.image[base+off:]

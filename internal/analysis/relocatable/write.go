@@ -11,6 +11,7 @@ import (
 // stringTable collects names.
 type stringTable struct{ bytes.Buffer }
 
+// add appends a name and returns its offset; the table begins with an empty name.
 func (t *stringTable) add(s string) uint32 {
 	if t.Len() == 0 {
 		t.WriteByte(0)
@@ -27,6 +28,7 @@ type sectionHeaders struct {
 	list  []elf.Section64
 }
 
+// add appends a header under a name.
 func (h *sectionHeaders) add(name string, s elf.Section64) {
 	s.Name = h.names.add(name)
 	h.list = append(h.list, s)
@@ -51,6 +53,7 @@ func (l *linker) write() []byte {
 	headers.add(".symtab", symtab)
 	headers.add(".strtab", elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(symNames.Len()), Addralign: 1})
 	tail.Write(symNames.Bytes())
+	// Offsets follow from sizes: no name may be added after the size of .shstrtab is taken.
 	own := headers.names.add(".shstrtab") // before its size is taken
 	headers.list = append(headers.list, elf.Section64{Name: own, Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(headers.names.Len()), Addralign: 1})
 	tail.Write(headers.names.Bytes())
@@ -58,6 +61,7 @@ func (l *linker) write() []byte {
 	shoff := at()
 	put(&tail, headers.list)
 
+	// The ELF header and program headers fit below firstAddr.
 	progs := l.programHeaders()
 	var head bytes.Buffer
 	put(&head, elf.Header64{
@@ -135,6 +139,7 @@ func (l *linker) symbolTable(names *stringTable, index []int, undefined int) (sy
 	return append(symbols, globals...), len(symbols)
 }
 
+// programHeaders returns a PT_LOAD for each segment that is not empty.
 func (l *linker) programHeaders() (progs []elf.Prog64) {
 	for _, seg := range l.segments {
 		if seg.memEnd > seg.start {

@@ -48,6 +48,7 @@ func Decode(b []byte) (*Table, error) {
 	return t, nil
 }
 
+// malformed returns an error that wraps ErrFormat.
 func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrFormat}, args...)...)
 }
@@ -77,6 +78,8 @@ func readHeader(b []byte) (h header, rest []byte, err error) {
 
 // readFunction reads what appendFunction has written. end is the end of the function before.
 func (st *state) readFunction(r *reader, end Addr, personalities uint64) (f Function, err error) {
+	// Bit 0 says that a personality follows, bit 1 that the start counts in bytes: see
+	// appendFunction.
 	start := r.uleb()
 	if f.Start = st.end + Addr(start>>2); start&2 == 0 {
 		f.Start = aligned(st.end) + Addr(start>>2)*alignment
@@ -85,7 +88,7 @@ func (st *state) readFunction(r *reader, end Addr, personalities uint64) (f Func
 	f.End = f.Start + Addr(size)
 	body := reader{b: r.bytes(r.uleb())}
 	if r.bad || start>>2 > 1<<32 || size > 1<<32 || f.Start < end || f.End <= f.Start {
-		return f, errors.New("bounds")
+		return f, errors.New("bounds") // larger numbers could wrap
 	}
 	if start&1 != 0 {
 		st.personality = int(min(body.uleb(), personalities+1)) - 1
@@ -133,6 +136,8 @@ func readSite(r *reader, end Addr, f *Function) Site {
 		v := r.uleb()
 		s.Kind, s.End = Kind(v&7), s.Start+Addr(v>>3)
 	}
+	// A second kind follows the arguments; they occur only where a pad is entered or the routine
+	// asked.
 	if s.Kind == kindArgs {
 		s.Args = r.uleb()
 		s.Kind = Kind(min(r.uleb(), kindArgs))
@@ -150,13 +155,14 @@ func (s *Site) inside(f *Function, end Addr) bool {
 		(!s.Kind.HasPad() || s.Pad >= f.Start && s.Pad < f.End)
 }
 
-// reader reads LEB128 numbers of at most 64 bits.
+// reader reads LEB128 numbers of at most 64 bits. After a failure, bad is set; numbers are then 0.
 type reader struct {
 	b   []byte
 	pos int
 	bad bool
 }
 
+// uleb reads a number.
 func (r *reader) uleb() uint64 {
 	v, n := binary.Uvarint(r.b[r.pos:])
 	if n <= 0 {
@@ -167,6 +173,7 @@ func (r *reader) uleb() uint64 {
 	return v
 }
 
+// bytes returns the next n bytes, which it does not copy.
 func (r *reader) bytes(n uint64) []byte {
 	if r.bad || n > uint64(len(r.b)-r.pos) {
 		r.bad = true

@@ -25,6 +25,7 @@ type SiteInfo struct {
 	Args  uint64 `json:"args,omitempty"` // bytes
 }
 
+// hex is an address as JSON and dumps have it.
 func hex(a Addr) string { return fmt.Sprintf("%#x", uint64(a)) }
 
 // personality names a function's personality routine.
@@ -53,6 +54,7 @@ func (t *Table) Describe(pc *Addr) iter.Seq[FunctionInfo] {
 			if f.LSDA != 0 {
 				info.LSDA = hex(f.LSDA)
 			}
+			// A function without a known routine has no sites: all of it is handed over.
 			if f.Personality < 0 {
 				info.Sites = append(info.Sites, SiteInfo{Start: info.Start, End: info.End, Kind: HandOver.String()})
 			}

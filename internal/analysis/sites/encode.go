@@ -33,6 +33,7 @@ const (
 // ErrFormat is wrapped by the errors of Encode and Decode.
 var ErrFormat = errors.New("malformed table of sites")
 
+// aligned rounds an address up to where functions usually begin.
 func aligned(a Addr) Addr { return (a + alignment - 1) &^ (alignment - 1) }
 
 // Encode returns the encoded table; it is empty if there is no function.
@@ -49,6 +50,7 @@ func (t *Table) Encode() ([]byte, error) {
 	var before state
 	for i := range t.Functions {
 		f := &t.Functions[i]
+		// A group begins with a state of its start alone, so that a reader can begin at any group.
 		if i%perGroup == 0 {
 			before = groupState(f.Start, base)
 			groups = le.AppendUint32(groups, uint32(f.Start-base))
@@ -88,6 +90,8 @@ func groupState(start, base Addr) state { return state{start, base, unknown} }
 
 // appendFunction appends a function: start, size, and the size and content of its body.
 func (st *state) appendFunction(b []byte, f *Function) []byte {
+	// The start counts from the end before: in bytes, or, if aligned, in multiples of the
+	// alignment.
 	start := uint64(f.Start-st.end)<<2 | 2
 	if f.Start%alignment == 0 {
 		start = uint64(f.Start-aligned(st.end)) / alignment << 2

@@ -32,6 +32,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
+// kindNames are the names in dumps, by Kind.
 func kindNames() []string {
 	return []string{"skip", "cleanup", "action", "action+cleanup", "hand-over", "ask"}
 }
@@ -89,10 +90,12 @@ type Report struct {
 	Details  []error // one for each of the first maxDetails
 }
 
+// Bounds: of the details of a report, and of routines in a table. Objects have one to three
+// routines.
 const (
 	maxDetails       = 100
 	maxPersonalities = 250
-)
+) // more are handed over; C++, C and Rust share a program with one each
 
 // layoutKnown reports whether a personality routine reads the areas of package
 // lsda, treats a site without action as a cleanup, and does nothing for an FDE
@@ -114,6 +117,7 @@ func onlyCleanups(name string) bool { return name == "__gcc_personality_v0" }
 // from; exceptions use only .eh_frame.
 func Build(o *dwarfcfa.Object, sections []*dwarfcfa.Section) (*Table, *Report, error) {
 	b := builder{r: lsda.NewReader(o), index: make(map[Personality]int), rep: &Report{}, t: &Table{}}
+	// Collect the FDEs: those without a personality bound the ranges of the others.
 	var all []extent
 	for _, s := range sections {
 		if s.Source() != dwarfcfa.SourceEHFrame {
@@ -132,7 +136,7 @@ func Build(o *dwarfcfa.Object, sections []*dwarfcfa.Section) (*Table, *Report, e
 		}
 	}
 	slices.SortStableFunc(all, func(a, c extent) int { return cmp.Compare(a.start, c.start) })
-	for i, x := range all {
+	for i, x := range all { // a function ends where the next begins, as a search by start addresses has it
 		if i+1 < len(all) {
 			x.end = min(x.end, all[i+1].start)
 		}
@@ -140,6 +144,7 @@ func Build(o *dwarfcfa.Object, sections []*dwarfcfa.Section) (*Table, *Report, e
 			b.add(x)
 		}
 	}
+	// Rows of .debug_frame are no use to an exception: there it finds no FDE.
 	for _, s := range sections {
 		if s.Source() == dwarfcfa.SourceDebugFrame {
 			b.handOver(s, all)
@@ -155,11 +160,12 @@ type extent struct {
 	fde        *dwarfcfa.FDE
 }
 
+// builder makes the table of one object.
 type builder struct {
 	r     *lsda.Reader
 	t     *Table
 	rep   *Report
-	index map[Personality]int
+	index map[Personality]int // of t.Personalities
 }
 
 // personality returns the number of a CIE's personality routine in the table, and its name; -1 if there are too many.
@@ -182,6 +188,7 @@ func (b *builder) add(x extent) {
 	f := Function{Start: x.start, End: x.end}
 	var name string
 	f.Personality, name = b.personality(x.fde.CIE)
+	// No number is left: another unwinder must do all of it.
 	if f.Personality < 0 {
 		b.t.Functions = append(b.t.Functions, f)
 		return
@@ -250,6 +257,7 @@ func (b *builder) sites(x extent, onlyCleanups bool) ([]Site, error) {
 		if s.Pad != 0 {
 			site.Pad = s.Pad
 			switch {
+			// A pad elsewhere, such as a cold part of the function, is left to the routine.
 			case s.Pad < x.start || s.Pad >= x.end:
 				site.Kind, site.Pad = Ask, 0
 			case s.Action == 0 || onlyCleanups:
@@ -293,6 +301,7 @@ func actionKind(t *lsda.Table, s lsda.Site) Kind {
 			kind = ActionCleanup
 		}
 	}
+	// Only a cleanup: no type has to be compared.
 	if kind == ActionCleanup && len(chain) == 1 {
 		return Cleanup
 	}
@@ -316,6 +325,7 @@ func withArgs(s Site, args []dwarfcfa.ArgsSize) iter.Seq[Site] {
 				end = min(end, args[i].Start)
 			}
 			piece := Site{Start: at, End: end, Kind: s.Kind, Pad: s.Pad, Args: size}
+			// Such arguments do not fit the table.
 			if size%8 != 0 || size > MaxArgs {
 				piece.Kind, piece.Pad, piece.Args = HandOver, 0, 0
 			}

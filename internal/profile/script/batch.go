@@ -14,18 +14,18 @@ import (
 type sample struct {
 	comm         string
 	pid, tid     int32
-	time, period uint64
+	time, period uint64 // ns, as the clock of the recording counts; of the event since the sample before
 	cpu          uint32
-	ip           uint64
+	ip           uint64 // pc of the sample
 	mode         perfdata.CPUMode
 	event        *stackfmt.Event
-	width        int // of the longest event name
+	width        int // of the longest event name, for columns
 	labels       []stackfmt.Label
 	maps         *unwind.Maps
-	chain        []uint64
-	abi          perfdata.ABI // ABINone: nothing to unwind from
-	regs         abi.Regs
-	stack        []byte
+	chain        []uint64       // as recorded, with context markers
+	abi          perfdata.ABI   // ABINone: nothing to unwind from
+	regs         abi.Regs       // of the interrupted user code
+	stack        []byte         // copy of the user stack, from rsp on
 	walked       walked         // by a worker
 	entry        perfdata.Entry // of a recording with call chains
 	other        bool           // another record than a sample: only entry is set
@@ -34,20 +34,20 @@ type sample struct {
 // Sizes of a batch. Page faults are most of what a short recording costs: the
 // memory of all batches is touched, whatever there is to put into it.
 const (
-	batchSamples = 32
-	batchBytes   = 1 << 18
-	batchWords   = 1 << 12
+	batchSamples = 32      // per batch
+	batchBytes   = 1 << 18 // of stacks; a larger stack fills a batch by itself
+	batchWords   = 1 << 12 // of call chains
 )
 
 // batch is samples with all they point to, and the text made of them.
 type batch struct {
-	samples []sample
-	bytes   []byte
-	words   []uint64
-	pcs     []uint64
-	guesses []int
-	out     []byte
-	done    chan struct{}
+	samples []sample      // sample structs, used again
+	bytes   []byte        // stacks
+	words   []uint64      // call chains
+	pcs     []uint64      // walked stacks
+	guesses []int         // indices of guessed frames
+	out     []byte        // the text made by the worker
+	done    chan struct{} // receives a value when the worker is done
 }
 
 // full reports whether s must go to the next batch.
@@ -55,11 +55,13 @@ func (b *batch) full(s *perfdata.Sample) bool {
 	return b.fullOf(len(s.Stack), len(s.Callchain))
 }
 
+// fullOf is full for a record of so many bytes of stack and words of chain.
 func (b *batch) fullOf(bytes, words int) bool {
 	return len(b.samples) == batchSamples ||
 		len(b.samples) > 0 && (len(b.bytes)+bytes > batchBytes || len(b.words)+words > batchWords)
 }
 
+// addBytes, addWords, addPCs and addGuesses copy data into the batch, and return the copy.
 func (b *batch) addBytes(p []byte) []byte {
 	at := len(b.bytes)
 	b.bytes = append(b.bytes, p...)
@@ -87,11 +89,12 @@ func (b *batch) addGuesses(p []int) []int {
 // batchPool bounds the number of batches. It hands out the most recently returned
 // one first, whose memory is in the caches.
 type batchPool struct {
-	tokens chan struct{}
+	tokens chan struct{} // one for each batch that may be taken
 	mu     sync.Mutex
-	free   []*batch
+	free   []*batch // the last one is the next to be taken
 }
 
+// newBatchPool returns a pool of at most n batches.
 func newBatchPool(n int) *batchPool {
 	p := &batchPool{tokens: make(chan struct{}, n)}
 	for range n {
@@ -100,6 +103,8 @@ func newBatchPool(n int) *batchPool {
 	return p
 }
 
+// get returns an empty batch. It waits while all are in use, so that reading does not run ahead of
+// the workers.
 func (p *batchPool) get() *batch {
 	<-p.tokens
 	p.mu.Lock()
@@ -115,6 +120,7 @@ func (p *batchPool) get() *batch {
 	}
 }
 
+// put returns a batch, whose contents are no longer used.
 func (p *batchPool) put(b *batch) {
 	clear(b.samples)
 	b.samples, b.bytes, b.words, b.pcs = b.samples[:0], b.bytes[:0], b.words[:0], b.pcs[:0]
@@ -125,4 +131,5 @@ func (p *batchPool) put(b *batch) {
 	p.tokens <- struct{}{}
 }
 
+// readProc reads a file of /proc.
 func readProc(path string) ([]byte, error) { return os.ReadFile(path) }

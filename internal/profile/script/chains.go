@@ -22,6 +22,7 @@ func RunChains(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options
 	if run.chains, err = perfdata.NewChainWriter(w, r); err == nil {
 		workers, err = run.work(ctx, run.chains)
 	}
+	// The recording is completed only if all of it was read.
 	if err == nil && r.Err() == nil && run.shrunk == nil && ctx.Err() == nil {
 		err = run.chains.Close()
 	}
@@ -42,8 +43,8 @@ type place struct {
 
 // placed is what is known of a place.
 type placed struct {
-	signal bool // it is a signal frame: its caller was interrupted, it did not call
-	hits   uint64
+	signal bool   // it is a signal frame: its caller was interrupted, it did not call
+	hits   uint64 // frames there
 }
 
 // addChains makes the records of a batch.
@@ -101,6 +102,7 @@ func (w *worker) signalFrame(m *unwind.Mapping, pc uint64) bool {
 		return false
 	}
 	bias, ok := m.Object.Bias(m)
+	// The answer is remembered: most frames of a profile are in few places.
 	key := place{object: m.Object}
 	if ok {
 		key.addr = pc - bias

@@ -23,6 +23,7 @@ type Filter struct {
 	From, To uint64 // ns, both included; To 0: no end
 }
 
+// wants reports whether the filter chooses a sample of a thread called comm.
 func (f *Filter) wants(s *perfdata.Sample, comm string) bool {
 	return s.Time >= f.From && (f.To == 0 || s.Time <= f.To) &&
 		(len(f.PIDs) == 0 || slices.Contains(f.PIDs, int(s.PID))) &&
@@ -36,12 +37,13 @@ func (f *Filter) wants(s *perfdata.Sample, comm string) bool {
 // sample is selected.
 type seenValues struct {
 	samples     uint64
-	comms       map[string]uint64
+	comms       map[string]uint64 // samples by value; filled only where the filter has a list
 	pids, tids  map[int]uint64
 	events      map[string]uint64
 	first, last uint64 // ns
 }
 
+// add takes the values of a sample.
 func (m *seenValues) add(f *Filter, s *perfdata.Sample, comm string) {
 	if m.samples == 0 {
 		*m = seenValues{comms: make(map[string]uint64), pids: make(map[int]uint64), tids: make(map[int]uint64), events: make(map[string]uint64),
@@ -86,7 +88,7 @@ func (m *seenValues) nothing(f *Filter) string {
 
 // most lists the keys with the highest counts.
 func most[K cmp.Ordered](counts map[K]uint64) string {
-	const some = 8
+	const some = 8 // of the values shown
 	keys := slices.SortedFunc(maps.Keys(counts), func(a, b K) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
@@ -103,6 +105,7 @@ func most[K cmp.Ordered](counts map[K]uint64) string {
 	return text
 }
 
+// numbers writes numbers with commas.
 func numbers(list []int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ","), "[]")
 }

@@ -50,4 +50,5 @@ func (run *runner) hints(s *Summary, nameless []string) (hints []string) {
 	return append(hints, nameless...)
 }
 
+// share returns a part of all in percent.
 func share(part, all uint64) float64 { return 100 * float64(part) / float64(max(all, 1)) }

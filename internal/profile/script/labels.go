@@ -9,14 +9,14 @@ import (
 
 // labeler makes the labels of samples.
 type labeler struct {
-	groups map[uint64]string // paths of control groups, by what samples have: those of perf record --all-cgroups
-	known  map[labels.Origin][]stackfmt.Label
+	groups map[uint64]string                  // paths of control groups, by what samples have: those of perf record --all-cgroups
+	known  map[labels.Origin][]stackfmt.Label // labels by what they depend on
 }
 
 // labelsOf returns the labels of a sample of a program, which may be nil.
 func (run *runner) labelsOf(s *perfdata.Sample, program *unwind.Object) []stackfmt.Label {
 	set := run.opt.Labels
-	if set&^labels.Comm == 0 {
+	if set&^labels.Comm == 0 { // the thread's name needs no label: every format has it
 		return nil
 	}
 	key := set.Only(labels.Origin{PID: s.PID, TID: s.TID, CPU: s.CPU, Program: program, Cgroup: run.labeler.groups[s.Cgroup], Host: run.reader.Info().Hostname})

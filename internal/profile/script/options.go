@@ -15,10 +15,10 @@ import (
 // Options are the settings of Run.
 type Options struct {
 	Format   stackfmt.Format // a new one; nil: stacks are unwound and counted, nothing is written
-	Workers  int
-	MaxStack int  // frames of a stack's user part
-	MaxChain int  // frames taken from a call chain, as of perf script --max-stack; 0: all
-	NoChains bool // samples have only the frame of their own pc, as in perf script -G
+	Workers  int             // goroutines that unwind and name
+	MaxStack int             // frames of a stack's user part
+	MaxChain int             // frames taken from a call chain, as of perf script --max-stack; 0: all
+	NoChains bool            // samples have only the frame of their own pc, as in perf script -G
 	// FramePointers says where to use frame pointers for lack of unwind information.
 	FramePointers unwind.FramePointers
 	Filter        Filter
@@ -34,6 +34,7 @@ type Options struct {
 // PERF_MAX_STACK_DEPTH, is 127, which cuts one in seven of node's stacks.
 const DefaultMaxStack = 1024
 
+// fill replaces zero values by defaults.
 func (o *Options) fill() {
 	if o.Workers < 1 {
 		o.Workers = 1
@@ -63,7 +64,8 @@ func (nothing) Finish(io.Writer, *stackfmt.Recording) error { return nil }
 
 // Summary holds the counts of Run.
 type Summary struct {
-	Read         uint64            `json:"samples_read"`
+	Read uint64 `json:"samples_read"`
+	// Counts of frames are of chosen samples.
 	Samples      uint64            `json:"samples"` // that the filter chose
 	KernelFrames uint64            `json:"kernel_frames"`
 	UserFrames   uint64            `json:"user_frames"`
@@ -72,10 +74,10 @@ type Summary struct {
 	GuessedIn    uint64            `json:"stacks_by_frame_pointer"` // with at least one such frame
 	UnwindNS     int64             `json:"unwind_ns"`               // in all workers, without compiling
 	Ends         map[string]uint64 `json:"stacks_by_end"`
-	Compat       uint64            `json:"samples_of_32_bit_code"`
-	Lost         uint64            `json:"lost"`
+	Compat       uint64            `json:"samples_of_32_bit_code"` // a 32-bit stack, which is not unwound
+	Lost         uint64            `json:"lost"`                   // records that the kernel dropped
 	BadRecords   uint64            `json:"bad_records"`
-	OutOfOrder   uint64            `json:"out_of_order"`
+	OutOfOrder   uint64            `json:"out_of_order"` // samples older than those before them, which are put in order
 	Objects      []ObjectSummary   `json:"objects"`
 	Warnings     []string          `json:"warnings,omitempty"`
 	Hints        []string          `json:"hints,omitempty"` // what would make the result better
@@ -87,13 +89,14 @@ type ObjectSummary struct {
 	Name    string            `json:"name"`
 	Path    string            `json:"path,omitempty"`
 	Frames  uint64            `json:"frames"`
-	Symbols int               `json:"symbols"`
+	Symbols int               `json:"symbols"` // known in the object
 	Unnamed uint64            `json:"frames_without_name"`
 	BuildID string            `json:"build_id,omitempty"`
 	Ends    map[string]uint64 `json:"stacks_ended,omitempty"`
 	Error   string            `json:"error,omitempty"`
 }
 
+// addReader takes over what reading the file has counted.
 func (s *Summary) addReader(r *perfdata.Reader) {
 	st := r.Stats()
 	s.BadRecords, s.OutOfOrder = st.BadRecords, st.OutOfOrder

@@ -40,6 +40,7 @@ type runner struct {
 	chains     *perfdata.ChainWriter // nil: stacks get names
 }
 
+// newRunner returns a runner for a recording, with the information of its header.
 func newRunner(r *perfdata.Reader, objects *unwind.Objects, opt Options) *runner {
 	opt.Names.Objects = objects.All
 	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: objects,
@@ -78,9 +79,9 @@ func (run *runner) finish(ctx context.Context, workers []*worker, writeErr error
 // order. The error is of w.
 func (run *runner) work(ctx context.Context, w io.Writer) (workers []*worker, writeErr error) {
 	n := run.opt.Workers
-	work := make(chan *batch, n)
-	ordered := make(chan *batch, 2*n)
-	pool := newBatchPool(3*n + 2)
+	work := make(chan *batch, n)      // room for each worker's next batch
+	ordered := make(chan *batch, 2*n) // batches in the order of reading: the order of the output
+	pool := newBatchPool(3*n + 2)     // being read, in work, being written
 	workers = make([]*worker, n)
 	var busy, writing sync.WaitGroup
 	for i := range workers {
@@ -96,10 +97,10 @@ func (run *runner) work(ctx context.Context, w io.Writer) (workers []*worker, wr
 	defer cancel()
 	writing.Go(func() {
 		for b := range ordered {
-			<-b.done
+			<-b.done // the worker has made its text
 			if writeErr == nil {
 				if _, writeErr = w.Write(b.out); writeErr != nil {
-					cancel()
+					cancel() // nothing more can be written: stop reading, too
 				}
 			}
 			pool.put(b)
@@ -169,6 +170,7 @@ func (run *runner) event(e *perfdata.Event) *stackfmt.Event {
 	return known
 }
 
+// takeEvents takes the widest name of an event; events may come late in pipe mode.
 func (run *runner) takeEvents() {
 	for _, e := range run.reader.Events() {
 		run.width = max(run.width, len(eventName(e)))
@@ -177,9 +179,10 @@ func (run *runner) takeEvents() {
 
 // read follows the records up to their end and sends the samples on.
 func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool) {
-	const every = 256
+	const every = 256 // records between looks at the context
 	b := pool.get()
 	defer func() { send(b) }()
+	// A mapped file that shrinks makes reads fault; recoverShrunk turns the fault into an error.
 	defer run.recoverShrunk(debug.SetPanicOnFault(true))
 	events := len(run.reader.Events())
 	for n := 0; run.reader.Next(); n++ {
@@ -194,6 +197,7 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 		s, ok := run.reader.Record().(*perfdata.Sample)
 		if !ok {
 			run.follow(run.reader.Record())
+			// Chains copy all other records unchanged.
 			if run.chains != nil {
 				if b.fullOf(len(run.reader.Raw()), 0) {
 					send(b)
@@ -259,6 +263,7 @@ func (run *runner) follow(rec perfdata.Record) {
 	}
 }
 
+// mapped notes a mapping of a process. Only executable ones have an object.
 func (run *runner) mapped(r *perfdata.Mmap) {
 	var object *unwind.Object
 	if r.Exec {
@@ -282,6 +287,7 @@ func (run *runner) followKernel(r *perfdata.Mmap) {
 // frame.
 func (run *runner) foreseeKernel(s *sample) {
 	if run.kernelSeen || s.mode != perfdata.ModeKernel && !slices.Contains(s.chain, perfdata.ContextKernel) {
+		// The build-id says whether this machine's kernel is the recorded one.
 		return
 	}
 	run.kernelSeen = true
@@ -340,6 +346,7 @@ func dwarfReg(reg int) int {
 	return -1
 }
 
+// setRegs takes the registers of a sample, which has a value for each bit of the mask.
 func setRegs(dst *abi.Regs, src *perfdata.Regs) {
 	dst.Exact = 1
 	i := 0

@@ -65,7 +65,7 @@ func (run *runner) summary(workers []*worker, warnings []error) *Summary {
 	for _, err := range warnings {
 		s.Warnings = append(s.Warnings, err.Error())
 	}
-	slices.Sort(s.Warnings[len(run.reader.Info().Warnings):])
+	slices.Sort(s.Warnings[len(run.reader.Info().Warnings):]) // those of the header stay first, in their order
 	s.Hints = run.hints(s, symbolize.Nameless(frames))
 	return s
 }

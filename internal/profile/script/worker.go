@@ -16,19 +16,21 @@ type worker struct {
 	run    *runner
 	names  *symbolize.Cache
 	format stackfmt.Worker
-	pcs    []uint64
+	pcs    []uint64 // room for one walk
 	walker unwind.Walker
 	stack  []*stackfmt.Frame // of the current sample, innermost first
-	end    unwind.Cause
-	begun  bool              // a batch
+	end    unwind.Cause      // why the walk of the current sample ended
+	begun  bool              // a batch was done before
 	places map[place]*placed // with call chains instead of names
 
+	// Counts for the Summary.
 	samples, kernelFrames, userFrames, unwound, compat uint64
-	unwindTime                                         time.Duration
-	ends                                               [unwind.NumCauses]uint64
-	endsIn                                             map[*unwind.Object]*[unwind.NumCauses]uint64
+	unwindTime                                         time.Duration                                // without loading objects
+	ends                                               [unwind.NumCauses]uint64                     // stacks by how they ended
+	endsIn                                             map[*unwind.Object]*[unwind.NumCauses]uint64 // the same, by the object in which they ended
 }
 
+// newWorker returns a worker with empty caches.
 func newWorker(run *runner) *worker {
 	format := run.opt.Format.Worker()
 	w := &worker{
@@ -38,12 +40,13 @@ func newWorker(run *runner) *worker {
 		walker: unwind.Walker{FramePointers: run.opt.FramePointers},
 		places: make(map[place]*placed),
 	}
-	if run.chains == nil {
+	if run.chains == nil { // names are prepared in the background, from the first frame in an object on
 		w.walker.OnObject = run.names.Foresee
 	}
 	return w
 }
 
+// do makes the output of a batch: text, or with call chains records.
 func (w *worker) do(b *batch) {
 	w.unwind(b)
 	if w.run.chains != nil {
@@ -60,6 +63,7 @@ func (w *worker) do(b *batch) {
 		w.collect(s)
 		out := stackfmt.Sample{Comm: s.comm, PID: s.pid, TID: s.tid, CPU: s.cpu, Time: s.time, Period: s.period,
 			Event: s.event, Width: s.width, End: w.end, PC: s.ip, Labels: s.labels}
+		// perf script prints the sample's own pc where there is no call chain.
 		if !s.event.Callchain {
 			out.Leaf = w.leaf(s)
 			if len(w.stack) == 0 {
@@ -91,7 +95,7 @@ func (w *worker) leaf(s *sample) *stackfmt.Frame {
 // collect makes the frames of a sample: the kernel's and whatever else the call
 // chain has, then those that are unwound.
 func (w *worker) collect(s *sample) {
-	w.stack = w.stack[:0]
+	w.stack = w.stack[:0] // no walk yet
 	w.end = stackfmt.NoUserStack
 	mode := s.mode
 	taken := 0
@@ -100,7 +104,7 @@ func (w *worker) collect(s *sample) {
 			mode = next
 			continue
 		}
-		if taken++; taken > w.run.opt.MaxChain {
+		if taken++; taken > w.run.opt.MaxChain { // counts only addresses, as perf does
 			break
 		}
 		switch {

@@ -32,7 +32,7 @@ func (r *run) ofProcesses(ctx context.Context) (any bool) {
 	for _, pid := range r.Processes.PIDs {
 		named[int32(pid)] = true
 	}
-	refused := 0
+	refused := 0 // processes that this user may not look at
 	for _, pid := range pids {
 		err := r.ofProcess(ctx, s, live, pid, any)
 		switch {
@@ -59,6 +59,7 @@ func (r *run) ofProcesses(ctx context.Context) (any bool) {
 	return any
 }
 
+// processName is how messages name a process.
 func processName(pid int32) string { return fmt.Sprintf("process %d", pid) }
 
 // chosen returns the processes that the arguments name. Kernel threads and this process have no stacks to show.

@@ -57,7 +57,7 @@ func Run(ctx context.Context, opt *Options, out *outfile.Output, c Console) (any
 	r := &run{Options: opt, c: c, out: out, event: Event()}
 	if opt.Format != nil {
 		r.format = opt.Format.New(stackfmt.Options{Inline: opt.Names.Inline, Lines: opt.Names.Lines})
-	}
+	} // for formats of samples
 	if r.Core == "" {
 		any = r.ofProcesses(ctx)
 	} else if err := r.ofCore(ctx); err != nil {
@@ -82,16 +82,16 @@ type run struct {
 
 	format stackfmt.Format // nil: text
 	event  *stackfmt.Event
-	seen   []*unwind.Object
+	seen   []*unwind.Object // objects of all sources so far
 }
 
 // source is where the objects and names of a process or core come from.
 type source struct {
 	objects *unwind.Objects
-	names   *symbolize.Namer
-	cache   *symbolize.Cache
-	worker  stackfmt.Worker
-	stop    context.CancelFunc
+	names   *symbolize.Namer   // of objects
+	cache   *symbolize.Cache   // of frames; one process or core
+	worker  stackfmt.Worker    // nil: text
+	stop    context.CancelFunc // ends compiling in the background
 }
 
 // open makes a source.
@@ -100,6 +100,7 @@ func (r *run) open(ctx context.Context, vdso func() ([]byte, error)) *source {
 	s := &source{stop: stop}
 	opt := unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: vdso}
 	names := r.Names
+	// perf-PID.map files of JIT compilers lie in /tmp.
 	names.MapDirs, names.DebugDirs = []string{"/tmp"}, opt.DebugDirs
 	if fetch := r.Fetch; fetch != nil {
 		opt.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }
@@ -160,6 +161,7 @@ func (r *run) write(name string, groups *Groups, t *stack.Target) {
 	}
 }
 
+// merged reports whether equal stacks of a target are written once.
 func (r *run) merged(t *stack.Target) bool {
 	if r.Merge != nil {
 		return *r.Merge
@@ -167,6 +169,7 @@ func (r *run) merged(t *stack.Target) bool {
 	return r.Watch > 0 || len(t.Threads) > ManyThreads
 }
 
+// coreName is how messages name the core.
 func (r *run) coreName() string {
 	if r.Core == "-" {
 		return "standard input"

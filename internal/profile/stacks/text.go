@@ -19,7 +19,7 @@ import (
 
 // Group holds threads with equal stacks.
 type Group struct {
-	Count   int            // how often the stack was met
+	Count   int            // how often the stack was seen, in all rounds
 	Threads []stack.Thread // each in each of its states once
 	Frames  []*stackfmt.Frame
 }
@@ -55,6 +55,7 @@ func (gs *Groups) Add(t *stack.Target) {
 	}
 }
 
+// find returns the group of a thread's stack, nil if it has none yet.
 func (gs *Groups) find(key string, th *stack.Thread) *Group {
 	if !gs.merge {
 		return nil
@@ -67,10 +68,11 @@ func (gs *Groups) find(key string, th *stack.Thread) *Group {
 	return nil
 }
 
+// add counts a thread. It keeps each thread once for each state that it was in.
 func (g *Group) add(th stack.Thread) {
 	g.Count++
 	if !slices.ContainsFunc(g.Threads, func(o stack.Thread) bool { return o.TID == th.TID && o.State == th.State }) {
-		th.PCs, th.Guessed = g.Threads[0].PCs, g.Threads[0].Guessed
+		th.PCs, th.Guessed = g.Threads[0].PCs, g.Threads[0].Guessed // share the group's lists
 		g.Threads = append(g.Threads, th)
 	}
 }
@@ -113,7 +115,7 @@ func (gs *Groups) Text(b []byte, t *stack.Target, stopped bool) []byte {
 	return b
 }
 
-// head writes which threads have the stack, and with often how often it was met.
+// head writes which threads have the stack, and with often how often it was seen.
 func (g *Group) head(b []byte, stopped, often bool) []byte {
 	first := &g.Threads[0]
 	if often {
@@ -217,6 +219,7 @@ func appendFrame(b []byte, i int, pc uint64, f *stackfmt.Frame) []byte {
 	return fmt.Appendf(b, " in %s", stackfmt.Escape(filepath.Base(f.DSO)))
 }
 
+// appendPlace writes a source line, if it is known.
 func appendPlace(b []byte, s stackfmt.Source) []byte {
 	if s.File == "" {
 		return b
