@@ -272,7 +272,7 @@ func (d *dumper) row(cols columnSet, loc Addr, row *Row) {
 	d.buf = b
 }
 
-// appendHex16 appends 16 hexadecimal digits; fmt takes most of the time of a dump otherwise.
+// appendHex16 appends 16 hexadecimal digits. Rows are most of a dump, so it does without fmt.
 func appendHex16(b []byte, v uint64) []byte {
 	const digits = "0123456789abcdef"
 	for shift := 60; shift >= 0; shift -= 4 {

@@ -53,7 +53,7 @@ type terms struct {
 	names []string // of variables
 }
 
-// newTerms returns an empty set with room for few terms, more than small files need.
+// newTerms returns an empty set with room for 4,096 terms.
 func newTerms() *terms {
 	const few = 4096
 	return &terms{slots: make([]term, 2*few), nodes: make([]termNode, 0, few), mask: make([]uint64, 0, few), size: make([]uint32, 0, few)}

@@ -95,7 +95,7 @@ type Report struct {
 const (
 	maxDetails       = 100
 	maxPersonalities = 250
-) // more are handed over; C++, C and Rust share a program with one each
+) // functions with further ones are handed over
 
 // layoutKnown reports whether a personality routine reads the areas of package
 // lsda, treats a site without action as a cleanup, and does nothing for an FDE

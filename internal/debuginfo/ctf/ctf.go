@@ -17,7 +17,7 @@ import (
 type Function struct {
 	Name string
 	dict *dict
-	id   typeID
+	id   typeID // a function type
 }
 
 // Parameters returns the parameters as C declares them, in parentheses.
@@ -42,11 +42,12 @@ var ErrVersion = errors.New("unknown version")
 // errShort is for what goes beyond the end of its section.
 var errShort = errors.New("goes beyond the end")
 
+// Numbers of the format: binutils, include/ctf.h.
 const (
-	archiveMagic = 0x8b47f2a4d7623eeb
-	magic        = 0xdff2
-	version3     = 4
-	headerSize   = 52
+	archiveMagic = 0x8b47f2a4d7623eeb // CTFA_MAGIC
+	magic        = 0xdff2             // CTF_MAGIC
+	version3     = 4                  // CTF_VERSION_3
+	headerSize   = 52                 // bytes of ctf_header
 
 	flagCompressed = 1
 	flagDynamic    = 8 // strings are of .dynstr
@@ -93,7 +94,7 @@ func readDicts(b []byte) ([]*dict, error) {
 	var parent *dict
 	var list []*dict
 	var failed error
-	total, most := 0, int(min(maxSize, elffile.Warranted(uint64(len(b)))))
+	total, most := 0, int(min(maxSize, elffile.Warranted(uint64(len(b))))) // the dicts of an archive must not hold more than the section warrants
 	for i := range count {
 		at := le.Uint64(b[header+i*member+8:])
 		data := b[first:]
@@ -114,6 +115,7 @@ func readDicts(b []byte) ([]*dict, error) {
 		if total += len(d.data); total > most {
 			return list, errors.Join(failed, fmt.Errorf("more than %d bytes", most))
 		}
+		// Children refer to the types of the first dict that is no child.
 		if d.isChild {
 			list = append(list, d)
 		} else if parent == nil {
@@ -155,6 +157,7 @@ func newDict(b []byte) (*dict, error) {
 		return nil, fmt.Errorf("%w %d", ErrVersion, b[2])
 	}
 	field := func(i int) uint32 { return le.Uint32(b[4*i:]) }
+	// The header is a row of offsets from its end; the parts follow each other in the same order.
 	d := &dict{data: b[headerSize:], flags: b[3], isChild: field(2) != 0}
 	functions, objectIndex, functionIndex, variables, types := field(6), field(7), field(8), field(9), field(10)
 	str, size := uint64(field(11)), uint64(field(12))
@@ -197,6 +200,7 @@ func inflate(b []byte, size uint64) ([]byte, error) {
 func (d *dict) string(ref uint32) string {
 	const external = 1 << 31
 	table := d.strings
+	// Such strings are in the object's own string table.
 	if ref&external != 0 {
 		table, ref = d.externals, ref&^external
 	}

@@ -10,6 +10,7 @@ import (
 // typeID is the number of a type. Those of a child dict have the highest bit set.
 type typeID uint32
 
+// The kinds of CTF version 3 (CTF_K_*); 0 is a type that cannot be expressed.
 // Kinds of types.
 const (
 	kindInteger  = 1
@@ -34,6 +35,7 @@ const typeSize = 12 // name, info, and a size or a type
 type record struct {
 	name, info, ref uint32
 	more            []byte // that follows, of which the kind says what it is
+	// kind is in the highest 6 bits of the info; count, of members or parameters, in the low 24.
 }
 
 func (r *record) kind() uint32  { return r.info >> 26 }
@@ -82,7 +84,7 @@ func (d *dict) record(at, end uint32) (r record, size uint32, err error) {
 	case kindArray:
 		more = 12
 	case kindFunction:
-		more = 4 * (n + n&1)
+		more = 4 * (n + n&1) // numbers are padded to an even count
 	case kindStruct, kindUnion:
 		more = n * member
 		if bytes >= largeMod {
@@ -118,7 +120,7 @@ func (d *dict) typ(id typeID) (t cdecl.Type[typeID], err error) {
 			return t, fmt.Errorf("type %#x is of a parent that is not there", uint32(id))
 		}
 	}
-	if n == 0 {
+	if n == 0 { // type 0 of a function's list is void, too
 		return cdecl.Type[typeID]{Name: "void"}, nil
 	}
 	if uint64(n) > uint64(len(in.types)) {
@@ -162,6 +164,7 @@ func (d *dict) describe(r *record) (t cdecl.Type[typeID], err error) {
 		}
 		for i := range n {
 			of := typeID(le.Uint32(r.more[4*i:]))
+			// A last parameter of void stands for the three dots.
 			if of == 0 && i == n-1 {
 				t.Varargs = true
 				break

@@ -26,8 +26,8 @@ func openBTF(_ *elf.File, b []byte) (*Table, error) {
 
 // types is BTF with its reader.
 type types struct {
-	spec  *btf.Spec
-	graph *graph
+	spec  *btf.Spec // reads types
+	graph *graph    // says what the reader would do, before it does
 }
 
 // readBTF reads raw BTF; base has the types that it goes on from, nil for all.
@@ -80,6 +80,7 @@ func newBTF(t *types, mu *sync.Mutex) *Table {
 	}
 }
 
+// btfFunction is a function of package btf as a function.
 type btfFunction struct{ *btf.Func }
 
 func (f btfFunction) Parameters() (string, error) { return cdecl.Parameters(btfType, f.Type) }
@@ -148,13 +149,13 @@ func tagged(word, tag string) string {
 // first needed.
 type Kernel struct {
 	dir  string
-	base func() (*types, error)
+	base func() (*types, error) // of vmlinux; read once
 
 	reading sync.Mutex // of all tables
 
 	mu     sync.Mutex
 	tables map[string]*Table // by module; "" is the kernel itself
-	err    error
+	err    error             // first error
 }
 
 // KernelDir is the folder in which Linux shows them.
@@ -167,6 +168,7 @@ func NewKernel(dir string) *Kernel {
 	return k
 }
 
+// read reads a file of the folder; base has the kernel's types for a module's.
 func (k *Kernel) read(name string, base *types) (*types, error) {
 	b, err := os.ReadFile(filepath.Join(k.dir, name))
 	if err != nil {
@@ -190,7 +192,7 @@ func (k *Kernel) Table(module string) *Table {
 		return t
 	}
 	read, err := k.base()
-	if err == nil && module != "" && module == filepath.Base(module) {
+	if err == nil && module != "" && module == filepath.Base(module) { // a name with a slash is no module
 		read, err = k.read(module, read)
 	}
 	switch {

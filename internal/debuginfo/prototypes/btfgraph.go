@@ -23,13 +23,13 @@ var (
 // graph is the types of raw BTF by number, for what must be known before the reader reads one: which
 // are functions, and how deep it will go (include/uapi/linux/btf.h).
 type graph struct {
-	base      *graph // whose types and strings come first; nil: none
-	first     uint32 // number of the first type here
-	types     []byte
-	offsets   []uint32 // where each type is in types
-	strings   []byte
-	before    uint32 // bytes of strings of base
-	functions map[string][]uint32
+	base      *graph              // whose types and strings come first; nil: none
+	first     uint32              // number of the first type here
+	types     []byte              // the type section
+	offsets   []uint32            // where each type is in types
+	strings   []byte              // the string section
+	before    uint32              // bytes of strings of base
+	functions map[string][]uint32 // numbers of functions, by name
 	order     []string            // their names, as they come
 	tags      map[uint32][]uint32 // declaration tags of a type, which the reader reads with it
 	seen      []bool              // by number: read by the reader
@@ -61,6 +61,7 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 	if len(b) < header || le.Uint16(b) != magicBTF {
 		return nil, errors.New("not BTF of this machine's byte order")
 	}
+	// part returns the part of the file whose offset and length are at a place in the header.
 	part := func(at int) ([]byte, error) {
 		from := uint64(le.Uint32(b[4:])) + uint64(le.Uint32(b[at:]))
 		to := from + uint64(le.Uint32(b[at+4:]))
@@ -87,6 +88,7 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 		t := g.types[at:]
 		id := g.first + uint32(len(g.offsets))
 		g.offsets = append(g.offsets, uint32(at))
+		// A kind decides how many bytes follow its 12: see the kernel's Documentation/bpf/btf.rst.
 		n, size := uint64(le.Uint16(t[4:])), uint64(typeSize)
 		switch t[7] & 0x1f {
 		case btfInt, btfVar:
@@ -183,6 +185,7 @@ func (g *graph) enter(id uint32) error {
 	if g.err != nil {
 		return g.err
 	}
+	// Depth first, with a list instead of recursion: the depth is what is to be found out.
 	type level struct{ from, next int } // in todo
 	var todo []uint32
 	var levels []level

@@ -87,6 +87,7 @@ func ofSections(f *elf.File) (list []*Table, failed error) {
 	return list, failed
 }
 
+// sectionData returns a section, decompressed.
 func sectionData(sec *elf.Section) ([]byte, error) {
 	if sec.Size > maxSection {
 		return nil, fmt.Errorf("more than %d bytes", maxSection)
@@ -120,6 +121,7 @@ func tableOfCTF(list []ctf.Function, err error) (*Table, error) {
 	}, err
 }
 
+// stringTable returns a string table, nil if it cannot be read.
 func stringTable(f *elf.File, name string) []byte {
 	sec := f.Section(name)
 	if sec == nil || sec.Type == elf.SHT_NOBITS {
@@ -162,6 +164,7 @@ func severalFunctions(list []elf.Symbol, err error) map[string]int {
 		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF {
 			continue
 		}
+		// Symbols at one place are aliases, which share a prototype.
 		at := place{s.Section, s.Value}
 		was, met := first[s.Name]
 		switch {

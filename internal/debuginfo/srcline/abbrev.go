@@ -31,6 +31,7 @@ const (
 	atGNUAddrBase    = 0x2133
 )
 
+// Forms, DWARF 5, 7.5.6. The last four are GNU's, for split DWARF of version 4 and for dwz.
 const (
 	formAddr          = 0x01
 	formBlock2        = 0x03
@@ -134,16 +135,16 @@ type step struct {
 // abbrev is a declaration of .debug_abbrev (DWARF 5, 7.5.3).
 type abbrev struct {
 	tag      uint16
-	children bool
-	known    bool
+	children bool   // entries of it have children
+	known    bool   // declared; dense may have gaps
 	skip     []step // to skip the values of an entry
 	attrs    []attr // of tags that the reader uses, or of all: see wanted
 }
 
 // abbrevTable holds declarations by code.
 type abbrevTable struct {
-	dense  []abbrev // of code i+1
-	sparse map[uint64]*abbrev
+	dense  []abbrev           // of code i+1
+	sparse map[uint64]*abbrev // all other codes
 }
 
 // find returns the abbreviation of a code, nil if there is none.
@@ -180,6 +181,7 @@ func parseAbbrevs(section []byte, off uint64, f format, want wanted) (t *abbrevT
 		if want.only != 0 && code != want.only {
 			skipAttrs(&c)
 			continue
+			// Only a declaration that is complete counts.
 		}
 		a.parse(&c, f, want.types)
 		if c.bad {
@@ -218,7 +220,7 @@ func (a *abbrev) parse(c *cursor, f format, keep bool) {
 	case tagCompileUnit, tagPartialUnit, tagSkeletonUnit, tagTypeUnit, tagSubprogram, tagInlinedSubroutine:
 		keep = true
 	}
-	var run uint64
+	var run uint64 // bytes of fixed size since the last step
 	for {
 		at := attr{name: uint16(c.uleb()), form: uint16(c.uleb())}
 		if at.form == formImplicitConst {

@@ -28,7 +28,7 @@ func (o *Object) Lines() iter.Seq[Line] {
 					if r.file == noFile || r.addr == next.addr {
 						continue
 					}
-					if !yield(Line{r.addr, next.addr, t.file(r.file), int(r.line)}) {
+					if !yield(Line{r.addr, next.addr, t.file(r.file), int(r.line)}) { // the next row begins at the same address, or the code ends
 						return nil
 					}
 				}
@@ -55,9 +55,10 @@ func (o *Object) Functions() iter.Seq[Function] {
 		o.note(try(func() error {
 			o.whole()
 			for _, u := range o.sec.units {
-				in, t := o.funcs(u)
+				in, t := o.funcs(u) // functions whose address was yielded
 				seen := make(map[int32]bool)
 				for i, n := range t.which {
+					// An inlined copy belongs to the function that it is inlined into.
 					for n != none && t.funcs[n].parent != none {
 						n = t.funcs[n].parent
 					}
@@ -78,6 +79,7 @@ func (o *Object) Functions() iter.Seq[Function] {
 	}
 }
 
+// describe sets the prototype of the function at r, or Err.
 func (f *Function) describe(u *unit, r ref) {
 	k := u.sec.key(r)
 	f.Err = try(func() error {
@@ -88,6 +90,7 @@ func (f *Function) describe(u *unit, r ref) {
 		if f.Parameters, err = k.signature(u.isC()); err != nil {
 			return err
 		}
+		// A definition out of line has its name at its declaration.
 		if d, err := e.declared.entry(); err == nil && e.name == "" {
 			e.name = d.name
 		}

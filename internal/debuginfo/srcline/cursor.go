@@ -4,11 +4,12 @@ import "encoding/binary"
 
 // cursor reads little-endian data. Reads past the end return zero and set bad.
 type cursor struct {
-	b   []byte
+	b   []byte // offset of the next byte in b
 	off uint64
 	bad bool
 }
 
+// take returns the next n bytes, which it does not copy; nil if there are not so many.
 func (c *cursor) take(n uint64) []byte {
 	if c.bad || n > uint64(len(c.b))-c.off {
 		c.bad = true
@@ -19,6 +20,7 @@ func (c *cursor) take(n uint64) []byte {
 	return c.b[at:c.off]
 }
 
+// skip, u8, u16, u32 and u64 step over or read fixed sizes.
 func (c *cursor) skip(n uint64) { c.take(n) }
 
 func (c *cursor) u8() uint8 {
@@ -61,6 +63,7 @@ func (c *cursor) offset(wide bool) uint64 {
 	return uint64(c.u32())
 }
 
+// uleb and sleb read LEB128 numbers (DWARF 5, 7.6). Bits above the 64th are dropped.
 func (c *cursor) uleb() uint64 {
 	var v uint64
 	for shift := 0; ; shift += 7 {

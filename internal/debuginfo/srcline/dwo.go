@@ -15,10 +15,11 @@ type dwoFiles struct {
 	dir       string // of the object
 	skeletons map[*unit]top
 
-	mu    sync.Mutex
+	mu    sync.Mutex // of units
 	units map[*unit]*dwoUnit
 }
 
+// dwoUnit is the unit for one skeleton, opened once.
 type dwoUnit struct {
 	once sync.Once
 	unit *unit
@@ -48,6 +49,7 @@ func (d *dwoFiles) unit(u *unit) (in *unit, size int, err error) {
 	return e.unit, size, e.err
 }
 
+// forget drops what was opened; it is read again on demand.
 func (d *dwoFiles) forget() {
 	d.mu.Lock()
 	d.units = make(map[*unit]*dwoUnit)
@@ -57,6 +59,8 @@ func (d *dwoFiles) forget() {
 // open opens the .dwo of a skeleton unit: in the folder of the compilation, or beside the object.
 func (d *dwoFiles) open(u *unit, t top) (*unit, error) {
 	name := u.str(t.dwoName)
+	// The path is relative to the folder of the compilation; files are often moved beside the
+	// object.
 	paths := []string{name}
 	if !filepath.IsAbs(name) {
 		paths = []string{filepath.Join(u.str(t.compDir), name), filepath.Join(d.dir, name)}
@@ -104,6 +108,8 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 		if own.dwoID != t.dwoID {
 			continue
 		}
+		// The .dwo has indices of addresses; the addresses themselves are in the object, as are
+		// range lists of version 4.
 		u.low, u.addr, u.addrBase = skeleton.low, skeleton.addr, skeleton.addrBase
 		u.opened.Do(func() {})
 		u.language = own.language

@@ -12,8 +12,8 @@ const (
 // entryPoint is a row at which an inlined function begins: instructions moved before it belong to
 // the caller.
 type entryPoint struct {
-	addr uint64
-	view int
+	addr uint64 // address of the row
+	view int    // its number among the rows of that address, from 0 on
 }
 
 // maxView bounds the view numbers that are accepted; a unit of sqlite has up to 60.
@@ -54,7 +54,7 @@ func (u *unit) entryPoints() (map[entryPoint][]ref, error) {
 				view = v
 			}
 		}
-		if c.bad || view.form == 0 || view.u > maxView {
+		if c.bad || view.form == 0 || view.u > maxView { // no view: the entry is found by its address alone
 			continue
 		}
 		if addr, ok := u.entryPC(entry, low, ranges); ok && addr != 0 { // 0: discarded by the linker

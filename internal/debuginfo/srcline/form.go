@@ -19,7 +19,7 @@ func read(c *cursor, a attr, f format) value {
 			v.u = 1
 		case n <= 8:
 			v.u = c.uint(n)
-		default:
+		default: // data16: a checksum, which is not needed
 			c.skip(n)
 		}
 		return v
@@ -34,7 +34,7 @@ func read(c *cursor, a attr, f format) value {
 		c.cstr()
 	case formIndirect:
 		inner := attr{name: a.name, form: uint16(c.uleb())}
-		if inner.form == formIndirect || inner.form == formImplicitConst {
+		if inner.form == formIndirect || inner.form == formImplicitConst { // an indirect form cannot lead to another one, nor to a value of the declaration
 			c.bad = true
 			return v
 		}
@@ -134,6 +134,7 @@ func (u *unit) str(v value) string {
 	case formLineStrp:
 		return stringAt(s.lineStr, v.u)
 	case formGNUStrpAlt, formStrpSup:
+		// A section of type units uses the supplementary file of its owner.
 		if s.owner != nil {
 			s = s.owner
 		}
@@ -150,7 +151,7 @@ func (u *unit) str(v value) string {
 		}
 		c := cursor{b: s.strOffsets, off: u.strOffsetsBase}
 		c.skip(v.u * size)
-		if off := c.offset(u.wide); !c.bad {
+		if off := c.offset(u.wide); !c.bad { // an index: its entry in .debug_str_offsets is the string's offset
 			return stringAt(s.str, off)
 		}
 	}

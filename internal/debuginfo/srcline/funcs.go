@@ -13,18 +13,18 @@ const none = -1
 
 // function is a function or an inlined copy of one.
 type function struct {
-	entry    ref   // that names it
-	parent   int32 // index of the function it is inlined into, or none
-	callFile uint32
+	entry    ref    // that names it
+	parent   int32  // index of the function it is inlined into, or none
+	callFile uint32 // number of the file of the call, as the unit's line table counts
 	callLine uint32
 }
 
 // funcTable holds the functions of a unit, and for each address in starts the innermost
 // function from there on.
 type funcTable struct {
-	funcs  []function
-	starts []uint64
-	which  []int32
+	funcs  []function // innermost function boundaries, ascending
+	starts []uint64   // addresses; function which[i] begins at starts[i]
+	which  []int32    // index in funcs, or none
 }
 
 // find returns the innermost function at addr, or none.
@@ -42,8 +42,8 @@ func (t *funcTable) size() int { return 24*cap(t.funcs) + 12*cap(t.starts) }
 // extent is a part of a function's addresses.
 type extent struct {
 	span
-	depth int32
-	fn    int32
+	depth int32 // nesting, for functions that begin at one address
+	fn    int32 // index in funcs, or none
 }
 
 // parseFuncs collects the functions of a unit. After an error, t has those found
@@ -75,6 +75,7 @@ func (u *unit) walk(t *funcTable, extents *[]extent) error {
 		at := c.off
 		code := c.uleb()
 		if code == 0 {
+			// An entry of 0 ends a list of children.
 			if len(up) > 0 {
 				here, up = up[len(up)-1], up[:len(up)-1]
 			}
@@ -94,6 +95,8 @@ func (u *unit) walk(t *funcTable, extents *[]extent) error {
 				f.parent = here.fn
 				next = level{int32(len(t.funcs)), here.depth + 1}
 			case !inlined:
+				// A function without addresses hides the one around it from what is inlined into
+				// it.
 				next = level{none, here.depth + 1} // an abstract one has no addresses
 				if len(spans) > 0 {
 					next.fn = int32(len(t.funcs))
@@ -160,7 +163,8 @@ func (t *funcTable) flatten(all []extent) {
 		return cmp.Compare(b.hi, a.hi)
 	})
 	t.starts, t.which = make([]uint64, 0, 3*len(all)/2), make([]int32, 0, 3*len(all)/2)
-	var open []extent
+	var open []extent // parts that hold the current address, the outermost first
+	// closeUntil ends the parts that end at or below an address; the one around them goes on.
 	closeUntil := func(addr uint64) {
 		for len(open) > 0 && open[len(open)-1].hi <= addr {
 			end := open[len(open)-1].hi

@@ -43,6 +43,7 @@ func (s *sections) buildIndex() (idx index, skeletons map[*unit]top, first error
 			skeletons[u] = t
 		}
 		spans = u.spans(spans[:0], t.low, t.high, t.ranges)
+		// Lists may share entries, so their total can exceed the file many times; see walk.
 		if len(idx)+len(spans) > len(s.ranges)+len(s.rnglists)+len(s.info) {
 			note(fmt.Errorf("unit at %#x of .debug_info: too many ranges", u.off))
 			break
@@ -50,7 +51,7 @@ func (s *sections) buildIndex() (idx index, skeletons map[*unit]top, first error
 		for _, sp := range spans {
 			idx = append(idx, part{span: sp, unit: u})
 		}
-		if len(spans) == 0 && t.ranges.form == 0 && t.high.form == 0 {
+		if len(spans) == 0 && t.ranges.form == 0 && t.high.form == 0 { // an empty list of ranges is an answer, no ranges is none
 			orphans = append(orphans, u)
 		}
 	}
@@ -61,6 +62,7 @@ func (s *sections) buildIndex() (idx index, skeletons map[*unit]top, first error
 		return cmp.Or(cmp.Compare(a.lo, b.lo), cmp.Compare(b.hi, a.hi), cmp.Compare(a.unit.off, b.unit.off))
 	})
 	var top uint64
+	// top lets a search from the right stop: no part further left reaches the address.
 	for i := range idx {
 		top = max(top, idx[i].hi)
 		idx[i].top = top
@@ -110,6 +112,7 @@ func (s *sections) readAranges(f func(off uint64, sp span)) {
 		off := c.offset(wide)
 		addrSize, segSize := c.u8(), c.u8()
 		if addrSize == 8 && segSize == 0 {
+			// Tuples are aligned to their size, counted from the table's beginning.
 			const tuple = 16
 			c.off = begin + (c.off-begin+tuple-1)/tuple*tuple
 			for c.off+tuple <= end {

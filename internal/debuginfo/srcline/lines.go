@@ -17,6 +17,7 @@ type row struct {
 	line uint32
 }
 
+// noFile marks the address behind a sequence.
 const noFile = ^uint32(0)
 
 // lineTable holds the rows of a unit, by address.
@@ -36,6 +37,7 @@ func (t *lineTable) find(addr uint64) (file string, line int, ok bool) {
 	return t.file(r.file), int(r.line), true
 }
 
+// file returns the name of a file, "" for an unknown number.
 func (t *lineTable) file(n uint32) string {
 	if uint64(n) < uint64(len(t.files)) {
 		return t.files[n]
@@ -100,6 +102,7 @@ func (u *unit) parseLines(t *lineTable) error {
 // takeFiles copies the names of files. The reader leaves names of version 5 relative to
 // dir, the folder of the compilation. The program may define more files.
 func (t *lineTable) takeFiles(r *dwarf.LineReader, dir string, further bool) {
+	// Names that the program defines (DW_LNE_define_file) come only while it runs.
 	for e := (dwarf.LineEntry{}); further && r.Next(&e) == nil; {
 	}
 	for _, f := range r.Files() {
@@ -127,7 +130,7 @@ func (t *lineTable) join(sequences [][]row) {
 	}
 	t.rows = make([]row, 0, total)
 	for _, s := range sequences {
-		n := len(t.rows)
+		n := len(t.rows) // drop what the earlier sequence has from here on
 		for n > 0 && t.rows[n-1].addr >= s[0].addr {
 			n--
 		}

@@ -50,6 +50,8 @@ func Open(file io.ReaderAt, opt Options) (*Object, error) {
 	return o, nil
 }
 
+// open finds the sections: in the file, or in a separate debug file, and the supplementary file of
+// either. A missing supplementary file is only noted, as it costs names alone.
 func (o *Object) open(file io.ReaderAt, opt *Options) error {
 	f, err := elffile.Open(file)
 	if err != nil {
@@ -77,6 +79,7 @@ func (o *Object) open(file io.ReaderAt, opt *Options) error {
 		o.note(err)
 	}
 	o.dir = filepath.Dir(path)
+	// With a compressed .debug_info, one address needs only its unit: see quick.
 	if o.sec.packed.info != nil {
 		o.quick = newQuick(o.sec, linkageTables(main))
 	}
@@ -155,6 +158,7 @@ func (o *Object) tryDebugFile(main io.ReaderAt, c candidate) (*elf.File, error) 
 	}
 	var s *sections
 	if err == nil {
+		// Only a file with debug information is taken.
 		if s, err = loadSections(f, file, ""); err == nil && s == nil {
 			err = ErrNone
 		}
@@ -167,6 +171,7 @@ func (o *Object) tryDebugFile(main io.ReaderAt, c candidate) (*elf.File, error) 
 	return f, nil
 }
 
+// openELF opens a regular file and reads its headers.
 func openELF(path string) (*os.File, *elf.File, error) {
 	file, err := regular.Open(path)
 	if err != nil {
@@ -194,13 +199,14 @@ func (o *Object) openAlt(f *elf.File, path string, opt *Options) error {
 		if err != nil {
 			return nil
 		}
-		c := cursor{b: b, off: min(3, uint64(len(b)))}
+		c := cursor{b: b, off: min(3, uint64(len(b)))} // version (2 bytes) and flag
 		name = string(c.cstr())
 		id = c.take(c.uleb())
 		if name == "" {
 			return nil
 		}
 	}
+	// gdb looks in the same places.
 	paths := []string{name}
 	if !filepath.IsAbs(name) {
 		paths = []string{filepath.Join(filepath.Dir(path), name)}
@@ -217,7 +223,7 @@ func (o *Object) openAlt(f *elf.File, path string, opt *Options) error {
 			continue
 		}
 		var s *sections
-		if got, _ := abi.BuildID(file); got == nil || bytes.Equal(got, id) {
+		if got, _ := abi.BuildID(file); got == nil || bytes.Equal(got, id) { // a file without a build-id is taken by its name
 			s, err = loadSections(alt, file, "")
 		}
 		if err != nil || s == nil {

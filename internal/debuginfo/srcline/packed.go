@@ -20,14 +20,14 @@ import (
 // inflated from its beginning, as far as needed.
 type packed struct {
 	name string
-	size uint64 // of the data, as the file has it
-	raw  uint64 // size of the stream
-	data []byte // of size bytes; see reserve
-	have atomic.Uint64
+	size uint64        // of the data, as the file has it
+	raw  uint64        // size of the stream
+	data []byte        // of size bytes; see reserve
+	have atomic.Uint64 // bytes inflated so far
 
 	mu     sync.Mutex
-	stream io.ReadCloser
-	err    error
+	stream io.ReadCloser // what follows have
+	err    error         // why inflating stopped
 }
 
 // sectionError is what upTo panics with.
@@ -39,6 +39,7 @@ type sectionError struct {
 func (e *sectionError) Error() string { return fmt.Sprintf("section %s: %v", e.name, e.err) }
 func (e *sectionError) Unwrap() error { return e.err }
 
+// errSize: the header's size is wrong.
 var errSize = errors.New("the data are not as long as they are said to be")
 
 // newPacked reads the header of a compressed section. elffile.Open has bounded what it may say.
@@ -86,7 +87,7 @@ func (p *packed) reserve() bool {
 
 // all inflates everything into memory that grows with the data.
 func (p *packed) all() ([]byte, error) {
-	const usual = 16
+	const usual = 16 // times that debug information shrinks, at most, in most files
 	defer p.stream.Close()
 	out := bytes.NewBuffer(make([]byte, 0, min(p.size, usual*p.raw)+bytes.MinRead))
 	n, err := io.Copy(out, io.LimitReader(p.stream, int64(p.size)))
@@ -109,6 +110,7 @@ func (p *packed) upTo(n uint64) {
 	}
 }
 
+// inflate is upTo for a caller with p.mu.
 func (p *packed) inflate(n uint64) error {
 	const step = 1 << 16
 	n = min(n, p.size)
@@ -116,7 +118,7 @@ func (p *packed) inflate(n uint64) error {
 	if p.err != nil || n <= at {
 		return p.err
 	}
-	n = min(n+step, p.size)
+	n = min(n+step, p.size)     // some more, so that small units do not each take a call
 	p.err = io.ErrUnexpectedEOF // remains if the code below faults
 	if _, err := io.ReadFull(p.stream, p.data[at:n]); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

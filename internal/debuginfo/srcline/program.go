@@ -93,6 +93,7 @@ const (
 	lnsConstAddPC     = 8
 	lnsFixedAdvancePC = 9
 
+	// Extended opcodes follow a zero byte and a length.
 	lneEndSequence = 1
 	lneSetAddress  = 2
 	lneDefineFile  = 3
@@ -101,10 +102,10 @@ const (
 // machine is the state machine of DWARF 5, 6.2.2, without the registers that are not needed.
 type machine struct {
 	addr    uint64
-	opIndex int
-	file    uint64
+	opIndex int    // operation in the instruction; 0 on x86
+	file    uint64 // number of the file
 	line    int
-	view    int  // of the next row
+	view    int  // number of the next row among those of its address
 	isStmt  bool // is_stmt
 }
 
@@ -125,8 +126,8 @@ func (m *machine) advance(p *program, ops int) {
 
 // run collects the rows. After an error, t has those found before it.
 func (t *lineTable) run(p *program, section []byte) error {
-	const rowBytes = 8 // estimate: bytes of the program for a row
-	rows := make([]row, 0, (p.end-p.begin)/rowBytes)
+	const rowBytes = 8                               // estimate: bytes of the program for a row
+	rows := make([]row, 0, (p.end-p.begin)/rowBytes) // all rows, one sequence after the other
 	var sequences [][]row
 	first := 0 // index of the sequence's first row
 	m := machine{file: 1, line: 1, isStmt: p.statement}
@@ -136,6 +137,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 		op := c.b[c.off]
 		c.off++
 		switch {
+		// A special opcode moves address and line, and makes a row.
 		case op >= p.opcodeBase: // special: DWARF 5, 6.2.5.1
 			adjusted := int(op - p.opcodeBase)
 			m.advance(p, adjusted/p.lineRange)
@@ -153,6 +155,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 				break
 			}
 			t.view(&m, true)
+			// Sequences at address 0 are of code that the linker has dropped.
 			if n := len(rows); n > first && (span{rows[first].addr, m.addr}).live() {
 				rows = append(rows, row{m.addr, noFile, 0})
 				sequences = append(sequences, rows[first:len(rows):len(rows)])
@@ -167,10 +170,11 @@ func (t *lineTable) run(p *program, section []byte) error {
 			m.file = c.uleb()
 		case op == lnsConstAddPC:
 			m.advance(p, constAdd)
-		case op == lnsFixedAdvancePC:
+		case op == lnsFixedAdvancePC: // fixed_advance_pc takes an unscaled operand
 			if b := c.take(2); b != nil {
 				m.addr += uint64(binary.LittleEndian.Uint16(b))
 			}
+		// Opcodes of later versions give the number of their operands.
 		default: // not needed
 			for range p.lengths[op-1] {
 				c.uleb()
@@ -200,6 +204,7 @@ func (m *machine) extended(c *cursor, p *program) (end bool) {
 	case lneDefineFile:
 		p.definesFiles = true
 	}
+	// The length covers the opcode; what of it is not read here is skipped.
 	if size > p.end-from || from+size < c.off {
 		c.bad = true
 	}

@@ -16,6 +16,7 @@ type quick struct {
 	plt  []span // procedure linkage tables, which no unit covers
 }
 
+// arange is an entry of .debug_aranges.
 type arange struct {
 	span
 	off uint64 // of the unit
@@ -62,12 +63,13 @@ func (q *quick) unit(s *sections, addr uint64) (u *unit, found bool) {
 		return nil, false
 	}
 	off := q.list[i-1].off
-	const header = 24 // the longest up to the entries, but for what units with an id have
-	u = s.find(off + header)
+	const header = 24        // the longest up to the entries, but for what units with an id have
+	u = s.find(off + header) // an offset inside the unit's entries, not its header
 	if u == nil || u.off != off {
 		return nil, false
 	}
 	t, err := u.open()
+	// Only a plain unit of a compiler: others need the index.
 	if err != nil || t.dwoName.form != 0 || t.tag != tagCompileUnit {
 		return nil, false
 	}

@@ -3,6 +3,7 @@ package srcline
 // span is a range of addresses, [lo, hi).
 type span struct{ lo, hi uint64 }
 
+// has reports whether an address lies in the span.
 func (s span) has(addr uint64) bool { return addr >= s.lo && addr < s.hi }
 
 // live reports whether a span can have code. Linkers set the addresses of discarded
@@ -35,6 +36,7 @@ func (u *unit) rangeList(dst []span, v value) []span {
 		return u.oldRanges(dst, v.u+u.rangesBase)
 	}
 	off := v.u
+	// An index leads through the table of offsets to the list.
 	if v.form == formRnglistx {
 		size := uint64(4)
 		if u.wide {
@@ -62,7 +64,7 @@ func (u *unit) oldRanges(dst []span, off uint64) []span {
 		switch {
 		case c.bad || lo == 0 && hi == 0:
 			return dst
-		case lo == ^uint64(0):
+		case lo == ^uint64(0): // a base address selection: all ones, then the base
 			base = hi
 			continue
 		}

@@ -4,8 +4,8 @@ import "sort"
 
 // scope is a namespace or class, with the entries below it, from off to end.
 type scope struct {
-	off, end uint64
-	parent   int32
+	off, end uint64 // of the entry, and behind its children
+	parent   int32  // index of the scope around it, or none
 	name     string
 }
 
@@ -39,6 +39,7 @@ func (u *unit) readScopes() []scope {
 	c := cursor{b: u.data(), off: u.entries}
 	here := int32(none)
 	var up []int32 // the scope around each open entry
+	// Scopes are few; entries in them are skipped, not kept.
 	for c.off < u.end && !c.bad {
 		at := c.off
 		code := c.uleb()

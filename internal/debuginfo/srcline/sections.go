@@ -45,10 +45,11 @@ type unitIndex struct {
 	typesErr error               // why it is incomplete
 }
 
+// abbrevKey names a table of abbreviations: the same bytes mean other sizes in other formats.
 type abbrevKey struct {
-	off   uint64
+	off   uint64 // in .debug_abbrev
 	f     format
-	types bool
+	types bool // with the attributes of all tags
 }
 
 // table returns the abbreviations of a unit and caches them.
@@ -56,6 +57,7 @@ func (s *sections) table(u *unit) *abbrevTable {
 	return s.abbrevTable(abbrevKey{u.abbrevOff, u.format, false})
 }
 
+// abbrevTable returns the table of a key, read once.
 func (s *sections) abbrevTable(k abbrevKey) *abbrevTable {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +75,7 @@ func (s *sections) abbrevTable(k abbrevKey) *abbrevTable {
 // parseAbbrevs reads the declarations at an offset, up to the one that is wanted.
 func (s *sections) parseAbbrevs(off uint64, f format, want wanted) *abbrevTable {
 	p := s.packed.abbrev
-	const usual = 1 << 13
+	const usual = 1 << 13 // bytes that most tables have; twice as many are tried next
 	for n := off + usual; p != nil && n < uint64(len(s.abbrev)); n += n - off {
 		p.upTo(n)
 		if t, whole := parseAbbrevs(s.abbrev[:n], off, f, want); whole {
@@ -96,6 +98,7 @@ func (s *sections) forget() {
 	s.alt.forget()
 }
 
+// close unmaps all sections, those of the supplementary file as well.
 func (s *sections) close() {
 	if s == nil {
 		return
@@ -132,6 +135,7 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 			}
 			continue
 		}
+		// These sections are large and read in part: their inflating waits.
 		later := map[string]**packed{"info": &s.packed.info, "abbrev": &s.packed.abbrev, "line": &s.packed.line}[name]
 		load := func() {
 			l, err := loadSection(sec, file, later != nil)
@@ -195,8 +199,8 @@ func isPacked(sec *elf.Section) bool {
 // loaded is a section.
 type loaded struct {
 	data   []byte
-	packed *packed // inflates the rest of data; nil: data is complete
-	pages  [][]byte
+	packed *packed  // inflates the rest of data; nil: data is complete
+	pages  [][]byte // what must be unmapped
 }
 
 // loadSection maps or reads a section. A compressed one may be inflated later, where it is
@@ -208,6 +212,7 @@ func loadSection(sec *elf.Section, file io.ReaderAt, later bool) (l loaded, err 
 		}
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of this goroutine
+	// A mapped section costs memory only where it is read.
 	m := mapSection(sec, file)
 	raw := m.data
 	if m.data != nil {
@@ -255,6 +260,7 @@ func mapSection(sec *elf.Section, file io.ReaderAt) mapping {
 	if err != nil || sec.Offset > uint64(st.Size()) || sec.FileSize > uint64(st.Size())-sec.Offset {
 		return mapping{}
 	}
+	// Mappings begin at a page; the section may begin inside it.
 	lead := sec.Offset % uint64(os.Getpagesize())
 	m, err := pages.Map(f, int64(sec.Offset-lead), int(sec.FileSize+lead))
 	if err != nil {

@@ -32,19 +32,19 @@ type Frame struct {
 // concurrent use, except Close, which must come last.
 type Object struct {
 	sec   *sections
-	quick *quick
-	dir   string // for .dwo files
-	once  sync.Once
-	index index // after once
+	quick *quick    // nil: the index answers all addresses
+	dir   string    // for .dwo files
+	once  sync.Once // of index
+	index index     // after once
 	dwos  atomic.Pointer[dwoFiles]
 	files []*os.File
 	err   atomic.Pointer[error]
 	used  atomic.Int64 // bytes in tables of units
-	limit int64
-	drop  sync.Mutex
+	limit int64        // of used
+	drop  sync.Mutex   // held while tables are dropped
 
 	signedMu sync.Mutex
-	signed   map[entryKey]string
+	signed   map[entryKey]string // parameters of functions, by entry
 }
 
 // defaultLimit is how many bytes of tables an object keeps by default; beyond
@@ -60,6 +60,7 @@ func (o *Object) Err() error {
 	return nil
 }
 
+// note keeps the first error.
 func (o *Object) note(err error) {
 	if err != nil {
 		o.err.CompareAndSwap(nil, &err)
@@ -105,11 +106,14 @@ func (o *Object) whole() {
 // same time. Most are a tenth of it.
 const large = 1 << 19
 
+// lookup returns the frames at an address of a unit, nil if the unit knows neither function nor
+// line.
 func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 	var place Frame
 	var lines *lineTable
 	known := false
 	if want.Lines && (want.Inline || want.Parameters) && u.end-u.off > large && !u.begun.Swap(true) {
+		// Read functions and lines of a large unit at the same time.
 		var busy sync.WaitGroup
 		defer busy.Wait()
 		busy.Go(func() {
@@ -129,6 +133,7 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 	}
 	in, funcs := o.funcs(u)
 	var frames []Frame
+	// From the innermost function out: each gives the place of its call to the next frame.
 	for fn := funcs.find(addr); fn != none; {
 		f := &funcs.funcs[fn]
 		if !want.Inline && f.parent != none {
@@ -212,7 +217,7 @@ func try(f func() error) (err error) {
 
 // count drops all tables when there are too many bytes of them.
 func (o *Object) count(n int) {
-	if o.used.Add(int64(n)) <= o.limit || !o.drop.TryLock() {
+	if o.used.Add(int64(n)) <= o.limit || !o.drop.TryLock() { // another goroutine is dropping already
 		return
 	}
 	defer o.drop.Unlock()

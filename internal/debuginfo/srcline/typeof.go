@@ -17,11 +17,13 @@ func typeOf(k typeKey) (t cdecl.Type[typeKey], err error) {
 		return t, nil
 	}
 	e, err := k.entry()
+	// The zero entry is void.
 	if err != nil {
 		return t, err
 	}
 	t.Of = k.to(e.of)
 	switch e.tag {
+	// Rust's pointer types have names, which tell more than a star.
 	case tagPointerType:
 		t.Kind = cdecl.Pointer
 		if e.name != "" { // Rust's say all
@@ -94,7 +96,7 @@ func (k typeKey) function(e *entry) (t cdecl.Type[typeKey], err error) {
 			t.Of.entryKey = d.of
 		}
 	}
-	tooMany := false
+	tooMany := false // a limit against types that a damaged file makes endless
 	err = k.childrenOf(e, func(_ entryKey, c *entry) bool {
 		switch {
 		case c.tag == tagParameter && c.artificial && constObject(c.of):
@@ -117,7 +119,7 @@ func (k typeKey) function(e *entry) (t cdecl.Type[typeKey], err error) {
 // that it is in elsewhere.
 func (k typeKey) typeName() (string, error) {
 	e, err := k.entry()
-	const chain = 3
+	const chain = 3 // a declaration, its type unit, and one more
 	for range chain {
 		next := e.declared
 		if e.same.unit != nil {
@@ -132,6 +134,7 @@ func (k typeKey) typeName() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Only C writes the word; C++ writes the scope.
 	word := ""
 	switch e.tag {
 	case tagBaseType, tagUnspecified:

@@ -70,13 +70,14 @@ type entry struct {
 	hasType  bool
 	origin   entryKey // DW_AT_abstract_origin
 	declared entryKey // DW_AT_specification
-	class    entryKey
+	class    entryKey // DW_AT_containing_type
 	same     entryKey // DW_AT_signature: of a declaration, where the type is
 	count    int64    // of a subrange; -1: not known
 
 	prototyped, artificial, vector bool
 }
 
+// Errors that callers tell apart: a bad entry, and the end of a list.
 var (
 	errEntry = errors.New("an entry cannot be read")
 	errNull  = errors.New("no more entries")
@@ -158,7 +159,7 @@ func (k entryKey) entry() (e entry, err error) {
 	e.tag, e.children, e.count = a.tag, a.children, -1
 	for _, at := range a.attrs {
 		v := read(&c, at, u.format)
-		if c.bad {
+		if c.bad { // an abbreviation ended inside the entry
 			return e, errEntry
 		}
 		switch at.name {
@@ -188,7 +189,7 @@ func (k entryKey) entry() (e entry, err error) {
 			}
 		case atUpperBound:
 			if number(v.form) {
-				e.count = int64(v.u) + 1
+				e.count = int64(v.u) + 1 // bounds count from 0 in C
 			}
 		}
 	}
@@ -241,6 +242,7 @@ func (k entryKey) childrenOf(e *entry, f func(entryKey, *entry) bool) error {
 // enum: C, and Objective C.
 func (u *unit) isC() bool {
 	switch u.language {
+	// DWARF 5, table 7.17: C89, C, C99, Objective C, C11, C17, C23.
 	case 0x01, 0x02, 0x0c, 0x10, 0x1d, 0x2c, 0x3e:
 		return true
 	}
@@ -301,6 +303,7 @@ func (k entryKey) definition() (entryKey, entry, error) {
 		case e.declared.unit == nil:
 			return k, e, nil
 		}
+		// A definition without parameters takes those of its declaration.
 		some := false
 		if err := k.childrenOf(&e, func(_ entryKey, c *entry) bool {
 			some = some || c.tag == tagParameter || c.tag == tagUnspecifiedArg

@@ -15,7 +15,7 @@ type unit struct {
 	entries   uint64 // where the first entry is
 	abbrevOff uint64
 	skeleton  bool
-	dwoID     uint64
+	dwoID     uint64 // of split units; 0: none
 
 	opened sync.Once
 	root               // set by open, from the unit's entry
@@ -33,9 +33,9 @@ type unit struct {
 
 // root is what a unit's first entry says, and the sections that its offsets are in.
 type root struct {
-	low            uint64 // base of range lists
+	low            uint64 // first address of the unit, the base of range lists
 	addr           []byte // .debug_addr; of a .dwo, the object's
-	addrBase       uint64
+	addrBase       uint64 // where the unit's part begins, in the section of the name
 	strOffsetsBase uint64
 	rnglistsBase   uint64
 	rangesBase     uint64 // in a .dwo of DWARF 4
@@ -240,6 +240,8 @@ func (u *unit) ready() {
 	})
 }
 
+// take sets what values of other entries depend on. Low comes last, as it may be an index of an
+// address.
 func (u *unit) take(t top) {
 	u.addrBase, u.strOffsetsBase, u.rnglistsBase, u.language = t.addrBase, t.strBase.u, t.rngBase.u, t.language
 	u.low, _ = u.address(t.low)

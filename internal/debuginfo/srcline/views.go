@@ -8,8 +8,8 @@ import (
 // View is a row of a line number program. GCC numbers those of one address: the first is view 0.
 // What the program is about to execute at an address is of the last.
 type View struct {
-	Addr uint64
-	View int
+	Addr uint64 // link-time
+	View int    // from 0 on
 	File string
 	Line int
 	// Statement says that a debugger stops here: is_stmt.
@@ -58,7 +58,8 @@ func (o *Object) Views() iter.Seq[View] {
 	}
 }
 
-// view counts the views of an address, and emits the current row.
+// view counts the views of an address, and emits the current row. It is called for each row, also
+// those that the table drops.
 func (t *lineTable) view(m *machine, end bool) {
 	if t.each != nil {
 		v := view{View: View{Addr: m.addr, End: end}, file: m.file}
