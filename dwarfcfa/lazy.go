@@ -245,6 +245,9 @@ type lazyFDE struct {
 // newLazySection finds the ranges of a source's FDEs, with overlaps resolved, and interprets none.
 func newLazySection(s tableSource, code codeImage) *lazySection {
 	spans := findSpans(s, code, new(Report))
+	if cap(spans)-len(spans) > len(spans)/8 {
+		spans = slices.Clone(spans)
+	}
 	return &lazySection{s: s, code: code, spans: spans, fdes: make([]atomic.Pointer[lazyFDE], len(spans))}
 }
 
@@ -335,5 +338,12 @@ func (l *lazySection) fde(i int) *lazyFDE {
 	}
 	f := &lazyFDE{ranges: slices.Clone(l.b.ranges), rows: l.b.rows, exprs: l.exprs}
 	l.fdes[i].Store(f)
+	const fewKnown = 256 // FDEs that follow share few raw rows with those before
+	switch {
+	case len(l.spans) == 1: // nothing follows
+		f.rows, l.b, l.exprs = slices.Clone(f.rows), nil, nil
+	case len(l.b.known) > fewKnown:
+		l.b.known = make(map[Row]normalRow)
+	}
 	return f
 }

@@ -79,7 +79,7 @@ func TestDebugLinkSum(t *testing.T) {
 			table, err := FromELF(f, dir, nil, nil)
 			require.NoError(t, err)
 			for _, s := range table.list {
-				list = append(list, s.Name)
+				list = append(list, s.name)
 			}
 			return list
 		}

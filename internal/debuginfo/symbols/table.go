@@ -29,7 +29,40 @@ const (
 )
 
 // Table holds symbols by address. It does not change.
-type Table struct{ list []Symbol }
+type Table struct{ list []entry }
+
+// entry is a Symbol in less memory: large programs have a hundred thousand.
+type entry struct {
+	start, end uint64
+	name       string
+}
+
+// compact returns a table of symbols. It copies their names, which may be a small part of what a file has, into memory without
+// gaps, unless they are longer than usual: those of a hostile file may all be parts of one long string.
+func compact(list []Symbol) *Table {
+	const usual = 16 << 20 // bytes of all names
+	total := 0
+	for i := range list {
+		if total += len(list[i].Name); total > usual {
+			break
+		}
+	}
+	var text strings.Builder
+	if total <= usual {
+		text.Grow(total)
+	}
+	t := &Table{list: make([]entry, len(list))}
+	for i := range list {
+		s := &list[i]
+		t.list[i] = entry{s.Start, s.End, s.Name}
+		if total <= usual {
+			from := text.Len()
+			text.WriteString(s.Name)
+			t.list[i].name = text.String()[from:]
+		}
+	}
+	return t
+}
 
 // newTable sorts symbols. Of several at one address the best is kept; one
 // without size extends to the next. Both is what perf does, in
@@ -74,7 +107,7 @@ func extend(list []Symbol) *Table {
 		}
 		kept = append(kept, s)
 	}
-	return &Table{list: kept}
+	return compact(kept)
 }
 
 // better orders aliases: sized ones first, then those that are not weak, then
@@ -95,11 +128,11 @@ func (t *Table) Find(addr uint64) *Symbol {
 	if t == nil {
 		return nil
 	}
-	i := sort.Search(len(t.list), func(i int) bool { return t.list[i].Start > addr })
+	i := sort.Search(len(t.list), func(i int) bool { return t.list[i].start > addr })
 	const nesting = 8
 	for k := i - 1; k >= 0 && k >= i-nesting; k-- {
-		if addr < t.list[k].End {
-			return &t.list[k]
+		if e := &t.list[k]; addr < e.end {
+			return &Symbol{Start: e.start, End: e.end, Name: e.name}
 		}
 	}
 	return nil
@@ -107,19 +140,19 @@ func (t *Table) Find(addr uint64) *Symbol {
 
 // Only returns a table of those symbols that Find returns for the addresses. It keeps nothing of t alive.
 func (t *Table) Only(addrs []uint64) *Table {
-	few := new(Table)
+	var few []Symbol
 	for _, addr := range addrs {
 		if s := t.Find(addr); s != nil {
-			few.list = append(few.list, *s)
+			few = append(few, *s)
 		}
 	}
-	slices.SortFunc(few.list, func(a, b Symbol) int { return cmp.Compare(a.Start, b.Start) }) // each start is there once in t
-	few.list = slices.Clone(slices.CompactFunc(few.list, func(a, b Symbol) bool { return a.Start == b.Start }))
-	for i := range few.list {
-		s := &few.list[i]
-		s.Name, s.Module = unique.Make(s.Name).Value(), unique.Make(s.Module).Value() // programs have many in common
+	slices.SortFunc(few, func(a, b Symbol) int { return cmp.Compare(a.Start, b.Start) }) // each start is there once in t
+	few = slices.CompactFunc(few, func(a, b Symbol) bool { return a.Start == b.Start })
+	only := &Table{list: make([]entry, len(few))}
+	for i, s := range few {
+		only.list[i] = entry{s.Start, s.End, unique.Make(s.Name).Value()} // programs have many in common
 	}
-	return few
+	return only
 }
 
 // Len returns the number of symbols.

@@ -11,7 +11,7 @@ import (
 func Paged(r io.ReaderAt) io.ReaderAt { return &paged{from: r, pages: make(map[int64][]byte)} }
 
 const (
-	pageSize  = 16 << 10
+	pageSize  = 4 << 10
 	mostPages = 64
 )
 

@@ -3,6 +3,7 @@
 package record
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -26,6 +27,8 @@ type fileKey struct {
 	size       int64
 	changed    syscall.Timespec
 }
+
+func keyOf(st *syscall.Stat_t) fileKey { return fileKey{st.Dev, st.Ino, st.Size, st.Ctim} }
 
 // generation returns the inode of a mapping that /proc tells of: it is taken for the file of this name and number that was
 // mapped last.
@@ -75,12 +78,19 @@ func (t *tracker) fileID(pid int32, m procfs.Mapping) []byte {
 	if m.Inode == 0 || !strings.HasPrefix(m.Name, "/") {
 		return nil
 	}
+	// A link may lead out of the process's root here; then the number is another one, or the file the same.
+	var st syscall.Stat_t
+	if err := syscall.Stat(fmt.Sprintf("/proc/%d/root%s", pid, m.Name), &st); err == nil && st.Ino == m.Inode {
+		if id, ok := t.ids[keyOf(&st)]; ok {
+			return id
+		}
+	}
 	f, sys := t.openMapped(pid, m)
 	if f == nil {
 		return nil
 	}
 	defer f.Close()
-	k := fileKey{sys.Dev, sys.Ino, sys.Size, sys.Ctim}
+	k := keyOf(sys)
 	id, ok := t.ids[k]
 	if !ok {
 		if len(t.ids) >= manyFiles {
