@@ -15,6 +15,7 @@ type wrong struct {
 	reg             uint8 // register of saved and clobbered
 	actual, claimed string
 	class           Class // "": ClassTable
+	stated          bool  // the row says same value, which otherwise is what no rule means
 }
 
 // judge compares a row with the state before the instruction at pc. reason says why that is not possible; it is empty
@@ -142,7 +143,7 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		if h == codeflow.RA || s.Regs[h] == want {
 			return wrong{}, false
 		}
-		return wrong{kind: KindClobbered, reg: h, actual: whereText(s, h), claimed: "unchanged"}, true
+		return wrong{kind: KindClobbered, reg: h, actual: whereText(s, h), claimed: "unchanged", stated: rule.Kind == dwarfcfa.RuleSameValue}, true
 	case dwarfcfa.RuleOffset:
 		if rule.Offset == int64(int32(rule.Offset)) && s.Slot(0, int32(rule.Offset)) == want {
 			return wrong{}, false

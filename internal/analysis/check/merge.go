@@ -36,7 +36,7 @@ const manyFunctions = 5
 func variables(fs []Finding) {
 	changed := map[string]map[uint64]bool{} // by register: functions
 	is := func(f *Finding) bool {
-		return f.Kind == KindClobbered && (f.Class == ClassTable || f.Class == ClassPrivate)
+		return f.Kind == KindClobbered && !f.stated && (f.Class == ClassTable || f.Class == ClassPrivate)
 	}
 	for i := range fs {
 		f := &fs[i]

@@ -67,6 +67,7 @@ type Finding struct {
 	Directive string `json:"directive,omitempty"`
 	Assumed   bool   `json:"assumed,omitempty"` // depends on an earlier row of the same table
 	Never     bool   `json:"never,omitempty"`   // the row is true at no instruction that it covers
+	stated    bool   // the row states the rule that is wrong: no convention explains it
 }
 
 // base returns the address that the finding's offset counts from.

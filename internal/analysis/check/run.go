@@ -293,6 +293,7 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		if w.kind == KindSaved || w.kind == KindClobbered {
 			f.Register = regName(w.reg)
 		}
+		f.stated = w.stated
 		f.Directive = directive(&w, &row.Row, s)
 		c.open = append(c.open, &run{f: f, w: w, live: true, row: row, call: in.Op == x86.OpCALL, shifted: c.neighbourFits(pc, in, row, w.kind, s)})
 	}
@@ -469,7 +470,7 @@ func (s *Subject) classify(f *Finding, i int, p *codeflow.Program) {
 	if (f.Kind == KindClobbered || f.Kind == KindSaved) && s.Image.IsGo(f.Start) {
 		f.Class, f.Severity = ClassGo, SeverityNote
 	}
-	if f.Kind == KindClobbered && f.Class == ClassTable {
+	if f.Kind == KindClobbered && f.Class == ClassTable && !f.stated {
 		for h := range uint8(16) {
 			if codeflow.CalleeSaved>>h&1 != 0 && regName(h) == f.Register && p.Broken(f.Start)>>h&1 != 0 {
 				f.Class, f.Severity = ClassPrivate, SeverityNote
