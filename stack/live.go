@@ -40,7 +40,7 @@ type Live struct {
 // space is the address space of the last process whose stacks were taken.
 type space struct {
 	pid  int32
-	read memory
+	read memory           // set with list
 	list []procfs.Mapping // all, ascending
 	maps *unwind.Maps
 }
@@ -65,7 +65,7 @@ func (l *Live) Take(ctx context.Context, pid int32, consistent bool) (t *Target,
 func (l *Live) enter(pid int32) {
 	if pid != l.pid {
 		l.processes.Forget(l.pid)
-		l.space = space{pid: pid, read: readProcess(pid)}
+		l.space = space{pid: pid}
 		clear(l.want)
 	}
 }
@@ -113,9 +113,10 @@ func (l *Live) take(ctx context.Context, consistent bool) (*Target, error) {
 
 // readMaps reads what the process has mapped.
 func (l *Live) readMaps() error {
-	list, err := procfs.Mappings(l.pid)
+	of := l.pid
+	list, err := procfs.Mappings(of)
 	if err == nil && len(list) == 0 {
-		list = l.readOthers()
+		list, of = l.readOthers()
 	}
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
@@ -125,7 +126,7 @@ func (l *Live) readMaps() error {
 	case len(list) == 0:
 		return noMemory(l.pid)
 	}
-	l.list = list
+	l.list, l.read = list, askNoServer(of, list, readProcess(of))
 	ids := buildIDs(list, l.read)
 	l.processes.Clear(l.pid)
 	for _, m := range list {
@@ -137,16 +138,15 @@ func (l *Live) readMaps() error {
 	return nil
 }
 
-// readOthers reads the mappings of a process whose first thread has ended and others have not.
-func (l *Live) readOthers() []procfs.Mapping {
+// readOthers reads the mappings of a process whose first thread has ended and others have not, by one of these.
+func (l *Live) readOthers() (list []procfs.Mapping, tid int32) {
 	tids, _ := procfs.Threads(l.pid) // none, if it has ended
 	for _, tid := range tids {
 		if list, err := procfs.Mappings(tid); err == nil && len(list) > 0 {
-			l.read = readProcess(tid)
-			return list
+			return list, tid
 		}
 	}
-	return nil
+	return nil, l.pid
 }
 
 // region returns the bounds of the mapping at an address, or two zeros.
