@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -86,6 +87,7 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 	require.NoError(t, err, "%s", figures)
 	assert.Contains(t, string(figures), "ehasm: exceptions: on")
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "cache")))
+	asService(t, root)
 
 	dpkg("--purge", "ehasm-system", "ehasm", "libehunwind-dev", "libehunwind")
 	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
@@ -135,6 +137,21 @@ func followsPackages(t *testing.T, root string, dpkg func(args ...string)) {
 	assert.Equal(t, []string{"-rw-r--r-- 02.eh_elf.so"}, made())
 	dpkg("--purge", "x")
 	assert.Empty(t, made())
+}
+
+// asService runs a program as a service with what preload --system prints: as another user, without a home.
+func asService(t *testing.T, root string) {
+	t.Helper()
+	unit := call(t, nil, "chroot", root, "/usr/bin/ehasm", "preload", "--system", "--library",
+		"/usr/lib/x86_64-linux-gnu/libehunwind-preload.so", "--", "/use")
+	found := regexp.MustCompile(`(?m)^\[Service\]\nEnvironment="(LD_PRELOAD=\S+)"$`).FindStringSubmatch(unit)
+	require.Len(t, found, 2, unit)
+	cmd := exec.Command("chroot", "--userspec=65534:65534", root, "/use")
+	cmd.Env = []string{found[1], "EHASM_STATS=1"}
+	figures, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", figures)
+	assert.Regexp(t, `(?m)^ehunwind: 1 walks; ([1-9]\d*) of `, string(figures))
+	assert.Contains(t, string(figures), "ehasm: exceptions: on")
 }
 
 // copyTo copies a file of this machine below root, to the same path.

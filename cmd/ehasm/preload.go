@@ -29,6 +29,7 @@ so its exit status, signals and terminal are its own.
 
 Usage:
   ehasm preload [flags] [--] COMMAND [ARGUMENT...]
+  ehasm preload --system [flags] [--] COMMAND [ARGUMENT...]
 `
 
 const preloadMore = `An object whose eh_elf cannot be made is named; for stacks through it, the program's own
@@ -39,6 +40,10 @@ eh_elfs are also built for that program and for the libraries in ../lib/COMMAND.
 program is linked with AddressSanitizer, its runtime is put first. A process whose stacks
 could not be taken over says so at exit, and why. Signals that are ignored when preload
 starts have their default action in the program, except SIGHUP and SIGINT.
+
+With --system nothing is run. preload makes the eh_elfs in /usr/lib/ehasm, for which it must
+be root, and prints the drop-in that preloads the libraries into a service whose ExecStart= is
+COMMAND. The service writes no cache. See also 'ehasm build --system'.
 
 The library is looked for beside the ehasm command, in ../lib and ../lib/x86_64-linux-gnu
 from there, and in build/runtime, where 'make runtime' puts it; EHASM_PRELOAD_LIBRARY
@@ -53,6 +58,7 @@ Examples:
   ehasm preload heaptrack ./server
   ehasm preload --with /usr/lib/python3/dist-packages -- python3 work.py
   ehasm preload --no-exceptions ./program
+  ehasm preload --system -- /usr/sbin/server > /etc/systemd/system/server.service.d/ehasm.conf
   LD_PRELOAD=libprofiler.so.0 CPUPROFILE=out.prof ehasm preload ./program
 `
 
@@ -75,6 +81,7 @@ type preloadOptions struct {
 	with    []string
 	jobs    int
 	quiet   bool
+	system  bool // print a drop-in for a service
 }
 
 func preloadVerb() verb {
@@ -85,6 +92,7 @@ func preloadVerb() verb {
 		fs.StringArrayVar(&opt.with, "with", nil, "also build for `PATH`, a file or folder; may be repeated")
 		declareJobs(fs, &opt.jobs, "compile `N` files at a time")
 		fs.BoolVar(&opt.code.NoExceptions, "no-exceptions", false, "leave C++ exceptions to the system's libgcc")
+		fs.BoolVar(&opt.system, "system", false, "do not run COMMAND: fill the system's cache, print a drop-in for its systemd unit")
 		tables := declareTables(fs)
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "do not report objects whose eh_elf cannot be made, and nothing at exit")
 		return func(ctx context.Context, args []string, c *console) int {
@@ -130,6 +138,9 @@ func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *c
 	ctx, stop := interrupt.Context(ctx)
 	defer stop()
 	libraries := opt.withExceptions(ctx, library, slices.Concat(programs, launched), c)
+	if opt.system {
+		return printDropIn(ctx, slices.Concat(launched, programs), libraries, opt, c)
+	}
 	if !builder.FillForPrograms(ctx, slices.Concat(programs, launched, opt.with), libraries, true, builder.Options{Code: opt.code, Workers: opt.jobs}, filling(c, opt.quiet)) {
 		return interrupt.Status(ctx)
 	}

@@ -171,17 +171,24 @@ func (j *Job) intoCache(cache string, o *dwarfcfa.Object) error {
 // be compiled are told to p. It returns false if ctx ended before all were done.
 func Fill(ctx context.Context, paths []string, from find.Options, opt Options, p Progress) bool {
 	found := find.Find(ctx, paths, from)
-	for _, problem := range slices.Concat(found.Problems, found.Notes) {
+	var refused []find.Problem
+	if opt.Cache == SystemCache {
+		found.Inputs, refused = ForSystem(found.Inputs)
+	}
+	for _, problem := range slices.Concat(found.Problems, found.Notes, refused) {
 		p.Note(problem.Path, problem.Err)
 	}
 	return Build(ctx, NewCacheJobs(found.Inputs), opt, p) != nil
 }
 
-// FillForPrograms fills the user's cache for programs, and the libraries that they load when others are preloaded.
-// Without a place for a cache it tells so and builds nothing. It returns false if ctx ended before all was done.
+// FillForPrograms fills a cache for programs, and the libraries that they load when others are preloaded: opt.Cache, or the
+// user's. Without a place for a cache it tells so and builds nothing. It returns false if ctx ended before all was done.
 func FillForPrograms(ctx context.Context, paths, libraries []string, vdso bool, opt Options, p Progress) bool {
 	var err error
-	if opt.Cache, err = CacheFolder(os.Getenv); err == nil {
+	if opt.Cache == "" {
+		opt.Cache, err = CacheFolder(os.Getenv)
+	}
+	if err == nil {
 		err = MakeCache(opt.Cache)
 	}
 	if err != nil {

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/preload"
+	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/trust"
+)
+
+// printDropIn makes the eh_elfs of a service's programs in the system's cache, and prints the drop-in with which systemd
+// preloads the libraries. The last of programs is the service's.
+func printDropIn(ctx context.Context, programs, libraries []string, opt *preloadOptions, c *console) int {
+	if err := builder.MakeCache(builder.SystemCache); err != nil {
+		c.fail(builder.SystemCache, err)
+		return exitFailed
+	}
+	for _, path := range libraries { // they become part of a process with the service's rights
+		f, err := trust.Open(path)
+		if err != nil {
+			c.fail(path, err)
+			return exitFailed
+		}
+		f.Close()
+	}
+	options := builder.Options{Code: opt.code, Cache: builder.SystemCache, Workers: opt.jobs}
+	if !builder.FillForPrograms(ctx, append(programs, opt.with...), libraries, true, options, filling(c, opt.quiet)) {
+		return interrupt.Status(ctx)
+	}
+	program := programs[len(programs)-1]
+	environ := preload.Environ(nil, strings.Join(libraries, ":"), find.AddressSanitizer(program))
+	fmt.Fprint(c.out, dropIn(program, environ))
+	return exitDone
+}
+
+// dropIn returns the text of a drop-in: systemd.unit(5), systemd.exec(5).
+func dropIn(program string, environ []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# /etc/systemd/system/UNIT.service.d/ehasm.conf, for %s\n", shown.Name(program))
+	fmt.Fprintln(&b, "# Afterwards: systemctl daemon-reload && systemctl restart UNIT")
+	fmt.Fprintln(&b, "# After updates, make the eh_elfs again by the same command, or install ehasm-system.")
+	fmt.Fprintln(&b, "[Service]")
+	for _, entry := range environ {
+		fmt.Fprintf(&b, "Environment=%s\n", strconv.Quote(strings.ReplaceAll(entry, "%", "%%")))
+	}
+	return b.String()
+}
