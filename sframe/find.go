@@ -44,6 +44,7 @@ func (s *Section) start(i int) uint64 {
 	base := s.addr
 	if s.Flags&flagPCRel != 0 {
 		base += uint64(at)
+		// Starts are distances: from the section, or from the field itself.
 	}
 	if s.Version == 3 {
 		return base + binary.LittleEndian.Uint64(s.data[at:])

@@ -23,12 +23,12 @@ const (
 	flagPCRel  = 1 << 2 // the start of a function is relative to the field that holds it, otherwise to the section
 
 	headerSize  = 28
-	fdeSizeV1   = 17
+	fdeSizeV1   = 17 // of a function's entry, as the next two
 	fdeSizeV2   = 20
-	indexSizeV3 = 16
-	attrSizeV3  = 5
+	indexSizeV3 = 16 // of an entry of the index; attributes are stored with the rows
+	attrSizeV3  = 5  // of the attributes before a function's rows
 
-	repeatV1 = 16
+	repeatV1 = 16 // bytes
 )
 
 // DWARF numbers of the registers in rows.
@@ -45,15 +45,15 @@ type Section struct {
 
 	addr             uint64
 	data             []byte
-	fixedFP, fixedRA int8
-	num              int
-	fdes, rows, end  int // where functions begin, rows begin, and end
+	fixedFP, fixedRA int8 // offsets from the CFA that hold for all rows; 0: rows have them
+	num              int  // functions
+	fdes, rows, end  int  // where functions begin, rows begin, and end
 }
 
 // Function is a function's entry in a section.
 type Function struct {
 	Offset uint64 // of its entry in the section
-	Start  uint64
+	Start  uint64 // link-time address
 	Size   uint32
 	Rows   uint32 // their number
 	// Repeat, if not 0, is the size in bytes of a block that repeats in the function:
@@ -61,9 +61,9 @@ type Function struct {
 	Repeat uint8
 	Signal bool // a signal frame
 
-	flexible  bool
-	startSize int // bytes of a row's start
-	pos       int // of the first row in the section
+	flexible  bool // rows have control words
+	startSize int  // bytes of a row's start
+	pos       int  // of the first row in the section
 }
 
 // Row applies from an offset in the function, or in its block, up to the start of the
@@ -109,11 +109,11 @@ func Parse(addr uint64, data []byte) (*Section, error) {
 	if data[4] != abiAMD64 {
 		return nil, fmt.Errorf("%w: for ABI %d", ErrUnsupported, data[4])
 	}
-	known := [...]uint8{0, 3, 7, 7}[s.Version]
+	known := [...]uint8{0, 3, 7, 7}[s.Version] // flags by version
 	if unknown := s.Flags &^ known; unknown != 0 {
 		return nil, fmt.Errorf("%w: flags %#x", ErrUnsupported, unknown)
 	}
-	end := uint64(headerSize) + uint64(data[7])
+	end := uint64(headerSize) + uint64(data[7]) // sub-sections count from the end of the header with its auxiliary part
 	num, size := uint64(le.Uint32(data[8:])), uint64(le.Uint32(data[16:]))
 	fdes, rows := end+uint64(le.Uint32(data[20:])), end+uint64(le.Uint32(data[24:]))
 	switch {
@@ -126,6 +126,7 @@ func Parse(addr uint64, data []byte) (*Section, error) {
 	return s, nil
 }
 
+// fdeSize returns the bytes of a function's entry, or of its index entry in version 3.
 func (s *Section) fdeSize() int { return [...]int{0, fdeSizeV1, fdeSizeV2, indexSizeV3}[s.Version] }
 
 // Len returns the number of functions.
@@ -292,6 +293,7 @@ func (s *Section) flexible(row *Row, w *words) (err error) {
 	return nil
 }
 
+// fixed is the rule that an offset of the header stands for; 0: none.
 func fixed(offset int8) Rule {
 	if offset == 0 {
 		return Rule{}
@@ -299,15 +301,17 @@ func fixed(offset int8) Rule {
 	return saved(int32(offset))
 }
 
+// saved is the rule of a register that is saved at the CFA plus an offset.
 func saved(offset int32) Rule { return Rule{Base: OnCFA, Offset: offset, Deref: true} }
 
 // words are the data words of a row.
 type words struct {
 	b       []byte
-	each    int
+	each    int  // bytes of a word: 1, 2 or 4
 	missing bool // more were read than there are
 }
 
+// next returns the next word, 0 if there is none left.
 func (w *words) next(signed bool) int64 {
 	if len(w.b) == 0 {
 		w.missing = true
@@ -318,11 +322,12 @@ func (w *words) next(signed bool) int64 {
 	return v
 }
 
+// signed returns the next word as an offset.
 func (w *words) signed() int32 { return int32(w.next(true)) }
 
 // rule reads a control word, and the offset that follows unless that is zero.
 func (w *words) rule() (Rule, error) {
-	const onReg, deref, unused = 1 << 0, 1 << 1, 1 << 2
+	const onReg, deref, unused = 1 << 0, 1 << 1, 1 << 2 // bits of a control word; the register follows from bit 3 on
 	control := w.next(false)
 	if control == 0 {
 		return Rule{}, nil

@@ -12,7 +12,7 @@ var ErrCannotSay = errors.New("cannot be expressed in SFrame")
 
 // Options says what is written.
 type Options struct {
-	Version uint8
+	Version uint8  // 1 to 3
 	Addr    uint64 // link-time address of the section
 	// PCRel makes starts relative to the fields that hold them. The Linux kernel requires
 	// it with version 3; readers before binutils 2.45 do not know it.
@@ -22,9 +22,9 @@ type Options struct {
 // Entry is a function to write. Rows ascend and begin at 0 or later; the last applies up
 // to the end of the function, or of its block.
 type Entry struct {
-	Start  uint64
+	Start  uint64 // link-time address
 	Size   uint32
-	Repeat uint8
+	Repeat uint8 // as Function.Repeat
 	Signal bool
 	Rows   []Row
 }
@@ -89,7 +89,7 @@ func Encode(opt Options, entries []Entry) ([]byte, error) {
 	if opt.PCRel {
 		b[3] |= flagPCRel
 	}
-	b[6] = byte(0x100 + fixedRA)
+	b[6] = byte(0x100 + fixedRA) // the header's offset of the return address, as a byte
 	numRows := 0
 	for i := range entries {
 		e := &entries[i]
@@ -132,7 +132,7 @@ func appendRows(b []byte, version uint8, e *Entry, at int, offset uint32) ([]byt
 	le := binary.LittleEndian
 	var info uint8
 	last := int64(-1)
-	flexible := false
+	flexible := false // some row needs control words; then all have them
 	for i := range e.Rows {
 		r := &e.Rows[i]
 		if int64(r.Start) <= last {
@@ -144,6 +144,7 @@ func appendRows(b []byte, version uint8, e *Entry, at int, offset uint32) ([]byt
 		}
 		flexible = flexible || !isPlain(r)
 	}
+	// The smallest size that holds all starts.
 	switch {
 	case last > math.MaxUint16:
 		info = 2
@@ -157,7 +158,7 @@ func appendRows(b []byte, version uint8, e *Entry, at int, offset uint32) ([]byt
 		}
 		info |= 1 << 4
 	}
-	le.PutUint32(b[at+4*boolInt(version == 3)+4:], e.Size)
+	le.PutUint32(b[at+4*boolInt(version == 3)+4:], e.Size) // version 3 has starts of 8 bytes
 	le.PutUint32(b[at+4*boolInt(version == 3)+8:], offset)
 	if version == 3 {
 		if len(e.Rows) > math.MaxUint16 {
@@ -181,6 +182,7 @@ func appendRows(b []byte, version uint8, e *Entry, at int, offset uint32) ([]byt
 	return b, nil
 }
 
+// boolInt is 1 for true.
 func boolInt(v bool) int {
 	if v {
 		return 1
@@ -188,6 +190,7 @@ func boolInt(v bool) int {
 	return 0
 }
 
+// appendRow appends a row: its start, the info byte, and words of one size.
 func appendRow(b []byte, r *Row, startSize int, flexible bool) []byte {
 	b = appendWord(b, int64(r.Start), startSize)
 	var values []int64
@@ -236,6 +239,7 @@ func control(r Rule) int64 {
 	return v
 }
 
+// appendWord appends the low bytes of a number.
 func appendWord(b []byte, v int64, size int) []byte {
 	for range size {
 		b = append(b, byte(v))

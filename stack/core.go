@@ -22,8 +22,8 @@ const (
 	ntPrstatus = 1
 	ntPrpsinfo = 3
 	ntAuxv     = 6
-	ntSiginfo  = 0x53494749
-	ntFile     = 0x46494c45
+	ntSiginfo  = 0x53494749 // "SIGI"
+	ntFile     = 0x46494c45 // "FILE"
 )
 
 // Entries of the auxiliary vector: getauxval(3).
@@ -35,22 +35,23 @@ const (
 // Core is an opened core file.
 type Core struct {
 	*image
-	pid      int32
-	comm     string
-	reason   string
-	entry    uint64 // the program's, at run time; 0: not known
-	vdso     uint64 // 0: not known
-	threads  []coreThread
+	pid      int32            // in its own namespace
+	comm     string           // at most 15 bytes
+	reason   string           // why it was written
+	entry    uint64           // the program's, at run time; 0: not known
+	vdso     uint64           // address of the vDSO; 0: not known
+	threads  []coreThread     // the one that crashed first
 	mappings []procfs.Mapping // of files, ascending
-	notes    []string
+	notes    []string         // problems, a line each
 	// replaced is the name of the file that path is given for; "": none
 	replaced, path string
-	ids            map[string][]byte
+	ids            map[string][]byte // build-ids of mapped files, by name
 }
 
+// coreThread is a thread with its registers.
 type coreThread struct {
 	tid    int32
-	signal int
+	signal int // number of the signal it got last, or 0
 	regs   abi.Regs
 }
 
@@ -79,6 +80,7 @@ func coreOf(file io.ReaderAt, size int64) (*Core, error) {
 		return nil, err
 	}
 	c := &Core{image: im}
+	// No note of these types is larger; others are skipped.
 	bounds := map[uint32]int{ntPrstatus: 4 << 10, ntPrpsinfo: 4 << 10, ntSiginfo: 4 << 10, ntAuxv: 64 << 10, ntFile: 256 << 20}
 	whole := im.eachNote(func(kind uint32) int { return bounds[kind] }, c.note)
 	switch {
@@ -132,7 +134,7 @@ func (c *Core) note(kind uint32, d []byte) {
 // coreRegs reads a struct user_regs_struct: sys/user.h.
 func coreRegs(b []byte) abi.Regs {
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
-	for i, r := range [...]int{abi.R15, abi.R14, abi.R13, abi.R12, abi.RBP, abi.RBX, abi.R11, abi.R10, abi.R9, abi.R8,
+	for i, r := range [...]int{abi.R15, abi.R14, abi.R13, abi.R12, abi.RBP, abi.RBX, abi.R11, abi.R10, abi.R9, abi.R8, // in the order of the structure; -1: orig_rax, cs, eflags
 		abi.RAX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, -1, abi.RIP, -1, -1, abi.RSP} {
 		if r >= 0 {
 			regs.Reg[r] = binary.LittleEndian.Uint64(b[8*i:])
@@ -152,6 +154,7 @@ func signalText(d []byte) string {
 	if text == "" {
 		return ""
 	}
+	// si_code is positive for signals of the kernel; only these five have an address.
 	switch from := int32(le.Uint32(d[code:])); {
 	case from > 0 && slices.Contains([]string{"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"}, text):
 		text += fmt.Sprintf(" at address %#x", le.Uint64(d[address:]))
@@ -228,6 +231,7 @@ func (c *Core) all() []procfs.Mapping {
 		}
 		list = append(list, m)
 	}
+	// What lies in no segment is left out of the core: take it from the file.
 	for _, m := range c.mappings {
 		i := sort.Search(len(c.segments), func(i int) bool { return c.segments[i].end > m.Start })
 		if i == len(c.segments) || c.segments[i].start >= m.End {
@@ -301,7 +305,7 @@ func (c *Core) walk(ctx context.Context, t *Target, w *walker, read memory, regi
 			return ctx.Err()
 		}
 		th := Thread{TID: ct.tid}
-		want := []part{{ct.regs.Reg[abi.RSP], firstCopy}}
+		want := []part{{ct.regs.Reg[abi.RSP], firstCopy}} // the beginning of the stack, larger if the walk needs more
 		for want != nil {
 			parts := make([]copied, len(want))
 			for i, p := range want {

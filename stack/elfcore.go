@@ -27,7 +27,7 @@ const (
 
 // segment is a PT_LOAD header: memory of the process. The file may have only its beginning, or nothing of it.
 type segment struct {
-	start, end uint64
+	start, end uint64 // run-time addresses
 	off, size  uint64 // in the file
 	exec       bool
 }
@@ -155,7 +155,7 @@ func (im *image) read(p []byte, addr uint64) (n int) {
 		}
 		part := p[n:]
 		part = part[:min(uint64(len(part)), s.size-(addr-s.start), s.end-addr)]
-		got, _ := im.file.ReadAt(part, int64((s.off+addr-s.start)&(1<<62-1)))
+		got, _ := im.file.ReadAt(part, int64((s.off+addr-s.start)&(1<<62-1))) // offsets beyond 2^62 would be negative for ReadAt
 		n, addr = n+got, addr+uint64(got)
 		if got < len(part) {
 			break
@@ -203,6 +203,7 @@ func (im *image) eachNote(want func(kind uint32) int, f func(kind uint32, desc [
 // aligned rounds up to the alignment of notes in cores.
 func aligned(n uint64) uint64 { return (n + 3) &^ 3 }
 
+// in cores, notes are aligned to 4 bytes
 // fill reads bytes of the file.
 func (im *image) fill(p []byte, off uint64) error {
 	if n, err := im.file.ReadAt(p, int64(off&(1<<62-1))); n < len(p) {

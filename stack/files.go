@@ -22,10 +22,12 @@ type files struct {
 	open    map[string]*os.File // by build-id, inode and name
 }
 
+// newFiles returns files that are found through objects.
 func newFiles(objects *unwind.Objects) *files {
 	return &files{objects: objects, open: make(map[string]*os.File)}
 }
 
+// close closes the files that were kept open.
 func (f *files) close() {
 	for _, file := range f.open {
 		file.Close()
@@ -35,6 +37,7 @@ func (f *files) close() {
 // object returns the object of a mapping of a process.
 func (f *files) object(pid int32, m procfs.Mapping, id []byte) *unwind.Object {
 	o := f.objects.Object(m.Name, id)
+	// The file at the name is right: by its build-id, or, without one, by its inode.
 	if !o.IsFile() || o.Path() != "" && (len(id) > 0 || inodeOf(o.Path()) == m.Inode) {
 		return o
 	}
@@ -51,6 +54,8 @@ func (f *files) object(pid int32, m procfs.Mapping, id []byte) *unwind.Object {
 
 // openMapped opens the file of a mapping as the process sees it; nil: it cannot be opened.
 func openMapped(pid int32, m procfs.Mapping, id []byte) *os.File {
+	// map_files needs a right that root has; the root and the executable of a process can be opened
+	// by its user.
 	proc := fmt.Sprintf("/proc/%d", pid)
 	for _, open := range []func() (*os.File, error){
 		func() (*os.File, error) {
@@ -72,7 +77,7 @@ func openMapped(pid int32, m procfs.Mapping, id []byte) *os.File {
 }
 
 // inodeOf returns the number of a file, or 0.
-func inodeOf(path string) uint64 {
+func inodeOf(path string) uint64 { // 0 is no inode of a file
 	st, err := os.Stat(path)
 	if err != nil {
 		return 0

@@ -23,7 +23,7 @@ import (
 const (
 	patience      = 100 * time.Millisecond // for a thread
 	leastPatience = time.Millisecond
-	allPatience   = time.Second      // for all that do not stop
+	allPatience   = time.Second      // for all that do not stop, together
 	runPatience   = 10 * time.Second // for all that wait for a CPU, as beside a real-time thread
 )
 
@@ -33,7 +33,7 @@ type Live struct {
 	files     *files
 	walker    *walker
 	processes *unwind.Processes
-	want      map[int32][]part // by thread: what its stack took the last time
+	want      map[int32][]part // by thread: the parts that its last walk needed
 	space
 }
 
@@ -93,6 +93,7 @@ func onThread(f func()) {
 	<-done
 }
 
+// take does what Take says, on the tracer's thread.
 func (l *Live) take(ctx context.Context, consistent bool) (*Target, error) {
 	if err := l.readMaps(); err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func (l *Live) take(ctx context.Context, consistent bool) (*Target, error) {
 func (l *Live) readMaps() error {
 	of := l.pid
 	list, err := procfs.Mappings(of)
-	if err == nil && len(list) == 0 {
+	if err == nil && len(list) == 0 { // the first thread may have ended while others run
 		list, of = l.readOthers()
 	}
 	switch {
@@ -167,6 +168,7 @@ type stops struct {
 	reads    int                  // of mappings, for stacks that lead out of them
 }
 
+// newStops returns fresh bounds.
 func newStops() *stops {
 	return &stops{left: allPatience, hungry: runPatience, runnable: runnable, stuck: make(map[int32]bool)}
 }
@@ -234,7 +236,7 @@ func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
 // takeOne takes the stack of a thread. It repeats that with a larger copy as long as the walk needs more.
 func (l *Live) takeOne(th *Thread, s *stops) error {
 	const tries, mostReads = 6, 3
-	want := l.wanted(th.TID)
+	want := l.wanted(th.TID) // by what the last walk needed
 	for range tries {
 		if err := interrupt(int(th.TID)); err != nil {
 			return err
@@ -251,7 +253,7 @@ func (l *Live) takeOne(th *Thread, s *stops) error {
 		more := l.walker.walk(th, l.maps, regs, parts)
 		switch {
 		case more != nil:
-			want = more
+			want = more // remembered for the next round
 			l.want[th.TID] = want
 		case th.End == unwind.NoMapping && s.reads < mostReads: // of a library loaded meanwhile?
 			s.reads++
@@ -296,11 +298,13 @@ func (l *Live) takeAll(t *Target, s *stops) {
 	const room, least = 256 << 20, 32 << 10 // of all copies, and of one
 	begin := time.Now()
 	all := l.stopAll(t, s)
+	// taken is a copy of one thread; walking waits until all threads run again.
 	type taken struct {
 		regs  abi.Regs
 		parts []copied
 		err   error
 	}
+	// Too many or too large stacks: copy less of each.
 	most, sum := mostCopy, 0
 	for i := range all {
 		for _, p := range l.wanted(t.Threads[i].TID) {
@@ -351,7 +355,7 @@ func (l *Live) stopAll(t *Target, s *stops) (all []held) {
 		}
 		var batch []int32
 		for _, tid := range tids {
-			if asked[tid] || s.stuck[tid] {
+			if asked[tid] || s.stuck[tid] { // a stuck thread would hold up all others
 				continue
 			}
 			asked[tid] = true
@@ -368,7 +372,7 @@ func (l *Live) stopAll(t *Target, s *stops) (all []held) {
 				t.Threads = append(t.Threads, th)
 			}
 			i := index[tid]
-			all = append(all, make([]held, len(t.Threads)-len(all))...)
+			all = append(all, make([]held, len(t.Threads)-len(all))...) // threads that started meanwhile have places, too
 			all[i], err = s.await(tid)
 			if err != nil {
 				all[i] = held{}

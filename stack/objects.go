@@ -8,7 +8,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/procfs"
 )
 
-// readerAt reads a target's memory from an address on.
+// readerAt is an io.ReaderAt of a target's memory from an address on.
 type readerAt struct {
 	read memory
 	from uint64
@@ -37,7 +37,7 @@ func buildIDs(list []procfs.Mapping, read memory) map[string][]byte {
 			continue
 		}
 		// an error means that there is none
-		ids[m.Name], _ = abi.BuildID(io.NewSectionReader(readerAt{read, m.Start}, 0, int64(min(m.End-m.Start, 1<<30))))
+		ids[m.Name], _ = abi.BuildID(io.NewSectionReader(readerAt{read, m.Start}, 0, int64(min(m.End-m.Start, 1<<30)))) // 1 GB bounds what a header may claim
 	}
 	return ids
 }

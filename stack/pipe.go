@@ -12,7 +12,7 @@ const mostHead = 256 << 20
 // headReader reads the beginning of a core, and no byte more than is asked for.
 type headReader struct {
 	in   io.Reader
-	head bytes.Buffer
+	head bytes.Buffer // what was read so far
 }
 
 // until reads up to an offset.

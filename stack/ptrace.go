@@ -22,9 +22,9 @@ var (
 )
 
 const (
-	eventShift  = 16   // of the event in a wait status: ptrace(2)
-	compatCode  = 0x23 // the selector __USER32_CS
-	shortestNap = 20 * time.Microsecond
+	eventShift  = 16                    // of the event in a wait status, in bits: ptrace(2)
+	compatCode  = 0x23                  // the selector __USER32_CS
+	shortestNap = 20 * time.Microsecond // between two looks at a thread, from microseconds on
 	longestNap  = time.Millisecond
 )
 
@@ -94,12 +94,14 @@ func (h *held) registers() (regs abi.Regs, err error) {
 	return fromPtrace(&r), nil
 }
 
+// fromPtrace puts registers into the order of DWARF numbers (psABI figure 3.36).
 func fromPtrace(r *unix.PtraceRegs) abi.Regs {
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
 	regs.Reg = [abi.NumRegs]uint64{r.Rax, r.Rdx, r.Rcx, r.Rbx, r.Rsi, r.Rdi, r.Rbp, r.Rsp, r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15, r.Rip}
 	return regs
 }
 
+// ignoreEINTR repeats a system call that a signal has interrupted.
 func ignoreEINTR(call func() error) error {
 	for {
 		if err := call(); err != unix.EINTR {

@@ -24,7 +24,8 @@ const (
 
 // OpenCorePipe reads a core from a pipe to its end. It keeps what stacks need in a temporary file without a name: small
 // segments, and the beginning and the end of large ones. If the notes come first, as from the kernel, it also keeps 8 MB
-// from each thread's stack pointer on. So the heap of a large process takes no room. A stack ends where memory is missing.
+// from each thread's stack pointer on. So the heap of a large process takes no room. A stack ends
+// where memory is missing. The headers say where everything lies; the pipe cannot go back to it.
 func OpenCorePipe(r io.Reader) (*CoreFile, error) {
 	head := headReader{in: r}
 	im, err := head.image()
@@ -76,6 +77,7 @@ type spool struct {
 	kept   uint64 // bytes written
 }
 
+// newSpool returns a spool for what follows head in the pipe.
 func newSpool(r io.Reader, head []byte, out *os.File) *spool {
 	return &spool{in: bufio.NewReaderSize(r, 1<<20), offset: uint64(len(head)), head: head, out: out}
 }
@@ -105,7 +107,7 @@ func (s *spool) core(im *image, sps []uint64) (*Core, error) {
 			end = max(end, p.off+got)
 		}
 	}
-	n, err := io.Copy(io.Discard, s.in) // its writer expects a reader
+	n, err := io.Copy(io.Discard, s.in) // the kernel or gdb writes on; a closed pipe would be an error there
 	if err != nil {
 		return nil, err
 	}
@@ -194,13 +196,14 @@ func (im *image) pieces(sps []uint64) (pieces []segment) {
 		}
 		keep := func(from, size uint64) {
 			add(at, from, false)
-			add(from, from+size, true)
+			add(from, from+size, true) // before it: a hole
 		}
 		keep(s.start, segmentHead)
 		i, _ := slices.BinarySearch(sps, s.start)
 		for ; i < len(sps) && sps[i] < end; i++ {
 			keep((sps[i]-redZone)&^(spoolPage-1), mostCopy+spoolPage)
 		}
+		// Main threads' stacks end at the end of their segment.
 		keep(end-segmentTail, segmentTail)
 		if s.end > at {
 			pieces = append(pieces, segment{start: at, end: s.end, off: s.off + at - s.start, exec: s.exec})

@@ -20,6 +20,7 @@ import (
 // status is what /proc/PID/task/TID/status says: proc_pid_status(5).
 type status map[string]string
 
+// readStatus returns the fields of a thread; none if it has ended.
 func readStatus(pid, tid int32) status {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid)) // no file, no fields
 	s := make(status)
@@ -85,10 +86,10 @@ func describe(pid, tid int32) (comm, state string) {
 // blockedIn returns the system call of a blocked thread, or where it waits in the kernel, as far as that may be
 // read.
 func blockedIn(pid int32, task string) string {
-	const number, first = 0, 1
+	const number, first = 0, 1 // fields of the file: the number, then the arguments
 	b, err := os.ReadFile(task + "syscall")
 	fields := strings.Fields(string(b))
-	if err != nil || len(fields) <= first || fields[number] == "-1" {
+	if err != nil || len(fields) <= first || fields[number] == "-1" { // -1: blocked in no system call
 		if w, err := os.ReadFile(task + "wchan"); err == nil && len(w) > 0 && string(w) != "0" {
 			return " in the kernel's " + stackfmt.Escape(string(w))
 		}
@@ -103,6 +104,7 @@ func blockedIn(pid int32, task string) string {
 		return fmt.Sprintf(" in system call %d", n)
 	}
 	switch call.argument {
+	// What an argument is shown as: an address as such, a descriptor with its file.
 	case address:
 		return fmt.Sprintf(" in %s(%s)", call.name, fields[first])
 	case descriptor:

@@ -46,9 +46,10 @@ func copyPart(read memory, region func(uint64) (start, end uint64), p part) copi
 // walker walks over copies of stacks.
 type walker struct {
 	unwind.Walker
-	pcs []uint64
+	pcs []uint64 // room for one walk
 }
 
+// newWalker returns a walker with room for MaxFrames.
 func newWalker(p unwind.FramePointers) *walker {
 	return &walker{unwind.Walker{FramePointers: p}, make([]uint64, MaxFrames)}
 }
@@ -61,6 +62,7 @@ func (w *walker) walk(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []copie
 		return nil
 	}
 	used := make([]bool, len(parts))
+	// The walk goes from part to part: at each end, a word is missing that another part may have.
 	for at := 0; at >= 0; {
 		used[at] = true
 		done := max(0, len(t.PCs)-1) // the frame that the last part ended with is met again
@@ -94,7 +96,7 @@ func next(parts []copied, used []bool, at int, sp uint64) (found int, more []par
 	p := parts[at]
 	switch inside := sp-p.Lo < uint64(len(p.Bytes)); {
 	case inside && len(p.Bytes) >= p.want.size && p.want.size < mostCopy:
-		const growth = 8
+		const growth = 8 // so that few copies reach the largest size
 		more[at].size = min(p.want.size*growth, mostCopy)
 	case !inside && len(parts) < mostParts && sp != 0:
 		more = append(more, part{sp, firstCopy})

@@ -52,13 +52,13 @@ func Build(ctx context.Context, jobs []*Job, opt Options, p Progress) []*Outcome
 		}
 		p.Done(o)
 	})
-	gate.close() // from here on nothing is written
+	gate.close() // from here on nothing is written, also by workers that ctx has left behind
 	switch {
 	case ctx.Err() == nil:
 		p.End(nil)
 		return outcomes
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		p.End(nil) // as the caller wanted it
+		p.End(nil) // the caller set this deadline
 	default:
 		p.End(fmt.Errorf("%d of %d files are built", gate.written.Load()+current.Load(), len(jobs)))
 	}

@@ -37,7 +37,7 @@ func CacheFolder(getenv func(string) string) (string, error) {
 		base = filepath.Join(home, ".cache")
 	}
 	if !filepath.IsAbs(base) {
-		return "", fmt.Errorf("--cache: %s: not an absolute path", shown.Name(base))
+		return "", fmt.Errorf("--cache: %s: not an absolute path", shown.Name(base)) // a relative folder would depend on where the command runs
 	}
 	return filepath.Join(base, "ehasm", ".build-id"), nil
 }
@@ -62,6 +62,7 @@ func MakeCache(folder string) error {
 	return trust.MkdirAll(folder)
 }
 
+// inSystemCache reports whether a path is the system's cache, or lies in it.
 func inSystemCache(path string) bool { return strings.HasPrefix(path+"/", SystemCache+"/") }
 
 // ForSystem returns the inputs that may go into the system's cache: files that only root can have written. The cache
@@ -129,6 +130,7 @@ func CacheName(buildID []byte) (string, error) {
 	return cacheName(buildID, ""), nil
 }
 
+// cacheName is the path for a key, as .build-id folders have it: the first byte is a folder.
 func cacheName(key []byte, kind string) string {
 	id := hex.EncodeToString(key)
 	return filepath.Join(id[:2], id[2:]+kind+abi.Suffix)

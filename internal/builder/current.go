@@ -23,7 +23,7 @@ func targetOf(j *Job, opt *Options) compile.Target {
 		Unproven: opt.Unproven,
 	}
 	if opt.Cache != "" {
-		t.Object = shown.Name(filepath.Base(j.Name))
+		t.Object = shown.Name(filepath.Base(j.Name)) // the cache is not beside the object: its name is noted in the file
 	}
 	return t
 }

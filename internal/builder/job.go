@@ -22,12 +22,12 @@ type Job struct {
 // were not requested are given only if they are free.
 func NewJobs(inputs []*find.Input, dir string) (kept []*Job, problems []find.Problem) {
 	jobs := make([]*Job, 0, len(inputs))
-	owner := make(map[string]*Job)
-	clash := make(map[*Job]bool)
+	owner := make(map[string]*Job) // jobs by the place of their targets
+	clash := make(map[*Job]bool)   // jobs that share a target with another one
 	for _, in := range inputs {
 		j := &Job{Input: in, Name: in.Names[0].Path}
 		for _, n := range in.Names {
-			if n.Also {
+			if n.Also { // only once all requested names are given
 				continue
 			}
 			target := n.Target(dir)

@@ -27,10 +27,10 @@ type Outcome struct {
 	*Job
 	Status  Status
 	Stats   compile.Stats // if Built or Current
-	Time    time.Duration
-	Reason  string  // Skipped: why
-	Err     error   // Failed, and Skipped for damage
-	Details []error // Built: what is left out
+	Time    time.Duration // of this job alone
+	Reason  string        // Skipped: why
+	Err     error         // Failed, and Skipped for damage
+	Details []error       // Built: what is left out
 }
 
 // compileJob makes the eh_elf of one input, unless it is up to date, and the
@@ -66,7 +66,7 @@ func compileJob(ctx context.Context, j *Job, opt *Options, gate *publisher) (o *
 	if !opt.Force {
 		if s, ok := upToDate(j, id, opt); ok {
 			o.Status, o.Stats = Current, s
-			return o.linked(gate)
+			return o.linked(gate) // up to date, but its links may be missing
 		}
 	}
 	table, err := compile.NewTable(ctx, object, opt.Code, target)
@@ -89,11 +89,13 @@ func compileJob(ctx context.Context, j *Job, opt *Options, gate *publisher) (o *
 // a constant per file.
 func (j *Job) Work() int64 { return j.Weight + 1<<10 }
 
+// fail makes the job a failure.
 func (o *Outcome) fail(err error) *Outcome {
 	o.Status, o.Err = Failed, err
 	return o
 }
 
+// linked makes the job's links, and fails if that is not possible.
 func (o *Outcome) linked(gate *publisher) *Outcome {
 	if err := gate.link(o.Job); err != nil {
 		return o.fail(err)

@@ -28,6 +28,7 @@ func (p *publisher) close() {
 	p.mu.Unlock()
 }
 
+// do runs a write unless the gate is closed. Many writes may run at once; close waits for all.
 func (p *publisher) do(write func() error) error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -72,6 +73,7 @@ func linkTo(target, name string) error {
 	if err := MakeFolder(dir); err != nil {
 		return err
 	}
+	// The link is relative, so that the folder can be moved.
 	to, err := filepath.Rel(filepath.Dir(realPlace(name)), realPlace(target))
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)

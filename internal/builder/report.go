@@ -91,7 +91,7 @@ func (r *Report) reasons() []compile.LeftOut {
 
 // total adds up the figures.
 func (r *Report) total() (sum compile.Stats) {
-	sum.Verified, sum.LeftOut = true, []compile.LeftOut{}
+	sum.Verified, sum.LeftOut = true, []compile.LeftOut{} // of all files, until one is not
 	counts := make(map[string]int)
 	packed := 0
 	for _, o := range r.Done {
@@ -133,11 +133,13 @@ func (r *Report) Table(w io.Writer) {
 	}
 }
 
+// tableRow returns the cells of a file's line.
 func tableRow(name string, s compile.Stats, time string) []string {
 	return []string{name, fmt.Sprint(s.FDEs), fmt.Sprint(s.Rows), fmt.Sprint(s.Distinct), fmt.Sprint(s.TableBytes),
 		fmt.Sprint(s.CodeBytes), fmt.Sprintf("%.2f", s.Ratio()), s.Layout, time, leftOutText(s)}
 }
 
+// timeText is how long a job took, or that nothing had to be done.
 func timeText(o *Outcome) string {
 	if o.Status == Current {
 		return string(Current)
@@ -145,6 +147,7 @@ func timeText(o *Outcome) string {
 	return seconds(o.Time)
 }
 
+// seconds writes a duration with two digits.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2fs", d.Seconds()) }
 
 // writeAligned prints columns: the first and the last to the left, the others

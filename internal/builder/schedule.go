@@ -17,11 +17,12 @@ type room struct {
 	mu   sync.Mutex
 	cond *sync.Cond
 	free int64
-	size int64
-	next int // whose turn it is
-	last int // turns given out
+	size int64 // bytes in all
+	next int   // whose turn it is
+	last int   // turns given out
 }
 
+// newRoom returns an empty room.
 func newRoom(size int64) *room {
 	r := &room{free: size, size: size}
 	r.cond = sync.NewCond(&r.mu)
@@ -36,6 +37,7 @@ func (r *room) enter(weight int64) (leave func()) {
 	defer r.mu.Unlock()
 	turn := r.last
 	r.last++
+	// The turn keeps a heavy job from waiting for ever behind light ones.
 	for r.next != turn || r.free < weight {
 		r.cond.Wait()
 	}

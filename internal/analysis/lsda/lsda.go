@@ -26,7 +26,7 @@ type Table struct {
 
 	Sites []Site
 
-	bytes *dwarfcfa.Encoded
+	bytes *dwarfcfa.Encoded // the section that the area lies in, for actions and types
 }
 
 // Site is a call-site record for calls in [Start, End), as stored. Records of
@@ -79,7 +79,7 @@ func (r *Reader) Personality(c *dwarfcfa.CIE) string {
 	if c.PersonalityEncoding == dwarfcfa.PEOmit {
 		return ""
 	}
-	key := c.Personality<<1 | Addr(c.PersonalityEncoding>>7)
+	key := c.Personality<<1 | Addr(c.PersonalityEncoding>>7) // the indirect bit as the lowest: the same address may be a routine or its pointer
 	name, ok := r.names[key]
 	if !ok {
 		name = r.object.PersonalityName(c)
@@ -102,6 +102,8 @@ func (r *Reader) Table(f *dwarfcfa.FDE) (*Table, error) {
 	return t, nil
 }
 
+// table reads the area of an FDE that has one. Areas of one section lie together, so its bytes are
+// kept.
 func (r *Reader) table(f *dwarfcfa.FDE) (*Table, error) {
 	addr := f.LSDA
 	if f.CIE.LSDAEncoding&dwarfcfa.PEIndirect != 0 {
@@ -142,6 +144,7 @@ func Parse(bytes *dwarfcfa.Encoded, addr, function Addr) (*Table, error) {
 	if t.Actions < e.Addr() || t.Actions > e.End() {
 		return nil, fmt.Errorf("%w: call sites of %#x bytes", dwarfcfa.ErrTruncated, n)
 	}
+	// The call sites, each of three encoded values and an action.
 	sites := bytes.At(e.Addr(), t.Actions)
 	for sites.Addr() < t.Actions {
 		start, length, pad := sites.Value(t.SiteEncoding), sites.Value(t.SiteEncoding), sites.Value(t.SiteEncoding)

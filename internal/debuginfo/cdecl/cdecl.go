@@ -48,8 +48,8 @@ type Graph[K any] func(K) (Type[K], error)
 
 // Bounds of a declaration.
 const (
-	MaxTypes  = 1000
-	MaxLength = 4096
+	MaxTypes  = 1000 // a declaration of a real function has some dozens
+	MaxLength = 4096 // bytes
 )
 
 // ErrLarge is the error for a declaration beyond the bounds, such as an endless one in a
@@ -79,9 +79,10 @@ func Parameters[K any](g Graph[K], k K) (string, error) {
 	return p.parameters(&t)
 }
 
+// printer writes one declaration.
 type printer[K any] struct {
 	graph Graph[K]
-	types int
+	types int // visited so far, against loops
 }
 
 // declare goes from the name outwards: inner is what is declared so far.
@@ -142,6 +143,7 @@ func grouped(inner string, pointer bool) string {
 	return inner
 }
 
+// join puts a space between two words, unless one is empty.
 func join(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -149,6 +151,7 @@ func join(a, b string) string {
 	return a + " " + b
 }
 
+// parameters returns the parameters of t in parentheses.
 func (p *printer[K]) parameters(t *Type[K]) (string, error) {
 	if len(t.Params) == 0 && !t.Varargs {
 		return join("("+t.Empty+")", t.After), nil

@@ -51,7 +51,7 @@ type Client struct {
 
 	http  http.Client
 	mu    sync.Mutex
-	calls map[string]*call
+	calls map[string]*call // by path in the cache; they stay, so each file is asked for once
 }
 
 // call is the result of a fetch, shared by all concurrent callers.
@@ -146,6 +146,7 @@ func folder(getenv func(string) string) string {
 	return filepath.Join(home, ".cache", "debuginfod_client")
 }
 
+// isFolder reports whether there is a folder at a path.
 func isFolder(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir()
@@ -155,7 +156,7 @@ func isFolder(path string) bool {
 // with another build-id is an error. The error wraps ErrNotFound where all servers have
 // answered that they do not have it.
 func (c *Client) Find(ctx context.Context, buildID []byte, kind Kind) (string, error) {
-	const least = 2
+	const least = 2 // bytes; the first of them names no folder by itself
 	if len(buildID) < least {
 		return "", fmt.Errorf("%w: no build-id", ErrNotFound)
 	}
@@ -175,9 +176,11 @@ func (c *Client) Find(ctx context.Context, buildID []byte, kind Kind) (string, e
 	return one.path, one.err
 }
 
+// find returns nil if the file is at path in the cache, where it may have put it. A file without
+// permissions and bytes says that no server had it, as in elfutils.
 func (c *Client) find(ctx context.Context, path string, buildID []byte, kind Kind) error {
 	if st, err := os.Stat(path); err == nil {
-		switch miss := st.Size() == 0 && st.Mode().Perm() == 0; {
+		switch miss := st.Size() == 0 && st.Mode().Perm() == 0; { // elfutils writes a miss in this way
 		case miss && time.Since(st.ModTime()) < missFor:
 			return ErrNotFound
 		case miss:
@@ -236,7 +239,7 @@ func (c *Client) download(ctx context.Context, base, path string, buildID []byte
 		ctx, stop = context.WithTimeout(ctx, c.MaxTime)
 		defer stop()
 	}
-	idle := time.AfterFunc(c.Timeout, cancel)
+	idle := time.AfterFunc(c.Timeout, cancel) // ends a download that stands still
 	defer idle.Stop()
 	body, size, err := c.open(ctx, from)
 	if err == nil {
@@ -246,6 +249,7 @@ func (c *Client) download(ctx context.Context, base, path string, buildID []byte
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("%s: not complete after %v (DEBUGINFOD_MAXTIME)", shown(from), c.MaxTime)
 	}
+	// The timer has fired: it ended the download.
 	if err != nil && ctx.Err() != nil && !idle.Stop() {
 		return fmt.Errorf("%s: no answer in %v", shown(from), c.Timeout)
 	}
@@ -301,6 +305,7 @@ type watched struct {
 	since int // bytes
 }
 
+// Read reads, and puts off the timer once leastBytes have come.
 func (w *watched) Read(b []byte) (int, error) {
 	n, err := w.Reader.Read(b)
 	if w.since += n; w.since >= leastBytes {
@@ -332,7 +337,7 @@ func (c *Client) keep(body io.Reader, size int64, from, path string, buildID []b
 	}
 	defer f.discard()
 	body = io.MultiReader(bytes.NewReader(head), body)
-	if c.MaxSize > 0 {
+	if c.MaxSize > 0 { // one byte more tells that the file is too large
 		body = io.LimitReader(body, c.MaxSize+1)
 	}
 	written, err := io.Copy(f, body)

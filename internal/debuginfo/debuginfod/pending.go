@@ -5,7 +5,7 @@ import "os"
 // pending is a file that is not complete yet.
 type pending struct {
 	*os.File
-	nameless bool
+	nameless bool // has no name to remove
 }
 
 // createNamed makes a file in a folder, under a name that is never looked up.

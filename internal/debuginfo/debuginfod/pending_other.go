@@ -4,6 +4,7 @@ package debuginfod
 
 import "os"
 
+// create makes a file with a temporary name.
 func create(dir, prefix string) (*pending, error) { return createNamed(dir, prefix) }
 
 // keep gives the file its name.
