@@ -32,17 +32,19 @@ func main() {
 
 // counts are instructions.
 type counts struct {
-	all, answered, agree, cfa, register int
+	all, answered, agree, cfa, register int // instructions covered; with an answer of synth; as the table; other CFA; other register
 	// answered, and the table gives the CFA by an rbp that the state does not know
 	open int
 }
 
+// print writes a line of the table, with shares of all instructions and of the comparable ones.
 func (c *counts) print(path, starts string) {
 	pct := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
 	fmt.Printf("| %s | %s | %d | %.2f %% | %.4f %% | %d | %d | %d |\n", filepath.Base(path), starts, c.all,
 		pct(c.answered, c.all), pct(c.agree, c.answered-c.open), c.cfa, c.register, c.open)
 }
 
+// compare writes both lines of a file.
 func compare(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -78,13 +80,13 @@ func instructions(s *check.Subject) (n int) {
 		code := s.Image.Code(fn.Lo)
 		code = code[:min(uint64(len(code)), fn.Hi-fn.Lo)]
 		for len(code) > 0 {
-			if x86.Decode(code, &in) != nil {
+			if x86.Decode(code, &in) != nil { // no instruction: data in code
 				code = code[1:]
 				continue
 			}
 			if !codeflow.IsPadding(&in) {
 				n++
-			}
+			} // the rest of the section may be shorter than the FDE
 			code = code[in.Len:]
 		}
 	}

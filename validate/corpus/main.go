@@ -33,6 +33,7 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
+// run returns the exit status: 1 if a file failed or none was compiled.
 func run(args []string, stdout, stderr io.Writer) int {
 	fs := pflag.NewFlagSet("corpus", pflag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -66,7 +67,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 			}
 		})
 	}
-	slices.SortStableFunc(found.Inputs, func(a, b *find.Input) int { return cmp.Compare(b.Weight, a.Weight) })
+	slices.SortStableFunc(found.Inputs, func(a, b *find.Input) int { return cmp.Compare(b.Weight, a.Weight) }) // large files first, so that no worker ends alone with one
 	for _, in := range found.Inputs {
 		if ctx.Err() != nil {
 			break
@@ -88,24 +89,25 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // sweep sums up the results of the files.
 type sweep struct {
-	readelf bool
-	run     bool
-	out     io.Writer
+	readelf bool      // compare with readelf
+	run     bool      // run the code, too
+	out     io.Writer // failures and sums
 
 	mu       sync.Mutex
 	failures int
 	skipped  map[string]int // by reason
 	built    int
-	sums     dwarfcfa.Report
-	ranges   int
+	sums     dwarfcfa.Report // of all tables
+	ranges   int             // of all tables
 	layouts  [2]layoutSums
 	compared readelfcmp.Result
 	readers  int // files compared with readelf
 }
 
+// layoutSums holds the sums of one layout over all files.
 type layoutSums struct {
-	text, data, steps, pcs, walks       int
-	pages, borders, heads, instructions int
+	text, data, steps, pcs, walks       int // bytes of code and data; what was run
+	pages, borders, heads, instructions int // what the proofs went through
 	proving                             time.Duration
 	files                               []sized
 }
@@ -146,6 +148,7 @@ func (l *layoutSums) sizes(out io.Writer, layout plan.Dispatch) {
 	}
 }
 
+// ratio is the file's size over its tables' size.
 func (f sized) ratio() float64 { return float64(f.file) / float64(f.tables) }
 
 // wrong counts and prints a failure.
@@ -184,6 +187,7 @@ func (s *sweep) file(in *find.Input) {
 			return
 		}
 	}
+	// Files of other kinds are no failures: folders hold all sorts.
 	for _, reason := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable,
 		dwarfcfa.ErrNoUnwindInfo} {
 		if errors.Is(err, reason) {
@@ -202,7 +206,7 @@ func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Ta
 	for _, n := range report.NotCompiled {
 		s.wrong("%q: not compiled: %s", name, n)
 	}
-	calls := object.Calls()
+	calls := object.Calls() // one for both layouts
 	var sums [2]layoutSums
 	var files [2]sized
 	for i, dispatch := range []plan.Dispatch{plan.DispatchTree, plan.DispatchPacked} {
@@ -234,6 +238,7 @@ func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Ta
 			l.steps, l.pcs, l.walks = result.Steps, result.PCs, result.Walks
 		}
 	}
+	// Sums are added only once both layouts are proven.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.built++

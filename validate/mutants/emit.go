@@ -27,6 +27,7 @@ type variant struct {
 	src  elfout.Source
 }
 
+// The variants between them use all code of the emitter.
 var variants = [...]variant{
 	{name: "tree", src: elfout.Source{Name: "test"}},
 	{name: "packed", plan: plan.Options{Dispatch: plan.DispatchPacked}, src: elfout.Source{Name: "test"}},
@@ -40,8 +41,8 @@ var variants = [...]variant{
 // emitter emits and proves, up to the first file that is refused.
 type emitter struct {
 	answer
-	hash    hash.Hash
-	running bool
+	hash    hash.Hash // of all images, in order
+	running bool      // run the code as well
 }
 
 // emitAll prints an answer as JSON: for random tables with every kind of rule and
@@ -57,6 +58,7 @@ func emitAll(files []string, running bool, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// all emits the random tables, always the same ones, then those of the files.
 func (e *emitter) all(files []string) {
 	e.table("bounds", bounds())
 	e.table("groups", groups(20))
@@ -89,6 +91,7 @@ func (e *emitter) all(files []string) {
 	}
 }
 
+// refuse notes that a file is not proven.
 func (e *emitter) refuse(name string, err error) {
 	e.Refused = append(e.Refused, fmt.Sprintf("%s: %v", name, err))
 }
@@ -105,6 +108,7 @@ func (e *emitter) table(name string, t *dwarfcfa.Table) {
 	}
 }
 
+// one compiles and proves one table; a panic of the emitter counts as a refusal.
 func (e *emitter) one(t *dwarfcfa.Table, v variant) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -137,14 +141,14 @@ func (e *emitter) one(t *dwarfcfa.Table, v variant) (err error) {
 // groups returns a table of n groups of ranges far apart; tables lead to the segments of many.
 func groups(n int) *dwarfcfa.Table {
 	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
-	at := dwarfcfa.Addr(0x1f4)
+	at := dwarfcfa.Addr(0x1f4) // inside a page, so that borders fall anywhere
 	for i := range n {
 		for j := range 9 {
 			if i == 0 {
 				t.Rows = append(t.Rows, rowtest.Row(abi.RSP, 8*int64(j+1)))
 			}
 			end := at + 213
-			if i%5 == 2 && j == 8 {
+			if i%5 == 2 && j == 8 { // a range over many pages, which makes a segment of its own
 				end += 0x30000
 			}
 			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: uint32(j)})
@@ -160,7 +164,7 @@ func groups(n int) *dwarfcfa.Table {
 func bounds() *dwarfcfa.Table {
 	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
 	at := dwarfcfa.Addr(0x1f4)
-	add := func(r dwarfcfa.Row, size dwarfcfa.Addr) {
+	add := func(r dwarfcfa.Row, size dwarfcfa.Addr) { // each row once
 		for i := range t.Rows {
 			if t.Rows[i] == r {
 				return
@@ -170,6 +174,7 @@ func bounds() *dwarfcfa.Table {
 		t.Rows = append(t.Rows, r)
 		at += size
 	}
+	// Offsets around -1024 and 1016: a byte times 8 holds -1024 to 1016.
 	edges := []int64{-16, -24, -1016, -1024, -1032, 8, 1016, 1024, -13, 1 << 30, -1 << 30, -1<<30 - 8, 1<<31 - 8,
 		-1 << 31, 1 << 40}
 	for _, base := range []uint16{abi.RSP, abi.RBP} {

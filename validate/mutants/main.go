@@ -32,6 +32,7 @@ const self = "./validate/mutants" // from the module's root, where this runs
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
+// run returns the exit status: 1 if a change survives, has no effect or cannot be tried.
 func run(args []string, stdout, stderr io.Writer) int {
 	fs := pflag.NewFlagSet("mutants", pflag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -64,6 +65,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	defer os.RemoveAll(folder)
 	j := judge{ctx: ctx, folder: folder, files: fs.Args(), limit: *limit}
+	// The unchanged emitter must be proven, or refusals would mean nothing.
 	if j.original, err = j.answer("", false); err != nil || len(j.original.Refused) > 0 {
 		fmt.Fprintln(stderr, "mutants: without a change:", err, j.original.Refused)
 		return 1
@@ -85,7 +87,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 			verdict, detail = "NOT TRIED", err.Error()
 		}
 		counts[verdict]++
-		if strings.ToUpper(verdict) == verdict {
+		if strings.ToUpper(verdict) == verdict { // verdicts in capitals are failures
 			wrong++
 		}
 		fmt.Fprintf(stdout, "%s: %s: %s: %s\n", verdict, m.file, m.name, detail)
@@ -149,6 +151,7 @@ func parse(text string) (list []mutant, err error) {
 // apply makes the change in a file's text.
 func (m *mutant) apply(text string) (string, error) {
 	lines := strings.Split(text, "\n")
+	// The lines must be there exactly once, whatever their indentation.
 	at := -1
 	for i := 0; i+len(m.old) <= len(lines); i++ {
 		same := true
@@ -174,10 +177,10 @@ func (m *mutant) apply(text string) (string, error) {
 // judge tries changes.
 type judge struct {
 	ctx      context.Context
-	folder   string
-	files    []string // objects to be compiled
-	limit    time.Duration
-	original answer
+	folder   string        // for overlays and programs
+	files    []string      // objects to be compiled
+	limit    time.Duration // for the files of one emitter
+	original answer        // of the unchanged emitter
 }
 
 // answer is what one emitter came to.
@@ -201,7 +204,7 @@ func (j *judge) try(m *mutant) (verdict, detail string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	got, err := j.answer(overlay, m.harmless != "")
+	got, err := j.answer(overlay, m.harmless != "") // what is accepted although it should not be is run only below
 	switch {
 	case err != nil:
 		return "", "", err
@@ -222,6 +225,7 @@ func (j *judge) try(m *mutant) (verdict, detail string, err error) {
 	return "SURVIVES", fmt.Sprintf("%d files proven", got.Images), nil
 }
 
+// firstFailure returns the first line of a test's output that names a failure.
 func firstFailure(out []byte) string {
 	for _, line := range strings.Split(string(out), "\n") {
 		if strings.Contains(line, "--- FAIL") {
@@ -231,6 +235,8 @@ func firstFailure(out []byte) string {
 	return "a test fails"
 }
 
+// command returns a command that ends with the judge's context. Programs are linked without cgo, as
+// released ones are.
 func (j *judge) command(name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(j.ctx, name, args...)
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -270,7 +276,7 @@ func (j *judge) answer(overlay string, running bool) (a answer, err error) {
 	switch {
 	case j.ctx.Err() != nil:
 		return a, j.ctx.Err()
-	case ctx.Err() != nil:
+	case ctx.Err() != nil: // an emitter or a proof that does not end counts as a refusal
 		return answer{Refused: []string{"no end"}}, nil
 	case err != nil: // it fails or dies
 		text, _ := bufio.NewReader(strings.NewReader(failure.String())).ReadString('\n')

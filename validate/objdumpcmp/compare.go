@@ -34,7 +34,7 @@ func (r *Result) Add(o *Result) {
 	r.Examples = append(r.Examples, o.Examples...)
 }
 
-const maxExamples = 20
+const maxExamples = 20 // of each kind of difference, at first
 
 // File compares the instructions of the file at path whose addresses covered accepts; nil accepts all.
 func File(path string, covered func(uint64) bool) (*Result, error) {
@@ -88,9 +88,10 @@ func Listing(listing io.Reader, covered func(uint64) bool) (*Result, error) {
 	return r, sc.Err()
 }
 
+// one compares an instruction; code are its bytes, padded the same up to 16.
 func (r *Result) one(pc uint64, code, padded []byte, text string, in *x86.Inst) {
 	text = strings.TrimSpace(text)
-	if i := strings.IndexAny(text, "#<"); i >= 0 {
+	if i := strings.IndexAny(text, "#<"); i >= 0 { // objdump's comments and symbols
 		text = strings.TrimSpace(text[:i])
 	}
 	name, operands := split(text)
@@ -156,6 +157,7 @@ var prefixNames = map[string]bool{"lock": true, "rep": true, "repz": true, "repn
 	"{vex3}": true, "xacquire": true, "xrelease": true, "rex.W": true, "rex": true, "{disp32}": true, "{disp8}": true,
 	"{load}": true}
 
+// split returns the mnemonic and the operands of objdump's text, without prefixes.
 func split(text string) (name, operands string) {
 	for {
 		w, rest, _ := strings.Cut(text, " ")
@@ -168,6 +170,7 @@ func split(text string) (name, operands string) {
 	}
 }
 
+// sameNames has the mnemonics of package x86 for those that objdump writes otherwise.
 var sameNames = map[string]string{"xbegin": "xbegin", "sysretl": "sysret", "sysretq": "sysret", "sysretd": "sysret",
 	"sysexitd": "sysexit", "sysexitq": "sysexit", "iretd": "iret", "iretq": "iret", "iretw": "iret", "retfq": "retf",
 	"retfw": "retf", "ldmxcsr": "ldmxcsr",
@@ -181,6 +184,7 @@ var sameNames = map[string]string{"xbegin": "xbegin", "sysretl": "sysret", "sysr
 	"xstore-rng": "xstorerng", "xcrypt-ecb": "xcryptecb", "xcrypt-cbc": "xcryptcbc", "xcrypt-ctr": "xcryptctr",
 	"xcrypt-cfb": "xcryptcfb", "xcrypt-ofb": "xcryptofb"}
 
+// sameName reports whether objdump's mnemonic is the instruction's.
 func sameName(name string, in *x86.Inst) bool {
 	m := in.Mnemonic()
 	if name == m || sameNames[name] == m {

@@ -65,6 +65,7 @@ func Compare(path string) (Result, error) {
 	return res, nil
 }
 
+// lookReadelf returns the path of readelf.
 func lookReadelf() (string, error) {
 	tool, err := exec.LookPath("readelf")
 	if err != nil {
@@ -77,11 +78,12 @@ func lookReadelf() (string, error) {
 type comparison struct {
 	o    *dwarfcfa.Object
 	res  *Result
-	flag string
-	dump func(io.Writer, *dwarfcfa.Section, *dwarfcfa.Addr) error
-	rows bool
+	flag string                                                   // of readelf
+	dump func(io.Writer, *dwarfcfa.Section, *dwarfcfa.Addr) error // package dwarfcfa's output in the same form
+	rows bool                                                     // rows, not entries
 }
 
+// run starts readelf and compares the sections in its output, in readelf's order.
 func (c *comparison) run(path string) (err error) {
 	tool, err := lookReadelf()
 	if err != nil {
@@ -99,7 +101,7 @@ func (c *comparison) run(path string) (err error) {
 		return err
 	}
 	defer func() {
-		io.Copy(io.Discard, out)
+		io.Copy(io.Discard, out) // readelf must not wait for a reader
 		if werr := cmd.Wait(); err == nil && werr != nil {
 			err = fmt.Errorf("readelf: %w: %.200s", werr, complaints.String())
 		}
@@ -133,7 +135,7 @@ func (c *comparison) section(theirs *entryScanner) error {
 	}
 	r, w := io.Pipe()
 	defer r.Close()
-	go func() { w.CloseWithError(c.dump(w, s, nil)) }()
+	go func() { w.CloseWithError(c.dump(w, s, nil)) }() // writes while the lines are compared
 	ours := newEntryScanner(r)
 	ours.section()
 	for {
@@ -162,6 +164,7 @@ func (c *comparison) entry(ours, theirs []string) {
 	}
 }
 
+// equal reports whether two entries have the same lines.
 func equal(a, b []string) bool {
 	if len(a) != len(b) {
 		return false
@@ -197,7 +200,7 @@ func difference(ours, theirs []string) string {
 // above the return address.
 func effective(lines []string) []string {
 	const locDigits = 16
-	if len(lines) < 3 {
+	if len(lines) < 3 { // without rows
 		return lines
 	}
 	end := ""
@@ -247,10 +250,11 @@ type entryScanner struct {
 	name  string // of the section
 	line  string // read and not used; the heading of a section or of an entry
 	have  bool
-	lines []string
+	lines []string // of the entry last returned
 	err   error
 }
 
+// newEntryScanner returns a scanner of a dump, whose lines may be long.
 func newEntryScanner(r io.Reader) *entryScanner {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 1<<16), 1<<24)
@@ -272,6 +276,7 @@ func (e *entryScanner) advance() bool {
 	return false
 }
 
+// heading begins the first line of a section.
 const heading = "Contents of the "
 
 // section goes on to the next heading of a section.

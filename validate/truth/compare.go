@@ -27,10 +27,10 @@ func (v verdict) String() string {
 
 // sums holds the results of one table on one object.
 type sums struct {
-	steps   [verdicts]int
-	lost    int // steps in which the row makes a callee-saved register undefined
-	wrong   map[uint64]*wrong
-	unknown map[uint64]int // steps at pcs without a row
+	steps   [verdicts]int     // steps by verdict
+	lost    int               // steps in which the row makes a callee-saved register undefined
+	wrong   map[uint64]*wrong // by link-time pc
+	unknown map[uint64]int    // steps at pcs without a row
 }
 
 // wrong is an instruction at which a table was wrong, by link-time pc.
@@ -54,6 +54,7 @@ func (s *sums) step(t answerer, m *mapping, now *abi.Regs, f *frame, mem *memory
 			s.unknown = map[uint64]int{}
 		}
 		s.unknown[pc]++
+	// Only these contradict the truth; a missing row or answer does not.
 	case wrongCFA, wrongReg, outmost:
 		w := s.wrong[pc]
 		if w == nil {
@@ -86,11 +87,11 @@ func judge(t answerer, bias uint64, now *abi.Regs, f *frame, mem *memory) (v ver
 		return wrongCFA, func() string { return fmt.Sprintf("CFA %+d bytes from the true one", int64(cfa-f.cfa)) },
 			false
 	}
-	if ra := got.Reg[abi.RIP]; ra != f.ra && f.ra != 0 {
+	if ra := got.Reg[abi.RIP]; ra != f.ra && f.ra != 0 { // a return address of 0 is not known
 		return wrongCFA, func() string { return fmt.Sprintf("return address %#x, true %#x", ra, f.ra) }, false
 	}
 	for i, reg := range saved {
-		if got.Valid&(1<<reg) == 0 {
+		if got.Valid&(1<<reg) == 0 { // the row does not claim to know it
 			lost = true
 		} else if got.Reg[reg] != f.regs[i] {
 			return wrongReg, func() string {

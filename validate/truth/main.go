@@ -24,10 +24,11 @@ Usage:
 Flags:
 `
 
+// run returns the exit status.
 func run(args []string, stdout, stderr io.Writer) int {
 	fs := pflag.NewFlagSet("truth", pflag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.SetInterspersed(false)
+	fs.SetInterspersed(false) // what follows the program's name is its own
 	opt := options{}
 	fs.IntVarP(&opt.steps, "steps", "n", 1_000_000, "stop after comparing at `N` instructions")
 	fs.DurationVar(&opt.limit, "limit", 10*time.Minute, "stop after this time")

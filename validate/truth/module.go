@@ -35,6 +35,7 @@ func fileTables() source {
 	}
 }
 
+// fileTable returns a file's own table, nil if it has none.
 func fileTable(o *dwarfcfa.Object) answerer {
 	t, err := dwarfcfa.NewLazyTable(o, dwarfcfa.SourceAuto)
 	if err != nil {
@@ -70,14 +71,14 @@ type object struct {
 	sums   []sums // per table
 	names  *symbols.Table
 	pcs    map[uint64]struct{} // link-time addresses of instructions that ran
-	steps  int
+	steps  int                 // executed in it
 }
 
 // mapping is a stretch of executable memory.
 type mapping struct {
 	low, high uint64
 	bias      uint64
-	object    *object // nil: no file
+	object    *object // nil: no file, such as code of a JIT compiler
 	pages     []*page // made when an instruction there executes
 }
 
@@ -98,13 +99,13 @@ func (m *mapping) page(pc uint64) *page {
 
 // space holds the mappings of a process.
 type space struct {
-	pid      int
+	pid      int    // whose mappings these are
 	program  string // path of the executable
 	source   source
-	wanted   []string // parts of paths; none: all
-	objects  map[string]*object
+	wanted   []string           // parts of paths; none: all
+	objects  map[string]*object // by path
 	mappings []*mapping
-	last     *mapping
+	last     *mapping // the mapping that was found last
 	stale    bool
 }
 
@@ -116,7 +117,7 @@ func (s *space) find(pc uint64) *mapping {
 	if m := s.last; m != nil && pc >= m.low && pc < m.high {
 		return m
 	}
-	for range 2 {
+	for range 2 { // a pc outside of all may be of a new mapping
 		for _, m := range s.mappings {
 			if pc >= m.low && pc < m.high {
 				s.last = m
@@ -125,6 +126,7 @@ func (s *space) find(pc uint64) *mapping {
 		}
 		s.read()
 	}
+	// Code of no known mapping: its instructions are followed, not compared.
 	m := &mapping{low: pc &^ (pageSize - 1), high: pc&^(pageSize-1) + pageSize, pages: make([]*page, 1)}
 	s.mappings = append(s.mappings, m)
 	s.last = m
@@ -153,7 +155,7 @@ func (s *space) read() {
 		var low, high, offset uint64
 		var mode, device, inode, path string
 		n, _ := fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &low, &high, &mode, &offset, &device, &inode, &path)
-		if n < 6 || !strings.Contains(mode, "x") || path == "[vsyscall]" {
+		if n < 6 || !strings.Contains(mode, "x") || path == "[vsyscall]" { // vsyscall is code that cannot be read
 			continue
 		}
 		if m := known[key{low, high, path}]; m != nil {
@@ -193,7 +195,7 @@ func (s *space) open(path string, low, high uint64) *object {
 		m := memory{pid: s.pid}
 		image = image[:m.read(low, image)]
 		file, err = dwarfcfa.NewObject(path, bytes.NewReader(image), int64(len(image)))
-	} else {
+	} else { // the file is not on disk
 		file, err = dwarfcfa.Open(path)
 		o.names = functionNames(path)
 	}

@@ -25,18 +25,18 @@ func kindOf(b []byte) kind {
 		return ordinary
 	}
 	switch {
-	case b[0] == 0xe8:
-		if len(b) >= 5 && b[1]|b[2]|b[3]|b[4] == 0 {
+	case b[0] == 0xe8: // call rel32
+		if len(b) >= 5 && b[1]|b[2]|b[3]|b[4] == 0 { // distance 0: the next instruction
 			return callNext
 		}
 		return call
-	case b[0] == 0xff && b[1]>>3&7 == 2:
+	case b[0] == 0xff && b[1]>>3&7 == 2: // call r/m
 		return call
-	case b[0] == 0xff && b[1]>>3&7 == 4:
+	case b[0] == 0xff && b[1]>>3&7 == 4: // jmp r/m
 		return indirectJump
-	case b[0] == 0xc3, b[0] == 0xc2:
+	case b[0] == 0xc3, b[0] == 0xc2: // ret, ret imm16
 		return ret
-	case b[0] == 0x0f && b[1] == 0x05:
+	case b[0] == 0x0f && b[1] == 0x05: // syscall
 		return systemCall
 	}
 	return ordinary

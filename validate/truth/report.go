@@ -25,13 +25,15 @@ type report struct {
 	Objects []objectReport `json:"objects"`
 }
 
+// objectReport holds the results for one file.
 type objectReport struct {
 	Path   string        `json:"path"`
-	Steps  int           `json:"steps"`
-	PCs    int           `json:"pcs"`
+	Steps  int           `json:"steps"` // compared in it
+	PCs    int           `json:"pcs"`   // distinct link-time addresses
 	Tables []tableReport `json:"tables"`
 }
 
+// tableReport holds the results of one table on the file.
 type tableReport struct {
 	Table string         `json:"table"`
 	Steps map[string]int `json:"steps"` // by verdict
@@ -40,6 +42,7 @@ type tableReport struct {
 	NoRow []wrongReport  `json:"no_row,omitempty"`
 }
 
+// wrongReport is an instruction with a wrong answer, or with none.
 type wrongReport struct {
 	PC      uint64 `json:"pc"` // link-time
 	Place   string `json:"place"`
@@ -48,6 +51,7 @@ type wrongReport struct {
 	Text    string `json:"text"`
 }
 
+// newReport returns the results of a tracer, objects with many steps first.
 func newReport(command []string, t *tracer) *report {
 	r := &report{Command: command, Steps: t.steps, Judged: t.judged, Seconds: time.Since(t.began).Seconds(),
 		Ended: t.ended}
@@ -82,6 +86,7 @@ func newReport(command []string, t *tracer) *report {
 	return r
 }
 
+// json writes the report with all instructions.
 func (r *report) json(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")

@@ -12,10 +12,10 @@ var saved = [...]int{abi.RBX, abi.RBP, abi.R12, abi.R13, abi.R14, abi.R15}
 
 // frame is the frame of a callee as its call determines it.
 type frame struct {
-	cfa    uint64 // rsp before the call
-	ra     uint64 // the return address; 0: not known
-	regs   [len(saved)]uint64
-	signal bool // the frame that the kernel pushed; cfa is the interrupted rsp
+	cfa    uint64             // rsp before the call
+	ra     uint64             // the return address; 0: not known
+	regs   [len(saved)]uint64 // the callee-saved registers at the call
+	signal bool               // the frame that the kernel pushed; cfa is the interrupted rsp
 }
 
 // shadow is the stack of a thread's frames, built from its calls, outermost
@@ -36,6 +36,7 @@ func (s *shadow) top() *frame {
 	return &s.frames[len(s.frames)-1]
 }
 
+// newFrame returns the frame of a call with the registers r before it.
 func newFrame(cfa, ra uint64, r *abi.Regs) frame {
 	f := frame{cfa: cfa, ra: ra}
 	for i, reg := range saved {
@@ -75,7 +76,7 @@ func (s *shadow) leave(k kind, after *abi.Regs) {
 		return
 	}
 	rsp := after.Reg[abi.RSP]
-	if rsp+farAway < top.cfa || rsp > top.cfa+farAway {
+	if rsp+farAway < top.cfa || rsp > top.cfa+farAway { // to another stack: which frames are left is not known
 		s.frames = s.frames[:0] // a change of stacks
 		return
 	}
@@ -87,6 +88,7 @@ func (s *shadow) leave(k kind, after *abi.Regs) {
 		s.frames = s.frames[:len(s.frames)-1]
 		return
 	}
+	// Drop all frames whose CFA is at or below rsp: a longjmp leaves several.
 	for top != nil && top.cfa <= rsp && !top.signal {
 		s.frames = s.frames[:len(s.frames)-1]
 		top = s.top()

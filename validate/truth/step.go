@@ -13,10 +13,10 @@ import (
 // stop handles a thread's stop after an instruction. It returns the signal to
 // deliver.
 func (t *tracer) stop(th *thread, ws unix.WaitStatus) int {
-	switch int(ws>>16) & 0xff {
+	switch int(ws>>16) & 0xff { // the event of a ptrace stop
 	case unix.PTRACE_EVENT_CLONE:
 		return 0 // in the middle of the system call
-	case unix.PTRACE_EVENT_EXEC:
+	case unix.PTRACE_EVENT_EXEC: // exec ends all other threads
 		for tid := range t.threads {
 			if tid != th.tid {
 				delete(t.threads, tid)
@@ -63,7 +63,7 @@ func (t *tracer) advance(th *thread, now *abi.Regs) {
 		const length = 2
 		switch before.Reg[abi.RAX] {
 		case unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MREMAP:
-			t.space.stale = true
+			t.space.stale = true // the next step reads them again
 		}
 		if pc := before.Reg[abi.RIP] + length; before.Reg[abi.RAX] != sigreturn && now.Reg[abi.RIP] != pc &&
 			now.Reg[abi.RIP] != before.Reg[abi.RIP] {
@@ -85,7 +85,7 @@ func (t *tracer) compare(th *thread, m *mapping, now *abi.Regs) {
 		return
 	}
 	if f == nil {
-		return
+		return // a frame from before stepping began
 	}
 	t.judged++
 	o := m.object
@@ -109,7 +109,7 @@ func (t *tracer) isWanted(addr uint64) bool {
 // runTo lets a thread run up to an address, by a breakpoint of the processor for this thread
 // state (Intel SDM vol. 3, "Debug Registers").
 func (t *tracer) runTo(th *thread, addr uint64) {
-	if pokeDebug(th.tid, 0, addr) && pokeDebug(th.tid, 7, 1) {
+	if pokeDebug(th.tid, 0, addr) && pokeDebug(th.tid, 7, 1) { // DR0 is the address, DR7 enables it
 		th.running = true
 	}
 }

@@ -86,6 +86,7 @@ func sum(w io.Writer, paths []string, listed int) error {
 	return nil
 }
 
+// add adds a run; addresses says that they are of one file, so that equal ones are one place.
 func (s *total) add(t *tableReport, addresses bool) {
 	for v, n := range t.Steps {
 		s.steps[v] += n
@@ -102,6 +103,7 @@ func (s *total) add(t *tableReport, addresses bool) {
 	}
 }
 
+// all returns the number of steps.
 func (s *total) all() (n int) {
 	for _, steps := range s.steps {
 		n += steps

@@ -34,7 +34,7 @@ type options struct {
 // thread is a thread of the program.
 type thread struct {
 	tid     int
-	stopped bool
+	stopped bool     // waits to be resumed
 	before  abi.Regs // at its last stop
 	kind    kind     // of the instruction there
 	known   bool     // before and kind are set
@@ -51,7 +51,7 @@ type tracer struct {
 	threads map[int]*thread
 	steps   int // executed
 	judged  int // with the frame known, in objects that are compared
-	windows int
+	windows int // times that threads were stepped
 	began   time.Time
 	ended   string // how the program ended
 }
@@ -65,7 +65,7 @@ func follow(command []string, opt options) (*tracer, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = opt.output, opt.output
 	cmd.Env = append(os.Environ(), opt.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Pdeathsig: syscall.SIGKILL} // the program dies with the tracer
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -156,6 +156,7 @@ func (t *tracer) runToEntry() error {
 	return nil
 }
 
+// done reports whether enough is compared, or the time is over.
 func (t *tracer) done() bool {
 	return t.judged >= t.opt.steps || t.opt.limit > 0 && time.Since(t.began) > t.opt.limit
 }
@@ -178,7 +179,7 @@ func (t *tracer) stepAll(until int) error {
 			continue
 		}
 		sig := t.stop(th, ws)
-		request := unix.PTRACE_SINGLESTEP
+		request := unix.PTRACE_SINGLESTEP // a thread at a breakpoint runs freely to it
 		if th.running {
 			request = unix.PTRACE_CONT
 		}
@@ -213,6 +214,7 @@ func (t *tracer) wait(flags int) (*thread, unix.WaitStatus, error) {
 		return nil, ws, nil
 	}
 	if th == nil {
+		// A new thread may stop before its creator's event arrives.
 		th = &thread{tid: tid}
 		t.threads[tid] = th
 	}
@@ -254,7 +256,7 @@ func (t *tracer) free(d time.Duration) error {
 		}
 	}
 	for tid := range t.threads {
-		unix.Tgkill(t.mem.pid, tid, unix.SIGSTOP)
+		unix.Tgkill(t.mem.pid, tid, unix.SIGSTOP) // it cannot be handled or blocked
 	}
 	asked := len(t.threads)
 	for limit := time.Now().Add(5 * time.Second); asked > 0 && time.Now().Before(limit); {

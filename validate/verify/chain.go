@@ -12,10 +12,10 @@ import (
 // objects.
 type chains struct {
 	spans ehelf.Spans
-	low   uint64 // link-time
-	size  uint64
-	bias  [2]uint64
-	pcs   []uint64
+	low   uint64    // link-time
+	size  uint64    // of the table's pcs, in bytes
+	bias  [2]uint64 // of the two copies
+	pcs   []uint64  // room for one walk
 }
 
 // newChains lays the object out twice.
@@ -26,7 +26,7 @@ func newChains(obj *ehelf.Object, t *dwarfcfa.Table, r *rng) *chains {
 		c.bias[i] = at - c.low
 		c.spans.Add(at, at+c.size)
 		c.spans.Set(i, obj, c.bias[i])
-		at += c.size + r.below(3)*r.below(1<<20)
+		at += c.size + r.below(3)*r.below(1<<20) // a gap between them, or none
 	}
 	return c
 }

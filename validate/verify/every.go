@@ -20,6 +20,7 @@ func Every(image []byte, t *dwarfcfa.Table) (Result, error) {
 	})
 }
 
+// every compares at each pc, with the states of its row.
 func (c *checker) every() error {
 	const page = 256
 	c.mem.fillAll(&c.rng)
@@ -53,17 +54,17 @@ func (c *checker) every() error {
 type cases struct {
 	changes bool     // a step's result depends on the pc: no state is kept
 	list    [][]kept // for one pc after the other
-	next    int
-	edges   []kept
+	next    int      // which of list the next pc takes
+	edges   []kept   // states at a border
 }
 
 // kept is a state and the result of a step from it at any pc.
 type kept struct {
-	start, want abi.Regs
-	form        string
-	steps       int // that the table takes
-	pcs         bool
-	window      target
+	start, want abi.Regs     // of the evaluator: result
+	form        string       // name of the comparison, for messages
+	steps       int          // that the table takes
+	pcs         bool         // the code gets an array of pcs
+	window      target       // as the memory was set up
 	context     *contextCase // a step of _eh_elf
 }
 
@@ -89,7 +90,7 @@ func (c *checker) atEvery(of *cases, pc dwarfcfa.Addr, row *dwarfcfa.Row, border
 		}
 		return nil
 	}
-	if len(of.list) == keptStates {
+	if len(of.list) == keptStates { // enough states: only the code runs
 		c.result.PCs++
 		of.next = (of.next + 1) % keptStates
 		if err := again(of.list[of.next]); err != nil {
@@ -126,7 +127,7 @@ func (c *checker) again(k *kept, pc dwarfcfa.Addr) error {
 	}
 	*c.start, *c.want = k.start, k.want
 	c.start.Reg[abi.RIP] = uint64(pc) + m.bias
-	if c.start.Exact == 0 {
+	if c.start.Exact == 0 { // a return address: lookups use the byte before
 		c.start.Reg[abi.RIP]++
 	}
 	c.wantPCs = c.wantPCs[:0]
@@ -163,7 +164,7 @@ func sameEverywhere(row *dwarfcfa.Row) bool {
 // edges compares steps with many windows and masks at one pc.
 func (c *checker) edges(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
 	m := c.mem
-	words := []int64{0, -8}
+	words := []int64{0, -8} // offsets from the CFA at which the row reads
 	for _, rule := range row.Regs {
 		if rule.Kind == dwarfcfa.RuleOffset && rule.Offset > -smallWindow/4 && rule.Offset < smallWindow/4 {
 			words = append(words, rule.Offset)

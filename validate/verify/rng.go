@@ -10,6 +10,7 @@ import (
 // step; with the generators of math/rand that takes longer than the step.
 type rng struct{ state uint64 }
 
+// word returns 64 random bits.
 func (r *rng) word() uint64 {
 	r.state += 0x9e3779b97f4a7c15
 	return thunk.Mix(r.state)

@@ -17,23 +17,24 @@ import (
 // guard pages, and optionally a callback for everything else. The code reads it
 // through raw, the evaluator through ReadWord.
 type target struct {
-	mapping []byte
+	mapping []byte // with the guard pages
 	area    []byte // the readable part
 	room    uint64 // its size
 
-	host uint64 // address of area[0] in this process
-	lo   uint64 // target address of the window
-	off  uint64 // offset of the window in area
-	size uint64 // of the window
-	bias uint64
-	seed *uint64 // of the callback; nil: none
-	mem  *abi.Memory
+	host uint64      // address of area[0] in this process
+	lo   uint64      // target address of the window
+	off  uint64      // offset of the window in area
+	size uint64      // of the window
+	bias uint64      // load bias of the object in this state
+	seed *uint64     // of the callback; nil: none
+	mem  *abi.Memory // what raw returns
 
 	filled bool // all of the area has random words
 }
 
 const guard = 4096 // bytes on either side; a page
 
+// newTarget maps at least size bytes of readable memory, with random words at its beginning.
 func newTarget(size int64, r *rng) (*target, error) {
 	size = (size + guard - 1) &^ (guard - 1)
 	b, err := syscall.Mmap(-1, 0, int(size)+2*guard, syscall.PROT_READ|syscall.PROT_WRITE,
@@ -55,6 +56,7 @@ func newTarget(size int64, r *rng) (*target, error) {
 	return t, nil
 }
 
+// close unmaps the memory.
 func (t *target) close() { syscall.Munmap(t.mapping) }
 
 // put writes a word at an offset in the area.

@@ -16,6 +16,7 @@ type target struct {
 	filled                          bool
 }
 
+// newTarget fails: see ehelf.ErrUnsupportedHost.
 func newTarget(int64, *rng) (*target, error) { return nil, ehelf.ErrUnsupportedHost }
 
 func (*target) close()                           {}

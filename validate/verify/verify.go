@@ -51,6 +51,7 @@ func with(image []byte, t *dwarfcfa.Table, compare func(*checker) error) (Result
 	return c.result, err
 }
 
+// seed returns a number that depends on the whole file.
 func seed(image []byte) uint64 {
 	h := fnv.New64a()
 	h.Write(image)
@@ -62,11 +63,11 @@ type checker struct {
 	obj     *ehelf.Object
 	table   *dwarfcfa.Table
 	rng     rng
-	noDeref bool
-	deref   uintptr
-	mem     *target
-	stack   *target
-	chains  *chains
+	noDeref bool    // _eh_elf has no callback
+	deref   uintptr // address of the callback of _eh_elf
+	mem     *target // for single steps
+	stack   *target // for walks
+	chains  *chains // nil for a table without rows
 	result  Result
 	record  *[]kept // collects states; nil: they are not kept
 
@@ -81,6 +82,7 @@ const (
 	smallWindow = 64 << 10
 )
 
+// newChecker returns a checker with memory for the table's largest frame. Close it.
 func newChecker(obj *ehelf.Object, t *dwarfcfa.Table, seed uint64) (*checker, error) {
 	c := &checker{
 		obj: obj, table: t,
@@ -108,11 +110,13 @@ func newChecker(obj *ehelf.Object, t *dwarfcfa.Table, seed uint64) (*checker, er
 	return c, nil
 }
 
+// close unmaps the memory.
 func (c *checker) close() {
 	c.mem.close()
 	c.stack.close()
 }
 
+// run compares at the ends of all ranges and gaps, then walks.
 func (c *checker) run() error {
 	ranges := c.table.Ranges
 	var gap dwarfcfa.Addr // end of the last range
@@ -135,7 +139,7 @@ func (c *checker) run() error {
 		return nil
 	}
 	c.chains = newChains(c.obj, c.table, &c.rng)
-	for range len(ranges)/8 + 64 {
+	for range len(ranges)/8 + 64 { // walks in proportion to the table
 		if err := c.walk(); err != nil {
 			return err
 		}
@@ -180,6 +184,7 @@ func (c *checker) at(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
 // frame fills start with random registers, all valid, at a pc of any bias.
 func (c *checker) frame(pc dwarfcfa.Addr, m *target) { c.frameAt(pc, c.rng.word()&^0xfff, m) }
 
+// frameAt is frame with a bias.
 func (c *checker) frameAt(pc dwarfcfa.Addr, bias uint64, m *target) {
 	s := c.start
 	kinds := c.rng.word()
@@ -195,7 +200,7 @@ func (c *checker) frameAt(pc dwarfcfa.Addr, bias uint64, m *target) {
 	}
 	s.Valid = abi.AllRegs
 	s.Exact = uint16(kinds >> 63)
-	s.Status = 99
+	s.Status = 99 // a status that no step sets
 	s.Reg[abi.RIP] = uint64(pc) + bias
 	if s.Exact == 0 {
 		s.Reg[abi.RIP]++
@@ -203,7 +208,8 @@ func (c *checker) frameAt(pc dwarfcfa.Addr, bias uint64, m *target) {
 	m.bias = bias
 }
 
-// whole sets up a frame whose saved words lie in the window, if the row allows
+// whole sets up a frame whose saved words lie in the window, if the row allows So the fast path can
+// take the step.
 // it.
 func (c *checker) whole(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
 	m := c.mem
@@ -399,12 +405,13 @@ func (c *checker) placed(row *dwarfcfa.Row) bool {
 
 // contextCase is a state of _eh_elf, and the result of a step from it.
 type contextCase struct {
-	in    abi.Context
-	flags uint8
-	want  abi.Regs
-	deref uintptr
+	in    abi.Context // before the step
+	flags uint8       // of the result
+	want  abi.Regs    // registers of the result, where flags says so
+	deref uintptr     // the callback; 0: none
 }
 
+// context compares a step of _eh_elf from the registers in start.
 func (c *checker) context(pc dwarfcfa.Addr, deref uintptr, m dwarfcfa.WordReader) error {
 	s := c.start
 	s.Exact = 1
@@ -451,6 +458,7 @@ func (c *checker) runContext(pc dwarfcfa.Addr, k *contextCase) error {
 // derefMemory is the memory that the deref thunk reads.
 type derefMemory struct{}
 
+// ReadWord gives what the thunk gives.
 func (derefMemory) ReadWord(addr uint64) (uint64, bool) { return thunk.HashDeref(addr), true }
 
 // sameFrame compares two frames. The values of invalid registers do not count.
@@ -466,6 +474,7 @@ func sameFrame(a, b *abi.Regs) bool {
 	return true
 }
 
+// regsString writes the valid registers of a frame for messages.
 func regsString(r *abi.Regs) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "{%s", r.Status)
