@@ -88,6 +88,7 @@ const bashEnd = `    esac
 complete -o default -o bashdefault -F _%[1]s %[1]s
 `
 
+// bash returns the script for bash: a function with one case for each verb.
 func (c Command) bash() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, bashStart, c.Name, c.names())
@@ -107,6 +108,8 @@ func (v Verb) bash(b *strings.Builder) {
 		if takesValue(f) {
 			valued = append(valued, spellings(f)...)
 		}
+		// The kinds of values: words of a fixed list, PIDs, otherwise files, which bash completes
+		// by default.
 		words := strings.Join(v.Values[f.Name], " ")
 		if words == "" && takesPID(f) {
 			words = "PID"
@@ -128,6 +131,8 @@ func (v Verb) bash(b *strings.Builder) {
 	b.WriteString("        ;;\n")
 }
 
+// zsh returns the script for zsh. It works as an autoloaded file of fpath and when sourced: the
+// last line tells them apart.
 func (c Command) zsh() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `#compdef %[1]s
@@ -147,10 +152,13 @@ _%[1]s() {
 	return b.String()
 }
 
+// zsh writes the call of _arguments for a verb: a specification OPTION[TEXT]:VALUE:ACTION of each
+// flag, then one of the arguments (zshcompsys(1)).
 func (v Verb) zsh(b *strings.Builder) {
 	fmt.Fprintf(b, "    %s)\n        _arguments", v.Name)
 	v.flags(func(f *pflag.Flag) {
 		value, usage := pflag.UnquoteUsage(f)
+		// Brackets and colons end parts of a specification.
 		usage = strings.NewReplacer("[", "(", "]", ")", ":", " -").Replace(usage)
 		action := "_files"
 		switch {
@@ -181,6 +189,7 @@ func (v Verb) zsh(b *strings.Builder) {
 	fmt.Fprintf(b, " \\\n            %s ;;\n", quoteShell(rest))
 }
 
+// fish returns the script for fish: one complete command for each verb, flag and kind of argument.
 func (c Command) fish() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# fish completion for %[1]s; made by '%[1]s completion fish'\n", c.Name)

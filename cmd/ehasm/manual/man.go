@@ -40,17 +40,21 @@ func (c Command) VerbPage(v Verb) string {
 // page is a man page under construction.
 type page struct{ strings.Builder }
 
+// line writes a line of troff source.
 func (p *page) line(text string) {
 	p.WriteString(text)
 	p.WriteByte('\n')
 }
 
+// title writes the head of the page: .TH without a date, so that equal sources give equal pages,
+// and neither hyphenation nor adjusted right margins, which garble names of flags and paths.
 func (p *page) title(name, version string) {
 	p.line(fmt.Sprintf(`.TH %s 1 "" "ehasm %s" "User Commands"`, strings.ToUpper(name), escape(version)))
 	p.line(".nh")
 	p.line(".ad l")
 }
 
+// section begins a section.
 func (p *page) section(name string) { p.line(".SH " + strings.ToUpper(name)) }
 
 // headings lists the lines of help texts that begin a section.
@@ -60,6 +64,7 @@ var headings = map[string]string{"Usage:": "Synopsis", "Examples:": "Examples", 
 // heading begins under their own. Synopsis comes before all others, as man pages
 // have it.
 func (p *page) sections(text, first string) {
+	// First sort the lines into sections, then write those that are not empty.
 	parts := map[string][]string{}
 	order := []string{first}
 	current := first
@@ -136,12 +141,13 @@ func (p *page) flag(f *pflag.Flag) {
 		names += `[=\fI` + escape(value) + `\fR]`
 	}
 	p.line(names)
-	if d := f.DefValue; d != "" && d != "false" && d != "0" && d != "[]" && d != "0s" {
+	if d := f.DefValue; d != "" && d != "false" && d != "0" && d != "[]" && d != "0s" { // zero values are no news
 		usage += fmt.Sprintf(" (default %s)", d)
 	}
 	p.line(escape(usage))
 }
 
+// comma returns what follows item i of n: a comma, except after the last.
 func comma(i, n int) string {
 	if i+1 < n {
 		return ","
@@ -149,6 +155,7 @@ func comma(i, n int) string {
 	return ""
 }
 
+// trimBlank removes empty lines at both ends.
 func trimBlank(lines []string) []string {
 	for len(lines) > 0 && lines[0] == "" {
 		lines = lines[1:]

@@ -1,13 +1,16 @@
-// Package manual makes the man pages and shell completions of a command from
-// its --help, so that flags are described once.
+// Package manual makes the man pages and shell completions of a command from its --help, so that
+// flags are described once.
+//
+//	Command, its Verbs and their flags --Page, VerbPage--> man pages
+//	                                    --Completion-----> scripts for bash, zsh, fish
 package manual
 
 import "github.com/spf13/pflag"
 
 // Command is a program with verbs, as its help describes it.
 type Command struct {
-	Name    string
-	Version string
+	Name    string // as it is typed: ehasm
+	Version string // of the program, for the foot of man pages
 	Brief   string // one line, for NAME
 	Help    string // what help prints for the program
 	Verbs   []Verb
@@ -15,13 +18,13 @@ type Command struct {
 
 // Verb is one of a program's commands.
 type Verb struct {
-	Name  string
+	Name  string // as it is typed after the program's name
 	Brief string // one line, for NAME and for lists of verbs
 	// Help is the text before the flags: what the verb does, a line "Usage:" with
 	// indented lines below it, and more. More is what follows the flags; a line
 	// "Examples:" with indented lines below it makes a section.
 	Help, More string
-	Flags      *pflag.FlagSet
+	Flags      *pflag.FlagSet // of the verb alone
 	// Command reports that the arguments are a command with its own flags.
 	Command bool
 	// Values are the words that flags take, by the flag's name.

@@ -6,10 +6,12 @@ import (
 	"math"
 )
 
-// palette is the range of a kind's colours: hue in degrees, saturation and
-// lightness in percent. All are light enough for black text.
+// palette is the range of a kind's colours: hue in degrees, saturation and lightness in percent.
+// Hues go from hue to hue+hues, lightness from light to light+lights. All are light enough for
+// black text.
 type palette struct{ hue, hues, saturation, light, lights float64 }
 
+// palette returns the colours of a kind.
 func (k Kind) palette() palette {
 	return [numKinds]palette{
 		User:      {15, 35, 90, 62, 12},
@@ -36,10 +38,10 @@ func (f Frame) color() string {
 // changed returns the colour of a box whose share differs from the share before: red for more,
 // blue for less, and stronger for larger differences.
 func changed(difference, largest float64) string {
-	const red, blue, saturation, none, most = 8, 216, 88, 92, 58
+	const red, blue, saturation, none, most = 8, 216, 88, 92, 58 // hues in degrees, the rest in percent
 	strength := 0.0
 	if largest > 0 {
-		strength = math.Sqrt(math.Abs(difference) / largest)
+		strength = math.Sqrt(math.Abs(difference) / largest) // the root makes small differences visible
 	}
 	hue := float64(red)
 	if difference < 0 {

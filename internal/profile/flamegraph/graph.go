@@ -22,7 +22,7 @@ type Kind uint8
 const (
 	User      Kind = iota
 	Inlined        // has no separate frame on the stack
-	Kernel         //
+	Kernel         // code of the kernel
 	Unknown        // code that has no name
 	Truncated      // stands for frames that are not known
 	Base           // groups stacks, by process for example
@@ -35,6 +35,7 @@ type Frame struct {
 	Kind Kind
 }
 
+// compare orders frames by name, then by kind.
 func (f Frame) compare(g Frame) int {
 	return cmp.Or(strings.Compare(f.Name, g.Name), cmp.Compare(f.Kind, g.Kind))
 }
@@ -45,7 +46,7 @@ type Graph struct {
 	rank     []uint32    // from the caller's numbers to those of frames
 	stacks   tally.Tally // weights and weights before, by ranks of frames
 	compared bool        // there may be stacks of before
-	key      []byte
+	key      []byte      // scratch of add, kept to save allocations
 }
 
 // New returns an empty graph for stacks of these frames. A frame may be among
@@ -71,6 +72,8 @@ func (g *Graph) AddBefore(frames []uint32, weight uint64) {
 	g.add(frames, 0, weight)
 }
 
+// add counts a stack weight times in the graph, and before times in the recording to compare with.
+// The key is the list of ranks, so that keys in order are stacks in the order of frames' names.
 func (g *Graph) add(frames []uint32, weight, before uint64) {
 	if weight == 0 && before == 0 {
 		return
@@ -91,8 +94,10 @@ type box struct {
 	before     uint64 // while open, its start among the samples of before; later their number
 }
 
+// rootFrame is the frame number of the box below all others, which stands for all stacks.
 const rootFrame = ^uint32(0)
 
+// weight returns the number of samples in the box.
 func (b *box) weight() uint64 { return b.end - b.start }
 
 // walk goes through the sorted stacks. It calls open for each box, in preorder,
@@ -103,7 +108,7 @@ func (g *Graph) walk(open func(box), shut func(end, before uint64)) {
 	open(box{frame: rootFrame})
 	for key, n := range tally.All(&g.stacks) {
 		frames = slices.AppendSeq(frames[:0], tally.Numbers(key))
-		same := 0
+		same := 0 // frames that this stack has in common with the one before
 		for same < len(last) && same < len(frames) && last[same] == frames[same] {
 			same++
 		}

@@ -47,7 +47,7 @@ type Options struct {
 	Note     string // after the number of weights in the line of details; may be empty
 }
 
-// Write draws the graph.
+// Write draws the graph as SVG and returns what it left out. The graph stays as it is.
 func (g *Graph) Write(w io.Writer, opt Options) (Left, error) {
 	if opt.MaxBytes == 0 {
 		opt.MaxBytes = DefaultBytes
@@ -55,6 +55,7 @@ func (g *Graph) Write(w io.Writer, opt Options) (Left, error) {
 	left := g.choose(opt.MaxBytes)
 	all := g.boxes(&left)
 	d := &drawing{Writer: bufio.NewWriter(w), g: g, opt: opt, total: all[0].weight(), before: all[0].before, width: cmp.Or(opt.Width, width)}
+	// First pass: what the whole picture needs to know before the first box is written.
 	deepest := 0
 	for _, b := range all {
 		deepest = max(deepest, int(b.depth))
@@ -62,7 +63,7 @@ func (g *Graph) Write(w io.Writer, opt Options) (Left, error) {
 		d.largest = max(d.largest, math.Abs(d.difference(&b)))
 	}
 	height := headSize + (deepest+1)*rowHeight + foot
-	fixed := ""
+	fixed := "" // the script does not fit a graph of fixed width to the window
 	if opt.Width > 0 {
 		fixed = ` data-fixed="1"`
 	}
@@ -87,6 +88,7 @@ func (g *Graph) Write(w io.Writer, opt Options) (Left, error) {
 	return left, d.Flush()
 }
 
+// frame returns the frame of this number, or the one of the box of all stacks.
 func (g *Graph) frame(i uint32) Frame {
 	if i == rootFrame {
 		return Frame{"all", Base}
@@ -99,9 +101,9 @@ type drawing struct {
 	*bufio.Writer
 	g      *Graph
 	opt    Options
-	total  uint64
-	before uint64 // in all
-	width  int
+	total  uint64         // weight of all stacks
+	before uint64         // in all
+	width  int            // in CSS pixels
 	kinds  [numKinds]bool // that occur
 	// largest is the largest difference between a box's share and its share before.
 	largest float64
@@ -119,6 +121,8 @@ func (d *drawing) difference(b *box) float64 {
 	return float64(b.weight())/float64(d.total) - before
 }
 
+// color returns a box's fill: by the change of its share if there is a recording to compare with,
+// otherwise by its frame.
 func (d *drawing) color(f Frame, b *box) string {
 	if d.g.compared {
 		return changed(d.difference(b), d.largest)
@@ -129,8 +133,8 @@ func (d *drawing) color(f Frame, b *box) string {
 // box writes a box whose upper edge is at y.
 func (d *drawing) box(b *box, y int) {
 	f := d.g.frame(b.frame)
-	from, to := d.place(b.start), d.place(b.end)
-	if d.total == 0 {
+	from, to := d.place(b.start), d.place(b.end) // of the edges, in millionths of a percent
+	if d.total == 0 {                            // an empty graph is one full box
 		to = whole
 	}
 	left := percent(from)
@@ -176,6 +180,7 @@ func (d *drawing) amount(b *box) string {
 	return a
 }
 
+// share returns weight as a percentage of total; 0 % if total is 0.
 func share(weight, total uint64) string {
 	if total == 0 {
 		return "0 %"
@@ -190,6 +195,7 @@ func (d *drawing) head(left Left) {
 	fmt.Fprintf(d, `<g id="head"><rect class="paper" width="100%%" height="%d"/>
 <text class="ink" x="8" y="%d" font-size="14" font-weight="bold">%s</text>
 `, headSize-2, line1, text(cut(clean(d.opt.Title), titleChars)))
+	// A square of each kind that occurs, or the three colours of a comparison.
 	x := 8.0
 	legend := func(color, name string) {
 		fmt.Fprintf(d, `<rect x="%.0f" y="%d" width="11" height="11" fill="%s"/><text class="ink" x="%.0f" y="%d">%s</text>`+"\n",
@@ -222,6 +228,7 @@ func (d *drawing) head(left Left) {
 	d.WriteString("</text>\n</g>\n")
 }
 
+// thousands writes n with commas between groups of three digits.
 func thousands(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {

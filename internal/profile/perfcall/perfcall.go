@@ -1,5 +1,8 @@
-// Package perfcall reads the command lines of perf, for the program that stands in for perf: it does perf script, and leaves
-// the rest to perf.
+// Package perfcall reads the command lines of perf, for the program that stands in for perf: it
+// does perf script itself and starts perf for all other commands.
+//
+//	perf's arguments --Parse--> Script --Suits--> the samples are written by package script
+//	                    else ErrPerf, or Suits is false: --Become--> perf itself
 package perfcall
 
 import (
@@ -29,10 +32,10 @@ func StandsIn(name string) bool {
 
 // Script is a call of perf script.
 type Script struct {
-	Input   string // the recording
-	Header  bool   // before the samples
-	Fields  stackfmt.PerfFields
-	Options script.Options
+	Input   string              // the recording
+	Header  bool                // before the samples
+	Fields  stackfmt.PerfFields // to print for each sample
+	Options script.Options      // filters, depth of stacks, inlined functions
 
 	asked stackfmt.PerfFields // by name: perf refuses those that an event does not have
 }
@@ -47,6 +50,8 @@ const perfStackDepth = 127
 // whose effect is known here.
 func Parse(args []string) (*Script, error) {
 	if len(args) == 0 || args[0] != "script" {
+		// Every flag that is not defined here makes fs.Parse fail, so perf itself takes such calls.
+		// Usage texts are empty since they are never printed.
 		return nil, ErrPerf
 	}
 	p := &Script{Fields: stackfmt.DefaultPerfFields()}
@@ -68,6 +73,7 @@ func Parse(args []string) (*Script, error) {
 	fs.IntSliceVar(&p.Options.Filter.TIDs, "tid", nil, "")
 	cpus := fs.StringP("cpu", "C", "", "")
 	span := fs.String("time", "", "")
+	// A recording from standard input is in pipe mode, which perf itself reads.
 	if fs.Parse(args[1:]) != nil || fs.NArg() > 0 || p.Options.MaxStack < 1 || p.Input == "-" {
 		return nil, ErrPerf
 	}
@@ -94,6 +100,7 @@ func (p *Script) takeFields(list string) error {
 		return ErrPerf
 	}
 	changes := strings.ContainsAny(list[:1], "+-")
+	// A plain list replaces the default; +name and -name change it.
 	if !changes {
 		p.Fields = stackfmt.PerfFields{}
 	}
@@ -114,20 +121,22 @@ func (p *Script) takeFields(list string) error {
 		}
 		*field, *asked = on, on
 	}
+	// As in perf: names of code need addresses, offsets need names.
 	if f := &p.Fields; !f.IP && (f.Sym || f.SymOff || f.DSO) || f.SymOff && !f.Sym {
 		return ErrPerf
 	}
 	return nil
 }
 
+// fieldOf returns the switch of the field that perf calls name, or nil if it is not known here.
 func fieldOf(f *stackfmt.PerfFields, name string) *bool {
 	return map[string]*bool{"comm": &f.Comm, "pid": &f.PID, "tid": &f.TID, "cpu": &f.CPU, "time": &f.Time, "period": &f.Period,
 		"event": &f.Event, "ip": &f.IP, "sym": &f.Sym, "symoff": &f.SymOff, "dso": &f.DSO}[name]
 }
 
-// takeCPUs reads a list of numbers and ranges.
+// takeCPUs reads a list of numbers and ranges, such as 0,2-5, into the filter.
 func (p *Script) takeCPUs(list string) error {
-	const most = 1 << 14
+	const most = 1 << 14 // CPUs; bounds the memory that a range can ask for
 	for _, part := range strings.Split(list, ",") {
 		from, to, ranged := strings.Cut(part, "-")
 		if !ranged {
@@ -145,7 +154,9 @@ func (p *Script) takeCPUs(list string) error {
 	return nil
 }
 
-// Suits reports whether the recording has only events whose samples are written here as perf writes them.
+// Suits reports whether the recording has only events whose samples are written here as perf writes
+// them: counters of hardware and software, each with the fields that were asked for. perf fails if
+// an event lacks such a field, and its message is the one to see.
 func (p *Script) Suits(r *perfdata.Reader) bool {
 	const hardware, software = 0, 1 // enum perf_type_id
 	for _, e := range r.Events() {
@@ -178,6 +189,7 @@ func Become(args []string) error {
 		err = os.Setenv(callsVariable, strconv.Itoa(calls+1))
 	}
 	if err == nil {
+		// perf chooses its command by argv[0], too, so it gets its own name.
 		err = syscall.Exec(perf, append([]string{"perf"}, args...), os.Environ())
 	}
 	return err

@@ -12,17 +12,17 @@ import (
 // Cache keeps the frames of one goroutine, each named and rendered once.
 type Cache struct {
 	names  *Namer
-	render func(*stackfmt.Frame)
+	render func(*stackfmt.Frame) // called once for each new frame
 	frames map[frameKey]*entry
-	kernel map[uint64]*stackfmt.Frame
+	kernel map[uint64]*stackfmt.Frame // by address
 	places map[string]*stackfmt.Frame // of KernelPlace
 }
 
 // entry is a frame of user code.
 type entry struct {
 	*stackfmt.Frame
-	signal bool // its caller was interrupted, it did not call
-	hits   uint64
+	signal bool   // its caller was interrupted, it did not call
+	hits   uint64 // lookups of the frame
 }
 
 // frameKey identifies equal frames: an address in an object's file, or without
@@ -46,7 +46,7 @@ func (n *Namer) NewCache(render func(*stackfmt.Frame)) *Cache {
 // Stack appends the frames of pcs, which are as unwind.Walker.Walk returns them:
 // those after the first are return addresses, except after a signal frame.
 func (c *Cache) Stack(list []*stackfmt.Frame, maps *unwind.Maps, pid int32, pcs []uint64) []*stackfmt.Frame {
-	exact := true
+	exact := true // the pc is the instruction itself, not the one after a call
 	for _, pc := range pcs {
 		if !exact {
 			pc-- // within the instruction that called
@@ -81,6 +81,7 @@ func (c *Cache) User(maps *unwind.Maps, pid int32, at uint64) *stackfmt.Frame {
 	return c.user(maps, pid, at).Frame
 }
 
+// user returns the cache entry of the instruction at a run-time address of a process.
 func (c *Cache) user(maps *unwind.Maps, pid int32, at uint64) *entry {
 	return c.mapped(maps.Find(at), pid, at)
 }
@@ -93,6 +94,9 @@ func (c *Cache) Frame(m *unwind.Mapping, pid int32, at uint64) (f *stackfmt.Fram
 	return e.Frame, e.signal
 }
 
+// mapped returns the cache entry of the instruction at a run-time address, which m holds. Processes
+// share the frames of files and of the vDSO, whose code is the same in all; other code is known by
+// address and process.
 func (c *Cache) mapped(m *unwind.Mapping, pid int32, at uint64) *entry {
 	key := frameKey{addr: at}
 	if m != nil {
@@ -172,6 +176,7 @@ type once[T any] struct {
 	value T
 }
 
+// get returns the value, which the first call makes with fill. Other goroutines wait meanwhile.
 func (o *once[T]) get(fill func() T) T {
 	o.Do(func() { o.value = fill() })
 	return o.value

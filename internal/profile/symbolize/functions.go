@@ -68,6 +68,8 @@ func (list functions) only(addrs []uint64) (few functions) {
 
 // functionsOf returns the functions of an object's FDEs, read at the first call.
 func (n *Namer) functionsOf(o *unwind.Object) functions {
+	// Where another Namer reads the symbols, it also has the functions of objects whose files are
+	// gone.
 	if n.opt.Symbols != nil {
 		return n.opt.Symbols.functionsOf(o)
 	}
@@ -109,7 +111,7 @@ func Nameless(counts map[*unwind.Object]Hits) (list []string) {
 		if len(list) == most || h.Unnamed == 0 || h.Unnamed*worthIt < all {
 			break
 		}
-		if o.Path() != "" {
+		if o.Path() != "" { // the vDSO and code made at run time have no debug file to install
 			list = append(list, fmt.Sprintf("%s has no names for %.0f %% of its frames: %s", o.Name, 100*float64(h.Unnamed)/float64(h.All), remedy(o.BuildID())))
 		}
 	}

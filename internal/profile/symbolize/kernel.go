@@ -42,6 +42,8 @@ func (n *Namer) kernelTable() *symbols.Kernel {
 		if n.opt.Kallsyms == "" {
 			return nil
 		}
+		// In order of cost: perf's copy of kallsyms, then the kernel's own, which is right only if
+		// the kernel and its boot are those of the recording.
 		if t := n.kernelCopy(); t != nil {
 			return t
 		}
@@ -86,7 +88,7 @@ func (n *Namer) otherBoot() error {
 // which the kernel prints its own. A copy of another boot is not used.
 func (n *Namer) kernelCopy() *symbols.Kernel {
 	k := &n.running
-	if !n.opt.HostKernel || len(k.BuildID) < 2 || k.Addr == 0 {
+	if !n.opt.HostKernel || len(k.BuildID) < 2 || k.Addr == 0 { // a build-id of one byte makes no path
 		return nil
 	}
 	for _, dir := range n.opt.DebugDirs {

@@ -44,17 +44,17 @@ type Options struct {
 // Namer finds names. Its methods are safe for concurrent use, except SetKernel
 // and Close.
 type Namer struct {
-	opt     Options
-	kern    once[*symbols.Kernel]
-	mu      sync.Mutex
+	opt     Options                                     // where names come from
+	kern    once[*symbols.Kernel]                       // the kernel's symbols
+	mu      sync.Mutex                                  // protects the maps below and errs
 	objects map[weak.Pointer[unwind.Object]]*tableEntry // weak: nothing else may know an object that was released
-	jit     map[int32]*once[jitMap]
-	jitLeft *symbols.Budget // of all in jit
+	jit     map[int32]*once[jitMap]                     // names of code made at run time, by PID
+	jitLeft *symbols.Budget                             // of all in jit
 	debug   map[*unwind.Object]*once[*debugInfo]
-	types   map[*unwind.Object]*once[[]*prototypes.Table]
-	plain   map[string]string // demangled
-	errs    []error
-	hits    map[*unwind.Object]Hits // of the caches that were given up
+	types   map[*unwind.Object]*once[[]*prototypes.Table] // from CTF and BTF
+	plain   map[string]string                             // demangled
+	errs    []error                                       // why names were not available, for Close
+	hits    map[*unwind.Object]Hits                       // of the caches that were given up
 	// unfetched holds the objects whose debug files could not be fetched and
 	// that were reported.
 	unfetched map[*unwind.Object]bool
@@ -72,6 +72,7 @@ func New(opt Options) *Namer {
 		types: make(map[*unwind.Object]*once[[]*prototypes.Table]), kernelTypes: prototypes.NewKernel(prototypes.KernelDir)}
 }
 
+// warn keeps an error for Close.
 func (n *Namer) warn(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,6 +97,8 @@ func (n *Namer) demangle(name string) string {
 	return d
 }
 
+// kernel names the instruction at an address of the kernel. The frame stays without a name if the
+// kernel's symbols are not available.
 func (n *Namer) kernel(ip uint64) *stackfmt.Frame {
 	f := &stackfmt.Frame{IP: ip, Kernel: true, DSO: "[kernel.kallsyms]"}
 	if s := n.kernelTable().Find(ip); s != nil {
@@ -116,6 +119,7 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Fr
 	if m == nil {
 		return f, false
 	}
+	// Code that lies in no file has a PID in its key.
 	if key.pid != 0 {
 		if strings.HasPrefix(f.Object.Name, memfdPrefix) { // for perf, a file like others
 			f.IP = m.FileOffset(at)
@@ -127,7 +131,7 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Fr
 		return f, false
 	}
 	bias, ok := m.Object.Bias(m)
-	if !ok {
+	if !ok { // without a bias there is no link-time address, and no symbol
 		return f, false
 	}
 	addr := at - bias
@@ -151,8 +155,8 @@ const jitMemory = 256 << 20
 
 // jitMap holds the names of perf-PID.map or jit-PID.dump.
 type jitMap struct {
-	path  string
-	table *symbols.Table
+	path  string         // of the file that was read; the last one tried if none could be
+	table *symbols.Table // nil: there is none
 }
 
 // memfdPrefix begins the names of files in memory: memfd_create(2).
@@ -227,7 +231,7 @@ func (n *Namer) readJIT(pid int32, left *symbols.Budget) (m jitMap) {
 
 // tableEntry holds an object's symbols.
 type tableEntry struct {
-	once    sync.Once
+	once    sync.Once             // runs fill
 	fill    func() *symbols.Table // nil once value is set: it may hold the object, or all of its symbols
 	value   *symbols.Table
 	settled bool // only those that were met
@@ -235,6 +239,7 @@ type tableEntry struct {
 	functions once[functions] // for addresses without a symbol
 }
 
+// symbols returns the object's symbols, which the first call reads; nil: it has none.
 func (e *tableEntry) symbols() *symbols.Table {
 	e.once.Do(func() {
 		e.value = e.fill()
@@ -297,6 +302,7 @@ func (n *Namer) Foresee(o *unwind.Object) {
 	}
 }
 
+// set replaces the cache entry of an object.
 func (n *Namer) set(o *unwind.Object, e *tableEntry) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -307,7 +313,7 @@ func (n *Namer) set(o *unwind.Object, e *tableEntry) {
 // the object's file is not needed any more. Foresee and Settle may be used by one goroutine at a time. Settle is not for a
 // Namer of inlined functions, lines or signatures.
 func (n *Namer) Settle(o *unwind.Object, met []uint64, done func()) {
-	all, _ := n.entry(o)
+	all, _ := n.entry(o) // the full table is needed to choose from, and is then dropped
 	few := &tableEntry{settled: true}
 	few.fill = func() *symbols.Table {
 		t := all.symbols().Only(met)

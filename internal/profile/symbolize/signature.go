@@ -53,7 +53,8 @@ func source(symbol string) string {
 	return symbol
 }
 
-// prototypes are what the sections of an object say beside DWARF.
+// prototypes returns the tables of an object's sections other than DWARF that have prototypes: CTF
+// and BTF.
 func (n *Namer) prototypes(o *unwind.Object) []*prototypes.Table {
 	n.mu.Lock()
 	e := n.types[o]

@@ -18,7 +18,7 @@ type debugInfo struct {
 	*srcline.Object
 	file    unwind.Image
 	info    os.FileInfo // when it was opened; nil: it is no file
-	changed atomic.Bool
+	changed atomic.Bool // the file was written to since; then nothing more is read
 }
 
 // lookup is Lookup, but finds nothing once the file has been written to: what is read then may be of other code.
@@ -37,6 +37,7 @@ func (d *debugInfo) lookup(addr uint64, want srcline.Want) []srcline.Frame {
 // places reports whether debug information is wanted.
 func (o *Options) places() bool { return o.Inline || o.Lines || o.Signatures }
 
+// want returns what lookups in debug information are asked for.
 func (o *Options) want() srcline.Want {
 	return srcline.Want{Inline: o.Inline, Lines: o.Lines, Parameters: o.Signatures}
 }
@@ -51,6 +52,8 @@ func (n *Namer) locate(f *stackfmt.Frame, o *unwind.Object, addr uint64) {
 	if info == nil {
 		return
 	}
+	// The last of the chain is the function itself, the others were inlined into it, the innermost
+	// first.
 	chain := info.lookup(addr, n.opt.want())
 	for i, c := range chain {
 		place := stackfmt.Source{File: c.File, Line: c.Line}
@@ -72,8 +75,9 @@ type Stack struct {
 	PCs  []uint64
 }
 
-// ForeseePlaces looks up the addresses of stacks in the background, each object's
-// separately, since the workers would all start with the same object.
+// ForeseePlaces looks up the addresses of stacks in the background, each object's in its own
+// goroutine: the workers that print stacks would all start with the same object, and wait for one
+// another.
 func (n *Namer) ForeseePlaces(stacks []Stack) {
 	if !n.opt.places() {
 		return
@@ -81,6 +85,8 @@ func (n *Namer) ForeseePlaces(stacks []Stack) {
 	addrs := make(map[*unwind.Object]map[uint64]bool)
 	for _, s := range stacks {
 		for k, pc := range s.PCs {
+			// As if each but the first were a return address. After a signal frame it is not: then
+			// a place is looked up that is not needed, and the right one is looked up later.
 			if k > 0 {
 				pc--
 			}
@@ -96,7 +102,7 @@ func (n *Namer) ForeseePlaces(stacks []Stack) {
 			}
 		}
 	}
-	if len(addrs) < 2 {
+	if len(addrs) < 2 { // a single object would gain nothing
 		return
 	}
 	for o, list := range addrs {
@@ -112,7 +118,7 @@ func (n *Namer) ForeseePlaces(stacks []Stack) {
 	}
 }
 
-// debugInfo opens an object's debug information, and returns nil if there is
+// debugInfo opens an object's debug information at the first call, and returns nil if there is
 // none. Its file stays open until closeDebugInfo.
 func (n *Namer) debugInfo(o *unwind.Object) *debugInfo {
 	n.mu.Lock()
@@ -132,6 +138,7 @@ func (n *Namer) debugInfo(o *unwind.Object) *debugInfo {
 		}
 		opt := srcline.Options{Path: o.Path(), DebugPaths: o.DebugPaths(), DebugDirs: n.opt.DebugDirs}
 		info, err := srcline.Open(file, opt)
+		// The server is asked only if no local file has debug information.
 		if errors.Is(err, srcline.ErrNone) {
 			if path := n.fetch(o); path != "" {
 				opt.DebugPaths = []string{path}
@@ -147,13 +154,14 @@ func (n *Namer) debugInfo(o *unwind.Object) *debugInfo {
 		}
 		d := &debugInfo{Object: info, file: file}
 		if f, ok := file.(*os.File); ok {
-			d.info, _ = f.Stat()
+			d.info, _ = f.Stat() // without info, changes go unnoticed
 		}
 		return d
 	})
 }
 
-// closeDebugInfo closes it and warns of parts that could not be read.
+// closeDebugInfo closes the debug information of all objects, and warns of parts that could not be
+// read.
 func (n *Namer) closeDebugInfo() {
 	for o, e := range n.debug {
 		if e.value == nil {

@@ -1,5 +1,8 @@
-// Package tally adds up counts of stacks, given as sequences of numbers, in little memory: beyond some size, what was
-// counted becomes a sorted, compressed run, and runs are merged when they are read.
+// Package tally adds up counts of stacks, given as sequences of numbers, in little memory: beyond
+// some size, what was counted becomes a sorted, compressed run, and runs are merged when they are
+// read.
+//
+//	Add --> map --when full, spill--> runs --All, merge--> keys in order, each with its sum
 package tally
 
 import (
@@ -25,15 +28,17 @@ const (
 	mostRuns  = 64      // of a Tally; each takes 64 KB while it is read
 )
 
+// runLevel is the compression level of runs. Keys share their beginnings already, so a low level is
+// enough.
 // runLevel is the compression level of runs.
 const runLevel = 3
 
 // Tally adds up counts by key. The zero value is ready to use by one goroutine.
 type Tally struct {
-	sums map[string]Sum
-	held int      // bytes of sums
-	runs [][]byte // see put
-	most int      // of held; 0: mostHeld
+	sums map[string]Sum // by key
+	held int            // bytes of sums
+	runs [][]byte       // see put
+	most int            // of held; 0: mostHeld
 }
 
 // Add adds to the counts of a key.
@@ -124,7 +129,7 @@ func readers(runs [][]byte) (list []source) {
 		var key []byte
 		list = append(list, func() ([]byte, Sum, bool) {
 			same, err := binary.ReadUvarint(r)
-			if err != nil { // its end: this process wrote it
+			if err != nil { // the run's end: errors cannot occur, since this process wrote it
 				return nil, Sum{}, false
 			}
 			size, _ := binary.ReadUvarint(r)
@@ -139,14 +144,14 @@ func readers(runs [][]byte) (list []source) {
 	return list
 }
 
-// head is the next key of a source.
+// head is a source with its next key, which is read already.
 type head struct {
 	key  []byte
 	n    Sum
 	next source
 }
 
-// heads is a heap of them, the first key on top.
+// heads is a heap of heads, the first key on top. The methods are those of heap.Interface.
 type heads []head
 
 func (h heads) Len() int           { return len(h) }
@@ -171,6 +176,7 @@ func merge(from []source) iter.Seq2[[]byte, Sum] {
 		heap.Init(&h)
 		var key []byte
 		for len(h) > 0 {
+			// The key is copied, since the source that it comes from may overwrite it before yield.
 			key = append(key[:0], h[0].key...)
 			var sum Sum
 			for len(h) > 0 && bytes.Equal(h[0].key, key) {

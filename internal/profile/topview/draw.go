@@ -10,7 +10,8 @@ import (
 // help is the last line.
 const help = "q quit  tab functions/tree  o order  space pause  arrows move  enter fold"
 
-// Draw draws the view on all of a screen.
+// Draw draws the view on all of a screen. The first two lines are the title and the column heads,
+// the last is the help.
 func (v *View) Draw(s tcell.Screen) {
 	s.Clear()
 	width, height := s.Size()
@@ -22,6 +23,8 @@ func (v *View) Draw(s tcell.Screen) {
 		s.Show()
 		return
 	}
+	// The list may have become shorter since the last drawing: the cursor moves into it, and the
+	// list is scrolled so that the cursor is visible.
 	v.move(0)
 	v.top = max(min(v.top, v.cursor), v.cursor-rows+1)
 	var list []string
@@ -51,6 +54,7 @@ func (v *View) Draw(s tcell.Screen) {
 	s.Show()
 }
 
+// percent writes a weight as its share of all samples, seven characters wide.
 func (v *View) percent(n uint64) string {
 	return fmt.Sprintf("%6.1f%%", 100*float64(n)/float64(max(v.sum, 1)))
 }

@@ -9,6 +9,7 @@ import (
 func (v *View) Run(s tcell.Screen, tick <-chan func(*View), stop <-chan struct{}) {
 	events, quit := make(chan tcell.Event), make(chan struct{})
 	defer close(quit)
+	// ChannelEvents ends when quit is closed, and closes events when the screen is finished.
 	go s.ChannelEvents(events, quit)
 	paused := false
 	for {
@@ -17,7 +18,7 @@ func (v *View) Run(s tcell.Screen, tick <-chan func(*View), stop <-chan struct{}
 			return
 		case update := <-tick:
 			if paused {
-				continue
+				continue // an update that arrives during a pause is dropped, not delayed
 			}
 			update(v)
 		case e, ok := <-events:

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Stack is a stack with its weight.
+// Stack is a call stack with its weight, the number of its samples.
 type Stack struct {
 	Frames []string // outermost first
-	Value  uint64
+	Value  uint64   // in samples
 }
 
 // Mode says what is shown.
@@ -47,12 +47,12 @@ type View struct {
 	Mode  Mode
 	Total bool // functions are ordered by total
 
-	functions []function
-	root      node
-	sum       uint64
+	functions []function      // ordered as Total says
+	root      node            // without a name; its children are the outermost frames
+	sum       uint64          // weight of all stacks
 	closed    map[string]bool // paths of the tree below which nothing is shown
-	cursor    int
-	top       int // first line that is shown
+	cursor    int             // line of the list, from 0
+	top       int             // first line that is shown
 }
 
 // Set replaces the stacks.
@@ -76,6 +76,7 @@ func (v *View) Set(stacks []Stack) {
 			if k == len(s.Frames)-1 {
 				f.self += s.Value
 			}
+			// The same path of callers leads to the same node: children are looked up by name.
 			at = at.child(name)
 			at.total += s.Value
 		}
@@ -88,6 +89,7 @@ func (v *View) Set(stacks []Stack) {
 	v.root.sort()
 }
 
+// child returns the callee of this name, which it adds if it is missing.
 func (n *node) child(name string) *node {
 	for _, c := range n.children {
 		if c.name == name {
@@ -99,6 +101,7 @@ func (n *node) child(name string) *node {
 	return c
 }
 
+// sort orders the callees at all levels, the heaviest first, those of equal weight by name.
 func (n *node) sort() {
 	slices.SortFunc(n.children, func(a, b *node) int { return cmp.Or(cmp.Compare(b.total, a.total), cmp.Compare(a.name, b.name)) })
 	for _, c := range n.children {
@@ -106,11 +109,13 @@ func (n *node) sort() {
 	}
 }
 
+// sort orders the functions by self, or by total, the heaviest first; equal ones by name, so that
+// they keep their places from one second to the next.
 func (v *View) sort() {
 	slices.SortFunc(v.functions, func(a, b function) int {
 		x, y := a, b
 		if v.Total {
-			x.self, x.total, y.self, y.total = x.total, x.self, y.total, y.self
+			x.self, x.total, y.self, y.total = x.total, x.self, y.total, y.self // the same comparison with both swapped
 		}
 		return cmp.Or(cmp.Compare(y.self, x.self), cmp.Compare(y.total, x.total), cmp.Compare(x.name, y.name))
 	})
