@@ -148,7 +148,7 @@ func groups(n int) *dwarfcfa.Table {
 				t.Rows = append(t.Rows, rowtest.Row(abi.RSP, 8*int64(j+1)))
 			}
 			end := at + 213
-			if i%5 == 2 && j == 8 { // a range over many pages, which makes a segment of its own
+			if i%5 == 2 && j == 8 { // a range over many pages, which needs a separate segment
 				end += 0x30000
 			}
 			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: uint32(j)})

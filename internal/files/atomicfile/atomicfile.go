@@ -41,14 +41,14 @@ const (
 // File is a file being written. Abort may be called from any goroutine; the other
 // methods from one at a time.
 type File struct {
-	path string // for messages
-	f    *os.File
-	temp string // "": the existing file is written in place
-	dest string // the path that temp is renamed to
+	path string   // for messages
+	f    *os.File // open for writing
+	temp string   // "": the existing file is written in place
+	dest string   // the path that temp is renamed to
 
 	mu   sync.Mutex
 	err  error // the first of Write
-	done bool
+	done bool  // after Commit or Abort
 }
 
 // Create starts the file at path. It may replace a regular file or a symbolic
@@ -143,6 +143,7 @@ func WriteOutput(path string, b []byte, perm fs.FileMode) error {
 	return f.finish(b, err)
 }
 
+// finish writes all of b and commits; err is the error of Create, which it passes on.
 func (f *File) finish(b []byte, err error) error {
 	if err != nil {
 		return err
@@ -198,7 +199,7 @@ func (f *File) Commit() error {
 	f.done = true
 	err := f.err
 	if err == nil && f.temp != "" {
-		if sync := f.f.Sync(); sync != nil {
+		if sync := f.f.Sync(); sync != nil { // else the rename could reach the disk before the bytes
 			err = f.cannot("write", sync)
 		}
 	}
@@ -233,6 +234,7 @@ func (f *File) Abort() {
 	f.f.Close()
 }
 
+// cannot returns err with the file's name and what failed, without the name of the temporary file.
 func (f *File) cannot(do string, err error) error {
 	return fmt.Errorf("%s: cannot %s: %w", f.path, do, bare(err))
 }
@@ -282,7 +284,7 @@ func createTemp(dir string, perm fs.FileMode) (*os.File, error) {
 	for tries := 0; ; tries++ {
 		name := filepath.Join(dir, fmt.Sprintf("%s%016x.tmp", tempPrefix, rand.Uint64()))
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
-		if !errors.Is(err, fs.ErrExist) || tries == 100 {
+		if !errors.Is(err, fs.ErrExist) || tries == 100 { // a name that another process has taken by chance
 			return f, err
 		}
 	}

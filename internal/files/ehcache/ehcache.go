@@ -1,5 +1,8 @@
-// Package ehcache lists and prunes caches of eh_elfs. A cache is a folder .build-id with a subfolder for each first byte of a
-// build-id. A subfolder has a file BUILD-ID.eh_elf.so for each object.
+// Package ehcache lists and prunes caches of eh_elfs. A cache is a folder .build-id with a
+// subfolder for each first byte of a build-id. A subfolder has a file BUILD-ID.eh_elf.so for each
+// object.
+//
+//	Open --> Folder --Files--> []File --Beyond--> those to remove --Remove--> number removed
 package ehcache
 
 import (
@@ -22,15 +25,15 @@ const leftover = 24 * time.Hour
 
 // File is an eh_elf of a cache, or a temporary file that its writer left behind.
 type File struct {
-	Name  string // below the cache's folder, such as 93/ac61ec5a.eh_elf.so
-	Size  int64  // in bytes
-	Used  time.Time
-	Stale bool // a temporary file, older than a day
+	Name  string    // below the cache's folder, such as 93/ac61ec5a.eh_elf.so
+	Size  int64     // in bytes
+	Used  time.Time // last read or write; see used
+	Stale bool      // a temporary file, older than a day
 }
 
 // Folder is an open cache.
 type Folder struct {
-	root *os.Root
+	root *os.Root // open on the cache's folder, so that names cannot lead out of it
 	// NoTimes says that the file system does not record when files are read. Then File.Used is the time of the last write.
 	NoTimes bool
 }
@@ -62,7 +65,7 @@ func (f *Folder) Files(now time.Time) ([]File, error) {
 	}
 	var files []File
 	for _, folder := range folders {
-		if !folder.IsDir() || len(folder.Name()) != 2 {
+		if !folder.IsDir() || len(folder.Name()) != 2 { // two hexadecimal digits of the build-id
 			continue
 		}
 		entries, err := fs.ReadDir(f.root.FS(), folder.Name())

@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// Open is elf.NewFile that returns an error where that panics, and for files whose compressed sections would take more
-// memory than Warranted says of the bytes that they have in the file.
+// Open is elf.NewFile, with two more errors: where elf.NewFile panics, and for files whose
+// compressed sections would take more memory than Warranted allows for the bytes that they have in
+// the file.
 func Open(r io.ReaderAt) (f *elf.File, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -22,27 +23,28 @@ func Open(r io.ReaderAt) (f *elf.File, err error) {
 	if f, err = elf.NewFile(r); err != nil {
 		return nil, err
 	}
-	claimed, taken := uint64(0), []span{}
+	claimed, taken := uint64(0), []span{} // bytes that headers promise, and stretches that hold the compressed ones
 	for _, s := range f.Sections {
 		if size := inflatedSize(s); size > 0 {
-			if claimed += min(size, 1<<50); readable(r, s) {
+			if claimed += min(size, 1<<50); readable(r, s) { // bounded, so that the sum does not overflow
 				taken = append(taken, span{s.Offset, s.Offset + s.FileSize})
 			}
 		}
 	}
-	if raw := union(taken); claimed > Warranted(raw) {
+	if raw := union(taken); claimed > Warranted(raw) { // sections may overlap: their common bytes count once
 		return nil, fmt.Errorf("%d bytes of compressed sections are said to hold %d, more than %d for each and %d", raw, claimed, mostOfEach, free)
 	}
 	return f, nil
 }
 
-// Compressed debug information of compilers holds 2 to 9 bytes for each, of code made by programs, too: single sections may hold hundreds.
+// Compressed debug information of compilers inflates to 2 to 9 times its size, also that of
+// generated code. Single sections may inflate to hundreds of times.
 const (
-	mostOfEach = 64
+	mostOfEach = 64       // times
 	free       = 16 << 20 // bytes for each file: of little code with large tables, the ratio says little
 )
 
-// Warranted returns how many bytes raw compressed ones may hold.
+// Warranted returns how many bytes raw compressed bytes may inflate to.
 func Warranted(raw uint64) uint64 { return mostOfEach*raw + free }
 
 // span is a stretch of a file, [lo, hi).

@@ -73,9 +73,10 @@ func executable(path string) error {
 // execvp(3) has it.
 const Shell = "/bin/sh"
 
-// Bounds of execve(2), "Interpreter scripts".
+// Bounds of execve(2), "Interpreter scripts": BINPRM_BUF_SIZE, and the depth of interpreters in
+// fs/exec.c.
 const (
-	maxScriptLine = 255
+	maxScriptLine = 255 // bytes of the line, with #!
 	maxScripts    = 5
 )
 
@@ -94,6 +95,7 @@ func Programs(path, searchPath string) ([]string, error) {
 		if isELF {
 			return append(programs, path), nil
 		}
+		// The kernel passes all that follows the interpreter as one argument.
 		interpreter, argument, _ := strings.Cut(line, " ")
 		if err := executable(interpreter); err != nil {
 			return nil, fmt.Errorf("its interpreter %s: %w", interpreter, err)
@@ -102,6 +104,8 @@ func Programs(path, searchPath string) ([]string, error) {
 		if filepath.Base(interpreter) != "env" {
 			continue
 		}
+		// env is a program that runs, then the one that it executes. If that cannot be found, env
+		// itself is the last.
 		if next, err := Command(envCommand(argument), searchPath); err == nil {
 			programs = append(programs, interpreter)
 			path = next

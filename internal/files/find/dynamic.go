@@ -43,7 +43,7 @@ func readDynamic(r io.ReaderAt) (*dynamic, error) {
 		return nil, err
 	}
 	d := &dynamic{}
-	var image loads
+	var image loads // to find where in the file the strings are
 	var dyn *elf.Prog64
 	for _, p := range progs {
 		switch elf.ProgType(p.Type) {
@@ -107,9 +107,9 @@ func readProgs(r io.ReaderAt) ([]*elf.Prog64, error) {
 	return progs, nil
 }
 
-// tableSize estimates the bytes of unwind tables in an object of size bytes.
-// .eh_frame_hdr has 8 bytes for each FDE, and an FDE with its instructions has
-// about 40; without it, a 16th of the file is assumed.
+// tableSize estimates the bytes of unwind tables in an object of size bytes. .eh_frame_hdr has 8
+// bytes for each FDE, and an FDE with its instructions has about 40, hence the factor 6; without
+// .eh_frame_hdr, a 16th of the file is assumed.
 func tableSize(r io.ReaderAt, size int64) int64 {
 	progs, err := readProgs(r)
 	if err != nil {
@@ -126,6 +126,8 @@ func tableSize(r io.ReaderAt, size int64) int64 {
 // readEntries fills in the values of the dynamic array.
 func (d *dynamic) readEntries(r io.ReaderAt, image loads, entries []byte) error {
 	le := binary.LittleEndian
+	// The string table's address may follow the entries that refer to it, so these are resolved
+	// afterwards.
 	var strtab uint64
 	type reference struct {
 		tag elf.DynTag
@@ -190,7 +192,7 @@ func readString(r io.ReaderAt, off uint64) (string, error) {
 	if off > 1<<62 {
 		return "", fmt.Errorf("string at offset %#x", off)
 	}
-	buf := make([]byte, 256)
+	buf := make([]byte, 256) // most strings fit; a longer one is read again, in one piece
 	for {
 		n, err := r.ReadAt(buf, int64(off))
 		if i := bytes.IndexByte(buf[:n], 0); i >= 0 {

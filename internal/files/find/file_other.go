@@ -14,6 +14,7 @@ type fileID struct {
 	name     string
 }
 
+// idOf returns the path without links: hosts that are not Unix have no inode numbers.
 func idOf(path string, _ fs.FileInfo) fileID {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -24,6 +25,7 @@ func idOf(path string, _ fs.FileInfo) fileID {
 	return fileID{name: path}
 }
 
+// openRegular opens the file.
 func openRegular(path string) (*os.File, error) { return os.Open(path) }
 
 func isLinkLoop(error) bool { return false }

@@ -19,6 +19,7 @@ type fileID struct {
 	name     string // of an input that is not a file
 }
 
+// idOf returns the identity of a file: device and inode, which all of its names share.
 func idOf(_ string, info fs.FileInfo) fileID {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -48,8 +49,10 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
+// isLinkLoop reports whether an error says that symbolic links lead round in a circle, or too far.
 func isLinkLoop(err error) bool { return errors.Is(err, syscall.ELOOP) }
 
+// inodeOf returns a file's inode number; 0 if it is not known.
 func inodeOf(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Ino)
@@ -57,6 +60,7 @@ func inodeOf(info fs.FileInfo) uint64 {
 	return 0
 }
 
+// isNotFolder reports whether an error says that a part of the path before the last is a file.
 func isNotFolder(err error) bool { return errors.Is(err, syscall.ENOTDIR) }
 
 // mayExecute reports whether this process may execute the file at path.
@@ -72,12 +76,13 @@ func isPrivileged(path string, info fs.FileInfo) bool {
 		return false
 	}
 	mode := info.Mode()
-	const groupExecutes = 0o010 // without it, set-gid means something else
+	const groupExecutes = 0o010 // without it, set-gid is the mark of mandatory locking: stat(2)
 	switch {
 	case mode&fs.ModeSetuid != 0 && int(st.Uid) != os.Getuid():
 		return true
 	case mode&fs.ModeSetgid != 0 && mode&groupExecutes != 0 && int(st.Gid) != os.Getgid():
 		return true
+	// The superuser has all capabilities already, so a file with capabilities adds none.
 	case os.Getuid() == 0:
 		return false
 	}

@@ -150,16 +150,18 @@ func Find(ctx context.Context, paths []string, opt Options) *Result {
 
 // finder collects a Result.
 type finder struct {
-	ctx      context.Context
+	ctx      context.Context // ends the search
 	res      Result
-	inputs   map[fileID]*Input
-	archives bool
+	inputs   map[fileID]*Input // to find other names of the same file
+	archives bool              // Options.Archives
 }
 
+// problem adds a Problem.
 func (f *finder) problem(path string, err error) {
 	f.res.Problems = append(f.res.Problems, Problem{path, err})
 }
 
+// skip adds a Skip.
 func (f *finder) skip(path, reason string) {
 	f.res.Skipped = append(f.res.Skipped, Skip{path, reason})
 }
@@ -227,7 +229,7 @@ func (f *finder) folderFile(argument, path string) {
 		f.skip(path, ReasonNotELF)
 		return
 	}
-	if f.inputs[idOf(path, info)] == nil {
+	if f.inputs[idOf(path, info)] == nil { // else the file is known already, and only gets another name
 		weight, err := weigh(path, info.Size())
 		switch {
 		case err != nil:
@@ -250,7 +252,7 @@ func (f *finder) folderFile(argument, path string) {
 // far.
 func (f *finder) dependencies(l Loader) {
 	r := newResolver(l)
-	said := make(map[[2]string]bool)
+	said := make(map[[2]string]bool)  // what was reported, by file and name: several inputs may lack the same
 	for _, in := range f.res.Inputs { // Inputs grows, the range does not
 		if f.ctx.Err() != nil {
 			return
@@ -262,6 +264,7 @@ func (f *finder) dependencies(l Loader) {
 				f.problem(by, fmt.Errorf("%s: %w", name, err))
 			}
 		})
+		// A script or a 32-bit program has no dependencies that count.
 		if err != nil && in.Given && !errors.Is(err, errNotCandidate) {
 			f.problem(path, err)
 		}
@@ -296,6 +299,8 @@ func (f *finder) add(path, rel string, info fs.FileInfo) *Input {
 	return in
 }
 
+// addName adds a name unless the input has it. A name that was asked for stays one if it is also
+// found through a link.
 func (in *Input) addName(name Name) {
 	for i := range in.Names {
 		if n := &in.Names[i]; n.Rel == name.Rel && n.Next == name.Next {
@@ -306,7 +311,8 @@ func (in *Input) addName(name Name) {
 	in.Names = append(in.Names, name)
 }
 
-// addChain adds the names to which path leads, link by link.
+// addChain adds the names to which path leads, link by link, and the one with all links resolved:
+// /proc/PID/maps shows that one.
 func (in *Input) addChain(path string) {
 	also := func(path string) { in.addName(Name{Path: path, Rel: filepath.Base(path), Next: path, Also: true}) }
 	at := path
@@ -347,7 +353,8 @@ func (in *Input) addSoname(path string, info fs.FileInfo) {
 	}
 }
 
-// chooseName moves the first name that is not a symbolic link to the front.
+// chooseName moves to the front the first name that was asked for and is no symbolic link; the
+// eh_elf gets that name.
 func (in *Input) chooseName() {
 	for i, n := range in.Names {
 		if !n.link && !n.Also {
@@ -387,6 +394,7 @@ func withoutPath(err error) error {
 	return err
 }
 
+// kind says what a file is that is not a regular one.
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeNamedPipe != 0:

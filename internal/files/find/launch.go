@@ -21,19 +21,20 @@ func Launched(path string, args []string, searchPath string) (files []string, la
 		return nil, false
 	}
 	name := filepath.Base(path)
-	script := !slices.Contains(programs, path)
+	script := !slices.Contains(programs, path) // its interpreter runs, the script itself is no program
 	if !script && !slices.Contains(launchers, name) {
 		return nil, false
 	}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
+	// The places where distributions install the libraries of a program.
 	for _, lib := range []string{"lib", "lib/x86_64-linux-gnu", "lib64"} {
 		found, _ := filepath.Glob(filepath.Join(quoteGlob(filepath.Join(filepath.Dir(path), "..", lib, name)), "*.so"))
 		files = append(files, found...)
 	}
 	for _, arg := range args {
-		if strings.HasPrefix(arg, "-") || strings.Contains(arg, "=") {
+		if strings.HasPrefix(arg, "-") || strings.Contains(arg, "=") { // an option, or an assignment of env
 			continue
 		}
 		program, err := Command(arg, searchPath)

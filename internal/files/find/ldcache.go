@@ -41,7 +41,7 @@ type cacheEntry struct {
 // entries out of bounds are ignored.
 func parseCache(b []byte) (map[string][]cacheEntry, error) {
 	le := binary.LittleEndian
-	if bytes.HasPrefix(b, []byte(cacheMagicOld)) && len(b) >= cacheOldHeader {
+	if bytes.HasPrefix(b, []byte(cacheMagicOld)) && len(b) >= cacheOldHeader { // the old part is only skipped
 		end := cacheOldHeader + uint64(le.Uint32(b[12:]))*cacheOldEntry
 		if end = (end + 7) &^ 7; end > uint64(len(b)) {
 			return nil, errBadCache
@@ -58,7 +58,7 @@ func parseCache(b []byte) (map[string][]cacheEntry, error) {
 	hwcaps := cacheHwcaps(b, uint64(le.Uint32(b[32:])))
 	entries := make(map[string][]cacheEntry)
 	for e := b[cacheNewHeader:][:count*cacheNewEntry]; len(e) > 0; e = e[cacheNewEntry:] {
-		if le.Uint32(e) != cacheFlagX8664 {
+		if le.Uint32(e) != cacheFlagX8664 { // for another machine, or another C library
 			continue
 		}
 		name, okName := cacheString(b, uint64(le.Uint32(e[4:])))
@@ -69,7 +69,7 @@ func parseCache(b []byte) (map[string][]cacheEntry, error) {
 		entry := cacheEntry{path: path}
 		if hwcap := le.Uint64(e[16:]); hwcap != 0 {
 			i := hwcap &^ cacheHwcapExtension
-			if hwcap&cacheHwcapExtension == 0 || i >= uint64(len(hwcaps)) {
+			if hwcap&cacheHwcapExtension == 0 || i >= uint64(len(hwcaps)) { // legacy: a bit mask instead of an index
 				continue
 			}
 			entry.hwcap = hwcaps[i]
@@ -102,6 +102,8 @@ func cacheHwcaps(b []byte, off uint64) []string {
 	return nil
 }
 
+// cacheString returns the string at an offset; ok is false if it does not end within the file or
+// within maxString bytes.
 func cacheString(b []byte, off uint64) (string, bool) {
 	if off >= uint64(len(b)) {
 		return "", false

@@ -40,6 +40,7 @@ func HostLoader(getenv func(string) string) Loader {
 	if _, err := os.Stat("/" + multiarch); err == nil {
 		l.Lib = multiarch
 	}
+	// The levels of the x86-64 psABI, section 3.1.1, as far as package cpu knows their features.
 	x := &cpu.X86
 	v2 := x.HasCX16 && x.HasPOPCNT && x.HasSSE3 && x.HasSSSE3 && x.HasSSE41 && x.HasSSE42
 	v3 := v2 && x.HasAVX && x.HasAVX2 && x.HasBMI1 && x.HasBMI2 && x.HasFMA && x.HasOSXSAVE
@@ -67,7 +68,7 @@ var (
 type resolver struct {
 	Loader
 	cache map[string][]cacheEntry // nil: not read yet
-	files map[string]*objectFile
+	files map[string]*objectFile  // by path, those that cannot be mapped included
 }
 
 // objectFile is a file as the loader sees it; err says why it cannot be mapped.
@@ -79,13 +80,14 @@ type objectFile struct {
 
 // library is an object in the order of loading.
 type library struct {
-	path   string
+	path   string // as it was found, links not resolved
 	origin string // value of $ORIGIN
 	file   *objectFile
 	by     *library // what needed it; nil for the root and its interpreter
 	names  []string // a DT_NEEDED that equals one of them means this library
 }
 
+// newResolver returns a resolver that has read nothing yet.
 func newResolver(l Loader) *resolver {
 	return &resolver{Loader: l, files: make(map[string]*objectFile)}
 }
@@ -95,6 +97,8 @@ func newResolver(l Loader) *resolver {
 // first. For each object that could not be found it calls missing with the path
 // of the object that needs it.
 func (r *resolver) closure(path string, missing func(by, name string, err error)) ([]string, error) {
+	// The order is that in which ld.so maps objects: the program, then those that it needs in the
+	// order of DT_NEEDED, then those that these need. loaded is the queue.
 	root := &library{path: path, file: r.open(path), names: []string{path}}
 	if root.file.err != nil {
 		return nil, root.file.err
@@ -116,11 +120,14 @@ func (r *resolver) closure(path string, missing func(by, name string, err error)
 		lib := loaded[i]
 		needed := lib.file.dyn.needed
 		preload := 0
+		// LD_PRELOAD comes before the program's own DT_NEEDED. A library is not started, so it has none.
 		if lib == root && root.file.dyn.interp != "" {
 			preload = len(search.Preload)
 			needed = slices.Concat(search.Preload, needed)
 		}
 		for n, name := range needed {
+			// A name that has led to an object once is not searched again, even from folders of
+			// another DT_RUNPATH.
 			if named(loaded, name) {
 				continue
 			}
@@ -137,6 +144,7 @@ func (r *resolver) closure(path string, missing func(by, name string, err error)
 				root.names = append(root.names, name) // reported once
 				continue
 			}
+			// The same file under another name is one object.
 			if same := sameFile(loaded, file); same != nil {
 				same.names = append(same.names, name)
 				continue
@@ -178,6 +186,8 @@ func (r *resolver) search(l *Loader, lib *library, env []string, name string) (s
 		}
 		return "", nil
 	}
+	// The order of ld.so(8): DT_RPATH of the object and of those that led to it, unless the object
+	// has a DT_RUNPATH; LD_LIBRARY_PATH; DT_RUNPATH; the cache; the default folders.
 	var folders []string
 	if !lib.file.dyn.hasRun {
 		for by := lib; by != nil; by = by.by {
@@ -198,6 +208,8 @@ func (r *resolver) search(l *Loader, lib *library, env []string, name string) (s
 	return r.inFolders(l, l.Folders, name)
 }
 
+// inFolders returns the first file in the folders that can be mapped, in each folder first those
+// for better CPUs.
 func (r *resolver) inFolders(l *Loader, folders []string, name string) (string, *objectFile) {
 	for _, dir := range folders {
 		for _, h := range l.Hwcaps {
@@ -306,6 +318,7 @@ func originOf(path string, program bool) string {
 	return filepath.Dir(path)
 }
 
+// named reports whether a DT_NEEDED is already satisfied.
 func named(loaded []*library, name string) bool {
 	for _, lib := range loaded {
 		for _, n := range lib.names {
@@ -317,6 +330,7 @@ func named(loaded []*library, name string) bool {
 	return false
 }
 
+// sameFile returns the object that is the same file as f, or nil.
 func sameFile(loaded []*library, f *objectFile) *library {
 	for _, lib := range loaded {
 		if os.SameFile(lib.file.info, f.info) {

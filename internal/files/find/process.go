@@ -17,6 +17,7 @@ import (
 // VDSOName is the name that the dynamic loader gives the kernel's vDSO.
 const VDSOName = "linux-vdso.so.1"
 
+// maxVDSO bounds what is read as a vDSO from another process.
 const maxVDSO = 1 << 20 // bytes; real ones have two pages
 
 // process adds every file that a process has mapped executable, and its vDSO.
@@ -33,6 +34,7 @@ func (f *finder) process(pid int) {
 		return
 	}
 	added := false
+	// A file has several executable mappings if a part of it was remapped; once is enough.
 	type file struct {
 		device string
 		inode  uint64
@@ -66,6 +68,9 @@ func (f *finder) mapped(who, proc string, m procfs.Mapping) {
 	name, deleted := strings.CutSuffix(m.Name, procfs.Deleted)
 	direct := filepath.Join(proc, "map_files", fmt.Sprintf("%x-%x", m.Start, m.End))
 	want, directErr := os.Stat(direct)
+	// is returns the file at path if it is the one that is mapped. Without map_files only inodes
+	// are compared, not devices: /proc/PID/maps may show another device number than stat(2), as on
+	// Btrfs.
 	is := func(path string) fs.FileInfo {
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() {
@@ -95,6 +100,8 @@ func (f *finder) mapped(who, proc string, m procfs.Mapping) {
 	if !want.Mode().IsRegular() {
 		return
 	}
+	// What is left is reachable only as /proc/PID/map_files, which is opened while the process
+	// lives.
 	id := idOf(direct, want)
 	if f.inputs[id] == nil {
 		in := &Input{Path: direct, Size: want.Size()}
@@ -141,6 +148,7 @@ func (f *finder) vdso(who, mem string, m procfs.Mapping) *Input {
 		f.problem(who, fmt.Errorf("vDSO: %w", err))
 		return nil
 	}
+	// Its content is its identity, since it lies in no file.
 	id := fileID{name: fmt.Sprintf("%x", sha256.Sum256(data))}
 	if in := f.inputs[id]; in != nil {
 		return in

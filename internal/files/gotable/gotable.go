@@ -44,27 +44,29 @@ type Table struct {
 	loaded  []byte // the section, once Functions was called
 }
 
-// The header: its fields are words from the eighth byte on.
+// The header (pcHeader): after the magic number, the size of an instruction and the size of a word,
+// its fields are words from the eighth byte on.
 const (
-	magic118   = 0xfffffff0
-	magic120   = 0xfffffff1
-	headerSize = 72
-	countAt    = 8
-	textAt     = 24
-	namesAt    = 32
-	deltasAt   = 56
-	linesAt    = 64
+	magic118   = 0xfffffff0 // Go 1.18 and 1.19
+	magic120   = 0xfffffff1 // since Go 1.20
+	headerSize = 72         // bytes
+	countAt    = 8          // number of functions
+	textAt     = 24         // address of the text
+	namesAt    = 32         // offset of the names
+	deltasAt   = 56         // offset of the tables of depths (pctab)
+	linesAt    = 64         // offset of the function table
 )
 
-// Offsets in an entry of the function table, and in the description that it points to.
+// Offsets in an entry of the function table, and in the description (runtime._func) that it points
+// to.
 const (
-	entrySize   = 8 // offsets of the function's start and of its description
-	nameAt      = 4
-	depthsAt    = 16
-	flagAt118   = 37
-	flagAt120   = 41
-	flagWriteSP = 2
-	flagAsm     = 4
+	entrySize   = 8  // offsets of the function's start and of its description
+	nameAt      = 4  // offset of the name in the names
+	depthsAt    = 16 // offset of the function's table of depths (pcsp)
+	flagAt118   = 37 // of the flags in Go 1.18 and 1.19
+	flagAt120   = 41 // one field more lies before them: startLine
+	flagWriteSP = 2  // abi.FuncFlagSPWrite
+	flagAsm     = 4  // abi.FuncFlagAsm
 )
 
 // moduleText is the offset of the text's address in runtime.moduledata, which has the table's
@@ -101,6 +103,7 @@ func Open(f *elf.File) (*Table, error) {
 	}
 	count := le.Uint64(b[countAt:])
 	t.names, t.deltas, t.lines = le.Uint64(b[namesAt:]), le.Uint64(b[deltasAt:]), le.Uint64(b[linesAt:])
+	// The table has count+1 entries: the last holds the end of the last function.
 	if max(t.names, t.deltas, t.lines) > s.Size || count == 0 || count >= (s.Size-t.lines)/entrySize {
 		return nil, fmt.Errorf("%w that is whole", ErrNone)
 	}
@@ -108,6 +111,7 @@ func Open(f *elf.File) (*Table, error) {
 	if t.entries = t.bytes(t.lines, (t.count+1)*entrySize); len(t.entries) < (t.count+1)*entrySize {
 		return nil, fmt.Errorf("%w that is whole", ErrNone)
 	}
+	// The functions must lie in .text, else the table is of another file or damaged.
 	if text := f.Section(".text"); text == nil || t.text < text.Addr || t.text+t.offset(t.count) > text.Addr+text.Size {
 		return nil, fmt.Errorf("%w of the file's code", ErrNone)
 	}
@@ -189,6 +193,7 @@ func (t *Table) Function(i int) (f Function, ok bool) {
 		return Function{}, false
 	}
 	f = Function{Lo: t.text + lo, Hi: t.text + hi, depths: le.Uint32(d[depthsAt:])}
+	// Most names end within the first read; a longer name is read again, whole.
 	name := t.bytes(t.names+uint64(le.Uint32(d[nameAt:])), firstRead)
 	if bytes.IndexByte(name, 0) < 0 {
 		name = t.bytes(t.names+uint64(le.Uint32(d[nameAt:])), longestName)
@@ -213,6 +218,7 @@ func (t *Table) Functions() []Function {
 			t.loaded = b
 		}
 	}
+	// Overlapping functions are left out, so that the result ascends.
 	list := make([]Function, 0, t.count)
 	for i := range t.count {
 		f, ok := t.Function(i)
@@ -234,7 +240,7 @@ type Depth struct {
 // a depth is negative or no multiple of 8.
 func (t *Table) Depths(list []Depth, f *Function) (_ []Depth, ok bool) {
 	const longest = 1 << 16 // bytes of a function's depths
-	if f.depths == 0 {
+	if f.depths == 0 {      // the offset 0 says that there is no table
 		return list, false
 	}
 	at := t.deltas + uint64(f.depths)
@@ -247,12 +253,14 @@ func (t *Table) Depths(list []Depth, f *Function) (_ []Depth, ok bool) {
 }
 
 // appendDepths is Depths for the bytes of a function's table; whole is false if they end within it.
+// The table is a sequence of pairs of varints: the change of the depth, zigzag-encoded, and the
+// number of bytes of code for which it holds (golang.org/s/go12symtab).
 func appendDepths(list []Depth, b []byte, f *Function) (_ []Depth, ok, whole bool) {
 	pc, value := f.Lo, int64(-1)
 	for first := true; pc < f.Hi; first = false {
 		change, n := binary.Uvarint(b)
 		if n <= 0 {
-			return list, false, n < 0
+			return list, false, n < 0 // n is 0 if b ends within the number
 		}
 		if change == 0 && !first || change > 1<<32 {
 			return list, pc > f.Lo, true // it ends before padding

@@ -6,18 +6,20 @@ import (
 	"sync"
 )
 
-// Paged returns a reader that keeps pages of a file, up to 1 MB, for callers that read a few bytes here and there. It is safe
-// for concurrent use.
+// Paged returns a reader that keeps pages of a file, up to 256 KB, for callers that read a few
+// bytes here and there. It is safe for concurrent use.
 func Paged(r io.ReaderAt) io.ReaderAt { return &paged{from: r, pages: make(map[int64][]byte)} }
 
+// Sizes of what Paged keeps.
 const (
-	pageSize  = 4 << 10
-	mostPages = 64
+	pageSize  = 4 << 10 // bytes
+	mostPages = 64      // then all are dropped
 )
 
+// paged is the reader of Paged.
 type paged struct {
 	from  io.ReaderAt
-	mu    sync.Mutex
+	mu    sync.Mutex       // protects pages
 	pages map[int64][]byte // by number; one at the end of the file is shorter
 }
 

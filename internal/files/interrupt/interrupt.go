@@ -13,6 +13,7 @@ import (
 // interruption is the cause of a context that a signal ended.
 type interruption struct{ signal os.Signal }
 
+// Error says which signal it was.
 func (i interruption) Error() string { return "interrupted: " + i.signal.String() }
 
 // Context returns a context that ends with the signals that would end the
@@ -27,7 +28,7 @@ func Context(ctx context.Context) (context.Context, context.CancelFunc) {
 		go func() {
 			select {
 			case s := <-arrived:
-				signal.Stop(arrived)
+				signal.Stop(arrived) // the next one ends the process
 				cancel(interruption{s})
 			case <-ctx.Done():
 				signal.Stop(arrived)

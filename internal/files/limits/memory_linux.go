@@ -14,9 +14,9 @@ import (
 // RLIMIT_AS) and data (ulimit -d, RLIMIT_DATA), if there are any. The run-time asks for more memory
 // before it collects, and ends the process if there is none.
 func BoundMemory() {
-	const size, data = 0, 5 // fields of statm, proc(5): pages of all that is mapped, of data and stack
-	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
-		return // GOMEMLIMIT
+	const size, data = 0, 5                        // fields of statm, proc(5): pages of all that is mapped, of data and stack
+	if debug.SetMemoryLimit(-1) != math.MaxInt64 { // asks without changing it
+		return // set by GOMEMLIMIT
 	}
 	bound := int64(math.MaxInt64)
 	for resource, field := range map[int]int{unix.RLIMIT_AS: size, unix.RLIMIT_DATA: data} {
@@ -49,9 +49,9 @@ func mappedNow(field int) uint64 {
 // heapWithin returns the bound of the heap, in bytes, for a limit on mapped bytes and the
 // number mapped now. It leaves room for fragmentation and mapped files.
 func heapWithin(limit, mapped uint64) int64 {
-	const least = 32 << 20
+	const least = 32 << 20 // bytes, so that the collector does not run all the time
 	if limit < mapped {
 		return least
 	}
-	return int64(max(least, min(limit-mapped, math.MaxInt64)/2))
+	return int64(max(least, min(limit-mapped, math.MaxInt64)/2)) // half, for what is not heap
 }

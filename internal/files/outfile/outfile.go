@@ -42,6 +42,7 @@ func New(path string, perm fs.FileMode, stdout io.Writer) (*Output, error) {
 	return o, err
 }
 
+// Write writes to the output and remembers the first error.
 func (o *Output) Write(p []byte) (n int, err error) {
 	if o.file != nil {
 		n, err = o.file.Write(p)
@@ -86,7 +87,7 @@ func (o *Output) File() *atomicfile.File { return o.file }
 // Run calls work. If ctx, made by Guard, ends first, Run abandons the output and
 // returns false while work is still running: it may be waiting for a pipe.
 func (o *Output) Run(ctx context.Context, work func()) bool {
-	if o.file == nil || o.file.InPlace() {
+	if o.file == nil || o.file.InPlace() { // no temporary file, nothing to remove
 		work()
 		return true
 	}
@@ -183,7 +184,7 @@ func WriteStats(path string, perm fs.FileMode, summary any, stderr io.Writer) er
 		return err
 	}
 	b = append(b, '\n')
-	if path == "-" {
+	if path == "-" { // standard error: the output itself may be on standard output
 		_, err = stderr.Write(b)
 		return err
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/shown"
 )
 
-// Library returns the absolute path of a library to preload: named, or by an environment variable, or where it
-// is as a rule.
+// Library returns the absolute path of the library to preload: named, as a flag gives it; else as
+// the environment variable gives it; else the file called name beside this program, in ../lib, or
+// in a build folder.
 func Library(named, variable, name string) (string, error) {
 	if named == "" {
 		named = os.Getenv(variable)
@@ -41,8 +42,8 @@ func Library(named, variable, name string) (string, error) {
 		shown.Name(self), variable)
 }
 
-// Usable returns the errors that the dynamic loader would otherwise
-// report in each program that is started.
+// Usable returns the absolute path of a library, or the error that the dynamic loader would
+// otherwise report in each program that is started.
 func Usable(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -71,6 +72,7 @@ func Environ(environ []string, library, sanitizer string) []string {
 		}
 		return ok
 	})
+	// The runtime of AddressSanitizer first, then the library, then what LD_PRELOAD had.
 	before, behind := []string{}, Split(rest)
 	for _, entry := range behind {
 		if find.IsAddressSanitizer(entry) {
@@ -116,6 +118,8 @@ func NewerThan(ctx context.Context, path string, programs []string, loader find.
 	return nil
 }
 
+// versionsNeeded returns the symbol versions of a library that an object needs, without weak ones:
+// those that its .gnu.version_r lists (gABI, symbol versioning of the LSB).
 // versionsNeeded returns the versions of a library that must be there for an object.
 func versionsNeeded(in *find.Input, library string) []string {
 	r, _, closer, err := in.Open()

@@ -36,7 +36,7 @@ func MappingsIn(folder string) ([]Mapping, error) {
 	defer f.Close()
 	var list []Mapping
 	in := bufio.NewScanner(f)
-	in.Buffer(nil, 1<<20)
+	in.Buffer(nil, 1<<20) // bytes; the longest line is far shorter
 	for in.Scan() {
 		if m, ok := ParseMapping(in.Text()); ok {
 			list = append(list, m)
@@ -47,7 +47,7 @@ func MappingsIn(folder string) ([]Mapping, error) {
 
 // ParseMapping parses a line without its newline.
 func ParseMapping(line string) (m Mapping, ok bool) {
-	var f [5]string
+	var f [5]string // range, rights, offset, device, inode; the name follows
 	rest := line
 	for i := range f {
 		rest = strings.TrimLeft(rest, " ")
@@ -64,6 +64,7 @@ func ParseMapping(line string) (m Mapping, ok bool) {
 	m.Offset, errs[2] = strconv.ParseUint(f[2], 16, 64)
 	m.Inode, errs[3] = strconv.ParseUint(f[4], 10, 64)
 	m.Device = f[3]
+	// The kernel escapes a newline in a name, which would end the line.
 	m.Name = strings.ReplaceAll(strings.TrimLeft(rest, " "), `\012`, "\n")
 	if m.Name == "" {
 		m.Name, m.Offset = AnonName, m.Start
@@ -75,10 +76,10 @@ func ParseMapping(line string) (m Mapping, ok bool) {
 // kernel/events/core.c.
 const AnonName = "//anon"
 
-// Threads returns the threads of a process.
+// Threads returns the thread ids of a process, itself included.
 func Threads(pid int32) ([]int32, error) { return listNumbers(fmt.Sprintf("/proc/%d/task", pid)) }
 
-// Processes returns all processes.
+// Processes returns the PIDs of all processes.
 func Processes() ([]int32, error) {
 	if err := Mounted(); err != nil {
 		return nil, err
@@ -94,6 +95,7 @@ func Mounted() error {
 	return nil
 }
 
+// listNumbers returns the names in a folder that are numbers.
 func listNumbers(dir string) ([]int32, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -131,7 +133,7 @@ func cgroupOf(text string) (path string) {
 	for line := range strings.Lines(text) {
 		number, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 		_, group, _ := strings.Cut(rest, ":")
-		if number == "0" && group != "/" {
+		if number == "0" && group != "/" { // version 2; / is the root group, which says nothing
 			return group
 		}
 		if len(group) > len(path) {

@@ -42,6 +42,8 @@ func All() ([]Process, error) {
 func parseStat(b []byte) (p Process, ok bool) {
 	const state, parent, flags, needed = 0, 1, 6, 7 // fields after the name
 	const kernelThread = 0x200000                   // PF_KTHREAD of linux/sched.h
+	// The name is in parentheses and may itself hold blanks and parentheses, so its end is the last
+	// one.
 	pid, rest, _ := bytes.Cut(b, []byte(" ("))
 	end := bytes.LastIndex(rest, []byte(") "))
 	if end < 0 {

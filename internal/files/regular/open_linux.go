@@ -23,6 +23,8 @@ func OpenBelow(root, path string) (*os.File, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: root, Err: err}
 	}
+	// Each folder is opened below the one before without following links: ".." would lead out of
+	// the root.
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	for len(parts) > 1 && err == nil {
 		var next int
@@ -66,6 +68,7 @@ func openAt(dir int, path, name string, flags int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Opening the descriptor's entry opens the very file that was checked.
 	again, err := read(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), 0)
 	if errors.Is(err, unix.ENOENT) { // no /proc: should the path lead to something else by now, it is not waited for
 		again, err = read(dir, path, flags|unix.O_NONBLOCK|unix.O_NOCTTY)

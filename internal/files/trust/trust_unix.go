@@ -41,6 +41,7 @@ func self() int {
 // noUser is no user's number.
 const noUser = -1
 
+// openFor is Open for a user whose files are trusted besides root's.
 func openFor(self int, path string) (*os.File, error) {
 	w, err := newWalk(self, path)
 	if err != nil {
@@ -55,9 +56,10 @@ func openFor(self int, path string) (*os.File, error) {
 			return os.NewFile(uintptr(w.file), path), nil
 		}
 	}
-	return nil, w.untrusted("is a folder")
+	return nil, w.untrusted("is a folder") // the path ended at a folder
 }
 
+// mkdirAllFor is MkdirAll for a user whose files are trusted besides root's.
 func mkdirAllFor(self int, path string, perm uint32) error {
 	w, err := newWalk(self, path)
 	if err != nil {
@@ -68,7 +70,7 @@ func mkdirAllFor(self int, path string, perm uint32) error {
 		name := w.rest[0]
 		err := w.next()
 		if errors.Is(err, fs.ErrNotExist) && name != ".." {
-			w.rest = append([]string{name}, w.rest...)
+			w.rest = append([]string{name}, w.rest...) // back onto the way, to be checked once it is made
 			if err = w.mkdir(name, perm); err == nil {
 				err = w.next()
 			}
@@ -86,14 +88,15 @@ func mkdirAllFor(self int, path string, perm uint32) error {
 
 // walk walks a path from the root folder to a file.
 type walk struct {
-	self  int
-	dir   int      // the folder that was reached
+	self  int      // user whose files are trusted besides root's
+	dir   int      // descriptor of the folder that was reached; -1: none yet
 	place string   // its name, or the name of the entry being checked, for errors
-	rest  []string // of the path
-	links int
-	file  int // a regular file that was reached; -1: none
+	rest  []string // parts of the path that are still to be walked
+	links int      // symbolic links followed so far
+	file  int      // descriptor of the regular file that was reached; -1: none
 }
 
+// newWalk begins a walk at the root folder. close must be called when it ends.
 func newWalk(self int, path string) (*walk, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -108,6 +111,7 @@ func newWalk(self int, path string) (*walk, error) {
 	return w, nil
 }
 
+// close closes the folder; the file that was reached is the caller's.
 func (w *walk) close() {
 	if w.dir >= 0 {
 		unix.Close(w.dir)
@@ -124,6 +128,7 @@ func openat(at int, name string, flags int) (int, error) {
 	}
 }
 
+// more reports whether parts of the path are left.
 func (w *walk) more() bool { return len(w.rest) > 0 }
 
 // push puts the parts of a path before the rest.
@@ -137,6 +142,7 @@ func (w *walk) push(path string) {
 	w.rest = append(parts, w.rest...)
 }
 
+// root goes to the root folder, as an absolute link does.
 func (w *walk) root() error {
 	w.place = "/"
 	return w.enter(unix.AT_FDCWD, "/")
@@ -219,9 +225,10 @@ func (w *walk) follow(name string, st *unix.Stat_t) error {
 	if err != nil {
 		return w.failed("readlink", err)
 	}
-	if n == len(to) {
+	if n == len(to) { // it may have been cut
 		return w.failed("readlink", unix.ENAMETOOLONG)
 	}
+	// A relative link counts from its own folder, which is still open.
 	w.push(string(to[:n]))
 	if strings.HasPrefix(string(to[:n]), "/") {
 		return w.root()
@@ -243,6 +250,7 @@ func (w *walk) check(st *unix.Stat_t, sticky bool) error {
 	return nil
 }
 
+// owner returns an error if the file of st belongs neither to root nor to the trusted user.
 func (w *walk) owner(st *unix.Stat_t) error {
 	if uid := int(st.Uid); uid != 0 && uid != w.self {
 		return w.untrusted(fmt.Sprintf("it belongs to user %d, this is user %d", uid, w.self))
@@ -250,6 +258,7 @@ func (w *walk) owner(st *unix.Stat_t) error {
 	return nil
 }
 
+// mkdir makes a folder in the one that was reached; next then checks it.
 func (w *walk) mkdir(name string, perm uint32) error {
 	w.place = filepath.Dir(w.place)
 	err := unix.Mkdirat(w.dir, name, perm)
@@ -266,10 +275,12 @@ func (w *walk) mkdir(name string, perm uint32) error {
 	return nil
 }
 
+// untrusted returns an error that wraps ErrUntrusted, about the place that was reached.
 func (w *walk) untrusted(why string) error {
 	return fmt.Errorf("%s: %w: %s", w.place, ErrUntrusted, why)
 }
 
+// failed returns the error of a system call, about the place that was reached.
 func (w *walk) failed(op string, err error) error {
 	return &fs.PathError{Op: op, Path: w.place, Err: err}
 }
