@@ -37,8 +37,8 @@ func Open(r io.ReaderAt) (f *elf.File, err error) {
 	return f, nil
 }
 
-// Compressed debug information of compilers inflates to 2 to 9 times its size, also that of
-// generated code. Single sections may inflate to hundreds of times.
+// Compressed debug information inflates to 2 to 9 times its size, for code made by programs, too.
+// Single sections may inflate to hundreds of times.
 const (
 	mostOfEach = 64       // times
 	free       = 16 << 20 // bytes for each file: of little code with large tables, the ratio says little
