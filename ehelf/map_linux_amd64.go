@@ -7,6 +7,7 @@ import (
 	"unsafe"
 )
 
+// supportedHost says that eh_elfs run here.
 const supportedHost = true
 
 // mapping is the memory of a loaded eh_elf.
@@ -45,6 +46,7 @@ func newMapping(image []byte, l *layout) (mapping, error) {
 	return m, nil
 }
 
+// protect sets the protection of whole pages; b may be empty.
 func protect(b []byte, prot int) error {
 	if len(b) == 0 {
 		return nil
@@ -55,6 +57,7 @@ func protect(b []byte, prot int) error {
 	return nil
 }
 
+// close unmaps the memory; a second call does nothing.
 func (m *mapping) close() error {
 	if m.mem == nil {
 		return nil

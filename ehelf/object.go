@@ -11,6 +11,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
+// Errors that callers tell apart.
 var (
 	// ErrNotEhElf is wrapped by errors about files that are not eh_elfs, or are
 	// damaged.
@@ -34,8 +35,8 @@ const maxFileSize = 1 << 31
 // Object is a loaded eh_elf. Its methods are safe for concurrent use, except
 // Close, which must not run during another call.
 type Object struct {
-	note    abi.Note
-	buildID []byte
+	note    abi.Note // which object it is for
+	buildID []byte   // of the eh_elf itself; nil: none
 	mapping mapping
 	step    uintptr // run-time address of _eh_elf; 0 once closed
 	walk    uintptr // run-time address of _eh_elf_walk; 0 once closed
@@ -110,7 +111,7 @@ func readFile(path string, open func(string) (*os.File, error)) ([]byte, error) 
 		return nil, err
 	}
 	defer f.Close()
-	if st, err = f.Stat(); err != nil {
+	if st, err = f.Stat(); err != nil { // the path may lead to another file by now
 		return nil, err
 	}
 	if st.Size() > maxFileSize {
@@ -213,6 +214,7 @@ func CheckNote(n *abi.Note, buildID []byte, object io.ReaderAt) error {
 	return nil
 }
 
+// idString returns a build-id in hexadecimal digits, for messages.
 func idString(id []byte) string {
 	if len(id) == 0 {
 		return "none"

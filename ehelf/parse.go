@@ -28,8 +28,8 @@ const (
 	pfW         = 2
 	pfR         = 4
 	sttFunc     = 2
-	ntBuildID   = 3 // NT_GNU_BUILD_ID
-	maxPhdrs    = 64
+	ntBuildID   = 3       // NT_GNU_BUILD_ID
+	maxPhdrs    = 64      // an eh_elf has fewer than ten
 	maxSpan     = 1 << 32 // bytes of address space
 	hostPage    = 0x1000
 	maxNameSize = 64 // longer than any name looked up
@@ -73,6 +73,7 @@ type layout struct {
 	chain    uint64 // link-time address of abi.SymbolChain, 0: none
 }
 
+// phdr is a program header: file offset, link-time address, bytes in the file and in memory.
 type phdr struct {
 	typ, flags               uint32
 	off, addr, filesz, memsz uint64
@@ -92,6 +93,8 @@ func parse(image []byte) (*layout, error) {
 	l := &layout{}
 	var dynamic []byte
 	var relro phdr
+	// The relro segment has to be known before the writable one that must lie in it, whatever their
+	// order.
 	for _, p := range phdrs {
 		if p.typ == ptRelro {
 			relro = p
@@ -186,6 +189,7 @@ func (p phdr) within(q phdr) bool {
 	return p.addr >= q.addr && p.addr-q.addr <= q.memsz && p.memsz <= q.memsz-(p.addr-q.addr)
 }
 
+// pageUp rounds an address up to whole pages.
 func pageUp(addr uint64) uint64 { return (addr + hostPage - 1) &^ (hostPage - 1) }
 
 // readNotes takes the identity and the build-id from a PT_NOTE segment.

@@ -11,8 +11,8 @@ import (
 // Spans lists which parts of a target's address space have eh_elfs. It is not safe
 // for concurrent use.
 type Spans struct {
-	list  []span // ascending, disjoint
-	cache [cacheSize]uint32
+	list  []span            // ascending, disjoint
+	cache [cacheSize]uint32 // by the low bits of the number of the page
 }
 
 // cacheSize is the number of pages of code whose span a Spans caches, as the
@@ -21,8 +21,8 @@ const cacheSize = 256
 
 // Constants for the assembly, which also uses the fields of span and Spans.
 const (
-	pageBits   = 12
-	spanShift  = 6 // of the size of span
+	pageBits   = 12 // of the size of a page
+	spanShift  = 6  // of the size of span
 	regsRIP    = abi.RegsReg + 8*abi.RIP
 	regsExact  = abi.RegsExact
 	regsStatus = abi.RegsStatus
@@ -32,11 +32,11 @@ const (
 // span is a stretch [start, end) of run-time addresses.
 type span struct {
 	start, end uint64
-	bias       uint64
-	walk       uintptr // run-time address of _eh_elf_walk; 0: no eh_elf
-	chain      uintptr // run-time address of abi.SymbolChain; 0: none
-	enter      uintptr // of its second entry; 0: none
-	_          [2]uint64
+	bias       uint64    // load bias of the object
+	walk       uintptr   // run-time address of _eh_elf_walk; 0: no eh_elf
+	chain      uintptr   // run-time address of abi.SymbolChain; 0: none
+	enter      uintptr   // of its second entry; 0: none
+	_          [2]uint64 // to a power of two, see spanShift
 }
 
 // Add adds the run-time addresses [start, end), which must lie above all

@@ -74,7 +74,7 @@ func (o *Object) walkRead(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64
 	)
 	log.answers = buf[:0]
 	for {
-		todo := pcs[steps:]
+		todo := pcs[steps:] // one run of the code takes a chunk of steps
 		todo = todo[:min(len(todo), chunk)]
 		start := *regs
 		log.answers = log.answers[:0]
@@ -83,7 +83,7 @@ func (o *Object) walkRead(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64
 			log.rewind()
 			n = o.walkReplay(regs, mem, bias, todo, &log)
 			if log.missed == 0 {
-				break
+				break // the run had all words that it asked for
 			}
 			*regs = start
 			word, ok := mem.Read(log.miss)
@@ -93,6 +93,8 @@ func (o *Object) walkRead(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64
 		if regs.Status != abi.StatusOK || steps == len(pcs) {
 			return steps
 		}
+		// After a word outside the window more are likely to follow. Each costs another run, so runs
+		// become short.
 		if len(log.answers) > 0 {
 			chunk = smallChunk
 		} else {
@@ -118,6 +120,7 @@ type replay struct {
 	miss    uint64 // that address
 }
 
+// rewind makes the thunk answer from the first answer on again.
 func (r *replay) rewind() { r.next, r.missed, r.miss = 0, 0, 0 }
 
 // add records the answer for r.miss. If the run departed from an earlier one

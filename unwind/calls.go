@@ -19,9 +19,10 @@ const maxCall = 9
 // bytes: only a negative answer is certain.
 func endsInCall(code []byte) bool {
 	n := len(code)
-	if n >= 5 && code[n-5] == 0xe8 {
+	if n >= 5 && code[n-5] == 0xe8 { // E8 rel32: call of a place at a distance
 		return true
 	}
+	// FF /2 without prefixes: opcode, ModRM, at most SIB and 4 bytes.
 	for length := 2; length <= 7 && length <= n; length++ {
 		if insn := code[n-length:]; insn[0] == 0xff && insn[1]>>3&7 == 2 && indirectLength(insn) == length {
 			return true
@@ -65,6 +66,7 @@ type calls struct {
 	starts map[uint64]bool     // see Object.isStarter
 }
 
+// release drops what is cached: the next question reads the file again.
 func (c *calls) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,6 +96,8 @@ func (o *Object) before(offset uint64) callSite {
 	return site
 }
 
+// siteOf describes the call that code may end in; nil: the code cannot be read, so there may be
+// one.
 func siteOf(code []byte) callSite {
 	site := callSite{call: code == nil || endsInCall(code)}
 	const direct = 5 // bytes
@@ -172,6 +176,7 @@ func exitsWithResult(code []byte) bool {
 	if len(code) < exitSize {
 		return false
 	}
+	// The code up to the return address, and from it on.
 	called, then := code[:len(code)-exitSize], string(code[len(code)-exitSize:])
 	return endsInCall(called) && !siteOf(called).direct && slices.ContainsFunc(exits[:], func(e string) bool { return strings.HasPrefix(then, e) })
 }
@@ -236,11 +241,12 @@ func (m *Maps) guessLeaf(regs *abi.Regs, mem *ehelf.Memory) bool {
 	}
 	site := caller.Object.before(caller.FileOffset(back-1) + 1)
 	start := back + site.distance
-	if site.call && callee.Object.begins(callee.FileOffset(pc)) {
+	if site.call && callee.Object.begins(callee.FileOffset(pc)) { // a function that begins at the pc has pushed nothing
 		start = pc
 	} else if !site.direct {
 		return false
 	}
+	// The pc must lie in the function that was called, which has no row.
 	if start > pc || pc-start >= maxLeaf || m.Find(start) != callee || callee.Object.hasRow(callee, start) {
 		return false
 	}
@@ -267,8 +273,9 @@ func (w *Walker) settle(m *Maps, pcs []uint64, cause Cause, object *Object) (int
 	}
 	n := len(pcs)
 	if len(guesses) > 0 {
+		// Only frames after the first guess may be wrong: those before it follow rows.
 		if k := m.invented(pcs, guesses[0]+1, cause); k >= 0 {
-			for guesses[len(guesses)-1] > k {
+			for guesses[len(guesses)-1] > k { // guesses after the frame that cannot be one are void
 				guesses = guesses[:len(guesses)-1]
 			}
 			n = guesses[len(guesses)-1] + 1
@@ -313,7 +320,7 @@ func (v *view) readsBelow(i int, regs *abi.Regs, mem *ehelf.Memory) (below bool)
 	sp := regs.Reg[abi.RSP]
 	copied := *mem
 	probe := ehelf.Memory{Read: func(addr uint64) (uint64, bool) {
-		if sp-addr-1 < redZone {
+		if sp-addr-1 < redZone { // small only below rsp: from rsp on, the difference wraps around
 			below = true
 		}
 		return copied.ReadWord(addr)

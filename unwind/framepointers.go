@@ -19,8 +19,10 @@ const (
 	Never                       // in none: tables describe all frames
 )
 
+// framePointersNames are the values of the flag --frame-pointers.
 var framePointersNames = []string{Always: "always", Gaps: "gaps", Never: "never"}
 
+// String returns the value's name, as flags have it.
 func (f FramePointers) String() string { return framePointersNames[f] }
 
 // ParseFramePointers is the inverse of String.
@@ -53,7 +55,7 @@ func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory, innermost bool) bool {
 	const need = 1<<abi.RBP | 1<<abi.RSP
 	const word = 8
 	at := regs.Reg[abi.RBP]
-	if regs.Valid&need != need || at < regs.Reg[abi.RSP] {
+	if regs.Valid&need != need || at < regs.Reg[abi.RSP] { // a frame pointer below rsp is the value of something else
 		return false
 	}
 	rbp, ok := mem.ReadWord(at)
@@ -64,6 +66,7 @@ func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory, innermost bool) bool {
 	if !ok || !m.returnsTo(pc) {
 		return false
 	}
+	// All other registers are lost: the frame may have saved them at unknown places.
 	*regs = abi.Regs{Valid: need | 1<<abi.RIP}
 	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, at+2*word, rbp
 	return true

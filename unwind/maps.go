@@ -41,6 +41,8 @@ func insert(list []Mapping, start, end uint64, add *Mapping) []Mapping {
 	if start >= end {
 		return list
 	}
+	// A mapping that the range cuts leaves a part on the left, on the right, or both: at most three
+	// mappings take the place of those from first to last.
 	first := sort.Search(len(list), func(i int) bool { return list[i].End > start })
 	last := first
 	var middle [3]Mapping

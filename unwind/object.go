@@ -21,6 +21,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/regular"
 )
 
+// Errors about files of objects.
 var (
 	// ErrNoFile is wrapped if an object has no file: it is anonymous memory,
 	// such as the output of a JIT compiler.
@@ -75,15 +76,16 @@ func DefaultDebugDirs() []string {
 // Objects is the set of objects that processes have mapped. Its methods are
 // safe for concurrent use.
 type Objects struct {
-	opt    Options
-	mu     sync.Mutex
-	all    map[key]*Object
-	list   []*Object
+	opt    Options         // where files and eh_elfs come from
+	mu     sync.Mutex      // protects what follows
+	all    map[key]*Object // by name and build-id
+	list   []*Object       // in the order in which they were met
 	closed bool
 
 	compiling sync.Mutex // in the background, one at a time
 }
 
+// key identifies an object: its recorded name and build-id.
 type key struct{ name, buildID string }
 
 // NewObjects returns an empty set.
@@ -158,7 +160,7 @@ func (s *Objects) Close() error {
 	return errors.Join(errs...)
 }
 
-// segment is a PT_LOAD program header.
+// segment is a PT_LOAD program header: its file offset, its bytes in the file, its link-time address.
 type segment struct{ off, size, vaddr uint64 }
 
 // Object is an executable, a shared object, or other memory with code. Its methods are
@@ -174,11 +176,11 @@ type Object struct {
 	path       string      // of the file that was found; "" for the vDSO
 	info       os.FileInfo // of that file
 	data       []byte      // of the vDSO
-	buildID    []byte
-	loads      []segment
-	entry      uint64 // link-time; 0: none
-	table      bool   // it has an index of unwind information, maybe an empty one
-	fileErr    error
+	buildID    []byte      // of the file; nil: it has none
+	loads      []segment   // the executable ones first, see Bias
+	entry      uint64      // link-time; 0: none
+	table      bool        // it has an index of unwind information, maybe an empty one
+	fileErr    error       // why there is no file; nil: there is one
 	plt        plt
 	sigreturns sigreturns
 	calls      calls
@@ -253,6 +255,7 @@ func SameFile(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
+// nopCloser is an Image in memory.
 type nopCloser struct{ io.ReaderAt }
 
 func (nopCloser) Close() error { return nil }
@@ -278,7 +281,7 @@ func (o *Object) BuildID() []byte {
 // Address".
 func (o *Object) Bias(m *Mapping) (uint64, bool) {
 	o.find()
-	const page = 4096
+	const page = 4096 // bytes; the kernel maps whole pages, so a mapping begins at or before its segment
 	for _, s := range o.loads {
 		if off := s.off &^ (page - 1); m.Offset >= off && m.Offset < s.off+s.size {
 			return m.Start - m.Offset + s.off - s.vaddr, true
@@ -319,6 +322,7 @@ func (o *Object) find() {
 				o.path = path
 				return
 			}
+			// The error of the first place, unless that has no file and another has a wrong one.
 			if first == nil || errors.Is(first, os.ErrNotExist) && !errors.Is(err, os.ErrNotExist) {
 				first = err
 			}
@@ -387,6 +391,7 @@ func (o *Object) take(path string) error {
 	return err
 }
 
+// findVDSO takes the image of the vDSO instead of a file.
 func (o *Object) findVDSO(opt *Options) error {
 	if opt.VDSO == nil {
 		return fmt.Errorf("%s: %w", o.Name, os.ErrNotExist)
@@ -402,6 +407,9 @@ func (o *Object) findVDSO(opt *Options) error {
 	return nil
 }
 
+// readHeaders takes from an ELF file what a walk needs to know before the eh_elf: load segments,
+// entry point, build-id. The error wraps ErrReplaced if the file has another build-id than the
+// recording.
 func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf does that on rare malformed files

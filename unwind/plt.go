@@ -25,7 +25,7 @@ type plt struct {
 
 // pltSection is the code of a section at a link-time address.
 type pltSection struct {
-	addr uint64
+	addr uint64 // link-time
 	code []byte
 }
 
@@ -61,6 +61,7 @@ func (o *Object) stepPLT(pc uint64, regs *abi.Regs, mem *ehelf.Memory) bool {
 	return false
 }
 
+// readPLT reads the object's procedure linkage tables; none if the file cannot be read.
 func (o *Object) readPLT() {
 	image, _, err := o.Open()
 	if err != nil {
@@ -70,6 +71,7 @@ func (o *Object) readPLT() {
 	o.plt.sections, _ = readPLT(image) // without them there is no information
 }
 
+// readPLT returns the sections of procedure linkage tables, by their names.
 func readPLT(image Image) (sections []pltSection, err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf does that on rare malformed files
@@ -98,6 +100,7 @@ func readPLT(image Image) (sections []pltSection, err error) {
 // linkage table's code. The entries of ld, lld and mold (x86-64 psABI 5.2, and 13.2 for
 // those with endbr64) push a number, or a word for the dynamic linker, and jump.
 func pltCFA(code []byte, at int) (cfa uint64, ok bool) {
+	// is reports whether the code at an offset begins with these bytes.
 	is := func(at int, insn ...byte) bool { return at >= 0 && at <= len(code) && bytes.HasPrefix(code[at:], insn) }
 	const first = 32 // the first entry, which others jump to, is at most as long
 	jump := at

@@ -4,10 +4,10 @@ package unwind
 // of time. It and its processes may be used by one goroutine at a time; the Maps that they
 // return are safe for concurrent use.
 type Processes struct {
-	byPID  map[int32]*Process
-	byTID  map[int32]string // comms of threads
-	exited []int32          // in the order of their exits
-	made   uint32           // Maps
+	byPID  map[int32]*Process // also those that have exited, for a while
+	byTID  map[int32]string   // comms of threads
+	exited []int32            // in the order of their exits
+	made   uint32             // Maps
 }
 
 // keepExited is how many processes are remembered after their exit, since
@@ -17,10 +17,10 @@ const keepExited = 4096
 // Process is one address space. It may be used only by the goroutine that uses its
 // Processes.
 type Process struct {
-	maps    *Maps
-	shared  bool // someone else holds maps
-	exited  bool
-	program *Object
+	maps    *Maps   // of this moment
+	shared  bool    // someone else holds maps
+	exited  bool    // samples may still follow
+	program *Object // see Program
 }
 
 // Program returns the executable: the first file that was mapped since the last exec, or nil if that is not known.
@@ -43,6 +43,7 @@ func NewProcesses() *Processes {
 	return &Processes{byPID: make(map[int32]*Process), byTID: make(map[int32]string)}
 }
 
+// newMaps returns Maps with a new id.
 func (ps *Processes) newMaps(list []Mapping) *Maps {
 	ps.made++
 	return &Maps{list: list, id: ps.made}
@@ -78,10 +79,10 @@ func (ps *Processes) Map(pid int32, start, size, offset uint64, object *Object) 
 	if end < start {
 		end = ^uint64(0)
 	}
-	if object == nil && !overlaps(p.maps, start, end) {
+	if object == nil && !overlaps(p.maps, start, end) { // a mapping without code changes nothing where there is no code
 		return
 	}
-	if p.shared {
+	if p.shared { // the caller of Maps keeps the old one: change a copy
 		p.maps = ps.newMaps(append(make([]Mapping, 0, len(p.maps.list)+2), p.maps.list...))
 		p.shared = false
 	}
@@ -92,6 +93,7 @@ func (ps *Processes) Map(pid int32, start, size, offset uint64, object *Object) 
 	p.maps.list = insert(p.maps.list, start, end, add)
 }
 
+// overlaps reports whether one of the mappings has an address in [start, end).
 func overlaps(m *Maps, start, end uint64) bool {
 	if start >= end {
 		return false

@@ -33,6 +33,7 @@ type sigreturns struct {
 	known map[uint64]bool // by file offset
 }
 
+// release drops what is cached.
 func (s *sigreturns) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,6 +69,8 @@ func (o *Object) stepSigreturn(offset uint64, regs *abi.Regs, mem *ehelf.Memory)
 	return true, true
 }
 
+// isSigreturn reports whether the code at a file offset returns from a signal handler, from the
+// cache if it was asked before.
 func (o *Object) isSigreturn(offset uint64) bool {
 	s := &o.sigreturns
 	s.mu.Lock()
@@ -83,6 +86,7 @@ func (o *Object) isSigreturn(offset uint64) bool {
 	return is
 }
 
+// readSigreturn looks at the bytes of the file.
 func (o *Object) readSigreturn(offset uint64) bool {
 	image, _, err := o.Open()
 	if err != nil {

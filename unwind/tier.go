@@ -41,6 +41,7 @@ func (o *Object) Ready() error {
 	return o.codeErr
 }
 
+// prepare makes or finds the eh_elf or the Stepper. The caller holds o.mu.
 func (o *Object) prepare() error {
 	from := o.set.opt.Compile
 	if o.set.opt.Prepare != nil {
@@ -84,7 +85,7 @@ func (o *Object) prepareFile(name string, file io.ReaderAt, size int64) (image [
 		if err != nil {
 			return nil, err
 		}
-		defer func() { kept.open = nil }()
+		defer func() { kept.open = nil }() // a Stepper that keeps reading opens the file again
 		file = kept
 	}
 	image, o.stepper, err = o.set.opt.Prepare(name, file, size)
@@ -113,7 +114,7 @@ func (o *Object) load(from func(name string, file io.ReaderAt, size int64) ([]by
 func (s *Objects) keep(o *Object, code *ehelf.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed && code != nil {
+	if s.closed && code != nil { // nothing may be loaded after Close
 		code.Close()
 		return
 	}
@@ -156,8 +157,8 @@ func (o *Object) step(regs *abi.Regs, mem *ehelf.Memory, bias uint64, pcs []uint
 		pcs[n] = regs.Reg[abi.RIP]
 		n++
 	}
-	if o.stepper.Took(n + 1) {
-		go o.compile(o.round)
+	if o.stepper.Took(n + 1) { // the last step, without a result, took time, too
+		go o.compile(o.round) // round: a result for an object that was released meanwhile is dropped
 	}
 	return n
 }
@@ -170,7 +171,7 @@ func (o *Object) compile(round int) {
 	still := o.round == round
 	o.mu.RUnlock()
 	if !still {
-		return
+		return // of a round before: the object may have another file by now
 	}
 	code, err := o.load(o.set.opt.Compile)
 	if err != nil {
@@ -222,7 +223,7 @@ func (o *Object) probe(addr uint64) probed {
 		return probed{status: abi.StatusNoInfo}
 	}
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
-	for i := range regs.Reg {
+	for i := range regs.Reg { // far from 0, so that no address of a row wraps around
 		regs.Reg[i] = 1 << 32
 	}
 	regs.Reg[abi.RIP] = addr
@@ -245,6 +246,7 @@ type keptFile struct {
 	info os.FileInfo
 }
 
+// keepFile remembers which file f is, to open it again later.
 func keepFile(f *os.File) (*keptFile, error) {
 	info, err := f.Stat()
 	return &keptFile{open: f, path: f.Name(), info: info}, err
@@ -253,6 +255,8 @@ func keepFile(f *os.File) (*keptFile, error) {
 // Name returns the path at which the file was found.
 func (k *keptFile) Name() string { return k.path }
 
+// ReadAt reads from the open file; once it is closed, it opens the file again, and fails if that is
+// another one by now.
 func (k *keptFile) ReadAt(b []byte, off int64) (int, error) {
 	if k.open != nil {
 		return k.open.ReadAt(b, off)

@@ -28,6 +28,7 @@ const (
 	NumCauses
 )
 
+// String says in words why the walk ended.
 func (c Cause) String() string {
 	return [NumCauses]string{"no room for more frames", "outermost frame", "outermost frame by guesses", "pc in no mapping", "object missing",
 		"no unwind information", "memory not readable", "value below rsp not copied", "register not known", "rule not compiled"}[c]
@@ -60,7 +61,7 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 		return 1 + steps, Outermost, m.list[i].Object
 	}
 	n, cause, object := w.walk(v, regs, mem, pcs, 1+steps, false)
-	if cause == BadRegister && n > 1 {
+	if cause == BadRegister && n > 1 { // a register without a rule was needed: once more, with such registers kept
 		*regs, w.Guesses = first, w.Guesses[:0]
 		n, cause, object = w.walk(v, regs, mem, pcs, 1, true)
 	}
@@ -94,12 +95,12 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 		if keep && steps > 0 {
 			continue
 		}
-		if i < 0 {
+		if i < 0 { // the pc lies in no mapping
 			n, cause := noMapping(regs, n)
 			return n, cause, nil
 		}
 		how, cause := ended, statusCause(v, i, regs, mem, n == 1)
-		if cause == NoInfo {
+		if cause == NoInfo { // else the eh_elf has decided that the walk ends
 			if v.state[i] == unasked {
 				w.ask(v, i)
 				continue
@@ -116,6 +117,7 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 		pcs[n] = regs.Reg[abi.RIP]
 		n++
 	}
+	// The room is used up. The last pc counts as a frame only if it lies in a mapping.
 	if mapping := m.Find(regs.LookupPC()); mapping != nil {
 		return n, Full, mapping.Object
 	}
@@ -155,6 +157,7 @@ func statusCause(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, innermost bo
 // outcome says how a walk went on from a frame without a row.
 type outcome uint8
 
+// Ways on from a frame without a row.
 const (
 	stepped outcome = iota // regs are the caller's
 	guess                  // they are, found by frame pointer

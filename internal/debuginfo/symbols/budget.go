@@ -7,8 +7,8 @@ import (
 
 // Budget is the memory that the symbols of several files may take together. It is safe for concurrent use.
 type Budget struct {
-	mu   sync.Mutex
-	left int
+	mu   sync.Mutex // protects left
+	left int        // bytes
 }
 
 // NewBudget returns a budget of so many bytes.
@@ -17,9 +17,10 @@ func NewBudget(bytes int) *Budget { return &Budget{left: bytes} }
 // account is what the symbols of one file take.
 type account struct {
 	budget *Budget
-	taken  int
+	taken  int // bytes, to give back if the file is not used
 }
 
+// account opens an account for one file.
 func (b *Budget) account() *account { return &account{budget: b} }
 
 // add takes the memory of a symbol, and reports whether there was so much.

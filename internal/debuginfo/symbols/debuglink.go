@@ -22,7 +22,7 @@ type debugFile struct {
 // debugLink reads .gnu_debuglink of f, which r reads: gdb's manual, "Debugging Information in
 // Separate Files". It returns nil if there is none.
 func debugLink(f *elf.File, r io.ReaderAt, dir string, debugDirs []string) *debugFile {
-	const limit, crcSize = 4096, 4
+	const limit, crcSize = 4096, 4 // bytes
 	s := f.Section(".gnu_debuglink")
 	if s == nil || dir == "" || s.Size > limit || s.Type == elf.SHT_NOBITS {
 		return nil
@@ -45,7 +45,7 @@ func debugLink(f *elf.File, r io.ReaderAt, dir string, debugDirs []string) *debu
 	return d
 }
 
-// mostSummed is the size up to which a debug file without a build-id is read to check it.
+// mostSummed is the size in bytes up to which a debug file without a build-id is read to check it.
 const mostSummed = 4 << 30
 
 // is reports whether a file belongs to the object: it has the same build-id, or where one of them has none,

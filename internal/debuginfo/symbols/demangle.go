@@ -11,7 +11,7 @@ import (
 // Limits of names, in bytes. A few bytes of C++ substitutions or Rust back references double a demangled name, and package
 // demangle takes time with the square of a name's nesting.
 const (
-	longestPower   = 16
+	longestPower   = 16                // as package demangle wants the limit: a power of two
 	longestName    = 1 << longestPower // longer names are cut
 	longestMangled = 8 << 10           // longer names are not demangled
 	mostExpansion  = 1536              // bytes of a name with one pack expansion, half as many with two

@@ -44,6 +44,9 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	if f.Machine != elf.EM_X86_64 || f.Class != elf.ELFCLASS64 {
 		return nil, fmt.Errorf("for machine %v", f.Machine)
 	}
+	// In order of value: .symtab names all functions, .gopclntab all of a Go program, .dynsym only
+	// the exported ones. The server is asked before .dynsym is taken, since it may have the
+	// .symtab.
 	list := fromSection(f, elf.SHT_SYMTAB)
 	if list == nil {
 		for _, path := range files.DebugPaths {
@@ -87,7 +90,8 @@ func fromGo(f *elf.File) (list []Symbol) {
 	return list
 }
 
-// fromDebugFile reads the symbols of a separate debug file, if it is what link means; nil: it is known to be.
+// fromDebugFile reads the symbols of a separate debug file. link says how to recognise it; nil: it
+// was found by its build-id.
 func fromDebugFile(path string, link *debugFile) (list []Symbol) {
 	defer func() {
 		if recover() != nil {
@@ -106,7 +110,7 @@ func fromDebugFile(path string, link *debugFile) (list []Symbol) {
 	return fromSection(f, elf.SHT_SYMTAB)
 }
 
-// symbol table entry: gABI chapter 4, "Symbol Table".
+// symSize is the size of a symbol table entry in bytes: gABI chapter 4, "Symbol Table".
 const symSize = 24
 
 // fromSection reads the functions, and the labels and objects in executable sections.
@@ -124,12 +128,12 @@ func fromSection(f *elf.File, typ elf.SectionType) []Symbol {
 		return nil
 	}
 	names := newStringTable(str)
-	list := make([]Symbol, 0, len(tab)/symSize/2)
+	list := make([]Symbol, 0, len(tab)/symSize/2) // about half of the entries are functions
 	for ; len(tab) >= symSize; tab = tab[symSize:] {
 		name := binary.LittleEndian.Uint32(tab)
 		info, shndx := tab[4], elf.SectionIndex(binary.LittleEndian.Uint16(tab[6:]))
 		value, size := binary.LittleEndian.Uint64(tab[8:]), binary.LittleEndian.Uint64(tab[16:])
-		if shndx == elf.SHN_UNDEF || value+size < value {
+		if shndx == elf.SHN_UNDEF || value+size < value { // undefined, or its end lies beyond the last address
 			continue
 		}
 		switch elf.ST_TYPE(info) {

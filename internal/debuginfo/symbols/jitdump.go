@@ -92,7 +92,7 @@ func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err 
 			}
 			return nil, err
 		}
-		id, length := le.Uint32(buf), int64(le.Uint32(buf[4:]))
+		id, length := le.Uint32(buf), int64(le.Uint32(buf[4:])) // bytes of the whole record
 		if length < jitPrefixSize {
 			return nil, fmt.Errorf("%w at %#x", errJITRecord, at)
 		}
@@ -101,6 +101,8 @@ func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err 
 		}
 		body := buf[jitPrefixSize:max(jitPrefixSize, min(int64(n), length))]
 		switch {
+		// JIT_CODE_LOAD: pid, tid, vma, code_addr, code_size, code_index, then the name and the
+		// code.
 		case id == jitCodeLoad && len(body) > jitLoadSize:
 			addr, code, index := le.Uint64(body[16:]), le.Uint64(body[24:]), le.Uint64(body[32:])
 			name, err := jitName(r, at+jitPrefixSize+jitLoadSize, length-jitPrefixSize-jitLoadSize, body[jitLoadSize:])
@@ -115,6 +117,8 @@ func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err 
 			if !taken.add(&list[len(list)-1]) {
 				return nil, errManySymbols
 			}
+		// JIT_CODE_MOVE: pid, tid, vma, old_code_addr, new_code_addr, code_size, code_index. The
+		// old place stays named: samples taken before the move lie there.
 		case id == jitCodeMove && len(body) >= jitMoveSize:
 			to, code, index := le.Uint64(body[24:]), le.Uint64(body[32:]), le.Uint64(body[40:])
 			if i, ok := byIndex[index]; ok && to+code >= to && len(list) < most {
@@ -135,7 +139,7 @@ func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err 
 // jitName returns the name at an offset, which ends with a zero; begin is what has been read of
 // the rest of its record.
 func jitName(r io.ReaderAt, at, rest int64, begin []byte) (string, error) {
-	const longest = 64 << 10
+	const longest = 64 << 10 // bytes
 	if i := bytes.IndexByte(begin, 0); i >= 0 {
 		return string(begin[:i]), nil
 	}
@@ -150,6 +154,7 @@ func jitName(r io.ReaderAt, at, rest int64, begin []byte) (string, error) {
 
 // lastAt leaves out symbols whose place later ones have taken.
 func lastAt(list []Symbol) []Symbol {
+	// In the order of starts; of kept, each ends before the next begins.
 	order := make([]int, len(list))
 	for i := range order {
 		order[i] = i
@@ -159,11 +164,11 @@ func lastAt(list []Symbol) []Symbol {
 	for _, i := range order {
 		taken := false
 		for len(kept) > 0 && list[kept[len(kept)-1]].End > list[i].Start {
-			if kept[len(kept)-1] > i {
+			if kept[len(kept)-1] > i { // a later symbol has the place
 				taken = true
 				break
 			}
-			kept = kept[:len(kept)-1]
+			kept = kept[:len(kept)-1] // its place is taken: it is left out
 		}
 		if !taken {
 			kept = append(kept, i)

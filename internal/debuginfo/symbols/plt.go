@@ -27,6 +27,7 @@ func plt(f *elf.File) []Symbol {
 		if err != nil {
 			continue
 		}
+		// Entries have 16 bytes, those of older .plt.got 8.
 		size := uint64(16)
 		if sec.Entsize == 8 {
 			size = 8
@@ -44,6 +45,7 @@ func plt(f *elf.File) []Symbol {
 
 // entryName returns the function that an entry at addr leads to, or "".
 func entryName(code []byte, addr uint64, slots map[uint64]string, byNumber []string) string {
+	// The bytes before the jump count for its operand, which is relative to the next instruction.
 	full := code
 	for _, prefix := range [][]byte{{0xf3, 0x0f, 0x1e, 0xfa}, {0xf2}} { // endbr64; bnd
 		code = bytes.TrimPrefix(code, prefix)

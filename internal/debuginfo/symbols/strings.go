@@ -19,6 +19,7 @@ const nameBlock = 4 << 10
 func newStringTable(table []byte) *stringTable {
 	n := &stringTable{text: unsafe.String(unsafe.SliceData(table), len(table))}
 	n.ends = make([]int, (len(table)+nameBlock-1)/nameBlock)
+	// From the last block to the first: a block without a zero ends where the one after it does.
 	end := len(table)
 	for i := len(n.ends) - 1; i >= 0; i-- {
 		at := i * nameBlock
@@ -35,6 +36,7 @@ func (n *stringTable) get(off uint64) string {
 	if off >= uint64(len(n.text)) {
 		return ""
 	}
+	// The rest of the block; then the end of the string is that of the next block's first byte.
 	next := min((int(off)/nameBlock+1)*nameBlock, len(n.text))
 	if k := strings.IndexByte(n.text[off:next], 0); k >= 0 {
 		return n.text[off : int(off)+k]

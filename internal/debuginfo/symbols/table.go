@@ -33,7 +33,7 @@ type Table struct{ list []entry }
 
 // entry is a Symbol in less memory: large programs have a hundred thousand.
 type entry struct {
-	start, end uint64
+	start, end uint64 // [start, end)
 	name       string
 }
 
@@ -100,7 +100,7 @@ func extend(list []Symbol) *Table {
 			if s.Start < covered {
 				continue
 			}
-			s.End = s.Start + 4096
+			s.End = s.Start + 4096 // bytes, for the last symbol, whose end is not known
 			if i+1 < len(list) {
 				s.End = list[i+1].Start
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/regular"
 )
 
+// maxText bounds what is read of a file.
 const maxText = 512 << 20 // bytes of a text file of symbols
 
 // PerfMap reads the symbols that a run-time compiler has written for perf in a process:
@@ -42,8 +43,9 @@ func parsePerfMap(r io.Reader, most int, budget *Budget) (list []Symbol, err err
 	taken := budget.account()
 	for err == nil {
 		var line []byte
-		line, err = in.ReadSlice('\n')
+		line, err = in.ReadSlice('\n') // the slice is valid until the next read
 		s, ok := parseLine(line)
+		// The rest of a line that does not fit the buffer.
 		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = in.ReadSlice('\n')
 		}
@@ -81,14 +83,14 @@ func parseLine(line []byte) (s Symbol, ok bool) {
 // mostSymbols is how many a run-time compiler may name.
 const mostSymbols = 1 << 22
 
-// errManySymbols is about its file.
+// errManySymbols is about the file of a run-time compiler.
 var errManySymbols = errors.New("too many symbols")
 
 // ErrNotOwn is wrapped by errors about files that another user may have put there.
 var ErrNotOwn = errors.New("not a file of this user, nor of root, nor of the user whose process it is: ignored")
 
-// openOwn opens a file that is not a symbolic link and comes from a process: isOf. It returns
-// its size.
+// openOwn opens a file, and returns its size, if it is no symbolic link and comes from a process as
+// isOf has it.
 func openOwn(path string, pid int32) (*os.File, int64, error) {
 	seen, err := os.Lstat(path)
 	if err != nil {
