@@ -36,7 +36,7 @@ func (n *stringTable) get(off uint64) string {
 	if off >= uint64(len(n.text)) {
 		return ""
 	}
-	// The rest of the block; then the end of the string is that of the next block's first byte.
+	// The rest of the block; then the string ends where the one of the next block's first byte does.
 	next := min((int(off)/nameBlock+1)*nameBlock, len(n.text))
 	if k := strings.IndexByte(n.text[off:next], 0); k >= 0 {
 		return n.text[off : int(off)+k]
