@@ -22,7 +22,6 @@ func habits() []habit {
 	)
 	return []habit{
 		{"record", "g", whole}, {"record", "call-graph", whole}, {"record", "t", thread}, {"record", "tid", thread},
-		{"record", "c", "samples are taken by time: want -F N"}, {"record", "count", "samples are taken by time: want -F N"},
 		{"record", "all-cpus", "want -a"}, {"record", "G", "want -a --cgroup FOLDER"}, {"record", "m", "want --ring BYTES"},
 		{"record", "mmap-pages", "want --ring BYTES"}, {"record", "r", "want -F N"}, {"record", "rate", "want -F N"},
 		{"record", "freq", "want -F N"}, {"record", "z", "profiles are compressed: leave it out"},
@@ -146,7 +145,7 @@ func usages(fs *pflag.FlagSet, groups []flagGroup) string {
 
 func recordGroups() []flagGroup {
 	return []flagGroup{
-		{"Flags", []string{"output", "pid", "name", "unit", "container", "all", "frequency", "duration", "event"}},
+		{"Flags", []string{"output", "pid", "name", "unit", "container", "all", "frequency", "count", "duration", "event"}},
 		{"What is counted", []string{"off-cpu", "faults", "alloc", "alloc-period", "preload", "with", "cgroup"}},
 		{"Continuous recording", []string{"top", "every", "flight", "dump", "push", "push-as", "push-name", "push-label", "push-header"}},
 		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "labels", "raw", "stats", "quiet"}},

@@ -100,8 +100,9 @@ func TestPerfScript(t *testing.T) {
 			}
 		}
 	}
-	for _, flags := range []string{"-F comm,cpu", "-F ip,brstack", "-D"} { // perf itself does or refuses it
-		args := append([]string{"script", "-i", "flat.data"}, strings.Fields(flags)...)
+	perfIn(t, dir, "record", "-q", "-F", "499", "-o", "group.data", "-e", "{cpu-clock:u,task-clock:u}:S", "-g", "./c.data.prog")
+	for _, flags := range []string{"flat.data -F comm,cpu", "flat.data -F ip,brstack", "flat.data -D", "group.data"} { // perf itself does or refuses it
+		args := append([]string{"script", "-i"}, strings.Fields(flags)...)
 		cmd := exec.Command("perf", args...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+dir) // whose .debug has the vDSO
 		want, _ := cmd.Output()

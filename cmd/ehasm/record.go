@@ -48,6 +48,10 @@ is still written. The recording ends with the command, with the processes of -p,
 sample, record says why; with -p and -a the exit status is then 1.
 
 Samples are taken by the processor's cycles if it counts them, otherwise by cpu-clock.
+-e takes software events (page-faults, minor-faults, major-faults, context-switches,
+cpu-migrations, task-clock) and hardware events (instructions, branch-misses, ...), also
+several; .pb.gz has values for each. Each fault, switch and migration is a sample, or with -c
+each Nth.
 --off-cpu counts the time that threads are blocked, by the stack that blocks them: in
 .pb.gz nanoseconds, in .svg and .folded microseconds. It needs the right to see the kernel.
 
@@ -146,7 +150,8 @@ func recordVerb() verb {
 		fs.StringVar(&opt.Push.Name, "push-name", "", "`NAME` of the service there; default: the command's name, or ehasm")
 		fs.StringArrayVar(&opt.Push.Labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
 		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such; may be repeated")
-		fs.StringVarP(&opt.Sampling.Event, "event", "e", "", "sample at this `EVENT`: cycles, cpu-clock, page-faults")
+		fs.StringSliceVarP(&opt.Sampling.Events, "event", "e", nil, "sample at this `EVENT`: cycles, cpu-clock, page-faults, ...; several: a,b")
+		fs.Uint64VarP(&opt.Sampling.Period, "count", "c", 0, "take a sample each `N` events, instead of -F a second")
 		fs.IntVar(&opt.Sampling.Copy, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 48 KB if 16 are too few")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
 		fs.IntVar(&opt.Sampling.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
@@ -177,6 +182,12 @@ func recordVerb() verb {
 				opt.Sampling.Grow = longerCopy
 			}
 			err := opt.parseInside(*period, len(args) > 0, fs.Changed("alloc"), fs.Changed("alloc-period"))
+			switch {
+			case fs.Changed("count") && fs.Changed("frequency"):
+				err = errors.New("-c and -F exclude each other")
+			case fs.Changed("count") && opt.Sampling.Period == 0:
+				err = errors.New("-c 0: want at least 1")
+			}
 			if err == nil {
 				err = opt.parse(*format, *refill, *pointers, args)
 			}
@@ -265,6 +276,9 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	if err := opt.findFormat(format); err != nil {
 		return err
 	}
+	if err := opt.oneValue(); err != nil {
+		return err
+	}
 	if opt.Output.Format.Samples && (opt.Inside.Alloc != "" || opt.Inside.Timers) {
 		return errors.New("--alloc and --preload count stacks: want .pb.gz, .svg or .folded")
 	}
@@ -338,7 +352,7 @@ func (opt *recordOptions) parseInside(period string, command, given, periodGiven
 		return nil
 	case !command || len(opt.Target.PIDs) > 0 || opt.Target.All:
 		return errors.New(name + " needs a command: it is in the program from its start on")
-	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0 || opt.Push.URL != "" || opt.Output.Raw != "" || opt.offCPU || opt.faults || opt.Sampling.Event != "":
+	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0 || opt.Push.URL != "" || opt.Output.Raw != "" || opt.offCPU || opt.faults || len(opt.Sampling.Events) > 0:
 		return errors.New(name + " goes with none of --top, --every, --flight, --push, --raw, --off-cpu, --faults and --event")
 	}
 	return nil
@@ -361,21 +375,48 @@ func parseSize(text string) (uint64, error) {
 	return n << (bits * shift), nil
 }
 
+// takeEvents takes the events of all flags.
+func (opt *recordOptions) takeEvents() error {
+	s := &opt.Sampling
+	given := 0
+	for name, is := range map[string]bool{"page-faults": opt.faults, "off-cpu": opt.offCPU, "": len(s.Events) > 0} {
+		if is {
+			given++
+		}
+		if is && name != "" {
+			s.Events = []string{name}
+		}
+	}
+	several := len(s.Events) > 1
+	switch {
+	case given > 1:
+		return errors.New("--off-cpu, --faults and --event exclude each other")
+	case slices.Contains(s.Events, "off-cpu") && (several || s.Period > 0):
+		return errors.New("off-cpu goes with neither other events nor -c")
+	case several && (opt.Run.Top || opt.Push.URL != ""):
+		return errors.New("several events go with neither --top nor --push")
+	}
+	return nil
+}
+
+// oneValue returns an error if the format adds up samples that cannot be added up.
+func (opt *recordOptions) oneValue() error {
+	if f := opt.Output.Format; len(opt.Sampling.Events) > 1 && !f.Samples && !f.Values {
+		return fmt.Errorf("the format %s has one value a stack: for several events want .pb.gz, .json, .perf.txt or a timeline", f.Name)
+	}
+	return nil
+}
+
 // parseContinuous checks what goes with --every, --flight and the events that have flags of
 // their own.
 func (opt *recordOptions) parseContinuous() error {
 	const least = time.Second
-	given := 0
-	for name, is := range map[string]bool{"page-faults": opt.faults, "off-cpu": opt.offCPU, opt.Sampling.Event: opt.Sampling.Event != ""} {
-		if is {
-			given++
-			opt.Sampling.Event = name
-		}
+	if err := opt.takeEvents(); err != nil {
+		return err
 	}
+	offCPU := slices.Contains(opt.Sampling.Events, "off-cpu")
 	switch {
-	case given > 1:
-		return errors.New("--off-cpu, --faults and --event exclude each other")
-	case opt.Run.Top && (opt.Run.Every+opt.Run.Flight > 0 || opt.Sampling.Event == "off-cpu" || opt.Output.Raw != "" || opt.Output.Path == "-"):
+	case opt.Run.Top && (opt.Run.Every+opt.Run.Flight > 0 || offCPU || opt.Output.Raw != "" || opt.Output.Path == "-"):
 		return errors.New("--top goes with none of --every, --push, --flight, --off-cpu, --raw and -o -")
 	case opt.Run.Every != 0 && opt.Run.Flight != 0:
 		return errors.New("--every and --flight exclude each other")
@@ -383,7 +424,7 @@ func (opt *recordOptions) parseContinuous() error {
 		return fmt.Errorf("--every %v: want at least %v", opt.Run.Every, least)
 	case opt.Run.Flight < 0 || opt.Run.Flight > 0 && opt.Run.Flight < least:
 		return fmt.Errorf("--flight %v: want at least %v", opt.Run.Flight, least)
-	case opt.Sampling.Event == "off-cpu" && opt.Run.Every+opt.Run.Flight > 0:
+	case offCPU && opt.Run.Every+opt.Run.Flight > 0:
 		return errors.New("--off-cpu goes with neither --every nor --flight: what is blocked goes on from one to the next")
 	case opt.Run.Every+opt.Run.Flight > 0 && opt.Output.Raw != "":
 		return errors.New("--raw goes with neither --every nor --flight")

@@ -162,6 +162,9 @@ func (p *Script) Suits(r *perfdata.Reader) bool {
 	for _, e := range r.Events() {
 		t := e.SampleType
 		has := func(asked bool, bits perfdata.SampleType) bool { return !asked || t&bits != 0 }
+		if t&perfdata.SampleRead != 0 { // perf makes samples of a group's other events from what was read: {a,b}:S
+			return false
+		}
 		if e.Type != hardware && e.Type != software || !has(p.asked.PID || p.asked.TID, perfdata.SampleTID) ||
 			!has(p.asked.CPU || len(p.Options.Filter.CPUs) > 0, perfdata.SampleCPU) || !has(p.asked.Time, perfdata.SampleTime) ||
 			!has(p.asked.Period, perfdata.SamplePeriod) || !has(p.Fields.IP, perfdata.SampleIP) {

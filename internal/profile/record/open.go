@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -29,10 +30,11 @@ type stream struct {
 // opened holds all that a Session reads from.
 type opened struct {
 	samples, side stream
-	long          stream // samples with longer copies, into the rings of samples; not enabled yet
-	user          bool   // the kernel must not be sampled
-	rings         int    // bytes of a CPU's, as the kernel gave them
-	told          lost   // see newlyLost
+	long          stream   // samples with longer copies, into the rings of samples; not enabled yet
+	more          []stream // samples at Options.More, into the same rings
+	user          bool     // the kernel must not be sampled
+	rings         int      // bytes of a CPU's, as the kernel gave them
+	told          lost     // see newlyLost
 }
 
 // lost counts records that the kernel had no room for.
@@ -40,7 +42,11 @@ type lost struct{ samples, side uint64 }
 
 // newlyLost returns what was lost since the last call.
 func (op *opened) newlyLost() (samples, side uint64) {
-	now, before := lost{op.samples.lost() + op.long.lost(), op.side.lost()}, op.told
+	now, before := lost{side: op.side.lost()}, op.told
+	for _, s := range op.streams() {
+		now.samples += s.lost()
+	}
+	now.samples -= now.side
 	op.told = now
 	return now.samples - before.samples, now.side - before.side
 }
@@ -67,10 +73,12 @@ func (o *Options) open() (*opened, error) {
 	raiseFileLimit()
 	op := &opened{}
 	op.user = o.kernelForbidden()
-	if op.user && o.Event.blocked {
-		return nil, fmt.Errorf("%s: %w", o.Event.Name, errSwitches)
+	for _, e := range o.events() {
+		if op.user && e.kernel {
+			return nil, fmt.Errorf("%s: %w", e.Name, errSwitches)
+		}
 	}
-	op.samples.attr = o.sampleAttr(op.user, o.Ring)
+	op.samples.attr = o.sampleAttr(o.Event, op.user, o.Ring)
 	op.side.attr = o.sideAttr(op.user)
 	if err := op.side.open(o, cpus, sideRing); err != nil {
 		op.close()
@@ -80,7 +88,11 @@ func (o *Options) open() (*opened, error) {
 		op.close()
 		return nil, err
 	}
-	if o.Grow > o.Copy && !o.Event.blocked { // each event costs something at each switch
+	if err := op.openMore(o, cpus); err != nil {
+		op.close()
+		return nil, err
+	}
+	if o.Grow > o.Copy && !o.Event.blocked && len(o.More) == 0 { // each event costs something at each switch
 		op.long.attr = o.longAttr(op.samples.attr)
 		if op.long.open(o, cpus, 0, op.samples.first...) != nil {
 			op.long.close() // it goes without
@@ -97,10 +109,44 @@ func (o *Options) open() (*opened, error) {
 	return op, nil
 }
 
+// openMore opens the further events.
+func (op *opened) openMore(o *Options, cpus []int) error {
+	for _, e := range o.More {
+		op.more = append(op.more, stream{attr: o.sampleAttr(e, op.user, o.Ring)})
+		if err := op.more[len(op.more)-1].open(o, cpus, 0, op.samples.first...); err != nil {
+			return fmt.Errorf("%s: %w", e.Name, err)
+		}
+	}
+	return nil
+}
+
+// streams returns all streams; those with rings come last.
+func (op *opened) streams() (list []*stream) {
+	for i := range op.more {
+		list = append(list, &op.more[i])
+	}
+	return append(list, &op.long, &op.samples, &op.side)
+}
+
+// eventNumbers returns the places in Options.events of what the kernel numbers.
+func (op *opened) eventNumbers() (map[uint64]uint8, error) {
+	numbers := make(map[uint64]uint8)
+	for i := range op.more {
+		for _, e := range op.more[i].all {
+			id, err := e.ID()
+			if err != nil {
+				return nil, err
+			}
+			numbers[id] = uint8(i + 1)
+		}
+	}
+	return numbers, nil
+}
+
 // kernelForbidden reports whether this user may record user code alone. It is tried with the event
 // itself, as the rules are the kernel's.
 func (o *Options) kernelForbidden() bool {
-	a := o.sampleAttr(false, o.Ring)
+	a := o.sampleAttr(o.Event, false, o.Ring)
 	a.Bits &^= unix.PerfBitEnableOnExec
 	e, err := perfevent.Open(a, perfevent.ThisThread, perfevent.AnyCPU)
 	if err != nil {
@@ -188,7 +234,7 @@ func noProcess(err error) error {
 // each calls f for all events and returns the first error.
 func (op *opened) each(f func(*perfevent.Event) error) error {
 	var first error
-	for _, s := range []*stream{&op.side, &op.samples, &op.long} {
+	for _, s := range slices.Backward(op.streams()) {
 		for _, e := range s.all {
 			if err := f(e); err != nil && first == nil {
 				first = err
@@ -209,7 +255,7 @@ func (s *stream) lost() (n uint64) {
 }
 
 func (op *opened) close() {
-	for _, s := range []*stream{&op.long, &op.samples, &op.side} {
+	for _, s := range op.streams() {
 		s.close()
 	}
 }

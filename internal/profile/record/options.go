@@ -3,9 +3,11 @@
 package record
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,6 +36,7 @@ type Target struct {
 type Options struct {
 	Target    Target
 	Event     *Event
+	More      []*Event   // further events, whose samples are in the same profile
 	Frequency uint64     // samples per second and CPU
 	Copy      int        // bytes of each stack that the kernel copies; a multiple of 8
 	Grow      int        // the same, if Copy turns out to be too small; 0: never
@@ -58,6 +61,7 @@ type Event struct {
 	typ    uint32
 	config uint64
 	every  uint64 // fixed period; 0: Options.Frequency
+	kernel bool   // it happens in the kernel alone
 	kind   string // what periods count: see stackfmt.Event
 	unit   string
 	// objects is what the number of samples counts, in pprof: it is the number of objects.
@@ -70,12 +74,32 @@ type Event struct {
 // Events returns the events by which programs can be recorded; the first that can be
 // opened is the default.
 func Events() []*Event {
-	return []*Event{
+	return append([]*Event{
 		{Name: "cycles", typ: unix.PERF_TYPE_HARDWARE, config: unix.PERF_COUNT_HW_CPU_CYCLES},
 		{Name: "cpu-clock", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_CLOCK, kind: "cpu", unit: "nanoseconds"},
 		{Name: "page-faults", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS, every: 1},
-		{Name: "off-cpu", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CONTEXT_SWITCHES, every: 1, blocked: true, kind: "blocked", unit: "nanoseconds"},
+		{Name: "off-cpu", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CONTEXT_SWITCHES, every: 1, blocked: true, kernel: true, kind: "blocked", unit: "nanoseconds"},
+	}, moreEvents()...)
+}
+
+// moreEvents are the other events of perf_event_open(2) that have a name of perf list.
+func moreEvents() (list []*Event) {
+	list = []*Event{
+		{Name: "task-clock", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_TASK_CLOCK, kind: "cpu", unit: "nanoseconds"},
+		{Name: "minor-faults", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS_MIN, every: 1},
+		{Name: "major-faults", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS_MAJ, every: 1},
+		{Name: "context-switches", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CONTEXT_SWITCHES, every: 1, kernel: true},
+		{Name: "cpu-migrations", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_MIGRATIONS, every: 1, kernel: true},
 	}
+	for config, name := range map[uint64]string{unix.PERF_COUNT_HW_INSTRUCTIONS: "instructions", unix.PERF_COUNT_HW_CACHE_REFERENCES: "cache-references",
+		unix.PERF_COUNT_HW_CACHE_MISSES: "cache-misses", unix.PERF_COUNT_HW_BRANCH_INSTRUCTIONS: "branches", unix.PERF_COUNT_HW_BRANCH_MISSES: "branch-misses",
+		unix.PERF_COUNT_HW_BUS_CYCLES: "bus-cycles", unix.PERF_COUNT_HW_REF_CPU_CYCLES: "ref-cycles"} {
+		list = append(list, &Event{Name: name, typ: unix.PERF_TYPE_HARDWARE, config: config})
+	}
+	slices.SortStableFunc(list, func(a, b *Event) int {
+		return cmp.Or(cmp.Compare(b.typ, a.typ), cmp.Compare(a.config, b.config))
+	})
+	return list
 }
 
 // DefaultEvent returns cycles if the processor counts them, otherwise
@@ -88,6 +112,9 @@ func DefaultEvent() *Event {
 	return all[1]
 }
 
+// SetPeriod has a sample taken each n events, instead of some a second.
+func (e *Event) SetPeriod(n uint64) { e.every = n }
+
 // EventByName returns the event of this name.
 func EventByName(name string) (*Event, error) {
 	var names []string
@@ -97,11 +124,25 @@ func EventByName(name string) (*Event, error) {
 		}
 		names = append(names, e.Name)
 	}
-	return nil, fmt.Errorf("unknown event %q: want one of %s", name, strings.Join(names, ", "))
+	if strings.ContainsAny(name, ":/{") { // tracepoints, probes, modifiers, groups
+		return nil, fmt.Errorf("event %q is not recorded: use 'perf record --call-graph dwarf -e %s', and then 'ehasm script'", name, name)
+	}
+	return nil, fmt.Errorf("unknown event %q: want some of %s", name, strings.Join(names, ", "))
 }
 
 func (e *Event) stackfmt() *stackfmt.Event {
 	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind, Unit: e.unit, Samples: e.objects}
+}
+
+// events returns all events at which samples are taken.
+func (o *Options) events() []*Event { return append([]*Event{o.Event}, o.More...) }
+
+// event returns the event at a place of events.
+func (o *Options) event(n uint8) *Event {
+	if n == 0 {
+		return o.Event
+	}
+	return o.More[n-1]
 }
 
 // ErrOptions is wrapped by the errors of Open that are about the options.
@@ -126,14 +167,14 @@ func (o *Options) check() error {
 // sampleType is the fields of samples.
 const sampleType = perfdata.SampleIdentifier | perfdata.SampleIP | perfdata.SampleTID | perfdata.SampleTime | perfdata.SampleCPU | perfdata.SamplePeriod
 
-// sampleAttr returns the attributes of the event that samples are taken at. user is set where
+// sampleAttr returns the attributes of an event that samples are taken at. user is set where
 // the kernel may not be looked at.
-func (o *Options) sampleAttr(user bool, ring int) *perfevent.Attr {
+func (o *Options) sampleAttr(e *Event, user bool, ring int) *perfevent.Attr {
 	a := o.baseAttr(user)
-	a.Type, a.Config, a.Sample = o.Event.typ, o.Event.config, o.Frequency
+	a.Type, a.Config, a.Sample = e.typ, e.config, o.Frequency
 	a.Bits |= unix.PerfBitFreq
-	if o.Event.every > 0 {
-		a.Sample = o.Event.every
+	if e.every > 0 {
+		a.Sample = e.every
 		a.Bits &^= unix.PerfBitFreq
 	}
 	// A user who may not see the kernel gets empty call chains: without any, perf script and
@@ -148,6 +189,9 @@ func (o *Options) sampleAttr(user bool, ring int) *perfevent.Attr {
 	if o.Copy > 0 {
 		a.Sample_type |= uint64(perfdata.SampleStackUser)
 		a.Sample_stack_user = uint32(o.Copy)
+	}
+	if e.every > 1 { // with a period in samples, the kernel takes one each time that a software event occurs: perf_swevent_event
+		a.Sample_type &^= uint64(perfdata.SamplePeriod)
 	}
 	const parts = 4
 	a.Wakeup = uint32(ring / parts)

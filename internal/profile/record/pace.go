@@ -30,7 +30,7 @@ const (
 
 func newPace(o *Options) pace {
 	p := pace{}
-	if o.Event.every == 0 {
+	if o.Event.every == 0 && len(o.More) == 0 {
 		p.period = uint64(time.Second) / o.Frequency
 	}
 	return p

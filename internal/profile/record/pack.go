@@ -110,7 +110,7 @@ const (
 )
 
 // The columns of stacks.
-const stackColumns = 8
+const stackColumns = 9
 
 // column makes what a stack has in a column what f makes of it.
 func (s *Stack) column(i int, f func(v int64) int64) {
@@ -131,6 +131,8 @@ func (s *Stack) column(i int, f func(v int64) int64) {
 		s.Period = uint64(f(int64(s.Period)))
 	case 7:
 		s.Labels = uint32(f(int64(s.Labels)))
+	case 8:
+		s.Event = uint8(f(int64(s.Event)))
 	}
 }
 

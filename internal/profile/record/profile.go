@@ -23,7 +23,8 @@ type Profile struct {
 	Comms    []string
 	Labels   [][]stackfmt.Label // by Stack.Labels; nil: none
 	Event    *stackfmt.Event
-	Weigh    uint64 // stacks count for so many of their period as one; 0: for their samples
+	More     []*stackfmt.Event // further ones: see Stack.Event
+	Weigh    uint64            // stacks count for so many of their period as one; 0: for their samples
 	Start    time.Time
 	Duration time.Duration
 	Objects  *unwind.Objects
@@ -110,11 +111,30 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 // events returns those of all parts.
 func (p *Profile) events() (list []*stackfmt.Event) {
 	for _, part := range p.parts() {
-		if !slices.ContainsFunc(list, func(e *stackfmt.Event) bool { return e.Name == part.Event.Name }) {
-			list = append(list, part.Event)
+		for _, event := range append([]*stackfmt.Event{part.Event}, part.More...) {
+			if !slices.ContainsFunc(list, func(e *stackfmt.Event) bool { return e.Name == event.Name }) {
+				list = append(list, event)
+			}
 		}
 	}
 	return list
+}
+
+// event returns the event of a stack.
+func (p *Profile) event(s *Stack) *stackfmt.Event {
+	if s.Event > 0 {
+		return p.More[s.Event-1]
+	}
+	return p.Event
+}
+
+// width returns the length of the longest event's name.
+func (p *Profile) width() int {
+	n := len(p.Event.Name)
+	for _, e := range p.More {
+		n = max(n, len(e.Name))
+	}
+	return n
 }
 
 // Each names the frames of all stacks and calls f for each of them, with the name of its thread, its
@@ -193,7 +213,7 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 		named, exact = o.cache.Frame(m, s.PID, pc)
 		o.frames = append(o.frames, named)
 	}
-	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.Event, Width: len(o.p.Event.Name), Frames: o.frames, Guessed: o.guessed,
+	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.event(s), Width: o.p.width(), Frames: o.frames, Guessed: o.guessed,
 		Labels: originLabels[s.Origin], End: s.End}
 	if len(o.p.Labels) > 0 {
 		o.sample.Labels = slices.Concat(o.p.Labels[s.Labels], o.sample.Labels)

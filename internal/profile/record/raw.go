@@ -48,11 +48,14 @@ const (
 )
 
 // start writes all that comes before the records.
-func (w *RawWriter) start(op *opened, event string) error {
+func (w *RawWriter) start(op *opened, events []*Event) error {
 	streams := []*stream{&op.samples, &op.side}
-	names := []string{event, "dummy"}
+	names := []string{events[0].Name, "dummy"}
 	if op.long.attr != nil {
-		streams, names = append(streams, &op.long), append(names, event)
+		streams, names = append(streams, &op.long), append(names, events[0].Name)
+	}
+	for i := range op.more {
+		streams, names = append(streams, &op.more[i]), append(names, events[i+1].Name)
 	}
 	w.events = len(streams)
 	var attrs, ids []byte

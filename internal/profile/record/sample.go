@@ -18,7 +18,7 @@ func (s *Session) sample(r *perfdata.Sample, next *ahead) {
 	th := s.tracker.thread(r.PID, r.TID)
 	p, maps := s.tracker.sampled(r.PID)
 	stack := Stack{Comm: s.tracker.commID(th.comm), PID: r.PID, End: stackfmt.NoUserStack,
-		Labels: s.labeler.number(s.tracker, r.PID, r.TID, r.CPU, p.space)}
+		Labels: s.labeler.number(s.tracker, r.PID, r.TID, r.CPU, p.space), Event: s.numbers[r.ID]}
 	s.kernel = kernelPart(s.kernel[:0], r)
 	var user frameStack
 	switch {
@@ -37,7 +37,7 @@ func (s *Session) sample(r *perfdata.Sample, next *ahead) {
 			stack.Origin |= fromLater
 		}
 	}
-	words := append(s.words[:0], uint64(stack.Labels)<<32|uint64(p.space), uint64(stack.Comm)<<32|uint64(stack.End)<<8|uint64(stack.Origin), uint64(len(s.kernel))<<32|uint64(len(user.guesses)))
+	words := append(s.words[:0], uint64(stack.Labels)<<32|uint64(p.space), uint64(stack.Comm)<<32|uint64(stack.Event)<<16|uint64(stack.End)<<8|uint64(stack.Origin), uint64(len(s.kernel))<<32|uint64(len(user.guesses)))
 	for _, i := range user.guesses {
 		words = append(words, uint64(i))
 	}
@@ -55,7 +55,7 @@ func (s *Session) sample(r *perfdata.Sample, next *ahead) {
 		}
 		return
 	}
-	s.count(Sample{Time: r.Time, Period: r.Period, Stack: id, TID: r.TID, CPU: r.CPU})
+	s.count(Sample{Time: r.Time, Period: max(r.Period, s.opt.event(stack.Event).every), Stack: id, TID: r.TID, CPU: r.CPU})
 }
 
 // count counts a sample of a stack in the table.

@@ -37,10 +37,11 @@ type Session struct {
 	clock     clock
 	part      part
 	unread    unread
-	releaseAt time.Time // see release
-	now       uint64    // of the round, ns of CLOCK_MONOTONIC
-	kernel    []uint64  // see kernelPart
-	words     []uint64  // see Table.hash
+	releaseAt time.Time        // see release
+	now       uint64           // of the round, ns of CLOCK_MONOTONIC
+	numbers   map[uint64]uint8 // see opened.eventNumbers
+	kernel    []uint64         // see kernelPart
+	words     []uint64         // see Table.hash
 }
 
 // part is what Take returns.
@@ -70,11 +71,14 @@ func Open(opt Options) (*Session, error) {
 	}
 	s := &Session{opt: opt, open: op, rings: newReader(op), tracker: newTracker(opt.Objects), labeler: newLabeler(opt.Labels), unwinder: newUnwinder(&opt),
 		pace: newPace(&opt), clock: newClock(), part: part{table: newTable()}}
+	if s.numbers, err = op.eventNumbers(); err == nil && opt.Raw != nil {
+		err = opt.Raw.start(op, opt.events())
+	}
+	if err != nil {
+		op.close()
+		return nil, err
+	}
 	if opt.Raw != nil {
-		if err := opt.Raw.start(op, opt.Event.Name); err != nil {
-			op.close()
-			return nil, err
-		}
 		s.tracker.onMap, s.tracker.onComm = opt.Raw.mapping, opt.Raw.comm
 	}
 	return s, nil
@@ -98,7 +102,10 @@ func (s *Session) Start() error {
 	if !t.All && len(t.PIDs) == 0 {
 		return nil
 	}
-	for _, st := range []*stream{&s.open.side, &s.open.samples} {
+	for _, st := range slices.Backward(s.open.streams()) {
+		if st == &s.open.long {
+			continue // not yet
+		}
 		for _, e := range st.all {
 			if err := e.Enable(); err != nil {
 				return err
@@ -223,6 +230,9 @@ func (s *Session) Take() *Profile {
 	}
 	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Counts: c, Comms: s.tracker.takeComms(), Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
 		Start: s.part.began, Duration: time.Since(s.part.began), Objects: s.opt.Objects}
+	for _, e := range s.opt.More {
+		p.More = append(p.More, e.stackfmt())
+	}
 	next := s.part.table.after()
 	if len(next.frames) == 0 {
 		met := s.tracker.frameAddrs

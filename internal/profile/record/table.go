@@ -53,6 +53,7 @@ type Stack struct {
 	PID    int32
 	End    unwind.Cause // why the user part ends; stackfmt.NoUserStack: there is none
 	Origin Origin
+	Event  uint8 // place in Options.Event, Options.More
 	Count  uint64
 	Period uint64 // sum over the samples, in the event's unit
 }

@@ -5,6 +5,7 @@ package recorder
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/find"
@@ -22,10 +23,8 @@ type plan struct {
 // plan checks what only the system can tell, and opens files.
 func (r *run) plan() (p *plan, err error) {
 	p = &plan{session: r.sessionOptions()}
-	if name := r.opt.Sampling.Event; name != "" {
-		if p.session.Event, err = record.EventByName(name); err != nil {
-			return p, &UsageError{fmt.Errorf("--event: %w", err)}
-		}
+	if err = r.opt.Sampling.events(&p.session); err != nil {
+		return p, &UsageError{fmt.Errorf("--event: %w", err)}
 	}
 	if path := r.opt.Target.Cgroup; path != "" {
 		if p.session.Target.Cgroup, err = os.Open(path); err != nil {
@@ -48,6 +47,34 @@ func (r *run) plan() (p *plan, err error) {
 	}
 	return p, nil
 }
+
+// events finds the events.
+func (s *Sampling) events(to *record.Options) error {
+	var list []*record.Event
+	for _, name := range s.Events {
+		e, err := record.EventByName(name)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(list, func(other *record.Event) bool { return other.Name == e.Name }) {
+			return fmt.Errorf("%s is there twice", name)
+		}
+		list = append(list, e)
+	}
+	if len(list) == 0 {
+		list = []*record.Event{to.Event}
+	}
+	if s.Period > 0 {
+		for _, e := range list {
+			e.SetPeriod(s.Period)
+		}
+	}
+	to.Event, to.More = list[0], list[1:]
+	return nil
+}
+
+// is reports whether samples are taken at one event, of this name.
+func (s *Sampling) is(name string) bool { return len(s.Events) == 1 && s.Events[0] == name }
 
 // close drops the files of a recording that has failed.
 func (p *plan) close() {

@@ -81,6 +81,22 @@ func TestPprofEvents(t *testing.T) {
 	}
 }
 
+// TestPprofNoPeriod: samples without a field for their period, as perf record -c makes them, have the event's.
+func TestPprofNoPeriod(t *testing.T) {
+	r := newRecording(t)
+	r.Attrs[0].Name, r.Attrs[0].Rate = "page-faults", 10
+	r.Attrs[0].SampleType = 1<<0 | 1<<1 | 1<<2 | 1<<5
+	r.start()
+	for range 3 {
+		r.Add(perfdatatest.Record(9, 2, uint64(0x401050), int32(10), int32(10), r.time, uint64(2), uint64(perfdata.ContextUser), uint64(0x401050)))
+	}
+	text, _ := r.run(t, r.options("pprof"))
+	p, err := profile.Parse(strings.NewReader(text))
+	require.NoError(t, err)
+	require.Len(t, p.Sample, 1)
+	assert.Equal(t, []int64{3, 30}, p.Sample[0].Value)
+}
+
 // TestPprofTwoEvents wants each event's periods apart.
 func TestPprofTwoEvents(t *testing.T) {
 	r := newRecording(t)

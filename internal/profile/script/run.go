@@ -317,6 +317,9 @@ func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 		pid: s.PID, tid: s.TID, time: s.Time, period: s.Period, cpu: s.CPU, ip: s.IP, mode: s.Mode(), event: run.event(s.Event),
 		comm: comm, width: run.width,
 	}
+	if s.Event.SampleType&perfdata.SamplePeriod == 0 {
+		j.period = s.Event.PeriodOrFreq // as in perf: those of perf record -c have no field for it
+	}
 	process := run.procs.Process(s.PID)
 	j.maps, j.labels = process.Maps(), run.labelsOf(s, process.Program())
 	if !run.opt.NoChains {

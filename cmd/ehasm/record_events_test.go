@@ -1,0 +1,78 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/ehasm/ehasm/internal/testing/testtool"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// touchProgram touches 3000 pages in one function.
+const touchProgram = `#include <sys/mman.h>
+__attribute__((noinline)) void touch(char *p) { for (int i = 0; i < 3000; i++) p[i * 4096L] = 1; }
+int main(void) {
+	char *p = mmap(0, 4096L * 3000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	madvise(p, 4096L * 3000, MADV_NOHUGEPAGE);
+	touch(p);
+	return 0;
+}
+`
+
+// TestRecordEvents: each of several events has its values, which are as many as the program has caused.
+func TestRecordEvents(t *testing.T) {
+	testtool.Need(t, "gcc")
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "touch.c"), []byte(touchProgram), 0o666))
+	out, err := exec.Command("gcc", "-O1", "-o", filepath.Join(dir, "touch"), filepath.Join(dir, "touch.c")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, flags := range [][]string{{"-e", "page-faults,minor-faults"}, {"-e", "page-faults", "-e", "minor-faults", "-c", "10"}} {
+		r := recordIn(t, dir, append(append([]string{"-q", "-o", "p.pb.gz", "--raw", "raw.data"}, flags...), "./touch")...)
+		require.Zero(t, r.code, r.stderr)
+		p := readPprof(t, filepath.Join(dir, "p.pb.gz"))
+		var types []string
+		for _, v := range p.SampleType {
+			types = append(types, v.Type)
+		}
+		require.Equal(t, []string{"samples of page-faults", "page-faults", "samples of minor-faults", "minor-faults"}, types)
+		faults := make([]int64, len(types))
+		for _, s := range p.Sample {
+			for _, l := range s.Location {
+				if l.Line[0].Function.Name == "touch" {
+					for i, v := range s.Value {
+						faults[i] += v
+					}
+				}
+			}
+		}
+		if len(flags) == 2 {
+			assert.Equal(t, []int64{3000, 3000, 3000, 3000}, faults)
+		} else {
+			assert.Equal(t, []int64{3000, 3000}, []int64{faults[1], faults[3]})
+			assert.Equal(t, []int64{300, 300}, []int64{faults[0], faults[2]})
+		}
+		folded := ehasm(t, "script", "-q", "--cache=false", "--event", "minor-faults", "-i", filepath.Join(dir, "raw.data"))
+		assert.Zero(t, folded.code, folded.stderr)
+		assert.Contains(t, folded.stdout, "minor-faults")
+		assert.NotContains(t, folded.stdout, "page-faults:")
+	}
+	for text, args := range map[string][]string{
+		"-c and -F exclude each other":                         {"-c", "1", "-F", "9", "true"},
+		"-c 0: want at least 1":                                {"-c", "0", "true"},
+		"page-faults is there twice":                           {"-e", "page-faults,page-faults", "true"},
+		"use 'perf record --call-graph dwarf -e sched:x', and": {"-e", "sched:x", "true"},
+		"the format svg has one value a stack":                 {"-e", "page-faults,cpu-clock", "-o", "p.svg", "true"},
+		"off-cpu goes with neither other events nor -c":        {"-e", "off-cpu,cpu-clock", "true"},
+		"several events go with neither --top nor --push":      {"-e", "page-faults,cpu-clock", "--top", "true"},
+	} {
+		r := recordIn(t, dir, args...)
+		assert.Equal(t, 2, r.code)
+		assert.Contains(t, r.stderr, text)
+	}
+}
