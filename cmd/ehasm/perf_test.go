@@ -101,7 +101,9 @@ func TestPerfScript(t *testing.T) {
 		}
 	}
 	perfIn(t, dir, "record", "-q", "-F", "499", "-o", "group.data", "-e", "{cpu-clock:u,task-clock:u}:S", "-g", "./c.data.prog")
-	for _, flags := range []string{"flat.data -F comm,cpu", "flat.data -F ip,brstack", "flat.data -D", "group.data"} { // perf itself does or refuses it
+	perfIn(t, dir, "record", "-q", "-c", "3", "-o", "count.data", "-e", "page-faults:u", "./c.data.prog")
+	for _, flags := range []string{"flat.data -F comm,cpu", "flat.data -F ip,brstack", "flat.data -D", "group.data", // perf itself does or refuses it
+		"count.data -F comm,event,period,ip"} {
 		args := append([]string{"script", "-i"}, strings.Fields(flags)...)
 		cmd := exec.Command("perf", args...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+dir) // whose .debug has the vDSO

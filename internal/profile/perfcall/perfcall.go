@@ -167,7 +167,7 @@ func (p *Script) Suits(r *perfdata.Reader) bool {
 		}
 		if e.Type != hardware && e.Type != software || !has(p.asked.PID || p.asked.TID, perfdata.SampleTID) ||
 			!has(p.asked.CPU || len(p.Options.Filter.CPUs) > 0, perfdata.SampleCPU) || !has(p.asked.Time, perfdata.SampleTime) ||
-			!has(p.asked.Period, perfdata.SamplePeriod) || !has(p.Fields.IP, perfdata.SampleIP) {
+			!has(p.Fields.IP, perfdata.SampleIP) {
 			return false
 		}
 	}

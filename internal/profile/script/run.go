@@ -152,7 +152,7 @@ func (run *runner) event(e *perfdata.Event) *stackfmt.Event {
 	if known == nil || known.Name != name {
 		t := e.SampleType
 		known = &stackfmt.Event{Name: name, TID: t&perfdata.SampleTID != 0, CPU: t&perfdata.SampleCPU != 0,
-			Time: t&perfdata.SampleTime != 0, Period: t&perfdata.SamplePeriod != 0, Callchain: t&perfdata.SampleCallchain != 0 && !run.opt.NoChains}
+			Time: t&perfdata.SampleTime != 0, Period: true, Callchain: t&perfdata.SampleCallchain != 0 && !run.opt.NoChains}
 		known.Every = e.PeriodOrFreq
 		const typeSoftware, taskClock, flagFreq = 1, 1, 1 << 10
 		clock := e.Type == typeSoftware && e.Config <= taskClock // their periods are times

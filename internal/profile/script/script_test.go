@@ -452,8 +452,8 @@ func TestEventKinds(t *testing.T) {
 	r.Add(perfdatatest.Record(9, 2, uint64(2), uint64(0x401050), int32(10), int32(10), uint64(6_000_000_001_000),
 		uint64(3), uint64(perfdata.ContextUser), uint64(0x401050), uint64(0x401010)))
 	got, _ := r.run(t, r.options("perf"))
-	assert.Equal(t, `            prog    10 [003]  6000.000000:   cpu-clock:            401050 main+0x10 (/bin/prog)
-prog    10  6000.000001: longer-name: 
+	assert.Equal(t, `            prog    10 [003]  6000.000000:          0   cpu-clock:            401050 main+0x10 (/bin/prog)
+prog    10  6000.000001:          0 longer-name: 
 	            1050 main+0x10 (/bin/prog)
 	            1010 _start+0x10 (/bin/prog)
 
