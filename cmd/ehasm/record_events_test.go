@@ -32,8 +32,9 @@ func TestRecordEvents(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "touch.c"), []byte(touchProgram), 0o666))
 	out, err := exec.Command("gcc", "-O1", "-o", filepath.Join(dir, "touch"), filepath.Join(dir, "touch.c")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	// Copies of 256 bytes: 6000 samples have room in the ring, however late they are read.
 	for _, flags := range [][]string{{"-e", "page-faults,minor-faults"}, {"-e", "page-faults", "-e", "minor-faults", "-c", "10"}} {
-		r := recordIn(t, dir, append(append([]string{"-q", "-o", "p.pb.gz", "--raw", "raw.data"}, flags...), "./touch")...)
+		r := recordIn(t, dir, append(append([]string{"-q", "-o", "p.pb.gz", "--raw", "raw.data", "--stack-copy", "256"}, flags...), "./touch")...)
 		require.Zero(t, r.code, r.stderr)
 		p := readPprof(t, filepath.Join(dir, "p.pb.gz"))
 		var types []string
