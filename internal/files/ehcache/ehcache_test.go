@@ -95,3 +95,22 @@ func TestOpen(t *testing.T) {
 	_, err = Open(folder)
 	require.ErrorIs(t, err, trust.ErrUntrusted)
 }
+
+// TestRemoveSwapped: a subfolder that became a link since it was listed leads to no other file.
+func TestRemoveSwapped(t *testing.T) {
+	folder, outside := filepath.Join(t.TempDir(), ".build-id"), t.TempDir()
+	put(t, folder, "aa/1.eh_elf.so", 3)
+	put(t, outside, "1.eh_elf.so", 3)
+	f, err := Open(folder)
+	require.NoError(t, err)
+	defer f.Close()
+	files, err := f.Files(time.Now())
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.NoError(t, os.RemoveAll(filepath.Join(folder, "aa")))
+	require.NoError(t, os.Symlink(outside, filepath.Join(folder, "aa")))
+	removed, err := f.Remove(files)
+	assert.Error(t, err)
+	assert.Zero(t, removed)
+	assert.FileExists(t, filepath.Join(outside, "1.eh_elf.so"))
+}

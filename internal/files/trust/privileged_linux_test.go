@@ -97,3 +97,31 @@ func TestPrivileged(t *testing.T) {
 	require.NoError(t, os.Chown(file, 0, 0))
 	require.Equal(t, 0, open(), "root's file")
 }
+
+// TestAccessList: who may write by an access list makes a file or folder untrusted, unless the mask takes that away.
+func TestAccessList(t *testing.T) {
+	const user, none = 65534, 0xffffffff
+	for name, of := range map[string]string{"folder": "a", "file": "a/b/file"} {
+		for mask, want := range map[uint16]error{7: ErrUntrusted, 5: nil} {
+			dir := tree(t)
+			le := binary.LittleEndian
+			list := le.AppendUint32(nil, 2) // posix_acl_xattr_header of linux/posix_acl_xattr.h: a_version
+			for _, e := range []struct {
+				tag, perm uint16
+				id        uint32
+			}{{1, 7, none}, {2, 7, user}, {4, 5, none}, {0x10, mask, none}, {0x20, 5, none}} { // owner, user, group, mask, others
+				list = le.AppendUint32(le.AppendUint16(le.AppendUint16(list, e.tag), e.perm), e.id)
+			}
+			err := unix.Setxattr(filepath.Join(dir, of), "system.posix_acl_access", list, 0)
+			if errors.Is(err, unix.ENOTSUP) {
+				t.Skip("the file system has no access lists")
+			}
+			require.NoError(t, err)
+			f, err := Open(filepath.Join(dir, "a/b/file"))
+			require.ErrorIs(t, err, want, "%s, mask %o", name, mask)
+			if err == nil {
+				f.Close()
+			}
+		}
+	}
+}
