@@ -138,13 +138,6 @@ func (f *flow) run(pc uint64) {
 	}
 }
 
-// leader marks pc as the first instruction of a block.
-func (f *flow) leader(pc uint64) {
-	if o := f.pos(pc); o >= 0 && f.lead[o] == 0 {
-		f.lead[o] = -1
-	}
-}
-
 // target marks the target of a jump as a leader, to be decoded if it was not.
 func (f *flow) target(pc uint64) {
 	o := f.pos(pc)
@@ -182,24 +175,4 @@ func (f *flow) setTable(k int32, ts []uint64) {
 	for _, t := range ts {
 		f.target(t)
 	}
-}
-
-// prev returns the index of the decoded instruction that ends at pc.
-func (f *flow) prev(pc uint64) (int32, bool) {
-	p := f.partOf(pc)
-	if p == nil {
-		return 0, false
-	}
-	return f.before(p, pc)
-}
-
-// before is prev for a given part; pc may be its end.
-func (f *flow) before(p *part, pc uint64) (int32, bool) {
-	o := int(pc-p.fn.Lo) + p.off
-	for d := 1; d <= 15 && o-d >= p.off; d++ {
-		if i := f.instAt[o-d]; i > 0 && int(f.ins[i-1].Len) == d {
-			return i - 1, true
-		}
-	}
-	return 0, false
 }

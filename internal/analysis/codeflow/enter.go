@@ -58,7 +58,7 @@ func (f *flow) popsReturn() (found bool) {
 			continue
 		}
 		own := q.above && (q.other || f.beginner == nil)
-		if q.other && f.p.weaklyNamed(lo) {
+		if q.other && f.p.isEntry(lo) && f.p.weaklyNamed(lo) {
 			own = own || !q.returns || len(f.parts) > 1 || len(f.p.extOf[q.i]) > 0 // what returns may come from elsewhere
 		}
 		if f.beginner == nil && q.fn.Shared && !f.p.isCalled(lo) {

@@ -63,34 +63,11 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 	a, b := &in.Args[0], &in.Args[1]
 	switch in.Op {
 	case x86.OpPUSH:
-		v := Value{}
-		switch {
-		case gpr64(a):
-			v = s.Regs[a.Reg]
-		case a.Kind == x86.KMem && a.Size == 8:
-			if base, off, ok := s.addr(in); ok {
-				v = s.Slot(base, off)
-			}
-		}
-		s.push(int32(in.OpSize), v)
+		s.push(int32(in.OpSize), s.read(in))
 	case x86.OpPUSHF:
 		s.push(int32(in.OpSize), Value{})
 	case x86.OpPOP:
-		v := s.top()
-		s.move(int32(in.OpSize))
-		switch {
-		case a.Kind == x86.KMem:
-			if base, off, ok := s.addr(in); ok {
-				s.store(base, off, int32(in.OpSize), Value{})
-			}
-		case gpr64(a):
-			if f.beginner != nil && v.Kind == Unknown && CalleeSaved>>a.Reg&1 != 0 && s.popsElsewhere(a.Reg) {
-				v = entryOf(a.Reg) // what the code saved, from a stack pointer that it got back from elsewhere
-			}
-			s.Regs[a.Reg] = v
-		case a.Kind == x86.KGPR:
-			s.Regs[a.Reg] = Value{}
-		}
+		f.pop(in, s)
 	case x86.OpPOPF:
 		s.move(int32(in.OpSize))
 	case x86.OpLEAVE:
@@ -116,32 +93,9 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 			f.base(pc, s)
 		}
 	case x86.OpLEA:
-		v := Value{}
-		if base, off, ok := s.addr(in); ok && a.Size == 8 {
-			v = baseAt(base, off)
-		} else if a.Size == 8 && s.holds(entryOf(RA)) {
-			// libffi gives a callee another frame, and copies the return address there
-			v = baseAt(f.baseID(pc), 0)
-			s.dropBase(v.Reg)
-		}
-		f.set(pc, s, a, v)
+		f.lea(pc, in, s)
 	case x86.OpADD, x86.OpSUB:
-		if !gpr64(a) {
-			f.other(pc, in, s)
-			break
-		}
-		v := Value{}
-		switch {
-		case b.Kind == x86.KImm && in.Op == x86.OpADD:
-			v = s.Regs[a.Reg].plus(in.Imm)
-		case b.Kind == x86.KImm:
-			v = s.Regs[a.Reg].plus(-in.Imm)
-		case a.Reg == rsp && gpr64(b) && b.Reg == uint8(x86.RAX) && in.Op == x86.OpSUB:
-			if n, ok := f.probed(pc); ok {
-				v = s.Regs[rsp].plus(-int64(n))
-			}
-		}
-		f.set(pc, s, a, v)
+		f.add(pc, in, s)
 	case x86.OpINC, x86.OpDEC:
 		if !gpr64(a) || s.Regs[a.Reg].Kind != Base {
 			f.other(pc, in, s)
@@ -172,6 +126,70 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 	default:
 		f.other(pc, in, s)
 	}
+}
+
+// read returns the value of an instruction's first operand.
+func (s *State) read(in *x86.Inst) Value {
+	switch a := &in.Args[0]; {
+	case gpr64(a):
+		return s.Regs[a.Reg]
+	case a.Kind == x86.KMem && a.Size == 8:
+		if base, off, ok := s.addr(in); ok {
+			return s.Slot(base, off)
+		}
+	}
+	return Value{}
+}
+
+func (f *flow) pop(in *x86.Inst, s *State) {
+	a, v := &in.Args[0], s.top()
+	s.move(int32(in.OpSize))
+	switch {
+	case a.Kind == x86.KMem:
+		if base, off, ok := s.addr(in); ok {
+			s.store(base, off, int32(in.OpSize), Value{})
+		}
+	case gpr64(a):
+		if f.beginner != nil && v.Kind == Unknown && CalleeSaved>>a.Reg&1 != 0 && s.popsElsewhere(a.Reg) {
+			v = entryOf(a.Reg) // what the code saved, from a stack pointer that it got back from elsewhere
+		}
+		s.Regs[a.Reg] = v
+	case a.Kind == x86.KGPR:
+		s.Regs[a.Reg] = Value{}
+	}
+}
+
+func (f *flow) lea(pc uint64, in *x86.Inst, s *State) {
+	a, v := &in.Args[0], Value{}
+	if base, off, ok := s.addr(in); ok && a.Size == 8 {
+		v = baseAt(base, off)
+	} else if a.Size == 8 && s.holds(entryOf(RA)) {
+		// libffi gives a callee another frame, and copies the return address there
+		v = baseAt(f.baseID(pc), 0)
+		s.dropBase(v.Reg)
+	}
+	f.set(pc, s, a, v)
+}
+
+// add executes add and sub.
+func (f *flow) add(pc uint64, in *x86.Inst, s *State) {
+	a, b := &in.Args[0], &in.Args[1]
+	if !gpr64(a) {
+		f.other(pc, in, s)
+		return
+	}
+	v := Value{}
+	switch {
+	case b.Kind == x86.KImm && in.Op == x86.OpADD:
+		v = s.Regs[a.Reg].plus(in.Imm)
+	case b.Kind == x86.KImm:
+		v = s.Regs[a.Reg].plus(-in.Imm)
+	case a.Reg == rsp && gpr64(b) && b.Reg == uint8(x86.RAX) && in.Op == x86.OpSUB:
+		if n, ok := f.probed(pc); ok {
+			v = s.Regs[rsp].plus(-int64(n))
+		}
+	}
+	f.set(pc, s, a, v)
 }
 
 // set writes a 64-bit register operand; an unknown rsp becomes a new base.

@@ -10,77 +10,28 @@ type flow struct {
 	p        *Program
 	beginner Beginner // may be nil
 
-	parts []part // of the group, ascending
-	cur   int    // index of the part looked up last
-
-	ins    []x86.Inst
-	pcs    []uint64
-	instAt []int32 // by offset, which numbers the bytes of all parts: 1 + index in ins; 0: no instruction begins there
-	lead   []int32 // by offset: 1 + index in states; -1: a leader (first instruction of a block) without state; 0: no leader
-	states []State
-	basis  []Basis
-	bases  []uint64
-	todo   []uint64            // addresses to decode
-	work   []uint32            // leaders to interpret: a heap of offsets
-	jumps  []int32             // indirect jumps whose tables were not looked for yet
-	held   []held              // indirect jumps whose register gets the address of the table in another block
-	heldAt int                 // len(ins) when held was looked at last
-	leas   [16][]tableAddr     // by register: addresses that lea puts into it
-	table  map[uint64][]uint64 // targets, by the jump's address
-	byAddr map[tableAddr][]uint64
-
-	never  map[uint64]bool // calls taken not to return, since the code after them contradicts the state there
-	newly  int
-	guess  bool            // a contradiction was resolved, so all states are Guessed
-	own    map[uint64]bool // functions that begin as their row says, not as a call would, although their address is taken
-	out    []delivery
-	kept   map[deliveryKey]int // index in the result of keep
-	split  []uint64            // leaders that discover found inside blocks decoded earlier
-	steps  int
-	labels int    // instructions interpreted from labels
-	soft   []bool // by state: it follows only from a label's
-	softly bool   // the states that flow now follow from a label
-	limit  bool
-	large  bool // the group has more than maxCode bytes and is not interpreted
+	listing // the code that was decoded
+	tables  // where its indirect jumps lead
+	merged  // the states at the beginnings of its blocks
+	choices // what was chosen where paths contradict each other
+	exports // what flows into other groups
 
 	s, t, pt State // scratch of block, flowTo and pad: local variables would escape to the heap
 }
 
-// part is a function of the group being interpreted.
-type part struct {
-	fn   *Function
-	i    int // index among the program's functions
-	code []byte
-	off  int // offset of its first byte
-
-	gap     bool // code other than padding may be left unreached
-	other   bool // its row describes another state at its start than a call leaves
-	above   bool // begun as after a call, it leaves with rsp above the return address
-	level   bool // begun as after a call, it returns, or jumps to a called function, with rsp at the return address
-	returns bool // as level, but it returns
-	breach  breach
-	onward  []uint64
-	begun   []uint64 // where rest began, ascending: nothing leads there
+// choices holds what a group's interpretation has chosen where the code does not prove it.
+type choices struct {
+	never  map[uint64]bool // calls taken not to return, since the code after them contradicts the state there
+	newly  int             // of never, since the last beginning
+	guess  bool            // a contradiction was resolved, so all states are Guessed
+	own    map[uint64]bool // functions that begin as their row says, not as a call would, although their address is taken
+	labels int             // instructions interpreted from labels
 }
 
-func (p *part) end() uint64 { return p.fn.Lo + uint64(len(p.code)) }
-
-// site returns the call site that holds pc, or nil.
-func (p *part) site(pc uint64) *Site {
-	ss := p.fn.Sites
-	lo, hi := 0, len(ss)
-	for lo < hi {
-		m := int(uint(lo+hi) / 2)
-		if ss[m].Hi <= pc {
-			lo = m + 1
-		} else {
-			hi = m
-		}
-	}
-	if lo < len(ss) && pc >= ss[lo].Lo {
-		return &ss[lo]
-	}
-	return nil
+// exports holds the states that flow into other groups.
+type exports struct {
+	out  []delivery
+	kept map[deliveryKey]int // index in the result of keep
 }
 
 // delivery is a state that flows into another function.
@@ -107,103 +58,10 @@ const (
 
 // begin prepares f for the functions of a group.
 func (f *flow) begin(members []int) {
-	f.parts, f.cur = f.parts[:0], 0
-	n := 0
-	for _, i := range members {
-		fn := &f.p.fns[i]
-		code := f.p.img.Code(fn.Lo)
-		if uint64(len(code)) > fn.Hi-fn.Lo {
-			code = code[:fn.Hi-fn.Lo]
-		}
-		f.parts = append(f.parts, part{fn: fn, i: i, code: code, off: n, gap: true})
-		n += len(code) + 1
-	}
-	if f.large = n > maxCode; f.large {
-		for k := range f.parts {
-			f.parts[k].code, f.parts[k].off = nil, k
-		}
-		n = len(f.parts)
-	}
-	if cap(f.instAt) < n {
-		f.instAt, f.lead = make([]int32, n+n/2+64), make([]int32, n+n/2+64)
-	}
-	f.instAt, f.lead = f.instAt[:n], f.lead[:n]
-	clear(f.instAt)
-	clear(f.lead)
-	f.ins, f.pcs, f.states, f.basis, f.soft = f.ins[:0], f.pcs[:0], f.states[:0], f.basis[:0], f.soft[:0]
-	f.bases, f.work, f.jumps = f.bases[:0], f.work[:0], f.jumps[:0]
+	f.listing.begin(f.p, members)
+	f.tables.begin()
+	f.merged.begin()
 	f.out = f.out[:0]
-	f.held, f.heldAt = f.held[:0], 0
-	for r := range f.leas {
-		f.leas[r] = f.leas[r][:0]
-	}
-	f.steps, f.limit = 0, false
-	if f.table == nil {
-		f.table, f.byAddr = map[uint64][]uint64{}, map[tableAddr][]uint64{}
-	}
-	clear(f.table)
-	clear(f.byAddr)
-}
-
-// partOf returns the part that holds pc, or nil.
-func (f *flow) partOf(pc uint64) *part {
-	if p := &f.parts[f.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
-		return p
-	}
-	for k := range f.parts {
-		if p := &f.parts[k]; pc-p.fn.Lo < uint64(len(p.code)) {
-			f.cur = k
-			return p
-		}
-	}
-	return nil
-}
-
-// pos returns the offset of pc, or -1 if it is in no part.
-func (f *flow) pos(pc uint64) int {
-	if p := &f.parts[f.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
-		return int(pc-p.fn.Lo) + p.off
-	}
-	if p := f.partOf(pc); p != nil {
-		return int(pc-p.fn.Lo) + p.off
-	}
-	return -1
-}
-
-// pc returns the address of an offset.
-func (f *flow) pc(o int) uint64 {
-	k := len(f.parts) - 1
-	for f.parts[k].off > o {
-		k--
-	}
-	f.cur = k
-	return f.parts[k].fn.Lo + uint64(o-f.parts[k].off)
-}
-
-func (f *flow) inside(pc uint64) bool { return f.partOf(pc) != nil }
-
-// inst returns the index of the decoded instruction at pc, or -1 if none begins there.
-func (f *flow) inst(pc uint64) int {
-	if o := f.pos(pc); o >= 0 {
-		return int(f.instAt[o]) - 1
-	}
-	return -1
-}
-
-// baseID returns the number of the base that arises at pc. Bases after the 250th share one
-// unknown base.
-func (f *flow) baseID(pc uint64) uint8 {
-	for i, b := range f.bases {
-		if b == pc {
-			return uint8(i + 1)
-		}
-	}
-	if len(f.bases) < 250 {
-		f.bases = append(f.bases, pc)
-		return uint8(len(f.bases))
-	}
-	f.limit = true
-	return 251
 }
 
 // flowTo brings a state to the leader at an offset.
@@ -328,46 +186,6 @@ func padMeet(old, s *State) (changed bool) {
 	return changed
 }
 
-// enqueue adds an offset to the heap of leaders to interpret.
-func (f *flow) enqueue(o uint32) {
-	f.work = append(f.work, o)
-	h := f.work
-	for i := len(h) - 1; i > 0; {
-		p := (i - 1) / 2
-		if h[p] <= h[i] {
-			break
-		}
-		h[p], h[i] = h[i], h[p]
-		i = p
-	}
-}
-
-// dequeue removes and returns the lowest offset, however often it was added.
-func (f *flow) dequeue() uint32 {
-	h := f.work
-	o := h[0]
-	for len(h) > 0 && h[0] == o {
-		h[0] = h[len(h)-1]
-		h = h[:len(h)-1]
-		for i := 0; ; {
-			c := 2*i + 1
-			if c >= len(h) {
-				break
-			}
-			if c+1 < len(h) && h[c+1] < h[c] {
-				c++
-			}
-			if h[i] <= h[c] {
-				break
-			}
-			h[i], h[c] = h[c], h[i]
-			i = c
-		}
-	}
-	f.work = h
-	return o
-}
-
 // interpret runs the data flow until nothing changes. It terminates: every change replaces something known by something
 // unknown. The bound limits the time that hostile code can take.
 func (f *flow) interpret() {
@@ -401,6 +219,7 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 	p := f.partOf(pc)
 	l := f.lead[int(pc-p.fn.Lo)+p.off]
 	soft := l > 0 && f.soft[l-1]
+	last := int32(0) // index of the instruction before
 	for first := true; pc-p.fn.Lo < uint64(len(p.code)); first = false {
 		o := int(pc-p.fn.Lo) + p.off
 		if !first && f.lead[o] != 0 {
@@ -419,34 +238,13 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 			visit(pc, in, s, basis)
 		}
 		switch in.Op {
-		case x86.OpRET:
-			if ph == propagate {
-				p.leaves(s, true)
-				p.returns = p.returns || s.Regs[rsp] == baseAt(0, -8)
-			}
-			if ph == handOver && basis != Guessed && !soft {
-				p.breach.atReturn(in, s, basis)
-			}
-			return
-		case x86.OpJMP:
-			if in.Args[0].Kind == x86.KRel {
-				f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
-				return
-			}
-			if ph == propagate && len(f.table[pc]) == 0 {
-				p.leaves(s, false)
-			}
-			if ph == handOver && basis != Guessed && !soft {
-				p.breach.atReturn(in, s, basis)
-			}
-			for _, t := range f.table[pc] {
-				f.edge(p, t, s, basis, edgeTable, ph, soft)
-			}
+		case x86.OpRET, x86.OpJMP:
+			f.leaveBlock(p, pc, in, s, basis, ph, soft)
 			return
 		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ:
 			s.clobber(in.Writes)
 			to, on := s, s
-			if in.Op == x86.OpJCC {
+			if !first && asksForChild(&f.ins[last], in) {
 				to, on = f.cloned(pc, in, s)
 			}
 			f.edge(p, in.Target(pc), to, basis, edgeJump, ph, soft)
@@ -477,12 +275,35 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 			f.exec(pc, in, s)
 		}
 		pc += uint64(in.Len)
+		last = i - 1
 	}
 	if pc == p.fn.Hi && ph == handOver {
 		p.onward = append(p.onward, pc)
 		if !soft {
 			f.deliver(pc, s, basis, edgeFall)
 		}
+	}
+}
+
+// leaveBlock takes the state at a ret or a jump to where it goes.
+func (f *flow) leaveBlock(p *part, pc uint64, in *x86.Inst, s *State, basis Basis, ph phase, soft bool) {
+	if in.Op == x86.OpJMP && in.Args[0].Kind == x86.KRel {
+		f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
+		return
+	}
+	ret := in.Op == x86.OpRET
+	if ph == propagate && (ret || len(f.table[pc]) == 0) {
+		p.leaves(s, ret)
+		p.returns = p.returns || ret && s.Regs[rsp] == baseAt(0, -8)
+	}
+	if ph == handOver && basis != Guessed && !soft {
+		p.breach.atReturn(in, s, basis)
+	}
+	if ret {
+		return
+	}
+	for _, t := range f.table[pc] {
+		f.edge(p, t, s, basis, edgeTable, ph, soft)
 	}
 }
 

@@ -64,6 +64,28 @@ func (f *flow) tableForm(k int32) tableForm {
 	return t
 }
 
+// tables holds where the indirect jumps of a group lead.
+type tables struct {
+	jumps  []int32             // indirect jumps whose tables were not looked for yet
+	held   []held              // indirect jumps whose register gets the address of the table in another block
+	heldAt int                 // how many instructions were decoded when held was looked at last
+	leas   [16][]tableAddr     // by register: addresses that lea puts into it
+	table  map[uint64][]uint64 // targets, by the jump's address
+	byAddr map[tableAddr][]uint64
+}
+
+func (t *tables) begin() {
+	t.jumps, t.held, t.heldAt = t.jumps[:0], t.held[:0], 0
+	for r := range t.leas {
+		t.leas[r] = t.leas[r][:0]
+	}
+	if t.table == nil {
+		t.table, t.byAddr = map[uint64][]uint64{}, map[tableAddr][]uint64{}
+	}
+	clear(t.table)
+	clear(t.byAddr)
+}
+
 // held is an indirect jump through a table whose address a register brings from other blocks.
 type held struct {
 	jump int32 // index among the instructions

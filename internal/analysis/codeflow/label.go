@@ -85,7 +85,7 @@ func (p *Program) comesBack(pc uint64, depth int) bool {
 	if back, ok := p.returns.Load(at); ok {
 		return back.(bool)
 	}
-	f := &flow{p: p, parts: []part{{fn: &Function{}}}}
+	f := &flow{p: p, listing: listing{parts: []part{{fn: &Function{}}}}}
 	w := walk{f: f, isolated: true, depth: depth + 1, ret: -1}
 	w.run(pc)
 	w.again(pc)

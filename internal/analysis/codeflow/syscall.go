@@ -39,22 +39,21 @@ func (f *flow) exitsBySyscall(pc uint64) bool {
 	return n == sysExit || n == sysExitGroup
 }
 
+// asksForChild reports whether two instructions are what follows a clone: test %rax,%rax; je or jne.
+func asksForChild(test, jump *x86.Inst) bool {
+	a, b := &test.Args[0], &test.Args[1]
+	return test.Op == x86.OpTEST && a.Kind == x86.KGPR && a.Reg == uint8(x86.RAX) && *a == *b &&
+		jump.Op == x86.OpJCC && (jump.Cond == x86.CondE || jump.Cond == x86.CondNE)
+}
+
 // cloned returns the states at the target of the conditional jump at pc and behind it. They differ if the jump asks which
 // of two threads a clone has left: the child, where the result is 0, is on a new stack without a caller.
 func (f *flow) cloned(pc uint64, in *x86.Inst, s *State) (target, next *State) {
-	if in.Cond != x86.CondE && in.Cond != x86.CondNE {
-		return s, s
-	}
 	k, ok := f.prev(pc)
-	if !ok || f.lead[f.pos(pc)] != 0 {
+	if !ok || f.lead[f.pos(f.pcs[k])] != 0 {
 		return s, s
 	}
-	test, at := &f.ins[k], f.pcs[k]
-	a, b := &test.Args[0], &test.Args[1]
-	if test.Op != x86.OpTEST || a.Kind != x86.KGPR || a.Reg != uint8(x86.RAX) || *a != *b || f.lead[f.pos(at)] != 0 {
-		return s, s
-	}
-	if k, ok = f.prev(at); !ok || f.ins[k].Op != x86.OpSYSCALL {
+	if k, ok = f.prev(f.pcs[k]); !ok || f.ins[k].Op != x86.OpSYSCALL {
 		return s, s
 	}
 	if n := f.syscallNumber(f.pcs[k]); n != sysClone && n != sysClone3 {

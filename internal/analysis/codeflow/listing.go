@@ -1,0 +1,154 @@
+package codeflow
+
+import "github.com/ehasm/ehasm/internal/analysis/x86"
+
+// listing holds the code of a group of functions, as far as it was decoded. Offsets number the bytes of all parts.
+type listing struct {
+	parts []part // ascending
+	cur   int    // index of the part looked up last
+
+	ins    []x86.Inst
+	pcs    []uint64 // of ins
+	instAt []int32  // by offset: 1 + index in ins; 0: no instruction begins there
+	lead   []int32  // by offset: 1 + index in states; -1: a leader (first instruction of a block) without state; 0: no leader
+	todo   []uint64 // addresses to decode
+	split  []uint64 // leaders that discover found inside blocks decoded earlier
+	large  bool     // the group has more than maxCode bytes and is not interpreted
+}
+
+// part is a function of the group being interpreted.
+type part struct {
+	fn   *Function
+	i    int // index among the program's functions
+	code []byte
+	off  int // offset of its first byte
+
+	gap     bool // code other than padding may be left unreached
+	other   bool // its row describes another state at its start than a call leaves
+	above   bool // begun as after a call, it leaves with rsp above the return address
+	level   bool // begun as after a call, it returns, or jumps to a called function, with rsp at the return address
+	returns bool // as level, but it returns
+	breach  breach
+	onward  []uint64
+	begun   []uint64 // where rest began, ascending: nothing leads there
+}
+
+func (p *part) end() uint64 { return p.fn.Lo + uint64(len(p.code)) }
+
+// site returns the call site that holds pc, or nil.
+func (p *part) site(pc uint64) *Site {
+	ss := p.fn.Sites
+	lo, hi := 0, len(ss)
+	for lo < hi {
+		m := int(uint(lo+hi) / 2)
+		if ss[m].Hi <= pc {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	if lo < len(ss) && pc >= ss[lo].Lo {
+		return &ss[lo]
+	}
+	return nil
+}
+
+// begin prepares l for the functions of a group.
+func (l *listing) begin(p *Program, members []int) {
+	l.parts, l.cur = l.parts[:0], 0
+	n := 0
+	for _, i := range members {
+		fn := &p.fns[i]
+		code := p.img.Code(fn.Lo)
+		if uint64(len(code)) > fn.Hi-fn.Lo {
+			code = code[:fn.Hi-fn.Lo]
+		}
+		l.parts = append(l.parts, part{fn: fn, i: i, code: code, off: n, gap: true})
+		n += len(code) + 1
+	}
+	if l.large = n > maxCode; l.large {
+		for k := range l.parts {
+			l.parts[k].code, l.parts[k].off = nil, k
+		}
+		n = len(l.parts)
+	}
+	if cap(l.instAt) < n {
+		l.instAt, l.lead = make([]int32, n+n/2+64), make([]int32, n+n/2+64)
+	}
+	l.instAt, l.lead = l.instAt[:n], l.lead[:n]
+	clear(l.instAt)
+	clear(l.lead)
+	l.ins, l.pcs = l.ins[:0], l.pcs[:0]
+}
+
+// partOf returns the part that holds pc, or nil.
+func (l *listing) partOf(pc uint64) *part {
+	if p := &l.parts[l.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
+		return p
+	}
+	for k := range l.parts {
+		if p := &l.parts[k]; pc-p.fn.Lo < uint64(len(p.code)) {
+			l.cur = k
+			return p
+		}
+	}
+	return nil
+}
+
+// pos returns the offset of pc, or -1 if it is in no part.
+func (l *listing) pos(pc uint64) int {
+	if p := &l.parts[l.cur]; pc-p.fn.Lo < uint64(len(p.code)) {
+		return int(pc-p.fn.Lo) + p.off
+	}
+	if p := l.partOf(pc); p != nil {
+		return int(pc-p.fn.Lo) + p.off
+	}
+	return -1
+}
+
+// pc returns the address of an offset.
+func (l *listing) pc(o int) uint64 {
+	k := len(l.parts) - 1
+	for l.parts[k].off > o {
+		k--
+	}
+	l.cur = k
+	return l.parts[k].fn.Lo + uint64(o-l.parts[k].off)
+}
+
+func (l *listing) inside(pc uint64) bool { return l.partOf(pc) != nil }
+
+// inst returns the index of the decoded instruction at pc, or -1 if none begins there.
+func (l *listing) inst(pc uint64) int {
+	if o := l.pos(pc); o >= 0 {
+		return int(l.instAt[o]) - 1
+	}
+	return -1
+}
+
+// leader marks pc as the first instruction of a block.
+func (l *listing) leader(pc uint64) {
+	if o := l.pos(pc); o >= 0 && l.lead[o] == 0 {
+		l.lead[o] = -1
+	}
+}
+
+// prev returns the index of the decoded instruction that ends at pc.
+func (l *listing) prev(pc uint64) (int32, bool) {
+	p := l.partOf(pc)
+	if p == nil {
+		return 0, false
+	}
+	return l.before(p, pc)
+}
+
+// before is prev for a given part; pc may be its end.
+func (l *listing) before(p *part, pc uint64) (int32, bool) {
+	o := int(pc-p.fn.Lo) + p.off
+	for d := 1; d <= 15 && o-d >= p.off; d++ {
+		if i := l.instAt[o-d]; i > 0 && int(l.ins[i-1].Len) == d {
+			return i - 1, true
+		}
+	}
+	return 0, false
+}
