@@ -285,7 +285,8 @@ func (a *assembler) flush() error {
 	a.text = append(a.text, sym.P[:end.Pc]...)
 	for _, h := range a.here {
 		a.where[h.to] = base + int32(h.p.Pc)
-	} // the last 4 bytes of a long jump are its displacement
+	}
+	// The last 4 bytes of a long jump are its displacement.
 	for _, f := range a.far {
 		a.refs = append(a.refs, ref{base + int32(f.p.Pc) + int32(f.p.Isize) - 4, f.to})
 	}

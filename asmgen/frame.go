@@ -88,9 +88,9 @@ const (
 )
 
 // machineSave is a callee-saved register of the machine.
-type machineSave struct { // golang-asm's number
-	reg   int16 // DWARF number
-	dwarf uint8
+type machineSave struct {
+	reg   int16 // golang-asm's number
+	dwarf uint8 // DWARF number
 }
 
 // slowSaved are the registers in slotSaved, in order.

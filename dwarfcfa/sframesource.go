@@ -44,7 +44,7 @@ func (s *sframeSource) collect(rep *Report) []span {
 	return spans
 }
 
-// SFrame has no column numbers; its return address is a field of the row.
+// returnColumn returns rip: SFrame has no column numbers, the return address is a field of the row.
 func (s *sframeSource) returnColumn(*span) int { return abi.RIP }
 
 // errorOf replaces sentinels of package sframe by those of this package.
@@ -73,10 +73,10 @@ func (s *sframeSource) interpret(sp *span, in *Interp, sink rowSink) error {
 }
 
 // sframeBlock is the rows of a function, which repeat every size bytes.
-type sframeBlock struct { // bytes of code; the function's size if nothing repeats
-	size   Addr // rows of one block
-	states []state
-	starts []Addr // from the block's beginning, by state
+type sframeBlock struct {
+	size   Addr    // bytes of code; the function's size if nothing repeats
+	states []state // rows of one block
+	starts []Addr  // from the block's beginning, by state
 }
 
 // rows returns how many rows there are at most in the function.

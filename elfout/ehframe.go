@@ -43,8 +43,8 @@ const (
 // ehFrame is the unwind information of .text: one CIE, an FDE per frame.
 type ehFrame struct {
 	bytes []byte // .eh_frame with pc-begin fields still zero
-	fdes  []fde
-} // in order of start
+	fdes  []fde  // in order of start
+}
 
 type fde struct {
 	off   uint32 // of the FDE in .eh_frame

@@ -208,7 +208,7 @@ type descKey struct {
 }
 
 // rowProof proves the heads of rows with their tails, and compares descriptors with rows.
-type rowProof struct { // shared machine, variables, debts
-	*proof
+type rowProof struct {
+	*proof                    // shared machine, variables, debts
 	compared map[descKey]bool // descriptors that are the row
 }

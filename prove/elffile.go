@@ -56,7 +56,7 @@ func (im *image) readProgramHeaders() error {
 			return imageError("two program headers of type %v", typ)
 		}
 		seen[typ] = p
-	} // the table of program headers begins the first segment
+	}
 	if err := im.checkSegments(headers); err != nil {
 		return err
 	}

@@ -15,10 +15,10 @@ const (
 )
 
 // ending is the end of a path.
-type ending struct { // the machine there
-	*state
-	kind   endKind // endJump: where to; else unset
-	target term
+type ending struct {
+	*state // the machine there
+	kind   endKind
+	target term // endJump: where to; else unset
 }
 
 // Bounds of a run, far above what any part of real code needs. A file that passes them is refused.

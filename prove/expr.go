@@ -23,13 +23,13 @@ func (p *proof) expression(job exprJob) error {
 // stack, so that a proof is as long as the expression. The top of the stack is in rax,
 // entry i below it in slotExpr+8*i.
 type exprProof struct {
-	p      *proof // p.table's expression
-	e      *dwarfcfa.Expr
-	joints map[int]joint // by the operation that a branch leads to
-	s      *state        // the machine after the code that was run so far
-	stack  []term        // values of the expression's stack, the top last
-	ended  bool          // a condition known to hold leads away: the rest is not reached in order
-	now    int           // the operation being proven
+	p      *proof
+	e      *dwarfcfa.Expr // an expression of p.table
+	joints map[int]joint  // by the operation that a branch leads to
+	s      *state         // the machine after the code that was run so far
+	stack  []term         // values of the expression's stack, the top last
+	ended  bool           // a condition known to hold leads away: the rest is not reached in order
+	now    int            // the operation being proven
 }
 
 // joint is a place that branches lead to.

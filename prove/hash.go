@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// checkHashes checks the complete contents of the symbol tables, since lookups of names A wrong
-// bucket could make a lookup in another library's name end here, or never end.
-// that are not there must also work: loaders look up every name in every file.
-func (im *image) checkHashes() error { // the exports behind the null symbol
-	count := uint32(len(exports)) + 1
+// checkHashes checks the complete contents of the symbol tables, since lookups of names that are not
+// there must also work: loaders look up every name in every file. A wrong bucket could make the lookup
+// of another library's name end here, or never end.
+func (im *image) checkHashes() error {
+	count := uint32(len(exports)) + 1 // the exports behind the null symbol
 	if !zero(im.at(im.dynamic.tags[elf.DT_SYMTAB], elf.Sym64Size)) {
 		return imageError("the first dynamic symbol")
 	}
@@ -26,9 +26,8 @@ func (im *image) checkHashes() error { // the exports behind the null symbol
 	for i := uint32(1); i < count; i++ {
 		s, ok1 := im.sym(i)
 		name, ok2 := im.name(s.Name)
+		// Each symbol must be an export that the lookups by name have found.
 		if !ok1 || !ok2 || im.dynamic.symbols[name] != s {
-			// Each symbol must be an export that the lookups by name have found; gnuHash and
-			// sysvHash of it place it in the tables.
 			return imageError("dynamic symbol %d", i)
 		}
 		names = append(names, namedAt{s.Name, name})
@@ -85,8 +84,8 @@ func (im *image) gnuTable(hashOf []uint32) error {
 	for i := count - 1; i > 0; i-- {
 		g := hashOf[i]
 		filter[g/64%words] |= 1<<(g%64) | 1<<(g>>shift%64)
-		want[g%buckets] = i
-	} // symbols of one bucket lie side by side, so the last written is the first
+		want[g%buckets] = i // symbols of one bucket lie side by side: the last written is the first of them
+	}
 	b = b[16:]
 	for _, w := range filter {
 		if le.Uint64(b) != w {

@@ -262,8 +262,8 @@ func (im *image) name(off uint32) (string, bool) {
 var exports = []string{abi.SymbolStep, abi.SymbolWalk, abi.SymbolChain}
 
 // ownFDE is an entry of the file's .eh_frame. readFrames has checked all but its program.
-type ownFDE struct { // addresses of the file
-	start, end uint64
+type ownFDE struct {
+	start, end uint64 // link-time addresses in the file
 	program    []byte // call frame instructions, DWARF 5 section 6.4.2
 }
 

@@ -35,9 +35,9 @@ type owed struct {
 
 // todo is a list without repetition. done counts the elements that are proven, from the first on.
 type todo[K comparable] struct {
-	list []K // of list
-	seen map[K]bool
-	done int // elements before it are proven
+	list []K
+	seen map[K]bool // elements of list
+	done int        // elements before it are proven
 }
 
 // add appends k unless it is in the list.

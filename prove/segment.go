@@ -23,8 +23,8 @@ func (p *lookupProof) beginsTable(at uint64) bool {
 }
 
 // segments proves a search of the pc's segment, once for each address: eax, below 2^31, is compared
-// with borders, and
-// every pc takes one way, to a table of pages or to the head of the row of all of a segment.
+// with borders, and every pc takes one way, to a table of pages or to the head of the row of all of a
+// segment.
 // The state is the loop's, and stays so: comparisons and jumps change flags only.
 func (p *lookupProof) segments(at uint64) error {
 	if p.segmented[at] {

@@ -451,8 +451,7 @@ func (x *exec) read(s *state, i *inst, o operand, size uint8) (term, error) {
 }
 
 // write sets an operand of size bytes to v: 4 bytes of a register clear the upper half, fewer keep
-// what
-// is above them.
+// what is above them.
 func (x *exec) write(s *state, o operand, size uint8, v term) error {
 	switch o.kind {
 	case opReg:

@@ -134,8 +134,7 @@ func (p *walkProof) loaded(e *ending, masks []uint64) error {
 }
 
 // chosenWindow returns the window of the fast path that the set-up makes on a path, see windows.
-// TestWindow proves of
-// each window that no step leaves it.
+// TestWindow proves of each window that no step leaves it.
 func (p *walkProof) chosenWindow(s *state) (window, error) {
 	t, v := p.t, &p.v
 	field := func(off int64) term { return t.load(t.plus(v.mem, off), 8) }

@@ -200,10 +200,9 @@ func (im *image) eachNote(want func(kind uint32) int, f func(kind uint32, desc [
 	return whole
 }
 
-// aligned rounds up to the alignment of notes in cores.
+// aligned rounds up to the alignment of notes in cores: 4 bytes.
 func aligned(n uint64) uint64 { return (n + 3) &^ 3 }
 
-// in cores, notes are aligned to 4 bytes
 // fill reads bytes of the file.
 func (im *image) fill(p []byte, off uint64) error {
 	if n, err := im.file.ReadAt(p, int64(off&(1<<62-1))); n < len(p) {

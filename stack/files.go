@@ -76,8 +76,8 @@ func openMapped(pid int32, m procfs.Mapping, id []byte) *os.File {
 	return nil
 }
 
-// inodeOf returns the number of a file, or 0.
-func inodeOf(path string) uint64 { // 0 is no inode of a file
+// inodeOf returns the inode number of a file, or 0, which no file has.
+func inodeOf(path string) uint64 {
 	st, err := os.Stat(path)
 	if err != nil {
 		return 0

@@ -36,8 +36,8 @@ type objectJSON struct {
 	Content       *contentJSON `json:"object_content,omitempty"`
 }
 
-// tableJSON is what a file covers: pcs from low up to high.
-type tableJSON struct { // link-time addresses
+// tableJSON is what a file covers: link-time addresses from low up to high.
+type tableJSON struct {
 	Low    uint64 `json:"low"`
 	High   uint64 `json:"high"`
 	Ranges uint32 `json:"ranges"`

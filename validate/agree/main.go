@@ -78,7 +78,7 @@ func instructions(s *check.Subject) (n int) {
 	for i := range s.Functions {
 		fn := &s.Functions[i]
 		code := s.Image.Code(fn.Lo)
-		code = code[:min(uint64(len(code)), fn.Hi-fn.Lo)]
+		code = code[:min(uint64(len(code)), fn.Hi-fn.Lo)] // the section may end within the FDE
 		for len(code) > 0 {
 			if x86.Decode(code, &in) != nil { // no instruction: data in code
 				code = code[1:]
@@ -86,7 +86,7 @@ func instructions(s *check.Subject) (n int) {
 			}
 			if !codeflow.IsPadding(&in) {
 				n++
-			} // the rest of the section may be shorter than the FDE
+			}
 			code = code[in.Len:]
 		}
 	}

@@ -4,9 +4,9 @@ import "encoding/binary"
 
 // cursor reads little-endian data. Reads past the end return zero and set bad.
 type cursor struct {
-	b   []byte // offset of the next byte in b
-	off uint64
-	bad bool
+	b   []byte
+	off uint64 // offset of the next byte in b
+	bad bool   // a read past the end has happened
 }
 
 // take returns the next n bytes, which it does not copy; nil if there are not so many.

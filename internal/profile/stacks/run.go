@@ -54,10 +54,10 @@ const ManyThreads = 20
 
 // Run writes stacks to out, and reports whether there were any. It tells c of failures, but for those of out.Write.
 func Run(ctx context.Context, opt *Options, out *outfile.Output, c Console) (any bool) {
-	r := &run{Options: opt, c: c, out: out, event: Event()}
+	r := &run{Options: opt, c: c, out: out, event: Event()} // the event is for formats of samples
 	if opt.Format != nil {
 		r.format = opt.Format.New(stackfmt.Options{Inline: opt.Names.Inline, Lines: opt.Names.Lines})
-	} // for formats of samples
+	}
 	if r.Core == "" {
 		any = r.ofProcesses(ctx)
 	} else if err := r.ofCore(ctx); err != nil {
