@@ -116,7 +116,7 @@ const (
 	defaultOutput    = "profile.pb.gz"
 	defaultFrequency = 999
 	defaultCopy      = 16 << 10
-	longerCopy       = 48 << 10 // if that is too short
+	longerCopy       = 64000 // if that is too short; a sample has at most 65535 bytes in all
 	defaultRecordMax = 1024
 	defaultRing      = 16 << 20 // with up to manyCPUs; 8 MB lost samples of 400 busy processes on two CPUs
 	smallRing        = 8 << 20  // with more
@@ -152,7 +152,7 @@ func recordVerb() verb {
 		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such; may be repeated")
 		fs.StringSliceVarP(&opt.Sampling.Events, "event", "e", nil, "sample at this `EVENT`: cycles, cpu-clock, page-faults, ...; several: a,b")
 		fs.Uint64VarP(&opt.Sampling.Period, "count", "c", 0, "take a sample each `N` events, instead of -F a second")
-		fs.IntVar(&opt.Sampling.Copy, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 48 KB if 16 are too few")
+		fs.IntVar(&opt.Sampling.Copy, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 64000 if that is too few")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
 		fs.IntVar(&opt.Sampling.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
 		fs.IntVar(&opt.Sampling.Ring, "ring", 0, "`BYTES` of memory for the samples of a CPU; default 16 MB, 8 with many CPUs")
