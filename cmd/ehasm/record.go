@@ -82,7 +82,7 @@ line each.
 
 --labels takes any of comm, pid, tid, executable, build-id, cgroup, container, host and cpu
 for the samples of pprof files; the keys there are OpenTelemetry's, such as process.pid.
-With -a the default is comm,pid,tid.
+With -a the default is comm,pid,tid, unless profiles are pushed.
 
 Without privileges you can record your own programs, without the time that they spend in
 the kernel. For that time, for other users' programs and for -a, be root, have
@@ -291,7 +291,7 @@ func (opt *recordOptions) parseLabels(names []string, given bool) (err error) {
 		return fmt.Errorf("--labels: %w", err)
 	}
 	switch {
-	case !given && opt.Target.All:
+	case !given && opt.Target.All && opt.Push.URL == "": // a server would keep a series for each thread
 		opt.Output.Labels |= labels.PID | labels.TID
 	case given && !slices.Contains(opt.Output.Format.Settings, "labels"):
 		return fmt.Errorf("--labels has no effect in the format %s", opt.Output.Format.Name)

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/profile/labels"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -45,6 +48,12 @@ func TestRecordLabels(t *testing.T) {
 		for key := range s.Label {
 			assert.NotContains(t, "comm process.pid thread.id", key)
 		}
+	}
+	for url, want := range map[string]labels.Set{"": labels.Comm | labels.PID | labels.TID, "http://x": labels.Comm} {
+		opt := &recordOptions{}
+		opt.Target.All, opt.Push.URL, opt.Output.Format = true, url, stackfmt.ByPath("p.pb.gz")
+		require.NoError(t, opt.parseLabels([]string{"comm"}, false))
+		assert.Equal(t, want, opt.Output.Labels)
 	}
 	for text, args := range map[string][]string{
 		`--labels: "x": want none, or some of comm, pid`: {"--labels", "x", "true"},
