@@ -55,9 +55,9 @@ func (s *session) checkAll(r *stepResults, off *offline) error {
 				continue
 			}
 			if err != nil {
-				// Contenders must agree with the reference before their time means anything.
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
+			// Contenders must agree with the reference before their time means anything.
 			f := failure{Contender: c.Name, Set: p.Set, Of: len(got)}
 			for i := range got {
 				if err := agree(got[i], s.want[p.Set][i]); err != nil {

@@ -160,8 +160,8 @@ func (s *Section) readID(h *entryHeader) error {
 		h.idSize = 8
 		h.id = c.u64()
 		h.isCIE = h.id == 1<<64-1
-		// .eh_frame has an id of 4 bytes in both formats (but see readCIE), and 0 marks a CIE.
 	} else {
+		// .eh_frame has an id of 4 bytes in both formats (but see readCIE), and 0 marks a CIE.
 		h.id = uint64(c.u32())
 		h.isCIE = h.id == 0
 		if s.debugFrame {

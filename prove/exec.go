@@ -182,8 +182,8 @@ func (x *exec) ret(s *state) error {
 	to, err := x.pop(s)
 	if err != nil {
 		return err
-		// The popped word must be the very address that call pushed.
 	}
+	// The popped word must be the very address that call pushed.
 	pc, ok := x.link(to)
 	if !ok {
 		return fmt.Errorf("a return to %s", x.t.text(to))

@@ -254,12 +254,12 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 		}
 		b := code[off : off+6]
 		above, to := false, uint64(0)
+		// What is read here is not run on terms: it may hold only cmp $imm8, %al and jumps, which
+		// leave the state alone.
 		switch b[0] {
 		case 0x3c: // cmp $imm8, %al
 			key = int(b[1])
 			at = g.through(at, 2)
-			// What is read is no longer run on terms: it may hold only cmp $imm8, %al and jumps,
-			// which leave the state alone.
 			continue
 		case 0x72, 0x73: // jb, jae
 			at = g.through(at, 2)

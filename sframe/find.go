@@ -41,10 +41,10 @@ func (s *Section) Find(pc uint64) (row Row, ok bool, err error) {
 // start returns the start address of function i.
 func (s *Section) start(i int) uint64 {
 	at := s.fdes + i*s.fdeSize()
+	// Starts are distances: from the section, or from the field itself.
 	base := s.addr
 	if s.Flags&flagPCRel != 0 {
 		base += uint64(at)
-		// Starts are distances: from the section, or from the field itself.
 	}
 	if s.Version == 3 {
 		return base + binary.LittleEndian.Uint64(s.data[at:])

@@ -40,9 +40,9 @@ func MakeRows(path string, opt synth.Options) (*Made, error) {
 		from, size = bytes.NewReader(image), int64(len(image))
 		m.relocatable = true
 	}
+	// The image or the file: both are read as a linked object.
 	object, err := dwarfcfa.NewObject(path, from, size)
 	if err != nil {
-		// The image or the file: both are read as a linked object.
 		return nil, err
 	}
 	m.Rows, err = synth.Of(object, opt)

@@ -51,7 +51,6 @@ func (m *memory) read(addr uint64, b []byte) int {
 		return int(n)
 	}
 	// A read ends where memory does; try the bytes up to the end of the page.
-	// Up to the end of a page, if what follows is not mapped.
 	if rest := int(pageSize - addr%pageSize); rest < len(b) {
 		return m.read(addr, b[:rest])
 	}

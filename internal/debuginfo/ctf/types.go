@@ -35,9 +35,9 @@ const typeSize = 12 // name, info, and a size or a type
 type record struct {
 	name, info, ref uint32
 	more            []byte // that follows, of which the kind says what it is
-	// kind is in the highest 6 bits of the info; count, of members or parameters, in the low 24.
 }
 
+// kind is in the highest 6 bits of the info; count, of members or parameters, in the low 24.
 func (r *record) kind() uint32  { return r.info >> 26 }
 func (r *record) count() uint32 { return r.info & 0xffffff }
 

@@ -75,7 +75,6 @@ func (t *Table) one(name string, write func(function) (string, error)) (text str
 		list, err := t.functions(name)
 		if err != nil {
 			return err
-			// Which of several functions the section describes is not known.
 		}
 		if len(list) > 0 && len(list) < t.several[name] {
 			return errAmbiguous // of one of them nothing is said: which is not known

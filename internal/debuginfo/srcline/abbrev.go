@@ -181,8 +181,8 @@ func parseAbbrevs(section []byte, off uint64, f format, want wanted) (t *abbrevT
 		if want.only != 0 && code != want.only {
 			skipAttrs(&c)
 			continue
-			// Only a declaration that is complete counts.
 		}
+		// Only a declaration that is complete counts.
 		a.parse(&c, f, want.types)
 		if c.bad {
 			return t, false

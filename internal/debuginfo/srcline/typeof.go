@@ -12,12 +12,11 @@ var errType = errors.New("an entry is not of a type")
 
 // typeOf describes a type, or a function by its type.
 func typeOf(k typeKey) (t cdecl.Type[typeKey], err error) {
-	if k.unit == nil {
+	if k.unit == nil { // the zero entry is void
 		t.Name = "void"
 		return t, nil
 	}
 	e, err := k.entry()
-	// The zero entry is void.
 	if err != nil {
 		return t, err
 	}

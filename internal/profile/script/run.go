@@ -287,10 +287,10 @@ func (run *runner) followKernel(r *perfdata.Mmap) {
 // frame.
 func (run *runner) foreseeKernel(s *sample) {
 	if run.kernelSeen || s.mode != perfdata.ModeKernel && !slices.Contains(s.chain, perfdata.ContextKernel) {
-		// The build-id says whether this machine's kernel is the recorded one.
 		return
 	}
 	run.kernelSeen = true
+	// The build-id says whether this machine's kernel is the recorded one.
 	for _, id := range run.reader.Info().BuildIDs {
 		if id.Mode == perfdata.ModeKernel && id.Name == symbolize.KernelMapName {
 			run.kernel.BuildID = id.ID
