@@ -50,10 +50,10 @@ const perfStackDepth = 127
 // whose effect is known here.
 func Parse(args []string) (*Script, error) {
 	if len(args) == 0 || args[0] != "script" {
-		// Every flag that is not defined here makes fs.Parse fail, so perf itself takes such calls.
-		// Usage texts are empty since they are never printed.
 		return nil, ErrPerf
 	}
+	// Every flag that is not defined here makes fs.Parse fail, so perf itself takes such calls.
+	// Usage texts are empty since they are never printed.
 	p := &Script{Fields: stackfmt.DefaultPerfFields()}
 	fs := pflag.NewFlagSet("perf script", pflag.ContinueOnError)
 	fs.SetOutput(io.Discard)
