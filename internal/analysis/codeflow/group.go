@@ -17,91 +17,20 @@ func (p *Program) findGroups() {
 	n := len(p.fns)
 	p.group = make([]int32, n)
 	p.joined = newAddrSet(p.img.lo, p.img.hi)
-	size, count := make([]uint64, n), make([]int, n)
+	u := union{p, make([]uint64, n), make([]int, n)}
 	for i := range p.fns {
-		p.group[i], size[i], count[i] = int32(i), p.fns[i].Hi-p.fns[i].Lo, 1
+		p.group[i], u.size[i], u.count[i] = int32(i), p.fns[i].Hi-p.fns[i].Lo, 1
 	}
-	root := func(i int) int {
-		for int(p.group[i]) != i {
-			p.group[i] = p.group[p.group[i]]
-			i = int(p.group[i])
-		}
-		return i
-	}
-	joins := func(i int) bool {
-		return !p.fns[i].Shared && !p.fns[i].Signal && !strings.HasPrefix(p.img.SectionOf(p.fns[i].Lo), ".plt")
-	}
-	join := func(i, g int) {
-		a, b := root(i), root(g)
-		if a == b || count[a]+count[b] > maxParts || size[a]+size[b] > maxCode || !joins(i) || !joins(g) {
-			return
-		}
-		if b < a {
-			a, b = b, a
-		}
-		p.group[b] = int32(a)
-		size[a] += size[b]
-		count[a] += count[b]
-	}
-	for i := range p.fns {
-		for _, t := range p.sum[i].outs {
-			if g := p.find(t); g >= 0 && g != i && t != p.fns[g].Lo && !p.called.has(t) {
-				join(i, g)
-			}
-		}
-		for _, s := range p.fns[i].Sites {
-			if g := p.find(s.Pad); g >= 0 && g != i {
-				join(i, g)
-			}
-		}
-	}
-	tailCall := func(t uint64) bool { return false }
-	if p.opt.Begin != nil {
-		rows := p.opt.Begin()
-		tailCall = func(t uint64) bool {
-			s, ok := rows.Begin(t)
-			return ok && s.IsInitial()
-		}
-	}
-	// A beginning that several functions jump to belongs to none of them: it may be a cold label without code, after which the next
-	// function's part lies.
-	const several = -1
-	from := map[int]int{}
-	for {
-		clear(from)
-		for i := range p.fns {
-			for _, t := range p.sum[i].outs {
-				g := p.find(t)
-				if g < 0 || g == i || t != p.fns[g].Lo || p.referred(t) || tailCall(t) {
-					continue
-				}
-				r := root(i)
-				if was, ok := from[g]; ok && was != r {
-					r = several
-				}
-				from[g] = r
-			}
-		}
-		changed := false
-		for _, g := range slices.Sorted(maps.Keys(from)) {
-			r := from[g]
-			if r != several && root(g) != r && root(r) == r {
-				join(r, g)
-				changed = changed || root(g) == root(r)
-			}
-		}
-		if !changed {
-			break
-		}
-	}
+	u.joinMiddles()
+	from := u.joinBeginnings()
 	for g, r := range from {
-		if r != several && root(g) == root(r) {
+		if r != several && u.root(g) == u.root(r) {
 			p.joined.set(p.fns[g].Lo)
 		}
 	}
 	p.more = map[int32][]int{}
 	for i := range p.fns {
-		if r := root(i); r != i {
+		if r := u.root(i); r != i {
 			p.group[i] = int32(r)
 			if p.more[int32(r)] == nil {
 				p.more[int32(r)] = []int{r}
@@ -111,6 +40,108 @@ func (p *Program) findGroups() {
 	}
 	for _, m := range p.more {
 		slices.Sort(m)
+	}
+}
+
+// union joins functions in Program.group, which is a forest meanwhile: a group's first function is its root.
+type union struct {
+	p     *Program
+	size  []uint64 // by root: bytes of code
+	count []int    // by root: functions
+}
+
+func (u *union) root(i int) int {
+	group := u.p.group
+	for int(group[i]) != i {
+		group[i] = group[group[i]]
+		i = int(group[i])
+	}
+	return i
+}
+
+// joins reports whether function i may belong to a group of several.
+func (u *union) joins(i int) bool {
+	fn := &u.p.fns[i]
+	return !fn.Shared && !fn.Signal && !strings.HasPrefix(u.p.img.SectionOf(fn.Lo), ".plt")
+}
+
+func (u *union) join(i, g int) {
+	a, b := u.root(i), u.root(g)
+	if a == b || u.count[a]+u.count[b] > maxParts || u.size[a]+u.size[b] > maxCode || !u.joins(i) || !u.joins(g) {
+		return
+	}
+	if b < a {
+		a, b = b, a
+	}
+	u.p.group[b] = int32(a)
+	u.size[a] += u.size[b]
+	u.count[a] += u.count[b]
+}
+
+// joinMiddles joins functions with those into whose middle they jump, and with those of their landing pads.
+func (u *union) joinMiddles() {
+	p := u.p
+	for i := range p.fns {
+		for _, t := range p.sum[i].outs {
+			if g := p.find(t); g >= 0 && g != i && t != p.fns[g].Lo && !p.called.has(t) {
+				u.join(i, g)
+			}
+		}
+		for _, s := range p.fns[i].Sites {
+			if g := p.find(s.Pad); g >= 0 && g != i {
+				u.join(i, g)
+			}
+		}
+	}
+}
+
+// several stands for the group of a beginning that functions of several groups jump to: it belongs to none of them. It may be a
+// cold label without code, after which the next function's part lies.
+const several = -1
+
+// joinBeginnings joins functions with those to whose beginning nothing but they jump, until there are no more. It returns
+// the jumping group, or several, by the function that is jumped to.
+func (u *union) joinBeginnings() map[int]int {
+	p, tailCall := u.p, u.p.tailCalls()
+	from := map[int]int{}
+	for {
+		clear(from)
+		for i := range p.fns {
+			for _, t := range p.sum[i].outs {
+				g := p.find(t)
+				if g < 0 || g == i || t != p.fns[g].Lo || p.referred(t) || tailCall(t) {
+					continue
+				}
+				r := u.root(i)
+				if was, ok := from[g]; ok && was != r {
+					r = several
+				}
+				from[g] = r
+			}
+		}
+		changed := false
+		for _, g := range slices.Sorted(maps.Keys(from)) {
+			r := from[g]
+			if r != several && u.root(g) != r && u.root(r) == r {
+				u.join(r, g)
+				changed = changed || u.root(g) == u.root(r)
+			}
+		}
+		if !changed {
+			return from
+		}
+	}
+}
+
+// tailCalls returns a function that reports whether a row says that a jump to t is a tail call.
+func (p *Program) tailCalls() func(t uint64) bool {
+	if p.opt.Begin == nil {
+		return func(uint64) bool { return false }
+	}
+	rows := p.opt.Begin()
+	return func(t uint64) bool {
+		s, ok := rows.Begin(t)
+		return ok && s.IsInitial()
 	}
 }
 
