@@ -82,6 +82,7 @@ func (t *Table) Compile(ctx context.Context, id *Identity) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The figures are known before the code: the build note in the file has them.
 	res := &Result{Stats: newStats(t.Report, t.Table), Details: details(t.Report)}
 	res.Stats.Verified = !id.target.Unproven
 	source.Build = id.note(res.Stats)
@@ -111,6 +112,8 @@ func (t *Table) source(ctx context.Context, id *Identity) (elfout.Source, error)
 	if err = firstError(ctx, err); err != nil {
 		return source, err
 	}
+	// Without a build-id, the object is known by the hash of a part of its content. If that part does
+	// not determine what the LSDAs say, the file has no table for exceptions.
 	if len(source.BuildID) == 0 {
 		var all bool
 		source.Content, all, err = t.object.Content(t.contentOf(), table.LSDAs())

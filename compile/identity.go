@@ -47,15 +47,15 @@ func (id *Identity) name() string {
 
 // Keys of the lines in the build note.
 const (
-	KeyTool       = "tool"
-	KeyObject     = "object"
-	KeyOptions    = "options"
-	KeySHA256     = "sha256"
-	KeyVerified   = "verified"
-	KeySource     = "section"
-	KeyFDEs       = "fdes"
-	KeyTableBytes = "table-bytes"
-	KeyLeftOut    = "left-out" // COUNT REASON; may occur more than once
+	KeyTool       = "tool"        // name and version of the program that made the file
+	KeyObject     = "object"      // name of the object, if the file has another
+	KeyOptions    = "options"     // as Options.String has them
+	KeySHA256     = "sha256"      // of an object without a build-id, hexadecimal
+	KeyVerified   = "verified"    // whether the file was proven: true or false
+	KeySource     = "section"     // section that the tables were read from
+	KeyFDEs       = "fdes"        // number of FDEs
+	KeyTableBytes = "table-bytes" // bytes of the tables
+	KeyLeftOut    = "left-out"    // COUNT REASON; may occur more than once
 )
 
 // note returns the build note: the options of the file, and the figures that a later build shows without making it again.

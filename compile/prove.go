@@ -40,7 +40,7 @@ func Prove(ctx context.Context, image []byte, object *dwarfcfa.Object) (p Proof,
 	if err != nil {
 		return p, err
 	}
-	begin := time.Now()
+	begin := time.Now() // the time of the proof is without the making of the table
 	p.Result, err = prove.Image(image, table.Table)
 	p.Time = time.Since(begin)
 	if err != nil {

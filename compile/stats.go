@@ -12,8 +12,8 @@ import (
 type Stats struct {
 	Section    string    `json:"section,omitempty"` // that the tables were read from
 	FDEs       int       `json:"fdes"`
-	Rows       int       `json:"rows"`
-	Distinct   int       `json:"distinct_rows"`
+	Rows       int       `json:"rows"`                 // ranges of pcs with a row
+	Distinct   int       `json:"distinct_rows"`        // rows that differ from one another
 	TableBytes int64     `json:"table_bytes"`          // .eh_frame and .eh_frame_hdr, or .debug_frame
 	CodeBytes  int64     `json:"code_bytes"`           // code and its data
 	Layout     string    `json:"layout,omitempty"`     // tree or packed; of a sum: how many are packed
@@ -29,6 +29,7 @@ type LeftOut struct {
 	Count  int    `json:"count"`
 }
 
+// Reasons of LeftOut that are losses begin with lossPrefix or are rowsNotCompiled: see Losses.
 const (
 	lossPrefix      = "FDEs "
 	rowsNotCompiled = "rows not compiled"
@@ -55,7 +56,7 @@ func newStats(found *dwarfcfa.Report, table *dwarfcfa.Table) Stats {
 			s.LeftOut = append(s.LeftOut, LeftOut{reason, n})
 		}
 	}
-	listed := 0
+	listed := 0 // FDEs that the loop below has counted
 	for _, kind := range []error{dwarfcfa.ErrTruncated, dwarfcfa.ErrBadEncoding, dwarfcfa.ErrUnsupported} {
 		n := 0
 		for _, err := range found.LostFDEs {

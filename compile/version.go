@@ -6,6 +6,8 @@ import "runtime/debug"
 // that older files count as out of date.
 const Release = "0.8.1"
 
+// module is the path of this module. In a program of another module, the stamped version is not
+// ehasm's.
 const module = "github.com/ehasm/ehasm"
 
 // Version returns the version that the Go command stamped into a program of this module (a release, or a commit if it
