@@ -4,6 +4,7 @@ package docs
 
 import (
 	"bufio"
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -160,6 +161,11 @@ func waitBlocked(t *testing.T, pid string) {
 			return false
 		}
 		for _, task := range tasks {
+			// A thread that is stopped or wakes up has the system call's number, too.
+			stat, err := os.ReadFile(filepath.Join(filepath.Dir(task), "stat"))
+			if err != nil || !bytes.Contains(stat, []byte(") S ")) {
+				return false
+			}
 			if b, err := os.ReadFile(task); err != nil || !blocked.Match(b) {
 				return false
 			}

@@ -269,7 +269,7 @@ func (r *resolver) open(path string) *objectFile {
 		f.err = errNotCandidate
 		return f
 	}
-	h, err := os.Open(path)
+	h, err := openRegular(path)
 	if err != nil {
 		f.err = err
 		return f

@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ehasm/ehasm/internal/files/elffile"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/regular"
 	"github.com/ehasm/ehasm/internal/files/shown"
 )
 
@@ -96,11 +98,15 @@ func Split(value string) []string {
 // that the loader maps with them. An object that cannot be read needs nothing.
 func NewerThan(ctx context.Context, path string, programs []string, loader find.Loader) error {
 	has := map[string]bool{}
-	f, err := elf.Open(path)
+	file, err := regular.Open(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer file.Close()
+	f, err := elffile.Open(file)
+	if err != nil {
+		return err
+	}
 	versions, err := f.DynamicVersions()
 	if err != nil {
 		return err
@@ -120,14 +126,13 @@ func NewerThan(ctx context.Context, path string, programs []string, loader find.
 
 // versionsNeeded returns the symbol versions of a library that an object needs, without weak ones:
 // those that its .gnu.version_r lists (gABI, symbol versioning of the LSB).
-// versionsNeeded returns the versions of a library that must be there for an object.
 func versionsNeeded(in *find.Input, library string) []string {
 	r, _, closer, err := in.Open()
 	if err != nil {
 		return nil
 	}
 	defer closer()
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil
 	}
