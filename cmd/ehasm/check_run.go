@@ -18,6 +18,7 @@ import (
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/jsonout"
+	"github.com/ehasm/ehasm/internal/inspect"
 
 	"github.com/schollz/progressbar/v3"
 )
@@ -29,27 +30,12 @@ type checker struct {
 	quiet bool // print nothing
 
 	names   check.Names
-	ids     []string  // of all findings
-	files   []checked // for JSON and SARIF
-	failed  bool      // a finding is of the severity that fails
-	many    bool      // files of folders and static libraries were checked: the summary is of all
-	all     checkCounts
+	ids     []string          // of all findings
+	files   []inspect.Checked // for JSON and SARIF
+	failed  bool              // a finding is of the severity that fails
+	many    bool              // files of folders and static libraries were checked: the summary is of all
+	all     inspect.CheckCounts
 	skipped int
-}
-
-// checkCounts are what the summary of many files says.
-type checkCounts struct {
-	files, accepted int
-	findings        map[check.Severity]int
-}
-
-// checked is the result of check for a file.
-type checked struct {
-	File string `json:"file"`
-	*check.Report
-	Accepted int `json:"accepted,omitempty"` // findings that are known
-	ids      []string
-	lines    map[uint64][]check.Line
 }
 
 // checkInput is an ELF file to check.
@@ -126,13 +112,13 @@ func (k *checker) input(in checkInput) {
 	for i := range r.Findings {
 		k.failed = k.failed || rank(r.Findings[i].Severity) >= rank(k.opt.failOn)
 	}
-	k.all.add(&r)
+	k.all.Add(&r)
 	switch {
 	case k.quiet:
 	case k.opt.json || k.opt.sarif:
 		k.files = append(k.files, r)
-	case in.given || k.opt.verbose || r.shows(k.opt):
-		r.print(k.c, k.opt)
+	case in.given || k.opt.verbose || r.Shows(k.opt.shown()):
+		r.Print(k.c.out, k.opt.shown())
 	}
 }
 
@@ -146,20 +132,20 @@ func withoutTables(err error) bool {
 	return false
 }
 
-func (k *checker) check(in checkInput) (checked, error) {
+func (k *checker) check(in checkInput) (inspect.Checked, error) {
 	// The memory of a check, mostly decoded code, hardly grows after the start: the default of 100 % would allow as
 	// much garbage again for no gain.
 	defer debug.SetGCPercent(debug.SetGCPercent(8))
 	s, err := check.OpenSource(in.name, in.r, in.size, k.opt.source)
 	if err != nil {
-		return checked{}, err
+		return inspect.Checked{}, err
 	}
-	res := checked{File: in.name, lines: map[uint64][]check.Line{}}
+	res := inspect.Checked{File: in.name, Lines: map[uint64][]check.Line{}}
 	run := check.Options{Workers: k.opt.workers, Progress: func(int, int) { k.c.advanceBy(16) }}
 	if k.opt.verbose {
 		run.Listing = func(_ int, lines []check.Line) {
 			if len(lines) > 0 {
-				res.lines[lines[0].PC] = lines
+				res.Lines[lines[0].PC] = lines
 			}
 		}
 	}
@@ -173,7 +159,7 @@ func (k *checker) check(in checkInput) (checked, error) {
 }
 
 // onlyNew removes the findings that are known.
-func (k *checker) onlyNew(res *checked, id string) {
+func (k *checker) onlyNew(res *inspect.Checked, id string) {
 	ids := k.names.Of(id, res.Findings)
 	k.ids = append(k.ids, ids...)
 	fresh := []check.Finding{}
@@ -182,7 +168,7 @@ func (k *checker) onlyNew(res *checked, id string) {
 			res.Accepted++
 			continue
 		}
-		fresh, res.ids = append(fresh, res.Findings[i]), append(res.ids, ids[i])
+		fresh, res.IDs = append(fresh, res.Findings[i]), append(res.IDs, ids[i])
 	}
 	res.Findings = fresh
 }
@@ -245,21 +231,36 @@ func (k *checker) finish() int {
 	switch {
 	case k.opt.json:
 		if k.files == nil {
-			k.files = []checked{}
+			k.files = []inspect.Checked{}
 		}
 		jsonout.Write(k.c.out, k.files)
 	case k.opt.sarif:
 		files := make([]check.File, len(k.files))
 		for i := range k.files {
-			files[i] = check.File{Name: k.files[i].File, Findings: k.files[i].Findings, IDs: k.files[i].ids}
+			files[i] = check.File{Name: k.files[i].File, Findings: k.files[i].Findings, IDs: k.files[i].IDs}
 		}
 		wd, _ := os.Getwd()
 		jsonout.Write(k.c.out, check.SARIF(compile.Release, wd, files))
 	case k.many:
-		k.all.print(k.c.out, k.skipped, k.opt.known.what)
+		k.all.Print(k.c.out, k.skipped, k.opt.known.what)
 	}
 	if k.failed {
 		return exitFailed
 	}
 	return exitDone
+}
+
+func rank(s check.Severity) int {
+	switch s {
+	case check.SeverityError:
+		return 2
+	case check.SeverityWarning:
+		return 1
+	}
+	return 0
+}
+
+// shown returns what is shown as text.
+func (opt *checkOptions) shown() inspect.CheckOptions {
+	return inspect.CheckOptions{Notes: opt.notes, Listing: opt.verbose, Known: opt.known.what}
 }

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"fmt"
@@ -11,41 +11,53 @@ import (
 	"github.com/ehasm/ehasm/internal/files/shown"
 )
 
-func rank(s check.Severity) int {
-	switch s {
-	case check.SeverityError:
-		return 2
-	case check.SeverityWarning:
-		return 1
-	}
-	return 0
+// CheckCounts are what the summary of many checked files says.
+type CheckCounts struct {
+	files, accepted int
+	findings        map[check.Severity]int
 }
 
-// shows reports whether a finding is to be printed.
-func (r *checked) shows(opt checkOptions) bool {
-	return slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Severity != check.SeverityNote || opt.notes })
+// Checked is the result of a check of a file.
+type Checked struct {
+	File string `json:"file"`
+	*check.Report
+	Accepted int                     `json:"accepted,omitempty"` // findings that are known
+	IDs      []string                `json:"-"`                  // identities of the findings
+	Lines    map[uint64][]check.Line `json:"-"`                  // of functions with findings, by their start; nil: not wanted
 }
 
-// print shows the findings of a file and its summary.
-func (r *checked) print(c *console, opt checkOptions) {
+// CheckOptions say what of a check is shown as text.
+type CheckOptions struct {
+	Notes   bool   // findings that are notes, too
+	Listing bool   // the code around each finding
+	Known   string // what accepted findings are
+}
+
+// Shows reports whether a finding is to be printed.
+func (r *Checked) Shows(opt CheckOptions) bool {
+	return slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Severity != check.SeverityNote || opt.Notes })
+}
+
+// Print shows the findings of a file and its summary.
+func (r *Checked) Print(w io.Writer, opt CheckOptions) {
 	name := shown.Name(filepath.Base(r.File))
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		if f.Severity == check.SeverityNote && !opt.notes {
+		if f.Severity == check.SeverityNote && !opt.Notes {
 			continue
 		}
-		fmt.Fprintf(c.out, "%s: %s: %s: %s\n", name, f.Severity, shown.Text(f.Place()), shown.Text(f.Message()))
-		if opt.verbose {
-			r.listing(c, f)
+		fmt.Fprintf(w, "%s: %s: %s: %s\n", name, f.Severity, shown.Text(f.Place()), shown.Text(f.Message()))
+		if opt.Listing {
+			r.listing(w, f)
 		}
 	}
-	r.summary(c.out, name, opt.known.what)
+	r.summary(w, name, opt.Known)
 }
 
 // summary says how much was judged, and why the rest was not. what is what known findings are.
-func (r *checked) summary(w io.Writer, name, what string) {
-	var sum checkCounts
-	sum.add(r)
+func (r *Checked) summary(w io.Writer, name, what string) {
+	var sum CheckCounts
+	sum.Add(r)
 	pct := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
 	fmt.Fprintf(w, "%s: %d FDEs, %d instructions, %.2f %% judged (%.2f %% beginning from a row), of these %.4f %% agree; %s",
 		name, r.FDEs, r.Instructions, pct(r.Judged, r.Instructions), pct(r.Report.Assumed, r.Judged), pct(r.Agree, r.Judged), sum.text(what))
@@ -70,8 +82,8 @@ func (r *checked) summary(w io.Writer, name, what string) {
 	}
 }
 
-// add counts a file.
-func (n *checkCounts) add(r *checked) {
+// Add counts a file.
+func (n *CheckCounts) Add(r *Checked) {
 	if n.findings == nil {
 		n.findings = map[check.Severity]int{}
 	}
@@ -83,7 +95,7 @@ func (n *checkCounts) add(r *checked) {
 }
 
 // text returns the numbers of findings, as the end of a line.
-func (n *checkCounts) text(what string) string {
+func (n *CheckCounts) text(what string) string {
 	text := fmt.Sprintf("%d errors, %d warnings, %d notes", n.findings[check.SeverityError], n.findings[check.SeverityWarning], n.findings[check.SeverityNote])
 	if n.accepted > 0 {
 		text += fmt.Sprintf(", %d %s", n.accepted, what)
@@ -91,8 +103,8 @@ func (n *checkCounts) text(what string) string {
 	return text + "\n"
 }
 
-// print shows the sum of many files.
-func (n *checkCounts) print(w io.Writer, skipped int, what string) {
+// Print shows the sum of many files.
+func (n *CheckCounts) Print(w io.Writer, skipped int, what string) {
 	text := fmt.Sprintf("%d files checked", n.files)
 	if skipped > 0 {
 		text += fmt.Sprintf(", %d without unwind tables skipped", skipped)
@@ -103,8 +115,8 @@ func (n *checkCounts) print(w io.Writer, skipped int, what string) {
 // around is how many instructions are shown before and after the first wrong one.
 const around = 6
 
-func (r *checked) listing(c *console, f *check.Finding) {
-	for _, lines := range r.lines {
+func (r *Checked) listing(w io.Writer, f *check.Finding) {
+	for _, lines := range r.Lines {
 		k := slices.IndexFunc(lines, func(l check.Line) bool { return l.PC == f.PC })
 		if k < 0 {
 			continue
@@ -118,7 +130,7 @@ func (r *checked) listing(c *console, f *check.Finding) {
 			if len(text) > 40 {
 				text = text[:37] + "..."
 			}
-			fmt.Fprintf(c.out, "  %s %8x  %-40s  %-48s | %s\n", mark, l.PC, text, l.Actual, l.Claimed)
+			fmt.Fprintf(w, "  %s %8x  %-40s  %-48s | %s\n", mark, l.PC, text, l.Actual, l.Claimed)
 		}
 		return
 	}

@@ -1,0 +1,122 @@
+package inspect
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/sframe"
+)
+
+// Converted describes unwind tables in another format.
+type Converted struct {
+	Object    string            `json:"object"`
+	Output    string            `json:"output"`
+	Format    string            `json:"format"`
+	Version   uint8             `json:"version,omitempty"` // of SFrame
+	Functions int               `json:"functions,omitempty"`
+	Rows      int               `json:"rows"`
+	Size      int               `json:"size"`
+	TableSize int64             `json:"table_size"` // of what was read
+	Bytes     uint64            `json:"bytes_of_code"`
+	Left      map[string]uint64 `json:"left_out"`
+}
+
+// Print writes the result for people.
+func (r *Converted) Print(w io.Writer) {
+	what := fmt.Sprintf("SFrame version %d, %d functions", r.Version, r.Functions)
+	if r.Format == "breakpad" {
+		what = "Breakpad"
+	}
+	fmt.Fprintf(w, "%s: %s, %d rows, %d bytes for %d of %s\n", r.Output, what, r.Rows, r.Size, r.TableSize, shown.Name(r.Object))
+	for _, reason := range slices.Sorted(maps.Keys(r.Left)) {
+		fmt.Fprintf(w, "  %d of %d bytes of code are left out: %s\n", r.Left[reason], r.all(), reason)
+	}
+}
+
+// all returns the number of bytes of code that the object has rows for.
+func (r *Converted) all() uint64 {
+	n := r.Bytes
+	for _, left := range r.Left {
+		n += left
+	}
+	return n
+}
+
+// ConvertOptions say what Convert writes.
+type ConvertOptions struct {
+	Format  string // sframe or breakpad
+	Version uint8  // of SFrame: 1, 2 or 3
+	Address uint64 // of the section, link-time
+	Source  dwarfcfa.Source
+}
+
+// Convert returns the unwind tables of a file in another format, and what it can express of them.
+func Convert(path string, opt ConvertOptions) (b []byte, r *Converted, err error) {
+	file, size, done, err := find.OpenFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	object, err := dwarfcfa.NewObject(path, file, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	table, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: opt.Source})
+	if err != nil {
+		return nil, nil, err
+	}
+	r = &Converted{Object: path, Format: opt.Format, TableSize: found.SectionSize + found.HdrSize}
+	if opt.Format == "breakpad" {
+		b, err = breakpad(object, table, path, r)
+	} else {
+		b, err = sframeSection(object, table, opt, r)
+	}
+	r.Size = len(b)
+	return b, r, err
+}
+
+// take notes what a format can express.
+func (r *Converted) take(rep dwarfcfa.ConvertReport) {
+	r.Functions, r.Rows, r.Bytes, r.Left = rep.Functions, rep.Rows, rep.Bytes, rep.Left
+}
+
+func sframeSection(object *dwarfcfa.Object, table *dwarfcfa.Table, opt ConvertOptions, r *Converted) ([]byte, error) {
+	starts, err := object.FunctionStarts(opt.Source)
+	if err != nil && !errors.Is(err, dwarfcfa.ErrNoUnwindInfo) { // .sframe has none
+		return nil, err
+	}
+	entries, rep := table.ToSFrame(opt.Version, starts)
+	r.Version = opt.Version
+	r.take(rep)
+	return sframe.Encode(sframe.Options{Version: opt.Version, Addr: opt.Address, PCRel: opt.Version == 3}, entries)
+}
+
+// breakpad returns a symbol file of Breakpad.
+func breakpad(object *dwarfcfa.Object, table *dwarfcfa.Table, path string, r *Converted) ([]byte, error) {
+	id := object.BuildID()
+	if len(id) == 0 {
+		return nil, errors.New("no build-id, by which Breakpad names a module")
+	}
+	records, rep := table.ToBreakpad()
+	r.take(rep)
+	name := filepath.Base(path)
+	head := fmt.Sprintf("MODULE Linux x86_64 %s %s\nINFO CODE_ID %X %s\n", breakpadID(id), name, id, name)
+	return append([]byte(head), records...), nil
+}
+
+// breakpadID returns a module's identifier: the first 16 bytes of the build-id as a GUID, whose first three fields are
+// little-endian, and the age 0.
+func breakpadID(id []byte) string {
+	var guid [16]byte
+	copy(guid[:], id)
+	le := binary.LittleEndian
+	return fmt.Sprintf("%08X%04X%04X%X0", le.Uint32(guid[:]), le.Uint16(guid[4:]), le.Uint16(guid[6:]), guid[8:])
+}
