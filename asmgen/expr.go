@@ -249,7 +249,8 @@ func (c *exprCode) binary(op dwarfcfa.ExprOp, i int) error {
 		operands()
 		a.op(x86.AMOVL, imm(63), dx)
 		a.op(x86.ACMPQ, cx, dx)
-		a.op(x86.ACMOVQHI, dx, cx) // counts above 63 shift like 63
+		// counts above 63 shift like 63
+		a.op(x86.ACMOVQHI, dx, cx)
 		a.op(x86.ASARQ, cx, ax)
 	case dwarfcfa.OpEq:
 		compare(x86.ASETEQ)
