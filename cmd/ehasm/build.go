@@ -211,8 +211,11 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 			return exitFailed
 		}
 		if opt.cache == builder.SystemCache {
-			var refused []find.Problem
-			found.Inputs, refused = builder.ForSystem(found.Inputs)
+			var given, refused []find.Problem
+			found.Inputs, given, refused = builder.ForSystem(found.Inputs)
+			for _, p := range given {
+				c.fail(p.Path, p.Err)
+			}
 			for _, p := range refused {
 				progress.Note(p.Path, p.Err)
 			}

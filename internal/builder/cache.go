@@ -67,21 +67,27 @@ func inSystemCache(path string) bool { return strings.HasPrefix(path+"/", System
 
 // ForSystem returns the inputs that may go into the system's cache: files that only root can have written. The cache
 // goes by the build-id, which the writer of a file chooses; it may be another file's.
-func ForSystem(inputs []*find.Input) (list []*find.Input, refused []find.Problem) {
+// The others are refused; of them, given were named by the caller.
+func ForSystem(inputs []*find.Input) (list []*find.Input, given, refused []find.Problem) {
 	for _, in := range inputs {
 		if in.Data != nil { // the vDSO
 			list = append(list, in)
 			continue
 		}
 		f, err := trust.Open(in.Path)
-		if err != nil {
-			refused = append(refused, find.Problem{Path: in.Names[0].Path, Err: fmt.Errorf("not for the cache of all users: %w", err)})
+		if err == nil {
+			f.Close()
+			list = append(list, in)
 			continue
 		}
-		f.Close()
-		list = append(list, in)
+		problem := find.Problem{Path: in.Names[0].Path, Err: fmt.Errorf("not for the cache of all users: %w", err)}
+		if in.Given {
+			given = append(given, problem)
+		} else {
+			refused = append(refused, problem)
+		}
 	}
-	return list, refused
+	return list, given, refused
 }
 
 // CacheNames returns the names in a cache of the eh_elfs of files, of all files below folders, and of the running
@@ -173,11 +179,11 @@ func (j *Job) intoCache(cache string, o *dwarfcfa.Object) error {
 // be compiled are told to p. It returns false if ctx ended before all were done.
 func Fill(ctx context.Context, paths []string, from find.Options, opt Options, p Progress) bool {
 	found := find.Find(ctx, paths, from)
-	var refused []find.Problem
+	var given, refused []find.Problem
 	if opt.Cache == SystemCache {
-		found.Inputs, refused = ForSystem(found.Inputs)
+		found.Inputs, given, refused = ForSystem(found.Inputs)
 	}
-	for _, problem := range slices.Concat(found.Problems, found.Notes, refused) {
+	for _, problem := range slices.Concat(found.Problems, found.Notes, given, refused) {
 		p.Note(problem.Path, problem.Err)
 	}
 	return Build(ctx, NewCacheJobs(found.Inputs), opt, p) != nil

@@ -34,9 +34,8 @@ func (r *Cache) Take(folder *ehcache.Folder, limits ehcache.Limits, prune bool) 
 	if !prune {
 		return nil
 	}
-	remove := limits.Beyond(files, now)
-	r.Freed = sizeOf(remove)
-	r.Removed, err = folder.Remove(remove)
+	removed, err := folder.Remove(limits.Beyond(files, now))
+	r.Removed, r.Freed = len(removed), sizeOf(removed)
 	return err
 }
 

@@ -2,7 +2,7 @@
 // subfolder for each first byte of a build-id. A subfolder has a file BUILD-ID.eh_elf.so for each
 // object.
 //
-//	Open --> Folder --Files--> []File --Beyond--> those to remove --Remove--> number removed
+//	Open --> Folder --Files--> []File --Beyond--> those to remove --Remove--> those removed
 package ehcache
 
 import (
@@ -120,17 +120,22 @@ func (l Limits) Beyond(files []File, now time.Time) []File {
 }
 
 // Remove removes files, and then subfolders that are empty. Programs that have a file mapped keep it. Remove returns the
-// number of files removed; the error joins those of files that it could not remove.
-func (f *Folder) Remove(files []File) (removed int, err error) {
-	var failed []error
+// files removed; the error counts those that it could not remove, and has the reason of the first.
+func (f *Folder) Remove(files []File) (removed []File, err error) {
+	failed := 0
 	for _, file := range files {
-		switch err := f.root.Remove(file.Name); {
-		case err == nil:
-			removed++
-		case !errors.Is(err, fs.ErrNotExist):
-			failed = append(failed, fmt.Errorf("%s: %w", file.Name, errors.Unwrap(err)))
+		switch e := f.root.Remove(file.Name); {
+		case e == nil:
+			removed = append(removed, file)
+		case !errors.Is(e, fs.ErrNotExist):
+			if failed++; failed == 1 {
+				err = fmt.Errorf("%s: %w", file.Name, errors.Unwrap(e))
+			}
 		}
 		f.root.Remove(path.Dir(file.Name)) // fails unless it is empty
 	}
-	return removed, errors.Join(failed...)
+	if failed > 1 {
+		err = fmt.Errorf("%d files could not be removed, first %w", failed, err)
+	}
+	return removed, err
 }

@@ -74,10 +74,10 @@ func TestPrune(t *testing.T) {
 
 	removed, err := f.Remove(files)
 	require.NoError(t, err)
-	assert.Equal(t, 4, removed)
+	assert.Equal(t, files, removed)
 	removed, err = f.Remove(files)
 	require.NoError(t, err, "another may have removed them")
-	assert.Zero(t, removed)
+	assert.Empty(t, removed)
 	for _, name := range append(kept, "cc/.ehasm-0123456789abcdef.tmp") {
 		assert.FileExists(t, filepath.Join(folder, name))
 	}
@@ -111,6 +111,27 @@ func TestRemoveSwapped(t *testing.T) {
 	require.NoError(t, os.Symlink(outside, filepath.Join(folder, "aa")))
 	removed, err := f.Remove(files)
 	assert.Error(t, err)
-	assert.Zero(t, removed)
+	assert.Empty(t, removed)
 	assert.FileExists(t, filepath.Join(outside, "1.eh_elf.so"))
+}
+
+// TestRemoveFails: the error is one line, however many files cannot be removed, and only what is gone counts as removed.
+func TestRemoveFails(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), ".build-id")
+	put(t, folder, "aa/1.eh_elf.so", 3)
+	f, err := Open(folder)
+	require.NoError(t, err)
+	defer f.Close()
+	files, err := f.Files(time.Now())
+	require.NoError(t, err)
+	list := files
+	for _, name := range []string{"bb", "cc", "dd"} { // folders that are not empty stay, for root too
+		put(t, folder, name+"/.eh_elf.so/1", 3)
+		list = append(list, File{Name: name + "/.eh_elf.so", Size: 1000})
+	}
+	removed, err := f.Remove(list)
+	assert.EqualError(t, err, "3 files could not be removed, first bb/.eh_elf.so: directory not empty")
+	assert.Equal(t, files, removed)
+	_, err = f.Remove(list[3:])
+	assert.EqualError(t, err, "dd/.eh_elf.so: directory not empty")
 }
