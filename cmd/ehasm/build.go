@@ -20,8 +20,8 @@ import (
 
 const buildHelp = `Compile the unwind tables of ELF files. For each file NAME, build writes NAME.eh_elf.so
 beside it or under -o DIR. With --cache it writes the file where libehunwind finds it by
-the object's build-id: $XDG_CACHE_HOME/ehasm/.build-id/xx/yyyy.eh_elf.so. With --system it
-writes for all users.
+the object's build-id: $XDG_CACHE_HOME/ehasm/.build-id/xx/yyyy.eh_elf.so. With --system,
+for root, it writes for all users, and leaves out files that other users can have written.
 
 Usage:
   ehasm build [flags] PATH...

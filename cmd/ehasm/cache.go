@@ -24,16 +24,17 @@ Usage:
   ehasm cache --prune --only PATH...
 `
 
-const cacheMore = `build --cache, preload, record and script keep eh_elfs there, one for each build-id or table, so each
-release of a library adds one. Only --prune removes them. Running programs keep what they
-have loaded; record, script and preload make again what they miss later.
+const cacheMore = `build --cache, preload, record and script keep eh_elfs there, one for each build-id (for files
+without one, each .eh_frame_hdr), so each release of a library adds one. Only --prune removes
+them. Running programs keep what they have loaded; record, script and preload make again what
+they miss later.
 
 A file counts as used when it is read, to within a day. File systems that are mounted with
 noatime do not record that: there its age counts, and the first line says so.
 
-With --only the cache keeps the eh_elfs of the files at the PATHs and below, and of the
-running kernel's vDSO, and no other, however long unused. If a PATH cannot be read, cache
-removes nothing. So a cache follows installed packages, as root's for all users does:
+With --only the cache keeps the eh_elfs of the files at the PATHs and below, however long
+unused, and of the running kernel's vDSO; it removes all others. If a PATH cannot be read,
+cache removes nothing. So root keeps the cache of all users in step with installed packages:
   ehasm build --system /usr/bin /usr/lib
   ehasm cache --system --prune --only /usr/bin /usr/lib
 
@@ -61,7 +62,7 @@ func cacheVerb() verb {
 		fs.BoolVar(&opt.prune, "prune", false, "remove files not used for --unused, then down to --max-size")
 		unused := fs.Uint("unused", 90, "with --prune: remove files not used for `DAYS`; 0: no limit")
 		size := fs.String("max-size", "", "with --prune: keep at most `SIZE` bytes, such as 200M")
-		only := fs.Bool("only", false, "with --prune: remove the files of all objects but those at the PATHs")
+		only := fs.Bool("only", false, "with --prune: keep only the eh_elfs of files at the PATHs and below")
 		fs.BoolVar(&opt.system, "system", false, "the cache of all users, "+builder.SystemCache)
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
 		return func(ctx context.Context, args []string, c *console) int {

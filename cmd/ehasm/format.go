@@ -38,7 +38,7 @@ func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
 
 // declareLabels declares --labels and returns its value.
 func declareLabels(fs *pflag.FlagSet) *[]string {
-	return fs.StringSlice("labels", []string{"comm"}, "label samples with `LIST`, as pid,tid,host or none (pprof)")
+	return fs.StringSlice("labels", []string{"comm"}, "label samples with `LIST`, such as pid,tid,host; or none (pprof)")
 }
 
 // namingFlags have an effect in the formats that have names.

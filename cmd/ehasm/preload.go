@@ -41,9 +41,9 @@ program is linked with AddressSanitizer, its runtime is put first. A process who
 could not be taken over says so at exit, and why. Signals that are ignored when preload
 starts have their default action in the program, except SIGHUP and SIGINT.
 
-With --system nothing is run. preload makes the eh_elfs in /usr/lib/ehasm, for which it must
-be root, and prints the drop-in that preloads the libraries into a service whose ExecStart= is
-COMMAND. The service writes no cache. See also 'ehasm build --system'.
+With --system preload runs nothing. As root, it makes the eh_elfs in /usr/lib/ehasm. It prints
+a systemd drop-in that preloads the libraries into the service whose ExecStart= is COMMAND.
+The service itself makes no eh_elfs. See also 'ehasm build --system'.
 
 The library is looked for beside the ehasm command, in ../lib and ../lib/x86_64-linux-gnu
 from there, and in build/runtime, where 'make runtime' puts it; EHASM_PRELOAD_LIBRARY
@@ -92,7 +92,7 @@ func preloadVerb() verb {
 		fs.StringArrayVar(&opt.with, "with", nil, "also build for `PATH`, a file or folder; may be repeated")
 		declareJobs(fs, &opt.jobs, "compile `N` files at a time")
 		fs.BoolVar(&opt.code.NoExceptions, "no-exceptions", false, "leave C++ exceptions to the system's libgcc")
-		fs.BoolVar(&opt.system, "system", false, "do not run COMMAND: fill the system's cache, print a drop-in for its systemd unit")
+		fs.BoolVar(&opt.system, "system", false, "do not run COMMAND: fill the cache of all users, print a drop-in for its systemd unit")
 		tables := declareTables(fs)
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "do not report objects whose eh_elf cannot be made, and nothing at exit")
 		return func(ctx context.Context, args []string, c *console) int {

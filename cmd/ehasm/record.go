@@ -24,8 +24,8 @@ import (
 
 const recordHelp = `Profile a program while it runs. record unwinds stacks in the kernel's ring buffers,
 through eh_elfs and rows on demand, and writes only the profile, with names. There is
-no perf.data, and stacks are complete: if the kernel's copy of a stack is too short,
-the rest is read from the program and used if the two still fit.
+no perf.data. If the kernel's copy of a stack is too short, record reads the rest from
+the program, and uses it if two earlier samples of the thread agree.
 
 Usage:
   ehasm record [flags] [--] COMMAND [ARGUMENT...]
@@ -48,10 +48,11 @@ is still written. The recording ends with the command, with the processes of -p,
 sample, record says why; with -p and -a the exit status is then 1.
 
 Samples are taken by the processor's cycles if it counts them, otherwise by cpu-clock.
--e takes software events (page-faults, minor-faults, major-faults, context-switches,
-cpu-migrations, task-clock) and hardware events (instructions, branch-misses, ...), also
-several; .pb.gz has values for each. Each fault, switch and migration is a sample, or with -c
-each Nth.
+-e takes one or several software events (page-faults, minor-faults, major-faults,
+context-switches, cpu-migrations, task-clock) and hardware events (instructions,
+branch-misses, ...); .pb.gz has values for each. Each fault, switch and migration is a
+sample; with -c, every Nth is.
+
 --off-cpu counts the time that threads are blocked, by the stack that blocks them: in
 .pb.gz nanoseconds, in .svg and .folded microseconds. It needs the right to see the kernel.
 
@@ -80,9 +81,10 @@ to the folder of -o, if there is one. Other users can read the command line: kee
 headers in a file, --push-header @FILE, or in the environment variable EHASM_PUSH_HEADER, a
 line each.
 
---labels takes any of comm, pid, tid, executable, build-id, cgroup, container, host and cpu
-for the samples of pprof files; the keys there are OpenTelemetry's, such as process.pid.
-With -a the default is comm,pid,tid, unless profiles are pushed.
+--labels takes a list of comm, pid, tid, executable, build-id, cgroup, container, host and
+cpu, or none. Samples of pprof files get these labels, with OpenTelemetry's keys, such as
+process.pid.
+With -a and without --push the default is comm,pid,tid.
 
 Without privileges you can record your own programs, without the time that they spend in
 the kernel. For that time, for other users' programs and for -a, be root, have
@@ -151,7 +153,7 @@ func recordVerb() verb {
 		fs.StringArrayVar(&opt.Push.Labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
 		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such; may be repeated")
 		fs.StringSliceVarP(&opt.Sampling.Events, "event", "e", nil, "sample at this `EVENT`: cycles, cpu-clock, page-faults, ...; several: a,b")
-		fs.Uint64VarP(&opt.Sampling.Period, "count", "c", 0, "take a sample each `N` events, instead of -F a second")
+		fs.Uint64VarP(&opt.Sampling.Period, "count", "c", 0, "take a sample every `N` events, instead of -F N a second")
 		fs.IntVar(&opt.Sampling.Copy, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 64000 if that is too few")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
 		fs.IntVar(&opt.Sampling.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
@@ -296,7 +298,7 @@ func (opt *recordOptions) parseLabels(names []string, given bool) (err error) {
 	case given && !slices.Contains(opt.Output.Format.Settings, "labels"):
 		return fmt.Errorf("--labels has no effect in the format %s", opt.Output.Format.Name)
 	case opt.Output.Labels&^labels.Comm != 0 && (opt.Inside.Alloc != "" || opt.Inside.Timers):
-		return errors.New("--alloc and --preload have only the label comm")
+		return errors.New("--alloc and --preload allow no label but comm")
 	}
 	if !slices.Contains(opt.Output.Format.Settings, "labels") {
 		opt.Output.Labels = labels.Comm // others would only make more stacks different
@@ -318,7 +320,7 @@ func (opt *recordOptions) findFormat(format string) (err error) {
 	case opt.Output.Format != nil:
 		return nil
 	case stackfmt.ByPath(opt.Output.Path, chainsSpec()) != nil:
-		return fmt.Errorf("-o %s: want --raw FILE, and then: ehasm script -o %s FILE", path, path)
+		return fmt.Errorf("-o %s: record with --raw FILE, then run: ehasm script -o %s FILE", path, path)
 	default:
 		return fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json, .json.gz, .trace.json or .perf.txt, or --format", path)
 	}
@@ -392,9 +394,9 @@ func (opt *recordOptions) takeEvents() error {
 	case given > 1:
 		return errors.New("--off-cpu, --faults and --event exclude each other")
 	case slices.Contains(s.Events, "off-cpu") && (several || s.Period > 0):
-		return errors.New("off-cpu goes with neither other events nor -c")
+		return errors.New("off-cpu excludes other events and -c")
 	case several && (opt.Run.Top || opt.Push.URL != ""):
-		return errors.New("several events go with neither --top nor --push")
+		return errors.New("several events exclude --top and --push")
 	}
 	return nil
 }
@@ -402,7 +404,7 @@ func (opt *recordOptions) takeEvents() error {
 // oneValue returns an error if the format adds up samples that cannot be added up.
 func (opt *recordOptions) oneValue() error {
 	if f := opt.Output.Format; len(opt.Sampling.Events) > 1 && !f.Samples && !f.Values {
-		return fmt.Errorf("the format %s has one value a stack: for several events want .pb.gz, .json, .perf.txt or a timeline", f.Name)
+		return fmt.Errorf("the format %s holds one event: for several want .pb.gz, .json, .perf.txt or a timeline", f.Name)
 	}
 	return nil
 }

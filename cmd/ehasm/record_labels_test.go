@@ -56,9 +56,9 @@ func TestRecordLabels(t *testing.T) {
 		assert.Equal(t, want, opt.Output.Labels)
 	}
 	for text, args := range map[string][]string{
-		`--labels: "x": want none, or some of comm, pid`: {"--labels", "x", "true"},
-		"--labels has no effect in the format svg":       {"--labels", "pid", "-o", "p.svg", "true"},
-		"--alloc and --preload have only the label comm": {"--labels", "pid", "--alloc", "true"},
+		`--labels: unknown label "x": want none, or a list of comm, pid`: {"--labels", "x", "true"},
+		"--labels has no effect in the format svg":                       {"--labels", "pid", "-o", "p.svg", "true"},
+		"--alloc and --preload allow no label but comm":                  {"--labels", "pid", "--alloc", "true"},
 	} {
 		r := recordIn(t, dir, args...)
 		assert.Equal(t, 2, r.code)

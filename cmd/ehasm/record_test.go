@@ -89,7 +89,7 @@ func TestRecordStatus(t *testing.T) {
 		{2, "nothing to record", nil},
 		{2, "-a records everything, without a command", []string{"-a", "true"}},
 		{2, "unknown suffix: want .pb.gz", []string{"-o", "x.txt", "true"}},
-		{2, "-o x.perf.data: want --raw FILE, and then: ehasm script -o x.perf.data FILE", []string{"-o", "x.perf.data", "true"}},
+		{2, "-o x.perf.data: record with --raw FILE, then run: ehasm script -o x.perf.data FILE", []string{"-o", "x.perf.data", "true"}},
 		{2, "--refill \"x\"", []string{"--refill", "x", "true"}},
 		{2, "want a power of two", []string{"--ring", "5", "true"}},
 		{2, "--cgroup goes with -a", []string{"--cgroup", "/", "true"}},
@@ -272,7 +272,7 @@ func TestRecordUnprivileged(t *testing.T) {
 	assertRawAsFolded(t, dir, as)
 	r = as("--off-cpu", "-o", "q.folded", "sleep", "0.01")
 	assert.Equal(t, 1, r.code)
-	assert.Contains(t, r.stderr, "off-cpu: threads leave the processor in the kernel")
+	assert.Contains(t, r.stderr, "off-cpu: occurs in the kernel, which this user may not sample")
 	for _, args := range [][]string{{"-a"}, {"-p", "1"}} {
 		r = as(append([]string{"-o", "q.folded"}, args...)...)
 		assert.Equal(t, 1, r.code)

@@ -53,9 +53,9 @@ Formats:
              registers: small, safer to share, and quickly read by perf and other tools
 
 Without --format the name of -o's FILE chooses: .svg, .folded, .json, .pb.gz,
-.perf.txt, .json.gz (firefox), .trace.json, perf.data. In folded, stacks whose outermost frame is
-unknown begin with [truncated]. Functions of the kernel end in _[k], those compiled
-at run time in _[j], inlined ones in _[i].
+.perf.txt, .json.gz (firefox), .trace.json, perf.data. In folded, stacks whose
+outermost frame is unknown begin with [truncated]. Functions of the kernel end in
+_[k], those compiled at run time in _[j], inlined ones in _[i].
 
 With --before a flame graph shows how the shares of functions differ from those of
 another recording: red for more, blue for less.
@@ -71,8 +71,9 @@ DEBUGINFOD_URLS, if that is set, and keeps them where gdb and perf do.
 .BTF sections (for the running kernel, from /sys/kernel/btf), else from mangled names. A
 function without any of these keeps its plain name.
 
---labels takes any of comm, pid, tid, executable, build-id, cgroup, container, host and cpu
-for the samples of pprof files; the keys there are OpenTelemetry's, such as process.pid.
+--labels takes a list of comm, pid, tid, executable, build-id, cgroup, container, host and
+cpu, or none. Samples of pprof files get these labels, with OpenTelemetry's keys, such as
+process.pid.
 
 Some code has no unwind information: code compiled at run time, the C run-time's
 startup files, some assembler code. There the walk goes on by frame pointer, which

@@ -42,7 +42,7 @@ func kinds() []kind {
 		{Cgroup, "cgroup", "process.linux.cgroup"}, {Container, "container", "container.id"}, {Host, "host", HostName}, {CPU, "cpu", "cpu.logical_number"}}
 }
 
-// HostName is the key of a label that all samples have.
+// HostName is the key of the label that is the same for all samples of a recording.
 const HostName = "host.name"
 
 // Names returns the names of all labels.
@@ -54,7 +54,7 @@ func Names() string {
 	return strings.Join(names, ", ")
 }
 
-// Parse returns the set of some names; "none" is no label.
+// Parse returns the set of labels with these names; "none" alone names no label.
 func Parse(names []string) (set Set, err error) {
 	for _, name := range names {
 		found := name == "none" && len(names) == 1
@@ -65,7 +65,7 @@ func Parse(names []string) (set Set, err error) {
 			}
 		}
 		if !found {
-			return 0, fmt.Errorf("%q: want none, or some of %s", name, Names())
+			return 0, fmt.Errorf("unknown label %q: want none, or a list of %s", name, Names())
 		}
 	}
 	return set, nil

@@ -19,7 +19,7 @@ func TestParse(t *testing.T) {
 	assert.Zero(t, none)
 	for _, names := range [][]string{{"x"}, {""}, {"none", "pid"}, {"PID"}} {
 		_, err := Parse(names)
-		assert.ErrorContains(t, err, "want none, or some of comm, pid, tid, executable", names)
+		assert.ErrorContains(t, err, "want none, or a list of comm, pid, tid, executable", names)
 	}
 }
 

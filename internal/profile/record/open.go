@@ -54,8 +54,8 @@ func (op *opened) newlyLost() (samples, side uint64) {
 // KernelNeeds says who may look at the kernel.
 const KernelNeeds = "that needs root, CAP_PERFMON or kernel.perf_event_paranoid of at most 1"
 
-// errSwitches says why threads cannot be seen to block.
-var errSwitches = errors.New("threads leave the processor in the kernel: " + KernelNeeds)
+// errSwitches says why an event that occurs only in the kernel cannot be sampled.
+var errSwitches = errors.New("occurs in the kernel, which this user may not sample: " + KernelNeeds)
 
 // attrBytes returns the attributes as the kernel has them.
 func attrBytes(a *perfevent.Attr) []byte {

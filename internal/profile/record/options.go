@@ -112,7 +112,7 @@ func DefaultEvent() *Event {
 	return all[1]
 }
 
-// SetPeriod has a sample taken each n events, instead of some a second.
+// SetPeriod makes the kernel take a sample every n events, instead of at Options.Frequency.
 func (e *Event) SetPeriod(n uint64) { e.every = n }
 
 // EventByName returns the event of this name.
@@ -125,9 +125,9 @@ func EventByName(name string) (*Event, error) {
 		names = append(names, e.Name)
 	}
 	if strings.ContainsAny(name, ":/{") { // tracepoints, probes, modifiers, groups
-		return nil, fmt.Errorf("event %q is not recorded: use 'perf record --call-graph dwarf -e %s', and then 'ehasm script'", name, name)
+		return nil, fmt.Errorf("record does not take event %q: use 'perf record --call-graph dwarf -e %s', and then 'ehasm script'", name, name)
 	}
-	return nil, fmt.Errorf("unknown event %q: want some of %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("unknown event %q: want one or more of %s", name, strings.Join(names, ", "))
 }
 
 func (e *Event) stackfmt() *stackfmt.Event {

@@ -57,7 +57,7 @@ func (s *Sampling) events(to *record.Options) error {
 			return err
 		}
 		if slices.ContainsFunc(list, func(other *record.Event) bool { return other.Name == e.Name }) {
-			return fmt.Errorf("%s is there twice", name)
+			return fmt.Errorf("%s is named twice", name)
 		}
 		list = append(list, e)
 	}

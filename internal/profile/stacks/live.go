@@ -50,9 +50,9 @@ func (r *run) ofProcesses(ctx context.Context) (any bool) {
 	}
 	switch {
 	case refused > 0 && any:
-		r.c.Note("processes", fmt.Errorf("%d may not be looked at; root may", refused))
+		r.c.Note("processes", fmt.Errorf("no permission to read %d of them; root has it", refused))
 	case refused > 0:
-		r.c.Fail("processes", fmt.Errorf("none of %d may be looked at; root may", refused))
+		r.c.Fail("processes", fmt.Errorf("no permission to read any of %d; root has it", refused))
 	case !any && len(r.Processes.PIDs) == 0:
 		r.c.Fail("processes", errors.New("all have ended"))
 	}
