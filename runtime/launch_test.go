@@ -60,7 +60,7 @@ func TestPreloadLauncher(t *testing.T) {
 	require.NoError(t, os.WriteFile(script,
 		[]byte("#!/bin/sh\nLD_PRELOAD="+other+"${LD_PRELOAD:+:$LD_PRELOAD} exec \"$@\"\n"), 0o755))
 	want := "ehunwind: traced: none of 1 stacks was taken over: there is no eh_elf for " + other +
-		"; 'ehasm preload --with PATH' makes one\n"
+		"; 'ehasm build --cache PATH' makes one, or says why not\n"
 	_, said := ehasmPreload(t, k, nil, script, program)
 	assert.Equal(t, want, said)
 	_, said = ehasmPreload(t, k, nil, "-q", script, program)
@@ -140,7 +140,7 @@ func TestPreloadThrows(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(eh, "none.eh_elf.so")))
 	env := []string{"EHASM_PRELOADED=0", "LD_PRELOAD=" + k.path("libehunwind-preload.so") + ":" + k.path("libgcc/libgcc_s.so.1")}
 	assert.Equal(t, "ehunwind: none: none of its exceptions was taken over: there is no eh_elf for "+none+
-		"; 'ehasm preload --with PATH' makes one\n", k.mustRun(t, eh, env, none))
+		"; 'ehasm build --cache PATH' makes one, or says why not\n", k.mustRun(t, eh, env, none))
 	said := k.mustRun(t, eh, append(env, "EHASM_STATS=1"), none)
 	assert.Contains(t, said, "exceptions: on, 0 throws taken over, 100 handed over, ")
 	assert.Regexp(t, "the last throw was handed over at 0x[0-9a-f]+ in "+none+", which has no eh_elf\n", said)

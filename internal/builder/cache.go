@@ -97,6 +97,9 @@ func CacheNames(ctx context.Context, paths []string) (map[string]bool, error) {
 	for _, p := range found.Problems {
 		return nil, fmt.Errorf("%s: %w", shown.Name(p.Path), p.Err)
 	}
+	if len(found.Inputs) == 0 {
+		return nil, errors.New("no executable or shared object there: nothing is removed")
+	}
 	names := make(map[string]bool)
 	vdso := find.Find(ctx, nil, find.Options{VDSO: true}).Inputs
 	for _, in := range slices.Concat(found.Inputs, vdso) {

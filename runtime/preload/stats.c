@@ -43,7 +43,7 @@ static void say_why(const char *what, uint64_t stopped, const char *otherwise)
     else if (!path)
         strcpy(why, "the last leads through code of no object");
     else if (!eh_elf)
-        snprintf(why, sizeof why, "there is no eh_elf for %s; 'ehasm preload --with PATH' makes one", path);
+        snprintf(why, sizeof why, "there is no eh_elf for %s; 'ehasm build --cache PATH' makes one, or says why not", path);
     else
         snprintf(why, sizeof why, "the last leads through %s, whose table ends at %#" PRIx64, path, stopped);
     ehu_say_("ehunwind: %s: none of %s was taken over: %s\n", program_invocation_short_name, what, why);
