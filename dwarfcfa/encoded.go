@@ -92,11 +92,9 @@ func (e PointerEncoding) PointerSize() int {
 	return 0
 }
 
-// Contents returns the section of the object's image that holds addr, or if The bytes are read anew
-// in each call.
-// there is none the segment, with the address of its first byte. data holds the
-// bytes that the file has for it. It is an error if the file has no byte for
-// addr.
+// Contents returns the section of the object's image that holds addr, or if there is none, the
+// segment, with the address of its first byte. data holds the file's bytes for it, read anew in
+// each call. It is an error if the file has no byte for addr.
 func (o *Object) Contents(addr Addr) (name string, start Addr, data []byte, err error) {
 	if s := o.holding(addr); s != nil {
 		data, err = o.contents(s)

@@ -51,6 +51,11 @@ func waitBlocked(t *testing.T, pid, threads int) {
 			return false
 		}
 		for _, task := range tasks {
+			// A thread that is stopped or wakes up has the system call's number, too.
+			stat, err := os.ReadFile(filepath.Join(filepath.Dir(task), "stat"))
+			if err != nil || !strings.Contains(string(stat), ") S ") {
+				return false
+			}
 			if b, err := os.ReadFile(task); err != nil || !blocked.Match(b) {
 				return false
 			}
