@@ -118,8 +118,7 @@ func TestStackEuStack(t *testing.T) {
 	want := euStack(t, "-p", strconv.Itoa(pid))
 	require.Len(t, want, 6)
 	for _, flags := range [][]string{{"--merge=false"}, {"--merge=false", "--no-lines"}, {"--consistent"}} {
-		waitBlocked(t, pid, 6)
-		r := ehasm(t, append([]string{"stack", strconv.Itoa(pid)}, flags...)...)
+		r := stackOfBlocked(t, pid, want, append([]string{strconv.Itoa(pid)}, flags...)...)
 		assert.Zero(t, r.code, r.stderr)
 		assert.Equal(t, want, pcsOf(r.stdout), "%q", flags)
 		assert.NotContains(t, r.stdout, "incomplete")
