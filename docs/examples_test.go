@@ -4,21 +4,19 @@ package docs
 
 import (
 	"bufio"
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ehasm/ehasm/abi"
 )
 
 // TestReadmeExamples: the programs in the README are those of examples, which tests run.
@@ -110,12 +108,12 @@ func TestExampleStacks(t *testing.T) {
 	_, err = bufio.NewReader(from).ReadString('\n')
 	require.NoError(t, err)
 	pid := strconv.Itoa(cmd.Process.Pid)
-	waitBlocked(t, pid)
+	testtool.WaitBlocked(t, cmd.Process.Pid, 6)
 
 	said, err := exec.Command("gdb", "-q", "-batch", "-iex", "set debuginfod enabled off", "-p", pid, "-x",
 		script).Output()
 	require.NoError(t, err)
-	waitBlocked(t, pid) // again: a system call that gdb has interrupted begins anew once the thread gets a CPU
+	testtool.WaitBlocked(t, cmd.Process.Pid, 6) // again: a system call that gdb has interrupted begins anew once the thread gets a CPU
 	_, list, found := strings.Cut(string(said), "\nthread ")
 	require.True(t, found, "%s", said)
 	list, _, _ = strings.Cut(list, "\n[Inferior ")
@@ -131,7 +129,7 @@ func TestExampleStacks(t *testing.T) {
 		if have = exampleStacks(t, example, pid, nameless); slices.Equal(have, want) {
 			break
 		}
-		waitBlocked(t, pid)
+		testtool.WaitBlocked(t, cmd.Process.Pid, 6)
 	}
 	require.Len(t, have, len(want))
 	for i, line := range want {
@@ -163,27 +161,4 @@ func exampleStacks(t *testing.T, example, pid string, nameless map[string]bool) 
 		}
 	}
 	return list
-}
-
-// waitBlocked waits until all threads of a process are blocked in a read, a lock or pause.
-func waitBlocked(t *testing.T, pid string) {
-	t.Helper()
-	blocked := regexp.MustCompile(`^(0|34|202) `)
-	require.Eventually(t, func() bool {
-		tasks, err := filepath.Glob("/proc/" + pid + "/task/*/syscall")
-		if err != nil || len(tasks) != 6 {
-			return false
-		}
-		for _, task := range tasks {
-			// A thread that is stopped or wakes up has the system call's number, too.
-			stat, err := os.ReadFile(filepath.Join(filepath.Dir(task), "stat"))
-			if err != nil || !bytes.Contains(stat, []byte(") S ")) {
-				return false
-			}
-			if b, err := os.ReadFile(task); err != nil || !blocked.Match(b) {
-				return false
-			}
-		}
-		return true
-	}, time.Minute, time.Millisecond)
 }

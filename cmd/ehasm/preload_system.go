@@ -22,12 +22,10 @@ func printDropIn(ctx context.Context, programs, libraries []string, opt *preload
 		return exitFailed
 	}
 	for _, path := range libraries { // they become part of a process with the service's rights
-		f, err := trust.Open(path)
-		if err != nil {
+		if err := trust.Check(path); err != nil {
 			c.fail(path, err)
 			return exitFailed
 		}
-		f.Close()
 	}
 	options := builder.Options{Code: opt.code, Cache: builder.SystemCache, Workers: opt.jobs}
 	if !builder.FillForPrograms(ctx, append(programs, opt.with...), libraries, true, options, filling(c, opt.quiet)) {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/testing/testtool"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -51,7 +53,7 @@ func TestStackGdb(t *testing.T) {
 	out, err := exec.Command("gcore", "-o", core, strconv.Itoa(pid)).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	core += fmt.Sprintf(".%d", pid)
-	waitBlocked(t, pid, 606)
+	testtool.WaitBlocked(t, pid, 606)
 	want := gdbStacks(t, "-p", strconv.Itoa(pid))
 	require.Len(t, want, 606)
 	for _, args := range [][]string{{strconv.Itoa(pid)}, {core}, {"--consistent", strconv.Itoa(pid)}} {
@@ -68,7 +70,7 @@ func TestStackGdb(t *testing.T) {
 func stackOfBlocked(t *testing.T, pid int, want map[string][]string, args ...string) (r result) {
 	t.Helper()
 	for range 10 {
-		waitBlocked(t, pid, len(want))
+		testtool.WaitBlocked(t, pid, len(want))
 		r = ehasm(t, append([]string{"stack"}, args...)...)
 		if reflect.DeepEqual(want, pcsOf(r.stdout)) {
 			break

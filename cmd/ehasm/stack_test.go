@@ -36,32 +36,8 @@ func startStacks(t *testing.T, more int, flags ...string) (program string, pid i
 			flags...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	pid = startTarget(t, program, strconv.Itoa(more))
-	waitBlocked(t, pid, 6+more)
+	testtool.WaitBlocked(t, pid, 6+more)
 	return program, pid
-}
-
-// waitBlocked waits until the threads of startStacks' program are blocked. A look at them interrupts their system calls,
-// which begin anew once each has a CPU for a moment.
-func waitBlocked(t *testing.T, pid, threads int) {
-	t.Helper()
-	blocked := regexp.MustCompile(`^(0|34|202) `) // read, pause, futex
-	require.Eventually(t, func() bool {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
-		if err != nil || len(tasks) != threads {
-			return false
-		}
-		for _, task := range tasks {
-			// A thread that is stopped or wakes up has the system call's number, too.
-			stat, err := os.ReadFile(filepath.Join(filepath.Dir(task), "stat"))
-			if err != nil || !strings.Contains(string(stat), ") S ") {
-				return false
-			}
-			if b, err := os.ReadFile(task); err != nil || !blocked.Match(b) {
-				return false
-			}
-		}
-		return true
-	}, hang, time.Millisecond)
 }
 
 // startTarget starts a program, waits for the line that says that it is ready, and ends it with the test.
@@ -124,7 +100,7 @@ func TestStackEuStack(t *testing.T) {
 		assert.NotContains(t, r.stdout, "incomplete")
 		assert.NotContains(t, r.stdout, "guessed")
 	}
-	waitBlocked(t, pid, 6)
+	testtool.WaitBlocked(t, pid, 6)
 	r := shallow(ehasm(t, "stack", "-p", strconv.Itoa(pid)))
 	for _, text := range []string{
 		fmt.Sprintf("process %d (stacks)\n", pid), "(stacks), blocked in pause:\n", "(reader), blocked in read(",
@@ -136,7 +112,7 @@ func TestStackEuStack(t *testing.T) {
 	}
 	assert.NotContains(t, r.stdout, "\x1b")
 
-	waitBlocked(t, pid, 6)
+	testtool.WaitBlocked(t, pid, 6)
 	core := filepath.Join(t.TempDir(), "core")
 	out, err := exec.Command("gcore", "-o", core, strconv.Itoa(pid)).CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -74,9 +74,8 @@ func ForSystem(inputs []*find.Input) (list []*find.Input, given, refused []find.
 			list = append(list, in)
 			continue
 		}
-		f, err := trust.Open(in.Path)
+		err := trust.Check(in.Path)
 		if err == nil {
-			f.Close()
 			list = append(list, in)
 			continue
 		}

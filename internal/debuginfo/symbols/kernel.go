@@ -48,13 +48,24 @@ func Kallsyms(path string) (*Kernel, error) {
 		return nil, err
 	}
 	defer f.Close()
-	k := &Kernel{}
-	if k.text, k.pages, err = mapText(f); err != nil {
+	return readKernel(f, "")
+}
+
+// readKernel reads the symbols of a file. The error is errStale if it does not begin with head.
+func readKernel(f *os.File, head string) (*Kernel, error) {
+	text, pages, err := mapText(f)
+	if err != nil {
 		return nil, err
 	}
-	if err := k.index(); err != nil {
+	k := &Kernel{text: text, pages: pages}
+	if !strings.HasPrefix(text, head) {
+		err = errStale
+	} else if err = k.index(); err != nil {
+		err = fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	if err != nil {
 		k.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	return k, nil
 }

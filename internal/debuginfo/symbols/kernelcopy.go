@@ -68,18 +68,7 @@ func (c KernelCopy) read() (*Kernel, error) {
 		return nil, err
 	}
 	defer f.Close()
-	k := &Kernel{}
-	if k.text, k.pages, err = mapText(f); err != nil {
-		return nil, err
-	}
-	if err = errStale; strings.HasPrefix(k.text, c.head()) {
-		err = k.index()
-	}
-	if err != nil {
-		k.Close()
-		return nil, err
-	}
-	return k, nil
+	return readKernel(f, c.head())
 }
 
 func (c KernelCopy) head() string { return kernelCopyHead + c.Boot + "\n" }

@@ -21,3 +21,12 @@ var ErrUntrusted = errors.New("not trusted")
 
 // maxLinks is how many symbolic links a path may lead through; Linux follows as many.
 const maxLinks = 40
+
+// Check returns the error of Open: why the file at path is not trusted.
+func Check(path string) error {
+	f, err := Open(path)
+	if err == nil {
+		f.Close()
+	}
+	return err
+}

@@ -34,12 +34,14 @@ const (
 type kind struct {
 	set       Set
 	name, key string
+	number    bool // the convention's value is a number
 }
 
 func kinds() []kind {
-	return []kind{{Comm, "comm", "comm"}, {PID, "pid", "process.pid"}, {TID, "tid", "thread.id"},
-		{Executable, "executable", "process.executable.name"}, {BuildID, "build-id", "process.executable.build_id.gnu"},
-		{Cgroup, "cgroup", "process.linux.cgroup"}, {Container, "container", "container.id"}, {Host, "host", HostName}, {CPU, "cpu", "cpu.logical_number"}}
+	return []kind{{Comm, "comm", "comm", false}, {PID, "pid", "process.pid", true}, {TID, "tid", "thread.id", true},
+		{Executable, "executable", "process.executable.name", false}, {BuildID, "build-id", "process.executable.build_id.gnu", false},
+		{Cgroup, "cgroup", "process.linux.cgroup", false}, {Container, "container", "container.id", false},
+		{Host, "host", HostName, false}, {CPU, "cpu", "cpu.logical_number", true}}
 }
 
 // HostName is the key of the label that is the same for all samples of a recording.
@@ -154,11 +156,14 @@ func containerID(cgroup string) string {
 
 // Convention returns the key that OpenTelemetry has for a key of a profile's label, and whether its value is a number.
 func Convention(key string) (name string, number bool) {
-	switch key {
-	case "comm":
-		return "thread.name", false
-	case "process.pid", "thread.id", "cpu.logical_number":
-		return key, true
+	for _, k := range kinds() {
+		switch {
+		case k.key != key:
+		case k.set == Comm:
+			return "thread.name", false
+		default:
+			return key, k.number
+		}
 	}
 	return key, false
 }

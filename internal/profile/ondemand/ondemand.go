@@ -252,12 +252,7 @@ func (d *Maker) believed(name, path string) bool {
 	if path != place && path != strings.TrimSuffix(place, " (deleted)") {
 		return false
 	}
-	f, err := trust.Open(path)
-	if err != nil {
-		return false
-	}
-	f.Close()
-	return true
+	return trust.Check(path) == nil
 }
 
 // has undoes want: the cached eh_elf is good.
