@@ -16,7 +16,7 @@ import (
 // TraceSpec describes Chrome's Trace Event Format, in which samples refer to a dictionary of frames with their callers.
 func TraceSpec() *stackfmt.Spec {
 	return &stackfmt.Spec{Name: "trace", Suffixes: []string{".trace.json"}, Samples: true, Settings: []string{"lines"},
-		View: "a timeline: open FILE at https://www.speedscope.app, or with another viewer of Chrome's traces",
+		View: "a timeline: open FILE at https://www.speedscope.app",
 		New:  func(stackfmt.Options) stackfmt.Format { return &timeline{write: writeTrace} }}
 }
 
