@@ -34,15 +34,21 @@ func Cut(name string) string {
 
 // Demangle turns the mangled name of a C++, Rust, D or OCaml function into the one in
 // the source, without parameters, as perf prints it; other names are returned
-// unchanged. Mangled names above 8 KiB, and names with many expansions of packs, are not demangled. The result is as short as Cut makes it.
+// unchanged. The name of a linkage table's entry keeps its @plt. Mangled names above 8 KiB, and names with many expansions of
+// packs, are not demangled. The result is as short as Cut makes it.
 func Demangle(name string) string {
-	if plain, ok := demangleOCaml(name); ok {
-		return Cut(plain)
+	mangled, entry := strings.CutSuffix(name, pltMark)
+	plain, ok := demangleOCaml(mangled)
+	if !ok {
+		if !strings.HasPrefix(mangled, "_") || !affordable(mangled) {
+			return Cut(name)
+		}
+		plain = plainShift(filter(mangled, demangle.NoParams))
 	}
-	if !strings.HasPrefix(name, "_") || !affordable(name) {
-		return Cut(name)
+	if entry {
+		plain += pltMark
 	}
-	return Cut(plainShift(filter(name, demangle.NoParams)))
+	return Cut(plain)
 }
 
 // affordable reports whether package demangle takes less than a second for a name, about. It expands template parameter packs (Dp, sp)
@@ -59,10 +65,10 @@ func filter(name string, option demangle.Option) string {
 }
 
 // DemangleParameters returns the parameters in the mangled name of a C++ function, in
-// parentheses, with what follows them: (int) const. It returns "" for other names, and for
+// parentheses, with what follows them: (int) const. It returns "" for other names, for entries of linkage tables, and for
 // those that Demangle does not demangle or cuts.
 func DemangleParameters(name string) string {
-	if !strings.HasPrefix(name, "_Z") || !affordable(name) {
+	if !strings.HasPrefix(name, "_Z") || strings.HasSuffix(name, pltMark) || !affordable(name) {
 		return ""
 	}
 	full, plain := filter(name, demangle.NoClones), filter(name, demangle.NoParams)

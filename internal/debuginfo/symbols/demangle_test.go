@@ -14,6 +14,11 @@ import (
 func TestDemangle(t *testing.T) {
 	for name, want := range map[string]string{
 		"_ZN3foo3barEi":                         "foo::bar",
+		"_ZN3foo3barEi@plt":                     "foo::bar@plt",
+		"_ZNSt14error_categoryD2Ev@plt":         "std::error_category::~error_category@plt",
+		"_RNvC6_123foo3bar@plt":                 "123foo::bar@plt",
+		"plain@plt":                             "plain@plt",
+		"camlStdlib__List__map_233@plt":         "Stdlib.List.map_233@plt",
 		"plain":                                 "plain",
 		"_ZN1CIXrsLi3ELi1EEE1fEv":               "C<(3)>>(1)>::f",
 		"_ZN1CIXrsrsLi3ELi1ELi2EEE1fEv":         "C<((3)>>(1))>>(2)>::f",

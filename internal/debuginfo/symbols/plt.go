@@ -7,6 +7,9 @@ import (
 	"io"
 )
 
+// pltMark ends the name of an entry of a procedure linkage table.
+const pltMark = "@plt"
+
 // plt names the entries of the procedure linkage tables after the functions that
 // their relocations name: NAME@plt, as objdump and perf do. An entry jumps to the
 // address in a slot that a relocation fills (x86-64 psABI 5.2), or pushes the
@@ -36,7 +39,7 @@ func plt(f *elf.File) []Symbol {
 			start := sec.Addr + at
 			if n := entryName(code[at:at+size], start, slots, byNumber); n != "" && len(n) <= room {
 				room -= len(n)
-				list = append(list, Symbol{Start: start, End: start + size, Name: n + "@plt", rank: rankLocal})
+				list = append(list, Symbol{Start: start, End: start + size, Name: n + pltMark, rank: rankLocal})
 			}
 		}
 	}
