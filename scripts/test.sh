@@ -26,10 +26,15 @@ run() { # run FOLDER: its module's tests
 	(cd "$1" && go test -v -timeout 20m ./... 2>&1) | tee -a build/test.log | grep --line-buffered -E '^(ok|FAIL|panic)|--- (SKIP|FAIL)'
 	return "${PIPESTATUS[0]}"
 }
+failures() { # what each failed test wrote, its last 60 lines; of panics and of what does not compile, the lines after
+	awk '/^=== RUN +[^\/]*$/ { n = 0 } { line[n++] = $0 }
+		/^--- FAIL/ { for (i = n > 60 ? n - 60 : 0; i < n; i++) print line[i]; n = 0 }' build/test.log | head -300
+	grep -n -A40 -E '^panic|^fatal|^# ' build/test.log | head -200
+}
 status=0
 run . || status=1
 run bench || status=1
-[ $status -eq 0 ] || grep -n -A40 -E -- '--- FAIL|^panic|^fatal|^# ' build/test.log | head -200
+[ $status -eq 0 ] || failures
 
 echo "== fuzz targets, ${FUZZTIME:=2000x} inputs each"
 scripts/fuzz.sh "$FUZZTIME" 2>&1 | tee build/fuzz.log | grep --line-buffered -E '^(ok|FAIL|---|fuzz: [a-z.])' | grep --line-buffered -v elapsed
