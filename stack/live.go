@@ -121,7 +121,7 @@ func (l *Live) readMaps() error {
 	}
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
-		return noProcess()
+		return noProcess(l.pid)
 	case err != nil:
 		return refused(l.pid, l.pid, err)
 	case len(list) == 0:

@@ -189,10 +189,10 @@ func noMemory(pid int32) error {
 	case state == ended:
 		return fmt.Errorf("%w, and its parent has not waited for it yet", ErrEnded)
 	case state == "":
-		return noProcess()
+		return noProcess(pid)
 	}
 	return errors.New("a kernel thread: it has no stack in user space")
 }
 
-// noProcess is ErrNoProcess, unless /proc shows no process at all.
-func noProcess() error { return cmp.Or(procfs.Mounted(), ErrNoProcess) }
+// noProcess is ErrNoProcess, unless /proc shows no process at all, or not this one to this user.
+func noProcess(pid int32) error { return cmp.Or(procfs.NotShown(pid), ErrNoProcess) }

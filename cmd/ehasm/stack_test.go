@@ -468,3 +468,19 @@ func TestStackNoProc(t *testing.T) {
 		assert.Equal(t, "ehasm: "+who+": /proc, where the kernel shows processes, is not mounted\n", string(out))
 	}
 }
+
+// TestHiddenProcess: where /proc hides other users' processes, no message denies that they are there.
+func TestHiddenProcess(t *testing.T) {
+	testtool.NeedRoot(t, "to mount /proc")
+	_, pid := startStacks(t, 0)
+	prog := goBuild(t)
+	out, err := exec.Command("unshare", "--mount", "--propagation", "unchanged", "bash", "-c",
+		`mount --make-private /proc && mount -t proc -o hidepid=2 proc /proc || exit
+		cd / # the test's folder may be closed to the other user
+		for args in "stack $1" "record -p $1 -d 1 --format=folded -o /dev/null" "build --pid $1"; do
+			setpriv --reuid 65534 --regid 65534 --clear-groups "$0" $args 2>&1
+		done; exit 0`, prog, fmt.Sprint(pid)).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	hidden := fmt.Sprintf("process %d: /proc hides this process from you (hidepid): be root, or in the group that its option gid names\n", pid)
+	assert.Equal(t, "ehasm: "+hidden+"ehasm: record: "+hidden+"ehasm: "+hidden, string(out))
+}

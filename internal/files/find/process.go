@@ -27,7 +27,7 @@ func (f *finder) process(pid int) {
 	maps, err := procfs.MappingsIn(proc)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.problem(who, cmp.Or(procfs.Mounted(), errors.New("no such process")))
+		f.problem(who, cmp.Or(procfs.NotShown(int32(pid)), errors.New("no such process")))
 		return
 	case err != nil:
 		f.problem(who, withoutPath(err))

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Mapping is a line of /proc/PID/maps: proc_pid_maps(5).
@@ -91,6 +92,23 @@ func Processes() ([]int32, error) {
 func Mounted() error {
 	if _, err := os.Stat("/proc/self/maps"); err != nil {
 		return errors.New("/proc, where the kernel shows processes, is not mounted")
+	}
+	return nil
+}
+
+// NotShown returns why /proc does not show a process, if that is not because there is none: /proc is not mounted, or it hides
+// the processes of other users, with the option hidepid of proc(5).
+func NotShown(pid int32) error {
+	if err := Mounted(); err != nil {
+		return err
+	}
+	p, err := os.FindProcess(int(pid))
+	if err != nil {
+		return nil
+	}
+	defer p.Release()
+	if errors.Is(p.Signal(syscall.Signal(0)), syscall.EPERM) {
+		return errors.New("/proc hides this process from you (hidepid): be root, or in the group that its option gid names")
 	}
 	return nil
 }

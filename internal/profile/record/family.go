@@ -72,7 +72,7 @@ func (t *Target) tasks() (list []task, err error) {
 			continue // it has ended meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("process %d: %w", pid, noProcess(err))
+			return nil, fmt.Errorf("process %d: %w", pid, noProcess(int32(pid), err))
 		}
 		for _, id := range ids {
 			list = append(list, task{int(id), child})

@@ -3,6 +3,7 @@
 package record
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
 	"github.com/ehasm/ehasm/perfdata"
 
@@ -223,10 +225,10 @@ func (s *stream) openOne(o *Options, tid, cpu int) (*perfevent.Event, error) {
 	return e, err
 }
 
-// noProcess translates the error for a missing folder of /proc.
-func noProcess(err error) error {
+// noProcess translates the error for the missing folder of a process in /proc.
+func noProcess(pid int32, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
-		return unix.ESRCH
+		return cmp.Or(procfs.NotShown(pid), error(unix.ESRCH))
 	}
 	return err
 }
