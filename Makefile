@@ -59,6 +59,16 @@ CORPUS ?= /usr /opt /lib /bin /sbin
 corpus: deps
 	$(GO) run ./validate/corpus $(CORPUS)
 
+# PACKAGES of Debian, one at a time: downloaded, built in all forms, proven, removed. The lines of each file go to
+# build/packages.jsonl, their sums are printed. Hours.
+PACKAGES ?= 1600
+.PHONY: packages
+packages: build
+	mkdir -p build
+	$(GO) build -o build/ ./validate/corpus ./validate/packages
+	build/packages --select $(PACKAGES) | build/packages --corpus build/corpus --folder build/unpacked >build/packages.jsonl
+	build/packages --sum build/packages.jsonl
+
 bench: deps
 	bench/run.sh
 

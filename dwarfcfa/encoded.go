@@ -2,7 +2,6 @@ package dwarfcfa
 
 import (
 	"debug/elf"
-	"encoding/binary"
 	"fmt"
 )
 
@@ -124,85 +123,3 @@ func (o *Object) holding(addr Addr) *elf.Section {
 
 // Bases returns what encoded pointers of the object's tables may be relative to.
 func (o *Object) Bases() Bases { return o.bases() }
-
-// pointerTo says what the loader stores in a word of the image: the address of It looks through all
-// dynamic relocations; slot is the address of the word. ok is false if the word is 0 or bound in
-// another way.
-// a named symbol, or an address of the object.
-func (o *Object) pointerTo(slot Addr) (symbol string, addr Addr, ok bool) {
-	const entry = 24 // Elf64_Rela
-	for _, s := range o.file.Sections {
-		if s.Type != elf.SHT_RELA || s.Flags&elf.SHF_ALLOC == 0 {
-			continue
-		}
-		data, err := o.contents(s)
-		if err != nil {
-			continue
-		}
-		for ; len(data) >= entry; data = data[entry:] {
-			if Addr(binary.LittleEndian.Uint64(data)) != slot {
-				continue
-			}
-			info, addend := binary.LittleEndian.Uint64(data[8:]), binary.LittleEndian.Uint64(data[16:])
-			switch elf.R_X86_64(uint32(info)) {
-			case elf.R_X86_64_RELATIVE:
-				return "", Addr(addend), true
-			case elf.R_X86_64_64, elf.R_X86_64_GLOB_DAT:
-				if n := int(info >> 32); n > 0 && addend == 0 {
-					if syms := o.symbols(true); n <= len(syms) {
-						return syms[n-1].Name, 0, true
-					}
-				}
-			}
-			return "", 0, false
-		}
-	}
-	word, ok := o.word(slot)
-	return "", Addr(word), ok && word != 0
-}
-
-// symbols returns the dynamic or the static symbols without the null symbol, or
-// none if they cannot be read.
-func (o *Object) symbols(dynamic bool) (syms []elf.Symbol) {
-	defer func() {
-		if recover() != nil { // debug/elf on rare malformed inputs
-			syms = nil
-		}
-	}()
-	read := o.file.Symbols
-	if dynamic {
-		read = o.file.DynamicSymbols
-	}
-	syms, err := read()
-	if err != nil {
-		return nil
-	}
-	return syms
-}
-
-// PersonalityName returns the name of a CIE's personality routine: of the symbol
-// that the loader binds its pointer to, or of a symbol at its address. It is
-// empty if the CIE has no routine or the name is not known, as in a stripped,
-// statically linked program. Each call reads relocations and symbols of the
-// whole object.
-func (o *Object) PersonalityName(c *CIE) string {
-	if c.PersonalityEncoding == PEOmit {
-		return ""
-	}
-	addr := c.Personality
-	if c.PersonalityEncoding&PEIndirect != 0 {
-		name, target, ok := o.pointerTo(addr)
-		if !ok || name != "" {
-			return name
-		}
-		addr = target
-	}
-	for _, dynamic := range []bool{true, false} {
-		for _, s := range o.symbols(dynamic) {
-			if Addr(s.Value) == addr && addr != 0 && elf.ST_TYPE(s.Info) == elf.STT_FUNC {
-				return s.Name
-			}
-		}
-	}
-	return ""
-}

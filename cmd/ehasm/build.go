@@ -229,6 +229,7 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 		}
 	}
 
+	defer builder.LimitMemory(jobs)()
 	outcomes := builder.Build(ctx, jobs, opt.options(), progress)
 	if outcomes == nil {
 		return interrupt.Status(ctx)

@@ -3,6 +3,8 @@ package builder
 import (
 	"cmp"
 	"context"
+	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 )
@@ -11,6 +13,25 @@ import (
 // maxInFlight bounds the bytes of tables compiled at one time, so that many
 // workers on large objects stay within the memory that one of them needs.
 const maxInFlight = 20 << 20
+
+// LimitMemory makes the collector work harder once a process that does nothing but jobs has leastMemory or, for the
+// heaviest of jobs, some more than compiling it needs. Without this, as much garbage as live data would pile up. GOMEMLIMIT
+// in the environment wins. The returned function restores the limit that was there.
+func LimitMemory(jobs []*Job) (restore func()) {
+	const (
+		leastMemory = 300 << 20
+		perByte     = 9 // of tables; live data has up to 8
+	)
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return func() {}
+	}
+	limit := int64(leastMemory)
+	for _, j := range jobs {
+		limit = max(limit, perByte*j.Weight)
+	}
+	before := debug.SetMemoryLimit(limit)
+	return func() { debug.SetMemoryLimit(before) }
+}
 
 // room is a weighted semaphore that serves its callers in order.
 type room struct {

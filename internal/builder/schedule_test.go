@@ -2,6 +2,8 @@ package builder
 
 import (
 	"context"
+	"math"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
@@ -48,4 +50,22 @@ func TestForEachEnds(t *testing.T) {
 		<-block
 	})
 	assert.Error(t, ctx.Err())
+}
+
+// TestLimitMemory: the limit grows with the heaviest job, the user's own stays, and it ends with the build.
+func TestLimitMemory(t *testing.T) {
+	t.Setenv("GOMEMLIMIT", "")
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
+	limit := func() int64 { return debug.SetMemoryLimit(-1) }
+	jobs := []*Job{{Input: &find.Input{Weight: 1000}}}
+	restore := LimitMemory(jobs)
+	assert.Equal(t, int64(300<<20), limit())
+	restore()
+	assert.Equal(t, int64(math.MaxInt64), limit())
+	restore = LimitMemory(append(jobs, &Job{Input: &find.Input{Weight: 1 << 30}}))
+	assert.Equal(t, int64(9<<30), limit())
+	restore()
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	defer LimitMemory(jobs)()
+	assert.Equal(t, int64(math.MaxInt64), limit())
 }
