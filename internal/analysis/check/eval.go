@@ -33,7 +33,8 @@ func (w word) plus(n int64) word {
 
 // evaluate runs an expression on a state at pc.
 func evaluate(e dwarfcfa.Expr, s *codeflow.State, pc uint64, pushed bool) word {
-	var st []word
+	var buf [8]word
+	st := buf[:0]
 	if pushed {
 		st = append(st, cfaPlus(0))
 	}
@@ -94,7 +95,9 @@ func evaluate(e dwarfcfa.Expr, s *codeflow.State, pc uint64, pushed bool) word {
 			for range pops {
 				pop()
 			}
-			st = append(st, make([]word, pushes)...) // not known
+			for range pushes {
+				st = append(st, word{}) // not known
+			}
 		}
 	}
 	return pop()

@@ -10,7 +10,7 @@ import (
 // and the callee-saved registers are unchanged or at an offset from the CFA.
 type plainRow struct {
 	ok    bool // the row has that form; if not, only keeps and places count
-	keeps bool // the row is about rsp, rbp, the callee-saved registers and their slots only
+	keeps bool // the row is about rsp, the callee-saved registers and words of the stack only
 
 	cfaReg uint8
 	cfa    codeflow.Value // in cfaReg
@@ -26,17 +26,19 @@ type place struct {
 	v   codeflow.Value
 }
 
-func (p *plainRow) set(row *dwarfcfa.Row) {
+func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
 	*p = plainRow{}
 	cfa := &row.CFA
 	p.ok = cfa.Kind == dwarfcfa.CFARegOffset && cfa.Reg < 16 && cfa.Offset == int64(int32(cfa.Offset))
 	if p.ok {
 		p.cfaReg, p.cfa = hardware[cfa.Reg], codeflow.Value{Kind: codeflow.Base, Off: int32(-cfa.Offset)}
 	}
-	p.keeps = cfa.Kind == dwarfcfa.CFARegOffset && (cfa.Reg == 7 || cfa.Reg == 6)
+	p.keeps = cfa.Kind == dwarfcfa.CFARegOffset && (cfa.Reg == 7 || cfa.Reg == 6) ||
+		cfa.Kind == dwarfcfa.CFAExpr && keptRegisters(in, cfa.Expr)
 	for d := range row.Regs {
 		rule := &row.Regs[d]
-		p.keeps = p.keeps && rule.Kind <= dwarfcfa.RuleValOffset
+		p.keeps = p.keeps && (rule.Kind <= dwarfcfa.RuleValOffset ||
+			rule.Kind >= dwarfcfa.RuleExpression && keptRegisters(in, rule.Expr))
 		h := uint8(codeflow.RA)
 		if d < 16 {
 			h = hardware[d]
@@ -63,6 +65,18 @@ func (p *plainRow) set(row *dwarfcfa.Row) {
 			p.ok = false
 		}
 	}
+}
+
+// keptRegisters reports whether an expression reads rsp and callee-saved registers only.
+func keptRegisters(in *dwarfcfa.Interp, id dwarfcfa.ExprID) bool {
+	e, err := in.Decoded(id)
+	for i := range e.Ops {
+		op := &e.Ops[i]
+		if op.Code == dwarfcfa.OpReg && (op.Reg > 15 || (codeflow.CalleeSaved|1<<x86.RSP)>>hardware[op.Reg]&1 == 0) {
+			return false
+		}
+	}
+	return err == nil
 }
 
 // fits reports whether the row has the form, and all that it says is so in the state: judge finds nothing then.

@@ -67,15 +67,26 @@ type run struct {
 
 // partial is a function's share of the report.
 type partial struct {
-	instructions, judged, agree, cfaDiffer, assumed, below int
-	reasons                                                map[string]int
-	findings                                               []Finding
-	lines                                                  []Line
+	numbers
+	details
+}
+
+// numbers count instructions, of which a function has less than 2^31.
+type numbers struct{ instructions, judged, agree, cfaDiffer, assumed, below int32 }
+
+// details are what most functions have none of.
+type details struct {
+	reasons  map[string]int
+	findings []Finding
+	lines    []Line
 }
 
 // Run checks the object and returns the findings and counts.
 func (s *Subject) Run(opt Options) *Report {
-	parts := make([]partial, len(s.Functions))
+	parts := make([]struct {
+		numbers
+		*details
+	}, len(s.Functions))
 	var progress func(done, all int)
 	if opt.Progress != nil {
 		progress = opt.Progress
@@ -88,18 +99,24 @@ func (s *Subject) Run(opt Options) *Report {
 	p.Run(func(i int, r *codeflow.Result) {
 		c := &function{s: s, rows: r.Beginner().(*rows), r: r, i: i, list: opt.Listing != nil}
 		c.compare()
-		parts[i] = c.rep
+		parts[i].numbers, parts[i].details = c.rep.numbers, nil
+		if d := c.rep.details; d.reasons != nil || d.findings != nil {
+			parts[i].details = &d
+		}
 	})
 	rep := &Report{FDEs: len(s.Functions), NotJudged: map[string]int{}, Notes: map[string]int{}, LostFDEs: s.lost, OutsideFDEs: s.outside, BadLSDAs: s.badLSDA}
 	for i := range parts {
 		q := &parts[i]
-		rep.Instructions += q.instructions
-		rep.Judged += q.judged
-		rep.Agree += q.agree
-		rep.CFADiffer += q.cfaDiffer
-		rep.Assumed += q.assumed
+		rep.Instructions += int(q.instructions)
+		rep.Judged += int(q.judged)
+		rep.Agree += int(q.agree)
+		rep.CFADiffer += int(q.cfaDiffer)
+		rep.Assumed += int(q.assumed)
 		if q.below > 0 {
-			rep.Notes["a saved word below rsp, whose register is restored already"] += q.below
+			rep.Notes["a saved word below rsp, whose register is restored already"] += int(q.below)
+		}
+		if q.details == nil {
+			continue
 		}
 		for k, n := range q.reasons {
 			rep.NotJudged[k] += n
@@ -154,13 +171,14 @@ func (c *function) compare() {
 	fn := c.r.Func()
 	if fn.Signal {
 		n := c.gaps()
-		c.rep.instructions = n
+		c.rep.instructions = int32(n)
 		c.reason(ReasonSignal, n)
 		return
 	}
 	if c.rows.err != nil {
-		c.rep.instructions = c.gaps()
-		c.reason(ReasonBadRow, c.rep.instructions)
+		n := c.gaps()
+		c.rep.instructions = int32(n)
+		c.reason(ReasonBadRow, n)
 		return
 	}
 	var buf [8]wrong
@@ -178,7 +196,7 @@ func (c *function) compare() {
 		if row == nil || pc < uint64(row.Start) || pc >= uint64(row.End) {
 			if row, k = nil, c.rows.find(pc); k >= 0 {
 				row = &c.rows.rows[k]
-				c.plain.set(&row.Row)
+				c.plain.set(&row.Row, c.rows.interp)
 			}
 		}
 		if v := &c.last; v.holds && v.next == pc && v.row == row && v.basis == basis && in.Op != x86.OpRET && !c.r.Leads(pc) {
@@ -248,7 +266,7 @@ func (c *function) compare() {
 		c.close(r)
 	}
 	n := c.gaps()
-	c.rep.instructions += n
+	c.rep.instructions += int32(n)
 	if n > 0 {
 		why := ReasonUnreached
 		if c.r.TooLarge() {

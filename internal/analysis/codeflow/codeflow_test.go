@@ -281,7 +281,7 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// TestEachReads: looking at a function changes neither it nor others, whatever visit does to the states.
+// TestEachReads: looking at a function changes neither it nor others, however often.
 func TestEachReads(t *testing.T) {
 	o := described(t)
 	for i := range o.fns {
@@ -293,8 +293,9 @@ func TestEachReads(t *testing.T) {
 		for pc := r.Func().Lo; pc < r.Func().Hi; pc++ {
 			delete(got, pc)
 		}
+		r.Each(nil)
 		r.Each(func(_ uint64, _ *x86.Inst, s *codeflow.State, _ codeflow.Basis) {
-			s.Regs = [16]codeflow.Value{}
+			s.Regs = [16]codeflow.Value{} // of a copy
 			s.Put(0, -8, codeflow.Value{})
 		})
 		r.Each(func(pc uint64, _ *x86.Inst, s *codeflow.State, basis codeflow.Basis) { got[pc] = describe(s, basis) })

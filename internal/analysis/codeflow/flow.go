@@ -16,7 +16,8 @@ type flow struct {
 	choices // what was chosen where paths contradict each other
 	exports // what flows into other groups
 
-	s, t, pt State // scratch of block, flowTo and pad: local variables would escape to the heap
+	s, t, pt    State    // scratch of block, flowTo and pad: local variables would escape to the heap
+	calls, outs []uint64 // scratch of sweep
 }
 
 // choices holds what a group's interpretation has chosen where the code does not prove it.
@@ -211,10 +212,11 @@ type phase uint8
 const (
 	propagate phase = iota // brings them to the leaders of the group
 	handOver               // brings them to other groups, and notes how the function returns and where it leaves
-	observe                // calls visit with them, and changes nothing
+	observe                // changes nothing
 )
 
-// block goes from a leader, with the state there, to the end of its block. visit is nil except to observe.
+// block goes from a leader, with the state there, to the end of its block. It calls visit, if that is not nil, with the
+// state before each instruction.
 func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 	p := f.partOf(pc)
 	l := f.lead[int(pc-p.fn.Lo)+p.off]
@@ -234,7 +236,7 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 		}
 		in := &f.ins[i-1]
 		f.steps++
-		if ph == observe {
+		if visit != nil {
 			visit(pc, in, s, basis)
 		}
 		switch in.Op {

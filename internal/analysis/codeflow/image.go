@@ -46,7 +46,8 @@ type stored struct{ addr, code uint64 }
 
 type segment struct {
 	lo, hi uint64
-	data   []byte
+	data   []byte // nil if pieces hold it
+	pieces *pieces
 	exec   bool
 }
 
@@ -61,7 +62,8 @@ const (
 	maxLoad = 4 << 30
 )
 
-// NewImage reads an ELF file. Symbols and relocations that can't be read count as none.
+// NewImage reads an ELF file. Symbols and relocations that can't be read count as none. The image reads constants when
+// it needs them, so r must stay valid as long as the image is in use.
 func NewImage(r io.ReaderAt) (img *Image, err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf on hostile headers
@@ -119,11 +121,17 @@ func (img *Image) load(f *elf.File, r io.ReaderAt) error {
 		if total > maxLoad || p.Vaddr+p.Filesz < p.Vaddr {
 			return fmt.Errorf("segments of %d bytes and more", total)
 		}
+		if p.Flags&(elf.PF_X|elf.PF_W) == 0 {
+			if q := newPieces(r, p.Off, p.Filesz); q != nil {
+				img.segs = append(img.segs, segment{lo: p.Vaddr, hi: p.Vaddr + p.Filesz, pieces: q})
+				continue
+			}
+		}
 		data, err := readAll(r, p.Off, p.Filesz)
 		if err != nil {
 			return fmt.Errorf("segment at %#x: %w", p.Vaddr, err)
 		}
-		s := segment{p.Vaddr, p.Vaddr + uint64(len(data)), data, p.Flags&elf.PF_X != 0}
+		s := segment{lo: p.Vaddr, hi: p.Vaddr + uint64(len(data)), data: data, exec: p.Flags&elf.PF_X != 0}
 		img.segs = append(img.segs, s)
 		if s.exec {
 			img.lo, img.hi = min(img.lo, s.lo), max(img.hi, s.hi)
@@ -283,9 +291,13 @@ func (img *Image) Code(a uint64) []byte {
 	return nil
 }
 
+// at returns n bytes from a on, at most 8, and what else is there; nil if they are not in the file.
 func (img *Image) at(a, n uint64) []byte {
 	for i := range img.segs {
 		if s := &img.segs[i]; a >= s.lo && a < s.hi && s.hi-a >= n {
+			if s.pieces != nil {
+				return s.pieces.at(a - s.lo)
+			}
 			return s.data[a-s.lo:]
 		}
 	}

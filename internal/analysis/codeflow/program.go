@@ -2,6 +2,7 @@ package codeflow
 
 import (
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -124,7 +125,7 @@ func New(img *Image, fns []Function, opt Options) *Program {
 			p.called.set(fns[i].Lo)
 		}
 	}
-	p.each(nil, func(_ *flow, i int) { p.sum[i] = p.sweep(&p.fns[i]) })
+	p.each(nil, func(f *flow, i int) { p.sum[i] = f.sweep(&p.fns[i]) })
 	p.findNoReturn()
 	p.findGroups()
 	return p
@@ -172,7 +173,9 @@ func (p *Program) each(list []int, do func(f *flow, i int)) {
 }
 
 // sweep decodes a function from first byte to last.
-func (p *Program) sweep(fn *Function) (sm summary) {
+func (f *flow) sweep(fn *Function) (sm summary) {
+	p := f.p
+	calls, outs := f.calls[:0], f.outs[:0]
 	code := p.img.Code(fn.Lo)
 	if uint64(len(code)) > fn.Hi-fn.Lo {
 		code = code[:fn.Hi-fn.Lo]
@@ -206,13 +209,13 @@ func (p *Program) sweep(fn *Function) (sm summary) {
 				break
 			}
 			if t := in.Target(pc); t < fn.Lo || t >= fn.Hi {
-				sm.outs = append(sm.outs, t)
+				outs = append(outs, t)
 			}
 		case x86.OpCALL:
 			if in.Rel && in.Dist != 0 {
 				t := in.Target(pc)
 				p.called.set(t)
-				sm.calls = append(sm.calls, t)
+				calls = append(calls, t)
 				sm.endCall = t
 			}
 		case x86.OpLEA:
@@ -226,7 +229,14 @@ func (p *Program) sweep(fn *Function) (sm summary) {
 	default:
 		sm.ret, sm.falls = true, true
 	}
-	sort.Slice(sm.outs, func(i, j int) bool { return sm.outs[i] < sm.outs[j] })
+	slices.Sort(outs)
+	f.calls, f.outs = calls, outs
+	if len(calls) > 0 {
+		sm.calls = slices.Clone(calls)
+	}
+	if len(outs) > 0 {
+		sm.outs = slices.Clone(outs)
+	}
 	return sm
 }
 

@@ -11,6 +11,9 @@ import (
 type Result struct {
 	f *flow
 	k int // index in f.parts
+	// left says that the states at the function's exits went to other groups. The first Each takes them there, so that
+	// one pass does both.
+	left bool
 }
 
 // Beginner returns the worker's own Beginner, which Options.Begin made.
@@ -20,15 +23,14 @@ func (r *Result) Beginner() Beginner { return r.f.beginner }
 func (r *Result) Func() *Function { return r.f.parts[r.k].fn }
 
 // Each calls visit for the reached instructions in address order, each with the state before it. The state is valid
-// until visit returns. Each changes nothing: a second call shows the same.
+// until visit returns, which must not change it. A second call shows the same.
 func (r *Result) Each(visit Visit) {
-	r.f.blocks(&r.f.parts[r.k], observe, visit)
-}
-
-// leave hands the states at the part's exits over to other groups, and notes how it returns and where it leaves.
-func (f *flow) leave(p *part) {
-	p.breach, p.onward = breach{}, p.onward[:0]
-	f.blocks(p, handOver, nil)
+	if r.left {
+		r.f.blocks(&r.f.parts[r.k], observe, visit)
+		return
+	}
+	r.left = true
+	r.f.blocks(&r.f.parts[r.k], handOver, visit)
 }
 
 // blocks goes through the part's reached blocks in address order.
@@ -110,10 +112,12 @@ func (p *Program) Run(each func(i int, r *Result)) {
 	do := func(f *flow, g int) {
 		f.process(g)
 		for k := range f.parts {
-			q := &f.parts[k]
-			f.leave(q)
+			q, r := &f.parts[k], Result{f: f, k: k}
 			if each != nil {
-				each(q.i, &Result{f, k})
+				each(q.i, &r)
+			}
+			if !r.left {
+				r.Each(nil)
 			}
 			breaches[q.i] = q.breach
 			onward[q.i] = nil
@@ -155,7 +159,7 @@ func (p *Program) Again(i int, b Beginner, each func(r *Result)) {
 	f.process(int(p.group[i]))
 	for k := range f.parts {
 		if f.parts[k].i == i {
-			each(&Result{f, k})
+			each(&Result{f: f, k: k, left: true})
 		}
 	}
 }
