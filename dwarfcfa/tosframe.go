@@ -199,3 +199,45 @@ func (o *Object) FunctionStarts(src Source) ([]Addr, error) {
 	slices.Sort(starts)
 	return slices.Compact(starts), nil
 }
+
+// VerifySFrame compares a section that ToSFrame's entries were written to with the table, at every address. Its error
+// names the first at which the section does not say what the table does, apart from what the version cannot express.
+func (t *Table) VerifySFrame(s *sframe.Section) error {
+	found := uint64(0)
+	for _, r := range t.Ranges {
+		row := &t.Rows[r.Row]
+		block, repeats := t.repeated(s.Version, row, r)
+		want, err := t.sframeRow(row)
+		said := repeats || err == nil && sframe.CanSay(s.Version, &want, row.Flags&RowSignal != 0) == nil
+		for pc := r.Start; pc < r.End; pc++ {
+			got, ok, err := s.Find(uint64(pc))
+			if err != nil {
+				return fmt.Errorf("at %#x: %w", uint64(pc), err)
+			}
+			if repeats {
+				want = block.Rows[0]
+				if next := &block.Rows[1]; uint32(pc-r.Start)%uint32(block.Repeat) >= next.Start {
+					want = *next
+				}
+			}
+			got.Start, want.Start = 0, 0 // of the function
+			if ok != said || ok && got != want {
+				return fmt.Errorf("at %#x: the section has %+v (%t), the table %+v (%t)", uint64(pc), got, ok, want, said)
+			}
+			if ok {
+				found++
+			}
+		}
+	}
+	for i := range s.Len() {
+		f, err := s.Function(i)
+		if err != nil {
+			return err
+		}
+		found -= uint64(f.Size)
+	}
+	if found != 0 {
+		return fmt.Errorf("the section has rows for %d bytes of code that the table has none for", -found)
+	}
+	return nil
+}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/jsonout"
 	"github.com/ehasm/ehasm/internal/inspect"
 
@@ -30,6 +31,10 @@ In versions 1 and 2 function starts are relative to the section: --address gives
 link-time address, which is 0 after 'objcopy --add-section'. In version 3 they are relative
 to the function's own entry, as the Linux kernel expects.
 
+--attach writes a copy of FILE that has the section in memory too: in a PT_LOAD, which
+PT_GNU_SFRAME names. convert reads it back and compares it with the file's table at every
+address. The copy keeps its build-id, and runs as FILE does.
+
 With --to=breakpad, registers without a rule keep their values, and the module has the
 file's build-id. convert leaves out ends of stacks, lost registers, and expressions with
 other operations than + and -, such as those of procedure linkage tables.
@@ -39,6 +44,7 @@ Examples:
   ehasm convert --to=sframe libfoo.so -o libfoo.sframe
   ehasm convert --to=sframe --sframe-version=3 --address=0x5000 libfoo.so -o libfoo.sframe
   objcopy --add-section .sframe=libfoo.sframe libfoo.so with.so
+  ehasm convert --to=sframe --attach libfoo.so -o with.so
 `
 
 // convertOptions holds the flags of convert.
@@ -56,6 +62,7 @@ func convertVerb() verb {
 		fs.StringVarP(&opt.output, "output", "o", "", "write `FILE`; -: standard output, and the report to standard error")
 		fs.Uint8Var(&opt.Version, "sframe-version", 2, "version `N` of SFrame: 1, 2 or 3")
 		address := fs.String("address", "0", "link-time address `ADDR` of the section")
+		fs.BoolVar(&opt.Attach, "attach", false, "write a copy of FILE with the section in a segment")
 		source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: first two, else sframe")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
 		return func(_ context.Context, paths []string, c *console) int {
@@ -71,12 +78,17 @@ func convertVerb() verb {
 				return v.misuse(c, fmt.Errorf("--to: unknown format %q: want sframe or breakpad", opt.Format))
 			case opt.Version < 1 || opt.Version > 3:
 				return v.misuse(c, fmt.Errorf("--sframe-version %d: want 1, 2 or 3", opt.Version))
+			case opt.Attach && (opt.Format != "sframe" || fs.Changed("address")):
+				return v.misuse(c, errors.New("--attach places an SFrame section itself: it goes with neither --to=breakpad nor --address"))
 			case len(paths) != 1:
 				return v.misuse(c, fmt.Errorf("want one file, got %d", len(paths)))
 			case opt.output == "":
 				return v.misuse(c, errors.New("-o FILE is missing"))
 			}
-			out := binaryOutput{opt.output, c}
+			out := binaryOutput{opt.output, c, atomicfile.PermText}
+			if opt.Attach {
+				out.perm = 0o755
+			}
 			if err := out.check(paths); err != nil {
 				return v.misuse(c, err)
 			}

@@ -21,6 +21,7 @@ func (closedOutput) Write([]byte) (int, error) { return 0, syscall.EBADF }
 type binaryOutput struct {
 	path string
 	c    *console
+	perm fs.FileMode // of a new file
 }
 
 // check returns an error if the output cannot be what the user wants.
@@ -47,7 +48,7 @@ func (o binaryOutput) write(b []byte) error {
 		o.c.out.Write(b) // the console reports errors
 		return nil
 	}
-	return atomicfile.WriteOutput(o.path, b, atomicfile.PermText)
+	return atomicfile.WriteOutput(o.path, b, o.perm)
 }
 
 // permLike returns the mode of a file made from the recording at path: no wider

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ehasm/ehasm/internal/analysis/synth"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/jsonout"
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/inspect"
@@ -81,7 +82,7 @@ func synthVerb() verb {
 				return v.misuse(c, errors.New("--cfi goes with neither --json nor --list"))
 			}
 			if err = checkJobs(opt.jobs); err == nil {
-				err = binaryOutput{opt.output, c}.check(paths)
+				err = binaryOutput{opt.output, c, atomicfile.PermText}.check(paths)
 			}
 			if err != nil {
 				return v.misuse(c, err)
@@ -122,7 +123,7 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 			return exitFailed
 		}
 	}
-	out := binaryOutput{opt.output, c}
+	out := binaryOutput{opt.output, c, atomicfile.PermText}
 	if opt.output != "" {
 		image, err := r.DebugFile()
 		if err == nil {

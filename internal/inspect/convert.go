@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/sframe"
@@ -55,6 +58,7 @@ type ConvertOptions struct {
 	Format  string // sframe or breakpad
 	Version uint8  // of SFrame: 1, 2 or 3
 	Address uint64 // of the section, link-time
+	Attach  bool   // return a copy of the file that has the section in a segment
 	Source  dwarfcfa.Source
 }
 
@@ -74,12 +78,49 @@ func Convert(path string, opt ConvertOptions) (b []byte, r *Converted, err error
 		return nil, nil, err
 	}
 	r = &Converted{Object: path, Format: opt.Format, TableSize: found.SectionSize + found.HdrSize}
-	if opt.Format == "breakpad" {
+	switch {
+	case opt.Format == "breakpad":
 		b, err = breakpad(object, table, path, r)
-	} else {
+	case opt.Attach:
+		return attachSFrame(io.NewSectionReader(file, 0, size), object, table, opt, r)
+	default:
 		b, err = sframeSection(object, table, opt, r)
 	}
 	r.Size = len(b)
+	return b, r, err
+}
+
+// ptGNUSFrame is PT_GNU_SFRAME, by which a kernel or a C library finds .sframe in memory (binutils' include/elf/common.h).
+const ptGNUSFrame elf.ProgType = 0x6474e554
+
+// attachSFrame returns a copy of a file with .sframe. It reads the section back and compares it with the file's table.
+func attachSFrame(file io.Reader, object *dwarfcfa.Object, table *dwarfcfa.Table, opt ConvertOptions, r *Converted) ([]byte, *Converted, error) {
+	old, err := io.ReadAll(file)
+	if err != nil {
+		return nil, r, err
+	}
+	b, err := elfout.Attach(old, elfout.Attachment{Section: dwarfcfa.SFrameName, Segment: ptGNUSFrame, Contents: func(addr uint64) ([]byte, error) {
+		opt.Address = addr
+		section, err := sframeSection(object, table, opt, r)
+		r.Size = len(section)
+		return section, err
+	}})
+	if err != nil {
+		return nil, r, err
+	}
+	again, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		return nil, r, err
+	}
+	at := again.Progs[len(again.Progs)-1]
+	data := make([]byte, at.Filesz)
+	if _, err := at.ReadAt(data, 0); err != nil {
+		return nil, r, err
+	}
+	s, err := sframe.Parse(at.Vaddr, data)
+	if err == nil {
+		err = table.VerifySFrame(s)
+	}
 	return b, r, err
 }
 
