@@ -56,6 +56,7 @@ const (
 	skMovB          // ModRM with reg 0 and a byte
 	skJb            // a relative byte
 	skJz            // four relative bytes
+	skRIP           // ModRM that says rip, and four relative bytes
 )
 
 // skim measures the common instructions: legacy encodings with no prefix but 66 and REX; false sends the rest to Decode.
@@ -63,139 +64,162 @@ func skim(code []byte, o *Outline) bool {
 	if len(code) < maxLen {
 		return false
 	}
-	at := 0
-	b := code[0]
-	word := false
-	if b == 0x66 {
-		word = true
-		at++
-		b = code[1]
+	at, b := 0, code[0]
+	word, wide := b == 0x66, false
+	if word {
+		at, b = 1, code[1]
 	}
-	wide := false
 	if b&0xf0 == 0x40 {
 		wide = b&8 != 0
 		at++
 		b = code[at]
 	}
 	at++
-	how := skim0[b]
-	op := OpUnknown
-	switch b {
-	case 0x0f:
-		b = code[at]
+	var op Op
+	var how uint8
+	if b == 0x0f {
 		at++
-		how = skim1[b]
-		switch {
-		case b&0xf0 == 0x80:
-			op = OpJCC
-		case b == 0x1f:
-			op = OpNOP
-			if code[at]&0x38 != 0 {
-				return false
-			}
-		case b == 0x0b:
-			op = OpUD2
-		}
-	case 0xe8:
-		op = OpCALL
-	case 0xe9, 0xeb:
-		op = OpJMP
-	case 0xc3:
-		op = OpRET
-	case 0xcc:
-		op = OpINT3
-	case 0xf4:
-		op = OpHLT
-	case 0x90:
-		if at != 1 {
-			return false
-		}
-		op = OpNOP
-	case 0x8d:
-		op = OpLEA
-		if code[at] >= 0xc0 {
-			return false
-		}
-		if code[at]&0xc7 == 5 {
-			*o = Outline{Op: op, Len: uint8(at + 5), Rel: true, Dist: int64(int32(binary.LittleEndian.Uint32(code[at+1:])))}
-			return true
-		}
-	case 0xf6, 0xf7:
-		if code[at]&0x30 == 0 { // test
-			how = skMIb
-			if b == 0xf7 {
-				how = skMIz
-			}
-		}
-	case 0xff:
-		switch code[at] >> 3 & 7 {
-		case 2:
-			op = OpCALL
-		case 4:
-			op = OpJMP
-		case 3, 5, 7:
-			return false
-		}
-	default:
-		if b&0xf0 == 0x70 {
-			op = OpJCC
-		}
+		op, how = skimTwo(code[at-1], code[at])
+	} else {
+		op, how = skimOne(b, code[at], at > 1)
 	}
-	imm := 0
 	switch how {
 	case skNone:
 		return false
-	case skPlain:
-	case skIb:
-		imm = 1
-	case skIz, skMIz, skMov:
-		imm = 4
-		if word && !wide {
-			imm = 2
-		}
-	case skMIb, skShiftI, skMovB:
-		imm = 1
 	case skJb:
-		if word {
-			return false
-		}
 		*o = Outline{Op: op, Len: uint8(at + 1), Rel: true, Dist: int64(int8(code[at]))}
-		return true
+		return !word
 	case skJz:
-		if word {
-			return false
-		}
 		*o = Outline{Op: op, Len: uint8(at + 4), Rel: true, Dist: int64(int32(binary.LittleEndian.Uint32(code[at:])))}
+		return !word
+	case skRIP:
+		*o = Outline{Op: op, Len: uint8(at + 5), Rel: true, Dist: int64(int32(binary.LittleEndian.Uint32(code[at+1:])))}
 		return true
 	}
-	if how >= skModRM && how != skIb && how != skIz {
-		m := code[at]
-		if how >= skShift {
-			if reg := m >> 3 & 7; reg == 6 && how <= skShiftI || reg != 0 && how > skShiftI {
-				return false
-			}
-		}
-		at++
-		if m < 0xc0 {
-			if m&7 == 4 {
-				if m < 0x40 && code[at]&7 == 5 {
-					at += 4
-				}
-				at++
-			}
-			switch {
-			case m >= 0x80 || m&0xc7 == 5:
-				at += 4
-			case m >= 0x40:
-				at++
-			}
-		}
+	n := skimOperands(code[at:], how)
+	if n < 0 {
+		return false
 	}
-	if at += imm; at > maxLen {
+	if word && !wide && hasIz(how) {
+		n -= 2
+	}
+	if at += n; at > maxLen {
 		return false
 	}
 	*o = Outline{Op: op, Len: uint8(at)}
 	return true
+}
+
+// skimOne returns what an opcode of one byte does and what follows it. next is the byte after it.
+func skimOne(b, next byte, prefixed bool) (Op, uint8) {
+	how := skim0[b]
+	switch b {
+	case 0xe8:
+		return OpCALL, how
+	case 0xe9, 0xeb:
+		return OpJMP, how
+	case 0xc3:
+		return OpRET, how
+	case 0xcc:
+		return OpINT3, how
+	case 0xf4:
+		return OpHLT, how
+	case 0x90:
+		if prefixed {
+			return 0, skNone
+		}
+		return OpNOP, how
+	case 0x8d:
+		switch {
+		case next >= 0xc0:
+			return 0, skNone
+		case next&0xc7 == 5:
+			return OpLEA, skRIP
+		}
+		return OpLEA, how
+	case 0xf6, 0xf7:
+		switch {
+		case next&0x30 != 0: // not test
+			return OpUnknown, how
+		case b == 0xf7:
+			return OpUnknown, skMIz
+		}
+		return OpUnknown, skMIb
+	case 0xff:
+		switch next >> 3 & 7 {
+		case 2:
+			return OpCALL, how
+		case 4:
+			return OpJMP, how
+		case 3, 5, 7:
+			return 0, skNone
+		}
+	}
+	if b&0xf0 == 0x70 {
+		return OpJCC, how
+	}
+	return OpUnknown, how
+}
+
+// skimTwo returns what an opcode after 0f does and what follows it.
+func skimTwo(b, next byte) (Op, uint8) {
+	how := skim1[b]
+	switch {
+	case b&0xf0 == 0x80:
+		return OpJCC, how
+	case b == 0x1f:
+		if next&0x38 != 0 {
+			return 0, skNone
+		}
+		return OpNOP, how
+	case b == 0x0b:
+		return OpUD2, how
+	}
+	return OpUnknown, how
+}
+
+// hasIz reports whether an immediate of four bytes follows, of two with 66.
+func hasIz(how uint8) bool { return how == skIz || how == skMIz || how == skMov }
+
+// skimOperands returns the bytes of ModRM, SIB, displacement and immediate, at the beginning of code; -1 for what is left
+// to Decode.
+func skimOperands(code []byte, how uint8) int {
+	n := 0
+	switch how {
+	case skPlain:
+		return 0
+	case skIb:
+		return 1
+	case skIz:
+		return 4
+	case skMIz, skMov:
+		n = 4
+	case skMIb, skShiftI, skMovB:
+		n = 1
+	}
+	m := code[0]
+	if how >= skShift {
+		if reg := m >> 3 & 7; reg == 6 && how <= skShiftI || reg != 0 && how > skShiftI {
+			return -1
+		}
+	}
+	n++
+	if m >= 0xc0 {
+		return n
+	}
+	if m&7 == 4 {
+		if m < 0x40 && code[1]&7 == 5 {
+			n += 4
+		}
+		n++
+	}
+	switch {
+	case m >= 0x80 || m&0xc7 == 5:
+		n += 4
+	case m >= 0x40:
+		n++
+	}
+	return n
 }
 
 // skim0 and skim1 are how skim goes on after one-byte opcodes and after 0f opcodes (SDM Vol. 2 tables );
