@@ -111,8 +111,9 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 	}
 }
 
-// comesFromElsewhere reports whether rsp has the value x at an offset, at a known distance from the CFA, as the row there
-// says, too, and the code comes in a state that does not show where its CFA is, as the end of a longjmp does.
+// comesFromElsewhere reports whether a state s, which flows to an offset, belongs to another context there: rsp has a new
+// base and no register gives the CFA, as at the end of a longjmp. The state that is there already has the value x in rsp,
+// at a known distance from the CFA, and the row agrees with x. Then s does not count.
 func (f *flow) comesFromElsewhere(o int, x Value, s *State) bool {
 	if y := s.Regs[rsp]; x.Kind != Base || x.Reg != 0 || y.Kind != Base || y.Reg == 0 || f.beginner == nil {
 		return false

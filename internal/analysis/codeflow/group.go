@@ -95,8 +95,8 @@ func (u *union) joinMiddles() {
 	}
 }
 
-// several stands for the group of a beginning that functions of several groups jump to: it belongs to none of them. It may be a
-// cold label without code, after which the next function's part lies.
+// several stands for the group of an address to which several groups jump. The code there belongs to none of them: GCC
+// makes cold labels without code, and behind such a label lies the next function's cold part.
 const several = -1
 
 // joinBeginnings joins functions with those to whose beginning nothing but they jump, until there are no more. It returns
