@@ -48,6 +48,9 @@ func (r *Checked) Print(w io.Writer, opt CheckOptions) {
 		}
 		fmt.Fprintf(w, "%s: %s: %s: %s\n", name, f.Severity, shown.Text(f.Place()), shown.Text(f.Message()))
 		if opt.Listing {
+			if f.Path != "" {
+				fmt.Fprintf(w, "    path: %s\n", f.Path)
+			}
 			r.listing(w, f)
 		}
 	}

@@ -65,9 +65,12 @@ type Finding struct {
 	Claimed  string   `json:"says"` // what the row says
 	// Directive is what the assembler needs before the first wrong instruction; "" if that is not known.
 	Directive string `json:"directive,omitempty"`
-	Assumed   bool   `json:"assumed,omitempty"` // depends on an earlier row of the same table
-	Never     bool   `json:"never,omitempty"`   // the row is true at no instruction that it covers
-	stated    bool   // the row states the rule that is wrong: no convention explains it
+	// Path is how control comes from the function's start to PC by the fewest jumps: the start and the last jumps. It is
+	// empty without Options.Listing, or if no jump is needed.
+	Path    string `json:"-"`
+	Assumed bool   `json:"assumed,omitempty"` // depends on an earlier row of the same table
+	Never   bool   `json:"never,omitempty"`   // the row is true at no instruction that it covers
+	stated  bool   // the row states the rule that is wrong: no convention explains it
 }
 
 // base returns the address that the finding's offset counts from.

@@ -19,16 +19,6 @@ type Options struct {
 	Listing func(i int, lines []Line)
 }
 
-// Line is an instruction with the state that the code reached and the row before
-// it.
-type Line struct {
-	PC              uint64
-	Text            string
-	Actual, Claimed string
-	Wrong           bool
-	Unreached       bool
-}
-
 // function is one function being compared.
 type function struct {
 	s     *Subject
@@ -40,8 +30,12 @@ type function struct {
 	lines []Line
 	list  bool
 	truly []int // by row: instructions at which it was right
-	plain plainRow
 	last  verdict
+
+	row   *dwarfcfa.RawRow // the current one; nil if there is none
+	k     int              // its index
+	plain plainRow         // made from it
+	buf   [8]wrong         // for mismatches
 }
 
 // verdict caches the last judgement, for a next instruction that changes
@@ -166,120 +160,137 @@ func (c *function) reason(why string, n int) {
 	c.rep.reasons[why] += n
 }
 
+// compare judges the function's instructions.
 func (c *function) compare() {
 	c.rows.load(c.i)
-	fn := c.r.Func()
-	if fn.Signal {
-		n := c.gaps()
-		c.rep.instructions = int32(n)
-		c.reason(ReasonSignal, n)
+	switch {
+	case c.r.Func().Signal:
+		c.unjudged(ReasonSignal)
+		return
+	case c.rows.err != nil:
+		c.unjudged(ReasonBadRow)
 		return
 	}
-	if c.rows.err != nil {
-		n := c.gaps()
-		c.rep.instructions = int32(n)
-		c.reason(ReasonBadRow, n)
-		return
-	}
-	var buf [8]wrong
-	var row *dwarfcfa.RawRow
 	c.truly = make([]int, len(c.rows.rows))
-	k := 0 // of row
-	c.r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, basis codeflow.Basis) {
-		if codeflow.IsPadding(in) && in.Op != x86.OpNOP {
-			return
-		}
-		c.rep.instructions++
-		if len(c.open) > 0 && c.leavesStack(pc, in, s) {
-			c.intended()
-		}
-		if row == nil || pc < uint64(row.Start) || pc >= uint64(row.End) {
-			if row, k = nil, c.rows.find(pc); k >= 0 {
-				row = &c.rows.rows[k]
-				c.plain.set(&row.Row, c.rows.interp)
-			}
-		}
-		if v := &c.last; v.holds && v.next == pc && v.row == row && v.basis == basis && in.Op != x86.OpRET && !c.r.Leads(pc) {
-			c.rep.judged++
-			c.rep.agree++
-			c.truly[k]++
-			if basis == codeflow.Assumed {
-				c.rep.assumed++
-			}
-			if v.below {
-				c.rep.below++
-			}
-			c.line(pc, in, s, row, false)
-			v.next += uint64(in.Len)
-			v.holds = keepsFrame(in, s)
-			return
-		}
-		c.last.holds = false
-		if row == nil {
-			c.reason(ReasonNoRow, 1)
-			return
-		}
-		if basis == codeflow.Guessed {
-			c.reason(ReasonGuess, 1)
-			return
-		}
-		ws := buf[:0]
-		if !c.plain.fits(s) {
-			var why string
-			if ws, why = c.judge(pc, &row.Row, s, ws); why != "" {
-				c.reason(why, 1)
-				c.line(pc, in, s, row, false)
-				return
-			}
-		}
-		c.rep.judged++
-		if basis == codeflow.Assumed {
-			c.rep.assumed++
-		}
-		if in.Op == x86.OpRET && len(ws) == 0 {
-			if r := s.Regs[x86.RSP]; r.Kind == codeflow.Base && r.Reg == 0 && r.Off != -8 {
-				class := Class("")
-				if c.topSet(pc) && s.Slot(0, r.Off).Kind != codeflow.Entry {
-					class = ClassContext // a jump
-				}
-				ws = append(ws, wrong{kind: KindRet, actual: "rsp is " + cfaOffset(int64(r.Off)), claimed: "CFA-8 at a ret", class: class})
-			}
-		}
-		if len(ws) == 0 {
-			c.rep.agree++
-			c.truly[k]++
-			below := c.plain.belowStack(s)
-			if below {
-				c.rep.below++
-			}
-			c.last = verdict{below: below, next: pc + uint64(in.Len), row: row, basis: basis,
-				holds: len(c.open) == 0 && c.plain.keeps && keepsFrame(in, s)}
-		} else if ws[0].kind == KindCFA {
-			c.rep.cfaDiffer++
-		}
-		if len(ws)+len(c.open) > 0 {
-			c.note(pc, in, row, ws, basis, s)
-		}
-		c.line(pc, in, s, row, len(ws) > 0)
-	})
+	c.r.Each(c.instruction)
 	for _, r := range c.open {
 		c.close(r)
 	}
-	n := c.gaps()
-	c.rep.instructions += int32(n)
-	if n > 0 {
-		why := ReasonUnreached
-		if c.r.TooLarge() {
-			why = ReasonLimit
-		}
-		c.reason(why, n)
+	why := ReasonUnreached
+	if c.r.TooLarge() {
+		why = ReasonLimit
 	}
+	c.unjudged(why)
 	c.borders()
 	sort.SliceStable(c.rep.findings, func(i, j int) bool { return c.rep.findings[i].PC < c.rep.findings[j].PC })
-	c.rep.lines = c.lines
-	if len(c.rep.findings) == 0 {
-		c.rep.lines = nil
+	if len(c.rep.findings) > 0 {
+		c.rep.lines = c.lines
+		c.paths()
 	}
+}
+
+// unjudged counts the instructions that were not reached.
+func (c *function) unjudged(why string) {
+	if n := c.gaps(); n > 0 {
+		c.rep.instructions += int32(n)
+		c.reason(why, n)
+	}
+}
+
+// instruction compares the row at an instruction with the state that the code has there.
+func (c *function) instruction(pc uint64, in *x86.Inst, s *codeflow.State, basis codeflow.Basis) {
+	if codeflow.IsPadding(in) && in.Op != x86.OpNOP {
+		return
+	}
+	c.rep.instructions++
+	if len(c.open) > 0 && c.leavesStack(pc, in, s) {
+		c.intended()
+	}
+	c.seek(pc)
+	if v := &c.last; v.holds && v.next == pc && v.row == c.row && v.basis == basis && in.Op != x86.OpRET && !c.r.Leads(pc) {
+		c.judged(basis)
+		c.agrees(v.below)
+		c.line(pc, in, s, false)
+		v.next += uint64(in.Len)
+		v.holds = keepsFrame(in, s)
+		return
+	}
+	c.last.holds = false
+	if c.row == nil {
+		c.reason(ReasonNoRow, 1)
+		return
+	}
+	if basis == codeflow.Guessed {
+		c.reason(ReasonGuess, 1)
+		return
+	}
+	ws, why := c.mismatches(pc, in, s)
+	if why != "" {
+		c.reason(why, 1)
+		c.line(pc, in, s, false)
+		return
+	}
+	c.judged(basis)
+	if len(ws) == 0 {
+		below := c.plain.belowStack(s)
+		c.agrees(below)
+		c.last = verdict{below: below, next: pc + uint64(in.Len), row: c.row, basis: basis,
+			holds: len(c.open) == 0 && c.plain.keeps && keepsFrame(in, s)}
+	} else if ws[0].kind == KindCFA {
+		c.rep.cfaDiffer++
+	}
+	if len(ws)+len(c.open) > 0 {
+		c.note(pc, in, c.row, ws, basis, s)
+	}
+	c.line(pc, in, s, len(ws) > 0)
+}
+
+// seek makes the row at pc the current one.
+func (c *function) seek(pc uint64) {
+	if c.row != nil && pc >= uint64(c.row.Start) && pc < uint64(c.row.End) {
+		return
+	}
+	if c.row, c.k = nil, c.rows.find(pc); c.k >= 0 {
+		c.row = &c.rows.rows[c.k]
+		c.plain.set(&c.row.Row, c.rows.interp)
+	}
+}
+
+// judged counts an instruction as judged.
+func (c *function) judged(basis codeflow.Basis) {
+	c.rep.judged++
+	if basis == codeflow.Assumed {
+		c.rep.assumed++
+	}
+}
+
+// agrees counts an instruction at which the current row is right. below says that the row reads a word below rsp.
+func (c *function) agrees(below bool) {
+	c.rep.agree++
+	c.truly[c.k]++
+	if below {
+		c.rep.below++
+	}
+}
+
+// mismatches compares the current row with a state. why says why that is not possible. The result is valid until the
+// next call.
+func (c *function) mismatches(pc uint64, in *x86.Inst, s *codeflow.State) (ws []wrong, why string) {
+	if !c.plain.fits(s) {
+		ws, why = c.judge(pc, &c.row.Row, s, c.buf[:0])
+	}
+	if in.Op != x86.OpRET || len(ws) > 0 || why != "" {
+		return ws, why
+	}
+	r := s.Regs[x86.RSP]
+	if r.Kind != codeflow.Base || r.Reg != 0 || r.Off == -8 {
+		return ws, ""
+	}
+	class := Class("")
+	if c.topSet(pc) && s.Slot(0, r.Off).Kind != codeflow.Entry {
+		class = ClassContext // a jump
+	}
+	return append(ws, wrong{kind: KindRet, actual: "rsp is " + cfaOffset(int64(r.Off)), claimed: "CFA-8 at a ret", class: class}), ""
 }
 
 // note adds the mismatches at an instruction to the findings that are open, and closes those that it does not continue.
@@ -472,12 +483,6 @@ func (c *function) borders() {
 			c.rep.findings = append(c.rep.findings, Finding{Kind: KindBorder, Severity: SeverityNote, Class: ClassTable, Start: fn.Lo, PC: pc, End: pc, Count: 1,
 				Actual: "inside the instruction at " + hex(at), Claimed: "a row begins"})
 		}
-	}
-}
-
-func (c *function) line(pc uint64, in *x86.Inst, s *codeflow.State, row *dwarfcfa.RawRow, wrong bool) {
-	if c.list {
-		c.lines = append(c.lines, Line{PC: pc, Text: in.Text(pc), Actual: stateText(s), Claimed: c.rowText(&row.Row), Wrong: wrong})
 	}
 }
 
