@@ -76,9 +76,9 @@ func (k *kit) path(name string) string { return filepath.Join(k.dir, name) }
 func (k *kit) make() string {
 	steps := [][]string{
 		{"go", "build", "-o", k.path("ehasm"), "github.com/ehasm/ehasm/cmd/ehasm"},
-		{"make", "-s", "OUT=" + k.dir, "all"},
+		{"make", "-s", "OUT=" + k.dir, `CFLAGS=-O2 -g -DSYSTEM_CACHES='""'`, "all"},
 		{"gcc", "-O2", "-shared", "-fPIC", "-o", k.path("plugin.so"), "testdata/plugin.c"},
-		k.gcc("trust", "testdata/trust.c", k.path("libehunwind.a"), "-pthread"),
+		k.gcc("trust", "testdata/trust.c", "src/search.c", k.path("libehunwind.a"), "-pthread"),
 		k.gcc("abandoned", "testdata/abandoned.c", k.path("libehunwind.a"), "-pthread"),
 		k.gcc("forks", "testdata/forks.c", k.path("libehunwind.a"), "-pthread", "-Wl,--wrap=dl_iterate_phdr"),
 		k.gcc("chain", "testdata/chain.c", k.path("libehunwind.a"), "-pthread"),
