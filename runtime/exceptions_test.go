@@ -49,6 +49,7 @@ var throwing = map[string]string{
 	"eh-args":       "g++ -Os -std=c++14 -mno-accumulate-outgoing-args -mpush-args -fomit-frame-pointer -fno-ipa-sra -pthread args.cc",
 	"eh-pointers":   "g++ -O2 -std=c++17 -pthread pointers.cc",
 	"eh-crossing":   "g++ -O2 crossing.cc",
+	"eh-late":       "gcc -O1 late.cc",
 	"eh-static-all": "g++ -O2 -static-libgcc -static-libstdc++ -rdynamic crossing.cc",
 }
 
@@ -72,10 +73,11 @@ func makeThrowing(t *testing.T) *kit {
 			compile("g++ -O2 -shared -fPIC -DLIBRARY -static-libgcc -static-libstdc++ crossing.cc",
 				"crossing-static.so"),
 			compile("g++ -O2 -shared -fPIC -DLIBRARY crossing.cc", "crossing-shared.so"),
+			compile("g++ -O1 -std=c++17 -shared -fPIC -DLIBRARY late.cc", "late.so"),
 		}
 		build := []string{k.path("ehasm"), "build", "-q", "--deps", "--vdso", "-o", k.path("eh-throwing"),
 			k.path("one.so"), k.path("two.so"),
-			k.path("crossing-static.so"), k.path("crossing-shared.so")}
+			k.path("crossing-static.so"), k.path("crossing-shared.so"), k.path("late.so")}
 		for name, command := range throwing {
 			steps = append(steps, compile(command, name))
 			build = append(build, k.path(name))
@@ -157,6 +159,17 @@ func TestExceptionsPointers(t *testing.T) {
 	k := makeThrowing(t)
 	got, _ := k.inKit(t, k.path("eh-throwing"), []string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1"), "EHASM_STATS=1"}, "eh-pointers")
 	assert.Regexp(t, `exceptions: on, [1-9]\d{4} throws taken over, 0 handed over, \d+ frames learnt, 0 calls handed over, [1-9]\d{3} routines asked\n`, got)
+}
+
+// TestExceptionsLate: what libstdc++'s routine says is remembered also if a library brings libstdc++ after the start.
+func TestExceptionsLate(t *testing.T) {
+	k := makeThrowing(t)
+	got, _ := k.inKit(t, k.path("eh-throwing"), []string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1"), "EHASM_STATS=1"}, "eh-late")
+	all := regexp.MustCompile(`exceptions: on, 3200 throws taken over, 0 handed over, \d+ frames learnt, 0 calls handed over, (\d+) routines asked\n`).FindStringSubmatch(got)
+	require.NotNil(t, all, got)
+	asked, err := strconv.Atoi(all[1])
+	require.NoError(t, err)
+	assert.Less(t, asked, 3000, "32 answers; those that share a slot are asked each time")
 }
 
 // TestExceptionsOff: without eh_elfs, or where the environment says so, nothing

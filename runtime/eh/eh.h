@@ -358,7 +358,8 @@ enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t pl
 void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_t loads, const struct ehx_what *is, bool catches);
 bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is, uint64_t pad);
 void ehx_types_init_(void);
-extern ehx_personality *ehx_gxx_; /* libstdc++'s, else null */
+extern ehx_personality *ehx_gxx_; /* libstdc++'s; null until a frame with it is met, if the program began without libstdc++ */
+static inline bool ehx_is_libstdcxx_(const char *path) { return strstr(path, "libstdc++") != NULL; }
 
 /* What libstdc++'s routine stores about a handler in the exception, besides the selector. */
 struct ehx_caught {

@@ -121,7 +121,14 @@ __attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_
             return false;
     }
     is->personality = (ehx_personality *)(uintptr_t)address;
-    return is->personality == ehx_gxx_ || calls_us(&in);
+    if (is->personality == ehx_gxx_)
+        return true;
+    if (!calls_us(&in))
+        return false;
+    /* e.g. an extension of Python has brought libstdc++, for itself alone; it has no other routine */
+    if (!ehx_gxx_ && ehx_is_libstdcxx_(in.dlfo_link_map->l_name))
+        __atomic_store_n(&ehx_gxx_, is->personality, __ATOMIC_RELAXED);
+    return true;
 }
 
 void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is)

@@ -36,7 +36,7 @@ uint64_t ehx_type_(const struct ehx_exception *e)
 
 bool ehx_is_pointer_(uint64_t type) { return first_letter(type) == 'P'; }
 
-/* libstdc++'s kinds of types, by the first word of a type_info; 0 if it has none. */
+/* libstdc++'s kinds of types, by the first word of a type_info; 0 if the program began without libstdc++. */
 static struct {
     uint64_t pointer, fundamental, enumeration, class, derived;
 } kinds_of_types;
@@ -166,7 +166,7 @@ void ehx_types_init_(void)
 {
     struct dl_find_object o;
     void *allocate = dlvsym(RTLD_DEFAULT, "__cxa_allocate_exception", "CXXABI_1.3");
-    if (allocate && _dl_find_object(allocate, &o) == 0 && strstr(o.dlfo_link_map->l_name, "libstdc++"))
+    if (allocate && _dl_find_object(allocate, &o) == 0 && ehx_is_libstdcxx_(o.dlfo_link_map->l_name))
         ehx_gxx_ = (ehx_personality *)(uintptr_t)dlvsym(RTLD_DEFAULT, "__gxx_personality_v0", "CXXABI_1.3");
     if (!ehx_gxx_)
         return;
