@@ -24,9 +24,9 @@ func (t SampleType) chained() SampleType {
 	return t &^ copies
 }
 
-// chainAttr changes the attribute at the front of b for such samples, and returns b. What is
-// too short to be an attribute stays as it is.
-func chainAttr(b []byte) []byte {
+// ChainAttr changes the struct perf_event_attr at the front of b for samples of AppendChained, and returns b. What
+// is too short to be one stays as it is.
+func ChainAttr(b []byte) []byte {
 	le := binary.LittleEndian
 	if len(b) < attrSizeVer0 {
 		return b
@@ -58,7 +58,7 @@ func chainEventDesc(b []byte) {
 		if c.bad {
 			return
 		}
-		chainAttr(attr)
+		ChainAttr(attr)
 		ids := uint64(c.u32())
 		c.bytes(uint64(c.u32())) // the name
 		c.bytes(8 * ids)
@@ -76,7 +76,7 @@ func appendOther(dst []byte, rec *Other, raw []byte) []byte {
 	switch rec.Type {
 	case typeAttr:
 		dst = append(dst, raw...)
-		chainAttr(dst[at+headerSize:])
+		ChainAttr(dst[at+headerSize:])
 	case typeFeature:
 		c := cursor{data: rec.Data}
 		bit := c.u64()
@@ -97,6 +97,14 @@ func appendOther(dst []byte, rec *Other, raw []byte) []byte {
 type chainMarks struct {
 	chain, afterChain int // the number of entries; what follows the entries
 	regs, afterStack  int // users' registers; what follows the copy of the stack
+}
+
+// AppendChained appends the record raw of the sample, the last that its Decoder has decoded, with a call chain in place of users' registers and
+// the copy of their stack. user are the addresses that Entry.Append takes.
+func (s *Sample) AppendChained(dst, raw []byte, user []uint64) []byte {
+	var e Entry
+	e.bytes, e.nrAt, e.after = s.appendChained(nil, raw)
+	return e.Append(dst, user)
 }
 
 // appendChained appends the sample's record without users' registers and the copy of their

@@ -66,7 +66,7 @@ func (c *ChainWriter) fileHead(data uint64) []byte {
 		if e.raw == nil {
 			continue
 		}
-		attrs = append(attrs, chainAttr(e.raw)...)
+		attrs = append(attrs, ChainAttr(e.raw)...)
 		attrs = le.AppendUint64(attrs, uint64(fileHeader+len(ids)))
 		attrs = le.AppendUint64(attrs, uint64(8*len(e.IDs)))
 		entry = len(e.raw) + sectionSize

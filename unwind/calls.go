@@ -215,6 +215,16 @@ func (m *Maps) restorer(pc uint64) bool {
 	if at.Object.isSigreturn(at.FileOffset(pc)) {
 		return true
 	}
+	return m.SignalFrame(pc)
+}
+
+// SignalFrame reports whether the code at the run-time address pc is a signal frame: its caller was interrupted at its pc, and did
+// not call.
+func (m *Maps) SignalFrame(pc uint64) bool {
+	at := m.Find(pc)
+	if at == nil {
+		return false
+	}
 	bias, ok := at.Object.Bias(at)
 	return ok && at.Object.SignalFrame(pc-bias)
 }

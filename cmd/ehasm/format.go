@@ -46,7 +46,8 @@ var namingFlags = []string{"no-demangle", "inline", "signatures"}
 
 // chainsSpec is the recording itself, with call chains instead of copies of stacks. It has no New.
 func chainsSpec() *stackfmt.Spec {
-	return &stackfmt.Spec{Name: "perf.data", Suffixes: []string{"perf.data"}, Binary: true, Samples: true}
+	return &stackfmt.Spec{Name: "perf.data", Suffixes: []string{"perf.data"}, Binary: true, Samples: true,
+		View: "perf report -i FILE"}
 }
 
 func formatNames(more ...*stackfmt.Spec) string {

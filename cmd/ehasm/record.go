@@ -37,8 +37,9 @@ Usage:
 `
 
 const recordMore = `The name of the output chooses its format: .pb.gz for go tool pprof, .svg is a flame
-graph for a browser, .folded for flamegraph.pl and the like. .json, .perf.txt and the
-timelines .json.gz (profiler.firefox.com) and .trace.json (speedscope) have every sample.
+graph for a browser, .folded for flamegraph.pl and the like. .json, .perf.txt, .perf.data
+(perf report) and the timelines .json.gz (profiler.firefox.com) and .trace.json
+(speedscope) have every sample.
 Samples that the kernel lost are a separate box, and stacks that are not complete begin
 with [truncated].
 
@@ -278,6 +279,9 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	if err := opt.findFormat(format); err != nil {
 		return err
 	}
+	if err := opt.checkChains(); err != nil {
+		return err
+	}
 	if err := opt.oneValue(); err != nil {
 		return err
 	}
@@ -319,16 +323,30 @@ func (opt *recordOptions) findFormat(format string) (err error) {
 	switch path := shown.Name(opt.Output.Path); {
 	case opt.Output.Format != nil:
 		return nil
-	case stackfmt.ByPath(opt.Output.Path, chainsSpec()) != nil:
-		return fmt.Errorf("-o %s: record with --raw FILE, then run: ehasm script -o %s FILE", path, path)
 	default:
-		return fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json, .json.gz, .trace.json or .perf.txt, or --format", path)
+		return fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json, .json.gz, .trace.json, .perf.txt or perf.data, or --format", path)
 	}
 }
 
 // recordFormats are those of record besides stackfmt.Specs.
 func recordFormats() []*stackfmt.Spec {
-	return []*stackfmt.Spec{timeline.Spec(), timeline.TraceSpec()}
+	return []*stackfmt.Spec{timeline.Spec(), timeline.TraceSpec(), chainsSpec()}
+}
+
+// checkChains checks what goes with a perf.data file as the output.
+func (opt *recordOptions) checkChains() error {
+	o, names := &opt.Output, &opt.Output.Names
+	switch {
+	case o.Format.New != nil:
+		return nil
+	case o.Path == "-":
+		return errors.New("-o -: a perf.data file cannot be written to a pipe")
+	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0 || o.Raw != "" || slices.Contains(opt.Sampling.Events, "off-cpu"):
+		return errors.New("the format perf.data goes with none of --top, --every, --flight, --raw and --off-cpu")
+	case names.Inline || names.Lines || names.Signatures || names.Mangled:
+		return errors.New("--inline, --lines, --signatures and --no-demangle have no effect in the format perf.data")
+	}
+	return nil
 }
 
 // parseInside checks what goes with --alloc and --preload.

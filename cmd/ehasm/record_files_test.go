@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/testing/testtool"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -39,6 +41,43 @@ func TestRecordRawFull(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "PERFILE2", string(b[:8]))
 	assert.Equal(t, []string{"p.folded", "raw"}, files(t, dir))
+}
+
+// TestRecordChains: perf and script see the same frames in a recording with call chains, which has no copies of stacks. If it
+// cannot be written whole, what had its name stays.
+func TestRecordChains(t *testing.T) {
+	testtool.Need(t, "perf", "gcc")
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "deep.c"), []byte(deepProgram))
+	out, err := exec.Command("gcc", "-O1", "-o", filepath.Join(dir, "deep"), filepath.Join(dir, "deep.c")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	file := writeFile(t, filepath.Join(dir, "x.perf.data"), []byte("keep"))
+	require.NoError(t, os.Chmod(file, 0o600))
+	flags := []string{"--cache=false", "-e", "page-faults,cpu-clock", "-o", file, "./deep"}
+	cmd := recordCommand(t, dir, flags...)
+	cmd.Args = append([]string{"sh", "-c", `ulimit -f 2; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = "/bin/sh"
+	said, _ := cmd.CombinedOutput()
+	assert.Equal(t, exitFailed, cmd.ProcessState.ExitCode(), "%s", said)
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "keep", string(b))
+
+	r := recordIn(t, dir, flags...)
+	assert.Zero(t, r.code, r.stderr)
+	assert.Contains(t, r.stderr, "perf report -i "+file)
+	assert.Equal(t, []string{"deep", "deep.c", "x.perf.data"}, files(t, dir))
+	st, err := os.Stat(file)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), st.Mode().Perm())
+	want := ehasm(t, "script", "-q", "--comm", "measured", "-i", file)
+	require.Zero(t, want.code, want.stderr)
+	assert.Contains(t, want.stdout, " touch")
+	assert.Contains(t, want.stdout, " main+")
+	assert.Contains(t, want.stdout, "page-faults: ")
+	assert.Equal(t, framesOf(want.stdout),
+		framesOf(perfIn(t, dir, "script", "--no-inline", "--max-stack", "1024", "--comms", "measured", "-F", "ip,sym", "-i", file)))
+	assert.Contains(t, perfIn(t, dir, "report", "--stdio", "--no-inline", "-i", file), " touch")
 }
 
 // jit is a program that compiles at run time: it writes a jitdump file, maps it as

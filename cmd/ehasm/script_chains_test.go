@@ -19,7 +19,7 @@ import (
 
 // measured begins programs whose samples are compared with perf's text. Those in the thread's name "measured" are in functions
 // of the program itself, wherever the timer hits: system calls are made without entries of linkage tables and
-// without the loader, where perf has names of its own (docs/perf-tools.md).
+// without the loader, which perf names in other ways (docs/perf-tools.md).
 const measured = `#include <csignal>
 static volatile unsigned long sink;
 static char pages[64 << 12];

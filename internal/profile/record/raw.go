@@ -20,6 +20,9 @@ import (
 // RawWriter writes the records of a Session as a perf.data file, for ehasm script and
 // perf script.
 type RawWriter struct {
+	// Chains replaces registers and copies of stacks by the call chains that the Session has found. Set it before Open.
+	Chains bool
+
 	file    io.WriteSeeker
 	out     *bufio.Writer
 	command []string
@@ -29,6 +32,7 @@ type RawWriter struct {
 	descs   []byte // struct perf_event_desc of the events: feature EVENT_DESC
 	first   uint64 // id of an event, for records that are made up
 	time    uint64
+	chain   []byte // see chained
 	err     error
 }
 
@@ -78,10 +82,14 @@ func (w *RawWriter) start(op *opened, events []*Event) error {
 			}
 			ids = binary.LittleEndian.AppendUint64(ids, id)
 		}
-		w.descs = append(w.descs, attrBytes(&attr)...)
+		bytes := attrBytes(&attr)
+		if w.Chains {
+			perfdata.ChainAttr(bytes)
+		}
+		w.descs = append(w.descs, bytes...)
 		w.descs = binary.LittleEndian.AppendUint32(w.descs, uint32(len(ids)-begin)/8)
 		w.descs = append(headerString(w.descs, names[i]), ids[begin:]...)
-		attrs = append(attrs, attrBytes(&attr)...)
+		attrs = append(attrs, bytes...)
 		attrs = binary.LittleEndian.AppendUint64(attrs, uint64(idsAt+begin))
 		attrs = binary.LittleEndian.AppendUint64(attrs, uint64(len(ids)-begin))
 	}
@@ -151,6 +159,12 @@ func (w *RawWriter) put(b []byte) {
 func (w *RawWriter) record(raw []byte) {
 	w.put(raw)
 	w.size += uint64(len(raw))
+}
+
+// chained writes the record of a sample with a call chain: user are its addresses, return addresses minus 1.
+func (w *RawWriter) chained(r *perfdata.Sample, raw []byte, user []uint64) {
+	w.chain = r.AppendChained(w.chain[:0], raw, user)
+	w.record(w.chain)
 }
 
 // make returns a record that the kernel did not write: its header, body and struct

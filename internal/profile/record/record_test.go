@@ -69,14 +69,21 @@ func text(t *testing.T, p *Profile, format string) string {
 }
 
 // TestAsScript writes the samples of a recording to a perf.data file, too: script makes
-// the same text of it, stack for stack.
+// the same text of it, stack for stack, also if the file has call chains.
 func TestAsScript(t *testing.T) {
+	for name, chains := range map[string]bool{"copies": false, "chains": true} {
+		t.Run(name, func(t *testing.T) { assertAsScript(t, chains) })
+	}
+}
+
+func assertAsScript(t *testing.T, chains bool) {
 	path := filepath.Join(t.TempDir(), "perf.data")
 	file, err := os.Create(path)
 	require.NoError(t, err)
 	defer file.Close()
 	opt := options(t)
-	opt.Refill, opt.Samples, opt.Raw = false, true, NewRawWriter(file, []string{"sh", "-c", work})
+	opt.Refill, opt.Samples, opt.Raw = chains, true, NewRawWriter(file, []string{"sh", "-c", work})
+	opt.Raw.Chains = chains
 	p := recordCommand(t, opt, work)
 	require.NoError(t, opt.Raw.Finish())
 	require.Greater(t, p.Counts.Samples, uint64(50))
@@ -98,6 +105,9 @@ func TestAsScript(t *testing.T) {
 	assert.Empty(t, summary.Warnings)
 	assert.Equal(t, []string{"cpu-clock", "dummy"}, summary.Events)
 	require.True(t, b.String() == text(t, p, "perf"), "the texts differ")
+	for _, e := range r.Events() {
+		assert.Equal(t, !chains && e.Name != "dummy", e.SampleType&perfdata.SampleStackUser != 0)
+	}
 	assert.Contains(t, b.String(), "/libc.so.6)")
 }
 

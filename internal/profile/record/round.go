@@ -112,12 +112,14 @@ func (s *Session) handle(ring int, raw []byte) {
 	}
 	if w := s.opt.Raw; w != nil {
 		w.time = from.event.Time(raw) - 1 // of what is made up because of this record
-		w.record(raw)
+		if _, sampled := rec.(*perfdata.Sample); !sampled || !w.Chains {
+			w.record(raw)
+		}
 	}
 	switch r := rec.(type) {
 	case *perfdata.Sample:
 		if !s.copies.isMuted(raw, r.Time) {
-			s.sample(r, &s.rings.ahead[ring])
+			s.sample(r, raw, &s.rings.ahead[ring])
 		}
 	case *perfdata.Mmap:
 		if r.Mode() == perfdata.ModeUser {

@@ -10,8 +10,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// sample unwinds a sample and counts its stack. next is what is known of its ring.
-func (s *Session) sample(r *perfdata.Sample, next *ahead) {
+// sample unwinds a sample, whose record is raw, and counts its stack. next is what is known of its ring.
+func (s *Session) sample(r *perfdata.Sample, raw []byte, next *ahead) {
 	counts := &s.part.counts
 	counts.Samples++
 	s.pace.sampled(r.CPU, r.Time)
@@ -37,6 +37,9 @@ func (s *Session) sample(r *perfdata.Sample, next *ahead) {
 			stack.Origin |= fromLater
 		}
 	}
+	if w := s.opt.Raw; w != nil && w.Chains {
+		w.chained(r, raw, s.instructions(maps, user.pcs))
+	}
 	words := append(s.words[:0], uint64(stack.Labels)<<32|uint64(p.space), uint64(stack.Comm)<<32|uint64(stack.Event)<<16|uint64(stack.End)<<8|uint64(stack.Origin), uint64(len(s.kernel))<<32|uint64(len(user.guesses)))
 	for _, i := range user.guesses {
 		words = append(words, uint64(i))
@@ -56,6 +59,20 @@ func (s *Session) sample(r *perfdata.Sample, next *ahead) {
 		return
 	}
 	s.count(Sample{Time: r.Time, Period: max(r.Period, s.opt.event(stack.Event).every), Stack: id, TID: r.TID, CPU: r.CPU})
+}
+
+// instructions returns the addresses of a stack with return addresses minus 1, so that they lie in the instruction that called.
+func (s *Session) instructions(maps *unwind.Maps, pcs []uint64) []uint64 {
+	list, exact := s.calls[:0], true
+	for _, pc := range pcs {
+		if !exact {
+			pc--
+		}
+		list = append(list, pc)
+		exact = maps.SignalFrame(pc)
+	}
+	s.calls = list
+	return list
 }
 
 // count counts a sample of a stack in the table.

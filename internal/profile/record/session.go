@@ -42,6 +42,7 @@ type Session struct {
 	numbers   map[uint64]uint8 // see opened.eventNumbers
 	kernel    []uint64         // see kernelPart
 	words     []uint64         // see Table.hash
+	calls     []uint64         // see instructions
 }
 
 // part is what Take returns.

@@ -88,6 +88,17 @@ type Output struct {
 	Stats  string     // a file of the summary as JSON; "-": standard error; "": none
 }
 
+// chains reports whether the output is a recording with call chains.
+func (o *Output) chains() bool { return o.Format.New == nil }
+
+// recording returns the perf.data file to write; "": none.
+func (o *Output) recording() string {
+	if o.chains() {
+		return o.Path
+	}
+	return o.Raw
+}
+
 // Push says where profiles are sent; the zero value: nowhere.
 type Push struct {
 	URL, Protocol, Name string

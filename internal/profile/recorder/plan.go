@@ -36,11 +36,11 @@ func (r *run) plan() (p *plan, err error) {
 			return p, &Error{Name: r.command[0], Err: err, NotRun: true}
 		}
 	}
-	if path := r.opt.Output.Raw; path != "" {
+	if path := r.opt.Output.recording(); path != "" {
 		if p.raw, err = openRaw(path, r.title()); err != nil {
 			return p, &Error{Name: path, Err: err}
 		}
-		p.session.Raw = p.raw.writer
+		p.session.Raw, p.raw.writer.Chains = p.raw.writer, r.opt.Output.chains()
 	}
 	if p.sender, err = r.newSender(); err != nil {
 		return p, &UsageError{fmt.Errorf("--push: %w", err)}
@@ -92,13 +92,17 @@ func (r *run) sessionOptions() record.Options {
 		Samples: r.opt.Output.Format.Samples, Objects: r.objects, OnObject: r.names.Foresee, Event: record.DefaultEvent(),
 		Target: record.Target{PIDs: r.opt.Target.PIDs, Some: r.opt.Target.Selection.Given(), All: r.opt.Target.All},
 	}
+	if r.opt.Output.chains() {
+		opt.OnObject, opt.Samples = nil, false // no names
+		return opt
+	}
 	if !names.Inline && !names.Lines && !names.Signatures { // those need the files
 		opt.Left = r.names.Settle
 	}
 	return opt
 }
 
-// rawFile is the file of --raw.
+// rawFile is a perf.data file: of --raw, or the output.
 type rawFile struct {
 	writer *record.RawWriter
 	file   *atomicfile.File

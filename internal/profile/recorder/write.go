@@ -22,10 +22,12 @@ import (
 func (r *run) write(raw *rawFile) bool {
 	begin := time.Now()
 	c, opt := r.c, r.opt
+	whole := true
 	if raw != nil {
 		defer r.signals.guard(raw.file)()
 		if err := raw.finish(); err != nil {
-			c.Fail(opt.Output.Raw, err)
+			c.Fail(opt.Output.recording(), err)
+			whole = !opt.Output.chains()
 		}
 	}
 	defer r.session.Close()
@@ -48,7 +50,12 @@ func (r *run) write(raw *rawFile) bool {
 	}
 	p.Command = r.title()
 	shown := r.top != nil && !opt.Output.Named
-	whole := shown || r.writeProfile(p)
+	switch {
+	case !opt.Output.chains():
+		whole = shown || r.writeProfile(p)
+	case whole:
+		r.tellWritten()
+	}
 	took := time.Since(begin)
 	if !opt.Run.Quiet {
 		p.Text(c.Stderr())
@@ -98,9 +105,7 @@ func (r *run) writeProfile(p *record.Profile) bool {
 	c, path := r.c, r.opt.Output.Path
 	err := r.writeTo(p, path)
 	if err == nil {
-		if !r.opt.Run.Quiet && path != "-" {
-			c.Note(path, errors.New(r.opt.Output.Format.HowToLook(shown.Name(path))))
-		}
+		r.tellWritten()
 		return true
 	}
 	c.Fail(path, err)
@@ -121,6 +126,13 @@ func (r *run) writeProfile(p *record.Profile) bool {
 		c.Note(spare, errors.New("the profile is here instead"))
 	}
 	return false
+}
+
+// tellWritten says how to view the output.
+func (r *run) tellWritten() {
+	if path := r.opt.Output.Path; !r.opt.Run.Quiet && path != "-" {
+		r.c.Note(path, errors.New(r.opt.Output.Format.HowToLook(shown.Name(path))))
+	}
 }
 
 func (r *run) writeTo(p *record.Profile, path string) error {
