@@ -168,7 +168,7 @@ func BenchmarkLazy(b *testing.B) {
 					regs := frame(0)
 					i = (i + 7919) % count
 					sp := &spans[i*31%len(spans)]
-					regs.Reg[16] = uint64(sp.start+sp.end) / 2
+					regs.Reg[16] = uint64(sp.start+sp.end()) / 2
 					table.Step(&regs, stack{}, 0)
 				}
 			})

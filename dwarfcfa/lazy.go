@@ -2,6 +2,7 @@ package dwarfcfa
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -134,7 +135,7 @@ func (t *LazyTable) EstimatedRows() int {
 	if t.section == nil {
 		return 0
 	}
-	return rangesOf(t.section.spans)
+	return t.section.rows
 }
 
 // Step does what Table.Step does.
@@ -224,31 +225,46 @@ func (p *lazyParts) find(pc Addr) *lazySection {
 
 // lazySection is a section whose FDEs are interpreted one by one.
 type lazySection struct {
-	s     tableSource // decoded entries
+	s     tableSource
 	code  codeImage
-	spans []span                    // ascending, disjoint
-	fdes  []atomic.Pointer[lazyFDE] // of spans; nil: not interpreted
+	spans []lazySpan // ascending, disjoint
+	rows  int        // of all FDEs, estimated
 
-	mu    sync.Mutex    // for what is below
-	b     *tableBuilder // nil before the first FDE is interpreted
-	exprs []Expr        // of b's pool
+	mu    sync.RWMutex     // for what is below
+	fdes  map[int]*lazyFDE // by the index of their span, those that were interpreted
+	b     *tableBuilder    // nil before the first FDE is interpreted
+	exprs []Expr           // of b's pool
 }
+
+// lazySpan is a span in less memory, since large programs have hundreds of thousands.
+type lazySpan struct {
+	start  Addr
+	length uint32 // in bytes
+	place  uint32 // see tableSource; no section that is read has 4 GB
+}
+
+func (s *lazySpan) end() Addr { return s.start + Addr(s.length) }
 
 // lazyFDE is the result of interpreting an FDE. It does not change, but the
 // arrays of rows and exprs are shared, and others may append to them.
 type lazyFDE struct {
-	ranges []Range // as in a Table; none: the FDE is bad
-	rows   []Row
+	ranges []lazyRange // as in a Table; none: the FDE is bad
+	rows   []*Row
 	exprs  []Expr
 }
+
+// lazyRange is a Range from the start of its span on, in less memory.
+type lazyRange struct{ start, end, row uint32 }
 
 // newLazySection finds the ranges of a source's FDEs, with overlaps resolved, and interprets none.
 func newLazySection(s tableSource, code codeImage) *lazySection {
 	spans := findSpans(s, code, new(Report))
-	if cap(spans)-len(spans) > len(spans)/8 {
-		spans = slices.Clone(spans)
+	l := &lazySection{s: s, code: code, spans: make([]lazySpan, len(spans)), rows: rangesOf(spans), fdes: make(map[int]*lazyFDE)}
+	for i := range spans {
+		sp := &spans[i]
+		l.spans[i] = lazySpan{sp.start, uint32(min(sp.end-sp.start, math.MaxUint32)), s.place(sp)}
 	}
-	return &lazySection{s: s, code: code, spans: spans, fdes: make([]atomic.Pointer[lazyFDE], len(spans))}
+	return l
 }
 
 // hasRow reports whether any FDE is good.
@@ -272,17 +288,18 @@ func (l *lazySection) rowAt(pc Addr) (*Row, []Expr) {
 		return nil, nil
 	}
 	r := f.ranges[len(f.ranges)-1]
+	at := pc - l.spans[i].start
 	switch {
 	// A pc behind the last row may lie in padding that takes this row.
-	case pc < r.End:
-		r = f.ranges[sort.Search(len(f.ranges), func(i int) bool { return f.ranges[i].End > pc })]
-		if pc < r.Start { // rows of .sframe may begin later than their function
+	case at < Addr(r.end):
+		r = f.ranges[sort.Search(len(f.ranges), func(i int) bool { return Addr(f.ranges[i].end) > at })]
+		if at < Addr(r.start) { // rows of .sframe may begin later than their function
 			return nil, nil
 		}
-	case r.End < l.spans[i].end || pc-r.End >= l.filled(i):
+	case r.end < l.spans[i].length || at-Addr(r.end) >= l.filled(i):
 		return nil, nil
 	}
-	return &f.rows[r.Row], f.exprs
+	return f.rows[r.row], f.exprs
 }
 
 // filled returns how many bytes of the gap after the span i, which is good, take its
@@ -291,7 +308,7 @@ func (l *lazySection) filled(i int) Addr {
 	if i+1 == len(l.spans) {
 		return 0
 	}
-	start, end := l.spans[i].end, l.spans[i+1].start
+	start, end := l.spans[i].end(), l.spans[i+1].start
 	if start == end || end-start > maxGap || l.code.read == nil {
 		return 0
 	}
@@ -305,7 +322,7 @@ func (l *lazySection) filled(i int) Addr {
 	if n < gap {
 		return Addr(n)
 	}
-	if next := l.fde(i + 1); len(next.ranges) > 0 && returnedTo(&next.rows[next.ranges[0].Row]) || abi.IsSigreturn(b[gap:]) {
+	if next := l.fde(i + 1); len(next.ranges) > 0 && returnedTo(next.rows[next.ranges[0].row]) || abi.IsSigreturn(b[gap:]) {
 		n--
 	}
 	return Addr(n)
@@ -313,35 +330,41 @@ func (l *lazySection) filled(i int) Addr {
 
 // fde interprets the FDE of a span, once.
 func (l *lazySection) fde(i int) *lazyFDE {
-	if f := l.fdes[i].Load(); f != nil {
+	l.mu.RLock()
+	f := l.fdes[i]
+	l.mu.RUnlock()
+	if f != nil {
 		return f
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if f := l.fdes[i].Load(); f != nil {
+	if f := l.fdes[i]; f != nil {
 		return f
 	}
 	if l.b == nil {
 		l.b = newTableBuilder(l.s, new(Report))
 	}
 	l.b.ranges = l.b.ranges[:0]
-	if err := l.b.interpretOne(&l.spans[i]); errors.Is(err, errBound) {
+	sp := l.s.again(l.spans[i].place)
+	sp.end = l.spans[i].end()
+	if err := l.b.interpretOne(&sp); errors.Is(err, errBound) {
 		// Full: drop all that was interpreted.
-		for j := range l.fdes {
-			l.fdes[j].Store(nil)
-		}
+		clear(l.fdes)
 		l.b, l.exprs = newTableBuilder(l.s, new(Report)), nil
-		l.b.interpretOne(&l.spans[i])
+		l.b.interpretOne(&sp)
 	}
 	for _, e := range l.b.in.exprs.entries[len(l.exprs):] {
 		l.exprs = append(l.exprs, e.expr)
 	}
-	f := &lazyFDE{ranges: slices.Clone(l.b.ranges), rows: l.b.rows, exprs: l.exprs}
-	l.fdes[i].Store(f)
-	const fewKnown = 256 // FDEs that follow share few raw rows with those before
+	f = &lazyFDE{ranges: make([]lazyRange, len(l.b.ranges)), rows: l.b.rows, exprs: l.exprs}
+	for k, r := range l.b.ranges {
+		f.ranges[k] = lazyRange{uint32(r.Start - sp.start), uint32(r.End - sp.start), r.Row}
+	}
+	l.fdes[i] = f
+	const fewKnown = 8 // FDEs that follow share few raw rows with those before
 	switch {
 	case len(l.spans) == 1: // nothing follows
-		f.rows, l.b, l.exprs = slices.Clone(f.rows), nil, nil
+		l.b, l.exprs = nil, nil
 	case len(l.b.known) > fewKnown:
 		l.b.known = make(map[Row]normalRow)
 	}

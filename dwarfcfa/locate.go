@@ -310,5 +310,5 @@ func readLimited(r io.Reader, size uint64) ([]byte, error) {
 	if uint64(n) < size {
 		return nil, io.ErrUnexpectedEOF
 	}
-	return buf.Bytes(), nil
+	return bytes.Clone(buf.Bytes()), nil // buf may be twice as large
 }

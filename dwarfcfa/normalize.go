@@ -74,7 +74,7 @@ const (
 // __start_context after its alignment padding, stays without a row: unwinders look up the
 // address before such code. Such code ends the stack or is a signal frame; in Go programs it
 // has a row like a function's, but is recognised by its bytes.
-func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *Report) {
+func fillPadding(spans []span, ranges []Range, rows []*Row, code codeImage, rep *Report) {
 	var text textWindow
 	text.read = code.read
 	r := 0
@@ -90,7 +90,7 @@ func fillPadding(spans []span, ranges []Range, rows []Row, code codeImage, rep *
 			continue // the FDE before the gap was lost
 		}
 		n := padding(text.at(start, int(end-start)))
-		if start+Addr(n) == end && (r+1 < len(ranges) && ranges[r+1].Start == end && returnedTo(&rows[ranges[r+1].Row]) ||
+		if start+Addr(n) == end && (r+1 < len(ranges) && ranges[r+1].Start == end && returnedTo(rows[ranges[r+1].Row]) ||
 			abi.IsSigreturn(text.at(end, abi.MaxSigreturn))) {
 			n--
 		}

@@ -2,6 +2,7 @@ package dwarfcfa
 
 import (
 	"encoding/binary"
+	"hash/maphash"
 	"math/bits"
 
 	"github.com/ehasm/ehasm/abi"
@@ -15,8 +16,9 @@ type tableBuilder struct {
 	in     *Interp
 	ranges []Range // rows of the spans so far, ascending
 
-	rows  []Row          // distinct normalised rows
-	index map[Row]uint32 // of rows
+	rows  []*Row            // distinct normalised rows
+	seed  maphash.Seed      // of the keys of index
+	index map[uint64]uint32 // rows by hash; of two with one hash, which is unlikely, the first may be kept twice
 	// known maps a raw row to its normalised one. Its Flags say beside
 	// RowSignal which registers were popped and which column is the return
 	// address, on which normalising depends too.
@@ -49,7 +51,7 @@ const (
 func newTableBuilder(s tableSource, rep *Report) *tableBuilder {
 	return &tableBuilder{
 		s: s, rep: rep, in: NewInterp(),
-		index: make(map[Row]uint32), known: make(map[Row]normalRow),
+		seed: maphash.MakeSeed(), index: make(map[uint64]uint32), known: make(map[Row]normalRow),
 		meaning: make(map[string]ExprID), canon: make(map[ExprID]ExprID),
 	}
 }
@@ -250,15 +252,17 @@ func (e *exprError) Unwrap() error { return e.err }
 // intern returns the index of a normalised row. It sets b.err where there are
 // too many.
 func (b *tableBuilder) intern(row Row) uint32 {
-	id, ok := b.index[row]
-	if !ok {
+	key := maphash.Comparable(b.seed, row)
+	id, ok := b.index[key]
+	if !ok || *b.rows[id] != row {
 		if len(b.rows) >= MaxRows {
 			b.err = cause(errBound, "more than %d distinct rows", MaxRows)
 			return 0
 		}
 		id = uint32(len(b.rows))
-		b.rows = append(b.rows, row)
-		b.index[row] = id
+		kept := row // row itself is on the stack
+		b.rows = append(b.rows, &kept)
+		b.index[key] = id
 	}
 	return id
 }
@@ -314,7 +318,7 @@ func (b *tableBuilder) table() *Table {
 		r := &t.Ranges[i].Row
 		if rowID[*r] == unused {
 			rowID[*r] = uint32(len(t.Rows))
-			row := b.rows[*r]
+			row := *b.rows[*r]
 			renumber(&row.CFA.Expr)
 			for c := range row.Regs {
 				renumber(&row.Regs[c].Expr)

@@ -25,16 +25,10 @@ func (s *sframeSource) header() sourceHeader {
 
 // collect returns the functions in order of the section. Bad ones are counted in rep.
 func (s *sframeSource) collect(rep *Report) []span {
-	const perRow, most = 4, 32 // about the bytes of a row, and a bound of what a hostile section has allocated
 	spans := make([]span, 0, s.s.Len())
 	for i := range s.s.Len() {
 		rep.FDEs++
-		f, err := s.s.Function(i)
-		start, end := Addr(f.Start), Addr(f.Start)+Addr(f.Size)
-		sp := span{start: start, end: end, fullEnd: end, offset: f.Offset, pos: i, size: int(min(f.Rows, most)) * perRow}
-		if err == nil && end < start {
-			err = fmt.Errorf("%w: address range overflows 64 bits", sframe.ErrMalformed)
-		}
+		sp, err := s.span(i)
 		if err != nil {
 			rep.lose(s.errorOf(&sp, err))
 			continue
@@ -42,6 +36,24 @@ func (s *sframeSource) collect(rep *Report) []span {
 		spans = append(spans, sp)
 	}
 	return spans
+}
+
+// span returns the span of a function by its number in the section.
+func (s *sframeSource) span(i int) (span, error) {
+	const perRow, most = 4, 32 // about the bytes of a row, and a bound of what a hostile section has allocated
+	f, err := s.s.Function(i)
+	start, end := Addr(f.Start), Addr(f.Start)+Addr(f.Size)
+	if err == nil && end < start {
+		err = fmt.Errorf("%w: address range overflows 64 bits", sframe.ErrMalformed)
+	}
+	return span{start: start, end: end, fullEnd: end, offset: f.Offset, pos: i, size: int(min(f.Rows, most)) * perRow}, err
+}
+
+func (s *sframeSource) place(sp *span) uint32 { return uint32(sp.pos) }
+
+func (s *sframeSource) again(place uint32) span {
+	sp, _ := s.span(int(place)) // collect has read it without an error
+	return sp
 }
 
 // returnColumn returns rip: SFrame has no column numbers, the return address is a field of the row.

@@ -9,6 +9,10 @@ type tableSource interface {
 	// decides if several begin at one address. It counts entries, and those that it
 	// leaves out, in rep.
 	collect(rep *Report) []span
+	// place returns a number by which again finds the span.
+	place(sp *span) uint32
+	// again returns a span that collect returned, whole. It is for one goroutine at a time.
+	again(place uint32) span
 	// interpret makes the rows of a span that collect returned, or of a part of it, with in.
 	// Rows before an error have been handed over when it returns.
 	interpret(sp *span, in *Interp, sink rowSink) error
@@ -36,8 +40,10 @@ type span struct {
 
 // cfiSource is a section of CIEs and FDEs as a source.
 type cfiSource struct {
-	s    *Section
-	cies []*CIE // by span.shared
+	s       *Section
+	entries *entryReader   // of the last collect; it knows where the CIEs are
+	cies    []*CIE         // by span.shared
+	numbers map[*CIE]int32 // index in cies
 }
 
 // newCFISource returns a section as a source of rows.
@@ -51,12 +57,10 @@ func (c *cfiSource) header() sourceHeader {
 func (c *cfiSource) collect(rep *Report) []span {
 	const typical = 48 // bytes of a CIE or FDE; most are larger
 	spans := make([]span, 0, c.s.Size()/typical)
-	c.cies = nil
-	numbers := make(map[*CIE]int32) // index in cies
-	r := newEntryReader(c.s)
+	c.cies, c.numbers, c.entries = nil, make(map[*CIE]int32), newEntryReader(c.s)
 	var f FDE
 	for {
-		e, ok, err := r.next(&f)
+		e, ok, err := c.entries.next(&f)
 		switch {
 		case !ok:
 			return spans
@@ -67,22 +71,36 @@ func (c *cfiSource) collect(rep *Report) []span {
 			rep.lose(err.(*DecodeError))
 		case e.FDE != nil:
 			rep.FDEs++
-			// FDEs of one CIE mostly lie together: try the last one first.
-			last := len(c.cies) - 1
-			if last < 0 || c.cies[last] != f.CIE {
-				n, ok := numbers[f.CIE]
-				if !ok {
-					n = int32(len(c.cies))
-					numbers[f.CIE], c.cies = n, append(c.cies, f.CIE)
-				}
-				last = int(n)
-			}
-			spans = append(spans, span{
-				start: f.Start, end: f.End, fullEnd: f.End,
-				offset: f.Offset, shared: int32(last), pos: f.instPos, size: len(f.Instructions),
-			})
+			spans = append(spans, c.span(&f))
 		}
 	}
+}
+
+// span returns the span of an FDE.
+func (c *cfiSource) span(f *FDE) span {
+	// FDEs of one CIE mostly lie together: try the last one first.
+	last := len(c.cies) - 1
+	if last < 0 || c.cies[last] != f.CIE {
+		n, ok := c.numbers[f.CIE]
+		if !ok {
+			n = int32(len(c.cies))
+			c.numbers[f.CIE], c.cies = n, append(c.cies, f.CIE)
+		}
+		last = int(n)
+	}
+	return span{
+		start: f.Start, end: f.End, fullEnd: f.End,
+		offset: f.Offset, shared: int32(last), pos: f.instPos, size: len(f.Instructions),
+	}
+}
+
+func (c *cfiSource) place(sp *span) uint32 { return uint32(sp.offset) }
+
+func (c *cfiSource) again(place uint32) span {
+	var f FDE
+	c.entries.pos = int(place)
+	c.entries.next(&f) // collect has read this entry without an error
+	return c.span(&f)
 }
 
 // fde returns the FDE of a span, with the fields that interpreting it needs.
