@@ -241,18 +241,13 @@ func (o *Object) Open() (Image, int64, error) {
 		f.Close()
 		return nil, 0, err
 	}
-	if !SameFile(st, o.info) {
+	if !regular.Same(st, o.info) {
 		if id, err := abi.BuildID(f); err != nil || len(id) == 0 || !bytes.Equal(id, o.buildID) {
 			f.Close()
 			return nil, 0, fmt.Errorf("%s: %w", o.path, ErrChanged)
 		}
 	}
 	return f, st.Size(), nil
-}
-
-// SameFile reports whether two descriptions are of the same file, and it was not written to in between.
-func SameFile(a, b os.FileInfo) bool {
-	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 // nopCloser is an Image in memory.

@@ -268,7 +268,7 @@ func (k *keptFile) ReadAt(b []byte, off int64) (int, error) {
 	defer f.Close()
 	if info, err := f.Stat(); err != nil {
 		return 0, err
-	} else if !SameFile(info, k.info) {
+	} else if !regular.Same(info, k.info) {
 		return 0, fmt.Errorf("%s: %w", k.path, ErrChanged)
 	}
 	return f.ReadAt(b, off)

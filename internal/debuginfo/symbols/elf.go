@@ -20,6 +20,9 @@ type Files struct {
 	// Fetch returns the path of its debug file, or "", if none of these has a .symtab.
 	// May be nil.
 	Fetch func() string
+	// Open bounds the files that stay open, to read names when they are needed. If it is nil, all names are kept in
+	// memory.
+	Open *OpenFiles
 }
 
 // FromELF reads the functions of an ELF file: from .symtab if it has one,
@@ -30,7 +33,7 @@ func FromELF(r io.ReaderAt, dir string, debugPaths, debugDirs []string) (*Table,
 	return FromFiles(r, &Files{Dir: dir, DebugPaths: debugPaths, DebugDirs: debugDirs})
 }
 
-// FromFiles is FromELF with all options.
+// FromFiles is FromELF with all options. If the table Keeps r, the caller must not close r.
 func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf does that on rare malformed files
@@ -47,85 +50,104 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	// In order of value: .symtab names all functions, .gopclntab all of a Go program, .dynsym only
 	// the exported ones. The server is asked before .dynsym is taken, since it may have the
 	// .symtab.
-	list := fromSection(f, elf.SHT_SYMTAB)
-	if list == nil {
+	own := func(typ elf.SectionType) found { return fromSection(f, typ, r, files.Open) }
+	got := own(elf.SHT_SYMTAB)
+	if got.list == nil {
 		for _, path := range files.DebugPaths {
-			if list = fromDebugFile(path, nil); list != nil {
+			if got = fromDebugFile(path, nil, files.Open); got.list != nil {
 				break
 			}
 		}
-		if link := debugLink(f, r, files.Dir, files.DebugDirs); link != nil && list == nil {
+		if link := debugLink(f, r, files.Dir, files.DebugDirs); link != nil && got.list == nil {
 			for _, path := range link.paths {
-				if list = fromDebugFile(path, link); list != nil {
+				if got = fromDebugFile(path, link, files.Open); got.list != nil {
 					break
 				}
 			}
 		}
 	}
-	if list == nil {
-		list = fromGo(f)
+	if got.list == nil {
+		got = fromGo(f, r, files.Open)
 	}
-	if list == nil && files.Fetch != nil {
+	if got.list == nil && files.Fetch != nil {
 		if path := files.Fetch(); path != "" {
-			list = fromDebugFile(path, nil)
+			got = fromDebugFile(path, nil, files.Open)
 		}
 	}
-	if list == nil {
-		list = fromSection(f, elf.SHT_DYNSYM)
+	if got.list == nil {
+		got = own(elf.SHT_DYNSYM)
 	}
-	return newTable(append(list, plt(f)...)), nil
+	return newTable(append(got.list, plt(f)...), got.names), nil
 }
 
-// fromGo returns the functions of a stripped Go program.
-func fromGo(f *elf.File) (list []Symbol) {
+// found holds symbols of a file, and where their names are; names is nil if they are in memory.
+type found struct {
+	list  []Symbol
+	names *fileNames
+}
+
+// fromGo returns the functions of a stripped Go program, as fromSection does.
+func fromGo(f *elf.File, r io.ReaderAt, open *OpenFiles) (got found) {
 	t, err := gotable.Open(f)
 	if err != nil {
-		return nil
+		return found{}
 	}
+	got.names = namesIn(t.Section(), r, open)
 	for _, fn := range t.Functions() {
-		if fn.Name != "" {
-			list = append(list, Symbol{Start: fn.Lo, End: fn.Hi, Name: fn.Name})
+		if fn.Name == "" {
+			continue
 		}
+		s := Symbol{Start: fn.Lo, End: fn.Hi, Name: fn.Name}
+		if len(fn.Name) < gotable.LongestName {
+			s.inFile = fn.NameAt + 1
+		}
+		got.list = append(got.list, s)
 	}
-	return list
+	return got
 }
 
 // fromDebugFile reads the symbols of a separate debug file. link says how to recognise it; nil: it
 // was found by its build-id.
-func fromDebugFile(path string, link *debugFile) (list []Symbol) {
+func fromDebugFile(path string, link *debugFile, open *OpenFiles) (got found) {
 	defer func() {
 		if recover() != nil {
-			list = nil
+			got = found{}
 		}
 	}()
 	file, err := regular.Open(path)
 	if err != nil {
-		return nil
+		return found{}
 	}
-	defer file.Close()
+	defer func() {
+		if got.names == nil {
+			file.Close()
+		}
+	}()
 	f, err := elffile.Open(file)
 	if err != nil || link != nil && !link.is(file) {
-		return nil
+		return found{}
 	}
-	return fromSection(f, elf.SHT_SYMTAB)
+	return fromSection(f, elf.SHT_SYMTAB, file, open)
 }
 
 // symSize is the size of a symbol table entry in bytes: gABI chapter 4, "Symbol Table".
 const symSize = 24
 
-// fromSection reads the functions, and the labels and objects in executable sections.
-func fromSection(f *elf.File, typ elf.SectionType) []Symbol {
+// fromSection reads the functions, and the labels and objects in executable sections. r is the file; for open see
+// Files.
+func fromSection(f *elf.File, typ elf.SectionType, r io.ReaderAt, open *OpenFiles) (got found) {
 	s := f.SectionByType(typ)
 	if s == nil || int(s.Link) >= len(f.Sections) || s.Type == elf.SHT_NOBITS {
-		return nil
+		return found{}
 	}
+	got.names = namesIn(f.Sections[s.Link], r, open)
 	tab, err := contents(s)
 	if err != nil {
-		return nil
+		return found{}
 	}
 	str, err := contents(f.Sections[s.Link])
 	if err != nil {
-		return nil
+		return found{}
 	}
 	names := newStringTable(str)
 	list := make([]Symbol, 0, len(tab)/symSize/2) // about half of the entries are functions
@@ -149,7 +171,7 @@ func fromSection(f *elf.File, typ elf.SectionType) []Symbol {
 		if n == "" {
 			continue
 		}
-		sym := Symbol{Start: value, End: value + size, Name: n}
+		sym := Symbol{Start: value, End: value + size, Name: n, inFile: name + 1}
 		switch elf.ST_BIND(info) {
 		case elf.STB_LOCAL:
 			sym.rank |= rankLocal
@@ -159,9 +181,10 @@ func fromSection(f *elf.File, typ elf.SectionType) []Symbol {
 		list = append(list, sym)
 	}
 	if len(list) == 0 {
-		return nil
+		return found{}
 	}
-	return list
+	got.list = list
+	return got
 }
 
 // mostContents is the largest section that is read, in bytes: no table of symbols is larger.

@@ -78,8 +78,9 @@ func TestDebugLinkSum(t *testing.T) {
 			defer f.Close()
 			table, err := FromELF(f, dir, nil, nil)
 			require.NoError(t, err)
-			for _, s := range table.list {
-				list = append(list, s.name)
+			for i := range table.list {
+				name, _ := table.nameOf(&table.list[i])
+				list = append(list, name)
 			}
 			return list
 		}

@@ -49,7 +49,7 @@ func JITDump(path string, pid int32, budget *Budget) (*Table, error) {
 		taken.giveBack()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return newTable(lastAt(list)), nil
+	return newTable(lastAt(list), nil), nil
 }
 
 // Errors of jitdump files.

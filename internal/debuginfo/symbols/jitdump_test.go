@@ -100,7 +100,7 @@ func FuzzJITDump(f *testing.F) {
 		if err != nil {
 			assert.Empty(t, list)
 		}
-		newTable(lastAt(list))
+		newTable(lastAt(list), nil)
 	})
 }
 

@@ -37,7 +37,7 @@ func TestTable(t *testing.T) {
 		{Start: 0x140, End: 0x140, Name: "alias_without_size"},
 		{Start: 0x200, End: 0x300, Name: "outer"},
 		{Start: 0x210, End: 0x220, Name: "inner"},
-	})
+	}, nil)
 	assert.Equal(t, []string{"-", "label", "label", "alias", "alias", "-", "outer", "inner", "outer", "-"},
 		names(table, 0xff, 0x100, 0x13f, 0x140, 0x14f, 0x150, 0x20f, 0x21f, 0x220, 0x300))
 	table = newTable([]Symbol{
@@ -46,7 +46,7 @@ func TestTable(t *testing.T) {
 		{Start: 0x200, End: 0x200, Name: "label_behind"},
 		{Start: 0x240, End: 0x280, Name: "second"},
 		{Start: 0x250, End: 0x250, Name: "last_within"},
-	})
+	}, nil)
 	assert.Equal(t, []string{"sized", "sized", "sized", "label_behind", "label_behind", "second", "second", "-"},
 		names(table, 0x11f, 0x120, 0x1ff, 0x200, 0x23f, 0x240, 0x27f, 0x280))
 	assert.Nil(t, (*Table)(nil).Find(1))

@@ -5,6 +5,8 @@ package symbols
 
 import (
 	"cmp"
+	"io"
+	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -18,6 +20,7 @@ type Symbol struct {
 	Start, End uint64
 	Name       string // as the file has it
 	Module     string // of a kernel module's symbol
+	inFile     uint32 // where the file's string table has the name, plus 1; 0: names are not read from there again
 	rank       uint8  // bits; smaller is better
 }
 
@@ -29,45 +32,55 @@ const (
 )
 
 // Table holds symbols by address. It does not change.
-type Table struct{ list []entry }
+type Table struct {
+	list  []entry
+	text  []string   // names that are kept in memory
+	names *fileNames // the others; nil: there are none
+}
 
 // entry is a Symbol in less memory: large programs have a hundred thousand.
 type entry struct {
-	start, end uint64 // [start, end)
-	name       string
+	start  uint64
+	length uint32 // in bytes; a symbol of 4 GB and more ends there
+	name   uint32 // with inText: its number in Table.text; else where the file's string table has it
 }
 
-// compact returns a table of symbols. It copies their names, which may be a small part of what a file has, into memory without
-// gaps, unless they are longer than usual: those of a hostile file may all be parts of one long string.
-func compact(list []Symbol) *Table {
-	const usual = 16 << 20 // bytes of all names
-	total := 0
-	for i := range list {
-		if total += len(list[i].Name); total > usual {
-			break
-		}
-	}
-	var text strings.Builder
-	if total <= usual {
-		text.Grow(total)
-	}
-	t := &Table{list: make([]entry, len(list))}
+// inText is a bit of entry.name. No string table that is read has so many bytes.
+const inText = 1 << 31
+
+// compact returns a table of symbols, some of whose names may be in a file.
+func compact(list []Symbol, names *fileNames) *Table {
+	t := &Table{list: make([]entry, len(list)), names: names}
+	var kept []*Symbol // with names in memory
 	for i := range list {
 		s := &list[i]
-		t.list[i] = entry{s.Start, s.End, s.Name}
-		if total <= usual {
-			from := text.Len()
-			text.WriteString(s.Name)
-			t.list[i].name = text.String()[from:]
+		e := &t.list[i]
+		e.start, e.length = s.Start, uint32(min(s.End-s.Start, math.MaxUint32))
+		if names != nil && s.inFile > 0 {
+			e.name = s.inFile - 1
+		} else {
+			e.name = uint32(len(kept)) | inText
+			kept = append(kept, s)
 		}
 	}
+	t.text = memoryNames(kept)
 	return t
+}
+
+// nameOf returns the name of an entry; ok is false if it cannot be read any more.
+func (t *Table) nameOf(e *entry) (name string, ok bool) {
+	if e.name&inText != 0 {
+		return t.text[e.name&^inText], true
+	}
+	name = t.names.get(e.name)
+	return name, name != ""
 }
 
 // newTable sorts symbols. Of several at one address the best is kept; one
 // without size extends to the next. Both is what perf does, in
 // symbols__fixup_duplicate and symbols__fixup_end of tools/perf/util/symbol.c.
-func newTable(list []Symbol) *Table {
+// names, which may be nil, is where symbols have their names that are not kept in memory.
+func newTable(list []Symbol, names *fileNames) *Table {
 	for i := range list {
 		if s := &list[i]; s.End <= s.Start {
 			s.rank |= rankEmpty
@@ -84,12 +97,12 @@ func newTable(list []Symbol) *Table {
 			kept[last] = list[i]
 		}
 	}
-	return extend(kept)
+	return compact(extend(kept), names)
 }
 
 // extend makes symbols without size end where the next one begins. One inside a symbol
 // with a size is dropped: it is a label in that function.
-func extend(list []Symbol) *Table {
+func extend(list []Symbol) []Symbol {
 	kept := list[:0]
 	covered := uint64(0) // the end of what symbols with a size hold so far
 	for i := range list {
@@ -107,7 +120,7 @@ func extend(list []Symbol) *Table {
 		}
 		kept = append(kept, s)
 	}
-	return compact(kept)
+	return kept
 }
 
 // better orders aliases: sized ones first, then those that are not weak, then
@@ -131,8 +144,12 @@ func (t *Table) Find(addr uint64) *Symbol {
 	i := sort.Search(len(t.list), func(i int) bool { return t.list[i].start > addr })
 	const nesting = 8
 	for k := i - 1; k >= 0 && k >= i-nesting; k-- {
-		if e := &t.list[k]; addr < e.end {
-			return &Symbol{Start: e.start, End: e.end, Name: e.name}
+		if e := &t.list[k]; addr-e.start < uint64(e.length) {
+			name, ok := t.nameOf(e)
+			if !ok {
+				return nil
+			}
+			return &Symbol{Start: e.start, End: e.start + uint64(e.length), Name: name}
 		}
 	}
 	return nil
@@ -148,11 +165,17 @@ func (t *Table) Only(addrs []uint64) *Table {
 	}
 	slices.SortFunc(few, func(a, b Symbol) int { return cmp.Compare(a.Start, b.Start) }) // each start is there once in t
 	few = slices.CompactFunc(few, func(a, b Symbol) bool { return a.Start == b.Start })
-	only := &Table{list: make([]entry, len(few))}
+	only := &Table{list: make([]entry, len(few)), text: make([]string, len(few))}
 	for i, s := range few {
-		only.list[i] = entry{s.Start, s.End, unique.Make(s.Name).Value()} // programs have many in common
+		only.list[i] = entry{s.Start, uint32(s.End - s.Start), uint32(i) | inText}
+		only.text[i] = unique.Make(s.Name).Value() // programs have many in common
 	}
 	return only
+}
+
+// Keeps reports whether the table reads names from a file.
+func (t *Table) Keeps(file io.ReaderAt) bool {
+	return t != nil && t.names != nil && io.ReaderAt(t.names.file) == file
 }
 
 // Len returns the number of symbols.

@@ -22,7 +22,7 @@ const maxText = 512 << 20 // bytes of a text file of symbols
 func PerfMap(path string, pid int32, budget *Budget) (*Table, error) {
 	f, _, err := openOwn(path, pid)
 	if errors.Is(err, regular.ErrEmpty) {
-		return newTable(nil), nil
+		return newTable(nil, nil), nil
 	}
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func PerfMap(path string, pid int32, budget *Budget) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return newTable(list), nil
+	return newTable(list, nil), nil
 }
 
 // parsePerfMap returns the symbols of a text, in which there may be so many. Of lines of more than longestLine bytes the rest

@@ -10,7 +10,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"sort"
 	"unsafe"
 )
@@ -21,7 +20,8 @@ var ErrNone = errors.New("no .gopclntab")
 // Function is a function of a Go program.
 type Function struct {
 	Lo, Hi uint64 // link-time addresses, [Lo, Hi)
-	Name   string
+	Name   string // of at most LongestName bytes
+	NameAt uint32 // offset of the name in the section; a zero byte ends it
 	// MovesStack says that the function switches to another stack. Depths does not show that.
 	MovesStack bool
 	Assembly   bool // written in assembly; the compiler's functions keep to calls
@@ -32,10 +32,10 @@ type Function struct {
 // Table holds the functions of a file. It reads each description from the file on demand, so the file must stay open. All
 // methods but Functions are safe for concurrent use.
 type Table struct {
-	text    uint64      // the address that the functions' offsets count from
-	file    io.ReaderAt // of the section
-	size    uint64      // of the section
-	names   uint64      // offsets in the section
+	text    uint64 // the address that the functions' offsets count from
+	file    *elf.Section
+	size    uint64 // of the section
+	names   uint64 // offsets in the section
 	deltas  uint64
 	lines   uint64 // the function table, and what its entries lead to
 	entries []byte // of the function table
@@ -174,6 +174,9 @@ func (t *Table) offset(i int) uint64 {
 	return uint64(binary.LittleEndian.Uint32(t.entries[i*entrySize:]))
 }
 
+// Section returns the section that holds the table.
+func (t *Table) Section() *elf.Section { return t.file }
+
 // Len returns the number of functions.
 func (t *Table) Len() int { return t.count }
 
@@ -183,9 +186,11 @@ func (t *Table) Index(addr uint64) (i int, ok bool) {
 	return i, i >= 0 && i < t.count
 }
 
+// LongestName is how many bytes of a name are read.
+const LongestName = 4096
+
 // Function returns a function by its number; ok is false if its description is damaged.
 func (t *Table) Function(i int) (f Function, ok bool) {
-	const longestName = 4096
 	le := binary.LittleEndian
 	lo, hi := t.offset(i), t.offset(i+1)
 	d := t.bytes(t.lines+uint64(le.Uint32(t.entries[i*entrySize+4:])), t.flagAt+1)
@@ -193,10 +198,12 @@ func (t *Table) Function(i int) (f Function, ok bool) {
 		return Function{}, false
 	}
 	f = Function{Lo: t.text + lo, Hi: t.text + hi, depths: le.Uint32(d[depthsAt:])}
+	at := t.names + uint64(le.Uint32(d[nameAt:]))
+	f.NameAt = uint32(at) // no section that is read has 4 GB
 	// Most names end within the first read; a longer name is read again, whole.
-	name := t.bytes(t.names+uint64(le.Uint32(d[nameAt:])), firstRead)
+	name := t.bytes(at, firstRead)
 	if bytes.IndexByte(name, 0) < 0 {
-		name = t.bytes(t.names+uint64(le.Uint32(d[nameAt:])), longestName)
+		name = t.bytes(at, LongestName)
 	}
 	name, _, _ = bytes.Cut(name, []byte{0})
 	if t.loaded != nil {

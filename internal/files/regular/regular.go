@@ -30,6 +30,11 @@ const (
 // Open opens the file at path for reading.
 func Open(path string) (*os.File, error) { return open(path) }
 
+// Same reports whether two descriptions are of the same file, and it was not written to in between.
+func Same(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
+
 // check returns why a file must not be opened, or nil.
 func check(path string, st fs.FileInfo) error {
 	err := error(nil)

@@ -95,14 +95,14 @@ func TestFilesOfOthers(t *testing.T) {
 func TestMostFiles(t *testing.T) {
 	pid, m := replaced(t, func(path string) { testtool.MakeFIFO(t, path) })
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	for i := range mostFiles() - 1 {
+	for i := range MostFiles() - 1 {
 		tr.files[&unwind.Object{Name: fmt.Sprint(i)}] = nil
 	}
 	for i, want := range []bool{true, false} {
 		o := tr.findObject(pid, fmt.Sprintf("%s/%d", m.Name, i), nil, inode{number: m.Inode}, m.Start, m.End)
 		assert.Equal(t, want, o.Path() != "")
 	}
-	assert.Len(t, tr.files, mostFiles())
+	assert.Len(t, tr.files, MostFiles())
 	tr.close()
 }
 

@@ -403,7 +403,7 @@ func (t *tracker) findObject(pid int32, name string, buildID []byte, of inode, s
 	} else if here {
 		return o
 	}
-	if len(t.files) >= mostFiles() {
+	if len(t.files) >= MostFiles() {
 		return o
 	}
 	for _, open := range append(ways, t.elders(pid, name, buildID)...) {
@@ -461,9 +461,9 @@ func (t *tracker) elders(pid int32, name string, buildID []byte) (list []func() 
 	return list
 }
 
-// mostFiles returns how many files are kept open. Processes may map any number, and others are to be
-// opened, too.
-func mostFiles() int {
+// MostFiles returns how many files a recording keeps open to read code, and how many to read names. Processes may map any
+// number, and other files must be opened, too.
+func MostFiles() int {
 	const part, fallback = 4, 64
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {

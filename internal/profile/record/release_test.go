@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 	"github.com/ehasm/ehasm/perfdata"
@@ -56,7 +57,7 @@ func TestRelease(t *testing.T) {
 		s, err := unwindtest.NewStepper(name, r, size, math.MaxInt64)
 		return nil, s, err
 	}})
-	names := symbolize.New(symbolize.Options{})
+	names := symbolize.New(symbolize.Options{OpenFiles: symbols.NewOpenFiles(1000)})
 	s := &Session{tracker: newTracker(objects), part: part{table: newTable()}, opt: Options{Left: names.Settle}}
 	tr := s.tracker
 	heap := func() uint64 {

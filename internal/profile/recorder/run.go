@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/record"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -96,7 +97,9 @@ func (r *run) prepare(ctx, compiling context.Context) {
 			return r.made.EhElf(compiling, name, file, size)
 		},
 	})
-	r.names = symbolize.New(r.nameOptions())
+	names := r.nameOptions()
+	names.OpenFiles = symbols.NewOpenFiles(record.MostFiles())
+	r.names = symbolize.New(names)
 }
 
 // nameOptions says where names come from.

@@ -33,6 +33,8 @@ type Options struct {
 	// compilers map so that profilers find them. May be nil; then they are not looked for.
 	Objects   func() []*unwind.Object
 	DebugDirs []string // folders with .build-id folders of perf or of gdb
+	// OpenFiles lets names stay in their files until they are needed, for a Namer that lives long. May be nil.
+	OpenFiles *symbols.OpenFiles
 	// Symbols, if not nil, is asked for the symbols of the kernel, and of objects, which it may have read when their
 	// files were still there.
 	Symbols *Namer
@@ -356,13 +358,18 @@ func (n *Namer) readSymbols(o *unwind.Object) (*symbols.Table, error) {
 	if err != nil {
 		return nil, err // the object's own error is reported
 	}
-	defer file.Close()
+	var t *symbols.Table
+	defer func() {
+		if !t.Keeps(file) {
+			file.Close()
+		}
+	}()
 	dir := ""
 	if o.Path() != "" {
 		dir = filepath.Dir(o.Path())
 	}
-	t, err := symbols.FromFiles(file, &symbols.Files{Dir: dir, DebugPaths: o.DebugPaths(), DebugDirs: n.opt.DebugDirs,
-		Fetch: func() string { return n.fetch(o) }})
+	t, err = symbols.FromFiles(file, &symbols.Files{Dir: dir, DebugPaths: o.DebugPaths(), DebugDirs: n.opt.DebugDirs,
+		Fetch: func() string { return n.fetch(o) }, Open: n.opt.OpenFiles})
 	if err != nil {
 		n.warn(fmt.Errorf("%s: symbols: %w", o.Name, err))
 	}
