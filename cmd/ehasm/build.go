@@ -62,20 +62,23 @@ Examples:
 `
 
 // buildOptions holds the flags of build.
+// Of the three places for a target, out excludes cache; without both, an eh_elf lies beside its
+// object.
 type buildOptions struct {
 	find.Options
-	out      string
-	cache    string // the cache folder, with --cache
-	jobs     int
-	force    bool
-	strict   bool
-	noVerify bool
-	code     compile.Options
+	out      string          // a folder. The empty string stands for the folder of each object.
+	cache    string          // the cache folder, with --cache
+	jobs     int             // files compiled at the same time, 1 or more
+	force    bool            // files that are up to date are written as well
+	strict   bool            // an FDE or row that cannot be compiled fails its file
+	noVerify bool            // the proof is left out: files are written as the compiler made them
+	code     compile.Options // what the bytes of an eh_elf depend on
 	json     bool
 	quiet    bool
 	verbose  bool
 }
 
+// buildVerb is the verb build: flags become buildOptions, and wrong combinations are usage errors.
 func buildVerb() verb {
 	v := verb{name: "build", brief: "compile files, folders, what they load, or what a process has mapped", help: buildHelp, more: buildMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -93,6 +96,7 @@ func buildVerb() verb {
 		fs.BoolVar(&opt.code.Relro, "relro", false, "for dlopen with glibc before 2.35: .dynamic is writable until relocated")
 		fs.BoolVar(&opt.code.NoExceptions, "no-exceptions", false, "leave out the tables for C++ exceptions")
 		fs.BoolVar(&opt.noVerify, "no-verify", false, "do not prove the code against the tables")
+		// Scripts written for earlier releases go on working.
 		fs.String("optimize", "", "no effect")
 		fs.MarkHidden("optimize")
 		tables := declareTables(fs)
@@ -110,6 +114,8 @@ func buildVerb() verb {
 			if opt.out == "" && fs.Changed("output") { // e.g. --output=$UNSET; falling back to the object's folder would surprise
 				return v.misuse(c, errors.New("--output: the name of the folder is empty"))
 			}
+			// The target is one of three: beside the objects or in a folder, the user's cache, the
+			// cache of all users.
 			switch {
 			case (*cache || *system) && opt.out != "":
 				return v.misuse(c, errors.New("--cache and --system exclude --output"))
@@ -121,6 +127,7 @@ func buildVerb() verb {
 					return v.misuse(c, err)
 				}
 			}
+			// The last flags have parsers in other packages: their words are checked now.
 			if err := tables(&opt.code); err != nil {
 				return v.misuse(c, err)
 			}
@@ -192,6 +199,7 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	if opt.quiet {
 		progress.noted = silent
 	}
+	// What could not be found is reported now; the rest is built nevertheless.
 	for _, p := range found.Problems {
 		c.fail(p.Path, p.Err)
 	}
@@ -204,6 +212,7 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 			return exitFailed
 		}
 	}
+	// The jobs: an input with its target. Inputs that would write the same target are clashes.
 	var jobs []*builder.Job
 	if opt.cache != "" {
 		if err := builder.MakeCache(opt.cache); err != nil {
@@ -211,6 +220,8 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 			return exitFailed
 		}
 		if opt.cache == builder.SystemCache {
+			// Root runs code from the cache of all users, so files that others can write stay out:
+			// an error if named, else a note.
 			var given, refused []find.Problem
 			found.Inputs, given, refused = builder.ForSystem(found.Inputs)
 			for _, p := range given {
@@ -230,11 +241,14 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	}
 
 	defer builder.LimitMemory(jobs)()
+	// No outcome at all: a signal came before the end.
 	outcomes := builder.Build(ctx, jobs, opt.options(), progress)
 	if outcomes == nil {
 		return interrupt.Status(ctx)
 	}
 	r := builder.NewReport(outcomes, found.Skipped, time.Since(begin))
+	// A PATH that is a file fails by itself; folders without one suitable file pass silently
+	// without this.
 	if len(r.Done) == 0 && len(c.failures) == 0 {
 		failFolders(paths, c)
 	}
@@ -281,17 +295,22 @@ func filling(c *console, quiet bool) *buildProgress {
 	return &buildProgress{c: c, failed: c.note, noted: c.note, bar: true}
 }
 
+// silent drops a message, under --quiet.
 func silent(string, error) {}
 
+// Note implements builder.Progress: something worth a line, but no failure.
 func (p *buildProgress) Note(name string, err error) { p.noted(name, err) }
 
+// Begin implements builder.Progress. A bar for a single file would only flicker.
 func (p *buildProgress) Begin(files int, work int64) {
 	if files > 1 && p.bar {
 		p.c.startBuilding(files, work)
 	}
 }
 
+// Done implements builder.Progress: it reports how a file ended and moves the bar.
 func (p *buildProgress) Done(o *builder.Outcome) {
+	// Each unfinished file fails when the build is interrupted; End says so once.
 	if o.Status == builder.Failed && !errors.Is(o.Err, context.Canceled) && !errors.Is(o.Err, context.DeadlineExceeded) {
 		p.failed(o.Name, o.Err)
 	}
@@ -304,6 +323,7 @@ func (p *buildProgress) Done(o *builder.Outcome) {
 	p.c.advance(o.Work())
 }
 
+// End implements builder.Progress. err is the interruption, nil if the build went through.
 func (p *buildProgress) End(err error) {
 	p.c.stopBar()
 	if err != nil {

@@ -44,6 +44,7 @@ Examples:
   ehasm cache --prune --unused 7 --max-size 200M
 `
 
+// day is the unit of --unused.
 const day = 24 * time.Hour
 
 // cacheOptions holds the flags of cache.
@@ -55,6 +56,7 @@ type cacheOptions struct {
 	limits ehcache.Limits
 }
 
+// cacheVerb is the verb cache. Only --prune removes anything; the flags that bound it need it.
 func cacheVerb() verb {
 	v := verb{name: "cache", brief: "show or clear the user's cache of eh_elfs", help: cacheHelp, more: cacheMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -75,6 +77,7 @@ func cacheVerb() verb {
 				return v.misuse(c, errors.New("--only, --unused and --max-size need --prune"))
 			}
 			if *only {
+				// With --only, disuse is no reason to remove a file, unless --unused is given too.
 				opt.only = args
 				if !fs.Changed("unused") {
 					*unused = 0
@@ -87,6 +90,7 @@ func cacheVerb() verb {
 				}
 				opt.limits.Bytes = int64(bytes)
 			}
+			// A hundred years: a Duration holds 292, and more days would overflow it.
 			const century = 36500
 			opt.limits.Unused = time.Duration(min(*unused, century)) * day
 			return cache(ctx, opt, c)
@@ -95,11 +99,13 @@ func cacheVerb() verb {
 	return v
 }
 
+// cache runs the verb: it opens the cache, looks, removes if wanted, and prints the result.
 func cache(ctx context.Context, opt *cacheOptions, c *console) int {
 	path, err := builder.SystemCache, error(nil)
 	if !opt.system {
 		path, err = builder.CacheFolder(os.Getenv)
 	}
+	// Eh_elfs of the files that --only names are known by their build-ids.
 	if err == nil && opt.only != nil {
 		opt.limits.Only, err = builder.CacheNames(ctx, opt.only)
 	}

@@ -15,6 +15,9 @@ import (
 	"golang.org/x/term"
 )
 
+// This file is the way from verbs to the terminal: results, failures, notes and progress bars. All
+// lines of stderr pass through one lock, so that workers do not mix them.
+
 // console takes the output of a verb: results go to out, everything else goes
 // to stderr as lines, above the progress bar if there is one. Its methods are
 // safe for concurrent use; out may be used by one goroutine.
@@ -22,10 +25,12 @@ type console struct {
 	out    *output
 	stderr io.Writer
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// As written, without "ehasm: "; --json repeats them.
 	failures []string // lines written by fail
-	closed   bool     // the verb has returned
-	bar      *progressbar.ProgressBar
+	// Later messages are dropped.
+	closed bool                     // the verb has returned
+	bar    *progressbar.ProgressBar // nil while no bar is shown
 
 	files, done int // of the bar of build
 }
@@ -33,10 +38,11 @@ type console struct {
 // output is standard output; it remembers that writing failed.
 type output struct {
 	*bufio.Writer
-	err error
-	w   io.Writer
+	err error     // the first error of Flush, which decides the exit status
+	w   io.Writer // the file below the buffer, to ask whether it is a terminal
 }
 
+// Flush writes the buffer out and keeps its error.
 func (o *output) Flush() error {
 	if err := o.Writer.Flush(); err != nil {
 		o.err = err
@@ -44,6 +50,7 @@ func (o *output) Flush() error {
 	return o.err
 }
 
+// newConsole returns a console without a bar. stdout is buffered until Flush.
 func newConsole(stdout, stderr io.Writer) *console {
 	return &console{out: &output{Writer: bufio.NewWriter(stdout), w: stdout}, stderr: stderr}
 }
@@ -75,6 +82,7 @@ func (c *console) close() (failed bool) {
 	return len(c.failures) > 0
 }
 
+// line writes a message above the bar and returns its text. The caller holds mu.
 func (c *console) line(path string, err error) string {
 	text := shown.Name(path) + ": " + shown.Error(path, err)
 	if c.bar != nil {
@@ -87,6 +95,7 @@ func (c *console) line(path string, err error) string {
 	return text
 }
 
+// isTerminal reports whether w is a file that is a terminal. Tests pass buffers.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
@@ -99,6 +108,7 @@ func (c *console) startBuilding(n int, work int64) {
 	c.newBar(work, c.building())
 }
 
+// building returns the text beside the bar of build. The caller holds mu, or is the only goroutine.
 func (c *console) building() string { return fmt.Sprintf("compiling, %d/%d files", c.done, c.files) }
 
 // startReading shows a progress bar for a file of size bytes; -1: not known.
@@ -106,8 +116,11 @@ func (c *console) startReading(size int64) {
 	c.newBar(size, reading(0), progressbar.OptionShowCount(), progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
 }
 
+// reading returns the text beside the bar of script.
 func reading(samples uint64) string { return fmt.Sprintf("reading, %d samples", samples) }
 
+// newBar shows a bar with n steps; n < 0: a spinner. Without a terminal the console stays without a
+// bar, and all calls that move it do nothing.
 func (c *console) newBar(n int64, what string, more ...progressbar.Option) {
 	if !isTerminal(c.stderr) || os.Getenv("TERM") == "dumb" { // which cannot go back in a line
 		return
@@ -169,8 +182,17 @@ func (c *console) stopBar() {
 // reporter is the console as the packages have it that do the work of verbs.
 type reporter struct{ c *console }
 
-func (r reporter) Fail(name string, err error)         { r.c.fail(name, err) }
-func (r reporter) Note(name string, err error)         { r.c.note(name, err) }
-func (r reporter) Stdout() io.Writer                   { return r.c.out }
-func (r reporter) Stderr() io.Writer                   { return r.c.stderr }
+// Fail reports a failure.
+func (r reporter) Fail(name string, err error) { r.c.fail(name, err) }
+
+// Note reports something that is no failure.
+func (r reporter) Note(name string, err error) { r.c.note(name, err) }
+
+// Stdout is buffered; the verb's end flushes it.
+func (r reporter) Stdout() io.Writer { return r.c.out }
+
+// Stderr is written without the console's lock.
+func (r reporter) Stderr() io.Writer { return r.c.stderr }
+
+// Filling returns the progress of a build for the cache.
 func (r reporter) Filling(quiet bool) builder.Progress { return filling(r.c, quiet) }

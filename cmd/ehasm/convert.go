@@ -50,10 +50,12 @@ Examples:
 // convertOptions holds the flags of convert.
 type convertOptions struct {
 	inspect.ConvertOptions
-	output string
-	json   bool
+	output string // a path, or "-" for standard output
+	json   bool   // the report is JSON instead of text
 }
 
+// convertVerb is the verb convert. It needs -o: the result is a file, and the report goes
+// elsewhere.
 func convertVerb() verb {
 	v := verb{name: "convert", brief: "write unwind tables as a .sframe section, or for Breakpad", help: convertHelp, more: convertMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -92,6 +94,7 @@ func convertVerb() verb {
 			if err := out.check(paths); err != nil {
 				return v.misuse(c, err)
 			}
+			// Convert returns bytes and report together; nothing is written if it fails.
 			b, r, err := inspect.Convert(paths[0], opt.ConvertOptions)
 			if err == nil {
 				r.Output, err = opt.output, out.write(b)

@@ -48,6 +48,7 @@ const dumpMore = `Examples:
   ehasm dump --stage=types /sys/kernel/btf/vmlinux
 `
 
+// dumpVerb is the verb dump: a stage of the compiler as text or JSON.
 func dumpVerb() verb {
 	v := verb{name: "dump", brief: "show a stage of compiling: entries, rows, table, plan, asm", help: dumpHelp, more: dumpMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -57,6 +58,8 @@ func dumpVerb() verb {
 		noDeref := fs.Bool("no-deref", false, "stage asm: _eh_elf without deref argument")
 		asJSON := fs.Bool("json", false, "print JSON")
 		return func(_ context.Context, paths []string, c *console) int {
+			// The stages up to plan depend on --source and --dispatch; --no-deref changes only the
+			// code.
 			opt := inspect.Dump{Stage: *stage, Code: compile.Options{NoDeref: *noDeref}, JSON: *asJSON}
 			if len(paths) != 1 {
 				return v.misuse(c, fmt.Errorf("want one file, got %d", len(paths)))

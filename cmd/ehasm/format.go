@@ -13,15 +13,19 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file has what the verbs that write stacks share: the flags of formats, the choice of a
+// format, and the refusal to fill a terminal with binary data.
+
 // formatFlags are the flags of verbs that write stacks.
 type formatFlags struct {
-	fs       *pflag.FlagSet
+	fs       *pflag.FlagSet   // to ask which flags were given
 	more     []*stackfmt.Spec // besides stackfmt.Specs
-	name     string
-	maxSize  int // MB
-	settings stackfmt.Options
+	name     string           // the text of --format; ByName knows it
+	maxSize  int              // MB
+	settings stackfmt.Options // handed to the format's New
 }
 
+// newFormatFlags declares the flags. Each names in brackets the formats in which it has an effect.
 func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
 	f := &formatFlags{fs: fs, more: []*stackfmt.Spec{timeline.Spec(), timeline.TraceSpec(), chainsSpec()}}
 	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames(f.more...)+"; default: by -o's name")
@@ -50,6 +54,7 @@ func chainsSpec() *stackfmt.Spec {
 		View: "perf report -i FILE"}
 }
 
+// formatNames returns the formats' names for help texts, the common ones first.
 func formatNames(more ...*stackfmt.Spec) string {
 	var names []string
 	for _, s := range append(stackfmt.Specs(), more...) {
@@ -68,9 +73,12 @@ func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
 			return nil, fmt.Errorf("--format: %w", err)
 		}
 	}
+	// Neither the flag nor the name of the output says a format: perf's text.
 	if spec == nil {
 		spec = stackfmt.Specs()[0]
 	}
+	// Settings lists the flags that a format obeys. Any other given flag is a mistake worth
+	// telling.
 	for _, other := range stackfmt.Specs() {
 		for _, name := range other.Settings {
 			if f.fs.Changed(name) && !slices.Contains(spec.Settings, name) {
@@ -78,6 +86,7 @@ func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
 			}
 		}
 	}
+	// A recording keeps addresses, not names.
 	if spec.New == nil {
 		for _, name := range namingFlags {
 			if f.fs.Changed(name) {

@@ -11,9 +11,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file explains unknown flags in the words of other profilers, and has flag values that pflag
+// does not: seconds, frequencies, and --help in groups.
+
 // habit is what to type for a flag that other profilers have.
 type habit struct{ verb, flag, answer string }
 
+// habits lists the flags of perf and similar tools that ehasm's verbs do not have.
 func habits() []habit {
 	const (
 		whole  = "stacks are always recorded, and unwound by tables: leave it out"
@@ -65,6 +69,7 @@ func nearestFlag(fs *pflag.FlagSet, name string) string {
 // seconds is a duration of which "5" means five seconds, as for perf and sleep.
 type seconds time.Duration
 
+// String returns the value for --help.
 func (s *seconds) String() string {
 	if *s == 0 {
 		return "0" // which --help does not show as a default
@@ -72,9 +77,12 @@ func (s *seconds) String() string {
 	return time.Duration(*s).String()
 }
 
+// Type names the kind of value; plainly turns it into an error's words.
 func (s *seconds) Type() string { return "duration" }
 
+// Set takes a number of seconds, or a duration with units as time.ParseDuration reads it.
 func (s *seconds) Set(text string) error {
+	// The bound keeps the product below the largest Duration, 9.2e9 seconds.
 	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 && n < 1e9 {
 		*s = seconds(n * float64(time.Second))
 		return nil
@@ -87,10 +95,13 @@ func (s *seconds) Set(text string) error {
 // frequency is a number of samples a second; "max" is what the kernel allows.
 type frequency uint64
 
+// String returns the number in decimal.
 func (f *frequency) String() string { return strconv.FormatUint(uint64(*f), 10) }
 
+// Type names the kind of value; plainly says "is not a number" for it.
 func (f *frequency) Type() string { return "uint64" }
 
+// Set takes a number of samples a second, or max: the bound that the kernel has set.
 func (f *frequency) Set(text string) error {
 	if text == "max" {
 		b, err := os.ReadFile("/proc/sys/kernel/perf_event_max_sample_rate")
@@ -117,6 +128,7 @@ func usages(fs *pflag.FlagSet, groups []flagGroup) string {
 	}
 	var text strings.Builder
 	done := make(map[string]bool)
+	// write prints one group through a set of flags, for pflag's layout of columns.
 	write := func(title string, list []*pflag.Flag) {
 		part := pflag.NewFlagSet("", pflag.ContinueOnError)
 		part.SortFlags = false
@@ -143,6 +155,7 @@ func usages(fs *pflag.FlagSet, groups []flagGroup) string {
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
+// recordGroups are the headings of record's help. Flags in none of them come under "Other flags".
 func recordGroups() []flagGroup {
 	return []flagGroup{
 		{"Flags", []string{"output", "pid", "name", "unit", "container", "all", "frequency", "count", "duration", "event"}},

@@ -21,6 +21,7 @@ const infoMore = `Examples:
   ehasm info --json eh_elfs/*.eh_elf.so
 `
 
+// infoVerb is the verb info. A file that cannot be read is a failure; the others are shown.
 func infoVerb() verb {
 	v := verb{name: "info", brief: "show what an eh_elf was made from and what it covers", help: infoHelp, more: infoMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {

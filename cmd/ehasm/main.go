@@ -24,13 +24,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file starts the process, lists the verbs and runs one: arguments come in, an exit status
+// goes out. Help texts, flags and exit statuses of a verb are in the verb's file.
+
 // Exit statuses.
+// They are the same for all verbs; preload adds env(1)'s. An interrupted verb returns 128 plus the
+// number of the signal.
 const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
 )
 
+// main sets the limits of the process, chooses between ehasm and ehasm-perf by argv[0], and runs
+// it.
 func main() {
 	if err := limits.Descriptors(); err != nil {
 		fmt.Fprintf(os.Stderr, "ehasm: %v\n", err)
@@ -55,6 +62,7 @@ func main() {
 	os.Exit(code)
 }
 
+// The parts of ehasm's help around the list of verbs. The manual pages show the same text.
 const (
 	brief      = "compile the unwind tables of x86-64 ELF files into native code"
 	usageBegin = `ehasm compiles the unwind tables of x86-64 ELF files into native code.
@@ -102,6 +110,8 @@ type verb struct {
 	flags func(*pflag.FlagSet) func(ctx context.Context, args []string, c *console) int
 }
 
+// verbs returns all verbs in the order of the help. It builds them anew, so that no flag keeps a
+// value between two calls.
 func verbs() []verb {
 	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), convertVerb(), preloadVerb(), proveVerb(), recordVerb(), scriptVerb(), stackVerb(), synthVerb(),
 		cacheVerb(), completionVerb(), manVerb(), versionVerb()}
@@ -111,15 +121,19 @@ func verbs() []verb {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := newConsole(stdout, stderr)
 	code := dispatch(ctx, args, c)
+	// A reader that has seen enough, such as head(1), closes the pipe: that is no failure.
 	if err := c.out.Flush(); err != nil && !errors.Is(err, syscall.EPIPE) {
 		c.fail("standard output", err)
 	}
+	// A failure that the verb has only reported to the console decides the exit status here.
 	if failed := c.close(); failed || c.out.err != nil {
 		code = max(code, exitFailed)
 	}
 	return code
 }
 
+// dispatch finds the verb and runs it, or shows the help of all verbs. Usage errors go to stderr
+// with a hint.
 func dispatch(ctx context.Context, args []string, c *console) int {
 	if len(args) == 0 {
 		fmt.Fprint(c.stderr, usage())
@@ -132,6 +146,7 @@ func dispatch(ctx context.Context, args []string, c *console) int {
 			fmt.Fprint(c.out, usage())
 			return exitDone
 		}
+		// "help VERB" and "VERB --help" are one way.
 		name, args = args[0], []string{"--help"}
 	case "--version":
 		name = "version"
@@ -159,12 +174,14 @@ func nearest(name string) string {
 	return nearestOf(names, name)
 }
 
+// nearestOf is nearest over any list of names. A prefix wins over a small distance.
 func nearestOf(names []string, name string) string {
 	var prefixed, close []string
 	for _, known := range names {
 		if strings.HasPrefix(known, name) {
 			prefixed = append(prefixed, known)
 		}
+		// A name of one or two letters is within two changes of too many words.
 		if len(name) > 2 && distance(name, known) <= 2 {
 			close = append(close, known)
 		}
@@ -179,6 +196,8 @@ func nearestOf(names []string, name string) string {
 
 // distance returns the Levenshtein distance of two strings.
 func distance(a, b string) int {
+	// row holds the distances of a[:i] from all prefixes of b; diagonal is the entry of the row
+	// before, one to the left.
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -205,12 +224,14 @@ func (v verb) declare() (*pflag.FlagSet, func(context.Context, []string, *consol
 	fs.SetOutput(io.Discard) // run reports errors
 	fs.SortFlags = false
 	fs.Usage = func() {}
+	// After a command's name, flags belong to the command: preload ls -l.
 	fs.SetInterspersed(!v.command)
 	do := v.flags(fs)
 	fs.BoolP("help", "h", false, "show this help")
 	return fs, do
 }
 
+// run parses the arguments and runs the verb. Help goes to stdout and counts as success.
 func (v verb) run(ctx context.Context, args []string, c *console) int {
 	fs, do := v.declare()
 	err := plainly(fs.Parse(args))
@@ -235,6 +256,7 @@ func plainly(err error) error {
 	}
 	f := bad.GetFlag()
 	what := "is not a valid " + f.Value.Type()
+	// pflag's text shows Go's parser: strconv.ParseInt: parsing "x": invalid syntax.
 	switch f.Value.Type() {
 	case "int", "int64", "uint", "uint64", "intSlice", "uint32", "int32":
 		what = "is not a number"

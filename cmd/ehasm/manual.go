@@ -24,6 +24,8 @@ const manMore = `Examples:
   ehasm man >/usr/local/share/man/man1/ehasm.1
 `
 
+// manVerb is the verb man: the page of ehasm, or of one verb, made from the texts and flags of
+// --help.
 func manVerb() verb {
 	v := verb{name: "man", brief: "print a man page", help: manHelp, more: manMore}
 	v.flags = func(*pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -61,6 +63,7 @@ const completionMore = `Examples:
   ehasm completion fish >~/.config/fish/completions/ehasm.fish
 `
 
+// completionVerb is the verb completion: a script for one of the shells that package manual knows.
 func completionVerb() verb {
 	v := verb{name: "completion", brief: "print a shell's completion script", help: completionHelp, more: completionMore}
 	v.flags = func(*pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -82,6 +85,7 @@ func completionVerb() verb {
 // describeCommand describes ehasm as its help does.
 func describeCommand() manual.Command {
 	command := manual.Command{Name: "ehasm", Version: compile.Release, Brief: brief, Help: usage()}
+	// A verb's flags exist only once they are declared.
 	for _, v := range verbs() {
 		fs, _ := v.declare()
 		described := manual.Verb{

@@ -14,17 +14,19 @@ import (
 // closedOutput is a standard output that is closed.
 type closedOutput struct{}
 
+// Write fails as write(2) does on a closed descriptor.
 func (closedOutput) Write([]byte) (int, error) { return 0, syscall.EBADF }
 
 // binaryOutput is the file that convert or synth makes: one that path names, or standard
 // output for "-", where what the verb reports must not follow it.
 type binaryOutput struct {
-	path string
+	path string // a path, "-", or "" if nothing is to be written
 	c    *console
 	perm fs.FileMode // of a new file
 }
 
 // check returns an error if the output cannot be what the user wants.
+// The inputs are files that the output must not overwrite.
 func (o binaryOutput) check(inputs []string) error {
 	if o.path == "-" && isTerminal(o.c.out.w) {
 		return fmt.Errorf("-o -: the file %w", errBinary)
@@ -36,6 +38,7 @@ func (o binaryOutput) check(inputs []string) error {
 }
 
 // report returns where the verb's report goes.
+// Standard output holds the file already, so the report takes the other way.
 func (o binaryOutput) report() io.Writer {
 	if o.path == "-" {
 		return o.c.stderr
@@ -43,6 +46,7 @@ func (o binaryOutput) report() io.Writer {
 	return o.c.out
 }
 
+// write writes the file: whole under its name, or not at all.
 func (o binaryOutput) write(b []byte) error {
 	if o.path == "-" {
 		o.c.out.Write(b) // the console reports errors
@@ -68,6 +72,7 @@ func permLike(path string) fs.FileMode {
 	if st.Mode().IsRegular() || st.IsDir() {
 		perm = outfile.Narrowed(perm, st)
 	}
+	// A folder's recording is as private as its most private file.
 	if st.IsDir() {
 		for _, p := range recordingParts(path) {
 			if st, err := os.Stat(p); err == nil {

@@ -15,10 +15,15 @@ import (
 	"github.com/ehasm/ehasm/perfdata"
 )
 
+// This file is ehasm-perf: perf's command line comes in, and perf's text goes out, unwound by
+// eh_elfs. Whatever it does not do the same way, perf itself does.
+
 // runPerf is the program under the name of perf. It returns the exit status, unless the process becomes
 // perf.
 func runPerf(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := newConsole(stdout, stderr)
+	// What ehasm-perf does not do in the same way is perf's job: unknown flags here, unsuitable
+	// recordings below.
 	p, err := perfcall.Parse(args)
 	if err != nil {
 		return becomePerf(args, c)
@@ -49,6 +54,7 @@ func runPerf(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // writePerf writes the samples.
 func writePerf(ctx context.Context, p *perfcall.Script, r *perfdata.Reader, c *console) {
 	opt := &scriptOptions{Options: p.Options, input: p.Input, cache: true, quiet: true}
+	// perf's --max-stack bounds recorded call chains as well.
 	opt.MaxChain = opt.MaxStack
 	opt.Names.HostKernel, opt.Names.Kallsyms = true, "/proc/kallsyms"
 	opt.Workers = runtime.GOMAXPROCS(0)
@@ -62,6 +68,7 @@ func writePerf(ctx context.Context, p *perfcall.Script, r *perfdata.Reader, c *c
 		c.fail(p.Input, err)
 		return
 	}
+	// The eh_elfs that were compiled for this run serve the next one from the cache.
 	made.FillCache(ctx, opt.Workers, filling(c, true))
 }
 
@@ -81,6 +88,7 @@ func perfHeader(input string, c *console) error {
 // becomePerf starts perf in place of this process.
 func becomePerf(args []string, c *console) int {
 	c.fail("perf", perfcall.Become(args))
+	// Become returns only if perf cannot be started.
 	c.close()
 	return exitFailed
 }

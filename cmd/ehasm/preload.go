@@ -62,12 +62,17 @@ Examples:
   LD_PRELOAD=libprofiler.so.0 CPUPROFILE=out.prof ehasm preload ./program
 `
 
+// This file finds a program as a shell would, makes its eh_elfs, and becomes it with libehunwind
+// preloaded.
+
 // Exit statuses if the command is not run, those of env(1).
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
+// The preload library's file name, the variable that overrides its path, and its companion for C++
+// exceptions.
 const (
 	preloadName     = "libehunwind-preload.so"
 	preloadVariable = "EHASM_PRELOAD_LIBRARY"
@@ -76,14 +81,18 @@ const (
 
 // preloadOptions holds the flags of preload.
 type preloadOptions struct {
-	code    compile.Options
+	// How the eh_elfs are built. withExceptions takes NoExceptions out: it concerns the preloaded
+	// libraries alone.
+	code compile.Options
+	// A path; "": $EHASM_PRELOAD_LIBRARY, else the file that was installed with this program.
 	library string
-	with    []string
-	jobs    int
+	with    []string // further files or folders to build for, e.g. plug-ins that dlopen loads.
+	jobs    int      // files compiled at the same time
 	quiet   bool
 	system  bool // print a drop-in for a service
 }
 
+// preloadVerb is the verb preload. Flags end at the command's name.
 func preloadVerb() verb {
 	v := verb{name: "preload", brief: "run a program that unwinds itself, with libehunwind in place of its unwinder", help: preloadHelp, more: preloadMore, command: true}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -114,6 +123,8 @@ func preloadVerb() verb {
 // runPreload is the verb: it finds the program, builds the missing eh_elfs, and
 // executes the program.
 func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *console) int {
+	// A script leads to its interpreter, env to what it runs: the last of the programs is the one
+	// that stays.
 	path, err := find.Command(command[0], find.SearchPath())
 	if err != nil {
 		c.fail(command[0], err)
@@ -126,6 +137,8 @@ func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *c
 	}
 	program := programs[len(programs)-1]
 	launched, launches := find.Launched(path, command[1:], find.SearchPath())
+	// A set-user-ID or static program would ignore LD_PRELOAD; better to refuse than to run without
+	// effect.
 	if err := find.PreloadObstacle(program); err != nil {
 		c.fail(program, err)
 		return exitFailed
@@ -135,6 +148,7 @@ func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *c
 		c.fail(preloadName, err)
 		return exitFailed
 	}
+	// While eh_elfs are built, a signal ends the build in good order.
 	ctx, stop := interrupt.Context(ctx)
 	defer stop()
 	libraries := opt.withExceptions(ctx, library, slices.Concat(programs, launched), c)
@@ -144,6 +158,7 @@ func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *c
 	if !builder.FillForPrograms(ctx, slices.Concat(programs, launched, opt.with), libraries, true, builder.Options{Code: opt.code, Workers: opt.jobs}, filling(c, opt.quiet)) {
 		return interrupt.Status(ctx)
 	}
+	// From here on, signals end the process again.
 	stop()
 	environ := preload.Environ(os.Environ(), strings.Join(libraries, ":"), find.AddressSanitizer(program))
 	if !opt.quiet {

@@ -42,6 +42,7 @@ func dropIn(program string, environ []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# /etc/systemd/system/UNIT.service.d/ehasm.conf, for %s\n", shown.Name(program))
 	fmt.Fprintln(&b, "# Afterwards: systemctl daemon-reload && systemctl restart UNIT")
+	// systemd expands % in values: systemd.unit(5), "Specifiers".
 	fmt.Fprintln(&b, "# After updates, make the eh_elfs again by the same command, or install ehasm-system.")
 	fmt.Fprintln(&b, "[Service]")
 	for _, entry := range environ {

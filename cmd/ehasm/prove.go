@@ -30,6 +30,7 @@ Examples:
   ehasm prove --json libfoo.so.eh_elf.so
 `
 
+// proveVerb is the verb prove: files, or all below a folder, each against its object.
 func proveVerb() verb {
 	v := verb{name: "prove", brief: "prove eh_elfs against the unwind tables of their objects", help: proveHelp, more: proveMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -57,6 +58,8 @@ func proveVerb() verb {
 	return v
 }
 
+// proveFiles proves the files one after the other. Each proof is a line of stdout, each failure one
+// of stderr; JSON has both.
 func proveFiles(ctx context.Context, paths []string, object string, asJSON bool, c *console) int {
 	if len(paths) > 1 && !asJSON {
 		c.newBar(int64(len(paths)), "proving")

@@ -96,19 +96,23 @@ Examples:
 `
 
 // scriptOptions holds the flags of script.
+// This file is script: a recording comes in, stacks in a format go out. Flags become
+// script.Options; the rest is the life of the output file, which is whole or absent.
+
 type scriptOptions struct {
 	script.Options
-	input    string
-	output   string
-	stats    string
-	before   string // a recording to compare with
-	format   *stackfmt.Spec
-	settings *stackfmt.Options
-	source   dwarfcfa.Source
-	cache    bool
-	quiet    bool
+	input    string            // a file, a folder of record, or "-" for standard input
+	output   string            // a file, or "" for standard output
+	stats    string            // a file for the summary as JSON, or "-"; "": none
+	before   string            // a recording to compare with
+	format   *stackfmt.Spec    // its New makes the writer; nil in New means a recording with call chains
+	settings *stackfmt.Options // of the format; shared with the flags
+	source   dwarfcfa.Source   // which section rows on demand are read from
+	cache    bool              // compiled eh_elfs go into the cache at the end
+	quiet    bool              // no summary, no notes and no bar
 }
 
+// scriptVerb is the verb script.
 func scriptVerb() verb {
 	v := verb{name: "script", brief: "unwind the samples of a perf.data file", help: scriptHelp, more: scriptMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -137,6 +141,8 @@ func scriptVerb() verb {
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
 		return func(ctx context.Context, args []string, c *console) int {
+			// A file that --kallsyms names is believed; /proc/kallsyms is of this machine's kernel
+			// alone.
 			opt.Names.HostKernel = !fs.Changed("kallsyms")
 			var err error
 			if err := opt.takeInput(args, fs.Changed("input")); err != nil {
@@ -148,6 +154,7 @@ func scriptVerb() verb {
 			if err := refuseTerminal(opt.format, opt.output, c); err != nil {
 				return v.misuse(c, err)
 			}
+			// The namer adds to frames what the format shows: both get the same two flags.
 			opt.settings.Inline, opt.Names.Lines = opt.Names.Inline, opt.settings.Lines
 			if opt.Labels, err = labels.Parse(*labelNames); err != nil {
 				return v.misuse(c, fmt.Errorf("--labels: %w", err))
@@ -174,9 +181,12 @@ func scriptVerb() verb {
 			if err := checkJobs(opt.Workers); err != nil {
 				return v.misuse(c, err)
 			}
+			// An output must not replace a recording that is being read.
 			if err := outfile.Distinct(append(recordingParts(opt.input), recordingParts(opt.before)...), opt.output, opt.stats); err != nil {
 				return v.misuse(c, err)
 			}
+			// What a flag names must be there. A wrong --symfs would otherwise show only as missing
+			// objects.
 			for _, path := range opt.named() {
 				if _, err := os.Stat(path); err != nil {
 					c.fail(path, err)
@@ -193,6 +203,7 @@ func scriptVerb() verb {
 // reports.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	made := ondemand.New(ondemand.Options{Source: opt.source, Keep: opt.cache, Symfs: opt.Objects.Symfs})
+	// compiling ends before ctx: once all samples are read, no unfinished eh_elf is of use.
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
 	opt.prepare(ctx, compiling, made, c)
@@ -201,6 +212,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		c.fail(opt.input, err)
 		return exitFailed
 	}
+	// The output is no more readable than the recording.
 	perm := permLike(opt.input)
 	ctx, stop := outfile.Guard(ctx, opt.output)
 	defer stop()
@@ -210,11 +222,13 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		c.fail(opt.output, err)
 		return exitFailed
 	}
+	// A bar and text on the same terminal would overwrite each other.
 	if !opt.quiet && !(out.File() == nil && isTerminal(c.out.w)) {
 		c.startReading(recordingSize(opt.input))
 		opt.Progress = c.hasRead
 	}
 	var summary *script.Summary
+	// The work runs apart, so that an interruption is answered even while a read blocks.
 	if !out.Run(ctx, func() {
 		if opt.before != "" {
 			opt.settings.Graph.Before = readBefore(ctx, opt, c)
@@ -229,6 +243,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	stopCompiling()
 	c.stopBar()
 	whole := err == nil
+	// Half a recording is no recording, while half of a text is still of use.
 	if !whole && opt.chains() {
 		out.Abandon()
 		if errors.Is(err, perfdata.ErrNoSeek) {
@@ -245,6 +260,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		whole = false
 	}
 	opt.report(summary, perm, c)
+	// Filling the cache is an extra: it can be interrupted without loss of the output.
 	if whole && ctx.Err() == nil {
 		ctx, stop := interrupt.Context(ctx)
 		defer stop()
@@ -307,15 +323,18 @@ func (opt *scriptOptions) named() (paths []string) {
 // prepare says where objects and names come from. compiling ends when no more eh_elfs are
 // of use.
 func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand.Maker, c *console) {
+	// The copy of /proc/kallsyms lies in the cache, and serves until the next boot.
 	if opt.cache {
 		opt.Names.KernelCopy = builder.KernelCopy(os.Getenv)
 	}
 	opt.Names.MapDirs = []string{"/tmp"}
 	opt.Objects.DebugDirs = unwind.DefaultDebugDirs()
+	// Under --symfs the recorded machine's folders come first.
 	if root := opt.Objects.Symfs; root != "" {
 		opt.Names.MapDirs = append([]string{filepath.Join(root, "tmp")}, opt.Names.MapDirs...)
 		opt.Objects.DebugDirs = append([]string{filepath.Join(root, "usr/lib/debug")}, opt.Objects.DebugDirs...)
 	}
+	// The vDSO has no file; the running kernel's serves.
 	opt.Objects.VDSO = func() ([]byte, error) { return ondemand.VDSO(ctx) }
 	opt.Objects.Prepare = made.Prepare
 	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
@@ -329,6 +348,7 @@ func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand
 
 // report writes the summary, and the file of --stats.
 func (opt *scriptOptions) report(summary *script.Summary, perm fs.FileMode, c *console) {
+	// A filter that lets nothing pass gets a reason instead of an empty file.
 	if summary.Read > 0 && summary.Samples == 0 {
 		c.fail(opt.input, errors.New(summary.Hints[0])) // an empty output is not what was asked for
 		summary.Hints = nil
@@ -380,6 +400,8 @@ func readBefore(ctx context.Context, opt *scriptOptions, c *console) stackfmt.Fo
 		return nil
 	}
 	defer r.Close()
+	// The same settings read the other recording, into the same format, but nothing of it is
+	// written.
 	before := opt.Options
 	before.Progress = nil
 	before.Format = opt.format.New(*opt.settings)
@@ -420,6 +442,7 @@ func recordingSize(path string) int64 {
 	stat := func() (os.FileInfo, error) { return os.Stat(path) }
 	if path == "-" {
 		stat = os.Stdin.Stat
+		// Standard input may be a file, as in -i - <FILE.
 	}
 	st, err := stat()
 	switch {

@@ -66,13 +66,17 @@ Examples:
 `
 
 // stackOptions holds the flags of stack.
+// This file turns the flags and arguments of stack into a run of package stacks, or into a handler
+// of crashes.
+
 type stackOptions struct {
 	stacks.Options
-	output  string
+	output  string   // a file, a folder with --core-pattern, or "" for standard output
 	crash   bool     // be the kernel's handler
 	handler []string // of crashes, after this one
 }
 
+// stackVerb is the verb stack. The first error of the flags, the arguments and the output wins.
 func stackVerb() verb {
 	v := verb{name: "stack", brief: "show the stacks of all threads of a process or core", help: stackHelp, more: stackMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -128,6 +132,8 @@ func stackVerb() verb {
 
 // check sets what the flags' texts mean.
 func (opt *stackOptions) check(fs *pflag.FlagSet, format, pointers string) (err error) {
+	// The name of the output chooses the format; --format overrides it. A nil format is text for
+	// people.
 	opt.Format = stackfmt.ByPath(opt.output)
 	if format == "text" {
 		opt.Format = nil
@@ -168,6 +174,7 @@ func (opt *stackOptions) take(args []string) error {
 			files = append(files, arg)
 			continue
 		}
+		// An argument of digits is a PID, anything else a file.
 		pid, err := parsePID(arg)
 		if err != nil {
 			return err
@@ -179,7 +186,9 @@ func (opt *stackOptions) take(args []string) error {
 			return fmt.Errorf("PID %d: want a number from 1 to 2^31-1", pid)
 		}
 	}
+	// many: the flags name processes whose number is not known yet.
 	many := opt.Processes.Every || opt.Processes.Children || opt.Processes.Name != nil
+	// A core and processes exclude each other, and so do most ways of naming processes.
 	switch {
 	case len(files) > 0 && many:
 		return fmt.Errorf("file %q: --all, --children and --name want processes, not a core", files[0])
@@ -206,6 +215,7 @@ func (opt *stackOptions) take(args []string) error {
 	return nil
 }
 
+// parsePID parses a PID from the arguments. Zero and below are the caller's to refuse.
 func parsePID(arg string) (int, error) {
 	pid, err := strconv.ParseInt(arg, 10, 32)
 	if err != nil {
@@ -219,12 +229,15 @@ const crashFolder = "/var/lib/ehasm/crashes"
 
 // takeCrash sets what the arguments of --core-pattern name.
 func (opt *stackOptions) takeCrash(fs *pflag.FlagSet, args []string) (err error) {
+	// As a handler, ehasm obeys few flags. One without effect in kernel.core_pattern would go
+	// unnoticed for long.
 	var excess []string
 	fs.Visit(func(f *pflag.Flag) {
 		if !slices.Contains([]string{"core-pattern", "output", "format", "frame-pointers"}, f.Name) {
 			excess = append(excess, "--"+f.Name)
 		}
 	})
+	// Arguments after -- are a handler that gets the core next.
 	if n := fs.ArgsLenAtDash(); n >= 0 {
 		if args, opt.handler = args[:n], args[n:]; len(opt.handler) == 0 {
 			return errors.New("--core-pattern: want a HANDLER after --")
@@ -255,7 +268,9 @@ func (opt *stackOptions) takeCrash(fs *pflag.FlagSet, args []string) (err error)
 	return nil
 }
 
+// runStack runs the verb with checked options and returns the exit status.
 func runStack(ctx context.Context, opt *stackOptions, c *console) int {
+	// Without --watch, an interruption leaves the output unwritten.
 	guard, saved := outfile.Guard, func(ctx context.Context) context.Context { return ctx }
 	if opt.Watch > 0 { // an interruption ends the watch, and what was seen is written
 		guard = func(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
@@ -265,6 +280,7 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 	}
 	ctx, stop := guard(ctx, opt.output)
 	defer stop()
+	// Opening comes first: if the output cannot be written, no process is stopped in vain.
 	out, err := outfile.New(opt.output, stackPerm, c.out)
 	if err != nil {
 		c.fail(opt.output, err)

@@ -11,17 +11,19 @@ import (
 
 // Cache says what a cache of eh_elfs holds, and what Take removed.
 type Cache struct {
-	Folder  string `json:"folder"`
-	Files   int    `json:"files"` // before any are removed
-	Bytes   int64  `json:"bytes"`
-	Oldest  string `json:"least_recently_used,omitempty"` // a date
-	NoTimes bool   `json:"use_not_recorded"`
-	Removed int    `json:"removed"`
-	Freed   int64  `json:"removed_bytes"`
+	Folder string `json:"folder"`
+	Files  int    `json:"files"` // before any are removed
+	Bytes  int64  `json:"bytes"`
+	Oldest string `json:"least_recently_used,omitempty"` // a date
+	// File times do not record use here, so Oldest is of the last write.
+	NoTimes bool  `json:"use_not_recorded"`
+	Removed int   `json:"removed"` // files that Take removed, and their bytes
+	Freed   int64 `json:"removed_bytes"`
 }
 
 // Take looks at the folder's files, and removes those beyond the limits if prune is set.
 func (r *Cache) Take(folder *ehcache.Folder, limits ehcache.Limits, prune bool) error {
+	// All ages are counted from one moment.
 	now := time.Now()
 	files, err := folder.Files(now)
 	if err != nil {
@@ -49,6 +51,7 @@ func sizeOf(files []ehcache.File) (bytes int64) {
 
 // Print writes a summary for people.
 func (r *Cache) Print(w io.Writer, pruned bool) {
+	// Megabytes are decimal.
 	const mega = 1e6
 	fmt.Fprintf(w, "%s: %d files, %.1f MB", shown.Name(r.Folder), r.Files, float64(r.Bytes)/mega)
 	switch {

@@ -12,9 +12,10 @@ import (
 )
 
 // CheckCounts are what the summary of many checked files says.
+// Files judged, and findings that a baseline accepts.
 type CheckCounts struct {
 	files, accepted int
-	findings        map[check.Severity]int
+	findings        map[check.Severity]int // findings that are not accepted
 }
 
 // Checked is the result of a check of a file.
@@ -61,6 +62,7 @@ func (r *Checked) Print(w io.Writer, opt CheckOptions) {
 func (r *Checked) summary(w io.Writer, name, what string) {
 	var sum CheckCounts
 	sum.Add(r)
+	// max avoids 0/0 for a file without judged code.
 	pct := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
 	fmt.Fprintf(w, "%s: %d FDEs, %d instructions, %.2f %% judged (%.2f %% beginning from a row), of these %.4f %% agree; %s",
 		name, r.FDEs, r.Instructions, pct(r.Judged, r.Instructions), pct(r.Report.Assumed, r.Judged), pct(r.Agree, r.Judged), sum.text(what))
@@ -68,6 +70,7 @@ func (r *Checked) summary(w io.Writer, name, what string) {
 	for k := range r.NotJudged {
 		reasons = append(reasons, k)
 	}
+	// The commonest reason first; equal ones by name, for stable output.
 	sort.Slice(reasons, func(i, j int) bool {
 		return r.NotJudged[reasons[i]] > r.NotJudged[reasons[j]] || r.NotJudged[reasons[i]] == r.NotJudged[reasons[j]] && reasons[i] < reasons[j]
 	})
@@ -118,8 +121,11 @@ func (n *CheckCounts) Print(w io.Writer, skipped int, what string) {
 // around is how many instructions are shown before and after the first wrong one.
 const around = 6
 
+// listing prints the code around a finding: address, instruction, what the code does, what the row
+// claims. The mark ! stands for wrong rows.
 func (r *Checked) listing(w io.Writer, f *check.Finding) {
 	for _, lines := range r.Lines {
+		// Lines are grouped by function; the one that holds the finding's address is shown.
 		k := slices.IndexFunc(lines, func(l check.Line) bool { return l.PC == f.PC })
 		if k < 0 {
 			continue

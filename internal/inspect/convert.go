@@ -20,16 +20,18 @@ import (
 
 // Converted describes unwind tables in another format.
 type Converted struct {
-	Object    string            `json:"object"`
-	Output    string            `json:"output"`
-	Format    string            `json:"format"`
-	Version   uint8             `json:"version,omitempty"` // of SFrame
-	Functions int               `json:"functions,omitempty"`
-	Rows      int               `json:"rows"`
-	Size      int               `json:"size"`
-	TableSize int64             `json:"table_size"` // of what was read
-	Bytes     uint64            `json:"bytes_of_code"`
-	Left      map[string]uint64 `json:"left_out"`
+	Object  string `json:"object"`
+	Output  string `json:"output"`
+	Format  string `json:"format"`
+	Version uint8  `json:"version,omitempty"` // of SFrame
+	// Entries in the table of functions of SFrame; Breakpad has no such table.
+	Functions int    `json:"functions,omitempty"`
+	Rows      int    `json:"rows"`          // rows in the new format
+	Size      int    `json:"size"`          // bytes written
+	TableSize int64  `json:"table_size"`    // of what was read
+	Bytes     uint64 `json:"bytes_of_code"` // bytes of code whose rows are expressed
+	// Bytes of code without a row in the new format, by reason.
+	Left map[string]uint64 `json:"left_out"`
 }
 
 // Print writes the result for people.
@@ -129,7 +131,9 @@ func (r *Converted) take(rep dwarfcfa.ConvertReport) {
 	r.Functions, r.Rows, r.Bytes, r.Left = rep.Functions, rep.Rows, rep.Bytes, rep.Left
 }
 
+// sframeSection returns the contents of a .sframe section, and notes in r what it cannot express.
 func sframeSection(object *dwarfcfa.Object, table *dwarfcfa.Table, opt ConvertOptions, r *Converted) ([]byte, error) {
+	// SFrame groups rows by function; the FDEs' first addresses say where one begins.
 	starts, err := object.FunctionStarts(opt.Source)
 	if err != nil && !errors.Is(err, dwarfcfa.ErrNoUnwindInfo) { // .sframe has none
 		return nil, err

@@ -24,7 +24,7 @@ type Dump struct {
 	Stage string          // one of Stages
 	PC    *dwarfcfa.Addr  // only the part for this address; nil: all
 	Code  compile.Options // what the stages before the file depend on
-	JSON  bool
+	JSON  bool            // one JSON value for each entry, else text
 }
 
 // errNoInformation says that --pc names an address outside all tables.
@@ -69,6 +69,7 @@ func (d *Dump) Write(path string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	// An address outside the table is an error for all later stages alike.
 	if d.PC != nil {
 		if _, ok := table.Lookup(*d.PC); !ok {
 			return fmt.Errorf("%#x: %w", uint64(*d.PC), errNoInformation)
@@ -120,6 +121,7 @@ func (d *Dump) sites(object *dwarfcfa.Object, w io.Writer) error {
 // read, it shows the other.
 func (d *Dump) sections(object *dwarfcfa.Object, w io.Writer) error {
 	sections, unread := object.Sections(d.Code.Source)
+	// With --pc, a section without an entry for the address is left out.
 	if d.PC != nil {
 		sections = slices.DeleteFunc(sections, func(s *dwarfcfa.Section) bool {
 			for range s.DescribeEntries(d.PC) {
@@ -135,6 +137,7 @@ func (d *Dump) sections(object *dwarfcfa.Object, w io.Writer) error {
 		return unread
 	}
 	if d.JSON {
+		// One sequence over all sections, since --json prints one array.
 		if err := jsonout.WriteSeq(w, func(yield func(dwarfcfa.EntryInfo) bool) {
 			for _, s := range sections {
 				entries := s.DescribeEntries(d.PC)

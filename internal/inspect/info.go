@@ -15,17 +15,17 @@ import (
 // Info says what an eh_elf was made from, what it covers, and how large its parts are. Its embedded
 // structs group the fields of one JSON object.
 type Info struct {
-	File       string   `json:"file"`
+	File       string   `json:"file"` // as given on the command line
 	Soname     string   `json:"soname"`
-	ABIVersion uint32   `json:"abi_version"`
-	Flags      []string `json:"flags"`
-	Layout     string   `json:"layout"`
+	ABIVersion uint32   `json:"abi_version"` // of the note: abi.Version of the ehasm that made the file
+	Flags      []string `json:"flags"`       // names of abi.Flag* bits, and relro
+	Layout     string   `json:"layout"`      // tree or packed
 	objectJSON
-	BuildID string `json:"build_id"`
+	BuildID string `json:"build_id"` // of the eh_elf itself, hexadecimal
 	tableJSON
 	sizesJSON
 	Exports map[string]uint64 `json:"exports"` // offset by name
-	Build   []string          `json:"build"`
+	Build   []string          `json:"build"`   // lines KEY=VALUE that tell how the file was made
 	stats   compile.Stats     // for Print alone
 }
 
@@ -38,9 +38,9 @@ type objectJSON struct {
 
 // tableJSON is what a file covers: link-time addresses from low up to high.
 type tableJSON struct {
-	Low    uint64 `json:"low"`
+	Low    uint64 `json:"low"` // link-time addresses, low included and high not
 	High   uint64 `json:"high"`
-	Ranges uint32 `json:"ranges"`
+	Ranges uint32 `json:"ranges"` // ranges of pcs with a row, and rows of which no two are equal
 	Rows   uint32 `json:"distinct_rows"`
 }
 
@@ -54,7 +54,7 @@ type sizesJSON struct {
 
 // contentJSON is an abi.Content; the hash is text, since JSON's numbers lose its low bits.
 type contentJSON struct {
-	Low  uint64 `json:"low"`
+	Low  uint64 `json:"low"` // link-time address and length in bytes of what is hashed
 	Size uint64 `json:"bytes"`
 	Hash string `json:"xxh64"`
 }
@@ -91,6 +91,7 @@ func ReadInfo(path string) (*Info, error) {
 	if n.Flags&abi.FlagSites != 0 {
 		out.Flags = append(out.Flags, "sites")
 	}
+	// A later release may know more flags.
 	if other := n.Flags &^ (abi.FlagNoDeref | abi.FlagPacked | abi.FlagSites); other != 0 {
 		out.Flags = append(out.Flags, fmt.Sprintf("unknown %#x", other))
 	}
@@ -141,6 +142,7 @@ func (i *Info) Print(w io.Writer) {
 		line("tables", "%s, %d bytes; code+data is %.2f of it", i.stats.Section, i.stats.TableBytes, i.stats.Ratio())
 	}
 	line("build-id", "%s", or(i.BuildID, "none"))
+	// Lines that a later release adds are not shown, since their meaning is unknown here.
 	for _, b := range i.Build {
 		key, value, _ := strings.Cut(b, "=")
 		switch key {

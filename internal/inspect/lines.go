@@ -13,6 +13,7 @@ import (
 
 // Line is a range of code that belongs to one line.
 type Line struct {
+	// Link-time addresses in hexadecimal, End exclusive: JSON's numbers lose bits above 2^53.
 	Start string `json:"start"`
 	End   string `json:"end"`
 	File  string `json:"file"`
@@ -39,6 +40,7 @@ func (d *Dump) lines(path string, r io.ReaderAt, size int64, w io.Writer) error 
 		return err
 	}
 	defer o.Close()
+	// d.PC filters; a pc without a line is an error at the end.
 	shown := 0 // lines written so far
 	each := func(yield func(Line) bool) {
 		for l := range o.Lines() {

@@ -32,10 +32,10 @@ func EHElfsBelow(folder string) (paths []string, err error) {
 
 // Proof is the result of the proof of a file.
 type Proof struct {
-	File    string  `json:"file"`
+	File    string  `json:"file"` // object is what the table was read from
 	Object  string  `json:"object"`
 	Proven  bool    `json:"proven"`
-	Error   string  `json:"error,omitempty"`
+	Error   string  `json:"error,omitempty"`   // why there is no proof; "" if proven
 	Options string  `json:"options,omitempty"` // of build, by which the table is another than without
 	Seconds float64 `json:"seconds"`           // of the proof alone
 	prove.Result
@@ -59,6 +59,7 @@ func Prove(ctx context.Context, path, object string) (*Proof, error) {
 	}
 	err := p.prove(ctx)
 	if p.Proven = err == nil; err != nil {
+		// The result goes into JSON even if it is an error.
 		p.Error = err.Error()
 	}
 	return p, err
@@ -79,6 +80,7 @@ func (p *Proof) prove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The table is made again from the object, by the options that the eh_elf records.
 	proof, err := compile.Prove(ctx, image, object)
 	p.Result, p.Options, p.Seconds = proof.Result, proof.Options.OfTable(), proof.Time.Seconds()
 	return err

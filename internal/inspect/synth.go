@@ -70,6 +70,7 @@ func (m *Made) DebugFile() ([]byte, error) {
 }
 
 // FunctionsNamed returns the functions of a name, or the one that holds an
+// A name that parses as a number is compared with names as well.
 // address.
 func FunctionsNamed(list []synth.Function, name string) (out []synth.Function) {
 	addr, err := strconv.ParseUint(name, 0, 64)
@@ -95,16 +96,17 @@ type Rows struct {
 
 // rowsFunction is a function of Rows.
 type rowsFunction struct {
-	Name  string `json:"name,omitempty"`
+	Name  string `json:"name,omitempty"` // "" for a function without a symbol
 	Start string `json:"start"`
 	End   string `json:"end"`
-	Rows  int    `json:"rows"`
+	Rows  int    `json:"rows"` // ranges of addresses with one row each
 }
 
 // NewRows returns the result of synth for a file. With list it contains each of the functions.
 func NewRows(path string, r *synth.Result, functions []synth.Function, list bool) Rows {
 	j := Rows{
 		File: path, Wanted: r.Wanted, Answered: r.Answered, Functions: len(r.Functions), Rows: r.Rows(),
+		// The same numbers as PrintRows; keys are part of the JSON and stay.
 		Declined: map[string]int{"guessed": r.Declined.Guessed, "no CFA": r.Declined.NoCFA, "return address popped": r.Declined.Popped, "no psABI": r.Declined.Foreign},
 	}
 	if list {

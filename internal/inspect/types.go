@@ -14,13 +14,14 @@ import (
 )
 
 // Prototype is the prototype of a function.
+// DWARF, CTF or BTF.
 type Prototype struct {
-	Source      string `json:"source"`
+	Source      string `json:"source"` // of DWARF's functions alone: hexadecimal, link-time
 	Address     string `json:"address,omitempty"`
 	Name        string `json:"name"`
-	Parameters  string `json:"parameters,omitempty"`
+	Parameters  string `json:"parameters,omitempty"` // types in brackets, as in (int, char *)
 	Declaration string `json:"declaration,omitempty"`
-	Error       string `json:"error,omitempty"`
+	Error       string `json:"error,omitempty"` // why the other texts are missing
 }
 
 // errNoTypes says that there is no debug information of types.
@@ -35,6 +36,7 @@ func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error 
 	switch {
 	case err == nil:
 		defer lines.Close()
+	// What is no x86-64 ELF file at all fails as in the other stages.
 	case errors.Is(err, dwarfcfa.ErrTruncated) || errors.Is(err, dwarfcfa.ErrNotX86_64):
 		return err
 	case isELF(r) && !errors.Is(err, srcline.ErrNone):
@@ -45,6 +47,7 @@ func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error 
 	if err != nil && !errors.Is(err, prototypes.ErrNone) && (len(notes) == 0 || notes[0].Error() != err.Error()) {
 		notes = append(notes, err)
 	}
+	// DWARF's functions have addresses, and come first; those of CTF and BTF only have names.
 	each := func(yield func(Prototype) bool) {
 		if lines != nil {
 			for f := range lines.Functions() {
@@ -85,6 +88,7 @@ func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error 
 			}
 		}
 	}
+	// Nothing shown and nothing noted is an error: of the address, or of the file.
 	switch {
 	case err != nil || shown > 0 || len(notes) > 0:
 	case d.PC != nil:

@@ -12,14 +12,16 @@ import (
 // View is a row of .debug_line. Several rows may have one address: views number them (DWARF 5 has
 // no such number; binutils and GCC count alike).
 type View struct {
+	// Link-time, hexadecimal; and the number of the row among those of the address, from 0.
 	Address   string `json:"address"`
 	View      int    `json:"view"`
 	File      string `json:"file,omitempty"`
 	Line      int    `json:"line,omitempty"`
-	Statement bool   `json:"is_stmt"`
+	Statement bool   `json:"is_stmt"` // is_stmt of the line number program: a good place for a breakpoint
 	// Enters are the inlined functions that begin at this view.
 	Enters []string `json:"enters,omitempty"`
-	End    bool     `json:"end,omitempty"`
+	// The row is the end of a sequence: its address is the first one past the code.
+	End bool `json:"end,omitempty"`
 }
 
 // views shows the rows of line number programs.
