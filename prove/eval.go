@@ -7,6 +7,7 @@ import (
 
 // eval computes a term for given variables: of returns the value of each tVar, tLoad and tVec. This
 // is the definition of each operation; tests compare the simplified terms with it.
+// The recursion visits shared operands again: maxTree bounds it.
 func (t *terms) eval(x term, of func(x term) uint64) uint64 {
 	n := &t.nodes[x]
 	ev := func(y term) uint64 { return t.eval(y, of) }
@@ -36,6 +37,7 @@ func (t *terms) eval(x term, of func(x term) uint64) uint64 {
 	case tSar:
 		return uint64(int64(ev(n.a)) >> (ev(n.b) & 63))
 	case tSext:
+		// k is a number of bytes: shift them to the top and back.
 		by := 64 - 8*n.k
 		return uint64(int64(ev(n.a)<<by) >> by)
 	case tBts:
@@ -62,6 +64,7 @@ func (t *terms) eval(x term, of func(x term) uint64) uint64 {
 	case tUmod:
 		return ev(n.a) % ev(n.b)
 	}
+	// tVar, tLoad and tVec mean what the caller says.
 	return of(x)
 }
 

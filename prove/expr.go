@@ -7,6 +7,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file proves compiled expressions: DW_OP operations come from the table, instructions from
+// the file, and both must do the same, operation by operation.
+
 // expression proves the code of an expression that a descriptor names. Its proof is needed once for
 // each pair of code and expression.
 func (p *proof) expression(job exprJob) error {
@@ -22,6 +25,7 @@ func (p *proof) expression(job exprJob) error {
 // the operations that branches lead to; there, both go on with new variables for the
 // stack, so that a proof is as long as the expression. The top of the stack is in rax,
 // entry i below it in slotExpr+8*i.
+// Expressions are few, and shared by rows; each pair is proven once.
 type exprProof struct {
 	p      *proof
 	e      *dwarfcfa.Expr // an expression of p.table
@@ -34,7 +38,7 @@ type exprProof struct {
 
 // joint is a place that branches lead to.
 type joint struct {
-	pc    uint64
+	pc    uint64 // the address in the code
 	depth int
 }
 
@@ -55,11 +59,14 @@ const (
 func (x *exprProof) prove(pc uint64) error {
 	p := x.p
 	x.s = x.enter(pc)
+	// DW_CFA_expression and DW_CFA_val_expression push the CFA before the first operation.
 	if x.e.Pushed {
 		x.stack = append(x.stack, p.v.cfa)
 	}
+	// reached: the code before leads here in order, not only by a branch.
 	reached := true
 	for i := 0; i <= len(x.e.Ops); i++ {
+		// A joint ends the state before it, and begins a new one.
 		if j, ok := x.joints[i]; ok {
 			if reached {
 				if err := x.reach(i, j); err != nil {
@@ -69,6 +76,7 @@ func (x *exprProof) prove(pc uint64) error {
 			x.begin(j)
 			reached, x.ended = true, false
 		}
+		// Dead operations have no code that a path reaches; a joint ends that.
 		if !reached {
 			continue
 		}
@@ -90,9 +98,11 @@ func (x *exprProof) enter(pc uint64) *state {
 	p := x.p
 	t := p.t
 	s := p.newState(pc)
+	// exprPad bytes and the return address lie between the walk's frame and this one.
 	s.reg[rSP] = t.plus(p.x.sp, frameBase-exprPad-8)
 	s.frame.ret = frameBase - exprPad - 8
 	s.reg[rBX], s.reg[r14], s.reg[r12] = p.v.regs, p.v.mem, p.v.cfa
+	// The callee-saved registers must come back as they are now.
 	s.frame.keep = s.reg
 	s.stack = append(s.stack, cell{frameBase + slotBase, 8, p.v.walk.base})
 	s.assume(t.eq(p.v.regs, t.con(0)), true) // it is called in the slow path
@@ -105,6 +115,7 @@ func (x *exprProof) begin(j joint) {
 	x.s = x.enter(j.pc)
 	x.stack = x.stack[:0]
 	for i := range j.depth {
+		// Any value: what holds from here on holds for all ways to this place.
 		v := p.t.variable("entry", ^uint64(0))
 		x.stack = append(x.stack, v)
 		if i == j.depth-1 {
@@ -118,6 +129,7 @@ func (x *exprProof) begin(j joint) {
 // holdsStack checks that a state has the stack of the expression.
 func (x *exprProof) holdsStack(s *state, stack []term) error {
 	p := x.p
+	// A branch out of a subroutine would leave its return address on the stack.
 	if len(s.outer) > 0 {
 		return fmt.Errorf("%#x: inside a subroutine", s.pc)
 	}
@@ -144,6 +156,7 @@ func (x *exprProof) onlyStack(s *state) error {
 	if len(s.event) > 0 || len(s.regs) > 0 {
 		return fmt.Errorf("%#x: an expression writes", s.pc)
 	}
+	// Slots of other parts of the frame belong to the walk.
 	for _, c := range s.stack {
 		if slot := c.off - frameBase; c.off+int64(c.size) > s.frame.ret && slot != slotBase && (slot < slotExpr || slot+int64(c.size) > slotExpr+8*dwarfcfa.MaxExprStack) {
 			return fmt.Errorf("%#x: an expression writes slot %d of the frame", s.pc, slot)
@@ -155,6 +168,7 @@ func (x *exprProof) onlyStack(s *state) error {
 // next runs the code up to the next event. stop is a place that branches lead to, or 0.
 func (x *exprProof) next(stop uint64) (ev exprEvent, cond lit, other *state, err error) {
 	p := x.p
+	// A step at a time, until the code does something that the expression must do as well.
 	for n := 0; n < maxPathSteps; n++ {
 		s := x.s
 		if stop != 0 && s.pc == stop {
@@ -164,6 +178,7 @@ func (x *exprProof) next(stop uint64) (ev exprEvent, cond lit, other *state, err
 		if !ok {
 			return 0, lit{}, nil, fmt.Errorf("%#x: no instruction of generated code", s.pc)
 		}
+		// The step may add a condition: the one that decides.
 		before := len(s.conds)
 		pc, fl := s.pc, s.fl
 		m := p.x.may
@@ -181,6 +196,7 @@ func (x *exprProof) next(stop uint64) (ev exprEvent, cond lit, other *state, err
 			return 0, lit{}, nil, fmt.Errorf("%#x: a jump to %s", pc, p.t.text(end.target))
 		case i.op == iJmp:
 			return exprJump, lit{}, nil, nil
+		// Two states: a jump on an open condition, or a read that may fail.
 		case len(more) == 2:
 			x.s = more[0]
 			ev := exprFork
@@ -188,6 +204,7 @@ func (x *exprProof) next(stop uint64) (ev exprEvent, cond lit, other *state, err
 				ev = exprRead
 			}
 			return ev, more[1].conds[before], more[1], nil
+		// A decided jump has one state; flags and condition before the step tell which way.
 		case i.op == iJcc:
 			l, _ := p.x.condition(fl, i.cc)
 			truth, _ := p.x.decide(s, l.t)
@@ -205,6 +222,7 @@ func (x *exprProof) next(stop uint64) (ev exprEvent, cond lit, other *state, err
 // it is known to, that is the only state, and the operations that follow are skipped.
 func (x *exprProof) fork(c term, neg bool) (holds *state, err error) {
 	l := x.p.x.literal(c, neg)
+	// Three cases must agree: known to hold, known not to hold, open.
 	truth, known := x.p.x.decide(x.s, l.t)
 	ev, got, other, err := x.next(0)
 	if err != nil {
@@ -228,12 +246,14 @@ func (x *exprProof) failing(s *state, status abi.Status) error {
 	if s == nil {
 		return nil
 	}
+	// The code after a failure is short: run it to its return.
 	ends, err := p.x.run(s, nil)
 	if err != nil {
 		return err
 	}
 	for i := range ends {
 		e := &ends[i]
+		// The carry tells the caller that there is no value; rdx says why.
 		carry, ok := p.x.condition(e.fl, 2)
 		if e.kind != endRet || !ok || carry != (lit{p.t.con(1), false}) {
 			return fmt.Errorf("%#x: an expression without a value has one", e.pc)
@@ -258,6 +278,7 @@ func (x *exprProof) finish() error {
 	if ev != exprReturn || !ok || carry != (lit{x.p.t.con(0), false}) {
 		return fmt.Errorf("%#x: not a return with a value", x.s.pc)
 	}
+	// Only the top is the result; entries below it are left over.
 	return x.holdsStack(x.s, x.stack[len(x.stack)-1:])
 }
 
@@ -276,6 +297,7 @@ func (x *exprProof) reach(i int, j joint) error {
 // branch notes that a state goes on at operation i.
 func (x *exprProof) branch(s *state, i int, stack []term) error {
 	j, ok := x.joints[i]
+	// Branches go forward only, so that the proof ends.
 	if i <= x.now {
 		return fmt.Errorf("a branch back to operation %d", i)
 	}
@@ -283,14 +305,17 @@ func (x *exprProof) branch(s *state, i int, stack []term) error {
 		j = joint{s.pc, len(stack)}
 		x.joints[i] = j
 	}
+	// All branches to an operation must agree on its place and on the depth of the stack.
 	if j.pc != s.pc || j.depth != len(stack) {
 		return fmt.Errorf("%#x: a branch to another place than %#x", s.pc, j.pc)
 	}
 	return x.holdsStack(s, stack)
 }
 
+// push and pop work on the expression's stack, not on the machine's.
 func (x *exprProof) push(v term) { x.stack = append(x.stack, v) }
 
+// pop removes the top; the reader has checked that there is one.
 func (x *exprProof) pop() term {
 	v := x.stack[len(x.stack)-1]
 	x.stack = x.stack[:len(x.stack)-1]
@@ -323,6 +348,7 @@ func (x *exprProof) op(op *dwarfcfa.ExprOp) error {
 	case dwarfcfa.OpDeref:
 		return x.deref(op)
 	case dwarfcfa.OpAbs:
+		// (v ^ m) - m, with m the sign in all bits: no branch, and right for the smallest number.
 		v := x.pop()
 		m := t.shift(tSar, v, t.con(63))
 		x.push(t.sub(t.xor(v, m), m))
@@ -331,12 +357,14 @@ func (x *exprProof) op(op *dwarfcfa.ExprOp) error {
 	case dwarfcfa.OpNot:
 		x.push(t.not(x.pop()))
 	case dwarfcfa.OpBranch:
+		// DW_OP_bra jumps if the top is not 0.
 		v := x.pop()
 		taken, err := x.fork(t.eq(v, t.con(0)), true)
 		if err != nil || taken == nil {
 			return err
 		}
 		return x.branch(taken, op.Jump, x.stack)
+	// DW_OP_skip is a jump in any case.
 	case dwarfcfa.OpSkip:
 		ev, _, _, err := x.next(0)
 		if err != nil || ev != exprJump {
@@ -373,6 +401,7 @@ func (x *exprProof) register(op *dwarfcfa.ExprOp) error {
 func (x *exprProof) deref(op *dwarfcfa.ExprOp) error {
 	p := x.p
 	at := x.pop()
+	// The code calls a subroutine to read a word, which may fail.
 	ev, cond, other, err := x.next(0)
 	if err != nil {
 		return err
@@ -387,6 +416,7 @@ func (x *exprProof) deref(op *dwarfcfa.ExprOp) error {
 	if err := x.failing(unreadable, abi.StatusUnreadable); err != nil {
 		return err
 	}
+	// Arg is the number of bytes: DW_OP_deref_size keeps the low ones.
 	x.push(p.t.low(p.wordAt(at), uint8(op.Arg)))
 	return nil
 }
@@ -398,6 +428,7 @@ func (x *exprProof) afterRead(other *state) (*state, error) {
 	for _, s := range []*state{x.s, other} {
 		pc := s.pc
 		i, ok := decode(p.im.text(pc))
+		// The subroutine tells by the carry, so a conditional jump follows.
 		if !ok || i.op != iJcc {
 			return nil, fmt.Errorf("%#x: the carry of a read is not looked at", pc)
 		}
@@ -432,13 +463,16 @@ func (x *exprProof) binary(code dwarfcfa.ExprCode, a, b term) (term, error) {
 		if code == dwarfcfa.OpShr {
 			op = tShr
 		}
+		// The processor takes counts modulo 64: the result is masked by count < 64.
 		return t.and(t.shift(op, a, t.and(b, t.con(63))), t.neg(t.ult(b, t.con(64)))), nil
 	case dwarfcfa.OpShra: // by 63 from 64 on
+		// The smaller of the count and 63.
 		count := t.ite(t.ult(t.con(63), b), t.con(63), b)
 		return t.shift(tSar, a, t.and(count, t.con(63))), nil
 	case dwarfcfa.OpEq:
 		return t.eq(a, b), nil
 	case dwarfcfa.OpNe:
+		// The negated comparisons are literals, made terms of 0 and 1.
 		return p.x.asTerm(p.x.literal(t.eq(a, b), true)), nil
 	case dwarfcfa.OpLt:
 		return t.slt(a, b), nil
@@ -456,6 +490,7 @@ func (x *exprProof) binary(code dwarfcfa.ExprCode, a, b term) (term, error) {
 func (x *exprProof) division(code dwarfcfa.ExprCode, a, b term) (term, error) {
 	p := x.p
 	t := p.t
+	// A divisor of 0 ends the expression: the status is that of memory that cannot be read.
 	zero, err := x.fork(t.eq(b, t.con(0)), false)
 	if err != nil {
 		return 0, err
@@ -466,6 +501,7 @@ func (x *exprProof) division(code dwarfcfa.ExprCode, a, b term) (term, error) {
 	if x.ended {
 		return t.con(0), nil
 	}
+	// DW_OP_mod is unsigned, DW_OP_div signed.
 	if code == dwarfcfa.OpMod {
 		return t.umod(a, b), nil
 	}

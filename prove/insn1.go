@@ -1,5 +1,8 @@
 package prove
 
+// This file decodes the one-byte opcodes that generated code uses, numbers as in Intel SDM volume
+// 2, opcode map. It accepts less than a processor does: what the emitter never writes stays iBad.
+
 // general is a general register as an operand.
 func general(r uint8) operand { return operand{kind: opReg, reg: r} }
 
@@ -17,35 +20,47 @@ func reg8(d *decoder, o operand) operand {
 
 // one decodes the instructions of one opcode byte. word says that the operands have 2 bytes.
 func (d *decoder) one(i *inst, op byte, word bool) {
+	// With prefix 66: 83 and 81 have a constant of 1 or 2 bytes, 89 stores a register's low 2
+	// bytes.
 	if word && op != 0x83 && op != 0x81 && op != 0x89 {
 		return // the word forms are a comparison with a constant and a store
 	}
 	switch {
+	// 00 to 3f without the two last of each eight: add, or, adc, sbb, and, sub, xor, cmp.
 	case op < 0x40 && op&7 < 6:
 		d.alu(i, op)
+	// 50 to 5f; the other codes stay iBad.
 	case op < 0x60:
 		d.pushPop(i, op)
+	// 68 pushes 4 bytes, 6a one, both sign-extended to 8.
 	case op == 0x68 || op == 0x6a:
 		i.op, i.w, i.src, i.imm = iPush, 8, constant(), d.imm(op == 0x6a)
+	// 63 is movsxd.
 	case op == 0x63:
 		r, rm := d.modrm(false)
 		i.op, i.sw, i.dst, i.src = iMovsx, 4, general(r), rm
 		if i.w != 8 {
 			i.op = iBad
 		}
+	// 69 and 6b: imul with three operands.
 	case op == 0x69 || op == 0x6b:
 		r, rm := d.modrm(false)
 		i.op, i.dst, i.src, i.imm = iMul3, general(r), rm, d.imm(op == 0x6b)
+	// 70 to 7f: conditional jumps with 1 byte of distance.
 	case op >= 0x70 && op < 0x80:
 		i.op, i.cc, i.imm = iJcc, op&15, d.i8()
+	// 80: bytes; 81: a constant of the operand's size; 83: one byte, sign-extended.
 	case op == 0x80 || op == 0x81 || op == 0x83:
 		d.aluConst(i, op)
 	case op == 0x84 || op == 0x85 || op == 0xa8 || op == 0xa9:
 		d.test(i, op)
+	// mov (89, 8b, b8 to bf, c7) and lea (8d).
 	case op == 0x89 || op == 0x8b || op == 0x8d || op >= 0xb8 && op < 0xc0 || op == 0xc7:
 		d.move(i, op)
+	// c1: by a constant; d1: by 1; d3: by cl.
 	case op == 0xc1 || op == 0xd1 || op == 0xd3:
 		d.shift(i, op)
+	// A REX prefix would change nothing, so the emitter has none here.
 	case op == 0xe8 && d.rex == 0:
 		i.op, i.imm = iCall, d.i32()
 	case (op == 0xe9 || op == 0xeb) && d.rex == 0:
@@ -72,6 +87,7 @@ func (d *decoder) bare(i *inst, op byte) {
 	switch {
 	case op == 0x99 && i.w == 8:
 		i.op = iCqo
+	// The rest takes no prefix.
 	case d.rex != 0:
 	case op == 0xc3:
 		i.op = iRet
@@ -87,14 +103,18 @@ func (d *decoder) bare(i *inst, op byte) {
 func (d *decoder) alu(i *inst, op byte) {
 	i.op = aluOps[op>>3]
 	switch op & 7 {
+	// 01: r/m with r.
 	case 1:
 		r, rm := d.modrm(false)
 		i.dst, i.src = rm, general(r)
+	// 03: r with r/m.
 	case 3:
 		r, rm := d.modrm(false)
 		i.dst, i.src = general(r), rm
+	// 04: al with a byte.
 	case 4:
 		i.w, i.dst, i.src, i.imm = 1, general(rAX), constant(), d.i8()
+	// 05: eax or rax with 4 bytes, sign-extended.
 	case 5:
 		i.dst, i.src, i.imm = general(rAX), constant(), d.i32()
 	default:
@@ -111,6 +131,7 @@ func (d *decoder) aluConst(i *inst, op byte) {
 	if i.w == 1 {
 		rm = reg8(d, rm)
 	}
+	// The field reg says which of the eight operations.
 	i.op, i.dst, i.src = aluOps[r&7], rm, constant()
 	switch {
 	case op != 0x81:
@@ -125,6 +146,7 @@ func (d *decoder) aluConst(i *inst, op byte) {
 
 // pushPop decodes push and pop of a register.
 func (d *decoder) pushPop(i *inst, op byte) {
+	// The low 3 bits of the opcode, and REX.B, are the register.
 	r := general(op&7 | d.rex<<3&8)
 	switch op &^ 7 {
 	case 0x50:
@@ -140,6 +162,7 @@ func (d *decoder) test(i *inst, op byte) {
 	if op&1 == 0 {
 		i.w = 1
 	}
+	// a8 and a9 test al, eax or rax with a constant.
 	if op >= 0xa8 {
 		i.dst, i.src, i.imm = general(rAX), constant(), d.imm(i.w == 1)
 		return
@@ -153,6 +176,7 @@ func (d *decoder) test(i *inst, op byte) {
 
 // move decodes mov and lea.
 func (d *decoder) move(i *inst, op byte) {
+	// b8 to bf: a constant into a register; with REX.W it has 8 bytes.
 	if op&0xf8 == 0xb8 {
 		i.op, i.dst, i.src = iMov, general(op&7|d.rex<<3&8), constant()
 		if i.w == 8 {
@@ -162,6 +186,7 @@ func (d *decoder) move(i *inst, op byte) {
 		}
 		return
 	}
+	// 89 stores, 8b loads, 8d is lea, c7 stores a constant.
 	r, rm := d.modrm(false)
 	switch op {
 	case 0x89:
@@ -170,11 +195,13 @@ func (d *decoder) move(i *inst, op byte) {
 		i.op, i.dst, i.src = iMov, general(r), rm
 	case 0x8d:
 		i.op, i.dst, i.src = iLea, general(r), rm
+		// lea of a register is an illegal instruction.
 		if rm.kind == opReg {
 			i.op = iBad
 		}
 	case 0xc7:
 		i.dst, i.src, i.imm = rm, constant(), d.i32()
+		// c7 with another field reg is not mov.
 		if r&7 == 0 {
 			i.op = iMov
 		}
@@ -185,6 +212,7 @@ func (d *decoder) move(i *inst, op byte) {
 func (d *decoder) shift(i *inst, op byte) {
 	r, rm := d.modrm(false)
 	i.dst, i.src = rm, constant()
+	// The field reg: 4 shl, 5 shr, 7 sar; rotations are not decoded.
 	switch r & 7 {
 	case 4:
 		i.op = iShl
@@ -213,6 +241,7 @@ func (d *decoder) unary(i *inst, op byte) {
 	}
 	r, rm := d.modrm(false)
 	i.dst = rm
+	// The field reg: 0 test, 2 not, 3 neg, 6 div, 7 idiv; mul and imul are not decoded.
 	switch r & 7 {
 	case 0:
 		i.op, i.src = iTest, constant()
@@ -230,6 +259,7 @@ func (d *decoder) unary(i *inst, op byte) {
 	case 7:
 		i.op = iIdiv
 	}
+	// Apart from test, the emitter has no such operation on bytes.
 	if i.w == 1 {
 		i.op = iBad
 	}
@@ -239,6 +269,7 @@ func (d *decoder) unary(i *inst, op byte) {
 func (d *decoder) incTo(i *inst) {
 	r, rm := d.modrm(false)
 	i.dst = rm
+	// The field reg: 0 inc, 1 dec, 2 call, 4 jmp.
 	switch r & 7 {
 	case 0:
 		i.op = iInc

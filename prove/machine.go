@@ -5,6 +5,9 @@ import (
 	"slices"
 )
 
+// This file holds the symbolic machine's state outside of the registers: what code may do, its
+// stack, the objects that it is given, and what its path has decided.
+
 // exec runs the file's instructions on terms: a symbolic machine. It follows every path and refuses
 // everything else: an unknown instruction, a condition that is not a
 // comparison, a store to anything but the objects below.
@@ -131,6 +134,7 @@ func (x *exec) address(s *state, o operand) term {
 // fork returns a deep copy of a state, for the other way of a branch.
 func (x *exec) fork(s *state) *state {
 	c := x.newState()
+	// The lists of c keep their memory: *c = *s would otherwise share those of s.
 	stack, regs, conds, event, outer := c.stack, c.regs, c.conds, c.event, c.outer
 	*c = *s
 	c.stack = append(stack, s.stack...)
@@ -143,6 +147,7 @@ func (x *exec) fork(s *state) *state {
 
 // newState returns a state of which all lists are empty, and nothing else is set. It reuses the
 // memory of states in free.
+// Proofs fork very many states. Reusing their lists saves most of the memory that they would take.
 func (x *exec) newState() *state {
 	n := len(x.free)
 	if n == 0 {
@@ -160,27 +165,34 @@ func (x *exec) condition(f flags, cc uint8) (l lit, ok bool) {
 	t := x.t
 	neg := cc&1 != 0 // odd codes are the negated ones
 	signed := func(v term) term { return t.sext(v, f.w) }
+	// Codes come in pairs, a test and its negation: cc>>1 is the test. Overflow and parity (0 and
+	// 5) are not used by generated code.
 	switch cc >> 1 {
 	case 1: // below
 		if f.kind == flCmp {
 			return x.literal(t.ult(f.a, f.b), neg), true
 		}
+		// An unsigned comparison is the carry of a subtraction; a sum or a shift may have another
+		// carry.
 		if f.kind != flNone && f.cf != noTerm {
 			return x.literal(f.cf, neg), true
 		}
 	case 2: // equal
+		// After a comparison a == b; else the result is compared with 0.
 		switch f.kind {
 		case flCmp:
 			return x.literal(t.eq(f.a, f.b), neg), true
 		case flValue:
 			return x.literal(t.eq(f.a, t.con(0)), neg), true
 		}
+	// a <= b is not (b < a).
 	case 3: // below or equal
 		if f.kind == flCmp {
 			return x.literal(t.ult(f.b, f.a), !neg), true
 		}
 	case 4: // sign
 		v := f.a
+		// The sign of a comparison is the sign of the difference, in the operand's size.
 		if f.kind == flCmp {
 			v = t.low(t.sub(f.a, f.b), f.w)
 		}
@@ -188,6 +200,7 @@ func (x *exec) condition(f flags, cc uint8) (l lit, ok bool) {
 			return x.literal(t.bit(v, t.con(uint64(8*f.w-1))), neg), true
 		}
 	case 6: // less
+		// Operands are zero-extended; signed tests extend their sign first.
 		if f.kind == flCmp {
 			return x.literal(t.slt(signed(f.a), signed(f.b)), neg), true
 		}
@@ -202,6 +215,7 @@ func (x *exec) condition(f flags, cc uint8) (l lit, ok bool) {
 // literal returns the condition c, negated if neg, as a literal whose term is no comparison of a
 // boolean with 0, so that equal conditions have equal literals.
 func (x *exec) literal(c term, neg bool) lit {
+	// c == 0 for a boolean c is not c; repeat, since c may be such a comparison again.
 	for {
 		n := x.t.nodes[c]
 		if n.op != tEq || x.t.mask[n.a] > 1 && x.t.mask[n.b] > 1 {
@@ -229,10 +243,12 @@ func (x *exec) asTerm(l lit) term {
 // decide returns whether a condition holds on a path: because it is constant, or by what the path
 // has decided or assumed. known is false if neither says so.
 func (x *exec) decide(s *state, c term) (truth, known bool) {
+	// One form of the condition, so that a negated one is found, too.
 	l := x.literal(c, false)
 	if v, ok := x.t.value(l.t); ok {
 		return (v != 0) != l.neg, true
 	}
+	// conds are the literals that hold on this path.
 	for _, k := range s.conds {
 		if k.t == l.t {
 			return k.neg == l.neg, true
@@ -266,6 +282,7 @@ func (x *exec) readCell(cells []cell, off int64, size uint8) (v term, found bool
 		if c.off == off && c.size == size {
 			return c.v, true, nil
 		}
+		// The two ranges overlap, but not exactly.
 		if c.off < off+int64(size) && off < c.off+int64(c.size) {
 			if c.off <= off && off+int64(size) <= c.off+int64(c.size) {
 				return x.t.low(x.t.shrConst(c.v, uint(8*(off-c.off))), size), true, nil
@@ -282,6 +299,7 @@ func (x *exec) writeCell(cells []cell, off int64, size uint8, v term) []cell {
 	end := off + int64(size)
 	for i := 0; i < len(cells); i++ {
 		c := cells[i]
+		// The common case: the same place is written again.
 		if c.off == off && c.size == size {
 			cells[i].v = v
 			return cells

@@ -13,12 +13,14 @@ func (p *proof) masks(s *state) ([]uint64, error) {
 	var conds []lit
 	looked := needed | 1<<abi.RBP
 	for _, c := range s.conds {
+		// Conditions on anything else hold or fail alike for all masks.
 		if !p.mentions(c.t, p.v.valid) {
 			continue
 		}
 		on := p.validBits(c.t)
 		// A condition that depends on more than the mask cannot be evaluated below.
 		known := true
+		// Evaluating only finds out what the term depends on: of sees each variable.
 		p.t.eval(c.t, func(x term) uint64 {
 			known = known && x == p.v.valid
 			return 0
@@ -81,6 +83,7 @@ func (p *proof) validBits(x term) uint64 {
 		return 0
 	case tVar:
 		return ^uint64(0)
+	// A constant and the mask of valid registers: only those bits count.
 	case tAnd, tBit:
 		for _, s := range [2][2]term{{n.a, n.b}, {n.b, n.a}} {
 			if k, ok := p.t.value(s[0]); ok && s[1] == p.v.valid {

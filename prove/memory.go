@@ -7,6 +7,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file is the memory of the symbolic machine: loads and stores, taken apart into an object and
+// an offset, and checked against what the permit allows.
+
 // split takes an address apart: base + off + 8*index. base is rsp at the entry or the variable of
 // an object; index is noTerm if there is none. ok is false for any other sum.
 func (x *exec) split(addr term) (base term, off int64, index term, ok bool) {
@@ -16,6 +19,8 @@ func (x *exec) split(addr term) (base term, off int64, index term, ok bool) {
 	}
 	base, index = noTerm, noTerm
 	for i := range sm.n {
+		// One part is the base, with factor 1; one may be the index, with factor 8. The constant is
+		// the offset.
 		p := &sm.part[i]
 		switch {
 		case p.k == 0:
@@ -36,6 +41,7 @@ func far(off int64) bool { return off != int64(int32(off)) }
 // largest returns an upper bound of an index: 16 for register numbers that the permit names, else
 // what the term's mask allows.
 func (x *exec) largest(s *state, i term) uint64 {
+	// A number of a register is at most 16 on paths that have decided the condition.
 	for _, known := range x.may.indices {
 		if known.v != i {
 			continue
@@ -59,9 +65,11 @@ func (x *exec) largest(s *state, i term) uint64 {
 // objects their cells. An address in no known object counts as a read of the target's memory: it
 // becomes an event, which each part's proof must account for.
 func (x *exec) load(s *state, addr term, size uint8) (term, error) {
+	// The file lies anywhere, so an absolute address is a defect.
 	if at, ok := x.t.value(addr); ok {
 		return 0, fmt.Errorf("a read at %#x, wherever the file lies", at)
 	}
+	// Data of the file is read-only: its bytes are constants.
 	if at, ok := x.link(addr); ok {
 		b := x.data(at, int(size))
 		if b == nil {
@@ -73,12 +81,14 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 		}
 		return x.t.con(v), nil
 	}
+	// Neither a known object nor a known offset: the target's memory.
 	base, off, index, ok := x.split(addr)
 	if !ok {
 		s.event = append(s.event, event{evRead, addr, size, 0})
 		return x.t.load(addr, size), nil
 	}
 	if far(off) {
+		// An offset beyond 32 bits could wrap around and name another object.
 		return 0, fmt.Errorf("a read far from what it counts from, at %s", x.t.text(addr))
 	}
 	where := place{addr, off, size, index}
@@ -86,6 +96,7 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 		return x.loadStack(s, where)
 	}
 	object := x.objectOf(base)
+	// In a step of _eh_elf these pointers are null.
 	if (object == objRegs || object == objMemory) && !x.inWalk(s) {
 		return 0, fmt.Errorf("a read at %s, also in a step of _eh_elf", x.t.text(addr))
 	}
@@ -93,6 +104,7 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 	case objRegs:
 		return x.loadRegs(s, where)
 	case objMemory:
+		// The five words of eh_elf_memory_t do not change during a walk.
 		if index == noTerm && off >= 0 && off%8 == 0 && where.end() <= 40 && size == 8 {
 			return x.t.load(addr, size), nil
 		}
@@ -118,6 +130,7 @@ func (p place) overlaps(low, high int64) bool { return p.off < high && p.end() >
 
 // loadStack reads the own stack. By index, only slotNew is read.
 func (x *exec) loadStack(s *state, at place) (term, error) {
+	// Only before the path stores there: then each word has its old value.
 	if at.index != noTerm {
 		if !x.may.newKept || at.off != frameBase+slotNew || at.size != 8 || x.largest(s, at.index) >= numRegs || s.wrote(evNew) || s.wrote(evPC) {
 			return 0, fmt.Errorf("a read of the stack at %s", x.t.text(at.addr))
@@ -128,10 +141,12 @@ func (x *exec) loadStack(s *state, at place) (term, error) {
 	if err != nil {
 		return 0, err
 	}
+	// Below rsp lies what signal handlers may overwrite; above args, the caller's frame.
 	if at.off < rsp || at.end() > x.may.args {
 		return 0, fmt.Errorf("a read of the stack at %+d", at.off)
 	}
 	v, found, err := x.readCell(s.stack, at.off, at.size)
+	// Unknown bytes become a variable, and are remembered: a second read gives the same.
 	if !found && err == nil {
 		if at.overlaps(frameBase+slotNew, frameBase+slotNew+8*numRegs) && (s.wrote(evNew) || s.wrote(evPC)) {
 			return 0, fmt.Errorf("a read of the stack at %+d, after a store with an index", at.off)
@@ -154,10 +169,12 @@ func (x *exec) loadRegs(s *state, at place) (term, error) {
 		}
 		return x.t.load(at.addr, at.size), nil
 	}
+	// A store by index may have changed any register.
 	if at.off < 0 || at.end() > abi.RegsSize || s.wrote(evReg) {
 		return 0, fmt.Errorf("a read of the registers at %+d", at.off)
 	}
 	v, found, err := x.readCell(s.regs, at.off, at.size)
+	// Not written yet: what the caller passed.
 	if !found && err == nil {
 		v = x.regsField(at.off, at.size)
 	}
@@ -166,6 +183,7 @@ func (x *exec) loadRegs(s *state, at place) (term, error) {
 
 // loadDesc reads the descriptor of a row, only as far as the path has decided that it extends.
 func (x *exec) loadDesc(s *state, at place) (term, error) {
+	// The first byte is what this proof is about, such as one operation of many.
 	if x.may.first != noTerm && at.index == noTerm && at.off == 0 && at.size == 1 {
 		return x.may.first, nil
 	}
@@ -202,10 +220,12 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 		s.event = append(s.event, event{kind, addr, size, v})
 		return nil
 	}
+	// The pcs that a walk finds go to the caller's array, one after the other.
 	if addr == x.may.pcSlot && x.may.pcSlot != noTerm && size == 8 {
 		s.forgetNew() // the pcs may be there
 		return note(evPC)
 	}
+	// Each object has its own rules; without an object, the store is refused.
 	base, off, index, ok := x.split(addr)
 	if !ok {
 		return fmt.Errorf("a store at %s", x.t.text(addr))
@@ -222,6 +242,7 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 		if !x.inWalk(s) {
 			return fmt.Errorf("a store at %s, also in a step of _eh_elf", x.t.text(addr))
 		}
+		// An index is a register's number: 17 words from the beginning on.
 		if index != noTerm {
 			if off != 0 || size != 8 || x.largest(s, index) >= numRegs {
 				return fmt.Errorf("a store to the registers at %s", x.t.text(addr))
@@ -264,6 +285,7 @@ func (x *exec) storeStack(s *state, at place, v term) error {
 	if err != nil {
 		return err
 	}
+	// From 0 on lies the return address, which code must not change.
 	if at.off < rsp || at.end() > 0 || x.may.newKept && at.overlaps(frameBase+slotNew, frameBase+slotNew+8*numRegs) {
 		return fmt.Errorf("a store to the stack at %+d", at.off)
 	}
@@ -273,6 +295,7 @@ func (x *exec) storeStack(s *state, at place, v term) error {
 
 // push and pop move rsp by 8 and store or load at it; rsp must stay inside the function's stack.
 func (x *exec) push(s *state, v term) error {
+	// The store comes after the check, so that an overflow is reported as one.
 	s.reg[rSP] = x.t.plus(s.reg[rSP], -8)
 	if _, err := x.stackOff(s); err != nil {
 		return err
@@ -280,6 +303,7 @@ func (x *exec) push(s *state, v term) error {
 	return x.store(s, s.reg[rSP], 8, v)
 }
 
+// pop loads first, since rsp still points at the word.
 func (x *exec) pop(s *state) (term, error) {
 	v, err := x.load(s, s.reg[rSP], 8)
 	s.reg[rSP] = x.t.plus(s.reg[rSP], 8)

@@ -2,12 +2,16 @@ package prove
 
 import "fmt"
 
+// This file is what the proof takes the processor to do: each decoded instruction as terms over
+// registers and memory. Flags are kept as what made them, see flags.
+
 // effect applies the meaning of the instructions that are no jumps to s (Intel SDM volume 2):
 // the whole of what this package takes the processor to do. TestProcessor compares
 // it with the processor.
 func (x *exec) effect(s *state, i *inst) error {
 	t := x.t
 	switch i.op {
+	// The source may be smaller than the destination: sw bytes, extended.
 	case iMov, iMovzx, iMovsx:
 		size := i.w
 		if i.op != iMov {
@@ -21,6 +25,7 @@ func (x *exec) effect(s *state, i *inst) error {
 			v = t.low(t.sext(v, size), i.w)
 		}
 		return x.write(s, i.dst, i.w, v)
+	// lea computes in 8 bytes and keeps the low ones.
 	case iLea:
 		return x.write(s, i.dst, i.w, t.low(x.address(s, i.src), i.w))
 	case iPush:
@@ -35,9 +40,11 @@ func (x *exec) effect(s *state, i *inst) error {
 			return err
 		}
 		return x.write(s, i.dst, 8, v)
+	// Only the carry is known afterwards.
 	case iClc, iStc:
 		s.fl = flags{kind: flCarry, cf: t.bool(i.op == iStc)}
 		return nil
+	// cqo fills rdx with the sign of rax.
 	case iCqo:
 		s.reg[rDX] = t.shift(tSar, s.reg[rAX], t.con(63))
 		return nil
@@ -48,6 +55,7 @@ func (x *exec) effect(s *state, i *inst) error {
 	case iMovups, iMovlps, iMovhps, iMovd, iMovdq, iPshufd0, iPminub, iPcmpeqb, iPmovmskb:
 		return x.vector(s, i)
 	}
+	// The rest sets flags from its operands.
 	return x.arithmetic(s, i)
 }
 
@@ -71,6 +79,7 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 		return x.sum(s, i, a, b)
 	case iAnd, iOr, iXor, iTest:
 		return x.logic(s, i, a, b)
+	// imul's flags are not modelled: nothing may test them.
 	case iMul, iMul3:
 		if i.op == iMul3 {
 			a, b = b, x.t.low(x.t.con(uint64(i.imm)), i.w)
@@ -96,6 +105,7 @@ func (x *exec) arithmetic(s *state, i *inst) error {
 // result writes v, what an instruction has computed, to its destination. The flags are those of the
 // result, and carry, which is noTerm if it is not known.
 func (x *exec) result(s *state, i *inst, v, carry term) error {
+	// Carries above the operand's size are lost.
 	v = x.t.low(v, i.w)
 	s.fl = flags{kind: flValue, w: i.w, a: v, cf: carry}
 	return x.write(s, i.dst, i.w, v)
@@ -106,8 +116,10 @@ func (x *exec) unary(s *state, i *inst, a term) error {
 	t := x.t
 	switch i.op {
 	case iNot:
+		// not leaves all flags alone.
 		return x.write(s, i.dst, i.w, t.low(t.not(a), i.w))
 	case iNeg:
+		// neg sets the carry unless the operand is 0.
 		return x.result(s, i, t.neg(a), x.asTerm(x.literal(t.eq(a, t.con(0)), true)))
 	}
 	by := int64(1)
@@ -127,8 +139,10 @@ func (x *exec) sum(s *state, i *inst, a, b term) error {
 	t := x.t
 	switch i.op {
 	case iAdd:
+		// A sum below one of its operands has wrapped.
 		v := t.low(t.add(a, b), i.w)
 		return x.result(s, i, v, t.ult(v, a))
+	// sbb subtracts the carry as well.
 	case iSbb:
 		carry, ok := x.condition(s.fl, 2)
 		if !ok || i.w < 4 {
@@ -138,6 +152,7 @@ func (x *exec) sum(s *state, i *inst, a, b term) error {
 		s.fl = flags{} // the emitter uses none of its flags
 		return err
 	}
+	// cmp is sub without the result.
 	var err error
 	if i.op == iSub {
 		err = x.write(s, i.dst, i.w, t.low(t.sub(a, b), i.w))
@@ -158,6 +173,7 @@ func (x *exec) logic(s *state, i *inst, a, b term) error {
 	case iXor:
 		return x.result(s, i, t.xor(a, b), zero)
 	}
+	// test is and without the result.
 	s.fl = flags{kind: flValue, w: i.w, a: t.and(a, b), cf: zero}
 	return nil
 }
@@ -194,6 +210,7 @@ func (x *exec) shift(s *state, i *inst, a, b term) error {
 		}
 		b = t.and(b, t.con(63))
 	}
+	// The upper half of a 4-byte operand is 0; its sign bit is bit 31.
 	if op == tSar && i.w < 8 {
 		a = t.sext(a, i.w)
 	}
@@ -207,6 +224,7 @@ func (x *exec) shift(s *state, i *inst, a, b term) error {
 
 // conditional returns the meaning of cmov and set. set writes 0 or 1; cmov reads its source in any
 // case.
+// Flags that are not known make both values possible: refuse.
 func (x *exec) conditional(s *state, i *inst) error {
 	l, ok := x.condition(s.fl, i.cc)
 	if !ok {
@@ -223,6 +241,7 @@ func (x *exec) conditional(s *state, i *inst) error {
 	if err != nil {
 		return err
 	}
+	// ite chooses a if the condition's term is true; a negated literal swaps.
 	if l.neg {
 		a, b = b, a
 	}
@@ -235,6 +254,7 @@ func (x *exec) conditional(s *state, i *inst) error {
 // understood.
 func (x *exec) divide(s *state, i *inst) error {
 	t := x.t
+	// The operand is the divisor.
 	d, err := x.read(s, i, i.dst, i.w)
 	if err != nil {
 		return err
@@ -245,9 +265,11 @@ func (x *exec) divide(s *state, i *inst) error {
 	a := s.reg[rAX]
 	s.fl = flags{}
 	if i.op == iDiv {
+		// A divisor of 0 traps.
 		if zero, known := x.decide(s, t.eq(d, t.con(0))); !known || zero {
 			return fmt.Errorf("a division by %s, which may be 0", t.text(d))
 		}
+		// A dividend of more than one word may overflow, which traps, too.
 		if !t.isZero(s.reg[rDX]) {
 			return fmt.Errorf("a division of %s", t.text(s.reg[rDX]))
 		}
@@ -255,6 +277,7 @@ func (x *exec) divide(s *state, i *inst) error {
 		s.reg[rDX] = t.umod(a, d)
 		return nil
 	}
+	// cqo must have run before idiv.
 	if s.reg[rDX] != t.shift(tSar, a, t.con(63)) {
 		return fmt.Errorf("a division of %s", t.text(s.reg[rDX]))
 	}
@@ -263,6 +286,7 @@ func (x *exec) divide(s *state, i *inst) error {
 		s.reg[rAX], s.reg[rDX] = t.sdiv(a, d), t.variable("remainder", ^uint64(0))
 		return nil
 	}
+	// INT64_MIN / -1 overflows; divisor(b) excludes it.
 	b, ok := x.guarded(d)
 	if !ok {
 		return fmt.Errorf("a division by %s, which may overflow", t.text(d))
@@ -281,6 +305,7 @@ func (x *exec) guarded(d term) (term, bool) {
 		return d, true
 	}
 	// divisor(b) is (b ^ m) - m: find b in it.
+	// Look through the sum's parts for an xor, and try both of its operands as b.
 	for y := d; x.t.nodes[y].op == tAdd; y = x.t.nodes[y].b {
 		n := x.t.nodes[x.t.nodes[y].a]
 		if n.op != tXor {
@@ -312,11 +337,13 @@ func (x *exec) divisor(b term) term { return x.negated(b, b) }
 // xmm5 are used.
 func (x *exec) vector(s *state, i *inst) error {
 	t := x.t
+	// Higher registers are not modelled.
 	for _, o := range []operand{i.dst, i.src} {
 		if o.kind == opXMM && int(o.reg) >= len(s.xmm) {
 			return fmt.Errorf("register xmm%d", o.reg)
 		}
 	}
+	// The two halves are separate terms: most instructions work on one.
 	switch i.op {
 	case iMovlps, iMovhps:
 		return x.moveHalf(s, i)
@@ -326,6 +353,7 @@ func (x *exec) vector(s *state, i *inst) error {
 		v, err := x.read(s, i, i.src, 4)
 		s.xmm[i.dst.reg] = [2]term{v, t.con(0)}
 		return err
+	// pshufd with pattern 0: the lowest 4 bytes in all four places.
 	case iPshufd0:
 		low := t.low(s.xmm[i.src.reg][0], 4)
 		both := t.or(low, t.shlConst(low, 32))
@@ -353,6 +381,7 @@ func (x *exec) moveHalf(s *state, i *inst) error {
 	}
 	if i.dst.kind == opXMM {
 		v, err := x.load(s, x.address(s, i.src), 8)
+		// The other half keeps its value.
 		*half(i.dst) = v
 		return err
 	}
@@ -370,6 +399,7 @@ func (x *exec) moveVector(s *state, i *inst) error {
 		return nil
 	}
 	at := x.address(s, i.dst)
+	// The low half first, as it lies in memory.
 	for k := range v {
 		if err := x.store(s, x.t.plus(at, int64(8*k)), 8, v[k]); err != nil {
 			return err
@@ -391,6 +421,7 @@ func (x *exec) readVector(s *state, i *inst) (v [2]term, err error) {
 		s.event = append(s.event, event{evRead, at, 16, 0})
 		return [2]term{t.load(at, 8), t.load(t.plus(at, 8), 8)}, nil
 	}
+	// movups reads ordinary memory.
 	for k := range v {
 		if v[k], err = x.load(s, t.plus(at, int64(8*k)), 8); err != nil {
 			return v, err
@@ -401,6 +432,7 @@ func (x *exec) readVector(s *state, i *inst) (v [2]term, err error) {
 
 // bytewise returns the term of iPminub, iPcmpeqb or iPmovmskb on 8 bytes; the last has one operand.
 func (x *exec) bytewise(op instOp, a, b term) term {
+	// pmovmskb gives 8 bits, the others 8 bytes.
 	mask := ^uint64(0)
 	if op == iPmovmskb {
 		mask = 255
@@ -410,6 +442,7 @@ func (x *exec) bytewise(op instOp, a, b term) term {
 	if op == iPmovmskb {
 		vb, cb = 0, true
 	}
+	// Constants are computed; anything else stays an operation without rules.
 	if ca && cb {
 		return x.t.con(bytes8(op, va, vb))
 	}
@@ -456,6 +489,7 @@ func (x *exec) write(s *state, o operand, size uint8, v term) error {
 	switch o.kind {
 	case opReg:
 		if size < 4 {
+			// Writes of 1 and 2 bytes keep the register's other bytes.
 			v = x.t.or(x.t.and(s.reg[o.reg], x.t.con(^sizeMask(size))), x.t.low(v, size))
 		}
 		s.reg[o.reg] = v

@@ -6,6 +6,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file proves the loop over a descriptor's rules, one operation at a time: what the code makes
+// of a rule must be what the rule means, ruleValue.
+
 // rules proves the loop over the rules: each operation takes the loop from one
 // rule to the next one with what the rule says of its register in slotNew and r13, or
 // ends the step. The register is a variable, below 17.
@@ -30,17 +33,21 @@ func (p *slowProof) operand(off int64, size uint8) term {
 func (p *slowProof) rule(pc uint64, op uint64) error {
 	t, v := p.t, &p.v
 	s := p.rulesState(pc)
+	// slotNew keeps the values of rules before this one.
 	m := p.x.may
 	m.newKept = true
+	// The first byte of a rule is the operation in its upper 3 bits, the register in the lower 5.
 	m.first = t.or(t.con(op<<5), v.rule)
 	named := t.con(0) // an expression's code
 	switch op {
 	case ruleExpr:
 		named = t.con(1)
 	case ruleRegister:
+		// The operand is another register's number.
 		m.indices = append(m.indices[:1:1], index{p.operand(1, 1), t.con(1)})
 	}
 	m.callTo, m.call = p.callExpr(p.operand(2, 4), named, v.cfa), p.callRead
+	// The code may read no further than this rule's operands.
 	m.descEnd = func(*state) int64 { return ruleSizes[op] }
 	defer p.x.allow(m)()
 	return p.run(s, p.stops(cutRule, cutFinal), func(e *ending) error {
@@ -76,9 +83,11 @@ func (p *slowProof) rule(pc uint64, op uint64) error {
 // a value, or none if it is noTerm.
 func (p *slowProof) nextRule(e *ending, value term, size int64) error {
 	t, v := p.t, &p.v
+	// No register of the caller may be written before all rules are done.
 	if e.kind != endStop || !p.begins(e.pc, cutRule) || len(e.regs) > 0 {
 		return fmt.Errorf("%#x: not the next rule", e.pc)
 	}
+	// The loop at that place is proven for each operation.
 	p.owed.rules.add(e.pc)
 	list := []want{{"the CFA", e.reg[r12], v.cfa}, {"the descriptor", e.reg[rBP], t.plus(v.desc, size)}}
 	// A register without a value loses its bit of valid registers.
@@ -88,9 +97,11 @@ func (p *slowProof) nextRule(e *ending, value term, size int64) error {
 			return fmt.Errorf("%#x: a value for a register that has none", e.pc)
 		}
 	} else {
+		// One store, at the register's word in slotNew.
 		if len(e.event) != 1 || e.event[0].kind != evNew {
 			return fmt.Errorf("%#x: %d values for one register", e.pc, len(e.event))
 		}
+		// Two bits in r13: valid for the caller, and at 32 bits above it, to be copied.
 		list = append(list, want{"the registers that are valid", e.reg[r13], t.setBit(t.setBit(v.state, v.rule), t.plus(v.rule, 32))},
 			want{"the place of the value", e.event[0].addr, t.scaled(t.plus(p.x.sp, frameBase+slotNew), v.rule, 8)},
 			want{"the value", e.event[0].v, value})
@@ -119,13 +130,16 @@ func (p *slowProof) ruleValue(s *state, op uint64) (value, status term, err erro
 	case ruleRegister:
 		return p.oldValue(s, p.operand(1, 1))
 	}
+	// What is left is ruleExpr: the expression fails, gives the value, or gives its address.
 	lost, err := p.holds(s, p.exprFails())
 	if err == nil && lost {
+		// A failed expression leaves no value to read from.
 		err = p.asks(s, noTerm)
 	}
 	if err != nil || lost {
 		return noTerm, v.exprStatus, err
 	}
+	// The operand's second byte tells a value from an address.
 	isValue, err := p.holds(s, t.eq(p.operand(1, 1), t.con(0)))
 	if err == nil && isValue {
 		err = p.asks(s, noTerm)
@@ -142,6 +156,7 @@ func (p *slowProof) savedAt(s *state, at term) (value, status term, err error) {
 		return noTerm, noTerm, err
 	}
 	ok, err := p.holds(s, p.readable(at))
+	// The read may fail: then there is no value.
 	if !ok {
 		return noTerm, p.statusTerm(abi.StatusUnreadable), err
 	}
@@ -153,6 +168,7 @@ func (p *slowProof) oldValue(s *state, r term) (value, status term, err error) {
 	if err := p.asks(s, noTerm); err != nil {
 		return noTerm, noTerm, err
 	}
+	// The registers of this frame are still in memory, unchanged.
 	ok, err := p.holds(s, p.t.bit(p.v.valid, p.t.and(r, p.t.con(31))))
 	if !ok {
 		return noTerm, p.statusTerm(abi.StatusBadRegister), err
@@ -186,6 +202,7 @@ func (p *slowProof) beginCopies(e *ending) error {
 		return fmt.Errorf("%#x: not the end of the rules", e.pc)
 	}
 	p.owed.copies.add(e.pc)
+	// Of the caller's registers only the mask has been written.
 	valid, ok := onlyCell(e.regs, abi.RegsValid, 4)
 	if !ok || len(e.event) > 0 {
 		return fmt.Errorf("%#x: registers are written before they are all known", e.pc)

@@ -7,6 +7,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file proves _eh_elf, the step of one frame: its entry, its answers where a lookup stops or a
+// row is done, and the two ways around the fast path: a nested walk, or the caller's callback.
+
 // Flags of the context that _eh_elf returns for a row of the fast path: all four registers.
 const (
 	stepFlags = abi.ContextRIP | abi.ContextRSP | abi.ContextRBP | abi.ContextRBX
@@ -21,6 +24,7 @@ type stepProof struct {
 // withContext lets code read the context given by value.
 func (p *stepProof) withContext() permit {
 	m := p.x.may
+	// The permit of the moment, with the by-value context behind the return address.
 	m.args = stackArgs
 	return m
 }
@@ -39,6 +43,7 @@ const vecDeref = 2000
 
 // aligned checks that rsp is a multiple of 16 at a call (psABI 3.2.2).
 func (p *stepProof) aligned(s *state) error {
+	// rsp is 8 modulo 16 at the entry; so its offset at a call must be, too.
 	if off, err := p.x.stackOff(s); err != nil || off&15 != 8 {
 		return fmt.Errorf("a call with the stack at %+d: %v", off, err)
 	}
@@ -50,12 +55,14 @@ func (p *stepProof) callDeref(s *state, to term) ([]*state, error) {
 	if to != p.v.deref || p.noDeref {
 		return nil, fmt.Errorf("a call of %s", p.t.text(to))
 	}
+	// A call through a null pointer would end the process.
 	if null, known := p.x.decide(s, p.t.eq(p.v.deref, p.t.con(0))); !known || null {
 		return nil, fmt.Errorf("a call of a callback that may be null")
 	}
 	if err := p.aligned(s); err != nil {
 		return nil, err
 	}
+	// The callback returns a word, and may change every register that a call may change.
 	v := p.derefAt(s.reg[rDI])
 	s.event = append(s.event, event{evDeref, s.reg[rDI], 8, v})
 	p.clobber(s)
@@ -87,11 +94,13 @@ func (p *stepProof) entry() error {
 	t, v := p.t, &p.v
 	s := p.entered(p.im.dynamic.symbols[abi.SymbolStep].Value)
 	s.reg[rDI], s.reg[rSI], s.reg[rDX] = v.result, v.pc, v.deref
+	// The three arguments: where the result goes, the pc, the callback.
 	n := &nested{p: p}
 	m := p.withContext()
 	m.callTo, m.call = p.callDeref, n.call
 	defer p.x.allow(m)()
 	return p.run(s, p.stops(cutLookup, cutNear), func(e *ending) error {
+		// Paths through a nested walk end by themselves; the others end at the lookup.
 		if i := stepOf(e.state); i >= 0 {
 			return n.check(e, i)
 		}
@@ -101,10 +110,12 @@ func (p *stepProof) entry() error {
 		if err := p.only(e.state); err != nil {
 			return err
 		}
+		// The lookup there must be proven as well.
 		p.owed.lookups.add(e.pc)
 		l := p.stepLoop()
 		l.rel = t.plus(v.pc, -int64(p.base))
 		l.rsp, l.rbp = p.context(int64(abi.ContextRSPOff)), p.context(int64(abi.ContextRBPOff))
+		// Without a callback the words are read directly: one step, in the lower half of addresses.
 		l.low, l.pcs, l.base = noTerm, noTerm, noTerm
 		direct := p.noDeref
 		if !direct {
@@ -132,6 +143,8 @@ func (p *stepProof) results(e *ending) (map[int64]term, error) {
 	if e.kind != endRet || e.reg[rAX] != p.v.result || len(e.regs) > 0 {
 		return nil, fmt.Errorf("%#x: not a return with the result's address", e.pc)
 	}
+	// Each of the fields has 8 bytes; aligned stores of 8 bytes overlap only if they are of the
+	// same field.
 	out := map[int64]term{}
 	for _, ev := range e.event {
 		if ev.kind != evResult || ev.size != 8 {
@@ -160,6 +173,7 @@ func (p *stepProof) returns(e *ending, flags, rip, rsp, rbp, rbx term) error {
 	if err != nil {
 		return err
 	}
+	// A register without a value must not have been stored: noTerm.
 	return p.require(e.state, want{"flags", p.result8(got, abi.ContextFlagsOff), flags}, want{"rip", p.result8(got, abi.ContextRIPOff), rip},
 		want{"rsp", p.result8(got, abi.ContextRSPOff), rsp}, want{"rbp", p.result8(got, abi.ContextRBPOff), rbp},
 		want{"rbx", p.result8(got, abi.ContextRBXOff), rbx})
@@ -171,6 +185,7 @@ func (p *stepProof) stop(pc uint64, status abi.Status) error {
 	defer p.x.allow(p.withContext())()
 	l := p.stepLoop()
 	flags := p.t.con(0)
+	// Negative statuses are errors; the end of the stack is none.
 	if status < 0 {
 		flags = p.t.con(abi.ContextError)
 	}
@@ -199,6 +214,8 @@ func (p *stepProof) from(pc uint64, fast bool) error {
 	n := &nested{p: p}
 	m := p.withContext()
 	m.callTo, m.call = p.callDeref, n.call
+	// Rows of the fast path have three bytes before the descriptor: where rip, rbp and rbx are
+	// saved.
 	if fast {
 		m.descFrom = -3
 	}
@@ -207,6 +224,7 @@ func (p *stepProof) from(pc uint64, fast bool) error {
 		if i := stepOf(e.state); i >= 0 {
 			return n.check(e, i)
 		}
+		// Other rows have no such bytes: only a walk knows them.
 		if !fast {
 			return fmt.Errorf("%#x: a row that is not fast, without a walk", e.pc)
 		}
@@ -219,6 +237,7 @@ func (p *stepProof) byCallback(e *ending, l *loop) error {
 	t, v, zero := p.t, &p.v, p.t.con(0)
 	at := func(off int64) term { return t.load(t.plus(v.desc, off), 1) }                          // a byte before the descriptor
 	slot := func(off int64) term { return p.derefAt(t.scaled(v.cfaHost, t.sext(at(off), 1), 8)) } // the word there, in words from the CFA
+	// 0 as the place of the return address says that the row does not fit these bytes.
 	if unfit, err := p.holds(e.state, t.eq(at(-3), zero)); err != nil || unfit {
 		return fmt.Errorf("%#x: goes by bytes that do not fit: %v", e.pc, err)
 	}
@@ -256,10 +275,10 @@ func (p *stepProof) byCallback(e *ending, l *loop) error {
 // nested is the walk of one step that _eh_elf calls.
 type nested struct {
 	p      *stepProof
-	valid  []term
+	valid  []term // index: number of the path; value: the mask that the walk leaves
 	status []term
-	regs   [][numRegs]term
-	thunk  uint64
+	regs   [][numRegs]term // the caller's registers, as the walk leaves them
+	thunk  uint64          // the read callback given to the walk, proven once; 0: not seen yet
 }
 
 // stepOf returns which step a path belongs to, by the event of its nested walk; -1 if it has none.
@@ -272,6 +291,7 @@ func stepOf(s *state) int {
 	return -1
 }
 
+// Events of steps beside those of state.go. The distance keeps the numbers apart.
 const (
 	evNested eventKind = 100 + iota
 	evDeref            // the callback of _eh_elf is called
@@ -281,6 +301,7 @@ const (
 // call does what _eh_elf_walk does, having checked its arguments.
 func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 	p := n.p
+	// Any other call is run as code.
 	if to != p.im.dynamic.symbols[abi.SymbolWalk].Value {
 		return nil, false, nil
 	}
@@ -304,6 +325,7 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 // nestedPlaces is where a nested walk has its registers, its description of memory and its pc, from rsp at the entry.
 type nestedPlaces struct{ regs, mem, pcs int64 }
 
+// The results must not be overwritten by each other.
 // places returns them. They are for the code to choose: apart from each other, below the return address.
 func (n *nested) places(s *state) (at nestedPlaces, err error) {
 	p := n.p
@@ -317,6 +339,7 @@ func (n *nested) places(s *state) (at nestedPlaces, err error) {
 		place *int64
 	}{{rDI, abi.RegsSize, &at.regs}, {rSI, abi.MemoryLen, &at.mem}, {rCX, 8, &at.pcs}} {
 		off, ok := p.t.value(p.t.sub(s.reg[arg.reg], p.x.sp))
+		// Between rsp and the return address.
 		if *arg.place = int64(off); !ok || *arg.place < rsp || *arg.place > -arg.size {
 			return at, fmt.Errorf("a walk gets a place at %s, rsp is %+d", p.t.text(s.reg[arg.reg]), rsp)
 		}
@@ -332,6 +355,7 @@ func (n *nested) places(s *state) (at nestedPlaces, err error) {
 func (n *nested) arguments(s *state, at nestedPlaces) error {
 	p := n.p
 	t, v := p.t, &p.v
+	// get reads what the code has stored on its stack; noTerm if nothing was stored there.
 	get := func(off int64, size uint8) term {
 		if v, ok, err := p.x.readCell(s.stack, off, size); ok && err == nil {
 			return v
@@ -340,6 +364,7 @@ func (n *nested) arguments(s *state, at nestedPlaces) error {
 	}
 	zero, size, read, arg := t.con(0), t.con(^uint64(0)), t.con(0), noTerm
 	if !p.noDeref {
+		// With a null callback the window has all memory: -(deref < 1), all ones or 0.
 		size, arg = t.neg(t.ult(v.deref, t.con(1))), v.deref
 		read = get(at.mem+abi.MemoryRead, 8)
 		if n.thunk == 0 {
@@ -370,6 +395,7 @@ func (n *nested) arguments(s *state, at nestedPlaces) error {
 func (n *nested) answer(s *state, at nestedPlaces) {
 	p := n.p
 	t := p.t
+	// The walk may leave any value: the proof must hold for all.
 	i := len(n.valid)
 	n.valid = append(n.valid, t.variable("valid after the walk", uint64(abi.AllRegs)))
 	n.status = append(n.status, t.variable("status of the walk", 0xffff))
@@ -387,6 +413,7 @@ func (n *nested) answer(s *state, at nestedPlaces) {
 }
 
 // get2 reads two bytes, also of four that were written together; noTerm if they are not known.
+// A store of two fields of 2 bytes at once has both.
 func (t *terms) get2(get func(off int64, size uint8) term, off int64) term {
 	if v := get(off, 4); v != noTerm {
 		return t.low(v, 2)
@@ -396,6 +423,7 @@ func (t *terms) get2(get func(off int64, size uint8) term, off int64) term {
 
 // thunkIn finds the address of the thunk in the callback's term.
 func (n *nested) thunkIn(read term) uint64 {
+	// The callback's term is the thunk's address itself, or a choice between 0 and it.
 	for _, x := range []term{read, n.p.t.nodes[max(read, 0)].b, n.p.t.nodes[max(read, 0)].c} {
 		if v, ok := n.p.x.link(max(x, 0)); ok {
 			return v
@@ -409,10 +437,12 @@ func (n *nested) check(e *ending, i int) error {
 	p := n.p
 	t := p.t
 	status := t.low(t.sext(n.status[i], 2), 4)
+	// A status other than 0 becomes a result without registers.
 	ok, err := p.holds(e.state, t.eq(status, t.con(0)))
 	if err != nil {
 		return err
 	}
+	// The nested walk itself is no effect on the result.
 	kept := e.event[:0:0]
 	for _, ev := range e.event {
 		if ev.kind != evNested {
@@ -421,10 +451,13 @@ func (n *nested) check(e *ending, i int) error {
 	}
 	e.event = kept
 	if !ok {
+		// Negative statuses have the sign bit: all ones after the shift, of which ContextError
+		// remains.
 		sign := t.low(t.shift(tSar, t.sext(status, 4), t.con(31)), 4)
 		return p.returns(e, t.and(sign, t.con(abi.ContextError)), noTerm, noTerm, noTerm, noTerm)
 	}
 	flags := uint64(abi.ContextRIP)
+	// A path for each set of valid registers: flags name those with a value.
 	for _, f := range [...]struct{ reg, flag uint64 }{{abi.RSP, abi.ContextRSP}, {abi.RBP, abi.ContextRBP}, {abi.RBX, abi.ContextRBX}} {
 		valid, err := p.holds(e.state, t.bit(n.valid[i], t.con(f.reg)))
 		if err != nil {
@@ -445,8 +478,10 @@ func (p *stepProof) thunk(pc uint64) error {
 	m.call, m.args = nil, stackReturn // it has no arguments on the stack
 	defer p.x.allow(m)()
 	s := p.entered(pc)
+	// A callback of C: its argument in rdi, the address in rsi, the place of the word in rdx.
 	at := s.reg[rSI]
 	s.reg[rDI], s.reg[rDX] = v.deref, v.word
+	// With a null callback the walk has no thunk to call.
 	s.assume(t.eq(v.deref, t.con(0)), true)
 	return p.run(s, nil, func(e *ending) error {
 		if e.kind != endRet || len(e.event) != 2 || e.event[0].kind != evDeref || e.event[1].kind != evWord {

@@ -2,6 +2,10 @@ package prove
 
 import "math/bits"
 
+// This file makes terms: the values of the symbolic machine. Each operation simplifies as it
+// builds, so that code and specification, computed in different ways, meet in one term. eval.go
+// defines what the operations mean.
+
 // term is a value of 64 bits as an expression over variables: an index into
 // terms.nodes. Equal expressions are one term, so that == compares them. All
 // arithmetic wraps. What is said of a term holds for every value of its variables.
@@ -37,6 +41,7 @@ const (
 )
 
 // termNode is an operation with its operands; which are used depends on op.
+// Unused operands are 0, so that nodes can be compared with ==.
 type termNode struct {
 	op      termOp
 	a, b, c term
@@ -60,6 +65,7 @@ func newTerms() *terms {
 }
 
 // hash returns a multiplicative hash: its upper bits are the good ones.
+// The factors are odd constants of the splitmix64 generator and a 64-bit golden ratio.
 func (n *termNode) hash() uint64 {
 	h := (n.k ^ uint64(n.op)<<56) * 0x9e3779b97f4a7c15
 	h ^= (uint64(uint32(n.a)) | uint64(uint32(n.b))<<32) * 0xbf58476d1ce4e5b9
@@ -68,6 +74,7 @@ func (n *termNode) hash() uint64 {
 }
 
 // slot returns where a node is in the hash table, or where it would go. The table is never full.
+// The length of slots is a power of two.
 func (t *terms) slot(n *termNode) *term {
 	for i := n.hash() >> 32; ; i++ {
 		s := &t.slots[i&uint64(len(t.slots)-1)]
@@ -80,6 +87,7 @@ func (t *terms) slot(n *termNode) *term {
 // make returns the term of a node, an existing one if possible. mask are the bits that its value
 // may have set; without any, it is 0.
 func (t *terms) make(n termNode, mask uint64) term {
+	// A value without a bit that may be set is 0: the masks find this before any rule does.
 	if mask == 0 {
 		n = termNode{op: tConst}
 	}
@@ -96,6 +104,7 @@ func (t *terms) make(n termNode, mask uint64) term {
 	t.nodes = append(t.nodes, n)
 	t.mask = append(t.mask, mask)
 	*s = x + 1
+	// At most half of the slots are taken, so that probes stay short.
 	if 2*len(t.nodes) > len(t.slots) {
 		t.slots = make([]term, 2*len(t.slots))
 		for i := range t.nodes {
@@ -110,6 +119,7 @@ func (t *terms) make(n termNode, mask uint64) term {
 const maxTree = 1 << 24
 
 // treeSize returns the size of the tree of a node that is to be made.
+// A bound on trees, not on distinct nodes: a recursion visits a shared operand each time.
 func (t *terms) treeSize(n *termNode) uint32 {
 	size := uint32(1)
 	switch n.op {
@@ -161,10 +171,12 @@ type sum struct {
 	c uint64
 }
 
+// The parts of x are added one by one, since x may itself be a sum.
 // addTo adds k*x to a sum. It reports whether there was room.
 func (t *terms) addTo(s *sum, x term, k uint64) bool {
 	for {
 		n := &t.nodes[x]
+		// k*(c) and k*(k'*a + b): the factor goes into each part; arithmetic wraps.
 		switch n.op {
 		case tConst:
 			s.c += k * n.k
@@ -182,6 +194,7 @@ func (t *terms) addTo(s *sum, x term, k uint64) bool {
 
 // addPart adds k*a to a sum, a being no sum. It reports whether there was room.
 func (t *terms) addPart(s *sum, a term, k uint64) bool {
+	// Insertion keeps the parts sorted: equal sums become equal lists.
 	i := 0
 	for ; i < s.n && s.part[i].a < a; i++ {
 	}
@@ -189,6 +202,7 @@ func (t *terms) addPart(s *sum, a term, k uint64) bool {
 		s.part[i].k += k
 		return true
 	}
+	// No room: callers give up the simplification or the proof.
 	if s.n == len(s.part) {
 		return false
 	}
@@ -202,11 +216,13 @@ func (t *terms) addPart(s *sum, a term, k uint64) bool {
 // the largest number.
 func (t *terms) build(s *sum) term {
 	x := t.con(s.c)
+	// Parts may have cancelled each other.
 	for i := range s.n {
 		p := &s.part[i]
 		if p.k == 0 {
 			continue
 		}
+		// A term alone needs no list around it.
 		if p.k == 1 && t.isZero(x) {
 			x = p.a
 			continue
@@ -221,6 +237,7 @@ func (t *terms) build(s *sum) term {
 // linked makes k*a + b.
 func (t *terms) linked(a, b term, k uint64) term {
 	// The sum of what may be set does not pass the power of two above it.
+	// The mask stays full if the product or the sum may pass 2^63.
 	mask := ^uint64(0)
 	hi, over := bits.Mul64(t.mask[a], k)
 	if sum, carry := bits.Add64(over, t.mask[b], 0); hi == 0 && carry == 0 && sum < 1<<63 {
@@ -272,6 +289,8 @@ func (t *terms) bool(truth bool) term {
 
 // plus is scaled(x, con(c), 1).
 func (t *terms) plus(x term, c int64) term {
+	// The cases that addresses have: a constant, or a list whose constant changes. They avoid the
+	// general sum.
 	switch n := &t.nodes[x]; {
 	case c == 0:
 		return x
@@ -279,6 +298,7 @@ func (t *terms) plus(x term, c int64) term {
 		return t.con(n.k + uint64(c))
 	}
 	sum := t.listPlus(t.listed(x), uint64(c))
+	// 1*a + 0 is a.
 	if n := &t.nodes[sum]; n.k == 1 && t.isZero(n.b) {
 		return n.a
 	}
@@ -305,6 +325,7 @@ func (t *terms) commuted(op termOp, a, b term, mask uint64) term {
 // and is a & b.
 func (t *terms) and(a, b term) term {
 	va, ca := t.value(a)
+	// The order of the cases: constants first, then identities by operands, then by masks.
 	vb, cb := t.value(b)
 	switch {
 	case ca && cb:
@@ -313,12 +334,16 @@ func (t *terms) and(a, b term) term {
 		return t.and(b, a)
 	case a == b:
 		return a
+	// No bit may be set in both.
 	case t.mask[a]&t.mask[b] == 0:
 		return t.con(0)
+	// A constant stands on the right from here on.
 	case cb:
+		// The constant clears nothing that may be set.
 		if t.mask[a]&^vb == 0 {
 			return a
 		}
+		// Two masks in a row are one; a mask over an or goes into its operands.
 		switch n := t.nodes[a]; n.op {
 		case tAnd:
 			if k, ok := t.value(n.a); ok {
@@ -350,9 +375,11 @@ func (t *terms) lowBits(x term, mask uint64) term {
 	if !t.addTo(&s, x, 1) {
 		return x
 	}
+	// Bits above the mask do not reach the result: carries go upwards only.
 	s.c &= mask
 	for i := range s.n {
 		p := &s.part[i]
+		// A factor works modulo the mask's power of two.
 		p.k &= mask
 		for { // and(y, mask) counts as y
 			in := t.nodes[p.a]
@@ -375,6 +402,7 @@ func (t *terms) lowBits(x term, mask uint64) term {
 			return x
 		}
 	}
+	// The constant and the factors may have grown past the mask again.
 	again.c &= mask
 	for i := range again.n {
 		again.part[i].k &= mask
@@ -390,10 +418,12 @@ func (t *terms) or(a, b term) term {
 	case ca && cb:
 		return t.con(va | vb)
 	case ca:
+		// A constant stands on the right from here on.
 		return t.or(b, a)
 	case cb && vb == 0, a == b:
 		return a
 	case cb:
+		// Constants of nested ors become one.
 		if n := t.nodes[a]; n.op == tOr {
 			if k, ok := t.value(n.a); ok {
 				return t.or(n.b, t.con(k|vb))
@@ -446,6 +476,7 @@ func (t *terms) mul(a, b term) term {
 // shift makes tShl, tShr or tSar.
 func (t *terms) shift(op termOp, a, b term) term {
 	by, cb := t.value(b)
+	// The processor takes counts modulo 64 where the operand has 8 bytes.
 	by &= 63
 	if va, ca := t.value(a); ca && cb {
 		switch op {
@@ -468,6 +499,7 @@ func (t *terms) shift(op termOp, a, b term) term {
 	case tShl:
 		return t.scaled(t.con(0), a, 1<<by) // a left shift is a multiplication, so that it joins sums
 	case tSar:
+		// Without a sign bit, an arithmetic shift is a logical one.
 		if mask>>63 == 0 {
 			return t.shift(tShr, a, b)
 		}
@@ -477,6 +509,7 @@ func (t *terms) shift(op termOp, a, b term) term {
 		if mask == 0 {
 			return t.con(0)
 		}
+		// A shift right goes into an or, whose halves may be simpler.
 		if n := t.nodes[a]; n.op == tOr {
 			return t.or(t.shift(tShr, n.a, b), t.shift(tShr, n.b, b))
 		}
@@ -490,6 +523,7 @@ func (t *terms) sext(x term, bytes uint8) term {
 		return x
 	}
 	if v, ok := t.value(x); ok {
+		// Left and back right, arithmetically: Go's shifts do the extension.
 		by := 64 - 8*uint(bytes)
 		return t.con(uint64(int64(v<<by) >> by))
 	}
@@ -500,6 +534,8 @@ func (t *terms) sext(x term, bytes uint8) term {
 func (t *terms) setBit(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)
+	// Constants are computed; a constant bit number makes an or, and below an and, which have more
+	// rules.
 	if ca && cb {
 		return t.con(va | 1<<(vb&63))
 	}
@@ -524,9 +560,11 @@ func (t *terms) clearBit(a, b term) term {
 
 // firstBit is tBsf; the caller knows that x is not 0.
 func (t *terms) firstBit(x term) term {
+	// The mask 63 only matters for 0, which callers exclude.
 	if v, ok := t.value(x); ok {
 		return t.con(uint64(bits.TrailingZeros64(v)) & 63)
 	}
+	// The highest bit that may be set bounds the result.
 	most := uint64(63)
 	if n := bits.Len64(t.mask[x]); n > 0 {
 		most = uint64(n - 1)
