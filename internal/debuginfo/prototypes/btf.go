@@ -15,6 +15,9 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
+// This file reads BTF by cilium/ebpf's package btf, and describes its types to cdecl. btfgraph.go
+// checks beforehand what that package would do with hostile input.
+
 // openBTF reads a .BTF section.
 func openBTF(_ *elf.File, b []byte) (*Table, error) {
 	k, err := readBTF(b, nil)
@@ -24,6 +27,7 @@ func openBTF(_ *elf.File, b []byte) (*Table, error) {
 	return newBTF(k, new(sync.Mutex)), nil
 }
 
+// spec and graph number types alike.
 // types is BTF with its reader.
 type types struct {
 	spec  *btf.Spec // reads types
@@ -31,7 +35,10 @@ type types struct {
 }
 
 // readBTF reads raw BTF; base has the types that it goes on from, nil for all.
+// Raw BTF begins with its magic number. Split BTF, as modules have it, numbers its types after
+// those of base.
 func readBTF(b []byte, base *types) (*types, error) {
+	// The package would look for a section in an ELF file; this is for raw BTF.
 	if bytes.HasPrefix(b, []byte(elf.ELFMAG)) {
 		return nil, errors.New("not BTF")
 	}
@@ -61,7 +68,9 @@ func newBTF(t *types, mu *sync.Mutex) *Table {
 		source: BTF,
 		mu:     mu,
 		functions: func(name string) (list []function, err error) {
+			// Several static functions may have one name.
 			for _, id := range t.graph.functions[name] {
+				// enter fails for types that would take the reader too deep.
 				if err := t.graph.enter(id); err != nil {
 					return nil, err
 				}
@@ -70,6 +79,7 @@ func newBTF(t *types, mu *sync.Mutex) *Table {
 					t.graph.failed(err)
 					return nil, err
 				}
+				// Only functions are asked for by name; other kinds cannot come back.
 				if f, ok := of.(*btf.Func); ok {
 					list = append(list, btfFunction{f})
 				}
@@ -83,8 +93,10 @@ func newBTF(t *types, mu *sync.Mutex) *Table {
 // btfFunction is a function of package btf as a function.
 type btfFunction struct{ *btf.Func }
 
+// Parameters returns the parameters in parentheses.
 func (f btfFunction) Parameters() (string, error) { return cdecl.Parameters(btfType, f.Type) }
 
+// Declaration returns the whole prototype.
 func (f btfFunction) Declaration() (string, error) { return cdecl.Declare(btfType, f.Type, f.Name) }
 
 // btfType describes a type. The last parameter of a function with variable arguments has the
@@ -92,6 +104,7 @@ func (f btfFunction) Declaration() (string, error) { return cdecl.Declare(btfTyp
 func btfType(of btf.Type) (t cdecl.Type[btf.Type], err error) {
 	switch x := of.(type) {
 	case nil, *btf.Void:
+		// A pointer to void has no target type, or Void.
 		t.Name = "void"
 	case *btf.Int:
 		t.Name = x.Name
@@ -120,8 +133,10 @@ func btfType(of btf.Type) (t cdecl.Type[btf.Type], err error) {
 	case *btf.Array:
 		t.Kind, t.Of, t.Count = cdecl.Array, x.Type, int64(x.Nelems)
 	case *btf.FuncProto:
+		// An empty list of parameters is written as (void).
 		t.Kind, t.Of, t.Empty = cdecl.Function, x.Return, "void"
 		for i, p := range x.Params {
+			// The last parameter without a type stands for the dots.
 			if _, void := p.Type.(*btf.Void); void && i == len(x.Params)-1 {
 				t.Varargs = true
 				break
@@ -131,6 +146,7 @@ func btfType(of btf.Type) (t cdecl.Type[btf.Type], err error) {
 	default:
 		return t, fmt.Errorf("a value of type %T", of)
 	}
+	// A named kind without a name: a typedef or base type of a damaged file.
 	if t.Kind == cdecl.Named && t.Name == "" {
 		err = errors.New("a type has no name")
 	}
@@ -148,7 +164,7 @@ func tagged(word, tag string) string {
 // Kernel holds the prototypes of a running kernel and its modules. They are read when they are
 // first needed.
 type Kernel struct {
-	dir  string
+	dir  string                 // as KernelDir, or a copy
 	base func() (*types, error) // of vmlinux; read once
 
 	reading sync.Mutex // of all tables
@@ -164,6 +180,7 @@ const KernelDir = "/sys/kernel/btf"
 // NewKernel returns the prototypes in a folder like KernelDir.
 func NewKernel(dir string) *Kernel {
 	k := &Kernel{dir: dir, tables: make(map[string]*Table)}
+	// The kernel's types are needed for each module's.
 	k.base = sync.OnceValues(func() (*types, error) { return k.read("vmlinux", nil) })
 	return k
 }
@@ -198,9 +215,11 @@ func (k *Kernel) Table(module string) *Table {
 	switch {
 	case err == nil:
 		t = newBTF(read, &k.reading)
+	// A kernel without BTF is no error.
 	case !errors.Is(err, os.ErrNotExist) && k.err == nil:
 		k.err = err
 	}
+	// nil is kept as well: a module without BTF is looked for once.
 	k.tables[module] = t
 	return t
 }

@@ -7,6 +7,9 @@ import (
 	"fmt"
 )
 
+// This file goes through raw BTF without decoding types: a list of kinds, sizes and references. It
+// finds the functions by name, and how deep the references go, before the reader recurses.
+
 // Bounds of BTF. The reader goes from type to type by recursion, which takes 2 KB of stack each, and
 // Go cannot recover from a stack overflow. From functions of Linux 6.18 it goes 277 deep
 // at most.
@@ -38,24 +41,26 @@ type graph struct {
 }
 
 // Kinds of types.
+// int
 const (
-	btfInt       = 1
-	btfArray     = 3
-	btfStruct    = 4
-	btfUnion     = 5
-	btfEnum      = 6
-	btfForward   = 7
-	btfFunc      = 12
-	btfFuncProto = 13
-	btfVar       = 14
-	btfDataSec   = 15
-	btfFloat     = 16
-	btfDeclTag   = 17
+	btfInt       = 1  // element and index type, and a count
+	btfArray     = 3  // n members of 12 bytes
+	btfStruct    = 4  // the same
+	btfUnion     = 5  // n values of 8 bytes
+	btfEnum      = 6  // a declaration of a struct or union
+	btfForward   = 7  // a name, and the number of a btfFuncProto
+	btfFunc      = 12 // n parameters of 8 bytes
+	btfFuncProto = 13 // a variable
+	btfVar       = 14 // n variables of a section, 12 bytes each
+	btfDataSec   = 15 // a floating-point type
+	btfFloat     = 16 // an attribute of another type, or of its member
+	btfDeclTag   = 17 // n values of 12 bytes
 	btfEnum64    = 19
 )
 
 // newGraph goes through the types.
 func newGraph(b []byte, base *graph) (*graph, error) {
+	// struct btf_header, and the fixed part of struct btf_type, in bytes.
 	const header, typeSize = 24, 12
 	le := binary.LittleEndian
 	if len(b) < header || le.Uint16(b) != magicBTF {
@@ -63,6 +68,7 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 	}
 	// part returns the part of the file whose offset and length are at a place in the header.
 	part := func(at int) ([]byte, error) {
+		// Offsets count from the end of the header, whose length is at 4.
 		from := uint64(le.Uint32(b[4:])) + uint64(le.Uint32(b[at:]))
 		to := from + uint64(le.Uint32(b[at+4:]))
 		if to > uint64(len(b)) {
@@ -78,6 +84,7 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 	if g.strings, err = part(16); err != nil {
 		return nil, err
 	}
+	// A module's types and strings are numbered after the kernel's.
 	if base != nil {
 		g.first, g.before = base.end(), base.before+uint32(len(base.strings))
 	}
@@ -90,6 +97,8 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 		g.offsets = append(g.offsets, uint32(at))
 		// A kind decides how many bytes follow its 12: see the kernel's Documentation/bpf/btf.rst.
 		n, size := uint64(le.Uint16(t[4:])), uint64(typeSize)
+		// Bits 24 to 28 of the info word are the kind; its low 16 bits, read above, the number of
+		// elements.
 		switch t[7] & 0x1f {
 		case btfInt, btfVar:
 			size += 4
@@ -110,6 +119,7 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 		case btfEnum, btfFuncProto:
 			size += 8 * n
 		}
+		// The last type must end inside the section.
 		if at += size; at > uint64(len(g.types)) {
 			return nil, errShort
 		}
@@ -135,6 +145,7 @@ func (g *graph) name(off uint32) string {
 
 // refers appends the numbers of the types that one refers to.
 func (g *graph) refers(dst []uint32, id uint32) []uint32 {
+	// Types of the base have the lower numbers.
 	of := g
 	for of != nil && id < of.first {
 		of = of.base
@@ -145,11 +156,14 @@ func (g *graph) refers(dst []uint32, id uint32) []uint32 {
 	le := binary.LittleEndian
 	t := of.types[of.offsets[id-of.first]:]
 	n, more := int(le.Uint16(t[4:])), t[12:]
+	// each appends a reference of every element: size bytes long, the reference at an offset
+	// inside.
 	each := func(size, at int) {
 		for i := range n {
 			dst = append(dst, le.Uint32(more[size*i+at:]))
 		}
 	}
+	// Kinds that refer to nothing come first; by default the third word is a reference.
 	switch t[7] & 0x1f {
 	case btfInt, btfEnum, btfForward, btfFloat, btfEnum64:
 	case btfArray:
@@ -164,6 +178,7 @@ func (g *graph) refers(dst []uint32, id uint32) []uint32 {
 	default:
 		dst = append(dst, le.Uint32(t[8:]))
 	}
+	// The reader attaches declaration tags to what they are of.
 	return append(dst, of.tags[id]...)
 }
 
@@ -173,6 +188,7 @@ const maxErrors = 16
 // failed must be called if the reader returns an error: it has then dropped what it read on the
 // way.
 func (g *graph) failed(err error) {
+	// The reader starts anew, and so does the record of what it has read.
 	clear(g.seen)
 	if g.errs++; g.errs == maxErrors && g.err == nil {
 		g.err = fmt.Errorf("%d functions cannot be read, the last: %w", maxErrors, err)
@@ -190,10 +206,12 @@ func (g *graph) enter(id uint32) error {
 	var todo []uint32
 	var levels []level
 	visit := func(id uint32) {
+		// Read types are kept by the reader: it does not go into them again.
 		if uint64(id) >= uint64(len(g.seen)) || g.seen[id] {
 			return
 		}
 		g.seen[id] = true
+		// from is where the level's references begin in todo, next the one to visit.
 		levels = append(levels, level{len(todo), len(todo)})
 		todo = g.refers(todo, id)
 	}
@@ -203,6 +221,7 @@ func (g *graph) enter(id uint32) error {
 			return g.err
 		}
 		last := &levels[len(levels)-1]
+		// All references of the level are visited: its part of the list is dropped.
 		if last.next == len(todo) {
 			todo = todo[:last.from]
 			levels = levels[:len(levels)-1]

@@ -13,6 +13,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
+// This file finds the sections with prototypes in an ELF file, or takes raw BTF, and makes a Table
+// of each. Both may be there; one that is damaged does not hide the other.
+
 // ErrNone is wrapped if a file has no section with prototypes.
 var ErrNone = errors.New("no .ctf and no .BTF section")
 
@@ -30,6 +33,7 @@ const maxSection = 1 << 28
 func OfFile(r io.ReaderAt) (list []*Table, err error) {
 	err = try(func() error {
 		magic := make([]byte, len(elf.ELFMAG))
+		// ReadAt may return fewer bytes: a short file is of no kind.
 		n, _ := r.ReadAt(magic, 0)
 		if n == len(magic) && binary.LittleEndian.Uint16(magic) == magicBTF {
 			b, err := io.ReadAll(io.NewSectionReader(r, 0, maxSection))
@@ -58,12 +62,14 @@ func OfFile(r io.ReaderAt) (list []*Table, err error) {
 // ofSections reads .ctf and .BTF. If one of them is bad, the other is still returned.
 func ofSections(f *elf.File) (list []*Table, failed error) {
 	found := false
+	// Symbols are read at most once, and only if a section is there.
 	several := sync.OnceValue(func() map[string]int { return severalFunctions(f.Symbols()) })
 	for _, s := range []struct {
 		name string
 		open func(*elf.File, []byte) (*Table, error)
 	}{{".ctf", openCTF}, {".BTF", openBTF}} {
 		sec := f.Section(s.name)
+		// SHT_NOBITS: the section was stripped and its header stays.
 		if sec == nil || sec.Type == elf.SHT_NOBITS {
 			continue
 		}
@@ -74,6 +80,7 @@ func ofSections(f *elf.File) (list []*Table, failed error) {
 			t, err = s.open(f, b)
 		}
 		if t != nil {
+			// Names of several functions are ambiguous in both formats.
 			t.several = several()
 			list = append(list, t)
 		}
@@ -97,6 +104,8 @@ func sectionData(sec *elf.Section) ([]byte, error) {
 
 // openCTF reads the functions at once: their names are in no order.
 func openCTF(f *elf.File, b []byte) (*Table, error) {
+	// CTF may name functions by their position in a symbol table, and strings by a string table of
+	// the file.
 	return tableOfCTF(ctf.Read(b, ctf.Symbols{
 		Dynamic:        sync.OnceValue(func() []string { return functionNames(f.DynamicSymbols()) }),
 		Static:         sync.OnceValue(func() []string { return functionNames(f.Symbols()) }),
@@ -124,6 +133,7 @@ func tableOfCTF(list []ctf.Function, err error) (*Table, error) {
 // stringTable returns a string table, nil if it cannot be read.
 func stringTable(f *elf.File, name string) []byte {
 	sec := f.Section(name)
+	// A section without contents counts as missing.
 	if sec == nil || sec.Type == elf.SHT_NOBITS {
 		return nil
 	}
@@ -158,6 +168,7 @@ func severalFunctions(list []elf.Symbol, err error) map[string]int {
 		section elf.SectionIndex
 		value   uint64
 	}
+	// The first place of each name, and all others, which few names have.
 	first := make(map[string]place)
 	others := make(map[string]map[place]bool)
 	for _, s := range list {
@@ -179,6 +190,7 @@ func severalFunctions(list []elf.Symbol, err error) map[string]int {
 	}
 	several := make(map[string]int)
 	for name, at := range others {
+		// The first place counts, too.
 		several[name] = 1 + len(at)
 	}
 	return several
@@ -187,6 +199,7 @@ func severalFunctions(list []elf.Symbol, err error) map[string]int {
 // try turns panics into errors: files may shrink while they are mapped, and other packages'
 // readers may panic on malformed input.
 func try(f func() error) (err error) {
+	// A fault in a mapped file becomes a panic of this goroutine, which recover can end.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {

@@ -11,8 +11,9 @@ import (
 type Source string
 
 // Sources.
+// Compact C type format, as binutils and GCC write it.
 const (
-	CTF Source = "CTF"
+	CTF Source = "CTF" // BPF type format, as pahole and clang write it
 	BTF Source = "BTF"
 )
 
@@ -31,14 +32,14 @@ type Table struct {
 	source Source
 	// functions finds those of a name.
 	functions func(name string) ([]function, error)
-	names     func() []string
+	names     func() []string // all names, with repetitions
 	// several has the names that functions at several addresses of the object have, and how
 	// many. nil: not known.
 	several map[string]int
 
 	// mu guards what follows and the reader, which tables of a kernel and its modules share.
 	mu   *sync.Mutex
-	done map[string]string
+	done map[string]string // answers of Parameters, by name: "" for those without one
 }
 
 // function is one of which the types have not been read.
@@ -61,6 +62,7 @@ func (t *Table) Parameters(name string) string {
 	if s, ok := t.done[name]; ok {
 		return s
 	}
+	// The error is not kept: a caller shows parameters only if they are known.
 	s, _ := t.one(name, function.Parameters)
 	if t.done == nil {
 		t.done = make(map[string]string)
@@ -101,6 +103,7 @@ func (t *Table) one(name string, write func(function) (string, error)) (text str
 // error.
 func (t *Table) All() iter.Seq2[Prototype, error] {
 	return func(yield func(Prototype, error) bool) {
+		// Sorted and without repetitions, so that the output is the same for equal files.
 		names := slices.Clone(t.names())
 		slices.Sort(names)
 		for _, name := range slices.Compact(names) {

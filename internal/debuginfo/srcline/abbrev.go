@@ -1,74 +1,77 @@
 package srcline
 
+// This file reads .debug_abbrev: which attributes in which forms an entry has (DWARF 5, 7.5.3). For
+// most tags only the size of the entry is kept, since they are skipped.
+
 // Tags, attributes and forms that the reader uses: DWARF 5, 7.5.
 const (
-	tagCompileUnit       = 0x11
-	tagInlinedSubroutine = 0x1d
-	tagSubprogram        = 0x2e
-	tagPartialUnit       = 0x3c
-	tagTypeUnit          = 0x41
-	tagSkeletonUnit      = 0x4a
+	tagCompileUnit       = 0x11 // root entry of a unit with code
+	tagInlinedSubroutine = 0x1d // an inlined copy of a function
+	tagSubprogram        = 0x2e // a function, or its declaration
+	tagPartialUnit       = 0x3c // root entry of what several units import
+	tagTypeUnit          = 0x41 // root entry of a unit with one type
+	tagSkeletonUnit      = 0x4a // root entry in the object, of a unit in a .dwo file
 
-	atName           = 0x03
-	atStmtList       = 0x10
-	atLowPC          = 0x11
-	atHighPC         = 0x12
-	atCompDir        = 0x1b
-	atAbstractOrigin = 0x31
-	atSpecification  = 0x47
-	atRanges         = 0x55
-	atCallFile       = 0x58
-	atCallLine       = 0x59
-	atLinkageName    = 0x6e
-	atStrOffsetsBase = 0x72
-	atAddrBase       = 0x73
-	atRnglistsBase   = 0x74
-	atDwoName        = 0x76
-	atMIPSLinkage    = 0x2007
-	atGNUDwoName     = 0x2130
-	atGNUDwoID       = 0x2131
-	atGNURangesBase  = 0x2132
-	atGNUAddrBase    = 0x2133
+	atName           = 0x03   // string
+	atStmtList       = 0x10   // offset in .debug_line of the unit's program
+	atLowPC          = 0x11   // first address
+	atHighPC         = 0x12   // first address past the end, or the size
+	atCompDir        = 0x1b   // folder of the compilation
+	atAbstractOrigin = 0x31   // reference: the function that this is a copy of
+	atSpecification  = 0x47   // reference: the declaration of this definition
+	atRanges         = 0x55   // offset or index of a list of ranges
+	atCallFile       = 0x58   // number of a file in the line table
+	atCallLine       = 0x59   // number of a line
+	atLinkageName    = 0x6e   // mangled name
+	atStrOffsetsBase = 0x72   // where the unit's part of .debug_str_offsets begins
+	atAddrBase       = 0x73   // the same in .debug_addr
+	atRnglistsBase   = 0x74   // the same in .debug_rnglists
+	atDwoName        = 0x76   // path of the .dwo file
+	atMIPSLinkage    = 0x2007 // mangled name, before DWARF 4
+	atGNUDwoName     = 0x2130 // path of the .dwo file, GNU's version 4
+	atGNUDwoID       = 0x2131 // 8 bytes that the .dwo repeats
+	atGNURangesBase  = 0x2132 // offset added to those in .debug_ranges
+	atGNUAddrBase    = 0x2133 // where the unit's part of .debug_addr begins
 )
 
 // Forms, DWARF 5, 7.5.6. The last four are GNU's, for split DWARF of version 4 and for dwz.
 const (
-	formAddr          = 0x01
-	formBlock2        = 0x03
-	formBlock4        = 0x04
+	formAddr          = 0x01 // address, 8 bytes
+	formBlock2        = 0x03 // 2 bytes of length, then bytes
+	formBlock4        = 0x04 // 4 bytes of length, then bytes
 	formData2         = 0x05
 	formData4         = 0x06
 	formData8         = 0x07
-	formString        = 0x08
-	formBlock         = 0x09
-	formBlock1        = 0x0a
+	formString        = 0x08 // text in the entry, up to a zero byte
+	formBlock         = 0x09 // ULEB128 of length, then bytes
+	formBlock1        = 0x0a // 1 byte of length, then bytes
 	formData1         = 0x0b
-	formFlag          = 0x0c
-	formSdata         = 0x0d
-	formStrp          = 0x0e
-	formUdata         = 0x0f
-	formRefAddr       = 0x10
-	formRef1          = 0x11
+	formFlag          = 0x0c // boolean, 1 byte
+	formSdata         = 0x0d // SLEB128
+	formStrp          = 0x0e // offset in .debug_str
+	formUdata         = 0x0f // ULEB128
+	formRefAddr       = 0x10 // offset in .debug_info
+	formRef1          = 0x11 // forms 11 to 15: offset from the unit's beginning
 	formRef2          = 0x12
 	formRef4          = 0x13
 	formRef8          = 0x14
 	formRefUdata      = 0x15
-	formIndirect      = 0x16
-	formSecOffset     = 0x17
-	formExprloc       = 0x18
-	formFlagPresent   = 0x19
-	formStrx          = 0x1a
-	formAddrx         = 0x1b
-	formRefSup4       = 0x1c
-	formStrpSup       = 0x1d
-	formData16        = 0x1e
-	formLineStrp      = 0x1f
-	formRefSig8       = 0x20
-	formImplicitConst = 0x21
-	formLoclistx      = 0x22
-	formRnglistx      = 0x23
-	formRefSup8       = 0x24
-	formStrx1         = 0x25
+	formIndirect      = 0x16 // ULEB128 of the form, then the value
+	formSecOffset     = 0x17 // offset in another section
+	formExprloc       = 0x18 // ULEB128 of length, then a DWARF expression
+	formFlagPresent   = 0x19 // boolean without bytes: true
+	formStrx          = 0x1a // ULEB128, index in .debug_str_offsets
+	formAddrx         = 0x1b // ULEB128, index in .debug_addr
+	formRefSup4       = 0x1c // offset in the supplementary file's .debug_info
+	formStrpSup       = 0x1d // offset in the supplementary file's .debug_str
+	formData16        = 0x1e // 16 bytes, such as an MD5
+	formLineStrp      = 0x1f // offset in .debug_line_str
+	formRefSig8       = 0x20 // signature of a type unit
+	formImplicitConst = 0x21 // value in the abbreviation
+	formLoclistx      = 0x22 // ULEB128, index of a list of locations
+	formRnglistx      = 0x23 // ULEB128, index of a list of ranges
+	formRefSup8       = 0x24 // as 1c, 8 bytes
+	formStrx1         = 0x25 // strx and addrx with 1 to 4 bytes
 	formStrx2         = 0x26
 	formStrx3         = 0x27
 	formStrx4         = 0x28
@@ -76,10 +79,10 @@ const (
 	formAddrx2        = 0x2a
 	formAddrx3        = 0x2b
 	formAddrx4        = 0x2c
-	formGNUAddrIndex  = 0x1f01
-	formGNUStrIndex   = 0x1f02
-	formGNURefAlt     = 0x1f20
-	formGNUStrpAlt    = 0x1f21
+	formGNUAddrIndex  = 0x1f01 // ULEB128, as addrx
+	formGNUStrIndex   = 0x1f02 // ULEB128, as strx
+	formGNURefAlt     = 0x1f20 // as ref_sup, 4 or 8 bytes
+	formGNUStrpAlt    = 0x1f21 // as strp_sup
 )
 
 // formSize returns the size of a form's values in .debug_info; false if it differs from value to value.
@@ -88,6 +91,7 @@ func formSize(form uint16, f format) (uint64, bool) {
 	if f.wide {
 		offset = 8
 	}
+	// Offsets into sections have 4 bytes, or 8 in 64-bit DWARF.
 	switch form {
 	case formFlagPresent, formImplicitConst:
 		return 0, true
@@ -121,6 +125,7 @@ type format struct {
 }
 
 // attr is an attribute as an abbreviation declares it.
+// DW_AT_ and DW_FORM_ numbers.
 type attr struct {
 	name, form uint16
 	implicit   int64 // the value, for DW_FORM_implicit_const
@@ -143,12 +148,14 @@ type abbrev struct {
 
 // abbrevTable holds declarations by code.
 type abbrevTable struct {
+	// Producers number declarations from 1 on, in order.
 	dense  []abbrev           // of code i+1
 	sparse map[uint64]*abbrev // all other codes
 }
 
 // find returns the abbreviation of a code, nil if there is none.
 func (t *abbrevTable) find(code uint64) *abbrev {
+	// code 0 wraps around and is found nowhere.
 	if code-1 < uint64(len(t.dense)) {
 		if a := &t.dense[code-1]; a.known {
 			return a
@@ -178,6 +185,7 @@ func parseAbbrevs(section []byte, off uint64, f format, want wanted) (t *abbrevT
 			return t, !c.bad
 		}
 		a := abbrev{tag: uint16(c.uleb()), children: c.u8() != 0, known: true}
+		// Declarations have no length: even those not wanted are read to their end.
 		if want.only != 0 && code != want.only {
 			skipAttrs(&c)
 			continue
@@ -187,6 +195,7 @@ func parseAbbrevs(section []byte, off uint64, f format, want wanted) (t *abbrevT
 		if c.bad {
 			return t, false
 		}
+		// Codes in order go into the list, others into the map.
 		if code == uint64(len(t.dense))+1 {
 			t.dense = append(t.dense, a)
 		} else {
@@ -208,6 +217,7 @@ func skipAttrs(c *cursor) {
 		if form == formImplicitConst {
 			c.sleb()
 		}
+		// Two zeros end the attributes.
 		if name == 0 && form == 0 {
 			return
 		}
@@ -217,6 +227,7 @@ func skipAttrs(c *cursor) {
 // parse reads the attributes of an abbreviation. keep says that they are needed later; otherwise they are only skipped.
 func (a *abbrev) parse(c *cursor, f format, keep bool) {
 	switch a.tag {
+	// These tags are always read by their attributes.
 	case tagCompileUnit, tagPartialUnit, tagSkeletonUnit, tagTypeUnit, tagSubprogram, tagInlinedSubroutine:
 		keep = true
 	}
@@ -232,6 +243,7 @@ func (a *abbrev) parse(c *cursor, f format, keep bool) {
 		if keep {
 			a.attrs = append(a.attrs, at)
 		}
+		// Values of fixed size add up: an entry is skipped in few steps.
 		if n, fixed := formSize(at.form, f); fixed {
 			run += n
 			continue

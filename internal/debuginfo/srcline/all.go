@@ -9,7 +9,7 @@ import (
 
 // Line is a range of code, [Start, End), with its place in the source.
 type Line struct {
-	Start, End uint64
+	Start, End uint64 // link-time addresses
 	File       string
 	Line       int
 }
@@ -20,11 +20,14 @@ func (o *Object) Lines() iter.Seq[Line] {
 	return func(yield func(Line) bool) {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		o.note(try(func() error {
+			// All units at once: no address is looked for.
 			o.whole()
 			for _, u := range o.sec.units {
 				t := o.lines(u)
 				for i := 0; i+1 < len(t.rows); i++ {
 					r, next := t.rows[i], t.rows[i+1]
+					// Rows without a file are the ends of sequences; two rows at one address cover
+					// nothing between them.
 					if r.file == noFile || r.addr == next.addr {
 						continue
 					}
@@ -56,12 +59,14 @@ func (o *Object) Functions() iter.Seq[Function] {
 			o.whole()
 			for _, u := range o.sec.units {
 				in, t := o.funcs(u) // functions whose address was yielded
+				// What was yielded, by index.
 				seen := make(map[int32]bool)
 				for i, n := range t.which {
 					// An inlined copy belongs to the function that it is inlined into.
 					for n != none && t.funcs[n].parent != none {
 						n = t.funcs[n].parent
 					}
+					// Starts after a gap or an inlined copy repeat the function.
 					if n == none || seen[n] {
 						continue
 					}

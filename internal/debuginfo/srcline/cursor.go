@@ -23,6 +23,7 @@ func (c *cursor) take(n uint64) []byte {
 // skip, u8, u16, u32 and u64 step over or read fixed sizes.
 func (c *cursor) skip(n uint64) { c.take(n) }
 
+// u8 reads a byte.
 func (c *cursor) u8() uint8 {
 	if b := c.take(1); b != nil {
 		return b[0]
@@ -32,6 +33,7 @@ func (c *cursor) u8() uint8 {
 
 // uint reads n bytes, at most 8.
 func (c *cursor) uint(n uint64) uint64 {
+	// Little-endian: byte i has the weight 256^i.
 	var v uint64
 	for i, x := range c.take(n) {
 		v |= uint64(x) << (8 * i)
@@ -39,8 +41,10 @@ func (c *cursor) uint(n uint64) uint64 {
 	return v
 }
 
+// u16 reads 2 bytes.
 func (c *cursor) u16() uint16 { return uint16(c.uint(2)) }
 
+// u32 reads 4 bytes.
 func (c *cursor) u32() uint32 {
 	if b := c.take(4); b != nil {
 		return binary.LittleEndian.Uint32(b)
@@ -48,6 +52,7 @@ func (c *cursor) u32() uint32 {
 	return 0
 }
 
+// u64 reads 8 bytes.
 func (c *cursor) u64() uint64 {
 	if b := c.take(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
@@ -65,6 +70,7 @@ func (c *cursor) offset(wide bool) uint64 {
 
 // uleb and sleb read LEB128 numbers (DWARF 5, 7.6). Bits above the 64th are dropped.
 func (c *cursor) uleb() uint64 {
+	// 7 bits a byte, the lowest first; the highest bit says that more follow.
 	var v uint64
 	for shift := 0; ; shift += 7 {
 		if c.bad || c.off >= uint64(len(c.b)) {
@@ -80,12 +86,14 @@ func (c *cursor) uleb() uint64 {
 	}
 }
 
+// sleb extends the sign from bit 6 of the last byte.
 func (c *cursor) sleb() int64 {
 	var v int64
 	for shift := 0; ; shift += 7 {
 		x := c.u8()
 		v |= int64(x&0x7f) << shift
 		if x < 0x80 {
+			// From shift 57 on, all 64 bits are set already.
 			if shift < 57 && x&0x40 != 0 {
 				v |= -1 << (shift + 7)
 			}
@@ -124,6 +132,7 @@ func stringAt(section []byte, off uint64) string {
 func (c *cursor) initialLength() (n uint64, wide bool) {
 	n = uint64(c.u32())
 	switch {
+	// The escape to 64-bit DWARF; values from fffffff0 on are reserved.
 	case n == 0xffffffff:
 		return c.u64(), true
 	case n >= 0xfffffff0:

@@ -12,8 +12,9 @@ import (
 // dwoFiles finds the .dwo files that hold the functions of units in split DWARF
 // (DWARF 5, 7.3.2, and GNU's extension of version 4).
 type dwoFiles struct {
-	dir       string // of the object
-	skeletons map[*unit]top
+	// To look beside it for files that were moved.
+	dir       string        // of the object
+	skeletons map[*unit]top // root entries of the skeleton units; not changed afterwards
 
 	mu    sync.Mutex // of units
 	units map[*unit]*dwoUnit
@@ -33,6 +34,7 @@ func (d *dwoFiles) unit(u *unit) (in *unit, size int, err error) {
 	if !ok {
 		return nil, 0, nil
 	}
+	// The lock is not held while a file is read; other units go on.
 	d.mu.Lock()
 	e := d.units[u]
 	if e == nil {
@@ -40,9 +42,11 @@ func (d *dwoFiles) unit(u *unit) (in *unit, size int, err error) {
 		d.units[u] = e
 	}
 	d.mu.Unlock()
+	// Callers of the same unit wait for one reading.
 	e.once.Do(func() {
 		e.unit, e.err = d.open(u, t)
 		if e.unit != nil {
+			// Only the caller that opened it counts the size.
 			size = len(e.unit.sec.info) + len(e.unit.sec.str)
 		}
 	})
@@ -65,9 +69,11 @@ func (d *dwoFiles) open(u *unit, t top) (*unit, error) {
 	if !filepath.IsAbs(name) {
 		paths = []string{filepath.Join(u.str(t.compDir), name), filepath.Join(d.dir, name)}
 	}
+	// At last by the file name alone, beside the object.
 	paths = append(paths, filepath.Join(d.dir, filepath.Base(name)))
 	for _, p := range paths {
 		in, err := openDwo(p, u, t)
+		// The next place may have it; other errors concern a file that is there.
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -97,10 +103,12 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 	if err := s.parseUnits(toEnd); err != nil {
 		return nil, err
 	}
+	// Types of DWARF 4 lie in their own section, .debug_types.dwo.
 	s.mu.Lock()
 	s.parseTypes()
 	s.mu.Unlock()
 	for _, u := range s.units {
+		// The root entries say which unit the skeleton means: a .dwo may hold several.
 		own, err := u.top()
 		if err != nil {
 			return nil, err
@@ -111,8 +119,10 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 		// The .dwo has indices of addresses; the addresses themselves are in the object, as are
 		// range lists of version 4.
 		u.low, u.addr, u.addrBase = skeleton.low, skeleton.addr, skeleton.addrBase
+		// opened is done here, so that ready does not overwrite what is set.
 		u.opened.Do(func() {})
 		u.language = own.language
+		// Type units share the tables of the file.
 		for _, k := range s.typeAt {
 			k.unit.opened.Do(func() {})
 			k.unit.language, k.unit.strOffsetsBase = own.language, splitStrOffsets(k.unit)

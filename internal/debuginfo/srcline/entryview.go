@@ -4,8 +4,9 @@ import "fmt"
 
 // Attributes of an inlined function's entry point: DWARF 5, 2.18, and GCC's number of the view at its
 // address.
+// As DW_AT_low_pc, an address, or a constant: bytes from the first address.
 const (
-	atEntryPC      = 0x52
+	atEntryPC      = 0x52 // of GCC: the number of the row at that address
 	atGNUEntryView = 0x2138
 )
 
@@ -29,6 +30,7 @@ func (u *unit) entryPoints() (map[entryPoint][]ref, error) {
 	for c.off < u.end && !c.bad {
 		at := c.off
 		code := c.uleb()
+		// A zero entry ends a list of children; depth is of no interest here.
 		if code == 0 {
 			continue
 		}
@@ -36,6 +38,7 @@ func (u *unit) entryPoints() (map[entryPoint][]ref, error) {
 		if a == nil {
 			return all, fmt.Errorf("entry at %#x of .debug_info: no abbreviation %d", at, code)
 		}
+		// All other entries are skipped, their children are not.
 		if a.tag != tagInlinedSubroutine {
 			skipEntry(&c, a, u.format)
 			continue
@@ -74,6 +77,7 @@ func (u *unit) entryPC(entry, low, ranges value) (uint64, bool) {
 	if addr, ok := u.address(entry); ok {
 		return addr, true
 	}
+	// Without DW_AT_low_pc the first range counts.
 	base, ok := u.address(low)
 	if !ok {
 		spans := u.spans(nil, low, value{}, ranges)
@@ -82,6 +86,7 @@ func (u *unit) entryPC(entry, low, ranges value) (uint64, bool) {
 		}
 		base = spans[0].lo
 	}
+	// A constant is an offset.
 	if number(entry.form) {
 		base += entry.u
 	}

@@ -2,6 +2,9 @@ package srcline
 
 import "encoding/binary"
 
+// This file decodes attribute values by their forms, and finds what they refer to: entries,
+// addresses, strings (DWARF 5, 7.5.6). Values stay as encoded until asked for, since most are not.
+
 // value is an attribute's value as encoded; form says what it means.
 type value struct {
 	form uint16
@@ -11,10 +14,12 @@ type value struct {
 // read reads a value.
 func read(c *cursor, a attr, f format) value {
 	v := value{form: a.form}
+	// Forms of a fixed size first: they are most values.
 	if n, fixed := formSize(a.form, f); fixed {
 		switch {
 		case a.form == formImplicitConst:
 			v.u = uint64(a.implicit)
+		// The presence is the value.
 		case a.form == formFlagPresent:
 			v.u = 1
 		case n <= 8:
@@ -25,10 +30,12 @@ func read(c *cursor, a attr, f format) value {
 		return v
 	}
 	switch a.form {
+	// Indices and unsigned numbers.
 	case formUdata, formRefUdata, formStrx, formAddrx, formRnglistx, formLoclistx, formGNUAddrIndex, formGNUStrIndex:
 		v.u = c.uleb()
 	case formSdata:
 		v.u = uint64(c.sleb())
+	// The string itself stays where it is.
 	case formString:
 		v.u = c.off
 		c.cstr()
@@ -39,6 +46,7 @@ func read(c *cursor, a attr, f format) value {
 			return v
 		}
 		return read(c, inner, f)
+	// Values of the other forms are not used here.
 	default:
 		skipForm(c, a.form, f)
 	}
@@ -49,6 +57,7 @@ func read(c *cursor, a attr, f format) value {
 func skipForm(c *cursor, form uint16, f format) {
 	switch form {
 	case formUdata, formSdata, formRefUdata, formStrx, formAddrx, formRnglistx, formLoclistx, formGNUAddrIndex, formGNUStrIndex:
+		// LEB128 ends with a byte below 128.
 		for c.u8() >= 0x80 {
 		}
 	case formString:
@@ -82,15 +91,17 @@ func skipEntry(c *cursor, a *abbrev, f format) {
 type ref uint64
 
 const (
-	refAlt  ref = 1 << 63
+	refAlt  ref = 1 << 63 // no offset reaches bit 63
 	refNone ref = ^ref(0)
 )
 
 // ref returns the entry that a value refers to.
 func (u *unit) ref(v value) ref {
 	switch v.form {
+	// Relative to the unit's header.
 	case formRef1, formRef2, formRef4, formRef8, formRefUdata:
 		return ref(u.off+v.u) &^ refAlt
+	// Anywhere in .debug_info, or in the supplementary file's.
 	case formRefAddr:
 		return ref(v.u) &^ refAlt
 	case formGNURefAlt, formRefSup4, formRefSup8:
@@ -113,6 +124,7 @@ func (u *unit) address(v value) (uint64, bool) {
 // indexed returns an address of .debug_addr.
 func (u *unit) indexed(i uint64) (uint64, bool) {
 	const size = 8
+	// The first comparison keeps the multiplication below from wrapping.
 	if i > uint64(len(u.addr)) || u.addrBase > uint64(len(u.addr)) {
 		return 0, false
 	}
@@ -128,6 +140,7 @@ func (u *unit) str(v value) string {
 	s := u.sec
 	switch v.form {
 	case formString:
+		// u is the offset of the text in .debug_info.
 		return stringAt(s.info, v.u)
 	case formStrp:
 		return stringAt(s.str, v.u)
@@ -146,6 +159,7 @@ func (u *unit) str(v value) string {
 		if u.wide {
 			size = 8
 		}
+		// Indices of damaged files must not wrap around.
 		if v.u > uint64(len(s.strOffsets)) || u.strOffsetsBase > uint64(len(s.strOffsets)) {
 			return ""
 		}

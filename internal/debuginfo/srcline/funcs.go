@@ -29,7 +29,9 @@ type funcTable struct {
 
 // find returns the innermost function at addr, or none.
 func (t *funcTable) find(addr uint64) int32 {
+	// The last start at or below addr.
 	i := sort.Search(len(t.starts), func(i int) bool { return t.starts[i] > addr })
+	// Before all functions.
 	if i == 0 {
 		return none
 	}
@@ -53,6 +55,7 @@ func (u *unit) parseFuncs(t *funcTable) error {
 	size := u.end - u.entries
 	t.funcs = make([]function, 0, size/funcBytes)
 	extents := make([]extent, 0, size/extentBytes)
+	// Extents overlap: an inlined copy lies in its function. flatten sorts that out.
 	err := u.walk(t, &extents)
 	t.flatten(extents)
 	return err
@@ -60,7 +63,7 @@ func (u *unit) parseFuncs(t *funcTable) error {
 
 // level is an entry that has children.
 type level struct {
-	fn    int32
+	fn    int32 // function around the children, or none
 	depth int32
 }
 
@@ -68,6 +71,7 @@ type level struct {
 func (u *unit) walk(t *funcTable, extents *[]extent) error {
 	abbrevs := u.sec.table(u)
 	c := cursor{b: u.data(), off: u.entries}
+	// The list of open entries, since entries may nest deeper than a Go stack should.
 	here := level{fn: none}
 	var up []level
 	var spans []span
@@ -85,12 +89,14 @@ func (u *unit) walk(t *funcTable, extents *[]extent) error {
 		if a == nil {
 			return fmt.Errorf("entry at %#x of .debug_info: no abbreviation %d", at, code)
 		}
+		// Entries that are no functions, such as blocks, leave the level as it is.
 		next := here
 		if a.tag == tagSubprogram || a.tag == tagInlinedSubroutine {
 			f := function{entry: ref(at), parent: none}
 			spans = u.function(&c, a, &f, spans[:0])
 			inlined := a.tag == tagInlinedSubroutine
 			switch {
+			// An inlined copy without addresses was optimised away.
 			case inlined && len(spans) > 0:
 				f.parent = here.fn
 				next = level{int32(len(t.funcs)), here.depth + 1}
@@ -108,6 +114,7 @@ func (u *unit) walk(t *funcTable, extents *[]extent) error {
 				if len(*extents)+len(spans) > len(u.ranges)+len(u.sec.rnglists)+len(u.sec.info) {
 					return fmt.Errorf("unit at %#x of .debug_info: too many ranges", u.off)
 				}
+				// Functions have several ranges where cold parts are split off.
 				for _, s := range spans {
 					*extents = append(*extents, extent{s, next.depth, next.fn})
 				}
@@ -115,6 +122,7 @@ func (u *unit) walk(t *funcTable, extents *[]extent) error {
 		} else {
 			skipEntry(&c, a, u.format)
 		}
+		// Children come next, up to a zero entry.
 		if a.children {
 			up = append(up, here)
 			here = next
@@ -131,6 +139,7 @@ func (u *unit) function(c *cursor, a *abbrev, f *function, spans []span) []span 
 	var low, high, ranges value
 	for _, at := range a.attrs {
 		v := read(c, at, u.format)
+		// Other attributes, such as the name, are read on demand.
 		switch at.name {
 		case atLowPC:
 			low = v
@@ -153,6 +162,7 @@ func (u *unit) function(c *cursor, a *abbrev, f *function, spans []span) []span 
 // flatten makes the sorted arrays: of the functions that hold an address, the
 // one that starts last and is deepest has it.
 func (t *funcTable) flatten(all []extent) {
+	// By beginning, then the outer one first; equal depths: the longer first.
 	slices.SortFunc(all, func(a, b extent) int {
 		switch { // not cmp.Or, which would always compare all
 		case a.lo != b.lo:
@@ -167,6 +177,7 @@ func (t *funcTable) flatten(all []extent) {
 	// closeUntil ends the parts that end at or below an address; the one around them goes on.
 	closeUntil := func(addr uint64) {
 		for len(open) > 0 && open[len(open)-1].hi <= addr {
+			// Several may end at one address; the one around all of them goes on from there.
 			end := open[len(open)-1].hi
 			for len(open) > 0 && open[len(open)-1].hi <= end {
 				open = open[:len(open)-1]
@@ -178,6 +189,7 @@ func (t *funcTable) flatten(all []extent) {
 			t.emit(end, fn)
 		}
 	}
+	// Each extent ends those before it, and is the innermost from its beginning on.
 	for _, e := range all {
 		closeUntil(e.lo)
 		open = append(open, e)
@@ -193,6 +205,7 @@ func (t *funcTable) emit(addr uint64, fn int32) {
 	switch {
 	case n > 0 && t.starts[n-1] == addr:
 		t.which[n-1] = fn
+	// No change, no entry.
 	case n > 0 && t.which[n-1] == fn:
 	default:
 		t.starts, t.which = append(t.starts, addr), append(t.which, fn)
@@ -209,6 +222,7 @@ func (u *unit) name(r ref) string {
 		if r == refNone {
 			return name
 		}
+		// The reference may lead into the supplementary file.
 		if r&refAlt != 0 {
 			if s = s.alt; s == nil {
 				return name
@@ -220,6 +234,7 @@ func (u *unit) name(r ref) string {
 			return name
 		}
 		plain, linkage, next := in.names(uint64(r))
+		// A mangled name has scope and parameters, so it wins over a plain one found before.
 		if linkage != "" {
 			return linkage
 		}
@@ -235,6 +250,7 @@ func (u *unit) name(r ref) string {
 func (u *unit) names(off uint64) (plain, linkage string, next ref) {
 	next = refNone
 	c := cursor{b: u.data(), off: off}
+	// The declaration says which attributes follow.
 	a := u.sec.table(u).find(c.uleb())
 	if a == nil {
 		return

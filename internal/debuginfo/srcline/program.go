@@ -24,6 +24,7 @@ type program struct {
 // header of version 5 claims.
 func (s *sections) newProgram(off uint64) (*program, error) {
 	const lengths = 12 // of the 64-bit format
+	// Compressed sections are inflated only as far as needed.
 	s.packed.line.upTo(off + lengths)
 	c := cursor{b: s.line, off: off}
 	n, wide := c.initialLength()
@@ -31,8 +32,10 @@ func (s *sections) newProgram(off uint64) (*program, error) {
 		return nil, fmt.Errorf("length %#x goes beyond the end", n)
 	}
 	s.packed.line.upTo(c.off + n)
+	// Reads beyond the program set bad.
 	c.b = c.b[:c.off+n]
 	p := &program{end: c.off + n, addrSize: 8, maxOps: 1}
+	// The header's fields: DWARF 5, 6.2.4.
 	version := c.u16()
 	if version >= 5 {
 		p.addrSize = c.u8()
@@ -42,15 +45,20 @@ func (s *sections) newProgram(off uint64) (*program, error) {
 	if size > p.end-c.off {
 		return nil, errors.New("header goes beyond the end")
 	}
+	// The program begins behind the header, whose length was just read.
 	p.begin = c.off + size
 	p.minLength = int(c.u8())
 	if version >= 4 {
 		p.maxOps = int(c.u8())
 	}
+	// default_is_stmt.
 	p.statement = c.u8() != 0
+	// line_base is signed.
 	p.lineBase, p.lineRange = int(int8(c.u8())), int(c.u8())
 	p.opcodeBase = c.u8()
+	// standard_opcode_lengths: numbers of operands, from opcode 1 on.
 	p.lengths = c.take(uint64(max(p.opcodeBase, 1) - 1))
+	// debug/dwarf allocates by these counts; a damaged header must not make it take all memory.
 	if version == 5 {
 		if err := checkFiles(&c, format{wide, version}); err != nil {
 			return nil, err
@@ -64,6 +72,7 @@ func (s *sections) newProgram(off uint64) (*program, error) {
 
 // checkFiles checks the tables of folders and files of version 5.
 func checkFiles(c *cursor, f format) error {
+	// Each table: pairs of content type and form, then entries that consist of them.
 	for range 2 { // folders, files
 		forms := make([]uint16, c.u8())
 		for i := range forms {
@@ -71,6 +80,7 @@ func checkFiles(c *cursor, f format) error {
 			forms[i] = uint16(c.uleb())
 		}
 		count := c.uleb()
+		// An entry has a byte at least.
 		if c.bad || count > uint64(len(c.b))-c.off {
 			return fmt.Errorf("header names %d files", count)
 		}
@@ -85,23 +95,24 @@ func checkFiles(c *cursor, f format) error {
 
 // Opcodes: DWARF 5, 7.22.
 const (
-	lnsCopy           = 1
-	lnsAdvancePC      = 2
-	lnsAdvanceLine    = 3
-	lnsSetFile        = 4
-	lnsNegateStmt     = 6
-	lnsConstAddPC     = 8
-	lnsFixedAdvancePC = 9
+	lnsCopy           = 1 // makes a row
+	lnsAdvancePC      = 2 // ULEB128: instructions forward
+	lnsAdvanceLine    = 3 // SLEB128: lines forward
+	lnsSetFile        = 4 // ULEB128: number of a file
+	lnsNegateStmt     = 6 // is_stmt is inverted
+	lnsConstAddPC     = 8 // forward as special opcode 255, without a row
+	lnsFixedAdvancePC = 9 // 2 bytes, unscaled
 
 	// Extended opcodes follow a zero byte and a length.
+	// Its row's address is past the code.
 	lneEndSequence = 1
-	lneSetAddress  = 2
-	lneDefineFile  = 3
+	lneSetAddress  = 2 // an address
+	lneDefineFile  = 3 // a file that the header does not have, before DWARF 5
 )
 
 // machine is the state machine of DWARF 5, 6.2.2, without the registers that are not needed.
 type machine struct {
-	addr    uint64
+	addr    uint64 // link-time, of the next row
 	opIndex int    // operation in the instruction; 0 on x86
 	file    uint64 // number of the file
 	line    int
@@ -112,6 +123,7 @@ type machine struct {
 // advance moves the machine forward by a number of operations.
 func (m *machine) advance(p *program, ops int) {
 	from := m.addr
+	// The usual case; VLIW machines have several operations an instruction.
 	if p.maxOps == 1 {
 		m.addr += uint64(p.minLength * ops)
 	} else {
@@ -119,6 +131,7 @@ func (m *machine) advance(p *program, ops int) {
 		m.addr += uint64(p.minLength * (ops / p.maxOps))
 		m.opIndex = ops % p.maxOps
 	}
+	// Views count the rows of one address.
 	if m.addr != from {
 		m.view = 0
 	}
@@ -131,6 +144,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 	var sequences [][]row
 	first := 0 // index of the sequence's first row
 	m := machine{file: 1, line: 1, isStmt: p.statement}
+	// The address part of special opcode 255.
 	constAdd := int(255-p.opcodeBase) / max(p.lineRange, 1)
 	c := cursor{b: section[:p.end], off: p.begin}
 	for c.off < p.end && !c.bad {
@@ -145,11 +159,13 @@ func (t *lineTable) run(p *program, section []byte) error {
 			rows = addRow(rows, first, &m)
 			t.view(&m, false)
 			continue
+		// DW_LNS_copy.
 		case op == lnsCopy:
 			rows = addRow(rows, first, &m)
 			t.view(&m, false)
 		case op == lnsNegateStmt:
 			m.isStmt = !m.isStmt
+		// 0 introduces an extended opcode; extended reports the end of a sequence.
 		case op == 0:
 			if !m.extended(&c, p) || c.bad {
 				break
@@ -160,6 +176,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 				rows = append(rows, row{m.addr, noFile, 0})
 				sequences = append(sequences, rows[first:len(rows):len(rows)])
 			}
+			// The next sequence begins with fresh registers.
 			first = len(rows)
 			m = machine{file: 1, line: 1, isStmt: p.statement}
 		case op == lnsAdvancePC:
@@ -181,6 +198,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 			}
 		}
 	}
+	// Sequences are in no order; join sorts them by address.
 	t.join(sequences)
 	if c.bad {
 		return errors.New("the program goes beyond its end")
@@ -195,6 +213,7 @@ func (m *machine) extended(c *cursor, p *program) (end bool) {
 	kind := c.u8()
 	switch kind {
 	case lneSetAddress:
+		// A new address begins its views anew.
 		m.addr, m.view = 0, 0
 		if p.addrSize > 8 {
 			c.bad = true
@@ -227,6 +246,7 @@ func addRow(rows []row, first int, m *machine) []row {
 			}
 			last = &rows[n-1]
 		}
+		// The same line goes on: no new row.
 		if last.file == x.file && last.line == x.line {
 			return rows
 		}

@@ -27,6 +27,7 @@ func newQuick(s *sections, plt []span) *quick {
 	q := &quick{plt: plt}
 	s.readAranges(func(off uint64, sp span) { q.list = append(q.list, arange{sp, off}) })
 	slices.SortFunc(q.list, func(a, b arange) int { return cmp.Or(cmp.Compare(a.lo, b.lo), cmp.Compare(a.off, b.off)) })
+	// Entries of one unit may overlap; where two units do, the table is not to be trusted.
 	for i := 1; i < len(q.list); i++ {
 		if a, b := &q.list[i-1], &q.list[i]; a.hi > b.lo && a.off != b.off {
 			return nil
@@ -58,6 +59,7 @@ func (q *quick) unit(s *sections, addr uint64) (u *unit, found bool) {
 	if slices.ContainsFunc(q.plt, has) {
 		return nil, true
 	}
+	// The last entry that begins at or below addr.
 	i := sort.Search(len(q.list), func(i int) bool { return q.list[i].lo > addr })
 	if i == 0 || !q.list[i-1].has(addr) {
 		return nil, false
@@ -67,6 +69,7 @@ func (q *quick) unit(s *sections, addr uint64) (u *unit, found bool) {
 	u = s.find(off + header) // an offset inside the unit's entries, not its header
 	if u == nil || u.off != off {
 		return nil, false
+		// .debug_aranges may name a unit that is not there.
 	}
 	t, err := u.open()
 	// Only a plain unit of a compiler: others need the index.

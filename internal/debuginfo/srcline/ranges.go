@@ -32,6 +32,7 @@ func (u *unit) spans(dst []span, low, high, ranges value) []span {
 
 // rangeList reads a list of .debug_ranges or .debug_rnglists.
 func (u *unit) rangeList(dst []span, v value) []span {
+	// Lists of DWARF 2 to 4 are in .debug_ranges.
 	if u.version < 5 {
 		return u.oldRanges(dst, v.u+u.rangesBase)
 	}
@@ -42,6 +43,7 @@ func (u *unit) rangeList(dst []span, v value) []span {
 		if u.wide {
 			size = 8
 		}
+		// The table of offsets lies at the unit's base, after the section's header.
 		c := cursor{b: u.sec.rnglists, off: min(u.rnglistsBase, uint64(len(u.sec.rnglists)))}
 		if v.u > uint64(len(c.b)) {
 			return dst
@@ -58,6 +60,7 @@ func (u *unit) rangeList(dst []span, v value) []span {
 // oldRanges reads pairs of offsets from a base (DWARF 4, 2.17.3).
 func (u *unit) oldRanges(dst []span, off uint64) []span {
 	c := cursor{b: u.ranges, off: min(off, uint64(len(u.ranges)))}
+	// Offsets are from the unit's first address until a base is selected.
 	base := u.low
 	for {
 		lo, hi := c.u64(), c.u64()
@@ -79,14 +82,14 @@ func (u *unit) oldRanges(dst []span, off uint64) []span {
 // newRanges reads a list of DWARF 5, 7.25.
 func (u *unit) newRanges(dst []span, off uint64) []span {
 	const (
-		endOfList    = 0
-		baseAddressx = 1
-		startxEndx   = 2
-		startxLength = 3
-		offsetPair   = 4
-		baseAddress  = 5
-		startEnd     = 6
-		startLength  = 7
+		endOfList    = 0 // DW_RLE_end_of_list
+		baseAddressx = 1 // index of an address: the base from here on
+		startxEndx   = 2 // indices of two addresses
+		startxLength = 3 // index of an address, length
+		offsetPair   = 4 // two offsets from the base
+		baseAddress  = 5 // the base from here on
+		startEnd     = 6 // two addresses
+		startLength  = 7 // address, length
 	)
 	c := cursor{b: u.sec.rnglists, off: min(off, uint64(len(u.sec.rnglists)))}
 	base := u.low
@@ -117,6 +120,7 @@ func (u *unit) newRanges(dst []span, off uint64) []span {
 		default:
 			return dst
 		}
+		// What the linker discarded has no addresses.
 		if s.live() && !c.bad {
 			dst = append(dst, s)
 		}

@@ -19,10 +19,12 @@ func (u *unit) scopeOf(off uint64) string {
 	if u.scopes == nil {
 		u.scopes = u.readScopes()
 	}
+	// The last scope that begins before the entry; it or one around it holds the entry.
 	i := int32(sort.Search(len(u.scopes), func(i int) bool { return u.scopes[i].off >= off })) - 1
 	name := ""
 	for depth := 0; i >= 0 && depth < maxScopes; depth++ {
 		s := &u.scopes[i]
+		// Scopes that have ended before the entry are left out; their parents may hold it.
 		if off < s.end {
 			name = s.name + "::" + name
 		}
@@ -45,6 +47,7 @@ func (u *unit) readScopes() []scope {
 		code := c.uleb()
 		if code == 0 {
 			if len(up) > 0 {
+				// The scope ends behind the zero entry that ends its children.
 				last := up[len(up)-1]
 				if here != last {
 					list[here].end = c.off
@@ -58,8 +61,10 @@ func (u *unit) readScopes() []scope {
 			break
 		}
 		next := here
+		// What a qualified name of C++ is made of.
 		switch a.tag {
 		case tagNamespace, tagStructType, tagClassType, tagUnionType, tagInterfaceType:
+			// Without children the entry holds nothing.
 			if !a.children {
 				skipEntry(&c, a, u.format)
 				break
@@ -73,6 +78,7 @@ func (u *unit) readScopes() []scope {
 			if name == "" && a.tag == tagNamespace {
 				name = "(anonymous namespace)"
 			}
+			// Anonymous classes add nothing to a name.
 			if name != "" {
 				next = int32(len(list))
 				list = append(list, scope{off: at, end: u.end, parent: here, name: name})

@@ -12,13 +12,16 @@ import (
 	"github.com/ehasm/ehasm/internal/files/pages"
 )
 
+// This file loads the DWARF sections of a file: mapped if possible, inflated lazily where they are
+// large, and shared by all units.
+
 // sections holds the DWARF sections of a file. alt holds those of the supplementary file,
 // in which dwz (or DWARF 5, 7.3.6) puts shared entries.
 type sections struct {
 	contents
-	alt    *sections
+	alt    *sections // DW_FORM_strp_sup and the like lead there; nil: none
 	owner  *sections // of these, which are its .debug_types; nil: none
-	mapped [][]byte
+	mapped [][]byte  // memory to be unmapped by close
 
 	// The parts of them that are not inflated yet; nil: none.
 	packed struct{ info, abbrev, line *packed }
@@ -37,7 +40,8 @@ type contents struct {
 
 // unitIndex are the units that were met so far.
 type unitIndex struct {
-	units    []*unit             // by offset, up to parsed
+	units []*unit // by offset, up to parsed
+	// Offset of the next header.
 	parsed   uint64              // in .debug_info
 	unitsErr error               // why parsing stopped there
 	typeAt   map[uint64]entryKey // types in type units, by signature
@@ -76,6 +80,7 @@ func (s *sections) abbrevTable(k abbrevKey) *abbrevTable {
 func (s *sections) parseAbbrevs(off uint64, f format, want wanted) *abbrevTable {
 	p := s.packed.abbrev
 	const usual = 1 << 13 // bytes that most tables have; twice as many are tried next
+	// The length of a table is only known at its end.
 	for n := off + usual; p != nil && n < uint64(len(s.abbrev)); n += n - off {
 		p.upTo(n)
 		if t, whole := parseAbbrevs(s.abbrev[:n], off, f, want); whole {
@@ -93,6 +98,7 @@ func (s *sections) forget() {
 		return
 	}
 	s.mu.Lock()
+	// Tables in use stay valid; they are only no longer found.
 	s.abbrevs = nil
 	s.mu.Unlock()
 	s.alt.forget()
@@ -113,6 +119,7 @@ func (s *sections) close() {
 // file's headers. The result is nil if there is no .debug_info.
 func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, error) {
 	s := &sections{}
+	// Compressed sections that are needed whole are inflated side by side.
 	var busy sync.WaitGroup
 	var mu sync.Mutex
 	var first error
@@ -121,6 +128,7 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 		"addr": &s.addr, "ranges": &s.ranges, "rnglists": &s.rnglists, "line": &s.line, "aranges": &s.aranges,
 		"types": &s.types,
 	} {
+		// .zdebug_ is GNU's older way to mark compression.
 		sec := f.Section(".debug_" + name + suffix)
 		if sec == nil {
 			sec = f.Section(".zdebug_" + name + suffix)
@@ -128,6 +136,7 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 		if sec == nil || sec.Type == elf.SHT_NOBITS {
 			continue
 		}
+		// Relocatable .dwo files have a section for each type unit.
 		if more := sameName(f, sec); len(more) > 1 && suffix != "" { // each type unit has its own section
 			b, err := joined(more)
 			if *dst = b; err != nil {
@@ -157,6 +166,7 @@ func loadSections(f *elf.File, file io.ReaderAt, suffix string) (*sections, erro
 		}
 	}
 	busy.Wait()
+	// Without .debug_info there is nothing to look up.
 	if first != nil || len(s.info) == 0 {
 		s.close()
 		return nil, first
@@ -214,6 +224,7 @@ func loadSection(sec *elf.Section, file io.ReaderAt, later bool) (l loaded, err 
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of this goroutine
 	// A mapped section costs memory only where it is read.
 	m := mapSection(sec, file)
+	// A section that cannot be mapped is read, and must be read whole.
 	raw := m.data
 	if m.data != nil {
 		l.pages = append(l.pages, m.pages)
@@ -234,6 +245,7 @@ func loadSection(sec *elf.Section, file io.ReaderAt, later bool) (l loaded, err 
 	if err != nil {
 		return l, err
 	}
+	// Address space is reserved for the inflated bytes; pages are filled on demand.
 	if m.data != nil && p.reserve() {
 		l.pages = append(l.pages, p.data)
 		l.data = p.data[:p.size]
@@ -243,6 +255,7 @@ func loadSection(sec *elf.Section, file io.ReaderAt, later bool) (l loaded, err 
 		}
 		return l, err
 	}
+	// No address space to reserve: inflate into ordinary memory.
 	l.data, err = p.all()
 	return l, err
 }
@@ -257,6 +270,7 @@ func mapSection(sec *elf.Section, file io.ReaderAt) mapping {
 		return mapping{}
 	}
 	st, err := f.Stat()
+	// A section beyond the file's end would fault when read.
 	if err != nil || sec.Offset > uint64(st.Size()) || sec.FileSize > uint64(st.Size())-sec.Offset {
 		return mapping{}
 	}

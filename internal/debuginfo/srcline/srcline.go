@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 )
 
+// This file is the package's interface: an Object, its Lookup, and the tables of units, which are
+// parsed on demand and dropped when they take too much memory.
+
 // Want says what Lookup should find.
 type Want struct {
 	Inline bool // functions: that at the address, and those it is inlined into
@@ -32,16 +35,16 @@ type Frame struct {
 // concurrent use, except Close, which must come last.
 type Object struct {
 	sec   *sections
-	quick *quick    // nil: the index answers all addresses
-	dir   string    // for .dwo files
-	once  sync.Once // of index
-	index index     // after once
-	dwos  atomic.Pointer[dwoFiles]
-	files []*os.File
-	err   atomic.Pointer[error]
-	used  atomic.Int64 // bytes in tables of units
-	limit int64        // of used
-	drop  sync.Mutex   // held while tables are dropped
+	quick *quick                   // nil: the index answers all addresses
+	dir   string                   // for .dwo files
+	once  sync.Once                // of index
+	index index                    // after once
+	dwos  atomic.Pointer[dwoFiles] // nil: the object has no split units
+	files []*os.File               // closed by Close
+	err   atomic.Pointer[error]    // the first one; see Err
+	used  atomic.Int64             // bytes in tables of units
+	limit int64                    // of used
+	drop  sync.Mutex               // held while tables are dropped
 
 	signedMu sync.Mutex
 	signed   map[entryKey]string // parameters of functions, by entry
@@ -72,15 +75,19 @@ func (o *Object) note(err error) {
 // it is one frame without a name. There is none if nothing is known.
 func (o *Object) Lookup(addr uint64, want Want) (frames []Frame) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	// Faults of mapped files and panics of readers become Err.
 	o.note(try(func() error {
+		// .debug_aranges answers most addresses without reading all units.
 		u, found := o.quick.unit(o.sec, addr)
 		if u != nil {
 			frames = o.lookup(u, addr, want)
 		}
+		// Also without a unit: the address is in a linkage table.
 		if found {
 			return nil
 		}
 		o.whole()
+		// Units overlap where headers are wrong; the first one with an answer wins.
 		o.index.units(addr, func(u *unit) bool {
 			frames = o.lookup(u, addr, want)
 			return frames != nil
@@ -117,6 +124,7 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 		var busy sync.WaitGroup
 		defer busy.Wait()
 		busy.Go(func() {
+			// Faults panic per goroutine.
 			debug.SetPanicOnFault(true) // of this goroutine
 			o.note(try(func() error { o.funcs(u); return nil }))
 		})
@@ -125,6 +133,7 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 		lines = o.lines(u)
 		place.File, place.Line, known = lines.find(addr)
 	}
+	// Only the line is wanted: no function needs to be read.
 	if !want.Inline && !want.Parameters {
 		if !known {
 			return nil
@@ -136,6 +145,7 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 	// From the innermost function out: each gives the place of its call to the next frame.
 	for fn := funcs.find(addr); fn != none; {
 		f := &funcs.funcs[fn]
+		// Without Inline, only the outermost function gets a frame.
 		if !want.Inline && f.parent != none {
 			fn = f.parent
 			continue
@@ -145,12 +155,14 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 			place.Parameters = o.parameters(in, f.entry)
 		}
 		frames = append(frames, place)
+		// The next frame's place is the call of this one.
 		place = Frame{}
 		if want.Lines {
 			place.File, place.Line = lines.file(f.callFile), int(f.callLine)
 		}
 		fn = f.parent
 	}
+	// A line outside of all functions, as assembly has.
 	if frames == nil && known {
 		frames = []Frame{place}
 	}
@@ -159,6 +171,7 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 
 // lines returns the line table of a unit.
 func (o *Object) lines(u *unit) *lineTable {
+	// Readers of the same unit wait; other units go on.
 	u.lineMu.Lock()
 	t := u.lines
 	fresh := t == nil
@@ -168,6 +181,7 @@ func (o *Object) lines(u *unit) *lineTable {
 		u.lines = t
 	}
 	u.lineMu.Unlock()
+	// Outside of the lock, since count takes the locks of all units.
 	if fresh {
 		o.count(t.size())
 	}
@@ -177,6 +191,7 @@ func (o *Object) lines(u *unit) *lineTable {
 // funcs returns the functions of a unit, and the unit that their entries are in:
 // another one where the unit is the skeleton of a .dwo file.
 func (o *Object) funcs(u *unit) (*unit, *funcTable) {
+	// In split DWARF the functions are in another file.
 	if d := o.dwos.Load(); d != nil {
 		in, size, err := d.unit(u)
 		o.note(err)
@@ -222,6 +237,7 @@ func (o *Object) count(n int) {
 	}
 	defer o.drop.Unlock()
 	o.used.Store(0)
+	// Lookups may go on with dropped tables, to which they have pointers.
 	for _, u := range o.sec.unitList() {
 		u.mu.Lock()
 		u.funcs = nil

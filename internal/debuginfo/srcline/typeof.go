@@ -7,6 +7,9 @@ import (
 	"github.com/ehasm/ehasm/internal/debuginfo/cdecl"
 )
 
+// This file describes DWARF types to cdecl, which writes them as C and C++ do. Entries are read one
+// by one as cdecl asks for them.
+
 // errType is for what is no type that C or C++ declares.
 var errType = errors.New("an entry is not of a type")
 
@@ -20,6 +23,7 @@ func typeOf(k typeKey) (t cdecl.Type[typeKey], err error) {
 	if err != nil {
 		return t, err
 	}
+	// An absent DW_AT_type is void: the zero key.
 	t.Of = k.to(e.of)
 	switch e.tag {
 	// Rust's pointer types have names, which tell more than a star.
@@ -28,6 +32,7 @@ func typeOf(k typeKey) (t cdecl.Type[typeKey], err error) {
 		if e.name != "" { // Rust's say all
 			t.Kind, t.Name = cdecl.Named, e.name
 		}
+	// A pointer to member is written as C::*.
 	case tagPtrToMember:
 		t.Kind = cdecl.Pointer
 		t.Name, err = k.to(e.class).typeName()
@@ -41,6 +46,7 @@ func typeOf(k typeKey) (t cdecl.Type[typeKey], err error) {
 		t.Kind, t.Name = cdecl.Qualified, "volatile"
 	case tagRestrictType:
 		t.Kind, t.Name = cdecl.Qualified, "restrict"
+		// C++ has the word only as an extension.
 		if !k.c {
 			t.Name = "__restrict__"
 		}
@@ -50,6 +56,7 @@ func typeOf(k typeKey) (t cdecl.Type[typeKey], err error) {
 		return k.array(&e)
 	case tagSubroutineType, tagSubprogram, tagInlinedSubroutine:
 		return k.function(&e)
+	// Base types, typedefs, and types with tags.
 	default:
 		t.Name, err = k.typeName()
 	}
@@ -59,6 +66,7 @@ func typeOf(k typeKey) (t cdecl.Type[typeKey], err error) {
 // array describes the dimension of an array that k says.
 func (k typeKey) array(e *entry) (t cdecl.Type[typeKey], err error) {
 	dims, count := 0, int64(-1)
+	// Each dimension is an entry DW_TAG_subrange_type.
 	err = k.childrenOf(e, func(_ entryKey, c *entry) bool {
 		if c.tag == tagSubrange {
 			if dims == k.dim {
@@ -77,6 +85,7 @@ func (k typeKey) array(e *entry) (t cdecl.Type[typeKey], err error) {
 		return t, err
 	}
 	t.Kind, t.Count, t.Of = cdecl.Array, count, k.to(e.of)
+	// The element of all but the last dimension is an array of the dimensions that follow.
 	if k.dim+1 < dims {
 		t.Of = k
 		t.Of.dim++
@@ -87,9 +96,11 @@ func (k typeKey) array(e *entry) (t cdecl.Type[typeKey], err error) {
 // function describes a function, or its type.
 func (k typeKey) function(e *entry) (t cdecl.Type[typeKey], err error) {
 	t.Kind, t.Of = cdecl.Function, k.to(e.of)
+	// (void) in C; in C++ and old C an empty list is ().
 	if k.c && e.prototyped {
 		t.Empty = "void"
 	}
+	// A definition may leave the return type to its declaration.
 	if !e.hasType && e.declared.unit != nil {
 		if d, err := e.declared.entry(); err == nil {
 			t.Of.entryKey = d.of
@@ -98,6 +109,7 @@ func (k typeKey) function(e *entry) (t cdecl.Type[typeKey], err error) {
 	tooMany := false // a limit against types that a damaged file makes endless
 	err = k.childrenOf(e, func(_ entryKey, c *entry) bool {
 		switch {
+		// A const member function: its artificial this points to const.
 		case c.tag == tagParameter && c.artificial && constObject(c.of):
 			t.After = "const"
 		case c.tag == tagUnspecifiedArg:

@@ -9,39 +9,39 @@ import (
 
 // Tags and attributes of types: DWARF 5, 7.5.
 const (
-	tagArrayType      = 0x01
+	tagArrayType      = 0x01 // with DW_TAG_subrange_type children
 	tagClassType      = 0x02
 	tagEnumeration    = 0x04
-	tagParameter      = 0x05
+	tagParameter      = 0x05 // of a function
 	tagPointerType    = 0x0f
 	tagReferenceType  = 0x10
 	tagStructType     = 0x13
 	tagSubroutineType = 0x15
 	tagTypedef        = 0x16
 	tagUnionType      = 0x17
-	tagUnspecifiedArg = 0x18
-	tagPtrToMember    = 0x1f
-	tagSubrange       = 0x21
+	tagUnspecifiedArg = 0x18 // the dots of a variable list
+	tagPtrToMember    = 0x1f // C++'s pointer to member
+	tagSubrange       = 0x21 // a dimension of an array
 	tagBaseType       = 0x24
 	tagConstType      = 0x26
 	tagVolatileType   = 0x35
 	tagRestrictType   = 0x37
 	tagInterfaceType  = 0x38
 	tagNamespace      = 0x39
-	tagUnspecified    = 0x3b
-	tagRvalueRef      = 0x42
+	tagUnspecified    = 0x3b // such as decltype(nullptr)
+	tagRvalueRef      = 0x42 // &&
 	tagTemplateAlias  = 0x43
 	tagAtomicType     = 0x47
 
-	atLanguage       = 0x13
-	atContainingType = 0x1d
-	atPrototyped     = 0x27
-	atUpperBound     = 0x2f
-	atArtificial     = 0x34
-	atCount          = 0x37
+	atLanguage       = 0x13 // of the unit: table 7.17
+	atContainingType = 0x1d // the class of a member pointer
+	atPrototyped     = 0x27 // the function has a parameter list, (void) if empty
+	atUpperBound     = 0x2f // the last index of a dimension
+	atArtificial     = 0x34 // made by the compiler, such as this
+	atCount          = 0x37 // the number of elements
 	atType           = 0x49
-	atSignature      = 0x69
-	atGNUVector      = 0x2107
+	atSignature      = 0x69   // signature of the type unit that has the definition
+	atGNUVector      = 0x2107 // the array is an SIMD vector
 )
 
 // entryKey tells entries apart. Its zero value is the type void.
@@ -67,7 +67,7 @@ type entry struct {
 	after    uint64 // where its children are, or its siblings
 	name     string
 	of       entryKey // DW_AT_type
-	hasType  bool
+	hasType  bool     // DW_AT_type was there; without it, of is void by default
 	origin   entryKey // DW_AT_abstract_origin
 	declared entryKey // DW_AT_specification
 	class    entryKey // DW_AT_containing_type
@@ -88,6 +88,7 @@ func (s *sections) addType(signature uint64, k entryKey) {
 	if s.typeAt == nil {
 		s.typeAt = make(map[uint64]entryKey)
 	}
+	// The first of equal signatures wins: they are copies.
 	if _, ok := s.typeAt[signature]; !ok {
 		s.typeAt[signature] = k
 	}
@@ -95,9 +96,11 @@ func (s *sections) addType(signature uint64, k entryKey) {
 
 // typeBySignature finds such a type. Type units may follow all others.
 func (s *sections) typeBySignature(signature uint64) entryKey {
+	// Sections of type units ask their owner.
 	if s.owner != nil {
 		s = s.owner
 	}
+	// Types of DWARF 5 are recorded as headers are parsed, those of DWARF 4 by parseTypes.
 	s.parseUnits(toEnd) // its error is reported elsewhere
 	s.mu.Lock()
 	s.parseTypes()
@@ -111,6 +114,7 @@ func (s *sections) typeBySignature(signature uint64) entryKey {
 
 // target returns the entry that a value refers to; the zero value if there is none.
 func (u *unit) target(v value) entryKey {
+	// Relative references stay inside the unit.
 	switch v.form {
 	case formRef1, formRef2, formRef4, formRef8, formRefUdata:
 		return entryKey{u, u.off + v.u}
@@ -133,6 +137,7 @@ func (s *sections) key(r ref) entryKey {
 			return entryKey{}
 		}
 		r &^= refAlt
+		// A reference of a damaged file may lead outside of all units.
 	}
 	if u := s.find(uint64(r)); u != nil {
 		return entryKey{u, uint64(r)}
@@ -143,6 +148,7 @@ func (s *sections) key(r ref) entryKey {
 // entry reads an entry of the unit. It is errNull at the end of a list of children.
 func (k entryKey) entry() (e entry, err error) {
 	u := k.unit
+	// Outside of the unit's entries.
 	if u == nil || k.off < u.entries || k.off >= u.end {
 		return e, errEntry
 	}
@@ -152,6 +158,7 @@ func (k entryKey) entry() (e entry, err error) {
 		e.after = c.off
 		return e, errNull
 	}
+	// A table with the attributes of all tags: types are not in the usual one.
 	a := u.sec.abbrevTable(abbrevKey{u.abbrevOff, u.format, true}).find(code)
 	if a == nil {
 		return e, fmt.Errorf("entry at %#x of .debug_info: no abbreviation %d", k.off, code)
@@ -166,6 +173,7 @@ func (k entryKey) entry() (e entry, err error) {
 		case atName:
 			e.name = u.str(v)
 		case atType:
+			// A reference to nothing is damage; void has no DW_AT_type at all.
 			if e.of, e.hasType = u.target(v), true; e.of.unit == nil {
 				return e, errEntry
 			}
@@ -184,6 +192,7 @@ func (k entryKey) entry() (e entry, err error) {
 		case atGNUVector:
 			e.vector = v.u != 0
 		case atCount:
+			// Constants only: lengths of variable arrays are expressions.
 			if number(v.form) {
 				e.count = int64(v.u)
 			}
@@ -214,6 +223,7 @@ func (k entryKey) childrenOf(e *entry, f func(entryKey, *entry) bool) error {
 	if !e.children {
 		return nil
 	}
+	// The entries below children are passed over by counting levels.
 	depth := 0
 	at := e.after
 	for range maxChildren {
@@ -256,6 +266,7 @@ func (o *Object) parameters(u *unit, r ref) string {
 	if k.unit == nil {
 		return ""
 	}
+	// Parameters are asked for at each frame of hot functions, so they are kept.
 	o.signedMu.Lock()
 	s, ok := o.signed[k]
 	o.signedMu.Unlock()
@@ -263,6 +274,7 @@ func (o *Object) parameters(u *unit, r ref) string {
 		return s
 	}
 	o.note(try(func() error {
+		// An error leaves "": the function is shown without parameters.
 		s, _ = k.signature(u.isC())
 		return u.sec.typesError()
 	}))
@@ -298,6 +310,7 @@ func (k entryKey) definition() (entryKey, entry, error) {
 		case e.tag != tagSubprogram && e.tag != tagInlinedSubroutine:
 			return k, e, errEntry
 		case e.origin.unit != nil:
+			// An inlined copy or a clone: its origin has all parameters.
 			k = e.origin
 			continue
 		case e.declared.unit == nil:
@@ -322,6 +335,7 @@ func constObject(k entryKey) bool {
 	pointer := false
 	for range chain {
 		e, err := k.entry()
+		// The entry behind the pointer decides.
 		if err != nil || pointer {
 			return err == nil && e.tag == tagConstType
 		}

@@ -5,6 +5,7 @@ import "fmt"
 // typeUnits makes sections of .debug_types, which DWARF 4 puts types with a signature in: all
 // but the units are those of s. The caller has s.mu.
 func (s *sections) typeUnits() *sections {
+	// Type units have the abbreviations and strings of .debug_info.
 	t := &sections{owner: s, contents: contents{
 		info: s.types, abbrev: s.abbrev, str: s.str, lineStr: s.lineStr, strOffsets: s.strOffsets, addr: s.addr,
 	}}
@@ -19,6 +20,7 @@ func (s *sections) parseTypes() {
 	}
 	s.typed = true
 	t := s.typeUnits()
+	// Header by header; the entries are read when a type is asked for.
 	for c := (cursor{b: t.info}); c.off < uint64(len(t.info)); {
 		begin := c.off
 		n, wide := c.initialLength()
@@ -30,6 +32,7 @@ func (s *sections) parseTypes() {
 		u.wide, u.version = wide, c.u16()
 		u.abbrevOff = c.offset(wide)
 		addrSize := c.u8()
+		// The signature, and where the type's entry is, from the unit's beginning.
 		signature, at := c.u64(), c.offset(wide)
 		u.entries = c.off
 		if c.bad || u.version != 4 || addrSize != 8 || c.off > u.end {

@@ -10,11 +10,12 @@ import (
 // unit is a unit of .debug_info (DWARF 5, 7.5.1).
 type unit struct {
 	format
-	sec       *sections
+	sec *sections
+	// From its length field to the first byte past it.
 	off, end  uint64 // in .debug_info
 	entries   uint64 // where the first entry is
-	abbrevOff uint64
-	skeleton  bool
+	abbrevOff uint64 // in .debug_abbrev
+	skeleton  bool   // the code is in a .dwo file
 	dwoID     uint64 // of split units; 0: none
 
 	opened sync.Once
@@ -36,21 +37,21 @@ type root struct {
 	low            uint64 // first address of the unit, the base of range lists
 	addr           []byte // .debug_addr; of a .dwo, the object's
 	addrBase       uint64 // where the unit's part begins, in the section of the name
-	strOffsetsBase uint64
-	rnglistsBase   uint64
+	strOffsetsBase uint64 // DW_AT_str_offsets_base
+	rnglistsBase   uint64 // DW_AT_rnglists_base
 	rangesBase     uint64 // in a .dwo of DWARF 4
 	ranges         []byte // .debug_ranges
-	language       uint64
+	language       uint64 // DW_AT_language
 }
 
 // Unit types: DWARF 5, table 7.2.
 const (
-	utCompile      = 1
-	utType         = 2
-	utPartial      = 3
-	utSkeleton     = 4
-	utSplitCompile = 5
-	utSplitType    = 6
+	utCompile      = 1 // ordinary
+	utType         = 2 // one type
+	utPartial      = 3 // imported by others
+	utSkeleton     = 4 // in the object; the rest is in a .dwo
+	utSplitCompile = 5 // in a .dwo: functions
+	utSplitType    = 6 // in a .dwo: one type
 )
 
 // toEnd is beyond every offset.
@@ -60,6 +61,7 @@ const toEnd = ^uint64(0)
 func (s *sections) unitList() []*unit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Full capacity: an append of another goroutine makes a copy.
 	return s.units[:len(s.units):len(s.units)]
 }
 
@@ -68,6 +70,7 @@ func (s *sections) unitList() []*unit {
 func (s *sections) parseUnits(upTo uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The first error ends parsing: without a length, the next header is not found.
 	for s.unitsErr == nil && s.parsed < uint64(len(s.info)) && s.parsed <= upTo {
 		s.unitsErr = s.parseUnit()
 	}
@@ -79,6 +82,7 @@ func (s *sections) parseUnit() error {
 	const longest = 40 // of the headers
 	s.packed.info.upTo(s.parsed + longest)
 	c := cursor{b: s.info, off: s.parsed}
+	// Values for the units of this file; openDwo replaces them.
 	u := &unit{sec: s, off: c.off, root: root{addr: s.addr, ranges: s.ranges}}
 	n, wide := c.initialLength()
 	if c.bad || n > uint64(len(s.info))-c.off {
@@ -89,6 +93,7 @@ func (s *sections) parseUnit() error {
 	if err != nil {
 		return fmt.Errorf("unit at %#x of .debug_info: %w", u.off, err)
 	}
+	// Units without code are passed over.
 	if code {
 		s.units = append(s.units, u)
 	}
@@ -108,6 +113,7 @@ func (u *unit) header(c *cursor) (bool, error) {
 	if u.version < 2 || u.version > 5 {
 		return false, fmt.Errorf("DWARF version %d", u.version)
 	}
+	// Versions 2 to 4 have no type of unit, and another order of fields.
 	kind, addrSize := uint8(utCompile), uint8(0)
 	if u.version >= 5 {
 		kind, addrSize = c.u8(), c.u8()
@@ -122,6 +128,7 @@ func (u *unit) header(c *cursor) (bool, error) {
 		u.dwoID = c.u64()
 		u.skeleton = kind == utSkeleton
 	case utType, utSplitType: // they have no code
+		// DWARF 5 has type units in .debug_info.
 		signature := c.u64()
 		off := c.offset(u.wide)
 		if !c.bad && addrSize == 8 {
@@ -146,8 +153,10 @@ func (u *unit) header(c *cursor) (bool, error) {
 func (s *sections) find(off uint64) *unit {
 	s.parseUnits(off) // its error is reported elsewhere
 	s.mu.Lock()
+	// The first unit that ends behind off.
 	i := sort.Search(len(s.units), func(i int) bool { return s.units[i].end > off })
 	var u *unit
+	// An offset in a header is no entry.
 	if i < len(s.units) && off >= s.units[i].entries {
 		u = s.units[i]
 	}
@@ -162,8 +171,8 @@ func (s *sections) find(off uint64) *unit {
 type top struct {
 	tag               uint16
 	children          bool
-	low, high, ranges value
-	stmtList          value
+	low, high, ranges value // DW_AT_low_pc, DW_AT_high_pc, DW_AT_ranges
+	stmtList          value // DW_AT_stmt_list; a form of 0 says that the attribute is absent
 	compDir, dwoName  value
 	name              value
 	dwoID             uint64
@@ -180,6 +189,7 @@ func (u *unit) top() (t top, err error) {
 	if code == 0 {
 		return t, nil // an empty unit
 	}
+	// Only this declaration is read: opening all units should be cheap.
 	a := u.sec.parseAbbrevs(u.abbrevOff, u.format, wanted{only: code}).find(code)
 	if a == nil {
 		return t, fmt.Errorf("unit at %#x of .debug_info: no abbreviation %d", u.off, code)
@@ -224,6 +234,7 @@ func (u *unit) top() (t top, err error) {
 
 // open reads the unit's entry, and takes from it what the other entries need.
 func (u *unit) open() (top, error) {
+	// A unit whose entry cannot be read stays without bases.
 	t, err := u.top()
 	if err == nil {
 		u.opened.Do(func() { u.take(t) })
