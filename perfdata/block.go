@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	headerSize = 8 // struct perf_event_header
-	maxRecord  = 1<<16 - 1
+	headerSize = 8         // struct perf_event_header
+	maxRecord  = 1<<16 - 1 // bytes: size has 16 bits
 	blockSize  = 1 << 20
 )
 
@@ -17,16 +17,17 @@ const (
 // refers to it.
 type block struct {
 	buf   []byte
-	refs  int
+	refs  int    // queued records and the stream that fills the block
 	pages []byte // the mapped pages of the file that hold buf; nil if it was read
 }
 
 // pool keeps blocks for reuse.
 type pool struct {
-	free   []*block
-	mapped map[*block]bool
+	free   []*block        // at most 8, to be filled again
+	mapped map[*block]bool // blocks that are mapped now, for unmap
 }
 
+// get returns a free block, held once.
 func (p *pool) get() *block {
 	if n := len(p.free); n > 0 {
 		b := p.free[n-1]
@@ -37,6 +38,7 @@ func (p *pool) get() *block {
 	return &block{buf: make([]byte, blockSize), refs: 1}
 }
 
+// release gives up a reference. Without any, the block is reused or unmapped.
 func (p *pool) release(b *block) {
 	if b.refs--; b.refs == 0 {
 		if b.pages != nil {
@@ -44,6 +46,7 @@ func (p *pool) release(b *block) {
 			pages.Unmap(b.pages)
 			return
 		}
+		// More would only hold memory after a long queue.
 		const keep = 8
 		if len(p.free) < keep {
 			p.free = append(p.free, b)
@@ -59,6 +62,7 @@ type stream struct {
 	pos, end int
 }
 
+// buffered returns what was read and not consumed.
 func (s *stream) buffered() []byte {
 	if s.blk == nil {
 		return nil
@@ -72,6 +76,7 @@ func (s *stream) room() []byte {
 	if s.blk == nil {
 		s.blk, s.pos, s.end = s.pool.get(), 0, 0
 	}
+	// Near the block's end, the rest moves to a new block: records never span blocks.
 	if len(s.blk.buf)-s.pos <= maxRecord || s.end == len(s.blk.buf) {
 		next := s.pool.get()
 		n := copy(next.buf, s.blk.buf[s.pos:s.end])
@@ -84,9 +89,9 @@ func (s *stream) room() []byte {
 // source is the stream of the file's data.
 type source struct {
 	stream
-	r    io.Reader
-	left int64 // bytes of the data section that have not been read; -1: up to the end of the file
-	off  int64 // file offset of the first buffered byte
+	r    io.Reader // not used while a mapping is
+	left int64     // bytes of the data section that have not been read; -1: up to the end of the file
+	off  int64     // file offset of the first buffered byte
 
 	mapping *mapping // nil: r is read
 }
@@ -95,10 +100,12 @@ type source struct {
 // the data ends before.
 func (s *source) fill(n int) (bool, error) {
 	for s.end-s.pos < n || s.blk == nil {
+		// Mapped windows need no reading.
 		if s.mapping != nil && s.more() {
 			continue
 		}
 		b := s.room()
+		// Never beyond the section.
 		if s.left >= 0 {
 			b = b[:min(int64(len(b)), s.left)]
 			if len(b) == 0 {
@@ -113,6 +120,7 @@ func (s *source) fill(n int) (bool, error) {
 		if m > 0 {
 			continue
 		}
+		// The end inside a record is the caller's to judge.
 		if errors.Is(err, io.EOF) {
 			return false, nil
 		}
@@ -123,6 +131,7 @@ func (s *source) fill(n int) (bool, error) {
 	return true, nil
 }
 
+// advance consumes n buffered bytes.
 func (s *source) advance(n int) {
 	s.pos += n
 	s.off += int64(n)

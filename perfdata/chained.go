@@ -18,6 +18,7 @@ const (
 // a copy of the stack.
 func (t SampleType) chained() SampleType {
 	const copies = SampleRegsUser | SampleStackUser
+	// A call chain takes the place of both copies, and only of both.
 	if t&copies == copies {
 		t |= SampleCallchain
 	}
@@ -32,14 +33,17 @@ func ChainAttr(b []byte) []byte {
 		return b
 	}
 	old := SampleType(le.Uint64(b[attrSampleTypeAt:]))
+	// Samples without copies stay as they are.
 	t := old.chained()
 	if t == old {
 		return b
 	}
 	le.PutUint64(b[attrSampleTypeAt:], uint64(t))
+	// The user part of chains, switched off because of the copies, is there now.
 	if old&SampleStackUser != 0 {
 		le.PutUint64(b[attrFlagsAt:], le.Uint64(b[attrFlagsAt:])&^attrFlagNoUserChain)
 	}
+	// sample_regs_user and sample_stack_user are 0 without copies.
 	if len(b) >= attrRegsUserAt+8 {
 		le.PutUint64(b[attrRegsUserAt:], 0)
 	}
@@ -59,6 +63,7 @@ func chainEventDesc(b []byte) {
 			return
 		}
 		ChainAttr(attr)
+		// Number of ids, name, ids: see takeEventDesc.
 		ids := uint64(c.u32())
 		c.bytes(uint64(c.u32())) // the name
 		c.bytes(8 * ids)
@@ -67,6 +72,7 @@ func chainEventDesc(b []byte) {
 
 // keepsFeature reports whether a recording with call chains has a feature of the original.
 func keepsFeature(bit uint64) bool {
+	// These describe the original file, not the copy.
 	return bit != featureAuxtraceIndex && bit != featureDirFormat && bit != featureCompressed
 }
 
@@ -75,6 +81,7 @@ func appendOther(dst []byte, rec *Other, raw []byte) []byte {
 	at := len(dst)
 	switch rec.Type {
 	case typeAttr:
+		// The attribute is changed in the copy: raw is the reader's.
 		dst = append(dst, raw...)
 		ChainAttr(dst[at+headerSize:])
 	case typeFeature:
@@ -95,6 +102,7 @@ func appendOther(dst []byte, rec *Other, raw []byte) []byte {
 
 // chainMarks are places in the record of a sample, in bytes.
 type chainMarks struct {
+	// Offsets from the record's beginning.
 	chain, afterChain int // the number of entries; what follows the entries
 	regs, afterStack  int // users' registers; what follows the copy of the stack
 }
@@ -113,6 +121,7 @@ func (s *Sample) appendChained(dst, raw []byte) (b []byte, nrAt, after int) {
 	le := binary.LittleEndian
 	t := s.Event.SampleType
 	to := t.chained()
+	// No copies: the record as it is.
 	if to == t {
 		return append(dst, raw...), 0, 0
 	}
@@ -121,9 +130,12 @@ func (s *Sample) appendChained(dst, raw []byte) (b []byte, nrAt, after int) {
 	dst = append(dst, raw[:m.chain]...)
 	if to&SampleCallchain != 0 {
 		nrAt = len(dst) - at
+		// The number of entries is written below.
 		dst = le.AppendUint64(dst, 0)
+		// The caller unwinds the user part itself, if there is something to unwind.
 		lacking := t&SampleStackUser != 0 && len(s.Stack) > 0 && s.UserRegs.ABI != ABINone
 		user := false
+		// Kernel entries stay; entries of user code would stand there twice.
 		for _, ip := range s.Callchain {
 			if ip >= ContextMax {
 				user = ip == ContextUser
@@ -139,7 +151,9 @@ func (s *Sample) appendChained(dst, raw []byte) (b []byte, nrAt, after int) {
 		}
 	}
 	dst = append(dst, raw[m.afterChain:m.regs]...)
+	// Registers and stack are left out.
 	dst = append(dst, raw[m.afterStack:]...)
+	// The record's size is the last field of its header.
 	le.PutUint16(dst[at+6:], uint16(len(dst)-at))
 	return dst, nrAt, after
 }

@@ -16,20 +16,22 @@ import (
 // written enough.
 type inflater struct {
 	stream
-	in     []byte // of the current payload
-	hungry bool   // the decoder waits for input
-	closed bool
-	err    error
-	resume func() (struct{}, bool)
-	stop   func()
+	in     []byte                  // of the current payload
+	hungry bool                    // the decoder waits for input
+	closed bool                    // close was called, or the caller gave up
+	err    error                   // of the decoder; set when it ends
+	resume func() (struct{}, bool) // runs the decoder to its next yield; false: it has ended
+	stop   func()                  // ends the coroutine
 }
 
 const maxWindow = 128 << 20 // bytes; perf's levels use up to 8 MB, --ultra ones 128
 
+// newInflater returns an inflater whose decoder runs on the first more.
 func newInflater(p *pool) *inflater {
 	f := &inflater{stream: stream{pool: p}, hungry: true}
 	f.resume, f.stop = iter.Pull(func(yield func(struct{}) bool) {
 		debug.SetPanicOnFault(true) // the payload may be mapped; iter.Pull propagates a panic
+		// The decoder's input: it yields until feed brings some.
 		in := readerFunc(func(p []byte) (int, error) {
 			for len(f.in) == 0 {
 				f.hungry = true
@@ -42,6 +44,7 @@ func newInflater(p *pool) *inflater {
 			f.in = f.in[n:]
 			return n, nil
 		})
+		// Its output: it yields when half a block is buffered, so that memory stays bounded.
 		out := writerFunc(func(p []byte) (int, error) {
 			todo := p
 			for len(todo) > 0 {
@@ -62,6 +65,7 @@ func newInflater(p *pool) *inflater {
 				_, err = d.WriteTo(out)
 			}
 		}
+		// The decoder is fed until close: an end by itself is damage.
 		if err == nil {
 			err = io.ErrUnexpectedEOF
 		}
@@ -82,6 +86,7 @@ func (f *inflater) more() error {
 	return nil
 }
 
+// close ends the decoder. It may be called on nil.
 func (f *inflater) close() {
 	if f != nil {
 		f.closed = true
@@ -89,6 +94,7 @@ func (f *inflater) close() {
 	}
 }
 
+// readerFunc and writerFunc make an io.Reader and io.Writer of a function.
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -12,6 +12,7 @@ type cursor struct {
 	bad  bool
 }
 
+// bytes returns the next n bytes without copying them; nil if there are fewer.
 func (c *cursor) bytes(n uint64) []byte {
 	if c.bad || n > uint64(len(c.data)) {
 		c.bad = true
@@ -22,6 +23,7 @@ func (c *cursor) bytes(n uint64) []byte {
 	return b
 }
 
+// u16, u32 and u64 read little-endian numbers.
 func (c *cursor) u16() uint16 {
 	if b := c.bytes(2); b != nil {
 		return binary.LittleEndian.Uint16(b)
@@ -29,6 +31,7 @@ func (c *cursor) u16() uint16 {
 	return 0
 }
 
+// u32 reads 4 bytes.
 func (c *cursor) u32() uint32 {
 	if b := c.bytes(4); b != nil {
 		return binary.LittleEndian.Uint32(b)
@@ -36,6 +39,7 @@ func (c *cursor) u32() uint32 {
 	return 0
 }
 
+// u64 reads 8 bytes.
 func (c *cursor) u64() uint64 {
 	if b := c.bytes(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
@@ -45,6 +49,7 @@ func (c *cursor) u64() uint64 {
 
 // words appends n 64-bit fields to dst.
 func (c *cursor) words(dst []uint64, n uint64) []uint64 {
+	// The check avoids n*8 wrapping around.
 	if n > uint64(len(c.data))/8 {
 		c.bad = true
 		return dst
@@ -63,6 +68,7 @@ func (c *cursor) text() []byte {
 	return untilZero(b)
 }
 
+// untilZero returns b up to its first zero byte, or all of it.
 func untilZero(b []byte) []byte {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		return b[:i]
@@ -72,6 +78,7 @@ func untilZero(b []byte) []byte {
 
 // headerString reads struct perf_header_string.
 func (c *cursor) headerString() string {
+	// The length includes padding with zeros.
 	n := c.u32()
 	return string(untilZero(c.bytes(uint64(n))))
 }

@@ -10,34 +10,36 @@ import (
 // Header features: tools/perf/Documentation/perf.data-file-format.txt, "Flags
 // section".
 const (
-	featureBuildID       = 2
-	featureHostname      = 3
+	featureBuildID       = 2 // build-ids of files with samples
+	featureHostname      = 3 // the strings of uname(2)
 	featureOSRelease     = 4
-	featureVersion       = 5
+	featureVersion       = 5 // of perf
 	featureArch          = 6
 	featureNrCPUs        = 7
-	featureCPUDesc       = 8
-	featureCPUID         = 9
-	featureTotalMem      = 10
-	featureCmdline       = 11
-	featureEventDesc     = 12
-	featureAuxtraceIndex = 18
-	featureSampleTime    = 21
-	featureDirFormat     = 24
-	featureCompressed    = 27
+	featureCPUDesc       = 8  // model name of /proc/cpuinfo
+	featureCPUID         = 9  // vendor, family, model, stepping
+	featureTotalMem      = 10 // kB
+	featureCmdline       = 11 // list of strings
+	featureEventDesc     = 12 // attributes, names and ids of events
+	featureAuxtraceIndex = 18 // offsets of AUX data
+	featureSampleTime    = 21 // times of the first and last sample
+	featureDirFormat     = 24 // the recording is a folder
+	featureCompressed    = 27 // how records are compressed
 )
 
 const (
+	// Bytes of a section.
 	maxFeature  = 64 << 20 // bytes
-	maxStrings  = 1 << 16
-	maxWarnings = 32
+	maxStrings  = 1 << 16  // strings or descriptions in a list
+	maxWarnings = 32       // further ones are dropped
 )
 
 // BuildID is the build-id of a file that samples lie in.
+// Kernel or user.
 type BuildID struct {
-	Mode CPUMode
-	PID  int32
-	ID   []byte
+	Mode CPUMode // -1: any process
+	PID  int32   // 20 bytes of SHA-1, or fewer
+	ID   []byte  // path
 	Name string
 }
 
@@ -54,6 +56,7 @@ type Info struct {
 	Warnings                     []error
 }
 
+// warn keeps a warning, up to a bound: a damaged file gives one for each feature.
 func (i *Info) warn(err error) {
 	if len(i.Warnings) < maxWarnings {
 		i.Warnings = append(i.Warnings, err)
@@ -62,7 +65,7 @@ func (i *Info) warn(err error) {
 
 // feature is a section of the file.
 type feature struct {
-	bit uint64
+	bit uint64 // number of the feature, as in perf's enum
 	section
 }
 
@@ -75,8 +78,10 @@ type featureTable struct {
 
 // sections returns the features in their order. After an error they are those before.
 func (t *featureTable) sections() (list []feature, err error) {
+	// A table entry for each bit that is set, in ascending order: no entry says its bit.
 	off := t.off
 	for word, set := range t.flags {
+		// set & (set-1) clears the lowest bit.
 		for ; set != 0; set &= set - 1 {
 			bit := uint64(64*word + bits.TrailingZeros64(set))
 			var b [sectionSize]byte
@@ -96,6 +101,7 @@ func (t *featureTable) sections() (list []feature, err error) {
 func (r *Reader) readFeatures() {
 	list, err := r.features.sections()
 	for _, f := range list {
+		// Features that are not used, such as topologies, can be large.
 		if !wantsFeature(f.bit) {
 			continue
 		}
@@ -115,11 +121,13 @@ func (r *Reader) readFeatures() {
 	}
 }
 
+// wantsFeature reports whether takeFeature reads a feature.
 func wantsFeature(bit uint64) bool {
 	return bit >= featureBuildID && bit <= featureEventDesc || bit == featureSampleTime ||
 		bit == featureDirFormat || bit == featureCompressed
 }
 
+// takeFeature reads the contents of a feature, from a section or a record, into info.
 func (r *Reader) takeFeature(bit uint64, off int64, data []byte) {
 	c := cursor{data: data}
 	i := &r.info
@@ -145,6 +153,7 @@ func (r *Reader) takeFeature(bit uint64, off int64, data []byte) {
 		i.TotalMem = c.u64()
 	case featureCmdline:
 		i.Cmdline = nil
+		// The count is the file's claim.
 		for range min(c.u32(), maxStrings) {
 			if i.Cmdline = append(i.Cmdline, c.headerString()); c.bad {
 				break
@@ -155,6 +164,7 @@ func (r *Reader) takeFeature(bit uint64, off int64, data []byte) {
 	case featureSampleTime:
 		i.FirstSample, i.LastSample = c.u64(), c.u64()
 	case featureDirFormat:
+		// Opened by itself, such a file has no samples.
 		i.warn(&Error{off, "feature DIR_FORMAT", errPart})
 	case featureCompressed:
 		c.u32() // version
@@ -165,6 +175,7 @@ func (r *Reader) takeFeature(bit uint64, off int64, data []byte) {
 			i.Compression = fmt.Sprintf("type %d", kind)
 		}
 	}
+	// What was read before stays.
 	if c.bad {
 		i.warn(&Error{off, fmt.Sprintf("feature %d", bit), ErrTruncated})
 	}
@@ -172,6 +183,7 @@ func (r *Reader) takeFeature(bit uint64, off int64, data []byte) {
 
 // takeBuildIDs reads the records of HEADER_BUILD_ID.
 func (r *Reader) takeBuildIDs(off int64, c cursor) {
+	// A list of records with headers like those of the data section.
 	for len(c.data) >= headerSize {
 		h := headerOf(c.data, off)
 		body := c.bytes(uint64(h.Size))
@@ -188,12 +200,14 @@ func (r *Reader) takeBuildIDs(off int64, c cursor) {
 
 // parseBuildID reads struct build_id_event after its header.
 func parseBuildID(h Header, c cursor) (BuildID, bool) {
+	// Of the 24 bytes, the first 20 are the build-id; byte 20 is its size, if the flag says so.
 	const sizeAt, maxSize = 20, 20
 	b := BuildID{Mode: h.Mode(), PID: int32(c.u32())}
 	field := c.bytes(24)
 	if c.bad {
 		return b, false
 	}
+	// Without the flag the size is not recorded: SHA-1.
 	size := maxSize
 	if h.Misc&miscBuildIDSize != 0 {
 		size = min(int(field[sizeAt]), maxSize)
@@ -208,6 +222,7 @@ func parseBuildID(h Header, c cursor) (BuildID, bool) {
 func (r *Reader) takeEventDesc(c *cursor) {
 	n, attrSize := c.u32(), c.u32()
 	for i := range min(n, maxStrings) {
+		// The attribute is known already.
 		c.bytes(uint64(attrSize))
 		nIDs := c.u32()
 		name := c.headerString()
@@ -215,6 +230,7 @@ func (r *Reader) takeEventDesc(c *cursor) {
 		if c.bad {
 			return
 		}
+		// Without ids, as for a single event, the order decides.
 		var ev *Event
 		if len(ids) > 0 {
 			ev = r.byID[ids[0]]

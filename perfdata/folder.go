@@ -14,14 +14,15 @@ import (
 // data.0, data.1, ... of a folder.
 type input struct {
 	name    string // in the folder; "" for the file with the header
-	src     source
+	src     source // nil until the first compressed record
 	inf     *inflater
 	inOff   int64  // offset of the record that inf works on
 	last    uint64 // latest time seen
-	ended   bool
+	ended   bool   // no more is read from it
 	follows uint64 // bytes of data after the last record that are still to be delivered
 }
 
+// addInput adds a stream that is read up to its end.
 func (r *Reader) addInput(name string, in io.Reader) {
 	src := source{stream: stream{pool: &r.pool}, r: in, left: -1}
 	if r.opt.Map {
@@ -50,8 +51,10 @@ func openFolder(path string, opt Options) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The header's warning is about the file alone; here the folder is read.
 	r.info.Warnings = slices.DeleteFunc(r.info.Warnings, func(w error) bool { return errors.Is(w, errPart) })
 	for i := 0; ; i++ {
+		// data.0, data.1 and so on, without gaps.
 		base := "data." + strconv.Itoa(i)
 		f, err := os.Open(filepath.Join(path, base))
 		if errors.Is(err, os.ErrNotExist) {
@@ -68,6 +71,7 @@ func openFolder(path string, opt Options) (*Reader, error) {
 // endInput closes the input at whose end pull has arrived. err is io.EOF at a
 // regular end.
 func (r *Reader) endInput(err error) {
+	// Errors are kept; the other files are still read.
 	if !errors.Is(err, io.EOF) {
 		if r.name != "" {
 			err = fmt.Errorf("%s: %w", r.name, err)
@@ -88,15 +92,18 @@ func (r *Reader) choose() {
 	r.until = ^uint64(0)
 	for _, in := range r.inputs {
 		switch {
+		// Ended inputs need no turn.
 		case in.ended:
 		case first == nil:
 			first = in
+		// The earliest is read until it passes the second earliest.
 		case in.last < first.last:
 			first, r.until = in, first.last
 		default:
 			r.until = min(r.until, in.last)
 		}
 	}
+	// All have ended: what is queued is released.
 	if first == nil {
 		r.done = true
 		r.queue.flush(^uint64(0))

@@ -22,6 +22,7 @@ func newMapping(in io.Reader) *mapping {
 	if !ok {
 		return nil
 	}
+	// A pipe, or a file that is read from its middle, is not mapped.
 	st, err := f.Stat()
 	if err != nil || !st.Mode().IsRegular() {
 		return nil
@@ -37,10 +38,13 @@ func newMapping(in io.Reader) *mapping {
 // grown.
 func (s *source) more() bool {
 	buffered := int64(s.end - s.pos)
+	// The window ends with the file as it was at first.
 	n := min(windowSize, s.mapping.size-s.off)
+	// Nor does it pass the data section.
 	if s.left >= 0 {
 		n = min(n, s.left+buffered)
 	}
+	// Bytes that are buffered already are mapped again, so that records lie in one piece.
 	if n > buffered {
 		if blk := s.pool.mapFile(s.mapping.file, s.off, int(n)); blk != nil {
 			if s.blk != nil {
@@ -53,6 +57,7 @@ func (s *source) more() bool {
 			return true
 		}
 	}
+	// The file may have grown since: its rest is read.
 	s.r = io.NewSectionReader(s.mapping.file, s.off+buffered, 1<<62)
 	s.mapping = nil
 	return false
@@ -60,12 +65,14 @@ func (s *source) more() bool {
 
 // mapFile makes a block of n bytes of a file, nil if it cannot be mapped.
 func (p *pool) mapFile(f *os.File, off int64, n int) *block {
+	// Mappings begin at a page.
 	lead := int(off % int64(os.Getpagesize()))
 	mapped, err := pages.Map(f, off-int64(lead), n+lead)
 	if err != nil {
 		return nil
 	}
 	b := &block{buf: mapped[lead:], pages: mapped, refs: 1}
+	// For unmap, in case records are still queued at Close.
 	if p.mapped == nil {
 		p.mapped = make(map[*block]bool)
 	}

@@ -6,12 +6,18 @@ import (
 	"io"
 )
 
+// This file takes records from an input one by one: plain ones go to the queue that sorts them,
+// perf's own ones are handled here, and compressed ones feed the inflater, whose output is read the
+// same way.
+
 // pull reads one record from the file, or from a decompressed one, and queues
 // or consumes it. It returns io.EOF at the regular end.
 func (r *Reader) pull() error {
+	// Data that follow a record, such as of AUX areas, come before the next record.
 	if r.follows > 0 {
 		return r.pullData()
 	}
+	// Decompressed records come first: they were written before what follows in the file.
 	if r.inf != nil {
 		b := r.inf.buffered()
 		if len(b) >= headerSize {
@@ -25,6 +31,7 @@ func (r *Reader) pull() error {
 				return r.take(h, b[:n:n], r.inf.blk)
 			}
 		}
+		// The decoder has input left, and may complete the record.
 		if !r.inf.hungry {
 			if err := r.inf.more(); err != nil {
 				return &Error{r.inOff, "zstd data", err}
@@ -32,6 +39,7 @@ func (r *Reader) pull() error {
 			return nil
 		}
 	}
+	// Next comes a record of the file itself.
 	off := r.src.off
 	ok, err := r.src.fill(headerSize)
 	if err != nil {
@@ -41,6 +49,7 @@ func (r *Reader) pull() error {
 		return r.end(off)
 	}
 	h := headerOf(r.src.buffered(), off)
+	// A size below the header's would never move forward.
 	if h.Size < headerSize {
 		return &Error{off, fmt.Sprintf("record of type %d", h.Type), fmt.Errorf("%w of %d bytes", ErrBadRecord, h.Size)}
 	}
@@ -51,6 +60,7 @@ func (r *Reader) pull() error {
 		return &Error{off, fmt.Sprintf("record of type %d", h.Type),
 			fmt.Errorf("%w: %d bytes of %d", ErrTruncated, len(r.src.buffered()), n)}
 	}
+	// raw stays in the block, which lives as long as a queued record refers to it.
 	raw, blk := r.src.buffered()[:n:n], r.src.blk
 	r.src.advance(n)
 	return r.take(h, raw, blk)
@@ -58,6 +68,7 @@ func (r *Reader) pull() error {
 
 // end returns io.EOF if the data may end here, and otherwise an error.
 func (r *Reader) end(off int64) error {
+	// Data that ends inside a record, or before the section does, was cut off.
 	switch {
 	case len(r.src.buffered()) > 0:
 		return &Error{off, "data", fmt.Errorf("%w in a record's header", ErrTruncated)}
@@ -71,7 +82,9 @@ func (r *Reader) end(off int64) error {
 
 // take queues a record, or processes it if it is for the reader.
 func (r *Reader) take(h Header, raw []byte, blk *block) error {
+	// Types from 64 on are perf's, not the kernel's.
 	if h.Type >= typeUser {
+		// Compressed records and rounds mean nothing to a copy: their contents are delivered.
 		if r.opt.Own && h.Type != typeFinishedRound && h.Type != typeCompressed && h.Type != typeCompressed2 {
 			blk.refs++
 			r.queue.deliver(item{off: h.Offset, blk: blk, raw: raw})
@@ -79,12 +92,14 @@ func (r *Reader) take(h Header, raw []byte, blk *block) error {
 		return r.takeUser(h, raw)
 	}
 	ev, err := r.eventOf(h, raw)
+	// One bad record is counted and left out; the rest is still good.
 	if err != nil {
 		r.bad(h.Offset, err)
 		return nil
 	}
 	blk.refs++
 	it := item{time: timeOf(h, raw, ev), off: h.Offset, blk: blk, raw: raw, ev: ev}
+	// perf gives 0 or -1 to records without a time: they keep their place in the file.
 	if it.time == 0 || it.time == ^uint64(0) {
 		it.time = 0
 		r.queue.deliver(it)
@@ -92,6 +107,7 @@ func (r *Reader) take(h Header, raw []byte, blk *block) error {
 	}
 	r.queue.add(it)
 	r.last = max(r.last, it.time)
+	// The bound on memory: earlier records than those released may still come.
 	if r.queue.bytes > r.opt.QueueBytes {
 		if !r.folder() { // in a folder this is the only release
 			r.stats.Forced++
@@ -114,6 +130,7 @@ func (r *Reader) eventOf(h Header, raw []byte) (*Event, error) {
 	if len(r.events) == 1 {
 		return first, nil
 	}
+	// The id is read before the record is decoded, since the event says how to decode it.
 	var id uint64
 	if h.Type == TypeSample {
 		at := first.idAt
@@ -125,6 +142,7 @@ func (r *Reader) eventOf(h Header, raw []byte) (*Event, error) {
 		}
 		id = binary.LittleEndian.Uint64(raw[headerSize+at:])
 	} else {
+		// 0: the event has no ids in such records.
 		back := first.idBack
 		if back == 0 {
 			return first, nil
@@ -137,6 +155,7 @@ func (r *Reader) eventOf(h Header, raw []byte) (*Event, error) {
 	if ev := r.byID[id]; ev != nil {
 		return ev, nil
 	}
+	// Such records belong to the first event as well as to any other.
 	if id == 0 || h.Type != TypeSample { // records that perf makes up have no id
 		return first, nil
 	}
@@ -148,6 +167,7 @@ func timeOf(h Header, raw []byte, ev *Event) uint64 {
 	if ev == nil {
 		return 0
 	}
+	// From the front in samples, from the back in others.
 	at := headerSize + ev.timeAt
 	if h.Type != TypeSample {
 		if ev.timeBack == 0 || headerSize+ev.timeBack > len(raw) {
@@ -162,6 +182,7 @@ func timeOf(h Header, raw []byte, ev *Event) uint64 {
 
 // takeUser processes a record that perf itself made.
 func (r *Reader) takeUser(h Header, raw []byte) error {
+	// Fields after the header.
 	c := cursor{data: raw[headerSize:]}
 	switch h.Type {
 	case typeFinishedRound:
@@ -172,6 +193,7 @@ func (r *Reader) takeUser(h Header, raw []byte) error {
 	case typeAttr:
 		r.takeAttr(h.Offset, c)
 	case typeEventUpdate:
+		// The other kinds have units, scales and CPUs.
 		const eventUpdateName = 2 // PERF_EVENT_UPDATE__NAME
 		kind, id := c.u64(), c.u64()
 		if ev := r.byID[id]; kind == eventUpdateName && ev != nil && !c.bad {
@@ -186,14 +208,17 @@ func (r *Reader) takeUser(h Header, raw []byte) error {
 	case typeFeature:
 		if bit := c.u64(); !c.bad {
 			r.takeFeature(bit, h.Offset, c.data)
+			// In pipe mode features come as records.
 		}
 	case typeTracingData:
+		// The size is in the record; the data follow it, padded.
 		const align = 8
 		if size := uint64(c.u32()); !c.bad {
 			return r.skip(h, (size+align-1)&^(align-1))
 		}
 	case typeAuxtrace:
 		return r.skip(h, c.u64())
+	// The payload is all of the record, or, in the later type, of a given size and then padding.
 	case typeCompressed:
 		return r.inflate(h, c.data)
 	case typeCompressed2:
@@ -209,10 +234,12 @@ func (r *Reader) takeUser(h Header, raw []byte) error {
 
 // skip drops the data that follows a record.
 func (r *Reader) skip(h Header, n uint64) error {
+	// Data cannot follow inside of the compressed stream.
 	if r.inf != nil && h.Offset == r.inOff {
 		return &Error{h.Offset, "compressed records", fmt.Errorf("%w: data that follows its record", ErrBadRecord)}
 	}
 	if r.opt.Own {
+		// With Own the data are delivered in pieces.
 		r.follows = n
 		return nil
 	}
@@ -233,6 +260,7 @@ func (r *Reader) pullData() error {
 		return &Error{off, fmt.Sprintf("%d bytes after a record", n), ErrTruncated}
 	}
 	piece := r.src.buffered()
+	// A piece is at most as large as a record, so that callers need no larger buffer.
 	piece = piece[:min(uint64(len(piece)), r.follows, maxRecord)]
 	r.src.blk.refs++
 	r.queue.deliver(item{off: off, blk: r.src.blk, raw: piece, data: true})
@@ -241,7 +269,9 @@ func (r *Reader) pullData() error {
 	return nil
 }
 
+// inflate hands a compressed payload to the decoder, which pull then runs.
 func (r *Reader) inflate(h Header, payload []byte) error {
+	// A compressed record among decompressed ones would nest streams.
 	if r.inf != nil && h.Offset == r.inOff {
 		return &Error{h.Offset, "compressed records", fmt.Errorf("%w: one in another", ErrBadRecord)}
 	}
@@ -249,6 +279,7 @@ func (r *Reader) inflate(h Header, payload []byte) error {
 		r.inf = newInflater(&r.pool)
 	}
 	r.stats.Compressed += uint64(len(payload))
+	// Errors and records name the offset of the compressed record.
 	r.inOff = h.Offset
 	r.inf.feed(payload)
 	return nil
@@ -262,6 +293,7 @@ func (r *Reader) takeAttr(off int64, c cursor) {
 		r.bad(off, ErrTruncated)
 		return
 	}
+	// struct perf_event_attr begins with type and size; size 0 is the first version.
 	size := uint64(binary.LittleEndian.Uint32(c.data[4:]))
 	if size == 0 {
 		size = attrSizeVer0
@@ -272,6 +304,7 @@ func (r *Reader) takeAttr(off int64, c cursor) {
 		return
 	}
 	e := &Event{Attr: parseAttr(body)}
+	// The rest of the record is ids.
 	e.IDs = c.words(nil, uint64(len(c.data)/8))
 	r.addEvent(e)
 }

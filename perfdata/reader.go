@@ -25,16 +25,17 @@ type Options struct {
 	Own bool
 }
 
+// Options.QueueBytes, if 0.
 const defaultQueueBytes = 64 << 20
 
 // Stats counts what a Reader has met.
 type Stats struct {
 	Records      uint64 // delivered
-	Rounds       uint64
+	Rounds       uint64 // marks of rounds
 	Forced       uint64 // times the queue ran full: the order may be wrong there
 	OutOfOrder   uint64 // records earlier than one delivered before
 	BadRecords   uint64 // left out; the first of them is FirstBad
-	FirstBad     error
+	FirstBad     error  // of BadRecords; nil: none
 	Compressed   uint64 // bytes of compressed payloads
 	Uncompressed uint64 // bytes of records decompressed from them
 }
@@ -42,25 +43,25 @@ type Stats struct {
 // Reader reads a perf.data file, or a folder of them. It may be used by one goroutine at a
 // time.
 type Reader struct {
-	opt      Options
-	closers  []io.Closer
-	pipe     bool
+	opt      Options     // as given, with defaults set
+	closers  []io.Closer // files that Open has opened
+	pipe     bool        // the file is in pipe mode: its attributes are records
 	info     Info
 	features featureTable
-	events   []*Event
-	byID     map[uint64]*Event
-	*input   // that is being read
-	inputs   []*input
-	until    uint64 // the time up to which to read it before another
+	events   []*Event          // in the order of the file
+	byID     map[uint64]*Event // events by each of their ids
+	*input                     // that is being read
+	inputs   []*input          // one, or those of a folder
+	until    uint64            // the time up to which to read it before another
 	pool     pool
 	queue    queue
-	current  item // that rec is of
-	rec      Record
-	recs     records
+	current  item    // that rec is of
+	rec      Record  // what Record returns: decoded into recs
+	recs     records // reused for each record
 	stats    Stats
-	err      error
-	done     bool
-	lastOut  uint64
+	err      error  // first error; see Err
+	done     bool   // no more is read; the queue may hold records
+	lastOut  uint64 // time of the last record delivered, ns
 }
 
 // Open opens the file at path, or the folder that perf record --threads has made
@@ -88,7 +89,7 @@ type section struct{ off, size uint64 }
 
 // Sizes in bytes.
 const (
-	sectionSize = 16
+	sectionSize = 16  // struct perf_file_section
 	pipeHeader  = 16  // struct perf_pipe_file_header
 	fileHeader  = 104 // struct perf_file_header
 )
@@ -102,12 +103,14 @@ func NewReader(in io.Reader, opt Options) (*Reader, error) {
 	r := &Reader{opt: opt, byID: make(map[uint64]*Event)}
 	r.addInput("", in)
 	r.input = r.inputs[0]
+	// Magic numbers: this version, the same of the other byte order, and version 1.
 	const (
 		magic     = "PERFILE2"
 		magicSwap = "2ELIFREP"
 		magic1    = "PERFFILE"
 	)
 	var b [fileHeader]byte
+	// The first 16 bytes tell the kinds of file apart.
 	n, err := io.ReadFull(in, b[:pipeHeader])
 	switch {
 	case err == nil:
@@ -127,6 +130,7 @@ func NewReader(in io.Reader, opt Options) (*Reader, error) {
 	default:
 		return nil, fmt.Errorf("%w: no magic number", ErrFormat)
 	}
+	// The size says which header it is.
 	switch size := binary.LittleEndian.Uint64(b[8:]); size {
 	case pipeHeader:
 		r.pipe = true
@@ -139,6 +143,7 @@ func NewReader(in io.Reader, opt Options) (*Reader, error) {
 	if n, err := io.ReadFull(in, b[pipeHeader:]); err != nil {
 		return nil, headerError(int64(pipeHeader+n), err)
 	}
+	// Sections lie anywhere, so the input must seek.
 	at, ok := in.(io.ReaderAt)
 	if !ok {
 		return nil, fmt.Errorf("%w: not in pipe mode, and the input cannot seek", ErrFormat)
@@ -146,6 +151,7 @@ func NewReader(in io.Reader, opt Options) (*Reader, error) {
 	return r, r.readFile(at, b[:])
 }
 
+// headerError says at which offset the file ends, or could not be read.
 func headerError(off int64, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = ErrTruncated
@@ -155,6 +161,7 @@ func headerError(off int64, err error) error {
 
 // readFile reads the sections that struct perf_file_header refers to.
 func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
+	// The fields of struct perf_file_header after magic and size.
 	c := cursor{data: header[16:]}
 	attrSize := c.u64()
 	attrs := section{c.u64(), c.u64()}
@@ -167,6 +174,7 @@ func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
 	if err := r.readAttrs(at, attrs, attrSize); err != nil {
 		return err
 	}
+	// Offsets are signed: larger ones would wrap.
 	if data.off > 1<<62 || data.size > 1<<62 {
 		return &Error{40, "header", fmt.Errorf("%w: data section at %#x of %#x bytes", ErrFormat, data.off, data.size)}
 	}
@@ -175,6 +183,7 @@ func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
 		r.src.left = -1
 		r.info.warn(&Error{48, "header", fmt.Errorf("%w: the data section has no size; reading up to the end of the file", ErrTruncated)})
 	} else {
+		// Behind the data, a table has a section for each feature.
 		r.features = featureTable{at, int64(data.off + data.size), flags}
 		r.readFeatures()
 	}
@@ -185,6 +194,7 @@ func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
 // readAttrs reads the attributes and their ids.
 func (r *Reader) readAttrs(at io.ReaderAt, attrs section, size uint64) error {
 	const maxAttrs = 1 << 16
+	// Each attribute is followed by the section of its ids.
 	if size < attrSizeVer0+sectionSize || size > maxAttrSize || attrs.size/size > maxAttrs {
 		return &Error{16, "header", fmt.Errorf("%w: attributes of %d bytes, %d bytes in all", ErrFormat, size, attrs.size)}
 	}
@@ -198,6 +208,7 @@ func (r *Reader) readAttrs(at io.ReaderAt, attrs section, size uint64) error {
 		c := cursor{data: b[size-sectionSize:]}
 		ids := section{c.u64(), c.u64()}
 		e := &Event{Attr: parseAttr(body), raw: bytes.Clone(body)}
+		// A count that no machine has is damage.
 		if ids.size/8 > 1<<20 {
 			return &Error{off, "attribute", fmt.Errorf("%w: %d ids", ErrFormat, ids.size/8)}
 		}
@@ -224,6 +235,7 @@ func readSection(at io.ReaderAt, s section) ([]byte, error) {
 	return b, err
 }
 
+// addEvent takes an event and registers its ids.
 func (r *Reader) addEvent(e *Event) {
 	e.layout()
 	r.events = append(r.events, e)
@@ -280,12 +292,14 @@ func (r *Reader) Close() error {
 // Next advances to the next record. It returns false at the end or on an error,
 // see Err.
 func (r *Reader) Next() bool {
+	// The record before is not used any more.
 	if r.current.blk != nil {
 		r.pool.release(r.current.blk)
 		r.current = item{}
 	}
 	for {
 		it, ok := r.queue.pop()
+		// Nothing may be delivered: read on.
 		if !ok {
 			if r.done {
 				return false
@@ -293,6 +307,7 @@ func (r *Reader) Next() bool {
 			if err := r.pull(); err != nil {
 				r.endInput(err)
 			}
+			// Another file of the folder is behind: go on with that one.
 			if r.last > r.until && r.follows == 0 {
 				r.choose()
 			}
@@ -305,6 +320,7 @@ func (r *Reader) Next() bool {
 			continue
 		}
 		if it.time != 0 {
+			// The queue was forced, or perf wrote out of order.
 			if it.time < r.lastOut {
 				r.stats.OutOfOrder++
 			}
@@ -316,6 +332,7 @@ func (r *Reader) Next() bool {
 	}
 }
 
+// decode decodes a queued item, or makes a record of data.
 func (r *Reader) decode(it *item) (Record, error) {
 	if it.data {
 		r.recs.other = Other{Header: Header{Offset: it.off, Type: TypeData}, Data: it.raw}
@@ -324,6 +341,7 @@ func (r *Reader) decode(it *item) (Record, error) {
 	return r.recs.decode(headerOf(it.raw, it.off), it.raw, it.ev)
 }
 
+// headerOf reads struct perf_event_header at the front of raw.
 func headerOf(raw []byte, off int64) Header {
 	return Header{
 		Offset: off,
@@ -333,6 +351,7 @@ func headerOf(raw []byte, off int64) Header {
 	}
 }
 
+// bad counts a record that is left out.
 func (r *Reader) bad(off int64, err error) {
 	r.stats.BadRecords++
 	if r.stats.FirstBad == nil {

@@ -8,38 +8,38 @@ type Type uint32
 // Record types.
 const (
 	TypeData        Type = 0 // no record: bytes that follow one
-	TypeMmap        Type = 1
-	TypeLost        Type = 2
-	TypeComm        Type = 3
-	TypeExit        Type = 4
-	TypeThrottle    Type = 5
-	TypeFork        Type = 7
+	TypeMmap        Type = 1 // a file is mapped
+	TypeLost        Type = 2 // records of a full ring are lost
+	TypeComm        Type = 3 // a thread has a new name
+	TypeExit        Type = 4 // a thread ends
+	TypeThrottle    Type = 5 // sampling was too fast
+	TypeFork        Type = 7 // a new thread
 	TypeSample      Type = 9
-	TypeMmap2       Type = 10
-	TypeLostSamples Type = 13
-	TypeSwitch      Type = 14
-	TypeKSymbol     Type = 17
-	TypeCgroup      Type = 19
+	TypeMmap2       Type = 10 // as 1, with inode or build-id and protection
+	TypeLostSamples Type = 13 // samples of the event are lost
+	TypeSwitch      Type = 14 // switches in and out
+	TypeKSymbol     Type = 17 // a kernel symbol appears or goes
+	TypeCgroup      Type = 19 // a control group appears
 
-	typeUser          Type = 64
-	typeAttr          Type = 64
-	typeTracingData   Type = 66
-	typeBuildID       Type = 67
-	typeFinishedRound Type = 68
-	typeAuxtrace      Type = 71
-	typeEventUpdate   Type = 78
-	typeFeature       Type = 80
-	typeCompressed    Type = 81
-	typeCompressed2   Type = 83
+	typeUser          Type = 64 // from here on perf's own
+	typeAttr          Type = 64 // an event, in pipe mode
+	typeTracingData   Type = 66 // formats of tracepoints follow
+	typeBuildID       Type = 67 // build-id of a file
+	typeFinishedRound Type = 68 // rounds: see queue
+	typeAuxtrace      Type = 71 // AUX data follow
+	typeEventUpdate   Type = 78 // name, unit or scale of an event
+	typeFeature       Type = 80 // a header feature, in pipe mode
+	typeCompressed    Type = 81 // zstd data
+	typeCompressed2   Type = 83 // zstd data with their size
 )
 
 // Bits of perf_event_header.misc.
 const (
-	miscCPUMode     = 7
-	miscMmapData    = 1 << 13
-	miscCommExec    = 1 << 13
-	miscMmapBuildID = 1 << 14
-	miscBuildIDSize = 1 << 15
+	miscCPUMode     = 7       // bits of CPUMode
+	miscMmapData    = 1 << 13 // mmap: of data, not code
+	miscCommExec    = 1 << 13 // comm: because of an exec
+	miscMmapBuildID = 1 << 14 // mmap2: build-id in place of the inode
+	miscBuildIDSize = 1 << 15 // build-id: its size is recorded
 )
 
 // CPUMode says what kind of code was executing: PERF_RECORD_MISC_CPUMODE_MASK.
@@ -47,7 +47,7 @@ type CPUMode uint8
 
 // The modes.
 const (
-	ModeUnknown CPUMode = iota
+	ModeUnknown CPUMode = iota // the values of PERF_RECORD_MISC_*
 	ModeKernel
 	ModeUser
 	ModeHypervisor
@@ -59,8 +59,8 @@ const (
 type Header struct {
 	Offset int64 // in the file; of the compressed record, for what was in one
 	Type   Type
-	Misc   uint16
-	Size   uint16
+	Misc   uint16 // flags whose meaning depends on Type
+	Size   uint16 // bytes, with the header
 }
 
 // Mode returns the cpu mode of the record.
@@ -71,7 +71,7 @@ func (h *Header) Mode() CPUMode { return CPUMode(h.Misc & miscCPUMode) }
 type SampleID struct {
 	PID, TID int32
 	Time     uint64 // ns
-	ID       uint64
+	ID       uint64 // of the event, one for each CPU and counter
 	StreamID uint64
 	CPU      uint32
 }
@@ -84,10 +84,10 @@ type Mmap struct {
 	Header
 	SampleID
 	PID, TID         int32
-	Addr, Len, PgOff uint64
-	Name             []byte
+	Addr, Len, PgOff uint64 // address and length in bytes; offset in the file, in bytes
+	Name             []byte // path, or a name such as [vdso] or //anon
 	Prot             uint32 // MMAP2 only: PROT_*
-	Exec             bool
+	Exec             bool   // code: by the protection, or, in MMAP, by the kind of record
 	BuildID          []byte // nil if the record has none
 	Maj, Min         uint32 // MMAP2 without build-id
 	Inode            uint64
@@ -108,7 +108,7 @@ type Task struct {
 	Header
 	SampleID
 	PID, PPID, TID, PTID int32
-	TaskTime             uint64
+	TaskTime             uint64 // ns, as SampleID.Time
 }
 
 // Lost is PERF_RECORD_LOST and PERF_RECORD_LOST_SAMPLES.
@@ -116,17 +116,17 @@ type Lost struct {
 	Header
 	SampleID
 	EventID uint64 // PERF_RECORD_LOST only
-	Count   uint64
+	Count   uint64 // records, or samples
 }
 
 // KSymbol is PERF_RECORD_KSYMBOL: kernel code was added or removed.
 type KSymbol struct {
 	Header
 	SampleID
-	Addr     uint64
+	Addr     uint64 // run-time address; Len in bytes
 	Len      uint32
-	SymType  uint16
-	SymFlags uint16
+	SymType  uint16 // BPF, or out of line code
+	SymFlags uint16 // bit 0: removed
 	Name     []byte
 }
 
@@ -144,6 +144,7 @@ type Other struct {
 	Data []byte
 }
 
+// header is for records of any type; embedding Header gives them the method.
 func (h *Header) header() *Header { return h }
 
 // records holds one record of each type, which decode reuses.
@@ -170,6 +171,7 @@ func (recs *records) decode(h Header, raw []byte, ev *Event) (Record, error) {
 		return s, s.decode(&c, ev)
 	}
 	var id SampleID
+	// Records of the kernel end with struct sample_id, if sample_id_all is set.
 	if ev != nil && ev.idSize > 0 && h.Type < typeUser {
 		if ev.idSize > len(c.data) {
 			return nil, ErrTruncated
@@ -181,6 +183,7 @@ func (recs *records) decode(h Header, raw []byte, ev *Event) (Record, error) {
 	var rec Record
 	switch h.Type {
 	case TypeMmap, TypeMmap2:
+		// Memory of the record before is reused: callers copy what they keep.
 		m := &recs.mmap
 		*m = Mmap{Header: h, SampleID: id}
 		m.decode(&c, recs.buildIDs || ev != nil && ev.hasBuildIDs())
@@ -215,6 +218,7 @@ func (recs *records) decode(h Header, raw []byte, ev *Event) (Record, error) {
 		*r = Cgroup{Header: h, SampleID: id, Number: c.u64()}
 		r.Path = c.text()
 		rec = r
+	// Other records may be of later kernels.
 	default:
 		recs.other = Other{Header: h, Data: raw[headerSize:]}
 		return &recs.other, nil
@@ -230,12 +234,15 @@ func (recs *records) decode(h Header, raw []byte, ev *Event) (Record, error) {
 func (m *Mmap) decode(c *cursor, buildIDs bool) {
 	m.PID, m.TID = int32(c.u32()), int32(c.u32())
 	m.Addr, m.Len, m.PgOff = c.u64(), c.u64(), c.u64()
+	// MMAP says by a flag that it is of data; MMAP2 has the protection as well.
 	m.Exec = m.Misc&miscMmapData == 0
 	if m.Type == TypeMmap2 {
+		// The union of struct perf_record_mmap2: inode, or build-id.
 		id := c.bytes(24)
 		switch {
 		case len(id) == 0:
 		case buildIDs && m.Misc&miscMmapBuildID != 0:
+			// Byte 0 is the size; 3 bytes are padding.
 			m.BuildID = id[4 : 4+min(id[0], 20)]
 		default:
 			d := cursor{data: id}
@@ -252,6 +259,7 @@ func (m *Mmap) decode(c *cursor, buildIDs bool) {
 // decodeSampleID reads struct sample_id.
 func decodeSampleID(c *cursor, t SampleType) SampleID {
 	var id SampleID
+	// The fields in the order of struct sample_id; those of other bits are not there.
 	if t&SampleTID != 0 {
 		id.PID, id.TID = int32(c.u32()), int32(c.u32())
 	}

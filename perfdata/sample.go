@@ -8,10 +8,10 @@ import (
 // Markers in a call chain: enum perf_callchain_context. An entry at or above
 // ContextMax says what kind of addresses follow it.
 const (
-	ContextHV           = ^uint64(32 - 1)
+	ContextHV           = ^uint64(32 - 1) // hypervisor
 	ContextKernel       = ^uint64(128 - 1)
 	ContextUser         = ^uint64(512 - 1)
-	ContextUserDeferred = ^uint64(640 - 1)
+	ContextUserDeferred = ^uint64(640 - 1) // user frames come in a later record, by a cookie
 	ContextGuest        = ^uint64(2048 - 1)
 	ContextMax          = ^uint64(4095 - 1)
 )
@@ -33,9 +33,9 @@ type ABI uint64
 
 // The register ABIs.
 const (
-	ABINone ABI = iota
-	ABI32
-	ABI64
+	ABINone ABI = iota // no registers, as of kernel threads
+	ABI32              // a 32-bit process
+	ABI64              // a 64-bit process
 )
 
 // Regs is a set of registers.
@@ -50,19 +50,19 @@ type Regs struct {
 type Sample struct {
 	Header
 	SampleID
-	Event     *Event
-	IP        uint64
-	Addr      uint64
-	Period    uint64
-	Callchain []uint64
-	Raw       []byte
-	Branches  []byte // struct perf_branch_entry, 24 bytes each
+	Event     *Event   // event that took the sample; never nil after decode
+	IP        uint64   // user or kernel address
+	Addr      uint64   // data address, for events that have one
+	Period    uint64   // events that the sample stands for
+	Callchain []uint64 // innermost first, with Context markers among them
+	Raw       []byte   // of tracepoints
+	Branches  []byte   // struct perf_branch_entry, 24 bytes each
 	UserRegs  Regs
 	Stack     []byte // copy of the user stack from its stack pointer on
 	StackSize uint64 // bytes that the kernel reserved for it
-	IntrRegs  Regs
-	Cgroup    uint64
-	Aux       []byte
+	IntrRegs  Regs   // at the interrupt, kernel or user
+	Cgroup    uint64 // id of the control group
+	Aux       []byte // part of an AUX area
 	MemoryAccess
 	CounterRead
 	marks chainMarks
@@ -70,20 +70,20 @@ type Sample struct {
 
 // MemoryAccess tells of the access to memory that a sample was taken at.
 type MemoryAccess struct {
-	Weight      uint64
-	DataSrc     uint64
-	Transaction uint64
-	PhysAddr    uint64
-	DataPage    uint64
+	Weight      uint64 // cost, such as cycles of latency
+	DataSrc     uint64 // union perf_mem_data_src
+	Transaction uint64 // flags of a transaction's abort
+	PhysAddr    uint64 // physical address of Addr
+	DataPage    uint64 // sizes of the pages of Addr and IP, in bytes
 	CodePage    uint64
 }
 
 // CounterRead holds the counters of a sample.
 type CounterRead struct {
-	ReadValue     uint64 // of the first counter
-	ReadTimes     [2]uint64
-	ReadLost      uint64
-	readGroupSize uint64
+	ReadValue     uint64    // of the first counter
+	ReadTimes     [2]uint64 // ns enabled, and running
+	ReadLost      uint64    // samples lost of this event
+	readGroupSize uint64    // counters of the group; 0: no group
 }
 
 // decode reads the body of a sample: the order follows perf_output_sample in
@@ -93,11 +93,14 @@ func (s *Sample) decode(c *cursor, ev *Event) error {
 		return ErrUnknownEvent
 	}
 	t := ev.SampleType
+	// A field that is not known has an unknown size: all behind it would be misread.
 	if t&^sampleKnown != 0 {
 		return fmt.Errorf("%w: sample_type %#x has fields that are not known", ErrBadRecord, uint64(t))
 	}
+	// The slices keep their memory for the next sample.
 	*s = Sample{Header: s.Header, Event: ev, Callchain: s.Callchain[:0],
 		UserRegs: Regs{Values: s.UserRegs.Values[:0]}, IntrRegs: Regs{Values: s.IntrRegs.Values[:0]}}
+	// at is the offset in the record of what is read next, for chainMarks.
 	size := headerSize + len(c.data)
 	at := func() int { return size - len(c.data) }
 	if t&SampleIdentifier != 0 {
@@ -123,6 +126,7 @@ func (s *Sample) decode(c *cursor, ev *Event) error {
 	}
 	if t&SampleCPU != 0 {
 		s.CPU = c.u32()
+		// Reserved.
 		c.u32()
 	}
 	if t&SamplePeriod != 0 {
@@ -133,10 +137,12 @@ func (s *Sample) decode(c *cursor, ev *Event) error {
 	}
 	s.marks.chain = at()
 	if t&SampleCallchain != 0 {
+		// A count, then as many words.
 		s.Callchain = c.words(s.Callchain, c.u64())
 	}
 	s.marks.afterChain = at()
 	if t&SampleRaw != 0 {
+		// A size, then as many bytes.
 		s.Raw = c.bytes(uint64(c.u32()))
 	}
 	if t&SampleBranchStack != 0 {
@@ -160,6 +166,7 @@ func (s *Sample) decode(c *cursor, ev *Event) error {
 // decodeTail reads what follows the user stack.
 func (s *Sample) decodeTail(c *cursor, ev *Event) {
 	t := ev.SampleType
+	// The two bits share the word: a number, or three in one.
 	if t&(SampleWeight|SampleWeightStruct) != 0 {
 		s.Weight = c.u64()
 	}
@@ -191,6 +198,7 @@ func (s *Sample) decodeTail(c *cursor, ev *Event) {
 
 // decodeRead reads struct read_format.
 func (s *Sample) decodeRead(c *cursor, format uint64) {
+	// A group has a count and times first, then all values.
 	n := uint64(1)
 	if format&formatGroup != 0 {
 		n = c.u64()
@@ -204,6 +212,7 @@ func (s *Sample) decodeRead(c *cursor, format uint64) {
 	if format&formatTotalTimeRunning != 0 {
 		s.ReadTimes[1] = c.u64()
 	}
+	// Words behind each value.
 	perCounter := uint64(8 * bits.OnesCount64(format&(formatID|formatLost)))
 	if format&formatGroup == 0 {
 		if format&formatID != 0 {
@@ -214,20 +223,24 @@ func (s *Sample) decodeRead(c *cursor, format uint64) {
 		}
 		return
 	}
+	// The value itself.
 	perCounter += 8
 	if n > uint64(len(c.data))/perCounter {
 		c.bad = true
 		return
 	}
+	// Only the first counter is kept.
 	values := cursor{data: c.bytes(n * perCounter)}
 	if n > 0 {
 		s.ReadValue = values.u64()
 	}
 }
 
+// decodeBranches reads the branch records, which stay encoded.
 func (s *Sample) decodeBranches(c *cursor, branchType uint64) {
 	const entrySize = 24 // struct perf_branch_entry
 	n := c.u64()
+	// Index of the hardware's list, not needed.
 	if branchType&branchHWIndex != 0 {
 		c.u64()
 	}
@@ -236,11 +249,13 @@ func (s *Sample) decodeBranches(c *cursor, branchType uint64) {
 		return
 	}
 	s.Branches = c.bytes(n * entrySize)
+	// A word of event counts for each branch.
 	if branchType&branchCounters != 0 {
 		c.bytes(n * 8)
 	}
 }
 
+// decode reads registers: an ABI and a value for each bit of the event's mask.
 func (r *Regs) decode(c *cursor, mask uint64) {
 	r.ABI = ABI(c.u64())
 	if r.ABI != ABINone {
@@ -257,6 +272,7 @@ func (s *Sample) decodeStack(c *cursor) {
 		return
 	}
 	s.Stack = c.bytes(s.StackSize)
+	// The rest of the copy is not filled: the stack ended, or could not be read.
 	filled := c.u64()
 	s.Stack = s.Stack[:min(filled, uint64(len(s.Stack)))]
 }

@@ -13,6 +13,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
+// This file turns pprof profiles into OpenTelemetry's: a dictionary of strings, functions,
+// mappings, locations and stacks, and samples that refer to it by index.
+
 // otlpBody returns an ExportProfilesServiceRequest: opentelemetry/proto/collector/profiles of
 // OpenTelemetry's protocol, whose fields are those of ProfilesData.
 func otlpBody(p *Profile) ([]byte, error) {
@@ -27,6 +30,8 @@ func otlpBody(p *Profile) ([]byte, error) {
 // tables means none.
 type otlp struct {
 	dictionary pprofile.ProfilesDictionary
+	// The maps tell which entries are in the dictionary already: by text, by pprof's id, by name
+	// and value.
 	strings    map[string]int32
 	functions  map[uint64]int32
 	mappings   map[uint64]int32
@@ -34,10 +39,12 @@ type otlp struct {
 	attributes map[[2]string]int32
 }
 
+// otlpProfiles returns the profiles, one for each value type of the pprof.
 func otlpProfiles(p *Profile, in *profile.Profile) pprofile.Profiles {
 	out := pprofile.NewProfiles()
 	o := &otlp{dictionary: out.Dictionary(), strings: make(map[string]int32), functions: make(map[uint64]int32),
 		mappings: make(map[uint64]int32), locations: make(map[uint64]int32), attributes: make(map[[2]string]int32)}
+	// Entry 0 of each table is empty: references of 0 mean none.
 	o.text("")
 	o.dictionary.MappingTable().AppendEmpty()
 	o.dictionary.LocationTable().AppendEmpty()
@@ -46,15 +53,18 @@ func otlpProfiles(p *Profile, in *profile.Profile) pprofile.Profiles {
 	o.dictionary.StackTable().AppendEmpty()
 	o.dictionary.AttributeTable().AppendEmpty()
 	resource := out.ResourceProfiles().AppendEmpty()
+	// The resource is the profiled service, with the labels of the command line.
 	resource.Resource().Attributes().PutStr("service.name", p.Name)
 	for _, k := range slices.Sorted(maps.Keys(p.Labels)) {
 		resource.Resource().Attributes().PutStr(k, p.Labels[k])
 	}
 	scope := resource.ScopeProfiles().AppendEmpty()
 	scope.Scope().SetName("ehasm")
+	// Stacks are the same for all value types.
 	stacks := make([]int32, len(in.Sample))
 	for i, s := range in.Sample {
 		stacks[i] = o.stack(s)
+		// Host names are the resource's, not each sample's.
 		for _, host := range s.Label[labels.HostName] {
 			resource.Resource().Attributes().PutStr(labels.HostName, host)
 		}
@@ -62,10 +72,12 @@ func otlpProfiles(p *Profile, in *profile.Profile) pprofile.Profiles {
 	}
 	for i, kind := range in.SampleType {
 		profile := scope.Profiles().AppendEmpty()
+		// Each profile has a random id.
 		var id pprofile.ProfileID
 		rand.Read(id[:])
 		profile.SetProfileID(id)
 		profile.SetTime(pcommon.NewTimestampFromTime(p.Start))
+		// Clocks may be set back.
 		profile.SetDurationNano(uint64(max(0, p.End.Sub(p.Start))))
 		o.valueType(profile.SampleType(), kind)
 		if in.PeriodType != nil {
@@ -76,6 +88,7 @@ func otlpProfiles(p *Profile, in *profile.Profile) pprofile.Profiles {
 			sample := profile.Samples().AppendEmpty()
 			sample.SetStackIndex(stacks[j])
 			sample.Values().Append(s.Value[i])
+			// Sorted: the order of a map changes.
 			for _, k := range slices.Sorted(maps.Keys(s.Label)) {
 				for _, v := range s.Label[k] {
 					sample.AttributeIndices().Append(o.attribute(k, v))
@@ -86,11 +99,13 @@ func otlpProfiles(p *Profile, in *profile.Profile) pprofile.Profiles {
 	return out
 }
 
+// valueType sets a type and its unit, such as cpu in nanoseconds.
 func (o *otlp) valueType(to pprofile.ValueType, from *profile.ValueType) {
 	to.SetTypeStrindex(o.text(from.Type))
 	to.SetUnitStrindex(o.text(from.Unit))
 }
 
+// text returns the index of a string in the dictionary.
 func (o *otlp) text(s string) int32 {
 	i, ok := o.strings[s]
 	if !ok {
@@ -101,6 +116,8 @@ func (o *otlp) text(s string) int32 {
 	return i
 }
 
+// attribute returns the index of an attribute. OpenTelemetry's name stands for the label's, and
+// numbers are numbers.
 func (o *otlp) attribute(key, value string) int32 {
 	k := [2]string{key, value}
 	i, ok := o.attributes[k]
@@ -118,6 +135,7 @@ func (o *otlp) attribute(key, value string) int32 {
 	return i
 }
 
+// stack adds a sample's stack, innermost frame first.
 func (o *otlp) stack(s *profile.Sample) int32 {
 	i := int32(o.dictionary.StackTable().Len())
 	stack := o.dictionary.StackTable().AppendEmpty()
@@ -127,6 +145,7 @@ func (o *otlp) stack(s *profile.Sample) int32 {
 	return i
 }
 
+// location returns the index of a location, with the functions inlined there.
 func (o *otlp) location(l *profile.Location) int32 {
 	if i, ok := o.locations[l.ID]; ok {
 		return i
@@ -149,6 +168,7 @@ func (o *otlp) location(l *profile.Location) int32 {
 	return i
 }
 
+// function returns the index of a function; 0 for none.
 func (o *otlp) function(f *profile.Function) int32 {
 	if f == nil {
 		return 0
@@ -169,6 +189,7 @@ func (o *otlp) function(f *profile.Function) int32 {
 // buildID is the attribute for the note of GNU ld in OpenTelemetry's conventions.
 const buildID = "process.executable.build_id.gnu"
 
+// mapping returns the index of a mapping, with its build-id; 0 for none.
 func (o *otlp) mapping(m *profile.Mapping) int32 {
 	if m == nil {
 		return 0

@@ -24,14 +24,15 @@ type Profile struct {
 }
 
 // Protocol turns profiles into requests.
+// As --push-as names it.
 type Protocol struct {
 	Name string
 	// path is appended to a URL without a path.
 	path        string
-	contentType string
+	contentType string // of the request's body
 	// query returns the query of the URL; nil: none.
 	query func(p *Profile) url.Values
-	body  func(p *Profile) ([]byte, error)
+	body  func(p *Profile) ([]byte, error) // the bytes of the request
 }
 
 // protocols returns all; the first is the default.
@@ -60,6 +61,7 @@ func ProtocolByName(name string) (*Protocol, error) {
 func pprofQuery(p *Profile) url.Values {
 	q := url.Values{}
 	q.Set("name", p.Name)
+	// Unix time in seconds.
 	q.Set("from", strconv.FormatInt(p.Start.Unix(), 10))
 	q.Set("until", strconv.FormatInt(p.End.Unix(), 10))
 	q.Set("format", "pprof")
@@ -79,9 +81,11 @@ const (
 // protocol's unary call: push/v1/push.proto and types/v1/types.proto of Pyroscope's API.
 func pyroscopeBody(p *Profile) ([]byte, error) {
 	kind := "process_" + p.Kind
+	// The profile's labels win over these.
 	labels := map[string]string{labelMetric: kind, labelService: p.Name}
 	maps.Copy(labels, p.Labels)
 	var series []byte
+	// Sorted, so that equal profiles give equal bytes.
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		pair := appendText(appendText(nil, 1, k), 2, labels[k]) // types.v1.LabelPair
 		series = appendText(series, 1, string(pair))            // RawProfileSeries.labels
@@ -91,6 +95,7 @@ func pyroscopeBody(p *Profile) ([]byte, error) {
 	return appendText(nil, 1, string(series)), nil // PushRequest.series
 }
 
+// appendText appends a field with the wire type of strings, bytes and messages.
 func appendText(b []byte, field protowire.Number, text string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), text)
 }

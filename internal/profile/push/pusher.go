@@ -13,9 +13,12 @@ import (
 	"time"
 )
 
+// This file sends profiles from a queue in the background: retries with growing pauses, bounds on
+// waiting profiles and bytes, and a last chance at the end of the recording.
+
 // Options are the settings of a Pusher.
 type Options struct {
-	URL      string
+	URL      string // http or https; a path overrides the protocol's
 	Protocol *Protocol
 	Header   http.Header   // added to each request, for authentication
 	Queue    int           // profiles that may wait; 0: 16
@@ -34,15 +37,15 @@ const (
 	defaultBytes  = 32 << 20
 	defaultTries  = 8
 	defaultFirst  = 500 * time.Millisecond
-	longestWait   = 30 * time.Second
-	clientTimeout = 30 * time.Second
+	longestWait   = 30 * time.Second // upper bound of the growing wait
+	clientTimeout = 30 * time.Second // of one request, with its answer
 )
 
 // Counts counts profiles by outcome.
 type Counts struct {
-	Sent    int `json:"profiles_sent"`
-	Failed  int `json:"profiles_not_sent"`
-	Retries int `json:"retries"`
+	Sent    int `json:"profiles_sent"`     // accepted by the server
+	Failed  int `json:"profiles_not_sent"` // given up: see Options.Failed
+	Retries int `json:"retries"`           // tries after the first
 }
 
 // Errors.
@@ -58,16 +61,16 @@ var (
 
 // Pusher sends profiles, one after the other.
 type Pusher struct {
-	opt     Options
+	opt     Options // with defaults set; not changed
 	url     *url.URL
-	queue   chan *Profile
-	ctx     context.Context
+	queue   chan *Profile   // closed by Close
+	ctx     context.Context // ends when Close loses patience
 	stop    context.CancelFunc
-	done    chan struct{}
-	mu      sync.Mutex
+	done    chan struct{} // closed when the sending goroutine has ended
+	mu      sync.Mutex    // guards what follows
 	counts  Counts
-	waiting Waiting
-	closed  bool
+	waiting Waiting // with the one that is being sent
+	closed  bool    // push gives up from now on
 }
 
 // Waiting counts the profiles that are neither sent nor given up.
@@ -101,6 +104,7 @@ func New(opt Options) (*Pusher, error) {
 	if opt.Client != nil {
 		client = *opt.Client
 	}
+	// The client is a copy, so that the caller's keeps its own redirects.
 	client.CheckRedirect = sameServer
 	opt.Client = &client
 	p := &Pusher{opt: opt, url: u, queue: make(chan *Profile, opt.Queue), done: make(chan struct{})}
@@ -116,15 +120,18 @@ func (p *Pusher) Push(profile *Profile) {
 	}
 }
 
+// enqueue adds a profile to the queue, if it is open and has room.
 func (p *Pusher) enqueue(profile *Profile) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return ErrClosed
 	}
+	// One profile may always wait, however large.
 	if p.waiting.Profiles > 0 && p.waiting.Bytes+len(profile.Pprof) > p.opt.Bytes {
 		return ErrQueueFull
 	}
+	// Never block the recorder.
 	select {
 	case p.queue <- profile:
 		p.waiting.Profiles++
@@ -157,9 +164,11 @@ func (p *Pusher) settle(profile *Profile, sent bool) {
 // wait are given up.
 func (p *Pusher) Close(patience time.Duration) Counts {
 	p.mu.Lock()
+	// Under the lock, so that no Push sends on a closed channel.
 	p.closed = true
 	close(p.queue)
 	p.mu.Unlock()
+	// Out of patience: the request in progress is cancelled, and those after it fail at once.
 	timer := time.AfterFunc(patience, p.stop)
 	<-p.done
 	timer.Stop()
@@ -174,6 +183,7 @@ func (p *Pusher) Counts() Counts {
 	return p.counts
 }
 
+// give counts a profile as given up, and reports it.
 func (p *Pusher) give(profile *Profile, err error) {
 	p.mu.Lock()
 	p.counts.Failed++
@@ -183,6 +193,7 @@ func (p *Pusher) give(profile *Profile, err error) {
 	}
 }
 
+// run sends until the queue is closed and empty. It is the one goroutine that sends.
 func (p *Pusher) run() {
 	defer close(p.done)
 	for profile := range p.queue {
@@ -196,6 +207,7 @@ func (p *Pusher) run() {
 
 // send tries until it succeeds or a retry cannot help.
 func (p *Pusher) send(profile *Profile) error {
+	// The body is made once for all tries.
 	body, err := p.opt.Protocol.body(profile)
 	if err != nil {
 		return err
@@ -203,9 +215,11 @@ func (p *Pusher) send(profile *Profile) error {
 	wait := p.opt.First
 	for try := 1; ; try++ {
 		err := p.post(profile, body)
+		// A refusal is final; other errors may pass.
 		if err == nil || errors.Is(err, ErrRefused) || try == p.opt.Tries {
 			return err
 		}
+		// Close may end the wait.
 		select {
 		case <-p.ctx.Done():
 			return fmt.Errorf("given up at the end: %w", err)
@@ -231,6 +245,7 @@ func sameServer(next *http.Request, before []*http.Request) error {
 
 // post makes one request.
 func (p *Pusher) post(profile *Profile, body []byte) error {
+	// A copy: the query differs from profile to profile.
 	u := *p.url
 	if p.opt.Protocol.query != nil {
 		q := u.Query()
@@ -243,6 +258,7 @@ func (p *Pusher) post(profile *Profile, body []byte) error {
 	if err != nil {
 		return err
 	}
+	// The user's headers first; two of them are fixed.
 	for k, v := range p.opt.Header {
 		req.Header[k] = v
 	}
@@ -253,6 +269,7 @@ func (p *Pusher) post(profile *Profile, body []byte) error {
 		return err
 	}
 	defer res.Body.Close()
+	// The beginning of an answer explains a refusal.
 	const most = 512
 	text, _ := io.ReadAll(io.LimitReader(res.Body, most))
 	switch {
@@ -260,6 +277,8 @@ func (p *Pusher) post(profile *Profile, body []byte) error {
 		return nil
 	case res.StatusCode/100 == 3:
 		return fmt.Errorf("%w: %s to %s, which is not followed", ErrRefused, res.Status, res.Header.Get("Location"))
+	// 4xx says that the request is wrong: trying again would not help, except after a timeout or
+	// too many requests.
 	case res.StatusCode/100 == 4 && res.StatusCode != http.StatusRequestTimeout && res.StatusCode != http.StatusTooManyRequests:
 		return fmt.Errorf("%w: %s: %s", ErrRefused, res.Status, strings.TrimSpace(string(text)))
 	}

@@ -8,11 +8,11 @@ import (
 
 // node is a function at a place: a frame, or a function inlined into it.
 type node struct {
-	name     string
-	library  string
-	buildID  string
-	source   stackfmt.Source
-	address  uint64 // as perf prints it
+	name     string          // as shown; unnamed for functions without a name
+	library  string          // path of the object; "": none
+	buildID  string          // raw bytes
+	source   stackfmt.Source // file and line of the place; empty: not known
+	address  uint64          // as perf prints it
 	category int
 	depth    int // 0: not inlined
 }
@@ -27,12 +27,14 @@ const (
 	offCPU
 )
 
+// category is a colour with a name.
 type category struct {
 	Name          string   `json:"name"`
 	Color         string   `json:"color"`
 	Subcategories []string `json:"subcategories"`
 }
 
+// categories returns the categories in the order of their numbers.
 func categories() []category {
 	only := []string{"Other"}
 	return []category{{"Other", "grey", only}, {"User", "yellow", only}, {"Kernel", "orange", only},
@@ -49,6 +51,7 @@ const (
 	kinds
 )
 
+// categoryOf returns the category of a frame: how it was found matters more than where it lies.
 func categoryOf(f *stackfmt.Frame, k kind) int {
 	switch {
 	case k == blocked:
@@ -68,19 +71,22 @@ func unnamed(f *stackfmt.Frame) string { return fmt.Sprintf("0x%x", f.IP) }
 
 // stacks numbers nodes and stacks. A stack is a node and the number of its caller's stack, which is smaller.
 type stacks struct {
-	nodes   []node
+	nodes   []node // nodes without repetition, and the number of each
 	known   map[node]int32
-	list    []call
+	list    []call // stacks without repetition, and the number of each
 	numbers map[call]int32
 }
 
+// call is a stack: a node, and the stack that calls it.
 type call struct {
 	caller int32 // a stack; -1: none
 	node   int32
 }
 
+// newStacks returns empty tables.
 func newStacks() *stacks { return &stacks{known: make(map[node]int32), numbers: make(map[call]int32)} }
 
+// node returns the number of a node, a new one if need be.
 func (s *stacks) node(n node) int32 {
 	i, ok := s.known[n]
 	if !ok {
@@ -110,6 +116,7 @@ func (s *stacks) merge(from *stacks) []int32 {
 		nodes[i] = s.node(n)
 	}
 	numbers := make([]int32, len(from.list))
+	// Callers come first, so their new numbers are known.
 	for i, c := range from.list {
 		caller := c.caller
 		if caller >= 0 {

@@ -26,6 +26,7 @@ type timeline struct {
 	write   func(out io.Writer, r *stackfmt.Recording, all *stacks, order []thread, tracks map[thread]*track) error
 }
 
+// Worker returns a new worker. It is called before any sample is added.
 func (t *timeline) Worker() stackfmt.Worker {
 	w := &worker{stacks: newStacks(), threads: make(map[thread]*track), numbers: make(map[*stackfmt.Frame][kinds][]int32)}
 	t.workers = append(t.workers, w)
@@ -44,6 +45,7 @@ type track struct {
 	samples []sample
 }
 
+// sample is one sample of a track.
 type sample struct {
 	time  uint64 // ns
 	cpu   uint32
@@ -59,16 +61,21 @@ type worker struct {
 	numbers map[*stackfmt.Frame][kinds][]int32 // nodes of a frame and of those inlined into it, outermost first
 }
 
+// Render has nothing to do: the format needs no text of frames.
 func (w *worker) Render(*stackfmt.Frame) {}
 
+// Add adds a sample to its thread's track. Nothing is appended to b.
 func (w *worker) Add(b []byte, s *stackfmt.Sample) []byte {
 	stack := int32(-1)
+	// A stack that was cut off begins with a frame that says so.
 	if s.Cut() {
 		stack = w.stacks.push(stack, w.stacks.node(node{name: "[truncated]", category: other}))
 	}
 	guessed := s.Guessed
+	// Outermost first, as stacks grow from callers.
 	for i := len(s.Frames) - 1; i >= 0; i-- {
 		k := proven
+		// Guessed has the indexes of frames in ascending order.
 		if len(guessed) > 0 && guessed[len(guessed)-1] == i {
 			k = guess
 			guessed = guessed[:len(guessed)-1]
@@ -95,12 +102,15 @@ func (w *worker) Add(b []byte, s *stackfmt.Sample) []byte {
 	return b
 }
 
+// isClock reports whether an event's period is time on a processor.
 func isClock(e *stackfmt.Event) bool { return e.Kind == "cpu" && e.Unit == "nanoseconds" }
 
+// isBlocked reports whether an event's period is time off the processor.
 func isBlocked(e *stackfmt.Event) bool { return e.Kind == "blocked" && e.Unit == "nanoseconds" }
 
 // nodes returns the numbers of a frame and of the functions inlined into it.
 func (w *worker) nodes(f *stackfmt.Frame, k kind) []int32 {
+	// Frames are shared by samples: each is numbered once for each kind.
 	if n := w.numbers[f]; n[k] != nil {
 		return n[k]
 	}
@@ -112,6 +122,7 @@ func (w *worker) nodes(f *stackfmt.Frame, k kind) []int32 {
 		base.name = unnamed(f)
 	}
 	list := []int32{w.stacks.node(base)}
+	// Inlined has the innermost first.
 	for i, in := range slices.Backward(f.Inlined) {
 		inner := base
 		inner.name, inner.source, inner.depth = in.Shown(), in.Source, len(f.Inlined)-i
@@ -127,6 +138,7 @@ func (w *worker) nodes(f *stackfmt.Frame, k kind) []int32 {
 func (t *timeline) Finish(out io.Writer, r *stackfmt.Recording) error {
 	all, tracks := newStacks(), make(map[thread]*track)
 	for _, w := range t.workers {
+		// The workers' stacks get common numbers.
 		renumbered := all.merge(w.stacks)
 		for key, part := range w.threads {
 			whole := tracks[key]
@@ -140,6 +152,7 @@ func (t *timeline) Finish(out io.Writer, r *stackfmt.Recording) error {
 				}
 				whole.samples = append(whole.samples, s)
 			}
+			// Any one name, but the same at each run.
 			whole.comm = max(whole.comm, part.comm)
 		}
 	}
@@ -150,6 +163,7 @@ func (t *timeline) Finish(out io.Writer, r *stackfmt.Recording) error {
 	order := make([]thread, 0, len(tracks))
 	for key, t := range tracks {
 		order = append(order, key)
+		// Samples of a thread may have gone to several workers.
 		slices.SortStableFunc(t.samples, func(a, b sample) int {
 			return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.stack, b.stack))
 		})

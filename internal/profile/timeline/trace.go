@@ -21,8 +21,9 @@ func TraceSpec() *stackfmt.Spec {
 }
 
 // The types have the names of the format's description, "Trace Event Format", section "JSON Object Format".
+// traceName is an event that names a process or thread.
 type traceName struct {
-	Phase string            `json:"ph"`
+	Phase string            `json:"ph"` // M: metadata
 	Name  string            `json:"name"`
 	PID   int32             `json:"pid"`
 	TID   int32             `json:"tid"`
@@ -30,19 +31,21 @@ type traceName struct {
 	Args  map[string]string `json:"args"`
 }
 
+// traceFrame is an entry of stackFrames.
 type traceFrame struct {
 	Category string `json:"category"`
 	Name     string `json:"name"`
-	Parent   string `json:"parent,omitempty"`
+	Parent   string `json:"parent,omitempty"` // number of the caller's entry; "": outermost
 }
 
+// traceSample is an entry of samples.
 type traceSample struct {
 	Name   string      `json:"name"` // of the event
 	PID    int32       `json:"pid"`
 	TID    int32       `json:"tid"`
 	CPU    *uint32     `json:"cpu,omitempty"`
-	Time   json.Number `json:"ts"` // us, of the recording's clock
-	Frame  string      `json:"sf"`
+	Time   json.Number `json:"ts"`     // us, of the recording's clock
+	Frame  string      `json:"sf"`     // number of an entry of stackFrames
 	Weight uint64      `json:"weight"` // samples, or us of a blocked thread
 }
 
@@ -52,10 +55,12 @@ const noFrame = "none"
 // writeTrace writes the trace. Its samples are in the order of time.
 func writeTrace(out io.Writer, _ *stackfmt.Recording, all *stacks, order []thread, tracks map[thread]*track) error {
 	w := &traceWriter{out: bufio.NewWriter(out)}
+	// Times are shown in ms.
 	w.text(`{"displayTimeUnit":"ms","traceEvents":[`)
 	w.names(order, tracks)
 	w.text("\n],\n\"stackFrames\":{")
 	w.frame(noFrame, traceFrame{categories()[other].Name, "[no stack]", ""})
+	// A stack's number is its entry's; its caller has a smaller one.
 	for i, c := range all.list {
 		n := &all.nodes[c.node]
 		f := traceFrame{categories()[n.category].Name, n.name, ""}
@@ -68,6 +73,7 @@ func writeTrace(out io.Writer, _ *stackfmt.Recording, all *stacks, order []threa
 		w.frame(strconv.Itoa(i), f)
 	}
 	w.text("\n},\n\"samples\":[")
+	// Viewers expect samples by time, over all threads.
 	for _, at := range inOrder(order, tracks) {
 		w.item(traceSampleOf(at.key, &tracks[at.key].samples[at.index]))
 	}
@@ -78,6 +84,8 @@ func writeTrace(out io.Writer, _ *stackfmt.Recording, all *stacks, order []threa
 	return w.out.Flush()
 }
 
+// traceSampleOf returns a sample as the trace has it. Times are us with three decimals, exact to
+// the ns.
 func traceSampleOf(key thread, s *sample) traceSample {
 	const us = 1000
 	t := traceSample{key.event.Name, key.pid, key.tid, nil, json.Number(fmt.Sprintf("%d.%03d", s.time/us, s.time%us)), noFrame, s.count}
@@ -100,12 +108,14 @@ type place struct {
 	time  uint64
 }
 
+// inOrder returns the samples of all tracks by time.
 func inOrder(order []thread, tracks map[thread]*track) (list []place) {
 	for _, key := range order {
 		for i, s := range tracks[key].samples {
 			list = append(list, place{key, i, s.time})
 		}
 	}
+	// Stable: samples at one time keep the order of tracks.
 	slices.SortStableFunc(list, func(a, b place) int { return cmp.Compare(a.time, b.time) })
 	return list
 }
@@ -117,6 +127,7 @@ type traceWriter struct {
 	err   error
 }
 
+// text writes punctuation; a list begins after it.
 func (w *traceWriter) text(s string) {
 	w.out.WriteString(s) // Flush returns the error
 	w.first = true
@@ -126,6 +137,7 @@ func (w *traceWriter) text(s string) {
 func (w *traceWriter) names(order []thread, tracks map[thread]*track) {
 	mains := mainNames(order, tracks)
 	for i, key := range order {
+		// order has the threads of a process next to each other.
 		if i == 0 || order[i-1].pid != key.pid {
 			w.item(traceName{"M", "process_name", key.pid, key.pid, 0, map[string]string{"name": mains[key.pid]}})
 		}
@@ -135,11 +147,13 @@ func (w *traceWriter) names(order []thread, tracks map[thread]*track) {
 	}
 }
 
+// item writes an entry of a list.
 func (w *traceWriter) item(v any) { w.named("", v) }
 
 // frame writes an entry of the dictionary of frames.
 func (w *traceWriter) frame(number string, f traceFrame) { w.named(strconv.Quote(number)+":", f) }
 
+// named writes an entry, after a comma if it is not the first.
 func (w *traceWriter) named(name string, v any) {
 	if !w.first {
 		w.out.WriteByte(',')
