@@ -2,16 +2,21 @@ package x86
 
 import "encoding/binary"
 
+// This file measures an instruction and finds its form: prefixes, opcode, ModRM, SIB, displacement.
+// operands.go and effects.go then say what it reads and writes. Encodings: Intel SDM volume 2,
+// chapter 2, and AMD's manual volume 3 for XOP.
+
 // state holds what decoding needs besides the result.
 type state struct {
-	code []byte
+	code []byte // at most 15 bytes
 	in   *Inst
 	pos  int // next byte
 	r, x, b,
 	rHi, vHi uint8 // register-number extensions
-	vvvv uint8
+	vvvv uint8 // extra register of VEX and EVEX, no longer inverted
 }
 
+// The processor refuses longer instructions.
 const maxLen = 15
 
 // Decode decodes the instruction at the start of code; it looks at no more than 15 bytes and allocates nothing. If it
@@ -23,6 +28,7 @@ func Decode(code []byte, in *Inst) error {
 	if len(code) > maxLen {
 		code = code[:maxLen]
 	}
+	// Each step advances pos; the form is found last.
 	s := state{code: code, in: in}
 	if err := s.prefixes(); err != nil {
 		return err
@@ -37,6 +43,7 @@ func Decode(code []byte, in *Inst) error {
 // prefixBytes are the legacy prefixes and REX, a bit each.
 var prefixBytes = [4]uint64{0x4040404000000000, 0xf00000ffff, 0, 0xd000000000000}
 
+// isPrefix reports whether a byte is a legacy prefix or REX.
 func isPrefix(b byte) bool { return prefixBytes[b>>6]>>(b&63)&1 != 0 }
 
 // prefixes reads legacy prefixes and REX.
@@ -47,8 +54,10 @@ func (s *state) prefixes() error {
 		if !isPrefix(b) {
 			return nil
 		}
+		// REX without any other prefix: the usual case of 64-bit code.
 		if b&0xf0 == 0x40 && !isPrefix(s.code[1]) {
 			in.Rex, s.pos = b, 1
+			// Bits R, X and B become bit 3 of register numbers.
 			s.r, s.x, s.b = b<<1&8, b<<2&8, b<<3&8
 			in.W = b&8 != 0
 			return nil
@@ -80,6 +89,7 @@ func (s *state) prefixes() error {
 			p = PrefixGS
 			in.Mem.Seg = 5
 		default:
+			// REX counts only directly before the opcode.
 			if b&0xf0 == 0x40 {
 				if in.Rex != 0 {
 					in.Prefix |= PrefixLateRex
@@ -87,6 +97,7 @@ func (s *state) prefixes() error {
 				in.Rex = b
 				continue
 			}
+			// 66 selects an opcode only if neither f2 nor f3 is there.
 			if in.PP == 0 && in.Prefix&PrefixOpSize != 0 {
 				in.PP = 1
 			}
@@ -96,23 +107,29 @@ func (s *state) prefixes() error {
 			}
 			return nil
 		}
+		// A second prefix of one kind is legal, and noted.
 		if in.Prefix&p&^PrefixSeg != 0 || in.Prefix&p == PrefixSeg && p == PrefixSeg {
 			in.Prefix |= PrefixDup
 		}
 		in.Prefix |= p
 		in.Prefixes++
+		// A legacy prefix after REX cancels it.
 		if in.Rex != 0 {
 			in.Rex = 0
 			in.Prefix |= PrefixLateRex
 		}
 	}
+	// Only prefixes, up to the end.
 	return ErrTruncated
 }
 
 // opcode reads the opcode with its VEX, EVEX or XOP prefix and returns the index in spans.
 func (s *state) opcode() (int, error) {
+	// prefixes leaves at least one byte.
 	in, c := s.in, s.code[s.pos:]
 	op := c[0]
+	// vector takes the bytes of a VEX, EVEX or XOP prefix with the opcode. After REX, 66, f2, f3 or
+	// lock they are #UD.
 	vector := func(n int, enc Enc) error {
 		if len(c) < n {
 			return ErrTruncated
@@ -131,6 +148,7 @@ func (s *state) opcode() (int, error) {
 		}
 		in.Map, in.Opcode = 1, c[1]
 		s.pos += 2
+		// 0f 38 is map 2, 0f 3a map 3.
 		if c[1] == 0x38 || c[1] == 0x3a {
 			if len(c) < 3 {
 				return 0, ErrTruncated
@@ -139,6 +157,7 @@ func (s *state) opcode() (int, error) {
 			s.pos++
 		}
 		return int(in.Map)<<8 | int(in.Opcode), nil
+	// Two-byte VEX: R, vvvv, L and pp; map 0f. R and vvvv are inverted.
 	case op == 0xc5:
 		if err := vector(3, EncVEX); err != nil {
 			return 0, err
@@ -147,6 +166,8 @@ func (s *state) opcode() (int, error) {
 		s.r, s.vvvv, in.L, in.PP = ^v>>4&8, ^v>>3&15, v>>2&1, v&3
 		in.Map, in.Opcode = 1, c[2]
 		return 4<<8 | int(c[2]), nil
+	// Three-byte VEX. XOP begins like pop r/m, 8f /0, whose ModRM byte has 0 to 7 in the map's
+	// place.
 	case op == 0xc4 || op == 0x8f && len(c) > 1 && c[1]&31 >= 8:
 		enc, lo, hi, base := EncVEX, uint8(1), uint8(3), 3
 		if op == 0x8f {
@@ -155,6 +176,7 @@ func (s *state) opcode() (int, error) {
 		if err := vector(4, enc); err != nil {
 			return 0, err
 		}
+		// R, X, B and the map; then W, vvvv, L and pp.
 		v, w := c[1], c[2]
 		s.r, s.x, s.b = ^v>>4&8, ^v>>3&8, ^v>>2&8
 		in.W, s.vvvv, in.L, in.PP = w&0x80 != 0, ^w>>3&15, w>>2&1, w&3
@@ -163,16 +185,20 @@ func (s *state) opcode() (int, error) {
 			return 0, ErrInvalid
 		}
 		return (base+int(in.Map))<<8 | int(c[3]), nil
+	// EVEX: four bytes, then the opcode.
 	case op == 0x62:
 		if err := vector(5, EncEVEX); err != nil {
 			return 0, err
 		}
 		v, w, x := c[1], c[2], c[3]
 		s.r, s.x, s.b = ^v>>4&8, ^v>>3&8, ^v>>2&8
+		// R' and V' are bit 4 of vector registers, inverted.
 		s.rHi, s.vHi = ^v&0x10, ^x<<1&0x10
 		in.W, s.vvvv, in.PP = w&0x80 != 0, ^w>>3&15, w&3
+		// L'L is the length; b asks for broadcast or rounding.
 		in.L, in.Broadcast = x>>5&3, x&0x10 != 0
 		in.Map, in.Opcode = v&7, c[4]
+		// Fixed bits, and maps that are not decoded: APX uses some of them.
 		if v&8 != 0 || w&4 == 0 || in.Map == 0 || in.Map == 4 || in.Map == 7 {
 			return 0, ErrInvalid
 		}
@@ -186,6 +212,7 @@ func (s *state) opcode() (int, error) {
 // body reads what follows the opcode.
 func (s *state) body(slot int) error {
 	in := s.in
+	// REX.W wins over 66.
 	if in.W {
 		in.OpSize = 8
 	} else if in.Prefix&PrefixOpSize != 0 {
@@ -203,12 +230,15 @@ func (s *state) body(slot int) error {
 	if in.Enc == EncLegacy && in.Map == 1 && in.Opcode >= 0x20 && in.Opcode <= 0x23 {
 		in.ModRM |= 0xc0 // moves of control and debug registers know no memory form
 	}
+	// An opcode has several forms: by prefix, length, ModRM.
 	f := s.match(forms[sp.first : int(sp.first)+int(sp.n)])
+	// Memory operands have mod other than 3.
 	if in.HasModRM && (in.ModRM < 0xc0) {
 		if err := s.memory(f); err != nil {
 			return err
 		}
 	}
+	// One-byte opcodes without a form are invalid, and so are 0f opcodes that have no form at all.
 	if f == nil {
 		if in.Enc == EncLegacy && (in.Map == 0 || in.Map == 1 && sp.n == 0) {
 			return ErrInvalid
@@ -216,6 +246,7 @@ func (s *state) body(slot int) error {
 		return s.unknown()
 	}
 	in.Op = f.op
+	// Immediates come last in the encoding.
 	if err := s.immediates(f); err != nil {
 		return err
 	}
@@ -229,6 +260,7 @@ func (s *state) body(slot int) error {
 // none.
 func (s *state) match(fs []form) *form {
 	in := s.in
+	// Bits for the tables: 1 and 2 for W0 and W1, for register and memory.
 	w := uint8(1)
 	if in.W {
 		w = 2
@@ -243,9 +275,12 @@ func (s *state) match(fs []form) *form {
 	}
 	for i := range fs {
 		f := &fs[i]
+		// Each field of a form is a set of allowed values.
 		if f.pp&(1<<in.PP) == 0 || f.w&w == 0 || f.l&l == 0 {
 			continue
 		}
+		// reg says which of up to eight instructions share the opcode; modrm that there is just one
+		// byte.
 		if in.HasModRM && (f.mod&mod == 0 || f.reg&(1<<(in.ModRM>>3&7)) == 0 || f.modrm != 0 && f.modrm != in.ModRM) {
 			continue
 		}
@@ -261,8 +296,10 @@ func (s *state) unknown() error {
 	in.Op = OpUnknown
 	n := 0
 	switch {
+	// Map 3 (0f 3a) and XOP map 8 have an immediate byte.
 	case in.Enc == EncXOP && in.Map == 8, in.Enc != EncXOP && in.Map == 3:
 		n = 1
+	// XOP map 10 has four bytes.
 	case in.Enc == EncXOP && in.Map == 10:
 		n = 4
 	case in.Map == 1 && hasImm0F(in.Opcode):
@@ -292,6 +329,7 @@ func (s *state) memory(f *form) error {
 	m.Addr32 = in.Prefix&PrefixAddrSize != 0
 	d := 0
 	switch {
+	// rm 4 is a SIB byte.
 	case rm == 4:
 		if s.pos >= len(s.code) {
 			return ErrTruncated
@@ -300,6 +338,7 @@ func (s *state) memory(f *form) error {
 		s.pos++
 		in.SIB = b
 		m.VSIB = f != nil && isVSIB(in)
+		// Index 4 means none, unless it is a vector register.
 		if x := b>>3&7 | s.x; x != 4 || m.VSIB {
 			m.Index = Reg(x)
 			m.Scale = 1 << (b >> 6)
@@ -307,17 +346,20 @@ func (s *state) memory(f *form) error {
 				m.Index = Reg(x | s.vHi)
 			}
 		}
+		// Base 5 with mod 0: no base, but a displacement of 4 bytes.
 		if b&7 == 5 && mod == 0 {
 			d = 4
 		} else {
 			m.Base = Reg(b&7 | s.b)
 		}
+	// In 64-bit code this is relative to rip.
 	case rm == 5 && mod == 0:
 		d = 4
 		m.Base = RIP
 	default:
 		m.Base = Reg(rm | s.b)
 	}
+	// mod 1 and 2: a displacement of 1 or 4 bytes.
 	switch mod {
 	case 1:
 		d = 1
@@ -330,6 +372,7 @@ func (s *state) memory(f *form) error {
 	switch d {
 	case 1:
 		m.Disp = int64(int8(s.code[s.pos]))
+		// EVEX multiplies byte displacements by the operand's size: disp8*N.
 		if in.Enc == EncEVEX && f != nil {
 			n := f.n
 			if in.Broadcast && f.nb != 0 {
@@ -351,6 +394,7 @@ func isVSIB(in *Inst) bool {
 		return false
 	}
 	op := in.Opcode
+	// vgather; and in EVEX vgather, vscatter, and their prefetches.
 	return in.Enc == EncVEX && op >= 0x90 && op <= 0x93 ||
 		in.Enc == EncEVEX && (op >= 0x90 && op <= 0x93 || op >= 0xa0 && op <= 0xa3 || op == 0xc6 || op == 0xc7)
 }
@@ -360,6 +404,7 @@ func (s *state) hasModRM() bool {
 	in := s.in
 	switch {
 	case in.Enc == EncVEX:
+		// vzeroupper and vzeroall have none.
 		return in.Map != 1 || in.Opcode != 0x77
 	case in.Enc != EncLegacy:
 		return true

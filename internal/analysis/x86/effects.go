@@ -1,10 +1,14 @@
 package x86
 
+// This file adds what an instruction does beyond its operands: implicit registers, rsp, string
+// memory, condition codes.
+
 // effects adds what the operands do not say.
 func (s *state) effects(f *form) {
 	in := s.in
 	in.Reads |= f.read
 	in.Writes |= f.write
+	// Implicit registers whose size is the operand's, as of mul and div.
 	if f.readOp|f.writeOp != 0 {
 		size := in.OpSize
 		if byteOp(in) {
@@ -16,6 +20,7 @@ func (s *state) effects(f *form) {
 			in.Partial |= f.writeOp
 		}
 	}
+	// Bytes that rsp moves; calls and returns always move 8.
 	op := int16(in.OpSize)
 	switch f.op {
 	case OpPUSH, OpPUSHF:
@@ -29,19 +34,24 @@ func (s *state) effects(f *form) {
 		in.OpSize = 8
 	case OpRET:
 		in.stack(8)
+		// ret with a constant pops that many bytes more.
 		in.Stack += int16(in.Imm)
+	// rsp comes from rbp: no fixed distance.
 	case OpLEAVE:
 		in.Reads |= RBP.Mask()
 		in.Writes |= RSP.Mask() | RBP.Mask()
 	case OpENTER:
 		in.Reads |= RSP.Mask() | RBP.Mask()
 		in.Writes |= RSP.Mask() | RBP.Mask()
+	// The condition is in the opcode's low four bits.
 	case OpJCC, OpCMOVCC, OpSETCC:
 		in.Cond = Cond(in.Opcode & 15)
 	case OpMOVS, OpSTOS, OpLODS, OpCMPS, OpSCAS, OpINS, OpOUTS:
 		s.str(f.op)
+	// lea computes an address and reads nothing there.
 	case OpLEA:
 		in.MemSize = 0
+	// These write where rdi points, without a memory operand.
 	case OpVMASKMOVDQU, OpMASKMOVDQU:
 		in.Mem.Base, in.Mem.Scale = RDI, 1
 		in.MemWrite, in.MemSize = true, 16
@@ -61,6 +71,7 @@ func (s *state) effects(f *form) {
 	case OpMONTMUL:
 		in.Mem.Base, in.Mem.Scale = RSI, 1
 		in.MemWrite, in.MemSize = true, 0
+	// 90 is xchg of rax with rax, which is nop; with REX.B it exchanges with r8.
 	case OpXCHG:
 		if in.Opcode == 0x90 && in.Map == 0 && s.b == 0 {
 			// nop: pause with f3
@@ -86,6 +97,7 @@ func byteOp(in *Inst) bool {
 	return false
 }
 
+// stack notes that rsp changes by n bytes.
 func (in *Inst) stack(n int16) {
 	in.Stack = n
 	in.Reads |= RSP.Mask()
@@ -98,15 +110,18 @@ func (s *state) str(op Op) {
 	m := &in.Mem
 	m.Scale = 1
 	m.Addr32 = in.Prefix&PrefixAddrSize != 0
+	// The lowest bit of the opcode tells bytes from larger units.
 	n := in.OpSize
 	if in.Opcode&1 == 0 {
 		n = 1
 	}
+	// Ports have at most 4 bytes.
 	if op == OpINS || op == OpOUTS {
 		n = min(n, 4)
 	}
 	in.MemSize = uint16(n)
 	in.OpSize = n
+	// Repetition: rcx counts, and how much is accessed is not known.
 	if in.Prefix&(PrefixF2|PrefixF3) != 0 {
 		in.MemSize = 0
 		in.Reads |= RCX.Mask()
@@ -114,10 +129,12 @@ func (s *state) str(op Op) {
 	}
 	switch op {
 	case OpMOVS, OpSTOS, OpINS:
+		// The destination is always in es, whatever the prefix says.
 		m.Base, m.Seg = RDI, 0
 		in.MemWrite = true
 		in.MemRead = op == OpMOVS
 	default:
+		// lods, cmps and outs read at rsi; cmps reads at rdi, too, which Mem cannot say.
 		m.Base = RSI
 		if op == OpSCAS {
 			m.Base = RDI

@@ -5,7 +5,12 @@ import (
 	"strings"
 )
 
+// This file writes instructions as text, for listings and messages. It follows objdump -M intel,
+// which validate/objdumpcmp compares it with.
+
+// By number, as encoded.
 var (
+	// The encoding's order, which differs from DWARF's.
 	names64   = [16]string{"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"}
 	names32   = [8]string{"eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"}
 	names16   = [8]string{"ax", "cx", "dx", "bx", "sp", "bp", "si", "di"}
@@ -37,6 +42,7 @@ func (r Reg) String() string {
 // String returns the condition's suffix, as in jne.
 func (c Cond) String() string { return condNames[c&15] }
 
+// gprName returns the name of a general register of a size in bytes; high: ah to bh.
 func gprName(r, size uint8, high bool) string {
 	switch {
 	case high:
@@ -53,6 +59,7 @@ func gprName(r, size uint8, high bool) string {
 	return names8[r]
 }
 
+// Bytes to Intel's words. Larger memory, such as of fxsave, has no word.
 var sizeNames = map[uint16]string{1: "BYTE", 2: "WORD", 4: "DWORD", 8: "QWORD", 10: "TBYTE", 16: "XMMWORD", 32: "YMMWORD", 64: "ZMMWORD"}
 
 // Mnemonic returns the mnemonic with its condition and, where Intel's name depends on it, its size.
@@ -64,6 +71,7 @@ func (in *Inst) Mnemonic() string {
 		return "cmov" + in.Cond.String()
 	case OpSETCC:
 		return "set" + in.Cond.String()
+	// One opcode, three names by operand size.
 	case OpCBW:
 		return map[uint8]string{2: "cbw", 4: "cwde", 8: "cdqe"}[in.OpSize]
 	case OpCWD:
@@ -108,6 +116,7 @@ func (in *Inst) Text(pc uint64) string {
 	return b.String()
 }
 
+// isString reports whether repetition prefixes count iterations.
 func (in *Inst) isString() bool {
 	switch in.Op {
 	case OpMOVS, OpSTOS, OpLODS, OpCMPS, OpSCAS, OpINS, OpOUTS:
@@ -116,6 +125,7 @@ func (in *Inst) isString() bool {
 	return false
 }
 
+// hex writes a number as its 64 bits.
 func hex(v int64) string { return "0x" + strconv.FormatUint(uint64(v), 16) }
 
 // argText returns an operand in Intel's spelling.
@@ -169,6 +179,7 @@ func (in *Inst) cut(v int64) int64 {
 // memText returns a memory operand in Intel's spelling, with its size.
 func (in *Inst) memText(a *Arg) string {
 	var b strings.Builder
+	// lea and movabs take no size word.
 	if n := sizeNames[uint16(a.Size)]; n != "" && in.Op != OpLEA && in.Op != OpMOVABS {
 		if in.Broadcast {
 			b.WriteString("BCST ")
@@ -180,6 +191,7 @@ func (in *Inst) memText(a *Arg) string {
 	if m.Seg != 0 {
 		b.WriteString(namesSeg[m.Seg] + ":")
 	}
+	// Without registers an absolute address, in ds unless another segment is named.
 	if m.Base == None && m.Index == None {
 		if m.Seg == 0 {
 			b.WriteString("ds:")
@@ -211,6 +223,7 @@ func (in *Inst) memText(a *Arg) string {
 		b.WriteString("*" + strconv.Itoa(int(m.Scale)))
 		plus = "+"
 	}
+	// objdump shows a displacement of 0 if it is encoded.
 	if m.Disp != 0 || in.DispLen > 0 {
 		if m.Disp < 0 {
 			b.WriteString("-" + hex(-m.Disp))

@@ -2,6 +2,9 @@ package x86
 
 import "encoding/binary"
 
+// This file fills in the operands of an instruction from its form: kind, register or memory, size,
+// and whether they are read or written.
+
 // immediates reads the bytes after ModRM and the displacement.
 func (s *state) immediates(f *form) error {
 	in := s.in
@@ -13,15 +16,18 @@ func (s *state) immediates(f *form) error {
 		case argNone:
 			return nil
 		case argImm, argImmU, argRel:
+			// Immediates are as long as their size says; relative ones count from the end.
 			n = int(s.size(a.size))
 			if a.kind == argRel && n == 4 && in.OpSize == 2 {
 				return ErrInvalid // AMD's processors take two bytes, Intel's four
 			}
+		// movabs: a full address in the instruction.
 		case argAbs:
 			n = 8
 			if in.Prefix&PrefixAddrSize != 0 {
 				n = 4
 			}
+		// is4: a register in the upper half of an immediate byte.
 		case argVec, argMask, argGPR:
 			if a.field != fieldImm {
 				continue
@@ -30,6 +36,7 @@ func (s *state) immediates(f *form) error {
 		default:
 			continue
 		}
+		// The byte has been read with the register.
 		if got > 0 && hasImmReg(f) {
 			continue
 		}
@@ -41,6 +48,7 @@ func (s *state) immediates(f *form) error {
 		switch n {
 		case 1:
 			v = int64(int8(b[0]))
+			// Bytes of the other kinds are unsigned.
 			if a.kind != argImm && a.kind != argRel {
 				v = int64(b[0])
 			}
@@ -62,6 +70,7 @@ func (s *state) immediates(f *form) error {
 				v = int64(uint32(v))
 			}
 			in.Mem.Disp, in.Mem.Scale = v, 1
+		// A second immediate, such as enter's.
 		case got > 0:
 			in.Imm2 = v
 		default:
@@ -87,25 +96,31 @@ func hasImmReg(f *form) bool {
 // size turns a table's size into bytes.
 func (s *state) size(n uint8) uint8 {
 	switch n {
+	// v: 2, 4 or 8 by the operand size.
 	case sizeV:
 		return s.in.OpSize
+	// z: as v, at most 4.
 	case sizeZ:
 		return min(s.in.OpSize, 4)
+	// y: 4, or 8 with W.
 	case sizeY:
 		if s.in.W {
 			return 8
 		}
 		return 4
+	// The vector length; with rounding control it is 512 bits.
 	case sizeL:
 		if s.in.Enc == EncEVEX && s.in.Broadcast && s.in.ModRM >= 0xc0 {
 			return 64
 		}
 		return 16 << s.in.L
+	// cmpxchg8b and cmpxchg16b.
 	case sizeCX:
 		if s.in.W {
 			return 16
 		}
 		return 8
+	// fxsave's 512 bytes do not fit a byte: 255 stands for them.
 	case size512:
 		return 255
 	}
@@ -124,12 +139,14 @@ func stackOp(op Op) bool {
 // operands fills in Args and the registers that they read and write.
 func (s *state) operands(f *form) {
 	in := s.in
+	// In 64-bit mode push and pop have no 4-byte form.
 	if stackOp(f.op) {
 		in.OpSize = 8
 		if in.Prefix&PrefixOpSize != 0 && !in.W {
 			in.OpSize = 2
 		}
 	}
+	// Address registers are read, also by lea.
 	in.Reads |= in.Mem.Base.Mask()
 	if !in.Mem.VSIB {
 		in.Reads |= in.Mem.Index.Mask()
@@ -142,10 +159,12 @@ func (s *state) operands(f *form) {
 		}
 		o := &in.Args[i]
 		in.NArgs++
+		// Two bits for each operand.
 		o.Access = Access(f.acc >> (2 * i) & 3)
 		o.Size = s.size(a.size)
 		switch a.kind {
 		case argGPR, argRM, argFixed:
+			// r/m: a register or memory, by mod.
 			if a.kind == argRM && in.ModRM < 0xc0 {
 				if stackOp(f.op) {
 					o.Size = in.OpSize
@@ -161,8 +180,10 @@ func (s *state) operands(f *form) {
 			s.mem(o)
 		case argAbs:
 			s.mem(o)
+		// Vector registers have bit 4 with EVEX.
 		case argVec:
 			o.Kind, o.Reg = KVec, s.number(a.field)|s.high(a.field)
+		// The others have eight.
 		case argMMX:
 			o.Kind, o.Reg = KMMX, s.number(a.field)&7
 		case argMask:
@@ -179,12 +200,14 @@ func (s *state) operands(f *form) {
 			o.Kind, o.Reg = KCtl, s.number(a.field)
 		case argDbg:
 			o.Kind, o.Reg = KDbg, s.number(a.field)
+		// A second immediate is its own kind, unless it shares the byte with a register.
 		case argImm, argImmU:
 			o.Kind = KImm
 			if imms > 0 && !hasImmReg(f) {
 				o.Kind = KImm2
 			}
 			imms++
+		// Shifts by 1 have no byte for it.
 		case argOne:
 			o.Kind = KImm
 			in.Imm = 1
@@ -198,14 +221,19 @@ func (s *state) operands(f *form) {
 func (s *state) number(f field) uint8 {
 	in := s.in
 	switch f {
+	// With REX.R or VEX's R.
 	case fieldReg:
 		return in.ModRM>>3&7 | s.r
+	// With REX.B.
 	case fieldRM:
 		return in.ModRM&7 | s.b
+	// The extra operand of VEX and EVEX.
 	case fieldV:
 		return s.vvvv
+	// is4's upper four bits.
 	case fieldImm:
 		return uint8(in.Imm) >> 4 & 15
+	// In the opcode's low three bits.
 	case fieldOp:
 		return in.Opcode&7 | s.b
 	}
@@ -221,6 +249,7 @@ func (s *state) high(f field) uint8 {
 	case fieldReg:
 		return s.rHi
 	case fieldRM:
+		// EVEX uses X for r/m registers, which need no index.
 		return s.x << 1
 	case fieldV:
 		return s.vHi
@@ -236,6 +265,7 @@ func (s *state) gpr(o *Arg, a *argSpec) {
 		o.Reg = uint8(a.field)
 	} else {
 		o.Reg = s.number(a.field) & 15
+		// Without REX, byte registers 4 to 7 are ah, ch, dh and bh.
 		if o.Size == 1 && in.Rex == 0 && in.Enc == EncLegacy && o.Reg >= 4 && o.Reg < 8 {
 			o.Reg -= 4
 			o.High = true
@@ -247,6 +277,7 @@ func (s *state) gpr(o *Arg, a *argSpec) {
 	}
 	if o.Access&Write != 0 {
 		in.Writes |= m
+		// Writes of 4 bytes clear the upper half; smaller ones keep it.
 		if o.Size < 4 {
 			in.Partial |= m
 		}

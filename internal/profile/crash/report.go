@@ -24,12 +24,14 @@ import (
 
 // crashed holds the contents of a report.
 type crashed struct {
-	target *stack.Target
-	time   time.Time
+	target *stack.Target // of the handler's start, UTC
+	time   time.Time     // real user of the crashed thread
 	user   int
 	regs   abi.Regs
-	code   []byte // around the pc
-	start  uint64 // of code
+	// Read from the process; empty if nothing is mapped there.
+	code []byte // around the pc
+	// Run-time address.
+	start uint64 // of code
 }
 
 // How many bytes of code a report has before the pc, and from the pc on.
@@ -38,6 +40,7 @@ const (
 	codeAfter  = 32
 )
 
+// describe collects what a report says besides stacks.
 func describe(t *stack.Target, user int, core *stack.Core, live *stack.Live) *crashed {
 	c := &crashed{target: t, time: time.Now().UTC(), user: user, regs: core.Registers()}
 	pc := c.regs.Reg[abi.RIP]
@@ -54,6 +57,7 @@ func describe(t *stack.Target, user int, core *stack.Core, live *stack.Live) *cr
 
 // userOf returns the real user of a thread, or -1.
 func userOf(tid int32) int {
+	// The first of four numbers: real, effective, saved, file system.
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	_, rest, _ := strings.Cut(string(b), "\nUid:\t")
 	id, _, _ := strings.Cut(rest, "\t")
@@ -111,6 +115,7 @@ func (c *crashed) text(cache *symbolize.Cache) []byte {
 	groups.Add(t)
 	shown := groups.Text(nil, t, false)
 	head, rest, _ := bytes.Cut(shown, []byte("\n"))
+	// The first line names the process; registers and code come before the stacks.
 	b = append(append(b, head...), '\n', '\n')
 	for i, name := range registerNames {
 		end := " "
@@ -120,7 +125,9 @@ func (c *crashed) text(cache *symbolize.Cache) []byte {
 		b = fmt.Appendf(b, "%-3s %016x%s", name, c.regs.Reg[i], end)
 	}
 	at := min(int(c.regs.Reg[abi.RIP]-c.start), len(c.code))
+	// The pc stands after the mark >.
 	b = fmt.Appendf(b, "code at %#x: %x > %x\n", c.start, c.code[:at], c.code[at:])
+	// Objects and notes come last, within a quarter of the bound.
 	tail := []byte("\nobjects:\n")
 	for _, o := range c.objects() {
 		tail = fmt.Appendf(tail, "%s-%s offset %s %s %s\n", o.Start, o.End, o.Offset, o.BuildID, stackfmt.Escape(o.Name))
@@ -138,6 +145,7 @@ func cut(text []byte, size int) []byte {
 		return text
 	}
 	text = text[:size-len(end)]
+	// Whole lines only.
 	return append(text[:bytes.LastIndexByte(text, '\n')+1], end...)
 }
 
@@ -146,11 +154,11 @@ type (
 	jsonReport struct {
 		Time      string            `json:"time"`
 		PID       int32             `json:"pid"`
-		User      int               `json:"user"`
+		User      int               `json:"user"` // numerical
 		Comm      string            `json:"comm"`
 		Reason    string            `json:"reason"`
 		Registers map[string]string `json:"registers"`
-		CodeStart string            `json:"code_start"`
+		CodeStart string            `json:"code_start"` // hexadecimal, as Code
 		Code      string            `json:"code"`
 		Threads   []jsonThread      `json:"threads"` // the one that crashed first
 		LeftOut   int               `json:"threads_left_out"`
@@ -160,7 +168,7 @@ type (
 	jsonThread struct {
 		TID     int32       `json:"tid"`
 		Comm    string      `json:"comm"`
-		End     string      `json:"end"`
+		End     string      `json:"end"` // why the stack ends
 		Frames  []jsonFrame `json:"frames"`
 		LeftOut int         `json:"frames_left_out,omitempty"`
 	}
@@ -205,6 +213,7 @@ func (c *crashed) json(cache *symbolize.Cache) ([]byte, error) {
 		r.Threads = append(r.Threads, threadJSON(cache, t, &t.Threads[i]))
 	}
 	for {
+		// Objects and threads are halved until the rest fits; of a last thread, its frames are.
 		b, err := json.Marshal(r)
 		if err != nil || len(b) < MostBytes {
 			return append(b, '\n'), err
@@ -221,6 +230,7 @@ func (c *crashed) json(cache *symbolize.Cache) ([]byte, error) {
 	}
 }
 
+// threadJSON returns a thread with its frames.
 func threadJSON(cache *symbolize.Cache, t *stack.Target, th *stack.Thread) jsonThread {
 	out := jsonThread{TID: th.TID, Comm: th.Comm, End: th.End.String()}
 	for i, f := range cache.Backtrace(t.Maps, t.PID, th.PCs) {
@@ -230,6 +240,7 @@ func threadJSON(cache *symbolize.Cache, t *stack.Target, th *stack.Thread) jsonT
 }
 
 // Bounds on a report of a hostile process while it is made. Its text is bounded by MostBytes.
+// Threads of a process.
 const (
 	mostThreads = 200
 	mostFrames  = 256 // of a thread
@@ -242,6 +253,7 @@ func bound(t *stack.Target) {
 	if n := len(t.Threads); n > mostThreads {
 		t.Notes = append(t.Notes, fmt.Sprintf("%d of %d threads are left out", n-mostThreads, n))
 		t.Threads = t.Threads[:mostThreads]
+		// The thread that crashed is the first, and stays.
 	}
 	for i := range t.Threads {
 		th := &t.Threads[i]

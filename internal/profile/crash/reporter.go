@@ -25,6 +25,9 @@ import (
 )
 
 // UserVariable is the environment variable that the reporter has, and the handler has not: the user of the process.
+// This file starts the reporter, a process with bounds on time and memory, and takes its reports:
+// one with addresses first, then one with names.
+
 const UserVariable = "EHASM_CRASH_USER"
 
 // mostData bounds the reporter's memory, in bytes: RLIMIT_DATA. The kernel runs many handlers at once, as root.
@@ -34,6 +37,7 @@ const mostData = 512 << 20
 const reportEnd = 0
 
 // ask returns the best report that the reporter makes in time.
+// The process has ended, or its user is not known.
 func (opt *Options) ask(user int, head []byte) ([]byte, error) {
 	if user < 0 {
 		return nil, stack.ErrNoProcess
@@ -46,8 +50,10 @@ func (opt *Options) ask(user int, head []byte) ([]byte, error) {
 	var messages limitedBuffer
 	cmd := exec.Command(opt.Reporter[0], opt.Reporter[1:]...)
 	cmd.Env = []string{fmt.Sprintf("%s=%d", UserVariable, user)}
+	// The reporter reads the core's head and writes to a pipe.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(head), to, &messages
 	err = cmd.Start()
+	// The only writing end left is the reporter's: its end is the pipe's end.
 	to.Close()
 	if err != nil {
 		return nil, fmt.Errorf("reporter: %w", err)
@@ -55,6 +61,7 @@ func (opt *Options) ask(user int, head []byte) ([]byte, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }() // a process that waits for a server that does not answer does not even end by SIGKILL
 	defer cmd.Process.Kill()
+	// Without names first: that report is there if the one with names is late.
 	text, err := receive(from, []time.Duration{plainPatience, namesPatience})
 	switch {
 	case text != nil:
@@ -64,6 +71,7 @@ func (opt *Options) ask(user int, head []byte) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	}
+	// Nothing came: the first line of its messages says why.
 	if err = <-ended; messages.Len() > 0 { // it has closed its output
 		line, _, _ := strings.Cut(messages.String(), "\n")
 		err = errors.New(line)
@@ -74,6 +82,7 @@ func (opt *Options) ask(user int, head []byte) ([]byte, error) {
 // receive reads the reporter's output, each report within a time, and returns the last complete one, or nil. The error is
 // of the first.
 func receive(from *os.File, patience []time.Duration) (last []byte, err error) {
+	// A reporter that writes without end is cut off.
 	r := bufio.NewReader(io.LimitReader(from, 4*MostBytes))
 	for _, most := range patience {
 		if err := from.SetReadDeadline(time.Now().Add(most)); err != nil {
@@ -93,6 +102,7 @@ func receive(from *os.File, patience []time.Duration) (last []byte, err error) {
 // limitedBuffer keeps the beginning of what is written to it.
 type limitedBuffer struct{ bytes.Buffer }
 
+// Write takes all of p, and keeps what fits 4 KB.
 func (b *limitedBuffer) Write(p []byte) (int, error) {
 	const most = 4 << 10
 	b.Buffer.Write(p[:min(len(p), max(0, most-b.Len()))])
@@ -101,6 +111,7 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 
 // Report is the reporter: it reads the head of a core and writes the reports of its process.
 func Report(ctx context.Context, opt Options, head io.Reader, out io.Writer) error {
+	// The limit comes before anything of the process is read.
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: mostData, Max: mostData}); err != nil {
 		return fmt.Errorf("limit on data: %w", err)
 	}
@@ -113,6 +124,7 @@ func Report(ctx context.Context, opt Options, head io.Reader, out io.Writer) err
 	if err != nil {
 		return err
 	}
+	// The kernel keeps the crashed process until the handler ends.
 	ctx, stop := context.WithTimeout(ctx, Patience)
 	defer stop()
 	objects := stack.NewObjects(ctx, unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: func() ([]byte, error) { return ondemand.VDSO(ctx) }})
@@ -122,6 +134,7 @@ func Report(ctx context.Context, opt Options, head io.Reader, out io.Writer) err
 	if err != nil {
 		return err
 	}
+	// Threads and frames beyond the bounds get no names either.
 	bound(target)
 	c := describe(target, user, registers, live)
 	if err := c.plain().write(out, opt.JSON, symbolize.Options{Addresses: true}); err != nil {

@@ -23,9 +23,9 @@ const MostBytes = 256 << 10
 
 // room bounds the folder of reports.
 type room struct {
-	reports int
-	age     time.Duration
-	free    uint64 // bytes that its file system must have for others than root
+	reports int           // at most so many files
+	age     time.Duration // older ones are removed
+	free    uint64        // bytes that its file system must have for others than root
 }
 
 // ordinary returns the bounds of all folders.
@@ -77,6 +77,7 @@ func (r room) save(folder, name string, b []byte, now time.Time) (path string, e
 	if err := ignoreEINTR(func() error { return unix.Fstatfs(int(dir.Fd()), &fs) }); err != nil {
 		return "", fmt.Errorf("%s: %w", folder, err)
 	}
+	// Bavail leaves out what is reserved for root.
 	if free := fs.Bavail * uint64(fs.Bsize); free < r.free {
 		return "", fmt.Errorf("%s: no report: its file system has %d MB free, and %d MB are to stay free", folder, free>>20, r.free>>20)
 	}
@@ -91,12 +92,14 @@ func (r room) make(folder string, now time.Time) error {
 		return err
 	}
 	var list []saved
+	// Times in names are text that sorts.
 	oldest := timeText(now.Add(-r.age))
 	for _, e := range entries {
 		m := reportName.FindStringSubmatch(e.Name())
 		switch {
 		case m != nil && m[1] >= oldest:
 			list = append(list, saved{e.Name(), m[1], m[2]})
+		// Temporary files of atomicfile.
 		case m != nil, strings.HasPrefix(e.Name(), ".ehasm-") && strings.HasSuffix(e.Name(), ".tmp"):
 			if err := os.Remove(filepath.Join(folder, e.Name())); err != nil {
 				return err
@@ -104,6 +107,7 @@ func (r room) make(folder string, now time.Time) error {
 		}
 	}
 	slices.SortFunc(list, func(a, b saved) int { return cmp.Compare(a.name, b.name) })
+	// One report must still fit.
 	for len(list) >= r.reports {
 		i := victim(list)
 		if err := os.Remove(filepath.Join(folder, list[i].name)); err != nil {
@@ -129,8 +133,10 @@ func victim(list []saved) int {
 	return found
 }
 
+// timeText returns a time as names of reports have it: UTC, with microseconds.
 func timeText(t time.Time) string { return t.UTC().Format("20060102T150405.000000Z") }
 
+// ignoreEINTR repeats a system call that a signal has interrupted.
 func ignoreEINTR(call func() error) error {
 	for {
 		if err := call(); err != unix.EINTR {

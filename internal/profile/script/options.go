@@ -54,44 +54,49 @@ func (o *Options) fill() {
 // nothing is the format of runs that only count.
 type nothing struct{}
 
+// Worker returns a worker that drops samples.
 func (nothing) Worker() stackfmt.Worker { return nothing{} }
 
+// Render has nothing to do.
 func (nothing) Render(*stackfmt.Frame) {}
 
+// Add drops the sample.
 func (nothing) Add(b []byte, _ *stackfmt.Sample) []byte { return b }
 
+// Finish has nothing to write.
 func (nothing) Finish(io.Writer, *stackfmt.Recording) error { return nil }
 
 // Summary holds the counts of Run.
 type Summary struct {
-	Read uint64 `json:"samples_read"`
+	Read uint64 `json:"samples_read"` // samples of the file, before the filter
 	// Counts of frames are of chosen samples.
-	Samples      uint64            `json:"samples"` // that the filter chose
-	KernelFrames uint64            `json:"kernel_frames"`
-	UserFrames   uint64            `json:"user_frames"`
-	Unwound      uint64            `json:"stacks_unwound"` // samples with registers and stack
-	Guessed      uint64            `json:"user_frames_by_frame_pointer"`
-	GuessedIn    uint64            `json:"stacks_by_frame_pointer"` // with at least one such frame
-	UnwindNS     int64             `json:"unwind_ns"`               // in all workers, without compiling
-	Ends         map[string]uint64 `json:"stacks_by_end"`
-	Compat       uint64            `json:"samples_of_32_bit_code"` // a 32-bit stack, which is not unwound
-	Lost         uint64            `json:"lost"`                   // records that the kernel dropped
-	BadRecords   uint64            `json:"bad_records"`
-	OutOfOrder   uint64            `json:"out_of_order"` // samples older than those before them, which are put in order
-	Objects      []ObjectSummary   `json:"objects"`
-	Warnings     []string          `json:"warnings,omitempty"`
-	Hints        []string          `json:"hints,omitempty"` // what would make the result better
-	Events       []string          `json:"events"`
+	Samples      uint64 `json:"samples"` // that the filter chose
+	KernelFrames uint64 `json:"kernel_frames"`
+	UserFrames   uint64 `json:"user_frames"`
+	Unwound      uint64 `json:"stacks_unwound"` // samples with registers and stack
+	Guessed      uint64 `json:"user_frames_by_frame_pointer"`
+	GuessedIn    uint64 `json:"stacks_by_frame_pointer"` // with at least one such frame
+	UnwindNS     int64  `json:"unwind_ns"`               // in all workers, without compiling
+	// Stacks by the reason why they end: names of unwind.Cause.
+	Ends       map[string]uint64 `json:"stacks_by_end"`
+	Compat     uint64            `json:"samples_of_32_bit_code"` // a 32-bit stack, which is not unwound
+	Lost       uint64            `json:"lost"`                   // records that the kernel dropped
+	BadRecords uint64            `json:"bad_records"`            // records that could not be decoded
+	OutOfOrder uint64            `json:"out_of_order"`           // samples older than those before them, which are put in order
+	Objects    []ObjectSummary   `json:"objects"`
+	Warnings   []string          `json:"warnings,omitempty"`
+	Hints      []string          `json:"hints,omitempty"` // what would make the result better
+	Events     []string          `json:"events"`          // names of the recording's events
 }
 
 // ObjectSummary holds the counts of one object.
 type ObjectSummary struct {
 	Name    string            `json:"name"`
 	Path    string            `json:"path,omitempty"`
-	Frames  uint64            `json:"frames"`
+	Frames  uint64            `json:"frames"`  // frames that lie in the object
 	Symbols int               `json:"symbols"` // known in the object
 	Unnamed uint64            `json:"frames_without_name"`
-	BuildID string            `json:"build_id,omitempty"`
+	BuildID string            `json:"build_id,omitempty"` // hexadecimal
 	Ends    map[string]uint64 `json:"stacks_ended,omitempty"`
 	Error   string            `json:"error,omitempty"`
 }

@@ -20,6 +20,7 @@ func Escape(s string) string {
 		r, size := utf8.DecodeRuneInString(s)
 		switch {
 		case r == utf8.RuneError && size == 1:
+			// Bytes that are no UTF-8 are shown as bytes.
 			const hex = "0123456789abcdef"
 			b.WriteString(`\x`)
 			b.WriteByte(hex[s[0]>>4])
@@ -27,6 +28,7 @@ func Escape(s string) string {
 		case unicode.IsPrint(r):
 			b.WriteString(s[:size])
 		default:
+			// Without the quotes.
 			q := strconv.QuoteRune(r)
 			b.WriteString(q[1 : len(q)-1])
 		}

@@ -18,20 +18,23 @@ type folded struct {
 	workers []*foldedWorker
 }
 
+// foldedSpec describes the format folded.
 func foldedSpec() *Spec {
 	return &Spec{Name: "folded", Suffixes: []string{".folded"}, New: func(Options) Format { return new(folded) }}
 }
 
+// Worker returns a worker with its own counts.
 func (f *folded) Worker() Worker {
 	w := &foldedWorker{folded: f}
 	f.workers = append(f.workers, w)
 	return w
 }
 
+// foldedWorker counts stacks as sequences of numbers of names.
 type foldedWorker struct {
 	folded *folded
 	counts tally.Tally // samples, by numbers of names, outermost first
-	buf    []byte
+	buf    []byte      // of Add, reused
 }
 
 // foldedName returns the name in a folded stack: if there is none, the name of the
@@ -63,6 +66,7 @@ func (f *folded) append(b []byte, name string) []byte {
 	return tally.AppendNumber(b, f.names.number(name, func() string { return name }))
 }
 
+// Render makes the numbers of a frame and of the functions inlined into it, outermost first.
 func (w *foldedWorker) Render(f *Frame) {
 	f.Text = w.folded.append(f.Text, clean(foldedName(f))+annotation(f))
 	for _, in := range slices.Backward(f.Inlined) {
@@ -92,6 +96,7 @@ func (f *folded) Finish(w io.Writer, _ *Recording) error {
 		all = append(all, &wk.counts)
 	}
 	out := bufio.NewWriter(w)
+	// Keys by place in the sorted words: the tally yields lines in the order of their text.
 	for key, n := range tally.All(reordered(all, words.append)) {
 		for word := range tally.Numbers(key) {
 			out.WriteString(words.sorted[word])
@@ -104,10 +109,11 @@ func (f *folded) Finish(w io.Writer, _ *Recording) error {
 // words are the parts of lines: each name, and with a semicolon, which it has before other names. Lines are in the order
 // of their text if they are in the order of their words' places among the sorted words, as only the end of a word is a semicolon.
 type words struct {
-	sorted       []string
+	sorted       []string // names without and with a semicolon, sorted together
 	last, before []uint32 // by name: the place as the last one, and before others
 }
 
+// newWords sorts the words of names.
 func newWords(names []string) *words {
 	w := &words{last: make([]uint32, len(names)), before: make([]uint32, len(names))}
 	for _, name := range names {
@@ -127,6 +133,7 @@ func newWords(names []string) *words {
 func (w *words) append(to, key []byte) []byte {
 	for name := range tally.Numbers(key) {
 		at := w.before
+		// The last name of a line has no semicolon.
 		if key = key[tally.NumberSize:]; len(key) == 0 {
 			at = w.last
 		}

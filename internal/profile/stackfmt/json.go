@@ -13,17 +13,20 @@ import (
 // jsonLines writes an object per sample, each on its own line.
 type jsonLines struct{}
 
+// jsonSpec describes the format json.
 func jsonSpec() *Spec {
 	return &Spec{Name: "json", Suffixes: []string{".json"}, Samples: true, Settings: []string{"lines"},
 		New: func(Options) Format { return jsonLines{} }}
 }
 
+// jsonFrame is an element of a sample's list "frames". Inlined functions are elements as well,
+// before the frame that holds them.
 type jsonFrame struct {
-	IP     string `json:"ip"`
+	IP     string `json:"ip"` // hexadecimal: JSON's numbers lose bits
 	Symbol string `json:"sym,omitempty"`
 	// Signature is the symbol with its parameters.
 	Signature string `json:"signature,omitempty"`
-	Offset    uint64 `json:"off,omitempty"`
+	Offset    uint64 `json:"off,omitempty"` // bytes from the start of the function
 	DSO       string `json:"dso"`
 	Kernel    bool   `json:"kernel,omitempty"`
 
@@ -32,10 +35,13 @@ type jsonFrame struct {
 	Line    int    `json:"line,omitempty"`
 }
 
+// Worker returns a worker, which keeps nothing.
 func (jsonLines) Worker() Worker { return jsonLines{} }
 
+// Finish has nothing to write: each sample's line is whole.
 func (jsonLines) Finish(io.Writer, *Recording) error { return nil }
 
+// Render writes the frame's JSON once, for all samples that have it.
 func (jsonLines) Render(f *Frame) {
 	j := jsonFrame{IP: "0x" + strconv.FormatUint(f.IP, 16), DSO: f.DSO, Inlined: true}
 	for _, in := range f.Inlined {
@@ -57,6 +63,7 @@ func signature(name, parameters string) string {
 	return name + parameters
 }
 
+// appendJSONValue appends v as JSON that is safe on a terminal.
 func appendJSONValue(b []byte, v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -76,12 +83,14 @@ func appendJSONValue(b []byte, v any) []byte {
 
 // appendEscaped writes a character as JSON escapes it: RFC 8259, section 7.
 func appendEscaped(b []byte, r rune) []byte {
+	// Characters above U+FFFF are two code units.
 	if hi, lo := utf16.EncodeRune(r); hi != unicode.ReplacementChar {
 		return fmt.Appendf(b, `\u%04x\u%04x`, hi, lo)
 	}
 	return fmt.Appendf(b, `\u%04x`, r)
 }
 
+// Add appends a sample's line. Fields that the event does not have are left out.
 func (jsonLines) Add(b []byte, s *Sample) []byte {
 	b = append(b, `{"comm":`...)
 	b = appendJSONValue(b, s.Comm)
@@ -98,6 +107,7 @@ func (jsonLines) Add(b []byte, s *Sample) []byte {
 		b = appendJSONValue(append(b, `,"end":`...), s.End.String())
 	}
 	b = append(b, `,"frames":[`...)
+	// Indexes of frames, ascending.
 	guessed := s.Guessed
 	for i, f := range s.Frames {
 		if i > 0 {

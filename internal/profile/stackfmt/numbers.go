@@ -9,8 +9,8 @@ import (
 // numbers gives things numbers, so that a stack is a sequence of numbers. Several goroutines may use it.
 type numbers[K comparable, V any] struct {
 	mu   sync.Mutex
-	ids  map[K]uint32
-	list []V // by number
+	ids  map[K]uint32 // number by key
+	list []V          // by number
 }
 
 // number returns the number of a key. first returns what is kept of a new one.

@@ -27,6 +27,7 @@ type perfText struct {
 	unknown bool // functions without a symbol have no name, as in perf
 }
 
+// perfSpec describes the format perf.
 func perfSpec() *Spec {
 	return &Spec{Name: "perf", Suffixes: []string{".perf.txt"}, Samples: true, Settings: []string{"lines", "full-source-path"},
 		New: func(opt Options) Format { return &perfText{opt: opt, fields: DefaultPerfFields()} }}
@@ -38,10 +39,13 @@ func NewPerf(opt Options, fields PerfFields) Format {
 	return &perfText{opt: opt, fields: fields, unknown: true}
 }
 
+// Worker returns the format itself, which keeps nothing.
 func (p *perfText) Worker() Worker { return p }
 
+// Finish has nothing to write.
 func (p *perfText) Finish(io.Writer, *Recording) error { return nil }
 
+// Render writes the lines of the frame and of the functions inlined into it.
 func (p *perfText) Render(f *Frame) {
 	for _, in := range f.Inlined {
 		f.Text = p.appendFrame(f.Text, f, in.Shown(), inlined)
@@ -62,6 +66,7 @@ func (p *perfText) appendFrame(b []byte, f *Frame, name, object string) []byte {
 	return p.appendName(b, f, name, object)
 }
 
+// appendName writes symbol, offset and object, as far as they are wanted.
 func (p *perfText) appendName(b []byte, f *Frame, name, object string) []byte {
 	switch {
 	case !p.fields.Sym:
@@ -91,6 +96,7 @@ func (p *perfText) appendSource(b []byte, s Source) []byte {
 	return fmt.Appendf(b, "  %s:%d\n", Escape(s.File), s.Line)
 }
 
+// appendHex writes v in hexadecimal, right-aligned.
 func appendHex(b []byte, v uint64, width int) []byte {
 	var digits [16]byte
 	d := strconv.AppendUint(digits[:0], v, 16)
@@ -117,6 +123,7 @@ func (p *perfText) Add(b []byte, s *Sample) []byte {
 	e, want := s.Event, &p.fields
 	if want.Comm {
 		comm := Escape(s.Comm)
+		// perf aligns the name only in samples of one line.
 		if !e.Callchain || !want.IP {
 			for range 16 - len(comm) {
 				b = append(b, ' ')
@@ -145,6 +152,7 @@ func (p *perfText) Add(b []byte, s *Sample) []byte {
 	if !want.IP {
 		return append(b, '\n')
 	}
+	// Without a call chain the sample is one line.
 	if f := s.Leaf; f != nil {
 		b = append(b, ' ')
 		b = appendHex(b, s.PC, 16)
@@ -184,6 +192,7 @@ func appendTime(b []byte, ns uint64) []byte {
 	b = appendPadded(b, ns/perSecond, 5)
 	micros := ns % perSecond / perMicro
 	b = append(b, '.')
+	// Six digits with leading zeros.
 	for limit := uint64(100000); limit > 1 && micros < limit; limit /= 10 {
 		b = append(b, '0')
 	}

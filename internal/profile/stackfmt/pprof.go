@@ -24,6 +24,7 @@ type pprof struct {
 	workers []*pprofWorker
 }
 
+// pprofSpec describes the format pprof.
 func pprofSpec() *Spec {
 	return &Spec{Name: "pprof", Suffixes: []string{".pb.gz", ".pprof"}, Settings: []string{"lines", "labels"}, Binary: true, Values: true,
 		View: "look at it with: go tool pprof -http=: FILE",
@@ -32,19 +33,22 @@ func pprofSpec() *Spec {
 		}}
 }
 
+// Worker returns a worker with its own counts.
 func (p *pprof) Worker() Worker {
 	w := &pprofWorker{pprof: p}
 	p.workers = append(p.workers, w)
 	return w
 }
 
+// pprofWorker counts stacks as a number of a set of labels and numbers of frames.
 type pprofWorker struct {
 	pprof  *pprof
 	counts tally.Tally // samples and periods, by the number of the labels and those of the frames, outermost first
-	labels []byte
+	labels []byte      // of Add, reused
 	key    []byte
 }
 
+// Render gives the frame a number. Frames of workers share one list.
 func (w *pprofWorker) Render(f *Frame) {
 	p := w.pprof
 	p.mu.Lock()
@@ -71,6 +75,7 @@ func (w *pprofWorker) Add(b []byte, s *Sample) []byte {
 	}
 	w.labels = l
 	set := string(l)
+	// The labels come first in the key, then the frames.
 	k := tally.AppendNumber(w.key[:0], w.pprof.labels.number(set, func() string { return set }))
 	for _, f := range slices.Backward(s.Frames) {
 		k = append(k, f.Text...)
@@ -80,6 +85,8 @@ func (w *pprofWorker) Add(b []byte, s *Sample) []byte {
 	return b
 }
 
+// appendLabel appends a label to a set: name and value, each ended by a zero byte, which Escape
+// leaves in no text.
 func appendLabel(k []byte, name, value string) []byte {
 	k = append(append(k, Escape(name)...), 0)
 	return append(append(k, Escape(value)...), 0)
@@ -113,6 +120,7 @@ type profileBuilder struct {
 // mappingKey tells files apart that had the same path: one may have replaced the other, or be another container's.
 type mappingKey struct{ dso, buildID string }
 
+// functionKey tells functions apart: inlined ones may have other files.
 type functionKey struct{ dso, name, file string }
 
 // Finish writes the counts of all workers, compressed.
@@ -133,6 +141,7 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 	for _, wk := range p.workers {
 		all = append(all, &wk.counts)
 	}
+	// Samples of a heap have all events as values: package profile holds and writes them.
 	if len(r.Events) == 0 || r.Events[0].Samples == "" {
 		return b.writeStacks(w, all, p.labels.list, at)
 	}
@@ -142,6 +151,7 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 		s := &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: labels}
 		first := at[labels["event"][0]]
 		delete(labels, "event") // the events are values of one sample
+		// Labels and frames say whether it is the same sample.
 		rest := fmt.Sprint(labels) + string(key[tally.NumberSize:])
 		if other := same[rest]; other != nil {
 			s = other
@@ -165,6 +175,7 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 // name.
 func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 	at := make(map[string]int)
+	// Index in SampleType, by the event's name.
 	for _, e := range events {
 		if _, ok := at[Escape(e.Name)]; ok {
 			continue
@@ -174,6 +185,7 @@ func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 		if len(events) > 1 && e.Samples == "" { // each type is there once
 			samples, kind = "samples of "+e.Name, e.Name
 		}
+		// Two values each: how many samples, and the sum of their periods.
 		b.p.SampleType = append(b.p.SampleType, &profile.ValueType{Type: Escape(samples), Unit: "count"},
 			&profile.ValueType{Type: Escape(kind), Unit: e.unit()})
 	}
@@ -181,9 +193,11 @@ func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 		b.p.SampleType = []*profile.ValueType{{Type: "samples", Unit: "count"}}
 		return at
 	}
+	// Viewers begin with the period of the first event.
 	b.p.DefaultSampleType = b.p.SampleType[1].Type
 	b.p.PeriodType = &profile.ValueType{Type: b.p.SampleType[1].Type, Unit: b.p.SampleType[1].Unit}
 	b.p.Period = int64(events[0].Every)
+	// Of a heap, viewers begin with the last value.
 	if events[0].Samples != "" {
 		b.p.DefaultSampleType = b.p.SampleType[len(b.p.SampleType)-1].Type
 		b.p.PeriodType = &profile.ValueType{Type: "space", Unit: events[0].unit()}
@@ -194,6 +208,7 @@ func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 // sortPlaces sets order and same.
 func (b *profileBuilder) sortPlaces() {
 	compare := func(x, y uint32) int {
+		// Equal places must be next to each other after sorting.
 		p, q := b.places[x], b.places[y]
 		order := cmp.Or(cmp.Compare(p.DSO, q.DSO), cmp.Compare(p.IP, q.IP), cmp.Compare(p.Name, q.Name), cmp.Compare(p.Offset, q.Offset))
 		if order == 0 && p.Object != q.Object {
@@ -215,6 +230,7 @@ func (b *profileBuilder) sortPlaces() {
 	}
 }
 
+// location returns the location of a place, with the functions inlined there, innermost first.
 func (b *profileBuilder) location(id uint32) *profile.Location {
 	id = b.same[id]
 	if l := b.locations[id]; l != nil {
@@ -260,6 +276,7 @@ func (b *profileBuilder) mappingsOf(objects []*unwind.Object) {
 	}
 }
 
+// mapping returns the mapping of a frame's file. It covers all addresses.
 func (b *profileBuilder) mapping(f *Frame) *profile.Mapping {
 	k := mappingKey{f.DSO, b.buildID(f)}
 	m := b.mappings[k]

@@ -20,15 +20,16 @@ import (
 
 // Fields of profile.proto.
 const (
-	profileSample   = 2
-	sampleLocations = 1
-	sampleValues    = 2
-	sampleLabels    = 3
+	profileSample   = 2 // repeated Sample sample
+	sampleLocations = 1 // repeated uint64 location_id, packed
+	sampleValues    = 2 // repeated int64 value, packed
+	sampleLabels    = 3 // repeated Label label
 )
 
 // writeStacks writes the profile with the stacks of some tallies. Stacks that have callers in common follow each other.
 func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []string, at map[string]int) error {
 	b.makeLocations(all)
+	// Sets of labels in the order of their text, so that output does not depend on workers.
 	sorted := make([]int, len(sets))
 	for i := range sorted {
 		sorted[i] = i
@@ -39,6 +40,7 @@ func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []str
 	for i, set := range sorted {
 		labels := splitLabels(sets[set])
 		firsts[i] = at[labels["event"][0]]
+		// Package profile gets one sample for each set, with labels only, to encode those.
 		b.p.Sample = append(b.p.Sample, &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: labels})
 		order[set] = uint32(i)
 	}
@@ -63,12 +65,14 @@ func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []str
 		last := len(key) - tally.NumberSize
 		set := idOf(key[last:])
 		msg, part = msg[:0], part[:0]
+		// From the last number to the first: the innermost location comes first in pprof.
 		for at := last - tally.NumberSize; at >= 0; at -= tally.NumberSize {
 			part = protowire.AppendVarint(part, uint64(idOf(key[at:])))
 		}
 		msg = appendPart(msg, sampleLocations, part)
 		part = part[:0]
 		clear(values)
+		// Number and period of the stack's event; the other events' values are 0.
 		values[firsts[set]], values[firsts[set]+1] = int64(n[0]), int64(n[1])
 		for _, v := range values {
 			part = protowire.AppendVarint(part, uint64(v))
@@ -81,6 +85,7 @@ func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []str
 	return out.Close()
 }
 
+// appendPart appends a field that is a message or a packed list.
 func appendPart(b []byte, field protowire.Number, part []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), part)
 }
@@ -98,8 +103,10 @@ func framesOf(key []byte) iter.Seq[uint32] {
 
 // makeLocations makes the locations of stacks. Frequent ones have small numbers, as that takes less when compressed, and so do the
 // others in the order of their addresses.
+// Locations take numbers in the order in which location is called.
 func (b *profileBuilder) makeLocations(all []*tally.Tally) {
 	counts := make([]int, len(b.places))
+	// How many stacks each place is in.
 	for key := range tally.All(all...) {
 		for id := range framesOf(key) {
 			counts[b.same[id]]++
@@ -124,6 +131,8 @@ func (b *profileBuilder) writeRest(w io.Writer) (labels [][]byte, err error) {
 	if err := b.p.WriteUncompressed(&buf); err != nil {
 		return nil, err
 	}
+	// The encoded profile is taken apart: samples are kept back for their labels, all else is
+	// copied.
 	for text := buf.Bytes(); len(text) > 0; {
 		field, _, n := protowire.ConsumeField(text)
 		if n < 0 {

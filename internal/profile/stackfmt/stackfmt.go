@@ -46,7 +46,7 @@ type Frame struct {
 	Parameters string
 	Offset     uint64 // from the start of the function
 	NoSymbol   bool   // Name is made of the object's name and the function's start
-	DSO        string
+	DSO        string // path of the object, or a name such as [kernel.kallsyms]
 	Kernel     bool
 	JIT        bool           // of no file: compiled at run time
 	Object     *unwind.Object // nil for the kernel's, and where nothing is mapped
@@ -73,7 +73,7 @@ func (in *Inlined) Shown() string { return in.Name + in.Parameters }
 // have.
 type Event struct {
 	Name                              string
-	TID, CPU, Time, Period, Callchain bool
+	TID, CPU, Time, Period, Callchain bool // which of these fields samples have
 
 	// Kind and Unit say what periods count, in pprof's terms: "cpu" and
 	// "nanoseconds" for clocks; otherwise "", which means the name without modifiers
@@ -85,14 +85,17 @@ type Event struct {
 	Samples string
 }
 
+// kind returns what periods count, in pprof's terms.
 func (e *Event) kind() string {
 	if e.Kind != "" {
 		return e.Kind
 	}
+	// Modifiers follow a colon, as in cycles:u.
 	name, _, _ := strings.Cut(e.Name, ":")
 	return name
 }
 
+// unit returns the unit of periods.
 func (e *Event) unit() string { return cmp.Or(e.Unit, "count") }
 
 // Sample is a stack, or several that are equal.
@@ -126,12 +129,13 @@ func (s *Sample) Cut() bool {
 	return s.End != NoUserStack && s.End != unwind.Outermost && s.End != unwind.OutermostGuessed
 }
 
+// count returns how many samples this is.
 func (s *Sample) count() uint64 { return max(s.Count, 1) }
 
 // Recording describes all samples for Finish.
 type Recording struct {
-	Command  []string // that was recorded; may be nil
-	Events   []*Event
+	Command  []string         // that was recorded; may be nil
+	Events   []*Event         // in the order of the recording
 	Objects  []*unwind.Object // in the order in which they were mapped
 	Start    time.Time        // zero: unknown
 	Duration time.Duration    // 0: unknown
@@ -180,7 +184,7 @@ type GraphOptions struct {
 
 // Spec describes a format.
 type Spec struct {
-	Name     string
+	Name     string   // as --format names it
 	Suffixes []string // of files that hold it
 	Binary   bool     // not for a terminal
 	Samples  bool     // has every sample, not only counts
@@ -189,7 +193,7 @@ type Spec struct {
 	// Settings lists the flags that have an effect in this format, of those that do not
 	// have one in all.
 	Settings []string
-	New      func(Options) Format
+	New      func(Options) Format // nil: the caller writes the format
 }
 
 // HowToLook returns text that says how to view a file in the format; path is shown as it is.
@@ -220,6 +224,7 @@ func ByName(name string, more ...*Spec) (*Spec, error) {
 // ByPath returns the format, of Specs or of more, that a file's name chooses by its longest known suffix, or nil if it
 // chooses none.
 func ByPath(path string, more ...*Spec) (spec *Spec) {
+	// The longest suffix wins: .trace.json is not .json.
 	base, longest := filepath.Base(path), 0
 	for _, s := range append(Specs(), more...) {
 		for _, suffix := range s.Suffixes {

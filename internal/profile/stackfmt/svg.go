@@ -14,10 +14,11 @@ import (
 // flames makes a flame graph.
 type flames struct {
 	opt     GraphOptions
-	frames  numbers[flamegraph.Frame, flamegraph.Frame]
+	frames  numbers[flamegraph.Frame, flamegraph.Frame] // frames by number, inlined ones among them
 	workers []*flameWorker
 }
 
+// svgSpec describes the format svg.
 func svgSpec() *Spec {
 	return &Spec{Name: "svg", Suffixes: []string{".svg"}, Settings: []string{"title", "width", "max-size", "inverted", "reversed", "before"},
 		View: "a flame graph: open it in a browser",
@@ -26,17 +27,19 @@ func svgSpec() *Spec {
 		}}
 }
 
+// Worker returns a worker with its own counts.
 func (t *flames) Worker() Worker {
 	w := &flameWorker{flames: t}
 	t.workers = append(t.workers, w)
 	return w
 }
 
+// flameWorker counts stacks as sequences of frame numbers.
 type flameWorker struct {
 	flames  *flames
 	counts  tally.Tally // samples, by numbers of frames
 	guessed uint64      // stacks with frames found by frame pointer
-	buf     []byte
+	buf     []byte      // of Add, reused
 }
 
 // append adds the number of a frame to a stack. It may be called from several
@@ -57,8 +60,11 @@ func kind(f *Frame) flamegraph.Kind {
 	return flamegraph.User
 }
 
+// Render makes the numbers of a frame and of the functions inlined into it, in the order of the
+// graph.
 func (w *flameWorker) Render(f *Frame) {
 	t := w.flames
+	// Reversed: the innermost first.
 	if t.opt.Reversed {
 		for _, in := range f.Inlined {
 			f.Text = t.append(f.Text, flamegraph.Inlined, in.Shown())
@@ -93,6 +99,7 @@ func (w *flameWorker) Add(b []byte, s *Sample) []byte {
 		}
 	}
 	w.buf = k
+	// Equal stacks have equal keys: a count is all that grows.
 	w.counts.Add(k, tally.Sum{s.count()})
 	if len(s.Guessed) > 0 {
 		w.guessed += s.count()
@@ -102,6 +109,7 @@ func (w *flameWorker) Add(b []byte, s *Sample) []byte {
 
 // Finish draws the counts of all workers.
 func (t *flames) Finish(w io.Writer, r *Recording) error {
+	// The recording to compare with has its own numbers, which follow this one's.
 	before, _ := t.opt.Before.(*flames)
 	list := t.frames.list
 	if before != nil {
@@ -113,6 +121,7 @@ func (t *flames) Finish(w io.Writer, r *Recording) error {
 		before.each(uint32(len(t.frames.list)), g.AddBefore)
 	}
 	unit := "samples"
+	// One event of a heap counts objects, and so on; several events count as samples.
 	if len(r.Events) == 1 && r.Events[0].Samples != "" {
 		unit = r.Events[0].unit()
 	}

@@ -36,6 +36,7 @@ func (r *run) ofProcesses(ctx context.Context) (any bool) {
 	for _, pid := range pids {
 		err := r.ofProcess(ctx, s, live, pid, any)
 		switch {
+		// An interruption is no failure of this process.
 		case ctx.Err() != nil:
 			return any
 		case err == nil:
@@ -43,11 +44,14 @@ func (r *run) ofProcesses(ctx context.Context) (any bool) {
 		case named[pid]:
 			r.c.Fail(processName(pid), err)
 		case errors.Is(err, fs.ErrPermission):
+			// With --all there may be hundreds: one message counts them.
 			refused++
+		// Processes may end while others are looked at.
 		case !errors.Is(err, stack.ErrNoProcess) && !errors.Is(err, stack.ErrEnded):
 			r.c.Note(processName(pid), err)
 		}
 	}
+	// Nothing at all is a failure; a part is a note.
 	switch {
 	case refused > 0 && any:
 		r.c.Note("processes", fmt.Errorf("no permission to read %d of them; root has it", refused))
@@ -67,6 +71,7 @@ func (r *run) chosen() (pids []int32, err error) {
 	for _, pid := range r.Processes.PIDs {
 		pids = append(pids, int32(pid))
 	}
+	// Only PIDs: no list of all processes is needed.
 	if !r.Processes.Every && !r.Processes.Children && r.Processes.Name == nil {
 		return procfs.WithChildren(nil, pids), nil
 	}
@@ -86,6 +91,7 @@ func (r *run) chosen() (pids []int32, err error) {
 		}
 		pids = append(pids, found...)
 	}
+	// Without a list no children are found.
 	if !r.Processes.Children {
 		list = nil
 	}
@@ -104,6 +110,7 @@ func (r *run) ofProcess(ctx context.Context, s *source, live *stack.Live, pid in
 	if r.Watch > 0 {
 		t = r.watchOn(ctx, live, s, groups, t)
 	}
+	// An empty line between processes, in text.
 	if more && r.format == nil {
 		r.out.Write([]byte("\n"))
 	}
@@ -116,6 +123,7 @@ func (r *run) ofProcess(ctx context.Context, s *source, live *stack.Live, pid in
 func (r *run) watchOn(ctx context.Context, live *stack.Live, s *source, groups *Groups, t *stack.Target) *stack.Target {
 	tick := time.NewTicker(r.Watch)
 	defer tick.Stop()
+	// The first look is already taken.
 	for n := 1; r.Rounds == 0 || n < r.Rounds; n++ {
 		select {
 		case <-ctx.Done():

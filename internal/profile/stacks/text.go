@@ -19,18 +19,18 @@ import (
 
 // Group holds threads with equal stacks.
 type Group struct {
-	Count   int            // how often the stack was seen, in all rounds
-	Threads []stack.Thread // each in each of its states once
-	Frames  []*stackfmt.Frame
+	Count   int               // how often the stack was seen, in all rounds
+	Threads []stack.Thread    // each in each of its states once
+	Frames  []*stackfmt.Frame // of Threads[0], innermost first, with names
 }
 
 // Groups puts threads with equal stacks together.
 type Groups struct {
-	List   []Group
-	cache  *symbolize.Cache
+	List   []Group          // in the order in which stacks were first seen
+	cache  *symbolize.Cache // names the frames of new groups
 	merge  bool
 	index  map[string][]int // groups by pcs
-	rounds int
+	rounds int              // calls of Add
 }
 
 // NewGroups returns empty groups; without merge each thread is a group. cache names the frames.
@@ -42,6 +42,7 @@ func NewGroups(cache *symbolize.Cache, merge bool) *Groups {
 func (gs *Groups) Add(t *stack.Target) {
 	gs.rounds++
 	for _, th := range t.Threads {
+		// The pcs are the key; sameStack compares the rest.
 		var key []byte
 		for _, pc := range th.PCs {
 			key = binary.LittleEndian.AppendUint64(key, pc)
@@ -60,6 +61,7 @@ func (gs *Groups) find(key string, th *stack.Thread) *Group {
 	if !gs.merge {
 		return nil
 	}
+	// Other groups may have the same pcs.
 	for _, i := range gs.index[key] {
 		if sameStack(&gs.List[i].Threads[0], th) {
 			return &gs.List[i]
@@ -85,6 +87,7 @@ func (gs *Groups) sorted(core bool) []Group {
 		if core {
 			rest = list[1:]
 		}
+		// Stable: equal counts stay in the order of threads.
 		slices.SortStableFunc(rest, func(a, b Group) int { return b.Count - a.Count })
 	}
 	return list
@@ -92,6 +95,7 @@ func (gs *Groups) sorted(core bool) []Group {
 
 // Text appends the groups of a target's threads as text; stopped adds for how long each was stopped.
 func (gs *Groups) Text(b []byte, t *stack.Target, stopped bool) []byte {
+	// Only cores have a reason.
 	what := "process"
 	if t.Reason != "" {
 		what = "core of process"
@@ -121,6 +125,7 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 	if often {
 		b = fmt.Appendf(b, "%d times: ", g.Count)
 	}
+	// One thread is shown with its state; of several, counts.
 	if len(g.Threads) == 1 {
 		b = fmt.Appendf(b, "thread %d", first.TID)
 		if first.Comm != "" {
@@ -135,6 +140,7 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 		return append(b, ":\n"...)
 	}
 	b = fmt.Appendf(b, "%d threads", len(g.Threads))
+	// States without what follows in brackets.
 	b = append(b, g.counts(", ", func(t *stack.Thread) string { state, _, _ := strings.Cut(t.State, "("); return state })...)
 	b = append(b, g.counts("; ", func(t *stack.Thread) string { return stackfmt.Escape(t.Comm) })...)
 	b = append(b, "; ids"...)
@@ -161,6 +167,7 @@ func (g *Group) counts(begin string, of func(*stack.Thread) string) string {
 			values = append(values, v)
 		}
 	}
+	// The most frequent first.
 	slices.SortStableFunc(values, func(a, b string) int { return counts[b] - counts[a] })
 	text := ""
 	const shown = 4
@@ -186,6 +193,7 @@ func (g *Group) stack(b []byte) []byte {
 	if th.Missing != "" {
 		return fmt.Appendf(b, "    no stack: %s\n", th.Missing)
 	}
+	// Indexes of frames, ascending.
 	guessed := th.Guessed
 	for i, f := range g.Frames {
 		for _, in := range f.Inlined {
@@ -198,6 +206,7 @@ func (g *Group) stack(b []byte) []byte {
 		}
 		b = append(b, '\n')
 	}
+	// A stack that reached the outermost frame needs no remark.
 	switch th.End {
 	case unwind.Outermost, unwind.OutermostGuessed:
 		return b
@@ -208,6 +217,7 @@ func (g *Group) stack(b []byte) []byte {
 // appendFrame writes a frame without the end of its line.
 func appendFrame(b []byte, i int, pc uint64, f *stackfmt.Frame) []byte {
 	b = fmt.Appendf(b, "#%-3d %#016x ", i, pc)
+	// No symbol: only the object is known.
 	if f.Name == "" {
 		b = append(b, "??"...)
 	} else {
@@ -240,10 +250,12 @@ func Samples(t *stack.Target, cache *symbolize.Cache, event *stackfmt.Event, f f
 		for _, place := range th.Kernel {
 			s.Frames = append(s.Frames, cache.KernelPlace(place))
 		}
+		// Guessed counts user frames; the kernel's come before them.
 		for _, g := range th.Guessed {
 			s.Guessed = append(s.Guessed, len(th.Kernel)+g)
 		}
 		s.Frames = append(s.Frames, cache.Backtrace(t.Maps, t.PID, th.PCs)...)
+		// Nothing was unwound, so no end is shown.
 		if th.Missing != "" {
 			s.End = stackfmt.NoUserStack
 		}
