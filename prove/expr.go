@@ -490,7 +490,7 @@ func (x *exprProof) binary(code dwarfcfa.ExprCode, a, b term) (term, error) {
 func (x *exprProof) division(code dwarfcfa.ExprCode, a, b term) (term, error) {
 	p := x.p
 	t := p.t
-	// A divisor of 0 ends the expression: the status is that of memory that cannot be read.
+	// A divisor of 0 ends the expression, with the same status as memory that cannot be read.
 	zero, err := x.fork(t.eq(b, t.con(0)), false)
 	if err != nil {
 		return 0, err
