@@ -50,8 +50,8 @@ func Attach(file []byte, a Attachment) ([]byte, error) {
 	}
 	bias := progs[first].Vaddr - progs[first].Off
 	off := (max(uint64(len(file)), end-bias) + attachAlign - 1) &^ (attachAlign - 1)
-	if off > uint64(len(file))+attachHole {
-		return nil, fmt.Errorf("the segment would begin %d bytes after the file's end, more than %d", off-uint64(len(file)), attachHole)
+	if off-uint64(len(file)) > attachHole { // also if an address overflowed
+		return nil, fmt.Errorf("the segment would not begin within %d bytes after the file's end", attachHole)
 	}
 	headers := uint64(len(progs)+2) * uint64(h.Phentsize)
 	at := off + (headers+15)&^15 // of the contents
@@ -108,8 +108,8 @@ func attachSection(out []byte, h *elf.Header64, name string, where elf.Prog64) (
 		return out, nil // sstrip removes them
 	}
 	sections := make([]elf.Section64, h.Shnum)
-	if h.Shentsize != uint16(binary.Size(elf.Section64{})) || h.Shoff > uint64(len(out)) || int(h.Shstrndx) >= len(sections) {
-		return nil, errors.New("section headers of another size, or beyond the file's end")
+	if h.Shnum >= uint16(elf.SHN_LORESERVE)-1 || h.Shentsize != uint16(binary.Size(elf.Section64{})) || h.Shoff > uint64(len(out)) || int(h.Shstrndx) >= len(sections) {
+		return nil, errors.New("section headers of another size, too many, or beyond the file's end")
 	}
 	if _, err := binary.Decode(out[h.Shoff:], le, sections); err != nil {
 		return nil, fmt.Errorf("section headers: %w", err)

@@ -56,7 +56,7 @@ func TestAdversarySynth(t *testing.T) {
 func TestAdversaryConvert(t *testing.T) {
 	goBuild(t)
 	newAdversary(t, "convert").turns(objects(t), "convert --sframe-version=1 IN -o OUT", "convert IN -o OUT",
-		"convert --sframe-version=3 --json IN -o OUT",
+		"convert --sframe-version=3 --json IN -o OUT", "convert --attach IN -o OUT",
 		"convert --source=debug_frame IN -o OUT")
 }
 
