@@ -117,6 +117,10 @@ dist:
 	scripts/dist.sh
 deb:
 	scripts/deb.sh
+# Both, with an SBOM.
+.PHONY: release
+release:
+	scripts/release.sh
 
 clean:
 	rm -rf ehasm build bench/out

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Makes build/dist: the sources and a linux/amd64 build of the command, as tarballs, with
-# checksums. The same sources give the same bytes.
+# Makes build/dist: the sources, and the command and the libraries for linux/amd64, as tarballs, with
+# checksums. The same sources and compilers give the same bytes.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 version=$(scripts/version.sh)
@@ -30,6 +30,11 @@ pack "$sources"
 binary=ehasm-$version-linux-amd64
 scripts/stage.sh "$stage/$binary" ""
 cp README.md CHANGELOG.md LICENSE "$stage/$binary"
+scripts/licenses.sh "$stage/$binary/licenses"
+# The libraries, for /usr/local; paths of the build folder do not go into them.
+make -s -C runtime OUT="$stage/build" PREFIX=/usr/local CFLAGS="-O2 -g0 -ffile-prefix-map=$stage=." DESTDIR="$stage/all" install
+find "$stage/all" -name '*.so*' -type f -exec strip --strip-unneeded {} +
+cp -a "$stage/all/usr/local/." "$stage/$binary"
 pack "$binary"
 
 (cd "$out" && sha256sum ./*.tar.gz >SHA256SUMS && cat SHA256SUMS)
