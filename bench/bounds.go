@@ -9,6 +9,7 @@ import (
 // same calls with a frame-pointer walk inside need no table, so what an eh_elf takes
 // above them is all that a better one could save.
 func (r *results) bounds(b *strings.Builder) {
+	// Without a missed target there is nothing to explain.
 	missed := false
 	for _, t := range r.targets() {
 		missed = missed || strings.HasPrefix(t.verdict(), "**")
@@ -17,6 +18,7 @@ func (r *results) bounds(b *strings.Builder) {
 		return
 	}
 	b.WriteString("\n## What bounds what was missed\n\n")
+	// The patterns from hot to cold.
 	for _, p := range []string{"hot", "turn8", "turn20", "cold"} {
 		r.boundLine(b, p, "`_eh_elf_walk`", "walk-floor", "walk-tree", []string{"frame-pointers", "unw-backtrace"})
 	}
@@ -26,6 +28,7 @@ func (r *results) bounds(b *strings.Builder) {
 		return
 	}
 	c := r.Count.PerStep
+	// What a step and a call of the tree take.
 	if call, one, ok := r.Count.split("-tree"); ok {
 		fmt.Fprintf(b, "\nInstructions per frame of the real stacks: frame pointers %.0f, floor of the walk %.0f, walk %.0f, of which a step takes %.0f "+
 			"and %.0f are the call of %.0f shared by %.1f frames; `unw_backtrace` %.0f. floor of `_eh_elf` %.0f, `_eh_elf` %.0f.\n",
@@ -46,6 +49,7 @@ func (r *results) boundLine(b *strings.Builder, pattern, what, floor, ours strin
 	fmt.Fprintf(b, "- %s, %s: the floor of the interface takes %.1f ns per frame, the eh_elf %.1f", what, pattern, f.Median, o.Median)
 	for _, name := range others {
 		if v := newSpread(s[name]); v.ok() {
+			// Ratios are taken round by round, not from medians.
 			fmt.Fprintf(b, "; %s %.1f, so the floor is at %.2f of it and the eh_elf at %.2f", name, v.Median,
 				r.ratioOf(pattern, floor, name).Median, r.ratioOf(pattern, ours, name).Median)
 		}

@@ -13,7 +13,7 @@ import (
 
 // countResults are instructions per frame by pattern and contender.
 type countResults struct {
-	Skipped string                        `json:",omitempty"`
+	Skipped string                        `json:",omitempty"` // why nothing was counted
 	PerStep map[string]map[string]float64 // by set, then contender
 }
 
@@ -36,11 +36,13 @@ func measureCounts(dir string) (r countResults, err error) {
 	if err != nil {
 		return r, err
 	}
+	// The same stacks as in the step benchmark, by their seeds.
 	if err := s.setUp(); err != nil {
 		return r, err
 	}
 	frames := map[string]uint64{}
 	for _, set := range countSets { // by label NAME/SET: frames of one pass
+		// The contender that does nothing counts the harness alone.
 		names := []string{"nothing"}
 		for _, c := range contenders() {
 			if c.Name == goName || !c.eligible(pattern{Set: set}) || c.Slow && set != "all" {
@@ -51,6 +53,7 @@ func measureCounts(dir string) (r countResults, err error) {
 		for _, name := range names {
 			label := name + "/" + set
 			m, err := s.measure("count %s %s %s", name, set, label)
+			// The driver refuses contenders that it does not have.
 			if errors.Is(err, errRefused) {
 				continue
 			}
@@ -80,6 +83,7 @@ func measureCounts(dir string) (r countResults, err error) {
 		if !ok {
 			return r, fmt.Errorf("callgrind: no dump for %s", label)
 		}
+		// Instructions of the pass less the harness's, for each frame.
 		r.PerStep[set][name] = float64(total-totals["nothing/"+set]) / float64(n)
 	}
 	return r, nil
@@ -90,6 +94,7 @@ func measureCounts(dir string) (r countResults, err error) {
 // one for each frame. One call more than steps share a stack of 30 frames; two equations give call
 // and step.
 func (r *countResults) split(variant string) (call, step float64, ok bool) {
+	// Equations: whole = step + share*call; single = step + call.
 	counts := r.PerStep["bytes2000"]
 	whole, ok1 := counts["walk"+variant]
 	single, ok2 := counts["walk1"+variant]
@@ -100,6 +105,7 @@ func (r *countResults) split(variant string) (call, step float64, ok bool) {
 
 // readCallgrind returns the instructions of each dump by its label.
 func readCallgrind(file string) (map[string]int64, error) {
+	// A dump each: file.1, file.2, ...
 	paths, err := filepath.Glob(file + ".*")
 	if err != nil {
 		return nil, err
@@ -128,9 +134,11 @@ func readCallgrindDump(path string) (label string, total int64, err error) {
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
 		line := sc.Text()
+		// The label as the client request gave it.
 		if v, ok := strings.CutPrefix(line, "desc: Trigger: Client Request: "); ok {
 			label = v
 		}
+		// One of the two lines has the count.
 		if v, ok := strings.CutPrefix(line, "summary: "); ok && total == 0 {
 			total, err = strconv.ParseInt(strings.Fields(v)[0], 10, 64)
 			if err != nil {

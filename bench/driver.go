@@ -14,10 +14,10 @@ import (
 // driver is the running C program that holds the stacks. It obeys one command
 // at a time.
 type driver struct {
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	out     *bufio.Reader
-	Skipped []string // chains that it could not make, with the reason
+	cmd     *exec.Cmd      // ended by close
+	in      io.WriteCloser // commands, a line each
+	out     *bufio.Reader  // answers: lines, then ok or error
+	Skipped []string       // chains that it could not make, with the reason
 	Modules []module
 	Stacks  []liveStack
 	Cache   int64 // bytes of the last-level cache
@@ -42,6 +42,7 @@ var errRefused = errors.New("refused")
 
 // startDriver starts the driver, under a wrapper such as valgrind if one is given.
 func startDriver(wrapper []string, args ...string) (*driver, error) {
+	// The wrapper's arguments come before the driver's.
 	args = append(append([]string(nil), wrapper...), args...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = os.Stderr
@@ -57,6 +58,7 @@ func startDriver(wrapper []string, args ...string) (*driver, error) {
 		return nil, err
 	}
 	d := &driver{cmd: cmd, in: in, out: bufio.NewReaderSize(out, 1<<20)}
+	// The driver answers once when its stacks are made.
 	if d.Skipped, err = d.answer(); err != nil {
 		return nil, fmt.Errorf("driver: %w", err)
 	}
@@ -71,6 +73,7 @@ func (d *driver) command(format string, args ...any) ([]string, error) {
 	}
 	lines, err := d.answer()
 	if err != nil {
+		// Commands may name hundreds of stacks.
 		if len(line) > 60 {
 			line = line[:60] + "..."
 		}
@@ -84,6 +87,7 @@ func (d *driver) answer() (lines []string, err error) {
 	for {
 		line, err := d.out.ReadString('\n')
 		if err != nil {
+			// The driver has ended: its status says how.
 			return nil, fmt.Errorf("%w, %v", err, d.cmd.Wait())
 		}
 		line = strings.TrimSuffix(line, "\n")
@@ -110,6 +114,7 @@ func (d *driver) inventory() error {
 	if err != nil {
 		return err
 	}
+	// Numbers, addresses and path, separated by spaces.
 	for _, l := range lines {
 		var m module
 		if _, err := fmt.Sscanf(l, "module %d %v %v %v %s", &m.Index, &m.Start, &m.End, &m.Bias, &m.Path); err != nil {
@@ -117,6 +122,7 @@ func (d *driver) inventory() error {
 		}
 		d.Modules = append(d.Modules, m)
 	}
+	// Sizes of the cache and of what is written to flush it.
 	if lines, err = d.command("cache"); err != nil {
 		return err
 	}
@@ -132,6 +138,7 @@ func (d *driver) inventory() error {
 		if _, err := fmt.Sscanf(l, "stack %d %v %v", &i, &s.RSP, &s.Hi); err != nil {
 			return fmt.Errorf("%q: %w", l, err)
 		}
+		// The rest of the line may have spaces.
 		s.Kind = strings.SplitN(l, " ", 5)[4]
 		d.Stacks = append(d.Stacks, s)
 	}
@@ -147,6 +154,7 @@ func (d *driver) pcs(contender, set string) ([][]uint64, error) {
 	all := make([][]uint64, 0, len(lines))
 	for _, l := range lines {
 		var pcs []uint64
+		// After the words "pcs" and the number.
 		for _, w := range strings.Fields(l)[2:] {
 			pc, err := strconv.ParseUint(w, 16, 64)
 			if err != nil {
@@ -165,6 +173,7 @@ type measurement struct {
 	Frames uint64  // of one pass
 }
 
+// perFrame returns ns per frame.
 func (m measurement) perFrame() float64 { return m.NS / float64(m.Frames) }
 
 // measure sends a command whose answer is one line with time and frames.

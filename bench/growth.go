@@ -11,6 +11,7 @@ import (
 const fakeBase = 1 << 47
 
 // fakeModule has the driver treat an object as loaded, with its eh_elfs.
+// The object is not mapped: the driver only knows its addresses.
 func (s *session) fakeModule(path string) (int, error) {
 	t, r, o, err := readTable(path)
 	if err != nil {
@@ -43,6 +44,7 @@ type growthResult struct {
 // within a round.
 func (s *session) measureGrowth(modules []int, rounds int) ([]growthResult, error) {
 	var list []growthResult
+	// Stacks of each object first, then rounds over all objects.
 	for k, mi := range modules {
 		r := growthResult{Samples: map[string][]float64{}}
 		r.object, _ = readObject(s.Modules[mi].Path)
@@ -55,6 +57,7 @@ func (s *session) measureGrowth(modules []int, rounds int) ([]growthResult, erro
 	}
 	for range rounds {
 		for k := range modules {
+			// Both variants of an object, one after the other.
 			for _, v := range variants() {
 				m, err := s.measure("run walk-%s growth%d hot", v.Name, k)
 				if err != nil {

@@ -10,6 +10,7 @@ import (
 
 // machine is where and with what the benchmark ran.
 type machine struct {
+	// As their systems name themselves; Load is of the run's beginning.
 	CPU, Kernel, System, Go, GCC, Commit, Load string
 	Cores                                      int
 	Packages                                   []string // versions of the unwinders and libraries, where dpkg knows them
@@ -25,6 +26,7 @@ func readMachine(dir string) (m machine) {
 	m.Load = firstLine(fileText("/proc/loadavg"))
 	m.GCC = output("gcc", "--version")
 	m.Commit = output("git", "rev-parse", "--short", "HEAD")
+	// What contenders are made of.
 	for _, p := range []string{"libc6", "libgcc-s1", "libstdc++6", "libunwind8", "libdw1", "libpython3.11", "binutils", "valgrind"} {
 		if v := output("dpkg-query", "-W", "-f", "${Version}", p); v != "" {
 			m.Packages = append(m.Packages, p+" "+v)
@@ -36,6 +38,7 @@ func readMachine(dir string) (m machine) {
 	return m
 }
 
+// fileText returns the contents of a file.
 func fileText(path string) string {
 	b, _ := os.ReadFile(path) // shown as empty if it is missing
 	return string(b)

@@ -29,9 +29,9 @@ const largestGrowth = 8 << 20
 
 // config is what the command line asks for.
 type config struct {
-	dir, sources string   // everything is written to dir; sources has the driver's C files
-	roots        []string // folders to choose objects from
-	quick        bool
+	dir, sources string    // everything is written to dir; sources has the driver's C files
+	roots        []string  // folders to choose objects from
+	quick        bool      // fewer rounds and objects
 	only         string    // a part; "": all but perf
 	rounds       int       // of the step benchmark
 	begin        time.Time // start of the program, for progress
@@ -48,7 +48,9 @@ func (c config) progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%6.1fs %s\n", time.Since(c.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
+// main reads the flags and runs the wanted parts. A child that measures costs is the same program.
 func main() {
+	// The child that runs another command and reports what it took.
 	if len(os.Args) > 3 && os.Args[1] == costVerb {
 		os.Exit(costMain(os.Args[2:]))
 	}
@@ -75,9 +77,9 @@ func main() {
 type results struct {
 	Machine machine
 	Quick   bool
-	Seconds float64
-	Notes   []string
-	Step    *stepResults
+	Seconds float64      // of the whole run
+	Notes   []string     // what was left out, and why
+	Step    *stepResults // nil: not measured
 	Growth  []growthResult
 	Count   *countResults
 	Size    []sizeResult
@@ -90,6 +92,7 @@ type results struct {
 // run does the wanted parts and writes their results.
 func run(cfg config) error {
 	r := &results{Machine: readMachine(cfg.dir), Quick: cfg.quick}
+	// Recordings have their own files of results.
 	if cfg.wants(partPerf) {
 		var err error
 		if r.Perf, err = measurePerf(cfg); err != nil {
@@ -99,10 +102,12 @@ func run(cfg config) error {
 		return writePerf(cfg, r)
 	}
 	var chosen []object
+	// Finding objects takes a while: only for parts that use them.
 	if cfg.wants("growth") || cfg.wants("size") || cfg.wants("build") {
 		chosen = cfg.objects()
 	}
 
+	// These need the driver; the others only files.
 	if cfg.wants("step") || cfg.wants("growth") || cfg.wants("formats") {
 		if err := measureSpeed(cfg, r, chosen); err != nil {
 			return err
@@ -139,6 +144,7 @@ func run(cfg config) error {
 func (c config) objects() []object {
 	all, n := findObjects(c.roots), 20
 	if c.quick {
+		// Large objects are left out.
 		all = slices.DeleteFunc(all, func(o object) bool { return o.EHFrame > 4<<20 })
 		n = 8
 	}
@@ -183,14 +189,17 @@ func writePerf(cfg config, r *results) error {
 
 // setUp makes the synthetic stacks.
 func (s *session) setUp() error {
+	// Each row as often as any other.
 	if err := s.addSynthetic("rows2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: rowsBase, Seed: 1}); err != nil {
 		return err
 	}
+	// Each byte of code as often as any other.
 	return s.addSynthetic("bytes2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: bytesBase, ByByte: true, Seed: 2})
 }
 
 // measureSpeed does the parts that need the driver.
 func measureSpeed(cfg config, r *results, chosen []object) error {
+	// The driver runs without a wrapper here.
 	s, err := openSession(cfg.dir, nil)
 	if err != nil {
 		return err
@@ -226,6 +235,7 @@ func measureSpeed(cfg config, r *results, chosen []object) error {
 func measureGrowth(cfg config, r *results, s *session, chosen []object) (err error) {
 	var modules []int
 	for i, o := range chosen {
+		// Every second one, but always the last below the bound.
 		if o.EHFrame > largestGrowth || i%2 == 1 && (i+1 < len(chosen) && chosen[i+1].EHFrame <= largestGrowth) {
 			continue
 		}
@@ -247,12 +257,14 @@ func measureSteps(cfg config, r *results, s *session) error {
 		return err
 	}
 	r.Step = &stepResults{Absent: map[string]string{}, Cache: s.Cache, Flush: s.Flush}
+	// Wrong answers are found before anything is timed.
 	if err := s.checkAll(r.Step, off); err != nil {
 		return err
 	}
 	for _, f := range r.Step.Failures {
 		cfg.progress("FAILS: %+v", f)
 	}
+	// Slow contenders run in fewer rounds.
 	sc := stepConfig{Rounds: cfg.rounds, SlowRounds: 3, Cold: 10}
 	if cfg.quick {
 		sc.SlowRounds, sc.Cold = 1, 3

@@ -13,14 +13,15 @@ import (
 // offline walks captured stacks with package ehelf.
 type offline struct {
 	spans     ehelf.Spans
-	snapshots []snapshot
-	buf       []uint64 // of pcs; longer than any stack here
-	flush     []byte   // written before cold walks
+	snapshots []snapshot // by number, as the driver has them
+	buf       []uint64   // of pcs; longer than any stack here
+	flush     []byte     // written before cold walks
 }
 
 // newOffline loads the eh_elfs of one variant.
 func newOffline(s *session, variant string) (*offline, error) {
 	o := &offline{snapshots: s.snapshots, buf: make([]uint64, 4096), flush: make([]byte, s.Flush)}
+	// Objects without a table have addresses, but no eh_elf.
 	for i, m := range s.Modules {
 		o.spans.Add(m.Start, m.End)
 		if s.tables.table[i] == nil {
@@ -37,7 +38,9 @@ func newOffline(s *session, variant string) (*offline, error) {
 
 // walk returns the number of pcs it put into o.buf.
 func (o *offline) walk(s *snapshot) int {
+	// A copy: the walk changes it.
 	regs := s.Regs
+	// The copy of the stack begins at rsp.
 	mem := ehelf.Memory{Lo: regs.Reg[abi.RSP], Bytes: s.Memory}
 	n, _ := o.spans.Walk(&regs, &mem, o.buf)
 	return n
@@ -56,6 +59,7 @@ func (o *offline) pcs(ids []int) [][]uint64 {
 // measure does what the driver's run command does.
 func (o *offline) measure(ids []int, mode string) (m measurement) {
 	const batches, batchNS = 5, 20000 // of 20 microseconds each, as the driver has them
+	// In turn: one pass over all stacks is the unit.
 	if mode == "turn" {
 		pass := func() (frames int) {
 			for _, id := range ids {
@@ -67,6 +71,7 @@ func (o *offline) measure(ids []int, mode string) (m measurement) {
 		m.NS = timeBatches(batches, 10*batchNS, func() { pass() })
 		return m
 	}
+	// Else each stack by itself: again and again, or once after a flush.
 	for _, id := range ids {
 		s := &o.snapshots[id]
 		if mode == "cold" {
@@ -88,9 +93,11 @@ func (o *offline) measure(ids []int, mode string) (m measurement) {
 
 // timeBatches returns the median over batches of the ns that one call takes.
 func timeBatches(batches int, batchNS float64, f func()) float64 {
+	// One call says how many make a batch.
 	begin := time.Now()
 	f()
 	reps := max(1, int(batchNS/float64(time.Since(begin)+1)))
+	// Half a batch warms the caches.
 	for range reps / 2 {
 		f()
 	}

@@ -7,6 +7,7 @@ import (
 
 // text writes the part of the report about recordings.
 func (r *perfResults) text(b *strings.Builder) {
+	// The text before the table says what its columns are.
 	fmt.Fprintf(b, "\n## Recordings\n\nUnwinding alone, one thread, ns per frame; %d rounds. "+
 		"*Batch*: in batches of 1 MB, copied from the file just before, as `ehasm script` has them; copying is not timed. "+
 		"*File*: where the stacks lie in the file, as perf has them. *First*: the first pass over the file, with empty caches, "+
@@ -15,6 +16,7 @@ func (r *perfResults) text(b *strings.Builder) {
 		fmt.Fprintf(b, "\n### %s\n\n%s: %d samples, %d MB of stack, %.1f frames per sample.\n\n"+
 			"| | batch | over ehasm | file | over ehasm | first | same |\n| --- | --- | --- | --- | --- | --- | --- |\n",
 			u.Name, u.What, u.Samples, u.StackBytes>>20, float64(u.Frames)/float64(max(u.Samples, 1)))
+		// In the order of the table.
 		for _, n := range unwinderNames {
 			c := u.Unwinders[n]
 			first := short(c.Cold)
@@ -23,6 +25,7 @@ func (r *perfResults) text(b *strings.Builder) {
 			}
 			same := fmt.Sprintf("%d", c.Agreement.Same)
 			if a := c.Agreement; a.Longer+a.Shorter+a.Other > 0 {
+				// Agreement with the first unwinder of the list.
 				same += fmt.Sprintf("; %d, %d, %d", a.Longer, a.Shorter, a.Other)
 			}
 			fmt.Fprintf(b, "| %s | %v | %v | %v | %v | %s | %s |\n", n, newSpread(c.PerFrame[inBatch]), u.over(n, unwinderNames[0], inBatch),
@@ -46,6 +49,7 @@ func (r *perfResults) text(b *strings.Builder) {
 
 // over returns the ratio of two unwinders' times, round by round.
 func (u *unwindResult) over(name, base, mode string) spreadOf {
+	// Ratios round by round.
 	return newSpread(ratios(u.Unwinders[name].PerFrame[mode], u.Unwinders[base].PerFrame[mode]))
 }
 
@@ -63,6 +67,7 @@ func (r *perfResults) targets() []target {
 		if u.Samples < 500 { // too few for a judgement
 			continue
 		}
+		// How many times as fast ehasm should be.
 		for _, t := range []struct {
 			name, what string
 			limit      float64

@@ -107,6 +107,7 @@ func newPicker(rows []candidate, byByte bool, seed uint64) (*picker, error) {
 	if len(rows) == 0 {
 		return nil, errNoRows
 	}
+	// upTo has sums of sizes: a random byte falls into the range whose sum is the first above it.
 	p := &picker{rows: rows, rng: rand.New(rand.NewPCG(seed, 1)), byByte: byByte}
 	var sum uint64
 	for _, r := range rows {
@@ -119,6 +120,7 @@ func newPicker(rows []candidate, byByte bool, seed uint64) (*picker, error) {
 // pick returns a pc as it is looked up, and its row.
 func (p *picker) pick() (dwarfcfa.Addr, *dwarfcfa.Row) {
 	var i int
+	// A byte of code at random, or a row at random.
 	if p.byByte {
 		at := p.rng.Uint64N(p.upTo[len(p.upTo)-1])
 		i = sort.Search(len(p.upTo), func(i int) bool { return p.upTo[i] > at })
@@ -126,5 +128,6 @@ func (p *picker) pick() (dwarfcfa.Addr, *dwarfcfa.Row) {
 		i = p.rng.IntN(len(p.rows))
 	}
 	r := p.rows[i]
+	// Any byte of the range.
 	return r.start + dwarfcfa.Addr(p.rng.Uint64N(uint64(r.end-r.start))), r.row
 }

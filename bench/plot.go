@@ -14,6 +14,9 @@ import (
 )
 
 // writePlots draws what was measured, each as SVG and PNG.
+// This file draws the plots with gonum: speed, bars, sizes and build times, from the same results
+// as the report.
+
 func writePlots(dir string, r *results) error {
 	if r.Step != nil {
 		if err := plotSpeed(dir, r.Step); err != nil {
@@ -78,6 +81,7 @@ func plotSpeed(dir string, s *stepResults) error {
 	var names []string
 	var rows []contender
 	list := contenders()
+	// The plot counts rows from below, the table from above.
 	for i := len(list) - 1; i >= 0; i-- {
 		if len(s.Samples["bytes2000"][list[i].Name]) > 0 || len(s.Samples["hot"][list[i].Name]) > 0 {
 			rows = append(rows, list[i])
@@ -90,6 +94,7 @@ func plotSpeed(dir string, s *stepResults) error {
 		var pts plotter.XYs
 		for y, c := range rows {
 			v := newSpread(s.Samples[series[0]][c.Name])
+			// A logarithmic axis has no zero.
 			if !v.ok() || v.Min <= 0 || math.IsInf(v.Max, 0) {
 				continue
 			}
@@ -111,10 +116,12 @@ func plotSpeed(dir string, s *stepResults) error {
 		p.Add(dots)
 		p.Legend.Add(series[1], dots)
 	}
+	// Contenders differ by orders of magnitude.
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, decades{}
 	p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4
 	p.NominalY(names...)
 	p.X.Min, p.X.Max = 0.8, largest*1.3
+	// The height grows with the contenders.
 	return save(p, 18*vg.Centimeter, vg.Length(len(names))*0.9*vg.Centimeter+3*vg.Centimeter, dir, "speed")
 }
 
@@ -134,6 +141,7 @@ func plotBars(dir string, s *stepResults) error {
 		names[len(bars)-1-i] = margin + bar[1]
 		v := newSpread(s.Samples["hot"][bar[0]])
 		if !v.ok() || v.Min <= 0 {
+			// A contender that did not run leaves its row empty.
 			continue
 		}
 		line, err := plotter.NewLine(plotter.XYs{{X: least, Y: y}, {X: v.Min, Y: y}})
@@ -141,10 +149,12 @@ func plotBars(dir string, s *stepResults) error {
 			return err
 		}
 		line.Color, line.Width = palette[0], vg.Points(14)
+		// ehasm's bar stands out.
 		if bar[0] == "ehu-backtrace" {
 			line.Color = palette[1]
 		}
 		p.Add(line)
+		// The value stands to the right of its bar.
 		ends.XYs = append(ends.XYs, plotter.XY{X: v.Min * 1.1, Y: y})
 		ends.Labels = append(ends.Labels, fmt.Sprintf("%.3g", v.Min))
 	}
@@ -177,6 +187,7 @@ func grid() *plotter.Grid {
 // decades marks 1, 2 and 5 of each power of ten.
 type decades struct{}
 
+// Ticks implements plot.Ticker. Values a little outside of the axis are dropped.
 func (decades) Ticks(lo, hi float64) []plot.Tick {
 	var t []plot.Tick
 	for e := math.Floor(math.Log10(lo)); e <= math.Ceil(math.Log10(hi)); e++ {
@@ -212,6 +223,7 @@ func plotSize(dir string, r *results) error {
 	var names []string
 	series := make([]plotter.XYs, len(variants()))
 	p.Add(grid())
+	// As in plotSpeed: the first object at the top.
 	for i := len(r.Size) - 1; i >= 0; i-- {
 		o := r.Size[i]
 		if o.Error != "" {
@@ -233,6 +245,7 @@ func plotSize(dir string, r *results) error {
 		}
 		dots.GlyphStyle = draw.GlyphStyle{Color: palette[v], Radius: vg.Points(3.5), Shape: draw.CircleGlyph{}}
 		mean := geomean(r.sizeRatios(v))
+		// A dashed line at the geometric mean.
 		line, err := plotter.NewLine(plotter.XYs{{X: mean, Y: -0.5}, {X: mean, Y: float64(len(names)) - 0.5}})
 		if err != nil {
 			return err
@@ -254,6 +267,7 @@ func plotBuild(dir string, r *results) error {
 	var pts plotter.XYs
 	for _, o := range r.Build {
 		if o.Error == "" {
+			// A logarithmic axis has no zero.
 			pts = append(pts, plotter.XY{X: float64(o.EHFrame), Y: math.Max(o.Wall, 1e-3)})
 		}
 	}

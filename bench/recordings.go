@@ -8,9 +8,12 @@ import (
 	"path/filepath"
 )
 
+// This file makes the perf.data files that script and perf unwind. They are made once, since a
+// recording of the same program is another one each time.
+
 // recording is a perf.data file.
 type recording struct {
-	Name, What string
+	Name, What string // the name of the file without its suffix; what ran
 	path       string
 }
 
@@ -37,14 +40,17 @@ func record(cfg config, dir string) ([]recording, error) {
 	for _, r := range recordings {
 		made := recording{r.name, r.what, filepath.Join(dir, r.name+".data")}
 		list = append(list, made)
+		// A recording that is there is used again.
 		if _, err := os.Stat(made.path); err == nil {
 			continue
 		}
 		cmd := exec.Command("sh", "-c", fmt.Sprintf(r.command, dir))
+		// Paths in the commands are relative to bench.
 		cmd.Dir = filepath.Dir(cfg.sources)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		if err := cmd.Run(); err != nil {
+			// A part of a recording would be taken for one.
 			os.Remove(made.path)
 			return nil, fmt.Errorf("recording %s: %w: %s", r.name, err, firstLine(stderr.String()))
 		}

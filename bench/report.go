@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// This file writes out/report.md from the results: targets first, then where ehasm is behind, then
+// one part for each kind of measurement. A part that was not measured writes nothing.
+
 // reportText is out/report.md.
 func reportText(r *results) string {
 	var b strings.Builder
@@ -15,11 +18,13 @@ func reportText(r *results) string {
 	if len(m.Packages) > 0 {
 		fmt.Fprintf(&b, "%s.\n\n", strings.Join(m.Packages, ", "))
 	}
+	// Rounds differ by what else the machine does; contenders within a round share it.
 	b.WriteString("Values are medians over the rounds, in parentheses the least and the largest. Ratios are taken within a round.\n")
 	if r.Quick {
 		b.WriteString("A quick run: few rounds, few objects.\n")
 	}
 	b.WriteString("\n## Targets\n\n| what | wanted | tree | packed | |\n| --- | --- | --- | --- | --- |\n")
+	// Recordings are a separate run with targets and a text of their own kind.
 	targets := r.targets
 	if r.Perf != nil {
 		targets = r.Perf.targets
@@ -31,6 +36,7 @@ func reportText(r *results) string {
 		r.Perf.text(&b)
 		return b.String()
 	}
+	// The reader is told what is missing.
 	b.WriteString("\nframehop is not in this run: its crates are not among what the harness can count on.\n" +
 		"Its class, a cache of rules by pc, is here as libunwind's `unw_backtrace`.\n")
 	r.behind(&b)
@@ -53,6 +59,7 @@ func reportText(r *results) string {
 }
 
 // rivals lists the comparisons that the report makes to find where an eh_elf is slower.
+// Names of contenders; see contenders().
 var rivals = [...]struct{ ours, theirs, what string }{
 	{"walk-tree", "unw-backtrace", "`_eh_elf_walk`, tree, is slower than libunwind's `unw_backtrace`"},
 	{"walk-packed", "unw-backtrace", "`_eh_elf_walk`, packed, is slower than libunwind's `unw_backtrace`"},
@@ -73,6 +80,7 @@ func (r *results) behind(b *strings.Builder) {
 	for _, rival := range rivals {
 		var where []string
 		for _, p := range stepPatterns() {
+			// Ratios above 1: the first takes longer.
 			if v := r.ratioOf(p.Key, rival.ours, rival.theirs); v.ok() && v.Median > 1 {
 				where = append(where, fmt.Sprintf("%s %.2fx", p.Key, v.Median))
 			}
@@ -87,6 +95,7 @@ func (r *results) behind(b *strings.Builder) {
 			continue
 		}
 		for i, v := range variants() {
+			// Sizes by variant: above 1, the code is larger than the tables it replaces.
 			if o.ratio(i) > 1 {
 				fmt.Fprintf(b, "- %s: %s takes %.2f of `.eh_frame` and `.eh_frame_hdr`\n", o.Path, v.Name, o.ratio(i))
 			}
@@ -111,6 +120,7 @@ func (r *results) stepText(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "\nThe last-level cache holds %s; cold writes every line of %s before each walk.\n", bytesText(s.Cache), bytesText(s.Flush))
 	b.WriteString("\n### Nanoseconds per frame\n\n")
+	// Medians first, since single rounds vary.
 	s.table(b, stepPatterns(), contenders(), func(p, c string) spreadOf { return newSpread(s.Samples[p][c]) })
 	b.WriteString("\n### The same, least and first quartile\n\n")
 	for _, c := range contenders() {
@@ -123,6 +133,7 @@ func (r *results) stepText(b *strings.Builder) {
 		}
 		b.WriteString("\n")
 	}
+	// Below 1, a contender is faster than the tree.
 	b.WriteString("\n### Ratio to `_eh_elf_walk`, tree\n\n")
 	s.table(b, stepPatterns(), contenders(), func(p, c string) spreadOf { return newSpread(ratios(s.Samples[p][c], s.Samples[p]["walk-tree"])) })
 	if s.Absent["ehu-backtrace"] == "" {
@@ -131,6 +142,7 @@ func (r *results) stepText(b *strings.Builder) {
 			return newSpread(ratios(s.Samples[p][c], s.Samples[p]["ehu-backtrace"]))
 		})
 	}
+	// Times of contenders that find other frames mean little.
 	b.WriteString("\n### Same answer?\n\nThe reference is the evaluator of package dwarfcfa; for synthetic stacks also what they were made from.\n\n")
 	for _, f := range s.Failures {
 		fmt.Fprintf(b, "- **%s fails** on %d of the %d stacks of %s; the first: %s\n", f.Contender, f.Bad, f.Of, f.Set, f.First)
@@ -153,6 +165,7 @@ func (s *stepResults) table(b *strings.Builder, patterns []pattern, list []conte
 	}
 	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(patterns)) + "\n")
 	for _, c := range list {
+		// Absent contenders are listed below the tables.
 		if s.Absent[c.Name] != "" {
 			continue
 		}
@@ -180,6 +193,7 @@ func (r *results) countText(b *strings.Builder) {
 	}
 	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(countSets)) + "\n")
 	for _, c := range contenders() {
+		// A contender that was counted in no set has no line.
 		line, any := fmt.Sprintf("| %s |", c.What), false
 		for _, set := range countSets {
 			v, ok := r.Count.PerStep[set][c.Name]
@@ -195,6 +209,7 @@ func (r *results) countText(b *strings.Builder) {
 		}
 	}
 	b.WriteString("\n")
+	// From two counts, what a call and a step take.
 	for _, v := range variants() {
 		if call, step, ok := r.Count.split("-" + v.Name); ok {
 			fmt.Fprintf(b, "%s: a step inside a call of `_eh_elf_walk` takes %.0f instructions, a call %.0f more, the driver's lookup of the object included.\n",

@@ -14,6 +14,7 @@ func (r *results) sizeText(b *strings.Builder) {
 	for _, v := range variants() {
 		fmt.Fprintf(b, " %s | ratio | bytes per range |", v.Name)
 	}
+	// Columns of each variant: bytes, ratio, bytes for each range of pcs.
 	b.WriteString("\n| --- | --- | --- | --- |" + strings.Repeat(" --- | --- | --- |", len(variants())) + "\n")
 	for _, o := range r.Size {
 		o.row(b, o.Path)
@@ -48,6 +49,7 @@ func (o sizeResult) row(b *strings.Builder, name string) {
 		return
 	}
 	fmt.Fprintf(b, "| %s | %d | %d | %d |", name, o.EHFrame+o.Hdr, o.Ranges, o.Rows)
+	// Small objects may have no range.
 	for v := range variants() {
 		n := o.Variants[v].total()
 		fmt.Fprintf(b, " %d | %.3f | %.1f |", n, o.ratio(v), float64(n)/float64(max(1, o.Ranges)))

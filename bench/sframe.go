@@ -14,6 +14,9 @@ import (
 	"github.com/ehasm/ehasm/sframe"
 )
 
+// This file compares unwind tables of one object: .eh_frame, SFrame as stored, and eh_elfs made
+// from both, by size and by speed over the same stacks.
+
 // formatsResult compares the tables of one object with each other: their bytes, and ns per frame of
 // the same stacks, hot, by round.
 type formatsResult struct {
@@ -27,8 +30,8 @@ type formatLine struct {
 	Bytes   int
 	Samples []float64
 
-	contender string // of the driver, or ""
-	measure   func() (measurement, error)
+	contender string                      // of the driver, or ""
+	measure   func() (measurement, error) // runs one measurement
 }
 
 // SFrame variants of the driver follow the others: see walk_2 in driver/ehelf_contenders.c.
@@ -41,6 +44,7 @@ const formatsBase = 0x0618_0000_0000
 func (s *session) measureFormats(rounds int) ([]formatsResult, error) {
 	var list []formatsResult
 	for i := range s.Modules {
+		// Two objects that each program has: one of C, one of C++.
 		base := filepath.Base(s.Modules[i].Path)
 		if !strings.HasPrefix(base, "libc.so") && !strings.HasPrefix(base, "libstdc++.so") {
 			continue
@@ -54,6 +58,8 @@ func (s *session) measureFormats(rounds int) ([]formatsResult, error) {
 	rng := rand.New(rand.NewPCG(3, 9)) // fixed, so that runs are comparable
 	for range rounds {
 		for k := range list {
+			// The order changes from round to round, so that none is always measured after the same
+			// one.
 			for _, i := range rng.Perm(len(list[k].Lines)) {
 				l := &list[k].Lines[i]
 				m, err := l.measure()
@@ -85,6 +91,7 @@ func (s *session) formats(mi int, set string, base uint64) (*formatsResult, erro
 	var files []string
 	for version := uint8(1); version <= 3; version++ {
 		entries, _ := t.ToSFrame(version, starts)
+		// Version 3 is written with pc-relative starts.
 		data, err := sframe.Encode(sframe.Options{Version: version, PCRel: version == 3}, entries)
 		if err != nil {
 			return nil, err
@@ -99,10 +106,12 @@ func (s *session) formats(mi int, set string, base uint64) (*formatsResult, erro
 		}
 		stored, files = append(stored, sec), append(files, file)
 	}
+	// Only rows that version 1 has, so that all walk the same stacks.
 	made, err := s.formatStacks(mi, set, base, stored[0])
 	if err != nil {
 		return nil, err
 	}
+	// driver adds a line that the driver measures.
 	driver := func(what, contender string, bytes int) {
 		run := func() (measurement, error) { return s.measure("run %s %s hot", contender, set) }
 		r.Lines = append(r.Lines, formatLine{What: what, Bytes: bytes, contender: contender, measure: run})
@@ -115,6 +124,7 @@ func (s *session) formats(mi int, set string, base uint64) (*formatsResult, erro
 	} else {
 		driver("`.sframe` version 1 as stored, libsframe of binutils", "libsframe", stored[0].Size())
 	}
+	// The harness walks by SFrame itself, as a reader without code would.
 	for i, sec := range stored {
 		w := &storedWalk{sec, made, s.Modules[mi].Bias}
 		if err := w.check(); err != nil {
@@ -124,6 +134,7 @@ func (s *session) formats(mi int, set string, base uint64) (*formatsResult, erro
 	}
 	if err := s.fromSFrame(mi, path, files[2], func(v variant, bytes [2]int) {
 		driver("eh_elf from `.eh_frame`, "+v.Name, "walk-"+v.Name, bytes[0])
+		// Bytes are of code and data.
 		driver("eh_elf from `.sframe` version 3, "+v.Name, "walk-sframe-"+v.Name, bytes[1])
 	}, t, rep, o); err != nil {
 		return nil, err
@@ -153,6 +164,7 @@ func (s *session) checkFormats(r *formatsResult, set string) error {
 
 // formatStacks makes 20 stacks of rows that version 1 of .sframe has, too.
 func (s *session) formatStacks(mi int, set string, base uint64, first *sframe.Section) (*synthSet, error) {
+	// Rows at whose first or last byte version 1 finds nothing are left out.
 	rows := slices.DeleteFunc(candidates(s.sections[mi], s.tables.table[mi]), func(c candidate) bool {
 		_, a, _ := first.Find(uint64(c.start))
 		_, b, _ := first.Find(uint64(c.end - 1))
@@ -166,6 +178,7 @@ func (s *session) formatStacks(mi int, set string, base uint64, first *sframe.Se
 // bytes of those from .eh_frame and from .sframe.
 func (s *session) fromSFrame(mi int, path, section string, each func(variant, [2]int), t *dwarfcfa.Table, rep *dwarfcfa.Report, o *dwarfcfa.Object) error {
 	with := section + ".so"
+	// objcopy makes an object that has both sections.
 	if out, err := exec.Command("objcopy", "--add-section", dwarfcfa.SFrameName+"="+section, path, with).CombinedOutput(); err != nil {
 		return fmt.Errorf("objcopy: %w: %s", err, out)
 	}
@@ -191,6 +204,7 @@ func (s *session) fromSFrame(mi int, path, section string, each func(variant, [2
 		if err := writeEhElf(wt, wrep, wo, variant, filepath.Base(path), out); err != nil {
 			return err
 		}
+		// The driver loads it beside the eh_elfs from .eh_frame.
 		if _, err := s.command("load %d %d %s", sframeVariants+v, mi, out); err != nil {
 			return err
 		}
@@ -215,11 +229,13 @@ func (w *storedWalk) one(st *synthStack, pcs []uint64) int {
 		if !ok || err != nil || row.Outermost {
 			break
 		}
+		// SFrame's CFA is on rsp or rbp.
 		base := rsp
 		if row.CFA.Reg == abi.RBP {
 			base = rbp
 		}
 		cfa := base + uint64(int64(row.CFA.Offset))
+		// A CFA that does not grow would never end.
 		ra, ok := w.set.ReadWord(cfa + uint64(int64(row.RA.Offset)))
 		if !ok || cfa <= rsp {
 			break
@@ -257,6 +273,7 @@ func (w *storedWalk) measure() (m measurement, err error) {
 		m.Frames += uint64(w.one(st, pcs))
 		m.NS += timeBatches(batches, batchNS, func() { w.one(st, pcs) })
 	}
+	// The median of batches, as in the driver.
 	return m, nil
 }
 

@@ -13,7 +13,7 @@ import (
 // sizeResult is one object compiled with every variant.
 type sizeResult struct {
 	object
-	Ranges, Rows int
+	Ranges, Rows int           // of its table
 	Variants     []variantSize // as variants()
 	Error        string        `json:",omitempty"`
 }
@@ -26,6 +26,7 @@ func (v variantSize) total() int { return v.Text + v.Data }
 
 // ratio is code and data over .eh_frame and .eh_frame_hdr.
 func (r sizeResult) ratio(v int) float64 {
+	// Above 1: larger than the sections.
 	return float64(r.Variants[v].total()) / float64(r.EHFrame+r.Hdr)
 }
 
@@ -58,6 +59,7 @@ type sframeResult struct {
 }
 
 // measureSFrame builds instantiations of C++ templates with as --gsframe.
+// Without an assembler that knows --gsframe the part is skipped.
 func measureSFrame(dir, sources string) (r sframeResult) {
 	path := filepath.Join(dir, "sframe.so")
 	r.Source = "bench/driver/sframe.cc, g++ -O2 -fPIC -shared -Wa,--gsframe"
@@ -103,6 +105,7 @@ func measureBuild(dir string, o object) (r buildResult) {
 	out := filepath.Join(dir, "built")
 	defer os.RemoveAll(out)
 	var err error
+	// --force: the file may be there from an earlier run; -j1: one core.
 	r.cost, err = runCosted(compileLimit, filepath.Join(dir, "ehasm"), "build", "-q", "--force", "-j1", "-o", out, o.Path)
 	if err != nil {
 		r.Error = firstLine(err.Error())

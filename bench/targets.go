@@ -9,7 +9,7 @@ import (
 // target is one line of what the benchmark must show.
 type target struct {
 	What    string
-	Limit   float64
+	Limit   float64  // a ratio or a size; short writes it
 	AtLeast bool     // the value must be at least Limit; otherwise at most
 	Packed  bool     // packed dispatch is judged, not the tree
 	Tree    spreadOf // the values of both, as far as there are any
@@ -28,9 +28,11 @@ func (t target) value() spreadOf {
 // verdict reports whether the target is met, by the middle value.
 func (t target) verdict() string {
 	v := t.value()
+	// No samples, or no such contender.
 	if !v.ok() {
 		return "not measured"
 	}
+	// Above 1: better than wanted.
 	factor := t.Limit / v.Median
 	if t.AtLeast {
 		factor = v.Median / t.Limit
@@ -61,6 +63,7 @@ func (r *results) ratioOf(pattern, num, den string) spreadOf {
 // walkTargets compares ratios within a round; packed has no separate target.
 func (r *results) walkTargets() []target {
 	ratio := func(what, pattern, num, den string, limit float64) target {
+		// The same comparison with packed dispatch.
 		packed := strings.NewReplacer("walk-tree", "walk-packed", "step-tree", "step-packed")
 		return target{What: what, Limit: limit, AtLeast: den == "walk-tree" && num == "unw-backtrace",
 			Tree: r.ratioOf(pattern, num, den), Other: r.ratioOf(pattern, packed.Replace(num), packed.Replace(den))}
@@ -70,6 +73,7 @@ func (r *results) walkTargets() []target {
 		ratio("`unw_backtrace` over `_eh_elf_walk`, hot", "hot", "unw-backtrace", "walk-tree", 2.1),
 		ratio("`_eh_elf_walk` over a frame-pointer walk, random rows of libc", "rows2000", "walk-tree", "frame-pointers", 3.4),
 	}
+	// Only if BENCH_EARLIER names an earlier release.
 	if earlier() != "" {
 		list = append(list,
 			ratio("`_eh_elf_walk` over the earlier release's, cold", "cold", "walk-tree", "walk-earlier", 1),
@@ -92,6 +96,7 @@ func (r *results) sizeTargets() []target {
 	for v := range min(2, len(variants())) {
 		all := r.sizeRatios(v)
 		mean[v] = newSpread(all)
+		// The spread of all objects, with the geometric mean in the middle.
 		mean[v].Median = geomean(all)
 		for _, o := range r.Size {
 			if o.Error == "" && baseName(o.Path) == "libc.so.6" {
@@ -120,6 +125,7 @@ func (r *results) sizeRatios(v int) (all []float64) {
 // growthTarget compares the slowest of the objects with the smallest.
 func (r *results) growthTarget() target {
 	t := target{What: "time per step, hot, the largest object up to 6 MB over the smallest", Limit: 1.6, Tree: newSpread(nil), Other: newSpread(nil)}
+	// One object is no growth.
 	if len(r.Growth) < 2 {
 		return t
 	}

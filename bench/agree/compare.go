@@ -15,7 +15,7 @@ type comparison struct {
 	data, ehasm string // paths of the recording and of ehasm
 	show        int    // how many differing samples are printed
 
-	perf, ours *tool
+	perf, ours *tool // perf script, and ehasm with its defaults
 	gaps       *tool // ours that stops at code of no file, as perf does
 	ends       *ends // why each of ehasm's walks ended
 
@@ -26,6 +26,7 @@ type comparison struct {
 
 // run compares all samples. The error joins what the programs say at their end.
 func (c *comparison) run() (r *result, err error) {
+	// Walks of the same place end alike, so places are collected over all samples.
 	c.outermost, c.last = make(map[string]bool), make(map[[2]string]int)
 	err = c.start()
 	for err == nil {
@@ -34,6 +35,7 @@ func (c *comparison) run() (r *result, err error) {
 	if err == io.EOF {
 		err = nil
 	}
+	// A program that failed says so when it is closed.
 	for _, t := range []*tool{c.perf, c.ours, c.gaps} {
 		err = errors.Join(err, t.close())
 	}
@@ -71,6 +73,7 @@ func (c *comparison) start() (err error) {
 
 // step compares one sample; the error is io.EOF after the last.
 func (c *comparison) step() error {
+	// ehasm's sample leads: the others must have the same.
 	our, err := c.ours.next()
 	if err != nil {
 		return err
@@ -83,6 +86,7 @@ func (c *comparison) step() error {
 	if err != nil {
 		return err
 	}
+	// Frames are compared by address.
 	if slices.Equal(perf.ips, gaps.ips) {
 		c.sameGaps++
 	}
@@ -90,6 +94,7 @@ func (c *comparison) step() error {
 	if err != nil {
 		return fmt.Errorf("sample %d: ehasm --format=json: %w", c.samples, err)
 	}
+	// By the table, not by a guess.
 	if strings.HasPrefix(end, "outermost frame") {
 		c.outermost[place(our.last())] = true
 	}
@@ -97,6 +102,7 @@ func (c *comparison) step() error {
 	same := slices.Equal(perf.ips, our.ips)
 	c.count(perf, our, same)
 	c.samples++
+	// Only the first few that differ are shown.
 	if same || c.samples-c.same > c.show {
 		return nil
 	}
@@ -110,6 +116,7 @@ func (c *comparison) read(t *tool, ours *sample) (*sample, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sample %d: %s: %w", c.samples, t.cmd.Path, err)
 	}
+	// Each program must be at the same sample.
 	if s.key() != ours.key() {
 		return nil, fmt.Errorf("sample %d: %s has %q, ehasm %q", c.samples, t.cmd.Path, s.head, ours.head)
 	}
@@ -127,8 +134,10 @@ func (r *result) count(perf, our *sample, same bool) {
 				r.lines++
 			}
 		}
+	// perf's stack is the beginning of ehasm's.
 	case n < m && slices.Equal(perf.ips, our.ips[:n]):
 		r.deeper++
+	// ehasm's is the beginning of perf's.
 	case m < n && slices.Equal(perf.ips[:m], our.ips):
 		r.shallower++
 	default:

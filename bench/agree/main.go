@@ -23,10 +23,12 @@ type result struct {
 	ourOutermost, onlyPerf   int // in ehasm's; in perf's alone
 }
 
+// main compares the recordings named on the command line and prints the tables.
 func main() {
 	ehasm := flag.String("ehasm", "ehasm", "path of ehasm")
 	show := flag.Int("show", 0, "print this many samples of each recording that differ")
 	flag.Parse()
+	// Results are printed at the end, in one table.
 	var all []*result
 	for _, path := range flag.Args() {
 		c := comparison{data: path, ehasm: *ehasm, show: *show}

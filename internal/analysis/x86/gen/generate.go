@@ -11,21 +11,26 @@ import (
 )
 
 // form is one entry of the tables, with Go source in place of values.
+// This file makes ../ztables.go, the tables of the decoder, from two lists: legacy.txt, by hand,
+// and vector.txt, harvested from objdump. Letters of operands are those of the SDM (volume 2,
+// appendix A.2), as far as they go.
+
 type form struct {
-	space           string
-	m, op           int
-	name            string
-	pp, w, l, mod   int
-	reg             int
-	modrm           int // exact byte, or -1
-	args            []string
-	acc             int
-	read, write     int // whole registers
-	readOp, writeOp int // as wide as the operand
-	n, nb           int
-	immLen          int
+	space           string   // s legacy, v VEX, e EVEX, x XOP
+	m, op           int      // map and opcode
+	name            string   // mnemonic, in lower case
+	pp, w, l, mod   int      // bit masks: prefixes none, 66, f3, f2; W0, W1; lengths; register, memory
+	reg             int      // bit mask of ModRM.reg
+	modrm           int      // exact byte, or -1
+	args            []string // source of argSpec values
+	acc             int      // two bits for each operand: 1 read, 2 written
+	read, write     int      // whole registers
+	readOp, writeOp int      // as wide as the operand
+	n, nb           int      // factors of disp8, without and with broadcast
+	immLen          int      // bytes of immediates; not written out
 }
 
+// readLines returns the lines of a list, without comments and empty ones.
 func readLines(name string) ([]string, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -40,6 +45,7 @@ func readLines(name string) ([]string, error) {
 	return out, nil
 }
 
+// opcodes parses an opcode or a range of them, in hexadecimal.
 func opcodes(s string) (lo, hi int) {
 	a, b, ok := strings.Cut(s, "-")
 	if !ok {
@@ -64,13 +70,17 @@ func handOpcodes() map[int]bool {
 	return r
 }
 
+// In the order of their opcodes, 8 apart.
 var alu = strings.Fields("add or adc sbb and sub xor cmp")
+
+// By ModRM.reg; 6 is an alias of shl.
 var shifts = strings.Fields("rol ror rcl rcr shl shr shl sar")
 
 // arithmetic returns the lines that follow a pattern.
 func arithmetic() []string {
 	var out []string
 	for i, n := range alu {
+		// The first operand is read and written; of cmp only read.
 		rw := "+"
 		if n == "cmp" {
 			rw = ""
@@ -82,17 +92,21 @@ func arithmetic() []string {
 			out = append(out, fmt.Sprintf("0 %02x /%d %s %s%s", op, i, n, rw, a))
 		}
 	}
+	// By a constant, by 1, by cl.
 	for i, n := range shifts {
 		for op, a := range map[int]string{0xc0: "Eb,Iu", 0xc1: "Ev,Iu", 0xd0: "Eb,One", 0xd1: "Ev,One", 0xd2: "Eb,CL", 0xd3: "Ev,CL"} {
 			out = append(out, fmt.Sprintf("0 %02x /%d %s +%s", op, i, n, a))
 		}
 	}
+	// Maps have no order; the output must have one.
 	sort.Strings(out)
 	return out
 }
 
+// Names of implicit registers: their number, and whether all 64 bits count.
 var implicitRegs = map[string]struct{ n, whole int }{}
 
+// init fills implicitRegs, by names of 16 bits (operand size), 32 and 64.
 func init() {
 	for i, s := range strings.Fields("ax cx dx bx sp bp si di") {
 		implicitRegs[s] = struct{ n, whole int }{i, 0}
@@ -106,6 +120,7 @@ func init() {
 	}
 }
 
+// access splits the mark from an operand: = written, + both, none read.
 func access(s string) (string, int) {
 	switch s[0] {
 	case '=':
@@ -116,6 +131,7 @@ func access(s string) (string, int) {
 	return s, 1
 }
 
+// implicit adds registers that are no operands.
 func (f *form) implicit(list string) error {
 	for _, t := range strings.Fields(list) {
 		t, a := access(t)
@@ -123,6 +139,7 @@ func (f *form) implicit(list string) error {
 		if !ok {
 			return fmt.Errorf("implicit register %q", t)
 		}
+		// Names without width are as wide as the operand.
 		rd, wr := &f.readOp, &f.writeOp
 		if r.whole == 1 {
 			rd, wr = &f.read, &f.write
@@ -137,14 +154,17 @@ func (f *form) implicit(list string) error {
 	return nil
 }
 
+// Memory operands by letter, in bytes; 0: only the address counts.
 var memSizes = map[string]int{"M": 0, "Mp": 0, "Mb": 1, "Mw": 2, "Md": 4, "Mq": 8, "Mo": 16, "Mt": 10, "Mn": 28, "Ms": 108}
 
 // argSource gives an operand's Go source: kind, field, size.
 func argSource(t string) (string, error) {
+	// Letters of sizes, as in the SDM.
 	sizes := map[byte]string{'b': "1", 'w': "2", 'd': "4", 'q': "8", 'v': "sizeV", 'y': "sizeY"}
 	if n, ok := memSizes[t]; ok {
 		return fmt.Sprintf("{argMem, 0, %d}", n), nil
 	}
+	// Operands with a fixed meaning.
 	switch t {
 	case "My":
 		return "{argMem, 0, sizeY}", nil
@@ -196,10 +216,12 @@ func argSource(t string) (string, error) {
 	if t[0] == 'M' {
 		return "{argMem, 0, " + t[1:] + "}", nil
 	}
+	// Letters of fields, as vector.txt has them.
 	fields := map[byte]string{'g': "fieldReg", 'e': "fieldRM", 'h': "fieldV", 'l': "fieldImm", '0': "fieldZero"}
 	if len(t) == 2 && fields[t[1]] != "" {
 		f := fields[t[1]]
 		switch t[0] {
+		// Registers of vectors and other files: a kind and a field.
 		case 'V':
 			return "{argVec, " + f + ", sizeL}", nil
 		case 'X', 'Y', 'Z':
@@ -218,6 +240,7 @@ func argSource(t string) (string, error) {
 			return "{argGPR, " + f + ", 8}", nil
 		}
 	}
+	// General registers and r/m: a kind and a size.
 	if s, ok := sizes[t[1]]; ok && len(t) == 2 {
 		switch t[0] {
 		case 'E':
@@ -233,15 +256,19 @@ func argSource(t string) (string, error) {
 	return "", fmt.Errorf("operand %q", t)
 }
 
+// handForms parses a line of legacy.txt: map, opcodes, selectors, mnemonic, operands; implicit
+// registers. A range of opcodes gives a form each.
 func handForms(line string) ([]*form, error) {
 	main, impl, _ := strings.Cut(line, ";")
 	f := strings.Fields(main)
+	// Without selectors a form takes all prefixes, lengths and values of ModRM.reg.
 	fm := form{space: "s", pp: 0, w: 3, l: 15, mod: 3, reg: 0xff, modrm: -1}
 	fm.m, _ = strconv.Atoi(f[0])
 	lo, hi := opcodes(f[1])
 	f = f[2:]
 	reg := 0
 sel:
+	// Selectors come before the mnemonic.
 	for len(f) > 0 {
 		switch t := f[0]; {
 		case t == "np":
@@ -276,6 +303,7 @@ sel:
 	if reg != 0 {
 		fm.reg = reg
 	}
+	// No prefix named: any.
 	if fm.pp == 0 {
 		fm.pp = 15
 	}
@@ -315,6 +343,7 @@ func readsFirst(n string) bool {
 	return false
 }
 
+// vectorForm parses a line of vector.txt; write gives its columns.
 func vectorForm(l string) (*form, error) {
 	f := strings.Fields(l)
 	fm := &form{space: f[0], modrm: -1, name: f[8]}
@@ -329,6 +358,8 @@ func vectorForm(l string) (*form, error) {
 	fm.n, _ = strconv.Atoi(f[10])
 	fm.nb, _ = strconv.Atoi(f[11])
 	if f[9] != "-" {
+		// vector.txt says nothing of reading and writing: the first operand is written, others are
+		// read.
 		for i, a := range strings.Split(f[9], ",") {
 			acc := 1
 			if i == 0 && !readsFirst(fm.name) {
@@ -340,6 +371,7 @@ func vectorForm(l string) (*form, error) {
 			if i == 1 && fm.name == "mulx" || i == 0 && fm.name == "extrq" {
 				acc = 2
 			}
+			// Immediates, and registers in them.
 			if a == "I" || a[len(a)-1] == 'l' && len(a) == 2 {
 				fm.immLen = 1
 			}
@@ -357,6 +389,7 @@ func vectorForm(l string) (*form, error) {
 			fm.args = append(fm.args, s)
 		}
 	}
+	// Implicit registers of vector instructions.
 	switch n := strings.TrimPrefix(fm.name, "v"); {
 	case n == "pcmpistri":
 		return fm, fm.implicit("=ecx")
@@ -372,15 +405,18 @@ func vectorForm(l string) (*form, error) {
 	return fm, nil
 }
 
+// source returns the form as a Go literal.
 func (f *form) source(id string) string {
 	return fmt.Sprintf("{op: %s, pp: %d, w: %d, l: %d, mod: %d, reg: %#x, modrm: %d, args: [5]argSpec{%s}, acc: %#x, read: %#x, write: %#x, readOp: %#x, writeOp: %#x, n: %d, nb: %d},\n",
 		id, f.pp, f.w, f.l, f.mod, f.reg, max(f.modrm, 0), strings.Join(f.args, ", "), f.acc, f.read, f.write, f.readOp, f.writeOp, f.n, f.nb)
 }
 
+// ident returns the constant's name of a mnemonic.
 func ident(name string) string {
 	return "Op" + strings.ToUpper(strings.ReplaceAll(strings.ReplaceAll(name, ".", "_"), "3dnow", "ThreeDNow"))
 }
 
+// generate reads both lists and writes the tables.
 func generate() error {
 	var forms []*form
 	hand, err := readLines("legacy.txt")
@@ -409,6 +445,7 @@ func generate() error {
 	base := map[string]int{"s": 0, "v": 3, "e": 6, "x": 5}
 	slot := func(f *form) int { return (base[f.space]+f.m)*256 + f.op }
 	sort.SliceStable(forms, func(i, j int) bool { return slot(forms[i]) < slot(forms[j]) })
+	// The constants are in the order of the alphabet.
 	names := map[string]bool{}
 	names["pause"] = true // nop with f3
 	for _, f := range forms {
@@ -440,6 +477,7 @@ func generate() error {
 		b.WriteString(f.source(ident(f.name)))
 	}
 	b.WriteString("}\n\n// spans holds the forms of each opcode: the first and how many.\nvar spans = [...]span{\n")
+	// Opcodes without a form are left out: their span is zero.
 	for s := range first {
 		if count[s] > 0 {
 			fmt.Fprintf(&b, "%#x: {%d, %d},\n", s, first[s], count[s])

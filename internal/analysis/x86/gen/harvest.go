@@ -12,25 +12,32 @@ import (
 	"strings"
 )
 
+// This file asks objdump about the encodings of vector and other extended instructions: it writes
+// probes, disassembles them, and takes from the text which operands lie in which fields. The result
+// is vector.txt.
+
 // probe is one encoding shown to objdump.
 type probe struct {
 	space     byte // 's' legacy, 'v' VEX, 'e' EVEX, 'x' XOP
-	m, op, pp int
-	w, l, b   int
-	mem, reg  int
+	m, op, pp int  // map, opcode, prefix: 0 none, 1 66, 2 f3, 3 f2
+	w, l, b   int  // W, vector length, EVEX.b
+	mem, reg  int  // 1: a memory operand; value of ModRM.reg
 	vvvv      bool // with register 9 in VEX.vvvv; else the field is unused
 	mask      bool // with a mask register, as gathers need
-	sib       bool
+	sib       bool // with an SIB byte
 }
 
 // shape is what objdump says of a probe: the mnemonic, the operands, the memory operand's bytes and the factor of disp8.
 type shape struct {
 	name string
 	args []string
-	n    int
+	n    int // factor of disp8
 }
 
+// bytes returns the probe's encoding, padded with nops to 32 bytes. Registers are chosen so that
+// each field has another number.
 func (p probe) bytes() []byte {
+	// vvvv is inverted: 15 stands for none.
 	vvvv := byte(15 << 3)
 	if p.vvvv {
 		vvvv = ^9 & 15 << 3
@@ -39,10 +46,12 @@ func (p probe) bytes() []byte {
 	switch p.space {
 	case 's':
 		b = append(b, [][]byte{nil, {0x66}, {0xf3}, {0xf2}}[p.pp]...)
+		// REX.W.
 		if p.w == 1 {
 			b = append(b, 0x48)
 		}
 		b = append(b, [][]byte{nil, {0x0f}, {0x0f, 0x38}, {0x0f, 0x3a}}[p.m]...)
+	// R, X and B are inverted: set bits mean 0.
 	case 'v':
 		b = append(b, 0xc4, 0xe0|byte(p.m), byte(p.w)<<7|vvvv|byte(p.l)<<2|byte(p.pp))
 	case 'x':
@@ -55,6 +64,7 @@ func (p probe) bytes() []byte {
 		b = append(b, 0x62, 0xf0|byte(p.m), byte(p.w)<<7|vvvv|4|byte(p.pp), byte(p.l)<<5|byte(p.b)<<4|8|k)
 	}
 	b = append(b, byte(p.op))
+	// r/m register 6; memory at rcx+1, or with an index, also with displacement 1.
 	switch {
 	case p.mem == 0:
 		b = append(b, 0xc0|byte(p.reg)<<3|6)
@@ -70,6 +80,7 @@ func (p probe) bytes() []byte {
 	return b
 }
 
+// A line of objdump's output, and the displacement in a memory operand.
 var (
 	lineRE = regexp.MustCompile(`^\s*([0-9a-f]+):\t([0-9a-f ]+)\t(.*)$`)
 	dispRE = regexp.MustCompile(`\+0x([0-9a-f]+)\]`)
@@ -83,6 +94,7 @@ func disassemble(ps []probe) ([]*shape, error) {
 	}
 	defer os.Remove(f.Name())
 	w := bufio.NewWriter(f)
+	// Each probe has 32 bytes, so its offset tells its number.
 	for _, p := range ps {
 		w.Write(p.bytes())
 	}
@@ -96,6 +108,7 @@ func disassemble(ps []probe) ([]*shape, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	// By probe; nil: objdump does not know it.
 	res := make([]*shape, len(ps))
 	sc := bufio.NewScanner(out)
 	sc.Buffer(make([]byte, 1<<16), 1<<16)
@@ -105,6 +118,7 @@ func disassemble(ps []probe) ([]*shape, error) {
 			continue
 		}
 		at, _ := strconv.ParseUint(m[1], 16, 64)
+		// Padding, and bytes behind the instruction.
 		if at%32 != 0 {
 			continue
 		}
@@ -113,8 +127,10 @@ func disassemble(ps []probe) ([]*shape, error) {
 	return res, cmd.Wait()
 }
 
+// Names that objdump prints for prefixes without an instruction.
 var skipName = map[string]bool{"data16": true, "rex.W": true, "rex.w": true, "repz": true, "repnz": true, "lock": true, "(bad)": true, "rep": true, "cs": true, "ds": true}
 
+// parse takes an instruction's text apart; nil if the probe is none.
 func parse(text string, p probe) *shape {
 	if strings.Contains(text, "(bad)") || strings.Contains(text, "{bad}") {
 		return nil
@@ -129,6 +145,7 @@ func parse(text string, p probe) *shape {
 	if skipName[name] || strings.HasPrefix(name, "rex") {
 		return nil
 	}
+	// objdump adds addresses behind #.
 	if i := strings.Index(rest, "#"); i >= 0 {
 		rest = rest[:i]
 	}
@@ -141,10 +158,12 @@ func parse(text string, p probe) *shape {
 		a = strings.TrimSpace(a)
 		k := a
 		if strings.Contains(a, "[") {
+			// The displacement 1 is printed multiplied: that is the factor.
 			if d := dispRE.FindStringSubmatch(a); d != nil {
 				n, _ := strconv.ParseUint(d[1], 16, 32)
 				s.n = int(n)
 			}
+			// Masks and rounding follow a register in braces.
 		} else if i := strings.IndexByte(k, '{'); i > 0 {
 			k = k[:i]
 		}
@@ -156,8 +175,10 @@ func parse(text string, p probe) *shape {
 	return s
 }
 
+// xmm, ymm and zmm registers.
 var vecRE = regexp.MustCompile(`^([xyz])mm(\d+)$`)
 
+// Other registers and their letters.
 var regClass = []struct {
 	re *regexp.Regexp
 	k  string
@@ -168,6 +189,7 @@ var regClass = []struct {
 	{regexp.MustCompile(`^bnd(\d+)$`), "B"},
 }
 
+// Names by number, and words of memory sizes in bytes.
 var (
 	gpr32   = strings.Fields("eax ecx edx ebx esp ebp esi edi r8d r9d r10d r11d")
 	gpr64   = strings.Fields("rax rcx rdx rbx rsp rbp rsi rdi r8 r9 r10 r11")
@@ -186,6 +208,7 @@ func operand(a string, p probe) string {
 	if strings.HasPrefix(a, "0x") {
 		return "I"
 	}
+	// The number of a register tells the field, by the choice of bytes.
 	field := func(n int) string {
 		switch {
 		case n == p.reg && !(p.mem == 0 && p.reg == 6):
@@ -204,6 +227,7 @@ func operand(a string, p probe) string {
 	if m := vecRE.FindStringSubmatch(a); m != nil {
 		n, _ := strconv.Atoi(m[2])
 		c := strings.ToUpper(m[1])
+		// The vector length of the probe itself is V.
 		if c == "XYZ"[p.l:p.l+1] {
 			c = "V"
 		}
@@ -252,8 +276,10 @@ func isGroup(space byte, m, op int) bool {
 	return false
 }
 
+// harvest makes all probes, asks objdump, and writes vector.txt.
 func harvest() error {
 	var ps []probe
+	// add adds a probe with a register and with memory; of groups, for each value of ModRM.reg.
 	add := func(p probe, groups bool) {
 		for p.mem = 0; p.mem < 2; p.mem++ {
 			if groups {
@@ -267,6 +293,7 @@ func harvest() error {
 		}
 	}
 	hand := handOpcodes()
+	// Legacy maps 0f, 0f 38 and 0f 3a, apart from what is listed by hand.
 	for m := 1; m <= 3; m++ {
 		for op := 0; op < 256; op++ {
 			if hand[m<<8|op] || m == 1 && (op == 0x38 || op == 0x3a || op == 0x0f) {
@@ -283,6 +310,7 @@ func harvest() error {
 		space    byte
 		maps     []int
 		ll, b, g int
+		// Maps, number of lengths and of values of EVEX.b.
 	}{{'v', []int{1, 2, 3}, 2, 1, 0}, {'x', []int{8, 9, 10}, 2, 1, 0}, {'e', []int{1, 2, 3, 5, 6}, 3, 2, 0}} {
 		for _, m := range s.maps {
 			for op := 0; op < 256; op++ {
@@ -294,9 +322,11 @@ func harvest() error {
 						for l := 0; l < s.ll; l++ {
 							for b := 0; b < s.b; b++ {
 								group := isGroup(s.space, m, op)
+								// With and without a register in vvvv.
 								for _, v := range []bool{false, true} {
 									add(probe{space: s.space, m: m, op: op, pp: pp, w: w, l: l, b: b, vvvv: v}, group)
 								}
+								// Gathers and scatters need an SIB byte, with EVEX also a mask.
 								if m == 2 || m == 2 && s.space == 'e' {
 									for _, v := range []bool{false, true} {
 										ps = append(ps, probe{space: s.space, m: m, op: op, pp: pp, w: w, l: l, b: b, vvvv: v, mask: s.space == 'e', sib: true, mem: 1, reg: 2})
@@ -323,9 +353,11 @@ func harvest() error {
 		m, op, pp, w, l, mem int
 		name, args           string
 	}
+	// Equal shapes are one line, with masks of what they agree for.
 	forms := map[key]*line{}
 	// the plain ones first, so that a form met without SIB and mask is not taken from there
 	seen, named := map[[8]int]bool{}, map[[8]int]bool{}
+	// Where vvvv may hold a register, probes without one are no form.
 	for i, p := range ps {
 		if sh[i] != nil && p.vvvv && p.b == 0 {
 			named[[8]int{int(p.space), p.m, p.op, p.pp, p.w, p.l, p.mem, p.reg}] = true
@@ -344,6 +376,7 @@ func harvest() error {
 			seen[id] = true
 		}
 		a := strings.Join(s.args, ",")
+		// An operand that no field explains.
 		if strings.Contains(a, "?") {
 			fmt.Fprintf(os.Stderr, "not understood: % x %s %s\n", p.bytes()[:12], s.name, a)
 			continue
@@ -364,6 +397,7 @@ func harvest() error {
 			forms[k] = f
 		}
 		f.reg |= 1 << p.reg
+		// Outside of groups one value of ModRM.reg stands for all.
 		if !isGroup(p.space, p.m, p.op) {
 			f.reg = 0xff
 		}
@@ -396,6 +430,7 @@ func forms2lines(each func(func(*line))) []*line {
 		}
 		ls = out
 	}
+	// W, length and prefix that make no difference become masks.
 	merge(func(l *line) string { c := *l; c.w = 0; return c.text() }, func(a, b *line) { a.w |= b.w })
 	merge(func(l *line) string { c := *l; c.l = 0; return c.text() }, func(a, b *line) { a.l |= b.l })
 	merge(func(l *line) string { c := *l; c.pp = 0; return c.text() }, func(a, b *line) { a.pp |= b.pp })
@@ -403,6 +438,7 @@ func forms2lines(each func(func(*line))) []*line {
 	return ls
 }
 
+// text returns the line for vector.txt.
 func (l *line) text() string {
 	a := l.args
 	if a == "" {
@@ -411,6 +447,7 @@ func (l *line) text() string {
 	return fmt.Sprintf("%c %d %02x %c pp%x w%x l%x r%02x %s %s %d %d", l.space, l.m, l.op, "rm"[l.mem], l.pp, l.w, l.l, l.reg, l.name, a, l.n, l.nb)
 }
 
+// write writes vector.txt with a head that explains its columns.
 func write(ls []*line) error {
 	var b bytes.Buffer
 	b.WriteString("# Vector instructions as `objdump -M intel` (binutils) shows them; made by `go run ./internal/analysis/x86/gen -harvest`.\n" +
