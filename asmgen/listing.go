@@ -41,7 +41,9 @@ func (c *Code) All(pc *dwarfcfa.Addr) iter.Seq[Line] {
 
 // Lines disassembles Text from one offset to another.
 func (c *Code) Lines(from, to uint32) []Line {
+	// Marks are sorted by offset.
 	next := sort.Search(len(c.Marks), func(i int) bool { return c.Marks[i].Off >= from })
+	// name gives the disassembler's operands names: of marks exactly at an address.
 	name := func(off uint64) (string, uint64) {
 		if off == 0 {
 			return "", 0 // a constant: no code leads to the begin
@@ -55,10 +57,12 @@ func (c *Code) Lines(from, to uint32) []Line {
 	var lines []Line
 	for off := from; off < to; {
 		l := Line{Off: off}
+		// Several marks may lie at one offset.
 		for next < len(c.Marks) && c.Marks[next].Off <= off {
 			l.Marks = append(l.Marks, c.Marks[next].Name)
 			next++
 		}
+		// A byte that does not decode is a line by itself.
 		size := 1
 		if inst, err := x86asm.Decode(c.Text[off:to], 64); err != nil {
 			l.Text = "(bad)"
@@ -82,6 +86,7 @@ func (c *Code) Parts(pc *dwarfcfa.Addr) []Part {
 	if pc == nil {
 		return []Part{{0, uint32(len(c.Text))}}
 	}
+	// A part goes on to the next mark.
 	var parts []Part
 	add := func(off uint32) {
 		i := sort.Search(len(c.Marks), func(i int) bool { return c.Marks[i].Off > off })

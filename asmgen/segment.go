@@ -20,6 +20,7 @@ func (g *generator) segmentSearch() error {
 	}
 	// A segment is the heavier the more ranges begin in it: the more code is there.
 	p := g.plan
+	// One pass: ranges and segments both ascend.
 	weights := make([]int, len(p.Segments))
 	at := 0
 	for _, r := range p.Table.Ranges {
@@ -29,6 +30,7 @@ func (g *generator) segmentSearch() error {
 		}
 		weights[at]++
 	}
+	// One more for each, so that empty segments count.
 	for i := range weights {
 		weights[i]++
 	}
@@ -39,6 +41,7 @@ func (g *generator) segmentSearch() error {
 // searchSegments emits the search among len(weights) segments from first on.
 func (g *generator) searchSegments(first int, weights []int) error {
 	a := g.asm
+	// One segment left: jump to its row, or look its page up.
 	if len(weights) == 1 {
 		if s := &g.plan.Segments[first]; s.Table == nil {
 			a.jump(obj.AJMP, g.block[s.Block])
@@ -58,6 +61,7 @@ func (g *generator) searchSegments(first int, weights []int) error {
 		k++
 	}
 	below, from := weights[:k], weights[k:]
+	// Compared with the pc relative to Base.
 	border := int64(g.plan.Segments[first+k].First) << g.plan.PageBits
 	a.op(x86.ACMPL, reg(rPC), imm(border))
 	// A side that is one segment without a table needs no code: the conditional jump leads to its

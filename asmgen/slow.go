@@ -33,6 +33,7 @@ func (g *generator) slowPath() {
 	a.op(x86.AMOVL, mem(sRegs, int64(abi.RegsValid)), reg(sState))
 	a.op(x86.AANDL, imm(int64(abi.CalleeSaved)), reg(sState))
 
+	// Without a CFA the step fails.
 	g.slowCFA(rules, fail)
 	a.bind(rules)
 	a.op(x86.AMOVL, imm(abi.RSP), reg(sReg)) // rsp is the CFA unless a rule says otherwise
@@ -53,6 +54,7 @@ func (g *generator) slowPath() {
 func (g *generator) slowCFA(rules, fail label) {
 	a := g.asm
 	byReg, byExpr, invalid := a.newLabel(), a.newLabel(), a.newLabel()
+	// The first byte holds the kind of the CFA, and the signal bit.
 	const kind, from = x86.REG_AX, x86.REG_CX
 	a.op(x86.AMOVBLZX, mem(sDesc, 0), reg(kind))
 	a.op1(x86.AINCQ, reg(sDesc))
@@ -62,6 +64,7 @@ func (g *generator) slowCFA(rules, fail label) {
 	a.op(x86.AMOVL, reg(from), mem(x86.REG_SP, slotExact))
 	a.op(x86.AANDL, imm(descSignal-1), reg(kind))
 	a.branch(x86.AJEQ, rules) // descCFAGiven
+	// Kinds ascend: given, from rbp, register, expression.
 	a.op(x86.ACMPL, reg(kind), imm(descCFAReg))
 	a.branch(x86.AJEQ, byReg)
 	a.branch(x86.AJHI, byExpr)
@@ -71,6 +74,7 @@ func (g *generator) slowCFA(rules, fail label) {
 	a.op(x86.AMOVL, imm(int64(abi.StatusBadRegister)), reg(x86.REG_DX))
 	a.branch(obj.AJMP, fail)
 
+	// A register's number and 8 bytes of offset follow.
 	a.bind(byReg)
 	a.op(x86.AMOVBLZX, mem(sDesc, 0), reg(from))
 	a.op(x86.AMOVL, mem(sRegs, int64(abi.RegsValid)), reg(kind))
@@ -80,6 +84,7 @@ func (g *generator) slowCFA(rules, fail label) {
 	a.op(x86.AADDQ, mem(sDesc, 1), reg(sCFA))
 	a.op(x86.AADDQ, imm(9), reg(sDesc))
 	a.branch(obj.AJMP, rules)
+	// The offset of the expression's code follows, 4 bytes.
 	a.bind(byExpr)
 	a.op(x86.AMOVL, mem(sDesc, 0), reg(kind))
 	a.op(x86.AADDQ, imm(4), reg(sDesc))
@@ -112,12 +117,14 @@ func (g *generator) slowRules(fail label) {
 	value, other, fromReg := a.newLabel(), a.newLabel(), a.newLabel()
 	const op, val = x86.REG_CX, x86.REG_AX
 
+	// Values go to slotNew first, so that a step that fails changes nothing.
 	a.bind(set) // the register's value is in rax
 	a.op(x86.AMOVQ, reg(val), memIndex(x86.REG_SP, sReg, 8, slotNew))
 	a.op(x86.ABTSQ, reg(sReg), reg(sState))
 	a.op(x86.ALEAL, mem(sReg, 32), reg(op))
 	a.op(x86.ABTSQ, reg(op), reg(sState))
 
+	// The next rule: operation in the upper three bits, register in the lower five.
 	a.bind(next)
 	a.op(x86.AMOVBLZX, mem(sDesc, 0), reg(op))
 	a.op1(x86.AINCQ, reg(sDesc))
@@ -125,6 +132,7 @@ func (g *generator) slowRules(fail label) {
 	a.op(x86.AANDL, imm(31), reg(sReg))
 	a.op(x86.ASHRL, imm(5), reg(op))
 	a.branch(x86.AJEQ, done)
+	// Operations in ascending order; see descriptor.go.
 	a.op(x86.ACMPL, reg(op), imm(ruleOffset))
 	a.branch(x86.AJEQ, off64)
 	a.branch(x86.AJHI, other)
@@ -145,11 +153,14 @@ func (g *generator) slowRules(fail label) {
 	a.op(x86.ABTRQ, reg(sReg), reg(sState))
 	a.branch(obj.AJMP, next)
 
+	// An offset of 8 bytes.
 	a.bind(off64)
 	a.op(x86.AMOVQ, mem(sDesc, 0), reg(x86.REG_SI))
 	a.op(x86.AADDQ, imm(8), reg(sDesc))
 	a.branch(obj.AJMP, saved)
 
+	// Undefined, same value, value at an offset, register, expression: in the order of their
+	// numbers.
 	a.bind(other)
 	a.op(x86.ACMPL, reg(op), imm(ruleSame))
 	a.branch(x86.AJCS, undefined)
@@ -161,6 +172,7 @@ func (g *generator) slowRules(fail label) {
 	a.op(x86.AADDQ, imm(5), reg(sDesc))
 	g.callExpr()
 	a.branch(x86.AJCS, lost)
+	// The byte before the code's offset tells a value from an address.
 	a.op(x86.ACMPB, mem(sDesc, -5), imm(0))
 	a.branch(x86.AJEQ, set)
 	a.op(x86.AMOVQ, reg(val), reg(x86.REG_SI))
@@ -181,6 +193,7 @@ func (g *generator) slowRules(fail label) {
 	a.bind(unset) // the value of register ecx
 	a.op(x86.AMOVL, imm(int64(abi.StatusBadRegister)), reg(x86.REG_DX))
 	a.op(x86.AMOVL, mem(sRegs, int64(abi.RegsValid)), reg(val))
+	// A value is there only if the register's bit is set.
 	a.op(x86.ABTL, reg(op), reg(val))
 	a.branch(x86.AJCC, lost)
 	a.op(x86.AMOVQ, memIndex(sRegs, op, 8, 0), reg(val))
@@ -194,12 +207,14 @@ func (g *generator) slowRules(fail label) {
 func (g *generator) slowDone() {
 	a := g.asm
 	loop := a.newLabel()
+	// The mask of the caller's registers.
 	a.op(x86.AMOVL, reg(sState), mem(sRegs, int64(abi.RegsValid)))
 	a.op(x86.ASHRQ, imm(32), reg(sState))
 	a.bind(loop) // rsp is always among them
 	a.op(x86.ABSFL, reg(sState), reg(x86.REG_AX))
 	a.op(x86.AMOVQ, memIndex(x86.REG_SP, x86.REG_AX, 8, slotNew), reg(x86.REG_CX))
 	a.op(x86.AMOVQ, reg(x86.REG_CX), memIndex(sRegs, x86.REG_AX, 8, 0))
+	// Clear the lowest bit set.
 	a.op(x86.ALEAL, mem(sState, -1), reg(x86.REG_CX))
 	a.op(x86.AANDL, reg(x86.REG_CX), reg(sState))
 	a.branch(x86.AJNE, loop)
@@ -207,11 +222,13 @@ func (g *generator) slowDone() {
 	a.op(x86.AMOVW, reg(x86.REG_AX), mem(sRegs, int64(abi.RegsExact)))
 	g.loadSlot(slotCursor, rCursor)
 	g.loadSlot(slotPCs, rPCs)
+	// The caller's pc goes to the array of pcs.
 	a.op(x86.AMOVQ, mem(sRegs, regOff(abi.RIP)), reg(x86.REG_AX))
 	a.op(x86.AMOVQ, reg(x86.REG_AX), memIndex(rPCs, rCursor, 8, 0))
 	a.op(x86.AMOVQ, reg(sMem), reg(x86.REG_SI))
 	a.op(x86.AMOVQ, reg(sRegs), reg(x86.REG_DI))
 	g.loadMachine(slowSaved[:])
+	// The cursor counts up to 0.
 	a.op1(x86.AINCQ, reg(rCursor))
 	g.store(rCursor, slotSync)
 	a.branch(x86.AJEQ, g.segmentEnd)
@@ -226,6 +243,7 @@ func (g *generator) readWordCode() {
 	callback, fail := a.newLabel(), a.newLabel()
 	const frame = 24
 	a.bind(g.readWord)
+	// Inside the window: address - low <= size - 8, unsigned.
 	a.op(x86.AMOVQ, mem(sMem, int64(abi.MemorySize)), reg(x86.REG_CX))
 	a.op(x86.AMOVQ, reg(x86.REG_SI), reg(x86.REG_AX))
 	a.op(x86.ASUBQ, mem(sMem, int64(abi.MemoryLo)), reg(x86.REG_AX))
@@ -237,6 +255,7 @@ func (g *generator) readWordCode() {
 	a.op(x86.AMOVQ, mem(x86.REG_AX, 0), reg(x86.REG_AX))
 	a.op0(x86.ACLC)
 	a.op0(obj.ARET)
+	// Outside of it the caller is asked, if it gave a function.
 	a.bind(callback)
 	a.op(x86.AMOVQ, mem(sMem, int64(abi.MemoryRead)), reg(x86.REG_AX))
 	a.op(x86.ATESTQ, reg(x86.REG_AX), reg(x86.REG_AX))
@@ -244,6 +263,7 @@ func (g *generator) readWordCode() {
 	a.op(x86.ASUBQ, imm(frame), reg(x86.REG_SP))
 	g.subFrame.grow(a.bindNew(), frame)
 	a.op(x86.AMOVQ, mem(sMem, int64(abi.MemoryArg)), reg(x86.REG_DI))
+	// The callback writes the word there.
 	a.op(x86.ALEAQ, mem(x86.REG_SP, 8), reg(x86.REG_DX))
 	a.op1(obj.ACALL, reg(x86.REG_AX))
 	a.op(x86.AMOVL, reg(x86.REG_AX), reg(x86.REG_CX))

@@ -5,9 +5,9 @@ import "slices"
 // Operation encodings, DWARF 5 §7.7.1. Ranges (lit, reg, breg) are named by
 // their first.
 const (
-	dwOpAddr       = 0x03
-	dwOpDeref      = 0x06
-	dwOpConst1u    = 0x08
+	dwOpAddr       = 0x03 // 8 bytes of address
+	dwOpDeref      = 0x06 // the word at the top
+	dwOpConst1u    = 0x08 // constants of 1 to 8 bytes, unsigned and signed
 	dwOpConst1s    = 0x09
 	dwOpConst2u    = 0x0a
 	dwOpConst2s    = 0x0b
@@ -15,49 +15,50 @@ const (
 	dwOpConst4s    = 0x0d
 	dwOpConst8u    = 0x0e
 	dwOpConst8s    = 0x0f
-	dwOpConstu     = 0x10
-	dwOpConsts     = 0x11
-	dwOpDup        = 0x12
-	dwOpDrop       = 0x13
-	dwOpOver       = 0x14
-	dwOpPick       = 0x15
-	dwOpSwap       = 0x16
-	dwOpRot        = 0x17
+	dwOpConstu     = 0x10 // ULEB128
+	dwOpConsts     = 0x11 // SLEB128
+	dwOpDup        = 0x12 // the top again
+	dwOpDrop       = 0x13 // the top goes
+	dwOpOver       = 0x14 // the second entry again
+	dwOpPick       = 0x15 // 1 byte: index of the entry
+	dwOpSwap       = 0x16 // top and second change places
+	dwOpRot        = 0x17 // the top goes below the third
 	dwOpAbs        = 0x19
-	dwOpAnd        = 0x1a
-	dwOpDiv        = 0x1b
+	dwOpAnd        = 0x1a // binary ones: the right operand is the top
+	dwOpDiv        = 0x1b // signed
 	dwOpMinus      = 0x1c
-	dwOpMod        = 0x1d
+	dwOpMod        = 0x1d // unsigned
 	dwOpMul        = 0x1e
 	dwOpNeg        = 0x1f
 	dwOpNot        = 0x20
 	dwOpOr         = 0x21
 	dwOpPlus       = 0x22
-	dwOpPlusUconst = 0x23
+	dwOpPlusUconst = 0x23 // ULEB128 is added
 	dwOpShl        = 0x24
-	dwOpShr        = 0x25
-	dwOpShra       = 0x26
-	dwOpXor        = 0x27
-	dwOpBra        = 0x28
-	dwOpEq         = 0x29
+	dwOpShr        = 0x25 // logical
+	dwOpShra       = 0x26 // arithmetic
+	dwOpXor        = 0x27 // exclusive or
+	dwOpBra        = 0x28 // 2 bytes: jump if not 0
+	dwOpEq         = 0x29 // comparisons are signed; 1 or 0
 	dwOpGe         = 0x2a
 	dwOpGt         = 0x2b
 	dwOpLe         = 0x2c
 	dwOpLt         = 0x2d
 	dwOpNe         = 0x2e
-	dwOpSkip       = 0x2f
-	dwOpLit0       = 0x30
+	dwOpSkip       = 0x2f // 2 bytes: jump
+	dwOpLit0       = 0x30 // 0 to 31
 	dwOpReg0       = 0x50
-	dwOpBreg0      = 0x70
-	dwOpRegx       = 0x90
-	dwOpBregx      = 0x92
-	dwOpDerefSize  = 0x94
+	dwOpBreg0      = 0x70 // register, SLEB128 is added
+	dwOpRegx       = 0x90 // ULEB128: register
+	dwOpBregx      = 0x92 // ULEB128 register, SLEB128
+	dwOpDerefSize  = 0x94 // 1 byte: how many bytes
 	dwOpNop        = 0x96
 )
 
 // read reads the operands that follow an encoding: the register that it is about, and the
 // number.
 func (e *encoding) read(c *cursor) (n int64, reg uint64) {
+	// The register in the opcode, for those that have one.
 	reg = uint64(e.op.Reg)
 	switch e.operands {
 	case operandU8:
@@ -66,6 +67,7 @@ func (e *encoding) read(c *cursor) (n int64, reg uint64) {
 		n = int64(int8(c.u8()))
 	case operandU16:
 		n = int64(c.u16())
+	// Jumps are signed, and decode refuses those that go back.
 	case operandS16, operandJump:
 		n = int64(int16(c.u16()))
 	case operandU32:

@@ -10,10 +10,12 @@ import (
 // regName returns the name of a DWARF register (x86-64 psABI figure 3.36), or ""
 // if it has none.
 func regName(reg uint64) string {
+	// First numbers of the groups.
 	const (
 		xmm0, st0, mm0, rflags = 17, 33, 41, 49
 		xmm16, k0              = 67, 118
 	)
+	// Numbers 49 to 66; empty texts are reserved.
 	rest := [...]string{"rflags", "es", "cs", "ss", "ds", "fs", "gs", "", "", "fs.base", "gs.base", "", "", "tr", "ldtr",
 		"mxcsr", "fcw", "fsw"}
 	switch {
@@ -59,6 +61,7 @@ func exprOpName(op uint8) string {
 // name.
 func ExprText(raw []byte) string {
 	var parts []string
+	// Operands are read as the decoder reads them; a failure stays in c.
 	c := &cursor{data: raw}
 	for !c.done() {
 		start := c.pos
@@ -66,12 +69,14 @@ func ExprText(raw []byte) string {
 		s := exprOpName(op)
 		e := &encodings[op]
 		switch n, reg := e.read(c); {
+		// The length of such operands is not known, so nothing behind them can be read.
 		case e.operands == operandUnknown:
 			return strings.Join(append(parts, fmt.Sprintf("%s ... (%x)", s, raw[start:])), "; ")
 		case e.operands == operandReg:
 			s += fmt.Sprintf(": %d%s", reg, regSuffix(reg))
 		case e.operands == operandRegOffset:
 			s += fmt.Sprintf(": %d%s %d", reg, regSuffix(reg), n)
+		// Targets count from the end of the operand.
 		case e.operands == operandJump:
 			s += fmt.Sprintf(": %d (addr: %x)", n, c.pos+int(n))
 		case e.operands == operandAddr:
@@ -83,6 +88,7 @@ func ExprText(raw []byte) string {
 				s += regSuffix(reg)
 			}
 			s += fmt.Sprintf(": %d", n)
+		// reg0 to reg31 and breg0 to breg31 have the register in the opcode.
 		case e.op.Code == OpReg:
 			s += regSuffix(reg)
 		}

@@ -10,39 +10,40 @@ type Op uint8
 
 // The first three have an operand in their low six bits; the others are whole bytes.
 const (
-	CFAAdvanceLoc Op = 0x40
-	CFAOffset     Op = 0x80
-	CFARestore    Op = 0xc0
+	CFAAdvanceLoc Op = 0x40 // delta, in units of the code alignment
+	CFAOffset     Op = 0x80 // register; then ULEB128, factored
+	CFARestore    Op = 0xc0 // register
 
-	CFANop              Op = 0x00
-	CFASetLoc           Op = 0x01
-	CFAAdvanceLoc1      Op = 0x02
-	CFAAdvanceLoc2      Op = 0x03
-	CFAAdvanceLoc4      Op = 0x04
-	CFAOffsetExtended   Op = 0x05
-	CFARestoreExtended  Op = 0x06
-	CFAUndefinedReg     Op = 0x07
-	CFASameValue        Op = 0x08
-	CFARegister         Op = 0x09
-	CFARememberState    Op = 0x0a
-	CFARestoreState     Op = 0x0b
-	CFADefCFA           Op = 0x0c
-	CFADefCFARegister   Op = 0x0d
-	CFADefCFAOffset     Op = 0x0e
-	CFADefCFAExpression Op = 0x0f
-	CFAExpression       Op = 0x10
-	CFAOffsetExtendedSF Op = 0x11
-	CFADefCFASF         Op = 0x12
-	CFADefCFAOffsetSF   Op = 0x13
-	CFAValOffset        Op = 0x14
-	CFAValOffsetSF      Op = 0x15
-	CFAValExpression    Op = 0x16
+	CFANop              Op = 0x00 // padding
+	CFASetLoc           Op = 0x01 // an encoded address
+	CFAAdvanceLoc1      Op = 0x02 // 1 byte of delta
+	CFAAdvanceLoc2      Op = 0x03 // 2 bytes
+	CFAAdvanceLoc4      Op = 0x04 // 4 bytes
+	CFAOffsetExtended   Op = 0x05 // register, ULEB128, factored
+	CFARestoreExtended  Op = 0x06 // register
+	CFAUndefinedReg     Op = 0x07 // register: its value is lost
+	CFASameValue        Op = 0x08 // register: its value is unchanged
+	CFARegister         Op = 0x09 // two registers: the first is in the second
+	CFARememberState    Op = 0x0a // push the rules
+	CFARestoreState     Op = 0x0b // pop them
+	CFADefCFA           Op = 0x0c // register, ULEB128, not factored
+	CFADefCFARegister   Op = 0x0d // register; the offset stays
+	CFADefCFAOffset     Op = 0x0e // ULEB128, not factored
+	CFADefCFAExpression Op = 0x0f // expression for the CFA
+	CFAExpression       Op = 0x10 // register, expression for its address
+	CFAOffsetExtendedSF Op = 0x11 // register, SLEB128, factored
+	CFADefCFASF         Op = 0x12 // register, SLEB128, factored
+	CFADefCFAOffsetSF   Op = 0x13 // SLEB128, factored
+	CFAValOffset        Op = 0x14 // register, ULEB128, factored: the value is the CFA plus it
+	CFAValOffsetSF      Op = 0x15 // the same with SLEB128
+	CFAValExpression    Op = 0x16 // register, expression for its value
 
 	CFAMIPSAdvanceLoc8           Op = 0x1d // GNU extension, used on 64-bit MIPS
 	CFAGNUArgsSize               Op = 0x2e // size of arguments on the stack, for unwinders that enter landing pads
 	CFAGNUNegativeOffsetExtended Op = 0x2f // obsolete: offset_extended with the sign changed
 )
 
+// String returns the name in DWARF's spelling.
 func (op Op) String() string {
 	switch op {
 	case CFAAdvanceLoc:
@@ -58,6 +59,7 @@ func (op Op) String() string {
 	case CFAGNUNegativeOffsetExtended:
 		return "DW_CFA_GNU_negative_offset_extended"
 	}
+	// In the order of the encodings, from 0 on.
 	names := [...]string{"nop", "set_loc", "advance_loc1", "advance_loc2", "advance_loc4", "offset_extended",
 		"restore_extended", "undefined", "same_value", "register", "remember_state", "restore_state", "def_cfa",
 		"def_cfa_register", "def_cfa_offset", "def_cfa_expression", "expression", "offset_extended_sf", "def_cfa_sf",
@@ -84,10 +86,12 @@ type Inst struct {
 // read decodes the instruction at c. function is the FDE's first pc. A failure stays in c; an
 // unknown instruction is one, since its length is not known.
 func (i *Inst) read(c *cursor, cie *CIE, function Addr) {
+	// The first two bits tell three instructions with an operand from the rest.
 	b := c.u8()
 	*i = Inst{}
 	switch Op(b & 0xc0) {
 	case CFAAdvanceLoc:
+		// code_alignment_factor is 1 on x86-64.
 		i.Op, i.Delta = CFAAdvanceLoc, uint64(b&0x3f)*cie.CodeAlign
 		return
 	case CFAOffset:
@@ -100,6 +104,7 @@ func (i *Inst) read(c *cursor, cie *CIE, function Addr) {
 	}
 	i.Op = Op(b)
 	switch i.Op {
+	// These have no operand.
 	case CFANop, CFARememberState, CFARestoreState:
 	case CFASetLoc:
 		i.Loc = c.pointer(cie.FDEEncoding, cie.section, function)
@@ -111,6 +116,7 @@ func (i *Inst) read(c *cursor, cie *CIE, function Addr) {
 		i.Delta = uint64(c.u32()) * cie.CodeAlign
 	case CFAMIPSAdvanceLoc8:
 		i.Delta = c.u64() * cie.CodeAlign
+	// Unsigned, factored by data_alignment_factor, which is -8 as a rule.
 	case CFAOffsetExtended, CFAValOffset:
 		i.Reg = c.uleb()
 		i.Offset = int64(c.uleb()) * cie.DataAlign
@@ -125,6 +131,7 @@ func (i *Inst) read(c *cursor, cie *CIE, function Addr) {
 	case CFARegister:
 		i.Reg = c.uleb()
 		i.Source = c.uleb()
+	// The offset of def_cfa is not factored, other than with sf.
 	case CFADefCFA:
 		i.Reg = c.uleb()
 		i.Offset = int64(c.uleb())

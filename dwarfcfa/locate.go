@@ -28,6 +28,7 @@ func (o *Object) Section(src Source) (*Section, error) {
 // source is Section for code that makes tables. kind says which section it is. Tables are made from
 // .sframe directly, other users get it as CIEs and FDEs.
 func (o *Object) source(src Source) (s tableSource, kind Source, err error) {
+	// Rows of .sframe need no detour through CIEs and FDEs.
 	if src == SourceSFrame {
 		s, err := o.sframeSource()
 		return s, src, err
@@ -36,6 +37,7 @@ func (o *Object) source(src Source) (s tableSource, kind Source, err error) {
 	if err == nil {
 		return newCFISource(section), section.Source(), nil
 	}
+	// Only where neither of the other two has an FDE.
 	if src == SourceAuto && errors.Is(err, ErrNoUnwindInfo) {
 		if s, err := o.sframeSource(); !errors.Is(err, ErrNoUnwindInfo) {
 			return s, SourceSFrame, err
@@ -65,6 +67,7 @@ func (o *Object) Sections(src Source) ([]*Section, error) {
 		return nil, err
 	}
 	all := []*Section{s}
+	// A section that the caller names is the only one.
 	if src != SourceAuto || s.Source() != SourceEHFrame {
 		return all, nil
 	}
@@ -100,6 +103,7 @@ func (o *Object) locate(src Source) (*Section, error) {
 		}
 		return s, err
 	}
+	// An empty .eh_frame, as linkers leave it, does not count.
 	for _, find := range []func() (*Section, error){o.ehFrame, o.debugFrame} {
 		s, err := find()
 		if err != nil {
@@ -125,11 +129,13 @@ func (o *Object) ehFrame() (*Section, error) {
 			return nil, err
 		}
 		s := NewSection(o.name, SourceEHFrame, Addr(sec.Addr), data, o.bases())
+		// The table of .eh_frame_hdr counts as part of the tables' size.
 		if hdr != nil {
 			s.hdrSize = int64(hdr.Filesz)
 		}
 		return s, nil
 	}
+	// Without section headers the program header leads to it.
 	if hdr == nil {
 		return nil, nil
 	}
@@ -149,6 +155,7 @@ func (o *Object) ehFrameHdr() *elf.Prog {
 // ehFrameThroughHdr finds .eh_frame by the pointer in .eh_frame_hdr (LSB 5.0
 // §10.6.2). The section goes on to a terminator, or to the end of its segment.
 func (o *Object) ehFrameThroughHdr(hdr *elf.Prog) (*Section, error) {
+	// Version, and three encodings.
 	const fixed = 4
 	buf := make([]byte, min(hdr.Filesz, fixed+16))
 	buf = buf[:o.readImage(Addr(hdr.Vaddr), buf)]
@@ -165,6 +172,7 @@ func (o *Object) ehFrameThroughHdr(hdr *elf.Prog) (*Section, error) {
 	if c.err != nil {
 		return nil, fmt.Errorf(".eh_frame_hdr: %w", c.err)
 	}
+	// The segment that holds the target of the pointer; its end bounds the section.
 	for _, p := range o.file.Progs {
 		if p.Type != elf.PT_LOAD || uint64(start) < p.Vaddr || uint64(start)-p.Vaddr >= p.Filesz {
 			continue
@@ -174,6 +182,7 @@ func (o *Object) ehFrameThroughHdr(hdr *elf.Prog) (*Section, error) {
 			return nil, err
 		}
 		s := NewSection(o.name, SourceEHFrame, start, data, bases)
+		// Nothing says how long the section is.
 		s.stopAtZero = true
 		s.hdrSize = int64(hdr.Filesz)
 		return s, nil
@@ -196,6 +205,7 @@ func (o *Object) untilTerminator(start, end uint64) ([]byte, error) {
 			break // reported by whoever reads the entries
 		}
 		pos = h.end
+		// A length of 0 ends the list: LSB 5.0 §10.6.1.
 		if h.length == 0 {
 			return bytes.Clone(data[:pos]), nil
 		}
@@ -212,6 +222,7 @@ func (o *Object) debugFrame() (*Section, error) {
 		}
 		var data []byte
 		var err error
+		// One of the two, in the order of the section headers.
 		switch sec.Name {
 		case ".debug_frame":
 			data, err = o.contents(sec)
@@ -240,6 +251,7 @@ func hasBytes(sec *elf.Section) bool {
 // contents reads a section, and decompresses it if it is compressed.
 func (o *Object) contents(sec *elf.Section) ([]byte, error) {
 	data, err := o.readSection(sec)
+	// Errors of debug/elf become this package's, for errors.Is.
 	if err != nil {
 		kind := ErrBadEncoding
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -269,6 +281,7 @@ func (o *Object) readSection(sec *elf.Section) (data []byte, err error) {
 
 // read reads bytes of the file that it has.
 func (o *Object) read(off, size uint64) ([]byte, error) {
+	// A header may claim any size.
 	if size > maxRead {
 		return nil, cause(ErrUnsupported, "%#x bytes in one piece", size)
 	}
@@ -282,6 +295,7 @@ func (o *Object) read(off, size uint64) ([]byte, error) {
 // inflateOld undoes the compression of .zdebug_* sections: "ZLIB", the size as
 // a big-endian word, a zlib stream.
 func inflateOld(data []byte) ([]byte, error) {
+	// Magic, size, and something to inflate.
 	if len(data) < 12 || string(data[:4]) != "ZLIB" {
 		return nil, cause(ErrBadEncoding, "section .zdebug_frame: no ZLIB header")
 	}
@@ -302,11 +316,13 @@ func readLimited(r io.Reader, size uint64) ([]byte, error) {
 	if size > maxRead {
 		return nil, fmt.Errorf("a decompressed size of %#x bytes is absurd", size)
 	}
+	// Memory grows with what comes, not with what is claimed.
 	var buf bytes.Buffer
 	n, err := io.Copy(&buf, io.LimitReader(r, int64(size)))
 	if err != nil {
 		return nil, err
 	}
+	// Fewer bytes than claimed are an error; more are not read.
 	if uint64(n) < size {
 		return nil, io.ErrUnexpectedEOF
 	}

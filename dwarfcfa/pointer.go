@@ -9,23 +9,23 @@ type PointerEncoding uint8
 // The low four bits say how a value is stored, the next three what it is
 // relative to; the top bit, that it is the address of the pointer.
 const (
-	PEAbsPtr  PointerEncoding = 0x00
-	PEULEB128 PointerEncoding = 0x01
-	PEUData2  PointerEncoding = 0x02
-	PEUData4  PointerEncoding = 0x03
-	PEUData8  PointerEncoding = 0x04
-	PESigned  PointerEncoding = 0x08
-	PESLEB128 PointerEncoding = 0x09
-	PESData2  PointerEncoding = 0x0a
-	PESData4  PointerEncoding = 0x0b
-	PESData8  PointerEncoding = 0x0c
+	PEAbsPtr  PointerEncoding = 0x00 // 8 bytes
+	PEULEB128 PointerEncoding = 0x01 // unsigned LEB128
+	PEUData2  PointerEncoding = 0x02 // 2 bytes
+	PEUData4  PointerEncoding = 0x03 // 4 bytes
+	PEUData8  PointerEncoding = 0x04 // 8 bytes
+	PESigned  PointerEncoding = 0x08 // 8 bytes, signed
+	PESLEB128 PointerEncoding = 0x09 // signed LEB128
+	PESData2  PointerEncoding = 0x0a // 2 bytes, signed
+	PESData4  PointerEncoding = 0x0b // 4 bytes, signed
+	PESData8  PointerEncoding = 0x0c // 8 bytes, signed
 
-	PEPCRel    PointerEncoding = 0x10
-	PETextRel  PointerEncoding = 0x20
-	PEDataRel  PointerEncoding = 0x30
-	PEFuncRel  PointerEncoding = 0x40
-	PEAligned  PointerEncoding = 0x50
-	PEIndirect PointerEncoding = 0x80
+	PEPCRel    PointerEncoding = 0x10 // to the pointer's own address
+	PETextRel  PointerEncoding = 0x20 // to Bases.Text
+	PEDataRel  PointerEncoding = 0x30 // to Bases.Data
+	PEFuncRel  PointerEncoding = 0x40 // to the function's start
+	PEAligned  PointerEncoding = 0x50 // 8 bytes at the next multiple of 8
+	PEIndirect PointerEncoding = 0x80 // the result is the pointer's address
 
 	// All bits set: there is no pointer.
 	PEOmit PointerEncoding = 0xff
@@ -34,6 +34,7 @@ const (
 	peRelMask    PointerEncoding = 0x70
 )
 
+// String returns the encoding in readelf's words.
 func (e PointerEncoding) String() string {
 	if e == PEOmit {
 		return "omit"
@@ -88,6 +89,7 @@ func (c *cursor) value(enc PointerEncoding) uint64 {
 		return uint64(c.u16())
 	case PEUData4:
 		return uint64(c.u32())
+	// Addresses are sign-extended, so that negative distances add.
 	case PESData2:
 		return uint64(int64(int16(c.u16())))
 	case PESData4:
@@ -101,6 +103,7 @@ func (c *cursor) value(enc PointerEncoding) uint64 {
 // DW_EH_PE_funcrel.
 func (c *cursor) pointer(enc PointerEncoding, s *Section, function Addr) Addr {
 	p := c.pointerSlot(enc, s, function)
+	// The slot holds the address of the pointer, as for personality routines in shared objects.
 	if enc&PEIndirect == 0 || c.err != nil {
 		return p
 	}
@@ -130,6 +133,7 @@ func (c *cursor) pointerSlot(enc PointerEncoding, s *Section, function Addr) Add
 	// A pc-relative pointer counts from its own first byte.
 	at := s.Addr + Addr(c.pos)
 	v := Addr(c.value(enc))
+	// Sums wrap, as the processor's would.
 	switch enc & peRelMask {
 	case 0:
 		return v

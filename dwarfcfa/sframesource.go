@@ -26,6 +26,7 @@ func (s *sframeSource) header() sourceHeader {
 // collect returns the functions in order of the section. Bad ones are counted in rep.
 func (s *sframeSource) collect(rep *Report) []span {
 	spans := make([]span, 0, s.s.Len())
+	// One function after the other; a bad one costs only its own rows.
 	for i := range s.s.Len() {
 		rep.FDEs++
 		sp, err := s.span(i)
@@ -61,6 +62,7 @@ func (s *sframeSource) returnColumn(*span) int { return abi.RIP }
 
 // errorOf replaces sentinels of package sframe by those of this package.
 func (s *sframeSource) errorOf(sp *span, err error) *DecodeError {
+	// Callers test for this package's errors only.
 	for from, to := range map[error]error{
 		sframe.ErrTruncated: ErrTruncated, sframe.ErrMalformed: ErrBadEncoding, sframe.ErrUnsupported: ErrUnsupported,
 	} {
@@ -77,6 +79,7 @@ func (s *sframeSource) interpret(sp *span, in *Interp, sink rowSink) error {
 	if err != nil {
 		return err
 	}
+	// Blocks that repeat are few rows for much code: the bound is on what the sink gets.
 	if b.rows(sp) > MaxRowsPerFDE {
 		return cause(ErrUnsupported, "more than %d rows", MaxRowsPerFDE)
 	}
@@ -105,15 +108,18 @@ func (s *sframeSource) block(sp *span, in *Interp, most uint64) (b sframeBlock, 
 	if err != nil {
 		return b, err
 	}
+	// Functions of a procedure linkage table have a block that repeats.
 	if b.size = sp.end - sp.start; f.Repeat != 0 {
 		b.size = Addr(f.Repeat)
 	}
+	// A function begins without a row before it.
 	in.state, in.stack, in.settled = state{}, in.stack[:0], 0
 	var last sframe.Rule // of rbp, in the row before
 	for row, err := range s.s.All(&f) {
 		if err != nil {
 			return b, err
 		}
+		// Rows behind the function's end do not concern it.
 		if Addr(row.Start) >= b.size {
 			break // so do those after it
 		}
@@ -134,18 +140,21 @@ func (b *sframeBlock) write(sp *span, sink rowSink) {
 	if len(b.states) == 0 {
 		return
 	}
+	// Block by block to the function's end.
 	for base := sp.start; base < sp.end; base += b.size {
 		for i := range b.states {
 			end := b.size
 			if i+1 < len(b.states) {
 				end = min(end, b.starts[i+1])
 			}
+			// The last block may be cut off by the function's end.
 			from, to := base+b.starts[i], min(base+end, sp.end)
 			if from >= to {
 				break
 			}
 			sink.row(from, to, &b.states[i])
 		}
+		// Another block would begin behind the end: base must not wrap.
 		if sp.end-base <= b.size {
 			break
 		}
@@ -165,6 +174,7 @@ func (in *Interp) sframeRow(r *sframe.Row, signal, newFP bool) error {
 		st.above = 0
 		return nil // without a rule for the return address
 	}
+	// SFrame keeps no rules for the other callee-saved registers.
 	for i := range st.row.Regs {
 		if abi.CalleeSaved>>i&1 != 0 {
 			st.row.Regs[i].Kind = RuleUndefined
@@ -174,6 +184,7 @@ func (in *Interp) sframeRow(r *sframe.Row, signal, newFP bool) error {
 	if st.row.CFA, err = in.sframeCFA(r.CFA); err != nil {
 		return err
 	}
+	// rsp is the CFA in all rows.
 	st.row.Regs[abi.RSP] = RegRule{Kind: RuleValOffset}
 	if st.row.Regs[abi.RIP], err = in.sframeRule(r.RA); err != nil {
 		return err
@@ -194,6 +205,7 @@ func (in *Interp) sframeRow(r *sframe.Row, signal, newFP bool) error {
 // sframeExpr returns the expression of a register plus an offset; with deref, of the
 // word at that address.
 func (in *Interp) sframeExpr(r sframe.Rule, deref, pushed bool) (ExprID, error) {
+	// DW_OP_bregN with the offset, then DW_OP_deref if need be.
 	raw := AppendSLEB([]byte{dwOpBreg0 + r.Reg}, int64(r.Offset))
 	if deref {
 		raw = append(raw, dwOpDeref)
@@ -213,12 +225,14 @@ func (in *Interp) sframeCFA(r sframe.Rule) (CFARule, error) {
 // sframeRule converts the rule of a saved register.
 func (in *Interp) sframeRule(r sframe.Rule) (RegRule, error) {
 	switch {
+	// Base and Deref tell the four kinds of rules apart.
 	case r.Base == sframe.NotSaved:
 		return RegRule{Kind: RuleSameValue}, nil
 	case r.Base == sframe.OnCFA && r.Deref:
 		return RegRule{Kind: RuleOffset, Offset: int64(r.Offset)}, nil
 	case r.Base == sframe.OnCFA:
 		return RegRule{Kind: RuleValOffset, Offset: int64(r.Offset)}, nil
+		// A register other than the CFA's: an expression.
 	}
 	kind := RuleValExpression
 	if r.Deref {
@@ -234,6 +248,7 @@ func (o *Object) sframe() (*sframe.Section, error) {
 	const ptGNUSFrame = elf.PT_LOOS + 0x474e554 // from binutils, include/elf/common.h
 	var addr Addr
 	var data []byte
+	// By name first: stripped files have only the program header.
 	for _, sec := range o.file.Sections {
 		if sec.Name == SFrameName && hasBytes(sec) && data == nil {
 			b, err := o.contents(sec)
@@ -259,6 +274,7 @@ func (o *Object) sframe() (*sframe.Section, error) {
 	if data == nil {
 		return nil, nil
 	}
+	// Rows are decoded function by function, later.
 	s, err := sframe.Parse(uint64(addr), data)
 	if err != nil {
 		return nil, (&sframeSource{file: o.name}).errorOf(&span{}, err).Err

@@ -24,6 +24,7 @@ func (t *Table) ToBreakpad() ([]byte, ConvertReport) {
 	rep := ConvertReport{Left: make(map[string]uint64)}
 	texts := make([]string, len(t.Rows)) // by row; computed once, used by many ranges
 	reasons := make([]error, len(t.Rows))
+	// A row's text, or why there is none, is the same in all its ranges.
 	for i := range t.Rows {
 		texts[i], reasons[i] = t.breakpadRow(&t.Rows[i])
 	}
@@ -36,6 +37,7 @@ func (t *Table) ToBreakpad() ([]byte, ConvertReport) {
 		}
 		rep.Bytes += n
 		rep.Rows++
+		// Address and length are hexadecimal without 0x.
 		fmt.Fprintf(&b, "STACK CFI INIT %x %x %s\n", uint64(r.Start), n, texts[r.Row])
 	}
 	return b.Bytes(), rep
@@ -53,6 +55,7 @@ func (t *Table) breakpadRow(row *Row) (string, error) {
 	}
 	parts := []string{".cfa: " + cfa}
 	for d := range row.Regs {
+		// Column 7 is rsp: readers take it from the CFA themselves.
 		if d == 7 && row.Regs[d].Kind == RuleValOffset && row.Regs[d].Offset == 0 {
 			continue // rsp is the CFA
 		}
@@ -62,6 +65,7 @@ func (t *Table) breakpadRow(row *Row) (string, error) {
 		}
 		switch name := "$" + abi.RegName(d); {
 		case text == "":
+		// Column 16 is the return address, .ra in these records.
 		case d == 16:
 			parts = append(parts, ".ra: "+text)
 		default:
@@ -84,6 +88,7 @@ func (t *Table) breakpadRule(d int, rule *RegRule) (string, error) {
 		return breakpadSum(".cfa", rule.Offset), nil
 	case RuleRegister:
 		return "$" + abi.RegName(int(rule.Reg)), nil
+	// The expression gives the address of the word: ^ reads it.
 	case RuleExpression:
 		text, err := t.breakpadExpr(rule.Expr, ".cfa")
 		return text + " ^", err
@@ -91,8 +96,10 @@ func (t *Table) breakpadRule(d int, rule *RegRule) (string, error) {
 		return t.breakpadExpr(rule.Expr, ".cfa")
 	case RuleUndefined:
 		switch {
+		// Records cannot say that there is no caller.
 		case d == 16:
 			return "", errBreakpadEnd
+		// A lost register that functions keep would be taken for unchanged.
 		case calleeSaved>>d&1 != 0:
 			return "", errBreakpadLost
 		}
@@ -102,10 +109,12 @@ func (t *Table) breakpadRule(d int, rule *RegRule) (string, error) {
 
 // breakpadSum returns a register plus n.
 func breakpadSum(name string, n int64) string {
+	// Names of general registers have a $, those of the records a dot.
 	if name[0] != '.' {
 		name = "$" + name
 	}
 	if n < 0 {
+		// Numbers have no sign.
 		return fmt.Sprintf("%s %d -", name, uint64(-n))
 	}
 	return fmt.Sprintf("%s %d +", name, n)
@@ -121,6 +130,7 @@ func (t *Table) breakpadExpr(id ExprID, pushed string) (string, error) {
 		switch {
 		case op.Code == OpConst:
 			words = append(words, fmt.Sprint(op.Arg))
+		// Expressions on rip have no counterpart.
 		case op.Code == OpReg && op.Reg < 16:
 			words = append(words, breakpadSum(abi.RegName(int(op.Reg)), op.Arg))
 		case op.Code == OpPlus:

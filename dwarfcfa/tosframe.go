@@ -32,6 +32,7 @@ func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, ConvertR
 	for _, r := range t.Ranges { // end is set to 0 where the next row cannot continue it
 		row := &t.Rows[r.Row]
 		signal := row.Flags&RowSignal != 0
+		// Linkage tables make functions whose rows repeat.
 		if e, ok := t.repeated(version, row, r); ok {
 			entries, end = append(entries, e), 0
 			rep.Bytes += uint64(r.End - r.Start)
@@ -42,10 +43,12 @@ func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, ConvertR
 			err = sframe.CanSay(version, &said, signal)
 		}
 		if err != nil {
+			// What cannot be said leaves a hole in the section.
 			rep.Left[err.Error()] += uint64(r.End - r.Start)
 			continue
 		}
 		rep.Bytes += uint64(r.End - r.Start)
+		// A range goes over several functions if some begin inside it.
 		for at := r.Start; at < r.End; {
 			for next < len(starts) && starts[next] <= at {
 				next++
@@ -64,6 +67,7 @@ func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, ConvertR
 			}
 			to = min(to, at+maxSFrame)
 			e := &entries[n-1]
+			// Rows count from their function's start.
 			said.Start = uint32(at - Addr(e.Start))
 			e.Rows = append(e.Rows, said)
 			e.Size = uint32(to - Addr(e.Start))
@@ -83,6 +87,7 @@ func (t *Table) sframeRow(row *Row) (r sframe.Row, err error) {
 	case row.Flags&RowNotCompiled != 0:
 		return r, fmt.Errorf("%w: a rule that is not compiled", sframe.ErrCannotSay)
 	case row.Regs[abi.RIP].Kind == RuleUndefined:
+		// CanSay decides whether the version has such a row.
 		return sframe.Row{Outermost: true}, nil
 	}
 	if r.CFA, err = t.cfaToSFrame(row.CFA); err != nil {
@@ -109,6 +114,7 @@ func (t *Table) cfaToSFrame(cfa CFARule) (sframe.Rule, error) {
 		return sframe.Rule{Base: sframe.OnReg, Reg: uint8(cfa.Reg), Offset: int32(cfa.Offset)}, nil
 	case cfa.Kind == CFAExpr:
 		ops := t.Exprs[cfa.Expr].Ops
+		// The word at a register plus an offset is the one expression that the format knows.
 		if len(ops) == 2 && ops[0].Code == OpReg && ops[1].Code == OpDeref && ops[1].Arg == 8 && fits(ops[0].Arg) {
 			return sframe.Rule{Base: sframe.OnReg, Reg: uint8(ops[0].Reg), Offset: int32(ops[0].Arg), Deref: true}, nil
 		}
@@ -130,6 +136,7 @@ func (t *Table) ruleToSFrame(rule RegRule) (sframe.Rule, error) {
 	case RuleRegister:
 		return sframe.Rule{Base: sframe.OnReg, Reg: uint8(rule.Reg)}, nil
 	case RuleExpression, RuleValExpression:
+		// Likewise for registers: a register plus an offset, or the word there.
 		if ops := t.Exprs[rule.Expr].Ops; len(ops) == 1 && ops[0].Code == OpReg && fits(ops[0].Arg) {
 			return sframe.Rule{Base: sframe.OnReg, Reg: uint8(ops[0].Reg), Offset: int32(ops[0].Arg), Deref: rule.Kind == RuleExpression}, nil
 		}
@@ -153,19 +160,24 @@ func (t *Table) repeated(version uint8, row *Row, r Range) (e sframe.Entry, ok b
 	for i := range ops {
 		codes[i] = ops[i].Code
 	}
+	// The operations of the linker's expression, no others.
 	if !slices.Equal(codes, []ExprCode{OpReg, OpReg, OpConst, OpAnd, OpConst, OpGe, OpConst, OpShl, OpPlus}) {
 		return e, false
 	}
 	// The operands of rsp+a + ((rip & mask) >= from) << shift.
 	base, mask, from, shift := ops[0], ops[2].Arg, ops[4].Arg, ops[6].Arg
 	switch {
+	// rsp plus a constant, and rip as it is.
 	case base.Reg != abi.RSP || !fits(base.Arg) || ops[1].Reg != abi.RIP || ops[1].Arg != 0:
 		return e, false
+	// mask is a block's size less 1; the step is inside the block.
 	case mask < 1 || mask > math.MaxUint8-1 || bits.OnesCount64(uint64(mask)+1) != 1 || from < 1 || from > mask || shift < 0 || shift > 8:
 		return e, false
+	// Blocks begin where the table does.
 	case uint64(r.Start)&uint64(mask) != 0 || r.End-r.Start > math.MaxUint32:
 		return e, false
 	}
+	// The row with a plain CFA, before and from the step on.
 	plain := *row
 	plain.CFA = CFARule{Kind: CFARegOffset, Reg: abi.RSP, Offset: base.Arg}
 	first, err := t.sframeRow(&plain)
@@ -175,6 +187,7 @@ func (t *Table) repeated(version uint8, row *Row, r Range) (e sframe.Entry, ok b
 		Start: uint64(r.Start), Size: uint32(r.End - r.Start), Repeat: uint8(mask + 1),
 		Signal: row.Flags&RowSignal != 0, Rows: []sframe.Row{first, second},
 	}
+	// Version 1 has only blocks of 16 bytes.
 	if err != nil || sframe.CanSay(version, &first, e.Signal) != nil || version == 1 && e.Repeat != 16 {
 		return e, false
 	}
@@ -190,6 +203,7 @@ func (o *Object) FunctionStarts(src Source) ([]Addr, error) {
 	}
 	var starts []Addr
 	for _, s := range sections {
+		// Both sections count, if there are two.
 		for e := range s.Entries() {
 			if e.FDE != nil && e.FDE.Start < e.FDE.End {
 				starts = append(starts, e.FDE.Start)

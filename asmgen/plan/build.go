@@ -22,6 +22,7 @@ type Options struct {
 // Build plans the code for a table. The table must be normalised.
 func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
 	p := &Plan{Table: t, Low: t.Low(), High: t.High(), Dispatch: opt.Dispatch, PageBits: cmp.Or(opt.PageBits, PageBits)}
+	// Base is a multiple of the page size, so that a low byte of the relative pc is one of the pc.
 	p.Base = p.Low &^ (PageSize - 1)
 	if span := uint64(p.High - p.Base); span > maxSpan {
 		return nil, fmt.Errorf("%w: %#x..%#x, at most %#x are supported", ErrSpan, p.Low, p.High, uint64(maxSpan))
@@ -29,12 +30,14 @@ func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
 	b := builder{
 		plan: p, tails: map[Tail]uint32{}, calls: opt.Calls, byteWeight: byteWeight,
 	}
+	// Without calls, bytes stand for them.
 	if opt.Calls.None() {
 		b.byteWeight = callWeight / bytesPerCall
 	}
 	b.blocks()
 	b.weigh()
 	b.pages()
+	// Too many keys for a record: smaller pages have fewer.
 	if p.Dispatch == DispatchPacked && b.mostKeys > PackedKeys {
 		opt.PageBits = PageBits - 1
 		return Build(t, opt)
@@ -70,6 +73,7 @@ const (
 // weigh sets the weights of the blocks.
 func (b *builder) weigh() {
 	p := b.plan
+	// Row r has block r+1.
 	p.Weights = make([]uint64, len(p.Blocks))
 	count := b.calls.Walk()
 	for _, r := range p.Table.Ranges {
@@ -82,6 +86,7 @@ func (b *builder) weigh() {
 func (b *builder) blocks() {
 	rows := b.plan.Table.Rows
 	b.plan.Blocks = make([]Block, 1, len(rows)+1)
+	// Block 0 is for pcs without information.
 	b.plan.Blocks[0] = Block{Kind: BlockStop, Status: int16(abi.StatusNoInfo)}
 	for i := range rows {
 		b.plan.Blocks = append(b.plan.Blocks, b.block(&rows[i], uint32(i)))
@@ -127,7 +132,9 @@ func fastTail(r *dwarfcfa.Row) (Tail, bool) {
 	if r.CFA.Offset < -maxFastOffset || r.CFA.Offset > maxFastOffset {
 		return t, false
 	}
+	// lowest is the lowest slot below the CFA.
 	lowest := int64(0)
+	// slot checks one saved register: a word below the CFA, within the bounds.
 	slot := func(rule dwarfcfa.RegRule) (int32, bool) {
 		if rule.Kind != dwarfcfa.RuleOffset || rule.Offset > -8 || rule.Offset < -maxFastOffset {
 			return 0, false
@@ -139,6 +146,7 @@ func fastTail(r *dwarfcfa.Row) (Tail, bool) {
 	if t.RA, ok = slot(r.Regs[abi.RIP]); !ok {
 		return t, false
 	}
+	// Registers that the fast path handles.
 	fast := uint32(1<<abi.RSP | 1<<abi.RIP)
 	for i, reg := range FastRegs {
 		fast |= 1 << reg
@@ -149,6 +157,7 @@ func fastTail(r *dwarfcfa.Row) (Tail, bool) {
 			return t, false
 		}
 	}
+	// Any other register with a rule needs the slow path.
 	for reg, rule := range r.Regs {
 		if fast&(1<<reg) == 0 && rule.Kind != dwarfcfa.RuleUndefined {
 			return t, false
@@ -195,6 +204,7 @@ func (b *builder) segment(s *Segment) {
 		end := start + 1<<p.PageBits
 		t.Keys, t.Targets = t.Keys[:0], t.Targets[:0]
 		at := start // the page is described up to here
+		// Ranges that begin before the page's end; a hole before one is block 0.
 		for next < len(ranges) && ranges[next].Start < end {
 			r := &ranges[next]
 			if r.Start > at {
@@ -202,6 +212,7 @@ func (b *builder) segment(s *Segment) {
 				at = r.Start
 			}
 			t.extend(uint8(at), r.Row+1)
+			// The range goes on in the next page.
 			if r.End > end {
 				at = end
 				break
@@ -231,6 +242,7 @@ func (p *Plan) number() {
 			p.IDs = append(p.IDs, uint32(i))
 		}
 	}
+	// Small ids for those used most: they fit a byte.
 	slices.SortStableFunc(p.IDs, func(a, b uint32) int { return uses[b] - uses[a] })
 	for id, block := range p.IDs {
 		p.IDOf[block] = uint32(id)
@@ -259,6 +271,7 @@ func (t *Tree) extend(key uint8, block uint32) {
 
 // tree returns the number of the tree with t's keys and targets.
 func (b *builder) tree(t Tree, start dwarfcfa.Addr, count func(dwarfcfa.Addr) int) uint32 {
+	// Equal pages, by targets and keys, share a tree.
 	key := b.key[:0]
 	for _, target := range t.Targets {
 		key = binary.LittleEndian.AppendUint32(key, target)
@@ -270,6 +283,7 @@ func (b *builder) tree(t Tree, start dwarfcfa.Addr, count func(dwarfcfa.Addr) in
 	}
 	n := uint32(len(b.plan.Trees))
 	b.trees[string(key)] = n
+	// t is reused for the next page.
 	own := Tree{Keys: append([]uint8(nil), t.Keys...), Targets: append([]uint32(nil), t.Targets...)}
 	b.mostKeys = max(b.mostKeys, len(own.Keys))
 	if b.plan.Dispatch == DispatchTree && len(own.Keys) > 0 {

@@ -15,6 +15,7 @@ func (p *Plan) Lookup(pc dwarfcfa.Addr) uint32 {
 	if pc < p.Base || pc >= p.High {
 		return 0
 	}
+	// A pc in the object, so some segment has it.
 	s := p.SegmentOf(pc)
 	if s.Table == nil {
 		return s.Block
@@ -24,6 +25,7 @@ func (p *Plan) Lookup(pc dwarfcfa.Addr) uint32 {
 
 // lookup does what the code does: it follows the nodes, or counts keys.
 func (t *Tree) lookup(low uint8) uint32 {
+	// Trees without nodes: packed, or a page of one range.
 	if len(t.Nodes) == 0 {
 		n := 0
 		for n < len(t.Keys) && t.Keys[n] <= low {
@@ -31,6 +33,7 @@ func (t *Tree) lookup(low uint8) uint32 {
 		}
 		return t.Targets[n]
 	}
+	// The root is node 0.
 	at := Child(0)
 	for {
 		leaf, ok := at.Leaf()
@@ -79,6 +82,7 @@ type Info struct {
 // Describe returns the plan, or the parts for one pc.
 func (p *Plan) Describe(pc *dwarfcfa.Addr) Info {
 	info := Info{Blocks: []BlockInfo{}, Tails: []string{}, Pages: []PageInfo{}}
+	// The block of the pc; pages and tails are chosen by it.
 	only := uint32(0)
 	if pc != nil {
 		only = p.Lookup(*pc)
@@ -106,10 +110,12 @@ func (p *Plan) Describe(pc *dwarfcfa.Addr) Info {
 	for i := range p.Segments {
 		s := &p.Segments[i]
 		start := p.Base + dwarfcfa.Addr(s.First)<<p.PageBits
+		// A segment without a table is one entry.
 		if end := start + dwarfcfa.Addr(s.Pages)<<p.PageBits; s.Table == nil && (pc == nil || *pc >= start && *pc < end) {
 			at := fmt.Sprintf("%#x", uint64(start))
 			info.Pages = append(info.Pages, PageInfo{Page: at, Until: fmt.Sprintf("%#x", uint64(end)), Ranges: []LeafInfo{{Start: at, Block: s.Block}}})
 		}
+		// A page of a table: start moves with it.
 		for _, tree := range s.Table {
 			if pc == nil || *pc >= start && *pc-start < 1<<p.PageBits {
 				info.Pages = append(info.Pages, p.page(start, tree))
@@ -120,10 +126,12 @@ func (p *Plan) Describe(pc *dwarfcfa.Addr) Info {
 	return info
 }
 
+// page describes a page that begins at start.
 func (p *Plan) page(start dwarfcfa.Addr, tree uint32) PageInfo {
 	t := &p.Trees[tree]
 	out := PageInfo{Page: fmt.Sprintf("%#x", uint64(start)), Tree: tree}
 	depths := make([]int, len(t.Targets))
+	// down sets the number of comparisons from the root to each leaf.
 	var down func(c Child, depth int)
 	down = func(c Child, depth int) {
 		if leaf, ok := c.Leaf(); ok {
@@ -138,6 +146,7 @@ func (p *Plan) page(start dwarfcfa.Addr, tree uint32) PageInfo {
 	}
 	for i, target := range t.Targets {
 		at := start
+		// Keys are low bytes of addresses in the page; the first range begins with the page.
 		if i > 0 {
 			at = at&^(PageSize-1) + dwarfcfa.Addr(t.Keys[i-1])
 		}

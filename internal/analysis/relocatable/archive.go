@@ -54,6 +54,7 @@ func Members(r io.ReaderAt, size int64) iter.Seq2[Member, error] {
 			_, err := r.ReadAt(h[:], at)
 			n, notNumber := strconv.ParseInt(strings.TrimSpace(string(h[48:58])), 10, 64) // bytes 48 to 57 are the size, decimal
 			at += memberHeader
+			// A header ends with two fixed bytes.
 			if err != nil || notNumber != nil || string(h[58:]) != "`\n" || n < 0 || n > size-at {
 				yield(Member{}, fmt.Errorf("%w archive: member at %#x", ErrMalformed, at-memberHeader))
 				return
@@ -64,6 +65,7 @@ func Members(r io.ReaderAt, size int64) iter.Seq2[Member, error] {
 			case m.Name == "//" && n <= maxNames:
 				names = make([]byte, n)
 				_, err = m.ReadAt(names, 0)
+			// Tables of symbols, of GNU and BSD.
 			case m.Name == "/" || m.Name == "/SYM64/" || strings.HasPrefix(m.Name, "__.SYMDEF"):
 			default:
 				if m, err = m.named(names); err == nil && !yield(m, nil) {
@@ -81,6 +83,7 @@ func Members(r io.ReaderAt, size int64) iter.Seq2[Member, error] {
 // named resolves the two ways to give a long name: /N, an offset in GNU's table of names, and BSD's #1/N, where the
 // first N bytes of the member are the name.
 func (m Member) named(names []byte) (Member, error) {
+	// BSD: the name is before the contents.
 	if digits, ok := strings.CutPrefix(m.Name, "#1/"); ok {
 		n, err := strconv.ParseInt(digits, 10, 32)
 		if err != nil || n < 0 || n > m.Size() || n > maxNames {
@@ -92,6 +95,7 @@ func (m Member) named(names []byte) (Member, error) {
 		}
 		return Member{string(bytes.TrimRight(name, "\x00")), io.NewSectionReader(m, n, m.Size()-n)}, nil
 	}
+	// GNU: an offset; names there end with a slash and a line feed.
 	if digits, ok := strings.CutPrefix(m.Name, "/"); ok {
 		off, err := strconv.ParseUint(digits, 10, 64)
 		if err != nil || off >= uint64(len(names)) {
@@ -100,6 +104,7 @@ func (m Member) named(names []byte) (Member, error) {
 		name, _, _ := bytes.Cut(names[off:], []byte("\n"))
 		m.Name = string(name)
 	}
+	// GNU ends short names with a slash, too.
 	m.Name = strings.TrimSuffix(m.Name, "/")
 	return m, nil
 }

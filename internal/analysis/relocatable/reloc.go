@@ -16,6 +16,7 @@ func (l *linker) relocate(i int) error {
 	if s.Type != elf.SHT_RELA || uint64(s.Info) >= uint64(len(l.addrs)) {
 		return nil
 	}
+	// Debug sections have a place in the file, but no address.
 	base, isDebug := l.debug[int(s.Info)]
 	if !isDebug {
 		base = l.addrs[s.Info]
@@ -32,11 +33,13 @@ func (l *linker) relocate(i int) error {
 		return fmt.Errorf("%w: section %q: %v", ErrMalformed, s.Name, err)
 	}
 	end := uint64(len(l.image))
+	// r_offset, r_info, r_addend.
 	for ; len(data) >= relaSize; data = data[relaSize:] {
 		off, info := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
 		addend := binary.LittleEndian.Uint64(data[16:])
 		typ, sym := elf.R_X86_64(uint32(info)), uint32(info>>32)
 		width := fieldSize(typ)
+		// A field must lie in its section and in the image.
 		if off > target.Size || uint64(width) > target.Size-off || base+off+uint64(width) > end {
 			return fmt.Errorf("%w: section %q: offset %#x lies outside %s", ErrMalformed, s.Name, off, target.Name)
 		}
@@ -48,6 +51,7 @@ func (l *linker) relocate(i int) error {
 			// The field keeps its addend, or zero.
 			continue
 		}
+		// Values that do not fit are cut off.
 		field := l.image[base+off:]
 		switch width {
 		case 1:
@@ -83,18 +87,25 @@ func fieldSize(typ elf.R_X86_64) int {
 // relocations that leave the field unchanged: thread-local storage has no address in
 // the image.
 func (l *linker) value(typ elf.R_X86_64, sym uint32, addend, p uint64) (v uint64, ok bool, err error) {
+	// A symbol without an address leaves the field as it is.
 	s, known := l.address(sym)
 	switch typ {
+	// S + A
 	case elf.R_X86_64_64, elf.R_X86_64_32, elf.R_X86_64_32S, elf.R_X86_64_16, elf.R_X86_64_8:
 		return s + addend, known, nil
+	// S + A - P; calls through the PLT go directly.
 	case elf.R_X86_64_PC64, elf.R_X86_64_PC32, elf.R_X86_64_PLT32, elf.R_X86_64_PC16, elf.R_X86_64_PC8:
 		return s + addend - p, known, nil
+	// G + GOT + A - P
 	case elf.R_X86_64_GOTPCREL, elf.R_X86_64_GOTPCRELX, elf.R_X86_64_REX_GOTPCRELX, elf.R_X86_64_GOTPCREL64:
 		return l.slotOf(sym) + addend - p, known, nil
+	// GOT + A - P
 	case elf.R_X86_64_GOTPC32, elf.R_X86_64_GOTPC64:
 		return l.got + addend - p, true, nil
+	// G + A
 	case elf.R_X86_64_GOT32, elf.R_X86_64_GOT64:
 		return l.slotOf(sym) - l.got + addend, known, nil
+	// S + A - GOT
 	case elf.R_X86_64_GOTOFF64, elf.R_X86_64_PLTOFF64:
 		return s - l.got + addend, known, nil
 	case elf.R_X86_64_NONE, elf.R_X86_64_SIZE32, elf.R_X86_64_SIZE64,
@@ -111,6 +122,7 @@ func (l *linker) slotOf(sym uint32) uint64 {
 	if uint64(sym) > uint64(len(l.symbols)) {
 		return l.got
 	}
+	// Each symbol has its slot.
 	at := l.got + uint64(sym)*slot
 	if addr, ok := l.address(sym); ok {
 		binary.LittleEndian.PutUint64(l.image[at:], addr)

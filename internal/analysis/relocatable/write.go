@@ -44,9 +44,11 @@ func (l *linker) write() []byte {
 	symNames.add("")
 	symbols, locals := l.symbolTable(&symNames, index, undefined)
 
+	// Symbols and names come behind the image.
 	var tail bytes.Buffer // what follows the image
 	tail.Write(make([]byte, -len(l.image)&7))
 	at := func() uint64 { return uint64(len(l.image) + tail.Len()) }
+	// Index of .strtab, which comes next; number of the first global symbol.
 	symtab := elf.Section64{Type: uint32(elf.SHT_SYMTAB), Off: at(), Size: uint64(len(symbols)) * 24,
 		Link: uint32(len(headers.list) + 1), Info: uint32(locals), Addralign: 8, Entsize: 24}
 	put(&tail, symbols)
@@ -80,15 +82,18 @@ func (l *linker) write() []byte {
 // stand-ins for undefined symbols, or 0.
 func (l *linker) addSections(headers *sectionHeaders) (index []int, undefined int) {
 	index = make([]int, len(l.addrs))
+	// Headers in the order of the layout.
 	for _, seg := range l.segments {
 		for _, i := range seg.sections {
 			s := l.file.Sections[i]
 			index[i] = len(headers.list)
 			headers.add(s.Name, elf.Section64{
+				// Groups and links do not hold for the new order of sections.
 				Type: uint32(s.Type), Flags: uint64(s.Flags &^ (elf.SHF_GROUP | elf.SHF_LINK_ORDER | elf.SHF_INFO_LINK)), Addr: l.addrs[i], Off: min(l.addrs[i], l.end),
 				Size: s.Size, Addralign: s.Addralign, Entsize: s.Entsize,
 			})
 		}
+		// A section for the names that the file does not define.
 		if seg.addedUndefined {
 			undefined = len(headers.list)
 			headers.add(undefinedSection, elf.Section64{
@@ -96,6 +101,7 @@ func (l *linker) addSections(headers *sectionHeaders) (index []int, undefined in
 				Addr: l.undefined, Off: l.undefined, Size: uint64(len(l.names)) * standIn, Addralign: standIn,
 			})
 		}
+		// A global offset table, one slot a symbol.
 		if seg.addedGOT {
 			headers.add(gotSection, elf.Section64{
 				Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_WRITE),
@@ -117,6 +123,7 @@ func (l *linker) symbolTable(names *stringTable, index []int, undefined int) (sy
 	var globals []elf.Sym64
 	for k := range l.symbols {
 		s := &l.symbols[k]
+		// Symbols of sections left out, and those without a section, are dropped.
 		if int(s.Section) >= len(index) || index[s.Section] == 0 || s.Section == elf.SHN_UNDEF {
 			continue
 		}
@@ -130,6 +137,7 @@ func (l *linker) symbolTable(names *stringTable, index []int, undefined int) (sy
 			globals = append(globals, sym)
 		}
 	}
+	// Each undefined name gets an address.
 	for k, name := range l.names {
 		globals = append(globals, elf.Sym64{
 			Name: names.add(name), Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC), Shndx: uint16(undefined),

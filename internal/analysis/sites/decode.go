@@ -10,6 +10,7 @@ import (
 // are lost. Any bytes give an error or a table that satisfies the documentation
 // of Table.
 func Decode(b []byte) (*Table, error) {
+	// No bytes: an object without functions for exceptions.
 	t := &Table{}
 	if len(b) == 0 {
 		return t, nil
@@ -23,11 +24,13 @@ func Decode(b []byte) (*Table, error) {
 		t.Personalities = append(t.Personalities, Personality{Addr: Addr(le.Uint64(b)), Indirect: b[8]&personalityIndirect != 0})
 		b = b[personalitySize:]
 	}
+	// The index of groups comes before the functions, which are read one after the other.
 	index, stream := b[:h.groups*groupSize], b[h.groups*groupSize:]
 	r := reader{b: stream}
 	var before state
 	end := Addr(0) // of the function before, in another group, too
 	for i := range h.functions {
+		// A group begins with known state, so that a search can begin there.
 		if i%perGroup == 0 {
 			g := index[i/perGroup*groupSize:]
 			if uint64(le.Uint32(g[4:])) != uint64(r.pos) {
@@ -42,6 +45,7 @@ func Decode(b []byte) (*Table, error) {
 		t.Functions = append(t.Functions, f)
 		end = f.End
 	}
+	// All bytes must be used.
 	if r.pos != len(stream) {
 		return nil, malformed("%d bytes too many", len(stream)-r.pos)
 	}
@@ -68,6 +72,7 @@ func readHeader(b []byte) (h header, rest []byte, err error) {
 	h = header{Addr(le.Uint64(b)), uint64(le.Uint32(b[8:])), uint64(le.Uint32(b[12:])), uint64(le.Uint32(b[16:]))}
 	size := uint64(le.Uint32(b[20:])) // of all functions in bytes
 	rest = b[headerSize:]
+	// Sums of products of 32-bit numbers do not wrap.
 	if uint64(len(rest)) != h.personalities*personalitySize+h.groups*groupSize+size ||
 		h.groups != (h.functions+perGroup-1)/perGroup || h.functions > size {
 		return h, nil, malformed("%d functions, %d groups, %d personalities and %d bytes in %d",
@@ -81,6 +86,7 @@ func (st *state) readFunction(r *reader, end Addr, personalities uint64) (f Func
 	// Bit 0 says that a personality follows, bit 1 that the start counts in bytes: see
 	// appendFunction.
 	start := r.uleb()
+	// From the end of the function before, in bytes or in units of the alignment.
 	if f.Start = st.end + Addr(start>>2); start&2 == 0 {
 		f.Start = aligned(st.end) + Addr(start>>2)*alignment
 	}
@@ -90,6 +96,7 @@ func (st *state) readFunction(r *reader, end Addr, personalities uint64) (f Func
 	if r.bad || start>>2 > 1<<32 || size > 1<<32 || f.Start < end || f.End <= f.Start {
 		return f, errors.New("bounds") // larger numbers could wrap
 	}
+	// The personality stays as for the function before, unless it is given.
 	if start&1 != 0 {
 		st.personality = int(min(body.uleb(), personalities+1)) - 1
 	}
@@ -98,12 +105,14 @@ func (st *state) readFunction(r *reader, end Addr, personalities uint64) (f Func
 	}
 	f.Personality = st.personality
 	if f.Personality >= 0 {
+		// LSDAs ascend with functions.
 		f.LSDA = st.lsda + Addr(body.uleb())
 		st.lsda = f.LSDA
 		if f.Sites, err = readSites(&body, &f); err != nil {
 			return f, err
 		}
 	}
+	// The body must end with the last site.
 	if body.bad || body.pos != len(body.b) {
 		return f, errors.New("size")
 	}
@@ -126,6 +135,7 @@ func readSites(r *reader, f *Function) (list []Site, err error) {
 
 // readSite reads what Site.append has written; end is the end of the site before.
 func readSite(r *reader, end Addr, f *Function) Site {
+	// The gap and the form share a number.
 	gap := r.uleb()
 	s := Site{Start: end + Addr(gap/forms), Kind: Skip}
 	s.End = s.Start + callSize
@@ -144,6 +154,7 @@ func readSite(r *reader, end Addr, f *Function) Site {
 		r.bad = r.bad || s.Args == 0 || s.Args%8 != 0 || s.Args > MaxArgs || !s.Kind.HasPad() && s.Kind != Ask
 	}
 	if s.Kind.HasPad() {
+		// Pads are counted back from the function's end.
 		s.Pad = f.End - Addr(r.uleb())
 	}
 	return s
@@ -164,6 +175,7 @@ type reader struct {
 
 // uleb reads a number.
 func (r *reader) uleb() uint64 {
+	// n is 0 at the end of the bytes, and below 0 beyond 64 bits.
 	v, n := binary.Uvarint(r.b[r.pos:])
 	if n <= 0 {
 		r.bad = true

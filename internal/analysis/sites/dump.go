@@ -8,10 +8,11 @@ import (
 )
 
 // FunctionInfo is a Function for printing as JSON.
+// Hexadecimal, as all addresses here; End is exclusive.
 type FunctionInfo struct {
 	Start       string     `json:"start"`
 	End         string     `json:"end"`
-	Personality string     `json:"personality,omitempty"`
+	Personality string     `json:"personality,omitempty"` // "": none
 	LSDA        string     `json:"lsda,omitempty"`
 	Sites       []SiteInfo `json:"sites"`
 }
@@ -20,8 +21,8 @@ type FunctionInfo struct {
 type SiteInfo struct {
 	Start string `json:"start"`
 	End   string `json:"end"`
-	Kind  string `json:"kind"`
-	Pad   string `json:"pad,omitempty"`
+	Kind  string `json:"kind"`           // kind in words
+	Pad   string `json:"pad,omitempty"`  // of sites that have one
 	Args  uint64 `json:"args,omitempty"` // bytes
 }
 
