@@ -139,6 +139,31 @@ func checkHeader(r io.ReaderAt, size int64) error {
 	if n < minimum {
 		return cause(ErrTruncated, "truncated: the file ends in the ELF header")
 	}
+	if err := checkKind(h[:]); err != nil {
+		return err
+	}
+	if n < headerSize {
+		return cause(ErrTruncated, "truncated: the file ends in the ELF header")
+	}
+	tables := []struct {
+		what         string
+		off          uint64
+		count, entry uint16
+	}{
+		{"program headers", binary.LittleEndian.Uint64(h[32:]), binary.LittleEndian.Uint16(h[56:]), binary.LittleEndian.Uint16(h[54:])},
+		{"section headers", binary.LittleEndian.Uint64(h[40:]), binary.LittleEndian.Uint16(h[60:]), binary.LittleEndian.Uint16(h[58:])},
+	}
+	for _, t := range tables {
+		n := uint64(t.count) * uint64(t.entry)
+		if t.count > 0 && (t.off > uint64(size) || n > uint64(size)-t.off) {
+			return cause(ErrTruncated, "truncated: the %s at %#x lead past the end of the file at %#x", t.what, t.off, size)
+		}
+	}
+	return nil
+}
+
+// checkKind checks class, byte order, machine and type in an ELF header.
+func checkKind(h []byte) error {
 	if elf.Data(h[elf.EI_DATA]) == elf.ELFDATA2MSB {
 		machine := elf.Machine(binary.BigEndian.Uint16(h[18:]))
 		return fmt.Errorf("%w: big-endian, for %s", ErrNotX86_64, machineText(machine))
@@ -160,23 +185,6 @@ func checkHeader(r io.ReaderAt, size int64) error {
 		return fmt.Errorf("%w: a core file", ErrNotLoadable)
 	default:
 		return fmt.Errorf("%w: ELF type %v", ErrNotLoadable, t)
-	}
-	if n < headerSize {
-		return cause(ErrTruncated, "truncated: the file ends in the ELF header")
-	}
-	tables := []struct {
-		what         string
-		off          uint64
-		count, entry uint16
-	}{
-		{"program headers", binary.LittleEndian.Uint64(h[32:]), binary.LittleEndian.Uint16(h[56:]), binary.LittleEndian.Uint16(h[54:])},
-		{"section headers", binary.LittleEndian.Uint64(h[40:]), binary.LittleEndian.Uint16(h[60:]), binary.LittleEndian.Uint16(h[58:])},
-	}
-	for _, t := range tables {
-		n := uint64(t.count) * uint64(t.entry)
-		if t.count > 0 && (t.off > uint64(size) || n > uint64(size)-t.off) {
-			return cause(ErrTruncated, "truncated: the %s at %#x lead past the end of the file at %#x", t.what, t.off, size)
-		}
 	}
 	return nil
 }

@@ -103,6 +103,38 @@ func (s *Sample) decode(c *cursor, ev *Event) error {
 	// at is the offset in the record of what is read next, for chainMarks.
 	size := headerSize + len(c.data)
 	at := func() int { return size - len(c.data) }
+	s.decodeHead(c, ev)
+	s.marks.chain = at()
+	if t&SampleCallchain != 0 {
+		// A count, then as many words.
+		s.Callchain = c.words(s.Callchain, c.u64())
+	}
+	s.marks.afterChain = at()
+	if t&SampleRaw != 0 {
+		// A size, then as many bytes.
+		s.Raw = c.bytes(uint64(c.u32()))
+	}
+	if t&SampleBranchStack != 0 {
+		s.decodeBranches(c, ev.BranchSampleType)
+	}
+	s.marks.regs = at()
+	if t&SampleRegsUser != 0 {
+		s.UserRegs.decode(c, ev.RegsUser)
+	}
+	if t&SampleStackUser != 0 {
+		s.decodeStack(c)
+	}
+	s.marks.afterStack = at()
+	s.decodeTail(c, ev)
+	if c.bad {
+		return fmt.Errorf("sample: %w: its fields are longer than the record", ErrTruncated)
+	}
+	return nil
+}
+
+// decodeHead reads what comes before the call chain.
+func (s *Sample) decodeHead(c *cursor, ev *Event) {
+	t := ev.SampleType
 	if t&SampleIdentifier != 0 {
 		s.ID = c.u64()
 	}
@@ -135,32 +167,6 @@ func (s *Sample) decode(c *cursor, ev *Event) error {
 	if t&SampleRead != 0 {
 		s.decodeRead(c, ev.ReadFormat)
 	}
-	s.marks.chain = at()
-	if t&SampleCallchain != 0 {
-		// A count, then as many words.
-		s.Callchain = c.words(s.Callchain, c.u64())
-	}
-	s.marks.afterChain = at()
-	if t&SampleRaw != 0 {
-		// A size, then as many bytes.
-		s.Raw = c.bytes(uint64(c.u32()))
-	}
-	if t&SampleBranchStack != 0 {
-		s.decodeBranches(c, ev.BranchSampleType)
-	}
-	s.marks.regs = at()
-	if t&SampleRegsUser != 0 {
-		s.UserRegs.decode(c, ev.RegsUser)
-	}
-	if t&SampleStackUser != 0 {
-		s.decodeStack(c)
-	}
-	s.marks.afterStack = at()
-	s.decodeTail(c, ev)
-	if c.bad {
-		return fmt.Errorf("sample: %w: its fields are longer than the record", ErrTruncated)
-	}
-	return nil
 }
 
 // decodeTail reads what follows the user stack.

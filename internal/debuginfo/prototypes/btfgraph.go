@@ -60,8 +60,7 @@ const (
 
 // newGraph goes through the types.
 func newGraph(b []byte, base *graph) (*graph, error) {
-	// struct btf_header, and the fixed part of struct btf_type, in bytes.
-	const header, typeSize = 24, 12
+	const header = 24 // bytes of struct btf_header
 	le := binary.LittleEndian
 	if len(b) < header || le.Uint16(b) != magicBTF {
 		return nil, errors.New("not BTF of this machine's byte order")
@@ -88,9 +87,20 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 	if base != nil {
 		g.first, g.before = base.end(), base.before+uint32(len(base.strings))
 	}
+	if err := g.index(); err != nil {
+		return nil, err
+	}
+	g.seen = make([]bool, g.end())
+	return g, nil
+}
+
+// index notes where each type is, and collects functions and declaration tags.
+func (g *graph) index() error {
+	const typeSize = 12 // bytes of the fixed part of struct btf_type
+	le := binary.LittleEndian
 	for at := uint64(0); at+typeSize <= uint64(len(g.types)); {
 		if len(g.offsets) == maxTypes {
-			return nil, fmt.Errorf("more than %d types", maxTypes)
+			return fmt.Errorf("more than %d types", maxTypes)
 		}
 		t := g.types[at:]
 		id := g.first + uint32(len(g.offsets))
@@ -121,11 +131,10 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 		}
 		// The last type must end inside the section.
 		if at += size; at > uint64(len(g.types)) {
-			return nil, errShort
+			return errShort
 		}
 	}
-	g.seen = make([]bool, g.end())
-	return g, nil
+	return nil
 }
 
 // end is the number after the last type.
