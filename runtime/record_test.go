@@ -176,37 +176,50 @@ int main(void) { return malloc(10) == NULL; }
 // TestRecordAllocAsked: SIGUSR2 has what is live now written, and --duration ends the recording, not the program.
 func TestRecordAllocAsked(t *testing.T) {
 	r := newRecording(t)
-	cmd := exec.Command(r.path("ehasm"), "record", "--alloc", "--alloc-period", "4K", "--duration", "2s", "-o",
-		"p.pb.gz", "python3", "-c",
-		"import sys\nkept = ['x' * 1000000 for i in range(20)]\nprint('ready', flush=True)\nsys.stdin.readline()\nprint('done')")
-	var errs strings.Builder
-	cmd.Dir, cmd.Env, cmd.Stderr = r.work, r.env, &errs
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	lines := bufio.NewReader(out)
-	line, err := lines.ReadString('\n')
-	require.NoError(t, err, errs.String())
-	assert.Equal(t, "ready\n", line)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGUSR2))
-	require.Eventually(t, func() bool {
-		dumped, _ := filepath.Glob(filepath.Join(r.work, "p-*.pb.gz"))
-		_, err := os.Stat(filepath.Join(r.work, "p.pb.gz"))
-		return len(dumped) == 1 && err == nil
-	}, time.Minute, 10*time.Millisecond)
-	in.Close()
-	line, err = lines.ReadString('\n')
-	require.NoError(t, err)
-	assert.Equal(t, "done\n", line)
-	require.NoError(t, cmd.Wait(), errs.String())
-	p := r.profile(t, "p.pb.gz")
-	live := int64(0)
-	for _, s := range p.Sample {
-		live += s.Value[3]
+	for _, way := range []struct {
+		flags []string
+		asked bool
+		file  string // there while the program runs
+	}{
+		{nil, true, "asked-*.pb.gz"},
+		{[]string{"--duration", "50ms"}, false, "asked.pb.gz"},
+	} {
+		args := append([]string{"record", "--alloc", "--alloc-period", "4K", "-o", "asked.pb.gz"}, way.flags...)
+		cmd := exec.Command(r.path("ehasm"), append(args, "python3", "-c",
+			"import sys\nkept = ['x' * 1000000 for i in range(20)]\nprint('ready', flush=True)\nsys.stdin.readline()\nprint('done')")...)
+		var errs strings.Builder
+		cmd.Dir, cmd.Env, cmd.Stderr = r.work, r.env, &errs
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewReader(out)
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err, errs.String())
+		assert.Equal(t, "ready\n", line)
+		if way.asked {
+			require.NoError(t, cmd.Process.Signal(syscall.SIGUSR2))
+		}
+		var found []string
+		require.Eventually(t, func() bool {
+			found, _ = filepath.Glob(filepath.Join(r.work, way.file))
+			return len(found) == 1
+		}, time.Minute, 10*time.Millisecond)
+		if way.asked {
+			live := int64(0)
+			for _, s := range r.profile(t, filepath.Base(found[0])).Sample {
+				live += s.Value[3]
+			}
+			assert.Greater(t, live, int64(19_000_000))
+		}
+		in.Close()
+		line, err = lines.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, "done\n", line)
+		require.NoError(t, cmd.Wait(), errs.String())
+		require.NoError(t, os.Remove(filepath.Join(r.work, "asked.pb.gz")))
 	}
-	assert.Greater(t, live, int64(19_000_000))
 }
 
 // TestRecordPreload samples by timers of the threads: two that are busy, and one that has signals blocked.
