@@ -144,7 +144,7 @@ func (r *Reader) takeFeature(bit uint64, off int64, data []byte) {
 	case featureArch:
 		i.Arch = c.headerString()
 	case featureNrCPUs:
-		i.CPUsOnline, i.CPUsAvailable = c.u32(), c.u32()
+		i.CPUsAvailable, i.CPUsOnline = c.u32(), c.u32()
 	case featureCPUDesc:
 		i.CPUDesc = c.headerString()
 	case featureCPUID:

@@ -137,6 +137,7 @@ func TestRecords(t *testing.T) {
 			assert.Equal(t, recorded, lines)
 			assert.Zero(t, r.Stats().BadRecords, r.Stats().FirstBad)
 			assert.Equal(t, "host", r.Info().Hostname)
+			assert.Equal(t, []uint32{8, 6}, []uint32{r.Info().CPUsAvailable, r.Info().CPUsOnline})
 			assert.Empty(t, r.Info().Warnings)
 			if assert.Len(t, r.Info().BuildIDs, 1) {
 				assert.Equal(t, BuildID{Mode: ModeUser, PID: -1, ID: []byte{1, 2, 3, 4}, Name: "/bin/true"},

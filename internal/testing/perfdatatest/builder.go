@@ -219,9 +219,9 @@ func (b *Builder) File() []byte {
 		at += n
 	}
 	dataAt := attrsAt + uint64(len(attrs))
-	const flags = 1<<2 | 1<<3 | 1<<11 | 1<<12
+	const flags = 1<<2 | 1<<3 | 1<<7 | 1<<11 | 1<<12
 	features := [][]byte{
-		b.buildIDs(), headerString("host"), Bytes(uint32(2), headerString("perf"), headerString("record")),
+		b.buildIDs(), headerString("host"), numbersOfCPUs(), Bytes(uint32(2), headerString("perf"), headerString("record")),
 		b.eventDesc(),
 	}
 	out := Bytes("PERFILE2", uint64(header), uint64(attrSize+16), attrsAt, uint64(len(attrs)),
@@ -238,6 +238,9 @@ func (b *Builder) File() []byte {
 	return out
 }
 
+// numbersOfCPUs is the feature that says how many CPUs are available and how many of them online.
+func numbersOfCPUs() []byte { return Bytes(uint32(8), uint32(6)) }
+
 // Pipe returns the file in pipe mode.
 func (b *Builder) Pipe() []byte {
 	out := Bytes("PERFILE2", uint64(16))
@@ -245,7 +248,7 @@ func (b *Builder) Pipe() []byte {
 		a := &b.Attrs[i]
 		out = append(out, Record(64, 0, a.bytes(), a.IDs)...)
 	}
-	for bit, f := range map[uint64][]byte{3: headerString("host"), 12: b.eventDesc(), 2: b.buildIDs()} {
+	for bit, f := range map[uint64][]byte{3: headerString("host"), 7: numbersOfCPUs(), 12: b.eventDesc(), 2: b.buildIDs()} {
 		out = append(out, Record(80, 0, bit, f)...)
 	}
 	return append(out, b.Data...)
