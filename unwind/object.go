@@ -198,10 +198,13 @@ type Object struct {
 
 // IsFile reports whether the recorded name is a file's. The kernel
 // names other memory //anon, [heap], anon_inode:..., /memfd:...
-// (kernel/events/core.c, perf_event_mmap_event).
+// (kernel/events/core.c, perf_event_mmap_event). Below /dev only /dev/shm has programs; what is
+// deleted there is memory that processes share.
 func (o *Object) IsFile() bool {
+	device := strings.HasPrefix(o.Name, "/dev/") &&
+		(!strings.HasPrefix(o.Name, "/dev/shm/") || strings.HasSuffix(o.Name, " (deleted)"))
 	return strings.HasPrefix(o.Name, "/") && !strings.HasPrefix(o.Name, "//anon") &&
-		!strings.HasPrefix(o.Name, "/memfd:") && !strings.HasPrefix(o.Name, "/dev/") &&
+		!strings.HasPrefix(o.Name, "/memfd:") && !device &&
 		!strings.HasPrefix(o.Name, "/SYSV") && !strings.HasPrefix(o.Name, "/anon_hugepage")
 }
 

@@ -308,3 +308,15 @@ func BenchmarkWalk(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/depth, "ns/step")
 }
+
+// TestIsFile: names of mappings as the kernel gives them.
+func TestIsFile(t *testing.T) {
+	objects := NewObjects(Options{})
+	for name, want := range map[string]bool{
+		"/usr/bin/true": true, "/dev/shm/program": true, "/tmp/gone (deleted)": true,
+		"/dev/shm/shared (deleted)": false, "/dev/zero (deleted)": false, "/dev/dri/card0": false, "//anon": false,
+		"/memfd:code (deleted)": false, "/SYSV00000000 (deleted)": false, "[heap]": false, VDSOName: false,
+	} {
+		assert.Equal(t, want, objects.Object(name, nil).IsFile(), name)
+	}
+}
