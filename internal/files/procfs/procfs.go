@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -146,17 +147,30 @@ func Cgroup(pid int32) string {
 	return cgroupOf(string(b))
 }
 
-// cgroupOf reads /proc/PID/cgroup: cgroups(7).
+// cgroupOf chooses from /proc/PID/cgroup: cgroups(7). With version 1 each controller has its own groups, and only some may be
+// a container's: those go first, then the group of version 2, then the longest.
 func cgroupOf(text string) (path string) {
+	best := 0
 	for line := range strings.Lines(text) {
 		number, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 		_, group, _ := strings.Cut(rest, ":")
-		if number == "0" && group != "/" { // version 2; / is the root group, which says nothing
-			return group
+		rank := len(group)
+		if number == "0" && group != "/" { // / is the root group, which says nothing
+			rank += 1 << 20
 		}
-		if len(group) > len(path) {
-			path = group
+		if ContainerID(group) != "" {
+			rank += 1 << 21
+		}
+		if rank > best {
+			path, best = group, rank
 		}
 	}
 	return path
+}
+
+// ContainerID returns the container of a control group, or "". Docker, containerd, CRI-O and Podman name the group by the
+// 64 hexadecimal digits of the ID: .../docker-ID.scope, .../cri-containerd-ID.scope, .../docker/ID. Groups inside the container's
+// may follow.
+func ContainerID(cgroup string) string {
+	return regexp.MustCompile(`[0-9a-f]{64}`).FindString(cgroup)
 }

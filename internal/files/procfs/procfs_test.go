@@ -3,6 +3,7 @@ package procfs
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -47,14 +48,27 @@ func TestParseMapping(t *testing.T) {
 }
 
 func TestCgroupOf(t *testing.T) {
+	container := strings.Repeat("f0", 32)
 	for text, want := range map[string]string{
 		"0::/user.slice/session-1.scope\n":                               "/user.slice/session-1.scope",
 		"12:cpu,cpuacct:/docker/ab\n1:name=systemd:/docker/abcd\n0::/\n": "/docker/abcd",
 		"0::/\n":   "/",
 		"":         "",
 		"1:a:/b:c": "/b:c",
+		"4:pids:/kubepods/a/very/long/name/of/another/controller\n3:cpu:/docker/" + container + "\n0::/system.slice/containerd.service\n": "/docker/" + container,
 	} {
 		assert.Equal(t, want, cgroupOf(text), text)
 	}
 	assert.Equal(t, "", Cgroup(1<<30))
+}
+
+func TestContainerID(t *testing.T) {
+	id := strings.Repeat("f0", 32)
+	for _, group := range []string{"/docker/" + id, "/system.slice/docker-" + id + ".scope",
+		"/kubepods.slice/kubepods-pod6c1ef0d4_0000.slice/cri-containerd-" + id + ".scope", "/machine.slice/libpod-" + id + ".scope/container"} {
+		assert.Equal(t, id, ContainerID(group), group)
+	}
+	for _, group := range []string{"", "/", "/user.slice/user-0.slice/session-1.scope", "/docker/" + id[:60]} {
+		assert.Empty(t, ContainerID(group))
+	}
 }

@@ -6,10 +6,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -140,18 +140,11 @@ func (k *kind) value(o *Origin) string {
 	case Cgroup:
 		return o.Cgroup
 	case Container:
-		return containerID(o.Cgroup)
+		return procfs.ContainerID(o.Cgroup)
 	case Host:
 		return o.Host
 	}
 	return ""
-}
-
-// containerID returns the container of a control group, or "". Docker, containerd, CRI-O and Podman name the group by the
-// 64 hexadecimal digits of the ID: .../docker-ID.scope, .../cri-containerd-ID.scope, .../docker/ID. Groups inside the container's
-// may follow.
-func containerID(cgroup string) string {
-	return regexp.MustCompile(`[0-9a-f]{64}`).FindString(cgroup)
 }
 
 // Convention returns the key that OpenTelemetry has for a key of a profile's label, and whether its value is a number.

@@ -32,14 +32,3 @@ func TestOf(t *testing.T) {
 		{Key: "host.name", Value: "h"}, {Key: "cpu.logical_number", Value: "1"}}, set.Of(&o))
 	assert.Equal(t, Origin{PID: 7, Host: "h"}, (PID | Host | Comm).Only(o))
 }
-
-func TestContainerID(t *testing.T) {
-	id := strings.Repeat("f0", 32)
-	for _, group := range []string{"/docker/" + id, "/system.slice/docker-" + id + ".scope",
-		"/kubepods.slice/kubepods-pod6c1ef0d4_0000.slice/cri-containerd-" + id + ".scope", "/machine.slice/libpod-" + id + ".scope/container"} {
-		assert.Equal(t, id, containerID(group), group)
-	}
-	for _, group := range []string{"", "/", "/user.slice/user-0.slice/session-1.scope", "/docker/" + id[:60]} {
-		assert.Empty(t, containerID(group))
-	}
-}
