@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strconv"
@@ -190,6 +191,8 @@ func recordVerb() verb {
 				err = errors.New("-c and -F exclude each other")
 			case fs.Changed("count") && opt.Sampling.Period == 0:
 				err = errors.New("-c 0: want at least 1")
+			case opt.Sampling.Period > math.MaxInt64: // the kernel refuses more
+				err = fmt.Errorf("-c %d: want at most %d", opt.Sampling.Period, math.MaxInt64)
 			}
 			if err == nil {
 				err = opt.parse(*format, *refill, *pointers, args)

@@ -69,13 +69,14 @@ func TestRecordEvents(t *testing.T) {
 		assert.NotContains(t, folded.stdout, "page-faults:")
 	}
 	for text, args := range map[string][]string{
-		"-c and -F exclude each other":                         {"-c", "1", "-F", "9", "true"},
-		"-c 0: want at least 1":                                {"-c", "0", "true"},
-		"page-faults is named twice":                           {"-e", "page-faults,page-faults", "true"},
-		"use 'perf record --call-graph dwarf -e sched:x', and": {"-e", "sched:x", "true"},
-		"the format svg holds one event":                       {"-e", "page-faults,cpu-clock", "-o", "p.svg", "true"},
-		"off-cpu excludes other events and -c":                 {"-e", "off-cpu,cpu-clock", "true"},
-		"several events exclude --top and --push":              {"-e", "page-faults,cpu-clock", "--top", "true"},
+		"-c and -F exclude each other":                             {"-c", "1", "-F", "9", "true"},
+		"-c 9223372036854775808: want at most 9223372036854775807": {"-c", "9223372036854775808", "true"},
+		"-c 0: want at least 1":                                    {"-c", "0", "true"},
+		"page-faults is named twice":                               {"-e", "page-faults,page-faults", "true"},
+		"use 'perf record --call-graph dwarf -e sched:x', and":     {"-e", "sched:x", "true"},
+		"the format svg holds one event":                           {"-e", "page-faults,cpu-clock", "-o", "p.svg", "true"},
+		"off-cpu excludes other events and -c":                     {"-e", "off-cpu,cpu-clock", "true"},
+		"several events exclude --top and --push":                  {"-e", "page-faults,cpu-clock", "--top", "true"},
 	} {
 		r := recordIn(t, dir, args...)
 		assert.Equal(t, 2, r.code)
