@@ -12,21 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stack that is longer than its copy is completed with memory that is read a moment later. By then the thread may
-// have returned to frames that are in the rest, and have called other functions. The words of the frames it
-// has left stay below its stack pointer as they were, so unchanged words do not prove that the rest has not changed,
-// and only a stop of the thread would tell where it is now. So the rest is believed if it was the same before the
-// sample was taken and after: the thread's last samples have the same callers, from a copy, or
-// read before this sample's time.
+// The kernel copies the top of a stack into each sample. A stack that is longer is completed with memory of the
+// process, read a moment later. By then the thread may have returned and called other functions. The words of frames
+// that it has left stay in memory, so a comparison of the copy with memory does not prove that the rest still belongs to
+// the sample. The rest is used only if it was the same before the sample and after it: two earlier stacks
+// of the thread, copied or read before the sample's time, must have the same callers.
 
-// refill says what came of completing a stack.
+// refill is the outcome of completing a stack.
 type refill uint8
 
 const (
 	completed   refill = 1 + iota
 	unproven           // the copy has too few return addresses at its end
-	changed            // the copy's end is not in memory any more as it was
-	unconfirmed        // the thread's stacks before had other callers, or were read after the sample
+	changed            // memory differs from the end of the copy
+	unconfirmed        // earlier stacks of the thread have other callers, or were read after the sample
 )
 
 // refiller reads the rest of stacks.
@@ -36,12 +35,11 @@ type refiller struct {
 	clock  clock
 }
 
-// proofs is how many of a stack's return addresses, the last ones of the copy, must be
-// the same still when the rest is read, with all that lies between them and the copy's end; the
-// last but one may be farthest from it. In a large frame the next return address, which tells who called,
-// lies after the copy's end, and may be another one by now: of 987 stacks of g++ with two
-// unchanged return addresses 8 had other callers, of the 702 where they were so near none.
-// With the last 256 bytes and one return address unchanged it was one in ten.
+// proofs is how many return addresses at the end of the copy must still be in memory when the rest is read, and with
+// them all bytes up to the end of the copy. The outer one of them lies at most farthest bytes before that
+// end. The return address of a large frame lies behind the copy and may have been replaced:
+// of 987 stacks of g++ with two unchanged return addresses at any distance, 8 had other callers; of the 702 with them so near,
+// none. With one return address and the last 256 bytes unchanged, one stack in ten was wrong.
 const (
 	proofs   = 2
 	farthest = 1024
@@ -50,26 +48,25 @@ const (
 // word is the bytes of an address.
 const word = 8
 
-// restSizes lists how much of a stack is read after the copy, in turn until the stack is
-// complete.
+// restSizes lists how many bytes behind the copy are read: the first that completes the stack is enough.
 var restSizes = [...]int{16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20}
 
 // outer is a thread's last stack, if it was whole and long.
 type outer struct {
 	pcs   []uint64
 	sp    uint64                // of the outermost frame
-	times [confirmations]uint64 // ns, ascending: its frames were found then, by reads with a sample between them
+	times [confirmations]uint64 // ns, ascending: when its frames were read; a sample lies between two of them
 }
 
-// confirmations is how many samples before must have the same frames from the last ones of the copy on. A thread that
-// calls two functions in turn, for a millisecond each and with frames at the same places, was in the other one
-// at 8 % of the reads, and beside 8 busy loops at 22 %.
+// confirmations is how many earlier stacks must have the same callers. A thread that called two functions in turn, for a
+// millisecond each and with frames at the same addresses, had changed to the other one in 8 % of the reads,
+// and in 22 % beside 8 busy loops.
 const confirmations = 2
 
 // never is later than all samples.
 const never = ^uint64(0)
 
-// set notes a stack and when its callers were there.
+// set remembers a stack, if it is whole and long, and when its callers were read.
 func (o *outer) set(c *copied, f *frameStack, times [confirmations]uint64) {
 	o.pcs = o.pcs[:0]
 	if f.whole() && f.extent(c) >= uint64(c.limit)/2 {
@@ -77,14 +74,15 @@ func (o *outer) set(c *copied, f *frameStack, times [confirmations]uint64) {
 	}
 }
 
-// has reports whether the outermost frames are these, with this stack pointer.
+// has reports whether the remembered stack ends with these frames and this stack pointer.
 func (o *outer) has(frames []uint64, sp uint64) bool {
 	n := len(o.pcs) - len(frames)
 	return n >= 0 && o.sp == sp && slices.Equal(o.pcs[n:], frames)
 }
 
-// confirm notes a stack whose rest was read at a time, and reports whether the thread's stacks before have the same
-// frames from one of the copy's on. Those of the rest alone may be what the thread has called since.
+// confirm remembers a stack whose rest was read at a time. It reports whether earlier stacks of the thread have the same
+// frames from the number from on. That frame lies in the copy: frames of the rest alone may belong
+// to a later call.
 func (o *outer) confirm(c *copied, f *frameStack, from int, read uint64) bool {
 	times := [confirmations]uint64{read, never}
 	confirmed := false
@@ -98,8 +96,8 @@ func (o *outer) confirm(c *copied, f *frameStack, from int, read uint64) bool {
 	return confirmed
 }
 
-// complete goes on where the copy of a stack has ended, with the memory that is there now. It returns the
-// stack as it was given where that is not proven to be the rest.
+// complete walks on behind the end of a stack's copy, in the memory of the process. It returns the stack unchanged if what
+// it finds is not proven to be the rest.
 func (u *unwinder) complete(c *copied, f frameStack, th *thread) frameStack {
 	ends, ok := u.lastReturns(c, &f)
 	if !ok {
@@ -120,8 +118,8 @@ func (u *unwinder) complete(c *copied, f frameStack, th *thread) frameStack {
 	return f
 }
 
-// readRest walks with memory that is read now. It returns false where that is not to be had, or from an address of
-// the copy on does not fit it.
+// readRest walks over the copy and the memory behind it. It returns false if that memory cannot be read, or if memory
+// differs from the copy at an address from from on.
 func (u *unwinder) readRest(c *copied, from uint64) (f frameStack, ok bool) {
 	r := &u.refiller
 	copied := c.memory.Bytes
@@ -133,7 +131,7 @@ func (u *unwinder) readRest(c *copied, from uint64) (f frameStack, ok bool) {
 		if got == 0 {
 			return f, false
 		}
-		// After the rest: what is there still has been all the while.
+		// The copy is compared after the rest was read: what is unchanged now was so meanwhile.
 		proof := copied[from-c.memory.Lo:]
 		if readMemory(c.pid, from, r.reread[:len(proof)]) < len(proof) || !bytes.Equal(r.reread[:len(proof)], proof) {
 			return f, false
@@ -150,15 +148,14 @@ func (u *unwinder) readRest(c *copied, from uint64) (f frameStack, ok bool) {
 	return f, false
 }
 
-// returns tells of the last frames of a stack whose return addresses its copy has.
+// returns describes the outermost return addresses that a copy holds.
 type returns struct {
-	known int    // frames up to the last of them
-	from  uint64 // where the return address of the last but one lies
+	known int    // frames up to the outermost return address
+	from  uint64 // address of the last but one
 }
 
-// lastReturns finds the last frames of a stack whose return addresses
-// the copy has: each one's pc is at sp-8. It returns false
-// if there are too few, or too far from the copy's end.
+// lastReturns finds the outermost return addresses in the copy; the one that a frame was returned to lies at its sp-8. It
+// returns false if there are fewer than proofs, or if they are too far from the copy's end.
 func (u *unwinder) lastReturns(c *copied, f *frameStack) (r returns, ok bool) {
 	const tries = 8
 	found, regs := 0, f.last
@@ -172,7 +169,7 @@ func (u *unwinder) lastReturns(c *copied, f *frameStack) (r returns, ok bool) {
 		}
 		at := regs.Reg[abi.RSP] - word
 		if pc, ok := c.memory.ReadWord(at); !ok || pc != regs.Reg[abi.RIP] {
-			continue // as those have none that a signal has interrupted
+			continue // interrupted by a signal: it has no return address
 		}
 		if c.end()-at > farthest {
 			return r, false
@@ -188,7 +185,7 @@ func (u *unwinder) lastReturns(c *copied, f *frameStack) (r returns, ok bool) {
 	return r, false
 }
 
-// readMemory reads memory of a process, and returns how many bytes of it there are.
+// readMemory reads memory of a process into b, and returns the number of bytes read.
 func readMemory(pid int32, addr uint64, b []byte) int {
 	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
 	n, err := unix.ProcessVMReadv(int(pid), local, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
