@@ -359,7 +359,14 @@ void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_
 bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is, uint64_t pad);
 void ehx_types_init_(void);
 extern ehx_personality *ehx_gxx_; /* libstdc++'s; null until a frame with it is met, if the program began without libstdc++ */
-static inline bool ehx_is_libstdcxx_(const char *path) { return strstr(path, "libstdc++") != NULL; }
+
+/* ehx_is_libstdcxx_ reports whether a path ends in the name of a libstdc++: a folder's name says nothing. */
+static inline bool ehx_is_libstdcxx_(const char *path)
+{
+    static const char name[] = "libstdc++.so";
+    const char *slash = strrchr(path, '/');
+    return strncmp(slash ? slash + 1 : path, name, sizeof name - 1) == 0;
+}
 
 /* What libstdc++'s routine stores about a handler in the exception, besides the selector. */
 struct ehx_caught {
