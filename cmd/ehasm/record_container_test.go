@@ -43,8 +43,8 @@ func TestRecordContainers(t *testing.T) {
 				program := filepath.Join(dir, "program.c")
 				require.NoError(t, os.WriteFile(program,
 					[]byte("int work(void); void "+box+
-						"_call(void) { work(); work(); } int usleep(unsigned); int main(void) { "+box+
-						"_call(); usleep(300000); return 0; }\n"), 0o666))
+						"_call(void) { work(); work(); } int usleep(unsigned); int creat(const char *, int); int main(void) { "+
+						"creat(\"/started\", 384); "+box+"_call(); usleep(300000); return 0; }\n"), 0o666))
 				gcc := func(args ...string) {
 					out, err := exec.Command("gcc", append(append([]string{"-O0"}, c.flags...),
 						args...)...).CombinedOutput()
@@ -54,8 +54,8 @@ func TestRecordContainers(t *testing.T) {
 				gcc("-shared", "-fPIC", "-Wl,-soname,libwork.so", "-o", so, lib)
 				gcc("-o", filepath.Join(root, "program"), program, so, "-Wl,-rpath,/lib")
 				run = append(run,
-					"chroot "+root+" /program & sleep 0.05; "+"[ "+box+" = first ] || rm "+filepath.Join(root,
-						"program")+"; ")
+					"chroot "+root+" /program & until [ -e "+root+"/started ]; do sleep 0.02; done; [ "+box+" = first ] || rm "+
+						filepath.Join(root, "program")+"; ")
 			}
 			r := recordIn(t, dir, "-o", "p.folded", "sh", "-c", strings.Join(run, "")+"wait")
 			require.Zero(t, r.code, r.stderr)
