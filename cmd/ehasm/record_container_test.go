@@ -54,7 +54,7 @@ func TestRecordContainers(t *testing.T) {
 				gcc("-shared", "-fPIC", "-Wl,-soname,libwork.so", "-o", so, lib)
 				gcc("-o", filepath.Join(root, "program"), program, so, "-Wl,-rpath,/lib")
 				run = append(run,
-					"chroot "+root+" /program & until [ -e "+root+"/started ]; do sleep 0.02; done; [ "+box+" = first ] || rm "+
+					"chroot "+root+" /program & for i in $(seq 1000); do [ -e "+root+"/started ] && break; sleep 0.02; done; [ "+box+" = first ] || rm "+
 						filepath.Join(root, "program")+"; ")
 			}
 			r := recordIn(t, dir, "-o", "p.folded", "sh", "-c", strings.Join(run, "")+"wait")
