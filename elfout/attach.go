@@ -36,7 +36,7 @@ func Attach(file []byte, a Attachment) ([]byte, error) {
 	for i := range progs {
 		p := &progs[i]
 		if elf.ProgType(p.Type) == a.Segment {
-			return nil, fmt.Errorf("the file has a segment of type %s", a.Segment)
+			return nil, fmt.Errorf("the file has %s in memory already", a.Section)
 		}
 		if elf.ProgType(p.Type) == elf.PT_LOAD {
 			if first < 0 {
