@@ -133,7 +133,7 @@ func recordVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &recordOptions{}
 		fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput, "write to this `FILE`; its name chooses the format")
-		format := fs.String("format", "", "`FORMAT` of the output, whatever its name: "+formatNames(recordFormats()...))
+		format := fs.String("format", "", "`FORMAT`, whatever the output's name: "+formatNames(recordFormats()...))
 		fs.IntSliceVarP(&opt.Target.PIDs, "pid", "p", nil, "record process `PID` and its children; several: 12,34")
 		fs.BoolVarP(&opt.Target.All, "all", "a", false, "record the whole system")
 		fs.StringVar(&opt.Target.Selection.Name, "name", "", "record processes whose names match `PATTERN`, as with pgrep, and their children")
@@ -192,7 +192,7 @@ func recordVerb() verb {
 			case fs.Changed("count") && opt.Sampling.Period == 0:
 				err = errors.New("-c 0: want at least 1")
 			case opt.Sampling.Period > math.MaxInt64: // the kernel refuses more
-				err = fmt.Errorf("-c %d: want at most %d", opt.Sampling.Period, math.MaxInt64)
+				err = fmt.Errorf("-c %d: want at most %d", opt.Sampling.Period, int64(math.MaxInt64))
 			}
 			if err == nil {
 				err = opt.parse(*format, *refill, *pointers, args)
