@@ -4,7 +4,6 @@ package perfevent
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"unsafe"
@@ -136,12 +135,6 @@ func (e *Event) Close() error {
 	err := unix.Close(e.fd)
 	e.fd = -1
 	return os.NewSyscallError("close", err)
-}
-
-// Unsupported reports whether Open has failed because the kernel does not know a field
-// or bit of the attributes.
-func Unsupported(err error) bool {
-	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.E2BIG)
 }
 
 // HasPMU reports whether the processor's cycles can be counted here.

@@ -217,12 +217,7 @@ func (s *stream) openOne(o *Options, tid, cpu int) (*perfevent.Event, error) {
 	if o.Target.Cgroup != nil && s.attr.Config != unix.PERF_COUNT_SW_DUMMY { // what all processes map is followed
 		return perfevent.OpenCgroup(s.attr, o.Target.Cgroup, cpu)
 	}
-	e, err := perfevent.Open(s.attr, tid, cpu)
-	if err != nil && perfevent.Unsupported(err) && s.attr.Bits&perfevent.BitBuildID != 0 {
-		s.attr.Bits &^= perfevent.BitBuildID // before Linux 5.12
-		e, err = perfevent.Open(s.attr, tid, cpu)
-	}
-	return e, err
+	return perfevent.Open(s.attr, tid, cpu)
 }
 
 // noProcess translates the error for the missing folder of a process in /proc.

@@ -206,14 +206,12 @@ func (o *Options) longAttr(samples *perfevent.Attr) *perfevent.Attr {
 	return &a
 }
 
-// sideAttr returns the attributes of the event that tells what processes do.
+// sideAttr returns the attributes of the event that tells what processes do. It does not ask for build-ids: the kernel would
+// mark the records of other profilers, too, as if they had build-ids, and perf aborts at these. The files have them.
 func (o *Options) sideAttr(user bool) *perfevent.Attr {
 	a := o.baseAttr(user)
 	a.Type, a.Config = unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY
 	a.Bits |= unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitTask
-	if !o.Target.All {
-		a.Bits |= perfevent.BitBuildID // else the kernel would mark records of other profilers, too, as if they had build-ids
-	}
 	if o.Raw != nil {
 		a.Bits |= unix.PerfBitMmapData // perf script reads unwind tables through the mappings that hold them
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/profile/perfevent"
 	"github.com/ehasm/ehasm/internal/profile/script"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -294,4 +295,13 @@ func TestPace(t *testing.T) {
 	assert.Equal(t, leastWait, p.wait(12*ms-1000))
 	assert.Zero(t, p.due[1], "it has become idle")
 	assert.Equal(t, calmWait, p.wait(200*ms))
+}
+
+// TestNoBuildIDs: no event asks the kernel for build-ids, which would end a perf that records the same process.
+func TestNoBuildIDs(t *testing.T) {
+	for _, o := range []Options{{Event: Events()[1]}, {Event: Events()[1], Target: Target{All: true}}} {
+		for _, a := range []*perfevent.Attr{o.baseAttr(true), o.sideAttr(true)} {
+			assert.Zero(t, a.Bits&perfevent.BitBuildID)
+		}
+	}
 }

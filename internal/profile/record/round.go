@@ -107,7 +107,7 @@ func (s *Session) handle(ring int, raw []byte) {
 		s.part.counts.Bad++
 		return
 	}
-	if m, ok := rec.(*perfdata.Mmap); ok && m.Type == perfdata.TypeMmap2 && m.Mode() == perfdata.ModeUser && from.attr.Bits&perfevent.BitBuildID == 0 {
+	if m, ok := rec.(*perfdata.Mmap); ok && m.Type == perfdata.TypeMmap2 && m.Mode() == perfdata.ModeUser {
 		raw = s.identify(m, raw)
 	}
 	if w := s.opt.Raw; w != nil {
